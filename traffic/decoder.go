@@ -1,0 +1,147 @@
+package traffic
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The formats that NewDecoder knows.
+const (
+	FormatWeir     = "weir"     // one weir event v1, as JSON (docs/events.md)
+	FormatJSON     = "json"     // one JSON object with members of the user's own naming, see ParseFieldMap
+	FormatCombined = "combined" // one line of the Apache/nginx combined or common log format
+)
+
+// DefaultMaxEventBytes is the size above which an event is refused unless configured otherwise: 1 MiB, about what
+// Kafka takes as one record by default.
+const DefaultMaxEventBytes = 1 << 20
+
+// Decoder turns one message, or one line of a file without its line end, into a request.
+//
+// Decode overwrites r wholly, reusing only the memory of r.Headers. The strings of r alias b where the format allows
+// it. After an error, always a *DecodeError, r holds no event. A Decoder may be used by several goroutines.
+type Decoder interface {
+	Decode(b []byte, r *Request) error
+}
+
+// DecoderOption changes how NewDecoder builds a decoder.
+type DecoderOption func(*decoderSettings)
+
+type decoderSettings struct {
+	max     int
+	control bool
+}
+
+// AllowControl lets the weir format take the end mark of a replay (see EndMark). Without it, which is how a live
+// stream is read, an end mark is malformed: nobody who may write events can close a live partition.
+func AllowControl() DecoderOption {
+	return func(s *decoderSettings) { s.control = true }
+}
+
+// NewDecoder builds the decoder of a format. fieldMap is for FormatJSON only (event field → member, see
+// ParseFieldMap). Messages above maxBytes are refused as oversized; 0 means DefaultMaxEventBytes.
+func NewDecoder(format string, fieldMap map[string]string, maxBytes int, options ...DecoderOption) (Decoder, error) {
+	set := decoderSettings{max: maxBytes}
+	for _, o := range options {
+		o(&set)
+	}
+	switch {
+	case maxBytes < 0:
+		return nil, fmt.Errorf("max_event_bytes: got %d, allowed: 0 (for the default, %d) and more", maxBytes, DefaultMaxEventBytes)
+	case maxBytes == 0:
+		set.max = DefaultMaxEventBytes
+	}
+	formats := []string{FormatWeir, FormatJSON, FormatCombined}
+	if !slices.Contains(formats, format) {
+		return nil, fmt.Errorf("format: got %q, allowed: %s", format, strings.Join(formats, ", "))
+	}
+	if len(fieldMap) > 0 && format != FormatJSON {
+		return nil, fmt.Errorf("map: format %s takes none, its fields are fixed; allowed with: %s", format, FormatJSON)
+	}
+	if set.control && format != FormatWeir {
+		return nil, fmt.Errorf("format %s has no end mark; a replay stream is allowed in: %s", format, FormatWeir)
+	}
+	switch format {
+	case FormatJSON:
+		root, err := compileFieldMap(fieldMap)
+		if err != nil {
+			return nil, err
+		}
+		return &mappedDecoder{max: set.max, root: root}, nil
+	case FormatCombined:
+		return &combinedDecoder{max: set.max}, nil
+	default:
+		return &weirDecoder{max: set.max, control: set.control}, nil
+	}
+}
+
+// Reasons of a DecodeError: few and fixed, so that they can label a counter.
+const (
+	ReasonEmpty     = "empty"       // no bytes, or nothing but white space
+	ReasonOversized = "oversized"   // more bytes than the decoder's limit
+	ReasonMalformed = "malformed"   // not the format at all: no JSON, too deep, not a log line
+	ReasonWrongType = "wrong_type"  // a known member has a type that is not allowed
+	ReasonBadValue  = "bad_value"   // a known member has the right type and an impossible value
+	ReasonVersion   = "bad_version" // an event version that this build does not know
+)
+
+// Reasons lists every reason that a DecodeError can have.
+func Reasons() []string {
+	return []string{ReasonEmpty, ReasonOversized, ReasonMalformed, ReasonWrongType, ReasonBadValue, ReasonVersion}
+}
+
+// DecodeError says why one message is no event. The caller knows the place: file and line, or partition and offset.
+type DecodeError struct {
+	Reason string // one of the Reason constants
+	Column int    // first byte that is wrong, counted from 1; 0 when it is the message as a whole
+	// Detail says what is wrong, what was found and what is allowed, and begins with "column N: " unless Column is 0.
+	// It quotes at most quotedBytes of the message and never the value of an identity.
+	Detail string
+}
+
+var _ error = (*DecodeError)(nil)
+
+// Error is the reason and the detail.
+func (e *DecodeError) Error() string { return e.Reason + " event: " + e.Detail }
+
+// failure makes a DecodeError at the byte offset at, or about the whole message if at is negative.
+func failure(reason string, at int, format string, args ...any) error {
+	e := &DecodeError{Reason: reason, Detail: fmt.Sprintf(format, args...)}
+	if at >= 0 {
+		e.Column = at + 1
+		e.Detail = fmt.Sprintf("column %d: %s", e.Column, e.Detail)
+	}
+	return e
+}
+
+// checkSize refuses what is too large to look at, and what is not there.
+func checkSize(b []byte, limit int) error {
+	if len(b) > limit {
+		return failure(ReasonOversized, -1, "got %d bytes, allowed: at most %d", len(b), limit)
+	}
+	for _, c := range b {
+		if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
+			return nil
+		}
+	}
+	return failure(ReasonEmpty, -1, "got %d bytes of white space, allowed: one event", len(b))
+}
+
+// quotedBytes bounds what an error message repeats of a bad message.
+const quotedBytes = 64
+
+// quote shows the beginning of bad input, at most quotedBytes long, in printable ASCII.
+func quote[T string | []byte](s T) string {
+	cut := s
+	if len(cut) > quotedBytes {
+		cut = cut[:quotedBytes]
+	}
+	q := fmt.Sprintf("%+q", cut)
+	const dots = "..."
+	if len(q) <= quotedBytes && len(cut) == len(s) {
+		return q
+	}
+	// Escapes may have made it longer; a cut through the middle of one is still printable.
+	return q[:min(len(q)-1, quotedBytes-len(dots)-1)] + dots + `"`
+}

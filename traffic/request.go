@@ -1,0 +1,80 @@
+// Package traffic is the leaf of the house: what a request is, how a gateway's event is decoded, and whose request it
+// was. Nothing in it knows Kafka, rules or windows.
+package traffic
+
+import "net/netip"
+
+// Request is one request as a gateway reported it. Strings hold the bytes that the gateway sent, NUL and invalid
+// UTF-8 included. The zero value of a field means that the event did not carry it.
+//
+// Strings and Attrs may alias the buffer that was decoded: a Request is valid only as long as that buffer.
+type Request struct {
+	Time      Time
+	HasTime   bool
+	ID        string // the gateway's request id
+	IP        string // the peer address as the gateway saw it, unparsed
+	Forwarded string // X-Forwarded-For as received, unparsed
+	Device    string
+	User      string
+	APIKey    string
+	Session   string
+	Method    string
+	Host      string
+	Path      string // without query
+	Route     string // the gateway's own name for the route
+	Status    int
+	UserAgent string
+	LatencyUS int64 // microseconds
+	Bytes     int64
+	Plan      string
+	Attrs     []byte   // raw JSON, any value; nil when absent
+	Headers   []Header // request headers that the gateway chose to report
+	Gateway   string
+	Verdict   Verdict // set when weir itself answered this request
+
+	// Control is set by EndMark only: the record closes its source partition.
+	Control string
+
+	// UnknownFields counts the top-level members that the format does not define. They are ignored.
+	UnknownFields int
+}
+
+// Header is one reported request header. Names are compared without case.
+type Header struct{ Name, Value string }
+
+// Verdict names the rule and the block with which weir refused a request.
+type Verdict struct{ Rule, Block string }
+
+// Refused reports whether weir itself answered the request. Such a request never feeds a window, else a busy client
+// would stay blocked for ever.
+func (v Verdict) Refused() bool { return v.Rule != "" || v.Block != "" }
+
+// Identity is who a request came from, as the identity map derived it. The zero value of a field means: missing.
+type Identity struct {
+	IP      netip.Addr // unmapped, without zone, not yet cut to a prefix
+	Device  string
+	User    string
+	APIKey  string
+	Session string
+}
+
+// Field names a part of an identity that a rule may be keyed on.
+type Field uint8
+
+// The fields, in the order in which a Subject writes them.
+const (
+	FieldIP Field = iota
+	FieldDevice
+	FieldUser
+	FieldAPIKey
+	FieldSession
+	NumFields
+)
+
+// KeyField is one field of a rule's key. V4 and V6 are the prefix lengths that an address is cut to; they are zero for
+// every field but ip.
+type KeyField struct {
+	Field Field `json:"field"`
+	V4    uint8 `json:"v4,omitempty"`
+	V6    uint8 `json:"v6,omitempty"`
+}

@@ -1,0 +1,206 @@
+package traffic
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+var fieldNames = [NumFields]string{"ip", "device", "user", "api_key", "session"}
+
+// String is the field's name in rules, events and subjects.
+func (f Field) String() string {
+	if f < NumFields {
+		return fieldNames[f]
+	}
+	return fmt.Sprintf("field(%d)", uint8(f))
+}
+
+// MarshalText writes the field's name.
+func (f Field) MarshalText() ([]byte, error) {
+	if f >= NumFields {
+		return nil, fmt.Errorf("no identity field has number %d", uint8(f))
+	}
+	return []byte(fieldNames[f]), nil
+}
+
+// UnmarshalText reads a field's name.
+func (f *Field) UnmarshalText(b []byte) error {
+	got, ok := ParseField(string(b))
+	if !ok {
+		return fmt.Errorf("%q is no identity field; allowed: %s", b, strings.Join(fieldNames[:], ", "))
+	}
+	*f = got
+	return nil
+}
+
+// ParseField finds a field by its name.
+func ParseField(name string) (Field, bool) {
+	for i, n := range fieldNames {
+		if n == name {
+			return Field(i), true
+		}
+	}
+	return 0, false
+}
+
+// Subject is the canonical text of a key's values: `field=value` joined by `&` in the order of the Field constants,
+// every byte outside RFC 3986's unreserved set percent-encoded, addresses with their prefix
+// (`ip=192.0.2.1%2F32&device=tv-7`). A field that is missing is written without `=`. The encoding is injective: two
+// different lists of values never have the same text, and the text is ASCII, so that every store takes it.
+// The subject of the empty key is the empty string.
+type Subject string
+
+// Value returns id's value of the field k, an address cut to k's prefix, and false where it is missing.
+func (id *Identity) Value(k KeyField) (string, bool) {
+	switch k.Field {
+	case FieldIP:
+		return prefixText(id.IP, k)
+	case FieldDevice:
+		return id.Device, id.Device != ""
+	case FieldUser:
+		return id.User, id.User != ""
+	case FieldAPIKey:
+		return id.APIKey, id.APIKey != ""
+	case FieldSession:
+		return id.Session, id.Session != ""
+	}
+	return "", false
+}
+
+func prefixText(a netip.Addr, k KeyField) (string, bool) {
+	p, ok := cutAddress(a, k)
+	if !ok {
+		return "", false
+	}
+	return p.String(), true
+}
+
+func cutAddress(a netip.Addr, k KeyField) (netip.Prefix, bool) {
+	if !a.IsValid() {
+		return netip.Prefix{}, false
+	}
+	bits := int(k.V4)
+	if a.Is6() {
+		bits = int(k.V6)
+	}
+	p, err := a.Prefix(bits)
+	return p, err == nil
+}
+
+// AppendSubject appends the subject of key's values in id to dst. The fields are written in canonical order whatever
+// the order of key. missing counts the fields of key that id does not have.
+func AppendSubject(dst []byte, id *Identity, key []KeyField) (out []byte, missing int) {
+	first := true
+	for f := Field(0); f < NumFields; f++ {
+		for _, k := range key {
+			if k.Field != f {
+				continue
+			}
+			if !first {
+				dst = append(dst, '&')
+			}
+			first = false
+			dst = append(dst, fieldNames[f]...)
+			var ok bool
+			if dst, ok = id.appendValue(dst, k); !ok {
+				missing++
+			}
+		}
+	}
+	return dst, missing
+}
+
+// appendValue appends `=value`, or nothing where the field is missing. It is Value without a string in between.
+func (id *Identity) appendValue(dst []byte, k KeyField) ([]byte, bool) {
+	if k.Field != FieldIP {
+		value, ok := id.Value(k)
+		if !ok {
+			return dst, false
+		}
+		return appendPercent(append(dst, '='), value), true
+	}
+	p, ok := cutAddress(id.IP, k)
+	if !ok {
+		return dst, false
+	}
+	var text [64]byte
+	return appendPercent(append(dst, '='), p.AppendTo(text[:0])), true
+}
+
+// MakeSubject is AppendSubject as a Subject of its own.
+func MakeSubject(id *Identity, key []KeyField) (s Subject, missing int) {
+	b, missing := AppendSubject(nil, id, key)
+	return Subject(b), missing
+}
+
+const upperHex = "0123456789ABCDEF"
+
+func appendPercent[T string | []byte](dst []byte, s T) []byte {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if unreserved(c) {
+			dst = append(dst, c)
+		} else {
+			dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])
+		}
+	}
+	return dst
+}
+
+// unreserved is RFC 3986, section 2.3.
+func unreserved(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_' || c == '~'
+}
+
+// SubjectValue is one decoded part of a Subject.
+type SubjectValue struct {
+	Field   string
+	Value   string
+	Missing bool
+}
+
+// Values decodes s. A text that MakeSubject cannot have written is an error.
+func (s Subject) Values() ([]SubjectValue, error) {
+	if s == "" {
+		return nil, nil
+	}
+	parts := strings.Split(string(s), "&")
+	out := make([]SubjectValue, 0, len(parts))
+	for _, part := range parts {
+		name, enc, has := strings.Cut(part, "=")
+		if name == "" {
+			return nil, fmt.Errorf("subject %q: a part without a field name", s)
+		}
+		value, err := unescapePercent(enc)
+		if err != nil {
+			return nil, fmt.Errorf("subject %q: %w", s, err)
+		}
+		out = append(out, SubjectValue{Field: name, Value: value, Missing: !has})
+	}
+	return out, nil
+}
+
+func unescapePercent(s string) (string, error) {
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c == '%' {
+			if i+2 >= len(s) {
+				return "", fmt.Errorf("percent sign at byte %d without two hex digits", i)
+			}
+			hi, lo := strings.IndexByte(upperHex, s[i+1]), strings.IndexByte(upperHex, s[i+2])
+			if hi < 0 || lo < 0 || unreserved(byte(hi<<4|lo)) {
+				return "", fmt.Errorf("percent sign at byte %d is not canonical", i)
+			}
+			out = append(out, byte(hi<<4|lo))
+			i += 2
+			continue
+		}
+		if !unreserved(c) {
+			return "", fmt.Errorf("byte %d (%q) is not percent-encoded", i, c)
+		}
+		out = append(out, c)
+	}
+	return string(out), nil
+}
