@@ -1,0 +1,249 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// decoder reads one YAML document into a Document and collects all that is wrong on the way. What a value may be is
+// Document.check's business, for documents from files and from stores alike; the decoder knows types and places.
+type decoder struct {
+	file     string
+	env      Environment
+	doc      Document
+	lines    map[string]int  // where each field stands; "" is the document
+	bad      map[string]bool // fields that are reported already
+	problems Problems
+
+	key, blockKey []keyEntry // as written; resolveKeys turns them into the document's
+}
+
+// member is one field of a section: how it is read, and what it must be when it is required and absent.
+type member struct {
+	name     string
+	required string
+	read     func(d *decoder, field string, n *yaml.Node)
+}
+
+// section is a mapping with known members.
+type section struct {
+	prefix  string // "block." before its members' names in messages
+	members []member
+	// later are names that belong to rules and that this version cannot act upon. To read over them would be to do
+	// something else than the owner wrote.
+	later []string
+}
+
+func ruleSection() section {
+	return section{
+		members: []member{
+			{"id", allowedID, (*decoder).readID},
+			{"owner", allowedOwner, (*decoder).readOwner},
+			{"match", allowedMatch, (*decoder).readMatch},
+			{"key", allowedKey, (*decoder).readKey},
+			{"on_missing", "", (*decoder).readMissing},
+			{"limit", allowedLimit, (*decoder).readLimit},
+			{"window", allowedWindow, (*decoder).readWindow},
+			{"algorithm", "", (*decoder).readAlgorithm},
+			{"lateness", "", (*decoder).readLateness},
+			{"max_lag", "", (*decoder).readMaxLag},
+			{"block", "", (*decoder).readBlock},
+		},
+		later: []string{"count", "near", "cooldown", "candidate", "tiers", "allow", "collateral", "cap", "promote",
+			"canary", "tests"},
+	}
+}
+
+func matchSection() section {
+	return section{
+		prefix: "match.",
+		members: []member{
+			{"method", "", (*decoder).readMethod},
+			{"path", "", (*decoder).readPath},
+		},
+		later: []string{"host", "when"},
+	}
+}
+
+func blockSection() section {
+	return section{
+		prefix: "block.",
+		members: []member{
+			{"key", "", (*decoder).readBlockKey},
+			{"ttl", allowedTTL, (*decoder).readTTL},
+			{"extend", "", (*decoder).readExtend},
+		},
+		later: []string{"scope", "after", "escalate", "max", "jitter", "action", "on_error"},
+	}
+}
+
+// document reads the whole document, fills in defaults and checks the result.
+func (d *decoder) document(n *yaml.Node) {
+	d.lines[""] = n.Line
+	d.refuseReferences(n)
+	if !d.section(ruleSection(), "", n) {
+		return
+	}
+	d.resolveKeys()
+	if !d.has("on_missing") {
+		d.doc.Missing = MissingSkip
+	}
+	if !d.has("lateness") {
+		d.doc.Lateness = DefaultLateness
+	}
+	if !d.has("max_lag") {
+		d.doc.MaxLag = DefaultMaxLag
+	}
+	if d.doc.Block != nil && !d.has("block.extend") {
+		d.doc.Block.Extend = ExtendOnHit
+	}
+	d.doc.check(d.env, func(p Problem) {
+		if !d.reported(p.Field) {
+			p.File, p.Line = d.file, d.line(p.Field)
+			d.problems = append(d.problems, p)
+		}
+	})
+	d.doc.sortSets() // after the check, whose messages count elements as they stand in the file
+}
+
+// refuseReferences reports anchors, aliases and tags anywhere in the document. Without them a document means what it
+// shows, and cannot unfold into more than its own size.
+func (d *decoder) refuseReferences(n *yaml.Node) {
+	const allowed = "values written out"
+	switch {
+	case n.Kind == yaml.AliasNode:
+		d.add(n.Line, "", "the YAML alias "+quoteShort("*"+n.Value), allowed, "")
+		return
+	case n.Anchor != "":
+		d.add(n.Line, "", "the YAML anchor "+quoteShort("&"+n.Anchor), allowed, "")
+	case n.Style&yaml.TaggedStyle != 0:
+		d.add(n.Line, "", "the YAML tag "+quoteShort(n.Tag), "values without a tag", "")
+	}
+	for _, c := range n.Content {
+		d.refuseReferences(c)
+	}
+}
+
+// section reads the members of the mapping n. field is the mapping's own place. It reports whether n is a mapping.
+func (d *decoder) section(s section, field string, n *yaml.Node) bool {
+	if n.Kind != yaml.MappingNode {
+		d.wrong(field, n, "a mapping with the members "+strings.Join(s.names(), ", "), "")
+		return false
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.Kind == yaml.AliasNode {
+			continue // reported by refuseReferences
+		}
+		if key.Kind != yaml.ScalarNode {
+			d.add(key.Line, strings.TrimSuffix(s.prefix, "."), describe(key)+" as a name", strings.Join(s.names(), ", "), "")
+			continue
+		}
+		name := s.prefix + key.Value
+		if first, ok := seen[key.Value]; ok {
+			d.add(key.Line, printableName(name), fmt.Sprintf("it a second time (first at line %d)", first), "each field once", "")
+			continue
+		}
+		seen[key.Value] = key.Line
+		d.member(s, key, value)
+	}
+	for _, m := range s.members {
+		if _, ok := seen[m.name]; !ok && m.required != "" {
+			d.add(n.Line, s.prefix+m.name, "nothing", m.required, "the field is required")
+			d.bad[s.prefix+m.name] = true
+		}
+	}
+	return true
+}
+
+func (d *decoder) member(s section, key, value *yaml.Node) {
+	name := s.prefix + key.Value
+	if i := slices.IndexFunc(s.members, func(m member) bool { return m.name == key.Value }); i >= 0 {
+		d.lines[name] = value.Line
+		s.members[i].read(d, name, value)
+		return
+	}
+	names := s.names()
+	if slices.Contains(s.later, key.Value) {
+		d.add(key.Line, name, "a field that is not supported by this version", strings.Join(names, ", "), "")
+		return
+	}
+	hint := ""
+	if meant := nearest(key.Value, names); meant != "" {
+		hint = fmt.Sprintf("did you mean %q?", meant)
+	} else if place := elsewhere(key.Value); place != "" && place != name {
+		hint = fmt.Sprintf("did you mean %q?", place)
+	}
+	d.add(key.Line, printableName(name), "an unknown field", strings.Join(names, ", "), hint)
+}
+
+func (s section) names() []string {
+	names := make([]string, len(s.members))
+	for i, m := range s.members {
+		names[i] = m.name
+	}
+	return names
+}
+
+// elsewhere finds the section that has a member of this name.
+func elsewhere(name string) string {
+	for _, s := range []section{ruleSection(), matchSection(), blockSection()} {
+		if slices.Contains(s.names(), name) {
+			return s.prefix + name
+		}
+	}
+	return ""
+}
+
+func (d *decoder) add(line int, field, got, allowed, hint string) {
+	d.problems = append(d.problems, Problem{File: d.file, Line: line, Field: field, Got: got, Allowed: allowed, Hint: hint})
+}
+
+// wrong reports that the value n of field has the wrong type. References and tags are reported already.
+func (d *decoder) wrong(field string, n *yaml.Node, allowed, hint string) {
+	d.bad[field] = true
+	if n.Kind != yaml.AliasNode && n.Style&yaml.TaggedStyle == 0 {
+		d.add(n.Line, field, describe(n), allowed, hint)
+	}
+}
+
+// reported says whether field, or a field that it is part of, is reported already.
+func (d *decoder) reported(field string) bool {
+	for ; field != ""; field = parentField(field) {
+		if d.bad[field] {
+			return true
+		}
+	}
+	return false
+}
+
+// line finds where field stands; a field that the document leaves out stands where its section does.
+func (d *decoder) line(field string) int {
+	for ; field != ""; field = parentField(field) {
+		if l, ok := d.lines[field]; ok {
+			return l
+		}
+	}
+	return d.lines[""]
+}
+
+func (d *decoder) has(field string) bool {
+	_, ok := d.lines[field]
+	return ok
+}
+
+func parentField(field string) string {
+	return field[:max(strings.LastIndexAny(field, ".["), 0)]
+}
+
+// printableName is a field's name as a message may show it.
+func printableName(name string) string {
+	if len(name) <= 60 && printable(name) && !strings.ContainsAny(name, " :") {
+		return name
+	}
+	return quoteShort(name)
+}

@@ -1,0 +1,259 @@
+package rules
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+var update = flag.Bool("update", false, "write the golden files of testdata anew")
+
+func testEnvironment() Environment { return Environment{Identity: traffic.DefaultIdentityMap()} }
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(name, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+	}
+}
+
+func TestParseEveryField(t *testing.T) {
+	src, err := os.ReadFile("testdata/every-field.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Parse("every-field.yaml", src, testEnvironment())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ip := traffic.KeyField{Field: traffic.FieldIP, V4: 24, V6: 56}
+	want := []Document{{
+		ID: "every-field", Owner: "Team Identity & Access",
+		Match:   Match{Methods: []string{"POST", "PUT"}, Path: "/v1/users/{user_id}/sessions*"},
+		Key:     []traffic.KeyField{{Field: traffic.FieldDevice}, ip, {Field: traffic.FieldSession}},
+		Missing: MissingGroup, Limit: 12, Window: 90 * time.Minute, Lateness: 15 * time.Minute, MaxLag: 90 * time.Second,
+		Block: &Block{Key: []traffic.KeyField{ip, {Field: traffic.FieldSession}}, TTL: 7 * 24 * time.Hour, Extend: ExtendNever},
+	}, {
+		ID: "fewest-fields", Owner: "ops", Key: []traffic.KeyField{}, Missing: MissingSkip, Window: time.Second,
+		Lateness: DefaultLateness, MaxLag: DefaultMaxLag,
+	}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestParsePrefixesComeFromTheIdentityMap(t *testing.T) {
+	const src = "id: a\nowner: b\nmatch: {}\nkey: [%KEY]\nlimit: 1\nwindow: 5m\nblock: {ttl: 1m}\n"
+	env := testEnvironment()
+	env.Identity.IP.V4, env.Identity.IP.V6 = 24, 48
+	for _, c := range []struct {
+		key    string
+		env    Environment
+		v4, v6 uint8
+	}{
+		{"ip", Environment{}, 32, 64},
+		{"ip", env, 24, 48},
+		{"{field: ip}", env, 24, 48},
+		{"{field: ip, v4: 16}", env, 16, 48},
+		{"{field: ip, v4: 16, v6: 128}", env, 16, 128},
+	} {
+		docs, err := Parse("a.yaml", []byte(strings.Replace(src, "%KEY", c.key, 1)), c.env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []traffic.KeyField{{Field: traffic.FieldIP, V4: c.v4, V6: c.v6}}
+		if !reflect.DeepEqual(docs[0].Key, want) || !reflect.DeepEqual(docs[0].Block.Key, want) {
+			t.Errorf("key %s: got %v and block %v, want %v", c.key, docs[0].Key, docs[0].Block.Key, want)
+		}
+	}
+}
+
+// TestParseBad compares the messages for each file of testdata/bad with the .txt beside it.
+func TestParseBad(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("got %d files, %v", len(files), err)
+	}
+	for _, name := range files {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			src, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			docs, err := Parse(filepath.Base(name), src, testEnvironment())
+			var problems Problems
+			if !errors.As(err, &problems) || docs != nil {
+				t.Fatalf("got %d documents and %v, want no document and Problems", len(docs), err)
+			}
+			for _, p := range problems {
+				if p.File == "" || p.Line < 1 || p.Got == "" || p.Allowed == "" {
+					t.Errorf("a problem without place, got or allowed: %+v", p)
+				}
+			}
+			golden(t, strings.TrimSuffix(name, ".yaml")+".txt", []byte(err.Error()+"\n"))
+		})
+	}
+}
+
+func TestParseVouchedBlockKey(t *testing.T) {
+	const src = "id: a\nowner: b\nmatch: {}\nkey: [user]\nlimit: 1\nwindow: 5m\nblock: {ttl: 1m}\n"
+	env := testEnvironment()
+	if _, err := Parse("a.yaml", []byte(src), env); err == nil || !strings.Contains(err.Error(), "identity.user.vouched: true") {
+		t.Errorf("claimed user: got %v, want a refusal that says how to vouch", err)
+	}
+	env.Identity.User.Vouched = true
+	if _, err := Parse("a.yaml", []byte(src), env); err != nil {
+		t.Errorf("vouched user: %v", err)
+	}
+	env.Identity.IP.Claimed = true
+	src2 := strings.Replace(src, "[user]", "[ip]", 1)
+	if _, err := Parse("a.yaml", []byte(src2), env); err == nil || !strings.Contains(err.Error(), "identity.ip.claimed: false") {
+		t.Errorf("claimed ip: got %v, want a refusal that says how to vouch", err)
+	}
+}
+
+// TestParseHostile feeds what is meant to hurt a parser. Each must be refused, quickly and in few words.
+func TestParseHostile(t *testing.T) {
+	const head = "id: a\nowner: b\nmatch: {}\nkey: [ip]\nlimit: 1\nwindow: 5m\n"
+	long := strings.Repeat("a", 1_000_000)
+	for name, src := range map[string]string{
+		"NUL":                   head + "on_missing: s\x00kip\n",
+		"invalid UTF-8":         head + "on_missing: sk\xffip\n",
+		"UTF-16":                "\xff\xfei\x00d\x00",
+		"escaped NUL in path":   strings.Replace(head, "{}", `{path: "/\0"}`, 1),
+		"surrogate escape":      strings.Replace(head, "owner: b", `owner: "\ud800"`, 1),
+		"1 MB id":               strings.Replace(head, "id: a", "id: "+long, 1),
+		"1 MB owner":            strings.Replace(head, "owner: b", "owner: "+long, 1),
+		"1 MB path":             strings.Replace(head, "{}", "{path: /"+long+"}", 1),
+		"1 MB method":           strings.Replace(head, "{}", "{method: "+long+"}", 1),
+		"1 MB window":           strings.Replace(head, "5m", long, 1),
+		"1 MB of digits":        strings.Replace(head, "limit: 1", "limit: "+strings.Repeat("9", 1_000_000), 1),
+		"1 MB key field":        strings.Replace(head, "[ip]", "["+long+"]", 1),
+		"1 MB field name":       head + `"` + long + "\": 1\n",
+		"file over 1 MiB":       head + "# " + long + long,
+		"deep flow":             strings.Repeat("[", 500_000),
+		"deep mappings":         strings.Repeat("{a: ", 200_000),
+		"deep blocks":           strings.Repeat("- ", 400_000),
+		"billion laughs":        "a: &a [x,x,x]\nb: &b [*a,*a,*a]\nc: &c [*b,*b,*b]\nd: [*c,*c,*c]\n",
+		"many fields":           head + strings.Repeat("x: 1\n", 100_000),
+		"many documents":        strings.Repeat("---\na: 1\n", 50_000),
+		"overflowing duration":  strings.Replace(head, "5m", "9223372036854775807d", 1),
+		"tag of the Go library": "!!binary aWQ6IGE=",
+	} {
+		t.Run(name, func(t *testing.T) {
+			started := time.Now()
+			docs, err := Parse("hostile.yaml", []byte(src), testEnvironment())
+			if err == nil || docs != nil {
+				t.Fatalf("got %d documents and no error", len(docs))
+			}
+			if n := len(err.Error()); n > 64<<10 {
+				t.Errorf("the message has %d bytes", n)
+			}
+			if !strings.HasPrefix(err.Error(), "hostile.yaml:") {
+				t.Errorf("got %q, want a message that starts with the place", err.Error()[:80])
+			}
+			if took := time.Since(started); took > 20*time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
+
+func TestParseNothing(t *testing.T) {
+	for _, src := range []string{"", "\n", "# only words\n", "---\n---\n", "\ufeff"} {
+		if docs, err := Parse("a.yaml", []byte(src), testEnvironment()); err != nil || len(docs) != 0 {
+			t.Errorf("%q: got %v and %v, want nothing", src, docs, err)
+		}
+	}
+}
+
+func TestLoadDir(t *testing.T) {
+	rule := func(id string) []byte {
+		return []byte("id: " + id + "\nowner: b\nmatch: {}\nkey: [ip]\nlimit: 1\nwindow: 5m\n")
+	}
+	tree := fstest.MapFS{
+		"z.yaml":          {Data: rule("a-rule")},
+		"team/y.yml":      {Data: append(append(rule("c-rule"), "---\n"...), rule("b-rule")...)},
+		"README.md":       {Data: []byte("not: a rule")},
+		".hidden.yaml":    {Data: []byte("not: a rule")},
+		".git/x.yaml":     {Data: []byte("not: a rule")},
+		"empty.yaml":      {Data: nil},
+		"not-a-file.yaml": {Mode: os.ModeDir},
+	}
+	docs, err := LoadDir(tree, "rules", testEnvironment())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(docs) != 3 || docs[0].ID != "a-rule" || docs[1].ID != "b-rule" || docs[2].ID != "c-rule" {
+		t.Errorf("got %v, want a-rule, b-rule, c-rule", docs)
+	}
+
+	tree["dup.yaml"] = &fstest.MapFile{Data: rule("c-rule")}
+	_, err = LoadDir(tree, "rules", testEnvironment())
+	const want = `rules/team/y.yml:1: id: got "c-rule" a second time (first at rules/dup.yaml:1), allowed an id of its own for every rule`
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+
+	tree["dup.yaml"] = &fstest.MapFile{Data: bytes.Repeat([]byte("#"), MaxFileBytes+1)}
+	if _, err = LoadDir(tree, "", testEnvironment()); err == nil || !strings.HasPrefix(err.Error(), "dup.yaml:1: got a file that is too big") {
+		t.Errorf("big file: got %v", err)
+	}
+	if _, err = LoadDir(fstest.MapFS{"a.txt": {}}, "", testEnvironment()); err == nil || !strings.Contains(err.Error(), "no rules") {
+		t.Errorf("no rules: got %v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("testdata/*/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	more, _ := filepath.Glob("../examples/rules/*.yaml")
+	for _, name := range append(append(files, "testdata/every-field.yaml"), more...) {
+		src, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(src)
+	}
+	f.Fuzz(func(t *testing.T, src []byte) {
+		docs, err := Parse("fuzz.yaml", src, testEnvironment())
+		var problems Problems
+		if err != nil && (!errors.As(err, &problems) || docs != nil) {
+			t.Fatalf("got %v and %v", docs, err)
+		}
+		for _, p := range problems {
+			if p.Line < 1 || p.Line > bytes.Count(src, []byte("\n"))+bytes.Count(src, []byte("\r"))+2 {
+				t.Errorf("line %d of %q: %v", p.Line, src, p)
+			}
+		}
+		for i := range docs {
+			if err := docs[i].Validate(testEnvironment()); err != nil {
+				t.Fatalf("parsed, but not valid: %v", err)
+			}
+			again, err := Parse("again.yaml", []byte(docs[i].YAML()), Environment{Identity: testEnvironment().Identity})
+			if err != nil || len(again) != 1 || !again[0].Equal(&docs[i]) {
+				t.Fatalf("%s\nis read back as %v, %v", docs[i].YAML(), again, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,84 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Validate checks that r is whole and that its rules are what Parse would have let pass. Errors of rules name the rule.
+func (r *Routing) Validate() error {
+	var errs []error
+	say := func(ok bool, field string, got any, allowed string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: got %v, allowed %s", field, got, allowed))
+		}
+	}
+	say(r.Stream != "" && printable(r.Stream), "stream", quoteShort(r.Stream), "the name of a stream")
+	say(r.Number >= 1, "number", r.Number, "1 and more")
+	say(r.RecordFormat >= 1, "record_format", r.RecordFormat, "1 and more")
+	say(r.SecretID != "" && printable(r.SecretID), "secret_id", quoteShort(r.SecretID), "the id of the deployment's secret")
+	say(slices.Contains([]string{"weir", "json", "combined"}, r.Format.Name), "format.name", quoteShort(r.Format.Name), "weir, json, combined")
+	say(len(r.Format.Map) == 0 || r.Format.Name == "json", "format.map", "a map for "+quoteShort(r.Format.Name), "a map only for json")
+	say(r.Format.MaxEventBytes >= 1, "format.max_event_bytes", r.Format.MaxEventBytes, "1 and more")
+	env := Environment{Identity: r.Identity}
+	for i := range r.Rules {
+		v := &r.Rules[i]
+		if i > 0 {
+			// Keyed records name rules by index, and Find searches: the order is part of the version's meaning.
+			say(r.Rules[i-1].ID < v.ID, element("rules", i), quoteShort(v.ID)+" after "+quoteShort(r.Rules[i-1].ID), "rules ascending by id, each once")
+		}
+		say(v.Number >= 1, element("rules", i)+".version", v.Number, "1 and more")
+		say(v.Lineage >= 1 && v.Lineage <= max(v.Number, 1), element("rules", i)+".lineage", v.Lineage, "1 to the version's number")
+		if err := v.Document.Validate(env); err != nil {
+			errs = append(errs, fmt.Errorf("rule %s: %w", quoteShort(v.ID), err))
+		}
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("routing version %d of stream %s: %w", r.Number, quoteShort(r.Stream), errors.Join(errs...))
+	}
+	return nil
+}
+
+// Find gives the rule with this id, nil when the routing version has none.
+func (r *Routing) Find(id string) *Version {
+	i, found := slices.BinarySearchFunc(r.Rules, id, func(v Version, id string) int { return strings.Compare(v.ID, id) })
+	if !found {
+		return nil
+	}
+	return &r.Rules[i]
+}
+
+// Encode writes r as JSON, the same bytes for the same contents. An r that Validate refuses is not written.
+func (r *Routing) Encode() ([]byte, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("routing version %d of stream %s: %w", r.Number, quoteShort(r.Stream), err)
+	}
+	return b, nil
+}
+
+// DecodeRouting reads what Encode wrote. A member that this build does not know is an error: the document was written
+// by a newer one, and to read over a part of it would be to route its records in another way than their other readers.
+func DecodeRouting(b []byte) (*Routing, error) {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	var r Routing
+	if err := dec.Decode(&r); err != nil {
+		return nil, fmt.Errorf("routing version: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("routing version: got more after the JSON document, allowed one document")
+	}
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	return &r, nil
+}

@@ -1,0 +1,109 @@
+// Package rules holds rule documents: what to count, when it is too much, and what a block would be. A document never
+// blocks anybody; a promotion does (see Mode).
+package rules
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// Document is one rule as its owner wrote it, validated and with defaults filled in.
+type Document struct {
+	ID       string             `json:"id"`    // [a-z0-9][a-z0-9-]*, at most 64 bytes
+	Owner    string             `json:"owner"` // the team that answers for the rule
+	Match    Match              `json:"match"`
+	Key      []traffic.KeyField `json:"key"` // empty: one window for all that matches
+	Missing  OnMissing          `json:"on_missing"`
+	Limit    int                `json:"limit"`    // fires when the count goes above it; 0 fires on every event
+	Window   time.Duration      `json:"window"`   // nanoseconds in JSON; 1s to 31d
+	Lateness time.Duration      `json:"lateness"` // default 60s
+	MaxLag   time.Duration      `json:"max_lag"`  // default 60s
+	Block    *Block             `json:"block,omitempty"`
+}
+
+// Match says which requests a rule watches. An absent part matches all.
+type Match struct {
+	Methods []string `json:"methods,omitempty"` // upper case
+	Path    string   `json:"path,omitempty"`    // literal, {param} segments and a trailing *
+}
+
+// OnMissing says what becomes of an event that lacks one of the key's fields. Either way it is counted.
+type OnMissing string
+
+const (
+	MissingSkip  OnMissing = "skip"  // the event feeds no window
+	MissingGroup OnMissing = "group" // events without the field share a window, which records but never blocks
+)
+
+// Block is what a block would be, were the rule promoted. Its scope is the rule's own match.
+type Block struct {
+	Key    []traffic.KeyField `json:"key"` // fields of the rule's key, default all of them
+	TTL    time.Duration      `json:"ttl"`
+	Extend Extend             `json:"extend"`
+}
+
+// Extend says what pushes a block's expiry out.
+type Extend string
+
+const (
+	ExtendNever Extend = "never"  // only the hit that opened the episode counts
+	ExtendOnHit Extend = "on-hit" // every over-limit update does
+)
+
+// Defaults for what a document leaves out.
+const (
+	DefaultLateness = 60 * time.Second
+	DefaultMaxLag   = 60 * time.Second
+	MinWindow       = time.Second
+	MaxWindow       = 31 * 24 * time.Hour
+)
+
+// Version is one immutable version of a rule. Lineage counts the window definitions the rule has had: a change of key,
+// window or on_missing starts a new one, and with it cold windows; any other change keeps lineage and counts.
+type Version struct {
+	Document
+	Number  int `json:"version"`
+	Lineage int `json:"lineage"`
+}
+
+// Routing is a routing version: one immutable document that holds everything the records of the keyed log depend on.
+// A process that does not know a version, or its record format, must not touch a record that carries it.
+type Routing struct {
+	Stream       string              `json:"stream"`
+	Number       int64               `json:"number"` // from 1, ascending within the stream
+	RecordFormat int                 `json:"record_format"`
+	SecretID     string              `json:"secret_id"`
+	Rules        []Version           `json:"rules"` // ascending by ID; keyed records name rules by their index here
+	Identity     traffic.IdentityMap `json:"identity"`
+	Format       Format              `json:"format"`
+}
+
+// Format is how events of the stream are decoded.
+type Format struct {
+	Name          string            `json:"name"`          // weir, json or combined
+	Map           map[string]string `json:"map,omitempty"` // event field → member, for json
+	MaxEventBytes int               `json:"max_event_bytes"`
+}
+
+// Mode is whether a rule acts. It is not part of a document: promote, demote and disable set it, each audited.
+type Mode string
+
+const (
+	ModeOff    Mode = "off"    // not even counted
+	ModeShadow Mode = "shadow" // counts and records; every rule starts here
+	ModeBlock  Mode = "block"  // and blocks
+)
+
+// ModeState is a rule's mode as promote and demote left it. Generation rises with every change; a block carries the
+// generation it was written under and holds only while that is the newest.
+type ModeState struct {
+	Rule       string `json:"rule"`
+	Mode       Mode   `json:"mode"`
+	Generation int64  `json:"generation"`
+	Match      Match  `json:"match"` // of the newest version, for gates
+}
+
+// LineageID names the windows of one lineage: "rule/3".
+func (v *Version) LineageID() string { return fmt.Sprintf("%s/%d", v.ID, v.Lineage) }
