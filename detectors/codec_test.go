@@ -1,0 +1,182 @@
+package detectors_test
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/traffic"
+)
+
+func drawKeyed(t *rapid.T) detectors.Keyed {
+	number := rapid.Int64Range(0, 1<<62)
+	k := detectors.Keyed{
+		Kind:       rapid.SampledFrom([]detectors.KeyedKind{detectors.KeyedEvent, detectors.KeyedTick, detectors.KeyedLoss}).Draw(t, "kind"),
+		Generation: number.Draw(t, "g"), Source: rapid.IntRange(0, 1000).Draw(t, "p"), Offset: number.Draw(t, "o"),
+		Prev: detectors.NoOffset, Time: traffic.Time(rapid.Int64().Draw(t, "time")),
+	}
+	if k.Offset > 0 && rapid.Bool().Draw(t, "prev") {
+		k.Prev = rapid.Int64Range(0, k.Offset-1).Draw(t, "prev offset")
+	}
+	switch k.Kind {
+	case detectors.KeyedTick:
+		k.Idle, k.Clock = rapid.Bool().Draw(t, "idle"), traffic.Time(rapid.Int64().Draw(t, "clock"))
+	case detectors.KeyedEvent:
+		k.Progress, k.Version = traffic.Time(rapid.Int64().Draw(t, "progress")), number.Draw(t, "version")
+		k.Rules = rapid.SliceOfNDistinct(rapid.IntRange(0, 1000), 1, 5, rapid.ID).Draw(t, "rules")
+		slices.Sort(k.Rules)
+		for _, s := range []*string{&k.Identity.Device, &k.Identity.User, &k.Identity.APIKey, &k.Identity.Session} {
+			*s = string(rapid.SliceOf(rapid.Byte()).Draw(t, "text"))
+		}
+		k.Identity.IP = rapid.SampledFrom([]netip.Addr{{}, netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")}).Draw(t, "ip")
+		k.Sample = append([]byte{}, rapid.SliceOf(rapid.Byte()).Draw(t, "sample")...)
+	}
+	return k
+}
+
+func TestKeyedRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k := drawKeyed(t)
+		raw := detectors.AppendKeyed([]byte("before"), &k)[len("before"):]
+		var got detectors.Keyed
+		if err := detectors.DecodeKeyed(raw, &got); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Rules) == 0 {
+			got.Rules = nil
+		}
+		if !reflect.DeepEqual(got, k) {
+			t.Fatalf("got %+v\nwant %+v", got, k)
+		}
+		for n := range raw {
+			if err := detectors.DecodeKeyed(raw[:n], &got); err == nil {
+				t.Fatalf("the first %d of %d bytes decode", n, len(raw))
+			}
+		}
+	})
+}
+
+func TestKeyedOfANewerFormat(t *testing.T) {
+	k := detectors.Keyed{Kind: detectors.KeyedTick, Prev: detectors.NoOffset}
+	raw := detectors.AppendKeyed(nil, &k)
+	raw[0]++
+	var newer *detectors.UnknownFormatError
+	if err := detectors.DecodeKeyed(raw, &k); !errors.As(err, &newer) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzDecodeKeyed(f *testing.F) {
+	k := detectors.Keyed{Kind: detectors.KeyedEvent, Generation: 1, Source: 2, Offset: 3, Prev: 1, Rules: []int{0, 4}, Sample: []byte("{}")}
+	f.Add(detectors.AppendKeyed(nil, &k))
+	k.Kind = detectors.KeyedTick
+	f.Add(detectors.AppendKeyed(nil, &k))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var k, again detectors.Keyed
+		if err := detectors.DecodeKeyed(b, &k); err != nil {
+			return
+		}
+		if err := detectors.DecodeKeyed(detectors.AppendKeyed(nil, &k), &again); err != nil || !reflect.DeepEqual(k, again) {
+			t.Errorf("%+v\nreads again as %+v (%v)", k, again, err)
+		}
+	})
+}
+
+func FuzzRestore(f *testing.F) {
+	b := goldenBench(f)
+	f.Add(b.p.Snapshot(nil))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		p, err := detectors.Restore(b.cfg, raw)
+		if err != nil {
+			return
+		}
+		if _, err := detectors.Restore(b.cfg, p.Snapshot(nil)); err != nil {
+			t.Errorf("a restored state does not restore: %v", err)
+		}
+	})
+}
+
+func FuzzDecodeHit(f *testing.F) {
+	f.Add([]byte(`{"v":1,"kind":"hit","id":"x","first":"2026-01-01T00:00:00Z"}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		h, err := detectors.DecodeHit(raw)
+		if err != nil {
+			return
+		}
+		if _, err := detectors.EncodeHit(&h); err != nil {
+			t.Errorf("what decodes does not encode: %v", err)
+		}
+	})
+}
+
+func TestSnapshotRefusesDamage(t *testing.T) {
+	b := goldenBench(t)
+	raw := b.p.Snapshot(nil)
+	for i := range raw {
+		damaged := slices.Clone(raw)
+		damaged[i] ^= 1 << (i % 8)
+		if _, err := detectors.Restore(b.cfg, damaged); err == nil {
+			t.Fatalf("a flipped bit in byte %d of %d restores", i, len(raw))
+		}
+		if _, err := detectors.Restore(b.cfg, raw[:i]); !errors.Is(err, detectors.ErrSnapshot) {
+			t.Fatalf("torn after %d bytes: %v", i, err)
+		}
+	}
+	other := b.cfg
+	other.Keyed++
+	if _, err := detectors.Restore(other, raw); !errors.Is(err, detectors.ErrSnapshot) {
+		t.Errorf("another partition's snapshot: %v", err)
+	}
+}
+
+func goldenBench(t testing.TB) *bench {
+	b := newBench(t, 2, rule(1, 10*time.Second, time.Second), rule(2, 10*time.Second, time.Second))
+	for i, s := range []traffic.Time{0, 1, 2, 30, 31, 32, 12} {
+		b.must(b.event(i%2, origin+s*second, "192.0.2.1", int64(1+i%2)))
+	}
+	b.must(b.tick(1, origin+5*second))
+	return b
+}
+
+// The formats are a promise to the next version of weir: these bytes must be readable for ever after. When a format
+// changes, its number rises, and the old file stays beside the new one.
+func TestGoldenFormats(t *testing.T) {
+	b := goldenBench(t)
+	var keyed []byte
+	for _, l := range b.log {
+		raw := detectors.AppendKeyed(nil, &l.keyed)
+		keyed = append(append(keyed, byte(len(raw))), raw...)
+	}
+	golden(t, "keyed-1.bin", keyed)
+	golden(t, "snapshot-1.bin", b.p.Snapshot(nil))
+	raw, err := detectors.EncodeHit(&b.hits[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "hit-1.json", raw)
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if os.Getenv("WEIR_UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s is written differently than before: raise the format's number", name)
+	}
+}

@@ -1,0 +1,72 @@
+package detectors
+
+import (
+	"github.com/weirhq/weir/traffic"
+)
+
+// HitFormat is the format of hits that this build writes. It reads HitFormat and the one before it.
+const HitFormat = 1
+
+// Kind is the kind of a record on the hits topic.
+type Kind string
+
+const (
+	KindHit       Kind = "hit"        // an episode of one source over one rule's limit
+	KindLate      Kind = "late"       // late events, summed per rule, source partition and minute
+	KindLoss      Kind = "loss"       // a gap that an operator accepted, or that retention made
+	KindRelease   Kind = "release"    // an operator releases a block; written by the CLI, acted on by ENFORCE
+	KindNear      Kind = "near"       // reserved
+	KindCandidate Kind = "candidate"  // reserved
+	KindAttempt   Kind = "attempt"    // reserved
+	KindStats     Kind = "statistics" // reserved
+)
+
+// Phase is how far an episode is.
+type Phase string
+
+const (
+	PhaseOpen   Phase = "open"   // the first over event
+	PhaseUpdate Phase = "update" // still over, at most once per cooldown
+	PhaseClosed Phase = "closed" // a window has passed since the last over event; counts are final
+	PhaseMerged Phase = "merged" // a late event joined this episode to another one; it is no offence
+)
+
+// Hit is one record of the hits topic, as JSON. Members that a kind does not use are absent.
+//
+// ID is deterministic: the same keyed log gives the same IDs, so a consumer that has seen an ID has seen the offence.
+// Counts and bounds of one ID only grow (First only falls), which makes an upsert with greatest() order-free.
+type Hit struct {
+	Format      int    `json:"v"`
+	Kind        Kind   `json:"kind"`
+	ID          string `json:"id"` // 32 hex digits
+	Rule        string `json:"rule,omitempty"`
+	RuleVersion int    `json:"rule_version,omitempty"`
+	Lineage     int    `json:"lineage,omitempty"`
+	Phase       Phase  `json:"phase,omitempty"`
+
+	Subject      traffic.Subject `json:"subject,omitempty"`       // the rule's key
+	BlockSubject traffic.Subject `json:"block_subject,omitempty"` // who a block would hold; empty: no block is possible
+	Grouped      bool            `json:"grouped,omitempty"`       // a field of the key is missing: recorded, never blocking
+
+	Limit    int          `json:"limit"`
+	WindowMS int64        `json:"window_ms,omitempty"`
+	Count    int64        `json:"count"`          // events from the first to the last over event; late: events
+	Peak     int          `json:"peak,omitempty"` // greatest window count; saturates at limit+1
+	First    traffic.Time `json:"first"`          // time of the first over event; late: start of the minute
+	Last     traffic.Time `json:"last"`           // time of the last over event; late: the latest event's time
+	Seen     traffic.Time `json:"seen"`           // append time of the keyed record that caused this hit
+	Cut      bool         `json:"cut,omitempty"`  // closed because it had lasted MaxEpisode
+
+	Generation int64  `json:"g"`
+	Source     int    `json:"p"` // of the event at whose arrival the episode was first seen
+	Offset     int64  `json:"o"`
+	Keyed      int    `json:"keyed"`          // keyed partition
+	IntoID     string `json:"into,omitempty"` // merged: the episode that goes on
+
+	Users   int      `json:"users,omitempty"`   // distinct users seen, saturating at MaxDistinct
+	Devices int      `json:"devices,omitempty"` // distinct devices seen, saturating at MaxDistinct
+	Samples []string `json:"samples,omitempty"` // JSON texts of traffic.Sample, the first few over events
+
+	By     string `json:"by,omitempty"`     // release, loss: who
+	Reason string `json:"reason,omitempty"` // release, loss: why
+}

@@ -1,0 +1,44 @@
+package detectors
+
+import (
+	"github.com/weirhq/weir/traffic"
+)
+
+// RecordFormat is the format of keyed records that this build writes. It reads RecordFormat and the one before it.
+const RecordFormat = 1
+
+// KeyedKind is the kind of a keyed record.
+type KeyedKind uint8
+
+const (
+	KeyedEvent   KeyedKind = 1 // one event, for the rules that this partition owns a window of
+	KeyedTick    KeyedKind = 2 // progress of a source partition that has shown nothing here
+	KeyedLoss    KeyedKind = 3 // an operator accepted a gap in a source partition
+	KeyedPartial KeyedKind = 4 // reserved: pre-aggregated counts of a chunk
+)
+
+// NoOffset stands for "none before" in Prev and in fences.
+const NoOffset int64 = -1
+
+// Keyed is one record of the keyed log. There is at most one per (event, keyed partition), however many rules and
+// dimensions of the event meet there: that is why an equal offset means a duplicate.
+type Keyed struct {
+	Kind       KeyedKind
+	Generation int64        // g: which life of the requests topic
+	Source     int          // p: partition in requests
+	Offset     int64        // o: event: its offset in requests; tick: all before it is acknowledged; loss: first offset after the gap
+	Prev       int64        // the previous event offset of p sent to this keyed partition, or NoOffset
+	Time       traffic.Time // event: its time, decided once by ROUTE; tick: the greatest event time of p so far
+	Progress   traffic.Time // event: the greatest event time of p so far, this event included
+
+	// Event only.
+	Version  int64 // routing version
+	Rules    []int // indexes into that version's rules, ascending
+	Identity traffic.Identity
+	Sample   []byte // JSON of traffic.Sample, for evidence
+
+	// Tick only. Idle says that the router had read p to its end; Clock is its own clock from before the fetch that
+	// found the end.
+	Idle  bool
+	Clock traffic.Time
+}

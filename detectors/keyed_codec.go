@@ -1,0 +1,165 @@
+package detectors
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// MaxRulesPerRecord bounds Keyed.Rules when a record is read.
+const MaxRulesPerRecord = 1 << 16
+
+// ErrRecord is wrapped by every error of DecodeKeyed.
+var ErrRecord = errors.New("keyed record")
+
+// UnknownFormatError says that a record was written by a newer build. Its reader must leave it alone.
+type UnknownFormatError struct{ What, Got, Known string }
+
+func (e *UnknownFormatError) Error() string {
+	return fmt.Sprintf("%s has format %s, this build reads %s: upgrade this process", e.What, e.Got, e.Known)
+}
+
+// The layout of a keyed record, format 1. Numbers are varints (unsigned unless marked ±), strings carry their length.
+//
+//	byte format, byte kind, g, p, o, o-prev (0: none), ±time
+//	event: ±progress, version, rule count, rules (first, then differences),
+//	       mask of present identities (bit = Field), ip: 4 or 16 bytes with length, others: strings in Field order, sample
+//	tick:  byte idle, ±clock
+//	loss:  nothing more
+
+// AppendKeyed appends the encoding of k to dst.
+func AppendKeyed(dst []byte, k *Keyed) []byte {
+	dst = append(dst, RecordFormat, byte(k.Kind))
+	dst = binary.AppendUvarint(dst, uint64(k.Generation))
+	dst = binary.AppendUvarint(dst, uint64(k.Source))
+	dst = binary.AppendUvarint(dst, uint64(k.Offset))
+	back := uint64(0)
+	if k.Prev >= 0 {
+		back = uint64(k.Offset - k.Prev)
+	}
+	dst = binary.AppendUvarint(dst, back)
+	dst = binary.AppendVarint(dst, int64(k.Time))
+	switch k.Kind {
+	case KeyedEvent:
+		dst = appendEvent(dst, k)
+	case KeyedTick:
+		idle := byte(0)
+		if k.Idle {
+			idle = 1
+		}
+		dst = append(dst, idle)
+		dst = binary.AppendVarint(dst, int64(k.Clock))
+	}
+	return dst
+}
+
+func appendEvent(dst []byte, k *Keyed) []byte {
+	dst = binary.AppendVarint(dst, int64(k.Progress))
+	dst = binary.AppendUvarint(dst, uint64(k.Version))
+	dst = binary.AppendUvarint(dst, uint64(len(k.Rules)))
+	last := 0
+	for _, r := range k.Rules {
+		dst = binary.AppendUvarint(dst, uint64(r-last))
+		last = r
+	}
+	dst = appendIdentity(dst, &k.Identity)
+	return appendBytes(dst, k.Sample)
+}
+
+func appendIdentity(dst []byte, id *traffic.Identity) []byte {
+	texts := [...]string{id.Device, id.User, id.APIKey, id.Session}
+	mask := byte(0)
+	if id.IP.IsValid() {
+		mask |= 1 << traffic.FieldIP
+	}
+	for i, s := range texts {
+		if s != "" {
+			mask |= 1 << (int(traffic.FieldDevice) + i)
+		}
+	}
+	dst = append(dst, mask)
+	if id.IP.IsValid() {
+		dst = appendBytes(dst, id.IP.AsSlice())
+	}
+	for _, s := range texts {
+		if s != "" {
+			dst = binary.AppendUvarint(dst, uint64(len(s)))
+			dst = append(dst, s...)
+		}
+	}
+	return dst
+}
+
+func appendBytes(dst, b []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(b)))
+	return append(dst, b...)
+}
+
+// DecodeKeyed reads one record into k, overwriting all of it but reusing the capacity of k.Rules. k.Sample aliases b.
+// A record of an unknown format gives *UnknownFormatError, a damaged one an error that wraps ErrRecord.
+func DecodeKeyed(b []byte, k *Keyed) error {
+	if len(b) < 2 {
+		return fmt.Errorf("%w: %d bytes, at least 2 are needed", ErrRecord, len(b))
+	}
+	if b[0] != RecordFormat {
+		return &UnknownFormatError{What: "keyed record", Got: fmt.Sprint(b[0]), Known: fmt.Sprint(RecordFormat)}
+	}
+	*k = Keyed{Kind: KeyedKind(b[1]), Rules: k.Rules[:0]}
+	r := reader{b: b[2:]}
+	k.Generation = r.count()
+	k.Source = int(r.upTo(1<<20, "source partition"))
+	k.Offset = r.count()
+	back := r.count()
+	k.Prev = NoOffset
+	if back != 0 {
+		k.Prev = k.Offset - back
+	}
+	k.Time = traffic.Time(r.varint())
+	switch k.Kind {
+	case KeyedEvent:
+		readEvent(&r, k)
+	case KeyedTick:
+		k.Idle = r.upTo(1, "idle flag") == 1
+		k.Clock = traffic.Time(r.varint())
+	case KeyedLoss:
+	default:
+		return &UnknownFormatError{What: "keyed record", Got: fmt.Sprintf("1 kind %d", k.Kind), Known: "kinds 1 to 3"}
+	}
+	if r.err == nil && k.Prev < NoOffset {
+		r.fail("previous offset %d is negative", k.Prev)
+	}
+	return r.done(ErrRecord)
+}
+
+func readEvent(r *reader, k *Keyed) {
+	k.Progress = traffic.Time(r.varint())
+	k.Version = r.count()
+	n := int(r.upTo(MaxRulesPerRecord, "rule count"))
+	last := 0
+	for i := 0; i < n && r.err == nil; i++ {
+		last += int(r.upTo(MaxRulesPerRecord, "rule index"))
+		k.Rules = append(k.Rules, last)
+	}
+	readIdentity(r, &k.Identity)
+	k.Sample = r.bytes()
+}
+
+func readIdentity(r *reader, id *traffic.Identity) {
+	mask := r.upTo(1<<traffic.NumFields-1, "identity mask")
+	if mask&(1<<traffic.FieldIP) != 0 {
+		raw := r.bytes()
+		ip, ok := netip.AddrFromSlice(raw)
+		if r.err == nil && !ok {
+			r.fail("an address of %d bytes, allowed: 4 or 16", len(raw))
+		}
+		id.IP = ip
+	}
+	for i, s := range [...]*string{&id.Device, &id.User, &id.APIKey, &id.Session} {
+		if mask&(1<<(int(traffic.FieldDevice)+i)) != 0 {
+			*s = string(r.bytes())
+		}
+	}
+}

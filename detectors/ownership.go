@@ -1,0 +1,60 @@
+package detectors
+
+import (
+	"errors"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// ErrFenced is what a store answers to a checkpoint when another owner has taken the partition since.
+var ErrFenced = errors.New("partition was taken over: epoch is no longer mine")
+
+// Checkpoint is one stored generation of a keyed partition's snapshot.
+type Checkpoint struct {
+	Epoch  int64
+	Offset int64 // the first keyed offset that is not in Data
+	Data   []byte
+}
+
+// Claim is the outcome of taking a keyed partition.
+type Claim struct {
+	Epoch int64
+	// Kept says that the store still held the caller's epoch: memory is as good as the store. Otherwise Generations
+	// holds what was stored, newest first, at most two, and memory must be rebuilt from it.
+	Kept        bool
+	Generations []Checkpoint
+}
+
+// Side names which log a partition belongs to.
+type Side string
+
+const (
+	SideRequests Side = "requests"
+	SideKeyed    Side = "keyed"
+)
+
+// PartitionState is what a stage reports about one partition, for `weir partitions list` and alarms.
+type PartitionState struct {
+	Side      Side
+	Partition int
+	Owner     string
+	State     string       // running | refused | halted
+	Reason    string       // refused, halted: why, in words an operator can act on
+	Offset    int64        // requests: acknowledged up to; keyed: folded up to
+	End       int64        // requests: announced end; keyed: log end when last seen
+	Epoch     int64        // keyed
+	Watermark traffic.Time // keyed
+	// Gap identifies what an operator would accept: the source partition and the first offset after the gap.
+	GapSource int
+	GapOffset int64
+}
+
+// Acceptance is an operator's word that a gap may be passed (weir partitions resume --accept-gap).
+type Acceptance struct {
+	Side      Side
+	Partition int
+	GapSource int
+	GapOffset int64
+	By        string
+	Reason    string
+}

@@ -1,0 +1,281 @@
+// Package detectors is DETECT's heart: windows, episodes and hits as plain data, moved by the keyed log only. It knows
+// no clock, does no I/O and starts no goroutine, so the same keyed log gives the same hits, byte for byte: live, in a
+// replay, and after any crash.
+package detectors
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// DefaultStall is how long, by the stall clock, a source partition may be silent before the watermark stops waiting.
+const DefaultStall = 5 * time.Minute
+
+// Config is what a Partition must know that the log does not tell. It must be the same in every process of a stream.
+type Config struct {
+	Keyed      int   // number of this keyed partition
+	Sources    int   // partitions of the requests topic
+	Generation int64 // the newest generation of the requests topic that this process knows
+	Secret     Secret
+	Stall      time.Duration // default DefaultStall
+}
+
+// Partition is the state of one keyed partition: everything that a checkpoint holds. It is not safe for concurrent use;
+// one owner folds the log into it, record by record.
+type Partition struct {
+	cfg      Config
+	routings map[int64][]*binding // versions learned; not part of the state
+	lineages map[string]*lineage
+	accepted map[gap]bool // gaps that an operator lets pass
+
+	generation int64
+	sources    []source
+	clock      traffic.Time // the stall clock: append time that passed while anything was appended
+	appended   traffic.Time // append time of the last record
+	newest     traffic.Time // greatest append time of all
+	watermark  traffic.Time
+	events     int64 // accepted event records, the rank of the next
+
+	windows map[Fingerprint]*window
+	timers  timers
+	late    map[lateKey]*lateSum
+
+	counts  Counts
+	scratch []byte
+}
+
+// Counts are what a partition has done since it was made or restored. They are for metrics and no part of the state.
+type Counts struct {
+	Events     int64 // accepted event records
+	Duplicates int64 // event records that the fence dropped
+	Ticks      int64
+	Late       int64 // (event, rule) pairs that came too late
+	Counted    int64 // (event, rule) pairs that fed a window
+}
+
+// binding ties a rule of a routing version to its lineage.
+type binding struct {
+	version *rules.Version
+	lineage *lineage
+}
+
+// gap names a hole as operators accept it: the source partition and the offset of the record that found it.
+type gap struct {
+	source int
+	offset int64
+}
+
+// UnknownVersionError says that a record needs a routing version that Learn has not been given.
+type UnknownVersionError struct{ Version int64 }
+
+func (e *UnknownVersionError) Error() string {
+	return fmt.Sprintf("routing version %d is not known here", e.Version)
+}
+
+// HoleError says that records between Prev and Offset of a source partition never arrived. The partition must not go
+// on until an operator accepts the gap: a blind detector must not look healthy.
+type HoleError struct {
+	Keyed, Source       int
+	Fence, Prev, Offset int64
+}
+
+func (e *HoleError) Error() string {
+	return fmt.Sprintf("keyed partition %d: source partition %d names offset %d as sent before %d, but only up to %d arrived",
+		e.Keyed, e.Source, e.Prev, e.Offset, e.Fence)
+}
+
+// GenerationError says that the requests topic was recreated while this process ran.
+type GenerationError struct{ Got, Known int64 }
+
+func (e *GenerationError) Error() string {
+	return fmt.Sprintf("keyed record of stream generation %d, this process was started for %d: restart it", e.Got, e.Known)
+}
+
+// NewPartition returns the state before the first record.
+func NewPartition(cfg Config) *Partition {
+	if cfg.Stall <= 0 {
+		cfg.Stall = DefaultStall
+	}
+	p := &Partition{
+		cfg: cfg, routings: map[int64][]*binding{}, lineages: map[string]*lineage{}, accepted: map[gap]bool{},
+		appended: traffic.BeforeTime, newest: traffic.BeforeTime, watermark: traffic.BeforeTime,
+		windows: map[Fingerprint]*window{}, late: map[lateKey]*lateSum{},
+	}
+	p.restart(0)
+	return p
+}
+
+// Learn gives the partition a routing version that records may name.
+func (p *Partition) Learn(r *rules.Routing) {
+	bindings := make([]*binding, len(r.Rules))
+	for i := range r.Rules {
+		v := &r.Rules[i]
+		bindings[i] = &binding{version: v, lineage: p.lineage(v.ID, v.Lineage, traffic.Time(v.Window.Microseconds()))}
+	}
+	p.routings[r.Number] = bindings
+}
+
+func (p *Partition) lineage(rule string, number int, span traffic.Time) *lineage {
+	id := fmt.Sprintf("%s/%d", rule, number)
+	l, ok := p.lineages[id]
+	if !ok {
+		l = &lineage{rule: rule, number: number, id: id, window: span}
+		p.lineages[id] = l
+	}
+	return l
+}
+
+// Knows reports whether Learn was given the version.
+func (p *Partition) Knows(version int64) bool { _, ok := p.routings[version]; return ok }
+
+// AcceptGap lets the hole pass that the record at offset of source found (HoleError's Source and Offset). Acceptances
+// are input like the log: the same ones must be given again after a restart.
+func (p *Partition) AcceptGap(source int, offset int64) { p.accepted[gap{source, offset}] = true }
+
+// Fold moves the state by one record and appends what it caused to out. appended is the record's append time. On an
+// error nothing has changed: *UnknownVersionError (Learn it and fold the record again), *HoleError (the partition is to
+// stop), *GenerationError, or a record that names rules its version does not have.
+func (p *Partition) Fold(appended traffic.Time, k *Keyed, out []Hit) ([]Hit, error) {
+	if k.Generation > p.cfg.Generation {
+		return out, &GenerationError{Got: k.Generation, Known: p.cfg.Generation}
+	}
+	if k.Generation < p.generation {
+		p.pass(appended)
+		p.counts.Duplicates++
+		return out, nil
+	}
+	if err := p.check(k); err != nil {
+		return out, err
+	}
+	if k.Generation > p.generation {
+		p.restart(k.Generation)
+	}
+	p.pass(appended)
+	switch k.Kind {
+	case KeyedEvent:
+		return p.foldEvent(k, out), nil
+	case KeyedTick:
+		return p.foldTick(k, out), nil
+	case KeyedLoss:
+		return p.foldLoss(k, out), nil
+	}
+	return out, fmt.Errorf("%w: kind %d", ErrRecord, k.Kind)
+}
+
+// check asks everything that may refuse a record, before anything changes. The fence is asked first, prev only of
+// records that pass it: a duplicate's prev is older than the fence by nature.
+func (p *Partition) check(k *Keyed) error {
+	if k.Source >= p.cfg.Sources {
+		return fmt.Errorf("%w: source partition %d, this stream has %d", ErrRecord, k.Source, p.cfg.Sources)
+	}
+	fence, rebase := NoOffset, p.sources[k.Source].rebase
+	if k.Generation == p.generation {
+		fence = p.sources[k.Source].fence
+	}
+	if k.Kind == KeyedEvent && k.Offset <= fence {
+		return nil
+	}
+	// A router that names nothing before, where something was, has lost its memory: as bad as a hole.
+	hole := k.Prev > fence || k.Kind == KeyedEvent && k.Prev == NoOffset && fence != NoOffset
+	if k.Kind != KeyedLoss && hole && !rebase && !p.accepted[gap{k.Source, k.Offset}] {
+		return &HoleError{Keyed: p.cfg.Keyed, Source: k.Source, Fence: fence, Prev: k.Prev, Offset: k.Offset}
+	}
+	if k.Kind == KeyedEvent {
+		return p.checkRules(k)
+	}
+	return nil
+}
+
+func (p *Partition) checkRules(k *Keyed) error {
+	bindings, ok := p.routings[k.Version]
+	if !ok {
+		return &UnknownVersionError{Version: k.Version}
+	}
+	for _, r := range k.Rules {
+		if r >= len(bindings) {
+			return fmt.Errorf("%w: rule %d of routing version %d, which has %d", ErrRecord, r, k.Version, len(bindings))
+		}
+	}
+	return nil
+}
+
+// foldEvent counts one event, at most once: the fence accepts only a greater offset, and since there is one record per
+// (event, keyed partition), an equal one is a duplicate.
+func (p *Partition) foldEvent(k *Keyed, out []Hit) []Hit {
+	s := &p.sources[k.Source]
+	if k.Offset <= s.fence {
+		p.counts.Duplicates++
+		return out
+	}
+	out = p.mendGap(k, out)
+	s.fence, s.rebase = k.Offset, false
+	s.progress = max(s.progress, k.Progress)
+	p.counts.Events++
+	p.events++
+	out = p.advance(out)
+	for _, r := range k.Rules {
+		out = p.count(k, p.routings[k.Version][r], out)
+	}
+	return out
+}
+
+// count gives the event to the window of one rule, or to the rule's late sum.
+func (p *Partition) count(k *Keyed, b *binding, out []Hit) []Hit {
+	lateness := traffic.Time(b.version.Lateness.Microseconds())
+	if p.tooLate(k, lateness) {
+		p.counts.Late++
+		p.addLate(k, b)
+		return out
+	}
+	p.counts.Counted++
+	subject, missing := traffic.AppendSubject(nil, &k.Identity, b.version.Key)
+	var key Fingerprint
+	key, p.scratch = p.cfg.Secret.windowKey(p.scratch, b.lineage.id, subject)
+	w, ok := p.windows[key]
+	if !ok {
+		w = &window{key: key, rule: b.lineage, heap: -1}
+		p.windows[key] = w
+	}
+	w.lateness = max(w.lateness, lateness)
+	a := arrival{
+		event: k, version: b.version, subject: subject, grouped: missing > 0, watermark: p.watermark, rank: p.events,
+	}
+	var res outcome
+	w.insert(&a, &p.cfg.Secret, &res)
+	p.timers.set(w, w.next())
+	return p.report(&res, out)
+}
+
+// report turns what happened to episodes into hits: endings first, so that a cut episode is closed before the next one
+// opens.
+func (p *Partition) report(res *outcome, out []Hit) []Hit {
+	for _, e := range res.ended {
+		h := e.ep.hit(e.phase, p.cfg.Keyed, p.appended)
+		h.Cut, h.IntoID = e.cut, e.into
+		out = append(out, h)
+	}
+	for _, ep := range res.opened {
+		ep.sent = ep.last.time
+		out = append(out, ep.hit(PhaseOpen, p.cfg.Keyed, p.appended))
+	}
+	cooldown := traffic.Time(Cooldown.Microseconds())
+	for _, ep := range res.extended {
+		if ep.last.time >= later(ep.sent, cooldown) {
+			ep.sent = ep.last.time
+			out = append(out, ep.hit(PhaseUpdate, p.cfg.Keyed, p.appended))
+		}
+	}
+	return out
+}
+
+// Watermark is the least progress over all source partitions: no event older than it is expected any more.
+func (p *Partition) Watermark() traffic.Time { return p.watermark }
+
+// Keys is how many windows are held.
+func (p *Partition) Keys() int { return len(p.windows) }
+
+// Counts returns what was done since the partition was made or restored.
+func (p *Partition) Counts() Counts { return p.counts }

@@ -1,0 +1,112 @@
+package oracle
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+)
+
+// Keyed is a record of the keyed log, read from the documented layout of format 1.
+type Keyed struct {
+	Kind          byte // 1 event, 2 tick, 3 loss
+	Generation    uint64
+	Source        int
+	Offset, Prev  int64 // Prev -1: none
+	Time          int64
+	Progress      int64
+	Version       int64
+	Rules         []int
+	IP            netip.Addr
+	Device, User  string
+	APIKey, Other string
+}
+
+var errShort = errors.New("keyed record ends early")
+
+// ReadKeyed takes a record apart.
+func ReadKeyed(b []byte) (Keyed, error) {
+	if len(b) < 2 || b[0] != 1 {
+		return Keyed{}, errors.New("not a keyed record of format 1")
+	}
+	k := Keyed{Kind: b[1]}
+	b = b[2:]
+	bad := false
+	u := func() uint64 {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			bad = true
+			return 0
+		}
+		b = b[n:]
+		return v
+	}
+	s := func() int64 {
+		v, n := binary.Varint(b)
+		if n <= 0 {
+			bad = true
+			return 0
+		}
+		b = b[n:]
+		return v
+	}
+	text := func() []byte {
+		n := u()
+		if n > uint64(len(b)) {
+			bad = true
+			return nil
+		}
+		t := b[:n]
+		b = b[n:]
+		return t
+	}
+	k.Generation, k.Source, k.Offset = u(), int(u()), int64(u())
+	if back := u(); back == 0 {
+		k.Prev = -1
+	} else {
+		k.Prev = k.Offset - int64(back)
+	}
+	k.Time = s()
+	if k.Kind == 1 {
+		k.Progress, k.Version = s(), int64(u())
+		at := 0
+		for n := u(); n > 0 && !bad; n-- {
+			at += int(u())
+			k.Rules = append(k.Rules, at)
+		}
+		mask := u()
+		if mask&1 != 0 {
+			k.IP, _ = netip.AddrFromSlice(text())
+		}
+		for i, to := range []*string{&k.Device, &k.User, &k.APIKey, &k.Other} {
+			if mask&(2<<i) != 0 {
+				*to = string(text())
+			}
+		}
+	}
+	if bad {
+		return Keyed{}, errShort
+	}
+	return k, nil
+}
+
+// Fence keeps, of one keyed partition's event records in log order, those that count: per source partition only a
+// greater offset than any before. hole is called for a record that names a predecessor which never came.
+func Fence(records []Keyed, hole func(Keyed)) []Keyed {
+	seen := map[int]int64{}
+	var out []Keyed
+	for _, k := range records {
+		if k.Kind != 1 {
+			continue
+		}
+		last, any := seen[k.Source]
+		if any && k.Offset <= last {
+			continue
+		}
+		if k.Prev >= 0 && (!any || k.Prev > last) || k.Prev < 0 && any {
+			hole(k)
+		}
+		seen[k.Source] = k.Offset
+		out = append(out, k)
+	}
+	return out
+}

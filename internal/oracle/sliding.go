@@ -1,0 +1,52 @@
+// Package oracle says, slowly and plainly, what the answer is. It judges the detectors and therefore shares no code
+// with them: it imports nothing of weir.
+package oracle
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Event is one event of one key. Times are in any unit, the same everywhere.
+type Event struct {
+	Time   int64
+	Source int
+	Offset int64
+	Limit  int
+}
+
+// Episode is a run of over events, each less than a window after the one before.
+type Episode struct {
+	First, Last int64 // times of the first and the last over event
+	Count       int64 // events from the first to the last over event, both included
+}
+
+// Sliding gives the episodes of one key under the sliding log: an event is over when more than its limit events lie in
+// (time-window, time], of those that come before it in (time, source, offset) order or are it. An episode that has
+// lasted maxEpisode is cut: the next over event opens another.
+func Sliding(events []Event, window, maxEpisode int64) []Episode {
+	sorted := slices.SortedFunc(slices.Values(events), func(a, b Event) int {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Offset, b.Offset))
+	})
+	var out []Episode
+	firstIndex, lastIndex := 0, 0
+	for i, e := range sorted {
+		inWindow := 0
+		for j := 0; j <= i; j++ {
+			if sorted[j].Time > e.Time-window {
+				inWindow++
+			}
+		}
+		if inWindow <= e.Limit {
+			continue
+		}
+		if len(out) == 0 || e.Time >= sorted[lastIndex].Time+window || e.Time >= sorted[firstIndex].Time+maxEpisode {
+			out = append(out, Episode{First: e.Time})
+			firstIndex = i
+		}
+		lastIndex = i
+		out[len(out)-1].Last = e.Time
+		out[len(out)-1].Count = int64(i - firstIndex + 1)
+	}
+	return out
+}
