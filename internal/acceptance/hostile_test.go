@@ -1,0 +1,165 @@
+package acceptance
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+// TestHostileEventsEndToEnd sends JSONTestSuite, and NUL, invalid UTF-8 and megabyte strings in every field, through the
+// whole stream: what is JSON is found in history, what is not is a dead letter, and nothing stops.
+func TestHostileEventsEndToEnd(t *testing.T) {
+	in := newInstall(t, [3]int{1, 3, 2}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 0)
+	in.weir("rules", "apply", "-f", in.write("rules.yaml", `
+id: every-device
+owner: tests
+match: {}
+key: [device]
+limit: 0
+window: 1s
+lateness: 1h
+`), "--reason", "tests")
+	p := in.start("run")
+	var records []*kgo.Record
+	send := func(value []byte) {
+		records = append(records, &kgo.Record{Value: value})
+	}
+	suite := jsonTestSuite(t)
+	now := time.Now().UTC().Format(time.RFC3339Nano)
+	accepted, refused := map[string]string{}, 0
+	for name, raw := range suite {
+		send([]byte(fmt.Sprintf(`{"v":1,"time":%q,"device":%q,"method":"GET","path":"/x","attrs":{"value":%s}}`, now, name, raw)))
+		switch name[:2] {
+		case "y_":
+			accepted[name] = string(raw)
+		case "n_":
+			refused++
+		}
+	}
+	fields := []string{"id", "ip", "device", "user", "api_key", "session", "method", "host", "path", "route", "user_agent", "plan", "gateway"}
+	for _, field := range fields {
+		for kind, text := range map[string]string{"nul": `a\u0000b`, "latin": "a\xff\xfeb", "long": strings.Repeat("x", 1_000_000)} {
+			marker := "field-" + field + "-" + kind
+			device := marker
+			if field == "device" {
+				send([]byte(fmt.Sprintf(`{"time":%q,"device":"%s","user":%q}`, now, text, marker)))
+				continue
+			}
+			accepted[marker] = ""
+			send([]byte(fmt.Sprintf(`{"time":%q,"device":%q,"%s":"%s"}`, now, device, field, text)))
+		}
+	}
+	send(nil)
+	send([]byte(strings.Repeat(" ", 1<<20) + "{}"))
+	send([]byte(fmt.Sprintf(`{"time":%q,"device":"last"}`, now)))
+	accepted["last"] = ""
+	produceAll(t, in, records)
+
+	testbed.Eventually(t, time.Minute, func() error {
+		found := false
+		in.query(`SELECT true FROM {ns}.hits WHERE device = 'last'`, func(rows pgx.Rows) error { return rows.Scan(&found) })
+		if !found {
+			return errors.New("the last event is not in history")
+		}
+		return nil
+	})
+	samples := map[string]string{}
+	in.query(`SELECT device, array_to_string(samples, ',') FROM {ns}.hits WHERE device IS NOT NULL`, func(rows pgx.Rows) error {
+		var device, sample string
+		err := rows.Scan(&device, &sample)
+		samples[device] = sample
+		return err
+	})
+	for device, raw := range accepted {
+		sample, ok := samples[device]
+		if !ok {
+			t.Errorf("%s is not in history", device)
+		} else if raw != "" && !strings.Contains(sample, "attrs") {
+			t.Errorf("%s: its attrs are not in the sample %s", device, sample)
+		}
+	}
+	for device := range samples {
+		if strings.HasPrefix(device, "n_") {
+			t.Errorf("%s was counted", device)
+		}
+	}
+	dead := 0
+	for _, r := range readTopic(t, in, in.ns+".dead", 1)[0] {
+		var letter struct {
+			Reason string `json:"reason"`
+			Topic  string `json:"topic"`
+		}
+		if err := json.Unmarshal(r.Value, &letter); err != nil || letter.Reason == "" || letter.Topic != in.ns+".requests" {
+			t.Errorf("dead letter %s: %v", r.Value, err)
+		}
+		dead++
+	}
+	if dead < refused+2 {
+		t.Errorf("%d dead letters, want at least the %d n_ files, the empty and the oversized event", dead, refused)
+	}
+	t.Logf("%d files of JSONTestSuite: %d n_ refused; %d events that had to be accepted are in history; %d dead letters in all",
+		len(suite), refused, len(accepted), dead)
+	p.stop()
+	if log := p.tail(); strings.Contains(log, "panic") {
+		t.Errorf("a panic:\n%s", log)
+	}
+}
+
+func produceAll(t *testing.T, in *install, records []*kgo.Record) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(in.kafka...), kgo.DefaultProduceTopic(in.ns+".requests"),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(4<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.ProduceSync(background(t), records...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// jsonTestSuite unpacks the suite that the decoder's own tests use: file name → bytes.
+func jsonTestSuite(t *testing.T) map[string][]byte {
+	t.Helper()
+	f, err := os.Open("../../traffic/testdata/JSONTestSuite/test_parsing.tar.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			if files[path.Base(h.Name)], err = io.ReadAll(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(files) < 300 {
+		t.Fatalf("only %d files", len(files))
+	}
+	return files
+}

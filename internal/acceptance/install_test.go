@@ -1,0 +1,204 @@
+package acceptance
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+// install is one installation of weir: a namespace on the servers, a configuration file, a database.
+type install struct {
+	t        testing.TB
+	dir      string
+	ns       string
+	kafka    []string
+	postgres string
+	gate     string // host:port
+	settings map[string]string
+}
+
+// newInstall writes a configuration and runs weir migrate. redis is what the configuration's redis section says,
+// proxies how many of them append to X-Forwarded-For.
+func newInstall(t testing.TB, partitions [3]int, redis string, proxies int) *install {
+	t.Helper()
+	in := &install{
+		t: t, dir: t.TempDir(), ns: testbed.Namespace(t), kafka: testbed.Kafka(t), postgres: testbed.Postgres(t), gate: freeAddress(t),
+	}
+	in.write("weir.yaml", fmt.Sprintf(`namespace: %s
+kafka:
+  brokers: [%s]
+  partitions: {requests: %d, keyed: %d, hits: %d}
+redis: %s
+postgres:
+  url: %q
+identity:
+  ip: {trusted_proxies: %d}
+  device: {header: X-Device-Id, vouched: true}
+http: {listen: "127.0.0.1:0"}
+gate: {listen: %q}
+`, in.ns, strings.Join(in.kafka, ", "), partitions[0], partitions[1], partitions[2], redis, in.postgres, proxies, in.gate))
+	in.weir("migrate")
+	return in
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func (in *install) write(name, content string) string {
+	in.t.Helper()
+	path := filepath.Join(in.dir, name)
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		in.t.Fatal(err)
+	}
+	return path
+}
+
+func (in *install) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(os.Getenv(dirVariable), program), args...)
+	cmd.Dir = in.dir
+	cmd.Env = append(os.Environ(), "WEIR_CONFIG="+filepath.Join(in.dir, "weir.yaml"))
+	return cmd
+}
+
+// weir runs one command to its end and returns its standard output.
+func (in *install) weir(args ...string) string {
+	in.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	cmd := in.command(ctx, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		in.t.Fatalf("weir %s: %v\n%s%s", strings.Join(args, " "), err, &stdout, &stderr)
+	}
+	return stdout.String()
+}
+
+// json runs one command with --output json and decodes what it prints.
+func (in *install) json(to any, args ...string) {
+	in.t.Helper()
+	out := in.weir(append(args, "--output", "json")...)
+	if err := json.Unmarshal([]byte(out), to); err != nil {
+		in.t.Fatalf("weir %s: %v in\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// process is a weir that runs until it is stopped or killed.
+type process struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	log  string
+	done chan error
+}
+
+// start runs a command in the background; its log goes to a file that is shown when the test fails.
+func (in *install) start(args ...string) *process {
+	in.t.Helper()
+	f, err := os.CreateTemp(in.dir, "log-*")
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	p := &process{t: in.t, cmd: in.command(context.Background(), args...), log: f.Name(), done: make(chan error, 1)}
+	p.cmd.Stdout, p.cmd.Stderr = f, f
+	if err := p.cmd.Start(); err != nil {
+		in.t.Fatal(err)
+	}
+	go func() {
+		p.done <- p.cmd.Wait()
+		_ = f.Close()
+	}()
+	in.t.Cleanup(func() {
+		p.kill()
+		if in.t.Failed() {
+			in.t.Logf("weir %s:\n%s", strings.Join(args, " "), p.tail())
+		}
+	})
+	return p
+}
+
+func (p *process) tail() string {
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	if len(b) > 6000 {
+		b = b[len(b)-6000:]
+	}
+	return string(b)
+}
+
+// kill is kill -9, and waits until the process is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Signal(syscall.SIGKILL) // fails when it has ended already, which is as good
+	if err := p.wait(10 * time.Second); errors.Is(err, errStillRunning) {
+		p.t.Error("a process outlives kill -9")
+	}
+}
+
+// stop is Ctrl-C: weir must drain and end by itself, with exit code 0.
+func (p *process) stop() {
+	p.t.Helper()
+	_ = p.cmd.Process.Signal(syscall.SIGINT)
+	if err := p.wait(12 * time.Second); err != nil {
+		p.t.Errorf("after an interrupt: %v\n%s", err, p.tail())
+	}
+}
+
+var errStillRunning = errors.New("still running")
+
+func (p *process) wait(limit time.Duration) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-p.done:
+		p.done <- err
+		return err
+	case <-timer.C:
+		return errStillRunning
+	}
+}
+
+// query gives every row of a statement to scan.
+func (in *install) query(sql string, scan func(rows pgx.Rows) error) {
+	in.t.Helper()
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, in.postgres)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	rows, err := conn.Query(ctx, strings.ReplaceAll(sql, "{ns}", in.ns))
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			in.t.Fatal(err)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		in.t.Fatal(err)
+	}
+}
