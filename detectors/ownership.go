@@ -29,8 +29,8 @@ type Claim struct {
 type Side string
 
 const (
-	SideRequests Side = "requests"
-	SideKeyed    Side = "keyed"
+	SideRequests Side = "requests" // the log that gateways write
+	SideKeyed    Side = "keyed"    // the log that DETECT owns partitions of
 )
 
 // PartitionState is what a stage reports about one partition, for `weir partitions list` and alarms.

@@ -1,0 +1,52 @@
+# `make help` lists every target. docs/development.md says more about the tests.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+FUZZTIME ?= 30s
+BENCH ?= .
+
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/weir
+	go build -trimpath -o bin/weir ./cmd/weir
+
+.PHONY: test
+test: ## everything: set-up, vet, lint, race tests, then all tests against real servers that it starts and stops
+	scripts/test.sh all
+
+.PHONY: test-embedded
+test-embedded: ## race tests with embedded parts; nothing has to be running
+	scripts/test.sh embedded
+
+.PHONY: test-real
+test-real: ## all tests against a real Kafka, redis-server, Redis Cluster and PostgreSQL
+	scripts/test.sh real
+
+.PHONY: lint
+lint: ## go vet and golangci-lint (built into the cache the first time)
+	scripts/test.sh lint
+
+.PHONY: fmt
+fmt: ## format the Go code
+	scripts/golangci-lint.sh fmt ./...
+
+.PHONY: bench
+bench: ## run the benchmarks; BENCH=regexp picks some
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (30s) each
+	scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: run-deps
+run-deps: ## start the real servers for use by hand, print their addresses, stop them on Ctrl-C
+	scripts/with-servers.sh
+
+.PHONY: clean
+clean: ## remove what was built here (what was fetched stays in the cache)
+	rm -rf bin
+	go clean -testcache

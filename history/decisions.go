@@ -1,0 +1,88 @@
+package history
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/traffic"
+)
+
+// DecisionQuery selects block decisions. Its zero value selects all.
+type DecisionQuery struct {
+	Stream string
+	Rule   string
+	Source *Source
+	Action blocklist.Action // empty: all
+	Hit    string           // decisions about one hit; empty: all
+	Since  traffic.Time     // decided not before it; 0: no bound
+	Limit  int              // 0: no limit
+}
+
+// RecordedDecision is a decision as it was stored.
+type RecordedDecision struct {
+	Stream string `json:"stream"`
+	blocklist.Decision
+	Recorded time.Time `json:"recorded_at"`
+}
+
+const decisionColumns = "stream, id, action, reason, rule, subject, hit, generation, since, until, at, decided_by, recorded_at"
+
+func scanDecision(row pgx.CollectableRow) (r RecordedDecision, err error) {
+	d := &r.Decision
+	err = row.Scan(&r.Stream, &d.ID, &d.Action, &d.Reason, &d.Rule, &d.Subject, &d.Hit, &d.Generation,
+		scanTime(&d.Since), scanTime(&d.Until), scanTime(&d.At), &d.By, &r.Recorded)
+	d.Format = blocklist.DecisionFormat
+	r.Recorded = r.Recorded.UTC()
+	return r, err
+}
+
+// Decisions returns block decisions, newest first.
+func (s *Store) Decisions(ctx context.Context, q DecisionQuery) ([]RecordedDecision, error) {
+	w := new(where)
+	w.selectRows(q.Stream, q.Rule, q.Source)
+	if q.Action != "" {
+		w.add("action = ?", traffic.Printable(string(q.Action)))
+	}
+	if q.Hit != "" {
+		w.add("hit = ?", traffic.Printable(q.Hit))
+	}
+	if q.Since != 0 {
+		w.add("at >= ?", stamp(q.Since))
+	}
+	rows, err := s.pool.Query(ctx, "SELECT "+decisionColumns+" FROM block_decisions"+w.String()+
+		" ORDER BY at DESC, id LIMIT NULLIF("+w.arg(q.Limit)+"::bigint, 0)", w.args...)
+	if err != nil {
+		return nil, s.fail("reading block decisions", err)
+	}
+	all, err := pgx.CollectRows(rows, scanDecision)
+	if err != nil {
+		return nil, s.fail("reading block decisions", err)
+	}
+	return all, nil
+}
+
+// ActiveBlocks returns the decisions from which a Redis that has lost its keys can be rebuilt: of the live stream, every
+// written, extended and released one whose Until is still ahead. Of several about one hit, only the one that lasts
+// longest is in it. Whether a release covers a block, and whether a mode generation still holds, is the reader's to
+// say. Ascending by rule, subject and time of decision.
+func (s *Store) ActiveBlocks(ctx context.Context) ([]blocklist.Decision, error) {
+	rows, err := s.pool.Query(ctx, "SELECT "+decisionColumns+` FROM (
+			SELECT DISTINCT ON (rule, subject, generation, hit, action = 'released') * FROM block_decisions
+			WHERE stream = 'live' AND until > now() AND action IN ('written', 'extended', 'released')
+			ORDER BY rule, subject, generation, hit, action = 'released', until DESC, at DESC) standing
+		ORDER BY rule, subject, at, id`)
+	if err != nil {
+		return nil, s.fail("reading standing decisions", err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (blocklist.Decision, error) {
+		r, err := scanDecision(row)
+		return r.Decision, err
+	})
+	if err != nil {
+		return nil, s.fail("reading standing decisions", err)
+	}
+	return all, nil
+}

@@ -1,0 +1,153 @@
+package history
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/traffic"
+)
+
+// HitRecorder stores the hits topic of one stream. It is safe for concurrent use, though records of one partition are
+// best given in order: it is not needed for the result, but saves writes.
+//
+// What is stored does not depend on the order of records, nor on how often each is given: counts, peaks and last times
+// only grow, first times only fall, and phases go from open through update and closed to merged.
+type HitRecorder struct {
+	stream     string
+	core       recorder[detectors.Hit]
+	hits, late *upsert
+}
+
+var _ interface {
+	Apply(ctx context.Context, batch []traffic.Message) error
+} = (*HitRecorder)(nil)
+
+// NewHitRecorder makes a recorder of stream's hits topic. topic is that topic's name, for dead letters and metrics.
+func NewHitRecorder(store *Store, stream, topic string, letters DeadLetters,
+	registry prometheus.Registerer) (*HitRecorder, error) {
+	if err := CheckStream(stream); err != nil {
+		return nil, err
+	}
+	metrics, err := newRecordMetrics(registry)
+	if err != nil {
+		return nil, err
+	}
+	r := &HitRecorder{stream: stream, hits: hitsTable(), late: lateTable()}
+	r.core = recorder[detectors.Hit]{
+		store: store, letters: letters, topic: topic, metrics: metrics, decode: decodeHit, write: r.write,
+	}
+	return r, nil
+}
+
+// Apply stores a batch and returns nil after PostgreSQL has committed it. A record that does not decode, or whose row
+// PostgreSQL refuses, goes to the dead letters and is counted. On an error the whole batch is to be given again.
+func (r *HitRecorder) Apply(ctx context.Context, batch []traffic.Message) error {
+	return r.core.apply(ctx, batch)
+}
+
+// decodeHit skips the kinds that history does not keep.
+func decodeHit(value []byte) (h detectors.Hit, skip bool, err error) {
+	h, err = detectors.DecodeHit(value)
+	if err != nil {
+		return h, false, err
+	}
+	switch h.Kind {
+	case detectors.KindHit:
+		_, err = phaseRank(h.Phase)
+		return h, false, err
+	case detectors.KindLate, detectors.KindLoss, detectors.KindRelease:
+		return h, false, nil
+	}
+	return h, true, nil
+}
+
+func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detectors.Hit]) error {
+	hits, late := make(map[string]*hitRow), make(map[string]*lateRow)
+	var rest pgx.Batch
+	for i := range items {
+		h := items[i].row
+		switch h.Kind {
+		case detectors.KindHit:
+			row, err := newHitRow(h)
+			if err != nil {
+				return err
+			}
+			if known := hits[h.ID]; known != nil {
+				known.merge(&row)
+			} else {
+				hits[h.ID] = &row
+			}
+		case detectors.KindLate:
+			row := lateRow{hit: h}
+			if known := late[h.ID]; known != nil {
+				known.merge(&row)
+			} else {
+				late[h.ID] = &row
+			}
+		case detectors.KindLoss:
+			r.queueLoss(&rest, &h)
+		case detectors.KindRelease:
+			queueRelease(&rest, &h)
+		}
+	}
+	if err := r.hits.run(ctx, tx, valuesInOrder(r.stream, hits)); err != nil {
+		return fmt.Errorf("hits: %w", err)
+	}
+	if err := r.late.run(ctx, tx, valuesInOrder(r.stream, late)); err != nil {
+		return fmt.Errorf("late sums: %w", err)
+	}
+	if rest.Len() == 0 {
+		return nil
+	}
+	if err := tx.SendBatch(ctx, &rest).Close(); err != nil {
+		return fmt.Errorf("losses and releases: %w", err)
+	}
+	return nil
+}
+
+// valuesInOrder sorts by id, so that recorders whose batches overlap lock rows in the same order.
+func valuesInOrder[T any, R interface {
+	*T
+	values(stream string) []any
+}](stream string, byID map[string]R) [][]any {
+	rows := make([][]any, 0, len(byID))
+	for _, row := range byID {
+		rows = append(rows, row.values(stream))
+	}
+	slices.SortFunc(rows, func(a, b []any) int {
+		x, _ := a[idColumn].(string)
+		y, _ := b[idColumn].(string)
+		return cmp.Compare(x, y)
+	})
+	return rows
+}
+
+// idColumn is where every table of records has its id.
+const idColumn = 1
+
+// queueLoss keeps the first account of a loss: all records of one id tell the same.
+func (r *HitRecorder) queueLoss(b *pgx.Batch, h *detectors.Hit) {
+	b.Queue(`INSERT INTO losses (stream, id, generation, source_partition, source_offset, keyed_partition, offsets,
+			watermark, seen, accepted_by, reason)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING`,
+		r.stream, h.ID, h.Generation, h.Source, h.Offset, h.Keyed, h.Count, stamp(h.First), stamp(h.Seen),
+		traffic.Printable(h.By), traffic.Printable(h.Reason))
+}
+
+// queueRelease only audits: what became of the block is a decision on the blocks topic.
+func queueRelease(b *pgx.Batch, h *detectors.Hit) {
+	subject := h.BlockSubject
+	if subject == "" {
+		subject = h.Subject
+	}
+	entry := AuditEntry{
+		Actor: h.By, Action: "release", Object: "block " + h.Rule + " " + string(subject), Reason: h.Reason, ref: h.ID,
+	}
+	b.Queue(insertAudit, entry.args()...)
+}

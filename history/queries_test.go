@@ -1,0 +1,246 @@
+package history_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/traffic"
+)
+
+// record stores hits in a stream.
+func (b *bed) record(t testing.TB, stream string, hits ...detectors.Hit) {
+	t.Helper()
+	box := &letterBox{}
+	recorder, err := history.NewHitRecorder(b.Store, stream, "weir.hits", box, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := recorder.Apply(t.Context(), messages(t, hits...)); err != nil {
+		t.Fatal(err)
+	}
+	if len(box.letters) > 0 {
+		t.Fatalf("dead letters: %+v", box.letters)
+	}
+}
+
+func subject(id traffic.Identity, v4, v6 uint8, fields ...traffic.Field) traffic.Subject {
+	var key []traffic.KeyField
+	for _, f := range fields {
+		k := traffic.KeyField{Field: f}
+		if f == traffic.FieldIP {
+			k.V4, k.V6 = v4, v6
+		}
+		key = append(key, k)
+	}
+	s, _ := traffic.MakeSubject(&id, key)
+	return s
+}
+
+func TestHitsBySource(t *testing.T) {
+	b := newBed(t)
+	subjects := []traffic.Subject{
+		0: subject(traffic.Identity{IP: addr("192.0.2.1")}, 32, 64, traffic.FieldIP),
+		1: subject(traffic.Identity{IP: addr("192.0.2.9")}, 24, 64, traffic.FieldIP),
+		2: subject(traffic.Identity{IP: addr("2001:db8::1"), Device: "tv"}, 32, 64, traffic.FieldIP, traffic.FieldDevice),
+		3: subject(traffic.Identity{User: "192.0.2.1"}, 0, 0, traffic.FieldUser),
+		4: subject(traffic.Identity{Session: "a=b\x00"}, 0, 0, traffic.FieldSession),
+		5: subject(traffic.Identity{}, 32, 64, traffic.FieldIP), // missing: ip without a value
+		6: "",
+	}
+	var hits []detectors.Hit
+	for n, s := range subjects {
+		h := hitNumber(n)
+		h.Subject = s
+		hits = append(hits, h)
+	}
+	b.record(t, history.Live, hits...)
+	tests := []struct {
+		source string
+		want   []int64 // offsets
+	}{
+		{"ip=192.0.2.1", []int64{1, 0}},
+		{"192.0.2.1", []int64{3, 1, 0}},
+		{"::ffff:192.0.2.1", []int64{1, 0}},
+		{"ip=192.0.2.0/24", []int64{1, 0}},
+		{"192.0.2.0/25", []int64{0}},
+		{"2001:db8::ffff", []int64{2}},
+		{"2001:db8:1::1", nil},
+		{"tv", []int64{2}},
+		{"device=tv", []int64{2}},
+		{"user=tv", nil},
+		{"user=192.0.2.1", []int64{3}},
+		{"a=b\x00", []int64{4}},
+		{"session=a=b\x00", []int64{4}},
+	}
+	for _, tt := range tests {
+		source, err := history.ParseSource(tt.source)
+		if err != nil {
+			t.Errorf("%q: %v", tt.source, err)
+			continue
+		}
+		got, err := b.Hits(t.Context(), history.HitQuery{Source: &source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var offsets []int64
+		for _, h := range got {
+			offsets = append(offsets, h.Offset)
+		}
+		if !slices.Equal(offsets, tt.want) {
+			t.Errorf("source %q finds %v, want %v", tt.source, offsets, tt.want)
+		}
+	}
+	for _, bad := range []string{"", "ip=tv", "ip="} {
+		if _, err := history.ParseSource(bad); err == nil {
+			t.Errorf("source %q was taken", bad)
+		}
+	}
+}
+
+func TestHitsByRuleTimeAndStream(t *testing.T) {
+	b := newBed(t)
+	var hits []detectors.Hit
+	for n := range 6 {
+		h := hitNumber(n)
+		h.Rule = []string{"even", "odd"}[n%2]
+		hits = append(hits, h)
+	}
+	hits[5].Phase = detectors.PhaseMerged
+	b.record(t, history.Live, hits...)
+	b.record(t, "replay/monday", hits[:2]...)
+	tests := []struct {
+		name  string
+		query history.HitQuery
+		want  string
+	}{
+		{"all", history.HitQuery{}, "[4 3 2 1 1 0 0]"},
+		{"live", history.HitQuery{Stream: "live"}, "[4 3 2 1 0]"},
+		{"merged too", history.HitQuery{Stream: "live", Merged: true}, "[5 4 3 2 1 0]"},
+		{"rule", history.HitQuery{Stream: "live", Rule: "even"}, "[4 2 0]"},
+		{"replay", history.HitQuery{Stream: "replay/monday"}, "[1 0]"},
+		{"since", history.HitQuery{Stream: "live", Since: hits[3].First}, "[4 3]"},
+		{"until", history.HitQuery{Stream: "live", Until: hits[3].First}, "[2 1 0]"},
+		{"limit", history.HitQuery{Stream: "live", Limit: 2}, "[4 3]"},
+	}
+	for _, tt := range tests {
+		got, err := b.Hits(t.Context(), tt.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var offsets []int64
+		for _, h := range got {
+			offsets = append(offsets, h.Offset)
+		}
+		if fmt.Sprint(offsets) != tt.want {
+			t.Errorf("%s: %v, want %s", tt.name, offsets, tt.want)
+		}
+	}
+	if err := b.DeleteStream(t.Context(), "replay/monday"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.Hits(t.Context(), history.HitQuery{}); err != nil || len(got) != 5 {
+		t.Errorf("after deleting the replay %d hits, %v; want those of live", len(got), err)
+	}
+}
+
+func TestSummaryLateAndLosses(t *testing.T) {
+	b := newBed(t)
+	hits := []detectors.Hit{hitNumber(0), hitNumber(1), hitNumber(2), hitNumber(3)}
+	hits[1].Subject = hits[0].Subject
+	hits[2].Count, hits[2].Phase = 40, detectors.PhaseClosed
+	hits[3].Phase = detectors.PhaseMerged
+	late := func(n int, rule string, events int64) detectors.Hit {
+		return detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindLate, ID: fmt.Sprint("late-", n), Rule: rule, Lineage: 1,
+			Count: events, First: dawn.Add(time.Duration(n) * time.Minute), Last: dawn, Seen: dawn, Source: n, Keyed: 3}
+	}
+	loss := detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindLoss, ID: "loss", Generation: 1, Source: -1, Offset: 20, Keyed: 3,
+		Count: 10, First: traffic.BeforeTime, Seen: dawn, Reason: "retention"}
+	b.record(t, history.Live, append(hits, late(0, "flood", 5), late(1, "flood", 6), late(1, "flood", 7), late(2, "other", 1), loss, loss)...)
+
+	summary, err := b.Summary(t.Context(), history.Live)
+	want := []history.RuleSummary{{Rule: "flood", Episodes: 3, Sources: 2, Events: 42, Late: 12}, {Rule: "other", Late: 1}}
+	if err != nil || !reflect.DeepEqual(summary, want) {
+		t.Errorf("summary %+v, %v; want %+v", summary, err, want)
+	}
+	sums, err := b.Late(t.Context(), history.LateQuery{Rule: "flood", Since: dawn.Add(time.Second)})
+	wantLate := []history.LateSum{{Stream: "live", Rule: "flood", Lineage: 1, Source: 1, Keyed: 3, Minute: dawn.Add(time.Minute), Latest: dawn, Events: 7}}
+	if err != nil || !reflect.DeepEqual(sums, wantLate) {
+		t.Errorf("late %+v, %v; want %+v", sums, err, wantLate)
+	}
+	losses, err := b.Losses(t.Context(), history.Live)
+	wantLoss := []history.Loss{{Stream: "live", ID: "loss", Generation: 1, Source: -1, Offset: 20, Keyed: 3, Offsets: 10,
+		Watermark: traffic.BeforeTime, Seen: dawn, Reason: "retention"}}
+	if err != nil || !reflect.DeepEqual(losses, wantLoss) {
+		t.Errorf("losses %+v, %v; want %+v", losses, err, wantLoss)
+	}
+}
+
+func TestReleaseIsAuditedOnce(t *testing.T) {
+	b := newBed(t)
+	release := detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindRelease, ID: "r1", Rule: "flood", BlockSubject: "device=tv",
+		By: "bob", Reason: "a school"}
+	b.record(t, history.Live, release)
+	b.record(t, history.Live, release, release)
+	got, err := b.Audit(t.Context(), "block flood device=tv", 0)
+	if err != nil || len(got) != 1 || got[0].Actor != "bob" || got[0].Action != "release" || got[0].Reason != "a school" {
+		t.Errorf("audit %+v, %v", got, err)
+	}
+}
+
+func TestActiveBlocks(t *testing.T) {
+	b := newBed(t)
+	recorder, err := history.NewDecisionRecorder(b.Store, history.Live, "weir.blocks", &letterBox{}, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := traffic.At(time.Now())
+	n := 0
+	var batch []traffic.Message
+	decide := func(action blocklist.Action, who traffic.Subject, hit string, generation int64, at, until time.Duration) {
+		n++
+		value, err := blocklist.EncodeDecision(&blocklist.Decision{Format: blocklist.DecisionFormat, ID: fmt.Sprint(n), Action: action,
+			Rule: "flood", Subject: who, Hit: hit, Generation: generation, At: now.Add(at), Until: now.Add(until)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch = append(batch, traffic.Message{Value: value})
+	}
+	const hour = time.Hour
+	decide(blocklist.ActionWritten, "device=a", "h1", 1, -3*hour, hour)
+	decide(blocklist.ActionExtended, "device=a", "h1", 1, -2*hour, 2*hour)
+	decide(blocklist.ActionWritten, "device=a", "h2", 1, -hour, hour)
+	decide(blocklist.ActionWritten, "device=b", "h3", 1, -3*hour, -hour) // expired
+	decide(blocklist.ActionWithheld, "device=b", "h3", 1, -2*hour, hour)
+	decide(blocklist.ActionWritten, "device=c", "h4", 1, -3*hour, hour)
+	decide(blocklist.ActionReleased, "device=c", "h4", 1, -2*hour, 24*hour)
+	decide(blocklist.ActionWritten, "device=d", "h5", 1, -3*hour, 5*hour)
+	decide(blocklist.ActionWritten, "device=d", "h5", 3, -hour, hour)
+	decide(blocklist.ActionReleased, "device=e", "", 1, -30*hour, -hour) // the tombstone is gone
+	if err := recorder.Apply(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	decisions, err := b.ActiveBlocks(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range decisions {
+		got = append(got, fmt.Sprintf("%s %s %s/%d %s", d.Action, d.Subject, d.Hit, d.Generation, d.Until.Sub(now)))
+	}
+	want := []string{
+		"extended device=a h1/1 2h0m0s", "written device=a h2/1 1h0m0s",
+		"written device=c h4/1 1h0m0s", "released device=c h4/1 24h0m0s",
+		"written device=d h5/1 5h0m0s", "written device=d h5/3 1h0m0s",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("active\n got %q\nwant %q", got, want)
+	}
+}

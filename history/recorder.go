@@ -1,0 +1,131 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// DeadLetters takes the records that could not be stored. Put returns after they are safe.
+type DeadLetters interface {
+	Put(ctx context.Context, letters []traffic.DeadLetter) error
+}
+
+// stageRecord is the stage's name in dead letters.
+const stageRecord = "record"
+
+// Reasons of dead letters.
+const (
+	reasonMalformed = "malformed" // does not decode
+	reasonRefused   = "refused"   // PostgreSQL does not take the row
+)
+
+// item is one decoded record and the message that it came in.
+type item[R any] struct {
+	message *traffic.Message
+	row     R
+}
+
+// recorder is what the sinks of RECORD have in common: a batch is stored as far as PostgreSQL takes it, the rest
+// becomes dead letters, and only then the batch is done.
+type recorder[R any] struct {
+	store   *Store
+	letters DeadLetters
+	topic   string
+	metrics *recordMetrics
+	decode  func(value []byte) (row R, skip bool, err error)
+	write   func(ctx context.Context, tx pgx.Tx, rows []item[R]) error
+}
+
+// apply returns nil only after everything in batch is stored, or in the dead letters, or skipped and counted.
+func (r *recorder[R]) apply(ctx context.Context, batch []traffic.Message) error {
+	items := make([]item[R], 0, len(batch))
+	var letters []traffic.DeadLetter
+	skipped := 0
+	for i := range batch {
+		row, skip, err := r.decode(batch[i].Value)
+		switch {
+		case err != nil:
+			letters = append(letters, r.letter(reasonMalformed, err, &batch[i]))
+		case skip:
+			skipped++
+		default:
+			items = append(items, item[R]{message: &batch[i], row: row})
+		}
+	}
+	refused, err := r.put(ctx, items)
+	if err != nil {
+		r.metrics.batches.WithLabelValues(r.topic, "failed").Inc()
+		return r.store.fail("recording "+r.topic, err)
+	}
+	letters = append(letters, refused...)
+	if len(letters) > 0 {
+		if err := r.letters.Put(ctx, letters); err != nil {
+			r.metrics.batches.WithLabelValues(r.topic, "failed").Inc()
+			return err
+		}
+	}
+	r.metrics.batches.WithLabelValues(r.topic, "stored").Inc()
+	r.metrics.records.WithLabelValues(r.topic, "stored").Add(float64(len(items) - len(refused)))
+	r.metrics.records.WithLabelValues(r.topic, "skipped").Add(float64(skipped))
+	for i := range letters {
+		r.metrics.records.WithLabelValues(r.topic, letters[i].Reason).Inc()
+		r.store.log.Warn("record not stored, see the dead letters", "topic", r.topic, "partition", letters[i].Partition,
+			"offset", letters[i].Offset, "reason", letters[i].Reason, "detail", letters[i].Detail)
+	}
+	return nil
+}
+
+// put stores items in one transaction. Where PostgreSQL refuses it because of the data, each half is tried by itself,
+// down to the single record, which becomes a dead letter. Transactions of their own are as good as savepoints here,
+// because rows do not depend on each other and storing one twice changes nothing.
+func (r *recorder[R]) put(ctx context.Context, items []item[R]) (refused []traffic.DeadLetter, err error) {
+	if len(items) == 0 {
+		return nil, nil
+	}
+	err = pgx.BeginFunc(ctx, r.store.pool, func(tx pgx.Tx) error { return r.write(ctx, tx, items) })
+	switch {
+	case err == nil:
+		return nil, nil
+	case !isRefusal(err):
+		return nil, err
+	case len(items) == 1:
+		return []traffic.DeadLetter{r.letter(reasonRefused, err, items[0].message)}, nil
+	}
+	half := len(items) / 2
+	refused, err = r.put(ctx, items[:half])
+	if err != nil {
+		return nil, err
+	}
+	rest, err := r.put(ctx, items[half:])
+	return append(refused, rest...), err
+}
+
+func (r *recorder[R]) letter(reason string, err error, m *traffic.Message) traffic.DeadLetter {
+	const maxDetail = 500 // PostgreSQL's messages may quote the value
+	detail := traffic.Printable(err.Error())
+	if len(detail) > maxDetail {
+		detail = strings.ToValidUTF8(detail[:maxDetail], "") + "…"
+	}
+	return traffic.NewDeadLetter(stageRecord, reason, detail, r.topic, *m)
+}
+
+// isRefusal reports whether PostgreSQL took exception to the data, so that sending the same again cannot help: SQLSTATE
+// classes 22 (data exception), 23 (integrity constraint violation) and 54 (program limit exceeded: a value too large
+// for an index). All else, above all a lost connection, may pass.
+func isRefusal(err error) bool {
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) || len(refused.Code) != 5 {
+		return false
+	}
+	switch refused.Code[:2] {
+	case "22", "23", "54":
+		return true
+	}
+	return false
+}

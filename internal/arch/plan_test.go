@@ -1,0 +1,133 @@
+package arch
+
+import (
+	"slices"
+	"strings"
+)
+
+// plan lists every package and what else of this repository it may import:
+//
+//	traffic ← rules ← detectors ← {ingest, blocklist, history} ← {gate, console} ← cmd
+var plan = map[string][]string{
+	"traffic":             {},
+	"rules":               {"traffic"},
+	"detectors":           {"traffic", "rules"},
+	"ingest":              {"traffic", "rules", "detectors"},
+	"blocklist":           {"traffic", "rules", "detectors"},
+	"history":             {"traffic", "rules", "detectors", "blocklist", "migrations"},
+	"migrations":          {},
+	"gate":                {"traffic", "rules", "detectors", "ingest", "blocklist", "history"},
+	"console":             {"traffic", "rules", "detectors", "ingest", "blocklist", "history"},
+	"dashboards":          {},
+	"cmd/weir":            {"*"},
+	"examples":            {"traffic", "gate"}, // and below: what users import too
+	"internal/testbed":    {},
+	"internal/oracle":     {}, // judges the detectors, so shares nothing with them
+	"internal/arch":       {},
+	"scripts/testreport":  {},
+	"internal/acceptance": {"*"}, // whole streams judged from outside; tests only
+}
+
+// forTests are imported by tests only, of any package.
+var forTests = []string{"internal/testbed", "internal/oracle"}
+
+// libraries lists the packages that may use a client library; tests and internal/testbed use what they like.
+var libraries = []struct {
+	prefix string
+	users  []string
+}{
+	{"github.com/segmentio/kafka-go", []string{"ingest"}},
+	{"github.com/redis/go-redis", []string{"blocklist"}},
+	{"github.com/jackc/pgx", []string{"history", "migrations"}},
+	{"github.com/twmb/franz-go", nil},
+	{"github.com/alicebob/miniredis", nil},
+}
+
+// planned returns what a folder may import, and whether it is in the plan.
+func planned(name string) ([]string, bool) {
+	if strings.HasPrefix(name, "examples/") {
+		name = "examples"
+	}
+	allowed, ok := plan[name]
+	return allowed, ok
+}
+
+func onlyPlannedPackages(f folder) []string {
+	if _, ok := planned(f.path); ok {
+		return nil
+	}
+	return []string{f.path + ": is not in the floor plan (internal/arch/plan_test.go)"}
+}
+
+func importsOneWay(f folder) []string {
+	allowed, ok := planned(f.path)
+	if !ok {
+		return nil // told already
+	}
+	var findings []string
+	for _, s := range f.files {
+		for name, spec := range s.imports() {
+			if name != module && !strings.HasPrefix(name, module+"/") {
+				continue
+			}
+			other := strings.TrimPrefix(strings.TrimPrefix(name, module), "/")
+			switch {
+			case slices.Contains(forTests, other):
+				if !s.test {
+					findings = append(findings, s.at(spec, "%s is for tests only", other))
+				}
+			case other == f.path && s.test:
+			case slices.Contains(allowed, "*") || slices.Contains(allowed, other):
+			default:
+				findings = append(findings, s.at(spec, "%s must not import %s; it may import %s", f.path, other, list(allowed)))
+			}
+		}
+	}
+	return findings
+}
+
+func librariesStayHome(f folder) []string {
+	var findings []string
+	if f.path == "internal/testbed" {
+		return nil
+	}
+	for _, s := range f.code() {
+		for name, spec := range s.imports() {
+			if name == "testing" || strings.HasPrefix(name, "testing/") {
+				findings = append(findings, s.at(spec, "%s outside of tests puts test flags and code into the program", name))
+			}
+			for _, library := range libraries {
+				if strings.HasPrefix(name, library.prefix) && !slices.Contains(library.users, f.path) {
+					findings = append(findings, s.at(spec, "%s is used in %s only", library.prefix, list(library.users)))
+				}
+			}
+		}
+	}
+	return findings
+}
+
+func plainNames(f folder) []string {
+	vague := []string{"util", "utils", "common", "helper", "helpers", "types", "model", "models", "misc"}
+	var findings []string
+	for element := range strings.SplitSeq(f.path, "/") {
+		if slices.Contains(vague, element) {
+			findings = append(findings, f.path+": the folder's name says nothing")
+		}
+	}
+	for _, s := range f.files {
+		name := strings.TrimSuffix(strings.TrimSuffix(s.path[strings.LastIndexByte(s.path, '/')+1:], ".go"), "_test")
+		for word := range strings.SplitSeq(name, "_") {
+			if slices.Contains(vague, word) {
+				findings = append(findings, s.path+": the file's name says nothing")
+			}
+		}
+	}
+	return findings
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "nothing of this repository"
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,99 @@
+// Package testbed gives tests the servers that weir works with: Kafka, Redis, a Redis Cluster and PostgreSQL.
+//
+// With nothing configured each test gets embedded parts, which need nothing installed but PostgreSQL's programs. Where an
+// environment variable names a real server, the same test runs against that one:
+//
+//	WEIR_TEST_KAFKA          host:port[,host:port…]
+//	WEIR_TEST_REDIS          redis://host:port/0
+//	WEIR_TEST_REDIS_CLUSTER  host:port[,host:port…]
+//	WEIR_TEST_POSTGRES       postgres://user:password@host:port/postgres, of a role that may create databases
+//	WEIR_TEST_REQUIRE_REAL   1: a test that would fall back to an embedded part fails instead
+//	WEIR_TEST_REPORT         file to which each use of a server is appended, for the count at the end of `make test`
+//	WEIR_TEST_DATA           folder with the shared logs and hostile inputs; default ../shared/data beside the repository
+//
+// Real servers are shared by all tests of a run: a test works under a Namespace of its own and never flushes a server.
+//
+// The package keeps one piece of process-wide state, the private PostgreSQL of the test binary (postgres.go): starting
+// one for each test would cost most of the time of the suite.
+package testbed
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// Main runs the tests of a package, stops the server they shared, and fails the run when goroutines are left over:
+//
+//	func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
+//
+// A package without it loses only the leak check: the shared server also ends, and its files go, with the process.
+func Main(m *testing.M) int {
+	code := m.Run()
+	if err := shared.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "testbed: stopping the private PostgreSQL:", err)
+		code = max(code, 1)
+	}
+	if code != 0 {
+		return code // what leaks after a failure is most often the failure's own
+	}
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, "testbed: goroutines are still running after the last test:", err)
+		return 1
+	}
+	return 0
+}
+
+// Namespace returns a name that nobody else uses, valid as prefix of topics, groups and keys and as a schema name:
+// a letter and 12 hexadecimal digits. What a test leaves under it on real servers is removed when the test ends.
+func Namespace(t testing.TB) string {
+	t.Helper()
+	name := "t" + random(t, 6)
+	t.Cleanup(func() { sweep(t, name) })
+	return name
+}
+
+// Eventually calls check until it returns nil, every few milliseconds, and fails the test with its last error when
+// timeout has passed. At least one call is made.
+func Eventually(t testing.TB, timeout time.Duration, check func() error) {
+	t.Helper()
+	const pause = 5 * time.Millisecond
+	start := time.Now()
+	ticker := time.NewTicker(pause)
+	defer ticker.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Since(start) >= timeout {
+			t.Fatalf("after %v still: %v", timeout, err)
+		}
+		<-ticker.C
+	}
+}
+
+func random(t testing.TB, bytes int) string {
+	t.Helper()
+	b := make([]byte, bytes)
+	if _, err := rand.Read(b); err != nil {
+		t.Fatalf("random name: %v", err)
+	}
+	return hex.EncodeToString(b)
+}
+
+func list(commaSeparated string) []string {
+	var out []string
+	for item := range strings.SplitSeq(commaSeparated, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			out = append(out, item)
+		}
+	}
+	return out
+}

@@ -1,0 +1,180 @@
+package migrations_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/migrations"
+)
+
+func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return conn
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func secretOf(t *testing.T, conn *pgx.Conn) string {
+	t.Helper()
+	var id, value string
+	if err := conn.QueryRow(t.Context(), "SELECT id, encode(value, 'hex') FROM weir.secrets").Scan(&id, &value); err != nil {
+		t.Fatal(err)
+	}
+	return id + " " + value
+}
+
+func TestApplyOnceAndForAll(t *testing.T) {
+	url := testbed.Postgres(t)
+	conn := connect(t, url)
+	steps, err := migrations.Status(t.Context(), conn, "weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range steps {
+		if !s.Pending() {
+			t.Errorf("step %d of a schema that does not exist counts as applied", s.Number)
+		}
+	}
+
+	var wg sync.WaitGroup
+	errs := make([]error, 4)
+	for i := range errs {
+		c := connect(t, url)
+		wg.Go(func() { errs[i] = migrations.Apply(t.Context(), c, "weir", quiet()) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatalf("applied by four at once: %v", err)
+	}
+	before := secretOf(t, conn)
+	if err := migrations.Apply(t.Context(), conn, "weir", quiet()); err != nil {
+		t.Fatalf("applied again: %v", err)
+	}
+	if after := secretOf(t, conn); after != before {
+		t.Error("the deployment secret changed with a second migrate")
+	}
+	steps, err = migrations.Status(t.Context(), conn, "weir")
+	if err != nil || len(steps) == 0 {
+		t.Fatalf("status: %d steps, %v", len(steps), err)
+	}
+	for _, s := range steps {
+		if s.Pending() {
+			t.Errorf("step %d %s is still pending", s.Number, s.Name)
+		}
+	}
+}
+
+func TestSchemasShareADatabase(t *testing.T) {
+	conn := connect(t, testbed.Postgres(t))
+	for _, schema := range []string{"weir", "other"} {
+		if err := migrations.Apply(t.Context(), conn, schema, quiet()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var same bool
+	err := conn.QueryRow(t.Context(), "SELECT (SELECT value FROM weir.secrets) = (SELECT value FROM other.secrets)").Scan(&same)
+	if err != nil || same {
+		t.Errorf("secrets equal: %v, error %v", same, err)
+	}
+}
+
+func TestApplyRefuses(t *testing.T) {
+	tests := []struct {
+		name, spoil string
+		want        error
+	}{
+		{"newer schema", "INSERT INTO weir.schema_migrations VALUES (9999, 'future', 'x')", migrations.ErrNewer},
+		{"edited step", "UPDATE weir.schema_migrations SET checksum = 'x' WHERE number = 1", migrations.ErrEdited},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			conn := connect(t, testbed.Postgres(t))
+			if err := migrations.Apply(t.Context(), conn, "weir", quiet()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Exec(t.Context(), tt.spoil); err != nil {
+				t.Fatal(err)
+			}
+			if err := migrations.Apply(t.Context(), conn, "weir", quiet()); !errors.Is(err, tt.want) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestApplyIsOneTransaction(t *testing.T) {
+	conn := connect(t, testbed.Postgres(t))
+	// A table of ours that somebody else has put there makes a step fail halfway.
+	if _, err := conn.Exec(t.Context(), "CREATE SCHEMA weir; CREATE TABLE weir.losses (x int)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Apply(t.Context(), conn, "weir", quiet()); err == nil || !strings.Contains(err.Error(), "losses") {
+		t.Fatalf("want an error that names losses, got %v", err)
+	}
+	var tables int
+	if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_tables WHERE schemaname = 'weir'").Scan(&tables); err != nil || tables != 1 {
+		t.Errorf("%d tables are left of a failed migration (%v), want the foreign one only", tables, err)
+	}
+}
+
+func TestCheckSchema(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"weir": true, "t0123456789ab": true, "a_b": true,
+		"": false, "Weir": false, "1weir": false, "pg_weir": false, "a-b": false, `a"b`: false, strings.Repeat("a", 41): false,
+	} {
+		if err := migrations.CheckSchema(name); (err == nil) != ok {
+			t.Errorf("%q: %v, want ok=%v", name, err, ok)
+		}
+	}
+}
+
+func TestReaderSeesViewsOnly(t *testing.T) {
+	conn := connect(t, testbed.Postgres(t))
+	role := testbed.Namespace(t)
+	if err := migrations.Apply(t.Context(), conn, "weir", quiet()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "CREATE ROLE "+role); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := conn.Exec(context.Background(), "RESET ROLE; DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := migrations.GrantReader(t.Context(), conn, "weir", role); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "SET ROLE "+role); err != nil {
+		t.Fatal(err)
+	}
+	for _, view := range []string{"hits_v", "late_v", "losses_v", "block_decisions_v", "rules_v", "rule_versions_v", "streams_v", "audit_v"} {
+		if _, err := conn.Exec(t.Context(), "SELECT * FROM weir."+view); err != nil {
+			t.Errorf("a reader may not read %s: %v", view, err)
+		}
+	}
+	for _, table := range []string{"secrets", "hits", "checkpoints"} {
+		if _, err := conn.Exec(t.Context(), "SELECT * FROM weir."+table); err == nil {
+			t.Errorf("a reader may read the table %s", table)
+		}
+	}
+}

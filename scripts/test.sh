@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# test.sh setup|lint|embedded|real|all: the tests of this repository.
+#
+#   setup     installs and fetches what the rest needs
+#   lint      go vet and golangci-lint
+#   embedded  go test -race with embedded parts; nothing has to be running
+#   real      go test against a real Kafka, redis-server, Redis Cluster and PostgreSQL, which it starts where
+#             WEIR_TEST_* does not name any; a skipped test fails it
+#   all       setup, lint, embedded, real: what `make test` does. Every step says how long it took, the last lines
+#             are the result lines of the run against the real servers
+set -euo pipefail
+cd "$(dirname "$0")/.."
+self=scripts/test.sh
+# shellcheck source=lib.sh
+. scripts/lib.sh
+
+# The steps of `all` share one folder, so that the last one can count what the others ran.
+if [[ -n ${WEIR_TEST_WORK:-} ]]; then
+	work=$WEIR_TEST_WORK
+else
+	work=$(mktemp -d "${TMPDIR:-/tmp}/weir-test.XXXXXX")
+	trap 'rm -rf "$work"' EXIT
+fi
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# step TITLE PART: each part runs as a process of its own, since bash ignores `set -e` in a function whose result is looked at.
+step() {
+	local start=$SECONDS
+	log "== $1"
+	if ! "$self" "$2"; then
+		log "== $1: FAILED after $((SECONDS - start))s"
+		exit 1
+	fi
+	log "== $1: $((SECONDS - start))s"
+}
+
+setup() {
+	scripts/install-packages.sh
+	if [[ -z ${WEIR_TEST_KAFKA:-} ]]; then scripts/fetch-kafka.sh >/dev/null; fi
+	retry 4 go mod download
+}
+
+lint() {
+	if have shellcheck; then shellcheck scripts/*.sh .ci/run; fi
+	go vet ./...
+	scripts/golangci-lint.sh run ./...
+}
+
+reporter() {
+	if [[ ! -x $work/testreport ]]; then go build -o "$work/testreport" ./scripts/testreport; fi
+}
+
+embedded() {
+	reporter
+	env -u WEIR_TEST_KAFKA -u WEIR_TEST_REDIS -u WEIR_TEST_REDIS_CLUSTER -u WEIR_TEST_POSTGRES -u WEIR_TEST_REQUIRE_REAL \
+		WEIR_TEST_REPORT="$work/embedded" go test -race -timeout 15m -json ./... |
+		WEIR_TEST_REPORT="$work/embedded" "$work/testreport" -title "with embedded parts, race detector on"
+}
+
+real() {
+	reporter
+	export WEIR_TEST_REPORT=$work/real WEIR_TEST_REQUIRE_REAL=1
+	# -count=1: a result from the cache says nothing about servers that were started just now.
+	scripts/with-servers.sh go test -count=1 -timeout 15m -json ./... |
+		"$work/testreport" -real -title "against real servers" -earlier "$work/embedded"
+}
+
+case ${1:-} in
+setup) setup ;;
+lint) lint ;;
+embedded) embedded ;;
+real) real ;;
+all)
+	export WEIR_TEST_WORK=$work
+	step "set-up" setup
+	step "vet and lint" lint
+	step "tests with embedded parts" embedded
+	log "== tests against real servers (the rest took ${SECONDS}s)"
+	"$self" real
+	;;
+*) die "usage: $0 setup|lint|embedded|real|all, got \"${1:-}\"" ;;
+esac

@@ -1,0 +1,74 @@
+// Command testreport reads the events of `go test -json` and prints what `go test` would: the output of what failed and
+// a line per package. It then counts how many tests ran on which kind of server, from the file that WEIR_TEST_REPORT
+// names (internal/testbed writes it), and ends with the package lines once more.
+//
+//	go test -json ./... | testreport [-real] [-title TEXT] [-earlier FILE]
+//
+// With -real, which is for runs against real servers, it fails where a test was skipped or a kind of server saw no test.
+// Only tests that need the shared data, which is not part of the repository, may be skipped; they are listed.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"time"
+)
+
+func main() {
+	real := flag.Bool("real", false, "fail where a test was skipped or a kind of server saw no test")
+	title := flag.String("title", "tests", "name of the run, for the heading of the counts")
+	earlier := flag.String("earlier", "", "report file of an earlier run, to be counted too")
+	flag.Parse()
+	ok, err := run(*title, *real, *earlier)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testreport:", err)
+		os.Exit(2)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+func run(title string, real bool, earlier string) (ok bool, err error) {
+	start := time.Now()
+	results, err := follow(os.Stdin, os.Stdout)
+	if err != nil {
+		return false, err
+	}
+	uses, err := readUses(os.Getenv("WEIR_TEST_REPORT"))
+	if err != nil {
+		return false, err
+	}
+	all, err := readUses(earlier)
+	if err != nil {
+		return false, err
+	}
+	maps.Copy(all, uses)
+	fmt.Printf("\n%s: %d passed, %d failed, %d skipped in %v\n", title, results.passed, results.failed,
+		len(results.skipped), time.Since(start).Round(time.Second))
+	all.print(os.Stdout)
+	var complaints []string
+	if real {
+		complaints = append(complaints, uses.untouched()...)
+	}
+	for _, skip := range results.skipped {
+		switch {
+		case uses.wantsData(skip.Package, skip.Test):
+			fmt.Printf("  skipped for want of the shared data: %s %s\n", skip.Package, skip.Test)
+		case real:
+			complaints = append(complaints, fmt.Sprintf("%s %s was skipped: %s", skip.Package, skip.Test, skip.reason))
+		default:
+			fmt.Printf("  skipped: %s %s: %s\n", skip.Package, skip.Test, skip.reason)
+		}
+	}
+	for _, complaint := range complaints {
+		fmt.Println("FAIL:", complaint)
+	}
+	fmt.Println()
+	for _, line := range results.lines {
+		fmt.Print(line)
+	}
+	return !results.broken && len(complaints) == 0, nil
+}

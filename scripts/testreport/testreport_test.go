@@ -1,0 +1,104 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const stream = `{"Action":"start","Package":"weir/a"}
+{"Action":"run","Package":"weir/a","Test":"TestGood"}
+{"Action":"output","Package":"weir/a","Test":"TestGood","Output":"=== RUN   TestGood\n"}
+{"Action":"output","Package":"weir/a","Test":"TestGood","Output":"chatter\n"}
+{"Action":"pass","Package":"weir/a","Test":"TestGood"}
+{"Action":"output","Package":"weir/a","Test":"TestSkipped","Output":"    a_test.go:9: no server here\n"}
+{"Action":"output","Package":"weir/a","Test":"TestSkipped","Output":"--- SKIP: TestSkipped (0.00s)\n"}
+{"Action":"skip","Package":"weir/a","Test":"TestSkipped"}
+{"Action":"output","Package":"weir/a","Output":"PASS\n"}
+{"Action":"output","Package":"weir/a","Output":"ok  \tweir/a\t0.1s\n"}
+{"Action":"pass","Package":"weir/a"}
+`
+
+const failing = `{"Action":"output","Package":"weir/b","Test":"TestBad","Output":"    b_test.go:3: got 1, want 2\n"}
+{"Action":"fail","Package":"weir/b","Test":"TestBad"}
+{"Action":"output","Package":"weir/b","Test":"TestHung","Output":"panic: test timed out\n"}
+{"Action":"output","Package":"weir/b","Output":"FAIL\tweir/b\t0.1s\n"}
+{"Action":"fail","Package":"weir/b"}
+`
+
+func TestFollowPrintsWhatGoTestPrints(t *testing.T) {
+	tests := []struct {
+		name, in, out string
+		broken        bool
+		passed        int
+		failed        int
+		skipped       []skip
+		lines         []string
+	}{
+		{
+			name: "passed", in: stream, out: "ok  \tweir/a\t0.1s\n", passed: 1,
+			skipped: []skip{{"weir/a", "TestSkipped", "a_test.go:9: no server here"}}, lines: []string{"ok  \tweir/a\t0.1s\n"},
+		},
+		{
+			name: "failed", in: failing, broken: true, failed: 1, lines: []string{"FAIL\tweir/b\t0.1s\n"},
+			out: "    b_test.go:3: got 1, want 2\nFAIL\tweir/b\t0.1s\npanic: test timed out\n",
+		},
+		{
+			name: "does not compile", broken: true, out: "x.go:1: undefined: y\n",
+			in: `{"ImportPath":"weir/c","Action":"build-output","Output":"x.go:1: undefined: y\n"}` + "\n" +
+				`{"ImportPath":"weir/c","Action":"build-fail"}` + "\n",
+		},
+		{name: "plain text", in: "go: no such tool\n", out: "go: no such tool\n"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var out strings.Builder
+			got, err := follow(strings.NewReader(test.in), &out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out.String() != test.out {
+				t.Errorf("printed:\n%swant:\n%s", out.String(), test.out)
+			}
+			if got.broken != test.broken || got.passed != test.passed || got.failed != test.failed ||
+				!slices.Equal(got.skipped, test.skipped) || !slices.Equal(got.lines, test.lines) {
+				t.Errorf("results %+v", got)
+			}
+		})
+	}
+}
+
+func TestUses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report")
+	lines := "a\tTestOne\tkafka\treal\na\tTestOne\tkafka\treal\nb\tTestOne\tkafka\treal\n" +
+		"a\tTestTwo\tredis\tembedded\na\tTestLogs\tdata\tskipped\n"
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readUses(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if real, embedded := got.count("kafka", "real"), got.count("redis", "embedded"); real != 2 || embedded != 1 {
+		t.Errorf("%d tests on real Kafka, %d on embedded Redis; want 2 and 1", real, embedded)
+	}
+	want := []string{"no test ran on a real redis", "no test ran on a real redis-cluster", "no test ran on a real postgres"}
+	if complaints := got.untouched(); !slices.Equal(complaints, want) {
+		t.Errorf("complaints %q, want %q", complaints, want)
+	}
+	if !got.wantsData("weir/a", "TestLogs/apache") || got.wantsData("weir/a", "TestTwo") || got.wantsData("weir/b", "TestLogs") {
+		t.Error("the tests that lack the shared data are not told from the others")
+	}
+}
+
+func TestReadUsesRefusesWhatItCannotRead(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report")
+	if err := os.WriteFile(file, []byte("a\tTestOne\tkafka\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readUses(file); err == nil || !strings.Contains(err.Error(), "3 fields") {
+		t.Errorf("error %v, want one that counts the fields", err)
+	}
+}

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# with-servers.sh [COMMAND...]: runs COMMAND with a real Apache Kafka, redis-server, Redis Cluster and PostgreSQL on
+# loopback, which WEIR_TEST_KAFKA, _REDIS, _REDIS_CLUSTER and _POSTGRES name, and stops them when it ends. A variable
+# that is set already names a server to use as it is. Without a command: prints the variables and waits for Ctrl-C.
+#
+# Everything lives in one temporary folder and on ports chosen at start. What is stopped is stopped by recorded pid.
+# When the command fails, the servers' logs stay in that folder and what they complain about is shown.
+set -euo pipefail
+scripts=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=lib.sh
+. "$scripts/lib.sh"
+
+run_dir=$(mktemp -d "${TMPDIR:-/tmp}/weir-servers.XXXXXX")
+chmod 755 "$run_dir" # PostgreSQL may run as another user and has to reach its folder below
+# shellcheck source=servers.sh
+. "$scripts/servers.sh"
+child=""
+
+finish() {
+	local status=$?
+	trap - EXIT INT TERM HUP
+	if [[ -n $child ]] && kill -0 "$child" 2>/dev/null; then
+		kill -TERM -- "-$child" 2>/dev/null || true
+		wait "$child" 2>/dev/null || true
+	fi
+	stop_servers
+	if ((status == 0 || status == 130 || status == 143)); then
+		rm -rf "$run_dir"
+	else
+		# When it was the command that failed, what the servers complained about may say why.
+		if [[ -n $child ]]; then show_logs 'ERROR|FATAL|PANIC'; else show_logs .; fi
+		log "logs of the servers: $run_dir/*/log"
+		find "$run_dir" -mindepth 2 -maxdepth 2 ! -name log -exec rm -rf {} +
+	fi
+	exit "$status"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+started=$SECONDS
+used=()
+ensure KAFKA start_kafka
+ensure REDIS start_redis
+ensure REDIS_CLUSTER start_redis_cluster
+ensure POSTGRES start_postgres
+log "servers are up after $((SECONDS - started))s"
+printf '  %s\n' "${used[@]}" >&2
+
+if (($# == 0)); then
+	echo
+	for kind in KAFKA REDIS REDIS_CLUSTER POSTGRES; do
+		name=WEIR_TEST_$kind
+		printf "export %s='%s'\n" "$name" "${!name}"
+	done
+	echo
+	log "paste these into another shell; Ctrl-C here stops the servers"
+	set -- tail -f /dev/null
+fi
+# In a process group of its own, in the background: bash handles signals only between foreground commands, and a
+# cancelled job must not leave servers behind.
+set -m
+"$@" &
+child=$!
+set +m
+wait "$child"
