@@ -93,14 +93,19 @@ func (s *street) abuse(ip string, n int) {
 	}
 }
 
+func (s *street) status(ip, path string) int {
+	s.t.Helper()
+	resp := s.ask(ip, path)
+	defer func() { _ = resp.Body.Close() }()
+	return resp.StatusCode
+}
+
 // answers waits until the gate answers a client with status.
 func (s *street) answers(ip string, status int) {
 	s.t.Helper()
 	testbed.Eventually(s.t, 30*time.Second, func() error {
-		resp := s.ask(ip, "/v1/guest-tokens")
-		defer func() { _ = resp.Body.Close() }()
-		if resp.StatusCode != status {
-			return fmt.Errorf("%s gets %d, want %d", ip, resp.StatusCode, status)
+		if got := s.status(ip, "/v1/guest-tokens"); got != status {
+			return fmt.Errorf("%s gets %d, want %d", ip, got, status)
 		}
 		return nil
 	})
@@ -148,8 +153,8 @@ func TestTheLifeOfABlock(t *testing.T) {
 		app.answers(second, http.StatusTooManyRequests)
 		s.answers(viewer, http.StatusOK)
 		app.answers(viewer, http.StatusOK)
-		if resp := s.ask(second, "/v1/videos"); resp.StatusCode != http.StatusOK {
-			t.Errorf("a request that the rule does not match gets %d", resp.StatusCode)
+		if status := s.status(second, "/v1/videos"); status != http.StatusOK {
+			t.Errorf("a request that the rule does not match gets %d", status)
 		}
 
 		in.weir("blocks", "release", "guest-tokens", "ip="+second, "--reason", "a hotel")

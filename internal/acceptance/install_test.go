@@ -28,7 +28,6 @@ type install struct {
 	kafka    []string
 	postgres string
 	gate     string // host:port
-	settings map[string]string
 }
 
 // newInstall writes a configuration and runs weir migrate. redis is what the configuration's redis section says,

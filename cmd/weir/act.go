@@ -1,0 +1,53 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os/user"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// actFlags say who does something that is audited, and why.
+type actFlags struct{ by, reason string }
+
+func (f *actFlags) register(c *cobra.Command, environ []string) {
+	c.Flags().StringVar(&f.by, "by", "", "who does it, for the audit trail (default: you)")
+	c.Flags().StringVar(&f.reason, "reason", "", "why, for the audit trail")
+	c.PreRun = func(*cobra.Command, []string) {
+		if f.by == "" {
+			f.by = whoami(environ)
+		}
+	}
+}
+
+// whoami is the user as the system knows them.
+func whoami(environ []string) string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	name, _ := lookupEnviron(environ, "USER")
+	return cmp.Or(name, "unknown")
+}
+
+// fileFlag is the -f of commands that take rule documents.
+func fileFlag(c *cobra.Command, from *[]string) {
+	c.Flags().StringArrayVarP(from, "file", "f", nil, "file or directory of rules, - for standard input; may be repeated")
+}
+
+// stamp writes a time to the second, nothing for none.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05Z")
+}
+
+// plural writes a number of things: 1 rule, 2 rules.
+func plural[N int | int64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// secret is a text that is never shown: every way of printing it gives the mask.
+type secret string
+
+const secretMask = "********"
+
+var (
+	_ encoding.TextMarshaler   = secret("")
+	_ encoding.TextMarshaler   = span(0)
+	_ encoding.TextUnmarshaler = (*span)(nil)
+)
+
+// String is the mask, or nothing where nothing is set.
+func (s secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return secretMask
+}
+
+// GoString keeps %#v from showing it.
+func (s secret) GoString() string { return s.String() }
+
+// MarshalText keeps encoders from showing it.
+func (s secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// reveal is the text itself, for the one place that connects with it.
+func (s secret) reveal() string { return string(s) }
+
+// span is a duration written with s, m, h or d: 90s, 24h, 7d.
+type span time.Duration
+
+// String writes whole days as 7d, everything else as Go does.
+func (s span) String() string {
+	d := time.Duration(s)
+	if d > 0 && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	return d.String()
+}
+
+// MarshalText writes s as String does.
+func (s span) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads Go's durations and whole days.
+func (s *span) UnmarshalText(b []byte) error {
+	d, err := parseSpan(string(b))
+	if err != nil {
+		return err
+	}
+	*s = span(d)
+	return nil
+}
+
+func parseSpan(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseInt(days, 10, 32)
+		if err == nil && n >= 0 && n <= 36500 {
+			return time.Duration(n) * day, nil
+		}
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("got %q; allowed: a duration like 90s, 15m, 24h or 7d", text)
+	}
+	return d, nil
+}
+
+// field is one leaf of the configuration.
+type field struct {
+	path  string // kafka.partitions.keyed
+	value reflect.Value
+}
+
+// env is the name of the field's environment variable.
+func (f field) env() string {
+	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(f.path, ".", "_"))
+}
+
+// text is the value as --set would take it; secrets are masked.
+func (f field) text() string {
+	switch v := f.value.Interface().(type) {
+	case []string:
+		return strings.Join(v, ",")
+	case map[string]string:
+		return joinMap(v)
+	case fmt.Stringer:
+		return v.String()
+	}
+	if f.value.Kind() == reflect.Slice {
+		parts := make([]string, f.value.Len())
+		for i := range parts {
+			parts[i] = fmt.Sprint(f.value.Index(i).Interface())
+		}
+		return strings.Join(parts, ",")
+	}
+	return fmt.Sprint(f.value.Interface())
+}
+
+func joinMap(m map[string]string) string {
+	parts := make([]string, 0, len(m))
+	for k, v := range m {
+		parts = append(parts, k+"="+v)
+	}
+	sort.Strings(parts)
+	return strings.Join(parts, ",")
+}
+
+// fields lists the leaves of c in the order of its struct.
+func (c *config) fields() []field {
+	return appendFields(nil, "", reflect.ValueOf(c).Elem())
+}
+
+func appendFields(out []field, prefix string, v reflect.Value) []field {
+	for i := range v.NumField() {
+		name := yamlName(v.Type().Field(i))
+		if name == "" {
+			continue // not a setting
+		}
+		path := prefix + name
+		if isSection(v.Field(i)) {
+			out = appendFields(out, path+".", v.Field(i))
+			continue
+		}
+		out = append(out, field{path: path, value: v.Field(i)})
+	}
+	return out
+}
+
+// isSection reports whether v is a mapping with fields of its own rather than a leaf.
+func isSection(v reflect.Value) bool {
+	if v.Kind() != reflect.Struct {
+		return false
+	}
+	_, leaf := v.Addr().Interface().(encoding.TextUnmarshaler)
+	return !leaf
+}
+
+func yamlName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	return name
+}
+
+// setText parses text into the leaf v: lists are separated by commas, maps are name=value pairs.
+func setText(v reflect.Value, text string) error {
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		if err := u.UnmarshalText([]byte(text)); err != nil {
+			return leafError(v, text, err)
+		}
+		return nil
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Bool:
+		if text != "true" && text != "false" {
+			return fmt.Errorf("got %q; allowed: true, false", text)
+		}
+		v.SetBool(text == "true")
+	case reflect.Int:
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			return fmt.Errorf("got %q; allowed: a whole number", text)
+		}
+		v.SetInt(n)
+	case reflect.Uint8:
+		n, err := strconv.ParseUint(text, 10, 8)
+		if err != nil {
+			return fmt.Errorf("got %q; allowed: a whole number from 0 to 255", text)
+		}
+		v.SetUint(n)
+	case reflect.Slice:
+		return setList(v, splitList(text))
+	case reflect.Map:
+		return setPairs(v, splitList(text))
+	default:
+		return fmt.Errorf("weir cannot set a field of type %s", v.Type())
+	}
+	return nil
+}
+
+// leafError gives a text type's own error, or says what an address range looks like.
+func leafError(v reflect.Value, text string, err error) error {
+	if v.Type().PkgPath() == "net/netip" {
+		return fmt.Errorf("got %q; allowed: an address range like 192.0.2.0/24 or 2001:db8::/32", text)
+	}
+	return err
+}
+
+func splitList(text string) []string {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	parts := strings.Split(text, ",")
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	return parts
+}
+
+func setList(v reflect.Value, parts []string) error {
+	list := reflect.MakeSlice(v.Type(), len(parts), len(parts))
+	for i, part := range parts {
+		if err := setText(list.Index(i), part); err != nil {
+			return err
+		}
+	}
+	v.Set(list)
+	return nil
+}
+
+func setPairs(v reflect.Value, parts []string) error {
+	m := make(map[string]string, len(parts))
+	for _, part := range parts {
+		name, value, ok := strings.Cut(part, "=")
+		if !ok || name == "" {
+			return fmt.Errorf("got %q; allowed: pairs like time=ts,user_agent=ua", part)
+		}
+		m[name] = value
+	}
+	v.Set(reflect.ValueOf(m))
+	return nil
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+)
+
+func (a *app) configCommand() *cobra.Command {
+	show := &cobra.Command{
+		Use:   "show",
+		Short: "Show the configuration that holds, secrets masked",
+		Long: `Show every field of the configuration with the value that holds, where it was set, and its environment variable.
+Secrets are masked. The command needs no server.`,
+		Example: `  weir config show
+  WEIR_KAFKA_BROKERS=kafka-1:9092,kafka-2:9092 weir config show --output json`,
+		Args: cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error { return a.configShow(cmd) }),
+	}
+	return family("config", "Look at the configuration", "  weir config show", show)
+}
+
+// shownField is one line of weir config show.
+type shownField struct {
+	Field       string `json:"field"`
+	Value       string `json:"value"`
+	Source      string `json:"source"`
+	Environment string `json:"environment"`
+}
+
+func (a *app) configShow(cmd *cobra.Command) error {
+	c, err := a.config(cmd)
+	if err != nil {
+		return err
+	}
+	rows := make([]shownField, 0, 64)
+	for _, f := range c.fields() {
+		source := c.origin[f.path]
+		if source == "" {
+			source = "default"
+		}
+		rows = append(rows, shownField{Field: f.path, Value: f.text(), Source: source, Environment: f.env()})
+	}
+	return list(a, rows, []string{"FIELD", "VALUE", "SOURCE", "ENVIRONMENT"}, func(r shownField) []string {
+		return []string{r.Field, r.Value, r.Source, r.Environment}
+	})
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+// flag gives the value of one of the bed's flags.
+func (b *bed) flag(name string) string {
+	b.t.Helper()
+	for i := range b.flags {
+		if b.flags[i] == name {
+			return b.flags[i+1]
+		}
+	}
+	b.t.Fatalf("the bed has no flag %s", name)
+	return ""
+}
+
+func (b *bed) kafka() *ingest.Kafka {
+	b.t.Helper()
+	k, err := ingest.NewKafka(ingest.KafkaConfig{Brokers: strings.Split(b.flag("--kafka-brokers"), ",")})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = k.Close() })
+	return k
+}
+
+func (b *bed) names() ingest.Names {
+	return ingest.TopicNames(b.flag("--namespace"), ingest.LiveStream)
+}
+
+func (b *bed) generation() int64 {
+	b.t.Helper()
+	s, err := history.Open(b.t.Context(), history.Config{
+		URL: b.flag("--postgres-url"), Schema: b.flag("--namespace"), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer s.Close()
+	st, err := s.Stream(b.t.Context(), history.Live)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return st.Generation
+}
+
+func fullBed(t *testing.T) *bed {
+	return newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+}
+
+func TestMigrateTwiceDoesNothingTheSecondTime(t *testing.T) {
+	b := fullBed(t)
+	first := b.ok("migrate")
+	for _, want := range []string{"is up to date now", ".requests made with 2 partitions", "routing version 1 published", "first commits written for 2 partitions"} {
+		if !strings.Contains(first, want) {
+			t.Errorf("the first run does not say %q:\n%s", want, first)
+		}
+	}
+	second := b.ok("migrate")
+	for _, line := range strings.Split(strings.TrimSpace(second), "\n") {
+		if !strings.Contains(line, "nothing to do") && line != "ready: start weir run" {
+			t.Errorf("the second run did: %s", line)
+		}
+	}
+}
+
+func TestMigrateRefusesAnotherPartitionCount(t *testing.T) {
+	b := fullBed(t)
+	b.ok("migrate")
+	o := b.weir("migrate", "--set", "kafka.partitions.keyed=8")
+	if o.code != exitOK { // the bed's own --set comes later and wins
+		t.Fatalf("exit code %d\n%s", o.code, o.stderr)
+	}
+	b.flags = append(b.flags, "--set", "kafka.partitions.keyed=8")
+	for _, args := range [][]string{{"migrate"}, {"run", "--http-listen", "127.0.0.1:0"}} {
+		o := b.weir(args...)
+		if o.code != exitError || !strings.Contains(o.stderr, "partition count is fixed") {
+			t.Errorf("weir %s: exit code %d\n%s%s", args[0], o.code, o.stdout, o.stderr)
+		}
+	}
+}
+
+func TestMigratePublishesChangesOfTheConfiguration(t *testing.T) {
+	b := fullBed(t)
+	b.ok("migrate")
+	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
+	b.ok("rules", "promote", "tokens")
+	b.flags = append(b.flags, "--set", "identity.ip.trusted_proxies=1")
+	if out := b.ok("migrate"); !strings.Contains(out, "routing version 3 published") {
+		t.Errorf("a changed identity map:\n%s", out)
+	}
+	b.flags = append(b.flags, "--set", "events.format=combined")
+	if o := b.weir("migrate"); o.code != exitError || !strings.Contains(o.stderr, "the format changes while rule tokens blocks") {
+		t.Errorf("another format under a rule that blocks: exit code %d\n%s", o.code, o.stderr)
+	}
+}
+
+func TestRecreatedRequestsBeginANewGeneration(t *testing.T) {
+	b := fullBed(t)
+	b.ok("migrate")
+	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
+	stages := b.start("run")
+	b.send("198.51.100.7", 6)
+	awaitHits(b, "198.51.100.7", 1)
+	stages.end()
+
+	before := b.generation()
+	k := b.kafka()
+	if err := k.DeleteTopics(t.Context(), b.names().Requests); err != nil {
+		t.Fatal(err)
+	}
+	out := b.ok("migrate")
+	if b.generation() <= before || !strings.Contains(out, "begins generation") || !strings.Contains(out, "first commits written for 2 partitions") {
+		t.Fatalf("generation %d after %d:\n%s", b.generation(), before, out)
+	}
+	stages = b.start("run")
+	b.send("198.51.100.8", 6)
+	awaitHits(b, "198.51.100.8", 1)
+	stages.end()
+}
+
+// A partition whose commit another tool has moved is refused, until an operator accepts what that loses.
+func TestPartitionThatStoppedGoesOnWhenItsGapIsAccepted(t *testing.T) {
+	b := fullBed(t)
+	b.ok("migrate")
+	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
+	group := ingest.GroupID(b.flag("--namespace"), ingest.LiveStream, stageRoute)
+	moved := map[int]ingest.Commit{0: {Offset: 0}, 1: {Offset: 0}}
+	if err := b.kafka().CommitInitial(t.Context(), group, b.names().Requests, moved); err != nil {
+		t.Fatal(err)
+	}
+	stages := b.start("run")
+	testbed.Eventually(t, 30*time.Second, func() error {
+		if rows := decode[[]partitionRow](b, "partitions", "list", "--stopped"); len(rows) != 2 || rows[0].Side != "requests" ||
+			rows[0].State != "refused" || !strings.Contains(rows[0].Reason, "another tool wrote it") {
+			return fmt.Errorf("partitions %+v, want two refused ones of requests", rows)
+		}
+		return nil
+	})
+	b.send("198.51.100.7", 6)
+	for _, p := range []string{"0", "1"} {
+		b.ok("partitions", "resume", "--requests", p, "--accept-gap", "--reason", "a tool moved it")
+	}
+	awaitHits(b, "198.51.100.7", 1)
+	testbed.Eventually(t, 30*time.Second, func() error { // stages report every two seconds
+		if rows := decode[[]partitionRow](b, "partitions", "list", "--stopped"); len(rows) != 0 {
+			return fmt.Errorf("still stopped: %+v", rows)
+		}
+		return nil
+	})
+	o := b.weir("partitions", "resume", "--requests", "0", "--accept-gap", "--reason", "again")
+	if o.code != exitError || !strings.Contains(o.stderr, "running: there is nothing to accept") {
+		t.Errorf("accepting twice: exit code %d\n%s", o.code, o.stderr)
+	}
+	stages.end()
+}
+
+// A server that is away is one clear line, not the end: the process waits, is alive and not ready.
+func TestServersThatAreAway(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nowhere := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, flag, value, advice string }{
+		{"kafka", "--kafka-brokers", nowhere, "start Kafka or correct the broker addresses"},
+		{"postgres", "--postgres-url", "postgres://u:hunter2@" + nowhere + "/weir", "start it there, or correct postgres.url"},
+		{"redis", "--redis-url", "redis://:hunter2@" + nowhere + "/0", "start it, or correct its address"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := fullBed(t)
+			b.ok("migrate")
+			for i := range b.flags {
+				if b.flags[i] == tc.flag {
+					b.flags[i+1] = tc.value
+				}
+			}
+			p := b.start("run")
+			address := p.awaitLog(`serving metrics and health" address=(\S+)`)
+			line := p.awaitLog(`(level=WARN.*` + tc.advice + `.*)`)
+			if !strings.Contains(line, nowhere) || strings.Contains(p.log.String(), "hunter2") || strings.Contains(p.log.String(), "goroutine ") {
+				t.Errorf("said %s", p.log)
+			}
+			if code, _ := fetchPage(t, address, "/livez"); code != 200 {
+				t.Errorf("/livez answers %d", code)
+			}
+			if code, body := fetchPage(t, address, "/readyz"); code != 503 || !strings.Contains(body, tc.name) {
+				t.Errorf("/readyz answers %d %s, want 503 that names %s", code, body, tc.name)
+			}
+			p.end()
+		})
+	}
+}
+
+func TestRunBeforeMigrateSaysSo(t *testing.T) {
+	b := fullBed(t)
+	p := b.start("run")
+	p.awaitLog("(run `?weir migrate)")
+	p.end()
+}
+
+func TestSignalEndsARealProcess(t *testing.T) {
+	b := fullBed(t)
+	b.ok("migrate")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"run", "--http-listen", "127.0.0.1:0"}, b.flags...)...)
+	cmd.Env = append(os.Environ(), asProcess+"=1")
+	p := &process{b: b, log: &lines{}, done: make(chan int, 1)}
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.stop = func() { _ = cmd.Process.Signal(syscall.SIGINT) }
+	go func() {
+		_ = cmd.Wait()
+		p.done <- cmd.ProcessState.ExitCode()
+	}()
+	p.awaitLog("msg=(running)")
+	p.end()
+	if !strings.Contains(p.log.String(), "msg=stopped") {
+		t.Errorf("said %s", p.log)
+	}
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+// replayBed is a migrated installation; a replay needs no Redis.
+func replayBed(t *testing.T) *bed {
+	b := newBed(t, testbed.RedisServer{})
+	b.ok("migrate")
+	return b
+}
+
+const floodRule = `
+id: flood
+owner: platform
+match: {}
+key: [%s]
+limit: 10
+window: 60s
+lateness: %s
+`
+
+func ruleFile(t *testing.T, key, lateness string) string {
+	return writeFile(t, "rule.yaml", fmt.Sprintf(floodRule, key, lateness))
+}
+
+// The shared logs, by limit 10 in 60 s: sources that must be found, and late events where they matter.
+func TestReplayOfRealLogs(t *testing.T) {
+	fieldMap := "time=ts,user_agent=ua"
+	for _, tc := range []struct {
+		name, file, format, key, lateness string
+		more                              []string
+		sources, episodes, events         int64
+		late, lateWithKey                 int64 // -1: not looked at
+	}{
+		{"elastic-apache", "elastic-apache/apache_logs.gz", "combined", "ip", "60s", nil, 79, -1, -1, -1, -1},
+		{"elastic-apache sorted", "elastic-apache/apache_logs.gz", "combined", "ip", "60s", []string{"--reorder", "15m"}, 79, 108, 1729, 0, 0},
+		{"saunathinker", "willthefarmer/saunathinker/events.jsonl.gz", "json", "ip", "60s", nil, 2, -1, -1, -1, -1},
+		{"saunathinker sorted", "willthefarmer/saunathinker/events.jsonl.gz", "json", "ip", "60s", []string{"--reorder", "15m"}, 2, 2, 764, 0, 0},
+		{"farmwork", "willthefarmer/farmwork/events.jsonl.gz", "json", "ip", "60s", nil, 2, -1, -1, -1, -1},
+		{"farmwork sorted", "willthefarmer/farmwork/events.jsonl.gz", "json", "ip", "60s", []string{"--reorder", "15m"}, 2, 83, 3346, 0, 0},
+		{"seart-api-nginx", "seart-api-nginx/events.jsonl.gz", "json", "ip", "60s", nil, 0, 0, 0, -1, -1},
+		{"cloudtrail, lateness 15m", "cloudtrail-invictus/events.jsonl.gz", "json", "user, session", "15m", nil, 15, -1, -1, -1, -1},
+		{"cloudtrail sorted", "cloudtrail-invictus/events.jsonl.gz", "json", "user, session", "60s", []string{"--reorder", "15m"}, 15, 20, 2351, 0, 0},
+		{"cloudtrail, lateness 60s", "cloudtrail-invictus/events.jsonl.gz", "json", "user, session", "60s", nil, 10, -1, -1, 1785, 1711},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			file := testbed.Data(t, append([]string{"logs"}, strings.Split(tc.file, "/")...)...)
+			b := replayBed(t)
+			args := []string{"ingest", file, "--format", tc.format, "--replay", "r", "--rules", ruleFile(t, tc.key, tc.lateness)}
+			if tc.format == "json" {
+				args = append(args, "--map", fieldMap)
+			}
+			s := decode[replaySummary](b, append(args, tc.more...)...)
+			if len(s.Rules) != 1 {
+				t.Fatalf("summary of rules %+v, want one", s.Rules)
+			}
+			got := s.Rules[0]
+			for _, c := range []struct {
+				what      string
+				got, want int64
+			}{
+				{"sources", got.Sources, tc.sources}, {"episodes", got.Episodes, tc.episodes}, {"events", got.Events, tc.events},
+				{"late", got.Behind, tc.late}, {"late with key", got.Late, tc.lateWithKey}, {"events sent and refused", s.Events + s.Dead["malformed"], s.Lines},
+			} {
+				if c.want >= 0 && c.got != c.want {
+					t.Errorf("%s: got %d, want %d", c.what, c.got, c.want)
+				}
+			}
+			if hits := decode[[]map[string]any](b, "history", "hits", "--replay", "r", "--limit", "0"); int64(len(hits)) != got.Episodes {
+				t.Errorf("history has %d hits, the summary says %d", len(hits), got.Episodes)
+			}
+			if !s.Complete {
+				t.Errorf("not complete: %s", s.Error)
+			}
+		})
+	}
+}
+
+// small is a log of six requests of one client within a second, and one of another.
+func small() string {
+	var b strings.Builder
+	for i := range 6 {
+		fmt.Fprintf(&b, "198.51.100.7 - - [17/May/2015:10:05:0%d +0000] \"GET /a HTTP/1.1\" 200 12 \"-\" \"curl\"\n", i)
+	}
+	b.WriteString("198.51.100.8 - - [17/May/2015:10:05:07 +0000] \"GET /b HTTP/1.1\" 200 12 \"-\" \"curl\"\n")
+	return b.String()
+}
+
+const smallRule = "id: small\nowner: platform\nmatch: {}\nkey: [ip]\nlimit: 3\nwindow: 60s\nblock: {key: [ip], ttl: 10m}\n"
+
+func TestReplayTwiceUnderOneName(t *testing.T) {
+	b := replayBed(t)
+	file, rule := writeFile(t, "small.log", small()), writeFile(t, "small.yaml", smallRule)
+	args := []string{"ingest", file, "--format", "combined", "--replay", "again", "--rules", rule}
+	first := decode[replaySummary](b, args...)
+	if first.Rules[0].Sources != 1 || first.Rules[0].Events != 3 || first.Rules[0].Matched != 7 {
+		t.Errorf("first: %+v", first.Rules)
+	}
+	o := b.weir(args...)
+	if o.code != exitError || !strings.Contains(o.stderr, "replay again exists since") || !strings.Contains(o.stderr, "--on-exists replace") {
+		t.Errorf("the second run: exit code %d, %s", o.code, o.stderr)
+	}
+	again := decode[replaySummary](b, append(args, "--on-exists", "replace", "--partitions", "3")...)
+	if again.Rules[0] != first.Rules[0] || again.Partitions != 3 {
+		t.Errorf("replaced: %+v of %d partitions, want %+v", again.Rules, again.Partitions, first.Rules)
+	}
+	if hits := decode[[]map[string]any](b, "history", "hits", "--replay", "again"); len(hits) != 1 {
+		t.Errorf("history has %d hits after the replacement, want 1", len(hits))
+	}
+	if hits := decode[[]map[string]any](b, "history", "hits"); len(hits) != 0 {
+		t.Errorf("the live stream has %d hits of a replay", len(hits))
+	}
+}
+
+// A promoted rule that is replayed still blocks nobody, and without --rules the live ones are taken.
+func TestReplayOfLiveRulesBlocksNobody(t *testing.T) {
+	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+	b.ok("migrate")
+	file := writeFile(t, "small.log", small())
+	o := b.weir("ingest", file, "--format", "combined", "--replay", "none")
+	if o.code != exitError || !strings.Contains(o.stderr, "there are no rules to replay") {
+		t.Errorf("without any rule: exit code %d, %s", o.code, o.stderr)
+	}
+	b.ok("rules", "apply", "-f", writeFile(t, "small.yaml", smallRule))
+	b.ok("rules", "promote", "small")
+	s := decode[replaySummary](b, "ingest", file, "--format", "combined", "--replay", "live-rules")
+	if len(s.Rules) != 1 || s.Rules[0].Sources != 1 {
+		t.Errorf("summary %+v", s.Rules)
+	}
+	if blocks := decode[[]any](b, "blocks", "list"); len(blocks) != 0 {
+		t.Errorf("a replay has made blocks: %v", blocks)
+	}
+	if d := decode[[]any](b, "history", "decisions", "--replay", "live-rules"); len(d) != 0 {
+		t.Errorf("a replay has made decisions: %v", d)
+	}
+}
+
+func TestReplayRefusesWhatCannotBeBelieved(t *testing.T) {
+	b := replayBed(t)
+	text := small() + "no line of a log\n\n" +
+		`198.51.100.9 - - [17/May/2015:12:30:00 +0000] "GET /ahead HTTP/1.1" 200 1 "-" "-"` + "\n" +
+		`198.51.100.9 - - [17/May/2015:10:05:08 +0000] "GET /a HTTP/1.1" 200 1 "-" "-"` + "\n" +
+		`198.51.100.9 - - [17/May/2215:10:05:09 +0000] "GET /future HTTP/1.1" 200 1 "-" "-"` + "\n"
+	s := decode[replaySummary](b, "ingest", writeFile(t, "odd.log", text), "--format", "combined", "--replay", "odd",
+		"--rules", writeFile(t, "small.yaml", smallRule))
+	want := map[string]int64{"malformed": 1, "empty": 1, "ahead": 1, "future": 1}
+	if !maps.Equal(s.Dead, want) || s.Events != 8 || s.Lines != 12 {
+		t.Errorf("dead letters %v of %d lines with %d events, want %v of 12 with 8", s.Dead, s.Lines, s.Events, want)
+	}
+	if len(s.Examples) != 4 || !strings.Contains(strings.Join(s.Examples, "\n"), "odd.log:8: ") {
+		t.Errorf("examples %q name no line 8", s.Examples)
+	}
+	if s.Rules[0].Behind != 0 {
+		t.Errorf("%d events are late: one wrong clock has made them so", s.Rules[0].Behind)
+	}
+}
+
+func TestReplayInTheWrongFormatKeepsItsName(t *testing.T) {
+	b := replayBed(t)
+	file := writeFile(t, "small.log", strings.Repeat(small(), 4))
+	args := []string{"ingest", file, "--replay", "n", "--rules", writeFile(t, "small.yaml", smallRule)}
+	o := b.weir(append(args, "--format", "json")...)
+	if o.code != exitError || !strings.Contains(o.stderr, file+":1: not in format \"json\"") || !strings.Contains(o.stderr, "weir, json, combined") {
+		t.Errorf("exit code %d, %s", o.code, o.stderr)
+	}
+	b.ok(append(args, "--format", "combined")...)
+}
+
+// Whatever bytes a client sends, they come through to history, or become a dead letter.
+func TestReplayOfHostileStrings(t *testing.T) {
+	b := replayBed(t)
+	huge := strings.Repeat("A", 900_000)
+	var text strings.Builder
+	for i, device := range []string{"nul\\u0000byte", "bad\xff\xfeutf8", "\\ud800", huge, "'; DROP TABLE hits; --", "\\u202e", "<script>"} {
+		for n := range 5 {
+			fmt.Fprintf(&text, `{"v":1,"time":"2024-05-01T10:%02d:%02dZ","ip":"198.51.100.7","device":"%s","user":"%s","user_agent":"%s","path":"/%s"}`+"\n",
+				i, n, device, device, device, device)
+		}
+	}
+	rule := "id: small\nowner: platform\nmatch: {}\nkey: [device]\nlimit: 3\nwindow: 60s\n"
+	s := decode[replaySummary](b, "ingest", writeFile(t, "hostile.jsonl", text.String()), "--format", "weir", "--replay", "h",
+		"--rules", writeFile(t, "small.yaml", rule))
+	var dead int64
+	for _, n := range s.Dead {
+		dead += n
+	}
+	if s.Events+dead < 35 || s.Lines != 35 {
+		t.Errorf("%d events and %d dead letters %v of %d lines", s.Events, dead, s.Dead, s.Lines)
+	}
+	if got := s.Rules[0].Sources; got < 6 {
+		t.Errorf("%d hostile sources were found, want 6 or more", got)
+	}
+	if shown := b.ok("history", "hits", "--replay", "h"); !utf8.ValidString(shown) || strings.ContainsAny(shown, "\x00\x1b\u202e") {
+		t.Errorf("the table carries raw bytes: %q", shown)
+	}
+}
+
+func TestReplayFromStandardInputAndGzip(t *testing.T) {
+	b := replayBed(t)
+	rule := writeFile(t, "small.yaml", smallRule)
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := w.Write([]byte(small())); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, stdin := range map[string]string{"plain": small(), "gzip": packed.String()} {
+		o := b.weirWith(stdin, "ingest", "-", "--format", "combined", "--replay", name, "--rules", rule)
+		if o.code != exitOK || !strings.Contains(o.stdout, "7 events of 7 lines") {
+			t.Errorf("%s: exit code %d\n%s%s", name, o.code, o.stdout, o.stderr)
+		}
+	}
+}
+
+func TestReplayStoppedByItsUserSaysHowFarItCame(t *testing.T) {
+	b := replayBed(t)
+	p := b.start("ingest", writeFile(t, "small.log", small()), "--format", "combined", "--replay", "slow", "--speed", "0.5",
+		"--rules", writeFile(t, "small.yaml", smallRule))
+	requests := b.kafka().Log(ingest.TopicNames(b.flag("--namespace"), ingest.ReplayStream("slow")).Requests)
+	testbed.Eventually(t, 30*time.Second, func() error {
+		bounds, err := requests.Bounds(t.Context(), []int{0})
+		if err == nil && bounds[0].End == 0 {
+			err = errors.New("nothing has been sent yet")
+		}
+		return err
+	})
+	p.stop()
+	select {
+	case code := <-p.done:
+		if code != exitError || !strings.Contains(p.log.String(), "stopped: context canceled; ") || !strings.Contains(p.log.String(), "acknowledged by Kafka") {
+			t.Errorf("exit code %d\n%s", code, p.log)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("not ended after 10 s")
+	}
+}
+
+// A replay that ends before it has sent anything leaves nothing behind, and above all not its name. Here a port that is
+// taken ends it, after stream, topics and commits were made.
+func TestReplayThatSentNothingLeavesItsNameFree(t *testing.T) {
+	b := replayBed(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	args := []string{"ingest", writeFile(t, "small.log", small()), "--format", "combined", "--replay", "early",
+		"--rules", writeFile(t, "small.yaml", smallRule)}
+	o := b.weir(append(args, "--http-listen", taken.Addr().String())...)
+	if o.code != exitError || !strings.Contains(o.stderr, "http.listen: cannot listen on "+taken.Addr().String()) {
+		t.Errorf("exit code %d, %s", o.code, o.stderr)
+	}
+	if replays := decode[[]map[string]any](b, "history", "replays"); len(replays) != 0 {
+		t.Errorf("left behind: %v", replays)
+	}
+	if there, err := b.kafka().TopicExists(t.Context(), ingest.TopicNames(b.flag("--namespace"), ingest.ReplayStream("early")).Keyed); err != nil || there {
+		t.Errorf("its topics exist: %v, %v", there, err)
+	}
+	b.ok(args...)
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+// asProcess, in the environment, makes the test binary the program itself: for tests that send it signals.
+const asProcess = "WEIR_TEST_AS_PROCESS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProcess) != "" {
+		main()
+		return
+	}
+	os.Exit(testbed.Main(m))
+}
+
+// bed is one installation on the servers of the testbed.
+type bed struct {
+	t     *testing.T
+	flags []string
+}
+
+func newBed(t *testing.T, redis testbed.RedisServer) *bed {
+	b := &bed{t: t, flags: []string{
+		"--config", emptyFile(t), "--namespace", testbed.Namespace(t),
+		"--kafka-brokers", strings.Join(testbed.Kafka(t), ","), "--postgres-url", testbed.Postgres(t),
+		"--set", "kafka.partitions.requests=2", "--set", "kafka.partitions.keyed=4", "--set", "kafka.partitions.hits=2",
+	}}
+	switch redis.Kind {
+	case testbed.RedisKind:
+		b.flags = append(b.flags, "--redis-url", redis.URL)
+	case testbed.RedisClusterKind:
+		b.flags = append(b.flags, "--redis-addresses", strings.Join(redis.Addrs, ","))
+	}
+	return b
+}
+
+func emptyFile(t *testing.T) string { return writeFile(t, "weir.yaml", "") }
+
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// outcome is what a command said.
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+// weir runs a command to its end.
+func (b *bed) weir(args ...string) outcome {
+	return b.weirWith("", args...)
+}
+
+func (b *bed) weirWith(stdin string, args ...string) outcome {
+	b.t.Helper()
+	var out, errs bytes.Buffer
+	code := run(b.t.Context(), append(args, b.flags...), strings.NewReader(stdin), &out, &errs)
+	return outcome{code, out.String(), errs.String()}
+}
+
+// ok runs a command that must succeed and gives its output.
+func (b *bed) ok(args ...string) string {
+	b.t.Helper()
+	o := b.weir(args...)
+	if o.code != exitOK {
+		b.t.Fatalf("weir %s: exit code %d\n%s%s", strings.Join(args, " "), o.code, o.stdout, o.stderr)
+	}
+	return o.stdout
+}
+
+// decode runs a command that must succeed and reads its JSON output.
+func decode[T any](b *bed, args ...string) T {
+	b.t.Helper()
+	var v T
+	text := b.ok(append(args, "--output", "json")...)
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		b.t.Fatalf("weir %s: %v\n%s", strings.Join(args, " "), err, text)
+	}
+	return v
+}
+
+// lines is a log that is read while it is written.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// process is a command that runs until it is stopped.
+type process struct {
+	b    *bed
+	log  *lines
+	stop context.CancelFunc
+	done chan int
+}
+
+// start starts a command that runs until the test ends, or stop is called.
+func (b *bed) start(args ...string) *process {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(b.t.Context()))
+	p := &process{b: b, log: &lines{}, stop: cancel, done: make(chan int, 1)}
+	all := append(append(args, b.flags...), "--http-listen", "127.0.0.1:0")
+	go func() { p.done <- run(ctx, all, strings.NewReader(""), p.log, p.log) }()
+	b.t.Cleanup(func() {
+		cancel()
+		if b.t.Failed() {
+			b.t.Logf("weir %s said:\n%s", args[0], p.log)
+		}
+	})
+	return p
+}
+
+// end stops the process, which has 10 s for it, and wants a clean exit.
+func (p *process) end() {
+	p.b.t.Helper()
+	begun := time.Now()
+	p.stop()
+	select {
+	case code := <-p.done:
+		if code != exitOK {
+			p.b.t.Errorf("exit code %d", code)
+		}
+	case <-time.After(10 * time.Second):
+		p.b.t.Fatal("not ended after 10 s")
+	}
+	p.b.t.Logf("ended after %s", time.Since(begun).Round(time.Millisecond))
+}
+
+// awaitLog waits for a line that matches and gives its first group.
+func (p *process) awaitLog(pattern string) string {
+	p.b.t.Helper()
+	re := regexp.MustCompile(pattern)
+	var found string
+	testbed.Eventually(p.b.t, 30*time.Second, func() error {
+		m := re.FindStringSubmatch(p.log.String())
+		if m == nil {
+			return fmt.Errorf("no log line matches %s", pattern)
+		}
+		found = m[len(m)-1]
+		return nil
+	})
+	return found
+}
+
+// fetchPage reads a page of a process.
+func fetchPage(t *testing.T, address, path string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(body)
+}

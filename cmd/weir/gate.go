@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/gate"
+)
+
+func (a *app) gateCommand() *cobra.Command {
+	var observe bool
+	var address string
+	c := &cobra.Command{
+		Use:   "gate",
+		Short: "Answer a proxy's forward-auth checks from the blocklist",
+		Long: `Answer the forward-auth sub-requests of a proxy (Traefik, Caddy): 200 for a request that may pass, 429 with Retry-After for one
+that a block holds. The whole blocklist is kept in this process; a check asks nobody. With Redis away, known blocks hold
+until they expire, and nobody else is refused.
+
+Believe the proxy, so let only the proxy reach the address. --observe lets everything pass and says in headers and metrics
+what would have been refused: the first step of every roll-out.`,
+		Example: "  weir gate --observe\n  weir gate --listen 127.0.0.1:9465 --redis-addresses redis-1:6379,redis-2:6379",
+		Args:    cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("observe") {
+				a.sets = append(a.sets, "gate.observe="+cmd.Flag("observe").Value.String())
+			}
+			if cmd.Flags().Changed("listen") {
+				a.sets = append(a.sets, "gate.listen="+address)
+			}
+			conf, err := a.config(cmd)
+			if err != nil {
+				return err
+			}
+			return a.runGate(cmd.Context(), conf)
+		}),
+	}
+	c.Flags().BoolVar(&observe, "observe", false, "let everything pass and say what would have been refused (gate.observe)")
+	c.Flags().StringVar(&address, "listen", "", "where checks are answered (gate.listen)")
+	return c
+}
+
+// runGate is weir gate.
+//
+//	         ┌──────────────── this process ────────────────┐
+//	proxy ──▶│ 1 forward-auth ──▶ Gate ──▶ Replica ◀── 2 ──  │◀── Redis: snapshot, numbered deltas
+//	         │                             3 /metrics …     │
+//	         └──────────────────────────────────────────────┘
+//
+// It does not wait for Redis: a gate without its blocklist lets everything pass. The numbers are the order in which the
+// parts are stopped.
+func (a *app) runGate(parent context.Context, c *config) error {
+	log := newLogger(c.Log, a.stderr)
+	ctx, forget := untilSignal(parent, log)
+	defer forget()
+	registry := newRegistry()
+	redis, err := openRedis(c)
+	if err != nil {
+		return err
+	}
+	defer closeAll([]func(){func() { _ = redis.Close() }})
+	replica, err := blocklist.NewReplica(blocklist.ReplicaOptions{
+		Store: redis, NeverBlock: c.NeverBlock, Clock: now, Logger: log, Registerer: registry,
+	})
+	if err != nil {
+		return err
+	}
+	identifier, err := c.Identity.Compile()
+	if err != nil {
+		return &usageError{err}
+	}
+	g, err := gate.New(gate.Options{
+		Blocklist: replica, Identifier: identifier, Observe: c.Gate.Observe, Clock: now, Logger: log, Registerer: registry,
+	})
+	if err != nil {
+		return err
+	}
+	o, err := newObserver(c, registry, log, probe{"blocklist", func(context.Context) error {
+		if !replica.Ready() {
+			return errors.New("the blocklist has not been loaded yet")
+		}
+		return nil
+	}})
+	if err != nil {
+		return err
+	}
+	checks, err := listen("gate.listen", c.Gate.Listen)
+	if err != nil {
+		_ = o.listener.Close()
+		return err
+	}
+	log.Info("answering forward-auth checks", "address", checks.Addr().String(), "metrics", o.listener.Addr().String(), "observe", c.Gate.Observe)
+	err = serve(ctx, log, stopBudget,
+		[]part{{"forward-auth", func(ctx context.Context) error {
+			defer o.stopping.Store(true)
+			return serveHTTP(ctx, checks, g.ForwardAuth())
+		}}},
+		[]part{{"replica", replica.Run}},
+		[]part{o.part()})
+	return stopped(log, err)
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+func (a *app) historyCommand() *cobra.Command {
+	return family("history", "Ask what happened: hits, late events, block decisions, replays", `  weir history hits --since 24h --rule guest-token-flood
+  weir history decisions --source ip=192.0.2.1`,
+		a.historyHits(), a.historyLate(), a.historyDecisions(), a.historyReplays())
+}
+
+// lookFlags select rows of history.
+type lookFlags struct {
+	since, rule, source, replay string
+	limit                       int
+}
+
+func (f *lookFlags) register(c *cobra.Command, withSource bool) {
+	flags := c.Flags()
+	flags.StringVar(&f.since, "since", "", "not before: a duration back from now (24h, 7d) or an RFC 3339 time")
+	flags.StringVar(&f.rule, "rule", "", "only this rule")
+	flags.StringVar(&f.replay, "replay", "", "of this replay instead of the live stream")
+	flags.IntVar(&f.limit, "limit", 100, "at most so many, the newest; 0 for all")
+	if withSource {
+		flags.StringVar(&f.source, "source", "", "only this source: 192.0.2.1, 192.0.2.0/24, user=alice, or a value of any field")
+	}
+}
+
+// looked is lookFlags, understood.
+type looked struct {
+	stream string
+	since  traffic.Time
+	source *history.Source
+}
+
+func (f *lookFlags) parse(now time.Time) (looked, error) {
+	l := looked{stream: history.Live}
+	if f.limit < 0 {
+		return l, usagef("--limit: got %d; allowed: 0 and more", f.limit)
+	}
+	if f.replay != "" {
+		l.stream = history.ReplayPrefix + f.replay
+		if err := history.CheckStream(l.stream); err != nil {
+			return l, usagef("--replay: %w", err)
+		}
+	}
+	since, err := parseSince(f.since, now)
+	if err != nil {
+		return l, err
+	}
+	l.since = since
+	if f.source != "" {
+		s, err := history.ParseSource(f.source)
+		if err != nil {
+			return l, usagef("--source: %w", err)
+		}
+		l.source = &s
+	}
+	return l, nil
+}
+
+// parseSince reads a duration back from now, or a time; 0 for none.
+func parseSince(text string, now time.Time) (traffic.Time, error) {
+	if text == "" {
+		return 0, nil
+	}
+	if d, err := parseSpan(text); err == nil {
+		return traffic.At(now).Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return 0, usagef("--since: got %q; allowed: a duration like 90m, 24h or 7d, or a time like 2026-01-31T12:00:00Z", text)
+	}
+	return traffic.At(t), nil
+}
+
+// exists turns the name of a replay that is not there into an error; an empty list would look like "no hits".
+func (l looked) exists(ctx context.Context, s *store) error {
+	if l.stream == history.Live {
+		return nil
+	}
+	if _, err := s.Stream(ctx, l.stream); err != nil {
+		return fmt.Errorf("%w; weir history replays lists them", err)
+	}
+	return nil
+}
+
+func (a *app) historyHits() *cobra.Command {
+	var f lookFlags
+	var merged bool
+	c := &cobra.Command{
+		Use:   "hits",
+		Short: "List hits: who was over which rule's limit, when and how far",
+		Long: `List episodes of sources over a rule's limit, the newest first. An event is over when more than the rule's limit lie in its
+window; an episode goes from the first over event to the last one, and EVENTS counts all between them, both included.
+The table shows sources as they are known to the rule; --output json has the evidence, too.`,
+		Example: `  weir history hits --since 24h --rule guest-token-flood
+  weir history hits --source 192.0.2.1 --output json
+  weir history hits --replay monday`,
+		Args: cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			l, err := f.parse(time.Now())
+			if err != nil {
+				return err
+			}
+			return a.withStore(cmd, func(ctx context.Context, s *store) error {
+				if err := l.exists(ctx, s); err != nil {
+					return err
+				}
+				hits, err := s.Hits(ctx, history.HitQuery{
+					Stream: l.stream, Rule: f.rule, Source: l.source, Since: l.since, Merged: merged, Limit: f.limit,
+				})
+				if err != nil {
+					return err
+				}
+				return list(a, hits, []string{"RULE", "SOURCE", "EVENTS", "PEAK", "LIMIT", "WINDOW", "FIRST", "LAST", "PHASE", "ID"}, hitRow)
+			})
+		}),
+	}
+	f.register(c, true)
+	c.Flags().BoolVar(&merged, "merged", false, "also episodes that a late event joined to another one")
+	return c
+}
+
+func hitRow(h history.RecordedHit) []string {
+	phase := string(h.Phase)
+	if h.Grouped {
+		phase += ", grouped"
+	}
+	return []string{
+		h.Rule, subject(h.Subject), strconv.FormatInt(h.Count, 10), strconv.Itoa(h.Peak), strconv.Itoa(h.Limit),
+		rules.FormatDuration(time.Duration(h.WindowMS) * time.Millisecond), clock(h.First), clock(h.Last), phase, h.ID,
+	}
+}
+
+func (a *app) historyLate() *cobra.Command {
+	var f lookFlags
+	c := &cobra.Command{
+		Use:   "late",
+		Short: "List how many events came too late to count",
+		Long: `List the sums of late events, by rule, source partition and minute. A late event lay further behind the newest one of its
+source partition than its rule's lateness allows; it is recorded here and counted nowhere else.`,
+		Example: "  weir history late --since 24h",
+		Args:    cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			l, err := f.parse(time.Now())
+			if err != nil {
+				return err
+			}
+			return a.withStore(cmd, func(ctx context.Context, s *store) error {
+				if err := l.exists(ctx, s); err != nil {
+					return err
+				}
+				sums, err := s.Late(ctx, history.LateQuery{Stream: l.stream, Rule: f.rule, Since: l.since, Limit: f.limit})
+				if err != nil {
+					return err
+				}
+				return list(a, sums, []string{"MINUTE", "RULE", "EVENTS", "LATEST", "PARTITION"}, func(s history.LateSum) []string {
+					return []string{clock(s.Minute), s.Rule, strconv.FormatInt(s.Events, 10), clock(s.Latest), strconv.Itoa(s.Source)}
+				})
+			})
+		}),
+	}
+	f.register(c, false)
+	return c
+}
+
+func (a *app) historyDecisions() *cobra.Command {
+	var f lookFlags
+	var action string
+	c := &cobra.Command{
+		Use:   "decisions",
+		Short: "List what was decided about blocks: written, extended, withheld, released",
+		Example: `  weir history decisions --since 1h
+  weir history decisions --source ip=192.0.2.1 --action withheld`,
+		Args: cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			l, err := f.parse(time.Now())
+			if err != nil {
+				return err
+			}
+			if allowed := []string{"", "written", "extended", "withheld", "released"}; !slices.Contains(allowed, action) {
+				return usagef("--action: got %q; allowed: %s", action, strings.Join(allowed[1:], ", "))
+			}
+			return a.withStore(cmd, func(ctx context.Context, s *store) error {
+				all, err := s.Decisions(ctx, history.DecisionQuery{
+					Stream: l.stream, Rule: f.rule, Source: l.source, Action: blocklist.Action(action), Since: l.since, Limit: f.limit,
+				})
+				if err != nil {
+					return err
+				}
+				return list(a, all, []string{"AT", "ACTION", "REASON", "RULE", "SOURCE", "UNTIL", "BY", "HIT"}, decisionRow)
+			})
+		}),
+	}
+	f.register(c, true)
+	c.Flags().StringVar(&action, "action", "", "only written, extended, withheld or released")
+	return c
+}
+
+func decisionRow(d history.RecordedDecision) []string {
+	return []string{
+		clock(d.At), string(d.Action), d.Reason, d.Rule, subject(d.Subject), clock(d.Until), d.By, d.Hit,
+	}
+}
+
+func (a *app) historyReplays() *cobra.Command {
+	return &cobra.Command{
+		Use:     "replays",
+		Short:   "List the replays that were made with weir ingest",
+		Example: "  weir history replays\n  weir history replays --output json",
+		Args:    cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			return a.withStore(cmd, func(ctx context.Context, s *store) error {
+				all, err := s.ListStreams(ctx)
+				if err != nil {
+					return err
+				}
+				var replays []history.Stream
+				for _, st := range all {
+					if st.Name != history.Live {
+						replays = append(replays, st)
+					}
+				}
+				return list(a, replays, []string{"REPLAY", "CREATED", "FINISHED"}, func(st history.Stream) []string {
+					return []string{strings.TrimPrefix(st.Name, history.ReplayPrefix), stamp(st.Created), stamp(st.Finished)}
+				})
+			})
+		}),
+	}
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
+)
+
+func (a *app) migrateCommand() *cobra.Command {
+	var recreated bool
+	c := &cobra.Command{
+		Use:   "migrate",
+		Short: "Make or update topics and schema; safe to run again",
+		Long: `Make what an installation needs, or bring it to the form of this build, and say what was done:
+the schema in PostgreSQL with the deployment secret, the topics in Kafka, the first routing version, and the first commit
+of each partition of requests, without which nothing is routed. identity and events of the configuration take effect here.
+
+Run it before the first start, after an upgrade, after a change of identity or events, and after the requests topic was
+deleted and made anew: then the stream gets a new generation, so that old offsets are not taken for new ones.`,
+		Example: "  weir migrate\n  weir migrate --config /etc/weir/weir.yaml --output json",
+		Args:    cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			conf, err := a.config(cmd)
+			if err != nil {
+				return err
+			}
+			return a.migrate(cmd.Context(), conf, recreated)
+		}),
+	}
+	c.Flags().BoolVar(&recreated, "recreated", false,
+		"the requests topic was deleted and made anew, although nothing shows it: begin a new generation at its start")
+	return c
+}
+
+// migration is one run of weir migrate.
+//
+//	schema, secret ──▶ topics ──▶ stream, generation ──▶ routing version ──▶ first commits
+//
+// Each step looks at what is there and does what is missing, so a run that broke off is finished by the next one. The
+// commits come last: a router that finds them may start.
+type migration struct {
+	conf   *config
+	store  *history.Store
+	kafka  *ingest.Kafka
+	names  ingest.Names
+	by     string
+	forced bool // --recreated
+	did    []string
+
+	topics  topicState
+	stream  history.Stream
+	isNew   bool                         // this run made the stream
+	renewed bool                         // this run began a new generation
+	commits map[int]*ingest.Announcement // where routing stands; nil: a commit that is not weir's
+	version int64                        // newest routing version
+}
+
+func (a *app) migrate(ctx context.Context, c *config, recreated bool) error {
+	if err := ingest.CheckMetadata(c.Kafka.Partitions.Keyed); err != nil {
+		return &usageError{fmt.Errorf("kafka.partitions.keyed: %w", err)}
+	}
+	log := a.quietLogger(c)
+	s, err := openHistory(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	k, err := openKafka(c, log, nil)
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	m := &migration{conf: c, store: s, kafka: k, names: ingest.TopicNames(c.Namespace, ingest.LiveStream),
+		by: whoami(a.environ), forced: recreated}
+	if err := waitKafka(ctx, k, askPatience); err != nil {
+		return err
+	}
+	err = m.run(ctx)
+	if a.output == "json" {
+		err = errors.Join(err, a.json(map[string]any{"done": append([]string{}, m.did...)}))
+		return err
+	}
+	for _, line := range m.did {
+		fmt.Fprintln(a.stdout, line)
+	}
+	if err == nil {
+		_, err = io.WriteString(a.stdout, "ready: start weir run\n")
+	}
+	return err
+}
+
+func (m *migration) say(format string, args ...any) {
+	m.did = append(m.did, fmt.Sprintf(format, args...))
+}
+
+func (m *migration) run(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{
+		m.makeSchema, m.makeTopics, m.makeStream, m.readCommits, m.renew, m.publish, m.writeFirstCommits,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeSchema applies the migrations, waiting a little for a server that is just starting.
+func (m *migration) makeSchema(ctx context.Context) error {
+	patient, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	var refused error
+	before := m.store.Ping(ctx) == nil
+	err := persist(patient, newLogger(logConfig{Level: "error"}, io.Discard), "", func(ctx context.Context) error {
+		err := m.store.Migrate(ctx)
+		var away *history.UnreachableError
+		if err != nil && !errors.As(err, &away) {
+			refused = err // not a matter of waiting
+			return nil
+		}
+		return err
+	})
+	if err := errors.Join(err, refused); err != nil {
+		return err
+	}
+	if !before {
+		m.say("schema %s in PostgreSQL is up to date now", m.store.Schema())
+	} else {
+		m.say("schema %s in PostgreSQL: nothing to do", m.store.Schema())
+	}
+	return nil
+}
+
+// topicState is what migrate knows about the topics.
+type topicState struct {
+	requests int // partitions
+	hits     int
+	made     bool                  // requests was made by this run
+	log      map[int]ingest.Bounds // of requests
+	unused   bool                  // keyed has never had a record
+	// keyedHolds says that keyed holds records now.
+	keyedHolds bool
+}
+
+func (m *migration) makeTopics(ctx context.Context) error {
+	reports, err := m.kafka.EnsureTopics(ctx, m.conf.topicSettings().Topics(m.names))
+	t := &m.topics
+	for _, r := range reports {
+		m.sayTopic(r)
+		switch r.Name {
+		case m.names.Requests:
+			t.requests, t.made = r.Partitions, r.Created
+		case m.names.Hits:
+			t.hits = r.Partitions
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if t.log, err = m.kafka.Log(m.names.Requests).Bounds(ctx, upTo(t.requests)); err != nil {
+		return err
+	}
+	keyed, err := m.kafka.Log(m.names.Keyed).Bounds(ctx, upTo(m.conf.Kafka.Partitions.Keyed))
+	t.unused = true
+	for _, b := range keyed {
+		t.unused = t.unused && b.End == 0
+		t.keyedHolds = t.keyedHolds || b.End > b.Start
+	}
+	return err
+}
+
+func (m *migration) sayTopic(r ingest.TopicReport) {
+	switch {
+	case r.Created:
+		m.say("topic %s made with %s", r.Name, plural(r.Partitions, "partition"))
+	case len(r.Mended) > 0:
+		m.say("topic %s corrected: %s", r.Name, strings.Join(r.Mended, "; "))
+	default:
+		m.say("topic %s: nothing to do", r.Name)
+	}
+	if r.Note != "" {
+		m.say("topic %s: %s", r.Name, r.Note)
+	}
+}
+
+// upTo lists 0 to n-1.
+func upTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}

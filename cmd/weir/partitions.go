@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/traffic"
+)
+
+func (a *app) partitionsCommand() *cobra.Command {
+	return family("partitions", "See what each partition does, and let one that stopped go on", `  weir partitions list
+  weir partitions resume --keyed 12 --accept-gap --reason "broker 3 lost its disk"`,
+		a.partitionsList(), a.partitionsResume())
+}
+
+// partitionRow is one line of weir partitions list.
+type partitionRow struct {
+	Side      string       `json:"side"`
+	Partition int          `json:"partition"`
+	State     string       `json:"state"`
+	Owner     string       `json:"owner"`
+	Offset    int64        `json:"offset"`
+	End       int64        `json:"end"`
+	Epoch     int64        `json:"epoch,omitempty"`
+	Watermark traffic.Time `json:"watermark,omitzero"`
+	Reported  time.Time    `json:"reported"`
+	Reason    string       `json:"reason,omitempty"`
+	// GapSource and GapOffset are what resume would accept; only of a partition that stopped at a gap.
+	GapSource *int   `json:"gap_source,omitempty"`
+	GapOffset *int64 `json:"gap_offset,omitempty"`
+}
+
+func (a *app) partitionsList() *cobra.Command {
+	var stopped bool
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the partitions as the stages last reported them",
+		Long: `List the partitions of requests (ROUTE) and of keyed (DETECT) as their owners last reported them. One that is refused or
+halted says why; nothing of it is lost meanwhile, it waits in Kafka.`,
+		Example: "  weir partitions list\n  weir partitions list --stopped",
+		Args:    cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			return a.withStore(cmd, func(ctx context.Context, s *store) error {
+				all, err := s.PartitionStates(ctx, history.Live)
+				if err != nil {
+					return err
+				}
+				var rows []partitionRow
+				for i := range all {
+					if r := newPartitionRow(&all[i]); !stopped || r.State != "running" {
+						rows = append(rows, r)
+					}
+				}
+				head := []string{"SIDE", "PARTITION", "STATE", "OFFSET", "END", "WATERMARK", "OWNER", "REPORTED", "REASON"}
+				return list(a, rows, head, func(r partitionRow) []string {
+					return []string{
+						r.Side, strconv.Itoa(r.Partition), r.State, strconv.FormatInt(r.Offset, 10), strconv.FormatInt(r.End, 10),
+						clock(r.Watermark), r.Owner, stamp(r.Reported), r.Reason,
+					}
+				})
+			})
+		}),
+	}
+	c.Flags().BoolVar(&stopped, "stopped", false, "only those that are refused or halted")
+	return c
+}
+
+func newPartitionRow(p *history.ReportedPartition) partitionRow {
+	r := partitionRow{
+		Side: string(p.Side), Partition: p.Partition, State: p.State, Owner: p.Owner, Offset: p.Offset, End: p.End,
+		Epoch: p.Epoch, Reported: p.Reported, Reason: p.Reason,
+	}
+	if p.Side == detectors.SideKeyed {
+		r.Watermark = p.Watermark
+	}
+	if acceptable(p) {
+		r.GapSource, r.GapOffset = &p.GapSource, &p.GapOffset
+	}
+	return r
+}
+
+// acceptable reports whether a partition stopped at a gap, which an operator may accept, and for nothing else. A stage
+// reports -1 or, of keyed, 0 where there is none: a gap of keyed ends behind offset 0.
+func acceptable(p *history.ReportedPartition) bool {
+	least := int64(0)
+	if p.Side == detectors.SideKeyed {
+		least = 1
+	}
+	return p.State != "running" && p.GapOffset >= least
+}
+
+func (a *app) partitionsResume() *cobra.Command {
+	var act actFlags
+	var requests, keyed int
+	var accept bool
+	c := &cobra.Command{
+		Use:   "resume (--requests N | --keyed N) --accept-gap --reason TEXT",
+		Short: "Let a partition that stopped at a gap go on without what is missing",
+		Long: `Accept that what is missing before a partition's gap will not be counted, and let its stage go on. Find out first why it is
+missing: weir partitions list says where. The acceptance is audited, and a loss record goes into history. Only the gap that
+is reported now is accepted; the next one stops the partition again.`,
+		Example: `  weir partitions resume --keyed 12 --accept-gap --reason "broker 3 lost its disk"`,
+		Args:    cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			side, n := detectors.SideRequests, requests
+			if cmd.Flags().Changed("keyed") {
+				side, n = detectors.SideKeyed, keyed
+			}
+			switch {
+			case cmd.Flags().Changed("keyed") == cmd.Flags().Changed("requests"):
+				return usagef("allowed: one of --requests N and --keyed N")
+			case !accept:
+				return usagef("--accept-gap is required: it says that what is missing will not be counted")
+			case act.reason == "":
+				return usagef("--reason is required: the acceptance is audited")
+			}
+			return a.withStore(cmd, func(ctx context.Context, s *store) error { return a.resume(ctx, s, side, n, act) })
+		}),
+	}
+	c.Flags().IntVar(&requests, "requests", 0, "partition of requests")
+	c.Flags().IntVar(&keyed, "keyed", 0, "partition of keyed")
+	c.Flags().BoolVar(&accept, "accept-gap", false, "accept that what is missing will not be counted")
+	act.register(c, a.environ)
+	return c
+}
+
+func (a *app) resume(ctx context.Context, s *store, side detectors.Side, n int, act actFlags) error {
+	all, err := s.PartitionStates(ctx, history.Live)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		p := &all[i]
+		if p.Side != side || p.Partition != n {
+			continue
+		}
+		if p.State == "running" {
+			return fmt.Errorf("partition %s/%d is running: there is nothing to accept", side, n)
+		}
+		if !acceptable(p) {
+			return fmt.Errorf("partition %s/%d is %s, and not for a gap that could be accepted: %s", side, n, p.State, p.Reason)
+		}
+		gap := detectors.Acceptance{
+			Side: side, Partition: n, GapSource: p.GapSource, GapOffset: p.GapOffset, By: act.by, Reason: act.reason,
+		}
+		if err := s.Accept(ctx, history.Live, gap); err != nil {
+			return err
+		}
+		if a.output == "json" {
+			return a.json(newPartitionRow(p))
+		}
+		_, err := fmt.Fprintf(a.stdout, "partition %s/%d: gap before offset %d of source partition %d accepted; its stage goes on within seconds\n",
+			side, n, gap.GapOffset, gap.GapSource)
+		return err
+	}
+	return fmt.Errorf("no stage has reported partition %s/%d; weir partitions list shows those that were", side, n)
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// replayKeyed and replayHits are the partition counts of a replay's topics. The hits do not depend on them.
+const (
+	replayKeyed = 8
+	replayHits  = 1
+)
+
+// replay is one run of weir ingest --replay.
+//
+//	files ──▶ sender ──▶ requests ─▶ Router ─▶ keyed ─▶ Detector ─▶ hits ─▶ HitRecorder ──▶ Postgres
+//	             │           ▲                              │                    │
+//	             └ at the end: an end mark per partition    └ Ended ──▶ caught up ──▶ summary
+//
+// There is no ENFORCE: a replay blocks nobody.
+type replay struct {
+	*installation
+	reading  *reading
+	name     string // of the stream: replay/NAME
+	rules    []rules.Version
+	settings ingest.TopicSettings
+	dropped  *deadCount
+	router   *ingest.Router
+	begun    time.Time
+	// begunMaking says that what carries the name is of this run, and not of one before it.
+	begunMaking bool
+}
+
+func (a *app) ingestReplay(ctx context.Context, c *config, r *reading) error {
+	p := &replay{reading: r, name: history.ReplayPrefix + r.flags.replay, begun: time.Now(), settings: replaySettings(c, r.flags.partitions)}
+	if err := errors.Join(history.CheckStream(p.name), ingest.CheckStream(c.Namespace, p.name)); err != nil {
+		return usagef("--replay: %w", err)
+	}
+	var err error
+	if len(r.flags.rules) > 0 {
+		if p.rules, err = a.replayRules(r.flags.rules, c); err != nil {
+			return err
+		}
+	}
+	registry := newRegistry()
+	if p.installation, err = open(ctx, c, a.quietLogger(c), registry, false); err != nil {
+		return err
+	}
+	defer p.close()
+	if err := p.wait(ctx, askPatience); err != nil {
+		return err
+	}
+	if p.rules == nil {
+		if p.rules, err = p.liveRules(ctx); err != nil {
+			return err
+		}
+	}
+	if err := p.make(ctx); err != nil {
+		return p.unmade(ctx, err)
+	}
+	quiet, err := a.observeIfAsked(ctx, c, registry, p.installation)
+	if err != nil {
+		return p.unmade(ctx, err)
+	}
+	defer quiet()
+	summary, err := p.run(ctx, c)
+	if cerr := p.finish(ctx, summary); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return a.showReplay(summary)
+}
+
+// replaySettings are those of the live topics but for the partition counts.
+func replaySettings(c *config, requests int) ingest.TopicSettings {
+	s := c.topicSettings()
+	s.RequestsPartitions, s.KeyedPartitions, s.HitsPartitions, s.BlocksPartitions = requests, replayKeyed, replayHits, 1
+	return s
+}
+
+// replayRules reads the rules of --rules; each is its own first version.
+func (a *app) replayRules(from []string, c *config) ([]rules.Version, error) {
+	docs, err := a.ruleFiles(from, rules.Environment{Identity: c.Identity})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]rules.Version, len(docs))
+	for i, d := range docs {
+		out[i], _ = rules.NextVersion(nil, d)
+	}
+	return out, nil
+}
+
+// liveRules are the newest versions of the rules that count now.
+func (p *replay) liveRules(ctx context.Context) ([]rules.Version, error) {
+	all, err := p.history.Rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []rules.Version
+	for i := range all {
+		if all[i].Mode != rules.ModeOff {
+			out = append(out, all[i].Newest.Version)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("there are no rules to replay: give --rules FILE|DIR, or weir rules apply some first")
+	}
+	return out, nil
+}
+
+// make makes the stream, its topics, its one routing version and the commits that routing and reading start from.
+func (p *replay) make(ctx context.Context) error {
+	if err := p.makeRoom(ctx); err != nil {
+		return err
+	}
+	p.begunMaking = true
+	counts := history.PartitionCounts{Requests: p.settings.RequestsPartitions, Keyed: replayKeyed, Hits: replayHits}
+	if _, err := p.history.CreateStream(ctx, p.name, counts); err != nil {
+		return err
+	}
+	names := ingest.TopicNames(p.conf.Namespace, p.name)
+	if _, err := p.kafka.EnsureTopics(ctx, p.settings.Topics(names)); err != nil {
+		return err
+	}
+	if err := p.enter(ctx, p.name, p.settings); err != nil {
+		return err
+	}
+	p.dropped = &deadCount{next: p.dead, reasons: map[string]int64{}}
+	p.dead = p.dropped
+	version, _, err := p.history.PublishRouting(ctx, p.name, func(*rules.Routing) (rules.Routing, error) {
+		made := rules.Routing{
+			Stream: p.name, Number: 1, RecordFormat: detectors.RecordFormat, SecretID: p.secretID,
+			Rules: p.rules, Identity: p.conf.Identity, Format: replayFormat(p.conf),
+		}
+		return made, nil
+	})
+	if err != nil {
+		return err
+	}
+	return p.firstCommits(ctx, version)
+}
+
+// replayFormat is what the requests topic of a replay holds. An event may grow when it is converted.
+func replayFormat(c *config) rules.Format {
+	return rules.Format{Name: traffic.FormatWeir, MaxEventBytes: 2*c.Events.MaxEventBytes + 4096}
+}
+
+// makeRoom removes an older replay of the name, if it may.
+func (p *replay) makeRoom(ctx context.Context) error {
+	before, err := p.history.Stream(ctx, p.name)
+	topics := ingest.TopicNames(p.conf.Namespace, p.name).All()
+	switch {
+	case errors.Is(err, history.ErrNotFound):
+	case err != nil:
+		return err
+	case p.reading.flags.onExists != "replace":
+		return fmt.Errorf("replay %s exists since %s: take another name, or --on-exists replace to delete it first",
+			p.reading.flags.replay, stamp(before.Created))
+	default:
+		if err := p.history.DeleteStream(ctx, p.name); err != nil {
+			return err
+		}
+	}
+	// Topics may be left of a replay that was killed.
+	if err := p.kafka.DeleteTopics(ctx, topics...); err != nil {
+		return err
+	}
+	return p.awaitGone(ctx, topics)
+}
+
+// awaitGone waits until deleted topics are known to be: else they would be taken for those of this replay.
+func (p *replay) awaitGone(ctx context.Context, topics []string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for _, topic := range topics {
+		err := persist(ctx, p.log, "waiting for the topics of the replay before to be gone", func(ctx context.Context) error {
+			there, err := p.kafka.TopicExists(ctx, topic)
+			if err == nil && there {
+				err = fmt.Errorf("topic %s is being deleted", topic)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// firstCommits writes where each group begins. Groups of a replay of the same name may have left commits behind.
+func (p *replay) firstCommits(ctx context.Context, version int64) error {
+	routed := map[int]ingest.Commit{}
+	for q := range p.requests {
+		routed[q] = ingest.InitialCommit(p.stream.Generation, 0, version, p.stream.Partitions.Keyed)
+	}
+	if err := p.kafka.CommitInitial(ctx, p.group(stageRoute), p.names.Requests, routed); err != nil {
+		return err
+	}
+	for _, g := range []struct {
+		stage, topic string
+		n            int
+	}{{stageDetect, p.names.Keyed, replayKeyed}, {stageRecord, p.names.Hits, p.hits}} {
+		zero := map[int]ingest.Commit{}
+		for q := range g.n {
+			zero[q] = ingest.Commit{}
+		}
+		if err := p.kafka.CommitInitial(ctx, p.group(g.stage), g.topic, zero); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unmade takes back what was made before cause ended the making, so that the name stays free.
+func (p *replay) unmade(ctx context.Context, cause error) error {
+	if ctx.Err() != nil {
+		cause = fmt.Errorf("stopped before anything was sent: %w", ctx.Err())
+	}
+	if !p.begunMaking {
+		return cause
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return errors.Join(cause, p.history.DeleteStream(ctx, p.name),
+		p.kafka.DeleteTopics(ctx, ingest.TopicNames(p.conf.Namespace, p.name).All()...))
+}
+
+// finish stores the summary and removes the topics, also when the run has failed: a replay cannot be taken up again.
+func (p *replay) finish(ctx context.Context, s replaySummary) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if !s.Complete && s.Events == 0 {
+		err = p.history.DeleteStream(ctx, p.name) // nothing was sent: the name stays free
+	} else {
+		err = p.history.FinishStream(ctx, p.name, text)
+	}
+	if !p.reading.flags.keepTopics {
+		err = errors.Join(err, p.kafka.DeleteTopics(ctx, p.names.All()...))
+	}
+	return err
+}

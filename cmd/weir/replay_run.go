@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/traffic"
+)
+
+// run runs the stages, sends the events, and waits until all that they caused is recorded. The summary says what is
+// known also when it fails.
+func (p *replay) run(parent context.Context, c *config) (replaySummary, error) {
+	router, err := p.installation.router()
+	if err != nil {
+		return p.summary(parent, err), err
+	}
+	p.router = router
+	detector, err := p.detector()
+	if err != nil {
+		return p.summary(parent, err), err
+	}
+	recorder, err := p.recordHits()
+	if err != nil {
+		return p.summary(parent, err), err
+	}
+	p.reading.into(p.kafka.Appender(p.names.Requests), p.dead, p.requests, p.reading.flags.replayDecode(replayFormat(c).MaxEventBytes))
+
+	ctx, over := context.WithCancel(parent)
+	defer over()
+	var sending error
+	feed := part{"sending", func(ctx context.Context) error {
+		sending = p.feed(ctx, detector)
+		over() // done or failed: either way the stages may stop
+		<-ctx.Done()
+		return nil
+	}}
+	err = serve(ctx, p.log, stageBudget,
+		[]part{feed, {"watch", p.watch}}, []part{{stageRoute, router.Run}}, []part{{stageDetect, detector.Run}}, []part{{stageRecord, recorder.Run}})
+	if sending != nil && !(errors.Is(sending, context.Canceled) && err != nil) {
+		err = errors.Join(sending, err)
+	}
+	return p.summary(parent, err), err
+}
+
+// replayDecode gives weir events as they are and converts everything else.
+func (f *ingestFlags) replayDecode(limit int) ingest.ArchiveDecode {
+	if f.format == traffic.FormatWeir {
+		return raw(f.decoder)
+	}
+	return converted(f.decoder, limit)
+}
+
+// feed sends the events and the end marks, and waits until they have had their effect.
+func (p *replay) feed(ctx context.Context, d *ingest.Detector) error {
+	if err := p.reading.all(ctx); err != nil {
+		return err
+	}
+	if err := p.endMarks(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-d.Ended():
+	case <-ctx.Done():
+		return fmt.Errorf("stopped before all windows were closed: %w", ctx.Err())
+	}
+	return p.kafka.AwaitCaughtUp(ctx, p.group(stageRecord), p.names.Hits)
+}
+
+// endMarks closes each partition of requests. A mark that is written twice does no harm, so it is simply tried again.
+func (p *replay) endMarks(ctx context.Context) error {
+	batches := make([]ingest.Batch, p.requests)
+	for q := range batches {
+		batches[q] = ingest.Batch{Partition: q, Values: [][]byte{traffic.EndMark()}}
+	}
+	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	to := p.kafka.Appender(p.names.Requests)
+	return persist(bounded, p.log, "cannot write the end marks, trying again", func(ctx context.Context) error { return to.Append(ctx, batches) })
+}
+
+// watchEvery is how often a replay looks for a partition that stopped: nobody would accept its gap, so it would wait for
+// ever.
+const watchEvery = 2 * time.Second
+
+func (p *replay) watch(ctx context.Context) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		states, err := p.history.PartitionStates(ctx, p.name)
+		if err != nil {
+			continue // the stages say so, and wait
+		}
+		for _, s := range states {
+			if s.State != "running" {
+				return fmt.Errorf("partition %s/%d is %s: %s", s.Side, s.Partition, s.State, s.Reason)
+			}
+		}
+	}
+}
+
+// deadCount counts dead letters on their way, whichever stage writes them, and keeps the first few explanations.
+type deadCount struct {
+	next ingest.DeadLetters
+
+	mu      sync.Mutex
+	reasons map[string]int64
+	first   []string
+}
+
+var _ ingest.DeadLetters = (*deadCount)(nil)
+
+// deadExamples is how many explanations a summary shows.
+const deadExamples = 5
+
+// Put passes letters on and counts those that were acknowledged.
+func (d *deadCount) Put(ctx context.Context, letters []traffic.DeadLetter) error {
+	if err := d.next.Put(ctx, letters); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range letters {
+		d.reasons[letters[i].Reason]++
+		if len(d.first) < deadExamples {
+			d.first = append(d.first, letters[i].Reason+": "+letters[i].Detail)
+		}
+	}
+	return nil
+}

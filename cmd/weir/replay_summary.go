@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/traffic"
+)
+
+// replaySummary is what a replay says at its end; it is stored with the stream.
+type replaySummary struct {
+	Replay     string           `json:"replay"`
+	Complete   bool             `json:"complete"` // false: it broke off, see Error
+	Error      string           `json:"error,omitempty"`
+	Lines      int64            `json:"lines"`
+	Events     int64            `json:"events"` // acknowledged by Kafka
+	First      traffic.Time     `json:"first,omitzero"`
+	Last       traffic.Time     `json:"last,omitzero"`
+	Dead       map[string]int64 `json:"dead_letters"` // by reason
+	Examples   []string         `json:"dead_letter_examples,omitempty"`
+	TooLate    int64            `json:"too_late_for_reorder"`
+	Forced     int64            `json:"reorder_buffer_full"`
+	Rules      []replayedRule   `json:"rules"`
+	Seconds    float64          `json:"seconds"`
+	Partitions int              `json:"partitions"`
+}
+
+// replayedRule is what one rule saw and found.
+type replayedRule struct {
+	Rule     string `json:"rule"`
+	Matched  int64  `json:"matched"` // events that the rule watches
+	Behind   int64  `json:"late"`    // of those, more than the rule's lateness behind the newest before them
+	Late     int64  `json:"late_with_key"`
+	Skipped  int64  `json:"skipped"` // without a complete key, so in no window
+	Episodes int64  `json:"episodes"`
+	Sources  int64  `json:"sources"`
+	Events   int64  `json:"events"` // in those episodes
+}
+
+// summary gathers what is known. failed is why the replay broke off, nil when it is complete.
+func (p *replay) summary(ctx context.Context, failed error) replaySummary {
+	s := replaySummary{
+		Replay: p.reading.flags.replay, Complete: failed == nil, Seconds: time.Since(p.begun).Seconds(), Partitions: p.requests,
+		Dead: map[string]int64{}, Rules: []replayedRule{},
+	}
+	if failed != nil {
+		s.Error = failed.Error()
+	}
+	if p.reading.archive != nil {
+		counts := p.reading.archive.Counts()
+		s.Lines, s.Events, s.TooLate, s.Forced = counts.Lines, p.reading.sender.Acked(), counts.TooLate, counts.Forced
+		if counts.First != traffic.BeforeTime {
+			s.First, s.Last = counts.First, counts.Last
+		}
+	}
+	p.dropped.mu.Lock()
+	maps.Copy(s.Dead, p.dropped.reasons)
+	s.Examples = append(s.Examples, p.dropped.first...)
+	p.dropped.mu.Unlock()
+	s.Rules = p.ruleSummaries(ctx)
+	return s
+}
+
+// ruleSummaries joins what ROUTE counted with what history holds, a line for each rule of the replay.
+func (p *replay) ruleSummaries(ctx context.Context) []replayedRule {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	found, err := p.history.Summary(ctx, p.name)
+	if err != nil {
+		p.log.Error("the summary lacks what history holds", "error", err)
+	}
+	byRule := map[string]history.RuleSummary{}
+	for _, f := range found {
+		byRule[f.Rule] = f
+	}
+	out := make([]replayedRule, len(p.rules))
+	for i := range p.rules {
+		id := p.rules[i].ID
+		out[i] = replayedRule{
+			Rule: id, Episodes: byRule[id].Episodes, Sources: byRule[id].Sources, Events: byRule[id].Events, Late: byRule[id].Late,
+		}
+		if p.router != nil {
+			st := p.router.Stats().Rules[id]
+			out[i].Matched, out[i].Behind, out[i].Skipped = st.Matched, st.Behind, st.Skipped
+		}
+	}
+	return out
+}
+
+func (a *app) showReplay(s replaySummary) error {
+	if a.output == "json" {
+		if err := a.json(s); err != nil {
+			return err
+		}
+	} else if err := a.replayTable(s); err != nil {
+		return err
+	}
+	if s.Events == 0 && s.Lines > 0 {
+		return errors.New("not one line could be read")
+	}
+	return nil
+}
+
+func (a *app) replayTable(s replaySummary) error {
+	fmt.Fprintf(a.stdout, "replay %s: %s of %s", s.Replay, plural(s.Events, "event"), plural(s.Lines, "line"))
+	if s.Events > 0 && s.Last != 0 {
+		fmt.Fprintf(a.stdout, ", %s to %s", clock(s.First), clock(s.Last))
+	}
+	fmt.Fprintf(a.stdout, ", in %s\n", seconds(s.Seconds))
+	a.showDead(s.Dead)
+	for _, e := range s.Examples {
+		fmt.Fprintf(a.stdout, "  %s\n", cell(e))
+	}
+	a.showTooLate(s.TooLate)
+	if s.Forced > 0 {
+		fmt.Fprintf(a.stdout, "sent early because the --reorder buffer was full: %s\n", plural(s.Forced, "event"))
+	}
+	fmt.Fprintln(a.stdout)
+	head := []string{"RULE", "SOURCES", "EPISODES", "EVENTS", "MATCHED", "LATE", "LATE WITH KEY", "SKIPPED"}
+	if err := list(a, s.Rules, head, func(r replayedRule) []string {
+		out := []string{r.Rule}
+		for _, n := range []int64{r.Sources, r.Episodes, r.Events, r.Matched, r.Behind, r.Late, r.Skipped} {
+			out = append(out, strconv.FormatInt(n, 10))
+		}
+		return out
+	}); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(a.stdout, "\nweir history hits --replay %s shows who, and when\n", s.Replay)
+	return err
+}

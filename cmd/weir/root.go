@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitError = 1 // the command ran and failed; also: lint found errors
+	exitUsage = 2 // the command line or the configuration is wrong; nothing was done
+)
+
+// app is one invocation of weir: its streams, and what the global flags say.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	environ        []string
+
+	configFile string
+	sets       []string
+	output     string
+	common     map[string]*string // config path → value of its own flag
+	started    bool               // a command's own work has begun
+}
+
+// run is the whole program but for the exit: it runs the command that args name and gives the exit code. ctx ends it as
+// a signal would; signals are handled by the commands that run for long.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, environ: os.Environ()}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	var usage *usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errSaid):
+		return exitError
+	}
+	fmt.Fprintf(stderr, "weir: %s\n", oneProblem(err))
+	if !a.started || errors.As(err, &usage) {
+		fmt.Fprintln(stderr, "weir: see weir --help, or weir COMMAND --help")
+		return exitUsage
+	}
+	return exitError
+}
+
+// errSaid ends a command with exitError whose output has already said why.
+var errSaid = errors.New("already reported")
+
+// usageError is a mistake in the command line or the configuration, found after the command has begun.
+type usageError struct{ err error }
+
+// Error is the mistake's own text.
+func (e *usageError) Error() string { return e.err.Error() }
+
+// Unwrap gives the mistake.
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...)}
+}
+
+// oneProblem writes several joined errors one to a line.
+func oneProblem(err error) string {
+	return strings.ReplaceAll(err.Error(), "\n", "\nweir: ")
+}
+
+// commonFlags have a flag of their own; every other field is set with --set.
+var commonFlags = []struct{ flag, path, usage string }{
+	{"namespace", "namespace", "prefix of topics, groups, schema and keys"},
+	{"kafka-brokers", "kafka.brokers", "Kafka addresses, host:port,host:port"},
+	{"redis-url", "redis.url", "one Redis server, redis://host:port/db"},
+	{"redis-addresses", "redis.addresses", "a Redis Cluster, host:port,host:port"},
+	{"postgres-url", "postgres.url", "PostgreSQL, postgres://user@host:port/database"},
+	{"http-listen", "http.listen", "where /metrics, /livez and /readyz are served"},
+	{"log-level", "log.level", "debug, info, warn or error"},
+	{"log-format", "log.format", "text or json"},
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "weir",
+		Short: "Find and hold back abusers in the stream of requests that API gateways emit",
+		Long: `weir measures the stream of requests that API gateways emit, in windows, against rules.
+New rules are in shadow: they record who is over, and refuse nobody until they are promoted.
+
+Exit codes: 0 done, 1 failed, 2 the command line or the configuration is wrong.`,
+		Example: `  weir migrate
+  weir rules apply -f rules/
+  weir run
+  weir history hits --since 24h`,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		SuggestionsMinimumDistance: 2,
+		CompletionOptions:          cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.configFile, "config", "", "configuration file (default ./weir.yaml, or WEIR_CONFIG)")
+	flags.StringArrayVar(&a.sets, "set", nil, "set any configuration field: --set kafka.partitions.keyed=32")
+	flags.StringVar(&a.output, "output", "table", "table or json, where a command lists something")
+	a.common = map[string]*string{}
+	for _, f := range commonFlags {
+		a.common[f.path] = flags.String(f.flag, "", f.usage)
+	}
+	a.groups(root)
+	return root
+}
+
+// groups adds the commands under their headings.
+func (a *app) groups(root *cobra.Command) {
+	root.AddGroup(
+		&cobra.Group{ID: "stream", Title: "Run the stream:"},
+		&cobra.Group{ID: "look", Title: "Rules, blocks and history:"},
+		&cobra.Group{ID: "other", Title: "Other:"},
+	)
+	for _, g := range []struct {
+		id       string
+		commands []*cobra.Command
+	}{
+		{"stream", []*cobra.Command{a.migrateCommand(), a.runCommand(), a.gateCommand(), a.ingestCommand(), a.partitionsCommand()}},
+		{"look", []*cobra.Command{a.rulesCommand(), a.blocksCommand(), a.historyCommand()}},
+		{"other", []*cobra.Command{a.configCommand(), a.versionCommand()}},
+	} {
+		for _, c := range g.commands {
+			c.GroupID = g.id
+			root.AddCommand(c)
+		}
+	}
+	root.SetHelpCommandGroupID("other")
+}
+
+// does wraps a command's work: from here on a failure is the work's, not the command line's.
+func (a *app) does(work func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if a.output != "table" && a.output != "json" {
+			return usagef("--output: got %q; allowed: table, json", a.output)
+		}
+		a.started = true
+		return work(cmd, args)
+	}
+}
+
+// family is a command that only has subcommands.
+func family(use, short, example string, commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{
+		Use: use, Short: short, Example: example, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c.AddCommand(commands...)
+	return c
+}
+
+// config loads the configuration as the command line, environment and file give it.
+func (a *app) config(cmd *cobra.Command) (*config, error) {
+	src := configSource{file: a.configFile, environ: a.environ}
+	for _, f := range commonFlags {
+		if cmd.Flags().Changed(f.flag) {
+			src.settings = append(src.settings, setting{path: f.path, value: *a.common[f.path], flag: "--" + f.flag})
+		}
+	}
+	for _, s := range a.sets {
+		path, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return nil, usagef("--set: got %q; allowed: FIELD=VALUE, like kafka.partitions.keyed=32", s)
+		}
+		src.settings = append(src.settings, setting{path: path, value: value, flag: "--set"})
+	}
+	c, err := loadConfig(src)
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	return c, nil
+}

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/rules"
+)
+
+func (a *app) rulesCommand() *cobra.Command {
+	return family("rules", "Check, apply and promote rules", `  weir rules lint -f rules/
+  weir rules apply -f rules/ --dry-run
+  weir rules promote guest-token-flood --reason "two days of shadow, no viewer among the hits"`,
+		a.rulesLint(), a.rulesApply(), a.rulesList(), a.rulesShow(), a.rulesPromote(), a.rulesDemote())
+}
+
+// ruleFiles reads rule documents from files, directories and standard input (-).
+func (a *app) ruleFiles(paths []string, env rules.Environment) ([]rules.Document, error) {
+	if len(paths) == 0 {
+		return nil, usagef("-f is required: a file or directory of rules, or - for standard input")
+	}
+	var files []rules.File
+	var trees []rules.Document
+	var problems []error
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err == nil && info.IsDir() {
+			docs, err := rules.LoadDir(os.DirFS(path), filepath.ToSlash(path), env)
+			trees, problems = append(trees, docs...), append(problems, err)
+			continue
+		}
+		src, err := a.readBounded(path)
+		if err != nil {
+			return nil, fmt.Errorf("rules: %w", err)
+		}
+		files = append(files, rules.File{Name: path, Src: src})
+	}
+	docs, err := rules.ParseFiles(files, env)
+	if err := errors.Join(append(problems, err)...); err != nil {
+		return nil, err
+	}
+	return onceEach(append(trees, docs...))
+}
+
+// readBounded reads a file of rules, and a byte more than is allowed of one that is too big, so that the parser says so.
+func (a *app) readBounded(path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(io.LimitReader(a.stdin, rules.MaxFileBytes+1))
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	src, err := io.ReadAll(io.LimitReader(f, rules.MaxFileBytes+1))
+	return src, errors.Join(err, f.Close())
+}
+
+// onceEach refuses an id that two of several -f have.
+func onceEach(docs []rules.Document) ([]rules.Document, error) {
+	seen := map[string]bool{}
+	for _, d := range docs {
+		if seen[d.ID] {
+			return nil, fmt.Errorf("rule %s is in two of the -f given; allowed: once", d.ID)
+		}
+		seen[d.ID] = true
+	}
+	if len(docs) == 0 {
+		return nil, errors.New("no rule in the files given")
+	}
+	return docs, nil
+}
+
+func (a *app) rulesLint() *cobra.Command {
+	var from []string
+	c := &cobra.Command{
+		Use:   "lint -f FILE|DIR",
+		Short: "Check rule documents; needs no server",
+		Long: `Check rule documents against the configuration's identity map. Every problem is shown with file, line, field, what it got
+and what is allowed. The exit code is 1 if there is one. No server is needed.`,
+		Example: "  weir rules lint -f rules/\n  weir rules lint -f - < rule.yaml",
+		Args:    cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			conf, err := a.config(cmd)
+			if err != nil {
+				return err
+			}
+			docs, err := a.ruleFiles(from, rules.Environment{Identity: conf.Identity})
+			if a.output == "json" {
+				return a.lintJSON(docs, err)
+			}
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.stdout, "%s without a problem\n", plural(len(docs), "rule"))
+			return err
+		}),
+	}
+	fileFlag(c, &from)
+	return c
+}
+
+// lintJSON writes the problems as an array, empty when there is none.
+func (a *app) lintJSON(docs []rules.Document, err error) error {
+	found := append([]rules.Problem{}, problemsIn(err)...)
+	if err != nil && len(found) == 0 {
+		return err // not about a document: a file that cannot be read
+	}
+	report := struct {
+		Rules    int             `json:"rules"`
+		Problems []rules.Problem `json:"problems"`
+	}{len(docs), found}
+	if werr := a.json(report); werr != nil {
+		return werr
+	}
+	if err != nil {
+		return errSaid
+	}
+	return nil
+}
+
+// problemsIn gathers the problems of all errors that err joins.
+func problemsIn(err error) []rules.Problem {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []rules.Problem
+		for _, e := range joined.Unwrap() {
+			all = append(all, problemsIn(e)...)
+		}
+		return all
+	}
+	var found rules.Problems
+	if errors.As(err, &found) {
+		return found
+	}
+	return nil
+}
+
+func (a *app) rulesApply() *cobra.Command {
+	var from []string
+	var opts history.ApplyOptions
+	var act actFlags
+	c := &cobra.Command{
+		Use:   "apply -f FILE|DIR",
+		Short: "Make the stored rules those of the documents",
+		Long: `Make the stored rules those of the documents, in one step, and show what changed. New rules start in shadow.
+Rules that are stored but not among the documents are kept, unless --prune removes them. An edit of a rule that blocks is
+refused if it may block more than before: demote it, apply, watch it, promote it again.`,
+		Example: `  weir rules apply -f rules/ --dry-run
+  weir rules apply -f rules/ --reason "looser limit for partners"
+  weir rules apply -f rules/ --prune`,
+		Args: cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			return a.withStore(cmd, func(ctx context.Context, s *store) error {
+				docs, err := a.ruleFiles(from, rules.Environment{Identity: s.config.Identity})
+				if err != nil {
+					return err
+				}
+				plan, err := s.ApplyRules(ctx, withSources(docs), act.by, act.reason, opts)
+				if err != nil {
+					return err
+				}
+				return a.showPlan(plan, opts.DryRun)
+			})
+		}),
+	}
+	fileFlag(c, &from)
+	c.Flags().BoolVar(&opts.DryRun, "dry-run", false, "show what would change, change nothing")
+	c.Flags().BoolVar(&opts.Prune, "prune", false, "remove stored rules that are not among the documents")
+	act.register(c, a.environ)
+	return c
+}
+
+func withSources(docs []rules.Document) []history.RuleDocument {
+	out := make([]history.RuleDocument, len(docs))
+	for i, d := range docs {
+		out[i] = history.RuleDocument{Document: d, Source: d.YAML()}
+	}
+	return out
+}
+
+// showPlan writes one line for each rule and one for each field that changed.
+func (a *app) showPlan(plan history.Plan, dry bool) error {
+	if a.output == "json" {
+		return a.json(plan)
+	}
+	var b strings.Builder
+	for _, c := range plan.Changes {
+		fmt.Fprintf(&b, "%-9s %s version %d, %s", c.Kind, c.Rule, c.Version, c.Mode)
+		if c.Warming {
+			b.WriteString(", warming: its windows start empty")
+		}
+		b.WriteString("\n")
+		for _, line := range c.Diff {
+			fmt.Fprintf(&b, "            %s\n", cell(line))
+		}
+		for _, reason := range c.Refused {
+			fmt.Fprintf(&b, "            would be refused: %s\n", cell(reason))
+		}
+	}
+	switch {
+	case dry:
+		b.WriteString("dry run: nothing was changed\n")
+	case !plan.Changed():
+		fmt.Fprintf(&b, "no change; routing version %d stays\n", plan.Routing)
+	default:
+		fmt.Fprintf(&b, "applied as routing version %d\n", plan.Routing)
+	}
+	_, err := io.WriteString(a.stdout, b.String())
+	return err
+}
+
+func (a *app) rulesList() *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Short:   "List the rules with their modes",
+		Example: "  weir rules list\n  weir rules list --output json",
+		Args:    cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			return a.withStore(cmd, func(ctx context.Context, s *store) error {
+				all, err := s.Rules(ctx)
+				if err != nil {
+					return err
+				}
+				head := []string{"RULE", "MODE", "VERSION", "OWNER", "LIMIT", "WINDOW", "CHANGED", "BY"}
+				return list(a, all, head, func(r history.Rule) []string {
+					v := r.Newest.Version
+					return []string{
+						v.ID, string(r.Mode), strconv.Itoa(v.Number), v.Owner, strconv.Itoa(v.Limit),
+						rules.FormatDuration(v.Window), stamp(r.Changed), r.ChangedBy,
+					}
+				})
+			})
+		}),
+	}
+}
+
+func (a *app) rulesShow() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show RULE",
+		Short:   "Show a rule: its newest document, mode and versions",
+		Example: "  weir rules show guest-token-flood",
+		Args:    cobra.ExactArgs(1),
+		RunE: a.does(func(cmd *cobra.Command, args []string) error {
+			return a.withStore(cmd, func(ctx context.Context, s *store) error {
+				r, err := s.Rule(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if a.output == "json" {
+					return a.json(r)
+				}
+				return a.showRule(r)
+			})
+		}),
+	}
+}
+
+func (a *app) showRule(r history.Rule) error {
+	removed := ""
+	if r.Removed {
+		removed = ", removed"
+	}
+	fmt.Fprintf(a.stdout, "# mode %s since %s, set by %s%s\n%s\n", r.Mode, stamp(r.Changed), cell(r.ChangedBy), removed,
+		strings.TrimRight(r.Newest.Version.YAML(), "\n"))
+	fmt.Fprintln(a.stdout)
+	return list(a, r.Versions, []string{"VERSION", "LINEAGE", "CREATED", "AUTHOR", "REASON"}, func(v history.StoredVersion) []string {
+		return []string{strconv.Itoa(v.Version.Number), strconv.Itoa(v.Version.Lineage), stamp(v.Created), v.Author, v.Reason}
+	})
+}

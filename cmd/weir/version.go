@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/detectors"
+)
+
+// buildVersion describes this binary.
+type buildVersion struct {
+	Version      string `json:"version"`
+	Revision     string `json:"revision,omitempty"`
+	Go           string `json:"go"`
+	RecordFormat int    `json:"record_format"`
+	HitFormat    int    `json:"hit_format"`
+}
+
+func readBuildVersion() buildVersion {
+	v := buildVersion{
+		Version: "(devel)", Go: runtime.Version(), RecordFormat: detectors.RecordFormat, HitFormat: detectors.HitFormat,
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if info.Main.Version != "" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			v.Revision = s.Value
+		}
+	}
+	return v
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Show the version and the formats that this build writes",
+		Example: "  weir version\n  weir version --output json",
+		Args:    cobra.NoArgs,
+		RunE: a.does(func(*cobra.Command, []string) error {
+			v := readBuildVersion()
+			if a.output == "json" {
+				return a.json(v)
+			}
+			_, err := fmt.Fprintf(a.stdout, "weir %s %s\nkeyed records: format %d; hits: format %d\n",
+				v.Version, v.Go, v.RecordFormat, v.HitFormat)
+			return err
+		}),
+	}
+}

@@ -1,0 +1,138 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+func TestConsumerLostRecords(t *testing.T) {
+	kit, cluster := newFaultyKit(t, 1)
+	topic := kit.topic(1)
+	kit.put(topic, map[int][]string{0: numbered("e", 10)})
+	if err := kit.k.CommitInitial(kit.ctx, topic, topic, map[int]Commit{0: {Offset: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.DeleteRecords(topic, 0, 7); err != nil {
+		t.Fatal(err)
+	}
+	sink := newNoteSink(t)
+	stop := startConsumer(kit, kit.k, topic, sink)
+	if err := kit.k.AwaitCaughtUp(kit.ctx, topic, topic); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if got := sink.offsets(0); !slices.Equal(got, []int64{7, 8, 9}) {
+		t.Errorf("applied %v", got)
+	}
+	if n := testutil.ToFloat64(kit.counter(t, "weir_stage_lost_records_total")); n != 5 {
+		t.Errorf("%v lost records counted, want 5", n)
+	}
+}
+
+func TestConsumerLostRecordsWhileRunning(t *testing.T) {
+	kit, cluster := newFaultyKit(t, 1)
+	topic := kit.topic(1)
+	kit.put(topic, map[int][]string{0: {"a"}})
+	sink := newNoteSink(t)
+	stop := startConsumer(kit, kit.k, topic, sink)
+	if err := kit.k.AwaitCaughtUp(kit.ctx, topic, topic); err != nil {
+		t.Fatal(err)
+	}
+	away := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: topic, Err: kerr.NotLeaderForPartition, Count: -1})
+	ctx, cancel := context.WithTimeout(kit.ctx, 10*time.Second)
+	defer cancel()
+	if err := away.Wait(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	kit.put(topic, map[int][]string{0: numbered("e", 4)})
+	if err := cluster.DeleteRecords(topic, 0, 3); err != nil {
+		t.Fatal(err)
+	}
+	away.Remove()
+	if err := kit.k.AwaitCaughtUp(kit.ctx, topic, topic); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if got := sink.offsets(0); !slices.Equal(got, []int64{0, 3, 4}) {
+		t.Errorf("applied %v", got)
+	}
+	if n := testutil.ToFloat64(kit.counter(t, "weir_stage_lost_records_total")); n != 2 {
+		t.Errorf("%v lost records counted, want 2", n)
+	}
+}
+
+func TestConsumerCommitBeyondEnd(t *testing.T) {
+	kit := newKit(t)
+	topic := kit.topic(2)
+	kit.put(topic, map[int][]string{0: {"a"}, 1: {"b"}})
+	if err := kit.k.CommitInitial(kit.ctx, topic, topic, map[int]Commit{0: {Offset: 3}}); err != nil {
+		t.Fatal(err)
+	}
+	sink := newNoteSink(t)
+	stop := startConsumer(kit, kit.k, topic, sink)
+	testbed.Eventually(t, 20*time.Second, func() error {
+		if len(sink.offsets(1)) == 0 {
+			return errors.New("the other partition is not read")
+		}
+		return nil
+	})
+	alarm := "# HELP weir_stage_stranded_partition 1 while the commit lies beyond the end of the log and nothing is read.\n" +
+		"# TYPE weir_stage_stranded_partition gauge\n" + `weir_stage_stranded_partition{partition="0",stage="test"} `
+	if err := testutil.GatherAndCompare(kit.registry, strings.NewReader(alarm+"1\n"), "weir_stage_stranded_partition"); err != nil {
+		t.Error(err)
+	}
+	kit.put(topic, map[int][]string{0: {"c", "d", "e"}})
+	testbed.Eventually(t, 20*time.Second, func() error {
+		if got := sink.offsets(0); !slices.Equal(got, []int64{3}) {
+			return fmt.Errorf("applied %v", got)
+		}
+		return nil
+	})
+	if err := testutil.GatherAndCompare(kit.registry, strings.NewReader(alarm+"0\n"), "weir_stage_stranded_partition"); err != nil {
+		t.Error(err)
+	}
+	stop()
+}
+
+func TestConsumerPassesControlRecords(t *testing.T) {
+	kit := newKit(t)
+	topic := kit.topic(1)
+	kit.put(topic, map[int][]string{0: {"a"}})
+	transact(kit, topic, "x", false, []string{"aborted"})
+	sink := newNoteSink(t)
+	stop := startConsumer(kit, kit.k, topic, sink)
+	if err := kit.k.AwaitCaughtUp(kit.ctx, topic, topic); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if got := sink.offsets(0); !slices.Equal(got, []int64{0}) {
+		t.Errorf("applied %v", got)
+	}
+}
+
+func TestConsumerCommitUnanswered(t *testing.T) {
+	kit, cluster := newFaultyKit(t, 1)
+	topic := kit.topic(1)
+	cluster.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) { return nil, errors.New("cut"), true })
+	kit.put(topic, map[int][]string{0: {"a"}})
+	stop := startConsumer(kit, kit.k, topic, newNoteSink(t))
+	if err := kit.k.AwaitCaughtUp(kit.ctx, topic, topic); err != nil {
+		t.Fatal(err)
+	}
+	if n := testutil.ToFloat64(kit.counter(t, "weir_kafka_group_rejoins_total")); n != 1 {
+		t.Errorf("%v rejoins counted, want 1", n)
+	}
+	stop()
+}

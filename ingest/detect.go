@@ -1,0 +1,271 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// DetectorOptions is what a DETECT stage needs. All ports are required.
+type DetectorOptions struct {
+	Stream     string
+	Owner      string // names this process among all; different at every start
+	Generation int64  // of the requests topic
+	Sources    int    // partitions of the requests topic
+	Keyed      int    // partitions of the keyed topic
+	Secret     detectors.Secret
+
+	Log         Log // of the keyed topic
+	Hits        Appender
+	HitsCount   int // partitions of the hits topic
+	Group       Group
+	Routings    Routings
+	Checkpoints Checkpoints
+	Partitions  Partitions
+
+	Clock      func() traffic.Time
+	Workers    int           // partitions folded at once; default GOMAXPROCS
+	Stall      time.Duration // default detectors.DefaultStall
+	Checkpoint time.Duration // least time between two snapshots of a partition; default 5 s
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+func (o *DetectorOptions) setDefaults() error {
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.Checkpoint <= 0 {
+		o.Checkpoint = 5 * time.Second
+	}
+	if o.Keyed < 1 || o.Sources < 1 || o.HitsCount < 1 {
+		return fmt.Errorf("detect: %d source, %d keyed and %d hits partitions; each must be at least 1", o.Sources, o.Keyed, o.HitsCount)
+	}
+	return nil
+}
+
+// Detector is the DETECT stage: it owns partitions of the keyed topic, folds their records into windows, sends what
+// comes out to the hits topic, and keeps snapshots.
+//
+//	      ┌ fetch all owned partitions at once
+//	      ▼
+//	fold, a partition a worker ──▶ pending hits ──▶ append to hits, until acknowledged ──▶ next fetch
+//	                                                      │
+//	                          nothing pending, time is due ▼
+//	                                           encode ──▶ writer ──▶ checkpoint store
+//
+// What it remembers of a partition outlives a group generation: when the partition comes back under the same epoch, its
+// memory is still right.
+type Detector struct {
+	opt     DetectorOptions
+	log     *slog.Logger
+	metrics *detectMetrics
+
+	memory map[int]*owned // by keyed partition; touched by one session at a time
+
+	mu       sync.Mutex
+	routings map[int64]*rules.Routing
+
+	fetching, sending, waiting complaint
+
+	ended     chan struct{}
+	endedOnce sync.Once
+}
+
+// NewDetector checks the options and registers the stage's metrics.
+func NewDetector(opt DetectorOptions) (*Detector, error) {
+	if err := opt.setDefaults(); err != nil {
+		return nil, err
+	}
+	metrics, err := newDetectMetrics(opt.Registerer, opt.Stream)
+	if err != nil {
+		return nil, err
+	}
+	return &Detector{
+		opt: opt, log: opt.Logger.With("stage", "detect", "stream", opt.Stream), metrics: metrics,
+		memory: map[int]*owned{}, routings: map[int64]*rules.Routing{}, ended: make(chan struct{}),
+	}, nil
+}
+
+// Ended is closed when this process owns all keyed partitions and the watermark of each has reached the end of time,
+// with every hit acknowledged: a replay is over.
+func (d *Detector) Ended() <-chan struct{} { return d.ended }
+
+// Run works until ctx is done. It returns an error only for what no retry mends.
+func (d *Detector) Run(ctx context.Context) error {
+	if err := d.opt.Group.Run(ctx, d.session); err != nil {
+		return fmt.Errorf("detect: %w", err)
+	}
+	return nil
+}
+
+// session is one group generation.
+func (d *Detector) session(ctx context.Context, a Assignment) error {
+	maps.DeleteFunc(d.memory, func(p int, _ *owned) bool { return !slices.Contains(a.Partitions, p) })
+	if err := d.takeAll(ctx, a.Partitions); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	d.log.Info("keyed partitions taken", "generation", a.Generation, "partitions", len(a.Partitions))
+	working, cancel := context.WithCancel(ctx)
+	w, r := startWriter(working, d), newReporter(d, a)
+	err := d.work(working, a, w, r)
+	cancel()
+	w.stop()
+	r.stop()
+	d.lastCheckpoints()
+	d.metrics.forget(a.Partitions)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// maxWait is how long one fetch waits for something to happen.
+const maxWait = 250 * time.Millisecond
+
+// work fetches and folds until the generation ends.
+func (d *Detector) work(ctx context.Context, a Assignment, w *snapshotWriter, reports *reporter) error {
+	for ctx.Err() == nil {
+		if err := d.send(ctx); err != nil {
+			return err
+		}
+		d.checkEnded(a)
+		if err := w.offer(); err != nil {
+			return err
+		}
+		reports.due(ctx)
+		fetched, err := d.opt.Log.Fetch(ctx, d.positions(), maxWait)
+		if err != nil {
+			if ctx.Err() == nil {
+				d.metrics.errors.WithLabelValues("fetch").Inc()
+				d.fetching.trouble(d.log, "keyed topic cannot be read, trying again", err)
+				_ = newPause(maxWait, maxWait).sleep(ctx) // its error is ctx's, which ends the loop
+			}
+			continue
+		}
+		d.fetching.over(d.log, "keyed topic can be read again")
+		if err := d.foldAll(ctx, fetched); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Detector) positions() []Position {
+	var out []Position
+	for _, p := range slices.Sorted(maps.Keys(d.memory)) {
+		if o := d.memory[p]; o.halt == nil {
+			out = append(out, Position{Partition: p, Offset: o.offset})
+		}
+	}
+	return out
+}
+
+// foldAll gives each partition's records to its state, several partitions at once. Partitions share nothing, so the
+// number of workers does not show in the hits.
+func (d *Detector) foldAll(ctx context.Context, fetched []Fetched) error {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, d.opt.Workers)
+	errs := make([]error, len(fetched))
+	for i := range fetched {
+		o, ok := d.memory[fetched[i].Partition]
+		if !ok || o.halt != nil {
+			continue
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = d.fold(ctx, o, &fetched[i])
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// send appends what is pending to the hits topic and waits until it is acknowledged. Nothing more is folded, and no
+// snapshot is taken, before that: a snapshot's past must have happened.
+func (d *Detector) send(ctx context.Context) error {
+	for {
+		batches, taken, err := d.nextHits()
+		if err != nil || len(batches) == 0 {
+			return err
+		}
+		for wait := newPause(50*time.Millisecond, 5*time.Second); ; {
+			err := d.opt.Hits.Append(ctx, batches)
+			if err == nil {
+				break
+			}
+			if ctx.Err() != nil {
+				return nil // they stay pending, for the next generation or for whoever folds the log again
+			}
+			d.metrics.errors.WithLabelValues("append").Inc()
+			d.sending.trouble(d.log, "hits topic does not take hits, trying again", err)
+			_ = wait.sleep(ctx) // its error is ctx's, which the next Append meets
+		}
+		d.sending.over(d.log, "hits topic takes hits again")
+		for o, n := range taken {
+			o.pending = o.pending[n:]
+		}
+	}
+}
+
+// maxSend bounds the hits of one append.
+const maxSend = 1000
+
+// nextHits encodes up to maxSend pending hits into one batch per hits partition.
+func (d *Detector) nextHits() ([]Batch, map[*owned]int, error) {
+	values := map[int][][]byte{}
+	taken := map[*owned]int{}
+	left := maxSend
+	for _, p := range slices.Sorted(maps.Keys(d.memory)) {
+		o := d.memory[p]
+		n := min(left, len(o.pending))
+		for i := range o.pending[:n] {
+			h := &o.pending[i]
+			raw, err := detectors.EncodeHit(h)
+			if err != nil {
+				return nil, nil, err
+			}
+			to := h.Partition(d.opt.HitsCount)
+			values[to] = append(values[to], raw)
+			d.metrics.hits.WithLabelValues(string(h.Kind), string(h.Phase)).Inc()
+		}
+		if n > 0 {
+			taken[o] = n
+			left -= n
+		}
+	}
+	var out []Batch
+	for _, p := range slices.Sorted(maps.Keys(values)) {
+		out = append(out, Batch{Partition: p, Values: values[p]})
+	}
+	return out, taken, nil
+}
+
+// checkEnded closes Ended when every keyed partition is here and at the end of time.
+func (d *Detector) checkEnded(a Assignment) {
+	if len(a.Partitions) != d.opt.Keyed {
+		return
+	}
+	for _, o := range d.memory {
+		if o.halt != nil || len(o.pending) > 0 || o.state.Watermark() != traffic.EndOfTime {
+			return
+		}
+	}
+	d.endedOnce.Do(func() { close(d.ended) })
+}

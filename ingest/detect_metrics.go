@@ -1,0 +1,81 @@
+package ingest
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/detectors"
+)
+
+type detectMetrics struct {
+	events, duplicates, ticks, late, counted prometheus.Counter
+	hits, errors, restores                   *prometheus.CounterVec
+	snapshotBytes                            prometheus.Counter
+	snapshotSeconds                          prometheus.Histogram
+	perPartition                             []*prometheus.GaugeVec
+	snapshotAge, blind, halted, lag          *prometheus.GaugeVec
+	keys, stalled, watermark                 *prometheus.GaugeVec
+}
+
+// newDetectMetrics registers the stage's metrics; each carries the stream as a constant label.
+func newDetectMetrics(reg prometheus.Registerer, stream string) (*detectMetrics, error) {
+	labels := prometheus.Labels{"stream": stream}
+	var all []prometheus.Collector
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_detect_" + name, Help: help, ConstLabels: labels})
+		all = append(all, c)
+		return c
+	}
+	vec := func(name, help string, by ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_detect_" + name, Help: help, ConstLabels: labels}, by)
+		all = append(all, c)
+		return c
+	}
+	m := &detectMetrics{
+		events:          counter("events_total", "Event records accepted by the fence."),
+		duplicates:      counter("duplicates_total", "Event records dropped by the fence; expected after a router's restart."),
+		ticks:           counter("ticks_total", "Progress ticks folded."),
+		late:            counter("late_total", "Events too late for a rule, counted per rule."),
+		counted:         counter("counted_total", "Events that fed a window, counted per rule."),
+		hits:            vec("hits_total", "Records sent to the hits topic.", "kind", "phase"),
+		errors:          vec("errors_total", "Failed calls, each tried again.", "call"),
+		restores:        vec("restores_total", "Partitions taken without warm memory, by what was found.", "outcome"),
+		snapshotBytes:   counter("snapshot_bytes_total", "Bytes of snapshots stored."),
+		snapshotSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "weir_detect_snapshot_seconds", Help: "Time to store a snapshot.", ConstLabels: labels}),
+	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_detect_" + name, Help: help, ConstLabels: labels}, []string{"partition"})
+		all, m.perPartition = append(all, g), append(m.perPartition, g)
+		return g
+	}
+	m.snapshotAge = gauge("snapshot_timestamp_seconds", "When the partition's newest snapshot was stored.")
+	m.blind = gauge("blind", "1 when the fence has dropped every event record for 10 s.")
+	m.halted = gauge("halted", "1 when the partition has stopped: see weir partitions list.")
+	m.lag = gauge("lag_records", "Keyed records not yet folded.")
+	m.keys = gauge("keys", "Windows held in memory.")
+	m.stalled = gauge("stalled_sources", "Source partitions that the watermark does not wait for.")
+	m.watermark = gauge("watermark_seconds", "The watermark, as a Unix time.")
+	all = append(all, m.snapshotSeconds)
+	for _, c := range all {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *detectMetrics) add(now, last detectors.Counts) {
+	m.events.Add(float64(now.Events - last.Events))
+	m.duplicates.Add(float64(now.Duplicates - last.Duplicates))
+	m.ticks.Add(float64(now.Ticks - last.Ticks))
+	m.late.Add(float64(now.Late - last.Late))
+	m.counted.Add(float64(now.Counted - last.Counted))
+}
+
+// forget drops the gauges of partitions that are not this process's any more.
+func (m *detectMetrics) forget(partitions []int) {
+	for _, p := range partitions {
+		for _, g := range m.perPartition {
+			g.DeleteLabelValues(label(p))
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package ingest
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+// dials keeps the open connections, so that closing a client really ends them: kafka-go leaves a connection that waits
+// for an answer alone until the answer or its deadline comes.
+type dials struct {
+	dialer net.Dialer
+	mu     sync.Mutex
+	open   map[*dialled]struct{}
+	closed bool
+}
+
+type dialled struct {
+	net.Conn
+	of *dials
+}
+
+func newDials() *dials {
+	return &dials{dialer: net.Dialer{Timeout: 3 * time.Second}, open: make(map[*dialled]struct{})}
+}
+
+func (d *dials) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := d.dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	kept := &dialled{Conn: conn, of: d}
+	d.mu.Lock()
+	closed := d.closed
+	if !closed {
+		d.open[kept] = struct{}{}
+	}
+	d.mu.Unlock()
+	if closed {
+		_ = conn.Close()
+		return nil, errKafkaClosed
+	}
+	return kept, nil
+}
+
+// Close closes the connection and forgets it.
+func (c *dialled) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// close ends every connection and refuses new ones.
+func (d *dials) close() {
+	d.mu.Lock()
+	d.closed = true
+	open := d.open
+	d.open = make(map[*dialled]struct{})
+	d.mu.Unlock()
+	for conn := range open {
+		// Only the socket: the owner's own Close follows when its read fails.
+		_ = conn.Conn.Close()
+	}
+}

@@ -1,0 +1,233 @@
+package ingest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/produce"
+	"github.com/segmentio/kafka-go/protocol/rawproduce"
+)
+
+// ErrBatchTooLarge is wrapped by Append's error when a batch is larger than the topic (max.message.bytes) or the protocol
+// takes. Such a batch was not written; the same one will never be.
+var ErrBatchTooLarge = errors.New("record batch is larger than the topic takes")
+
+// AppendError says which partitions did not acknowledge, and why.
+type AppendError struct {
+	Topic  string
+	Failed map[int]error // by partition
+}
+
+var _ error = (*AppendError)(nil)
+
+// Error names partitions with the same trouble together.
+func (e *AppendError) Error() string {
+	byText := make(map[string][]int)
+	for partition, err := range e.Failed {
+		byText[err.Error()] = append(byText[err.Error()], partition)
+	}
+	var parts []string
+	for text, partitions := range byText {
+		slices.Sort(partitions)
+		parts = append(parts, fmt.Sprintf("partitions %v: %s", partitions, text))
+	}
+	slices.Sort(parts)
+	return "appending to topic " + e.Topic + ": " + strings.Join(parts, "; ")
+}
+
+// Unwrap gives the partitions' errors.
+func (e *AppendError) Unwrap() []error {
+	errs := make([]error, 0, len(e.Failed))
+	for _, err := range e.Failed {
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+const (
+	// A produce request stays below brokers' socket.request.max.bytes (100 MiB) by far.
+	mostRequestBytes = 32 << 20
+	// A large append is split over a few requests, which brokers work on at the same time; small ones cost less in one.
+	goodRequestBytes = 2 << 20
+	parallelRequests = 4
+)
+
+// Appender gives write access to topic. Append copies the values, so the caller may reuse them when it returns; it makes
+// one attempt and leaves retries to the caller, who alone knows whether writing twice does harm. Its error is an
+// *AppendError, or one of the layout of the topic or of the caller's batches, after which nothing was sent.
+func (k *Kafka) Appender(topic string) Appender { return &topicAppender{k: k, topic: topic} }
+
+type topicAppender struct {
+	k     *Kafka
+	topic string
+}
+
+var _ Appender = (*topicAppender)(nil)
+
+// encodedBatch is one partition's record set, ready to send.
+type encodedBatch struct {
+	partition int
+	leader    int32
+	set       []byte
+}
+
+// Append implements Appender.
+func (a *topicAppender) Append(ctx context.Context, batches []Batch) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	started := time.Now()
+	encoded, failed, err := a.encode(ctx, batches)
+	if err != nil {
+		return err
+	}
+	var (
+		mu   sync.Mutex
+		wg   sync.WaitGroup
+		sent int
+	)
+	// A batch that cannot be encoded does not hold up the others: an error promises nothing about any of them.
+	for _, request := range splitRequests(encoded) {
+		wg.Go(func() {
+			errs := a.send(ctx, request)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, b := range request {
+				if err := errs[b.partition]; err != nil {
+					failed[b.partition] = err
+				} else {
+					sent += len(b.set)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	m := a.k.metrics
+	m.appendedBytes.WithLabelValues(a.topic).Add(float64(sent))
+	if len(failed) == 0 {
+		m.appendSeconds.WithLabelValues(a.topic).Observe(time.Since(started).Seconds())
+		return nil
+	}
+	for _, err := range failed {
+		m.appendErrors.WithLabelValues(a.topic, errorReason(err)).Inc()
+	}
+	return &AppendError{Topic: a.topic, Failed: failed}
+}
+
+func (a *topicAppender) encode(ctx context.Context, batches []Batch) ([]encodedBatch, map[int]error, error) {
+	leaders, err := a.k.leaders(ctx, a.topic)
+	if err != nil {
+		return nil, nil, err
+	}
+	encoded, failed := make([]encodedBatch, 0, len(batches)), make(map[int]error)
+	seen := make(map[int]bool, len(batches))
+	now := time.Now().UnixMilli()
+	for _, b := range batches {
+		switch {
+		case b.Partition < 0 || b.Partition >= len(leaders):
+			return nil, nil, fmt.Errorf("topic %s has partitions 0 to %d, got a batch for %d", a.topic, len(leaders)-1, b.Partition)
+		case seen[b.Partition]:
+			return nil, nil, fmt.Errorf("topic %s: two batches for partition %d in one append", a.topic, b.Partition)
+		case len(b.Values) == 0:
+			continue
+		}
+		seen[b.Partition] = true
+		if leaders[b.Partition] < 0 {
+			failed[b.Partition] = kafka.LeaderNotAvailable
+			continue
+		}
+		set, err := appendRecordSet(make([]byte, 0, recordSetBound(b.Values)), b.Values, now)
+		if err == nil && len(set) > mostRequestBytes {
+			err = fmt.Errorf("%w: %d bytes compressed, weir sends up to %d", ErrBatchTooLarge, len(set), mostRequestBytes)
+		}
+		if err != nil {
+			failed[b.Partition] = err
+			continue
+		}
+		encoded = append(encoded, encodedBatch{partition: b.Partition, leader: leaders[b.Partition], set: set})
+	}
+	return encoded, failed, nil
+}
+
+func recordSetBound(values [][]byte) int {
+	n := 4 + batchHeaderBytes
+	for _, v := range values {
+		n += len(v) + 20
+	}
+	return n
+}
+
+// splitRequests sorts batches into requests: by leader, and each leader's over a few when they are many bytes.
+func splitRequests(batches []encodedBatch) [][]encodedBatch {
+	slices.SortStableFunc(batches, func(a, b encodedBatch) int { return cmp.Compare(a.leader, b.leader) })
+	total := make(map[int32]int)
+	for _, b := range batches {
+		total[b.leader] += len(b.set)
+	}
+	var requests [][]encodedBatch
+	size := 0
+	for i, b := range batches {
+		share := max(goodRequestBytes, total[b.leader]/parallelRequests+1)
+		limit := min(mostRequestBytes, share)
+		if i == 0 || batches[i-1].leader != b.leader || size+len(b.set) > limit {
+			requests, size = append(requests, nil), 0
+		}
+		last := len(requests) - 1
+		requests[last] = append(requests[last], b)
+		size += len(b.set)
+	}
+	return requests
+}
+
+// send makes one produce request and returns the partitions' errors; nothing for a partition means acknowledged.
+func (a *topicAppender) send(ctx context.Context, batches []encodedBatch) map[int]error {
+	timeout := a.k.cfg.RequestTimeout
+	partitions := make([]rawproduce.RequestPartition, len(batches))
+	for i, b := range batches {
+		partitions[i] = rawproduce.RequestPartition{
+			Partition: int32(b.partition), RecordSet: protocol.RawRecordSet{Reader: bytes.NewReader(b.set)},
+		}
+	}
+	answer, err := a.k.roundTrip(ctx, timeout+timeout/2, &rawproduce.Request{
+		Acks: int16(kafka.RequireAll), Timeout: int32(timeout.Milliseconds()),
+		Topics: []rawproduce.RequestTopic{{Topic: a.topic, Partitions: partitions}},
+	})
+	errs := make(map[int]error)
+	for _, b := range batches {
+		errs[b.partition] = errNoAnswer
+		if err != nil {
+			errs[b.partition] = err
+		}
+	}
+	response, ok := answer.(*produce.Response)
+	if err != nil || !ok {
+		return errs
+	}
+	for _, t := range response.Topics {
+		for _, p := range t.Partitions {
+			errs[int(p.Partition)] = produceError(kafka.Error(p.ErrorCode), p.ErrorMessage)
+		}
+	}
+	return errs
+}
+
+func produceError(code kafka.Error, message string) error {
+	switch {
+	case code == 0:
+		return nil
+	case code == kafka.MessageSizeTooLarge || code == kafka.RecordListTooLarge:
+		return fmt.Errorf("%w: %w", ErrBatchTooLarge, code)
+	case message != "":
+		return fmt.Errorf("%w: %s", code, message)
+	}
+	return code
+}

@@ -1,0 +1,94 @@
+// Package ingest is weir's side of Kafka: what takes events in (gateway topics and files), the stages ROUTE and DETECT with
+// the keyed hop between them, and the consumer that RECORD and ENFORCE run in. The stages talk to Kafka through the ports
+// in this file only, so that the same code runs over a simulated log.
+package ingest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// Position is where a reader of one partition stands: the next offset it wants.
+type Position struct {
+	Partition int
+	Offset    int64
+}
+
+// Fetched is what one partition answered.
+type Fetched struct {
+	Partition     int
+	Messages      []traffic.Message // ascending, none below the asked offset; empty when there was nothing new
+	Next          int64             // the offset to ask for next; it skips control records and compaction holes
+	HighWatermark int64             // end of the log as the broker knew it
+	LogStart      int64
+	Asked         traffic.Time // the reader's clock from before the request was sent
+	Err           error        // this partition's own error: ErrOutOfRange, or one that a retry mends
+}
+
+// ErrOutOfRange says that the asked offset lies before the log's start or beyond its end.
+var ErrOutOfRange = errors.New("offset is outside the log")
+
+// Bounds are the first offset of a partition's log and the one after its last.
+type Bounds struct{ Start, End int64 }
+
+// Log reads one topic.
+type Log interface {
+	// Fetch asks for all positions at once and waits up to wait for the first record past any of them. It returns an
+	// element per position that answered; one that did not (its leader is away) is simply absent until it is back.
+	Fetch(ctx context.Context, positions []Position, wait time.Duration) ([]Fetched, error)
+	// Bounds asks for the log's bounds; every partition asked for is in the answer, or an error is returned.
+	Bounds(ctx context.Context, partitions []int) (map[int]Bounds, error)
+}
+
+// Batch is the records for one partition that must be appended together.
+type Batch struct {
+	Partition int
+	Values    [][]byte
+}
+
+// Appender writes one topic.
+type Appender interface {
+	// Append writes each batch as ONE atomic record batch, acks=all, at most one batch per partition. On nil all are
+	// acknowledged. On an error each of them may or may not have been written, now or later.
+	Append(ctx context.Context, batches []Batch) error
+}
+
+// Commit is a group's committed position of one partition.
+type Commit struct {
+	Offset   int64
+	Metadata string
+}
+
+// ErrGenerationOver says that the group refused a commit: this member's generation is not the group's any more.
+var ErrGenerationOver = errors.New("group generation is over")
+
+// Commits is a member's access to its group's commits, for the partitions of one generation.
+type Commits interface {
+	// Fetch returns the stored commits; a partition without one is absent.
+	Fetch(ctx context.Context, partitions []int) (map[int]Commit, error)
+	// Commit stores all or fails: ErrGenerationOver when refused; any other error leaves the outcome unknown.
+	Commit(ctx context.Context, commits map[int]Commit) error
+}
+
+// Assignment is what one group generation gives a member.
+type Assignment struct {
+	Generation int
+	Member     string
+	Partitions []int // ascending
+	Commits    Commits
+}
+
+// ErrRejoin is what a session returns when it cannot go on under this membership, above all after a commit without an
+// answer: the member leaves the group, so that a delayed commit of its is refused, and joins as a new one.
+var ErrRejoin = errors.New("leave the group and join anew")
+
+// Group is membership in a consumer group of one topic.
+type Group interface {
+	// Run joins the group and calls session once per generation, until ctx is done. The session's ctx ends when the
+	// generation does; it must then return soon. After nil the same member goes on to the next generation, after any
+	// error it leaves and joins anew, with back-off.
+	Run(ctx context.Context, session func(ctx context.Context, a Assignment) error) error
+}

@@ -1,0 +1,171 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/weirhq/weir/detectors"
+)
+
+// retire takes a partition out of routing until the lookout has found out how it stands.
+func (s *routeSession) retire(partition int) {
+	s.sources = slices.DeleteFunc(s.sources, func(src *routedSource) bool { return src.partition == partition })
+	s.tickets++
+	s.idle[partition] = &resting{ticket: s.tickets}
+	s.lookout.lookAt(s.idle)
+	poke(s.lookout.asked)
+}
+
+// lookAt tells the lookout which partitions are not routed.
+func (l *lookout) lookAt(idle map[int]*resting) {
+	l.mu.Lock()
+	clear(l.idle)
+	for p, rest := range idle {
+		l.idle[p] = rest.ticket
+	}
+	l.mu.Unlock()
+}
+
+// heed acts on what the intake and the lookout have found since the last step.
+func (s *routeSession) heed(ctx context.Context) error {
+	for _, p := range s.intake.closeLost() {
+		s.r.opt.Logger.Warn("partition of requests: the next offset lies outside its log", "partition", p)
+		s.retire(p)
+	}
+	l := s.lookout
+	l.mu.Lock()
+	found, granted, unfit := l.found, l.granted, l.unfit
+	l.found = nil
+	l.mu.Unlock()
+	if unfit != nil {
+		s.reportUnfit(ctx, unfit)
+		return fmt.Errorf("leaving the group of requests: %w", unfit)
+	}
+	for i := range found {
+		f := &found[i]
+		if rest, ok := s.idle[f.partition]; ok && rest.ticket == f.ticket {
+			if err := s.adopt(ctx, f, granted); err != nil {
+				return err
+			}
+		}
+	}
+	if len(found) > 0 {
+		s.showSources()
+		poke(s.intake.room)
+	}
+	return nil
+}
+
+// adopt makes a partition a source from the commit that was fetched in this generation, also one that this router had
+// before: in between, others may have routed it. A refused partition is adopted once its gap is accepted.
+func (s *routeSession) adopt(ctx context.Context, f *finding, granted []Acceptance) error {
+	at, no := s.r.judge(f.partition, f.commit, f.has, f.log)
+	if no == nil {
+		src := &routedSource{partition: f.partition, at: at, version: f.version}
+		if s.r.deviate.start != nil {
+			s.r.deviate.start(src)
+		}
+		s.add(src)
+		return nil
+	}
+	s.idle[f.partition].refusal, s.idle[f.partition].commit = no, f.commit
+	if no.resume == nil {
+		return nil
+	}
+	for _, g := range granted {
+		if g.Side == SideRequests && g.Partition == f.partition && g.GapOffset == no.gap() {
+			return s.resume(ctx, f, no.resume, g)
+		}
+	}
+	return nil
+}
+
+// resume passes an accepted gap: a loss record in every keyed partition first, which moves each fence to the gap's end,
+// and after their acknowledgement a commit from which routing can start.
+func (s *routeSession) resume(ctx context.Context, f *finding, at *Announcement, g Acceptance) error {
+	batches := make([]Batch, s.r.opt.KeyedPartitions)
+	for q := range batches {
+		loss := detectors.Keyed{
+			Kind: detectors.KeyedLoss, Generation: at.Generation, Source: f.partition, Offset: at.Offset,
+			Prev: detectors.NoOffset, Time: at.Progress,
+		}
+		batches[q] = Batch{Partition: q, Values: [][]byte{detectors.AppendKeyed(nil, &loss)}}
+	}
+	err := s.r.opt.Keyed.Append(ctx, batches)
+	s.troubles.note(s.r.opt.Logger, "loss records", err)
+	if err != nil {
+		return ctx.Err() // the next look tries again
+	}
+	v := f.version
+	if at.Version == 0 {
+		v = nil
+	}
+	s.add(&routedSource{partition: f.partition, at: *at, version: v})
+	if err := s.commit(ctx, s.present()); err != nil {
+		return err
+	}
+	s.r.tally.bump(func(st *RouteStats) { st.AcceptedGaps++ })
+	s.r.opt.Logger.Warn("partition of requests goes on after an accepted gap",
+		"partition", f.partition, "offset", at.Offset, "by", g.By, "reason", g.Reason)
+	return nil
+}
+
+// add begins to route a partition.
+func (s *routeSession) add(src *routedSource) {
+	delete(s.idle, src.partition)
+	s.lookout.lookAt(s.idle)
+	at, _ := slices.BinarySearchFunc(s.sources, src.partition, func(x *routedSource, p int) int { return x.partition - p })
+	s.sources = slices.Insert(s.sources, at, src)
+	s.intake.open(src.partition, src.at.Offset)
+}
+
+// showSources publishes where the partitions stand, to the lookout's reports and to the statistics.
+func (s *routeSession) showSources() {
+	states := make([]PartitionState, 0, len(s.sources)+len(s.idle))
+	seen := make(map[int]SourceStats, cap(states))
+	for _, src := range s.sources {
+		states = append(states, PartitionState{
+			Side: SideRequests, Partition: src.partition, Owner: s.assignment.Member, State: "running",
+			Offset: src.at.Offset, End: src.at.End,
+		})
+		seen[src.partition] = SourceStats{
+			Offset: src.at.Offset, End: src.at.End, Version: src.at.Version, Progress: src.at.Progress,
+			HighWatermark: s.intake.tail(src.partition).high,
+		}
+	}
+	refused := false
+	for p, rest := range s.idle {
+		if rest.refusal == nil {
+			continue
+		}
+		refused = true
+		states = append(states, PartitionState{
+			Side: SideRequests, Partition: p, Owner: s.assignment.Member, State: "refused", Reason: rest.refusal.reason,
+			Offset: rest.commit.Offset, End: rest.commit.Offset, GapSource: p, GapOffset: rest.refusal.gap(),
+		})
+		seen[p] = SourceStats{Refused: true}
+	}
+	slices.SortFunc(states, func(a, b PartitionState) int { return a.Partition - b.Partition })
+	s.lookout.mu.Lock()
+	s.lookout.states, s.lookout.refused = states, refused
+	s.lookout.mu.Unlock()
+	s.r.tally.bump(func(st *RouteStats) { st.Sources = seen })
+}
+
+// reportUnfit tells operators, as far as the store can be reached, that this process gives its partitions up. The error
+// itself is the session's outcome.
+func (s *routeSession) reportUnfit(ctx context.Context, unfit error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	var states []PartitionState
+	for _, p := range s.assignment.Partitions {
+		states = append(states, PartitionState{
+			Side: SideRequests, Partition: p, Owner: s.assignment.Member, State: "refused", Reason: unfit.Error(),
+			GapSource: p, GapOffset: noGap,
+		})
+	}
+	if err := s.r.opt.Partitions.Report(ctx, s.r.opt.Stream, states); err != nil {
+		s.r.tally.bump(func(st *RouteStats) { st.ReportFailures++ })
+	}
+}

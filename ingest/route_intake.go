@@ -1,0 +1,230 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// Waits of the intake's loop.
+const (
+	crowdWait     = 5 * time.Millisecond // while a full queue is left out, a fetch must not wait long for the others
+	minFetchPause = 100 * time.Millisecond
+	maxFetchPause = 2 * time.Second
+)
+
+// intake reads ahead of the session, so that a chunk in flight does not keep the next events waiting. One goroutine
+// runs it; the session's goroutine opens, reads and empties the queues.
+type intake struct {
+	log        Log
+	wait       time.Duration
+	queueBytes int             // what all queues together may hold, about
+	wake       chan<- struct{} // there is something new for the session
+	room       chan struct{}   // there is something new to ask for
+	failed     func(error)     // is told of every fetch, or part of one, that went wrong
+
+	mu     sync.Mutex
+	queues map[int]*fetchQueue
+}
+
+// fetchQueue holds what was read of one partition and not yet routed.
+type fetchQueue struct {
+	partition int
+	messages  []traffic.Message
+	bytes     int
+	next      int64 // the next offset to ask for: everything before it is in messages, was routed, or is no event
+	high      int64 // the log's end when last seen
+	atEnd     bool  // the last answer reached the log's end
+	asked     traffic.Time
+	lost      bool // next lies outside the log
+}
+
+func newIntake(log Log, wait time.Duration, queueBytes int, wake chan<- struct{}, failed func(error)) *intake {
+	return &intake{
+		log: log, wait: wait, queueBytes: queueBytes, wake: wake, room: make(chan struct{}, 1), failed: failed,
+		queues: map[int]*fetchQueue{},
+	}
+}
+
+// run fetches until ctx is done.
+func (in *intake) run(ctx context.Context) {
+	pause := time.Duration(0)
+	for ctx.Err() == nil {
+		asked, wait := in.ask()
+		if len(asked) == 0 {
+			select {
+			case <-in.room:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		positions := make([]Position, len(asked))
+		for i, q := range asked {
+			positions[i] = q.at
+		}
+		answers, err := in.log.Fetch(ctx, positions, wait)
+		if ctx.Err() != nil {
+			return
+		}
+		if in.take(asked, answers, err) {
+			pause = 0
+			continue
+		}
+		pause = min(max(2*pause, minFetchPause), maxFetchPause)
+		rest(ctx, pause)
+	}
+}
+
+// asking is a queue with the position that was asked for it.
+type asking struct {
+	q  *fetchQueue
+	at Position
+}
+
+// ask chooses what to fetch next: every partition whose queue has room.
+func (in *intake) ask() ([]asking, time.Duration) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	each := in.queueBytes / max(len(in.queues), 1)
+	wait := in.wait
+	asked := make([]asking, 0, len(in.queues))
+	for _, q := range in.queues {
+		switch {
+		case q.lost:
+		case q.bytes >= each && len(q.messages) > 0:
+			wait = min(wait, crowdWait)
+		default:
+			asked = append(asked, asking{q, Position{Partition: q.partition, Offset: q.next}})
+		}
+	}
+	sort.Slice(asked, func(i, j int) bool { return asked[i].at.Partition < asked[j].at.Partition })
+	return asked, wait
+}
+
+// take puts answers into their queues. It reports whether the log can be asked again at once.
+func (in *intake) take(asked []asking, answers []Fetched, err error) bool {
+	if err != nil {
+		in.failed(err)
+		return false
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	news, troubled := false, false
+	for i := range answers {
+		f := &answers[i]
+		at := sort.Search(len(asked), func(k int) bool { return asked[k].at.Partition >= f.Partition })
+		if at == len(asked) || asked[at].at.Partition != f.Partition {
+			continue
+		}
+		q := asked[at].q
+		switch {
+		case in.queues[f.Partition] != q: // closed since
+		case errors.Is(f.Err, ErrOutOfRange):
+			q.lost, news = true, true
+		case f.Err != nil:
+			in.failed(f.Err)
+			troubled = true
+		default:
+			q.add(f)
+			news = true
+		}
+	}
+	if news {
+		poke(in.wake)
+	}
+	return news || !troubled
+}
+
+func (q *fetchQueue) add(f *Fetched) {
+	for i := range f.Messages {
+		q.bytes += len(f.Messages[i].Value)
+	}
+	q.messages = append(q.messages, f.Messages...)
+	q.next = max(q.next, f.Next)
+	q.high = f.HighWatermark
+	q.atEnd = q.next >= f.HighWatermark
+	q.asked = f.Asked
+}
+
+// open makes a queue for a partition, to be read from offset on after the next poke of room.
+func (in *intake) open(partition int, offset int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.queues[partition] = &fetchQueue{partition: partition, next: offset, high: offset}
+}
+
+// closeLost closes the queues whose position lies outside their log, and says which.
+func (in *intake) closeLost() []int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	var lost []int
+	for p, q := range in.queues {
+		if q.lost {
+			lost = append(lost, p)
+			delete(in.queues, p)
+		}
+	}
+	sort.Ints(lost)
+	return lost
+}
+
+// peek returns what is queued of a partition, and the offset up to which the log was read. The slice stays valid, and
+// as it is, until the next drop.
+func (in *intake) peek(partition int) ([]traffic.Message, int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	q := in.queues[partition]
+	return q.messages, q.next
+}
+
+// drop forgets what lies before offset.
+func (in *intake) drop(partition int, offset int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	q := in.queues[partition]
+	n := 0
+	for ; n < len(q.messages) && q.messages[n].Offset < offset; n++ {
+		q.bytes -= len(q.messages[n].Value)
+	}
+	if q.messages = q.messages[n:]; len(q.messages) == 0 {
+		q.messages = nil // the array with all its values may go
+	}
+	poke(in.room)
+}
+
+// logTail is what is known of the end of a partition's log.
+type logTail struct {
+	high  int64
+	empty bool         // read to the end, and nothing is queued
+	next  int64        // with empty: the end that was found
+	asked traffic.Time // with empty: the clock from before the fetch that found it
+}
+
+func (in *intake) tail(partition int) logTail {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	q := in.queues[partition]
+	return logTail{high: q.high, empty: q.atEnd && len(q.messages) == 0, next: q.next, asked: q.asked}
+}
+
+// poke wakes whoever waits on c, now or when it next looks.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// rest waits for d, or until ctx is done.
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,176 @@
+package ingest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/traffic"
+)
+
+// routeBed is a stream's topics on Kafka, and the world that its checker knows.
+type routeBed struct {
+	*kit
+	world                 *world
+	requests, keyed, dead string
+	group                 string
+}
+
+func newRouteBed(t *testing.T) *routeBed {
+	b := &routeBed{kit: newKit(t), world: newWorld(1)}
+	b.world.calm = true
+	for p := range b.world.requests {
+		b.world.requests[p] = nil
+	}
+	for v := range b.world.released {
+		b.world.released[v] = b.world.begin.Add(time.Duration(v) * 150 * time.Millisecond)
+	}
+	b.requests, b.keyed, b.dead = b.topic(simSources), b.topic(simKeyed), b.topic(1)
+	b.group = b.requests + ".route"
+	commits := map[int]Commit{}
+	for p := range simSources {
+		commits[p] = InitialCommit(7, 0, 0, simKeyed)
+	}
+	if err := b.k.CommitInitial(b.ctx, b.group, b.requests, commits); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// start runs a router of its own, as a process of its own would, until stop.
+func (b *routeBed) start(number uint64) (stop func()) {
+	b.t.Helper()
+	client := b.client()
+	letters, err := NewDeadLetters(DeadLetterOptions{Appender: client.Appender(b.dead), Partitions: 1})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	opt := newSimHost(b.world, fmt.Sprint("r", number), number).options()
+	opt.Topic, opt.Log, opt.Keyed, opt.DeadLetters = b.requests, client.Log(b.requests), client.Appender(b.keyed), letters
+	opt.Group = client.Group(b.group, b.requests, GroupOptions{SessionTimeout: 6 * time.Second, Heartbeat: 100 * time.Millisecond})
+	opt.Clock, opt.Logger = simNow, testLogger(b.t)
+	router, err := NewRouter(opt)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := router.Run(ctx); err != nil {
+			b.t.Error(err)
+		}
+	})
+	return func() { cancel(); running.Wait() }
+}
+
+// send appends a wave of events.
+func (b *routeBed) send(r *rand.Rand, n int) {
+	b.t.Helper()
+	byPartition := map[int][]string{}
+	for range n {
+		p := r.IntN(simSources)
+		e := simEvent{
+			offset: int64(len(b.world.requests[p])), time: simNow().Add(-jitter(r, time.Second)), bad: r.Float64() < .02,
+			ip: fmt.Sprint("192.0.2.", r.IntN(50)), device: fmt.Sprint("tv-", r.IntN(50)), user: fmt.Sprint("u", r.IntN(50)),
+		}
+		b.world.requests[p] = append(b.world.requests[p], e)
+		byPartition[p] = append(byPartition[p], string(e.value()))
+	}
+	b.put(b.requests, byPartition)
+}
+
+// collect reads back what is on the topics.
+func (b *routeBed) collect() {
+	b.t.Helper()
+	for p, log := range b.logs(b.requests, simSources) {
+		for i, m := range log {
+			b.world.requests[p][i].appended = m.Appended
+		}
+	}
+	for q, log := range b.logs(b.keyed, simKeyed) {
+		for _, m := range log {
+			b.world.keyed[q] = append(b.world.keyed[q], simRecord{at: m.Appended, value: m.Value})
+		}
+	}
+	for _, m := range b.logs(b.dead, 1)[0] {
+		var l traffic.DeadLetter
+		if err := json.Unmarshal(m.Value, &l); err != nil || l.Topic != b.requests {
+			b.t.Fatalf("dead letter %s: %v", m.Value, err)
+		}
+		b.world.letters[[2]int64{int64(l.Partition), l.Offset}] = l.Reason
+	}
+}
+
+// logs reads a topic to its present end.
+func (b *routeBed) logs(topic string, partitions int) map[int][]traffic.Message {
+	b.t.Helper()
+	out := map[int][]traffic.Message{}
+	log := b.k.Log(topic)
+	for p := range partitions {
+		bounds, err := log.Bounds(b.ctx, []int{p})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for at := int64(0); at < bounds[p].End; {
+			answers, err := log.Fetch(b.ctx, positions(at, p), time.Second)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			for _, f := range answers {
+				at = f.Next
+				out[p] = append(out[p], f.Messages...)
+			}
+		}
+	}
+	return out
+}
+
+// TestRouteOverKafka: routers come and go while events flow and versions change; the keyed log is an independent routing
+// of the requests log all the same.
+func TestRouteOverKafka(t *testing.T) {
+	b := newRouteBed(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	stops := []func(){b.start(1)}
+	const waves = 40
+	pace := time.NewTicker(40 * time.Millisecond)
+	defer pace.Stop()
+	for i := range waves {
+		b.send(r, 60)
+		<-pace.C
+		switch i {
+		case 8, 24:
+			stops = append(stops, b.start(uint64(i)))
+		case 16, 32:
+			stops[0]()
+			stops = stops[1:]
+		}
+	}
+	testbed.Eventually(t, 30*time.Second, func() error {
+		commits, err := b.k.FetchCommits(b.ctx, b.group, b.requests, []int{0, 1, 2})
+		if err != nil {
+			return err
+		}
+		for p := range b.world.requests {
+			if at, end := commits[p].Offset, int64(len(b.world.requests[p])); at != end {
+				return fmt.Errorf("partition %d is routed up to %d of %d", p, at, end)
+			}
+		}
+		return nil
+	})
+	for _, stop := range stops {
+		stop()
+	}
+	b.collect()
+	if wrong := b.world.check(); len(wrong) > 0 {
+		t.Errorf("%s", strings.Join(wrong[:min(len(wrong), 10)], "\n"))
+	}
+	if len(b.world.letters) == 0 {
+		t.Error("no bad event was sent")
+	}
+}

@@ -1,0 +1,139 @@
+package ingest
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// routeCollector shows a router's statistics as metrics. They are read from the one tally when asked for, so that what
+// a summary prints and what a dashboard shows cannot differ.
+type routeCollector struct {
+	tally *routeTally
+
+	counts     []routeCount
+	dead       *prometheus.Desc
+	identities *prometheus.Desc
+	rules      *prometheus.Desc
+	missing    *prometheus.Desc
+	lag        *prometheus.Desc
+	offset     *prometheus.Desc
+	refused    *prometheus.Desc
+	version    *prometheus.Desc
+}
+
+var _ prometheus.Collector = (*routeCollector)(nil)
+
+// routeCount is a counter without labels.
+type routeCount struct {
+	desc *prometheus.Desc
+	read func(*RouteStats) int64
+}
+
+func newRouteCollector(t *routeTally) *routeCollector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("weir_route_"+name, help, labels, nil)
+	}
+	c := &routeCollector{
+		tally:      t,
+		dead:       desc("dead_letters_total", "Events that went to the dead-letter topic.", "reason"),
+		identities: desc("identity_missing_total", "Events that lack an identity field.", "field", "reason"),
+		rules:      desc("rule_events_total", "Events that a rule watches.", "rule", "outcome"),
+		missing:    desc("rule_key_missing_total", "Events that lack a field of the key of a rule that watches them.", "rule", "field"),
+		lag:        desc("lag_events", "Offsets between the end of a requests partition and what is routed of it.", "partition"),
+		offset:     desc("offset", "Offset of a requests partition up to which all is acknowledged.", "partition"),
+		refused:    desc("partition_refused", "1 while a requests partition is not routed; see weir partitions list.", "partition"),
+		version:    desc("routing_version", "Newest routing version that was loaded."),
+	}
+	for _, n := range []struct {
+		name, help string
+		read       func(*RouteStats) int64
+	}{
+		{"events_total", "Events read, bad ones included.", func(s *RouteStats) int64 { return s.Events }},
+		{"records_total", "Keyed records written.", func(s *RouteStats) int64 { return s.Records }},
+		{"end_marks_total", "End marks of a replay.", func(s *RouteStats) int64 { return s.EndMarks }},
+		{"own_refusals_total", "Requests that weir itself had refused.", func(s *RouteStats) int64 { return s.OwnRefusals }},
+		{"unmatched_total", "Events that no rule watches.", func(s *RouteStats) int64 { return s.Unmatched }},
+		{"keyless_total", "Events that lack the key of every rule that watches them.", func(s *RouteStats) int64 { return s.Keyless }},
+		{"future_corrected_total", "Event times in the future, corrected.", func(s *RouteStats) int64 { return s.FutureCorrected }},
+		{"timeless_total", "Events without a time.", func(s *RouteStats) int64 { return s.Timeless }},
+		{"unknown_fields_total", "Event members that the format does not define.", func(s *RouteStats) int64 { return s.UnknownFields }},
+		{"chunks_total", "Acknowledged chunks.", func(s *RouteStats) int64 { return s.Chunks }},
+		{"chunk_retries_total", "Chunks given again.", func(s *RouteStats) int64 { return s.ChunkRetries }},
+		{"announcements_total", "Commits that the group took.", func(s *RouteStats) int64 { return s.Announcements }},
+		{"unanswered_commits_total", "Commits without an answer.", func(s *RouteStats) int64 { return s.UnansweredCommits }},
+		{"refused_commits_total", "Commits that the group refused.", func(s *RouteStats) int64 { return s.RefusedCommits }},
+		{"tick_rounds_total", "Acknowledged rounds of ticks.", func(s *RouteStats) int64 { return s.TickRounds }},
+		{"tick_failures_total", "Rounds of ticks that were not acknowledged.", func(s *RouteStats) int64 { return s.FailedTickRounds }},
+		{"fetch_failures_total", "Fetches, or parts of one, that failed.", func(s *RouteStats) int64 { return s.FetchFailures }},
+		{"look_failures_total", "Failed looks at commits, bounds or routing versions.", func(s *RouteStats) int64 { return s.LookFailures }},
+		{"report_failures_total", "Failed reports of partition states.", func(s *RouteStats) int64 { return s.ReportFailures }},
+		{"accepted_gaps_total", "Gaps that an operator accepted.", func(s *RouteStats) int64 { return s.AcceptedGaps }},
+	} {
+		c.counts = append(c.counts, routeCount{desc(n.name, n.help), n.read})
+	}
+	return c
+}
+
+// Describe sends the descriptions of all metrics.
+func (c *routeCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, n := range c.counts {
+		ch <- n.desc
+	}
+	for _, d := range []*prometheus.Desc{c.dead, c.identities, c.rules, c.missing, c.lag, c.offset, c.refused, c.version} {
+		ch <- d
+	}
+}
+
+// Collect sends the present values.
+func (c *routeCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.tally.snapshot()
+	counter := func(d *prometheus.Desc, v int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	for _, n := range c.counts {
+		counter(n.desc, n.read(&s))
+	}
+	for reason, n := range s.DeadLetters {
+		counter(c.dead, n, reason)
+	}
+	for f, reasons := range s.MissingIdentities {
+		for reason, n := range reasons {
+			if n > 0 {
+				counter(c.identities, n, traffic.Field(f).String(), traffic.MissingReason(reason).String())
+			}
+		}
+	}
+	for id, r := range s.Rules {
+		counter(c.rules, r.Matched, id, "matched")
+		counter(c.rules, r.Behind, id, "behind")
+		counter(c.rules, r.BehindComplete, id, "behind_complete")
+		counter(c.rules, r.Skipped, id, "skipped")
+		counter(c.rules, r.Grouped, id, "grouped")
+		for f, n := range r.Missing {
+			if n > 0 {
+				counter(c.missing, n, id, traffic.Field(f).String())
+			}
+		}
+	}
+	c.collectSources(ch, &s)
+}
+
+func (c *routeCollector) collectSources(ch chan<- prometheus.Metric, s *RouteStats) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(c.version, float64(s.NewestVersion))
+	for p, src := range s.Sources {
+		partition := strconv.Itoa(p)
+		if src.Refused {
+			gauge(c.refused, 1, partition)
+			continue
+		}
+		gauge(c.refused, 0, partition)
+		gauge(c.offset, float64(src.Offset), partition)
+		gauge(c.lag, float64(max(src.HighWatermark-src.Offset, 0)), partition)
+	}
+}

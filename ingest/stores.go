@@ -1,0 +1,72 @@
+package ingest
+
+import (
+	"context"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// Checkpoint is detectors.Checkpoint: the plain types that stores and this package share live there, so that a store
+// needs not import ingest.
+type Checkpoint = detectors.Checkpoint
+
+// Claim is detectors.Claim.
+type Claim = detectors.Claim
+
+// Side is detectors.Side.
+type Side = detectors.Side
+
+// PartitionState is detectors.PartitionState.
+type PartitionState = detectors.PartitionState
+
+// Acceptance is detectors.Acceptance.
+type Acceptance = detectors.Acceptance
+
+// The two sides of the stream that have partitions.
+const (
+	SideRequests = detectors.SideRequests
+	SideKeyed    = detectors.SideKeyed
+)
+
+// ErrFenced is what Checkpoints.Write returns when another owner has taken the partition since.
+var ErrFenced = detectors.ErrFenced
+
+// Routings gives the routing versions of a stream. Versions are immutable; a stage may keep what it has read.
+type Routings interface {
+	// Newest is the number of the newest version of stream; 0 when there is none yet.
+	Newest(ctx context.Context, stream string) (int64, error)
+	// Routing loads one version. An unknown one is an error.
+	Routing(ctx context.Context, stream string, number int64) (*rules.Routing, error)
+}
+
+// Checkpoints keeps the snapshots of keyed partitions and decides who owns one.
+type Checkpoints interface {
+	// Take claims partition for owner. held is the epoch under which the caller's memory is warm, 0 for none. If the
+	// store's epoch is held and its owner is owner, the claim is kept; otherwise the epoch is raised by one, compare
+	// and set, and the stored generations are returned.
+	Take(ctx context.Context, stream string, partition int, owner string, held int64) (Claim, error)
+	// Write stores a generation WHERE epoch = cp.Epoch, keeping the one before; ErrFenced when the epoch has moved.
+	Write(ctx context.Context, stream string, partition int, cp Checkpoint) error
+}
+
+// Partitions is where stages report their partitions and find what operators accepted.
+type Partitions interface {
+	Report(ctx context.Context, stream string, states []PartitionState) error
+	// Accepted returns all acceptances of the stream, oldest first.
+	Accepted(ctx context.Context, stream string) ([]Acceptance, error)
+}
+
+// Sink is a stage's work on a batch of one partition's records: RECORD's and ENFORCE's side of the hits log. Apply
+// returns nil only after its store has acknowledged everything; the batch's offsets are committed after that. An error
+// means that the whole batch will be given again, so Apply must be idempotent. A record that the store refuses is the
+// sink's own business (dead letter), never a reason to fail the batch.
+type Sink interface {
+	Apply(ctx context.Context, batch []traffic.Message) error
+}
+
+// DeadLetters takes what a stage could not use. Put returns after Kafka has acknowledged.
+type DeadLetters interface {
+	Put(ctx context.Context, letters []traffic.DeadLetter) error
+}

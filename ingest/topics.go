@@ -1,0 +1,180 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Names are the topics of one stream.
+type Names struct {
+	Requests, Keyed, Hits, Blocks, Dead string
+}
+
+// All lists the topics in the order of the stream.
+func (n Names) All() []string { return []string{n.Requests, n.Keyed, n.Hits, n.Blocks, n.Dead} }
+
+// LiveStream is the name of the live stream; a replay's is ReplayStream(NAME).
+const LiveStream = "live"
+
+const replayPrefix = "replay/"
+
+// ReplayStream is the stream name of a replay.
+func ReplayStream(name string) string { return replayPrefix + name }
+
+// TopicNames gives the topics of stream "live" (weir.requests, …) or "replay/NAME" (weir.replay.NAME.requests, …).
+// CheckStream says whether the names are ones that Kafka takes.
+func TopicNames(namespace, stream string) Names {
+	prefix := streamPrefix(namespace, stream)
+	return Names{
+		Requests: prefix + "requests", Keyed: prefix + "keyed", Hits: prefix + "hits", Blocks: prefix + "blocks", Dead: prefix + "dead",
+	}
+}
+
+// GroupID names the consumer group of a stage: weir.route, weir.replay.NAME.route, ….
+func GroupID(namespace, stream, stage string) string { return streamPrefix(namespace, stream) + stage }
+
+func streamPrefix(namespace, stream string) string {
+	if name, ok := strings.CutPrefix(stream, replayPrefix); ok {
+		return namespace + ".replay." + name + "."
+	}
+	return namespace + "."
+}
+
+// CheckStream refuses a namespace or stream name from which no topic names can be made, or not unambiguously: dots
+// separate the parts of a topic name, so neither may hold one.
+func CheckStream(namespace, stream string) error {
+	part := regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
+	if !part.MatchString(namespace) {
+		return fmt.Errorf("namespace %q: want 1 to 80 letters, digits, _ or -", namespace)
+	}
+	if stream == LiveStream {
+		return nil
+	}
+	name, ok := strings.CutPrefix(stream, replayPrefix)
+	if !ok {
+		return fmt.Errorf("stream %q: want %q or %q", stream, LiveStream, replayPrefix+"NAME")
+	}
+	if !part.MatchString(name) {
+		return fmt.Errorf("replay name %q: want 1 to 80 letters, digits, _ or -", name)
+	}
+	return nil
+}
+
+// TopicSettings are the parts of the topics that configuration decides.
+type TopicSettings struct {
+	RequestsPartitions int // default 12
+	KeyedPartitions    int // default 64; fixed for the life of the topic
+	HitsPartitions     int // default 12
+	BlocksPartitions   int // default 12
+	DeadPartitions     int // default 1
+	Replication        int // default 0: the broker's default.replication.factor
+
+	// How long records are kept; 0 leaves it to the broker (log.retention.hours), negative keeps them for ever.
+	RequestsRetention, KeyedRetention, HitsRetention, BlocksRetention, DeadRetention time.Duration
+}
+
+// TopicSpec is what one topic must look like.
+type TopicSpec struct {
+	Name            string
+	Partitions      int
+	FixedPartitions bool // another count is an error: the records' places depend on it
+	Replication     int  // when it is created; 0: the broker's default
+	Retention       time.Duration
+	MaxMessageBytes int
+}
+
+// The largest record batch of each topic, compressed. One event has at most 1 MiB, but gateways batch.
+const (
+	requestsMaxMessageBytes = 4 << 20
+	internalMaxMessageBytes = 32 << 20
+)
+
+// Topics gives the specs of names.
+func (s TopicSettings) Topics(names Names) []TopicSpec {
+	count := func(n, otherwise int) int {
+		if n > 0 {
+			return n
+		}
+		return otherwise
+	}
+	specs := []TopicSpec{
+		{Name: names.Requests, Partitions: count(s.RequestsPartitions, 12), Retention: s.RequestsRetention, MaxMessageBytes: requestsMaxMessageBytes},
+		{Name: names.Keyed, Partitions: count(s.KeyedPartitions, 64), FixedPartitions: true, Retention: s.KeyedRetention, MaxMessageBytes: internalMaxMessageBytes},
+		{Name: names.Hits, Partitions: count(s.HitsPartitions, 12), Retention: s.HitsRetention, MaxMessageBytes: internalMaxMessageBytes},
+		{Name: names.Blocks, Partitions: count(s.BlocksPartitions, 12), Retention: s.BlocksRetention, MaxMessageBytes: internalMaxMessageBytes},
+		{Name: names.Dead, Partitions: count(s.DeadPartitions, 1), Retention: s.DeadRetention, MaxMessageBytes: internalMaxMessageBytes},
+	}
+	for i := range specs {
+		specs[i].Replication = s.Replication
+	}
+	return specs
+}
+
+// Topic settings that weir depends on.
+const (
+	timestampTypeKey   = "message.timestamp.type"
+	logAppendTime      = "LogAppendTime"
+	maxMessageBytesKey = "max.message.bytes"
+	cleanupPolicyKey   = "cleanup.policy"
+	retentionKey       = "retention.ms"
+	minInsyncKey       = "min.insync.replicas"
+)
+
+func (s TopicSpec) check() error {
+	switch {
+	case s.Name == "":
+		return errors.New("topic without a name")
+	case s.Partitions < 1:
+		return fmt.Errorf("topic %s: %d partitions: want at least 1", s.Name, s.Partitions)
+	case s.MaxMessageBytes < 1:
+		return fmt.Errorf("topic %s: largest message %d bytes: want at least 1", s.Name, s.MaxMessageBytes)
+	}
+	return nil
+}
+
+// settings are the topic's settings as Kafka writes them.
+func (s TopicSpec) settings() map[string]string {
+	out := map[string]string{
+		timestampTypeKey: logAppendTime, cleanupPolicyKey: "delete", maxMessageBytesKey: strconv.Itoa(s.MaxMessageBytes),
+	}
+	if s.Retention != 0 {
+		out[retentionKey] = s.retentionMillis()
+	}
+	if s.Replication >= 3 {
+		// An acknowledged record must survive the loss of a broker; with one in-sync replica "all" would mean one.
+		out[minInsyncKey] = "2"
+	}
+	return out
+}
+
+func (s TopicSpec) retentionMillis() string {
+	if s.Retention < 0 {
+		return "-1"
+	}
+	return strconv.FormatInt(s.Retention.Milliseconds(), 10)
+}
+
+// differences compares what a topic has with what it must have. An entry says setting, got and wanted.
+func (s TopicSpec) differences(has map[string]string) map[string]string {
+	wrong := make(map[string]string)
+	for key, want := range s.settings() {
+		got, known := has[key]
+		switch {
+		case !known || got == want:
+		case key == maxMessageBytesKey && atLeast(got, s.MaxMessageBytes):
+		case key == minInsyncKey && atLeast(got, 2):
+		default:
+			wrong[key] = fmt.Sprintf("%s is %s, want %s", key, got, want)
+		}
+	}
+	return wrong
+}
+
+func atLeast(text string, least int) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && n >= least
+}
