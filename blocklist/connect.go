@@ -1,0 +1,94 @@
+package blocklist
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Server says where Redis is: a standalone server by URL, or a Redis Cluster by some of its nodes.
+type Server struct {
+	// URL is redis://[user:password@]host:port[/db], or rediss:// for TLS. Exactly one of URL and Cluster is set.
+	URL string
+	// Cluster is host:port of one or more nodes; the others are found by asking them.
+	Cluster []string
+	// Username and Password are for a cluster; in a URL they stand in it.
+	Username, Password string
+	// TLS is for a cluster; nil means no TLS.
+	TLS *tls.Config
+	// Timeout bounds dialling and each answer that is waited for; default 2 s.
+	Timeout time.Duration
+}
+
+// DefaultTimeout bounds dialling and answers.
+const DefaultTimeout = 2 * time.Second
+
+// Address is what an operator reads about s: where it is, never a password.
+func (s *Server) Address() string {
+	if len(s.Cluster) > 0 {
+		return "redis cluster " + strings.Join(s.Cluster, ",")
+	}
+	options, err := redis.ParseURL(s.URL)
+	if err != nil {
+		return "redis"
+	}
+	return "redis " + options.Addr
+}
+
+// client makes a client, which dials when it is first used.
+func (s *Server) client() (redis.UniversalClient, error) {
+	timeout := s.Timeout
+	if timeout <= 0 {
+		timeout = DefaultTimeout
+	}
+	switch {
+	case (s.URL == "") == (len(s.Cluster) == 0):
+		return nil, errors.New("redis: set either a URL (redis://host:port/0) or the nodes of a cluster (host:port,…)")
+	case s.URL != "":
+		options, err := redis.ParseURL(s.URL)
+		if err != nil {
+			// The text of the error may hold the URL, and the URL a password.
+			return nil, errors.New("redis: the URL cannot be read; allowed: redis://[user:password@]host:port[/db], or rediss:// for TLS")
+		}
+		options.DialTimeout, options.ReadTimeout, options.WriteTimeout = timeout, timeout, timeout
+		options.ContextTimeoutEnabled = true
+		return redis.NewClient(options), nil
+	default:
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: s.Cluster, Username: s.Username, Password: s.Password, TLSConfig: s.TLS,
+			DialTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, ContextTimeoutEnabled: true,
+		}), nil
+	}
+}
+
+// Connect makes a Store of namespace on the server. It does not dial; Ping does.
+func Connect(server Server, namespace string) (*Store, error) {
+	keys, err := NewKeys(namespace)
+	if err != nil {
+		return nil, err
+	}
+	client, err := server.client()
+	if err != nil {
+		return nil, err
+	}
+	s := newStore(client, keys)
+	s.address = server.Address()
+	return s, nil
+}
+
+// Ping asks the server, or every master of the cluster, for a sign of life.
+func (s *Store) Ping(ctx context.Context) error {
+	err := s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.Ping(ctx).Err() })
+	if err != nil {
+		return fmt.Errorf("%s does not answer: %w; start it, or correct its address", s.address, err)
+	}
+	return nil
+}
+
+// Close ends the connections.
+func (s *Store) Close() error { return s.client.Close() }

@@ -1,0 +1,69 @@
+package blocklist
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
+// Reasons of withheld decisions.
+const (
+	ReasonMaxLag     = "max_lag"          // the evidence is older than the rule's max_lag
+	ReasonNeverBlock = "never_block"      // the never-block list holds the subject
+	ReasonReleased   = "released"         // a tombstone covers the hit
+	ReasonExpired    = "expired"          // the block would be over already
+	ReasonStale      = "stale_generation" // a block of a newer mode generation stands
+	ReasonUnreadable = "unreadable_key"   // the key holds what this build cannot read
+	ReasonNoSpec     = "no_block_spec"    // the rule's version is unknown or has no block
+)
+
+// identify gives d its ID. The same hit leads to the same IDs however often it is applied, so that the blocks topic may
+// hold a decision twice and history keeps it once. A withheld decision is the same for all updates of a hit.
+func (d *Decision) identify(request string) {
+	until := d.Until.String()
+	if d.Action == ActionWithheld {
+		until = ""
+	}
+	sum := sha256.New()
+	for _, part := range []string{
+		string(d.Action), d.Rule, string(d.Subject), d.Hit, strconv.FormatInt(d.Generation, 10), request, until, withheldReason(d),
+	} {
+		_, _ = sum.Write([]byte(part)) // a hash never fails
+		_, _ = sum.Write([]byte{0})    // no part contains NUL: ids, a subject and texts of times
+	}
+	d.ID = hex.EncodeToString(sum.Sum(nil)[:16])
+}
+
+func withheldReason(d *Decision) string {
+	if d.Action == ActionWithheld {
+		return d.Reason
+	}
+	return "" // the operator's words, which may be any
+}
+
+// EncodeDecision writes d as the JSON value of a record on the blocks topic.
+func EncodeDecision(d *Decision) ([]byte, error) {
+	text, err := json.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("decision %s: %w", d.ID, err)
+	}
+	return text, nil
+}
+
+// DecodeDecision reads a record of the blocks topic. Unknown members are ignored; actions that this build does not know
+// are the reader's to skip.
+func DecodeDecision(text []byte) (Decision, error) {
+	var d Decision
+	if err := json.Unmarshal(text, &d); err != nil {
+		return Decision{}, fmt.Errorf("decision: %w", err)
+	}
+	if d.Format != DecisionFormat {
+		return Decision{}, fmt.Errorf("decision: format %d, known: %d", d.Format, DecisionFormat)
+	}
+	if d.ID == "" || d.Action == "" {
+		return Decision{}, fmt.Errorf("decision: id %q and action %q, neither may be empty", d.ID, d.Action)
+	}
+	return d, nil
+}

@@ -1,0 +1,98 @@
+package blocklist
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/weirhq/weir/rules"
+)
+
+// effect runs what was planned, and once more, under modes read anew, what a newer mode generation stood against.
+func (e *Enforcer) effect(ctx context.Context, w *work) error {
+	if err := e.waves(ctx, w.effects); err != nil {
+		return err
+	}
+	isStale := func(f *effect) bool { return f.outcome == outcomeStale }
+	if !slices.ContainsFunc(w.effects, isStale) {
+		return nil
+	}
+	e.modes.changed()
+	modes, err := e.currentModes(ctx, 0)
+	if err != nil {
+		return err
+	}
+	var again []*effect
+	for _, f := range w.effects {
+		switch mode := modes[f.rule]; {
+		case !isStale(f):
+		case mode.Mode != rules.ModeBlock:
+			f.outcome = outcomeDemoted
+		default:
+			f.block.Generation = mode.Generation
+			again = append(again, f)
+		}
+	}
+	return e.waves(ctx, again)
+}
+
+// waves runs effects in their order per key: each wave has every key at most once, and is one pipeline per node.
+func (e *Enforcer) waves(ctx context.Context, effects []*effect) error {
+	var keys []held
+	for _, f := range effects {
+		if !f.release {
+			keys = append(keys, f.held)
+		}
+	}
+	if err := e.o.Store.addShapes(ctx, keys); err != nil {
+		return fmt.Errorf("shapes: %w", err)
+	}
+	for len(effects) > 0 {
+		taken := make(map[held]bool, len(effects))
+		var now, later []*effect
+		for _, f := range effects {
+			if taken[f.held] {
+				later = append(later, f)
+				continue
+			}
+			taken[f.held] = true
+			now = append(now, f)
+		}
+		if err := e.wave(ctx, now); err != nil {
+			return err
+		}
+		effects = later
+	}
+	return nil
+}
+
+func (e *Enforcer) wave(ctx context.Context, effects []*effect) error {
+	var raises []raise
+	var raising []*effect
+	var releases []release
+	var releasing []*effect
+	for _, f := range effects {
+		if f.release {
+			releases = append(releases, release{held: f.held, tombstone: f.tombstone})
+			releasing = append(releasing, f)
+		} else {
+			raises = append(raises, raise{held: f.held, block: f.block, extendOnly: f.extendOnly})
+			raising = append(raising, f)
+		}
+	}
+	outcomes, err := e.o.Store.raiseAll(ctx, raises)
+	if err != nil {
+		return fmt.Errorf("raise blocks: %w", err)
+	}
+	for i, f := range raising {
+		f.outcome = outcomes[i]
+	}
+	answers, err := e.o.Store.releaseAll(ctx, releases)
+	if err != nil {
+		return fmt.Errorf("release blocks: %w", err)
+	}
+	for i, f := range releasing {
+		f.outcome, f.tombstone.Hit = answers[i].outcome, answers[i].hit
+	}
+	return nil
+}

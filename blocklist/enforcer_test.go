@@ -1,0 +1,415 @@
+package blocklist
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+func TestWhatOneRecordDoes(t *testing.T) {
+	private := traffic.Subject("ip=10.1.2.3%2F32")
+	own := traffic.Subject("ip=198.51.100.7%2F32&device=probe")
+	tests := []struct {
+		name   string
+		change func(h *detectors.Hit)
+		set    func(s *stage)
+		want   string // decisions
+	}{
+		{name: "an opening hit blocks", want: "[written]"},
+		{name: "so does an update that comes first", change: func(h *detectors.Hit) { h.Phase = detectors.PhaseUpdate }, want: "[written]"},
+		{name: "a closing hit starts nothing", change: func(h *detectors.Hit) { h.Phase = detectors.PhaseClosed }, want: "[]"},
+		{name: "a merged episode is no offence", change: func(h *detectors.Hit) { h.Phase = detectors.PhaseMerged }, want: "[]"},
+		{name: "a phase of a later version", change: func(h *detectors.Hit) { h.Phase = "paused" }, want: "[]"},
+		{name: "grouped windows never block", change: func(h *detectors.Hit) { h.Grouped = true }, want: "[]"},
+		{name: "nobody to block", change: func(h *detectors.Hit) { h.BlockSubject = "" }, want: "[]"},
+		{name: "late events block nobody", change: func(h *detectors.Hit) { h.Kind = detectors.KindLate }, want: "[]"},
+		{name: "a kind of a later version", change: func(h *detectors.Hit) { h.Kind = "echo" }, want: "[]"},
+		{name: "a rule in shadow", set: func(s *stage) { s.rules.set(floodRule, rules.ModeShadow) }, want: "[]"},
+		{name: "a rule that is off", set: func(s *stage) { s.rules.set(floodRule, rules.ModeOff) }, want: "[]"},
+		{name: "a rule that nobody knows", change: func(h *detectors.Hit) { h.Rule = "other" }, want: "[]"},
+		{name: "evidence from a backlog", change: func(h *detectors.Hit) {
+			h.First, h.Last = h.First.Add(-2*time.Minute), h.Last.Add(-2*time.Minute)
+		}, want: "[withheld max_lag]"},
+		{name: "evidence as old as may be", change: func(h *detectors.Hit) {
+			h.First, h.Last = h.First.Add(-50*time.Second), h.Last.Add(-50*time.Second)
+		}, want: "[written]"},
+		{name: "a block that would be over", set: func(s *stage) { s.rules.block[floodRule].TTL = time.Millisecond }, want: "[withheld expired]"},
+		{name: "a private address", change: func(h *detectors.Hit) { h.BlockSubject = private }, want: "[withheld never_block]"},
+		{name: "a private address with a device", change: func(h *detectors.Hit) { h.BlockSubject = private + "&device=x" }, want: "[written]"},
+		{name: "an address of our own", change: func(h *detectors.Hit) { h.BlockSubject = own }, want: "[withheld never_block]"},
+		{name: "a version without block", set: func(s *stage) { s.rules.block[floodRule] = nil }, want: "[withheld no_block_spec]"},
+		{name: "an unknown version", set: func(s *stage) { delete(s.rules.block, floodRule) }, want: "[withheld no_block_spec]"},
+	}
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				s := newStage(t, server, netip.MustParsePrefix("198.51.100.0/28"))
+				if tt.set != nil {
+					tt.set(s)
+				}
+				h := s.hit()
+				if tt.change != nil {
+					tt.change(&h)
+				}
+				if got := fmt.Sprint(s.apply(h)); got != tt.want {
+					t.Errorf("decisions: got %s, want %s", got, tt.want)
+				}
+				stands := false
+				if h.BlockSubject != "" {
+					b, _, err := s.store.Get(t.Context(), h.BlockSubject, h.Rule)
+					if err != nil {
+						t.Fatal(err)
+					}
+					stands = b != nil
+				}
+				if want := tt.want == "[written]"; stands != want {
+					t.Errorf("a block stands: %v, want %v", stands, want)
+				}
+				if len(s.dead.letters) != 0 {
+					t.Errorf("dead letters: %+v", s.dead.letters)
+				}
+			})
+		}
+	})
+}
+
+func TestBlockFollowsTheEpisode(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		open := s.hit()
+		later := func(d time.Duration, phase detectors.Phase) detectors.Hit {
+			h := open
+			h.Phase, h.Last = phase, open.Last.Add(d)
+			return h
+		}
+		steps := []struct {
+			name      string
+			hit       detectors.Hit
+			decisions string
+			until     time.Duration // after the first over event
+		}{
+			{"it opens", open, "[written]", ttl},
+			{"the same again", open, "[]", ttl},
+			{"it goes on", later(300*time.Millisecond, detectors.PhaseUpdate), "[extended]", ttl + 300*time.Millisecond},
+			{"an older record again", open, "[]", ttl + 300*time.Millisecond},
+			{"it closes, with over events that no update told", later(500*time.Millisecond, detectors.PhaseClosed), "[extended]", ttl + 500*time.Millisecond},
+			{"it closes again", later(500*time.Millisecond, detectors.PhaseClosed), "[]", ttl + 500*time.Millisecond},
+		}
+		for _, step := range steps {
+			if got := fmt.Sprint(s.apply(step.hit)); got != step.decisions {
+				t.Errorf("%s: got %s, want %s", step.name, got, step.decisions)
+			}
+			b, _ := s.stands()
+			if b == nil || b.Until != open.First.Add(step.until) || b.Hit != open.ID || b.Generation != 1 {
+				t.Fatalf("%s: block %+v, want until %s", step.name, b, open.First.Add(step.until))
+			}
+			left, err := s.store.client.PTTL(t.Context(), s.store.keys.Block(viewer, floodRule)).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := b.Until.Sub(s.clock.now()); left < want-2*time.Second || left > want+2*time.Second {
+				t.Errorf("%s: the key expires in %s, want %s", step.name, left, want)
+			}
+		}
+		shapes, err := s.store.client.SMembers(t.Context(), s.store.keys.Shapes()).Result()
+		if err != nil || !slices.Equal(shapes, []string{"match:ip4/32&device"}) {
+			t.Errorf("shapes: got %v, %v", shapes, err)
+		}
+	})
+}
+
+func TestExtendNeverCountsTheOpeningOnly(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		s.rules.block[floodRule].Extend = rules.ExtendNever
+		open := s.hit()
+		update := open
+		update.Phase, update.Last = detectors.PhaseUpdate, open.Last.Add(500*time.Millisecond)
+		if got := fmt.Sprint(s.apply(open), s.apply(update), s.apply(update)); got != "[written] [] []" {
+			t.Errorf("decisions: %s", got)
+		}
+		if b, _ := s.stands(); b == nil || b.Until != open.First.Add(ttl) {
+			t.Errorf("block: %+v", b)
+		}
+	})
+}
+
+// A crash may come after any of the three effects. Whatever has been done, a retry finishes it, with the same ids.
+func TestRetryAfterACrashTellsAgain(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		batch := s.messages(s.hit(), s.hit(func(h *detectors.Hit) { h.Phase, h.Last = detectors.PhaseUpdate, h.Last.Add(time.Millisecond) }))
+		s.log.fail = errors.New("kafka is away")
+		if err := s.Apply(t.Context(), batch); err == nil {
+			t.Fatal("Apply returned nil though the blocks topic had not acknowledged")
+		}
+		s.applyMessages(batch)
+		first := s.log.all
+		if got := fmt.Sprint(s.log.take()); got != "[written]" {
+			t.Fatalf("after the retry: %s", got)
+		}
+		s.applyMessages(batch)
+		if got := fmt.Sprint(s.log.take()); got != "[]" {
+			t.Errorf("a third time, in the same process: %s", got)
+		}
+		s.restart()
+		s.applyMessages(batch)
+		if again := s.log.all; len(again) != 1 || again[0].ID != first[0].ID || again[0].Action != ActionWritten {
+			t.Errorf("after a restart: %+v, want the decision %s once more", again, first[0].ID)
+		}
+		length, err := s.store.client.XLen(t.Context(), s.store.keys.Stream("3")).Result()
+		if err != nil || length != 3 {
+			t.Errorf("delta stream: %d entries, %v; want one for each attempt that told", length, err)
+		}
+	})
+}
+
+func TestReleaseSticks(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		open := s.hit()
+		early := s.messages(open)
+		s.applyMessages(early)
+		request := s.release()
+		releasing := s.messages(request)
+		s.applyMessages(releasing)
+		if b, tomb := s.stands(); b != nil || tomb == nil || tomb.Hit != open.ID || tomb.Request != request.ID || tomb.By != "ops" {
+			t.Fatalf("after the release: block %+v, tombstone %+v", b, tomb)
+		}
+		if got := s.log.take(); fmt.Sprint(got) != "[written released]" {
+			t.Errorf("decisions: %v", got)
+		}
+		if _, err := s.store.WaitReleased(t.Context(), &request); err != nil {
+			t.Error(err)
+		}
+
+		s.restart() // a replay, by a process that remembers nothing
+		s.applyMessages(early)
+		goesOn := open
+		goesOn.Phase, goesOn.Last = detectors.PhaseUpdate, s.clock.now()
+		if got := fmt.Sprint(s.log.take(), s.apply(goesOn), s.apply(goesOn)); got != "[withheld released] [] []" {
+			t.Errorf("replay and later over events of the released episode: %s", got)
+		}
+		if b, _ := s.stands(); b != nil {
+			t.Fatalf("blocked again: %+v", b)
+		}
+
+		next := s.hit(func(h *detectors.Hit) {
+			h.ID, h.First = strings.Repeat("e", 32), s.clock.now()
+			h.Last = h.First
+		})
+		if got := fmt.Sprint(s.apply(next)); got != "[written]" {
+			t.Errorf("an episode that opens after the release: %s", got)
+		}
+		s.applyMessages(releasing)
+		if b, _ := s.stands(); b == nil || b.Hit != next.ID {
+			t.Errorf("the release again removed a later block: %+v", b)
+		}
+	})
+}
+
+// Records of one key in one batch act in the order of the log.
+func TestOrderWithinABatch(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		open, request := s.hit(), s.release()
+		next := s.hit(func(h *detectors.Hit) {
+			h.ID, h.First = strings.Repeat("e", 32), s.clock.now().Add(2*time.Second)
+			h.Last = h.First
+		})
+		if got := fmt.Sprint(s.apply(open, request, next)); got != "[written released written]" {
+			t.Errorf("decisions: %s", got)
+		}
+		if b, tomb := s.stands(); b == nil || b.Hit != next.ID || tomb == nil || tomb.Hit != open.ID {
+			t.Errorf("block %+v, tombstone %+v", b, tomb)
+		}
+	})
+}
+
+func TestManyKeysInOneBatch(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		var hits []detectors.Hit
+		for i := range 3 * pipelineSize / 2 {
+			hits = append(hits, s.hit(func(h *detectors.Hit) {
+				h.ID, h.BlockSubject = fmt.Sprintf("%032x", i), traffic.Subject(fmt.Sprintf("device=d%d", i))
+			}))
+		}
+		if got := s.apply(hits...); len(got) != len(hits) || slices.ContainsFunc(got, func(d string) bool { return d != "written" }) {
+			t.Fatalf("%d decisions for %d hits", len(got), len(hits))
+		}
+		listing, err := s.store.List(t.Context(), s.clock.now(), Filter{})
+		if err != nil || len(listing.Items) != len(hits) || listing.Unreadable != 0 {
+			t.Errorf("listing: %d items, %d unreadable, %v", len(listing.Items), listing.Unreadable, err)
+		}
+		r := s.replica(t)
+		if r.Len() != len(hits) {
+			t.Errorf("replica holds %d blocks, want %d", r.Len(), len(hits))
+		}
+	})
+}
+
+// A node that was restarted has lost its scripts.
+func TestScriptsAreLoadedWhereTheyAreMissing(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		var hits []detectors.Hit
+		for i := range 50 {
+			hits = append(hits, s.hit(func(h *detectors.Hit) { h.BlockSubject = traffic.Subject(fmt.Sprintf("device=d%d", i)) }))
+		}
+		s.apply(hits...)
+		if err := s.store.client.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range hits {
+			hits[i].Phase, hits[i].Last = detectors.PhaseUpdate, hits[i].Last.Add(time.Millisecond)
+		}
+		if got := s.apply(hits...); len(got) != len(hits) || slices.ContainsFunc(got, func(d string) bool { return d != "extended" }) {
+			t.Errorf("decisions: %v", got)
+		}
+	})
+}
+
+func TestModesAreLookedUpWhenTheEffectIsWritten(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		s.apply(s.hit())
+		s.rules.set(floodRule, rules.ModeShadow)
+		s.clock.add(modesMaxAge + time.Second)
+		if got := fmt.Sprint(s.apply(s.hit(func(h *detectors.Hit) { h.ID = "b" }))); got != "[]" {
+			t.Errorf("demoted more than two seconds ago: %s", got)
+		}
+		s.rules.set(floodRule, rules.ModeBlock)
+		s.ModesChanged()
+		if got := fmt.Sprint(s.apply(s.hit(func(h *detectors.Hit) { h.ID = "c" }))); got != "[written]" {
+			t.Errorf("promoted just now: %s", got)
+		}
+		if b, _ := s.stands(); b == nil || b.Generation != 3 {
+			t.Errorf("block: %+v, want generation 3", b)
+		}
+		s.rules.set(floodRule, rules.ModeShadow)
+		s.clock.add(time.Millisecond)
+		if got := fmt.Sprint(s.apply(s.hit(func(h *detectors.Hit) { h.ID, h.Last = "e", s.clock.now() }))); got != "[]" {
+			t.Errorf("a hit that came after the demotion, which nobody told: %s", got)
+		}
+
+		s.rules.set(floodRule, rules.ModeBlock)
+		s.clock.add(time.Millisecond)
+		s.log.fail = errors.New("kafka is away")
+		batch := s.messages(s.hit(func(h *detectors.Hit) { h.ID, h.Last = "d", s.clock.now() }))
+		if err := s.Apply(t.Context(), batch); err == nil {
+			t.Fatal("Apply returned nil though the blocks topic had not acknowledged")
+		}
+		s.rules.set(floodRule, rules.ModeShadow)
+		s.applyMessages(batch)
+		if got := fmt.Sprint(s.log.take()); got != "[]" {
+			t.Errorf("demoted while the batch failed: %s", got)
+		}
+	})
+}
+
+// A block of a newer mode generation tells an Enforcer that its modes are old.
+func TestStaleGenerationReadsTheModesAgain(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		s.apply(s.hit(func(h *detectors.Hit) { h.BlockSubject = "device=other" })) // caches generation 1
+		newer := Block{
+			Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 3, Hit: "f",
+			Since: s.clock.now(), Until: s.clock.now().Add(time.Minute),
+		}
+		if _, err := s.store.raiseAll(t.Context(), []raise{{held: held{viewer, floodRule}, block: newer}}); err != nil {
+			t.Fatal(err)
+		}
+		s.rules.set(floodRule, rules.ModeShadow)
+		s.rules.set(floodRule, rules.ModeBlock)
+		if got := fmt.Sprint(s.apply(s.hit())); got != "[extended]" {
+			t.Errorf("decisions: %s", got)
+		}
+		s.rules.set(floodRule, rules.ModeShadow)
+		newer.Generation = 9
+		if _, err := s.store.raiseAll(t.Context(), []raise{{held: held{viewer, floodRule}, block: newer}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(s.apply(s.hit(func(h *detectors.Hit) { h.ID = "a" }))); got != "[]" {
+			t.Errorf("demoted in between: %s", got)
+		}
+	})
+}
+
+func TestBlockingGoesOnWithoutTheRuleStore(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		away := errors.New("connection refused")
+		s.rules.answer(away)
+		if err := s.Apply(t.Context(), s.messages(s.hit())); !errors.Is(err, away) {
+			t.Fatalf("modes were never known: %v, want an error so that the batch is given again", err)
+		}
+		s.rules.answer(nil)
+		s.apply(s.hit())
+		s.rules.answer(away)
+		s.clock.add(time.Minute)
+		if got := fmt.Sprint(s.apply(s.hit(func(h *detectors.Hit) { h.ID = "b" }))); got != "[extended]" {
+			t.Errorf("under the last known modes: %s", got)
+		}
+		demoted := rules.ModeState{Rule: floodRule, Mode: rules.ModeShadow, Generation: 2}
+		if err := s.store.PublishModes(t.Context(), s.clock.now(), []rules.ModeState{demoted}); err != nil {
+			t.Fatal(err)
+		}
+		s.clock.add(time.Minute)
+		if got := fmt.Sprint(s.apply(s.hit(func(h *detectors.Hit) { h.ID = "c" }))); got != "[]" {
+			t.Errorf("demoted in Redis: %s", got)
+		}
+	})
+}
+
+func TestUnusableRecordsGoToTheDeadLetters(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		end := s.hit(func(h *detectors.Hit) { h.Last = traffic.EndOfTime })
+		backwards := s.hit(func(h *detectors.Hit) { h.First = h.Last.Add(time.Second) })
+		batch := s.messages(
+			s.hit(func(h *detectors.Hit) { h.BlockSubject = "device={x}" }),
+			s.hit(func(h *detectors.Hit) { h.BlockSubject = "shoe=43" }),
+			s.hit(func(h *detectors.Hit) { h.BlockSubject = "device" }),
+			s.hit(func(h *detectors.Hit) { h.BlockSubject = "ip=192.0.2.1%2F24" }),
+			s.hit(func(h *detectors.Hit) {
+				h.BlockSubject = "device=" + traffic.Subject(strings.Repeat("x", maxSubjectBytes))
+			}),
+			end, backwards,
+			s.hit(func(h *detectors.Hit) { h.ID = "a\r\nX-Admin: 1" }),
+			s.hit(func(h *detectors.Hit) { h.Kind, h.Rule = detectors.KindRelease, "A:B" }),
+			s.hit(),
+		)
+		batch = append(batch, traffic.Message{Partition: 3, Offset: 99, Value: []byte(`{"v":1`)}, traffic.Message{Partition: 3, Offset: 100})
+		s.applyMessages(batch)
+		if got := fmt.Sprint(s.log.take()); got != "[written]" {
+			t.Errorf("decisions: %s; the good record among the bad ones must have its effect", got)
+		}
+		if len(s.dead.letters) != 11 {
+			t.Fatalf("%d dead letters, want 11: %+v", len(s.dead.letters), s.dead.letters)
+		}
+		for _, l := range s.dead.letters {
+			if l.Stage != "enforce" || l.Reason != "malformed" || l.Topic != "weir.hits" || l.Partition != 3 || l.Offset == 0 || l.Detail == "" {
+				t.Errorf("dead letter: %+v", l)
+			}
+		}
+	})
+}
+
+func TestReplaysMayNotEnforce(t *testing.T) {
+	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+	o := s.o
+	o.Stream = "replay/june"
+	if _, err := NewEnforcer(o); err == nil || !strings.Contains(err.Error(), "replay/june") {
+		t.Errorf("got %v, want a refusal that names the stream", err)
+	}
+}

@@ -1,0 +1,163 @@
+package blocklist
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"math/bits"
+	"net/netip"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// hasher hashes the values of a shape, without writing its subject's text. Its seeds are random for each table, so that
+// nobody can choose identities that meet. A hash only finds candidates: sameSubject decides.
+type hasher struct {
+	strings maphash.Seed
+	k0, k1  uint64
+}
+
+func newHasher() hasher {
+	return hasher{strings: maphash.MakeSeed(), k0: randomWord(), k1: randomWord()}
+}
+
+// randomWord is an odd random number: the hash of nothing under a fresh seed.
+func randomWord() uint64 { return maphash.Bytes(maphash.MakeSeed(), nil) | 1 }
+
+// mix is the multiply-and-fold step of wyhash (Wang Yi).
+func (h *hasher) mix(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a^h.k0, b^h.k1)
+	return hi ^ lo
+}
+
+// identity hashes id's values of shape s; false when one of them is missing, or the address is of the other family.
+func (h *hasher) identity(id *traffic.Identity, s *shape) (uint64, bool) {
+	sum := uint64(s.fields)
+	if s.has(traffic.FieldIP) {
+		if !id.IP.IsValid() || id.IP.Is6() != s.v6 {
+			return 0, false
+		}
+		sum = h.address(sum, id.IP, s.bits)
+	}
+	for f := traffic.FieldDevice; f < traffic.NumFields; f++ {
+		if !s.has(f) {
+			continue
+		}
+		value := valueOf(id, f)
+		if value == "" {
+			return 0, false
+		}
+		sum = h.mix(sum, maphash.String(h.strings, value))
+	}
+	return sum, true
+}
+
+// subject hashes w, equal to what identity gives for a request of w.
+func (h *hasher) subject(w *who, s shape) uint64 {
+	sum := uint64(s.fields)
+	if s.has(traffic.FieldIP) {
+		sum = h.address(sum, w.prefix.Addr(), s.bits)
+	}
+	for f := traffic.FieldDevice; f < traffic.NumFields; f++ {
+		if s.has(f) {
+			sum = h.mix(sum, maphash.String(h.strings, w.values[f]))
+		}
+	}
+	return sum
+}
+
+// address hashes a's first n bits.
+func (h *hasher) address(sum uint64, a netip.Addr, n uint8) uint64 {
+	if a.Is4() {
+		b := a.As4()
+		v := uint64(binary.BigEndian.Uint32(b[:])) &^ (1<<(32-n) - 1)
+		return h.mix(sum, v<<8|uint64(n))
+	}
+	b := a.As16()
+	hi, lo := binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
+	if n <= 64 {
+		hi, lo = hi&^(1<<(64-n)-1), 0 // a shift by 64 gives 0, and with it no bit is kept
+	} else {
+		lo &^= 1<<(128-n) - 1
+	}
+	return h.mix(h.mix(sum, hi), lo^uint64(n))
+}
+
+func valueOf(id *traffic.Identity, f traffic.Field) string {
+	switch f {
+	case traffic.FieldDevice:
+		return id.Device
+	case traffic.FieldUser:
+		return id.User
+	case traffic.FieldAPIKey:
+		return id.APIKey
+	case traffic.FieldSession:
+		return id.Session
+	}
+	return ""
+}
+
+// sameSubject reports whether subject is that of id under s, comparing value by value without writing a text.
+func sameSubject(subject traffic.Subject, id *traffic.Identity, s *shape) bool {
+	rest := string(subject)
+	for f := traffic.Field(0); f < traffic.NumFields; f++ {
+		if !s.has(f) {
+			continue
+		}
+		var part string
+		part, rest = cutPart(rest)
+		name := f.String()
+		if len(part) <= len(name) || part[:len(name)] != name || part[len(name)] != '=' {
+			return false
+		}
+		text := part[len(name)+1:]
+		if f != traffic.FieldIP {
+			if !sameEncoded(text, valueOf(id, f)) {
+				return false
+			}
+			continue
+		}
+		var buf [64]byte
+		p, err := id.IP.Prefix(int(s.bits))
+		if err != nil || !sameEncoded(text, p.AppendTo(buf[:0])) {
+			return false
+		}
+	}
+	return rest == ""
+}
+
+func cutPart(s string) (part, rest string) {
+	for i := 0; i < len(s); i++ {
+		if s[i] == '&' {
+			return s[:i], s[i+1:]
+		}
+	}
+	return s, ""
+}
+
+// sameEncoded reports whether text is value percent-encoded. text is canonical: it came through Subject.Values.
+func sameEncoded[V string | []byte](text string, value V) bool {
+	at := 0
+	for i := 0; i < len(value); i++ {
+		switch {
+		case at >= len(text):
+			return false
+		case text[at] != '%':
+			if text[at] != value[i] {
+				return false
+			}
+			at++
+		case at+2 >= len(text) || hexDigit(text[at+1])<<4|hexDigit(text[at+2]) != value[i]:
+			return false
+		default:
+			at += 3
+		}
+	}
+	return at == len(text)
+}
+
+func hexDigit(c byte) byte {
+	if c >= 'A' {
+		return c - 'A' + 10
+	}
+	return c - '0'
+}

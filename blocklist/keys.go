@@ -1,0 +1,128 @@
+package blocklist
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// Keys names everything that weir keeps in Redis. The names are a public contract, docs/blocks.md: `v1` in them changes
+// when a reader of today would be wrong about what it finds.
+type Keys struct{ prefix string }
+
+// maxNamespaceBytes bounds a namespace; it also prefixes topics, groups and a schema name.
+const maxNamespaceBytes = 48
+
+// NewKeys makes the names of one namespace. Braces are refused in it: they would decide a key's slot in a cluster.
+func NewKeys(namespace string) (Keys, error) {
+	allowed := "1 to 48 lower case letters, digits, '-', '_' and '.', such as weir"
+	if namespace == "" || len(namespace) > maxNamespaceBytes {
+		return Keys{}, fmt.Errorf("namespace: got %q, allowed: %s", namespace, allowed)
+	}
+	for i := 0; i < len(namespace); i++ {
+		c := namespace[i]
+		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.') {
+			return Keys{}, fmt.Errorf("namespace: got %q, allowed: %s", namespace, allowed)
+		}
+	}
+	return Keys{prefix: namespace + ":v1:"}, nil
+}
+
+// Block is the key of the block of subject by rule. The braces make subject the hash tag: everything about one identity
+// lies in one slot. A subject cannot contain a brace, since all but unreserved bytes in it are percent-encoded.
+func (k Keys) Block(subject traffic.Subject, rule string) string {
+	return k.prefix + "block:{" + string(subject) + "}:" + rule
+}
+
+// Tombstone is the key of the release of subject from rule, in the slot of Block's.
+func (k Keys) Tombstone(subject traffic.Subject, rule string) string {
+	return k.prefix + "tombstone:{" + string(subject) + "}:" + rule
+}
+
+// Shapes is the set of the field combinations that blocks are keyed on.
+func (k Keys) Shapes() string { return k.prefix + "shapes" }
+
+// Rules is the hash of the rules' modes. The delta streams carry its whole name as hash tag and so lie in its slot:
+// a mode and its delta change together, and one XREAD follows all streams, in a cluster too.
+func (k Keys) Rules() string { return k.prefix + "rules" }
+
+// Streams is the set of the names of the delta streams that have been written to.
+func (k Keys) Streams() string { return k.prefix + "delta:{" + k.Rules() + "}" }
+
+// Stream is the key of a delta stream.
+func (k Keys) Stream(name string) string { return k.Streams() + ":" + name }
+
+// Last is the key that holds the id of the newest entry of a delta stream.
+func (k Keys) Last(name string) string { return k.Stream(name) + ":last" }
+
+// Epoch is the key of the reconciler's marker: without it, Redis has forgotten.
+func (k Keys) Epoch() string { return k.prefix + "epoch" }
+
+// Lease is the key by which reconcilers take turns.
+func (k Keys) Lease() string { return k.prefix + "reconciler" }
+
+func (k Keys) blockPattern() string     { return k.prefix + "block:{*" }
+func (k Keys) tombstonePattern() string { return k.prefix + "tombstone:{*" }
+
+// held names one block: who, by which rule.
+type held struct {
+	subject traffic.Subject
+	rule    string
+}
+
+// parse reads a key that Block or Tombstone made; false for any other.
+func (k Keys) parse(key string) (h held, tombstone, ok bool) {
+	rest, ok := strings.CutPrefix(key, k.prefix)
+	if !ok {
+		return held{}, false, false
+	}
+	tagged, ok := strings.CutPrefix(rest, "block:{")
+	if !ok {
+		if tagged, ok = strings.CutPrefix(rest, "tombstone:{"); !ok {
+			return held{}, false, false
+		}
+		tombstone = true
+	}
+	subject, rule, ok := strings.Cut(tagged, "}:")
+	h = held{subject: traffic.Subject(subject), rule: rule}
+	return h, tombstone, ok && h.check() == nil
+}
+
+// maxSubjectBytes is more than the longest subject of bounded identity values has: five of 272 bytes, each byte
+// percent-encoded, with their names.
+const maxSubjectBytes = 8 << 10
+
+// check says what is wrong with h as a block's name: only what passes may become part of a Redis key.
+func (h held) check() error {
+	if !ruleID(h.rule) {
+		return fmt.Errorf("rule: got %q, allowed: a rule id of lower case letters, digits and '-'", h.rule)
+	}
+	if len(h.subject) > maxSubjectBytes {
+		return fmt.Errorf("block subject: got %d bytes, allowed: at most %d", len(h.subject), maxSubjectBytes)
+	}
+	_, err := parseWho(h.subject)
+	return err
+}
+
+func ruleID(id string) bool {
+	if id == "" || len(id) > maxRuleBytes || id[0] == '-' {
+		return false
+	}
+	for i := 0; i < len(id); i++ {
+		c := id[i]
+		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-') {
+			return false
+		}
+	}
+	return true
+}
+
+const maxRuleBytes = 64
+
+// InForce reports whether a block holds under its rule's mode: one that was written before the rule was last promoted,
+// or whose rule does not block any more, holds nobody.
+func (b *Block) InForce(mode *rules.ModeState) bool {
+	return mode.Mode == rules.ModeBlock && b.Generation >= mode.Generation
+}

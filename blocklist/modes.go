@@ -1,0 +1,98 @@
+package blocklist
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// Modes gives the modes of all rules, as promote, demote and disable left them.
+type Modes interface {
+	Modes(ctx context.Context) ([]rules.ModeState, error)
+}
+
+// The bounds of what the mode cache may hold back.
+const (
+	modesMaxAge  = 2 * time.Second // a mode is never older than this when an effect is written
+	modesTimeout = time.Second     // for one reading; the store of rules may hang
+)
+
+// modeCache keeps the modes for modesMaxAge. When the store of rules is away, what is known goes on, raised by what is
+// published in Redis: a demotion that somebody else could still make is seen there.
+type modeCache struct {
+	source    Modes
+	published Modes
+	now       func() traffic.Time
+
+	mu     sync.Mutex
+	states map[string]rules.ModeState // nil until the source has answered once
+	read   traffic.Time               // when it was last asked
+	failed traffic.Time               // when the source last did not answer; 0: it did
+	dirty  bool
+}
+
+func newModeCache(source, published Modes, now func() traffic.Time) *modeCache {
+	return &modeCache{source: source, published: published, now: now}
+}
+
+// changed makes the next get read anew.
+func (c *modeCache) changed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dirty = true
+}
+
+// get returns the modes by rule, as they were at since or later: a hit that came after a promotion finds the rule
+// promoted. The map must not be changed. fallback is the reason why the modes are not the source's own; while there is
+// one, the source is asked again every modesMaxAge only.
+func (c *modeCache) get(ctx context.Context, since traffic.Time) (states map[string]rules.ModeState, fallback, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	age := now.Sub(c.read)
+	recent := age >= 0 && age <= modesMaxAge && (c.read > since || c.failed != 0)
+	if c.states != nil && !c.dirty && recent {
+		return c.states, nil, nil
+	}
+	list, err := c.ask(ctx, c.source)
+	if err != nil {
+		if c.states == nil {
+			return nil, nil, fmt.Errorf("modes of rules are not known yet: %w", err)
+		}
+		return c.fallBack(ctx, now, err)
+	}
+	c.states = make(map[string]rules.ModeState, len(list))
+	for _, m := range list {
+		c.states[m.Rule] = m
+	}
+	c.read, c.failed, c.dirty = now, 0, false
+	return c.states, nil, nil
+}
+
+func (c *modeCache) ask(ctx context.Context, from Modes) ([]rules.ModeState, error) {
+	ctx, cancel := context.WithTimeout(ctx, modesTimeout)
+	defer cancel()
+	return from.Modes(ctx)
+}
+
+func (c *modeCache) fallBack(ctx context.Context, now traffic.Time, cause error) (map[string]rules.ModeState, error, error) {
+	list, err := c.ask(ctx, c.published)
+	if err != nil {
+		return nil, cause, fmt.Errorf("modes of rules: %w; and in Redis: %w", cause, err)
+	}
+	merged := make(map[string]rules.ModeState, len(c.states))
+	for rule, m := range c.states {
+		merged[rule] = m
+	}
+	for _, m := range list {
+		if known, ok := merged[m.Rule]; !ok || m.Generation > known.Generation {
+			merged[m.Rule] = m
+		}
+	}
+	c.states, c.read, c.failed, c.dirty = merged, now, now, false
+	return merged, cause, nil
+}

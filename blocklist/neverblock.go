@@ -1,0 +1,69 @@
+package blocklist
+
+import (
+	"net/netip"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// NeverBlock is the list of addresses that no block may hold: the configured prefixes in every key that contains one of
+// their addresses, and addresses that are nobody's in particular (loopback, private, link-local, unspecified) where the
+// address is all of the key. It holds where blocks are written and again where they are read.
+type NeverBlock struct {
+	configured []netip.Prefix
+	special    []netip.Prefix
+}
+
+// NewNeverBlock makes the list from configured prefixes, such as those of one's own proxies and health checks.
+func NewNeverBlock(configured []netip.Prefix) NeverBlock {
+	n := NeverBlock{special: []netip.Prefix{
+		netip.MustParsePrefix("0.0.0.0/8"),
+		netip.MustParsePrefix("10.0.0.0/8"),
+		netip.MustParsePrefix("127.0.0.0/8"),
+		netip.MustParsePrefix("169.254.0.0/16"),
+		netip.MustParsePrefix("172.16.0.0/12"),
+		netip.MustParsePrefix("192.168.0.0/16"),
+		netip.MustParsePrefix("::/127"), // unspecified and loopback
+		netip.MustParsePrefix("fc00::/7"),
+		netip.MustParsePrefix("fe80::/10"),
+	}}
+	for _, p := range configured {
+		if p.Addr().Is4In6() && p.Bits() >= 96 {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		n.configured = append(n.configured, p.Masked())
+	}
+	return n
+}
+
+// Holds reports whether subject must never be blocked. A subject that is none is held too.
+func (n *NeverBlock) Holds(subject traffic.Subject) bool {
+	w, err := parseWho(subject)
+	return err != nil || n.holds(&w)
+}
+
+func (n *NeverBlock) holds(w *who) bool {
+	if !w.prefix.IsValid() {
+		return false
+	}
+	return overlaps(n.configured, w.prefix) || w.bareIP() && overlaps(n.special, w.prefix)
+}
+
+// HoldsAddr reports whether a request from a may never be refused: a is in one of the configured prefixes.
+func (n *NeverBlock) HoldsAddr(a netip.Addr) bool {
+	for _, p := range n.configured {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+func overlaps(list []netip.Prefix, p netip.Prefix) bool {
+	for _, q := range list {
+		if q.Overlaps(p) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,146 @@
+package blocklist
+
+import "github.com/redis/go-redis/v9"
+
+// Each script touches the keys of one slot, and each is idempotent: the client may send it twice after a lost answer.
+
+// luaRead reads a JSON value of format 1: nil when the key is absent, false when it holds anything else. Such a key is
+// left as it is: a newer weir, or somebody else, wrote it.
+const luaRead = `
+local function read(key, time)
+  local text = redis.pcall('GET', key)
+  if type(text) == 'table' then return false end
+  if not text then return nil end
+  local ok, value = pcall(cjson.decode, text)
+  if ok and type(value) == 'table' and value.v == 1 and type(value[time]) == 'string' then return value end
+  return false
+end
+`
+
+// luaRaise writes or raises one block.
+//
+//	KEYS  1 block, 2 tombstone
+//	ARGV  1 value of a new block, 2 value of an extended one, 3 until, 4 until in ms, 5 generation, 6 hit, 7 since,
+//	      8 "extend" to raise an existing block only
+//
+// It answers with an outcome. "same" tells that the block stands as asked, set by the same hit: whoever asks again after a
+// crash cannot know whether the delta and the decision went out, so it repeats them.
+const luaRaise = luaRead + `
+local tombstone = read(KEYS[2], 'released')
+if tombstone == false then return 'unreadable' end
+if tombstone and (tombstone.hit == ARGV[6] or ARGV[7] <= tombstone.released) then return 'released' end
+local block = read(KEYS[1], 'until')
+if block == false or (block and type(block.generation) ~= 'number') then return 'unreadable' end
+local generation = tonumber(ARGV[5])
+local outcome, value = 'written', ARGV[1]
+if block and block.generation > generation then return 'stale' end
+if block and block.generation == generation then
+  if block['until'] == ARGV[3] and block.hit == ARGV[6] then
+    return block.extended and 'same_extended' or 'same'
+  end
+  if block['until'] >= ARGV[3] then return 'unchanged' end
+  outcome, value = 'extended', ARGV[2]
+elseif ARGV[8] == 'extend' then
+  return 'absent'
+end
+redis.call('SET', KEYS[1], value, 'PXAT', ARGV[4])
+return outcome
+`
+
+// luaRelease puts a tombstone and removes the block.
+//
+//	KEYS  1 block, 2 tombstone
+//	ARGV  1 tombstone value, 2 released, 3 expiry in ms, 4 "covered" to remove only a block that the tombstone covers
+//
+// It answers {outcome, hit of the released block or ""}. A first release removes whatever stands there, since the log puts
+// every block that came before it first; a replay finds its own tombstone and leaves a later block alone.
+const luaRelease = luaRead + `
+local function covers(tombstone, block)
+  return block.hit == tombstone.hit or (type(block.since) == 'string' and block.since <= tombstone.released)
+end
+local tombstone = read(KEYS[2], 'released')
+local block = read(KEYS[1], 'until')
+if tombstone and tombstone.released >= ARGV[2] then
+  if block and covers(tombstone, block) then redis.call('DEL', KEYS[1]) end
+  return {tombstone.released == ARGV[2] and 'same' or 'unchanged', tombstone.hit or ''}
+end
+local value = cjson.decode(ARGV[1])
+if block ~= nil and (ARGV[4] ~= 'covered' or (block and covers(value, block))) then
+  if block and not value.hit and type(block.hit) == 'string' then value.hit = block.hit end
+  redis.call('DEL', KEYS[1])
+end
+redis.call('SET', KEYS[2], cjson.encode(value), 'PXAT', ARGV[3])
+return {'released', value.hit or ''}
+`
+
+// luaAppend is the numbering of delta streams. An entry's id is <number>-<token>; numbers rise by one, and each entry names
+// the id before it, so that a reader sees a gap and also a stretch that was lost and written anew. The first number of a
+// life is the writer's clock: after a flush it cannot meet numbers that somebody still remembers.
+//
+//	ARGV  1 number before the first, 2 length to which the stream is trimmed, roughly, 3 token
+const luaAppend = `
+local function append(stream, lastkey, ...)
+  local last = redis.call('GET', lastkey)
+  local number = tonumber(last and string.match(last, '^(%d+)-') or ARGV[1])
+  local top = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
+  if top then number = math.max(number, tonumber(string.match(top[1], '^(%d+)-'))) end
+  local id = string.format('%.0f', number + 1) .. '-' .. ARGV[3]
+  redis.call('XADD', stream, 'MAXLEN', '~', ARGV[2], id, 'prev', last or '', ...)
+  redis.call('SET', lastkey, id)
+end
+`
+
+// luaDelta appends changes of blocks to a delta stream, and tells the modes stream when it is a new one.
+//
+//	KEYS  1 stream, 2 its last, 3 set of streams, 4 modes stream, 5 its last
+//	ARGV  as luaAppend, 4 the stream's name, then op, identity, rule, value of each change
+const luaDelta = luaAppend + `
+for i = 5, #ARGV, 4 do
+  append(KEYS[1], KEYS[2], 'op', ARGV[i], 'identity', ARGV[i + 1], 'rule', ARGV[i + 2], 'value', ARGV[i + 3])
+end
+if redis.call('SADD', KEYS[3], ARGV[4]) == 1 then
+  append(KEYS[4], KEYS[5], 'op', 'stream', 'value', ARGV[4])
+end
+return 'ok'
+`
+
+// luaModes raises the modes of rules and appends those that changed to the modes stream. Within a generation a different
+// text replaces the old one: the rule's match has changed.
+//
+//	KEYS  1 rules hash, 2 modes stream, 3 its last, 4 set of streams
+//	ARGV  as luaAppend, 4 the stream's name, then rule, generation, value of each
+const luaModes = luaAppend + `
+local changed = 0
+for i = 5, #ARGV, 3 do
+  local text = redis.call('HGET', KEYS[1], ARGV[i])
+  local known = nil
+  if text then
+    local ok, value = pcall(cjson.decode, text)
+    if ok and type(value) == 'table' and type(value.generation) == 'number' then known = value.generation end
+  end
+  local generation = tonumber(ARGV[i + 1])
+  if known == nil or known < generation or (known == generation and text ~= ARGV[i + 2]) then
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 2])
+    append(KEYS[2], KEYS[3], 'op', 'mode', 'rule', ARGV[i], 'value', ARGV[i + 2])
+    changed = changed + 1
+  end
+end
+redis.call('SADD', KEYS[4], ARGV[4])
+return changed
+`
+
+// scripts are the compiled forms; a Script holds no connection.
+type scripts struct{ raise, release, delta, modes *redis.Script }
+
+func newScripts() scripts {
+	return scripts{
+		raise:   redis.NewScript(luaRaise),
+		release: redis.NewScript(luaRelease),
+		delta:   redis.NewScript(luaDelta),
+		modes:   redis.NewScript(luaModes),
+	}
+}
+
+func (s scripts) all() []*redis.Script {
+	return []*redis.Script{s.raise, s.release, s.delta, s.modes}
+}

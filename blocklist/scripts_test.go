@@ -1,0 +1,245 @@
+package blocklist
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/traffic"
+)
+
+// slotModel says in plain words what one block key may do.
+type slotModel struct {
+	block     *Block
+	tombstone *Tombstone
+}
+
+func (m *slotModel) raise(b Block, extendOnly bool) outcome {
+	if t := m.tombstone; t != nil && (b.Since <= t.Released || b.Hit == t.Hit) {
+		return outcomeReleased
+	}
+	old := m.block
+	switch {
+	case old != nil && old.Generation > b.Generation:
+		return outcomeStale
+	case old == nil || old.Generation < b.Generation:
+		if extendOnly {
+			return outcomeAbsent
+		}
+		m.block = &b
+		return outcomeWritten
+	case old.Until == b.Until && old.Hit == b.Hit:
+		if old.Extended {
+			return outcomeSameExtended
+		}
+		return outcomeSame
+	case old.Until >= b.Until:
+		return outcomeUnchanged
+	}
+	b.Extended = true
+	m.block = &b
+	return outcomeExtended
+}
+
+func (m *slotModel) release(t Tombstone, covered bool) released {
+	if old := m.tombstone; old != nil && old.Released >= t.Released {
+		what := outcomeUnchanged
+		if old.Released == t.Released {
+			what = outcomeSame
+		}
+		return released{outcome: what, hit: old.Hit}
+	}
+	if b := m.block; b != nil && (!covered || b.Since <= t.Released || b.Hit == t.Hit) {
+		m.block = nil
+		if t.Hit == "" {
+			t.Hit = b.Hit
+		}
+	}
+	m.tombstone = &t
+	return released{outcome: outcomeReleased, hit: t.Hit}
+}
+
+func drawBlock(t *rapid.T, base traffic.Time) Block {
+	since := base.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "since")) * time.Second)
+	return Block{
+		Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule,
+		Generation: int64(rapid.IntRange(1, 3).Draw(t, "generation")), Hit: fmt.Sprintf("%032x", rapid.IntRange(1, 3).Draw(t, "hit")),
+		Since: since, Until: base.Add(time.Hour + time.Duration(rapid.IntRange(0, 5).Draw(t, "until"))*time.Second),
+	}
+}
+
+func drawTombstone(t *rapid.T, base traffic.Time) Tombstone {
+	at := base.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "released")) * time.Second)
+	tomb := Tombstone{Format: ValueFormat, Action: actionRelease, Rule: floodRule, Released: at, Until: at.Add(2 * time.Hour), By: "ops"}
+	if rapid.Bool().Draw(t, "with hit") {
+		tomb.Hit = fmt.Sprintf("%032x", rapid.IntRange(1, 3).Draw(t, "released hit"))
+	}
+	return tomb
+}
+
+func TestScriptsDoWhatTheModelSays(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		store, err := NewStore(server.Client(t), testbed.Namespace(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := 0
+		rapid.Check(t, func(rt *rapid.T) {
+			run++
+			key := held{subject: traffic.Subject(fmt.Sprintf("device=d%d", run)), rule: floodRule}
+			base := traffic.At(time.Now())
+			model := &slotModel{}
+			rt.Repeat(map[string]func(*rapid.T){
+				"raise": func(rt *rapid.T) {
+					r := raise{held: key, block: drawBlock(rt, base), extendOnly: rapid.Bool().Draw(rt, "extend only")}
+					got, err := store.raiseAll(t.Context(), []raise{r})
+					if err != nil {
+						rt.Fatal(err)
+					}
+					if want := model.raise(r.block, r.extendOnly); got[0] != want {
+						rt.Fatalf("raise %+v: got %s, want %s", r, got[0], want)
+					}
+				},
+				"release": func(rt *rapid.T) {
+					r := release{held: key, tombstone: drawTombstone(rt, base), covered: rapid.Bool().Draw(rt, "covered")}
+					got, err := store.releaseAll(t.Context(), []release{r})
+					if err != nil {
+						rt.Fatal(err)
+					}
+					if want := model.release(r.tombstone, r.covered); got[0] != want {
+						rt.Fatalf("release %+v: got %+v, want %+v", r, got[0], want)
+					}
+				},
+				"": func(rt *rapid.T) { model.compare(rt, t, store, key) },
+			})
+		})
+	})
+}
+
+func (m *slotModel) compare(rt *rapid.T, t *testing.T, store *Store, key held) {
+	block, tombstone, err := store.Get(t.Context(), key.subject, key.rule)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if (block == nil) != (m.block == nil) || block != nil && *block != *m.block {
+		rt.Fatalf("block: got %+v, want %+v", block, m.block)
+	}
+	if (tombstone == nil) != (m.tombstone == nil) || tombstone != nil && *tombstone != *m.tombstone {
+		rt.Fatalf("tombstone: got %+v, want %+v", tombstone, m.tombstone)
+	}
+}
+
+// Whatever order things have come in before: once a round of the reconciler has passed, tombstones first and then blocks
+// in any order, the end is the same.
+func TestAssertingEndsTheSame(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		store, err := NewStore(server.Client(t), testbed.Namespace(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := 0
+		rapid.Check(t, func(rt *rapid.T) {
+			base := traffic.At(time.Now())
+			blocks := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) Block { return drawBlock(rt, base) }), 1, 5).Draw(rt, "blocks")
+			for i := range blocks {
+				blocks[i].Since = base.Add(time.Duration(blocks[i].Hit[31]-'0') * 2 * time.Second) // of a hit, not of a record
+			}
+			tomb := drawTombstone(rt, base)
+			var ends [2]string
+			for round := range ends {
+				run++
+				key := held{subject: traffic.Subject(fmt.Sprintf("device=o%d", run)), rule: floodRule}
+				put := func() error {
+					_, err := store.releaseAll(t.Context(), []release{{held: key, tombstone: tomb, covered: true}})
+					return err
+				}
+				var steps []func() error
+				for _, b := range blocks {
+					steps = append(steps, func() error {
+						_, err := store.raiseAll(t.Context(), []raise{{held: key, block: b}})
+						return err
+					})
+				}
+				before := append([]func() error{put}, steps...)
+				shuffle := func(list []func() error) {
+					rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+				}
+				shuffle(before)
+				shuffle(steps)
+				for _, step := range append(append(before, put), steps...) {
+					if err := step(); err != nil {
+						rt.Fatal(err)
+					}
+				}
+				ends[round] = endOf(rt, t, store, key)
+			}
+			if ends[0] != ends[1] {
+				rt.Fatalf("two orders end differently:\n%s\n%s", ends[0], ends[1])
+			}
+		})
+	})
+}
+
+// endOf is what a gate would make of the key. Of two hits with the same expiry either may stand.
+func endOf(rt *rapid.T, t *testing.T, store *Store, key held) string {
+	block, tombstone, err := store.Get(t.Context(), key.subject, key.rule)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	out := "released"
+	if tombstone == nil {
+		rt.Fatal("there is no tombstone")
+	}
+	if block != nil {
+		out += fmt.Sprintf(", blocked for %s in generation %d", block.Until.Sub(tombstone.Released), block.Generation)
+	}
+	return out
+}
+
+func TestForeignValuesAreLeftAlone(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		key := s.store.keys.Block(viewer, floodRule)
+		ctx := t.Context()
+		for name, put := range map[string]func() error{
+			"text":         func() error { return s.store.client.Set(ctx, key, "not json", 0).Err() },
+			"null":         func() error { return s.store.client.Set(ctx, key, "null", 0).Err() },
+			"newer format": func() error { return s.store.client.Set(ctx, key, `{"v":2,"until":"z"}`, 0).Err() },
+			"no until":     func() error { return s.store.client.Set(ctx, key, `{"v":1,"generation":1}`, 0).Err() },
+			"list":         func() error { return s.store.client.RPush(ctx, key, "x").Err() },
+		} {
+			t.Run(name, func(t *testing.T) {
+				if err := s.store.client.Del(ctx, key).Err(); err != nil {
+					t.Fatal(err)
+				}
+				if err := put(); err != nil {
+					t.Fatal(err)
+				}
+				s.restart()
+				if got, want := fmt.Sprint(s.apply(s.hit())), "[withheld unreadable_key]"; got != want {
+					t.Errorf("decisions: got %s, want %s", got, want)
+				}
+				listing, err := s.store.List(ctx, s.clock.now(), Filter{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(listing.Items) != 0 || listing.Unreadable != 1 {
+					t.Errorf("listing: got %+v, want one unreadable key", listing)
+				}
+				if got, want := fmt.Sprint(s.apply(s.release())), "[released]"; got != want {
+					t.Errorf("release: got %s, want %s", got, want)
+				}
+				if b, _ := s.stands(); b != nil {
+					t.Errorf("after the release stands %+v", b)
+				}
+				if err := s.store.client.Del(ctx, s.store.keys.Tombstone(viewer, floodRule)).Err(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,30 @@
+package blocklist
+
+// seen remembers the newest ids of between half and all of its size, in two maps of which the older is dropped whole. It
+// keeps decisions from being repeated without end; what it has forgotten is repeated once more, which is harmless.
+type seen struct {
+	size       int
+	young, old map[string]struct{}
+}
+
+// seenDecisions is how many decision ids are remembered at least: 32 hex digits each, so about 10 MB in all.
+const seenDecisions = 1 << 16
+
+func newSeen(size int) *seen {
+	return &seen{size: size, young: map[string]struct{}{}, old: map[string]struct{}{}}
+}
+
+func (s *seen) has(id string) bool {
+	if _, ok := s.young[id]; ok {
+		return true
+	}
+	_, ok := s.old[id]
+	return ok
+}
+
+func (s *seen) add(id string) {
+	if len(s.young) >= s.size {
+		s.old, s.young = s.young, make(map[string]struct{}, s.size)
+	}
+	s.young[id] = struct{}{}
+}

@@ -1,0 +1,124 @@
+package blocklist
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// tell makes the outcomes known: to gates by the delta streams, and then to the blocks topic.
+func (e *Enforcer) tell(ctx context.Context, w *work) error {
+	for _, f := range w.effects {
+		e.settle(w, f)
+	}
+	for _, p := range sortedKeys(w.deltas) {
+		if err := e.o.Store.appendDeltas(ctx, strconv.Itoa(p), w.now, w.deltas[p]); err != nil {
+			return err
+		}
+	}
+	for _, p := range sortedKeys(w.decisions) {
+		if err := e.o.Decisions.Append(ctx, p, w.decisions[p]); err != nil {
+			return fmt.Errorf("decisions of partition %d: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// settle turns an outcome into a decision and a delta, or a reason why there is none.
+func (e *Enforcer) settle(w *work, f *effect) {
+	f.block.Extended = f.outcome == outcomeExtended || f.outcome == outcomeSameExtended
+	switch f.outcome {
+	case outcomeWritten, outcomeExtended:
+		w.ages = append(w.ages, w.now.Sub(f.ask.hit.Last).Seconds())
+		e.settleChange(w, f, false)
+	case outcomeSame, outcomeSameExtended:
+		e.settleChange(w, f, true)
+	case outcomeReleased:
+		if f.release {
+			e.settleChange(w, f, false)
+		} else {
+			w.withhold(f, ReasonReleased)
+		}
+	case outcomeUnchanged:
+		w.ignore(ignoredUnchanged)
+	case outcomeAbsent:
+		w.ignore(ignoredClosed)
+	case outcomeDemoted:
+		w.ignore(ignoredMode)
+	case outcomeStale:
+		w.withhold(f, ReasonStale)
+	default:
+		w.withhold(f, ReasonUnreadable)
+	}
+}
+
+// settleChange tells of a block or tombstone that stands. What stood already as asked is told again unless this process
+// knows that it was: a crash may have come between Redis and the log.
+func (e *Enforcer) settleChange(w *work, f *effect, again bool) {
+	d := delta{op: opBlock, held: f.held}
+	var decision Decision
+	switch {
+	case f.release:
+		d.op, d.value = opRelease, encode(&f.tombstone)
+		decision = w.decide(f, ActionReleased, f.ask.hit.Reason)
+	case f.block.Extended:
+		d.value = encode(&f.block)
+		decision = w.decide(f, ActionExtended, "")
+	default:
+		d.value = encode(&f.block)
+		decision = w.decide(f, ActionWritten, "")
+	}
+	if again && w.told(decision.ID) {
+		w.ignore(ignoredRepeated)
+		return
+	}
+	p := f.ask.message.Partition
+	w.deltas[p] = append(w.deltas[p], d)
+	w.emit(f, decision)
+}
+
+func sortedKeys[V any](m map[int]V) []int {
+	keys := make([]int, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// remember keeps what has been told, after everything was acknowledged.
+func (e *Enforcer) remember(w *work) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id := range w.emitted {
+		e.done.add(id)
+	}
+}
+
+func (e *Enforcer) told(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.done.has(id)
+}
+
+// count counts a batch once, when it is done.
+func (e *Enforcer) count(w *work) {
+	for kind, n := range w.kinds {
+		e.metrics.records.WithLabelValues(string(kind)).Add(float64(n))
+	}
+	for reason, n := range w.ignored {
+		e.metrics.ignored.WithLabelValues(reason).Add(float64(n))
+	}
+	for _, list := range w.decisions {
+		for i := range list {
+			e.metrics.countDecision(&list[i])
+		}
+	}
+	for i := range w.letters {
+		e.metrics.dead.WithLabelValues(w.letters[i].Reason).Inc()
+	}
+	for _, age := range w.ages {
+		e.metrics.age.Observe(age)
+	}
+}

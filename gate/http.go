@@ -1,0 +1,123 @@
+package gate
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// The headers of an answer. A gateway logs the first two as the event's verdict, so that weir's own refusals feed no
+// window. The others say what an observing gate would have done; they are no verdict.
+const (
+	HeaderBlock      = "X-Weir-Block"
+	HeaderRule       = "X-Weir-Rule"
+	HeaderWouldBlock = "X-Weir-Would-Block"
+	HeaderWouldRule  = "X-Weir-Would-Rule"
+)
+
+// ProblemType is the type of a refusal's problem document, from draft-ietf-httpapi-ratelimit-headers.
+const ProblemType = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
+
+// Problem is the body of a refusal, RFC 9457. Which limit was passed is not told to who passed it.
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Block  string `json:"block"` // id that support can look up
+}
+
+// ForwardAuth answers the sub-requests of a proxy's forward auth (Traefik, Caddy): 200 for a request that may pass, 429
+// for one that is held. The request in question is read from X-Forwarded-Method, -Uri and -For and its own headers;
+// without them, the sub-request itself is judged.
+//
+// The proxy's word is believed, so the endpoint must be reachable for the proxy only.
+func (g *Gate) ForwardAuth() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := forwarded(r)
+		if g.answer(w, &q) {
+			w.WriteHeader(http.StatusOK)
+		}
+	})
+}
+
+// Middleware lets next serve the requests that no block holds, and answers the others.
+func (g *Gate) Middleware(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := Request{Method: r.Method, Path: r.URL.EscapedPath(), From: traffic.Carrier{
+			Peer: r.RemoteAddr, Forwarded: r.Header.Values("X-Forwarded-For"), Header: r.Header,
+		}}
+		if g.answer(w, &q) {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// answer refuses a request that is held, and reports whether it may pass.
+func (g *Gate) answer(w http.ResponseWriter, q *Request) bool {
+	a := g.Check(q)
+	switch {
+	case a.Blocked:
+		refuse(w, &a)
+		return false
+	case a.WouldBlock:
+		w.Header().Set(HeaderWouldBlock, a.BlockID)
+		w.Header().Set(HeaderWouldRule, a.Rule)
+	}
+	return true
+}
+
+func refuse(w http.ResponseWriter, a *Answer) {
+	body, err := json.Marshal(Problem{
+		Type: ProblemType, Title: "Abnormal usage detected", Status: http.StatusTooManyRequests,
+		Detail: "Requests like this one are held back for now. Support can look up the block by its id.", Block: a.BlockID,
+	})
+	if err != nil {
+		body = nil // the status says the same
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Retry-After", retryAfter(a.RetryAfter))
+	h.Set(HeaderBlock, a.BlockID)
+	h.Set(HeaderRule, a.Rule)
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = w.Write(body) // a client that has gone has no use for it
+}
+
+// retryAfter is d in whole seconds, rounded up, so that nobody is told to come back while the block still holds.
+func retryAfter(d time.Duration) string {
+	return strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10)
+}
+
+// forwarded reads the request that a proxy asks about.
+func forwarded(r *http.Request) Request {
+	q := Request{Method: r.Header.Get("X-Forwarded-Method"), Path: r.Header.Get("X-Forwarded-Uri")}
+	if q.Method == "" {
+		q.Method = r.Method
+	}
+	if q.Path == "" {
+		q.Path = r.URL.EscapedPath()
+	}
+	q.From = traffic.Carrier{Peer: r.RemoteAddr, Header: r.Header}
+	if lines := r.Header.Values("X-Forwarded-For"); len(lines) > 0 {
+		q.From.Peer, q.From.Forwarded = splitChain(lines)
+	}
+	return q
+}
+
+// splitChain takes the last entry off a forwarded chain: the proxy has put its own peer there. What is left of it is the
+// chain as the proxy received it.
+func splitChain(lines []string) (peer string, rest []string) {
+	last := lines[len(lines)-1]
+	comma := strings.LastIndexByte(last, ',')
+	if comma < 0 {
+		return strings.TrimSpace(last), lines[:len(lines)-1]
+	}
+	rest = append(append(make([]string, 0, len(lines)), lines[:len(lines)-1]...), last[:comma])
+	return strings.TrimSpace(last[comma+1:]), rest
+}

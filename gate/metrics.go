@@ -1,0 +1,57 @@
+package gate
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// timedEvery is how many checks there are to one that is timed: reading the clock twice costs as much as a check.
+const timedEvery = 64
+
+type metrics struct {
+	checks      atomic.Uint64
+	passed      prometheus.Counter
+	notReady    prometheus.Counter
+	refused     *prometheus.CounterVec // rule
+	wouldRefuse *prometheus.CounterVec // rule
+	noAddress   [traffic.NumMissingReasons]prometheus.Counter
+	duration    prometheus.Histogram
+}
+
+// next counts a check and returns its number.
+func (m *metrics) next() uint64 { return m.checks.Add(1) }
+
+func newMetrics(to prometheus.Registerer) (*metrics, error) {
+	passed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_gate_passed_total",
+		Help: "Requests that passed: held by no block (clear), or unjudged since the blocklist is not loaded (not_ready).",
+	}, []string{"reason"})
+	noAddress := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_gate_no_address_total", Help: "Requests whose client address could not be told, by reason.",
+	}, []string{"reason"})
+	m := &metrics{
+		passed:   passed.WithLabelValues("clear"),
+		notReady: passed.WithLabelValues("not_ready"),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_gate_refused_total", Help: "Requests that were refused."}, []string{"rule"}),
+		wouldRefuse: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_gate_would_refuse_total", Help: "Requests that would have been refused, were the gate not observing."}, []string{"rule"}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "weir_gate_check_seconds", Help: "Time of a check, of one in 64.",
+			Buckets: []float64{1e-7, 2.5e-7, 5e-7, 1e-6, 2.5e-6, 5e-6, 1e-5, 1e-4, 1e-3, 1e-2}}),
+	}
+	for why := range m.noAddress {
+		m.noAddress[why] = noAddress.WithLabelValues(traffic.MissingReason(why).String())
+	}
+	checks := prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "weir_gate_checks_total", Help: "Requests that were checked."}, func() float64 { return float64(m.checks.Load()) })
+	for _, c := range []prometheus.Collector{passed, noAddress, m.refused, m.wouldRefuse, m.duration, checks} {
+		if err := to.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
