@@ -19,7 +19,7 @@ type Server struct {
 	Cluster []string
 	// Username and Password are for a cluster; in a URL they stand in it.
 	Username, Password string
-	// TLS is for a cluster; nil means no TLS.
+	// TLS is how to speak TLS. Nil means what the URL says, and no TLS with a cluster.
 	TLS *tls.Config
 	// Timeout bounds dialling and each answer that is waited for; default 2 s.
 	Timeout time.Duration
@@ -57,6 +57,9 @@ func (s *Server) client() (redis.UniversalClient, error) {
 		}
 		options.DialTimeout, options.ReadTimeout, options.WriteTimeout = timeout, timeout, timeout
 		options.ContextTimeoutEnabled = true
+		if s.TLS != nil {
+			options.TLSConfig = s.TLS
+		}
 		return redis.NewClient(options), nil
 	default:
 		return redis.NewClusterClient(&redis.ClusterOptions{
@@ -92,3 +95,12 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // Close ends the connections.
 func (s *Store) Close() error { return s.client.Close() }
+
+// QuietClient stops the Redis client from writing lines of its own to standard error: every failure comes back as an
+// error and is logged with what it means. The client has one logger for the whole process, so only a program's main
+// calls this, before it connects.
+func QuietClient() { redis.SetLogger(quiet{}) }
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}

@@ -107,9 +107,6 @@ func (c *redisConfig) check(k *checks) {
 	c.TLS.check(k, "redis.tls")
 	if len(c.Addresses) == 0 {
 		k.url("redis.url", c.URL, "redis", "rediss")
-		if c.TLS.Enabled {
-			k.fail("redis.tls.enabled", "true with redis.url", "rediss:// in redis.url, or redis.addresses")
-		}
 		return
 	}
 	if k.origin["redis.url"] != "" && c.URL != "" {
