@@ -99,8 +99,8 @@ func (s *Store) Close() error { return s.client.Close() }
 // QuietClient stops the Redis client from writing lines of its own to standard error: every failure comes back as an
 // error and is logged with what it means. The client has one logger for the whole process, so only a program's main
 // calls this, before it connects.
-func QuietClient() { redis.SetLogger(quiet{}) }
+func QuietClient() { redis.SetLogger(silence{}) }
 
-type quiet struct{}
+type silence struct{}
 
-func (quiet) Printf(context.Context, string, ...any) {}
+func (silence) Printf(context.Context, string, ...any) {}
