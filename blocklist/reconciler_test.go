@@ -93,10 +93,13 @@ func TestFlushIsMadeGood(t *testing.T) {
 		if got := fmt.Sprint(s.apply(update)); got != "[withheld released]" {
 			t.Errorf("the released episode goes on after the flush: %s", got)
 		}
-		modes, err := s.store.Modes(t.Context())
-		if err != nil || len(modes) != 1 || modes[0].Rule != floodRule || modes[0].Mode != rules.ModeBlock {
-			t.Errorf("modes after the flush: %+v, %v", modes, err)
-		}
+		testbed.Eventually(t, 10*time.Second, func() error {
+			modes, err := s.store.Modes(t.Context())
+			if err == nil && (len(modes) != 1 || modes[0].Rule != floodRule || modes[0].Mode != rules.ModeBlock) {
+				err = fmt.Errorf("modes after the flush: %+v", modes)
+			}
+			return err
+		})
 	})
 }
 

@@ -49,7 +49,7 @@ func TestNothingLostNothingDoubled(t *testing.T) {
 		}
 	}
 	load.wait()
-	t.Logf("%d events sent, %d kills, 5 edits", events, kills)
+	t.Logf("%d events sent, %d kills, 5 edits", load.total, kills)
 
 	judgeRouting(t, in, load)
 	judgeHits(t, in)

@@ -15,10 +15,11 @@ import (
 // load is a seeded stream of requests: viewers who stay far below every limit, and a few abusers who come in bursts,
 // one of them with one device behind many addresses.
 type load struct {
-	total int
-	sent  atomic.Int64
-	done  chan error
-	t     testing.TB
+	total  int // at least; valid as the number of events sent after wait
+	sent   atomic.Int64
+	enough chan struct{} // closed: the load ends when total events are sent
+	done   chan error
+	t      testing.TB
 }
 
 // event is the JSON that a gateway would write.
@@ -39,7 +40,8 @@ const (
 	viewers        = 1500
 )
 
-// startLoad begins to send; the load ends by itself after total events.
+// startLoad begins to send. It sends total events at least, and goes on until wait is called: what is done to weir
+// meanwhile is done under load, however slow the machine.
 func startLoad(t testing.TB, in *install, total int) *load {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(in.kafka...), kgo.DefaultProduceTopic(in.ns+".requests"),
@@ -47,7 +49,7 @@ func startLoad(t testing.TB, in *install, total int) *load {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &load{total: total, done: make(chan error, 1), t: t}
+	l := &load{total: total, enough: make(chan struct{}), done: make(chan error, 1), t: t}
 	ctx := background(t)
 	go func() {
 		defer client.Close()
@@ -60,13 +62,14 @@ func (l *load) send(ctx context.Context, client *kgo.Client) error {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	for n := 0; n < l.total; {
+	n := 0
+	for n < l.total || !l.isEnough() {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		for range min(loadRate/50, l.total-n) {
+		for range loadRate / 50 {
 			e, partition := l.next(rnd, n)
 			value, err := json.Marshal(e)
 			if err != nil {
@@ -83,10 +86,20 @@ func (l *load) send(ctx context.Context, client *kgo.Client) error {
 	if err := client.Flush(ctx); err != nil {
 		return err
 	}
-	if sent := l.sent.Load(); sent != int64(l.total) {
-		return fmt.Errorf("%d of %d events were acknowledged", sent, l.total)
+	if sent := l.sent.Load(); sent != int64(n) {
+		return fmt.Errorf("%d of %d events were acknowledged", sent, n)
 	}
+	l.total = n
 	return nil
+}
+
+func (l *load) isEnough() bool {
+	select {
+	case <-l.enough:
+		return true
+	default:
+		return false
+	}
 }
 
 // next makes one event. An address always goes to one partition, as with a gateway that keys by client address.
@@ -119,8 +132,10 @@ func (l *load) next(rnd *rand.Rand, n int) (event, int) {
 	return e, sum % loadPartitions
 }
 
+// wait lets the load come to its end and waits for it.
 func (l *load) wait() {
 	l.t.Helper()
+	close(l.enough)
 	timer := time.NewTimer(5 * time.Minute)
 	defer timer.Stop()
 	select {
