@@ -43,8 +43,11 @@ type Partition struct {
 	timers  timers
 	late    map[lateKey]*lateSum
 
-	counts  Counts
-	scratch []byte
+	counts Counts
+
+	// Memory that every event uses again.
+	subject, scratch []byte
+	outcome          outcome
 }
 
 // Counts are what a partition has done since it was made or restored. They are for metrics and no part of the state.
@@ -231,9 +234,10 @@ func (p *Partition) count(k *Keyed, b *binding, out []Hit) []Hit {
 		return out
 	}
 	p.counts.Counted++
-	subject, missing := traffic.AppendSubject(nil, &k.Identity, b.version.Key)
+	var missing int
+	p.subject, missing = traffic.AppendSubject(p.subject[:0], &k.Identity, b.version.Key)
 	var key Fingerprint
-	key, p.scratch = p.cfg.Secret.windowKey(p.scratch, b.lineage.id, subject)
+	key, p.scratch = p.cfg.Secret.windowKey(p.scratch, b.lineage.id, p.subject)
 	w, ok := p.windows[key]
 	if !ok {
 		w = &window{key: key, rule: b.lineage, heap: -1}
@@ -241,12 +245,12 @@ func (p *Partition) count(k *Keyed, b *binding, out []Hit) []Hit {
 	}
 	w.lateness = max(w.lateness, lateness)
 	a := arrival{
-		event: k, version: b.version, subject: subject, grouped: missing > 0, watermark: p.watermark, rank: p.events,
+		event: k, version: b.version, subject: p.subject, grouped: missing > 0, watermark: p.watermark, rank: p.events,
 	}
-	var res outcome
-	w.insert(&a, &p.cfg.Secret, &res)
+	res := p.outcome.empty()
+	w.insert(&a, &p.cfg.Secret, res)
 	p.timers.set(w, w.next())
-	return p.report(&res, out)
+	return p.report(res, out)
 }
 
 // report turns what happened to episodes into hits: endings first, so that a cut episode is closed before the next one

@@ -142,14 +142,14 @@ func (p *Partition) expire(out []Hit) []Hit {
 			p.timers.set(w, due)
 			continue
 		}
-		var res outcome
-		if w.expire(p.watermark, &res) {
+		res := p.outcome.empty()
+		if w.expire(p.watermark, res) {
 			p.timers.remove(w)
 			delete(p.windows, w.key)
 		} else {
 			p.timers.set(w, w.next())
 		}
-		out = p.report(&res, out)
+		out = p.report(res, out)
 	}
 }
 

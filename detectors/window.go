@@ -206,6 +206,15 @@ func (w *window) next() traffic.Time {
 	return due
 }
 
+// empty forgets what o held, but keeps its memory.
+func (o *outcome) empty() *outcome {
+	clear(o.opened)
+	clear(o.extended)
+	clear(o.ended)
+	o.opened, o.extended, o.ended = o.opened[:0], o.extended[:0], o.ended[:0]
+	return o
+}
+
 func (o *outcome) extend(ep *episode) {
 	if !slices.Contains(o.extended, ep) && !slices.Contains(o.opened, ep) {
 		o.extended = append(o.extended, ep)
