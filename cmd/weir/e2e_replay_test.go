@@ -37,59 +37,6 @@ func ruleFile(t *testing.T, key, lateness string) string {
 	return writeFile(t, "rule.yaml", fmt.Sprintf(floodRule, key, lateness))
 }
 
-// The shared logs, by limit 10 in 60 s: sources that must be found, and late events where they matter.
-func TestReplayOfRealLogs(t *testing.T) {
-	fieldMap := "time=ts,user_agent=ua"
-	for _, tc := range []struct {
-		name, file, format, key, lateness string
-		more                              []string
-		sources, episodes, events         int64
-		late, lateWithKey                 int64 // -1: not looked at
-	}{
-		{"elastic-apache", "elastic-apache/apache_logs.gz", "combined", "ip", "60s", nil, 79, -1, -1, -1, -1},
-		{"elastic-apache sorted", "elastic-apache/apache_logs.gz", "combined", "ip", "60s", []string{"--reorder", "15m"}, 79, 108, 1729, 0, 0},
-		{"saunathinker", "willthefarmer/saunathinker/events.jsonl.gz", "json", "ip", "60s", nil, 2, -1, -1, -1, -1},
-		{"saunathinker sorted", "willthefarmer/saunathinker/events.jsonl.gz", "json", "ip", "60s", []string{"--reorder", "15m"}, 2, 2, 764, 0, 0},
-		{"farmwork", "willthefarmer/farmwork/events.jsonl.gz", "json", "ip", "60s", nil, 2, -1, -1, -1, -1},
-		{"farmwork sorted", "willthefarmer/farmwork/events.jsonl.gz", "json", "ip", "60s", []string{"--reorder", "15m"}, 2, 83, 3346, 0, 0},
-		{"seart-api-nginx", "seart-api-nginx/events.jsonl.gz", "json", "ip", "60s", nil, 0, 0, 0, -1, -1},
-		{"cloudtrail, lateness 15m", "cloudtrail-invictus/events.jsonl.gz", "json", "user, session", "15m", nil, 15, -1, -1, -1, -1},
-		{"cloudtrail sorted", "cloudtrail-invictus/events.jsonl.gz", "json", "user, session", "60s", []string{"--reorder", "15m"}, 15, 20, 2351, 0, 0},
-		{"cloudtrail, lateness 60s", "cloudtrail-invictus/events.jsonl.gz", "json", "user, session", "60s", nil, 10, -1, -1, 1785, 1711},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			file := testbed.Data(t, append([]string{"logs"}, strings.Split(tc.file, "/")...)...)
-			b := replayBed(t)
-			args := []string{"ingest", file, "--format", tc.format, "--replay", "r", "--rules", ruleFile(t, tc.key, tc.lateness)}
-			if tc.format == "json" {
-				args = append(args, "--map", fieldMap)
-			}
-			s := decode[replaySummary](b, append(args, tc.more...)...)
-			if len(s.Rules) != 1 {
-				t.Fatalf("summary of rules %+v, want one", s.Rules)
-			}
-			got := s.Rules[0]
-			for _, c := range []struct {
-				what      string
-				got, want int64
-			}{
-				{"sources", got.Sources, tc.sources}, {"episodes", got.Episodes, tc.episodes}, {"events", got.Events, tc.events},
-				{"late", got.Behind, tc.late}, {"late with key", got.Late, tc.lateWithKey}, {"events sent and refused", s.Events + s.Dead["malformed"], s.Lines},
-			} {
-				if c.want >= 0 && c.got != c.want {
-					t.Errorf("%s: got %d, want %d", c.what, c.got, c.want)
-				}
-			}
-			if hits := decode[[]map[string]any](b, "history", "hits", "--replay", "r", "--limit", "0"); int64(len(hits)) != got.Episodes {
-				t.Errorf("history has %d hits, the summary says %d", len(hits), got.Episodes)
-			}
-			if !s.Complete {
-				t.Errorf("not complete: %s", s.Error)
-			}
-		})
-	}
-}
-
 // small is a log of six requests of one client within a second, and one of another.
 func small() string {
 	var b strings.Builder

@@ -9,7 +9,6 @@
 //	WEIR_TEST_POSTGRES       postgres://user:password@host:port/postgres, of a role that may create databases
 //	WEIR_TEST_REQUIRE_REAL   1: a test that would fall back to an embedded part fails instead
 //	WEIR_TEST_REPORT         file to which each use of a server is appended, for the count at the end of `make test`
-//	WEIR_TEST_DATA           folder with the shared logs and hostile inputs; default ../shared/data beside the repository
 //
 // Real servers are shared by all tests of a run: a test works under a Namespace of its own and never flushes a server.
 //

@@ -5,7 +5,6 @@
 //	go test -json ./... | testreport [-real] [-title TEXT] [-earlier FILE]
 //
 // With -real, which is for runs against real servers, it fails where a test was skipped or a kind of server saw no test.
-// Only tests that need the shared data, which is not part of the repository, may be skipped; they are listed.
 package main
 
 import (
@@ -55,8 +54,6 @@ func run(title string, real bool, earlier string) (ok bool, err error) {
 	}
 	for _, skip := range results.skipped {
 		switch {
-		case uses.wantsData(skip.Package, skip.Test):
-			fmt.Printf("  skipped for want of the shared data: %s %s\n", skip.Package, skip.Test)
 		case real:
 			complaints = append(complaints, fmt.Sprintf("%s %s was skipped: %s", skip.Package, skip.Test, skip.reason))
 		default:

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"strings"
 	"text/tabwriter"
 )
@@ -70,18 +69,4 @@ func (u uses) untouched() []string {
 		}
 	}
 	return complaints
-}
-
-// wantsData says whether a skipped test, or one it is part of, skipped because the shared data is not here.
-func (u uses) wantsData(pkg, test string) bool {
-	for {
-		if u[use{path.Base(pkg), test, "data", "skipped"}] {
-			return true
-		}
-		slash := strings.LastIndexByte(test, '/')
-		if slash < 0 {
-			return false
-		}
-		test = test[:slash]
-	}
 }
