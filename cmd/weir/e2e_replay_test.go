@@ -23,20 +23,6 @@ func replayBed(t *testing.T) *bed {
 	return b
 }
 
-const floodRule = `
-id: flood
-owner: platform
-match: {}
-key: [%s]
-limit: 10
-window: 60s
-lateness: %s
-`
-
-func ruleFile(t *testing.T, key, lateness string) string {
-	return writeFile(t, "rule.yaml", fmt.Sprintf(floodRule, key, lateness))
-}
-
 // small is a log of six requests of one client within a second, and one of another.
 func small() string {
 	var b strings.Builder
