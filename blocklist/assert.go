@@ -33,7 +33,7 @@ const deltasWorthTelling = 1000
 // assert puts back into Redis what decisions say and returns how much was missing. Tombstones go first, so that a block
 // which was released never stands in between.
 func (r *Reconciler) assert(ctx context.Context, modes []rules.ModeState, cause string) (int, error) {
-	decisions, err := r.o.Active.ActiveBlocks(ctx)
+	decisions, err := bounded(ctx, r.o.Active.ActiveBlocks)
 	if err != nil {
 		return 0, err
 	}

@@ -16,6 +16,7 @@ const (
 	ReasonExpired    = "expired"          // the block would be over already
 	ReasonStale      = "stale_generation" // a block of a newer mode generation stands
 	ReasonUnreadable = "unreadable_key"   // the key holds what this build cannot read
+	ReasonOldVersion = "old_version"      // the episode opened under a version that would block more than the one that was promoted
 	ReasonNoSpec     = "no_block_spec"    // the rule's version is unknown or has no block
 )
 

@@ -90,6 +90,7 @@ type Enforcer struct {
 
 	mu          sync.Mutex
 	specs       map[versionKey]blockSpec
+	elders      map[elder]bool
 	done        *seen
 	fallingBack bool
 }
@@ -108,7 +109,7 @@ func NewEnforcer(o EnforcerOptions) (*Enforcer, error) {
 	}
 	return &Enforcer{
 		o: o, never: NewNeverBlock(o.NeverBlock), modes: newModeCache(o.Modes, o.Store, o.Clock), metrics: metrics,
-		specs: map[versionKey]blockSpec{}, done: newSeen(seenDecisions),
+		specs: map[versionKey]blockSpec{}, elders: map[elder]bool{}, done: newSeen(seenDecisions),
 	}, nil
 }
 

@@ -101,6 +101,16 @@ func (e *Enforcer) planHit(ctx context.Context, w *work, a *ask, modes map[strin
 		w.withhold(f, ReasonNoSpec)
 		return nil
 	}
+	if h.RuleVersion < mode.Promoted {
+		within, err := e.within(ctx, h.Rule, h.RuleVersion, mode.Promoted)
+		if err != nil {
+			return err
+		}
+		if !within {
+			w.withhold(f, ReasonOldVersion)
+			return nil
+		}
+	}
 	if !storable(f.block.Until) {
 		e.refuse(w, a.message, fmt.Errorf("hit %s: its block would last until %s", h.ID, f.block.Until))
 		return nil
@@ -257,3 +267,43 @@ func (e *Enforcer) spec(ctx context.Context, rule string, number int) (blockSpec
 }
 
 const specTimeout = 2 * time.Second
+
+// elder is a version of a rule that was not the newest any more when the rule was promoted.
+type elder struct {
+	versionKey
+	promoted int
+}
+
+// within reports whether what the version number says about blocks stays within what the promotion was about. An episode
+// keeps the version that it opened under, its block's key included, for up to a day: an edit that was made because that
+// version would have blocked the wrong clients must not be undone by its running episodes.
+func (e *Enforcer) within(ctx context.Context, rule string, number, promoted int) (bool, error) {
+	key := elder{versionKey{rule, number}, promoted}
+	e.mu.Lock()
+	within, ok := e.elders[key]
+	e.mu.Unlock()
+	if ok {
+		return within, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, specTimeout)
+	defer cancel()
+	var docs [2]*rules.Document
+	for i, n := range []int{promoted, number} {
+		v, found, err := e.o.Rules.RuleVersion(ctx, rule, n)
+		if err != nil {
+			return false, fmt.Errorf("version %d of rule %s: %w", n, rule, err)
+		}
+		if !found {
+			return false, nil
+		}
+		docs[i] = &v.Document
+	}
+	within = len(rules.MayBlockMore(docs[0], docs[1])) == 0
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.elders) >= maxSpecs {
+		clear(e.elders)
+	}
+	e.elders[key] = within
+	return within, nil
+}

@@ -150,7 +150,7 @@ func (r *Reconciler) Check(ctx context.Context) error {
 	if cause != "" && (r.owed == "" || r.owed == causeSweep) {
 		r.owed = cause
 	}
-	modes, err := r.o.Modes.Modes(ctx)
+	modes, err := bounded(ctx, r.o.Modes.Modes)
 	if err != nil {
 		return fmt.Errorf("modes of rules: %w", err)
 	}
@@ -176,6 +176,16 @@ func (r *Reconciler) Check(ctx context.Context) error {
 	}
 	r.owed = ""
 	return nil
+}
+
+// rulesPatience bounds one question to the rule store, which may take it and never answer: the reconciler must go on to
+// look at Redis, and say so.
+const rulesPatience = 30 * time.Second
+
+func bounded[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, rulesPatience)
+	defer cancel()
+	return ask(ctx)
 }
 
 func (r *Reconciler) publish(ctx context.Context, modes []rules.ModeState) error {

@@ -106,7 +106,7 @@ func (t *table) longest(best *heldBlock, hash uint64, id *traffic.Identity, s *s
 			}
 			// A rule without a known mode blocks nobody, nor does a block from before the rule's last promotion.
 			mode, ok := modes[b.rule]
-			if ok && mode.Mode == rules.ModeBlock && b.generation >= mode.Generation && mode.Match.Matches(method, path) {
+			if ok && mode.Mode == rules.ModeBlock && b.generation >= mode.Generation && mode.Match.Reaches(method, path) {
 				*best = *b
 			}
 		}

@@ -5,6 +5,7 @@ package detectors
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/weirhq/weir/rules"
@@ -111,7 +112,11 @@ func NewPartition(cfg Config) *Partition {
 	return p
 }
 
-// Learn gives the partition a routing version that records may name.
+// KeptRoutings is how many routing versions a partition remembers. Records of a few neighbouring ones stand in the log at
+// any time; an older one is asked for again, and rules that are edited for years fill no memory.
+const KeptRoutings = 16
+
+// Learn gives the partition a routing version that records may name. Beyond KeptRoutings the oldest other one is forgotten.
 func (p *Partition) Learn(r *rules.Routing) {
 	bindings := make([]*binding, len(r.Rules))
 	for i := range r.Rules {
@@ -119,6 +124,20 @@ func (p *Partition) Learn(r *rules.Routing) {
 		bindings[i] = &binding{version: v, lineage: p.lineage(v.ID, v.Lineage, traffic.Time(v.Window.Microseconds()))}
 	}
 	p.routings[r.Number] = bindings
+	ForgetOldest(p.routings, r.Number)
+}
+
+// ForgetOldest drops the lowest versions but just beyond KeptRoutings.
+func ForgetOldest[V any](versions map[int64]V, just int64) {
+	for len(versions) > KeptRoutings {
+		oldest := int64(math.MaxInt64)
+		for number := range versions {
+			if number != just {
+				oldest = min(oldest, number)
+			}
+		}
+		delete(versions, oldest)
+	}
 }
 
 func (p *Partition) lineage(rule string, number int, span traffic.Time) *lineage {

@@ -248,6 +248,9 @@ func TestRebaseAfterRetention(t *testing.T) {
 		t.Errorf("loss record %+v", h)
 	}
 	for s := range 2 {
+		zombie := b.tick(s, origin)
+		zombie.Offset, zombie.Prev = 21, 20
+		b.must(zombie)
 		k := b.event(s, origin+second, "192.0.2.1", 1)
 		k.Offset, k.Prev = 50, 49
 		b.must(k)

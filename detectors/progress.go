@@ -76,7 +76,7 @@ func (p *Partition) mendGap(k *Keyed, out []Hit) []Hit {
 	s := &p.sources[k.Source]
 	switch {
 	case s.rebase:
-		s.rebase = false
+		// Only an event ends the rebase (foldEvent): the first record may be an old tick of a zombie, whose prev is low.
 		s.fence = max(s.fence, k.Prev)
 	case k.Prev > s.fence:
 		out = append(out, p.loss(k, s.fence+1, k.Prev, "hole in the keyed log accepted"))

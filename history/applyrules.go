@@ -249,8 +249,8 @@ func (st *step) insertVersion(ctx context.Context, tx pgx.Tx, author, reason str
 		return err
 	}
 	hash := sha256.Sum256(document)
-	_, err = tx.Exec(ctx, `INSERT INTO rule_versions (rule, version, lineage, document, source, hash, author, reason)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`, st.Rule, st.next.Number, st.next.Lineage, string(document),
+	_, err = tx.Exec(ctx, `INSERT INTO rule_versions (rule, version, lineage, document, source, hash, author, reason, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())`, st.Rule, st.next.Number, st.next.Lineage, string(document),
 		traffic.Printable(st.source), hash[:], author, reason)
 	return err
 }

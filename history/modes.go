@@ -61,9 +61,10 @@ func (s *Store) SetMode(ctx context.Context, c ModeChange) (rules.ModeState, err
 
 func (s *Store) storeMode(ctx context.Context, tx pgx.Tx, r *Rule, c ModeChange, entry AuditEntry) (rules.ModeState, error) {
 	entry.Actor, entry.Object, entry.Reason = c.By, "rule "+c.Rule, c.Reason
-	r.Mode = c.Mode
+	r.Mode, r.Promoted = c.Mode, r.Newest.Version.Number
+	// The clock at this moment, under the stream's lock, and not that of the transaction's start: see Rule.Promoted.
 	err := tx.QueryRow(ctx, `
-		UPDATE rule_modes SET mode = $2, generation = generation + 1, changed_at = now(), changed_by = $3, reason = $4
+		UPDATE rule_modes SET mode = $2, generation = generation + 1, changed_at = clock_timestamp(), changed_by = $3, reason = $4
 		WHERE rule = $1 RETURNING generation`,
 		c.Rule, string(c.Mode), traffic.Printable(c.By), traffic.Printable(c.Reason)).Scan(&r.Generation)
 	if err != nil {

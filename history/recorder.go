@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -42,6 +43,10 @@ type recorder[R any] struct {
 	write   func(ctx context.Context, tx pgx.Tx, rows []item[R]) error
 }
 
+// storePatience bounds the storing of one batch, which takes milliseconds: a server that has taken the statement and gives
+// no answer, because it is frozen or its machine is gone, is asked again over another connection, and operators hear of it.
+const storePatience = 30 * time.Second
+
 // apply returns nil only after everything in batch is stored, or in the dead letters, or skipped and counted.
 func (r *recorder[R]) apply(ctx context.Context, batch []traffic.Message) error {
 	items := make([]item[R], 0, len(batch))
@@ -58,7 +63,9 @@ func (r *recorder[R]) apply(ctx context.Context, batch []traffic.Message) error 
 			items = append(items, item[R]{message: &batch[i], row: row})
 		}
 	}
-	refused, err := r.put(ctx, items)
+	bounded, cancel := context.WithTimeout(ctx, storePatience)
+	refused, err := r.put(bounded, items)
+	cancel()
 	if err != nil {
 		r.metrics.batches.WithLabelValues(r.topic, "failed").Inc()
 		return r.store.fail("recording "+r.topic, err)

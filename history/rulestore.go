@@ -22,6 +22,8 @@ type Rule struct {
 	Changed    time.Time     `json:"changed"` // when the mode was set last, by whom and why
 	ChangedBy  string        `json:"changed_by"`
 	Reason     string        `json:"reason,omitempty"`
+	// Promoted is the version that was the newest when the mode was set last.
+	Promoted int `json:"-"`
 	// Removed says that `rules apply --prune` took the rule away. Its versions and history stay.
 	Removed bool `json:"removed,omitempty"`
 	// Versions are all versions, newest first. Only Rule fills it in.
@@ -60,7 +62,8 @@ func scanVersion(row pgx.CollectableRow, more ...any) (v StoredVersion, err erro
 // loadRules reads the newest version and the mode of the rules that the condition selects, ascending by id, removed
 // ones included.
 func loadRules(ctx context.Context, q querier, where string, args ...any) ([]Rule, error) {
-	rows, err := q.Query(ctx, "SELECT "+versionColumns+`, m.mode, m.generation, m.changed_at, m.changed_by, m.reason, m.removed
+	rows, err := q.Query(ctx, "SELECT "+versionColumns+`, m.mode, m.generation, m.changed_at, m.changed_by, m.reason, m.removed,
+			(SELECT coalesce(max(p.version), 0) FROM rule_versions p WHERE p.rule = m.rule AND p.created_at <= m.changed_at)
 		FROM rule_modes m
 		JOIN LATERAL (SELECT * FROM rule_versions w WHERE w.rule = m.rule ORDER BY w.version DESC LIMIT 1) v ON true
 		WHERE `+where+" ORDER BY m.rule", args...)
@@ -68,7 +71,7 @@ func loadRules(ctx context.Context, q querier, where string, args ...any) ([]Rul
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Rule, err error) {
-		r.Newest, err = scanVersion(row, &r.Mode, &r.Generation, &r.Changed, &r.ChangedBy, &r.Reason, &r.Removed)
+		r.Newest, err = scanVersion(row, &r.Mode, &r.Generation, &r.Changed, &r.ChangedBy, &r.Reason, &r.Removed, &r.Promoted)
 		r.Changed = r.Changed.UTC()
 		return r, err
 	})
@@ -141,9 +144,13 @@ func (s *Store) Modes(ctx context.Context) ([]rules.ModeState, error) {
 }
 
 func (r *Rule) modeState() rules.ModeState {
-	return rules.ModeState{
+	state := rules.ModeState{
 		Rule: r.Newest.Version.ID, Mode: r.Mode, Generation: r.Generation, Match: r.Newest.Version.Match,
 	}
+	if r.Mode == rules.ModeBlock {
+		state.Promoted = r.Promoted
+	}
+	return state
 }
 
 // counts reports whether the rule belongs into routing versions.

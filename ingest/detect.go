@@ -149,7 +149,12 @@ func (d *Detector) work(ctx context.Context, a Assignment, w *snapshotWriter, re
 			return err
 		}
 		reports.due(ctx)
-		fetched, err := d.opt.Log.Fetch(ctx, d.positions(), maxWait)
+		positions := d.positions()
+		if len(positions) == 0 { // no partition is this member's, or all have stopped: a fetch would answer at once
+			rest(ctx, maxWait)
+			continue
+		}
+		fetched, err := d.opt.Log.Fetch(ctx, positions, maxWait)
 		if err != nil {
 			if ctx.Err() == nil {
 				d.metrics.errors.WithLabelValues("fetch").Inc()

@@ -133,14 +133,18 @@ func distinctHits(t testing.TB, hits []detectors.Hit) []string {
 }
 
 // detector makes a stage of its own over the world, as a fresh process would.
-func (w *detectWorld) detector(owner string, group ingest.Group) *ingest.Detector {
-	d, err := ingest.NewDetector(ingest.DetectorOptions{
+func (w *detectWorld) detector(owner string, group ingest.Group, edit ...func(*ingest.DetectorOptions)) *ingest.Detector {
+	opt := ingest.DetectorOptions{
 		Stream: "live", Owner: owner, Generation: 1, Sources: 1, Keyed: len(w.keyed), Secret: detectors.Secret{9},
 		Log: keyedLog{w}, Hits: hitsTopic{w}, HitsCount: 3, Group: group, Routings: detectRoutings{w},
 		Checkpoints: checkpointStore{w}, Partitions: stateStore{w},
 		Clock: func() traffic.Time { return traffic.At(time.Now()) }, Logger: slog.New(slog.DiscardHandler),
 		Registerer: prometheus.NewRegistry(), Checkpoint: time.Second,
-	})
+	}
+	for _, e := range edit {
+		e(&opt)
+	}
+	d, err := ingest.NewDetector(opt)
 	if err != nil {
 		w.t.Fatal(err)
 	}

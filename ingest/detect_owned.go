@@ -38,13 +38,13 @@ type halt struct {
 // takeAll claims the partitions of a generation. It waits as long as a store is away, since without a claim nobody may
 // fold.
 func (d *Detector) takeAll(ctx context.Context, partitions []int) error {
-	accepted, err := retry(ctx, d, "acceptances", func() ([]Acceptance, error) {
+	accepted, err := retry(ctx, d, "acceptances", func(ctx context.Context) ([]Acceptance, error) {
 		return d.opt.Partitions.Accepted(ctx, d.opt.Stream)
 	})
 	if err != nil {
 		return err
 	}
-	bounds, err := retry(ctx, d, "bounds", func() (map[int]Bounds, error) {
+	bounds, err := retry(ctx, d, "bounds", func(ctx context.Context) (map[int]Bounds, error) {
 		return d.opt.Log.Bounds(ctx, partitions)
 	})
 	if err != nil {
@@ -70,7 +70,7 @@ func (d *Detector) take(ctx context.Context, partition int, b Bounds) (*owned, e
 	if o != nil {
 		held = o.epoch
 	}
-	claim, err := retry(ctx, d, "take", func() (Claim, error) {
+	claim, err := retry(ctx, d, "take", func(ctx context.Context) (Claim, error) {
 		return d.opt.Checkpoints.Take(ctx, d.opt.Stream, partition, d.opt.Owner, held)
 	})
 	if err != nil {
@@ -137,7 +137,7 @@ func (d *Detector) checkBounds(o *owned, b Bounds) {
 func (d *Detector) fold(ctx context.Context, o *owned, f *Fetched) error {
 	if f.Err != nil {
 		if errors.Is(f.Err, ErrOutOfRange) {
-			bounds, err := retry(ctx, d, "bounds", func() (map[int]Bounds, error) {
+			bounds, err := retry(ctx, d, "bounds", func(ctx context.Context) (map[int]Bounds, error) {
 				return d.opt.Log.Bounds(ctx, []int{o.partition})
 			})
 			if err != nil {
@@ -222,6 +222,7 @@ func (d *Detector) learn(ctx context.Context, o *owned, version int64) error {
 			}
 		}
 		d.routings[version] = r
+		detectors.ForgetOldest(d.routings, version)
 	}
 	o.state.Learn(r)
 	return nil

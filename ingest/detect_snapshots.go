@@ -20,6 +20,7 @@ type snapshotWriter struct {
 	d      *Detector
 	ctx    context.Context
 	jobs   chan snapshotJob
+	busy   atomic.Bool // a job is under way, or given
 	done   chan struct{}
 	fenced atomic.Int64 // partition+1 that another owner has taken
 }
@@ -30,7 +31,7 @@ type snapshotJob struct {
 }
 
 func startWriter(ctx context.Context, d *Detector) *snapshotWriter {
-	w := &snapshotWriter{d: d, ctx: ctx, jobs: make(chan snapshotJob), done: make(chan struct{})}
+	w := &snapshotWriter{d: d, ctx: ctx, jobs: make(chan snapshotJob, 1), done: make(chan struct{})}
 	go w.run()
 	return w
 }
@@ -41,6 +42,7 @@ func (w *snapshotWriter) run() {
 		if err := w.d.write(w.ctx, job); errors.Is(err, ErrFenced) {
 			w.fenced.Store(int64(job.partition) + 1)
 		}
+		w.busy.Store(false)
 	}
 }
 
@@ -56,6 +58,9 @@ func (w *snapshotWriter) offer() error {
 		delete(w.d.memory, int(p-1))
 		return fmt.Errorf("keyed partition %d: %w", p-1, ErrFenced)
 	}
+	if w.busy.Load() {
+		return nil // encoding costs the stream time: not for a writer that could not take it
+	}
 	now := w.d.opt.Clock().Std()
 	for _, o := range w.d.memory {
 		if o.offset == o.saved || len(o.pending) > 0 || now.Before(o.nextSave) {
@@ -66,13 +71,11 @@ func (w *snapshotWriter) offer() error {
 			continue
 		}
 		job := snapshotJob{partition: o.partition, cp: Checkpoint{Epoch: o.epoch, Offset: o.offset, Data: o.state.Snapshot(nil)}}
-		select {
-		case w.jobs <- job:
-			o.saved = o.offset
-			o.nextSave = now.Add(w.d.interval(len(job.cp.Data)))
-		default:
-			return nil // still writing the one before
-		}
+		w.busy.Store(true)
+		w.jobs <- job // never waits: there is room for the one job of a writer that is not busy
+		o.saved = o.offset
+		o.nextSave = now.Add(w.d.interval(len(job.cp.Data)))
+		return nil
 	}
 	return nil
 }
@@ -128,10 +131,16 @@ func (d *Detector) lastCheckpoints() {
 	}
 }
 
+// attemptPatience bounds one attempt of retry: a store that has taken the question and gives no answer, because it is
+// frozen or its machine is gone, is asked again over another connection, and the operator hears of it.
+const attemptPatience = 30 * time.Second
+
 // retry does f until it works or ctx is done. It is for what nothing can be done without.
-func retry[T any](ctx context.Context, d *Detector, what string, f func() (T, error)) (T, error) {
+func retry[T any](ctx context.Context, d *Detector, what string, f func(ctx context.Context) (T, error)) (T, error) {
 	for wait := newPause(100*time.Millisecond, 5*time.Second); ; {
-		v, err := f()
+		attempt, cancel := context.WithTimeout(ctx, attemptPatience)
+		v, err := f(attempt)
+		cancel()
 		if err == nil {
 			d.waiting.over(d.log, "DETECT goes on")
 			return v, nil
@@ -148,7 +157,7 @@ func retry[T any](ctx context.Context, d *Detector, what string, f func() (T, er
 }
 
 func retryRouting(ctx context.Context, d *Detector, version int64) (*rules.Routing, error) {
-	return retry(ctx, d, "routing", func() (*rules.Routing, error) {
+	return retry(ctx, d, "routing", func(ctx context.Context) (*rules.Routing, error) {
 		return d.opt.Routings.Routing(ctx, d.opt.Stream, version)
 	})
 }

@@ -11,6 +11,8 @@ import (
 // for an answer alone until the answer or its deadline comes.
 type dials struct {
 	dialer net.Dialer
+	life   context.Context // ends with close: a dial under way ends too
+	end    context.CancelFunc
 	mu     sync.Mutex
 	open   map[*dialled]struct{}
 	closed bool
@@ -22,11 +24,18 @@ type dialled struct {
 }
 
 func newDials() *dials {
-	return &dials{dialer: net.Dialer{Timeout: 3 * time.Second}, open: make(map[*dialled]struct{})}
+	life, end := context.WithCancel(context.Background())
+	return &dials{dialer: net.Dialer{Timeout: 3 * time.Second}, life: life, end: end, open: make(map[*dialled]struct{})}
 }
 
 func (d *dials) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.life, cancel)()
 	conn, err := d.dialer.DialContext(ctx, network, address)
+	if d.life.Err() != nil && err != nil {
+		return nil, errKafkaClosed
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +61,9 @@ func (c *dialled) Close() error {
 	return c.Conn.Close()
 }
 
-// close ends every connection and refuses new ones.
+// close ends every connection and every dial under way, and refuses new ones.
 func (d *dials) close() {
+	d.end()
 	d.mu.Lock()
 	d.closed = true
 	open := d.open

@@ -15,6 +15,9 @@ type refusal struct {
 	// resume is where routing goes on once the gap before it is accepted, with what can be known there. Its Offset is
 	// the first one after the gap. Nil: no acceptance helps.
 	resume *Announcement
+	// short is set while the log ends before what was announced: nobody knows which of the offsets up to there stand in
+	// the keyed log, whose fences drop the ones that are used again. Routing can go on only beyond it.
+	short int64
 }
 
 // gap is what an operator names to accept the gap.
@@ -57,7 +60,7 @@ type refusedCommit struct {
 // healthy without what it lost; and what an operator reads must still be true when he accepts it.
 func (r *Router) judge(partition int, c Commit, found bool, log Bounds) (Announcement, *refusal) {
 	if was, ok := r.refused[partition]; ok && was.commit == c && was.found == found {
-		was.refusal = was.refusal.from(log.Start)
+		was.refusal = r.regrown(was.refusal, c, log).from(log.Start)
 		r.refused[partition] = was
 		return Announcement{}, was.refusal
 	}
@@ -79,14 +82,28 @@ func (r *Router) judgeCommit(c Commit, found bool, log Bounds) (*Announcement, *
 	case a.Offset != c.Offset:
 		return nil, r.refuse(max(a.Offset, c.Offset), a, log,
 			"the commit was moved by hand: its offset is %d, its metadata says %d", c.Offset, a.Offset)
-	case a.End > log.End:
-		return nil, r.refuse(log.End, a, log, "the log ends at %d, but events up to %d were announced: the log has lost "+
-			"records, or the topic was recreated (then run weir migrate and restart)", log.End, a.End)
+	case max(a.Offset, a.End) > log.End:
+		return nil, &refusal{short: max(a.Offset, a.End), reason: fmt.Sprintf("the log ends at %d, but events up to %d were "+
+			"announced: the log has lost records, or the topic was recreated (then run weir migrate and restart); if it was not, "+
+			"resuming is possible once the log has grown to %d", log.End, a.End, a.End)}
 	case a.Offset < log.Start:
 		return nil, r.refuse(log.Start, a, log,
 			"the log starts at %d, but only events before %d are routed: retention was faster than routing", log.Start, a.Offset)
 	}
 	return a, nil
+}
+
+// regrown is what becomes of the refusal of a log that was too short once the log has reached what was announced: a gap up
+// to there. Which offsets before it were used twice, and counted or not, nobody can say any more.
+func (r *Router) regrown(no *refusal, c Commit, log Bounds) *refusal {
+	if no.short == 0 || log.End < no.short {
+		return no
+	}
+	a, err := DecodeAnnouncement(c.Metadata)
+	if err != nil {
+		return no
+	}
+	return r.refuse(no.short, a, log, "the log had ended before offset %d, which was announced, and has grown again", no.short)
 }
 
 // judgeText judges what can be said without comparing numbers within the commit.

@@ -46,9 +46,9 @@ func TestJudgeCommit(t *testing.T) {
 		{name: "moved beyond the log by hand", commit: movedTo(500), log: log, want: "moved by hand", gap: 100, end: 100, progress: noon},
 		{name: "retention passed the commit", commit: says(7, 30, 35, simKeyed), log: log, want: "offsets 30 to 39 would be lost", gap: 40, end: 40, progress: noon},
 		{name: "retention is within the announced chunk", commit: says(7, 30, 45, simKeyed), log: log, want: "retention", gap: 40, end: 45, progress: noon},
-		{name: "the log is shorter than the commit", commit: says(7, 150, 160, simKeyed), log: log, want: "has lost records", gap: 100, end: 100, progress: noon},
-		{name: "the log is shorter than the announcement", commit: says(7, 90, 160, simKeyed), log: log, want: "offsets 90 to 99 would be lost", gap: 100, end: 100, progress: noon},
-		{name: "an empty log", commit: says(7, 5, 5, simKeyed), log: Bounds{}, want: "has lost records", gap: 0, end: 0, progress: noon},
+		{name: "the log is shorter than the commit", commit: says(7, 150, 160, simKeyed), log: log, want: "has lost records", gap: noGap},
+		{name: "the log is shorter than the announcement", commit: says(7, 90, 160, simKeyed), log: log, want: "has lost records", gap: noGap},
+		{name: "an empty log", commit: says(7, 5, 5, simKeyed), log: Bounds{}, want: "has lost records", gap: noGap},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -80,14 +80,17 @@ func TestJudgeCommit(t *testing.T) {
 func TestJudgeRemembers(t *testing.T) {
 	r := judging()
 	c := (&Announcement{Generation: 7, Offset: 150, End: 160, Version: 3, Prev: noneSent(simKeyed)}).Commit()
-	if _, no := r.judge(0, c, true, Bounds{0, 100}); no == nil || no.gap() != 100 {
-		t.Fatalf("got %+v, want a gap up to 100", no)
+	if _, no := r.judge(0, c, true, Bounds{0, 100}); no == nil || no.gap() != noGap {
+		t.Fatalf("got %+v, want a refusal that nobody can lift: fences may stand beyond the log's end", no)
 	}
-	if _, no := r.judge(0, c, true, Bounds{0, 1000}); no == nil || no.gap() != 100 {
-		t.Errorf("the log has grown: got %+v, want the same gap up to 100", no)
+	if _, no := r.judge(0, c, true, Bounds{0, 159}); no == nil || no.gap() != noGap {
+		t.Errorf("the log has grown, but not far enough: got %+v", no)
 	}
-	if _, no := r.judge(0, c, true, Bounds{120, 1000}); no == nil || no.gap() != 120 || no.resume.Prev[1] != 119 {
-		t.Errorf("retention has passed the gap: got %+v, want a gap up to 120", no)
+	if _, no := r.judge(0, c, true, Bounds{0, 1000}); no == nil || no.gap() != 160 || no.resume.Prev[1] != 159 {
+		t.Errorf("the log has grown: got %+v, want a gap up to what was announced", no)
+	}
+	if _, no := r.judge(0, c, true, Bounds{170, 1000}); no == nil || no.gap() != 170 || no.resume.Prev[1] != 169 {
+		t.Errorf("retention has passed the gap: got %+v, want a gap up to 170", no)
 	}
 	if _, no := r.judge(0, InitialCommit(7, 100, 0, simKeyed), true, Bounds{0, 1000}); no != nil {
 		t.Errorf("another commit: got %+v, want it taken", no)

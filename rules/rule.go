@@ -103,6 +103,9 @@ type ModeState struct {
 	Mode       Mode   `json:"mode"`
 	Generation int64  `json:"generation"`
 	Match      Match  `json:"match"` // of the newest version, for gates
+	// Promoted is the newest version when the rule began to block: what the promotion was about. 0: not known, or the
+	// rule does not block.
+	Promoted int `json:"promoted,omitempty"`
 }
 
 // LineageID names the windows of one lineage: "rule/3".

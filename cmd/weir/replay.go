@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/detectors"
@@ -38,6 +39,7 @@ type replay struct {
 	begun    time.Time
 	// begunMaking says that what carries the name is of this run, and not of one before it.
 	begunMaking bool
+	signalled   atomic.Int64 // when the signal came, in nanoseconds since 1970; 0 before
 }
 
 func (a *app) ingestReplay(ctx context.Context, c *config, r *reading) error {
@@ -45,6 +47,7 @@ func (a *app) ingestReplay(ctx context.Context, c *config, r *reading) error {
 	if err := errors.Join(history.CheckStream(p.name), ingest.CheckStream(c.Namespace, p.name)); err != nil {
 		return usagef("--replay: %w", err)
 	}
+	defer context.AfterFunc(ctx, func() { p.signalled.Store(time.Now().UnixNano()) })()
 	var err error
 	if len(r.flags.rules) > 0 {
 		if p.rules, err = a.replayRules(r.flags.rules, c); err != nil {
@@ -237,9 +240,19 @@ func (p *replay) unmade(ctx context.Context, cause error) error {
 		p.kafka.DeleteTopics(ctx, ingest.TopicNames(p.conf.Namespace, p.name).All()...))
 }
 
+// lastWords is the context for what is still to be said when ctx may have ended. After a signal it is what is left of a
+// process's time to end, and a second at least: the stages may have taken most of it.
+func (p *replay) lastWords(ctx context.Context) (context.Context, context.CancelFunc) {
+	patience := 5 * time.Second
+	if at := p.signalled.Load(); at != 0 {
+		patience = min(patience, max(time.Second, stopBudget-time.Second-time.Since(time.Unix(0, at))))
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), patience)
+}
+
 // finish stores the summary and removes the topics, also when the run has failed: a replay cannot be taken up again.
 func (p *replay) finish(ctx context.Context, s replaySummary) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	ctx, cancel := p.lastWords(ctx)
 	defer cancel()
 	text, err := json.Marshal(s)
 	if err != nil {

@@ -68,7 +68,7 @@ func (p *replay) summary(ctx context.Context, failed error) replaySummary {
 
 // ruleSummaries joins what ROUTE counted with what history holds, a line for each rule of the replay.
 func (p *replay) ruleSummaries(ctx context.Context) []replayedRule {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	ctx, cancel := p.lastWords(ctx)
 	defer cancel()
 	found, err := p.history.Summary(ctx, p.name)
 	if err != nil {
