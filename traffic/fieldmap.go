@@ -142,7 +142,7 @@ func (s *eventReader) readTargets(n *fieldNode, r *Request) error {
 			return err
 		}
 	}
-	if len(n.children) > 0 && s.b[start] == '{' {
+	if start < len(s.b) && s.b[start] == '{' && len(n.children) > 0 {
 		s.i = start
 		var nested int // only the members of the event itself are counted
 		return s.readMapped(n, r, &nested)

@@ -81,6 +81,7 @@ func TestMappedRefuses(t *testing.T) {
 		`{"claims":{"sub":true}}`:     "wrong_type event: column 18: user: got true, allowed: a string or a number",
 		`{"claims":{"sub":"u"}`:       "malformed event: column 22",
 		`{"claims":{"sub":"u",}}`:     "malformed event: column 22",
+		`{"claims":`:                  "malformed event: column 11: got the end of the message, allowed: a value",
 		`{"status":"2oo"}`:            `bad_value event: column 11: status: got "2oo"`,
 		`{"ts":"tomorrow"}`:           `bad_value event: column 7: time: got "tomorrow", allowed: RFC 3339`,
 		`{"ts":[]}`:                   "wrong_type event: column 7: time: got an array",
