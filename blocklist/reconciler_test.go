@@ -29,18 +29,26 @@ func (s *stage) reconciler(t testing.TB) *Reconciler {
 	return r
 }
 
-// forget removes everything of the namespace, as a flush does.
+// forget removes everything of the namespace, as a flush does. The marker goes last: a flush is atomic, this is not, and a
+// reconciler that begins to put things back must not see them deleted after.
 func (s *stage) forget() {
 	s.t.Helper()
+	marker := s.store.keys.Epoch()
 	err := s.store.eachMaster(s.t.Context(), func(ctx context.Context, node *redis.Client) error {
 		keys := node.Scan(ctx, 0, s.store.keys.prefix+"*", 1000).Iterator()
 		for keys.Next(ctx) {
+			if keys.Val() == marker {
+				continue
+			}
 			if err := node.Del(ctx, keys.Val()).Err(); err != nil {
 				return err
 			}
 		}
 		return keys.Err()
 	})
+	if err == nil {
+		err = s.store.client.Del(s.t.Context(), marker).Err()
+	}
 	if err != nil {
 		s.t.Fatal(err)
 	}
