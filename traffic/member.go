@@ -118,7 +118,7 @@ func (s *eventReader) read(m member, r *Request) error {
 		r.Status = int(status)
 		return err
 	case memberLatency:
-		return s.readSpan(r, 3, "a number of milliseconds")
+		return s.readLatency(r)
 	case memberBytes:
 		n, err := s.readWhole(m, math.MaxInt64)
 		r.Bytes = n
@@ -229,19 +229,18 @@ func (s *eventReader) readWhole(m member, limit int64) (int64, error) {
 	return v, nil
 }
 
-// readSpan reads the latency in a unit of 10^shift microseconds, with decimals; what is finer than a microsecond is
-// dropped.
-func (s *eventReader) readSpan(r *Request, shift int, allowed string) error {
+// readLatency reads milliseconds with decimals; what is finer than a microsecond is dropped.
+func (s *eventReader) readLatency(r *Request) error {
 	r.LatencyUS = 0
 	at := s.i
-	text, err := s.readNumber(memberLatency, allowed)
+	text, err := s.readNumber(memberLatency, "a number of milliseconds")
 	if err != nil || text == "" {
 		return err
 	}
 	d, ok := parseDecimal(text)
-	v, _, fits := d.scaled(shift)
+	v, _, fits := d.scaled(3)
 	if !ok || !fits || v < 0 {
-		return failure(ReasonBadValue, at, "latency_ms: got %s, allowed: %s from 0", quote(text), allowed)
+		return failure(ReasonBadValue, at, "latency_ms: got %s, allowed: a number of milliseconds from 0", quote(text))
 	}
 	r.LatencyUS = v
 	return nil

@@ -155,4 +155,6 @@ func (s secret) server() string {
 }
 
 // eventFormats are the formats that events and archives may have.
-func eventFormats() []string { return traffic.Formats() }
+func eventFormats() []string {
+	return []string{traffic.FormatWeir, traffic.FormatJSON, traffic.FormatCombined}
+}

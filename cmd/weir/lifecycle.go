@@ -143,10 +143,7 @@ func logEnd(log *slog.Logger, r *running) {
 
 // closeAll gives back what was opened, newest first. Closing may wait for calls under way; a process that is going away
 // does not wait long for that.
-func closeAll(closers []func()) { closeWithin(time.Second, closers) }
-
-// closeWithin is closeAll with another limit.
-func closeWithin(limit time.Duration, closers []func()) {
+func closeAll(closers []func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -154,7 +151,7 @@ func closeWithin(limit time.Duration, closers []func()) {
 			c()
 		}
 	}()
-	timer := time.NewTimer(limit)
+	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	select {
 	case <-done:

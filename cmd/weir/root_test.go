@@ -21,7 +21,7 @@ func offline(t *testing.T, stdin string, args ...string) outcome {
 func eachCommand(c *cobra.Command, visit func(*cobra.Command)) {
 	visit(c)
 	for _, sub := range c.Commands() {
-		if sub.Name() != "help" {
+		if sub.Name() != "help" && sub.Name() != "completion" {
 			eachCommand(sub, visit)
 		}
 	}
@@ -60,9 +60,7 @@ func commandWords(line string) []string {
 	if !found {
 		return nil
 	}
-	for _, end := range []string{" < ", " > ", " | "} {
-		rest, _, _ = strings.Cut(rest, end)
-	}
+	rest, _, _ = strings.Cut(rest, " < ")
 	var words []string
 	for i, quoted := range strings.Split(rest, `"`) {
 		if i%2 == 1 {
