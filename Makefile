@@ -5,6 +5,7 @@ SHELL := /bin/bash
 
 FUZZTIME ?= 30s
 BENCH ?= .
+ARGS ?=
 
 .PHONY: help
 help: ## list the targets
@@ -13,6 +14,12 @@ help: ## list the targets
 .PHONY: build
 build: ## build bin/weir
 	go build -trimpath -o bin/weir ./cmd/weir
+
+.PHONY: dev
+dev: ## build, then run everything in one process with a demo and the console; ARGS="--fresh" for flags
+	@echo "building bin/weir (the first time fetches and compiles its modules)"
+	@$(MAKE) --no-print-directory build
+	bin/weir dev $(ARGS)
 
 .PHONY: test
 test: ## everything: set-up, vet, lint, race tests, then all tests against real servers that it starts and stops

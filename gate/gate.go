@@ -1,5 +1,6 @@
-// Package gate is inline enforcement: it answers, without any network I/O, whether a request is held by a block, as an
-// HTTP forward-auth endpoint for proxies and as a net/http middleware. Whatever is missing or away lets requests pass.
+// Package gate is inline enforcement: it answers, without any network I/O, whether a request is held by a block: as an
+// HTTP endpoint for proxies (forward-auth, nginx auth_request) and as a net/http middleware. Whatever is missing or away
+// lets requests pass.
 package gate
 
 import (

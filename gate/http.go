@@ -60,15 +60,20 @@ func (g *Gate) Middleware(next http.Handler) http.Handler {
 // answer refuses a request that is held, and reports whether it may pass.
 func (g *Gate) answer(w http.ResponseWriter, q *Request) bool {
 	a := g.Check(q)
-	switch {
-	case a.Blocked:
+	if a.Blocked {
 		refuse(w, &a)
 		return false
-	case a.WouldBlock:
-		w.Header().Set(HeaderWouldBlock, a.BlockID)
-		w.Header().Set(HeaderWouldRule, a.Rule)
 	}
+	hint(w.Header(), &a)
 	return true
+}
+
+// hint says of a request that passes what would have become of it, were the gate not observing.
+func hint(h http.Header, a *Answer) {
+	if a.WouldBlock {
+		h.Set(HeaderWouldBlock, a.BlockID)
+		h.Set(HeaderWouldRule, a.Rule)
+	}
 }
 
 func refuse(w http.ResponseWriter, a *Answer) {
@@ -81,12 +86,17 @@ func refuse(w http.ResponseWriter, a *Answer) {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
+	tell(h, a)
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = w.Write(body) // a client that has gone has no use for it
+}
+
+// tell sets the headers by which a refusal is known, whatever its status.
+func tell(h http.Header, a *Answer) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Retry-After", retryAfter(a.RetryAfter))
 	h.Set(HeaderBlock, a.BlockID)
 	h.Set(HeaderRule, a.Rule)
-	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = w.Write(body) // a client that has gone has no use for it
 }
 
 // retryAfter is d in whole seconds, rounded up, so that nobody is told to come back while the block still holds.
@@ -96,16 +106,12 @@ func retryAfter(d time.Duration) string {
 
 // forwarded reads the request that a proxy asks about.
 func forwarded(r *http.Request) Request {
-	q := Request{Method: r.Header.Get("X-Forwarded-Method"), Path: r.Header.Get("X-Forwarded-Uri")}
+	q := Request{Method: r.Header.Get("X-Forwarded-Method"), Path: r.Header.Get("X-Forwarded-Uri"), From: carrier(r)}
 	if q.Method == "" {
 		q.Method = r.Method
 	}
 	if q.Path == "" {
 		q.Path = r.URL.EscapedPath()
-	}
-	q.From = traffic.Carrier{Peer: r.RemoteAddr, Header: r.Header}
-	if lines := r.Header.Values("X-Forwarded-For"); len(lines) > 0 {
-		q.From.Peer, q.From.Forwarded = splitChain(lines)
 	}
 	return q
 }

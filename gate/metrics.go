@@ -17,6 +17,7 @@ type metrics struct {
 	notReady    prometheus.Counter
 	refused     *prometheus.CounterVec // rule
 	wouldRefuse *prometheus.CounterVec // rule
+	untold      prometheus.Counter
 	noAddress   [traffic.NumMissingReasons]prometheus.Counter
 	duration    prometheus.Histogram
 }
@@ -39,6 +40,9 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 			Name: "weir_gate_refused_total", Help: "Requests that were refused."}, []string{"rule"}),
 		wouldRefuse: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_gate_would_refuse_total", Help: "Requests that would have been refused, were the gate not observing."}, []string{"rule"}),
+		untold: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_gate_untold_total",
+			Help: "Checks of nginx that lacked X-Original-Method or X-Original-URI: only blocks of scope all can hold such a request."}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_gate_check_seconds", Help: "Time of a check, of one in 64.",
 			Buckets: []float64{1e-7, 2.5e-7, 5e-7, 1e-6, 2.5e-6, 5e-6, 1e-5, 1e-4, 1e-3, 1e-2}}),
@@ -48,7 +52,7 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 	}
 	checks := prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weir_gate_checks_total", Help: "Requests that were checked."}, func() float64 { return float64(m.checks.Load()) })
-	for _, c := range []prometheus.Collector{passed, noAddress, m.refused, m.wouldRefuse, m.duration, checks} {
+	for _, c := range []prometheus.Collector{passed, noAddress, m.refused, m.wouldRefuse, m.untold, m.duration, checks} {
 		if err := to.Register(c); err != nil {
 			return nil, err
 		}

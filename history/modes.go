@@ -122,16 +122,12 @@ func mayBlock(ctx context.Context, tx pgx.Tx, r *Rule, c ModeChange) (detail str
 	return "override: " + lack, nil
 }
 
-// verdictLack says why events of format f carry no verdict; empty when they do. A field map has to name the field: that
-// somebody else's log has a member of this name by chance is not to be relied on.
+// verdictLack says why events of format f carry no verdict; empty when they do.
 func verdictLack(f rules.Format) string {
-	switch f.Name {
-	case "weir":
+	switch {
+	case traffic.CarriesVerdict(f.Name, f.Map):
 		return ""
-	case "json":
-		if f.Map["verdict"] != "" || f.Map["verdict.rule"] != "" || f.Map["verdict.block"] != "" {
-			return ""
-		}
+	case f.Name == traffic.FormatJSON:
 		return "the live stream's log format json has no field verdict: " +
 			"name the member that holds it in the field map (verdict=verdict where it has that name)"
 	}

@@ -284,6 +284,8 @@ func TestPromoteNeedsVerdicts(t *testing.T) {
 		{rules.Format{Name: "json", Map: map[string]string{"time": "ts"}}, false},
 		{rules.Format{Name: "json", Map: map[string]string{"verdict": "weir"}}, true},
 		{rules.Format{Name: "json", Map: map[string]string{"verdict.rule": "weir_rule"}}, true},
+		{rules.Format{Name: "nginx"}, true},
+		{rules.Format{Name: "traefik", Map: map[string]string{"user": "sub"}}, true},
 	}
 	b := newBed(t)
 	b.publish(t, rules.Format{Name: "weir"})

@@ -8,6 +8,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/weirhq/weir/traffic"
 )
 
 // Validate checks that r is whole and that its rules are what Parse would have let pass. Errors of rules name the rule.
@@ -22,8 +24,9 @@ func (r *Routing) Validate() error {
 	say(r.Number >= 1, "number", r.Number, "1 and more")
 	say(r.RecordFormat >= 1, "record_format", r.RecordFormat, "1 and more")
 	say(r.SecretID != "" && printable(r.SecretID), "secret_id", quoteShort(r.SecretID), "the id of the deployment's secret")
-	say(slices.Contains([]string{"weir", "json", "combined"}, r.Format.Name), "format.name", quoteShort(r.Format.Name), "weir, json, combined")
-	say(len(r.Format.Map) == 0 || r.Format.Name == "json", "format.map", "a map for "+quoteShort(r.Format.Name), "a map only for json")
+	formats := traffic.Formats()
+	say(slices.Contains(formats, r.Format.Name), "format.name", quoteShort(r.Format.Name), strings.Join(formats, ", "))
+	say(len(r.Format.Map) == 0 || traffic.TakesFieldMap(r.Format.Name), "format.map", "a map for "+quoteShort(r.Format.Name), "a map only for json and gateways' formats")
 	say(r.Format.MaxEventBytes >= 1, "format.max_event_bytes", r.Format.MaxEventBytes, "1 and more")
 	env := Environment{Identity: r.Identity}
 	for i := range r.Rules {

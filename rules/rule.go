@@ -82,7 +82,7 @@ type Routing struct {
 
 // Format is how events of the stream are decoded.
 type Format struct {
-	Name          string            `json:"name"`          // weir, json or combined
+	Name          string            `json:"name"`          // one of traffic.Formats
 	Map           map[string]string `json:"map,omitempty"` // event field → member, for json
 	MaxEventBytes int               `json:"max_event_bytes"`
 }

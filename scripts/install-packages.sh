@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that redis-server and PostgreSQL are on this machine, unless WEIR_TEST_* names servers to use instead, and a
-# C compiler, which Go's race detector needs.
+# Makes sure that what the tests start by themselves is on this machine: redis-server, PostgreSQL, nginx, Caddy, Prometheus
+# and curl; a C compiler, which Go's race detector needs; and Chromium, which the console's tests look through.
 # It never starts, stops or configures the services that the packages may bring: the tests run servers of their own.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -8,17 +8,20 @@ cd "$(dirname "$0")"
 . ./lib.sh
 
 wanted=()
-if [[ -z ${WEIR_TEST_REDIS:-} || -z ${WEIR_TEST_REDIS_CLUSTER:-} ]]; then
-	if ! have redis-server || ! have redis-cli; then wanted+=(redis-server); fi
-fi
-if [[ -z ${WEIR_TEST_POSTGRES:-} ]]; then
-	postgres_bin >/dev/null || wanted+=(postgresql)
+if ! have redis-server || ! have redis-cli; then wanted+=(redis-server); fi
+postgres_bin >/dev/null || wanted+=(postgresql)
+PATH=$PATH:/usr/sbin # Debian's nginx, for users other than root
+for program in nginx caddy prometheus curl; do
+	have "$program" || wanted+=("$program")
+done
+if ! have "${WEIR_TEST_CHROMIUM:-chromium}" && ! have chromium-browser && ! have google-chrome-stable && ! have google-chrome; then
+	wanted+=(chromium)
 fi
 compiler=$(go env CC)
 have "${compiler%% *}" || wanted+=(gcc libc6-dev)
 if ((${#wanted[@]} == 0)); then exit 0; fi
 
-ways="install it by hand, or set WEIR_TEST_REDIS, WEIR_TEST_REDIS_CLUSTER and WEIR_TEST_POSTGRES to servers of yours (docs/development.md)"
+ways="install it by hand; WEIR_TEST_CHROMIUM may name a browser of yours (docs/development.md)"
 have apt-get || die "missing on this machine: ${wanted[*]}, and there is no apt-get: $ways"
 if [[ $(id -u) != 0 ]]; then
 	die "missing on this machine: ${wanted[*]}. Run: sudo apt-get install -y ${wanted[*]}; or $ways"

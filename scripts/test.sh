@@ -42,7 +42,7 @@ setup() {
 }
 
 lint() {
-	if have shellcheck; then shellcheck scripts/*.sh .ci/run; fi
+	if have shellcheck; then shellcheck scripts/*.sh deploy/*/*.sh .ci/run; fi
 	go vet ./...
 	scripts/golangci-lint.sh run --allow-parallel-runners ./...
 }

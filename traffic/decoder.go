@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The formats that NewDecoder knows.
+// The formats that were made for events. Those of gateways are in format_named.go; Formats lists all.
 const (
 	FormatWeir     = "weir"     // one weir event v1, as JSON (docs/events.md)
 	FormatJSON     = "json"     // one JSON object with members of the user's own naming, see ParseFieldMap
@@ -39,8 +39,8 @@ func AllowControl() DecoderOption {
 	return func(s *decoderSettings) { s.control = true }
 }
 
-// NewDecoder builds the decoder of a format. fieldMap is for FormatJSON only (event field → member, see
-// ParseFieldMap). Messages above maxBytes are refused as oversized; 0 means DefaultMaxEventBytes.
+// NewDecoder builds the decoder of a format. fieldMap (event field → member, see ParseFieldMap) is only for formats of
+// which TakesFieldMap says so. Messages above maxBytes are refused as oversized; 0 means DefaultMaxEventBytes.
 func NewDecoder(format string, fieldMap map[string]string, maxBytes int, options ...DecoderOption) (Decoder, error) {
 	set := decoderSettings{max: maxBytes}
 	for _, o := range options {
@@ -52,15 +52,21 @@ func NewDecoder(format string, fieldMap map[string]string, maxBytes int, options
 	case maxBytes == 0:
 		set.max = DefaultMaxEventBytes
 	}
-	formats := []string{FormatWeir, FormatJSON, FormatCombined}
-	if !slices.Contains(formats, format) {
-		return nil, fmt.Errorf("format: got %q, allowed: %s", format, strings.Join(formats, ", "))
+	if !slices.Contains(Formats(), format) {
+		return nil, wrongFormat(format)
 	}
-	if len(fieldMap) > 0 && format != FormatJSON {
-		return nil, fmt.Errorf("map: format %s takes none, its fields are fixed; allowed with: %s", format, FormatJSON)
+	if len(fieldMap) > 0 && !TakesFieldMap(format) {
+		return nil, fmt.Errorf("map: format %s takes none, its fields are fixed; allowed with: %s", format, strings.Join(mappable(), ", "))
 	}
 	if set.control && format != FormatWeir {
 		return nil, fmt.Errorf("format %s has no end mark; a replay stream is allowed in: %s", format, FormatWeir)
+	}
+	if named := findFormat(format); named != nil {
+		root, err := named.compile(fieldMap)
+		if err != nil {
+			return nil, err
+		}
+		return &namedDecoder{max: set.max, format: named, root: root}, nil
 	}
 	switch format {
 	case FormatJSON:

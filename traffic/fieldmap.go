@@ -37,8 +37,16 @@ func MappableFields() []string { return slices.Clone(memberNames[memberTime:]) }
 
 // fieldNode is what to do with the members of one name in one object.
 type fieldNode struct {
-	targets  []member // event fields that take the value
+	targets  []target // event fields that take the value
 	children map[string]*fieldNode
+	headers  *headerNames // which members of the object, beside its children, are request headers; nil: none
+}
+
+// target is one event field that takes a member's value.
+type target struct {
+	field member
+	as    notation // how the value is written
+	rank  uint8    // its place among the members that may fill the field; 0 is wanted most
 }
 
 func (n *fieldNode) child(name string) *fieldNode {
@@ -53,6 +61,18 @@ func (n *fieldNode) child(name string) *fieldNode {
 	return c
 }
 
+// at is where a path leads: into nested objects at its dots, and to the one member that has the dots in its name.
+func (n *fieldNode) at(path string) []*fieldNode {
+	node := n
+	for name := range strings.SplitSeq(path, ".") {
+		node = node.child(name)
+	}
+	if !strings.Contains(path, ".") {
+		return []*fieldNode{node}
+	}
+	return []*fieldNode{node, n.child(path)}
+}
+
 // compileFieldMap makes the tree by which mappedDecoder walks.
 func compileFieldMap(fieldMap map[string]string) (*fieldNode, error) {
 	root := new(fieldNode)
@@ -62,17 +82,11 @@ func compileFieldMap(fieldMap map[string]string) (*fieldNode, error) {
 			return nil, fmt.Errorf("map: got event field %q, allowed: %s", field, strings.Join(MappableFields(), ", "))
 		}
 		path := fieldMap[field]
-		node := root
-		for name := range strings.SplitSeq(path, ".") {
-			if name == "" {
-				return nil, fmt.Errorf("map: event field %s: got member %q, allowed: a name, or names joined by dots", field, path)
-			}
-			node = node.child(name)
+		if slices.Contains(strings.Split(path, "."), "") {
+			return nil, fmt.Errorf("map: event field %s: got member %q, allowed: a name, or names joined by dots", field, path)
 		}
-		node.targets = append(node.targets, m)
-		if strings.Contains(path, ".") {
-			flat := root.child(path)
-			flat.targets = append(flat.targets, m)
+		for _, node := range root.at(path) {
+			node.targets = append(node.targets, target{field: m})
 		}
 	}
 	for m := memberTime; m < memberVerdictRule; m++ {
@@ -83,7 +97,7 @@ func compileFieldMap(fieldMap map[string]string) (*fieldNode, error) {
 		}
 		if !mapped {
 			own := root.child(memberNames[m])
-			own.targets = append(own.targets, m)
+			own.targets = append(own.targets, target{field: m})
 		}
 	}
 	return root, nil
@@ -136,9 +150,9 @@ func (s *eventReader) readMapped(n *fieldNode, r *Request, unknown *int) error {
 // readTargets reads one value for every event field that wants it, each from the value's start.
 func (s *eventReader) readTargets(n *fieldNode, r *Request) error {
 	start := s.i
-	for _, m := range n.targets {
+	for _, t := range n.targets {
 		s.i = start
-		if err := s.read(m, r); err != nil {
+		if err := s.read(t.field, r); err != nil {
 			return err
 		}
 	}

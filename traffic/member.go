@@ -118,7 +118,7 @@ func (s *eventReader) read(m member, r *Request) error {
 		r.Status = int(status)
 		return err
 	case memberLatency:
-		return s.readLatency(r)
+		return s.readSpan(r, 3, "a number of milliseconds")
 	case memberBytes:
 		n, err := s.readWhole(m, math.MaxInt64)
 		r.Bytes = n
@@ -229,18 +229,19 @@ func (s *eventReader) readWhole(m member, limit int64) (int64, error) {
 	return v, nil
 }
 
-// readLatency reads milliseconds with decimals; what is finer than a microsecond is dropped.
-func (s *eventReader) readLatency(r *Request) error {
+// readSpan reads the latency in a unit of 10^shift microseconds, with decimals; what is finer than a microsecond is
+// dropped.
+func (s *eventReader) readSpan(r *Request, shift int, allowed string) error {
 	r.LatencyUS = 0
 	at := s.i
-	text, err := s.readNumber(memberLatency, "a number of milliseconds")
+	text, err := s.readNumber(memberLatency, allowed)
 	if err != nil || text == "" {
 		return err
 	}
 	d, ok := parseDecimal(text)
-	v, _, fits := d.scaled(3)
+	v, _, fits := d.scaled(shift)
 	if !ok || !fits || v < 0 {
-		return failure(ReasonBadValue, at, "latency_ms: got %s, allowed: a number of milliseconds from 0", quote(text))
+		return failure(ReasonBadValue, at, "latency_ms: got %s, allowed: %s from 0", quote(text), allowed)
 	}
 	r.LatencyUS = v
 	return nil

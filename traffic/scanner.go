@@ -101,6 +101,35 @@ func (s *scanner) nextMember() (more bool, err error) {
 	return false, s.unexpected("a comma or }")
 }
 
+// openList passes `[`. more is false if the list is empty; then `]` has been passed too.
+func (s *scanner) openList() (more bool, err error) {
+	if s.peek() != '[' {
+		return false, s.unexpected("a list, [")
+	}
+	s.i++
+	s.space()
+	if s.peek() == ']' {
+		s.i++
+		return false, nil
+	}
+	return true, nil
+}
+
+// nextElement goes from the end of a value to the next element; more is false after the list's end.
+func (s *scanner) nextElement() (more bool, err error) {
+	s.space()
+	switch s.peek() {
+	case ',':
+		s.i++
+		s.space()
+		return true, nil
+	case ']':
+		s.i++
+		return false, nil
+	}
+	return false, s.unexpected("a comma or ]")
+}
+
 // skip passes one value of any type and checks its syntax.
 func (s *scanner) skip() error {
 	switch s.peek() {

@@ -83,7 +83,7 @@ type postgresConfig struct {
 
 // eventsConfig is how gateways write the events of the live stream. It takes effect with the next routing version.
 type eventsConfig struct {
-	Format        string            `yaml:"format"` // weir, json or combined
+	Format        string            `yaml:"format"` // one of traffic.Formats
 	Map           map[string]string `yaml:"map"`    // event field → member, for json
 	MaxEventBytes int               `yaml:"max_event_bytes"`
 }
@@ -94,7 +94,7 @@ type httpConfig struct {
 }
 
 type gateConfig struct {
-	Listen  string `yaml:"listen"`  // where weir gate answers forward-auth checks
+	Listen  string `yaml:"listen"`  // where weir gate answers the checks of proxies
 	Observe bool   `yaml:"observe"` // let everything pass and say what it would have done
 }
 

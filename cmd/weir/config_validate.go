@@ -155,6 +155,4 @@ func (s secret) server() string {
 }
 
 // eventFormats are the formats that events and archives may have.
-func eventFormats() []string {
-	return []string{traffic.FormatWeir, traffic.FormatJSON, traffic.FormatCombined}
-}
+func eventFormats() []string { return traffic.Formats() }

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
@@ -15,10 +17,14 @@ func (a *app) gateCommand() *cobra.Command {
 	var address string
 	c := &cobra.Command{
 		Use:   "gate",
-		Short: "Answer a proxy's forward-auth checks from the blocklist",
-		Long: `Answer the forward-auth sub-requests of a proxy (Traefik, Caddy): 200 for a request that may pass, 429 with Retry-After for one
-that a block holds. The whole blocklist is kept in this process; a check asks nobody. With Redis away, known blocks hold
-until they expire, and nobody else is refused.
+		Short: "Answer a proxy's checks from the blocklist",
+		Long: `Answer a proxy's sub-requests, on one address:
+
+  /v1/forward-auth   Traefik, Caddy: 200 for a request that may pass, 429 with Retry-After for one that a block holds
+  /v1/auth-request   nginx, which knows no 429 here: 200, or 403 with X-Weir-Status: 429, which its configuration maps back
+
+Any other path is answered like the first. docs/gate.md holds a configuration for each proxy. The whole blocklist is kept
+in this process; a check asks nobody. With Redis away, known blocks hold until they expire, and nobody else is refused.
 
 Believe the proxy, so let only the proxy reach the address. --observe lets everything pass and says in headers and metrics
 what would have been refused: the first step of every roll-out.`,
@@ -46,7 +52,7 @@ what would have been refused: the first step of every roll-out.`,
 // runGate is weir gate.
 //
 //	         ┌──────────────── this process ────────────────┐
-//	proxy ──▶│ 1 forward-auth ──▶ Gate ──▶ Replica ◀── 2 ──  │◀── Redis: snapshot, numbered deltas
+//	proxy ──▶│ 1 checks ────────▶ Gate ──▶ Replica ◀── 2 ──  │◀── Redis: snapshot, numbered deltas
 //	         │                             3 /metrics …     │
 //	         └──────────────────────────────────────────────┘
 //
@@ -62,19 +68,7 @@ func (a *app) runGate(parent context.Context, c *config) error {
 		return err
 	}
 	defer closeAll([]func(){func() { _ = redis.Close() }})
-	replica, err := blocklist.NewReplica(blocklist.ReplicaOptions{
-		Store: redis, NeverBlock: c.NeverBlock, Clock: now, Logger: log, Registerer: registry,
-	})
-	if err != nil {
-		return err
-	}
-	identifier, err := c.Identity.Compile()
-	if err != nil {
-		return &usageError{err}
-	}
-	g, err := gate.New(gate.Options{
-		Blocklist: replica, Identifier: identifier, Observe: c.Gate.Observe, Clock: now, Logger: log, Registerer: registry,
-	})
+	g, replica, err := newGate(c, redis, log, registry)
 	if err != nil {
 		return err
 	}
@@ -94,11 +88,29 @@ func (a *app) runGate(parent context.Context, c *config) error {
 	}
 	log.Info("answering forward-auth checks", "address", checks.Addr().String(), "metrics", o.listener.Addr().String(), "observe", c.Gate.Observe)
 	err = serve(ctx, log, stopBudget,
-		[]part{{"forward-auth", func(ctx context.Context) error {
+		[]part{{"checks", func(ctx context.Context) error {
 			defer o.stopping.Store(true)
-			return serveHTTP(ctx, checks, g.ForwardAuth())
+			return serveHTTP(ctx, checks, g.Handler())
 		}}},
 		[]part{{"replica", replica.Run}},
 		[]part{o.part()})
 	return stopped(log, err)
+}
+
+// newGate makes a gate and the copy of the blocklist that it asks, which has to be run.
+func newGate(c *config, redis *blocklist.Store, log *slog.Logger, registry *prometheus.Registry) (*gate.Gate, *blocklist.Replica, error) {
+	replica, err := blocklist.NewReplica(blocklist.ReplicaOptions{
+		Store: redis, NeverBlock: c.NeverBlock, Clock: now, Logger: log, Registerer: registry,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	identifier, err := c.Identity.Compile()
+	if err != nil {
+		return nil, nil, &usageError{err}
+	}
+	g, err := gate.New(gate.Options{
+		Blocklist: replica, Identifier: identifier, Observe: c.Gate.Observe, Clock: now, Logger: log, Registerer: registry,
+	})
+	return g, replica, err
 }

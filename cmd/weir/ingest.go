@@ -49,7 +49,9 @@ than an hour ahead of both neighbours become dead letters.
 
 --live sends the events into the live stream, where the live rules apply.
 
-Formats: weir (one JSON event a line), json (with --map: event field=member), combined (Apache and nginx).
+Formats: ` + strings.Join(eventFormats(), ", ") + `.
+weir is one JSON event a line; json is any JSON lines, with --map (event field=member); combined is Apache's and nginx's text
+log; the others are the JSON logs of gateways and of the Elastic stack, where --map replaces single entries of their tables.
 A line that is no event becomes a dead letter with file and line, and is counted.`,
 		Example: `  weir ingest access.log.gz --format combined --replay monday --rules rules/
   weir ingest events.jsonl --format json --map time=ts,user_agent=ua --replay monday --reorder 15m
@@ -72,8 +74,8 @@ A line that is no event becomes a dead letter with file and line, and is counted
 
 func (f *ingestFlags) register(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.format, "format", "", "weir, json or combined (required)")
-	flags.StringVar(&f.fieldMap, "map", "", "with json: event field=member, joined by commas")
+	flags.StringVar(&f.format, "format", "", strings.Join(eventFormats(), ", ")+" (required)")
+	flags.StringVar(&f.fieldMap, "map", "", "event field=member, joined by commas; not for weir and combined")
 	flags.StringVar(&f.replay, "replay", "", "name of the replay to make")
 	flags.BoolVar(&f.live, "live", false, "send into the live stream")
 	flags.StringVar(&f.reorder, "reorder", "0s", "sort by time what is out of order by at most so much, like 15m")

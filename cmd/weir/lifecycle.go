@@ -143,7 +143,10 @@ func logEnd(log *slog.Logger, r *running) {
 
 // closeAll gives back what was opened, newest first. Closing may wait for calls under way; a process that is going away
 // does not wait long for that.
-func closeAll(closers []func()) {
+func closeAll(closers []func()) { closeWithin(time.Second, closers) }
+
+// closeWithin is closeAll with another limit.
+func closeWithin(limit time.Duration, closers []func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -151,7 +154,7 @@ func closeAll(closers []func()) {
 			c()
 		}
 	}()
-	timer := time.NewTimer(time.Second)
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-done:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -63,37 +64,44 @@ type migration struct {
 }
 
 func (a *app) migrate(ctx context.Context, c *config, recreated bool) error {
-	if err := ingest.CheckMetadata(c.Kafka.Partitions.Keyed); err != nil {
-		return &usageError{fmt.Errorf("kafka.partitions.keyed: %w", err)}
-	}
-	log := a.quietLogger(c)
-	s, err := openHistory(ctx, c, log)
-	if err != nil {
+	did, err := migrateInstallation(ctx, c, a.quietLogger(c), whoami(a.environ), recreated)
+	if err != nil && len(did) == 0 {
 		return err
 	}
-	defer s.Close()
-	k, err := openKafka(c, log, nil)
-	if err != nil {
-		return err
-	}
-	defer k.Close()
-	m := &migration{conf: c, store: s, kafka: k, names: ingest.TopicNames(c.Namespace, ingest.LiveStream),
-		by: whoami(a.environ), forced: recreated}
-	if err := waitKafka(ctx, k, askPatience); err != nil {
-		return err
-	}
-	err = m.run(ctx)
 	if a.output == "json" {
-		err = errors.Join(err, a.json(map[string]any{"done": append([]string{}, m.did...)}))
+		err = errors.Join(err, a.json(map[string]any{"done": append([]string{}, did...)}))
 		return err
 	}
-	for _, line := range m.did {
+	for _, line := range did {
 		fmt.Fprintln(a.stdout, line)
 	}
 	if err == nil {
 		_, err = io.WriteString(a.stdout, "ready: start weir run\n")
 	}
 	return err
+}
+
+// migrateInstallation runs a migration and gives a line for each thing that it did, also where it failed after some.
+func migrateInstallation(ctx context.Context, c *config, log *slog.Logger, by string, recreated bool) ([]string, error) {
+	if err := ingest.CheckMetadata(c.Kafka.Partitions.Keyed); err != nil {
+		return nil, &usageError{fmt.Errorf("kafka.partitions.keyed: %w", err)}
+	}
+	s, err := openHistory(ctx, c, log)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	k, err := openKafka(c, log, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	m := &migration{conf: c, store: s, kafka: k, names: ingest.TopicNames(c.Namespace, ingest.LiveStream), by: by, forced: recreated}
+	if err := waitKafka(ctx, k, askPatience); err != nil {
+		return nil, err
+	}
+	err = m.run(ctx)
+	return m.did, err
 }
 
 func (m *migration) say(format string, args ...any) {

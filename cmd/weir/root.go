@@ -29,17 +29,22 @@ type app struct {
 	output     string
 	common     map[string]*string // config path → value of its own flag
 	started    bool               // a command's own work has begun
+
+	devHooks devHooks // of tests
 }
 
 // run is the whole program but for the exit: it runs the command that args name and gives the exit code. ctx ends it as
 // a signal would; signals are handled by the commands that run for long.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, environ: os.Environ()}
+	return (&app{stdin: stdin, stdout: stdout, stderr: stderr, environ: os.Environ()}).run(ctx, args)
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(args)
-	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
 	err := root.ExecuteContext(ctx)
 	var usage *usageError
 	switch {
@@ -48,9 +53,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case errors.Is(err, errSaid):
 		return exitError
 	}
-	fmt.Fprintf(stderr, "weir: %s\n", oneProblem(err))
+	fmt.Fprintf(a.stderr, "weir: %s\n", oneProblem(err))
 	if !a.started || errors.As(err, &usage) {
-		fmt.Fprintln(stderr, "weir: see weir --help, or weir COMMAND --help")
+		fmt.Fprintln(a.stderr, "weir: see weir --help, or weir COMMAND --help")
 		return exitUsage
 	}
 	return exitError
@@ -104,7 +109,6 @@ Exit codes: 0 done, 1 failed, 2 the command line or the configuration is wrong.`
 		SilenceErrors:              true,
 		SilenceUsage:               true,
 		SuggestionsMinimumDistance: 2,
-		CompletionOptions:          cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.configFile, "config", "", "configuration file (default ./weir.yaml, or WEIR_CONFIG)")
@@ -115,6 +119,7 @@ Exit codes: 0 done, 1 failed, 2 the command line or the configuration is wrong.`
 		a.common[f.path] = flags.String(f.flag, "", f.usage)
 	}
 	a.groups(root)
+	a.addCompletion(root)
 	return root
 }
 
@@ -129,9 +134,9 @@ func (a *app) groups(root *cobra.Command) {
 		id       string
 		commands []*cobra.Command
 	}{
-		{"stream", []*cobra.Command{a.migrateCommand(), a.runCommand(), a.gateCommand(), a.ingestCommand(), a.partitionsCommand()}},
+		{"stream", []*cobra.Command{a.devCommand(), a.migrateCommand(), a.runCommand(), a.gateCommand(), a.readyCommand(), a.ingestCommand(), a.partitionsCommand()}},
 		{"look", []*cobra.Command{a.rulesCommand(), a.blocksCommand(), a.historyCommand()}},
-		{"other", []*cobra.Command{a.configCommand(), a.versionCommand()}},
+		{"other", []*cobra.Command{a.doctorCommand(), a.loadgenCommand(), a.configCommand(), a.versionCommand()}},
 	} {
 		for _, c := range g.commands {
 			c.GroupID = g.id

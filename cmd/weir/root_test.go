@@ -21,7 +21,7 @@ func offline(t *testing.T, stdin string, args ...string) outcome {
 func eachCommand(c *cobra.Command, visit func(*cobra.Command)) {
 	visit(c)
 	for _, sub := range c.Commands() {
-		if sub.Name() != "help" && sub.Name() != "completion" {
+		if sub.Name() != "help" {
 			eachCommand(sub, visit)
 		}
 	}
@@ -60,7 +60,9 @@ func commandWords(line string) []string {
 	if !found {
 		return nil
 	}
-	rest, _, _ = strings.Cut(rest, " < ")
+	for _, end := range []string{" < ", " > ", " | "} {
+		rest, _, _ = strings.Cut(rest, end)
+	}
 	var words []string
 	for i, quoted := range strings.Split(rest, `"`) {
 		if i%2 == 1 {

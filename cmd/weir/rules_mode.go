@@ -22,14 +22,17 @@ refusals would feed the rule's windows, and keep a client blocked for ever.`,
 		Example: `  weir rules promote guest-token-flood --reason "two days of shadow, no viewer among the hits"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return a.setMode(cmd, history.ModeChange{
-				Rule: args[0], Mode: rules.ModeBlock, By: act.by, Reason: act.reason, Override: override,
-			})
+			return a.setMode(cmd, promotion(args[0], act.by, act.reason, override))
 		}),
 	}
 	c.Flags().BoolVar(&override, "override", false, "promote although the log format carries no verdict; needs --reason")
 	act.register(c, a.environ)
 	return c
+}
+
+// promotion asks for a rule to block from now on.
+func promotion(rule, by, reason string, override bool) history.ModeChange {
+	return history.ModeChange{Rule: rule, Mode: rules.ModeBlock, By: by, Reason: reason, Override: override}
 }
 
 func (a *app) rulesDemote() *cobra.Command {

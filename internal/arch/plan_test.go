@@ -9,26 +9,32 @@ import (
 //
 //	traffic ← rules ← detectors ← {ingest, blocklist, history} ← {gate, console} ← cmd
 var plan = map[string][]string{
-	"traffic":             {},
-	"rules":               {"traffic"},
-	"detectors":           {"traffic", "rules"},
-	"ingest":              {"traffic", "rules", "detectors"},
-	"blocklist":           {"traffic", "rules", "detectors"},
-	"history":             {"traffic", "rules", "detectors", "blocklist", "migrations"},
-	"migrations":          {},
-	"gate":                {"traffic", "rules", "detectors", "ingest", "blocklist", "history"},
-	"console":             {"traffic", "rules", "detectors", "ingest", "blocklist", "history"},
-	"dashboards":          {},
-	"cmd/weir":            {"*"},
-	"examples":            {"traffic", "gate"}, // and below: what users import too
-	"internal/testbed":    {},
-	"internal/oracle":     {}, // judges the detectors, so shares nothing with them
+	"traffic":          {},
+	"rules":            {"traffic"},
+	"detectors":        {"traffic", "rules"},
+	"ingest":           {"traffic", "rules", "detectors"},
+	"blocklist":        {"traffic", "rules", "detectors"},
+	"history":          {"traffic", "rules", "detectors", "blocklist", "migrations"},
+	"migrations":       {},
+	"gate":             {"traffic", "rules", "detectors", "ingest", "blocklist", "history"},
+	"console":          {"traffic", "rules", "detectors", "ingest", "blocklist", "history"},
+	"dashboards":       {},
+	"cmd/weir":         {"*"},
+	"examples":         {"traffic", "gate"}, // and below: what users import too
+	"internal/local":   {},                  // servers of this machine, for weir dev and tests
+	"internal/testbed": {"internal/local"},
+	"internal/oracle":  {},                                      // judges the detectors, so shares nothing with them
+	"internal/loadgen": {"traffic", "rules", "internal/oracle"}, // a load and what is true of it; judges, so asks the oracle
+	// The demo and its judge, who asks the oracle; rules and detectors are for its tests.
+	"internal/demo":       {"traffic", "rules", "detectors", "blocklist", "gate", "internal/oracle"},
 	"internal/arch":       {},
 	"scripts/testreport":  {},
-	"internal/acceptance": {"*"}, // whole streams judged from outside; tests only
+	"internal/doctest":    {"traffic", "rules"}, // what the documents show, read and run; tests only
+	"internal/deploy":     {"internal/testbed"}, // what docker-compose.yml mounts, run by real programs; tests only
+	"internal/acceptance": {"*"},                // whole streams judged from outside; tests only
 }
 
-// forTests are imported by tests only, of any package.
+// forTests are imported by tests, of any package, and beside them only where the plan names them.
 var forTests = []string{"internal/testbed", "internal/oracle"}
 
 // libraries lists the packages that may use a client library; tests and internal/testbed use what they like.
@@ -39,8 +45,9 @@ var libraries = []struct {
 	{"github.com/segmentio/kafka-go", []string{"ingest"}},
 	{"github.com/redis/go-redis", []string{"blocklist"}},
 	{"github.com/jackc/pgx", []string{"history", "migrations"}},
-	{"github.com/twmb/franz-go", nil},
-	{"github.com/alicebob/miniredis", nil},
+	{"github.com/twmb/franz-go", []string{"internal/local"}},
+	{"github.com/alicebob/miniredis", []string{"internal/local"}},
+	{"github.com/fergusstrange/embedded-postgres", []string{"internal/local"}},
 }
 
 // planned returns what a folder may import, and whether it is in the plan.
@@ -73,7 +80,7 @@ func importsOneWay(f folder) []string {
 			other := strings.TrimPrefix(strings.TrimPrefix(name, module), "/")
 			switch {
 			case slices.Contains(forTests, other):
-				if !s.test {
+				if !s.test && !slices.Contains(allowed, other) {
 					findings = append(findings, s.at(spec, "%s is for tests only", other))
 				}
 			case other == f.path && s.test:

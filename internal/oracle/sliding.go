@@ -29,15 +29,12 @@ func Sliding(events []Event, window, maxEpisode int64) []Episode {
 		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Offset, b.Offset))
 	})
 	var out []Episode
-	firstIndex, lastIndex := 0, 0
+	firstIndex, lastIndex, oldest := 0, 0, 0
 	for i, e := range sorted {
-		inWindow := 0
-		for j := 0; j <= i; j++ {
-			if sorted[j].Time > e.Time-window {
-				inWindow++
-			}
+		for sorted[oldest].Time <= e.Time-window { // never passes i: a window is longer than nothing
+			oldest++
 		}
-		if inWindow <= e.Limit {
+		if inWindow := i - oldest + 1; inWindow <= e.Limit {
 			continue
 		}
 		if len(out) == 0 || e.Time >= sorted[lastIndex].Time+window || e.Time >= sorted[firstIndex].Time+maxEpisode {

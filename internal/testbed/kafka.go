@@ -1,9 +1,12 @@
 package testbed
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/weirhq/weir/internal/local"
 )
 
 // Kafka returns the broker addresses of the real cluster in WEIR_TEST_KAFKA, or of an embedded one-broker cluster that
@@ -21,17 +24,16 @@ func Kafka(t testing.TB) []string {
 func EmbeddedKafka(t testing.TB) *kfake.Cluster {
 	t.Helper()
 	Record(t, KafkaKind, Embedded)
-	cluster, err := kfake.NewCluster(
-		kfake.NumBrokers(1),
-		// On disk it takes a sixth of the memory, and the folder is removed after the cluster has closed: cleanups
-		// run last in, first out.
-		kfake.DataDir(t.TempDir()),
-		// Retention is swept hourly unless told otherwise; tests that wait for it need it soon.
-		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "200"}),
-	)
+	// On disk it takes a sixth of the memory, and the folder is removed after the cluster has closed: cleanups run last in,
+	// first out.
+	kafka, err := local.StartKafka(t.Context(), local.KafkaOptions{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatalf("embedded Kafka: %v", err)
 	}
-	t.Cleanup(cluster.Close)
-	return cluster
+	t.Cleanup(func() {
+		if err := kafka.Close(); err != nil {
+			t.Errorf("embedded Kafka: %v", err)
+		}
+	})
+	return kafka.Cluster()
 }

@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"sync"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/internal/local"
 )
 
 // Postgres returns the URL of an empty database made for this test and dropped when it ends: on the real server in
@@ -43,6 +46,11 @@ func Postgres(t testing.TB) string {
 	return address.String()
 }
 
+// waysOut is what somebody who runs the tests can do about a machine without PostgreSQL.
+const waysOut = `ways out: install it (apt-get install postgresql, brew install postgresql@17); or set ` +
+	`WEIR_TEST_POSTGRES=postgres://user:password@host:port/postgres to use a server of yours, with a role that may create ` +
+	`databases; or run "make test", which does its own set-up`
+
 func execute(admin, statement string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -65,7 +73,7 @@ var shared sharedPostgres
 
 type sharedPostgres struct {
 	mu     sync.Mutex
-	server *privatePostgres
+	server *local.Postgres
 	err    error // of the first start; a second try would only take longer to say the same
 }
 
@@ -73,12 +81,16 @@ func (s *sharedPostgres) start() (url string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.server == nil && s.err == nil {
-		s.server, s.err = startPostgres()
+		// Not the test's context: the server serves those that come after it, too.
+		s.server, s.err = local.StartPostgres(context.Background(), local.PostgresOptions{})
+	}
+	if errors.Is(s.err, local.ErrNoPostgres) {
+		return "", fmt.Errorf("%w; %s", local.ErrNoPostgres, waysOut)
 	}
 	if s.err != nil {
 		return "", s.err
 	}
-	return s.server.url, nil
+	return s.server.URL(), nil
 }
 
 func (s *sharedPostgres) stop() error {
@@ -89,5 +101,5 @@ func (s *sharedPostgres) stop() error {
 	}
 	server := s.server
 	s.server = nil
-	return server.stop()
+	return server.Close()
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/internal/local"
 )
 
 // Redis returns the URL of the real server in WEIR_TEST_REDIS, or of an embedded one that lives as long as the test.
@@ -37,37 +39,16 @@ func EmbeddedRedis(t testing.TB) *miniredis.Miniredis {
 func embedded(t testing.TB, kind Kind) *miniredis.Miniredis {
 	t.Helper()
 	Record(t, kind, Embedded)
-	server := miniredis.RunT(t)
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		age(server, stop)
-	}()
-	t.Cleanup(func() {
-		close(stop)
-		<-stopped
-	})
-	return server
-}
-
-// age makes the server's keys expire: in miniredis time stands still unless it is told. Telling it costs a walk over all
-// keys, so that a server with many is told less often and never spends more than a tenth of its time on it.
-func age(server *miniredis.Miniredis, stop <-chan struct{}) {
-	const pause = 100 * time.Millisecond
-	last := time.Now()
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-timer.C:
-		}
-		now := time.Now()
-		server.FastForward(now.Sub(last))
-		last = now
-		timer.Reset(max(pause, 10*time.Since(now)))
+	server, err := local.StartRedis(t.Context(), local.RedisOptions{Tick: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatalf("embedded Redis: %v", err)
 	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Errorf("embedded Redis: %v", err)
+		}
+	})
+	return server.Server()
 }
 
 // RedisServer is one of the two forms in which Redis is run.

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"net"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// suggestions are what the shell would be given behind the words.
+func (b *bed) suggestions(words ...string) []string {
+	b.t.Helper()
+	args := append([]string{"__complete", words[0]}, b.flags...)
+	o := outcomeOf(b.t, append(args, words[1:]...)...)
+	var out []string
+	for _, line := range strings.Split(strings.TrimSpace(o.stdout), "\n") {
+		if name, _, _ := strings.Cut(line, "\t"); !strings.HasPrefix(name, ":") {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func outcomeOf(t *testing.T, args ...string) outcome {
+	t.Helper()
+	o := offline(t, "", args...)
+	if o.code != exitOK || strings.Contains(o.stderr, "weir: ") {
+		t.Errorf("weir %s: exit code %d\n%s", strings.Join(args, " "), o.code, o.stderr)
+	}
+	return o
+}
+
+func TestCompletionKnowsRulesAndReplays(t *testing.T) {
+	b := replayBed(t)
+	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule), "-f", writeFile(t, "flood.yaml", strings.Replace(tokenRule, "id: tokens", "id: flood", 1)))
+	b.ok("rules", "promote", "tokens")
+	file := writeFile(t, "events.jsonl", calls("198.51.100.7", 6))
+	b.ok("ingest", file, "--format", "weir", "--replay", "monday")
+	for _, tc := range []struct {
+		words []string
+		want  []string
+	}{
+		{[]string{"rules", "show", ""}, []string{"flood", "tokens"}},
+		{[]string{"rules", "show", "to"}, []string{"tokens"}},
+		{[]string{"rules", "show", "tokens", ""}, nil},
+		{[]string{"rules", "promote", ""}, []string{"flood"}},
+		{[]string{"rules", "demote", ""}, []string{"tokens"}},
+		{[]string{"blocks", "release", "t"}, []string{"tokens"}},
+		{[]string{"history", "hits", "--rule", ""}, []string{"flood", "tokens"}},
+		{[]string{"history", "hits", "--replay", ""}, []string{"monday"}},
+		{[]string{"history", "decisions", "--action", ""}, []string{"extended", "released", "withheld", "written"}},
+		{[]string{"run", "--stages", ""}, []string{"detect", "enforce", "record", "route"}},
+		{[]string{"rules", "list", "--output", ""}, []string{"table", "json"}},
+	} {
+		got := b.suggestions(tc.words...)
+		slices.Sort(got)
+		slices.Sort(tc.want)
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%q: suggested %q, want %q", tc.words, got, tc.want)
+		}
+	}
+}
+
+// A shell that waits for a key is no place for an error, nor for a long wait.
+func TestCompletionIsSilentWhenHistoryIsAway(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = mute.Close() }() // connections wait in its queue and are never answered
+	for name, url := range map[string]string{
+		"refused": "postgres://u@" + nowhere(t) + "/weir", "mute": "postgres://u@" + mute.Addr().String() + "/weir?sslmode=disable", "no URL": "nonsense",
+	} {
+		begun := time.Now()
+		o := outcomeOf(t, "__complete", "rules", "--postgres-url", url, "show", "")
+		if took := time.Since(begun); took > completionPatience+time.Second || !strings.HasPrefix(o.stdout, ":") {
+			t.Errorf("%s: took %s, said %q", name, took, o.stdout)
+		}
+	}
+}
+
+func TestCompletionScripts(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if o := outcomeOf(t, "completion", shell); !strings.Contains(o.stdout, "__complete") {
+			t.Errorf("%s: %d bytes that ask weir nothing", shell, len(o.stdout))
+		}
+	}
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Fatal("bash checks its script: ", err)
+	}
+	check := exec.CommandContext(t.Context(), bash, "-n")
+	check.Stdin = strings.NewReader(outcomeOf(t, "completion", "bash").stdout)
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/internal/demo"
+)
+
+// Where weir dev listens unless told otherwise.
+const (
+	devConsole = "127.0.0.1:9466"
+	devGateway = "127.0.0.1:9467"
+)
+
+// demoLeast is the shortest demo in which everybody can play their part, in seconds.
+const demoLeast = int(demo.MinDuration / time.Second)
+
+// devOptions are the flags of weir dev.
+type devOptions struct {
+	dataDir       string // "": see defaultDataDir
+	fresh         bool
+	consoleListen string
+	gatewayListen string
+	noDemo        bool
+	noPromote     bool
+	exit          bool
+	demoSeconds   int // 0: until stopped
+	seed          uint64
+}
+
+func (a *app) devCommand() *cobra.Command {
+	var o devOptions
+	c := &cobra.Command{
+		Use:   "dev",
+		Short: "Run everything in this process, with a demo and the console",
+		Long: `Run all of weir in this process, with nothing installed but Go: Kafka and Redis in the process, a PostgreSQL of its own (from
+programs on this machine; fetched where there are none and this is not root), all stages, a gateway in front of a sample
+API, demo traffic through it, and the console. The demo's rules begin in shadow and are promoted after some seconds, in
+the way of weir rules promote.
+
+Everything is kept in one directory and survives Ctrl-C and kill -9; --fresh starts anew. What weir dev prints tells how to
+reach it with other commands and with curl. Of the configuration it takes namespace, postgres, http and log; the rest is
+its own.
+
+With --demo-seconds N --exit the demo runs that long in a directory that is thrown away, and is then judged: a table shows
+what should have happened, by the requests' own times, and what the demo's clients were answered. The exit code is 0 if
+both agree, and 1 if not.`,
+		Example: `  weir dev
+  weir dev --fresh --data-dir ./.weir-dev
+  weir dev --demo-seconds 20 --seed 7 --exit
+  weir dev --no-demo --postgres-url postgres://weir@127.0.0.1:5432/weir`,
+		Args: cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			conf, err := a.config(cmd)
+			if err != nil {
+				return err
+			}
+			return a.runDev(cmd.Context(), conf, o)
+		}),
+	}
+	f := c.Flags()
+	f.StringVar(&o.dataDir, "data-dir", "", "where everything is kept (default: weir/dev in the user's cache directory, for root /var/lib/weir/dev)")
+	f.BoolVar(&o.fresh, "fresh", false, "erase what earlier runs left in the data directory")
+	f.StringVar(&o.consoleListen, "console-listen", devConsole, "where the console is served")
+	f.StringVar(&o.gatewayListen, "gateway-listen", devGateway, "where the demo's gateway answers")
+	f.BoolVar(&o.noDemo, "no-demo", false, "no gateway, rules and traffic of the demo")
+	f.BoolVar(&o.noPromote, "no-promote", false, "leave the demo's rules in shadow: nobody is refused")
+	f.IntVar(&o.demoSeconds, "demo-seconds", 0, "how long demo traffic is sent (default: until stopped)")
+	f.Uint64Var(&o.seed, "seed", 1, "what the demo's clients do; the same seed, the same clients")
+	f.BoolVar(&o.exit, "exit", false, "end after --demo-seconds and judge the demo")
+	return c
+}
+
+// check refuses flags that make no sense together.
+func (o *devOptions) check() error {
+	switch {
+	case o.demoSeconds != 0 && (o.demoSeconds < demoLeast || o.demoSeconds > 3600):
+		return usagef("--demo-seconds: got %d; allowed: 0 (until stopped), or %d to 3600", o.demoSeconds, demoLeast)
+	case o.exit && o.demoSeconds == 0:
+		return usagef("--exit needs --demo-seconds: how long the demo runs before it is judged")
+	case o.exit && o.noDemo:
+		return usagef("--exit judges the demo, and --no-demo leaves it out; allowed: one of them")
+	}
+	return nil
+}
+
+// ownFields are the settings that weir dev takes; what else a configuration says holds for the servers of others.
+var ownFields = [...]string{"namespace", "postgres.", "http.", "log."}
+
+// devConfig makes the configuration of the installation within the process: what the user may set of it, the demo's
+// identity map, few partitions, and short retention, since nobody comes back for the demo's requests. The servers'
+// addresses are set when they run. ignored names the settings that were not taken, with their origin.
+func devConfig(given *config, o devOptions) (c *config, ignored []string) {
+	c = defaultConfig()
+	if !o.noDemo {
+		c.Identity = demo.IdentityMap()
+	}
+	c.Namespace, c.Postgres, c.Log = given.Namespace, given.Postgres, given.Log
+	c.origin = given.origin
+	if c.HTTP.Listen = "127.0.0.1:0"; given.origin["http.listen"] != "" {
+		c.HTTP.Listen = given.HTTP.Listen
+	}
+	if given.origin["log.level"] == "" {
+		c.Log.Level = "warn"
+	}
+	c.Kafka.Partitions = partitionsConfig{Requests: 2, Keyed: 8, Hits: 2}
+	c.Kafka.Retention.Requests, c.Kafka.Retention.Keyed = span(3*time.Hour), span(3*time.Hour)
+	for _, f := range given.fields() {
+		if origin := given.origin[f.path]; origin != "" && !isOwnField(f.path) {
+			ignored = append(ignored, fmt.Sprintf("%s (%s)", f.path, origin))
+		}
+	}
+	return c, ignored
+}
+
+func isOwnField(path string) bool {
+	for _, own := range ownFields {
+		if path == own || strings.HasSuffix(own, ".") && strings.HasPrefix(path, own) {
+			return true
+		}
+	}
+	return false
+}
+
+// devListeners are bound before anything else is done, so that a taken port is found at once.
+type devListeners struct {
+	console, gateway net.Listener
+}
+
+func (o *devOptions) listen() (l devListeners, err error) {
+	if l.console, err = listen("--console-listen", o.consoleListen); err != nil {
+		return l, err
+	}
+	if o.noDemo {
+		return l, nil
+	}
+	if l.gateway, err = listen("--gateway-listen", o.gatewayListen); err != nil {
+		_ = l.console.Close() // nobody has connected yet
+	}
+	return l, err
+}
+
+func (l devListeners) close() {
+	_ = l.console.Close() // closed before: no harm
+	if l.gateway != nil {
+		_ = l.gateway.Close()
+	}
+}
+
+// narrator prints what is being done while it is done, each line with the seconds since the start.
+type narrator struct {
+	a     *app
+	begun time.Time
+}
+
+func (n *narrator) say(format string, args ...any) {
+	fmt.Fprintf(n.a.stdout, "%6.1f s  %s\n", time.Since(n.begun).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// runDev is weir dev.
+//
+//	          ┌───────────────────────────── this process ──────────────────────────────┐
+//	          │ 1 demo traffic ─▶ 2 gateway ─▶ sample API                                │
+//	curl ─────┼──────────────────▶   │  ▲                                                │
+//	          │             events   │  └── gate ◀─ replica 5 ◀─────────────┐            │
+//	          │                      ▼                                      │            │
+//	          │        3 emitter ─▶ Kafka ◀─▶ 4 route, detect, record, enforce ─▶ Redis  │
+//	          │                                        │                                 │
+//	browser ──┼─▶ 6 console ◀─────────────────────── Postgres  (another process, private) │
+//	          └──────────────────────────────────────────────────────────────────────────┘
+//
+// The numbers are the order in which the parts are stopped; the servers come last.
+func (a *app) runDev(parent context.Context, given *config, o devOptions) error {
+	conf, ignored := devConfig(given, o)
+	log := newLogger(conf.Log, a.stderr)
+	ctx, forget := untilSignal(parent, log)
+	defer forget()
+	d := &dev{app: a, o: o, conf: conf, log: log, registry: newRegistry(), narrator: narrator{a, time.Now()}, hooks: a.devHooks}
+	defer d.close()
+	if len(ignored) > 0 {
+		d.say("weir dev brings its own servers; not used: %s", strings.Join(ignored, ", "))
+	}
+	for _, step := range []func(context.Context) error{
+		d.listen, d.openDirectory, d.startServers, d.migrate, d.applyRules, d.connect,
+	} {
+		if err := step(ctx); err != nil {
+			if ctx.Err() == nil || o.exit {
+				return err
+			}
+			d.say("stopped before everything ran")
+			return nil
+		}
+	}
+	return d.serve(ctx)
+}

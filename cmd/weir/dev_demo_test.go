@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/gate"
+	"github.com/weirhq/weir/internal/demo"
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+// takeToken asks the demo's gateway for a guest token, as curl does.
+func takeToken(t *testing.T, gateway, ip, device string) verdictOfGateway {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+gateway+"/v1/guest-tokens", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Forwarded-For", ip)
+	r.Header.Set("X-Device-Id", device)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return verdictOfGateway{answer.StatusCode, answer.Header.Get(gate.HeaderBlock), string(body)}
+}
+
+// verdictOfGateway is what a client of the demo's gateway is told.
+type verdictOfGateway struct {
+	status int
+	block  string
+	body   string
+}
+
+// abuse takes tokens until the gateway refuses, and gives that answer.
+func abuse(t *testing.T, gateway, ip string) (last verdictOfGateway) {
+	t.Helper()
+	testbed.Eventually(t, 30*time.Second, func() error {
+		if last = takeToken(t, gateway, ip, "mine"); last.status != http.StatusTooManyRequests {
+			return fmt.Errorf("the gateway answers %d to one who asks all the time", last.status)
+		}
+		return nil
+	})
+	return last
+}
+
+// From the start over the first visible hit and the promotion to a block that curl meets; then kill -9, and on.
+func TestDevDemo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	dir, begun := devFolder(t), time.Now()
+	p := startDev(t, dir)
+	gateway := p.await(`gateway +http://(\S+)`)
+	b := p.bed()
+	testbed.Eventually(t, time.Minute, func() error {
+		if len(hitIDs(b)) == 0 {
+			return errors.New("no hit is in history")
+		}
+		return nil
+	})
+	t.Logf("the first hit was in history %s after the start", time.Since(begun).Round(10*time.Millisecond))
+	if got := modes(b); len(got) != len(demo.RuleIDs()) || slices.Contains(got, "block") {
+		t.Errorf("the rules begin as %v, want all in shadow", got)
+	}
+	for range 10 { // in shadow
+		if got := takeToken(t, gateway, "198.51.100.77", "early"); got.status != http.StatusOK {
+			t.Fatalf("in shadow the gateway answers %d", got.status)
+		}
+	}
+	p.await(`promoted rule catalog-scraper`)
+	refused := abuse(t, gateway, "198.51.100.78")
+	if len(refused.block) != 16 || !strings.Contains(refused.body, refused.block) {
+		t.Errorf("refused with block %q and body %s", refused.block, refused.body)
+	}
+	if got := takeToken(t, gateway, "198.51.100.79", "theirs"); got.status != http.StatusOK {
+		t.Errorf("another viewer is answered %d", got.status)
+	}
+	first := hitIDs(b)
+
+	p.kill()
+	p = startDev(t, dir)
+	gateway = p.await(`gateway +http://(\S+)`)
+	p.await(`rules that an earlier run promoted go on blocking: catalog-scraper, guest-tokens, sign-in-burst`)
+	b = p.bed()
+	if got := modes(b); slices.Contains(got, "shadow") {
+		t.Errorf("after kill -9 the rules are %v, want all blocking", got)
+	}
+	now := hitIDs(b)
+	for _, id := range first {
+		if !slices.Contains(now, id) {
+			t.Errorf("after kill -9 hit %s is gone", id)
+		}
+	}
+	abuse(t, gateway, "198.51.100.80")
+	p.interrupt()
+}
+
+func modes(b *bed) []string {
+	b.t.Helper()
+	var all []string
+	for _, r := range decode[[]map[string]any](b, "rules", "list") {
+		all = append(all, fmt.Sprint(r["mode"]))
+	}
+	return all
+}

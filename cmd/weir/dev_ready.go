@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weirhq/weir/blocklist"
+)
+
+// writeConfig writes a configuration with which other commands find the servers: weir --config FILE rules list.
+func (d *dev) writeConfig() error {
+	c := d.conf
+	text, err := yaml.Marshal(map[string]any{
+		"namespace": c.Namespace,
+		"kafka":     map[string]any{"brokers": c.Kafka.Brokers, "partitions": c.Kafka.Partitions, "retention": c.Kafka.Retention},
+		"redis":     map[string]any{"url": c.Redis.URL.reveal()},
+		"postgres":  map[string]any{"url": c.Postgres.URL.reveal()},
+		"identity":  c.Identity,
+	})
+	if err != nil {
+		return fmt.Errorf("configuration for other commands: %w", err)
+	}
+	head := "# Written by weir dev at each start: where its servers are, for other commands while it runs.\n"
+	// It holds a password.
+	return os.WriteFile(d.configFile(), append([]byte(head), text...), 0o600)
+}
+
+func (d *dev) configFile() string { return d.directory.Path(configFile) }
+
+// commandLine is how other commands of this program are called to reach this installation.
+func (d *dev) commandLine() string {
+	program := "weir"
+	if len(os.Args) > 0 && strings.HasSuffix(os.Args[0], "/weir") {
+		program = os.Args[0] // as the user has called it
+	}
+	return program + " --config " + d.configFile()
+}
+
+// awaitReady waits until every partition is owned and the gate has its blocklist: the first request of the demo is not
+// to wait for a rebalance.
+func (d *dev) awaitReady(ctx context.Context, replica *blocklist.Replica) error {
+	tick, tell := time.NewTicker(20*time.Millisecond), time.NewTicker(10*time.Second)
+	defer tick.Stop()
+	defer tell.Stop()
+	for {
+		why := d.unready(replica)
+		if why == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return why
+		case <-tell.C:
+			d.say("still waiting: %v; %s partitions list says more, --fresh starts anew", why, d.commandLine())
+		case <-tick.C:
+		}
+	}
+}
+
+// unready says what is still missing, by the metrics that a stage has for each partition that it owns.
+func (d *dev) unready(replica *blocklist.Replica) error {
+	if !replica.Ready() {
+		return errors.New("the blocklist has not been loaded yet")
+	}
+	families, err := d.registry.Gather()
+	if err != nil {
+		return err
+	}
+	owned := map[string]int{}
+	for _, f := range families {
+		owned[f.GetName()] = len(f.GetMetric())
+	}
+	p := d.conf.Kafka.Partitions
+	for _, stage := range []struct {
+		metric string
+		want   int
+	}{
+		{"weir_route_lag_events", p.Requests}, {"weir_detect_lag_records", p.Keyed},
+		{"weir_stage_lag_records", 2*p.Hits + p.Hits}, // record and enforce read hits, record-blocks blocks
+	} {
+		if owned[stage.metric] < stage.want {
+			return fmt.Errorf("%s: %d of %d partitions", stage.metric, owned[stage.metric], stage.want)
+		}
+	}
+	return nil
+}
+
+// watchDisk ends weir dev with a clear word before its servers run out of space in the middle of a write.
+func (d *dev) watchDisk(ctx context.Context) error {
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		free, err := d.directory.Free()
+		if err != nil {
+			return err
+		}
+		if free < devFull {
+			return fmt.Errorf("%d MB free on the disk of %s, at least %d MB are needed: free some space and start again, or use --data-dir",
+				free>>20, d.directory.Path(), devFull>>20)
+		}
+	}
+}
+
+// welcome says how to reach everything.
+func (d *dev) welcome(metrics string) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n  console   http://%s\n", d.listeners.console.Addr())
+	if d.listeners.gateway != nil {
+		fmt.Fprintf(&b, "  gateway   http://%s   curl -i -X POST http://%[1]s/v1/guest-tokens\n", d.listeners.gateway.Addr())
+	}
+	fmt.Fprintf(&b, "  metrics   http://%s/metrics\n", metrics)
+	fmt.Fprintf(&b, "  commands  %s rules list\n\n", d.commandLine())
+	if !d.o.exit {
+		b.WriteString("  Ctrl-C stops everything; the next weir dev goes on from here.\n\n")
+	}
+	_, err := io.WriteString(d.stdout, b.String())
+	return err
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// lookAtConfiguration says where the configuration comes from; that it can be read is known already.
+func (e *examination) lookAtConfiguration(context.Context) []finding {
+	return []finding{fine("configuration", "%s; namespace %s", sources(e.conf.origin), e.conf.Namespace)}
+}
+
+var fileLine = regexp.MustCompile(`^(.+):\d+$`)
+
+// sources sums up where fields were set: 3 in weir.yaml, 2 in the environment, 1 by flags.
+func sources(origin map[string]string) string {
+	files, variables, flags := map[string]int{}, 0, 0
+	for _, where := range origin {
+		switch m := fileLine.FindStringSubmatch(where); {
+		case m != nil:
+			files[m[1]]++
+		case strings.HasPrefix(where, "WEIR_"):
+			variables++
+		default:
+			flags++
+		}
+	}
+	var parts []string
+	for file, n := range files {
+		parts = append(parts, fmt.Sprintf("%s from %s", plural(n, "field"), file))
+	}
+	slices.Sort(parts)
+	if variables > 0 {
+		parts = append(parts, fmt.Sprintf("%d from the environment", variables))
+	}
+	if flags > 0 {
+		parts = append(parts, fmt.Sprintf("%d from flags", flags))
+	}
+	if len(parts) == 0 {
+		return "defaults only"
+	}
+	return strings.Join(parts, ", ") + ", the rest by default"
+}
+
+// lookAtIdentities says which identities nobody vouches for, and which rules believe them all the same.
+func (e *examination) lookAtIdentities(context.Context) []finding {
+	identity, known := e.conf.Identity, []rules.Version(nil)
+	if e.routing != nil {
+		identity, known = e.routing.Identity, e.routing.Rules
+	}
+	var claimed []string
+	believers := map[string]bool{}
+	for f := range traffic.NumFields {
+		if identity.Vouched(f) {
+			continue
+		}
+		claimed = append(claimed, f.String())
+		for i := range known {
+			if keyedOn(&known[i], f) {
+				believers[known[i].ID] = true
+			}
+		}
+	}
+	switch {
+	case len(claimed) == 0:
+		return []finding{fine("identities", "the gateway vouches for all of them")}
+	case len(believers) == 0:
+		return []finding{fine("identities", "claimed by the client, not vouched for: %s; no rule counts by them", strings.Join(claimed, ", "))}
+	}
+	return []finding{warning("identities",
+		"let the gateway verify them and set identity.FIELD.vouched, or count by what it vouches for as well: who makes up a new one each time is never over",
+		"claimed by the client, not vouched for: %s; counted by all the same: %s", strings.Join(claimed, ", "), some(sorted(believers)))}
+}
+
+// keyedOn reports whether a rule's key has the field.
+func keyedOn(v *rules.Version, f traffic.Field) bool {
+	return slices.ContainsFunc(v.Key, func(k traffic.KeyField) bool { return k.Field == f })
+}
+
+func sorted(set map[string]bool) []string {
+	names := make([]string, 0, len(set))
+	for name := range set {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// some names the first few of many.
+func some(names []string) string {
+	const few = 5
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/weirhq/weir/ingest"
+)
+
+func (e *examination) lookAtKafka(ctx context.Context) []finding {
+	c, err := e.kafka.InspectCluster(ctx)
+	if err != nil {
+		return []finding{failed("kafka", err, "start Kafka, or correct kafka.brokers")}
+	}
+	e.kafkaUp = true
+	text := fmt.Sprintf("%s (%s); it speaks %s", plural(len(c.Brokers), "broker"), some(c.Brokers), c.Speaks)
+	if len(c.Lacks) > 0 {
+		return []finding{failing("kafka", "use Apache Kafka 2.3 or newer, or a build of weir that speaks what it takes",
+			"%s; it does not take what weir sends: %s", text, strings.Join(c.Lacks, ", "))}
+	}
+	return []finding{fine("kafka", "%s", text)}
+}
+
+// lookAtTopics holds the live stream's topics against the configuration.
+func (e *examination) lookAtTopics(ctx context.Context) []finding {
+	if !e.kafkaUp {
+		return nil
+	}
+	topics, err := e.kafka.InspectTopics(ctx, e.conf.topicSettings().Topics(e.names))
+	e.topics = map[string]ingest.InspectedTopic{}
+	var found []finding
+	for _, t := range topics {
+		e.topics[t.Name] = t
+		found = append(found, judgeTopic(&t))
+	}
+	if err != nil {
+		found = append(found, failed("topics", err, "see the brokers' logs"))
+	}
+	return found
+}
+
+// judgeTopic says the worst about a topic.
+func judgeTopic(t *ingest.InspectedTopic) finding {
+	name := "topic " + t.Name
+	text := fmt.Sprintf("%s, %s", plural(t.Partitions, "partition"), plural(t.Replicas, "replica"))
+	switch {
+	case !t.Exists:
+		return failing(name, "run weir migrate", "it does not exist")
+	case len(t.Leaderless) > 0:
+		return failing(name, "start the brokers that hold them", "%s; nobody leads partitions %s", text, numbered(t.Leaderless))
+	case len(t.Wrong) > 0:
+		mend := "run weir migrate"
+		if strings.Contains(strings.Join(t.Wrong, " "), "partitions, want") {
+			mend = "correct kafka.partitions.keyed, or use another namespace: the count is fixed when the topic is made"
+		}
+		return failing(name, mend, "%s; %s", text, strings.Join(t.Wrong, "; "))
+	case len(t.Behind) > 0:
+		return warning(name, "see what became of the brokers that hold the other replicas", "%s; replicas of partitions %s are not in sync",
+			text, numbered(t.Behind))
+	case len(t.Differs) > 0:
+		return warning(name, "weir migrate sets retention; for partitions, correct kafka.partitions", "%s; %s", text, strings.Join(t.Differs, "; "))
+	}
+	return fine(name, "%s, settings as they should be", text)
+}
+
+func numbered(partitions []int) string {
+	names := make([]string, len(partitions))
+	for i, p := range partitions {
+		names[i] = fmt.Sprint(p)
+	}
+	return some(names)
+}

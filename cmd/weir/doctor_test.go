@@ -1,0 +1,406 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+// doctor runs weir doctor and gives its findings by check.
+func (b *bed) doctor(args ...string) (map[string]finding, int) {
+	b.t.Helper()
+	o := b.weir(append([]string{"doctor", "--output", "json"}, args...)...)
+	var all []finding
+	if err := json.Unmarshal([]byte(o.stdout), &all); err != nil {
+		b.t.Fatalf("exit code %d, %v\n%s%s", o.code, err, o.stdout, o.stderr)
+	}
+	found := map[string]finding{}
+	failures := 0
+	for _, f := range all {
+		if _, twice := found[f.Check]; twice {
+			b.t.Errorf("two lines about %s", f.Check)
+		}
+		if found[f.Check] = f; f.Status != statusOK && f.Mend == "" {
+			b.t.Errorf("%s is %s, and nothing says how to mend it: %s", f.Check, f.Status, f.Found)
+		}
+		if f.Status == statusFail {
+			failures++
+		}
+	}
+	if want := min(failures, 1); o.code != want {
+		b.t.Errorf("%d failures, exit code %d", failures, o.code)
+	}
+	return found, failures
+}
+
+// wantFinding looks for one line.
+func wantFinding(t *testing.T, found map[string]finding, check string, st status, text, mend string) {
+	t.Helper()
+	f, ok := found[check]
+	if !ok {
+		t.Errorf("no line about %q among %v", check, found)
+		return
+	}
+	if f.Status != st || !strings.Contains(f.Found, text) || !strings.Contains(f.Mend, mend) {
+		t.Errorf("%s: %s: %q, mend %q; want %s with %q, mend %q", check, f.Status, f.Found, f.Mend, st, text, mend)
+	}
+}
+
+func (b *bed) set(flag, value string) {
+	for i := range b.flags {
+		if b.flags[i] == flag {
+			b.flags[i+1] = value
+		}
+	}
+}
+
+func (b *bed) store() *history.Store {
+	b.t.Helper()
+	s, err := history.Open(b.t.Context(), history.Config{
+		URL: b.flag("--postgres-url"), Schema: b.flag("--namespace"), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(s.Close)
+	return s
+}
+
+// appendRaw puts values into a topic as they are.
+func (b *bed) appendRaw(topic string, values ...string) {
+	b.t.Helper()
+	batch := ingest.Batch{Partition: 0}
+	for _, v := range values {
+		batch.Values = append(batch.Values, []byte(v))
+	}
+	if err := b.kafka().Appender(topic).Append(b.t.Context(), []ingest.Batch{batch}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestDoctorFindsAHealthyInstallationHealthy(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, redis testbed.RedisServer) {
+		b := newBed(t, redis)
+		b.ok("migrate")
+		b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
+		stages := b.start("run")
+		b.send("198.51.100.7", 6)
+		awaitHits(b, "198.51.100.7", 1)
+		var found map[string]finding
+		testbed.Eventually(t, 60*time.Second, func() error {
+			var failures int
+			if found, failures = b.doctor(); failures > 0 {
+				t.Fatalf("failures in %v", found)
+			}
+			for check, f := range found {
+				if f.Status != statusOK {
+					return fmt.Errorf("%s: %s (%s)", check, f.Found, f.Mend)
+				}
+			}
+			return nil
+		})
+		names := b.names()
+		for _, check := range []string{
+			"configuration", "kafka", "postgres", "schema " + b.flag("--namespace"), "topic " + names.Requests, "topic " + names.Dead,
+			"stream live", "routing", "identities", "clock postgres", "stage route", "stage detect", "stage record", "stage record-blocks",
+			"stage enforce", "partitions", "event times", "identity device", "verdicts", "rules", "dead letters",
+		} {
+			wantFinding(t, found, check, statusOK, "", "")
+		}
+		wantFinding(t, found, "clock kafka", statusOK, "no difference", "") // read off a tick
+		wantFinding(t, found, "events", statusOK, "6 events looked at", "")
+		wantFinding(t, found, "identity ip", statusOK, "in 100 % of 6 events", "")
+		wantFinding(t, found, "stage route", statusOK, "1 process, nothing left to do", "")
+		stages.end()
+		table := b.weir("doctor")
+		if table.code != exitOK || !strings.Contains(table.stdout, "warn  stage route") || !strings.Contains(table.stdout, "▸ start weir run --stages route") ||
+			!strings.Contains(table.stdout, " 0 failed\n") {
+			t.Errorf("after the stages have stopped: exit code %d\n%s%s", table.code, table.stdout, table.stderr)
+		}
+	})
+}
+
+func TestDoctorBeforeMigrate(t *testing.T) {
+	b := fullBed(t)
+	found, failures := b.doctor()
+	wantFinding(t, found, "schema "+b.flag("--namespace"), statusFail, "it lacks", "run weir migrate")
+	for _, topic := range b.names().All() {
+		wantFinding(t, found, "topic "+topic, statusFail, "does not exist", "run weir migrate")
+	}
+	if failures != 6 {
+		t.Errorf("%d failures, want those of the schema and five topics: %v", failures, found)
+	}
+}
+
+func TestDoctorFindsBrokenTopics(t *testing.T) {
+	b := fullBed(t)
+	b.ok("migrate")
+	names := b.names()
+	transport := &kafka.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	client := &kafka.Client{Addr: kafka.TCP(strings.Split(b.flag("--kafka-brokers"), ",")...), Transport: transport}
+	set := func(topic, key, value string) kafka.IncrementalAlterConfigsRequestResource {
+		return kafka.IncrementalAlterConfigsRequestResource{ResourceType: kafka.ResourceTypeTopic, ResourceName: topic,
+			Configs: []kafka.IncrementalAlterConfigsRequestConfig{{Name: key, Value: value, ConfigOperation: kafka.ConfigOperationSet}}}
+	}
+	answer, err := client.IncrementalAlterConfigs(t.Context(), &kafka.IncrementalAlterConfigsRequest{
+		Resources: []kafka.IncrementalAlterConfigsRequestResource{
+			set(names.Requests, "message.timestamp.type", "CreateTime"), set(names.Keyed, "max.message.bytes", "1000"),
+			set(names.Hits, "retention.ms", "7200000"),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range answer.Resources {
+		if r.Error != nil {
+			t.Fatal(r.Error)
+		}
+	}
+	if err := b.kafka().DeleteTopics(t.Context(), names.Dead); err != nil {
+		t.Fatal(err)
+	}
+	b.flags = append(b.flags, "--set", "kafka.partitions.keyed=16")
+	found, failures := b.doctor()
+	wantFinding(t, found, "topic "+names.Requests, statusFail, "message.timestamp.type is CreateTime, want LogAppendTime", "run weir migrate")
+	wantFinding(t, found, "topic "+names.Keyed, statusFail, "max.message.bytes is 1000", "correct kafka.partitions.keyed")
+	wantFinding(t, found, "topic "+names.Keyed, statusFail, "it has 4 partitions, want 16", "correct kafka.partitions.keyed")
+	wantFinding(t, found, "topic "+names.Hits, statusWarn, "retention.ms is 7200000, want 604800000", "weir migrate sets retention")
+	wantFinding(t, found, "topic "+names.Dead, statusFail, "does not exist", "run weir migrate")
+	wantFinding(t, found, "stream live", statusFail, "the configuration says 16 keyed ones", "correct kafka.partitions.keyed")
+	if failures != 4 {
+		t.Errorf("%d failures, want 4: %v", failures, found)
+	}
+}
+
+func nowhere(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// Each server that is away is one failing line, and the others are looked at.
+func TestDoctorWithServersAway(t *testing.T) {
+	for _, tc := range []struct {
+		name, flag, value string
+		mend              string
+		still, not        []string
+	}{
+		{"kafka", "--kafka-brokers", "%s", "start Kafka", []string{"redis", "postgres", "stream live", "clock postgres", "partitions"}, []string{"topic", "events", "stage"}},
+		{"redis", "--redis-url", "redis://:hunter2@%s/0", "start it", []string{"kafka", "postgres", "stream live", "topic", "events", "partitions"}, []string{"clock redis"}},
+		{"postgres", "--postgres-url", "postgres://u:hunter2@%s/weir", "start it there", []string{"kafka", "redis", "topic", "stage route"}, []string{"partitions", "stream live", "clock postgres"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := fullBed(t)
+			b.ok("migrate")
+			address := nowhere(t)
+			b.set(tc.flag, fmt.Sprintf(tc.value, address))
+			found, failures := b.doctor()
+			wantFinding(t, found, tc.name, statusFail, address, tc.mend)
+			if failures != 1 || strings.Contains(fmt.Sprint(found), "hunter2") {
+				t.Errorf("%d failures, want one, without the password: %v", failures, found)
+			}
+			has := func(prefix string) bool {
+				for check := range found {
+					if strings.HasPrefix(check, prefix) && check != tc.name {
+						return true
+					}
+				}
+				return false
+			}
+			for _, check := range tc.still {
+				if !has(check) {
+					t.Errorf("nothing about %s in %v", check, found)
+				}
+			}
+			for _, check := range tc.not {
+				if has(check) {
+					t.Errorf("a line about %s, which cannot be known: %v", check, found)
+				}
+			}
+		})
+	}
+}
+
+// Servers that take connections and never answer.
+func TestDoctorIsBoundedAndStops(t *testing.T) {
+	b := fullBed(t)
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held sync.WaitGroup
+	held.Go(func() {
+		for {
+			c, err := mute.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = c.Close() })
+		}
+	})
+	t.Cleanup(held.Wait)
+	t.Cleanup(func() { _ = mute.Close() })
+	at := mute.Addr().String()
+	b.set("--kafka-brokers", at)
+	b.set("--redis-url", "redis://"+at+"/0")
+	b.set("--postgres-url", "postgres://u@"+at+"/weir?sslmode=disable")
+	begun := time.Now()
+	found, failures := b.doctor("--timeout", "1500ms")
+	if took := time.Since(begun); took > 5*time.Second || failures != 3 {
+		t.Errorf("took %s with %d failures: %v", took, failures, found)
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	time.AfterFunc(200*time.Millisecond, stop)
+	begun = time.Now()
+	said := &lines{}
+	code := run(ctx, append([]string{"doctor"}, b.flags...), strings.NewReader(""), said, said)
+	if took := time.Since(begun); took > 4*time.Second || code != exitError || !strings.Contains(said.String(), "stopped: ") {
+		t.Errorf("took %s, exit code %d\n%s", took, code, said)
+	}
+}
+
+// What Redis says about itself is put into its mouth: the embedded one says little.
+func TestDoctorJudgesRedis(t *testing.T) {
+	const healthy = "redis_version:7.2.4\r\nrole:master\r\nmaxmemory_policy:noeviction\r\nmaxmemory:1000000000\r\nused_memory:1000000\r\naof_enabled:1\r\n"
+	for _, tc := range []struct {
+		name, info string
+		ahead      time.Duration
+		check      string
+		st         status
+		text, mend string
+	}{
+		{"healthy", healthy, 0, "redis", statusOK, "version 7.2.4, maxmemory-policy noeviction, 1.0MB of 1.0GB used, append-only file on", ""},
+		{"evicts anything", "maxmemory_policy:allkeys-lru\r\n", 0, "redis", statusFail, "maxmemory-policy allkeys-lru", "set maxmemory-policy noeviction"},
+		{"evicts what expires", "maxmemory_policy:volatile-lru\r\n", 0, "redis", statusFail, "released clients are blocked again", "noeviction"},
+		{"evicts what ends soonest", "maxmemory_policy:volatile-ttl\r\n", 0, "redis", statusWarn, "lifted early", "noeviction"},
+		{"evicts, without a limit", "maxmemory_policy:allkeys-lru\r\nmaxmemory:0\r\n", 0, "redis", statusOK, "no maxmemory", ""},
+		{"full", "used_memory:950000000\r\n", 0, "redis", statusWarn, "nine tenths", "raise maxmemory"},
+		{"replica", "role:slave\r\n", 0, "redis", statusFail, "takes no writes", "name its master"},
+		{"old", "redis_version:6.2.1\r\n", 0, "redis", statusWarn, "made for Redis 7", "upgrade"},
+		{"clock a little ahead", "", 3 * time.Second, "clock redis", statusWarn, "ahead of this machine's", "NTP"},
+		{"clock behind", "", -time.Minute, "clock redis", statusFail, "1m0s behind this machine's", "NTP"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			mini := testbed.EmbeddedRedis(t)
+			mini.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+				if cmd != "INFO" {
+					return false
+				}
+				c.WriteBulk(healthy + tc.info)
+				return true
+			})
+			if tc.ahead != 0 {
+				mini.SetTime(time.Now().Add(tc.ahead))
+			}
+			store, err := blocklist.Connect(blocklist.Server{URL: "redis://" + mini.Addr() + "/0"}, "weir")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = store.Close() })
+			e := &examination{redis: store}
+			found := map[string]finding{}
+			for _, f := range append(e.lookAtRedis(t.Context()), e.lookAtClocks(t.Context())...) {
+				found[f.Check] = f
+			}
+			wantFinding(t, found, tc.check+" "+mini.Addr(), tc.st, tc.text, tc.mend)
+		})
+	}
+}
+
+func TestDoctorFindsPartitionsThatStopped(t *testing.T) {
+	b := fullBed(t)
+	b.ok("migrate")
+	s := b.store()
+	err := s.Report(t.Context(), history.Live, []detectors.PartitionState{
+		{Side: detectors.SideRequests, Partition: 0, State: "refused", Reason: "its commit was moved", GapSource: 0, GapOffset: 7},
+		{Side: detectors.SideRequests, Partition: 1, State: "running", GapOffset: -1},
+		{Side: detectors.SideKeyed, Partition: 2, State: "halted", Reason: "log shorter than the snapshot", Epoch: 3},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := ingest.GroupID(b.flag("--namespace"), ingest.LiveStream, stageRoute)
+	if err := b.kafka().CommitInitial(t.Context(), group, b.names().Requests, map[int]ingest.Commit{1: {Offset: 0}}); err != nil {
+		t.Fatal(err)
+	}
+	found, _ := b.doctor()
+	wantFinding(t, found, "partition requests/0", statusFail, "its commit was moved", "weir partitions resume --requests 0 --accept-gap")
+	wantFinding(t, found, "partition keyed/2", statusFail, "log shorter than the snapshot", "weir partitions list")
+	wantFinding(t, found, "partitions", statusWarn, "1 of 2 of requests and 0 of 4 of keyed", "weir run")
+	wantFinding(t, found, "stage route", statusFail, "partitions 1 were not written by weir", "weir partitions")
+}
+
+// Reading is all that weir doctor does: of each server it asks for nothing that writes.
+func TestDoctorOnlyReads(t *testing.T) {
+	b := fullBed(t)
+	cluster := testbed.EmbeddedKafka(t)
+	b.set("--kafka-brokers", strings.Join(cluster.ListenAddrs(), ","))
+	b.ok("migrate")
+	b.send("198.51.100.7", 6)
+
+	var mu sync.Mutex
+	asked := map[string]bool{}
+	cluster.Control(func(r kmsg.Request) (kmsg.Response, error, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked["kafka "+kmsg.NameForKey(r.Key())] = true
+		cluster.KeepControl()
+		return nil, nil, false
+	})
+	mini := testbed.EmbeddedRedis(t)
+	mini.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		asked["redis "+strings.ToUpper(cmd)] = true
+		return false
+	})
+	b.set("--redis-url", "redis://"+mini.Addr()+"/0")
+	b.set("--postgres-url", b.flag("--postgres-url")+separator(b.flag("--postgres-url"))+"default_transaction_read_only=on")
+	if found, failures := b.doctor(); failures > 0 {
+		t.Errorf("failures, with PostgreSQL that takes no writes: %v", found)
+	}
+	reads := []string{
+		"kafka ApiVersions", "kafka Metadata", "kafka DescribeConfigs", "kafka ListOffsets", "kafka Fetch", "kafka OffsetFetch",
+		"kafka FindCoordinator", "kafka DescribeGroups", "redis HELLO", "redis CLIENT", "redis TIME", "redis INFO", "redis PING",
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for what := range asked {
+		if !slices.Contains(reads, what) {
+			t.Errorf("weir doctor asks for %s", what)
+		}
+	}
+	if !asked["kafka Fetch"] || !asked["redis TIME"] {
+		t.Errorf("asked for %v only", asked)
+	}
+}
+
+func separator(url string) string {
+	if strings.Contains(url, "?") {
+		return "&"
+	}
+	return "?"
+}

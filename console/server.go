@@ -1,0 +1,217 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+)
+
+//go:embed static
+var static embed.FS
+
+// asset is one file of the page.
+type asset struct {
+	body        []byte
+	contentType string
+	etag        string
+}
+
+// loadAssets reads the page, by the path under which it is served.
+func loadAssets() (map[string]asset, error) {
+	out := map[string]asset{}
+	err := fs.WalkDir(static, "static", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		body, err := static.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		at := strings.TrimPrefix(name, "static")
+		if at == "/index.html" {
+			at = "/"
+		}
+		kind := contentType(path.Ext(name))
+		if kind == "" {
+			return fmt.Errorf("%s: no content type is known for it", name)
+		}
+		sum := sha256.Sum256(body)
+		out[at] = asset{body: body, contentType: kind, etag: `"` + hex.EncodeToString(sum[:12]) + `"`}
+		return nil
+	})
+	return out, err
+}
+
+// contentType does not ask the system's tables: a script served as text/plain would not run.
+func contentType(extension string) string {
+	switch extension {
+	case ".html":
+		return "text/html; charset=utf-8"
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".js":
+		return "text/javascript; charset=utf-8"
+	case ".svg":
+		return "image/svg+xml"
+	}
+	return ""
+}
+
+// policy lets the page load its own files and nothing else, embed nowhere, and build no HTML out of texts.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// Handler serves the page at / and the API below /api/v1. Until Run runs, the API answers 503.
+func (c *Console) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for at, file := range c.assets {
+		pattern := "GET " + at
+		if at == "/" {
+			pattern = "GET /{$}"
+		}
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { file.serve(w, r) })
+	}
+	for _, section := range sections() {
+		mux.HandleFunc("GET /api/v1/"+section, func(w http.ResponseWriter, r *http.Request) { c.serveSection(w, r, section) })
+	}
+	mux.HandleFunc("GET /api/v1/hits/{id}", c.serveEvidence)
+	mux.HandleFunc("GET /api/v1/stream", c.serveStream)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fail(w, http.StatusNotFound, "there is no "+r.Method+" "+visible(r.URL.Path)+" here")
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		secure(w.Header())
+		if !c.ours(r.Host) {
+			c.metrics.refused.WithLabelValues(refusedHost).Inc()
+			fail(w, http.StatusMisdirectedRequest, "the console does not answer for this host name")
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func sections() []string { return []string{sectionPulse, sectionRules, sectionHits, sectionBlocks} }
+
+// secure sets the headers of every answer.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// ours reports whether a request for host is meant for this server. A name could have been pointed here by anybody (DNS
+// rebinding); a bare address could not.
+func (c *Console) ours(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
+	if _, err := netip.ParseAddr(host); err == nil || host == "localhost" {
+		return true
+	}
+	return slices.ContainsFunc(c.o.Hosts, func(known string) bool { return strings.EqualFold(known, host) })
+}
+
+func (a asset) serve(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", a.contentType)
+	h.Set("ETag", a.etag)
+	h.Set("Cache-Control", "no-cache") // kept, but asked for each time: a new build shows at once
+	if r.Header.Get("If-None-Match") == a.etag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	_, _ = w.Write(a.body)
+}
+
+// serveSection answers with a section as a stream would send it.
+func (c *Console) serveSection(w http.ResponseWriter, r *http.Request, section string) {
+	frame, err := c.section(r.Context(), section)
+	if err != nil {
+		c.refuse(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(slices.Clip(frame), '\n'))
+}
+
+// section waits for the newest frame of a section, as a viewer does.
+func (c *Console) section(ctx context.Context, section string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	v, err := c.hub.join()
+	if err != nil {
+		return nil, err
+	}
+	defer c.hub.leave(v)
+	for {
+		if frame, ok := c.hub.take(v)[section]; ok {
+			return frame, nil
+		}
+		select {
+		case <-v.ready:
+		case <-c.hub.done:
+			return nil, errStopped
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (c *Console) serveEvidence(w http.ResponseWriter, r *http.Request) {
+	if _, err := c.section(r.Context(), sectionHits); err != nil { // so that what is looked at is fresh
+		c.refuse(w, err)
+		return
+	}
+	v, ok := c.evidence(r.PathValue("id"))
+	if !ok {
+		fail(w, http.StatusNotFound, "this hit is not among the newest of its rule any more; weir history hits has them all")
+		return
+	}
+	answer(w, http.StatusOK, v)
+}
+
+func (c *Console) evidence(id string) (evidenceView, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return newPicture(&c.seen, c.o.Clock(), c.o.Command).evidence(id)
+}
+
+// refuse says why a section cannot be had.
+func (c *Console) refuse(w http.ResponseWriter, err error) {
+	w.Header().Set("Retry-After", "2")
+	switch {
+	case errors.Is(err, errFull):
+		c.metrics.refused.WithLabelValues(refusedFull).Inc()
+		fail(w, http.StatusServiceUnavailable, fmt.Sprintf("%d viewers are connected, which is the most", maxViewers))
+	case errors.Is(err, errStopped):
+		fail(w, http.StatusServiceUnavailable, "the console is stopping")
+	default:
+		fail(w, http.StatusServiceUnavailable, "the console has not read the stores yet")
+	}
+}
+
+func fail(w http.ResponseWriter, status int, text string) {
+	answer(w, status, map[string]string{"error": text})
+}
+
+func answer(w http.ResponseWriter, status int, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(value) // the client is gone, or the value is one of ours and encodes
+}

@@ -1,0 +1,69 @@
+package gate
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// The paths of Handler.
+const (
+	PathForwardAuth = "/v1/forward-auth"
+	PathAuthRequest = "/v1/auth-request"
+)
+
+// HeaderStatus is the status that the client shall see, in an answer whose own status cannot say it.
+const HeaderStatus = "X-Weir-Status"
+
+// Handler answers the checks of all proxies on one address: AuthRequest at PathAuthRequest, ForwardAuth at every other
+// path. The others are PathForwardAuth, / of configurations that name no path, and those of proxies that ask with the
+// path of the request in question: a 404 for any of them would refuse requests that nobody has blocked.
+func (g *Gate) Handler() http.Handler {
+	forwardAuth, authRequest := g.ForwardAuth(), g.AuthRequest()
+	// Not a http.ServeMux, which redirects paths like //x, and a proxy would hand the redirect to its client.
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == PathAuthRequest {
+			authRequest.ServeHTTP(w, r)
+			return
+		}
+		forwardAuth.ServeHTTP(w, r)
+	})
+}
+
+// AuthRequest answers the sub-requests of nginx's auth_request, which takes any 2xx for yes, 401 and 403 for no, and
+// all else for an error: 200 for a request that may pass; for one that is held 403 with HeaderStatus 429, Retry-After,
+// HeaderBlock and HeaderRule, from which nginx's configuration makes the 429 (docs/gate.md). Bodies are empty: nginx would
+// not read one, and would have to give up the connection because of it.
+//
+// The request in question is read from X-Original-Method, X-Original-URI, X-Forwarded-For and its own headers. Without
+// the first two, it is counted, and only blocks of all requests of its client hold it: the headers of forward-auth are
+// not looked at, since a nginx that is not told to set them passes on what the client has written there.
+//
+// The proxy's word is believed, so the endpoint must be reachable for the proxy only.
+func (g *Gate) AuthRequest() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := Request{Method: r.Header.Get("X-Original-Method"), Path: r.Header.Get("X-Original-Uri"), From: carrier(r)}
+		if q.Method == "" || q.Path == "" {
+			g.metrics.untold.Inc()
+		}
+		a := g.Check(&q)
+		if !a.Blocked {
+			hint(w.Header(), &a)
+			w.WriteHeader(http.StatusOK)
+			return
+		}
+		w.Header().Set(HeaderStatus, strconv.Itoa(http.StatusTooManyRequests))
+		tell(w.Header(), &a)
+		w.WriteHeader(http.StatusForbidden)
+	})
+}
+
+// carrier reads who sent a request that a proxy asks about.
+func carrier(r *http.Request) traffic.Carrier {
+	c := traffic.Carrier{Peer: r.RemoteAddr, Header: r.Header}
+	if lines := r.Header.Values("X-Forwarded-For"); len(lines) > 0 {
+		c.Peer, c.Forwarded = splitChain(lines)
+	}
+	return c
+}

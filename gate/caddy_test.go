@@ -1,0 +1,91 @@
+package gate
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+// caddyfile is the documented configuration of docs/gate.md with the addresses of a test.
+func caddyfile(t *testing.T, gate, open, api, address string) string {
+	t.Helper()
+	doc, err := os.ReadFile("../docs/gate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```caddyfile\n(.*?)```").FindAllStringSubmatch(string(doc), -1)
+	if len(blocks) != 1 {
+		t.Fatalf("docs/gate.md has %d blocks of a Caddyfile, want 1", len(blocks))
+	}
+	text := blocks[0][1]
+	for _, s := range [][2]string{
+		{"127.0.0.1:9465", gate}, {"127.0.0.1:9466", open}, {"http://:9466", "http://:" + after(open)},
+		{"127.0.0.1:8081", api}, {"api.example.com {", "http://api.example.com:" + after(address) + " {"},
+	} {
+		if !strings.Contains(text, s[0]) {
+			t.Fatalf("the Caddyfile of docs/gate.md lacks %s", s[0])
+		}
+		text = strings.ReplaceAll(text, s[0], s[1])
+	}
+	return "{\n\tadmin off\n\tdefault_bind 127.0.0.1\n}\n" + text
+}
+
+// after is the port of an address.
+func after(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
+
+func startCaddy(t *testing.T, gate string) string {
+	t.Helper()
+	program := testbed.Program(t, "caddy")
+	address := port(t)
+	path := place(t, "Caddyfile", caddyfile(t, gate, port(t), sampleAPI(t), address))
+	command := exec.Command(program, "run", "--config", path, "--adapter", "caddyfile")
+	home := t.TempDir()
+	command.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
+	await(t, testbed.Run(t, command), address)
+	return address
+}
+
+// Caddy sees the address that a connection comes from: a loopback address other than the usual one stands for the abuser.
+const loopbackAbuser = "127.0.0.2"
+
+func TestCaddyHoldsBack(t *testing.T) {
+	list := abuser()
+	list.ip = netip.MustParseAddr(loopbackAbuser)
+	address := startCaddy(t, newDoor(t, newGate(t, list, nil).Handler()).address)
+	token := call{from: loopbackAbuser, method: "POST", path: "/v1/guest-tokens?free=1", body: "x"}
+	wantHeld(t, through(t, address, token))
+	token.headers = [][2]string{{"X-Forwarded-For", viewer}, {"X-Forwarded-Method", "GET"}, {"X-Forwarded-Uri", "/v1/films"}}
+	wantHeld(t, through(t, address, token)) // whatever it claims
+	token.from, token.headers = "127.0.0.1", [][2]string{{"X-Forwarded-For", loopbackAbuser}}
+	if got := through(t, address, token); got.status != 201 || got.body != "the API got 1 bytes" {
+		t.Errorf("a viewer gets %d %q", got.status, got.body)
+	}
+	if got := through(t, address, call{method: "GET", path: "/v1/staff"}); got.status != 403 {
+		t.Errorf("the API's 403 became %d", got.status)
+	}
+}
+
+func TestCaddyPassesWithoutAGate(t *testing.T) {
+	d := newDoor(t, silent(t))
+	for _, tt := range []struct{ name, gate string }{{"nobody listens", port(t)}, {"it never answers", d.address}} {
+		t.Run(tt.name, func(t *testing.T) {
+			address := startCaddy(t, tt.gate)
+			for range 3 {
+				begun := time.Now()
+				got := through(t, address, call{method: "POST", path: "/v1/guest-tokens", body: "x"})
+				if got.status != 201 || got.body != "the API got 1 bytes" {
+					t.Errorf("got %d %q, want the API's answer", got.status, got.body)
+				}
+				if took := time.Since(begun); took > 2*time.Second {
+					t.Errorf("took %s", took)
+				}
+			}
+		})
+	}
+}

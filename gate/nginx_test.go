@@ -1,0 +1,257 @@
+package gate
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/traffic"
+)
+
+// nginxConfig is a gateway that uses the documented files as they are. Clients name their address in X-Test-Client, and
+// the connection's peer is believed to be that. %[1]s: a folder, %[2]s: where it listens, %[3]s: the gate, %[4]s: the API.
+const nginxConfig = `
+pid %[1]s/pid;
+error_log stderr warn;
+worker_processes 1;
+events {}
+http {
+    client_body_temp_path %[1]s/body;
+    proxy_temp_path %[1]s/proxy;
+    fastcgi_temp_path %[1]s/fastcgi;
+    uwsgi_temp_path %[1]s/uwsgi;
+    scgi_temp_path %[1]s/scgi;
+    set_real_ip_from 127.0.0.1;
+    real_ip_header X-Test-Client;
+    client_max_body_size 4m;
+    include weir_log.conf;
+    upstream weir_gate { server %[3]s; keepalive 64; }
+    server {
+        listen %[2]s;
+        access_log %[1]s/access.log weir;
+        include weir_check.conf;
+        location / { proxy_pass http://%[4]s; }
+        location /intercepted/ { proxy_intercept_errors on; proxy_pass http://%[4]s/v1/; }
+        location /closed/ { deny all; }
+        location = /unguarded { auth_request off; return 200 "unguarded"; }
+    }
+}
+`
+
+type gateway struct {
+	t       *testing.T
+	dir     string
+	address string
+}
+
+func startNginx(t *testing.T, gateAddress string) *gateway {
+	t.Helper()
+	program := testbed.Program(t, "nginx")
+	g := &gateway{t: t, dir: t.TempDir(), address: port(t)}
+	config := place(t, "nginx.conf", fmt.Sprintf(nginxConfig, g.dir, g.address, gateAddress, sampleAPI(t)))
+	for _, name := range []string{"weir_check.conf", "weir_log.conf"} {
+		// Copied, not included from where they are: go test takes a result from its cache unless this process reads a file.
+		text, err := os.ReadFile(filepath.Join("..", "deploy", "gateway", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(config), name), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for folder := g.dir; folder != "/tmp" && folder != "/"; folder = filepath.Dir(folder) {
+		_ = os.Chmod(folder, 0o755) // as root, nginx's worker is another user, and has bodies to write here
+	}
+	await(t, testbed.Run(t, exec.Command(program, "-e", "stderr", "-c", config, "-g", "daemon off;")), g.address)
+	return g
+}
+
+func (g *gateway) send(c call) reply {
+	g.t.Helper()
+	return through(g.t, g.address, c)
+}
+
+const (
+	theAbuser = "192.0.2.1"
+	viewer    = "203.0.113.8"
+)
+
+func TestNginxHoldsBack(t *testing.T) {
+	d := newDoor(t, newGate(t, abuser(), nil).Handler())
+	n := startNginx(t, d.address)
+	token := call{client: theAbuser, method: "POST", path: "/v1/guest-tokens?free=1", body: strings.Repeat("x", 1<<20)}
+	wantHeld(t, n.send(token))
+	for _, tt := range []struct {
+		name    string
+		client  string
+		method  string
+		path    string
+		headers [][2]string
+		want    int
+	}{
+		{name: "another client", client: viewer, method: "POST", path: "/v1/guest-tokens", want: 201},
+		{name: "another method", client: theAbuser, method: "GET", path: "/v1/guest-tokens", want: 201},
+		{name: "another path", client: theAbuser, method: "POST", path: "/v1/films", want: 200},
+		{name: "claims another address", client: theAbuser, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{{"X-Forwarded-For", viewer}}, want: 429},
+		{name: "claims the abuser's address", client: viewer, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{{"X-Forwarded-For", theAbuser}}, want: 201},
+		{name: "claims another request", client: theAbuser, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{
+			{"X-Original-Method", "GET"}, {"X-Original-URI", "/v1/films"}, {"X-Forwarded-Method", "GET"}, {"X-Forwarded-Uri", "/v1/films"}}, want: 429},
+		{name: "claims a verdict", client: viewer, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{{"X-Weir-Status", "429"}, {"X-Weir-Rule", "r"}}, want: 201},
+		{name: "asks for the check itself, which is told nothing", client: theAbuser, method: "POST", path: "/_weir/check", want: 200},
+		{name: "a long header", client: viewer, method: "GET", path: "/v1/films", headers: [][2]string{{"X-Long", strings.Repeat("x", 7000)}}, want: 200},
+		{name: "no check wanted", client: theAbuser, method: "POST", path: "/unguarded", want: 200},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := n.send(call{client: tt.client, method: tt.method, path: tt.path, headers: tt.headers}); got.status != tt.want {
+				t.Errorf("got %d %s, want %d", got.status, got.body, tt.want)
+			}
+		})
+	}
+	token.client = viewer
+	if got := n.send(token); got.status != 201 || got.body != "the API got 1048576 bytes" || got.header.Get("Retry-After") != "" {
+		t.Errorf("a viewer's request became %d %q with %v", got.status, got.body, got.header)
+	}
+	if c := d.connections(); c > 3 {
+		t.Errorf("nginx connected %d times to ask one question after the other; connections are not kept", c)
+	}
+}
+
+// A 403 is a 429 only if weir said so.
+func TestNginxLeavesOtherAnswersAlone(t *testing.T) {
+	n := startNginx(t, newDoor(t, newGate(t, abuser(), nil).Handler()).address)
+	for _, tt := range []struct {
+		path string
+		want int
+		body string
+	}{
+		{"/v1/staff", 403, "the API got 0 bytes"},
+		{"/v1/broken", 500, "the API got 0 bytes"},
+		{"/intercepted/staff", 403, "403 Forbidden"}, // nginx's own page, as proxy_intercept_errors wants
+		{"/closed/", 403, "403 Forbidden"},
+	} {
+		got := n.send(call{client: viewer, method: "GET", path: tt.path})
+		if got.status != tt.want || !strings.Contains(got.body, tt.body) || got.header.Get("Retry-After") != "" {
+			t.Errorf("%s: got %d %q with Retry-After %q, want %d %q", tt.path, got.status, got.body, got.header.Get("Retry-After"), tt.want, tt.body)
+		}
+	}
+}
+
+func TestNginxPassesWhatAGateOnlyObserves(t *testing.T) {
+	g := newGate(t, abuser(), func(o *Options, _ *traffic.IdentityMap) { o.Observe = true })
+	n := startNginx(t, newDoor(t, g.Handler()).address)
+	if got := n.send(call{client: theAbuser, method: "POST", path: "/v1/guest-tokens"}); got.status != 201 {
+		t.Errorf("got %d", got.status)
+	}
+}
+
+// Whatever becomes of the gate, no request is lost over it, and none waits for long.
+func TestNginxPassesWithoutAGate(t *testing.T) {
+	gate := newGate(t, abuser(), nil).Handler()
+	d := newDoor(t, gate)
+	n := startNginx(t, d.address)
+	token := call{client: theAbuser, method: "POST", path: "/v1/guest-tokens", body: strings.Repeat("x", 1<<20)}
+	passes := func(t *testing.T) {
+		t.Helper()
+		// nginx gives up after 100 ms; ten times that is for a busy machine.
+		begun := time.Now()
+		got := n.send(token)
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("took %s", took)
+		}
+		if got.status != 201 || got.body != "the API got 1048576 bytes" {
+			t.Errorf("got %d %q, want the API's answer", got.status, got.body)
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		gate http.Handler
+	}{
+		{"it never answers", silent(t)},
+		{"it hangs up", http.HandlerFunc(hangsUp)},
+		{"400", answers(400)}, {"401", answers(401)}, {"404", answers(404)}, {"429", answers(429)}, {"431", answers(431)},
+		{"500", answers(500)}, {"502", answers(502)}, {"503", answers(503)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d.becomes(tt.gate)
+			passes(t)
+			d.becomes(gate)
+			wantHeld(t, n.send(token)) // and it is asked again as soon as it is back
+		})
+	}
+	t.Run("nobody listens", func(t *testing.T) {
+		n = startNginx(t, port(t))
+		passes(t)
+	})
+}
+
+// The access log names the same client and path as the check, and weir's own refusals as such.
+func TestNginxLogsTheVerdict(t *testing.T) {
+	n := startNginx(t, newDoor(t, newGate(t, abuser(), nil).Handler()).address)
+	const odd = "/v1//guest-tokens/%2e%2e/a%20b?q=%22x%22"
+	n.send(call{client: theAbuser, method: "POST", path: "/v1/guest-tokens?free=1", headers: [][2]string{{"X-Device-Id", `tv "7"`}}})
+	n.send(call{client: viewer, method: "POST", path: odd, headers: [][2]string{{"User-Agent", `curl\ü`}, {"X-Forwarded-For", theAbuser}}})
+	var events []traffic.Request
+	testbed.Eventually(t, 5*time.Second, func() error {
+		log, err := os.ReadFile(filepath.Join(n.dir, "access.log"))
+		if err != nil {
+			return err
+		}
+		events = decoded(t, log)
+		if len(events) < 3 {
+			return fmt.Errorf("%d lines, want 3: one of the start, two of this test", len(events))
+		}
+		return nil
+	})
+	held, passed := events[len(events)-2], events[len(events)-1]
+	if held.Verdict != (traffic.Verdict{Rule: "guest-token-flood", Block: "0123456789abcdef"}) || held.Status != 429 ||
+		held.IP != theAbuser || held.Method != "POST" || held.Path != "/v1/guest-tokens" || held.Bytes == 0 || held.Host != "api.example.com" {
+		t.Errorf("the refusal: %+v", held)
+	}
+	if passed.Verdict.Refused() || passed.Status != 200 || passed.IP != viewer || passed.Forwarded != theAbuser ||
+		passed.Path != "/v1//guest-tokens/%2e%2e/a%20b" || passed.UserAgent != `curl\ü` || passed.Host != "api.example.com" {
+		t.Errorf("the viewer's request: %+v", passed)
+	}
+	m := traffic.DefaultIdentityMap()
+	x, err := m.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, _ := x.FromEvent(&held); id.Device != `tv "7"` || id.IP.String() != theAbuser {
+		t.Errorf("the refused client is %+v", id)
+	}
+	if id, missing := x.FromEvent(&passed); missing[traffic.FieldDevice] == traffic.Present || id.IP.String() != viewer {
+		t.Errorf("the viewer is %+v", id)
+	}
+	if age := time.Since(time.UnixMicro(int64(held.Time))); age < 0 || age > time.Minute {
+		t.Errorf("the refusal is %s old", age)
+	}
+}
+
+func decoded(t *testing.T, log []byte) []traffic.Request {
+	t.Helper()
+	decoder, err := traffic.NewDecoder(traffic.FormatNginx, nil, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []traffic.Request
+	for line := range strings.Lines(string(log)) {
+		if !strings.HasSuffix(line, "\n") {
+			break // still being written
+		}
+		var r traffic.Request
+		if err := decoder.Decode([]byte(line), &r); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if r.UnknownFields != 0 {
+			t.Errorf("%d unknown members in %s", r.UnknownFields, line)
+		}
+		events = append(events, r)
+	}
+	return events
+}

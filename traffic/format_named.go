@@ -1,0 +1,158 @@
+package traffic
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// The formats of gateways and of the Elastic stack: JSON logs as they are, see docs/gateways.
+const (
+	FormatNginx   = "nginx"   // a log_format with escape=json whose members bear the names of nginx's variables
+	FormatEnvoy   = "envoy"   // a json_format with the names that Istio and Envoy Gateway give by default
+	FormatCaddy   = "caddy"   // Caddy's structured access log
+	FormatTraefik = "traefik" // Traefik's access log in JSON
+	FormatHAProxy = "haproxy" // the log-format of docs/gateways/haproxy.md
+	FormatECS     = "ecs"     // the Elastic Common Schema, nested or with dots in the names
+)
+
+// Formats lists every format that NewDecoder knows.
+func Formats() []string {
+	formats := []string{FormatWeir, FormatJSON, FormatCombined}
+	for i := range namedFormats {
+		formats = append(formats, namedFormats[i].name)
+	}
+	return formats
+}
+
+// TakesFieldMap reports whether a format reads members by a field map. For json the map says where everything is; for
+// the log of a gateway it replaces single entries of the format's own table.
+func TakesFieldMap(format string) bool { return format == FormatJSON || findFormat(format) != nil }
+
+// mappable lists the formats that TakesFieldMap is true for.
+func mappable() []string {
+	return slices.DeleteFunc(Formats(), func(format string) bool { return !TakesFieldMap(format) })
+}
+
+// CarriesVerdict reports whether events of a format say which of them weir itself refused. Without that its refusals
+// would feed the windows and keep a blocked client over the limit. In json only a field map can say so: that somebody
+// else's log has a member of that name by chance is not to be relied on.
+func CarriesVerdict(format string, fieldMap map[string]string) bool {
+	switch format {
+	case FormatWeir:
+		return true
+	case FormatJSON:
+		return slices.ContainsFunc([]member{memberVerdict, memberVerdictRule, memberVerdictBlock},
+			func(m member) bool { return fieldMap[memberNames[m]] != "" })
+	}
+	f := findFormat(format)
+	return f != nil && slices.ContainsFunc(f.sources, func(s source) bool { return s.field == memberVerdictRule })
+}
+
+// namedFormat is the JSON log of one program: where its members go, and what is peculiar about them.
+type namedFormat struct {
+	name    string
+	sources []source       // of several for one field, those further up are wanted more
+	headers []headerSource // where it reports request headers
+	// ownNames: the event's own names are taken too, wanted least. For logs whose names their owner chooses.
+	ownNames bool
+	// nothing lists JSON texts, beside null, "", "-" and [], that mean that there is no value.
+	nothing []string
+}
+
+// source is one member that may fill an event field.
+type source struct {
+	field member
+	path  string // as in a field map
+	as    notation
+}
+
+// headerSource is an object whose members, but for those with a field of their own, are request headers.
+type headerSource struct {
+	path  string // of the object; "" is the line itself
+	names headerNames
+}
+
+// headerNames says how an object's members name headers.
+type headerNames struct {
+	prefix     string // what stands before the header's name; a member without it is none
+	underscore bool   // nginx: the name's dashes have become underscores
+}
+
+// findFormat is the table of a named format; nil for any other.
+func findFormat(name string) *namedFormat {
+	for _, f := range namedFormats {
+		if f.name == name {
+			return &f
+		}
+	}
+	return nil
+}
+
+// compile makes the tree by which namedDecoder walks. An entry of fieldMap takes the place of all sources of its field.
+func (f *namedFormat) compile(fieldMap map[string]string) (*fieldNode, error) {
+	if _, err := compileFieldMap(fieldMap); err != nil { // says what is wrong with it
+		return nil, err
+	}
+	root := new(fieldNode)
+	var ranks [numMembers]uint8
+	add := func(field member, path string, as notation) {
+		for _, node := range root.at(path) {
+			if slices.ContainsFunc(node.targets, func(t target) bool { return t.field == field }) {
+				continue // wanted more already
+			}
+			node.targets = append(node.targets, target{field: field, as: as, rank: ranks[field]})
+		}
+		ranks[field]++
+	}
+	for _, name := range slices.Sorted(maps.Keys(fieldMap)) {
+		field, as := member(slices.Index(memberNames[:], name)), asEvent
+		if slices.ContainsFunc(f.sources, func(s source) bool { return s.field == field && s.as == asPeer }) {
+			as = asPeer // it is as likely to stand in the forwarded chain as what it replaces
+		}
+		add(field, fieldMap[name], as)
+	}
+	for _, s := range f.sources {
+		if !replaced(s.field, fieldMap) {
+			add(s.field, s.path, s.as)
+		}
+	}
+	for m := memberTime; f.ownNames && m < numMembers; m++ {
+		if m != memberVerdict && m != memberHeaders && !replaced(m, fieldMap) {
+			add(m, memberNames[m], asEvent)
+		}
+	}
+	if !replaced(memberHeaders, fieldMap) {
+		f.placeHeaders(root)
+	}
+	return root, nil
+}
+
+func (f *namedFormat) placeHeaders(root *fieldNode) {
+	for i := range f.headers {
+		nodes := []*fieldNode{root}
+		if path := f.headers[i].path; path != "" {
+			nodes = root.at(path)
+		}
+		for _, node := range nodes {
+			node.headers = &f.headers[i].names
+		}
+	}
+}
+
+// replaced reports whether a field map says where field is, by its name or, for a part of the verdict, by the whole.
+func replaced(field member, fieldMap map[string]string) bool {
+	switch field {
+	case memberVerdictRule, memberVerdictBlock:
+		if fieldMap[memberNames[memberVerdict]] != "" {
+			return true
+		}
+	}
+	return fieldMap[memberNames[field]] != ""
+}
+
+// wrongFormat says which formats there are.
+func wrongFormat(got string) error {
+	return fmt.Errorf("format: got %q, allowed: %s", got, strings.Join(Formats(), ", "))
+}

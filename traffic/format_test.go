@@ -1,0 +1,265 @@
+package traffic
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// sampleRequest is what all samples have in common: a request that passed, or the one that weir refused.
+func sampleRequest(at string, refused bool, change func(r *Request)) Request {
+	r := Request{
+		HasTime: true, IP: "127.0.0.1", Forwarded: "192.0.2.66, 203.0.113.9", Method: "POST", Host: "api.example.com",
+		Path: "/v1/guest-tokens", Status: 201, UserAgent: `tv/3.1 "beta" é`, Headers: []Header{{"X-Device-Id", "tv-7"}},
+	}
+	if err := r.Time.UnmarshalText([]byte(at)); err != nil {
+		panic(err) // a typing error in the table
+	}
+	if refused {
+		r.Status, r.Headers[0].Value = 429, "tv-held"
+		r.Verdict = Verdict{Rule: "guest-token-flood", Block: "0123456789abcdef"}
+	}
+	change(&r)
+	return r
+}
+
+// TestSamples reads the lines that the real programs wrote: testdata/gateways/README.md says which.
+func TestSamples(t *testing.T) {
+	want := map[string][2]Request{
+		FormatNginx: {
+			sampleRequest("2026-11-21T07:06:38.284Z", false, func(r *Request) {
+				r.ID, r.Bytes, r.LatencyUS, r.Gateway = "160b9723dcc59d9e35d74c23cb0378f3", 15, 1000, "edge-3"
+			}),
+			sampleRequest("2026-11-21T07:06:38.285Z", true, func(r *Request) {
+				r.ID, r.Bytes, r.Gateway = "3ba83e2aba73ca8599c13deabbb0e37f", 255, "edge-3"
+			}),
+		},
+		FormatEnvoy: {
+			sampleRequest("2026-11-21T07:04:26.772Z", false, func(r *Request) {
+				r.ID, r.IP, r.Bytes, r.Route, r.Gateway = "43950e3b-7fe9-41c5-9ee8-38476cf725a4", "198.51.100.2:40000", 15, "guest", "edge-3"
+			}),
+			sampleRequest("2026-11-21T07:04:26.774Z", true, func(r *Request) {
+				r.ID, r.IP, r.Route, r.Gateway = "7c2bd743-f070-4e88-a0ad-3fb3281d2840", "198.51.100.2:40000", "guest", "edge-3"
+			}),
+		},
+		FormatCaddy: {
+			sampleRequest("2026-11-21T07:04:36.917589Z", false, func(r *Request) {
+				r.ID, r.Bytes, r.LatencyUS = "ac74ef5a-f20e-4f5c-98aa-5f953d4a4498", 15, 997
+				r.Headers = append(r.Headers, Header{"Accept-Encoding", "gzip"}, Header{"Connection", "close"}, Header{"Content-Length", "0"})
+			}),
+			sampleRequest("2026-11-21T07:04:36.918335Z", true, func(r *Request) {
+				r.ID, r.LatencyUS = "11c696d8-7146-4b35-b594-924cc1aa1bbd", 200
+				r.Headers = []Header{{"Content-Length", "0"}, r.Headers[0], {"Accept-Encoding", "gzip"}, {"Connection", "close"}}
+			}),
+		},
+		FormatTraefik: {
+			sampleRequest("2026-11-21T07:04:37.295301Z", false, func(r *Request) {
+				r.ID, r.IP, r.Route, r.Bytes, r.LatencyUS = "req-of-the-client", "127.0.0.1:47042", "api@file", 15, 824
+			}),
+			sampleRequest("2026-11-21T07:04:37.296694Z", true, func(r *Request) {
+				r.ID, r.IP, r.Route, r.LatencyUS = "req-of-the-client", "127.0.0.1:47050", "api@file", 164
+			}),
+		},
+		FormatHAProxy: {
+			sampleRequest("2026-11-21T07:04:39.319Z", false, func(r *Request) {
+				r.ID, r.Bytes, r.Gateway = "9c033ddb-001f-4749-9bbb-7d3011526d97", 140, "edge-3"
+			}),
+			sampleRequest("2026-11-21T07:04:39.319Z", true, func(r *Request) {
+				r.ID, r.Bytes, r.Gateway = "b824afeb-9a9b-408f-813c-22e55e7cf82e", 166, "edge-3"
+			}),
+		},
+		FormatECS: {
+			sampleRequest("2026-11-21T05:06:07.123Z", false, func(r *Request) {
+				r.ID, r.IP, r.Forwarded, r.User, r.UserAgent = "req-7f3a", "198.51.100.2", "192.0.2.66,203.0.113.9", "u-42", "tv/3.1"
+				r.LatencyUS, r.Bytes, r.Gateway = 12500, 345, "edge-3"
+			}),
+			sampleRequest("2026-11-21T05:06:08.123Z", true, func(r *Request) {
+				r.IP, r.UserAgent, r.LatencyUS, r.Bytes, r.Gateway = "198.51.100.2", "tv/3.1", 500, 512, "edge-3"
+				r.Headers[0].Name = "x-device-id"
+			}),
+		},
+	}
+	for i := range namedFormats {
+		format := namedFormats[i].name
+		for n, line := range sampleLines(t, format) {
+			var got Request
+			if err := mustDecoder(t, format, nil).Decode([]byte(line), &got); err != nil {
+				t.Errorf("%s: %v", format, err)
+			} else if !reflect.DeepEqual(got, want[format][n]) {
+				t.Errorf("%s\ngot  %+v\nwant %+v", line, got, want[format][n])
+			}
+		}
+	}
+}
+
+// TestNamedFormats are logs that people have, and what programs write in odd cases.
+func TestNamedFormats(t *testing.T) {
+	for _, c := range []struct {
+		name, format, fields, in string
+		want                     Request
+	}{
+		{"nginx's variables", FormatNginx, "", `{"time_local":"21/Nov/2026:05:06:07 +0000","remote_addr":"::1","remote_user":"ann","request":"GET /a?b HTTP/1.1",
+			"status": "200","bytes_sent":"900","body_bytes_sent":"800","request_time":"0.005","http_referrer":"-","http_user_agent":"x","server_name":"s","upstream":"u",
+			"http_x_api_key":"k","http_cookie":"sid=1","sent_http_x_weir_rule":"r"}`,
+			Request{HasTime: true, Time: 1795237567_000000, IP: "::1", User: "ann", Method: "GET", Path: "/a", Status: 200, Bytes: 800, LatencyUS: 5000,
+				Host: "s", UserAgent: "x", Headers: []Header{{"x-api-key", "k"}, {"cookie", "sid=1"}}, Verdict: Verdict{Rule: "r"}}},
+		{"the exact time wins in any order", FormatNginx, "", `{"time_iso8601":"2026-11-21T05:06:07+00:00","msec":"1795237567.250","time_local":"21/Nov/2026:05:06:07 +0000","status":"200"}`,
+			Request{HasTime: true, Time: 1795237567_250000, Status: 200}},
+		{"an empty member gives way", FormatNginx, "", `{"msec":"","time_iso8601":"2026-11-21T05:06:07+00:00","request_uri":"-","request":"GET /x HTTP/2.0"}`,
+			Request{HasTime: true, Time: 1795237567_000000, Method: "GET", Path: "/x"}},
+		{"bytes of a TLS hello", FormatNginx, "", `{"request":"\u0016\u0003\u0001","request_method":"","request_uri":"","status":"400"}`, Request{Status: 400}},
+		{"Istio", FormatEnvoy, "", `{"start_time":"2026-11-21T05:06:07.250Z","authority":"a","path":"/p?q","method":"GET","response_code":0,"duration":12,"bytes_sent":7,
+			"upstream_host":"10.0.0.1:80","x_forwarded_for":"203.0.113.9,198.51.100.2","downstream_remote_address":"198.51.100.2:4711","request_id":"i","user_agent":null,"route_name":"default"}`,
+			Request{HasTime: true, Time: 1795237567_250000, Host: "a", Path: "/p", Method: "GET", LatencyUS: 12000, Bytes: 7, Forwarded: "203.0.113.9",
+				IP: "198.51.100.2:4711", ID: "i", Route: "default"}},
+		{"Envoy Gateway", FormatEnvoy, "", `{":authority":"a","duration":1,"downstream_remote_address":"[2001:db8::1]:1","method":"GET","response_code":200,"start_time":"2026-11-21T05:06:07Z",
+			"user-agent":"curl","x-envoy-origin-path":"/","x-forwarded-for":"2001:db8::1","x-request-id":"i"}`,
+			Request{HasTime: true, Time: 1795237567_000000, Host: "a", LatencyUS: 1000, IP: "[2001:db8::1]:1", Method: "GET", Status: 200, UserAgent: "curl", Path: "/", ID: "i"}},
+		{"Envoy has found the client by itself", FormatEnvoy, "", `{"downstream_direct_remote_address":"10.0.0.1:9","downstream_remote_address":"203.0.113.9:0","x_forwarded_for":"203.0.113.9, 10.0.0.1","method":"GET"}`,
+			Request{IP: "203.0.113.9:0", Forwarded: "203.0.113.9", Method: "GET"}},
+		{"Envoy appends nothing", FormatEnvoy, "", `{"downstream_remote_address":"10.0.0.1:9","x_forwarded_for":"203.0.113.9, 10.0.0.2","method":"GET"}`,
+			Request{IP: "10.0.0.1:9", Forwarded: "203.0.113.9, 10.0.0.2", Method: "GET"}},
+		{"a mapped address is a peer too", FormatEnvoy, "ip=peer", `{"peer":"10.0.0.1:9","x_forwarded_for":"203.0.113.9, 10.0.0.1","method":"GET"}`,
+			Request{IP: "10.0.0.1:9", Forwarded: "203.0.113.9", Method: "GET"}},
+		{"Caddy hides credentials", FormatCaddy, "", `{"ts":1795237567.25,"request":{"remote_addr":"1.2.3.4:5","method":"GET","uri":"/","headers":{"Authorization":["REDACTED"],"Cookie":[],"X-Api-Key":"REDACTED",
+			"X-A":["1","2"],"X-Forwarded-For":["203.0.113.9","10.0.0.1"],"X-B":[null,"b"]}},"duration":1.5e-3,"resp_headers":{"X-Weir-Rule":["r"]}}`,
+			Request{HasTime: true, Time: 1795237567_250000, IP: "1.2.3.4:5", Method: "GET", Path: "/", Headers: []Header{{"X-A", "1"}, {"X-A", "2"}, {"X-B", ""}, {"X-B", "b"}},
+				Forwarded: "203.0.113.9,10.0.0.1", LatencyUS: 1500, Verdict: Verdict{Rule: "r"}}},
+		{"Traefik's ClientHost is the client's word", FormatTraefik, "", `{"ClientHost":"6.6.6.6","ClientAddr":"10.0.0.1:5","RequestMethod":"GET","request_Authorization":"REDACTED","request_X-Forwarded-For":"6.6.6.6","Duration":1999}`,
+			Request{IP: "10.0.0.1:5", Method: "GET", Forwarded: "6.6.6.6", LatencyUS: 1}},
+		{"HAProxy gave up", FormatHAProxy, "", `{"time":"","status":-1,"latency_ms":-1,"bytes":0,"method":"<BADREQ>","verdict":{"rule":"r","block":"b"},"attrs":[-1]}`,
+			Request{Method: "<BADREQ>", Verdict: Verdict{Rule: "r", Block: "b"}, Attrs: []byte("[-1]")}},
+		{"ECS, a URL", FormatECS, "", `{"@timestamp":"2026-11-21T05:06:07Z","url":{"full":"https://a.example?x=/y"},"source":{"address":"1.2.3.4"},"user":{"name":"ann"},"host":{"name":"h","hostname":"hh"}}`,
+			Request{HasTime: true, Time: 1795237567_000000, Path: "/", IP: "1.2.3.4", User: "ann", Gateway: "hh"}},
+		{"ECS, headers in one", FormatECS, "", `{"http.request.method":"GET","http":{"request":{"headers":{"x-forwarded-for":"1.2.3.4","Authorization":"[REDACTED]","x-a":"b"}}}}`,
+			Request{Method: "GET", Forwarded: "1.2.3.4", Headers: []Header{{"x-a", "b"}}}},
+		{"a map replaces its entries only", FormatNginx, "user=sub,latency_ms=took,headers=h,verdict=w",
+			`{"remote_user":"x","sub":7,"request_time":"1","took":2,"http_x_a":"1","h":{"X-B":"2"},"weir_rule":"no","w":{"rule":"r"},"status":200}`,
+			Request{User: "7", LatencyUS: 2000, Headers: []Header{{"X-B", "2"}}, Verdict: Verdict{Rule: "r"}, Status: 200}},
+		{"a map of half a verdict", FormatTraefik, "verdict.rule=rule", `{"downstream_X-Weir-Rule":"no","downstream_X-Weir-Block":"b","rule":"r","DownstreamStatus":429}`,
+			Request{Verdict: Verdict{Rule: "r", Block: "b"}, Status: 429}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fields, err := ParseFieldMap(c.fields)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got Request
+			if err := mustDecoder(t, c.format, fields).Decode([]byte(c.in), &got); err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, c.want) {
+				t.Fatalf("got  %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestNamedFormatsRefuse(t *testing.T) {
+	for _, c := range []struct{ format, in, want string }{
+		{FormatNginx, `203.0.113.9 - - [21/Nov/2026:05:06:07 +0000] "GET / HTTP/1.1" 200 1`, `malformed event: column 1: got "203.0.11", allowed: an object, { (format nginx)`},
+		{FormatCaddy, `{"level":"info","ts":1795237567.25,"msg":"server running"}`, "malformed event: got neither method nor path nor status, allowed: a line of the access log (format caddy)"},
+		{FormatCaddy, `{"status":200,"duration":"1.5ms"}`, `bad_value event: column 26: latency_ms: got "1.5ms", allowed: a number of seconds from 0 (format caddy)`},
+		{FormatCaddy, `{"request":{"headers":{"X-A":[{}]}}}`, "wrong_type event: column 31: headers: got an object"},
+		{FormatCaddy, `{"request":{"headers":{"X-A":["a",]}}}`, "malformed event: column 35"},
+		{FormatCaddy, `{"request":{"headers":{"X-Forwarded-For":["a" "b"]}}}`, "malformed event: column 47: got \"\\\"b\\\"]}}}\", allowed: a comma or ]"},
+		{FormatTraefik, `{"Duration":true,"DownstreamStatus":200}`, "wrong_type event: column 13: latency_ms: got true, allowed: a number of nanoseconds"},
+		{FormatEnvoy, `{"response_code":-1}`, "bad_value event: column 18: status"},
+		{FormatECS, `{"@timestamp":"soon"}`, "bad_value event: column 15: time"},
+		{FormatHAProxy, ` `, "empty event: got 1 bytes of white space, allowed: one event (format haproxy)"},
+		{FormatHAProxy, `{"status":-1`, "malformed event: column 13"},
+		{FormatECS, `{"user_agent":`, "malformed event: column 15: got the end of the message, allowed: a value"},
+	} {
+		var r Request
+		if err := mustDecoder(t, c.format, nil).Decode([]byte(c.in), &r); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.in, err, c.want)
+		}
+	}
+}
+
+func TestFormats(t *testing.T) {
+	want := []string{"weir", "json", "combined", "nginx", "envoy", "caddy", "traefik", "haproxy", "ecs"}
+	if got := Formats(); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	rule := map[string]string{"verdict.rule": "r"}
+	for _, format := range append(want, "w3c") {
+		named := !slices.Contains([]string{"weir", "json", "combined", "w3c"}, format)
+		if got := TakesFieldMap(format); got != (named || format == "json") {
+			t.Errorf("%s takes a map: %v", format, got)
+		}
+		if got := CarriesVerdict(format, nil); got != (named || format == "weir") {
+			t.Errorf("%s carries a verdict: %v", format, got)
+		}
+		if got := CarriesVerdict(format, rule); got != (named || format == "weir" || format == "json") {
+			t.Errorf("%s with a map carries a verdict: %v", format, got)
+		}
+		_, err := NewDecoder(format, map[string]string{"user": ""}, 0)
+		switch {
+		case err == nil:
+			t.Errorf("%s took a map without a member", format)
+		case TakesFieldMap(format) && !strings.Contains(err.Error(), `event field user: got member ""`):
+			t.Errorf("%s: %v", format, err)
+		case format == "w3c" && !strings.Contains(err.Error(), `format: got "w3c", allowed: weir, json, combined, nginx, envoy`):
+			t.Errorf("%s: %v", format, err)
+		}
+	}
+}
+
+// TestPagesHoldTheTables looks for every source of a format in the table of its page, in order.
+func TestPagesHoldTheTables(t *testing.T) {
+	row := regexp.MustCompile("(?m)^\\| (`[^|]*`) \\| (.*) \\|$")
+	for i := range namedFormats {
+		f := &namedFormats[i]
+		doc, err := os.ReadFile(filepath.Join("..", "docs", "gateways", f.name+".md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		documented := map[string]string{}
+		for _, m := range row.FindAllStringSubmatch(string(doc), -1) {
+			for field := range strings.SplitSeq(m[1], ", ") {
+				documented[strings.Trim(field, "`")] = m[2]
+			}
+		}
+		for _, s := range f.sources {
+			field := memberNames[s.field]
+			_, rest, ok := strings.Cut(documented[field], "`"+s.path+"`")
+			if !ok {
+				t.Errorf("docs/gateways/%s.md: the row of %s does not have `%s` at its place: %s", f.name, field, s.path, documented[field])
+			}
+			if ok && strings.Contains(rest, "`") {
+				documented[field] = rest
+			}
+			for as, unit := range map[notation]string{asSeconds: "in seconds", asNanoseconds: "in nanoseconds"} {
+				if s.as == as && !strings.Contains(rest, unit) {
+					t.Errorf("docs/gateways/%s.md: %s is %s", f.name, s.path, unit)
+				}
+			}
+		}
+		for m := memberTime; f.ownNames && m < numMembers; m++ {
+			if m != memberVerdict && documented[memberNames[m]] == "" {
+				t.Errorf("docs/gateways/%s.md has no row of %s", f.name, memberNames[m])
+			}
+		}
+		if !strings.Contains(string(doc), "--format "+f.name+" ") {
+			t.Errorf("docs/gateways/%s.md shows no weir ingest", f.name)
+		}
+	}
+}
+
+// TestDocumentedECS reads the example of its page.
+func TestDocumentedECS(t *testing.T) {
+	line := strings.TrimSpace(documentedConfigs(t, FormatECS, "ecs")[0])
+	var r Request
+	if err := mustDecoder(t, FormatECS, nil).Decode([]byte(line), &r); err != nil {
+		t.Fatal(err)
+	}
+	if !json.Valid([]byte(line)) || r.Verdict.Rule == "" || r.Forwarded == "" || len(r.Headers) != 1 || r.LatencyUS != 12500 {
+		t.Errorf("got %+v", r)
+	}
+}
