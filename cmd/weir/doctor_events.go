@@ -183,8 +183,9 @@ func (e *examination) judgeVerdicts(s *sampled) finding {
 	switch {
 	case len(blocking) > 0 && s.silent > 0:
 		return failing(name, mend, "%s, and %d more were answered 429 on paths of rules that block, without saying by whom: weir's own refusals may keep clients blocked", text, s.silent)
-	case len(blocking) > 0 && e.routing.Format.Name == traffic.FormatCombined:
-		return warning(name, mend+", in another format", "format combined has no place for them, and rules block: %s", some(blocking))
+	case len(blocking) > 0 && !traffic.CarriesVerdict(e.routing.Format.Name, e.routing.Format.Map):
+		return warning(name, mend+", and in a format that has a place for it", "format %s, as it is read here, has no place for them, and rules block: %s",
+			e.routing.Format.Name, some(blocking))
 	}
 	return fine(name, "%s", text)
 }

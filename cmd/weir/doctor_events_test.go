@@ -96,6 +96,26 @@ func TestDoctorFindsWhatIsWrongWithEvents(t *testing.T) {
 	}
 }
 
+// A format that cannot say what weir refused keeps blocked clients blocked; in json a field map decides.
+func TestDoctorKnowsFormatsWithoutVerdicts(t *testing.T) {
+	for _, tc := range []struct {
+		format   string
+		fieldMap map[string]string
+		st       status
+		text     string
+	}{
+		{traffic.FormatCombined, nil, statusWarn, "format combined, as it is read here, has no place for them"},
+		{traffic.FormatJSON, map[string]string{"path": "uri"}, statusWarn, "format json, as it is read here"},
+		{traffic.FormatJSON, map[string]string{"verdict.rule": "refused_by"}, statusOK, "0 of 0 events were refused by weir"},
+		{traffic.FormatWeir, nil, statusOK, "0 of 0 events were refused by weir"},
+	} {
+		e := examined(t, rules.ModeBlock)
+		e.routing.Format.Name, e.routing.Format.Map = tc.format, tc.fieldMap
+		f := e.judgeVerdicts(&sampled{})
+		wantFinding(t, map[string]finding{f.Check: f}, "verdicts", tc.st, tc.text, "")
+	}
+}
+
 func TestDoctorReadsTheNewestEvents(t *testing.T) {
 	b := fullBed(t)
 	b.ok("migrate")

@@ -162,6 +162,7 @@ func (b *bed) guiltyAndInnocent(stream, truth string) (guilty, innocent string) 
 // Two loads at a time, other traffic beside them, a rule edited under them: what history says is the truth, and a history
 // that is wrong in one row is found out.
 func TestLoadIsVerified(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", loadRules))
@@ -250,6 +251,7 @@ func (b *bed) otherTraffic(ctx context.Context) {
 
 // A load that is written to a file is verified in the replay that it was ingested as.
 func TestLoadOfAReplayIsVerified(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	rule := writeFile(t, "rules.yaml", loadRules)
 	for _, tc := range []struct {

@@ -43,6 +43,7 @@ type actor struct {
 	clock   func() traffic.Time
 	most    int // requests
 	answers []Answer
+	part    part
 }
 
 // shot is one request to send.
@@ -68,6 +69,7 @@ func (a *actor) send(ctx context.Context, s shot) Answer {
 	}
 	answer.Received = a.clock()
 	a.answers = append(a.answers, answer)
+	a.part.note(a.answers)
 	return answer
 }
 

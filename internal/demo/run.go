@@ -27,6 +27,9 @@ const (
 	// pauseFor is the abusers' rest before the promotion: what they did in shadow must not block them afterwards, even if
 	// it were noticed late. A block for it would be over by then, and so is the episode.
 	pauseFor = blockFor + 500*time.Millisecond
+	// grace is how much longer a phase may last on a machine so busy that some abuser has not gone over a limit in it, or
+	// has not been refused: their part is theirs to play, however slowly they are served.
+	grace = 10 * time.Second
 	// settleFor is what the promotion may take to reach the gates.
 	settleFor = time.Second
 
@@ -37,7 +40,8 @@ const (
 type Options struct {
 	Seed  uint64 // who the clients are and what they do
 	Round uint64 // tells the clients of this run from those of another one with the same seed, on the same installation
-	// Duration is how long the clients are at work, the time of Promote not counted: at least MinDuration.
+	// Duration is how long the clients are at work, the time of Promote not counted: at least MinDuration. On a machine too
+	// busy for everybody to play their part in it, a phase lasts up to 10 s more.
 	Duration   time.Duration
 	GatewayURL string
 	Viewers    int // ordinary viewers besides neighbours and office, default 12
@@ -197,16 +201,30 @@ func (p *play) phases(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// abuse lets the abusers work for a while, and returns when their last answers are there.
+// abuse lets the abusers work for a while, longer by up to grace until each has played its part, and returns when their
+// last answers are there.
 func (p *play) abuse(ctx context.Context, d time.Duration, probe bool) {
-	phase, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
+	phase, end := context.WithCancel(ctx)
+	defer end()
 	var abusers sync.WaitGroup
+	var parts []<-chan struct{}
 	for _, a := range p.actors {
 		if a.client.Kind.Abuses() {
+			parts = append(parts, a.begin(probe))
 			abusers.Go(func() { a.abuse(ctx, phase, probe) })
 		}
 	}
+	if rest(ctx, d) == nil {
+		late, cancel := context.WithTimeout(ctx, grace)
+		for _, played := range parts {
+			select {
+			case <-played:
+			case <-late.Done():
+			}
+		}
+		cancel()
+	}
+	end()
 	abusers.Wait()
 }
 

@@ -25,6 +25,7 @@ type world struct {
 	duration time.Duration // default 20 s
 	shadow   bool          // nobody promotes
 	real     bool          // over connections of this machine
+	slow     time.Duration // for so long, every request takes 150 ms more
 	fault    demo.Fault
 	edit     func(rules []byte) []byte // of the rules that detection has; the truth has its own
 	prepare  func(e *engine)
@@ -61,6 +62,7 @@ func (w world) run(t *testing.T) demo.Report {
 		t.Fatal(err)
 	}
 	net := newNetwork(w.seed)
+	net.slow = time.Now().Add(w.slow)
 	gateway, err := demo.NewGateway(demo.GatewayOptions{
 		Guard: slowly{guard, net}, Emit: w.fault.Emit(cast, e.emit), Clock: clock, Logger: o.Log, Registerer: registry,
 	})
@@ -102,7 +104,8 @@ func (w world) run(t *testing.T) demo.Report {
 
 // network carries requests to a handler in the same process, with delays.
 type network struct {
-	to http.Handler
+	to   http.Handler
+	slow time.Time // requests are until then
 
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -122,6 +125,9 @@ var _ http.RoundTripper = (*network)(nil)
 // RoundTrip takes its time before and after.
 func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	n.wait(10 * time.Millisecond)
+	if time.Now().Before(n.slow) {
+		<-time.After(150 * time.Millisecond)
+	}
 	r.RemoteAddr = "127.0.0.1:40000"
 	w := httptest.NewRecorder()
 	n.to.ServeHTTP(w, r)
