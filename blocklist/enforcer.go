@@ -93,6 +93,7 @@ type Enforcer struct {
 	elders      map[elder]bool
 	done        *seen
 	fallingBack bool
+	ahead       traffic.Time // when the modes were read whose versions are learned ahead
 }
 
 // NewEnforcer makes the stage. It starts nothing.
@@ -185,6 +186,9 @@ func (e *Enforcer) currentModes(ctx context.Context, since traffic.Time) (map[st
 	}
 	if began {
 		e.o.Logger.WarnContext(ctx, "rule store does not answer; blocking goes on under the last known modes", "error", fallback)
+	}
+	if fallback == nil {
+		e.prefetch(ctx, modes, e.modes.readAt())
 	}
 	return modes, nil
 }

@@ -127,6 +127,26 @@ func TestBlockingGoesOnWithoutTheRuleStore(t *testing.T) {
 	})
 }
 
+// A rule that is edited or promoted just before the rule store goes away blocks as before: what its versions say about
+// blocks was learned with the modes, not with the first hit.
+func TestFirstHitOfAVersionNeedsNoRuleStore(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		s.rules.modes[floodRule] = rules.ModeState{Rule: floodRule, Mode: rules.ModeBlock, Generation: 1, Promoted: 3, Newest: 4}
+		s.apply(s.release()) // any record of the log makes it read the modes
+		s.rules.answer(errors.New("connection refused"))
+		s.clock.add(time.Minute)
+		for i, want := range map[int]string{3: "[written]", 4: "[written]"} {
+			hit := s.hit(func(h *detectors.Hit) {
+				h.ID, h.RuleVersion, h.BlockSubject = fmt.Sprintf("%032x", i), i, traffic.Subject(fmt.Sprintf("device=v%d", i))
+			})
+			if got := fmt.Sprint(s.apply(hit)); got != want {
+				t.Errorf("the first hit of version %d: %s, want %s", i, got, want)
+			}
+		}
+	})
+}
+
 func TestUnusableRecordsGoToTheDeadLetters(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := newStage(t, server)

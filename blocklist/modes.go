@@ -73,6 +73,13 @@ func (c *modeCache) get(ctx context.Context, since traffic.Time) (states map[str
 	return c.states, nil, nil
 }
 
+// readAt is when the modes were last read.
+func (c *modeCache) readAt() traffic.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.read
+}
+
 func (c *modeCache) ask(ctx context.Context, from Modes) ([]rules.ModeState, error) {
 	ctx, cancel := context.WithTimeout(ctx, modesTimeout)
 	defer cancel()

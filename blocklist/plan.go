@@ -268,6 +268,35 @@ func (e *Enforcer) spec(ctx context.Context, rule string, number int) (blockSpec
 
 const specTimeout = 2 * time.Second
 
+// prefetch learns what the versions of rules that block say about blocks before a hit asks: while the rule store answers,
+// so that blocking goes on when it does not. A running episode may be of any version since the promotion. What cannot be
+// learned now is asked for again with the hit that needs it. Modes that were read at the same instant are looked at once.
+func (e *Enforcer) prefetch(ctx context.Context, modes map[string]rules.ModeState, read traffic.Time) {
+	e.mu.Lock()
+	seen := e.ahead == read
+	e.ahead = read
+	e.mu.Unlock()
+	if seen {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, specTimeout)
+	defer cancel()
+	for _, m := range modes {
+		if m.Mode != rules.ModeBlock || m.Newest == 0 {
+			continue
+		}
+		for number := m.Newest; number >= max(1, m.Promoted, m.Newest-prefetched+1); number-- {
+			if _, _, err := e.spec(ctx, m.Rule, number); err != nil {
+				e.o.Logger.DebugContext(ctx, "a rule's version is not learned ahead", "rule", m.Rule, "version", number, "error", err)
+				return
+			}
+		}
+	}
+}
+
+// prefetched is how many versions of a rule are learned ahead: an episode lasts a day at most.
+const prefetched = 8
+
 // elder is a version of a rule that was not the newest any more when the rule was promoted.
 type elder struct {
 	versionKey

@@ -146,6 +146,7 @@ func (s *Store) Modes(ctx context.Context) ([]rules.ModeState, error) {
 func (r *Rule) modeState() rules.ModeState {
 	state := rules.ModeState{
 		Rule: r.Newest.Version.ID, Mode: r.Mode, Generation: r.Generation, Match: r.Newest.Version.Match,
+		Newest: r.Newest.Version.Number,
 	}
 	if r.Mode == rules.ModeBlock {
 		state.Promoted = r.Promoted

@@ -106,6 +106,8 @@ type ModeState struct {
 	// Promoted is the newest version when the rule began to block: what the promotion was about. 0: not known, or the
 	// rule does not block.
 	Promoted int `json:"promoted,omitempty"`
+	// Newest is the number of the rule's newest version. 0: not known.
+	Newest int `json:"newest,omitempty"`
 }
 
 // LineageID names the windows of one lineage: "rule/3".
