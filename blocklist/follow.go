@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -42,7 +43,10 @@ func (r *Replica) session(ctx context.Context, fresh func()) error {
 	r.table.Store(t)
 	r.loaded.Store(true)
 	fresh()
-	f := &follower{r: r, t: t, at: at, behind: cursor{}, due: time.Now().Add(r.o.Reload)}
+	f := newFollower(r, t, at)
+	ctx, cancel := context.WithCancel(ctx)
+	defer f.renewing.Wait()
+	defer cancel()
 	wait := retryFirst
 	failing := false
 	for ctx.Err() == nil {
@@ -78,13 +82,20 @@ type follower struct {
 	behind cursor // streams of which the last probe knew newer entries, with the cursor of then
 	probed time.Time
 	due    time.Time
+
+	renewal  chan renewal // of the load under way; nil: none
+	renewing sync.WaitGroup
+}
+
+func newFollower(r *Replica, t *table, at cursor) *follower {
+	return &follower{r: r, t: t, at: at, behind: cursor{}, due: time.Now().Add(r.o.Reload)}
 }
 
 // step probes the numbers when it is time, and reads what there is, waiting a little.
 func (f *follower) step(ctx context.Context) error {
 	now := time.Now()
-	if now.After(f.due) {
-		return &reloadError{reason: reloadDue, detail: f.r.o.Reload.String()}
+	if err := f.renew(ctx, now); err != nil {
+		return err
 	}
 	if now.Sub(f.probed) >= probe {
 		if err := f.probe(ctx); err != nil {
@@ -92,25 +103,31 @@ func (f *follower) step(ctx context.Context) error {
 		}
 		f.probed = now
 	}
+	_, err := f.read(ctx, readBlock)
+	return err
+}
+
+// read applies what the streams hold after the cursor, and waits up to patience if that is nothing.
+func (f *follower) read(ctx context.Context, patience time.Duration) (some bool, err error) {
 	streams, names := f.streams()
 	// A server that swallows requests must not hold up the probe, or the end of Run.
-	ctx, cancel := context.WithTimeout(ctx, readBlock+DefaultTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience+DefaultTimeout)
 	defer cancel()
-	answer, err := f.r.o.Store.client.XRead(ctx, &redis.XReadArgs{Streams: streams, Count: readCount, Block: readBlock}).Result()
+	answer, err := f.r.o.Store.client.XRead(ctx, &redis.XReadArgs{Streams: streams, Count: readCount, Block: patience}).Result()
 	if errors.Is(err, redis.Nil) {
 		f.r.touch()
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: read deltas: %w", f.r.o.Store.address, err)
+		return false, fmt.Errorf("%s: read deltas: %w", f.r.o.Store.address, err)
 	}
 	f.r.touch()
 	for _, s := range answer {
 		if err := f.apply(names[s.Stream], s.Messages); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return len(answer) > 0, nil
 }
 
 // streams gives XREAD's arguments, the keys and then the ids to read after, and the name of each key's stream.

@@ -30,6 +30,8 @@ func (r *Replica) load(ctx context.Context) (*table, cursor, error) {
 		return nil, nil, err
 	}
 	r.touch()
+	// At once in what gates ask now, too: reading all the keys takes seconds, and a demotion does not wait for them.
+	r.table.Load().setModes(modes...)
 	t := newTable()
 	t.setModes(modes...)
 	err = r.o.Store.scan(ctx, func(h held, tombstone bool, value string) {

@@ -95,7 +95,7 @@ func devMount(t *testing.T, options string) string {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", options, "tmpfs", dir).CombinedOutput(); err != nil {
-		t.Skipf("no file system can be mounted here: %v %s", err, out)
+		t.Skipf("unprivileged: no file system can be mounted here: %v %s", err, out)
 	}
 	t.Cleanup(func() {
 		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
@@ -173,7 +173,7 @@ for d in /usr/lib/postgresql /usr/local/pgsql /usr/pgsql-*; do if test -d "$d"; 
 PATH=/nowhere; export PATH
 exec "$@"`
 	if out, err := exec.Command("unshare", "-m", "true").CombinedOutput(); err != nil {
-		t.Skipf("no mount namespace can be made here: %v %s", err, out)
+		t.Skipf("unprivileged: no mount namespace can be made here: %v %s", err, out)
 	}
 	inner := devCommand(t, devFolder(t))
 	command := exec.Command("unshare", append([]string{"-m", "sh", "-c", hide, "sh"}, inner.Args...)...)

@@ -72,7 +72,7 @@ func mounted(t *testing.T, options string) string {
 	t.Helper()
 	dir := t.TempDir()
 	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", options, "tmpfs", dir).CombinedOutput(); err != nil {
-		t.Skipf("no file system can be mounted here: %v %s", err, out)
+		t.Skipf("unprivileged: no file system can be mounted here: %v %s", err, out)
 	}
 	t.Cleanup(func() {
 		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
@@ -105,31 +105,26 @@ func TestFullDiskIsALine(t *testing.T) {
 	}
 }
 
+// A directory that may not be written to is a line. Permissions mean nothing to root, but PostgreSQL of a process that is
+// root runs as another user, who has to get there.
 func TestForbiddenDirectoryIsALine(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("permissions mean nothing to root; TestUnreachableDirectoryIsALine is what root meets")
-	}
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o555); err != nil {
-		t.Fatal(err)
+	var err error
+	want := "cannot be written to (permission denied)"
+	if os.Geteuid() == 0 {
+		want = "who cannot enter"
+		hidden := filepath.Join(dir, "hidden")
+		if err := os.Mkdir(hidden, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		_, err = local.StartPostgres(t.Context(), local.PostgresOptions{Dir: filepath.Join(hidden, "postgres")})
+	} else {
+		if err := os.Chmod(dir, 0o555); err != nil {
+			t.Fatal(err)
+		}
+		_, err = local.OpenDirectory(dir, 0)
 	}
-	_, err := local.OpenDirectory(dir, 0)
-	if err == nil || !strings.Contains(err.Error(), "cannot be written to (permission denied)") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// PostgreSQL of a process that is root runs as another user, who has to get there.
-func TestUnreachableDirectoryIsALine(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
-	hidden := filepath.Join(t.TempDir(), "hidden")
-	if err := os.Mkdir(hidden, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	_, err := local.StartPostgres(t.Context(), local.PostgresOptions{Dir: filepath.Join(hidden, "postgres")})
-	if err == nil || !strings.Contains(err.Error(), "who cannot enter") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("got %v", err)
+	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v, want %q in it", err, want)
 	}
 }

@@ -23,6 +23,12 @@ type skip struct {
 	Package, Test, reason string
 }
 
+// unprivileged reports whether the reason, which follows "file.go:line: ", is that this user may not do what the test needs.
+func (s skip) unprivileged() bool {
+	_, said, _ := strings.Cut(s.reason, ": ")
+	return strings.HasPrefix(said, "unprivileged: ")
+}
+
 type results struct {
 	passed, failed int // tests, subtests included
 	skipped        []skip

@@ -70,6 +70,20 @@ func TestFollowPrintsWhatGoTestPrints(t *testing.T) {
 	}
 }
 
+func TestUnprivileged(t *testing.T) {
+	for reason, want := range map[string]bool{
+		"a_test.go:9: unprivileged: no file system can be mounted here": true,
+		"a_test.go:9: no server here":                                   false,
+		"a_test.go:9: no server here: unprivileged: really":             false,
+		"unprivileged: without a place":                                 false,
+		"no reason given":                                               false,
+	} {
+		if got := (skip{reason: reason}).unprivileged(); got != want {
+			t.Errorf("%q: %v, want %v", reason, got, want)
+		}
+	}
+}
+
 func TestUses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report")
 	lines := "a\tTestOne\tkafka\treal\na\tTestOne\tkafka\treal\nb\tTestOne\tkafka\treal\n" +
@@ -83,6 +97,9 @@ func TestUses(t *testing.T) {
 	}
 	if real, embedded := got.count("kafka", "real"), got.count("redis", "embedded"); real != 2 || embedded != 1 {
 		t.Errorf("%d tests on real Kafka, %d on embedded Redis; want 2 and 1", real, embedded)
+	}
+	if !got.touched("weir/internal/a", "TestTwo") || got.touched("weir/internal/a", "TestThree") || got.touched("weir/internal/b", "TestTwo") {
+		t.Error("who touched a server is not known")
 	}
 	want := []string{"no test ran on a real redis", "no test ran on a real redis-cluster", "no test ran on a real postgres"}
 	if complaints := got.untouched(); !slices.Equal(complaints, want) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"strings"
 	"text/tabwriter"
 )
@@ -49,6 +50,16 @@ func (u uses) count(kind, source string) int {
 		}
 	}
 	return n
+}
+
+// touched reports whether a test of the package with this import path asked for a server.
+func (u uses) touched(importPath, test string) bool {
+	for use := range u {
+		if use.pkg == path.Base(importPath) && use.test == test {
+			return true
+		}
+	}
+	return false
 }
 
 func (u uses) print(out io.Writer) {
