@@ -1,12 +1,15 @@
 package history_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/internal/testbed"
@@ -145,5 +148,49 @@ func TestSecret(t *testing.T) {
 	}
 	if _, err := b.SecretByID(t.Context(), "none"); !errors.Is(err, history.ErrNotFound) {
 		t.Errorf("unknown secret: %v", err)
+	}
+}
+
+// A schema is known by its making: one that is dropped and made again is another, and so is that of somebody else.
+func TestOrigin(t *testing.T) {
+	url := testbed.Postgres(t)
+	s := newStore(t, url)
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	exec := func(statement string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	origin := func(want string) string {
+		t.Helper()
+		got, err := s.Origin(t.Context())
+		if err != nil || want != "*" && got != want {
+			t.Errorf("origin %q, %v, want %q", got, err, want)
+		}
+		return got
+	}
+	exec("DROP SCHEMA IF EXISTS " + s.Schema() + " CASCADE")
+	origin("")
+	exec("CREATE SCHEMA " + s.Schema())
+	origin("")
+	exec("CREATE TABLE " + s.Schema() + ".wine (year int)")
+	origin("unknown")
+	made := map[string]bool{}
+	for range 2 {
+		exec("DROP SCHEMA " + s.Schema() + " CASCADE")
+		if err := s.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		first := origin("*")
+		origin(first)
+		made[first] = true
+	}
+	if len(made) != 2 || made[""] || made["unknown"] {
+		t.Errorf("origins %v", made)
 	}
 }

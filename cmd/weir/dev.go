@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -17,6 +18,9 @@ const (
 	devConsole = "127.0.0.1:9466"
 	devGateway = "127.0.0.1:9467"
 )
+
+// devNamespace is weir dev's own in a PostgreSQL of the user's.
+const devNamespace = "weir_dev"
 
 // demoLeast is the shortest demo in which everybody can play their part, in seconds.
 const demoLeast = int(demo.MinDuration / time.Second)
@@ -39,8 +43,8 @@ func (a *app) devCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Run everything in this process, with a demo and the console",
-		Long: `Run all of weir in this process, with nothing installed but Go: Kafka and Redis in the process, a PostgreSQL of its own (from
-programs on this machine; fetched where there are none and this is not root), all stages, a gateway in front of a sample
+		Long: `Run all of weir in this process: Kafka and Redis in the process, a PostgreSQL of its own (its programs are found on this
+machine, or fetched unless this is root), all stages, a gateway in front of a sample
 API, demo traffic through it, and the console. The demo's rules begin in shadow and are promoted after some seconds, in
 the way of weir rules promote.
 
@@ -105,6 +109,10 @@ func devConfig(given *config, o devOptions) (c *config, ignored []string) {
 		c.Identity = demo.IdentityMap()
 	}
 	c.Namespace, c.Postgres, c.Log = given.Namespace, given.Postgres, given.Log
+	if given.origin["namespace"] == "" && !ownPostgres(given) {
+		// The default is the namespace of the user's own installation, which may be in that PostgreSQL too.
+		c.Namespace = devNamespace
+	}
 	c.origin = given.origin
 	if c.HTTP.Listen = "127.0.0.1:0"; given.origin["http.listen"] != "" {
 		c.HTTP.Listen = given.HTTP.Listen
@@ -137,16 +145,26 @@ type devListeners struct {
 }
 
 func (o *devOptions) listen() (l devListeners, err error) {
-	if l.console, err = listen("--console-listen", o.consoleListen); err != nil {
+	if l.console, err = listenHere("--console-listen", o.consoleListen); err != nil {
 		return l, err
 	}
 	if o.noDemo {
 		return l, nil
 	}
-	if l.gateway, err = listen("--gateway-listen", o.gatewayListen); err != nil {
+	if l.gateway, err = listenHere("--gateway-listen", o.gatewayListen); err != nil {
 		_ = l.console.Close() // nobody has connected yet
 	}
 	return l, err
+}
+
+// listenHere listens where nobody but this machine's users come: the console asks for no password, and the demo's gateway
+// believes what it is told about addresses.
+func listenHere(flag, address string) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(address)
+	if ip, bad := netip.ParseAddr(host); err != nil || host != "localhost" && (bad != nil || !ip.IsLoopback()) {
+		return nil, usagef("%s: got %q; allowed: an address of this machine alone, such as 127.0.0.1:9466, [::1]:9466 or localhost:0", flag, address)
+	}
+	return listen(flag, address)
 }
 
 func (l devListeners) close() {

@@ -9,10 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/internal/testbed"
 )
 
 // fails runs weir dev, which must end by itself with exit code 1 and one line on standard error.
@@ -84,6 +87,110 @@ func TestDevLeavesForeignDirectoriesAlone(t *testing.T) {
 	wantWords(t, fails(t, devCommand(t, dir, "--fresh")), "somebody else", "thesis.tex", "--data-dir")
 	if _, err := os.Stat(precious); err != nil {
 		t.Error(err)
+	}
+
+	// One that it has made, where somebody has put something since.
+	dir = devFolder(t)
+	p := startDev(t, dir, "--no-demo")
+	p.await(`everything runs`)
+	p.interrupt()
+	if err := os.Mkdir(filepath.Join(dir, "src"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	wantWords(t, fails(t, devCommand(t, dir, "--no-demo", "--fresh")), "--fresh", "also holds src", "nothing was erased")
+	if _, err := os.Stat(filepath.Join(dir, devPostgres)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Two weir dev, or a weir dev and an installation, in one schema would take each other's partitions.
+func TestDevLeavesForeignSchemasAlone(t *testing.T) {
+	mine, other := devFolder(t), devFolder(t)
+	flags := []string{"--no-demo", "--postgres-url", testbed.Postgres(t), "--namespace", testbed.Namespace(t)}
+	for range 2 { // the second time it goes on in its own
+		p := startDev(t, mine, flags...)
+		p.await(`everything runs`)
+		p.interrupt()
+	}
+	wantWords(t, fails(t, devCommand(t, other, flags...)), "was not made by weir dev in "+other, "--namespace", "drop that schema")
+	if err := os.Remove(filepath.Join(mine, devSchema)); err != nil {
+		t.Fatal(err)
+	}
+	wantWords(t, fails(t, devCommand(t, mine, flags...)), "was not made by weir dev in "+mine)
+}
+
+// The broker's files are gone and PostgreSQL's are not: nothing can be detected, and weir dev does not say that all is well.
+func TestDevWhosePartitionsStopSaysSo(t *testing.T) {
+	dir := devFolder(t)
+	p := startDev(t, dir, "--no-demo")
+	p.await(`everything runs`)
+	b := p.bed()
+	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
+	p.sendUntilHit("198.51.100.8")
+	p.interrupt()
+	if err := os.RemoveAll(filepath.Join(dir, devKafka)); err != nil {
+		t.Fatal(err)
+	}
+	p = startDev(t, dir, "--no-demo")
+	p.await(`weir: .*stopped: what PostgreSQL and the data directory hold does not belong together.*--fresh starts anew`)
+	if strings.Contains(p.log.String(), "everything runs") {
+		t.Error("it says that everything runs")
+	}
+	var exit *exec.ExitError
+	if err := <-p.ended; !errors.As(err, &exit) || exit.ExitCode() != exitError {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// PostgreSQL was weir dev's to start, so nobody else can start it again.
+func TestDevWhosePostgresEndsSaysSo(t *testing.T) {
+	dir := devFolder(t)
+	p := startDev(t, dir, "--no-demo")
+	p.await(`everything runs`)
+	text, err := os.ReadFile(filepath.Join(dir, devPostgres, "data", "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGINT); err != nil { // what its programs do to end it fast
+		t.Fatal(err)
+	}
+	p.await(`weir: .*PostgreSQL, which weir dev had started, has ended: `)
+}
+
+func TestDevListensOnThisMachineOnly(t *testing.T) {
+	for _, flag := range []string{"--console-listen", "--gateway-listen"} {
+		for _, address := range []string{"", ":19466", "0.0.0.0:19466", "[::]:0", "192.0.2.1:80", "example.com:80", "127.0.0.1"} {
+			got := offline(t, "", "dev", "--data-dir", devFolder(t), "--config", emptyFile(t), "--console-listen", "127.0.0.1:0", flag, address)
+			if got.code != exitUsage || !strings.Contains(got.stderr, flag+": got") || !strings.Contains(got.stderr, "localhost:0") {
+				t.Errorf("%s %q: exit code %d, said %s", flag, address, got.code, got.stderr)
+			}
+		}
+	}
+	for _, address := range []string{"127.0.0.1:0", "localhost:0", "127.9.9.9:0"} {
+		l, err := listenHere("--x", address)
+		if err != nil {
+			t.Errorf("%s: %v", address, err)
+			continue
+		}
+		_ = l.Close()
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for word, want := range map[string]string{
+		"bin/weir": "bin/weir", "/x/my dir/weir": "'/x/my dir/weir'", "it's": `'it'\''s'`, "": "''", "$(reboot)": "'$(reboot)'", "ü": "'ü'",
+	} {
+		if got := shellWord(word); got != want {
+			t.Errorf("%q becomes %s, want %s", word, got, want)
+		}
+		if out, err := exec.Command("sh", "-c", "printf %s "+shellWord(word)).Output(); err != nil || string(out) != word {
+			t.Errorf("a shell reads %q of %q, %v", out, word, err)
+		}
 	}
 }
 
@@ -210,5 +317,17 @@ func TestDevTakesOfTheConfigurationWhatItSays(t *testing.T) {
 	}
 	if len(ignored) != 2 || !strings.HasPrefix(ignored[0], "kafka.brokers (") || ignored[1] != "redis.url (WEIR_REDIS_URL)" {
 		t.Errorf("ignored %q", ignored)
+	}
+	for environ, want := range map[string]string{
+		"WEIR_POSTGRES_URL=postgres://weir@10.0.0.3:5432/weir": devNamespace, // where the default may be an installation's
+		"WEIR_LOG_LEVEL=debug": defaultConfig().Namespace,
+	} {
+		given, err := loadConfig(configSource{file: emptyFile(t), environ: []string{environ}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, _ := devConfig(given, devOptions{}); c.Namespace != want {
+			t.Errorf("%s: namespace %s, want %s", environ, c.Namespace, want)
+		}
 	}
 }

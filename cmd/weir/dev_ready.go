@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -40,7 +43,18 @@ func (d *dev) commandLine() string {
 	if len(os.Args) > 0 && strings.HasSuffix(os.Args[0], "/weir") {
 		program = os.Args[0] // as the user has called it
 	}
-	return program + " --config " + d.configFile()
+	return shellWord(program) + " --config " + shellWord(d.configFile())
+}
+
+// shellWord is s as one word of a shell, in quotes where it needs them.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:@%,=", r)
+	}
+	if s != "" && strings.TrimFunc(s, plain) == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // awaitReady waits until every partition is owned and the gate has its blocklist: the first request of the demo is not
@@ -51,8 +65,9 @@ func (d *dev) awaitReady(ctx context.Context, replica *blocklist.Replica) error 
 	defer tell.Stop()
 	for {
 		why := d.unready(replica)
-		if why == nil {
-			return nil
+		var stopped *stoppedError
+		if why == nil || errors.As(why, &stopped) {
+			return why
 		}
 		select {
 		case <-ctx.Done():
@@ -73,9 +88,17 @@ func (d *dev) unready(replica *blocklist.Replica) error {
 	if err != nil {
 		return err
 	}
-	owned := map[string]int{}
+	owned, halted := map[string]int{}, 0
 	for _, f := range families {
 		owned[f.GetName()] = len(f.GetMetric())
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "weir_detect_halted" && m.GetGauge().GetValue() > 0 {
+				halted++
+			}
+		}
+	}
+	if halted > 0 {
+		return &stoppedError{partitions: halted, ask: d.commandLine() + " partitions list", own: d.ownPostgres()}
 	}
 	p := d.conf.Kafka.Partitions
 	for _, stage := range []struct {
@@ -90,6 +113,53 @@ func (d *dev) unready(replica *blocklist.Replica) error {
 		}
 	}
 	return nil
+}
+
+// stoppedError says that partitions do not go on, and will not by waiting.
+type stoppedError struct {
+	partitions int
+	ask        string // the command that tells why
+	own        bool   // PostgreSQL is weir dev's own
+}
+
+func (e *stoppedError) Error() string {
+	mend := "weir dev --fresh starts anew"
+	if !e.own {
+		mend = "another --namespace, or that schema dropped, starts anew"
+	}
+	return fmt.Sprintf("%s of the keyed topic stopped: what PostgreSQL and the data directory hold does not belong together (while weir dev runs, "+
+		"%s says more); %s", plural(e.partitions, "partition"), e.ask, mend)
+}
+
+// watchPostgres ends weir dev with a clear word when the PostgreSQL that it has started ends: nobody else can start it.
+func (d *dev) watchPostgres(ctx context.Context) error {
+	if !d.ownPostgres() {
+		<-ctx.Done()
+		return nil
+	}
+	at, err := url.Parse(d.conf.Postgres.URL.reveal())
+	if err != nil {
+		return errors.New("the address of weir dev's own PostgreSQL is no URL") // it holds a password
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for refused := 0; refused < 3; { // a server that is only busy refuses nobody
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		dialer := net.Dialer{Timeout: time.Second}
+		conn, err := dialer.DialContext(ctx, "tcp", at.Host)
+		switch {
+		case err == nil:
+			refused = 0
+			_ = conn.Close() // nothing was said
+		case errors.Is(err, syscall.ECONNREFUSED):
+			refused++
+		}
+	}
+	return fmt.Errorf("PostgreSQL, which weir dev had started, has ended: %s says why; start weir dev again", d.directory.Path(devPostgres, "log"))
 }
 
 // watchDisk ends weir dev with a clear word before its servers run out of space in the middle of a write.

@@ -37,6 +37,7 @@ func (d *dev) serve(ctx context.Context) error {
 			{"console page", page.Run},
 			{"console", func(ctx context.Context) error { return serveHTTP(ctx, d.listeners.console, page.Handler()) }},
 			{"disk", d.watchDisk},
+			{"PostgreSQL", d.watchPostgres},
 			o.part(),
 		},
 	}

@@ -116,6 +116,15 @@ func (d *dev) openDirectory(ctx context.Context) error {
 	return d.takeDirectory(ctx)
 }
 
+// What weir dev makes in its data directory.
+const (
+	devKafka    = "kafka"
+	devPostgres = "postgres"
+	devSchema   = "schema" // see claimSchema
+)
+
+func devMade() []string { return []string{devKafka, devPostgres, devSchema, configFile} }
+
 // takeDirectory looks at what earlier runs left, and says what becomes of it.
 func (d *dev) takeDirectory(ctx context.Context) error {
 	empty, err := d.directory.Empty()
@@ -126,7 +135,10 @@ func (d *dev) takeDirectory(ctx context.Context) error {
 		d.say("data directory %s", d.directory.Path())
 	case d.o.fresh && d.ownPostgres():
 		d.say("erasing what is in %s", d.directory.Path())
-		return d.directory.Erase(ctx)
+		if err := d.directory.Erase(ctx, devMade()...); err != nil {
+			return fmt.Errorf("--fresh: %w", err)
+		}
+		return nil
 	case d.o.fresh:
 		return fmt.Errorf("--fresh does not erase what is in your PostgreSQL: drop schema %s there and the directory %s, or set another --namespace",
 			d.conf.Namespace, d.directory.Path())
@@ -140,8 +152,10 @@ func (d *dev) takeDirectory(ctx context.Context) error {
 }
 
 // ownPostgres reports whether weir dev starts PostgreSQL itself.
-func (d *dev) ownPostgres() bool {
-	return d.conf.origin["postgres.url"] == "" && d.conf.origin["postgres.url_file"] == ""
+func (d *dev) ownPostgres() bool { return ownPostgres(d.conf) }
+
+func ownPostgres(c *config) bool {
+	return c.origin["postgres.url"] == "" && c.origin["postgres.url_file"] == ""
 }
 
 // startServers starts what is not there, and tells the configuration where it is.
@@ -154,7 +168,7 @@ func (d *dev) startServers(ctx context.Context) error {
 		d.say("using PostgreSQL at %s, schema %s", d.conf.Postgres.URL.server(), d.conf.Namespace)
 	}
 	d.say("starting Kafka and Redis")
-	kafka, err := local.StartKafka(ctx, local.KafkaOptions{Dir: d.directory.Path("kafka"), Logger: d.log})
+	kafka, err := local.StartKafka(ctx, local.KafkaOptions{Dir: d.directory.Path(devKafka), Logger: d.log})
 	if err != nil {
 		return err
 	}
@@ -176,7 +190,7 @@ func (d *dev) startPostgres(ctx context.Context) error {
 		programs.FetchInto = filepath.Join(cache, "weir", "programs")
 	}
 	postgres, err := local.StartPostgres(ctx, local.PostgresOptions{
-		Dir: d.directory.Path("postgres"), Programs: programs, Say: func(what string) { d.say("PostgreSQL: %s", what) },
+		Dir: d.directory.Path(devPostgres), Programs: programs, Say: func(what string) { d.say("PostgreSQL: %s", what) },
 	})
 	if err != nil {
 		return err
@@ -186,11 +200,16 @@ func (d *dev) startPostgres(ctx context.Context) error {
 	return nil
 }
 
-// migrate does what weir migrate does.
+// migrate does what weir migrate does, in a schema that is weir dev's own.
 func (d *dev) migrate(ctx context.Context) error {
+	if err := d.claimSchema(ctx); err != nil {
+		return err
+	}
 	d.say("making schema and topics")
-	_, err := migrateInstallation(ctx, d.conf, d.log, whoami(d.environ), false)
-	return err
+	if _, err := migrateInstallation(ctx, d.conf, d.log, whoami(d.environ), false); err != nil {
+		return err
+	}
+	return d.signSchema(ctx)
 }
 
 // applyRules does what weir rules apply does. Rules of the demo that an earlier run applied and promoted stay as they are.

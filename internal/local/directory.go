@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -147,17 +148,21 @@ func (d *Directory) Empty() (bool, error) {
 	return len(entries) <= 1, nil // the lock
 }
 
-// Erase removes what is in the directory. A PostgreSQL server that a killed process has left to its watcher is waited
-// for, at most until ctx ends.
-func (d *Directory) Erase(ctx context.Context) error {
+// Erase removes what the caller says that it has made in the directory, by name. Where there is anything else, nothing is
+// removed and the error names it. A PostgreSQL server that a killed process has left to its watcher is waited for, at most
+// until ctx ends.
+func (d *Directory) Erase(ctx context.Context, made ...string) error {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		return fileError(d.path, err)
 	}
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return e.Name() == lockFile })
 	for _, e := range entries {
-		if e.Name() == lockFile {
-			continue
+		if !slices.Contains(made, e.Name()) {
+			return fmt.Errorf("directory %s also holds %s, which is somebody else's: nothing was erased; move it away first", d.path, e.Name())
 		}
+	}
+	for _, e := range entries {
 		if err := erase(ctx, d.Path(e.Name())); err != nil {
 			return err
 		}

@@ -175,7 +175,19 @@ func TestStateSurvivesAStop(t *testing.T) {
 	k, p = startBoth(t, d)
 	wantKept(t, k, p)
 	stopBoth(t, k, p)
-	if err := d.Erase(t.Context()); err != nil {
+	if err := os.Mkdir(d.Path("src"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Erase(t.Context(), "kafka", "postgres"); err == nil || !strings.Contains(err.Error(), "also holds src, which is somebody else's") {
+		t.Errorf("a directory with something else in it: %v", err)
+	}
+	if _, err := os.Stat(d.Path("postgres")); err != nil {
+		t.Errorf("it was erased all the same: %v", err)
+	}
+	if err := os.Remove(d.Path("src")); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Erase(t.Context(), "kafka", "postgres"); err != nil {
 		t.Fatal(err)
 	}
 	if empty, err := d.Empty(); !empty || err != nil {
@@ -261,7 +273,7 @@ func TestStrayServerIsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Erase must end it, too: files that are removed below a running server come back.
-	if err := d.Erase(t.Context()); err != nil {
+	if err := d.Erase(t.Context(), "kafka", "postgres", "second"); err != nil {
 		t.Fatal(err)
 	}
 	if conn, err := pgx.Connect(t.Context(), second.URL()); err == nil {
