@@ -320,7 +320,7 @@ func TestDevTakesOfTheConfigurationWhatItSays(t *testing.T) {
 	}
 	for environ, want := range map[string]string{
 		"WEIR_POSTGRES_URL=postgres://weir@10.0.0.3:5432/weir": devNamespace, // where the default may be an installation's
-		"WEIR_LOG_LEVEL=debug": defaultConfig().Namespace,
+		"WEIR_LOG_LEVEL=debug":                                 defaultConfig().Namespace,
 	} {
 		given, err := loadConfig(configSource{file: emptyFile(t), environ: []string{environ}})
 		if err != nil {
