@@ -1,12 +1,15 @@
 # docker build -t weir .                      the program and nothing else
 # docker build -t weir-shipper --target shipper .   the same beside a shell and tail, for deploy/shipper
+#
+# --build-arg VERSION=$(git describe --tags --always --dirty) tells weir version and weir_build_info which one it is.
 
 FROM golang:1.26.8-bookworm AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o /out/weir ./cmd/weir
+ARG VERSION
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.linkedVersion=$VERSION" -o /out/weir ./cmd/weir
 
 FROM busybox:1.36.1 AS shipper
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt

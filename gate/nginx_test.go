@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"os"
@@ -15,7 +16,8 @@ import (
 )
 
 // nginxConfig is a gateway that uses the documented files as they are. Clients name their address in X-Test-Client, and
-// the connection's peer is believed to be that. %[1]s: a folder, %[2]s: where it listens, %[3]s: the gate, %[4]s: the API.
+// the connection's peer is believed to be that. %[1]s: a folder, %[2]s: where it listens, %[3]s: the gate, %[4]s: the API,
+// %[5]s: where it listens with pages of its own for errors, in the location that docs/gate.md shows, %[6]s.
 const nginxConfig = `
 pid %[1]s/pid;
 error_log stderr warn;
@@ -41,6 +43,13 @@ http {
         location /closed/ { deny all; }
         location = /unguarded { auth_request off; return 200 "unguarded"; }
     }
+    server {
+        listen %[5]s;
+        access_log off;
+        include weir_check.conf;
+        %[6]s
+        location = /404.html { internal; return 200 "a page of its own"; }
+    }
 }
 `
 
@@ -48,13 +57,15 @@ type gateway struct {
 	t       *testing.T
 	dir     string
 	address string
+	pages   string // the address with pages of its own for errors
 }
 
 func startNginx(t *testing.T, gateAddress string) *gateway {
 	t.Helper()
 	program := testbed.Program(t, "nginx")
-	g := &gateway{t: t, dir: t.TempDir(), address: port(t)}
-	config := place(t, "nginx.conf", fmt.Sprintf(nginxConfig, g.dir, g.address, gateAddress, sampleAPI(t)))
+	g := &gateway{t: t, dir: t.TempDir(), address: port(t), pages: port(t)}
+	api := sampleAPI(t)
+	config := place(t, "nginx.conf", fmt.Sprintf(nginxConfig, g.dir, g.address, gateAddress, api, g.pages, documentedLocation(t, api)))
 	for _, name := range []string{"weir_check.conf", "weir_log.conf"} {
 		// Copied, not included from where they are: go test takes a result from its cache unless this process reads a file.
 		text, err := os.ReadFile(filepath.Join("..", "deploy", "gateway", name))
@@ -70,6 +81,22 @@ func startNginx(t *testing.T, gateAddress string) *gateway {
 	}
 	await(t, testbed.Run(t, exec.Command(program, "-e", "stderr", "-c", config, "-g", "daemon off;")), g.address)
 	return g
+}
+
+// documentedLocation is the location with an error_page of its own that docs/gate.md shows, before this API.
+func documentedLocation(t *testing.T, api string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "docs", "gate.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, shown := bytes.Cut(text, []byte("  ```nginx\n  location /v1/ {\n"))
+	location, _, closed := bytes.Cut(text, []byte("```"))
+	const documentedAPI = "127.0.0.1:8081"
+	if !shown || !closed || !bytes.Contains(location, []byte("error_page 404 ")) || !bytes.Contains(location, []byte(documentedAPI)) {
+		t.Fatalf("docs/gate.md shows no location /v1/ with an error_page before %s: %s", documentedAPI, location)
+	}
+	return "location /v1/ {\n" + strings.Replace(string(location), documentedAPI, api, 1)
 }
 
 func (g *gateway) send(c call) reply {
@@ -138,6 +165,27 @@ func TestNginxLeavesOtherAnswersAlone(t *testing.T) {
 		got := n.send(call{client: viewer, method: "GET", path: tt.path})
 		if got.status != tt.want || !strings.Contains(got.body, tt.body) || got.header.Get("Retry-After") != "" {
 			t.Errorf("%s: got %d %q with Retry-After %q, want %d %q", tt.path, got.status, got.body, got.header.Get("Retry-After"), tt.want, tt.body)
+		}
+	}
+}
+
+// A location with pages of its own for errors holds back, too, if it is written as documented, and shows its pages.
+func TestNginxHoldsBackBesideOtherErrorPages(t *testing.T) {
+	n := startNginx(t, newDoor(t, newGate(t, abuser(), nil).Handler()).address)
+	wantHeld(t, through(t, n.pages, call{client: theAbuser, method: "POST", path: "/v1/guest-tokens"}))
+	for _, tt := range []struct {
+		path string
+		want int
+		body string
+	}{
+		{"/v1/guest-tokens", 201, "the API got 0 bytes"},
+		{"/v1/nothing", 404, "a page of its own"},
+		{"/v1/staff", 403, "403 Forbidden"},
+		{"/v1/broken", 500, "the API got 0 bytes"}, // no page for this one
+	} {
+		got := through(t, n.pages, call{client: viewer, method: "POST", path: tt.path})
+		if got.status != tt.want || !strings.Contains(got.body, tt.body) || got.header.Get("Retry-After") != "" {
+			t.Errorf("%s: got %d %q, want %d %q", tt.path, got.status, got.body, tt.want, tt.body)
 		}
 	}
 }

@@ -31,6 +31,8 @@ func sampleAPI(t *testing.T) string {
 			w.WriteHeader(http.StatusCreated)
 		case "/v1/staff":
 			w.WriteHeader(http.StatusForbidden)
+		case "/v1/nothing":
+			w.WriteHeader(http.StatusNotFound)
 		case "/v1/broken":
 			w.WriteHeader(http.StatusInternalServerError)
 		}

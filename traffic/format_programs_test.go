@@ -274,7 +274,7 @@ func documentedConfigs(t testing.TB, format, language string) []string {
 		t.Fatal(err)
 	}
 	var blocks []string
-	for _, b := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(doc), -1) {
+	for _, b := range regexp.MustCompile("(?s)```"+language+"(?: file=[^\n]*)?\n(.*?)```").FindAllStringSubmatch(string(doc), -1) {
 		blocks = append(blocks, b[1])
 	}
 	if len(blocks) == 0 {

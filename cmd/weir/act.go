@@ -1,8 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
+	"os"
 	"os/user"
 	"time"
 
@@ -22,13 +22,28 @@ func (f *actFlags) register(c *cobra.Command, environ []string) {
 	}
 }
 
-// whoami is the user as the system knows them.
+// whoami is the user as the system knows them, else as $USER says, else by number.
 func whoami(environ []string) string {
 	if u, err := user.Current(); err == nil && u.Username != "" {
 		return u.Username
 	}
-	name, _ := lookupEnviron(environ, "USER")
-	return cmp.Or(name, "unknown")
+	if name, _ := lookupEnviron(environ, "USER"); name != "" {
+		return name
+	}
+	return nameless(os.Getuid(), os.Hostname)
+}
+
+// nameless is a user whom the system has no name for: in an image without /etc/passwd all are. The host tells which of
+// several containers it was; Docker names it by the container's id. uid is -1 where users have no numbers.
+func nameless(uid int, hostname func() (string, error)) string {
+	if uid < 0 {
+		return "unknown"
+	}
+	host, err := hostname()
+	if err != nil || host == "" {
+		return fmt.Sprintf("uid %d", uid)
+	}
+	return fmt.Sprintf("uid %d@%s", uid, host)
 }
 
 // fileFlag is the -f of commands that take rule documents.

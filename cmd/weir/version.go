@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -9,6 +10,10 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 )
+
+// linkedVersion is the version of a build that cannot know it by itself, as in an image, where there is no git: go build
+// -ldflags "-X main.linkedVersion=v1.2.3". Only the linker writes it, which takes nothing but a package's variable.
+var linkedVersion string
 
 // buildVersion describes this binary.
 type buildVersion struct {
@@ -21,13 +26,13 @@ type buildVersion struct {
 
 func readBuildVersion() buildVersion {
 	v := buildVersion{
-		Version: "(devel)", Go: runtime.Version(), RecordFormat: detectors.RecordFormat, HitFormat: detectors.HitFormat,
+		Version: cmp.Or(linkedVersion, "(devel)"), Go: runtime.Version(), RecordFormat: detectors.RecordFormat, HitFormat: detectors.HitFormat,
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
 	}
-	if info.Main.Version != "" {
+	if linkedVersion == "" && info.Main.Version != "" {
 		v.Version = info.Main.Version
 	}
 	for _, s := range info.Settings {

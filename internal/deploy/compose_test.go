@@ -208,6 +208,9 @@ func TestServicesHaveHealthChecksAndAnOrder(t *testing.T) {
 		if (s.HealthCheck == nil) != c.oneShot(name) {
 			t.Errorf("%s: a service has a health check, a one-shot has none", name)
 		}
+		if s.Restart != "unless-stopped" && name != "migrate" {
+			t.Errorf("%s: restart %q; allowed: unless-stopped, and no for migrate alone, which ends by itself", name, s.Restart)
+		}
 		if h := s.HealthCheck; h != nil && (len(h.Test) < 2 || h.Test[0] != "CMD" || h.Interval == "" || h.Timeout == "" || h.Retries < 10) {
 			t.Errorf("%s: health check %+v", name, h)
 		}

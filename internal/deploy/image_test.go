@@ -21,6 +21,7 @@ type stage struct {
 	copies     [][]string // of COPY without --from: sources and target
 	from0      [][2]string
 	runs       []string
+	args       []string
 	user       string
 	entrypoint []string
 }
@@ -60,6 +61,11 @@ func (d *dockerfile) add(t *testing.T, s *stage, instruction, rest string, words
 		s.copies = append(s.copies, words)
 	case instruction == "RUN":
 		s.runs = append(s.runs, rest)
+	case instruction == "ARG":
+		if len(words) != 1 || strings.Contains(rest, "=") {
+			t.Fatalf("Dockerfile: ARG %s: allowed: one name, without a value", rest)
+		}
+		s.args = append(s.args, rest)
 	case instruction == "USER":
 		s.user = rest
 	case instruction == "ENTRYPOINT":
@@ -121,6 +127,9 @@ func TestImageHasTheRightGo(t *testing.T) {
 	}
 }
 
+// builtVersion is the VERSION that images are built with here.
+const builtVersion = "v9.8.7-6-gabcdef0"
+
 // buildImage runs the build stage's own command on what .dockerignore leaves of the repository, and gives the program.
 func buildImage(t *testing.T) string {
 	t.Helper()
@@ -139,7 +148,10 @@ func buildImage(t *testing.T) string {
 		t.Fatalf("Dockerfile: %q does not write /out/weir", command)
 	}
 	c := exec.Command("/bin/sh", "-c", strings.ReplaceAll(command, "/out/weir", out))
-	c.Dir = source
+	c.Dir, c.Env = source, slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "VERSION=") })
+	if slices.Contains(s.args, "VERSION") {
+		c.Env = append(c.Env, "VERSION="+builtVersion)
+	}
 	if said, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", command, err, said)
 	}
@@ -179,6 +191,15 @@ func copyContext(t *testing.T, to string) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// knowsItsVersion wants the version that docker build was told.
+func knowsItsVersion(t *testing.T, path string) {
+	t.Helper()
+	said, err := exec.Command(path, "version").CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(said), "weir "+builtVersion+" ") {
+		t.Errorf("built as %s, weir version says %s (%v)", builtVersion, said, err)
 	}
 }
 

@@ -133,7 +133,8 @@ func (s *site) inImage(name string, args ...string) *exec.Cmd {
 	return s.within(name, append(slices.Clone(readDockerfile(s.t).stage(service.Build.Target).entrypoint), args...))
 }
 
-// within is a command in a container of ours: with the service's environment, and nothing else.
+// within is a command in a container of ours: with the service's environment, and nothing else, as the image's user if this
+// is root.
 func (s *site) within(name string, words []string) *exec.Cmd {
 	s.t.Helper()
 	service := s.compose.Services[name]
@@ -143,6 +144,11 @@ func (s *site) within(name string, words []string) *exec.Cmd {
 	c := exec.Command(words[0], words[1:]...)
 	c.Dir = s.dir
 	c.Env = []string{"PATH=" + filepath.Dir(s.weir) + ":/usr/bin:/bin", "TMPDIR=" + s.folder("tmp")}
+	must(s.t, os.Chmod(s.folder("tmp"), 0o777|os.ModeSticky))
+	if os.Geteuid() == 0 {
+		uid, gid, _ := strings.Cut(readDockerfile(s.t).stage(service.Build.Target).user, ":")
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: credential(s.t, uid, gid)}
+	}
 	for variable, value := range service.Environment {
 		c.Env = append(c.Env, variable+"="+s.path(name, value))
 	}
@@ -191,10 +197,15 @@ func (s *site) owner() *syscall.Credential {
 		found, err = user.Lookup("nobody")
 	}
 	must(s.t, err)
-	uid, err := strconv.ParseUint(found.Uid, 10, 32)
-	must(s.t, err)
-	gid, err := strconv.ParseUint(found.Gid, 10, 32)
-	must(s.t, err)
+	return credential(s.t, found.Uid, found.Gid)
+}
+
+func credential(t *testing.T, user, group string) *syscall.Credential {
+	t.Helper()
+	uid, err := strconv.ParseUint(user, 10, 32)
+	must(t, err)
+	gid, err := strconv.ParseUint(group, 10, 32)
+	must(t, err)
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
@@ -216,14 +227,20 @@ func (s *site) afterwards(name string) {
 	if name != "postgres" {
 		return
 	}
-	password, err := os.ReadFile(s.path(name, "/run/secrets/postgres"))
+	s.psql("-f", s.path(name, "/docker-entrypoint-initdb.d/init.sql"))
+}
+
+// psql asks PostgreSQL as its superuser.
+func (s *site) psql(args ...string) string {
+	s.t.Helper()
+	password, err := os.ReadFile(s.path("postgres", "/run/secrets/postgres"))
 	must(s.t, err)
-	host, port, err := net.SplitHostPort(s.address(name, "5432"))
+	host, port, err := net.SplitHostPort(s.address("postgres", "5432"))
 	must(s.t, err)
-	c := exec.Command(filepath.Join(s.programs.postgres, "psql"), "-v", "ON_ERROR_STOP=1", "--no-psqlrc", "-h", host, "-p", port,
-		"-U", "postgres", "-f", s.path(name, "/docker-entrypoint-initdb.d/init.sql"))
+	c := exec.Command(filepath.Join(s.programs.postgres, "psql"),
+		append([]string{"-v", "ON_ERROR_STOP=1", "--no-psqlrc", "-h", host, "-p", port, "-U", "postgres"}, args...)...)
 	c.Env = append(os.Environ(), "PGPASSWORD="+strings.TrimSpace(string(password)))
-	s.run(c)
+	return s.run(c)
 }
 
 // healthy runs the health check of a service.
@@ -237,7 +254,8 @@ func (s *site) healthy(name string) error {
 	var c *exec.Cmd
 	switch filepath.Base(words[0]) {
 	case "wget":
-		return get(ctx, words[len(words)-1])
+		_, err := get(ctx, words[len(words)-1])
+		return err
 	case "weir":
 		c = s.within(name, append([]string{s.weir}, words[1:]...))
 	case "kafka-broker-api-versions.sh":
@@ -263,19 +281,19 @@ func onPort(words []string, port string) []string {
 	return words
 }
 
-func get(ctx context.Context, url string) error {
+func get(ctx context.Context, url string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return err
+		return "", err
 	}
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = answer.Body.Close() }()
 	body, err := io.ReadAll(answer.Body)
 	if err == nil && answer.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s %s", url, answer.Status, body)
 	}
-	return err
+	return string(body), err
 }

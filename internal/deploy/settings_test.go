@@ -20,8 +20,13 @@ func TestDocumentedNginxIsTheOneThatRuns(t *testing.T) {
 	if !strings.Contains(doc, "```nginx\n"+string(read(t, "deploy/gateway/weir_check.conf"))+"```") {
 		t.Error("docs/gate.md does not show deploy/gateway/weir_check.conf as it is")
 	}
+	demo := string(read(t, "deploy/gateway/nginx.conf"))
+	way := regexp.MustCompile(`(?s)    server \{\n        listen 127\.0\.0\.1:9465;.*?\n    \}\n`).FindString(demo)
+	if way == "" || !strings.Contains(doc, "  ```nginx\n"+strings.TrimPrefix(strings.ReplaceAll("\n"+way, "\n    ", "\n  "), "\n")+"  ```\n") {
+		t.Errorf("docs/gate.md does not show the demo's way to a gate with a name as it is:\n%s", way)
+	}
 	for _, file := range []string{"weir_log.conf", "weir_check.conf"} {
-		if !strings.Contains(string(read(t, "deploy/gateway/nginx.conf")), "include "+file+";") {
+		if !strings.Contains(demo, "include "+file+";") {
 			t.Errorf("the demo's nginx does not use %s", file)
 		}
 	}

@@ -23,12 +23,24 @@ type site struct {
 	addresses map[string]string // of "service:port"
 	names     *regexp.Regexp    // an address of a service, in a file
 	running   map[string]*testbed.Running
+	docker    *nameServer // knows the services that run
 }
 
+// newSite is a site with every program that it needs.
 func newSite(t *testing.T) *site {
 	t.Helper()
+	s := emptySite(t)
+	s.programs = findPrograms(t)
+	s.weir = buildImage(t)
+	standsAlone(t, s.weir)
+	knowsItsVersion(t, s.weir)
+	return s
+}
+
+func emptySite(t *testing.T) *site {
+	t.Helper()
 	s := &site{
-		t: t, compose: readComposition(t), dir: t.TempDir(), programs: findPrograms(t),
+		t: t, compose: readComposition(t), dir: t.TempDir(), docker: startNameServer(t),
 		addresses: map[string]string{}, running: map[string]*testbed.Running{},
 	}
 	for folder := s.dir; folder != os.TempDir() && folder != "/"; folder = filepath.Dir(folder) {
@@ -40,8 +52,6 @@ func newSite(t *testing.T) *site {
 	}
 	slices.Sort(names)
 	s.names = regexp.MustCompile(`\b(` + strings.Join(names, "|") + `):(\d{2,5})\b`)
-	s.weir = buildImage(t)
-	standsAlone(t, s.weir)
 	return s
 }
 
@@ -74,12 +84,14 @@ func (s *site) published(port string) string {
 	return ""
 }
 
-// local is a text of a service, or with "" one of this machine, with the two substitutions of this package: addresses
-// and mounted paths.
+// local is a text of a service, or with "" one of this machine, with the three substitutions of this package: addresses,
+// mounted paths, and Docker's name server.
 func (s *site) local(service, text string) string {
 	text = s.names.ReplaceAllStringFunc(text, func(found string) string {
 		host, port, _ := strings.Cut(found, ":")
 		switch {
+		case s.looksUp(service) && s.compose.Services[host] != nil:
+			return host + ":" + afterColon(s.address(host, port))
 		case s.compose.Services[host] != nil:
 			return s.address(host, port)
 		case service == "":
@@ -89,6 +101,9 @@ func (s *site) local(service, text string) string {
 	})
 	if service == "" {
 		return text
+	}
+	if s.looksUp(service) {
+		text = regexp.MustCompile(`\b`+regexp.QuoteMeta(dockerNames)+`\b`).ReplaceAllLiteralString(text, s.docker.address)
 	}
 	var targets []string
 	for _, p := range s.paths(service) {
@@ -103,6 +118,12 @@ func (s *site) local(service, text string) string {
 		at := strings.IndexByte(found, '/')
 		return found[:at] + s.path(service, found[at:])
 	})
+}
+
+// looksUp reports whether a service is told which name server to ask. Names stay names for it; any other program asks the
+// machine's name server, which knows no service.
+func (s *site) looksUp(service string) bool {
+	return service != "" && strings.HasPrefix(s.compose.Services[service].Image, "nginx:")
 }
 
 // paths are the mounted paths of a service with what stands for each, longest first.
@@ -189,6 +210,7 @@ func (s *site) start(name string) {
 	}
 	p := testbed.Run(s.t, command)
 	s.running[name] = p
+	s.docker.set(name, "127.0.0.1")
 	if s.compose.oneShot(name) {
 		if err := p.Wait(time.Minute); err != nil {
 			s.t.Fatalf("%s: %v\n%s", name, err, p.Said())
@@ -202,4 +224,11 @@ func (s *site) start(name string) {
 		return s.healthy(name)
 	})
 	s.afterwards(name)
+}
+
+// stop stops a service; its name is no longer known.
+func (s *site) stop(name string) {
+	s.t.Helper()
+	s.running[name].End()
+	s.docker.forget(name)
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -36,15 +37,17 @@ func walk() []expectation {
 	held, passed := fmt.Sprintf(token, "tv-9"), fmt.Sprintf(token, "tv-8")
 	return []expectation{
 		{"docker compose up -d --wait", nil},
-		{weir + `rules apply -f /etc/weir/rules --reason "first rules"`, contains("guest-token-flood")},
+		{weir + `rules apply -f /etc/weir/rules --reason "first rules"`, routed},
 		{`for i in 1 2 3 4 5 6; do curl -s -X POST -H "X-Device-Id: tv-7" http://127.0.0.1:8080/v1/guest-tokens; done`, counts(`"token":`, 6)},
 		{weir + "history hits --since 1h", contains("guest-token-flood", "tv-7")},
-		{weir + `rules promote guest-token-flood --reason "watched it in shadow"`, nil},
+		{weir + `rules promote guest-token-flood --by anna --reason "watched it in shadow"`, nil},
 		{`for i in 1 2 3 4 5 6; do curl -s -X POST -H "X-Device-Id: tv-9" http://127.0.0.1:8080/v1/guest-tokens; done`, nil},
 		{held, refused},
 		{passed, contains("HTTP/1.1 201 Created", `"token":`)},
 		{weir + "blocks list", contains("guest-token-flood", "tv-9")},
 		{"docker compose stop gate", nil},
+		{held, contains("HTTP/1.1 201 Created", `"token":`)},
+		{"docker compose restart gateway", nil},
 		{held, contains("HTTP/1.1 201 Created", `"token":`)},
 		{"docker compose start gate", nil},
 		{held, refused},
@@ -60,6 +63,21 @@ func contains(all ...string) func(*site, string) error {
 		}
 		return nil
 	}
+}
+
+// routed waits for the moment after weir rules apply at which ROUTE knows the rule: events from before it are not counted.
+func routed(s *site, output string) error {
+	if err := contains("guest-token-flood")(s, output); err != nil {
+		s.t.Fatal(err) // applied again it would say something else
+	}
+	testbed.Eventually(s.t, 30*time.Second, func() error {
+		page, err := get(s.t.Context(), "http://"+s.address("weir", "9464")+"/metrics")
+		if err != nil {
+			return err
+		}
+		return contains("\nweir_route_routing_version 2\n")(s, page)
+	})
+	return nil
 }
 
 func counts(what string, want int) func(*site, string) error {
@@ -120,6 +138,7 @@ func TestTheWalkThroughDeployment(t *testing.T) {
 	s.wantOtherAnswers()
 	s.wantVerdicts()
 	s.wantMetrics()
+	s.wantActors()
 }
 
 // documented are the commands of docs/deploy.md.
@@ -148,7 +167,10 @@ func (s *site) do(command string) string {
 	case rest == "up -d --wait":
 		s.up()
 	case verb == "stop":
-		s.running[name].End()
+		s.stop(name)
+	case verb == "restart":
+		s.stop(name)
+		s.start(name)
 	case verb == "start":
 		s.start(name)
 	case verb == "exec":
@@ -219,12 +241,37 @@ func (s *site) wantMetrics() {
 				return fmt.Errorf("no target %q among %v", want, seen)
 			}
 		}
-		refusals, err := s.query(`weir_gate_refused_total{rule="guest-token-flood"} > 0`)
-		if err == nil && len(refusals) == 0 {
-			err = fmt.Errorf("no refusal is counted")
+		wanted := []string{`weir_gate_refused_total{rule="guest-token-flood"} > 0`, `weir_build_info{version="` + builtVersion + `"}`}
+		for _, name := range regexp.MustCompile("`(weir_[a-z_]+)`").FindAllStringSubmatch(string(read(s.t, "docs/deploy.md")), -1) {
+			wanted = append(wanted, `{__name__=~"`+name[1]+`(_count)?"}`)
 		}
-		return err
+		for _, promql := range wanted {
+			if found, err := s.query(promql); err != nil || len(found) == 0 {
+				return fmt.Errorf("Prometheus has no %s (%v)", promql, err)
+			}
+		}
+		return nil
 	})
+}
+
+// wantActors: the audit trail tells who it was: by name if it was told one, else by the number of the image's user.
+func (s *site) wantActors() {
+	s.t.Helper()
+	host, err := os.Hostname()
+	must(s.t, err)
+	nobody := "uid 65532@" + host
+	if known, err := user.LookupId("65532"); err == nil {
+		nobody = known.Username
+	}
+	if os.Geteuid() != 0 { // then a container of ours runs as the user of this test
+		me, err := user.Current()
+		must(s.t, err)
+		nobody = me.Username
+	}
+	got := s.psql("-d", "weir", "-At", "-F", " ", "-c", "SELECT DISTINCT action, actor FROM weir.audit_v WHERE action IN ('apply', 'promote') ORDER BY 1")
+	if want := "apply " + nobody + "\npromote anna\n"; got != want {
+		s.t.Errorf("the audit trail says\n%swant\n%s", got, want)
+	}
 }
 
 type sample struct {

@@ -45,7 +45,8 @@ func documents(t *testing.T) map[string]string {
 	return found
 }
 
-// blocksOf finds the fenced blocks of a document.
+// blocksOf finds the fenced blocks of a document. Outside of them nothing is indented by four columns, which in Markdown
+// makes a block that has no kind, so that nobody could hold it to its word.
 func blocksOf(doc, text string) ([]block, error) {
 	var all []block
 	var open *block
@@ -53,13 +54,15 @@ func blocksOf(doc, text string) ([]block, error) {
 	for i, line := range strings.Split(text, "\n") {
 		trimmed := strings.TrimLeft(line, " ")
 		switch {
-		case open == nil && strings.HasPrefix(trimmed, "```"):
+		case open == nil && strings.HasPrefix(trimmed, "```") && len(line)-len(trimmed) < 4:
 			info := strings.TrimLeft(trimmed, "`")
 			fence, indent = trimmed[:len(trimmed)-len(info)], line[:len(line)-len(trimmed)]
 			kind, more, _ := strings.Cut(strings.TrimSpace(info), " ")
 			open = &block{doc: doc, line: i + 2, kind: kind, more: strings.TrimSpace(more)}
 		case open != nil && strings.TrimSpace(line) == fence:
 			all, open = append(all, *open), nil
+		case open == nil && trimmed != "" && (strings.HasPrefix(trimmed, "\t") || len(line)-len(trimmed) >= 4):
+			return nil, fmt.Errorf("%s:%d: %q is indented; a block is fenced, with its kind: ```sh", doc, i+1, strings.TrimSpace(line))
 		case open != nil:
 			open.text += strings.TrimPrefix(line, indent) + "\n"
 		}
@@ -99,6 +102,17 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
+// What weir dev needs is said in the same words wherever it is said.
+func TestWhatDevNeedsIsSaidOnce(t *testing.T) {
+	const needs = "needs Go; PostgreSQL's programs are found on the machine, or fetched unless you are root."
+	docs := documents(t)
+	for _, name := range []string{"README.md", "docs/quickstart.md", "docs/dev.md"} {
+		if !strings.Contains(strings.Join(strings.Fields(docs[name]), " "), needs) {
+			t.Errorf("%s does not say that weir dev %s", name, needs)
+		}
+	}
+}
+
 func TestBlocksOf(t *testing.T) {
 	const text = "a\n```yaml file=x.yaml\nid: x\n```\n\n- item\n  ```console\n  $ weir\n  ```\n````text\n```\n````\n"
 	got, err := blocksOf("d.md", text)
@@ -108,7 +122,9 @@ func TestBlocksOf(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, err := blocksOf("d.md", "```sh\nweir\n"); err == nil {
-		t.Error("a block without an end is taken")
+	for _, bad := range []string{"```sh\nweir\n", "a\n\n    weir run\n", "a\n\n\tweir run\n", "a\n\n  \tweir run\n", "- a\n\n      weir run\n", "    ```sh\n    weir\n    ```\n"} {
+		if got, err := blocksOf("d.md", bad); err == nil {
+			t.Errorf("%q: got %+v", bad, got)
+		}
 	}
 }

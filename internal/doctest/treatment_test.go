@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirhq/weir/traffic"
 )
 
 // treatment is what is done with a command line.
@@ -30,7 +32,7 @@ func (s *session) treat(programs [][]string) (treatment, error) {
 		if err != nil {
 			return 0, err
 		}
-		alone := one == exportIt || one == leaveIt && words[0] != "curl"
+		alone := one == exportIt || one == leaveIt && words[0] != "curl" && words[0] != "haproxy"
 		if alone && len(programs) > 1 {
 			return 0, fmt.Errorf("%s stands with other commands in a line", words[0])
 		}
@@ -41,7 +43,26 @@ func (s *session) treat(programs [][]string) (treatment, error) {
 	if len(programs) == 0 {
 		return 0, fmt.Errorf("no command")
 	}
+	for _, words := range programs {
+		if out != runIt && isWeir(words) { // nobody sees whether it ends well
+			if err := weirTakes(words); err != nil {
+				return 0, err
+			}
+		}
+	}
 	return out, nil
+}
+
+// weirTakes lets weir itself check the flags of a command that is not run to its end, and the log's format.
+func weirTakes(words []string) error {
+	help := exec.Command(os.Getenv(program), append(slices.Clone(words[1:]), "--help")...)
+	if out, err := help.CombinedOutput(); err != nil {
+		return fmt.Errorf("weir does not know this: %s", out)
+	}
+	if at := slices.Index(words, "--format"); at >= 0 && at+1 < len(words) && !slices.Contains(traffic.Formats(), words[at+1]) {
+		return fmt.Errorf("weir reads no format %q; it reads %v", words[at+1], traffic.Formats())
+	}
+	return nil
 }
 
 func (s *session) treatOne(words []string) (treatment, error) {
@@ -60,6 +81,10 @@ func (s *session) treatOne(words []string) (treatment, error) {
 		return leaveIt, checkDocker(words)
 	case words[0] == "curl":
 		return s.treatCurl(words), nil
+	case words[0] == "haproxy":
+		return leaveIt, nil // with the configuration of the page: package traffic starts it
+	case words[0] == "go":
+		return leaveIt, checkGoTest(words)
 	case words[0] == "git" && len(words) > 1 && words[1] == "clone", words[0] == "cd":
 		return leaveIt, nil
 	case words[0] == "tail" && slices.Contains(words, "-F"):
@@ -87,10 +112,6 @@ func treatDemo(words []string) (treatment, error) {
 	case isWeir(words, "loadgen") && (slices.Contains(words, "--to") || slices.Contains(words, "--replay")):
 		return runIt, nil
 	}
-	help := exec.Command(os.Getenv(program), append(slices.Clone(words[1:]), "--help")...)
-	if out, err := help.CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("weir does not know this: %s", out)
-	}
 	return leaveIt, nil
 }
 
@@ -109,6 +130,18 @@ func treatMake(words []string) (treatment, error) {
 		return startIt, nil
 	}
 	return leaveIt, nil
+}
+
+// checkGoTest makes sure that the tested package exists.
+func checkGoTest(words []string) error {
+	if len(words) < 3 || words[1] != "test" {
+		return fmt.Errorf("of go, the documents use go test PACKAGE")
+	}
+	found, err := filepath.Glob(filepath.Join(repository, words[len(words)-1], "*_test.go"))
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("%s has no tests", words[len(words)-1])
+	}
+	return err
 }
 
 func checkDocker(words []string) error {
@@ -218,6 +251,12 @@ func TestTreatment(t *testing.T) {
 		{"weir loadgen --to f --events 10 --truth t", runIt, false},
 		{"weir loadgen --duration 2m --truth t", leaveIt, false},
 		{"weir loadgen --duraton 2m", 0, true},
+		{"haproxy -f haproxy.cfg | weir ingest - --format haproxy --live", leaveIt, false},
+		{"haproxy -f haproxy.cfg | weir ingest - --fromat haproxy --live", 0, true},
+		{"tail -F access.log | weir ingest - --format haproxi --live", 0, true},
+		{"go test -run TestSomething -count=1 ./ingest", leaveIt, false},
+		{"go test ./nowhere", 0, true},
+		{"go run ./cmd/weir", 0, true},
 		{"rm -rf /", 0, true},
 		{"weir version && python3 x.py", 0, true},
 		{"make test && weir run", 0, true},
