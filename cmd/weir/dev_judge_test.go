@@ -113,8 +113,9 @@ func replacing(before, after string) func([]byte) []byte {
 	}
 }
 
-// The demo is judged: 0 for weir as it is, 1 for weir broken in one place. Two run side by side; each mostly waits. The
-// race detector sees everything in the first two.
+// The demo is judged: 0 for weir as it is, 1 for weir broken in one place. Two run side by side; each mostly waits. Judge
+// asks for a block within two seconds, which is not to be asked of a build that the race detector makes ten times slower:
+// that one watches the shadow run here, and blocks in TestDevDemo.
 func TestDevJudgesTheDemo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute and a half")
@@ -136,7 +137,7 @@ func TestDevJudgesTheDemo(t *testing.T) {
 		{"somebody is refused though nothing is promoted", devHooks{guard: hasty}, []string{"--no-promote"}, exitError, []string{"FAIL  nobody else is refused"}},
 	}
 	if slowBuild {
-		tests = tests[:2]
+		tests = tests[1:2]
 	}
 	got := make([]outcome, len(tests))
 	var all sync.WaitGroup
