@@ -21,6 +21,8 @@ const (
 	MaxMaxLag   = 24 * time.Hour
 	MinTTL      = time.Second
 	MaxTTL      = 31 * 24 * time.Hour
+	MinCooldown = time.Second
+	MaxCooldown = 24 * time.Hour
 )
 
 // What fields may be, in the words of messages.
@@ -37,8 +39,12 @@ const (
 	allowedLateness = "0s to 1d, in units s m h d"
 	allowedMaxLag   = "1s to 1d, in units s m h d"
 	allowedTTL      = "1s to 31d, in units s m h d"
-	allowedBlockKey = "at least one field, all of them fields of the rule's key with the same prefix lengths"
+	allowedBlockKey = "at least one field; those of the rule's key with the same prefix lengths"
 	allowedExtend   = "never, on-hit"
+	allowedCount    = "events, {distinct: FIELD} or {sum: attrs.NAME}"
+	allowedSum      = "attrs. and the names of members, joined by dots, such as attrs.cost or attrs.usage.tokens"
+	allowedBurst    = "a whole number from 1 to 1000000"
+	allowedCooldown = "1s to 1d, in units s m h d"
 )
 
 // Validate checks a document that did not come from Parse, against the same rules. The error is a Problems.
@@ -68,6 +74,7 @@ func (d *Document) check(env Environment, report func(Problem)) {
 	checkKey("key", d.Key, say)
 	say(d.Missing == MissingSkip || d.Missing == MissingGroup, "on_missing", quoteShort(string(d.Missing)), allowedMissing)
 	say(d.Limit >= 0 && d.Limit <= MaxLimit, "limit", "the number "+strconv.Itoa(d.Limit), allowedLimit)
+	d.checkCounting(say)
 	span := func(field string, v, least, most time.Duration, allowed string) {
 		say(v >= least && v <= most && v%time.Second == 0, field, FormatDuration(v), allowed)
 	}
@@ -99,23 +106,28 @@ func validOwner(owner string) bool {
 func checkKey(field string, key []traffic.KeyField, say func(ok bool, field, got, allowed string)) {
 	for i, k := range key {
 		place := element(field, i)
-		if k.Field >= traffic.NumFields {
-			say(false, place, k.Field.String(), allowedKeyField)
-			continue
-		}
+		checkKeyField(place, k, say)
 		repeated := slices.ContainsFunc(key[:i], func(other traffic.KeyField) bool { return other.Field == k.Field })
-		say(!repeated, place, k.Field.String()+" a second time", "each field once")
-		if k.Field == traffic.FieldIP {
-			say(k.V4 >= 1 && k.V4 <= 32, place+".v4", strconv.Itoa(int(k.V4)), "a whole number from 1 to 32")
-			say(k.V6 >= 1 && k.V6 <= 128, place+".v6", strconv.Itoa(int(k.V6)), "a whole number from 1 to 128")
-		} else {
-			say(k.V4 == 0 && k.V6 == 0, place, "a prefix length for "+k.Field.String(), "v4 and v6 only with field: ip")
-		}
+		say(!repeated || k.Field >= traffic.NumFields, place, k.Field.String()+" a second time", "each field once")
 	}
 }
 
-// checkBlockKey holds two promises: a block is about the sources that the rule counted, and nobody is blocked on what a
-// client only claims to be. The second one keeps an attacker from having others blocked under their names.
+func checkKeyField(place string, k traffic.KeyField, say func(ok bool, field, got, allowed string)) {
+	switch {
+	case k.Field >= traffic.NumFields:
+		say(false, place, k.Field.String(), allowedKeyField)
+	case k.Field == traffic.FieldIP:
+		say(k.V4 >= 1 && k.V4 <= 32, place+".v4", strconv.Itoa(int(k.V4)), "a whole number from 1 to 32")
+		say(k.V6 >= 1 && k.V6 <= 128, place+".v6", strconv.Itoa(int(k.V6)), "a whole number from 1 to 128")
+	default:
+		say(k.V4 == 0 && k.V6 == 0, place, "a prefix length for "+k.Field.String(), "v4 and v6 only with field: ip")
+	}
+}
+
+// checkBlockKey holds two promises: a block is about the sources that the rule counted, as it tells them apart, and
+// nobody is blocked on what a client only claims to be. The second one keeps an attacker from having others blocked under
+// their names. Fields that the rule's key has not are no breach of the first: each tuple that is blocked has made a
+// request that was over the limit.
 func (d *Document) checkBlockKey(env Environment, report func(Problem), say func(ok bool, field, got, allowed string)) {
 	key := d.Block.Key
 	if len(d.Key) == 0 {
@@ -125,29 +137,42 @@ func (d *Document) checkBlockKey(env Environment, report func(Problem), say func
 	}
 	say(len(key) > 0, "block.key", "[]", allowedBlockKey)
 	checkKey("block.key", key, say)
-	vouched := len(key) == 0
+	narrower := false
 	for i, k := range key {
-		vouched = vouched || env.Identity.Vouched(k.Field)
-		say(slices.Contains(d.Key, k), element("block.key", i), describeKeyField(k), fmt.Sprintf("fields of the rule's key %s", describeKey(d.Key)))
+		at := slices.IndexFunc(d.Key, func(other traffic.KeyField) bool { return other.Field == k.Field })
+		if narrower = narrower || at < 0; at >= 0 {
+			say(d.Key[at] == k, element("block.key", i), describeKeyField(k), describeKeyField(d.Key[at])+", as in the rule's key, or a plain "+k.Field.String())
+		}
 	}
-	if vouched {
-		return
+	const allowed = "a key with at least one field that the gateway vouches for, so that nobody can be blocked under a name that somebody else made up"
+	switch names, hint := claimedOnly(env, key); {
+	case names != "":
+		report(Problem{Field: "block.key", Got: names + ": claimed by the client only", Allowed: allowed, Hint: hint})
+	case narrower:
+		// The 65th tuple of one episode, and all after it, stand for the rule's own key: whoever rotates addresses could
+		// lock out the user that he pretends to be.
+		if names, hint := claimedOnly(env, d.Key); names != "" {
+			report(Problem{Field: "block.key", Got: "fields that the rule's key has not, and a rule's key of " + names + ": claimed by the client only",
+				Allowed: "with them a rule's key, on which a block falls back where there are too many tuples, that is " + allowed, Hint: hint})
+		}
 	}
+}
+
+// claimedOnly names the fields of a key of which the gateway vouches for none, and says how to have it otherwise. It is ""
+// for a key with a field that is vouched for, and for an empty one.
+func claimedOnly(env Environment, key []traffic.KeyField) (fields, hint string) {
 	names, settings := make([]string, len(key)), make([]string, len(key))
 	for i, k := range key {
+		if env.Identity.Vouched(k.Field) {
+			return "", ""
+		}
 		names[i], settings[i] = k.Field.String(), "identity."+k.Field.String()+".vouched: true"
 		if k.Field == traffic.FieldIP {
 			settings[i] = "identity.ip.claimed: false"
 		}
 	}
-	report(Problem{
-		Field: "block.key",
-		Got:   strings.Join(names, ", ") + ": claimed by the client only",
-		Allowed: "a key with at least one field that the gateway vouches for, so that nobody can be blocked under a name " +
-			"that somebody else made up",
-		Hint: "add such a field, for example ip, or set " + strings.Join(settings, " or ") +
-			" in the configuration if the gateway itself establishes it",
-	})
+	return strings.Join(names, ", "), "add such a field, for example ip, or set " + strings.Join(settings, " or ") +
+		" in the configuration if the gateway itself establishes it"
 }
 
 // describeKey writes a key as a rule does.

@@ -12,8 +12,8 @@ import (
 // and what next does about it holds nobody else, for no longer, and for no other requests. Where that cannot be shown
 // simply, there is a reason.
 //
-// prev is nil for a rule that does not block yet. How often a running episode is updated (its cooldown) and what a
-// source does because it was refused are left out of the comparison.
+// prev is nil for a rule that does not block yet. How seldom a running episode is updated (its cooldown, where it stays
+// the same) and what a source does because it was refused are left out of the comparison.
 func MayBlockMore(prev, next *Document) (reasons []string) {
 	if next == nil || next.Block == nil {
 		return nil
@@ -39,11 +39,33 @@ func MayBlockMore(prev, next *Document) (reasons []string) {
 	because(n.Block.TTL <= p.Block.TTL, "block.ttl %s → %s: blocks for longer", FormatDuration(p.Block.TTL), FormatDuration(n.Block.TTL))
 	because(slices.Equal(p.Block.Key, n.Block.Key), "block.key %s → %s: blocks others", describeKey(p.Block.Key), describeKey(n.Block.Key))
 	because(n.Block.Extend == ExtendNever || p.Block.Extend == n.Block.Extend, "block.extend %s → %s: keeps extending", p.Block.Extend, n.Block.Extend)
+	because(n.Block.Extend == ExtendNever || p.UpdateEvery() == n.UpdateEvery(), "cooldown %s → %s: extends blocks at other moments",
+		FormatDuration(p.UpdateEvery()), FormatDuration(n.UpdateEvery()))
+	return append(reasons, countingReasons(&p, &n)...)
+}
+
+// countingReasons are the reasons that lie in how windows count. Of documents whose windows differ, whose limit falls or
+// whose match widens it may miss some; these have reasons already.
+func countingReasons(p, n *Document) (reasons []string) {
+	higher, narrower := n.Limit > p.Limit, !sameMatch(p.Match, n.Match) && p.Match.includes(n.Match)
+	a := n.Counting()
+	if narrower && !(p.monotone() && n.monotone()) {
+		reasons = append(reasons, fmt.Sprintf("match %s → %s with algorithm %s, count %s: without the events before it, one may be over that was not",
+			describeMatch(p.Match), describeMatch(n.Match), a, n.Count))
+	}
+	if a == AlgorithmSliding && p.Limit <= SlidingExact && n.Limit > SlidingExact {
+		reasons = append(reasons, fmt.Sprintf("limit %d → %d: above %d sliding counts approximately, and may count more", p.Limit, n.Limit, SlidingExact))
+	}
+	if a.bucket() && (higher || p.Capacity() != n.Capacity()) {
+		reasons = append(reasons, fmt.Sprintf("limit %d, burst %d → limit %d, burst %d with %s: what it lets in now fills it for later",
+			p.Limit, p.Capacity(), n.Limit, n.Capacity(), a))
+	}
 	// With fewer over events a long episode falls into several. Under on-hit each over event holds the source anyway;
 	// under never only openings do, and there are now more of them.
 	bothNever := p.Block.Extend == ExtendNever && n.Block.Extend == ExtendNever
-	fewer := n.Limit > p.Limit || !sameMatch(p.Match, n.Match) && p.Match.includes(n.Match)
-	because(!bothNever || !fewer, "fewer events over the limit with extend never: one episode may become several, and each opening blocks")
+	if bothNever && (higher || narrower) {
+		reasons = append(reasons, "fewer events over the limit with extend never: one episode may become several, and each opening blocks")
+	}
 	return reasons
 }
 
@@ -66,7 +88,7 @@ func windowChange(prev, next *Document) string {
 	var parts []string
 	for _, line := range Diff(prev, next) {
 		switch name, _, _ := strings.Cut(line, " "); name {
-		case "key", "window", "on_missing":
+		case "key", "window", "algorithm", "count", "on_missing":
 			parts = append(parts, line)
 		}
 	}
@@ -86,9 +108,16 @@ func (d *Document) attributes() []attribute {
 		{"on_missing", string(d.Missing)},
 		{"limit", strconv.Itoa(d.Limit)},
 		{"window", FormatDuration(d.Window)},
+		{"algorithm", string(d.Counting())},
+		{"count", d.Count.String()},
+		{"burst", ""},
+		{"cooldown", FormatDuration(d.UpdateEvery())},
 		{"lateness", FormatDuration(d.Lateness)},
 		{"max_lag", FormatDuration(d.MaxLag)},
 		{"block.key", ""}, {"block.ttl", ""}, {"block.extend", ""},
+	}
+	if d.Counting().bucket() {
+		list[slices.IndexFunc(list, func(a attribute) bool { return a.name == "burst" })].value = strconv.Itoa(d.Capacity())
 	}
 	if d.Block != nil {
 		list = append(list[:len(list)-3],

@@ -19,6 +19,7 @@ type decoder struct {
 	problems Problems
 
 	key, blockKey []keyEntry // as written; resolveKeys turns them into the document's
+	distinct      *keyEntry  // the same, of count
 }
 
 // member is one field of a section: how it is read, and what it must be when it is required and absent.
@@ -48,11 +49,14 @@ func ruleSection() section {
 			{"limit", allowedLimit, (*decoder).readLimit},
 			{"window", allowedWindow, (*decoder).readWindow},
 			{"algorithm", "", (*decoder).readAlgorithm},
+			{"count", "", (*decoder).readCount},
+			{"burst", "", (*decoder).readBurst},
+			{"cooldown", "", (*decoder).readCooldown},
 			{"lateness", "", (*decoder).readLateness},
 			{"max_lag", "", (*decoder).readMaxLag},
 			{"block", "", (*decoder).readBlock},
 		},
-		later: []string{"count", "near", "cooldown", "candidate", "tiers", "allow", "collateral", "cap", "promote",
+		later: []string{"near", "candidate", "tiers", "allow", "collateral", "cap", "promote",
 			"canary", "tests"},
 	}
 }
@@ -92,7 +96,7 @@ func (d *decoder) document(n *yaml.Node) {
 		d.doc.Missing = MissingSkip
 	}
 	if !d.has("lateness") {
-		d.doc.Lateness = DefaultLateness
+		d.doc.Lateness = defaultLateness(d.doc.Counting(), d.doc.Window)
 	}
 	if !d.has("max_lag") {
 		d.doc.MaxLag = DefaultMaxLag
@@ -106,6 +110,7 @@ func (d *decoder) document(n *yaml.Node) {
 			d.problems = append(d.problems, p)
 		}
 	})
+	d.doc.fillCounting()
 	d.doc.sortSets() // after the check, whose messages count elements as they stand in the file
 }
 
@@ -191,7 +196,7 @@ func (s section) names() []string {
 
 // elsewhere finds the section that has a member of this name.
 func elsewhere(name string) string {
-	for _, s := range []section{ruleSection(), matchSection(), blockSection()} {
+	for _, s := range []section{ruleSection(), matchSection(), countSection(), blockSection()} {
 		if slices.Contains(s.names(), name) {
 			return s.prefix + name
 		}

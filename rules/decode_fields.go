@@ -24,6 +24,15 @@ type keyEntry struct {
 	v4, v6 uint8
 }
 
+// resolve fills in the prefix lengths that e leaves out: v4 and v6, or the defaults where those are 0.
+func (e keyEntry) resolve(v4, v6 uint8) traffic.KeyField {
+	k := traffic.KeyField{Field: e.field}
+	if e.field == traffic.FieldIP {
+		k.V4, k.V6 = cmp.Or(e.v4, v4, defaultV4), cmp.Or(e.v6, v6, defaultV6)
+	}
+	return k
+}
+
 func (d *decoder) readID(field string, n *yaml.Node) {
 	if s, ok := d.text(field, n, allowedID); ok {
 		d.doc.ID = s
@@ -102,18 +111,6 @@ func (d *decoder) readLimit(field string, n *yaml.Node) {
 func (d *decoder) readWindow(field string, n *yaml.Node) {
 	if v, ok := d.duration(field, n, allowedWindow); ok {
 		d.doc.Window = v
-	}
-}
-
-// readAlgorithm takes the one algorithm of this version, so that a document may name it.
-func (d *decoder) readAlgorithm(field string, n *yaml.Node) {
-	s, ok := d.text(field, n, "sliding-log")
-	switch {
-	case !ok || s == "sliding-log":
-	case slices.Contains([]string{"sliding", "fixed", "first-seen", "sliding-counter", "token-bucket", "leaky-bucket"}, s):
-		d.add(n.Line, field, quoteShort(s)+", which is not supported by this version", "sliding-log", "")
-	default:
-		d.wrong(field, n, "sliding-log", "")
 	}
 }
 
@@ -236,17 +233,18 @@ func (d *decoder) prefixLength(field string, n *yaml.Node, most int) uint8 {
 	return uint8(v)
 }
 
-// resolveKeys fills in what the keys leave out: prefix lengths come from the identity map for the rule's key, and from
-// the rule's key for the block's; a block without a key has the rule's.
+// resolveKeys fills in what the keys leave out: prefix lengths come from the identity map for the rule's key and for what
+// is counted by distinct values, from the rule's key for the block's where that has the field, and from the identity map
+// where it has not; a block without a key has the rule's.
 func (d *decoder) resolveKeys() {
 	ip := d.env.Identity.IP
 	d.doc.Key = make([]traffic.KeyField, 0, len(d.key))
 	for _, e := range d.key {
-		k := traffic.KeyField{Field: e.field}
-		if e.field == traffic.FieldIP {
-			k.V4, k.V6 = cmp.Or(e.v4, ip.V4, defaultV4), cmp.Or(e.v6, ip.V6, defaultV6)
-		}
-		d.doc.Key = append(d.doc.Key, k)
+		d.doc.Key = append(d.doc.Key, e.resolve(ip.V4, ip.V6))
+	}
+	if d.distinct != nil {
+		field := d.distinct.resolve(ip.V4, ip.V6)
+		d.doc.Count.Distinct = &field
 	}
 	if d.bad["key"] {
 		d.bad["block.key"] = true // it cannot be judged
@@ -258,9 +256,9 @@ func (d *decoder) resolveKeys() {
 		d.doc.Block.Key = slices.Clone(d.doc.Key)
 	}
 	for _, e := range d.blockKey {
-		k := traffic.KeyField{Field: e.field, V4: e.v4, V6: e.v6}
+		k := e.resolve(ip.V4, ip.V6)
 		if i := slices.IndexFunc(d.doc.Key, func(r traffic.KeyField) bool { return r.Field == e.field }); i >= 0 {
-			k.V4, k.V6 = cmp.Or(e.v4, d.doc.Key[i].V4), cmp.Or(e.v6, d.doc.Key[i].V6)
+			k = e.resolve(d.doc.Key[i].V4, d.doc.Key[i].V6)
 		}
 		d.doc.Block.Key = append(d.doc.Block.Key, k)
 	}

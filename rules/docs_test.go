@@ -37,7 +37,7 @@ func TestReference(t *testing.T) {
 	if good < 4 || wrong < 1 || strings.Count(text, "```yaml") != good+wrong {
 		t.Errorf("got %d good and %d wrong blocks of %d", good, wrong, strings.Count(text, "```yaml"))
 	}
-	for _, s := range []section{ruleSection(), matchSection(), blockSection()} {
+	for _, s := range []section{ruleSection(), matchSection(), countSection(), blockSection()} {
 		for _, name := range s.names() {
 			if !strings.Contains(text, "| `"+s.prefix+name+"` |") {
 				t.Errorf("%s%s is not in the table of fields", s.prefix, name)
@@ -48,6 +48,32 @@ func TestReference(t *testing.T) {
 				t.Errorf("%s%s is not supported, and is in the reference", s.prefix, name)
 			}
 		}
+	}
+}
+
+// TestReferenceCounts holds the table of legal pairs to Legal, and the table of algorithms to Algorithms.
+func TestReferenceCounts(t *testing.T) {
+	src, err := os.ReadFile("../docs/rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want strings.Builder
+	want.WriteString("| algorithm | `events` | `sum` | `distinct` |\n|---|---|---|---|\n")
+	for _, a := range Algorithms() {
+		want.WriteString("| `" + string(a) + "` |")
+		for _, kind := range []CountKind{CountEvents, CountSum, CountDistinct} {
+			want.WriteString(map[bool]string{true: " yes |", false: " no |"}[Legal(a, kind)])
+		}
+		want.WriteString("\n")
+		if !strings.Contains(string(src), "\n| `"+string(a)+"` | ") {
+			t.Errorf("%s is not in the table of algorithms", a)
+		}
+	}
+	if !strings.Contains(string(src), "\n"+want.String()+"\n") {
+		t.Errorf("docs/rules.md does not have the table of legal pairs as it is:\n%s", want.String())
+	}
+	if len(CountKinds()) != 3 || len(Algorithms()) != 7 {
+		t.Errorf("got %d kinds and %d algorithms: the table needs another column or row", len(CountKinds()), len(Algorithms()))
 	}
 }
 

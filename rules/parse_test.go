@@ -49,11 +49,13 @@ func TestParseEveryField(t *testing.T) {
 		ID: "every-field", Owner: "Team Identity & Access",
 		Match:   Match{Methods: []string{"POST", "PUT"}, Path: "/v1/users/{user_id}/sessions*"},
 		Key:     []traffic.KeyField{{Field: traffic.FieldDevice}, ip, {Field: traffic.FieldSession}},
-		Missing: MissingGroup, Limit: 12, Window: 90 * time.Minute, Lateness: 15 * time.Minute, MaxLag: 90 * time.Second,
+		Missing: MissingGroup, Limit: 12, Window: 90 * time.Minute,
+		Algorithm: AlgorithmLeakyBucket, Count: Count{Distinct: &traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 64}}, Burst: 20, Cooldown: 10 * time.Minute,
+		Lateness: 15 * time.Minute, MaxLag: 90 * time.Second,
 		Block: &Block{Key: []traffic.KeyField{ip, {Field: traffic.FieldSession}}, TTL: 7 * 24 * time.Hour, Extend: ExtendNever},
 	}, {
 		ID: "fewest-fields", Owner: "ops", Key: []traffic.KeyField{}, Missing: MissingSkip, Window: time.Second,
-		Lateness: DefaultLateness, MaxLag: DefaultMaxLag,
+		Algorithm: AlgorithmSliding, Cooldown: DefaultCooldown, Lateness: DefaultLateness, MaxLag: DefaultMaxLag,
 	}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -28,6 +28,9 @@ func (r *Routing) Validate() error {
 	say(slices.Contains(formats, r.Format.Name), "format.name", quoteShort(r.Format.Name), strings.Join(formats, ", "))
 	say(len(r.Format.Map) == 0 || traffic.TakesFieldMap(r.Format.Name), "format.map", "a map for "+quoteShort(r.Format.Name), "a map only for json and gateways' formats")
 	say(r.Format.MaxEventBytes >= 1, "format.max_event_bytes", r.Format.MaxEventBytes, "1 and more")
+	if err := r.CheckRecordFormat(); err != nil {
+		errs = append(errs, err)
+	}
 	env := Environment{Identity: r.Identity}
 	for i := range r.Rules {
 		v := &r.Rules[i]
@@ -43,6 +46,26 @@ func (r *Routing) Validate() error {
 	}
 	if len(errs) > 0 {
 		return fmt.Errorf("routing version %d of stream %s: %w", r.Number, quoteShort(r.Stream), errors.Join(errs...))
+	}
+	return nil
+}
+
+// CountingRecordFormat is the first format of keyed records that holds what a rule with an algorithm, count, burst or
+// cooldown of its own needs. A process that knows only older ones counts by one algorithm, events only, and would read
+// over the difference.
+const CountingRecordFormat = 2
+
+// CheckRecordFormat refuses rules that count in a way that the version's record format cannot hold.
+func (r *Routing) CheckRecordFormat() error {
+	if r.RecordFormat >= CountingRecordFormat {
+		return nil
+	}
+	for i := range r.Rules {
+		d := r.Rules[i].normal()
+		if d.Algorithm != "" || d.Count.Kind() != CountEvents || d.Burst != 0 || d.Cooldown != 0 {
+			return fmt.Errorf("rule %s: got algorithm %s, count %s, burst %d, cooldown %s in record format %d, allowed from record format %d on: weir migrate raises it",
+				quoteShort(d.ID), d.Counting(), d.Count, d.Capacity(), FormatDuration(d.UpdateEvery()), r.RecordFormat, CountingRecordFormat)
+		}
 	}
 	return nil
 }

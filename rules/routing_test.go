@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -35,6 +36,55 @@ func TestRoutingFormat(t *testing.T) {
 	}
 	if !reflect.DeepEqual(*back, r) {
 		t.Errorf("got  %+v\nwant %+v", *back, r)
+	}
+}
+
+// countingRouting has rules that count in ways of their own, as they are stored.
+func countingRouting() Routing {
+	r := goodRouting()
+	r.RecordFormat = CountingRecordFormat
+	r.Rules[0].Algorithm, r.Rules[0].Burst, r.Rules[0].Count.Sum = AlgorithmTokenBucket, 20, "attrs.usage.tokens"
+	r.Rules[1].Algorithm, r.Rules[1].Cooldown = AlgorithmFixed, 10*time.Minute
+	r.Rules[1].Count.Distinct = &traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 128}
+	return r
+}
+
+// TestRoutingFormatOfCounting is TestRoutingFormat for what record format 2 has brought.
+func TestRoutingFormatOfCounting(t *testing.T) {
+	r := countingRouting()
+	b, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "testdata/routing-counting.json", append(b, '\n'))
+	back, err := DecodeRouting(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(*back, r) {
+		t.Errorf("got  %+v\nwant %+v", *back, r)
+	}
+}
+
+// TestRoutingBeforeCounting reads a version that was stored before rules said how they count: testdata/routing.json is
+// as that build wrote it, and is what this one writes of such rules.
+func TestRoutingBeforeCounting(t *testing.T) {
+	stored, err := os.ReadFile("testdata/routing.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(stored, []byte("algorithm")) {
+		t.Fatal("the golden file is a newer one")
+	}
+	r, err := DecodeRouting(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.Rules {
+		d := &r.Rules[i].Document
+		if d.Counting() != AlgorithmSliding || d.Count.Kind() != CountEvents || d.Capacity() != 0 || d.UpdateEvery() != time.Minute {
+			t.Errorf("%s counts %s by %s, updates every %v", d.ID, d.Count, d.Counting(), d.UpdateEvery())
+		}
 	}
 }
 
@@ -75,6 +125,16 @@ func TestRoutingValidate(t *testing.T) {
 		{"method", func(r *Routing) { r.Rules[1].Match.Methods = []string{"post"} }, "match.method[0]"},
 		{"key field", func(r *Routing) { r.Rules[1].Key[1].Field = 9 }, "key[1]: got field(9)"},
 		{"no prefix", func(r *Routing) { r.Rules[1].Key[0].V4 = 0 }, "key[0].v4: got 0"},
+		{"algorithm", func(r *Routing) { r.Rules[1].Algorithm = "log" }, `algorithm: got "log"`},
+		{"illegal pair", func(r *Routing) {
+			r.RecordFormat = CountingRecordFormat
+			r.Rules[1].Algorithm, r.Rules[1].Count = AlgorithmTokenBucket, Count{Distinct: &traffic.KeyField{Field: traffic.FieldUser}}
+		}, "count: got {distinct: user} with algorithm token-bucket"},
+		{"old record format", func(r *Routing) { r.Rules[1].Count.Sum = "attrs.cost" }, `rule "guest-token-flood": got algorithm sliding, count {sum: attrs.cost}, burst 0, cooldown 1m in record format 1, allowed from record format 2 on`},
+		{"distinct what", func(r *Routing) { r.Rules[1].Count.Distinct = &traffic.KeyField{Field: 9} }, "count.distinct: got field(9)"},
+		{"sum of what", func(r *Routing) { r.Rules[1].Count.Sum = "bytes" }, `count.sum: got "bytes"`},
+		{"burst", func(r *Routing) { r.Rules[1].Burst = 3 }, "burst: got the number 3 with algorithm sliding"},
+		{"cooldown", func(r *Routing) { r.Rules[1].Cooldown = -time.Second }, "cooldown: got -1s"},
 		{"claimed", func(r *Routing) { r.Identity.IP.Claimed = true }, "claimed by the client only"},
 	} {
 		r := goodRouting()
@@ -98,7 +158,7 @@ func TestDecodeRoutingRefuses(t *testing.T) {
 		"nothing":        nil,
 		"half":           good[:len(good)/2],
 		"two":            append(bytes.Clone(good), good...),
-		"a newer member": bytes.Replace(good, []byte(`"limit"`), []byte(`"algorithm":"fixed","limit"`), 1),
+		"a newer member": bytes.Replace(good, []byte(`"limit"`), []byte(`"candidate":{},"limit"`), 1),
 		"an unknown key": bytes.Replace(good, []byte(`"device"`), []byte(`"plan"`), 1),
 		"null":           []byte("null"),
 		"an empty one":   []byte("{}"),
@@ -110,11 +170,13 @@ func TestDecodeRoutingRefuses(t *testing.T) {
 }
 
 func FuzzDecodeRouting(f *testing.F) {
-	good, err := os.ReadFile("testdata/routing.json")
-	if err != nil {
-		f.Fatal(err)
+	for _, name := range []string{"testdata/routing.json", "testdata/routing-counting.json"} {
+		good, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(good)
 	}
-	f.Add(good)
 	f.Fuzz(func(t *testing.T, src []byte) {
 		r, err := DecodeRouting(src)
 		if err != nil {

@@ -11,22 +11,50 @@ import (
 
 // Document is one rule as its owner wrote it, validated and with defaults filled in.
 type Document struct {
-	ID       string             `json:"id"`    // [a-z0-9][a-z0-9-]*, at most 64 bytes
-	Owner    string             `json:"owner"` // the team that answers for the rule
-	Match    Match              `json:"match"`
-	Key      []traffic.KeyField `json:"key"` // empty: one window for all that matches
-	Missing  OnMissing          `json:"on_missing"`
-	Limit    int                `json:"limit"`    // fires when the count goes above it; 0 fires on every event
-	Window   time.Duration      `json:"window"`   // nanoseconds in JSON; 1s to 31d
-	Lateness time.Duration      `json:"lateness"` // default 60s
-	MaxLag   time.Duration      `json:"max_lag"`  // default 60s
-	Block    *Block             `json:"block,omitempty"`
+	ID      string             `json:"id"`    // [a-z0-9][a-z0-9-]*, at most 64 bytes
+	Owner   string             `json:"owner"` // the team that answers for the rule
+	Match   Match              `json:"match"`
+	Key     []traffic.KeyField `json:"key"` // empty: one window for all that matches
+	Missing OnMissing          `json:"on_missing"`
+	Limit   int                `json:"limit"`  // fires when the count goes above it; 0 fires on every event
+	Window  time.Duration      `json:"window"` // nanoseconds in JSON; 1s to 31d
+
+	// Of these four the zero value is the default, as in all that was stored before they existed. Parse fills defaults in,
+	// the stored form leaves them out; whoever acts upon a document asks Counting, Capacity and UpdateEvery.
+	Algorithm Algorithm     `json:"algorithm,omitempty"` // default sliding
+	Count     Count         `json:"count,omitzero"`      // default events
+	Burst     int           `json:"burst,omitempty"`     // token-bucket, leaky-bucket: the capacity; default limit
+	Cooldown  time.Duration `json:"cooldown,omitempty"`  // at most one update of a running hit in this time; default 1m
+
+	Lateness time.Duration `json:"lateness"` // default 60s; with fixed the lesser of 60s and the window
+	MaxLag   time.Duration `json:"max_lag"`  // default 60s
+	Block    *Block        `json:"block,omitempty"`
 }
 
 // Match says which requests a rule watches. An absent part matches all.
 type Match struct {
 	Methods []string `json:"methods,omitempty"` // upper case
 	Path    string   `json:"path,omitempty"`    // literal, {param} segments and a trailing *
+}
+
+// Algorithm is how a window counts: one of the constants below. The empty one, as in routing versions written before
+// there was a choice, is AlgorithmSliding.
+type Algorithm string
+
+const (
+	AlgorithmFixed          Algorithm = "fixed"           // windows aligned to the clock
+	AlgorithmFirstSeen      Algorithm = "first-seen"      // a window opens with the key's first event
+	AlgorithmSlidingCounter Algorithm = "sliding-counter" // two counts, the older weighted
+	AlgorithmSlidingLog     Algorithm = "sliding-log"     // exact, memory follows the limit
+	AlgorithmTokenBucket    Algorithm = "token-bucket"    // limit tokens a window, at most burst saved
+	AlgorithmLeakyBucket    Algorithm = "leaky-bucket"    // capacity limit, leaks limit a window
+	AlgorithmSliding        Algorithm = "sliding"         // sliding-log for small limits, sliding-counter above
+)
+
+// Count is what a window adds up. The zero value counts events.
+type Count struct {
+	Distinct *traffic.KeyField `json:"distinct,omitempty"` // distinct values of this field; events without it are not counted
+	Sum      string            `json:"sum,omitempty"`      // sum of this whole number, such as attrs.cost; events without it are not counted
 }
 
 // OnMissing says what becomes of an event that lacks one of the key's fields. Either way it is counted.
@@ -39,7 +67,9 @@ const (
 
 // Block is what a block would be, were the rule promoted. Its scope is the rule's own match.
 type Block struct {
-	Key    []traffic.KeyField `json:"key"` // fields of the rule's key, default all of them
+	// Key is who is held back, by default all fields of the rule's key. A field of that key that is left out widens the
+	// block, one that the rule's key has not narrows it: there is a hit for each tuple that an event over the limit has.
+	Key    []traffic.KeyField `json:"key"`
 	TTL    time.Duration      `json:"ttl"`
 	Extend Extend             `json:"extend"`
 }
@@ -56,12 +86,14 @@ const (
 const (
 	DefaultLateness = 60 * time.Second
 	DefaultMaxLag   = 60 * time.Second
+	DefaultCooldown = time.Minute
 	MinWindow       = time.Second
 	MaxWindow       = 31 * 24 * time.Hour
 )
 
 // Version is one immutable version of a rule. Lineage counts the window definitions the rule has had: a change of key,
-// window or on_missing starts a new one, and with it cold windows; any other change keeps lineage and counts.
+// window, algorithm, count or on_missing starts a new one, and with it cold windows; any other change keeps lineage and
+// counts.
 type Version struct {
 	Document
 	Number  int `json:"version"`

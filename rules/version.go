@@ -12,7 +12,7 @@ import (
 )
 
 // normal is d in the one form of all documents that mean the same: methods and block key in order, no path
-// instead of one that matches all, a key that is never nil. The order of Key is part of the meaning: its first field routes.
+// instead of one that matches all, a key that is never nil, defaults of counting left out. The order of Key is part of the meaning: its first field routes.
 func (d *Document) normal() Document {
 	n := *d
 	n.Match.Methods = slices.Clone(d.Match.Methods)
@@ -26,6 +26,7 @@ func (d *Document) normal() Document {
 		n.Block = &b
 	}
 	n.sortSets()
+	n.plainCounting()
 	return n
 }
 
@@ -64,16 +65,17 @@ func (d *Document) Fingerprint() (string, error) {
 func (d *Document) Equal(e *Document) bool {
 	a, b := d.normal(), e.normal()
 	return a.ID == b.ID && a.Owner == b.Owner && sameMatch(a.Match, b.Match) && sameWindows(&a, &b) &&
-		a.Limit == b.Limit && a.Lateness == b.Lateness && a.MaxLag == b.MaxLag && sameBlock(a.Block, b.Block)
+		a.Limit == b.Limit && a.Burst == b.Burst && a.Cooldown == b.Cooldown && a.Lateness == b.Lateness && a.MaxLag == b.MaxLag && sameBlock(a.Block, b.Block)
 }
 
 // sameMatch, sameWindows and sameBlock compare documents in normal form.
 func sameMatch(a, b Match) bool { return a.Path == b.Path && slices.Equal(a.Methods, b.Methods) }
 
 // sameWindows reports whether counts under one document mean the same under the other: whose window it is, over which
-// span, and what feeds it.
+// span and of which kind, and what feeds it.
 func sameWindows(a, b *Document) bool {
-	return slices.Equal(a.Key, b.Key) && a.Window == b.Window && a.Missing == b.Missing
+	return slices.Equal(a.Key, b.Key) && a.Window == b.Window && a.Missing == b.Missing &&
+		a.Algorithm == b.Algorithm && a.Count.equal(b.Count)
 }
 
 func sameBlock(a, b *Block) bool {
@@ -85,8 +87,9 @@ func sameBlock(a, b *Block) bool {
 
 // NextVersion makes the version of a rule that follows prev and says d; nil when the rule is new. A d that is Equal to
 // prev's document is no change, and gives *prev. The lineage goes on, and the counts with it, unless key (its order and
-// prefix lengths included), window or on_missing change: these say what a count is, and a window that was filled under
-// another meaning would be judged wrongly.
+// prefix lengths included), window, algorithm, count or on_missing change: these say what a count is, and a window that was
+// filled under another meaning would be judged wrongly. A change of burst goes on like one of limit: what is in a bucket
+// is there, and each event is judged by the capacity of its own version.
 func NextVersion(prev *Version, d Document) (next Version, changed bool) {
 	d = d.normal()
 	if prev == nil {

@@ -39,6 +39,14 @@ func drawDocument(t *rapid.T, label string) Document {
 		Missing: rapid.SampledFrom([]OnMissing{MissingSkip, MissingGroup}).Draw(t, label+" missing"),
 		Limit:   rapid.IntRange(0, 2).Draw(t, label+" limit"),
 		Window:  seconds("window", 60, 90), Lateness: seconds("lateness", 0, 60), MaxLag: seconds("lag", 1, 60),
+		Algorithm: rapid.SampledFrom(append(Algorithms(), "")).Draw(t, label+" algorithm"), Cooldown: seconds("cooldown", 0, 60, 61),
+	}
+	if d.Counting().bucket() && d.Limit > 0 {
+		d.Burst = rapid.IntRange(0, 2).Draw(t, label+" burst")
+	}
+	d.Count = rapid.SampledFrom([]Count{{}, {Distinct: &traffic.KeyField{Field: traffic.FieldUser}}, {Sum: "attrs.a.b"}, {Sum: "attrs.a b, c: {*"}}).Draw(t, label+" count")
+	if !Legal(d.Counting(), d.Count.Kind()) {
+		d.Count = Count{}
 	}
 	var blockKey []traffic.KeyField
 	for _, k := range key {
@@ -64,12 +72,16 @@ func shuffled(t *rapid.T, d Document) Document {
 		b.Key = rapid.Permutation(b.Key).Draw(t, "block key order")
 		d.Block = &b
 	}
+	if rapid.Bool().Draw(t, "defaults written out") {
+		d.fillCounting()
+	}
+	d.Count = d.Count.clone()
 	return d
 }
 
 // oneFieldOf is d with one field of other.
 func oneFieldOf(t *rapid.T, d, other Document) Document {
-	switch rapid.SampledFrom([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}).Draw(t, "field") {
+	switch rapid.SampledFrom([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}).Draw(t, "field") {
 	case 0:
 		d.ID = other.ID
 	case 1:
@@ -83,13 +95,19 @@ func oneFieldOf(t *rapid.T, d, other Document) Document {
 	case 5:
 		d.Missing = other.Missing
 	case 6:
-		d.Limit = other.Limit
+		if d.Burst == 0 || other.Limit > 0 {
+			d.Limit = other.Limit
+		}
 	case 7:
 		d.Window = other.Window
 	case 8:
 		d.Lateness = other.Lateness
 	case 9:
 		d.MaxLag = other.MaxLag
+	case 12:
+		d.Algorithm, d.Count, d.Burst = other.Algorithm, other.Count, min(other.Burst, d.Limit) // 0 with limit 0
+	case 13:
+		d.Cooldown = other.Cooldown
 	case 10, 11:
 		if d.Block != nil && other.Block != nil {
 			b := *d.Block
@@ -210,6 +228,10 @@ func TestNextVersion(t *testing.T) {
 		{"no block", func(d *Document) { d.Block = nil }, true, 3},
 		{"ttl", func(d *Document) { d.Block.TTL = time.Second }, true, 3},
 		{"window", func(d *Document) { d.Window = time.Second }, true, 4},
+		{"defaults written out", func(d *Document) { d.fillCounting() }, false, 3},
+		{"algorithm", func(d *Document) { d.Algorithm = AlgorithmSlidingLog }, true, 4},
+		{"count", func(d *Document) { d.Count.Sum = "attrs.cost" }, true, 4},
+		{"cooldown", func(d *Document) { d.Cooldown = time.Hour }, true, 3},
 		{"on_missing", func(d *Document) { d.Missing = MissingGroup }, true, 4},
 		{"key", func(d *Document) { d.Key = d.Key[:1] }, true, 4},
 		{"order of key", func(d *Document) { d.Key[0], d.Key[1] = d.Key[1], d.Key[0] }, true, 4},
@@ -226,6 +248,13 @@ func TestNextVersion(t *testing.T) {
 			t.Errorf("%s: got version %d, lineage %d, changed %v", c.name, next.Number, next.Lineage, changed)
 		}
 	}
+	bucket := storyRule()
+	bucket.Algorithm = AlgorithmTokenBucket
+	filled, _ := NextVersion(&prev, bucket)
+	bucket.Burst = 9
+	if burst, changed := NextVersion(&filled, bucket); !changed || burst.Lineage != filled.Lineage || filled.Lineage != 4 {
+		t.Errorf("burst: got lineage %d after %d, changed %v", burst.Lineage, filled.Lineage, changed)
+	}
 	if got := prev.LineageID(); got != "guest-token-flood/3" {
 		t.Errorf("lineage id %q", got)
 	}
@@ -240,7 +269,7 @@ func TestDiff(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	want = "id guest-token-flood|owner identity|match POST /v1/guest-tokens|key [{field: ip, v4: 32, v6: 64}, device]|" +
-		"on_missing skip|limit 2|window 5m|lateness 1m|max_lag 1m|" +
+		"on_missing skip|limit 2|window 5m|algorithm sliding|count events|cooldown 1m|lateness 1m|max_lag 1m|" +
 		"block.key [{field: ip, v4: 32, v6: 64}, device]|block.ttl 15m|block.extend on-hit"
 	if got := strings.Join(Diff(nil, &prev), "|"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -261,6 +290,9 @@ key: [{field: ip, v4: 32, v6: 64}, device]
 on_missing: skip
 limit: 2
 window: 5m
+algorithm: sliding
+count: events
+cooldown: 1m
 lateness: 1m
 max_lag: 1m
 block:

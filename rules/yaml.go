@@ -9,6 +9,7 @@ import (
 // reads it back into an Equal document, whatever the identity map's prefix lengths.
 func (d *Document) YAML() string {
 	n := d.normal()
+	n.fillCounting()
 	var b strings.Builder
 	line := func(name, value string) { b.WriteString(name + ": " + value + "\n") }
 	line("id", yamlText(n.ID))
@@ -28,6 +29,12 @@ func (d *Document) YAML() string {
 	line("on_missing", string(n.Missing))
 	line("limit", strconv.Itoa(n.Limit))
 	line("window", FormatDuration(n.Window))
+	line("algorithm", string(n.Algorithm))
+	line("count", n.Count.String())
+	if n.Burst != 0 {
+		line("burst", strconv.Itoa(n.Burst))
+	}
+	line("cooldown", FormatDuration(n.Cooldown))
 	line("lateness", FormatDuration(n.Lateness))
 	line("max_lag", FormatDuration(n.MaxLag))
 	if n.Block != nil {
@@ -67,6 +74,17 @@ func yamlText(s string) string {
 	switch strings.ToLower(s) {
 	case "true", "false", "null", "yes", "no", "on", "off", "y", "n":
 		return strconv.Quote(s)
+	}
+	return s
+}
+
+// flowText writes s as an element of a flow mapping, where more characters have a meaning: plainly only if it is a name.
+func flowText(s string) string {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' && i > 0 || (c == '.' || c == '_' || c == '-') && i > 0) {
+			return strconv.Quote(s)
+		}
 	}
 	return s
 }

@@ -25,9 +25,16 @@ func BenchmarkDecodeJSONMap(b *testing.B) {
 	benchmarkDecode(b, FormatJSON, map[string]string{"session": "sid"})
 }
 
+func BenchmarkDecodeProtobuf(b *testing.B) { benchmarkDecode(b, FormatProtobuf, nil) }
+
 func benchmarkDecode(b *testing.B, format string, fieldMap map[string]string) {
 	const n = 1000
 	events, statuses, bytes := benchEvents(n)
+	if format == FormatProtobuf {
+		for i, e := range events {
+			events[i] = protobufOf(b, e)
+		}
+	}
 	d := mustDecoder(b, format, fieldMap)
 	size := 0
 	for _, e := range events {
@@ -56,6 +63,32 @@ func benchmarkDecode(b *testing.B, format string, fieldMap map[string]string) {
 	}
 	if b.N > n && rounds < 2 {
 		b.Fatal("checked no round")
+	}
+}
+
+// protobufOf is a JSON event in Protocol Buffers.
+func protobufOf(t testing.TB, event []byte) []byte {
+	t.Helper()
+	var r Request
+	if err := mustDecoder(t, FormatWeir, nil).Decode(event, &r); err != nil {
+		t.Fatal(err)
+	}
+	return AppendProtobuf(nil, &r)
+}
+
+func BenchmarkAppendProtobuf(b *testing.B) {
+	events, _, _ := benchEvents(1)
+	var r Request
+	if err := mustDecoder(b, FormatWeir, nil).Decode(events[0], &r); err != nil {
+		b.Fatal(err)
+	}
+	want := len(AppendProtobuf(nil, &r))
+	var buf []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		if buf = AppendProtobuf(buf[:0], &r); len(buf) != want {
+			b.Fatalf("got %d bytes, want %d", len(buf), want)
+		}
 	}
 }
 
@@ -107,14 +140,15 @@ func BenchmarkFromEvent(b *testing.B) {
 }
 
 func TestDecodeWithoutAllocation(t *testing.T) {
-	d := mustDecoder(t, FormatWeir, nil)
-	event := []byte(fullEvent)
-	var r Request
-	if n := testing.AllocsPerRun(100, func() {
-		if err := d.Decode(event, &r); err != nil {
-			t.Fatal(err)
+	for format, event := range map[string][]byte{FormatWeir: []byte(fullEvent), FormatProtobuf: protobufOf(t, []byte(fullEvent))} {
+		d := mustDecoder(t, format, nil)
+		var r Request
+		if n := testing.AllocsPerRun(100, func() {
+			if err := d.Decode(event, &r); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", format, n)
 		}
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The formats that were made for events. Those of gateways are in format_named.go; Formats lists all.
+// The formats that were made for events, with FormatProtobuf. Those of gateways are in format_named.go; Formats lists all.
 const (
 	FormatWeir     = "weir"     // one weir event v1, as JSON (docs/events.md)
 	FormatJSON     = "json"     // one JSON object with members of the user's own naming, see ParseFieldMap
@@ -77,6 +77,8 @@ func NewDecoder(format string, fieldMap map[string]string, maxBytes int, options
 		return &mappedDecoder{max: set.max, root: root}, nil
 	case FormatCombined:
 		return &combinedDecoder{max: set.max}, nil
+	case FormatProtobuf:
+		return &protobufDecoder{max: set.max}, nil
 	default:
 		return &weirDecoder{max: set.max, control: set.control}, nil
 	}

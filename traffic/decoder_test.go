@@ -25,10 +25,12 @@ func TestNewDecoderRefuses(t *testing.T) {
 		options  []DecoderOption
 		want     string
 	}{
-		{name: "unknown format", format: "xml", want: `got "xml", allowed: weir, json, combined`},
+		{name: "unknown format", format: "xml", want: `got "xml", allowed: weir, weir-protobuf, json, combined`},
 		{name: "negative size", format: FormatWeir, max: -1, want: "max_event_bytes: got -1"},
 		{name: "map without json", format: FormatCombined, fieldMap: map[string]string{"ip": "a"}, want: "allowed with: json"},
 		{name: "control without weir", format: FormatJSON, options: []DecoderOption{AllowControl()}, want: "allowed in: weir"},
+		{name: "map of fixed fields", format: FormatProtobuf, fieldMap: map[string]string{"ip": "a"}, want: "format weir-protobuf takes none"},
+		{name: "control in protobuf", format: FormatProtobuf, options: []DecoderOption{AllowControl()}, want: "format weir-protobuf has no end mark"},
 		{name: "unknown event field", format: FormatJSON, fieldMap: map[string]string{"ts": "time"}, want: `got event field "ts", allowed: time, id, ip`},
 		{name: "empty event field", format: FormatJSON, fieldMap: map[string]string{"": "time"}, want: `got event field ""`},
 		{name: "v is fixed", format: FormatJSON, fieldMap: map[string]string{"v": "version"}, want: `got event field "v"`},

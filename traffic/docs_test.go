@@ -38,6 +38,14 @@ func TestDocumentedExamples(t *testing.T) {
 			t.Errorf("%s\ngot %+v", text, r)
 		}
 	}
+	proto, err := os.ReadFile("event.proto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, messages, _ := strings.Cut(string(proto), "\nmessage Event")
+	if !strings.Contains(string(doc), "```proto\nmessage Event"+messages+"```\n") {
+		t.Error("docs/events.md does not show the messages of event.proto as they are")
+	}
 	for _, name := range append(MappableFields(), Reasons()...) {
 		if !strings.Contains(string(doc), "`"+name+"`") {
 			t.Errorf("docs/events.md does not mention `%s`", name)

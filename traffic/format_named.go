@@ -19,11 +19,17 @@ const (
 
 // Formats lists every format that NewDecoder knows.
 func Formats() []string {
-	formats := []string{FormatWeir, FormatJSON, FormatCombined}
+	formats := []string{FormatWeir, FormatProtobuf, FormatJSON, FormatCombined}
 	for i := range namedFormats {
 		formats = append(formats, namedFormats[i].name)
 	}
 	return formats
+}
+
+// LineFormats lists the formats of which a file can hold an event a line: all but weir-protobuf, whose events are bytes
+// that may well be a line end.
+func LineFormats() []string {
+	return slices.DeleteFunc(Formats(), func(format string) bool { return format == FormatProtobuf })
 }
 
 // TakesFieldMap reports whether a format reads members by a field map. For json the map says where everything is; for
@@ -40,7 +46,7 @@ func mappable() []string {
 // else's log has a member of that name by chance is not to be relied on.
 func CarriesVerdict(format string, fieldMap map[string]string) bool {
 	switch format {
-	case FormatWeir:
+	case FormatWeir, FormatProtobuf:
 		return true
 	case FormatJSON:
 		return slices.ContainsFunc([]member{memberVerdict, memberVerdictRule, memberVerdictBlock},

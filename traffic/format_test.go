@@ -183,20 +183,24 @@ func TestNamedFormatsRefuse(t *testing.T) {
 }
 
 func TestFormats(t *testing.T) {
-	want := []string{"weir", "json", "combined", "nginx", "envoy", "caddy", "traefik", "haproxy", "ecs"}
+	want := []string{"weir", "weir-protobuf", "json", "combined", "nginx", "envoy", "caddy", "traefik", "haproxy", "ecs"}
 	if got := Formats(); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
+	if got := LineFormats(); !slices.Equal(got, append([]string{"weir"}, want[2:]...)) {
+		t.Errorf("of files: got %v", got)
+	}
 	rule := map[string]string{"verdict.rule": "r"}
 	for _, format := range append(want, "w3c") {
-		named := !slices.Contains([]string{"weir", "json", "combined", "w3c"}, format)
+		named := !slices.Contains([]string{"weir", "weir-protobuf", "json", "combined", "w3c"}, format)
+		own := format == "weir" || format == "weir-protobuf"
 		if got := TakesFieldMap(format); got != (named || format == "json") {
 			t.Errorf("%s takes a map: %v", format, got)
 		}
-		if got := CarriesVerdict(format, nil); got != (named || format == "weir") {
+		if got := CarriesVerdict(format, nil); got != (named || own) {
 			t.Errorf("%s carries a verdict: %v", format, got)
 		}
-		if got := CarriesVerdict(format, rule); got != (named || format == "weir" || format == "json") {
+		if got := CarriesVerdict(format, rule); got != (named || own || format == "json") {
 			t.Errorf("%s with a map carries a verdict: %v", format, got)
 		}
 		_, err := NewDecoder(format, map[string]string{"user": ""}, 0)
@@ -205,7 +209,7 @@ func TestFormats(t *testing.T) {
 			t.Errorf("%s took a map without a member", format)
 		case TakesFieldMap(format) && !strings.Contains(err.Error(), `event field user: got member ""`):
 			t.Errorf("%s: %v", format, err)
-		case format == "w3c" && !strings.Contains(err.Error(), `format: got "w3c", allowed: weir, json, combined, nginx, envoy`):
+		case format == "w3c" && !strings.Contains(err.Error(), `format: got "w3c", allowed: weir, weir-protobuf, json, combined, nginx, envoy`):
 			t.Errorf("%s: %v", format, err)
 		}
 	}

@@ -1,0 +1,227 @@
+package traffic
+
+import (
+	"errors"
+	"math"
+)
+
+// FormatProtobuf is one message Event of event.proto: what the weir format says, for gateways that can write it.
+const FormatProtobuf = "weir-protobuf"
+
+// The wire types of Protocol Buffers, protobuf.dev/programming-guides/encoding.
+const (
+	wireVarint   = 0
+	wireFixed64  = 1
+	wireBytes    = 2
+	wireGroup    = 3 // deprecated, and still to be skipped where unknown
+	wireGroupEnd = 4
+	wireFixed32  = 5
+)
+
+// protoField is how event.proto writes a member.
+type protoField struct {
+	m    member
+	wire uint8
+}
+
+// protoFields is the message Event by field number. A test holds it to event.proto.
+var protoFields = [...]protoField{
+	1: {memberVersion, wireVarint}, 2: {memberTime, wireFixed64}, 3: {memberIP, wireBytes}, 4: {memberDevice, wireBytes},
+	5: {memberUser, wireBytes}, 6: {memberAPIKey, wireBytes}, 7: {memberSession, wireBytes}, 8: {memberMethod, wireBytes},
+	9: {memberHost, wireBytes}, 10: {memberPath, wireBytes}, 11: {memberStatus, wireVarint}, 12: {memberID, wireBytes},
+	13: {memberUserAgent, wireBytes}, 14: {memberLatency, wireVarint}, 15: {memberBytes, wireVarint},
+	16: {memberForwarded, wireBytes}, 17: {memberRoute, wireBytes}, 18: {memberPlan, wireBytes}, 19: {memberAttrs, wireBytes},
+	20: {memberHeaders, wireBytes}, 21: {memberGateway, wireBytes}, 22: {memberVerdict, wireBytes},
+}
+
+// protobufDecoder reads weir events in Protocol Buffers. It is one pass that copies nothing: strings, attrs and header
+// values alias the message. As everywhere in Protocol Buffers the last value of a field wins, except that headers add up
+// and verdicts merge. A known field of another wire type is refused, since to take it for an unknown one would be to lose
+// what the gateway meant to say.
+type protobufDecoder struct{ max int }
+
+var _ Decoder = (*protobufDecoder)(nil)
+
+// Decode reads one event.
+func (d *protobufDecoder) Decode(b []byte, r *Request) error {
+	*r = Request{Headers: r.Headers[:0]}
+	switch {
+	case len(b) > d.max:
+		return checkSize(b, d.max)
+	case len(b) == 0:
+		return failure(ReasonEmpty, -1, "got no bytes, allowed: one event")
+	}
+	p := protoReader{b: b}
+	for p.i < len(p.b) {
+		at := p.i
+		number, wire, err := p.tag()
+		if err != nil {
+			return err
+		}
+		if number >= uint64(len(protoFields)) {
+			r.UnknownFields++
+			if err := p.skip(number, wire, at); err != nil {
+				return err
+			}
+			continue
+		}
+		f := protoFields[number]
+		if f.wire != wire {
+			return p.wrongWire(f, wire, at)
+		}
+		if wire == wireBytes {
+			err = p.readBytes(f.m, r)
+		} else {
+			err = p.readNumber(f.m, wire, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readBytes reads a field of text, JSON or a message. It is textMember written out where the time is spent.
+func (p *protoReader) readBytes(m member, r *Request) error {
+	start, err := p.length()
+	if err != nil {
+		return err
+	}
+	text := alias(p.b[start:p.i])
+	switch m {
+	case memberIP:
+		r.IP = text
+	case memberDevice:
+		r.Device = text
+	case memberUser:
+		r.User = text
+	case memberAPIKey:
+		r.APIKey = text
+	case memberSession:
+		r.Session = text
+	case memberMethod:
+		r.Method = text
+	case memberHost:
+		r.Host = text
+	case memberPath:
+		r.Path = cutQuery(text)
+	case memberID:
+		r.ID = text
+	case memberUserAgent:
+		r.UserAgent = text
+	case memberForwarded:
+		r.Forwarded = text
+	case memberRoute:
+		r.Route = text
+	case memberPlan:
+		r.Plan = text
+	case memberGateway:
+		r.Gateway = text
+	case memberAttrs:
+		return p.readAttrs(start, r)
+	case memberHeaders:
+		h := Header{}
+		err := p.readPair(start, &h.Name, &h.Value)
+		r.Headers = append(r.Headers, h)
+		return err
+	case memberVerdict:
+		return p.readPair(start, &r.Verdict.Rule, &r.Verdict.Block)
+	}
+	return nil
+}
+
+// readAttrs takes the bytes since start for attrs, once they have shown to be one JSON value.
+func (p *protoReader) readAttrs(start int, r *Request) error {
+	s := scanner{b: p.b[:p.i], i: start}
+	s.space()
+	if r.Attrs = nil; s.i == p.i {
+		return nil
+	}
+	from := s.i
+	err := s.skip()
+	if err == nil {
+		r.Attrs = p.b[from:s.i:s.i]
+		err = s.end()
+	}
+	if err != nil {
+		return inAttrs(err)
+	}
+	return nil
+}
+
+// inAttrs says where the JSON scanner has found what it names by column only.
+func inAttrs(err error) error {
+	if e := (*DecodeError)(nil); errors.As(err, &e) {
+		e.Detail += " (in attrs)"
+	}
+	return err
+}
+
+// readPair reads the message since start, which has two fields of text.
+func (p *protoReader) readPair(start int, first, second *string) error {
+	inner := protoReader{b: p.b[:p.i], i: start}
+	for inner.i < len(inner.b) {
+		at := inner.i
+		number, wire, err := inner.tag()
+		if err != nil {
+			return err
+		}
+		if number > 2 {
+			if err := inner.skip(number, wire, at); err != nil {
+				return err
+			}
+			continue
+		}
+		if wire != wireBytes {
+			return failure(ReasonWrongType, at, "field %d of a header or verdict: got wire type %d, allowed: %d", number, wire, wireBytes)
+		}
+		from, err := inner.length()
+		if err != nil {
+			return err
+		}
+		to := first
+		if number == 2 {
+			to = second
+		}
+		*to = alias(inner.b[from:inner.i])
+	}
+	return nil
+}
+
+// readNumber reads a field that is a number, of either of the wire types that numbers have.
+func (p *protoReader) readNumber(m member, wire uint8, r *Request) error {
+	at := p.i
+	var v uint64
+	var err error
+	if wire == wireFixed64 {
+		v, err = p.fixed64()
+	} else {
+		v, err = p.varint()
+	}
+	if err != nil {
+		return err
+	}
+	limit := uint64(math.MaxInt64)
+	switch m {
+	case memberVersion:
+		if v > EventVersion { // 0 is how Protocol Buffers write what is absent
+			return failure(ReasonVersion, at, "v: got %d, allowed: %d", v, EventVersion)
+		}
+	case memberTime:
+		r.Time, r.HasTime = Time(v), true
+		if r.Time < minEventTime || r.Time > maxEventTime {
+			return failure(ReasonBadValue, at, "time_us: got %d, allowed: microseconds since 1970 of the years 0000 to 9999", int64(v))
+		}
+		return nil
+	case memberStatus:
+		limit, r.Status = maxStatus, int(v)
+	case memberLatency:
+		r.LatencyUS = int64(v)
+	case memberBytes:
+		r.Bytes = int64(v)
+	}
+	if v > limit {
+		return failure(ReasonBadValue, at, "%s: got %d, allowed: a whole number from 0 to %d", memberNames[m], v, limit)
+	}
+	return nil
+}
