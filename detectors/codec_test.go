@@ -1,7 +1,10 @@
 package detectors_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -33,6 +37,9 @@ func drawKeyed(t *rapid.T) detectors.Keyed {
 		k.Progress, k.Version = traffic.Time(rapid.Int64().Draw(t, "progress")), number.Draw(t, "version")
 		k.Rules = rapid.SliceOfNDistinct(rapid.IntRange(0, 1000), 1, 5, rapid.ID).Draw(t, "rules")
 		slices.Sort(k.Rules)
+		if rapid.Bool().Draw(t, "sums") {
+			k.Units = rapid.SliceOfN(rapid.Int64Range(0, 1<<62), len(k.Rules), len(k.Rules)).Draw(t, "units")
+		}
 		for _, s := range []*string{&k.Identity.Device, &k.Identity.User, &k.Identity.APIKey, &k.Identity.Session} {
 			*s = string(rapid.SliceOf(rapid.Byte()).Draw(t, "text"))
 		}
@@ -52,6 +59,10 @@ func TestKeyedRoundTrip(t *testing.T) {
 		}
 		if len(got.Rules) == 0 {
 			got.Rules = nil
+		}
+		got.Format = 0
+		if len(got.Units) == 0 {
+			got.Units = nil
 		}
 		if !reflect.DeepEqual(got, k) {
 			t.Fatalf("got %+v\nwant %+v", got, k)
@@ -77,6 +88,10 @@ func TestKeyedOfANewerFormat(t *testing.T) {
 func FuzzDecodeKeyed(f *testing.F) {
 	k := detectors.Keyed{Kind: detectors.KeyedEvent, Generation: 1, Source: 2, Offset: 3, Prev: 1, Rules: []int{0, 4}, Sample: []byte("{}")}
 	f.Add(detectors.AppendKeyed(nil, &k))
+	k.Units = []int64{7, 0}
+	f.Add(detectors.AppendKeyed(nil, &k))
+	k.Format = 1
+	f.Add(detectors.AppendKeyed(nil, &k))
 	k.Kind = detectors.KeyedTick
 	f.Add(detectors.AppendKeyed(nil, &k))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -90,17 +105,41 @@ func FuzzDecodeKeyed(f *testing.F) {
 	})
 }
 
+// A CRC protects snapshots from accidents; whatever has a right one must be refused or restored whole: it encodes, it
+// restores again to the same bytes, and it folds.
 func FuzzRestore(f *testing.F) {
 	b := goldenBench(f)
-	f.Add(b.p.Snapshot(nil))
-	f.Fuzz(func(t *testing.T, raw []byte) {
+	m := newMany(f, 2, 0, everyRule(1, 10*time.Second, 40*time.Second))
+	for i := range 6 {
+		m.send(i%2, origin+traffic.Time(i)*second, "192.0.2.1", fmt.Sprint(i), 2)
+	}
+	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), readFile(f, "snapshot-1.bin")} {
+		f.Add(raw[:len(raw)-4])
+	}
+	table := crc32.MakeTable(crc32.Castagnoli)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		raw := binary.BigEndian.AppendUint32(slices.Clone(body), crc32.Checksum(body, table))
 		p, err := detectors.Restore(b.cfg, raw)
 		if err != nil {
 			return
 		}
-		if _, err := detectors.Restore(b.cfg, p.Snapshot(nil)); err != nil {
-			t.Errorf("a restored state does not restore: %v", err)
+		first := p.Snapshot(nil)
+		q, err := detectors.Restore(b.cfg, first)
+		if err != nil {
+			t.Fatalf("a restored state does not restore: %v", err)
 		}
+		if !slices.Equal(q.Snapshot(nil), first) {
+			t.Error("a restored state encodes differently")
+		}
+		m.learn(q)
+		k := detectors.Keyed{
+			Kind: detectors.KeyedEvent, Generation: 1, Offset: 1 << 60, Prev: detectors.NoOffset, Time: origin, Progress: origin, Version: 1,
+			Rules: []int{0, 1, 2, 3}, Identity: traffic.Identity{IP: netip.MustParseAddr("192.0.2.1"), Device: "d"},
+		}
+		q.AcceptGap(0, k.Offset)
+		_, _ = q.Fold(origin, &k, nil) // an error is as good as any answer
+		k = detectors.Keyed{Kind: detectors.KeyedTick, Generation: 1, Offset: 1 << 60, Prev: detectors.NoOffset, Time: traffic.EndOfTime}
+		_, _ = q.Fold(origin, &k, nil)
 	})
 }
 
@@ -150,18 +189,78 @@ func goldenBench(t testing.TB) *bench {
 // changes, its number rises, and the old file stays beside the new one.
 func TestGoldenFormats(t *testing.T) {
 	b := goldenBench(t)
-	var keyed []byte
+	var first, second []byte
 	for _, l := range b.log {
+		l.keyed.Units = []int64{int64(l.keyed.Offset) * 100}
 		raw := detectors.AppendKeyed(nil, &l.keyed)
-		keyed = append(append(keyed, byte(len(raw))), raw...)
+		second = append(append(second, byte(len(raw))), raw...)
+		l.keyed.Format, l.keyed.Units = 1, nil
+		raw = detectors.AppendKeyed(nil, &l.keyed)
+		first = append(append(first, byte(len(raw))), raw...)
 	}
-	golden(t, "keyed-1.bin", keyed)
-	golden(t, "snapshot-1.bin", b.p.Snapshot(nil))
-	raw, err := detectors.EncodeHit(&b.hits[0])
+	golden(t, "keyed-1.bin", first)
+	golden(t, "keyed-2.bin", second)
+	golden(t, "snapshot-2.bin", everyAlgorithm(t).p.Snapshot(nil))
+
+	written := readFile(t, "hit-1.json")
+	h, err := detectors.DecodeHit(written)
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "hit-1.json", raw)
+	if raw, err := detectors.EncodeHit(&h); err != nil || !slices.Equal(raw, written) {
+		t.Errorf("hit-1.json is written as %s (%v): raise the format's number", raw, err)
+	}
+}
+
+// A snapshot of format 1 restores, its windows are found again under the fingerprints that they had, and the log goes on
+// as if nothing had been.
+func TestFirstSnapshotFormatIsRead(t *testing.T) {
+	b := goldenBench(t)
+	p, err := detectors.Restore(b.cfg, readFile(t, "snapshot-1.bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		p.Learn(&rules.Routing{Number: int64(i + 1), Rules: []rules.Version{rule(1+i, 10*time.Second, time.Second)}})
+	}
+	if p.Keys() != 1 || p.Watermark() != b.p.Watermark() {
+		t.Fatalf("%d keys, watermark %v", p.Keys(), p.Watermark())
+	}
+	again, err := detectors.Restore(b.cfg, p.Snapshot(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		again.Learn(&rules.Routing{Number: int64(i + 1), Rules: []rules.Version{rule(1+i, 10*time.Second, time.Second)}})
+	}
+	for _, s := range []traffic.Time{33, 34, 60} {
+		k := b.event(0, origin+s*second, "192.0.2.1", 1)
+		b.must(k)
+		for _, q := range []*detectors.Partition{p, again} {
+			hits, err := q.Fold(b.now, &k, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if q == p {
+				hits = slices.Clone(hits)
+			}
+			if got, want := phases(hits), phases(b.hits[len(b.hits)-len(hits):]); !slices.Equal(got, want) {
+				t.Errorf("at %d s: got %q, want %q", s, got, want)
+			}
+		}
+		if p.Keys() != b.p.Keys() {
+			t.Errorf("%d keys, want %d", p.Keys(), b.p.Keys())
+		}
+	}
+}
+
+func readFile(t testing.TB, name string) []byte {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }
 
 func golden(t *testing.T, name string, got []byte) {

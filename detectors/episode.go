@@ -10,44 +10,54 @@ import (
 const (
 	// MaxEpisode is where a running episode is cut: it closes, and the next over event opens another.
 	MaxEpisode = 24 * time.Hour
-	// Cooldown is the least distance, in event time, between two updates of a running episode.
-	Cooldown = time.Minute
 	// MaxSamples is how many sample events an episode keeps: the first ones over the limit.
 	MaxSamples = 3
+	// MaxTuples is how many different blocks one episode may lead to, where a block's key tells apart what the rule's key
+	// does not. Beyond, one for the rule's own key stands for all others.
+	MaxTuples = 64
 )
 
 // episode is a run of over events of one key, each less than a window after the one before. It opens at the first over
-// event in (time, offset) order and closes one window after the last; its count is the events from the first to the
-// last over event, both included.
+// event in the order of time and closes one window after the last; its count is the events from the first to the last
+// over event, both included.
 type episode struct {
-	id          string
-	rule        *lineage
-	ruleVersion int
-	limit       int
-	subject     traffic.Subject
-	block       traffic.Subject
-	grouped     bool
-	lateness    traffic.Time // of the version under which it opened or was last extended
+	rule     *lineage
+	limit    int
+	subject  traffic.Subject
+	grouped  bool
+	lateness traffic.Time // of the version under which it opened or was last extended
 
 	first, last entry
 	count       int64
-	peak        int
+	pending     int64 // events after last: they count once an over event follows. Not of algorithms that can tell afterwards
+	peak        int64
+	seen        int64 // rank of the event at whose arrival it was first seen; the lesser survives a merge
 
-	generation int64 // g, p, o of the event at whose arrival it was first seen
-	source     int
-	offset     int64
-	seen       int64 // rank of that arrival in the partition; the lesser id survives a merge
-
-	sent    traffic.Time // last at the newest record sent
+	parties []*party // at least one
 	users   distinct
 	devices distinct
 	samples [][]byte
 }
 
+// party is one block that an episode leads to, with a hit of its own. Where the block's key has no fields beyond the
+// rule's there is one.
+type party struct {
+	id    string
+	block traffic.Subject // empty: no block is possible
+
+	version int // of the rule, which said that this is the block
+
+	generation int64 // g, p, o of the event at whose arrival it was first seen
+	source     int
+	offset     int64
+	last       traffic.Time // its own last over event
+	sent       traffic.Time // last at the newest record sent
+}
+
 // touches reports whether an over event at t belongs to the episode: less than a window before its first or after its
 // last over event. One exactly a window away is outside.
 func (ep *episode) touches(t, window traffic.Time) bool {
-	return t > ep.first.time-window && t < ep.last.time+window
+	return t > earlier(ep.first.time, window) && t < later(ep.last.time, window)
 }
 
 // outlived reports whether the over event x lies so far behind the opening that the episode is to be cut.
@@ -55,32 +65,59 @@ func (ep *episode) outlived(x entry) bool {
 	return x.time >= later(ep.first.time, traffic.Time(MaxEpisode.Microseconds()))
 }
 
-// extend makes the over event x one of the episode's, and counts the events between.
-func (ep *episode) extend(x entry, log *slidingLog) {
+// meet counts an event that was judged at x, before it is known whether it is over. It reports whether it lies inside.
+func (ep *episode) meet(x entry) bool {
 	switch {
-	case x.compare(ep.last) > 0:
-		ep.count += log.between(ep.last, x)
+	case x.compare(ep.last) >= 0:
+		ep.pending++
+		return false
+	case x.compare(ep.first) >= 0:
+		ep.count++
+		return true
+	}
+	return false
+}
+
+// extend makes the over event x one of the episode's, and counts the events between. arrived is the event that came.
+func (ep *episode) extend(x, arrived entry, k *kept) {
+	log, exact := k.lineage.algorithm.(spanner)
+	switch {
+	case x == ep.last && x != arrived: // the last over event, judged again
+	case x.compare(ep.last) >= 0:
+		if exact {
+			ep.count += log.between(&k.cell, ep.last, x)
+		} else {
+			ep.count += ep.pending
+		}
+		ep.pending = 0
 		ep.last = x
 	case x.compare(ep.first) < 0:
-		// Entries in [x, first): between counts (x, first], which is as many.
-		ep.count += log.between(x, ep.first)
+		if exact {
+			// Entries in [x, first): between counts (x, first], which is as many.
+			ep.count += max(1, log.between(&k.cell, x, ep.first))
+		} else {
+			ep.count++
+		}
 		ep.first = x
 	}
 }
 
 // absorb joins other to ep; the events between the two are counted once.
-func (ep *episode) absorb(other *episode, log *slidingLog) {
+func (ep *episode) absorb(other *episode, k *kept) {
 	a, b := ep, other
 	if a.first.compare(b.first) > 0 {
 		a, b = b, a
 	}
-	gap := max(0, log.between(a.last, b.first)-1)
-	count := a.count + b.count + gap
-	first, last := a.first, b.last
-	if a.last.compare(b.last) > 0 {
-		last = a.last
+	gap := a.pending
+	if log, exact := k.lineage.algorithm.(spanner); exact {
+		gap = max(0, log.between(&k.cell, a.last, b.first)-1)
 	}
-	ep.first, ep.last, ep.count = first, last, count
+	count := a.count + b.count + gap
+	first, last, pending := a.first, b.last, b.pending
+	if a.last.compare(b.last) > 0 {
+		last, pending = a.last, a.pending
+	}
+	ep.first, ep.last, ep.count, ep.pending = first, last, count, pending
 	ep.peak = max(ep.peak, other.peak)
 	ep.lateness = max(ep.lateness, other.lateness)
 	ep.users.merge(&other.users)
@@ -92,28 +129,52 @@ func (ep *episode) closes() traffic.Time {
 	return later(later(ep.last.time, ep.rule.window), ep.lateness)
 }
 
-// later is t+d, saturated at the end of time.
-func later(t, d traffic.Time) traffic.Time {
-	if t > traffic.EndOfTime-d {
-		return traffic.EndOfTime
+// party finds the one with a block.
+func (ep *episode) party(block traffic.Subject) *party {
+	for _, y := range ep.parties {
+		if y.block == block {
+			return y
+		}
 	}
-	return t + d
+	return nil
 }
 
-// hit describes the episode as a record of the hits topic.
-func (ep *episode) hit(phase Phase, keyed int, seen traffic.Time) Hit {
+// under finds the one that a version of the rule has brought, where its block's key is not wider than the rule's.
+func (ep *episode) under(version int) *party {
+	for _, y := range ep.parties {
+		if y.version == version {
+			return y
+		}
+	}
+	return nil
+}
+
+// hit describes the episode as a record of the hits topic, for one of its parties.
+func (ep *episode) hit(y *party, phase Phase, keyed int, seen traffic.Time) Hit {
 	h := Hit{
-		Format: HitFormat, Kind: KindHit, ID: ep.id, Rule: ep.rule.rule, RuleVersion: ep.ruleVersion,
-		Lineage: ep.rule.number, Phase: phase, Subject: ep.subject, BlockSubject: ep.block, Grouped: ep.grouped,
-		Limit: ep.limit, WindowMS: int64(ep.rule.window) / 1000, Count: ep.count, Peak: ep.peak,
-		First: ep.first.time, Last: ep.last.time, Seen: seen,
-		Generation: ep.generation, Source: ep.source, Offset: ep.offset, Keyed: keyed,
+		Format: HitFormat, Kind: KindHit, ID: y.id, Rule: ep.rule.rule, RuleVersion: y.version,
+		Lineage: ep.rule.number, Phase: phase, Subject: ep.subject, BlockSubject: y.block, Grouped: ep.grouped,
+		Limit: ep.limit, WindowMS: int64(ep.rule.window) / 1000, Count: ep.count, Peak: int(ep.peak),
+		First: ep.first.time, Last: y.last, Seen: seen,
+		Generation: y.generation, Source: y.source, Offset: y.offset, Keyed: keyed,
 		Users: ep.users.count(), Devices: ep.devices.count(),
 	}
 	for _, s := range ep.samples {
 		h.Samples = append(h.Samples, string(s))
 	}
 	return h
+}
+
+// bytes is what the episode takes, as a function of what it holds.
+func (ep *episode) bytes() int64 {
+	n := 320 + int64(len(ep.subject)) + 8*int64(len(ep.users.seen)+len(ep.devices.seen))
+	for _, y := range ep.parties {
+		n += 160 + int64(len(y.block))
+	}
+	for _, s := range ep.samples {
+		n += 24 + int64(len(s))
+	}
+	return n
 }
 
 // distinct counts different values up to MaxDistinct, by a 64-bit hash of each: two values are taken for one with a

@@ -1,10 +1,13 @@
 package detectors
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 
 	"github.com/dchest/siphash"
+
+	"github.com/weirhq/weir/traffic"
 )
 
 // Secret is the deployment secret under which keys become fingerprints: without it nobody can construct identities
@@ -26,6 +29,10 @@ func (f Fingerprint) less(g Fingerprint) bool {
 	return f.Lo < g.Lo
 }
 
+func (f Fingerprint) compare(g Fingerprint) int {
+	return cmp.Or(cmp.Compare(f.Hi, g.Hi), cmp.Compare(f.Lo, g.Lo))
+}
+
 // String writes f as 32 hex digits.
 func (f Fingerprint) String() string {
 	var b [16]byte
@@ -34,24 +41,95 @@ func (f Fingerprint) String() string {
 	return hex.EncodeToString(b[:])
 }
 
-// windowKey is the fingerprint of one window: a lineage of a rule and the subject that it counts. The parts carry their
-// lengths, so no two pairs give the same bytes.
-func (s *Secret) windowKey(scratch []byte, lineage string, subject []byte) (Fingerprint, []byte) {
+// keyForm is how the keys of a lineage become fingerprints.
+type keyForm uint8
+
+const (
+	keyText   keyForm = 1 // of lineage and subject, as written; lineages that a snapshot of format 1 brought
+	keyBinary keyForm = 2 // of the fields' bytes; rules of equal keys share it
+)
+
+// textKey is the fingerprint of form keyText. The parts carry their lengths, so no two pairs give the same bytes.
+func (s *Secret) textKey(scratch []byte, lineage string, subject []byte) (Fingerprint, []byte) {
 	scratch = binary.AppendUvarint(scratch[:0], uint64(len(lineage)))
 	scratch = append(scratch, lineage...)
 	scratch = append(scratch, subject...)
 	return s.sum(scratch), scratch
 }
 
+// binaryKey is the fingerprint of form keyBinary: of each field of key, in the order of the Field constants, its number
+// and its value with length; an address as its masked bytes, after its prefix length. missing counts the fields that
+// id does not have; they are written as their number with the top bit set.
+func (s *Secret) binaryKey(scratch []byte, id *traffic.Identity, key []traffic.KeyField) (f Fingerprint, missing int, out []byte) {
+	scratch = append(scratch[:0], 0xff) // no text key begins so: a rule's id is not that long
+	for field := traffic.Field(0); field < traffic.NumFields; field++ {
+		for _, k := range key {
+			if k.Field != field {
+				continue
+			}
+			var ok bool
+			if scratch, ok = appendKeyValue(scratch, id, k); !ok {
+				missing++
+			}
+		}
+	}
+	return s.sum(scratch), missing, scratch
+}
+
+func appendKeyValue(dst []byte, id *traffic.Identity, k traffic.KeyField) ([]byte, bool) {
+	if k.Field == traffic.FieldIP {
+		return appendKeyAddress(dst, id, k)
+	}
+	value, ok := id.Value(k)
+	if !ok {
+		return append(dst, 0x80|byte(k.Field)), false
+	}
+	dst = append(dst, byte(k.Field))
+	dst = binary.AppendUvarint(dst, uint64(len(value)))
+	return append(dst, value...), true
+}
+
+func appendKeyAddress(dst []byte, id *traffic.Identity, k traffic.KeyField) ([]byte, bool) {
+	if !id.IP.IsValid() {
+		return append(dst, 0x80|byte(k.Field)), false
+	}
+	bits := k.V4
+	if id.IP.Is6() {
+		bits = k.V6
+	}
+	prefix, err := id.IP.Prefix(int(bits))
+	if err != nil {
+		return append(dst, 0x80|byte(k.Field)), false
+	}
+	dst = append(dst, byte(k.Field), bits)
+	if id.IP.Is4() {
+		raw := prefix.Addr().As4()
+		return append(append(dst, 4), raw[:]...), true
+	}
+	raw := prefix.Addr().As16()
+	return append(append(dst, 16), raw[:]...), true
+}
+
+// value is the hash under which a distinct value is remembered; false when the event has none.
+func (s *Secret) value(scratch []byte, id *traffic.Identity, k traffic.KeyField) (v uint64, out []byte, ok bool) {
+	scratch, ok = appendKeyValue(append(scratch[:0], 0xfe), id, k)
+	return s.sum(scratch).Lo, scratch, ok
+}
+
 // hitID is hash(kind, rule, lineage, key, block tuple, g, p, o), see DESIGN "Deterministic, idempotent, monotone
 // effects". The rule's version is not part of it: an edited rule that replays the log finds the same offences.
-func (s *Secret) hitID(h *Hit) string {
+//
+// nth is 0 but for the second and further hits of equal parts that one event opens.
+func (s *Secret) hitID(h *Hit, nth int) string {
 	var b []byte
 	for _, part := range []string{string(h.Kind), h.Rule, string(h.Subject), string(h.BlockSubject)} {
 		b = appendBytes(b, []byte(part))
 	}
 	for _, n := range []int64{int64(h.Lineage), h.Generation, int64(h.Source), h.Offset} {
 		b = binary.AppendVarint(b, n)
+	}
+	if nth > 0 {
+		b = binary.AppendVarint(b, int64(nth))
 	}
 	return s.sum(b).String()
 }

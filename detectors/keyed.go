@@ -5,7 +5,7 @@ import (
 )
 
 // RecordFormat is the format of keyed records that this build writes. It reads RecordFormat and the one before it.
-const RecordFormat = 1
+const RecordFormat = 2
 
 // KeyedKind is the kind of a keyed record.
 type KeyedKind uint8
@@ -23,6 +23,9 @@ const NoOffset int64 = -1
 // Keyed is one record of the keyed log. There is at most one per (event, keyed partition), however many rules and
 // dimensions of the event meet there: that is why an equal offset means a duplicate.
 type Keyed struct {
+	// Format is the format to write: RecordFormat, or the one before it where the routing version asks for that; 0 means
+	// RecordFormat. Reading sets it.
+	Format     int
 	Kind       KeyedKind
 	Generation int64        // g: which life of the requests topic
 	Source     int          // p: partition in requests
@@ -32,8 +35,11 @@ type Keyed struct {
 	Progress   traffic.Time // event: the greatest event time of p so far, this event included
 
 	// Event only.
-	Version  int64 // routing version
-	Rules    []int // indexes into that version's rules, ascending
+	Version int64 // routing version
+	Rules   []int // indexes into that version's rules, ascending
+	// Units is what the event adds to the windows of rules that count a sum: nil for one each, else one number for each of
+	// Rules, from 0 up (0 adds nothing; rules that do not sum ignore theirs). Format 1 cannot hold it.
+	Units    []int64
 	Identity traffic.Identity
 	Sample   []byte // JSON of traffic.Sample, for evidence
 

@@ -22,17 +22,21 @@ func (e *UnknownFormatError) Error() string {
 	return fmt.Sprintf("%s has format %s, this build reads %s: upgrade this process", e.What, e.Got, e.Known)
 }
 
-// The layout of a keyed record, format 1. Numbers are varints (unsigned unless marked ±), strings carry their length.
+// The layout of a keyed record, format 2; format 1 is the same without units. Numbers are varints (unsigned unless marked ±), strings carry their length.
 //
 //	byte format, byte kind, g, p, o, o-prev (0: none), ±time
-//	event: ±progress, version, rule count, rules (first, then differences),
+//	event: ±progress, version, rule count, rules (first, then differences), byte units (0: one each; 1: a number per rule),
 //	       mask of present identities (bit = Field), ip: 4 or 16 bytes with length, others: strings in Field order, sample
 //	tick:  byte idle, ±clock
 //	loss:  nothing more
 
-// AppendKeyed appends the encoding of k to dst.
+// AppendKeyed appends the encoding of k to dst, in the format that k.Format names.
 func AppendKeyed(dst []byte, k *Keyed) []byte {
-	dst = append(dst, RecordFormat, byte(k.Kind))
+	format := byte(RecordFormat)
+	if k.Format == RecordFormat-1 {
+		format = RecordFormat - 1
+	}
+	dst = append(dst, format, byte(k.Kind))
 	dst = binary.AppendUvarint(dst, uint64(k.Generation))
 	dst = binary.AppendUvarint(dst, uint64(k.Source))
 	dst = binary.AppendUvarint(dst, uint64(k.Offset))
@@ -44,7 +48,7 @@ func AppendKeyed(dst []byte, k *Keyed) []byte {
 	dst = binary.AppendVarint(dst, int64(k.Time))
 	switch k.Kind {
 	case KeyedEvent:
-		dst = appendEvent(dst, k)
+		dst = appendEvent(dst, k, format)
 	case KeyedTick:
 		idle := byte(0)
 		if k.Idle {
@@ -56,7 +60,7 @@ func AppendKeyed(dst []byte, k *Keyed) []byte {
 	return dst
 }
 
-func appendEvent(dst []byte, k *Keyed) []byte {
+func appendEvent(dst []byte, k *Keyed, format byte) []byte {
 	dst = binary.AppendVarint(dst, int64(k.Progress))
 	dst = binary.AppendUvarint(dst, uint64(k.Version))
 	dst = binary.AppendUvarint(dst, uint64(len(k.Rules)))
@@ -65,8 +69,22 @@ func appendEvent(dst []byte, k *Keyed) []byte {
 		dst = binary.AppendUvarint(dst, uint64(r-last))
 		last = r
 	}
+	if format == RecordFormat {
+		dst = appendUnits(dst, k)
+	}
 	dst = appendIdentity(dst, &k.Identity)
 	return appendBytes(dst, k.Sample)
+}
+
+func appendUnits(dst []byte, k *Keyed) []byte {
+	if len(k.Units) != len(k.Rules) || len(k.Units) == 0 {
+		return append(dst, 0)
+	}
+	dst = append(dst, 1)
+	for _, n := range k.Units {
+		dst = binary.AppendUvarint(dst, uint64(n))
+	}
+	return dst
 }
 
 func appendIdentity(dst []byte, id *traffic.Identity) []byte {
@@ -98,16 +116,18 @@ func appendBytes(dst, b []byte) []byte {
 	return append(dst, b...)
 }
 
-// DecodeKeyed reads one record into k, overwriting all of it but reusing the capacity of k.Rules. k.Sample aliases b.
+// DecodeKeyed reads one record into k, overwriting all of it but reusing the capacity of k.Rules and k.Units. k.Sample aliases b.
 // A record of an unknown format gives *UnknownFormatError, a damaged one an error that wraps ErrRecord.
 func DecodeKeyed(b []byte, k *Keyed) error {
 	if len(b) < 2 {
 		return fmt.Errorf("%w: %d bytes, at least 2 are needed", ErrRecord, len(b))
 	}
-	if b[0] != RecordFormat {
-		return &UnknownFormatError{What: "keyed record", Got: fmt.Sprint(b[0]), Known: fmt.Sprint(RecordFormat)}
+	if b[0] != RecordFormat && b[0] != RecordFormat-1 {
+		return &UnknownFormatError{
+			What: "keyed record", Got: fmt.Sprint(b[0]), Known: fmt.Sprintf("%d and %d", RecordFormat-1, RecordFormat),
+		}
 	}
-	*k = Keyed{Kind: KeyedKind(b[1]), Rules: k.Rules[:0]}
+	*k = Keyed{Format: int(b[0]), Kind: KeyedKind(b[1]), Rules: k.Rules[:0], Units: k.Units[:0]}
 	r := reader{b: b[2:]}
 	k.Generation = r.count()
 	k.Source = int(r.upTo(1<<20, "source partition"))
@@ -126,7 +146,7 @@ func DecodeKeyed(b []byte, k *Keyed) error {
 		k.Clock = traffic.Time(r.varint())
 	case KeyedLoss:
 	default:
-		return &UnknownFormatError{What: "keyed record", Got: fmt.Sprintf("1 kind %d", k.Kind), Known: "kinds 1 to 3"}
+		return &UnknownFormatError{What: "keyed record", Got: fmt.Sprintf("%d kind %d", k.Format, k.Kind), Known: "kinds 1 to 3"}
 	}
 	if r.err == nil && k.Prev < NoOffset {
 		r.fail("previous offset %d is negative", k.Prev)
@@ -142,6 +162,11 @@ func readEvent(r *reader, k *Keyed) {
 	for i := 0; i < n && r.err == nil; i++ {
 		last += int(r.upTo(MaxRulesPerRecord, "rule index"))
 		k.Rules = append(k.Rules, last)
+	}
+	if k.Format == RecordFormat && r.upTo(1, "units flag") == 1 {
+		for i := 0; i < n && r.err == nil; i++ {
+			k.Units = append(k.Units, r.count())
+		}
 	}
 	readIdentity(r, &k.Identity)
 	k.Sample = r.bytes()

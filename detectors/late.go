@@ -69,7 +69,7 @@ func (p *Partition) flushLate(out []Hit, ended bool) []Hit {
 			Count: sum.count, First: key.minute, Last: sum.latest, Seen: p.appended,
 			Generation: p.generation, Source: key.source, Offset: sum.offset, Keyed: p.cfg.Keyed,
 		}
-		h.ID = p.cfg.Secret.hitID(&h)
+		h.ID = p.cfg.Secret.hitID(&h, 0)
 		out = append(out, h)
 		delete(p.late, key)
 	}

@@ -22,14 +22,22 @@ type Config struct {
 	Generation int64 // the newest generation of the requests topic that this process knows
 	Secret     Secret
 	Stall      time.Duration // default DefaultStall
+	// Budget is how many bytes the keys of this partition may take, as Bytes counts them; 0 means no bound, which is for
+	// tests only. It decides what is evicted, and so is part of the deployment: changing it changes what a replay finds.
+	Budget int64
 }
+
+// DefaultBudget is the budget of a keyed partition unless the deployment says otherwise: 256 MiB, some five million keys
+// of counter algorithms. A process needs the budget times the partitions that it owns.
+const DefaultBudget = 256 << 20
 
 // Partition is the state of one keyed partition: everything that a checkpoint holds. It is not safe for concurrent use;
 // one owner folds the log into it, record by record.
 type Partition struct {
 	cfg      Config
-	routings map[int64][]*binding // versions learned; not part of the state
+	routings map[int64][]binding // versions learned; not part of the state
 	lineages map[string]*lineage
+	ordered  []*lineage   // by id
 	accepted map[gap]bool // gaps that an operator lets pass
 
 	generation int64
@@ -40,15 +48,29 @@ type Partition struct {
 	watermark  traffic.Time
 	events     int64 // accepted event records, the rank of the next
 
-	windows map[Fingerprint]*window
-	timers  timers
-	late    map[lateKey]*lateSum
+	ledger ledger
+	timers timers
+	late   map[lateKey]*lateSum
+	sweep  sweep
+	evict  sweep
+	ahead  ahead
+	write  *SnapshotEncoder // the snapshot under way
 
 	counts Counts
 
 	// Memory that every event uses again.
 	subject, scratch []byte
+	keys             []sharedKey
+	event            event
 	outcome          outcome
+	sample           []candidate
+
+	// Of FoldAll: the keys of the records ahead, where those of each begin, and what was loaded.
+	foreseen []sharedKey
+	starts   []int
+	refs     []uint64
+	peeked   uint64
+	primed   bool // keys are those of the record that is folded
 }
 
 // Counts are what a partition has done since it was made or restored. They are for metrics and no part of the state.
@@ -58,12 +80,9 @@ type Counts struct {
 	Ticks      int64
 	Late       int64 // (event, rule) pairs that came too late
 	Counted    int64 // (event, rule) pairs that fed a window
-}
-
-// binding ties a rule of a routing version to its lineage.
-type binding struct {
-	version *rules.Version
-	lineage *lineage
+	Uncounted  int64 // (event, rule) pairs without the value that the rule counts
+	// Evicted are the keys that were forgotten for the budget's sake, by what they were.
+	Evicted [NumEvictions]int64
 }
 
 // gap names a hole as operators accept it: the source partition and the offset of the record that found it.
@@ -104,9 +123,9 @@ func NewPartition(cfg Config) *Partition {
 		cfg.Stall = DefaultStall
 	}
 	p := &Partition{
-		cfg: cfg, routings: map[int64][]*binding{}, lineages: map[string]*lineage{}, accepted: map[gap]bool{},
+		cfg: cfg, routings: map[int64][]binding{}, lineages: map[string]*lineage{}, accepted: map[gap]bool{},
 		appended: traffic.BeforeTime, newest: traffic.BeforeTime, watermark: traffic.BeforeTime,
-		windows: map[Fingerprint]*window{}, late: map[lateKey]*lateSum{},
+		late: map[lateKey]*lateSum{},
 	}
 	p.restart(0)
 	return p
@@ -118,13 +137,9 @@ const KeptRoutings = 16
 
 // Learn gives the partition a routing version that records may name. Beyond KeptRoutings the oldest other one is forgotten.
 func (p *Partition) Learn(r *rules.Routing) {
-	bindings := make([]*binding, len(r.Rules))
-	for i := range r.Rules {
-		v := &r.Rules[i]
-		bindings[i] = &binding{version: v, lineage: p.lineage(v.ID, v.Lineage, traffic.Time(v.Window.Microseconds()))}
-	}
-	p.routings[r.Number] = bindings
+	p.routings[r.Number] = p.bind(r)
 	ForgetOldest(p.routings, r.Number)
+	p.prune()
 }
 
 // ForgetOldest drops the lowest versions but just beyond KeptRoutings.
@@ -138,16 +153,6 @@ func ForgetOldest[V any](versions map[int64]V, just int64) {
 		}
 		delete(versions, oldest)
 	}
-}
-
-func (p *Partition) lineage(rule string, number int, span traffic.Time) *lineage {
-	id := fmt.Sprintf("%s/%d", rule, number)
-	l, ok := p.lineages[id]
-	if !ok {
-		l = &lineage{rule: rule, number: number, id: id, window: span}
-		p.lineages[id] = l
-	}
-	return l
 }
 
 // Knows reports whether Learn was given the version.
@@ -237,59 +242,16 @@ func (p *Partition) foldEvent(k *Keyed, out []Hit) []Hit {
 	s.progress = max(s.progress, k.Progress)
 	p.counts.Events++
 	p.events++
-	out = p.advance(out)
-	for _, r := range k.Rules {
-		out = p.count(k, p.routings[k.Version][r], out)
+	out = p.advance(s, out)
+	if !p.primed {
+		p.keys = p.keys[:0]
 	}
-	return out
-}
-
-// count gives the event to the window of one rule, or to the rule's late sum.
-func (p *Partition) count(k *Keyed, b *binding, out []Hit) []Hit {
-	lateness := traffic.Time(b.version.Lateness.Microseconds())
-	if p.tooLate(k, lateness) {
-		p.counts.Late++
-		p.addLate(k, b)
-		return out
+	bindings := p.routings[k.Version]
+	for i, r := range k.Rules {
+		out = p.count(k, i, &bindings[r], out)
 	}
-	p.counts.Counted++
-	var missing int
-	p.subject, missing = traffic.AppendSubject(p.subject[:0], &k.Identity, b.version.Key)
-	var key Fingerprint
-	key, p.scratch = p.cfg.Secret.windowKey(p.scratch, b.lineage.id, p.subject)
-	w, ok := p.windows[key]
-	if !ok {
-		w = &window{key: key, rule: b.lineage, heap: -1}
-		p.windows[key] = w
-	}
-	w.lateness = max(w.lateness, lateness)
-	a := arrival{
-		event: k, version: b.version, subject: p.subject, grouped: missing > 0, watermark: p.watermark, rank: p.events,
-	}
-	res := p.outcome.empty()
-	w.insert(&a, &p.cfg.Secret, res)
-	p.timers.set(w, w.next())
-	return p.report(res, out)
-}
-
-// report turns what happened to episodes into hits: endings first, so that a cut episode is closed before the next one
-// opens.
-func (p *Partition) report(res *outcome, out []Hit) []Hit {
-	for _, e := range res.ended {
-		h := e.ep.hit(e.phase, p.cfg.Keyed, p.appended)
-		h.Cut, h.IntoID = e.cut, e.into
-		out = append(out, h)
-	}
-	for _, ep := range res.opened {
-		ep.sent = ep.last.time
-		out = append(out, ep.hit(PhaseOpen, p.cfg.Keyed, p.appended))
-	}
-	cooldown := traffic.Time(Cooldown.Microseconds())
-	for _, ep := range res.extended {
-		if ep.last.time >= later(ep.sent, cooldown) {
-			ep.sent = ep.last.time
-			out = append(out, ep.hit(PhaseUpdate, p.cfg.Keyed, p.appended))
-		}
+	if p.events%sweepEvery == 0 {
+		p.sweepDead()
 	}
 	return out
 }
@@ -298,7 +260,11 @@ func (p *Partition) report(res *outcome, out []Hit) []Hit {
 func (p *Partition) Watermark() traffic.Time { return p.watermark }
 
 // Keys is how many windows are held.
-func (p *Partition) Keys() int { return len(p.windows) }
+func (p *Partition) Keys() int { return p.ledger.keys }
+
+// Bytes is what the windows take: a function of what is held, at the worst point of a table's growth, which the process's
+// memory follows.
+func (p *Partition) Bytes() int64 { return p.ledger.bytes }
 
 // Counts returns what was done since the partition was made or restored.
 func (p *Partition) Counts() Counts { return p.counts }

@@ -14,6 +14,7 @@ type source struct {
 	progress traffic.Time // greatest event time shown, or what an idle tick vouches for
 	ticked   traffic.Time // stall clock at its last tick
 	stalled  bool
+	shown    traffic.Time // progress when advance last looked; not part of the state
 }
 
 // idleMargin is what an idle partition's clock stays behind, so that an event on its way is not late when it arrives.
@@ -29,6 +30,7 @@ func (p *Partition) restart(generation int64) {
 	before := p.sources
 	p.generation = generation
 	p.sources = make([]source, p.cfg.Sources)
+	p.ahead = ahead{}
 	for i := range p.sources {
 		p.sources[i] = source{fence: NoOffset, progress: traffic.BeforeTime, ticked: p.clock}
 		p.sources[i].rebase = i < len(before) && before[i].rebase
@@ -57,7 +59,10 @@ func (p *Partition) foldTick(k *Keyed, out []Hit) []Hit {
 	}
 	s.progress = max(s.progress, progress)
 	s.ticked = p.clock
-	return p.advance(out)
+	p.ahead = ahead{}
+	out = p.advance(s, out)
+	p.sweepDead()
+	return out
 }
 
 // foldLoss passes a gap that an operator accepted on the requests side: what lies before k.Offset will never come.
@@ -79,7 +84,9 @@ func (p *Partition) mendGap(k *Keyed, out []Hit) []Hit {
 		// Only an event ends the rebase (foldEvent): the first record may be an old tick of a zombie, whose prev is low.
 		s.fence = max(s.fence, k.Prev)
 	case k.Prev > s.fence:
-		out = append(out, p.loss(k, s.fence+1, k.Prev, "hole in the keyed log accepted"))
+		h := p.loss(k, s.fence+1, k.Prev, "hole in the keyed log accepted")
+		h.ID = p.ownLossID(h)
+		out = append(out, h)
 		s.fence = k.Prev
 	}
 	return out
@@ -96,8 +103,14 @@ func (p *Partition) Rebase(from, to int64) Hit {
 		Count: to - from, Seen: p.appended, First: p.watermark, Last: p.watermark,
 		Reason: fmt.Sprintf("keyed offsets %d to %d were deleted before they were read", from, to-1),
 	}
-	h.ID = p.cfg.Secret.hitID(&h)
+	h.ID = p.ownLossID(h)
 	return h
+}
+
+// ownLossID is the id of a loss of this keyed partition alone. A gap in requests, which all of them meet, is one loss.
+func (p *Partition) ownLossID(h Hit) string {
+	h.Source = -1 - p.cfg.Keyed
+	return p.cfg.Secret.hitID(&h, 0)
 }
 
 func (p *Partition) loss(k *Keyed, from, to int64, why string) Hit {
@@ -106,51 +119,74 @@ func (p *Partition) loss(k *Keyed, from, to int64, why string) Hit {
 		Count: to - from + 1, Seen: p.appended, First: p.watermark, Last: p.watermark,
 		Reason: fmt.Sprintf("%s: offsets %d to %d of source partition %d", why, from, to, k.Source),
 	}
-	h.ID = p.cfg.Secret.hitID(&h)
+	h.ID = p.cfg.Secret.hitID(&h, 0)
 	return h
 }
 
-// advance moves the watermark to the least progress of all source partitions that are not stalled, and lets die what it
-// passes. It never goes back: a stalled partition that speaks again finds its old events late.
-func (p *Partition) advance(out []Hit) []Hit {
-	least, live := traffic.EndOfTime, false
+// ahead is what advance found, so that most records need not look at all source partitions again.
+type ahead struct {
+	known bool
+	ended bool         // all that live have ended
+	live  bool         // any is
+	least traffic.Time // progress of those that are not stalled
+	until traffic.Time // the stall clock at which another one stalls
+}
+
+// survey looks at all source partitions.
+func (p *Partition) survey() {
 	stall := traffic.Time(p.cfg.Stall.Microseconds())
+	a := ahead{known: true, least: traffic.EndOfTime, until: traffic.EndOfTime}
 	for i := range p.sources {
 		s := &p.sources[i]
-		s.stalled = p.clock-s.ticked > stall
+		s.stalled, s.shown = p.clock-s.ticked > stall, s.progress
 		if !s.stalled {
-			least, live = min(least, s.progress), true
+			a.least, a.live = min(a.least, s.progress), true
+			a.until = min(a.until, s.ticked+stall)
 		}
 	}
-	out = p.flushLate(out, live && least == traffic.EndOfTime)
-	if !live || least <= p.watermark {
+	a.ended = a.live && a.least == traffic.EndOfTime
+	p.ahead = a
+}
+
+// advance moves the watermark to the least progress of all source partitions that are not stalled, and lets die what it
+// passes. It never goes back: a stalled partition that speaks again finds its old events late. moved is the source
+// partition whose progress was shown.
+func (p *Partition) advance(moved *source, out []Hit) []Hit {
+	if a := &p.ahead; !a.known || p.clock > a.until || !moved.stalled && moved.shown <= a.least {
+		p.survey()
+	}
+	moved.shown = moved.progress
+	out = p.flushLate(out, p.ahead.ended)
+	if !p.ahead.live || p.ahead.least <= p.watermark {
 		return out
 	}
-	p.watermark = least
+	p.watermark = p.ahead.least
 	return p.expire(out)
 }
 
-// expire handles everything that is due by the watermark, in (deadline, key) order.
+// expire closes the episodes that are due by the watermark, in (deadline, key) order, and at the end of the stream forgets
+// everything.
 func (p *Partition) expire(out []Hit) []Hit {
 	for {
-		w := p.timers.first()
-		if w == nil || w.due > p.watermark {
-			return out
+		k := p.timers.first()
+		if k == nil || k.due > p.watermark {
+			break
 		}
 		// The deadline kept may be earlier than the real one; only the real one is acted on, which keeps the order.
-		if due := w.next(); due > w.due {
-			p.timers.set(w, due)
+		if due := k.next(); due > k.due {
+			p.timers.set(k, due)
 			continue
 		}
+		k.lineage.cells.get(k.key) // what a snapshot under way needs of it is written before it changes
 		res := p.outcome.empty()
-		if w.expire(p.watermark, res) {
-			p.timers.remove(w)
-			delete(p.windows, w.key)
-		} else {
-			p.timers.set(w, w.next())
-		}
-		out = p.report(res, out)
+		k.expire(p.watermark, res)
+		p.settle(k)
+		out = p.report(res, 0, out)
 	}
+	if p.watermark == traffic.EndOfTime {
+		p.sweepAll()
+	}
+	return out
 }
 
 // tooLate reports whether the event lies more than lateness behind the progress of its own source partition, or behind

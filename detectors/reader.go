@@ -99,3 +99,14 @@ func (r *reader) done(kind error) error {
 	}
 	return nil
 }
+
+// take reads n bytes; the result aliases the input.
+func (r *reader) take(n int) []byte {
+	if n > len(r.b) {
+		r.fail("%d bytes left, %d are needed", len(r.b), n)
+		return nil
+	}
+	out := r.b[:n:n]
+	r.b = r.b[n:]
+	return out
+}

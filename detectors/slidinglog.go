@@ -1,33 +1,14 @@
 package detectors
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/weirhq/weir/traffic"
 )
 
-// entry is one event in a sliding log. Entries are ordered by (time, source, offset), so that the order in which equal
-// times arrived does not matter.
-type entry struct {
-	time   traffic.Time
-	source int32
-	offset int64
-	limit  int32 // the event's own limit: that of its record's routing version
-}
-
-func (a entry) compare(b entry) int {
-	if c := cmp.Compare(a.time, b.time); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(a.source, b.source); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.offset, b.offset)
-}
-
-// slidingLog is the sliding-log algorithm: the times of a key's events, kept in order. The window of an event at t is
-// (t-window, t], of the events that come before it or are it; the event is over when more than its own limit lie there.
+// slidingLog keeps the times of a key's events, in order. The window of an event at t is (t-window, t], of the events
+// that come before it in the order of (time, limit) or are it; the event is over when they add up to more than its own
+// limit.
 //
 // Exact for events in any order: one that comes late is put in its place, and every window that it lies in is judged
 // again. In order, that is one comparison: the event is over if the limit-th before it lies in its window.
@@ -36,83 +17,282 @@ func (a entry) compare(b entry) int {
 // greatest limit among the entries plus one, trimmed at 2n so that the work is amortised: enough to judge everything
 // that comes after, and counts saturate there. What is lost is exactness for late events that lie before those n in an
 // attack that is already known; a limit raised above n under-counts for at most one window. Both let pass.
+// An entry takes 8 bytes; two lie within the key, more in a block beside it. Entries that are more than a time since
+// 1970 and a limit up to 255 (sums, greater limits), and logs of more than 256 entries, take 24 bytes each, and an event
+// that comes late moves those after it: a log with a limit of many thousands is slow when its events are late.
 //
 // This is the "sliding window log" of the rate-limiting literature; the treatment of late events is weir's own.
 type slidingLog struct {
-	entries  []entry
-	maxLimit int32 // greatest limit among the entries, ever
+	lineage  *lineage
+	weighted bool // entries weigh their units
+	far      pool[farLog]
+	scratch  []logEntry
+	packed   []uint64
 }
 
-// insert puts e in its place and returns its index.
-func (l *slidingLog) insert(e entry) int {
-	l.maxLimit = max(l.maxLimit, e.limit)
-	n := len(l.entries)
-	if n == 0 || l.entries[n-1].compare(e) < 0 {
-		l.entries = append(l.entries, e)
-		return n
+// logEntry is an entry with the sum of units from the log's first up to it, which makes the sum over any stretch a
+// subtraction.
+type logEntry struct {
+	entry
+	sum int64
+}
+
+// farLog is a log whose entries do not fit words. base is the sum before its first entry.
+type farLog struct {
+	entries []logEntry
+	base    int64
+}
+
+var _ algorithm = (*slidingLog)(nil)
+var _ spanner = (*slidingLog)(nil)
+
+// A packed entry is time<<8 | limit, 60 bits, so that its order is that of entries. The cell of a packed log:
+//
+//	one or two entries: a is the first, with their number in bits 60-61; b has the second in bits 0-59
+//	more:               b has cellBlock, the number in bits 32-47 and the block's ref in bits 0-31
+const (
+	packedBits  = 1<<60 - 1
+	packedLimit = 255
+	packedTime  = 1 << 52
+	packedMost  = 256
+)
+
+func packable(e entry, units int64) bool {
+	return units == 1 && e.time >= 0 && e.time < packedTime && e.limit <= packedLimit
+}
+
+func pack(e entry) uint64 { return uint64(e.time)<<8 | uint64(e.limit) }
+
+func unpack(v uint64) entry { return entry{traffic.Time(v >> 8), int64(v & packedLimit)} }
+
+// view is the packed entries of the cell; few is where they are put when they lie in the cell itself.
+func (s *slidingLog) view(c *cell, few *[2]uint64) []uint64 {
+	switch {
+	case c.b == 0:
+		return nil
+	case c.b&cellBlock == 0:
+		few[0], few[1] = c.a&packedBits, c.b&packedBits
+		return few[:c.a>>60]
 	}
-	at, _ := slices.BinarySearchFunc(l.entries, e, entry.compare)
-	l.entries = slices.Insert(l.entries, at, e)
-	return at
+	n := int(c.b >> 32 & 0xffff)
+	return s.lineage.ledger.arena.block(uint32(c.b&cellIndex), blockClass(n))[:n]
 }
 
-// over reports whether the event at index j is over its limit.
-func (l *slidingLog) over(j int, window traffic.Time) bool {
-	e := &l.entries[j]
-	first := j - int(e.limit)
-	return first >= 0 && l.entries[first].time > e.time-window
-}
-
-// peak is the count of the window that ends at index j, saturated at n.
-func (l *slidingLog) peak(j int, window traffic.Time) int {
-	lo, start := max(0, j-int(l.maxLimit)), l.entries[j].time-window
-	if l.entries[lo].time <= start {
-		n, _ := slices.BinarySearchFunc(l.entries[lo:j], start+1, func(e entry, t traffic.Time) int {
-			return cmp.Compare(e.time, t)
-		})
-		lo += n
+// store makes v the entries of the cell, at least one. What is where is a function of the number of entries alone.
+func (s *slidingLog) store(c *cell, v []uint64) {
+	has := 0
+	if c.b&cellBlock != 0 {
+		has = int(c.b >> 32 & 0xffff)
 	}
-	return j - lo + 1
+	ledger := s.lineage.ledger
+	n := len(v)
+	if n <= 2 {
+		next := cell{a: v[0] | uint64(n)<<60, b: cellUsed}
+		if n == 2 {
+			next.b |= v[1]
+		}
+		s.giveBlock(c, has)
+		*c = next
+		return
+	}
+	class := blockClass(n)
+	if has > 0 && blockClass(has) == class {
+		copy(ledger.arena.block(uint32(c.b&cellIndex), class), v)
+		c.b = cellUsed | cellBlock | uint64(n)<<32 | c.b&cellIndex
+		return
+	}
+	ref := ledger.arena.take(class)
+	copy(ledger.arena.block(ref, class), v)
+	ledger.bytes += int64(blockSize(class)) * 8
+	s.giveBlock(c, has)
+	*c = cell{b: cellUsed | cellBlock | uint64(n)<<32 | uint64(ref)}
 }
 
-// between counts the entries x with a < x <= b.
-func (l *slidingLog) between(a, b entry) int64 {
-	lo, found := slices.BinarySearchFunc(l.entries, a, entry.compare)
-	if found {
-		lo++
+func (s *slidingLog) giveBlock(c *cell, has int) {
+	if has > 0 {
+		s.lineage.ledger.arena.give(uint32(c.b & cellIndex))
+		s.lineage.ledger.bytes -= int64(blockSize(blockClass(has))) * 8
 	}
-	hi, found := slices.BinarySearchFunc(l.entries, b, entry.compare)
-	if found {
-		hi++
-	}
-	return int64(max(0, hi-lo))
 }
 
-// expire drops the entries that no on-time event can meet any more: those whose window ended by dead. Fewer than atLeast
-// of them are left for later, so that a busy key does not move its log for each.
-func (l *slidingLog) expire(window, dead traffic.Time, atLeast int) {
+func (s *slidingLog) add(c *cell, ev *event) {
+	e := entry{ev.time, ev.limit}
+	switch {
+	case ev.units == 0:
+		s.ask(c, ev)
+	case c.b&cellFar != 0:
+		s.addFar(c, ev)
+	case s.weighted || !packable(e, ev.units):
+		s.spill(c)
+		s.addFar(c, ev)
+	default:
+		s.addPacked(c, ev, pack(e))
+	}
+}
+
+// addPacked is add for entries that fit words: the path of nearly all events.
+func (s *slidingLog) addPacked(c *cell, ev *event, e uint64) {
+	var few [2]uint64
+	v := s.view(c, &few)
+	n := len(v)
+	if n > 0 && v[n-1] > e {
+		s.addLate(c, ev)
+		return
+	}
+	window := s.lineage.window
+	if n >= 2 && n == blockRoom(n) && later(unpack(v[0]).time, window) <= ev.dead {
+		v = v[deadPacked(v, window, ev.dead):]
+		n = len(v)
+	}
+	if n == packedMost {
+		s.spill(c)
+		s.addFar(c, ev)
+		return
+	}
+	ev.at = ev.time
+	first := n - int(ev.limit)
+	if first == n || first >= 0 && unpack(v[first]).time > ev.time-window {
+		ev.count = ev.limit + 1
+		ev.over(ev.time, ev.count)
+	} else if ev.exact {
+		ev.count = int64(n-deadPacked(v, window, ev.time)) + 1
+	}
+	s.append1(c, v, e)
+}
+
+// blockRoom is how many entries there is room for where n lie.
+func blockRoom(n int) int {
+	if n <= 2 {
+		return 2
+	}
+	return blockSize(blockClass(n))
+}
+
+// deadPacked is how many of v lie in no window of an event after the instant.
+func deadPacked(v []uint64, window, at traffic.Time) int {
 	n := 0
-	for n < len(l.entries) && l.entries[n].time+window <= dead {
+	for n < len(v) && later(unpack(v[n]).time, window) <= at {
 		n++
 	}
-	if n >= atLeast {
-		l.drop(n)
+	return n
+}
+
+// append1 stores v and e after it.
+func (s *slidingLog) append1(c *cell, v []uint64, e uint64) {
+	n := len(v)
+	switch {
+	case n == 0:
+		s.store(c, []uint64{e})
+	case c.b&cellBlock != 0 && n > 2 && int(c.b>>32&0xffff) == n && n < blockRoom(n):
+		s.lineage.ledger.arena.block(uint32(c.b&cellIndex), blockClass(n))[n] = e
+		c.b += 1 << 32
+	case c.b&cellBlock == 0 && n == 1:
+		*c = cell{a: v[0] | 2<<60, b: cellUsed | e}
+	default:
+		s.packed = append(append(s.packed[:0], v...), e)
+		s.store(c, s.packed)
 	}
 }
 
-// saturate keeps the newest n once more than 2n are held. It is called only when the newest entry is over: entries that
-// are not over are never trimmed, so the events after an episode's last over event are all still there.
-func (l *slidingLog) saturate() {
-	n := int(l.maxLimit) + 1
-	if len(l.entries) > 2*n {
-		l.drop(len(l.entries) - n)
+// trim keeps the newest n once more than 2n are held, if the newest is over: entries that are not over are never trimmed,
+// so the events after an episode's last over event are all there.
+func (s *slidingLog) trim(c *cell, ev *event) {
+	if _, newest := s.newest(c); newest != ev.overs[len(ev.overs)-1].time {
+		return
+	}
+	if c.b&cellFar != 0 {
+		far := s.far.at(c)
+		was := len(far.entries)
+		far.saturate(ev.limit)
+		s.lineage.ledger.bytes += farBytes(len(far.entries)) - farBytes(was)
+		return
+	}
+	if c.b&cellBlock == 0 || int64(c.b>>32&0xffff) <= 2*(ev.limit+1) {
+		return
+	}
+	v := s.view(c, nil)
+	most := int64(0)
+	for _, e := range v {
+		most = max(most, int64(e&packedLimit))
+	}
+	if n := int(most) + 1; len(v) > 2*n {
+		s.packed = append(s.packed[:0], v[len(v)-n:]...)
+		s.store(c, s.packed)
 	}
 }
 
-func (l *slidingLog) drop(n int) {
-	if n > 0 {
-		l.entries = slices.Delete(l.entries, 0, n)
+// addLate puts an event in its place among packed ones that are newer.
+func (s *slidingLog) addLate(c *cell, ev *event) {
+	var few [2]uint64
+	v := s.view(c, &few)
+	v = v[deadPacked(v, s.lineage.window, ev.dead):]
+	if len(v) == packedMost {
+		s.spill(c)
+		s.addFar(c, ev)
+		return
 	}
+	s.scratch = s.scratch[:0]
+	for i, e := range v {
+		s.scratch = append(s.scratch, logEntry{unpack(e), int64(i) + 1})
+	}
+	s.scratch = s.insert(s.scratch, 0, ev)
+	s.packed = s.packed[:0]
+	for i := range s.scratch {
+		s.packed = append(s.packed, pack(s.scratch[i].entry))
+	}
+	s.store(c, s.packed)
 }
 
-func (l *slidingLog) newest() traffic.Time { return l.entries[len(l.entries)-1].time }
+// insert puts the event in its place and judges every window that it lies in. base is the sum before the log.
+func (s *slidingLog) insert(log []logEntry, base int64, ev *event) []logEntry {
+	e := entry{ev.time, ev.limit}
+	at, _ := slices.BinarySearchFunc(log, e, func(x logEntry, e entry) int {
+		if x.compare(e) <= 0 {
+			return -1 // after its equals
+		}
+		return 1
+	})
+	before := base
+	if at > 0 {
+		before = log[at-1].sum
+	}
+	log = slices.Insert(log, at, logEntry{e, before})
+	for i := at; i < len(log); i++ {
+		log[i].sum += ev.units
+	}
+	ev.at = ev.time
+	end := later(ev.time, s.lineage.window)
+	for j := at; j < len(log) && log[j].time < end; j++ {
+		count := log[j].sum - s.before(log, j, base)
+		if j == at {
+			ev.count = count
+		}
+		if count > log[j].limit {
+			ev.overs = append(ev.overs, over{log[j].entry, s.saturated(count, log[j].limit)})
+		}
+	}
+	return log
+}
+
+// saturated is the count as it is told: a log of events keeps no more than it needs to know that the limit is passed.
+func (s *slidingLog) saturated(count, limit int64) int64 {
+	if s.weighted {
+		return min(count, maxCount)
+	}
+	return min(count, limit+1)
+}
+
+// before is the sum before the window that ends at index j.
+func (s *slidingLog) before(log []logEntry, j int, base int64) int64 {
+	start := earlier(log[j].time, s.lineage.window)
+	lo, _ := slices.BinarySearchFunc(log[:j], start, func(x logEntry, t traffic.Time) int {
+		if x.time <= t {
+			return -1
+		}
+		return 1
+	})
+	if lo == 0 {
+		return base
+	}
+	return log[lo-1].sum
+}

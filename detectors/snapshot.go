@@ -3,7 +3,6 @@ package detectors
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"maps"
 	"slices"
@@ -12,18 +11,36 @@ import (
 )
 
 // SnapshotFormat is the format of snapshots that this build writes. It reads SnapshotFormat and the one before it.
-const SnapshotFormat = 1
+const SnapshotFormat = 2
 
 // ErrSnapshot is wrapped by every error of Restore: the bytes are damaged, or not a snapshot.
 var ErrSnapshot = errors.New("snapshot")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// The layout of a snapshot, format 2. Numbers are varints (unsigned unless marked ±), texts carry their length.
+//
+//	byte format, keyed partition, generation, ±stall clock, ±last append, ±greatest append, ±watermark, events
+//	source partitions: number; each: byte flags, ±fence, ±progress, ±ticked
+//	sweep, eviction: each lineage id, fingerprint (16 bytes)
+//	lineages: number; each: rule, number, byte algorithm, byte count, byte form of keys, window, lateness, limit, burst
+//	late sums: number; each: lineage, source, ±minute, version, count, ±latest, offset
+//	for each lineage, keys: number; each: fingerprint, state as its algorithm writes it, episodes
+//	CRC-32C of all before, 4 bytes
+
 // Snapshot appends the whole state to dst: windows, episodes, late sums, fences, progress, ticks, stall clock,
 // watermark. It is one unit: the last four bytes are a CRC-32C of all before. Equal states give equal bytes.
 func (p *Partition) Snapshot(dst []byte) []byte {
-	start := len(dst)
-	dst = append(dst, SnapshotFormat)
+	e := p.BeginSnapshot()
+	for !e.Next(1 << 30) {
+		continue
+	}
+	return e.Append(dst)
+}
+
+// head is all of a snapshot before the keys.
+func (p *Partition) head(lineages []*lineage) []byte {
+	dst := []byte{SnapshotFormat}
 	dst = binary.AppendUvarint(dst, uint64(p.cfg.Keyed))
 	dst = binary.AppendUvarint(dst, uint64(p.generation))
 	for _, t := range []traffic.Time{p.clock, p.appended, p.newest, p.watermark} {
@@ -34,27 +51,34 @@ func (p *Partition) Snapshot(dst []byte) []byte {
 	for i := range p.sources {
 		dst = p.sources[i].append(dst)
 	}
-	lineages := p.usedLineages()
+	for _, s := range []*sweep{&p.sweep, &p.evict} {
+		dst = appendText(dst, s.lineage)
+		dst = s.from.append(dst)
+	}
 	dst = binary.AppendUvarint(dst, uint64(len(lineages)))
 	index := make(map[*lineage]int, len(lineages))
 	for i, l := range lineages {
 		index[l] = i
-		dst = appendText(dst, l.rule)
-		dst = binary.AppendUvarint(dst, uint64(l.number))
-		dst = binary.AppendVarint(dst, int64(l.window))
+		dst = l.append(dst)
 	}
-	dst = p.appendLate(dst, index)
-	keys := slices.SortedFunc(maps.Keys(p.windows), func(a, b Fingerprint) int {
-		if a.less(b) {
-			return -1
-		}
-		return 1
-	})
-	dst = binary.AppendUvarint(dst, uint64(len(keys)))
-	for _, key := range keys {
-		dst = p.windows[key].append(dst, index)
+	return p.appendLate(dst, index)
+}
+
+func (l *lineage) append(dst []byte) []byte {
+	dst = appendText(dst, l.rule)
+	dst = binary.AppendUvarint(dst, uint64(l.number))
+	if l.cells.n == 0 { // named by late sums only: what it counts will be settled anew
+		return append(dst, 0, 0, byte(keyBinary), 1, 0, 0, 0)
 	}
-	return binary.BigEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
+	dst = append(dst, l.kind.algorithm, l.kind.count, byte(l.form))
+	for _, n := range []int64{int64(l.window), int64(l.lateness), l.limit, l.burst} {
+		dst = binary.AppendUvarint(dst, uint64(n))
+	}
+	return dst
+}
+
+func (f Fingerprint) append(dst []byte) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(dst, f.Hi), f.Lo)
 }
 
 func (s *source) append(dst []byte) []byte {
@@ -71,20 +95,19 @@ func (s *source) append(dst []byte) []byte {
 	return binary.AppendVarint(dst, int64(s.ticked))
 }
 
+// usedLineages are those with keys or late sums, by id.
 func (p *Partition) usedLineages() []*lineage {
-	used := map[*lineage]bool{}
-	for _, w := range p.windows {
-		used[w.rule] = true
-	}
+	late := map[*lineage]bool{}
 	for key := range p.late {
-		used[key.lineage] = true
+		late[key.lineage] = true
 	}
-	return slices.SortedFunc(maps.Keys(used), func(a, b *lineage) int {
-		if a.id < b.id {
-			return -1
+	var used []*lineage
+	for _, l := range p.ordered {
+		if l.cells.n > 0 || late[l] {
+			used = append(used, l)
 		}
-		return 1
-	})
+	}
+	return used
 }
 
 func (p *Partition) appendLate(dst []byte, index map[*lineage]int) []byte {
@@ -103,97 +126,59 @@ func (p *Partition) appendLate(dst []byte, index map[*lineage]int) []byte {
 	return dst
 }
 
-// Restore makes a partition from what Snapshot wrote. The whole of b is checked before any of it is believed: a torn or
-// flipped snapshot gives an error that wraps ErrSnapshot, one of a newer build *UnknownFormatError.
-func Restore(cfg Config, b []byte) (*Partition, error) {
-	if len(b) < 5 {
-		return nil, fmt.Errorf("%w: %d bytes", ErrSnapshot, len(b))
-	}
-	body, sum := b[:len(b)-4], binary.BigEndian.Uint32(b[len(b)-4:])
-	if got := crc32.Checksum(body, castagnoli); got != sum {
-		return nil, fmt.Errorf("%w: CRC %08x, its bytes give %08x", ErrSnapshot, sum, got)
-	}
-	if body[0] != SnapshotFormat {
-		return nil, &UnknownFormatError{What: "snapshot", Got: fmt.Sprint(body[0]), Known: fmt.Sprint(SnapshotFormat)}
-	}
-	p := NewPartition(cfg)
-	r := &reader{b: body[1:]}
-	if keyed := r.count(); r.err == nil && keyed != int64(cfg.Keyed) {
-		return nil, fmt.Errorf("%w: of keyed partition %d, wanted %d", ErrSnapshot, keyed, cfg.Keyed)
-	}
-	p.generation = r.count()
-	for _, t := range []*traffic.Time{&p.clock, &p.appended, &p.newest, &p.watermark} {
-		*t = traffic.Time(r.varint())
-	}
-	p.events = r.count()
-	p.restoreSources(r)
-	lineages := p.restoreLineages(r)
-	p.restoreLate(r, lineages)
-	p.restoreWindows(r, lineages)
-	if err := r.done(ErrSnapshot); err != nil {
-		return nil, err
-	}
-	return p, nil
+func appendText(dst []byte, s string) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(s)))
+	return append(dst, s...)
 }
 
-func (p *Partition) restoreSources(r *reader) {
-	n := r.length(4, "source partitions")
-	// A snapshot of an earlier generation may have had fewer or more source partitions: its own are kept until the
-	// first record of the new generation starts them anew.
-	p.sources = make([]source, max(n, p.cfg.Sources))
-	for i := range p.sources {
-		s := &p.sources[i]
-		if i >= n {
-			*s = source{fence: NoOffset, progress: traffic.BeforeTime, ticked: p.clock}
-			continue
-		}
-		flags := r.upTo(3, "source flags")
-		s.rebase, s.stalled = flags&1 != 0, flags&2 != 0
-		s.fence = r.varint()
-		s.progress = traffic.Time(r.varint())
-		s.ticked = traffic.Time(r.varint())
+// appendSlot writes one key: fingerprint, state, episodes.
+func (l *lineage) appendSlot(dst []byte, s *slot) []byte {
+	dst = s.key().append(dst)
+	c, k := l.open(s)
+	dst = l.algorithm.append(dst, c)
+	if k == nil {
+		return append(dst, 0)
 	}
+	dst = binary.AppendUvarint(dst, uint64(len(k.episodes)))
+	for _, ep := range k.episodes {
+		dst = ep.append(dst)
+	}
+	return dst
 }
 
-func (p *Partition) restoreLineages(r *reader) []*lineage {
-	lineages := make([]*lineage, r.length(3, "lineages"))
-	for i := range lineages {
-		rule := string(r.bytes())
-		number := int(r.upTo(1<<31, "lineage number"))
-		lineages[i] = p.lineage(rule, number, traffic.Time(r.varint()))
-	}
-	return lineages
+func (e entry) append(dst []byte) []byte {
+	return binary.AppendUvarint(binary.AppendVarint(dst, int64(e.time)), uint64(e.limit))
 }
 
-func (p *Partition) restoreLate(r *reader, lineages []*lineage) {
-	for n := r.length(7, "late sums"); n > 0 && r.err == nil; n-- {
-		key := lateKey{lineage: pick(r, lineages), source: int(r.upTo(1<<20, "source partition"))}
-		key.minute = traffic.Time(r.varint())
-		p.late[key] = &lateSum{
-			version: int(r.upTo(1<<31, "rule version")), count: r.count(), latest: traffic.Time(r.varint()), offset: r.count(),
+func (ep *episode) append(dst []byte) []byte {
+	dst = appendText(dst, string(ep.subject))
+	grouped := byte(0)
+	if ep.grouped {
+		grouped = 1
+	}
+	dst = append(dst, grouped)
+	dst = ep.last.append(ep.first.append(dst))
+	for _, n := range []int64{
+		int64(ep.limit), ep.count, ep.pending, ep.peak, ep.seen, int64(ep.lateness),
+	} {
+		dst = binary.AppendVarint(dst, n)
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(ep.parties)))
+	for _, y := range ep.parties {
+		dst = appendText(appendText(dst, y.id), string(y.block))
+		for _, n := range []int64{int64(y.version), y.generation, int64(y.source), y.offset, int64(y.last), int64(y.sent)} {
+			dst = binary.AppendVarint(dst, n)
 		}
 	}
-}
-
-// pick reads an index into lineages.
-func pick(r *reader, lineages []*lineage) *lineage {
-	i := r.uvarint()
-	if i >= uint64(len(lineages)) {
-		r.fail("lineage %d of %d", i, len(lineages))
-		return nil
-	}
-	return lineages[i]
-}
-
-func (p *Partition) restoreWindows(r *reader, lineages []*lineage) {
-	n := r.length(20, "windows")
-	p.windows = make(map[Fingerprint]*window, n)
-	for ; n > 0 && r.err == nil; n-- {
-		w := restoreWindow(r, lineages)
-		if r.err != nil {
-			return
+	for _, d := range []*distinct{&ep.users, &ep.devices} {
+		dst = binary.AppendUvarint(dst, uint64(len(d.seen)))
+		for _, h := range d.seen {
+			dst = binary.BigEndian.AppendUint64(dst, h)
 		}
-		p.windows[w.key] = w
-		p.timers.set(w, w.next())
 	}
+	dst = binary.AppendUvarint(dst, uint64(len(ep.samples)))
+	for _, s := range ep.samples {
+		dst = appendBytes(dst, s)
+	}
+	return dst
 }

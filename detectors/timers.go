@@ -6,32 +6,32 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// timers holds the windows by (deadline, key). No clock drives it: the watermark does.
+// timers holds the keys with episodes by (deadline, key, lineage). No clock drives it: the watermark does.
 type timers struct{ h timerHeap }
 
-// set puts w in, or moves it. A deadline that moves out is left where it is: it is found to be early when it comes up,
+// set puts k in, or moves it. A deadline that moves out is left where it is: it is found to be early when it comes up,
 // which saves a heap operation for every event of a busy key.
-func (t *timers) set(w *window, due traffic.Time) {
+func (t *timers) set(k *kept, due traffic.Time) {
 	switch {
-	case w.heap < 0:
-		w.due = due
-		heap.Push(&t.h, w)
-	case due < w.due || w.heap == 0:
-		w.due = due
-		heap.Fix(&t.h, w.heap)
+	case k.heap < 0:
+		k.due = due
+		heap.Push(&t.h, k)
+	case due < k.due || k.heap == 0:
+		k.due = due
+		heap.Fix(&t.h, k.heap)
 	}
 }
 
-func (t *timers) first() *window {
+func (t *timers) first() *kept {
 	if len(t.h) == 0 {
 		return nil
 	}
 	return t.h[0]
 }
 
-func (t *timers) remove(w *window) { heap.Remove(&t.h, w.heap) }
+func (t *timers) remove(k *kept) { heap.Remove(&t.h, k.heap) }
 
-type timerHeap []*window
+type timerHeap []*kept
 
 var _ heap.Interface = (*timerHeap)(nil)
 
@@ -41,7 +41,10 @@ func (h timerHeap) Less(i, j int) bool {
 	if h[i].due != h[j].due {
 		return h[i].due < h[j].due
 	}
-	return h[i].key.less(h[j].key)
+	if h[i].key != h[j].key {
+		return h[i].key.less(h[j].key)
+	}
+	return h[i].lineage.id < h[j].lineage.id
 }
 
 func (h timerHeap) Swap(i, j int) {
@@ -50,16 +53,16 @@ func (h timerHeap) Swap(i, j int) {
 }
 
 func (h *timerHeap) Push(x any) {
-	w := x.(*window)
-	w.heap = len(*h)
-	*h = append(*h, w)
+	k := x.(*kept)
+	k.heap = len(*h)
+	*h = append(*h, k)
 }
 
 func (h *timerHeap) Pop() any {
 	old := *h
-	w := old[len(old)-1]
+	k := old[len(old)-1]
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
-	w.heap = -1
-	return w
+	k.heap = -1
+	return k
 }

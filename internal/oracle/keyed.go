@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Keyed is a record of the keyed log, read from the documented layout of format 1.
+// Keyed is a record of the keyed log, read from the documented layout of formats 1 and 2.
 type Keyed struct {
 	Kind          byte // 1 event, 2 tick, 3 loss
 	Generation    uint64
@@ -16,19 +16,23 @@ type Keyed struct {
 	Progress      int64
 	Version       int64
 	Rules         []int
+	Units         []int64 // what the event adds under each of Rules; none: one
 	IP            netip.Addr
 	Device, User  string
 	APIKey, Other string
+	Idle          bool  // of a tick
+	Clock         int64 // of a tick
 }
 
 var errShort = errors.New("keyed record ends early")
 
 // ReadKeyed takes a record apart.
 func ReadKeyed(b []byte) (Keyed, error) {
-	if len(b) < 2 || b[0] != 1 {
-		return Keyed{}, errors.New("not a keyed record of format 1")
+	if len(b) < 2 || b[0] != 1 && b[0] != 2 {
+		return Keyed{}, errors.New("not a keyed record of format 1 or 2")
 	}
 	k := Keyed{Kind: b[1]}
+	format := b[0]
 	b = b[2:]
 	bad := false
 	u := func() uint64 {
@@ -73,6 +77,11 @@ func ReadKeyed(b []byte) (Keyed, error) {
 			at += int(u())
 			k.Rules = append(k.Rules, at)
 		}
+		if format == 2 && u() == 1 {
+			for range k.Rules {
+				k.Units = append(k.Units, int64(u()))
+			}
+		}
 		mask := u()
 		if mask&1 != 0 {
 			k.IP, _ = netip.AddrFromSlice(text())
@@ -82,6 +91,9 @@ func ReadKeyed(b []byte) (Keyed, error) {
 				*to = string(text())
 			}
 		}
+	}
+	if k.Kind == 2 {
+		k.Idle, k.Clock = u() == 1, s()
 	}
 	if bad {
 		return Keyed{}, errShort

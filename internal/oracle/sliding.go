@@ -22,11 +22,11 @@ type Episode struct {
 }
 
 // Sliding gives the episodes of one key under the sliding log: an event is over when more than its limit events lie in
-// (time-window, time], of those that come before it in (time, source, offset) order or are it. An episode that has
+// (time-window, time], of those that come before it in (time, limit, source, offset) order or are it. An episode that has
 // lasted maxEpisode is cut: the next over event opens another.
 func Sliding(events []Event, window, maxEpisode int64) []Episode {
 	sorted := slices.SortedFunc(slices.Values(events), func(a, b Event) int {
-		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Offset, b.Offset))
+		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Offset, b.Offset))
 	})
 	var out []Episode
 	firstIndex, lastIndex, oldest := 0, 0, 0

@@ -1,0 +1,232 @@
+package detectors
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// cell is the state of one key: two words whose meaning is the algorithm's, save the flags at the top of b.
+// A cell of which b is 0 is that of a key which has seen nothing.
+type cell struct{ a, b uint64 }
+
+const (
+	cellKept  = 1 << 63 // in a table only: the cell itself lies with the key's episodes, at the index in the low 32 bits
+	cellUsed  = 1 << 62 // always set
+	cellFar   = 1 << 61 // the state lies beside, at the index in the low 32 bits; not of buckets
+	cellBlock = 1 << 60 // sliding log only: the entries are in a block of the arena
+
+	cellIndex = math.MaxUint32
+)
+
+// farCell refers to state that lies beside, at index.
+func farCell(index uint32) cell { return cell{b: cellUsed | cellFar | uint64(index)} }
+
+// event is an arrival as an algorithm sees it, and what the algorithm answers.
+type event struct {
+	time  traffic.Time
+	units int64  // at least 1 from a Partition; 0 asks without adding
+	value uint64 // hash of what is counted, when distinct values are
+	limit int64  // the event's own limit: that of its record's routing version
+	burst int64  // capacity of a bucket
+	dead  traffic.Time
+	// dead is the instant whose past is of no use any more: no event on time lies before it.
+
+	exact bool // count is wanted even when nothing is over
+
+	// Answers. at is when the event was judged: its time, or its key's newest where the algorithm depends on order.
+	at    traffic.Time
+	count int64  // of the window that the event is in
+	overs []over // over events that this one made, ascending
+}
+
+// entry is one event in the order of its key's time. Events of one time are ordered by their limits, so that what is
+// over depends on nothing but times and limits, whatever the order of arrival.
+type entry struct {
+	time  traffic.Time
+	limit int64
+}
+
+func (e entry) compare(o entry) int {
+	switch {
+	case e.time != o.time:
+		if e.time < o.time {
+			return -1
+		}
+		return 1
+	case e.limit < o.limit:
+		return -1
+	case e.limit > o.limit:
+		return 1
+	}
+	return 0
+}
+
+// over is an event at which the window holds more than the limit.
+type over struct {
+	entry
+	count int64
+}
+
+func (ev *event) judge(at traffic.Time, count int64) {
+	ev.at, ev.count = at, count
+	if count > ev.limit {
+		ev.over(at, count)
+	}
+}
+
+func (ev *event) over(at traffic.Time, count int64) {
+	ev.overs = append(ev.overs, over{entry{at, ev.limit}, count})
+}
+
+// algorithm is what all windows of a lineage have in common: it moves their cells. It must be a function of the events
+// it is given and of nothing else.
+type algorithm interface {
+	// add counts ev in the cell and judges it.
+	add(c *cell, ev *event)
+	// dead reports whether no event that is on time at the instant can meet anything that the cell holds.
+	dead(c *cell, at traffic.Time) bool
+	// gauge says how much the cell holds and how new it is, for choosing what to forget.
+	gauge(c *cell) (count int64, newest traffic.Time)
+	// release gives back what lies beside the cell.
+	release(c *cell)
+	// append writes the cell for a snapshot; restore reads it into an empty one. Equal states give equal bytes.
+	append(dst []byte, c *cell) []byte
+	restore(c *cell, r *reader)
+}
+
+// spanner is an algorithm that knows how many events lie between two, until it is told to trim.
+type spanner interface {
+	// trim gives up entries that no decision needs, after an event that was over.
+	trim(c *cell, ev *event)
+	// between counts the events x with a < x <= b; where a equals b it is the one that came last.
+	between(c *cell, a, b entry) int64
+}
+
+// roomy is an algorithm whose room is not the limit less the count.
+type roomy interface {
+	room(c *cell, ev *event) int64
+}
+
+// maxCount is where counts of one window saturate: far above every limit, so no decision depends on it.
+const maxCount = 1<<30 - 1
+
+// plus is a+b, saturated at maxCount.
+func plus(a, b int64) int64 { return min(a+min(b, maxCount), maxCount) }
+
+// floorDiv is the number of the window of length w that t lies in.
+func floorDiv(t, w traffic.Time) int64 {
+	n := int64(t / w)
+	if t < 0 && t%w != 0 {
+		n--
+	}
+	return n
+}
+
+// startOf is when window n begins, saturated at the ends of time.
+func startOf(n int64, w traffic.Time) traffic.Time {
+	if high, low := bits.Mul64(uint64(max(n, -n)), uint64(w)); high == 0 && low < 1<<63 {
+		return traffic.Time(n) * w
+	}
+	if n > 0 {
+		return traffic.EndOfTime
+	}
+	return traffic.BeforeTime
+}
+
+// later is t+d, saturated at the end of time; d is not negative.
+func later(t, d traffic.Time) traffic.Time {
+	if t > traffic.EndOfTime-d {
+		return traffic.EndOfTime
+	}
+	return t + d
+}
+
+// earlier is t-d, saturated at the beginning of time; d is not negative.
+func earlier(t, d traffic.Time) traffic.Time {
+	if t < traffic.BeforeTime+d {
+		return traffic.BeforeTime
+	}
+	return t - d
+}
+
+// capacity is what a rule's bucket holds.
+func capacity(v *rules.Version) int64 {
+	if v.Burst > 0 {
+		return int64(v.Burst)
+	}
+	return int64(v.Limit)
+}
+
+// kind is the algorithm of a lineage and what it counts, as snapshots write it.
+type kind struct {
+	algorithm uint8 // one of the constants below
+	count     uint8
+}
+
+const (
+	kindFixed = iota
+	kindFirstSeen
+	kindSlidingCounter
+	kindSlidingLog
+	kindTokenBucket
+	kindLeakyBucket
+	numAlgorithms
+)
+
+const (
+	countEvents = iota
+	countDistinct
+	countSum
+	numCounts
+)
+
+// kindOf is what v asks for, sliding resolved.
+func kindOf(v *rules.Version) kind {
+	k := kind{}
+	switch {
+	case v.Count.Distinct != nil:
+		k.count = countDistinct
+	case v.Count.Sum != "":
+		k.count = countSum
+	}
+	switch v.Algorithm {
+	case rules.AlgorithmFixed:
+		k.algorithm = kindFixed
+	case rules.AlgorithmFirstSeen:
+		k.algorithm = kindFirstSeen
+	case rules.AlgorithmSlidingCounter:
+		k.algorithm = kindSlidingCounter
+	case rules.AlgorithmSlidingLog:
+		k.algorithm = kindSlidingLog
+	case rules.AlgorithmTokenBucket:
+		k.algorithm = kindTokenBucket
+	case rules.AlgorithmLeakyBucket:
+		k.algorithm = kindLeakyBucket
+	default:
+		k.algorithm = pickSliding(v.Limit)
+	}
+	return k
+}
+
+// newAlgorithm makes the algorithm of a lineage that has started.
+func newAlgorithm(l *lineage) algorithm {
+	if l.kind.count == countDistinct {
+		return newDistinct(l)
+	}
+	switch l.kind.algorithm {
+	case kindFixed:
+		return &fixed{lineage: l}
+	case kindFirstSeen:
+		return &firstSeen{window: l.window}
+	case kindSlidingCounter:
+		return &slidingCounter{window: l.window}
+	case kindTokenBucket:
+		return &tokenBucket{bucket{lineage: l}}
+	case kindLeakyBucket:
+		return &leakyBucket{bucket{lineage: l}}
+	}
+	return &slidingLog{lineage: l, weighted: l.kind.count == countSum}
+}

@@ -1,0 +1,137 @@
+package detectors
+
+import (
+	"github.com/weirhq/weir/traffic"
+)
+
+// sharedKey is the fingerprint of a key that several rules of one event have.
+type sharedKey struct {
+	group   int
+	print   Fingerprint
+	missing int
+}
+
+// count gives the event to the window of one rule, or to the rule's late sum. i is the rule's place in k.Rules.
+func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
+	if p.tooLate(k, b.lateness) {
+		p.counts.Late++
+		p.addLate(k, b)
+		return out
+	}
+	ev := &p.event
+	overs := ev.overs[:0]
+	*ev = event{time: k.Time, units: 1, limit: int64(b.version.Limit), burst: capacity(b.version), overs: overs}
+	if !p.measure(k, i, b, ev) {
+		p.counts.Uncounted++
+		return out
+	}
+	p.counts.Counted++
+	l := b.lineage
+	l.feed(b.version, b.lateness)
+	ev.dead = l.dead(p.watermark)
+	key, missing := p.key(k, b)
+	c, held := l.cellOf(key)
+	l.algorithm.add(c, ev)
+	if held != nil || len(ev.overs) > 0 {
+		out = p.judge(k, b, c, held, key, missing > 0, out)
+	}
+	if p.cfg.Budget > 0 && p.ledger.bytes > p.cfg.Budget {
+		out = p.makeRoom(out)
+	}
+	return out
+}
+
+// measure says what the event adds; false when nothing.
+func (p *Partition) measure(k *Keyed, i int, b *binding, ev *event) bool {
+	switch c := &b.version.Count; {
+	case c.Distinct != nil:
+		var ok bool
+		ev.value, p.scratch, ok = p.cfg.Secret.value(p.scratch, &k.Identity, *c.Distinct)
+		return ok
+	case c.Sum != "":
+		if i < len(k.Units) {
+			ev.units = min(k.Units[i], 1<<40)
+		}
+		return ev.units > 0
+	}
+	return true
+}
+
+// key is the fingerprint of the event's key under a rule, and how many of its fields the event lacks.
+func (p *Partition) key(k *Keyed, b *binding) (key Fingerprint, missing int) {
+	if b.lineage.form == keyText {
+		p.subject, missing = traffic.AppendSubject(p.subject[:0], &k.Identity, b.version.Key)
+		key, p.scratch = p.cfg.Secret.textKey(p.scratch, b.lineage.id, p.subject)
+		return key, missing
+	}
+	for i := range p.keys {
+		if p.keys[i].group == b.group {
+			return p.keys[i].print, p.keys[i].missing
+		}
+	}
+	key, missing, p.scratch = p.cfg.Secret.binaryKey(p.scratch, &k.Identity, b.version.Key)
+	p.keys = append(p.keys, sharedKey{b.group, key, missing})
+	return key, missing
+}
+
+// judge brings the episodes of a key up to date with an event that was counted in c.
+func (p *Partition) judge(k *Keyed, b *binding, c *cell, held *kept, key Fingerprint, grouped bool, out []Hit) []Hit {
+	if held == nil {
+		held = b.lineage.keep(key, c)
+	}
+	p.subject, _ = traffic.AppendSubject(p.subject[:0], &k.Identity, b.version.Key)
+	a := arrival{
+		event: k, bound: b, secret: &p.cfg.Secret, subject: p.subject, grouped: grouped, rank: p.events,
+		at: entry{p.event.at, p.event.limit},
+	}
+	res := p.outcome.empty()
+	held.judge(&a, p.event.overs, res)
+	if log, ok := b.lineage.algorithm.(spanner); ok && len(p.event.overs) > 0 {
+		log.trim(&held.cell, &p.event)
+	}
+	p.settle(held)
+	return p.report(res, b.cooldown, out)
+}
+
+// settle brings ledger and timer up to date with a key's episodes.
+func (p *Partition) settle(k *kept) {
+	if len(k.episodes) == 0 {
+		p.charge(k, 0)
+		if k.heap >= 0 {
+			p.timers.remove(k)
+		}
+		k.lineage.letGo(k)
+		return
+	}
+	p.charge(k, k.bytes())
+	p.timers.set(k, k.next())
+}
+
+func (p *Partition) charge(k *kept, cost int64) {
+	p.ledger.bytes += cost - k.cost
+	p.ledger.kept += cost - k.cost
+	k.cost = cost
+}
+
+// report turns what happened to episodes into hits: endings first, so that a cut episode is closed before the next one
+// opens.
+func (p *Partition) report(res *outcome, cooldown traffic.Time, out []Hit) []Hit {
+	for _, e := range res.ended {
+		h := e.ep.hit(e.party, e.phase, p.cfg.Keyed, p.appended)
+		h.Cut, h.IntoID = e.cut, e.into
+		out = append(out, h)
+	}
+	for _, n := range res.opened {
+		n.party.sent = n.party.last
+		out = append(out, n.ep.hit(n.party, PhaseOpen, p.cfg.Keyed, p.appended))
+	}
+	for _, ep := range res.extended {
+		for _, y := range ep.parties {
+			if y.sent != traffic.BeforeTime && y.last >= later(y.sent, cooldown) {
+				y.sent = y.last
+				out = append(out, ep.hit(y, PhaseUpdate, p.cfg.Keyed, p.appended))
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,245 @@
+package detectors
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// fixed is the fixed window: time is cut into windows of the rule's length, aligned to the Unix epoch, and each has its
+// own count. An event is over when it makes the count of its window greater than its limit.
+//
+// Exact per window, and in any order within the lateness: every window that is still open by the watermark is kept, and
+// an event that comes late adds to its own. As a limit on a rate it is loose at the boundary: up to twice the limit
+// passes in a span as long as a window. Where versions with different limits meet in one window, an event is judged by
+// the count at its arrival.
+//
+// Memory: nothing beside the key for the newest window and the one before it, which is all that is open with the default
+// lateness; further windows that are open at once cost 16 bytes each. Counts saturate at 2^30-1.
+//
+// This is the "fixed window counter" of the rate-limiting literature, as in Envoy's rate limit service.
+type fixed struct {
+	lineage *lineage
+	spans   pool[spans]
+}
+
+// spans are the open windows of one key, ascending, at least one.
+type spans struct{ list []span }
+
+type span struct{ number, count int64 }
+
+var _ algorithm = (*fixed)(nil)
+
+// The cell: a is the number of the newest window, b has its count in bits 0-29 and that of the window before in 30-59.
+func fixedCell(number, newest, before int64) cell {
+	return cell{a: uint64(number), b: cellUsed | uint64(newest) | uint64(before)<<30}
+}
+
+func (c *cell) counts() (newest, before int64) {
+	return int64(c.b & maxCount), int64(c.b >> 30 & maxCount)
+}
+
+func (f *fixed) add(c *cell, ev *event) {
+	w := f.lineage.window
+	n := floorDiv(ev.time, w)
+	d := n - int64(c.a)
+	if ev.units == 0 || c.b&cellFar != 0 || c.b != 0 && d < 0 || startOf(n-1, w) > ev.dead {
+		f.addOdd(c, ev, n)
+		return
+	}
+	// All before the window before is closed. No branch here depends on the cell: see table.
+	newest, before := c.counts()
+	if d != 0 {
+		before = newest
+	}
+	if d > 1 {
+		before = 0
+	}
+	if d != 0 {
+		newest = 0
+	}
+	newest = plus(newest, ev.units)
+	*c = fixedCell(n, newest, before)
+	ev.judge(ev.time, newest)
+}
+
+// addOdd is add where an event comes late, or windows before the one before may be open.
+func (f *fixed) addOdd(c *cell, ev *event, n int64) {
+	if c.b&cellFar != 0 {
+		f.addFar(c, ev, n)
+		return
+	}
+	newest, before := c.counts()
+	switch d := n - int64(c.a); {
+	case ev.units == 0:
+		f.ask(c, ev, n)
+		return
+	case c.b == 0:
+		newest, before = plus(0, ev.units), 0
+		ev.judge(ev.time, newest)
+	case d == 0:
+		newest, n = plus(newest, ev.units), int64(c.a)
+		ev.judge(ev.time, newest)
+	case d == -1:
+		before, n = plus(before, ev.units), int64(c.a)
+		ev.judge(ev.time, before)
+	case d == 1 && (before == 0 || !f.open(n-2, ev.dead)):
+		newest, before = plus(0, ev.units), newest
+		ev.judge(ev.time, newest)
+	case d > 1 && !f.open(n-d, ev.dead):
+		newest, before = plus(0, ev.units), 0
+		ev.judge(ev.time, newest)
+	default:
+		f.spill(c)
+		f.addFar(c, ev, n)
+		return
+	}
+	*c = fixedCell(n, newest, before)
+}
+
+// open reports whether an event on time may still fall into window n.
+func (f *fixed) open(n int64, dead traffic.Time) bool { return startOf(n+1, f.lineage.window) > dead }
+
+// ask answers without adding.
+func (f *fixed) ask(c *cell, ev *event, n int64) {
+	count := int64(0)
+	for _, s := range f.windows(c, nil) {
+		if s.number == n {
+			count = s.count
+		}
+	}
+	ev.at, ev.count = ev.time, count
+}
+
+// windows lists the windows that the cell holds, ascending.
+func (f *fixed) windows(c *cell, out []span) []span {
+	if c.b&cellFar != 0 {
+		return append(out, f.spans.at(c).list...)
+	}
+	newest, before := c.counts()
+	if before > 0 {
+		out = append(out, span{int64(c.a) - 1, before})
+	}
+	if c.b != 0 {
+		out = append(out, span{int64(c.a), newest})
+	}
+	return out
+}
+
+// spill moves the cell's windows beside it.
+func (f *fixed) spill(c *cell) {
+	list := f.windows(c, nil)
+	index, s := f.spans.take()
+	s.list = list
+	f.lineage.ledger.bytes += spanBytes(len(list))
+	*c = farCell(index)
+}
+
+func spanBytes(n int) int64 { return 48 + 16*int64(n) }
+
+func (f *fixed) addFar(c *cell, ev *event, n int64) {
+	if ev.units == 0 {
+		f.ask(c, ev, n)
+		return
+	}
+	s := f.spans.at(c)
+	was := len(s.list)
+	at, found := slices.BinarySearchFunc(s.list, n, func(s span, n int64) int { return cmp.Compare(s.number, n) })
+	if !found {
+		s.list = slices.Insert(s.list, at, span{number: n})
+	}
+	s.list[at].count = plus(s.list[at].count, ev.units)
+	ev.judge(ev.time, s.list[at].count)
+	closed := 0
+	for closed < len(s.list)-1 && !f.open(s.list[closed].number, ev.dead) {
+		closed++
+	}
+	s.list = slices.Delete(s.list, 0, closed)
+	f.lineage.ledger.bytes += spanBytes(len(s.list)) - spanBytes(was)
+	if folded, ok := foldSpans(s.list); ok {
+		f.release(c)
+		*c = folded
+	}
+}
+
+// foldSpans makes a cell of windows that fit one, which is the form that they must have: what is held where is a
+// function of the windows alone.
+func foldSpans(list []span) (cell, bool) {
+	switch n := len(list); {
+	case n == 1:
+		return fixedCell(list[0].number, list[0].count, 0), true
+	case n == 2 && list[0].number+1 == list[1].number:
+		return fixedCell(list[1].number, list[1].count, list[0].count), true
+	}
+	return cell{}, false
+}
+
+func (f *fixed) dead(c *cell, at traffic.Time) bool {
+	if c.b&cellFar != 0 {
+		list := f.spans.at(c).list
+		return !f.open(list[len(list)-1].number, at)
+	}
+	return !f.open(int64(c.a), at)
+}
+
+func (f *fixed) gauge(c *cell) (count int64, newest traffic.Time) {
+	if c.b&cellFar == 0 {
+		a, b := c.counts()
+		return max(a, b), startOf(int64(c.a), f.lineage.window)
+	}
+	for _, s := range f.spans.at(c).list {
+		count, newest = max(count, s.count), startOf(s.number, f.lineage.window)
+	}
+	return count, newest
+}
+
+func (f *fixed) release(c *cell) {
+	if c.b&cellFar != 0 {
+		f.lineage.ledger.bytes -= spanBytes(len(f.spans.at(c).list))
+		f.spans.give(c)
+	}
+}
+
+func (f *fixed) append(dst []byte, c *cell) []byte {
+	var few [4]span
+	list := f.windows(c, few[:0])
+	dst = binary.AppendUvarint(dst, uint64(len(list)))
+	last := int64(0)
+	for _, s := range list {
+		dst = binary.AppendVarint(dst, s.number-last)
+		dst = binary.AppendUvarint(dst, uint64(s.count))
+		last = s.number
+	}
+	return dst
+}
+
+func (f *fixed) restore(c *cell, r *reader) {
+	list := make([]span, r.length(2, "windows"))
+	last := int64(0)
+	for i := range list {
+		step := r.varint()
+		if r.err == nil && i > 0 && (step <= 0 || last+step < last) {
+			r.fail("windows of a key are not ascending")
+		}
+		list[i] = span{last + step, int64(r.upTo(maxCount, "count"))}
+		last = list[i].number
+		if r.err == nil && list[i].count == 0 {
+			r.fail("a window without events")
+		}
+	}
+	if r.err == nil && len(list) == 0 {
+		r.fail("a key without windows")
+	}
+	if r.err != nil {
+		return
+	}
+	var ok bool
+	if *c, ok = foldSpans(list); !ok {
+		index, s := f.spans.take()
+		s.list = list
+		f.lineage.ledger.bytes += spanBytes(len(list))
+		*c = farCell(index)
+	}
+}

@@ -1,0 +1,306 @@
+package detectors
+
+import (
+	"slices"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// kept is a key with episodes: the only keys that have something to say when time passes, and so the only ones that have
+// a timer.
+type kept struct {
+	key      Fingerprint
+	lineage  *lineage
+	cell     cell       // of the key, while it is kept
+	episodes []*episode // ascending by first, at least a window apart
+	cost     int64      // what the ledger was charged for it
+
+	due  traffic.Time // when the watermark has something to do here, or earlier
+	heap int          // index in the partition's timers
+}
+
+// arrival is one on-time event on its way into the episodes of one key.
+type arrival struct {
+	event   *Keyed
+	bound   *binding
+	secret  *Secret
+	subject []byte // of the rule's key
+	grouped bool   // a field of the key is missing
+	rank    int64  // of the event among all that the partition has folded
+	at      entry  // where the event was judged
+}
+
+// blockSubject is the identity that a block would hold, empty where none is possible: a block needs all of its fields.
+func (a *arrival) blockSubject() traffic.Subject {
+	if a.grouped || a.bound.version.Block == nil {
+		return ""
+	}
+	s, missing := traffic.MakeSubject(&a.event.Identity, a.bound.version.Block.Key)
+	if missing > 0 {
+		return ""
+	}
+	return s
+}
+
+// wideSubject is the identity that a block holds where there are too many narrow ones: the rule's own key.
+func (a *arrival) wideSubject() traffic.Subject {
+	if a.grouped || a.bound.version.Block == nil {
+		return ""
+	}
+	return traffic.Subject(a.subject)
+}
+
+// outcome collects what an arrival did to a key's episodes.
+type outcome struct {
+	opened   []notice
+	extended []*episode
+	ended    []notice
+}
+
+// notice is a party of an episode that has something to be told.
+type notice struct {
+	ep    *episode
+	party *party
+	phase Phase
+	cut   bool
+	into  string
+}
+
+// judge gives the arrival, and the events that it put over the limit, to the key's episodes.
+func (k *kept) judge(a *arrival, overs []over, res *outcome) {
+	for _, ep := range k.episodes {
+		if ep.meet(a.at) {
+			res.extend(ep)
+		}
+	}
+	for i := range overs {
+		k.mark(&overs[i], a, res)
+	}
+	k.witness(a)
+}
+
+// mark makes an over event part of an episode: of the one that it touches, of all that it joins, or of a new one.
+func (k *kept) mark(x *over, a *arrival, res *outcome) {
+	window := k.lineage.window
+	var into *episode
+	for i := 0; i < len(k.episodes); i++ {
+		ep := k.episodes[i]
+		switch {
+		case !ep.touches(x.time, window):
+			continue
+		case ep.outlived(x.entry):
+			res.end(ep, PhaseClosed, true)
+			k.remove(ep)
+			i--
+		case into == nil:
+			ep.extend(x.entry, a.at, k)
+			into = ep
+		default:
+			into = k.join(into, ep, a.bound.wide, res)
+			i-- // one of the two is gone, and the joined one stands before the next
+		}
+	}
+	if into == nil {
+		into = k.open(x.entry, a)
+	} else {
+		res.extend(into)
+	}
+	into.peak = max(into.peak, x.count)
+	into.lateness = max(into.lateness, a.bound.lateness)
+	into.side(x.entry, a, res)
+}
+
+// side notes which block the over event x speaks for. Only the arriving event's own tuple is known: of those that it put
+// over the limit after the fact, all that is known is that they are of this key. An episode of such events alone has a
+// hit that blocks nobody: the arriving event's tuple has done nothing.
+func (ep *episode) side(x entry, a *arrival, res *outcome) {
+	if !a.bound.wide {
+		ep.sideNarrow(x, a, res)
+		return
+	}
+	if x != a.at {
+		if len(ep.parties) == 0 {
+			ep.admit(&party{last: x.time}, a, res)
+		}
+		return
+	}
+	block := a.blockSubject()
+	y := ep.party(block)
+	if y == nil && len(ep.parties) >= MaxTuples {
+		block = a.wideSubject()
+		if y = ep.party(block); y == nil {
+			y = ep.admit(&party{block: block, last: x.time}, a, res)
+		}
+	} else if y == nil {
+		y = ep.admit(&party{block: block, last: x.time}, a, res)
+	}
+	y.last = max(y.last, x.time)
+}
+
+// sideNarrow is side where the rule's key tells the block. The rule may have been edited since the episode opened: a block
+// that it has got, or another one, has a hit of its own from then on.
+func (ep *episode) sideNarrow(x entry, a *arrival, res *outcome) {
+	y := ep.under(a.bound.version.Number)
+	if y == nil {
+		block := a.blockSubject()
+		if y = ep.party(block); y == nil && len(ep.parties) <= MaxTuples {
+			y = ep.admit(&party{block: block, last: x.time}, a, res)
+		}
+	}
+	if y == nil {
+		y = ep.parties[0]
+	}
+	y.last = ep.last.time
+}
+
+// admit adds a party, which opens a hit.
+func (ep *episode) admit(y *party, a *arrival, res *outcome) *party {
+	y.version = a.bound.version.Number
+	y.generation, y.source, y.offset = a.event.Generation, a.event.Source, a.event.Offset
+	y.sent = traffic.BeforeTime
+	h := ep.hit(y, PhaseOpen, 0, 0)
+	// One arrival can open two episodes of a key, when the second cuts the first: they are two offences.
+	for nth := 0; nth == 0 || res.knows(y.id); nth++ {
+		y.id = a.secret.hitID(&h, nth)
+	}
+	ep.parties = append(ep.parties, y)
+	res.opened = append(res.opened, notice{ep: ep, party: y, phase: PhaseOpen})
+	return y
+}
+
+func (k *kept) open(x entry, a *arrival) *episode {
+	v := a.bound.version
+	ep := &episode{
+		rule: k.lineage, limit: v.Limit, subject: traffic.Subject(a.subject), grouped: a.grouped,
+		first: x, last: x, count: 1, seen: a.rank,
+	}
+	at := 0
+	for at < len(k.episodes) && k.episodes[at].first.compare(x) < 0 {
+		at++
+	}
+	k.episodes = slices.Insert(k.episodes, at, ep)
+	return ep
+}
+
+// join makes one episode of two. The id that arrived first stays; where both lead to the same block, so does its party.
+func (k *kept) join(a, b *episode, wide bool, res *outcome) *episode {
+	if b.seen < a.seen {
+		a, b = b, a
+	}
+	a.absorb(b, k)
+	k.remove(b)
+	for _, y := range b.parties {
+		stays := a.party(y.block)
+		if wide && stays == nil && len(a.parties) < MaxTuples {
+			a.parties = append(a.parties, y)
+			res.move(b, y, a)
+			continue
+		}
+		if stays == nil {
+			stays = a.parties[0]
+		}
+		stays.last = max(stays.last, y.last)
+		res.endParty(notice{ep: b, party: y, phase: PhaseMerged, into: stays.id})
+	}
+	return a
+}
+
+// witness adds the arriving event to the evidence of the episode that it lies in.
+func (k *kept) witness(a *arrival) {
+	for _, ep := range k.episodes {
+		if a.at.time < ep.first.time || a.at.time > ep.last.time {
+			continue
+		}
+		ep.users.add(a.secret, a.event.Identity.User)
+		ep.devices.add(a.secret, a.event.Identity.Device)
+		if len(ep.samples) < MaxSamples && len(a.event.Sample) > 0 {
+			ep.samples = append(ep.samples, traffic.AppendSampleText(nil, a.event.Sample, a.event.Time, &a.event.Identity))
+		}
+	}
+}
+
+func (k *kept) remove(ep *episode) {
+	k.episodes = slices.DeleteFunc(k.episodes, func(x *episode) bool { return x == ep })
+}
+
+// expire closes the episodes that the watermark has passed.
+func (k *kept) expire(watermark traffic.Time, res *outcome) {
+	for _, ep := range slices.Clone(k.episodes) {
+		if watermark >= ep.closes() {
+			k.remove(ep)
+			res.end(ep, PhaseClosed, false)
+		}
+	}
+}
+
+// next is when the watermark next has something to do for this key.
+func (k *kept) next() traffic.Time {
+	due := traffic.EndOfTime
+	for _, ep := range k.episodes {
+		due = min(due, ep.closes())
+	}
+	return due
+}
+
+// bytes is what keeping the key takes, beside its cell.
+func (k *kept) bytes() int64 {
+	n := int64(160)
+	for _, ep := range k.episodes {
+		n += ep.bytes()
+	}
+	return n
+}
+
+// empty forgets what o held, but keeps its memory.
+func (o *outcome) empty() *outcome {
+	clear(o.opened)
+	clear(o.extended)
+	clear(o.ended)
+	o.opened, o.extended, o.ended = o.opened[:0], o.extended[:0], o.ended[:0]
+	return o
+}
+
+func (o *outcome) extend(ep *episode) {
+	if !slices.Contains(o.extended, ep) {
+		o.extended = append(o.extended, ep)
+	}
+}
+
+// end notes that an episode is over.
+func (o *outcome) end(ep *episode, phase Phase, cut bool) {
+	for _, y := range ep.parties {
+		o.endParty(notice{ep: ep, party: y, phase: phase, cut: cut})
+	}
+}
+
+// endParty notes that a party is over. One that opened by the same arrival and is merged was never heard of, and so
+// never was; one that is cut opens before it ends.
+func (o *outcome) endParty(n notice) {
+	o.extended = slices.DeleteFunc(o.extended, func(x *episode) bool { return x == n.ep })
+	if i := slices.IndexFunc(o.opened, func(x notice) bool { return x.party == n.party }); i >= 0 {
+		opening := o.opened[i]
+		o.opened = slices.Delete(o.opened, i, i+1)
+		if n.phase == PhaseMerged {
+			return
+		}
+		o.ended = append(o.ended, opening)
+	}
+	o.ended = append(o.ended, n)
+}
+
+// knows reports whether a hit of this id has something to be told already.
+func (o *outcome) knows(id string) bool {
+	has := func(n notice) bool { return n.party.id == id }
+	return slices.ContainsFunc(o.opened, has) || slices.ContainsFunc(o.ended, has)
+}
+
+// move notes that a party belongs to another episode now.
+func (o *outcome) move(from *episode, y *party, to *episode) {
+	for i := range o.opened {
+		if o.opened[i].party == y {
+			o.opened[i].ep = to
+		}
+	}
+	o.extended = slices.DeleteFunc(o.extended, func(x *episode) bool { return x == from })
+	o.extend(to)
+}

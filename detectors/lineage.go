@@ -1,0 +1,221 @@
+package detectors
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// ledger counts what the keys of all lineages of a partition take. Bytes are a function of what is held, not of how the
+// allocator holds it, so that what is evicted is a function of the log.
+type ledger struct {
+	bytes int64
+	kept  int64 // of them, with the keys that have episodes
+	keys  int
+	arena arena
+}
+
+// keyBytes is what a key takes in a table, at the worst point of its growth.
+const keyBytes = 48
+
+// lineage is what all windows of one lineage of a rule share. What a lineage counts, and how, is settled when it gets its
+// first key and holds until it has none left; then it may start anew.
+type lineage struct {
+	rule   string
+	number int
+	id     string // rules.Version.LineageID
+	ledger *ledger
+
+	// Of a lineage that has keys.
+	kind      kind
+	window    traffic.Time
+	lateness  traffic.Time // greatest of the versions that fed it: its keys live that much longer
+	limit     int64        // of the version that fed it last
+	burst     int64
+	form      keyForm
+	algorithm algorithm
+	cells     table
+	kept      []*kept // keys with episodes, by the index in their cell
+	free      []uint32
+}
+
+func newLineage(rule string, number int, l *ledger) *lineage {
+	return &lineage{rule: rule, number: number, id: fmt.Sprintf("%s/%d", rule, number), ledger: l}
+}
+
+// start settles what an empty lineage counts.
+func (l *lineage) start(v *rules.Version) {
+	l.begin(kindOf(v), traffic.Time(v.Window.Microseconds()), keyBinary)
+}
+
+func (l *lineage) begin(k kind, window traffic.Time, form keyForm) {
+	l.kind, l.window, l.form, l.lateness = k, window, form, 0
+	l.kept, l.free = nil, nil
+	l.algorithm = newAlgorithm(l)
+}
+
+// feed notes the version under which the next event comes.
+func (l *lineage) feed(v *rules.Version, lateness traffic.Time) {
+	if l.cells.n == 0 {
+		l.start(v)
+	}
+	l.lateness = max(l.lateness, lateness)
+	l.limit, l.burst = int64(v.Limit), capacity(v)
+}
+
+// cellOf is the cell of a key, a new one if need be, and the key's episodes if it has any.
+func (l *lineage) cellOf(key Fingerprint) (*cell, *kept) {
+	s, fresh := l.cells.put(key)
+	if fresh {
+		l.ledger.keys++
+		l.ledger.bytes += keyBytes
+	}
+	if s.b&cellKept == 0 {
+		return &s.cell, nil
+	}
+	k := l.kept[s.b&cellIndex]
+	return &k.cell, k
+}
+
+// keep makes room for the episodes of a key that has none yet.
+func (l *lineage) keep(key Fingerprint, c *cell) *kept {
+	k := &kept{key: key, lineage: l, cell: *c, heap: -1}
+	index := uint32(len(l.kept))
+	if n := len(l.free); n > 0 {
+		index, l.free = l.free[n-1], l.free[:n-1]
+		l.kept[index] = k
+	} else {
+		l.kept = append(l.kept, k)
+	}
+	*c = cell{b: cellUsed | cellKept | uint64(index)}
+	return k
+}
+
+// letGo makes a key without episodes a plain one again.
+func (l *lineage) letGo(k *kept) {
+	s := l.cells.get(k.key)
+	index := uint32(s.b & cellIndex)
+	s.cell = k.cell
+	l.kept[index] = nil
+	l.free = append(l.free, index)
+}
+
+// open is the cell in a slot, wherever it lies.
+func (l *lineage) open(s *slot) (*cell, *kept) {
+	if s.b&cellKept == 0 {
+		return &s.cell, nil
+	}
+	k := l.kept[s.b&cellIndex]
+	return &k.cell, k
+}
+
+// forget releases what a key without episodes holds beside its slot, which is removed by the caller.
+func (l *lineage) forget(c *cell) {
+	l.algorithm.release(c)
+	l.ledger.keys--
+	l.ledger.bytes -= keyBytes
+}
+
+// dead is the instant whose past is of no use to the lineage any more: no event on time lies before it.
+func (l *lineage) dead(watermark traffic.Time) traffic.Time {
+	if watermark == traffic.BeforeTime || watermark == traffic.EndOfTime {
+		return watermark
+	}
+	return earlier(watermark, l.lateness)
+}
+
+// binding ties a rule of a routing version to its lineage.
+type binding struct {
+	version  *rules.Version
+	lineage  *lineage
+	lateness traffic.Time
+	cooldown traffic.Time
+	wide     bool // the block's key has fields that the rule's key has not
+	group    int  // the first rule of the version that has the same key: they share fingerprints
+}
+
+// bind makes the bindings of a routing version.
+func (p *Partition) bind(r *rules.Routing) []binding {
+	out := make([]binding, len(r.Rules))
+	for i := range r.Rules {
+		v := &r.Rules[i]
+		out[i] = binding{
+			version: v, lineage: p.lineage(v.ID, v.Lineage), group: i,
+			lateness: traffic.Time(v.Lateness.Microseconds()), cooldown: traffic.Time(v.UpdateEvery().Microseconds()),
+			wide: v.Block != nil && widens(v.Block.Key, v.Key),
+		}
+		for j := range i {
+			if sameKey(v.Key, r.Rules[j].Key) {
+				out[i].group = j
+				break
+			}
+		}
+	}
+	return out
+}
+
+// lineage finds a lineage, or makes it.
+func (p *Partition) lineage(rule string, number int) *lineage {
+	l := newLineage(rule, number, &p.ledger)
+	if known, ok := p.lineages[l.id]; ok {
+		return known
+	}
+	p.lineages[l.id] = l
+	at, _ := slices.BinarySearchFunc(p.ordered, l.id, func(x *lineage, id string) int { return cmp.Compare(x.id, id) })
+	p.ordered = slices.Insert(p.ordered, at, l)
+	return l
+}
+
+// prune forgets lineages that hold nothing and that no routing version names any more.
+func (p *Partition) prune() {
+	named := map[*lineage]bool{}
+	for _, bindings := range p.routings {
+		for i := range bindings {
+			named[bindings[i].lineage] = true
+		}
+	}
+	for key := range p.late {
+		named[key.lineage] = true
+	}
+	p.ordered = slices.DeleteFunc(p.ordered, func(l *lineage) bool {
+		if named[l] || l.cells.n > 0 {
+			return false
+		}
+		delete(p.lineages, l.id)
+		return true
+	})
+}
+
+// widens reports whether the block's key tells sources apart that the rule's key does not.
+func widens(block, key []traffic.KeyField) bool {
+	for _, b := range block {
+		found := false
+		for _, k := range key {
+			found = found || k.Field == b.Field
+		}
+		if !found {
+			return true
+		}
+	}
+	return false
+}
+
+// sameKey reports whether two keys have the same fields, in whatever order.
+func sameKey(a, b []traffic.KeyField) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for _, x := range a {
+		found := false
+		for _, y := range b {
+			found = found || x == y
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,212 @@
+package detectors
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// Restore makes a partition from what Snapshot wrote. The whole of b is checked before any of it is believed: a torn or
+// flipped snapshot gives an error that wraps ErrSnapshot, one of a newer build *UnknownFormatError.
+func Restore(cfg Config, b []byte) (*Partition, error) {
+	if len(b) < 5 {
+		return nil, fmt.Errorf("%w: %d bytes", ErrSnapshot, len(b))
+	}
+	body, sum := b[:len(b)-4], binary.BigEndian.Uint32(b[len(b)-4:])
+	if got := crc32.Checksum(body, castagnoli); got != sum {
+		return nil, fmt.Errorf("%w: CRC %08x, its bytes give %08x", ErrSnapshot, sum, got)
+	}
+	format := int(body[0])
+	if format != SnapshotFormat && format != SnapshotFormat-1 {
+		return nil, &UnknownFormatError{
+			What: "snapshot", Got: fmt.Sprint(format), Known: fmt.Sprintf("%d and %d", SnapshotFormat-1, SnapshotFormat),
+		}
+	}
+	p := NewPartition(cfg)
+	r := &reader{b: body[1:]}
+	if keyed := r.count(); r.err == nil && keyed != int64(cfg.Keyed) {
+		return nil, fmt.Errorf("%w: of keyed partition %d, wanted %d", ErrSnapshot, keyed, cfg.Keyed)
+	}
+	p.generation = r.count()
+	for _, t := range []*traffic.Time{&p.clock, &p.appended, &p.newest, &p.watermark} {
+		*t = traffic.Time(r.varint())
+	}
+	p.events = r.count()
+	p.restoreSources(r)
+	if format == SnapshotFormat {
+		p.restoreState(r)
+	} else {
+		p.restoreFirst(r)
+	}
+	if err := r.done(ErrSnapshot); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Partition) restoreSources(r *reader) {
+	n := r.length(4, "source partitions")
+	// A snapshot of an earlier generation may have had fewer or more source partitions: its own are kept until the
+	// first record of the new generation starts them anew.
+	p.sources = make([]source, max(n, p.cfg.Sources))
+	for i := range p.sources {
+		s := &p.sources[i]
+		if i >= n {
+			*s = source{fence: NoOffset, progress: traffic.BeforeTime, ticked: p.clock}
+			continue
+		}
+		flags := r.upTo(3, "source flags")
+		s.rebase, s.stalled = flags&1 != 0, flags&2 != 0
+		s.fence = r.varint()
+		s.progress = traffic.Time(r.varint())
+		s.ticked = traffic.Time(r.varint())
+	}
+}
+
+func (p *Partition) restoreState(r *reader) {
+	for _, s := range []*sweep{&p.sweep, &p.evict} {
+		s.lineage = string(r.bytes())
+		s.from = Fingerprint{r.fixed64(), r.fixed64()}
+	}
+	lineages := make([]*lineage, r.length(9, "lineages"))
+	for i := range lineages {
+		lineages[i] = p.restoreLineage(r)
+		if r.err == nil && i > 0 && lineages[i].id <= lineages[i-1].id {
+			r.fail("lineages are not ascending")
+		}
+	}
+	p.restoreLate(r, lineages)
+	for _, l := range lineages {
+		if r.err != nil {
+			return
+		}
+		p.restoreKeys(r, l)
+	}
+}
+
+// Bounds of what a snapshot may say about a rule: those of rules.Document, with room.
+const (
+	mostWindow = traffic.Time(1) << 42 // 50 days
+	mostLimit  = 1 << 20
+)
+
+func (p *Partition) restoreLineage(r *reader) *lineage {
+	rule := string(r.bytes())
+	l := p.lineage(rule, int(r.upTo(1<<31, "lineage number")))
+	k := kind{uint8(r.upTo(numAlgorithms-1, "algorithm")), uint8(r.upTo(numCounts-1, "count"))}
+	form := keyForm(r.upTo(uint64(keyBinary), "form of keys"))
+	window := traffic.Time(r.upTo(uint64(mostWindow), "window"))
+	if r.err == nil && (window == 0 || form == 0) {
+		r.fail("window %d, form of keys %d, neither may be 0", window, form)
+	}
+	lateness, limit, burst := r.upTo(uint64(mostWindow), "lateness"), r.upTo(mostLimit, "limit"), r.upTo(mostLimit, "burst")
+	if r.err != nil {
+		return l
+	}
+	l.begin(k, window, form)
+	l.lateness, l.limit, l.burst = traffic.Time(lateness), int64(limit), int64(burst)
+	return l
+}
+
+func (p *Partition) restoreLate(r *reader, lineages []*lineage) {
+	for n := r.length(7, "late sums"); n > 0 && r.err == nil; n-- {
+		key := lateKey{lineage: pick(r, lineages), source: int(r.upTo(1<<20, "source partition"))}
+		key.minute = traffic.Time(r.varint())
+		p.late[key] = &lateSum{
+			version: int(r.upTo(1<<31, "rule version")), count: r.count(), latest: traffic.Time(r.varint()), offset: r.count(),
+		}
+	}
+}
+
+// pick reads an index into lineages.
+func pick(r *reader, lineages []*lineage) *lineage {
+	i := r.uvarint()
+	if i >= uint64(len(lineages)) {
+		r.fail("lineage %d of %d", i, len(lineages))
+		return nil
+	}
+	return lineages[i]
+}
+
+func (p *Partition) restoreKeys(r *reader, l *lineage) {
+	last := Fingerprint{}
+	n := r.length(19, "keys")
+	for crowd := newCrowd(n); n > 0 && r.err == nil; n-- {
+		key := Fingerprint{r.fixed64(), r.fixed64()}
+		if l.cells.n > 0 && !last.less(key) {
+			r.fail("keys are not ascending")
+			return
+		}
+		if crowd.admit(key); crowd.full {
+			r.fail("%d keys within %d bits: these are no fingerprints", len(crowd.last)+1, crowd.bits)
+			return
+		}
+		c, _ := l.cellOf(key)
+		l.algorithm.restore(c, r)
+		if r.err != nil {
+			return
+		}
+		p.restoreEpisodes(r, l, key, c)
+		last = key
+	}
+}
+
+func (p *Partition) restoreEpisodes(r *reader, l *lineage, key Fingerprint, c *cell) {
+	n := r.length(20, "episodes")
+	if n == 0 {
+		return
+	}
+	k := l.keep(key, c)
+	for ; n > 0 && r.err == nil; n-- {
+		k.episodes = append(k.episodes, restoreEpisode(r, l))
+	}
+	p.settle(k)
+}
+
+func restoreEntry(r *reader) entry {
+	return entry{traffic.Time(r.varint()), int64(r.upTo(1<<31-1, "limit"))}
+}
+
+func restoreEpisode(r *reader, rule *lineage) *episode {
+	ep := &episode{rule: rule, subject: traffic.Subject(r.bytes()), grouped: r.upTo(1, "grouped flag") == 1}
+	ep.first, ep.last = restoreEntry(r), restoreEntry(r)
+	ep.limit = int(r.varint())
+	ep.count, ep.pending, ep.peak, ep.seen = r.varint(), r.varint(), r.varint(), r.varint()
+	ep.lateness = traffic.Time(r.upLateness())
+	n := r.length(7, "parties of an episode")
+	if r.err == nil && (n == 0 || n > MaxTuples+1) {
+		r.fail("%d parties of an episode, allowed: 1 to %d", n, MaxTuples+1)
+	}
+	for ; n > 0 && r.err == nil; n-- {
+		ep.parties = append(ep.parties, &party{
+			id: string(r.bytes()), block: traffic.Subject(r.bytes()), version: int(r.varint()), generation: r.varint(), source: int(r.varint()), offset: r.varint(),
+			last: traffic.Time(r.varint()), sent: traffic.Time(r.varint()),
+		})
+	}
+	restoreEvidence(r, ep)
+	return ep
+}
+
+// upLateness reads a lateness.
+func (r *reader) upLateness() int64 {
+	v := r.varint()
+	if v < 0 || v > int64(mostWindow) {
+		r.fail("lateness %d, allowed: 0 to %d", v, mostWindow)
+		return 0
+	}
+	return v
+}
+
+func restoreEvidence(r *reader, ep *episode) {
+	for _, d := range []*distinct{&ep.users, &ep.devices} {
+		d.seen = make([]uint64, min(r.length(8, "distinct values"), MaxDistinct))
+		for i := range d.seen {
+			d.seen[i] = r.fixed64()
+		}
+	}
+	for n := r.length(1, "samples"); n > 0 && r.err == nil; n-- {
+		ep.samples = append(ep.samples, append([]byte(nil), r.bytes()...))
+	}
+}

@@ -1,0 +1,292 @@
+package detectors
+
+import (
+	"bytes"
+	"math/bits"
+)
+
+// table holds the cells of one lineage by fingerprint, in order: every walk goes by (Hi, Lo), whatever the order of
+// arrival, so all that is done along a walk is a function of the keys alone.
+//
+// It is a directory of sub-tables by the leading bits of the fingerprint (extendible hashing: Fagin et al., 1979), each an
+// ordered linear-probing table (Amble and Knuth, 1974): slots stand in order of fingerprint, each at or after its home.
+// Sub-tables grow by about an eighth, one at a time, and split in two at 1024 slots, so nothing pauses and the load is
+// between 3/4 and 7/8 at any size: slots of 32 bytes and a tag cost 38 to 44 bytes a key. A look-up compares sixteen tags
+// at once and then, nearly always, one slot: it has no branch that depends on how far a key stands from its home, so a
+// processor fetches the slots of several look-ups at a time.
+//
+// Keys are fingerprints under a secret, so nobody can aim at one place of it.
+type table struct {
+	dir   []*subtable // by the leading depth bits
+	depth uint8
+	n     int
+	epoch uint32 // of the newest snapshot; sub-tables of an older one are still to be written
+	// touch is called for a sub-table that the snapshot under way still needs, before the first change to it.
+	touch func(*subtable)
+}
+
+type slot struct {
+	hi, lo uint64
+	cell
+}
+
+type subtable struct {
+	slots []slot
+	tags  []uint8 // of each slot, 0 when it is empty, and tagsAhead zeros
+	n     int32
+	home  uint32 // homes are the first slots; the rest takes what is pushed beyond
+	epoch uint32
+	depth uint8  // how many leading bits its keys share
+	from  uint64 // the bits, at the top
+}
+
+const (
+	leastSlots = 8
+	mostSlots  = 1024
+)
+
+// slotSizes are what sub-tables may have: the allocator's own sizes, 32 bytes a slot.
+func slotSizes() [32]int {
+	return [32]int{
+		8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 72, 84, 96, 108, 128, 152, 168, 192, 216, 256, 296, 340, 384, 448, 512,
+		576, 680, 768, 896, mostSlots,
+	}
+}
+
+// sizeFor is the size for n keys with room to grow, at least atLeast.
+func sizeFor(n, atLeast int) int {
+	for _, size := range slotSizes() {
+		if size >= atLeast && n*6 <= size*5 {
+			return size
+		}
+	}
+	return mostSlots
+}
+
+func newSubtable(size int, depth uint8, from uint64, epoch uint32) *subtable {
+	return &subtable{
+		slots: make([]slot, size), tags: make([]uint8, size+tagsAhead), home: uint32(size - size/32 - 1), depth: depth, from: from, epoch: epoch,
+	}
+}
+
+func (t *table) sub(hi uint64) *subtable { return t.dir[hi>>(64-t.depth)] }
+
+// homeOf is where a key would stand if nobody else were there. It rises with the fingerprint.
+func (s *subtable) homeOf(hi uint64) int {
+	at, _ := bits.Mul64(hi<<s.depth, uint64(s.home))
+	return int(at)
+}
+
+// find is the index of the key, or of the slot before which it belongs.
+func (s *subtable) find(key Fingerprint) (at int, found bool) {
+	for at = s.homeOf(key.Hi); at < len(s.slots); at++ {
+		e := &s.slots[at]
+		if e.b == 0 || e.hi > key.Hi {
+			return at, false
+		}
+		if e.hi == key.Hi && e.lo >= key.Lo {
+			return at, e.lo == key.Lo
+		}
+	}
+	return at, false
+}
+
+// get is the slot of a key, or nil. The caller may change its cell: what a snapshot needs of it was written before.
+func (t *table) get(key Fingerprint) *slot {
+	if t.n == 0 {
+		return nil
+	}
+	s := t.sub(key.Hi)
+	at := s.seek(key)
+	if at < 0 {
+		return nil
+	}
+	t.touched(s)
+	return &s.slots[at]
+}
+
+func (t *table) touched(s *subtable) {
+	if s.epoch != t.epoch {
+		t.touch(s)
+		s.epoch = t.epoch
+	}
+}
+
+// put is the slot of a key, a new one if need be: then its cell is empty, and must not stay so.
+func (t *table) put(key Fingerprint) (to *slot, fresh bool) {
+	if t.n == 0 {
+		t.dir, t.depth = []*subtable{newSubtable(leastSlots, 0, 0, t.epoch)}, 0
+	}
+	for {
+		s := t.sub(key.Hi)
+		t.touched(s)
+		if at := s.seek(key); at >= 0 {
+			return &s.slots[at], false
+		}
+		at, _ := s.find(key)
+		if hole := s.hole(at); hole >= 0 && int(s.n) < len(s.slots)*7/8 {
+			copy(s.slots[at+1:hole+1], s.slots[at:hole])
+			copy(s.tags[at+1:hole+1], s.tags[at:hole])
+			s.slots[at], s.tags[at] = slot{hi: key.Hi, lo: key.Lo}, tagOf(key.Lo)
+			s.n++
+			t.n++
+			return &s.slots[at], true
+		}
+		t.grow(s)
+	}
+}
+
+// hole is the first empty slot from at on, or -1.
+func (s *subtable) hole(at int) int {
+	if i := bytes.IndexByte(s.tags[at:len(s.slots)], 0); i >= 0 {
+		return at + i
+	}
+	return -1
+}
+
+// grow gives s more slots, or makes two of it.
+func (t *table) grow(s *subtable) {
+	if len(s.slots) < mostSlots {
+		s.refit(sizeFor(int(s.n), len(s.slots)+1))
+		return
+	}
+	if s.depth == t.depth {
+		wide := make([]*subtable, 2*len(t.dir))
+		for i, sub := range t.dir {
+			wide[2*i], wide[2*i+1] = sub, sub
+		}
+		t.dir, t.depth = wide, t.depth+1
+	}
+	half := uint64(1) << (63 - s.depth)
+	cut, left := 0, 0
+	for i := range s.slots {
+		if s.slots[i].b != 0 && s.slots[i].hi&half == 0 {
+			cut, left = i+1, left+1
+		}
+	}
+	low := newSubtable(sizeFor(left, leastSlots), s.depth+1, s.from, s.epoch)
+	low.fill(s.slots[:cut])
+	high := newSubtable(sizeFor(int(s.n)-left, leastSlots), s.depth+1, s.from|half, s.epoch)
+	high.fill(s.slots[cut:])
+	for _, sub := range []*subtable{low, high} {
+		first, span := t.place(sub)
+		for i := range span {
+			t.dir[first+i] = sub
+		}
+	}
+}
+
+// place is where a sub-table stands in the directory.
+func (t *table) place(s *subtable) (first, span int) {
+	return int(s.from >> (64 - t.depth)), 1 << (t.depth - s.depth)
+}
+
+// refit moves the keys of s into so many slots.
+func (s *subtable) refit(size int) {
+	old := s.slots
+	fresh := newSubtable(size, s.depth, s.from, s.epoch)
+	fresh.fill(old)
+	*s = *fresh
+}
+
+// fill puts slots that stand in order into an empty sub-table. Should they be pushed beyond its end, it takes a greater
+// size.
+func (s *subtable) fill(from []slot) {
+	next := 0
+	for i := range from {
+		if from[i].b == 0 {
+			continue
+		}
+		next = max(next, s.homeOf(from[i].hi))
+		if next >= len(s.slots) {
+			*s = *newSubtable(len(s.slots)+len(s.slots)/8+4, s.depth, s.from, s.epoch)
+			s.fill(from)
+			return
+		}
+		s.slots[next], s.tags[next] = from[i], tagOf(from[i].lo)
+		next++
+		s.n++
+	}
+}
+
+// remove empties the slot at an index and lets those after it move back towards their homes.
+func (s *subtable) remove(at int) {
+	next := at + 1
+	for next < len(s.slots) && s.slots[next].b != 0 && s.homeOf(s.slots[next].hi) < next {
+		next++
+	}
+	copy(s.slots[at:next-1], s.slots[at+1:next])
+	copy(s.tags[at:next-1], s.tags[at+1:next])
+	s.slots[next-1], s.tags[next-1] = slot{}, 0
+	s.n--
+}
+
+// settle gives memory back after removals, and the whole table when it is empty.
+func (t *table) settle(s *subtable) {
+	if t.n == 0 {
+		t.dir, t.depth = nil, 0
+		return
+	}
+	if len(s.slots) > leastSlots && int(s.n) < len(s.slots)*5/8 {
+		s.refit(sizeFor(int(s.n), leastSlots))
+	}
+}
+
+// drop forgets a key.
+func (t *table) drop(key Fingerprint) {
+	s := t.sub(key.Hi)
+	if at, found := s.find(key); found {
+		t.touched(s)
+		s.remove(at)
+		t.n--
+		t.settle(s)
+	}
+}
+
+// walk visits up to most keys in order, from one on; what visit says is to be forgotten is. It returns how many it
+// visited and the first key that it did not, or done when there is none.
+func (t *table) walk(from Fingerprint, most int, visit func(s *slot) (forget bool)) (next Fingerprint, visited int, done bool) {
+	for t.n > 0 {
+		s := t.sub(from.Hi)
+		n, left := t.walkSub(s, from, most-visited, visit)
+		visited += n
+		first, span := t.place(s)
+		if left != nil {
+			next = left.key()
+		}
+		t.settle(s)
+		switch {
+		case left != nil:
+			return next, visited, false
+		case t.n == 0 || first+span >= 1<<t.depth:
+			return Fingerprint{}, visited, true
+		}
+		from = Fingerprint{Hi: uint64(first+span) << (64 - t.depth)}
+	}
+	return Fingerprint{}, visited, true
+}
+
+// walkSub is walk within a sub-table: left is the first slot that was not visited.
+func (t *table) walkSub(s *subtable, from Fingerprint, most int, visit func(s *slot) (forget bool)) (visited int, left *slot) {
+	t.touched(s) // visit may release what a slot refers to
+	at, _ := s.find(from)
+	for at < len(s.slots) {
+		switch e := &s.slots[at]; {
+		case e.b == 0:
+			at++
+		case visited == most:
+			return visited, e
+		default:
+			visited++
+			if !visit(e) {
+				at++
+				continue
+			}
+			s.remove(at)
+			t.n--
+		}
+	}
+	return visited, nil
+}
+
+func (s *slot) key() Fingerprint { return Fingerprint{s.hi, s.lo} }

@@ -1,0 +1,18 @@
+package detectors
+
+// tokenBucket holds burst tokens (limit where the rule names no burst), gets limit of them back per window, evenly and
+// up to burst, and each event takes one. An event is over when there is none left for it; it then takes nothing.
+//
+// Exact, in whole numbers; what is kept is the tokens that are missing, so a change of limit or burst changes what is
+// left by as much. It depends on order by nature: a key's clock never goes back, an event that comes late counts at the
+// newest time. A late event moves the level by at most what would have come back since it.
+//
+// Memory: nothing beside the key.
+//
+// As in Turner, "New directions in communications (or which way to the information age?)", IEEE Communications
+// Magazine 24(10), 1986, seen from the other side.
+type tokenBucket struct{ bucket }
+
+var _ algorithm = (*tokenBucket)(nil)
+
+func (t *tokenBucket) add(c *cell, ev *event) { t.pour(c, ev) }
