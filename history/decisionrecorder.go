@@ -24,9 +24,9 @@ var _ interface {
 	Apply(ctx context.Context, batch []traffic.Message) error
 } = (*DecisionRecorder)(nil)
 
-// NewDecisionRecorder makes a recorder of stream's blocks topic. topic is that topic's name, for dead letters and
-// metrics.
-func NewDecisionRecorder(store *Store, stream, topic string, letters DeadLetters,
+// NewDecisionRecorder makes a recorder of stream's blocks topic into store, which is a *Store. topic is that topic's name,
+// for dead letters and metrics.
+func NewDecisionRecorder(store Transactions, stream, topic string, letters DeadLetters,
 	registry prometheus.Registerer) (*DecisionRecorder, error) {
 	if err := CheckStream(stream); err != nil {
 		return nil, err

@@ -28,8 +28,9 @@ var _ interface {
 	Apply(ctx context.Context, batch []traffic.Message) error
 } = (*HitRecorder)(nil)
 
-// NewHitRecorder makes a recorder of stream's hits topic. topic is that topic's name, for dead letters and metrics.
-func NewHitRecorder(store *Store, stream, topic string, letters DeadLetters,
+// NewHitRecorder makes a recorder of stream's hits topic into store, which is a *Store. topic is that topic's name, for
+// dead letters and metrics.
+func NewHitRecorder(store Transactions, stream, topic string, letters DeadLetters,
 	registry prometheus.Registerer) (*HitRecorder, error) {
 	if err := CheckStream(stream); err != nil {
 		return nil, err

@@ -3,6 +3,8 @@ package history
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -16,6 +18,15 @@ import (
 type DeadLetters interface {
 	Put(ctx context.Context, letters []traffic.DeadLetter) error
 }
+
+// Transactions is what the recorders need of a Store: where batches are stored, and where it is told what was not.
+type Transactions interface {
+	// Begin opens a transaction, which the recorder commits or rolls back.
+	Begin(ctx context.Context) (pgx.Tx, error)
+	Logger() *slog.Logger
+}
+
+var _ Transactions = (*Store)(nil)
 
 // stageRecord is the stage's name in dead letters.
 const stageRecord = "record"
@@ -35,7 +46,7 @@ type item[R any] struct {
 // recorder is what the sinks of RECORD have in common: a batch is stored as far as PostgreSQL takes it, the rest
 // becomes dead letters, and only then the batch is done.
 type recorder[R any] struct {
-	store   *Store
+	store   Transactions
 	letters DeadLetters
 	topic   string
 	metrics *recordMetrics
@@ -68,7 +79,7 @@ func (r *recorder[R]) apply(ctx context.Context, batch []traffic.Message) error 
 	cancel()
 	if err != nil {
 		r.metrics.batches.WithLabelValues(r.topic, "failed").Inc()
-		return r.store.fail("recording "+r.topic, err)
+		return fmt.Errorf("history: recording %s: %w", r.topic, err)
 	}
 	letters = append(letters, refused...)
 	if len(letters) > 0 {
@@ -82,7 +93,7 @@ func (r *recorder[R]) apply(ctx context.Context, batch []traffic.Message) error 
 	r.metrics.records.WithLabelValues(r.topic, "skipped").Add(float64(skipped))
 	for i := range letters {
 		r.metrics.records.WithLabelValues(r.topic, letters[i].Reason).Inc()
-		r.store.log.Warn("record not stored, see the dead letters", "topic", r.topic, "partition", letters[i].Partition,
+		r.store.Logger().Warn("record not stored, see the dead letters", "topic", r.topic, "partition", letters[i].Partition,
 			"offset", letters[i].Offset, "reason", letters[i].Reason, "detail", letters[i].Detail)
 	}
 	return nil
@@ -95,7 +106,7 @@ func (r *recorder[R]) put(ctx context.Context, items []item[R]) (refused []traff
 	if len(items) == 0 {
 		return nil, nil
 	}
-	err = pgx.BeginFunc(ctx, r.store.pool, func(tx pgx.Tx) error { return r.write(ctx, tx, items) })
+	err = pgx.BeginFunc(ctx, r.store, func(tx pgx.Tx) error { return r.write(ctx, tx, items) })
 	switch {
 	case err == nil:
 		return nil, nil

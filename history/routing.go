@@ -111,6 +111,10 @@ func (s *Store) publish(ctx context.Context, tx pgx.Tx, stream string, build Rou
 	}
 	number++
 	next.Number = number
+	// A version that ROUTE would refuse must not be stored: the stream would stand still at it.
+	if err := next.CheckRecordFormat(); err != nil {
+		return 0, false, err
+	}
 	document, err := json.Marshal(next)
 	if err != nil {
 		return 0, false, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -61,6 +62,19 @@ func TestPublishRouting(t *testing.T) {
 	_, _, err = b.PublishRouting(ctx, history.Live, func(*rules.Routing) (rules.Routing, error) { return rules.Routing{}, boom })
 	if !errors.Is(err, boom) {
 		t.Errorf("build's error is lost: %v", err)
+	}
+	fixed := document("fixed")
+	fixed.Algorithm = rules.AlgorithmFixed
+	_, _, err = b.PublishRouting(ctx, history.Live, func(prev *rules.Routing) (rules.Routing, error) {
+		next := *prev
+		next.RecordFormat, next.Rules = 1, []rules.Version{{Document: fixed, Number: 1, Lineage: 1}}
+		return next, nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "weir migrate raises it") {
+		t.Errorf("a version that its record format cannot hold: %v", err)
+	}
+	if n, err := b.Newest(ctx, history.Live); n != 3 || err != nil {
+		t.Errorf("the newest is %d, %v, want 3: ROUTE would stand still at what was refused", n, err)
 	}
 	if _, _, err := b.PublishRouting(ctx, "replay/none", func(*rules.Routing) (rules.Routing, error) { return rules.Routing{}, nil }); !errors.Is(err, history.ErrNotFound) {
 		t.Errorf("published to an unknown stream: %v", err)

@@ -116,6 +116,18 @@ func (s *Store) Close() { s.pool.Close() }
 // Schema is the schema's name, which is the namespace.
 func (s *Store) Schema() string { return s.schema }
 
+// Logger is where the store, and what writes into it, tells operators what they should know.
+func (s *Store) Logger() *slog.Logger { return s.log }
+
+// Begin opens a transaction. Of a server that cannot be connected to, it says so in one line: UnreachableError.
+func (s *Store) Begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return nil, s.plain(err)
+	}
+	return tx, nil
+}
+
 // Ping makes sure that the server answers and the schema is the one of this build: for /readyz. ErrNotMigrated is
 // wrapped where the schema lacks a step.
 func (s *Store) Ping(ctx context.Context) error {

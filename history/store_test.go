@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/internal/testbed"
 )
@@ -95,7 +96,7 @@ func TestWaitReadyWaitsForMigrate(t *testing.T) {
 func TestStreams(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
-	counts := history.PartitionCounts{Requests: 1, Keyed: 4, Hits: 1}
+	counts := history.PartitionCounts{Requests: 1, Keyed: 4, Hits: 1, Budget: 1 << 40}
 	live, err := b.Stream(ctx, history.Live)
 	if err != nil {
 		t.Fatal(err)
@@ -114,6 +115,21 @@ func TestStreams(t *testing.T) {
 		if _, err := b.CreateStream(ctx, bad, counts); err == nil {
 			t.Errorf("stream %q was made", bad)
 		}
+	}
+	if live.Partitions.Budget != detectors.DefaultBudget {
+		t.Errorf("made without a budget: %d", live.Partitions.Budget)
+	}
+	if err := b.SetBudget(ctx, history.Live, 1<<30, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	if live, err = b.Stream(ctx, history.Live); err != nil || live.Partitions.Budget != 1<<30 {
+		t.Errorf("budget %d, %v", live.Partitions.Budget, err)
+	}
+	if entries, err := b.Audit(ctx, "stream live", 0); err != nil || len(entries) != 1 || entries[0].Action != "budget" {
+		t.Errorf("audit %+v, %v", entries, err)
+	}
+	if err := b.SetBudget(ctx, "replay/none", 1<<30, "ann"); !errors.Is(err, history.ErrNotFound) {
+		t.Errorf("budget of no stream: %v", err)
 	}
 	renewed, err := b.RecreateGeneration(ctx, history.Live, "ann", "topic was deleted")
 	if err != nil || renewed <= replay.Generation {

@@ -18,11 +18,14 @@ import (
 // ErrStreamExists is wrapped by CreateStream where the name is taken.
 var ErrStreamExists = errors.New("stream exists")
 
-// PartitionCounts are the partition counts of a stream's topics, fixed when it is made.
+// PartitionCounts are the partition counts of a stream's topics, fixed when it is made, and what one partition may hold.
 type PartitionCounts struct {
 	Requests int `json:"requests"`
 	Keyed    int `json:"keyed"`
 	Hits     int `json:"hits"`
+	// Budget is how many bytes the windows of one keyed partition may take; a stream that is made with 0 gets
+	// detectors.DefaultBudget. SetBudget changes it.
+	Budget int64 `json:"budget"`
 }
 
 // Stream is one stream: the live one, or a replay.
@@ -51,8 +54,11 @@ func (s *Store) CreateStream(ctx context.Context, name string, n PartitionCounts
 		return Stream{}, err
 	}
 	doing := "creating stream " + name
-	rows, err := s.pool.Query(ctx, `INSERT INTO streams (name, requests_partitions, keyed_partitions, hits_partitions)
-		VALUES ($1, $2, $3, $4) RETURNING `+streamColumns, name, n.Requests, n.Keyed, n.Hits)
+	if n.Budget == 0 {
+		n.Budget = detectors.DefaultBudget
+	}
+	rows, err := s.pool.Query(ctx, `INSERT INTO streams (name, requests_partitions, keyed_partitions, hits_partitions, keyed_budget)
+		VALUES ($1, $2, $3, $4, $5) RETURNING `+streamColumns, name, n.Requests, n.Keyed, n.Hits, n.Budget)
 	if err != nil {
 		return Stream{}, s.fail(doing, err)
 	}
@@ -67,14 +73,14 @@ func (s *Store) CreateStream(ctx context.Context, name string, n PartitionCounts
 	return made, nil
 }
 
-const streamColumns = `name, generation, requests_partitions, keyed_partitions, hits_partitions, created_at, finished_at, summary::text`
+const streamColumns = `name, generation, requests_partitions, keyed_partitions, hits_partitions, keyed_budget, created_at, finished_at, summary::text`
 
 func scanStream(row pgx.CollectableRow) (Stream, error) {
 	var st Stream
 	var finished *time.Time
 	var summary *string
 	err := row.Scan(&st.Name, &st.Generation, &st.Partitions.Requests, &st.Partitions.Keyed, &st.Partitions.Hits,
-		&st.Created, &finished, &summary)
+		&st.Partitions.Budget, &st.Created, &finished, &summary)
 	st.Created, st.Finished = st.Created.UTC(), timeOrZero(finished)
 	if summary != nil {
 		st.Summary = json.RawMessage(*summary)
@@ -131,6 +137,22 @@ func (s *Store) RecreateGeneration(ctx context.Context, name, by, reason string)
 			Detail: fmt.Sprintf("generation %d", generation)})
 	})
 	return generation, err
+}
+
+// SetBudget changes how many bytes the windows of one keyed partition may take. It takes effect where a process starts;
+// from then on other keys may be evicted than before, so it is audited.
+func (s *Store) SetBudget(ctx context.Context, name string, budget int64, by string) error {
+	return s.transact(ctx, "changing the budget of stream "+name, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, "UPDATE streams SET keyed_budget = $2 WHERE name = $1", name, budget)
+		if err == nil && tag.RowsAffected() == 0 {
+			err = ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		return writeAudit(ctx, tx, AuditEntry{Actor: by, Action: "budget", Object: "stream " + name,
+			Detail: fmt.Sprintf("%d bytes a keyed partition", budget)})
+	})
 }
 
 // FinishStream marks a stream as ended and keeps its summary, any JSON text.

@@ -26,6 +26,7 @@ type DetectorOptions struct {
 	Sources    int    // partitions of the requests topic
 	Keyed      int    // partitions of the keyed topic
 	Secret     detectors.Secret
+	Budget     int64 // bytes that the windows of one keyed partition may take; default detectors.DefaultBudget
 
 	Log         Log // of the keyed topic
 	Hits        Appender
@@ -50,6 +51,9 @@ func (o *DetectorOptions) setDefaults() error {
 	if o.Checkpoint <= 0 {
 		o.Checkpoint = 5 * time.Second
 	}
+	if o.Budget <= 0 {
+		o.Budget = detectors.DefaultBudget
+	}
 	if o.Keyed < 1 || o.Sources < 1 || o.HitsCount < 1 {
 		return fmt.Errorf("detect: %d source, %d keyed and %d hits partitions; each must be at least 1", o.Sources, o.Keyed, o.HitsCount)
 	}
@@ -59,12 +63,12 @@ func (o *DetectorOptions) setDefaults() error {
 // Detector is the DETECT stage: it owns partitions of the keyed topic, folds their records into windows, sends what
 // comes out to the hits topic, and keeps snapshots.
 //
-//	      ┌ fetch all owned partitions at once
+//	      ┌ fetch all owned partitions at once, a step ahead
 //	      ▼
-//	fold, a partition a worker ──▶ pending hits ──▶ append to hits, until acknowledged ──▶ next fetch
+//	fold, a partition a worker ──▶ pending hits ──▶ append to hits, until acknowledged ──▶ take what was fetched
 //	                                                      │
 //	                          nothing pending, time is due ▼
-//	                                           encode ──▶ writer ──▶ checkpoint store
+//	                                   encode by slices ──▶ writer ──▶ checkpoint store
 //
 // What it remembers of a partition outlives a group generation: when the partition comes back under the same epoch, its
 // memory is still right.
@@ -138,8 +142,11 @@ func (d *Detector) session(ctx context.Context, a Assignment) error {
 // maxWait is how long one fetch waits for something to happen.
 const maxWait = 250 * time.Millisecond
 
-// work fetches and folds until the generation ends.
+// work fetches and folds until the generation ends. The next fetch is under way while records are folded; snapshots are
+// encoded between foldings, a slice at least, and more while there is nothing to fold.
 func (d *Detector) work(ctx context.Context, a Assignment, w *snapshotWriter, reports *reporter) error {
+	next := newReadAhead(d.opt.Log)
+	defer next.stop()
 	for ctx.Err() == nil {
 		if err := d.send(ctx); err != nil {
 			return err
@@ -149,12 +156,16 @@ func (d *Detector) work(ctx context.Context, a Assignment, w *snapshotWriter, re
 			return err
 		}
 		reports.due(ctx)
-		positions := d.positions()
-		if len(positions) == 0 { // no partition is this member's, or all have stopped: a fetch would answer at once
-			rest(ctx, maxWait)
+		if !next.ask(ctx, d.positions()) { // no partition is this member's, or all have stopped
+			if !w.slice() {
+				rest(ctx, maxWait)
+			}
 			continue
 		}
-		fetched, err := d.opt.Log.Fetch(ctx, positions, maxWait)
+		for w.slice() && !next.ready() {
+			continue
+		}
+		fetched, err := next.take(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				d.metrics.errors.WithLabelValues("fetch").Inc()
@@ -164,11 +175,25 @@ func (d *Detector) work(ctx context.Context, a Assignment, w *snapshotWriter, re
 			continue
 		}
 		d.fetching.over(d.log, "keyed topic can be read again")
+		next.ask(ctx, d.beyond(fetched))
 		if err := d.foldAll(ctx, fetched); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// beyond is where the partitions will stand once fetched is folded.
+func (d *Detector) beyond(fetched []keyedFetch) []Position {
+	out := d.positions()
+	for i := range out {
+		for _, f := range fetched {
+			if f.Partition == out[i].Partition && f.Err == nil {
+				out[i].Offset = max(out[i].Offset, f.Next)
+			}
+		}
+	}
+	return out
 }
 
 func (d *Detector) positions() []Position {
@@ -183,19 +208,19 @@ func (d *Detector) positions() []Position {
 
 // foldAll gives each partition's records to its state, several partitions at once. Partitions share nothing, so the
 // number of workers does not show in the hits.
-func (d *Detector) foldAll(ctx context.Context, fetched []Fetched) error {
+func (d *Detector) foldAll(ctx context.Context, fetched []keyedFetch) error {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, d.opt.Workers)
 	errs := make([]error, len(fetched))
 	for i := range fetched {
 		o, ok := d.memory[fetched[i].Partition]
-		if !ok || o.halt != nil {
-			continue
+		if !ok || o.halt != nil || fetched[i].asked > o.offset {
+			continue // it was asked for when the partition was thought to come this far
 		}
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = d.fold(ctx, o, &fetched[i])
+			errs[i] = d.fold(ctx, o, &fetched[i].Fetched)
 		})
 	}
 	wg.Wait()

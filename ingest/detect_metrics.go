@@ -8,12 +8,12 @@ import (
 
 type detectMetrics struct {
 	events, duplicates, ticks, late, counted prometheus.Counter
-	hits, errors, restores                   *prometheus.CounterVec
+	hits, errors, restores, evicted          *prometheus.CounterVec
 	snapshotBytes                            prometheus.Counter
-	snapshotSeconds                          prometheus.Histogram
+	snapshotSeconds, snapshotPause           prometheus.Histogram
 	perPartition                             []*prometheus.GaugeVec
 	snapshotAge, blind, halted, lag          *prometheus.GaugeVec
-	keys, stalled, watermark                 *prometheus.GaugeVec
+	keys, bytes, stalled, watermark          *prometheus.GaugeVec
 }
 
 // newDetectMetrics registers the stage's metrics; each carries the stream as a constant label.
@@ -31,6 +31,7 @@ func newDetectMetrics(reg prometheus.Registerer, stream string) (*detectMetrics,
 		return c
 	}
 	m := &detectMetrics{
+		evicted:         vec("evicted_total", "Keys forgotten to stay within the budget, by what they were.", "reason"),
 		events:          counter("events_total", "Event records accepted by the fence."),
 		duplicates:      counter("duplicates_total", "Event records dropped by the fence; expected after a router's restart."),
 		ticks:           counter("ticks_total", "Progress ticks folded."),
@@ -38,10 +39,14 @@ func newDetectMetrics(reg prometheus.Registerer, stream string) (*detectMetrics,
 		counted:         counter("counted_total", "Events that fed a window, counted per rule."),
 		hits:            vec("hits_total", "Records sent to the hits topic.", "kind", "phase"),
 		errors:          vec("errors_total", "Failed calls, each tried again.", "call"),
-		restores:        vec("restores_total", "Partitions taken without warm memory, by what was found.", "outcome"),
+		restores:        vec("restores_total", "Partitions taken, by what was found: warm (own memory, still right), restored, torn (a snapshot passed over), fresh.", "outcome"),
 		snapshotBytes:   counter("snapshot_bytes_total", "Bytes of snapshots stored."),
 		snapshotSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "weir_detect_snapshot_seconds", Help: "Time to store a snapshot.", ConstLabels: labels}),
 	}
+	m.snapshotPause = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "weir_detect_snapshot_pause_seconds", Help: "Time that records waited for a slice of a snapshot.", ConstLabels: labels,
+		Buckets: []float64{.0005, .001, .002, .003, .005, .01, .05},
+	})
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_detect_" + name, Help: help, ConstLabels: labels}, []string{"partition"})
 		all, m.perPartition = append(all, g), append(m.perPartition, g)
@@ -52,9 +57,10 @@ func newDetectMetrics(reg prometheus.Registerer, stream string) (*detectMetrics,
 	m.halted = gauge("halted", "1 when the partition has stopped: see weir partitions list.")
 	m.lag = gauge("lag_records", "Keyed records not yet folded.")
 	m.keys = gauge("keys", "Windows held in memory.")
+	m.bytes = gauge("bytes", "Bytes that the windows held in memory take of the partition's budget.")
 	m.stalled = gauge("stalled_sources", "Source partitions that the watermark does not wait for.")
 	m.watermark = gauge("watermark_seconds", "The watermark, as a Unix time.")
-	all = append(all, m.snapshotSeconds)
+	all = append(all, m.snapshotSeconds, m.snapshotPause)
 	for _, c := range all {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -69,6 +75,9 @@ func (m *detectMetrics) add(now, last detectors.Counts) {
 	m.ticks.Add(float64(now.Ticks - last.Ticks))
 	m.late.Add(float64(now.Late - last.Late))
 	m.counted.Add(float64(now.Counted - last.Counted))
+	for reason := range detectors.NumEvictions {
+		m.evicted.WithLabelValues(reason.String()).Add(float64(now.Evicted[reason] - last.Evicted[reason]))
+	}
 }
 
 // forget drops the gauges of partitions that are not this process's any more.

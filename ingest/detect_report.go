@@ -129,6 +129,7 @@ func (d *Detector) observe(o *owned, now time.Time) {
 	d.metrics.halted.WithLabelValues(p).Set(truth(o.halt != nil))
 	d.metrics.lag.WithLabelValues(p).Set(float64(max(0, o.end-o.offset)))
 	d.metrics.keys.WithLabelValues(p).Set(float64(o.state.Keys()))
+	d.metrics.bytes.WithLabelValues(p).Set(float64(o.state.Bytes()))
 	d.metrics.stalled.WithLabelValues(p).Set(float64(len(o.state.Stalled())))
 	if w := o.state.Watermark(); w != traffic.BeforeTime && w != traffic.EndOfTime {
 		d.metrics.watermark.WithLabelValues(p).Set(float64(w) / 1e6)

@@ -35,7 +35,7 @@ func (m madeBatch) bytes(t testing.TB) []byte {
 	for i, v := range m.values {
 		values[i] = []byte(v)
 	}
-	set, err := appendRecordSet(nil, values, m.ms)
+	set, err := new(packer).recordSet(values, m.ms)
 	if err != nil {
 		t.Fatal(err)
 	}

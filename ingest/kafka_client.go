@@ -84,6 +84,7 @@ type Kafka struct {
 	client    *kafka.Client
 	metrics   *kafkaMetrics
 	codecs    *codecs
+	packers   sync.Pool // of *packer
 
 	life     context.Context // ends with Close: requests that outlive the call which sent them hang on it
 	end      context.CancelFunc

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/segmentio/kafka-go/compress"
@@ -22,8 +23,9 @@ var errTooBig = errors.New("decompresses to more than the limit")
 
 // codecs decompresses record batches, each to at most limit bytes. It is safe for concurrent use.
 type codecs struct {
-	limit int
-	zstd  *zstd.Decoder
+	limit   int
+	zstd    *zstd.Decoder
+	scratch sync.Pool // of *[]byte: what a batch is unpacked into before its size is known
 }
 
 // newCodecs uses the library behind kafka-go's zstd codec directly, because that codec sets no bound on memory.
@@ -54,7 +56,11 @@ func (c *codecs) decompress(codec int16, src []byte) ([]byte, error) {
 		if err := checkSnappy(src, c.limit); err != nil {
 			return nil, fmt.Errorf("snappy: %w", err)
 		}
-	case compress.Gzip, compress.Lz4:
+	case compress.Lz4:
+		if out, known, err := c.unLZ4(src); known {
+			return out, err
+		}
+	case compress.Gzip:
 	default:
 		return nil, fmt.Errorf("unknown compression codec %d: want 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd", codec)
 	}
@@ -67,6 +73,22 @@ func (c *codecs) decompress(codec int16, src []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", compress.Compression(codec), err)
 	}
 	return out, nil
+}
+
+// unLZ4 unpacks a frame into a buffer of its own that is as large as it must be: records keep it alive.
+func (c *codecs) unLZ4(src []byte) (out []byte, known bool, err error) {
+	scratch, ok := c.scratch.Get().(*[]byte)
+	if !ok {
+		scratch = new([]byte)
+	}
+	*scratch, known, err = appendUnLZ4((*scratch)[:0], src, c.limit)
+	if known && err == nil {
+		out = bytes.Clone(*scratch)
+	}
+	if cap(*scratch) <= packerKeeps {
+		c.scratch.Put(scratch)
+	}
+	return out, known, err
 }
 
 // readLimited reads all of r, growing as the data comes and not as anything in it says.

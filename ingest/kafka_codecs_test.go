@@ -73,18 +73,20 @@ func TestDecompressLimit(t *testing.T) {
 }
 
 // kafka-go reads what weir writes.
-func TestAppendRecordSetIsReadByOthers(t *testing.T) {
-	for _, values := range [][]string{{"a"}, {"", "b", "c"}, {strings.Repeat("z", 5000), "y"}, slices.Repeat([]string{"event"}, 1000)} {
+func TestRecordSetIsReadByOthers(t *testing.T) {
+	p := new(packer)
+	for _, values := range [][]string{{"a"}, {"", "b", "c"}, {strings.Repeat("z", 5000), "y"}, slices.Repeat([]string{"event"}, 1000), {incompressible(t, 5000)},
+		{incompressible(t, 70_000), strings.Repeat("0123", 50_000)}} {
 		raw := make([][]byte, len(values))
 		for i, v := range values {
 			raw[i] = []byte(v)
 		}
-		set, err := appendRecordSet([]byte("before"), raw, 5000)
+		set, err := p.recordSet(raw, 5000)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var read protocol.RecordSet
-		if _, err := read.ReadFrom(bytes.NewReader(set[len("before"):])); err != nil {
+		if _, err := read.ReadFrom(bytes.NewReader(set)); err != nil {
 			t.Fatal(err)
 		}
 		for i := 0; ; i++ {
@@ -104,7 +106,7 @@ func TestAppendRecordSetIsReadByOthers(t *testing.T) {
 			}
 		}
 	}
-	if _, err := appendRecordSet(nil, nil, 0); err == nil {
+	if _, err := p.recordSet(nil, 0); err == nil {
 		t.Error("an empty batch was encoded; Kafka closes the connection on those")
 	}
 }

@@ -1,57 +1,78 @@
 package ingest
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"math"
 
+	"github.com/pierrec/lz4/v4"
 	"github.com/segmentio/kafka-go/compress"
 )
 
 // compressFrom is the size of a batch's records from which they are compressed: below it lz4 saves next to nothing.
 const compressFrom = 1 << 10
 
-// appendRecordSet appends a record set, as a Produce request carries it, to dst: its length, then values as exactly one
-// record batch, format 2, without keys and headers. ms is every record's time in milliseconds; on weir's topics the
-// broker writes its own over it. Values are copied.
-func appendRecordSet(dst []byte, values [][]byte, ms int64) ([]byte, error) {
+// packer encodes record sets. It keeps its memory from one to the next, so it is used by one goroutine at a time.
+type packer struct {
+	plain []byte // the records, before compression
+	set   []byte
+	lz4   lz4.Compressor
+}
+
+// packerKeeps is the most memory of a packer, either way, that waits for the next use.
+const packerKeeps = 8 << 20
+
+// recordSet encodes a record set, as a Produce request carries it: its length, then values as exactly one record batch,
+// format 2, without keys and headers. ms is every record's time in milliseconds; on weir's topics the broker writes its
+// own over it. Values are copied. The answer is the packer's until its next use.
+func (p *packer) recordSet(values [][]byte, ms int64) ([]byte, error) {
 	if len(values) == 0 || len(values) > math.MaxInt32 {
-		return dst, fmt.Errorf("a record batch holds 1 to %d records, got %d", math.MaxInt32, len(values))
+		return nil, fmt.Errorf("a record batch holds 1 to %d records, got %d", math.MaxInt32, len(values))
 	}
-	start := len(dst)
-	be := binary.BigEndian
-	dst = be.AppendUint32(dst, 0)          // length of the set; last
-	dst = be.AppendUint64(dst, 0)          // base offset: the broker's to set
-	dst = be.AppendUint32(dst, 0)          // length of the batch; last
-	dst = be.AppendUint32(dst, ^uint32(0)) // leader epoch: the broker's to set
-	dst = append(dst, 2)                   // magic
-	dst = be.AppendUint32(dst, 0)          // checksum; last
-	dst = be.AppendUint16(dst, 0)          // attributes
-	dst = be.AppendUint32(dst, uint32(len(values)-1))
-	dst = be.AppendUint64(dst, uint64(ms))
-	dst = be.AppendUint64(dst, uint64(ms))
-	dst = be.AppendUint64(dst, ^uint64(0)) // producer, epoch and sequence: -1, not idempotent
-	dst = be.AppendUint16(dst, ^uint16(0))
-	dst = be.AppendUint32(dst, ^uint32(0))
-	dst = be.AppendUint32(dst, uint32(len(values)))
-	records := len(dst)
+	p.plain = p.plain[:0]
 	for i, value := range values {
-		dst = appendRecord(dst, int64(i), value)
+		p.plain = appendRecord(p.plain, int64(i), value)
 	}
-	dst, err := compressRecords(dst, start+4, records)
-	if err != nil {
-		return dst[:start], err
+	const header = 4 + batchHeaderBytes
+	p.set = growBy(p.set[:0], header)
+	codec := compress.None
+	if len(p.plain) >= compressFrom {
+		packed, err := appendLZ4(p.set, p.plain, &p.lz4)
+		if err != nil {
+			return nil, err
+		}
+		if p.set = packed; len(packed)-header < len(p.plain) {
+			codec = compress.Lz4
+		}
 	}
-	batch := dst[start+4:]
-	if len(batch) > math.MaxInt32-4 {
-		return dst[:start], fmt.Errorf("%w: %d bytes", ErrBatchTooLarge, len(batch))
+	if codec == compress.None {
+		p.set = append(p.set[:header], p.plain...)
 	}
-	be.PutUint32(dst[start:], uint32(len(batch)))
+	if len(p.set) > math.MaxInt32-4 {
+		return nil, fmt.Errorf("%w: %d bytes", ErrBatchTooLarge, len(p.set))
+	}
+	fillHeader(p.set, codec, len(values), ms)
+	return p.set, nil
+}
+
+// fillHeader writes what stands before the records of set.
+func fillHeader(set []byte, codec compress.Compression, records int, ms int64) {
+	be, batch := binary.BigEndian, set[4:]
+	be.PutUint32(set, uint32(len(batch)))
+	be.PutUint64(batch, 0) // base offset: the broker's to set
 	be.PutUint32(batch[8:], uint32(len(batch)-batchPrefixBytes))
+	be.PutUint32(batch[12:], ^uint32(0)) // leader epoch: the broker's to set
+	batch[16] = 2                        // magic
+	be.PutUint16(batch[21:], uint16(codec))
+	be.PutUint32(batch[23:], uint32(records-1))
+	be.PutUint64(batch[27:], uint64(ms))
+	be.PutUint64(batch[35:], uint64(ms))
+	be.PutUint64(batch[43:], ^uint64(0)) // producer, epoch and sequence: -1, not idempotent
+	be.PutUint16(batch[51:], ^uint16(0))
+	be.PutUint32(batch[53:], ^uint32(0))
+	be.PutUint32(batch[57:], uint32(records))
 	be.PutUint32(batch[17:], crc32.Checksum(batch[batchCRCFrom:], castagnoli()))
-	return dst, nil
 }
 
 func appendRecord(dst []byte, delta int64, value []byte) []byte {
@@ -78,28 +99,4 @@ func varintBytes(v int64) int {
 		n++
 	}
 	return n
-}
-
-// compressRecords compresses what follows records, in place, if it pays, and sets the codec in the batch that starts at
-// batch.
-func compressRecords(dst []byte, batch, records int) ([]byte, error) {
-	plain := len(dst) - records
-	if plain < compressFrom {
-		return dst, nil
-	}
-	var packed bytes.Buffer
-	packed.Grow(plain/2 + 64)
-	lz4 := compress.Lz4.Codec().NewWriter(&packed)
-	_, err := lz4.Write(dst[records:])
-	if closeErr := lz4.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		return dst, fmt.Errorf("lz4: %w", err)
-	}
-	if packed.Len() >= plain {
-		return dst, nil
-	}
-	binary.BigEndian.PutUint16(dst[batch+21:], uint16(compress.Lz4))
-	return append(dst[:records], packed.Bytes()...), nil
 }

@@ -32,15 +32,18 @@ func (o GroupOptions) withDefaults() GroupOptions {
 	return o
 }
 
-// Group gives membership in the consumer group id, of one topic. Each Run of it is a member of its own.
+// Group gives membership in the consumer group id, of one topic. Partitions are shared evenly, and stay with the member
+// that had them as far as that allows (see stickyBalancer). It is meant for one Run at a time: what a member claims to
+// have had is what the Run before it was given last.
 func (k *Kafka) Group(id, topic string, opts GroupOptions) Group {
-	return &kafkaGroup{k: k, id: id, topic: topic, opts: opts.withDefaults()}
+	return &kafkaGroup{k: k, id: id, topic: topic, opts: opts.withDefaults(), sticky: &stickyBalancer{topic: topic}}
 }
 
 type kafkaGroup struct {
 	k         *Kafka
 	id, topic string
 	opts      GroupOptions
+	sticky    *stickyBalancer
 }
 
 var _ Group = (*kafkaGroup)(nil)
@@ -129,7 +132,8 @@ func (g *kafkaGroup) newMember() (*groupMember, error) {
 		Dialer: &kafka.Dialer{
 			ClientID: k.cfg.ClientID, DialFunc: dials.dial, Timeout: 5 * time.Second, TLS: k.cfg.TLS, SASLMechanism: k.mechanism,
 		},
-		GroupBalancers:    []kafka.GroupBalancer{kafka.RangeGroupBalancer{}},
+		// Range is for the time in which older processes run beside this one: they know no other way.
+		GroupBalancers:    []kafka.GroupBalancer{g.sticky, kafka.RangeGroupBalancer{}},
 		HeartbeatInterval: g.opts.Heartbeat, SessionTimeout: g.opts.SessionTimeout, RebalanceTimeout: g.opts.RebalanceTimeout,
 		JoinGroupBackoff: joinBackoff, Timeout: min(k.cfg.RequestTimeout, g.opts.SessionTimeout/2),
 	})
@@ -193,6 +197,7 @@ func (m *groupMember) serve(ctx, genCtx context.Context, gen *kafka.Generation, 
 		a.Partitions = append(a.Partitions, p.ID)
 	}
 	slices.Sort(a.Partitions)
+	m.g.sticky.remember(a.Generation, a.Partitions)
 	m.g.k.metrics.generations.WithLabelValues(m.g.id).Inc()
 	m.g.k.log.Info("consumer group generation", "group", m.g.id, "generation", a.Generation, "member", a.Member, "partitions", a.Partitions)
 	err := session(sessionCtx, a)

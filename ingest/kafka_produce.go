@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -129,8 +131,7 @@ func (a *topicAppender) encode(ctx context.Context, batches []Batch) ([]encodedB
 		return nil, nil, err
 	}
 	encoded, failed := make([]encodedBatch, 0, len(batches)), make(map[int]error)
-	seen := make(map[int]bool, len(batches))
-	now := time.Now().UnixMilli()
+	seen, sending := make(map[int]bool, len(batches)), make([]Batch, 0, len(batches))
 	for _, b := range batches {
 		switch {
 		case b.Partition < 0 || b.Partition >= len(leaders):
@@ -145,25 +146,65 @@ func (a *topicAppender) encode(ctx context.Context, batches []Batch) ([]encodedB
 			failed[b.Partition] = kafka.LeaderNotAvailable
 			continue
 		}
-		set, err := appendRecordSet(make([]byte, 0, recordSetBound(b.Values)), b.Values, now)
-		if err == nil && len(set) > mostRequestBytes {
-			err = fmt.Errorf("%w: %d bytes compressed, weir sends up to %d", ErrBatchTooLarge, len(set), mostRequestBytes)
-		}
-		if err != nil {
-			failed[b.Partition] = err
+		sending = append(sending, b)
+	}
+	sets, errs := a.pack(sending)
+	for i, b := range sending {
+		if errs[i] != nil {
+			failed[b.Partition] = errs[i]
 			continue
 		}
-		encoded = append(encoded, encodedBatch{partition: b.Partition, leader: leaders[b.Partition], set: set})
+		encoded = append(encoded, encodedBatch{partition: b.Partition, leader: leaders[b.Partition], set: sets[i]})
 	}
 	return encoded, failed, nil
 }
 
-func recordSetBound(values [][]byte) int {
-	n := 4 + batchHeaderBytes
-	for _, v := range values {
-		n += len(v) + 20
+// packTogether is how many bytes of values one goroutine packs at least: less is not worth another one.
+const packTogether = 256 << 10
+
+// pack encodes batches, many bytes by several goroutines. The sets are copies of their own: a request that was given up
+// may still be sending them.
+func (a *topicAppender) pack(batches []Batch) (sets [][]byte, errs []error) {
+	sets, errs = make([][]byte, len(batches)), make([]error, len(batches))
+	size := 0
+	for _, b := range batches {
+		for _, v := range b.Values {
+			size += len(v)
+		}
 	}
-	return n
+	var next atomic.Int64
+	work := func() {
+		p := a.k.packer()
+		defer a.k.giveBack(p)
+		for i := int(next.Add(1)) - 1; i < len(batches); i = int(next.Add(1)) - 1 {
+			set, err := p.recordSet(batches[i].Values, time.Now().UnixMilli())
+			if err == nil && len(set) > mostRequestBytes {
+				err = fmt.Errorf("%w: %d bytes compressed, weir sends up to %d", ErrBatchTooLarge, len(set), mostRequestBytes)
+			}
+			sets[i], errs[i] = bytes.Clone(set), err
+		}
+	}
+	var wg sync.WaitGroup
+	for range min(len(batches), runtime.GOMAXPROCS(0), 1+size/packTogether) - 1 {
+		wg.Go(work)
+	}
+	work()
+	wg.Wait()
+	return sets, errs
+}
+
+// packer gives one that nobody uses.
+func (k *Kafka) packer() *packer {
+	if p, ok := k.packers.Get().(*packer); ok {
+		return p
+	}
+	return &packer{}
+}
+
+func (k *Kafka) giveBack(p *packer) {
+	if cap(p.plain) <= packerKeeps && cap(p.set) <= packerKeeps {
+		k.packers.Put(p)
+	}
 }
 
 // splitRequests sorts batches into requests: by leader, and each leader's over a few when they are many bytes.

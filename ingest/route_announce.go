@@ -12,7 +12,12 @@ import (
 // a commit that left one out would leave its announcement to an older commit.
 func (s *routeSession) announce(ctx context.Context, next []Announcement) error {
 	s.linger(ctx)
-	versions := s.plan(next)
+	versions, ahead := []*routingVersion(nil), s.prepared
+	if ahead != nil && s.follows(ahead, next) {
+		next, versions = ahead.announced, ahead.versions
+	} else {
+		versions, s.prepared = s.plan(next), nil
+	}
 	if err := s.commit(ctx, next); err != nil {
 		return err
 	}
@@ -52,7 +57,7 @@ func (s *routeSession) plan(next []Announcement) []*routingVersion {
 		}
 		versions[i], a.Version = v, v.number
 		messages, read := s.intake.peek(src.partition)
-		a.End = max(a.Offset, reach(messages, read, share, shareBytes))
+		a.End = max(a.Offset, reach(messagesFrom(messages, a.Offset), read, share, shareBytes))
 	}
 	return versions
 }

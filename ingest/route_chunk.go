@@ -107,7 +107,7 @@ func (b *chunkBuilder) open(src *routedSource, at *Announcement, in *intake) *st
 	n, _ := slices.BinarySearchFunc(messages, stop, func(m traffic.Message, offset int64) int {
 		return compareOffsets(m.Offset, offset)
 	})
-	s := &stretch{version: src.version, messages: messages[:n], end: max(min(stop, read), at.Offset), at: at}
+	s := &stretch{version: src.version, messages: messagesFrom(messages[:n], at.Offset), end: max(min(stop, read), at.Offset), at: at}
 	s.counts = b.countsOf(src.version)
 	return s
 }
@@ -159,9 +159,13 @@ func (b *chunkBuilder) take(c *routeChunk, s *stretch) bool {
 
 // put writes one record per target. prev chains them: a detector that misses one finds out by the next.
 func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
-	b.sample = traffic.AppendSample(b.sample[:0], &b.reader.request, &got.identity)
+	if s.version.format == detectors.RecordFormat {
+		b.sample = traffic.AppendPackedSample(b.sample[:0], &b.reader.request, &got.identity)
+	} else {
+		b.sample = traffic.AppendSample(b.sample[:0], &b.reader.request, &got.identity)
+	}
 	k := detectors.Keyed{
-		Kind: detectors.KeyedEvent, Generation: s.at.Generation, Source: m.Partition, Offset: m.Offset,
+		Format: s.version.format, Kind: detectors.KeyedEvent, Generation: s.at.Generation, Source: m.Partition, Offset: m.Offset,
 		Time: got.time, Progress: got.progress, Version: s.version.number, Identity: got.identity, Sample: b.sample,
 	}
 	for i := range got.targets {
@@ -176,7 +180,10 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 		if part.size == 0 {
 			b.touched = append(b.touched, t.partition)
 		}
-		k.Rules, k.Prev = t.rules, s.at.Prev[t.partition]
+		k.Rules, k.Units, k.Prev = t.rules, nil, s.at.Prev[t.partition]
+		if t.summed {
+			k.Units = t.units
+		}
 		start := len(part.buf)
 		part.buf = detectors.AppendKeyed(part.buf, &k)
 		// When buf grows it moves; values that were cut from it before stay where they were, whole.
@@ -190,6 +197,7 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 // boundOf is at least what k takes in a batch.
 func boundOf(k *detectors.Keyed, rules int) int {
 	id := &k.Identity
-	const numbers = 160 // all numbers, lengths and the address
-	return recordOverhead + numbers + len(id.Device) + len(id.User) + len(id.APIKey) + len(id.Session) + len(k.Sample) + 3*rules
+	const numbers = 160    // all numbers, lengths and the address
+	const eachRule = 3 + 5 // its index, and units up to traffic.MaxUnits
+	return recordOverhead + numbers + len(id.Device) + len(id.User) + len(id.APIKey) + len(id.Session) + len(k.Sample) + eachRule*rules
 }

@@ -87,7 +87,7 @@ func (s *RuleStats) count(w *watching) {
 	s.Matched++
 	if w.behind {
 		s.Behind++
-		if w.lacking == 0 {
+		if w.lacking == 0 && w.why == counted {
 			s.BehindComplete++
 		}
 	}
@@ -99,6 +99,8 @@ func (s *RuleStats) count(w *watching) {
 	switch {
 	case w.skipped:
 		s.Skipped++
+	case w.why != counted:
+		s.Uncounted[w.why]++
 	case w.lacking != 0:
 		s.Grouped++
 	}

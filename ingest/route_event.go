@@ -20,7 +20,7 @@ const (
 	fateEndMark               // the end of a replay's partition
 	fateRefusal               // weir itself refused this request
 	fateUnmatched             // no rule watches it
-	fateKeyless               // rules watch it, but none has its key
+	fateKeyless               // rules watch it, but none has its key and what it counts
 	fateRouted
 )
 
@@ -45,15 +45,18 @@ type reading struct {
 // watching is a rule that watches the event.
 type watching struct {
 	rule    int
-	behind  bool  // the event is older than the rule's lateness allows, measured at its source partition
-	lacking uint8 // bit f: field f of the key is missing
-	skipped bool  // for that reason it feeds no window
+	behind  bool      // the event is older than the rule's lateness allows, measured at its source partition
+	lacking uint8     // bit f: field f of the key is missing
+	skipped bool      // for that reason it feeds no window
+	why     uncounted // counted, or why it feeds no window although it has the key
 }
 
 // eventTarget is a keyed partition that needs the event, and for which rules.
 type eventTarget struct {
 	partition int
-	rules     []int // ascending
+	rules     []int   // ascending
+	units     []int64 // for each of rules, what the event adds to its windows
+	summed    bool    // one of rules counts a sum; units are all 1 if not
 }
 
 // eventReader reads events. It is not safe for concurrent use; each read overwrites the one before.
@@ -128,9 +131,15 @@ func (r *eventReader) aim(v *routingVersion) {
 			}
 		}
 		w.skipped = w.lacking != 0 && rule.skip
-		out.watched = append(out.watched, w)
+		var units int64
 		if !w.skipped {
-			r.addTarget(r.targetOf(v, rule), i)
+			units, w.why = rule.amount.of(&r.request, &out.missing)
+		}
+		out.watched = append(out.watched, w)
+		if !w.skipped && w.why == counted {
+			t := r.target(r.targetOf(v, rule))
+			t.rules, t.units = append(t.rules, i), append(t.units, units)
+			t.summed = t.summed || rule.amount.sum
 		}
 	}
 }
@@ -149,23 +158,24 @@ func (r *eventReader) targetOf(v *routingVersion, rule *routedRule) int {
 	return at
 }
 
-func (r *eventReader) addTarget(partition, rule int) {
+// target is the event's target at this partition, a new one in its place if there is none.
+func (r *eventReader) target(partition int) *eventTarget {
 	out := &r.out
 	at := 0
 	for at < len(out.targets) && out.targets[at].partition < partition {
 		at++
 	}
 	if at < len(out.targets) && out.targets[at].partition == partition {
-		out.targets[at].rules = append(out.targets[at].rules, rule)
-		return
+		return &out.targets[at]
 	}
 	last := len(out.targets)
 	if last < cap(out.targets) {
-		out.targets = out.targets[:last+1] // with the memory of a rules list that an earlier event left there
+		out.targets = out.targets[:last+1] // with the memory of lists that an earlier event left there
 	} else {
 		out.targets = append(out.targets, eventTarget{})
 	}
-	free := out.targets[last].rules
+	free := out.targets[last]
 	copy(out.targets[at+1:], out.targets[at:])
-	out.targets[at] = eventTarget{partition: partition, rules: append(free[:0], rule)}
+	out.targets[at] = eventTarget{partition: partition, rules: free.rules[:0], units: free.units[:0]}
+	return &out.targets[at]
 }

@@ -18,6 +18,7 @@ type routeCollector struct {
 	identities *prometheus.Desc
 	rules      *prometheus.Desc
 	missing    *prometheus.Desc
+	uncounted  *prometheus.Desc
 	lag        *prometheus.Desc
 	offset     *prometheus.Desc
 	refused    *prometheus.Desc
@@ -42,6 +43,7 @@ func newRouteCollector(t *routeTally) *routeCollector {
 		identities: desc("identity_missing_total", "Events that lack an identity field.", "field", "reason"),
 		rules:      desc("rule_events_total", "Events that a rule watches.", "rule", "outcome"),
 		missing:    desc("rule_key_missing_total", "Events that lack a field of the key of a rule that watches them.", "rule", "field"),
+		uncounted:  desc("rule_uncounted_total", "Events that a rule watches and that lack what it counts.", "rule", "reason"),
 		lag:        desc("lag_events", "Offsets between the end of a requests partition and what is routed of it.", "partition"),
 		offset:     desc("offset", "Offset of a requests partition up to which all is acknowledged.", "partition"),
 		refused:    desc("partition_refused", "1 while a requests partition is not routed; see weir partitions list.", "partition"),
@@ -56,7 +58,7 @@ func newRouteCollector(t *routeTally) *routeCollector {
 		{"end_marks_total", "End marks of a replay.", func(s *RouteStats) int64 { return s.EndMarks }},
 		{"own_refusals_total", "Requests that weir itself had refused.", func(s *RouteStats) int64 { return s.OwnRefusals }},
 		{"unmatched_total", "Events that no rule watches.", func(s *RouteStats) int64 { return s.Unmatched }},
-		{"keyless_total", "Events that lack the key of every rule that watches them.", func(s *RouteStats) int64 { return s.Keyless }},
+		{"keyless_total", "Events that lack, for every rule that watches them, its key or what it counts.", func(s *RouteStats) int64 { return s.Keyless }},
 		{"future_corrected_total", "Event times in the future, corrected.", func(s *RouteStats) int64 { return s.FutureCorrected }},
 		{"timeless_total", "Events without a time.", func(s *RouteStats) int64 { return s.Timeless }},
 		{"unknown_fields_total", "Event members that the format does not define.", func(s *RouteStats) int64 { return s.UnknownFields }},
@@ -82,7 +84,7 @@ func (c *routeCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, n := range c.counts {
 		ch <- n.desc
 	}
-	for _, d := range []*prometheus.Desc{c.dead, c.identities, c.rules, c.missing, c.lag, c.offset, c.refused, c.version} {
+	for _, d := range []*prometheus.Desc{c.dead, c.identities, c.rules, c.missing, c.uncounted, c.lag, c.offset, c.refused, c.version} {
 		ch <- d
 	}
 }
@@ -115,6 +117,11 @@ func (c *routeCollector) Collect(ch chan<- prometheus.Metric) {
 		for f, n := range r.Missing {
 			if n > 0 {
 				counter(c.missing, n, id, traffic.Field(f).String())
+			}
+		}
+		for why, n := range r.Uncounted {
+			if n > 0 {
+				counter(c.uncounted, n, id, uncounted(why).String())
 			}
 		}
 	}

@@ -19,7 +19,8 @@ func TestRouteMetrics(t *testing.T) {
 		s.Events, s.Chunks = 12, 3
 		s.DeadLetters["empty"] = 2
 		s.MissingIdentities[traffic.FieldIP][traffic.MissingBadIP] = 4
-		s.Rules["a"] = RuleStats{Matched: 9, Behind: 2, Missing: [traffic.NumFields]int64{traffic.FieldDevice: 1}, Skipped: 1}
+		s.Rules["a"] = RuleStats{Matched: 9, Behind: 2, Missing: [traffic.NumFields]int64{traffic.FieldDevice: 1}, Skipped: 1,
+			Uncounted: [numUncounted]int64{distinctMissing: 5}}
 		s.Sources[3] = SourceStats{Offset: 90, HighWatermark: 100}
 		s.Sources[4] = SourceStats{Refused: true}
 	})
@@ -43,6 +44,7 @@ func TestRouteMetrics(t *testing.T) {
 		"weir_route_partition_refused partition=3":                        0,
 		"weir_route_partition_refused partition=4":                        1,
 		"weir_route_rule_key_missing_total field=device rule=a":           1,
+		"weir_route_rule_uncounted_total reason=distinct_missing rule=a":  5,
 		"weir_route_rule_events_total outcome=behind rule=a":              2,
 		"weir_route_identity_missing_total field=ip reason=ip_unparsable": 4,
 	} {

@@ -33,7 +33,8 @@ const letterPatience = 2 * time.Second
 //
 //	   ┌▶ announce         commit {offset, end, version, prev, progress} of all sources
 //	   │     ▼
-//	   │  build, deliver   one batch per keyed partition, given again whole until acknowledged
+//	   │  build, deliver   one batch per keyed partition, given again whole until acknowledged; meanwhile the chunk
+//	   │                   after it is built, if it will be full
 //	   │     ▼
 //	   └─ acknowledged     offsets move on; ends that were reached are set anew
 //
@@ -46,7 +47,9 @@ type routeSession struct {
 	tickets    int
 	intake     *intake
 	lookout    *lookout
-	builder    *chunkBuilder
+	builders   [2]*chunkBuilder // one for the chunk in flight, one for the chunk after it
+	turn       int              // whose turn it is: the other one's chunk is acknowledged, or being appended
+	prepared   *preparedChunk
 	wake       chan struct{}
 
 	nextTick  traffic.Time
@@ -80,7 +83,9 @@ func newSession(r *Router, a Assignment) *routeSession {
 	}
 	s.intake = newIntake(r.opt.Log, r.opt.FetchWait, 2*r.opt.MaxChunkBytes, s.wake, s.fetchFailed)
 	s.lookout = newLookout(r, a.Commits, s.wake)
-	s.builder = newBuilder(&r.opt, r.deviate.stop)
+	for i := range s.builders {
+		s.builders[i] = newBuilder(&r.opt, r.deviate.stop)
+	}
 	return s
 }
 
@@ -120,7 +125,7 @@ func (s *routeSession) step(ctx context.Context) error {
 	s.tickIfDue(ctx)
 	switch {
 	case s.announcedIsQueued():
-		c := s.builder.build(s.sources, s.intake)
+		c := s.nextChunk()
 		if err := s.deliver(ctx, c); err != nil {
 			return err
 		}
@@ -188,10 +193,10 @@ func (s *routeSession) present() []Announcement {
 // whole: nobody knows which of its batches were written, and the fence drops those that come twice.
 func (s *routeSession) deliver(ctx context.Context, c *routeChunk) error {
 	appended, pause := len(c.batches) == 0, minChunkPause
-	for {
+	for try := 1; ; try++ {
 		var err error
 		if !appended {
-			err = s.r.opt.Keyed.Append(ctx, c.batches)
+			err = s.append(ctx, c, try == 1)
 			appended = err == nil
 		}
 		if appended && len(c.letters) > 0 {
@@ -209,6 +214,17 @@ func (s *routeSession) deliver(ctx context.Context, c *routeChunk) error {
 		rest(ctx, pause)
 		pause = min(2*pause, maxChunkPause)
 	}
+}
+
+// append gives the chunk to Kafka. On the first try the chunk after it is prepared meanwhile.
+func (s *routeSession) append(ctx context.Context, c *routeChunk, first bool) error {
+	if !first {
+		return s.r.opt.Keyed.Append(ctx, c.batches)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.r.opt.Keyed.Append(ctx, c.batches) }()
+	s.prepare(c)
+	return <-done
 }
 
 func (s *routeSession) putLetters(ctx context.Context, letters []traffic.DeadLetter) error {

@@ -43,7 +43,7 @@ type EventStats struct {
 	EndMarks        int64
 	OwnRefusals     int64 // requests that weir itself refused: they feed no window
 	Unmatched       int64 // events that no rule watches
-	Keyless         int64 // events that rules watch, but that lack fields of each of their keys
+	Keyless         int64 // events that rules watch, but that lack for each of them fields of its key or what it counts
 	FutureCorrected int64 // times later than append time + FutureTolerance, replaced by the append time
 	Timeless        int64 // events without a time, which got the append time
 	UnknownFields   int64 // members that the event format does not define
@@ -56,11 +56,12 @@ type EventStats struct {
 type RuleStats struct {
 	Matched int64
 	// Behind are those older than the progress of their source partition by more than the rule's lateness, whether or
-	// not they have a complete key; BehindComplete are those of them that have.
+	// not they have a complete key; BehindComplete are those of them that have it, and what the rule counts.
 	Behind, BehindComplete int64
 	Missing                [traffic.NumFields]int64 // those that lack a field of the key
 	Skipped                int64                    // those that for this reason feed no window (on_missing: skip)
 	Grouped                int64                    // those that for this reason share one (on_missing: group)
+	Uncounted              [numUncounted]int64      // those that feed no window since they lack what the rule counts
 }
 
 func newEventStats() EventStats {
@@ -101,6 +102,9 @@ func (s *RuleStats) add(d *RuleStats) {
 	}
 	s.Skipped += d.Skipped
 	s.Grouped += d.Grouped
+	for why := range s.Uncounted {
+		s.Uncounted[why] += d.Uncounted[why]
+	}
 }
 
 // routeTally is a router's statistics, shared by its goroutines and its readers.

@@ -15,6 +15,7 @@ import (
 // routingVersion is one routing version, compiled.
 type routingVersion struct {
 	number     int64
+	format     int // of the keyed records
 	decoder    traffic.Decoder
 	identifier *traffic.Identifier
 	index      *rules.Index
@@ -29,6 +30,7 @@ type routedRule struct {
 	dimension int // index into version.dimensions, or ruleDimension
 	target    int // with ruleDimension: its keyed partition
 	skip      bool
+	amount    amount
 	lateness  time.Duration
 }
 
@@ -52,8 +54,10 @@ func (e *unfitError) Unwrap() error { return e.why }
 func compile(r *rules.Routing, opt *RouterOptions) (*routingVersion, error) {
 	unfit := func(format string, args ...any) error { return &unfitError{r.Number, fmt.Errorf(format, args...)} }
 	switch {
-	case r.RecordFormat != detectors.RecordFormat:
-		return nil, unfit("its record format is %d, this build writes %d", r.RecordFormat, detectors.RecordFormat)
+	case r.RecordFormat != detectors.RecordFormat && r.RecordFormat != detectors.RecordFormat-1:
+		return nil, unfit("its record format is %d, this build writes %d and %d", r.RecordFormat, detectors.RecordFormat-1, detectors.RecordFormat)
+	case r.CheckRecordFormat() != nil:
+		return nil, unfit("%w", r.CheckRecordFormat())
 	case r.SecretID != opt.SecretID:
 		return nil, unfit("it was made under the secret %q, this process has %q", r.SecretID, opt.SecretID)
 	case len(r.Rules) > detectors.MaxRulesPerRecord:
@@ -71,12 +75,18 @@ func compile(r *rules.Routing, opt *RouterOptions) (*routingVersion, error) {
 	if err != nil {
 		return nil, unfit("identity map: %w", err)
 	}
-	v := &routingVersion{number: r.Number, decoder: decoder, identifier: identifier, index: rules.NewIndex(r.Rules)}
+	v := &routingVersion{
+		number: r.Number, format: r.RecordFormat, decoder: decoder, identifier: identifier, index: rules.NewIndex(r.Rules),
+	}
 	targets := newTargeter(opt.Secret, opt.KeyedPartitions)
 	for i := range r.Rules {
 		rule := &r.Rules[i]
+		amount, err := compileAmount(rule.Count)
+		if err != nil {
+			return nil, unfit("rule %s: %w", rule.ID, err)
+		}
 		v.rules = append(v.rules, routedRule{
-			id: rule.ID, key: rule.Key, skip: rule.Missing != rules.MissingGroup, lateness: rule.Lateness,
+			id: rule.ID, key: rule.Key, skip: rule.Missing != rules.MissingGroup, amount: amount, lateness: rule.Lateness,
 			dimension: v.dimension(rule.Key), target: targets.ofRule(rule.ID),
 		})
 	}

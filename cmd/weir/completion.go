@@ -39,7 +39,7 @@ func (a *app) addCompletion(root *cobra.Command) {
 	fixed := map[string]map[string][]string{
 		"weir":                   {"output": {"table", "json"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"}},
 		"weir run":               {"stages": allStages()},
-		"weir ingest":            {"format": eventFormats(), "on-exists": {"error", "replace"}},
+		"weir ingest":            {"format": fileFormats(), "on-exists": {"error", "replace"}},
 		"weir history decisions": {"action": {"written", "extended", "withheld", "released"}},
 	}
 	visitCommands(root, func(c *cobra.Command) {

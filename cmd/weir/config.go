@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -18,6 +19,7 @@ type config struct {
 	Postgres   postgresConfig      `yaml:"postgres"`
 	Identity   traffic.IdentityMap `yaml:"identity"`
 	Events     eventsConfig        `yaml:"events"`
+	Detect     detectConfig        `yaml:"detect"`
 	NeverBlock []netip.Prefix      `yaml:"never_block"`
 	HTTP       httpConfig          `yaml:"http"`
 	Gate       gateConfig          `yaml:"gate"`
@@ -88,6 +90,12 @@ type eventsConfig struct {
 	MaxEventBytes int               `yaml:"max_event_bytes"`
 }
 
+// detectConfig is kept by migrate and checked at every start.
+type detectConfig struct {
+	// BudgetPerPartition bounds the windows of one keyed partition: a process needs it times the partitions that it owns.
+	BudgetPerPartition size `yaml:"budget_per_partition"`
+}
+
 // httpConfig is where a long-running process serves /metrics, /livez and /readyz.
 type httpConfig struct {
 	Listen string `yaml:"listen"`
@@ -121,6 +129,7 @@ func defaultConfig() *config {
 		Postgres: postgresConfig{URL: "postgres://127.0.0.1:5432/weir"},
 		Identity: traffic.DefaultIdentityMap(),
 		Events:   eventsConfig{Format: "weir", MaxEventBytes: 1 << 20},
+		Detect:   detectConfig{BudgetPerPartition: detectors.DefaultBudget},
 		HTTP:     httpConfig{Listen: "127.0.0.1:9464"},
 		Gate:     gateConfig{Listen: "127.0.0.1:9465"},
 		Log:      logConfig{Level: "info", Format: "text"},

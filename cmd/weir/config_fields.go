@@ -3,6 +3,7 @@ package main
 import (
 	"encoding"
 	"fmt"
+	"math"
 	"reflect"
 	"sort"
 	"strconv"
@@ -19,6 +20,8 @@ var (
 	_ encoding.TextMarshaler   = secret("")
 	_ encoding.TextMarshaler   = span(0)
 	_ encoding.TextUnmarshaler = (*span)(nil)
+	_ encoding.TextMarshaler   = size(0)
+	_ encoding.TextUnmarshaler = (*size)(nil)
 )
 
 // String is the mask, or nothing where nothing is set.
@@ -75,6 +78,49 @@ func parseSpan(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("got %q; allowed: a duration like 90s, 15m, 24h or 7d", text)
 	}
 	return d, nil
+}
+
+// size is a number of bytes, written with B, KiB, MiB or GiB: 256MiB.
+type size int64
+
+// String writes the greatest unit that gives a whole number.
+func (s size) String() string {
+	for _, u := range sizeUnits() {
+		if s != 0 && int64(s)%u.bytes == 0 {
+			return strconv.FormatInt(int64(s)/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(s), 10) + "B"
+}
+
+// MarshalText writes s as String does.
+func (s size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what String writes.
+func (s *size) UnmarshalText(b []byte) error {
+	text := string(b)
+	for _, u := range sizeUnits() {
+		number, ok := strings.CutSuffix(text, u.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(number, 10, 64)
+		if err == nil && n >= 0 && n <= math.MaxInt64/u.bytes {
+			*s = size(n * u.bytes)
+			return nil
+		}
+		break
+	}
+	return fmt.Errorf("got %q; allowed: a number of bytes like 64MiB or 1GiB", text)
+}
+
+type sizeUnit struct {
+	name  string
+	bytes int64
+}
+
+func sizeUnits() []sizeUnit {
+	return []sizeUnit{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 }
 
 // field is one leaf of the configuration.

@@ -47,8 +47,13 @@ func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 		{"number out of range", "kafka:\n  partitions:\n    keyed: 0\n", "weir.yaml:3: kafka.partitions.keyed: got 0; allowed: 1 to 1024"},
 		{"byte out of range", "identity:\n  ip:\n    v6: 300\n", `weir.yaml:3: identity.ip.v6: got "300"; allowed: a whole number from 0 to 255`},
 		{"prefix out of range", "identity:\n  ip:\n    v4: 33\n", "weir.yaml:3: identity.ip.v4: got 33; allowed: 1 to 32"},
+		{"bad size", "detect:\n  budget_per_partition: 1GB\n",
+			`weir.yaml:2: detect.budget_per_partition: got "1GB"; allowed: a number of bytes like 64MiB or 1GiB`},
+		{"size without a unit", "detect:\n  budget_per_partition: 64\n", `weir.yaml:2: detect.budget_per_partition: got "64"; allowed: a number of`},
+		{"size beyond all", "detect:\n  budget_per_partition: 8589934592GiB\n", `weir.yaml:2: detect.budget_per_partition: got "8589934592GiB"`},
+		{"small size", "detect: {budget_per_partition: 1023KiB}\n", "weir.yaml:1: detect.budget_per_partition: got 1023KiB; allowed: 1MiB or more"},
 		{"bad level", "log:\n  level: loud\n", `weir.yaml:2: log.level: got "loud"; allowed: debug, info, warn, error`},
-		{"bad format", "events:\n  format: csv\n", `weir.yaml:2: events.format: got "csv"; allowed: weir, json, combined`},
+		{"bad format", "events:\n  format: csv\n", `weir.yaml:2: events.format: got "csv"; allowed: weir, weir-protobuf, json, combined`},
 		{"map without json", "events:\n  map: {time: ts}\n", "weir.yaml:2: events.map: "},
 		{"map of an unknown field", "events:\n  format: json\n  map: {tyme: ts}\n", `weir.yaml:3: events.map: got event field "tyme"`},
 		{"bad namespace", "namespace: Weir-1\n", `weir.yaml:1: namespace: got "Weir-1"; allowed: a letter`},
@@ -123,6 +128,7 @@ func TestConfigTypes(t *testing.T) {
 	c, err := loadConfig(configSource{environ: []string{
 		"WEIR_NEVER_BLOCK=192.0.2.0/24,2001:db8::/32", "WEIR_KAFKA_RETENTION_HITS=36h", "WEIR_GATE_OBSERVE=true",
 		"WEIR_EVENTS_FORMAT=json", "WEIR_EVENTS_MAP=time=ts,user_agent=ua", "WEIR_IDENTITY_IP_TRUSTED_PROXIES=2",
+		"WEIR_DETECT_BUDGET_PER_PARTITION=1536MiB",
 	}, readFile: files(nil)})
 	if err != nil {
 		t.Fatal(err)
@@ -132,6 +138,9 @@ func TestConfigTypes(t *testing.T) {
 	}
 	if time.Duration(c.Kafka.Retention.Hits) != 36*time.Hour || !c.Gate.Observe || c.Events.Map["user_agent"] != "ua" {
 		t.Errorf("retention %v, observe %v, map %v", c.Kafka.Retention.Hits, c.Gate.Observe, c.Events.Map)
+	}
+	if b := c.Detect.BudgetPerPartition; b != 3<<29 || b.String() != "1536MiB" || size(0).String() != "0B" || size(1<<30).String() != "1GiB" {
+		t.Errorf("budget %d, %v", b, b)
 	}
 	if c.Identity.IP.TrustedProxies != 2 || c.Identity.IP.V6 != 64 {
 		t.Errorf("identity %+v", c.Identity.IP)

@@ -64,12 +64,18 @@ func (c *config) validate(origin map[string]string) error {
 	k.url("postgres.url", c.Postgres.URL, "postgres", "postgresql")
 	c.checkIdentity(k)
 	c.checkEvents(k)
+	if b := c.Detect.BudgetPerPartition; b < leastBudget {
+		k.fail("detect.budget_per_partition", b.String(), size(leastBudget).String()+" or more")
+	}
 	k.address("http.listen", c.HTTP.Listen)
 	k.address("gate.listen", c.Gate.Listen)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	k.oneOf("log.format", c.Log.Format, "text", "json")
 	return errors.Join(k.errs...)
 }
+
+// leastBudget holds some ten thousand keys.
+const leastBudget = 1 << 20
 
 func (c *kafkaConfig) check(k *checks) {
 	if len(c.Brokers) == 0 {
@@ -154,5 +160,8 @@ func (s secret) server() string {
 	return u.Scheme + "://" + u.Host + u.Path
 }
 
-// eventFormats are the formats that events and archives may have.
+// eventFormats are the formats that events may have.
 func eventFormats() []string { return traffic.Formats() }
+
+// fileFormats are the formats that files of events may have: one event a line.
+func fileFormats() []string { return traffic.LineFormats() }

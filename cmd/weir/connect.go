@@ -68,6 +68,12 @@ func openHistory(ctx context.Context, c *config, log *slog.Logger) (*history.Sto
 	return history.Open(ctx, history.Config{URL: c.Postgres.URL.reveal(), Schema: c.Namespace, Logger: log})
 }
 
+// openLookups opens the database for short questions that somebody waits for.
+func openLookups(ctx context.Context, c *config, log *slog.Logger) (*history.Store, error) {
+	const connections = 2
+	return history.Open(ctx, history.Config{URL: c.Postgres.URL.reveal(), Schema: c.Namespace, MaxConns: connections, Logger: log})
+}
+
 func openKafka(c *config, log *slog.Logger, registry prometheus.Registerer) (*ingest.Kafka, error) {
 	secure, err := c.Kafka.TLS.client("kafka.tls")
 	if err != nil {

@@ -72,7 +72,7 @@ func (e *examination) judgeRouting() finding {
 	text := fmt.Sprintf("version %d: %s, %d of them blocking; format %s", e.routing.Number, plural(len(e.routing.Rules), "rule"), blocking, e.routing.Format.Name)
 	want := e.conf.format()
 	switch {
-	case e.routing.RecordFormat != detectors.RecordFormat:
+	case e.routing.RecordFormat != detectors.RecordFormat && e.routing.RecordFormat != detectors.RecordFormat-1:
 		return warning("routing", "run weir migrate when all processes are of this build", "%s; record format %d, this build writes %d", text,
 			e.routing.RecordFormat, detectors.RecordFormat)
 	case e.routing.Identity != e.conf.Identity:

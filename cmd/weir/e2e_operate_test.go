@@ -94,6 +94,22 @@ func TestMigrateRefusesAnotherPartitionCount(t *testing.T) {
 	}
 }
 
+// The budget of a keyed partition belongs to the stream: migrate changes it, a process that says otherwise does not start.
+func TestBudgetIsTheStreams(t *testing.T) {
+	b := fullBed(t)
+	b.ok("migrate")
+	b.flags = append(b.flags, "--set", "detect.budget_per_partition=64MiB")
+	if o := b.weir("run", "--http-listen", "127.0.0.1:0"); o.code != exitError || !strings.Contains(o.stderr, "run weir migrate to change the stream's") {
+		t.Fatalf("another budget: exit code %d\n%s%s", o.code, o.stdout, o.stderr)
+	}
+	if out := b.ok("migrate"); !strings.Contains(out, "budget of a keyed partition is 64MiB now, before 256MiB") {
+		t.Errorf("migrate does not say that it changed the budget:\n%s", out)
+	}
+	p := b.start("run")
+	p.awaitLog("msg=running")
+	p.end()
+}
+
 func TestMigratePublishesChangesOfTheConfiguration(t *testing.T) {
 	b := fullBed(t)
 	b.ok("migrate")

@@ -49,7 +49,7 @@ than an hour ahead of both neighbours become dead letters.
 
 --live sends the events into the live stream, where the live rules apply.
 
-Formats: ` + strings.Join(eventFormats(), ", ") + `.
+Formats: ` + strings.Join(fileFormats(), ", ") + `.
 weir is one JSON event a line; json is any JSON lines, with --map (event field=member); combined is Apache's and nginx's text
 log; the others are the JSON logs of gateways and of the Elastic stack, where --map replaces single entries of their tables.
 A line that is no event becomes a dead letter with file and line, and is counted.`,
@@ -74,7 +74,7 @@ A line that is no event becomes a dead letter with file and line, and is counted
 
 func (f *ingestFlags) register(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.format, "format", "", strings.Join(eventFormats(), ", ")+" (required)")
+	flags.StringVar(&f.format, "format", "", strings.Join(fileFormats(), ", ")+" (required)")
 	flags.StringVar(&f.fieldMap, "map", "", "event field=member, joined by commas; not for weir and combined")
 	flags.StringVar(&f.replay, "replay", "", "name of the replay to make")
 	flags.BoolVar(&f.live, "live", false, "send into the live stream")
@@ -94,9 +94,9 @@ func (f *ingestFlags) parse(c *config) error {
 	var err error
 	switch {
 	case f.format == "":
-		return usagef("--format is required; allowed: %s", strings.Join(eventFormats(), ", "))
-	case !slices.Contains(eventFormats(), f.format):
-		return usagef("--format: got %q; allowed: %s", f.format, strings.Join(eventFormats(), ", "))
+		return usagef("--format is required; allowed: %s", strings.Join(fileFormats(), ", "))
+	case !slices.Contains(fileFormats(), f.format):
+		return usagef("--format: got %q; allowed: %s", f.format, strings.Join(fileFormats(), ", "))
 	case !f.live && f.replay == "":
 		return usagef("allowed: one of --replay NAME, which blocks nobody, and --live")
 	case f.speed < 0 || math.IsNaN(f.speed) || math.IsInf(f.speed, 0):

@@ -26,6 +26,9 @@ type installation struct {
 	history *history.Store
 	kafka   *ingest.Kafka
 	redis   *blocklist.Store // nil where nobody needs it
+	// lookups is the database for those who block, with connections of its own: what is asked for each block must not
+	// wait behind what RECORD and snapshots write. Nil like redis.
+	lookups *history.Store
 
 	stream   history.Stream
 	names    ingest.Names
@@ -62,6 +65,11 @@ func open(ctx context.Context, c *config, log *slog.Logger, registry *prometheus
 		return nil, err
 	}
 	in.closers = append(in.closers, func() { _ = in.redis.Close() })
+	if in.lookups, err = openLookups(ctx, c, log); err != nil {
+		in.close()
+		return nil, err
+	}
+	in.closers = append(in.closers, in.lookups.Close)
 	return in, nil
 }
 

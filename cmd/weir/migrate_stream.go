@@ -20,7 +20,7 @@ func (m *migration) makeStream(ctx context.Context) error {
 		return fmt.Errorf("topic %s holds records, but schema %s knows no stream that wrote them: they are of an installation whose "+
 			"database is gone; delete the topics %s.*, or use another namespace", m.names.Keyed, m.store.Schema(), m.conf.Namespace)
 	case errors.Is(err, history.ErrNotFound):
-		counts := history.PartitionCounts{Requests: m.topics.requests, Keyed: keyed, Hits: m.topics.hits}
+		counts := history.PartitionCounts{Requests: m.topics.requests, Keyed: keyed, Hits: m.topics.hits, Budget: int64(m.conf.Detect.BudgetPerPartition)}
 		if st, err = m.store.CreateStream(ctx, history.Live, counts); err != nil {
 			return err
 		}
@@ -33,6 +33,20 @@ func (m *migration) makeStream(ctx context.Context) error {
 			"the number is fixed, correct kafka.partitions.keyed or use another namespace", st.Partitions.Keyed, keyed)
 	}
 	m.stream = st
+	return m.setBudget(ctx)
+}
+
+// setBudget stores what one keyed partition may hold, where the configuration says another number than before.
+func (m *migration) setBudget(ctx context.Context) error {
+	before, now := m.stream.Partitions.Budget, m.conf.Detect.BudgetPerPartition
+	if before == int64(now) {
+		return nil
+	}
+	if err := m.store.SetBudget(ctx, history.Live, int64(now), m.by); err != nil {
+		return err
+	}
+	m.stream.Partitions.Budget = int64(now)
+	m.say("budget of a keyed partition is %s now, before %s; restart the processes that detect", now, size(before))
 	return nil
 }
 

@@ -30,7 +30,7 @@ var _ ingest.ArchiveSink = (*reading)(nil)
 func (r *reading) into(events ingest.Appender, dead ingest.DeadLetters, partitions int, decode ingest.ArchiveDecode) {
 	r.sender = ingest.NewArchiveSender(events, dead, partitions, r.flags.pace)
 	r.archive = ingest.NewArchive(ingest.ArchiveOptions{
-		Format: r.flags.format, Formats: strings.Join(eventFormats(), ", "), Decode: decode, MaxBytes: r.limit,
+		Format: r.flags.format, Formats: strings.Join(fileFormats(), ", "), Decode: decode, MaxBytes: r.limit,
 		Reorder: r.flags.within, Replay: !r.flags.live, Now: now,
 	}, r)
 }

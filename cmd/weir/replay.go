@@ -129,7 +129,8 @@ func (p *replay) make(ctx context.Context) error {
 		return err
 	}
 	p.begunMaking = true
-	counts := history.PartitionCounts{Requests: p.settings.RequestsPartitions, Keyed: replayKeyed, Hits: replayHits}
+	counts := history.PartitionCounts{Requests: p.settings.RequestsPartitions, Keyed: replayKeyed, Hits: replayHits,
+		Budget: int64(p.conf.Detect.BudgetPerPartition)}
 	if _, err := p.history.CreateStream(ctx, p.name, counts); err != nil {
 		return err
 	}

@@ -54,6 +54,9 @@ func (in *installation) router() (*ingest.Router, error) {
 
 // detector makes DETECT of the installation's stream.
 func (in *installation) detector() (*ingest.Detector, error) {
+	if err := in.checkBudget(); err != nil {
+		return nil, err
+	}
 	owner, err := processName()
 	if err != nil {
 		return nil, err
@@ -61,11 +64,21 @@ func (in *installation) detector() (*ingest.Detector, error) {
 	return ingest.NewDetector(ingest.DetectorOptions{
 		Stream: in.stream.Name, Owner: owner, Generation: in.stream.Generation,
 		Sources: in.requests, Keyed: in.stream.Partitions.Keyed, Secret: in.secret,
-		Log: in.kafka.Log(in.names.Keyed), Hits: in.kafka.Appender(in.names.Hits), HitsCount: in.hits,
+		Budget: in.stream.Partitions.Budget,
+		Log:    in.kafka.Log(in.names.Keyed), Hits: in.kafka.Appender(in.names.Hits), HitsCount: in.hits,
 		Group:    in.kafka.Group(in.group(stageDetect), in.names.Keyed, ingest.GroupOptions{}),
 		Routings: in.history, Checkpoints: in.history, Partitions: in.history,
 		Clock: now, Logger: in.log, Registerer: in.registry,
 	})
+}
+
+// checkBudget refuses to detect within another budget than the stream's: with the same log, all must evict the same keys.
+func (in *installation) checkBudget() error {
+	if has, want := in.stream.Partitions.Budget, in.conf.Detect.BudgetPerPartition; has != int64(want) {
+		return fmt.Errorf("detect.budget_per_partition is %s, stream %s has %s: run weir migrate to change the stream's, or correct the "+
+			"configuration", want, in.stream.Name, size(has))
+	}
+	return nil
 }
 
 func (in *installation) group(stage string) string {
@@ -107,7 +120,7 @@ type enforcement struct {
 
 func (in *installation) enforcement() (*enforcement, error) {
 	stage, err := blocklist.NewEnforcer(blocklist.EnforcerOptions{
-		Store: in.redis, Stream: in.stream.Name, Topic: in.names.Hits, Modes: in.history, Rules: in.history,
+		Store: in.redis, Stream: in.stream.Name, Topic: in.names.Hits, Modes: in.lookups, Rules: in.lookups,
 		Decisions:   &decisionLog{appender: in.kafka.Appender(in.names.Blocks), partitions: in.blocks},
 		DeadLetters: in.dead, NeverBlock: in.conf.NeverBlock,
 		// A release must be remembered for as long as the hits that it answers can be read again.

@@ -1,0 +1,87 @@
+package ingest
+
+import (
+	"slices"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// preparedChunk is the chunk after the one that is being appended, built while that one is on its way. It changes nothing
+// of the protocol: what announced says is committed after the chunk before is acknowledged, and before anything of this
+// one is appended. If it does not come to that, it is dropped.
+type preparedChunk struct {
+	announced []Announcement
+	versions  []*routingVersion
+	chunk     *routeChunk
+}
+
+// prepare plans and builds the chunk after c if enough is queued to fill it: then nothing is gained by waiting for more.
+// A chunk that is not full is built as late as can be, so that it takes along what came meanwhile.
+func (s *routeSession) prepare(c *routeChunk) {
+	s.prepared = nil
+	if !s.fills(c.next) {
+		return
+	}
+	p := &preparedChunk{announced: slices.Clone(c.next)}
+	p.versions = s.plan(p.announced)
+	sources := make([]*routedSource, len(s.sources))
+	for i, src := range s.sources {
+		sources[i] = &routedSource{partition: src.partition, at: p.announced[i], version: p.versions[i]}
+	}
+	s.turn = 1 - s.turn // the bytes of c live in the other builder
+	p.chunk = s.builders[s.turn].build(sources, s.intake)
+	s.prepared = p
+}
+
+// fills reports whether what is queued behind next is a whole chunk.
+func (s *routeSession) fills(next []Announcement) bool {
+	events, bytes := s.r.opt.MaxChunkEvents, s.r.opt.MaxChunkBytes
+	for i, src := range s.sources {
+		messages, _ := s.intake.peek(src.partition)
+		messages = messagesFrom(messages, next[i].Offset)
+		for k := 0; k < len(messages) && events > 0 && bytes > 0; k++ {
+			events--
+			bytes -= len(messages[k].Value)
+		}
+	}
+	return events <= 0 || bytes <= 0
+}
+
+// messagesFrom cuts off what lies before offset.
+func messagesFrom(messages []traffic.Message, offset int64) []traffic.Message {
+	n, _ := slices.BinarySearchFunc(messages, offset, func(m traffic.Message, offset int64) int {
+		return compareOffsets(m.Offset, offset)
+	})
+	return messages[n:]
+}
+
+// follows reports whether p was planned for right behind next.
+func (s *routeSession) follows(p *preparedChunk, next []Announcement) bool {
+	return slices.EqualFunc(p.announced, next, func(a, b Announcement) bool {
+		return a.Offset == b.Offset && &a.Prev[0] == &b.Prev[0]
+	})
+}
+
+// nextChunk is the chunk that is announced: the one that was prepared, if it was announced as it was planned and the
+// sources are still those, or one that is built now.
+func (s *routeSession) nextChunk() *routeChunk {
+	p := s.prepared
+	s.prepared = nil
+	if p != nil && s.standsAt(p.announced) {
+		return p.chunk
+	}
+	return s.builders[s.turn].build(s.sources, s.intake)
+}
+
+// standsAt reports whether the sources stand where at says, under those very announcements.
+func (s *routeSession) standsAt(at []Announcement) bool {
+	if len(at) != len(s.sources) {
+		return false
+	}
+	for i, src := range s.sources {
+		if &src.at.Prev[0] != &at[i].Prev[0] || src.at.Offset != at[i].Offset || src.at.End != at[i].End || src.at.Version != at[i].Version {
+			return false
+		}
+	}
+	return true
+}
