@@ -1,0 +1,255 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
+)
+
+// stage is what a process runs.
+type stage interface {
+	Run(ctx context.Context) error
+}
+
+// seat is a place for a process: when one dies, another one takes it.
+type seat struct {
+	name  string
+	make  func(h *host) (stage, error)
+	group *group
+}
+
+func (w *world) seats() []seat {
+	seats := []seat{
+		{"route", w.router, w.routers}, {"route", w.router, w.routers},
+		{"detect", w.detector, w.detectors}, {"detect", w.detector, w.detectors},
+		{"record", w.recorder, w.recorders}, {"enforce", w.enforcer, w.keepers},
+	}
+	if w.seed%2 == 0 {
+		seats = append(seats, seat{"enforce", w.enforcer, w.keepers})
+	}
+	return seats
+}
+
+// run plays the world to its end.
+func (w *world) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	routing, enough := context.WithCancel(ctx)
+	var running, routers sync.WaitGroup
+	running.Go(func() { w.beats(ctx) })
+	running.Go(func() { w.release(ctx) })
+	for i, s := range w.seats() {
+		if s.group == w.routers {
+			routers.Go(func() { w.sit(routing, s, uint64(i)) })
+		} else {
+			running.Go(func() { w.sit(ctx, s, uint64(i)) })
+		}
+	}
+	rest(ctx, w.end.Sub(now())+4*time.Second)
+	w.calm.Store(true)
+	w.await(ctx, "routed", 4*time.Minute, w.routed)
+	enough()
+	routers.Wait()
+	w.late.Wait()
+	w.close()
+	w.await(ctx, "folded", 2*time.Minute, w.foldedAll)
+	w.await(ctx, "recorded and enforced", 2*time.Minute, w.applied)
+	cancel()
+	running.Wait()
+	w.late.Wait()
+}
+
+// await waits until something is so, or has failed to become so for long enough.
+func (w *world) await(ctx context.Context, what string, patience time.Duration, so func() bool) {
+	for end := now().Add(patience); ; rest(ctx, 503*time.Millisecond) {
+		w.mu.Lock()
+		done := so()
+		if !done && now() > end {
+			w.say("not %s in time", what)
+			done, w.overdue = true, true
+		}
+		w.mu.Unlock()
+		if done {
+			return
+		}
+	}
+}
+
+func (w *world) routed() bool {
+	for p := range w.requests.parts {
+		if w.routers.commits[p].Offset != int64(len(w.requests.parts[p].records)) {
+			return false
+		}
+	}
+	return true
+}
+
+// foldedAll reports whether every keyed partition was folded to its end, with its hits acknowledged, or has stopped.
+func (w *world) foldedAll() bool {
+	for q := range w.keyed.parts {
+		st, ok := w.states[q]
+		if !ok || st.State != "halted" && st.Offset != int64(len(w.keyed.parts[q].records)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *world) applied() bool {
+	for _, g := range []*group{w.recorders, w.keepers} {
+		for p := range w.hits.parts {
+			if g.commits[p].Offset != int64(len(w.hits.parts[p].records)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sit runs one process after another in a seat. Each is frozen, shaken and killed at random.
+func (w *world) sit(ctx context.Context, s seat, number uint64) {
+	d := roll(w.seed, 100+number)
+	for life := uint64(0); ctx.Err() == nil; life++ {
+		h := newHost(w, fmt.Sprintf("%s%d-%d", s.name, number, life), 1000+number+100*life)
+		process, err := s.make(h)
+		if err != nil {
+			w.mu.Lock()
+			w.say("%s: %v", h.name, err)
+			w.mu.Unlock()
+			return
+		}
+		lifetime, die := context.WithCancel(ctx)
+		var chaos sync.WaitGroup
+		chaos.Go(func() {
+			w.trouble(lifetime, h, s.group, d)
+			if h.dead() {
+				die()
+			}
+		})
+		err = process.Run(lifetime)
+		die()
+		chaos.Wait()
+		w.mu.Lock()
+		if err == nil && s.group == w.routers {
+			err = h.oddity
+		}
+		if err != nil {
+			w.say("%s: %v", h.name, err)
+		}
+		w.mu.Unlock()
+		rest(ctx, d.pause(2*time.Second))
+	}
+}
+
+// trouble is what happens to a process until it is over.
+func (w *world) trouble(ctx context.Context, h *host, g *group, d *dice) {
+	for ctx.Err() == nil && !w.calm.Load() {
+		rest(ctx, d.pause(15*time.Second))
+		x := d.below(100)
+		w.mu.Lock()
+		switch {
+		case ctx.Err() != nil, w.calm.Load():
+		case x < 45:
+			w.seen.freezes++
+			h.freeze(d.pause([]time.Duration{time.Second, 5 * time.Second, 12 * time.Second}[d.below(3)]))
+		case x < 70:
+			g.rebalance()
+		case x < 95:
+			w.seen.deaths++
+			h.kill()
+			w.mu.Unlock()
+			return
+		}
+		w.mu.Unlock()
+	}
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// nowhere takes metrics and forgets them.
+type nowhere struct{ prometheus.Registerer }
+
+func (nowhere) Register(prometheus.Collector) error { return nil }
+
+func (w *world) router(h *host) (stage, error) {
+	key := secret()
+	var out ingest.Appender = &topicAppender{host: h, t: w.keyed, rash: w.bugs.ackUnwritten}
+	if w.bugs.carryChunk {
+		out = carryingAppender{&topicAppender{host: h, t: w.keyed}}
+	}
+	return ingest.NewRouter(ingest.RouterOptions{
+		Stream: "live", Topic: requestsTopic, Generation: generation, Live: true, KeyedPartitions: len(w.keyed.parts),
+		Secret: key[:], SecretID: "s",
+		Log: &topicLog{h, w.requests}, Keyed: out, Group: &membership{host: h, g: w.routers},
+		Routings: routings{h}, Partitions: partitions{h}, DeadLetters: deadLetters{h},
+		Clock: now, Logger: quiet(), Registerer: nowhere{},
+		MaxChunkEvents: 12, TickEvery: 2500 * time.Millisecond, LookEvery: 3 * time.Second, ReportEvery: 9 * time.Second,
+		FetchWait: 2 * time.Second,
+	})
+}
+
+func (w *world) detector(h *host) (stage, error) {
+	return ingest.NewDetector(ingest.DetectorOptions{
+		Stream: "live", Owner: h.name, Generation: generation, Sources: len(w.requests.parts), Keyed: len(w.keyed.parts),
+		Secret: detectors.Secret(secret()),
+		Log:    &topicLog{h, w.keyed}, Hits: &topicAppender{host: h, t: w.hits, rash: w.bugs.ackUnwrittenHits}, HitsCount: len(w.hits.parts),
+		Group: &membership{host: h, g: w.detectors}, Routings: routings{h}, Checkpoints: checkpoints{h}, Partitions: partitions{h},
+		Clock: now, Workers: 1, Stall: stall, Checkpoint: 3 * time.Second, Logger: quiet(), Registerer: nowhere{},
+	})
+}
+
+func (w *world) consumer(h *host, g *group, s ingest.Sink) (stage, error) {
+	return ingest.NewConsumer(ingest.ConsumerOptions{
+		Name: g.name, Log: &topicLog{h, w.hits}, Group: &membership{host: h, g: g}, Sink: sink{w, s, make(chan struct{}, 1)},
+		BatchRecords: 8, Wait: 2 * time.Second, CommitEvery: 1500 * time.Millisecond, Logger: quiet(), Registerer: nowhere{},
+	})
+}
+
+func (w *world) recorder(h *host) (stage, error) {
+	s, err := history.NewHitRecorder(database{h}, history.Live, hitsTopic, deadLetters{h}, nowhere{})
+	if err != nil {
+		return nil, err
+	}
+	return w.consumer(h, w.recorders, s)
+}
+
+func (w *world) enforcer(h *host) (stage, error) {
+	store, err := blocklist.NewStore(h.client(), namespace)
+	if err != nil {
+		return nil, err
+	}
+	s, err := blocklist.NewEnforcer(blocklist.EnforcerOptions{
+		Store: store, Stream: blocklist.StreamLive, Topic: hitsTopic, Modes: ruleStore{h}, Rules: ruleStore{h},
+		Decisions: decisions{h}, DeadLetters: deadLetters{h}, Clock: now, Logger: quiet(), Registerer: nowhere{},
+	})
+	if err != nil {
+		return nil, err
+	}
+	c, err := w.consumer(h, w.keepers, s)
+	if err != nil {
+		return nil, err
+	}
+	return closing{c, store}, nil
+}
+
+// closing is a stage with a client that is to be closed after it.
+type closing struct {
+	stage
+	store *blocklist.Store
+}
+
+func (c closing) Run(ctx context.Context) error {
+	err := c.stage.Run(ctx)
+	if closed := c.store.Close(); err == nil {
+		err = closed
+	}
+	return err
+}

@@ -1,0 +1,73 @@
+package simulation
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirhq/weir/internal/simulation/judge"
+)
+
+// seen counts what runs went through and what they held.
+type seen struct {
+	judge.Seen
+	takes          int // keyed partitions taken without warm memory
+	replays        int // of them: by an owner that had to read again what another one had read
+	refusedEpochs  int // snapshots of an owner that had been replaced
+	refusedCommits int // commits of a generation that was over
+	torn           int // snapshots damaged
+	hits           int // records of the hits topic
+	hitsAgain      int // of them: repeated, to the byte
+	rowsAgain      int // rows that RECORD stored once more
+	deaths         int
+	freezes        int
+	folded         map[int]int64
+}
+
+func (s *seen) add(w *world) {
+	o := &w.seen
+	for _, pair := range s.numbers(o) {
+		*pair.to += *pair.from
+	}
+}
+
+type number struct {
+	name     string
+	to, from *int
+}
+
+// numbers pairs the counters of two accounts.
+func (s *seen) numbers(o *seen) []number {
+	return []number{
+		{"events", &s.Events, &o.Events}, {"fence drops", &s.Duplicates, &o.Duplicates}, {"holes", &s.Holes, &o.Holes},
+		{"versions", &s.Versions, &o.Versions}, {"records for several dimensions", &s.Shared, &o.Shared},
+		{"episodes", &s.Episodes, &o.Episodes}, {"windows out of order", &s.Disordered, &o.Disordered}, {"late", &s.Late, &o.Late},
+		{"stalled source partitions", &s.Stalled, &o.Stalled}, {"takes", &s.takes, &o.takes}, {"replays", &s.replays, &o.replays},
+		{"refused epochs", &s.refusedEpochs, &o.refusedEpochs}, {"refused commits", &s.refusedCommits, &o.refusedCommits},
+		{"torn snapshots", &s.torn, &o.torn}, {"hits", &s.hits, &o.hits}, {"hits again", &s.hitsAgain, &o.hitsAgain},
+		{"rows again", &s.rowsAgain, &o.rowsAgain}, {"blocks", &s.Blocks, &o.Blocks}, {"tombstones", &s.Tombstones, &o.Tombstones},
+		{"deaths", &s.deaths, &o.deaths}, {"freezes", &s.freezes, &o.freezes},
+	}
+}
+
+func (s *seen) String() string {
+	var parts []string
+	for _, n := range s.numbers(s) {
+		parts = append(parts, fmt.Sprintf("%d %s", *n.to, n.name))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// missing names what n runs should have held and did not. Most of it comes in every run; a tenth is asked for.
+func (s *seen) missing(n int) []string {
+	var out []string
+	for _, c := range s.numbers(s) {
+		least := n / 10
+		if c.name == "holes" || c.name == "stalled source partitions" {
+			least = n / 100
+		}
+		if *c.to < least {
+			out = append(out, c.name)
+		}
+	}
+	return out
+}
