@@ -33,6 +33,10 @@ test-embedded: ## race tests with embedded parts; nothing has to be running
 test-real: ## all tests against a real Kafka, redis-server, Redis Cluster and PostgreSQL
 	scripts/test.sh real
 
+.PHONY: test-faults
+test-faults: ## kill, freeze and restart processes and servers under load for about 20 minutes; prints a table
+	scripts/test.sh faults
+
 .PHONY: lint
 lint: ## go vet and golangci-lint (built into the cache the first time)
 	scripts/test.sh lint
@@ -42,8 +46,8 @@ fmt: ## format the Go code
 	scripts/golangci-lint.sh fmt ./...
 
 .PHONY: bench
-bench: ## run the benchmarks; BENCH=regexp picks some
-	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+bench: ## run the benchmarks, with real servers that it starts and stops; BENCH=regexp picks some
+	scripts/with-servers.sh go test -run '^$$' -bench '$(BENCH)' -benchmem -p 1 ./...
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (30s) each

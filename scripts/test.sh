@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test.sh setup|lint|embedded|real|all: the tests of this repository.
+# test.sh setup|lint|embedded|real|all|faults: the tests of this repository.
 #
 #   setup     installs and fetches what the rest needs
 #   lint      go vet and golangci-lint
@@ -8,6 +8,7 @@
 #             WEIR_TEST_* does not name any; a skipped test fails it
 #   all       setup, lint, embedded, real: what `make test` does. Every step says how long it took, the last lines
 #             are the result lines of the run against the real servers
+#   faults    the long form of internal/faults: kills, freezes and restarts under load, with a table at the end
 set -euo pipefail
 cd "$(dirname "$0")/.."
 self=scripts/test.sh
@@ -37,7 +38,7 @@ step() {
 
 setup() {
 	scripts/install-packages.sh
-	if [[ -z ${WEIR_TEST_KAFKA:-} ]]; then scripts/fetch-kafka.sh >/dev/null; fi
+	if [[ -z ${WEIR_TEST_KAFKA:-} || -z ${WEIR_TEST_KAFKA_HOME:-} ]]; then scripts/fetch-kafka.sh >/dev/null; fi
 	retry 4 go mod download
 }
 
@@ -53,7 +54,7 @@ reporter() {
 
 embedded() {
 	reporter
-	env -u WEIR_TEST_KAFKA -u WEIR_TEST_REDIS -u WEIR_TEST_REDIS_CLUSTER -u WEIR_TEST_POSTGRES -u WEIR_TEST_REQUIRE_REAL \
+	env -u WEIR_TEST_KAFKA -u WEIR_TEST_KAFKA_HOME -u WEIR_TEST_REDIS -u WEIR_TEST_REDIS_CLUSTER -u WEIR_TEST_POSTGRES -u WEIR_TEST_REQUIRE_REAL \
 		WEIR_TEST_REPORT="$work/embedded" go test -race -timeout 15m -json ./... |
 		WEIR_TEST_REPORT="$work/embedded" "$work/testreport" -title "with embedded parts, race detector on"
 }
@@ -66,11 +67,20 @@ real() {
 		"$work/testreport" -real -title "against real servers" -earlier "$work/embedded"
 }
 
+faults() {
+	export WEIR_TEST_REQUIRE_REAL=1 WEIR_TEST_FAULTS=full
+	scripts/with-servers.sh go test -count=1 -timeout 60m -v ./internal/faults
+}
+
 case ${1:-} in
 setup) setup ;;
 lint) lint ;;
 embedded) embedded ;;
 real) real ;;
+faults)
+	setup
+	faults
+	;;
 all)
 	export WEIR_TEST_WORK=$work
 	step "set-up" setup
@@ -79,5 +89,5 @@ all)
 	log "== tests against real servers (the rest took ${SECONDS}s)"
 	"$self" real
 	;;
-*) die "usage: $0 setup|lint|embedded|real|all, got \"${1:-}\"" ;;
+*) die "usage: $0 setup|lint|embedded|real|all|faults, got \"${1:-}\"" ;;
 esac

@@ -40,6 +40,10 @@ trap 'exit 143' TERM HUP
 
 started=$SECONDS
 used=()
+if [[ -z ${WEIR_TEST_KAFKA_HOME:-} ]] && have java; then
+	WEIR_TEST_KAFKA_HOME=$("$scripts/fetch-kafka.sh")
+	export WEIR_TEST_KAFKA_HOME
+fi
 ensure KAFKA start_kafka
 ensure REDIS start_redis
 ensure REDIS_CLUSTER start_redis_cluster
@@ -49,9 +53,9 @@ printf '  %s\n' "${used[@]}" >&2
 
 if (($# == 0)); then
 	echo
-	for kind in KAFKA REDIS REDIS_CLUSTER POSTGRES; do
+	for kind in KAFKA KAFKA_HOME REDIS REDIS_CLUSTER POSTGRES; do
 		name=WEIR_TEST_$kind
-		printf "export %s='%s'\n" "$name" "${!name}"
+		printf "export %s='%s'\n" "$name" "${!name:-}"
 	done
 	echo
 	log "paste these into another shell; Ctrl-C here stops the servers"

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weirhq/weir/internal/testbed"
@@ -115,12 +117,17 @@ func (s *street) answers(ip string, status int) {
 func (s *street) recorded(ip string) {
 	s.t.Helper()
 	testbed.Eventually(s.t, 30*time.Second, func() error {
-		for _, h := range readHits(s.in) {
-			if h.subject == "ip="+ip+"%2F32" {
-				return nil
-			}
+		var subjects []string
+		s.in.query(`SELECT subject FROM {ns}.hits WHERE stream = 'live'`, func(rows pgx.Rows) error {
+			var subject string
+			err := rows.Scan(&subject)
+			subjects = append(subjects, subject)
+			return err
+		})
+		if !slices.Contains(subjects, "ip="+ip+"%2F32") {
+			return fmt.Errorf("no hit of %s is in history, only of %v", ip, subjects)
 		}
-		return fmt.Errorf("no hit of %s is in history, only %+v", ip, readHits(s.in))
+		return nil
 	})
 }
 

@@ -97,15 +97,20 @@ lateness: 1h
 		}
 	}
 	dead := 0
-	for _, r := range readTopic(t, in, in.ns+".dead", 1)[0] {
+	stream := in.stream([3]int{1, 3, 2})
+	err := stream.EachRecord(background(t), stream.Topic("dead"), 1, func(r *kgo.Record) error {
 		var letter struct {
 			Reason string `json:"reason"`
 			Topic  string `json:"topic"`
 		}
-		if err := json.Unmarshal(r.Value, &letter); err != nil || letter.Reason == "" || letter.Topic != in.ns+".requests" {
+		if err := json.Unmarshal(r.Value, &letter); err != nil || letter.Reason == "" || letter.Topic != stream.Topic("requests") {
 			t.Errorf("dead letter %s: %v", r.Value, err)
 		}
 		dead++
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	if dead < refused+2 {
 		t.Errorf("%d dead letters, want at least the %d n_ files, the empty and the oversized event", dead, refused)

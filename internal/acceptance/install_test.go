@@ -17,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirhq/weir/internal/exactness"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -52,6 +53,14 @@ gate: {listen: %q}
 `, in.ns, strings.Join(in.kafka, ", "), partitions[0], partitions[1], partitions[2], redis, in.postgres, proxies, in.gate))
 	in.weir("migrate")
 	return in
+}
+
+// stream is the installation as its judges see it.
+func (in *install) stream(partitions [3]int) *exactness.Stream {
+	return &exactness.Stream{
+		Brokers: in.kafka, Postgres: in.postgres, Namespace: in.ns,
+		Requests: partitions[0], Keyed: partitions[1], Hits: partitions[2],
+	}
 }
 
 func freeAddress(t testing.TB) string {

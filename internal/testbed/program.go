@@ -172,6 +172,9 @@ func (p *Running) Wait(limit time.Duration) error {
 	}
 }
 
+// Log is the path of the file with all that the program wrote to its outputs. It goes with the test.
+func (p *Running) Log() string { return p.log }
+
 // Said is the end of what the program wrote to its outputs.
 func (p *Running) Said() string {
 	const most = 8000

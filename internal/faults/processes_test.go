@@ -1,0 +1,72 @@
+package faults
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+// killOften kills one of two processes at random instants, and starts it anew as a supervisor would.
+func (s *scene) killOften(processes []*process) {
+	for range s.form.kills {
+		s.pause(3 * time.Second)
+		victim := processes[s.rnd.IntN(len(processes))]
+		if victim.owns() == 0 {
+			s.Fatalf("the %s process to be killed has no partition", victim.stage)
+		}
+		victim.kill()
+		at := s.harmed()
+		s.pause(500 * time.Millisecond)
+		victim.again()
+		s.works(at)
+		s.awaitShares(processes)
+	}
+}
+
+func (s *scene) awaitShares(processes []*process) {
+	s.Helper()
+	partitions := s.stream.Keyed
+	if processes[0].stage == "route" {
+		partitions = s.stream.Requests
+	}
+	awaitShares(s, partitions, processes)
+}
+
+// freezeOften stops an owner until the group has given all that it had to another, which works on it, and lets it go on
+// with what it had in hand: it must find out that nothing of that is its own any more.
+func (s *scene) freezeOften(processes []*process) {
+	for n := range s.form.freezes {
+		s.pause(3 * time.Second)
+		zombie := processes[n%len(processes)]
+		if zombie.owns() == 0 {
+			s.Fatalf("the %s process to be frozen has no partition", zombie.stage)
+		}
+		zombie.freeze()
+		s.works(s.harmed()) // so others have routed, or detected, what was its own: the session timeout is over
+		if zombie.stage == "detect" {
+			s.ownedByOthers(zombie)
+		}
+		s.pause(2 * time.Second)
+		zombie.revive()
+		s.works(s.harmed())
+		s.awaitShares(processes)
+	}
+}
+
+// ownedByOthers holds that a frozen detector owns no keyed partition any more: whatever it does after it is revived, it does
+// as a zombie.
+func (s *scene) ownedByOthers(zombie *process) {
+	s.Helper()
+	testbed.Eventually(s, patience, func() error {
+		owned := 0
+		err := s.stream.Query(s.Context(), `SELECT count(*) FROM {ns}.partition_owners WHERE owner LIKE '%-`+fmt.Sprint(zombie.pid())+`-%'`,
+			func(rows pgx.Rows) error { return rows.Scan(&owned) })
+		if err == nil && owned > 0 {
+			err = fmt.Errorf("%d keyed partitions are the frozen detector's", owned)
+		}
+		return err
+	})
+}
