@@ -31,11 +31,17 @@ var plan = map[string][]string{
 	"scripts/testreport":  {},
 	"internal/doctest":    {"traffic", "rules"}, // what the documents show, read and run; tests only
 	"internal/deploy":     {"internal/testbed"}, // what docker-compose.yml mounts, run by real programs; tests only
-	"internal/acceptance": {"*"},                // whole streams judged from outside; tests only
+	"internal/simulation": {"*"},                // the stages over fakes, by seeds; tests only
+	// What a simulated stream must have come to: judges, so asks the oracle and shares nothing else.
+	"internal/simulation/judge": {"internal/oracle"},
+	"internal/peers":            {"traffic", "rules", "detectors"}, // other limiters' cases, run through our windows; tests only
+	"internal/acceptance":       {"*"},                             // whole streams judged from outside; tests only
+	"internal/exactness":        {"internal/oracle"},               // a load, and the judges of what came of it
+	"internal/faults":           {"internal/local"},                // real processes and servers killed, frozen and restarted; tests only
 }
 
 // forTests are imported by tests, of any package, and beside them only where the plan names them.
-var forTests = []string{"internal/testbed", "internal/oracle"}
+var forTests = []string{"internal/testbed", "internal/oracle", "internal/exactness"}
 
 // libraries lists the packages that may use a client library; tests and internal/testbed use what they like.
 var libraries = []struct {
@@ -44,8 +50,8 @@ var libraries = []struct {
 }{
 	{"github.com/segmentio/kafka-go", []string{"ingest"}},
 	{"github.com/redis/go-redis", []string{"blocklist"}},
-	{"github.com/jackc/pgx", []string{"history", "migrations"}},
-	{"github.com/twmb/franz-go", []string{"internal/local"}},
+	{"github.com/jackc/pgx", []string{"history", "migrations", "internal/exactness"}},
+	{"github.com/twmb/franz-go", []string{"internal/local", "internal/exactness"}},
 	{"github.com/alicebob/miniredis", []string{"internal/local"}},
 	{"github.com/fergusstrange/embedded-postgres", []string{"internal/local"}},
 }

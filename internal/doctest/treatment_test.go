@@ -137,9 +137,13 @@ func checkGoTest(words []string) error {
 	if len(words) < 3 || words[1] != "test" {
 		return fmt.Errorf("of go, the documents use go test PACKAGE")
 	}
-	found, err := filepath.Glob(filepath.Join(repository, words[len(words)-1], "*_test.go"))
+	at := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "./") }) // flags of the test come after it
+	if at < 0 {
+		return fmt.Errorf("go test of no package: one is named by ./PATH")
+	}
+	found, err := filepath.Glob(filepath.Join(repository, words[at], "*_test.go"))
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%s has no tests", words[len(words)-1])
+		err = fmt.Errorf("%s has no tests", words[at])
 	}
 	return err
 }
