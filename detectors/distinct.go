@@ -36,8 +36,7 @@ func (d *distinctWindows) add(c *cell, ev *event) {
 			ev.at, ev.count = ev.time, 0
 			return
 		}
-		index, _ := d.far.take()
-		*c = farCell(index)
+		d.far.hold(c)
 		d.lineage.ledger.bytes += valueBytes
 	}
 	w := d.far.at(c)
@@ -153,10 +152,9 @@ func (d *distinctWindows) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	index, w := d.far.take()
+	w := d.far.hold(c)
 	w.list = list
 	d.lineage.ledger.bytes += valueBytes + w.bytes()
-	*c = farCell(index)
 }
 
 // newDistinct is newAlgorithm for lineages that count distinct values.

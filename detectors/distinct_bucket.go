@@ -35,9 +35,8 @@ func (d *distinctBucket) add(c *cell, ev *event) {
 			d.pour(&cell{}, ev)
 			return
 		}
-		index, v := d.far.take()
+		v := d.far.hold(c)
 		v.poured = ev.time
-		*c = farCell(index)
 		d.lineage.ledger.bytes += valueBytes
 	}
 	v := d.far.at(c)
@@ -109,8 +108,7 @@ func (d *distinctBucket) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	index, to := d.far.take()
+	to := d.far.hold(c)
 	*to = v
 	d.lineage.ledger.bytes += valueBytes + v.set.bytes()
-	*c = farCell(index)
 }

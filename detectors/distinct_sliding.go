@@ -45,8 +45,7 @@ func (d *distinctLog) add(c *cell, ev *event) {
 			ev.at, ev.count = ev.time, 0
 			return
 		}
-		index, _ := d.far.take()
-		*c = farCell(index)
+		d.far.hold(c)
 		d.lineage.ledger.bytes += valueBytes
 	}
 	log := d.far.at(c)
@@ -141,10 +140,9 @@ func (d *distinctLog) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	index, log := d.far.take()
+	log := d.far.hold(c)
 	log.list = list
 	d.lineage.ledger.bytes += valueBytes + 16*int64(len(list))
-	*c = farCell(index)
 }
 
 // distinctRotating counts the distinct values of a field as slidingCounter counts events: those of this aligned window,
@@ -174,9 +172,8 @@ func (d *distinctRotating) add(c *cell, ev *event) {
 			ev.at, ev.count = ev.time, 0
 			return
 		}
-		index, p := d.far.take()
+		p := d.far.hold(c)
 		p.newest = ev.time
-		*c = farCell(index)
 		d.lineage.ledger.bytes += valueBytes
 	}
 	w := d.lineage.window
@@ -235,8 +232,7 @@ func (d *distinctRotating) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	index, to := d.far.take()
+	to := d.far.hold(c)
 	*to = p
 	d.lineage.ledger.bytes += valueBytes + p.now.bytes() + p.before.bytes()
-	*c = farCell(index)
 }

@@ -19,6 +19,13 @@ func (p *pool[T]) take() (uint32, *T) {
 	return uint32(len(p.items) - 1), item
 }
 
+// hold gives an empty cell a T of its own to refer to.
+func (p *pool[T]) hold(c *cell) *T {
+	index, item := p.take()
+	*c = farCell(index)
+	return item
+}
+
 // at is what the cell refers to.
 func (p *pool[T]) at(c *cell) *T { return p.items[c.b&cellIndex] }
 

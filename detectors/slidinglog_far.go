@@ -22,10 +22,9 @@ func (s *slidingLog) spill(c *cell) {
 }
 
 func (s *slidingLog) putFar(c *cell, entries []logEntry) {
-	index, far := s.far.take()
+	far := s.far.hold(c)
 	far.entries = entries
 	s.lineage.ledger.bytes += farBytes(len(entries))
-	*c = farCell(index)
 }
 
 func farBytes(n int) int64 { return 64 + 24*int64(n) }

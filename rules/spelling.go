@@ -3,6 +3,8 @@ package rules
 import (
 	"path"
 	"strings"
+
+	"github.com/weirhq/weir/traffic"
 )
 
 // Reaches reports whether a request of this method and path may be one that m watches, however its path is spelled.
@@ -42,8 +44,8 @@ func unescape(s string, slashes bool) string {
 	out := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
 		if s[i] == '%' && i+2 < len(s) {
-			hi, ok1 := hexValue(s[i+1])
-			lo, ok2 := hexValue(s[i+2])
+			hi, ok1 := traffic.HexDigit(s[i+1])
+			lo, ok2 := traffic.HexDigit(s[i+2])
 			if c := hi<<4 | lo; ok1 && ok2 && (slashes || c != '/') {
 				out = append(out, c)
 				i += 2
@@ -53,16 +55,4 @@ func unescape(s string, slashes bool) string {
 		out = append(out, s[i])
 	}
 	return string(out)
-}
-
-func hexValue(c byte) (byte, bool) {
-	switch {
-	case c >= '0' && c <= '9':
-		return c - '0', true
-	case c >= 'a' && c <= 'f':
-		return c - 'a' + 10, true
-	case c >= 'A' && c <= 'F':
-		return c - 'A' + 10, true
-	}
-	return 0, false
 }

@@ -20,4 +20,7 @@ if [[ ! -x $linter ]]; then
 	rm -rf "$work"
 	trap - EXIT
 fi
+# What it remembers of a package is under the package's contents but names files by where they lay: shared between two
+# checkouts, it reports lines of the other one, and its exceptions do not hold there. So each checkout has its own.
+export GOLANGCI_LINT_CACHE=${GOLANGCI_LINT_CACHE:-$PWD/bin/lint-cache}
 if (($# > 0)); then exec "$linter" "$@"; fi

@@ -162,8 +162,8 @@ func unescapeLog(s string) string {
 			out = append(out, '\v')
 		case 'x':
 			if i+2 < len(s) {
-				hi, ok1 := hexDigit(s[i+1])
-				lo, ok2 := hexDigit(s[i+2])
+				hi, ok1 := HexDigit(s[i+1])
+				lo, ok2 := HexDigit(s[i+2])
 				if ok1 && ok2 {
 					out = append(out, hi<<4|lo)
 					i += 2

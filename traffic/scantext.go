@@ -114,7 +114,7 @@ func (s *scanner) escape(start, at int) (r rune, n int, err error) {
 	case 'u':
 		return s.unicodeEscape(at)
 	}
-	return 0, 0, failure(ReasonMalformed, at, "escape %s, allowed: \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX", quote(s.b[at:at+2]))
+	return 0, 0, failure(ReasonMalformed, at, "escape %s, allowed: \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u and four hex digits", quote(s.b[at:at+2]))
 }
 
 func (s *scanner) unicodeEscape(at int) (rune, int, error) {
@@ -141,7 +141,7 @@ func hex4(b []byte, i int) (rune, bool) {
 	}
 	var r rune
 	for _, c := range b[i : i+4] {
-		d, ok := hexDigit(c)
+		d, ok := HexDigit(c)
 		if !ok {
 			return 0, false
 		}
@@ -150,7 +150,8 @@ func hex4(b []byte, i int) (rune, bool) {
 	return r, true
 }
 
-func hexDigit(c byte) (byte, bool) {
+// HexDigit is the value of a hexadecimal digit of either case.
+func HexDigit(c byte) (byte, bool) {
 	switch {
 	case c >= '0' && c <= '9':
 		return c - '0', true

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,16 +23,8 @@ func takeToken(t *testing.T, gateway, ip, device string) verdictOfGateway {
 	}
 	r.Header.Set("X-Forwarded-For", ip)
 	r.Header.Set("X-Device-Id", device)
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = answer.Body.Close() }()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return verdictOfGateway{answer.StatusCode, answer.Header.Get(gate.HeaderBlock), string(body)}
+	answer := exchange(t, r)
+	return verdictOfGateway{answer.status, answer.header.Get(gate.HeaderBlock), string(answer.body)}
 }
 
 // verdictOfGateway is what a client of the demo's gateway is told.
@@ -60,7 +51,7 @@ func TestDevDemo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
-	dir, begun := devFolder(t), time.Now()
+	dir, begun := testbed.Folder(t), time.Now()
 	p := startDev(t, dir)
 	gateway := p.await(`gateway +http://(\S+)`)
 	b := p.bed()

@@ -55,7 +55,7 @@ func TestDevSaysWhichPortIsTaken(t *testing.T) {
 	}
 	defer func() { _ = taken.Close() }()
 	for _, flag := range []string{"--console-listen", "--gateway-listen"} {
-		dir := devFolder(t)
+		dir := testbed.Folder(t)
 		wantWords(t, fails(t, devCommand(t, dir, flag, taken.Addr().String())), flag, taken.Addr().String(), "address already in use")
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: a data directory was made before the port was tried", flag)
@@ -64,7 +64,7 @@ func TestDevSaysWhichPortIsTaken(t *testing.T) {
 }
 
 func TestDevRunsOnceInADirectory(t *testing.T) {
-	dir := devFolder(t)
+	dir := testbed.Folder(t)
 	p := startDev(t, dir, "--no-demo")
 	p.await(`everything runs`)
 	wantWords(t, fails(t, devCommand(t, dir, "--no-demo")), "running already", fmt.Sprintf("pid %d", p.command.Process.Pid), "--data-dir")
@@ -76,7 +76,7 @@ func TestDevRunsOnceInADirectory(t *testing.T) {
 }
 
 func TestDevLeavesForeignDirectoriesAlone(t *testing.T) {
-	dir := devFolder(t)
+	dir := testbed.Folder(t)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestDevLeavesForeignDirectoriesAlone(t *testing.T) {
 	}
 
 	// One that it has made, where somebody has put something since.
-	dir = devFolder(t)
+	dir = testbed.Folder(t)
 	p := startDev(t, dir, "--no-demo")
 	p.await(`everything runs`)
 	p.interrupt()
@@ -105,7 +105,7 @@ func TestDevLeavesForeignDirectoriesAlone(t *testing.T) {
 
 // Two weir dev, or a weir dev and an installation, in one schema would take each other's partitions.
 func TestDevLeavesForeignSchemasAlone(t *testing.T) {
-	mine, other := devFolder(t), devFolder(t)
+	mine, other := testbed.Folder(t), testbed.Folder(t)
 	flags := []string{"--no-demo", "--postgres-url", testbed.Postgres(t), "--namespace", testbed.Namespace(t)}
 	for range 2 { // the second time it goes on in its own
 		p := startDev(t, mine, flags...)
@@ -121,7 +121,7 @@ func TestDevLeavesForeignSchemasAlone(t *testing.T) {
 
 // The broker's files are gone and PostgreSQL's are not: nothing can be detected, and weir dev does not say that all is well.
 func TestDevWhosePartitionsStopSaysSo(t *testing.T) {
-	dir := devFolder(t)
+	dir := testbed.Folder(t)
 	p := startDev(t, dir, "--no-demo")
 	p.await(`everything runs`)
 	b := p.bed()
@@ -144,7 +144,7 @@ func TestDevWhosePartitionsStopSaysSo(t *testing.T) {
 
 // PostgreSQL was weir dev's to start, so nobody else can start it again.
 func TestDevWhosePostgresEndsSaysSo(t *testing.T) {
-	dir := devFolder(t)
+	dir := testbed.Folder(t)
 	p := startDev(t, dir, "--no-demo")
 	p.await(`everything runs`)
 	text, err := os.ReadFile(filepath.Join(dir, devPostgres, "data", "postmaster.pid"))
@@ -165,7 +165,7 @@ func TestDevWhosePostgresEndsSaysSo(t *testing.T) {
 func TestDevListensOnThisMachineOnly(t *testing.T) {
 	for _, flag := range []string{"--console-listen", "--gateway-listen"} {
 		for _, address := range []string{"", ":19466", "0.0.0.0:19466", "[::]:0", "192.0.2.1:80", "example.com:80", "127.0.0.1"} {
-			got := offline(t, "", "dev", "--data-dir", devFolder(t), "--config", emptyFile(t), "--console-listen", "127.0.0.1:0", flag, address)
+			got := offline(t, "", "dev", "--data-dir", testbed.Folder(t), "--config", emptyFile(t), "--console-listen", "127.0.0.1:0", flag, address)
 			if got.code != exitUsage || !strings.Contains(got.stderr, flag+": got") || !strings.Contains(got.stderr, "localhost:0") {
 				t.Errorf("%s %q: exit code %d, said %s", flag, address, got.code, got.stderr)
 			}
@@ -194,45 +194,27 @@ func TestShellWord(t *testing.T) {
 	}
 }
 
-// devMount gives a small file system of its own, where this user may mount one: as root on Linux.
-func devMount(t *testing.T, options string) string {
-	t.Helper()
-	dir := devFolder(t)
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", options, "tmpfs", dir).CombinedOutput(); err != nil {
-		t.Skipf("unprivileged: no file system can be mounted here: %v %s", err, out)
-	}
-	t.Cleanup(func() {
-		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
-			t.Errorf("umount: %v %s", err, out)
-		}
-	})
-	return dir
-}
-
 func TestDevInAReadOnlyDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
-		dir := devFolder(t)
+		dir := testbed.Folder(t)
 		if err := os.Mkdir(dir, 0o555); err != nil {
 			t.Fatal(err)
 		}
 		wantWords(t, fails(t, devCommand(t, dir)), dir, "permission denied", "--data-dir")
 		return
 	}
-	dir := devMount(t, "ro,size=1m")
+	dir := testbed.Mount(t, "ro,size=1m")
 	wantWords(t, fails(t, devCommand(t, dir)), dir, "read-only file system", "--data-dir")
 }
 
 func TestDevWithoutSpace(t *testing.T) {
-	dir := devMount(t, "size=8m,mode=755")
+	dir := testbed.Mount(t, "size=8m,mode=755")
 	wantWords(t, fails(t, devCommand(t, dir)), dir, "MB free on its disk, at least 256 MB are needed", "--data-dir")
 }
 
 // A disk that fills up while weir dev runs ends it before a server fails in the middle of a write.
 func TestDevWhoseDiskFillsUp(t *testing.T) {
-	dir := devMount(t, "size=400m,mode=755")
+	dir := testbed.Mount(t, "size=400m,mode=755")
 	p := startDev(t, dir, "--no-demo")
 	p.await(`everything runs`)
 	big, err := os.Create(filepath.Join(dir, "filler"))
@@ -282,7 +264,7 @@ exec "$@"`
 	if out, err := exec.Command("unshare", "-m", "true").CombinedOutput(); err != nil {
 		t.Skipf("unprivileged: no mount namespace can be made here: %v %s", err, out)
 	}
-	inner := devCommand(t, devFolder(t))
+	inner := devCommand(t, testbed.Folder(t))
 	command := exec.Command("unshare", append([]string{"-m", "sh", "-c", hide, "sh"}, inner.Args...)...)
 	command.Env = inner.Env
 	wantWords(t, fails(t, command), "this machine has no PostgreSQL", "apt-get install postgresql", "--postgres-url", "WEIR_POSTGRES_URL",

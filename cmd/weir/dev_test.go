@@ -17,20 +17,6 @@ import (
 	"github.com/weirhq/weir/internal/testbed"
 )
 
-// devFolder is a data directory that PostgreSQL reaches also where it runs as another user than root.
-func devFolder(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "weir-dev-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(dir, "data")
-}
-
 // devEnviron is this process's, without what a user may have set for weir.
 func devEnviron() []string {
 	return append(slices.DeleteFunc(os.Environ(), func(kv string) bool {
@@ -134,7 +120,7 @@ func wantBlock(b *bed, ip string) {
 }
 
 func TestDevKeepsItsStateThroughKillAndCtrlC(t *testing.T) {
-	dir, abuser := devFolder(t), "198.51.100.8"
+	dir, abuser := testbed.Folder(t), "198.51.100.8"
 	p := startDev(t, dir, "--no-demo")
 	p.await(`everything runs`)
 	b := p.bed()
@@ -200,7 +186,7 @@ func hitIDs(b *bed) []string {
 }
 
 func TestDevServesTheConsoleAndMetrics(t *testing.T) {
-	p := startDev(t, devFolder(t), "--no-demo")
+	p := startDev(t, testbed.Folder(t), "--no-demo")
 	p.await(`everything runs`)
 	console := p.await(`console +http://(\S+)`)
 	if code, body := fetchPage(t, console, "/"); code != http.StatusOK || !strings.Contains(body, "<html") {
@@ -218,7 +204,7 @@ func TestDevServesTheConsoleAndMetrics(t *testing.T) {
 
 // With a PostgreSQL of the user's, weir dev starts none, and erases nothing there.
 func TestDevWithAPostgresOfTheUsers(t *testing.T) {
-	dir := devFolder(t)
+	dir := testbed.Folder(t)
 	flags := []string{"--no-demo", "--postgres-url", testbed.Postgres(t), "--namespace", testbed.Namespace(t)}
 	p := startDev(t, dir, flags...)
 	p.await(`using PostgreSQL at postgres://`)

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -62,16 +61,7 @@ func check(t *testing.T, address, ip string) verdict {
 	r.Header.Set("X-Forwarded-Method", "POST")
 	r.Header.Set("X-Forwarded-Uri", "/v1/guest-tokens?x=1")
 	r.Header.Set("X-Forwarded-For", ip)
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = answer.Body.Close() }()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return verdict{answer.StatusCode, answer.Header, body}
+	return exchange(t, r)
 }
 
 func awaitStatus(t *testing.T, address, ip string, want int) {

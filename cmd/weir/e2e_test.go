@@ -181,6 +181,13 @@ func fetchPage(t *testing.T, address, path string) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	answer := exchange(t, r)
+	return answer.status, string(answer.body)
+}
+
+// exchange sends a request and reads the whole answer.
+func exchange(t *testing.T, r *http.Request) verdict {
+	t.Helper()
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -190,5 +197,5 @@ func fetchPage(t *testing.T, address, path string) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer.StatusCode, string(body)
+	return verdict{answer.StatusCode, answer.Header, body}
 }

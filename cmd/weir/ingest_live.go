@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
@@ -29,13 +28,7 @@ func (a *app) ingestLive(ctx context.Context, c *config, r *reading) error {
 		return err
 	}
 	defer in.close()
-	if err := in.wait(ctx, askPatience); err != nil {
-		return err
-	}
-	if err := in.enter(ctx, history.Live, c.topicSettings()); err != nil {
-		return err
-	}
-	routing, err := in.checkRouting(ctx)
+	routing, err := in.enterLive(ctx, c)
 	if err != nil {
 		return err
 	}

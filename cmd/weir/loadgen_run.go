@@ -9,7 +9,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/loadgen"
 	"github.com/weirhq/weir/rules"
@@ -37,13 +36,7 @@ func (a *app) loadLive(parent context.Context, c *config, f *loadgenFlags) (err 
 		return err
 	}
 	defer in.close()
-	if err := in.wait(ctx, askPatience); err != nil {
-		return err
-	}
-	if err := in.enter(ctx, history.Live, c.topicSettings()); err != nil {
-		return err
-	}
-	routing, err := in.checkRouting(ctx)
+	routing, err := in.enterLive(ctx, c)
 	if err != nil {
 		return err
 	}

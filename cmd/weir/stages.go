@@ -180,6 +180,17 @@ var (
 	_ blocklist.ActiveBlocks = (*history.Store)(nil)
 )
 
+// enterLive waits a little for the servers, and gives the routing version under which the live stream takes events.
+func (in *installation) enterLive(ctx context.Context, c *config) (*rules.Routing, error) {
+	if err := in.wait(ctx, askPatience); err != nil {
+		return nil, err
+	}
+	if err := in.enter(ctx, history.Live, c.topicSettings()); err != nil {
+		return nil, err
+	}
+	return in.checkRouting(ctx)
+}
+
 // checkRouting makes sure that the stream has a routing version, and that this process can read it.
 func (in *installation) checkRouting(ctx context.Context) (*rules.Routing, error) {
 	number, err := in.history.Newest(ctx, in.stream.Name)

@@ -139,7 +139,7 @@ func TestTheLifeOfABlock(t *testing.T) {
 			redis = fmt.Sprintf("{addresses: [%s]}", strings.Join(server.Addrs, ", "))
 		}
 		in := newInstall(t, [3]int{2, 4, 2}, redis, 1)
-		in.weir("rules", "apply", "-f", in.write("rules.yaml", tokenRule), "--reason", "tests")
+		in.Weir("rules", "apply", "-f", in.Write("rules.yaml", tokenRule), "--reason", "tests")
 		stages, gate := in.start("run"), in.start("gate")
 		waitForGate(t, in)
 		s := newStreet(t, in)
@@ -153,7 +153,7 @@ func TestTheLifeOfABlock(t *testing.T) {
 			t.Fatalf("a rule in shadow refused %d requests", s.refused)
 		}
 
-		in.weir("rules", "promote", "guest-tokens", "--reason", "seen in shadow")
+		in.Weir("rules", "promote", "guest-tokens", "--reason", "seen in shadow")
 		s.abuse(second, 5)
 		s.answers(second, http.StatusTooManyRequests)
 		s.checkRefusal(second)
@@ -164,7 +164,7 @@ func TestTheLifeOfABlock(t *testing.T) {
 			t.Errorf("a request that the rule does not match gets %d", status)
 		}
 
-		in.weir("blocks", "release", "guest-tokens", "ip="+second, "--reason", "a hotel")
+		in.Weir("blocks", "release", "guest-tokens", "ip="+second, "--reason", "a hotel")
 		s.answers(second, http.StatusOK)
 		app.answers(second, http.StatusOK)
 		stages.kill()
@@ -173,7 +173,7 @@ func TestTheLifeOfABlock(t *testing.T) {
 		s.answers(third, http.StatusTooManyRequests)
 		s.answers(second, http.StatusOK)
 
-		in.weir("rules", "demote", "guest-tokens", "--reason", "done")
+		in.Weir("rules", "demote", "guest-tokens", "--reason", "done")
 		s.answers(third, http.StatusOK)
 		app.answers(third, http.StatusOK)
 		stages.stop()

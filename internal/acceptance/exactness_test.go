@@ -30,7 +30,7 @@ func TestNothingLostNothingDoubled(t *testing.T) {
 		twoRules(28, 16, "/v1/*", "30m"),
 	}
 	apply := func(n int) {
-		in.weir("rules", "apply", "-f", in.write("rules.yaml", edits[n]), "--reason", "load test")
+		in.Weir("rules", "apply", "-f", in.Write("rules.yaml", edits[n]), "--reason", "load test")
 	}
 	apply(0)
 	stream := in.stream([3]int{4, 6, 4})

@@ -23,7 +23,7 @@ import (
 // whole stream: what is JSON is found in history, what is not is a dead letter, and nothing stops.
 func TestHostileEventsEndToEnd(t *testing.T) {
 	in := newInstall(t, [3]int{1, 3, 2}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 0)
-	in.weir("rules", "apply", "-f", in.write("rules.yaml", `
+	in.Weir("rules", "apply", "-f", in.Write("rules.yaml", `
 id: every-device
 owner: tests
 match: {}

@@ -1,7 +1,6 @@
 package acceptance
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,8 +21,8 @@ import (
 
 // install is one installation of weir: a namespace on the servers, a configuration file, a database.
 type install struct {
+	testbed.Workplace
 	t        testing.TB
-	dir      string
 	ns       string
 	kafka    []string
 	postgres string
@@ -36,9 +34,9 @@ type install struct {
 func newInstall(t testing.TB, partitions [3]int, redis string, proxies int) *install {
 	t.Helper()
 	in := &install{
-		t: t, dir: t.TempDir(), ns: testbed.Namespace(t), kafka: testbed.Kafka(t), postgres: testbed.Postgres(t), gate: freeAddress(t),
+		Workplace: testbed.NewWorkplace(t), t: t, ns: testbed.Namespace(t), kafka: testbed.Kafka(t), postgres: testbed.Postgres(t), gate: freeAddress(t),
 	}
-	in.write("weir.yaml", fmt.Sprintf(`namespace: %s
+	in.Write("weir.yaml", fmt.Sprintf(`namespace: %s
 kafka:
   brokers: [%s]
   partitions: {requests: %d, keyed: %d, hits: %d}
@@ -51,7 +49,7 @@ identity:
 http: {listen: "127.0.0.1:0"}
 gate: {listen: %q}
 `, in.ns, strings.Join(in.kafka, ", "), partitions[0], partitions[1], partitions[2], redis, in.postgres, proxies, in.gate))
-	in.weir("migrate")
+	in.Weir("migrate")
 	return in
 }
 
@@ -73,40 +71,10 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-func (in *install) write(name, content string) string {
-	in.t.Helper()
-	path := filepath.Join(in.dir, name)
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		in.t.Fatal(err)
-	}
-	return path
-}
-
-func (in *install) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(os.Getenv(dirVariable), program), args...)
-	cmd.Dir = in.dir
-	cmd.Env = append(os.Environ(), "WEIR_CONFIG="+filepath.Join(in.dir, "weir.yaml"))
-	return cmd
-}
-
-// weir runs one command to its end and returns its standard output.
-func (in *install) weir(args ...string) string {
-	in.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	cmd := in.command(ctx, args...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		in.t.Fatalf("weir %s: %v\n%s%s", strings.Join(args, " "), err, &stdout, &stderr)
-	}
-	return stdout.String()
-}
-
 // json runs one command with --output json and decodes what it prints.
 func (in *install) json(to any, args ...string) {
 	in.t.Helper()
-	out := in.weir(append(args, "--output", "json")...)
+	out := in.Weir(append(args, "--output", "json")...)
 	if err := json.Unmarshal([]byte(out), to); err != nil {
 		in.t.Fatalf("weir %s: %v in\n%s", strings.Join(args, " "), err, out)
 	}
@@ -123,11 +91,11 @@ type process struct {
 // start runs a command in the background; its log goes to a file that is shown when the test fails.
 func (in *install) start(args ...string) *process {
 	in.t.Helper()
-	f, err := os.CreateTemp(in.dir, "log-*")
+	f, err := os.CreateTemp(in.t.TempDir(), "log-*")
 	if err != nil {
 		in.t.Fatal(err)
 	}
-	p := &process{t: in.t, cmd: in.command(context.Background(), args...), log: f.Name(), done: make(chan error, 1)}
+	p := &process{t: in.t, cmd: in.Command(context.Background(), args...), log: f.Name(), done: make(chan error, 1)}
 	p.cmd.Stdout, p.cmd.Stderr = f, f
 	if err := p.cmd.Start(); err != nil {
 		in.t.Fatal(err)

@@ -87,8 +87,8 @@ type latencyBed struct {
 func newLatencyBed(b *testing.B) *latencyBed {
 	redis := testbed.Redis(b)
 	l := &latencyBed{b: b, in: newInstall(b, [3]int{8, 64, 8}, fmt.Sprintf("{url: %q}", redis), 0)}
-	l.in.weir("rules", "apply", "-f", l.in.write("rules.yaml", latencyRule), "--reason", "bench")
-	l.in.weir("rules", "promote", "guest-tokens", "--reason", "bench")
+	l.in.Weir("rules", "apply", "-f", l.in.Write("rules.yaml", latencyRule), "--reason", "bench")
+	l.in.Weir("rules", "promote", "guest-tokens", "--reason", "bench")
 	l.stages = l.in.start("run")
 	store, err := blocklist.Connect(blocklist.Server{URL: redis}, l.in.ns)
 	if err != nil {

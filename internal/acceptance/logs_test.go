@@ -95,7 +95,7 @@ func TestRealLogs(t *testing.T) {
 // replay runs the log through weir, with limit 10 in 60 s.
 func (log *realLog) replay(t *testing.T, in *install, name, lateness string, flags ...string) summary {
 	t.Helper()
-	rule := in.write("rule-"+log.name+".yaml", fmt.Sprintf(`
+	rule := in.Write("rule-"+log.name+".yaml", fmt.Sprintf(`
 id: burst
 owner: tests
 match: {}

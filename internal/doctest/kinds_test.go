@@ -17,6 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -144,7 +145,7 @@ func readConfiguration(b *block) error {
 	if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {
 		return err
 	}
-	show := exec.Command(os.Getenv(program), "config", "show", "--config", file)
+	show := exec.Command(testbed.Weir(), "config", "show", "--config", file)
 	show.Env = []string{"PATH=" + os.Getenv("PATH")}
 	out, err := show.CombinedOutput()
 	if err != nil && strings.Contains(b.text, "middlewares:") {

@@ -53,7 +53,7 @@ func (s *session) begin() {
 		"WEIR_KAFKA_PARTITIONS_REQUESTS": "2", "WEIR_KAFKA_PARTITIONS_KEYED": "4", "WEIR_KAFKA_PARTITIONS_HITS": "2",
 	}
 	s.must(os.Mkdir(filepath.Join(s.dir, "bin"), 0o755))
-	s.must(os.Symlink(os.Getenv(program), filepath.Join(s.dir, "bin", "weir")))
+	s.must(os.Symlink(testbed.Weir(), filepath.Join(s.dir, "bin", "weir")))
 	top, err := filepath.Abs(repository)
 	s.must(err)
 	for _, name := range []string{"examples", "deploy", "Makefile", "docker-compose.yml"} {

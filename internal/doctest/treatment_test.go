@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -55,7 +56,7 @@ func (s *session) treat(programs [][]string) (treatment, error) {
 
 // weirTakes lets weir itself check the flags of a command that is not run to its end, and the log's format.
 func weirTakes(words []string) error {
-	help := exec.Command(os.Getenv(program), append(slices.Clone(words[1:]), "--help")...)
+	help := exec.Command(testbed.Weir(), append(slices.Clone(words[1:]), "--help")...)
 	if out, err := help.CombinedOutput(); err != nil {
 		return fmt.Errorf("weir does not know this: %s", out)
 	}
@@ -164,7 +165,7 @@ func (s *session) treatCurl(words []string) treatment {
 	return leaveIt
 }
 
-// listening keeps what is started to this session: weir run and weir gate serve metrics where the default is mapped to.
+// listening gives what a document starts listeners of its own: weir run and weir gate serve metrics where the default is mapped to.
 // weir dev, which make dev runs, takes a free port for these; it has a directory of its own, and the ports that stand for
 // those of the documents.
 func (s *session) listening(text string, programs [][]string) string {
@@ -207,7 +208,7 @@ func asks(programs [][]string) bool {
 // export takes variables over, if weir knows them. Where servers are is this test's to say.
 func (s *session) export(programs [][]string) error {
 	s.begin()
-	show := exec.Command(os.Getenv(program), "config", "show", "--output", "json")
+	show := exec.Command(testbed.Weir(), "config", "show", "--output", "json")
 	show.Dir, show.Env = s.dir, []string{"PATH=" + os.Getenv("PATH")}
 	out, err := show.Output()
 	if err != nil {

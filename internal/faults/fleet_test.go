@@ -1,12 +1,10 @@
 package faults
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -19,16 +17,16 @@ import (
 
 // install is one installation of weir.
 type install struct {
+	testbed.Workplace
 	t      testing.TB
-	dir    string
 	stream *exactness.Stream
 }
 
 // newInstall writes a configuration, and runs weir migrate and weir rules apply.
 func newInstall(t testing.TB, stream *exactness.Stream, replication int) *install {
 	t.Helper()
-	in := &install{t: t, dir: t.TempDir(), stream: stream}
-	in.write("weir.yaml", fmt.Sprintf(`namespace: %s
+	in := &install{Workplace: testbed.NewWorkplace(t), t: t, stream: stream}
+	in.Write("weir.yaml", fmt.Sprintf(`namespace: %s
 kafka:
   brokers: [%s]
   replication: %d
@@ -39,8 +37,8 @@ identity:
   device: {header: X-Device-Id, vouched: true}
 http: {listen: "127.0.0.1:0"}
 `, stream.Namespace, strings.Join(stream.Brokers, ", "), replication, stream.Requests, stream.Keyed, stream.Hits, stream.Postgres))
-	in.weir("migrate")
-	in.weir("rules", "apply", "-f", in.write("rules.yaml", rules), "--reason", "tests")
+	in.Weir("migrate")
+	in.Weir("rules", "apply", "-f", in.Write("rules.yaml", rules), "--reason", "tests")
 	return in
 }
 
@@ -93,35 +91,6 @@ window: 5s
 lateness: 5s
 ---` + exactness.ProbeRule
 
-func (in *install) write(name, content string) string {
-	in.t.Helper()
-	path := filepath.Join(in.dir, name)
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		in.t.Fatal(err)
-	}
-	return path
-}
-
-func (in *install) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(os.Getenv(dirVariable), program), args...)
-	cmd.Dir = in.dir
-	cmd.Env = append(os.Environ(), "WEIR_CONFIG="+filepath.Join(in.dir, "weir.yaml"))
-	return cmd
-}
-
-// weir runs one command to its end.
-func (in *install) weir(args ...string) {
-	in.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	cmd := in.command(ctx, args...)
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	if err := cmd.Run(); err != nil {
-		in.t.Fatalf("weir %s: %v\n%s", strings.Join(args, " "), err, &output)
-	}
-}
-
 // process runs one stage. Killed, it can be started again, as by whoever supervises it.
 type process struct {
 	in      *install
@@ -139,7 +108,7 @@ func (in *install) start(stage string) *process {
 }
 
 func (p *process) again() {
-	p.cmd = p.in.command(context.Background(), "run", "--stages", p.stage)
+	p.cmd = p.in.Command(context.Background(), "run", "--stages", p.stage)
 	p.running = testbed.Run(p.in.t, p.cmd)
 }
 

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/weirhq/weir/internal/local"
+	"github.com/weirhq/weir/internal/testbed"
 )
 
 func TestDirectoryOfSomebodyElseIsRefused(t *testing.T) {
@@ -67,23 +67,8 @@ func TestTooLittleSpaceIsALine(t *testing.T) {
 	}
 }
 
-// mounted gives a file system of its own, where this user may mount one: as root on Linux.
-func mounted(t *testing.T, options string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", options, "tmpfs", dir).CombinedOutput(); err != nil {
-		t.Skipf("unprivileged: no file system can be mounted here: %v %s", err, out)
-	}
-	t.Cleanup(func() {
-		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
-			t.Errorf("umount: %v %s", err, out)
-		}
-	})
-	return dir
-}
-
 func TestReadOnlyFileSystemIsALine(t *testing.T) {
-	dir := mounted(t, "ro,size=1m")
+	dir := testbed.Mount(t, "ro,size=1m")
 	for _, path := range []string{dir, filepath.Join(dir, "data")} {
 		_, err := local.OpenDirectory(path, 0)
 		if err == nil || !strings.Contains(err.Error(), "is on a read-only file system") || strings.Contains(err.Error(), "\n") {
@@ -94,7 +79,7 @@ func TestReadOnlyFileSystemIsALine(t *testing.T) {
 
 // The check at the start is switched off, so that it is PostgreSQL that runs out of space.
 func TestFullDiskIsALine(t *testing.T) {
-	dir := mounted(t, "size=8m,mode=755")
+	dir := testbed.Mount(t, "size=8m,mode=755")
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // for PostgreSQL's user, if this is root
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -125,20 +124,6 @@ func kafkaClient(brokers []string) (*kafka.Client, func()) {
 	return &kafka.Client{Addr: kafka.TCP(brokers...), Transport: transport}, transport.CloseIdleConnections
 }
 
-// folder is a directory that a server which runs as another user than root can reach.
-func folder(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "weir-local-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(dir, "data")
-}
-
 func startBoth(t *testing.T, d *local.Directory) (*local.Kafka, *local.Postgres) {
 	t.Helper()
 	k, err := local.StartKafka(t.Context(), local.KafkaOptions{Dir: d.Path("kafka"), Logger: slog.New(slog.DiscardHandler)})
@@ -163,7 +148,7 @@ func stopBoth(t *testing.T, k *local.Kafka, p *local.Postgres) {
 }
 
 func TestStateSurvivesAStop(t *testing.T) {
-	d := open(t, folder(t))
+	d := open(t, testbed.Folder(t))
 	k, p := startBoth(t, d)
 	if err := produce(t.Context(), k.Addresses(), "kept"); err != nil {
 		t.Fatal(err)
@@ -221,7 +206,7 @@ func open(t *testing.T, dir string) *local.Directory {
 
 // A killed process leaves its PostgreSQL to the watcher; the next process waits for it and finds everything.
 func TestStateSurvivesKill(t *testing.T) {
-	dir := folder(t)
+	dir := testbed.Folder(t)
 	holder := exec.Command(os.Args[0])
 	holder.Env = append(os.Environ(), asHolder+"="+dir)
 	out, err := holder.StdoutPipe()
@@ -251,7 +236,7 @@ func TestStateSurvivesKill(t *testing.T) {
 
 // A server whose watcher was killed as well is found and ended before another one starts.
 func TestStrayServerIsEnded(t *testing.T) {
-	d := open(t, folder(t))
+	d := open(t, testbed.Folder(t))
 	first, err := local.StartPostgres(t.Context(), local.PostgresOptions{Dir: d.Path("postgres")})
 	if err != nil {
 		t.Fatal(err)
@@ -339,7 +324,7 @@ func TestTakenPortIsALine(t *testing.T) {
 
 func TestCancelledStartLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	d := open(t, folder(t))
+	d := open(t, testbed.Folder(t))
 	_, err := local.StartPostgres(ctx, local.PostgresOptions{Dir: d.Path("postgres"), Say: func(string) { cancel() }})
 	if err == nil {
 		t.Fatal("a start that was broken off succeeded")

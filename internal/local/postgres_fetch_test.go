@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/internal/local"
+	"github.com/weirhq/weir/internal/testbed"
 )
 
 // asFetcher, in the environment, makes the test binary a process that starts PostgreSQL from programs that it fetches.
@@ -127,7 +128,7 @@ func fetcher(t *testing.T, dir, repository string) string {
 
 func TestProgramsAreFetchedOnce(t *testing.T) {
 	url, answered := repository(t)
-	dir := folder(t)
+	dir := testbed.Folder(t)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +148,7 @@ func TestProgramsAreFetchedOnce(t *testing.T) {
 func TestFailedFetchNamesTheWaysOut(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	dir := folder(t)
+	dir := testbed.Folder(t)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,83 @@
+package testbed
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// weirVariable names the built program for the tests of a run.
+const weirVariable = "WEIR_TEST_PROGRAM"
+
+// MainWithWeir is Main for a package whose tests run weir as a user would: it builds the program first.
+//
+//	func TestMain(m *testing.M) { os.Exit(testbed.MainWithWeir(m)) }
+func MainWithWeir(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "weir-program-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	program := filepath.Join(dir, "weir")
+	build := exec.Command("go", "build", "-o", program, "github.com/weirhq/weir/cmd/weir")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building weir: %v\n%s", err, out)
+		return 1
+	}
+	if err := os.Setenv(weirVariable, program); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return Main(m)
+}
+
+// Weir is the path of the program that MainWithWeir has built.
+func Weir() string { return os.Getenv(weirVariable) }
+
+// Workplace is a directory in which weir is run, with weir.yaml in it as the configuration.
+type Workplace struct {
+	t   testing.TB
+	dir string
+}
+
+// NewWorkplace makes one, which goes with the test. A package that uses it runs under MainWithWeir.
+func NewWorkplace(t testing.TB) Workplace { return Workplace{t: t, dir: t.TempDir()} }
+
+// Write makes a file and returns its path.
+func (w Workplace) Write(name, content string) string {
+	w.t.Helper()
+	path := filepath.Join(w.dir, name)
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+	return path
+}
+
+// Command is a command of weir's, not yet started.
+func (w Workplace) Command(ctx context.Context, args ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, Weir(), args...)
+	command.Dir = w.dir
+	command.Env = append(os.Environ(), "WEIR_CONFIG="+filepath.Join(w.dir, "weir.yaml"))
+	return command
+}
+
+// Weir runs one command to its end, for three minutes at most, and returns its standard output; what fails ends the test.
+func (w Workplace) Weir(args ...string) string {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	command := w.Command(ctx, args...)
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		w.t.Fatalf("weir %s: %v\n%s%s", strings.Join(args, " "), err, &stdout, &stderr)
+	}
+	return stdout.String()
+}
