@@ -42,6 +42,13 @@ type event struct {
 	overs []over // over events that this one made, ascending
 }
 
+// begin makes ev an arrival of one unit. Field by field: a whole event would be cleared, filled and copied.
+func (ev *event) begin(at traffic.Time, limit, burst int64) {
+	ev.time, ev.units, ev.limit, ev.burst = at, 1, limit, burst
+	ev.value, ev.exact = 0, false
+	ev.at, ev.count, ev.overs = 0, 0, ev.overs[:0]
+}
+
 // entry is one event in the order of its key's time. Events of one time are ordered by their limits, so that what is
 // over depends on nothing but times and limits, whatever the order of arrival.
 type entry struct {

@@ -10,12 +10,14 @@ import (
 // back, any size may have it.
 //
 // Only blocks are charged for, so pages must not be held for a block or two: gather, which the owner of a block calls now
-// and then, moves blocks out of pages less than half used: once all owners have, pages are about twice what is charged.
+// and then while the arena is sparse, moves blocks out of pages less than half used: once all owners have, pages are about
+// twice what is charged.
 type arena struct {
 	pages []page
 	spare []uint32            // pages that serve no size
 	roomy [numBlocks][]uint32 // pages that may have room, by size
 	dense [numBlocks]uint32   // pages that blocks are gathered in, by size; any page while there is none
+	words int                 // in blocks that are in use
 }
 
 type page struct {
@@ -29,19 +31,19 @@ type page struct {
 
 const pageWords = 1024
 
-// Blocks have 4, 6, 8, 12, 16 ... 192, 256 words: powers of two and the middle between two.
-const numBlocks = 13
+// Blocks have 8, 12, 16 ... 192, 256 words: powers of two and the middle between two. The least one is a cache line.
+const numBlocks = 11
 
 // blockSize is how many words a block of a class has.
-func blockSize(class int) int { return (4 + 2*(class&1)) << (class / 2) }
+func blockSize(class int) int { return (8 + 4*(class&1)) << (class / 2) }
 
 // blockClass is the least class that holds n words, 1 <= n <= 256.
 func blockClass(n int) int {
-	if n <= 4 {
+	if n <= 8 {
 		return 0
 	}
 	log := bits.Len(uint(n - 1))
-	class := 2 * (log - 2)
+	class := 2 * (log - 3)
 	if n <= 3<<(log-2) {
 		class--
 	}
@@ -87,8 +89,12 @@ func (a *arena) cut(number uint32) uint32 {
 		p.fresh += uint16(blockSize(int(p.class)))
 	}
 	p.used++
+	a.words += blockSize(int(p.class))
 	return number*pageWords + at
 }
+
+// sparse reports whether less than half of the pages that serve a size is in use.
+func (a *arena) sparse() bool { return 2*a.words < (len(a.pages)-len(a.spare))*pageWords }
 
 // gather moves a block from a page less than half used to one that is no emptier, if it knows one, and returns where the
 // block is now. A block never moves to an emptier page, so none goes to and fro.
@@ -137,6 +143,7 @@ func (a *arena) give(ref uint32) {
 	number := ref / pageWords
 	p := &a.pages[number]
 	p.used--
+	a.words -= blockSize(int(p.class))
 	if p.used == 0 {
 		a.close(number)
 		return

@@ -33,7 +33,7 @@ type workload struct {
 
 func workloads() []workload {
 	doc := func(a rules.Algorithm, limit int) rules.Document {
-		return rules.Document{ID: "bench", Algorithm: a, Limit: limit, Window: 5 * time.Minute}
+		return rules.Document{ID: "bench", Algorithm: a, Limit: limit, Window: 5 * time.Minute, Lateness: time.Minute}
 	}
 	return []workload{
 		{name: "fixed", rule: doc(rules.AlgorithmFixed, 10), perKey: 3},
@@ -125,11 +125,11 @@ type updates struct {
 }
 
 func newUpdates(w workload, keys int) *updates {
-	v := &rules.Version{Document: w.rule}
 	u := &updates{l: newLineage("bench", 1, &ledger{}), keys: keys, now: 1.7e15}
 	u.step = float64(w.rule.Window.Microseconds()) / (w.perKey * float64(keys))
-	u.ev = event{units: 1, limit: int64(w.rule.Limit), burst: capacity(v)}
-	u.l.feed(v, minute)
+	b := newBinding(&rules.Version{Document: w.rule}, u.l)
+	u.ev = event{units: 1, limit: b.limit, burst: b.burst}
+	u.l.feed(&b)
 	for n := range keys {
 		u.update(uint64(n))
 	}
@@ -146,27 +146,24 @@ func (u *updates) batch(r *rand.Rand) {
 	for i := range keys {
 		keys[i] = printOf(r.Uint64N(uint64(u.keys)))
 	}
-	var refs [lookAhead]uint64
+	var spots [lookAhead]*slot
+	var at [lookAhead]int32
 	for i := range keys {
-		refs[i] = u.l.cells.peek(keys[i])
+		spots[i], at[i] = u.l.cells.spot(keys[i])
 	}
-	for _, b := range refs {
-		if b&cellBlock != 0 {
-			u.peeked += u.l.ledger.arena.peek(uint32(b&cellIndex), uint32(b>>32&0xffff))
-		}
-	}
+	u.peeked += u.l.ledger.peek(spots[:])
 	for i := range keys {
-		u.one(keys[i])
+		u.one(keys[i], at[i])
 	}
 }
 
-func (u *updates) update(n uint64) { u.one(printOf(n)) }
+func (u *updates) update(n uint64) { u.one(printOf(n), 0) }
 
-func (u *updates) one(key Fingerprint) {
+func (u *updates) one(key Fingerprint, at int32) {
 	u.ev.time = traffic.Time(u.now)
 	u.ev.dead = u.ev.time - minute
 	u.ev.overs = u.ev.overs[:0]
-	c, _ := u.l.cellOf(key)
+	c, _ := u.l.cellOf(key, at)
 	u.l.algorithm.add(c, &u.ev)
 	if len(u.ev.overs) > 0 {
 		u.overs++
@@ -222,11 +219,11 @@ func growTo(keys int, a rules.Algorithm) (worst, last float64) {
 	runtime.ReadMemStats(&stats)
 	before := stats.HeapAlloc
 	l := newLineage("bench", 1, &ledger{})
-	v := &rules.Version{Document: rules.Document{Algorithm: a, Limit: 10, Window: 5 * time.Minute}}
+	binding := newBinding(&rules.Version{Document: rules.Document{Algorithm: a, Limit: 10, Window: 5 * time.Minute, Lateness: time.Minute}}, l)
 	ev := event{units: 1, limit: 10, burst: 10, time: 1_700_000_000_000_000}
-	l.feed(v, minute)
+	l.feed(&binding)
 	for n := 1; n <= keys; n++ {
-		c, _ := l.cellOf(printOf(uint64(n)))
+		c, _ := l.cellOf(printOf(uint64(n)), 0)
 		l.algorithm.add(c, &ev)
 		// From five million on the size of sub-tables goes through a whole cycle.
 		if n >= keys/2 && n%(keys/100) == 0 {

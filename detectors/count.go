@@ -19,18 +19,17 @@ func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 		return out
 	}
 	ev := &p.event
-	overs := ev.overs[:0]
-	*ev = event{time: k.Time, units: 1, limit: int64(b.version.Limit), burst: capacity(b.version), overs: overs}
+	ev.begin(k.Time, b.limit, b.burst)
 	if !p.measure(k, i, b, ev) {
 		p.counts.Uncounted++
 		return out
 	}
 	p.counts.Counted++
 	l := b.lineage
-	l.feed(b.version, b.lateness)
+	l.feed(b)
 	ev.dead = l.dead(p.watermark)
-	key, missing := p.key(k, b)
-	c, held := l.cellOf(key)
+	key, missing, at := p.place(k, i, b)
+	c, held := l.cellOf(key, at)
 	l.algorithm.add(c, ev)
 	if held != nil || len(ev.overs) > 0 {
 		out = p.judge(k, b, c, held, key, missing > 0, out)
@@ -55,6 +54,16 @@ func (p *Partition) measure(k *Keyed, i int, b *binding, ev *event) bool {
 		return ev.units > 0
 	}
 	return true
+}
+
+// place is the event's key under a rule, how many of its fields the event lacks, and where the key probably stands.
+func (p *Partition) place(k *Keyed, i int, b *binding) (key Fingerprint, missing int, at int32) {
+	if i < len(p.known) && p.known[i].known {
+		x := &p.known[i]
+		return x.print, int(x.missing), x.at
+	}
+	key, missing = p.key(k, b)
+	return key, missing, 0
 }
 
 // key is the fingerprint of the event's key under a rule, and how many of its fields the event lacks.

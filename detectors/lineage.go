@@ -58,17 +58,17 @@ func (l *lineage) begin(k kind, window traffic.Time, form keyForm) {
 }
 
 // feed notes the version under which the next event comes.
-func (l *lineage) feed(v *rules.Version, lateness traffic.Time) {
+func (l *lineage) feed(b *binding) {
 	if l.cells.n == 0 {
-		l.start(v)
+		l.start(b.version)
 	}
-	l.lateness = max(l.lateness, lateness)
-	l.limit, l.burst = int64(v.Limit), capacity(v)
+	l.lateness = max(l.lateness, b.lateness)
+	l.limit, l.burst = b.limit, b.burst
 }
 
-// cellOf is the cell of a key, a new one if need be, and the key's episodes if it has any.
-func (l *lineage) cellOf(key Fingerprint) (*cell, *kept) {
-	s, fresh := l.cells.put(key)
+// cellOf is the cell of a key, a new one if need be, and the key's episodes if it has any. at is as for put.
+func (l *lineage) cellOf(key Fingerprint, at int32) (*cell, *kept) {
+	s, fresh := l.cells.put(key, at)
 	if fresh {
 		l.ledger.keys++
 		l.ledger.bytes += keyBytes
@@ -131,6 +131,8 @@ func (l *lineage) dead(watermark traffic.Time) traffic.Time {
 type binding struct {
 	version  *rules.Version
 	lineage  *lineage
+	limit    int64
+	burst    int64 // capacity of a bucket
 	lateness traffic.Time
 	cooldown traffic.Time
 	wide     bool // the block's key has fields that the rule's key has not
@@ -142,11 +144,8 @@ func (p *Partition) bind(r *rules.Routing) []binding {
 	out := make([]binding, len(r.Rules))
 	for i := range r.Rules {
 		v := &r.Rules[i]
-		out[i] = binding{
-			version: v, lineage: p.lineage(v.ID, v.Lineage), group: i,
-			lateness: traffic.Time(v.Lateness.Microseconds()), cooldown: traffic.Time(v.UpdateEvery().Microseconds()),
-			wide: v.Block != nil && widens(v.Block.Key, v.Key),
-		}
+		out[i] = newBinding(v, p.lineage(v.ID, v.Lineage))
+		out[i].group = i
 		for j := range i {
 			if sameKey(v.Key, r.Rules[j].Key) {
 				out[i].group = j
@@ -155,6 +154,14 @@ func (p *Partition) bind(r *rules.Routing) []binding {
 		}
 	}
 	return out
+}
+
+func newBinding(v *rules.Version, l *lineage) binding {
+	return binding{
+		version: v, lineage: l, limit: int64(v.Limit), burst: capacity(v),
+		lateness: traffic.Time(v.Lateness.Microseconds()), cooldown: traffic.Time(v.UpdateEvery().Microseconds()),
+		wide: v.Block != nil && widens(v.Block.Key, v.Key),
+	}
 }
 
 // lineage finds a lineage, or makes it.

@@ -65,12 +65,8 @@ type Partition struct {
 	outcome          outcome
 	sample           []candidate
 
-	// Of FoldAll: the keys of the records ahead, where those of each begin, and what was loaded.
-	foreseen []sharedKey
-	starts   []int
-	refs     []uint64
-	peeked   uint64
-	primed   bool // keys are those of the record that is folded
+	forecast forecast
+	known    []foreseen // of the record that is folded, for each of its rules; none outside of FoldAll
 }
 
 // Counts are what a partition has done since it was made or restored. They are for metrics and no part of the state.
@@ -243,9 +239,7 @@ func (p *Partition) foldEvent(k *Keyed, out []Hit) []Hit {
 	p.counts.Events++
 	p.events++
 	out = p.advance(s, out)
-	if !p.primed {
-		p.keys = p.keys[:0]
-	}
+	p.keys = p.keys[:0]
 	bindings := p.routings[k.Version]
 	for i, r := range k.Rules {
 		out = p.count(k, i, &bindings[r], out)

@@ -143,7 +143,7 @@ func (p *Partition) restoreKeys(r *reader, l *lineage) {
 			r.fail("%d keys within %d bits: these are no fingerprints", len(crowd.last)+1, crowd.bits)
 			return
 		}
-		c, _ := l.cellOf(key)
+		c, _ := l.cellOf(key, 0)
 		l.algorithm.restore(c, r)
 		if r.err != nil {
 			return

@@ -87,7 +87,7 @@ func (p *Partition) restoreFirstWindow(r *reader, lineages []*lineage) {
 		log, form = []logEntry{{last, 1}}, logFar
 	}
 	l.limit = log[len(log)-1].limit
-	c, held := l.cellOf(key)
+	c, held := l.cellOf(key, 0)
 	if held != nil || c.b != 0 {
 		r.fail("a window twice")
 		return

@@ -49,7 +49,8 @@ var _ spanner = (*slidingLog)(nil)
 // A packed entry is time<<8 | limit, 60 bits, so that its order is that of entries. The cell of a packed log:
 //
 //	one or two entries: a is the first, with their number in bits 60-61; b has the second in bits 0-59
-//	more:               b has cellBlock, the number in bits 32-47 and the block's ref in bits 0-31
+//	more:               b has cellBlock, the number in bits 32-47 and the block's ref in bits 0-31; a is the last entry,
+//	                    so that to add one, or to see that a log is dead, does not have to load the block
 const (
 	packedBits  = 1<<60 - 1
 	packedLimit = 255
@@ -98,14 +99,14 @@ func (s *slidingLog) store(c *cell, v []uint64) {
 	class := blockClass(n)
 	if has > 0 && blockClass(has) == class {
 		copy(ledger.arena.block(uint32(c.b&cellIndex), class), v)
-		c.b = cellUsed | cellBlock | uint64(n)<<32 | c.b&cellIndex
+		c.a, c.b = v[n-1], cellUsed|cellBlock|uint64(n)<<32|c.b&cellIndex
 		return
 	}
 	ref := ledger.arena.take(class)
 	copy(ledger.arena.block(ref, class), v)
 	ledger.bytes += int64(blockSize(class)) * 8
 	s.giveBlock(c, has)
-	*c = cell{b: cellUsed | cellBlock | uint64(n)<<32 | uint64(ref)}
+	*c = cell{a: v[n-1], b: cellUsed | cellBlock | uint64(n)<<32 | uint64(ref)}
 }
 
 func (s *slidingLog) giveBlock(c *cell, has int) {
@@ -132,6 +133,9 @@ func (s *slidingLog) add(c *cell, ev *event) {
 
 // addPacked is add for entries that fit words: the path of nearly all events.
 func (s *slidingLog) addPacked(c *cell, ev *event, e uint64) {
+	if s.addUnder(c, ev, e) {
+		return
+	}
 	var few [2]uint64
 	v := s.view(c, &few)
 	n := len(v)
@@ -160,6 +164,23 @@ func (s *slidingLog) addPacked(c *cell, ev *event, e uint64) {
 	s.append1(c, v, e)
 }
 
+// addUnder is addPacked for an event that comes in order, cannot be over, and has room in the log's block. It only writes
+// to the block, so it does not wait for it.
+func (s *slidingLog) addUnder(c *cell, ev *event, e uint64) bool {
+	n := int(c.b >> 32 & 0xffff)
+	if c.b&cellBlock == 0 || c.a > e || int64(n) >= ev.limit || ev.exact {
+		return false
+	}
+	class := blockClass(n)
+	if n == blockSize(class) {
+		return false
+	}
+	s.lineage.ledger.arena.block(uint32(c.b&cellIndex), class)[n] = e
+	c.a, c.b = e, c.b+1<<32
+	ev.at = ev.time
+	return true
+}
+
 // blockRoom is how many entries there is room for where n lie.
 func blockRoom(n int) int {
 	if n <= 2 {
@@ -185,7 +206,7 @@ func (s *slidingLog) append1(c *cell, v []uint64, e uint64) {
 		s.store(c, []uint64{e})
 	case c.b&cellBlock != 0 && n > 2 && int(c.b>>32&0xffff) == n && n < blockRoom(n):
 		s.lineage.ledger.arena.block(uint32(c.b&cellIndex), blockClass(n))[n] = e
-		c.b += 1 << 32
+		c.a, c.b = e, c.b+1<<32
 	case c.b&cellBlock == 0 && n == 1:
 		*c = cell{a: v[0] | 2<<60, b: cellUsed | e}
 	default:

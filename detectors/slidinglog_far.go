@@ -143,9 +143,13 @@ func (s *slidingLog) newest(c *cell) (n int, newest traffic.Time) {
 		log := s.far.at(c).entries
 		return len(log), log[len(log)-1].time
 	}
-	var few [2]uint64
-	v := s.view(c, &few)
-	return len(v), unpack(v[len(v)-1]).time
+	if c.b&cellBlock != 0 {
+		return int(c.b >> 32 & 0xffff), unpack(c.a).time
+	}
+	if n = int(c.a >> 60); n == 2 {
+		return n, unpack(c.b & packedBits).time
+	}
+	return n, unpack(c.a & packedBits).time
 }
 
 func (s *slidingLog) dead(c *cell, at traffic.Time) bool {
@@ -174,7 +178,7 @@ func (s *slidingLog) release(c *cell) {
 
 // gather moves the cell's block to a fuller page, if there is reason to. Where a block lies is no part of the state.
 func (s *slidingLog) gather(c *cell) {
-	if c.b&cellBlock == 0 {
+	if c.b&cellBlock == 0 || !s.lineage.ledger.arena.sparse() {
 		return
 	}
 	class := blockClass(int(c.b >> 32 & 0xffff))

@@ -112,14 +112,18 @@ func (t *table) touched(s *subtable) {
 	}
 }
 
-// put is the slot of a key, a new one if need be: then its cell is empty, and must not stay so.
-func (t *table) put(key Fingerprint) (to *slot, fresh bool) {
+// put is the slot of a key, a new one if need be: then its cell is empty, and must not stay so. guess is where in its
+// sub-table the key stands, or any other number.
+func (t *table) put(key Fingerprint, guess int32) (to *slot, fresh bool) {
 	if t.n == 0 {
 		t.dir, t.depth = []*subtable{newSubtable(leastSlots, 0, 0, t.epoch)}, 0
 	}
 	for {
 		s := t.sub(key.Hi)
 		t.touched(s)
+		if s.holds(int(guess), key) {
+			return &s.slots[guess], false
+		}
 		if at := s.seek(key); at >= 0 {
 			return &s.slots[at], false
 		}

@@ -45,3 +45,12 @@ func (s *subtable) seek(key Fingerprint) int {
 	}
 	return -1
 }
+
+// holds reports whether a key stands at an index.
+func (s *subtable) holds(at int, key Fingerprint) bool {
+	if uint(at) >= uint(len(s.slots)) {
+		return false
+	}
+	e := &s.slots[at]
+	return e.lo == key.Lo && e.hi == key.Hi && e.b != 0
+}
