@@ -97,7 +97,9 @@ type algorithm interface {
 	dead(c *cell, at traffic.Time) bool
 	// gauge says how much the cell holds and how new it is, for choosing what to forget.
 	gauge(c *cell) (count int64, newest traffic.Time)
-	// release gives back what lies beside the cell.
+	// beside is what the ledger is charged for what lies beside the cell, in bytes.
+	beside(c *cell) int64
+	// release gives that back.
 	release(c *cell)
 	// append writes the cell for a snapshot; restore reads it into an empty one. Equal states give equal bytes.
 	append(dst []byte, c *cell) []byte

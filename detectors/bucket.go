@@ -78,7 +78,9 @@ func (b *bucket) gauge(c *cell) (count int64, newest traffic.Time) {
 	return (int64(c.b&levelBits) + w - 1) / w, traffic.Time(c.a)
 }
 
-func (b *bucket) release(*cell) {}
+func (*bucket) beside(*cell) int64 { return 0 }
+
+func (*bucket) release(*cell) {}
 
 func (b *bucket) append(dst []byte, c *cell) []byte {
 	dst = binary.AppendVarint(dst, int64(c.a))

@@ -122,8 +122,12 @@ func (d *distinctWindows) gauge(c *cell) (count int64, newest traffic.Time) {
 	return count, list[len(list)-1].start
 }
 
+func (d *distinctWindows) beside(c *cell) int64 {
+	return valueBytes + d.far.at(c).bytes()
+}
+
 func (d *distinctWindows) release(c *cell) {
-	d.lineage.ledger.bytes -= valueBytes + d.far.at(c).bytes()
+	d.lineage.ledger.bytes -= d.beside(c)
 	d.far.give(c)
 }
 

@@ -89,8 +89,12 @@ func (d *distinctBucket) gauge(c *cell) (count int64, newest traffic.Time) {
 	return v.set.n, v.poured
 }
 
+func (d *distinctBucket) beside(c *cell) int64 {
+	return valueBytes + d.far.at(c).set.bytes()
+}
+
 func (d *distinctBucket) release(c *cell) {
-	d.lineage.ledger.bytes -= valueBytes + d.far.at(c).set.bytes()
+	d.lineage.ledger.bytes -= d.beside(c)
 	d.far.give(c)
 }
 

@@ -111,8 +111,12 @@ func (d *distinctLog) gauge(c *cell) (count int64, newest traffic.Time) {
 	return int64(len(list)), list[len(list)-1].time
 }
 
+func (d *distinctLog) beside(c *cell) int64 {
+	return valueBytes + 16*int64(len(d.far.at(c).list))
+}
+
 func (d *distinctLog) release(c *cell) {
-	d.lineage.ledger.bytes -= valueBytes + 16*int64(len(d.far.at(c).list))
+	d.lineage.ledger.bytes -= d.beside(c)
 	d.far.give(c)
 }
 
@@ -212,9 +216,13 @@ func (d *distinctRotating) gauge(c *cell) (count int64, newest traffic.Time) {
 	return max(p.now.n, p.before.n), p.newest
 }
 
-func (d *distinctRotating) release(c *cell) {
+func (d *distinctRotating) beside(c *cell) int64 {
 	p := d.far.at(c)
-	d.lineage.ledger.bytes -= valueBytes + p.now.bytes() + p.before.bytes()
+	return valueBytes + p.now.bytes() + p.before.bytes()
+}
+
+func (d *distinctRotating) release(c *cell) {
+	d.lineage.ledger.bytes -= d.beside(c)
 	d.far.give(c)
 }
 

@@ -47,7 +47,9 @@ func (f *firstSeen) gauge(c *cell) (count int64, newest traffic.Time) {
 	return int64(c.b & maxCount), traffic.Time(c.a)
 }
 
-func (f *firstSeen) release(*cell) {}
+func (*firstSeen) beside(*cell) int64 { return 0 }
+
+func (*firstSeen) release(*cell) {}
 
 func (f *firstSeen) append(dst []byte, c *cell) []byte {
 	dst = binary.AppendVarint(dst, int64(c.a))

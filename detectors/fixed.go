@@ -195,9 +195,16 @@ func (f *fixed) gauge(c *cell) (count int64, newest traffic.Time) {
 	return count, newest
 }
 
+func (f *fixed) beside(c *cell) int64 {
+	if c.b&cellFar == 0 {
+		return 0
+	}
+	return spanBytes(len(f.spans.at(c).list))
+}
+
 func (f *fixed) release(c *cell) {
 	if c.b&cellFar != 0 {
-		f.lineage.ledger.bytes -= spanBytes(len(f.spans.at(c).list))
+		f.lineage.ledger.bytes -= f.beside(c)
 		f.spans.give(c)
 	}
 }

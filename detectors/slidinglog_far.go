@@ -166,10 +166,20 @@ func (s *slidingLog) gauge(c *cell) (count int64, newest traffic.Time) {
 	return int64(n), newest
 }
 
+func (s *slidingLog) beside(c *cell) int64 {
+	switch {
+	case c.b&cellFar != 0:
+		return farBytes(len(s.far.at(c).entries))
+	case c.b&cellBlock != 0:
+		return blockBytes(int(c.b >> 32 & 0xffff))
+	}
+	return 0
+}
+
 func (s *slidingLog) release(c *cell) {
 	switch {
 	case c.b&cellFar != 0:
-		s.lineage.ledger.bytes -= farBytes(len(s.far.at(c).entries))
+		s.lineage.ledger.bytes -= s.beside(c)
 		s.far.give(c)
 	case c.b&cellBlock != 0:
 		s.giveBlock(c, int(c.b>>32&0xffff))

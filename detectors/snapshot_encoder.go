@@ -8,8 +8,8 @@ import (
 )
 
 // SnapshotEncoder writes the state of a Partition as it was at BeginSnapshot, in slices: folding goes on between them. A
-// part of the state that a fold is about to change is written just before it does: up to a thousand neighbouring
-// keys, some tens of microseconds where they are slots alone, tens of milliseconds where each has a log of thousands.
+// part of the state that a fold is about to change is written just before it does: up to a thousand neighbouring keys, or
+// fewer where much lies beside them, so that a fold waits for some tens of microseconds, or for one key with a long log.
 type SnapshotEncoder struct {
 	p     *Partition // nil when all is written
 	head  []byte
@@ -48,7 +48,7 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 		e.parts = append(e.parts, part)
 		if !part.done {
 			l.cells.epoch++
-			l.cells.touch = part.capture
+			l.cells.touch, l.cells.heavy = part.capture, part.heavy
 		}
 	}
 	e.size = len(e.head)
@@ -80,8 +80,7 @@ func (s *snapshotPart) step() {
 		s.done = true // all were changed since, and so written
 		return
 	}
-	sub := t.sub(s.next)
-	t.touched(sub)
+	sub := t.touched(t.sub(s.next), Fingerprint{Hi: s.next})
 	first, span := t.place(sub)
 	if first+span >= 1<<t.depth {
 		s.done = true
@@ -103,10 +102,32 @@ func (s *snapshotPart) capture(sub *subtable) {
 	s.e.size += len(b)
 }
 
+// heaviest is how many bytes may lie beside the keys of a sub-table that is written at once.
+const heaviest = 256 << 10
+
+// heavy reports whether more lies beside the keys of a sub-table than a fold should wait for.
+func (s *snapshotPart) heavy(sub *subtable) bool {
+	n := int64(0)
+	for i := range sub.slots {
+		if sub.slots[i].b&(cellKept|cellFar|cellBlock) == 0 {
+			continue
+		}
+		c, k := s.lineage.open(&sub.slots[i])
+		n += s.lineage.algorithm.beside(c)
+		if k != nil {
+			n += k.cost
+		}
+		if n > heaviest {
+			return true
+		}
+	}
+	return false
+}
+
 // detach ends the encoder's hold on the partition.
 func (e *SnapshotEncoder) detach() {
 	for _, part := range e.parts {
-		part.lineage.cells.touch = nil
+		part.lineage.cells.touch, part.lineage.cells.heavy = nil, nil
 		part.lineage = nil
 		part.scratch = nil
 	}

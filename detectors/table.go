@@ -21,8 +21,10 @@ type table struct {
 	depth uint8
 	n     int
 	epoch uint32 // of the newest snapshot; sub-tables of an older one are still to be written
-	// touch is called for a sub-table that the snapshot under way still needs, before the first change to it.
+	// touch is called for a sub-table that the snapshot under way still needs, before the first change to it; heavy says that
+	// it is too much to be written at once.
 	touch func(*subtable)
+	heavy func(*subtable) bool
 }
 
 type slot struct {
@@ -97,19 +99,26 @@ func (t *table) get(key Fingerprint) *slot {
 		return nil
 	}
 	s := t.sub(key.Hi)
-	at := s.seek(key)
-	if at < 0 {
+	if s.seek(key) < 0 {
 		return nil
 	}
-	t.touched(s)
-	return &s.slots[at]
+	s = t.touched(s, key)
+	return &s.slots[s.seek(key)]
 }
 
-func (t *table) touched(s *subtable) {
-	if s.epoch != t.epoch {
-		t.touch(s)
-		s.epoch = t.epoch
+// touched is the sub-table of a key, which is s, ready to be changed: a snapshot under way has what it needs of it. One
+// that is heavy is cut first, and the part of the key alone written.
+func (t *table) touched(s *subtable, key Fingerprint) *subtable {
+	if s.epoch == t.epoch {
+		return s
 	}
+	for t.n>>s.depth >= leastSlots && t.heavy(s) { // parts have as many keys in the mean, so the directory stays small
+		t.split(s)
+		s = t.sub(key.Hi)
+	}
+	t.touch(s)
+	s.epoch = t.epoch
+	return s
 }
 
 // put is the slot of a key, a new one if need be: then its cell is empty, and must not stay so. guess is where in its
@@ -119,8 +128,7 @@ func (t *table) put(key Fingerprint, guess int32) (to *slot, fresh bool) {
 		t.dir, t.depth = []*subtable{newSubtable(leastSlots, 0, 0, t.epoch)}, 0
 	}
 	for {
-		s := t.sub(key.Hi)
-		t.touched(s)
+		s := t.touched(t.sub(key.Hi), key)
 		if s.holds(int(guess), key) {
 			return &s.slots[guess], false
 		}
@@ -148,71 +156,6 @@ func (s *subtable) hole(at int) int {
 	return -1
 }
 
-// grow gives s more slots, or makes two of it.
-func (t *table) grow(s *subtable) {
-	if len(s.slots) < mostSlots {
-		s.refit(sizeFor(int(s.n), len(s.slots)+1))
-		return
-	}
-	if s.depth == t.depth {
-		wide := make([]*subtable, 2*len(t.dir))
-		for i, sub := range t.dir {
-			wide[2*i], wide[2*i+1] = sub, sub
-		}
-		t.dir, t.depth = wide, t.depth+1
-	}
-	half := uint64(1) << (63 - s.depth)
-	cut, left := 0, 0
-	for i := range s.slots {
-		if s.slots[i].b != 0 && s.slots[i].hi&half == 0 {
-			cut, left = i+1, left+1
-		}
-	}
-	low := newSubtable(sizeFor(left, leastSlots), s.depth+1, s.from, s.epoch)
-	low.fill(s.slots[:cut])
-	high := newSubtable(sizeFor(int(s.n)-left, leastSlots), s.depth+1, s.from|half, s.epoch)
-	high.fill(s.slots[cut:])
-	for _, sub := range []*subtable{low, high} {
-		first, span := t.place(sub)
-		for i := range span {
-			t.dir[first+i] = sub
-		}
-	}
-}
-
-// place is where a sub-table stands in the directory.
-func (t *table) place(s *subtable) (first, span int) {
-	return int(s.from >> (64 - t.depth)), 1 << (t.depth - s.depth)
-}
-
-// refit moves the keys of s into so many slots.
-func (s *subtable) refit(size int) {
-	old := s.slots
-	fresh := newSubtable(size, s.depth, s.from, s.epoch)
-	fresh.fill(old)
-	*s = *fresh
-}
-
-// fill puts slots that stand in order into an empty sub-table. Should they be pushed beyond its end, it takes a greater
-// size.
-func (s *subtable) fill(from []slot) {
-	next := 0
-	for i := range from {
-		if from[i].b == 0 {
-			continue
-		}
-		next = max(next, s.homeOf(from[i].hi))
-		if next >= len(s.slots) {
-			*s = *newSubtable(len(s.slots)+len(s.slots)/8+4, s.depth, s.from, s.epoch)
-			s.fill(from)
-			return
-		}
-		s.slots[next], s.tags[next] = from[i], tagOf(from[i].lo)
-		next++
-		s.n++
-	}
-}
-
 // remove empties the slot at an index and lets those after it move back towards their homes.
 func (s *subtable) remove(at int) {
 	next := at + 1
@@ -225,23 +168,11 @@ func (s *subtable) remove(at int) {
 	s.n--
 }
 
-// settle gives memory back after removals, and the whole table when it is empty.
-func (t *table) settle(s *subtable) {
-	if t.n == 0 {
-		t.dir, t.depth = nil, 0
-		return
-	}
-	if len(s.slots) > leastSlots && int(s.n) < len(s.slots)*5/8 {
-		s.refit(sizeFor(int(s.n), leastSlots))
-	}
-}
-
 // drop forgets a key.
 func (t *table) drop(key Fingerprint) {
-	s := t.sub(key.Hi)
-	if at, found := s.find(key); found {
-		t.touched(s)
-		s.remove(at)
+	if t.get(key) != nil {
+		s := t.sub(key.Hi)
+		s.remove(s.seek(key))
 		t.n--
 		t.settle(s)
 	}
@@ -251,7 +182,7 @@ func (t *table) drop(key Fingerprint) {
 // visited and the first key that it did not, or done when there is none.
 func (t *table) walk(from Fingerprint, most int, visit func(s *slot) (forget bool)) (next Fingerprint, visited int, done bool) {
 	for t.n > 0 {
-		s := t.sub(from.Hi)
+		s := t.touched(t.sub(from.Hi), from) // visit may release what a slot refers to
 		n, left := t.walkSub(s, from, most-visited, visit)
 		visited += n
 		first, span := t.place(s)
@@ -272,7 +203,6 @@ func (t *table) walk(from Fingerprint, most int, visit func(s *slot) (forget boo
 
 // walkSub is walk within a sub-table: left is the first slot that was not visited.
 func (t *table) walkSub(s *subtable, from Fingerprint, most int, visit func(s *slot) (forget bool)) (visited int, left *slot) {
-	t.touched(s) // visit may release what a slot refers to
 	at, _ := s.find(from)
 	for at < len(s.slots) {
 		switch e := &s.slots[at]; {

@@ -1,0 +1,58 @@
+package detectors
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// A fold under a snapshot waits for what its own key needs, not for hundreds of neighbours with long logs: however the
+// sub-tables are cut for it, the snapshot is the state as it was.
+func TestFoldWaitsForNoHeavyNeighbours(t *testing.T) {
+	const keys, entries, most = 300, 400, 64 << 10
+	v := rules.Version{Number: 1, Lineage: 1, Document: rules.Document{
+		ID: "long", Key: []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}}, Limit: 1000,
+		Algorithm: rules.AlgorithmSlidingLog, Window: time.Hour,
+	}}
+	offset := int64(0)
+	send := func(p *Partition, key int) {
+		k := Keyed{Kind: KeyedEvent, Generation: 1, Offset: offset, Prev: offset - 1, Time: begin, Progress: begin, Version: 1, Rules: []int{0}}
+		k.Identity.IP = netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(key))))
+		if _, err := p.Fold(begin, &k, nil); err != nil {
+			t.Fatal(err)
+		}
+		offset++
+	}
+	fill := func() *Partition {
+		p := NewPartition(Config{Sources: 1, Generation: 1})
+		p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{v}})
+		offset = 0
+		for i := range keys * entries {
+			send(p, i%keys)
+		}
+		return p
+	}
+	whole, p := fill().Snapshot(nil), fill()
+	if n := len(p.ordered[0].cells.dir); n != 1 || len(whole) < 5*most {
+		t.Fatalf("%d sub-tables, %d bytes: a fold has nothing to wait for", n, len(whole))
+	}
+	e := p.BeginSnapshot()
+	for key := range keys + 50 { // the last ones are new
+		before := e.Size()
+		send(p, key)
+		if wrote := e.Size() - before; wrote > most {
+			t.Fatalf("a fold waited for %d bytes, allowed: %d", wrote, most)
+		}
+	}
+	for !e.Next(64 << 10) {
+		continue
+	}
+	if !slices.Equal(e.Append(nil), whole) {
+		t.Fatal("a snapshot that was taken while keys changed is not of the state at its start")
+	}
+}

@@ -1,0 +1,82 @@
+package detectors
+
+// grow gives s more slots, or makes two of it.
+func (t *table) grow(s *subtable) {
+	if len(s.slots) < mostSlots {
+		s.refit(sizeFor(int(s.n), len(s.slots)+1))
+		return
+	}
+	t.split(s)
+}
+
+// split makes two sub-tables of s, by the next bit of their keys.
+func (t *table) split(s *subtable) {
+	if s.depth == t.depth {
+		wide := make([]*subtable, 2*len(t.dir))
+		for i, sub := range t.dir {
+			wide[2*i], wide[2*i+1] = sub, sub
+		}
+		t.dir, t.depth = wide, t.depth+1
+	}
+	half := uint64(1) << (63 - s.depth)
+	cut, left := 0, 0
+	for i := range s.slots {
+		if s.slots[i].b != 0 && s.slots[i].hi&half == 0 {
+			cut, left = i+1, left+1
+		}
+	}
+	low := newSubtable(sizeFor(left, leastSlots), s.depth+1, s.from, s.epoch)
+	low.fill(s.slots[:cut])
+	high := newSubtable(sizeFor(int(s.n)-left, leastSlots), s.depth+1, s.from|half, s.epoch)
+	high.fill(s.slots[cut:])
+	for _, sub := range []*subtable{low, high} {
+		first, span := t.place(sub)
+		for i := range span {
+			t.dir[first+i] = sub
+		}
+	}
+}
+
+// place is where a sub-table stands in the directory.
+func (t *table) place(s *subtable) (first, span int) {
+	return int(s.from >> (64 - t.depth)), 1 << (t.depth - s.depth)
+}
+
+// refit moves the keys of s into so many slots.
+func (s *subtable) refit(size int) {
+	old := s.slots
+	fresh := newSubtable(size, s.depth, s.from, s.epoch)
+	fresh.fill(old)
+	*s = *fresh
+}
+
+// fill puts slots that stand in order into an empty sub-table. Should they be pushed beyond its end, it takes a greater
+// size.
+func (s *subtable) fill(from []slot) {
+	next := 0
+	for i := range from {
+		if from[i].b == 0 {
+			continue
+		}
+		next = max(next, s.homeOf(from[i].hi))
+		if next >= len(s.slots) {
+			*s = *newSubtable(len(s.slots)+len(s.slots)/8+4, s.depth, s.from, s.epoch)
+			s.fill(from)
+			return
+		}
+		s.slots[next], s.tags[next] = from[i], tagOf(from[i].lo)
+		next++
+		s.n++
+	}
+}
+
+// settle gives memory back after removals, and the whole table when it is empty.
+func (t *table) settle(s *subtable) {
+	if t.n == 0 {
+		t.dir, t.depth = nil, 0
+		return
+	}
+	if len(s.slots) > leastSlots && int(s.n) < len(s.slots)*5/8 {
+		s.refit(sizeFor(int(s.n), leastSlots))
+	}
+}
