@@ -32,6 +32,25 @@ func (e *UnknownFormatError) Error() string {
 
 // AppendKeyed appends the encoding of k to dst, in the format that k.Format names.
 func AppendKeyed(dst []byte, k *Keyed) []byte {
+	dst = appendNumbers(dst, k)
+	if k.Kind == KeyedEvent {
+		return AppendEvidence(dst, k)
+	}
+	return dst
+}
+
+// AppendEvidence appends what all records of one event, to whatever keyed partition, have in common at their end: its
+// identity and its sample.
+func AppendEvidence(dst []byte, k *Keyed) []byte {
+	return appendBytes(appendIdentity(dst, &k.Identity), k.Sample)
+}
+
+// AppendKeyedWith is AppendKeyed for an event of which AppendEvidence gave the evidence.
+func AppendKeyedWith(dst []byte, k *Keyed, evidence []byte) []byte {
+	return append(appendNumbers(dst, k), evidence...)
+}
+
+func appendNumbers(dst []byte, k *Keyed) []byte {
 	format := byte(RecordFormat)
 	if k.Format == RecordFormat-1 {
 		format = RecordFormat - 1
@@ -72,8 +91,7 @@ func appendEvent(dst []byte, k *Keyed, format byte) []byte {
 	if format == RecordFormat {
 		dst = appendUnits(dst, k)
 	}
-	dst = appendIdentity(dst, &k.Identity)
-	return appendBytes(dst, k.Sample)
+	return dst
 }
 
 func appendUnits(dst []byte, k *Keyed) []byte {
@@ -88,27 +106,28 @@ func appendUnits(dst []byte, k *Keyed) []byte {
 }
 
 func appendIdentity(dst []byte, id *traffic.Identity) []byte {
-	texts := [...]string{id.Device, id.User, id.APIKey, id.Session}
+	at := len(dst)
 	mask := byte(0)
-	if id.IP.IsValid() {
-		mask |= 1 << traffic.FieldIP
-	}
-	for i, s := range texts {
-		if s != "" {
-			mask |= 1 << (int(traffic.FieldDevice) + i)
-		}
-	}
 	dst = append(dst, mask)
 	if id.IP.IsValid() {
+		mask |= 1 << traffic.FieldIP
 		dst = appendBytes(dst, id.IP.AsSlice())
 	}
-	for _, s := range texts {
-		if s != "" {
-			dst = binary.AppendUvarint(dst, uint64(len(s)))
-			dst = append(dst, s...)
-		}
-	}
+	dst, mask = appendPresent(dst, mask, traffic.FieldDevice, id.Device)
+	dst, mask = appendPresent(dst, mask, traffic.FieldUser, id.User)
+	dst, mask = appendPresent(dst, mask, traffic.FieldAPIKey, id.APIKey)
+	dst, mask = appendPresent(dst, mask, traffic.FieldSession, id.Session)
+	dst[at] = mask
 	return dst
+}
+
+// appendPresent appends a text and marks its field, unless it is empty.
+func appendPresent(dst []byte, mask byte, f traffic.Field, s string) ([]byte, byte) {
+	if s == "" {
+		return dst, mask
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(s)))
+	return append(dst, s...), mask | 1<<f
 }
 
 func appendBytes(dst, b []byte) []byte {
@@ -116,7 +135,8 @@ func appendBytes(dst, b []byte) []byte {
 	return append(dst, b...)
 }
 
-// DecodeKeyed reads one record into k, overwriting all of it but reusing the capacity of k.Rules and k.Units. k.Sample aliases b.
+// DecodeKeyed reads one record into k, overwriting all of it but reusing the capacity of k.Rules and k.Units. k.Sample and the
+// texts of k.Identity alias b, which must stay as it is while k is used.
 // A record of an unknown format gives *UnknownFormatError, a damaged one an error that wraps ErrRecord.
 func DecodeKeyed(b []byte, k *Keyed) error {
 	if len(b) < 2 {
@@ -127,7 +147,10 @@ func DecodeKeyed(b []byte, k *Keyed) error {
 			What: "keyed record", Got: fmt.Sprint(b[0]), Known: fmt.Sprintf("%d and %d", RecordFormat-1, RecordFormat),
 		}
 	}
-	*k = Keyed{Format: int(b[0]), Kind: KeyedKind(b[1]), Rules: k.Rules[:0], Units: k.Units[:0]}
+	// Field by field: a whole record would be built beside, and copied with its pointers.
+	k.Format, k.Kind, k.Rules, k.Units = int(b[0]), KeyedKind(b[1]), k.Rules[:0], k.Units[:0]
+	k.Progress, k.Version, k.Idle, k.Clock = 0, 0, false, 0
+	k.Identity, k.Sample = traffic.Identity{}, nil
 	r := reader{b: b[2:]}
 	k.Generation = r.count()
 	k.Source = int(r.upTo(1<<20, "source partition"))
@@ -184,7 +207,7 @@ func readIdentity(r *reader, id *traffic.Identity) {
 	}
 	for i, s := range [...]*string{&id.Device, &id.User, &id.APIKey, &id.Session} {
 		if mask&(1<<(int(traffic.FieldDevice)+i)) != 0 {
-			*s = string(r.bytes())
+			*s = r.text()
 		}
 	}
 }

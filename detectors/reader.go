@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"unsafe"
 )
 
 // reader takes a binary form apart. The first error stays; after it every read gives zero, so a decoder may check once
@@ -87,6 +88,12 @@ func (r *reader) bytes() []byte {
 	out := r.b[:n:n]
 	r.b = r.b[n:]
 	return out
+}
+
+// text is bytes as a string.
+func (r *reader) text() string {
+	b := r.bytes()
+	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
 // done reports the first error, or bytes left over, wrapped in kind.

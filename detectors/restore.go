@@ -133,9 +133,10 @@ func pick(r *reader, lineages []*lineage) *lineage {
 func (p *Partition) restoreKeys(r *reader, l *lineage) {
 	last := Fingerprint{}
 	n := r.length(19, "keys")
-	for crowd := newCrowd(n); n > 0 && r.err == nil; n-- {
+	crowd, cells := newCrowd(n), newTableLoader(&l.cells, n)
+	for ; n > 0 && r.err == nil; n-- {
 		key := Fingerprint{r.fixed64(), r.fixed64()}
-		if l.cells.n > 0 && !last.less(key) {
+		if cells.n > 0 && !last.less(key) {
 			r.fail("keys are not ascending")
 			return
 		}
@@ -143,7 +144,9 @@ func (p *Partition) restoreKeys(r *reader, l *lineage) {
 			r.fail("%d keys within %d bits: these are no fingerprints", len(crowd.last)+1, crowd.bits)
 			return
 		}
-		c, _ := l.cellOf(key, 0)
+		c := cells.add(key)
+		l.ledger.keys++
+		l.ledger.bytes += keyBytes
 		l.algorithm.restore(c, r)
 		if r.err != nil {
 			return
@@ -151,6 +154,7 @@ func (p *Partition) restoreKeys(r *reader, l *lineage) {
 		p.restoreEpisodes(r, l, key, c)
 		last = key
 	}
+	cells.finish()
 }
 
 func (p *Partition) restoreEpisodes(r *reader, l *lineage, key Fingerprint, c *cell) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/weirhq/weir/detectors"
@@ -47,11 +48,9 @@ func (d *Detector) takeAll(ctx context.Context, partitions []int) error {
 	if err != nil {
 		return err
 	}
-	claims := make(map[int]Claim, len(partitions))
-	for _, p := range partitions {
-		if claims[p], err = d.claim(ctx, p); err != nil {
-			return err
-		}
+	taken, err := d.rememberAll(ctx, partitions)
+	if err != nil {
+		return err
 	}
 	bounds, err := retry(ctx, d, "bounds", func(ctx context.Context) (map[int]Bounds, error) {
 		return d.opt.Log.Bounds(ctx, partitions)
@@ -59,19 +58,36 @@ func (d *Detector) takeAll(ctx context.Context, partitions []int) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range partitions {
-		o, err := d.remember(p, claims[p])
-		if err != nil {
-			return err
-		}
+	for _, o := range taken {
 		o.halt = nil // whatever it was is found again
 		o.accept(accepted)
-		d.memory[p] = o
-		if err := d.checkBounds(ctx, o, bounds[p]); err != nil {
+		d.memory[o.partition] = o
+		if err := d.checkBounds(ctx, o, bounds[o.partition]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// rememberAll claims partitions and restores them, several at once: while one waits for the store another one's snapshot
+// is decoded, and its bytes are let go before the next ones come.
+func (d *Detector) rememberAll(ctx context.Context, partitions []int) ([]*owned, error) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, d.opt.Workers)
+	taken, errs := make([]*owned, len(partitions)), make([]error, len(partitions))
+	for i, p := range partitions {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			claim, err := d.claim(ctx, p)
+			if err == nil {
+				taken[i], err = d.remember(p, claim)
+			}
+			errs[i] = err
+		})
+	}
+	wg.Wait()
+	return taken, errors.Join(errs...)
 }
 
 // claim takes a partition, under the epoch of what is remembered of it.

@@ -81,6 +81,20 @@ func nextBatch(set []byte) (b batchHeader, rest []byte, cut bool, err error) {
 	return b, rest, true, nil
 }
 
+// announced is how many records the batches of a set say they hold, at most as many as so many bytes hold uncompressed.
+func announced(set []byte) int {
+	n, most := 0, len(set)/leastRecordBytes
+	for len(set) >= batchHeaderBytes && n < most {
+		n += int(max(0, int32(binary.BigEndian.Uint32(set[57:]))))
+		length := int64(int32(binary.BigEndian.Uint32(set[8:])))
+		if length < batchHeaderBytes-batchPrefixBytes || batchPrefixBytes+length > int64(len(set)) {
+			break
+		}
+		set = set[batchPrefixBytes+length:]
+	}
+	return min(n, most)
+}
+
 // castagnoli is a look-up in hash/crc32, which builds this table once.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 

@@ -26,7 +26,7 @@ type recordSet struct {
 // cut off at the end is left for the next fetch. The error is about the first batch only: what stands before a bad batch
 // is delivered, and the next fetch starts at the bad one.
 func decodeRecords(partition int, set []byte, asked int64, aborts []abortedTransaction, c *codecs) (recordSet, error) {
-	out := recordSet{next: asked}
+	out := recordSet{next: asked, messages: make([]traffic.Message, 0, announced(set))}
 	aborts = slices.Clone(aborts)
 	slices.SortFunc(aborts, func(a, b abortedTransaction) int {
 		switch {
@@ -83,8 +83,6 @@ func (s *recordSet) add(partition int, batch *batchHeader, asked int64, open map
 		return nil
 	}
 	before := len(s.messages)
-	// The count in the header is not trusted for more than the bytes there can hold; compressed batches grow by append.
-	s.messages = slices.Grow(s.messages, min(int(batch.count), len(batch.raw)/leastRecordBytes))
 	err := batch.eachRecord(c, func(offset, ms int64, _, value []byte) error {
 		if offset >= asked {
 			s.messages = append(s.messages, traffic.Message{

@@ -110,8 +110,8 @@ func TestBoundHoldsUnits(t *testing.T) {
 	for i := range 2000 {
 		k.Rules, k.Units = append(k.Rules, i*32), append(k.Units, traffic.MaxUnits)
 	}
-	if size := len(detectors.AppendKeyed(nil, &k)); size > boundOf(&k, len(k.Rules)) {
-		t.Errorf("a record of %d bytes, bound %d", size, boundOf(&k, len(k.Rules)))
+	if size := len(detectors.AppendKeyed(nil, &k)); size > boundOf(detectors.AppendEvidence(nil, &k), len(k.Rules)) {
+		t.Errorf("a record of %d bytes, bound %d", size, boundOf(detectors.AppendEvidence(nil, &k), len(k.Rules)))
 	}
 }
 

@@ -29,13 +29,14 @@ type routeChunk struct {
 // chunkBuilder builds chunks. Their bytes live in its memory until the next build, so a chunk must be acknowledged or given
 // up together with its builder by then.
 type chunkBuilder struct {
-	opt     *RouterOptions
-	reader  eventReader
-	keyed   []keyedPart
-	touched []int // keyed partitions of the present chunk, in the order of their first record
-	sample  []byte
-	counts  map[*routingVersion]*ruleCounts
-	stop    func(Announcement) int64
+	opt      *RouterOptions
+	reader   eventReader
+	keyed    []keyedPart
+	touched  []int  // keyed partitions of the present chunk, in the order of their first record
+	evidence []byte // of the present event, as its records end
+	sample   []byte
+	counts   map[*routingVersion]*ruleCounts
+	stop     func(Announcement) int64
 }
 
 // keyedPart is what goes to one keyed partition.
@@ -168,9 +169,10 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 		Format: s.version.format, Kind: detectors.KeyedEvent, Generation: s.at.Generation, Source: m.Partition, Offset: m.Offset,
 		Time: got.time, Progress: got.progress, Version: s.version.number, Identity: got.identity, Sample: b.sample,
 	}
+	b.evidence = detectors.AppendEvidence(b.evidence[:0], &k)
 	for i := range got.targets {
 		t := &got.targets[i]
-		if part := &b.keyed[t.partition]; part.size > 0 && part.size+boundOf(&k, len(t.rules)) > maxBatchBytes {
+		if part := &b.keyed[t.partition]; part.size > 0 && part.size+boundOf(b.evidence, len(t.rules)) > maxBatchBytes {
 			return false
 		}
 	}
@@ -185,7 +187,7 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 			k.Units = t.units
 		}
 		start := len(part.buf)
-		part.buf = detectors.AppendKeyed(part.buf, &k)
+		part.buf = detectors.AppendKeyedWith(part.buf, &k, b.evidence)
 		// When buf grows it moves; values that were cut from it before stay where they were, whole.
 		part.values = append(part.values, part.buf[start:len(part.buf):len(part.buf)])
 		part.size += len(part.buf) - start + recordOverhead
@@ -194,10 +196,9 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 	return true
 }
 
-// boundOf is at least what k takes in a batch.
-func boundOf(k *detectors.Keyed, rules int) int {
-	id := &k.Identity
-	const numbers = 160    // all numbers, lengths and the address
+// boundOf is at least what an event's record takes in a batch.
+func boundOf(evidence []byte, rules int) int {
+	const numbers = 100    // all numbers but those of rules
 	const eachRule = 3 + 5 // its index, and units up to traffic.MaxUnits
-	return recordOverhead + numbers + len(id.Device) + len(id.User) + len(id.APIKey) + len(id.Session) + len(k.Sample) + eachRule*rules
+	return recordOverhead + numbers + len(evidence) + eachRule*rules
 }

@@ -84,7 +84,9 @@ start_kafka() {
 	port=$(free_port) controller=$(free_port)
 	mkdir -p "$dir"
 	rm -rf "$dir/data"
-	# Background work whose defaults are made for days (retention, deletion, delays at start) is made for tests here.
+	# Background work whose defaults are made for days (retention, deletion, delays at start) is made for tests here. An
+	# index of a segment is 10 MiB of hole by default, which some kernels zero whole when it is first touched: two for each
+	# partition of each topic that a test makes.
 	cat >"$dir/server.properties" <<-PROPERTIES
 		process.roles=broker,controller
 		node.id=1
@@ -105,6 +107,7 @@ start_kafka() {
 		log.initial.task.delay.ms=500
 		log.retention.check.interval.ms=1000
 		log.segment.delete.delay.ms=1000
+		log.index.size.max.bytes=1048576
 	PROPERTIES
 	id=$(java -cp "$libs/*" kafka.tools.StorageTool random-uuid 2>>"$dir/log") || return 1
 	java -cp "$libs/*" kafka.tools.StorageTool format -t "$id" -c "$dir/server.properties" >>"$dir/log" 2>&1 || return 1

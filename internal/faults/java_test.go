@@ -85,6 +85,7 @@ share.coordinator.state.topic.replication.factor=%[6]d
 share.coordinator.state.topic.min.isr=%[7]d
 group.initial.rebalance.delay.ms=0
 log.initial.task.delay.ms=500
+log.index.size.max.bytes=1048576
 `, id, voters, j.ports[id], controller, j.dirs[id], n, min(n, 2))
 	if err := os.WriteFile(j.properties(id), []byte(text), 0o644); err != nil {
 		j.t.Fatal(err)

@@ -1,0 +1,88 @@
+package detectors
+
+import "sort"
+
+// tableLoader fills an empty table with keys that come in order and whose number is known: each sub-table is made once, of
+// the size that it needs. By put, each of them would stand behind all that came before it, since a sub-table is laid out
+// for keys from everywhere in its range, and be moved whenever it grows.
+type tableLoader struct {
+	table *table
+	depth uint8  // of the sub-tables, unless their keys are crowded
+	at    uint64 // the leading depth bits of the keys in batch
+	batch []slot // the keys of the sub-table that is next
+	n     int    // keys added
+}
+
+// Sub-tables are made for half of this to this many keys in the mean, so that hardly one gets more than fit with room to
+// grow: of hashes, fewer than one in 10^16.
+const meanLoaded = 640
+
+// newTableLoader begins to fill t, which is empty, with n keys.
+func newTableLoader(t *table, n int) *tableLoader {
+	l := &tableLoader{table: t}
+	for n>>l.depth > meanLoaded {
+		l.depth++
+	}
+	if n > 0 {
+		t.dir, t.depth = make([]*subtable, 1<<l.depth), l.depth
+		l.batch = make([]slot, 0, min(n, mostSlots))
+	}
+	return l
+}
+
+// add is the cell of the next key, which is above all before. It is empty, must not stay so, and is the caller's until the
+// next call.
+func (l *tableLoader) add(key Fingerprint) *cell {
+	if at := key.Hi >> (64 - l.depth); at != l.at {
+		l.flush(at)
+	}
+	l.n++
+	l.batch = append(l.batch, slot{hi: key.Hi, lo: key.Lo})
+	return &l.batch[len(l.batch)-1].cell
+}
+
+// finish makes the table whole.
+func (l *tableLoader) finish() {
+	if l.n > 0 {
+		l.flush(1 << l.depth)
+	}
+}
+
+// flush makes the sub-tables before the one whose keys begin with next.
+func (l *tableLoader) flush(next uint64) {
+	for ; l.at < next; l.at++ {
+		l.build(l.batch, l.depth, l.at<<(64-l.depth))
+		l.table.n += len(l.batch)
+		l.batch = l.batch[:0]
+	}
+}
+
+// build makes a sub-table of slots whose keys begin with the first depth bits of from, or several, should the keys be
+// crowded. It ends, because no more than crowdMost keys share the bits that crowd looks at, and so many fit anywhere in a
+// sub-table of mostSlots.
+func (l *tableLoader) build(slots []slot, depth uint8, from uint64) {
+	t := l.table
+	s := newSubtable(sizeFor(len(slots), leastSlots), depth, from, t.epoch)
+	if s.fill(slots); len(s.slots) > mostSlots {
+		s = newSubtable(mostSlots, depth, from, t.epoch)
+		s.fill(slots)
+	}
+	if len(s.slots) > mostSlots || len(slots) > mostSlots*7/8 {
+		half := uint64(1) << (63 - depth)
+		cut := sort.Search(len(slots), func(i int) bool { return slots[i].hi&half != 0 })
+		l.build(slots[:cut], depth+1, from)
+		l.build(slots[cut:], depth+1, from|half)
+		return
+	}
+	for t.depth < depth {
+		wide := make([]*subtable, 2*len(t.dir))
+		for i, sub := range t.dir {
+			wide[2*i], wide[2*i+1] = sub, sub
+		}
+		t.dir, t.depth = wide, t.depth+1
+	}
+	first, span := t.place(s)
+	for i := range span {
+		t.dir[first+i] = s
+	}
+}
