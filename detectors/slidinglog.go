@@ -17,9 +17,10 @@ import (
 // greatest limit among the entries plus one, trimmed at 2n so that the work is amortised: enough to judge everything
 // that comes after, and counts saturate there. What is lost is exactness for late events that lie before those n in an
 // attack that is already known; a limit raised above n under-counts for at most one window. Both let pass.
-// An entry takes 8 bytes; two lie within the key, more in a block beside it. Entries that are more than a time since
-// 1970 and a limit up to 255 (sums, greater limits), and logs of more than 256 entries, take 24 bytes each, and an event
-// that comes late moves those after it: a log with a limit of many thousands is slow when its events are late.
+// An entry takes 8 bytes; two lie within the key, more in a block beside it, of which the least has room for eight.
+// Entries that are more than a time since 1970 and a limit up to 255 (sums, greater limits), and logs of more than 256
+// entries, take 24 bytes each, and an event that comes late moves those after it: a log with a limit of many thousands is
+// slow when its events are late.
 //
 // This is the "sliding window log" of the rate-limiting literature; the treatment of late events is weir's own.
 type slidingLog struct {
