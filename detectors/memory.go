@@ -98,11 +98,16 @@ type candidate struct {
 	key     Fingerprint
 	what    Eviction
 	newest  traffic.Time
+	lot     uint64 // of keys of one event
 }
 
-// Of evictSample neighbouring keys a quarter goes at a time: those with the least behind them, of these the longest
-// silent. Neighbours are a fair sample, since fingerprints are hashes. A key of one event lives for about as many new
-// keys as the budget holds.
+// Of evictSample neighbouring keys a quarter goes at a time: those with the least behind them. Neighbours are a fair
+// sample, since fingerprints are hashes. Of keys of one event those go on which the lot falls, of others the longest
+// silent.
+//
+// In a flood of new keys the longest silent would be every key whose second event is further away than the budget
+// reaches, and nobody who is slow would ever be seen. By lot, of the keys that came n budgets ago e^-n are still there,
+// and who sends many events needs to stay but once.
 const evictSample = 128
 
 // makeRoom evicts until the budget is kept. Offenders go only when they hold more than three quarters of it, or when
@@ -117,7 +122,7 @@ func (p *Partition) makeRoom(out []Hit) []Hit {
 			if crowded && (a.what == EvictedOffender) != (b.what == EvictedOffender) {
 				return cmp.Compare(b.what, a.what)
 			}
-			return cmp.Or(cmp.Compare(a.what, b.what), cmp.Compare(a.newest, b.newest), a.key.compare(b.key), cmp.Compare(a.lineage.id, b.lineage.id))
+			return cmp.Or(cmp.Compare(a.what, b.what), cmp.Compare(a.lot, b.lot), cmp.Compare(a.newest, b.newest), a.key.compare(b.key), cmp.Compare(a.lineage.id, b.lineage.id))
 		})
 		for i, victim := range p.sample[:(len(p.sample)+3)/4] {
 			if i > 0 && !crowded && victim.what == EvictedOffender {
@@ -141,12 +146,21 @@ func (p *Partition) consider(l *lineage, s *slot) bool {
 	case k != nil:
 		v.what, v.newest = EvictedOffender, k.episodes[len(k.episodes)-1].last.time
 	case count <= 1:
-		v.what = EvictedSingle
+		v.what, v.lot = EvictedSingle, lot(v.key, p.events)
 	case 2*count > l.limit:
 		v.what = EvictedNear
 	}
 	p.sample = append(p.sample, v)
 	return false
+}
+
+// lot is a key's draw at the so many-th event: a function of the log, as all that decides what is held. It mixes as
+// splitmix64 does (Steele, Lea and Flood, 2014).
+func lot(key Fingerprint, event int64) uint64 {
+	x := key.Lo + uint64(event)*0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }
 
 // expel forgets a key. Its episodes are closed: what they lead to holds, only what would have followed is lost.

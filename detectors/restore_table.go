@@ -13,8 +13,8 @@ type tableLoader struct {
 	n     int    // keys added
 }
 
-// Sub-tables are made for half of this to this many keys in the mean, so that hardly one gets more than fit with room to
-// grow: of hashes, fewer than one in 10^16.
+// Sub-tables are made for more than half of this up to this many keys in the mean. Of hashes, none then gets more than fit
+// into mostSlots, but with a chance below 10^-15.
 const meanLoaded = 640
 
 // newTableLoader begins to fill t, which is empty, with n keys.

@@ -249,6 +249,43 @@ func (b *bed) otherTraffic(ctx context.Context) {
 	}
 }
 
+// A stream of gateways that write Protocol Buffers: the same kind of load, the same kind of truth.
+func TestLoadInProtobufIsVerified(t *testing.T) {
+	t.Parallel()
+	b := fullBed(t)
+	b.flags = append(b.flags, "--set", "events.format=weir-protobuf")
+	b.ok("migrate")
+	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", protobufRules))
+	stages := b.start("run")
+	truth := filepath.Join(t.TempDir(), "truth")
+	b.ok("loadgen", "--duration", "8s", "--seed", "4", "--rate", "100", "--abuse-rate", "4", "--truth", truth)
+	verdicts := b.verify(exitOK, "--truth", truth)
+	for _, rule := range []string{"tokens-by-ip", "by-device"} {
+		if v := verdicts[rule]; v.Verdict != verdictAgrees || v.Found < 2 || v.Found != v.Sources {
+			t.Errorf("%s: %s %s %+v", rule, v.Verdict, v.Reason, v.Comparison)
+		}
+	}
+	stages.end()
+}
+
+const protobufRules = `
+id: tokens-by-ip
+owner: identity
+match: {method: POST, path: /v1/guest-tokens}
+key: [ip]
+limit: 4
+window: 3s
+lateness: 2s
+---
+id: by-device
+owner: identity
+match: {}
+key: [device]
+limit: 8
+window: 3s
+lateness: 2s
+`
+
 // A load that is written to a file is verified in the replay that it was ingested as.
 func TestLoadOfAReplayIsVerified(t *testing.T) {
 	t.Parallel()

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/loadgen"
 	"github.com/weirhq/weir/rules"
-	"github.com/weirhq/weir/traffic"
 )
 
 // loadSummary is what weir loadgen says at its end.
@@ -40,9 +40,10 @@ func (a *app) loadLive(parent context.Context, c *config, f *loadgenFlags) (err 
 	if err != nil {
 		return err
 	}
-	if routing.Format.Name != traffic.FormatWeir {
-		return fmt.Errorf("the live stream reads format %q; allowed: weir (events.format), which is what a load is made in", routing.Format.Name)
+	if formats := loadgen.Formats(); !slices.Contains(formats, routing.Format.Name) {
+		return fmt.Errorf("the live stream reads format %q (events.format); a load can be made in one of %v", routing.Format.Name, formats)
 	}
+	f.settings.Format = routing.Format.Name
 	f.settings.Proxies = routing.Identity.IP.TrustedProxies
 	h := loadgen.Header{
 		Started: now(), Parameters: f.settings, Namespace: c.Namespace, Partitions: in.requests, Routing: routing.Number, Rules: rulesUsed(routing),

@@ -89,7 +89,7 @@ func (r *runner) gather() bool {
 	var buf []byte // not reused: a late retry in the client may still read it
 	var ends []int
 	for r.more && len(ends) < maxChunk && (!r.Paced || r.pending.Sent <= due) {
-		buf = r.stream.AppendJSON(buf, &r.pending, r.Start)
+		buf = r.stream.Append(buf, &r.pending, r.Start)
 		ends = append(ends, len(buf))
 		r.chunk = append(r.chunk, Outgoing{IP: r.pending.IP.String()})
 		r.more = r.stream.Next(&r.pending)

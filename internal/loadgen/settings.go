@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirhq/weir/traffic"
 )
 
 // Bounds of a load. Judging holds its events in memory, about 100 bytes for each rule that watches one.
@@ -42,6 +44,9 @@ const (
 // Patterns are all patterns, in the order in which abusers take them by default.
 func Patterns() []Pattern { return []Pattern{Burst, Steady, Rotate, Slow, Return} }
 
+// Formats are those in which events can be made.
+func Formats() []string { return []string{traffic.FormatWeir, traffic.FormatProtobuf} }
+
 // Settings are what a load is made of. Equal settings make equal events, but for the time at which the load starts.
 type Settings struct {
 	Seed      uint64        `json:"seed"`
@@ -51,14 +56,15 @@ type Settings struct {
 	Viewers   int           `json:"viewers"`
 	Zipf      float64       `json:"zipf"` // viewer k asks in proportion to 1/k^Zipf; 0: all alike
 	Abusers   int           `json:"abusers"`
-	AbuseRate float64       `json:"abuse_rate"` // requests of one abuser a second, see Pattern
-	Patterns  []Pattern     `json:"patterns"`   // abuser n has pattern n, and so on in turn
-	IPv6      float64       `json:"ipv6"`       // share of clients with an IPv6 address
-	SignedOut float64       `json:"signed_out"` // share of clients without a user
-	Disorder  time.Duration `json:"disorder"`   // each event is sent up to so much after its time
-	Mix       []Call        `json:"mix"`        // what viewers ask for
-	Abuse     Call          `json:"abuse"`      // what abusers ask for; its weight means nothing
-	Proxies   int           `json:"proxies"`    // trusted proxies that the client's address is reported through
+	AbuseRate float64       `json:"abuse_rate"`       // requests of one abuser a second, see Pattern
+	Patterns  []Pattern     `json:"patterns"`         // abuser n has pattern n, and so on in turn
+	IPv6      float64       `json:"ipv6"`             // share of clients with an IPv6 address
+	SignedOut float64       `json:"signed_out"`       // share of clients without a user
+	Disorder  time.Duration `json:"disorder"`         // each event is sent up to so much after its time
+	Mix       []Call        `json:"mix"`              // what viewers ask for
+	Abuse     Call          `json:"abuse"`            // what abusers ask for; its weight means nothing
+	Proxies   int           `json:"proxies"`          // trusted proxies that the client's address is reported through
+	Format    string        `json:"format,omitempty"` // of events: traffic.FormatWeir, the default, or traffic.FormatProtobuf
 }
 
 // Call is one kind of request.
@@ -151,6 +157,9 @@ func (s *Settings) checkLists() (wrong []error) {
 		if err := c.check(); err != nil {
 			wrong = append(wrong, fmt.Errorf("--mix: %w", err))
 		}
+	}
+	if formats := Formats(); s.Format != "" && !slices.Contains(formats, s.Format) {
+		wrong = append(wrong, fmt.Errorf("format of events: got %q; allowed: one of %v", s.Format, formats))
 	}
 	if err := s.Abuse.check(); err != nil {
 		wrong = append(wrong, fmt.Errorf("--abuse: %w", err))

@@ -107,8 +107,8 @@ func (st *Stream) Next(e *Event) bool {
 	return true
 }
 
-// AppendJSON appends e as a weir event v1 of a load that began at start.
-func (st *Stream) AppendJSON(dst []byte, e *Event, start traffic.Time) []byte {
+// Append appends e, of a load that began at start, as Settings.Format says.
+func (st *Stream) Append(dst []byte, e *Event, start traffic.Time) []byte {
 	r := traffic.Request{
 		Time: start.Add(e.Time), HasTime: true, ID: e.ID, IP: e.IP.String(), Device: e.Device, User: e.User, Session: e.Session,
 		Method: e.Method, Path: e.Path, Status: 200, Gateway: "weir-loadgen",
@@ -120,6 +120,9 @@ func (st *Stream) AppendJSON(dst []byte, e *Event, start traffic.Time) []byte {
 			r.Forwarded += ", 192.0.2." + strconv.Itoa(k)
 		}
 		r.IP = "192.0.2." + strconv.Itoa(n)
+	}
+	if st.s.Format == traffic.FormatProtobuf {
+		return traffic.AppendProtobuf(dst, &r)
 	}
 	return traffic.AppendEvent(dst, &r)
 }

@@ -214,7 +214,7 @@ type Fate struct {
 func (t *Truth) Each(visit func(e *Event, f Fate)) error {
 	st := NewStream(t.Header.Parameters)
 	var e Event
-	var json []byte
+	var value []byte
 	for n := range t.Chunks {
 		c := &t.Chunks[n]
 		sum := fnv.New64a()
@@ -222,8 +222,8 @@ func (t *Truth) Each(visit func(e *Event, f Fate)) error {
 			if !st.Next(&e) {
 				return fmt.Errorf("chunk %d: the load of these parameters is over before it", n+1)
 			}
-			json = st.AppendJSON(json[:0], &e, t.Header.Started)
-			_, _ = sum.Write(json) // a hash takes everything
+			value = st.Append(value[:0], &e, t.Header.Started)
+			_, _ = sum.Write(value) // a hash takes everything
 			visit(&e, Fate{Certain: k < c.Acked.Events, At: c.Acked.At})
 		}
 		if got := fmt.Sprintf("%016x", sum.Sum64()); got != c.Sum {

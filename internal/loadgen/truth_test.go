@@ -26,7 +26,7 @@ func TestTruthMakesTheSameEventsAgain(t *testing.T) {
 		truth := parsed(t, text)
 		st, n := NewStream(s), 0
 		err = truth.Each(func(e *Event, f Fate) {
-			if got := st.AppendJSON(nil, e, truth.Header.Started); !bytes.Equal(got, sink.values[n]) {
+			if got := st.Append(nil, e, truth.Header.Started); !bytes.Equal(got, sink.values[n]) {
 				rt.Fatalf("event %d is %s, sent was %s", n, got, sink.values[n])
 			}
 			if !f.Certain {

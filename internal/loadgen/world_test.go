@@ -37,6 +37,7 @@ func drawSettings(t *rapid.T) Settings {
 	s.SignedOut = rapid.Float64Range(0, 1).Draw(t, "signed out")
 	s.Disorder = time.Duration(rapid.SampledFrom([]int{0, 0, 1, 5, 30}).Draw(t, "disorder")) * time.Second
 	s.Proxies = rapid.IntRange(0, 3).Draw(t, "proxies")
+	s.Format = rapid.SampledFrom(append(Formats(), "")).Draw(t, "format")
 	return s
 }
 
