@@ -27,7 +27,7 @@ type Config struct {
 	Budget int64
 }
 
-// DefaultBudget is the budget of a keyed partition unless the deployment says otherwise: 256 MiB, some five million keys
+// DefaultBudget is the budget of a keyed partition unless the deployment says otherwise: 256 MiB, some six million keys
 // of counter algorithms. A process needs the budget times the partitions that it owns.
 const DefaultBudget = 256 << 20
 

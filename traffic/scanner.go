@@ -48,18 +48,13 @@ func (s *scanner) end() error {
 }
 
 // openObject passes `{`. more is false if the object has no member; then `}` has been passed too.
-func (s *scanner) openObject() (more bool, err error) { return s.open('{', '}', "an object, {") }
-
-// openList passes `[`. more is false if the list is empty; then `]` has been passed too.
-func (s *scanner) openList() (more bool, err error) { return s.open('[', ']', "a list, [") }
-
-func (s *scanner) open(first, last byte, what string) (more bool, err error) {
-	if s.peek() != first {
-		return false, s.unexpected(what)
+func (s *scanner) openObject() (more bool, err error) {
+	if s.peek() != '{' {
+		return false, s.unexpected("an object, {")
 	}
 	s.i++
 	s.space()
-	if s.peek() == last {
+	if s.peek() == '}' {
 		s.i++
 		return false, nil
 	}
@@ -92,23 +87,47 @@ func (s *scanner) colon() error {
 }
 
 // nextMember goes from the end of a value to the next member; more is false after the object's end.
-func (s *scanner) nextMember() (more bool, err error) { return s.next('}', "a comma or }") }
-
-// nextElement goes from the end of a value to the next element; more is false after the list's end.
-func (s *scanner) nextElement() (more bool, err error) { return s.next(']', "a comma or ]") }
-
-func (s *scanner) next(last byte, what string) (more bool, err error) {
+func (s *scanner) nextMember() (more bool, err error) {
 	s.space()
 	switch s.peek() {
 	case ',':
 		s.i++
 		s.space()
 		return true, nil
-	case last:
+	case '}':
 		s.i++
 		return false, nil
 	}
-	return false, s.unexpected(what)
+	return false, s.unexpected("a comma or }")
+}
+
+// openList passes `[`. more is false if the list is empty; then `]` has been passed too.
+func (s *scanner) openList() (more bool, err error) {
+	if s.peek() != '[' {
+		return false, s.unexpected("a list, [")
+	}
+	s.i++
+	s.space()
+	if s.peek() == ']' {
+		s.i++
+		return false, nil
+	}
+	return true, nil
+}
+
+// nextElement goes from the end of a value to the next element; more is false after the list's end.
+func (s *scanner) nextElement() (more bool, err error) {
+	s.space()
+	switch s.peek() {
+	case ',':
+		s.i++
+		s.space()
+		return true, nil
+	case ']':
+		s.i++
+		return false, nil
+	}
+	return false, s.unexpected("a comma or ]")
 }
 
 // skip passes one value of any type and checks its syntax.
