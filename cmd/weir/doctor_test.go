@@ -16,8 +16,6 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/weirhq/weir/blocklist"
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/testbed"
@@ -280,77 +278,6 @@ func TestDoctorIsBoundedAndStops(t *testing.T) {
 	if took := time.Since(begun); took > 4*time.Second || code != exitError || !strings.Contains(said.String(), "stopped: ") {
 		t.Errorf("took %s, exit code %d\n%s", took, code, said)
 	}
-}
-
-// What Redis says about itself is put into its mouth: the embedded one says little.
-func TestDoctorJudgesRedis(t *testing.T) {
-	const healthy = "redis_version:7.2.4\r\nrole:master\r\nmaxmemory_policy:noeviction\r\nmaxmemory:1000000000\r\nused_memory:1000000\r\naof_enabled:1\r\n"
-	for _, tc := range []struct {
-		name, info string
-		ahead      time.Duration
-		check      string
-		st         status
-		text, mend string
-	}{
-		{"healthy", healthy, 0, "redis", statusOK, "version 7.2.4, maxmemory-policy noeviction, 1.0MB of 1.0GB used, append-only file on", ""},
-		{"evicts anything", "maxmemory_policy:allkeys-lru\r\n", 0, "redis", statusFail, "maxmemory-policy allkeys-lru", "set maxmemory-policy noeviction"},
-		{"evicts what expires", "maxmemory_policy:volatile-lru\r\n", 0, "redis", statusFail, "released clients are blocked again", "noeviction"},
-		{"evicts what ends soonest", "maxmemory_policy:volatile-ttl\r\n", 0, "redis", statusWarn, "lifted early", "noeviction"},
-		{"evicts, without a limit", "maxmemory_policy:allkeys-lru\r\nmaxmemory:0\r\n", 0, "redis", statusOK, "no maxmemory", ""},
-		{"full", "used_memory:950000000\r\n", 0, "redis", statusWarn, "nine tenths", "raise maxmemory"},
-		{"replica", "role:slave\r\n", 0, "redis", statusFail, "takes no writes", "name its master"},
-		{"old", "redis_version:6.2.1\r\n", 0, "redis", statusWarn, "made for Redis 7", "upgrade"},
-		{"clock a little ahead", "", 3 * time.Second, "clock redis", statusWarn, "ahead of this machine's", "NTP"},
-		{"clock behind", "", -time.Minute, "clock redis", statusFail, "1m0s behind this machine's", "NTP"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			mini := testbed.EmbeddedRedis(t)
-			mini.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
-				if cmd != "INFO" {
-					return false
-				}
-				c.WriteBulk(healthy + tc.info)
-				return true
-			})
-			if tc.ahead != 0 {
-				mini.SetTime(time.Now().Add(tc.ahead))
-			}
-			store, err := blocklist.Connect(blocklist.Server{URL: "redis://" + mini.Addr() + "/0"}, "weir")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = store.Close() })
-			e := &examination{redis: store}
-			found := map[string]finding{}
-			for _, f := range append(e.lookAtRedis(t.Context()), e.lookAtClocks(t.Context())...) {
-				found[f.Check] = f
-			}
-			wantFinding(t, found, tc.check+" "+mini.Addr(), tc.st, tc.text, tc.mend)
-		})
-	}
-}
-
-func TestDoctorFindsPartitionsThatStopped(t *testing.T) {
-	b := fullBed(t)
-	b.ok("migrate")
-	s := b.store()
-	err := s.Report(t.Context(), history.Live, []detectors.PartitionState{
-		{Side: detectors.SideRequests, Partition: 0, State: "refused", Reason: "its commit was moved", GapSource: 0, GapOffset: 7},
-		{Side: detectors.SideRequests, Partition: 1, State: "running", GapOffset: -1},
-		{Side: detectors.SideKeyed, Partition: 2, State: "halted", Reason: "log shorter than the snapshot", Epoch: 3},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	group := ingest.GroupID(b.flag("--namespace"), ingest.LiveStream, stageRoute)
-	if err := b.kafka().CommitInitial(t.Context(), group, b.names().Requests, map[int]ingest.Commit{1: {Offset: 0}}); err != nil {
-		t.Fatal(err)
-	}
-	found, _ := b.doctor()
-	wantFinding(t, found, "partition requests/0", statusFail, "its commit was moved", "weir partitions resume --requests 0 --accept-gap")
-	wantFinding(t, found, "partition keyed/2", statusFail, "log shorter than the snapshot", "weir partitions list")
-	wantFinding(t, found, "partitions", statusWarn, "1 of 2 of requests and 0 of 4 of keyed", "weir run")
-	wantFinding(t, found, "stage route", statusFail, "partitions 1 were not written by weir", "weir partitions")
 }
 
 // Reading is all that weir doctor does: of each server it asks for nothing that writes.
