@@ -75,14 +75,7 @@ func (l *tableLoader) build(slots []slot, depth uint8, from uint64) {
 		return
 	}
 	for t.depth < depth {
-		wide := make([]*subtable, 2*len(t.dir))
-		for i, sub := range t.dir {
-			wide[2*i], wide[2*i+1] = sub, sub
-		}
-		t.dir, t.depth = wide, t.depth+1
+		t.widen()
 	}
-	first, span := t.place(s)
-	for i := range span {
-		t.dir[first+i] = s
-	}
+	t.hang(s)
 }

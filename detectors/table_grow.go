@@ -12,11 +12,7 @@ func (t *table) grow(s *subtable) {
 // split makes two sub-tables of s, by the next bit of their keys.
 func (t *table) split(s *subtable) {
 	if s.depth == t.depth {
-		wide := make([]*subtable, 2*len(t.dir))
-		for i, sub := range t.dir {
-			wide[2*i], wide[2*i+1] = sub, sub
-		}
-		t.dir, t.depth = wide, t.depth+1
+		t.widen()
 	}
 	half := uint64(1) << (63 - s.depth)
 	cut, left := 0, 0
@@ -29,11 +25,24 @@ func (t *table) split(s *subtable) {
 	low.fill(s.slots[:cut])
 	high := newSubtable(sizeFor(int(s.n)-left, leastSlots), s.depth+1, s.from|half, s.epoch)
 	high.fill(s.slots[cut:])
-	for _, sub := range []*subtable{low, high} {
-		first, span := t.place(sub)
-		for i := range span {
-			t.dir[first+i] = sub
-		}
+	t.hang(low)
+	t.hang(high)
+}
+
+// widen makes the directory tell apart one bit more.
+func (t *table) widen() {
+	wide := make([]*subtable, 2*len(t.dir))
+	for i, sub := range t.dir {
+		wide[2*i], wide[2*i+1] = sub, sub
+	}
+	t.dir, t.depth = wide, t.depth+1
+}
+
+// hang puts a sub-table into the directory.
+func (t *table) hang(s *subtable) {
+	first, span := t.place(s)
+	for i := range span {
+		t.dir[first+i] = s
 	}
 }
 
