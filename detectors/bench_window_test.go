@@ -193,7 +193,7 @@ func checkCells(b *testing.B, l *lineage, now traffic.Time) {
 		}
 		seen, last = seen+1, s.key()
 		return false
-	})
+	}, nil)
 	if seen != l.cells.n {
 		b.Fatalf("%d keys walked of %d", seen, l.cells.n)
 	}

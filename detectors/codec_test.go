@@ -254,6 +254,44 @@ func TestFirstSnapshotFormatIsRead(t *testing.T) {
 	}
 }
 
+// A lineage that came by format 1 and empties starts anew in today's form of keys, also when that happens between the look
+// ahead and the event.
+func TestKeyFormIsNotLookedAheadOf(t *testing.T) {
+	b := goldenBench(t)
+	records := []detectors.Keyed{b.tick(0, origin+1000*second), b.tick(1, origin+1000*second)}
+	records = append(records, b.event(0, origin+1000*second, "192.0.2.1", 1))
+	var states [2][]byte
+	for i := range states {
+		p, err := detectors.Restore(b.cfg, readFile(t, "snapshot-1.bin"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{rule(1, 10*time.Second, time.Second)}})
+		p.Learn(&rules.Routing{Number: 2, Rules: []rules.Version{rule(2, 10*time.Second, time.Second)}})
+		var ahead []detectors.Record
+		for _, k := range records {
+			ahead = append(ahead, detectors.Record{Appended: b.now, Keyed: k})
+			if i == 0 {
+				if _, err := p.Fold(b.now, &k, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if i == 1 {
+			if _, _, err := p.FoldAll(ahead, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if p.Keys() != 1 {
+			t.Fatalf("%d keys, want that of the event alone", p.Keys())
+		}
+		states[i] = p.Snapshot(nil)
+	}
+	if !slices.Equal(states[0], states[1]) {
+		t.Error("records that are folded together leave another state than one by one")
+	}
+}
+
 func readFile(t testing.TB, name string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", name))

@@ -33,7 +33,7 @@ func (p *Partition) walk(at *sweep, most int, visit func(l *lineage, s *slot) (f
 		if !found {
 			*at = sweep{lineage: l.id}
 		}
-		next, n, done := l.cells.walk(at.from, most, func(s *slot) bool { return visit(l, s) })
+		next, n, done := l.cells.walk(at.from, most, func(s *slot) bool { return visit(l, s) }, func(s *slot) { l.forget(&s.cell) })
 		most -= n
 		at.from = next
 		if done {
@@ -44,27 +44,26 @@ func (p *Partition) walk(at *sweep, most int, visit func(l *lineage, s *slot) (f
 
 // sweepDead looks at the next keys and forgets the dead ones.
 func (p *Partition) sweepDead() {
-	p.walk(&p.sweep, sweepKeys, p.forgetDead)
+	p.walk(&p.sweep, sweepKeys, p.isDead)
 }
 
 // sweepAll forgets every dead key.
 func (p *Partition) sweepAll() {
 	p.sweep = sweep{}
-	p.walk(&p.sweep, p.ledger.keys, p.forgetDead)
+	p.walk(&p.sweep, p.ledger.keys, p.isDead)
 }
 
-// forgetDead reports whether a key is to be forgotten, having released what it holds. What a key that lives holds in a page
-// by and by left by others is moved to a fuller one.
-func (p *Partition) forgetDead(l *lineage, s *slot) bool {
+// isDead reports whether a key is to be forgotten: it has no episode, and nothing that it holds matters any more. What a
+// key that lives holds in a page by and by left by others is moved to a fuller one.
+func (p *Partition) isDead(l *lineage, s *slot) bool {
 	c, k := l.open(s)
-	if k != nil || !l.algorithm.dead(c, l.dead(p.watermark)) {
-		if log, ok := l.algorithm.(*slidingLog); ok {
-			log.gather(c)
-		}
-		return false
+	if k == nil && l.algorithm.dead(c, l.dead(p.watermark)) {
+		return true
 	}
-	l.forget(c)
-	return true
+	if log, ok := l.algorithm.(*slidingLog); ok {
+		log.gather(c)
+	}
+	return false
 }
 
 // Eviction says what a key was that was forgotten for the budget's sake.
@@ -134,10 +133,10 @@ func (p *Partition) makeRoom(out []Hit) []Hit {
 	return out
 }
 
-// consider takes a key into the sample, or forgets it when it is dead anyway.
+// consider takes a key into the sample, unless it is dead anyway, and so forgotten.
 func (p *Partition) consider(l *lineage, s *slot) bool {
 	c, k := l.open(s)
-	if k == nil && p.forgetDead(l, s) {
+	if k == nil && p.isDead(l, s) {
 		return true
 	}
 	count, newest := l.algorithm.gauge(c)

@@ -90,7 +90,7 @@ func (r *reader) bytes() []byte {
 	return out
 }
 
-// text is bytes as a string.
+// text is bytes as a string; it aliases the input too.
 func (r *reader) text() string {
 	b := r.bytes()
 	return unsafe.String(unsafe.SliceData(b), len(b))

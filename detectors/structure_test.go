@@ -37,12 +37,8 @@ func TestTableIsAMap(t *testing.T) {
 			most := rapid.IntRange(1, 4000).Draw(rt, "walk")
 			mask := next()
 			from, n, _ := table.walk(key(), most, func(s *slot) bool {
-				gone := s.lo&mask&7 == 0 || mask&3 == 0
-				if gone {
-					delete(want, s.key())
-				}
-				return gone
-			})
+				return s.lo&mask&7 == 0 || mask&3 == 0
+			}, func(s *slot) { delete(want, s.key()) })
 			if n > most {
 				rt.Fatalf("%d keys visited of at most %d, next %v", n, most, from)
 			}
@@ -74,7 +70,7 @@ func checkTable(rt *rapid.T, t *table, want map[Fingerprint]uint64) {
 		}
 		last, n = s.key(), n+1
 		return false
-	})
+	}, nil)
 	if visited != len(want) || !done {
 		rt.Fatalf("%d keys visited of %d, done %v", visited, len(want), done)
 	}

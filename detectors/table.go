@@ -11,7 +11,7 @@ import (
 // It is a directory of sub-tables by the leading bits of the fingerprint (extendible hashing: Fagin et al., 1979), each an
 // ordered linear-probing table (Amble and Knuth, 1974): slots stand in order of fingerprint, each at or after its home.
 // Sub-tables grow by about an eighth, one at a time, and split in two at 1024 slots, so nothing pauses and the load is
-// between 3/4 and 7/8 at any size: slots of 32 bytes and a tag cost 38 to 44 bytes a key. A look-up compares sixteen tags
+// between 3/4 and 7/8 at any size, and not below 0.7 after a restore: slots of 32 bytes and a tag cost 38 to 44 bytes a key. A look-up compares sixteen tags
 // at once and then, nearly always, one slot: it has no branch that depends on how far a key stands from its home, so a
 // processor fetches the slots of several look-ups at a time.
 //
@@ -178,13 +178,21 @@ func (t *table) drop(key Fingerprint) {
 	}
 }
 
-// walk visits up to most keys in order, from one on; what visit says is to be forgotten is. It returns how many it
-// visited and the first key that it did not, or done when there is none.
-func (t *table) walk(from Fingerprint, most int, visit func(s *slot) (forget bool)) (next Fingerprint, visited int, done bool) {
+// walk visits up to most keys in order, from one on; what visit says is to be forgotten is, after a call of gone. It
+// returns how many it visited and the first key that it did not, or done when there is none.
+//
+// Looking changes nothing, so that a walk under a snapshot has no sub-table written but those in which it forgets. visit may be
+// called twice for a key that is to be forgotten.
+func (t *table) walk(from Fingerprint, most int, visit func(*slot) (forget bool), gone func(*slot)) (next Fingerprint, visited int, done bool) {
 	for t.n > 0 {
-		s := t.touched(t.sub(from.Hi), from) // visit may release what a slot refers to
-		n, left := t.walkSub(s, from, most-visited, visit)
+		s := t.sub(from.Hi)
+		n, left, due := t.walkSub(s, from, most-visited, visit, gone)
 		visited += n
+		if due {
+			from = left.key()
+			t.touched(s, from)
+			continue
+		}
 		first, span := t.place(s)
 		if left != nil {
 			next = left.key()
@@ -201,26 +209,29 @@ func (t *table) walk(from Fingerprint, most int, visit func(s *slot) (forget boo
 	return Fingerprint{}, visited, true
 }
 
-// walkSub is walk within a sub-table: left is the first slot that was not visited.
-func (t *table) walkSub(s *subtable, from Fingerprint, most int, visit func(s *slot) (forget bool)) (visited int, left *slot) {
+// walkSub is walk within a sub-table: left is the first slot that was not visited, or is due to be forgotten once a
+// snapshot has what it needs of it.
+func (t *table) walkSub(s *subtable, from Fingerprint, most int, visit func(*slot) bool, gone func(*slot)) (visited int, left *slot, due bool) {
 	at, _ := s.find(from)
 	for at < len(s.slots) {
 		switch e := &s.slots[at]; {
 		case e.b == 0:
 			at++
 		case visited == most:
-			return visited, e
+			return visited, e, false
+		case !visit(e):
+			visited++
+			at++
+		case s.epoch != t.epoch:
+			return visited, e, true
 		default:
 			visited++
-			if !visit(e) {
-				at++
-				continue
-			}
+			gone(e)
 			s.remove(at)
 			t.n--
 		}
 	}
-	return visited, nil
+	return visited, nil, false
 }
 
 func (s *slot) key() Fingerprint { return Fingerprint{s.hi, s.lo} }

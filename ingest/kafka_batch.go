@@ -81,15 +81,15 @@ func nextBatch(set []byte) (b batchHeader, rest []byte, cut bool, err error) {
 	return b, rest, true, nil
 }
 
-// announced is how many records the batches of a set say they hold, at most as many as so many bytes hold uncompressed.
+// announced is how many records the whole batches of a set say they hold, at most as many as so many bytes hold uncompressed.
 func announced(set []byte) int {
 	n, most := 0, len(set)/leastRecordBytes
 	for len(set) >= batchHeaderBytes && n < most {
-		n += int(max(0, int32(binary.BigEndian.Uint32(set[57:]))))
 		length := int64(int32(binary.BigEndian.Uint32(set[8:])))
 		if length < batchHeaderBytes-batchPrefixBytes || batchPrefixBytes+length > int64(len(set)) {
 			break
 		}
+		n += int(max(0, int32(binary.BigEndian.Uint32(set[57:]))))
 		set = set[batchPrefixBytes+length:]
 	}
 	return min(n, most)

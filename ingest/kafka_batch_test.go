@@ -137,6 +137,29 @@ func TestDecodeRecords(t *testing.T) {
 	}
 }
 
+// Room is made for what stands there whole, whatever the head of a batch that is cut off says.
+func TestAnnouncedRecords(t *testing.T) {
+	whole := madeBatch{base: 100, values: []string{"aaaaaaaa", "bbbbbbbb", "cccccccc"}, ms: 1000}.bytes(t)
+	many := madeBatch{base: 103, values: []string{strings.Repeat("d", 1000)}, edit: func(raw []byte) { binary.BigEndian.PutUint32(raw[57:], math.MaxInt32) }}.bytes(t)
+	none := madeBatch{base: 103, values: []string{"e"}, edit: func(raw []byte) { binary.BigEndian.PutUint32(raw[57:], math.MaxUint32) }}.bytes(t)
+	for _, tc := range []struct {
+		name string
+		set  []byte
+		want int
+	}{
+		{"nothing", nil, 0},
+		{"two", slices.Concat(whole, whole), 6},
+		{"a cut one", slices.Concat(whole, many[:len(many)-1]), 3},
+		{"more than there is room for", many, len(many) / leastRecordBytes},
+		{"fewer than none", slices.Concat(none, whole), 3},
+		{"a length that leads back", append(slices.Clone(whole[:8]), make([]byte, 100)...), 0},
+	} {
+		if got := announced(tc.set); got != tc.want {
+			t.Errorf("%s: got %d, want %d", tc.name, got, tc.want)
+		}
+	}
+}
+
 func TestDecodeRecordsOfTransactions(t *testing.T) {
 	c := testCodecs(t, 1<<20)
 	of := func(base, producer int64, values ...string) []byte {
