@@ -106,6 +106,13 @@ type algorithm interface {
 	restore(c *cell, r *reader)
 }
 
+// inCell is part of algorithms that hold nothing beside the cell.
+type inCell struct{}
+
+func (inCell) beside(*cell) int64 { return 0 }
+
+func (inCell) release(*cell) {}
+
 // spanner is an algorithm that knows how many events lie between two, until it is told to trim.
 type spanner interface {
 	// trim gives up entries that no decision needs, after an event that was over.

@@ -9,7 +9,10 @@ import (
 // bucket is the arithmetic that tokenBucket and leakyBucket share, in whole numbers: the level is measured in units of
 // 1/window of an event, so an event adds window (microseconds) and each microsecond takes limit away. A level is at most
 // capacity x window, 2.7e18 for the greatest of both, which fits 62 bits: nothing is ever rounded.
-type bucket struct{ lineage *lineage }
+type bucket struct {
+	inCell
+	lineage *lineage
+}
 
 var _ roomy = (*bucket)(nil)
 
@@ -77,10 +80,6 @@ func (b *bucket) gauge(c *cell) (count int64, newest traffic.Time) {
 	w := int64(b.lineage.window)
 	return (int64(c.b&levelBits) + w - 1) / w, traffic.Time(c.a)
 }
-
-func (*bucket) beside(*cell) int64 { return 0 }
-
-func (*bucket) release(*cell) {}
 
 func (b *bucket) append(dst []byte, c *cell) []byte {
 	dst = binary.AppendVarint(dst, int64(c.a))

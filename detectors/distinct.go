@@ -36,8 +36,7 @@ func (d *distinctWindows) add(c *cell, ev *event) {
 			ev.at, ev.count = ev.time, 0
 			return
 		}
-		d.far.hold(c)
-		d.lineage.ledger.bytes += valueBytes
+		holdValues(&d.far, d.lineage, c)
 	}
 	w := d.far.at(c)
 	was := w.bytes()
@@ -156,9 +155,15 @@ func (d *distinctWindows) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	w := d.far.hold(c)
+	w := holdValues(&d.far, d.lineage, c)
 	w.list = list
-	d.lineage.ledger.bytes += valueBytes + w.bytes()
+	d.lineage.ledger.bytes += w.bytes()
+}
+
+// holdValues gives an empty cell a T of its own for its values, and charges for the T.
+func holdValues[T any](far *pool[T], l *lineage, c *cell) *T {
+	l.ledger.bytes += valueBytes
+	return far.hold(c)
 }
 
 // newDistinct is newAlgorithm for lineages that count distinct values.

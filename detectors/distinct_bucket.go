@@ -35,9 +35,7 @@ func (d *distinctBucket) add(c *cell, ev *event) {
 			d.pour(&cell{}, ev)
 			return
 		}
-		v := d.far.hold(c)
-		v.poured = ev.time
-		d.lineage.ledger.bytes += valueBytes
+		holdValues(&d.far, d.lineage, c).poured = ev.time
 	}
 	v := d.far.at(c)
 	was := v.set.bytes()
@@ -112,7 +110,6 @@ func (d *distinctBucket) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	to := d.far.hold(c)
-	*to = v
-	d.lineage.ledger.bytes += valueBytes + v.set.bytes()
+	*holdValues(&d.far, d.lineage, c) = v
+	d.lineage.ledger.bytes += v.set.bytes()
 }

@@ -45,8 +45,7 @@ func (d *distinctLog) add(c *cell, ev *event) {
 			ev.at, ev.count = ev.time, 0
 			return
 		}
-		d.far.hold(c)
-		d.lineage.ledger.bytes += valueBytes
+		holdValues(&d.far, d.lineage, c)
 	}
 	log := d.far.at(c)
 	was := len(log.list)
@@ -144,9 +143,8 @@ func (d *distinctLog) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	log := d.far.hold(c)
-	log.list = list
-	d.lineage.ledger.bytes += valueBytes + 16*int64(len(list))
+	holdValues(&d.far, d.lineage, c).list = list
+	d.lineage.ledger.bytes += 16 * int64(len(list))
 }
 
 // distinctRotating counts the distinct values of a field as slidingCounter counts events: those of this aligned window,
@@ -176,9 +174,7 @@ func (d *distinctRotating) add(c *cell, ev *event) {
 			ev.at, ev.count = ev.time, 0
 			return
 		}
-		p := d.far.hold(c)
-		p.newest = ev.time
-		d.lineage.ledger.bytes += valueBytes
+		holdValues(&d.far, d.lineage, c).newest = ev.time
 	}
 	w := d.lineage.window
 	p := d.far.at(c)
@@ -240,7 +236,6 @@ func (d *distinctRotating) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	to := d.far.hold(c)
-	*to = p
-	d.lineage.ledger.bytes += valueBytes + p.now.bytes() + p.before.bytes()
+	*holdValues(&d.far, d.lineage, c) = p
+	d.lineage.ledger.bytes += p.now.bytes() + p.before.bytes()
 }

@@ -16,7 +16,10 @@ import (
 // Memory: nothing beside the key. Counts saturate at 2^30-1.
 //
 // This is the published flexible-TTL scheme (INCR, and EXPIRE when the counter was new), without its race.
-type firstSeen struct{ window traffic.Time }
+type firstSeen struct {
+	inCell
+	window traffic.Time
+}
 
 var _ algorithm = (*firstSeen)(nil)
 
@@ -46,10 +49,6 @@ func (f *firstSeen) dead(c *cell, at traffic.Time) bool {
 func (f *firstSeen) gauge(c *cell) (count int64, newest traffic.Time) {
 	return int64(c.b & maxCount), traffic.Time(c.a)
 }
-
-func (*firstSeen) beside(*cell) int64 { return 0 }
-
-func (*firstSeen) release(*cell) {}
 
 func (f *firstSeen) append(dst []byte, c *cell) []byte {
 	dst = binary.AppendVarint(dst, int64(c.a))

@@ -19,7 +19,10 @@ import (
 // Memory: nothing beside the key. Counts saturate at 2^30-1.
 //
 // As published by Cloudflare ("How we built rate limiting capable of scaling to millions of domains", 2017).
-type slidingCounter struct{ window traffic.Time }
+type slidingCounter struct {
+	inCell
+	window traffic.Time
+}
 
 var _ algorithm = (*slidingCounter)(nil)
 
@@ -76,10 +79,6 @@ func (s *slidingCounter) gauge(c *cell) (count int64, newest traffic.Time) {
 	a, b := c.counts()
 	return max(a, b), traffic.Time(c.a)
 }
-
-func (*slidingCounter) beside(*cell) int64 { return 0 }
-
-func (*slidingCounter) release(*cell) {}
 
 func (s *slidingCounter) append(dst []byte, c *cell) []byte {
 	newest, before := c.counts()

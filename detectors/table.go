@@ -99,11 +99,14 @@ func (t *table) get(key Fingerprint) *slot {
 		return nil
 	}
 	s := t.sub(key.Hi)
-	if s.seek(key) < 0 {
+	at := s.seek(key)
+	if at < 0 {
 		return nil
 	}
-	s = t.touched(s, key)
-	return &s.slots[s.seek(key)]
+	if part := t.touched(s, key); part != s { // cut
+		s, at = part, part.seek(key)
+	}
+	return &s.slots[at]
 }
 
 // touched is the sub-table of a key, which is s, ready to be changed: a snapshot under way has what it needs of it. One
