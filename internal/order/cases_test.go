@@ -31,7 +31,7 @@ func everySecond(first traffic.Time, n int) []visit {
 	return out
 }
 
-// orders are in order, newest first, and shuffled six times.
+// orders are as told, in order, newest first, and shuffled six times.
 func orders(visits []visit) map[string][]visit {
 	sorted := slices.SortedStableFunc(slices.Values(visits), func(a, b visit) int { return cmp.Compare(a.at, b.at) })
 	newest := slices.Clone(sorted)

@@ -1,11 +1,13 @@
 package order
 
 import (
+	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/traffic"
 )
 
 // Where order makes no difference, who is flagged are those that the sorted log has over, of the events that were not late:
@@ -102,4 +104,19 @@ func covered(hits []detectors.Hit, at, by int64) bool {
 		}
 	}
 	return false
+}
+
+// An episode that goes on for days is cut after each: in order, by every way.
+func TestInOrderLongEpisodesAreCut(t *testing.T) {
+	eachWay(t, func(w way) bool { return !w.above }, func(t *testing.T, w way) {
+		rapid.Check(t, func(t *rapid.T) {
+			o := &world{way: w, limits: []int{rapid.IntRange(0, 2).Draw(t, "limit")}, window: hour, skew: []traffic.Time{0}}
+			gaps := rapid.SliceOfN(rapid.SampledFrom([]traffic.Time{0, 10 * minute, 15 * minute, 20 * minute, hour - 1}), 1, 20).Draw(t, "gaps")
+			for i, at := 0, origin; at < origin+60*hour; i++ {
+				o.events = append(o.events, event{at: at, arrival: at, units: 1, version: 1, value: fmt.Sprint("v", i)})
+				at += max(gaps[i%len(gaps)], minute)
+			}
+			o.compareEpisodes(t, o.play(t), 0)
+		})
+	})
 }

@@ -41,7 +41,7 @@ func address(key int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byt
 // play folds the world, with ticks, snapshots and restores in between.
 func (o *world) play(t *rapid.T) *story {
 	d := &driver{t: t, world: o, now: origin, passed: traffic.BeforeTime}
-	d.cfg = detectors.Config{Sources: len(o.skew), Generation: 1, Secret: detectors.Secret{9}}
+	d.cfg = detectors.Config{Sources: len(o.skew), Generation: 1, Secret: detectors.Secret{9}, Budget: o.budget}
 	for range o.skew {
 		d.next, d.progress = append(d.next, 0), append(d.progress, traffic.BeforeTime)
 	}

@@ -25,6 +25,7 @@ type world struct {
 	capacity int   // of a bucket; 0: the limit
 	window   traffic.Time
 	lateness traffic.Time
+	budget   int64
 	skew     []traffic.Time // by source partition: how long its events are under way
 	events   []event
 }
@@ -43,6 +44,7 @@ type how struct {
 	covering bool // the lateness covers the disorder
 	tidy     bool // events of one time have one value
 	edited   bool // the rule has two limits
+	tight    bool // there may be too little memory
 }
 
 func drawWorld(t *rapid.T, w way, h how) *world {
@@ -66,6 +68,9 @@ func drawWorld(t *rapid.T, w way, h how) *world {
 		for p := range rapid.IntRange(0, 3).Draw(t, "further sources") {
 			o.skew = append(o.skew, rapid.SampledFrom([]traffic.Time{0, 1, o.window / 8, o.window, 3 * o.window, hour, 6 * hour}).Draw(t, fmt.Sprint("skew ", p+1)))
 		}
+	}
+	if h.tight {
+		o.budget = rapid.SampledFrom([]int64{0, 0, 0, 50, 100, 400, 1000, 3000}).Draw(t, "budget")
 	}
 	o.drawBursts(t, h)
 	sort.SliceStable(o.events, func(i, j int) bool { return o.events[i].arrival < o.events[j].arrival })
@@ -106,7 +111,7 @@ func (o *world) drawBursts(t *rapid.T, h how) {
 				same = dice(seed, uint64(e.at), uint64(key))
 			}
 			e.value = fmt.Sprint("v", same>>20%uint64(values))
-			if !h.tidy && rapidish(seed, b) { // each value in its turn, so that as many come as there are
+			if !h.tidy && coin(seed, b) { // each value in its turn, so that as many come as there are
 				e.value = fmt.Sprint("v", i%values)
 			}
 			if o.way.count == rules.CountSum {
@@ -122,8 +127,8 @@ func (o *world) drawBursts(t *rapid.T, h how) {
 	}
 }
 
-// rapidish is a coin that is thrown once a burst.
-func rapidish(seed uint64, burst int) bool { return dice(seed, uint64(burst), 1<<40)&1 == 0 }
+// coin is thrown once a burst.
+func coin(seed uint64, burst int) bool { return dice(seed, uint64(burst), 1<<40)&1 == 0 }
 
 // dice is a number that looks random, of where it is thrown.
 func dice(seed, a, b uint64) uint64 {
@@ -164,8 +169,8 @@ func (o *world) versions() []rules.Version {
 
 // String is the story for who reads of a failure.
 func (o *world) String() string {
-	s := fmt.Sprintf("%s: limits %v, capacity %d, window %d, lateness %d, skew %d; events by arrival as key@time-origin(source,units,value,version):",
-		o.way, o.limits, o.capacity, o.window, o.lateness, o.skew)
+	s := fmt.Sprintf("%s: limits %v, capacity %d, window %d, lateness %d, budget %d, skew %d; events by arrival as key@time-origin(source,units,value,version):",
+		o.way, o.limits, o.capacity, o.window, o.lateness, o.budget, o.skew)
 	for i, e := range o.events {
 		if i == 120 {
 			return s + fmt.Sprintf(" and %d more", len(o.events)-i)
