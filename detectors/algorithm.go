@@ -1,6 +1,7 @@
 package detectors
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 
@@ -36,17 +37,27 @@ type event struct {
 
 	exact bool // count is wanted even when nothing is over
 
-	// Answers. at is when the event was judged: its time, or its key's newest where the algorithm depends on order.
-	at    traffic.Time
+	// Answers.
 	count int64  // of the window that the event is in
-	overs []over // over events that this one made, ascending
+	nth   int    // of the events of its time and limit that were there before it; of logs
+	overs []over // events that this one put over the limit, ascending
+	// left is how many of the units are counted nowhere, because the event came too late for what is kept of its key.
+	left int64
+	// behind says that the key has had a newer event.
+	behind bool
+	// settles is when the overs become certain: an event on time may still come that makes them none, until no event before
+	// that instant can. BeforeTime: they are.
+	settles traffic.Time
+	// withdraw says that overs of before, which were not certain, may have been none.
+	withdraw bool
 }
 
 // begin makes ev an arrival of one unit. Field by field: a whole event would be cleared, filled and copied.
 func (ev *event) begin(at traffic.Time, limit, burst int64) {
 	ev.time, ev.units, ev.limit, ev.burst = at, 1, limit, burst
 	ev.value, ev.exact = 0, false
-	ev.at, ev.count, ev.overs = 0, 0, ev.overs[:0]
+	ev.count, ev.nth, ev.overs = 0, 0, ev.overs[:0]
+	ev.left, ev.behind, ev.settles, ev.withdraw = 0, false, traffic.BeforeTime, false
 }
 
 // entry is one event in the order of its key's time. Events of one time are ordered by their limits, so that what is
@@ -71,22 +82,49 @@ func (e entry) compare(o entry) int {
 	return 0
 }
 
-// over is an event at which the window holds more than the limit.
-type over struct {
+// place is where an event stands among those of its key: nth of its equals stand before it. Of algorithms that keep no
+// events, nth is 0.
+type place struct {
 	entry
-	count int64
+	nth int
 }
 
-func (ev *event) judge(at traffic.Time, count int64) {
-	ev.at, ev.count = at, count
+func (a place) compare(b place) int {
+	return cmp.Or(a.entry.compare(b.entry), cmp.Compare(a.nth, b.nth))
+}
+
+// over is an event at which the window holds more than the limit.
+type over struct {
+	place
+	count int64 // what is known of the window: never more than it holds
+	how   precision
+}
+
+// precision is how well an algorithm knows which event is over.
+type precision uint8
+
+const (
+	overEvent  precision = iota // this event is
+	overWindow                  // one more event of the window that this one lies in is, whichever
+	overNear                    // an event is that comes after the time given, less than a slice or a window
+)
+
+// judge says that the event's window holds so many, the event included and the newest of it.
+func (ev *event) judge(count int64) { ev.judgeAt(ev.time, count, overEvent) }
+
+func (ev *event) judgeAt(at traffic.Time, count int64, how precision) {
+	ev.count = count
 	if count > ev.limit {
-		ev.over(at, count)
+		ev.over(at, count, how)
 	}
 }
 
-func (ev *event) over(at traffic.Time, count int64) {
-	ev.overs = append(ev.overs, over{entry{at, ev.limit}, count})
+func (ev *event) over(at traffic.Time, count int64, how precision) {
+	ev.overs = append(ev.overs, over{place{entry{at, ev.limit}, 0}, count, how})
 }
+
+// leave says that the event is counted nowhere: it came too late for what is kept of its key.
+func (ev *event) leave() { ev.left, ev.behind = ev.units, true }
 
 // algorithm is what all windows of a lineage have in common: it moves their cells. It must be a function of the events
 // it is given and of nothing else.
@@ -113,12 +151,13 @@ func (inCell) beside(*cell) int64 { return 0 }
 
 func (inCell) release(*cell) {}
 
-// spanner is an algorithm that knows how many events lie between two, until it is told to trim.
+// spanner is an algorithm that keeps events, and so knows how many lie between two, until it is told to trim.
 type spanner interface {
-	// trim gives up entries that no decision needs, after an event that was over.
-	trim(c *cell, ev *event)
-	// between counts the events x with a < x <= b; where a equals b it is the one that came last.
-	between(c *cell, a, b entry) int64
+	// trim gives up entries that no decision needs, after an event that was over, and returns the newest of them; it
+	// reports false when there were none.
+	trim(c *cell, ev *event) (given entry, any bool)
+	// between counts the events x with a < x <= b, of those that are kept.
+	between(c *cell, a, b place) int64
 }
 
 // roomy is an algorithm whose room is not the limit less the count.
@@ -189,6 +228,7 @@ const (
 	kindSlidingLog
 	kindTokenBucket
 	kindLeakyBucket
+	kindSlices
 	numAlgorithms
 )
 
@@ -222,7 +262,7 @@ func kindOf(v *rules.Version) kind {
 	case rules.AlgorithmLeakyBucket:
 		k.algorithm = kindLeakyBucket
 	default:
-		k.algorithm = pickSliding(v.Limit)
+		k.algorithm = pickSliding(v.Limit, k.count)
 	}
 	return k
 }
@@ -236,13 +276,15 @@ func newAlgorithm(l *lineage) algorithm {
 	case kindFixed:
 		return &fixed{lineage: l}
 	case kindFirstSeen:
-		return &firstSeen{window: l.window}
+		return newFirstSeen(l)
 	case kindSlidingCounter:
 		return &slidingCounter{window: l.window}
+	case kindSlices:
+		return newSlices(l)
 	case kindTokenBucket:
-		return &tokenBucket{bucket{lineage: l}}
+		return &tokenBucket{newBucket(l)}
 	case kindLeakyBucket:
-		return &leakyBucket{bucket{lineage: l}}
+		return &leakyBucket{newBucket(l)}
 	}
 	return &slidingLog{lineage: l, weighted: l.kind.count == countSum}
 }

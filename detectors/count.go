@@ -31,6 +31,9 @@ func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 	key, missing, at := p.place(k, i, b)
 	c, held := l.cellOf(key, at)
 	l.algorithm.add(c, ev)
+	if ev.left > 0 {
+		p.counts.OutOfOrder++
+	}
 	if held != nil || len(ev.overs) > 0 {
 		out = p.judge(k, b, c, held, key, missing > 0, out)
 	}
@@ -83,20 +86,27 @@ func (p *Partition) key(k *Keyed, b *binding) (key Fingerprint, missing int) {
 	return key, missing
 }
 
-// judge brings the episodes of a key up to date with an event that was counted in c.
+// judge brings the episodes of a key up to date with an event that was counted in c, or left out.
 func (p *Partition) judge(k *Keyed, b *binding, c *cell, held *kept, key Fingerprint, grouped bool, out []Hit) []Hit {
+	ev := &p.event
+	res := p.outcome.empty()
 	if held == nil {
 		held = b.lineage.keep(key, c)
 	}
-	p.subject, _ = traffic.AppendSubject(p.subject[:0], &k.Identity, b.version.Key)
-	a := arrival{
-		event: k, bound: b, secret: &p.cfg.Secret, subject: p.subject, grouped: grouped, rank: p.events,
-		at: entry{p.event.at, p.event.limit},
+	if ev.withdraw {
+		held.withdraw()
 	}
-	res := p.outcome.empty()
-	held.judge(&a, p.event.overs, res)
-	if log, ok := b.lineage.algorithm.(spanner); ok && len(p.event.overs) > 0 {
-		log.trim(&held.cell, &p.event)
+	if ev.left > 0 {
+		held.miss(place{entry{ev.time, ev.limit}, 0})
+	}
+	if ev.left < ev.units {
+		p.subject, _ = traffic.AppendSubject(p.subject[:0], &k.Identity, b.version.Key)
+		a := arrival{
+			event: k, bound: b, secret: &p.cfg.Secret, subject: p.subject, grouped: grouped, rank: p.events,
+			at: place{entry{ev.time, ev.limit}, ev.nth}, behind: ev.behind, settles: ev.settles,
+		}
+		held.judge(&a, ev.overs, res)
+		held.trim(ev)
 	}
 	p.settle(held)
 	return p.report(res, b.cooldown, out)

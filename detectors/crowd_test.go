@@ -16,50 +16,40 @@ func sealed(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(slices.Clone(b), crc32.Checksum(b, castagnoli))
 }
 
-// crowdedSnapshot is one of format 1 or 2 with a sliding log for each key, in order.
-func crowdedSnapshot(format byte, keys []Fingerprint) []byte {
-	b := []byte{format, 0, 1, 0, 0, 0, 0, 0, 0} // no source partitions
-	if format == 2 {
-		b = append(b, make([]byte, 2*17)...)                                      // where sweeps are
-		b = append(b, 1, 1, 'r', 1, kindSlidingLog, countEvents, byte(keyBinary)) // a lineage
-		b = append(b, 10, 0, 1, 0, 0)                                             // its window and limits; no late sums
-	} else {
-		b = append(b, 1, 1, 'r', 1, 20, 0)
-	}
+// crowdedSnapshot is one with a sliding log for each key, in order, in a format that is read for good.
+func crowdedSnapshot(keys []Fingerprint) []byte {
+	b := []byte{2, 0, 1, 0, 0, 0, 0, 0, 0}                                    // no source partitions
+	b = append(b, make([]byte, 2*17)...)                                      // where sweeps are
+	b = append(b, 1, 1, 'r', 1, kindSlidingLog, countEvents, byte(keyBinary)) // a lineage
+	b = append(b, 10, 0, 1, 0, 0)                                             // its window and limits; no late sums
 	b = binary.AppendUvarint(b, uint64(len(keys)))
 	for _, key := range keys {
 		b = key.append(b)
-		if format == 2 {
-			b = append(b, logPacked, 1, 2, 1, 0)
-		} else {
-			b = append(b, 0, 0, 1, 1, 2, 0, 0, 1, 0)
-		}
+		b = append(b, logPacked, 1, 2, 1, 0)
 	}
 	return sealed(b)
 }
 
 // Snapshots whose bytes are whole but whose keys are no hashes must be refused before a table has grown by them.
 func TestRestoreRefusesCrowdedKeys(t *testing.T) {
-	for _, format := range []byte{1, 2} {
-		var good, crowded []Fingerprint
-		for i := range uint64(5000) {
-			good = append(good, printOf(i))
-		}
-		slices.SortFunc(good, Fingerprint.compare)
-		p, err := Restore(Config{Sources: 1, Generation: 1}, crowdedSnapshot(format, good))
-		if err != nil || p.Keys() != len(good) {
-			t.Fatalf("format %d: hashes do not restore: %v", format, err)
-		}
-		for i := range uint64(60) {
-			crowded = append(crowded, Fingerprint{math.MaxUint64, i})
-		}
-		if _, err = Restore(p.cfg, crowdedSnapshot(format, crowded)); !errors.Is(err, ErrSnapshot) {
-			t.Errorf("format %d: 60 keys of one upper word: %v", format, err)
-		}
-		crowded = append(good[:4900:4900], crowded...)
-		if _, err = Restore(p.cfg, crowdedSnapshot(format, crowded)); !errors.Is(err, ErrSnapshot) {
-			t.Errorf("format %d: they among others: %v", format, err)
-		}
+	var good, crowded []Fingerprint
+	for i := range uint64(5000) {
+		good = append(good, printOf(i))
+	}
+	slices.SortFunc(good, Fingerprint.compare)
+	p, err := Restore(Config{Sources: 1, Generation: 1}, crowdedSnapshot(good))
+	if err != nil || p.Keys() != len(good) {
+		t.Fatalf("hashes do not restore: %v", err)
+	}
+	for i := range uint64(60) {
+		crowded = append(crowded, Fingerprint{math.MaxUint64, i})
+	}
+	if _, err = Restore(p.cfg, crowdedSnapshot(crowded)); !errors.Is(err, ErrSnapshot) {
+		t.Errorf("60 keys of one upper word: %v", err)
+	}
+	crowded = append(good[:4900:4900], crowded...)
+	if _, err = Restore(p.cfg, crowdedSnapshot(crowded)); !errors.Is(err, ErrSnapshot) {
+		t.Errorf("they among others: %v", err)
 	}
 }
 
@@ -75,7 +65,7 @@ func TestCrowdBoundsTheDirectory(t *testing.T) {
 		keys = append(keys, Fingerprint{math.MaxUint64, i}, Fingerprint{math.MaxUint64 &^ (1 << (64 - deepest)), i})
 	}
 	slices.SortFunc(keys, Fingerprint.compare)
-	p, err := Restore(Config{Sources: 1, Generation: 1}, crowdedSnapshot(2, keys))
+	p, err := Restore(Config{Sources: 1, Generation: 1}, crowdedSnapshot(keys))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,10 +10,10 @@ import (
 // to the clock, every one that is open by the watermark is kept) and of first-seen (one at a time). Each window has a set
 // of its own; an event is over when its window's set holds more than its limit.
 //
-// Exact up to DistinctExact values a window, then the standard error of valueSet. Order matters as for the algorithm that
-// the windows are of: not at all for fixed.
+// Exact up to DistinctExact values a window, then what valueSet is certain of. Order matters as for the algorithm that
+// the windows are of: not at all for fixed; first-seen leaves out, waits and withdraws as told at firstSeen.
 //
-// Memory: 8 bytes a value up to DistinctExact, then 2 KiB a window.
+// Memory: 8 bytes a value up to DistinctExact, with up to half as much room, then 2 KiB a window.
 type distinctWindows struct {
 	lineage *lineage
 	aligned bool // fixed, else first-seen
@@ -24,8 +24,10 @@ type valueWindows struct{ list []valueWindow } // ascending, at least one once u
 
 // valueWindow is a window and its values; start is when it begins.
 type valueWindow struct {
-	start traffic.Time
-	set   valueSet
+	start  traffic.Time
+	newest traffic.Time // event
+	unsure bool         // of first-seen
+	set    valueSet
 }
 
 var _ algorithm = (*distinctWindows)(nil)
@@ -33,23 +35,39 @@ var _ algorithm = (*distinctWindows)(nil)
 func (d *distinctWindows) add(c *cell, ev *event) {
 	if c.b == 0 {
 		if ev.units == 0 {
-			ev.at, ev.count = ev.time, 0
 			return
 		}
-		holdValues(&d.far, d.lineage, c)
+		holdValues(&d.far, d.lineage, c, listBytes)
 	}
 	w := d.far.at(c)
-	was := w.bytes()
 	i := d.find(w, ev)
 	if ev.units == 0 {
-		ev.at, ev.count = ev.time, w.count(i)
+		ev.count = w.count(i)
 		return
 	}
+	was := w.bytes()
 	if i < 0 {
 		i = d.open(w, ev)
 	}
-	w.list[i].set.add(ev.value)
-	ev.judge(max(ev.time, w.list[i].start), w.list[i].set.n)
+	v := &w.list[i]
+	if ev.time < v.start {
+		ev.leave()
+		ev.withdraw = v.set.least() <= 2*ev.limit
+		v.unsure = true
+		return
+	}
+	v.set.add(ev.value)
+	ev.behind = ev.time < v.newest || i < len(w.list)-1
+	v.newest = max(v.newest, ev.time)
+	if d.aligned {
+		how := overEvent
+		if ev.behind {
+			how = overNear
+		}
+		ev.judgeAt(ev.time, v.set.least(), how)
+	} else {
+		judgeFirstSeen(ev, v.start, v.newest, v.set.least(), v.unsure)
+	}
 	d.lineage.ledger.bytes += w.bytes() - was
 }
 
@@ -67,11 +85,15 @@ func (d *distinctWindows) find(w *valueWindows, ev *event) int {
 // open begins the window of the event and forgets those that are closed.
 func (d *distinctWindows) open(w *valueWindows, ev *event) int {
 	if !d.aligned {
-		w.list = []valueWindow{{start: ev.time}}
+		next := valueWindow{start: ev.time, newest: ev.time}
+		if n := len(w.list); n > 0 {
+			next.unsure = w.list[0].unsure && ev.time < later(w.list[0].newest, d.lineage.window)
+		}
+		w.list = append(w.list[:0], next)
 		return 0
 	}
 	var kept []valueWindow
-	next := valueWindow{start: startOf(floorDiv(ev.time, d.lineage.window), d.lineage.window)}
+	next := valueWindow{start: startOf(floorDiv(ev.time, d.lineage.window), d.lineage.window), newest: ev.time}
 	at := -1
 	for _, v := range w.list {
 		if later(v.start, d.lineage.window) <= ev.dead {
@@ -87,16 +109,20 @@ func (d *distinctWindows) open(w *valueWindows, ev *event) int {
 		at = len(kept)
 		kept = append(kept, next)
 	}
-	w.list = kept
+	w.list = append(make([]valueWindow, 0, len(kept)), kept...)
 	return at
 }
 
-const valueBytes = 96
+// What lies beside a cell takes beside its lists: the memory of a list's head, and of one or two sets.
+const (
+	listBytes = 48
+	setBytes  = 152
+)
 
 func (w *valueWindows) bytes() int64 {
 	n := int64(0)
 	for i := range w.list {
-		n += 48 + w.list[i].set.bytes()
+		n += 80 + w.list[i].set.bytes()
 	}
 	return n
 }
@@ -110,7 +136,11 @@ func (w *valueWindows) count(i int) int64 {
 
 func (d *distinctWindows) dead(c *cell, at traffic.Time) bool {
 	list := d.far.at(c).list
-	return later(list[len(list)-1].start, d.lineage.window) <= at
+	last := &list[len(list)-1]
+	if last.unsure {
+		return later(last.newest, d.lineage.window) <= at
+	}
+	return later(last.start, d.lineage.window) <= at
 }
 
 func (d *distinctWindows) gauge(c *cell) (count int64, newest traffic.Time) {
@@ -122,7 +152,7 @@ func (d *distinctWindows) gauge(c *cell) (count int64, newest traffic.Time) {
 }
 
 func (d *distinctWindows) beside(c *cell) int64 {
-	return valueBytes + d.far.at(c).bytes()
+	return listBytes + d.far.at(c).bytes()
 }
 
 func (d *distinctWindows) release(c *cell) {
@@ -134,8 +164,10 @@ func (d *distinctWindows) append(dst []byte, c *cell) []byte {
 	list := d.far.at(c).list
 	dst = binary.AppendUvarint(dst, uint64(len(list)))
 	for i := range list {
-		dst = binary.AppendVarint(dst, int64(list[i].start))
-		dst = list[i].set.append(dst)
+		v := &list[i]
+		dst = binary.AppendVarint(dst, int64(v.start))
+		dst = binary.AppendUvarint(dst, uint64(v.newest-v.start)<<1|bit(v.unsure))
+		dst = v.set.append(dst)
 	}
 	return dst
 }
@@ -143,8 +175,14 @@ func (d *distinctWindows) append(dst []byte, c *cell) []byte {
 func (d *distinctWindows) restore(c *cell, r *reader) {
 	list := make([]valueWindow, r.length(2, "windows"))
 	for i := range list {
-		list[i].start = traffic.Time(r.varint())
-		list[i].set.restore(r)
+		v := &list[i]
+		v.start = traffic.Time(r.varint())
+		after := uint64(d.lineage.window-1) << 1 // format 2 does not tell: as late as it can be
+		if r.format > 2 {
+			after = r.upTo(uint64(d.lineage.window)<<1-1, "newest event")
+		}
+		v.newest, v.unsure = v.start+traffic.Time(after>>1), after&1 != 0
+		v.set.restore(r)
 		if r.err == nil && i > 0 && list[i].start <= list[i-1].start {
 			r.fail("windows of a key are not ascending")
 		}
@@ -155,14 +193,21 @@ func (d *distinctWindows) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	w := holdValues(&d.far, d.lineage, c)
+	w := holdValues(&d.far, d.lineage, c, listBytes)
 	w.list = list
 	d.lineage.ledger.bytes += w.bytes()
 }
 
+func bit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // holdValues gives an empty cell a T of its own for its values, and charges for the T.
-func holdValues[T any](far *pool[T], l *lineage, c *cell) *T {
-	l.ledger.bytes += valueBytes
+func holdValues[T any](far *pool[T], l *lineage, c *cell, charge int64) *T {
+	l.ledger.bytes += charge
 	return far.hold(c)
 }
 
@@ -172,7 +217,7 @@ func newDistinct(l *lineage) algorithm {
 	case kindFixed, kindFirstSeen:
 		return &distinctWindows{lineage: l, aligned: l.kind.algorithm == kindFixed}
 	case kindTokenBucket, kindLeakyBucket:
-		return &distinctBucket{bucket: bucket{lineage: l}}
+		return &distinctBucket{bucket: newBucket(l)}
 	case kindSlidingCounter:
 		return &distinctRotating{lineage: l}
 	}

@@ -10,10 +10,16 @@ import (
 // has had already adds nothing and is never over. A life ends after (capacity+1) x leak speed without a value that was
 // poured: by then the bucket has been empty for one leak. A value that does not fit is over and is not remembered.
 //
-// Exact up to DistinctExact values a life; beyond, the sketch of valueSet takes a new value for a known one the more
-// often the fuller it is, so the bucket fills slower. It depends on order: a key's clock never goes back.
+// Exact up to DistinctExact values a life for events in order; beyond, the sketch of valueSet takes a new value for a known one the more
+// often the fuller it is, so the bucket fills slower.
 //
-// Memory: 8 bytes a value of this life up to DistinctExact, then 2 KiB.
+// Order matters more than to any other: an event that comes late may be the one that poured its value, which then
+// leaked earlier, and a value that was over may have been known. So what is over is certain only when no event on time
+// can come before it (event.settles), and withdrawn when one comes late. The late event itself pours nothing: its value is
+// known from then on, and if it was before, the bucket is taken to be emptier by it. Before the life's first event it is
+// left out, and nothing is over for the rest of that life, up to a pause of a life's length.
+//
+// Memory: 8 bytes a value of this life up to DistinctExact, with up to half as much room, then 2 KiB.
 //
 // As CrowdSec's leaky scenarios with `distinct` do.
 type distinctBucket struct {
@@ -23,7 +29,10 @@ type distinctBucket struct {
 
 type valueBucket struct {
 	level  cell
+	began  traffic.Time // the life's first event
 	poured traffic.Time // the newest value that was poured
+	newest traffic.Time // event
+	unsure bool         // an event came from before the life
 	set    valueSet
 }
 
@@ -35,30 +44,66 @@ func (d *distinctBucket) add(c *cell, ev *event) {
 			d.pour(&cell{}, ev)
 			return
 		}
-		holdValues(&d.far, d.lineage, c).poured = ev.time
+		*holdValues(&d.far, d.lineage, c, setBytes) = valueBucket{began: ev.time, poured: ev.time, newest: ev.time}
 	}
 	v := d.far.at(c)
 	was := v.set.bytes()
-	if life, ends := d.life(ev.limit, ev.burst); ends && ev.time > later(v.poured, life) {
-		v.level, v.set = cell{}, valueSet{}
-	}
 	ev.units = min(ev.units, 1)
+	if ev.units > 0 && ev.time < v.newest {
+		d.addLate(v, ev)
+	} else {
+		d.addNewest(v, ev)
+	}
+	d.lineage.ledger.bytes += v.set.bytes() - was
+}
+
+func (d *distinctBucket) addNewest(v *valueBucket, ev *event) {
+	life, ends := d.life(ev.limit, ev.burst)
+	if ends && ev.time > later(v.poured, life) && (!v.unsure || ev.time > later(v.newest, life)) {
+		v.level, v.set, v.unsure, v.began = cell{}, valueSet{}, false, ev.time
+	}
 	known := ev.units > 0 && v.set.has(ev.value)
 	if known {
 		ev.units = 0
 	}
 	before := len(ev.overs)
 	d.pourInto(&v.level, ev, known || ev.units > 0)
+	over := len(ev.overs) > before
 	switch {
 	case known:
 		ev.overs = ev.overs[:before]
-	case ev.units > 0 && len(ev.overs) == before:
+		ev.units = 1
+	case ev.units > 0 && !over:
 		v.set.add(ev.value)
-		v.poured = max(v.poured, ev.at)
+		v.poured = max(v.poured, ev.time)
 	case ev.units > 0 && v.set.n == 0:
-		v.poured = max(v.poured, ev.at) // nothing fits this bucket: it lives by what it refused
+		v.poured = max(v.poured, ev.time) // nothing fits this bucket: it lives by what it refused
 	}
-	d.lineage.ledger.bytes += v.set.bytes() - was
+	if ev.units > 0 {
+		v.newest = max(v.newest, ev.time)
+	}
+	switch {
+	case v.unsure:
+		ev.overs = ev.overs[:before]
+	case ev.time > ev.dead:
+		ev.settles = ev.time
+	}
+}
+
+// addLate takes note of an event that is older than the newest.
+func (d *distinctBucket) addLate(v *valueBucket, ev *event) {
+	ev.leave()
+	ev.withdraw = true
+	switch {
+	case ev.time < v.began:
+		v.unsure = true
+	case v.set.has(ev.value):
+		at, level, _ := d.read(&v.level)
+		d.write(&v.level, at, max(0, level-int64(d.lineage.window)), d.grainOf(at)-d.back(&v.level))
+	default:
+		v.set.add(ev.value)
+		v.poured = max(v.poured, ev.time)
+	}
 }
 
 // life is how long a bucket lives without a new value; it ends unless nothing ever leaks.
@@ -79,7 +124,12 @@ func (d *distinctBucket) room(c *cell, ev *event) int64 {
 
 func (d *distinctBucket) dead(c *cell, at traffic.Time) bool {
 	life, ends := d.life(d.lineage.limit, d.lineage.burst)
-	return at == traffic.EndOfTime || ends && later(d.far.at(c).poured, life) < at
+	v := d.far.at(c)
+	last := v.poured
+	if v.unsure {
+		last = v.newest
+	}
+	return at == traffic.EndOfTime || ends && later(last, life) < at
 }
 
 func (d *distinctBucket) gauge(c *cell) (count int64, newest traffic.Time) {
@@ -88,7 +138,7 @@ func (d *distinctBucket) gauge(c *cell) (count int64, newest traffic.Time) {
 }
 
 func (d *distinctBucket) beside(c *cell) int64 {
-	return valueBytes + d.far.at(c).set.bytes()
+	return setBytes + d.far.at(c).set.bytes()
 }
 
 func (d *distinctBucket) release(c *cell) {
@@ -98,18 +148,25 @@ func (d *distinctBucket) release(c *cell) {
 
 func (d *distinctBucket) append(dst []byte, c *cell) []byte {
 	v := d.far.at(c)
-	dst = binary.AppendVarint(dst, int64(v.poured))
+	for _, at := range []traffic.Time{v.poured, v.began, v.newest} {
+		dst = binary.AppendVarint(dst, int64(at))
+	}
+	dst = append(dst, byte(bit(v.unsure)))
 	dst = d.bucket.append(dst, &v.level)
 	return v.set.append(dst)
 }
 
 func (d *distinctBucket) restore(c *cell, r *reader) {
 	v := valueBucket{poured: traffic.Time(r.varint())}
+	if v.began, v.newest = v.poured, v.poured; r.format > 2 {
+		v.began, v.newest = traffic.Time(r.varint()), traffic.Time(r.varint())
+		v.unsure = r.upTo(1, "unsure flag") != 0
+	}
 	d.bucket.restore(&v.level, r)
 	v.set.restore(r)
 	if r.err != nil {
 		return
 	}
-	*holdValues(&d.far, d.lineage, c) = v
+	*holdValues(&d.far, d.lineage, c, setBytes) = v
 	d.lineage.ledger.bytes += v.set.bytes()
 }

@@ -7,97 +7,223 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// distinctLog counts the distinct values of a field in the window (t-window, t], t the key's newest time: it keeps the
-// newest time of each value. It is `sliding` with count: distinct, up to the limit SlidingExact.
+// distinctLog counts the distinct values of a field in the window (t-window, t] of an event at t: it keeps the times of
+// each value. It is `sliding` with count: distinct, up to the limit SlidingExact.
 //
-// Exact for events in order (two values are taken for one with a chance below 2^-48). An event that comes late brings its
-// value into the window that ends now, if it is of that window; windows that ended before are not judged again: with
-// disorder the count is wrong by at most the number of values that were late.
+// Exact for events in any order (two values are taken for one with a chance below 2^-47): one that comes late is put in
+// its place, and every window that it lies in is judged again, those of other events by the greatest limit that the
+// lineage has had. A time of a value is not kept when the ones before and after it lie no more than a window apart:
+// whatever window holds it holds one of them, or ends before another value comes.
 //
-// Memory: 16 bytes a value, of the newest limit+1 values once the limit is passed.
+// Memory: 16 bytes for each time that is kept and that an event on time can still meet, with up to half as much room: of
+// one value at most two in a window's length. Once the newest event is over, only those of the newest limit+1 values, or of
+// the newest leastKept, are kept, trimmed at twice as many.
 type distinctLog struct {
 	lineage *lineage
 	far     pool[valueLog]
+	seen    map[uint64]int // scratch: where a value comes next
+	steps   []int64        // scratch
 }
 
-type valueLog struct{ list []valueTime } // ascending by (time, value), at least one once used
+type valueLog struct{ list []valueTime } // ascending by time, at least one once used
 
+// valueTime is a time at which a value was seen. The lowest bit of value says that it is the value's newest.
 type valueTime struct {
 	time  traffic.Time
 	value uint64
 }
 
-func (a valueTime) compare(b valueTime) int {
-	switch {
-	case a.time < b.time || a.time == b.time && a.value < b.value:
-		return -1
-	case a == b:
-		return 0
-	}
-	return 1
-}
+const newestTime = 1
 
 var _ algorithm = (*distinctLog)(nil)
 
 func (d *distinctLog) add(c *cell, ev *event) {
 	if c.b == 0 {
 		if ev.units == 0 {
-			ev.at, ev.count = ev.time, 0
 			return
 		}
-		holdValues(&d.far, d.lineage, c)
+		holdValues(&d.far, d.lineage, c, listBytes)
 	}
 	log := d.far.at(c)
-	was := len(log.list)
-	at := ev.time
-	if was > 0 {
-		at = max(at, log.list[was-1].time)
-	}
-	if ev.units > 0 {
-		log.put(valueTime{ev.time, ev.value})
-		log.expire(earlier(at, d.lineage.window))
-	}
-	count := log.after(earlier(at, d.lineage.window))
 	if ev.units == 0 {
-		ev.at, ev.count = at, count
+		ev.count = log.distinct(earlier(ev.time, d.lineage.window))
 		return
 	}
-	ev.judge(at, count)
-	if n := int(ev.limit) + 1; count > ev.limit && len(log.list) > n {
-		log.list = slices.Delete(log.list, 0, len(log.list)-n)
+	was := log.bytes()
+	log.expire(earlier(ev.dead, d.lineage.window))
+	x := valueTime{ev.time, ev.value | newestTime}
+	if n := len(log.list); n == 0 || log.list[n-1].time <= x.time {
+		log.put(x, d.lineage.window)
+		ev.judge(log.distinct(earlier(ev.time, d.lineage.window)))
+		if len(ev.overs) > 0 {
+			log.saturate(int(ev.limit) + 1)
+		}
+	} else {
+		ev.behind = true
+		d.judgeLate(log, log.insert(x, d.lineage.window), ev)
 	}
-	log.list = fitted(log.list)
-	d.lineage.ledger.bytes += 16 * int64(len(log.list)-was)
+	d.lineage.ledger.bytes += log.bytes() - was
 }
 
-// put notes that a value was seen.
-func (l *valueLog) put(v valueTime) {
-	if i := slices.IndexFunc(l.list, func(x valueTime) bool { return x.value == v.value }); i >= 0 {
-		if l.list[i].time >= v.time {
+// put notes the newest time of all.
+func (l *valueLog) put(x valueTime, window traffic.Time) {
+	last := -1 // the value's newest so far
+	for i := len(l.list) - 1; i >= 0 && last < 0; i-- {
+		if l.list[i].value == x.value {
+			last = i
+		}
+	}
+	if last >= 0 {
+		if l.list[last].time == x.time {
 			return
 		}
-		l.list = slices.Delete(l.list, i, i+1)
+		l.list[last].value &^= newestTime
+		if before := l.before(last); before >= 0 && x.time-l.list[before].time <= window {
+			l.list = slices.Delete(l.list, last, last+1)
+		}
 	}
-	at, _ := slices.BinarySearchFunc(l.list, v, valueTime.compare)
-	l.list = slices.Insert(l.list, at, v)
+	l.list = append(reserve(l.list, len(l.list)+1), x)
 }
 
-// expire drops what lies in no window any more: the key's newest time never goes back.
+// before is the index of the time before the one at i, of the same value; -1 if there is none.
+func (l *valueLog) before(i int) int {
+	value := l.list[i].value | newestTime
+	for i--; i >= 0 && l.list[i].value|newestTime != value; i-- {
+		continue
+	}
+	return i
+}
+
+// after is the index of the time after the one at i, of the same value; -1 if there is none.
+func (l *valueLog) after(i int) int {
+	value := l.list[i].value | newestTime
+	for i++; i < len(l.list); i++ {
+		if l.list[i].value|newestTime == value {
+			return i
+		}
+	}
+	return -1
+}
+
+// insert puts a time among others that are newer, and returns its index, or where it would stand when it need not be kept.
+func (l *valueLog) insert(x valueTime, window traffic.Time) int {
+	at := len(l.list)
+	for ; at > 0 && l.list[at-1].time >= x.time; at-- {
+		if same := l.list[at-1]; same.time == x.time && same.value|newestTime == x.value {
+			return at - 1
+		}
+	}
+	l.list = slices.Insert(reserve(l.list, len(l.list)+1), at, x)
+	before, after := l.before(at), l.after(at)
+	if after >= 0 {
+		l.list[at].value &^= newestTime
+	}
+	if before >= 0 {
+		l.list[before].value &^= newestTime
+	}
+	// At most one of the three, or the two beside it, need not be kept any more; later ones first, so indexes hold.
+	if after >= 0 {
+		if next := l.after(after); next >= 0 && l.list[next].time-l.list[at].time <= window {
+			l.list = slices.Delete(l.list, after, after+1)
+		}
+	}
+	switch {
+	case before >= 0 && after >= 0 && l.list[l.after(at)].time-l.list[before].time <= window:
+		l.list = slices.Delete(l.list, at, at+1)
+	case before >= 0:
+		if first := l.before(before); first >= 0 && l.list[at].time-l.list[first].time <= window {
+			l.list = slices.Delete(l.list, before, before+1)
+			at--
+		}
+	}
+	l.list = fitted(l.list)
+	return at
+}
+
+// judgeLate judges the windows that end from index at on, as far as the event that came late lies in them. A time counts
+// from where it stands until the value comes again or the window has passed; the sum of those that count at an index
+// is what the window that ends there holds.
+func (d *distinctLog) judgeLate(log *valueLog, at int, ev *event) {
+	n, window := len(log.list), d.lineage.window
+	if d.seen == nil {
+		d.seen = map[uint64]int{}
+	}
+	clear(d.seen)
+	d.steps = append(d.steps[:0], make([]int64, n+1)...)
+	passed := n
+	for i := n - 1; i >= 0; i-- {
+		v := log.list[i]
+		for passed > 0 && log.list[passed-1].time >= later(v.time, window) {
+			passed--
+		}
+		end := passed
+		if next, ok := d.seen[v.value|newestTime]; ok {
+			end = min(end, next)
+		}
+		d.steps[i]++
+		d.steps[end]--
+		d.seen[v.value|newestTime] = i
+	}
+	count := int64(0)
+	for i, v := range log.list {
+		count += d.steps[i]
+		if i < at || v.time < ev.time || v.time >= later(ev.time, window) {
+			continue
+		}
+		limit := ev.limit
+		if v.time != ev.time {
+			limit = max(limit, d.lineage.greatest)
+		} else {
+			ev.count = max(ev.count, count)
+		}
+		if count > limit {
+			ev.over(v.time, count, overEvent)
+		}
+	}
+}
+
+// expire drops what no event on time can meet any more, once that is a quarter.
 func (l *valueLog) expire(start traffic.Time) {
 	n := 0
 	for n < len(l.list) && l.list[n].time <= start {
 		n++
 	}
-	l.list = slices.Delete(l.list, 0, n)
+	if n > len(l.list)/4 {
+		l.list = fitted(slices.Delete(l.list, 0, n))
+	}
 }
 
-// after counts the values whose newest time is after start.
-func (l *valueLog) after(start traffic.Time) int64 {
-	n := len(l.list)
-	for n > 0 && l.list[n-1].time > start {
-		n--
+// saturate drops what is older than the newest times of so many values, once more than twice that is held.
+func (l *valueLog) saturate(values int) {
+	if len(l.list) <= 2*max(values, leastKept) {
+		return
 	}
-	return int64(len(l.list) - n)
+	at, kept := len(l.list), 0
+	for at > 0 && (kept < values || len(l.list)-at < leastKept) {
+		at--
+		if l.list[at].value&newestTime != 0 {
+			kept++
+		}
+	}
+	l.list = fitted(slices.Delete(l.list, 0, at))
+}
+
+// distinct counts the values whose newest time is after start.
+func (l *valueLog) distinct(start traffic.Time) (count int64) {
+	for i := len(l.list) - 1; i >= 0 && l.list[i].time > start; i-- {
+		if l.list[i].value&newestTime != 0 {
+			count++
+		}
+	}
+	return count
+}
+
+// bytes is what the times take, beside the log itself.
+func (l *valueLog) bytes() int64 {
+	if len(l.list) == 0 {
+		return 0
+	}
+	return 16 * int64(roomFor(len(l.list)))
 }
 
 func (d *distinctLog) dead(c *cell, at traffic.Time) bool {
@@ -106,12 +232,12 @@ func (d *distinctLog) dead(c *cell, at traffic.Time) bool {
 }
 
 func (d *distinctLog) gauge(c *cell) (count int64, newest traffic.Time) {
-	list := d.far.at(c).list
-	return int64(len(list)), list[len(list)-1].time
+	log := d.far.at(c)
+	return log.distinct(traffic.BeforeTime), log.list[len(log.list)-1].time
 }
 
 func (d *distinctLog) beside(c *cell) int64 {
-	return valueBytes + 16*int64(len(d.far.at(c).list))
+	return listBytes + d.far.at(c).bytes()
 }
 
 func (d *distinctLog) release(c *cell) {
@@ -133,7 +259,10 @@ func (d *distinctLog) restore(c *cell, r *reader) {
 	list := make([]valueTime, r.length(9, "values"))
 	for i := range list {
 		list[i] = valueTime{traffic.Time(r.varint()), r.fixed64()}
-		if r.err == nil && i > 0 && list[i-1].compare(list[i]) >= 0 {
+		if r.format < 3 {
+			list[i].value |= newestTime // it was the only time of each value
+		}
+		if r.err == nil && i > 0 && list[i-1].time > list[i].time {
 			r.fail("values of a key are not ascending")
 		}
 	}
@@ -143,99 +272,7 @@ func (d *distinctLog) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	holdValues(&d.far, d.lineage, c).list = list
-	d.lineage.ledger.bytes += 16 * int64(len(list))
-}
-
-// distinctRotating counts the distinct values of a field as slidingCounter counts events: those of this aligned window,
-// and of those that only the window before has, the share by which it still lies within the sliding window, rounded down.
-// It is `sliding` with count: distinct, above the limit SlidingExact.
-//
-// Error: that of slidingCounter for the values that only the window before has, and beyond DistinctExact values a window
-// the standard error of valueSet. It depends on order: an event that comes late counts at its key's newest time.
-//
-// Memory: two sets, of 8 bytes a value up to DistinctExact, then 2 KiB each.
-type distinctRotating struct {
-	lineage *lineage
-	far     pool[valuePair]
-}
-
-type valuePair struct {
-	newest      traffic.Time
-	now, before valueSet
-	only        int64 // values that before has and now has not
-}
-
-var _ algorithm = (*distinctRotating)(nil)
-
-func (d *distinctRotating) add(c *cell, ev *event) {
-	if c.b == 0 {
-		if ev.units == 0 {
-			ev.at, ev.count = ev.time, 0
-			return
-		}
-		holdValues(&d.far, d.lineage, c).newest = ev.time
-	}
-	w := d.lineage.window
-	p := d.far.at(c)
-	was := p.now.bytes() + p.before.bytes()
-	at := max(ev.time, p.newest)
-	number := floorDiv(at, w)
-	switch number - floorDiv(p.newest, w) {
-	case 0:
-	case 1:
-		p.before, p.now = p.now, valueSet{}
-		p.only = p.before.n
-	default:
-		p.before, p.now, p.only = valueSet{}, valueSet{}, 0
-	}
-	p.newest = at
-	if ev.units > 0 && p.now.add(ev.value) {
-		p.only = max(0, union(&p.now, &p.before)-p.now.n)
-	}
-	count := p.now.n + weigh(p.only, startOf(number+1, w)-at, w)
-	d.lineage.ledger.bytes += p.now.bytes() + p.before.bytes() - was
-	if ev.units == 0 {
-		ev.at, ev.count = at, count
-		return
-	}
-	ev.judge(at, count)
-}
-
-func (d *distinctRotating) dead(c *cell, at traffic.Time) bool {
-	w := d.lineage.window
-	return startOf(floorDiv(d.far.at(c).newest, w)+2, w) <= at
-}
-
-func (d *distinctRotating) gauge(c *cell) (count int64, newest traffic.Time) {
-	p := d.far.at(c)
-	return max(p.now.n, p.before.n), p.newest
-}
-
-func (d *distinctRotating) beside(c *cell) int64 {
-	p := d.far.at(c)
-	return valueBytes + p.now.bytes() + p.before.bytes()
-}
-
-func (d *distinctRotating) release(c *cell) {
-	d.lineage.ledger.bytes -= d.beside(c)
-	d.far.give(c)
-}
-
-func (d *distinctRotating) append(dst []byte, c *cell) []byte {
-	p := d.far.at(c)
-	dst = binary.AppendVarint(dst, int64(p.newest))
-	dst = binary.AppendUvarint(dst, uint64(p.only))
-	return p.before.append(p.now.append(dst))
-}
-
-func (d *distinctRotating) restore(c *cell, r *reader) {
-	p := valuePair{newest: traffic.Time(r.varint()), only: r.count()}
-	p.now.restore(r)
-	p.before.restore(r)
-	if r.err != nil {
-		return
-	}
-	*holdValues(&d.far, d.lineage, c) = p
-	d.lineage.ledger.bytes += p.now.bytes() + p.before.bytes()
+	log := holdValues(&d.far, d.lineage, c, listBytes)
+	log.list = fitted(list)
+	d.lineage.ledger.bytes += log.bytes()
 }

@@ -27,11 +27,16 @@ type episode struct {
 	grouped  bool
 	lateness traffic.Time // of the version under which it opened or was last extended
 
-	first, last entry
+	first, last place
 	count       int64
 	pending     int64 // events after last: they count once an over event follows. Not of algorithms that can tell afterwards
 	peak        int64
-	seen        int64 // rank of the event at whose arrival it was first seen; the lesser survives a merge
+	// atLeast says that count may be too low, and the bounds not those of the events in order of time: something that came
+	// late met what is not kept any more, or was never.
+	atLeast bool
+	// settles is when the episode becomes certain, as of event.settles. Nobody is told of it before.
+	settles traffic.Time
+	seen    int64 // rank of the event at whose arrival it was first seen; the lesser survives a merge
 
 	parties []*party // at least one
 	users   distinct
@@ -61,12 +66,12 @@ func (ep *episode) touches(t, window traffic.Time) bool {
 }
 
 // outlived reports whether the over event x lies so far behind the opening that the episode is to be cut.
-func (ep *episode) outlived(x entry) bool {
+func (ep *episode) outlived(x place) bool {
 	return x.time >= later(ep.first.time, traffic.Time(MaxEpisode.Microseconds()))
 }
 
-// meet counts an event that was judged at x, before it is known whether it is over. It reports whether it lies inside.
-func (ep *episode) meet(x entry) bool {
+// meet counts an event, before it is known whether it is over. It reports whether it lies inside.
+func (ep *episode) meet(x place) bool {
 	switch {
 	case x.compare(ep.last) >= 0:
 		ep.pending++
@@ -78,27 +83,33 @@ func (ep *episode) meet(x entry) bool {
 	return false
 }
 
-// extend makes the over event x one of the episode's, and counts the events between. arrived is the event that came.
-func (ep *episode) extend(x, arrived entry, k *kept) {
-	log, exact := k.lineage.algorithm.(spanner)
+// extend makes the over event x one of the episode's, and counts the events between.
+func (ep *episode) extend(x *over, a *arrival, k *kept) {
+	log, keeps := k.lineage.algorithm.(spanner)
+	after, before := x.compare(ep.last), x.compare(ep.first)
 	switch {
-	case x == ep.last && x != arrived: // the last over event, judged again
-	case x.compare(ep.last) >= 0:
-		if exact {
-			ep.count += log.between(&k.cell, ep.last, x)
-		} else {
-			ep.count += ep.pending
-		}
-		ep.pending = 0
-		ep.last = x
-	case x.compare(ep.first) < 0:
-		if exact {
-			// Entries in [x, first): between counts (x, first], which is as many.
-			ep.count += max(1, log.between(&k.cell, x, ep.first))
-		} else {
+	case after == 0 && x.place != a.at: // the last over event, judged again
+	case keeps && after >= 0:
+		ep.count += log.between(&k.cell, ep.last, x.place)
+		ep.last = x.place
+	case keeps && before < 0:
+		// Events in [x, first): between counts (x, first], which is as many.
+		ep.count += max(1, log.between(&k.cell, x.place, ep.first))
+		ep.first = x.place
+	case keeps:
+	case after >= 0 && !a.behind:
+		ep.count, ep.pending, ep.last = ep.count+ep.pending, 0, x.place
+	case after >= 0:
+		// Of the events after the last one it is not known which come before x. They count when one in order is over.
+		ep.last, ep.atLeast = x.place, true
+	case before < 0:
+		if x.how != overNear {
 			ep.count++
 		}
-		ep.first = x
+		if x.how == overEvent {
+			ep.first = x.place
+		}
+		ep.atLeast = true
 	}
 }
 
@@ -108,9 +119,11 @@ func (ep *episode) absorb(other *episode, k *kept) {
 	if a.first.compare(b.first) > 0 {
 		a, b = b, a
 	}
-	gap := a.pending
-	if log, exact := k.lineage.algorithm.(spanner); exact {
+	gap := int64(0)
+	if log, keeps := k.lineage.algorithm.(spanner); keeps {
 		gap = max(0, log.between(&k.cell, a.last, b.first)-1)
+	} else {
+		ep.atLeast = true // how many events lie between the two is not known
 	}
 	count := a.count + b.count + gap
 	first, last, pending := a.first, b.last, b.pending
@@ -119,10 +132,22 @@ func (ep *episode) absorb(other *episode, k *kept) {
 	}
 	ep.first, ep.last, ep.count, ep.pending = first, last, count, pending
 	ep.peak = max(ep.peak, other.peak)
+	ep.atLeast = ep.atLeast || other.atLeast
+	ep.settles = min(ep.settles, other.settles)
 	ep.lateness = max(ep.lateness, other.lateness)
 	ep.users.merge(&other.users)
 	ep.devices.merge(&other.devices)
 }
+
+func latest(a, b place) place {
+	if a.compare(b) < 0 {
+		return b
+	}
+	return a
+}
+
+// certain reports whether the episode may be told of.
+func (ep *episode) certain() bool { return ep.settles == traffic.BeforeTime }
 
 // closes is when the watermark ends the episode: nothing that could still extend it is on time after that.
 func (ep *episode) closes() traffic.Time {
@@ -155,7 +180,7 @@ func (ep *episode) hit(y *party, phase Phase, keyed int, seen traffic.Time) Hit 
 		Format: HitFormat, Kind: KindHit, ID: y.id, Rule: ep.rule.rule, RuleVersion: y.version,
 		Lineage: ep.rule.number, Phase: phase, Subject: ep.subject, BlockSubject: y.block, Grouped: ep.grouped,
 		Limit: ep.limit, WindowMS: int64(ep.rule.window) / 1000, Count: ep.count, Peak: int(ep.peak),
-		First: ep.first.time, Last: y.last, Seen: seen,
+		AtLeast: ep.atLeast, First: ep.first.time, Last: y.last, Seen: seen,
 		Generation: y.generation, Source: y.source, Offset: y.offset, Keyed: keyed,
 		Users: ep.users.count(), Devices: ep.devices.count(),
 	}
@@ -167,7 +192,7 @@ func (ep *episode) hit(y *party, phase Phase, keyed int, seen traffic.Time) Hit 
 
 // bytes is what the episode takes, as a function of what it holds.
 func (ep *episode) bytes() int64 {
-	n := 320 + int64(len(ep.subject)) + 8*int64(len(ep.users.seen)+len(ep.devices.seen))
+	n := 352 + int64(len(ep.subject)) + 8*int64(len(ep.users.seen)+len(ep.devices.seen))
 	for _, y := range ep.parties {
 		n += 160 + int64(len(y.block))
 	}

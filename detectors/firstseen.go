@@ -2,6 +2,7 @@ package detectors
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -9,53 +10,111 @@ import (
 // firstSeen is the window that opens with a key's first event and lasts the rule's length; the first event after it
 // opens the next. An event is over when it makes the window's count greater than its limit.
 //
-// Exact per window for events in order. It depends on order by nature: an event that comes late counts in the window
-// that is open now, and the window of which it would have been the first is not made after the fact. A key's count is
-// wrong by at most the number of its late events.
+// Exact per window for events in order, and for those that come late within their window. The window of which a late event would have
+// been the first is not made after the fact: the event is left out. It would have moved all windows after it, up to the
+// next pause of a window's length, and with other windows nothing might have been over. Hence three rules, by which a
+// source is over only if a window of the events in order of time is:
 //
-// Memory: nothing beside the key. Counts saturate at 2^30-1.
+//   - what is over in a window is certain once no event on time can come before the window's start; a hit waits until then
+//     (event.settles)
+//   - a window before which an event was left out, and those after it up to a pause, are unsure. More than twice the limit
+//     in a window is certain all the same: of all the ways to lay windows, none puts what lies within a
+//     window's length into more than two
+//   - what was over before and is not certain is withdrawn when a window becomes unsure
+//
+// Memory: nothing beside the key. Counts saturate at 2^30-1. When the newest event was is told to 2^-30 of a window.
 //
 // This is the published flexible-TTL scheme (INCR, and EXPIRE when the counter was new), without its race.
 type firstSeen struct {
 	inCell
 	window traffic.Time
+	grain  int // the newest event is told in 2^grain microseconds after the start
 }
 
 var _ algorithm = (*firstSeen)(nil)
 
-// The cell: a is the start, b has the count in bits 0-29.
+func newFirstSeen(l *lineage) *firstSeen {
+	return &firstSeen{window: l.window, grain: max(0, bits.Len64(uint64(l.window))-30)}
+}
+
+// The cell: a is the start, b has the count in bits 0-29, in bits 30-59 how long after the start the newest event was,
+// in grains and rounded up, and cellUnsure.
+const cellUnsure = 1 << 61
+
 func (f *firstSeen) add(c *cell, ev *event) {
 	start, count := traffic.Time(c.a), int64(c.b&maxCount)
 	fresh := c.b == 0 || ev.time >= later(start, f.window)
-	switch {
-	case ev.units == 0:
-		if fresh {
-			count = 0
+	if ev.units == 0 {
+		if !fresh {
+			ev.count = count
 		}
-		ev.at, ev.count = ev.time, count
 		return
-	case fresh:
-		start, count = ev.time, 0
 	}
+	unsure := c.b & cellUnsure
+	newest := f.newest(c)
+	switch {
+	case fresh:
+		if c.b == 0 || ev.time >= later(newest, f.window) {
+			unsure = 0
+		}
+		start, newest, count = ev.time, ev.time, 0
+	case ev.time < start:
+		ev.leave()
+		ev.withdraw = count <= 2*ev.limit
+		c.b |= cellUnsure
+		return
+	}
+	ev.behind = ev.time < newest
+	newest = max(newest, ev.time)
 	count = plus(count, ev.units)
-	*c = cell{a: uint64(start), b: cellUsed | uint64(count)}
-	ev.judge(max(ev.time, start), count)
+	after := uint64(newest-start+1<<f.grain-1) >> f.grain
+	*c = cell{a: uint64(start), b: cellUsed | unsure | uint64(count) | after<<30}
+	judgeFirstSeen(ev, start, newest, count, unsure != 0)
 }
 
+// judgeFirstSeen judges a window by its count, as far as that is certain. The newest event is over if any is.
+func judgeFirstSeen(ev *event, start, newest traffic.Time, count int64, unsure bool) {
+	ev.count = count
+	switch {
+	case count <= ev.limit || unsure && count <= 2*ev.limit:
+		return
+	case count <= 2*ev.limit && start > ev.dead:
+		ev.settles = start
+	}
+	ev.over(newest, count, overNear)
+}
+
+func (f *firstSeen) newest(c *cell) traffic.Time {
+	return traffic.Time(c.a) + traffic.Time(c.b>>30&maxCount)<<f.grain
+}
+
+// dead: after a window that was sure, the next event opens the next one whatever is known; after an unsure one it must come
+// after a pause.
 func (f *firstSeen) dead(c *cell, at traffic.Time) bool {
+	if c.b&cellUnsure != 0 {
+		return later(f.newest(c), f.window) <= at
+	}
 	return later(traffic.Time(c.a), f.window) <= at
 }
 
 func (f *firstSeen) gauge(c *cell) (count int64, newest traffic.Time) {
-	return int64(c.b & maxCount), traffic.Time(c.a)
+	return int64(c.b & maxCount), f.newest(c)
 }
 
 func (f *firstSeen) append(dst []byte, c *cell) []byte {
 	dst = binary.AppendVarint(dst, int64(c.a))
-	return binary.AppendUvarint(dst, c.b&maxCount)
+	dst = binary.AppendUvarint(dst, c.b&maxCount)
+	dst = binary.AppendUvarint(dst, c.b>>30&maxCount)
+	return append(dst, byte(c.b&cellUnsure>>61))
 }
 
 func (f *firstSeen) restore(c *cell, r *reader) {
 	c.a = uint64(r.varint())
 	c.b = cellUsed | r.upTo(maxCount, "count")
+	if r.format > 2 {
+		c.b |= r.upTo(uint64(f.window)>>f.grain+1, "newest event") << 30
+		c.b |= r.upTo(1, "unsure flag") << 61
+		return
+	}
+	c.b |= (uint64(f.window-1) >> f.grain) << 30 // not told: as late as it can be
 }

@@ -17,24 +17,29 @@ import (
 // the count at its arrival.
 //
 // Memory: nothing beside the key for the newest window and the one before it, which is all that is open with the default
-// lateness; further windows that are open at once cost 16 bytes each. Counts saturate at 2^30-1.
+// lateness; further windows that are open at once cost 16 bytes each, with up to half as much room. Counts saturate at 2^30-1.
 //
 // This is the "fixed window counter" of the rate-limiting literature, as in Envoy's rate limit service.
 type fixed struct {
 	lineage *lineage
 	spans   pool[spans]
+
+	asked, start traffic.Time // the instant that dead was last asked about, and when its window begins
 }
 
-// spans are the open windows of one key, ascending, at least one.
-type spans struct{ list []span }
+// spans are the open windows of one key, ascending, at least one, and the newest event.
+type spans struct {
+	list   []span
+	newest traffic.Time
+}
 
 type span struct{ number, count int64 }
 
 var _ algorithm = (*fixed)(nil)
 
-// The cell: a is the number of the newest window, b has its count in bits 0-29 and that of the window before in 30-59.
-func fixedCell(number, newest, before int64) cell {
-	return cell{a: uint64(number), b: cellUsed | uint64(newest) | uint64(before)<<30}
+// The cell: a is the key's newest event, b has the count of its window in bits 0-29 and that of the window before in 30-59.
+func fixedCell(at traffic.Time, newest, before int64) cell {
+	return cell{a: uint64(at), b: cellUsed | uint64(newest) | uint64(before)<<30}
 }
 
 func (c *cell) counts() (newest, before int64) {
@@ -44,25 +49,26 @@ func (c *cell) counts() (newest, before int64) {
 func (f *fixed) add(c *cell, ev *event) {
 	w := f.lineage.window
 	n := floorDiv(ev.time, w)
-	d := n - int64(c.a)
-	if ev.units == 0 || c.b&cellFar != 0 || c.b != 0 && d < 0 || startOf(n-1, w) > ev.dead {
+	start := startOf(n, w)
+	if ev.units == 0 || c.b&cellFar != 0 || c.b != 0 && ev.time < traffic.Time(c.a) || start-w > ev.dead {
 		f.addOdd(c, ev, n)
 		return
 	}
 	// All before the window before is closed. No branch here depends on the cell: see table.
 	newest, before := c.counts()
-	if d != 0 {
+	last := traffic.Time(c.a)
+	if last < start {
 		before = newest
 	}
-	if d > 1 {
+	if last < start-w {
 		before = 0
 	}
-	if d != 0 {
+	if last < start {
 		newest = 0
 	}
 	newest = plus(newest, ev.units)
-	*c = fixedCell(n, newest, before)
-	ev.judge(ev.time, newest)
+	*c = fixedCell(ev.time, newest, before)
+	ev.judge(newest)
 }
 
 // addOdd is add where an event comes late, or windows before the one before may be open.
@@ -72,31 +78,43 @@ func (f *fixed) addOdd(c *cell, ev *event, n int64) {
 		return
 	}
 	newest, before := c.counts()
-	switch d := n - int64(c.a); {
+	at := max(ev.time, traffic.Time(c.a))
+	top := floorDiv(traffic.Time(c.a), f.lineage.window)
+	switch d := n - top; {
 	case ev.units == 0:
 		f.ask(c, ev, n)
 		return
 	case c.b == 0:
-		newest, before = plus(0, ev.units), 0
-		ev.judge(ev.time, newest)
+		at, newest, before = ev.time, plus(0, ev.units), 0
+		ev.judge(newest)
 	case d == 0:
-		newest, n = plus(newest, ev.units), int64(c.a)
-		ev.judge(ev.time, newest)
+		newest = plus(newest, ev.units)
+		ev.behind = ev.time < at
+		ev.judgeAt(at, newest, overEvent) // the newest of the window is over if any is
 	case d == -1:
-		before, n = plus(before, ev.units), int64(c.a)
-		ev.judge(ev.time, before)
+		before = plus(before, ev.units)
+		ev.behind = true
+		ev.judgeAt(ev.time, before, f.late())
 	case d == 1 && (before == 0 || !f.open(n-2, ev.dead)):
 		newest, before = plus(0, ev.units), newest
-		ev.judge(ev.time, newest)
-	case d > 1 && !f.open(n-d, ev.dead):
+		ev.judge(newest)
+	case d > 1 && !f.open(top, ev.dead):
 		newest, before = plus(0, ev.units), 0
-		ev.judge(ev.time, newest)
+		ev.judge(newest)
 	default:
 		f.spill(c)
 		f.addFar(c, ev, n)
 		return
 	}
-	*c = fixedCell(n, newest, before)
+	*c = fixedCell(at, newest, before)
+}
+
+// late is what is known of an event that comes late for a window that is over: of events, that one more of them is over.
+func (f *fixed) late() precision {
+	if f.lineage.kind.count == countEvents {
+		return overWindow
+	}
+	return overNear
 }
 
 // open reports whether an event on time may still fall into window n.
@@ -110,7 +128,7 @@ func (f *fixed) ask(c *cell, ev *event, n int64) {
 			count = s.count
 		}
 	}
-	ev.at, ev.count = ev.time, count
+	ev.count = count
 }
 
 // windows lists the windows that the cell holds, ascending.
@@ -119,25 +137,32 @@ func (f *fixed) windows(c *cell, out []span) []span {
 		return append(out, f.spans.at(c).list...)
 	}
 	newest, before := c.counts()
+	number := floorDiv(traffic.Time(c.a), f.lineage.window)
 	if before > 0 {
-		out = append(out, span{int64(c.a) - 1, before})
+		out = append(out, span{number - 1, before})
 	}
 	if c.b != 0 {
-		out = append(out, span{int64(c.a), newest})
+		out = append(out, span{number, newest})
 	}
 	return out
 }
 
-// spill moves the cell's windows beside it.
-func (f *fixed) spill(c *cell) {
-	list := f.windows(c, nil)
-	index, s := f.spans.take()
-	s.list = list
-	f.lineage.ledger.bytes += spanBytes(len(list))
-	*c = farCell(index)
+// newest is the key's newest event.
+func (f *fixed) newest(c *cell) traffic.Time {
+	if c.b&cellFar != 0 {
+		return f.spans.at(c).newest
+	}
+	return traffic.Time(c.a)
 }
 
-func spanBytes(n int) int64 { return 48 + 16*int64(n) }
+// spill moves the cell's windows beside it.
+func (f *fixed) spill(c *cell) {
+	s := spans{list: fitted(f.windows(c, nil)), newest: traffic.Time(c.a)}
+	*f.spans.hold(c) = s
+	f.lineage.ledger.bytes += spanBytes(len(s.list))
+}
+
+func spanBytes(n int) int64 { return 56 + 16*int64(roomFor(n)) }
 
 func (f *fixed) addFar(c *cell, ev *event, n int64) {
 	if ev.units == 0 {
@@ -148,17 +173,23 @@ func (f *fixed) addFar(c *cell, ev *event, n int64) {
 	was := len(s.list)
 	at, found := slices.BinarySearchFunc(s.list, n, func(s span, n int64) int { return cmp.Compare(s.number, n) })
 	if !found {
-		s.list = slices.Insert(s.list, at, span{number: n})
+		s.list = slices.Insert(reserve(s.list, len(s.list)+1), at, span{number: n})
 	}
 	s.list[at].count = plus(s.list[at].count, ev.units)
-	ev.judge(ev.time, s.list[at].count)
+	ev.behind = ev.time < s.newest
+	s.newest = max(s.newest, ev.time)
+	if at == len(s.list)-1 {
+		ev.judgeAt(s.newest, s.list[at].count, overEvent)
+	} else {
+		ev.judgeAt(ev.time, s.list[at].count, f.late())
+	}
 	closed := 0
 	for closed < len(s.list)-1 && !f.open(s.list[closed].number, ev.dead) {
 		closed++
 	}
-	s.list = slices.Delete(s.list, 0, closed)
+	s.list = fitted(slices.Delete(s.list, 0, closed))
 	f.lineage.ledger.bytes += spanBytes(len(s.list)) - spanBytes(was)
-	if folded, ok := foldSpans(s.list); ok {
+	if folded, ok := foldSpans(s.list, s.newest); ok {
 		f.release(c)
 		*c = folded
 	}
@@ -166,33 +197,33 @@ func (f *fixed) addFar(c *cell, ev *event, n int64) {
 
 // foldSpans makes a cell of windows that fit one, which is the form that they must have: what is held where is a
 // function of the windows alone.
-func foldSpans(list []span) (cell, bool) {
+func foldSpans(list []span, newest traffic.Time) (cell, bool) {
 	switch n := len(list); {
 	case n == 1:
-		return fixedCell(list[0].number, list[0].count, 0), true
+		return fixedCell(newest, list[0].count, 0), true
 	case n == 2 && list[0].number+1 == list[1].number:
-		return fixedCell(list[1].number, list[1].count, list[0].count), true
+		return fixedCell(newest, list[1].count, list[0].count), true
 	}
 	return cell{}, false
 }
 
 func (f *fixed) dead(c *cell, at traffic.Time) bool {
-	if c.b&cellFar != 0 {
-		list := f.spans.at(c).list
-		return !f.open(list[len(list)-1].number, at)
+	if at != f.asked {
+		f.asked, f.start = at, startOf(floorDiv(at, f.lineage.window), f.lineage.window)
 	}
-	return !f.open(int64(c.a), at)
+	return f.newest(c) < f.start // the window of the newest event ends by then
 }
 
 func (f *fixed) gauge(c *cell) (count int64, newest traffic.Time) {
 	if c.b&cellFar == 0 {
 		a, b := c.counts()
-		return max(a, b), startOf(int64(c.a), f.lineage.window)
+		return max(a, b), traffic.Time(c.a)
 	}
-	for _, s := range f.spans.at(c).list {
-		count, newest = max(count, s.count), startOf(s.number, f.lineage.window)
+	s := f.spans.at(c)
+	for _, x := range s.list {
+		count = max(count, x.count)
 	}
-	return count, newest
+	return count, s.newest
 }
 
 func (f *fixed) beside(c *cell) int64 {
@@ -219,7 +250,7 @@ func (f *fixed) append(dst []byte, c *cell) []byte {
 		dst = binary.AppendUvarint(dst, uint64(s.count))
 		last = s.number
 	}
-	return dst
+	return binary.AppendUvarint(dst, uint64(f.newest(c)-startOf(last, f.lineage.window)))
 }
 
 func (f *fixed) restore(c *cell, r *reader) {
@@ -236,17 +267,20 @@ func (f *fixed) restore(c *cell, r *reader) {
 			r.fail("a window without events")
 		}
 	}
+	after := uint64(0) // format 2 does not tell: as if the newest event were the window's first
+	if r.format > 2 {
+		after = r.upTo(uint64(f.lineage.window)-1, "newest event")
+	}
 	if r.err == nil && len(list) == 0 {
 		r.fail("a key without windows")
 	}
 	if r.err != nil {
 		return
 	}
+	newest := later(startOf(last, f.lineage.window), traffic.Time(after))
 	var ok bool
-	if *c, ok = foldSpans(list); !ok {
-		index, s := f.spans.take()
-		s.list = list
+	if *c, ok = foldSpans(list, newest); !ok {
+		*f.spans.hold(c) = spans{list: fitted(list), newest: newest}
 		f.lineage.ledger.bytes += spanBytes(len(list))
-		*c = farCell(index)
 	}
 }

@@ -48,14 +48,20 @@ type Hit struct {
 	BlockSubject traffic.Subject `json:"block_subject,omitempty"` // who a block would hold; empty: no block is possible
 	Grouped      bool            `json:"grouped,omitempty"`       // a field of the key is missing: recorded, never blocking
 
-	Limit    int          `json:"limit"`
-	WindowMS int64        `json:"window_ms,omitempty"`
-	Count    int64        `json:"count"`          // events from the first to the last over event; late: events
-	Peak     int          `json:"peak,omitempty"` // greatest window count; saturates at limit+1
-	First    traffic.Time `json:"first"`          // time of the first over event; late: start of the minute
-	Last     traffic.Time `json:"last"`           // time of the last over event; late: the latest event's time
-	Seen     traffic.Time `json:"seen"`           // append time of the keyed record that caused this hit
-	Cut      bool         `json:"cut,omitempty"`  // closed because it had lasted MaxEpisode
+	Limit    int   `json:"limit"`
+	WindowMS int64 `json:"window_ms,omitempty"`
+	Count    int64 `json:"count"` // events from the first to the last over event; late: events
+	// AtLeast says that Count may be too low and First and Last not those of the events in order of time: some came late
+	// and met what is not kept of their key any more, or never is.
+	AtLeast bool `json:"at_least,omitempty"`
+	// Peak is the greatest number that the algorithm has seen one window of the episode hold; for buckets, the greatest
+	// level in events, rounded up, the event that did not fit included. A lower bound: nothing is counted that a window
+	// does not hold, but of a source that is over no more is kept than needed.
+	Peak  int          `json:"peak,omitempty"`
+	First traffic.Time `json:"first"`         // time of the first over event; late: start of the minute
+	Last  traffic.Time `json:"last"`          // time of the last over event; late: the latest event's time
+	Seen  traffic.Time `json:"seen"`          // append time of the keyed record that caused this hit
+	Cut   bool         `json:"cut,omitempty"` // closed because it had lasted MaxEpisode
 
 	Generation int64  `json:"g"`
 	Source     int    `json:"p"` // of the event at whose arrival the episode was first seen

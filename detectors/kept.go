@@ -1,6 +1,7 @@
 package detectors
 
 import (
+	"math"
 	"slices"
 
 	"github.com/weirhq/weir/traffic"
@@ -14,6 +15,7 @@ type kept struct {
 	cell     cell       // of the key, while it is kept
 	episodes []*episode // ascending by first, at least a window apart
 	cost     int64      // what the ledger was charged for it
+	trimmed  place      // the newest event that was given up while it might still have been met; unset: at BeforeTime
 
 	due  traffic.Time // when the watermark has something to do here, or earlier
 	heap int          // index in the partition's timers
@@ -27,7 +29,9 @@ type arrival struct {
 	subject []byte // of the rule's key
 	grouped bool   // a field of the key is missing
 	rank    int64  // of the event among all that the partition has folded
-	at      entry  // where the event was judged
+	at      place
+	behind  bool         // the key has had a newer event
+	settles traffic.Time // when what is over becomes certain
 }
 
 // blockSubject is the identity that a block would hold, empty where none is possible: a block needs all of its fields.
@@ -68,15 +72,34 @@ type notice struct {
 
 // judge gives the arrival, and the events that it put over the limit, to the key's episodes.
 func (k *kept) judge(a *arrival, overs []over, res *outcome) {
+	_, keeps := k.lineage.algorithm.(spanner)
 	for _, ep := range k.episodes {
 		if ep.meet(a.at) {
 			res.extend(ep)
+			continue
+		}
+		// What an event that comes late makes of those around it is known as far as they are kept.
+		near := ep.touches(a.at.time, k.lineage.window) || a.at.compare(ep.last) < 0
+		if a.behind && near && (!keeps || a.at.compare(k.trimmed) <= 0) {
+			ep.atLeast = true
 		}
 	}
 	for i := range overs {
 		k.mark(&overs[i], a, res)
 	}
 	k.witness(a)
+}
+
+// miss notes that an event was left out.
+func (k *kept) miss(at place) {
+	for _, ep := range k.episodes {
+		ep.atLeast = ep.atLeast || at.compare(ep.last) < 0
+	}
+}
+
+// withdraw forgets episodes that were never certain, and so never told of.
+func (k *kept) withdraw() {
+	k.episodes = slices.DeleteFunc(k.episodes, func(ep *episode) bool { return !ep.certain() })
 }
 
 // mark makes an over event part of an episode: of the one that it touches, of all that it joins, or of a new one.
@@ -88,12 +111,12 @@ func (k *kept) mark(x *over, a *arrival, res *outcome) {
 		switch {
 		case !ep.touches(x.time, window):
 			continue
-		case ep.outlived(x.entry):
-			res.end(ep, PhaseClosed, true)
+		case ep.outlived(x.place):
 			k.remove(ep)
+			res.end(ep, PhaseClosed, true)
 			i--
 		case into == nil:
-			ep.extend(x.entry, a.at, k)
+			ep.extend(x, a, k)
 			into = ep
 		default:
 			into = k.join(into, ep, a.bound.wide, res)
@@ -101,19 +124,36 @@ func (k *kept) mark(x *over, a *arrival, res *outcome) {
 		}
 	}
 	if into == nil {
-		into = k.open(x.entry, a)
+		into = k.open(x, a)
 	} else {
 		res.extend(into)
 	}
 	into.peak = max(into.peak, x.count)
 	into.lateness = max(into.lateness, a.bound.lateness)
-	into.side(x.entry, a, res)
+	into.side(x.place, a, res)
+	if !into.certain() && a.settles == traffic.BeforeTime {
+		into.settles = traffic.BeforeTime
+	}
+	if into.certain() {
+		res.tell(into)
+	}
+}
+
+// trim has the algorithm give up events that no decision needs, once an event was over.
+func (k *kept) trim(ev *event) {
+	log, keeps := k.lineage.algorithm.(spanner)
+	if !keeps || len(ev.overs) == 0 {
+		return
+	}
+	if given, any := log.trim(&k.cell, ev); any {
+		k.trimmed = latest(k.trimmed, place{given, math.MaxInt})
+	}
 }
 
 // side notes which block the over event x speaks for. Only the arriving event's own tuple is known: of those that it put
 // over the limit after the fact, all that is known is that they are of this key. An episode of such events alone has a
 // hit that blocks nobody: the arriving event's tuple has done nothing.
-func (ep *episode) side(x entry, a *arrival, res *outcome) {
+func (ep *episode) side(x place, a *arrival, res *outcome) {
 	if !a.bound.wide {
 		ep.sideNarrow(x, a, res)
 		return
@@ -139,7 +179,7 @@ func (ep *episode) side(x entry, a *arrival, res *outcome) {
 
 // sideNarrow is side where the rule's key tells the block. The rule may have been edited since the episode opened: a block
 // that it has got, or another one, has a hit of its own from then on.
-func (ep *episode) sideNarrow(x entry, a *arrival, res *outcome) {
+func (ep *episode) sideNarrow(x place, a *arrival, res *outcome) {
 	y := ep.under(a.bound.version.Number)
 	if y == nil {
 		block := a.blockSubject()
@@ -164,18 +204,20 @@ func (ep *episode) admit(y *party, a *arrival, res *outcome) *party {
 		y.id = a.secret.hitID(&h, nth)
 	}
 	ep.parties = append(ep.parties, y)
-	res.opened = append(res.opened, notice{ep: ep, party: y, phase: PhaseOpen})
 	return y
 }
 
-func (k *kept) open(x entry, a *arrival) *episode {
+func (k *kept) open(x *over, a *arrival) *episode {
 	v := a.bound.version
+	_, keeps := k.lineage.algorithm.(spanner)
 	ep := &episode{
 		rule: k.lineage, limit: v.Limit, subject: traffic.Subject(a.subject), grouped: a.grouped,
-		first: x, last: x, count: 1, seen: a.rank,
+		first: x.place, last: x.place, count: 1, seen: a.rank, settles: a.settles,
+		// The newest event of a window is its first over one if there is room for all others. Else it may be any.
+		atLeast: a.behind && !keeps && (x.how != overEvent || x.count != x.limit+1 || k.lineage.kind.count == countDistinct),
 	}
 	at := 0
-	for at < len(k.episodes) && k.episodes[at].first.compare(x) < 0 {
+	for at < len(k.episodes) && k.episodes[at].first.compare(x.place) < 0 {
 		at++
 	}
 	k.episodes = slices.Insert(k.episodes, at, ep)
@@ -223,9 +265,13 @@ func (k *kept) remove(ep *episode) {
 	k.episodes = slices.DeleteFunc(k.episodes, func(x *episode) bool { return x == ep })
 }
 
-// expire closes the episodes that the watermark has passed.
+// expire tells of the episodes that the watermark has made certain, and closes those that it has passed.
 func (k *kept) expire(watermark traffic.Time, res *outcome) {
 	for _, ep := range slices.Clone(k.episodes) {
+		if !ep.certain() && k.lineage.dead(watermark) >= ep.settles {
+			ep.settles = traffic.BeforeTime
+			res.tell(ep)
+		}
 		if watermark >= ep.closes() {
 			k.remove(ep)
 			res.end(ep, PhaseClosed, false)
@@ -238,13 +284,16 @@ func (k *kept) next() traffic.Time {
 	due := traffic.EndOfTime
 	for _, ep := range k.episodes {
 		due = min(due, ep.closes())
+		if !ep.certain() {
+			due = min(due, later(ep.settles, k.lineage.lateness))
+		}
 	}
 	return due
 }
 
 // bytes is what keeping the key takes, beside its cell.
 func (k *kept) bytes() int64 {
-	n := int64(160)
+	n := int64(208)
 	for _, ep := range k.episodes {
 		n += ep.bytes()
 	}
@@ -266,6 +315,15 @@ func (o *outcome) extend(ep *episode) {
 	}
 }
 
+// tell notes that an episode is certain: those of its parties that nobody was told of open.
+func (o *outcome) tell(ep *episode) {
+	for _, y := range ep.parties {
+		if y.sent == traffic.BeforeTime && !slices.ContainsFunc(o.opened, func(n notice) bool { return n.party == y }) {
+			o.opened = append(o.opened, notice{ep: ep, party: y, phase: PhaseOpen})
+		}
+	}
+}
+
 // end notes that an episode is over.
 func (o *outcome) end(ep *episode, phase Phase, cut bool) {
 	for _, y := range ep.parties {
@@ -273,8 +331,8 @@ func (o *outcome) end(ep *episode, phase Phase, cut bool) {
 	}
 }
 
-// endParty notes that a party is over. One that opened by the same arrival and is merged was never heard of, and so
-// never was; one that is cut opens before it ends.
+// endParty notes that a party is over. One that nobody was told of never was: because it was not certain, or opened by the
+// same arrival and is merged. One that is cut by it opens before it ends.
 func (o *outcome) endParty(n notice) {
 	o.extended = slices.DeleteFunc(o.extended, func(x *episode) bool { return x == n.ep })
 	if i := slices.IndexFunc(o.opened, func(x notice) bool { return x.party == n.party }); i >= 0 {
@@ -284,6 +342,8 @@ func (o *outcome) endParty(n notice) {
 			return
 		}
 		o.ended = append(o.ended, opening)
+	} else if n.party.sent == traffic.BeforeTime {
+		return
 	}
 	o.ended = append(o.ended, n)
 }

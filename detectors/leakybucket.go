@@ -7,8 +7,7 @@ package detectors
 //
 // It is the generic cell rate algorithm as well (ITU-T I.371): with T = window/limit, the level times T is how far the
 // theoretical arrival time lies ahead of the clock. weir keeps the level, because T need not be a whole number of
-// microseconds: the arithmetic is exact. It depends on order by nature: a key's clock never goes back, an event that
-// comes late counts at the newest time. A late event moves the level by at most what would have leaked since it.
+// microseconds: the arithmetic is exact. What an event that comes late does is told at bucket.
 //
 // Memory: nothing beside the key.
 //

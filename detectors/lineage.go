@@ -35,6 +35,7 @@ type lineage struct {
 	window    traffic.Time
 	lateness  traffic.Time // greatest of the versions that fed it: its keys live that much longer
 	limit     int64        // of the version that fed it last
+	greatest  int64        // greatest limit of the versions that fed it
 	burst     int64
 	form      keyForm
 	algorithm algorithm
@@ -53,7 +54,7 @@ func (l *lineage) start(v *rules.Version) {
 }
 
 func (l *lineage) begin(k kind, window traffic.Time, form keyForm) {
-	l.kind, l.window, l.form, l.lateness = k, window, form, 0
+	l.kind, l.window, l.form, l.lateness, l.greatest = k, window, form, 0, 0
 	l.kept, l.free = nil, nil
 	l.algorithm = newAlgorithm(l)
 }
@@ -65,6 +66,7 @@ func (l *lineage) feed(b *binding) {
 	}
 	l.lateness = max(l.lateness, b.lateness)
 	l.limit, l.burst = b.limit, b.burst
+	l.greatest = max(l.greatest, b.limit)
 }
 
 // cellOf is the cell of a key, a new one if need be, and the key's episodes if it has any. at is as for put.
@@ -83,7 +85,7 @@ func (l *lineage) cellOf(key Fingerprint, at int32) (*cell, *kept) {
 
 // keep makes room for the episodes of a key that has none yet.
 func (l *lineage) keep(key Fingerprint, c *cell) *kept {
-	k := &kept{key: key, lineage: l, cell: *c, heap: -1}
+	k := &kept{key: key, lineage: l, cell: *c, heap: -1, trimmed: place{entry: entry{time: traffic.BeforeTime}}}
 	index := uint32(len(l.kept))
 	if n := len(l.free); n > 0 {
 		index, l.free = l.free[n-1], l.free[:n-1]

@@ -77,6 +77,7 @@ type Counts struct {
 	Late       int64 // (event, rule) pairs that came too late
 	Counted    int64 // (event, rule) pairs that fed a window
 	Uncounted  int64 // (event, rule) pairs without the value that the rule counts
+	OutOfOrder int64 // (event, rule) pairs that came too late for what is kept of their key, and were left out, whole or in part
 	// Evicted are the keys that were forgotten for the budget's sake, by what they were.
 	Evicted [NumEvictions]int64
 }

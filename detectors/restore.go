@@ -25,7 +25,7 @@ func Restore(cfg Config, b []byte) (*Partition, error) {
 		}
 	}
 	p := NewPartition(cfg)
-	r := &reader{b: body[1:]}
+	r := &reader{b: body[1:], format: format}
 	if keyed := r.count(); r.err == nil && keyed != int64(cfg.Keyed) {
 		return nil, fmt.Errorf("%w: of keyed partition %d, wanted %d", ErrSnapshot, keyed, cfg.Keyed)
 	}
@@ -35,11 +35,7 @@ func Restore(cfg Config, b []byte) (*Partition, error) {
 	}
 	p.events = r.count()
 	p.restoreSources(r)
-	if format == SnapshotFormat {
-		p.restoreState(r)
-	} else {
-		p.restoreFirst(r)
-	}
+	p.restoreState(r)
 	if err := r.done(ErrSnapshot); err != nil {
 		return nil, err
 	}
@@ -102,11 +98,15 @@ func (p *Partition) restoreLineage(r *reader) *lineage {
 		r.fail("window %d, form of keys %d, neither may be 0", window, form)
 	}
 	lateness, limit, burst := r.upTo(uint64(mostWindow), "lateness"), r.upTo(mostLimit, "limit"), r.upTo(mostLimit, "burst")
+	greatest := limit
+	if r.format > 2 {
+		greatest = r.upTo(mostLimit, "greatest limit")
+	}
 	if r.err != nil {
 		return l
 	}
 	l.begin(k, window, form)
-	l.lateness, l.limit, l.burst = traffic.Time(lateness), int64(limit), int64(burst)
+	l.lateness, l.limit, l.burst, l.greatest = traffic.Time(lateness), int64(limit), int64(burst), int64(greatest)
 	return l
 }
 
@@ -163,19 +163,29 @@ func (p *Partition) restoreEpisodes(r *reader, l *lineage, key Fingerprint, c *c
 		return
 	}
 	k := l.keep(key, c)
+	if r.format > 2 {
+		k.trimmed = restorePlace(r)
+	}
 	for ; n > 0 && r.err == nil; n-- {
 		k.episodes = append(k.episodes, restoreEpisode(r, l))
 	}
 	p.settle(k)
 }
 
-func restoreEntry(r *reader) entry {
-	return entry{traffic.Time(r.varint()), int64(r.upTo(1<<31-1, "limit"))}
+func restorePlace(r *reader) place {
+	at := place{entry: entry{traffic.Time(r.varint()), int64(r.upTo(1<<31-1, "limit"))}}
+	if r.format > 2 {
+		at.nth = int(r.count())
+	}
+	return at
 }
 
 func restoreEpisode(r *reader, rule *lineage) *episode {
 	ep := &episode{rule: rule, subject: traffic.Subject(r.bytes()), grouped: r.upTo(1, "grouped flag") == 1}
-	ep.first, ep.last = restoreEntry(r), restoreEntry(r)
+	ep.first, ep.last, ep.settles = restorePlace(r), restorePlace(r), traffic.BeforeTime
+	if r.format > 2 {
+		ep.settles, ep.atLeast = traffic.Time(r.varint()), r.upTo(1, "lower bound flag") == 1
+	}
 	ep.limit = int(r.varint())
 	ep.count, ep.pending, ep.peak, ep.seen = r.varint(), r.varint(), r.varint(), r.varint()
 	ep.lateness = traffic.Time(r.upLateness())

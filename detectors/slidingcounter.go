@@ -13,8 +13,12 @@ import (
 //
 // Error: the true count of (t-window, t] and the approximation both lie between the count of this window and the sum of
 // both, and differ by at most the greater of f and 1-f times the count of the window before; not at all if that was
-// evenly spread. It depends on order by nature: an event that comes late counts at its key's newest time. Late events
-// move the count by at most their number.
+// evenly spread.
+//
+// An event that comes late is counted in its own window while that is this one or the one before, and left out when it is
+// older. Then the windows of two instants are judged again: of the key's newest event, and of the end of the window
+// before. So a source is over only if one of its events is over in order of time; one is missed whose count was over
+// between those instants alone, or by what was left out.
 //
 // Memory: nothing beside the key. Counts saturate at 2^30-1.
 //
@@ -34,7 +38,8 @@ func (s *slidingCounter) add(c *cell, ev *event) {
 	if c.b != 0 {
 		last := traffic.Time(c.a)
 		if at < last {
-			at, number = last, floorDiv(last, s.window)
+			s.addLate(c, ev, floorDiv(last, s.window)-number)
+			return
 		}
 		newest, before = turn(newest, before, number-floorDiv(last, s.window))
 	}
@@ -42,12 +47,40 @@ func (s *slidingCounter) add(c *cell, ev *event) {
 	if ev.units > 0 {
 		*c = cell{a: uint64(at), b: cellUsed | uint64(newest) | uint64(before)<<30}
 	}
-	count := newest + weigh(before, startOf(number+1, s.window)-at, s.window)
+	count := s.weighted(newest, before, at)
 	if ev.units == 0 {
-		ev.at, ev.count = at, count
+		ev.count = count
 		return
 	}
-	ev.judge(at, count)
+	ev.judge(count)
+}
+
+// addLate counts an event that is older than its key's newest, so many windows back.
+func (s *slidingCounter) addLate(c *cell, ev *event, back int64) {
+	newest, before := c.counts()
+	at := traffic.Time(c.a)
+	switch {
+	case ev.units == 0:
+		ev.count = s.weighted(newest, before, at)
+		return
+	case back == 0:
+		newest = plus(newest, ev.units)
+	case back == 1:
+		before = plus(before, ev.units)
+		ev.judgeAt(ev.time, before, overNear)
+	default:
+		ev.leave()
+		return
+	}
+	ev.behind = true
+	*c = cell{a: uint64(at), b: cellUsed | uint64(newest) | uint64(before)<<30}
+	ev.judgeAt(at, s.weighted(newest, before, at), overNear)
+}
+
+// weighted is the count at an instant of the window that has newest.
+func (s *slidingCounter) weighted(newest, before int64, at traffic.Time) int64 {
+	number := floorDiv(at, s.window)
+	return newest + weigh(before, startOf(number+1, s.window)-at, s.window)
 }
 
 // turn moves two counts on by a number of windows.

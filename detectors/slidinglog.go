@@ -14,8 +14,8 @@ import (
 // again. In order, that is one comparison: the event is over if the limit-th before it lies in its window.
 //
 // Memory: the entries not yet dead by the watermark. Once the newest event is over, only the newest n are kept, n the
-// greatest limit among the entries plus one, trimmed at 2n so that the work is amortised: enough to judge everything
-// that comes after, and counts saturate there. What is lost is exactness for late events that lie before those n in an
+// greatest limit among the entries plus one, or leastKept, trimmed at 2n so that the work is amortised: enough to judge
+// everything that comes after. What is lost is exactness for late events that lie before those n in an
 // attack that is already known; a limit raised above n under-counts for at most one window. Both let pass.
 // An entry takes 8 bytes; two lie within the key, more in a block beside it, of which the least has room for eight.
 // Entries that are more than a time since 1970 and a limit up to 255 (sums, greater limits), and logs of more than 256
@@ -43,6 +43,11 @@ type farLog struct {
 	entries []logEntry
 	base    int64
 }
+
+// leastKept is how many entries of a source that is over are kept at least: enough for first, last and count of its
+// episode to be those of the events in order of time, whatever order they come in, for as long as the disorder reaches
+// back over fewer events.
+const leastKept = 32
 
 var _ algorithm = (*slidingLog)(nil)
 var _ spanner = (*slidingLog)(nil)
@@ -84,11 +89,14 @@ func (s *slidingLog) addPacked(c *cell, ev *event, e uint64) {
 		s.addFar(c, ev)
 		return
 	}
-	ev.at = ev.time
 	first := n - int(ev.limit)
 	if first == n || first >= 0 && unpack(v[first]).time > ev.time-window {
-		ev.count = ev.limit + 1
-		ev.over(ev.time, ev.count)
+		for ev.nth < n && v[n-1-ev.nth] == e {
+			ev.nth++
+		}
+		start := entry{time: ev.time - window, limit: packedLimit}
+		ev.count = int64(n-searchPacked(v, pack(start)+1)) + 1
+		ev.overs = append(ev.overs, over{place: place{unpack(e), ev.nth}, count: ev.count})
 	} else if ev.exact {
 		ev.count = int64(n-deadPacked(v, window, ev.time)) + 1
 	}
@@ -108,7 +116,6 @@ func (s *slidingLog) addUnder(c *cell, ev *event, e uint64) bool {
 	}
 	s.lineage.ledger.arena.block(uint32(c.b&cellIndex), class)[n] = e
 	c.a, c.b = e, c.b+1<<32
-	ev.at = ev.time
 	return true
 }
 
@@ -131,29 +138,31 @@ func (s *slidingLog) append1(c *cell, v []uint64, e uint64) {
 
 // trim keeps the newest n once more than 2n are held, if the newest is over: entries that are not over are never trimmed,
 // so the events after an episode's last over event are all there.
-func (s *slidingLog) trim(c *cell, ev *event) {
-	if _, newest := s.newest(c); newest != ev.overs[len(ev.overs)-1].time {
-		return
+func (s *slidingLog) trim(c *cell, ev *event) (given entry, any bool) {
+	n, newest := s.newest(c)
+	if n <= 2*leastKept || newest != ev.overs[len(ev.overs)-1].time {
+		return given, false
 	}
 	if c.b&cellFar != 0 {
 		far := s.far.at(c)
-		was := len(far.entries)
-		far.saturate(ev.limit)
-		s.lineage.ledger.bytes += farBytes(len(far.entries)) - farBytes(was)
-		return
-	}
-	if c.b&cellBlock == 0 || int64(c.b>>32&0xffff) <= 2*(ev.limit+1) {
-		return
+		was := far.bytes()
+		given, any = far.saturate()
+		s.lineage.ledger.bytes += far.bytes() - was
+		return given, any
 	}
 	v := s.view(c, nil)
 	most := int64(0)
 	for _, e := range v {
 		most = max(most, int64(e&packedLimit))
 	}
-	if n := int(most) + 1; len(v) > 2*n {
-		s.packed = append(s.packed[:0], v[len(v)-n:]...)
-		s.store(c, s.packed)
+	keep := max(int(most)+1, leastKept)
+	if n <= 2*keep {
+		return given, false
 	}
+	given = unpack(v[n-keep-1])
+	s.packed = append(s.packed[:0], v[n-keep:]...)
+	s.store(c, s.packed)
+	return given, true
 }
 
 // addLate puts an event in its place among packed ones that are newer.
@@ -195,26 +204,28 @@ func (s *slidingLog) insert(log []logEntry, base int64, ev *event) []logEntry {
 	for i := at; i < len(log); i++ {
 		log[i].sum += ev.units
 	}
-	ev.at = ev.time
+	for ev.nth < at && log[at-1-ev.nth].entry == e {
+		ev.nth++
+	}
+	ev.behind = at < len(log)-1
 	end := later(ev.time, s.lineage.window)
+	here := place{e, ev.nth}
 	for j := at; j < len(log) && log[j].time < end; j++ {
-		count := log[j].sum - s.before(log, j, base)
+		if j > at {
+			if here.entry != log[j].entry {
+				here = place{entry: log[j].entry, nth: -1}
+			}
+			here.nth++
+		}
+		count := min(log[j].sum-s.before(log, j, base), maxCount)
 		if j == at {
 			ev.count = count
 		}
 		if count > log[j].limit {
-			ev.overs = append(ev.overs, over{log[j].entry, s.saturated(count, log[j].limit)})
+			ev.overs = append(ev.overs, over{place: here, count: count})
 		}
 	}
 	return log
-}
-
-// saturated is the count as it is told: a log of events keeps no more than it needs to know that the limit is passed.
-func (s *slidingLog) saturated(count, limit int64) int64 {
-	if s.weighted {
-		return min(count, maxCount)
-	}
-	return min(count, limit+1)
 }
 
 // before is the sum before the window that ends at index j.

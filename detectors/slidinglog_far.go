@@ -11,7 +11,7 @@ import (
 func (s *slidingLog) spill(c *cell) {
 	var few [2]uint64
 	v := s.view(c, &few)
-	entries := make([]logEntry, 0, len(v)+1)
+	entries := make([]logEntry, 0, roomFor(len(v)))
 	for i, e := range v {
 		entries = append(entries, logEntry{unpack(e), int64(i) + 1})
 	}
@@ -23,18 +23,18 @@ func (s *slidingLog) spill(c *cell) {
 
 func (s *slidingLog) putFar(c *cell, entries []logEntry) {
 	far := s.far.hold(c)
-	far.entries = entries
-	s.lineage.ledger.bytes += farBytes(len(entries))
+	far.entries = fitted(entries)
+	s.lineage.ledger.bytes += far.bytes()
 }
 
-func farBytes(n int) int64 { return 64 + 24*int64(n) }
+func (f *farLog) bytes() int64 { return 64 + 24*int64(roomFor(len(f.entries))) }
 
 func (s *slidingLog) addFar(c *cell, ev *event) {
 	far := s.far.at(c)
-	was := len(far.entries)
-	far.expire(s.lineage.window, ev.dead, 1+was/2)
-	far.entries = s.insert(far.entries, far.base, ev)
-	s.lineage.ledger.bytes += farBytes(len(far.entries)) - farBytes(was)
+	was := far.bytes()
+	far.expire(s.lineage.window, ev.dead, 1+len(far.entries)/2)
+	far.entries = s.insert(reserve(far.entries, len(far.entries)+1), far.base, ev)
+	s.lineage.ledger.bytes += far.bytes() - was
 }
 
 // expire drops the entries that no event on time can meet any more: those whose window ended by dead. Fewer than atLeast
@@ -52,32 +52,25 @@ func (f *farLog) expire(window, dead traffic.Time, atLeast int) {
 	}
 }
 
-// saturate keeps the newest n once more than 2n are held, as for packed logs.
-func (f *farLog) saturate(limit int64) {
-	if int64(len(f.entries)) <= 2*(limit+1) {
-		return
-	}
+// saturate keeps the newest n once more than 2n are held, as for packed logs, and returns the newest that it gave up.
+func (f *farLog) saturate() (given entry, any bool) {
 	most := int64(0)
 	for i := range f.entries {
 		most = max(most, f.entries[i].limit)
 	}
-	if n := int(most) + 1; len(f.entries) > 2*n {
-		f.drop(len(f.entries) - n)
+	keep := max(int(most)+1, leastKept)
+	n := len(f.entries) - keep
+	if n <= keep {
+		return given, false
 	}
+	given = f.entries[n-1].entry
+	f.drop(n)
+	return given, true
 }
 
 func (f *farLog) drop(n int) {
 	f.base = f.entries[n-1].sum
 	f.entries = fitted(slices.Delete(f.entries, 0, n))
-}
-
-// fitted is list in memory of its own size if it holds on to more than twice that: a key is charged for what it has, so
-// it must not keep the room of what it once had.
-func fitted[E any](list []E) []E {
-	if cap(list) > 2*len(list)+4 {
-		return slices.Clone(list)
-	}
-	return list
 }
 
 // entries lists the cell's entries and the sum before them; the list is valid until the next call.
@@ -106,32 +99,30 @@ func (s *slidingLog) ask(c *cell, ev *event) {
 			start = log[i].sum
 		}
 	}
-	ev.at, ev.count = ev.time, end-start
+	ev.count = end - start
 }
 
-func (s *slidingLog) between(c *cell, a, b entry) int64 {
-	if a == b {
-		return 1
-	}
+func (s *slidingLog) between(c *cell, a, b place) int64 {
 	if c.b&cellFar == 0 {
-		return s.betweenPacked(c, pack(a), pack(b))
+		return s.betweenPacked(c, pack(a.entry), pack(b.entry)) + int64(b.nth-a.nth)
 	}
 	log, _ := s.entries(c)
-	n := int64(0)
-	for i := len(log) - 1; i >= 0 && log[i].compare(a) > 0; i-- {
-		if log[i].compare(b) <= 0 {
+	n := int64(b.nth - a.nth)
+	for i := len(log) - 1; i >= 0 && log[i].compare(a.entry) >= 0; i-- {
+		if log[i].compare(b.entry) < 0 {
 			n++
 		}
 	}
 	return n
 }
 
+// betweenPacked counts the entries x with a <= x < b.
 func (s *slidingLog) betweenPacked(c *cell, a, b uint64) int64 {
 	var few [2]uint64
 	v := s.view(c, &few)
 	n := int64(0)
-	for i := len(v) - 1; i >= 0 && v[i] > a; i-- {
-		if v[i] <= b {
+	for i := len(v) - 1; i >= 0 && v[i] >= a; i-- {
+		if v[i] < b {
 			n++
 		}
 	}
@@ -169,7 +160,7 @@ func (s *slidingLog) gauge(c *cell) (count int64, newest traffic.Time) {
 func (s *slidingLog) beside(c *cell) int64 {
 	switch {
 	case c.b&cellFar != 0:
-		return farBytes(len(s.far.at(c).entries))
+		return s.far.at(c).bytes()
 	case c.b&cellBlock != 0:
 		return blockBytes(int(c.b >> 32 & 0xffff))
 	}

@@ -1,6 +1,10 @@
 package detectors
 
-import "github.com/weirhq/weir/traffic"
+import (
+	"slices"
+
+	"github.com/weirhq/weir/traffic"
+)
 
 // A packed entry is time<<8 | limit, 60 bits, so that its order is that of entries. The cell of a packed log:
 //
@@ -81,6 +85,12 @@ func blockRoom(n int) int {
 		return 2
 	}
 	return blockSize(blockClass(n))
+}
+
+// searchPacked is how many of v come before e.
+func searchPacked(v []uint64, e uint64) int {
+	at, _ := slices.BinarySearch(v, e)
+	return at
 }
 
 // deadPacked is how many of v lie in no window of an event after the instant.

@@ -11,21 +11,23 @@ import (
 )
 
 // SnapshotFormat is the format of snapshots that this build writes. It reads SnapshotFormat and the one before it.
-const SnapshotFormat = 2
+const SnapshotFormat = 3
 
 // ErrSnapshot is wrapped by every error of Restore: the bytes are damaged, or not a snapshot.
 var ErrSnapshot = errors.New("snapshot")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The layout of a snapshot, format 2. Numbers are varints (unsigned unless marked ±), texts carry their length.
+// The layout of a snapshot, format 3. Numbers are varints (unsigned unless marked ±), texts carry their length.
 //
 //	byte format, keyed partition, generation, ±stall clock, ±last append, ±greatest append, ±watermark, events
 //	source partitions: number; each: byte flags, ±fence, ±progress, ±ticked
 //	sweep, eviction: each lineage id, fingerprint (16 bytes)
-//	lineages: number; each: rule, number, byte algorithm, byte count, byte form of keys, window, lateness, limit, burst
+//	lineages: number; each: rule, number, byte algorithm, byte count, byte form of keys, window, lateness, limit, burst,
+//	  greatest limit
 //	late sums: number; each: lineage, source, ±minute, version, count, ±latest, offset
-//	for each lineage, keys: number; each: fingerprint, state as its algorithm writes it, episodes
+//	for each lineage, keys: number; each: fingerprint, state as its algorithm writes it, episodes: number, and where there
+//	  are any, the newest event given up, then each
 //	CRC-32C of all before, 4 bytes
 
 // Snapshot appends the whole state to dst: windows, episodes, late sums, fences, progress, ticks, stall clock,
@@ -68,10 +70,10 @@ func (l *lineage) append(dst []byte) []byte {
 	dst = appendText(dst, l.rule)
 	dst = binary.AppendUvarint(dst, uint64(l.number))
 	if l.cells.n == 0 { // named by late sums only: what it counts will be settled anew
-		return append(dst, 0, 0, byte(keyBinary), 1, 0, 0, 0)
+		return append(dst, 0, 0, byte(keyBinary), 1, 0, 0, 0, 0)
 	}
 	dst = append(dst, l.kind.algorithm, l.kind.count, byte(l.form))
-	for _, n := range []int64{int64(l.window), int64(l.lateness), l.limit, l.burst} {
+	for _, n := range []int64{int64(l.window), int64(l.lateness), l.limit, l.burst, l.greatest} {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
 	return dst
@@ -139,15 +141,16 @@ func (l *lineage) appendSlot(dst []byte, s *slot) []byte {
 	if k == nil {
 		return append(dst, 0)
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(k.episodes)))
+	dst = k.trimmed.append(binary.AppendUvarint(dst, uint64(len(k.episodes))))
 	for _, ep := range k.episodes {
 		dst = ep.append(dst)
 	}
 	return dst
 }
 
-func (e entry) append(dst []byte) []byte {
-	return binary.AppendUvarint(binary.AppendVarint(dst, int64(e.time)), uint64(e.limit))
+func (a place) append(dst []byte) []byte {
+	dst = binary.AppendUvarint(binary.AppendVarint(dst, int64(a.time)), uint64(a.limit))
+	return binary.AppendUvarint(dst, uint64(a.nth))
 }
 
 func (ep *episode) append(dst []byte) []byte {
@@ -158,6 +161,7 @@ func (ep *episode) append(dst []byte) []byte {
 	}
 	dst = append(dst, grouped)
 	dst = ep.last.append(ep.first.append(dst))
+	dst = append(binary.AppendVarint(dst, int64(ep.settles)), byte(bit(ep.atLeast)))
 	for _, n := range []int64{
 		int64(ep.limit), ep.count, ep.pending, ep.peak, ep.seen, int64(ep.lateness),
 	} {

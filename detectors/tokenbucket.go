@@ -4,8 +4,7 @@ package detectors
 // up to burst, and each event takes one. An event is over when there is none left for it; it then takes nothing.
 //
 // Exact, in whole numbers; what is kept is the tokens that are missing, so a change of limit or burst changes what is
-// left by as much. It depends on order by nature: a key's clock never goes back, an event that comes late counts at the
-// newest time. A late event moves the level by at most what would have come back since it.
+// left by as much. What an event that comes late does is told at bucket.
 //
 // Memory: nothing beside the key.
 //

@@ -27,6 +27,17 @@ type valueSet struct {
 	n      int64
 }
 
+// least is how many values the set holds for certain: of a sketch, five standard errors less than its estimate, which is
+// more than there are with a chance below one in a million. What is over is judged by it.
+func (s *valueSet) least() int64 { return least(s.n, s.sketch != nil) }
+
+func least(n int64, estimated bool) int64 {
+	if !estimated {
+		return n
+	}
+	return max(DistinctExact+1, n-n*115/1000)
+}
+
 // add puts v in and reports whether that changed the set.
 func (s *valueSet) add(v uint64) bool {
 	if s.sketch != nil {
@@ -37,7 +48,7 @@ func (s *valueSet) add(v uint64) bool {
 		return false
 	}
 	if len(s.exact) < DistinctExact {
-		s.exact = slices.Insert(s.exact, at, v)
+		s.exact = slices.Insert(reserve(s.exact, len(s.exact)+1), at, v)
 		s.n = int64(len(s.exact))
 		return true
 	}
@@ -150,12 +161,15 @@ func union(a, b *valueSet) int64 {
 	return max(a.n, b.n, estimate(joined[:]))
 }
 
-// bytes is what the set takes, as a function of what it holds.
+// bytes is what the set takes beside itself, as a function of what it holds.
 func (s *valueSet) bytes() int64 {
 	if s.sketch != nil {
 		return sketchSize
 	}
-	return 8 * int64(len(s.exact)+len(s.exact)/4)
+	if s.n == 0 {
+		return 0
+	}
+	return 8 * int64(roomFor(len(s.exact)))
 }
 
 func (s *valueSet) append(dst []byte) []byte {
@@ -191,4 +205,7 @@ func (s *valueSet) restore(r *reader) {
 		s.exact = append(s.exact, v)
 	}
 	s.n = int64(len(s.exact))
+	if s.n > 0 {
+		s.exact = fitted(s.exact)
+	}
 }

@@ -84,6 +84,8 @@ func (o *world) compareEpisodes(t *rapid.T, s *story, key int) {
 		t.Fatalf("key %d: nothing was given up, but the figures are said to be bounds: %s\n%s", key, told(), o)
 	case !bounds && len(got) != len(want):
 		t.Fatalf("key %d: %s\n%s", key, told(), o)
+	case bounds && !o.way.logged():
+		return // without a time of each event, which of them is over is not known: TestEvidenceIsTrue
 	}
 	for i := range got {
 		h := &got[i]

@@ -1,0 +1,396 @@
+package detectors
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// sliceCount is how many slices a window has.
+const sliceCount = 64
+
+// slidingSlices counts by slices of the window, which are addressed by event time: slice n has the events of
+// [n x width, (n+1) x width), whatever order they come in. Its window at a slice is that slice and the ones before it, as
+// many as fit into the rule's window together. It is `sliding` above the limit SlidingExact.
+//
+// Error: a source is over only if it truly is: the events of a window of slices lie less than the rule's window apart, so
+// the exact window of the last of them holds them all. And it is over whenever more than the limit lie within the rule's
+// window less one slice, a 64th part: they touch no more slices than a window has. Which sources are over depends on
+// no order, and no event is left out.
+//
+// Memory: nothing beside the key for two slices; more cost 8 bytes each beside a head of 72, of those that an event on
+// time can still meet. Once the newest slice's window is over, only the newest ones are kept. Counts saturate at 2^20-1 a
+// slice in the cell, and at 2^24-1 beside it: above every limit.
+//
+// Sub-windows are usual in stream processing (Li et al., "No pane, no gain", 2005); judging only by whole panes, so
+// that the error has one direction, is weir's own.
+type slidingSlices struct {
+	lineage *lineage
+	width   traffic.Time
+	span    int64 // slices in a window
+	far     pool[farSlices]
+}
+
+// farSlices are the slices of one key that do not fit its cell, ascending, more than two.
+type farSlices struct {
+	list   []uint64 // number - base in the upper 40 bits, count in the lower 24
+	base   int64
+	total  int64
+	newest traffic.Time // event
+}
+
+const (
+	sliceBits  = 24
+	sliceMost  = 1<<sliceBits - 1
+	sliceReach = 1<<40 - 1
+
+	cellSliceMost = 1<<20 - 1
+	cellGap       = 1<<20 - 1
+)
+
+var _ algorithm = (*slidingSlices)(nil)
+
+func newSlices(l *lineage) *slidingSlices {
+	width := max(1, l.window/sliceCount)
+	return &slidingSlices{lineage: l, width: width, span: int64(l.window / width)}
+}
+
+// The cell: a is the newest event, b has the count of its slice in bits 0-19, that of another one in bits 20-39, and in
+// bits 40-59 how many slices before the newest that one is; 0: there is none.
+func (s *slidingSlices) add(c *cell, ev *event) {
+	n := floorDiv(ev.time, s.width)
+	if c.b&cellFar != 0 {
+		s.addFar(c, ev, n)
+		return
+	}
+	at, top := traffic.Time(c.a), n
+	if c.b != 0 && (at < startOf(n, s.width) || at >= startOf(n+1, s.width)) {
+		top = floorDiv(at, s.width)
+	}
+	newest, other, gap := int64(c.b&cellSliceMost), int64(c.b>>20&cellSliceMost), int64(c.b>>40&cellGap)
+	units := min(ev.units, cellSliceMost)
+	switch d := n - top; {
+	case ev.units == 0:
+		ev.count = s.ask(c, n)
+		return
+	case c.b == 0:
+		at, newest = ev.time, units
+	case d == 0:
+		newest = min(newest+units, cellSliceMost)
+	case gap != 0 && d == -gap:
+		other = min(other+units, cellSliceMost)
+	case d > 0 && d <= cellGap && (gap == 0 || s.isDead(top-gap, ev.dead)):
+		top, newest, other, gap = n, units, newest, d
+	case d < 0 && -d <= cellGap && gap == 0:
+		other, gap = units, -d
+	default:
+		s.spill(c)
+		s.addFar(c, ev, n)
+		return
+	}
+	ev.behind = ev.time < at
+	at = max(at, ev.time)
+	*c = cell{a: uint64(at), b: cellUsed | uint64(newest) | uint64(other)<<20 | uint64(gap)<<40}
+	together := newest
+	if gap < s.span {
+		together += other
+	}
+	if n < top {
+		ev.judgeAt(ev.time, other, overNear)
+	}
+	s.judgeNewest(ev, at, together)
+}
+
+// judgeNewest judges the window of the newest slice by the key's newest event, whose window it is.
+func (s *slidingSlices) judgeNewest(ev *event, at traffic.Time, count int64) {
+	limit := ev.limit
+	if ev.behind {
+		limit = s.strictest(ev)
+	} else {
+		ev.count = count
+	}
+	if count > limit {
+		ev.over(at, count, overNear)
+	}
+}
+
+// strictest is the limit that other events' windows are judged by, when one that comes late fills them: none of those events
+// may have had a greater one.
+func (s *slidingSlices) strictest(ev *event) int64 { return max(ev.limit, s.lineage.greatest) }
+
+// isDead reports whether no event that is on time at the instant can share a window with slice n.
+func (s *slidingSlices) isDead(n int64, dead traffic.Time) bool {
+	return startOf(n+s.span, s.width) <= dead
+}
+
+// ask is how much the window of slice n holds.
+func (s *slidingSlices) ask(c *cell, n int64) int64 {
+	var few [2]uint64
+	list, base := s.slices(c, &few)
+	count := int64(0)
+	for _, v := range list {
+		if number := base + int64(v>>sliceBits); number <= n && number > n-s.span {
+			count += int64(v & sliceMost)
+		}
+	}
+	return count
+}
+
+// slices lists the slices of a key; few is where they are put when they lie in the cell.
+func (s *slidingSlices) slices(c *cell, few *[2]uint64) (list []uint64, base int64) {
+	if c.b&cellFar != 0 {
+		f := s.far.at(c)
+		return f.list, f.base
+	}
+	if c.b == 0 {
+		return nil, 0
+	}
+	newest, other, gap := c.b&cellSliceMost, c.b>>20&cellSliceMost, c.b>>40&cellGap
+	top := floorDiv(traffic.Time(c.a), s.width)
+	if gap == 0 {
+		few[0] = newest
+		return few[:1], top
+	}
+	few[0], few[1] = other, gap<<sliceBits|newest
+	return few[:2], top - int64(gap)
+}
+
+// newest is the key's newest event.
+func (s *slidingSlices) newest(c *cell) traffic.Time {
+	if c.b&cellFar != 0 {
+		return s.far.at(c).newest
+	}
+	return traffic.Time(c.a)
+}
+
+// spill moves the cell's slices beside it.
+func (s *slidingSlices) spill(c *cell) {
+	var few [2]uint64
+	list, base := s.slices(c, &few)
+	f := farSlices{list: fitted(list), base: base, newest: traffic.Time(c.a)}
+	for _, v := range list {
+		f.total += int64(v & sliceMost)
+	}
+	*s.far.hold(c) = f
+	s.lineage.ledger.bytes += f.bytes()
+}
+
+func (f *farSlices) bytes() int64 { return 72 + 8*int64(roomFor(len(f.list))) }
+
+func (s *slidingSlices) addFar(c *cell, ev *event, n int64) {
+	f := s.far.at(c)
+	if ev.units == 0 {
+		ev.count = s.ask(c, n)
+		return
+	}
+	was := f.bytes()
+	at, ok := f.put(n, min(ev.units, sliceMost))
+	if !ok {
+		ev.leave()
+		return
+	}
+	ev.behind = ev.time < f.newest
+	f.newest = max(f.newest, ev.time)
+	if f.total > ev.limit {
+		s.judgeFar(f, ev, at)
+	} else {
+		ev.count = f.total
+	}
+	s.forget(f, ev)
+	s.lineage.ledger.bytes += f.bytes() - was
+	s.fold(c, f)
+}
+
+// put counts units in slice n and returns its index; false when it is too far from the others to be told apart from them,
+// which takes hundreds of years.
+func (f *farSlices) put(n, units int64) (at int, ok bool) {
+	oldest := f.base + int64(f.list[0]>>sliceBits)
+	if n < f.base && !f.rebase(n) || n-f.base > sliceReach && (n-oldest > sliceReach || !f.rebase(oldest)) {
+		return 0, false
+	}
+	key := uint64(n-f.base) << sliceBits
+	at = len(f.list)
+	for at > 0 && f.list[at-1] >= key {
+		at--
+	}
+	if at == len(f.list) || f.list[at]>>sliceBits != key>>sliceBits {
+		f.list = slices.Insert(reserve(f.list, len(f.list)+1), at, key)
+	}
+	more := min(units, sliceMost-int64(f.list[at]&sliceMost))
+	f.list[at] += uint64(more)
+	f.total += more
+	return at, true
+}
+
+// rebase makes base the number from which the slices are told; false when the newest would be out of reach.
+func (f *farSlices) rebase(base int64) bool {
+	newest := f.base + int64(f.list[len(f.list)-1]>>sliceBits)
+	if base > newest || newest-base > sliceReach {
+		return false
+	}
+	for i, v := range f.list {
+		number := f.base + int64(v>>sliceBits)
+		f.list[i] = uint64(number-base)<<sliceBits | v&sliceMost
+	}
+	f.base = base
+	return true
+}
+
+// judgeFar judges the window of every slice that the event's own lies in. Of the newest slice the newest event is known,
+// of others only that they have one.
+func (s *slidingSlices) judgeFar(f *farSlices, ev *event, at int) {
+	number := func(i int) int64 { return int64(f.list[i] >> sliceBits) }
+	newest := len(f.list) - 1
+	first, sum := at, int64(0)
+	for first >= 0 && number(first) > number(at)-s.span {
+		sum += int64(f.list[first] & sliceMost)
+		first--
+	}
+	first++
+	ev.count = min(sum, maxCount)
+	if at < newest {
+		ev.judgeAt(ev.time, ev.count, overNear)
+	}
+	for i := at; i <= newest && number(i) < number(at)+s.span; i++ {
+		if i > at {
+			sum += int64(f.list[i] & sliceMost)
+		}
+		for number(first) <= number(i)-s.span {
+			sum -= int64(f.list[first] & sliceMost)
+			first++
+		}
+		switch count := min(sum, maxCount); {
+		case i == newest:
+			s.judgeNewest(ev, f.newest, count)
+		case i > at && count > s.strictest(ev):
+			ev.over(startOf(f.base+number(i), s.width), count, overNear)
+		}
+	}
+}
+
+// forget drops the slices that no event on time can meet any more, and of a key that is over at its newest slice those
+// before two windows.
+func (s *slidingSlices) forget(f *farSlices, ev *event) {
+	over := len(ev.overs) > 0 && !ev.behind
+	newest := f.base + int64(f.list[len(f.list)-1]>>sliceBits)
+	n := 0
+	for n < len(f.list)-1 {
+		number := f.base + int64(f.list[n]>>sliceBits)
+		if !s.isDead(number, ev.dead) && !(over && number <= newest-2*s.span) {
+			break
+		}
+		f.total -= int64(f.list[n] & sliceMost)
+		n++
+	}
+	if n > 0 {
+		f.list = fitted(slices.Delete(f.list, 0, n))
+	}
+}
+
+// fold makes a cell of slices that fit one again, which is the form that they must have: what is held where is a function
+// of the slices alone.
+func (s *slidingSlices) fold(c *cell, f *farSlices) {
+	if folded, ok := foldSlices(f); ok {
+		s.release(c)
+		*c = folded
+	}
+}
+
+func foldSlices(f *farSlices) (cell, bool) {
+	list := f.list
+	n := len(list)
+	if n > 2 {
+		return cell{}, false
+	}
+	count := min(list[n-1]&sliceMost, cellSliceMost)
+	if n == 1 {
+		return cell{a: uint64(f.newest), b: cellUsed | count}, true
+	}
+	gap := list[1]>>sliceBits - list[0]>>sliceBits
+	if gap > cellGap {
+		return cell{}, false
+	}
+	other := min(list[0]&sliceMost, cellSliceMost)
+	return cell{a: uint64(f.newest), b: cellUsed | count | other<<20 | gap<<40}, true
+}
+
+func (s *slidingSlices) dead(c *cell, at traffic.Time) bool {
+	newest := s.newest(c)
+	return later(newest, s.lineage.window) <= at && s.isDead(floorDiv(newest, s.width), at)
+}
+
+func (s *slidingSlices) gauge(c *cell) (count int64, newest traffic.Time) {
+	var few [2]uint64
+	list, _ := s.slices(c, &few)
+	for _, v := range list {
+		count += int64(v & sliceMost)
+	}
+	return count, s.newest(c)
+}
+
+func (s *slidingSlices) beside(c *cell) int64 {
+	if c.b&cellFar == 0 {
+		return 0
+	}
+	return s.far.at(c).bytes()
+}
+
+func (s *slidingSlices) release(c *cell) {
+	if c.b&cellFar != 0 {
+		s.lineage.ledger.bytes -= s.beside(c)
+		s.far.give(c)
+	}
+}
+
+func (s *slidingSlices) append(dst []byte, c *cell) []byte {
+	var few [2]uint64
+	list, base := s.slices(c, &few)
+	dst = binary.AppendUvarint(dst, uint64(len(list)))
+	last := int64(0)
+	for _, v := range list {
+		number := base + int64(v>>sliceBits)
+		dst = binary.AppendVarint(dst, number-last)
+		dst = binary.AppendUvarint(dst, v&sliceMost)
+		last = number
+	}
+	return binary.AppendUvarint(dst, uint64(s.newest(c)-startOf(last, s.width)))
+}
+
+func (s *slidingSlices) restore(c *cell, r *reader) {
+	type counted struct {
+		number int64
+		count  uint64
+	}
+	list := make([]counted, r.length(2, "slices"))
+	last := int64(0)
+	for i := range list {
+		step := r.varint()
+		if r.err == nil && i > 0 && (step <= 0 || last+step < last) {
+			r.fail("slices of a key are not ascending")
+		}
+		last += step
+		list[i] = counted{last, r.upTo(sliceMost, "count")}
+		if r.err == nil && list[i].count == 0 {
+			r.fail("a slice without events")
+		}
+	}
+	after := r.upTo(uint64(s.width)-1, "newest event")
+	if r.err == nil && (len(list) == 0 || list[len(list)-1].number-list[0].number > sliceReach || list[len(list)-1].number < list[0].number) {
+		r.fail("%d slices of a key, allowed: at least one, none more than %d before the newest", len(list), sliceReach)
+	}
+	if r.err != nil {
+		return
+	}
+	f := farSlices{base: list[0].number, newest: later(startOf(last, s.width), traffic.Time(after))}
+	for _, v := range list {
+		f.list = append(f.list, uint64(v.number-f.base)<<sliceBits|v.count)
+		f.total += int64(v.count)
+	}
+	f.list = fitted(f.list)
+	var ok bool
+	if *c, ok = foldSlices(&f); !ok {
+		*s.far.hold(c) = f
+		s.lineage.ledger.bytes += f.bytes()
+	}
+}
