@@ -91,21 +91,20 @@ func Legal(a Algorithm, kind CountKind) bool { return slices.Contains(a.Counts()
 // bucket reports whether a fills and drains by a rate, and so has a capacity of its own: Burst.
 func (a Algorithm) bucket() bool { return a == AlgorithmTokenBucket || a == AlgorithmLeakyBucket }
 
-// SlidingExact is the greatest limit at which sliding is exact: up to it, it is a sliding-log, above a sliding-counter.
+// SlidingExact is the greatest limit at which sliding is exact: up to it, it is a sliding-log. Above, it counts slices of the
+// window, or, of distinct values, is a sliding-counter.
 const SlidingExact = 128
 
 // monotone reports whether an event less can make no other event over: d's windows hold what they hold, however the
 // events before went on and in whatever order they came. With other algorithms an event less can move a window's start,
-// leave room in a bucket, or leave a late event at an earlier time; with sets of values, estimates of fewer values are not
-// always lower.
+// leave room in a bucket, or have a late event counted that came too late; with sets of values, estimates of fewer values
+// are not always lower.
 func (d *Document) monotone() bool {
 	switch a := d.Counting(); {
 	case d.Count.Kind() == CountDistinct:
 		return false
-	case a == AlgorithmSliding:
-		return d.Limit <= SlidingExact
 	default:
-		return a == AlgorithmFixed || a == AlgorithmSlidingLog
+		return a == AlgorithmFixed || a == AlgorithmSlidingLog || a == AlgorithmSliding
 	}
 }
 
