@@ -3,6 +3,9 @@ package ingest
 import (
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/traffic"
 )
 
 // At most about 10 MB a second are written, whatever the size and the number of partitions; what the log keeps bounds the
@@ -91,16 +94,26 @@ func TestSnapshotRoom(t *testing.T) {
 
 // A partition whose log keeps only so many bytes gets its snapshots before the log begins after them.
 func TestSnapshotBeforeTheLogRunsAway(t *testing.T) {
-	d := &Detector{opt: DetectorOptions{Retention: Retention{Bytes: 300}}}
+	const bytes = 3000
+	d := &Detector{opt: DetectorOptions{Checkpoint: time.Second, Retention: Retention{Bytes: bytes}, Clock: func() traffic.Time { return 0 }}}
 	w := &snapshotWriter{d: d}
 	now := time.Unix(1e9, 0)
-	o := &owned{offset: 1, soonest: now, nextSave: now.Add(time.Hour), folded: 1100, savedAt: 1000}
+	o := &owned{state: partitionWithWindows(t, 10), soonest: now, nextSave: now.Add(time.Hour), folded: 5000, savedAt: 5000}
 	d.memory = map[int]*owned{0: o}
-	if w.longestDue(now) != nil {
-		t.Error("due although a third of what the log keeps has not been folded since")
+	folded, offset := 0, int64(10)
+	for ; folded <= bytes/3; offset++ {
+		if w.longestDue(now) != nil {
+			t.Fatalf("due after %d bytes, the log keeps %d", folded, bytes)
+		}
+		k := detectors.Keyed{Kind: detectors.KeyedTick, Generation: 1, Offset: offset, Prev: detectors.NoOffset, Time: 1e15}
+		m := traffic.Message{Offset: offset - 10, Value: detectors.AppendKeyed(nil, &k)}
+		if err := d.fold(t.Context(), o, &Fetched{Messages: []traffic.Message{m}, Next: offset - 9, HighWatermark: 1000}); err != nil || o.halt != nil {
+			t.Fatal(err, o.halt)
+		}
+		folded += len(m.Value)
 	}
-	if o.folded++; w.longestDue(now) != o {
-		t.Error("not due with more than a third of what the log keeps folded since")
+	if w.longestDue(now) != o {
+		t.Errorf("not due after %d bytes, the log keeps %d", folded, bytes)
 	}
 	if w.longestDue(now.Add(-time.Second)) != nil {
 		t.Error("due before the least time between two has passed")
