@@ -118,4 +118,10 @@ func TestSnapshotBeforeTheLogRunsAway(t *testing.T) {
 	if w.longestDue(now.Add(-time.Second)) != nil {
 		t.Error("due before the least time between two has passed")
 	}
+	w = &snapshotWriter{d: d, pieces: make(chan snapshotPiece, 1)}
+	w.now = &snapshotJob{owned: o, encoder: o.state.BeginSnapshot(), whole: true, folded: o.folded}
+	w.give()
+	if d.runsAway(o) {
+		t.Error("due again although all that was folded is in the snapshot that was given")
+	}
 }

@@ -2,7 +2,9 @@ package ingest_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,4 +145,51 @@ func (s muteStore) Write(ctx context.Context, stream string, p int, cp ingest.Ch
 		return ctx.Err()
 	}
 	return s.checkpointStore.Write(ctx, stream, p, cp, piece)
+}
+
+// overtakenStore gives the partition to another owner when the first piece is asked for.
+type overtakenStore struct {
+	checkpointStore
+	overtaken *bool
+}
+
+func (s overtakenStore) Load(ctx context.Context, stream string, p int, epoch int64, cp ingest.Checkpoint, number int) ([]byte, error) {
+	if !*s.overtaken {
+		*s.overtaken = true
+		if _, err := s.Take(ctx, stream, p, "another", 0); err != nil {
+			return nil, err
+		}
+	}
+	return s.checkpointStore.Load(ctx, stream, p, epoch, cp, number)
+}
+
+// Who is overtaken while it loads a snapshot has lost the partition, and does not take the snapshot for a damaged one: the older
+// one would be folded from, or the whole log, for nobody.
+func TestOvertakenWhileLoading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDetectWorld(t, 1)
+		w.fill(200)
+		a := w.run("a", 0)
+		pass(2500 * time.Millisecond)
+		a.stop(t)
+		group, overtaken := alone(0), false
+		ctx, cancel := context.WithCancel(t.Context())
+		d := w.detector("b", group, func(o *ingest.DetectorOptions) {
+			o.Checkpoints = overtakenStore{checkpointStore{w}, &overtaken}
+		})
+		done := make(chan error, 1)
+		go func() { done <- d.Run(ctx) }()
+		pass(100 * time.Millisecond)
+		group.mu.Lock()
+		if len(group.errs) != 1 || !errors.Is(group.errs[0], ingest.ErrFenced) {
+			t.Errorf("sessions ended with %v", group.errs)
+		}
+		group.mu.Unlock()
+		<-d.Ended()
+		cancel()
+		<-done
+		if got, want := w.got(), w.expect(); !slices.Equal(got, want) {
+			t.Error("hits differ")
+		}
+	})
 }

@@ -110,6 +110,37 @@ func TestSnapshotUnderWayHoldsAFewPieces(t *testing.T) {
 	}
 }
 
+// fencedStore is another owner's by now.
+type fencedStore struct{ Checkpoints }
+
+func (fencedStore) Write(context.Context, string, int, Checkpoint, Piece) error { return ErrFenced }
+
+// A snapshot that cannot be stored any more is not encoded to its end.
+func TestFencedSnapshotIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &owned{state: partitionWithWindows(t, 20_000), offset: 1}
+		d := newSnapshotting(t, DetectorOptions{Checkpoints: fencedStore{}, Clock: func() traffic.Time { return traffic.At(time.Now()) }, Piece: 10_000}, o)
+		w := startWriter(t.Context(), d)
+		defer w.stop()
+		for w.now == nil {
+			if err := w.offer(); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(time.Second)
+		}
+		for w.slice() {
+			continue
+		}
+		synctest.Wait() // the writer has been told
+		if w.slice(); w.now != nil {
+			t.Error("a snapshot is encoded on that another owner's epoch refuses")
+		}
+		if err := w.offer(); !errors.Is(err, ErrFenced) || len(d.memory) > 0 {
+			t.Errorf("offer says %v, %d partitions are remembered", err, len(d.memory))
+		}
+	})
+}
+
 // refusingStore refuses the first snapshots for ever.
 type refusingStore struct {
 	Checkpoints
