@@ -9,10 +9,20 @@ import (
 // ErrFenced is what a store answers to a checkpoint when another owner has taken the partition since.
 var ErrFenced = errors.New("partition was taken over: epoch is no longer mine")
 
-// Checkpoint is one stored generation of a keyed partition's snapshot.
+// Checkpoint is one generation of a keyed partition's snapshot, which is stored in pieces.
 type Checkpoint struct {
-	Epoch  int64
-	Offset int64 // the first keyed offset that is not in Data
+	Epoch   int64
+	Offset  int64 // the first keyed offset that is not in the snapshot
+	Attempt int64 // above 0; tells apart the snapshots that an owner has begun under the epoch
+	// Pieces and Size, in bytes, are what a store holds of it, and nothing that its writer sets.
+	Pieces int
+	Size   int64
+}
+
+// Piece is a part of a snapshot.
+type Piece struct {
+	Number int  // from 0, in order
+	Last   bool // with it the snapshot is whole
 	Data   []byte
 }
 
@@ -20,7 +30,7 @@ type Checkpoint struct {
 type Claim struct {
 	Epoch int64
 	// Kept says that the store still held the caller's epoch: memory is as good as the store. Otherwise Generations
-	// holds what was stored, newest first, at most two, and memory must be rebuilt from it.
+	// tells what is stored, newest first, at most two, and memory must be rebuilt from it.
 	Kept        bool
 	Generations []Checkpoint
 }

@@ -11,7 +11,8 @@ import (
 // at its end. No length that it reads is trusted beyond the bytes that are there.
 type reader struct {
 	b      []byte
-	format int // of the snapshot that is read
+	rest   *pieces // what follows b; nil when b is all
+	format int     // of the snapshot that is read
 	err    error
 }
 
@@ -19,11 +20,44 @@ func (r *reader) fail(format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf(format, args...)
 	}
-	r.b = nil
+	r.b, r.rest = nil, nil
+}
+
+// left is how many bytes are still to be read.
+func (r *reader) left() int {
+	if r.rest == nil {
+		return len(r.b)
+	}
+	return len(r.b) + r.rest.left
+}
+
+// grow adds the next piece to b, and reports whether there was one.
+func (r *reader) grow() bool {
+	if r.rest == nil || r.rest.left == 0 {
+		return false
+	}
+	b, err := r.rest.after(r.b)
+	if err != nil {
+		r.fail("%w", err)
+		return false
+	}
+	r.b = b
+	return true
+}
+
+// need makes b hold n bytes, unless so many are not left.
+func (r *reader) need(n int) bool {
+	for len(r.b) < n && n <= r.left() && r.grow() {
+		continue
+	}
+	return len(r.b) >= n
 }
 
 func (r *reader) uvarint() uint64 {
 	v, n := binary.Uvarint(r.b)
+	if n == 0 && r.grow() {
+		return r.uvarint()
+	}
 	if n <= 0 {
 		r.fail("ends within a number")
 		return 0
@@ -34,6 +68,9 @@ func (r *reader) uvarint() uint64 {
 
 func (r *reader) varint() int64 {
 	v, n := binary.Varint(r.b)
+	if n == 0 && r.grow() {
+		return r.varint()
+	}
 	if n <= 0 {
 		r.fail("ends within a number")
 		return 0
@@ -44,8 +81,8 @@ func (r *reader) varint() int64 {
 
 // fixed64 reads eight bytes, big-endian.
 func (r *reader) fixed64() uint64 {
-	if len(r.b) < 8 {
-		r.fail("%d bytes left, 8 are needed", len(r.b))
+	if len(r.b) < 8 && !r.need(8) {
+		r.fail("%d bytes left, 8 are needed", r.left())
 		return 0
 	}
 	v := binary.BigEndian.Uint64(r.b)
@@ -76,14 +113,14 @@ func (r *reader) upTo(limit uint64, what string) uint64 {
 // length reads how many elements follow, each of at least size bytes, so that no more is allocated than the input
 // could hold.
 func (r *reader) length(size int, what string) int {
-	return int(r.upTo(uint64(len(r.b)/size), what))
+	return int(r.upTo(uint64(r.left()/size), what))
 }
 
 // bytes reads a length and as many bytes; the result aliases the input.
 func (r *reader) bytes() []byte {
 	n := r.uvarint()
-	if n > uint64(len(r.b)) {
-		r.fail("%d bytes announced, %d left", n, len(r.b))
+	if n > uint64(len(r.b)) && (n > uint64(r.left()) || !r.need(int(n))) {
+		r.fail("%d bytes announced, %d left", n, r.left())
 		return nil
 	}
 	out := r.b[:n:n]
@@ -99,19 +136,24 @@ func (r *reader) text() string {
 
 // done reports the first error, or bytes left over, wrapped in kind.
 func (r *reader) done(kind error) error {
-	if r.err != nil {
-		return fmt.Errorf("%w: %w", kind, r.err)
-	}
-	if len(r.b) != 0 {
-		return fmt.Errorf("%w: %d bytes left over", kind, len(r.b))
+	if err := r.end(); err != nil {
+		return fmt.Errorf("%w: %w", kind, err)
 	}
 	return nil
 }
 
+// end reports the first error, or bytes left over.
+func (r *reader) end() error {
+	if n := r.left(); r.err == nil && n != 0 {
+		return fmt.Errorf("%d bytes left over", n)
+	}
+	return r.err
+}
+
 // take reads n bytes; the result aliases the input.
 func (r *reader) take(n int) []byte {
-	if n > len(r.b) {
-		r.fail("%d bytes left, %d are needed", len(r.b), n)
+	if !r.need(n) {
+		r.fail("%d bytes left, %d are needed", r.left(), n)
 		return nil
 	}
 	out := r.b[:n:n]

@@ -49,15 +49,18 @@ func TestReplayFromAnySnapshot(t *testing.T) {
 		p := detectors.NewPartition(m.cfg)
 		m.learn(p)
 		var e *detectors.SnapshotEncoder
-		var whole, sliced []byte
+		var whole, sliced, taken []byte
 		var hits, after []detectors.Hit
 		for i, l := range m.log {
 			if i == begin {
 				whole = p.Snapshot(nil)
 				e = p.BeginSnapshot()
 			}
-			if e != nil && sliced == nil && e.Next(slice) {
-				sliced = e.Append(nil)
+			if e != nil && sliced == nil {
+				done := e.Next(slice)
+				if taken = append(taken, e.Take(nil)...); done {
+					sliced = taken
+				}
 			}
 			before := len(hits)
 			var err error
@@ -73,7 +76,7 @@ func TestReplayFromAnySnapshot(t *testing.T) {
 		}
 		for sliced == nil {
 			if e.Next(slice) {
-				sliced = e.Append(nil)
+				sliced = append(taken, e.Take(nil)...)
 			}
 		}
 		if !slices.Equal(whole, sliced) {

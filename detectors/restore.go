@@ -1,33 +1,60 @@
 package detectors
 
 import (
-	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 
 	"github.com/weirhq/weir/traffic"
 )
 
-// Restore makes a partition from what Snapshot wrote. The whole of b is checked before any of it is believed: a torn or
-// flipped snapshot gives an error that wraps ErrSnapshot, one of a newer build *UnknownFormatError.
+// sumBytes is the length of a snapshot's checksum, which ends it.
+const sumBytes = crc32.Size
+
+// Restore makes a partition from what Snapshot wrote: see RestoreFrom.
 func Restore(cfg Config, b []byte) (*Partition, error) {
-	if len(b) < 5 {
-		return nil, fmt.Errorf("%w: %d bytes", ErrSnapshot, len(b))
+	return RestoreFrom(cfg, int64(len(b)), func() ([]byte, error) { return b, nil })
+}
+
+// RestoreFrom makes a partition from a snapshot of size bytes, which next gives piece by piece, in order; a piece
+// may not be written over. Nothing of it is believed before all of it is checked: a torn or flipped snapshot gives an
+// error that wraps ErrSnapshot, one of a newer build *UnknownFormatError. An error of next is wrapped, and says nothing
+// about the snapshot unless it wraps ErrSnapshot itself.
+func RestoreFrom(cfg Config, size int64, next func() ([]byte, error)) (*Partition, error) {
+	if size <= sumBytes {
+		return nil, fmt.Errorf("%w: %d bytes", ErrSnapshot, size)
 	}
-	body, sum := b[:len(b)-4], binary.BigEndian.Uint32(b[len(b)-4:])
-	if got := crc32.Checksum(body, castagnoli); got != sum {
-		return nil, fmt.Errorf("%w: CRC %08x, its bytes give %08x", ErrSnapshot, sum, got)
+	r := &reader{rest: &pieces{next: next, left: int(size) - sumBytes}}
+	p, err := restore(cfg, r)
+	switch {
+	case err == nil:
+		return p, nil
+	case errors.Is(err, errPieces), errors.As(err, new(*UnknownFormatError)):
+		return nil, err
 	}
-	format := int(body[0])
-	if format != SnapshotFormat && format != SnapshotFormat-1 {
+	return nil, fmt.Errorf("%w: %w", ErrSnapshot, err)
+}
+
+func restore(cfg Config, r *reader) (*Partition, error) {
+	if !r.need(1) {
+		return nil, r.err
+	}
+	format := int(r.b[0])
+	r.b = r.b[1:]
+	if format != SnapshotFormat {
+		for r.grow() { // what the first byte says is to be true
+			continue
+		}
+	}
+	if r.err == nil && format != SnapshotFormat && format != SnapshotFormat-1 {
 		return nil, &UnknownFormatError{
 			What: "snapshot", Got: fmt.Sprint(format), Known: fmt.Sprintf("%d and %d", SnapshotFormat-1, SnapshotFormat),
 		}
 	}
 	p := NewPartition(cfg)
-	r := &reader{b: body[1:], format: format}
+	r.format = format
 	if keyed := r.count(); r.err == nil && keyed != int64(cfg.Keyed) {
-		return nil, fmt.Errorf("%w: of keyed partition %d, wanted %d", ErrSnapshot, keyed, cfg.Keyed)
+		return nil, fmt.Errorf("of keyed partition %d, wanted %d", keyed, cfg.Keyed)
 	}
 	p.generation = r.count()
 	for _, t := range []*traffic.Time{&p.clock, &p.appended, &p.newest, &p.watermark} {
@@ -36,14 +63,15 @@ func Restore(cfg Config, b []byte) (*Partition, error) {
 	p.events = r.count()
 	p.restoreSources(r)
 	p.restoreState(r)
-	if err := r.done(ErrSnapshot); err != nil {
-		return nil, err
-	}
-	return p, nil
+	return p, r.end()
 }
 
 func (p *Partition) restoreSources(r *reader) {
 	n := r.length(4, "source partitions")
+	if n > mostSources {
+		r.fail("%d source partitions, allowed: up to %d", n, mostSources)
+		return
+	}
 	// A snapshot of an earlier generation may have had fewer or more source partitions: its own are kept until the
 	// first record of the new generation starts them anew.
 	p.sources = make([]source, max(n, p.cfg.Sources))
@@ -84,8 +112,9 @@ func (p *Partition) restoreState(r *reader) {
 
 // Bounds of what a snapshot may say about a rule: those of rules.Document, with room.
 const (
-	mostWindow = traffic.Time(1) << 42 // 50 days
-	mostLimit  = 1 << 20
+	mostWindow  = traffic.Time(1) << 42 // 50 days
+	mostLimit   = 1 << 20
+	mostSources = 1 << 20
 )
 
 func (p *Partition) restoreLineage(r *reader) *lineage {
@@ -112,7 +141,7 @@ func (p *Partition) restoreLineage(r *reader) *lineage {
 
 func (p *Partition) restoreLate(r *reader, lineages []*lineage) {
 	for n := r.length(7, "late sums"); n > 0 && r.err == nil; n-- {
-		key := lateKey{lineage: pick(r, lineages), source: int(r.upTo(1<<20, "source partition"))}
+		key := lateKey{lineage: pick(r, lineages), source: int(r.upTo(mostSources, "source partition"))}
 		key.minute = traffic.Time(r.varint())
 		p.late[key] = &lateSum{
 			version: int(r.upTo(1<<31, "rule version")), count: r.count(), latest: traffic.Time(r.varint()), offset: r.count(),
@@ -169,7 +198,9 @@ func (p *Partition) restoreEpisodes(r *reader, l *lineage, key Fingerprint, c *c
 	for ; n > 0 && r.err == nil; n-- {
 		k.episodes = append(k.episodes, restoreEpisode(r, l))
 	}
-	p.settle(k)
+	if r.err == nil {
+		p.settle(k)
+	}
 }
 
 func restorePlace(r *reader) place {

@@ -37,7 +37,7 @@ func (p *Partition) Snapshot(dst []byte) []byte {
 	for !e.Next(1 << 30) {
 		continue
 	}
-	return e.Append(dst)
+	return append(dst, e.Take(nil)...)
 }
 
 // head is all of a snapshot before the keys.
@@ -131,6 +131,16 @@ func (p *Partition) appendLate(dst []byte, index map[*lineage]int) []byte {
 func appendText(dst []byte, s string) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(s)))
 	return append(dst, s...)
+}
+
+// appendSlots writes the keys of a sub-table.
+func (l *lineage) appendSlots(dst []byte, sub *subtable) []byte {
+	for i := range sub.slots {
+		if sub.slots[i].b != 0 {
+			dst = l.appendSlot(dst, &sub.slots[i])
+		}
+	}
+	return dst
 }
 
 // appendSlot writes one key: fingerprint, state, episodes.

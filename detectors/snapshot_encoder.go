@@ -1,18 +1,22 @@
 package detectors
 
 import (
-	"cmp"
+	"container/heap"
 	"encoding/binary"
 	"hash/crc32"
 	"slices"
 )
 
-// SnapshotEncoder writes the state of a Partition as it was at BeginSnapshot, in slices: folding goes on between them. A
+// SnapshotEncoder writes the state of a Partition as it was at BeginSnapshot, piece by piece: folding goes on between them. A
 // part of the state that a fold is about to change is written just before it does: up to a thousand neighbouring keys, or
 // fewer where much lies beside them, so that a fold waits for some tens of microseconds, or for one key with a long log.
+//
+// The bytes come out in order, as they are written, and may be taken and let go while the rest is not written yet. Held are
+// what was not taken, and what folds had written ahead of its turn: at most the encoded state, once.
 type SnapshotEncoder struct {
 	p     *Partition // nil when all is written
-	head  []byte
+	out   []byte     // in order, not yet taken
+	crc   uint32     // of what was taken
 	parts []*snapshotPart
 	at    int // part that Next writes
 	size  int
@@ -23,9 +27,11 @@ type snapshotPart struct {
 	e       *SnapshotEncoder
 	lineage *lineage
 	keys    int
-	next    uint64 // top bits of the next sub-table
-	done    bool
-	chunks  []chunk
+	begun   bool   // its number of keys is out
+	walked  bool   // no sub-table is left to write
+	turn    bool   // the sub-table that is being written is the next in order
+	next    uint64 // top bits of the next sub-table; all before are written
+	ahead   chunks // written before their turn
 	scratch []byte
 }
 
@@ -35,6 +41,27 @@ type chunk struct {
 	b    []byte
 }
 
+// chunks is a heap, the least first.
+type chunks []chunk
+
+var _ heap.Interface = (*chunks)(nil)
+
+func (c chunks) Len() int           { return len(c) }
+func (c chunks) Less(i, j int) bool { return c[i].from < c[j].from }
+func (c chunks) Swap(i, j int)      { c[i], c[j] = c[j], c[i] }
+
+// Push is heap.Push's.
+func (c *chunks) Push(x any) { *c = append(*c, x.(chunk)) }
+
+// Pop is heap.Pop's.
+func (c *chunks) Pop() any {
+	last := len(*c) - 1
+	x := (*c)[last]
+	(*c)[last] = chunk{}
+	*c = (*c)[:last]
+	return x
+}
+
 // BeginSnapshot starts a snapshot of the state as it is now. The head (sources, late sums, lineages) is written at once.
 // One snapshot is under way at a time: one that was not finished is given up.
 func (p *Partition) BeginSnapshot() *SnapshotEncoder {
@@ -42,64 +69,69 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 		p.write.GiveUp()
 	}
 	used := p.usedLineages()
-	e := &SnapshotEncoder{p: p, head: p.head(used)}
+	e := &SnapshotEncoder{p: p, out: p.head(used)}
 	for _, l := range used {
-		part := &snapshotPart{e: e, lineage: l, keys: l.cells.n, done: l.cells.n == 0}
+		part := &snapshotPart{e: e, lineage: l, keys: l.cells.n, walked: l.cells.n == 0}
 		e.parts = append(e.parts, part)
-		if !part.done {
+		if !part.walked {
 			l.cells.epoch++
 			l.cells.touch, l.cells.heavy = part.capture, part.heavy
 		}
 	}
-	e.size = len(e.head)
+	e.size = len(e.out)
 	p.write = e
 	return e
 }
 
-// Next writes about budget bytes more, at least one slice of up to a thousand keys while there is one, and reports whether
+// Next writes about budget bytes more, at least one piece of up to a thousand keys while there is one, and reports whether
 // all is written. It must not be called while the partition folds.
 func (e *SnapshotEncoder) Next(budget int) (done bool) {
-	for enough := e.size + budget; e.p != nil && e.size < enough; {
+	for enough := len(e.out) + budget; e.p != nil && len(e.out) < enough; {
 		if e.at == len(e.parts) {
 			e.detach()
-			break
-		}
-		if part := e.parts[e.at]; part.done {
+			e.out = binary.BigEndian.AppendUint32(e.out, crc32.Update(e.crc, castagnoli, e.out))
+		} else if e.parts[e.at].step() {
 			e.at++
-		} else {
-			part.step()
 		}
 	}
 	return e.p == nil
 }
 
-// step writes the next sub-table, unless a fold has seen to that.
-func (s *snapshotPart) step() {
+// step writes what is next in order, and reports whether the part is whole.
+func (s *snapshotPart) step() (done bool) {
 	t := &s.lineage.cells
-	if t.n == 0 {
-		s.done = true // all were changed since, and so written
-		return
+	switch {
+	case !s.begun:
+		s.begun = true
+		s.e.out = binary.AppendUvarint(s.e.out, uint64(s.keys))
+	case len(s.ahead) > 0 && (s.walked || s.ahead[0].from < s.next):
+		s.e.out = append(s.e.out, heap.Pop(&s.ahead).(chunk).b...)
+	case s.walked:
+		return true
+	case t.n == 0: // all were changed since, and so written
+		s.walked = true
+	default:
+		s.turn = true
+		sub := t.touched(t.sub(s.next), Fingerprint{Hi: s.next})
+		s.turn = false
+		first, span := t.place(sub)
+		s.walked = first+span >= 1<<t.depth
+		s.next = uint64(first+span) << (64 - t.depth)
 	}
-	sub := t.touched(t.sub(s.next), Fingerprint{Hi: s.next})
-	first, span := t.place(sub)
-	if first+span >= 1<<t.depth {
-		s.done = true
-		return
-	}
-	s.next = uint64(first+span) << (64 - t.depth)
+	return false
 }
 
 // capture writes a sub-table as it is.
 func (s *snapshotPart) capture(sub *subtable) {
-	b := s.scratch[:0]
-	for i := range sub.slots {
-		if sub.slots[i].b != 0 {
-			b = s.lineage.appendSlot(b, &sub.slots[i])
-		}
+	if s.turn { // nothing that comes before it is ahead: all of that is out
+		before := len(s.e.out)
+		s.e.out = s.lineage.appendSlots(s.e.out, sub)
+		s.e.size += len(s.e.out) - before
+		return
 	}
-	s.scratch = b
-	s.chunks = append(s.chunks, chunk{sub.from, slices.Clone(b)})
-	s.e.size += len(b)
+	s.scratch = s.lineage.appendSlots(s.scratch[:0], sub)
+	heap.Push(&s.ahead, chunk{sub.from, slices.Clone(s.scratch)})
+	s.e.size += len(s.scratch)
 }
 
 // heaviest is how many bytes may lie beside the keys of a sub-table that is written at once.
@@ -128,10 +160,8 @@ func (s *snapshotPart) heavy(sub *subtable) bool {
 func (e *SnapshotEncoder) detach() {
 	for _, part := range e.parts {
 		part.lineage.cells.touch, part.lineage.cells.heavy = nil, nil
-		part.lineage = nil
-		part.scratch = nil
 	}
-	e.p.write, e.p = nil, nil
+	e.p.write, e.p, e.parts = nil, nil, nil
 }
 
 // GiveUp ends a snapshot that will not be finished. It may be called at any time, more than once.
@@ -145,23 +175,20 @@ func (e *SnapshotEncoder) GiveUp() {
 		}
 	}
 	e.detach()
-	e.parts, e.head = nil, nil
+	e.out = nil
 }
 
-// Size is how many bytes are written so far.
+// Size is how many bytes of keys and head are written so far, in their turn or ahead of it.
 func (e *SnapshotEncoder) Size() int { return e.size }
 
-// Append puts the parts together and appends the snapshot to dst. It may be called once Next has reported done, by any
-// goroutine: nothing of the partition is touched.
-func (e *SnapshotEncoder) Append(dst []byte) []byte {
-	start := len(dst)
-	dst = append(slices.Grow(dst, e.size+16*len(e.parts)+4), e.head...)
-	for _, part := range e.parts {
-		dst = binary.AppendUvarint(dst, uint64(part.keys))
-		slices.SortFunc(part.chunks, func(a, b chunk) int { return cmp.Compare(a.from, b.from) })
-		for _, c := range part.chunks {
-			dst = append(dst, c.b...)
-		}
-	}
-	return binary.BigEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
+// Written is how many bytes Take would give.
+func (e *SnapshotEncoder) Written() int { return len(e.out) }
+
+// Take gives what was written since the last call, in order; once Next has reported done, that is the rest. What comes is
+// written over into, which may be nil.
+func (e *SnapshotEncoder) Take(into []byte) []byte {
+	taken := e.out
+	e.crc = crc32.Update(e.crc, castagnoli, taken)
+	e.out = into[:0]
+	return taken
 }

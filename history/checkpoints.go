@@ -2,8 +2,10 @@ package history
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,8 +21,8 @@ const takePartition = `
 	RETURNING epoch`
 
 // Take claims partition for owner. held is the epoch under which the caller's memory is warm, 0 for none. If the
-// store's epoch is held and its owner is owner, the claim is kept; otherwise the epoch is raised by one and the stored
-// generations are returned, newest first.
+// store's epoch is held and its owner is owner, the claim is kept; otherwise the epoch is raised by one and what is
+// stored is told, newest first: Load gives its pieces.
 func (s *Store) Take(ctx context.Context, stream string, partition int, owner string, held int64) (detectors.Claim, error) {
 	var claim detectors.Claim
 	err := s.transact(ctx, fmt.Sprintf("taking keyed partition %d of %s", partition, stream), func(tx pgx.Tx) error {
@@ -43,47 +45,67 @@ func (s *Store) Take(ctx context.Context, stream string, partition int, owner st
 	return claim, nil
 }
 
+// pieceBytes is in what pieces a snapshot is given whose builds stored it as one value.
+const pieceBytes = 4 << 20
+
+// inPieces stands in place of a snapshot that lies in checkpoint_pieces. Builds that know no pieces take it for a snapshot of
+// a newer format: they refuse the partition and say that they are to be upgraded, and do not begin it anew.
+func inPieces() []byte {
+	const format = 0xff
+	return binary.BigEndian.AppendUint32([]byte{format}, checksum([]byte{format}))
+}
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
+
 func loadCheckpoints(ctx context.Context, tx pgx.Tx, stream string, partition int) ([]detectors.Checkpoint, error) {
 	rows, err := tx.Query(ctx, `
-		SELECT c.epoch, c.keyed_offset, c.data FROM checkpoints c
+		SELECT c.epoch, c.keyed_offset, c.attempt, s.pieces, s.size FROM checkpoints c
 		JOIN partition_owners o USING (stream, partition)
-		WHERE stream = $1 AND partition = $2 ORDER BY c.slot = o.slot DESC`, stream, partition)
+		CROSS JOIN LATERAL (
+			SELECT count(*) AS pieces, coalesce(sum(octet_length(p.data)), 0)::bigint AS size FROM checkpoint_pieces p
+			WHERE c.data = $3 AND p.stream = $1 AND p.partition = $2 AND p.epoch = c.epoch AND p.attempt = c.attempt
+			HAVING c.data = $3
+			UNION ALL
+			SELECT ceil(octet_length(c.data)::float8 / $4)::bigint, octet_length(c.data) WHERE c.data <> $3) s
+		WHERE c.stream = $1 AND c.partition = $2 ORDER BY c.slot = o.slot DESC`, stream, partition, inPieces(), pieceBytes)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c detectors.Checkpoint, err error) {
-		return c, row.Scan(&c.Epoch, &c.Offset, &c.Data)
+		return c, row.Scan(&c.Epoch, &c.Offset, &c.Attempt, &c.Pieces, &c.Size)
 	})
 }
 
-// writeCheckpoint is one statement: it finds the epoch unchanged under the owner row's lock, or writes nothing. The
-// same checkpoint written again, because the answer to the first was lost, takes its own slot and not the older one's.
-const writeCheckpoint = `
-	WITH mine AS (
-		UPDATE partition_owners o SET slot = CASE WHEN EXISTS (
-				SELECT FROM checkpoints c WHERE c.stream = o.stream AND c.partition = o.partition AND c.slot = o.slot
-				AND c.epoch = $3 AND c.keyed_offset = $4)
-			THEN o.slot ELSE 1 - o.slot END
-		WHERE o.stream = $1 AND o.partition = $2 AND o.epoch = $3
-		RETURNING o.slot)
-	INSERT INTO checkpoints (stream, partition, slot, epoch, keyed_offset, data)
-	SELECT $1, $2, mine.slot, $3, $4, $5 FROM mine
-	ON CONFLICT (stream, partition, slot) DO UPDATE SET epoch = excluded.epoch, keyed_offset = excluded.keyed_offset,
-		data = excluded.data, written_at = now()`
+// loadPiece finds a piece in either form. A row comes back while the partition has an owner; without data where the
+// piece is gone.
+const loadPiece = `
+	SELECT o.epoch = $3, coalesce(p.data, substring(c.data FROM ($7::bigint * $8 + 1)::int FOR $8::int)), p.crc FROM partition_owners o
+	LEFT JOIN checkpoints c ON c.stream = $1 AND c.partition = $2 AND c.epoch = $4 AND c.keyed_offset = $5 AND c.attempt = $6
+		AND c.data <> $9
+	LEFT JOIN checkpoint_pieces p ON c.data IS NULL AND p.stream = $1 AND p.partition = $2 AND p.epoch = $4 AND p.attempt = $6
+		AND p.number = $7::bigint
+	WHERE o.stream = $1 AND o.partition = $2`
 
-// Write stores cp as the partition's newest generation, keeping the one before. detectors.ErrFenced is wrapped when
-// the epoch is not cp.Epoch any more; then nothing was written.
-func (s *Store) Write(ctx context.Context, stream string, partition int, cp detectors.Checkpoint) error {
-	data := cp.Data
-	if data == nil {
-		data = []byte{}
-	}
-	tag, err := s.pool.Exec(ctx, writeCheckpoint, stream, partition, cp.Epoch, cp.Offset, data)
-	if err == nil && tag.RowsAffected() == 0 {
+// Load gives a piece of a generation that Take has told of under epoch. detectors.ErrFenced is wrapped when the epoch is
+// another one by now, detectors.ErrSnapshot when the piece is damaged or gone.
+func (s *Store) Load(ctx context.Context, stream string, partition int, epoch int64, cp detectors.Checkpoint, number int) ([]byte, error) {
+	doing := fmt.Sprintf("piece %d of %d of a snapshot of keyed partition %d of %s", number+1, cp.Pieces, partition, stream)
+	var mine bool
+	var data []byte
+	var crc *int64
+	err := s.pool.QueryRow(ctx, loadPiece, stream, partition, epoch, cp.Epoch, cp.Offset, cp.Attempt, number, pieceBytes, inPieces()).
+		Scan(&mine, &data, &crc)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) || err == nil && !mine:
 		err = detectors.ErrFenced
+	case err != nil:
+	case len(data) == 0:
+		err = fmt.Errorf("%w: it is gone", detectors.ErrSnapshot)
+	case crc != nil && uint32(*crc) != checksum(data):
+		err = fmt.Errorf("%w: CRC %08x, its bytes give %08x", detectors.ErrSnapshot, *crc, checksum(data))
 	}
 	if err != nil {
-		return s.fail(fmt.Sprintf("checkpoint of keyed partition %d of %s", partition, stream), err)
+		return nil, s.fail(doing, err)
 	}
-	return nil
+	return data, nil
 }

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,6 +41,8 @@ type DetectorOptions struct {
 	Workers    int           // partitions folded at once; default GOMAXPROCS
 	Stall      time.Duration // default detectors.DefaultStall
 	Checkpoint time.Duration // least time between two snapshots of a partition; default 5 s
+	Piece      int           // bytes of a snapshot that are stored at a time, about; default 4 MiB
+	Retention  Retention     // of the keyed topic: what it keeps bounds the time between two snapshots
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -50,6 +53,9 @@ func (o *DetectorOptions) setDefaults() error {
 	}
 	if o.Checkpoint <= 0 {
 		o.Checkpoint = 5 * time.Second
+	}
+	if o.Piece <= 0 {
+		o.Piece = 4 << 20
 	}
 	if o.Budget <= 0 {
 		o.Budget = detectors.DefaultBudget
@@ -68,7 +74,7 @@ func (o *DetectorOptions) setDefaults() error {
 //	fold, a partition a worker ──▶ pending hits ──▶ append to hits, until acknowledged ──▶ take what was fetched
 //	                                                      │
 //	                          nothing pending, time is due ▼
-//	                                   encode by slices ──▶ writer ──▶ checkpoint store
+//	                        encode by slices, a piece at a time ──▶ writer ──▶ checkpoint store
 //
 // What it remembers of a partition outlives a group generation: when the partition comes back under the same epoch, its
 // memory is still right.
@@ -77,7 +83,8 @@ type Detector struct {
 	log     *slog.Logger
 	metrics *detectMetrics
 
-	memory map[int]*owned // by keyed partition; touched by one session at a time
+	memory   map[int]*owned // by keyed partition; touched by one session at a time
+	attempts atomic.Int64   // snapshots that were begun
 
 	mu       sync.Mutex
 	routings map[int64]*rules.Routing

@@ -32,9 +32,11 @@ type detectWorld struct {
 
 	epochs      map[int]int64
 	owners      map[int]string
-	generations map[int][]ingest.Checkpoint
+	generations map[int][]storedSnapshot // newest first
+	unfinished  map[int]storedSnapshot   // the attempt that is being written
 	storeDown   bool
 	taken       int
+	loaded      []int64 // the offset of the snapshot of each piece
 
 	states   map[int]ingest.PartitionState
 	accepted []ingest.Acceptance
@@ -53,9 +55,10 @@ func newDetectWorld(t testing.TB, partitions int) *detectWorld {
 	}
 	return &detectWorld{
 		t: t, keyed: make([][]traffic.Message, partitions), start: make([]int64, partitions),
-		epochs: map[int]int64{}, owners: map[int]string{}, generations: map[int][]ingest.Checkpoint{},
-		states:  map[int]ingest.PartitionState{},
-		routing: map[int64]*rules.Routing{1: {Stream: "live", Number: 1, RecordFormat: 1, Rules: []rules.Version{limit}}},
+		epochs: map[int]int64{}, owners: map[int]string{}, generations: map[int][]storedSnapshot{},
+		unfinished: map[int]storedSnapshot{},
+		states:     map[int]ingest.PartitionState{},
+		routing:    map[int64]*rules.Routing{1: {Stream: "live", Number: 1, RecordFormat: 1, Rules: []rules.Version{limit}}},
 	}
 }
 
@@ -139,7 +142,7 @@ func (w *detectWorld) detector(owner string, group ingest.Group, edit ...func(*i
 		Log: keyedLog{w}, Hits: hitsTopic{w}, HitsCount: 3, Group: group, Routings: detectRoutings{w},
 		Checkpoints: checkpointStore{w}, Partitions: stateStore{w},
 		Clock: func() traffic.Time { return traffic.At(time.Now()) }, Logger: slog.New(slog.DiscardHandler),
-		Registerer: prometheus.NewRegistry(), Checkpoint: time.Second,
+		Registerer: prometheus.NewRegistry(), Checkpoint: time.Second, Piece: 100,
 	}
 	for _, e := range edit {
 		e(&opt)
@@ -252,6 +255,12 @@ func (r detectRoutings) Routing(_ context.Context, _ string, number int64) (*rul
 	return nil, errAway
 }
 
+// storedSnapshot is a snapshot in pieces.
+type storedSnapshot struct {
+	ingest.Checkpoint
+	pieces [][]byte
+}
+
 type checkpointStore struct{ w *detectWorld }
 
 var _ ingest.Checkpoints = checkpointStore{}
@@ -268,10 +277,33 @@ func (c checkpointStore) Take(_ context.Context, _ string, p int, owner string, 
 	c.w.taken++
 	c.w.epochs[p]++
 	c.w.owners[p] = owner
-	return ingest.Claim{Epoch: c.w.epochs[p], Generations: slices.Clone(c.w.generations[p])}, nil
+	claim := ingest.Claim{Epoch: c.w.epochs[p]}
+	for _, g := range c.w.generations[p] {
+		g.Pieces, g.Size = len(g.pieces), int64(len(slices.Concat(g.pieces...)))
+		claim.Generations = append(claim.Generations, g.Checkpoint)
+	}
+	return claim, nil
 }
 
-func (c checkpointStore) Write(_ context.Context, _ string, p int, cp ingest.Checkpoint) error {
+func (c checkpointStore) Load(_ context.Context, _ string, p int, epoch int64, cp ingest.Checkpoint, number int) ([]byte, error) {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	switch {
+	case c.w.storeDown:
+		return nil, errAway
+	case c.w.epochs[p] != epoch:
+		return nil, ingest.ErrFenced
+	}
+	for _, g := range c.w.generations[p] {
+		if g.Epoch == cp.Epoch && g.Attempt == cp.Attempt && number < len(g.pieces) {
+			c.w.loaded = append(c.w.loaded, cp.Offset)
+			return slices.Clone(g.pieces[number]), nil
+		}
+	}
+	return nil, detectors.ErrSnapshot
+}
+
+func (c checkpointStore) Write(_ context.Context, _ string, p int, cp ingest.Checkpoint, piece ingest.Piece) error {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	switch {
@@ -280,7 +312,19 @@ func (c checkpointStore) Write(_ context.Context, _ string, p int, cp ingest.Che
 	case c.w.epochs[p] != cp.Epoch:
 		return ingest.ErrFenced
 	}
-	c.w.generations[p] = append([]ingest.Checkpoint{cp}, c.w.generations[p]...)
+	u := c.w.unfinished[p]
+	if piece.Number == 0 {
+		u = storedSnapshot{Checkpoint: cp}
+	}
+	if u.Checkpoint != cp || piece.Number > len(u.pieces) {
+		c.w.t.Errorf("piece %d of %+v after %d of %+v", piece.Number, cp, len(u.pieces), u.Checkpoint)
+	}
+	u.pieces = append(u.pieces[:piece.Number:piece.Number], slices.Clone(piece.Data))
+	c.w.unfinished[p] = u
+	if !piece.Last {
+		return nil
+	}
+	c.w.generations[p] = append([]storedSnapshot{u}, c.w.generations[p]...)
 	c.w.generations[p] = c.w.generations[p][:min(2, len(c.w.generations[p]))]
 	return nil
 }

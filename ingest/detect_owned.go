@@ -24,6 +24,10 @@ type owned struct {
 	again      bool                       // the store did not take it
 	encoder    *detectors.SnapshotEncoder // the last one that was begun by slices; nil once another snapshot was begun
 	nextSave   time.Time
+	soonest    time.Time          // before nextSave, for a partition whose log runs away
+	size       int64              // of the newest snapshot
+	folded     int64              // bytes of records, in all
+	savedAt    int64              // what folded was at saved
 	records    []detectors.Record // memory of foldMessages
 	lastCounts detectors.Counts
 	blindSince time.Time // since when the fence has dropped every event record
@@ -69,8 +73,8 @@ func (d *Detector) takeAll(ctx context.Context, partitions []int) error {
 	return nil
 }
 
-// rememberAll claims partitions and restores them, several at once: while one waits for the store another one's snapshot
-// is decoded, and its bytes are let go before the next ones come.
+// rememberAll claims partitions and restores them, several at once: while one waits for the store a piece of another one's
+// snapshot is decoded, and let go before the next one comes.
 func (d *Detector) rememberAll(ctx context.Context, partitions []int) ([]*owned, error) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, d.opt.Workers)
@@ -81,7 +85,7 @@ func (d *Detector) rememberAll(ctx context.Context, partitions []int) ([]*owned,
 			defer func() { <-slots }()
 			claim, err := d.claim(ctx, p)
 			if err == nil {
-				taken[i], err = d.remember(p, claim)
+				taken[i], err = d.remember(ctx, p, claim)
 			}
 			errs[i] = err
 		})
@@ -103,18 +107,12 @@ func (d *Detector) claim(ctx context.Context, partition int) (Claim, error) {
 
 // remember gives what is known of a claimed partition: memory that is still right is kept, else the newest snapshot that
 // is whole is restored.
-func (d *Detector) remember(partition int, claim Claim) (*owned, error) {
+func (d *Detector) remember(ctx context.Context, partition int, claim Claim) (*owned, error) {
 	if o := d.memory[partition]; claim.Kept && o != nil {
 		d.metrics.restores.WithLabelValues("warm").Inc()
 		return o, nil
 	}
-	return d.restore(partition, claim)
-}
-
-// snapshot encodes the state as it is, at once. One that is being encoded by slices is given up.
-func (o *owned) snapshot() []byte {
-	o.encoder = nil
-	return o.state.Snapshot(nil)
+	return d.restore(ctx, partition, claim)
 }
 
 // accept tells the state which gaps an operator lets pass.
@@ -124,29 +122,6 @@ func (o *owned) accept(all []Acceptance) {
 			o.state.AcceptGap(a.GapSource, a.GapOffset)
 		}
 	}
-}
-
-// restore builds memory from the stored generations, newest first. A torn one is passed over for the older; with none, it
-// begins before the log's first record.
-func (d *Detector) restore(partition int, claim Claim) (*owned, error) {
-	cfg := detectors.Config{
-		Keyed: partition, Sources: d.opt.Sources, Generation: d.opt.Generation, Secret: d.opt.Secret, Stall: d.opt.Stall,
-		Budget: d.opt.Budget,
-	}
-	for _, cp := range claim.Generations {
-		state, err := detectors.Restore(cfg, cp.Data)
-		if err == nil {
-			d.metrics.restores.WithLabelValues("restored").Inc()
-			return &owned{partition: partition, epoch: claim.Epoch, state: state, offset: cp.Offset, saved: cp.Offset}, nil
-		}
-		if unknown := (*detectors.UnknownFormatError)(nil); errors.As(err, &unknown) {
-			return nil, fmt.Errorf("keyed partition %d: %w", partition, err)
-		}
-		d.metrics.restores.WithLabelValues("torn").Inc()
-		d.log.Error("snapshot is damaged, using the one before it", "partition", partition, "offset", cp.Offset, "error", err)
-	}
-	d.metrics.restores.WithLabelValues("fresh").Inc()
-	return &owned{partition: partition, epoch: claim.Epoch, state: detectors.NewPartition(cfg)}, nil
 }
 
 // checkBounds compares where memory stands with what the log still holds. Kafka would skip silently to the first
@@ -180,14 +155,16 @@ func (d *Detector) checkBounds(ctx context.Context, o *owned, b Bounds) error {
 // stillMine asks the store whether o's epoch stands, by writing a snapshot under it. To take the partition would not do:
 // it would be taken away from whoever has it.
 func (d *Detector) stillMine(ctx context.Context, o *owned) (bool, error) {
-	cp := Checkpoint{Epoch: o.epoch, Offset: o.offset, Data: o.snapshot()}
-	return retry(ctx, d, "ownership", func(ctx context.Context) (bool, error) {
-		err := d.opt.Checkpoints.Write(ctx, d.opt.Stream, o.partition, cp)
-		if errors.Is(err, ErrFenced) {
-			return false, nil
-		}
-		return true, err
+	err := d.snapshot(o, func(cp Checkpoint, piece Piece) error {
+		_, err := retry(ctx, d, "ownership", func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, d.opt.Checkpoints.Write(ctx, d.opt.Stream, o.partition, cp, piece)
+		})
+		return err
 	})
+	if errors.Is(err, ErrFenced) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // fold gives one partition's fetched records to its state. What stops only this partition is noted in o.halt; an error
@@ -207,6 +184,9 @@ func (d *Detector) fold(ctx context.Context, o *owned, f *Fetched) error {
 		return nil
 	}
 	o.end = f.HighWatermark
+	for i := range f.Messages {
+		o.folded += int64(len(f.Messages[i].Value))
+	}
 	// Whole batches are answered, with records below what was asked for.
 	if done, err := d.foldMessages(ctx, o, messagesFrom(f.Messages, o.offset)); done || err != nil {
 		return err

@@ -31,7 +31,7 @@ func (w *detectWorld) succeed(n int) {
 	}
 	w.epochs[0]++
 	w.owners[0] = "successor"
-	w.generations[0] = []ingest.Checkpoint{{Epoch: w.epochs[0], Offset: int64(n), Data: p.Snapshot(nil)}}
+	w.generations[0] = []storedSnapshot{{ingest.Checkpoint{Epoch: w.epochs[0], Offset: int64(n)}, [][]byte{p.Snapshot(nil)}}}
 }
 
 // replay runs a detector until the stream has ended, and compares its hits.

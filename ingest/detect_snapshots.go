@@ -10,12 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/rules"
 )
-
-// snapshotRate is the most that one process writes into the checkpoint store, in bytes a second: with more state the
-// interval grows.
-const snapshotRate = 10 << 20
 
 // A snapshot is encoded in slices between the folding, so that no record waits long for it.
 const (
@@ -25,50 +20,86 @@ const (
 
 // snapshotWriter writes checkpoints beside the folding, one at a time: a store that is slow or away costs the stream
 // nothing but older snapshots. What it writes is the state at one offset, encoded by slice while later records are
-// folded, put together and stored by a goroutine of its own.
+// folded; each piece of it is stored by a goroutine of its own while the next one is encoded, and then let go.
 //
-//	offer: a partition is due, nothing of it pending ──▶ slice, slice, … ──▶ run: put together, store
+//	offer: a partition is due, nothing of it pending ──▶ slice, slice, … ──▶ run: store a piece
+//	                                                          ▲                     │
+//	                                                          └──── its memory ─────┘
 type snapshotWriter struct {
 	d      *Detector
 	ctx    context.Context
 	now    *snapshotJob // being encoded
-	jobs   chan snapshotJob
-	busy   atomic.Bool // a job is under way, or given
+	given  *snapshotJob // the last one that was given whole
+	pieces chan snapshotPiece
+	spare  chan []byte // memory of pieces that were stored
 	done   chan struct{}
 	fenced atomic.Int64          // partition+1 that another owner has taken
 	failed atomic.Pointer[owned] // whose snapshot was not stored
 }
 
+// snapshotJob is one snapshot from its beginning to its last piece.
 type snapshotJob struct {
 	partition int
-	cp        Checkpoint // without Data until encoder has put it together
+	cp        Checkpoint
 	owned     *owned
 	encoder   *detectors.SnapshotEncoder
+	whole     bool        // all is encoded
+	next      int         // number of the next piece
+	size      int64       // bytes of those before it
+	folded    int64       // what owned.folded was
+	began     time.Time   // when its first piece was to be stored; the writer's goroutine alone uses it
+	over      atomic.Bool // nothing more of it will be stored
+}
+
+type snapshotPiece struct {
+	job *snapshotJob
+	Piece
 }
 
 func startWriter(ctx context.Context, d *Detector) *snapshotWriter {
-	w := &snapshotWriter{d: d, ctx: ctx, jobs: make(chan snapshotJob, 1), done: make(chan struct{})}
+	w := &snapshotWriter{
+		d: d, ctx: ctx, pieces: make(chan snapshotPiece, 1), spare: make(chan []byte, 2), done: make(chan struct{}),
+	}
 	go w.run()
 	return w
 }
 
 func (w *snapshotWriter) run() {
 	defer close(w.done)
-	for job := range w.jobs {
-		job.cp.Data = job.encoder.Append(nil)
-		switch err := w.d.write(w.ctx, job); {
-		case errors.Is(err, ErrFenced):
-			w.fenced.Store(int64(job.partition) + 1)
-		case err != nil:
-			w.failed.Store(job.owned)
+	for piece := range w.pieces {
+		w.store(piece)
+		select {
+		case w.spare <- piece.Data:
+		default:
 		}
-		w.busy.Store(false)
+	}
+}
+
+func (w *snapshotWriter) store(piece snapshotPiece) {
+	job := piece.job
+	if job.over.Load() {
+		return
+	}
+	if piece.Number == 0 {
+		job.began = time.Now()
+	}
+	err := w.d.writePatiently(w.ctx, job.partition, job.cp, piece.Piece)
+	switch {
+	case errors.Is(err, ErrFenced):
+		w.fenced.Store(int64(job.partition) + 1)
+	case err != nil:
+		w.failed.Store(job.owned)
+	case piece.Last:
+		w.d.metrics.snapshotSeconds.Observe(time.Since(job.began).Seconds())
+	}
+	if err != nil || piece.Last {
+		job.over.Store(true)
 	}
 }
 
 func (w *snapshotWriter) stop() {
 	w.giveUp()
-	close(w.jobs)
+	close(w.pieces)
 	<-w.done
 	w.recall()
 }
@@ -76,43 +107,57 @@ func (w *snapshotWriter) stop() {
 // giveUp drops the snapshot that is being encoded.
 func (w *snapshotWriter) giveUp() {
 	if w.now != nil {
+		w.now.over.Store(true)
 		w.now.encoder.GiveUp()
 		w.now = nil
 	}
 }
 
-// offer begins a snapshot of a partition whose time has come, unless one is under way or the writer is not free. Only a
-// partition with nothing pending may be taken: a snapshot may not claim a past whose hits nobody has.
+// offer begins a snapshot of a partition whose time has come, unless one is under way. Only a partition with nothing pending
+// may be taken: a snapshot may not claim a past whose hits nobody has.
 func (w *snapshotWriter) offer() error {
 	if p := w.fenced.Load(); p != 0 {
 		w.giveUp()
 		delete(w.d.memory, int(p-1))
 		return fmt.Errorf("keyed partition %d: %w", p-1, ErrFenced)
 	}
-	if w.now != nil || w.busy.Load() {
+	if w.now != nil || w.given != nil && !w.given.over.Load() {
 		return nil // encoding costs the stream time: not for a writer that could not take it
 	}
 	w.recall()
-	if o := w.longestDue(w.d.opt.Clock().Std()); o != nil {
+	now := w.d.opt.Clock().Std()
+	if o := w.longestDue(now); o != nil {
 		o.encoder = o.state.BeginSnapshot()
-		w.now = &snapshotJob{partition: o.partition, cp: Checkpoint{Epoch: o.epoch, Offset: o.offset}, owned: o, encoder: o.encoder}
+		o.soonest, o.nextSave = now.Add(w.d.opt.Checkpoint), now.Add(w.d.interval(o.size))
+		w.now = &snapshotJob{partition: o.partition, cp: w.d.checkpoint(o), owned: o, encoder: o.encoder, folded: o.folded}
 	}
 	return nil
 }
 
+// checkpoint names a snapshot of the state as it is.
+func (d *Detector) checkpoint(o *owned) Checkpoint {
+	return Checkpoint{Epoch: o.epoch, Offset: o.offset, Attempt: d.attempts.Add(1)}
+}
+
 // longestDue is the partition whose snapshot has been due for longest: a store that is slow serves all of them in turn.
 func (w *snapshotWriter) longestDue(now time.Time) (due *owned) {
+	var since time.Time
 	for _, p := range slices.Sorted(maps.Keys(w.d.memory)) {
 		o := w.d.memory[p]
-		if o.stored() || len(o.pending) > 0 || now.Before(o.nextSave) {
-			continue
-		}
-		if o.nextSave.IsZero() { // spread the partitions over the interval
+		if o.nextSave.IsZero() && !o.stored() { // spread the partitions over the interval
 			o.nextSave = now.Add(w.d.opt.Checkpoint * time.Duration(o.partition%16) / 16)
+			o.soonest = o.nextSave
 			continue
 		}
-		if due == nil || o.nextSave.Before(due.nextSave) {
-			due = o
+		at := o.nextSave
+		if w.d.runsAway(o) {
+			at = o.soonest
+		}
+		if o.stored() || len(o.pending) > 0 || now.Before(at) {
+			continue
+		}
+		if due == nil || at.Before(since) {
+			due, since = o, at
 		}
 	}
 	return due
@@ -121,66 +166,134 @@ func (w *snapshotWriter) longestDue(now time.Time) (due *owned) {
 // stored reports whether no snapshot would say more than the newest one.
 func (o *owned) stored() bool { return o.offset == o.saved && !o.again }
 
-// recall notes that a snapshot was not stored, so that the partition's next one is taken though nothing may have come since.
+// recall notes that a snapshot was not stored, so that the partition's next one is taken soon, though nothing may have come
+// since.
 func (w *snapshotWriter) recall() {
 	if o := w.failed.Swap(nil); o != nil {
 		o.again = true
+		o.nextSave = w.d.opt.Clock().Std().Add(w.d.opt.Checkpoint)
 	}
 }
 
-// slice encodes a little more of the snapshot under way, and gives it to the writer when it is whole. It reports whether
-// there is more to encode. Nothing may be folding meanwhile.
+// slice encodes a little more of the snapshot under way, and gives the writer each piece that is whole. It reports whether
+// there is more to encode now. Nothing may be folding meanwhile.
 func (w *snapshotWriter) slice() (more bool) {
-	if w.now != nil && w.now.owned.encoder != w.now.encoder {
-		w.now = nil // given up for another one: half of a snapshot must not be taken for a whole one
+	if w.now != nil && (w.now.owned.encoder != w.now.encoder || w.now.over.Load()) {
+		w.giveUp() // for another one, or because it cannot be stored
 	}
-	if w.now == nil {
+	job := w.now
+	if job == nil {
 		return false
 	}
-	start := time.Now()
-	done := w.now.encoder.Next(sliceBytes)
-	for !done && time.Since(start) < sliceTime {
-		done = w.now.encoder.Next(sliceBytes)
+	if !w.full() {
+		start := time.Now()
+		for !w.full() && time.Since(start) < sliceTime {
+			job.whole = job.encoder.Next(sliceBytes)
+		}
+		w.d.metrics.snapshotPause.Observe(time.Since(start).Seconds())
 	}
-	w.d.metrics.snapshotPause.Observe(time.Since(start).Seconds())
-	if !done {
+	if !w.full() {
 		return true
 	}
-	job := *w.now
-	w.now = nil
-	w.busy.Store(true)
-	job.owned.encoder = nil
-	job.owned.saved, job.owned.again = job.cp.Offset, false
-	job.owned.nextSave = w.d.opt.Clock().Std().Add(w.d.interval(job.encoder.Size()))
-	w.jobs <- job // never waits: there is room for the one job of a writer that is not busy
-	return false
+	if len(w.pieces) > 0 {
+		return false // the writer is behind by a piece
+	}
+	w.give()
+	return w.now != nil
 }
 
-// interval is the time until the next snapshot of a partition whose last one was size bytes, if all are like it.
-func (d *Detector) interval(size int) time.Duration {
-	all := time.Duration(size) * time.Duration(len(d.memory)) * time.Second / snapshotRate
-	return max(d.opt.Checkpoint, all)
+// full reports whether there is a piece to give.
+func (w *snapshotWriter) full() bool {
+	return w.now.whole || w.now.encoder.Written() >= w.d.opt.Piece
 }
 
-// write stores one checkpoint. A failure is no reason to stop folding: the next one will say the same and more.
-func (d *Detector) write(ctx context.Context, job snapshotJob) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+// give hands the writer a piece. It never waits: the writer is not behind.
+func (w *snapshotWriter) give() {
+	job := w.now
+	var into []byte
+	select {
+	case into = <-w.spare:
+	default:
+	}
+	piece := Piece{Number: job.next, Last: job.whole, Data: job.encoder.Take(into)}
+	job.next++
+	job.size += int64(len(piece.Data))
+	if job.whole {
+		o := job.owned
+		w.now, w.given = nil, job
+		o.encoder = nil
+		o.saved, o.savedAt, o.again = job.cp.Offset, job.folded, false
+		o.size = job.size
+		o.nextSave = w.d.opt.Clock().Std().Add(w.d.interval(o.size))
+	}
+	w.pieces <- snapshotPiece{job, piece}
+}
+
+// stallPatience bounds how long a snapshot may make no progress: then it fails, and the partition's next one is due.
+const stallPatience = 2 * attemptPatience
+
+// writePatiently stores a piece, trying again while a store that is away may come back. A failure is no reason to stop
+// folding: the next snapshot will say the same and more.
+func (d *Detector) writePatiently(parent context.Context, partition int, cp Checkpoint, piece Piece) error {
+	ctx, cancel := context.WithTimeout(parent, stallPatience)
 	defer cancel()
-	start := time.Now()
-	err := d.opt.Checkpoints.Write(ctx, d.opt.Stream, job.partition, job.cp)
+	for wait := newPause(100*time.Millisecond, 5*time.Second); ; {
+		attempt, cancel := context.WithTimeout(ctx, attemptPatience)
+		err := d.write(attempt, partition, cp, piece)
+		cancel()
+		if err == nil || errors.Is(err, ErrFenced) {
+			return err
+		}
+		if wait.sleep(ctx) != nil {
+			if parent.Err() == nil {
+				d.notStored(partition, err)
+			}
+			return err
+		}
+	}
+}
+
+// write stores a piece of a checkpoint.
+func (d *Detector) write(ctx context.Context, partition int, cp Checkpoint, piece Piece) error {
+	err := d.opt.Checkpoints.Write(ctx, d.opt.Stream, partition, cp, piece)
 	switch {
 	case err == nil:
-		d.metrics.snapshotBytes.Add(float64(len(job.cp.Data)))
-		d.metrics.snapshotSeconds.Observe(time.Since(start).Seconds())
-		d.metrics.snapshotAge.WithLabelValues(label(job.partition)).SetToCurrentTime()
+		d.metrics.snapshotBytes.Add(float64(len(piece.Data)))
+		if piece.Last {
+			d.metrics.snapshotAge.WithLabelValues(label(partition)).SetToCurrentTime()
+		}
 	case errors.Is(err, ErrFenced):
 		d.metrics.errors.WithLabelValues("fenced").Inc()
-		d.log.Warn("another owner has taken a keyed partition", "partition", job.partition, "epoch", job.cp.Epoch)
-	case ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded):
+		d.log.Warn("another owner has taken a keyed partition", "partition", partition, "epoch", cp.Epoch)
+	case !errors.Is(ctx.Err(), context.Canceled):
 		d.metrics.errors.WithLabelValues("snapshot").Inc()
-		d.log.Warn("snapshot not stored, the next one will be", "partition", job.partition, "error", err)
 	}
 	return err
+}
+
+func (d *Detector) notStored(partition int, err error) {
+	d.log.Warn("snapshot not stored, the next one will be", "partition", partition, "error", err)
+}
+
+// snapshot encodes the state as it is, at once, and gives it piece by piece. One that is being encoded by slices is given
+// up.
+func (d *Detector) snapshot(o *owned, give func(Checkpoint, Piece) error) error {
+	o.encoder = nil
+	encoder := o.state.BeginSnapshot()
+	defer encoder.GiveUp()
+	var spare []byte
+	cp := d.checkpoint(o)
+	for number, whole := 0, false; !whole; number++ {
+		for !whole && encoder.Written() < d.opt.Piece {
+			whole = encoder.Next(sliceBytes)
+		}
+		piece := Piece{Number: number, Last: whole, Data: encoder.Take(spare)}
+		if err := give(cp, piece); err != nil {
+			return err
+		}
+		spare = piece.Data
+	}
+	return nil
 }
 
 // lastCheckpoints stores what can be stored when a session ends, so that the next owner has little to fold again. It is
@@ -196,45 +309,15 @@ func (d *Detector) lastCheckpoints() {
 		if len(o.pending) > 0 || o.stored() {
 			continue
 		}
-		cp := Checkpoint{Epoch: o.epoch, Offset: o.offset, Data: o.snapshot()}
-		switch err := d.write(ctx, snapshotJob{partition: p, cp: cp}); {
+		err := d.snapshot(o, func(cp Checkpoint, piece Piece) error { return d.write(ctx, p, cp, piece) })
+		switch {
 		case err == nil:
-			o.saved, o.again = o.offset, false
+			o.saved, o.savedAt, o.again = o.offset, o.folded, false
 		case errors.Is(err, ErrFenced):
 			delete(d.memory, p)
 		default:
+			d.notStored(p, err)
 			return
 		}
 	}
-}
-
-// attemptPatience bounds one attempt of retry: a store that has taken the question and gives no answer, because it is
-// frozen or its machine is gone, is asked again over another connection, and the operator hears of it.
-const attemptPatience = 30 * time.Second
-
-// retry does f until it works or ctx is done. It is for what nothing can be done without.
-func retry[T any](ctx context.Context, d *Detector, what string, f func(ctx context.Context) (T, error)) (T, error) {
-	for wait := newPause(100*time.Millisecond, 5*time.Second); ; {
-		attempt, cancel := context.WithTimeout(ctx, attemptPatience)
-		v, err := f(attempt)
-		cancel()
-		if err == nil {
-			d.waiting.over(d.log, "DETECT goes on")
-			return v, nil
-		}
-		if ctx.Err() != nil {
-			return v, ctx.Err()
-		}
-		d.metrics.errors.WithLabelValues(what).Inc()
-		d.waiting.trouble(d.log, "DETECT waits, keyed partitions are not read", err, "for", what)
-		if err := wait.sleep(ctx); err != nil {
-			return v, err
-		}
-	}
-}
-
-func retryRouting(ctx context.Context, d *Detector, version int64) (*rules.Routing, error) {
-	return retry(ctx, d, "routing", func(ctx context.Context) (*rules.Routing, error) {
-		return d.opt.Routings.Routing(ctx, d.opt.Stream, version)
-	})
 }

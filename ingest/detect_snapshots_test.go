@@ -7,12 +7,12 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -23,27 +23,34 @@ type hangingStore struct {
 	taken chan<- struct{}
 }
 
-func (s hangingStore) Write(ctx context.Context, _ string, _ int, _ Checkpoint) error {
+func (s hangingStore) Write(ctx context.Context, _ string, _ int, _ Checkpoint, _ Piece) error {
 	close(s.taken)
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// While the store hangs, the stream must not pay for snapshots that nobody can take.
-func TestNoSnapshotIsEncodedForABusyWriter(t *testing.T) {
+// newSnapshotting is a detector that owns partitions and has nothing to fold.
+func newSnapshotting(t *testing.T, opt DetectorOptions, owns ...*owned) *Detector {
+	t.Helper()
 	metrics, err := newDetectMetrics(prometheus.NewRegistry(), "live")
 	if err != nil {
 		t.Fatal(err)
 	}
-	now, taken := time.Now(), make(chan struct{})
-	d := &Detector{
-		opt: DetectorOptions{
-			Stream: "live", Checkpoints: hangingStore{taken: taken}, Checkpoint: time.Second, Clock: func() traffic.Time { return traffic.At(now) },
-		},
-		log: slog.New(slog.DiscardHandler), metrics: metrics,
-		memory: map[int]*owned{0: {state: partitionWithWindows(t, 1000)}},
+	opt.Stream, opt.Checkpoint = "live", time.Second
+	d := &Detector{opt: opt, log: slog.New(slog.DiscardHandler), metrics: metrics, memory: map[int]*owned{}}
+	for _, o := range owns {
+		d.memory[o.partition] = o
 	}
-	o := d.memory[0]
+	return d
+}
+
+// While the store hangs, the stream must not pay for snapshots that nobody can take.
+func TestNoSnapshotIsEncodedForABusyWriter(t *testing.T) {
+	now, taken := time.Now(), make(chan struct{})
+	o := &owned{state: partitionWithWindows(t, 1000)}
+	d := newSnapshotting(t, DetectorOptions{
+		Checkpoints: hangingStore{taken: taken}, Clock: func() traffic.Time { return traffic.At(now) }, Piece: 1 << 20,
+	}, o)
 	ctx, cancel := context.WithCancel(t.Context())
 	w := startWriter(ctx, d)
 	defer w.stop()
@@ -69,16 +76,81 @@ func TestNoSnapshotIsEncodedForABusyWriter(t *testing.T) {
 	}
 }
 
-// refusingStore refuses the first writes.
-type refusingStore struct {
-	Checkpoints
-	refuse int
-	tried  chan int // partitions, as they are tried
+// A snapshot that is being written takes the memory of a few pieces, however large it is and however slow the store.
+func TestSnapshotUnderWayHoldsAFewPieces(t *testing.T) {
+	const piece = 64 << 10
+	now, taken := time.Now(), make(chan struct{})
+	o := &owned{state: partitionWithWindows(t, 60_000)}
+	whole := len(o.state.Snapshot(nil))
+	d := newSnapshotting(t, DetectorOptions{
+		Checkpoints: hangingStore{taken: taken}, Clock: func() traffic.Time { return traffic.At(now) }, Piece: piece,
+	}, o)
+	ctx, cancel := context.WithCancel(t.Context())
+	w := startWriter(ctx, d)
+	defer w.stop()
+	defer cancel()
+	o.offset++
+	for range 3 {
+		if err := w.offer(); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Minute)
+	}
+	for w.slice() {
+		continue
+	}
+	<-taken // the first piece, by the writer
+	for range 100 {
+		for w.slice() {
+			continue
+		}
+	}
+	if n := w.now.encoder.Size(); n > 5*piece || whole < 20*piece {
+		t.Errorf("of %d bytes, %d are encoded while the first %d wait for the store", whole, n, piece)
+	}
 }
 
-func (s *refusingStore) Write(_ context.Context, _ string, p int, _ Checkpoint) error {
-	s.tried <- p
-	if s.refuse--; s.refuse >= 0 {
+// fencedStore is another owner's by now.
+type fencedStore struct{ Checkpoints }
+
+func (fencedStore) Write(context.Context, string, int, Checkpoint, Piece) error { return ErrFenced }
+
+// A snapshot that cannot be stored any more is not encoded to its end.
+func TestFencedSnapshotIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &owned{state: partitionWithWindows(t, 20_000), offset: 1}
+		d := newSnapshotting(t, DetectorOptions{Checkpoints: fencedStore{}, Clock: func() traffic.Time { return traffic.At(time.Now()) }, Piece: 10_000}, o)
+		w := startWriter(t.Context(), d)
+		defer w.stop()
+		for w.now == nil {
+			if err := w.offer(); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(time.Second)
+		}
+		for w.slice() {
+			continue
+		}
+		synctest.Wait() // the writer has been told
+		if w.slice(); w.now != nil {
+			t.Error("a snapshot is encoded on that another owner's epoch refuses")
+		}
+		if err := w.offer(); !errors.Is(err, ErrFenced) || len(d.memory) > 0 {
+			t.Errorf("offer says %v, %d partitions are remembered", err, len(d.memory))
+		}
+	})
+}
+
+// refusingStore refuses the first snapshots for ever.
+type refusingStore struct {
+	Checkpoints
+	refuse int64
+	tried  map[int64]int // attempt: its partition
+}
+
+func (s *refusingStore) Write(_ context.Context, _ string, p int, cp Checkpoint, _ Piece) error {
+	s.tried[cp.Attempt] = p
+	if cp.Attempt <= s.refuse {
 		return errors.New("connection refused")
 	}
 	return nil
@@ -87,50 +159,32 @@ func (s *refusingStore) Write(_ context.Context, _ string, p int, _ Checkpoint) 
 // A snapshot that the store refused is taken again although no record has come since, and no partition waits for ever
 // behind those of lower numbers.
 func TestRefusedSnapshotsAreTakenAgainInTurn(t *testing.T) {
-	metrics, err := newDetectMetrics(prometheus.NewRegistry(), "live")
-	if err != nil {
-		t.Fatal(err)
-	}
-	now, store := time.Now(), &refusingStore{refuse: 3, tried: make(chan int, 1)}
-	d := &Detector{
-		opt: DetectorOptions{Stream: "live", Checkpoints: store, Checkpoint: time.Second, Clock: func() traffic.Time { return traffic.At(now) }},
-		log: slog.New(slog.DiscardHandler), metrics: metrics, memory: map[int]*owned{},
-	}
-	for p := range 3 {
-		d.memory[p] = &owned{partition: p, state: partitionWithWindows(t, 10), offset: 10}
-	}
-	w := startWriter(t.Context(), d)
-	defer w.stop()
-	// step offers until a snapshot is tried; -1 when nothing is due.
-	step := func() int {
-		now = now.Add(time.Minute)
-		for range 2 { // the first time each partition is given its place in the interval
+	synctest.Test(t, func(t *testing.T) {
+		store := &refusingStore{refuse: 3, tried: map[int64]int{}}
+		var owns []*owned
+		for p := range 3 {
+			owns = append(owns, &owned{partition: p, state: partitionWithWindows(t, 10), offset: 10})
+		}
+		d := newSnapshotting(t, DetectorOptions{Checkpoints: store, Clock: func() traffic.Time { return traffic.At(time.Now()) }, Piece: 20}, owns...)
+		w := startWriter(t.Context(), d)
+		defer w.stop()
+		for range 1000 {
 			if err := w.offer(); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if w.now == nil {
-			return -1
-		}
-		for w.slice() {
-			continue
-		}
-		p := <-store.tried
-		testbed.Eventually(t, 10*time.Second, func() error {
-			if w.busy.Load() {
-				return errors.New("the writer is busy")
+			for w.slice() {
+				continue
 			}
-			return nil
-		})
-		return p
-	}
-	var order []int
-	for range 7 {
-		order = append(order, step())
-	}
-	if want := []int{0, 1, 2, 0, 1, 2, -1}; !slices.Equal(order, want) {
-		t.Errorf("snapshots of partitions %v, want %v: three that are refused, three more, and then nothing to say", order, want)
-	}
+			<-time.After(time.Second)
+		}
+		var order []int
+		for attempt := range int64(len(store.tried)) {
+			order = append(order, store.tried[attempt+1])
+		}
+		if want := []int{0, 1, 2, 0, 1, 2}; !slices.Equal(order, want) {
+			t.Errorf("snapshots of partitions %v, want %v: three that are refused, three more, and then nothing to say", order, want)
+		}
+	})
 }
 
 func partitionWithWindows(t *testing.T, n int) *detectors.Partition {

@@ -189,11 +189,14 @@ func TestDetectUsesTheOlderOfTwoSnapshotsWhenOneIsTorn(t *testing.T) {
 		if len(w.generations[0]) != 2 {
 			t.Fatalf("%d generations are stored", len(w.generations[0]))
 		}
-		torn := &w.generations[0][0]
-		torn.Data = torn.Data[:len(torn.Data)/2]
+		torn, older := &w.generations[0][0], w.generations[0][1].Offset
+		torn.pieces = torn.pieces[:len(torn.pieces)/2]
 		b := w.run("b", 0)
 		b.ended(t)
 		b.stop(t)
+		if !slices.Contains(w.loaded, older) {
+			t.Error("the older one was not loaded")
+		}
 		if got, want := w.got(), w.expect(); !slices.Equal(got, want) {
 			t.Error("hits differ")
 		}

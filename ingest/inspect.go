@@ -87,6 +87,7 @@ type InspectedTopic struct {
 	Behind     []int    // partitions with a replica that is not in sync
 	Wrong      []string // what weir depends on: settings, and a partition count where it is fixed
 	Differs    []string // what is the operator's business: retention, other partition counts
+	Retention  Retention
 }
 
 // InspectTopics looks at topics without changing them. A topic that does not exist is no error.
@@ -122,6 +123,7 @@ func (k *Kafka) inspectTopic(ctx context.Context, spec TopicSpec) (InspectedTopi
 	if err != nil {
 		return t, err
 	}
+	t.Retention = parseRetention(settings)
 	differences := spec.differences(settings)
 	for _, key := range slices.Sorted(maps.Keys(differences)) {
 		if key == retentionKey {

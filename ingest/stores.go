@@ -12,6 +12,9 @@ import (
 // needs not import ingest.
 type Checkpoint = detectors.Checkpoint
 
+// Piece is detectors.Piece.
+type Piece = detectors.Piece
+
 // Claim is detectors.Claim.
 type Claim = detectors.Claim
 
@@ -41,14 +44,18 @@ type Routings interface {
 	Routing(ctx context.Context, stream string, number int64) (*rules.Routing, error)
 }
 
-// Checkpoints keeps the snapshots of keyed partitions and decides who owns one.
+// Checkpoints keeps the snapshots of keyed partitions, in pieces, and decides who owns one.
 type Checkpoints interface {
 	// Take claims partition for owner. held is the epoch under which the caller's memory is warm, 0 for none. If the
 	// store's epoch is held and its owner is owner, the claim is kept; otherwise the epoch is raised by one, compare
-	// and set, and the stored generations are returned.
+	// and set, and the stored generations are told.
 	Take(ctx context.Context, stream string, partition int, owner string, held int64) (Claim, error)
-	// Write stores a generation WHERE epoch = cp.Epoch, keeping the one before; ErrFenced when the epoch has moved.
-	Write(ctx context.Context, stream string, partition int, cp Checkpoint) error
+	// Load gives a piece of a generation that Take has told of under epoch; ErrFenced when the epoch has moved, and
+	// detectors.ErrSnapshot when the piece is damaged or gone.
+	Load(ctx context.Context, stream string, partition int, epoch int64, cp Checkpoint, number int) ([]byte, error)
+	// Write stores a piece of a generation WHERE epoch = cp.Epoch; ErrFenced when the epoch has moved. The generation is
+	// seen once its last piece is stored, whole, and the one before is kept. A piece may be written again.
+	Write(ctx context.Context, stream string, partition int, cp Checkpoint, piece Piece) error
 }
 
 // Partitions is where stages report their partitions and find what operators accepted.

@@ -121,6 +121,7 @@ const (
 	maxMessageBytesKey = "max.message.bytes"
 	cleanupPolicyKey   = "cleanup.policy"
 	retentionKey       = "retention.ms"
+	retentionBytesKey  = "retention.bytes"
 	minInsyncKey       = "min.insync.replicas"
 )
 

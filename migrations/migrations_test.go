@@ -172,7 +172,7 @@ func TestReaderSeesViewsOnly(t *testing.T) {
 			t.Errorf("a reader may not read %s: %v", view, err)
 		}
 	}
-	for _, table := range []string{"secrets", "hits", "checkpoints"} {
+	for _, table := range []string{"secrets", "hits", "checkpoints", "checkpoint_pieces"} {
 		if _, err := conn.Exec(t.Context(), "SELECT * FROM weir."+table); err == nil {
 			t.Errorf("a reader may read the table %s", table)
 		}

@@ -53,6 +53,9 @@ func countingReasons(p, n *Document) (reasons []string) {
 		reasons = append(reasons, fmt.Sprintf("match %s → %s with algorithm %s, count %s: without the events before it, one may be over that was not",
 			describeMatch(p.Match), describeMatch(n.Match), a, n.Count))
 	}
+	if a == AlgorithmSliding && n.Count.Kind() == CountDistinct && p.Limit <= SlidingExact && n.Limit > SlidingExact {
+		reasons = append(reasons, fmt.Sprintf("limit %d → %d: above %d sliding counts values approximately, and may count more", p.Limit, n.Limit, SlidingExact))
+	}
 	if a.bucket() && (higher || p.Capacity() != n.Capacity()) {
 		reasons = append(reasons, fmt.Sprintf("limit %d, burst %d → limit %d, burst %d with %s: what it lets in now fills it for later",
 			p.Limit, p.Capacity(), n.Limit, n.Capacity(), a))

@@ -79,7 +79,7 @@ func (e *examination) run(ctx context.Context) []finding {
 		{{"topics", e.lookAtTopics}, {"stream", e.lookAtStream}},
 		{
 			{"identities", e.lookAtIdentities}, {"clocks", e.lookAtClocks}, {"stages", e.lookAtStages},
-			{"partitions", e.lookAtPartitions}, {"events", e.lookAtEvents}, {"dead letters", e.lookAtDeadLetters},
+			{"partitions", e.lookAtPartitions}, {"snapshots", e.lookAtSnapshots}, {"events", e.lookAtEvents}, {"dead letters", e.lookAtDeadLetters},
 		},
 	} {
 		findings, whole := together(ctx, round)

@@ -83,3 +83,28 @@ func TestDoctorFindsPartitionsThatStopped(t *testing.T) {
 	wantFinding(t, found, "partitions", statusWarn, "1 of 2 of requests and 0 of 4 of keyed", "weir run")
 	wantFinding(t, found, "stage route", statusFail, "partitions 1 were not written by weir", "weir partitions")
 }
+
+func TestDoctorJudgesSnapshots(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		room       ingest.SnapshotRoom
+		st         status
+		text, mend string
+	}{
+		{"defaults", ingest.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: day}}, statusOK,
+			"all 64 keyed partitions, 256MiB each at most, in 27m0s; weir.keyed keeps 1d", ""},
+		{"kept for ever", ingest.SnapshotRoom{Budget: 256 << 20, Partitions: 64}, statusOK, "27m0s", ""},
+		{"kept for an hour", ingest.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: time.Hour}}, statusFail,
+			"256MiB for each of 64 keyed partitions: one process that owns them all stores their snapshots in 27m0s; allowed: 20m0s",
+			"set kafka.retention.keyed to 2h0m0s or more, or detect.budget_per_partition to 187MiB or less"},
+		{"kept for seconds", ingest.SnapshotRoom{Budget: 1 << 20, Partitions: 1024, Retention: ingest.Retention{Time: time.Minute}}, statusFail,
+			"allowed: 20s", "set kafka.retention.keyed to 1h0m0s or more and run weir migrate"},
+		{"few bytes kept", ingest.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: day, Bytes: 100 << 20}}, statusWarn,
+			"weir.keyed keeps 100MiB of a partition", "retention.bytes"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := judgeSnapshots(tc.room, "weir.keyed")
+			wantFinding(t, map[string]finding{f.Check: f}, "snapshots", tc.st, tc.text, tc.mend)
+		})
+	}
+}

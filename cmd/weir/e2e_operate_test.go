@@ -110,6 +110,22 @@ func TestBudgetIsTheStreams(t *testing.T) {
 	p.end()
 }
 
+// Where the snapshots of full budgets cannot be stored before the log is gone, no process detects, and doctor says why.
+func TestBudgetBeyondWhatSnapshotsAllow(t *testing.T) {
+	b := fullBed(t)
+	b.ok("migrate")
+	b.flags = append(b.flags, "--set", "detect.budget_per_partition=200GiB")
+	b.ok("migrate")
+	o := b.weir("run", "--http-listen", "127.0.0.1:0")
+	for _, want := range []string{"detect.budget_per_partition: 200GiB for each of", "allowed: 8h0m0s, a third of what topic", "set kafka.retention.keyed to"} {
+		if o.code != exitError || !strings.Contains(o.stderr, want) {
+			t.Errorf("run: exit code %d, want %q in\n%s%s", o.code, want, o.stdout, o.stderr)
+		}
+	}
+	found, _ := b.doctor()
+	wantFinding(t, found, "snapshots", statusFail, "allowed: 8h0m0s", "detect.budget_per_partition to")
+}
+
 func TestMigratePublishesChangesOfTheConfiguration(t *testing.T) {
 	b := fullBed(t)
 	b.ok("migrate")

@@ -37,6 +37,7 @@ type installation struct {
 	requests int // partitions, as the topics have them
 	hits     int
 	blocks   int
+	keyed    ingest.Retention
 	dead     ingest.DeadLetters
 
 	closers []func()
@@ -105,6 +106,9 @@ func (in *installation) enter(ctx context.Context, stream string, topics ingest.
 		if *t.n, err = in.kafka.Partitions(ctx, t.topic); err != nil {
 			return err
 		}
+	}
+	if in.keyed, err = in.kafka.Retention(ctx, in.names.Keyed); err != nil {
+		return err
 	}
 	if in.secretID, in.secret, err = in.history.Secret(ctx); err != nil {
 		return err

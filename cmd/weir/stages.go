@@ -57,6 +57,9 @@ func (in *installation) detector() (*ingest.Detector, error) {
 	if err := in.checkBudget(); err != nil {
 		return nil, err
 	}
+	if err := in.checkSnapshots(); err != nil {
+		return nil, err
+	}
 	owner, err := processName()
 	if err != nil {
 		return nil, err
@@ -64,8 +67,8 @@ func (in *installation) detector() (*ingest.Detector, error) {
 	return ingest.NewDetector(ingest.DetectorOptions{
 		Stream: in.stream.Name, Owner: owner, Generation: in.stream.Generation,
 		Sources: in.requests, Keyed: in.stream.Partitions.Keyed, Secret: in.secret,
-		Budget: in.stream.Partitions.Budget,
-		Log:    in.kafka.Log(in.names.Keyed), Hits: in.kafka.Appender(in.names.Hits), HitsCount: in.hits,
+		Budget: in.stream.Partitions.Budget, Retention: in.keyed,
+		Log: in.kafka.Log(in.names.Keyed), Hits: in.kafka.Appender(in.names.Hits), HitsCount: in.hits,
 		Group:    in.kafka.Group(in.group(stageDetect), in.names.Keyed, ingest.GroupOptions{}),
 		Routings: in.history, Checkpoints: in.history, Partitions: in.history,
 		Clock: now, Logger: in.log, Registerer: in.registry,
@@ -79,6 +82,16 @@ func (in *installation) checkBudget() error {
 			"configuration", want, in.stream.Name, size(has))
 	}
 	return nil
+}
+
+// checkSnapshots refuses to detect where snapshots might not be stored before the log that they need is gone.
+func (in *installation) checkSnapshots() error {
+	room := ingest.SnapshotRoom{Budget: in.stream.Partitions.Budget, Partitions: in.stream.Partitions.Keyed, Retention: in.keyed}
+	if room.Fits() {
+		return nil
+	}
+	problem, mend := lacksRoom(room, in.names.Keyed)
+	return fmt.Errorf("detect.budget_per_partition: %s; %s", problem, mend)
 }
 
 func (in *installation) group(stage string) string {

@@ -83,7 +83,9 @@ func (r *restoreBed) fill() {
 	testbed.Eventually(r.b, restorePatience, func() error {
 		var ready, size int64
 		err := r.stream.Query(r.b.Context(), fmt.Sprintf(`SELECT count(*), coalesce(sum(size), 0)::bigint FROM (
-			SELECT max(octet_length(data)) AS size FROM {ns}.checkpoints WHERE written_at > to_timestamp(%d)
+			SELECT max(octet_length(data) + (SELECT coalesce(sum(octet_length(p.data)), 0) FROM {ns}.checkpoint_pieces p
+				WHERE p.partition = c.partition AND p.epoch = c.epoch AND p.attempt = c.attempt)) AS size
+			FROM {ns}.checkpoints c WHERE written_at > to_timestamp(%d)
 			GROUP BY partition HAVING count(DISTINCT keyed_offset) = 2) p`, since.Unix()+1),
 			func(rows pgx.Rows) error { return rows.Scan(&ready, &size) })
 		switch {

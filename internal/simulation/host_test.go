@@ -34,6 +34,7 @@ const (
 	burying // dead letters
 	taking
 	writing // snapshots
+	loading // snapshots
 	joining
 	recording // and what follows, by partition of hits
 	calls     = recording + 2

@@ -202,7 +202,7 @@ func (w *world) detector(h *host) (stage, error) {
 		Secret: detectors.Secret(secret()),
 		Log:    &topicLog{h, w.keyed}, Hits: &topicAppender{host: h, t: w.hits, rash: w.bugs.ackUnwrittenHits}, HitsCount: len(w.hits.parts),
 		Group: &membership{host: h, g: w.detectors}, Routings: routings{h}, Checkpoints: checkpoints{h}, Partitions: partitions{h},
-		Clock: now, Workers: 1, Stall: stall, Checkpoint: 3 * time.Second, Logger: quiet(), Registerer: nowhere{},
+		Clock: now, Workers: 1, Stall: stall, Checkpoint: 3 * time.Second, Piece: 300, Logger: quiet(), Registerer: nowhere{},
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -21,8 +22,15 @@ var _ ingest.Checkpoints = checkpoints{}
 type ownership struct {
 	epoch       int64
 	owner       string
-	generations []ingest.Checkpoint
-	torn        []bool
+	generations []snapshot
+	unfinished  map[[2]int64][][]byte // pieces, by epoch and attempt
+}
+
+// snapshot is a stored generation.
+type snapshot struct {
+	ingest.Checkpoint
+	pieces [][]byte
+	torn   bool
 }
 
 func (c checkpoints) Take(ctx context.Context, _ string, p int, owner string, held int64) (ingest.Claim, error) {
@@ -43,7 +51,10 @@ func (c checkpoints) Take(ctx context.Context, _ string, p int, owner string, he
 	if !claim.Kept {
 		o.epoch++
 		o.owner = owner
-		claim = ingest.Claim{Epoch: o.epoch, Generations: slices.Clone(o.generations)}
+		claim = ingest.Claim{Epoch: o.epoch}
+		for _, g := range o.generations {
+			claim.Generations = append(claim.Generations, g.Checkpoint)
+		}
 		c.w.seen.takes++
 	}
 	if fate == 1 {
@@ -55,7 +66,28 @@ func (c checkpoints) Take(ctx context.Context, _ string, p int, owner string, he
 	return claim, nil
 }
 
-func (c checkpoints) Write(ctx context.Context, _ string, p int, cp ingest.Checkpoint) error {
+func (c checkpoints) Load(ctx context.Context, _ string, p int, epoch int64, cp ingest.Checkpoint, number int) ([]byte, error) {
+	if err := c.pass(ctx, loading, time.Millisecond, 20*time.Millisecond); err != nil {
+		return nil, err
+	}
+	if c.fails(loading, .05) {
+		return nil, errFault
+	}
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	o := &c.w.owned[p]
+	if o.epoch != epoch {
+		return nil, ingest.ErrFenced
+	}
+	for _, g := range o.generations {
+		if g.Checkpoint == cp {
+			return slices.Clone(g.pieces[number]), nil
+		}
+	}
+	return nil, detectors.ErrSnapshot
+}
+
+func (c checkpoints) Write(ctx context.Context, _ string, p int, cp ingest.Checkpoint, piece ingest.Piece) error {
 	if err := c.pass(ctx, writing, time.Millisecond, 100*time.Millisecond); err != nil {
 		return err
 	}
@@ -75,22 +107,43 @@ func (c checkpoints) Write(ctx context.Context, _ string, p int, cp ingest.Check
 			return ingest.ErrFenced
 		}
 	}
-	cp.Data = slices.Clone(cp.Data)
-	// Of two generations at most one is damaged: with both gone, and the log trimmed, nobody could go on.
-	torn := fate < 5 && (len(o.torn) == 0 && c.w.keyed.parts[p].start == 0 || len(o.torn) > 0 && !o.torn[0])
-	if torn {
-		c.w.seen.torn++
-		cp.Data = tear(cp.Data, fate)
+	id := [2]int64{cp.Epoch, cp.Attempt}
+	if piece.Number == 0 {
+		o.unfinished = map[[2]int64][][]byte{} // those of other attempts go
 	}
-	o.generations = append([]ingest.Checkpoint{cp}, o.generations...)
-	o.torn = append([]bool{torn}, o.torn...)
-	if len(o.torn) > 2 {
-		o.generations, o.torn = o.generations[:2], o.torn[:2]
+	if len(o.unfinished[id]) < piece.Number {
+		return errFault // to be made whole, it lacks what another attempt has removed
+	}
+	o.unfinished[id] = append(o.unfinished[id][:piece.Number:piece.Number], slices.Clone(piece.Data))
+	if piece.Last {
+		c.publish(p, cp, o.unfinished[id], fate)
 	}
 	if fate == 5 {
 		return errFault // only the answer is lost
 	}
 	return nil
+}
+
+// publish makes a snapshot the newest generation, or what is left of it: of two generations at most one is damaged, since with
+// both gone, and the log trimmed, nobody could go on.
+func (c checkpoints) publish(p int, cp ingest.Checkpoint, pieces [][]byte, fate int) {
+	o := &c.w.owned[p]
+	if g := o.generations; len(g) > 0 && g[0].Epoch == cp.Epoch && g[0].Offset == cp.Offset {
+		o.generations = g[1:] // the same once more, as when the answer was lost
+	}
+	s := snapshot{Checkpoint: cp, pieces: slices.Clone(pieces)}
+	g := o.generations
+	s.torn = fate < 5 && (len(g) == 0 && c.w.keyed.parts[p].start == 0 || len(g) > 0 && !g[0].torn)
+	if s.torn {
+		c.w.seen.torn++
+		at := len(pieces) * fate / 5
+		s.pieces[at] = tear(slices.Clone(pieces[at]), fate)
+	}
+	s.Pieces = len(s.pieces)
+	for _, piece := range s.pieces {
+		s.Size += int64(len(piece))
+	}
+	o.generations = append([]snapshot{s}, g[:min(len(g), 1)]...)
 }
 
 // tear damages a snapshot: cut short, or with a bit flipped. The copy that it changes is its own.
