@@ -64,11 +64,14 @@ func compile(r *rules.Routing, opt *RouterOptions) (*routingVersion, error) {
 	case len(r.Rules) > detectors.MaxRulesPerRecord:
 		return nil, unfit("it has %d rules, allowed: %d", len(r.Rules), detectors.MaxRulesPerRecord)
 	}
-	var control []traffic.DecoderOption
+	var how []traffic.DecoderOption
 	if !opt.Live {
-		control = append(control, traffic.AllowControl())
+		how = append(how, traffic.AllowControl())
 	}
-	decoder, err := traffic.NewDecoder(r.Format.Name, r.Format.Map, r.Format.MaxEventBytes, control...)
+	if r.RecordFormat < rules.EndTimeRecordFormat {
+		how = append(how, traffic.TimesAsTold())
+	}
+	decoder, err := traffic.NewDecoder(r.Format.Name, r.Format.Map, r.Format.MaxEventBytes, how...)
 	if err != nil {
 		return nil, unfit("%w", err)
 	}

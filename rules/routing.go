@@ -61,6 +61,9 @@ const (
 	// UncountedRecordFormat is the first under which hits may tell what rules did not count. Builds before it know no such
 	// kind of hits, and would pass over them.
 	UncountedRecordFormat = 3
+	// EndTimeRecordFormat is the first under which the time of a request is when it was answered, also in the logs that
+	// tell when it began. Routers of builds before it date it by its beginning, and one chunk must be dated one way.
+	EndTimeRecordFormat = 3
 )
 
 // CheckRecordFormat refuses rules that count in a way that the version's record format cannot hold.
