@@ -51,13 +51,13 @@ func (d *Detector) pieces(ctx context.Context, partition int, epoch int64, cp Ch
 const attemptPatience = 30 * time.Second
 
 // retry does f until it works or ctx is done, or the store answers that the partition is another owner's or its snapshot
-// damaged. It is for what nothing can be done without.
+// damaged, or that this build cannot read a routing version. It is for what nothing can be done without.
 func retry[T any](ctx context.Context, d *Detector, what string, f func(ctx context.Context) (T, error)) (T, error) {
 	for wait := newPause(100*time.Millisecond, 5*time.Second); ; {
 		attempt, cancel := context.WithTimeout(ctx, attemptPatience)
 		v, err := f(attempt)
 		cancel()
-		if err == nil || errors.Is(err, ErrFenced) || errors.Is(err, detectors.ErrSnapshot) {
+		if err == nil || errors.Is(err, ErrFenced) || errors.Is(err, detectors.ErrSnapshot) || errors.Is(err, rules.ErrRouting) {
 			d.waiting.over(d.log, "DETECT goes on")
 			return v, err
 		}
@@ -72,6 +72,8 @@ func retry[T any](ctx context.Context, d *Detector, what string, f func(ctx cont
 	}
 }
 
+// retryRouting loads a routing version. One that this build cannot read is not asked for again: its records are another
+// process's to fold.
 func retryRouting(ctx context.Context, d *Detector, version int64) (*rules.Routing, error) {
 	return retry(ctx, d, "routing", func(ctx context.Context) (*rules.Routing, error) {
 		return d.opt.Routings.Routing(ctx, d.opt.Stream, version)

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -54,8 +55,8 @@ func (e *unfitError) Unwrap() error { return e.why }
 func compile(r *rules.Routing, opt *RouterOptions) (*routingVersion, error) {
 	unfit := func(format string, args ...any) error { return &unfitError{r.Number, fmt.Errorf(format, args...)} }
 	switch {
-	case r.RecordFormat != detectors.RecordFormat && r.RecordFormat != detectors.RecordFormat-1:
-		return nil, unfit("its record format is %d, this build writes %d and %d", r.RecordFormat, detectors.RecordFormat-1, detectors.RecordFormat)
+	case !detectors.KnowsRecordFormat(r.RecordFormat):
+		return nil, unfit("its record format is %d, this build writes %s", r.RecordFormat, detectors.KnownRecordFormats())
 	case r.CheckRecordFormat() != nil:
 		return nil, unfit("%w", r.CheckRecordFormat())
 	case r.SecretID != opt.SecretID:
@@ -63,11 +64,14 @@ func compile(r *rules.Routing, opt *RouterOptions) (*routingVersion, error) {
 	case len(r.Rules) > detectors.MaxRulesPerRecord:
 		return nil, unfit("it has %d rules, allowed: %d", len(r.Rules), detectors.MaxRulesPerRecord)
 	}
-	var control []traffic.DecoderOption
+	var how []traffic.DecoderOption
 	if !opt.Live {
-		control = append(control, traffic.AllowControl())
+		how = append(how, traffic.AllowControl())
 	}
-	decoder, err := traffic.NewDecoder(r.Format.Name, r.Format.Map, r.Format.MaxEventBytes, control...)
+	if r.RecordFormat < rules.EndTimeRecordFormat {
+		how = append(how, traffic.TimesAsTold())
+	}
+	decoder, err := traffic.NewDecoder(r.Format.Name, r.Format.Map, r.Format.MaxEventBytes, how...)
 	if err != nil {
 		return nil, unfit("%w", err)
 	}
@@ -129,6 +133,9 @@ func (s *versionShelf) get(ctx context.Context, number int64) (*routingVersion, 
 		return v, nil
 	}
 	r, err := s.opt.Routings.Routing(ctx, s.opt.Stream, number)
+	if errors.Is(err, rules.ErrRouting) {
+		return nil, &unfitError{number, err}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("routing version %d of stream %s: %w", number, s.opt.Stream, err)
 	}

@@ -50,10 +50,21 @@ func (r *Routing) Validate() error {
 	return nil
 }
 
-// CountingRecordFormat is the first format of keyed records that holds what a rule with an algorithm, count, burst or
-// cooldown of its own needs. A process that knows only older ones counts by one algorithm, events only, and would read
-// over the difference.
-const CountingRecordFormat = 2
+// What a stream's processes write for each other has the form that all of them know: the record format of a routing
+// version says which. It is raised by an operator once every process of the installation is of a build that knows it
+// (weir migrate --record-format).
+const (
+	// CountingRecordFormat is the first format that holds what a rule with an algorithm, count, burst or cooldown of its
+	// own needs. A process that knows only older ones counts by one algorithm, events only, and would read over the
+	// difference.
+	CountingRecordFormat = 2
+	// UncountedRecordFormat is the first under which hits may tell what rules did not count. Builds before it know no such
+	// kind of hits, and would pass over them.
+	UncountedRecordFormat = 3
+	// EndTimeRecordFormat is the first under which the time of a request is when it was answered, also in the logs that
+	// tell when it began. Routers of builds before it date it by its beginning, and one chunk must be dated one way.
+	EndTimeRecordFormat = 3
+)
 
 // CheckRecordFormat refuses rules that count in a way that the version's record format cannot hold.
 func (r *Routing) CheckRecordFormat() error {
@@ -63,7 +74,7 @@ func (r *Routing) CheckRecordFormat() error {
 	for i := range r.Rules {
 		d := r.Rules[i].normal()
 		if d.Algorithm != "" || d.Count.Kind() != CountEvents || d.Burst != 0 || d.Cooldown != 0 {
-			return fmt.Errorf("rule %s: got algorithm %s, count %s, burst %d, cooldown %s in record format %d, allowed from record format %d on: weir migrate raises it",
+			return fmt.Errorf("rule %s: got algorithm %s, count %s, burst %d, cooldown %s in record format %d, allowed from record format %d on: weir migrate --record-format %[7]d raises it, once every process knows it",
 				quoteShort(d.ID), d.Counting(), d.Count, d.Capacity(), FormatDuration(d.UpdateEvery()), r.RecordFormat, CountingRecordFormat)
 		}
 	}
@@ -91,20 +102,42 @@ func (r *Routing) Encode() ([]byte, error) {
 	return b, nil
 }
 
+// ErrRouting is wrapped by every error of DecodeRouting: reading the document again cannot help.
+var ErrRouting = errors.New("routing version that this build cannot read")
+
 // DecodeRouting reads what Encode wrote. A member that this build does not know is an error: the document was written
 // by a newer one, and to read over a part of it would be to route its records in another way than their other readers.
 func DecodeRouting(b []byte) (*Routing, error) {
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
 	var r Routing
-	if err := dec.Decode(&r); err != nil {
-		return nil, fmt.Errorf("routing version: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("routing version: got more after the JSON document, allowed one document")
+	if err := decodeStrictly(b, &r); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRouting, err)
 	}
 	if err := r.Validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrRouting, err)
 	}
 	return &r, nil
+}
+
+// DecodeDocument reads a rule's document from the JSON that the rule store keeps. As with a routing version, a member that
+// this build does not know is an error: a match without one of its conditions would count, and block, other requests.
+// What Parse would refuse today may have been applied before, and is read.
+func DecodeDocument(b []byte) (Document, error) {
+	var d Document
+	if err := decodeStrictly(b, &d); err != nil {
+		return Document{}, fmt.Errorf("rule document that this build cannot read: %w", err)
+	}
+	return d, nil
+}
+
+// decodeStrictly reads one JSON document without a member that v does not have.
+func decodeStrictly(b []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("got more after the JSON document, allowed one document")
+	}
+	return nil
 }

@@ -31,6 +31,13 @@ type DecoderOption func(*decoderSettings)
 type decoderSettings struct {
 	max     int
 	control bool
+	asTold  bool
+}
+
+// TimesAsTold leaves the time of a request where the log tells it, also where that is the request's beginning. It is for
+// streams whose routers may be of a build that does not know better: all must date an event alike.
+func TimesAsTold() DecoderOption {
+	return func(s *decoderSettings) { s.asTold = true }
 }
 
 // AllowControl lets the weir format take the end mark of a replay (see EndMark). Without it, which is how a live
@@ -62,6 +69,9 @@ func NewDecoder(format string, fieldMap map[string]string, maxBytes int, options
 		return nil, fmt.Errorf("format %s has no end mark; a replay stream is allowed in: %s", format, FormatWeir)
 	}
 	if named := findFormat(format); named != nil {
+		if set.asTold {
+			named = named.asTold()
+		}
 		root, err := named.compile(fieldMap)
 		if err != nil {
 			return nil, err

@@ -3,6 +3,7 @@ package traffic
 import (
 	"errors"
 	"strings"
+	"time"
 )
 
 // notation is how a member writes the value of an event field.
@@ -17,7 +18,14 @@ const (
 	asTargetOfLine                 // the path in a request line
 	asURL                          // a path, or a URL from which its path is taken
 	asPeer                         // an address that the program may have appended to the forwarded chain
+	asBeginning                    // the time when the request came; the event's is when it was answered, latency later
+	asEnd                          // the time when it was answered, where another member may tell the beginning
 )
+
+// longestAnswer is the greatest latency by which an event's time is moved from the beginning of its request to the end. It
+// is as long as the longest window: no rule would count both ends of a longer one. A latency beyond it is no measurement,
+// and does not choose a time.
+const longestAnswer = 31 * 24 * time.Hour
 
 // namedDecoder reads the JSON log of one program by its table.
 type namedDecoder struct {
@@ -51,7 +59,22 @@ func (d *namedDecoder) Decode(b []byte, r *Request) error {
 		return err
 	}
 	r.Forwarded = beforePeers(r.Forwarded, &s.peers)
+	if s.beginning {
+		r.endAfterLatency()
+	}
 	return nil
+}
+
+// endAfterLatency moves the time of a request that is told by its beginning to its end, when the program wrote the line. A
+// client that holds its request open would else choose how old its event is, and make it too late to be counted.
+func (r *Request) endAfterLatency() {
+	const most = int64(longestAnswer / time.Microsecond)
+	if !r.HasTime || r.LatencyUS > most {
+		return
+	}
+	if end := r.Time + Time(r.LatencyUS); end <= maxEventTime {
+		r.Time = end
+	}
 }
 
 // beforePeers is a forwarded chain as it was received: without its last entry if that is the peer, which the gateway
@@ -81,6 +104,8 @@ type namedReader struct {
 	filled  [numMembers]uint8 // rank of the member that has filled a field, plus 1
 	peers   [2]string         // values asPeer, by rank
 	request bool              // a member about the request or its answer has been seen
+
+	beginning bool // the time was read asBeginning
 }
 
 // readObject reads an object whose members n describes. Its recursion is as deep as the table's longest path.
@@ -143,12 +168,15 @@ func (s *namedReader) readTarget(t target, r *Request) error {
 		return s.skip()
 	}
 	s.filled[t.field] = t.rank + 1
+	if t.field == memberTime {
+		s.beginning = t.as == asBeginning
+	}
 	switch t.as {
 	case asSeconds:
 		return s.readSpan(r, 6, "a number of seconds")
 	case asNanoseconds:
 		return s.readSpan(r, -3, "a number of nanoseconds")
-	case asEvent:
+	case asEvent, asBeginning, asEnd:
 		return s.read(t.field, r)
 	}
 	text, err := s.readLines(t.field)

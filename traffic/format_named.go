@@ -113,11 +113,8 @@ func (f *namedFormat) compile(fieldMap map[string]string) (*fieldNode, error) {
 		ranks[field]++
 	}
 	for _, name := range slices.Sorted(maps.Keys(fieldMap)) {
-		field, as := member(slices.Index(memberNames[:], name)), asEvent
-		if slices.ContainsFunc(f.sources, func(s source) bool { return s.field == field && s.as == asPeer }) {
-			as = asPeer // it is as likely to stand in the forwarded chain as what it replaces
-		}
-		add(field, fieldMap[name], as)
+		field := member(slices.Index(memberNames[:], name))
+		add(field, fieldMap[name], f.mappedAs(field))
 	}
 	for _, s := range f.sources {
 		if !replaced(s.field, fieldMap) {
@@ -133,6 +130,39 @@ func (f *namedFormat) compile(fieldMap map[string]string) (*fieldNode, error) {
 		f.placeHeaders(root)
 	}
 	return root, nil
+}
+
+// mappedAs is how the member is written that a field map names for a field.
+func (f *namedFormat) mappedAs(field member) notation {
+	for _, s := range f.sources {
+		switch {
+		case s.field != field:
+		case s.as == asPeer:
+			return asPeer // it is as likely to stand in the forwarded chain as what it replaces
+		case s.as == asBeginning:
+			return asBeginning // it is the same time under another name
+		case s.as == asEnd:
+			return asEvent // the most wanted one is the end already
+		}
+	}
+	return asEvent
+}
+
+// asTold is the format as it was before times were moved to the end of the request: see TimesAsTold.
+func (f *namedFormat) asTold() *namedFormat {
+	told := *f
+	told.sources = nil
+	plain := slices.ContainsFunc(f.sources, func(s source) bool { return s.field == memberTime && s.as == asEvent })
+	for _, s := range f.sources {
+		if s.field == memberTime && s.as != asEvent {
+			if plain {
+				continue
+			}
+			s.as = asEvent
+		}
+		told.sources = append(told.sources, s)
+	}
+	return &told
 }
 
 func (f *namedFormat) placeHeaders(root *fieldNode) {

@@ -31,7 +31,7 @@ var namedFormats = [...]namedFormat{
 		// Istio's default (x_forwarded_for) and of Envoy Gateway's (x-forwarded-for).
 		name: FormatEnvoy,
 		sources: []source{
-			{memberTime, "start_time", asEvent},
+			{memberTime, "start_time", asBeginning},
 			{memberID, "request_id", asEvent}, {memberID, "x-request-id", asEvent},
 			{memberIP, "downstream_remote_address", asPeer}, {memberIP, "downstream_direct_remote_address", asPeer},
 			{memberForwarded, "x_forwarded_for", asEvent}, {memberForwarded, "x-forwarded-for", asEvent},
@@ -76,7 +76,7 @@ var namedFormats = [...]namedFormat{
 		// into X-Forwarded-For.
 		name: FormatTraefik,
 		sources: []source{
-			{memberTime, "StartUTC", asEvent}, {memberTime, "StartLocal", asEvent},
+			{memberTime, "StartUTC", asBeginning}, {memberTime, "StartLocal", asBeginning},
 			{memberID, "request_X-Request-Id", asEvent},
 			{memberIP, "ClientAddr", asEvent},
 			{memberForwarded, "request_X-Forwarded-For", asEvent},
@@ -109,7 +109,7 @@ var namedFormats = [...]namedFormat{
 		// everybody's own.
 		name: FormatECS,
 		sources: []source{
-			{memberTime, "@timestamp", asEvent},
+			{memberTime, "event.end", asEnd}, {memberTime, "event.start", asBeginning}, {memberTime, "@timestamp", asEvent},
 			{memberID, "http.request.id", asEvent}, {memberID, "event.id", asEvent},
 			{memberIP, "source.ip", asEvent}, {memberIP, "source.address", asEvent},
 			{memberIP, "client.ip", asEvent}, {memberIP, "client.address", asEvent},

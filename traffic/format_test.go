@@ -58,10 +58,10 @@ func TestSamples(t *testing.T) {
 			}),
 		},
 		FormatTraefik: {
-			sampleRequest("2026-11-21T07:04:37.295301Z", false, func(r *Request) {
+			sampleRequest("2026-11-21T07:04:37.296125Z", false, func(r *Request) {
 				r.ID, r.IP, r.Route, r.Bytes, r.LatencyUS = "req-of-the-client", "127.0.0.1:47042", "api@file", 15, 824
 			}),
-			sampleRequest("2026-11-21T07:04:37.296694Z", true, func(r *Request) {
+			sampleRequest("2026-11-21T07:04:37.296858Z", true, func(r *Request) {
 				r.ID, r.IP, r.Route, r.LatencyUS = "req-of-the-client", "127.0.0.1:47050", "api@file", 164
 			}),
 		},
@@ -115,11 +115,11 @@ func TestNamedFormats(t *testing.T) {
 		{"bytes of a TLS hello", FormatNginx, "", `{"request":"\u0016\u0003\u0001","request_method":"","request_uri":"","status":"400"}`, Request{Status: 400}},
 		{"Istio", FormatEnvoy, "", `{"start_time":"2026-11-21T05:06:07.250Z","authority":"a","path":"/p?q","method":"GET","response_code":0,"duration":12,"bytes_sent":7,
 			"upstream_host":"10.0.0.1:80","x_forwarded_for":"203.0.113.9,198.51.100.2","downstream_remote_address":"198.51.100.2:4711","request_id":"i","user_agent":null,"route_name":"default"}`,
-			Request{HasTime: true, Time: 1795237567_250000, Host: "a", Path: "/p", Method: "GET", LatencyUS: 12000, Bytes: 7, Forwarded: "203.0.113.9",
+			Request{HasTime: true, Time: 1795237567_262000, Host: "a", Path: "/p", Method: "GET", LatencyUS: 12000, Bytes: 7, Forwarded: "203.0.113.9",
 				IP: "198.51.100.2:4711", ID: "i", Route: "default"}},
 		{"Envoy Gateway", FormatEnvoy, "", `{":authority":"a","duration":1,"downstream_remote_address":"[2001:db8::1]:1","method":"GET","response_code":200,"start_time":"2026-11-21T05:06:07Z",
 			"user-agent":"curl","x-envoy-origin-path":"/","x-forwarded-for":"2001:db8::1","x-request-id":"i"}`,
-			Request{HasTime: true, Time: 1795237567_000000, Host: "a", LatencyUS: 1000, IP: "[2001:db8::1]:1", Method: "GET", Status: 200, UserAgent: "curl", Path: "/", ID: "i"}},
+			Request{HasTime: true, Time: 1795237567_001000, Host: "a", LatencyUS: 1000, IP: "[2001:db8::1]:1", Method: "GET", Status: 200, UserAgent: "curl", Path: "/", ID: "i"}},
 		{"Envoy has found the client by itself", FormatEnvoy, "", `{"downstream_direct_remote_address":"10.0.0.1:9","downstream_remote_address":"203.0.113.9:0","x_forwarded_for":"203.0.113.9, 10.0.0.1","method":"GET"}`,
 			Request{IP: "203.0.113.9:0", Forwarded: "203.0.113.9", Method: "GET"}},
 		{"Envoy appends nothing", FormatEnvoy, "", `{"downstream_remote_address":"10.0.0.1:9","x_forwarded_for":"203.0.113.9, 10.0.0.2","method":"GET"}`,

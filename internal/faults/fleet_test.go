@@ -25,6 +25,15 @@ type install struct {
 // newInstall writes a configuration, and runs weir migrate and weir rules apply.
 func newInstall(t testing.TB, stream *exactness.Stream, replication int) *install {
 	t.Helper()
+	in := configure(t, stream, replication, "")
+	in.Weir("migrate")
+	in.Weir("rules", "apply", "-f", in.Write("rules.yaml", rules), "--reason", "tests")
+	return in
+}
+
+// configure writes a configuration; more is what it says besides.
+func configure(t testing.TB, stream *exactness.Stream, replication int, more string) *install {
+	t.Helper()
 	in := &install{Workplace: testbed.NewWorkplace(t), t: t, stream: stream}
 	in.Write("weir.yaml", fmt.Sprintf(`namespace: %s
 kafka:
@@ -36,9 +45,7 @@ postgres:
 identity:
   device: {header: X-Device-Id, vouched: true}
 http: {listen: "127.0.0.1:0"}
-`, stream.Namespace, strings.Join(stream.Brokers, ", "), replication, stream.Requests, stream.Keyed, stream.Hits, stream.Postgres))
-	in.Weir("migrate")
-	in.Weir("rules", "apply", "-f", in.Write("rules.yaml", rules), "--reason", "tests")
+%s`, stream.Namespace, strings.Join(stream.Brokers, ", "), replication, stream.Requests, stream.Keyed, stream.Hits, stream.Postgres, more))
 	return in
 }
 

@@ -43,12 +43,19 @@ func Weir() string { return os.Getenv(weirVariable) }
 
 // Workplace is a directory in which weir is run, with weir.yaml in it as the configuration.
 type Workplace struct {
-	t   testing.TB
-	dir string
+	t       testing.TB
+	dir     string
+	program string
 }
 
 // NewWorkplace makes one, which goes with the test. A package that uses it runs under MainWithWeir.
-func NewWorkplace(t testing.TB) Workplace { return Workplace{t: t, dir: t.TempDir()} }
+func NewWorkplace(t testing.TB) Workplace { return Workplace{t: t, dir: t.TempDir(), program: Weir()} }
+
+// With is the same place, where another build of weir is run.
+func (w Workplace) With(program string) Workplace {
+	w.program = program
+	return w
+}
 
 // Write makes a file and returns its path.
 func (w Workplace) Write(name, content string) string {
@@ -62,7 +69,7 @@ func (w Workplace) Write(name, content string) string {
 
 // Command is a command of weir's, not yet started.
 func (w Workplace) Command(ctx context.Context, args ...string) *exec.Cmd {
-	command := exec.CommandContext(ctx, Weir(), args...)
+	command := exec.CommandContext(ctx, w.program, args...)
 	command.Dir = w.dir
 	command.Env = append(os.Environ(), "WEIR_CONFIG="+filepath.Join(w.dir, "weir.yaml"))
 	return command
