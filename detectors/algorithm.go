@@ -40,13 +40,14 @@ type event struct {
 	at    traffic.Time
 	count int64  // of the window that the event is in
 	overs []over // over events that this one made, ascending
+	left  int64  // units that were left out: on time, but too old for what the algorithm's memory of the key can place
 }
 
 // begin makes ev an arrival of one unit. Field by field: a whole event would be cleared, filled and copied.
 func (ev *event) begin(at traffic.Time, limit, burst int64) {
 	ev.time, ev.units, ev.limit, ev.burst = at, 1, limit, burst
 	ev.value, ev.exact = 0, false
-	ev.at, ev.count, ev.overs = 0, 0, ev.overs[:0]
+	ev.at, ev.count, ev.overs, ev.left = 0, 0, ev.overs[:0], 0
 }
 
 // entry is one event in the order of its key's time. Events of one time are ordered by their limits, so that what is

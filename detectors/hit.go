@@ -13,6 +13,7 @@ type Kind string
 const (
 	KindHit       Kind = "hit"        // an episode of one source over one rule's limit
 	KindLate      Kind = "late"       // late events, summed per rule, source partition and minute
+	KindUncounted Kind = "uncounted"  // events left out for another reason, summed likewise; Reason is an Uncounted
 	KindLoss      Kind = "loss"       // a gap that an operator accepted, or that retention made
 	KindRelease   Kind = "release"    // an operator releases a block; written by the CLI, acted on by ENFORCE
 	KindNear      Kind = "near"       // reserved
@@ -50,10 +51,10 @@ type Hit struct {
 
 	Limit    int          `json:"limit"`
 	WindowMS int64        `json:"window_ms,omitempty"`
-	Count    int64        `json:"count"`          // events from the first to the last over event; late: events
+	Count    int64        `json:"count"`          // events from the first to the last over event; late, uncounted: events
 	Peak     int          `json:"peak,omitempty"` // greatest window count; saturates at limit+1
-	First    traffic.Time `json:"first"`          // time of the first over event; late: start of the minute
-	Last     traffic.Time `json:"last"`           // time of the last over event; late: the latest event's time
+	First    traffic.Time `json:"first"`          // time of the first over event; late, uncounted: start of the minute
+	Last     traffic.Time `json:"last"`           // time of the last over event; late, uncounted: the latest event's time
 	Seen     traffic.Time `json:"seen"`           // append time of the keyed record that caused this hit
 	Cut      bool         `json:"cut,omitempty"`  // closed because it had lasted MaxEpisode
 
@@ -68,5 +69,5 @@ type Hit struct {
 	Samples []string `json:"samples,omitempty"` // JSON texts of traffic.Sample, the first few over events
 
 	By     string `json:"by,omitempty"`     // release, loss: who
-	Reason string `json:"reason,omitempty"` // release, loss: why
+	Reason string `json:"reason,omitempty"` // release, loss, uncounted: why
 }

@@ -19,10 +19,8 @@ func Restore(cfg Config, b []byte) (*Partition, error) {
 		return nil, fmt.Errorf("%w: CRC %08x, its bytes give %08x", ErrSnapshot, sum, got)
 	}
 	format := int(body[0])
-	if format != SnapshotFormat && format != SnapshotFormat-1 {
-		return nil, &UnknownFormatError{
-			What: "snapshot", Got: fmt.Sprint(format), Known: fmt.Sprintf("%d and %d", SnapshotFormat-1, SnapshotFormat),
-		}
+	if format < 1 || format > SnapshotFormat {
+		return nil, &UnknownFormatError{What: "snapshot", Got: fmt.Sprint(format), Known: fmt.Sprintf("1 to %d", SnapshotFormat)}
 	}
 	p := NewPartition(cfg)
 	r := &reader{b: body[1:]}
@@ -35,10 +33,10 @@ func Restore(cfg Config, b []byte) (*Partition, error) {
 	}
 	p.events = r.count()
 	p.restoreSources(r)
-	if format == SnapshotFormat {
-		p.restoreState(r)
-	} else {
+	if format == 1 {
 		p.restoreFirst(r)
+	} else {
+		p.restoreState(r, format)
 	}
 	if err := r.done(ErrSnapshot); err != nil {
 		return nil, err
@@ -65,7 +63,7 @@ func (p *Partition) restoreSources(r *reader) {
 	}
 }
 
-func (p *Partition) restoreState(r *reader) {
+func (p *Partition) restoreState(r *reader, format int) {
 	for _, s := range []*sweep{&p.sweep, &p.evict} {
 		s.lineage = string(r.bytes())
 		s.from = Fingerprint{r.fixed64(), r.fixed64()}
@@ -77,7 +75,7 @@ func (p *Partition) restoreState(r *reader) {
 			r.fail("lineages are not ascending")
 		}
 	}
-	p.restoreLate(r, lineages)
+	p.restoreUncounted(r, lineages, format >= 3)
 	for _, l := range lineages {
 		if r.err != nil {
 			return
@@ -110,11 +108,19 @@ func (p *Partition) restoreLineage(r *reader) *lineage {
 	return l
 }
 
-func (p *Partition) restoreLate(r *reader, lineages []*lineage) {
-	for n := r.length(7, "late sums"); n > 0 && r.err == nil; n-- {
-		key := lateKey{lineage: pick(r, lineages), source: int(r.upTo(1<<20, "source partition"))}
-		key.minute = traffic.Time(r.varint())
-		p.late[key] = &lateSum{
+// restoreUncounted reads sums of events that were left out. Without reasons all of them were late.
+func (p *Partition) restoreUncounted(r *reader, lineages []*lineage, reasons bool) {
+	for first, n := true, r.length(7, "sums of events left out"); n > 0 && r.err == nil; n-- {
+		key := uncountedKey{lineage: pick(r, lineages), source: int(r.upTo(1<<20, "source partition"))}
+		if reasons {
+			key.reason = Uncounted(r.upTo(uint64(NumUncounted-1), "reason"))
+		}
+		minute := traffic.Time(r.varint())
+		if r.err == nil && !first && minute != p.uncounted.minute {
+			r.fail("sums of two minutes, %d and %d", p.uncounted.minute, minute)
+		}
+		p.uncounted.minute, first = minute, false
+		p.uncounted.sums[key] = &uncountedSum{
 			version: int(r.upTo(1<<31, "rule version")), count: r.count(), latest: traffic.Time(r.varint()), offset: r.count(),
 		}
 	}

@@ -23,7 +23,7 @@ func (p *Partition) restoreFirst(r *reader) {
 		l.begin(kind{kindSlidingLog, countEvents}, window, keyText)
 		lineages[i] = l
 	}
-	p.restoreLate(r, lineages)
+	p.restoreUncounted(r, lineages, false)
 	checkFirstKeys(r, lineages)
 	for n := r.length(20, "windows"); n > 0 && r.err == nil; n-- {
 		p.restoreFirstWindow(r, lineages)
