@@ -1,11 +1,26 @@
 package detectors
 
 import (
+	"fmt"
+
 	"github.com/weirhq/weir/traffic"
 )
 
-// RecordFormat is the format of keyed records that this build writes. It reads RecordFormat and the one before it.
-const RecordFormat = 2
+// Formats of keyed records. A stream's routing version names the one that its routers write, so that every process of a
+// rolling upgrade can read it; this build writes and reads all from OldestRecordFormat to RecordFormat. Format 2 brought
+// units and packed samples. Format 3 has the layout of format 2 and allows what rules.UncountedRecordFormat says.
+const (
+	OldestRecordFormat = 1
+	RecordFormat       = 3
+)
+
+// KnownRecordFormats names, for messages, the formats that this build writes and reads.
+func KnownRecordFormats() string { return fmt.Sprintf("%d to %d", OldestRecordFormat, RecordFormat) }
+
+// KnowsRecordFormat reports whether this build writes and reads a format of keyed records.
+func KnowsRecordFormat(format int) bool {
+	return OldestRecordFormat <= format && format <= RecordFormat
+}
 
 // KeyedKind is the kind of a keyed record.
 type KeyedKind uint8
@@ -23,8 +38,7 @@ const NoOffset int64 = -1
 // Keyed is one record of the keyed log. There is at most one per (event, keyed partition), however many rules and
 // dimensions of the event meet there: that is why an equal offset means a duplicate.
 type Keyed struct {
-	// Format is the format to write: RecordFormat, or the one before it where the routing version asks for that; 0 means
-	// RecordFormat. Reading sets it.
+	// Format is the format to write: the one that the routing version names; 0 means RecordFormat. Reading sets it.
 	Format     int
 	Kind       KeyedKind
 	Generation int64        // g: which life of the requests topic
@@ -47,4 +61,13 @@ type Keyed struct {
 	// found the end.
 	Idle  bool
 	Clock traffic.Time
+}
+
+// format is Format with its default: of a record that was read, the format under which its routing version lets all that
+// it causes be written.
+func (k *Keyed) format() int {
+	if k.Format == 0 {
+		return RecordFormat
+	}
+	return k.Format
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -22,7 +23,7 @@ func (e *UnknownFormatError) Error() string {
 	return fmt.Sprintf("%s has format %s, this build reads %s: upgrade this process", e.What, e.Got, e.Known)
 }
 
-// The layout of a keyed record, format 2; format 1 is the same without units. Numbers are varints (unsigned unless marked ±), strings carry their length.
+// The layout of a keyed record, formats 2 and 3; format 1 is the same without units. Numbers are varints (unsigned unless marked ±), strings carry their length.
 //
 //	byte format, byte kind, g, p, o, o-prev (0: none), ±time
 //	event: ±progress, version, rule count, rules (first, then differences), byte units (0: one each; 1: a number per rule),
@@ -51,11 +52,7 @@ func AppendKeyedWith(dst []byte, k *Keyed, evidence []byte) []byte {
 }
 
 func appendNumbers(dst []byte, k *Keyed) []byte {
-	format := byte(RecordFormat)
-	if k.Format == RecordFormat-1 {
-		format = RecordFormat - 1
-	}
-	dst = append(dst, format, byte(k.Kind))
+	dst = append(dst, byte(k.format()), byte(k.Kind))
 	dst = binary.AppendUvarint(dst, uint64(k.Generation))
 	dst = binary.AppendUvarint(dst, uint64(k.Source))
 	dst = binary.AppendUvarint(dst, uint64(k.Offset))
@@ -67,7 +64,7 @@ func appendNumbers(dst []byte, k *Keyed) []byte {
 	dst = binary.AppendVarint(dst, int64(k.Time))
 	switch k.Kind {
 	case KeyedEvent:
-		dst = appendEvent(dst, k, format)
+		dst = appendEvent(dst, k)
 	case KeyedTick:
 		idle := byte(0)
 		if k.Idle {
@@ -79,7 +76,7 @@ func appendNumbers(dst []byte, k *Keyed) []byte {
 	return dst
 }
 
-func appendEvent(dst []byte, k *Keyed, format byte) []byte {
+func appendEvent(dst []byte, k *Keyed) []byte {
 	dst = binary.AppendVarint(dst, int64(k.Progress))
 	dst = binary.AppendUvarint(dst, uint64(k.Version))
 	dst = binary.AppendUvarint(dst, uint64(len(k.Rules)))
@@ -88,7 +85,7 @@ func appendEvent(dst []byte, k *Keyed, format byte) []byte {
 		dst = binary.AppendUvarint(dst, uint64(r-last))
 		last = r
 	}
-	if format == RecordFormat {
+	if k.format() >= rules.CountingRecordFormat {
 		dst = appendUnits(dst, k)
 	}
 	return dst
@@ -142,10 +139,8 @@ func DecodeKeyed(b []byte, k *Keyed) error {
 	if len(b) < 2 {
 		return fmt.Errorf("%w: %d bytes, at least 2 are needed", ErrRecord, len(b))
 	}
-	if b[0] != RecordFormat && b[0] != RecordFormat-1 {
-		return &UnknownFormatError{
-			What: "keyed record", Got: fmt.Sprint(b[0]), Known: fmt.Sprintf("%d and %d", RecordFormat-1, RecordFormat),
-		}
+	if !KnowsRecordFormat(int(b[0])) {
+		return &UnknownFormatError{What: "keyed record", Got: fmt.Sprint(b[0]), Known: KnownRecordFormats()}
 	}
 	// Field by field: a whole record would be built beside, and copied with its pointers.
 	k.Format, k.Kind, k.Rules, k.Units = int(b[0]), KeyedKind(b[1]), k.Rules[:0], k.Units[:0]
@@ -186,7 +181,7 @@ func readEvent(r *reader, k *Keyed) {
 		last += int(r.upTo(MaxRulesPerRecord, "rule index"))
 		k.Rules = append(k.Rules, last)
 	}
-	if k.Format == RecordFormat && r.upTo(1, "units flag") == 1 {
+	if k.Format >= rules.CountingRecordFormat && r.upTo(1, "units flag") == 1 {
 		for i := 0; i < n && r.err == nil; i++ {
 			k.Units = append(k.Units, r.count())
 		}

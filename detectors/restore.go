@@ -75,7 +75,7 @@ func (p *Partition) restoreState(r *reader, format int) {
 			r.fail("lineages are not ascending")
 		}
 	}
-	p.restoreUncounted(r, lineages, format >= 3)
+	p.restoreUncounted(r, lineages, format >= reasonsFormat)
 	for _, l := range lineages {
 		if r.err != nil {
 			return

@@ -8,8 +8,11 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// SnapshotFormat is the format of snapshots that this build writes. It reads all from 1 on.
+// SnapshotFormat is the newest format of snapshots that this build writes. It reads all from 1 on.
 const SnapshotFormat = 3
+
+// reasonsFormat is the first format in which sums of events left out have a reason.
+const reasonsFormat = 3
 
 // ErrSnapshot is wrapped by every error of Restore: the bytes are damaged, or not a snapshot.
 var ErrSnapshot = errors.New("snapshot")
@@ -26,7 +29,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //	for each lineage, keys: number; each: fingerprint, state as its algorithm writes it, episodes
 //	CRC-32C of all before, 4 bytes
 //
-// Format 2 has no reasons: all of its sums are of late events.
+// Format 2, which is written where it can hold the state, has no reasons: all of its sums are of late events.
 
 // Snapshot appends the whole state to dst: windows, episodes, sums of what was left out, fences, progress, ticks, stall clock,
 // watermark. It is one unit: the last four bytes are a CRC-32C of all before. Equal states give equal bytes.
@@ -38,9 +41,20 @@ func (p *Partition) Snapshot(dst []byte) []byte {
 	return e.Append(dst)
 }
 
+// snapshotFormat is the least format that holds the state, so that in a rolling upgrade the processes that do not know the
+// newest one can still take over: what only it can hold comes of records that they cannot read.
+func (p *Partition) snapshotFormat() byte {
+	for key := range p.uncounted.sums {
+		if key.reason != UncountedLate {
+			return SnapshotFormat
+		}
+	}
+	return SnapshotFormat - 1
+}
+
 // head is all of a snapshot before the keys.
 func (p *Partition) head(lineages []*lineage) []byte {
-	dst := []byte{SnapshotFormat}
+	dst := []byte{p.snapshotFormat()}
 	dst = binary.AppendUvarint(dst, uint64(p.cfg.Keyed))
 	dst = binary.AppendUvarint(dst, uint64(p.generation))
 	for _, t := range []traffic.Time{p.clock, p.appended, p.newest, p.watermark} {
@@ -56,12 +70,13 @@ func (p *Partition) head(lineages []*lineage) []byte {
 		dst = s.from.append(dst)
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(lineages)))
+	reasons := dst[0] >= reasonsFormat
 	index := make(map[*lineage]int, len(lineages))
 	for i, l := range lineages {
 		index[l] = i
 		dst = l.append(dst)
 	}
-	return p.appendUncounted(dst, index)
+	return p.appendUncounted(dst, index, reasons)
 }
 
 func (l *lineage) append(dst []byte) []byte {
@@ -110,14 +125,16 @@ func (p *Partition) usedLineages() []*lineage {
 	return used
 }
 
-func (p *Partition) appendUncounted(dst []byte, index map[*lineage]int) []byte {
+func (p *Partition) appendUncounted(dst []byte, index map[*lineage]int, reasons bool) []byte {
 	keys := p.uncounted.ordered()
 	dst = binary.AppendUvarint(dst, uint64(len(keys)))
 	for _, key := range keys {
 		sum := p.uncounted.sums[key]
 		dst = binary.AppendUvarint(dst, uint64(index[key.lineage]))
 		dst = binary.AppendUvarint(dst, uint64(key.source))
-		dst = append(dst, byte(key.reason))
+		if reasons {
+			dst = append(dst, byte(key.reason))
+		}
 		dst = binary.AppendVarint(dst, int64(p.uncounted.minute))
 		dst = binary.AppendUvarint(dst, uint64(sum.version))
 		dst = binary.AppendUvarint(dst, uint64(sum.count))

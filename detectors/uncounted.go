@@ -39,12 +39,9 @@ type RuleUncounted struct {
 	Events int64
 }
 
-// UncountedRecordFormat is the first record format of routing versions whose readers know hits of KindUncounted.
-const UncountedRecordFormat = 3
-
 // tellsUncounted reports whether whoever reads the hits of a routing version knows KindUncounted. Events of an older
 // version that are left out for such a reason are counted in metrics only.
-func tellsUncounted(r *rules.Routing) bool { return r.RecordFormat >= UncountedRecordFormat }
+func tellsUncounted(r *rules.Routing) bool { return r.RecordFormat >= rules.UncountedRecordFormat }
 
 // TakeUncounted appends what was left out since it was last called, by rule and reason, late events included. It is for
 // metrics: what it tells is no part of the state.

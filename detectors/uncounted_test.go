@@ -88,11 +88,16 @@ func (b *uncountedBench) minuteOver() {
 	}
 }
 
-func (b *uncountedBench) takeOver() {
+// takeOver goes on with what a snapshot holds, which must be of the format.
+func (b *uncountedBench) takeOver(format byte) {
 	b.t.Helper()
-	p, err := Restore(b.p.cfg, b.p.Snapshot(nil))
+	raw := b.p.Snapshot(nil)
+	p, err := Restore(b.p.cfg, raw)
 	if err != nil {
 		b.t.Fatal(err)
+	}
+	if again := p.Snapshot(nil); raw[0] != format || !slices.Equal(again, raw) {
+		b.t.Errorf("a snapshot of format %d, want %d; restored it is written as\n%x, was\n%x", raw[0], format, again, raw)
 	}
 	b.p = p
 	b.learn()
@@ -107,12 +112,13 @@ func (b *uncountedBench) sums() (out []string) {
 }
 
 func TestWhatARuleLeavesOutIsSummedByReason(t *testing.T) {
-	b := newUncountedBench(t, UncountedRecordFormat)
+	b := newUncountedBench(t, rules.UncountedRecordFormat)
 	b.event(120, "u", 1) // more than an hour late, for both
+	b.takeOver(2)
 	b.event(4900, "", 0) // no user; a cost of 0 is no missing one
 	b.since = 4950
 	b.event(4902, "", 7)
-	b.takeOver()
+	b.takeOver(3)
 	b.event(4999, "u", 1)
 	if len(b.hits) > 0 {
 		t.Fatalf("sums before their minute is over: %q", b.sums())
@@ -142,7 +148,7 @@ func TestWhatARuleLeavesOutIsSummedByReason(t *testing.T) {
 
 // Each pair of an event and a rule is counted, or left out for one reason, and metrics are told of each once.
 func TestEachEventIsCountedOrLeftOutForOneReason(t *testing.T) {
-	b := newUncountedBench(t, UncountedRecordFormat)
+	b := newUncountedBench(t, rules.UncountedRecordFormat)
 	b.since = 4950
 	for i := range 40 {
 		b.event([]int64{4990, 50, 4940, 5001}[i%4], []string{"u", ""}[i/4%2], int64(i%3))
@@ -166,7 +172,7 @@ func TestEachEventIsCountedOrLeftOutForOneReason(t *testing.T) {
 
 // Readers of an older record format do not know the kind: they get none of it, and late sums as ever.
 func TestOlderReadersGetLateSumsOnly(t *testing.T) {
-	b := newUncountedBench(t, UncountedRecordFormat-1)
+	b := newUncountedBench(t, rules.UncountedRecordFormat-1)
 	b.event(4999, "", 1)
 	b.event(50, "", 1)
 	b.minuteOver()

@@ -96,9 +96,9 @@ func (d *Detector) learn(ctx context.Context, o *owned, version int64) error {
 		if err != nil {
 			return err
 		}
-		if r.RecordFormat > detectors.RecordFormat {
+		if !detectors.KnowsRecordFormat(r.RecordFormat) {
 			return &detectors.UnknownFormatError{
-				What: fmt.Sprintf("routing version %d", version), Got: fmt.Sprint(r.RecordFormat), Known: fmt.Sprint(detectors.RecordFormat),
+				What: fmt.Sprintf("routing version %d", version), Got: fmt.Sprint(r.RecordFormat), Known: detectors.KnownRecordFormats(),
 			}
 		}
 		d.routings[version] = r

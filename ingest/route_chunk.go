@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -160,7 +161,7 @@ func (b *chunkBuilder) take(c *routeChunk, s *stretch) bool {
 
 // put writes one record per target. prev chains them: a detector that misses one finds out by the next.
 func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
-	if s.version.format == detectors.RecordFormat {
+	if s.version.format >= rules.CountingRecordFormat {
 		b.sample = traffic.AppendPackedSample(b.sample[:0], &b.reader.request, &got.identity)
 	} else {
 		b.sample = traffic.AppendSample(b.sample[:0], &b.reader.request, &got.identity)

@@ -54,8 +54,8 @@ func (e *unfitError) Unwrap() error { return e.why }
 func compile(r *rules.Routing, opt *RouterOptions) (*routingVersion, error) {
 	unfit := func(format string, args ...any) error { return &unfitError{r.Number, fmt.Errorf(format, args...)} }
 	switch {
-	case r.RecordFormat != detectors.RecordFormat && r.RecordFormat != detectors.RecordFormat-1:
-		return nil, unfit("its record format is %d, this build writes %d and %d", r.RecordFormat, detectors.RecordFormat-1, detectors.RecordFormat)
+	case !detectors.KnowsRecordFormat(r.RecordFormat):
+		return nil, unfit("its record format is %d, this build writes %s", r.RecordFormat, detectors.KnownRecordFormats())
 	case r.CheckRecordFormat() != nil:
 		return nil, unfit("%w", r.CheckRecordFormat())
 	case r.SecretID != opt.SecretID:

@@ -50,10 +50,18 @@ func (r *Routing) Validate() error {
 	return nil
 }
 
-// CountingRecordFormat is the first format of keyed records that holds what a rule with an algorithm, count, burst or
-// cooldown of its own needs. A process that knows only older ones counts by one algorithm, events only, and would read
-// over the difference.
-const CountingRecordFormat = 2
+// What a stream's processes write for each other has the form that all of them know: the record format of a routing
+// version says which. It is raised by an operator once every process of the installation is of a build that knows it
+// (weir migrate --record-format).
+const (
+	// CountingRecordFormat is the first format that holds what a rule with an algorithm, count, burst or cooldown of its
+	// own needs. A process that knows only older ones counts by one algorithm, events only, and would read over the
+	// difference.
+	CountingRecordFormat = 2
+	// UncountedRecordFormat is the first under which hits may tell what rules did not count. Builds before it know no such
+	// kind of hits, and would pass over them.
+	UncountedRecordFormat = 3
+)
 
 // CheckRecordFormat refuses rules that count in a way that the version's record format cannot hold.
 func (r *Routing) CheckRecordFormat() error {
@@ -63,7 +71,7 @@ func (r *Routing) CheckRecordFormat() error {
 	for i := range r.Rules {
 		d := r.Rules[i].normal()
 		if d.Algorithm != "" || d.Count.Kind() != CountEvents || d.Burst != 0 || d.Cooldown != 0 {
-			return fmt.Errorf("rule %s: got algorithm %s, count %s, burst %d, cooldown %s in record format %d, allowed from record format %d on: weir migrate raises it",
+			return fmt.Errorf("rule %s: got algorithm %s, count %s, burst %d, cooldown %s in record format %d, allowed from record format %d on: weir migrate --record-format %[7]d raises it, once every process knows it",
 				quoteShort(d.ID), d.Counting(), d.Count, d.Capacity(), FormatDuration(d.UpdateEvery()), r.RecordFormat, CountingRecordFormat)
 		}
 	}

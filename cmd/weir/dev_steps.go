@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/demo"
@@ -206,7 +207,9 @@ func (d *dev) migrate(ctx context.Context) error {
 		return err
 	}
 	d.say("making schema and topics")
-	if _, err := migrateInstallation(ctx, d.conf, d.log, whoami(d.environ), false); err != nil {
+	// No process of another build runs beside this one.
+	newest := migrateOptions{recordFormat: detectors.RecordFormat}
+	if _, err := migrateInstallation(ctx, d.conf, d.log, whoami(d.environ), newest); err != nil {
 		return err
 	}
 	return d.signSchema(ctx)

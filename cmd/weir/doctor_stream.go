@@ -72,9 +72,12 @@ func (e *examination) judgeRouting() finding {
 	text := fmt.Sprintf("version %d: %s, %d of them blocking; format %s", e.routing.Number, plural(len(e.routing.Rules), "rule"), blocking, e.routing.Format.Name)
 	want := e.conf.format()
 	switch {
-	case e.routing.RecordFormat != detectors.RecordFormat && e.routing.RecordFormat != detectors.RecordFormat-1:
-		return warning("routing", "run weir migrate when all processes are of this build", "%s; record format %d, this build writes %d", text,
-			e.routing.RecordFormat, detectors.RecordFormat)
+	case !detectors.KnowsRecordFormat(e.routing.RecordFormat):
+		return failing("routing", "upgrade this process", "%s; record format %d, this build writes %s", text,
+			e.routing.RecordFormat, detectors.KnownRecordFormats())
+	case e.routing.RecordFormat < detectors.RecordFormat:
+		return warning("routing", fmt.Sprintf("weir migrate --record-format %d, when all processes are of this build", detectors.RecordFormat),
+			"%s; record format %d, this build also writes %d", text, e.routing.RecordFormat, detectors.RecordFormat)
 	case e.routing.Identity != e.conf.Identity:
 		return warning("routing", "run weir migrate", "%s; identity of the configuration is not in effect yet", text)
 	case e.routing.Format.Name != want.Name || joinMap(e.routing.Format.Map) != joinMap(want.Map) || e.routing.Format.MaxEventBytes != want.MaxEventBytes:

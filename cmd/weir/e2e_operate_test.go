@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/testbed"
@@ -74,6 +75,31 @@ func TestMigrateTwiceDoesNothingTheSecondTime(t *testing.T) {
 	for _, line := range strings.Split(strings.TrimSpace(second), "\n") {
 		if !strings.Contains(line, "nothing to do") && line != "ready: start weir run" {
 			t.Errorf("the second run did: %s", line)
+		}
+	}
+}
+
+// What processes write for each other changes its form by an order only: older processes may run beside this build.
+func TestMigrateKeepsTheRecordFormat(t *testing.T) {
+	b := fullBed(t)
+	if out := b.ok("migrate"); !strings.Contains(out, fmt.Sprintf("published, record format %d", detectors.RecordFormat)) {
+		t.Errorf("a new stream:\n%s", out)
+	}
+	if out := b.ok("migrate", "--record-format", "1"); !strings.Contains(out, "routing version 2 published, record format 1") {
+		t.Errorf("lowered:\n%s", out)
+	}
+	for range 2 {
+		out := b.ok("migrate")
+		if !strings.Contains(out, "routing version 2: nothing to do") || !strings.Contains(out, fmt.Sprintf("weir migrate --record-format %d", detectors.RecordFormat)) {
+			t.Errorf("without an order:\n%s", out)
+		}
+	}
+	if out := b.ok("migrate", "--record-format", fmt.Sprint(detectors.RecordFormat)); !strings.Contains(out, "routing version 3 published") {
+		t.Errorf("raised:\n%s", out)
+	}
+	for _, format := range []int{-1, detectors.RecordFormat + 1} {
+		if o := b.weir("migrate", "--record-format", fmt.Sprint(format)); o.code != exitUsage || !strings.Contains(o.stderr, "allowed "+detectors.KnownRecordFormats()) {
+			t.Errorf("record format %d: exit code %d\n%s", format, o.code, o.stderr)
 		}
 	}
 }

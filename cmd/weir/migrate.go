@@ -10,12 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 )
 
 func (a *app) migrateCommand() *cobra.Command {
-	var recreated bool
+	var o migrateOptions
 	c := &cobra.Command{
 		Use:   "migrate",
 		Short: "Make or update topics and schema; safe to run again",
@@ -23,21 +24,34 @@ func (a *app) migrateCommand() *cobra.Command {
 the schema in PostgreSQL with the deployment secret, the topics in Kafka, the first routing version, and the first commit
 of each partition of requests, without which nothing is routed. identity and events of the configuration take effect here.
 
+What the processes of an installation write for each other keeps its form until --record-format raises it: while processes
+of two builds run, the older ones must be able to read all of it. So an upgrade is weir migrate with the new build, then
+one process after the other, then weir migrate --record-format.
+
 Run it before the first start, after an upgrade, after a change of identity or events, and after the requests topic was
 deleted and made anew: then the stream gets a new generation, so that old offsets are not taken for new ones.`,
-		Example: "  weir migrate\n  weir migrate --config /etc/weir/weir.yaml --output json",
+		Example: "  weir migrate\n  weir migrate --config /etc/weir/weir.yaml --output json\n  weir migrate --record-format 3",
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			conf, err := a.config(cmd)
 			if err != nil {
 				return err
 			}
-			return a.migrate(cmd.Context(), conf, recreated)
+			return a.migrate(cmd.Context(), conf, o)
 		}),
 	}
-	c.Flags().BoolVar(&recreated, "recreated", false,
+	c.Flags().BoolVar(&o.recreated, "recreated", false,
 		"the requests topic was deleted and made anew, although nothing shows it: begin a new generation at its start")
+	c.Flags().IntVar(&o.recordFormat, "record-format", 0,
+		fmt.Sprintf("record format of the stream from now on, %s; all running processes must know it (default: as it is; the newest for a new stream)",
+			detectors.KnownRecordFormats()))
 	return c
+}
+
+// migrateOptions are what the caller decides beside the configuration.
+type migrateOptions struct {
+	recreated    bool // the requests topic was made anew
+	recordFormat int  // of the stream from now on; 0 keeps what is
 }
 
 // migration is one run of weir migrate.
@@ -47,13 +61,13 @@ deleted and made anew: then the stream gets a new generation, so that old offset
 // Each step looks at what is there and does what is missing, so a run that broke off is finished by the next one. The
 // commits come last: a router that finds them may start.
 type migration struct {
-	conf   *config
-	store  *history.Store
-	kafka  *ingest.Kafka
-	names  ingest.Names
-	by     string
-	forced bool // --recreated
-	did    []string
+	conf  *config
+	opt   migrateOptions
+	store *history.Store
+	kafka *ingest.Kafka
+	names ingest.Names
+	by    string
+	did   []string
 
 	topics  topicState
 	stream  history.Stream
@@ -63,8 +77,8 @@ type migration struct {
 	version int64                        // newest routing version
 }
 
-func (a *app) migrate(ctx context.Context, c *config, recreated bool) error {
-	did, err := migrateInstallation(ctx, c, a.quietLogger(c), whoami(a.environ), recreated)
+func (a *app) migrate(ctx context.Context, c *config, o migrateOptions) error {
+	did, err := migrateInstallation(ctx, c, a.quietLogger(c), whoami(a.environ), o)
 	if err != nil && len(did) == 0 {
 		return err
 	}
@@ -82,9 +96,12 @@ func (a *app) migrate(ctx context.Context, c *config, recreated bool) error {
 }
 
 // migrateInstallation runs a migration and gives a line for each thing that it did, also where it failed after some.
-func migrateInstallation(ctx context.Context, c *config, log *slog.Logger, by string, recreated bool) ([]string, error) {
+func migrateInstallation(ctx context.Context, c *config, log *slog.Logger, by string, o migrateOptions) ([]string, error) {
 	if err := ingest.CheckMetadata(c.Kafka.Partitions.Keyed); err != nil {
 		return nil, &usageError{fmt.Errorf("kafka.partitions.keyed: %w", err)}
+	}
+	if o.recordFormat != 0 && !detectors.KnowsRecordFormat(o.recordFormat) {
+		return nil, usagef("--record-format: got %d, allowed %s", o.recordFormat, detectors.KnownRecordFormats())
 	}
 	s, err := openHistory(ctx, c, log)
 	if err != nil {
@@ -96,7 +113,7 @@ func migrateInstallation(ctx context.Context, c *config, log *slog.Logger, by st
 		return nil, err
 	}
 	defer k.Close()
-	m := &migration{conf: c, store: s, kafka: k, names: ingest.TopicNames(c.Namespace, ingest.LiveStream), by: by, forced: recreated}
+	m := &migration{conf: c, opt: o, store: s, kafka: k, names: ingest.TopicNames(c.Namespace, ingest.LiveStream), by: by}
 	if err := waitKafka(ctx, k, askPatience); err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ func (m *migration) renew(ctx context.Context) error {
 	why := ""
 	switch {
 	case m.isNew:
-	case m.forced:
+	case m.opt.recreated:
 		why = "the operator says that requests was made anew"
 	case m.topics.made:
 		why = "requests was missing and was made anew"
@@ -128,10 +128,12 @@ func (m *migration) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	format := 0
 	number, changed, err := m.store.PublishRouting(ctx, history.Live, func(prev *rules.Routing) (rules.Routing, error) {
+		format = m.recordFormat(prev)
 		made := rules.Routing{
 			// The number is set where it is stored; the check wants one.
-			Stream: history.Live, Number: 1, RecordFormat: detectors.RecordFormat, SecretID: secretID,
+			Stream: history.Live, Number: 1, RecordFormat: format, SecretID: secretID,
 			Identity: m.conf.Identity, Format: m.conf.format(),
 		}
 		if prev != nil {
@@ -147,11 +149,26 @@ func (m *migration) publish(ctx context.Context) error {
 	}
 	m.version = number
 	if changed {
-		m.say("routing version %d published", number)
+		m.say("routing version %d published, record format %d", number, format)
 	} else {
 		m.say("routing version %d: nothing to do", number)
 	}
+	if format < detectors.RecordFormat {
+		m.say("record format %d is kept; when all processes are of this build: weir migrate --record-format %d", format, detectors.RecordFormat)
+	}
 	return nil
+}
+
+// recordFormat is the format of the next routing version. Without an order it is the one before: processes that run may
+// know no newer one. Where there is none before, none runs.
+func (m *migration) recordFormat(prev *rules.Routing) int {
+	switch {
+	case m.opt.recordFormat != 0:
+		return m.opt.recordFormat
+	case prev != nil:
+		return prev.RecordFormat
+	}
+	return detectors.RecordFormat
 }
 
 // safeFormat refuses to change how events are read under a rule that blocks: promotion made sure that the format carries
