@@ -2,6 +2,7 @@ package detectors
 
 import (
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
 // Uncounted is why a rule did not count an event that it watches.
@@ -36,6 +37,16 @@ func (u Uncounted) String() string {
 type RuleUncounted struct {
 	Rule   string
 	Reason Uncounted
+	Events int64
+}
+
+// RoutedUncounted is how many events one router left out of a rule, for one reason, in one minute.
+type RoutedUncounted struct {
+	Router string // its name, which no other router has
+	Rule   string
+	Reason Uncounted
+	Minute traffic.Time // by the router's clock, when it had routed what it did not leave out
+	Seen   traffic.Time // when the sum was taken
 	Events int64
 }
 

@@ -71,7 +71,7 @@ func newRouteCollector(t *routeTally) *routeCollector {
 		{"tick_failures_total", "Rounds of ticks that were not acknowledged.", func(s *RouteStats) int64 { return s.FailedTickRounds }},
 		{"fetch_failures_total", "Fetches, or parts of one, that failed.", func(s *RouteStats) int64 { return s.FetchFailures }},
 		{"look_failures_total", "Failed looks at commits, bounds or routing versions.", func(s *RouteStats) int64 { return s.LookFailures }},
-		{"report_failures_total", "Failed reports of partition states.", func(s *RouteStats) int64 { return s.ReportFailures }},
+		{"report_failures_total", "Failed reports of partition states, and of what was left out.", func(s *RouteStats) int64 { return s.ReportFailures }},
 		{"accepted_gaps_total", "Gaps that an operator accepted.", func(s *RouteStats) int64 { return s.AcceptedGaps }},
 	} {
 		c.counts = append(c.counts, routeCount{desc(n.name, n.help), n.read})

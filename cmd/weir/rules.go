@@ -220,7 +220,7 @@ func (a *app) showPlan(plan history.Plan, dry bool) error {
 func (a *app) rulesList() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
-		Short:   "List the rules with their modes",
+		Short:   "List the rules with their modes, and what they did not count",
 		Example: "  weir rules list\n  weir rules list --output json",
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
@@ -229,12 +229,17 @@ func (a *app) rulesList() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				head := []string{"RULE", "MODE", "VERSION", "OWNER", "LIMIT", "WINDOW", "CHANGED", "BY"}
-				return list(a, all, head, func(r history.Rule) []string {
+				figured, err := withFigures(ctx, s, all...)
+				if err != nil {
+					return err
+				}
+				head := []string{"RULE", "MODE", "VERSION", "OWNER", "LIMIT", "WINDOW", "CHANGED", "BY", "NOT COUNTED 24H"}
+				return list(a, figured, head, func(r figuredRule) []string {
 					v := r.Newest.Version
 					return []string{
 						v.ID, string(r.Mode), strconv.Itoa(v.Number), v.Owner, strconv.Itoa(v.Limit),
 						rules.FormatDuration(v.Window), stamp(r.Changed), r.ChangedBy,
+						uncountedText(&r.Uncounted),
 					}
 				})
 			})
@@ -245,7 +250,7 @@ func (a *app) rulesList() *cobra.Command {
 func (a *app) rulesShow() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show RULE",
-		Short:   "Show a rule: its newest document, mode and versions",
+		Short:   "Show a rule: its newest document, mode and versions, and what it did not count",
 		Example: "  weir rules show guest-token-flood",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
@@ -254,21 +259,26 @@ func (a *app) rulesShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if a.output == "json" {
-					return a.json(r)
+				figured, err := withFigures(ctx, s, r)
+				if err != nil {
+					return err
 				}
-				return a.showRule(r)
+				if a.output == "json" {
+					return a.json(figured[0])
+				}
+				return a.showRule(figured[0])
 			})
 		}),
 	}
 }
 
-func (a *app) showRule(r history.Rule) error {
+func (a *app) showRule(r figuredRule) error {
 	removed := ""
 	if r.Removed {
 		removed = ", removed"
 	}
-	fmt.Fprintf(a.stdout, "# mode %s since %s, set by %s%s\n%s\n", r.Mode, stamp(r.Changed), cell(r.ChangedBy), removed,
+	fmt.Fprintf(a.stdout, "# mode %s since %s, set by %s%s\n# not counted in the last 24 h: %s\n%s\n", r.Mode, stamp(r.Changed),
+		cell(r.ChangedBy), removed, uncountedText(&r.Uncounted),
 		strings.TrimRight(r.Newest.Version.YAML(), "\n"))
 	fmt.Fprintln(a.stdout)
 	return list(a, r.Versions, []string{"VERSION", "LINEAGE", "CREATED", "AUTHOR", "REASON"}, func(v history.StoredVersion) []string {
