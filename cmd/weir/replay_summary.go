@@ -33,16 +33,16 @@ type replaySummary struct {
 
 // replayedRule is what one rule saw and found.
 type replayedRule struct {
-	Rule     string `json:"rule"`
-	Matched  int64  `json:"matched"` // events that the rule watches
-	Behind   int64  `json:"late"`    // of those, more than the rule's lateness behind the newest before them
-	Late     int64  `json:"late_with_key"`
-	Skipped  int64  `json:"skipped"` // without a complete key, so in no window
+	Rule    string `json:"rule"`
+	Matched int64  `json:"matched"` // events that the rule watches
+	Behind  int64  `json:"late"`    // of those, more than the rule's lateness behind the newest before them
+	Late    int64  `json:"late_with_key"`
+	Skipped int64  `json:"skipped"` // without a complete key, so in no window
 	// Uncounted are the events of Matched that are in no window; each has one reason.
 	Uncounted history.Figures `json:"uncounted"`
-	Episodes int64  `json:"episodes"`
-	Sources  int64  `json:"sources"`
-	Events   int64  `json:"events"` // in those episodes
+	Episodes  int64           `json:"episodes"`
+	Sources   int64           `json:"sources"`
+	Events    int64           `json:"events"` // in those episodes
 }
 
 // summary gathers what is known. failed is why the replay broke off, nil when it is complete.

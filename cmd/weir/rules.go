@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
 func (a *app) rulesCommand() *cobra.Command {
@@ -23,8 +24,15 @@ func (a *app) rulesCommand() *cobra.Command {
 		a.rulesLint(), a.rulesApply(), a.rulesList(), a.rulesShow(), a.rulesPromote(), a.rulesDemote())
 }
 
-// ruleFiles reads rule documents from files, directories and standard input (-).
-func (a *app) ruleFiles(paths []string, env rules.Environment) ([]rules.Document, error) {
+// ruleFiles reads rule documents from files, directories and standard input (-). What is probably not meant in them is said
+// on standard error.
+func (a *app) ruleFiles(paths []string, identity traffic.IdentityMap) ([]rules.Document, error) {
+	return a.readRules(paths, rules.Environment{Identity: identity, Warn: func(p rules.Problem) {
+		fmt.Fprintf(a.stderr, "weir: warning: %s\n", p.Error())
+	}})
+}
+
+func (a *app) readRules(paths []string, env rules.Environment) ([]rules.Document, error) {
 	if len(paths) == 0 {
 		return nil, usagef("-f is required: a file or directory of rules, or - for standard input")
 	}
@@ -85,7 +93,8 @@ func (a *app) rulesLint() *cobra.Command {
 		Use:   "lint -f FILE|DIR",
 		Short: "Check rule documents; needs no server",
 		Long: `Check rule documents against the configuration's identity map. Every problem is shown with file, line, field, what it got
-and what is allowed. The exit code is 1 if there is one. No server is needed.`,
+and what is allowed. The exit code is 1 if there is one. What is legal and probably not meant, such as a method that no request has, is
+warned about in the same form, and is no problem. No server is needed.`,
 		Example: "  weir rules lint -f rules/\n  weir rules lint -f - < rule.yaml",
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
@@ -93,9 +102,13 @@ and what is allowed. The exit code is 1 if there is one. No server is needed.`,
 			if err != nil {
 				return err
 			}
-			docs, err := a.ruleFiles(from, rules.Environment{Identity: conf.Identity})
+			warnings := []rules.Problem{}
+			docs, err := a.readRules(from, rules.Environment{Identity: conf.Identity, Warn: func(p rules.Problem) { warnings = append(warnings, p) }})
 			if a.output == "json" {
-				return a.lintJSON(docs, err)
+				return a.lintJSON(docs, warnings, err)
+			}
+			for _, w := range warnings {
+				fmt.Fprintf(a.stdout, "warning: %s\n", w.Error())
 			}
 			if err != nil {
 				return err
@@ -108,8 +121,8 @@ and what is allowed. The exit code is 1 if there is one. No server is needed.`,
 	return c
 }
 
-// lintJSON writes the problems as an array, empty when there is none.
-func (a *app) lintJSON(docs []rules.Document, err error) error {
+// lintJSON writes problems and warnings as arrays, empty when there are none.
+func (a *app) lintJSON(docs []rules.Document, warnings []rules.Problem, err error) error {
 	found := append([]rules.Problem{}, problemsIn(err)...)
 	if err != nil && len(found) == 0 {
 		return err // not about a document: a file that cannot be read
@@ -117,7 +130,8 @@ func (a *app) lintJSON(docs []rules.Document, err error) error {
 	report := struct {
 		Rules    int             `json:"rules"`
 		Problems []rules.Problem `json:"problems"`
-	}{len(docs), found}
+		Warnings []rules.Problem `json:"warnings"`
+	}{len(docs), found, warnings}
 	if werr := a.json(report); werr != nil {
 		return werr
 	}
@@ -159,7 +173,7 @@ refused if it may block more than before: demote it, apply, watch it, promote it
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				docs, err := a.ruleFiles(from, rules.Environment{Identity: s.config.Identity})
+				docs, err := a.ruleFiles(from, s.config.Identity)
 				if err != nil {
 					return err
 				}
