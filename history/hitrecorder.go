@@ -79,11 +79,11 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 			if err != nil {
 				return err
 			}
-			mergeInto(hits, h.ID, &row)
+			mergeInto(hits, h.ID, &row, (*hitRow).merge)
 		case detectors.KindLate:
-			mergeInto(late, h.ID, &lateRow{hit: h})
+			mergeInto(late, h.ID, &lateRow{hit: h}, (*lateRow).merge)
 		case detectors.KindUncounted:
-			mergeInto(uncounted, h.ID, &uncountedRow{lateRow{hit: h}})
+			mergeInto(uncounted, h.ID, &uncountedRow{lateRow{hit: h}}, (*uncountedRow).merge)
 		case detectors.KindLoss:
 			r.queueLoss(&rest, &h)
 		case detectors.KindRelease:
@@ -109,9 +109,9 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 }
 
 // mergeInto joins row to what the batch already says under its id.
-func mergeInto[R interface{ merge(R) }](rows map[string]R, id string, row R) {
+func mergeInto[T any](rows map[string]*T, id string, row *T, merge func(known, more *T)) {
 	if known, ok := rows[id]; ok {
-		known.merge(row)
+		merge(known, row)
 		return
 	}
 	rows[id] = row

@@ -142,7 +142,9 @@ type Figures struct {
 }
 
 // UnknownFigures are those of which none is known.
-func UnknownFigures() Figures { return Figures{UnknownFigure, UnknownFigure, UnknownFigure, UnknownFigure} }
+func UnknownFigures() Figures {
+	return Figures{UnknownFigure, UnknownFigure, UnknownFigure, UnknownFigure}
+}
 
 // Of is the figure for one reason.
 func (f *Figures) Of(reason detectors.Uncounted) Figure {

@@ -10,12 +10,12 @@ type MissingReason uint8
 
 // The reasons. Only ip can be unparsable, unspecified or have a short chain.
 const (
-	Present         MissingReason = iota // it is not missing
-	MissingAbsent                        // the request does not carry it
-	MissingNoSource                      // the identity map has no source for it
-	MissingShort                         // the forwarded chain has fewer entries than trusted proxies
-	MissingBadIP                         // the text is no address
-	MissingUnspecified                   // the address is 0.0.0.0 or ::, which stands for none
+	Present            MissingReason = iota // it is not missing
+	MissingAbsent                           // the request does not carry it
+	MissingNoSource                         // the identity map has no source for it
+	MissingShort                            // the forwarded chain has fewer entries than trusted proxies
+	MissingBadIP                            // the text is no address
+	MissingUnspecified                      // the address is 0.0.0.0 or ::, which stands for none
 	NumMissingReasons
 )
 
