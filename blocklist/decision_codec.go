@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+
+	"github.com/weirhq/weir/detectors"
 )
 
 // Reasons of withheld decisions.
@@ -53,11 +55,18 @@ func EncodeDecision(d *Decision) ([]byte, error) {
 	return text, nil
 }
 
-// DecodeDecision reads a record of the blocks topic. Unknown members are ignored; actions that this build does not know
-// are the reader's to skip.
+// DecodeDecision reads a record of the blocks topic. A newer format gives *detectors.UnknownFormatError. Unknown members are
+// ignored; actions that this build does not know are the reader's to keep as they are.
 func DecodeDecision(text []byte) (Decision, error) {
 	var d Decision
-	if err := json.Unmarshal(text, &d); err != nil {
+	err := json.Unmarshal(text, &d)
+	head := struct {
+		Format int `json:"v"`
+	}{d.Format}
+	if (err == nil || json.Unmarshal(text, &head) == nil) && head.Format > DecisionFormat {
+		return Decision{}, &detectors.UnknownFormatError{What: "decision", Got: fmt.Sprint(head.Format), Known: fmt.Sprint(DecisionFormat)}
+	}
+	if err != nil {
 		return Decision{}, fmt.Errorf("decision: %w", err)
 	}
 	if d.Format != DecisionFormat {

@@ -120,7 +120,7 @@ func (e *Enforcer) ModesChanged() { e.modes.changed() }
 
 // Apply gives the records of one or more partitions their effect: blocks and tombstones in Redis, then the delta streams,
 // then the blocks topic. It returns nil after all three have acknowledged. After an error the whole batch may be applied
-// again.
+// again; a record that a newer build wrote is such an error, until a process of that build reads it.
 func (e *Enforcer) Apply(ctx context.Context, batch []traffic.Message) error {
 	start := e.o.Clock()
 	w := newWork(start, e.told)
@@ -136,7 +136,7 @@ func (e *Enforcer) Apply(ctx context.Context, batch []traffic.Message) error {
 }
 
 func (e *Enforcer) apply(ctx context.Context, w *work, batch []traffic.Message) error {
-	asks := e.read(w, batch)
+	asks, newer := e.read(w, batch)
 	modes, err := e.currentModes(ctx, newestOf(asks))
 	if err != nil {
 		return err
@@ -151,6 +151,9 @@ func (e *Enforcer) apply(ctx context.Context, w *work, batch []traffic.Message) 
 	}
 	if err := e.tell(ctx, w); err != nil {
 		return err
+	}
+	if newer != nil {
+		return newer // the letters are put once, with the batch that passes
 	}
 	if len(w.letters) > 0 {
 		if err := e.o.DeadLetters.Put(ctx, w.letters); err != nil {

@@ -33,18 +33,22 @@ const (
 
 const stageEnforce = "enforce"
 
-// read decodes the batch; what is no hit becomes a dead letter.
-func (e *Enforcer) read(w *work, batch []traffic.Message) []*ask {
-	asks := make([]*ask, 0, len(batch))
+// read decodes the batch; what is no hit becomes a dead letter. A hit that a newer build wrote ends it: newer says so, and
+// what lies before it is to have its effect.
+func (e *Enforcer) read(w *work, batch []traffic.Message) (asks []*ask, newer error) {
+	asks = make([]*ask, 0, len(batch))
 	for _, m := range batch {
 		hit, err := detectors.DecodeHit(m.Value)
+		if unknown := (*detectors.UnknownFormatError)(nil); errors.As(err, &unknown) {
+			return asks, fmt.Errorf("%s partition %d offset %d: %w", e.o.Topic, m.Partition, m.Offset, err)
+		}
 		if err != nil {
 			e.refuse(w, m, err)
 			continue
 		}
 		asks = append(asks, &ask{hit: hit, message: m})
 	}
-	return asks
+	return asks, nil
 }
 
 func (e *Enforcer) refuse(w *work, m traffic.Message, err error) {

@@ -59,7 +59,7 @@ func install(t *testing.T) *installation {
 	must(err)
 	_, _, err = in.history.PublishRouting(ctx, history.Live, func(*rules.Routing) (rules.Routing, error) {
 		return rules.Routing{
-			RecordFormat: detectors.RecordFormat, SecretID: "s1", Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: traffic.FormatWeir},
+			RecordFormat: detectors.RecordFormat, SecretID: "s1", Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: traffic.FormatWeir, MaxEventBytes: 1 << 20},
 		}, nil
 	})
 	must(err)

@@ -4,7 +4,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// HitFormat is the format of hits that this build writes. It reads HitFormat and the one before it.
+// HitFormat is the format of hits that this build writes and reads. A new kind, or a member that changes what others mean,
+// is written only for records of a format that allows it (see rules.UncountedRecordFormat).
 const HitFormat = 1
 
 // Kind is the kind of a record on the hits topic.

@@ -16,7 +16,8 @@ const MaxRulesPerRecord = 1 << 16
 // ErrRecord is wrapped by every error of DecodeKeyed.
 var ErrRecord = errors.New("keyed record")
 
-// UnknownFormatError says that a record was written by a newer build. Its reader must leave it alone.
+// UnknownFormatError says that a record was written by a newer build. Its reader must leave it for a process of that
+// build: neither go past it nor call it damaged.
 type UnknownFormatError struct{ What, Got, Known string }
 
 func (e *UnknownFormatError) Error() string {

@@ -272,13 +272,15 @@ func TestHitJSON(t *testing.T) {
 	if string(again) != string(raw) {
 		t.Errorf("round trip:\n%s\n%s", raw, again)
 	}
-	for _, bad := range []string{``, `{`, `{"v":1}`, `{"v":1,"kind":"hit"}`, `[]`, `{"v":1,"kind":"hit","id":"x","first":"noon"}`} {
+	for _, bad := range []string{``, `{`, `{"v":1}`, `{"v":1,"kind":"hit"}`, `[]`, `{}`, `{"v":0,"kind":"hit","id":"x"}`, `{"v":-1,"kind":"hit","id":"x"}`, `{"kind":"weather","id":"x"}`, `{"v":1,"kind":"hit","id":"x","first":"noon"}`} {
 		if _, err := detectors.DecodeHit([]byte(bad)); !errors.Is(err, detectors.ErrHit) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
 	var newer *detectors.UnknownFormatError
-	if _, err := detectors.DecodeHit([]byte(`{"v":2,"kind":"hit","id":"x"}`)); !errors.As(err, &newer) {
-		t.Errorf("a newer format: %v", err)
+	for _, later := range []string{`{"v":2,"kind":"hit","id":"x"}`, `{"v":2,"kind":"hit","limit":"three"}`, `{"v":1,"kind":"weather","id":"x"}`, `{"v":1,"kind":"near"}`} {
+		if _, err := detectors.DecodeHit([]byte(later)); !errors.As(err, &newer) {
+			t.Errorf("%s, of a newer build: %v", later, err)
+		}
 	}
 }

@@ -37,7 +37,7 @@ func NewDecisionRecorder(store Transactions, stream, topic string, letters DeadL
 	}
 	r := &DecisionRecorder{stream: stream, table: decisionsTable()}
 	r.core = recorder[blocklist.Decision]{
-		store: store, letters: letters, topic: topic, metrics: metrics, decode: decodeDecision, write: r.write,
+		store: store, letters: letters, topic: topic, metrics: metrics, decode: blocklist.DecodeDecision, write: r.write,
 	}
 	return r, nil
 }
@@ -45,11 +45,6 @@ func NewDecisionRecorder(store Transactions, stream, topic string, letters DeadL
 // Apply is HitRecorder.Apply for decisions.
 func (r *DecisionRecorder) Apply(ctx context.Context, batch []traffic.Message) error {
 	return r.core.apply(ctx, batch)
-}
-
-func decodeDecision(value []byte) (d blocklist.Decision, skip bool, err error) {
-	d, err = blocklist.DecodeDecision(value)
-	return d, false, err
 }
 
 func (r *DecisionRecorder) write(ctx context.Context, tx pgx.Tx, items []item[blocklist.Decision]) error {

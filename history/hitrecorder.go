@@ -47,25 +47,19 @@ func NewHitRecorder(store Transactions, stream, topic string, letters DeadLetter
 }
 
 // Apply stores a batch and returns nil after PostgreSQL has committed it. A record that does not decode, or whose row
-// PostgreSQL refuses, goes to the dead letters and is counted. On an error the whole batch is to be given again.
+// PostgreSQL refuses, goes to the dead letters and is counted. On an error the whole batch is to be given again: also when
+// it holds a record that a newer build wrote, which is that build's to store.
 func (r *HitRecorder) Apply(ctx context.Context, batch []traffic.Message) error {
 	return r.core.apply(ctx, batch)
 }
 
-// decodeHit skips the kinds that history does not keep.
-func decodeHit(value []byte) (h detectors.Hit, skip bool, err error) {
-	h, err = detectors.DecodeHit(value)
-	if err != nil {
-		return h, false, err
-	}
-	switch h.Kind {
-	case detectors.KindHit:
+// decodeHit reads a hit that write knows how to keep.
+func decodeHit(value []byte) (detectors.Hit, error) {
+	h, err := detectors.DecodeHit(value)
+	if err == nil && h.Kind == detectors.KindHit {
 		_, err = phaseRank(h.Phase)
-		return h, false, err
-	case detectors.KindLate, detectors.KindUncounted, detectors.KindLoss, detectors.KindRelease:
-		return h, false, nil
 	}
-	return h, true, nil
+	return h, err
 }
 
 func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detectors.Hit]) error {

@@ -17,8 +17,7 @@ func newRecordMetrics(registry prometheus.Registerer) (*recordMetrics, error) {
 	var m recordMetrics
 	var err error
 	m.records, err = registerCounter(registry, "weir_record_records_total",
-		"Records of the hits and blocks topics by what became of them: stored, skipped (a kind that history does not keep), "+
-			"malformed or refused (both are in the dead letters).",
+		"Records of the hits and blocks topics by what became of them: stored, malformed or refused (both are in the dead letters).",
 		"topic", "outcome")
 	if err != nil {
 		return nil, err

@@ -81,15 +81,24 @@ func (b *bed) number(t testing.TB, sql string, args ...any) (n int64) {
 	return n
 }
 
+// routing is a routing version without rules, as weir migrate makes the first one.
+func routing() rules.Routing {
+	return rules.Routing{
+		RecordFormat: detectors.RecordFormat, SecretID: "s1", Identity: traffic.DefaultIdentityMap(),
+		Format: rules.Format{Name: traffic.FormatWeir, MaxEventBytes: 1 << 20},
+	}
+}
+
 // publish gives the live stream a routing version without rules.
 func (b *bed) publish(t testing.TB, format rules.Format) {
 	t.Helper()
 	_, _, err := b.PublishRouting(t.Context(), history.Live, func(prev *rules.Routing) (rules.Routing, error) {
-		next := rules.Routing{RecordFormat: detectors.RecordFormat, SecretID: "s1", Identity: traffic.DefaultIdentityMap()}
+		next := routing()
 		if prev != nil {
 			next = *prev
 		}
 		next.Format = format
+		next.Format.MaxEventBytes = 1 << 20
 		return next, nil
 	})
 	if err != nil {

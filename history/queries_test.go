@@ -190,7 +190,7 @@ func (b *bed) publishFormat(t testing.TB, format int) {
 	t.Helper()
 	_, _, err := b.PublishRouting(t.Context(), history.Live, func(*rules.Routing) (rules.Routing, error) {
 		return rules.Routing{
-			RecordFormat: format, SecretID: "s1", Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: "weir"},
+			RecordFormat: format, SecretID: "s1", Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: "weir", MaxEventBytes: 1 << 20},
 		}, nil
 	})
 	if err != nil {

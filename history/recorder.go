@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -50,7 +51,7 @@ type recorder[R any] struct {
 	letters DeadLetters
 	topic   string
 	metrics *recordMetrics
-	decode  func(value []byte) (row R, skip bool, err error)
+	decode  func(value []byte) (R, error)
 	write   func(ctx context.Context, tx pgx.Tx, rows []item[R]) error
 }
 
@@ -58,28 +59,38 @@ type recorder[R any] struct {
 // no answer, because it is frozen or its machine is gone, is asked again over another connection, and operators hear of it.
 const storePatience = 30 * time.Second
 
-// apply returns nil only after everything in batch is stored, or in the dead letters, or skipped and counted.
-func (r *recorder[R]) apply(ctx context.Context, batch []traffic.Message) error {
-	items := make([]item[R], 0, len(batch))
-	var letters []traffic.DeadLetter
-	skipped := 0
+// read decodes batch. What is damaged becomes a dead letter; a record that a newer build wrote ends the reading: newer says
+// so, and what lies before it is to be stored.
+func (r *recorder[R]) read(batch []traffic.Message) (items []item[R], letters []traffic.DeadLetter, newer error) {
+	items = make([]item[R], 0, len(batch))
 	for i := range batch {
-		row, skip, err := r.decode(batch[i].Value)
-		switch {
-		case err != nil:
-			letters = append(letters, r.letter(reasonMalformed, err, &batch[i]))
-		case skip:
-			skipped++
-		default:
-			items = append(items, item[R]{message: &batch[i], row: row})
+		m := &batch[i]
+		row, err := r.decode(m.Value)
+		if unknown := (*detectors.UnknownFormatError)(nil); errors.As(err, &unknown) {
+			return items, letters, fmt.Errorf("partition %d offset %d: %w", m.Partition, m.Offset, err)
 		}
+		if err != nil {
+			letters = append(letters, r.letter(reasonMalformed, err, m))
+			continue
+		}
+		items = append(items, item[R]{message: m, row: row})
 	}
+	return items, letters, nil
+}
+
+// apply returns nil only after everything in batch is stored, or in the dead letters.
+func (r *recorder[R]) apply(ctx context.Context, batch []traffic.Message) error {
+	items, letters, newer := r.read(batch)
 	bounded, cancel := context.WithTimeout(ctx, storePatience)
 	refused, err := r.put(bounded, items)
 	cancel()
 	if err != nil {
 		r.metrics.batches.WithLabelValues(r.topic, "failed").Inc()
 		return fmt.Errorf("history: recording %s: %w", r.topic, err)
+	}
+	if newer != nil { // the letters are put once, with the batch that passes
+		r.metrics.batches.WithLabelValues(r.topic, "failed").Inc()
+		return fmt.Errorf("history: recording %s: %w", r.topic, newer)
 	}
 	letters = append(letters, refused...)
 	if len(letters) > 0 {
@@ -90,7 +101,6 @@ func (r *recorder[R]) apply(ctx context.Context, batch []traffic.Message) error 
 	}
 	r.metrics.batches.WithLabelValues(r.topic, "stored").Inc()
 	r.metrics.records.WithLabelValues(r.topic, "stored").Add(float64(len(items) - len(refused)))
-	r.metrics.records.WithLabelValues(r.topic, "skipped").Add(float64(skipped))
 	for i := range letters {
 		r.metrics.records.WithLabelValues(r.topic, letters[i].Reason).Inc()
 		r.store.Logger().Warn("record not stored, see the dead letters", "topic", r.topic, "partition", letters[i].Partition,

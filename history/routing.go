@@ -24,7 +24,8 @@ func (s *Store) Newest(ctx context.Context, stream string) (int64, error) {
 	return number, nil
 }
 
-// Routing loads one routing version; ErrNotFound is wrapped where there is none. Versions never change.
+// Routing loads one routing version; ErrNotFound is wrapped where there is none, rules.ErrRouting where this build cannot
+// read it. Versions never change.
 func (s *Store) Routing(ctx context.Context, stream string, number int64) (*rules.Routing, error) {
 	r, err := loadRouting(ctx, s.pool, "number = $2", stream, number)
 	if err != nil {
@@ -40,11 +41,7 @@ func loadRouting(ctx context.Context, q querier, where string, args ...any) (*ru
 	if err != nil {
 		return nil, noRows(err)
 	}
-	var r rules.Routing
-	if err := json.Unmarshal([]byte(document), &r); err != nil {
-		return nil, fmt.Errorf("stored document: %w", err)
-	}
-	return &r, nil
+	return rules.DecodeRouting([]byte(document))
 }
 
 // newestRouting is nil without an error where the stream has no version yet.
@@ -112,10 +109,7 @@ func (s *Store) publish(ctx context.Context, tx pgx.Tx, stream string, build Rou
 	number++
 	next.Number = number
 	// A version that ROUTE would refuse must not be stored: the stream would stand still at it.
-	if err := next.CheckRecordFormat(); err != nil {
-		return 0, false, err
-	}
-	document, err := json.Marshal(next)
+	document, err := next.Encode()
 	if err != nil {
 		return 0, false, err
 	}

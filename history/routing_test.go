@@ -29,7 +29,9 @@ func TestPublishRouting(t *testing.T) {
 	publish := func(list []rules.Version) (int64, bool) {
 		t.Helper()
 		n, changed, err := b.PublishRouting(ctx, history.Live, func(*rules.Routing) (rules.Routing, error) {
-			return rules.Routing{Number: 77, Stream: "other", SecretID: "s1", Rules: list, Identity: traffic.DefaultIdentityMap()}, nil
+			next := routing()
+			next.Number, next.Stream, next.Rules = 77, "other", list
+			return next, nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -70,7 +72,7 @@ func TestPublishRouting(t *testing.T) {
 		next.RecordFormat, next.Rules = 1, []rules.Version{{Document: fixed, Number: 1, Lineage: 1}}
 		return next, nil
 	})
-	if err == nil || !strings.Contains(err.Error(), "weir migrate raises it") {
+	if err == nil || !strings.Contains(err.Error(), "weir migrate --record-format 2 raises it") {
 		t.Errorf("a version that its record format cannot hold: %v", err)
 	}
 	if n, err := b.Newest(ctx, history.Live); n != 3 || err != nil {
@@ -89,7 +91,7 @@ func TestPublishersWaitForEachOther(t *testing.T) {
 	for i := range publishers {
 		wg.Go(func() {
 			_, _, errs[i] = b.PublishRouting(t.Context(), history.Live, func(prev *rules.Routing) (rules.Routing, error) {
-				var next rules.Routing
+				next := routing()
 				if prev != nil {
 					next = *prev
 				}
@@ -103,7 +105,7 @@ func TestPublishersWaitForEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := b.Routing(t.Context(), history.Live, publishers)
-	if err != nil || r.Format.MaxEventBytes != publishers {
+	if err != nil || r.Format.MaxEventBytes != routing().Format.MaxEventBytes+publishers {
 		t.Errorf("%d publishers, the last version says %+v, %v", publishers, r, err)
 	}
 }
@@ -149,7 +151,8 @@ func TestWatch(t *testing.T) {
 
 	before := routing.calls.Load()
 	// A change without a notification, as behind a connection pooler that swallows them.
-	b.exec(t, `INSERT INTO weir.routing_versions (stream, number, document) VALUES ('live', 2, '{"number": 2}')`)
+	b.exec(t, `INSERT INTO weir.routing_versions (stream, number, document)
+		SELECT stream, 2, jsonb_set(document::jsonb, '{number}', '2')::text FROM weir.routing_versions WHERE number = 1`)
 	routing.reach(t, before+1, 10*time.Second)
 
 	apply(t, b, rulesOf(document("flood")))
@@ -175,7 +178,9 @@ func TestWatchOutlivesItsConnection(t *testing.T) {
 		var err error
 		testbed.Eventually(t, 10*time.Second, func() error { // the pool finds out about its dead connections
 			_, _, err = b.PublishRouting(t.Context(), history.Live, func(*rules.Routing) (rules.Routing, error) {
-				return rules.Routing{Format: rules.Format{MaxEventBytes: round + 1}}, nil
+				next := routing()
+				next.Format.MaxEventBytes = round + 1
+				return next, nil
 			})
 			return err
 		})

@@ -3,7 +3,6 @@ package history
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -51,8 +50,9 @@ func scanVersion(row pgx.CollectableRow, more ...any) (v StoredVersion, err erro
 	if err := row.Scan(append(targets, more...)...); err != nil {
 		return v, err
 	}
-	if err := json.Unmarshal([]byte(document), &v.Version.Document); err != nil {
-		return v, fmt.Errorf("stored document of version %d: %w", number, err)
+	v.Version.Document, err = rules.DecodeDocument([]byte(document))
+	if err != nil {
+		return v, fmt.Errorf("version %d: %w", number, err)
 	}
 	v.Version.Number, v.Version.Lineage = number, lineage
 	v.Hash, v.Created = hex.EncodeToString(hash), v.Created.UTC()

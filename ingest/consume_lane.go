@@ -2,9 +2,11 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -129,6 +131,8 @@ func (l *lane) applyBatch(running, working context.Context, batch []traffic.Mess
 		started := time.Now()
 		err := c.opts.Sink.Apply(working, batch)
 		c.metrics.applied(c.opts.Name, started, len(batch), err)
+		newer := (*detectors.UnknownFormatError)(nil)
+		c.metrics.await(c.opts.Name, l.partition, errors.As(err, &newer))
 		if err == nil {
 			l.apply.over(c.opts.Logger, "records are taken again", "partition", l.partition)
 			return true

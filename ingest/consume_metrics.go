@@ -15,6 +15,7 @@ type consumerMetrics struct {
 	losses   *prometheus.CounterVec   // stage, partition
 	behind   *prometheus.GaugeVec     // stage, partition
 	stranded *prometheus.GaugeVec     // stage, partition
+	newer    *prometheus.GaugeVec     // stage, partition
 }
 
 func newConsumerMetrics(r prometheus.Registerer) (*consumerMetrics, error) {
@@ -38,6 +39,7 @@ func newConsumerMetrics(r prometheus.Registerer) (*consumerMetrics, error) {
 		losses:   published(r, counter("lost_records_total", "Records that retention deleted before the stage read them.", "stage", "partition"), &err),
 		behind:   published(r, gauge("lag_records", "Offsets between the end of the log and what is applied.", "stage", "partition"), &err),
 		stranded: published(r, gauge("stranded_partition", "1 while the commit lies beyond the end of the log and nothing is read.", "stage", "partition"), &err),
+		newer:    published(r, gauge("newer_format_partition", "1 while a record that a newer build wrote waits for an upgrade of this process.", "stage", "partition"), &err),
 	}
 	return m, err
 }
@@ -64,7 +66,17 @@ func (m *consumerMetrics) strand(stage string, partition int, stranded float64) 
 	m.stranded.WithLabelValues(stage, strconv.Itoa(partition)).Set(stranded)
 }
 
+// await shows whether a partition waits at a record of a newer build.
+func (m *consumerMetrics) await(stage string, partition int, waits bool) {
+	if waits {
+		m.newer.WithLabelValues(stage, strconv.Itoa(partition)).Set(1)
+		return
+	}
+	m.newer.DeleteLabelValues(stage, strconv.Itoa(partition))
+}
+
 func (m *consumerMetrics) forget(stage string, partition int) {
 	m.behind.DeleteLabelValues(stage, strconv.Itoa(partition))
 	m.stranded.DeleteLabelValues(stage, strconv.Itoa(partition))
+	m.await(stage, partition, false)
 }

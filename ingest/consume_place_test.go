@@ -14,7 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/traffic"
 )
 
 func TestConsumerLostRecords(t *testing.T) {
@@ -104,6 +106,48 @@ func TestConsumerCommitBeyondEnd(t *testing.T) {
 		t.Error(err)
 	}
 	stop()
+}
+
+// A record that a newer build wrote holds its partition, which a gauge shows until a process takes it.
+func TestConsumerShowsWhatWaitsForAnUpgrade(t *testing.T) {
+	kit := newKit(t)
+	topic := kit.topic(2)
+	kit.put(topic, map[int][]string{0: {"newer"}, 1: {"b"}})
+	sink, upgraded := newNoteSink(t), make(chan struct{})
+	sink.before = func(_ context.Context, batch []traffic.Message) error {
+		select {
+		case <-upgraded:
+			return nil
+		default:
+		}
+		if batch[0].Partition == 0 {
+			return fmt.Errorf("recording: %w", &detectors.UnknownFormatError{What: "hit", Got: "2", Known: "1"})
+		}
+		return nil
+	}
+	stop := startConsumer(kit, kit.k, topic, sink)
+	alarm := func(lines string) error {
+		if lines != "" {
+			lines = "# HELP weir_stage_newer_format_partition 1 while a record that a newer build wrote waits for an upgrade of this process.\n" +
+				"# TYPE weir_stage_newer_format_partition gauge\n" + lines + "\n"
+		}
+		return testutil.GatherAndCompare(kit.registry, strings.NewReader(lines), "weir_stage_newer_format_partition")
+	}
+	testbed.Eventually(t, 20*time.Second, func() error {
+		if len(sink.offsets(1)) == 0 {
+			return errors.New("the other partition is not read")
+		}
+		return alarm(`weir_stage_newer_format_partition{partition="0",stage="test"} 1`)
+	})
+	if commits, err := kit.k.FetchCommits(kit.ctx, topic, topic, []int{0}); err != nil || commits[0].Offset != 0 {
+		t.Errorf("committed past it: %+v, %v", commits, err)
+	}
+	close(upgraded)
+	testbed.Eventually(t, 20*time.Second, func() error { return alarm("") })
+	stop()
+	if got := sink.offsets(0); !slices.Equal(got, []int64{0}) {
+		t.Errorf("applied %v", got)
+	}
 }
 
 func TestConsumerPassesControlRecords(t *testing.T) {

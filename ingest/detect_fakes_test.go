@@ -3,6 +3,7 @@ package ingest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -247,6 +248,9 @@ func (r detectRoutings) Routing(_ context.Context, _ string, number int64) (*rul
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
 	if v, ok := r.w.routing[number]; ok && !r.w.storeDown {
+		if v == nil {
+			return nil, fmt.Errorf("history: %w", rules.ErrRouting)
+		}
 		return v, nil
 	}
 	return nil, errAway

@@ -233,8 +233,20 @@ func retry[T any](ctx context.Context, d *Detector, what string, f func(ctx cont
 	}
 }
 
+// retryRouting loads a routing version. One that this build cannot read is not asked for again: its records are another
+// process's to fold.
 func retryRouting(ctx context.Context, d *Detector, version int64) (*rules.Routing, error) {
-	return retry(ctx, d, "routing", func(ctx context.Context) (*rules.Routing, error) {
-		return d.opt.Routings.Routing(ctx, d.opt.Stream, version)
+	var unreadable error
+	r, err := retry(ctx, d, "routing", func(ctx context.Context) (*rules.Routing, error) {
+		r, err := d.opt.Routings.Routing(ctx, d.opt.Stream, version)
+		if errors.Is(err, rules.ErrRouting) {
+			unreadable = err
+			return nil, nil
+		}
+		return r, err
 	})
+	if err == nil && unreadable != nil {
+		return nil, unreadable
+	}
+	return r, err
 }

@@ -294,3 +294,21 @@ func TestDetectLeavesANewerFormatAlone(t *testing.T) {
 		}
 	})
 }
+
+// A routing version that a newer build stored is not waited for: whoever can read it folds its records.
+func TestDetectLeavesAnUnreadableRoutingVersionAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDetectWorld(t, 1)
+		w.fill(3)
+		w.routing[1] = nil // is there, and cannot be read
+		r := w.run("a", 0)
+		pass(5 * time.Second)
+		r.group.mu.Lock()
+		errs := fmt.Sprint(r.group.errs)
+		r.group.mu.Unlock()
+		r.stop(t)
+		if !strings.Contains(errs, rules.ErrRouting.Error()) {
+			t.Errorf("sessions ended with %s", errs)
+		}
+	})
+}

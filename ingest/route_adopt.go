@@ -87,7 +87,7 @@ func (s *routeSession) resume(ctx context.Context, f *finding, at *Announcement,
 	batches := make([]Batch, s.r.opt.KeyedPartitions)
 	for q := range batches {
 		loss := detectors.Keyed{
-			Kind: detectors.KeyedLoss, Generation: at.Generation, Source: f.partition, Offset: at.Offset,
+			Format: s.formatFor(f.version), Kind: detectors.KeyedLoss, Generation: at.Generation, Source: f.partition, Offset: at.Offset,
 			Prev: detectors.NoOffset, Time: at.Progress,
 		}
 		batches[q] = Batch{Partition: q, Values: [][]byte{detectors.AppendKeyed(nil, &loss)}}

@@ -41,7 +41,7 @@ func (s *routeSession) ticks() []Batch {
 		batches[q].Partition = q
 		for _, src := range s.sources {
 			k := detectors.Keyed{
-				Kind: detectors.KeyedTick, Generation: src.at.Generation, Source: src.partition, Offset: src.at.Offset,
+				Format: s.formatFor(src.version), Kind: detectors.KeyedTick, Generation: src.at.Generation, Source: src.partition, Offset: src.at.Offset,
 				Prev: src.at.Prev[q], Time: src.at.Progress,
 			}
 			k.Clock, k.Idle = s.idleSince(src)
@@ -51,6 +51,18 @@ func (s *routeSession) ticks() []Batch {
 		}
 	}
 	return batches
+}
+
+// formatFor is the format of records that belong to no event, for a source that is routed by v, nil for none yet: what all
+// readers of its events know, too. A reader that does not would leave the group over a tick.
+func (s *routeSession) formatFor(v *routingVersion) int {
+	if v == nil {
+		v = s.r.versions.newest()
+	}
+	if v == nil {
+		return detectors.OldestRecordFormat
+	}
+	return v.format
 }
 
 // idleSince is the clock from before the fetch that found the end of the source's log, if everything up to that end is

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -129,6 +130,9 @@ func (s *versionShelf) get(ctx context.Context, number int64) (*routingVersion, 
 		return v, nil
 	}
 	r, err := s.opt.Routings.Routing(ctx, s.opt.Stream, number)
+	if errors.Is(err, rules.ErrRouting) {
+		return nil, &unfitError{number, err}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("routing version %d of stream %s: %w", number, s.opt.Stream, err)
 	}

@@ -1,5 +1,6 @@
 // Package migrations brings a PostgreSQL schema to the form that this build of weir works with. The steps are the SQL
-// files in sql/, embedded; a step that was released is never edited, only followed by another one.
+// files in sql/, embedded; a step that was released is never edited, only followed by another one. A step is additive: processes of the
+// build before it work on, and start, on the schema that has it. One that cannot be begins with the line "-- breaking".
 package migrations
 
 import (
@@ -35,7 +36,26 @@ type Step struct {
 	Name     string // of the file, without number and extension
 	Checksum string // SHA-256 of the file, hex
 	Applied  time.Time
+	// Breaking: builds that do not know the step must not work on a schema that has it, and refuse to. All other steps are
+	// additive: in the middle of an upgrade, processes of the build before go on, and are started again, beside it.
+	Breaking bool
 	sql      string
+}
+
+// Steps up to lastUnmarked are all recorded as breaking ones, as by the builds that brought them. A later one is breaking
+// when its file begins with breakingMark.
+const (
+	lastUnmarked = 7
+	breakingMark = "-- breaking"
+)
+
+// table is where it is recorded that the step was applied. Builds refuse a schema with steps in schema_migrations that they
+// do not know; those in schema_additions are nobody's concern who does not know them.
+func (s Step) table() string {
+	if s.Breaking {
+		return "schema_migrations"
+	}
+	return "schema_additions"
 }
 
 // Pending reports whether the step has not been applied.
@@ -70,7 +90,10 @@ func Steps() ([]Step, error) {
 			return nil, fmt.Errorf("migration %s: its number is to be %04d", name, i+1)
 		}
 		sum := sha256.Sum256(text)
-		steps = append(steps, Step{Number: number, Name: rest, Checksum: hex.EncodeToString(sum[:]), sql: string(text)})
+		steps = append(steps, Step{
+			Number: number, Name: rest, Checksum: hex.EncodeToString(sum[:]), sql: string(text),
+			Breaking: number <= lastUnmarked || strings.HasPrefix(string(text), breakingMark),
+		})
 	}
 	return steps, nil
 }
@@ -85,19 +108,24 @@ func Status(ctx context.Context, conn *pgx.Conn, schema string) ([]Step, error) 
 	if err != nil {
 		return nil, err
 	}
-	table := pgx.Identifier{schema, "schema_migrations"}.Sanitize()
-	var exists bool
-	if err := conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&exists); err != nil {
-		return nil, fmt.Errorf("looking for schema %s: %w", schema, err)
+	for _, breaking := range []bool{true, false} {
+		if err := compare(ctx, conn, schema, breaking, steps); err != nil {
+			return steps, err
+		}
 	}
-	if !exists {
-		return steps, nil
-	}
-	return steps, compare(ctx, conn, table, steps)
+	return steps, nil
 }
 
-// compare fills in when each step was applied.
-func compare(ctx context.Context, conn *pgx.Conn, table string, steps []Step) error {
+// compare fills in when each of the breaking steps, or of the additive ones, was applied.
+func compare(ctx context.Context, conn *pgx.Conn, schema string, breaking bool, steps []Step) error {
+	table := pgx.Identifier{schema, Step{Breaking: breaking}.table()}.Sanitize()
+	var exists bool
+	if err := conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&exists); err != nil {
+		return fmt.Errorf("looking for schema %s: %w", schema, err)
+	}
+	if !exists {
+		return nil
+	}
 	rows, err := conn.Query(ctx, "SELECT number, name, checksum, applied_at FROM "+table+" ORDER BY number")
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", table, err)
@@ -109,6 +137,9 @@ func compare(ctx context.Context, conn *pgx.Conn, table string, steps []Step) er
 		return fmt.Errorf("reading %s: %w", table, err)
 	}
 	for _, a := range applied {
+		if a.Number > len(steps) && !breaking {
+			continue
+		}
 		if a.Number > len(steps) {
 			return fmt.Errorf("step %d %s is applied, this build knows %d steps: %w", a.Number, a.Name, len(steps), ErrNewer)
 		}
@@ -159,14 +190,16 @@ func Apply(ctx context.Context, conn *pgx.Conn, schema string, log *slog.Logger)
 // prepare makes the schema and its list of steps, and directs what follows in the transaction there.
 func prepare(ctx context.Context, tx pgx.Tx, schema string) error {
 	quoted := pgx.Identifier{schema}.Sanitize()
-	for _, statement := range []string{
-		"CREATE SCHEMA IF NOT EXISTS " + quoted,
-		"SET LOCAL search_path TO " + quoted,
-		`CREATE TABLE IF NOT EXISTS schema_migrations (
+	const list = ` (
 			number     bigint PRIMARY KEY,
 			name       text NOT NULL,
 			checksum   text NOT NULL,
-			applied_at timestamptz NOT NULL DEFAULT now())`,
+			applied_at timestamptz NOT NULL DEFAULT now())`
+	for _, statement := range []string{
+		"CREATE SCHEMA IF NOT EXISTS " + quoted,
+		"SET LOCAL search_path TO " + quoted,
+		"CREATE TABLE IF NOT EXISTS schema_migrations" + list,
+		"CREATE TABLE IF NOT EXISTS schema_additions" + list,
 	} {
 		if _, err := tx.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("preparing the schema: %w", err)
@@ -180,7 +213,7 @@ func (s Step) apply(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Conn().PgConn().Exec(ctx, s.sql).ReadAll(); err != nil {
 		return fmt.Errorf("step %d %s: %w", s.Number, s.Name, err)
 	}
-	_, err := tx.Exec(ctx, "INSERT INTO schema_migrations (number, name, checksum) VALUES ($1, $2, $3)",
+	_, err := tx.Exec(ctx, "INSERT INTO "+s.table()+" (number, name, checksum) VALUES ($1, $2, $3)",
 		s.Number, s.Name, s.Checksum)
 	if err != nil {
 		return fmt.Errorf("recording step %d %s: %w", s.Number, s.Name, err)

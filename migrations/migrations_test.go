@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -118,6 +119,54 @@ func TestApplyRefuses(t *testing.T) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
 		})
+	}
+}
+
+// A step that a newer build has added holds up no process of this one: in the middle of an upgrade, one that crashes is
+// started again on the newer schema. Only a breaking step does, and one that was edited.
+func TestAdditionsOfANewerBuildAreNoObstacle(t *testing.T) {
+	conn := connect(t, testbed.Postgres(t))
+	if err := migrations.Apply(t.Context(), conn, "weir", quiet()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "INSERT INTO weir.schema_additions VALUES (9999, 'future', 'x')"); err != nil {
+		t.Fatal(err)
+	}
+	steps, err := migrations.Status(t.Context(), conn, "weir")
+	if err != nil || slices.ContainsFunc(steps, migrations.Step.Pending) {
+		t.Errorf("%+v, %v", steps, err)
+	}
+	if err := migrations.Apply(t.Context(), conn, "weir", quiet()); err != nil {
+		t.Error(err)
+	}
+	if _, err := conn.Exec(t.Context(), "INSERT INTO weir.schema_additions VALUES (1, 'streams', 'x')"); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Apply(t.Context(), conn, "weir", quiet()); !errors.Is(err, migrations.ErrEdited) {
+		t.Errorf("an edited addition: %v", err)
+	}
+}
+
+// The first seven steps are recorded where the builds that brought them look; the later ones by what they say.
+func TestStepsAreRecordedByTheirKind(t *testing.T) {
+	conn := connect(t, testbed.Postgres(t))
+	if err := migrations.Apply(t.Context(), conn, "weir", quiet()); err != nil {
+		t.Fatal(err)
+	}
+	steps, err := migrations.Steps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range steps {
+		table := "schema_additions"
+		if s.Breaking {
+			table = "schema_migrations"
+		}
+		var rows int
+		err := conn.QueryRow(t.Context(), "SELECT count(*) FROM weir."+table+" WHERE number = $1", s.Number).Scan(&rows)
+		if err != nil || rows != 1 || s.Number <= 7 && !s.Breaking {
+			t.Errorf("step %d %s, breaking %v: %d rows in %s, %v", s.Number, s.Name, s.Breaking, rows, table, err)
+		}
 	}
 }
 

@@ -99,20 +99,42 @@ func (r *Routing) Encode() ([]byte, error) {
 	return b, nil
 }
 
+// ErrRouting is wrapped by every error of DecodeRouting: reading the document again cannot help.
+var ErrRouting = errors.New("routing version that this build cannot read")
+
 // DecodeRouting reads what Encode wrote. A member that this build does not know is an error: the document was written
 // by a newer one, and to read over a part of it would be to route its records in another way than their other readers.
 func DecodeRouting(b []byte) (*Routing, error) {
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
 	var r Routing
-	if err := dec.Decode(&r); err != nil {
-		return nil, fmt.Errorf("routing version: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("routing version: got more after the JSON document, allowed one document")
+	if err := decodeStrictly(b, &r); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRouting, err)
 	}
 	if err := r.Validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrRouting, err)
 	}
 	return &r, nil
+}
+
+// DecodeDocument reads a rule's document from the JSON that the rule store keeps. As with a routing version, a member that
+// this build does not know is an error: a match without one of its conditions would count, and block, other requests.
+// What Parse would refuse today may have been applied before, and is read.
+func DecodeDocument(b []byte) (Document, error) {
+	var d Document
+	if err := decodeStrictly(b, &d); err != nil {
+		return Document{}, fmt.Errorf("rule document that this build cannot read: %w", err)
+	}
+	return d, nil
+}
+
+// decodeStrictly reads one JSON document without a member that v does not have.
+func decodeStrictly(b []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("got more after the JSON document, allowed one document")
+	}
+	return nil
 }
