@@ -65,7 +65,7 @@ func (f *routeFigures) store(ctx context.Context) error {
 	}
 	var sums []detectors.RoutedUncounted
 	for key, total := range totals {
-		if total == f.stored[key] && !f.unsure {
+		if total == f.stored[key] {
 			continue
 		}
 		if events := total - f.before[key]; events > 0 {
