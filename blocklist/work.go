@@ -48,7 +48,7 @@ func (w *work) ignore(reason string) { w.ignored[reason]++ }
 
 func (w *work) kind(k detectors.Kind) {
 	switch k {
-	case detectors.KindHit, detectors.KindLate, detectors.KindLoss, detectors.KindRelease:
+	case detectors.KindHit, detectors.KindLate, detectors.KindUncounted, detectors.KindLoss, detectors.KindRelease:
 		w.kinds[k]++
 	default:
 		w.kinds["other"]++ // kinds come from the log, and a label must not

@@ -11,20 +11,25 @@ type sharedKey struct {
 	missing int
 }
 
-// count gives the event to the window of one rule, or to the rule's late sum. i is the rule's place in k.Rules.
+// count gives the event to the window of one rule, or to the sum of those that the rule leaves out. i is the rule's place
+// in k.Rules.
 func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 	if p.tooLate(k, b.lateness) {
 		p.counts.Late++
-		p.addLate(k, b)
+		p.leaveOut(k, b, UncountedLate)
 		return out
 	}
 	ev := &p.event
 	ev.begin(k.Time, b.limit, b.burst)
 	if !p.measure(k, i, b, ev) {
-		p.counts.Uncounted++
+		p.counts.MissingValue++
+		p.leaveOut(k, b, UncountedMissingValue)
 		return out
 	}
-	p.counts.Counted++
+	if ev.units == 0 { // a sum is as right without it
+		p.counts.Counted++
+		return out
+	}
 	l := b.lineage
 	l.feed(b)
 	ev.dead = l.dead(p.watermark)
@@ -33,6 +38,9 @@ func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 	l.algorithm.add(c, ev)
 	if ev.left > 0 {
 		p.counts.OutOfOrder++
+		p.leaveOut(k, b, UncountedOutOfOrder)
+	} else {
+		p.counts.Counted++
 	}
 	if held != nil || len(ev.overs) > 0 {
 		out = p.judge(k, b, c, held, key, missing > 0, out)
@@ -43,7 +51,7 @@ func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 	return out
 }
 
-// measure says what the event adds; false when nothing.
+// measure says what the event adds; false when it lacks what the rule counts.
 func (p *Partition) measure(k *Keyed, i int, b *binding, ev *event) bool {
 	switch c := &b.version.Count; {
 	case c.Distinct != nil:
@@ -54,7 +62,6 @@ func (p *Partition) measure(k *Keyed, i int, b *binding, ev *event) bool {
 		if i < len(k.Units) {
 			ev.units = min(k.Units[i], 1<<40)
 		}
-		return ev.units > 0
 	}
 	return true
 }

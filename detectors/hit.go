@@ -14,6 +14,7 @@ type Kind string
 const (
 	KindHit       Kind = "hit"        // an episode of one source over one rule's limit
 	KindLate      Kind = "late"       // late events, summed per rule, source partition and minute
+	KindUncounted Kind = "uncounted"  // events left out for another reason, summed likewise; Reason is an Uncounted
 	KindLoss      Kind = "loss"       // a gap that an operator accepted, or that retention made
 	KindRelease   Kind = "release"    // an operator releases a block; written by the CLI, acted on by ENFORCE
 	KindNear      Kind = "near"       // reserved
@@ -51,7 +52,7 @@ type Hit struct {
 
 	Limit    int   `json:"limit"`
 	WindowMS int64 `json:"window_ms,omitempty"`
-	Count    int64 `json:"count"` // events from the first to the last over event; late: events
+	Count    int64 `json:"count"` // events from the first to the last over event; late, uncounted: events
 	// AtLeast says that Count may be too low and First and Last not those of the events in order of time: some came late
 	// and met what is not kept of their key any more, or never is.
 	AtLeast bool `json:"at_least,omitempty"`
@@ -59,8 +60,8 @@ type Hit struct {
 	// level in events, rounded up, the event that did not fit included. A lower bound: nothing is counted that a window
 	// does not hold, but of a source that is over no more is kept than needed.
 	Peak  int          `json:"peak,omitempty"`
-	First traffic.Time `json:"first"`         // time of the first over event; late: start of the minute
-	Last  traffic.Time `json:"last"`          // time of the last over event; late: the latest event's time
+	First traffic.Time `json:"first"`         // time of the first over event; late, uncounted: start of the minute
+	Last  traffic.Time `json:"last"`          // time of the last over event; late, uncounted: the latest event's time
 	Seen  traffic.Time `json:"seen"`          // append time of the keyed record that caused this hit
 	Cut   bool         `json:"cut,omitempty"` // closed because it had lasted MaxEpisode
 
@@ -75,5 +76,5 @@ type Hit struct {
 	Samples []string `json:"samples,omitempty"` // JSON texts of traffic.Sample, the first few over events
 
 	By     string `json:"by,omitempty"`     // release, loss: who
-	Reason string `json:"reason,omitempty"` // release, loss: why
+	Reason string `json:"reason,omitempty"` // release, loss, uncounted: why
 }

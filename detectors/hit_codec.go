@@ -24,7 +24,7 @@ func EncodeHit(h *Hit) ([]byte, error) {
 }
 
 // knownKinds are the kinds of hits that this build writes, and that its readers know what to do with.
-func knownKinds() []Kind { return []Kind{KindHit, KindLate, KindLoss, KindRelease} }
+func knownKinds() []Kind { return []Kind{KindHit, KindLate, KindUncounted, KindLoss, KindRelease} }
 
 // DecodeHit reads a record of the hits topic. One of a newer format, or of a kind that a newer build has brought, gives
 // *UnknownFormatError: what it says is lost to a reader that goes past it. Anything else that is wrong gives an error that

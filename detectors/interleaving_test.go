@@ -168,7 +168,7 @@ func (in *interleaving) flagged(t *testing.T, rnd *rand.Rand, versions []rules.V
 			}
 			records = records[n:]
 		}
-		if c := p.Counts(); c.Late != 0 || c.Duplicates != 0 || c.Counted != int64(len(versions))*c.Events || p.Keys() != 0 {
+		if c := p.Counts(); c.Late != 0 || c.Duplicates != 0 || c.Counted+c.OutOfOrder != int64(len(versions))*c.Events || p.Keys() != 0 {
 			t.Fatalf("keyed %d: %+v, %d keys left: nothing is late here, and all of it ends", q, c, p.Keys())
 		}
 		for i := range hits {

@@ -2,6 +2,7 @@ package detectors
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,68 +11,80 @@ import (
 
 const minute = traffic.Time(time.Minute / time.Microsecond)
 
-// lateKey names one sum of late events: per rule, source partition and minute of append time, so that a sum is over
-// when the minute is and its hit needs no correction.
-type lateKey struct {
-	lineage *lineage
-	source  int
-	minute  traffic.Time
+// uncountedSums are the sums of the events that were left out in one minute of append time: a sum is over when the minute
+// is, and its hit needs no correction. There are at most as many as rules times source partitions times reasons.
+type uncountedSums struct {
+	minute traffic.Time // of all sums; of no meaning where there are none
+	sums   map[uncountedKey]*uncountedSum
 }
 
-type lateSum struct {
+// uncountedKey names one sum.
+type uncountedKey struct {
+	lineage *lineage
+	source  int
+	reason  Uncounted
+}
+
+type uncountedSum struct {
 	version int // newest rule version that added to it
 	count   int64
 	latest  traffic.Time // newest event time
 	offset  int64        // of the first event added, for the id
 }
 
-// addLate counts an event that came too late for b's rule.
-func (p *Partition) addLate(k *Keyed, b *binding) {
-	key := lateKey{lineage: b.lineage, source: k.Source, minute: p.lateMinute()}
-	sum, ok := p.late[key]
+// leaveOut sums up an event that b's rule does not count.
+func (p *Partition) leaveOut(k *Keyed, b *binding, reason Uncounted) {
+	b.lineage.uncounted[reason]++
+	if reason != UncountedLate && !b.tells {
+		return
+	}
+	// Nothing is left of an earlier minute: the same record has passed flushUncounted before it comes here.
+	p.uncounted.minute = p.lateMinute()
+	key := uncountedKey{lineage: b.lineage, source: k.Source, reason: reason}
+	sum, ok := p.uncounted.sums[key]
 	if !ok {
-		sum = &lateSum{offset: k.Offset, latest: k.Time}
-		p.late[key] = sum
+		sum = &uncountedSum{offset: k.Offset, latest: k.Time}
+		p.uncounted.sums[key] = sum
 	}
 	sum.count++
 	sum.version = max(sum.version, b.version.Number)
 	sum.latest = max(sum.latest, k.Time)
 }
 
-// lateMinute is the minute that late events are added to. Append times may step back when a leader changes; a minute
-// that was flushed is never opened again, because the stall clock's origin moves on only.
+// lateMinute is the minute that events are added to that are left out. Append times may step back when a leader changes;
+// a minute that was flushed is never opened again, because the stall clock's origin moves on only.
 func (p *Partition) lateMinute() traffic.Time {
 	p.newest = max(p.newest, p.appended)
 	return p.newest - p.newest%minute
 }
 
-func compareLate(a, b lateKey) int {
-	return cmp.Or(cmp.Compare(a.minute, b.minute), cmp.Compare(a.lineage.id, b.lineage.id), cmp.Compare(a.source, b.source))
+func compareUncounted(a, b uncountedKey) int {
+	return cmp.Or(cmp.Compare(a.lineage.id, b.lineage.id), cmp.Compare(a.source, b.source), cmp.Compare(a.reason, b.reason))
 }
 
-// flushLate sends the sums of minutes that are over; of all when the stream has ended.
-func (p *Partition) flushLate(out []Hit, ended bool) []Hit {
-	if len(p.late) == 0 {
+// ordered are the keys of all sums in the order in which they are sent and written.
+func (u *uncountedSums) ordered() []uncountedKey {
+	return slices.SortedFunc(maps.Keys(u.sums), compareUncounted)
+}
+
+// flushUncounted sends the sums when their minute is over, or the stream has ended.
+func (p *Partition) flushUncounted(out []Hit, ended bool) []Hit {
+	if len(p.uncounted.sums) == 0 || p.lateMinute() == p.uncounted.minute && !ended {
 		return out
 	}
-	now := p.lateMinute()
-	var done []lateKey
-	for key := range p.late {
-		if ended || key.minute < now {
-			done = append(done, key)
-		}
-	}
-	slices.SortFunc(done, compareLate)
-	for _, key := range done {
-		sum := p.late[key]
+	for _, key := range p.uncounted.ordered() {
+		sum := p.uncounted.sums[key]
 		h := Hit{
 			Format: HitFormat, Kind: KindLate, Rule: key.lineage.rule, RuleVersion: sum.version, Lineage: key.lineage.number,
-			Count: sum.count, First: key.minute, Last: sum.latest, Seen: p.appended,
+			Count: sum.count, First: p.uncounted.minute, Last: sum.latest, Seen: p.appended,
 			Generation: p.generation, Source: key.source, Offset: sum.offset, Keyed: p.cfg.Keyed,
+		}
+		if key.reason != UncountedLate {
+			h.Kind, h.Reason = KindUncounted, key.reason.String()
 		}
 		h.ID = p.cfg.Secret.hitID(&h, 0)
 		out = append(out, h)
-		delete(p.late, key)
 	}
+	clear(p.uncounted.sums)
 	return out
 }

@@ -30,6 +30,8 @@ type lineage struct {
 	id     string // rules.Version.LineageID
 	ledger *ledger
 
+	uncounted [NumUncounted]int64 // events left out that TakeUncounted has not told of; no part of the state
+
 	// Of a lineage that has keys.
 	kind      kind
 	window    traffic.Time
@@ -139,6 +141,7 @@ type binding struct {
 	lateness traffic.Time
 	cooldown traffic.Time
 	wide     bool // the block's key has fields that the rule's key has not
+	tells    bool // hits of KindUncounted may be written
 	group    int  // the first rule of the version that has the same key: they share fingerprints
 }
 
@@ -148,7 +151,7 @@ func (p *Partition) bind(r *rules.Routing) []binding {
 	for i := range r.Rules {
 		v := &r.Rules[i]
 		out[i] = newBinding(v, p.lineage(v.ID, v.Lineage))
-		out[i].group = i
+		out[i].tells, out[i].group = tellsUncounted(r), i
 		for j := range i {
 			if sameKey(v.Key, r.Rules[j].Key) {
 				out[i].group = j
@@ -187,11 +190,11 @@ func (p *Partition) prune() {
 			named[bindings[i].lineage] = true
 		}
 	}
-	for key := range p.late {
+	for key := range p.uncounted.sums {
 		named[key.lineage] = true
 	}
 	p.ordered = slices.DeleteFunc(p.ordered, func(l *lineage) bool {
-		if named[l] || l.cells.n > 0 {
+		if named[l] || l.cells.n > 0 || l.uncounted != [NumUncounted]int64{} {
 			return false
 		}
 		delete(p.lineages, l.id)

@@ -50,11 +50,12 @@ type Partition struct {
 
 	ledger ledger
 	timers timers
-	late   map[lateKey]*lateSum
 	sweep  sweep
 	evict  sweep
 	ahead  ahead
 	write  *SnapshotEncoder // the snapshot under way
+
+	uncounted uncountedSums
 
 	counts Counts
 
@@ -74,10 +75,9 @@ type Counts struct {
 	Events     int64 // accepted event records
 	Duplicates int64 // event records that the fence dropped
 	Ticks      int64
-	Late       int64 // (event, rule) pairs that came too late
-	Counted    int64 // (event, rule) pairs that fed a window
-	Uncounted  int64 // (event, rule) pairs without the value that the rule counts
-	OutOfOrder int64 // (event, rule) pairs that came too late for what is kept of their key, and were left out, whole or in part
+	// Counted are (event, rule) pairs that fed a window. The others were left out: Late, OutOfOrder and MissingValue say
+	// why, as Uncounted has it, and TakeUncounted by rule. Each pair is in one of the four.
+	Counted, Late, OutOfOrder, MissingValue int64
 	// Evicted are the keys that were forgotten for the budget's sake, by what they were.
 	Evicted [NumEvictions]int64
 }
@@ -122,7 +122,7 @@ func NewPartition(cfg Config) *Partition {
 	p := &Partition{
 		cfg: cfg, routings: map[int64][]binding{}, lineages: map[string]*lineage{}, accepted: map[gap]bool{},
 		appended: traffic.BeforeTime, newest: traffic.BeforeTime, watermark: traffic.BeforeTime,
-		late: map[lateKey]*lateSum{},
+		uncounted: uncountedSums{sums: map[uncountedKey]*uncountedSum{}},
 	}
 	p.restart(0)
 	return p

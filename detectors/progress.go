@@ -156,7 +156,7 @@ func (p *Partition) advance(moved *source, out []Hit) []Hit {
 		p.survey()
 	}
 	moved.shown = moved.progress
-	out = p.flushLate(out, p.ahead.ended)
+	out = p.flushUncounted(out, p.ahead.ended)
 	if !p.ahead.live || p.ahead.least <= p.watermark {
 		return out
 	}

@@ -101,7 +101,7 @@ func (p *Partition) restoreState(r *reader) {
 			r.fail("lineages are not ascending")
 		}
 	}
-	p.restoreLate(r, lineages)
+	p.restoreUncounted(r, lineages)
 	for _, l := range lineages {
 		if r.err != nil {
 			return
@@ -139,11 +139,19 @@ func (p *Partition) restoreLineage(r *reader) *lineage {
 	return l
 }
 
-func (p *Partition) restoreLate(r *reader, lineages []*lineage) {
-	for n := r.length(7, "late sums"); n > 0 && r.err == nil; n-- {
-		key := lateKey{lineage: pick(r, lineages), source: int(r.upTo(mostSources, "source partition"))}
-		key.minute = traffic.Time(r.varint())
-		p.late[key] = &lateSum{
+// restoreUncounted reads sums of events that were left out. In format 2 all of them were late.
+func (p *Partition) restoreUncounted(r *reader, lineages []*lineage) {
+	for first, n := true, r.length(7, "sums of events left out"); n > 0 && r.err == nil; n-- {
+		key := uncountedKey{lineage: pick(r, lineages), source: int(r.upTo(mostSources, "source partition"))}
+		if r.format > 2 {
+			key.reason = Uncounted(r.upTo(uint64(NumUncounted-1), "reason"))
+		}
+		minute := traffic.Time(r.varint())
+		if r.err == nil && !first && minute != p.uncounted.minute {
+			r.fail("sums of two minutes, %d and %d", p.uncounted.minute, minute)
+		}
+		p.uncounted.minute, first = minute, false
+		p.uncounted.sums[key] = &uncountedSum{
 			version: int(r.upTo(1<<31, "rule version")), count: r.count(), latest: traffic.Time(r.varint()), offset: r.count(),
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
-	"maps"
-	"slices"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -25,12 +23,14 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //	sweep, eviction: each lineage id, fingerprint (16 bytes)
 //	lineages: number; each: rule, number, byte algorithm, byte count, byte form of keys, window, lateness, limit, burst,
 //	  greatest limit
-//	late sums: number; each: lineage, source, ±minute, version, count, ±latest, offset
+//	sums of events left out: number; each: lineage, source, byte reason, ±minute, version, count, ±latest, offset
 //	for each lineage, keys: number; each: fingerprint, state as its algorithm writes it, episodes: number, and where there
 //	  are any, the newest event given up, then each
 //	CRC-32C of all before, 4 bytes
+//
+// Format 2 has no reasons: all of its sums are of late events.
 
-// Snapshot appends the whole state to dst: windows, episodes, late sums, fences, progress, ticks, stall clock,
+// Snapshot appends the whole state to dst: windows, episodes, sums of what was left out, fences, progress, ticks, stall clock,
 // watermark. It is one unit: the last four bytes are a CRC-32C of all before. Equal states give equal bytes.
 func (p *Partition) Snapshot(dst []byte) []byte {
 	e := p.BeginSnapshot()
@@ -63,13 +63,13 @@ func (p *Partition) head(lineages []*lineage) []byte {
 		index[l] = i
 		dst = l.append(dst)
 	}
-	return p.appendLate(dst, index)
+	return p.appendUncounted(dst, index)
 }
 
 func (l *lineage) append(dst []byte) []byte {
 	dst = appendText(dst, l.rule)
 	dst = binary.AppendUvarint(dst, uint64(l.number))
-	if l.cells.n == 0 { // named by late sums only: what it counts will be settled anew
+	if l.cells.n == 0 { // named by sums of what was left out only: what it counts will be settled anew
 		return append(dst, 0, 0, byte(keyBinary), 1, 0, 0, 0, 0)
 	}
 	dst = append(dst, l.kind.algorithm, l.kind.count, byte(l.form))
@@ -97,29 +97,30 @@ func (s *source) append(dst []byte) []byte {
 	return binary.AppendVarint(dst, int64(s.ticked))
 }
 
-// usedLineages are those with keys or late sums, by id.
+// usedLineages are those with keys or sums of what was left out, by id.
 func (p *Partition) usedLineages() []*lineage {
-	late := map[*lineage]bool{}
-	for key := range p.late {
-		late[key.lineage] = true
+	summed := map[*lineage]bool{}
+	for key := range p.uncounted.sums {
+		summed[key.lineage] = true
 	}
 	var used []*lineage
 	for _, l := range p.ordered {
-		if l.cells.n > 0 || late[l] {
+		if l.cells.n > 0 || summed[l] {
 			used = append(used, l)
 		}
 	}
 	return used
 }
 
-func (p *Partition) appendLate(dst []byte, index map[*lineage]int) []byte {
-	keys := slices.SortedFunc(maps.Keys(p.late), compareLate)
+func (p *Partition) appendUncounted(dst []byte, index map[*lineage]int) []byte {
+	keys := p.uncounted.ordered()
 	dst = binary.AppendUvarint(dst, uint64(len(keys)))
 	for _, key := range keys {
-		sum := p.late[key]
+		sum := p.uncounted.sums[key]
 		dst = binary.AppendUvarint(dst, uint64(index[key.lineage]))
 		dst = binary.AppendUvarint(dst, uint64(key.source))
-		dst = binary.AppendVarint(dst, int64(key.minute))
+		dst = append(dst, byte(key.reason))
+		dst = binary.AppendVarint(dst, int64(p.uncounted.minute))
 		dst = binary.AppendUvarint(dst, uint64(sum.version))
 		dst = binary.AppendUvarint(dst, uint64(sum.count))
 		dst = binary.AppendVarint(dst, int64(sum.latest))

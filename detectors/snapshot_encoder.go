@@ -62,7 +62,8 @@ func (c *chunks) Pop() any {
 	return x
 }
 
-// BeginSnapshot starts a snapshot of the state as it is now. The head (sources, late sums, lineages) is written at once.
+// BeginSnapshot starts a snapshot of the state as it is now. The head (sources, lineages, sums of what was left out) is
+// written at once.
 // One snapshot is under way at a time: one that was not finished is given up.
 func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 	if p.write != nil {

@@ -19,9 +19,9 @@ import (
 // What is stored does not depend on the order of records, nor on how often each is given: counts, peaks and last times
 // only grow, first times only fall, and phases go from open through update and closed to merged.
 type HitRecorder struct {
-	stream     string
-	core       recorder[detectors.Hit]
-	hits, late *upsert
+	stream                string
+	core                  recorder[detectors.Hit]
+	hits, late, uncounted *upsert
 }
 
 var _ interface {
@@ -39,7 +39,7 @@ func NewHitRecorder(store Transactions, stream, topic string, letters DeadLetter
 	if err != nil {
 		return nil, err
 	}
-	r := &HitRecorder{stream: stream, hits: hitsTable(), late: lateTable()}
+	r := &HitRecorder{stream: stream, hits: hitsTable(), late: lateTable(), uncounted: uncountedTable()}
 	r.core = recorder[detectors.Hit]{
 		store: store, letters: letters, topic: topic, metrics: metrics, decode: decodeHit, write: r.write,
 	}
@@ -63,7 +63,7 @@ func decodeHit(value []byte) (detectors.Hit, error) {
 }
 
 func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detectors.Hit]) error {
-	hits, late := make(map[string]*hitRow), make(map[string]*lateRow)
+	hits, late, uncounted := make(map[string]*hitRow), make(map[string]*lateRow), make(map[string]*uncountedRow)
 	var rest pgx.Batch
 	for i := range items {
 		h := items[i].row
@@ -73,18 +73,11 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 			if err != nil {
 				return err
 			}
-			if known := hits[h.ID]; known != nil {
-				known.merge(&row)
-			} else {
-				hits[h.ID] = &row
-			}
+			mergeInto(hits, h.ID, &row, (*hitRow).merge)
 		case detectors.KindLate:
-			row := lateRow{hit: h}
-			if known := late[h.ID]; known != nil {
-				known.merge(&row)
-			} else {
-				late[h.ID] = &row
-			}
+			mergeInto(late, h.ID, &lateRow{hit: h}, (*lateRow).merge)
+		case detectors.KindUncounted:
+			mergeInto(uncounted, h.ID, &uncountedRow{lateRow{hit: h}}, (*uncountedRow).merge)
 		case detectors.KindLoss:
 			r.queueLoss(&rest, &h)
 		case detectors.KindRelease:
@@ -97,6 +90,9 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 	if err := r.late.run(ctx, tx, valuesInOrder(r.stream, late)); err != nil {
 		return fmt.Errorf("late sums: %w", err)
 	}
+	if err := r.uncounted.run(ctx, tx, valuesInOrder(r.stream, uncounted)); err != nil {
+		return fmt.Errorf("sums of what was not counted: %w", err)
+	}
 	if rest.Len() == 0 {
 		return nil
 	}
@@ -104,6 +100,15 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 		return fmt.Errorf("losses and releases: %w", err)
 	}
 	return nil
+}
+
+// mergeInto joins row to what the batch already says under its id.
+func mergeInto[T any](rows map[string]*T, id string, row *T, merge func(known, more *T)) {
+	if known, ok := rows[id]; ok {
+		merge(known, row)
+		return
+	}
+	rows[id] = row
 }
 
 // valuesInOrder sorts by id, so that recorders whose batches overlap lock rows in the same order.

@@ -148,14 +148,15 @@ func TestHostileFields(t *testing.T) {
 		"user": func(h *detectors.Hit, s string) {
 			h.Subject, _ = traffic.MakeSubject(&traffic.Identity{User: s}, []traffic.KeyField{{Field: traffic.FieldUser}})
 		},
-		"sample":  func(h *detectors.Hit, s string) { h.Samples = []string{s, s} },
-		"into":    func(h *detectors.Hit, s string) { h.IntoID = s },
-		"phase":   func(h *detectors.Hit, s string) { h.Phase = detectors.Phase(s) },
-		"loss":    func(h *detectors.Hit, s string) { h.Kind, h.By, h.Reason = detectors.KindLoss, s, s },
-		"release": func(h *detectors.Hit, s string) { h.Kind, h.By, h.Reason = detectors.KindRelease, s, s },
-		"late":    func(h *detectors.Hit, s string) { h.Kind, h.Rule = detectors.KindLate, s },
-		"times":   func(h *detectors.Hit, _ string) { h.First, h.Last = traffic.BeforeTime, traffic.EndOfTime },
-		"counts":  func(h *detectors.Hit, _ string) { h.Count, h.Limit, h.Source, h.Peak = 1<<63-1, -1<<63, 1<<62, -1 },
+		"sample":    func(h *detectors.Hit, s string) { h.Samples = []string{s, s} },
+		"into":      func(h *detectors.Hit, s string) { h.IntoID = s },
+		"phase":     func(h *detectors.Hit, s string) { h.Phase = detectors.Phase(s) },
+		"loss":      func(h *detectors.Hit, s string) { h.Kind, h.By, h.Reason = detectors.KindLoss, s, s },
+		"release":   func(h *detectors.Hit, s string) { h.Kind, h.By, h.Reason = detectors.KindRelease, s, s },
+		"late":      func(h *detectors.Hit, s string) { h.Kind, h.Rule = detectors.KindLate, s },
+		"uncounted": func(h *detectors.Hit, s string) { h.Kind, h.Rule, h.Reason = detectors.KindUncounted, s, s },
+		"times":     func(h *detectors.Hit, _ string) { h.First, h.Last = traffic.BeforeTime, traffic.EndOfTime },
+		"counts":    func(h *detectors.Hit, _ string) { h.Count, h.Limit, h.Source, h.Peak = 1<<63-1, -1<<63, 1<<62, -1 },
 	}
 	for field, set := range fields {
 		t.Run(field, func(t *testing.T) {
@@ -181,7 +182,7 @@ func TestHostileFields(t *testing.T) {
 				t.Errorf("%d of %d good rows are stored", good, n)
 			}
 			stored := b.number(t, `SELECT (SELECT count(*) FROM weir.hits) + (SELECT count(*) FROM weir.losses)
-				+ (SELECT count(*) FROM weir.late_sums) + (SELECT count(*) FROM weir.audit)`)
+				+ (SELECT count(*) FROM weir.late_sums) + (SELECT count(*) FROM weir.uncounted_sums) + (SELECT count(*) FROM weir.audit)`)
 			if stored+int64(len(box.letters)) != int64(2*n) {
 				t.Errorf("%d stored and %d dead letters of %d records", stored, len(box.letters), 2*n)
 			}

@@ -9,6 +9,7 @@ import (
 type detectMetrics struct {
 	events, duplicates, ticks, late, counted prometheus.Counter
 	hits, errors, restores, evicted          *prometheus.CounterVec
+	uncounted                                *prometheus.CounterVec
 	snapshotBytes                            prometheus.Counter
 	snapshotSeconds, snapshotPause           prometheus.Histogram
 	perPartition                             []*prometheus.GaugeVec
@@ -37,6 +38,7 @@ func newDetectMetrics(reg prometheus.Registerer, stream string) (*detectMetrics,
 		ticks:           counter("ticks_total", "Progress ticks folded."),
 		late:            counter("late_total", "Events too late for a rule, counted per rule."),
 		counted:         counter("counted_total", "Events that fed a window, counted per rule."),
+		uncounted:       vec("rule_uncounted_total", "Events that a rule watches and that its windows left out.", "rule", "reason"),
 		hits:            vec("hits_total", "Records sent to the hits topic.", "kind", "phase"),
 		errors:          vec("errors_total", "Failed calls, each tried again.", "call"),
 		restores:        vec("restores_total", "Partitions taken, by what was found: warm (own memory, still right), restored, torn (a snapshot passed over), fresh.", "outcome"),
@@ -69,12 +71,15 @@ func newDetectMetrics(reg prometheus.Registerer, stream string) (*detectMetrics,
 	return m, nil
 }
 
-func (m *detectMetrics) add(now, last detectors.Counts) {
+func (m *detectMetrics) add(now, last detectors.Counts, leftOut []detectors.RuleUncounted) {
 	m.events.Add(float64(now.Events - last.Events))
 	m.duplicates.Add(float64(now.Duplicates - last.Duplicates))
 	m.ticks.Add(float64(now.Ticks - last.Ticks))
 	m.late.Add(float64(now.Late - last.Late))
 	m.counted.Add(float64(now.Counted - last.Counted))
+	for _, u := range leftOut {
+		m.uncounted.WithLabelValues(u.Rule, u.Reason.String()).Add(float64(u.Events))
+	}
 	for reason := range detectors.NumEvictions {
 		m.evicted.WithLabelValues(reason.String()).Add(float64(now.Evicted[reason] - last.Evicted[reason]))
 	}

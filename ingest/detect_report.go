@@ -114,7 +114,7 @@ func (o *owned) describe(owner string) PartitionState {
 // observe moves the metrics of one partition, and raises the alarm of one that looks healthy but is blind.
 func (d *Detector) observe(o *owned, now time.Time) {
 	c, last, p := o.state.Counts(), o.lastCounts, label(o.partition)
-	d.metrics.add(c, last)
+	d.metrics.add(c, last, o.state.TakeUncounted(nil))
 	o.lastCounts = c
 	switch {
 	case c.Events > last.Events || c.Duplicates == last.Duplicates:

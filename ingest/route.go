@@ -39,6 +39,8 @@ type RouterOptions struct {
 	Routings    Routings
 	Partitions  Partitions
 	DeadLetters DeadLetters
+	Figures     Figures // what was left out; default none: it is in the metrics only
+	Owner       string  // a name that no other router has, with Figures
 
 	Clock      func() traffic.Time // this machine's clock
 	Logger     *slog.Logger
@@ -68,6 +70,7 @@ type Router struct {
 	opt      RouterOptions
 	versions *versionShelf
 	tally    *routeTally
+	figures  *routeFigures
 	// refused remembers the last refused commit of each partition, over generations. Only a session's goroutine uses it.
 	refused map[int]refusedCommit
 	// deviate lets a test break a sentence of the protocol, to see that its checker notices. Zero in production.
@@ -88,6 +91,7 @@ func NewRouter(opt RouterOptions) (*Router, error) {
 	}
 	opt.fillIn()
 	r := &Router{opt: opt, versions: newVersionShelf(&opt), tally: newTally(), refused: map[int]refusedCommit{}}
+	r.figures = newRouteFigures(&r.opt, r.tally)
 	if err := opt.Registerer.Register(newRouteCollector(r.tally)); err != nil {
 		return nil, fmt.Errorf("route stage: metrics: %w", err)
 	}
@@ -102,7 +106,7 @@ func (o *RouterOptions) check() error {
 		{"Stream", o.Stream != ""}, {"Topic", o.Topic != ""}, {"Secret", len(o.Secret) > 0}, {"Log", o.Log != nil},
 		{"Keyed", o.Keyed != nil}, {"Group", o.Group != nil}, {"Routings", o.Routings != nil},
 		{"Partitions", o.Partitions != nil}, {"DeadLetters", o.DeadLetters != nil}, {"Clock", o.Clock != nil},
-		{"Logger", o.Logger != nil}, {"Registerer", o.Registerer != nil},
+		{"Logger", o.Logger != nil}, {"Registerer", o.Registerer != nil}, {"Owner", o.Owner != "" || o.Figures == nil},
 	} {
 		if !need.ok {
 			return errors.New("option " + need.name + " is required")
@@ -134,6 +138,7 @@ func setDefault[T int | time.Duration](v *T, def T) {
 
 // Run routes until ctx is done, one session per group generation. It returns what Group.Run returns.
 func (r *Router) Run(ctx context.Context) error {
+	defer r.figures.last(ctx)
 	return r.opt.Group.Run(ctx, func(ctx context.Context, a Assignment) error {
 		return newSession(r, a).run(ctx)
 	})

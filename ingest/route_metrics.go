@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -43,7 +44,7 @@ func newRouteCollector(t *routeTally) *routeCollector {
 		identities: desc("identity_missing_total", "Events that lack an identity field.", "field", "reason"),
 		rules:      desc("rule_events_total", "Events that a rule watches.", "rule", "outcome"),
 		missing:    desc("rule_key_missing_total", "Events that lack a field of the key of a rule that watches them.", "rule", "field"),
-		uncounted:  desc("rule_uncounted_total", "Events that a rule watches and that lack what it counts.", "rule", "reason"),
+		uncounted:  desc("rule_uncounted_total", "Events that a rule watches and that feed none of its windows, since they lack a field of its key, or what it counts.", "rule", "reason"),
 		lag:        desc("lag_events", "Offsets between the end of a requests partition and what is routed of it.", "partition"),
 		offset:     desc("offset", "Offset of a requests partition up to which all is acknowledged.", "partition"),
 		refused:    desc("partition_refused", "1 while a requests partition is not routed; see weir partitions list.", "partition"),
@@ -71,7 +72,7 @@ func newRouteCollector(t *routeTally) *routeCollector {
 		{"tick_failures_total", "Rounds of ticks that were not acknowledged.", func(s *RouteStats) int64 { return s.FailedTickRounds }},
 		{"fetch_failures_total", "Fetches, or parts of one, that failed.", func(s *RouteStats) int64 { return s.FetchFailures }},
 		{"look_failures_total", "Failed looks at commits, bounds or routing versions.", func(s *RouteStats) int64 { return s.LookFailures }},
-		{"report_failures_total", "Failed reports of partition states.", func(s *RouteStats) int64 { return s.ReportFailures }},
+		{"report_failures_total", "Failed reports of partition states, and of what was left out.", func(s *RouteStats) int64 { return s.ReportFailures }},
 		{"accepted_gaps_total", "Gaps that an operator accepted.", func(s *RouteStats) int64 { return s.AcceptedGaps }},
 	} {
 		c.counts = append(c.counts, routeCount{desc(n.name, n.help), n.read})
@@ -118,6 +119,9 @@ func (c *routeCollector) Collect(ch chan<- prometheus.Metric) {
 			if n > 0 {
 				counter(c.missing, n, id, traffic.Field(f).String())
 			}
+		}
+		if r.Skipped > 0 {
+			counter(c.uncounted, r.Skipped, id, detectors.UncountedMissingField.String())
 		}
 		for why, n := range r.Uncounted {
 			if n > 0 {

@@ -45,6 +45,7 @@ func TestRouteMetrics(t *testing.T) {
 		"weir_route_partition_refused partition=4":                        1,
 		"weir_route_rule_key_missing_total field=device rule=a":           1,
 		"weir_route_rule_uncounted_total reason=distinct_missing rule=a":  5,
+		"weir_route_rule_uncounted_total reason=missing_field rule=a":     1,
 		"weir_route_rule_events_total outcome=behind rule=a":              2,
 		"weir_route_identity_missing_total field=ip reason=ip_unparsable": 4,
 	} {

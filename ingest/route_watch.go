@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -86,6 +87,7 @@ func (l *lookout) look(ctx context.Context) bool {
 	ok := l.attempt(ctx, lookTimeout, "commits and log bounds", l.lookAtPartitions)
 	ok = l.attempt(ctx, lookTimeout, "routing versions", l.lookAtVersions) && ok
 	l.attempt(ctx, lookTimeout, "reports", l.report)
+	l.attempt(ctx, lookTimeout, "reports of what was left out", l.r.figures.due)
 	return ok
 }
 
@@ -99,7 +101,7 @@ func (l *lookout) attempt(ctx context.Context, limit time.Duration, what string,
 	}
 	if err != nil {
 		l.r.tally.bump(func(st *RouteStats) {
-			if what == "reports" {
+			if strings.HasPrefix(what, "reports") {
 				st.ReportFailures++
 			} else {
 				st.LookFailures++

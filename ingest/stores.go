@@ -65,6 +65,12 @@ type Partitions interface {
 	Accepted(ctx context.Context, stream string) ([]Acceptance, error)
 }
 
+// Figures keeps what routers left out, for whoever asks what a rule did not count.
+type Figures interface {
+	// StoreUncounted stores sums of one router. A sum that is known, by its router, rule, reason and minute, only grows.
+	StoreUncounted(ctx context.Context, stream string, sums []detectors.RoutedUncounted) error
+}
+
 // Sink is a stage's work on a batch of one partition's records: RECORD's and ENFORCE's side of the hits log. Apply
 // returns nil only after its store has acknowledged everything; the batch's offsets are committed after that. An error
 // means that the whole batch will be given again, so Apply must be idempotent. A record that the store refuses is the

@@ -216,7 +216,7 @@ func TestReaderSeesViewsOnly(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), "SET ROLE "+role); err != nil {
 		t.Fatal(err)
 	}
-	for _, view := range []string{"hits_v", "late_v", "losses_v", "block_decisions_v", "rules_v", "rule_versions_v", "streams_v", "audit_v"} {
+	for _, view := range []string{"hits_v", "late_v", "uncounted_v", "losses_v", "block_decisions_v", "rules_v", "rule_versions_v", "streams_v", "audit_v"} {
 		if _, err := conn.Exec(t.Context(), "SELECT * FROM weir."+view); err != nil {
 			t.Errorf("a reader may not read %s: %v", view, err)
 		}

@@ -110,6 +110,12 @@ func (d *decoder) document(n *yaml.Node) {
 			d.problems = append(d.problems, p)
 		}
 	})
+	if d.env.Warn != nil && len(d.problems) == 0 {
+		d.doc.warn(d.env, func(p Problem) {
+			p.File, p.Line = d.file, d.line(p.Field)
+			d.env.Warn(p)
+		})
+	}
 	d.doc.fillCounting()
 	d.doc.sortSets() // after the check, whose messages count elements as they stand in the file
 }

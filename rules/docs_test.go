@@ -15,15 +15,23 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(src)
-	var good, wrong int
+	var good, wrong, warned int
 	blocks := regexp.MustCompile("(?ms)^```(yaml[^\n]*)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?").FindAllStringSubmatch(text, -1)
 	for _, block := range blocks {
-		docs, err := Parse("rule.yaml", []byte(block[2]), testEnvironment())
+		warnings, env := "", testEnvironment()
+		env.Warn = func(p Problem) { warnings += "warning: " + p.Error() + "\n" }
+		docs, err := Parse("rule.yaml", []byte(block[2]), env)
 		switch block[1] {
 		case "yaml":
 			good++
 			if err != nil || len(docs) == 0 {
 				t.Errorf("%s\ngot %d rules, %v", block[2], len(docs), err)
+			}
+			if shown := block[3]; shown != "" {
+				warned++
+				if warnings != shown {
+					t.Errorf("%s\nshown\n%s\ngot\n%s", block[2], shown, warnings)
+				}
 			}
 		case "yaml wrong":
 			wrong++
@@ -34,7 +42,7 @@ func TestReference(t *testing.T) {
 			t.Errorf("a block of kind %q is not tested", block[1])
 		}
 	}
-	if good < 4 || wrong < 1 || strings.Count(text, "```yaml") != good+wrong {
+	if good < 4 || wrong < 1 || warned < 1 || strings.Count(text, "```yaml") != good+wrong {
 		t.Errorf("got %d good and %d wrong blocks of %d", good, wrong, strings.Count(text, "```yaml"))
 	}
 	for _, s := range []section{ruleSection(), matchSection(), countSection(), blockSection()} {

@@ -27,6 +27,9 @@ type Environment struct {
 	// Identity is the deployment's identity map: which fields the gateway vouches for, and the address prefixes that a
 	// plain `ip` stands for. A prefix of 0 stands for the default, 32 and 64.
 	Identity traffic.IdentityMap
+	// Warn, unless it is nil, is told what is legal in the documents of files and probably not meant, in the order of the
+	// files. A document with a problem is not warned about.
+	Warn func(Problem)
 }
 
 // File is one file of rule documents.

@@ -8,13 +8,14 @@ import (
 // MissingReason says why an identity lacks a field: countable, by its String.
 type MissingReason uint8
 
-// The reasons. Only ip can be unparsable or have a short chain.
+// The reasons. Only ip can be unparsable, unspecified or have a short chain.
 const (
-	Present         MissingReason = iota // it is not missing
-	MissingAbsent                        // the request does not carry it
-	MissingNoSource                      // the identity map has no source for it
-	MissingShort                         // the forwarded chain has fewer entries than trusted proxies
-	MissingBadIP                         // the text is no address
+	Present            MissingReason = iota // it is not missing
+	MissingAbsent                           // the request does not carry it
+	MissingNoSource                         // the identity map has no source for it
+	MissingShort                            // the forwarded chain has fewer entries than trusted proxies
+	MissingBadIP                            // the text is no address
+	MissingUnspecified                      // the address is 0.0.0.0 or ::, which stands for none
 	NumMissingReasons
 )
 
@@ -31,6 +32,8 @@ func (m MissingReason) String() string {
 		return "forwarded_short"
 	case MissingBadIP:
 		return "ip_unparsable"
+	case MissingUnspecified:
+		return "ip_unspecified"
 	}
 	return "unknown"
 }
@@ -122,8 +125,12 @@ func (x *Identifier) address(id *Identity, peer string, chain []string) MissingR
 		return MissingAbsent
 	}
 	a, ok := parseClient(text)
-	if !ok {
+	switch {
+	case !ok:
 		return MissingBadIP
+	case a.IsUnspecified():
+		// A gateway that does not know its client may write so. As an address it would make one source of all of them.
+		return MissingUnspecified
 	}
 	id.IP = a
 	return Present

@@ -55,6 +55,36 @@ func TestAddressOfEvent(t *testing.T) {
 	}
 }
 
+// An unspecified address is no client's, however it is written: at a gate as in an event, or all whose address is unknown
+// would be one source, and blocked together.
+func TestUnspecifiedAddressIsMissing(t *testing.T) {
+	for _, text := range []string{
+		"0.0.0.0", "0.0.0.0:80", "::", "[::]", "[::]:80", "::%eth0", "[::%25eth0]:443", "::ffff:0.0.0.0", "[::ffff:0.0.0.0]:80",
+		"::ffff:0:0", "::ffff:0.0.0.0%eth0", "0:0:0:0:0:0:0:0", "0::0", "::0.0.0.0", ` "[::]:80" `,
+	} {
+		for proxies := range 2 {
+			x := identifierOf(t, func(m *IdentityMap) { m.IP.TrustedProxies = proxies })
+			peer, chain := text, "203.0.113.9"
+			if proxies == 1 {
+				peer, chain = "203.0.113.9", "192.0.2.1, "+text
+			}
+			id, missing := x.FromEvent(&Request{IP: peer, Forwarded: chain})
+			if id.IP.IsValid() || missing[FieldIP] != MissingUnspecified {
+				t.Errorf("%q behind %d proxies in an event: %v, %v", text, proxies, id.IP, missing[FieldIP])
+			}
+			id, missing = x.FromCarrier(&Carrier{Peer: peer, Forwarded: []string{chain}, Header: http.Header{}})
+			if id.IP.IsValid() || missing[FieldIP] != MissingUnspecified {
+				t.Errorf("%q behind %d proxies at a gate: %v, %v", text, proxies, id.IP, missing[FieldIP])
+			}
+		}
+	}
+	for _, text := range []string{"0.0.0.1", "::1", "::ffff:0.0.0.1", "::ffff"} {
+		if id, missing := identifierOf(t, nil).FromEvent(&Request{IP: text}); !id.IP.IsValid() || missing[FieldIP] != Present {
+			t.Errorf("%q: %v, %v; want an address", text, id.IP, missing[FieldIP])
+		}
+	}
+}
+
 func TestFieldSources(t *testing.T) {
 	headers := []Header{{"x-device-id", "d1"}, {"X-DEVICE-ID", " d2 "}, {"Cookie", `a=1; sid="s1"; b; sid=`}}
 	for _, c := range []struct {

@@ -19,7 +19,7 @@ import (
 func (a *app) historyCommand() *cobra.Command {
 	return family("history", "Ask what happened: hits, late events, block decisions, replays", `  weir history hits --since 24h --rule guest-token-flood
   weir history decisions --source ip=192.0.2.1`,
-		a.historyHits(), a.historyLate(), a.historyDecisions(), a.historyReplays())
+		a.historyHits(), a.historyLate(), a.historyUncounted(), a.historyDecisions(), a.historyReplays())
 }
 
 // lookFlags select rows of history.

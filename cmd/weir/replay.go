@@ -94,7 +94,7 @@ func replaySettings(c *config, requests int) ingest.TopicSettings {
 
 // replayRules reads the rules of --rules; each is its own first version.
 func (a *app) replayRules(from []string, c *config) ([]rules.Version, error) {
-	docs, err := a.ruleFiles(from, rules.Environment{Identity: c.Identity})
+	docs, err := a.ruleFiles(from, c.Identity)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/traffic"
 )
@@ -32,14 +33,16 @@ type replaySummary struct {
 
 // replayedRule is what one rule saw and found.
 type replayedRule struct {
-	Rule     string `json:"rule"`
-	Matched  int64  `json:"matched"` // events that the rule watches
-	Behind   int64  `json:"late"`    // of those, more than the rule's lateness behind the newest before them
-	Late     int64  `json:"late_with_key"`
-	Skipped  int64  `json:"skipped"` // without a complete key, so in no window
-	Episodes int64  `json:"episodes"`
-	Sources  int64  `json:"sources"`
-	Events   int64  `json:"events"` // in those episodes
+	Rule    string `json:"rule"`
+	Matched int64  `json:"matched"` // events that the rule watches
+	Behind  int64  `json:"late"`    // of those, more than the rule's lateness behind the newest before them
+	Late    int64  `json:"late_with_key"`
+	Skipped int64  `json:"skipped"` // without a complete key, so in no window
+	// Uncounted are the events of Matched that are in no window; each has one reason.
+	Uncounted history.Figures `json:"uncounted"`
+	Episodes  int64           `json:"episodes"`
+	Sources   int64           `json:"sources"`
+	Events    int64           `json:"events"` // in those episodes
 }
 
 // summary gathers what is known. failed is why the replay broke off, nil when it is complete.
@@ -74,6 +77,10 @@ func (p *replay) ruleSummaries(ctx context.Context) []replayedRule {
 	if err != nil {
 		p.log.Error("the summary lacks what history holds", "error", err)
 	}
+	missed, missedErr := p.history.NotCounted(ctx, p.name, 0)
+	if missedErr != nil {
+		p.log.Error("the summary lacks what was not counted", "error", missedErr)
+	}
 	byRule := map[string]history.RuleSummary{}
 	for _, f := range found {
 		byRule[f.Rule] = f
@@ -84,10 +91,20 @@ func (p *replay) ruleSummaries(ctx context.Context) []replayedRule {
 		out[i] = replayedRule{
 			Rule: id, Episodes: byRule[id].Episodes, Sources: byRule[id].Sources, Events: byRule[id].Events, Late: byRule[id].Late,
 		}
+		// ROUTE's own figures are those of this process, to the last event; what is stored of them may be a little behind.
+		figures := history.UnknownFigures()
+		if missedErr == nil {
+			figures = missed.Figures(id)
+		}
+		figures.MissingField, figures.MissingValue = history.UnknownFigure, history.UnknownFigure
 		if p.router != nil {
 			st := p.router.Stats().Rules[id]
 			out[i].Matched, out[i].Behind, out[i].Skipped = st.Matched, st.Behind, st.Skipped
+			left := st.LeftOut()
+			figures.MissingField = history.Figure(left[detectors.UncountedMissingField])
+			figures.MissingValue = history.Figure(left[detectors.UncountedMissingValue])
 		}
+		out[i].Uncounted = figures
 	}
 	return out
 }
@@ -121,13 +138,13 @@ func (a *app) replayTable(s replaySummary) error {
 		fmt.Fprintf(a.stdout, "sent early because the --reorder buffer was full: %s\n", plural(s.Forced, "event"))
 	}
 	fmt.Fprintln(a.stdout)
-	head := []string{"RULE", "SOURCES", "EPISODES", "EVENTS", "MATCHED", "LATE", "LATE WITH KEY", "SKIPPED"}
+	head := append([]string{"RULE", "SOURCES", "EPISODES", "EVENTS", "MATCHED"}, uncountedHead()...)
 	if err := list(a, s.Rules, head, func(r replayedRule) []string {
 		out := []string{r.Rule}
-		for _, n := range []int64{r.Sources, r.Episodes, r.Events, r.Matched, r.Behind, r.Late, r.Skipped} {
+		for _, n := range []int64{r.Sources, r.Episodes, r.Events, r.Matched} {
 			out = append(out, strconv.FormatInt(n, 10))
 		}
-		return out
+		return append(out, uncountedCells(&r.Uncounted)...)
 	}); err != nil {
 		return err
 	}

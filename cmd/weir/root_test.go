@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/rules"
 )
 
 // offline runs a command that needs no server.
@@ -158,6 +161,21 @@ func TestLintAsJSONListsAllProblems(t *testing.T) {
 	got := offline(t, bad, "rules", "lint", "-f", "-", "--config", emptyFile(t), "--output", "json")
 	if got.code != exitError || got.stderr != "" || strings.Count(got.stdout, `"line"`) != 2 || !strings.Contains(got.stdout, `"field": "colour"`) {
 		t.Errorf("exit code %d, stderr %q\n%s", got.code, got.stderr, got.stdout)
+	}
+}
+
+// What is probably not meant is said, and is no problem: the exit code stays 0.
+func TestLintWarns(t *testing.T) {
+	odd := writeFile(t, "odd.yaml", "id: x\nowner: y\nmatch: {method: \"404\", path: login}\nkey: [ip]\nlimit: 1\nwindow: 60s\n")
+	got := offline(t, "", "rules", "lint", "-f", odd, "--config", emptyFile(t))
+	if got.code != exitOK || !strings.Contains(got.stdout, "warning: "+odd+`:3: match.method[0]: got "404"`) ||
+		!strings.Contains(got.stdout, `match.path: got "login"`) || !strings.Contains(got.stdout, "1 rule without a problem") {
+		t.Errorf("exit code %d, stderr %q\n%s", got.code, got.stderr, got.stdout)
+	}
+	got = offline(t, "", "rules", "lint", "-f", odd, "--config", emptyFile(t), "--output", "json")
+	var report struct{ Problems, Warnings []rules.Problem }
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != exitOK || len(report.Problems) != 0 || len(report.Warnings) != 2 {
+		t.Errorf("exit code %d, %v\n%s", got.code, err, got.stdout)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
 func (a *app) rulesCommand() *cobra.Command {
@@ -23,8 +24,15 @@ func (a *app) rulesCommand() *cobra.Command {
 		a.rulesLint(), a.rulesApply(), a.rulesList(), a.rulesShow(), a.rulesPromote(), a.rulesDemote())
 }
 
-// ruleFiles reads rule documents from files, directories and standard input (-).
-func (a *app) ruleFiles(paths []string, env rules.Environment) ([]rules.Document, error) {
+// ruleFiles reads rule documents from files, directories and standard input (-). What is probably not meant in them is said
+// on standard error.
+func (a *app) ruleFiles(paths []string, identity traffic.IdentityMap) ([]rules.Document, error) {
+	return a.readRules(paths, rules.Environment{Identity: identity, Warn: func(p rules.Problem) {
+		fmt.Fprintf(a.stderr, "weir: warning: %s\n", p.Error())
+	}})
+}
+
+func (a *app) readRules(paths []string, env rules.Environment) ([]rules.Document, error) {
 	if len(paths) == 0 {
 		return nil, usagef("-f is required: a file or directory of rules, or - for standard input")
 	}
@@ -85,7 +93,8 @@ func (a *app) rulesLint() *cobra.Command {
 		Use:   "lint -f FILE|DIR",
 		Short: "Check rule documents; needs no server",
 		Long: `Check rule documents against the configuration's identity map. Every problem is shown with file, line, field, what it got
-and what is allowed. The exit code is 1 if there is one. No server is needed.`,
+and what is allowed. The exit code is 1 if there is one. What is legal and probably not meant, such as a method that no request has, is
+warned about in the same form, and is no problem. No server is needed.`,
 		Example: "  weir rules lint -f rules/\n  weir rules lint -f - < rule.yaml",
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
@@ -93,9 +102,13 @@ and what is allowed. The exit code is 1 if there is one. No server is needed.`,
 			if err != nil {
 				return err
 			}
-			docs, err := a.ruleFiles(from, rules.Environment{Identity: conf.Identity})
+			warnings := []rules.Problem{}
+			docs, err := a.readRules(from, rules.Environment{Identity: conf.Identity, Warn: func(p rules.Problem) { warnings = append(warnings, p) }})
 			if a.output == "json" {
-				return a.lintJSON(docs, err)
+				return a.lintJSON(docs, warnings, err)
+			}
+			for _, w := range warnings {
+				fmt.Fprintf(a.stdout, "warning: %s\n", w.Error())
 			}
 			if err != nil {
 				return err
@@ -108,8 +121,8 @@ and what is allowed. The exit code is 1 if there is one. No server is needed.`,
 	return c
 }
 
-// lintJSON writes the problems as an array, empty when there is none.
-func (a *app) lintJSON(docs []rules.Document, err error) error {
+// lintJSON writes problems and warnings as arrays, empty when there are none.
+func (a *app) lintJSON(docs []rules.Document, warnings []rules.Problem, err error) error {
 	found := append([]rules.Problem{}, problemsIn(err)...)
 	if err != nil && len(found) == 0 {
 		return err // not about a document: a file that cannot be read
@@ -117,7 +130,8 @@ func (a *app) lintJSON(docs []rules.Document, err error) error {
 	report := struct {
 		Rules    int             `json:"rules"`
 		Problems []rules.Problem `json:"problems"`
-	}{len(docs), found}
+		Warnings []rules.Problem `json:"warnings"`
+	}{len(docs), found, warnings}
 	if werr := a.json(report); werr != nil {
 		return werr
 	}
@@ -159,7 +173,7 @@ refused if it may block more than before: demote it, apply, watch it, promote it
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				docs, err := a.ruleFiles(from, rules.Environment{Identity: s.config.Identity})
+				docs, err := a.ruleFiles(from, s.config.Identity)
 				if err != nil {
 					return err
 				}
@@ -220,7 +234,7 @@ func (a *app) showPlan(plan history.Plan, dry bool) error {
 func (a *app) rulesList() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
-		Short:   "List the rules with their modes",
+		Short:   "List the rules with their modes, and what they did not count",
 		Example: "  weir rules list\n  weir rules list --output json",
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
@@ -229,12 +243,17 @@ func (a *app) rulesList() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				head := []string{"RULE", "MODE", "VERSION", "OWNER", "LIMIT", "WINDOW", "CHANGED", "BY"}
-				return list(a, all, head, func(r history.Rule) []string {
+				figured, err := withFigures(ctx, s, all...)
+				if err != nil {
+					return err
+				}
+				head := []string{"RULE", "MODE", "VERSION", "OWNER", "LIMIT", "WINDOW", "CHANGED", "BY", "NOT COUNTED 24H"}
+				return list(a, figured, head, func(r figuredRule) []string {
 					v := r.Newest.Version
 					return []string{
 						v.ID, string(r.Mode), strconv.Itoa(v.Number), v.Owner, strconv.Itoa(v.Limit),
 						rules.FormatDuration(v.Window), stamp(r.Changed), r.ChangedBy,
+						uncountedText(&r.Uncounted),
 					}
 				})
 			})
@@ -245,7 +264,7 @@ func (a *app) rulesList() *cobra.Command {
 func (a *app) rulesShow() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show RULE",
-		Short:   "Show a rule: its newest document, mode and versions",
+		Short:   "Show a rule: its newest document, mode and versions, and what it did not count",
 		Example: "  weir rules show guest-token-flood",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
@@ -254,21 +273,26 @@ func (a *app) rulesShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if a.output == "json" {
-					return a.json(r)
+				figured, err := withFigures(ctx, s, r)
+				if err != nil {
+					return err
 				}
-				return a.showRule(r)
+				if a.output == "json" {
+					return a.json(figured[0])
+				}
+				return a.showRule(figured[0])
 			})
 		}),
 	}
 }
 
-func (a *app) showRule(r history.Rule) error {
+func (a *app) showRule(r figuredRule) error {
 	removed := ""
 	if r.Removed {
 		removed = ", removed"
 	}
-	fmt.Fprintf(a.stdout, "# mode %s since %s, set by %s%s\n%s\n", r.Mode, stamp(r.Changed), cell(r.ChangedBy), removed,
+	fmt.Fprintf(a.stdout, "# mode %s since %s, set by %s%s\n# not counted in the last 24 h: %s\n%s\n", r.Mode, stamp(r.Changed),
+		cell(r.ChangedBy), removed, uncountedText(&r.Uncounted),
 		strings.TrimRight(r.Newest.Version.YAML(), "\n"))
 	fmt.Fprintln(a.stdout)
 	return list(a, r.Versions, []string{"VERSION", "LINEAGE", "CREATED", "AUTHOR", "REASON"}, func(v history.StoredVersion) []string {

@@ -41,13 +41,17 @@ func parseStages(names []string) ([]string, error) {
 
 // router makes ROUTE of the installation's stream.
 func (in *installation) router() (*ingest.Router, error) {
+	owner, err := processName()
+	if err != nil {
+		return nil, err
+	}
 	return ingest.NewRouter(ingest.RouterOptions{
 		Stream: in.stream.Name, Topic: in.names.Requests, Generation: in.stream.Generation,
 		Live: in.stream.Name == history.Live, KeyedPartitions: in.stream.Partitions.Keyed,
 		Secret: in.secret[:], SecretID: in.secretID,
 		Log: in.kafka.Log(in.names.Requests), Keyed: in.kafka.Appender(in.names.Keyed),
 		Group:    in.kafka.Group(in.group(stageRoute), in.names.Requests, ingest.GroupOptions{}),
-		Routings: in.history, Partitions: in.history, DeadLetters: in.dead,
+		Routings: in.history, Partitions: in.history, DeadLetters: in.dead, Figures: in.history, Owner: owner,
 		Clock: now, Logger: in.log, Registerer: in.registry,
 	})
 }
@@ -188,6 +192,7 @@ var (
 	_ ingest.Routings        = (*history.Store)(nil)
 	_ ingest.Checkpoints     = (*history.Store)(nil)
 	_ ingest.Partitions      = (*history.Store)(nil)
+	_ ingest.Figures         = (*history.Store)(nil)
 	_ blocklist.Modes        = (*history.Store)(nil)
 	_ blocklist.RuleVersions = (*history.Store)(nil)
 	_ blocklist.ActiveBlocks = (*history.Store)(nil)

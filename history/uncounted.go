@@ -1,0 +1,220 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// uncountedRow is a sum of events that a detector left out, for another reason than that they were late.
+type uncountedRow struct{ lateRow }
+
+func (r *uncountedRow) merge(o *uncountedRow) { r.lateRow.merge(&o.lateRow) }
+
+func (r *uncountedRow) values(stream string) []any {
+	h := &r.hit
+	return []any{stream, h.ID, traffic.Printable(h.Rule), traffic.Printable(h.Reason), h.Lineage, h.Source, h.Keyed,
+		stamp(h.First), stamp(h.Last), stamp(h.Seen), h.Count}
+}
+
+func uncountedTable() *upsert {
+	return &upsert{
+		table:   "uncounted_sums",
+		columns: strings.Fields("stream id rule reason lineage source_partition keyed_partition minute latest seen events"),
+		update:  updateLate,
+	}
+}
+
+// StoreUncounted stores what routers left out. A sum that is known only grows.
+func (s *Store) StoreUncounted(ctx context.Context, stream string, sums []detectors.RoutedUncounted) error {
+	var batch pgx.Batch
+	for i := range sums {
+		u := &sums[i]
+		id := fmt.Sprintf("route/%s/%s/%s/%s", u.Router, u.Rule, u.Reason, u.Minute)
+		batch.Queue(`INSERT INTO uncounted_sums AS h (stream, id, rule, reason, minute, seen, events) VALUES ($1, $2, $3, $4, $5, $6, $7)
+			ON CONFLICT (stream, id) DO UPDATE SET seen = greatest(h.seen, excluded.seen), events = greatest(h.events, excluded.events)`,
+			stream, traffic.Printable(id), traffic.Printable(u.Rule), u.Reason.String(), stamp(u.Minute), stamp(u.Seen), u.Events)
+	}
+	if err := s.pool.SendBatch(ctx, &batch).Close(); err != nil {
+		return s.fail("storing what routers of "+stream+" left out", err)
+	}
+	return nil
+}
+
+// UncountedQuery selects sums of events that rules did not count.
+type UncountedQuery struct {
+	Stream string
+	Rule   string
+	Reason string       // as detectors.Uncounted writes it; empty: all
+	Since  traffic.Time // minutes not before it; 0: no bound
+	Limit  int          // 0: no limit
+}
+
+// UncountedSum is how many events a rule did not count for one reason, by the minute in which they came. What a sum of
+// ROUTE cannot say is nil.
+type UncountedSum struct {
+	Stream  string       `json:"stream"`
+	Rule    string       `json:"rule"`
+	Reason  string       `json:"reason"`
+	Lineage *int         `json:"lineage,omitempty"`
+	Source  *int         `json:"source_partition,omitempty"`
+	Keyed   *int         `json:"keyed_partition,omitempty"`
+	Minute  traffic.Time `json:"minute"`
+	Events  int64        `json:"events"`
+}
+
+// Uncounted returns sums of events that rules did not count, late ones included, newest minute first.
+func (s *Store) Uncounted(ctx context.Context, q UncountedQuery) ([]UncountedSum, error) {
+	w := new(where)
+	w.selectRows(q.Stream, q.Rule, nil)
+	if q.Reason != "" {
+		w.add("reason = ?", q.Reason)
+	}
+	if q.Since != 0 {
+		w.add("minute >= ?", stamp(q.Since))
+	}
+	const doing = "reading what was not counted"
+	rows, err := s.pool.Query(ctx, `
+		SELECT stream, rule, reason, lineage, source_partition, keyed_partition, minute, events FROM uncounted_v`+w.String()+`
+		ORDER BY minute DESC, rule, reason, source_partition, keyed_partition, events LIMIT NULLIF(`+w.arg(q.Limit)+"::bigint, 0)", w.args...)
+	if err != nil {
+		return nil, s.fail(doing, err)
+	}
+	sums, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (u UncountedSum, err error) {
+		return u, row.Scan(&u.Stream, &u.Rule, &u.Reason, &u.Lineage, &u.Source, &u.Keyed, scanTime(&u.Minute), &u.Events)
+	})
+	if err != nil {
+		return nil, s.fail(doing, err)
+	}
+	return sums, nil
+}
+
+// Figure is a number of events, or UnknownFigure. It is null in JSON where it is not known.
+type Figure int64
+
+// UnknownFigure stands for a number that is not known.
+const UnknownFigure Figure = -1
+
+var (
+	_ json.Marshaler   = Figure(0)
+	_ json.Unmarshaler = (*Figure)(nil)
+)
+
+// String is the number, or "?".
+func (f Figure) String() string {
+	if f == UnknownFigure {
+		return "?"
+	}
+	return strconv.FormatInt(int64(f), 10)
+}
+
+// MarshalJSON writes the number, or null.
+func (f Figure) MarshalJSON() ([]byte, error) {
+	if f == UnknownFigure {
+		return []byte("null"), nil
+	}
+	return json.Marshal(int64(f))
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (f *Figure) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		*f = UnknownFigure
+		return nil
+	}
+	return json.Unmarshal(b, (*int64)(f))
+}
+
+// Figures are how many events a rule did not count, by reason. An event has one reason for a rule.
+type Figures struct {
+	Late         Figure `json:"late"`
+	OutOfOrder   Figure `json:"out_of_order"`
+	MissingField Figure `json:"missing_field"`
+	MissingValue Figure `json:"missing_value"`
+}
+
+// UnknownFigures are those of which none is known.
+func UnknownFigures() Figures {
+	return Figures{UnknownFigure, UnknownFigure, UnknownFigure, UnknownFigure}
+}
+
+// Of is the figure for one reason.
+func (f *Figures) Of(reason detectors.Uncounted) Figure {
+	switch reason {
+	case detectors.UncountedLate:
+		return f.Late
+	case detectors.UncountedOutOfOrder:
+		return f.OutOfOrder
+	case detectors.UncountedMissingField:
+		return f.MissingField
+	case detectors.UncountedMissingValue:
+		return f.MissingValue
+	}
+	return UnknownFigure
+}
+
+// NotCounted is what the rules of a stream did not count since some minute.
+type NotCounted struct {
+	// Complete says that figures of all reasons are known. Where a routing version was in force whose record format is for
+	// processes that tell of late events only, the other figures are not.
+	Complete bool
+	rules    map[string]map[string]int64
+}
+
+// Figures are those of one rule.
+func (n *NotCounted) Figures(rule string) Figures {
+	of := func(reason detectors.Uncounted) Figure {
+		if reason != detectors.UncountedLate && !n.Complete {
+			return UnknownFigure
+		}
+		return Figure(n.rules[rule][reason.String()])
+	}
+	return Figures{
+		Late: of(detectors.UncountedLate), OutOfOrder: of(detectors.UncountedOutOfOrder),
+		MissingField: of(detectors.UncountedMissingField), MissingValue: of(detectors.UncountedMissingValue),
+	}
+}
+
+// NotCounted sums up what the rules of a stream did not count in the minutes from since on; 0: in all its life.
+func (s *Store) NotCounted(ctx context.Context, stream string, since traffic.Time) (NotCounted, error) {
+	n := NotCounted{rules: map[string]map[string]int64{}}
+	if since == 0 {
+		since = traffic.BeforeTime
+	}
+	doing := "summing up what rules of " + stream + " did not count"
+	var versions, older int
+	err := s.pool.QueryRow(ctx, `
+		SELECT count(*), count(*) FILTER (WHERE (document::json ->> 'record_format')::bigint < $3) FROM routing_versions
+		WHERE stream = $1 AND number >= coalesce((SELECT max(number) FROM routing_versions WHERE stream = $1 AND created_at <= $2), 0)`,
+		stream, stamp(since), rules.UncountedRecordFormat).Scan(&versions, &older)
+	if err != nil {
+		return n, s.fail(doing, err)
+	}
+	n.Complete = versions > 0 && older == 0
+	rows, err := s.pool.Query(ctx, `SELECT rule, reason, sum(events)::bigint FROM uncounted_v
+		WHERE stream = $1 AND minute >= $2 GROUP BY rule, reason`, stream, stamp(since))
+	if err != nil {
+		return n, s.fail(doing, err)
+	}
+	var rule, reason string
+	var events int64
+	_, err = pgx.ForEachRow(rows, []any{&rule, &reason, &events}, func() error {
+		if n.rules[rule] == nil {
+			n.rules[rule] = map[string]int64{}
+		}
+		n.rules[rule][reason] = events
+		return nil
+	})
+	if err != nil {
+		return n, s.fail(doing, err)
+	}
+	return n, nil
+}

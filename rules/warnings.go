@@ -1,0 +1,66 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// warn reports what is legal in d and probably not meant: a match that no request has, and fields that no event carries. A
+// rule that has such a thing may never count anything, and nobody would notice.
+func (d *Document) warn(env Environment, report func(Problem)) {
+	for i, m := range d.Match.Methods {
+		if slices.Contains(knownMethods(), m) {
+			continue
+		}
+		p := Problem{Field: element("match.method", i), Got: quoteShort(m) + ", which is no registered method",
+			Allowed: "methods that requests have, such as GET or POST"}
+		if meant := nearest(m, knownMethods()); meant != "" {
+			p.Hint = "did you mean " + meant + "?"
+		} else if isStatus(m) {
+			p.Hint = "a status cannot be matched"
+		}
+		report(p)
+	}
+	if d.Match.pathless() {
+		report(Problem{Field: "match.path", Got: quoteShort(d.Match.Path) + ", which does not begin with /",
+			Allowed: "a path as requests have it, from the first / on", Hint: "did you mean " + quoteShort("/"+d.Match.Path) + "?"})
+	}
+	carried := func(place string, k traffic.KeyField) {
+		if !env.Identity.Carries(k.Field) {
+			report(Problem{Field: place, Got: k.Field.String() + ", for which the identity map has no source: every event lacks it",
+				Allowed: "fields that events carry", Hint: "name its header or cookie in identity." + k.Field.String() + " of the configuration"})
+		}
+	}
+	for i, k := range d.Key {
+		carried(element("key", i), k)
+	}
+	if d.Count.Distinct != nil {
+		carried("count.distinct", *d.Count.Distinct)
+	}
+}
+
+// pathless reports whether no path of a request, which begins with a slash, can match. OPTIONS knows the path *, and
+// CONNECT has no path but an authority.
+func (m *Match) pathless() bool {
+	if m.Path == "" || strings.HasPrefix(m.Path, "/") || m.Path == "*" {
+		return false
+	}
+	return !slices.Equal(m.Methods, []string{"CONNECT"})
+}
+
+// isStatus reports whether s looks like a status code.
+func isStatus(s string) bool {
+	return len(s) == 3 && s[0] >= '1' && s[0] <= '5' && strings.Trim(s, "0123456789X") == ""
+}
+
+// knownMethods are those of IANA's registry, and those by which caches are told to forget.
+func knownMethods() []string {
+	return []string{
+		"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
+		"ACL", "BASELINE-CONTROL", "BIND", "CHECKIN", "CHECKOUT", "COPY", "LABEL", "LINK", "LOCK", "MERGE", "MKACTIVITY", "MKCALENDAR",
+		"MKCOL", "MKREDIRECTREF", "MKWORKSPACE", "MOVE", "ORDERPATCH", "PRI", "PROPFIND", "PROPPATCH", "QUERY", "REBIND", "REPORT", "SEARCH",
+		"UNBIND", "UNCHECKOUT", "UNLINK", "UNLOCK", "UPDATE", "UPDATEREDIRECTREF", "VERSION-CONTROL", "PURGE", "BAN",
+	}
+}
