@@ -241,3 +241,30 @@ func TestAnUnreadablePartitionHoldsNobodyUp(t *testing.T) {
 		}
 	})
 }
+
+// BenchmarkOrder chooses a chunk of ten thousand events from eight sources whose append times alternate: the worst case,
+// as each event is another source's than the one before.
+func BenchmarkOrder(b *testing.B) {
+	const sources, events = 8, 10_000
+	now := traffic.Time(1 << 40)
+	o := orderAt(&now)
+	queued := make([][]traffic.Message, sources)
+	for i := range queued {
+		times := make([]traffic.Time, events/sources)
+		for k := range times {
+			times[k] = now - oneSecond + traffic.Time(k*sources+i)
+		}
+		queued[i] = appendedAt(i, times...)
+	}
+	for b.Loop() {
+		chosen := make([]*queuedSource, sources)
+		for i := range chosen {
+			chosen[i] = &queuedSource{messages: queued[i], dry: true}
+		}
+		room := chunkRoom{events, 1 << 30}
+		if o.choose(chosen, &room); !room.full() {
+			b.Fatalf("room for %d events is left", room.events)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/events, "ns/event")
+}
