@@ -203,13 +203,13 @@ func TestBacklogsAreCaughtUpEvenly(t *testing.T) {
 // TestAnUnreadablePartitionHoldsNobodyUp: while it is away, and when it comes back with all that it has missed.
 func TestAnUnreadablePartitionHoldsNobodyUp(t *testing.T) {
 	const outage = 390 * time.Second
-	var down time.Duration = 20 * time.Second
+	const down = 20 * time.Second
 	calmWorld(t, func(w *world) {
 		w.backlog(0, 3000, outage)
 		w.backlog(1, 100, outage)
 		w.backlog(2, 100, outage)
 		w.setAway(0, true)
-	}, func(ctx context.Context, w *world, _ *Router, _ *simHost) {
+	}, func(ctx context.Context, w *world, r *Router, _ *simHost) {
 		others := func() int {
 			n := 0
 			_, sources := w.routedTimes(t)
@@ -238,6 +238,10 @@ func TestAnUnreadablePartitionHoldsNobodyUp(t *testing.T) {
 		rest(ctx, 20*time.Second)
 		if got := w.commit(0).Offset; got != 3030 {
 			t.Errorf("partition 0 is routed up to %d of 3030", got)
+		}
+		if st := r.Stats(); st.OrderWaits == 0 || st.Announcements > 2*st.Chunks {
+			t.Errorf("%d waits, %d announcements for %d chunks: want some of the first, and no commits while events wait",
+				st.OrderWaits, st.Announcements, st.Chunks)
 		}
 	})
 }
