@@ -141,16 +141,20 @@ func (r *fetchRequest) encode() []byte {
 	return b
 }
 
-// leastShare is asked for at least, however little room there is: a batch is answered whole or not at all.
-const leastShare = 128 << 10
+const (
+	// leastShare is asked for at least, however little room there is: a batch is answered whole or not at all.
+	leastShare = 128 << 10
+	// usualPacking is about how much smaller events are on their way.
+	usualPacking = 4
+)
 
-// shareOf is how many bytes a broker may answer for a position: no more than there is room for, since next to nothing is
-// larger packed than unpacked.
+// shareOf is how many bytes a broker may answer for a position: about what there is room for, unpacked. What comes beyond
+// would be asked for again.
 func (r *fetchRequest) shareOf(p Position) int {
 	if p.Room <= 0 {
 		return r.partitionBytes
 	}
-	return min(r.partitionBytes, max(p.Room, leastShare))
+	return min(r.partitionBytes, max(p.Room/usualPacking, leastShare))
 }
 
 func appendKafkaString(b []byte, s string) []byte {
