@@ -11,7 +11,7 @@ import (
 // one is appended. If it does not come to that, it is dropped.
 type preparedChunk struct {
 	announced []Announcement
-	versions  []*routingVersion
+	plan      chunkPlan
 	chunk     *routeChunk
 }
 
@@ -20,14 +20,13 @@ type preparedChunk struct {
 func (s *routeSession) prepare(c *routeChunk) {
 	s.prepared = nil
 	p := &preparedChunk{announced: slices.Clone(c.next)}
-	plan := s.plan(p.announced)
-	if !plan.full {
+	p.plan = s.plan(p.announced)
+	if !p.plan.full {
 		return
 	}
-	p.versions = plan.versions
 	sources := make([]*routedSource, len(s.sources))
 	for i, src := range s.sources {
-		sources[i] = &routedSource{partition: src.partition, at: p.announced[i], version: p.versions[i]}
+		sources[i] = &routedSource{partition: src.partition, at: p.announced[i], version: p.plan.versions[i]}
 	}
 	s.turn = 1 - s.turn // the bytes of c live in the other builder
 	p.chunk = s.builders[s.turn].build(sources, s.intake)

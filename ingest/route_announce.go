@@ -13,10 +13,11 @@ import (
 func (s *routeSession) announce(ctx context.Context, next []Announcement) error {
 	s.linger(ctx)
 	if ahead := s.prepared; ahead != nil && s.follows(ahead, next) {
-		return s.announceAs(ctx, ahead.announced, ahead.versions)
+		return s.announceAs(ctx, ahead.announced, &ahead.plan)
 	}
 	s.prepared = nil
-	return s.announceAs(ctx, next, s.plan(next).versions)
+	p := s.plan(next)
+	return s.announceAs(ctx, next, &p)
 }
 
 // announceNews announces what has come while nothing was announced. What waits for something older that is not read yet
@@ -35,18 +36,19 @@ func (s *routeSession) announceNews(ctx context.Context) error {
 		return nil
 	}
 	s.prepared = nil
-	return s.announceAs(ctx, next, p.versions)
+	return s.announceAs(ctx, next, &p)
 }
 
-func (s *routeSession) announceAs(ctx context.Context, next []Announcement, versions []*routingVersion) error {
+func (s *routeSession) announceAs(ctx context.Context, next []Announcement, p *chunkPlan) error {
 	if err := s.commit(ctx, next); err != nil {
 		return err
 	}
+	s.order.announced(p.front)
 	for i, src := range s.sources {
 		if next[i].Progress == traffic.EndOfTime && src.at.Progress != traffic.EndOfTime {
 			s.nextTick = traffic.BeforeTime // only ticks tell of an end mark: a replay waits for them
 		}
-		src.at, src.version = next[i], versions[i]
+		src.at, src.version = next[i], p.versions[i]
 		if src.at.End > src.at.Offset {
 			s.announced = s.r.opt.Clock()
 		}
@@ -65,9 +67,10 @@ func (s *routeSession) linger(ctx context.Context) {
 // chunkPlan is what the next chunk is to be.
 type chunkPlan struct {
 	versions []*routingVersion
-	further  bool // an end was set beyond what was announced before
-	full     bool // there is no room for more
-	held     bool // more is queued, but waits for what is older
+	further  bool         // an end was set beyond what was announced before
+	full     bool         // there is no room for more
+	front    traffic.Time // append time of the newest event in it, or of any before
+	held     bool         // more is queued, but waits for what is older
 }
 
 // plan sets the ends of the chunk that follows, for the sources that have reached the end that was announced last: an
@@ -100,7 +103,7 @@ func (s *routeSession) plan(next []Announcement) chunkPlan {
 			p.further = p.further || q.at.End > q.at.Offset
 		}
 	}
-	p.full = room.full()
+	p.full, p.front = room.full(), s.order.chosen
 	return p
 }
 

@@ -24,12 +24,13 @@ const (
 // long as there is patience. One that is orderSpan behind what is routed already (its leader was away, or the router that
 // had it was slow) is a straggler. To hold the others until it has caught up would not undo that they are ahead, and would
 // delay the blocks that are due now. So stragglers have half of each chunk, the oldest first among them, and the others
-// the other half; what either half leaves free is the other's.
+// the other half; what either half leaves free is the other's. Nobody waits for a straggler.
 //
 // Of a session. Only its goroutine uses it.
 type routeOrder struct {
 	clock    func() traffic.Time
-	front    traffic.Time // append time of the newest event in any chunk, or what commits say about it
+	front    traffic.Time // append time of the newest event that was announced, or what commits say about it
+	chosen   traffic.Time // what front becomes if what was chosen last is announced
 	patience time.Duration
 	looked   traffic.Time // when patience was reckoned last
 	held     bool         // events have been waiting since then
@@ -100,6 +101,7 @@ func (r *chunkRoom) take(m *traffic.Message) {
 func (o *routeOrder) choose(sources []*queuedSource, room *chunkRoom) (held bool) {
 	now := o.clock()
 	o.reckon(now)
+	o.chosen = o.front
 	for _, q := range sources {
 		at, ok := q.next()
 		q.behind = ok && at < o.front.Add(-orderSpan)
@@ -110,7 +112,8 @@ func (o *routeOrder) choose(sources []*queuedSource, room *chunkRoom) (held bool
 	room.events -= before.events - half.events
 	room.bytes -= before.bytes - half.bytes
 	held = o.merge(sources, false, now, room)
-	return o.merge(sources, true, now, room) || held
+	o.merge(sources, true, now, room)
+	return held
 }
 
 // merge takes the oldest events of the stragglers, or of the others, until the room is full, or the next one is not read
@@ -126,7 +129,7 @@ func (o *routeOrder) merge(sources []*queuedSource, stragglers bool, now traffic
 		}
 		for len(first.messages) > 0 && first.messages[0].Appended <= until && !room.full() {
 			// A time ahead of the clock, which only a producer can have written, would make stragglers of all others.
-			o.front = max(o.front, min(first.messages[0].Appended, now))
+			o.chosen = max(o.chosen, min(first.messages[0].Appended, now))
 			room.take(&first.messages[0])
 			first.messages = first.messages[1:]
 		}
@@ -140,7 +143,7 @@ func (o *routeOrder) oldest(sources []*queuedSource, stragglers bool) (first *qu
 	least, until := traffic.EndOfTime, traffic.EndOfTime
 	for _, q := range sources {
 		at, ok := q.next()
-		if !ok || q.behind != stragglers || len(q.messages) == 0 && o.patience <= 0 {
+		if !ok || q.behind != stragglers || len(q.messages) == 0 && (stragglers || o.patience <= 0) {
 			continue
 		}
 		if first == nil || at < least || at == least && len(first.messages) == 0 {
@@ -162,6 +165,9 @@ func (o *routeOrder) reckon(now traffic.Time) {
 		o.patience = min(o.patience+passed/orderRegain, orderPatience)
 	}
 }
+
+// announced notes that what was chosen up to front is announced.
+func (o *routeOrder) announced(front traffic.Time) { o.front = max(o.front, front) }
 
 // wait notes whether events wait from now on, and how long they will at most.
 func (o *routeOrder) wait(held bool) time.Duration {

@@ -136,9 +136,38 @@ func TestATimeOfTheFutureHoldsNothingUp(t *testing.T) {
 	if held := o.choose([]*queuedSource{odd, plain}, &chunkRoom{10, 1 << 20}); held || len(odd.messages)+len(plain.messages) > 0 {
 		t.Errorf("held %v with %d and %d events left", held, len(odd.messages), len(plain.messages))
 	}
-	if o.front > now {
+	if o.announced(o.chosen); o.front > now {
 		t.Errorf("the front is %d at %d: everybody would be a straggler", o.front, now)
 	}
+}
+
+// TestNobodyWaitsForAStraggler, not even another one, as long as others go on.
+func TestNobodyWaitsForAStraggler(t *testing.T) {
+	now := traffic.Time(1 << 40)
+	o := orderAt(&now)
+	o.startsAt(now)
+	dead := &queuedSource{since: now - 900*oneSecond}
+	alive := &queuedSource{messages: appendedAt(1, now-600*oneSecond), since: now - 600*oneSecond}
+	live := &queuedSource{messages: appendedAt(2, now), dry: true}
+	if held := o.choose([]*queuedSource{dead, alive, live}, &chunkRoom{10, 1 << 20}); held || len(alive.messages)+len(live.messages) > 0 {
+		t.Errorf("held %v, with %d events of a straggler and %d live ones left", held, len(alive.messages), len(live.messages))
+	}
+}
+
+// TestWhatIsNotAnnouncedLeavesNobodyBehind: a choice is made anew when the chunk before took longer, or failed.
+func TestWhatIsNotAnnouncedLeavesNobodyBehind(t *testing.T) {
+	now := traffic.Time(1 << 40)
+	o := orderAt(&now)
+	o.startsAt(now - 400*oneSecond)
+	source := func() *queuedSource {
+		return &queuedSource{messages: appendedAt(0, now-390*oneSecond, now-oneSecond), dry: true}
+	}
+	o.choose([]*queuedSource{source()}, &chunkRoom{10, 1 << 20})
+	unread, q := &queuedSource{since: now - 395*oneSecond}, source()
+	if held := o.choose([]*queuedSource{unread, q}, &chunkRoom{10, 1 << 20}); !held || len(q.messages) != 2 {
+		t.Errorf("held %v with %d events left: what is not read yet was not waited for", held, len(q.messages))
+	}
+	o.announced(o.chosen)
 }
 
 // backlog gives a partition n events that were appended over d, the last one just before now, and one each 100 ms after.
