@@ -205,3 +205,15 @@ func (p *Partition) Stalled() []int {
 	}
 	return out
 }
+
+// Skew is how far the progress of the source partitions lies apart: the greatest less the least, of those that are not
+// stalled, have shown any, and have not ended.
+func (p *Partition) Skew() time.Duration {
+	least, greatest := traffic.EndOfTime, traffic.BeforeTime
+	for i := range p.sources {
+		if s := &p.sources[i]; !s.stalled && s.progress != traffic.BeforeTime && s.progress != traffic.EndOfTime {
+			least, greatest = min(least, s.progress), max(greatest, s.progress)
+		}
+	}
+	return max(greatest.Sub(least), 0)
+}

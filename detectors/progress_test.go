@@ -24,6 +24,27 @@ func TestWatermarkIsTheLeastProgress(t *testing.T) {
 	}
 }
 
+func TestSkewIsOfThoseThatSpeak(t *testing.T) {
+	b := newBench(t, 4, rule(0, 10*time.Second, 0))
+	if got := b.p.Skew(); got != 0 {
+		t.Errorf("skew %v before anybody spoke", got)
+	}
+	b.must(b.tick(0, origin))
+	b.must(b.tick(1, origin+90*second))
+	b.must(b.tick(2, traffic.EndOfTime)) // has ended; 3 has shown nothing yet
+	if got := b.p.Skew(); got != 90*time.Second {
+		t.Errorf("skew %v, want 90 s", got)
+	}
+	for range 70 { // source 0 stalls
+		b.now += 5*second - 1000
+		b.must(b.tick(1, origin+90*second))
+		b.must(b.tick(3, origin+100*second))
+	}
+	if got := b.p.Skew(); got != 10*time.Second {
+		t.Errorf("skew %v, want 10 s: source 0 is stalled", got)
+	}
+}
+
 func TestIdleTickTrustsTheSlowerClock(t *testing.T) {
 	for _, tc := range []struct {
 		name            string

@@ -14,7 +14,7 @@ type detectMetrics struct {
 	snapshotSeconds, snapshotPause           prometheus.Histogram
 	perPartition                             []*prometheus.GaugeVec
 	snapshotAge, blind, halted, lag          *prometheus.GaugeVec
-	keys, bytes, stalled, watermark          *prometheus.GaugeVec
+	keys, bytes, stalled, watermark, skew    *prometheus.GaugeVec
 }
 
 // newDetectMetrics registers the stage's metrics; each carries the stream as a constant label.
@@ -61,6 +61,7 @@ func newDetectMetrics(reg prometheus.Registerer, stream string) (*detectMetrics,
 	m.keys = gauge("keys", "Windows held in memory.")
 	m.bytes = gauge("bytes", "Bytes that the windows held in memory take of the partition's budget.")
 	m.stalled = gauge("stalled_sources", "Source partitions that the watermark does not wait for.")
+	m.skew = gauge("skew_seconds", "How far the source partitions that are not stalled lie apart in event time.")
 	m.watermark = gauge("watermark_seconds", "The watermark, as a Unix time.")
 	all = append(all, m.snapshotSeconds, m.snapshotPause)
 	for _, c := range all {

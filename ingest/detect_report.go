@@ -130,6 +130,7 @@ func (d *Detector) observe(o *owned, now time.Time) {
 	d.metrics.lag.WithLabelValues(p).Set(float64(max(0, o.end-o.offset)))
 	d.metrics.keys.WithLabelValues(p).Set(float64(o.state.Keys()))
 	d.metrics.bytes.WithLabelValues(p).Set(float64(o.state.Bytes()))
+	d.metrics.skew.WithLabelValues(p).Set(o.state.Skew().Seconds())
 	d.metrics.stalled.WithLabelValues(p).Set(float64(len(o.state.Stalled())))
 	if w := o.state.Watermark(); w != traffic.BeforeTime && w != traffic.EndOfTime {
 		d.metrics.watermark.WithLabelValues(p).Set(float64(w) / 1e6)

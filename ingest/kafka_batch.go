@@ -95,6 +95,19 @@ func announced(set []byte) int {
 	return min(n, most)
 }
 
+// appendTimeOf is the append time of the first record of a set, as far as its header is there to tell; else 0. It looks
+// at nothing that would have to be unpacked.
+func appendTimeOf(set []byte) traffic.Time {
+	if len(set) < batchHeaderBytes || set[16] != 2 {
+		return 0
+	}
+	at := 27 // the first record's time
+	if binary.BigEndian.Uint16(set[21:])&attributeLogAppendTime != 0 {
+		at = 35 // the append time
+	}
+	return recordTime(int64(binary.BigEndian.Uint64(set[at:])))
+}
+
 // castagnoli is a look-up in hash/crc32, which builds this table once.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 

@@ -72,9 +72,12 @@ func (l *topicLog) Fetch(ctx context.Context, positions []Position, wait time.Du
 }
 
 func (l *topicLog) fetch(ctx context.Context, positions []Position, wait time.Duration) ([]Fetched, error) {
-	round := &fetchRound{log: l, ends: time.Now().Add(wait), open: make(map[int]int64, len(positions)), wake: make(chan struct{}, 1)}
+	round := &fetchRound{
+		log: l, ends: time.Now().Add(wait), open: make(map[int]Position, len(positions)), room: newFetchRoom(positions),
+		wake: make(chan struct{}, 1),
+	}
 	for _, p := range positions {
-		round.open[p.Partition] = p.Offset
+		round.open[p.Partition] = p
 	}
 	defer round.release()
 	round.claim()
@@ -110,6 +113,7 @@ func (l *topicLog) fetch(ctx context.Context, positions []Position, wait time.Du
 // fetchCall is one request to one leader.
 type fetchCall struct {
 	positions []Position
+	room      *fetchRoom
 	finished  time.Time // zero until the answer is there
 	answers   []fetchedPart
 	notify    chan<- struct{} // of the round that waits for it; guarded, like finished and answers, by topicLog.mu
@@ -186,9 +190,10 @@ func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffi
 		case answer.code != 0:
 			part.Err = fmt.Errorf("fetching topic %s partition %d: %w", l.topic, p.Partition, answer.code)
 		default:
-			part.HighWatermark, part.LogStart = answer.highWatermark, answer.logStart
-			part.Err = l.records(&part.Fetched, answer, p.Offset)
-			hungry = part.Err == nil && part.Next == p.Offset && len(answer.records) > 0
+			part.HighWatermark, part.Readable, part.LogStart = answer.highWatermark, answer.lastStable, answer.logStart
+			full := !call.room.open()
+			part.Err = l.records(&part.Fetched, answer, p, call.room)
+			hungry = part.Err == nil && part.Next == p.Offset && len(answer.records) > 0 && !full
 		}
 		if part.Err != nil {
 			l.failed(p.Partition, p.Offset, part.Err)
@@ -200,12 +205,12 @@ func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffi
 	return parts
 }
 
-func (l *topicLog) records(f *Fetched, answer *fetchedPartition, asked int64) error {
-	set, err := decodeRecords(f.Partition, answer.records, asked, answer.aborted, l.k.codecs)
+func (l *topicLog) records(f *Fetched, answer *fetchedPartition, p Position, room *fetchRoom) error {
+	set, err := decodeWithin(room, p, answer.records, answer.aborted, l.k.codecs)
 	if err != nil {
 		return fmt.Errorf("topic %s partition %d: %w", l.topic, f.Partition, err)
 	}
-	f.Messages, f.Next = set.messages, set.next
+	f.Messages, f.Next, f.Following = set.messages, set.next, set.following
 	m := l.k.metrics
 	m.fetchedRecords.WithLabelValues(l.topic).Add(float64(len(set.messages)))
 	m.fetchedBytes.WithLabelValues(l.topic).Add(float64(len(answer.records)))

@@ -12,7 +12,8 @@ import (
 type fetchRound struct {
 	log       *topicLog
 	ends      time.Time
-	open      map[int]int64 // partition → offset, not answered yet
+	open      map[int]Position // by partition: not answered yet
+	room      *fetchRoom
 	calls     []*fetchCall
 	answers   []Fetched
 	news      bool // an answer that is worth returning at once
@@ -27,8 +28,8 @@ func (r *fetchRound) claim() {
 	defer l.mu.Unlock()
 	now := time.Now()
 	l.parked = slices.DeleteFunc(l.parked, func(call *fetchCall) bool {
-		for partition, offset := range r.open {
-			if call.asksFor(partition, offset) {
+		for partition, p := range r.open {
+			if call.asksFor(partition, p.Offset) {
 				call.notify = r.wake
 				r.calls = append(r.calls, call)
 				return true
@@ -76,16 +77,16 @@ func (r *fetchRound) due() (due []Position, again time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now, again := time.Now(), time.Hour
-	for partition, offset := range r.open {
-		if r.underWay(partition, offset) {
+	for partition, p := range r.open {
+		if r.underWay(partition, p.Offset) {
 			continue
 		}
 		resting := l.rests[partition]
-		if left := resting.until.Sub(now); left > 0 && (resting.offset < 0 || resting.offset == offset) {
+		if left := resting.until.Sub(now); left > 0 && (resting.offset < 0 || resting.offset == p.Offset) {
 			again = min(again, left)
 			continue
 		}
-		due = append(due, Position{Partition: partition, Offset: offset})
+		due = append(due, p)
 	}
 	if len(due) == 0 {
 		return nil, again
@@ -117,7 +118,7 @@ func (r *fetchRound) send(leader int32, positions []Position) {
 		wait: max(0, time.Until(r.ends)), bytes: l.k.cfg.FetchBytes, partitionBytes: l.k.cfg.PartitionFetchBytes,
 		correlation: l.correlation.Add(1),
 	}
-	call := &fetchCall{positions: positions, notify: r.wake}
+	call := &fetchCall{positions: positions, room: r.room, notify: r.wake}
 	r.calls = append(r.calls, call)
 	l.k.background(func() { l.run(call, request) })
 }
@@ -131,8 +132,8 @@ func (r *fetchRound) collect() {
 			return false
 		}
 		for _, part := range call.answers {
-			offset, wanted := r.open[part.Partition]
-			if !wanted || offset != part.asked {
+			p, wanted := r.open[part.Partition]
+			if !wanted || p.Offset != part.asked {
 				continue // the reader has moved since, or has had this answer from another request
 			}
 			delete(r.open, part.Partition)

@@ -20,7 +20,7 @@ type fetchRequest struct {
 	positions      []Position
 	wait           time.Duration
 	bytes          int // bound of the answer, passed only by a single batch
-	partitionBytes int
+	partitionBytes int // bound of a partition's share
 	correlation    int32
 	version        int16 // what the connection negotiated
 }
@@ -129,7 +129,7 @@ func (r *fetchRequest) encode() []byte {
 		}
 		b = be.AppendUint64(b, uint64(p.Offset))
 		b = be.AppendUint64(b, ^uint64(0)) // log start: for followers only
-		b = be.AppendUint32(b, uint32(r.partitionBytes))
+		b = be.AppendUint32(b, uint32(r.shareOf(p)))
 	}
 	if r.version >= 7 {
 		b = be.AppendUint32(b, 0) // nothing forgotten
@@ -139,6 +139,22 @@ func (r *fetchRequest) encode() []byte {
 	}
 	be.PutUint32(b, uint32(len(b)-4))
 	return b
+}
+
+const (
+	// leastShare is asked for at least, however little room there is: a batch is answered whole or not at all.
+	leastShare = 128 << 10
+	// usualPacking is about how much smaller events are on their way.
+	usualPacking = 4
+)
+
+// shareOf is how many bytes a broker may answer for a position: about what there is room for, unpacked. What comes beyond
+// would be asked for again.
+func (r *fetchRequest) shareOf(p Position) int {
+	if p.Room <= 0 {
+		return r.partitionBytes
+	}
+	return min(r.partitionBytes, max(p.Room/usualPacking, leastShare))
 }
 
 func appendKafkaString(b []byte, s string) []byte {
@@ -159,6 +175,7 @@ type fetchedPartition struct {
 	partition     int
 	code          kafka.Error // 0: none
 	highWatermark int64
+	lastStable    int64
 	logStart      int64
 	aborted       []abortedTransaction
 	records       []byte // part of the answer's buffer
@@ -179,7 +196,7 @@ func decodeFetchResponse(body []byte, version int16) (*fetchResponse, error) {
 		for range c.count(30) {
 			p := fetchedPartition{partition: int(c.int32()), code: kafka.Error(c.int16())}
 			p.highWatermark = c.int64()
-			c.int64() // last stable offset: the records end there by themselves
+			p.lastStable = c.int64() // the records end there by themselves
 			p.logStart = c.int64()
 			for range c.count(16) {
 				p.aborted = append(p.aborted, abortedTransaction{producer: c.int64(), first: c.int64()})

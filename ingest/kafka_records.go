@@ -15,10 +15,11 @@ type abortedTransaction struct {
 
 // recordSet is what a fetch answer holds for one partition, decoded.
 type recordSet struct {
-	messages []traffic.Message
-	next     int64 // after the last batch that was looked at, or the asked offset
-	control  int   // control batches passed by
-	aborted  int   // records of aborted transactions passed by
+	messages  []traffic.Message
+	next      int64        // after the last batch that was looked at, or the asked offset
+	following traffic.Time // append time of the batch at next, whose header was there; else 0
+	control   int          // control batches passed by
+	aborted   int          // records of aborted transactions passed by
 }
 
 // decodeRecords reads a partition's batches as a read-committed consumer does (Kafka's own: CompletedFetch): control
@@ -26,6 +27,13 @@ type recordSet struct {
 // cut off at the end is left for the next fetch. The error is about the first batch only: what stands before a bad batch
 // is delivered, and the next fetch starts at the bad one.
 func decodeRecords(partition int, set []byte, asked int64, aborts []abortedTransaction, c *codecs) (recordSet, error) {
+	return decodeWithin(nil, Position{Partition: partition, Offset: asked}, set, aborts, c)
+}
+
+// decodeWithin is decodeRecords for as long as there is room: the batches that are left over stay as they came, and the
+// next fetch asks for them again.
+func decodeWithin(room *fetchRoom, at Position, set []byte, aborts []abortedTransaction, c *codecs) (recordSet, error) {
+	partition, asked := at.Partition, at.Offset
 	out := recordSet{next: asked, messages: make([]traffic.Message, 0, announced(set))}
 	aborts = slices.Clone(aborts)
 	slices.SortFunc(aborts, func(a, b abortedTransaction) int {
@@ -38,11 +46,13 @@ func decodeRecords(partition int, set []byte, asked int64, aborts []abortedTrans
 		return 0
 	})
 	open := make(map[int64]bool) // producers inside an aborted transaction
-	for first := true; len(set) > 0; first = false {
+	held := 0
+	for first := true; len(set) > 0 && room.admits(at, held); first = false {
 		batch, rest, whole, err := nextBatch(set)
 		if err == nil && !whole {
 			break
 		}
+		before := len(out.messages)
 		if err == nil {
 			for len(aborts) > 0 && aborts[0].first <= batch.last() {
 				open[aborts[0].producer] = true
@@ -56,9 +66,11 @@ func decodeRecords(partition int, set []byte, asked int64, aborts []abortedTrans
 			}
 			break
 		}
+		held += room.take(out.messages[before:])
 		out.next = max(out.next, batch.last()+1)
 		set = rest
 	}
+	out.following = appendTimeOf(set)
 	return out, nil
 }
 

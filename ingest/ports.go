@@ -15,6 +15,9 @@ import (
 type Position struct {
 	Partition int
 	Offset    int64
+	// Room is how many bytes of messages, unpacked, the answer may hold before its last batch: a batch is never cut. The
+	// rooms of all positions of a fetch bound its answers together in the same way. 0: the log's own bounds are enough.
+	Room int
 }
 
 // Fetched is what one partition answered.
@@ -23,9 +26,17 @@ type Fetched struct {
 	Messages      []traffic.Message // ascending, none below the asked offset; empty when there was nothing new
 	Next          int64             // the offset to ask for next; it skips control records and compaction holes
 	HighWatermark int64             // end of the log as the broker knew it
+	Readable      int64             // where it ends for readers: before the first open transaction; 0: at HighWatermark
+	Following     traffic.Time      // append time of what stands at Next, as far as the answer showed it; else 0
 	LogStart      int64
 	Asked         traffic.Time // the reader's clock from before the request was sent
 	Err           error        // this partition's own error: ErrOutOfRange, or one that a retry mends
+}
+
+// heldBytes is what a message takes in memory: its value, and its place in a slice.
+func heldBytes(m *traffic.Message) int {
+	const place = 48
+	return len(m.Value) + place
 }
 
 // ErrOutOfRange says that the asked offset lies before the log's start or beyond its end.

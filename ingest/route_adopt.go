@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/traffic"
 )
 
 // retire takes a partition out of routing until the lookout has found out how it stands.
@@ -117,7 +118,12 @@ func (s *routeSession) add(src *routedSource) {
 	s.lookout.lookAt(s.idle)
 	at, _ := slices.BinarySearchFunc(s.sources, src.partition, func(x *routedSource, p int) int { return x.partition - p })
 	s.sources = slices.Insert(s.sources, at, src)
-	s.intake.open(src.partition, src.at.Offset)
+	s.order.startsAt(src.at.Progress)
+	since := src.at.Progress
+	if since == traffic.BeforeTime {
+		since = s.order.front // nothing is known of it yet: it is taken for one of the others
+	}
+	s.intake.open(src.partition, src.at.Offset, since)
 }
 
 // showSources publishes where the partitions stand, to the lookout's reports and to the statistics.
@@ -150,7 +156,8 @@ func (s *routeSession) showSources() {
 	s.lookout.mu.Lock()
 	s.lookout.states, s.lookout.refused = states, refused
 	s.lookout.mu.Unlock()
-	s.r.tally.bump(func(st *RouteStats) { st.Sources = seen })
+	held := s.intake.size()
+	s.r.tally.bump(func(st *RouteStats) { st.Sources, st.IntakeBytes = seen, held })
 }
 
 // reportUnfit tells operators, as far as the store can be reached, that this process gives its partitions up. The error

@@ -11,40 +11,26 @@ import (
 // one is appended. If it does not come to that, it is dropped.
 type preparedChunk struct {
 	announced []Announcement
-	versions  []*routingVersion
+	plan      chunkPlan
 	chunk     *routeChunk
 }
 
-// prepare plans and builds the chunk after c if enough is queued to fill it: then nothing is gained by waiting for more.
-// A chunk that is not full is built as late as can be, so that it takes along what came meanwhile.
+// prepare plans and builds the chunk after c if what is queued fills it: then nothing is gained by waiting for more. A
+// chunk that is not full is built as late as can be, so that it takes along what came meanwhile.
 func (s *routeSession) prepare(c *routeChunk) {
 	s.prepared = nil
-	if !s.fills(c.next) {
+	p := &preparedChunk{announced: slices.Clone(c.next)}
+	p.plan = s.plan(p.announced)
+	if !p.plan.full {
 		return
 	}
-	p := &preparedChunk{announced: slices.Clone(c.next)}
-	p.versions = s.plan(p.announced)
 	sources := make([]*routedSource, len(s.sources))
 	for i, src := range s.sources {
-		sources[i] = &routedSource{partition: src.partition, at: p.announced[i], version: p.versions[i]}
+		sources[i] = &routedSource{partition: src.partition, at: p.announced[i], version: p.plan.versions[i]}
 	}
 	s.turn = 1 - s.turn // the bytes of c live in the other builder
 	p.chunk = s.builders[s.turn].build(sources, s.intake)
 	s.prepared = p
-}
-
-// fills reports whether what is queued behind next is a whole chunk.
-func (s *routeSession) fills(next []Announcement) bool {
-	events, bytes := s.r.opt.MaxChunkEvents, s.r.opt.MaxChunkBytes
-	for i, src := range s.sources {
-		messages, _ := s.intake.peek(src.partition)
-		messages = messagesFrom(messages, next[i].Offset)
-		for k := 0; k < len(messages) && events > 0 && bytes > 0; k++ {
-			events--
-			bytes -= len(messages[k].Value)
-		}
-	}
-	return events <= 0 || bytes <= 0
 }
 
 // messagesFrom cuts off what lies before offset.

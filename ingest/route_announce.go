@@ -12,20 +12,43 @@ import (
 // a commit that left one out would leave its announcement to an older commit.
 func (s *routeSession) announce(ctx context.Context, next []Announcement) error {
 	s.linger(ctx)
-	versions, ahead := []*routingVersion(nil), s.prepared
-	if ahead != nil && s.follows(ahead, next) {
-		next, versions = ahead.announced, ahead.versions
-	} else {
-		versions, s.prepared = s.plan(next), nil
+	if ahead := s.prepared; ahead != nil && s.follows(ahead, next) {
+		return s.announceAs(ctx, ahead.announced, &ahead.plan)
 	}
+	s.prepared = nil
+	p := s.plan(next)
+	return s.announceAs(ctx, next, &p)
+}
+
+// announceNews announces what has come while nothing was announced. What waits for something older that is not read yet
+// is not announced: a commit that says nothing new would only be repeated.
+func (s *routeSession) announceNews(ctx context.Context) error {
+	s.linger(ctx)
+	next := s.present()
+	p := s.plan(next)
+	waits := p.held && !p.further
+	patience := s.order.wait(waits)
+	if waits {
+		s.r.tally.bump(func(st *RouteStats) { st.OrderWaits++ })
+		s.await(ctx, patience)
+	}
+	if !p.further {
+		return nil
+	}
+	s.prepared = nil
+	return s.announceAs(ctx, next, &p)
+}
+
+func (s *routeSession) announceAs(ctx context.Context, next []Announcement, p *chunkPlan) error {
 	if err := s.commit(ctx, next); err != nil {
 		return err
 	}
+	s.order.announced(p.front)
 	for i, src := range s.sources {
 		if next[i].Progress == traffic.EndOfTime && src.at.Progress != traffic.EndOfTime {
 			s.nextTick = traffic.BeforeTime // only ticks tell of an end mark: a replay waits for them
 		}
-		src.at, src.version = next[i], versions[i]
+		src.at, src.version = next[i], p.versions[i]
 		if src.at.End > src.at.Offset {
 			s.announced = s.r.opt.Clock()
 		}
@@ -41,36 +64,47 @@ func (s *routeSession) linger(ctx context.Context) {
 	}
 }
 
-// plan sets the ends of the chunk that follows, for the sources that have reached the end that was announced last: an
-// announced end stands until it is reached, because a part of what it announced may be written. There, and only there,
-// the version may change.
-func (s *routeSession) plan(next []Announcement) []*routingVersion {
-	share := max(s.r.opt.MaxChunkEvents/max(len(next), 1), 1)
-	shareBytes := max(s.r.opt.MaxChunkBytes/max(len(next), 1), 1)
-	versions := make([]*routingVersion, len(next))
-	for i, src := range s.sources {
-		a := &next[i]
-		versions[i] = src.version
-		v := s.versionFor(src)
-		if a.Offset < a.End || v == nil {
-			continue
-		}
-		versions[i], a.Version = v, v.number
-		messages, read := s.intake.peek(src.partition)
-		a.End = max(a.Offset, reach(messagesFrom(messages, a.Offset), read, share, shareBytes))
-	}
-	return versions
+// chunkPlan is what the next chunk is to be.
+type chunkPlan struct {
+	versions []*routingVersion
+	further  bool         // an end was set beyond what was announced before
+	full     bool         // there is no room for more
+	front    traffic.Time // append time of the newest event in it, or of any before
+	held     bool         // more is queued, but waits for what is older
 }
 
-// reach is the end of a chunk of at most so many events and bytes, and of at least one event.
-func reach(messages []traffic.Message, read int64, events, bytes int) int64 {
-	for i := range messages {
-		if i > 0 && (i >= events || bytes <= 0) {
-			return messages[i].Offset
+// plan sets the ends of the chunk that follows, for the sources that have reached the end that was announced last: an
+// announced end stands until it is reached, because a part of what it announced may be written. There, and only there,
+// the version may change. How far the ends go, the order of append times says (routeOrder); what is announced already
+// comes first.
+func (s *routeSession) plan(next []Announcement) chunkPlan {
+	p := chunkPlan{versions: make([]*routingVersion, len(next))}
+	room := chunkRoom{s.r.opt.MaxChunkEvents, s.r.opt.MaxChunkBytes}
+	queued := make([]*queuedSource, 0, len(next))
+	for i, src := range s.sources {
+		a := &next[i]
+		p.versions[i] = src.version
+		v := s.versionFor(src)
+		q := s.intake.queued(src.partition, a.Offset)
+		switch {
+		case a.Offset < a.End:
+			q.stand(a.End, &room)
+		case v == nil:
+			continue
+		default:
+			q.at, p.versions[i], a.Version = a, v, v.number
 		}
-		bytes -= len(messages[i].Value)
+		queued = append(queued, q)
 	}
-	return read
+	p.held = s.order.choose(queued, &room)
+	for _, q := range queued {
+		if q.at != nil {
+			q.at.End = q.reached()
+			p.further = p.further || q.at.End > q.at.Offset
+		}
+	}
+	p.full, p.front = room.full(), s.order.chosen
+	return p
 }
 
 // commit writes the announcements of all sources. An answer that does not come ends the membership: the commit may

@@ -77,13 +77,18 @@ func (b *chunkBuilder) build(sources []*routedSource, in *intake) *routeChunk {
 		c.next[i].Prev = slices.Clone(src.at.Prev)
 		open[i] = b.open(src, &c.next[i], in)
 	}
-	for bytes := 0; c.stats.Events < int64(b.opt.MaxChunkEvents) && bytes < b.opt.MaxChunkBytes; {
-		s := earliest(open)
-		if s == nil || !b.take(c, s) {
+	room := chunkRoom{b.opt.MaxChunkEvents, b.opt.MaxChunkBytes}
+	for fits := true; fits && !room.full(); {
+		s, until := earliest(open)
+		if s == nil {
 			break
 		}
-		bytes += len(s.messages[0].Value)
-		s.messages = s.messages[1:]
+		for fits && !room.full() && len(s.messages) > 0 && s.messages[0].Appended <= until {
+			if fits = b.take(c, s); fits {
+				room.take(&s.messages[0])
+				s.messages = s.messages[1:]
+			}
+		}
 	}
 	for _, s := range open {
 		s.close()
@@ -133,15 +138,20 @@ func (s *stretch) close() {
 	s.at.End = max(s.at.End, s.at.Offset)
 }
 
-// earliest is the stretch whose next message was appended first.
-func earliest(open []*stretch) *stretch {
-	var first *stretch
+// earliest is the stretch whose next message was appended first, up to the time at which another one's turn comes.
+func earliest(open []*stretch) (first *stretch, until traffic.Time) {
+	least, until := traffic.EndOfTime, traffic.EndOfTime
 	for _, s := range open {
-		if len(s.messages) > 0 && (first == nil || s.messages[0].Appended < first.messages[0].Appended) {
-			first = s
+		if len(s.messages) == 0 {
+			continue
+		}
+		if at := s.messages[0].Appended; first == nil || at < least {
+			first, least, until = s, at, least
+		} else {
+			until = min(until, at)
 		}
 	}
-	return first
+	return first, until
 }
 
 // take routes the first message of s, or reports that a batch would grow too large.

@@ -15,7 +15,7 @@ import (
 func filled(next map[int]int64, messages ...traffic.Message) *intake {
 	in := newIntake(nil, 0, 1<<30, make(chan struct{}, 1), func(error) {})
 	for p, end := range next {
-		in.open(p, end)
+		in.open(p, end, traffic.BeforeTime)
 	}
 	for _, m := range messages {
 		q := in.queues[m.Partition]
@@ -178,22 +178,6 @@ func TestChunkPutsPoisonAside(t *testing.T) {
 	}
 	if c.next[0].Offset != 4 || len(records(t, c)) != 1 || c.stats.DeadLetters["empty"] != 1 {
 		t.Errorf("got %+v, %+v", c.next[0], c.stats)
-	}
-}
-
-func TestReach(t *testing.T) {
-	var m []traffic.Message
-	for o := range int64(6) {
-		m = append(m, traffic.Message{Offset: 10 + 2*o, Value: make([]byte, 100)})
-	}
-	for _, tt := range []struct {
-		messages      []traffic.Message
-		events, bytes int
-		want          int64
-	}{{m, 100, 1000, 25}, {m, 2, 1000, 14}, {m, 1, 1000, 12}, {m, 100, 150, 14}, {m, 100, 1, 12}, {nil, 1, 1, 25}} {
-		if got := reach(tt.messages, 25, tt.events, tt.bytes); got != tt.want {
-			t.Errorf("%d events, %d bytes of %d: got %d, want %d", tt.events, tt.bytes, len(tt.messages), got, tt.want)
-		}
 	}
 }
 

@@ -22,7 +22,7 @@ const (
 type intake struct {
 	log        Log
 	wait       time.Duration
-	queueBytes int             // what all queues together may hold, about
+	queueBytes int             // what all queues together may hold, unpacked; the last batch may pass it
 	wake       chan<- struct{} // there is something new for the session
 	room       chan struct{}   // there is something new to ask for
 	failed     func(error)     // is told of every fetch, or part of one, that went wrong
@@ -36,10 +36,13 @@ type fetchQueue struct {
 	partition int
 	messages  []traffic.Message
 	bytes     int
-	next      int64 // the next offset to ask for: everything before it is in messages, was routed, or is no event
-	high      int64 // the log's end when last seen
-	atEnd     bool  // the last answer reached the log's end
+	next      int64        // the next offset to ask for: everything before it is in messages, was routed, or is no event
+	high      int64        // the log's end when last seen
+	atEnd     bool         // the last answer reached the log's end
+	dry       bool         // the last answer reached the end of what can be read, which an open transaction may put before the log's
+	since     traffic.Time // what stands at next was not appended before this, as far as is known
 	asked     traffic.Time
+	silent    bool // the last fetch that asked for it has not answered
 	lost      bool // next lies outside the log
 }
 
@@ -62,11 +65,7 @@ func (in *intake) run(ctx context.Context) {
 			}
 			continue
 		}
-		positions := make([]Position, len(asked))
-		for i, q := range asked {
-			positions[i] = q.at
-		}
-		answers, err := in.log.Fetch(ctx, positions, wait)
+		answers, err := in.log.Fetch(ctx, positionsOf(asked), wait)
 		if ctx.Err() != nil {
 			return
 		}
@@ -77,32 +76,6 @@ func (in *intake) run(ctx context.Context) {
 		pause = min(max(2*pause, minFetchPause), maxFetchPause)
 		rest(ctx, pause)
 	}
-}
-
-// asking is a queue with the position that was asked for it.
-type asking struct {
-	q  *fetchQueue
-	at Position
-}
-
-// ask chooses what to fetch next: every partition whose queue has room.
-func (in *intake) ask() ([]asking, time.Duration) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	each := in.queueBytes / max(len(in.queues), 1)
-	wait := in.wait
-	asked := make([]asking, 0, len(in.queues))
-	for _, q := range in.queues {
-		switch {
-		case q.lost:
-		case q.bytes >= each && len(q.messages) > 0:
-			wait = min(wait, crowdWait)
-		default:
-			asked = append(asked, asking{q, Position{Partition: q.partition, Offset: q.next}})
-		}
-	}
-	sort.Slice(asked, func(i, j int) bool { return asked[i].at.Partition < asked[j].at.Partition })
-	return asked, wait
 }
 
 // take puts answers into their queues. It reports whether the log can be asked again at once.
@@ -141,20 +114,26 @@ func (in *intake) take(asked []asking, answers []Fetched, err error) bool {
 
 func (q *fetchQueue) add(f *Fetched) {
 	for i := range f.Messages {
-		q.bytes += len(f.Messages[i].Value)
+		q.bytes += heldBytes(&f.Messages[i])
+		q.since = f.Messages[i].Appended
 	}
 	q.messages = append(q.messages, f.Messages...)
+	if f.Following != 0 {
+		q.since = f.Following
+	}
 	q.next = max(q.next, f.Next)
 	q.high = f.HighWatermark
 	q.atEnd = q.next >= f.HighWatermark
-	q.asked = f.Asked
+	q.dry = q.atEnd || f.Readable > 0 && q.next >= f.Readable
+	q.asked, q.silent = f.Asked, false
 }
 
-// open makes a queue for a partition, to be read from offset on after the next poke of room.
-func (in *intake) open(partition int, offset int64) {
+// open makes a queue for a partition, to be read from offset on after the next poke of room. since is a time before
+// which nothing from there on was appended, as far as is known.
+func (in *intake) open(partition int, offset int64, since traffic.Time) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.queues[partition] = &fetchQueue{partition: partition, next: offset, high: offset}
+	in.queues[partition] = &fetchQueue{partition: partition, next: offset, high: offset, since: since}
 }
 
 // closeLost closes the queues whose position lies outside their log, and says which.
@@ -188,7 +167,7 @@ func (in *intake) drop(partition int, offset int64) {
 	q := in.queues[partition]
 	n := 0
 	for ; n < len(q.messages) && q.messages[n].Offset < offset; n++ {
-		q.bytes -= len(q.messages[n].Value)
+		q.bytes -= heldBytes(&q.messages[n])
 	}
 	if q.messages = q.messages[n:]; len(q.messages) == 0 {
 		q.messages = nil // the array with all its values may go

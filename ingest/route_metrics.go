@@ -24,6 +24,7 @@ type routeCollector struct {
 	offset     *prometheus.Desc
 	refused    *prometheus.Desc
 	version    *prometheus.Desc
+	intake     *prometheus.Desc
 }
 
 var _ prometheus.Collector = (*routeCollector)(nil)
@@ -49,6 +50,7 @@ func newRouteCollector(t *routeTally) *routeCollector {
 		offset:     desc("offset", "Offset of a requests partition up to which all is acknowledged.", "partition"),
 		refused:    desc("partition_refused", "1 while a requests partition is not routed; see weir partitions list.", "partition"),
 		version:    desc("routing_version", "Newest routing version that was loaded."),
+		intake:     desc("intake_bytes", "Bytes that events take in memory, unpacked, which are read and not yet routed."),
 	}
 	for _, n := range []struct {
 		name, help string
@@ -73,6 +75,7 @@ func newRouteCollector(t *routeTally) *routeCollector {
 		{"fetch_failures_total", "Fetches, or parts of one, that failed.", func(s *RouteStats) int64 { return s.FetchFailures }},
 		{"look_failures_total", "Failed looks at commits, bounds or routing versions.", func(s *RouteStats) int64 { return s.LookFailures }},
 		{"report_failures_total", "Failed reports of partition states, and of what was left out.", func(s *RouteStats) int64 { return s.ReportFailures }},
+		{"order_waits_total", "Times that events waited for older ones of a partition that was not read as far yet.", func(s *RouteStats) int64 { return s.OrderWaits }},
 		{"accepted_gaps_total", "Gaps that an operator accepted.", func(s *RouteStats) int64 { return s.AcceptedGaps }},
 	} {
 		c.counts = append(c.counts, routeCount{desc(n.name, n.help), n.read})
@@ -85,7 +88,7 @@ func (c *routeCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, n := range c.counts {
 		ch <- n.desc
 	}
-	for _, d := range []*prometheus.Desc{c.dead, c.identities, c.rules, c.missing, c.uncounted, c.lag, c.offset, c.refused, c.version} {
+	for _, d := range []*prometheus.Desc{c.dead, c.identities, c.rules, c.missing, c.uncounted, c.lag, c.offset, c.refused, c.version, c.intake} {
 		ch <- d
 	}
 }
@@ -137,6 +140,7 @@ func (c *routeCollector) collectSources(ch chan<- prometheus.Metric, s *RouteSta
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	gauge(c.version, float64(s.NewestVersion))
+	gauge(c.intake, float64(s.IntakeBytes))
 	for p, src := range s.Sources {
 		partition := strconv.Itoa(p)
 		if src.Refused {

@@ -16,7 +16,7 @@ func TestRouteMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	tally.bump(func(s *RouteStats) {
-		s.Events, s.Chunks = 12, 3
+		s.Events, s.Chunks, s.OrderWaits, s.IntakeBytes = 12, 3, 7, 4096
 		s.DeadLetters["empty"] = 2
 		s.MissingIdentities[traffic.FieldIP][traffic.MissingBadIP] = 4
 		s.Rules["a"] = RuleStats{Matched: 9, Behind: 2, Missing: [traffic.NumFields]int64{traffic.FieldDevice: 1}, Skipped: 1,
@@ -40,6 +40,7 @@ func TestRouteMetrics(t *testing.T) {
 	}
 	for name, want := range map[string]float64{
 		"weir_route_events_total": 12, "weir_route_chunks_total": 3, "weir_route_dead_letters_total reason=empty": 2,
+		"weir_route_order_waits_total": 7, "weir_route_intake_bytes": 4096,
 		"weir_route_lag_events partition=3":                               10,
 		"weir_route_partition_refused partition=3":                        0,
 		"weir_route_partition_refused partition=4":                        1,

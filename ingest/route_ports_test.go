@@ -54,6 +54,10 @@ func (l *simLog) answers(positions []Position, asked traffic.Time) []Fetched {
 			continue // its leader is away
 		}
 		w.mu.Lock()
+		if w.away[at.Partition] {
+			w.mu.Unlock()
+			continue
+		}
 		start, end := w.starts[at.Partition], w.end(at.Partition)
 		f := Fetched{Partition: at.Partition, Next: at.Offset, HighWatermark: end, LogStart: start, Asked: asked}
 		if at.Offset < start || at.Offset > end {

@@ -46,6 +46,7 @@ type routeSession struct {
 	idle       map[int]*resting
 	tickets    int
 	intake     *intake
+	order      *routeOrder
 	lookout    *lookout
 	builders   [2]*chunkBuilder // one for the chunk in flight, one for the chunk after it
 	turn       int              // whose turn it is: the other one's chunk is acknowledged, or being appended
@@ -79,6 +80,7 @@ var errOver = errors.New("the generation is over")
 func newSession(r *Router, a Assignment) *routeSession {
 	s := &routeSession{
 		r: r, assignment: a, idle: map[int]*resting{}, wake: make(chan struct{}, 1),
+		order:    newRouteOrder(r.opt.Clock),
 		nextTick: traffic.BeforeTime, announced: traffic.BeforeTime, troubles: troubles{},
 	}
 	s.intake = newIntake(r.opt.Log, r.opt.FetchWait, 2*r.opt.MaxChunkBytes, s.wake, s.fetchFailed)
@@ -138,15 +140,15 @@ func (s *routeSession) step(ctx context.Context) error {
 		s.r.tally.bump(func(st *RouteStats) { st.EventStats.add(&c.stats); st.Chunks++ })
 		return nil
 	case s.newsIsQueued():
-		return s.announce(ctx, s.present())
+		return s.announceNews(ctx)
 	}
-	s.await(ctx)
+	s.await(ctx, s.r.opt.TickEvery)
 	return nil
 }
 
-// await waits for news, or for the next tick.
-func (s *routeSession) await(ctx context.Context) {
-	d := s.r.opt.TickEvery
+// await waits for news, or for the next tick, or for d.
+func (s *routeSession) await(ctx context.Context, d time.Duration) {
+	d = min(d, s.r.opt.TickEvery)
 	if left := s.nextTick.Sub(s.r.opt.Clock()); len(s.sources) > 0 && left > 0 {
 		d = min(d, left)
 	}

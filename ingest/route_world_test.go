@@ -111,8 +111,9 @@ type world struct {
 	refusals int                    // reports of a partition that is not routed
 	granted  []Acceptance
 	replay   bool
-	stuck    bool // no event batch is written
-	deaf     bool // no dead letter is written
+	away     [simSources]bool // no fetch of the partition is answered
+	stuck    bool             // no event batch is written
+	deaf     bool             // no dead letter is written
 	routing  func(number int64) *rules.Routing
 	commits  map[int]Commit
 	history  []map[int]Commit
@@ -198,6 +199,12 @@ func (w *world) routed() bool {
 		}
 	}
 	return true
+}
+
+func (w *world) setAway(p int, away bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.away[p] = away
 }
 
 func (w *world) setCalm() {

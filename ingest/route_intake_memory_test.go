@@ -1,0 +1,158 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/segmentio/kafka-go/compress"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// packedSet is a record set to produce, of n equal values, compressed as a gateway's producer would.
+func packedSet(t testing.TB, value []byte, n int) []byte {
+	t.Helper()
+	var p []byte
+	for i := range n {
+		p = appendRecord(p, int64(i), value)
+	}
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := append(make([]byte, 4+batchHeaderBytes), enc.EncodeAll(p, nil)...)
+	fillHeader(set, compress.Zstd, n, time.Now().UnixMilli())
+	return set
+}
+
+// TestIntakeHoldsWhatItMay: what is read ahead stays within its bound and one batch, however small the batches were on
+// their way; and every partition is read in the end, the one that the order waits for first.
+func TestIntakeHoldsWhatItMay(t *testing.T) {
+	const (
+		parts, bound = 6, 2 << 20
+		n            = 40_000
+	)
+	kit := newKit(t)
+	topic := kit.topic(parts, func(s *TopicSpec) { s.MaxMessageBytes = requestsMaxMessageBytes })
+	value := []byte(`{"v":1,"ip":"192.0.2.1","user_agent":"` + strings.Repeat("x", 400) + `"}`)
+	set := packedSet(t, value, n)
+	batch := n * heldBytes(&traffic.Message{Value: value})
+	if batch < 5*bound || len(set) > bound/4 {
+		t.Fatalf("a batch of %d bytes that unpacks to %d shows nothing", len(set), batch)
+	}
+	a := &topicAppender{k: kit.k, topic: topic}
+	leaders, err := kit.k.leaders(kit.ctx, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := range parts {
+		if errs := a.send(kit.ctx, []encodedBatch{{partition: p, leader: leaders[p], set: set}}); errs[p] != nil {
+			t.Fatal(errs)
+		}
+	}
+	wake := make(chan struct{}, 1)
+	in := newIntake(kit.k.Log(topic), 100*time.Millisecond, bound, wake, func(err error) { t.Error(err) })
+	for p := range parts {
+		in.open(p, 0, traffic.BeforeTime)
+	}
+	ctx, cancel := context.WithCancel(kit.ctx)
+	done := make(chan struct{})
+	go func() { in.run(ctx); close(done) }()
+	read, most := 0, 0
+	for order := newRouteOrder(simNow); read < parts*n; {
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			t.Fatalf("%d of %d events were read", read, parts*n)
+		}
+		for held := in.size(); held > 0; held = in.size() {
+			most = max(most, held)
+			took := 0
+			sources := make([]*queuedSource, parts)
+			before := make([]int, parts)
+			for p := range sources {
+				sources[p] = in.queued(p, 0)
+				before[p] = len(sources[p].messages)
+			}
+			order.choose(sources, &chunkRoom{10_000, 8 << 20})
+			for p, q := range sources {
+				if k := before[p] - len(q.messages); k > 0 {
+					took += k
+					in.drop(p, lastTaken(in, p, k)+1)
+				}
+			}
+			if read += took; took == 0 {
+				break // the order waits: what comes next wakes
+			}
+		}
+	}
+	cancel()
+	<-done
+	// A batch may pass the bound, and so may the one that the order waits for.
+	if limit := bound + 2*batch; most > limit {
+		t.Errorf("%d MiB were held, allowed: %d", most>>20, limit>>20)
+	}
+	t.Logf("%d KiB packed, %d MiB unpacked; %d MiB were held at most", parts*len(set)>>10, parts*batch>>20, most>>20)
+}
+
+// lastTaken is the offset of the k-th message that is queued of a partition.
+func lastTaken(in *intake, partition, k int) int64 {
+	messages, _ := in.peek(partition)
+	return messages[k-1].Offset
+}
+
+// TestIntakeReadsTheOldestFirst: room goes to those that are behind, and not to what lies far ahead of them.
+func TestIntakeReadsTheOldestFirst(t *testing.T) {
+	in := newIntake(nil, time.Second, 10_000, make(chan struct{}, 1), func(err error) { t.Error(err) })
+	for p := range 4 {
+		in.open(p, 0, traffic.BeforeTime)
+	}
+	asks := func() string {
+		asked, _ := in.ask()
+		out := ""
+		for _, a := range asked {
+			out += fmt.Sprintf("%d:%d ", a.at.Partition, a.at.Room)
+		}
+		return out
+	}
+	answer := func(p, n int, from, to traffic.Time, high int64) {
+		q := in.queues[p]
+		f := Fetched{Partition: p, HighWatermark: high, Next: q.next + int64(n)}
+		for i := range n {
+			f.Messages = append(f.Messages, traffic.Message{
+				Partition: p, Offset: q.next + int64(i), Appended: from + (to-from)*traffic.Time(i+1)/traffic.Time(n), Value: make([]byte, 52),
+			})
+		}
+		q.add(&f)
+	}
+	if got := asks(); got != "0:2500 1:2500 2:2500 3:2500 " {
+		t.Errorf("at first: %s", got)
+	}
+	answer(0, 10, 0, 5*oneSecond, 1000)   // the furthest behind, with most to come
+	answer(1, 10, 0, 8*oneSecond, 1000)   // hardly ahead
+	answer(2, 10, 0, 300*oneSecond, 1000) // far ahead
+	answer(3, 0, 0, 0, 0)                 // has nothing
+	if got := asks(); got != "0:2333 1:2333 3:2333 " {
+		t.Errorf("with partition 2 far ahead: %s", got)
+	}
+	answer(1, 50, 8*oneSecond, 9*oneSecond, 1000)
+	answer(0, 20, 5*oneSecond, 6*oneSecond, 1000)
+	if got := asks(); got != "" {
+		t.Errorf("the bound is reached, and the order waits for nobody: %s", got)
+	}
+	in.drop(0, 30)
+	answer(1, 40, 9*oneSecond, 10*oneSecond, 1000)
+	in.queues[0].silent, in.queues[3].silent = false, false
+	if got := asks(); got != "" {
+		t.Errorf("partition 1 has what is older than all that may come of 0: %s", got)
+	}
+	in.drop(1, 60)
+	answer(2, 60, 300*oneSecond, 310*oneSecond, 1000)
+	if got := asks(); got != "0:1 " {
+		t.Errorf("the order waits for partition 0: one batch of it, though the bound is reached: %s", got)
+	}
+}

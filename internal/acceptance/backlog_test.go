@@ -1,0 +1,204 @@
+package acceptance
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+const (
+	backlogOutage     = 390 * time.Second
+	backlogPartitions = 8
+	backlogTTL        = 15 * time.Minute
+	backlogMaxLag     = time.Minute
+	backlogDisorder   = 200 * time.Millisecond // of what is in one partition, at most
+)
+
+// TestABacklogBlocksNobodyWhoWasNotOver: weir is down for six and a half minutes, while clients of all kinds go on over
+// eight partitions, unevenly. When it is up again, each source that is flagged was over, by the definition of the rule's
+// algorithm on the events in the order of their time; of the algorithms that do not depend on order each one that was
+// over is flagged; nobody is blocked for what lay in the backlog; and whoever is over now is blocked at once.
+func TestABacklogBlocksNobodyWhoWasNotOver(t *testing.T) {
+	in := newInstall(t, [3]int{backlogPartitions, 1, 1}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 0)
+	all := backlogRules()
+	var text []string
+	for _, r := range all {
+		text = append(text, r.document())
+	}
+	in.Weir("rules", "apply", "-f", in.Write("rules.yaml", strings.Join(text, "---\n")), "--reason", "tests")
+	for _, r := range all {
+		in.Weir("rules", "promote", r.id, "--reason", "tests")
+	}
+	b := newBacklog(t, in)
+	b.preload()
+	p := in.start("run")
+	b.live("203.0.113.200", 400)
+	b.blocked(all, "203.0.113.200")
+	b.live("203.0.113.201", 400) // all that came before it is judged once it is blocked
+	b.blocked(all, "203.0.113.201")
+
+	b.judgeHits(all)
+	b.judgeBlocks(all)
+	p.stop()
+}
+
+// backlogEvent is an event as the test has sent it.
+type backlogEvent struct {
+	at     time.Time
+	ip     string
+	device string
+}
+
+// backlog is what is in the requests topic.
+type backlog struct {
+	t      *testing.T
+	in     *install
+	client *kgo.Client
+	begin  time.Time
+	rnd    *rand.Rand
+	events map[string][]backlogEvent // by address
+}
+
+func newBacklog(t *testing.T, in *install) *backlog {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(in.kafka...), kgo.DefaultProduceTopic(in.ns+".requests"),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return &backlog{
+		t: t, in: in, client: client, begin: time.Now().Add(-backlogOutage), rnd: rand.New(rand.NewPCG(5, 6)),
+		events: map[string][]backlogEvent{},
+	}
+}
+
+// record notes an event, and makes its record. It was appended a little after it happened.
+func (b *backlog) record(partition int, at time.Time, ip, device string) *kgo.Record {
+	at = at.Truncate(time.Microsecond)
+	b.events[ip] = append(b.events[ip], backlogEvent{at, ip, device})
+	return &kgo.Record{
+		Partition: int32(partition), Timestamp: at.Add(time.Duration(b.rnd.Int64N(int64(backlogDisorder)))),
+		Value: fmt.Appendf(nil, `{"v":1,"time":%q,"ip":%q,"device":%q,"method":"GET","path":"/v1/x","status":200}`,
+			at.UTC().Format(time.RFC3339Nano), ip, device),
+	}
+}
+
+// preload fills the topic as if gateways had written it during the outage. Kafka gives its own append times unless the
+// topic says otherwise, so it says so for as long as this takes.
+func (b *backlog) preload() {
+	b.t.Helper()
+	var records []*kgo.Record
+	add := func(partition int, at time.Duration, ip, device string) {
+		records = append(records, b.record(partition, b.begin.Add(at), ip, device))
+	}
+	anywhere := func() int { return b.rnd.IntN(backlogPartitions) }
+	for i := range int(backlogOutage / time.Second) { // one a second, over all partitions: never over
+		add(i%backlogPartitions, time.Duration(i)*time.Second, "198.51.100.1", fmt.Sprint("d", i))
+	}
+	for c := range 20 { // around the limits, in bursts and pauses; some with few devices
+		ip, rate := fmt.Sprint("198.51.100.", 10+c), 40+8*c
+		for at := time.Duration(0); at < backlogOutage-5*time.Second; {
+			for k := range 10 {
+				add(anywhere(), at+time.Duration(k*b.rnd.IntN(80))*time.Millisecond, ip, fmt.Sprint("d", b.rnd.IntN(20+60*(c%4))))
+			}
+			at += time.Duration(b.rnd.IntN(int(20*time.Minute) / rate))
+		}
+	}
+	for c := range 5 { // over by far, but long ago: over all partitions, or in one
+		for k := range 400 {
+			partition := c
+			if c%2 == 0 {
+				partition = anywhere()
+			}
+			add(partition, time.Minute+time.Duration(k)*100*time.Millisecond, fmt.Sprint("203.0.113.", 10+c), fmt.Sprint("d", k))
+		}
+	}
+	for k := range 400 { // over when weir comes back
+		add(anywhere(), backlogOutage-30*time.Second+time.Duration(k)*70*time.Millisecond, "203.0.113.100", fmt.Sprint("d", k))
+	}
+	for i := range 30_000 { // and partitions that have much, little, or next to nothing
+		at := backlogOutage * time.Duration(i) / 30_000
+		add([]int{0, 0, 0, 0, 0, 0, 0, 1, 1, 2, i % 6}[i%11], at, fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), "d")
+	}
+	slices.SortStableFunc(records, func(a, c *kgo.Record) int { return a.Timestamp.Compare(c.Timestamp) })
+	b.timestamps("CreateTime")
+	if err := b.client.ProduceSync(b.t.Context(), records...).FirstErr(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.timestamps("LogAppendTime")
+	b.t.Logf("%d events lie in the backlog", len(records))
+}
+
+func (b *backlog) timestamps(kind string) {
+	b.t.Helper()
+	request := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	topic := kmsg.NewIncrementalAlterConfigsRequestResource()
+	topic.ResourceType, topic.ResourceName = kmsg.ConfigResourceTypeTopic, b.in.ns+".requests"
+	topic.Configs = []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "message.timestamp.type", Value: &kind}}
+	request.Resources = append(request.Resources, topic)
+	answer, err := request.RequestWith(b.t.Context(), b.client)
+	if err != nil || answer.Resources[0].ErrorCode != 0 {
+		b.t.Fatalf("append times of the topic: %v, %+v", err, answer)
+	}
+}
+
+// live sends n events of the present, over all partitions.
+func (b *backlog) live(ip string, n int) {
+	b.t.Helper()
+	for k := range n {
+		err := b.client.ProduceSync(b.t.Context(), b.record(k%backlogPartitions, time.Now(), ip, fmt.Sprint("d", k))).FirstErr()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func subjectOf(ip string) string { return "ip=" + ip + "%2F32" }
+
+// blocked waits until a source is blocked by every rule whose algorithm does not depend on order.
+func (b *backlog) blocked(all []backlogRule, ip string) {
+	b.t.Helper()
+	testbed.Eventually(b.t, 60*time.Second, func() error {
+		by := map[string]bool{}
+		for _, d := range b.decisions() {
+			if d.subject == subjectOf(ip) && d.action == "written" {
+				by[d.rule] = true
+			}
+		}
+		for _, r := range all {
+			if r.complete() && !by[r.id] {
+				return fmt.Errorf("%s is not blocked by %s, only by %d rules", ip, r.id, len(by))
+			}
+		}
+		return nil
+	})
+}
+
+// backlogDecision is what ENFORCE decided about a hit.
+type backlogDecision struct {
+	action, reason, rule, subject string
+	at, until                     time.Time
+}
+
+func (b *backlog) decisions() []backlogDecision {
+	b.t.Helper()
+	var out []backlogDecision
+	b.in.query(`SELECT action, reason, rule, subject, at, coalesce(until, at) FROM {ns}.block_decisions WHERE stream = 'live'`,
+		func(rows pgx.Rows) error {
+			var d backlogDecision
+			err := rows.Scan(&d.action, &d.reason, &d.rule, &d.subject, &d.at, &d.until)
+			out = append(out, d)
+			return err
+		})
+	return out
+}
