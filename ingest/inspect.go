@@ -87,7 +87,7 @@ type InspectedTopic struct {
 	Behind     []int    // partitions with a replica that is not in sync
 	Wrong      []string // what weir depends on: settings, and a partition count where it is fixed
 	Differs    []string // what is the operator's business: retention, other partition counts
-	Retention  Retention
+	Retention  Retention // what it keeps
 }
 
 // InspectTopics looks at topics without changing them. A topic that does not exist is no error.
