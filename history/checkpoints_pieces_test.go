@@ -212,3 +212,25 @@ func TestInterruptedSnapshotsStayUnseen(t *testing.T) {
 		t.Errorf("%d pieces of the former owner are left (%v)", left, err)
 	}
 }
+
+// An attempt that is begun before the one before is whole, or whose last piece is under way still, takes nothing from it.
+func TestAttemptSparesTheOneBefore(t *testing.T) {
+	b := newBed(t)
+	b.recordFormat(t, 3)
+	claim := b.takes(t, "ours")
+	write := func(attempt int64, n int) {
+		t.Helper()
+		cp := detectors.Checkpoint{Epoch: claim.Epoch, Offset: attempt, Attempt: attempt}
+		piece := detectors.Piece{Number: n, Last: n == 1, Data: []byte(fmt.Sprint(attempt, n))}
+		if err := b.Write(t.Context(), history.Live, 1, cp, piece); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, w := range [][2]int{{1, 0}, {2, 0}, {1, 1}, {2, 1}, {1, 1}} {
+		write(int64(w[0]), w[1])
+	}
+	got := b.stored(t, 1, b.takes(t, "next"))
+	if want := []generation{{claim.Epoch, 1, "1 01 1"}, {claim.Epoch, 2, "2 02 1"}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

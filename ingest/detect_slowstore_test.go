@@ -117,9 +117,11 @@ func TestStoreWithoutProgressIsAskedAgain(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- d.Run(ctx) }()
 		pass(20 * time.Minute)
+		w.mu.Lock()
 		if calls < 20 || calls > 100 || len(w.generations[0]) > 0 {
 			t.Errorf("%d calls while the store was frozen for 20 minutes, %d generations", calls, len(w.generations[0]))
 		}
+		w.mu.Unlock()
 		pass(3 * time.Minute)
 		w.mu.Lock()
 		if len(w.generations[0]) == 0 || w.generations[0][0].Offset != int64(len(w.keyed[0])) {
@@ -140,7 +142,9 @@ type muteStore struct {
 
 func (s muteStore) Write(ctx context.Context, stream string, p int, cp ingest.Checkpoint, piece ingest.Piece) error {
 	if time.Now().Before(s.thaws) {
+		s.w.mu.Lock()
 		*s.calls++
+		s.w.mu.Unlock()
 		<-ctx.Done()
 		return ctx.Err()
 	}

@@ -82,12 +82,12 @@ type InspectedTopic struct {
 	Name       string
 	Exists     bool
 	Partitions int
-	Replicas   int      // of the partition that has the fewest
-	Leaderless []int    // partitions that nobody leads: they can be neither read nor written
-	Behind     []int    // partitions with a replica that is not in sync
-	Wrong      []string // what weir depends on: settings, and a partition count where it is fixed
-	Differs    []string // what is the operator's business: retention, other partition counts
-	Retention  Retention
+	Replicas   int       // of the partition that has the fewest
+	Leaderless []int     // partitions that nobody leads: they can be neither read nor written
+	Behind     []int     // partitions with a replica that is not in sync
+	Wrong      []string  // what weir depends on: settings, and a partition count where it is fixed
+	Differs    []string  // what is the operator's business: retention, other partition counts
+	Retention  Retention // what it keeps
 }
 
 // InspectTopics looks at topics without changing them. A topic that does not exist is no error.

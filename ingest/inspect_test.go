@@ -49,7 +49,9 @@ func TestInspectTopics(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := kit.k.InspectTopics(kit.ctx, []TopicSpec{spec, absent})
-	want := []InspectedTopic{{Name: spec.Name, Exists: true, Partitions: 3, Replicas: 1}, {Name: absent.Name}}
+	want := []InspectedTopic{
+		{Name: spec.Name, Exists: true, Partitions: 3, Replicas: 1, Retention: Retention{Time: time.Hour}}, {Name: absent.Name},
+	}
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
