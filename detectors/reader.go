@@ -10,8 +10,9 @@ import (
 // reader takes a binary form apart. The first error stays; after it every read gives zero, so a decoder may check once
 // at its end. No length that it reads is trusted beyond the bytes that are there.
 type reader struct {
-	b   []byte
-	err error
+	b      []byte
+	err    error
+	format int // of what is read, where it has several
 }
 
 func (r *reader) fail(format string, args ...any) {

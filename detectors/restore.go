@@ -19,13 +19,11 @@ func Restore(cfg Config, b []byte) (*Partition, error) {
 		return nil, fmt.Errorf("%w: CRC %08x, its bytes give %08x", ErrSnapshot, sum, got)
 	}
 	format := int(body[0])
-	if format != SnapshotFormat && format != SnapshotFormat-1 {
-		return nil, &UnknownFormatError{
-			What: "snapshot", Got: fmt.Sprint(format), Known: fmt.Sprintf("%d and %d", SnapshotFormat-1, SnapshotFormat),
-		}
+	if format < 1 || format > SnapshotFormat {
+		return nil, &UnknownFormatError{What: "snapshot", Got: fmt.Sprint(format), Known: fmt.Sprintf("1 to %d", SnapshotFormat)}
 	}
 	p := NewPartition(cfg)
-	r := &reader{b: body[1:]}
+	r := &reader{b: body[1:], format: format}
 	if keyed := r.count(); r.err == nil && keyed != int64(cfg.Keyed) {
 		return nil, fmt.Errorf("%w: of keyed partition %d, wanted %d", ErrSnapshot, keyed, cfg.Keyed)
 	}
@@ -35,10 +33,10 @@ func Restore(cfg Config, b []byte) (*Partition, error) {
 	}
 	p.events = r.count()
 	p.restoreSources(r)
-	if format == SnapshotFormat {
-		p.restoreState(r)
-	} else {
+	if format == 1 {
 		p.restoreFirst(r)
+	} else {
+		p.restoreState(r)
 	}
 	if err := r.done(ErrSnapshot); err != nil {
 		return nil, err
@@ -66,9 +64,13 @@ func (p *Partition) restoreSources(r *reader) {
 }
 
 func (p *Partition) restoreState(r *reader) {
-	for _, s := range []*sweep{&p.sweep, &p.evict} {
-		s.lineage = string(r.bytes())
-		s.from = Fingerprint{r.fixed64(), r.fixed64()}
+	p.sweep = sweep{string(r.bytes()), Fingerprint{r.fixed64(), r.fixed64()}}
+	if r.format == 2 { // eviction went by lineage, too
+		r.bytes()
+	}
+	p.evict = r.fixed64()
+	if r.format == 2 {
+		r.fixed64()
 	}
 	lineages := make([]*lineage, r.length(9, "lineages"))
 	for i := range lineages {
@@ -83,6 +85,9 @@ func (p *Partition) restoreState(r *reader) {
 			return
 		}
 		p.restoreKeys(r, l)
+	}
+	if r.format > 2 {
+		p.ledger.gone.restore(r)
 	}
 }
 
@@ -144,7 +149,11 @@ func (p *Partition) restoreKeys(r *reader, l *lineage) {
 			r.fail("%d keys within %d bits: these are no fingerprints", len(crowd.last)+1, crowd.bits)
 			return
 		}
-		c := cells.add(key)
+		past := uint8(0)
+		if r.format > 2 {
+			past = uint8(r.upTo(mostPast, "events before an eviction"))
+		}
+		c := cells.add(key, past)
 		l.ledger.keys++
 		l.ledger.bytes += keyBytes
 		l.algorithm.restore(c, r)

@@ -10,22 +10,23 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// SnapshotFormat is the format of snapshots that this build writes. It reads SnapshotFormat and the one before it.
-const SnapshotFormat = 2
+// SnapshotFormat is the format of snapshots that this build writes. It reads all up to it.
+const SnapshotFormat = 3
 
 // ErrSnapshot is wrapped by every error of Restore: the bytes are damaged, or not a snapshot.
 var ErrSnapshot = errors.New("snapshot")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The layout of a snapshot, format 2. Numbers are varints (unsigned unless marked ±), texts carry their length.
+// The layout of a snapshot, format 3. Numbers are varints (unsigned unless marked ±), texts carry their length.
 //
 //	byte format, keyed partition, generation, ±stall clock, ±last append, ±greatest append, ±watermark, events
 //	source partitions: number; each: byte flags, ±fence, ±progress, ±ticked
-//	sweep, eviction: each lineage id, fingerprint (16 bytes)
+//	sweep: lineage id, fingerprint (16 bytes); eviction: upper word of a fingerprint (8 bytes)
 //	lineages: number; each: rule, number, byte algorithm, byte count, byte form of keys, window, lateness, limit, burst
 //	late sums: number; each: lineage, source, ±minute, version, count, ±latest, offset
-//	for each lineage, keys: number; each: fingerprint, state as its algorithm writes it, episodes
+//	for each lineage, keys: number; each: fingerprint, byte events before its eviction, state as its algorithm writes it, episodes
+//	buckets of evicted keys: number; each: byte number of keys, tag of each (2 bytes), events of each (4 bits)
 //	CRC-32C of all before, 4 bytes
 
 // Snapshot appends the whole state to dst: windows, episodes, late sums, fences, progress, ticks, stall clock,
@@ -51,10 +52,8 @@ func (p *Partition) head(lineages []*lineage) []byte {
 	for i := range p.sources {
 		dst = p.sources[i].append(dst)
 	}
-	for _, s := range []*sweep{&p.sweep, &p.evict} {
-		dst = appendText(dst, s.lineage)
-		dst = s.from.append(dst)
-	}
+	dst = p.sweep.from.append(appendText(dst, p.sweep.lineage))
+	dst = binary.BigEndian.AppendUint64(dst, p.evict)
 	dst = binary.AppendUvarint(dst, uint64(len(lineages)))
 	index := make(map[*lineage]int, len(lineages))
 	for i, l := range lineages {
@@ -131,9 +130,9 @@ func appendText(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-// appendSlot writes one key: fingerprint, state, episodes.
-func (l *lineage) appendSlot(dst []byte, s *slot) []byte {
-	dst = s.key().append(dst)
+// appendSlot writes one key: fingerprint, events before its eviction, state, episodes.
+func (l *lineage) appendSlot(dst []byte, s *slot, past uint8) []byte {
+	dst = append(s.key().append(dst), past)
 	c, k := l.open(s)
 	dst = l.algorithm.append(dst, c)
 	if k == nil {

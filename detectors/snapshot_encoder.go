@@ -14,7 +14,8 @@ type SnapshotEncoder struct {
 	p     *Partition // nil when all is written
 	head  []byte
 	parts []*snapshotPart
-	at    int // part that Next writes
+	gone  ghosts // as they were
+	at    int    // part that Next writes
 	size  int
 }
 
@@ -42,7 +43,7 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 		p.write.GiveUp()
 	}
 	used := p.usedLineages()
-	e := &SnapshotEncoder{p: p, head: p.head(used)}
+	e := &SnapshotEncoder{p: p, head: p.head(used), gone: p.ledger.gone.share()}
 	for _, l := range used {
 		part := &snapshotPart{e: e, lineage: l, keys: l.cells.n, done: l.cells.n == 0}
 		e.parts = append(e.parts, part)
@@ -51,7 +52,7 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 			l.cells.touch, l.cells.heavy = part.capture, part.heavy
 		}
 	}
-	e.size = len(e.head)
+	e.size = len(e.head) + e.gone.size()
 	p.write = e
 	return e
 }
@@ -94,7 +95,7 @@ func (s *snapshotPart) capture(sub *subtable) {
 	b := s.scratch[:0]
 	for i := range sub.slots {
 		if sub.slots[i].b != 0 {
-			b = s.lineage.appendSlot(b, &sub.slots[i])
+			b = s.lineage.appendSlot(b, &sub.slots[i], sub.past[i])
 		}
 	}
 	s.scratch = b
@@ -145,7 +146,7 @@ func (e *SnapshotEncoder) GiveUp() {
 		}
 	}
 	e.detach()
-	e.parts, e.head = nil, nil
+	e.parts, e.head, e.gone = nil, nil, ghosts{}
 }
 
 // Size is how many bytes are written so far.
@@ -163,5 +164,6 @@ func (e *SnapshotEncoder) Append(dst []byte) []byte {
 			dst = append(dst, c.b...)
 		}
 	}
+	dst = e.gone.append(dst)
 	return binary.BigEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
 }
