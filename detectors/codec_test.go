@@ -113,7 +113,7 @@ func FuzzRestore(f *testing.F) {
 	for i := range 6 {
 		m.send(i%2, origin+traffic.Time(i)*second, "192.0.2.1", fmt.Sprint(i), 2)
 	}
-	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), readFile(f, "snapshot-1.bin")} {
+	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), crowded(f).p.Snapshot(nil), readFile(f, "snapshot-1.bin"), readFile(f, "snapshot-2.bin")} {
 		f.Add(raw[:len(raw)-4])
 	}
 	table := crc32.MakeTable(crc32.Castagnoli)
@@ -200,7 +200,7 @@ func TestGoldenFormats(t *testing.T) {
 	}
 	golden(t, "keyed-1.bin", first)
 	golden(t, "keyed-2.bin", second)
-	golden(t, "snapshot-2.bin", everyAlgorithm(t).p.Snapshot(nil))
+	golden(t, "snapshot-3.bin", crowded(t).p.Snapshot(nil))
 
 	written := readFile(t, "hit-1.json")
 	h, err := detectors.DecodeHit(written)
@@ -209,6 +209,30 @@ func TestGoldenFormats(t *testing.T) {
 	}
 	if raw, err := detectors.EncodeHit(&h); err != nil || !slices.Equal(raw, written) {
 		t.Errorf("hit-1.json is written as %s (%v): raise the format's number", raw, err)
+	}
+}
+
+// crowded is a state of every algorithm in which keys were evicted, and came back.
+func crowded(t testing.TB) *many {
+	m := newMany(t, 2, 24<<10, everyRule(2, 10*time.Second, 40*time.Second))
+	for i := range 400 {
+		m.send(i%2, origin+traffic.Time(i)*second/20, fmt.Sprintf("192.0.2.%d", 1+i%60), fmt.Sprintf("d%d", i%7), 1)
+	}
+	if evicted := m.p.Counts().Evicted; evicted[detectors.EvictedReturned] == 0 {
+		t.Fatalf("evicted %v: nobody came back", evicted)
+	}
+	return m
+}
+
+// A snapshot of format 2, which knows of no evicted keys, restores to the state that it was of.
+func TestSecondSnapshotFormatIsRead(t *testing.T) {
+	m := everyAlgorithm(t)
+	p, err := detectors.Restore(m.cfg, readFile(t, "snapshot-2.bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(p.Snapshot(nil), m.p.Snapshot(nil)) || p.Bytes() != m.p.Bytes() {
+		t.Errorf("%d keys of %d bytes, want %d of %d", p.Keys(), p.Bytes(), m.p.Keys(), m.p.Bytes())
 	}
 }
 

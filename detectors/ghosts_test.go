@@ -98,3 +98,17 @@ func TestGhostsRefuseDamage(t *testing.T) {
 		}
 	}
 }
+
+// Rules of equal keys share fingerprints, but not what is remembered of them.
+func TestGhostsAreOfOneRule(t *testing.T) {
+	key, same := Fingerprint{1, 2}, 0
+	first := newLineage("r", 1, &ledger{})
+	for i := range 100 {
+		if l := newLineage("r", 2+i, &ledger{}); l.tag(key) == first.tag(key) {
+			same++
+		}
+	}
+	if same > 2 {
+		t.Errorf("%d of 100 lineages have the tag of another one", same)
+	}
+}
