@@ -117,14 +117,16 @@ func FuzzRestore(f *testing.F) {
 		f.Add(raw[:len(raw)-4])
 	}
 	table := crc32.MakeTable(crc32.Castagnoli)
+	cfg := b.cfg
+	cfg.Budget = 24 << 10
 	f.Fuzz(func(t *testing.T, body []byte) {
 		raw := binary.BigEndian.AppendUint32(slices.Clone(body), crc32.Checksum(body, table))
-		p, err := detectors.Restore(b.cfg, raw)
+		p, err := detectors.Restore(cfg, raw)
 		if err != nil {
 			return
 		}
 		first := p.Snapshot(nil)
-		q, err := detectors.Restore(b.cfg, first)
+		q, err := detectors.Restore(cfg, first)
 		if err != nil {
 			t.Fatalf("a restored state does not restore: %v", err)
 		}
