@@ -41,6 +41,8 @@ func workloads() []workload {
 		{name: "sliding limit 10", rule: doc(rules.AlgorithmSliding, 10), perKey: 3},
 		{name: "sliding-counter", rule: doc(rules.AlgorithmSlidingCounter, 10), perKey: 3},
 		{name: "leaky-bucket", rule: doc(rules.AlgorithmLeakyBucket, 10), perKey: 3},
+		{name: "sliding limit 1000, few events", rule: doc(rules.AlgorithmSliding, 1000), perKey: 2},
+		{name: "sliding limit 1000", rule: doc(rules.AlgorithmSliding, 1000), perKey: 20},
 	}
 }
 
@@ -162,7 +164,7 @@ func (u *updates) update(n uint64) { u.one(printOf(n), 0) }
 func (u *updates) one(key Fingerprint, at int32) {
 	u.ev.time = traffic.Time(u.now)
 	u.ev.dead = u.ev.time - minute
-	u.ev.overs = u.ev.overs[:0]
+	u.ev.overs, u.ev.nth = u.ev.overs[:0], 0
 	c, _ := u.l.cellOf(key, at)
 	u.l.algorithm.add(c, &u.ev)
 	if len(u.ev.overs) > 0 {
@@ -211,6 +213,48 @@ func BenchmarkBytesPerKey(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkBytesPerSlicedKey is what a key of `sliding` above the limit of its log takes, by its events in a window: the heap
+// after a collection, of a hundred thousand keys whose events are spread evenly.
+func BenchmarkBytesPerSlicedKey(b *testing.B) {
+	const keys = 100_000
+	for _, events := range []int{2, 20, 200} {
+		b.Run(fmt.Sprint(events, " events"), func(b *testing.B) {
+			for b.Loop() {
+				heap, charged := slicedKeys(b, keys, events)
+				b.ReportMetric(heap/keys, "B/key")
+				b.ReportMetric(charged/keys, "charged-B/key")
+			}
+		})
+	}
+}
+
+func slicedKeys(b *testing.B, keys, events int) (heap, charged float64) {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	before := stats.HeapAlloc
+	l := newLineage("bench", 1, &ledger{})
+	binding := newBinding(&rules.Version{Document: rules.Document{Limit: 1000, Window: 5 * time.Minute, Lateness: time.Minute}}, l)
+	ev := event{units: 1, limit: 1000}
+	l.feed(&binding)
+	start := traffic.Time(1_700_000_000_000_000)
+	for i := range events {
+		ev.time = start + traffic.Time(i)*l.window/traffic.Time(events)
+		ev.dead = start - l.lateness
+		for n := range keys {
+			c, _ := l.cellOf(printOf(uint64(n)), 0)
+			l.algorithm.add(c, &ev)
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	c, _ := l.cellOf(printOf(0), 0)
+	if count, _ := l.algorithm.gauge(c); l.cells.n != keys || count != int64(events) {
+		b.Fatalf("%d keys of %d, %d events of %d", l.cells.n, keys, count, events)
+	}
+	return float64(stats.HeapAlloc - before), float64(l.ledger.bytes)
 }
 
 func growTo(keys int, a rules.Algorithm) (worst, last float64) {

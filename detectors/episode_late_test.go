@@ -65,3 +65,22 @@ func countPhase(hits []detectors.Hit, phase detectors.Phase) (n int) {
 	}
 	return n
 }
+
+// Logs with a resolution of a second have hundreds of events of one time, more than are kept of a source that is over. Their
+// number is told all the same.
+func TestEventsOfOneTimeAreCountedThoughTheyAreTrimmed(t *testing.T) {
+	for _, limit := range []int{2, 300} { // in words, and beside the key
+		b := newBench(t, 1, rule(limit, time.Minute, time.Minute))
+		for second := range 3 {
+			for range 1000 {
+				b.must(b.event(0, origin.Add(time.Duration(second)*time.Second), "192.0.2.1", 1))
+			}
+		}
+		b.must(b.event(0, origin.Add(time.Second), "192.0.2.1", 1)) // late, among those that are kept no more
+		b.end()
+		last := b.hits[len(b.hits)-1]
+		if want := int64(3001 - limit); last.Count != want || last.AtLeast {
+			t.Errorf("limit %d: %d events over the limit, at least: %v, want %d", limit, last.Count, last.AtLeast, want)
+		}
+	}
+}

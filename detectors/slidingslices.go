@@ -269,21 +269,22 @@ func (s *slidingSlices) judgeFar(f *farSlices, ev *event, at int) {
 	}
 }
 
-// forget drops the slices that no event on time can meet any more, and of a key that is over at its newest slice those
-// before two windows.
+// forget drops the slices that no event on time can meet any more, once that is half of them, so that a busy key does not
+// move its list for each; and of a key that is over at its newest slice those before two windows.
 func (s *slidingSlices) forget(f *farSlices, ev *event) {
 	over := len(ev.overs) > 0 && !ev.behind
 	newest := f.base + int64(f.list[len(f.list)-1]>>sliceBits)
-	n := 0
+	n, given := 0, int64(0)
 	for n < len(f.list)-1 {
 		number := f.base + int64(f.list[n]>>sliceBits)
 		if !s.isDead(number, ev.dead) && !(over && number <= newest-2*s.span) {
 			break
 		}
-		f.total -= int64(f.list[n] & sliceMost)
+		given += int64(f.list[n] & sliceMost)
 		n++
 	}
-	if n > 0 {
+	if n > len(f.list)/2 {
+		f.total -= given
 		f.list = fitted(slices.Delete(f.list, 0, n))
 	}
 }
