@@ -49,7 +49,7 @@ func Restore(cfg Config, b []byte) (*Partition, error) {
 func (p *Partition) restoreSources(r *reader) {
 	n := r.length(4, "source partitions")
 	// A snapshot of an earlier generation may have had fewer or more source partitions: its own are kept until the
-	// first record of the new generation starts them anew.
+	// first record of the new generation starts them anew. One of this generation has more once some were added.
 	p.sources = make([]source, max(n, p.cfg.Sources))
 	for i := range p.sources {
 		s := &p.sources[i]

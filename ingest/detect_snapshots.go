@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/rules"
 )
 
 // snapshotRate is the most that one process writes into the checkpoint store, in bytes a second: with more state the
@@ -231,10 +230,4 @@ func retry[T any](ctx context.Context, d *Detector, what string, f func(ctx cont
 			return v, err
 		}
 	}
-}
-
-func retryRouting(ctx context.Context, d *Detector, version int64) (*rules.Routing, error) {
-	return retry(ctx, d, "routing", func(ctx context.Context) (*rules.Routing, error) {
-		return d.opt.Routings.Routing(ctx, d.opt.Stream, version)
-	})
 }

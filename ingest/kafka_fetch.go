@@ -189,6 +189,11 @@ func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffi
 			part.HighWatermark, part.LogStart = answer.highWatermark, answer.logStart
 			part.Err = l.records(&part.Fetched, answer, p.Offset)
 			hungry = part.Err == nil && part.Next == p.Offset && len(answer.records) > 0
+			if hungry && p == call.positions[0] && l.isHungry(p.Partition) {
+				// First in a request a batch is sent whole, whatever its size (KIP-74).
+				part.Err = &UnreadableError{Next: NoOffset, Why: fmt.Errorf("topic %s partition %d: %w: the broker sends %d bytes, "+
+					"and the first batch says that it is longer", l.topic, p.Partition, errCorrupt, len(answer.records))}
+			}
 		}
 		if part.Err != nil {
 			l.failed(p.Partition, p.Offset, part.Err)
@@ -203,7 +208,10 @@ func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffi
 func (l *topicLog) records(f *Fetched, answer *fetchedPartition, asked int64) error {
 	set, err := decodeRecords(f.Partition, answer.records, asked, answer.aborted, l.k.codecs)
 	if err != nil {
-		return fmt.Errorf("topic %s partition %d: %w", l.topic, f.Partition, err)
+		return &UnreadableError{
+			Next: behindBad(answer.records, asked, answer.highWatermark),
+			Why:  fmt.Errorf("topic %s partition %d: %w", l.topic, f.Partition, err),
+		}
 	}
 	f.Messages, f.Next = set.messages, set.next
 	m := l.k.metrics
@@ -243,6 +251,13 @@ func (l *topicLog) answered(partition int, hungry bool) {
 	} else {
 		delete(l.rests, partition)
 	}
+}
+
+// isHungry reports whether the last answer for the partition held less than a batch.
+func (l *topicLog) isHungry(partition int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rests[partition].hungry
 }
 
 // rest lets the partition be, longer each time. The caller holds mu.

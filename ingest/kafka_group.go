@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -44,6 +45,7 @@ type kafkaGroup struct {
 	id, topic string
 	opts      GroupOptions
 	sticky    *stickyBalancer
+	known     int // partitions of the topic, as last seen; touched by one goroutine at a time
 }
 
 var _ Group = (*kafkaGroup)(nil)
@@ -102,6 +104,7 @@ func (g *kafkaGroup) awaitTopic(ctx context.Context) error {
 	for {
 		n, err := g.k.Partitions(ctx, g.topic)
 		if err == nil && n > 0 {
+			g.known = n
 			trouble.over(g.k.log, "topic is there", "topic", g.topic)
 			return nil
 		}
@@ -189,6 +192,9 @@ func (m *groupMember) serve(ctx, genCtx context.Context, gen *kafka.Generation, 
 	sessionCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(genCtx, cancel)()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { m.g.awaitGrowth(sessionCtx, cancel) })
 	a := Assignment{
 		Generation: int(gen.ID), Member: gen.MemberID,
 		Commits: &memberCommits{k: m.g.k, group: m.g.id, topic: m.g.topic, generation: int(gen.ID), member: gen.MemberID},
@@ -201,6 +207,7 @@ func (m *groupMember) serve(ctx, genCtx context.Context, gen *kafka.Generation, 
 	m.g.k.metrics.generations.WithLabelValues(m.g.id).Inc()
 	m.g.k.log.Info("consumer group generation", "group", m.g.id, "generation", a.Generation, "member", a.Member, "partitions", a.Partitions)
 	err := session(sessionCtx, a)
+	cancel()
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -208,6 +215,29 @@ func (m *groupMember) serve(ctx, genCtx context.Context, gen *kafka.Generation, 
 		m.closeFirst(genCtx)
 	}
 	return err
+}
+
+// growthCheck is how often a member looks whether its topic has grown.
+const growthCheck = 5 * time.Second
+
+// awaitGrowth ends a generation when partitions were added to the topic: nobody is given them before the next one. What it
+// compares with was read before this member joined, so that the generation's leader knew of that many at least. kafka-go
+// can watch for this too, but gives a membership up for every error that it meets on the way.
+func (g *kafkaGroup) awaitGrowth(ctx context.Context, end func()) {
+	for ctx.Err() == nil {
+		rest(ctx, growthCheck)
+		n, err := g.k.Partitions(ctx, g.topic)
+		if err != nil {
+			continue // whoever reads or writes the topic tells about it
+		}
+		before := g.known
+		g.known = n
+		if n > before {
+			g.k.log.Info("topic has more partitions, sharing them out", "group", g.id, "topic", g.topic, "before", before, "now", n)
+			end()
+			return
+		}
+	}
 }
 
 // closeFirst makes kafka-go see that the group is closed before it sees that the generation is over: it would join again

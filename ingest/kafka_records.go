@@ -23,8 +23,8 @@ type recordSet struct {
 
 // decodeRecords reads a partition's batches as a read-committed consumer does (Kafka's own: CompletedFetch): control
 // batches and aborted records are skipped, as is everything below asked, because brokers answer whole batches. A batch
-// cut off at the end is left for the next fetch. The error is about the first batch only: what stands before a bad batch
-// is delivered, and the next fetch starts at the bad one.
+// cut off at the end is left for the next fetch. What stands before a bad batch is delivered, and the next fetch starts at
+// the bad one: only where nothing stands before it is there an error.
 func decodeRecords(partition int, set []byte, asked int64, aborts []abortedTransaction, c *codecs) (recordSet, error) {
 	out := recordSet{next: asked, messages: make([]traffic.Message, 0, announced(set))}
 	aborts = slices.Clone(aborts)
@@ -38,7 +38,7 @@ func decodeRecords(partition int, set []byte, asked int64, aborts []abortedTrans
 		return 0
 	})
 	open := make(map[int64]bool) // producers inside an aborted transaction
-	for first := true; len(set) > 0; first = false {
+	for len(set) > 0 {
 		batch, rest, whole, err := nextBatch(set)
 		if err == nil && !whole {
 			break
@@ -51,10 +51,14 @@ func decodeRecords(partition int, set []byte, asked int64, aborts []abortedTrans
 			err = out.add(partition, &batch, asked, open, c)
 		}
 		if err != nil {
-			if first {
-				return recordSet{next: asked}, err
+			if out.next > asked {
+				break
 			}
-			break
+			if rest, ok := passedBy(set, asked); ok {
+				set = rest
+				continue
+			}
+			return recordSet{next: asked}, err
 		}
 		out.next = max(out.next, batch.last()+1)
 		set = rest

@@ -155,6 +155,8 @@ func (s partitions) Report(ctx context.Context, _ string, states []ingest.Partit
 		switch {
 		case st.Side == ingest.SideRequests && passing(errors.New(st.Reason)):
 			// It could not load the version of the chunk that it inherited: another process may, so it leaves.
+		case st.Side == ingest.SideRequests && st.State == "halted" && st.GapOffset == ingest.NoOffset && s.w.longAway(st.Partition):
+			// It has had no leader for so long that its router says so.
 		case st.Side == ingest.SideRequests && st.State != "running":
 			s.w.say("requests partition %d is %s: %s", st.Partition, st.State, st.Reason)
 		case st.Side == ingest.SideKeyed:
