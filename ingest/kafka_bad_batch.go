@@ -51,13 +51,17 @@ func behindBad(set []byte, asked, high int64) int64 {
 	}
 }
 
-// passedBy cuts off a bad batch of which nothing is wanted, since the one behind it begins at asked or before: a broker
-// sends it when the offset that it ends with is damaged.
+// passedBy cuts off bad batches of which nothing is wanted, since the good one behind them begins at asked or before: a
+// broker sends them when the offset that one of them ends with is damaged.
 func passedBy(set []byte, asked int64) (rest []byte, ok bool) {
-	_, rest, ok = cutEntry(set)
-	if !ok {
-		return nil, false
+	for {
+		if _, rest, ok = cutEntry(set); !ok {
+			return nil, false
+		}
+		behind, _, whole, err := nextBatch(rest)
+		if err == nil {
+			return rest, whole && behind.base <= asked
+		}
+		set = rest
 	}
-	behind, _, whole, err := nextBatch(rest)
-	return rest, err == nil && whole && behind.base <= asked
 }

@@ -192,7 +192,7 @@ func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffi
 			if hungry && p == call.positions[0] && l.isHungry(p.Partition) {
 				// First in a request a batch is sent whole, whatever its size (KIP-74).
 				part.Err = &UnreadableError{Next: NoOffset, Why: fmt.Errorf("topic %s partition %d: %w: the broker sends %d bytes, "+
-					"and the first batch says that it is longer", l.topic, p.Partition, errCorrupt, len(answer.records))}
+					"and no whole batch in them that holds the offset", l.topic, p.Partition, errCorrupt, len(answer.records))}
 			}
 		}
 		if part.Err != nil {

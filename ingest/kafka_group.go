@@ -17,6 +17,7 @@ type GroupOptions struct {
 	SessionTimeout   time.Duration // a member that is silent for so long is out; default 10 s
 	Heartbeat        time.Duration // so soon a member hears of a rebalance; default 1 s, at most a third of the session
 	RebalanceTimeout time.Duration // so long members may take to finish their work in a rebalance; default 10 s
+	LookEvery        time.Duration // so often a member looks whether partitions were added to its topic; default 5 s
 }
 
 func (o GroupOptions) withDefaults() GroupOptions {
@@ -29,6 +30,9 @@ func (o GroupOptions) withDefaults() GroupOptions {
 	o.Heartbeat = min(o.Heartbeat, o.SessionTimeout/3)
 	if o.RebalanceTimeout <= 0 {
 		o.RebalanceTimeout = 10 * time.Second
+	}
+	if o.LookEvery <= 0 {
+		o.LookEvery = 5 * time.Second
 	}
 	return o
 }
@@ -217,15 +221,12 @@ func (m *groupMember) serve(ctx, genCtx context.Context, gen *kafka.Generation, 
 	return err
 }
 
-// growthCheck is how often a member looks whether its topic has grown.
-const growthCheck = 5 * time.Second
-
 // awaitGrowth ends a generation when partitions were added to the topic: nobody is given them before the next one. What it
 // compares with was read before this member joined, so that the generation's leader knew of that many at least. kafka-go
 // can watch for this too, but gives a membership up for every error that it meets on the way.
 func (g *kafkaGroup) awaitGrowth(ctx context.Context, end func()) {
 	for ctx.Err() == nil {
-		rest(ctx, growthCheck)
+		rest(ctx, g.opts.LookEvery)
 		n, err := g.k.Partitions(ctx, g.topic)
 		if err != nil {
 			continue // whoever reads or writes the topic tells about it

@@ -40,7 +40,9 @@ func (w *world) listen() *loudLog {
 }
 
 // ticksOf counts the ticks of a source partition.
-func (w *world) ticksOf(t *testing.T, p int) int { return len(flat(w.keyedOf(t, detectors.KeyedTick, p))) }
+func (w *world) ticksOf(t *testing.T, p int) int {
+	return len(flat(w.keyedOf(t, detectors.KeyedTick, p)))
+}
 
 // TestRouteStopsAtABatchThatDoesNotDecode: the partition stands there, says so everywhere, and holds nobody else back; an
 // acceptance of exactly that gap goes on behind it, and what stood before it is routed once.
