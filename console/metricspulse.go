@@ -1,6 +1,8 @@
 package console
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
@@ -13,7 +15,7 @@ func MetricsPulse(from prometheus.Gatherer, problems func() []Problem) func() Pu
 		families, _ := from.Gather()
 		p := pulseOf(families)
 		if problems != nil {
-			p.Problems = append(problems(), p.Problems...)
+			p.Problems = slices.Concat(problems(), p.Problems)
 		}
 		return p
 	}
