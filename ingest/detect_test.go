@@ -154,10 +154,25 @@ func TestDetectStopsAtAHoleUntilAccepted(t *testing.T) {
 		w := newDetectWorld(t, 2)
 		w.fill(50)
 		w.put(0, detectors.Keyed{Kind: detectors.KeyedTick, Generation: 1, Offset: 90, Prev: 80, Time: traffic.EndOfTime})
-		r := w.run("a", 0, 1)
+		r := w.watch("a", func(*ingest.DetectorOptions) {}, 0, 1)
 		pass(20 * time.Second)
 		w.mu.Lock()
 		halted, running := w.states[0], w.states[1]
+		for _, other := range []ingest.Acceptance{
+			{Side: ingest.SideKeyed, Partition: 0, GapSource: halted.GapSource, GapOffset: halted.GapOffset + 1},
+			{Side: ingest.SideKeyed, Partition: 0, GapSource: halted.GapSource + 1, GapOffset: halted.GapOffset},
+			{Side: ingest.SideKeyed, Partition: 0, GapSource: ingest.GapInKeyed, GapOffset: halted.GapOffset},
+			{Side: ingest.SideKeyed, Partition: 1, GapSource: halted.GapSource, GapOffset: halted.GapOffset},
+			{Side: ingest.SideRequests, Partition: 0, GapSource: halted.GapSource, GapOffset: halted.GapOffset},
+		} {
+			w.accepted = append(w.accepted, other)
+		}
+		w.mu.Unlock()
+		pass(10 * time.Second)
+		if said := r.errors(); len(said) != 1 || w.state(0).State != "halted" {
+			t.Errorf("said %q, %+v: want it to stop once, whatever other gap is accepted", said, w.state(0))
+		}
+		w.mu.Lock()
 		w.accepted = append(w.accepted, ingest.Acceptance{
 			Side: ingest.SideKeyed, Partition: 0, GapSource: halted.GapSource, GapOffset: halted.GapOffset, By: "ops", Reason: "test",
 		})

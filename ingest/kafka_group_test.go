@@ -40,7 +40,7 @@ func startMember(kit *kit, k *Kafka, id, topic string) *testMember {
 	kit.t.Helper()
 	ctx, cancel := context.WithCancel(kit.ctx)
 	m := &testMember{t: kit.t.(*testing.T), sessions: make(chan testSession, 100), stop: cancel, left: make(chan error, 1)}
-	group := k.Group(id, topic, GroupOptions{Heartbeat: 100 * time.Millisecond, SessionTimeout: 6 * time.Second})
+	group := k.Group(id, topic, GroupOptions{Heartbeat: 100 * time.Millisecond, SessionTimeout: 6 * time.Second, LookEvery: 100 * time.Millisecond})
 	go func() {
 		m.left <- group.Run(ctx, func(ctx context.Context, a Assignment) error {
 			if m.running.Add(1) != 1 {
@@ -86,6 +86,17 @@ func (m *testMember) next(partitions int) testSession {
 	}
 }
 
+// pass waits for a session with as many partitions, which ends with its generation.
+func (m *testMember) pass(partitions int) testSession {
+	m.t.Helper()
+	s := m.next(partitions)
+	go func() {
+		<-s.ctx.Done()
+		s.end <- nil
+	}()
+	return s
+}
+
 func (m *testMember) leave(s testSession) {
 	m.t.Helper()
 	m.stop()
@@ -108,6 +119,37 @@ func ended(s testSession) error {
 	case <-time.After(20 * time.Second):
 		return errors.New("the session goes on")
 	}
+}
+
+// grow adds partitions to a topic, up to n.
+func (kit *kit) grow(topic string, n int) {
+	kit.t.Helper()
+	answer, err := kit.k.client.CreatePartitions(kit.ctx, &kafka.CreatePartitionsRequest{Topics: []kafka.TopicPartitionsConfig{{Name: topic, Count: int32(n)}}})
+	if err == nil {
+		err = answer.Errors[topic]
+	}
+	if err != nil {
+		kit.t.Fatal(err)
+	}
+}
+
+// Partitions that are added while members work are given to them, and each time.
+func TestGroupSharesAddedPartitions(t *testing.T) {
+	kit := newKit(t)
+	topic := kit.topic(2)
+	a, b := startMember(kit, kit.k, topic, topic), startMember(kit, kit.client(), topic, topic)
+	a.pass(1)
+	b.pass(1)
+	kit.grow(topic, 4)
+	a.pass(2)
+	b.pass(2)
+	kit.grow(topic, 6)
+	first, second := a.next(3), b.pass(3)
+	if got := slices.Sorted(slices.Values(slices.Concat(first.Partitions, second.Partitions))); !slices.Equal(got, []int{0, 1, 2, 3, 4, 5}) {
+		t.Errorf("partitions %v are shared out", got)
+	}
+	a.leave(first)
+	b.leave(b.next(6))
 }
 
 func TestGroupSharesPartitions(t *testing.T) {
