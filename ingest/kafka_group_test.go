@@ -40,7 +40,7 @@ func startMember(kit *kit, k *Kafka, id, topic string) *testMember {
 	kit.t.Helper()
 	ctx, cancel := context.WithCancel(kit.ctx)
 	m := &testMember{t: kit.t.(*testing.T), sessions: make(chan testSession, 100), stop: cancel, left: make(chan error, 1)}
-	group := k.Group(id, topic, GroupOptions{Heartbeat: 100 * time.Millisecond, SessionTimeout: 6 * time.Second, LookEvery: 100 * time.Millisecond})
+	group := k.Group(id, topic, GroupOptions{Heartbeat: 100 * time.Millisecond, SessionTimeout: 6 * time.Second})
 	go func() {
 		m.left <- group.Run(ctx, func(ctx context.Context, a Assignment) error {
 			if m.running.Add(1) != 1 {
@@ -86,17 +86,6 @@ func (m *testMember) next(partitions int) testSession {
 	}
 }
 
-// pass waits for a session with as many partitions, which ends with its generation.
-func (m *testMember) pass(partitions int) testSession {
-	m.t.Helper()
-	s := m.next(partitions)
-	go func() {
-		<-s.ctx.Done()
-		s.end <- nil
-	}()
-	return s
-}
-
 func (m *testMember) leave(s testSession) {
 	m.t.Helper()
 	m.stop()
@@ -137,19 +126,41 @@ func (kit *kit) grow(topic string, n int) {
 func TestGroupSharesAddedPartitions(t *testing.T) {
 	kit := newKit(t)
 	topic := kit.topic(2)
-	a, b := startMember(kit, kit.k, topic, topic), startMember(kit, kit.client(), topic, topic)
-	a.pass(1)
-	b.pass(1)
-	kit.grow(topic, 4)
-	a.pass(2)
-	b.pass(2)
-	kit.grow(topic, 6)
-	first, second := a.next(3), b.pass(3)
-	if got := slices.Sorted(slices.Values(slices.Concat(first.Partitions, second.Partitions))); !slices.Equal(got, []int{0, 1, 2, 3, 4, 5}) {
-		t.Errorf("partitions %v are shared out", got)
+	ctx, cancel := context.WithCancel(kit.ctx)
+	var mu sync.Mutex
+	var given [2][]int
+	var running sync.WaitGroup
+	for i := range given {
+		group := kit.client().Group(topic, topic, GroupOptions{Heartbeat: 100 * time.Millisecond, SessionTimeout: 6 * time.Second, LookEvery: 100 * time.Millisecond})
+		running.Go(func() {
+			err := group.Run(ctx, func(ctx context.Context, a Assignment) error {
+				mu.Lock()
+				given[i] = a.Partitions
+				mu.Unlock()
+				<-ctx.Done()
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	a.leave(first)
-	b.leave(b.next(6))
+	for _, n := range []int{2, 4, 6} {
+		if n > 2 {
+			kit.grow(topic, n)
+		}
+		testbed.Eventually(t, 50*time.Second, func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			all := slices.Sorted(slices.Values(slices.Concat(given[0], given[1])))
+			if len(given[0]) != n/2 || !slices.Equal(all, numbers(n)) {
+				return fmt.Errorf("of %d partitions, %v are given", n, given)
+			}
+			return nil
+		})
+	}
+	cancel()
+	running.Wait()
 }
 
 func TestGroupSharesPartitions(t *testing.T) {

@@ -232,3 +232,25 @@ func TestRouteReadsAddedPartitions(t *testing.T) {
 		})
 	}
 }
+
+// TestRoutePassesAGapLast: what stands before a batch that does not decode is routed, also where the gap was accepted before
+// that could be done.
+func TestRoutePassesAGapLast(t *testing.T) {
+	calmWorld(t, func(w *world) {
+		w.append(1, 20)
+		w.spoil(1, spoiled{from: 10, next: 14})
+		w.grant(Acceptance{Side: SideRequests, Partition: 1, GapSource: 1, GapOffset: 14, By: "ann"})
+		for v := range w.released {
+			w.released[v] = w.begin.Add(10 * time.Second) // nothing can be routed before
+		}
+	}, func(ctx context.Context, w *world, _ *Router, _ *simHost) {
+		rest(ctx, 20*time.Second)
+		routed := map[int64]bool{}
+		for _, k := range flat(w.keyedOf(t, detectors.KeyedEvent, 1)) {
+			routed[k.Offset] = true
+		}
+		if len(routed) != 16 || !routed[0] || !routed[9] || w.commit(1).Offset != 20 {
+			t.Errorf("%d events are routed, up to %d, want the 16 that can be read", len(routed), w.commit(1).Offset)
+		}
+	})
+}
