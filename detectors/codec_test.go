@@ -113,18 +113,20 @@ func FuzzRestore(f *testing.F) {
 	for i := range 6 {
 		m.send(i%2, origin+traffic.Time(i)*second, "192.0.2.1", fmt.Sprint(i), 2)
 	}
-	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), readFile(f, "snapshot-2.bin"), readFile(f, "snapshot-2-text.bin")} {
+	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), crowded(f).p.Snapshot(nil), readFile(f, "snapshot-2.bin"), readFile(f, "snapshot-2-text.bin")} {
 		f.Add(raw[:len(raw)-4])
 	}
 	table := crc32.MakeTable(crc32.Castagnoli)
+	cfg := b.cfg
+	cfg.Budget = 24 << 10
 	f.Fuzz(func(t *testing.T, body []byte) {
 		raw := binary.BigEndian.AppendUint32(slices.Clone(body), crc32.Checksum(body, table))
-		p, err := detectors.Restore(b.cfg, raw)
+		p, err := detectors.Restore(cfg, raw)
 		if err != nil {
 			return
 		}
 		first := p.Snapshot(nil)
-		q, err := detectors.Restore(b.cfg, first)
+		q, err := detectors.Restore(cfg, first)
 		if err != nil {
 			t.Fatalf("a restored state does not restore: %v", err)
 		}
@@ -199,6 +201,7 @@ func TestGoldenFormats(t *testing.T) {
 		golden(t, fmt.Sprintf("keyed-%d.bin", format), all)
 	}
 	golden(t, "snapshot-3.bin", everyAlgorithm(t).p.Snapshot(nil))
+	golden(t, "snapshot-3-crowded.bin", crowded(t).p.Snapshot(nil))
 
 	written := readFile(t, "hit-1.json")
 	h, err := detectors.DecodeHit(written)
@@ -208,6 +211,18 @@ func TestGoldenFormats(t *testing.T) {
 	if raw, err := detectors.EncodeHit(&h); err != nil || !slices.Equal(raw, written) {
 		t.Errorf("hit-1.json is written as %s (%v): raise the format's number", raw, err)
 	}
+}
+
+// crowded is a state of every algorithm in which keys were evicted, and came back.
+func crowded(t testing.TB) *many {
+	m := newMany(t, 2, 24<<10, everyRule(2, 10*time.Second, 40*time.Second))
+	for i := range 400 {
+		m.send(i%2, origin+traffic.Time(i)*second/20, fmt.Sprintf("192.0.2.%d", 1+i%60), fmt.Sprintf("d%d", i%7), 1)
+	}
+	if evicted := m.p.Counts().Evicted; evicted[detectors.EvictedReturned] == 0 {
+		t.Fatalf("evicted %v: nobody came back", evicted)
+	}
+	return m
 }
 
 // A snapshot of format 2 restores: the log goes on with the windows that it had, the episodes that it had open close under the

@@ -45,7 +45,7 @@ func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 	if held != nil || len(ev.overs) > 0 {
 		out = p.judge(k, b, c, held, key, missing > 0, out)
 	}
-	if p.cfg.Budget > 0 && p.ledger.bytes > p.cfg.Budget {
+	if p.cfg.Budget > 0 && p.ledger.bytes > p.room {
 		out = p.makeRoom(out)
 	}
 	return out

@@ -293,7 +293,7 @@ func (k *kept) next() traffic.Time {
 
 // bytes is what keeping the key takes, beside its cell.
 func (k *kept) bytes() int64 {
-	n := int64(208)
+	n := int64(184)
 	for _, ep := range k.episodes {
 		n += ep.bytes()
 	}

@@ -3,6 +3,7 @@ package detectors
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"slices"
 
 	"github.com/weirhq/weir/rules"
@@ -16,11 +17,12 @@ type ledger struct {
 	kept  int64 // of them, with the keys that have episodes
 	keys  int
 	arena arena
+	gone  ghosts
 }
 
-// keyBytes is what a key takes in a table: 41.8 bytes at the worst point of its growth (BenchmarkBytesPerKey), up to 44.1
+// keyBytes is what a key takes in a table: 43 bytes at the worst point of its growth (BenchmarkBytesPerKey), up to 45.5
 // after a restore.
-const keyBytes = 45
+const keyBytes = 46
 
 // lineage is what all windows of one lineage of a rule share. What a lineage counts, and how, is settled when it gets its
 // first key and holds until it has none left; then it may start anew.
@@ -28,6 +30,7 @@ type lineage struct {
 	rule   string
 	number int
 	id     string // rules.Version.LineageID
+	salt   uint64 // of the tags of its keys: rules of equal keys share fingerprints
 	ledger *ledger
 
 	uncounted [NumUncounted]int64 // events left out that TakeUncounted has not told of; no part of the state
@@ -47,8 +50,14 @@ type lineage struct {
 }
 
 func newLineage(rule string, number int, l *ledger) *lineage {
-	return &lineage{rule: rule, number: number, id: fmt.Sprintf("%s/%d", rule, number), ledger: l}
+	id := fmt.Sprintf("%s/%d", rule, number)
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id)) // never an error
+	return &lineage{rule: rule, number: number, id: id, salt: h.Sum64(), ledger: l}
 }
+
+// tag is what is remembered of a key once it is evicted.
+func (l *lineage) tag(key Fingerprint) uint16 { return uint16(mix(key.Lo ^ l.salt)) }
 
 // start settles what an empty lineage counts.
 func (l *lineage) start(v *rules.Version) {
@@ -74,9 +83,10 @@ func (l *lineage) feed(b *binding) {
 // cellOf is the cell of a key, a new one if need be, and the key's episodes if it has any. at is as for put.
 func (l *lineage) cellOf(key Fingerprint, at int32) (*cell, *kept) {
 	s, fresh := l.cells.put(key, at)
-	if fresh {
+	if fresh != nil {
 		l.ledger.keys++
 		l.ledger.bytes += keyBytes
+		*fresh = l.ledger.gone.take(key.Hi, l.tag(key))
 	}
 	if s.b&cellKept == 0 {
 		return &s.cell, nil
@@ -117,11 +127,15 @@ func (l *lineage) open(s *slot) (*cell, *kept) {
 	return &k.cell, k
 }
 
-// forget releases what a key without episodes holds beside its slot, which is removed by the caller.
+// forget releases what a key without episodes holds beside its slot, which is removed by the caller. Once no key is left,
+// nothing is remembered of those that were evicted.
 func (l *lineage) forget(c *cell) {
 	l.algorithm.release(c)
 	l.ledger.keys--
 	l.ledger.bytes -= keyBytes
+	if l.ledger.keys == 0 {
+		l.ledger.gone.clear()
+	}
 }
 
 // dead is the instant whose past is of no use to the lineage any more: no event on time lies before it.

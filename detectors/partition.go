@@ -49,9 +49,10 @@ type Partition struct {
 	events     int64 // accepted event records, the rank of the next
 
 	ledger ledger
+	room   int64 // what the budget has for keys
 	timers timers
 	sweep  sweep
-	evict  sweep
+	evict  uint64 // upper words of fingerprints from here on are looked at next for eviction
 	ahead  ahead
 	write  *SnapshotEncoder // the snapshot under way
 
@@ -122,8 +123,9 @@ func NewPartition(cfg Config) *Partition {
 	p := &Partition{
 		cfg: cfg, routings: map[int64][]binding{}, lineages: map[string]*lineage{}, accepted: map[gap]bool{},
 		appended: traffic.BeforeTime, newest: traffic.BeforeTime, watermark: traffic.BeforeTime,
-		uncounted: uncountedSums{sums: map[uncountedKey]*uncountedSum{}},
+		uncounted: uncountedSums{sums: map[uncountedKey]*uncountedSum{}}, ledger: ledger{gone: newGhosts(cfg.Budget)},
 	}
+	p.room = cfg.Budget - p.ledger.gone.reserved()
 	p.restart(0)
 	return p
 }
@@ -261,9 +263,14 @@ func (p *Partition) Watermark() traffic.Time { return p.watermark }
 // Keys is how many windows are held.
 func (p *Partition) Keys() int { return p.ledger.keys }
 
-// Bytes is what the windows take: a function of what is held, at the worst point of a table's growth, which the process's
-// memory follows.
-func (p *Partition) Bytes() int64 { return p.ledger.bytes }
+// Bytes is what the windows take, and what is remembered of evicted keys: a function of what is held, at the worst point of
+// a table's growth, which the process's memory follows.
+func (p *Partition) Bytes() int64 {
+	if p.ledger.gone.n == 0 {
+		return p.ledger.bytes
+	}
+	return p.ledger.bytes + p.ledger.gone.reserved()
+}
 
 // Counts returns what was done since the partition was made or restored.
 func (p *Partition) Counts() Counts { return p.counts }

@@ -90,9 +90,13 @@ func (p *Partition) restoreSources(r *reader) {
 }
 
 func (p *Partition) restoreState(r *reader) {
-	for _, s := range []*sweep{&p.sweep, &p.evict} {
-		s.lineage = string(r.bytes())
-		s.from = Fingerprint{r.fixed64(), r.fixed64()}
+	p.sweep = sweep{string(r.bytes()), Fingerprint{r.fixed64(), r.fixed64()}}
+	if r.format == 2 { // eviction went by lineage, too
+		r.bytes()
+	}
+	p.evict = r.fixed64()
+	if r.format == 2 {
+		r.fixed64()
 	}
 	lineages := make([]*lineage, r.length(9, "lineages"))
 	for i := range lineages {
@@ -107,6 +111,9 @@ func (p *Partition) restoreState(r *reader) {
 			return
 		}
 		p.restoreKeys(r, l)
+	}
+	if r.format > 2 {
+		p.ledger.gone.restore(r)
 	}
 }
 
@@ -181,7 +188,11 @@ func (p *Partition) restoreKeys(r *reader, l *lineage) {
 			r.fail("%d keys within %d bits: these are no fingerprints", len(crowd.last)+1, crowd.bits)
 			return
 		}
-		c := cells.add(key)
+		past := uint8(0)
+		if r.format > 2 {
+			past = uint8(r.upTo(mostPast, "events before an eviction"))
+		}
+		c := cells.add(key, past)
 		l.ledger.keys++
 		l.ledger.bytes += keyBytes
 		l.algorithm.restore(c, r)

@@ -10,7 +10,8 @@ type tableLoader struct {
 	depth uint8  // of the sub-tables, unless their keys are crowded
 	at    uint64 // the leading depth bits of the keys in batch
 	batch []slot // the keys of the sub-table that is next
-	n     int    // keys added
+	past  []uint8
+	n     int // keys added
 }
 
 // Sub-tables are made for more than half of this up to this many keys in the mean. Of hashes, none then gets more than fit
@@ -31,13 +32,14 @@ func newTableLoader(t *table, n int) *tableLoader {
 }
 
 // add is the cell of the next key, which is above all before. It is empty, must not stay so, and is the caller's until the
-// next call.
-func (l *tableLoader) add(key Fingerprint) *cell {
+// next call. past is as in subtable.
+func (l *tableLoader) add(key Fingerprint, past uint8) *cell {
 	if at := key.Hi >> (64 - l.depth); at != l.at {
 		l.flush(at)
 	}
 	l.n++
 	l.batch = append(l.batch, slot{hi: key.Hi, lo: key.Lo})
+	l.past = append(l.past, past)
 	return &l.batch[len(l.batch)-1].cell
 }
 
@@ -51,27 +53,27 @@ func (l *tableLoader) finish() {
 // flush makes the sub-tables before the one whose keys begin with next.
 func (l *tableLoader) flush(next uint64) {
 	for ; l.at < next; l.at++ {
-		l.build(l.batch, l.depth, l.at<<(64-l.depth))
+		l.build(l.batch, l.past, l.depth, l.at<<(64-l.depth))
 		l.table.n += len(l.batch)
-		l.batch = l.batch[:0]
+		l.batch, l.past = l.batch[:0], l.past[:0]
 	}
 }
 
 // build makes a sub-table of slots whose keys begin with the first depth bits of from, or several, should the keys be
 // crowded. It ends, because no more than crowdMost keys share the bits that crowd looks at, and so many fit anywhere in a
 // sub-table of mostSlots.
-func (l *tableLoader) build(slots []slot, depth uint8, from uint64) {
+func (l *tableLoader) build(slots []slot, past []uint8, depth uint8, from uint64) {
 	t := l.table
 	s := newSubtable(sizeFor(len(slots), leastSlots), depth, from, t.epoch)
-	if s.fill(slots); len(s.slots) > mostSlots {
+	if s.fill(slots, past); len(s.slots) > mostSlots {
 		s = newSubtable(mostSlots, depth, from, t.epoch)
-		s.fill(slots)
+		s.fill(slots, past)
 	}
 	if len(s.slots) > mostSlots || len(slots) > mostSlots*7/8 {
 		half := uint64(1) << (63 - depth)
 		cut := sort.Search(len(slots), func(i int) bool { return slots[i].hi&half != 0 })
-		l.build(slots[:cut], depth+1, from)
-		l.build(slots[cut:], depth+1, from|half)
+		l.build(slots[:cut], past, depth+1, from)
+		l.build(slots[cut:], past[cut:], depth+1, from|half)
 		return
 	}
 	for t.depth < depth {

@@ -47,7 +47,7 @@ func TestLoadedTableIsAMap(t *testing.T) {
 		want := map[Fingerprint]uint64{}
 		l := newTableLoader(&table, len(keys))
 		for i, k := range keys {
-			c := l.add(k)
+			c := l.add(k, pastOf(k))
 			if *c != (cell{}) {
 				rt.Fatalf("the cell of key %d is not empty", i)
 			}
@@ -66,8 +66,9 @@ func TestLoadedTableIsAMap(t *testing.T) {
 		checkTable(rt, &table, want)
 		for i := range uint64(2000) {
 			k := printOf(i * 7)
-			if s, fresh := table.put(k, 0); fresh {
+			if s, fresh := table.put(k, 0); fresh != nil {
 				s.a, s.b = i, cellUsed
+				*fresh = pastOf(k)
 				want[k] = i
 			}
 			if k = printOf(i * 3); i%2 == 0 && table.get(k) != nil {
@@ -90,13 +91,13 @@ func TestLoadedTableIsSmall(t *testing.T) {
 		var table table
 		l := newTableLoader(&table, n)
 		for _, k := range keys {
-			l.add(k).b = cellUsed
+			l.add(k, 0).b = cellUsed
 		}
 		l.finish()
 		bytes := 8 * len(table.dir)
 		for i, s := range table.dir {
 			if first, _ := table.place(s); first == i {
-				bytes += 96 + 32*len(s.slots) + len(s.tags)
+				bytes += 96 + 32*len(s.slots) + len(s.tags) + len(s.past)
 			}
 		}
 		if bytes > keyBytes*n {

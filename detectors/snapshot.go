@@ -20,12 +20,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //
 //	byte format, keyed partition, generation, ±stall clock, ±last append, ±greatest append, ±watermark, events
 //	source partitions: number; each: byte flags, ±fence, ±progress, ±ticked
-//	sweep, eviction: each lineage id, fingerprint (16 bytes)
+//	sweep: lineage id, fingerprint (16 bytes); eviction: upper word of a fingerprint (8 bytes)
 //	lineages: number; each: rule, number, byte algorithm, byte count, byte form of keys, window, lateness, limit, burst,
 //	  greatest limit
 //	sums of events left out: number; each: lineage, source, byte reason, ±minute, version, count, ±latest, offset
-//	for each lineage, keys: number; each: fingerprint, state as its algorithm writes it, episodes: number, and where there
-//	  are any, the newest event given up, then each
+//	for each lineage, keys: number; each: fingerprint, byte events before its eviction, state as its algorithm writes it,
+//	  episodes: number, and where there are any, the newest event given up, then each
+//	buckets of evicted keys: number; each: byte number of keys, tag of each (2 bytes), events of each (4 bits)
 //	CRC-32C of all before, 4 bytes
 //
 // Format 2 has no reasons: all of its sums are of late events.
@@ -53,10 +54,8 @@ func (p *Partition) head(lineages []*lineage) []byte {
 	for i := range p.sources {
 		dst = p.sources[i].append(dst)
 	}
-	for _, s := range []*sweep{&p.sweep, &p.evict} {
-		dst = appendText(dst, s.lineage)
-		dst = s.from.append(dst)
-	}
+	dst = p.sweep.from.append(appendText(dst, p.sweep.lineage))
+	dst = binary.BigEndian.AppendUint64(dst, p.evict)
 	dst = binary.AppendUvarint(dst, uint64(len(lineages)))
 	index := make(map[*lineage]int, len(lineages))
 	for i, l := range lineages {
@@ -138,15 +137,15 @@ func appendText(dst []byte, s string) []byte {
 func (l *lineage) appendSlots(dst []byte, sub *subtable) []byte {
 	for i := range sub.slots {
 		if sub.slots[i].b != 0 {
-			dst = l.appendSlot(dst, &sub.slots[i])
+			dst = l.appendSlot(dst, &sub.slots[i], sub.past[i])
 		}
 	}
 	return dst
 }
 
-// appendSlot writes one key: fingerprint, state, episodes.
-func (l *lineage) appendSlot(dst []byte, s *slot) []byte {
-	dst = s.key().append(dst)
+// appendSlot writes one key: fingerprint, events before its eviction, state, episodes.
+func (l *lineage) appendSlot(dst []byte, s *slot, past uint8) []byte {
+	dst = append(s.key().append(dst), past)
 	c, k := l.open(s)
 	dst = l.algorithm.append(dst, c)
 	if k == nil {

@@ -18,7 +18,8 @@ type SnapshotEncoder struct {
 	out   []byte     // in order, not yet taken
 	crc   uint32     // of what was taken
 	parts []*snapshotPart
-	at    int // part that Next writes
+	gone  ghostWriter // as they were
+	at    int         // part that Next writes
 	size  int
 }
 
@@ -70,7 +71,7 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 		p.write.GiveUp()
 	}
 	used := p.usedLineages()
-	e := &SnapshotEncoder{p: p, out: p.head(used)}
+	e := &SnapshotEncoder{p: p, out: p.head(used), gone: ghostWriter{ghosts: p.ledger.gone.share()}}
 	for _, l := range used {
 		part := &snapshotPart{e: e, lineage: l, keys: l.cells.n, walked: l.cells.n == 0}
 		e.parts = append(e.parts, part)
@@ -89,6 +90,13 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 func (e *SnapshotEncoder) Next(budget int) (done bool) {
 	for enough := len(e.out) + budget; e.p != nil && len(e.out) < enough; {
 		if e.at == len(e.parts) {
+			before := len(e.out)
+			var whole bool
+			e.out, whole = e.gone.appendNext(e.out)
+			e.size += len(e.out) - before
+			if !whole {
+				continue
+			}
 			e.detach()
 			e.out = binary.BigEndian.AppendUint32(e.out, crc32.Update(e.crc, castagnoli, e.out))
 		} else if e.parts[e.at].step() {
@@ -176,7 +184,7 @@ func (e *SnapshotEncoder) GiveUp() {
 		}
 	}
 	e.detach()
-	e.out = nil
+	e.out, e.gone = nil, ghostWriter{}
 }
 
 // Size is how many bytes of keys and head are written so far, in their turn or ahead of it.

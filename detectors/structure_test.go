@@ -27,8 +27,11 @@ func TestTableIsAMap(t *testing.T) {
 			for range rapid.IntRange(1, 3000).Draw(rt, "puts") {
 				k, v := key(), next()|cellUsed
 				s, fresh := table.put(k, int32(next()))
-				if _, known := want[k]; fresh == known || !fresh && s.a != want[k] {
+				if _, known := want[k]; (fresh != nil) == known || fresh == nil && s.a != want[k] {
 					rt.Fatalf("put %v: fresh %v", k, fresh)
+				}
+				if fresh != nil {
+					*fresh = pastOf(k)
 				}
 				s.a, s.b = v, cellUsed
 				want[k] = v
@@ -36,7 +39,11 @@ func TestTableIsAMap(t *testing.T) {
 			checkTable(rt, &table, want)
 			most := rapid.IntRange(1, 4000).Draw(rt, "walk")
 			mask := next()
-			from, n, _ := table.walk(key(), most, func(s *slot) bool {
+			last := key().Hi | rapid.SampledFrom([]uint64{0, math.MaxUint64}).Draw(rt, "to the end")
+			from, n, _ := table.walk(stretch{key(), last, most}, func(s *slot, past uint8) bool {
+				if s.hi > last {
+					rt.Fatalf("%v is beyond %x", s.key(), last)
+				}
 				return s.lo&mask&7 == 0 || mask&3 == 0
 			}, func(s *slot) { delete(want, s.key()) })
 			if n > most {
@@ -54,6 +61,8 @@ func TestTableIsAMap(t *testing.T) {
 	})
 }
 
+func pastOf(k Fingerprint) uint8 { return uint8(k.Lo >> 11 & mostPast) }
+
 func checkTable(rt *rapid.T, t *table, want map[Fingerprint]uint64) {
 	if t.n != len(want) {
 		rt.Fatalf("%d keys, want %d", t.n, len(want))
@@ -64,7 +73,10 @@ func checkTable(rt *rapid.T, t *table, want map[Fingerprint]uint64) {
 		}
 	}
 	last, n := Fingerprint{}, 0
-	_, visited, done := t.walk(Fingerprint{}, math.MaxInt, func(s *slot) bool {
+	_, visited, done := t.walk(stretch{to: math.MaxUint64, most: math.MaxInt}, func(s *slot, past uint8) bool {
+		if past != pastOf(s.key()) {
+			rt.Fatalf("past %d of key %v", past, s.key())
+		}
 		if n > 0 && !last.less(s.key()) {
 			rt.Fatal("a walk is not in order")
 		}

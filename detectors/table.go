@@ -11,7 +11,7 @@ import (
 // It is a directory of sub-tables by the leading bits of the fingerprint (extendible hashing: Fagin et al., 1979), each an
 // ordered linear-probing table (Amble and Knuth, 1974): slots stand in order of fingerprint, each at or after its home.
 // Sub-tables grow by about an eighth, one at a time, and split in two at 1024 slots, so nothing pauses and the load is
-// between 3/4 and 7/8 at any size, and not below 0.7 after a restore: slots of 32 bytes and a tag cost 38 to 44 bytes a key. A look-up compares sixteen tags
+// between 3/4 and 7/8 at any size, and not below 0.7 after a restore: slots of 32 bytes and two more cost 39 to 46 bytes a key. A look-up compares sixteen tags
 // at once and then, nearly always, one slot: it has no branch that depends on how far a key stands from its home, so a
 // processor fetches the slots of several look-ups at a time.
 //
@@ -35,6 +35,7 @@ type slot struct {
 type subtable struct {
 	slots []slot
 	tags  []uint8 // of each slot, 0 when it is empty, and tagsAhead zeros
+	past  []uint8 // of each slot: the events that its key had before it was evicted and came back, as ghosts tells
 	n     int32
 	home  uint32 // homes are the first slots; the rest takes what is pushed beyond
 	epoch uint32
@@ -67,7 +68,8 @@ func sizeFor(n, atLeast int) int {
 
 func newSubtable(size int, depth uint8, from uint64, epoch uint32) *subtable {
 	return &subtable{
-		slots: make([]slot, size), tags: make([]uint8, size+tagsAhead), home: uint32(size - size/32 - 1), depth: depth, from: from, epoch: epoch,
+		slots: make([]slot, size), tags: make([]uint8, size+tagsAhead), past: make([]uint8, size),
+		home: uint32(size - size/32 - 1), depth: depth, from: from, epoch: epoch,
 	}
 }
 
@@ -124,28 +126,29 @@ func (t *table) touched(s *subtable, key Fingerprint) *subtable {
 	return s
 }
 
-// put is the slot of a key, a new one if need be: then its cell is empty, and must not stay so. guess is where in its
-// sub-table the key stands, or any other number.
-func (t *table) put(key Fingerprint, guess int32) (to *slot, fresh bool) {
+// put is the slot of a key, a new one if need be: then its cell is empty, and must not stay so, and fresh is where its past
+// is noted. guess is where in its sub-table the key stands, or any other number.
+func (t *table) put(key Fingerprint, guess int32) (to *slot, fresh *uint8) {
 	if t.n == 0 {
 		t.dir, t.depth = []*subtable{newSubtable(leastSlots, 0, 0, t.epoch)}, 0
 	}
 	for {
 		s := t.touched(t.sub(key.Hi), key)
 		if s.holds(int(guess), key) {
-			return &s.slots[guess], false
+			return &s.slots[guess], nil
 		}
 		if at := s.seek(key); at >= 0 {
-			return &s.slots[at], false
+			return &s.slots[at], nil
 		}
 		at, _ := s.find(key)
 		if hole := s.hole(at); hole >= 0 && int(s.n) < len(s.slots)*7/8 {
 			copy(s.slots[at+1:hole+1], s.slots[at:hole])
 			copy(s.tags[at+1:hole+1], s.tags[at:hole])
-			s.slots[at], s.tags[at] = slot{hi: key.Hi, lo: key.Lo}, tagOf(key.Lo)
+			copy(s.past[at+1:hole+1], s.past[at:hole])
+			s.slots[at], s.tags[at], s.past[at] = slot{hi: key.Hi, lo: key.Lo}, tagOf(key.Lo), 0
 			s.n++
 			t.n++
-			return &s.slots[at], true
+			return &s.slots[at], &s.past[at]
 		}
 		t.grow(s)
 	}
@@ -167,7 +170,8 @@ func (s *subtable) remove(at int) {
 	}
 	copy(s.slots[at:next-1], s.slots[at+1:next])
 	copy(s.tags[at:next-1], s.tags[at+1:next])
-	s.slots[next-1], s.tags[next-1] = slot{}, 0
+	copy(s.past[at:next-1], s.past[at+1:next])
+	s.slots[next-1], s.tags[next-1], s.past[next-1] = slot{}, 0, 0
 	s.n--
 }
 
@@ -181,19 +185,27 @@ func (t *table) drop(key Fingerprint) {
 	}
 }
 
-// walk visits up to most keys in order, from one on; what visit says is to be forgotten is, after a call of gone. It
-// returns how many it visited and the first key that it did not, or done when there is none.
+// stretch is a part of a table: up to most keys from one on, the last of them with the upper word to at most.
+type stretch struct {
+	from Fingerprint
+	to   uint64
+	most int
+}
+
+// walk visits the keys of a stretch in order; what visit says is to be forgotten is, after a call of gone. It returns how
+// many it visited and the first key that it did not, or done when there is none.
 //
 // Looking changes nothing, so that a walk under a snapshot has no sub-table written but those in which it forgets. visit may be
 // called twice for a key that is to be forgotten.
-func (t *table) walk(from Fingerprint, most int, visit func(*slot) (forget bool), gone func(*slot)) (next Fingerprint, visited int, done bool) {
+func (t *table) walk(w stretch, visit func(s *slot, past uint8) (forget bool), gone func(*slot)) (next Fingerprint, visited int, done bool) {
 	for t.n > 0 {
-		s := t.sub(from.Hi)
-		n, left, due := t.walkSub(s, from, most-visited, visit, gone)
+		s := t.sub(w.from.Hi)
+		n, left, due := t.walkSub(s, w, visit, gone)
 		visited += n
+		w.most -= n
 		if due {
-			from = left.key()
-			t.touched(s, from)
+			w.from = left.key()
+			t.touched(s, w.from)
 			continue
 		}
 		first, span := t.place(s)
@@ -207,22 +219,25 @@ func (t *table) walk(from Fingerprint, most int, visit func(*slot) (forget bool)
 		case t.n == 0 || first+span >= 1<<t.depth:
 			return Fingerprint{}, visited, true
 		}
-		from = Fingerprint{Hi: uint64(first+span) << (64 - t.depth)}
+		w.from = Fingerprint{Hi: uint64(first+span) << (64 - t.depth)}
+		if w.from.Hi > w.to {
+			return w.from, visited, false
+		}
 	}
 	return Fingerprint{}, visited, true
 }
 
 // walkSub is walk within a sub-table: left is the first slot that was not visited, or is due to be forgotten once a
 // snapshot has what it needs of it.
-func (t *table) walkSub(s *subtable, from Fingerprint, most int, visit func(*slot) bool, gone func(*slot)) (visited int, left *slot, due bool) {
-	at, _ := s.find(from)
+func (t *table) walkSub(s *subtable, w stretch, visit func(*slot, uint8) bool, gone func(*slot)) (visited int, left *slot, due bool) {
+	at, _ := s.find(w.from)
 	for at < len(s.slots) {
 		switch e := &s.slots[at]; {
 		case e.b == 0:
 			at++
-		case visited == most:
+		case visited == w.most || e.hi > w.to:
 			return visited, e, false
-		case !visit(e):
+		case !visit(e, s.past[at]):
 			visited++
 			at++
 		case s.epoch != t.epoch:

@@ -22,9 +22,9 @@ func (t *table) split(s *subtable) {
 		}
 	}
 	low := newSubtable(sizeFor(left, leastSlots), s.depth+1, s.from, s.epoch)
-	low.fill(s.slots[:cut])
+	low.fill(s.slots[:cut], s.past)
 	high := newSubtable(sizeFor(int(s.n)-left, leastSlots), s.depth+1, s.from|half, s.epoch)
-	high.fill(s.slots[cut:])
+	high.fill(s.slots[cut:], s.past[cut:])
 	t.hang(low)
 	t.hang(high)
 }
@@ -53,15 +53,14 @@ func (t *table) place(s *subtable) (first, span int) {
 
 // refit moves the keys of s into so many slots.
 func (s *subtable) refit(size int) {
-	old := s.slots
 	fresh := newSubtable(size, s.depth, s.from, s.epoch)
-	fresh.fill(old)
+	fresh.fill(s.slots, s.past)
 	*s = *fresh
 }
 
-// fill puts slots that stand in order into an empty sub-table. Should they be pushed beyond its end, it takes a greater
+// fill puts slots that stand in order, and the past of each, into an empty sub-table. Should they be pushed beyond its end, it takes a greater
 // size.
-func (s *subtable) fill(from []slot) {
+func (s *subtable) fill(from []slot, past []uint8) {
 	next := 0
 	for i := range from {
 		if from[i].b == 0 {
@@ -70,10 +69,10 @@ func (s *subtable) fill(from []slot) {
 		next = max(next, s.homeOf(from[i].hi))
 		if next >= len(s.slots) {
 			*s = *newSubtable(len(s.slots)+len(s.slots)/8+4, s.depth, s.from, s.epoch)
-			s.fill(from)
+			s.fill(from, past)
 			return
 		}
-		s.slots[next], s.tags[next] = from[i], tagOf(from[i].lo)
+		s.slots[next], s.tags[next], s.past[next] = from[i], tagOf(from[i].lo), past[i]
 		next++
 		s.n++
 	}

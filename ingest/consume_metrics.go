@@ -68,15 +68,15 @@ func (m *consumerMetrics) strand(stage string, partition int, stranded float64) 
 
 // await shows whether a partition waits at a record of a newer build.
 func (m *consumerMetrics) await(stage string, partition int, waits bool) {
+	value := 0.0
 	if waits {
-		m.newer.WithLabelValues(stage, strconv.Itoa(partition)).Set(1)
-		return
+		value = 1
 	}
-	m.newer.DeleteLabelValues(stage, strconv.Itoa(partition))
+	m.newer.WithLabelValues(stage, strconv.Itoa(partition)).Set(value)
 }
 
 func (m *consumerMetrics) forget(stage string, partition int) {
 	m.behind.DeleteLabelValues(stage, strconv.Itoa(partition))
 	m.stranded.DeleteLabelValues(stage, strconv.Itoa(partition))
-	m.await(stage, partition, false)
+	m.newer.DeleteLabelValues(stage, strconv.Itoa(partition))
 }

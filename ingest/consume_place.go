@@ -24,6 +24,7 @@ func (s *consumption) open(ctx context.Context) error {
 	}
 	for _, p := range s.a.Partitions {
 		l := &lane{s: s, partition: p, wake: make(chan struct{}, 1), stored: -1, stranded: -1}
+		s.c.metrics.await(s.c.opts.Name, p, false)
 		if commit, ok := commits[p]; ok {
 			l.stored = commit.Offset
 			l.place(commit.Offset, bounds[p])

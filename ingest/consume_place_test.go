@@ -126,24 +126,23 @@ func TestConsumerShowsWhatWaitsForAnUpgrade(t *testing.T) {
 		return nil
 	}
 	stop := startConsumer(kit, kit.k, topic, sink)
-	alarm := func(lines string) error {
-		if lines != "" {
-			lines = "# HELP weir_stage_newer_format_partition 1 while a record that a newer build wrote waits for an upgrade of this process.\n" +
-				"# TYPE weir_stage_newer_format_partition gauge\n" + lines + "\n"
-		}
-		return testutil.GatherAndCompare(kit.registry, strings.NewReader(lines), "weir_stage_newer_format_partition")
+	alarm := func(waits int) error {
+		const name = "weir_stage_newer_format_partition"
+		want := "# HELP " + name + " 1 while a record that a newer build wrote waits for an upgrade of this process.\n# TYPE " + name + " gauge\n" +
+			fmt.Sprintf("%[1]s{partition=\"0\",stage=\"test\"} %[2]d\n%[1]s{partition=\"1\",stage=\"test\"} 0\n", name, waits)
+		return testutil.GatherAndCompare(kit.registry, strings.NewReader(want), name)
 	}
 	testbed.Eventually(t, 20*time.Second, func() error {
 		if len(sink.offsets(1)) == 0 {
 			return errors.New("the other partition is not read")
 		}
-		return alarm(`weir_stage_newer_format_partition{partition="0",stage="test"} 1`)
+		return alarm(1)
 	})
 	if commits, err := kit.k.FetchCommits(kit.ctx, topic, topic, []int{0}); err != nil || commits[0].Offset != 0 {
 		t.Errorf("committed past it: %+v, %v", commits, err)
 	}
 	close(upgraded)
-	testbed.Eventually(t, 20*time.Second, func() error { return alarm("") })
+	testbed.Eventually(t, 20*time.Second, func() error { return alarm(0) })
 	stop()
 	if got := sink.offsets(0); !slices.Equal(got, []int64{0}) {
 		t.Errorf("applied %v", got)

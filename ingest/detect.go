@@ -36,6 +36,9 @@ type DetectorOptions struct {
 	Checkpoints Checkpoints
 	Partitions  Partitions
 
+	// Holding is told how many partitions' windows this process is to hold, before they are loaded; it may be nil.
+	Holding func(partitions int)
+
 	Clock      func() traffic.Time
 	Workers    int           // partitions folded at once; default GOMAXPROCS
 	Stall      time.Duration // default detectors.DefaultStall
@@ -124,6 +127,9 @@ func (d *Detector) Run(ctx context.Context) error {
 // session is one group generation.
 func (d *Detector) session(ctx context.Context, a Assignment) error {
 	maps.DeleteFunc(d.memory, func(p int, _ *owned) bool { return !slices.Contains(a.Partitions, p) })
+	if d.opt.Holding != nil {
+		d.opt.Holding(len(a.Partitions))
+	}
 	loading, endLoading := context.WithCancel(ctx)
 	var beside sync.WaitGroup
 	defer beside.Wait()

@@ -313,20 +313,36 @@ func TestDetectLeavesANewerFormatAlone(t *testing.T) {
 	})
 }
 
-// A routing version that a newer build stored is not waited for: whoever can read it folds its records.
+// A routing version that a newer build stored is not waited for: whoever can read it folds its records. One that is only
+// published is nobody's business yet.
 func TestDetectLeavesAnUnreadableRoutingVersionAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newDetectWorld(t, 1)
-		w.fill(3)
-		w.routing[1] = nil // is there, and cannot be read
-		r := w.run("a", 0)
-		pass(5 * time.Second)
-		r.group.mu.Lock()
-		errs := fmt.Sprint(r.group.errs)
-		r.group.mu.Unlock()
-		r.stop(t)
-		if !strings.Contains(errs, rules.ErrRouting.Error()) {
-			t.Errorf("sessions ended with %s", errs)
-		}
-	})
+	newer := &rules.Routing{Stream: "live", RecordFormat: detectors.RecordFormat + 1}
+	for _, test := range []struct {
+		name   string
+		number int64
+		stored *rules.Routing
+		want   string // what sessions end with
+	}{
+		{"a document that cannot be read", 1, nil, rules.ErrRouting.Error()},
+		{"a record format that is not known", 1, newer, "upgrade this process"},
+		{"published only, a document that cannot be read", 2, nil, "[]"},
+		{"published only, a record format that is not known", 2, newer, "[]"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newDetectWorld(t, 1)
+				w.fill(3)
+				w.routing[test.number] = test.stored // is there
+				r := w.run("a", 0)
+				pass(5 * time.Second)
+				r.group.mu.Lock()
+				errs := fmt.Sprint(r.group.errs)
+				r.group.mu.Unlock()
+				r.stop(t)
+				if !strings.Contains(errs, test.want) {
+					t.Errorf("sessions ended with %s", errs)
+				}
+			})
+		})
+	}
 }

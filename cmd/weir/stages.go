@@ -72,7 +72,7 @@ func (in *installation) detector() (*ingest.Detector, error) {
 	return ingest.NewDetector(ingest.DetectorOptions{
 		Stream: in.stream.Name, Owner: owner, Generation: in.stream.Generation,
 		Sources: in.stream.Partitions.Requests, Keyed: in.stream.Partitions.Keyed, Secret: in.secret,
-		Budget: in.stream.Partitions.Budget, Retention: in.keyed,
+		Budget: in.stream.Partitions.Budget, Holding: holdMemory(in.stream.Partitions.Budget, in.log), Retention: in.keyed,
 		Log: in.kafka.Log(in.names.Keyed), Hits: in.kafka.Appender(in.names.Hits), HitsCount: in.hits,
 		Group:    in.kafka.Group(in.group(stageDetect), in.names.Keyed, ingest.GroupOptions{}),
 		Routings: in.history, Checkpoints: in.history, Partitions: in.history,

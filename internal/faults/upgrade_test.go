@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -11,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/internal/exactness"
 	"github.com/weirhq/weir/internal/testbed"
 )
@@ -30,10 +30,11 @@ func TestRollingUpgrade(t *testing.T) {
 			old, now := u.build("previous", previous), u.build("this", testbed.Weir())
 			u.install(old.in)
 			u.relieve(old, now, func() { now.in.Weir("migrate") })
-			now.in.Weir("migrate", "--record-format", fmt.Sprint(detectors.RecordFormat))
+			newest := u.newestFormat(now.in)
+			now.in.Weir("migrate", "--record-format", fmt.Sprint(newest))
 			u.works(time.Now())
 			u.end()
-			u.holdsFormat(detectors.RecordFormat)
+			u.holdsFormat(newest)
 		})
 		t.Run("rollback", func(t *testing.T) {
 			t.Parallel()
@@ -89,6 +90,19 @@ func (u *upgrade) install(in *install, how ...string) {
 	in.Weir(append([]string{"migrate"}, how...)...)
 	in.Weir("rules", "apply", "-f", in.Write("rules.yaml", rules+"block: {ttl: 10m}\n"), "--reason", "tests")
 	in.Weir("rules", "promote", "probe", "--reason", "tests")
+}
+
+// newestFormat is the newest record format that a build knows.
+func (u *upgrade) newestFormat(in *install) int {
+	u.Helper()
+	var version struct {
+		RecordFormat int `json:"record_format"`
+	}
+	out := in.Weir("version", "--output", "json")
+	if err := json.Unmarshal([]byte(out), &version); err != nil || version.RecordFormat <= previousFormat {
+		u.Fatalf("this release knows record format %d, the one before %d (%v): %s", version.RecordFormat, previousFormat, err, out)
+	}
+	return version.RecordFormat
 }
 
 // start starts a machine's processes, or starts them again.

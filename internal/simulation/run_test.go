@@ -199,8 +199,8 @@ func (w *world) router(h *host) (stage, error) {
 func (w *world) detector(h *host) (stage, error) {
 	return ingest.NewDetector(ingest.DetectorOptions{
 		Stream: "live", Owner: h.name, Generation: generation, Sources: len(w.requests.parts), Keyed: len(w.keyed.parts),
-		Secret: detectors.Secret(secret()),
-		Log:    &topicLog{h, w.keyed}, Hits: &topicAppender{host: h, t: w.hits, rash: w.bugs.ackUnwrittenHits}, HitsCount: len(w.hits.parts),
+		Secret: detectors.Secret(secret()), Budget: w.budget,
+		Log: &topicLog{h, w.keyed}, Hits: &topicAppender{host: h, t: w.hits, rash: w.bugs.ackUnwrittenHits}, HitsCount: len(w.hits.parts),
 		Group: &membership{host: h, g: w.detectors}, Routings: routings{h}, Checkpoints: checkpoints{h}, Partitions: partitions{h},
 		Clock: now, Workers: 1, Stall: stall, Checkpoint: 3 * time.Second, Piece: 300, Logger: quiet(), Registerer: nowhere{},
 	})

@@ -20,6 +20,7 @@ type seen struct {
 	rowsAgain      int // rows that RECORD stored once more
 	deaths         int
 	freezes        int
+	evicted        int // keys
 	folded         map[int]int64
 }
 
@@ -45,7 +46,7 @@ func (s *seen) numbers(o *seen) []number {
 		{"refused epochs", &s.refusedEpochs, &o.refusedEpochs}, {"refused commits", &s.refusedCommits, &o.refusedCommits},
 		{"torn snapshots", &s.torn, &o.torn}, {"hits", &s.hits, &o.hits}, {"hits again", &s.hitsAgain, &o.hitsAgain},
 		{"rows again", &s.rowsAgain, &o.rowsAgain}, {"blocks", &s.Blocks, &o.Blocks}, {"tombstones", &s.Tombstones, &o.Tombstones},
-		{"deaths", &s.deaths, &o.deaths}, {"freezes", &s.freezes, &o.freezes},
+		{"deaths", &s.deaths, &o.deaths}, {"freezes", &s.freezes, &o.freezes}, {"evictions", &s.evicted, &o.evicted},
 	}
 }
 

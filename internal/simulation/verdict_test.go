@@ -17,7 +17,7 @@ func (w *world) verdict() []string {
 	key := secret()
 	s := judge.Stream{
 		Secret: key[:], Requests: w.events, Versions: map[int64][]judge.Rule{}, Keyed: make([][]judge.Record, len(w.keyed.parts)),
-		Stall: stall.Microseconds(),
+		Stall: stall.Microseconds(), Tight: w.budget > 0,
 	}
 	for _, r := range w.routings {
 		s.Versions[r.Number] = asJudged(r)
@@ -111,6 +111,7 @@ func (w *world) judgeHits() (offences []detectors.Hit) {
 func (w *world) foldCalmly(q int) []detectors.Hit {
 	p := detectors.NewPartition(detectors.Config{
 		Keyed: q, Sources: len(w.requests.parts), Generation: generation, Secret: detectors.Secret(secret()), Stall: stall,
+		Budget: w.budget,
 	})
 	var out []detectors.Hit
 	var k detectors.Keyed
@@ -129,6 +130,9 @@ func (w *world) foldCalmly(q int) []detectors.Hit {
 			w.say("keyed %d, record %d: %v", q, i, err)
 			break
 		}
+	}
+	for _, n := range p.Counts().Evicted {
+		w.seen.evicted += int(n)
 	}
 	return out
 }

@@ -17,15 +17,16 @@ import (
 
 // world is all that the stages talk to, over the virtual time of a bubble.
 type world struct {
-	seed  uint64
-	bugs  bugs
-	lab   *lab
-	begin traffic.Time
-	end   traffic.Time // of events and faults
-	loss  float64      // how much of what is sent goes wrong
-	lossy bool         // acknowledged keyed batches may vanish
-	calm  atomic.Bool
-	late  sync.WaitGroup // what is on its way
+	seed   uint64
+	bugs   bugs
+	lab    *lab
+	begin  traffic.Time
+	end    traffic.Time // of events and faults
+	loss   float64      // how much of what is sent goes wrong
+	lossy  bool         // acknowledged keyed batches may vanish
+	budget int64        // of a keyed partition; 0: what is usual, of which no world needs a part
+	calm   atomic.Bool
+	late   sync.WaitGroup // what is on its way
 
 	events   [][]judge.Event
 	routings []*rules.Routing
@@ -55,6 +56,9 @@ type world struct {
 	seen                                   seen
 }
 
+// tightBudget is for a few keys, or one or two that are over their limit.
+const tightBudget = 2 << 10
+
 func newWorld(seed uint64, l *lab) *world {
 	d := roll(seed, 1)
 	sources, keyed, hits := 1+d.below(3), []int{1, 1, 2, 3}[d.below(4)], 1+d.below(2)
@@ -63,6 +67,9 @@ func newWorld(seed uint64, l *lab) *world {
 		states: map[int]ingest.PartitionState{}, halted: map[int]string{}, letters: map[[2]int64]bool{}, tables: map[string]map[string]row{},
 		decided: map[string]int{}, releases: map[string]int{}, shown: map[[2]int]*shown{}, owned: make([]ownership, keyed),
 		seen: seen{folded: map[int]int64{}},
+	}
+	if seed%4 == 3 {
+		w.budget = tightBudget
 	}
 	w.requests, w.keyed, w.hits = newTopic(w, sources), newTopic(w, keyed), newTopic(w, hits)
 	w.routers, w.detectors = newGroup(w, "route", sources, 1), newGroup(w, "detect", keyed, 2)

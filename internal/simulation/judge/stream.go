@@ -60,6 +60,9 @@ type Stream struct {
 	Versions map[int64][]Rule // by routing version
 	Keyed    [][]Record
 	Stall    int64 // stall clock after which a silent source partition is not waited for
+	// Tight says that more keys come than are held: what was evicted is forgotten, so less may be over than was, and for less
+	// long, but nothing else and nothing more.
+	Tight bool
 }
 
 // decided is the time that routing must give e, and the greatest event time of its partition after it.
