@@ -33,7 +33,6 @@ func TestWhatOneRecordDoes(t *testing.T) {
 		{name: "nobody to block", change: func(h *detectors.Hit) { h.BlockSubject = "" }, want: "[]"},
 		{name: "late events block nobody", change: func(h *detectors.Hit) { h.Kind = detectors.KindLate }, want: "[]"},
 		{name: "events left out block nobody", change: func(h *detectors.Hit) { h.Kind = detectors.KindUncounted }, want: "[]"},
-		{name: "a kind of a later version", change: func(h *detectors.Hit) { h.Kind = "echo" }, want: "[]"},
 		{name: "a rule in shadow", set: func(s *stage) { s.rules.set(floodRule, rules.ModeShadow) }, want: "[]"},
 		{name: "a rule that is off", set: func(s *stage) { s.rules.set(floodRule, rules.ModeOff) }, want: "[]"},
 		{name: "a rule that nobody knows", change: func(h *detectors.Hit) { h.Rule = "other" }, want: "[]"},

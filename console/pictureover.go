@@ -29,8 +29,9 @@ type hitView struct {
 	Cut      bool         `json:"cut,omitempty"`
 	Limit    int          `json:"limit"`
 	WindowMS int64        `json:"window_ms"`
-	Count    int64        `json:"count"` // events from the first to the last over event
-	Peak     int          `json:"peak"`  // greatest count of a window; stops at limit+1
+	Count    int64        `json:"count"`              // events from the first to the last over event
+	AtLeast  bool         `json:"at_least,omitempty"` // count, first and last are bounds
+	Peak     int          `json:"peak"`               // greatest count that a window was seen to hold
 	First    traffic.Time `json:"first"`
 	Last     traffic.Time `json:"last"`
 	Users    int          `json:"users"`   // distinct ones; stops at 64
@@ -63,7 +64,7 @@ func (p *picture) hit(r *history.RecordedHit) hitView {
 	h := &r.Hit
 	return hitView{
 		ID: h.ID, Rule: h.Rule, Version: h.RuleVersion, Phase: string(h.Phase), Source: source(h.Subject), Outcome: p.outcome(h),
-		Grouped: h.Grouped, Cut: h.Cut, Limit: h.Limit, WindowMS: h.WindowMS, Count: h.Count, Peak: h.Peak,
+		Grouped: h.Grouped, Cut: h.Cut, Limit: h.Limit, WindowMS: h.WindowMS, Count: h.Count, AtLeast: h.AtLeast, Peak: h.Peak,
 		First: h.First, Last: h.Last, Users: h.Users, Devices: h.Devices, Samples: len(h.Samples),
 	}
 }

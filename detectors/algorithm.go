@@ -153,9 +153,9 @@ func (inCell) release(*cell) {}
 
 // spanner is an algorithm that keeps events, and so knows how many lie between two, until it is told to trim.
 type spanner interface {
-	// trim gives up entries that no decision needs, after an event that was over, and returns the newest of them; it
-	// reports false when there were none.
-	trim(c *cell, ev *event) (given entry, any bool)
+	// trim gives up entries that no decision needs, after an event that was over, and returns the newest of them and how
+	// many equals of it went, itself included; 0 when none did.
+	trim(c *cell, ev *event) (given entry, equals int)
 	// between counts the events x with a < x <= b, of those that are kept.
 	between(c *cell, a, b place) int64
 }

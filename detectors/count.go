@@ -110,7 +110,10 @@ func (p *Partition) judge(k *Keyed, b *binding, c *cell, held *kept, key Fingerp
 		p.subject, _ = traffic.AppendSubject(p.subject[:0], &k.Identity, b.version.Key)
 		a := arrival{
 			event: k, bound: b, secret: &p.cfg.Secret, subject: p.subject, grouped: grouped, rank: p.events,
-			at: place{entry{ev.time, ev.limit}, ev.nth}, behind: ev.behind, settles: ev.settles,
+			at: held.among(place{entry{ev.time, ev.limit}, ev.nth}), behind: ev.behind, settles: ev.settles,
+		}
+		for i := range ev.overs {
+			ev.overs[i].place = held.among(ev.overs[i].place)
 		}
 		held.judge(&a, ev.overs, res)
 		held.trim(ev)

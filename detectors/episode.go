@@ -90,11 +90,11 @@ func (ep *episode) extend(x *over, a *arrival, k *kept) {
 	switch {
 	case after == 0 && x.place != a.at: // the last over event, judged again
 	case keeps && after >= 0:
-		ep.count += log.between(&k.cell, ep.last, x.place)
+		ep.count += k.between(log, ep.last, x.place)
 		ep.last = x.place
 	case keeps && before < 0:
 		// Events in [x, first): between counts (x, first], which is as many.
-		ep.count += max(1, log.between(&k.cell, x.place, ep.first))
+		ep.count += max(1, k.between(log, x.place, ep.first))
 		ep.first = x.place
 	case keeps:
 	case after >= 0 && !a.behind:
@@ -121,7 +121,7 @@ func (ep *episode) absorb(other *episode, k *kept) {
 	}
 	gap := int64(0)
 	if log, keeps := k.lineage.algorithm.(spanner); keeps {
-		gap = max(0, log.between(&k.cell, a.last, b.first)-1)
+		gap = max(0, k.between(log, a.last, b.first)-1)
 	} else {
 		ep.atLeast = true // how many events lie between the two is not known
 	}

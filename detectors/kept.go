@@ -1,7 +1,6 @@
 package detectors
 
 import (
-	"math"
 	"slices"
 
 	"github.com/weirhq/weir/traffic"
@@ -15,7 +14,7 @@ type kept struct {
 	cell     cell       // of the key, while it is kept
 	episodes []*episode // ascending by first, at least a window apart
 	cost     int64      // what the ledger was charged for it
-	trimmed  place      // the newest event that was given up while it might still have been met; unset: at BeforeTime
+	trimmed  place      // the newest event that was given up while it might still have been met; its time is BeforeTime if none was
 
 	due  traffic.Time // when the watermark has something to do here, or earlier
 	heap int          // index in the partition's timers
@@ -145,9 +144,29 @@ func (k *kept) trim(ev *event) {
 	if !keeps || len(ev.overs) == 0 {
 		return
 	}
-	if given, any := log.trim(&k.cell, ev); any {
-		k.trimmed = latest(k.trimmed, place{given, math.MaxInt})
+	switch given, equals := log.trim(&k.cell, ev); {
+	case equals > 0 && given == k.trimmed.entry:
+		k.trimmed.nth += equals
+	case equals > 0:
+		k.trimmed = place{given, equals - 1}
 	}
+}
+
+// among is a place as the key's algorithm tells it, by the events that it keeps, among all events.
+func (k *kept) among(at place) place {
+	if at.entry == k.trimmed.entry {
+		at.nth += k.trimmed.nth + 1
+	}
+	return at
+}
+
+// between counts the events x with a < x <= b, of which the algorithm keeps those that were not trimmed.
+func (k *kept) between(log spanner, a, b place) int64 {
+	n := log.between(&k.cell, a, b)
+	if a.entry == k.trimmed.entry && b.entry != a.entry {
+		n += int64(k.trimmed.nth) + 1 // equals of a that are kept no more
+	}
+	return n
 }
 
 // side notes which block the over event x speaks for. Only the arriving event's own tuple is known: of those that it put

@@ -138,17 +138,17 @@ func (s *slidingLog) append1(c *cell, v []uint64, e uint64) {
 
 // trim keeps the newest n once more than 2n are held, if the newest is over: entries that are not over are never trimmed,
 // so the events after an episode's last over event are all there.
-func (s *slidingLog) trim(c *cell, ev *event) (given entry, any bool) {
+func (s *slidingLog) trim(c *cell, ev *event) (given entry, equals int) {
 	n, newest := s.newest(c)
 	if n <= 2*leastKept || newest != ev.overs[len(ev.overs)-1].time {
-		return given, false
+		return given, 0
 	}
 	if c.b&cellFar != 0 {
 		far := s.far.at(c)
 		was := far.bytes()
-		given, any = far.saturate()
+		given, equals = far.saturate()
 		s.lineage.ledger.bytes += far.bytes() - was
-		return given, any
+		return given, equals
 	}
 	v := s.view(c, nil)
 	most := int64(0)
@@ -157,12 +157,15 @@ func (s *slidingLog) trim(c *cell, ev *event) (given entry, any bool) {
 	}
 	keep := max(int(most)+1, leastKept)
 	if n <= 2*keep {
-		return given, false
+		return given, 0
 	}
-	given = unpack(v[n-keep-1])
+	newestGiven := v[n-keep-1]
+	for equals < n-keep && v[n-keep-1-equals] == newestGiven {
+		equals++
+	}
 	s.packed = append(s.packed[:0], v[n-keep:]...)
 	s.store(c, s.packed)
-	return given, true
+	return unpack(newestGiven), equals
 }
 
 // addLate puts an event in its place among packed ones that are newer.

@@ -53,7 +53,7 @@ func (f *farLog) expire(window, dead traffic.Time, atLeast int) {
 }
 
 // saturate keeps the newest n once more than 2n are held, as for packed logs, and returns the newest that it gave up.
-func (f *farLog) saturate() (given entry, any bool) {
+func (f *farLog) saturate() (given entry, equals int) {
 	most := int64(0)
 	for i := range f.entries {
 		most = max(most, f.entries[i].limit)
@@ -61,11 +61,14 @@ func (f *farLog) saturate() (given entry, any bool) {
 	keep := max(int(most)+1, leastKept)
 	n := len(f.entries) - keep
 	if n <= keep {
-		return given, false
+		return given, 0
 	}
 	given = f.entries[n-1].entry
+	for equals < n && f.entries[n-1-equals].entry == given {
+		equals++
+	}
 	f.drop(n)
-	return given, true
+	return given, equals
 }
 
 func (f *farLog) drop(n int) {

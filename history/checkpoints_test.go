@@ -80,7 +80,9 @@ func (b *bed) stored(t testing.TB, partition int, claim detectors.Claim) (out []
 func (b *bed) recordFormat(t testing.TB, format int) {
 	t.Helper()
 	_, _, err := b.PublishRouting(t.Context(), history.Live, func(*rules.Routing) (rules.Routing, error) {
-		return rules.Routing{RecordFormat: format}, nil
+		r := routing()
+		r.RecordFormat = format
+		return r, nil
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -68,6 +68,7 @@ func (r *hitRow) merge(o *hitRow) {
 	a.First = min(a.First, b.First)
 	a.Last = max(a.Last, b.Last)
 	a.Seen = max(a.Seen, b.Seen)
+	a.AtLeast = a.AtLeast || b.AtLeast
 	a.Cut = a.Cut || b.Cut
 	a.IntoID = max(a.IntoID, b.IntoID)
 	a.Users = max(a.Users, b.Users)
@@ -84,13 +85,13 @@ func (r *hitRow) values(stream string) []any {
 	return []any{stream, h.ID, h.Rule, h.RuleVersion, h.Lineage, r.phase, string(h.Subject), string(h.BlockSubject),
 		d.ip, d.device, d.user, d.apiKey, d.session, h.Grouped, h.Limit, h.WindowMS, h.Count, h.Peak,
 		stamp(h.First), stamp(h.Last), stamp(r.seenFirst), stamp(h.Seen), h.Cut, h.Generation, h.Source, h.Offset, h.Keyed,
-		h.IntoID, h.Users, h.Devices, h.Samples, r.rank}
+		h.IntoID, h.Users, h.Devices, h.Samples, r.rank, h.AtLeast}
 }
 
 const hitColumns = `stream id rule rule_version lineage phase subject block_subject
 	ip device user_id api_key session grouped rule_limit window_ms events peak
 	first last seen_first seen_last cut generation source_partition source_offset keyed_partition
-	into_id users devices samples samples_rank`
+	into_id users devices samples samples_rank at_least`
 
 // updateHit touches a row only where the record adds to it: most records that are read twice cost no write.
 const updateHit = `DO UPDATE SET
@@ -109,11 +110,12 @@ const updateHit = `DO UPDATE SET
 		devices      = greatest(h.devices, excluded.devices),
 		samples      = CASE WHEN (excluded.samples_rank, excluded.samples) > (h.samples_rank, h.samples)
 			THEN excluded.samples ELSE h.samples END,
-		samples_rank = greatest(h.samples_rank, excluded.samples_rank)
+		samples_rank = greatest(h.samples_rank, excluded.samples_rank),
+		at_least     = h.at_least OR excluded.at_least
 	WHERE excluded.phase > h.phase OR excluded.rule_version > h.rule_version OR excluded.rule_limit > h.rule_limit
 		OR excluded.events > h.events OR excluded.peak > h.peak OR excluded.first < h.first OR excluded.last > h.last
 		OR excluded.seen_first < h.seen_first OR excluded.seen_last > h.seen_last OR excluded.cut > h.cut
-		OR excluded.into_id > h.into_id OR excluded.users > h.users OR excluded.devices > h.devices
+		OR excluded.into_id > h.into_id OR excluded.users > h.users OR excluded.devices > h.devices OR excluded.at_least > h.at_least
 		OR (excluded.samples_rank, excluded.samples) > (h.samples_rank, h.samples)`
 
 func hitsTable() *upsert {

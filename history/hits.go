@@ -45,7 +45,7 @@ func (s *Store) Hits(ctx context.Context, q HitQuery) ([]RecordedHit, error) {
 	rows, err := s.pool.Query(ctx, `
 		SELECT stream, id, rule, rule_version, lineage, phase, subject, block_subject, grouped, rule_limit, window_ms, events, peak,
 			first, last, seen_first, seen_last, cut, generation, source_partition, source_offset, keyed_partition, into_id,
-			users, devices, samples, recorded_at
+			users, devices, samples, at_least, recorded_at
 		FROM hits`+w.String()+" ORDER BY last DESC, id LIMIT NULLIF("+w.arg(q.Limit)+"::bigint, 0)", w.args...)
 	if err != nil {
 		return nil, s.fail("reading hits", err)
@@ -62,7 +62,7 @@ func scanHit(row pgx.CollectableRow) (r RecordedHit, err error) {
 	var phase int
 	err = row.Scan(&r.Stream, &h.ID, &h.Rule, &h.RuleVersion, &h.Lineage, &phase, &h.Subject, &h.BlockSubject, &h.Grouped,
 		&h.Limit, &h.WindowMS, &h.Count, &h.Peak, scanTime(&h.First), scanTime(&h.Last), scanTime(&r.SeenFirst), scanTime(&h.Seen),
-		&h.Cut, &h.Generation, &h.Source, &h.Offset, &h.Keyed, &h.IntoID, &h.Users, &h.Devices, &h.Samples, &r.Recorded)
+		&h.Cut, &h.Generation, &h.Source, &h.Offset, &h.Keyed, &h.IntoID, &h.Users, &h.Devices, &h.Samples, &h.AtLeast, &r.Recorded)
 	h.Format, h.Kind = detectors.HitFormat, detectors.KindHit
 	if known := phases(); phase >= 1 && phase <= len(known) {
 		h.Phase = known[phase-1]

@@ -140,8 +140,12 @@ func hitRow(h history.RecordedHit) []string {
 	if h.Grouped {
 		phase += ", grouped"
 	}
+	events := strconv.FormatInt(h.Count, 10)
+	if h.AtLeast {
+		events = "≥" + events // some came late, and met what is not kept any more
+	}
 	return []string{
-		h.Rule, subject(h.Subject), strconv.FormatInt(h.Count, 10), strconv.Itoa(h.Peak), strconv.Itoa(h.Limit),
+		h.Rule, subject(h.Subject), events, strconv.Itoa(h.Peak), strconv.Itoa(h.Limit),
 		rules.FormatDuration(time.Duration(h.WindowMS) * time.Millisecond), clock(h.First), clock(h.Last), phase, h.ID,
 	}
 }

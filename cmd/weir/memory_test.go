@@ -19,7 +19,7 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// asFlooded makes a run of TestResidentMemoryFollowsTheBudget the process that is measured.
+// asFlooded makes a run of BenchmarkResidentMemory the process that is measured.
 const asFlooded = "WEIR_TEST_AS_FLOODED"
 
 const (
@@ -27,45 +27,42 @@ const (
 	floodedPartitions = 3
 )
 
-// A process whose partitions are flooded far beyond their budget, with snapshots under way all the time, stays within what
-// the documents say that it needs: by the system's own figure, with the garbage that the collector has not come by yet.
-// WEIR_RESIDENT=1 runs it, WEIR_RESIDENT_LIMIT=off without the limit.
-func TestResidentMemoryFollowsTheBudget(t *testing.T) {
+// BenchmarkResidentMemory floods a process far beyond the budget of its partitions, with snapshots under way all the time. It
+// stays within what the documents say that it needs: by the system's own figure, with the garbage that the collector has not
+// come by yet. WEIR_RESIDENT_LIMIT=off runs it without the runtime's limit.
+func BenchmarkResidentMemory(b *testing.B) {
 	if os.Getenv(asFlooded) != "" {
-		floodAll(t)
+		floodAll(b)
 		return
 	}
-	if os.Getenv("WEIR_RESIDENT") == "" {
-		t.Skip("takes a GiB and millions of events: WEIR_RESIDENT=1 runs it")
-	}
-	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	c.Env = append(os.Environ(), asFlooded+"=1")
-	out, err := c.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	_, figure, ok := strings.Cut(string(out), "VmHWM:")
-	fields := strings.Fields(figure)
-	if !ok || len(fields) < 2 || fields[1] != "kB" {
-		t.Skipf("no peak of resident memory in /proc/self/status here: %s", out)
-	}
-	kB, err := strconv.ParseInt(fields[0], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	most := int64(floodedBudget*floodedPartitions/4*5 + 400<<20)
-	t.Logf("at most %d MiB resident, of %d MiB budget; allowed: %d MiB", kB>>10, floodedBudget*floodedPartitions>>20, most>>20)
-	if kB<<10 > most {
-		t.Errorf("%d MiB were resident, allowed: %d MiB\n%s", kB>>10, most>>20, out)
-	}
-	if kB<<10 < floodedBudget*floodedPartitions {
-		t.Errorf("%d MiB were resident: the budget was not used", kB>>10)
+	for b.Loop() {
+		c := exec.CommandContext(b.Context(), os.Args[0], "-test.run=^$", "-test.bench=^"+b.Name()+"$", "-test.benchtime=1x")
+		c.Env = append(os.Environ(), asFlooded+"=1")
+		out, err := c.CombinedOutput()
+		if err != nil {
+			b.Fatalf("%v\n%s", err, out)
+		}
+		_, figure, ok := strings.Cut(string(out), "VmHWM:")
+		fields := strings.Fields(figure)
+		if !ok || len(fields) < 2 || fields[1] != "kB" {
+			b.Fatalf("no peak of resident memory in /proc/self/status here: %s", out)
+		}
+		kB, err := strconv.ParseInt(fields[0], 10, 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		const budget = floodedBudget * floodedPartitions
+		if most := int64(budget/4*5 + residentBase); kB<<10 > most || kB<<10 < budget {
+			b.Errorf("%d MiB were resident, allowed: %d to %d MiB\n%s", kB>>10, budget>>20, most>>20, out)
+		}
+		b.ReportMetric(float64(kB>>10), "MiB-peak")
+		b.ReportMetric(float64(budget>>20), "MiB-budget")
 	}
 }
 
-// floodAll fills the budget of several partitions and goes on. A snapshot of one of them after another is written meanwhile, and
-// put together as for the store.
-func floodAll(t *testing.T) {
+// floodAll fills the budget of several partitions and goes on. A snapshot of one of them after another is written meanwhile,
+// and its pieces are let go as a store takes them.
+func floodAll(b *testing.B) {
 	if os.Getenv("WEIR_RESIDENT_LIMIT") != "off" {
 		holdMemory(floodedBudget, slog.New(slog.DiscardHandler))(floodedPartitions)
 	}
@@ -78,10 +75,10 @@ func floodAll(t *testing.T) {
 		parts[i].Learn(&rules.Routing{Number: 1, Rules: []rules.Version{strict, lax}})
 	}
 	var encoder *detectors.SnapshotEncoder
-	snapshots, stored := 0, []byte(nil)
-	for i := range 700_000 {
+	snapshots, written := 0, 0
+	for i := range 1_200_000 {
 		for _, p := range parts {
-			floodOne(t, p, i)
+			floodOne(b, p, i)
 		}
 		if i%100 > 0 {
 			continue
@@ -89,8 +86,11 @@ func floodAll(t *testing.T) {
 		if encoder == nil {
 			encoder = parts[snapshots%len(parts)].BeginSnapshot()
 		}
-		if encoder.Next(128 << 10) {
-			stored = encoder.Append(nil)
+		done := encoder.Next(128 << 10)
+		if done || encoder.Written() >= 4<<20 {
+			written += len(encoder.Take(nil))
+		}
+		if done {
 			encoder, snapshots = nil, snapshots+1
 		}
 	}
@@ -101,11 +101,11 @@ func floodAll(t *testing.T) {
 		}
 	}
 	if evicted < 200_000 || snapshots < 5 {
-		t.Errorf("%d keys evicted, %d snapshots, the last of %d bytes: this was no flood", evicted, snapshots, len(stored))
+		b.Errorf("%d keys evicted, %d snapshots of %d bytes: this was no flood", evicted, snapshots, written)
 	}
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		t.Skip(err)
+		b.Fatal(err)
 	}
 	for line := range bytes.Lines(status) {
 		if bytes.HasPrefix(line, []byte("VmHWM:")) {
@@ -116,7 +116,7 @@ func floodAll(t *testing.T) {
 
 // floodOne folds the i-th event of a flood: of every four identities, each of which comes once, one is over its limit at once,
 // and has an episode with a sample.
-func floodOne(t *testing.T, p *detectors.Partition, i int) {
+func floodOne(t testing.TB, p *detectors.Partition, i int) {
 	at := traffic.Time(1_700_000_000_000_000) + traffic.Time(10*i)
 	k := detectors.Keyed{
 		Kind: detectors.KeyedEvent, Generation: 1, Version: 1, Rules: []int{1}, Offset: int64(i), Prev: int64(i) - 1, Time: at, Progress: at,

@@ -30,7 +30,7 @@ export function evidence(hit) {
   out.append(facts([
     ["First over the limit", `${clock(hit.first)} UTC`],
     ["Last over the limit", `${clock(hit.last)} UTC`],
-    ["Events between these", count(hit.count)],
+    ["Events between these", hit.at_least ? `at least ${count(hit.count)}: some came late` : count(hit.count)],
     ["Rule", `more than ${count(hit.limit)} in ${span(hit.window_ms)}, version ${hit.rule_version}`],
     ["The episode", phase + (hit.cut ? ", cut after 24 h" : "")],
     ["Distinct users, devices", `${saturating(hit.users)}, ${saturating(hit.devices)}`],
