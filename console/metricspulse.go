@@ -1,6 +1,8 @@
 package console
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
@@ -13,7 +15,7 @@ func MetricsPulse(from prometheus.Gatherer, problems func() []Problem) func() Pu
 		families, _ := from.Gather()
 		p := pulseOf(families)
 		if problems != nil {
-			p.Problems = problems()
+			p.Problems = slices.Concat(problems(), p.Problems)
 		}
 		return p
 	}
@@ -22,6 +24,9 @@ func MetricsPulse(from prometheus.Gatherer, problems func() []Problem) func() Pu
 func pulseOf(families []*dto.MetricFamily) Pulse {
 	var p Pulse
 	stages := map[string]int64{}
+	stopped := map[string]string{
+		"weir_route_partition_refused": "requests", "weir_route_partition_halted": "requests", "weir_detect_halted": "keyed",
+	}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			switch n := int64(value(m)); f.GetName() {
@@ -36,6 +41,12 @@ func pulseOf(families []*dto.MetricFamily) Pulse {
 			case "weir_enforce_decisions_total":
 				if label(m, "action") == "written" {
 					p.Blocks += n
+				}
+			case "weir_route_partition_refused", "weir_route_partition_halted", "weir_detect_halted":
+				if n > 0 {
+					p.Problems = append(p.Problems, Problem{
+						Part: "Partition " + stopped[f.GetName()] + "/" + label(m, "partition"), Detail: "has stopped; weir partitions list --stopped says why",
+					})
 				}
 			case "weir_route_lag_events":
 				stages["route"] += n

@@ -208,9 +208,17 @@ func TestMetricsPulse(t *testing.T) {
 	gauge("weir_route_lag_events", 6, "partition", "1")
 	gauge("weir_detect_lag_records", 7, "partition", "0")
 	gauge("weir_stage_lag_records", 8, "stage", "enforce", "partition", "0")
+	gauge("weir_route_partition_halted", 1, "partition", "1")
+	gauge("weir_route_partition_refused", 0, "partition", "1")
+	gauge("weir_route_partition_refused", 1, "partition", "4")
+	gauge("weir_detect_halted", 1, "partition", "0")
+	gauge("weir_detect_halted", 0, "partition", "2")
+	stopped := "has stopped; weir partitions list --stopped says why"
 	got := MetricsPulse(registry, func() []Problem { return []Problem{{"Kafka", "is away"}} })()
 	want := Pulse{
-		Events: 100, Keyed: 170, Hits: 3, Blocks: 2, Problems: []Problem{{"Kafka", "is away"}},
+		Events: 100, Keyed: 170, Hits: 3, Blocks: 2, Problems: []Problem{
+			{"Kafka", "is away"}, {"Partition keyed/0", stopped}, {"Partition requests/1", stopped}, {"Partition requests/4", stopped},
+		},
 		Stages: []StageLag{{"route", 11}, {"detect", 7}, {"enforce", 8}},
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {

@@ -48,16 +48,20 @@ type PartitionState struct {
 	Side      Side
 	Partition int
 	Owner     string
-	State     string       // running | refused | halted
+	State     string       // running | refused (requests: its commit is no good) | halted (it stands at Offset)
 	Reason    string       // refused, halted: why, in words an operator can act on
 	Offset    int64        // requests: acknowledged up to; keyed: folded up to
 	End       int64        // requests: announced end; keyed: log end when last seen
 	Epoch     int64        // keyed
 	Watermark traffic.Time // keyed
-	// Gap identifies what an operator would accept: the source partition and the first offset after the gap.
+	// Gap identifies what an operator would accept: the source partition and the first offset after the gap; of a gap in
+	// the keyed log itself, GapInKeyed and the first keyed offset after it. GapOffset is NoOffset where nothing helps.
 	GapSource int
 	GapOffset int64
 }
+
+// GapInKeyed stands for the source partition of a gap in the keyed log: records of any may have been in it.
+const GapInKeyed = -1
 
 // Acceptance is an operator's word that a gap may be passed (weir partitions resume --accept-gap).
 type Acceptance struct {

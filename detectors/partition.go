@@ -18,7 +18,7 @@ const DefaultStall = 5 * time.Minute
 // Config is what a Partition must know that the log does not tell. It must be the same in every process of a stream.
 type Config struct {
 	Keyed      int   // number of this keyed partition
-	Sources    int   // partitions of the requests topic
+	Sources    int   // partitions that the requests topic had when this generation of it began; see grow for those added since
 	Generation int64 // the newest generation of the requests topic that this process knows
 	Secret     Secret
 	Stall      time.Duration // default DefaultStall
@@ -180,6 +180,7 @@ func (p *Partition) Fold(appended traffic.Time, k *Keyed, out []Hit) ([]Hit, err
 		p.restart(k.Generation)
 	}
 	p.pass(appended)
+	p.grow(k.Source)
 	switch k.Kind {
 	case KeyedEvent:
 		return p.foldEvent(k, out), nil
@@ -194,12 +195,15 @@ func (p *Partition) Fold(appended traffic.Time, k *Keyed, out []Hit) ([]Hit, err
 // check asks everything that may refuse a record, before anything changes. The fence is asked first, prev only of
 // records that pass it: a duplicate's prev is older than the fence by nature.
 func (p *Partition) check(k *Keyed) error {
-	if k.Source >= p.cfg.Sources {
-		return fmt.Errorf("%w: source partition %d, this stream has %d", ErrRecord, k.Source, p.cfg.Sources)
+	if k.Source >= MaxSources {
+		return fmt.Errorf("%w: source partition %d, allowed: fewer than %d", ErrRecord, k.Source, MaxSources)
 	}
-	fence, rebase := NoOffset, p.sources[k.Source].rebase
-	if k.Generation == p.generation {
-		fence = p.sources[k.Source].fence
+	fence, rebase := NoOffset, false
+	if k.Source < len(p.sources) && (k.Generation == p.generation || k.Source < p.cfg.Sources) {
+		rebase = p.sources[k.Source].rebase
+		if k.Generation == p.generation {
+			fence = p.sources[k.Source].fence
+		}
 	}
 	if k.Kind == KeyedEvent && k.Offset <= fence {
 		return nil

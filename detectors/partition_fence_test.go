@@ -76,7 +76,7 @@ func TestLossRecordRebasesTheFence(t *testing.T) {
 func TestRebaseAfterRetention(t *testing.T) {
 	b := newBench(t, 2, rule(0, 10*time.Second, time.Minute))
 	b.must(b.event(0, origin, "192.0.2.1", 1))
-	if h := b.p.Rebase(10, 20); h.Kind != detectors.KindLoss || h.Count != 10 || h.ID == "" {
+	if h := b.p.Rebase(10, 20, "were deleted before they were read"); h.Kind != detectors.KindLoss || h.Count != 10 || h.ID == "" {
 		t.Errorf("loss record %+v", h)
 	}
 	for s := range 2 {
@@ -116,7 +116,7 @@ func TestRecordsThatLie(t *testing.T) {
 	if err := b.fold(k); !errors.Is(err, detectors.ErrRecord) {
 		t.Errorf("a rule that the version does not have: %v", err)
 	}
-	k.Rules, k.Source = []int{0}, 1
+	k.Rules, k.Source = []int{0}, detectors.MaxSources
 	if err := b.fold(k); !errors.Is(err, detectors.ErrRecord) {
 		t.Errorf("a source partition that does not exist: %v", err)
 	}

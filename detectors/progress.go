@@ -37,6 +37,22 @@ func (p *Partition) restart(generation int64) {
 	}
 }
 
+// MaxSources bounds the partitions of a requests topic.
+const MaxSources = 1 << 16
+
+// grow takes in a source partition that was added to the requests topic after its generation had begun. It counts from
+// the first record that names it, and not from when a process hears of it: what the watermark waits for must be the same
+// for every owner of the log.
+func (p *Partition) grow(to int) {
+	if to < len(p.sources) {
+		return
+	}
+	for len(p.sources) <= to {
+		p.sources = append(p.sources, source{fence: NoOffset, progress: traffic.BeforeTime, ticked: p.clock})
+	}
+	p.ahead = ahead{}
+}
+
 // pass moves the stall clock to a record's append time.
 func (p *Partition) pass(appended traffic.Time) {
 	if p.appended != traffic.BeforeTime {
@@ -92,16 +108,16 @@ func (p *Partition) mendGap(k *Keyed, out []Hit) []Hit {
 	return out
 }
 
-// Rebase says that keyed records before the next one to be folded are gone: retention was faster than this partition's
-// checkpoints. Fences take the next record of each source partition as it comes; the returned loss record says so.
-func (p *Partition) Rebase(from, to int64) Hit {
+// Rebase says that the keyed records from one offset up to another will not be folded: why says what became of them. Fences
+// take the next record of each source partition as it comes; the returned loss record says so.
+func (p *Partition) Rebase(from, to int64, why string) Hit {
 	for i := range p.sources {
 		p.sources[i].rebase = true
 	}
 	h := Hit{
 		Format: HitFormat, Kind: KindLoss, Keyed: p.cfg.Keyed, Generation: p.generation, Source: -1, Offset: to,
 		Count: to - from, Seen: p.appended, First: p.watermark, Last: p.watermark,
-		Reason: fmt.Sprintf("keyed offsets %d to %d were deleted before they were read", from, to-1),
+		Reason: fmt.Sprintf("keyed offsets %d to %d %s", from, to-1, why),
 	}
 	h.ID = p.ownLossID(h)
 	return h

@@ -73,7 +73,7 @@ func (p *Partition) restoreSources(r *reader) {
 		return
 	}
 	// A snapshot of an earlier generation may have had fewer or more source partitions: its own are kept until the
-	// first record of the new generation starts them anew.
+	// first record of the new generation starts them anew. One of this generation has more once some were added.
 	p.sources = make([]source, max(n, p.cfg.Sources))
 	for i := range p.sources {
 		s := &p.sources[i]
@@ -121,7 +121,7 @@ func (p *Partition) restoreState(r *reader) {
 const (
 	mostWindow  = traffic.Time(1) << 42 // 50 days
 	mostLimit   = 1 << 20
-	mostSources = 1 << 20
+	mostSources = MaxSources
 )
 
 func (p *Partition) restoreLineage(r *reader) *lineage {

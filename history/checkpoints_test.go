@@ -267,7 +267,7 @@ func TestAcceptances(t *testing.T) {
 	if err != nil || len(entries) != 2 || entries[0].Actor != "ann" || entries[0].Action != "accept-gap" {
 		t.Errorf("audit %+v, %v", entries, err)
 	}
-	if _, err := b.RecreateGeneration(ctx, history.Live, "ann", "topic was deleted"); err != nil {
+	if _, err := b.RecreateGeneration(ctx, history.Live, 8, "ann", "topic was deleted"); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := b.Accepted(ctx, history.Live); err != nil || len(got) != 0 {

@@ -131,7 +131,7 @@ func TestStreams(t *testing.T) {
 	if err := b.SetBudget(ctx, "replay/none", 1<<30, "ann"); !errors.Is(err, history.ErrNotFound) {
 		t.Errorf("budget of no stream: %v", err)
 	}
-	renewed, err := b.RecreateGeneration(ctx, history.Live, "ann", "topic was deleted")
+	renewed, err := b.RecreateGeneration(ctx, history.Live, 12, "ann", "topic was deleted")
 	if err != nil || renewed <= replay.Generation {
 		t.Errorf("generation after recreation %d, %v; want one above %d", renewed, err, replay.Generation)
 	}

@@ -20,6 +20,7 @@ var ErrStreamExists = errors.New("stream exists")
 
 // PartitionCounts are the partition counts of a stream's topics, fixed when it is made, and what one partition may hold.
 type PartitionCounts struct {
+	// Requests is how many partitions the requests topic had when the generation began. Others may be added to it.
 	Requests int `json:"requests"`
 	Keyed    int `json:"keyed"`
 	Hits     int `json:"hits"`
@@ -119,11 +120,12 @@ func (s *Store) ListStreams(ctx context.Context) ([]Stream, error) {
 }
 
 // RecreateGeneration gives a stream whose requests topic was made anew another generation, so that the offsets of the
-// new topic are not taken for those of the old one. What operators accepted of the old one's gaps is forgotten.
-func (s *Store) RecreateGeneration(ctx context.Context, name, by, reason string) (generation int64, err error) {
+// new topic are not taken for those of the old one. requests is how many partitions the new one has. What operators accepted
+// of the old one's gaps is forgotten.
+func (s *Store) RecreateGeneration(ctx context.Context, name string, requests int, by, reason string) (generation int64, err error) {
 	err = s.transact(ctx, "renewing the generation of stream "+name, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, "UPDATE streams SET generation = nextval('stream_generation') WHERE name = $1 RETURNING generation",
-			name).Scan(&generation)
+		err := tx.QueryRow(ctx, `UPDATE streams SET generation = nextval('stream_generation'), requests_partitions = $2
+			WHERE name = $1 RETURNING generation`, name, requests).Scan(&generation)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return ErrNotFound
 		}

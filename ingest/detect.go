@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -87,10 +86,8 @@ type Detector struct {
 	metrics *detectMetrics
 
 	memory   map[int]*owned // by keyed partition; touched by one session at a time
-	attempts atomic.Int64   // snapshots that were begun
-
-	mu       sync.Mutex
-	routings map[int64]*rules.Routing
+	routings *routingShelf
+	attempts atomic.Int64 // snapshots that were begun
 
 	fetching, sending, waiting complaint
 
@@ -107,10 +104,12 @@ func NewDetector(opt DetectorOptions) (*Detector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Detector{
+	d := &Detector{
 		opt: opt, log: opt.Logger.With("stage", "detect", "stream", opt.Stream), metrics: metrics,
-		memory: map[int]*owned{}, routings: map[int64]*rules.Routing{}, ended: make(chan struct{}),
-	}, nil
+		memory: map[int]*owned{}, ended: make(chan struct{}),
+	}
+	d.routings = newRoutingShelf(d)
+	return d, nil
 }
 
 // Ended is closed when this process owns all keyed partitions and the watermark of each has reached the end of time,
@@ -131,6 +130,11 @@ func (d *Detector) session(ctx context.Context, a Assignment) error {
 	if d.opt.Holding != nil {
 		d.opt.Holding(len(a.Partitions))
 	}
+	loading, endLoading := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer endLoading()
+	beside.Go(func() { d.routings.run(loading) })
 	if err := d.takeAll(ctx, a.Partitions); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -171,7 +175,7 @@ func (d *Detector) work(ctx context.Context, a Assignment, w *snapshotWriter, re
 		reports.due(ctx)
 		if !next.ask(ctx, d.positions()) { // no partition is this member's, or all have stopped
 			if !w.slice() {
-				rest(ctx, maxWait)
+				d.awaitRouting(ctx)
 			}
 			continue
 		}
@@ -183,6 +187,9 @@ func (d *Detector) work(ctx context.Context, a Assignment, w *snapshotWriter, re
 			if ctx.Err() == nil {
 				d.metrics.errors.WithLabelValues("fetch").Inc()
 				d.fetching.trouble(d.log, "keyed topic cannot be read, trying again", err)
+				for _, p := range d.positions() {
+					d.unread(d.memory[p.Partition], err)
+				}
 				_ = newPause(maxWait, maxWait).sleep(ctx) // its error is ctx's, which ends the loop
 			}
 			continue
@@ -196,12 +203,12 @@ func (d *Detector) work(ctx context.Context, a Assignment, w *snapshotWriter, re
 	return nil
 }
 
-// beyond is where the partitions will stand once fetched is folded.
+// beyond is where the partitions will stand once fetched is folded. An answer from farther on will not be.
 func (d *Detector) beyond(fetched []keyedFetch) []Position {
 	out := d.positions()
 	for i := range out {
 		for _, f := range fetched {
-			if f.Partition == out[i].Partition && f.Err == nil {
+			if f.Partition == out[i].Partition && f.Err == nil && f.asked <= out[i].Offset {
 				out[i].Offset = max(out[i].Offset, f.Next)
 			}
 		}
@@ -212,11 +219,30 @@ func (d *Detector) beyond(fetched []keyedFetch) []Position {
 func (d *Detector) positions() []Position {
 	var out []Position
 	for _, p := range slices.Sorted(maps.Keys(d.memory)) {
-		if o := d.memory[p]; o.halt == nil {
+		if o := d.memory[p]; o.halt == nil && !d.waits(o) {
 			out = append(out, Position{Partition: p, Offset: o.offset})
 		}
 	}
 	return out
+}
+
+// waits reports whether a partition waits for a routing version that is not loaded yet.
+func (d *Detector) waits(o *owned) bool {
+	if o.wants != 0 && d.routings.has(o.wants) {
+		o.wants = 0
+	}
+	return o.wants != 0
+}
+
+// awaitRouting waits for a routing version, for as long as a fetch would.
+func (d *Detector) awaitRouting(ctx context.Context) {
+	timer := time.NewTimer(maxWait)
+	defer timer.Stop()
+	select {
+	case <-d.routings.loaded:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // foldAll gives each partition's records to its state, several partitions at once. Partitions share nothing, so the
@@ -227,13 +253,13 @@ func (d *Detector) foldAll(ctx context.Context, fetched []keyedFetch) error {
 	errs := make([]error, len(fetched))
 	for i := range fetched {
 		o, ok := d.memory[fetched[i].Partition]
-		if !ok || o.halt != nil || fetched[i].asked > o.offset {
+		if !ok || o.halt != nil || o.wants != 0 || fetched[i].asked > o.offset {
 			continue // it was asked for when the partition was thought to come this far
 		}
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = d.fold(ctx, o, &fetched[i].Fetched)
+			errs[i] = d.fold(ctx, o, &fetched[i])
 		})
 	}
 	wg.Wait()

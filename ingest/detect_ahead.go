@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -40,13 +41,14 @@ func (r *readAhead) ask(ctx context.Context, positions []Position) bool {
 	r.under = true
 	r.running.Go(func() {
 		fetched, err := r.log.Fetch(ctx, positions, maxWait)
-		answer := aheadAnswer{err: err, fetched: make([]keyedFetch, 0, len(fetched))}
-		for i := range fetched {
-			for _, p := range positions {
-				if p.Partition == fetched[i].Partition {
-					answer.fetched = append(answer.fetched, keyedFetch{fetched[i], p.Offset})
-				}
+		answer := aheadAnswer{err: err, fetched: make([]keyedFetch, 0, len(positions))}
+		for _, p := range positions {
+			at := slices.IndexFunc(fetched, func(f Fetched) bool { return f.Partition == p.Partition })
+			if at < 0 {
+				answer.fetched = append(answer.fetched, keyedFetch{Fetched{Partition: p.Partition, Err: errSilent}, p.Offset})
+				continue
 			}
+			answer.fetched = append(answer.fetched, keyedFetch{fetched[at], p.Offset})
 		}
 		r.answers <- answer // never waits: there is room for the one fetch under way
 	})

@@ -162,6 +162,7 @@ var _ ingest.Log = keyedLog{}
 
 func (l keyedLog) Fetch(ctx context.Context, positions []ingest.Position, wait time.Duration) ([]ingest.Fetched, error) {
 	var out []ingest.Fetched
+	news := false
 	l.w.mu.Lock()
 	for _, p := range positions {
 		start, records := l.w.start[p.Partition], l.w.keyed[p.Partition]
@@ -173,12 +174,11 @@ func (l keyedLog) Fetch(ctx context.Context, positions []ingest.Position, wait t
 			f.Messages = records[p.Offset-start : min(p.Offset-start+7, end-start)]
 			f.Next += int64(len(f.Messages))
 		}
-		if len(f.Messages) > 0 || f.Err != nil {
-			out = append(out, f)
-		}
+		news = news || len(f.Messages) > 0 || f.Err != nil
+		out = append(out, f)
 	}
 	l.w.mu.Unlock()
-	if len(out) == 0 {
+	if !news {
 		waitFor(ctx, wait)
 	} else {
 		waitFor(ctx, 50*time.Millisecond)
@@ -245,7 +245,18 @@ type detectRoutings struct{ w *detectWorld }
 
 var _ ingest.Routings = detectRoutings{}
 
-func (r detectRoutings) Newest(context.Context, string) (int64, error) { return 1, nil }
+func (r detectRoutings) Newest(context.Context, string) (int64, error) {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	if r.w.storeDown {
+		return 0, errAway
+	}
+	newest := int64(0)
+	for number := range r.w.routing {
+		newest = max(newest, number)
+	}
+	return newest, nil
+}
 
 func (r detectRoutings) Routing(_ context.Context, _ string, number int64) (*rules.Routing, error) {
 	r.w.mu.Lock()

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -12,11 +11,11 @@ import (
 // foldTogether is how many records are decoded before they are folded: the memory that they need is loaded together.
 const foldTogether = 64
 
-// foldMessages folds records in order. done says that the partition is not to go on: o.halt says why, or err.
-func (d *Detector) foldMessages(ctx context.Context, o *owned, messages []traffic.Message) (done bool, err error) {
+// foldMessages folds records in order. done says that the partition is not to go on: o.halt or o.wants says why, or err.
+func (d *Detector) foldMessages(o *owned, messages []traffic.Message) (done bool, err error) {
 	for len(messages) > 0 {
 		records, unread := o.decode(messages)
-		if done, err := d.foldRecords(ctx, o, messages[:len(records)], records); done || err != nil {
+		if done, err := d.foldRecords(o, messages[:len(records)], records); done || err != nil {
 			return true, err
 		}
 		messages = messages[len(records):]
@@ -43,14 +42,17 @@ func (o *owned) decode(messages []traffic.Message) ([]detectors.Record, error) {
 	return o.records[:n], nil
 }
 
-// foldRecords folds what messages hold, loading the routing versions that records name if need be. o.offset moves on with
-// each record that is folded. done says that the partition is not to go on.
-func (d *Detector) foldRecords(ctx context.Context, o *owned, messages []traffic.Message, records []detectors.Record) (done bool, err error) {
+// foldRecords folds what messages hold, learning the routing versions that records name. o.offset moves on with each record
+// that is folded. done says that the partition is not to go on.
+func (d *Detector) foldRecords(o *owned, messages []traffic.Message, records []detectors.Record) (done bool, err error) {
 	for len(records) > 0 {
 		var n int
 		n, o.pending, err = o.state.FoldAll(records, o.pending)
 		if n > 0 {
 			o.offset = messages[n-1].Offset + 1
+			for i := range messages[:n] {
+				o.folded += int64(len(messages[i].Value))
+			}
 			messages, records = messages[n:], records[n:]
 		}
 		var unknown *detectors.UnknownVersionError
@@ -59,11 +61,11 @@ func (d *Detector) foldRecords(ctx context.Context, o *owned, messages []traffic
 		switch {
 		case err == nil:
 		case errors.As(err, &unknown):
-			if err := d.learn(ctx, o, unknown.Version); err != nil {
+			if known, err := d.learn(o, unknown.Version); !known {
 				return true, err
 			}
 		case errors.As(err, &hole):
-			d.stop(o, halt{reason: hole.Error(), gap: true, gapSource: hole.Source, gapOffset: hole.Offset})
+			d.stop(o, halt{reason: hole.Error(), gap: &gap{hole.Source, hole.Offset}})
 			return true, nil
 		case errors.As(err, &generation):
 			return true, err
@@ -85,25 +87,17 @@ func (d *Detector) unreadable(o *owned, m *traffic.Message, err error) error {
 	return nil
 }
 
-// learn gives the state a routing version, from memory or from the store. Versions are immutable, so it is loaded once.
-func (d *Detector) learn(ctx context.Context, o *owned, version int64) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	r, ok := d.routings[version]
-	if !ok {
-		var err error
-		r, err = retryRouting(ctx, d, version)
-		if err != nil {
-			return err
-		}
-		if !detectors.KnowsRecordFormat(r.RecordFormat) {
-			return &detectors.UnknownFormatError{
-				What: fmt.Sprintf("routing version %d", version), Got: fmt.Sprint(r.RecordFormat), Known: detectors.KnownRecordFormats(),
-			}
-		}
-		d.routings[version] = r
-		detectors.ForgetOldest(d.routings, version)
+// learn gives the state a routing version. known is false while it is not loaded: then this partition waits for it, and no
+// other.
+func (d *Detector) learn(o *owned, version int64) (known bool, err error) {
+	r, err := d.routings.get(version)
+	if err != nil {
+		return false, err
+	}
+	if r == nil {
+		o.wants = version
+		return false, nil
 	}
 	o.state.Learn(r)
-	return nil
+	return true, nil
 }

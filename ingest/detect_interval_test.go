@@ -107,7 +107,7 @@ func TestSnapshotBeforeTheLogRunsAway(t *testing.T) {
 		}
 		k := detectors.Keyed{Kind: detectors.KeyedTick, Generation: 1, Offset: offset, Prev: detectors.NoOffset, Time: 1e15}
 		m := traffic.Message{Offset: offset - 10, Value: detectors.AppendKeyed(nil, &k)}
-		if err := d.fold(t.Context(), o, &Fetched{Messages: []traffic.Message{m}, Next: offset - 9, HighWatermark: 1000}); err != nil || o.halt != nil {
+		if err := d.fold(t.Context(), o, &keyedFetch{Fetched{Messages: []traffic.Message{m}, Next: offset - 9, HighWatermark: 1000}, o.offset}); err != nil || o.halt != nil {
 			t.Fatal(err, o.halt)
 		}
 		folded += len(m.Value)

@@ -19,6 +19,10 @@ type owned struct {
 	end       int64           // end of the log when last seen
 	pending   []detectors.Hit // caused by records below offset, not yet acknowledged by the hits topic
 	halt      *halt
+	readable  readable           // whether the log can be read at offset
+	accepted  map[gap]Acceptance // what operators let pass
+	wants     int64              // the routing version that the next record needs and that is not loaded; 0: none
+	checked   time.Time          // when the log's bounds were last asked for, since a fetch fell outside
 
 	saved      int64                      // offset of the newest snapshot given to the writer
 	again      bool                       // the store did not take it
@@ -36,10 +40,14 @@ type owned struct {
 
 // halt says why a partition does not go on.
 type halt struct {
-	reason    string
-	gapSource int
-	gapOffset int64
-	gap       bool // an operator may accept it
+	reason string
+	gap    *gap // what an operator may accept; nil: nothing
+}
+
+// gap names what is missing, as reports and acceptances do: see PartitionState.
+type gap struct {
+	source int
+	offset int64
 }
 
 // takeAll claims the partitions of a generation. It waits as long as a store is away, since without a claim nobody may
@@ -56,21 +64,20 @@ func (d *Detector) takeAll(ctx context.Context, partitions []int) error {
 	if err != nil {
 		return err
 	}
-	bounds, err := retry(ctx, d, "bounds", func(ctx context.Context) (map[int]Bounds, error) {
-		return d.opt.Log.Bounds(ctx, partitions)
-	})
-	if err != nil {
-		return err
-	}
+	bounds, _ := boundsOfEach(ctx, d.opt.Log, partitions)
 	for _, o := range taken {
-		o.halt = nil // whatever it was is found again
+		o.halt, o.wants, o.readable = nil, 0, readable{} // whatever it was is found again
 		o.accept(accepted)
 		d.memory[o.partition] = o
-		if err := d.checkBounds(ctx, o, bounds[o.partition]); err != nil {
+		b, known := bounds[o.partition]
+		if !known {
+			continue // its leader is away: the first fetch that it answers says whether it stands outside its log
+		}
+		if err := d.checkBounds(ctx, o, b); err != nil {
 			return err
 		}
 	}
-	return nil
+	return ctx.Err()
 }
 
 // rememberAll claims partitions and restores them, several at once: while one waits for the store a piece of another one's
@@ -115,10 +122,15 @@ func (d *Detector) remember(ctx context.Context, partition int, claim Claim) (*o
 	return d.restore(ctx, partition, claim)
 }
 
-// accept tells the state which gaps an operator lets pass.
+// accept notes which gaps an operator lets pass.
 func (o *owned) accept(all []Acceptance) {
+	o.accepted = map[gap]Acceptance{}
 	for _, a := range all {
-		if a.Side == SideKeyed && a.Partition == o.partition {
+		if a.Side != SideKeyed || a.Partition != o.partition {
+			continue
+		}
+		o.accepted[gap{a.GapSource, a.GapOffset}] = a
+		if a.GapSource != GapInKeyed {
 			o.state.AcceptGap(a.GapSource, a.GapOffset)
 		}
 	}
@@ -135,64 +147,35 @@ func (d *Detector) checkBounds(ctx context.Context, o *owned, b Bounds) error {
 	if b.Start <= o.offset && o.offset <= b.End || len(o.pending) > 0 {
 		return nil // with hits not yet sent, no snapshot may be written: the next fetch says the same again
 	}
-	mine, err := d.stillMine(ctx, o)
-	switch {
+	switch err := d.stillMine(ctx, o); {
+	case errors.Is(err, ErrFenced):
+		return fmt.Errorf("keyed partition %d: %w", o.partition, err)
 	case err != nil:
-		return err
-	case !mine:
-		return fmt.Errorf("keyed partition %d: %w", o.partition, ErrFenced)
+		d.unread(o, fmt.Errorf("offset %d is outside the log, and whose the partition is cannot be asked: %w", o.offset, err))
 	case o.offset > b.End:
 		d.stop(o, halt{reason: fmt.Sprintf("the log ends at %d, the snapshot stands at %d: the keyed topic was truncated or recreated; "+
 			"restore it, or delete this partition's checkpoints to begin anew", b.End, o.offset)})
 	default:
 		d.log.Error("keyed records were deleted before they were read", "partition", o.partition, "from", o.offset, "to", b.Start)
-		o.pending = append(o.pending, o.state.Rebase(o.offset, b.Start))
+		o.pending = append(o.pending, o.state.Rebase(o.offset, b.Start, "were deleted before they were read"))
 		o.offset = b.Start
 	}
 	return nil
 }
 
-// stillMine asks the store whether o's epoch stands, by writing a snapshot under it. To take the partition would not do:
-// it would be taken away from whoever has it.
-func (d *Detector) stillMine(ctx context.Context, o *owned) (bool, error) {
-	err := d.snapshot(o, func(cp Checkpoint, piece Piece) error {
-		_, err := retry(ctx, d, "ownership", func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, d.opt.Checkpoints.Write(ctx, d.opt.Stream, o.partition, cp, piece)
-		})
+// stillMine asks the store whether o's epoch stands, by writing a snapshot under it; ErrFenced says that it does not. To
+// take the partition would not do: it would be taken away from whoever has it. Each piece is tried once: a store that is
+// away is asked when the log's bounds are looked at again.
+func (d *Detector) stillMine(ctx context.Context, o *owned) error {
+	return d.snapshot(o, func(cp Checkpoint, piece Piece) error {
+		ctx, cancel := context.WithTimeout(ctx, attemptPatience)
+		defer cancel()
+		err := d.opt.Checkpoints.Write(ctx, d.opt.Stream, o.partition, cp, piece)
+		if err != nil && !errors.Is(err, ErrFenced) {
+			d.metrics.errors.WithLabelValues("ownership").Inc()
+		}
 		return err
 	})
-	if errors.Is(err, ErrFenced) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// fold gives one partition's fetched records to its state. What stops only this partition is noted in o.halt; an error
-// ends the session.
-func (d *Detector) fold(ctx context.Context, o *owned, f *Fetched) error {
-	if f.Err != nil {
-		if errors.Is(f.Err, ErrOutOfRange) {
-			bounds, err := retry(ctx, d, "bounds", func(ctx context.Context) (map[int]Bounds, error) {
-				return d.opt.Log.Bounds(ctx, []int{o.partition})
-			})
-			if err != nil {
-				return err
-			}
-			return d.checkBounds(ctx, o, bounds[o.partition])
-		}
-		d.metrics.errors.WithLabelValues("fetch").Inc()
-		return nil
-	}
-	o.end = f.HighWatermark
-	for i := range f.Messages {
-		o.folded += int64(len(f.Messages[i].Value))
-	}
-	// Whole batches are answered, with records below what was asked for.
-	if done, err := d.foldMessages(ctx, o, messagesFrom(f.Messages, o.offset)); done || err != nil {
-		return err
-	}
-	o.offset = max(o.offset, f.Next)
-	return nil
 }
 
 // stop halts a partition, loudly and once.

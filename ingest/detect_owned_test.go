@@ -117,3 +117,34 @@ func TestDetectSnapshotNewerThanBounds(t *testing.T) {
 		}
 	})
 }
+
+// While hits are not sent, no snapshot may say that their records are done with, also where retention has passed the
+// partition: should the owner die, its successor must tell of all the records that nobody can count any more.
+func TestDetectStoresNoUnsentPastWhenRetentionPasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDetectWorld(t, 1)
+		w.fill(100)
+		w.failures = 1 << 20 // no hit is taken
+		r := w.watch("a", func(*ingest.DetectorOptions) {}, 0)
+		pass(3 * time.Second)
+		w.mu.Lock()
+		stored := len(w.generations[0])
+		w.keyed[0], w.start[0] = w.keyed[0][60:], 60
+		w.mu.Unlock()
+		if stored != 0 {
+			t.Fatalf("%d snapshots are stored: the story proves nothing", stored)
+		}
+		r.group.end <- struct{}{} // memory stays, with hits that are pending
+		pass(20 * time.Second)
+		r.stop(t)
+		w.mu.Lock()
+		w.failures = 0
+		w.mu.Unlock()
+		b := w.watch("b", func(*ingest.DetectorOptions) {}, 0)
+		b.ended(t)
+		b.stop(t)
+		if h := w.hits[0]; h.Kind != detectors.KindLoss || h.Count != 60 {
+			t.Errorf("the successor begins with %s of %d records, want a loss of 60", h.Kind, h.Count)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 // operators have accepted.
 const reportEvery = 2 * time.Second
 
-// blindAfter is how long a partition may see nothing but duplicates before that is an alarm.
+// blindAfter is how long a partition may see nothing but duplicates before the next one is an alarm. Only an accepted
+// event ends that time, so that it does not matter how often one comes.
 const blindAfter = 10 * time.Second
 
 // reporter says how the partitions of a session are. The store is asked beside the folding: it may be away.
@@ -43,7 +45,7 @@ func (r *reporter) due(ctx context.Context) {
 	commits := map[int]Commit{}
 	for p, o := range r.d.memory {
 		r.d.observe(o, now)
-		states = append(states, o.describe(r.d.opt.Owner))
+		states = append(states, r.d.describe(o))
 		commits[p] = Commit{Offset: o.saved}
 	}
 	select {
@@ -84,31 +86,52 @@ func (r *reporter) resume() {
 	select {
 	case accepted := <-r.got:
 		for _, o := range r.d.memory {
-			if o.halt == nil || !o.halt.gap {
+			o.accept(accepted)
+			if o.halt == nil || o.halt.gap == nil {
 				continue
 			}
-			for _, a := range accepted {
-				if a.Side == SideKeyed && a.Partition == o.partition && a.GapSource == o.halt.gapSource && a.GapOffset == o.halt.gapOffset {
-					o.state.AcceptGap(a.GapSource, a.GapOffset)
-					o.halt = nil
-					r.d.log.Warn("gap accepted, keyed partition goes on", "partition", o.partition, "by", a.By, "reason", a.Reason)
-					break
-				}
+			if a, ok := o.accepted[*o.halt.gap]; ok {
+				o.halt = nil
+				r.d.log.Warn("gap accepted, keyed partition goes on", "partition", o.partition, "by", a.By, "reason", a.Reason)
 			}
 		}
 	default:
 	}
 }
 
-func (o *owned) describe(owner string) PartitionState {
+// describe says how a partition is: one that stands still says why.
+func (d *Detector) describe(o *owned) PartitionState {
 	s := PartitionState{
-		Side: SideKeyed, Partition: o.partition, Owner: owner, State: "running", Offset: o.offset, End: o.end, Epoch: o.epoch,
-		Watermark: o.state.Watermark(),
+		Side: SideKeyed, Partition: o.partition, Owner: d.opt.Owner, State: "running", Offset: o.offset, End: o.end, Epoch: o.epoch,
+		Watermark: o.state.Watermark(), GapSource: GapInKeyed, GapOffset: NoOffset,
 	}
-	if o.halt != nil {
-		s.State, s.Reason, s.GapSource, s.GapOffset = "halted", o.halt.reason, o.halt.gapSource, o.halt.gapOffset
+	if h := d.standstill(o); h != nil {
+		s.State, s.Reason = "halted", h.reason
+		if h.gap != nil {
+			s.GapSource, s.GapOffset = h.gap.source, h.gap.offset
+		}
 	}
 	return s
+}
+
+// standstill is why a partition does not go on, for good or for now; nil while it does.
+func (d *Detector) standstill(o *owned) *halt {
+	if o.halt != nil {
+		return o.halt
+	}
+	if b := o.readable.blocked; b != nil {
+		h := &halt{reason: b.reason}
+		if b.next != NoOffset {
+			h.gap = &gap{GapInKeyed, b.next}
+		}
+		return h
+	}
+	if o.wants != 0 {
+		if err := d.routings.trouble(o.wants); err != nil {
+			return &halt{reason: fmt.Sprintf("waits at offset %d for what it is to be counted by: %v", o.offset, err)}
+		}
+	}
+	return nil
 }
 
 // observe moves the metrics of one partition, and raises the alarm of one that looks healthy but is blind.
@@ -116,9 +139,10 @@ func (d *Detector) observe(o *owned, now time.Time) {
 	c, last, p := o.state.Counts(), o.lastCounts, label(o.partition)
 	d.metrics.add(c, last, o.state.TakeUncounted(nil))
 	o.lastCounts = c
-	switch {
-	case c.Events > last.Events || c.Duplicates == last.Duplicates:
+	switch dropped := c.Duplicates > last.Duplicates; {
+	case c.Events > last.Events:
 		o.blindSince, o.blind = time.Time{}, false
+	case !dropped: // nothing came, which says nothing
 	case o.blindSince.IsZero():
 		o.blindSince = now
 	case now.Sub(o.blindSince) >= blindAfter && !o.blind:
@@ -126,7 +150,7 @@ func (d *Detector) observe(o *owned, now time.Time) {
 		d.log.Error("the fence drops every record of a keyed partition: its routers repeat the past", "partition", o.partition)
 	}
 	d.metrics.blind.WithLabelValues(p).Set(truth(o.blind))
-	d.metrics.halted.WithLabelValues(p).Set(truth(o.halt != nil))
+	d.metrics.halted.WithLabelValues(p).Set(truth(d.standstill(o) != nil))
 	d.metrics.lag.WithLabelValues(p).Set(float64(max(0, o.end-o.offset)))
 	d.metrics.keys.WithLabelValues(p).Set(float64(o.state.Keys()))
 	d.metrics.bytes.WithLabelValues(p).Set(float64(o.state.Bytes()))

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/rules"
 )
 
 // restore builds memory from the stored generations. The newest alone is loaded; a torn one is passed over for the older;
@@ -51,13 +50,13 @@ func (d *Detector) pieces(ctx context.Context, partition int, epoch int64, cp Ch
 const attemptPatience = 30 * time.Second
 
 // retry does f until it works or ctx is done, or the store answers that the partition is another owner's or its snapshot
-// damaged, or that this build cannot read a routing version. It is for what nothing can be done without.
+// damaged. It is for what nothing can be done without.
 func retry[T any](ctx context.Context, d *Detector, what string, f func(ctx context.Context) (T, error)) (T, error) {
 	for wait := newPause(100*time.Millisecond, 5*time.Second); ; {
 		attempt, cancel := context.WithTimeout(ctx, attemptPatience)
 		v, err := f(attempt)
 		cancel()
-		if err == nil || errors.Is(err, ErrFenced) || errors.Is(err, detectors.ErrSnapshot) || errors.Is(err, rules.ErrRouting) {
+		if err == nil || errors.Is(err, ErrFenced) || errors.Is(err, detectors.ErrSnapshot) {
 			d.waiting.over(d.log, "DETECT goes on")
 			return v, err
 		}
@@ -70,12 +69,4 @@ func retry[T any](ctx context.Context, d *Detector, what string, f func(ctx cont
 			return v, err
 		}
 	}
-}
-
-// retryRouting loads a routing version. One that this build cannot read is not asked for again: its records are another
-// process's to fold.
-func retryRouting(ctx context.Context, d *Detector, version int64) (*rules.Routing, error) {
-	return retry(ctx, d, "routing", func(ctx context.Context) (*rules.Routing, error) {
-		return d.opt.Routings.Routing(ctx, d.opt.Stream, version)
-	})
 }

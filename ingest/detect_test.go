@@ -154,10 +154,25 @@ func TestDetectStopsAtAHoleUntilAccepted(t *testing.T) {
 		w := newDetectWorld(t, 2)
 		w.fill(50)
 		w.put(0, detectors.Keyed{Kind: detectors.KeyedTick, Generation: 1, Offset: 90, Prev: 80, Time: traffic.EndOfTime})
-		r := w.run("a", 0, 1)
+		r := w.watch("a", func(*ingest.DetectorOptions) {}, 0, 1)
 		pass(20 * time.Second)
 		w.mu.Lock()
 		halted, running := w.states[0], w.states[1]
+		for _, other := range []ingest.Acceptance{
+			{Side: ingest.SideKeyed, Partition: 0, GapSource: halted.GapSource, GapOffset: halted.GapOffset + 1},
+			{Side: ingest.SideKeyed, Partition: 0, GapSource: halted.GapSource + 1, GapOffset: halted.GapOffset},
+			{Side: ingest.SideKeyed, Partition: 0, GapSource: ingest.GapInKeyed, GapOffset: halted.GapOffset},
+			{Side: ingest.SideKeyed, Partition: 1, GapSource: halted.GapSource, GapOffset: halted.GapOffset},
+			{Side: ingest.SideRequests, Partition: 0, GapSource: halted.GapSource, GapOffset: halted.GapOffset},
+		} {
+			w.accepted = append(w.accepted, other)
+		}
+		w.mu.Unlock()
+		pass(10 * time.Second)
+		if said := r.errors(); len(said) != 1 || w.state(0).State != "halted" {
+			t.Errorf("said %q, %+v: want it to stop once, whatever other gap is accepted", said, w.state(0))
+		}
+		w.mu.Lock()
 		w.accepted = append(w.accepted, ingest.Acceptance{
 			Side: ingest.SideKeyed, Partition: 0, GapSource: halted.GapSource, GapOffset: halted.GapOffset, By: "ops", Reason: "test",
 		})
@@ -298,20 +313,36 @@ func TestDetectLeavesANewerFormatAlone(t *testing.T) {
 	})
 }
 
-// A routing version that a newer build stored is not waited for: whoever can read it folds its records.
+// A routing version that a newer build stored is not waited for: whoever can read it folds its records. One that is only
+// published is nobody's business yet.
 func TestDetectLeavesAnUnreadableRoutingVersionAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newDetectWorld(t, 1)
-		w.fill(3)
-		w.routing[1] = nil // is there, and cannot be read
-		r := w.run("a", 0)
-		pass(5 * time.Second)
-		r.group.mu.Lock()
-		errs := fmt.Sprint(r.group.errs)
-		r.group.mu.Unlock()
-		r.stop(t)
-		if !strings.Contains(errs, rules.ErrRouting.Error()) {
-			t.Errorf("sessions ended with %s", errs)
-		}
-	})
+	newer := &rules.Routing{Stream: "live", RecordFormat: detectors.RecordFormat + 1}
+	for _, test := range []struct {
+		name   string
+		number int64
+		stored *rules.Routing
+		want   string // what sessions end with
+	}{
+		{"a document that cannot be read", 1, nil, rules.ErrRouting.Error()},
+		{"a record format that is not known", 1, newer, "upgrade this process"},
+		{"published only, a document that cannot be read", 2, nil, "[]"},
+		{"published only, a record format that is not known", 2, newer, "[]"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newDetectWorld(t, 1)
+				w.fill(3)
+				w.routing[test.number] = test.stored // is there
+				r := w.run("a", 0)
+				pass(5 * time.Second)
+				r.group.mu.Lock()
+				errs := fmt.Sprint(r.group.errs)
+				r.group.mu.Unlock()
+				r.stop(t)
+				if !strings.Contains(errs, test.want) {
+					t.Errorf("sessions ended with %s", errs)
+				}
+			})
+		})
+	}
 }

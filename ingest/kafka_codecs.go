@@ -47,6 +47,9 @@ func (c *codecs) decompress(codec int16, src []byte) ([]byte, error) {
 		return src, nil
 	case compress.Zstd:
 		out, err := c.zstd.DecodeAll(src, nil)
+		if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) {
+			err = fmt.Errorf("%w of %d bytes (%w)", errTooBig, c.limit, err)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("zstd: %w", err)
 		}

@@ -191,9 +191,14 @@ func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffi
 			part.Err = fmt.Errorf("fetching topic %s partition %d: %w", l.topic, p.Partition, answer.code)
 		default:
 			part.HighWatermark, part.Readable, part.LogStart = answer.highWatermark, answer.lastStable, answer.logStart
-			full := !call.room.open()
 			part.Err = l.records(&part.Fetched, answer, p, call.room)
-			hungry = part.Err == nil && part.Next == p.Offset && len(answer.records) > 0 && !full
+			// Where there is no room any more, nothing was looked at, and nothing is known of the batch.
+			hungry = part.Err == nil && part.Next == p.Offset && len(answer.records) > 0 && call.room.open()
+			if hungry && p == call.positions[0] && l.isHungry(p.Partition) {
+				// First in a request a batch is sent whole, whatever its size (KIP-74).
+				part.Err = &UnreadableError{Next: NoOffset, Why: fmt.Errorf("topic %s partition %d: %w: the broker sends %d bytes, "+
+					"and no whole batch in them that holds the offset", l.topic, p.Partition, errCorrupt, len(answer.records))}
+			}
 		}
 		if part.Err != nil {
 			l.failed(p.Partition, p.Offset, part.Err)
@@ -208,7 +213,10 @@ func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffi
 func (l *topicLog) records(f *Fetched, answer *fetchedPartition, p Position, room *fetchRoom) error {
 	set, err := decodeWithin(room, p, answer.records, answer.aborted, l.k.codecs)
 	if err != nil {
-		return fmt.Errorf("topic %s partition %d: %w", l.topic, f.Partition, err)
+		return &UnreadableError{
+			Next: behindBad(answer.records, p.Offset, answer.highWatermark),
+			Why:  fmt.Errorf("topic %s partition %d: %w", l.topic, f.Partition, err),
+		}
 	}
 	f.Messages, f.Next, f.Following = set.messages, set.next, set.following
 	m := l.k.metrics
@@ -248,6 +256,13 @@ func (l *topicLog) answered(partition int, hungry bool) {
 	} else {
 		delete(l.rests, partition)
 	}
+}
+
+// isHungry reports whether the last answer for the partition held less than a batch.
+func (l *topicLog) isHungry(partition int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rests[partition].hungry
 }
 
 // rest lets the partition be, longer each time. The caller holds mu.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -16,6 +17,7 @@ type GroupOptions struct {
 	SessionTimeout   time.Duration // a member that is silent for so long is out; default 10 s
 	Heartbeat        time.Duration // so soon a member hears of a rebalance; default 1 s, at most a third of the session
 	RebalanceTimeout time.Duration // so long members may take to finish their work in a rebalance; default 10 s
+	LookEvery        time.Duration // so often a member looks whether partitions were added to its topic; default 5 s
 }
 
 func (o GroupOptions) withDefaults() GroupOptions {
@@ -28,6 +30,9 @@ func (o GroupOptions) withDefaults() GroupOptions {
 	o.Heartbeat = min(o.Heartbeat, o.SessionTimeout/3)
 	if o.RebalanceTimeout <= 0 {
 		o.RebalanceTimeout = 10 * time.Second
+	}
+	if o.LookEvery <= 0 {
+		o.LookEvery = 5 * time.Second
 	}
 	return o
 }
@@ -44,6 +49,7 @@ type kafkaGroup struct {
 	id, topic string
 	opts      GroupOptions
 	sticky    *stickyBalancer
+	known     int // partitions of the topic, as last seen; touched by one goroutine at a time
 }
 
 var _ Group = (*kafkaGroup)(nil)
@@ -102,6 +108,7 @@ func (g *kafkaGroup) awaitTopic(ctx context.Context) error {
 	for {
 		n, err := g.k.Partitions(ctx, g.topic)
 		if err == nil && n > 0 {
+			g.known = n
 			trouble.over(g.k.log, "topic is there", "topic", g.topic)
 			return nil
 		}
@@ -189,6 +196,9 @@ func (m *groupMember) serve(ctx, genCtx context.Context, gen *kafka.Generation, 
 	sessionCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(genCtx, cancel)()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { m.g.awaitGrowth(sessionCtx, cancel) })
 	a := Assignment{
 		Generation: int(gen.ID), Member: gen.MemberID,
 		Commits: &memberCommits{k: m.g.k, group: m.g.id, topic: m.g.topic, generation: int(gen.ID), member: gen.MemberID},
@@ -201,6 +211,7 @@ func (m *groupMember) serve(ctx, genCtx context.Context, gen *kafka.Generation, 
 	m.g.k.metrics.generations.WithLabelValues(m.g.id).Inc()
 	m.g.k.log.Info("consumer group generation", "group", m.g.id, "generation", a.Generation, "member", a.Member, "partitions", a.Partitions)
 	err := session(sessionCtx, a)
+	cancel()
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -208,6 +219,26 @@ func (m *groupMember) serve(ctx, genCtx context.Context, gen *kafka.Generation, 
 		m.closeFirst(genCtx)
 	}
 	return err
+}
+
+// awaitGrowth ends a generation when partitions were added to the topic: nobody is given them before the next one. What it
+// compares with was read before this member joined, so that the generation's leader knew of that many at least. kafka-go
+// can watch for this too, but gives a membership up for every error that it meets on the way.
+func (g *kafkaGroup) awaitGrowth(ctx context.Context, end func()) {
+	for ctx.Err() == nil {
+		rest(ctx, g.opts.LookEvery)
+		n, err := g.k.Partitions(ctx, g.topic)
+		if err != nil {
+			continue // whoever reads or writes the topic tells about it
+		}
+		before := g.known
+		g.known = n
+		if n > before {
+			g.k.log.Info("topic has more partitions, sharing them out", "group", g.id, "topic", g.topic, "before", before, "now", n)
+			end()
+			return
+		}
+	}
 }
 
 // closeFirst makes kafka-go see that the group is closed before it sees that the generation is over: it would join again

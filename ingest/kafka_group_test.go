@@ -110,6 +110,59 @@ func ended(s testSession) error {
 	}
 }
 
+// grow adds partitions to a topic, up to n.
+func (kit *kit) grow(topic string, n int) {
+	kit.t.Helper()
+	answer, err := kit.k.client.CreatePartitions(kit.ctx, &kafka.CreatePartitionsRequest{Topics: []kafka.TopicPartitionsConfig{{Name: topic, Count: int32(n)}}})
+	if err == nil {
+		err = answer.Errors[topic]
+	}
+	if err != nil {
+		kit.t.Fatal(err)
+	}
+}
+
+// Partitions that are added while members work are given to them, and each time.
+func TestGroupSharesAddedPartitions(t *testing.T) {
+	kit := newKit(t)
+	topic := kit.topic(2)
+	ctx, cancel := context.WithCancel(kit.ctx)
+	var mu sync.Mutex
+	var given [2][]int
+	var running sync.WaitGroup
+	for i := range given {
+		group := kit.client().Group(topic, topic, GroupOptions{Heartbeat: 100 * time.Millisecond, SessionTimeout: 6 * time.Second, LookEvery: 100 * time.Millisecond})
+		running.Go(func() {
+			err := group.Run(ctx, func(ctx context.Context, a Assignment) error {
+				mu.Lock()
+				given[i] = a.Partitions
+				mu.Unlock()
+				<-ctx.Done()
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, n := range []int{2, 4, 6} {
+		if n > 2 {
+			kit.grow(topic, n)
+		}
+		testbed.Eventually(t, 50*time.Second, func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			all := slices.Sorted(slices.Values(slices.Concat(given[0], given[1])))
+			if len(given[0]) != n/2 || !slices.Equal(all, numbers(n)) {
+				return fmt.Errorf("of %d partitions, %v are given", n, given)
+			}
+			return nil
+		})
+	}
+	cancel()
+	running.Wait()
+}
+
 func TestGroupSharesPartitions(t *testing.T) {
 	kit := newKit(t)
 	topic := kit.topic(4)

@@ -24,8 +24,8 @@ type recordSet struct {
 
 // decodeRecords reads a partition's batches as a read-committed consumer does (Kafka's own: CompletedFetch): control
 // batches and aborted records are skipped, as is everything below asked, because brokers answer whole batches. A batch
-// cut off at the end is left for the next fetch. The error is about the first batch only: what stands before a bad batch
-// is delivered, and the next fetch starts at the bad one.
+// cut off at the end is left for the next fetch. What stands before a bad batch is delivered, and the next fetch starts at
+// the bad one: only where nothing stands before it is there an error.
 func decodeRecords(partition int, set []byte, asked int64, aborts []abortedTransaction, c *codecs) (recordSet, error) {
 	return decodeWithin(nil, Position{Partition: partition, Offset: asked}, set, aborts, c)
 }
@@ -47,7 +47,7 @@ func decodeWithin(room *fetchRoom, at Position, set []byte, aborts []abortedTran
 	})
 	open := make(map[int64]bool) // producers inside an aborted transaction
 	held := 0
-	for first := true; len(set) > 0 && room.admits(at, held); first = false {
+	for len(set) > 0 && room.admits(at, held) {
 		batch, rest, whole, err := nextBatch(set)
 		if err == nil && !whole {
 			break
@@ -61,10 +61,14 @@ func decodeWithin(room *fetchRoom, at Position, set []byte, aborts []abortedTran
 			err = out.add(partition, &batch, asked, open, c)
 		}
 		if err != nil {
-			if first {
-				return recordSet{next: asked}, err
+			if out.next > asked {
+				return out, nil // without its time: what a bad batch says is not believed
 			}
-			break
+			if rest, ok := passedBy(set, asked); ok {
+				set = rest
+				continue
+			}
+			return recordSet{next: asked}, err
 		}
 		held += room.take(out.messages[before:])
 		out.next = max(out.next, batch.last()+1)

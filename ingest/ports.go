@@ -25,12 +25,12 @@ type Fetched struct {
 	Partition     int
 	Messages      []traffic.Message // ascending, none below the asked offset; empty when there was nothing new
 	Next          int64             // the offset to ask for next; it skips control records and compaction holes
-	HighWatermark int64             // end of the log as the broker knew it
+	HighWatermark int64             // end of the log as the broker knew it; with Err: 0 where it told none
 	Readable      int64             // where it ends for readers: before the first open transaction; 0: at HighWatermark
 	Following     traffic.Time      // append time of what stands at Next, as far as the answer showed it; else 0
 	LogStart      int64
 	Asked         traffic.Time // the reader's clock from before the request was sent
-	Err           error        // this partition's own error: ErrOutOfRange, or one that a retry mends
+	Err           error        // this partition's own error: ErrOutOfRange, an *UnreadableError, or one that a retry mends
 }
 
 // heldBytes is what a message takes in memory: its value, and its place in a slice.
@@ -42,13 +42,25 @@ func heldBytes(m *traffic.Message) int {
 // ErrOutOfRange says that the asked offset lies before the log's start or beyond its end.
 var ErrOutOfRange = errors.New("offset is outside the log")
 
+// UnreadableError says that what the log holds at the asked offset cannot be read: a batch that does not decode. Asking
+// again is right all the same, since another replica may have it whole.
+type UnreadableError struct {
+	Next int64 // where the log goes on behind it; NoOffset where that cannot be told
+	Why  error
+}
+
+func (e *UnreadableError) Error() string { return e.Why.Error() }
+
+func (e *UnreadableError) Unwrap() error { return e.Why }
+
 // Bounds are the first offset of a partition's log and the one after its last.
 type Bounds struct{ Start, End int64 }
 
 // Log reads one topic.
 type Log interface {
 	// Fetch asks for all positions at once and waits up to wait for the first record past any of them. It returns an
-	// element per position that answered; one that did not (its leader is away) is simply absent until it is back.
+	// element per position that answered, with or without records; one that did not (its leader is away) is simply absent
+	// until it is back.
 	Fetch(ctx context.Context, positions []Position, wait time.Duration) ([]Fetched, error)
 	// Bounds asks for the log's bounds; every partition asked for is in the answer, or an error is returned.
 	Bounds(ctx context.Context, partitions []int) (map[int]Bounds, error)

@@ -28,6 +28,7 @@ type RouterOptions struct {
 	Stream          string // "live" or "replay/NAME"
 	Topic           string // name of the requests topic, for dead letters
 	Generation      int64  // g: which life of the requests topic; kept in Postgres by weir migrate
+	Sources         int    // partitions that requests had when that life began; those with a greater number were added since
 	Live            bool   // correct times in the future, read no end mark, tell detectors when a partition is idle
 	KeyedPartitions int
 	Secret          []byte // the deployment secret, for Target

@@ -36,8 +36,8 @@ func (s *routeSession) heed(ctx context.Context) error {
 	}
 	l := s.lookout
 	l.mu.Lock()
-	found, granted, unfit := l.found, l.granted, l.unfit
-	l.found = nil
+	found, granted, fresh, unfit := l.found, l.granted, l.fresh, l.unfit
+	l.found, l.fresh = nil, false
 	l.mu.Unlock()
 	if unfit != nil {
 		s.reportUnfit(ctx, unfit)
@@ -45,7 +45,12 @@ func (s *routeSession) heed(ctx context.Context) error {
 	}
 	for i := range found {
 		f := &found[i]
-		if rest, ok := s.idle[f.partition]; ok && rest.ticket == f.ticket {
+		rest, ok := s.idle[f.partition]
+		switch {
+		case !ok || rest.ticket != f.ticket:
+		case f.away != nil:
+			s.unreachable(f, rest)
+		default:
 			if err := s.adopt(ctx, f, granted); err != nil {
 				return err
 			}
@@ -55,12 +60,17 @@ func (s *routeSession) heed(ctx context.Context) error {
 		s.showSources()
 		poke(s.intake.room)
 	}
+	s.watch()
+	if fresh {
+		return s.passBlocked(ctx, granted)
+	}
 	return nil
 }
 
 // adopt makes a partition a source from the commit that was fetched in this generation, also one that this router had
 // before: in between, others may have routed it. A refused partition is adopted once its gap is accepted.
 func (s *routeSession) adopt(ctx context.Context, f *finding, granted []Acceptance) error {
+	s.idle[f.partition].log.answered()
 	at, no := s.r.judge(f.partition, f.commit, f.has, f.log)
 	if no == nil {
 		src := &routedSource{partition: f.partition, at: at, version: f.version}
@@ -76,19 +86,24 @@ func (s *routeSession) adopt(ctx context.Context, f *finding, granted []Acceptan
 	}
 	for _, g := range granted {
 		if g.Side == SideRequests && g.Partition == f.partition && g.GapOffset == no.gap() {
-			return s.resume(ctx, f, no.resume, g)
+			version := f.version
+			if no.resume.Version == 0 {
+				version = nil
+			}
+			return s.resume(ctx, &routedSource{partition: f.partition, at: *no.resume, version: version}, g)
 		}
 	}
 	return nil
 }
 
-// resume passes an accepted gap: a loss record in every keyed partition first, which moves each fence to the gap's end,
-// and after their acknowledgement a commit from which routing can start.
-func (s *routeSession) resume(ctx context.Context, f *finding, at *Announcement, g Acceptance) error {
+// resume passes an accepted gap, behind which src stands: a loss record in every keyed partition first, which moves each
+// fence to the gap's end, and after their acknowledgement a commit from which routing can start.
+func (s *routeSession) resume(ctx context.Context, src *routedSource, g Acceptance) error {
+	at := &src.at
 	batches := make([]Batch, s.r.opt.KeyedPartitions)
 	for q := range batches {
 		loss := detectors.Keyed{
-			Format: s.formatFor(f.version), Kind: detectors.KeyedLoss, Generation: at.Generation, Source: f.partition, Offset: at.Offset,
+			Format: s.formatFor(src.version), Kind: detectors.KeyedLoss, Generation: at.Generation, Source: src.partition, Offset: at.Offset,
 			Prev: detectors.NoOffset, Time: at.Progress,
 		}
 		batches[q] = Batch{Partition: q, Values: [][]byte{detectors.AppendKeyed(nil, &loss)}}
@@ -98,32 +113,33 @@ func (s *routeSession) resume(ctx context.Context, f *finding, at *Announcement,
 	if err != nil {
 		return ctx.Err() // the next look tries again
 	}
-	v := f.version
-	if at.Version == 0 {
-		v = nil
-	}
-	s.add(&routedSource{partition: f.partition, at: *at, version: v})
+	s.add(src)
 	if err := s.commit(ctx, s.present()); err != nil {
 		return err
 	}
 	s.r.tally.bump(func(st *RouteStats) { st.AcceptedGaps++ })
 	s.r.opt.Logger.Warn("partition of requests goes on after an accepted gap",
-		"partition", f.partition, "offset", at.Offset, "by", g.By, "reason", g.Reason)
+		"partition", src.partition, "offset", at.Offset, "by", g.By, "reason", g.Reason)
 	return nil
 }
 
-// add begins to route a partition.
+// add begins to route a partition, or to route it from another place.
 func (s *routeSession) add(src *routedSource) {
 	delete(s.idle, src.partition)
 	s.lookout.lookAt(s.idle)
-	at, _ := slices.BinarySearchFunc(s.sources, src.partition, func(x *routedSource, p int) int { return x.partition - p })
-	s.sources = slices.Insert(s.sources, at, src)
+	at, there := slices.BinarySearchFunc(s.sources, src.partition, func(x *routedSource, p int) int { return x.partition - p })
+	if there {
+		s.sources[at] = src
+	} else {
+		s.sources = slices.Insert(s.sources, at, src)
+	}
 	s.order.startsAt(src.at.Progress)
 	since := src.at.Progress
 	if since == traffic.BeforeTime {
 		since = s.order.front // nothing is known of it yet: it is taken for one of the others
 	}
 	s.intake.open(src.partition, src.at.Offset, since)
+	poke(s.intake.room)
 }
 
 // showSources publishes where the partitions stand, to the lookout's reports and to the statistics.
@@ -131,21 +147,30 @@ func (s *routeSession) showSources() {
 	states := make([]PartitionState, 0, len(s.sources)+len(s.idle))
 	seen := make(map[int]SourceStats, cap(states))
 	for _, src := range s.sources {
-		states = append(states, PartitionState{
+		state := PartitionState{
 			Side: SideRequests, Partition: src.partition, Owner: s.assignment.Member, State: "running",
 			Offset: src.at.Offset, End: src.at.End,
-		})
+		}
+		states = append(states, src.blocked.describe(state))
 		seen[src.partition] = SourceStats{
+			Halted: src.blocked != nil,
 			Offset: src.at.Offset, End: src.at.End, Version: src.at.Version, Progress: src.at.Progress,
 			HighWatermark: s.intake.tail(src.partition).high,
 		}
 	}
-	refused := false
+	stopped := s.anyBlocked()
 	for p, rest := range s.idle {
+		if b := rest.log.blocked; b != nil {
+			states = append(states, b.describe(PartitionState{
+				Side: SideRequests, Partition: p, Owner: s.assignment.Member, Offset: rest.commit.Offset, End: rest.commit.Offset,
+			}))
+			seen[p] = SourceStats{Halted: true, Offset: rest.commit.Offset, HighWatermark: rest.commit.Offset}
+			continue
+		}
 		if rest.refusal == nil {
 			continue
 		}
-		refused = true
+		stopped = true
 		states = append(states, PartitionState{
 			Side: SideRequests, Partition: p, Owner: s.assignment.Member, State: "refused", Reason: rest.refusal.reason,
 			Offset: rest.commit.Offset, End: rest.commit.Offset, GapSource: p, GapOffset: rest.refusal.gap(),
@@ -154,7 +179,7 @@ func (s *routeSession) showSources() {
 	}
 	slices.SortFunc(states, func(a, b PartitionState) int { return a.Partition - b.Partition })
 	s.lookout.mu.Lock()
-	s.lookout.states, s.lookout.refused = states, refused
+	s.lookout.states, s.lookout.stopped = states, stopped
 	s.lookout.mu.Unlock()
 	held := s.intake.size()
 	s.r.tally.bump(func(st *RouteStats) { st.Sources, st.IntakeBytes = seen, held })

@@ -58,7 +58,18 @@ type refusedCommit struct {
 //
 // A refusal stands as long as the commit does: a log that was shorter than its commit may grow past it, and would look
 // healthy without what it lost; and what an operator reads must still be true when he accepts it.
+//
+// A partition that was added to the topic since its generation began has no commit until it is routed for the first time.
+// It is read from its log's start, as one that was there from the beginning is, of which nothing is lost. Should it have
+// been routed before, and lost its commit, then the fences drop what comes twice, and what comes after is a hole: see
+// detectors.Partition.check.
 func (r *Router) judge(partition int, c Commit, found bool, log Bounds) (Announcement, *refusal) {
+	if !found && r.opt.Sources > 0 && partition >= r.opt.Sources && log.Start == 0 {
+		r.opt.Logger.Info("partition was added to requests, routing it from its start", "partition", partition)
+		return Announcement{
+			Generation: r.opt.Generation, Prev: sentBefore(0, r.opt.KeyedPartitions), Progress: traffic.BeforeTime,
+		}, nil
+	}
 	if was, ok := r.refused[partition]; ok && was.commit == c && was.found == found {
 		was.refusal = r.regrown(was.refusal, c, log).from(log.Start)
 		r.refused[partition] = was

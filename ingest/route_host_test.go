@@ -45,13 +45,18 @@ func (h *simHost) router(deviate deviation) (*Router, error) {
 }
 
 func (h *simHost) options() RouterOptions {
-	return RouterOptions{
+	opt := RouterOptions{
 		Stream: "live", Topic: "weir.requests", Generation: 7, Live: !h.world.replay, KeyedPartitions: simKeyed, Secret: simSecret, SecretID: "s",
 		Log: &simLog{h}, Keyed: &simAppender{h}, Group: &simGroup{host: h}, Routings: &simRoutings{h},
 		Partitions: &simPartitions{h}, DeadLetters: &simLetters{h},
 		Clock: simNow, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		MaxChunkEvents: 25, TickEvery: 200 * time.Millisecond, LookEvery: 100 * time.Millisecond, FetchWait: 150 * time.Millisecond,
+		Sources: simSources,
 	}
+	if h.world.edit != nil {
+		h.world.edit(&opt)
+	}
+	return opt
 }
 
 func (h *simHost) freeze(d time.Duration) {

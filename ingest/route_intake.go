@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -44,6 +45,7 @@ type fetchQueue struct {
 	asked     traffic.Time
 	silent    bool // the last fetch that asked for it has not answered
 	lost      bool // next lies outside the log
+	readable  readable
 }
 
 func newIntake(log Log, wait time.Duration, queueBytes int, wake chan<- struct{}, failed func(error)) *intake {
@@ -80,13 +82,12 @@ func (in *intake) run(ctx context.Context) {
 
 // take puts answers into their queues. It reports whether the log can be asked again at once.
 func (in *intake) take(asked []asking, answers []Fetched, err error) bool {
-	if err != nil {
-		in.failed(err)
-		return false
-	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	news, troubled := false, false
+	if err != nil {
+		in.failed(err)
+	}
+	news, troubled := in.missed(asked, answers, err), err != nil
 	for i := range answers {
 		f := &answers[i]
 		at := sort.Search(len(asked), func(k int) bool { return asked[k].at.Partition >= f.Partition })
@@ -100,8 +101,11 @@ func (in *intake) take(asked []asking, answers []Fetched, err error) bool {
 			q.lost, news = true, true
 		case f.Err != nil:
 			in.failed(f.Err)
+			q.high = max(q.high, f.HighWatermark)
+			news = q.failed(f.Err) || news
 			troubled = true
 		default:
+			q.readable.answered()
 			q.add(f)
 			news = true
 		}
@@ -110,6 +114,31 @@ func (in *intake) take(asked []asking, answers []Fetched, err error) bool {
 		poke(in.wake)
 	}
 	return news || !troubled
+}
+
+// missed notes the partitions that were asked for and are not among the answers. It reports whether that blocks one.
+func (in *intake) missed(asked []asking, answers []Fetched, err error) (news bool) {
+	for _, a := range asked {
+		there := func(f Fetched) bool { return f.Partition == a.at.Partition }
+		if in.queues[a.at.Partition] == a.q && !slices.ContainsFunc(answers, there) {
+			news = a.q.failed(err) || news
+		}
+	}
+	return news
+}
+
+// failed notes an attempt that brought nothing. It reports whether that changes what blocks the partition.
+func (q *fetchQueue) failed(err error) bool {
+	before := q.readable.blocked
+	q.readable.failed(time.Now(), q.next, err)
+	return !before.same(q.readable.blocked)
+}
+
+// blockage is why a partition cannot be read on; nil while it can.
+func (in *intake) blockage(partition int) *blockage {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.queues[partition].readable.blocked
 }
 
 func (q *fetchQueue) add(f *Fetched) {

@@ -47,8 +47,7 @@ func (in *intake) ask() ([]asking, time.Duration) {
 		case len(q.messages) > 0 && q.since > behind.Add(orderSpan):
 			wait = min(wait, crowdWait)
 		default:
-			q.silent = true
-			asked = append(asked, asking{q, Position{Partition: q.partition, Offset: q.next}})
+			asked = append(asked, q.ask(1))
 		}
 	}
 	for i := range asked {
@@ -71,8 +70,14 @@ func (in *intake) askOver() []asking {
 	if first == nil || len(first.messages) > 0 || in.held() >= 2*in.queueBytes {
 		return nil
 	}
-	first.silent = true
-	return []asking{{first, Position{Partition: first.partition, Offset: first.next, Room: 1}}}
+	return []asking{first.ask(1)}
+}
+
+// ask notes that the partition is asked for.
+func (q *fetchQueue) ask(room int) asking {
+	q.silent = true
+	q.readable.ask(time.Now())
+	return asking{q, Position{Partition: q.partition, Offset: q.next, Room: room}}
 }
 
 // front is when the first message that is not routed was appended, or a time before which it was not.
@@ -99,10 +104,11 @@ func (in *intake) size() int {
 	return in.held()
 }
 
-// queued is what is queued of a partition from offset on, as an order sees it. It stays valid until the next drop.
+// queued is what is queued of a partition from offset on, as an order sees it. It stays valid until the next drop. Nothing
+// is waited for that cannot be read.
 func (in *intake) queued(partition int, offset int64) *queuedSource {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	q := in.queues[partition]
-	return &queuedSource{messages: messagesFrom(q.messages, offset), read: q.next, since: q.since, dry: q.dry}
+	return &queuedSource{messages: messagesFrom(q.messages, offset), read: q.next, since: q.since, dry: q.dry || q.readable.blocked != nil}
 }

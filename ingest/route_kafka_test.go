@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -53,7 +54,7 @@ func (b *routeBed) start(number uint64) (stop func()) {
 	}
 	opt := newSimHost(b.world, fmt.Sprint("r", number), number).options()
 	opt.Topic, opt.Log, opt.Keyed, opt.DeadLetters = b.requests, client.Log(b.requests), client.Appender(b.keyed), letters
-	opt.Group = client.Group(b.group, b.requests, GroupOptions{SessionTimeout: 6 * time.Second, Heartbeat: 100 * time.Millisecond})
+	opt.Group = client.Group(b.group, b.requests, GroupOptions{SessionTimeout: 6 * time.Second, Heartbeat: 100 * time.Millisecond, LookEvery: 200 * time.Millisecond})
 	opt.Clock, opt.Logger = simNow, testLogger(b.t)
 	router, err := NewRouter(opt)
 	if err != nil {
@@ -173,4 +174,31 @@ func TestRouteOverKafka(t *testing.T) {
 	if len(b.world.letters) == 0 {
 		t.Error("no bad event was sent")
 	}
+}
+
+// TestRouteReadsPartitionsAddedMeanwhile: an operator adds partitions to requests, and gateways write into them at once.
+func TestRouteReadsPartitionsAddedMeanwhile(t *testing.T) {
+	b := newRouteBed(t)
+	stop := b.start(1)
+	b.send(rand.New(rand.NewPCG(1, 2)), 60)
+	const added = simSources
+	b.grow(b.requests, added+2)
+	e := simEvent{time: simNow(), ip: "192.0.2.1", device: "tv", user: "u"}
+	testbed.Eventually(t, 10*time.Second, func() error { // other brokers may not know it yet
+		return b.k.Appender(b.requests).Append(b.ctx, batches(map[int][]string{added: {string(e.value()), string(e.value())}}))
+	})
+	testbed.Eventually(t, 30*time.Second, func() error {
+		commits, err := b.k.FetchCommits(b.ctx, b.group, b.requests, []int{added, added + 1})
+		if err != nil {
+			return err
+		}
+		if commits[added].Offset != 2 {
+			return fmt.Errorf("the first partition that was added is committed at %d, want 2", commits[added].Offset)
+		}
+		if _, routed := commits[added+1]; !routed {
+			return errors.New("the second one is not routed")
+		}
+		return nil
+	})
+	stop()
 }

@@ -23,6 +23,7 @@ type routeCollector struct {
 	lag        *prometheus.Desc
 	offset     *prometheus.Desc
 	refused    *prometheus.Desc
+	halted     *prometheus.Desc
 	version    *prometheus.Desc
 	intake     *prometheus.Desc
 }
@@ -49,6 +50,7 @@ func newRouteCollector(t *routeTally) *routeCollector {
 		lag:        desc("lag_events", "Offsets between the end of a requests partition and what is routed of it.", "partition"),
 		offset:     desc("offset", "Offset of a requests partition up to which all is acknowledged.", "partition"),
 		refused:    desc("partition_refused", "1 while a requests partition is not routed; see weir partitions list.", "partition"),
+		halted:     desc("partition_halted", "1 while a requests partition cannot be read on; see weir partitions list.", "partition"),
 		version:    desc("routing_version", "Newest routing version that was loaded."),
 		intake:     desc("intake_bytes", "Bytes that events take in memory, unpacked, which are read and not yet routed."),
 	}
@@ -88,7 +90,9 @@ func (c *routeCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, n := range c.counts {
 		ch <- n.desc
 	}
-	for _, d := range []*prometheus.Desc{c.dead, c.identities, c.rules, c.missing, c.uncounted, c.lag, c.offset, c.refused, c.version, c.intake} {
+	for _, d := range []*prometheus.Desc{
+		c.dead, c.identities, c.rules, c.missing, c.uncounted, c.lag, c.offset, c.refused, c.halted, c.version, c.intake,
+	} {
 		ch <- d
 	}
 }
@@ -148,6 +152,7 @@ func (c *routeCollector) collectSources(ch chan<- prometheus.Metric, s *RouteSta
 			continue
 		}
 		gauge(c.refused, 0, partition)
+		gauge(c.halted, truth(src.Halted), partition)
 		gauge(c.offset, float64(src.Offset), partition)
 		gauge(c.lag, float64(max(src.HighWatermark-src.Offset, 0)), partition)
 	}

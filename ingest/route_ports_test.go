@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -59,9 +60,20 @@ func (l *simLog) answers(positions []Position, asked traffic.Time) []Fetched {
 			continue
 		}
 		start, end := w.starts[at.Partition], w.end(at.Partition)
+		bad, isBad := w.spoiled[at.Partition]
+		if isBad && bad.leaderless {
+			w.mu.Unlock()
+			continue
+		}
 		f := Fetched{Partition: at.Partition, Next: at.Offset, HighWatermark: end, LogStart: start, Asked: asked}
 		if at.Offset < start || at.Offset > end {
 			f.Err = ErrOutOfRange
+			end = at.Offset
+		}
+		if isBad && at.Offset < bad.from {
+			end = min(end, bad.from)
+		} else if isBad && at.Offset < min(end, bad.next) {
+			f.Err = &UnreadableError{Next: bad.next, Why: fmt.Errorf("%w: CRC-32C is 1", errCorrupt)}
 			end = at.Offset
 		}
 		stop := min(end, at.Offset+1+l.fetching.Int64N(20))
@@ -82,6 +94,10 @@ func (l *simLog) Bounds(ctx context.Context, partitions []int) (map[int]Bounds, 
 		return nil, err
 	}
 	if l.world.faulty(l.bounding, .05) {
+		return nil, errSim
+	}
+	if l.world.leaderless(partitions) {
+		<-ctx.Done() // the client asks again and again
 		return nil, errSim
 	}
 	l.world.mu.Lock()

@@ -26,7 +26,7 @@ const letterPatience = 2 * time.Second
 // Each assigned partition is in one of two states:
 //
 //	idle    not routed: its commit is not looked at yet, or was refused (see Router.judge), or its log moved away
-//	source  routed: in the steps that follow, over all sources together
+//	source  routed: in the steps that follow, over all sources together; blocked while it cannot be read on (see watch)
 //
 //	idle ── adopt: commit fetched and judged, or its gap accepted ──▶ source
 //	idle ◀── retire: the next offset lies outside the log ─────────── source
@@ -63,6 +63,7 @@ type routedSource struct {
 	partition int
 	at        Announcement    // what the group's commit says; ticks and the next chunk start from it
 	version   *routingVersion // at.Version; nil for 0
+	blocked   *blockage       // why it cannot be read on; nil while it can
 }
 
 // resting is a partition that is not routed.
@@ -72,6 +73,7 @@ type resting struct {
 	ticket  int
 	refusal *refusal // nil: not judged yet
 	commit  Commit
+	log     readable // whether its log can be looked at
 }
 
 // errOver ends a session whose generation is over.

@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// tickIfDue appends a tick of every source to every keyed partition, once per TickEvery. Ticks say what is acknowledged
+// tickIfDue appends a tick of every source that speaks to every keyed partition, once per TickEvery. Ticks say what is acknowledged
 // and nothing more, so that one which is lost costs nothing and one which is late does no harm: while a chunk is stuck
 // they repeat the old offset, and the watermark waits.
 func (s *routeSession) tickIfDue(ctx context.Context) {
@@ -17,7 +17,12 @@ func (s *routeSession) tickIfDue(ctx context.Context) {
 		return
 	}
 	s.nextTick = now.Add(s.r.opt.TickEvery)
-	err := s.r.opt.Keyed.Append(ctx, s.ticks())
+	speaking := s.speaking()
+	if len(speaking) == 0 {
+		s.showSources()
+		return
+	}
+	err := s.r.opt.Keyed.Append(ctx, s.ticks(speaking))
 	if ctx.Err() != nil {
 		return
 	}
@@ -34,12 +39,12 @@ func (s *routeSession) tickIfDue(ctx context.Context) {
 
 // ticks makes one round: a batch per keyed partition, a record per source. Its memory is its own, since a round that
 // was not acknowledged may still be on its way.
-func (s *routeSession) ticks() []Batch {
+func (s *routeSession) ticks(sources []*routedSource) []Batch {
 	batches := make([]Batch, s.r.opt.KeyedPartitions)
 	var buf []byte
 	for q := range batches {
 		batches[q].Partition = q
-		for _, src := range s.sources {
+		for _, src := range sources {
 			k := detectors.Keyed{
 				Format: s.formatFor(src.version), Kind: detectors.KeyedTick, Generation: src.at.Generation, Source: src.partition, Offset: src.at.Offset,
 				Prev: src.at.Prev[q], Time: src.at.Progress,

@@ -30,9 +30,10 @@ type lookout struct {
 	mu      sync.Mutex
 	idle    map[int]int // partitions to look at; the value is told with each finding, see routeSession.retire
 	states  []PartitionState
-	refused bool // one of states is refused
+	stopped bool // one of states is not running
 	found   []finding
 	granted []Acceptance
+	fresh   bool // granted was read since the session looked
 	unfit   error
 
 	reported traffic.Time
@@ -47,6 +48,7 @@ type finding struct {
 	has       bool // there is a commit
 	log       Bounds
 	version   *routingVersion // of the commit; nil when it names none
+	away      error           // why log is not known: its leader does not answer
 }
 
 func newLookout(r *Router, commits Commits, wake chan<- struct{}) *lookout {
@@ -124,15 +126,16 @@ func (l *lookout) lookAtPartitions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bounds, troubled := l.bounds(ctx, partitions)
+	bounds, away := boundsOfEach(ctx, l.r.opt.Log, partitions)
 	var found []finding
+	var troubled []error
 	for _, p := range partitions {
-		log, known := bounds[p]
-		if !known {
+		f := finding{partition: p, ticket: tickets[p], log: bounds[p], away: away[p]}
+		f.commit, f.has = commits[p]
+		if f.away != nil {
+			found, troubled = append(found, f), append(troubled, f.away)
 			continue
 		}
-		f := finding{partition: p, ticket: tickets[p], log: log}
-		f.commit, f.has = commits[p]
 		if f.version, err = l.versionOf(ctx, f.commit); err != nil {
 			l.tell(func() { l.unfit = err })
 			return nil
@@ -140,27 +143,7 @@ func (l *lookout) lookAtPartitions(ctx context.Context) error {
 		found = append(found, f)
 	}
 	l.tell(func() { l.found = append(l.found, found...) })
-	return troubled
-}
-
-// bounds asks for all partitions at once, and if that fails for each alone: a partition whose leader is away must not
-// keep the others waiting.
-func (l *lookout) bounds(ctx context.Context, partitions []int) (map[int]Bounds, error) {
-	all, err := l.r.opt.Log.Bounds(ctx, partitions)
-	if err == nil || len(partitions) == 1 {
-		return all, err
-	}
-	all = map[int]Bounds{}
-	var errs []error
-	for _, p := range partitions {
-		one, err := l.r.opt.Log.Bounds(ctx, []int{p})
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		maps.Copy(all, one)
-	}
-	return all, errors.Join(errs...)
+	return errors.Join(troubled...)
 }
 
 // versionOf loads the routing version that a commit announces a chunk under. A version that cannot be had ends the
@@ -196,10 +179,10 @@ func (l *lookout) lookAtVersions(ctx context.Context) error {
 	return nil
 }
 
-// report tells the store how the partitions are, and reads what operators accepted while one of them is refused.
+// report tells the store how the partitions are, and reads what operators accepted while one of them has stopped.
 func (l *lookout) report(ctx context.Context) error {
 	l.mu.Lock()
-	states, refused := slices.Clone(l.states), l.refused
+	states, stopped := slices.Clone(l.states), l.stopped
 	l.mu.Unlock()
 	now := l.r.opt.Clock()
 	since := now.Sub(l.reported)
@@ -210,14 +193,14 @@ func (l *lookout) report(ctx context.Context) error {
 		return err
 	}
 	l.reported = now
-	if !refused {
+	if !stopped {
 		return nil
 	}
 	granted, err := l.r.opt.Partitions.Accepted(ctx, l.r.opt.Stream)
 	if err != nil {
 		return err
 	}
-	l.tell(func() { l.granted = granted })
+	l.tell(func() { l.granted, l.fresh = granted, true })
 	return nil
 }
 

@@ -114,6 +114,8 @@ type world struct {
 	away     [simSources]bool // no fetch of the partition is answered
 	stuck    bool             // no event batch is written
 	deaf     bool             // no dead letter is written
+	spoiled  map[int]spoiled
+	edit     func(*RouterOptions) // what is special about its routers; nil: nothing
 	routing  func(number int64) *rules.Routing
 	commits  map[int]Commit
 	history  []map[int]Commit
@@ -122,9 +124,34 @@ type world struct {
 	late     sync.WaitGroup
 }
 
+// spoiled is a stretch of a partition that does not decode, or a partition that is without a leader.
+type spoiled struct {
+	from, next int64
+	leaderless bool
+}
+
+// spoil makes a partition as s says; mend undoes it.
+func (w *world) spoil(p int, s spoiled) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.spoiled[p] = s
+}
+
+func (w *world) mend(p int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.spoiled, p)
+}
+
+func (w *world) leaderless(partitions []int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(partitions, func(p int) bool { return w.spoiled[p].leaderless })
+}
+
 func newWorld(seed uint64) *world {
 	w := &world{
-		seed: seed, begin: simNow(), letters: map[[2]int64]string{}, commits: map[int]Commit{},
+		seed: seed, begin: simNow(), letters: map[[2]int64]string{}, spoiled: map[int]spoiled{}, commits: map[int]Commit{},
 		states: map[int]PartitionState{}, routing: simRouting, group: coordinator{members: map[string]*simMember{}},
 	}
 	r := w.chance(1)

@@ -33,6 +33,12 @@ const (
 	SideKeyed    = detectors.SideKeyed
 )
 
+// GapInKeyed is detectors.GapInKeyed.
+const GapInKeyed = detectors.GapInKeyed
+
+// NoOffset is detectors.NoOffset.
+const NoOffset = detectors.NoOffset
+
 // ErrFenced is what Checkpoints.Write returns when another owner has taken the partition since.
 var ErrFenced = detectors.ErrFenced
 

@@ -125,7 +125,8 @@ func judgeRouteCommits(name string, p progressOf, stream *history.Stream) findin
 	resume := "weir partitions list says what weir partitions resume would accept"
 	switch {
 	case len(absent) > 0:
-		return failing(name, "run weir migrate", "no commit for partitions %s of requests, so they are not routed", numbered(absent))
+		return failing(name, "start weir run, which routes partitions that were added to requests; if it runs, see weir partitions list, or run weir migrate",
+			"no commit for partitions %s of requests, so they are not routed", numbered(absent))
 	case len(foreign) > 0:
 		return failing(name, resume, "the commits of partitions %s were not written by weir: another tool has moved them", numbered(foreign))
 	case len(older) > 0:

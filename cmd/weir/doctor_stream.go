@@ -135,6 +135,7 @@ func judgeStopped(p *history.ReportedPartition) finding {
 
 func (e *examination) judgeRunning(running map[detectors.Side]int, oldest time.Time, stopped int) finding {
 	n := e.stream.Partitions
+	n.Requests = max(n.Requests, e.topics[e.names.Requests].Partitions) // some may have been added
 	text := fmt.Sprintf("%d of %d of requests and %d of %d of keyed at work", running[detectors.SideRequests], n.Requests, running[detectors.SideKeyed], n.Keyed)
 	silence := e.database.Clock.Std().Sub(oldest) // both by PostgreSQL's clock
 	switch {

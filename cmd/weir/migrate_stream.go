@@ -92,12 +92,12 @@ func (m *migration) renew(ctx context.Context) error {
 	if why == "" {
 		return nil
 	}
-	g, err := m.store.RecreateGeneration(ctx, history.Live, m.by, why)
+	g, err := m.store.RecreateGeneration(ctx, history.Live, m.topics.requests, m.by, why)
 	if err != nil {
 		return err
 	}
 	m.say("stream live begins generation %d: %s", g, why)
-	m.stream.Generation, m.renewed = g, true
+	m.stream.Generation, m.stream.Partitions.Requests, m.renewed = g, m.topics.requests, true
 	return nil
 }
 

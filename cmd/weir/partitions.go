@@ -42,7 +42,9 @@ func (a *app) partitionsList() *cobra.Command {
 		Use:   "list",
 		Short: "List the partitions as the stages last reported them",
 		Long: `List the partitions of requests (ROUTE) and of keyed (DETECT) as their owners last reported them. One that is refused or
-halted says why; nothing of it is lost meanwhile, it waits in Kafka.`,
+halted says why; nothing of it is lost meanwhile, it waits in Kafka. refused: its commit cannot be trusted. halted: it stands
+at its offset, since what comes there cannot be read, or a record before it is missing. One that nobody leads, or that
+waits for a routing version, goes on by itself.`,
 		Example: "  weir partitions list\n  weir partitions list --stopped",
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
@@ -86,7 +88,7 @@ func newPartitionRow(p *history.ReportedPartition) partitionRow {
 }
 
 // acceptable reports whether a partition stopped at a gap, which an operator may accept, and for nothing else. A stage
-// reports -1 or, of keyed, 0 where there is none: a gap of keyed ends behind offset 0.
+// reports -1 where there is none, and older ones did 0 of keyed: a gap of keyed ends behind offset 0.
 func acceptable(p *history.ReportedPartition) bool {
 	least := int64(0)
 	if p.Side == detectors.SideKeyed {
@@ -103,7 +105,7 @@ func (a *app) partitionsResume() *cobra.Command {
 		Use:   "resume (--requests N | --keyed N) --accept-gap --reason TEXT",
 		Short: "Let a partition that stopped at a gap go on without what is missing",
 		Long: `Accept that what is missing before a partition's gap will not be counted, and let its stage go on. Find out first why it is
-missing: weir partitions list says where. The acceptance is audited, and a loss record goes into history. Only the gap that
+missing, or what cannot be read: weir partitions list says where. The acceptance is audited, and a loss record goes into history. Only the gap that
 is reported now is accepted; the next one stops the partition again.`,
 		Example: `  weir partitions resume --keyed 12 --accept-gap --reason "broker 3 lost its disk"`,
 		Args:    cobra.NoArgs,
@@ -155,8 +157,12 @@ func (a *app) resume(ctx context.Context, s *store, side detectors.Side, n int, 
 		if a.output == "json" {
 			return a.json(newPartitionRow(p))
 		}
-		_, err := fmt.Fprintf(a.stdout, "partition %s/%d: gap before offset %d of source partition %d accepted; its stage goes on within seconds\n",
-			side, n, gap.GapOffset, gap.GapSource)
+		where := fmt.Sprintf("source partition %d", gap.GapSource)
+		if gap.GapSource == detectors.GapInKeyed {
+			where = "the keyed log"
+		}
+		_, err := fmt.Fprintf(a.stdout, "partition %s/%d: gap before offset %d of %s accepted; its stage goes on within seconds\n",
+			side, n, gap.GapOffset, where)
 		return err
 	}
 	return fmt.Errorf("no stage has reported partition %s/%d; weir partitions list shows those that were", side, n)

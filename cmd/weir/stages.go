@@ -47,7 +47,8 @@ func (in *installation) router() (*ingest.Router, error) {
 	}
 	return ingest.NewRouter(ingest.RouterOptions{
 		Stream: in.stream.Name, Topic: in.names.Requests, Generation: in.stream.Generation,
-		Live: in.stream.Name == history.Live, KeyedPartitions: in.stream.Partitions.Keyed,
+		Sources: in.stream.Partitions.Requests,
+		Live:    in.stream.Name == history.Live, KeyedPartitions: in.stream.Partitions.Keyed,
 		Secret: in.secret[:], SecretID: in.secretID,
 		Log: in.kafka.Log(in.names.Requests), Keyed: in.kafka.Appender(in.names.Keyed),
 		Group:    in.kafka.Group(in.group(stageRoute), in.names.Requests, ingest.GroupOptions{}),
@@ -70,7 +71,7 @@ func (in *installation) detector() (*ingest.Detector, error) {
 	}
 	return ingest.NewDetector(ingest.DetectorOptions{
 		Stream: in.stream.Name, Owner: owner, Generation: in.stream.Generation,
-		Sources: in.requests, Keyed: in.stream.Partitions.Keyed, Secret: in.secret,
+		Sources: in.stream.Partitions.Requests, Keyed: in.stream.Partitions.Keyed, Secret: in.secret,
 		Budget: in.stream.Partitions.Budget, Holding: holdMemory(in.stream.Partitions.Budget, in.log), Retention: in.keyed,
 		Log: in.kafka.Log(in.names.Keyed), Hits: in.kafka.Appender(in.names.Hits), HitsCount: in.hits,
 		Group:    in.kafka.Group(in.group(stageDetect), in.names.Keyed, ingest.GroupOptions{}),

@@ -96,7 +96,7 @@ func (w *world) routed() bool {
 func (w *world) foldedAll() bool {
 	for q := range w.keyed.parts {
 		st, ok := w.states[q]
-		if !ok || st.State != "halted" && st.Offset != int64(len(w.keyed.parts[q].records)) {
+		if !ok || !stoppedForGood(st) && st.Offset != int64(len(w.keyed.parts[q].records)) {
 			return false
 		}
 	}

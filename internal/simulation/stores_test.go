@@ -208,17 +208,24 @@ func (s partitions) Report(ctx context.Context, _ string, states []ingest.Partit
 		switch {
 		case st.Side == ingest.SideRequests && passing(errors.New(st.Reason)):
 			// It could not load the version of the chunk that it inherited: another process may, so it leaves.
+		case st.Side == ingest.SideRequests && st.State == "halted" && st.GapOffset == ingest.NoOffset && s.w.longAway(st.Partition):
+			// It has had no leader for so long that its router says so.
 		case st.Side == ingest.SideRequests && st.State != "running":
 			s.w.say("requests partition %d is %s: %s", st.Partition, st.State, st.Reason)
 		case st.Side == ingest.SideKeyed:
 			s.w.states[st.Partition] = st
-			if st.State == "halted" {
+			if stoppedForGood(st) {
 				s.w.halted[st.Partition] = st.Reason
 			}
 			s.w.seen.folded[st.Partition] = max(s.w.seen.folded[st.Partition], st.Offset)
 		}
 	}
 	return nil
+}
+
+// stoppedForGood tells a keyed partition that has stopped from one that waits for a store.
+func stoppedForGood(st ingest.PartitionState) bool {
+	return st.State == "halted" && !passing(errors.New(st.Reason))
 }
 
 func (s partitions) Accepted(ctx context.Context, _ string) ([]ingest.Acceptance, error) {

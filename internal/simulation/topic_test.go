@@ -164,6 +164,11 @@ func (l *topicLog) awayLocked(partition int) bool {
 	return l.t == l.w.requests && partition == o.partition && now() >= o.from && now() < o.until
 }
 
+// longAway reports whether a source partition's outage has lasted for so long that it counts as one that cannot be read.
+func (w *world) longAway(partition int) bool {
+	return partition == w.outage.partition && now() >= w.outage.from.Add(30*time.Second)
+}
+
 // topicAppender is a process's writing to a topic.
 type topicAppender struct {
 	*host

@@ -1,0 +1,89 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// outsideCheck is the least time between two looks at the bounds of a log outside of which a partition stands.
+const outsideCheck = 5 * time.Second
+
+// fold gives one partition's answer to its state. What stops only this partition is noted in it; an error ends the session.
+func (d *Detector) fold(ctx context.Context, o *owned, f *keyedFetch) error {
+	switch {
+	case f.Err == nil:
+		o.end = f.HighWatermark
+		d.readAgain(o)
+		// Whole batches are answered, with records below what was asked for.
+		if done, err := d.foldMessages(o, messagesFrom(f.Messages, o.offset)); done || err != nil {
+			return err
+		}
+		o.offset = max(o.offset, f.Next)
+		return nil
+	case f.asked != o.offset:
+		return nil // asked for before the partition went on: it says nothing of where it stands now
+	case errors.Is(f.Err, ErrOutOfRange):
+		return d.outside(ctx, o)
+	}
+	o.end = max(o.end, f.HighWatermark)
+	d.unread(o, f.Err)
+	d.passUnreadable(o)
+	return nil
+}
+
+// outside handles a partition that stands outside its log.
+func (d *Detector) outside(ctx context.Context, o *owned) error {
+	now := time.Now()
+	if now.Sub(o.checked) < outsideCheck {
+		return nil
+	}
+	o.checked = now
+	bounds, away := boundsOfEach(ctx, d.opt.Log, []int{o.partition})
+	if err := away[o.partition]; err != nil {
+		d.unread(o, fmt.Errorf("offset %d is outside the log, whose bounds cannot be asked for: %w", o.offset, err))
+		return nil
+	}
+	return d.checkBounds(ctx, o, bounds[o.partition])
+}
+
+// unread notes an attempt to read a partition that brought nothing. One that is blocked is asked for again and again, and
+// goes on by itself when it can be read.
+func (d *Detector) unread(o *owned, err error) {
+	if errors.Is(err, errSilent) {
+		err = nil // the lack of an answer, and not an error of a call
+	} else {
+		d.metrics.errors.WithLabelValues("fetch").Inc()
+	}
+	before := o.readable.blocked
+	o.readable.failed(time.Now(), o.offset, err)
+	if b := o.readable.blocked; !b.same(before) {
+		d.log.Error("keyed partition cannot be read on", "partition", o.partition, "offset", o.offset, "reason", b.reason, "gap_offset", b.next)
+	}
+}
+
+func (d *Detector) readAgain(o *owned) {
+	if o.readable.blocked != nil {
+		d.log.Info("keyed partition can be read again", "partition", o.partition, "offset", o.offset)
+	}
+	o.readable.answered()
+}
+
+// passUnreadable goes on behind what cannot be read, if an operator has accepted exactly that: as where retention was
+// faster than reading, nobody knows whose records were in it.
+func (d *Detector) passUnreadable(o *owned) {
+	b := o.readable.blocked
+	if b == nil || b.next == NoOffset {
+		return
+	}
+	a, ok := o.accepted[gap{GapInKeyed, b.next}]
+	if !ok {
+		return
+	}
+	d.log.Warn("gap accepted, keyed partition goes on behind what cannot be read", "partition", o.partition, "from", o.offset,
+		"to", b.next, "by", a.By, "reason", a.Reason)
+	o.pending = append(o.pending, o.state.Rebase(o.offset, b.next, "could not be read, and were given up"))
+	o.offset = b.next
+	o.readable.answered()
+}
