@@ -99,5 +99,6 @@ func (d *Detector) learn(o *owned, version int64) (known bool, err error) {
 		return false, nil
 	}
 	o.state.Learn(r)
+	d.metrics.watch(r)
 	return true, nil
 }

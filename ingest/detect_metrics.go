@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/rules"
 )
 
 type detectMetrics struct {
@@ -70,6 +71,15 @@ func newDetectMetrics(reg prometheus.Registerer, stream string) (*detectMetrics,
 		}
 	}
 	return m, nil
+}
+
+// watch has the series of a version's rules begin at 0, so that a rate sees the first event that is left out.
+func (m *detectMetrics) watch(r *rules.Routing) {
+	for i := range r.Rules {
+		for _, reason := range []detectors.Uncounted{detectors.UncountedLate, detectors.UncountedOutOfOrder} {
+			m.uncounted.WithLabelValues(r.Rules[i].ID, reason.String())
+		}
+	}
 }
 
 func (m *detectMetrics) add(now, last detectors.Counts, leftOut []detectors.RuleUncounted) {
