@@ -139,8 +139,8 @@ type algorithm interface {
 	beside(c *cell) int64
 	// release gives that back.
 	release(c *cell)
-	// append writes the cell for a snapshot; restore reads it into an empty one. Equal states give equal bytes.
-	append(dst []byte, c *cell) []byte
+	// append writes the cell for a snapshot of a format; restore reads it into an empty one. Equal states give equal bytes.
+	append(dst []byte, c *cell, format int) []byte
 	restore(c *cell, r *reader)
 }
 

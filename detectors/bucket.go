@@ -158,10 +158,13 @@ func (b *bucket) gauge(c *cell) (count int64, newest traffic.Time) {
 	return (level + w - 1) / w, at
 }
 
-func (b *bucket) append(dst []byte, c *cell) []byte {
+func (b *bucket) append(dst []byte, c *cell, format int) []byte {
 	at, level, _ := b.read(c)
 	dst = binary.AppendVarint(dst, int64(at))
 	dst = binary.AppendUvarint(dst, uint64(level))
+	if format < 3 {
+		return dst
+	}
 	return binary.AppendUvarint(dst, uint64(b.back(c)))
 }
 

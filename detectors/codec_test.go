@@ -331,3 +331,37 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Errorf("%s is written differently than before: raise the format's number", name)
 	}
 }
+
+// While the records of a stream have a format that the release before knows, so have snapshots: with every algorithm's keys,
+// the episodes that were told of, and nothing else. What is read back goes on.
+func TestSnapshotsHaveTheStreamsFormat(t *testing.T) {
+	m := newMany(t, 2, 24<<10, everyRule(2, 10*time.Second, 40*time.Second))
+	for i := range 400 {
+		k := m.event(i%2, origin+traffic.Time(i-i%7*3)*second/20, fmt.Sprintf("192.0.2.%d", 1+i%60), 1)
+		k.Format, k.Identity.Device, k.Rules = detectors.RecordFormat-1, fmt.Sprintf("d%d", i%7), nil
+		for r := range m.rules {
+			k.Rules, k.Units = append(k.Rules, r), append(k.Units, 1)
+		}
+		m.must(k)
+	}
+	raw := m.p.Snapshot(nil)
+	if raw[0] != detectors.SnapshotFormat-1 {
+		t.Fatalf("format %d, want %d", raw[0], detectors.SnapshotFormat-1)
+	}
+	p, err := detectors.Restore(m.cfg, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.learn(p)
+	if p.Keys() != m.p.Keys() || p.Watermark() != m.p.Watermark() {
+		t.Errorf("%d keys, watermark %v, want %d, %v", p.Keys(), p.Watermark(), m.p.Keys(), m.p.Watermark())
+	}
+	if again := p.Snapshot(nil); !slices.Equal(again, raw) {
+		t.Error("restored it is written as something else")
+	}
+	newer := m.event(0, m.top[0], "192.0.2.1", 1)
+	m.must(newer)
+	if got := m.p.Snapshot(nil)[0]; got != detectors.SnapshotFormat {
+		t.Errorf("after a record of the newest format: %d", got)
+	}
+}

@@ -160,13 +160,15 @@ func (d *distinctWindows) release(c *cell) {
 	d.far.give(c)
 }
 
-func (d *distinctWindows) append(dst []byte, c *cell) []byte {
+func (d *distinctWindows) append(dst []byte, c *cell, format int) []byte {
 	list := d.far.at(c).list
 	dst = binary.AppendUvarint(dst, uint64(len(list)))
 	for i := range list {
 		v := &list[i]
 		dst = binary.AppendVarint(dst, int64(v.start))
-		dst = binary.AppendUvarint(dst, uint64(v.newest-v.start)<<1|bit(v.unsure))
+		if format > 2 {
+			dst = binary.AppendUvarint(dst, uint64(v.newest-v.start)<<1|bit(v.unsure))
+		}
 		dst = v.set.append(dst)
 	}
 	return dst

@@ -146,13 +146,14 @@ func (d *distinctBucket) release(c *cell) {
 	d.far.give(c)
 }
 
-func (d *distinctBucket) append(dst []byte, c *cell) []byte {
+func (d *distinctBucket) append(dst []byte, c *cell, format int) []byte {
 	v := d.far.at(c)
-	for _, at := range []traffic.Time{v.poured, v.began, v.newest} {
-		dst = binary.AppendVarint(dst, int64(at))
+	dst = binary.AppendVarint(dst, int64(v.poured))
+	if format > 2 {
+		dst = binary.AppendVarint(binary.AppendVarint(dst, int64(v.began)), int64(v.newest))
+		dst = append(dst, byte(bit(v.unsure)))
 	}
-	dst = append(dst, byte(bit(v.unsure)))
-	dst = d.bucket.append(dst, &v.level)
+	dst = d.bucket.append(dst, &v.level, format)
 	return v.set.append(dst)
 }
 

@@ -108,7 +108,7 @@ func (d *distinctRotating) release(c *cell) {
 	d.far.give(c)
 }
 
-func (d *distinctRotating) append(dst []byte, c *cell) []byte {
+func (d *distinctRotating) append(dst []byte, c *cell, _ int) []byte {
 	p := d.far.at(c)
 	dst = binary.AppendVarint(dst, int64(p.newest))
 	dst = binary.AppendUvarint(dst, uint64(p.only))

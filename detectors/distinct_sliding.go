@@ -1,6 +1,7 @@
 package detectors
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 
@@ -27,13 +28,21 @@ type distinctLog struct {
 
 type valueLog struct{ list []valueTime } // ascending by time, at least one once used
 
-// valueTime is a time at which a value was seen. The lowest bit of value says that it is the value's newest.
+// valueTime is a time at which a value was seen: above its lowest bit, which says that it is the value's newest.
 type valueTime struct {
-	time  traffic.Time
+	at    int64
 	value uint64
 }
 
 const newestTime = 1
+
+func seenAt(at traffic.Time, value uint64) valueTime {
+	return valueTime{int64(at)<<1 | newestTime, value}
+}
+
+func (v valueTime) time() traffic.Time { return traffic.Time(v.at >> 1) }
+
+func (v valueTime) newest() bool { return v.at&newestTime != 0 }
 
 var _ algorithm = (*distinctLog)(nil)
 
@@ -51,8 +60,8 @@ func (d *distinctLog) add(c *cell, ev *event) {
 	}
 	was := log.bytes()
 	log.expire(earlier(ev.dead, d.lineage.window))
-	x := valueTime{ev.time, ev.value | newestTime}
-	if n := len(log.list); n == 0 || log.list[n-1].time <= x.time {
+	x := seenAt(ev.time, ev.value)
+	if n := len(log.list); n == 0 || log.list[n-1].time() <= ev.time {
 		log.put(x, d.lineage.window)
 		ev.judge(log.distinct(earlier(ev.time, d.lineage.window)))
 		if len(ev.overs) > 0 {
@@ -69,16 +78,16 @@ func (d *distinctLog) add(c *cell, ev *event) {
 func (l *valueLog) put(x valueTime, window traffic.Time) {
 	last := -1 // the value's newest so far
 	for i := len(l.list) - 1; i >= 0 && last < 0; i-- {
-		if l.list[i].value == x.value {
+		if l.list[i].value == x.value && l.list[i].newest() {
 			last = i
 		}
 	}
 	if last >= 0 {
-		if l.list[last].time == x.time {
+		if l.list[last].at == x.at {
 			return
 		}
-		l.list[last].value &^= newestTime
-		if before := l.before(last); before >= 0 && x.time-l.list[before].time <= window {
+		l.list[last].at &^= newestTime
+		if before := l.before(last); before >= 0 && x.time()-l.list[before].time() <= window {
 			l.list = slices.Delete(l.list, last, last+1)
 		}
 	}
@@ -87,8 +96,8 @@ func (l *valueLog) put(x valueTime, window traffic.Time) {
 
 // before is the index of the time before the one at i, of the same value; -1 if there is none.
 func (l *valueLog) before(i int) int {
-	value := l.list[i].value | newestTime
-	for i--; i >= 0 && l.list[i].value|newestTime != value; i-- {
+	value := l.list[i].value
+	for i--; i >= 0 && l.list[i].value != value; i-- {
 		continue
 	}
 	return i
@@ -96,9 +105,9 @@ func (l *valueLog) before(i int) int {
 
 // after is the index of the time after the one at i, of the same value; -1 if there is none.
 func (l *valueLog) after(i int) int {
-	value := l.list[i].value | newestTime
+	value := l.list[i].value
 	for i++; i < len(l.list); i++ {
-		if l.list[i].value|newestTime == value {
+		if l.list[i].value == value {
 			return i
 		}
 	}
@@ -108,30 +117,30 @@ func (l *valueLog) after(i int) int {
 // insert puts a time among others that are newer, and returns its index, or where it would stand when it need not be kept.
 func (l *valueLog) insert(x valueTime, window traffic.Time) int {
 	at := len(l.list)
-	for ; at > 0 && l.list[at-1].time >= x.time; at-- {
-		if same := l.list[at-1]; same.time == x.time && same.value|newestTime == x.value {
+	for ; at > 0 && l.list[at-1].time() >= x.time(); at-- {
+		if same := l.list[at-1]; same.time() == x.time() && same.value == x.value {
 			return at - 1
 		}
 	}
 	l.list = slices.Insert(reserve(l.list, len(l.list)+1), at, x)
 	before, after := l.before(at), l.after(at)
 	if after >= 0 {
-		l.list[at].value &^= newestTime
+		l.list[at].at &^= newestTime
 	}
 	if before >= 0 {
-		l.list[before].value &^= newestTime
+		l.list[before].at &^= newestTime
 	}
 	// At most one of the three, or the two beside it, need not be kept any more; later ones first, so indexes hold.
 	if after >= 0 {
-		if next := l.after(after); next >= 0 && l.list[next].time-l.list[at].time <= window {
+		if next := l.after(after); next >= 0 && l.list[next].time()-l.list[at].time() <= window {
 			l.list = slices.Delete(l.list, after, after+1)
 		}
 	}
 	switch {
-	case before >= 0 && after >= 0 && l.list[l.after(at)].time-l.list[before].time <= window:
+	case before >= 0 && after >= 0 && l.list[l.after(at)].time()-l.list[before].time() <= window:
 		l.list = slices.Delete(l.list, at, at+1)
 	case before >= 0:
-		if first := l.before(before); first >= 0 && l.list[at].time-l.list[first].time <= window {
+		if first := l.before(before); first >= 0 && l.list[at].time()-l.list[first].time() <= window {
 			l.list = slices.Delete(l.list, before, before+1)
 			at--
 		}
@@ -153,31 +162,31 @@ func (d *distinctLog) judgeLate(log *valueLog, at int, ev *event) {
 	passed := n
 	for i := n - 1; i >= 0; i-- {
 		v := log.list[i]
-		for passed > 0 && log.list[passed-1].time >= later(v.time, window) {
+		for passed > 0 && log.list[passed-1].time() >= later(v.time(), window) {
 			passed--
 		}
 		end := passed
-		if next, ok := d.seen[v.value|newestTime]; ok {
+		if next, ok := d.seen[v.value]; ok {
 			end = min(end, next)
 		}
 		d.steps[i]++
 		d.steps[end]--
-		d.seen[v.value|newestTime] = i
+		d.seen[v.value] = i
 	}
 	count := int64(0)
 	for i, v := range log.list {
 		count += d.steps[i]
-		if i < at || v.time < ev.time || v.time >= later(ev.time, window) {
+		if i < at || v.time() < ev.time || v.time() >= later(ev.time, window) {
 			continue
 		}
 		limit := ev.limit
-		if v.time != ev.time {
+		if v.time() != ev.time {
 			limit = max(limit, d.lineage.greatest)
 		} else {
 			ev.count = max(ev.count, count)
 		}
 		if count > limit {
-			ev.over(v.time, count, overEvent)
+			ev.over(v.time(), count, overEvent)
 		}
 	}
 }
@@ -185,7 +194,7 @@ func (d *distinctLog) judgeLate(log *valueLog, at int, ev *event) {
 // expire drops what no event on time can meet any more, once that is a quarter.
 func (l *valueLog) expire(start traffic.Time) {
 	n := 0
-	for n < len(l.list) && l.list[n].time <= start {
+	for n < len(l.list) && l.list[n].time() <= start {
 		n++
 	}
 	if n > len(l.list)/4 {
@@ -201,7 +210,7 @@ func (l *valueLog) saturate(values int) {
 	at, kept := len(l.list), 0
 	for at > 0 && (kept < values || len(l.list)-at < leastKept) {
 		at--
-		if l.list[at].value&newestTime != 0 {
+		if l.list[at].newest() {
 			kept++
 		}
 	}
@@ -210,8 +219,8 @@ func (l *valueLog) saturate(values int) {
 
 // distinct counts the values whose newest time is after start.
 func (l *valueLog) distinct(start traffic.Time) (count int64) {
-	for i := len(l.list) - 1; i >= 0 && l.list[i].time > start; i-- {
-		if l.list[i].value&newestTime != 0 {
+	for i := len(l.list) - 1; i >= 0 && l.list[i].time() > start; i-- {
+		if l.list[i].newest() {
 			count++
 		}
 	}
@@ -228,12 +237,12 @@ func (l *valueLog) bytes() int64 {
 
 func (d *distinctLog) dead(c *cell, at traffic.Time) bool {
 	list := d.far.at(c).list
-	return later(list[len(list)-1].time, d.lineage.window) <= at
+	return later(list[len(list)-1].time(), d.lineage.window) <= at
 }
 
 func (d *distinctLog) gauge(c *cell) (count int64, newest traffic.Time) {
 	log := d.far.at(c)
-	return log.distinct(traffic.BeforeTime), log.list[len(log.list)-1].time
+	return log.distinct(traffic.BeforeTime), log.list[len(log.list)-1].time()
 }
 
 func (d *distinctLog) beside(c *cell) int64 {
@@ -245,11 +254,26 @@ func (d *distinctLog) release(c *cell) {
 	d.far.give(c)
 }
 
-func (d *distinctLog) append(dst []byte, c *cell) []byte {
+func (d *distinctLog) append(dst []byte, c *cell, format int) []byte {
 	list := d.far.at(c).list
+	if format < 3 {
+		return appendNewest(dst, list)
+	}
 	dst = binary.AppendUvarint(dst, uint64(len(list)))
 	for _, v := range list {
-		dst = binary.AppendVarint(dst, int64(v.time))
+		dst = binary.AppendVarint(dst, v.at)
+		dst = binary.BigEndian.AppendUint64(dst, v.value)
+	}
+	return dst
+}
+
+// appendNewest writes what format 2 holds: the newest time of each value, by time and value.
+func appendNewest(dst []byte, list []valueTime) []byte {
+	list = slices.DeleteFunc(slices.Clone(list), func(v valueTime) bool { return !v.newest() })
+	slices.SortFunc(list, func(a, b valueTime) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.value, b.value)) })
+	dst = binary.AppendUvarint(dst, uint64(len(list)))
+	for _, v := range list {
+		dst = binary.AppendVarint(dst, int64(v.time()))
 		dst = binary.BigEndian.AppendUint64(dst, v.value)
 	}
 	return dst
@@ -258,11 +282,11 @@ func (d *distinctLog) append(dst []byte, c *cell) []byte {
 func (d *distinctLog) restore(c *cell, r *reader) {
 	list := make([]valueTime, r.length(9, "values"))
 	for i := range list {
-		list[i] = valueTime{traffic.Time(r.varint()), r.fixed64()}
-		if r.format < 3 {
-			list[i].value |= newestTime // it was the only time of each value
+		at := r.varint()
+		if list[i] = (valueTime{at, r.fixed64()}); r.format < 3 {
+			list[i] = seenAt(traffic.Time(at), list[i].value)
 		}
-		if r.err == nil && i > 0 && list[i-1].time > list[i].time {
+		if r.err == nil && i > 0 && list[i-1].time() > list[i].time() {
 			r.fail("values of a key are not ascending")
 		}
 	}

@@ -101,9 +101,12 @@ func (f *firstSeen) gauge(c *cell) (count int64, newest traffic.Time) {
 	return int64(c.b & maxCount), f.newest(c)
 }
 
-func (f *firstSeen) append(dst []byte, c *cell) []byte {
+func (f *firstSeen) append(dst []byte, c *cell, format int) []byte {
 	dst = binary.AppendVarint(dst, int64(c.a))
 	dst = binary.AppendUvarint(dst, c.b&maxCount)
+	if format < 3 {
+		return dst
+	}
 	dst = binary.AppendUvarint(dst, c.b>>30&maxCount)
 	return append(dst, byte(c.b&cellUnsure>>61))
 }

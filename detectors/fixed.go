@@ -240,7 +240,7 @@ func (f *fixed) release(c *cell) {
 	}
 }
 
-func (f *fixed) append(dst []byte, c *cell) []byte {
+func (f *fixed) append(dst []byte, c *cell, format int) []byte {
 	var few [4]span
 	list := f.windows(c, few[:0])
 	dst = binary.AppendUvarint(dst, uint64(len(list)))
@@ -249,6 +249,9 @@ func (f *fixed) append(dst []byte, c *cell) []byte {
 		dst = binary.AppendVarint(dst, s.number-last)
 		dst = binary.AppendUvarint(dst, uint64(s.count))
 		last = s.number
+	}
+	if format < 3 {
+		return dst
 	}
 	return binary.AppendUvarint(dst, uint64(f.newest(c)-startOf(last, f.lineage.window)))
 }

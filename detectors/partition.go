@@ -47,6 +47,7 @@ type Partition struct {
 	newest     traffic.Time // greatest append time of all
 	watermark  traffic.Time
 	events     int64 // accepted event records, the rank of the next
+	recent     bool  // the last record was of a format that the release before does not know
 
 	ledger ledger
 	room   int64 // what the budget has for keys
@@ -179,6 +180,7 @@ func (p *Partition) Fold(appended traffic.Time, k *Keyed, out []Hit) ([]Hit, err
 	if k.Generation > p.generation {
 		p.restart(k.Generation)
 	}
+	p.recent = k.format() >= rules.UncountedRecordFormat
 	p.pass(appended)
 	p.grow(k.Source)
 	switch k.Kind {

@@ -52,7 +52,7 @@ func restore(cfg Config, r *reader) (*Partition, error) {
 		}
 	}
 	p := NewPartition(cfg)
-	r.format = format
+	r.format, p.recent = format, format == SnapshotFormat
 	if keyed := r.count(); r.err == nil && keyed != int64(cfg.Keyed) {
 		return nil, fmt.Errorf("of keyed partition %d, wanted %d", keyed, cfg.Keyed)
 	}

@@ -113,7 +113,7 @@ func (s *slidingCounter) gauge(c *cell) (count int64, newest traffic.Time) {
 	return max(a, b), traffic.Time(c.a)
 }
 
-func (s *slidingCounter) append(dst []byte, c *cell) []byte {
+func (s *slidingCounter) append(dst []byte, c *cell, _ int) []byte {
 	newest, before := c.counts()
 	dst = binary.AppendVarint(dst, int64(c.a))
 	dst = binary.AppendUvarint(dst, uint64(newest))

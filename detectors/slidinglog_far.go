@@ -196,7 +196,7 @@ const (
 	logFar    = 1
 )
 
-func (s *slidingLog) append(dst []byte, c *cell) []byte {
+func (s *slidingLog) append(dst []byte, c *cell, _ int) []byte {
 	form := byte(logPacked)
 	if c.b&cellFar != 0 {
 		form = logFar

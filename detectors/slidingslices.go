@@ -344,9 +344,12 @@ func (s *slidingSlices) release(c *cell) {
 	}
 }
 
-func (s *slidingSlices) append(dst []byte, c *cell) []byte {
+func (s *slidingSlices) append(dst []byte, c *cell, format int) []byte {
 	var few [2]uint64
 	list, base := s.slices(c, &few)
+	if format < 3 {
+		return s.appendCounter(dst, c, list, base)
+	}
 	dst = binary.AppendUvarint(dst, uint64(len(list)))
 	last := int64(0)
 	for _, v := range list {
@@ -356,6 +359,22 @@ func (s *slidingSlices) append(dst []byte, c *cell) []byte {
 		last = number
 	}
 	return binary.AppendUvarint(dst, uint64(s.newest(c)-startOf(last, s.width)))
+}
+
+// appendCounter writes what a build that knows no slices counts in their place: the two windows of a slidingCounter.
+func (s *slidingSlices) appendCounter(dst []byte, c *cell, list []uint64, base int64) []byte {
+	number := floorDiv(s.newest(c), s.lineage.window)
+	newest, before := int64(0), int64(0)
+	for _, v := range list {
+		switch floorDiv(startOf(base+int64(v>>sliceBits), s.width), s.lineage.window) {
+		case number:
+			newest = plus(newest, int64(v&sliceMost))
+		case number - 1:
+			before = plus(before, int64(v&sliceMost))
+		}
+	}
+	dst = binary.AppendVarint(dst, int64(s.newest(c)))
+	return binary.AppendUvarint(binary.AppendUvarint(dst, uint64(newest)), uint64(before))
 }
 
 func (s *slidingSlices) restore(c *cell, r *reader) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"slices"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -41,9 +42,20 @@ func (p *Partition) Snapshot(dst []byte) []byte {
 	return append(dst, e.Take(nil)...)
 }
 
+// snapshotFormat is the format that every process of the stream can read: while the stream's records have a format that the
+// release before knows, that release's. It leaves out what is new, which only makes windows that live over a take-over know
+// less of what came late.
+func (p *Partition) snapshotFormat() int {
+	if p.recent {
+		return SnapshotFormat
+	}
+	return SnapshotFormat - 1
+}
+
 // head is all of a snapshot before the keys.
 func (p *Partition) head(lineages []*lineage) []byte {
-	dst := []byte{SnapshotFormat}
+	format := p.snapshotFormat()
+	dst := []byte{byte(format)}
 	dst = binary.AppendUvarint(dst, uint64(p.cfg.Keyed))
 	dst = binary.AppendUvarint(dst, uint64(p.generation))
 	for _, t := range []traffic.Time{p.clock, p.appended, p.newest, p.watermark} {
@@ -55,24 +67,34 @@ func (p *Partition) head(lineages []*lineage) []byte {
 		dst = p.sources[i].append(dst)
 	}
 	dst = p.sweep.from.append(appendText(dst, p.sweep.lineage))
+	if format < 3 { // eviction goes by lineage there
+		dst = appendText(dst, "")
+	}
 	dst = binary.BigEndian.AppendUint64(dst, p.evict)
+	if format < 3 {
+		dst = binary.BigEndian.AppendUint64(dst, 0)
+	}
 	dst = binary.AppendUvarint(dst, uint64(len(lineages)))
 	index := make(map[*lineage]int, len(lineages))
 	for i, l := range lineages {
 		index[l] = i
-		dst = l.append(dst)
+		dst = l.append(dst, format)
 	}
-	return p.appendUncounted(dst, index)
+	return p.appendUncounted(dst, index, format)
 }
 
-func (l *lineage) append(dst []byte) []byte {
+func (l *lineage) append(dst []byte, format int) []byte {
 	dst = appendText(dst, l.rule)
 	dst = binary.AppendUvarint(dst, uint64(l.number))
 	if l.cells.n == 0 { // named by sums of what was left out only: what it counts will be settled anew
-		return append(dst, 0, 0, byte(keyBinary), 1, 0, 0, 0, 0)
+		return append(dst, []byte{0, 0, byte(keyBinary), 1, 0, 0, 0, 0}[:format+5]...)
 	}
-	dst = append(dst, l.kind.algorithm, l.kind.count, byte(l.form))
-	for _, n := range []int64{int64(l.window), int64(l.lateness), l.limit, l.burst, l.greatest} {
+	algorithm := l.kind.algorithm
+	if format < 3 && algorithm == kindSlices {
+		algorithm = kindSlidingCounter
+	}
+	dst = append(dst, algorithm, l.kind.count, byte(l.form))
+	for _, n := range []int64{int64(l.window), int64(l.lateness), l.limit, l.burst, l.greatest}[:format+2] {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
 	return dst
@@ -111,14 +133,19 @@ func (p *Partition) usedLineages() []*lineage {
 	return used
 }
 
-func (p *Partition) appendUncounted(dst []byte, index map[*lineage]int) []byte {
+func (p *Partition) appendUncounted(dst []byte, index map[*lineage]int, format int) []byte {
 	keys := p.uncounted.ordered()
+	if format < 3 {
+		keys = slices.DeleteFunc(keys, func(key uncountedKey) bool { return key.reason != UncountedLate })
+	}
 	dst = binary.AppendUvarint(dst, uint64(len(keys)))
 	for _, key := range keys {
 		sum := p.uncounted.sums[key]
 		dst = binary.AppendUvarint(dst, uint64(index[key.lineage]))
 		dst = binary.AppendUvarint(dst, uint64(key.source))
-		dst = append(dst, byte(key.reason))
+		if format > 2 {
+			dst = append(dst, byte(key.reason))
+		}
 		dst = binary.AppendVarint(dst, int64(p.uncounted.minute))
 		dst = binary.AppendUvarint(dst, uint64(sum.version))
 		dst = binary.AppendUvarint(dst, uint64(sum.count))
@@ -134,44 +161,59 @@ func appendText(dst []byte, s string) []byte {
 }
 
 // appendSlots writes the keys of a sub-table.
-func (l *lineage) appendSlots(dst []byte, sub *subtable) []byte {
+func (l *lineage) appendSlots(dst []byte, sub *subtable, format int) []byte {
 	for i := range sub.slots {
 		if sub.slots[i].b != 0 {
-			dst = l.appendSlot(dst, &sub.slots[i], sub.past[i])
+			dst = l.appendSlot(dst, &sub.slots[i], sub.past[i], format)
 		}
 	}
 	return dst
 }
 
 // appendSlot writes one key: fingerprint, events before its eviction, state, episodes.
-func (l *lineage) appendSlot(dst []byte, s *slot, past uint8) []byte {
-	dst = append(s.key().append(dst), past)
+func (l *lineage) appendSlot(dst []byte, s *slot, past uint8, format int) []byte {
+	dst = s.key().append(dst)
+	if format > 2 {
+		dst = append(dst, past)
+	}
 	c, k := l.open(s)
-	dst = l.algorithm.append(dst, c)
+	dst = l.algorithm.append(dst, c, format)
 	if k == nil {
 		return append(dst, 0)
 	}
-	dst = k.trimmed.append(binary.AppendUvarint(dst, uint64(len(k.episodes))))
-	for _, ep := range k.episodes {
-		dst = ep.append(dst)
+	episodes := k.episodes
+	if format < 3 { // what is not certain is not known of there
+		episodes = slices.DeleteFunc(slices.Clone(episodes), func(ep *episode) bool { return !ep.certain() })
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(episodes)))
+	if format > 2 {
+		dst = k.trimmed.append(dst, format)
+	}
+	for _, ep := range episodes {
+		dst = ep.append(dst, format)
 	}
 	return dst
 }
 
-func (a place) append(dst []byte) []byte {
+func (a place) append(dst []byte, format int) []byte {
 	dst = binary.AppendUvarint(binary.AppendVarint(dst, int64(a.time)), uint64(a.limit))
+	if format < 3 {
+		return dst
+	}
 	return binary.AppendUvarint(dst, uint64(a.nth))
 }
 
-func (ep *episode) append(dst []byte) []byte {
+func (ep *episode) append(dst []byte, format int) []byte {
 	dst = appendText(dst, string(ep.subject))
 	grouped := byte(0)
 	if ep.grouped {
 		grouped = 1
 	}
 	dst = append(dst, grouped)
-	dst = ep.last.append(ep.first.append(dst))
-	dst = append(binary.AppendVarint(dst, int64(ep.settles)), byte(bit(ep.atLeast)))
+	dst = ep.last.append(ep.first.append(dst, format), format)
+	if format > 2 {
+		dst = append(binary.AppendVarint(dst, int64(ep.settles)), byte(bit(ep.atLeast)))
+	}
 	for _, n := range []int64{
 		int64(ep.limit), ep.count, ep.pending, ep.peak, ep.seen, int64(ep.lateness),
 	} {

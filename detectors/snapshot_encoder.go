@@ -14,13 +14,14 @@ import (
 // The bytes come out in order, as they are written, and may be taken and let go while the rest is not written yet. Held are
 // what was not taken, and what folds had written ahead of its turn: at most the encoded state, once.
 type SnapshotEncoder struct {
-	p     *Partition // nil when all is written
-	out   []byte     // in order, not yet taken
-	crc   uint32     // of what was taken
-	parts []*snapshotPart
-	gone  ghostWriter // as they were
-	at    int         // part that Next writes
-	size  int
+	p      *Partition // nil when all is written
+	out    []byte     // in order, not yet taken
+	crc    uint32     // of what was taken
+	format int
+	parts  []*snapshotPart
+	gone   ghostWriter // as they were
+	at     int         // part that Next writes
+	size   int
 }
 
 // snapshotPart is one lineage in a snapshot under way.
@@ -71,7 +72,7 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 		p.write.GiveUp()
 	}
 	used := p.usedLineages()
-	e := &SnapshotEncoder{p: p, out: p.head(used), gone: ghostWriter{ghosts: p.ledger.gone.share()}}
+	e := &SnapshotEncoder{p: p, format: p.snapshotFormat(), out: p.head(used), gone: ghostWriter{ghosts: p.ledger.gone.share()}}
 	for _, l := range used {
 		part := &snapshotPart{e: e, lineage: l, keys: l.cells.n, walked: l.cells.n == 0}
 		e.parts = append(e.parts, part)
@@ -90,11 +91,7 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 func (e *SnapshotEncoder) Next(budget int) (done bool) {
 	for enough := len(e.out) + budget; e.p != nil && len(e.out) < enough; {
 		if e.at == len(e.parts) {
-			before := len(e.out)
-			var whole bool
-			e.out, whole = e.gone.appendNext(e.out)
-			e.size += len(e.out) - before
-			if !whole {
+			if e.format > 2 && !e.nextGone() {
 				continue
 			}
 			e.detach()
@@ -104,6 +101,14 @@ func (e *SnapshotEncoder) Next(budget int) (done bool) {
 		}
 	}
 	return e.p == nil
+}
+
+// nextGone writes a page of those that were evicted, and reports whether that was the last.
+func (e *SnapshotEncoder) nextGone() (whole bool) {
+	before := len(e.out)
+	e.out, whole = e.gone.appendNext(e.out)
+	e.size += len(e.out) - before
+	return whole
 }
 
 // step writes what is next in order, and reports whether the part is whole.
@@ -134,11 +139,11 @@ func (s *snapshotPart) step() (done bool) {
 func (s *snapshotPart) capture(sub *subtable) {
 	if s.turn { // nothing that comes before it is ahead: all of that is out
 		before := len(s.e.out)
-		s.e.out = s.lineage.appendSlots(s.e.out, sub)
+		s.e.out = s.lineage.appendSlots(s.e.out, sub, s.e.format)
 		s.e.size += len(s.e.out) - before
 		return
 	}
-	s.scratch = s.lineage.appendSlots(s.scratch[:0], sub)
+	s.scratch = s.lineage.appendSlots(s.scratch[:0], sub, s.e.format)
 	heap.Push(&s.ahead, chunk{sub.from, slices.Clone(s.scratch)})
 	s.e.size += len(s.scratch)
 }
