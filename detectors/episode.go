@@ -139,13 +139,6 @@ func (ep *episode) absorb(other *episode, k *kept) {
 	ep.devices.merge(&other.devices)
 }
 
-func latest(a, b place) place {
-	if a.compare(b) < 0 {
-		return b
-	}
-	return a
-}
-
 // certain reports whether the episode may be told of.
 func (ep *episode) certain() bool { return ep.settles == traffic.BeforeTime }
 

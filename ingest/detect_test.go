@@ -158,15 +158,13 @@ func TestDetectStopsAtAHoleUntilAccepted(t *testing.T) {
 		pass(20 * time.Second)
 		w.mu.Lock()
 		halted, running := w.states[0], w.states[1]
-		for _, other := range []ingest.Acceptance{
-			{Side: ingest.SideKeyed, Partition: 0, GapSource: halted.GapSource, GapOffset: halted.GapOffset + 1},
-			{Side: ingest.SideKeyed, Partition: 0, GapSource: halted.GapSource + 1, GapOffset: halted.GapOffset},
-			{Side: ingest.SideKeyed, Partition: 0, GapSource: ingest.GapInKeyed, GapOffset: halted.GapOffset},
-			{Side: ingest.SideKeyed, Partition: 1, GapSource: halted.GapSource, GapOffset: halted.GapOffset},
-			{Side: ingest.SideRequests, Partition: 0, GapSource: halted.GapSource, GapOffset: halted.GapOffset},
-		} {
-			w.accepted = append(w.accepted, other)
-		}
+		w.accepted = append(w.accepted,
+			ingest.Acceptance{Side: ingest.SideKeyed, Partition: 0, GapSource: halted.GapSource, GapOffset: halted.GapOffset + 1},
+			ingest.Acceptance{Side: ingest.SideKeyed, Partition: 0, GapSource: halted.GapSource + 1, GapOffset: halted.GapOffset},
+			ingest.Acceptance{Side: ingest.SideKeyed, Partition: 0, GapSource: ingest.GapInKeyed, GapOffset: halted.GapOffset},
+			ingest.Acceptance{Side: ingest.SideKeyed, Partition: 1, GapSource: halted.GapSource, GapOffset: halted.GapOffset},
+			ingest.Acceptance{Side: ingest.SideRequests, Partition: 0, GapSource: halted.GapSource, GapOffset: halted.GapOffset},
+		)
 		w.mu.Unlock()
 		pass(10 * time.Second)
 		if said := r.errors(); len(said) != 1 || w.state(0).State != "halted" {

@@ -47,7 +47,13 @@ func (r *backlogRule) document() string {
 
 // complete says that the order of events, within lateness, makes no difference to who is over the rule's limit.
 func (r *backlogRule) complete() bool {
-	return !r.distinct && (r.algorithm == "fixed" || r.algorithm == "sliding-log" || r.algorithm == "sliding")
+	switch r.algorithm {
+	case "fixed", "sliding-log":
+		return true
+	case "sliding":
+		return !r.distinct || r.limit <= slidingExact
+	}
+	return false
 }
 
 // steps are a source's events in the order of their time.
@@ -116,7 +122,7 @@ func slidingAnswers(sorted []oracle.Step, window int64) []oracle.Answer {
 // miss who is over in a whole window, but not in one that is shorter by a slice of it.
 func (r *backlogRule) must(events []backlogEvent) bool {
 	if r.algorithm == "sliding" && r.limit > slidingExact {
-		return slices.ContainsFunc(slidingAnswers(r.steps(events), backlogWindow-backlogWindow/32), func(a oracle.Answer) bool { return a.Over })
+		return slices.ContainsFunc(slidingAnswers(r.steps(events), backlogWindow-backlogWindow/64), func(a oracle.Answer) bool { return a.Over })
 	}
 	return len(r.over(events)) > 0
 }
