@@ -85,10 +85,11 @@ func (d *distinctWindows) find(w *valueWindows, ev *event) int {
 // open begins the window of the event and forgets those that are closed.
 func (d *distinctWindows) open(w *valueWindows, ev *event) int {
 	if !d.aligned {
-		next := valueWindow{start: ev.time, newest: ev.time}
-		if n := len(w.list); n > 0 {
-			next.unsure = w.list[0].unsure && ev.time < later(w.list[0].newest, d.lineage.window)
+		next, newest, unsure := valueWindow{start: ev.time, newest: ev.time}, d.lineage.evicted, true
+		if len(w.list) > 0 {
+			newest, unsure = w.list[0].newest, w.list[0].unsure
 		}
+		next.unsure = unsure && ev.time < later(newest, d.lineage.window)
 		w.list = append(w.list[:0], next)
 		return 0
 	}

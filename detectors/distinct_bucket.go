@@ -44,7 +44,12 @@ func (d *distinctBucket) add(c *cell, ev *event) {
 			d.pour(&cell{}, ev)
 			return
 		}
-		*holdValues(&d.far, d.lineage, c, setBytes) = valueBucket{began: ev.time, poured: ev.time, newest: ev.time}
+		life, ends := d.life(ev.limit, ev.burst)
+		*holdValues(&d.far, d.lineage, c, setBytes) = valueBucket{
+			began: ev.time, poured: ev.time, newest: ev.time,
+			// It may have been evicted, with values that are known no more.
+			unsure: d.lineage.evicted != traffic.BeforeTime && !(ends && ev.time > later(d.lineage.evicted, life)),
+		}
 	}
 	v := d.far.at(c)
 	was := v.set.bytes()

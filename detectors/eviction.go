@@ -187,6 +187,9 @@ func (p *Partition) expel(v candidate, out []Hit) []Hit {
 		p.settle(k)
 		out = p.report(res, 0, out)
 	}
+	c, _ := l.open(s)
+	_, newest := l.algorithm.gauge(c)
+	l.evicted = max(l.evicted, newest)
 	p.ledger.gone.put(v.key.Hi, l.tag(v.key), v.events)
 	l.forget(&s.cell)
 	l.cells.drop(v.key)

@@ -170,3 +170,35 @@ func TestEvictionInventsNoEvents(t *testing.T) {
 		t.Errorf("evicted %v, %d hits: the test does not try all", gone, hits)
 	}
 }
+
+// A key that is evicted and comes back has lost where its window began. A burst that its windows would have held apart makes it
+// over in none.
+func TestAWindowAfterAnEvictionIsUnsure(t *testing.T) {
+	for _, count := range []rules.Count{{}, {Distinct: &traffic.KeyField{Field: traffic.FieldDevice}}} {
+		v := rule(2, time.Minute, time.Minute)
+		v.Algorithm, v.Count = rules.AlgorithmFirstSeen, count
+		c := newCrush(t, 1<<20, v)
+		visit := func(at traffic.Time, device string) int {
+			c.at = origin + at*second
+			open := c.open
+			c.send(0, 0xc0000201, device)
+			return c.open - open
+		}
+		visit(0, "a")
+		held := c.p.Keys()
+		for i := range uint32(300_000) { // its window is not remembered any more, nor that it was there
+			c.send(0, 0x0a000000+i, "x")
+		}
+		if c.p.Counts().Evicted[detectors.EvictedSingle] < 200_000 || held != 1 {
+			t.Fatalf("evicted %v: too few for the key to be among them", c.p.Counts().Evicted)
+		}
+		// In order of time: 0 and 50 in a window from 0, 70 and 75 in one from 70.
+		if n := visit(50, "b") + visit(70, "c") + visit(75, "d"); n > 0 {
+			t.Errorf("%s: three in a window that is none are over a limit of 2", count)
+		}
+		// After a pause of a window all is known again.
+		if n := visit(300, "a") + visit(301, "b") + visit(302, "c"); n != 0 { // not certain before lateness has passed
+			t.Errorf("%s: told of before it is certain", count)
+		}
+	}
+}

@@ -17,7 +17,8 @@ import (
 //
 //   - what is over in a window is certain once no event on time can come before the window's start; a hit waits until then
 //     (event.settles)
-//   - a window before which an event was left out, and those after it up to a pause, are unsure. More than twice the limit
+//   - a window before which an event was left out, and those after it up to a pause, are unsure; so is the first of a key
+//     that may have been evicted less than a window ago. More than twice the limit
 //     in a window is certain all the same: of all the ways to lay windows, none puts what lies within a
 //     window's length into more than two
 //   - what was over before and is not certain is withdrawn when a window becomes unsure
@@ -27,14 +28,15 @@ import (
 // This is the published flexible-TTL scheme (INCR, and EXPIRE when the counter was new), without its race.
 type firstSeen struct {
 	inCell
-	window traffic.Time
-	grain  int // the newest event is told in 2^grain microseconds after the start
+	lineage *lineage
+	window  traffic.Time
+	grain   int // the newest event is told in 2^grain microseconds after the start
 }
 
 var _ algorithm = (*firstSeen)(nil)
 
 func newFirstSeen(l *lineage) *firstSeen {
-	return &firstSeen{window: l.window, grain: max(0, bits.Len64(uint64(l.window))-30)}
+	return &firstSeen{lineage: l, window: l.window, grain: max(0, bits.Len64(uint64(l.window))-30)}
 }
 
 // The cell: a is the start, b has the count in bits 0-29, in bits 30-59 how long after the start the newest event was,
@@ -54,8 +56,12 @@ func (f *firstSeen) add(c *cell, ev *event) {
 	newest := f.newest(c)
 	switch {
 	case fresh:
-		if c.b == 0 || ev.time >= later(newest, f.window) {
-			unsure = 0
+		if c.b == 0 {
+			newest = f.lineage.evicted
+		}
+		unsure = 0
+		if ev.time < later(newest, f.window) && (c.b == 0 || c.b&cellUnsure != 0) {
+			unsure = cellUnsure
 		}
 		start, newest, count = ev.time, ev.time, 0
 	case ev.time < start:

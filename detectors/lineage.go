@@ -41,6 +41,7 @@ type lineage struct {
 	lateness  traffic.Time // greatest of the versions that fed it: its keys live that much longer
 	limit     int64        // of the version that fed it last
 	greatest  int64        // greatest limit of the versions that fed it
+	evicted   traffic.Time // newest event of the keys that were evicted: a key that is new may be one of them
 	burst     int64
 	form      keyForm
 	algorithm algorithm
@@ -65,7 +66,7 @@ func (l *lineage) start(v *rules.Version) {
 }
 
 func (l *lineage) begin(k kind, window traffic.Time, form keyForm) {
-	l.kind, l.window, l.form, l.lateness, l.greatest = k, window, form, 0, 0
+	l.kind, l.window, l.form, l.lateness, l.greatest, l.evicted = k, window, form, 0, 0, traffic.BeforeTime
 	l.kept, l.free = nil, nil
 	l.algorithm = newAlgorithm(l)
 }

@@ -134,15 +134,15 @@ func (p *Partition) restoreLineage(r *reader) *lineage {
 		r.fail("window %d, form of keys %d, neither may be 0", window, form)
 	}
 	lateness, limit, burst := r.upTo(uint64(mostWindow), "lateness"), r.upTo(mostLimit, "limit"), r.upTo(mostLimit, "burst")
-	greatest := limit
+	greatest, evicted := limit, traffic.BeforeTime
 	if r.format > 2 {
-		greatest = r.upTo(mostLimit, "greatest limit")
+		greatest, evicted = r.upTo(mostLimit, "greatest limit"), traffic.Time(r.varint())
 	}
 	if r.err != nil {
 		return l
 	}
 	l.begin(k, window, form)
-	l.lateness, l.limit, l.burst, l.greatest = traffic.Time(lateness), int64(limit), int64(burst), int64(greatest)
+	l.lateness, l.limit, l.burst, l.greatest, l.evicted = traffic.Time(lateness), int64(limit), int64(burst), int64(greatest), evicted
 	return l
 }
 

@@ -23,7 +23,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //	source partitions: number; each: byte flags, ±fence, ±progress, ±ticked
 //	sweep: lineage id, fingerprint (16 bytes); eviction: upper word of a fingerprint (8 bytes)
 //	lineages: number; each: rule, number, byte algorithm, byte count, byte form of keys, window, lateness, limit, burst,
-//	  greatest limit
+//	  greatest limit, ±newest event evicted
 //	sums of events left out: number; each: lineage, source, byte reason, ±minute, version, count, ±latest, offset
 //	for each lineage, keys: number; each: fingerprint, byte events before its eviction, state as its algorithm writes it,
 //	  episodes: number, and where there are any, the newest event given up, then each
@@ -87,7 +87,7 @@ func (l *lineage) append(dst []byte, format int) []byte {
 	dst = appendText(dst, l.rule)
 	dst = binary.AppendUvarint(dst, uint64(l.number))
 	if l.cells.n == 0 { // named by sums of what was left out only: what it counts will be settled anew
-		return append(dst, []byte{0, 0, byte(keyBinary), 1, 0, 0, 0, 0}[:format+5]...)
+		return append(dst, []byte{0, 0, byte(keyBinary), 1, 0, 0, 0, 0, 0}[:2*format+3]...)
 	}
 	algorithm := l.kind.algorithm
 	if format < 3 && algorithm == kindSlices {
@@ -97,7 +97,10 @@ func (l *lineage) append(dst []byte, format int) []byte {
 	for _, n := range []int64{int64(l.window), int64(l.lateness), l.limit, l.burst, l.greatest}[:format+2] {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
-	return dst
+	if format < 3 {
+		return dst
+	}
+	return binary.AppendVarint(dst, int64(l.evicted))
 }
 
 func (f Fingerprint) append(dst []byte) []byte {
