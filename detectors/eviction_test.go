@@ -193,12 +193,15 @@ func TestAWindowAfterAnEvictionIsUnsure(t *testing.T) {
 			t.Fatalf("evicted %v: too few for the key to be among them", c.p.Counts().Evicted)
 		}
 		// In order of time: 0 and 50 in a window from 0, 70 and 75 in one from 70.
-		if n := visit(50, "b") + visit(70, "c") + visit(75, "d"); n > 0 {
+		if n := visit(50, "b") + visit(70, "c") + visit(75, "d") + visit(200, "e"); n > 0 {
 			t.Errorf("%s: three in a window that is none are over a limit of 2", count)
 		}
-		// After a pause of a window all is known again.
-		if n := visit(300, "a") + visit(301, "b") + visit(302, "c"); n != 0 { // not certain before lateness has passed
+		// After a pause of a window all is known again, and told when nothing can come before it.
+		if n := visit(300, "a") + visit(301, "b") + visit(302, "c"); n != 0 {
 			t.Errorf("%s: told of before it is certain", count)
+		}
+		if n := visit(361, "d"); n != 1 {
+			t.Errorf("%s: %d hits after a pause, want 1", count, n)
 		}
 	}
 }
