@@ -1,0 +1,167 @@
+package detectors
+
+import (
+	"slices"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// farSlices are the slices of one key that do not fit its cell, ascending, more than two.
+type farSlices struct {
+	list   []uint64 // number - base in the upper 40 bits, count in the lower 24
+	base   int64
+	total  int64
+	newest traffic.Time // event
+}
+
+// spill moves the cell's slices beside it.
+func (s *slidingSlices) spill(c *cell) {
+	var few [2]uint64
+	list, base := s.slices(c, &few)
+	f := farSlices{list: fitted(list), base: base, newest: traffic.Time(c.a)}
+	for _, v := range list {
+		f.total += int64(v & sliceMost)
+	}
+	*s.far.hold(c) = f
+	s.lineage.ledger.bytes += f.bytes()
+}
+
+func (f *farSlices) bytes() int64 { return 72 + 8*int64(roomFor(len(f.list))) }
+
+func (s *slidingSlices) addFar(c *cell, ev *event, n int64) {
+	f := s.far.at(c)
+	if ev.units == 0 {
+		ev.count = s.ask(c, n)
+		return
+	}
+	was := f.bytes()
+	at, ok := f.put(n, min(ev.units, sliceMost))
+	if !ok {
+		ev.leave()
+		return
+	}
+	ev.behind = ev.time < f.newest
+	f.newest = max(f.newest, ev.time)
+	if f.total > ev.limit {
+		s.judgeFar(f, ev, at)
+	} else {
+		ev.count = f.total
+	}
+	s.forget(f, ev)
+	s.lineage.ledger.bytes += f.bytes() - was
+	s.fold(c, f)
+}
+
+// put counts units in slice n and returns its index; false when it is too far from the others to be told apart from them,
+// which takes hundreds of years.
+func (f *farSlices) put(n, units int64) (at int, ok bool) {
+	oldest := f.base + int64(f.list[0]>>sliceBits)
+	if n < f.base && !f.rebase(n) || n-f.base > sliceReach && (n-oldest > sliceReach || !f.rebase(oldest)) {
+		return 0, false
+	}
+	key := uint64(n-f.base) << sliceBits
+	at = len(f.list)
+	for at > 0 && f.list[at-1] >= key {
+		at--
+	}
+	if at == len(f.list) || f.list[at]>>sliceBits != key>>sliceBits {
+		f.list = slices.Insert(reserve(f.list, len(f.list)+1), at, key)
+	}
+	more := min(units, sliceMost-int64(f.list[at]&sliceMost))
+	f.list[at] += uint64(more)
+	f.total += more
+	return at, true
+}
+
+// rebase makes base the number from which the slices are told; false when the newest would be out of reach.
+func (f *farSlices) rebase(base int64) bool {
+	newest := f.base + int64(f.list[len(f.list)-1]>>sliceBits)
+	if base > newest || newest-base > sliceReach {
+		return false
+	}
+	for i, v := range f.list {
+		number := f.base + int64(v>>sliceBits)
+		f.list[i] = uint64(number-base)<<sliceBits | v&sliceMost
+	}
+	f.base = base
+	return true
+}
+
+// judgeFar judges the window of every slice that the event's own lies in. Of the newest slice the newest event is known,
+// of others only that they have one.
+func (s *slidingSlices) judgeFar(f *farSlices, ev *event, at int) {
+	number := func(i int) int64 { return int64(f.list[i] >> sliceBits) }
+	newest := len(f.list) - 1
+	first, sum := at, int64(0)
+	for first >= 0 && number(first) > number(at)-s.span {
+		sum += int64(f.list[first] & sliceMost)
+		first--
+	}
+	first++
+	ev.count = min(sum, maxCount)
+	if at < newest {
+		ev.judgeAt(ev.time, ev.count, overNear)
+	}
+	for i := at; i <= newest && number(i) < number(at)+s.span; i++ {
+		if i > at {
+			sum += int64(f.list[i] & sliceMost)
+		}
+		for number(first) <= number(i)-s.span {
+			sum -= int64(f.list[first] & sliceMost)
+			first++
+		}
+		switch count := min(sum, maxCount); {
+		case i == newest:
+			s.judgeNewest(ev, f.newest, count)
+		case i > at && count > s.strictest(ev):
+			ev.over(startOf(f.base+number(i), s.width), count, overNear)
+		}
+	}
+}
+
+// forget drops the slices that no event on time can meet any more, once that is half of them, so that a busy key does not
+// move its list for each; and of a key that is over at its newest slice those before two windows.
+func (s *slidingSlices) forget(f *farSlices, ev *event) {
+	over := len(ev.overs) > 0 && !ev.behind
+	newest := f.base + int64(f.list[len(f.list)-1]>>sliceBits)
+	n, given := 0, int64(0)
+	for n < len(f.list)-1 {
+		number := f.base + int64(f.list[n]>>sliceBits)
+		if !s.isDead(number, ev.dead) && !(over && number <= newest-2*s.span) {
+			break
+		}
+		given += int64(f.list[n] & sliceMost)
+		n++
+	}
+	if n > len(f.list)/2 {
+		f.total -= given
+		f.list = fitted(slices.Delete(f.list, 0, n))
+	}
+}
+
+// fold makes a cell of slices that fit one again, which is the form that they must have: what is held where is a function
+// of the slices alone.
+func (s *slidingSlices) fold(c *cell, f *farSlices) {
+	if folded, ok := foldSlices(f); ok {
+		s.release(c)
+		*c = folded
+	}
+}
+
+func foldSlices(f *farSlices) (cell, bool) {
+	list := f.list
+	n := len(list)
+	if n > 2 {
+		return cell{}, false
+	}
+	count := min(list[n-1]&sliceMost, cellSliceMost)
+	if n == 1 {
+		return cell{a: uint64(f.newest), b: cellUsed | count}, true
+	}
+	gap := list[1]>>sliceBits - list[0]>>sliceBits
+	if gap > cellGap {
+		return cell{}, false
+	}
+	other := min(list[0]&sliceMost, cellSliceMost)
+	return cell{a: uint64(f.newest), b: cellUsed | count | other<<20 | gap<<40}, true
+}
