@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -86,17 +88,22 @@ func TestFetchCreateTime(t *testing.T) {
 	topic := kit.topic(1)
 	setTopic(kit, topic, timestampTypeKey, "CreateTime")
 	at := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
-	_, err := kit.k.client.Produce(kit.ctx, &kafka.ProduceRequest{
-		Topic: topic, RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(
-			kafka.Record{Time: at, Value: kafka.NewBytes([]byte("a"))}, kafka.Record{Time: at.Add(time.Second), Value: kafka.NewBytes([]byte("b"))}),
+	sent := int64(0)
+	testbed.Eventually(t, 10*time.Second, func() error { // a broker heeds a setting a moment after it has taken it
+		_, err := kit.k.client.Produce(kit.ctx, &kafka.ProduceRequest{
+			Topic: topic, RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(
+				kafka.Record{Time: at, Value: kafka.NewBytes([]byte("a"))}, kafka.Record{Time: at.Add(time.Second), Value: kafka.NewBytes([]byte("b"))}),
+		})
+		if err != nil {
+			return err
+		}
+		got := kit.read(kit.k.Log(topic), positions(sent, 0), 2)[0]
+		sent += 2
+		if got[0].Appended != traffic.At(at) || got[1].Appended != traffic.At(at.Add(time.Second)) {
+			return fmt.Errorf("got %v and %v, want %v and a second more", got[0].Appended, got[1].Appended, at)
+		}
+		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := kit.read(kit.k.Log(topic), positions(0, 0), 2)[0]
-	if got[0].Appended != traffic.At(at) || got[1].Appended != traffic.At(at.Add(time.Second)) {
-		t.Errorf("got %v and %v, want %v and a second more", got[0].Appended, got[1].Appended, at)
-	}
 }
 
 func setTopic(kit *kit, topic, key, value string) {
