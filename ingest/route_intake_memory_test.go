@@ -81,7 +81,7 @@ func TestIntakeHoldsWhatItMay(t *testing.T) {
 				sources[p] = in.queued(p, 0)
 				before[p] = len(sources[p].messages)
 			}
-			order.choose(sources, &chunkRoom{10_000, 8 << 20})
+			order.wait(order.choose(sources, &chunkRoom{10_000, 8 << 20}))
 			for p, q := range sources {
 				if k := before[p] - len(q.messages); k > 0 {
 					took += k

@@ -32,6 +32,7 @@ func TestRollingUpgrade(t *testing.T) {
 			u.relieve(old, now, func() { now.in.Weir("migrate") })
 			newest := u.newestFormat(now.in)
 			now.in.Weir("migrate", "--record-format", fmt.Sprint(newest))
+			testbed.Eventually(u, patience, func() error { return u.formats(newest) }) // while the load goes on
 			u.works(time.Now())
 			u.end()
 			u.holdsFormat(newest)
@@ -226,6 +227,13 @@ func (u *upgrade) answered(ctx context.Context) {
 // holdsFormat holds what the newest format is in which records were written to each keyed partition.
 func (u *upgrade) holdsFormat(want int) {
 	u.Helper()
+	if err := u.formats(want); err != nil {
+		u.Error(err)
+	}
+}
+
+// formats says which keyed partitions hold no record of a format, or one of a newer format.
+func (u *upgrade) formats(want int) error {
 	newest := make([]int, u.stream.Keyed)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -234,11 +242,12 @@ func (u *upgrade) holdsFormat(want int) {
 		return nil
 	})
 	if err != nil {
-		u.Error(err)
+		return err
 	}
-	for q, format := range newest {
+	for _, format := range newest {
 		if format != want {
-			u.Errorf("keyed partition %d holds records of up to format %d, want %d", q, format, want)
+			return fmt.Errorf("keyed partitions hold records of up to format %v, want %d", newest, want)
 		}
 	}
+	return nil
 }
