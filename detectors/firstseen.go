@@ -18,12 +18,11 @@ import (
 //   - what is over in a window is certain once no event on time can come before the window's start; a hit waits until then
 //     (event.settles)
 //   - a window before which an event was left out, and those after it up to a pause, are unsure; so is the first of a key
-//     that may have been evicted less than a window ago. More than twice the limit
-//     in a window is certain all the same: of all the ways to lay windows, none puts what lies within a
-//     window's length into more than two
+//     that may have been evicted less than a window ago. More than twice the limit in a window is certain all the same: of
+//     all the ways to lay windows, none puts what lies within a window's length into more than two
 //   - what was over before and is not certain is withdrawn when a window becomes unsure
 //
-// Memory: nothing beside the key. Counts saturate at 2^30-1. When the newest event was is told to 2^-30 of a window.
+// Memory: nothing beside the key. Counts saturate at 2^30-1. The newest event's time is told to 2^-30 of a window.
 //
 // This is the published flexible-TTL scheme (INCR, and EXPIRE when the counter was new), without its race.
 type firstSeen struct {
