@@ -338,7 +338,7 @@ func TestSnapshotsHaveTheStreamsFormat(t *testing.T) {
 	m := newMany(t, 2, 24<<10, everyRule(2, 10*time.Second, 40*time.Second))
 	for i := range 400 {
 		k := m.event(i%2, origin+traffic.Time(i-i%7*3)*second/20, fmt.Sprintf("192.0.2.%d", 1+i%60), 1)
-		k.Format, k.Identity.Device, k.Rules = detectors.RecordFormat-1, fmt.Sprintf("d%d", i%7), nil
+		k.Format, k.Identity.Device, k.Rules = rules.UncountedRecordFormat-1, fmt.Sprintf("d%d", i%7), nil
 		for r := range m.rules {
 			k.Rules, k.Units = append(k.Rules, r), append(k.Units, 1)
 		}

@@ -8,10 +8,11 @@ import (
 
 // Formats of keyed records. A stream's routing version names the one that its routers write, so that every process of a
 // rolling upgrade can read it; this build writes and reads all from OldestRecordFormat to RecordFormat. Format 2 brought
-// units and packed samples. Format 3 has the layout of format 2 and allows what rules.UncountedRecordFormat says.
+// units and packed samples. Formats 3 and 4 have the layout of format 2; what they allow, rules.UncountedRecordFormat and
+// rules.ReadingRecordFormat say.
 const (
 	OldestRecordFormat = 1
-	RecordFormat       = 3
+	RecordFormat       = 4
 )
 
 // KnownRecordFormats names, for messages, the formats that this build writes and reads.

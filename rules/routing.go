@@ -64,6 +64,9 @@ const (
 	// EndTimeRecordFormat is the first under which the time of a request is when it was answered, also in the logs that
 	// tell when it began. Routers of builds before it date it by its beginning, and one chunk must be dated one way.
 	EndTimeRecordFormat = 3
+	// ReadingRecordFormat is the first under which paths and identities are read as the gate reads them, however a client
+	// spells them. Routers of builds before it take them as they stand, and one chunk must be routed one way.
+	ReadingRecordFormat = 4
 )
 
 // CheckRecordFormat refuses rules that count in a way that the version's record format cannot hold.

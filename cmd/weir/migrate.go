@@ -30,7 +30,7 @@ one process after the other, then weir migrate --record-format.
 
 Run it before the first start, after an upgrade, after a change of identity or events, and after the requests topic was
 deleted and made anew: then the stream gets a new generation, so that old offsets are not taken for new ones.`,
-		Example: "  weir migrate\n  weir migrate --config /etc/weir/weir.yaml --output json\n  weir migrate --record-format 3",
+		Example: "  weir migrate\n  weir migrate --config /etc/weir/weir.yaml --output json\n  weir migrate --record-format 4",
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			conf, err := a.config(cmd)
