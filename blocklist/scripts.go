@@ -140,7 +140,3 @@ func newScripts() scripts {
 		modes:   redis.NewScript(luaModes),
 	}
 }
-
-func (s scripts) all() []*redis.Script {
-	return []*redis.Script{s.raise, s.release, s.delta, s.modes}
-}

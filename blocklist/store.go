@@ -67,10 +67,20 @@ func (s *Store) send(ctx context.Context, calls []call) ([]*redis.Cmd, error) {
 		cmds[i] = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
 	}
 	_, err := pipe.Exec(ctx)
-	for i := 0; i < len(cmds) && err == nil; i++ {
-		err = cmds[i].Err() // a call without an answer must not pass for one with
+	if err == nil {
+		err = firstError(cmds)
 	}
 	return cmds, err
+}
+
+// firstError is the first error among cmds: a call without an answer must not pass for one with.
+func firstError(cmds []*redis.Cmd) error {
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // missingScript lists the calls whose node does not know the script.
@@ -84,34 +94,20 @@ func missingScript(cmds []*redis.Cmd) []int {
 	return missing
 }
 
-// sendAgain loads the scripts and repeats the calls that missed them, and only those: the others have had their effect,
-// and would answer that nothing is to be done.
+// sendAgain repeats the calls that missed their script, with the script's text, and only those: the others have had their
+// effect, and would answer that nothing is to be done. The node keeps the text, so the next call finds it. No node is
+// asked but those of the calls: one that is away must not keep a script from the others.
 func (s *Store) sendAgain(ctx context.Context, calls []call, cmds []*redis.Cmd, missing []int) ([]*redis.Cmd, error) {
-	if err := s.load(ctx); err != nil {
-		return nil, err
+	pipe := s.client.Pipeline()
+	for _, at := range missing {
+		c := &calls[at]
+		cmds[at] = c.script.Eval(ctx, pipe, c.keys, c.args...)
 	}
-	again := make([]call, len(missing))
-	for i, at := range missing {
-		again[i] = calls[at]
-	}
-	answers, err := s.send(ctx, again)
-	for i, at := range missing {
-		cmds[at] = answers[i]
-	}
-	for i := 0; i < len(cmds) && err == nil; i++ {
-		err = cmds[i].Err()
+	_, err := pipe.Exec(ctx)
+	if err == nil {
+		err = firstError(cmds)
 	}
 	return cmds, err
-}
-
-// load makes the scripts known to every node.
-func (s *Store) load(ctx context.Context) error {
-	for _, script := range s.scripts.all() {
-		if err := script.Load(ctx, s.client).Err(); err != nil {
-			return fmt.Errorf("%s: load script: %w", s.address, err)
-		}
-	}
-	return nil
 }
 
 // eachMaster calls visit for the server, or at the same time for every master of the cluster.
