@@ -184,7 +184,7 @@ func TestGateThatObservesRefusesNobody(t *testing.T) {
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
-	b.ok("rules", "promote", "tokens")
+	b.ok("rules", "promote", "tokens", "--reason", "seen enough")
 	stages := b.start("run")
 	door := b.start("gate", "--observe", "--listen", "127.0.0.1:0")
 	address := door.awaitLog(`forward-auth checks" address=(\S+)`)
