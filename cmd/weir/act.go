@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,18 @@ func (f *actFlags) register(c *cobra.Command, environ []string) {
 		if f.by == "" {
 			f.by = whoami(environ)
 		}
+	}
+}
+
+// reasonRequired makes the command refuse to act without a reason, before it asks any server.
+func (f *actFlags) reasonRequired(c *cobra.Command) {
+	c.Flags().Lookup("reason").Usage = "why, for the audit trail; required"
+	act := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if strings.TrimSpace(f.reason) == "" {
+			return usagef("--reason is required: say why, for the audit trail; such as: %s", strings.TrimSpace(cmd.Example))
+		}
+		return act(cmd, args)
 	}
 }
 
