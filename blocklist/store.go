@@ -12,6 +12,7 @@ type Store struct {
 	client  redis.UniversalClient
 	keys    Keys
 	scripts scripts
+	marks   *marks
 	address string
 }
 
@@ -25,7 +26,7 @@ func NewStore(client redis.UniversalClient, namespace string) (*Store, error) {
 }
 
 func newStore(client redis.UniversalClient, keys Keys) *Store {
-	return &Store{client: client, keys: keys, scripts: newScripts(), address: "redis"}
+	return &Store{client: client, keys: keys, scripts: newScripts(), marks: newMarks(), address: "redis"}
 }
 
 // call is one script call of a pipeline.
