@@ -183,6 +183,8 @@ type stage struct {
 	dead  *deadLetters
 	clock *clock
 	next  int64 // offset in the hits log
+
+	probes int
 }
 
 func newStage(t testing.TB, server testbed.RedisServer, never ...netip.Prefix) *stage {
