@@ -16,7 +16,7 @@ func (d *Document) warn(env Environment, report func(Problem)) {
 		}
 		p := Problem{Field: element("match.method", i), Got: quoteShort(m) + ", which is no registered method",
 			Allowed: "methods that requests have, such as GET or POST"}
-		if meant := nearest(m, knownMethods()); meant != "" {
+		if meant := Nearest(m, knownMethods()); meant != "" {
 			p.Hint = "did you mean " + meant + "?"
 		} else if isStatus(m) {
 			p.Hint = "a status cannot be matched"
