@@ -27,6 +27,9 @@ const (
 	floodRule = "guest-token-flood"
 	viewer    = traffic.Subject("ip=192.0.2.1%2F32&device=tv-7")
 	ttl       = 10 * time.Minute
+
+	// longDevice is one that a stored subject has as its digest.
+	longDevice = "0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-"
 )
 
 // log stands in for the blocks topic and for history, which keeps each decision once.

@@ -37,7 +37,8 @@ type Listed struct {
 // Listing is what List found.
 type Listing struct {
 	Items      []Listed
-	Unreadable int // keys that this build cannot read
+	Unreadable int  // keys that this build cannot read
+	Cut        bool // the search ended early: there may be more (Containing only)
 }
 
 // List reads the blocks of the namespace, by subject and rule. It walks over all keys and takes a second or so for
@@ -47,6 +48,7 @@ func (s *Store) List(ctx context.Context, now traffic.Time, filter Filter) (List
 	if err != nil {
 		return Listing{}, err
 	}
+	filter.Subject = filter.Subject.Stored()
 	var mu sync.Mutex
 	var out Listing
 	unreadable := func() {
@@ -115,6 +117,7 @@ func (s *Store) modesByRule(ctx context.Context) (map[string]rules.ModeState, er
 
 // Get reads the block and the tombstone of one subject and rule; nil for what is not there.
 func (s *Store) Get(ctx context.Context, subject traffic.Subject, rule string) (*Block, *Tombstone, error) {
+	subject = subject.Stored()
 	if err := (held{subject: subject, rule: rule}).check(); err != nil {
 		return nil, nil, err
 	}
@@ -168,7 +171,7 @@ func NewRelease(subject traffic.Subject, rule, by, reason string, now traffic.Ti
 const waitPoll = 50 * time.Millisecond
 
 // WaitReleased waits until ENFORCE has acted on request, a record of NewRelease that has been appended, or on a later
-// release of the same block. The context bounds it.
+// release of the same block. The context bounds it. The tombstone tells what the release found: Stood, Hit and StoodUntil.
 func (s *Store) WaitReleased(ctx context.Context, request *detectors.Hit) (Tombstone, error) {
 	for {
 		block, tomb, err := s.Get(ctx, request.BlockSubject, request.Rule)

@@ -66,7 +66,9 @@ if tombstone and tombstone.released >= ARGV[2] then
 end
 local value = cjson.decode(ARGV[1])
 if block ~= nil and (ARGV[4] ~= 'covered' or (block and covers(value, block))) then
-  if block and not value.hit and type(block.hit) == 'string' then value.hit = block.hit end
+  if block and not value.hit and type(block.hit) == 'string' then
+    value.hit, value.stood_until = block.hit, block['until']
+  end
   redis.call('DEL', KEYS[1])
 end
 redis.call('SET', KEYS[2], cjson.encode(value), 'PXAT', ARGV[3])

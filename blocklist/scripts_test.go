@@ -56,7 +56,7 @@ func (m *slotModel) release(t Tombstone, covered bool) released {
 	if b := m.block; b != nil && (!covered || b.Since <= t.Released || b.Hit == t.Hit) {
 		m.block = nil
 		if t.Hit == "" {
-			t.Hit = b.Hit
+			t.Hit, t.StoodUntil = b.Hit, b.Until
 		}
 	}
 	m.tombstone = &t
