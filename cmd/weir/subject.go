@@ -20,6 +20,9 @@ func subject(s traffic.Subject) string {
 	if len(values) == 0 {
 		return "(all)"
 	}
+	if s.WithDigests() != s {
+		return quoted(string(s)) // a value that reads like a digest, and is none
+	}
 	parts := make([]string, len(values))
 	for i, v := range values {
 		switch {
@@ -140,7 +143,7 @@ func parseSubject(words []string, v4, v6 uint8) (traffic.Subject, error) {
 		key = append(key, k)
 	}
 	who, _ := traffic.MakeSubject(&id, key)
-	return who, nil
+	return who.WithDigests(), nil
 }
 
 // parseAddress reads an address or a range; bits is -1 for an address alone.
