@@ -221,6 +221,9 @@ func (a *app) historyDecisions() *cobra.Command {
 				}
 			}
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
+				if err := l.check(ctx, s); err != nil {
+					return err
+				}
 				q := history.DecisionQuery{
 					Stream: l.stream, Rule: f.rule, Source: l.source, Action: blocklist.Action(action), Since: l.since, Limit: f.limit,
 				}
