@@ -1,12 +1,14 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/internal/testbed"
 )
 
 // over is a log in which n clients are each over the limit of smallRule, a minute apart.
@@ -154,4 +156,54 @@ func TestReplayWithoutATimeNamesTheMembers(t *testing.T) {
 	if replays := decode[[]history.Stream](b, "history", "replays"); len(replays) != 4 {
 		t.Errorf("%d replays", len(replays))
 	}
+}
+
+// What comes into the live stream too late for every rule counts nowhere: whoever sends it is told so, and how much it was.
+func TestIngestLiveSaysWhatIsTooLateToCount(t *testing.T) {
+	b := fullBed(t)
+	b.ok("migrate")
+	b.ok("rules", "apply", "-f", writeFile(t, "r.yaml", tokenRule+"lateness: 3m\n---\n"+smallRule))
+	stages := b.start("run")
+	testbed.Eventually(t, 30*time.Second, func() error { // nothing is behind: each partition's clock has come to its present
+		present := 0
+		for _, row := range decode[[]partitionRow](b, "partitions", "list") {
+			if row.Side == "keyed" && row.Watermark > now().Add(-time.Hour) {
+				present++
+			}
+		}
+		if present != 4 {
+			return fmt.Errorf("%d keyed partitions have come to the present, want 4", present)
+		}
+		return nil
+	})
+	for _, tc := range []struct {
+		name, events string
+		late         int64
+		want         string
+	}{
+		{"old", over(2), 12, "12 of 12 events are too late for every rule and count nowhere, unless weir run is behind: they are old by more than 4m: the greatest lateness of 2 rules, 3m, and a margin of 1m\n"},
+		{"partly", over(1) + calls("198.51.100.7", 4), 6, "6 of 10 events are too late"},
+		{"new", calls("198.51.100.7", 4), 0, ""},
+	} {
+		o := b.weirWith(tc.events, "ingest", "-", "--format", "weir", "--live")
+		if o.code != exitOK || !strings.Contains(o.stdout, tc.want) || tc.want == "" && strings.Contains(o.stdout, "late") {
+			t.Errorf("%s: exit code %d, no %q in\n%s%s", tc.name, o.code, tc.want, o.stdout, o.stderr)
+		}
+		o = b.weirWith(tc.events, "ingest", "-", "--format", "weir", "--live", "--output", "json")
+		var s liveSummary
+		if err := json.Unmarshal([]byte(o.stdout), &s); err != nil || s.Late != tc.late {
+			t.Errorf("%s: as JSON %d, %v\n%s", tc.name, s.Late, err, o.stdout)
+		}
+	}
+	// It is true: what the same clients send now is counted, behind what they sent then, of which nothing is in a window.
+	for _, ip := range []string{"198.51.0.0", "198.51.0.1"} {
+		b.send(ip, 6)
+		awaitHits(b, ip, 1)
+	}
+	for _, h := range decode[[]history.RecordedHit](b, "history", "hits", "--source", "198.51.0.0/24") {
+		if h.First < now().Add(-time.Hour) {
+			t.Errorf("what was called too late has made a hit: %+v", h)
+		}
+	}
+	stages.end()
 }
