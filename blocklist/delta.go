@@ -140,7 +140,7 @@ func decodeChange(fields map[string]any) (change, error) {
 		v, _ := fields[name].(string)
 		return v
 	}
-	c := change{op: text("op"), subject: traffic.Subject(text("identity"))}
+	c := change{op: text("op"), subject: traffic.Subject(text("identity")).Stored()}
 	rule, value := text("rule"), text("value")
 	var err error
 	var inside string

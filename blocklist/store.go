@@ -3,6 +3,7 @@ package blocklist
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -13,6 +14,10 @@ type Store struct {
 	keys    Keys
 	scripts scripts
 	address string
+	crowds  Crowds
+	// flagless is set once a server has refused the first line of a script, its flags: one that is older than Redis 7, or the
+	// one inside a process. From then on scripts go without: when such a server is full, it refuses releases, too.
+	flagless atomic.Bool
 }
 
 // NewStore uses client for the blocks of namespace. Closing the Store closes client.
@@ -30,7 +35,7 @@ func newStore(client redis.UniversalClient, keys Keys) *Store {
 
 // call is one script call of a pipeline.
 type call struct {
-	script *redis.Script
+	script script
 	keys   []string
 	args   []any
 }
@@ -45,7 +50,7 @@ func (s *Store) run(ctx context.Context, calls []call, done func(i int, answer a
 	for start := 0; start < len(calls); start += pipelineSize {
 		part := calls[start:min(start+pipelineSize, len(calls))]
 		cmds, err := s.send(ctx, part)
-		if missing := missingScript(cmds); len(missing) > 0 {
+		if missing := indexesOf(cmds, "NOSCRIPT"); len(missing) > 0 {
 			cmds, err = s.sendAgain(ctx, part, cmds, missing)
 		}
 		if err != nil {
@@ -64,54 +69,61 @@ func (s *Store) send(ctx context.Context, calls []call) ([]*redis.Cmd, error) {
 	pipe := s.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(calls))
 	for i, c := range calls {
-		cmds[i] = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
+		cmds[i] = s.formOf(c.script).EvalSha(ctx, pipe, c.keys, c.args...)
 	}
 	_, err := pipe.Exec(ctx)
-	for i := 0; i < len(cmds) && err == nil; i++ {
-		err = cmds[i].Err() // a call without an answer must not pass for one with
+	if err == nil {
+		err = firstError(cmds)
 	}
 	return cmds, err
 }
 
-// missingScript lists the calls whose node does not know the script.
-func missingScript(cmds []*redis.Cmd) []int {
-	var missing []int
-	for i, cmd := range cmds {
-		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			missing = append(missing, i)
-		}
-	}
-	return missing
-}
-
-// sendAgain loads the scripts and repeats the calls that missed them, and only those: the others have had their effect,
-// and would answer that nothing is to be done.
-func (s *Store) sendAgain(ctx context.Context, calls []call, cmds []*redis.Cmd, missing []int) ([]*redis.Cmd, error) {
-	if err := s.load(ctx); err != nil {
-		return nil, err
-	}
-	again := make([]call, len(missing))
-	for i, at := range missing {
-		again[i] = calls[at]
-	}
-	answers, err := s.send(ctx, again)
-	for i, at := range missing {
-		cmds[at] = answers[i]
-	}
-	for i := 0; i < len(cmds) && err == nil; i++ {
-		err = cmds[i].Err()
-	}
-	return cmds, err
-}
-
-// load makes the scripts known to every node.
-func (s *Store) load(ctx context.Context) error {
-	for _, script := range s.scripts.all() {
-		if err := script.Load(ctx, s.client).Err(); err != nil {
-			return fmt.Errorf("%s: load script: %w", s.address, err)
+// firstError is the first error among cmds: a call without an answer must not pass for one with.
+func firstError(cmds []*redis.Cmd) error {
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// indexesOf lists the calls that were answered with an error of this prefix.
+func indexesOf(cmds []*redis.Cmd, prefix string) []int {
+	var at []int
+	for i, cmd := range cmds {
+		if redis.HasErrorPrefix(cmd.Err(), prefix) {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// sendAgain repeats the calls that missed their script, with the script's text, and only those: the others have had their
+// effect, and would answer that nothing is to be done. The node keeps the text, so the next call finds it. No node is
+// asked but those of the calls: one that is away must not keep a script from the others.
+func (s *Store) sendAgain(ctx context.Context, calls []call, cmds []*redis.Cmd, missing []int) ([]*redis.Cmd, error) {
+	pipe := s.client.Pipeline()
+	for _, at := range missing {
+		c := &calls[at]
+		cmds[at] = s.formOf(c.script).Eval(ctx, pipe, c.keys, c.args...)
+	}
+	_, err := pipe.Exec(ctx)
+	if refused := indexesOf(cmds, "Error compiling script"); len(refused) > 0 && !s.flagless.Swap(true) {
+		return s.sendAgain(ctx, calls, cmds, refused)
+	}
+	if err == nil {
+		err = firstError(cmds)
+	}
+	return cmds, err
+}
+
+// formOf is the form of a script that the server takes.
+func (s *Store) formOf(x script) *redis.Script {
+	if s.flagless.Load() {
+		return x.plain
+	}
+	return x.flagged
 }
 
 // eachMaster calls visit for the server, or at the same time for every master of the cluster.
