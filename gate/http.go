@@ -48,7 +48,7 @@ func (g *Gate) ForwardAuth() http.Handler {
 // Middleware lets next serve the requests that no block holds, and answers the others.
 func (g *Gate) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := Request{Method: r.Method, Path: r.URL.EscapedPath(), From: traffic.Carrier{
+		q := Request{Method: r.Method, Path: target(r), From: traffic.Carrier{
 			Peer: r.RemoteAddr, Forwarded: r.Header.Values("X-Forwarded-For"), Header: r.Header,
 		}}
 		if g.answer(w, &q) {
@@ -111,9 +111,18 @@ func forwarded(r *http.Request) Request {
 		q.Method = r.Method
 	}
 	if q.Path == "" {
-		q.Path = r.URL.EscapedPath()
+		q.Path = target(r)
 	}
 	return q
+}
+
+// target is the request's target as it was received, which is what logs tell and rules are about. What handlers before this
+// one have made of the URL (http.StripPrefix) is another path, and Go reads "#" and "\\" in a target in its own way.
+func target(r *http.Request) string {
+	if r.RequestURI != "" {
+		return r.RequestURI
+	}
+	return r.URL.EscapedPath() // a request that was made by hand
 }
 
 // splitChain takes the last entry off a forwarded chain: the proxy has put its own peer there. What is left of it is the

@@ -80,7 +80,7 @@ func compile(r *rules.Routing, opt *RouterOptions) (*routingVersion, error) {
 		return nil, unfit("identity map: %w", err)
 	}
 	v := &routingVersion{
-		number: r.Number, format: r.RecordFormat, decoder: decoder, identifier: identifier, index: rules.NewIndex(r.Rules),
+		number: r.Number, format: r.RecordFormat, decoder: decoder, identifier: identifier, index: r.Index(),
 	}
 	targets := newTargeter(opt.Secret, opt.KeyedPartitions)
 	for i := range r.Rules {

@@ -69,16 +69,20 @@ const (
 	ReadingRecordFormat = 4
 )
 
-// CheckRecordFormat refuses rules that count in a way that the version's record format cannot hold.
+// CheckRecordFormat refuses rules that count, or read paths, in a way that the version's record format cannot hold.
 func (r *Routing) CheckRecordFormat() error {
-	if r.RecordFormat >= CountingRecordFormat {
-		return nil
-	}
 	for i := range r.Rules {
 		d := r.Rules[i].normal()
-		if d.Algorithm != "" || d.Count.Kind() != CountEvents || d.Burst != 0 || d.Cooldown != 0 {
-			return fmt.Errorf("rule %s: got algorithm %s, count %s, burst %d, cooldown %s in record format %d, allowed from record format %d on: weir migrate --record-format %[7]d raises it, once every process knows it",
-				quoteShort(d.ID), d.Counting(), d.Count, d.Capacity(), FormatDuration(d.UpdateEvery()), r.RecordFormat, CountingRecordFormat)
+		refuse := func(got string, from int) error {
+			return fmt.Errorf("rule %s: got %s in record format %d, allowed from record format %d on: weir migrate --record-format %[4]d raises it, once every process knows it",
+				quoteShort(d.ID), got, r.RecordFormat, from)
+		}
+		if r.RecordFormat < CountingRecordFormat && (d.Algorithm != "" || d.Count.Kind() != CountEvents || d.Burst != 0 || d.Cooldown != 0) {
+			return refuse(fmt.Sprintf("algorithm %s, count %s, burst %d, cooldown %s",
+				d.Counting(), d.Count, d.Capacity(), FormatDuration(d.UpdateEvery())), CountingRecordFormat)
+		}
+		if r.RecordFormat < ReadingRecordFormat && (d.Match.PathAs != "" || d.Match.PathCase != "") {
+			return refuse("match "+describeMatch(d.Match), ReadingRecordFormat)
 		}
 	}
 	return nil
