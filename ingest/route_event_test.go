@@ -204,7 +204,7 @@ func TestCompileRefuses(t *testing.T) {
 		{"a sum of nothing", func(r *rules.Routing) { r.Rules[1].Count.Sum = "cost" }, `rule b-ip-device: count.sum: got "cost"`},
 		{"secret", func(r *rules.Routing) { r.SecretID = "t" }, `under the secret "t", this process has "s"`},
 		{"event format", func(r *rules.Routing) { r.Format.Name = "avro" }, "avro"},
-		{"identity map", func(r *rules.Routing) { r.Identity.IP.TrustedProxies = -1 }, "identity map"},
+		{"identity map", func(r *rules.Routing) { r.Identity.IP.TrustedProxies.Hops = -1 }, "identity map"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

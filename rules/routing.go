@@ -69,8 +69,12 @@ const (
 	ReadingRecordFormat = 4
 )
 
-// CheckRecordFormat refuses rules that count, or read paths, in a way that the version's record format cannot hold.
+// CheckRecordFormat refuses rules that count, or read paths, in a way that the version's record format cannot hold, and
+// identities that are read in a way that builds of it do not know.
 func (r *Routing) CheckRecordFormat() error {
+	if err := r.checkIdentityFormat(); err != nil {
+		return err
+	}
 	for i := range r.Rules {
 		d := r.Rules[i].normal()
 		refuse := func(got string, from int) error {
@@ -83,6 +87,23 @@ func (r *Routing) CheckRecordFormat() error {
 		}
 		if r.RecordFormat < ReadingRecordFormat && (d.Match.PathAs != "" || d.Match.PathCase != "") {
 			return refuse("match "+describeMatch(d.Match), ReadingRecordFormat)
+		}
+	}
+	return nil
+}
+
+// checkIdentityFormat refuses what an identity map could not say before ReadingRecordFormat.
+func (r *Routing) checkIdentityFormat() error {
+	const sentence = "identity.%s: got %s in record format %d, allowed from record format %d on: weir migrate --record-format %[4]d raises it, once every process knows it"
+	if r.RecordFormat >= ReadingRecordFormat {
+		return nil
+	}
+	if p := r.Identity.IP.TrustedProxies; len(p.Prefixes) > 0 {
+		return fmt.Errorf(sentence, "ip.trusted_proxies", p, r.RecordFormat, ReadingRecordFormat)
+	}
+	for i, src := range []traffic.FieldSource{r.Identity.Device, r.Identity.User, r.Identity.APIKey, r.Identity.Session} {
+		if src.Commas {
+			return fmt.Errorf(sentence, (traffic.FieldDevice+traffic.Field(i)).String()+".commas", "true", r.RecordFormat, ReadingRecordFormat)
 		}
 	}
 	return nil

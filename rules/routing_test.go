@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"net/netip"
 	"os"
 	"reflect"
 	"slices"
@@ -190,6 +191,11 @@ func TestRoutingValidate(t *testing.T) {
 		{"sum of what", func(r *Routing) { r.Rules[1].Count.Sum = "bytes" }, `count.sum: got "bytes"`},
 		{"burst", func(r *Routing) { r.Rules[1].Burst = 3 }, "burst: got the number 3 with algorithm sliding"},
 		{"cooldown", func(r *Routing) { r.Rules[1].Cooldown = -time.Second }, "cooldown: got -1s"},
+		{"proxies by prefix", func(r *Routing) {
+			r.RecordFormat = ReadingRecordFormat - 1
+			r.Identity.IP.TrustedProxies.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+		}, "identity.ip.trusted_proxies: got 10.0.0.0/8 in record format 3, allowed from record format 4 on: weir migrate --record-format 4 raises it"},
+		{"commas", func(r *Routing) { r.RecordFormat, r.Identity.Session.Commas = ReadingRecordFormat-1, true }, "identity.session.commas: got true in record format 3, allowed from record format 4 on"},
 		{"claimed", func(r *Routing) { r.Identity.IP.Claimed = true }, "claimed by the client only"},
 	} {
 		r := goodRouting()
@@ -249,4 +255,27 @@ func FuzzDecodeRouting(f *testing.F) {
 			t.Fatalf("not stable: %s\n%s\n%v", b, c, err)
 		}
 	})
+}
+
+// TestRoutingOfIdentities: what record format 4 has brought to identity maps is kept, and a number of proxies is written as
+// builds before it read it.
+func TestRoutingOfIdentities(t *testing.T) {
+	r := goodRouting()
+	r.RecordFormat = ReadingRecordFormat
+	r.Identity.IP.TrustedProxies.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.7/32")}
+	r.Identity.User.Vouched, r.Identity.User.Commas = true, true
+	b, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(b), `"trusted_proxies":["10.0.0.0/8","192.0.2.7/32"]`) || strings.Count(string(b), `"commas"`) != 1 {
+		t.Errorf("written as %s", b)
+	}
+	if back, err := DecodeRouting(b); err != nil || !reflect.DeepEqual(*back, r) {
+		t.Errorf("got  %+v, %v\nwant %+v", back, err, r)
+	}
+	r.Identity.IP.TrustedProxies = traffic.TrustedProxies{Hops: 2}
+	if b, err = r.Encode(); err != nil || !strings.Contains(string(b), `"trusted_proxies":2,`) {
+		t.Errorf("a number is written as %s, %v", b, err)
+	}
 }

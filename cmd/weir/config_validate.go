@@ -140,7 +140,6 @@ func (k *checks) url(path string, s secret, schemes ...string) {
 }
 
 func (c *config) checkIdentity(k *checks) {
-	k.between("identity.ip.trusted_proxies", c.Identity.IP.TrustedProxies, 0, 64)
 	k.between("identity.ip.v4", int(c.Identity.IP.V4), 1, 32)
 	k.between("identity.ip.v6", int(c.Identity.IP.V6), 1, 128)
 	if err := c.Identity.Validate(); err != nil && len(k.errs) == 0 {

@@ -43,7 +43,7 @@ func readSample(messages []traffic.Message, routing *rules.Routing, blocks func(
 	if err != nil {
 		return nil, err
 	}
-	identifier, err := routing.Identity.Compile()
+	identifier, err := ingest.Identifier(routing)
 	if err != nil {
 		return nil, err
 	}
