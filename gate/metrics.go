@@ -18,6 +18,8 @@ type metrics struct {
 	refused     *prometheus.CounterVec // rule
 	wouldRefuse *prometheus.CounterVec // rule
 	untold      prometheus.Counter
+	notHTTP     prometheus.Counter
+	tooLarge    prometheus.Counter
 	noAddress   [traffic.NumMissingReasons]prometheus.Counter
 	duration    prometheus.Histogram
 }
@@ -33,7 +35,13 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 	noAddress := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_gate_no_address_total", Help: "Requests whose client address could not be told, by reason.",
 	}, []string{"reason"})
+	malformed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_gate_malformed_total",
+		Help: "Checks that were refused since they could not be read: no HTTP (not_http), or more than 2 MiB to look at (too_large).",
+	}, []string{"reason"})
 	m := &metrics{
+		notHTTP:  malformed.WithLabelValues(notHTTP),
+		tooLarge: malformed.WithLabelValues(tooLarge),
 		passed:   passed.WithLabelValues("clear"),
 		notReady: passed.WithLabelValues("not_ready"),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -52,7 +60,7 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 	}
 	checks := prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weir_gate_checks_total", Help: "Requests that were checked."}, func() float64 { return float64(m.checks.Load()) })
-	for _, c := range []prometheus.Collector{passed, noAddress, m.refused, m.wouldRefuse, m.untold, m.duration, checks} {
+	for _, c := range []prometheus.Collector{passed, noAddress, malformed, m.refused, m.wouldRefuse, m.untold, m.duration, checks} {
 		if err := to.Register(c); err != nil {
 			return nil, err
 		}
