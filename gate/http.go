@@ -28,7 +28,7 @@ type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
-	Block  string `json:"block"` // id that support can look up
+	Block  string `json:"block,omitempty"` // id that support can look up
 }
 
 // ForwardAuth answers the sub-requests of a proxy's forward auth (Traefik, Caddy): 200 for a request that may pass, 429
@@ -77,17 +77,22 @@ func hint(h http.Header, a *Answer) {
 }
 
 func refuse(w http.ResponseWriter, a *Answer) {
-	body, err := json.Marshal(Problem{
+	tell(w.Header(), a)
+	p := Problem{
 		Type: ProblemType, Title: "Abnormal usage detected", Status: http.StatusTooManyRequests,
 		Detail: "Requests like this one are held back for now. Support can look up the block by its id.", Block: a.BlockID,
-	})
+	}
+	p.write(w)
+}
+
+// write answers with p.
+func (p *Problem) write(w http.ResponseWriter) {
+	body, err := json.Marshal(p)
 	if err != nil {
 		body = nil // the status says the same
 	}
-	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
-	tell(h, a)
-	w.WriteHeader(http.StatusTooManyRequests)
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
 	_, _ = w.Write(body) // a client that has gone has no use for it
 }
 
@@ -106,7 +111,7 @@ func retryAfter(d time.Duration) string {
 
 // forwarded reads the request that a proxy asks about.
 func forwarded(r *http.Request) Request {
-	q := Request{Method: r.Header.Get("X-Forwarded-Method"), Path: r.Header.Get("X-Forwarded-Uri"), From: carrier(r)}
+	q := Request{Method: r.Header.Get(headerForwardedMethod), Path: r.Header.Get(headerForwardedURI), From: carrier(r)}
 	if q.Method == "" {
 		q.Method = r.Method
 	}

@@ -18,6 +18,8 @@ type metrics struct {
 	refused     *prometheus.CounterVec // rule
 	wouldRefuse *prometheus.CounterVec // rule
 	untold      prometheus.Counter
+	notHTTP     prometheus.Counter
+	tooLarge    prometheus.Counter
 	noAddress   [traffic.NumMissingReasons]prometheus.Counter
 	repeated    [traffic.NumFields]prometheus.Counter
 	duration    prometheus.Histogram
@@ -38,7 +40,13 @@ func newMetrics(to prometheus.Registerer, observing func() bool) (*metrics, erro
 		Name: "weir_gate_missing_total",
 		Help: "Requests that carry an identity in a way that says nobody's, by field and reason: repeated, its header has several lines.",
 	}, []string{"field", "reason"})
+	malformed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_gate_malformed_total",
+		Help: "Checks that were refused since they could not be read: no HTTP (not_http), or more than 2 MiB to look at (too_large).",
+	}, []string{"reason"})
 	m := &metrics{
+		notHTTP:  malformed.WithLabelValues(notHTTP),
+		tooLarge: malformed.WithLabelValues(tooLarge),
 		passed:   passed.WithLabelValues("clear"),
 		notReady: passed.WithLabelValues("not_ready"),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -68,7 +76,7 @@ func newMetrics(to prometheus.Registerer, observing func() bool) (*metrics, erro
 			}
 			return 0
 		})
-	for _, c := range []prometheus.Collector{passed, noAddress, missing, m.refused, m.wouldRefuse, m.untold, m.duration, checks, observes} {
+	for _, c := range []prometheus.Collector{passed, noAddress, missing, malformed, m.refused, m.wouldRefuse, m.untold, m.duration, checks, observes} {
 		if err := to.Register(c); err != nil {
 			return nil, err
 		}

@@ -105,7 +105,7 @@ func (a *app) runGate(parent context.Context, c *config) error {
 	err = serve(ctx, log, stopBudget,
 		[]part{{"checks", func(ctx context.Context) error {
 			defer o.stopping.Store(true)
-			return serveHTTP(ctx, checks, g.Handler())
+			return serveUntil(ctx, g.Listener(checks), g.Server())
 		}}},
 		append(watch, part{"replica", replica.Run}),
 		[]part{o.part()})

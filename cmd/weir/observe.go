@@ -142,9 +142,15 @@ func (a *app) observeIfAsked(ctx context.Context, c *config, registry *prometheu
 	return func() { stop(); <-ended }, nil
 }
 
-// serveHTTP answers requests until ctx ends, and then lets those under way finish, for a second at most.
+// serveHTTP answers requests until ctx ends.
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	return serveUntil(ctx, l, &http.Server{
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	})
+}
+
+// serveUntil lets server answer requests until ctx ends, and then lets those under way finish, for a second at most.
+func serveUntil(ctx context.Context, l net.Listener, server *http.Server) error {
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	select {
