@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"time"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -88,15 +89,15 @@ func (s *Store) crowd(index int, h held, generation int64) (crowd, bool) {
 	return crowd{index, s.keys.Crowd(traffic.Subject(address), h.rule, generation), base64.RawURLEncoding.EncodeToString(sum[:16])}, true
 }
 
-// admit counts the raises that are bounded, and gives those that find no room their outcome. It is one pipeline, and none
-// where nothing is bounded. It returns those that were not counted before.
+// admit counts the raises that are bounded and have no outcome yet, and gives those that find no room their outcome. It is one
+// pipeline, and none where nothing is bounded. It returns those that were not counted before.
 func (s *Store) admit(ctx context.Context, raises []raise, out []outcome) ([]crowd, error) {
 	var bound, fresh []crowd
 	var calls []call
 	for i := range raises {
 		r := &raises[i]
 		c, ok := s.crowd(i, r.held, r.block.Generation)
-		if !ok {
+		if !ok || out[i] != "" {
 			continue
 		}
 		bound = append(bound, c)
@@ -133,8 +134,11 @@ func (s *Store) crowdsOf(releases []release) (bound []crowd) {
 	return bound
 }
 
-// leave counts those of bound no more that over names. Nothing waits for it and nothing fails by it: what stays counted makes
-// room when the block would have ended.
+// leavePatience bounds leave: what comes after it is told to gates.
+const leavePatience = 100 * time.Millisecond
+
+// leave counts those of bound no more that over names. Nothing fails by it: what stays counted makes room when the block would
+// have ended.
 func (s *Store) leave(ctx context.Context, bound []crowd, over func(i int) bool) {
 	var calls []call
 	for _, c := range bound {
@@ -142,5 +146,7 @@ func (s *Store) leave(ctx context.Context, bound []crowd, over func(i int) bool)
 			calls = append(calls, call{script: s.scripts.leave, keys: []string{c.key}, args: []any{c.name}})
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, leavePatience)
+	defer cancel()
 	_ = s.run(ctx, calls, func(int, any) error { return nil })
 }

@@ -95,6 +95,15 @@ func TestAFullRedisRefusesNewBlocksAndNothingElse(t *testing.T) {
 		t.Errorf("decisions: %s", got)
 	}
 	notHeldWithinASecond(t, "the released client", r, s.clock, viewerIdentity)
+	ahead, err := NewRelease("ip=192.0.2.1%2F32&device=tv-10", floodRule, "ops", "not to be blocked", s.clock.now().Add(-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	forgiving := s.messages(ahead)
+	forgiving[0].Appended = s.clock.now().Add(-time.Hour) // before the episode
+	if s.applyMessages(forgiving); fmt.Sprint(s.log.take()) != "[released]" {
+		t.Error("a release that finds no block, and so frees nothing")
+	}
 	if got := fmt.Sprint(s.apply(on("b1", "tv-10", detectors.PhaseUpdate))); got != "[]" {
 		t.Errorf("withheld again: %s, want it told once", got)
 	}
