@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -69,6 +70,9 @@ func (c *config) validate(origin map[string]string) error {
 	k.url("postgres.url", c.Postgres.URL, "postgres", "postgresql")
 	c.checkIdentity(k)
 	c.checkEvents(k)
+	if n := c.Blocks.PerAddress; n < 1 {
+		k.fail("blocks.per_address", strconv.Itoa(n), "1 or more")
+	}
 	if b := c.Detect.BudgetPerPartition; b < leastBudget {
 		k.fail("detect.budget_per_partition", b.String(), size(leastBudget).String()+" or more")
 	}
