@@ -133,6 +133,17 @@ func (l *lab) command(words []string) lua.LValue {
 		return lua.LNumber(1)
 	case "SADD":
 		return lua.LNumber(k.add(words[1], words[2]))
+	case "HGET":
+		if text, ok := k.hashes[words[1]][words[2]]; ok {
+			return lua.LString(text)
+		}
+		return lua.LFalse
+	case "HSET":
+		if k.hashes[words[1]] == nil {
+			k.hashes[words[1]] = map[string]string{}
+		}
+		k.hashes[words[1]][words[2]] = words[3]
+		return lua.LNumber(1)
 	case "XREVRANGE":
 		t := l.state.NewTable()
 		if id, ok := k.streams[words[1]]; ok {

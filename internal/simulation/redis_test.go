@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"time"
@@ -133,6 +134,9 @@ func (r redisHook) answer(ctx context.Context, cmds []redis.Cmder) error {
 	flushed := r.fails(c, .03)
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
+	if c == publishing && (err != nil || flushed) {
+		r.disturb()
+	}
 	if flushed {
 		clear(r.w.redis.scripts) // SCRIPT FLUSH, or a failover to a server that has none
 	}
@@ -172,18 +176,15 @@ func (k *keyspace) do(cmd redis.Cmder) error {
 		}
 	case *redis.MapStringStringCmd:
 		if words[0] == "hgetall" {
-			cmd.SetVal(k.hashes[words[1]])
-			return nil
-		}
-	case *redis.StringCmd:
-		if words[0] == "script" && words[1] == "load" {
-			sha := k.w.lab.load(words[2])
-			k.scripts[sha] = true
-			cmd.SetVal(sha)
+			cmd.SetVal(maps.Clone(k.hashes[words[1]]))
 			return nil
 		}
 	case *redis.Cmd:
-		if words[0] == "evalsha" {
+		if words[0] == "eval" {
+			words[1] = k.w.lab.load(words[1])
+			k.scripts[words[1]] = true
+		}
+		if words[0] == "eval" || words[0] == "evalsha" {
 			if !k.scripts[words[1]] {
 				return noScript{}
 			}
