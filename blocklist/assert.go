@@ -202,10 +202,15 @@ func (a *assertion) raiseSlice(ctx context.Context, raises []raise) error {
 	}
 	var deltas []delta
 	for i, o := range outcomes {
-		if o == outcomeWritten || o == outcomeExtended {
+		switch o {
+		case outcomeWritten, outcomeExtended:
 			lacking[i].block.Extended = o == outcomeExtended
 			deltas = append(deltas, delta{op: opBlock, held: lacking[i].held, value: encode(&lacking[i].block)})
 			a.r.metrics.changes.WithLabelValues(string(o)).Inc()
+		case outcomeFull:
+			if err := a.failed(ctx, 1, errors.New("Redis is at maxmemory and takes no new block")); err != nil {
+				return err
+			}
 		}
 	}
 	return a.tell(ctx, deltas)

@@ -147,9 +147,9 @@ func (e *evals) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func (e *evals) count(cmd redis.Cmder) {
 	if args := cmd.Args(); len(args) > 1 && strings.HasPrefix(cmd.Name(), "evalsha") {
 		switch args[1] {
-		case e.scripts.raise.Hash():
+		case e.scripts.raise.flagged.Hash(), e.scripts.raise.plain.Hash():
 			e.counts["raise"]++
-		case e.scripts.release.Hash():
+		case e.scripts.release.flagged.Hash(), e.scripts.release.plain.Hash():
 			e.counts["release"]++
 		}
 	}

@@ -73,10 +73,10 @@ func (e *Enforcer) wave(ctx context.Context, effects []*effect) error {
 	var releasing []*effect
 	for _, f := range effects {
 		if f.release {
-			releases = append(releases, release{held: f.held, tombstone: f.tombstone})
+			releases = append(releases, release{held: f.held, elder: f.elder, tombstone: f.tombstone, generation: f.generation})
 			releasing = append(releasing, f)
 		} else {
-			raises = append(raises, raise{held: f.held, block: f.block, extendOnly: f.extendOnly})
+			raises = append(raises, raise{held: f.held, elder: f.elder, block: f.block, extendOnly: f.extendOnly})
 			raising = append(raising, f)
 		}
 	}
@@ -92,7 +92,7 @@ func (e *Enforcer) wave(ctx context.Context, effects []*effect) error {
 		return fmt.Errorf("release blocks: %w", err)
 	}
 	for i, f := range releasing {
-		f.outcome, f.tombstone.Hit = answers[i].outcome, answers[i].hit
+		f.outcome, f.tombstone.Hit, f.tombstone.StoodUntil = answers[i].outcome, answers[i].hit, answers[i].stoodUntil
 	}
 	return nil
 }

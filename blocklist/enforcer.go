@@ -88,12 +88,11 @@ type Enforcer struct {
 	modes   *modeCache
 	metrics *enforcerMetrics
 
+	versions *versions
+
 	mu          sync.Mutex
-	specs       map[versionKey]blockSpec
-	elders      map[elder]bool
 	done        *seen
 	fallingBack bool
-	ahead       traffic.Time // when the modes were read whose versions are learned ahead
 }
 
 // NewEnforcer makes the stage. It starts nothing.
@@ -110,7 +109,7 @@ func NewEnforcer(o EnforcerOptions) (*Enforcer, error) {
 	}
 	return &Enforcer{
 		o: o, never: NewNeverBlock(o.NeverBlock), modes: newModeCache(o.Modes, o.Store, o.Clock), metrics: metrics,
-		specs: map[versionKey]blockSpec{}, elders: map[elder]bool{}, done: newSeen(seenDecisions),
+		versions: newVersions(o.Rules, o.Clock, o.Logger), done: newSeen(seenDecisions),
 	}, nil
 }
 
@@ -141,10 +140,8 @@ func (e *Enforcer) apply(ctx context.Context, w *work, batch []traffic.Message) 
 	if err != nil {
 		return err
 	}
-	for _, a := range asks {
-		if err := e.plan(ctx, w, a, modes); err != nil {
-			return err
-		}
+	if err := e.planAll(ctx, w, asks, modes); err != nil {
+		return err
 	}
 	if err := e.effect(ctx, w); err != nil {
 		return err
@@ -191,7 +188,9 @@ func (e *Enforcer) currentModes(ctx context.Context, since traffic.Time) (map[st
 		e.o.Logger.WarnContext(ctx, "rule store does not answer; blocking goes on under the last known modes", "error", fallback)
 	}
 	if fallback == nil {
-		e.prefetch(ctx, modes, e.modes.readAt())
+		e.versions.prefetch(ctx, modes, e.modes.readAt())
+	} else {
+		e.versions.unanswered()
 	}
 	return modes, nil
 }

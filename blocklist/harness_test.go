@@ -29,6 +29,9 @@ const (
 	floodRule = "guest-token-flood"
 	viewer    = traffic.Subject("ip=192.0.2.1%2F32&device=tv-7")
 	ttl       = 10 * time.Minute
+
+	// longDevice is one that a stored subject has as its digest.
+	longDevice = "0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-"
 )
 
 // log stands in for the blocks topic and for history, which keeps each decision once.
@@ -180,6 +183,8 @@ type stage struct {
 	dead  *deadLetters
 	clock *clock
 	next  int64 // offset in the hits log
+
+	probes int
 }
 
 func newStage(t testing.TB, server testbed.RedisServer, never ...netip.Prefix) *stage {

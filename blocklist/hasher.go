@@ -46,10 +46,23 @@ func (h *hasher) identity(id *traffic.Identity, s *shape) (uint64, bool) {
 		if value == "" {
 			return 0, false
 		}
+		if traffic.StoredAsDigest(value) {
+			sum = h.mix(sum, h.digest(value))
+			continue
+		}
 		sum = h.mix(sum, maphash.String(h.strings, value))
 	}
 	return sum, true
 }
+
+// digest hashes what stands for a long value in a stored subject.
+func (h *hasher) digest(value string) uint64 {
+	var room [maxStoredText]byte
+	return maphash.Bytes(h.strings, traffic.AppendStoredValue(room[:0], value))
+}
+
+// maxStoredText has room for any digest.
+const maxStoredText = 80
 
 // subject hashes w, equal to what identity gives for a request of w.
 func (h *hasher) subject(w *who, s shape) uint64 {
@@ -96,7 +109,7 @@ func valueOf(id *traffic.Identity, f traffic.Field) string {
 	return ""
 }
 
-// sameSubject reports whether subject is that of id under s, comparing value by value without writing a text.
+// sameSubject reports whether subject, a stored one, is that of id under s, comparing value by value without writing a text.
 func sameSubject(subject traffic.Subject, id *traffic.Identity, s *shape) bool {
 	rest := string(subject)
 	for f := traffic.Field(0); f < traffic.NumFields; f++ {
@@ -111,7 +124,7 @@ func sameSubject(subject traffic.Subject, id *traffic.Identity, s *shape) bool {
 		}
 		text := part[len(name)+1:]
 		if f != traffic.FieldIP {
-			if !sameEncoded(text, valueOf(id, f)) {
+			if !sameStored(text, valueOf(id, f)) {
 				return false
 			}
 			continue
@@ -132,6 +145,15 @@ func cutPart(s string) (part, rest string) {
 		}
 	}
 	return s, ""
+}
+
+// sameStored reports whether text stands for value in a stored subject.
+func sameStored(text, value string) bool {
+	if !traffic.StoredAsDigest(value) {
+		return sameEncoded(text, value)
+	}
+	var room [maxStoredText]byte
+	return text == string(traffic.AppendStoredValue(room[:0], value))
 }
 
 // sameEncoded reports whether text is value percent-encoded. text is canonical: it came through Subject.Values.

@@ -2,6 +2,7 @@ package blocklist
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/weirhq/weir/rules"
@@ -30,8 +31,8 @@ func NewKeys(namespace string) (Keys, error) {
 	return Keys{prefix: namespace + ":v1:"}, nil
 }
 
-// Block is the key of the block of subject by rule. The braces make subject the hash tag: everything about one identity
-// lies in one slot. A subject cannot contain a brace, since all but unreserved bytes in it are percent-encoded.
+// Block is the key of the block of subject, a stored one, by rule. The braces make subject the hash tag: everything about one identity
+// lies in one slot. A subject cannot contain a brace, since all but unreserved bytes of its values are percent-encoded or stand in a digest.
 func (k Keys) Block(subject traffic.Subject, rule string) string {
 	return k.prefix + "block:{" + string(subject) + "}:" + rule
 }
@@ -39,6 +40,11 @@ func (k Keys) Block(subject traffic.Subject, rule string) string {
 // Tombstone is the key of the release of subject from rule, in the slot of Block's.
 func (k Keys) Tombstone(subject traffic.Subject, rule string) string {
 	return k.prefix + "tombstone:{" + string(subject) + "}:" + rule
+}
+
+// Crowd is the sorted set of the blocks of an address by rule, of one mode generation. It lies in the address's slot.
+func (k Keys) Crowd(address traffic.Subject, rule string, generation int64) string {
+	return k.prefix + "crowd:{" + string(address) + "}:" + rule + ":" + strconv.FormatInt(generation, 10)
 }
 
 // Shapes is the set of the field combinations that blocks are keyed on.
@@ -66,13 +72,14 @@ func (k Keys) Lease() string { return k.prefix + "reconciler" }
 func (k Keys) blockPattern() string     { return k.prefix + "block:{*" }
 func (k Keys) tombstonePattern() string { return k.prefix + "tombstone:{*" }
 
-// held names one block: who, by which rule.
+// held names one block: who, by which rule. Where it names a place (a key, a gate's table) its subject is a stored one.
 type held struct {
 	subject traffic.Subject
 	rule    string
 }
 
-// parse reads a key that Block or Tombstone made; false for any other.
+// parse reads a key that Block or Tombstone made; false for any other. An older weir wrote long values whole: the name that
+// is found is that of the stored subject in any case.
 func (k Keys) parse(key string) (h held, tombstone, ok bool) {
 	rest, ok := strings.CutPrefix(key, k.prefix)
 	if !ok {
@@ -87,7 +94,11 @@ func (k Keys) parse(key string) (h held, tombstone, ok bool) {
 	}
 	subject, rule, ok := strings.Cut(tagged, "}:")
 	h = held{subject: traffic.Subject(subject), rule: rule}
-	return h, tombstone, ok && h.check() == nil
+	if !ok || h.check() != nil {
+		return held{}, false, false
+	}
+	h.subject = h.subject.Stored()
+	return h, tombstone, true
 }
 
 // maxSubjectBytes is more than the longest subject of bounded identity values has: five of 272 bytes, each byte

@@ -37,7 +37,8 @@ type Listed struct {
 // Listing is what List found.
 type Listing struct {
 	Items      []Listed
-	Unreadable int // keys that this build cannot read
+	Unreadable int  // keys that this build cannot read
+	Cut        bool // the search ended early: there may be more (Containing only)
 }
 
 // List reads the blocks of the namespace, by subject and rule. It walks over all keys and takes a second or so for
@@ -47,6 +48,7 @@ func (s *Store) List(ctx context.Context, now traffic.Time, filter Filter) (List
 	if err != nil {
 		return Listing{}, err
 	}
+	filter.Subject = filter.Subject.Stored()
 	var mu sync.Mutex
 	var out Listing
 	unreadable := func() {
@@ -113,18 +115,29 @@ func (s *Store) modesByRule(ctx context.Context) (map[string]rules.ModeState, er
 	return out, nil
 }
 
-// Get reads the block and the tombstone of one subject and rule; nil for what is not there.
+// Get reads the block and the tombstone of one subject and rule; nil for what is not there. A subject with long values may
+// be given whole, and is then also looked for as an older weir wrote it.
 func (s *Store) Get(ctx context.Context, subject traffic.Subject, rule string) (*Block, *Tombstone, error) {
 	if err := (held{subject: subject, rule: rule}).check(); err != nil {
 		return nil, nil, err
 	}
+	block, tombstone, err := s.get(ctx, held{subject: subject.Stored(), rule: rule})
+	if err != nil || subject == subject.Stored() {
+		return block, tombstone, err
+	}
+	elderBlock, elderTombstone, err := s.get(ctx, held{subject: subject, rule: rule})
+	if tombstone == nil || elderTombstone != nil && elderTombstone.Request == tombstone.Request && elderTombstone.Stood() {
+		tombstone = elderTombstone // of the two halves of one release, the one that found something
+	}
+	return cmp.Or(block, elderBlock), tombstone, err
+}
+
+func (s *Store) get(ctx context.Context, h held) (block *Block, tombstone *Tombstone, err error) {
 	// Both keys lie in one slot, so one command reads them at one moment.
-	values, err := s.client.MGet(ctx, s.keys.Block(subject, rule), s.keys.Tombstone(subject, rule)).Result()
+	values, err := s.client.MGet(ctx, s.keys.Block(h.subject, h.rule), s.keys.Tombstone(h.subject, h.rule)).Result()
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", s.address, err)
 	}
-	var block *Block
-	var tombstone *Tombstone
 	if text, ok := values[0].(string); ok {
 		b, err := DecodeBlock([]byte(text))
 		if err != nil {
@@ -168,7 +181,7 @@ func NewRelease(subject traffic.Subject, rule, by, reason string, now traffic.Ti
 const waitPoll = 50 * time.Millisecond
 
 // WaitReleased waits until ENFORCE has acted on request, a record of NewRelease that has been appended, or on a later
-// release of the same block. The context bounds it.
+// release of the same block. The context bounds it. The tombstone tells what the release found: Stood, Hit and StoodUntil.
 func (s *Store) WaitReleased(ctx context.Context, request *detectors.Hit) (Tombstone, error) {
 	for {
 		block, tomb, err := s.Get(ctx, request.BlockSubject, request.Rule)

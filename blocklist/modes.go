@@ -17,19 +17,22 @@ type Modes interface {
 
 // The bounds of what the mode cache may hold back.
 const (
-	modesMaxAge  = 2 * time.Second // a mode is never older than this when an effect is written
-	modesTimeout = time.Second     // for one reading; the store of rules may hang
+	modesMaxAge   = 2 * time.Second        // a mode is never older than this when an effect is written
+	modesTimeout  = time.Second            // for one reading; the store of rules may hang
+	modesPatience = 400 * time.Millisecond // the same where modes are known to go on with: releases wait behind it
 )
 
 // modeCache keeps the modes for modesMaxAge. When the store of rules is away, what is known goes on, raised by what is
-// published in Redis: a demotion that somebody else could still make is seen there.
+// published in Redis: a demotion that somebody else could still make is seen there. A process that has never heard from the
+// store goes by what is published alone, as gates do.
 type modeCache struct {
 	source    Modes
 	published Modes
 	now       func() traffic.Time
 
 	mu     sync.Mutex
-	states map[string]rules.ModeState // nil until the source has answered once
+	states map[string]rules.ModeState // nil until they have been asked for once
+	heard  bool                       // the source has answered once
 	read   traffic.Time               // when it was last asked
 	failed traffic.Time               // when the source last did not answer; 0: it did
 	dirty  bool
@@ -58,36 +61,47 @@ func (c *modeCache) get(ctx context.Context, since traffic.Time) (states map[str
 	if c.states != nil && !c.dirty && recent {
 		return c.states, nil, nil
 	}
-	list, err := c.ask(ctx, c.source)
+	patience := modesPatience
+	if c.states == nil {
+		patience = modesTimeout
+	}
+	list, err := readModes(ctx, c.source, patience)
 	if err != nil {
-		if c.states == nil {
-			return nil, nil, fmt.Errorf("modes of rules are not known yet: %w", err)
-		}
 		return c.fallBack(ctx, now, err)
 	}
 	c.states = make(map[string]rules.ModeState, len(list))
 	for _, m := range list {
 		c.states[m.Rule] = m
 	}
-	c.read, c.failed, c.dirty = now, 0, false
+	c.read, c.failed, c.dirty, c.heard = now, 0, false, true
 	return c.states, nil, nil
 }
 
-// readAt is when the modes were last read.
+// complete reports whether a rule that is not among the modes has none. What is published alone may lack some: Redis forgets.
+func (c *modeCache) complete() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.heard
+}
+
+// readAt is when the modes were last read from the source; 0 when it did not answer.
 func (c *modeCache) readAt() traffic.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.failed != 0 {
+		return 0
+	}
 	return c.read
 }
 
-func (c *modeCache) ask(ctx context.Context, from Modes) ([]rules.ModeState, error) {
-	ctx, cancel := context.WithTimeout(ctx, modesTimeout)
+func readModes(ctx context.Context, from Modes, patience time.Duration) ([]rules.ModeState, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return from.Modes(ctx)
 }
 
 func (c *modeCache) fallBack(ctx context.Context, now traffic.Time, cause error) (map[string]rules.ModeState, error, error) {
-	list, err := c.ask(ctx, c.published)
+	list, err := readModes(ctx, c.published, modesTimeout)
 	if err != nil {
 		return nil, cause, fmt.Errorf("modes of rules: %w; and in Redis: %w", cause, err)
 	}

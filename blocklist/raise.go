@@ -1,6 +1,15 @@
 package blocklist
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/traffic"
+)
 
 // outcome is what the raise or the release script did.
 type outcome string
@@ -15,94 +24,188 @@ const (
 	outcomeStale        outcome = "stale"         // a block of a newer mode generation stands
 	outcomeReleased     outcome = "released"      // raise: a tombstone covers the hit; release: done
 	outcomeUnreadable   outcome = "unreadable"    // the key holds what this build cannot read
+	outcomeFull         outcome = "full"          // Redis is at maxmemory, and there is no block to raise
+	outcomeCrowded      outcome = "crowded"       // as many blocks of the address as may be are in force
 )
+
+// stands reports whether a raise left a block of its own generation behind, whoever wrote it.
+func (o outcome) stands() bool {
+	switch o {
+	case outcomeWritten, outcomeExtended, outcomeSame, outcomeSameExtended, outcomeUnchanged:
+		return true
+	}
+	return false
+}
 
 // raise asks for one block.
 type raise struct {
 	held
+	elder      traffic.Subject // what an older weir calls the subject, where that differs
 	block      Block
 	extendOnly bool // raise an existing block, write none
 }
 
-// raiseAll runs the raise script for each element; all keys must differ, since their order is not kept.
-func (s *Store) raiseAll(ctx context.Context, raises []raise) ([]outcome, error) {
-	calls := make([]call, len(raises))
-	for i := range raises {
-		calls[i] = s.raiseCall(&raises[i])
+// scope is what the scripts may do.
+func (r *raise) scope() string {
+	if r.extendOnly {
+		return "extend"
 	}
+	return "any"
+}
+
+// raiseAll runs the raise script for each element that its address has room for; all keys must differ, since their order
+// is not kept. What is refused is an outcome, and keeps no other from being raised.
+func (s *Store) raiseAll(ctx context.Context, raises []raise) ([]outcome, error) {
 	out := make([]outcome, len(raises))
-	err := s.run(ctx, calls, func(i int, answer any) error {
+	if err := s.elderReleases(ctx, raises, out); err != nil {
+		return nil, err
+	}
+	bound, err := s.admit(ctx, raises, out)
+	if err != nil {
+		return nil, err
+	}
+	calls := make([]call, 0, len(raises))
+	at := make([]int, 0, len(raises))
+	for i := range raises {
+		if out[i] == "" {
+			calls, at = append(calls, s.raiseCall(&raises[i])), append(at, i)
+		}
+	}
+	err = s.run(ctx, calls, func(i int, answer any) error {
 		text, ok := answer.(string)
 		if !ok {
 			return badAnswer("raise", answer)
 		}
-		out[i] = outcome(text)
+		out[at[i]] = outcome(text)
 		return nil
 	})
-	return out, err
+	if err != nil {
+		return nil, err
+	}
+	s.leave(ctx, bound, func(i int) bool { return !out[i].stands() })
+	return out, nil
 }
 
 func (s *Store) raiseCall(r *raise) call {
 	fresh, extended := r.block, r.block
 	fresh.Extended, extended.Extended = false, true
-	scope := "any"
-	if r.extendOnly {
-		scope = "extend"
-	}
 	return call{
 		script: s.scripts.raise,
 		keys:   []string{s.keys.Block(r.subject, r.rule), s.keys.Tombstone(r.subject, r.rule)},
 		args: []any{
 			encode(&fresh), encode(&extended), r.block.Until.String(), expiryMS(r.block.Until),
-			r.block.Generation, r.block.Hit, r.block.Since.String(), scope,
+			r.block.Generation, r.block.Hit, r.block.Since.String(), r.scope(),
 		},
 	}
+}
+
+// elderReleases gives raises that a tombstone of an older weir covers their outcome: it lies under the key with the values
+// whole, and lasts for as long as any. Nothing is asked where no value is long.
+func (s *Store) elderReleases(ctx context.Context, raises []raise, out []outcome) error {
+	pipe := s.client.Pipeline()
+	found := map[int]*redis.StringCmd{}
+	for i := range raises {
+		if r := &raises[i]; r.elder != "" {
+			found[i] = pipe.Get(ctx, s.keys.Tombstone(r.elder, r.rule))
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	_, _ = pipe.Exec(ctx) // each answer has its own error
+	for i, cmd := range found {
+		text, err := cmd.Result()
+		if errors.Is(err, redis.Nil) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s: releases of an older weir: %w", s.address, err)
+		}
+		t, err := DecodeTombstone([]byte(text))
+		switch b := &raises[i].block; {
+		case err != nil:
+			out[i] = outcomeUnreadable
+		case t.Covers(b.Hit, b.Since):
+			out[i] = outcomeReleased
+		}
+	}
+	return nil
 }
 
 // release asks for one tombstone.
 type release struct {
 	held
-	tombstone Tombstone
-	covered   bool // remove only a block that the tombstone covers: for what is asserted anew
+	elder      traffic.Subject // as in raise
+	tombstone  Tombstone
+	covered    bool  // remove only a block that the tombstone covers: for what is asserted anew
+	generation int64 // the rule's mode generation; 0: not known
 }
 
 // released is the answer to a release.
 type released struct {
-	outcome outcome
-	hit     string // of the block that was there
+	outcome    outcome
+	hit        string       // of the block that was there
+	stoodUntil traffic.Time // when it would have ended
 }
 
 // releaseAll runs the release script for each element; all keys must differ.
 func (s *Store) releaseAll(ctx context.Context, releases []release) ([]released, error) {
-	calls := make([]call, len(releases))
+	calls := make([]call, 0, len(releases))
+	at := make([]int, 0, len(releases))
 	for i := range releases {
-		calls[i] = s.releaseCall(&releases[i])
+		r := &releases[i]
+		calls, at = append(calls, s.releaseCall(r, r.subject)), append(at, i)
+		if r.elder != "" {
+			calls, at = append(calls, s.releaseCall(r, r.elder)), append(at, i)
+		}
 	}
 	out := make([]released, len(releases))
 	err := s.run(ctx, calls, func(i int, answer any) error {
-		parts, ok := answer.([]any)
-		if !ok || len(parts) != 2 {
-			return badAnswer("release", answer)
+		got, err := readReleased(answer)
+		if err != nil {
+			return err
 		}
-		what, ok1 := parts[0].(string)
-		hit, ok2 := parts[1].(string)
-		if !ok1 || !ok2 {
-			return badAnswer("release", answer)
+		if r := &out[at[i]]; r.outcome == "" || r.hit == "" && got.hit != "" {
+			got.outcome = cmp.Or(r.outcome, got.outcome)
+			*r = got
 		}
-		out[i] = released{outcome: outcome(what), hit: hit}
 		return nil
 	})
-	return out, err
+	if err != nil {
+		return nil, err
+	}
+	s.leave(ctx, s.crowdsOf(releases), func(i int) bool { return out[i].outcome == outcomeReleased && out[i].hit != "" })
+	return out, nil
 }
 
-func (s *Store) releaseCall(r *release) call {
+func readReleased(answer any) (released, error) {
+	parts, ok := answer.([]any)
+	if !ok || len(parts) != 3 {
+		return released{}, badAnswer("release", answer)
+	}
+	var texts [3]string
+	for i := range parts {
+		if texts[i], ok = parts[i].(string); !ok {
+			return released{}, badAnswer("release", answer)
+		}
+	}
+	r := released{outcome: outcome(texts[0]), hit: texts[1]}
+	if texts[2] != "" {
+		if err := r.stoodUntil.UnmarshalText([]byte(texts[2])); err != nil {
+			return released{}, badAnswer("release", answer)
+		}
+	}
+	return r, nil
+}
+
+func (s *Store) releaseCall(r *release, subject traffic.Subject) call {
 	scope := "any"
 	if r.covered {
 		scope = "covered"
 	}
 	return call{
 		script: s.scripts.release,
-		keys:   []string{s.keys.Block(r.subject, r.rule), s.keys.Tombstone(r.subject, r.rule)},
+		keys:   []string{s.keys.Block(subject, r.rule), s.keys.Tombstone(subject, r.rule)},
 		args:   []any{encode(&r.tombstone), r.tombstone.Released.String(), expiryMS(r.tombstone.Until), scope},
 	}
 }
@@ -120,9 +223,9 @@ func (s *Store) addShapes(ctx context.Context, subjects []held) error {
 	if len(members) == 0 {
 		return nil
 	}
-	list := make([]any, 0, len(members))
+	args := make([]any, 0, len(members))
 	for m := range members {
-		list = append(list, m)
+		args = append(args, m)
 	}
-	return s.client.SAdd(ctx, s.keys.Shapes(), list...).Err()
+	return s.run(ctx, []call{{script: s.scripts.shapes, keys: []string{s.keys.Shapes()}, args: args}}, func(int, any) error { return nil })
 }

@@ -195,6 +195,7 @@ func (r *Reconciler) settle(ctx context.Context, servers map[string]master, sile
 	}
 	if !marked {
 		if err := r.mark(ctx); err != nil {
+			r.postpone(silent, err)
 			return err
 		}
 	}

@@ -1,8 +1,29 @@
 package blocklist
 
-import "github.com/redis/go-redis/v9"
+import (
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // Each script touches the keys of one slot, and each is idempotent: the client may send it twice after a lost answer.
+
+// luaAlways is the first line of a script that may write when Redis is at maxmemory. The way out of a block has it, and all
+// that gates have to be told; what makes a block has not. What such a script adds is bounded by what people do (releases,
+// modes), or by the trimming of its streams.
+const luaAlways = "#!lua flags=allow-oom\n"
+
+// luaFull takes the answer of the first write of a script without luaAlways. It is nil when the write was done.
+//
+// Redis refuses a first write that needs memory when it is full, and none after a write that needs none: a script that
+// replaces what stands there does one of those first, and is not refused.
+const luaFull = `
+local function refusal(answer)
+  if type(answer) ~= 'table' or not answer.err then return nil end
+  if string.find(answer.err, 'OOM', 1, true) then return 'full' end
+  return answer
+end
+`
 
 // luaRead reads a JSON value of format 1: nil when the key is absent, false when it holds anything else. Such a key is
 // left as it is: a newer weir, or somebody else, wrote it.
@@ -25,7 +46,7 @@ end
 //
 // It answers with an outcome. "same" tells that the block stands as asked, set by the same hit: whoever asks again after a
 // crash cannot know whether the delta and the decision went out, so it repeats them.
-const luaRaise = luaRead + `
+const luaRaise = luaRead + luaFull + `
 local tombstone = read(KEYS[2], 'released')
 if tombstone == false then return 'unreadable' end
 if tombstone and (tombstone.hit == ARGV[6] or ARGV[7] <= tombstone.released) then return 'released' end
@@ -43,8 +64,8 @@ if block and block.generation == generation then
 elseif ARGV[8] == 'extend' then
   return 'absent'
 end
-redis.call('SET', KEYS[1], value, 'PXAT', ARGV[4])
-return outcome
+if block then redis.call('PEXPIREAT', KEYS[1], ARGV[4]) end
+return refusal(redis.pcall('SET', KEYS[1], value, 'PXAT', ARGV[4])) or outcome
 `
 
 // luaRelease puts a tombstone and removes the block.
@@ -52,9 +73,9 @@ return outcome
 //	KEYS  1 block, 2 tombstone
 //	ARGV  1 tombstone value, 2 released, 3 expiry in ms, 4 "covered" to remove only a block that the tombstone covers
 //
-// It answers {outcome, hit of the released block or ""}. A first release removes whatever stands there, since the log puts
+// It answers {outcome, hit of the released block or "", its until or ""}. A first release removes whatever stands there, since the log puts
 // every block that came before it first; a replay finds its own tombstone and leaves a later block alone.
-const luaRelease = luaRead + `
+const luaRelease = luaAlways + luaRead + `
 local function covers(tombstone, block)
   return block.hit == tombstone.hit or (type(block.since) == 'string' and block.since <= tombstone.released)
 end
@@ -62,15 +83,17 @@ local tombstone = read(KEYS[2], 'released')
 local block = read(KEYS[1], 'until')
 if tombstone and tombstone.released >= ARGV[2] then
   if block and covers(tombstone, block) then redis.call('DEL', KEYS[1]) end
-  return {tombstone.released == ARGV[2] and 'same' or 'unchanged', tombstone.hit or ''}
+  return {tombstone.released == ARGV[2] and 'same' or 'unchanged', tombstone.hit or '', tombstone.stood_until or ''}
 end
 local value = cjson.decode(ARGV[1])
 if block ~= nil and (ARGV[4] ~= 'covered' or (block and covers(value, block))) then
-  if block and not value.hit and type(block.hit) == 'string' then value.hit = block.hit end
+  if block and not value.hit and type(block.hit) == 'string' then
+    value.hit, value.stood_until = block.hit, block['until']
+  end
   redis.call('DEL', KEYS[1])
 end
 redis.call('SET', KEYS[2], cjson.encode(value), 'PXAT', ARGV[3])
-return {'released', value.hit or ''}
+return {'released', value.hit or '', value.stood_until or ''}
 `
 
 // luaAppend is the numbering of delta streams. An entry's id is <number>-<token>; numbers rise by one, and each entry names
@@ -87,21 +110,29 @@ local function append(stream, lastkey, ...)
   local id = string.format('%.0f', number + 1) .. '-' .. ARGV[3]
   redis.call('XADD', stream, 'MAXLEN', '~', ARGV[2], id, 'prev', last or '', ...)
   redis.call('SET', lastkey, id)
+  return id
 end
 `
 
-// luaDelta appends changes of blocks to a delta stream, and tells the modes stream when it is a new one.
+// luaDelta appends changes of blocks to a delta stream, and tells the modes stream when it is a new one. A stream that is
+// written to no more is not trimmed either: it goes as a whole once its last entry is old. Its numbers live on in its last.
 //
 //	KEYS  1 stream, 2 its last, 3 set of streams, 4 modes stream, 5 its last
-//	ARGV  as luaAppend, 4 the stream's name, then op, identity, rule, value of each change
-const luaDelta = luaAppend + `
-for i = 5, #ARGV, 4 do
-  append(KEYS[1], KEYS[2], 'op', ARGV[i], 'identity', ARGV[i + 1], 'rule', ARGV[i + 2], 'value', ARGV[i + 3])
+//	ARGV  as luaAppend, 4 the stream's name, 5 the id below which entries are old, or "", 6 ms for which entries are kept,
+//	      then op, identity, rule, value of each change
+//
+// It answers with the id of the last entry.
+const luaDelta = luaAlways + luaAppend + `
+local id
+for i = 7, #ARGV, 4 do
+  id = append(KEYS[1], KEYS[2], 'op', ARGV[i], 'identity', ARGV[i + 1], 'rule', ARGV[i + 2], 'value', ARGV[i + 3])
 end
+if ARGV[5] ~= '' then redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[5]) end
+redis.call('PEXPIRE', KEYS[1], ARGV[6])
 if redis.call('SADD', KEYS[3], ARGV[4]) == 1 then
   append(KEYS[4], KEYS[5], 'op', 'stream', 'value', ARGV[4])
 end
-return 'ok'
+return id
 `
 
 // luaModes raises the modes of rules and appends those that changed to the modes stream. Within a generation a different
@@ -109,7 +140,7 @@ return 'ok'
 //
 //	KEYS  1 rules hash, 2 modes stream, 3 its last, 4 set of streams
 //	ARGV  as luaAppend, 4 the stream's name, then rule, generation, value of each
-const luaModes = luaAppend + `
+const luaModes = luaAlways + luaAppend + `
 local changed = 0
 for i = 5, #ARGV, 3 do
   local text = redis.call('HGET', KEYS[1], ARGV[i])
@@ -129,14 +160,33 @@ redis.call('SADD', KEYS[4], ARGV[4])
 return changed
 `
 
-// scripts are the compiled forms; a Script holds no connection.
-type scripts struct{ raise, release, delta, modes *redis.Script }
+// luaShapes names shapes. They are few: a new one comes with the first block of a rule's new key, not with a client.
+//
+//	KEYS  1 set of shapes
+//	ARGV  shapes
+const luaShapes = luaAlways + `
+for i = 1, #ARGV do redis.call('SADD', KEYS[1], ARGV[i]) end
+return 'ok'
+`
+
+// script is a Lua script in two forms: with the line of its flags, and without. A Script of the client holds no connection.
+type script struct{ flagged, plain *redis.Script }
+
+func newScript(text string) script {
+	return script{flagged: redis.NewScript(text), plain: redis.NewScript(strings.TrimPrefix(text, luaAlways))}
+}
+
+// scripts are all scripts of a Store.
+type scripts struct{ raise, release, delta, modes, shapes, admit, leave script }
 
 func newScripts() scripts {
 	return scripts{
-		raise:   redis.NewScript(luaRaise),
-		release: redis.NewScript(luaRelease),
-		delta:   redis.NewScript(luaDelta),
-		modes:   redis.NewScript(luaModes),
+		raise:   newScript(luaRaise),
+		release: newScript(luaRelease),
+		delta:   newScript(luaDelta),
+		modes:   newScript(luaModes),
+		shapes:  newScript(luaShapes),
+		admit:   newScript(luaAdmit),
+		leave:   newScript(luaLeave),
 	}
 }

@@ -51,16 +51,16 @@ func (m *slotModel) release(t Tombstone, covered bool) released {
 		if old.Released == t.Released {
 			what = outcomeSame
 		}
-		return released{outcome: what, hit: old.Hit}
+		return released{outcome: what, hit: old.Hit, stoodUntil: old.StoodUntil}
 	}
 	if b := m.block; b != nil && (!covered || b.Since <= t.Released || b.Hit == t.Hit) {
 		m.block = nil
 		if t.Hit == "" {
-			t.Hit = b.Hit
+			t.Hit, t.StoodUntil = b.Hit, b.Until
 		}
 	}
 	m.tombstone = &t
-	return released{outcome: outcomeReleased, hit: t.Hit}
+	return released{outcome: outcomeReleased, hit: t.Hit, stoodUntil: t.StoodUntil}
 }
 
 func drawBlock(t *rapid.T, base traffic.Time) Block {

@@ -44,8 +44,8 @@ func (s shape) String() string {
 // who is a block's subject, taken apart.
 type who struct {
 	fields uint8
-	prefix netip.Prefix // valid when ip is among the fields
-	values [traffic.NumFields]string
+	prefix netip.Prefix              // valid when ip is among the fields
+	values [traffic.NumFields]string // as they are stored: a long value as its digest
 }
 
 // parseWho reads a subject that can be blocked: at least one field, each known, present, once and in order, an address
@@ -70,6 +70,9 @@ func parseWho(subject traffic.Subject) (who, error) {
 		}
 		w.fields |= 1 << f
 		w.values[f] = v.Value
+		if !v.Digest && traffic.StoredAsDigest(v.Value) {
+			w.values[f] = string(traffic.AppendStoredValue(nil, v.Value))
+		}
 		if f == traffic.FieldIP {
 			if w.prefix, err = canonicalPrefix(v.Value); err != nil {
 				return who{}, fmt.Errorf("block subject %q: %w", subject, err)
@@ -97,6 +100,16 @@ func (w *who) shape() shape {
 		s.bits = uint8(w.prefix.Bits()) // 0 to 128: the prefix is valid
 	}
 	return s
+}
+
+// hasAny reports whether one of fields is among w's.
+func (w *who) hasAny(fields []traffic.Field) bool {
+	for _, f := range fields {
+		if w.fields&(1<<f) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // bareIP reports whether w is an address and nothing else.

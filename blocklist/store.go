@@ -3,6 +3,7 @@ package blocklist
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -12,7 +13,12 @@ type Store struct {
 	client  redis.UniversalClient
 	keys    Keys
 	scripts scripts
+	marks   *marks
 	address string
+	crowds  Crowds
+	// flagless is set once a server has refused the first line of a script, its flags: one that is older than Redis 7, or the
+	// one inside a process. From then on scripts go without: when such a server is full, it refuses releases, too.
+	flagless atomic.Bool
 }
 
 // NewStore uses client for the blocks of namespace. Closing the Store closes client.
@@ -25,12 +31,12 @@ func NewStore(client redis.UniversalClient, namespace string) (*Store, error) {
 }
 
 func newStore(client redis.UniversalClient, keys Keys) *Store {
-	return &Store{client: client, keys: keys, scripts: newScripts(), address: "redis"}
+	return &Store{client: client, keys: keys, scripts: newScripts(), marks: newMarks(), address: "redis"}
 }
 
 // call is one script call of a pipeline.
 type call struct {
-	script *redis.Script
+	script script
 	keys   []string
 	args   []any
 }
@@ -45,7 +51,7 @@ func (s *Store) run(ctx context.Context, calls []call, done func(i int, answer a
 	for start := 0; start < len(calls); start += pipelineSize {
 		part := calls[start:min(start+pipelineSize, len(calls))]
 		cmds, err := s.send(ctx, part)
-		if missing := missingScript(cmds); len(missing) > 0 {
+		if missing := indexesOf(cmds, "NOSCRIPT"); len(missing) > 0 {
 			cmds, err = s.sendAgain(ctx, part, cmds, missing)
 		}
 		if err != nil {
@@ -64,7 +70,7 @@ func (s *Store) send(ctx context.Context, calls []call) ([]*redis.Cmd, error) {
 	pipe := s.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(calls))
 	for i, c := range calls {
-		cmds[i] = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
+		cmds[i] = s.formOf(c.script).EvalSha(ctx, pipe, c.keys, c.args...)
 	}
 	_, err := pipe.Exec(ctx)
 	if err == nil {
@@ -83,15 +89,15 @@ func firstError(cmds []*redis.Cmd) error {
 	return nil
 }
 
-// missingScript lists the calls whose node does not know the script.
-func missingScript(cmds []*redis.Cmd) []int {
-	var missing []int
+// indexesOf lists the calls that were answered with an error of this prefix.
+func indexesOf(cmds []*redis.Cmd, prefix string) []int {
+	var at []int
 	for i, cmd := range cmds {
-		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			missing = append(missing, i)
+		if redis.HasErrorPrefix(cmd.Err(), prefix) {
+			at = append(at, i)
 		}
 	}
-	return missing
+	return at
 }
 
 // sendAgain repeats the calls that missed their script, with the script's text, and only those: the others have had their
@@ -101,13 +107,24 @@ func (s *Store) sendAgain(ctx context.Context, calls []call, cmds []*redis.Cmd, 
 	pipe := s.client.Pipeline()
 	for _, at := range missing {
 		c := &calls[at]
-		cmds[at] = c.script.Eval(ctx, pipe, c.keys, c.args...)
+		cmds[at] = s.formOf(c.script).Eval(ctx, pipe, c.keys, c.args...)
 	}
 	_, err := pipe.Exec(ctx)
+	if refused := indexesOf(cmds, "Error compiling script"); len(refused) > 0 && !s.flagless.Swap(true) {
+		return s.sendAgain(ctx, calls, cmds, refused)
+	}
 	if err == nil {
 		err = firstError(cmds)
 	}
 	return cmds, err
+}
+
+// formOf is the form of a script that the server takes.
+func (s *Store) formOf(x script) *redis.Script {
+	if s.flagless.Load() {
+		return x.plain
+	}
+	return x.flagged
 }
 
 // eachMaster calls visit for the server, or at the same time for every master of the cluster.

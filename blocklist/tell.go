@@ -48,6 +48,10 @@ func (e *Enforcer) settle(w *work, f *effect) {
 		w.ignore(ignoredMode)
 	case outcomeStale:
 		w.withhold(f, ReasonStale)
+	case outcomeFull:
+		w.withhold(f, ReasonFull)
+	case outcomeCrowded:
+		w.withhold(f, ReasonCrowded)
 	default:
 		w.withhold(f, ReasonUnreadable)
 	}
@@ -75,6 +79,10 @@ func (e *Enforcer) settleChange(w *work, f *effect, again bool) {
 	}
 	p := f.ask.message.Partition
 	w.deltas[p] = append(w.deltas[p], d)
+	if f.release && f.elder != "" { // for gates of an older weir
+		d.subject = f.elder
+		w.deltas[p] = append(w.deltas[p], d)
+	}
 	w.emit(f, decision)
 }
 

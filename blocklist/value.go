@@ -38,10 +38,15 @@ type Tombstone struct {
 	Rule     string       `json:"rule"`
 	Released traffic.Time `json:"released"`          // append time of the request; only ever raised
 	Until    traffic.Time `json:"until"`             // the tombstone's own expiry
-	Hit      string       `json:"hit,omitempty"`     // of the block that was there
+	Hit      string       `json:"hit,omitempty"`     // of the block that was there; empty: nothing was
 	Request  string       `json:"request,omitempty"` // id of the release record
 	By       string       `json:"by,omitempty"`
+	// StoodUntil is when the block that was there would have ended. 0: nothing was there, or an older weir released it.
+	StoodUntil traffic.Time `json:"stood_until,omitempty"`
 }
+
+// Stood reports whether there was a block to release. Without one, the release forgives what came before it all the same.
+func (t *Tombstone) Stood() bool { return t.Hit != "" }
 
 // Covers reports whether t forgives the episode hit that opened at since.
 func (t *Tombstone) Covers(hit string, since traffic.Time) bool {

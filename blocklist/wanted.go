@@ -29,7 +29,7 @@ func (a *assertion) wanted(page []Decision) []raise {
 
 // tombstoneOf is what a released decision left behind; false for any other decision, and for one that is over.
 func tombstoneOf(d *Decision, now traffic.Time) (held, Tombstone, bool) {
-	key := held{subject: d.Subject, rule: d.Rule}
+	key := held{subject: d.Subject.Stored(), rule: d.Rule}
 	t := Tombstone{
 		Format: ValueFormat, Action: actionRelease, Rule: d.Rule, Released: d.Since, Until: d.Until, Hit: d.Hit,
 		By: cutText(d.By, maxByBytes),
@@ -39,7 +39,7 @@ func tombstoneOf(d *Decision, now traffic.Time) (held, Tombstone, bool) {
 
 // blockOf is the block that a decision wrote or extended; false for any other decision, and for one that is over.
 func blockOf(d *Decision, now traffic.Time) (held, Block, bool) {
-	key := held{subject: d.Subject, rule: d.Rule}
+	key := held{subject: d.Subject.Stored(), rule: d.Rule}
 	b := Block{
 		Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: d.Rule, Generation: d.Generation,
 		Hit: d.Hit, Since: d.Since, Until: d.Until,

@@ -7,14 +7,24 @@ import (
 
 // effect is what one record, or several of one hit, should do to a block, and what it did.
 type effect struct {
-	held
-	ask        *ask // the newest record
+	held                       // its subject is a stored one
+	elder      traffic.Subject // what an older weir calls the subject, where that differs
+	ask        *ask            // the newest record
 	release    bool
 	block      Block
 	extendOnly bool
 	tombstone  Tombstone
+	generation int64 // release: the rule's mode generation
 
 	outcome outcome
+}
+
+func newEffect(a *ask) *effect {
+	f := &effect{held: held{subject: a.hit.BlockSubject.Stored(), rule: a.hit.Rule}, ask: a}
+	if f.subject != a.hit.BlockSubject {
+		f.elder = a.hit.BlockSubject
+	}
+	return f
 }
 
 // outcomeDemoted stands where the rule ceased to block while the batch was applied.

@@ -66,13 +66,14 @@ func newerHit(b []byte, h *Hit, err error) error {
 }
 
 // Partition is the partition of the hits topic, of n, that h belongs to: FNV-1a over the block subject, or over the
-// subject where no block is possible. All offences of one block identity meet in one partition, whatever the rule.
+// subject where no block is possible. All offences of one block identity meet in one partition, whatever the rule, and so
+// does its release, also where that names the block as it is stored.
 func (h *Hit) Partition(n int) int {
 	s := h.BlockSubject
 	if s == "" {
 		s = h.Subject
 	}
 	sum := fnv.New64a()
-	_, _ = sum.Write([]byte(s)) // a hash never fails
+	_, _ = sum.Write([]byte(s.Stored())) // a hash never fails
 	return int(sum.Sum64() % uint64(n))
 }

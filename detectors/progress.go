@@ -17,8 +17,12 @@ type source struct {
 	shown    traffic.Time // progress when advance last looked; not part of the state
 }
 
-// idleMargin is what an idle partition's clock stays behind, so that an event on its way is not late when it arrives.
-const idleMargin = traffic.Time(60 * time.Second / time.Microsecond)
+// IdleMargin is what an idle partition's clock stays behind, so that an event on its way is not late when it arrives. One that is
+// older than this and its rule's lateness together is.
+const (
+	IdleMargin = 60 * time.Second
+	idleMargin = traffic.Time(IdleMargin / time.Microsecond)
+)
 
 // maxSilence is the most that one gap between neighbouring records adds to the stall clock: an outage of everything
 // must not stall anybody.

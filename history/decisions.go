@@ -40,8 +40,7 @@ func scanDecision(row pgx.CollectableRow) (r RecordedDecision, err error) {
 	return r, err
 }
 
-// Decisions returns block decisions, newest first.
-func (s *Store) Decisions(ctx context.Context, q DecisionQuery) ([]RecordedDecision, error) {
+func (q *DecisionQuery) where() *where {
 	w := new(where)
 	w.selectRows(q.Stream, q.Rule, q.Source)
 	if q.Action != "" {
@@ -53,6 +52,12 @@ func (s *Store) Decisions(ctx context.Context, q DecisionQuery) ([]RecordedDecis
 	if q.Since != 0 {
 		w.add("at >= ?", stamp(q.Since))
 	}
+	return w
+}
+
+// Decisions returns block decisions, newest first.
+func (s *Store) Decisions(ctx context.Context, q DecisionQuery) ([]RecordedDecision, error) {
+	w := q.where()
 	rows, err := s.pool.Query(ctx, "SELECT "+decisionColumns+" FROM block_decisions"+w.String()+
 		" ORDER BY at DESC, id LIMIT NULLIF("+w.arg(q.Limit)+"::bigint, 0)", w.args...)
 	if err != nil {

@@ -31,6 +31,19 @@ type RecordedHit struct {
 
 // Hits returns episodes, those with the newest last over event first.
 func (s *Store) Hits(ctx context.Context, q HitQuery) ([]RecordedHit, error) {
+	w := q.where()
+	rows, err := s.pool.Query(ctx, "SELECT "+recordedHitColumns+" FROM hits"+w.String()+" ORDER BY last DESC, id LIMIT NULLIF("+w.arg(q.Limit)+"::bigint, 0)", w.args...)
+	if err != nil {
+		return nil, s.fail("reading hits", err)
+	}
+	hits, err := pgx.CollectRows(rows, scanHit)
+	if err != nil {
+		return nil, s.fail("reading hits", err)
+	}
+	return hits, nil
+}
+
+func (q *HitQuery) where() *where {
 	w := new(where)
 	w.selectRows(q.Stream, q.Rule, q.Source)
 	if q.Since != 0 {
@@ -42,20 +55,12 @@ func (s *Store) Hits(ctx context.Context, q HitQuery) ([]RecordedHit, error) {
 	if !q.Merged {
 		w.add("phase < 4")
 	}
-	rows, err := s.pool.Query(ctx, `
-		SELECT stream, id, rule, rule_version, lineage, phase, subject, block_subject, grouped, rule_limit, window_ms, events, peak,
-			first, last, seen_first, seen_last, cut, generation, source_partition, source_offset, keyed_partition, into_id,
-			users, devices, samples, at_least, recorded_at
-		FROM hits`+w.String()+" ORDER BY last DESC, id LIMIT NULLIF("+w.arg(q.Limit)+"::bigint, 0)", w.args...)
-	if err != nil {
-		return nil, s.fail("reading hits", err)
-	}
-	hits, err := pgx.CollectRows(rows, scanHit)
-	if err != nil {
-		return nil, s.fail("reading hits", err)
-	}
-	return hits, nil
+	return w
 }
+
+const recordedHitColumns = `stream, id, rule, rule_version, lineage, phase, subject, block_subject, grouped, rule_limit, window_ms, events, peak,
+	first, last, seen_first, seen_last, cut, generation, source_partition, source_offset, keyed_partition, into_id,
+	users, devices, samples, at_least, recorded_at`
 
 func scanHit(row pgx.CollectableRow) (r RecordedHit, err error) {
 	h := &r.Hit
@@ -92,6 +97,15 @@ type LateQuery struct {
 	Limit  int          // 0: no limit
 }
 
+func (q *LateQuery) where() *where {
+	w := new(where)
+	w.selectRows(q.Stream, q.Rule, nil)
+	if q.Since != 0 {
+		w.add("minute >= ?", stamp(q.Since))
+	}
+	return w
+}
+
 // LateSum is how many events of one source partition came too late for a rule, by the minute in which they came.
 type LateSum struct {
 	Stream  string       `json:"stream"`
@@ -106,11 +120,7 @@ type LateSum struct {
 
 // Late returns sums of late events, newest minute first.
 func (s *Store) Late(ctx context.Context, q LateQuery) ([]LateSum, error) {
-	w := new(where)
-	w.selectRows(q.Stream, q.Rule, nil)
-	if q.Since != 0 {
-		w.add("minute >= ?", stamp(q.Since))
-	}
+	w := q.where()
 	rows, err := s.pool.Query(ctx, `
 		SELECT stream, rule, lineage, source_partition, keyed_partition, minute, latest, events FROM late_sums`+w.String()+
 		" ORDER BY minute DESC, rule, source_partition, keyed_partition, id LIMIT NULLIF("+w.arg(q.Limit)+"::bigint, 0)", w.args...)

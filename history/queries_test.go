@@ -79,8 +79,11 @@ func TestHitsBySource(t *testing.T) {
 		{"device=tv", []int64{2}},
 		{"user=tv", nil},
 		{"user=192.0.2.1", []int64{3}},
-		{"a=b\x00", []int64{4}},
 		{"session=a=b\x00", []int64{4}},
+		{"session=a%3Db%00", []int64{4}},
+		{"ip=192.0.2.1%2F32", []int64{0}},
+		{"00:1b:44:11:3a:b7", nil},
+		{"user=192.0.2.1&session=x", nil},
 	}
 	for _, tt := range tests {
 		source, err := history.ParseSource(tt.source)
@@ -100,7 +103,9 @@ func TestHitsBySource(t *testing.T) {
 			t.Errorf("source %q finds %v, want %v", tt.source, offsets, tt.want)
 		}
 	}
-	for _, bad := range []string{"", "ip=tv", "ip="} {
+	for _, bad := range []string{
+		"", "ip=tv", "ip=", "user=", "a=b\x00", "foo=bar", "devcie=tv", "300.1.1.1", "192.0.2.0/33", "192.0.2.1/", "2001:db8::/129", "2001:db8:::1",
+	} {
 		if _, err := history.ParseSource(bad); err == nil {
 			t.Errorf("source %q was taken", bad)
 		}

@@ -46,7 +46,7 @@ func decodeSubject(s traffic.Subject) decodedSubject {
 	return d
 }
 
-// Source selects rows by a value of their subject.
+// Source selects rows by a value of their subject, or by the whole of it.
 type Source struct {
 	field traffic.Field
 	any   bool // no field was named: value may be in any of them
@@ -55,28 +55,66 @@ type Source struct {
 	// where a prefix was asked for: everything in it is meant.
 	addresses []netip.Prefix
 	inside    netip.Prefix
+	// subject is set where a canonical subject was asked for: only it is meant.
+	subject traffic.Subject
 }
 
-// ParseSource reads what `--source` takes: FIELD=VALUE, or a VALUE to be found in any field. An address finds the
-// subjects whose prefix holds it, a prefix (192.0.2.0/24) those within it.
+// ParseSource reads what `--source` takes: FIELD=VALUE, a VALUE to be found in any field, or a canonical subject
+// (ip=192.0.2.1%2F32&device=tv-7). An address finds the subjects whose prefix holds it, a prefix (192.0.2.0/24) those within it.
+// What looks like one of these and is none is an error: no row has it, and an empty answer would look like "nothing happened".
 func ParseSource(text string) (Source, error) {
 	if text == "" {
 		return Source{}, fmt.Errorf("source is empty: allowed are FIELD=VALUE and VALUE")
 	}
+	if s := traffic.Subject(text); wholeSubject(s) {
+		return Source{subject: s}, nil
+	}
 	src := Source{any: true, text: text}
 	if name, value, ok := strings.Cut(text, "="); ok {
-		if field, known := traffic.ParseField(name); known {
-			src = Source{field: field, text: value}
+		if err := src.field.UnmarshalText([]byte(name)); err != nil {
+			return Source{}, fmt.Errorf("source %q: %w; a value with = in it needs its field before it, like session=%s", text, err, text)
 		}
+		src.any, src.text = false, value
 	}
 	if src.any || src.field == traffic.FieldIP {
 		src.readAddress()
 	}
-	if !src.any && src.field == traffic.FieldIP && src.addresses == nil && !src.inside.IsValid() {
+	isAddress := src.addresses != nil || src.inside.IsValid()
+	switch {
+	case !src.any && src.text == "":
+		return Source{}, fmt.Errorf("source %q: no value; allowed are FIELD=VALUE and VALUE", text)
+	case !src.any && src.field == traffic.FieldIP && !isAddress:
 		return Source{}, fmt.Errorf("source ip=%s: allowed are an address (192.0.2.1) and a prefix (2001:db8::/64)", src.text)
+	case src.any && !isAddress && likeAddress(text):
+		return Source{}, fmt.Errorf("source %q is no address; allowed are an address (192.0.2.1) and a prefix (2001:db8::/64); "+
+			"another value that looks like one needs its field before it, like device=%s", text, text)
 	}
 	src.text = traffic.Printable(src.text)
 	return src, nil
+}
+
+// wholeSubject reports whether s is a canonical subject that plain FIELD=VALUE would read otherwise.
+func wholeSubject(s traffic.Subject) bool {
+	values, err := s.Values()
+	if err != nil || !strings.ContainsAny(string(s), "%&") {
+		return false
+	}
+	for _, v := range values {
+		if _, known := traffic.ParseField(v.Field); !known {
+			return false
+		}
+	}
+	return true
+}
+
+// likeAddress reports whether somebody who wrote text meant an address: four numbers with dots, or hexadecimal digits with as
+// many colons as an IPv6 address has, and a hardware address has not. A prefix length may follow.
+func likeAddress(text string) bool {
+	address, _, _ := strings.Cut(text, "/")
+	if strings.Trim(address, "0123456789.") == "" {
+		return strings.Count(address, ".") == 3
+	}
+	return strings.Trim(address, "0123456789abcdefABCDEF:.") == "" && (strings.Contains(address, "::") || strings.Count(address, ":") >= 7)
 }
 
 func (src *Source) readAddress() {
@@ -106,6 +144,10 @@ func column(f traffic.Field) string {
 
 // condition adds to w that the row is of this source.
 func (src *Source) condition(w *where) {
+	if src.subject != "" {
+		src.subjectCondition(w)
+		return
+	}
 	var parts []string
 	var args []any
 	for f := traffic.Field(0); f < traffic.NumFields; f++ {
@@ -122,4 +164,20 @@ func (src *Source) condition(w *where) {
 		}
 	}
 	w.add("("+strings.Join(parts, " OR ")+")", args...)
+}
+
+// subjectCondition adds to w that the row's subject is src's. The values beside it have indexes, which the text has not.
+func (src *Source) subjectCondition(w *where) {
+	d := decodeSubject(src.subject)
+	if d.ip != nil {
+		w.add("ip = ?::cidr", *d.ip)
+	}
+	for f, value := range [traffic.NumFields]*string{
+		traffic.FieldDevice: d.device, traffic.FieldUser: d.user, traffic.FieldAPIKey: d.apiKey, traffic.FieldSession: d.session,
+	} {
+		if value != nil {
+			w.add(column(traffic.Field(f))+" = ?", *value)
+		}
+	}
+	w.add("subject = ?", string(src.subject))
 }

@@ -71,8 +71,7 @@ type UncountedSum struct {
 	Events  int64        `json:"events"`
 }
 
-// Uncounted returns sums of events that rules did not count, late ones included, newest minute first.
-func (s *Store) Uncounted(ctx context.Context, q UncountedQuery) ([]UncountedSum, error) {
+func (q *UncountedQuery) where() *where {
 	w := new(where)
 	w.selectRows(q.Stream, q.Rule, nil)
 	if q.Reason != "" {
@@ -81,6 +80,12 @@ func (s *Store) Uncounted(ctx context.Context, q UncountedQuery) ([]UncountedSum
 	if q.Since != 0 {
 		w.add("minute >= ?", stamp(q.Since))
 	}
+	return w
+}
+
+// Uncounted returns sums of events that rules did not count, late ones included, newest minute first.
+func (s *Store) Uncounted(ctx context.Context, q UncountedQuery) ([]UncountedSum, error) {
+	w := q.where()
 	const doing = "reading what was not counted"
 	rows, err := s.pool.Query(ctx, `
 		SELECT stream, rule, reason, lineage, source_partition, keyed_partition, minute, events FROM uncounted_v`+w.String()+`

@@ -184,7 +184,7 @@ func (d *decoder) member(s section, key, value *yaml.Node) {
 		return
 	}
 	hint := ""
-	if meant := nearest(key.Value, names); meant != "" {
+	if meant := Nearest(key.Value, names); meant != "" {
 		hint = fmt.Sprintf("did you mean %q?", meant)
 	} else if place := elsewhere(key.Value); place != "" && place != name {
 		hint = fmt.Sprintf("did you mean %q?", place)

@@ -16,7 +16,7 @@ func (d *decoder) readAlgorithm(field string, n *yaml.Node) {
 		d.wrong(field, n, allowedAlgorithm(), "leave the field out for the default")
 	case !slices.Contains(Algorithms(), Algorithm(s)):
 		hint := ""
-		if meant := nearest(s, strings.Split(allowedAlgorithm(), ", ")); meant != "" {
+		if meant := Nearest(s, strings.Split(allowedAlgorithm(), ", ")); meant != "" {
 			hint = fmt.Sprintf("did you mean %q?", meant)
 		}
 		d.wrong(field, n, allowedAlgorithm(), hint)

@@ -216,7 +216,7 @@ func (d *decoder) keyField(place string, n *yaml.Node) (traffic.Field, bool) {
 		return 0, false
 	}
 	hint := ""
-	if meant := nearest(s, fieldNames()); meant != "" {
+	if meant := Nearest(s, fieldNames()); meant != "" {
 		hint = fmt.Sprintf("did you mean %q?", meant)
 	}
 	d.add(n.Line, place, quoteShort(s), allowedKeyField, hint)

@@ -81,9 +81,9 @@ func quoteShort(s string) string {
 	return fmt.Sprintf("%s… (%d bytes)", strconv.Quote(strings.ToValidUTF8(s[:most], "")), len(s))
 }
 
-// nearest finds the name that was probably meant by got: the same but for case and separators, or at most a third of
+// Nearest finds the name that was probably meant by got: the same but for case and separators, or at most a third of
 // its letters away. "" when none is near.
-func nearest(got string, names []string) string {
+func Nearest(got string, names []string) string {
 	if len(got) > 40 {
 		return ""
 	}

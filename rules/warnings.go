@@ -16,14 +16,21 @@ func (d *Document) warn(env Environment, report func(Problem)) {
 		}
 		p := Problem{Field: element("match.method", i), Got: quoteShort(m) + ", which is no registered method",
 			Allowed: "methods that requests have, such as GET or POST"}
-		if meant := nearest(m, knownMethods()); meant != "" {
+		if meant := Nearest(m, knownMethods()); meant != "" {
 			p.Hint = "did you mean " + meant + "?"
 		} else if isStatus(m) {
 			p.Hint = "a status cannot be matched"
 		}
 		report(p)
 	}
-	if d.Match.pathless() {
+	if signs := regexSigns(d.Match.Path); signs != "" {
+		p := Problem{Field: "match.path", Got: quoteShort(d.Match.Path) + ", which looks like a regular expression (" + signs + ")",
+			Allowed: "segments as requests have them, {name} for any one, and a * at the end"}
+		if meant := withoutRegex(d.Match.Path); meant != "" {
+			p.Hint = "did you mean " + quoteShort(meant) + "?"
+		}
+		report(p)
+	} else if d.Match.pathless() {
 		report(Problem{Field: "match.path", Got: quoteShort(d.Match.Path) + ", which does not begin with /",
 			Allowed: "a path as requests have it, from the first / on", Hint: "did you mean " + quoteShort("/"+d.Match.Path) + "?"})
 	}
@@ -48,6 +55,41 @@ func (m *Match) pathless() bool {
 		return false
 	}
 	return !slices.Equal(m.Methods, []string{"CONNECT"})
+}
+
+// regexSigns names what of a regular expression is in path, as people write it who take the path for one.
+func regexSigns(path string) string {
+	var found []string
+	for _, sign := range []string{"^", "$", "(", "|", "[", `\`, ".*", "+"} {
+		if strings.Contains(path, sign) {
+			found = append(found, sign)
+		}
+	}
+	return strings.Join(found, " ")
+}
+
+// withoutRegex is the path that a simple regular expression means; "" where there is none, or it is not simple.
+func withoutRegex(path string) string {
+	path = strings.TrimPrefix(path, "^")
+	ends := strings.HasSuffix(path, "$")
+	path = strings.TrimSuffix(path, "$")
+	for _, segment := range []string{"[^/]+", "[^/]*", "([^/]+)", `\d+`, "[0-9]+", `(\d+)`, "([0-9]+)", `\w+`} {
+		path = strings.ReplaceAll(path, "/"+segment+"/", "/{id}/")
+		if rest, ok := strings.CutSuffix(path, "/"+segment); ok && ends {
+			path = rest + "/{id}"
+		}
+	}
+	for _, open := range []string{"(.*)", ".*", ".+"} {
+		if rest, ok := strings.CutSuffix(path, open); ok {
+			path = rest + "*"
+			break
+		}
+	}
+	path = strings.NewReplacer(`\.`, ".", `\/`, "/", `\-`, "-").Replace(path)
+	if !strings.HasPrefix(path, "/") || regexSigns(path) != "" || checkPath(path) != "" {
+		return ""
+	}
+	return path
 }
 
 // isStatus reports whether s looks like a status code.

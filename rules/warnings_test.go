@@ -3,6 +3,7 @@ package rules
 import (
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/weirhq/weir/traffic"
@@ -28,6 +29,15 @@ func TestWhatIsProbablyNotMeantIsWarnedAbout(t *testing.T) {
 		{`{path: v1/login}`, "[ip]", "", `r.yaml:3: match.path: got "v1/login", which does not begin with /, allowed a path as requests have it, from the first / on; did you mean "/v1/login"?`},
 		{`{path: "{tenant}/login"}`, "[ip]", "", `r.yaml:3: match.path: got "{tenant}/login", which does not begin with /, allowed a path as requests have it, from the first / on; did you mean "/{tenant}/login"?`},
 		{`{path: api*}`, "[ip]", "", `r.yaml:3: match.path: got "api*", which does not begin with /, allowed a path as requests have it, from the first / on; did you mean "/api*"?`},
+		{`{path: "^/login$"}`, "[ip]", "", noRegex("^/login$", "^ $", "/login")},
+		{`{path: "/v1/.*"}`, "[ip]", "", noRegex("/v1/.*", ".*", "/v1/*")},
+		{`{path: '^/users/\d+/posts$'}`, "[ip]", "", noRegex(`^/users/\d+/posts$`, `^ $ \ +`, "/users/{id}/posts")},
+		{`{path: '/users/([^/]+)$'}`, "[ip]", "", noRegex("/users/([^/]+)$", "^ $ ( [ +", "/users/{id}")},
+		{`{path: "/(login|signin)"}`, "[ip]", "", noRegex("/(login|signin)", "( |", "")},
+		{`{path: 'login\.php'}`, "[ip]", "", noRegex(`login\.php`, `\`, "")},
+		{`{path: "/c++"}`, "[ip]", "", noRegex("/c++", "+", "")},
+		{`{path: "/files.txt"}`, "[ip]", "", ""},
+		{`{path: "/~ann/a-b_c.d:e@f!g,h;i=j&k"}`, "[ip]", "", ""},
 		{`{}`, "[ip, user]", "", `r.yaml:4: key[1]: got user, for which the identity map has no source: every event lacks it, allowed fields that events carry; name its header or cookie in identity.user of the configuration`},
 		{`{}`, "[ip]", "count: {distinct: user}", `r.yaml:7: count.distinct: got user, for which the identity map has no source: every event lacks it, allowed fields that events carry; name its header or cookie in identity.user of the configuration`},
 		{`{method: [get, Head, PROPFIND], path: /v1/*}`, "[ip]", "count: {distinct: device}", ""},
@@ -46,6 +56,16 @@ func TestWhatIsProbablyNotMeantIsWarnedAbout(t *testing.T) {
 			t.Errorf("%s %s %s: %v\ngot  %q\nwant %q", tt.match, tt.key, tt.more, err, got, want)
 		}
 	}
+}
+
+// noRegex is the warning about a path that holds signs of a regular expression.
+func noRegex(path, signs, meant string) string {
+	text := "r.yaml:3: match.path: got " + strconv.Quote(path) + ", which looks like a regular expression (" + signs + "), " +
+		"allowed segments as requests have them, {name} for any one, and a * at the end"
+	if meant != "" {
+		text += "; did you mean " + strconv.Quote(meant) + "?"
+	}
+	return text
 }
 
 // A document with a problem is not warned about, and one that is warned about is taken.

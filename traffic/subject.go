@@ -158,9 +158,10 @@ type SubjectValue struct {
 	Field   string
 	Value   string
 	Missing bool
+	Digest  bool // Value is the digest that stands for it in a stored subject: `sha256:` and hex digits
 }
 
-// Values decodes s. A text that MakeSubject cannot have written is an error.
+// Values decodes s. A text that neither MakeSubject nor Stored can have written is an error.
 func (s Subject) Values() ([]SubjectValue, error) {
 	if s == "" {
 		return nil, nil
@@ -171,6 +172,10 @@ func (s Subject) Values() ([]SubjectValue, error) {
 		name, enc, has := strings.Cut(part, "=")
 		if name == "" {
 			return nil, fmt.Errorf("subject %q: a part without a field name", s)
+		}
+		if isDigest(enc) {
+			out = append(out, SubjectValue{Field: name, Value: enc, Digest: true})
+			continue
 		}
 		value, err := unescapePercent(enc)
 		if err != nil {

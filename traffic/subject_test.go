@@ -148,7 +148,12 @@ func FuzzSubjectValues(f *testing.F) {
 			}
 			again = append(again, v.Field...)
 			if !v.Missing {
-				again = appendPercent(append(again, '='), v.Value)
+				again = append(again, '=')
+				if v.Digest {
+					again = append(again, v.Value...)
+					continue
+				}
+				again = appendPercent(again, v.Value)
 			}
 		}
 		if string(again) != in {

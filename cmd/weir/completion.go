@@ -40,7 +40,7 @@ func (a *app) addCompletion(root *cobra.Command) {
 		"weir":                   {"output": {"table", "json"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"}},
 		"weir run":               {"stages": allStages()},
 		"weir ingest":            {"format": fileFormats(), "on-exists": {"error", "replace"}},
-		"weir history decisions": {"action": {"written", "extended", "withheld", "released"}},
+		"weir history decisions": {"action": decisionActions()},
 	}
 	visitCommands(root, func(c *cobra.Command) {
 		path := c.CommandPath()

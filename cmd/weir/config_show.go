@@ -40,6 +40,6 @@ func (a *app) configShow(cmd *cobra.Command) error {
 		rows = append(rows, shownField{Field: f.path, Value: f.text(), Source: source, Environment: f.env()})
 	}
 	return list(a, rows, []string{"FIELD", "VALUE", "SOURCE", "ENVIRONMENT"}, func(r shownField) []string {
-		return []string{r.Field, r.Value, r.Source, r.Environment}
+		return []string{r.Field, brief(r.Value), r.Source, r.Environment}
 	})
 }

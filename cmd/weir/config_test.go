@@ -63,6 +63,8 @@ func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 		{"not YAML", "namespace: a\nkafka: [\n", "weir.yaml:"},
 		{"two clients of Redis", "redis:\n  url: redis://a:1\n  addresses: [b:2]\n", "weir.yaml:3: redis.addresses: got redis.url as well"},
 		{"half a key pair", "kafka:\n  tls:\n    cert_file: a\n", "weir.yaml:3: kafka.tls.cert_file: got one of cert_file and key_file"},
+		{"unknown mechanism", "kafka:\n  sasl: {mechanism: gssapi, username: u, password: p}\n",
+			`weir.yaml:2: kafka.sasl.mechanism: got "gssapi"; allowed: "" (none), plain, scram-sha-256, scram-sha-512`},
 		{"mechanism without password", "kafka:\n  sasl: {mechanism: plain, username: u}\n", "weir.yaml:2: kafka.sasl.mechanism: got plain without"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

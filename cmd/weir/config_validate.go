@@ -40,7 +40,11 @@ func (k *checks) between(path string, n, low, high int) {
 
 func (k *checks) oneOf(path, got string, allowed ...string) {
 	if !slices.Contains(allowed, got) {
-		k.fail(path, fmt.Sprintf("%q", got), strings.Join(allowed, ", "))
+		words := slices.Clone(allowed)
+		if i := slices.Index(words, ""); i >= 0 {
+			words[i] = `"" (none)`
+		}
+		k.fail(path, fmt.Sprintf("%q", got), strings.Join(words, ", "))
 	}
 }
 

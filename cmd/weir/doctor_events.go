@@ -107,6 +107,9 @@ func judgeTimes(s *sampled) finding {
 	if s.timeless > 0 {
 		text += fmt.Sprintf("; %d of %d without a time", s.timeless, s.good)
 	}
+	if s.late > 0 {
+		text += fmt.Sprintf("; %d of %d came too late for every rule and count nowhere (old by %s)", s.late, s.good, s.lateness)
+	}
 	switch {
 	case s.future > 0:
 		return warning(name, "set the clocks of the gateways by NTP", "%s; %d of %d come from the future, the farthest by %s, and get Kafka's time",
@@ -114,6 +117,8 @@ func judgeTimes(s *sampled) finding {
 	case s.delay(50) > delayWarns:
 		return warning(name, "send events sooner or correct the gateway's clock or time zone; or raise lateness and max_lag of the rules",
 			"%s: with the default max_lag of a minute they block nobody", text)
+	case s.late >= handful:
+		return warning(name, "send events sooner or correct the gateway's clock or time zone; old logs are for weir ingest --replay", "%s", text)
 	}
 	return fine(name, "%s", text)
 }

@@ -21,6 +21,8 @@ type sampled struct {
 	good     int // events that could be read
 	missing  [traffic.NumFields][traffic.NumMissingReasons]int
 	timeless int
+	lateness lateness        // of the rules
+	late     int             // events that came too late for every rule
 	future   int             // later than the broker's clock by more than what is tolerated
 	delays   []time.Duration // from an event's time until Kafka took it; negative: it came from the future. Ascending
 	unknown  int             // events with members that the format does not define
@@ -46,7 +48,7 @@ func readSample(messages []traffic.Message, routing *rules.Routing, blocks func(
 		return nil, err
 	}
 	index := rules.NewIndex(routing.Rules)
-	s := &sampled{refused: map[string]int{}, byRule: make([]ruleSample, len(routing.Rules))}
+	s := &sampled{refused: map[string]int{}, byRule: make([]ruleSample, len(routing.Rules)), lateness: latenessOf(routing.Rules)}
 	var r traffic.Request
 	var matched []int
 	for i := range messages {
@@ -94,6 +96,9 @@ func (s *sampled) time(r *traffic.Request, appended traffic.Time) {
 		return
 	}
 	s.delays = append(s.delays, appended.Sub(r.Time))
+	if s.lateness.late(r.Time, appended) {
+		s.late++
+	}
 	if r.Time > appended.Add(ingest.FutureTolerance) {
 		s.future++
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -32,7 +33,7 @@ func TestIngestTheLogsOfGateways(t *testing.T) {
 		log := writeFile(t, format+".jsonl", strings.Repeat(string(lines), 3))
 		s := decode[replaySummary](b, "ingest", log, "--format", format, "--replay", format, "--rules", rule)
 		want := replayedRule{Rule: "device", Matched: 3, Episodes: 1, Sources: 1, Events: 1}
-		if s.Events != 6 || len(s.Dead) != 0 || len(s.Rules) != 1 || s.Rules[0] != want {
+		if s.Events != 6 || len(s.Dead) != 0 || len(s.Rules) != 1 || !reflect.DeepEqual(s.Rules[0], want) {
 			t.Errorf("%s: %d events, dead letters %v, %+v, want %+v", format, s.Events, s.Dead, s.Rules, want)
 		}
 	}

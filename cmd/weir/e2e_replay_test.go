@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func TestReplayTwiceUnderOneName(t *testing.T) {
 		t.Errorf("the second run: exit code %d, %s", o.code, o.stderr)
 	}
 	again := decode[replaySummary](b, append(args, "--on-exists", "replace", "--partitions", "3")...)
-	if again.Rules[0] != first.Rules[0] || again.Partitions != 3 {
+	if !reflect.DeepEqual(again.Rules, first.Rules) || again.Partitions != 3 {
 		t.Errorf("replaced: %+v of %d partitions, want %+v", again.Rules, again.Partitions, first.Rules)
 	}
 	if hits := decode[[]map[string]any](b, "history", "hits", "--replay", "again"); len(hits) != 1 {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,19 +33,20 @@ func (f *lookFlags) register(c *cobra.Command, withSource bool) {
 	flags.StringVar(&f.replay, "replay", "", "of this replay instead of the live stream")
 	flags.IntVar(&f.limit, "limit", 100, "at most so many, the newest; 0 for all")
 	if withSource {
-		flags.StringVar(&f.source, "source", "", "only this source: 192.0.2.1, 192.0.2.0/24, user=alice, or a value of any field")
+		flags.StringVar(&f.source, "source", "", "only this source: 192.0.2.1, 192.0.2.0/24, user=alice, a value of any field, or a subject as tables show it")
 	}
 }
 
 // looked is lookFlags, understood.
 type looked struct {
 	stream string
+	rule   string
 	since  traffic.Time
 	source *history.Source
 }
 
 func (f *lookFlags) parse(now time.Time) (looked, error) {
-	l := looked{stream: history.Live}
+	l := looked{stream: history.Live, rule: f.rule}
 	if f.limit < 0 {
 		return l, usagef("--limit: got %d; allowed: 0 and more", f.limit)
 	}
@@ -84,17 +83,35 @@ func parseSince(text string, now time.Time) (traffic.Time, error) {
 	if err != nil {
 		return 0, usagef("--since: got %q; allowed: a duration like 90m, 24h or 7d, or a time like 2026-01-31T12:00:00Z", text)
 	}
+	if t.After(now) {
+		return 0, usagef("--since: got %s, which lies ahead of now, %s; allowed: a time before", text, now.UTC().Format(time.RFC3339))
+	}
 	return traffic.At(t), nil
 }
 
-// exists turns the name of a replay that is not there into an error; an empty list would look like "no hits".
-func (l looked) exists(ctx context.Context, s *store) error {
-	if l.stream == history.Live {
+// check turns the name of a replay, and of a rule, that is not there into an error; an empty list would look like "no hits".
+func (l looked) check(ctx context.Context, s *store) error {
+	if l.stream != history.Live {
+		if err := s.knownReplay(ctx, l.stream); err != nil {
+			return err
+		}
+	}
+	if l.rule == "" {
 		return nil
 	}
-	if _, err := s.Stream(ctx, l.stream); err != nil {
-		return fmt.Errorf("%w; weir history replays lists them", err)
+	return s.knownRule(ctx, l.stream, l.rule)
+}
+
+// listNewest writes rows of a query with a limit, and says how many it has left out.
+func listNewest[T any](a *app, rows []T, limit int, count func() (int64, error), head []string, row func(T) []string) error {
+	if err := list(a, rows, head, row); err != nil || limit == 0 || len(rows) < limit {
+		return err
 	}
+	total, err := count()
+	if err != nil {
+		return err
+	}
+	a.cut("newest", len(rows), total, history.CountCap)
 	return nil
 }
 
@@ -117,16 +134,16 @@ The table shows sources as they are known to the rule; --output json has the evi
 				return err
 			}
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				if err := l.exists(ctx, s); err != nil {
+				if err := l.check(ctx, s); err != nil {
 					return err
 				}
-				hits, err := s.Hits(ctx, history.HitQuery{
-					Stream: l.stream, Rule: f.rule, Source: l.source, Since: l.since, Merged: merged, Limit: f.limit,
-				})
+				q := history.HitQuery{Stream: l.stream, Rule: f.rule, Source: l.source, Since: l.since, Merged: merged, Limit: f.limit}
+				hits, err := s.Hits(ctx, q)
 				if err != nil {
 					return err
 				}
-				return list(a, hits, []string{"RULE", "SOURCE", "EVENTS", "PEAK", "LIMIT", "WINDOW", "FIRST", "LAST", "PHASE", "ID"}, hitRow)
+				count := func() (int64, error) { return s.CountHits(ctx, q) }
+				return listNewest(a, hits, f.limit, count, []string{"RULE", "SOURCE", "EVENTS", "PEAK", "LIMIT", "WINDOW", "FIRST", "LAST", "PHASE", "ID"}, hitRow)
 			})
 		}),
 	}
@@ -165,14 +182,16 @@ source partition than its rule's lateness allows; it is recorded here and counte
 				return err
 			}
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				if err := l.exists(ctx, s); err != nil {
+				if err := l.check(ctx, s); err != nil {
 					return err
 				}
-				sums, err := s.Late(ctx, history.LateQuery{Stream: l.stream, Rule: f.rule, Since: l.since, Limit: f.limit})
+				q := history.LateQuery{Stream: l.stream, Rule: f.rule, Since: l.since, Limit: f.limit}
+				sums, err := s.Late(ctx, q)
 				if err != nil {
 					return err
 				}
-				return list(a, sums, []string{"MINUTE", "RULE", "EVENTS", "LATEST", "PARTITION"}, func(s history.LateSum) []string {
+				count := func() (int64, error) { return s.CountLate(ctx, q) }
+				return listNewest(a, sums, f.limit, count, []string{"MINUTE", "RULE", "EVENTS", "LATEST", "PARTITION"}, func(s history.LateSum) []string {
 					return []string{clock(s.Minute), s.Rule, strconv.FormatInt(s.Events, 10), clock(s.Latest), strconv.Itoa(s.Source)}
 				})
 			})
@@ -196,17 +215,24 @@ func (a *app) historyDecisions() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if allowed := []string{"", "written", "extended", "withheld", "released"}; !slices.Contains(allowed, action) {
-				return usagef("--action: got %q; allowed: %s", action, strings.Join(allowed[1:], ", "))
+			if cmd.Flags().Changed("action") {
+				if err := oneOf("action", action, decisionActions()...); err != nil {
+					return err
+				}
 			}
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				all, err := s.Decisions(ctx, history.DecisionQuery{
+				if err := l.check(ctx, s); err != nil {
+					return err
+				}
+				q := history.DecisionQuery{
 					Stream: l.stream, Rule: f.rule, Source: l.source, Action: blocklist.Action(action), Since: l.since, Limit: f.limit,
-				})
+				}
+				all, err := s.Decisions(ctx, q)
 				if err != nil {
 					return err
 				}
-				return list(a, all, []string{"AT", "ACTION", "REASON", "RULE", "SOURCE", "UNTIL", "BY", "HIT"}, decisionRow)
+				count := func() (int64, error) { return s.CountDecisions(ctx, q) }
+				return listNewest(a, all, f.limit, count, []string{"AT", "ACTION", "REASON", "RULE", "SOURCE", "UNTIL", "BY", "HIT"}, decisionRow)
 			})
 		}),
 	}
@@ -215,9 +241,14 @@ func (a *app) historyDecisions() *cobra.Command {
 	return c
 }
 
+// decisionActions are what history decisions --action may be.
+func decisionActions() []string {
+	return []string{string(blocklist.ActionWritten), string(blocklist.ActionExtended), string(blocklist.ActionWithheld), string(blocklist.ActionReleased)}
+}
+
 func decisionRow(d history.RecordedDecision) []string {
 	return []string{
-		clock(d.At), string(d.Action), d.Reason, d.Rule, subject(d.Subject), clock(d.Until), d.By, d.Hit,
+		clock(d.At), string(d.Action), brief(d.Reason), d.Rule, subject(d.Subject), clock(d.Until), brief(d.By), d.Hit,
 	}
 }
 

@@ -19,6 +19,9 @@ type liveSummary struct {
 	Dead    map[string]int64 `json:"dead_letters"`
 	TooLate int64            `json:"too_late_for_reorder,omitempty"`
 	Took    float64          `json:"seconds"`
+	// Late are events that are too old for every rule of the live stream: they count nowhere, unless it is read behind time.
+	Late     int64 `json:"too_late_to_count"`
+	lateness lateness
 }
 
 func (a *app) ingestLive(ctx context.Context, c *config, r *reading) error {
@@ -41,6 +44,8 @@ func (a *app) ingestLive(ctx context.Context, c *config, r *reading) error {
 		return err
 	}
 	defer quiet()
+	allow := latenessOf(routing.Rules)
+	r.allow = &allow
 	r.into(in.kafka.Appender(in.names.Requests), in.dead, in.requests, decode)
 	if err := r.all(ctx); err != nil {
 		return err
@@ -48,6 +53,7 @@ func (a *app) ingestLive(ctx context.Context, c *config, r *reading) error {
 	counts := r.archive.Counts()
 	return a.showLive(liveSummary{
 		Lines: counts.Lines, Events: r.sender.Acked(), Dead: counts.Refused, TooLate: counts.TooLate, Took: r.took.Seconds(),
+		Late: r.late, lateness: allow,
 	})
 }
 
@@ -71,6 +77,10 @@ func (a *app) showLive(s liveSummary) error {
 	fmt.Fprintf(a.stdout, "%s sent of %s, in %s\n", plural(s.Events, "event"), plural(s.Lines, "line"), seconds(s.Took))
 	a.showDead(s.Dead)
 	a.showTooLate(s.TooLate)
+	if s.Late > 0 {
+		fmt.Fprintf(a.stdout, "%d of %s are too late for every rule and count nowhere, unless weir run is behind: they are old by %s\n"+
+			"weir history late tells how many were late for which rule; weir ingest --replay NAME counts what is old\n", s.Late, plural(s.Events, "event"), s.lateness)
+	}
 	if s.Events == 0 && s.Lines > 0 {
 		return errors.New("not one line could be read")
 	}

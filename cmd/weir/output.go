@@ -3,16 +3,28 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"text/tabwriter"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/weirhq/weir/traffic"
 )
 
-// maxCell is the most characters that one cell of a table shows.
+// maxCell is the most characters that a table shows of a text without bounds.
 const maxCell = 120
+
+// cut says on standard error, where no script reads it as data, that a list is not all that there is. most is what the query
+// for total stopped at.
+func (a *app) cut(order string, shown int, total, most int64) {
+	if int64(shown) >= total {
+		return
+	}
+	of := strconv.FormatInt(total, 10)
+	if total >= most {
+		of = "more than " + strconv.FormatInt(most-1, 10)
+	}
+	fmt.Fprintf(a.stderr, "weir: the %s %d of %s; --limit 0 shows all\n", order, shown, of)
+}
 
 // list writes rows as the table or, with --output json, the items themselves as one JSON array.
 func list[T any](a *app, items []T, head []string, row func(T) []string) error {
@@ -27,7 +39,7 @@ func list[T any](a *app, items []T, head []string, row func(T) []string) error {
 	for _, item := range items {
 		cells := row(item)
 		for i := range cells {
-			cells[i] = cell(cells[i])
+			cells[i] = shown(cells[i])
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
@@ -41,25 +53,28 @@ func (a *app) json(v any) error {
 	return enc.Encode(v)
 }
 
-// cell makes a text safe for a terminal: what clients send must not move the cursor of the one who reads it.
-func cell(s string) string {
+// shown makes a text safe for a terminal: what clients send must not move the cursor of the one who reads it.
+func shown(s string) string {
 	if s == "" {
 		return "-"
 	}
-	var b strings.Builder
-	n := 0
-	for _, r := range s {
-		if n++; n > maxCell {
-			b.WriteString("…")
-			break
-		}
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			r = '·'
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
+	return safe(s)
 }
+
+// brief cuts what may be as long as somebody likes. A subject is not cut: half of one names nobody, or somebody else.
+func brief(s string) string {
+	n := 0
+	for i := range s {
+		if n == maxCell {
+			return s[:i] + "…"
+		}
+		n++
+	}
+	return s
+}
+
+// cell is a text, cut and safe.
+func cell(s string) string { return shown(brief(s)) }
 
 // clock writes a time to the second; nothing where there is none.
 func clock(t traffic.Time) string {
@@ -70,23 +85,4 @@ func clock(t traffic.Time) string {
 		return "end"
 	}
 	return t.Std().Format("2006-01-02T15:04:05Z")
-}
-
-// subject writes a subject as people read it: ip=192.0.2.1/32 device=tv-7.
-func subject(s traffic.Subject) string {
-	values, err := s.Values()
-	if err != nil {
-		return string(s)
-	}
-	if len(values) == 0 {
-		return "(all)"
-	}
-	parts := make([]string, len(values))
-	for i, v := range values {
-		parts[i] = v.Field + "=" + v.Value
-		if v.Missing {
-			parts[i] = v.Field + " missing"
-		}
-	}
-	return strings.Join(parts, " ")
 }

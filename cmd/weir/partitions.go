@@ -63,7 +63,7 @@ waits for a routing version, goes on by itself.`,
 				return list(a, rows, head, func(r partitionRow) []string {
 					return []string{
 						r.Side, strconv.Itoa(r.Partition), r.State, strconv.FormatInt(r.Offset, 10), strconv.FormatInt(r.End, 10),
-						clock(r.Watermark), r.Owner, stamp(r.Reported), r.Reason,
+						clock(r.Watermark), r.Owner, stamp(r.Reported), brief(r.Reason),
 					}
 				})
 			})

@@ -154,30 +154,6 @@ func TestEmptyListIsAnEmptyArray(t *testing.T) {
 	}
 }
 
-func TestParseSubject(t *testing.T) {
-	for _, tc := range []struct {
-		words string
-		want  traffic.Subject // empty: an error
-	}{
-		{"ip=192.0.2.1", "ip=192.0.2.1%2F32"},
-		{"ip=192.0.2.1/24", "ip=192.0.2.0%2F24"},
-		{"ip=2001:db8::1", "ip=2001%3Adb8%3A%3A%2F64"},
-		{"ip=::ffff:192.0.2.1", "ip=192.0.2.1%2F32"},
-		{"device=tv-7 ip=192.0.2.1", "ip=192.0.2.1%2F32&device=tv-7"},
-		{"user=a=b&c", "user=a%3Db%26c"},
-		{"ip=nowhere", ""},
-		{"ip=192.0.2.1 ip=192.0.2.2", ""},
-		{"colour=red", ""},
-		{"user=", ""},
-		{"192.0.2.1", ""},
-	} {
-		got, err := parseSubject(strings.Fields(tc.words), 32, 64)
-		if got != tc.want || (err == nil) != (tc.want != "") {
-			t.Errorf("%s: got %q, %v; want %q", tc.words, got, err, tc.want)
-		}
-	}
-}
-
 func TestParseSince(t *testing.T) {
 	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]traffic.Time{
@@ -186,6 +162,9 @@ func TestParseSince(t *testing.T) {
 		if got, err := parseSince(text, at); err != nil || got != want {
 			t.Errorf("%q: got %s, %v; want %s", text, got, err, want)
 		}
+	}
+	if _, err := parseSince("2026-01-31T12:00:01Z", at); err == nil || !strings.Contains(err.Error(), "lies ahead of now, 2026-01-31T12:00:00Z") {
+		t.Errorf("of the future: %v", err)
 	}
 }
 

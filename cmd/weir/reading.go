@@ -17,11 +17,13 @@ type reading struct {
 	limit  int // bytes of an event
 	inputs []input
 	stderr io.Writer
+	allow  *lateness // of the live stream; nil for a replay, in which what is old counts
 
 	sender   *ingest.ArchiveSender
 	archive  *ingest.Archive
 	progress *progress
 	took     time.Duration
+	late     int64 // events sent that are too late for every rule
 }
 
 var _ ingest.ArchiveSink = (*reading)(nil)
@@ -38,6 +40,9 @@ func (r *reading) into(events ingest.Appender, dead ingest.DeadLetters, partitio
 // Send passes an event on and counts it.
 func (r *reading) Send(ctx context.Context, e ingest.ArchiveEvent) error {
 	r.progress.events.Add(1)
+	if r.allow != nil && e.HasTime && r.allow.late(e.Time, now()) {
+		r.late++
+	}
 	return r.sender.Send(ctx, e)
 }
 

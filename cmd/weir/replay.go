@@ -35,6 +35,7 @@ type replay struct {
 	rules    []rules.Version
 	settings ingest.TopicSettings
 	dropped  *deadCount
+	frequent frequent // requests of the files
 	router   *ingest.Router
 	begun    time.Time
 	// begunMaking says that what carries the name is of this run, and not of one before it.

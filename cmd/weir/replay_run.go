@@ -27,7 +27,8 @@ func (p *replay) run(parent context.Context, c *config) (replaySummary, error) {
 	if err != nil {
 		return p.summary(parent, err), err
 	}
-	p.reading.into(p.kafka.Appender(p.names.Requests), p.dead, p.requests, p.reading.flags.replayDecode(replayFormat(c).MaxEventBytes))
+	decode := p.often(p.reading.flags.replayDecode(replayFormat(c).MaxEventBytes))
+	p.reading.into(p.kafka.Appender(p.names.Requests), p.dead, p.requests, decode)
 
 	ctx, over := context.WithCancel(parent)
 	defer over()
@@ -52,6 +53,17 @@ func (f *ingestFlags) replayDecode(limit int) ingest.ArchiveDecode {
 		return raw(f.decoder)
 	}
 	return converted(f.decoder, limit)
+}
+
+// often counts what decode reads, for the summary.
+func (p *replay) often(decode ingest.ArchiveDecode) ingest.ArchiveDecode {
+	return func(line []byte, r *traffic.Request) ([]byte, error) {
+		value, err := decode(line, r)
+		if err == nil {
+			p.frequent.add(r)
+		}
+		return value, err
+	}
 }
 
 // feed sends the events and the end marks, and waits until they have had their effect.
@@ -114,6 +126,7 @@ type deadCount struct {
 	mu      sync.Mutex
 	reasons map[string]int64
 	first   []string
+	noTime  []byte // the first line that was refused because it has no time
 }
 
 var _ ingest.DeadLetters = (*deadCount)(nil)
@@ -130,6 +143,7 @@ func (d *deadCount) Put(ctx context.Context, letters []traffic.DeadLetter) error
 	defer d.mu.Unlock()
 	for i := range letters {
 		d.reasons[letters[i].Reason]++
+		d.keepTimeless(&letters[i])
 		if len(d.first) < deadExamples {
 			d.first = append(d.first, letters[i].Reason+": "+letters[i].Detail)
 		}

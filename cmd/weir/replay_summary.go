@@ -5,30 +5,36 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
 // replaySummary is what a replay says at its end; it is stored with the stream.
 type replaySummary struct {
-	Replay     string           `json:"replay"`
-	Complete   bool             `json:"complete"` // false: it broke off, see Error
-	Error      string           `json:"error,omitempty"`
-	Lines      int64            `json:"lines"`
-	Events     int64            `json:"events"` // acknowledged by Kafka
-	First      traffic.Time     `json:"first,omitzero"`
-	Last       traffic.Time     `json:"last,omitzero"`
-	Dead       map[string]int64 `json:"dead_letters"` // by reason
-	Examples   []string         `json:"dead_letter_examples,omitempty"`
-	TooLate    int64            `json:"too_late_for_reorder"`
-	Forced     int64            `json:"reorder_buffer_full"`
-	Rules      []replayedRule   `json:"rules"`
-	Seconds    float64          `json:"seconds"`
-	Partitions int              `json:"partitions"`
+	Replay   string           `json:"replay"`
+	Complete bool             `json:"complete"` // false: it broke off, see Error
+	Error    string           `json:"error,omitempty"`
+	Lines    int64            `json:"lines"`
+	Events   int64            `json:"events"` // acknowledged by Kafka
+	First    traffic.Time     `json:"first,omitzero"`
+	Last     traffic.Time     `json:"last,omitzero"`
+	Dead     map[string]int64 `json:"dead_letters"` // by reason
+	Examples []string         `json:"dead_letter_examples,omitempty"`
+	TooLate  int64            `json:"too_late_for_reorder"`
+	Forced   int64            `json:"reorder_buffer_full"`
+	Rules    []replayedRule   `json:"rules"`
+	// Notes are sentences about what the figures do not say by themselves.
+	Notes []string `json:"notes,omitempty"`
+	// Frequent are the most frequent requests of the files, where some rule matched none.
+	Frequent   []frequentRequest `json:"frequent_requests,omitempty"`
+	Seconds    float64           `json:"seconds"`
+	Partitions int               `json:"partitions"`
 }
 
 // replayedRule is what one rule saw and found.
@@ -38,6 +44,8 @@ type replayedRule struct {
 	Behind  int64  `json:"late"`    // of those, more than the rule's lateness behind the newest before them
 	Late    int64  `json:"late_with_key"`
 	Skipped int64  `json:"skipped"` // without a complete key, so in no window
+	// Lacking is how many of Matched lack a field of the rule's key, by field.
+	Lacking map[string]int64 `json:"lacking,omitempty"`
 	// Uncounted are the events of Matched that are in no window; each has one reason.
 	Uncounted history.Figures `json:"uncounted"`
 	Episodes  int64           `json:"episodes"`
@@ -66,6 +74,12 @@ func (p *replay) summary(ctx context.Context, failed error) replaySummary {
 	s.Examples = append(s.Examples, p.dropped.first...)
 	p.dropped.mu.Unlock()
 	s.Rules = p.ruleSummaries(ctx)
+	if s.Complete {
+		if slices.ContainsFunc(s.Rules, func(r replayedRule) bool { return r.Matched == 0 }) {
+			s.Frequent = p.frequent.top(frequentShown)
+		}
+		s.Notes = p.notes(&s)
+	}
 	return s
 }
 
@@ -100,11 +114,26 @@ func (p *replay) ruleSummaries(ctx context.Context) []replayedRule {
 		if p.router != nil {
 			st := p.router.Stats().Rules[id]
 			out[i].Matched, out[i].Behind, out[i].Skipped = st.Matched, st.Behind, st.Skipped
+			out[i].Lacking = lacking(&st)
 			left := st.LeftOut()
 			figures.MissingField = history.Figure(left[detectors.UncountedMissingField])
 			figures.MissingValue = history.Figure(left[detectors.UncountedMissingValue])
 		}
 		out[i].Uncounted = figures
+	}
+	return out
+}
+
+// lacking is how many of the events that a rule watches lack each field of its key.
+func lacking(st *ingest.RuleStats) map[string]int64 {
+	var out map[string]int64
+	for f, n := range st.Missing {
+		if n > 0 {
+			if out == nil {
+				out = map[string]int64{}
+			}
+			out[traffic.Field(f).String()] = n
+		}
 	}
 	return out
 }
@@ -148,6 +177,17 @@ func (a *app) replayTable(s replaySummary) error {
 	}); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(a.stdout, "\nweir history hits --replay %s shows who, and when\n", s.Replay)
-	return err
+	if len(s.Notes) > 0 {
+		fmt.Fprintln(a.stdout)
+	}
+	for _, note := range s.Notes {
+		fmt.Fprintln(a.stdout, note)
+	}
+	switch {
+	case slices.ContainsFunc(s.Rules, func(r replayedRule) bool { return r.Episodes > 0 }):
+		fmt.Fprintf(a.stdout, "\nweir history hits --replay %s shows who, and when\n", s.Replay)
+	case s.Complete && s.Events > 0:
+		fmt.Fprint(a.stdout, "\nnobody was over a limit\n")
+	}
+	return nil
 }

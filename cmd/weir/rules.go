@@ -261,8 +261,8 @@ func (a *app) rulesList() *cobra.Command {
 				return list(a, figured, head, func(r figuredRule) []string {
 					v := r.Newest.Version
 					return []string{
-						v.ID, string(r.Mode), strconv.Itoa(v.Number), v.Owner, strconv.Itoa(v.Limit),
-						rules.FormatDuration(v.Window), stamp(r.Changed), r.ChangedBy,
+						v.ID, string(r.Mode), strconv.Itoa(v.Number), brief(v.Owner), strconv.Itoa(v.Limit),
+						rules.FormatDuration(v.Window), stamp(r.Changed), brief(r.ChangedBy),
 						uncountedText(&r.Uncounted),
 					}
 				})
@@ -279,7 +279,7 @@ func (a *app) rulesShow() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				r, err := s.Rule(ctx, args[0])
+				r, err := s.named(ctx, args[0])
 				if err != nil {
 					return err
 				}
@@ -306,6 +306,6 @@ func (a *app) showRule(r figuredRule) error {
 		strings.TrimRight(r.Newest.Version.YAML(), "\n"))
 	fmt.Fprintln(a.stdout)
 	return list(a, r.Versions, []string{"VERSION", "LINEAGE", "CREATED", "AUTHOR", "REASON"}, func(v history.StoredVersion) []string {
-		return []string{strconv.Itoa(v.Version.Number), strconv.Itoa(v.Version.Lineage), stamp(v.Created), v.Author, v.Reason}
+		return []string{strconv.Itoa(v.Version.Number), strconv.Itoa(v.Version.Lineage), stamp(v.Created), brief(v.Author), brief(v.Reason)}
 	})
 }

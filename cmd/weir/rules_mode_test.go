@@ -92,7 +92,7 @@ func TestDemotionReachesGatesWithoutWeirRun(t *testing.T) {
 func TestModesNeedAReason(t *testing.T) {
 	b := standaloneBed(t)
 	for _, verb := range []string{"promote", "demote"} {
-		for _, reason := range [][]string{nil, {"--reason", " "}} {
+		for _, reason := range [][]string{nil, {"--reason", " "}, {"--reason", "…"}} {
 			o := b.weir(append([]string{"rules", verb, "tokens"}, reason...)...)
 			if o.code != exitUsage || !strings.Contains(o.stderr, "--reason is required") || !strings.Contains(o.stderr, "weir rules "+verb+" guest-token-flood --reason \"") {
 				t.Errorf("%s without a reason: exit code %d\n%s", verb, o.code, o.stderr)

@@ -94,16 +94,16 @@ all partitions.`,
 				return err
 			}
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				if err := l.exists(ctx, s); err != nil {
+				if err := l.check(ctx, s); err != nil {
 					return err
 				}
-				sums, err := s.Uncounted(ctx, history.UncountedQuery{
-					Stream: l.stream, Rule: f.rule, Reason: reason, Since: l.since, Limit: f.limit,
-				})
+				q := history.UncountedQuery{Stream: l.stream, Rule: f.rule, Reason: reason, Since: l.since, Limit: f.limit}
+				sums, err := s.Uncounted(ctx, q)
 				if err != nil {
 					return err
 				}
-				return list(a, sums, []string{"MINUTE", "RULE", "REASON", "EVENTS", "PARTITION"}, uncountedRow)
+				count := func() (int64, error) { return s.CountUncounted(ctx, q) }
+				return listNewest(a, sums, f.limit, count, []string{"MINUTE", "RULE", "REASON", "EVENTS", "PARTITION"}, uncountedRow)
 			})
 		}),
 	}
@@ -114,17 +114,14 @@ all partitions.`,
 
 // checkReason refuses what is no reason; empty stands for all.
 func checkReason(reason string) error {
-	var allowed []string
-	for _, known := range uncountedReasons() {
-		if reason == known.String() {
-			return nil
-		}
-		allowed = append(allowed, known.String())
-	}
 	if reason == "" {
 		return nil
 	}
-	return usagef("--reason: got %q; allowed: %s", reason, strings.Join(allowed, ", "))
+	var allowed []string
+	for _, known := range uncountedReasons() {
+		allowed = append(allowed, known.String())
+	}
+	return oneOf("reason", reason, allowed...)
 }
 
 func uncountedRow(s history.UncountedSum) []string {

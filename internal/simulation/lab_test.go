@@ -3,8 +3,10 @@ package simulation
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	json "github.com/alicebob/miniredis/v2/gopher-json"
 	lua "github.com/yuin/gopher-lua"
@@ -15,21 +17,28 @@ import (
 type lab struct {
 	state   *lua.LState
 	keys    *keyspace // of the script that runs
-	scripts map[string]*lua.LFunction
+	may     bool      // it may write when the server is full
+	scripts map[string]*loaded
 	set     map[string][]update
 	bugs    bugs
 	changed bool // a script was changed by a bug
 }
 
+// loaded is a script, and whether its flags let it write when the server is full.
+type loaded struct {
+	function *lua.LFunction
+	always   bool
+}
+
 func newLab(b bugs) *lab {
-	l := &lab{state: lua.NewState(), scripts: map[string]*lua.LFunction{}, set: map[string][]update{}, bugs: b}
+	l := &lab{state: lua.NewState(), scripts: map[string]*loaded{}, set: map[string][]update{}, bugs: b}
 	json.Preload(l.state)
 	if err := l.state.DoString(`cjson = require("json")`); err != nil {
 		panic(err) // the library's own text
 	}
 	table := l.state.NewTable()
 	l.state.SetField(table, "call", l.state.NewFunction(l.call))
-	l.state.SetField(table, "pcall", l.state.NewFunction(l.call))
+	l.state.SetField(table, "pcall", l.state.NewFunction(l.pcall))
 	l.state.SetGlobal("redis", table)
 	return l
 }
@@ -50,11 +59,15 @@ func (l *lab) load(text string) string {
 	if l.scripts[sha] == nil {
 		text, changed := l.bugs.change(text)
 		l.changed = l.changed || changed
+		flags := ""
+		if strings.HasPrefix(text, "#!") {
+			flags, text, _ = strings.Cut(text, "\n")
+		}
 		script, err := l.state.LoadString(text)
 		if err != nil {
 			panic(fmt.Sprintf("script does not compile: %v", err))
 		}
-		l.scripts[sha] = script
+		l.scripts[sha] = &loaded{script, flags == "#!lua flags=allow-oom"}
 	}
 	return sha
 }
@@ -65,14 +78,17 @@ func (l *lab) run(keys *keyspace, sha string, args []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.keys = keys
+	l.keys, l.may = keys, l.scripts[sha].always || !keys.w.isFull()
 	l.state.SetGlobal("KEYS", l.list(args[1:1+n]))
 	l.state.SetGlobal("ARGV", l.list(args[1+n:]))
-	if err := l.state.CallByParam(lua.P{Fn: l.scripts[sha], NRet: 1, Protect: true}); err != nil {
+	if err := l.state.CallByParam(lua.P{Fn: l.scripts[sha].function, NRet: 1, Protect: true}); err != nil {
 		return nil, err
 	}
 	value := l.state.Get(-1)
 	l.state.Pop(1)
+	if table, ok := value.(*lua.LTable); ok && table.RawGetString("err") != lua.LNil {
+		return nil, errors.New(table.RawGetString("err").String())
+	}
 	return answer(value), nil
 }
 
@@ -101,12 +117,49 @@ func answer(v lua.LValue) any {
 
 // call is redis.call, for the commands that the scripts use.
 func (l *lab) call(s *lua.LState) int {
+	words := words(s)
+	if l.refuses(words[0]) {
+		s.RaiseError(outOfMemory)
+	}
+	s.Push(l.command(words))
+	return 1
+}
+
+// pcall is redis.pcall: an error is its answer.
+func (l *lab) pcall(s *lua.LState) int {
+	words := words(s)
+	if l.refuses(words[0]) {
+		t := s.NewTable()
+		s.SetField(t, "err", lua.LString(outOfMemory))
+		s.Push(t)
+		return 1
+	}
+	s.Push(l.command(words))
+	return 1
+}
+
+func words(s *lua.LState) []string {
 	words := make([]string, s.GetTop())
 	for i := range words {
 		words[i] = s.Get(i + 1).String()
 	}
-	s.Push(l.command(words))
-	return 1
+	return words
+}
+
+const outOfMemory = "OOM command not allowed when used memory > 'maxmemory'."
+
+// refuses is a full server's answer to a write that needs memory, unless the script has written already.
+func (l *lab) refuses(command string) bool {
+	switch command {
+	case "SET", "HSET", "SADD", "XADD":
+		if !l.may {
+			l.keys.w.seen.refusedWrites++
+			return true
+		}
+	case "DEL", "PEXPIREAT":
+		l.may = true
+	}
+	return false
 }
 
 func (l *lab) command(words []string) lua.LValue {
@@ -131,6 +184,8 @@ func (l *lab) command(words []string) lua.LValue {
 	case "DEL":
 		k.del(words[1])
 		return lua.LNumber(1)
+	case "PEXPIREAT":
+		return lua.LNumber(1) // of a key that is set next
 	case "SADD":
 		return lua.LNumber(k.add(words[1], words[2]))
 	case "HGET":
@@ -153,6 +208,8 @@ func (l *lab) command(words []string) lua.LValue {
 	case "XADD":
 		k.streams[words[1]] = words[5] // MAXLEN ~ n id
 		return lua.LString(words[5])
+	case "XTRIM", "PEXPIRE":
+		return lua.LNumber(0) // of a stream only the newest id is kept
 	}
 	l.state.RaiseError("the simulated redis does not know %v", words)
 	return lua.LNil

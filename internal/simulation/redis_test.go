@@ -165,15 +165,6 @@ func (k *keyspace) do(cmd redis.Cmder) error {
 		words[i] = fmt.Sprint(a)
 	}
 	switch cmd := cmd.(type) {
-	case *redis.IntCmd:
-		if words[0] == "sadd" {
-			n := int64(0)
-			for _, m := range words[2:] {
-				n += k.add(words[1], m)
-			}
-			cmd.SetVal(n)
-			return nil
-		}
 	case *redis.MapStringStringCmd:
 		if words[0] == "hgetall" {
 			cmd.SetVal(maps.Clone(k.hashes[words[1]]))
@@ -181,10 +172,10 @@ func (k *keyspace) do(cmd redis.Cmder) error {
 		}
 	case *redis.Cmd:
 		if words[0] == "eval" {
-			words[1] = k.w.lab.load(words[1])
+			words[0], words[1] = "evalsha", k.w.lab.load(words[1])
 			k.scripts[words[1]] = true
 		}
-		if words[0] == "eval" || words[0] == "evalsha" {
+		if words[0] == "evalsha" {
 			if !k.scripts[words[1]] {
 				return noScript{}
 			}

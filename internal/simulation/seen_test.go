@@ -18,6 +18,7 @@ type seen struct {
 	hits           int // records of the hits topic
 	hitsAgain      int // of them: repeated, to the byte
 	rowsAgain      int // rows that RECORD stored once more
+	refusedWrites  int // of a Redis that was full
 	deaths         int
 	freezes        int
 	evicted        int // keys
@@ -44,7 +45,7 @@ func (s *seen) numbers(o *seen) []number {
 		{"episodes", &s.Episodes, &o.Episodes}, {"windows out of order", &s.Disordered, &o.Disordered}, {"late", &s.Late, &o.Late},
 		{"stalled source partitions", &s.Stalled, &o.Stalled}, {"takes", &s.takes, &o.takes}, {"replays", &s.replays, &o.replays},
 		{"refused epochs", &s.refusedEpochs, &o.refusedEpochs}, {"refused commits", &s.refusedCommits, &o.refusedCommits},
-		{"torn snapshots", &s.torn, &o.torn}, {"hits", &s.hits, &o.hits}, {"hits again", &s.hitsAgain, &o.hitsAgain},
+		{"refused writes", &s.refusedWrites, &o.refusedWrites}, {"torn snapshots", &s.torn, &o.torn}, {"hits", &s.hits, &o.hits}, {"hits again", &s.hitsAgain, &o.hitsAgain},
 		{"rows again", &s.rowsAgain, &o.rowsAgain}, {"blocks", &s.Blocks, &o.Blocks}, {"tombstones", &s.Tombstones, &o.Tombstones},
 		{"deaths", &s.deaths, &o.deaths}, {"freezes", &s.freezes, &o.freezes}, {"evictions", &s.evicted, &o.evicted},
 	}

@@ -25,6 +25,7 @@ type world struct {
 	loss   float64      // how much of what is sent goes wrong
 	lossy  bool         // acknowledged keyed batches may vanish
 	budget int64        // of a keyed partition; 0: what is usual, of which no world needs a part
+	full   traffic.Time // from when on Redis is at maxmemory, for good; 0: never
 	calm   atomic.Bool
 	late   sync.WaitGroup // what is on its way
 
@@ -72,6 +73,10 @@ func newWorld(seed uint64, l *lab) *world {
 	if seed%4 == 3 {
 		w.budget = tightBudget
 	}
+	if seed%8 == 5 {
+		full := roll(seed, 5)
+		w.full = w.begin.Add(full.span(0, lively))
+	}
 	w.requests, w.keyed, w.hits = newTopic(w, sources), newTopic(w, keyed), newTopic(w, hits)
 	w.routers, w.detectors = newGroup(w, "route", sources, 1), newGroup(w, "detect", keyed, 2)
 	w.recorders, w.keepers = newGroup(w, "record", hits, 3), newGroup(w, "enforce", hits, 4)
@@ -106,6 +111,9 @@ func newWorld(seed uint64, l *lab) *world {
 func (w *world) say(format string, args ...any) {
 	w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
 }
+
+// isFull reports whether Redis is at maxmemory: scripts that ask for more of it are refused.
+func (w *world) isFull() bool { return w.full != 0 && now() >= w.full }
 
 // newest is the number of the newest routing version.
 func (w *world) newest() int64 {
