@@ -46,21 +46,24 @@ func (p *play) next() traffic.Time {
 
 func (p *play) n(most int, what string) int { return rapid.IntRange(0, most).Draw(p.T, what) }
 
+// change blocks somebody, or releases him.
+func (p *play) change() {
+	h, at := p.key(), p.next()
+	if p.n(2, "release") == 0 {
+		p.m.release(h, Tombstone{Format: ValueFormat, Action: actionRelease, Rule: h.rule, Released: at, Until: at.Add(time.Hour)})
+		return
+	}
+	p.m.block(h, Block{
+		Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: h.rule, Generation: p.m.promote[h.rule].Generation,
+		Hit: at.String(), Since: at, Until: at.Add(time.Hour),
+	})
+}
+
 // actions is what others do, at any moment.
 func (p *play) actions() map[string]func() {
 	return map[string]func(){
-		"block": func() {
-			h, at := p.key(), p.next()
-			p.m.block(h, Block{
-				Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: h.rule, Generation: p.m.promote[h.rule].Generation,
-				Hit: at.String(), Since: at, Until: at.Add(time.Hour),
-			})
-		},
-		"release": func() {
-			h, at := p.key(), p.next()
-			p.m.release(h, Tombstone{Format: ValueFormat, Action: actionRelease, Rule: h.rule, Released: at, Until: at.Add(time.Hour)})
-		},
-		"tell": p.m.tell,
+		"change": p.change,
+		"tell":   p.m.tell,
 		"mode": func() {
 			rule := rapid.SampledFrom([]string{"r1", "r2"}).Draw(p.T, "rule")
 			mode := rapid.SampledFrom([]rules.Mode{rules.ModeBlock, rules.ModeBlock, rules.ModeShadow}).Draw(p.T, "mode")
@@ -71,30 +74,49 @@ func (p *play) actions() map[string]func() {
 				s.entries = s.entries[p.n(len(s.entries), "trimmed"):]
 			}
 		},
+		"overflow": func() { // more changes than the stream keeps
+			for range 1 + p.n(2, "changes") {
+				p.change()
+			}
+			p.m.tell()
+			for _, s := range p.m.streams {
+				s.entries = nil
+			}
+			p.change()
+			p.m.tell()
+		},
 		"migrate": func() {
 			slot, to := p.n(modelSlots-1, "slot"), p.n(modelNodes-1, "to")
 			for p.m.move(slot, to); p.m.moving[slot] >= 0; {
 				p.m.move(slot, to)
 			}
 		},
-		"move":      func() { p.m.move(p.n(modelSlots-1, "slot"), p.n(modelNodes-1, "to")) },
-		"away":      func() { n := p.n(modelNodes-1, "node"); p.m.away[n] = !p.m.away[n] },
-		"failover":  func() { p.m.failover(p.n(modelNodes-1, "node"), p.n(3, "keys"), p.n(3, "entries")) },
-		"flush":     p.m.flush,
+		"move": func() { p.m.move(p.n(modelSlots-1, "slot"), p.n(modelNodes-1, "to")) },
+		"away": func() { n := p.n(modelNodes-1, "node"); p.m.away[n] = !p.m.away[n] && p.n(2, "stays") == 0 },
+		"lose": func() {
+			switch p.n(7, "what") {
+			case 0:
+				p.m.flush()
+			case 1, 2:
+				p.m.failover(p.n(modelNodes-1, "node"), p.n(3, "keys"), p.n(3, "entries"))
+			}
+		},
 		"reconcile": p.m.reconcile,
 		"follow":    p.follow,
 		"due":       func() { p.r.loads.again(reloadDue) },
 	}
 }
 
+func (p *play) quietRound() { _ = p.r.loads.round(p.T.Context()) }
+
 // round reads everything once, and other things happen meanwhile.
 func (p *play) round() {
 	if !p.began {
 		return // as the loader waits for the follower
 	}
-	names := []string{"block", "release", "tell", "tell", "mode", "trim", "trim", "move", "migrate", "away", "reconcile", "follow", "follow"}
+	names := []string{"change", "change", "tell", "mode", "overflow", "move", "migrate", "away", "reconcile", "follow", "follow"}
 	if p.n(3, "bad luck") == 0 {
-		names = append(names, "failover", "flush", "due")
+		names = append(names, "lose", "lose", "due")
 	}
 	actions := p.actions()
 	p.m.between = func() {
@@ -103,7 +125,7 @@ func (p *play) round() {
 		}
 	}
 	defer func() { p.m.between = func() {} }()
-	_ = p.r.loads.round(p.T.Context())
+	p.quietRound()
 }
 
 // follow is a step of the follower, after which it must know all that it has been told.
@@ -167,14 +189,30 @@ func (p *play) check(whole bool) {
 func TestReplicaAgreesWithRedis(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := newPlay(rt)
+		if p.n(1, "begins with all loaded") == 0 {
+			p.follow()
+			p.quietRound()
+			p.follow()
+		}
 		steps := map[string]func(*rapid.T){"round": func(*rapid.T) { p.round() }}
 		for name, act := range p.actions() {
 			steps[name] = func(*rapid.T) { act() }
 		}
-		steps["round again"] = steps["round"]
 		steps["follow again"] = steps["follow"]
+		steps["quiet round"] = func(*rapid.T) {
+			if p.began {
+				p.quietRound()
+			}
+		}
 		rt.Repeat(steps)
 
+		// What it claims to know, it knows without another load.
+		p.m.away = [modelNodes]bool{}
+		p.m.tell()
+		for range 12 {
+			p.follow()
+		}
+		// And what it lacks, it gets.
 		p.m.calm()
 		for range 20 {
 			p.f.probed = time.Time{}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -81,6 +82,7 @@ func (a *app) runGate(parent context.Context, c *config) error {
 	if err != nil {
 		return err
 	}
+	o.notes = append(o.notes, func() string { return lacks(replica) })
 	checks, err := listen("gate.listen", c.Gate.Listen)
 	if err != nil {
 		_ = o.listener.Close()
@@ -95,6 +97,14 @@ func (a *app) runGate(parent context.Context, c *config) error {
 		[]part{{"replica", replica.Run}},
 		[]part{o.part()})
 	return stopped(log, err)
+}
+
+// lacks says what part of the blocklist is missing from a gate that is ready.
+func lacks(replica *blocklist.Replica) string {
+	if n := replica.Missing(); n > 0 {
+		return fmt.Sprintf("blocklist: the blocks of %d of Redis's 16384 hash slots have not been read", n)
+	}
+	return ""
 }
 
 // newGate makes a gate and the copy of the blocklist that it asks, which has to be run.
