@@ -14,7 +14,7 @@ import (
 
 // fullRedis is a redis-server that refuses to evict.
 func fullRedis(t *testing.T) testbed.RedisServer {
-	return testbed.OwnRedis(t, "--maxmemory", "64mb", "--maxmemory-policy", "noeviction")
+	return testbed.OwnRedis(t, "--maxmemory", "64mb", "--maxmemory-policy", "noeviction").Server()
 }
 
 // fill takes all memory that s's server has, to less than a small block; room gives it back.

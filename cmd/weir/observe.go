@@ -58,7 +58,7 @@ type observer struct {
 	registry *prometheus.Registry
 	listener net.Listener
 	probes   []probe
-	remark   func() string // what /readyz says besides ok; nil or "": nothing
+	notes    []func() string // what a process that is ready lacks all the same; "": nothing
 	stopping atomic.Bool
 	log      *slog.Logger
 }
@@ -89,8 +89,8 @@ func (o *observer) handler() http.Handler {
 	return mux
 }
 
-// ready answers 200 when every probe passes, 503 with a line for each that does not. The reasons go to the log, not to
-// the network: they name addresses.
+// ready answers 200 when every probe passes, with a line for each note, and 503 with a line for each that does not. The
+// reasons go to the log, not to the network: they name addresses.
 func (o *observer) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
 	defer cancel()
@@ -109,8 +109,8 @@ func (o *observer) ready(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "ok")
-	if o.remark != nil {
-		if text := o.remark(); text != "" {
+	for _, note := range o.notes {
+		if text := note(); text != "" {
 			fmt.Fprintln(w, text)
 		}
 	}

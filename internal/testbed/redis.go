@@ -1,9 +1,6 @@
 package testbed
 
 import (
-	"net"
-	"os/exec"
-	"strconv"
 	"testing"
 	"time"
 
@@ -52,22 +49,6 @@ func embedded(t testing.TB, kind Kind) *miniredis.Miniredis {
 		}
 	})
 	return server.Server()
-}
-
-// OwnRedis starts a redis-server that is the test's own, on loopback, with the settings that its command line takes
-// ("--maxmemory", "64mb"), and waits until it answers: for tests that fill it. It stops with the test.
-func OwnRedis(t testing.TB, settings ...string) RedisServer {
-	t.Helper()
-	Record(t, RedisKind, Real)
-	program, address := Program(t, "redis-server"), net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(t)))
-	_, port, _ := net.SplitHostPort(address)
-	Run(t, exec.Command(program, append([]string{
-		"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", t.TempDir(),
-	}, settings...)...))
-	server := RedisServer{Kind: RedisKind, URL: "redis://" + address + "/0", Addrs: []string{address}}
-	client := server.Client(t)
-	Eventually(t, 20*time.Second, func() error { return client.Ping(t.Context()).Err() })
-	return server
 }
 
 // RedisServer is one of the two forms in which Redis is run.
