@@ -54,8 +54,8 @@ fuzz: ## run every fuzz target for FUZZTIME (30s) each
 	scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: run-deps
-run-deps: ## start the real servers for use by hand, print their addresses, stop them on Ctrl-C
-	scripts/with-servers.sh
+run-deps: ## Kafka, Redis and PostgreSQL for use by hand until Ctrl-C, with their data kept; ARGS="--fresh" erases it first
+	scripts/run-deps.sh $(ARGS)
 
 .PHONY: clean
 clean: ## remove what was built here (what was fetched stays in the cache)

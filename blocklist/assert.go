@@ -2,137 +2,373 @@ package blocklist
 
 import (
 	"context"
-
-	"github.com/prometheus/client_golang/prometheus"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/weirhq/weir/rules"
-	"github.com/weirhq/weir/traffic"
 )
 
-type reconcilerMetrics struct {
-	runs     *prometheus.CounterVec // cause
-	changes  *prometheus.CounterVec // outcome
-	failures prometheus.Counter
+const (
+	// sliceSize is how many decisions are read, compared and put back at a time.
+	sliceSize = 1000
+	// deltasWorthTelling is how many changes of a sweep go out one by one. Beyond it gates are told to load everything.
+	deltasWorthTelling = 1000
+	// progressEvery is how often a long assertion says how far it is.
+	progressEvery = 10 * time.Second
+)
+
+// assertion is one round of comparing Redis with the decisions and putting back what it lacks, slice by slice. A master
+// that does not answer keeps its own blocks from being asserted, and no others.
+type assertion struct {
+	r          *Reconciler
+	cause      string
+	generation map[string]int64   // of the rules that block
+	released   map[held]Tombstone // the newest release of each block; releases are acts of people, and few
+	unreleased map[held]bool      // of those, the ones that could not be asserted: their blocks are left alone
+	away       map[string]bool    // addresses of masters that do not answer
+
+	compared, changes, missing int
+	first                      error // the first thing that could not be done
+	reload                     bool  // more has changed than is told one by one
+	shapeless                  bool  // the set of shapes does not take anything
+	said                       time.Time
 }
 
-func newReconcilerMetrics(to prometheus.Registerer) (*reconcilerMetrics, error) {
-	m := &reconcilerMetrics{
-		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_reconcile_runs_total", Help: "Times that all blocks were asserted anew in Redis."}, []string{"cause"}),
-		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_reconcile_changes_total", Help: "Blocks and tombstones that Redis had lost, by what was done."}, []string{"outcome"}),
-		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "weir_reconcile_failures_total", Help: "Rounds of the reconciler that failed."}),
+func (r *Reconciler) newAssertion(cause string, modes []rules.ModeState, servers map[string]master) *assertion {
+	a := &assertion{
+		r: r, cause: cause, generation: make(map[string]int64, len(modes)), released: map[held]Tombstone{},
+		unreleased: map[held]bool{}, away: map[string]bool{}, said: time.Now(),
 	}
-	return m, register(to, m.runs, m.changes, m.failures)
+	for _, m := range modes {
+		if m.Mode == rules.ModeBlock {
+			a.generation[m.Rule] = m.Generation
+		}
+	}
+	for address, m := range servers {
+		if m.err != nil {
+			a.away[address] = true
+		}
+	}
+	return a
 }
 
-// deltasWorthTelling is how many changes go out one by one. Beyond it gates are told to load everything instead.
-const deltasWorthTelling = 1000
+// run asserts everything that can be. Tombstones go first, so that a block which was released never stands in between.
+// Gates are told of what changed also when an error ends the round.
+func (a *assertion) run(ctx context.Context) error {
+	err := a.releases(ctx)
+	if err == nil {
+		err = a.blocks(ctx)
+	}
+	if err == nil && a.first != nil {
+		err = &unassertedError{missing: a.missing, all: a.compared + a.missing, why: a.first}
+	}
+	// Also when nothing was missing: another round may have put it back and died before it told anybody.
+	if err == nil && a.cause != causeSweep {
+		a.reload = true
+	}
+	if !a.reload && !a.r.untold {
+		return err
+	}
+	if tellErr := a.r.o.Store.appendDeltas(ctx, streamReconcile, a.r.o.Clock(), []delta{{op: opReload}}); tellErr != nil {
+		a.r.untold = true
+		return errors.Join(err, tellErr)
+	}
+	a.r.untold = false
+	return err
+}
 
-// assert puts back into Redis what decisions say and returns how much was missing. Tombstones go first, so that a block
-// which was released never stands in between.
-func (r *Reconciler) assert(ctx context.Context, modes []rules.ModeState, cause string) (int, error) {
-	decisions, err := bounded(ctx, r.o.Active.ActiveBlocks)
+// unassertedError says how much of what Redis should hold could not be looked at or put back.
+type unassertedError struct {
+	missing, all int
+	why          error
+}
+
+// Error says how many, and why the first.
+func (e *unassertedError) Error() string {
+	return fmt.Sprintf("%d of %d blocks and releases could not be asserted, the others are: %v", e.missing, e.all, e.why)
+}
+
+// Unwrap is why the first could not be.
+func (e *unassertedError) Unwrap() error { return e.why }
+
+// releases reads all releases and asserts their tombstones.
+func (a *assertion) releases(ctx context.Context) error {
+	now := a.r.o.Clock()
+	err := a.eachPage(ctx, true, func(page []Decision) error {
+		for i := range page {
+			if key, t, ok := tombstoneOf(&page[i], now); ok && a.released[key].Released < t.Released {
+				a.released[key] = t
+			}
+		}
+		return nil
+	})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	releases, raises := r.wanted(decisions, modes)
+	for keys := range slices.Chunk(slices.Collect(maps.Keys(a.released)), sliceSize) {
+		if err := a.releaseSlice(ctx, keys); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blocks asserts the blocks, page by page. They come in descending order of expiry, so that of several about one block the
+// one that lasts longest is the first, and the others change nothing any more.
+func (a *assertion) blocks(ctx context.Context) error {
+	return a.eachPage(ctx, false, func(page []Decision) error { return a.raiseSlice(ctx, a.wanted(page)) })
+}
+
+// eachPage reads the decisions that hold, a slice at a time.
+func (a *assertion) eachPage(ctx context.Context, released bool, visit func(page []Decision) error) error {
+	q := ActiveQuery{Released: released, Limit: sliceSize}
+	for {
+		page, err := bounded(ctx, func(ctx context.Context) ([]Decision, error) { return a.r.o.Active.ActiveBlocks(ctx, q) })
+		if err != nil {
+			return err
+		}
+		if err := visit(page); err != nil {
+			return err
+		}
+		a.progress(ctx)
+		if len(page) < sliceSize {
+			return nil
+		}
+		last := page[len(page)-1]
+		q.After = &last
+	}
+}
+
+func (a *assertion) releaseSlice(ctx context.Context, keys []held) error {
+	found, err := a.look(ctx, keys, func(h held) { a.unreleased[h] = true })
+	if err != nil {
+		return err
+	}
+	var lacking []release
+	for i, key := range keys {
+		if t := a.released[key]; found[i].err == nil && found[i].lacksRelease(&t) {
+			lacking = append(lacking, release{held: key, tombstone: t, covered: true})
+		}
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	answers, err := a.r.o.Store.releaseAll(ctx, lacking)
+	if err != nil {
+		if answers, err = a.releasedInSpite(ctx, lacking, err); err != nil {
+			return err
+		}
+	}
+	var deltas []delta
+	for i := range answers {
+		if answers[i].outcome == outcomeReleased {
+			lacking[i].tombstone.Hit = answers[i].hit
+			deltas = append(deltas, delta{op: opRelease, held: lacking[i].held, value: encode(&lacking[i].tombstone)})
+			a.r.metrics.changes.WithLabelValues(string(outcomeReleased)).Inc()
+		}
+	}
+	return a.tell(ctx, deltas)
+}
+
+func (a *assertion) raiseSlice(ctx context.Context, raises []raise) error {
 	keys := make([]held, len(raises))
 	for i := range raises {
 		keys[i] = raises[i].held
 	}
-	if err := r.o.Store.addShapes(ctx, keys); err != nil {
-		return 0, err
+	if err := a.shapes(ctx, keys); err != nil {
+		return err
+	}
+	found, err := a.look(ctx, keys, func(held) {})
+	if err != nil {
+		return err
+	}
+	var lacking []raise
+	for i := range raises {
+		if found[i].err == nil && found[i].lacks(&raises[i].block) {
+			lacking = append(lacking, raises[i])
+		}
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	outcomes, err := a.r.o.Store.raiseAll(ctx, lacking)
+	if err != nil {
+		if outcomes, err = a.raisedInSpite(ctx, lacking, err); err != nil {
+			return err
+		}
 	}
 	var deltas []delta
-	answers, err := r.o.Store.releaseAll(ctx, releases)
-	if err != nil {
-		return 0, err
-	}
-	for i := range answers {
-		if answers[i].outcome == outcomeReleased {
-			releases[i].tombstone.Hit = answers[i].hit
-			deltas = append(deltas, delta{op: opRelease, held: releases[i].held, value: encode(&releases[i].tombstone)})
-			r.metrics.changes.WithLabelValues(string(outcomeReleased)).Inc()
-		}
-	}
-	outcomes, err := r.o.Store.raiseAll(ctx, raises)
-	if err != nil {
-		return 0, err
-	}
 	for i, o := range outcomes {
-		if o == outcomeWritten || o == outcomeExtended {
-			raises[i].block.Extended = o == outcomeExtended
-			deltas = append(deltas, delta{op: opBlock, held: raises[i].held, value: encode(&raises[i].block)})
-			r.metrics.changes.WithLabelValues(string(o)).Inc()
+		switch o {
+		case outcomeWritten, outcomeExtended:
+			lacking[i].block.Extended = o == outcomeExtended
+			deltas = append(deltas, delta{op: opBlock, held: lacking[i].held, value: encode(&lacking[i].block)})
+			a.r.metrics.changes.WithLabelValues(string(o)).Inc()
+		case outcomeFull:
+			if err := a.failed(ctx, 1, errors.New("Redis is at maxmemory and takes no new block")); err != nil {
+				return err
+			}
 		}
 	}
-	if cause != causeSweep || len(deltas) > deltasWorthTelling {
-		// Also when nothing was missing: another round may have put it back and died before it told anybody.
-		return len(deltas), r.o.Store.appendDeltas(ctx, streamReconcile, r.o.Clock(), []delta{{op: opReload}})
-	}
-	return len(deltas), r.o.Store.appendDeltas(ctx, streamReconcile, r.o.Clock(), deltas)
+	return a.tell(ctx, deltas)
 }
 
-// wanted reduces decisions to one tombstone and one block per key: the newest release, and of what it does not cover the
-// greatest expiry under the rule's generation of now.
-func (r *Reconciler) wanted(decisions []Decision, modes []rules.ModeState) ([]release, []raise) {
-	now := r.o.Clock()
-	generation := make(map[string]int64, len(modes))
-	for _, m := range modes {
-		if m.Mode == rules.ModeBlock {
-			generation[m.Rule] = m.Generation
+// raisedInSpite finds out which of raises were done though the call ended in an error: one node's does not tell of the
+// others. Those that were not are missing.
+func (a *assertion) raisedInSpite(ctx context.Context, raises []raise, cause error) ([]outcome, error) {
+	keys := make([]held, len(raises))
+	for i := range raises {
+		keys[i] = raises[i].held
+	}
+	found, err := a.lookAgain(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	outcomes := make([]outcome, len(raises))
+	for i := range found {
+		switch {
+		case found[i].err != nil:
+		case !found[i].lacks(&raises[i].block):
+			outcomes[i] = outcomeWritten
+		default:
+			if err := a.failed(ctx, 1, cause); err != nil {
+				return nil, err
+			}
 		}
 	}
-	tombstones, blocks := map[held]Tombstone{}, map[held]Block{}
-	for i := range decisions {
-		if key, t, ok := tombstoneOf(&decisions[i], now); ok && tombstones[key].Released < t.Released {
-			tombstones[key] = t
+	return outcomes, nil
+}
+
+// releasedInSpite is raisedInSpite for releases.
+func (a *assertion) releasedInSpite(ctx context.Context, releases []release, cause error) ([]released, error) {
+	keys := make([]held, len(releases))
+	for i := range releases {
+		keys[i] = releases[i].held
+	}
+	found, err := a.lookAgain(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]released, len(releases))
+	for i := range found {
+		switch {
+		case found[i].err != nil:
+		case !found[i].lacksRelease(&releases[i].tombstone):
+			answers[i] = released{outcome: outcomeReleased, hit: found[i].tombstone.Hit}
+		default:
+			a.unreleased[keys[i]] = true
+			if err := a.failed(ctx, 1, cause); err != nil {
+				return nil, err
+			}
 		}
 	}
-	for i := range decisions {
-		d := &decisions[i]
-		key, b, ok := blockOf(d, now)
-		gen, blocking := generation[d.Rule]
-		if !ok || !blocking || b.Generation != gen || blocks[key].Until >= b.Until || r.never.Holds(d.Subject) {
+	return answers, nil
+}
+
+// lookAgain is look for keys that have been compared before. Of those that cannot be read it is not known whether they
+// were written, so gates are told to load everything.
+func (a *assertion) lookAgain(ctx context.Context, keys []held) ([]standing, error) {
+	a.compared -= len(keys)
+	return a.look(ctx, keys, func(h held) {
+		a.unreleased[h] = true
+		a.reload, a.r.untold = true, true
+	})
+}
+
+// shapes names the shapes of what may be about to be written. Where the set's master is away, the round goes on without.
+func (a *assertion) shapes(ctx context.Context, keys []held) error {
+	store := a.r.o.Store
+	if a.shapeless {
+		return nil
+	}
+	address, err := store.masterOf(ctx, store.keys.Shapes())
+	if err == nil && a.away[address] {
+		err = errors.New("its master does not answer")
+	}
+	if err == nil {
+		err = store.addShapes(ctx, keys)
+	}
+	if err == nil {
+		return nil
+	}
+	a.shapeless = true
+	return a.failed(ctx, 0, fmt.Errorf("set of shapes: %w", err))
+}
+
+// look reads what stands under keys. What cannot be read is counted as missing and given to lost, and its master is not
+// asked again in this round: to wait for it with each slice would hold up all others.
+func (a *assertion) look(ctx context.Context, keys []held, lost func(h held)) ([]standing, error) {
+	store := a.r.o.Store
+	found := make([]standing, len(keys))
+	address := make([]string, len(keys))
+	var asked []held
+	var at []int
+	for i, h := range keys {
+		var err error
+		if address[i], err = store.masterOf(ctx, store.keys.Block(h.subject, h.rule)); err == nil && a.away[address[i]] {
+			err = fmt.Errorf("%s, master at %s does not answer", store.address, address[i])
+		}
+		if found[i].err = err; err == nil {
+			asked, at = append(asked, h), append(at, i)
+		}
+	}
+	for j, st := range store.standing(ctx, asked) {
+		found[at[j]] = st
+		if st.err != nil {
+			a.away[address[at[j]]] = true
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for i := range found {
+		if found[i].err == nil {
+			a.compared++
 			continue
 		}
-		if t, ok := tombstones[key]; !ok || !t.Covers(b.Hit, b.Since) {
-			blocks[key] = b
+		lost(keys[i])
+		if err := a.failed(ctx, 1, found[i].err); err != nil {
+			return nil, err
 		}
 	}
-	releases := make([]release, 0, len(tombstones))
-	for key, t := range tombstones {
-		releases = append(releases, release{held: key, tombstone: t, covered: true})
-	}
-	raises := make([]raise, 0, len(blocks))
-	for key, b := range blocks {
-		raises = append(raises, raise{held: key, block: b})
-	}
-	return releases, raises
+	a.r.metrics.compared.Add(float64(len(asked)))
+	return found, nil
 }
 
-// tombstoneOf is what a released decision left behind; false for any other decision, and for one that is over.
-func tombstoneOf(d *Decision, now traffic.Time) (held, Tombstone, bool) {
-	key := held{subject: d.Subject.Stored(), rule: d.Rule}
-	t := Tombstone{
-		Format: ValueFormat, Action: actionRelease, Rule: d.Rule, Released: d.Since, Until: d.Until, Hit: d.Hit,
-		By: cutText(d.By, maxByBytes),
+// failed counts n that could not be asserted. It is an error only when the round itself is to end.
+func (a *assertion) failed(ctx context.Context, n int, err error) error {
+	a.missing += n
+	if a.first == nil {
+		a.first = err
 	}
-	return key, t, d.Action == ActionReleased && assertable(d, key, now)
+	return ctx.Err()
 }
 
-// blockOf is the block that a decision wrote or extended; false for any other decision, and for one that is over.
-func blockOf(d *Decision, now traffic.Time) (held, Block, bool) {
-	key := held{subject: d.Subject.Stored(), rule: d.Rule}
-	b := Block{
-		Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: d.Rule, Generation: d.Generation,
-		Hit: d.Hit, Since: d.Since, Until: d.Until,
+// tell makes a slice's changes known. What is not told now is owed as a reload, by this round or by one of the next.
+func (a *assertion) tell(ctx context.Context, deltas []delta) error {
+	a.changes += len(deltas)
+	if len(deltas) == 0 || a.reload {
+		return nil
 	}
-	return key, b, (d.Action == ActionWritten || d.Action == ActionExtended) && assertable(d, key, now)
+	if a.cause != causeSweep || a.changes > deltasWorthTelling {
+		a.reload, a.r.untold = true, true
+		return nil
+	}
+	if err := a.r.o.Store.appendDeltas(ctx, streamReconcile, a.r.o.Clock(), deltas); err != nil {
+		a.reload, a.r.untold = true, true
+		return a.failed(ctx, 0, fmt.Errorf("tell gates: %w", err))
+	}
+	return nil
 }
 
-func assertable(d *Decision, key held, now traffic.Time) bool {
-	return d.Until > now && storable(d.Since) && storable(d.Until) && key.check() == nil
+func (a *assertion) progress(ctx context.Context) {
+	if time.Since(a.said) < progressEvery {
+		return
+	}
+	a.said = time.Now()
+	a.r.o.Logger.InfoContext(ctx, "asserting blocks in Redis goes on", "cause", a.cause, "compared", a.compared, "changes", a.changes,
+		"missing", a.missing)
 }

@@ -93,6 +93,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
+// Address is what an operator reads about where the Store is: never a password.
+func (s *Store) Address() string { return s.address }
+
 // Close ends the connections.
 func (s *Store) Close() error { return s.client.Close() }
 

@@ -27,9 +27,6 @@ const (
 	opReload  = "reload"  // so much has changed that readers load everything anew
 )
 
-// streamLength is about how many entries a stream keeps. A reader that falls further behind loads everything.
-const streamLength = 10_000
-
 // deltasPerCall bounds one script call, which holds up its node while it runs.
 const deltasPerCall = 200
 
@@ -47,15 +44,23 @@ func (s *Store) appendDeltas(ctx context.Context, stream string, base traffic.Ti
 		s.keys.Stream(stream), s.keys.Last(stream), s.keys.Streams(), s.keys.Stream(streamModes), s.keys.Last(streamModes),
 	}
 	for start := 0; start < len(deltas); start += deltasPerCall {
-		args, err := numbering(base, stream)
+		args, err := numbering(base, stream, streamLength)
 		if err != nil {
 			return err
 		}
+		args = append(args, s.marks.old(stream, base), deltaAge.Milliseconds())
 		for _, d := range deltas[start:min(start+deltasPerCall, len(deltas))] {
 			args = append(args, d.op, string(d.subject), d.rule, d.value)
 		}
 		// One call after the other: their order is the stream's.
-		err = s.run(ctx, []call{{script: s.scripts.delta, keys: keys, args: args}}, func(int, any) error { return nil })
+		err = s.run(ctx, []call{{script: s.scripts.delta, keys: keys, args: args}}, func(_ int, answer any) error {
+			id, ok := answer.(string)
+			if !ok {
+				return badAnswer("delta", answer)
+			}
+			s.marks.note(stream, base, id)
+			return nil
+		})
 		if err != nil {
 			return fmt.Errorf("delta stream %s: %w", stream, err)
 		}
@@ -64,12 +69,12 @@ func (s *Store) appendDeltas(ctx context.Context, stream string, base traffic.Ti
 }
 
 // numbering gives the arguments that luaAppend needs, and the stream's name.
-func numbering(base traffic.Time, stream string) ([]any, error) {
+func numbering(base traffic.Time, stream string, length int) ([]any, error) {
 	var token [4]byte
 	if _, err := rand.Read(token[:]); err != nil {
 		return nil, fmt.Errorf("delta token: %w", err)
 	}
-	return []any{int64(base), streamLength, strconv.FormatUint(uint64(binary.BigEndian.Uint32(token[:])), 10), stream}, nil
+	return []any{int64(base), length, strconv.FormatUint(uint64(binary.BigEndian.Uint32(token[:])), 10), stream}, nil
 }
 
 // PublishModes makes the modes known to every gate: each is raised by its generation in the rules hash, and what changed
@@ -77,7 +82,7 @@ func numbering(base traffic.Time, stream string) ([]any, error) {
 func (s *Store) PublishModes(ctx context.Context, now traffic.Time, modes []rules.ModeState) error {
 	keys := []string{s.keys.Rules(), s.keys.Stream(streamModes), s.keys.Last(streamModes), s.keys.Streams()}
 	for start := 0; start < len(modes); start += deltasPerCall {
-		args, err := numbering(now, streamModes)
+		args, err := numbering(now, streamModes, modesLength)
 		if err != nil {
 			return err
 		}

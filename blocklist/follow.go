@@ -2,185 +2,124 @@ package blocklist
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/weirhq/weir/traffic"
 )
 
 // How the delta streams are read.
 const (
 	readBlock = 500 * time.Millisecond // a read waits this long, which bounds how long Run takes to stop
-	readCount = 1000
-	probe     = time.Second // how often the newest numbers are compared
+	readCount = 500                    // entries of one stream in one answer, which bounds for how long the modes wait
+	probe     = time.Second            // how often the newest numbers are compared
 )
 
-// reloadError ends a session: the deltas do not tell everything any more.
-type reloadError struct{ reason, detail string }
-
-func (e *reloadError) Error() string { return "load the blocklist anew: " + e.reason + ": " + e.detail }
-
-// Reasons of reloads.
-const (
-	reloadGap      = "gap"      // an entry does not follow the one before it
-	reloadBackward = "backward" // the newest number lies below one that was seen
-	reloadMissing  = "missing"  // an entry that must be there is not delivered
-	reloadAsked    = "asked"    // the stream says so
-	reloadDue      = "due"      // it was time
-)
-
-// session loads everything and then follows the deltas until an error. fresh is called each time the Replica is found up
-// to date.
-func (r *Replica) session(ctx context.Context, fresh func()) error {
-	t, at, err := r.load(ctx)
-	if err != nil {
-		return err
-	}
-	r.table.Store(t)
-	r.loaded.Store(true)
-	fresh()
-	f := newFollower(r, t, at)
-	ctx, cancel := context.WithCancel(ctx)
-	defer f.renewing.Wait()
-	defer cancel()
-	wait := retryFirst
-	failing := false
-	for ctx.Err() == nil {
-		err := f.step(ctx)
-		var again *reloadError
-		switch {
-		case err == nil:
-			if failing {
-				fresh()
-			}
-			failing, wait = false, retryFirst
-		case errors.As(err, &again):
-			return err
-		case ctx.Err() != nil:
-		default:
-			if !failing {
-				r.o.Logger.WarnContext(ctx, "blocklist cannot follow Redis; known blocks hold until they expire", "error", err)
-				failing = true
-			}
-			r.metrics.failures.Inc()
-			pause(ctx, wait)
-			wait = min(2*wait, retryMost)
-		}
-	}
-	return ctx.Err()
-}
-
-// follower reads the delta streams from a cursor on.
+// follower applies the delta streams to the table from their newest entries on, from the moment when Redis first answers
+// and without end. When it has missed something, it says so to the loader and goes on with what comes after: no change
+// ever waits for a load.
 type follower struct {
 	r      *Replica
-	t      *table
-	at     cursor
+	at     cursor // nil before the first answer
 	behind cursor // streams of which the last probe knew newer entries, with the cursor of then
 	probed time.Time
-	due    time.Time
 
-	renewal  chan renewal // of the load under way; nil: none
-	renewing sync.WaitGroup
+	modesOwed bool   // modes may have been missed
+	loaded    cursor // the newest ids when a load had read everything; nil: there is none to end
+	mark      uint32 // of that load
 }
 
-func newFollower(r *Replica, t *table, at cursor) *follower {
-	return &follower{r: r, t: t, at: at, behind: cursor{}, due: time.Now().Add(r.o.Reload)}
-}
-
-// step probes the numbers when it is time, and reads what there is, waiting a little.
+// step reads what there is, waiting a little, and does first what must come before.
 func (f *follower) step(ctx context.Context) error {
-	now := time.Now()
-	if err := f.renew(ctx, now); err != nil {
-		return err
+	if f.at == nil {
+		at, err := f.r.from.cursor(ctx)
+		if err != nil {
+			return err
+		}
+		f.at, f.modesOwed = at, true
 	}
-	if now.Sub(f.probed) >= probe {
+	if f.modesOwed {
+		modes, err := f.r.from.Modes(ctx)
+		if err != nil {
+			return err
+		}
+		f.r.table.setModes(modes...)
+		f.modesOwed = false
+		f.r.loads.start()
+	}
+	if now := time.Now(); now.Sub(f.probed) >= probe {
 		if err := f.probe(ctx); err != nil {
 			return err
 		}
 		f.probed = now
 	}
-	_, err := f.read(ctx, readBlock)
-	return err
+	return f.read(ctx, readBlock)
+}
+
+// lost says that the deltas do not tell everything any more. The modes, which are few, are read at once.
+func (f *follower) lost(ctx context.Context, reason, detail string) {
+	f.modesOwed, f.loaded = true, nil
+	if f.r.loads.again(reason) {
+		f.r.o.Logger.InfoContext(ctx, "loading the whole blocklist", "reason", reason, "detail", detail)
+	}
 }
 
 // read applies what the streams hold after the cursor, and waits up to patience if that is nothing.
-func (f *follower) read(ctx context.Context, patience time.Duration) (some bool, err error) {
-	streams, names := f.streams()
-	// A server that swallows requests must not hold up the probe, or the end of Run.
-	ctx, cancel := context.WithTimeout(ctx, patience+DefaultTimeout)
-	defer cancel()
-	answer, err := f.r.o.Store.client.XRead(ctx, &redis.XReadArgs{Streams: streams, Count: readCount, Block: patience}).Result()
-	if errors.Is(err, redis.Nil) {
-		f.r.touch()
-		return false, nil
-	}
+func (f *follower) read(ctx context.Context, patience time.Duration) error {
+	asked := f.r.o.Clock()
+	answer, err := f.r.from.deltas(ctx, f.at, patience)
 	if err != nil {
-		return false, fmt.Errorf("%s: read deltas: %w", f.r.o.Store.address, err)
+		return err
 	}
 	f.r.touch()
+	level := true
 	for _, s := range answer {
-		if err := f.apply(names[s.Stream], s.Messages); err != nil {
-			return false, err
-		}
+		f.apply(ctx, s)
+		level = level && len(s.entries) < readCount
 	}
-	return len(answer) > 0, nil
-}
-
-// streams gives XREAD's arguments, the keys and then the ids to read after, and the name of each key's stream.
-func (f *follower) streams() (args []string, names map[string]string) {
-	names = make(map[string]string, len(f.at))
-	ids := make([]string, 0, len(f.at))
-	for name, id := range f.at {
-		key := f.r.o.Store.keys.Stream(name)
-		names[key] = name
-		if id == "" {
-			id = "0-0"
-		}
-		args, ids = append(args, key), append(ids, id)
+	if level {
+		f.r.level.Store(int64(asked))
 	}
-	return append(args, ids...), names
-}
-
-// apply applies entries of one stream, each of which must name the one before it.
-func (f *follower) apply(stream string, entries []redis.XMessage) error {
-	for _, x := range entries {
-		prev, _ := x.Values["prev"].(string)
-		if prev != f.at[stream] {
-			return &reloadError{reason: reloadGap, detail: fmt.Sprintf("stream %s: entry %s follows %q, known is %q", stream, x.ID, prev, f.at[stream])}
-		}
-		c, err := decodeChange(x.Values)
-		if err != nil {
-			// A newer weir may say things that this build does not know. What it cannot read blocks nobody.
-			f.r.metrics.rejected.WithLabelValues("unreadable").Inc()
-		} else if err := f.change(&c, x.Values); err != nil {
-			return err
-		}
-		f.at[stream] = x.ID
-	}
+	f.endLoad()
 	return nil
 }
 
-func (f *follower) change(c *change, fields map[string]any) error {
+// apply applies entries of one stream, each of which should name the one before it.
+func (f *follower) apply(ctx context.Context, s streamed) {
+	for _, x := range s.entries {
+		if prev, _ := x.Values["prev"].(string); prev != f.at[s.stream] {
+			f.lost(ctx, reloadGap, fmt.Sprintf("stream %s: entry %s follows %q, known is %q", s.stream, x.ID, prev, f.at[s.stream]))
+		}
+		f.at[s.stream] = x.ID
+		c, err := decodeChange(x.Values)
+		if err != nil {
+			// A newer weir may say things that this build does not know. What it cannot read blocks nobody.
+			f.r.takeUnreadable()
+			continue
+		}
+		f.change(ctx, &c, x.Values)
+	}
+}
+
+func (f *follower) change(ctx context.Context, c *change, fields map[string]any) {
 	f.r.metrics.deltas.WithLabelValues(c.op).Inc()
 	switch c.op {
 	case opBlock:
-		f.r.takeBlock(f.t, held{subject: c.subject, rule: c.block.Rule}, &c.block, nil)
+		f.r.takeBlock(held{subject: c.subject, rule: c.block.Rule}, &c.block, nil)
 	case opRelease:
-		f.r.takeTombstone(f.t, held{subject: c.subject, rule: c.tombstone.Rule}, c.tombstone, nil)
+		f.r.takeTombstone(held{subject: c.subject, rule: c.tombstone.Rule}, c.tombstone, nil)
 	case opMode:
-		f.t.setModes(c.mode)
+		f.r.table.setModes(c.mode)
 	case opStream:
 		if name, _ := fields["value"].(string); name != "" {
 			f.join(name)
 		}
 	case opReload:
-		return &reloadError{reason: reloadAsked, detail: "a delta stream says so"}
+		f.lost(ctx, reloadAsked, "a delta stream says so")
 	}
-	return nil
 }
 
 // join follows a stream from its first entry.
@@ -193,7 +132,16 @@ func (f *follower) join(name string) {
 // probe compares the cursor with the newest numbers. Reading alone does not notice a stream that went back, as after a
 // failover that lost the last writes, nor one whose entries are gone.
 func (f *follower) probe(ctx context.Context) error {
-	newest, err := f.r.o.Store.cursor(ctx)
+	// Before the numbers: see endLoad.
+	mark, read := f.r.loads.unseen()
+	marked := false
+	if read {
+		var err error
+		if marked, err = f.r.from.remembers(ctx); err != nil {
+			return err
+		}
+	}
+	newest, err := f.r.from.cursor(ctx)
 	if err != nil {
 		return err
 	}
@@ -207,19 +155,46 @@ func (f *follower) probe(ctx context.Context) error {
 	for name, id := range newest {
 		f.join(name)
 		mine := f.at[name]
+		before, slow := f.behind[name]
 		switch {
 		case id == mine:
 		case number(id) <= number(mine):
-			return &reloadError{reason: reloadBackward, detail: fmt.Sprintf("stream %s: newest is %q, known is %q", name, id, mine)}
+			f.lost(ctx, reloadBackward, fmt.Sprintf("stream %s: newest is %q, known is %q", name, id, mine))
+			f.at[name] = id
+		case slow && before == mine:
+			f.lost(ctx, reloadMissing, fmt.Sprintf("stream %s: newest is %q, nothing comes after %q", name, id, mine))
+			f.at[name] = id
 		default:
-			if before, ok := f.behind[name]; ok && before == mine {
-				return &reloadError{reason: reloadMissing, detail: fmt.Sprintf("stream %s: newest is %q, nothing comes after %q", name, id, mine)}
-			}
 			behind[name] = mine
 		}
 	}
 	f.behind = behind
+	if read && marked && f.loaded == nil {
+		f.loaded, f.mark = maps.Clone(newest), mark
+	}
 	return nil
+}
+
+// endLoad drops what a load has not seen, once all that was written while it read has been applied. Only then is it sure
+// that Redis held everything all the time: had it been flushed and rebuilt meanwhile, the streams would have gone back, or
+// would ask for a load before the marker is there, and the mark would be an old one. A load that cannot be sure drops
+// nothing; blocks end by themselves.
+func (f *follower) endLoad() {
+	if f.loaded == nil || !f.reached(f.loaded) {
+		return
+	}
+	f.r.loads.drop(f.mark)
+	f.loaded = nil
+}
+
+// reached reports whether every stream has been read as far as in at.
+func (f *follower) reached(at cursor) bool {
+	for name, id := range at {
+		if number(f.at[name]) < number(id) {
+			return false
+		}
+	}
+	return true
 }
 
 // number is the first part of an entry's id; 0 for "".
@@ -230,4 +205,10 @@ func number(id string) uint64 {
 		return 0
 	}
 	return n
+}
+
+// Behind is how old the newest moment is of which the Replica is known to hold everything that was written; before Redis
+// has answered, how old the Replica is. Loads make no difference to it.
+func (r *Replica) Behind() time.Duration {
+	return max(0, r.o.Clock().Sub(traffic.Time(r.level.Load())))
 }

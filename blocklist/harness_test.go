@@ -1,6 +1,7 @@
 package blocklist
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -50,10 +52,22 @@ func (l *decisionLog) Append(_ context.Context, _ int, decisions []Decision) err
 	return nil
 }
 
-func (l *decisionLog) ActiveBlocks(context.Context) ([]Decision, error) {
+func (l *decisionLog) ActiveBlocks(_ context.Context, q ActiveQuery) ([]Decision, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append([]Decision(nil), l.all...), nil
+	var page []Decision
+	for _, d := range l.all {
+		if d.Action != ActionWithheld && (d.Action == ActionReleased) == q.Released && (q.After == nil || order(d, *q.After) > 0) {
+			page = append(page, d)
+		}
+	}
+	slices.SortFunc(page, order)
+	return page[:min(len(page), q.Limit)], nil
+}
+
+// order is that of ActiveBlocks.
+func order(a, b Decision) int {
+	return cmp.Or(cmp.Compare(b.Until, a.Until), cmp.Compare(b.ID, a.ID))
 }
 
 // take returns what was appended since the last take, in words.
@@ -169,6 +183,8 @@ type stage struct {
 	dead  *deadLetters
 	clock *clock
 	next  int64 // offset in the hits log
+
+	probes int
 }
 
 func newStage(t testing.TB, server testbed.RedisServer, never ...netip.Prefix) *stage {

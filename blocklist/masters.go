@@ -4,57 +4,61 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// masters is the run ids of all masters. A server that does not tell its id (an embedded one) has none.
-func (s *Store) masters(ctx context.Context) (string, error) {
-	ids := newTextSet()
+// master is what one master says of itself.
+type master struct {
+	run string // its run id; "" from a server that does not tell it (an embedded one)
+	err error  // it does not answer
+}
+
+// masters asks the server, or all masters of the cluster at the same time, for their run ids. One that does not answer is
+// in the result with its error.
+func (s *Store) masters(ctx context.Context) (map[string]master, error) {
+	var mu sync.Mutex
+	found := map[string]master{}
 	err := s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		info, err := node.Info(ctx, "server").Result()
-		var answered redis.Error
-		if errors.As(err, &answered) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		ids.add(runID(info))
+		m := askMaster(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		found[node.Options().Addr] = m
 		return nil
 	})
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", s.address, err)
+		return nil, fmt.Errorf("%s: masters: %w", s.address, err)
 	}
-	return ids.String(), nil
+	return found, nil
 }
 
-// textSet collects texts from several goroutines.
-type textSet struct {
-	mu    sync.Mutex
-	texts []string
-}
-
-func newTextSet() *textSet { return &textSet{} }
-
-func (s *textSet) add(text string) {
-	if text == "" {
-		return
+func askMaster(ctx context.Context, node *redis.Client) master {
+	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	defer cancel()
+	info, err := node.Info(ctx, "server").Result()
+	var answered redis.Error
+	if err == nil || errors.As(err, &answered) {
+		return master{run: runID(info)}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.texts = append(s.texts, text)
+	return master{err: err}
 }
 
-// String is the texts in order, so that equal sets give equal strings.
-func (s *textSet) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	slices.Sort(s.texts)
-	return strings.Join(s.texts, ",")
+// masterOf is the address of the master that has key.
+func (s *Store) masterOf(ctx context.Context, key string) (string, error) {
+	switch client := s.client.(type) {
+	case *redis.ClusterClient:
+		node, err := client.MasterForKey(ctx, key)
+		if err != nil {
+			return "", err
+		}
+		return node.Options().Addr, nil
+	case *redis.Client:
+		return client.Options().Addr, nil
+	default:
+		return "", fmt.Errorf("redis client of type %T; allowed: *redis.Client or *redis.ClusterClient", client)
+	}
 }
 
 // runID finds the server's run id in the answer to INFO server.

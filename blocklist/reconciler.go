@@ -4,23 +4,32 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
 // ActiveBlocks gives the decisions from which Redis can be rebuilt: every written, extended and released one whose Until
-// is still ahead, in any order. More than that does no harm.
+// is still ahead. More than that does no harm.
 type ActiveBlocks interface {
-	ActiveBlocks(ctx context.Context) ([]Decision, error)
+	// ActiveBlocks gives the next page, in descending order of Until and then of ID. One with less than the limit is the
+	// last.
+	ActiveBlocks(ctx context.Context, q ActiveQuery) ([]Decision, error)
+}
+
+// ActiveQuery asks for a page of the decisions that hold.
+type ActiveQuery struct {
+	Released bool      // the releases; without it, what was written or extended
+	After    *Decision // the last one of the page before; nil: from the beginning
+	Limit    int
 }
 
 // Defaults of ReconcilerOptions.
@@ -35,7 +44,7 @@ type ReconcilerOptions struct {
 	Modes      Modes
 	Active     ActiveBlocks
 	NeverBlock []netip.Prefix
-	// Interval is how often modes are compared and Redis is asked whether it has forgotten; default 2 s.
+	// Interval is how often Redis is asked whether it has forgotten; default 2 s.
 	Interval time.Duration
 	// Sweep is how often everything is asserted anew though nothing seems lost: a failover may lose a second of writes
 	// and keep the marker. One reconciler of all does it each time. Default 1 min.
@@ -63,19 +72,25 @@ func (o *ReconcilerOptions) validate() error {
 	return nil
 }
 
-// Reconciler keeps Redis as the decisions of ENFORCE and the rule store say: it publishes modes, and after a flush or a
-// failover asserts modes, tombstones and blocks anew. It never reads hits. Any number may run.
+// Reconciler keeps Redis as the decisions of ENFORCE and the rule store say: after a flush or a failover, and every Sweep,
+// it asserts modes, tombstones and blocks anew. It never reads hits. Any number may run. A change of mode is not its work
+// but a ModePublisher's: a sweep takes as long as there are blocks.
 type Reconciler struct {
 	o       ReconcilerOptions
 	never   NeverBlock
 	id      string
-	changed chan struct{}
 	metrics *reconcilerMetrics
 
-	published map[string]string // mode as JSON by rule, as last published
-	masters   string            // run ids of the masters when they were last asked
-	owed      string            // why everything is to be asserted anew, until it has been
-	failing   bool
+	masters map[string]string // run id of each master when it last answered, by address; nil: never asked
+	owed    string            // why everything is to be asserted anew, until all of it has been
+	swept   traffic.Time      // when this one last swept
+	untold  bool              // gates have not been told of something that was put back
+	failing bool
+
+	// After a round that left something out, since a master did not answer:
+	silent string        // the masters that did not
+	pause  time.Duration // until it is tried again, unless other masters answer
+	again  traffic.Time  // when that is over
 }
 
 // NewReconciler makes a Reconciler; Run does its work.
@@ -97,17 +112,7 @@ func NewReconciler(o ReconcilerOptions) (*Reconciler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reconciler: %w", err)
 	}
-	return &Reconciler{
-		o: o, never: NewNeverBlock(o.NeverBlock), id: hex.EncodeToString(id[:]), changed: make(chan struct{}, 1), metrics: metrics,
-	}, nil
-}
-
-// ModesChanged makes Run publish the modes at once. It never waits.
-func (r *Reconciler) ModesChanged() {
-	select {
-	case r.changed <- struct{}{}:
-	default:
-	}
+	return &Reconciler{o: o, never: NewNeverBlock(o.NeverBlock), id: hex.EncodeToString(id[:]), metrics: metrics}, nil
 }
 
 // Run works until ctx is done, and then returns nil. Failures are logged when they begin and end, and tried again.
@@ -120,7 +125,6 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-		case <-r.changed:
 		}
 	}
 }
@@ -140,36 +144,47 @@ func (r *Reconciler) note(ctx context.Context, err error) {
 	r.failing = err != nil
 }
 
-// Check does one round: publish modes that changed, find out whether Redis has forgotten, assert what it should hold.
-// Run calls it; it must not be called beside Run.
+// Check does one round: find out whether Redis has forgotten, assert what it should hold. Run calls it; it must not be
+// called beside Run.
 func (r *Reconciler) Check(ctx context.Context) error {
+	servers, err := r.o.Store.masters(ctx)
+	if err != nil {
+		return err
+	}
+	if r.meet(servers) {
+		r.owe(causeFailover)
+	}
+	silent, err := silentMasters(servers)
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.o.Store.address, err)
+	}
 	cause, err := r.cause(ctx)
 	if err != nil {
 		return err
 	}
-	if cause != "" && (r.owed == "" || r.owed == causeSweep) {
-		r.owed = cause
+	r.owe(cause)
+	if r.owed == "" || silent == r.silent && r.o.Clock() < r.again {
+		return nil
 	}
+	return r.settle(ctx, servers, silent)
+}
+
+// settle asserts what is owed.
+func (r *Reconciler) settle(ctx context.Context, servers map[string]master, silent string) error {
 	modes, err := bounded(ctx, r.o.Modes.Modes)
 	if err != nil {
 		return fmt.Errorf("modes of rules: %w", err)
 	}
-	if r.owed != "" {
-		r.published = nil // what was published may be gone with the rest
-	}
-	if err := r.publish(ctx, modes); err != nil {
-		return err
-	}
-	if r.owed == "" {
-		return nil
-	}
 	// Asked before anything is put back: a flush in the middle of this takes a marker that is there along, and the next
 	// round finds it gone. Written again afterwards, it would hide that what came first is missing.
-	marked, err := r.o.Store.remembers(ctx)
-	if err != nil {
-		return err
+	marked, markerErr := r.o.Store.remembers(ctx)
+	_, modesErr := r.o.Store.SyncModes(ctx, r.o.Clock(), modes)
+	a := r.newAssertion(r.owed, modes, servers)
+	err = errors.Join(modesErr, a.run(ctx), markerErr)
+	r.metrics.unasserted.Set(float64(a.missing))
+	if errors.Join(modesErr, a.first, markerErr) != nil {
+		r.postpone(silent)
 	}
-	changes, err := r.assert(ctx, modes, r.owed)
 	if err != nil {
 		return fmt.Errorf("assert blocks anew (%s): %w", r.owed, err)
 	}
@@ -179,11 +194,19 @@ func (r *Reconciler) Check(ctx context.Context) error {
 		}
 	}
 	r.metrics.runs.WithLabelValues(r.owed).Inc()
-	if r.owed != causeSweep || changes > 0 {
-		r.o.Logger.InfoContext(ctx, "asserted blocks anew in Redis", "cause", r.owed, "changes", changes)
+	if r.owed != causeSweep || a.changes > 0 {
+		r.o.Logger.InfoContext(ctx, "asserted blocks anew in Redis", "cause", r.owed, "compared", a.compared, "changes", a.changes)
 	}
-	r.owed = ""
+	r.owed, r.silent, r.pause, r.again = "", "", 0, 0
 	return nil
+}
+
+// postpone keeps a round in which Redis did not take everything from being repeated all the time. It is done anew when
+// other masters answer than did, and else after a pause that grows up to a sweep's.
+func (r *Reconciler) postpone(silent string) {
+	r.silent = silent
+	r.pause = min(max(2*r.pause, r.o.Interval), r.o.Sweep)
+	r.again = r.o.Clock().Add(r.pause)
 }
 
 // rulesPatience bounds one question to the rule store, which may take it and never answer: the reconciler must go on to
@@ -196,26 +219,6 @@ func bounded[T any](ctx context.Context, ask func(context.Context) (T, error)) (
 	return ask(ctx)
 }
 
-func (r *Reconciler) publish(ctx context.Context, modes []rules.ModeState) error {
-	next := make(map[string]string, len(modes))
-	var differ []rules.ModeState
-	for _, m := range modes {
-		text, err := json.Marshal(m)
-		if err != nil {
-			return fmt.Errorf("mode of rule %s: %w", m.Rule, err)
-		}
-		next[m.Rule] = string(text)
-		if r.published[m.Rule] != string(text) {
-			differ = append(differ, m)
-		}
-	}
-	if err := r.o.Store.PublishModes(ctx, r.o.Clock(), differ); err != nil {
-		return err
-	}
-	r.published = next
-	return nil
-}
-
 // Causes of asserting everything anew.
 const (
 	causeFlush    = "flush"    // the marker is gone
@@ -223,29 +226,61 @@ const (
 	causeSweep    = "sweep"    // it was time
 )
 
-// cause says why everything should be asserted anew, or "".
+// owe keeps cause until everything has been asserted. After a sweep gates are told of what changed, after anything else to
+// load all, so a sweep gives way.
+func (r *Reconciler) owe(cause string) {
+	if cause != "" && (r.owed == "" || r.owed == causeSweep) {
+		r.owed = cause
+	}
+}
+
+// meet takes note of the masters and reports whether they are others than before. One that does not answer is the one it
+// was until it does.
+func (r *Reconciler) meet(servers map[string]master) bool {
+	others := len(servers) != len(r.masters)
+	now := make(map[string]string, len(servers))
+	for address, m := range servers {
+		before, known := r.masters[address]
+		now[address] = m.run
+		if m.err != nil {
+			now[address] = before
+		}
+		others = others || !known || before != now[address]
+	}
+	first := r.masters == nil
+	r.masters = now
+	return others && !first
+}
+
+// silentMasters names the masters that do not answer. That none does is an error.
+func silentMasters(servers map[string]master) (string, error) {
+	var silent []string
+	var why error
+	for address, m := range servers {
+		if m.err != nil {
+			silent, why = append(silent, address), m.err
+		}
+	}
+	if len(silent) == len(servers) {
+		return "", fmt.Errorf("no master answers: %w", why)
+	}
+	slices.Sort(silent)
+	return strings.Join(silent, ","), nil
+}
+
+// cause says why everything should be asserted anew, or "". What lies on a master that does not answer is not known, and
+// keeps nothing else from being found out.
 func (r *Reconciler) cause(ctx context.Context) (string, error) {
-	masters, err := r.o.Store.masters(ctx)
-	if err != nil {
-		return "", err
-	}
-	failover := r.masters != "" && masters != r.masters
-	known, err := r.o.Store.remembers(ctx)
-	if err != nil {
-		return "", err
-	}
-	r.masters = masters
-	switch {
-	case !known:
+	if known, err := r.o.Store.remembers(ctx); err == nil && !known {
 		return causeFlush, nil
-	case failover:
-		return causeFailover, nil
 	}
 	mine, err := r.o.Store.client.SetNX(ctx, r.o.Store.keys.Lease(), r.id, r.o.Sweep).Result()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", r.o.Store.address, err)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
 	}
-	if mine {
+	if now := r.o.Clock(); mine || err != nil && now.Sub(r.swept) >= r.o.Sweep {
+		// Without an answer about the lease each reconciler sweeps by its own clock: twice is better than never.
+		r.swept = now
 		return causeSweep, nil
 	}
 	return "", nil

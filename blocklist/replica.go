@@ -2,7 +2,6 @@ package blocklist
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -33,12 +32,15 @@ type ReplicaOptions struct {
 // with Redis away, known blocks hold until they expire and new ones wait.
 type Replica struct {
 	o       ReplicaOptions
+	from    source
 	never   NeverBlock
 	metrics *replicaMetrics
+	table   *table
+	loads   *loader
 
-	table   atomic.Pointer[table]
 	loaded  atomic.Bool
-	contact atomic.Int64 // traffic.Time when Redis last answered
+	contact atomic.Int64 // traffic.Time when the streams were last answered for
+	level   atomic.Int64 // traffic.Time of which everything is known
 }
 
 // NewReplica makes an empty Replica; Run fills it and keeps it up to date.
@@ -59,9 +61,10 @@ func NewReplica(o ReplicaOptions) (*Replica, error) {
 	if o.Reload == 0 {
 		o.Reload = DefaultReload
 	}
-	r := &Replica{o: o, never: NewNeverBlock(o.NeverBlock)}
-	r.table.Store(newTable())
+	r := &Replica{o: o, from: o.Store, never: NewNeverBlock(o.NeverBlock), table: newTable()}
+	r.loads = newLoader(r)
 	r.touch()
+	r.level.Store(int64(o.Clock()))
 	metrics, err := newReplicaMetrics(o.Registerer, r)
 	if err != nil {
 		return nil, fmt.Errorf("replica: %w", err)
@@ -75,7 +78,7 @@ func NewReplica(o ReplicaOptions) (*Replica, error) {
 //
 // id is taken by value: behind an interface a pointer would put it on the heap.
 func (r *Replica) Find(id traffic.Identity, method, path string, now traffic.Time) (Block, bool) {
-	b, ok := r.table.Load().find(&id, method, path, now)
+	b, ok := r.table.find(&id, method, path, now)
 	if ok && r.never.HoldsAddr(id.IP) {
 		r.metrics.spared.Inc() // blocked by another field than its address, which may never be refused
 		return Block{}, false
@@ -83,8 +86,12 @@ func (r *Replica) Find(id traffic.Identity, method, path string, now traffic.Tim
 	return b, ok
 }
 
-// Ready reports whether the blocklist has been loaded once. Until then Find finds nothing.
+// Ready reports whether the blocklist has been loaded once, from every server that answered. Missing is what it lacks.
 func (r *Replica) Ready() bool { return r.loaded.Load() }
+
+// Missing is how many hash slots of Redis have not been read since the start, or since changes were missed: 16,384 before
+// the first load, 0 when nothing can be missing. Blocks that have been written since hold all the same.
+func (r *Replica) Missing() int { return r.loads.missingSlots() }
 
 // Staleness is how long ago Redis last answered; before it has, how old the Replica is.
 func (r *Replica) Staleness() time.Duration {
@@ -92,56 +99,43 @@ func (r *Replica) Staleness() time.Duration {
 }
 
 // Len is how many blocks are held, those that have just expired included.
-func (r *Replica) Len() int { return int(r.table.Load().blocks.Load()) }
+func (r *Replica) Len() int { return int(r.table.blocks.Load()) }
 
 // Retries of Redis, and how a Run sweeps.
 const (
-	retryFirst  = 50 * time.Millisecond
-	retryMost   = time.Second
-	reloadApart = time.Second
-	sweepEvery  = 100 * time.Millisecond // one shard each time: a whole round takes half a minute
+	retryFirst = 50 * time.Millisecond
+	retryMost  = time.Second
+	sweepEvery = 100 * time.Millisecond // one shard each time: a whole round takes half a minute
 )
 
 // Run keeps the Replica up to date until ctx is done, and then returns nil, within a second. Failures are logged when
 // they begin and end, and tried again for ever.
 func (r *Replica) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var sweeping sync.WaitGroup
-	defer sweeping.Wait()
-	defer cancel()
-	sweeping.Go(func() { r.sweep(ctx) })
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { r.sweep(ctx) })
+	beside.Go(func() { r.loads.run(ctx) })
 
+	f := follower{r: r}
 	failing := false
-	wait := retryFirst
-	for ctx.Err() == nil {
-		began := time.Now()
-		err := r.session(ctx, func() {
-			wait = retryFirst
+	for wait := retryFirst; ctx.Err() == nil; {
+		err := f.step(ctx)
+		switch {
+		case err == nil:
 			if failing {
-				r.o.Logger.InfoContext(ctx, "blocklist is up to date again")
-				failing = false
+				r.o.Logger.InfoContext(ctx, "blocklist follows Redis again")
 			}
-		})
-		var again *reloadError
-		if errors.As(err, &again) {
-			r.o.Logger.InfoContext(ctx, "loading the whole blocklist", "reason", again.reason, "detail", again.detail)
-			r.metrics.reloads.WithLabelValues(again.reason).Inc()
-			// Once at once; but what breaks right after every load must not keep Redis busy with nothing else.
-			if time.Since(began) < reloadApart {
-				pause(ctx, reloadApart)
+			failing, wait = false, retryFirst
+		case ctx.Err() != nil:
+		default:
+			r.metrics.failures.Inc()
+			if !failing {
+				r.o.Logger.WarnContext(ctx, "blocklist cannot follow Redis; known blocks hold until they expire", "error", err)
 			}
-			continue
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		r.metrics.failures.Inc()
-		if !failing {
-			r.o.Logger.WarnContext(ctx, "blocklist cannot be read from Redis; known blocks hold until they expire", "error", err)
 			failing = true
+			pause(ctx, wait)
+			wait = min(2*wait, retryMost)
 		}
-		pause(ctx, wait)
-		wait = min(2*wait, retryMost)
 	}
 	return nil
 }
@@ -157,7 +151,7 @@ func (r *Replica) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			r.table.Load().sweep(i, r.o.Clock())
+			r.table.sweep(i, r.o.Clock())
 		}
 	}
 }
@@ -187,7 +181,7 @@ func newReplicaMetrics(to prometheus.Registerer, r *Replica) (*replicaMetrics, e
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)
 	}
 	m := &replicaMetrics{
-		reloads:  counter("weir_blocklist_reloads_total", "Times that the whole blocklist was loaded again.", "reason"),
+		reloads:  counter("weir_blocklist_reloads_total", "Reasons to load the whole blocklist again, as they came up.", "reason"),
 		deltas:   counter("weir_blocklist_deltas_total", "Changes read from the delta streams.", "op"),
 		rejected: counter("weir_blocklist_rejected_total", "Blocks in Redis that were not taken over.", "reason"),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
@@ -198,6 +192,9 @@ func newReplicaMetrics(to prometheus.Registerer, r *Replica) (*replicaMetrics, e
 	return m, register(to, m.reloads, m.deltas, m.rejected, m.failures, m.spared,
 		gauge("weir_blocklist_blocks", "Blocks held in memory.", func() float64 { return float64(r.Len()) }),
 		gauge("weir_blocklist_staleness_seconds", "Time since Redis last answered.", func() float64 { return r.Staleness().Seconds() }),
+		gauge("weir_blocklist_behind_seconds", "Age of the newest moment of which every change is known.", func() float64 { return r.Behind().Seconds() }),
+		gauge("weir_blocklist_missing_slots", "Hash slots of Redis not read since the start, or since changes were missed.",
+			func() float64 { return float64(r.Missing()) }),
 		gauge("weir_blocklist_ready", "1 when the blocklist has been loaded.", func() float64 {
 			if r.Ready() {
 				return 1

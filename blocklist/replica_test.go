@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/internal/testbed"
@@ -237,78 +235,6 @@ func TestReplicaReloadsWhenItIsTime(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// scanGate holds SCANs back while it is shut, as a million blocks would.
-type scanGate struct {
-	shut    atomic.Pointer[chan struct{}]
-	waiting atomic.Int64
-}
-
-var _ redis.Hook = (*scanGate)(nil)
-
-func (g *scanGate) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (g *scanGate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (g *scanGate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if shut := g.shut.Load(); shut != nil && cmd.Name() == "scan" {
-			g.waiting.Add(1)
-			select {
-			case <-*shut:
-			case <-ctx.Done():
-			}
-		}
-		return next(ctx, cmd)
-	}
-}
-
-// While everything is loaded anew, blocks and demotions act as they do at any other time.
-func TestReplicaFollowsWhileItReloads(t *testing.T) {
-	server := testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)}
-	s := newStage(t, server)
-	gate := &scanGate{}
-	s.store.client.AddHook(gate)
-	s.publishModes()
-	r, err := NewReplica(ReplicaOptions{
-		Store: s.store, Reload: 20 * time.Millisecond, Clock: s.clock.now, Logger: quiet(), Registerer: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	run(t, r.Run)
-	eventually := func(what string, is func() bool) {
-		testbed.Eventually(t, 10*time.Second, func() error {
-			if !is() {
-				return errors.New("not " + what)
-			}
-			return nil
-		})
-	}
-	eventually("loaded", r.Ready)
-	open := make(chan struct{})
-	gate.shut.Store(&open)
-	eventually("loading anew", func() bool { return gate.waiting.Load() > 0 })
-	s.apply(s.hit())
-	eventuallyHeld(t, r, s.clock, true)
-	s.publish(floodRule, rules.ModeShadow)
-	eventuallyHeld(t, r, s.clock, false)
-	s.publish(floodRule, rules.ModeBlock)
-	s.apply(s.hit(func(h *detectors.Hit) { h.ID = "fedcba98765432100123456789abcdef" }))
-	eventuallyHeld(t, r, s.clock, true)
-	table := r.table.Load()
-	gate.shut.Store(nil)
-	close(open)
-	eventually("adopted", func() bool { return r.table.Load() != table })
-	if _, held := r.Find(viewerIdentity, "POST", "/", s.clock.now()); !held {
-		t.Error("the table that was loaded has not caught up when it is adopted")
-	}
-	if n := r.allReloads() - reloads(r, reloadDue); n != 0 {
-		t.Errorf("%v loads for another reason than time", n)
-	}
 }
 
 func TestNeverBlockHoldsAtRead(t *testing.T) {

@@ -110,21 +110,29 @@ local function append(stream, lastkey, ...)
   local id = string.format('%.0f', number + 1) .. '-' .. ARGV[3]
   redis.call('XADD', stream, 'MAXLEN', '~', ARGV[2], id, 'prev', last or '', ...)
   redis.call('SET', lastkey, id)
+  return id
 end
 `
 
-// luaDelta appends changes of blocks to a delta stream, and tells the modes stream when it is a new one.
+// luaDelta appends changes of blocks to a delta stream, and tells the modes stream when it is a new one. A stream that is
+// written to no more is not trimmed either: it goes as a whole once its last entry is old. Its numbers live on in its last.
 //
 //	KEYS  1 stream, 2 its last, 3 set of streams, 4 modes stream, 5 its last
-//	ARGV  as luaAppend, 4 the stream's name, then op, identity, rule, value of each change
+//	ARGV  as luaAppend, 4 the stream's name, 5 the id below which entries are old, or "", 6 ms for which entries are kept,
+//	      then op, identity, rule, value of each change
+//
+// It answers with the id of the last entry.
 const luaDelta = luaAlways + luaAppend + `
-for i = 5, #ARGV, 4 do
-  append(KEYS[1], KEYS[2], 'op', ARGV[i], 'identity', ARGV[i + 1], 'rule', ARGV[i + 2], 'value', ARGV[i + 3])
+local id
+for i = 7, #ARGV, 4 do
+  id = append(KEYS[1], KEYS[2], 'op', ARGV[i], 'identity', ARGV[i + 1], 'rule', ARGV[i + 2], 'value', ARGV[i + 3])
 end
+if ARGV[5] ~= '' then redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[5]) end
+redis.call('PEXPIRE', KEYS[1], ARGV[6])
 if redis.call('SADD', KEYS[3], ARGV[4]) == 1 then
   append(KEYS[4], KEYS[5], 'op', 'stream', 'value', ARGV[4])
 end
-return 'ok'
+return id
 `
 
 // luaModes raises the modes of rules and appends those that changed to the modes stream. Within a generation a different

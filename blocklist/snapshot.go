@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/rules"
 )
 
 // scanSize is how many keys one step of a SCAN looks at.
@@ -14,71 +17,68 @@ const scanSize = 1000
 // cursor is the id of the last entry that has been applied of each delta stream; "" before the first.
 type cursor map[string]string
 
-// load makes a table of everything in Redis. The cursor is read first: what changes while the keys are scanned is applied
-// once more from the deltas, which does no harm, and nothing falls between.
-func (r *Replica) load(ctx context.Context) (*table, cursor, error) {
-	at, err := r.o.Store.cursor(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	known, err := r.o.Store.remembers(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	modes, err := r.o.Store.Modes(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	r.touch()
-	// At once in what gates ask now, too: reading all the keys takes seconds, and a demotion does not wait for them.
-	r.table.Load().setModes(modes...)
-	t := newTable()
-	t.setModes(modes...)
-	err = r.o.Store.scan(ctx, func(h held, tombstone bool, value string) {
-		r.touch()
-		if tombstone {
-			tomb, err := DecodeTombstone([]byte(value))
-			r.takeTombstone(t, h, tomb, err)
-			return
-		}
-		b, err := DecodeBlock([]byte(value))
-		r.takeBlock(t, h, &b, err)
-	}, func() { r.metrics.rejected.WithLabelValues("unreadable").Inc() })
-	if err != nil {
-		return nil, nil, err
-	}
-	old := r.table.Load()
-	t.inherit(old, r.o.Clock())
-	if !known {
-		// No marker: Redis was flushed, and the reconciler has not been there yet. It will ask for another load.
-		t.inheritBlocks(old, r.o.Clock())
-	}
-	return t, at, nil
+// source is what a Replica reads: a Store, but for tests of what a Replica makes of it.
+type source interface {
+	// cursor reads the newest id of every stream.
+	cursor(ctx context.Context) (cursor, error)
+	// deltas reads what the streams hold after the ids, and waits up to patience if that is nothing.
+	deltas(ctx context.Context, after cursor, patience time.Duration) ([]streamed, error)
+	Modes(ctx context.Context) ([]rules.ModeState, error)
+	// remembers reports whether the reconciler's marker is there.
+	remembers(ctx context.Context) (bool, error)
+	// eachNode calls visit at the same time for every node that answers, and returns what went wrong with the others.
+	eachNode(ctx context.Context, visit func(ctx context.Context, n node)) error
 }
 
-// takeBlock puts a block into t unless it may not hold anybody.
-func (r *Replica) takeBlock(t *table, h held, b *Block, err error) {
+// node is a master of a cluster, or the standalone server.
+type node interface {
+	// slots are those that it has to itself now.
+	slots(ctx context.Context) (slotSet, error)
+	// scan calls take for each block and tombstone that stands there all the time, tombstones first.
+	scan(ctx context.Context, take func(h held, tombstone bool, value string), unreadable func()) error
+}
+
+var (
+	_ source = (*Store)(nil)
+	_ node   = server{}
+)
+
+// takeValue puts what a key holds into the table.
+func (r *Replica) takeValue(h held, tombstone bool, value string) {
+	if tombstone {
+		tomb, err := DecodeTombstone([]byte(value))
+		r.takeTombstone(h, tomb, err)
+		return
+	}
+	b, err := DecodeBlock([]byte(value))
+	r.takeBlock(h, &b, err)
+}
+
+func (r *Replica) takeUnreadable() { r.metrics.rejected.WithLabelValues("unreadable").Inc() }
+
+// takeBlock puts a block into the table unless it may not hold anybody.
+func (r *Replica) takeBlock(h held, b *Block, err error) {
 	if err == nil && b.Rule != h.rule {
 		err = fmt.Errorf("block of rule %q under the key of rule %q", b.Rule, h.rule)
 	}
 	w, whoErr := parseWho(h.subject)
 	switch {
 	case err != nil || whoErr != nil:
-		r.metrics.rejected.WithLabelValues("unreadable").Inc()
+		r.takeUnreadable()
 	case r.never.holds(&w):
 		r.metrics.rejected.WithLabelValues("never_block").Inc()
 	default:
-		t.put(h.subject, &w, b)
+		r.table.put(h.subject, &w, b)
 	}
 }
 
-func (r *Replica) takeTombstone(t *table, h held, tomb Tombstone, err error) {
+func (r *Replica) takeTombstone(h held, tomb Tombstone, err error) {
 	w, whoErr := parseWho(h.subject)
 	if err != nil || whoErr != nil || tomb.Rule != h.rule {
-		r.metrics.rejected.WithLabelValues("unreadable").Inc()
+		r.takeUnreadable()
 		return
 	}
-	t.release(h.subject, &w, tomb)
+	r.table.release(h.subject, &w, tomb)
 }
 
 // cursor reads the newest id of every stream.
@@ -113,25 +113,99 @@ func (s *Store) newest(ctx context.Context, at cursor) error {
 	return nil
 }
 
-// scan visits every block and tombstone of the namespace, one call of visit or unreadable at a time per master.
-func (s *Store) scan(ctx context.Context, visit func(h held, tombstone bool, value string), unreadable func()) error {
-	return s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		for _, pattern := range []string{s.keys.tombstonePattern(), s.keys.blockPattern()} {
-			var at uint64
-			for {
-				keys, next, err := node.Scan(ctx, at, pattern, scanSize).Result()
-				if err != nil {
-					return fmt.Errorf("%s: scan: %w", s.address, err)
-				}
-				if err := s.values(ctx, keys, visit, unreadable); err != nil {
-					return err
-				}
-				if at = next; at == 0 {
-					break
-				}
+// streamed is what was read of one stream.
+type streamed struct {
+	stream  string
+	entries []redis.XMessage
+}
+
+// deltas reads the delta streams, those of modes before the others: their entries are few, and wait for no burst of blocks.
+func (s *Store) deltas(ctx context.Context, after cursor, patience time.Duration) ([]streamed, error) {
+	names := make(map[string]string, len(after))
+	var args, ids []string
+	for name, id := range after {
+		key := s.keys.Stream(name)
+		names[key] = name
+		if id == "" {
+			id = "0-0"
+		}
+		args, ids = append(args, key), append(ids, id)
+	}
+	// A server that swallows requests must not hold up the probe, or the end of Run.
+	ctx, cancel := context.WithTimeout(ctx, patience+DefaultTimeout)
+	defer cancel()
+	answer, err := s.client.XRead(ctx, &redis.XReadArgs{Streams: append(args, ids...), Count: readCount, Block: patience}).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: read deltas: %w", s.address, err)
+	}
+	out := make([]streamed, 0, len(answer))
+	for _, x := range answer {
+		out = append(out, streamed{names[x.Stream], x.Messages})
+		if last := len(out) - 1; names[x.Stream] == streamModes {
+			out[0], out[last] = out[last], out[0]
+		}
+	}
+	return out, nil
+}
+
+// server is one Redis that holds keys: a master of a cluster, or the only one.
+type server struct {
+	store  *Store
+	client *redis.Client
+}
+
+// eachNode visits the masters.
+func (s *Store) eachNode(ctx context.Context, visit func(ctx context.Context, n node)) error {
+	return s.eachMaster(ctx, func(ctx context.Context, client *redis.Client) error {
+		visit(ctx, server{s, client})
+		return nil
+	})
+}
+
+// slots asks the master itself: others hear of a slot that moves later than it does.
+func (x server) slots(ctx context.Context) (slotSet, error) {
+	if _, cluster := x.store.client.(*redis.ClusterClient); !cluster {
+		return allSlots(), nil
+	}
+	nodes, err := x.client.ClusterNodes(ctx).Result()
+	if err != nil {
+		return slotSet{}, fmt.Errorf("%s: %w", x.store.address, err)
+	}
+	own, err := ownSlots(nodes)
+	if err != nil {
+		return slotSet{}, fmt.Errorf("%s: %w", x.store.address, err)
+	}
+	return own, nil
+}
+
+// scan visits every block and tombstone of the namespace. Tombstones come first: a release that was missed acts before
+// anything else is read.
+func (x server) scan(ctx context.Context, take func(h held, tombstone bool, value string), unreadable func()) error {
+	for _, pattern := range []string{x.store.keys.tombstonePattern(), x.store.keys.blockPattern()} {
+		var at uint64
+		for {
+			keys, next, err := x.client.Scan(ctx, at, pattern, scanSize).Result()
+			if err != nil {
+				return fmt.Errorf("%s: scan: %w", x.store.address, err)
+			}
+			if err := x.store.values(ctx, keys, take, unreadable); err != nil {
+				return err
+			}
+			if at = next; at == 0 {
+				break
 			}
 		}
-		return nil
+	}
+	return nil
+}
+
+// scan visits every block and tombstone of the namespace, one call of visit or unreadable at a time per master.
+func (s *Store) scan(ctx context.Context, visit func(h held, tombstone bool, value string), unreadable func()) error {
+	return s.eachMaster(ctx, func(ctx context.Context, client *redis.Client) error {
+		return server{s, client}.scan(ctx, visit, unreadable)
 	})
 }
 

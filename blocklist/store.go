@@ -13,6 +13,7 @@ type Store struct {
 	client  redis.UniversalClient
 	keys    Keys
 	scripts scripts
+	marks   *marks
 	address string
 	crowds  Crowds
 	// flagless is set once a server has refused the first line of a script, its flags: one that is older than Redis 7, or the
@@ -30,7 +31,7 @@ func NewStore(client redis.UniversalClient, namespace string) (*Store, error) {
 }
 
 func newStore(client redis.UniversalClient, keys Keys) *Store {
-	return &Store{client: client, keys: keys, scripts: newScripts(), address: "redis"}
+	return &Store{client: client, keys: keys, scripts: newScripts(), marks: newMarks(), address: "redis"}
 }
 
 // call is one script call of a pipeline.

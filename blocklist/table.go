@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// table is the blocklist in memory. Readers take no lock until the filter says that a block is likely; changes come from
-// one goroutine at a time, under mu.
+// table is the blocklist in memory. Readers take no lock until the filter says that a block is likely; changes are made
+// one at a time, under mu. They may come in any order and more than once: what is held is only raised.
 type table struct {
 	hasher hasher
 	shards [tableShards]shard
@@ -19,6 +19,7 @@ type table struct {
 	modes  atomic.Pointer[map[string]rules.ModeState]
 
 	mu         sync.Mutex
+	mark       uint32        // what is told of now is seen in; see renew
 	inUse      map[shape]int // subjects of each shape
 	tombstones map[held]Tombstone
 	ruleNames  map[string]string // one copy of each rule's id
@@ -31,6 +32,7 @@ const tableShards = 256
 type shard struct {
 	mu      sync.RWMutex
 	entries map[uint64]*entry
+	most    int // entries since the map was made
 }
 
 // entry is one blocked subject. Different subjects of the same hash are linked.
@@ -46,6 +48,7 @@ type heldBlock struct {
 	rule, hit    string
 	generation   int64
 	since, until traffic.Time
+	seen         uint32 // the table's mark when a key or a delta last told of it
 }
 
 func (h *heldBlock) block() Block {
@@ -126,6 +129,14 @@ func (t *table) setModes(modes ...rules.ModeState) {
 	t.modes.Store(&next)
 }
 
+// renew begins a mark: forget can tell what has been put since from what has not.
+func (t *table) renew() uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mark++
+	return t.mark
+}
+
 // put adds or raises a block, unless a tombstone covers it or what is held is newer or lasts as long.
 func (t *table) put(subject traffic.Subject, w *who, b *Block) {
 	t.mu.Lock()
@@ -135,7 +146,7 @@ func (t *table) put(subject traffic.Subject, w *who, b *Block) {
 	}
 	s := w.shape()
 	hash := t.hasher.subject(w, s)
-	next := heldBlock{rule: t.ruleName(b.Rule), hit: b.Hit, generation: b.Generation, since: b.Since, until: b.Until}
+	next := heldBlock{rule: t.ruleName(b.Rule), hit: b.Hit, generation: b.Generation, since: b.Since, until: b.Until, seen: t.mark}
 	sh := t.shard(hash)
 	sh.mu.Lock()
 	e := sh.entries[hash]
@@ -146,6 +157,7 @@ func (t *table) put(subject traffic.Subject, w *who, b *Block) {
 	if fresh {
 		e = &entry{subject: subject, shape: s, next: sh.entries[hash]}
 		sh.entries[hash] = e
+		sh.most = max(sh.most, len(sh.entries))
 	}
 	if e.raise(next) {
 		t.blocks.Add(1)
@@ -175,6 +187,7 @@ func (e *entry) raise(b heldBlock) bool {
 		if old.generation < b.generation || old.generation == b.generation && old.until < b.until {
 			*old = b
 		}
+		old.seen = b.seen
 		return false
 	}
 	e.blocks = append(e.blocks, b)

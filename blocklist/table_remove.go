@@ -2,7 +2,6 @@ package blocklist
 
 import (
 	"maps"
-	"slices"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -65,26 +64,41 @@ func (e *entry) keep(t *table, drop func(e *entry, b *heldBlock) bool) {
 
 // sweep drops what has expired in one shard, and with the first one the tombstones that have.
 func (t *table) sweep(i int, now traffic.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	over := func(_ *entry, b *heldBlock) bool { return b.until <= now }
-	for _, hash := range t.shards[i].expired(now) {
-		t.remove(hash, over)
-	}
+	t.drop(i, func(b *heldBlock) bool { return b.until <= now })
 	if i == 0 {
+		t.mu.Lock()
+		defer t.mu.Unlock()
 		maps.DeleteFunc(t.tombstones, func(_ held, tomb Tombstone) bool { return tomb.Until <= now })
 	}
 }
 
-// expired finds the hashes with something to drop, while readers go on.
-func (sh *shard) expired(now traffic.Time) []uint64 {
+// forget drops the blocks that nothing has told of since mark began. Modes and tombstones stay: Redis may have lost them,
+// and they are only raised.
+func (t *table) forget(mark uint32) {
+	for i := range t.shards {
+		t.drop(i, func(b *heldBlock) bool { return b.seen < mark })
+	}
+}
+
+// drop drops the blocks of a shard of which over is true.
+func (t *table) drop(i int, over func(b *heldBlock) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, hash := range t.shards[i].having(over) {
+		t.remove(hash, func(_ *entry, b *heldBlock) bool { return over(b) })
+	}
+	t.shards[i].shrink()
+}
+
+// having finds the hashes with something to drop, while readers go on.
+func (sh *shard) having(over func(b *heldBlock) bool) []uint64 {
 	var out []uint64
 	sh.mu.RLock()
 	defer sh.mu.RUnlock()
 	for hash, e := range sh.entries {
 		for ; e != nil; e = e.next {
 			for i := range e.blocks {
-				if e.blocks[i].until <= now {
+				if over(&e.blocks[i]) {
 					out = append(out, hash)
 				}
 			}
@@ -93,42 +107,17 @@ func (sh *shard) expired(now traffic.Time) []uint64 {
 	return out
 }
 
-// inherit takes over what must outlive a reload: modes, which only rise, and tombstones. Redis may have lost both.
-func (t *table) inherit(old *table, now traffic.Time) {
-	newest := slices.Collect(maps.Values(*t.modes.Load()))
-	t.setModes(slices.Collect(maps.Values(*old.modes.Load()))...)
-	t.setModes(newest...) // again: within a generation what was loaded is the newer text
-	old.mu.Lock()
-	defer old.mu.Unlock()
-	for key, tomb := range old.tombstones {
-		if w, err := parseWho(key.subject); err == nil && tomb.Until > now {
-			t.release(key.subject, &w, tomb)
-		}
-	}
-}
+// shrinkFrom is how many entries make a map large enough to be worth making anew.
+const shrinkFrom = 64
 
-// inheritBlocks takes over the blocks that old holds: what Redis has forgotten is still true.
-func (t *table) inheritBlocks(old *table, now traffic.Time) {
-	for i := range old.shards {
-		sh := &old.shards[i]
-		sh.mu.RLock()
-		for _, e := range sh.entries {
-			for ; e != nil; e = e.next {
-				t.inheritEntry(e, now)
-			}
-		}
-		sh.mu.RUnlock()
+// shrink gives back memory after a flood: a Go map keeps the room that it has once needed.
+func (sh *shard) shrink() {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.most < shrinkFrom || len(sh.entries) > sh.most/4 {
+		return
 	}
-}
-
-func (t *table) inheritEntry(e *entry, now traffic.Time) {
-	w, err := parseWho(e.subject)
-	if err != nil {
-		return // nothing that is no subject was put into a table
-	}
-	for i := range e.blocks {
-		if b := e.blocks[i].block(); b.Until > now {
-			t.put(e.subject, &w, &b)
-		}
-	}
+	entries := make(map[uint64]*entry, len(sh.entries))
+	maps.Copy(entries, sh.entries)
+	sh.entries, sh.most = entries, len(entries)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -220,7 +221,11 @@ func TestPageIsEmpty(t *testing.T) {
 
 // No width makes the page scroll sideways or cuts a control off.
 func TestPageFitsAllWidths(t *testing.T) {
-	_, p, address := opened(t, func(s *scene) Options { return options(s.stores) })
+	_, p, address := opened(t, func(s *scene) Options {
+		long := strings.Repeat("checkout-and-payment-", 3) + "x" // as long as an id may be
+		s.rules = append(s.rules, sceneRule(long, "shop", "POST", "/pay", 5, time.Minute, time.Hour, rules.ModeShadow, traffic.FieldIP))
+		return options(s.stores)
+	})
 	p.click("table.hits tbody button.open")
 	p.click("#shadow-rules .rule-foot button")
 	p.click("table.blocks tbody button")
@@ -231,6 +236,10 @@ func TestPageFitsAllWidths(t *testing.T) {
 		if wide := p.text(`[...document.querySelectorAll("body *")].filter(e => e.getClientRects().length && e.getBoundingClientRect().right > innerWidth + 1 &&
 			!e.closest(".hidden, .curve, .tops, thead, .skip")).map(e => e.tagName + "." + e.className).slice(0, 5).join(" ")`); wide != "" {
 			t.Errorf("at %d pixels these stick out: %s", width, wide)
+		}
+		p.until(`document.documentElement.scrollWidth <= innerWidth`)
+		if aligned := p.text(`getComputedStyle(document.querySelector("table.blocks .command")).textAlign`); aligned == "right" {
+			t.Errorf("at %d pixels the command of a block is ragged left", width)
 		}
 		p.until(`[...document.querySelectorAll(".tops .pill")].every(e => e.getBoundingClientRect().right <= e.closest(".tops").getBoundingClientRect().right + 1)`)
 		p.until(`[...document.querySelectorAll(".meter-name, .meter-value, .meter-note")].every(e => e.scrollWidth <= e.clientWidth)`)

@@ -6,6 +6,7 @@ package gate
 import (
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,7 +30,8 @@ type Options struct {
 	Blocklist Blocklist
 	// Identifier is compiled from the identity map that events are read with, so that both name the same client.
 	Identifier *traffic.Identifier
-	// Observe lets everything pass and says what would have been refused: the first step of a roll-out.
+	// Observe lets everything pass and says what would have been refused: the first step of a roll-out. SetObserve changes
+	// it later.
 	Observe    bool
 	Clock      func() traffic.Time
 	Logger     *slog.Logger
@@ -38,8 +40,10 @@ type Options struct {
 
 // Gate checks requests. It may be used by any number of goroutines.
 type Gate struct {
-	o       Options
-	metrics *metrics
+	o          Options
+	metrics    *metrics
+	observe    atomic.Bool // as SetObserve was told last
+	fileSaysSo atomic.Bool // its ObserveFile exists
 }
 
 // New makes a Gate.
@@ -55,11 +59,13 @@ func New(o Options) (*Gate, error) {
 			return nil, fmt.Errorf("gate: %s is missing", p.name)
 		}
 	}
-	m, err := newMetrics(o.Registerer)
-	if err != nil {
+	g := &Gate{o: o}
+	g.observe.Store(o.Observe)
+	var err error
+	if g.metrics, err = newMetrics(o.Registerer, g.Observing); err != nil {
 		return nil, fmt.Errorf("gate: %w", err)
 	}
-	return &Gate{o: o, metrics: m}, nil
+	return g, nil
 }
 
 // Request is what a gate looks at.
@@ -107,8 +113,9 @@ func (g *Gate) check(r *Request) Answer {
 		g.metrics.passed.Inc()
 		return Answer{}
 	}
+	observing := g.Observing()
 	a := Answer{
-		Blocked: !g.o.Observe, WouldBlock: g.o.Observe, Rule: b.Rule, BlockID: BlockID(b.Hit),
+		Blocked: !observing, WouldBlock: observing, Rule: b.Rule, BlockID: BlockID(b.Hit),
 		Until: b.Until, RetryAfter: b.Until.Sub(now), Scope: b.Scope,
 	}
 	if a.Blocked {

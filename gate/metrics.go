@@ -25,7 +25,7 @@ type metrics struct {
 // next counts a check and returns its number.
 func (m *metrics) next() uint64 { return m.checks.Add(1) }
 
-func newMetrics(to prometheus.Registerer) (*metrics, error) {
+func newMetrics(to prometheus.Registerer, observing func() bool) (*metrics, error) {
 	passed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_gate_passed_total",
 		Help: "Requests that passed: held by no block (clear), or unjudged since the blocklist is not loaded (not_ready).",
@@ -52,7 +52,15 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 	}
 	checks := prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weir_gate_checks_total", Help: "Requests that were checked."}, func() float64 { return float64(m.checks.Load()) })
-	for _, c := range []prometheus.Collector{passed, noAddress, m.refused, m.wouldRefuse, m.untold, m.duration, checks} {
+	observes := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_gate_observing", Help: "1 while the gate observes, which refuses nobody; 0 while it holds what is blocked."},
+		func() float64 {
+			if observing() {
+				return 1
+			}
+			return 0
+		})
+	for _, c := range []prometheus.Collector{passed, noAddress, m.refused, m.wouldRefuse, m.untold, m.duration, checks, observes} {
 		if err := to.Register(c); err != nil {
 			return nil, err
 		}

@@ -59,10 +59,16 @@ func (o *office) Append(_ context.Context, _ int, decisions []blocklist.Decision
 	return nil
 }
 
-func (o *office) ActiveBlocks(context.Context) ([]blocklist.Decision, error) {
+func (o *office) ActiveBlocks(_ context.Context, q blocklist.ActiveQuery) ([]blocklist.Decision, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return append([]blocklist.Decision(nil), o.decisions...), nil
+	var page []blocklist.Decision // of few decisions: the first is the last
+	for _, d := range o.decisions {
+		if q.After == nil && d.Action != blocklist.ActionWithheld && (d.Action == blocklist.ActionReleased) == q.Released {
+			page = append(page, d)
+		}
+	}
+	return page, nil
 }
 
 func (o *office) Put(_ context.Context, letters []traffic.DeadLetter) error {
@@ -87,6 +93,7 @@ type site struct {
 	store      *blocklist.Store
 	enforcer   *blocklist.Enforcer
 	reconciler *blocklist.Reconciler
+	publisher  *blocklist.ModePublisher
 	auth, api  *httptest.Server
 	identifier *traffic.Identifier
 }
@@ -105,6 +112,10 @@ func newSite(t testing.TB, server testbed.RedisServer) *site {
 		Store: store, Modes: s.office, Active: s.office, Interval: 50 * time.Millisecond, Clock: now, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
 	must(t, err)
+	s.publisher, err = blocklist.NewModePublisher(blocklist.ModePublisherOptions{
+		Store: store, Modes: s.office, Clock: now, Logger: logger, Registerer: prometheus.NewRegistry(),
+	})
+	must(t, err)
 	replica, err := blocklist.NewReplica(blocklist.ReplicaOptions{Store: store, Clock: now, Logger: logger, Registerer: prometheus.NewRegistry()})
 	must(t, err)
 	identity := traffic.DefaultIdentityMap()
@@ -119,7 +130,7 @@ func newSite(t testing.TB, server testbed.RedisServer) *site {
 func (s *site) serve(g *gate.Gate, replica *blocklist.Replica) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	for _, run := range []func(context.Context) error{s.reconciler.Run, replica.Run} {
+	for _, run := range []func(context.Context) error{s.reconciler.Run, s.publisher.Run, replica.Run} {
 		running.Go(func() {
 			if err := run(ctx); err != nil {
 				s.t.Error(err)
@@ -156,7 +167,7 @@ func (s *site) restart() {
 func (s *site) turn(mode rules.Mode) {
 	s.office.set(mode)
 	s.enforcer.ModesChanged()
-	s.reconciler.ModesChanged()
+	s.publisher.ModesChanged()
 }
 
 // offence is an episode of the device behind 127.0.0.1, from where the test's clients come.

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -69,25 +70,32 @@ func (s *Store) Decisions(ctx context.Context, q DecisionQuery) ([]RecordedDecis
 	return all, nil
 }
 
-// ActiveBlocks returns the decisions from which a Redis that has lost its keys can be rebuilt: of the live stream, every
-// written, extended and released one whose Until is still ahead. Of several about one hit, only the one that lasts
-// longest is in it. Whether a release covers a block, and whether a mode generation still holds, is the reader's to
-// say. Ascending by rule, subject and time of decision.
-func (s *Store) ActiveBlocks(ctx context.Context) ([]blocklist.Decision, error) {
-	rows, err := s.pool.Query(ctx, "SELECT "+decisionColumns+` FROM (
-			SELECT DISTINCT ON (rule, subject, generation, hit, action = 'released') * FROM block_decisions
-			WHERE stream = 'live' AND until > now() AND action IN ('written', 'extended', 'released')
-			ORDER BY rule, subject, generation, hit, action = 'released', until DESC, at DESC) standing
-		ORDER BY rule, subject, at, id`)
+// ActiveBlocks returns a page of the decisions from which a Redis that has lost its keys can be rebuilt: of the live
+// stream, what was written and extended, or the releases, with Until still ahead. It comes in descending order of Until and
+// ID, so that the index on until gives each page without a look at the others. Whether a release covers a block, and
+// whether a mode generation still holds, is the reader's to say.
+func (s *Store) ActiveBlocks(ctx context.Context, q blocklist.ActiveQuery) ([]blocklist.Decision, error) {
+	w := new(where)
+	w.add("stream = ?", Live)
+	// The index is on rows of these three, which the planner must be told in its own words.
+	w.add("action IN ('written', 'extended', 'released')")
+	w.add("(action = 'released') = ?", q.Released)
+	w.add("until > now()")
+	if q.After != nil {
+		w.add("until <= ?", stamp(q.After.Until)) // for the index; the pair alone would be no condition on it
+		w.add("(until, id) < (?, ?)", stamp(q.After.Until), q.After.ID)
+	}
+	rows, err := s.pool.Query(ctx, "SELECT "+decisionColumns+" FROM block_decisions"+w.String()+
+		" ORDER BY until DESC, id DESC LIMIT "+strconv.Itoa(q.Limit), w.args...)
 	if err != nil {
 		return nil, s.fail("reading standing decisions", err)
 	}
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (blocklist.Decision, error) {
+	page, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (blocklist.Decision, error) {
 		r, err := scanDecision(row)
 		return r.Decision, err
 	})
 	if err != nil {
 		return nil, s.fail("reading standing decisions", err)
 	}
-	return all, nil
+	return page, nil
 }

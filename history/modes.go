@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,14 +21,24 @@ type ModeChange struct {
 	Override bool // promote although the log format carries no verdict; needs a reason
 }
 
+// ModeSet is a rule's mode after SetMode, with who set it, when and why: the caller, or, where nothing changed, whoever
+// did before.
+type ModeSet struct {
+	rules.ModeState
+	Changed bool      `json:"changed"` // false: the rule had that mode already
+	Since   time.Time `json:"since"`
+	By      string    `json:"by"`
+	Reason  string    `json:"reason"`
+}
+
 // SetMode sets a rule's mode: promote, demote, disable and enable. The generation rises, so that blocks written before
-// hold no longer; a mode that the rule has already changes nothing. It is audited, told to those who WatchModes, and
+// hold no longer; a mode that the rule has already changes nothing, and nothing of who set it. It is audited, told to those who WatchModes, and
 // published as a routing version where the rule starts or stops to count. ErrNotFound is wrapped for an unknown rule.
 //
 // A rule may block only when its document has a block, and when the live stream's log format carries verdicts: without
 // them our own refusals would feed its windows, and keep a client blocked for ever.
-func (s *Store) SetMode(ctx context.Context, c ModeChange) (rules.ModeState, error) {
-	var state rules.ModeState
+func (s *Store) SetMode(ctx context.Context, c ModeChange) (ModeSet, error) {
+	var set ModeSet
 	err := s.transact(ctx, fmt.Sprintf("setting rule %q to %s", c.Rule, c.Mode), func(tx pgx.Tx) error {
 		if err := lockStream(ctx, tx, Live); err != nil {
 			return err
@@ -44,7 +55,7 @@ func (s *Store) SetMode(ctx context.Context, c ModeChange) (rules.ModeState, err
 			return err
 		}
 		if r.Mode == c.Mode {
-			state = r.modeState()
+			set = r.modeSet(false)
 			return nil
 		}
 		var detail string
@@ -53,33 +64,41 @@ func (s *Store) SetMode(ctx context.Context, c ModeChange) (rules.ModeState, err
 				return err
 			}
 		}
-		state, err = s.storeMode(ctx, tx, &r, c, AuditEntry{Action: action, Detail: detail})
-		return err
+		if err := s.storeMode(ctx, tx, &r, c, AuditEntry{Action: action, Detail: detail}); err != nil {
+			return err
+		}
+		set = r.modeSet(true)
+		return nil
 	})
-	return state, err
+	return set, err
 }
 
-func (s *Store) storeMode(ctx context.Context, tx pgx.Tx, r *Rule, c ModeChange, entry AuditEntry) (rules.ModeState, error) {
+func (r *Rule) modeSet(changed bool) ModeSet {
+	return ModeSet{ModeState: r.modeState(), Changed: changed, Since: r.Changed, By: r.ChangedBy, Reason: r.Reason}
+}
+
+// storeMode stores the change, and makes r the rule as it is then.
+func (s *Store) storeMode(ctx context.Context, tx pgx.Tx, r *Rule, c ModeChange, entry AuditEntry) error {
 	entry.Actor, entry.Object, entry.Reason = c.By, "rule "+c.Rule, c.Reason
 	r.Mode, r.Promoted = c.Mode, r.Newest.Version.Number
+	r.ChangedBy, r.Reason = traffic.Printable(c.By), traffic.Printable(c.Reason)
 	// The clock at this moment, under the stream's lock, and not that of the transaction's start: see Rule.Promoted.
 	err := tx.QueryRow(ctx, `
 		UPDATE rule_modes SET mode = $2, generation = generation + 1, changed_at = clock_timestamp(), changed_by = $3, reason = $4
-		WHERE rule = $1 RETURNING generation`,
-		c.Rule, string(c.Mode), traffic.Printable(c.By), traffic.Printable(c.Reason)).Scan(&r.Generation)
+		WHERE rule = $1 RETURNING generation, changed_at`,
+		c.Rule, string(c.Mode), r.ChangedBy, r.Reason).Scan(&r.Generation, &r.Changed)
 	if err != nil {
-		return rules.ModeState{}, err
+		return err
 	}
+	r.Changed = r.Changed.UTC()
 	if err := writeAudit(ctx, tx, entry); err != nil {
-		return rules.ModeState{}, err
+		return err
 	}
 	if err := s.notify(ctx, tx, channelModes, c.Rule); err != nil {
-		return rules.ModeState{}, err
+		return err
 	}
-	if _, err := s.publishRules(ctx, tx); err != nil {
-		return rules.ModeState{}, err
-	}
-	return r.modeState(), nil
+	_, err = s.publishRules(ctx, tx)
+	return err
 }
 
 // actionOf names a change of mode in the audit trail.

@@ -343,20 +343,68 @@ func TestActiveBlocks(t *testing.T) {
 	if err := recorder.Apply(t.Context(), batch); err != nil {
 		t.Fatal(err)
 	}
-	decisions, err := b.ActiveBlocks(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	read := func(released bool, limit int) []string {
+		t.Helper()
+		var got []string
+		q := blocklist.ActiveQuery{Released: released, Limit: limit}
+		for {
+			page, err := b.ActiveBlocks(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page) > limit {
+				t.Fatalf("%d decisions in a page of %d", len(page), limit)
+			}
+			for i := range page {
+				d := &page[i]
+				got = append(got, fmt.Sprintf("%s %s %s/%d %s", d.Action, d.Subject, d.Hit, d.Generation, d.Until.Sub(now)))
+				q.After = d
+			}
+			if len(page) < limit {
+				return got
+			}
+		}
 	}
-	var got []string
-	for _, d := range decisions {
-		got = append(got, fmt.Sprintf("%s %s %s/%d %s", d.Action, d.Subject, d.Hit, d.Generation, d.Until.Sub(now)))
+	blocks := []string{
+		"written device=d h5/1 5h0m0s", "extended device=a h1/1 2h0m0s", "written device=d h5/3 1h0m0s",
+		"written device=c h4/1 1h0m0s", "written device=a h2/1 1h0m0s", "written device=a h1/1 1h0m0s",
 	}
-	want := []string{
-		"extended device=a h1/1 2h0m0s", "written device=a h2/1 1h0m0s",
-		"written device=c h4/1 1h0m0s", "released device=c h4/1 24h0m0s",
-		"written device=d h5/1 5h0m0s", "written device=d h5/3 1h0m0s",
+	for limit := 1; limit < 8; limit++ {
+		if got := read(false, limit); !slices.Equal(got, blocks) {
+			t.Errorf("blocks in pages of %d\n got %q\nwant %q", limit, got, blocks)
+		}
+		if got, want := read(true, limit), []string{"released device=c h4/1 24h0m0s"}; !slices.Equal(got, want) {
+			t.Errorf("releases in pages of %d: got %q, want %q", limit, got, want)
+		}
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("active\n got %q\nwant %q", got, want)
+}
+
+// The reconciler never holds all blocks at once: it gets each of them, and none twice, in pages.
+func TestActiveBlocksComeInPages(t *testing.T) {
+	b := newBed(t)
+	b.exec(t, `INSERT INTO `+b.Schema()+`.block_decisions
+			(stream, id, action, reason, rule, subject, hit, generation, since, until, at, decided_by)
+		SELECT 'live', md5(i::text), 'written', '', 'flood', 'device=tv-' || i, md5('h' || i), 1, now(),
+			now() + (i / 1000 - 15) * interval '1 hour', now(), '' FROM generate_series(1, 20000) i`)
+	seen := map[traffic.Subject]bool{}
+	q := blocklist.ActiveQuery{Limit: 300} // less than end at one moment
+	for {
+		page, err := b.ActiveBlocks(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range page {
+			if seen[page[i].Subject] {
+				t.Fatalf("%s is in two pages", page[i].Subject)
+			}
+			seen[page[i].Subject] = true
+			q.After = &page[i]
+		}
+		if len(page) < q.Limit {
+			break
+		}
+	}
+	if len(seen) != 4001 { // those of 16000 and up: the others have ended
+		t.Errorf("%d blocks in all pages, want 4001", len(seen))
 	}
 }

@@ -38,7 +38,7 @@ func apply(t *testing.T, b *bed, docs []history.RuleDocument) history.Plan {
 	return plan
 }
 
-func setMode(t *testing.T, b *bed, rule string, mode rules.Mode) rules.ModeState {
+func setMode(t *testing.T, b *bed, rule string, mode rules.Mode) history.ModeSet {
 	t.Helper()
 	state, err := b.SetMode(t.Context(), history.ModeChange{Rule: rule, Mode: mode, By: "ann", Reason: "test"})
 	if err != nil {

@@ -74,7 +74,8 @@ func pingAdvice(err error) string {
 }
 
 // WaitReady calls Ping until it succeeds or ctx is done, with pauses from half a second to ten seconds and one log line
-// per attempt that failed. When ctx is done it returns the last failure.
+// per attempt that failed and is followed by another one. When none can follow before ctx's deadline, or ctx is done, it
+// returns the last failure.
 func (k *Kafka) WaitReady(ctx context.Context) error {
 	wait := newPause(500*time.Millisecond, 10*time.Second)
 	for attempt := 1; ; attempt++ {
@@ -82,7 +83,7 @@ func (k *Kafka) WaitReady(ctx context.Context) error {
 		if err == nil || errors.Is(err, errKafkaClosed) {
 			return err
 		}
-		if ctx.Err() != nil {
+		if deadline, bounded := ctx.Deadline(); ctx.Err() != nil || bounded && time.Until(deadline) <= wait.length() {
 			return err
 		}
 		k.log.Warn("waiting for Kafka", "attempt", attempt, "again_in", wait.length(), "error", err)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure that what the tests start by themselves is on this machine: redis-server, PostgreSQL, nginx, Caddy, Prometheus
-# and curl; a C compiler, which Go's race detector needs; and Chromium, which the console's tests look through.
+# install-packages.sh [servers]: makes sure that what the tests start by themselves is on this machine: redis-server,
+# PostgreSQL, nginx, Caddy, Prometheus and curl; a C compiler, which Go's race detector needs; and Chromium, which the
+# console's tests look through. With "servers": only what weir itself needs, redis-server, PostgreSQL, Java and Maven.
 # It never starts, stops or configures the services that the packages may bring: the tests run servers of their own.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -8,17 +9,32 @@ cd "$(dirname "$0")"
 . ./lib.sh
 
 wanted=()
-if ! have redis-server || ! have redis-cli; then wanted+=(redis-server); fi
-postgres_bin >/dev/null || wanted+=(postgresql)
+
+servers() {
+	if ! have redis-server || ! have redis-cli; then wanted+=(redis-server); fi
+	postgres_bin >/dev/null || wanted+=(postgresql)
+}
+
+kafka() {
+	have java || wanted+=(default-jre-headless)
+	have mvn || compgen -G "$(cache_dir)/kafka-*/libs" >/dev/null || wanted+=(maven)
+}
+
+programs() {
+	local program compiler
+	for program in nginx caddy prometheus curl; do
+		have "$program" || wanted+=("$program")
+	done
+	if ! have "${WEIR_TEST_CHROMIUM:-chromium}" && ! have chromium-browser && ! have google-chrome-stable && ! have google-chrome; then
+		wanted+=(chromium)
+	fi
+	compiler=$(go env CC)
+	have "${compiler%% *}" || wanted+=(gcc libc6-dev)
+}
+
 PATH=$PATH:/usr/sbin # Debian's nginx, for users other than root
-for program in nginx caddy prometheus curl; do
-	have "$program" || wanted+=("$program")
-done
-if ! have "${WEIR_TEST_CHROMIUM:-chromium}" && ! have chromium-browser && ! have google-chrome-stable && ! have google-chrome; then
-	wanted+=(chromium)
-fi
-compiler=$(go env CC)
-have "${compiler%% *}" || wanted+=(gcc libc6-dev)
+servers
+if [[ ${1:-} == servers ]]; then kafka; else programs; fi
 if ((${#wanted[@]} == 0)); then exit 0; fi
 
 ways="install it by hand; WEIR_TEST_CHROMIUM may name a browser of yours (docs/development.md)"

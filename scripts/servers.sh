@@ -1,10 +1,17 @@
 # shellcheck shell=bash
-# Sourced by with-servers.sh: how each real server is started and stopped.
-# Each start_ function sets answer to the value of its WEIR_TEST_ variable and description to a line about the server,
-# or fails.
+# Sourced by with-servers.sh and run-deps.sh: how each real server is started and stopped.
+# Each start_ function sets answer to the address as WEIR_TEST_ variables have it and description to a line about the
+# server, or fails. Servers listen on port_NAME where that is set, else on a free port. With keep=1 what they hold stays
+# in run_dir and is there again at the next start; else they begin empty and care less about a power cut.
 
 : "${scripts:?folder of the scripts}" "${run_dir:?folder for the servers}"
+: "${keep:=}"
 pids=()
+
+port_of() {
+	local name=port_$1
+	printf '%s\n' "${!name:-$(free_port)}"
+}
 
 # ensure KIND START: uses the server in WEIR_TEST_KIND, or starts one. Between the choice of a port and its use another
 # process may take it, hence the second and third try.
@@ -81,9 +88,9 @@ start_kafka() {
 	local libs dir=$run_dir/kafka port controller id
 	have java || die "Java is missing: Apache Kafka needs version 17 or newer. Install it, or set WEIR_TEST_KAFKA=host:port to use a broker of yours."
 	libs=$("$scripts/fetch-kafka.sh") || exit 1
-	port=$(free_port) controller=$(free_port)
+	port=$(port_of kafka) controller=$(free_port)
 	mkdir -p "$dir"
-	rm -rf "$dir/data"
+	if [[ -z $keep ]]; then rm -rf "$dir/data"; fi
 	# Background work whose defaults are made for days (retention, deletion, delays at start) is made for tests here. An
 	# index of a segment is 10 MiB of hole by default, which some kernels zero whole when it is first touched: two for each
 	# partition of each topic that a test makes.
@@ -109,8 +116,10 @@ start_kafka() {
 		log.segment.delete.delay.ms=1000
 		log.index.size.max.bytes=1048576
 	PROPERTIES
-	id=$(java -cp "$libs/*" kafka.tools.StorageTool random-uuid 2>>"$dir/log") || return 1
-	java -cp "$libs/*" kafka.tools.StorageTool format -t "$id" -c "$dir/server.properties" >>"$dir/log" 2>&1 || return 1
+	if [[ ! -e $dir/data/meta.properties ]]; then
+		id=$(java -cp "$libs/*" kafka.tools.StorageTool random-uuid 2>>"$dir/log") || return 1
+		java -cp "$libs/*" kafka.tools.StorageTool format -t "$id" -c "$dir/server.properties" >>"$dir/log" 2>&1 || return 1
+	fi
 	launch kafka java -Xmx768m -cp "$libs/*" -Dorg.slf4j.simpleLogger.defaultLogLevel=warn \
 		-Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.log.kafka.server=info \
 		kafka.Kafka "$dir/server.properties"
@@ -120,17 +129,18 @@ start_kafka() {
 }
 
 redis_node() { # NAME PORT [OPTION...]
-	local name=$1 port=$2
+	local name=$1 port=$2 appendonly=no
 	shift 2
+	if [[ -n $keep ]]; then appendonly=yes; fi
 	mkdir -p "$run_dir/$name"
-	launch "$name" redis-server --bind 127.0.0.1 --port "$port" --dir "$run_dir/$name" --save "" --appendonly no "$@"
+	launch "$name" redis-server --bind 127.0.0.1 --port "$port" --dir "$run_dir/$name" --save "" --appendonly "$appendonly" "$@"
 	ready 20 redis-cli -p "$port" ping
 }
 
 start_redis() {
 	local port
 	have redis-server || die "redis-server is missing: scripts/install-packages.sh installs it, or set WEIR_TEST_REDIS to a server of yours."
-	port=$(free_port)
+	port=$(port_of redis)
 	redis_node redis "$port" || return 1
 	answer=redis://127.0.0.1:$port/0
 	description="$(redis-server --version | cut -d' ' -f1-3) at 127.0.0.1:$port"
@@ -165,28 +175,32 @@ cluster_joined() {
 		redis-cli -p "$1" info replication | grep -Eq 'role:master|master_link_status:up'
 }
 
+# start_postgres makes a database cluster with the superuser weir, whose password is postgres_password or a random one.
 start_postgres() {
-	local bin dir=$run_dir/postgres port password as=() owner
+	local bin dir=$run_dir/postgres port password as=() owner fsync=off
 	bin=$(postgres_bin) || die "PostgreSQL is missing: scripts/install-packages.sh installs it, or set WEIR_TEST_POSTGRES to a server of yours."
 	mkdir -p "$dir"
-	rm -rf "$dir/data"
-	mkdir "$dir/data"
-	password=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
-	(
-		umask 077
-		printf '%s' "$password" >"$dir/password"
-	)
+	if [[ -n $keep ]]; then fsync=on; else rm -rf "$dir/data"; fi
+	password=${postgres_password:-$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')}
 	if [[ $(id -u) == 0 ]]; then # it refuses to run as root
 		owner=nobody
 		if id postgres >/dev/null 2>&1; then owner=postgres; fi
 		as=(setpriv "--reuid=$owner" "--regid=$(id -g "$owner")" --clear-groups --)
-		chown "$owner" "$dir/data" "$dir/password" "$dir"
 	fi
-	(cd "$dir" && "${as[@]}" "$bin/initdb" -D "$dir/data" -U weir -A password --pwfile "$dir/password" -E UTF8 --locale=C --no-sync) \
-		>>"$dir/log" 2>&1 || return 1
-	port=$(free_port)
+	if [[ ! -e $dir/data/PG_VERSION ]]; then
+		rm -rf "$dir/data"
+		mkdir "$dir/data"
+		(
+			umask 077
+			printf '%s' "$password" >"$dir/password"
+		)
+		if [[ -n ${owner:-} ]]; then chown "$owner" "$dir/data" "$dir/password" "$dir"; fi
+		(cd "$dir" && "${as[@]}" "$bin/initdb" -D "$dir/data" -U weir -A password --pwfile "$dir/password" -E UTF8 --locale=C --no-sync) \
+			>>"$dir/log" 2>&1 || return 1
+	fi
+	port=$(port_of postgres)
 	launch postgres "${as[@]}" "$bin/postgres" -D "$dir/data" -p "$port" -k "$dir" -c listen_addresses=127.0.0.1 \
-		-c fsync=off -c max_connections=300 -c shared_buffers=128MB
+		-c "fsync=$fsync" -c max_connections=300 -c shared_buffers=128MB
 	ready 30 "$bin/pg_isready" -q -h 127.0.0.1 -p "$port" || return 1
 	answer=postgres://weir:$password@127.0.0.1:$port/postgres
 	description="$("$bin/postgres" --version) at 127.0.0.1:$port"

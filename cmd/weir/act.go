@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -19,6 +21,19 @@ func (f *actFlags) register(c *cobra.Command, environ []string) {
 		if f.by == "" {
 			f.by = whoami(environ)
 		}
+	}
+}
+
+// reasonRequired makes the command refuse to act without a reason, before it asks any server. The … of a command that was
+// pasted from the console is none.
+func (f *actFlags) reasonRequired(c *cobra.Command) {
+	c.Flags().Lookup("reason").Usage = "why, for the audit trail; required"
+	act := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if !strings.ContainsFunc(f.reason, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
+			return usagef("--reason is required: got %q, allowed: words that say why, for the audit trail; such as: %s", f.reason, strings.TrimSpace(cmd.Example))
+		}
+		return act(cmd, args)
 	}
 }
 

@@ -35,7 +35,7 @@ func outcomeOf(t *testing.T, args ...string) outcome {
 func TestCompletionKnowsRulesAndReplays(t *testing.T) {
 	b := replayBed(t)
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule), "-f", writeFile(t, "flood.yaml", strings.Replace(tokenRule, "id: tokens", "id: flood", 1)))
-	b.ok("rules", "promote", "tokens")
+	b.ok("rules", "promote", "tokens", "--reason", "seen enough")
 	file := writeFile(t, "events.jsonl", calls("198.51.100.7", 6))
 	b.ok("ingest", file, "--format", "weir", "--replay", "monday")
 	for _, tc := range []struct {

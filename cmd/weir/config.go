@@ -104,6 +104,8 @@ type httpConfig struct {
 type gateConfig struct {
 	Listen  string `yaml:"listen"`  // where weir gate answers the checks of proxies
 	Observe bool   `yaml:"observe"` // let everything pass and say what it would have done
+	// ObserveFile makes the gate observe while it exists, whatever is down; none when empty.
+	ObserveFile string `yaml:"observe_file"`
 }
 
 type logConfig struct {

@@ -57,11 +57,14 @@ func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 		{"map without json", "events:\n  map: {time: ts}\n", "weir.yaml:2: events.map: "},
 		{"map of an unknown field", "events:\n  format: json\n  map: {tyme: ts}\n", `weir.yaml:3: events.map: got event field "tyme"`},
 		{"bad namespace", "namespace: Weir-1\n", `weir.yaml:1: namespace: got "Weir-1"; allowed: a letter`},
+		{"relative file", "gate:\n  observe_file: run/observe\n", `weir.yaml:2: gate.observe_file: got "run/observe"; allowed: an absolute path, or none`},
 		{"bad address", "http:\n  listen: nowhere\n", `weir.yaml:2: http.listen: got "nowhere"; allowed: host:port`},
 		{"given twice", "namespace: a\nnamespace: b\n", "weir.yaml"},
 		{"not YAML", "namespace: a\nkafka: [\n", "weir.yaml:"},
 		{"two clients of Redis", "redis:\n  url: redis://a:1\n  addresses: [b:2]\n", "weir.yaml:3: redis.addresses: got redis.url as well"},
 		{"half a key pair", "kafka:\n  tls:\n    cert_file: a\n", "weir.yaml:3: kafka.tls.cert_file: got one of cert_file and key_file"},
+		{"unknown mechanism", "kafka:\n  sasl: {mechanism: gssapi, username: u, password: p}\n",
+			`weir.yaml:2: kafka.sasl.mechanism: got "gssapi"; allowed: "" (none), plain, scram-sha-256, scram-sha-512`},
 		{"mechanism without password", "kafka:\n  sasl: {mechanism: plain, username: u}\n", "weir.yaml:2: kafka.sasl.mechanism: got plain without"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -39,7 +40,11 @@ func (k *checks) between(path string, n, low, high int) {
 
 func (k *checks) oneOf(path, got string, allowed ...string) {
 	if !slices.Contains(allowed, got) {
-		k.fail(path, fmt.Sprintf("%q", got), strings.Join(allowed, ", "))
+		words := slices.Clone(allowed)
+		if i := slices.Index(words, ""); i >= 0 {
+			words[i] = `"" (none)`
+		}
+		k.fail(path, fmt.Sprintf("%q", got), strings.Join(words, ", "))
 	}
 }
 
@@ -69,6 +74,9 @@ func (c *config) validate(origin map[string]string) error {
 	}
 	k.address("http.listen", c.HTTP.Listen)
 	k.address("gate.listen", c.Gate.Listen)
+	if f := c.Gate.ObserveFile; f != "" && !filepath.IsAbs(f) {
+		k.fail("gate.observe_file", fmt.Sprintf("%q", f), "an absolute path, or none: where the process was started must make no difference")
+	}
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	k.oneOf("log.format", c.Log.Format, "text", "json")
 	return errors.Join(k.errs...)

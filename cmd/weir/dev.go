@@ -139,7 +139,8 @@ func isOwnField(path string) bool {
 	return false
 }
 
-// devListeners are bound before anything else is done, so that a taken port is found at once.
+// devListeners are bound before anything is started, so that a taken port is found at once. The data directory is locked
+// before: of a second weir dev, it says that there is a first one, which has the ports too.
 type devListeners struct {
 	console, gateway net.Listener
 }
@@ -208,7 +209,7 @@ func (a *app) runDev(parent context.Context, given *config, o devOptions) error 
 		d.say("weir dev brings its own servers; not used: %s", strings.Join(ignored, ", "))
 	}
 	for _, step := range []func(context.Context) error{
-		d.listen, d.openDirectory, d.startServers, d.migrate, d.applyRules, d.connect,
+		d.openDirectory, d.listen, d.takeDirectory, d.startServers, d.migrate, d.applyRules, d.connect,
 	} {
 		if err := step(ctx); err != nil {
 			if ctx.Err() == nil || o.exit {

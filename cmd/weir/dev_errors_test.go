@@ -57,8 +57,8 @@ func TestDevSaysWhichPortIsTaken(t *testing.T) {
 	for _, flag := range []string{"--console-listen", "--gateway-listen"} {
 		dir := testbed.Folder(t)
 		wantWords(t, fails(t, devCommand(t, dir, flag, taken.Addr().String())), flag, taken.Addr().String(), "address already in use")
-		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: a data directory was made before the port was tried", flag)
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 1 {
+			t.Errorf("%s: before the port was tried the data directory was given %v (%v), allowed: its lock", flag, entries, err)
 		}
 	}
 }
@@ -66,9 +66,12 @@ func TestDevSaysWhichPortIsTaken(t *testing.T) {
 func TestDevRunsOnceInADirectory(t *testing.T) {
 	dir := testbed.Folder(t)
 	p := startDev(t, dir, "--no-demo")
+	console := p.await(`console +http://([^/\s]+)`)
 	p.await(`everything runs`)
 	wantWords(t, fails(t, devCommand(t, dir, "--no-demo")), "running already", fmt.Sprintf("pid %d", p.command.Process.Pid), "--data-dir")
 	wantWords(t, fails(t, devCommand(t, dir, "--no-demo", "--fresh")), "running already")
+	// A second one has the ports of the first one too, and what it has to say is that there is one.
+	wantWords(t, fails(t, devCommand(t, dir, "--console-listen", console)), "running already")
 	if got := decode[[]any](p.bed(), "rules", "list"); len(got) != 0 {
 		t.Errorf("got rules %v", got)
 	}

@@ -85,9 +85,9 @@ func defaultDataDir() (string, error) {
 	return filepath.Join(cache, "weir", "dev"), nil
 }
 
-// openDirectory takes the data directory. A run that is judged has one of its own, since what an earlier run blocked
+// openDirectory locks the data directory. A run that is judged has one of its own, since what an earlier run blocked
 // would be none of its truth.
-func (d *dev) openDirectory(ctx context.Context) error {
+func (d *dev) openDirectory(context.Context) error {
 	path := d.o.dataDir
 	var err error
 	switch {
@@ -114,7 +114,7 @@ func (d *dev) openDirectory(ctx context.Context) error {
 		return fmt.Errorf("%w; --data-dir names another place", err)
 	}
 	d.closing("data directory", d.directory.Close)
-	return d.takeDirectory(ctx)
+	return nil
 }
 
 // What weir dev makes in its data directory.

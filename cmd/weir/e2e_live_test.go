@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -184,7 +186,7 @@ func TestGateThatObservesRefusesNobody(t *testing.T) {
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
-	b.ok("rules", "promote", "tokens")
+	b.ok("rules", "promote", "tokens", "--reason", "seen enough")
 	stages := b.start("run")
 	door := b.start("gate", "--observe", "--listen", "127.0.0.1:0")
 	address := door.awaitLog(`forward-auth checks" address=(\S+)`)
@@ -201,6 +203,44 @@ func TestGateThatObservesRefusesNobody(t *testing.T) {
 		return nil
 	})
 	stages.end()
+	door.end()
+}
+
+// The way out that needs nothing but the gate's machine: a file, while nothing else of weir runs.
+func TestGateObservesWhileItsFileExists(t *testing.T) {
+	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+	b.ok("migrate")
+	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
+	b.ok("rules", "promote", "tokens", "--reason", "seen enough")
+	stages := b.start("run")
+	path := filepath.Join(t.TempDir(), "observe")
+	door := b.start("gate", "--observe-file", path, "--listen", "127.0.0.1:0")
+	address, metrics := door.awaitLog(`forward-auth checks" address=(\S+)`), door.awaitLog(`metrics=(\S+)`)
+	abuser := "198.51.100.8"
+	b.send(abuser, 6)
+	awaitStatus(t, address, abuser, http.StatusTooManyRequests)
+	stages.end()
+
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testbed.Eventually(t, 5*time.Second, func() error {
+		answer := check(t, address, abuser)
+		if answer.status != http.StatusOK || answer.header.Get(gate.HeaderWouldRule) != "tokens" {
+			return fmt.Errorf("the gate answers %d with %v", answer.status, answer.header)
+		}
+		return nil
+	})
+	if code, body := fetchPage(t, metrics, "/readyz"); code != http.StatusOK || !strings.Contains(body, "observing: nobody is refused") {
+		t.Errorf("/readyz answers %d %s", code, body)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	awaitStatus(t, address, abuser, http.StatusTooManyRequests)
+	if code, body := fetchPage(t, metrics, "/readyz"); code != http.StatusOK || strings.Contains(body, "observing") {
+		t.Errorf("/readyz answers %d %s", code, body)
+	}
 	door.end()
 }
 

@@ -14,7 +14,7 @@ import (
 
 func (a *app) gateCommand() *cobra.Command {
 	var observe bool
-	var address string
+	var address, file string
 	c := &cobra.Command{
 		Use:   "gate",
 		Short: "Answer a proxy's checks from the blocklist",
@@ -27,12 +27,16 @@ Any other path is answered like the first. docs/gate.md holds a configuration fo
 in this process; a check asks nobody. With Redis away, known blocks hold until they expire, and nobody else is refused.
 
 Believe the proxy, so let only the proxy reach the address. --observe lets everything pass and says in headers and metrics
-what would have been refused: the first step of every roll-out.`,
-		Example: "  weir gate --observe\n  weir gate --listen 127.0.0.1:9465 --redis-addresses redis-1:6379,redis-2:6379",
+what would have been refused: the first step of every roll-out. --observe-file is the way out of blocks that should not hold: for as long
+as that file exists the gate observes, with Redis, Kafka and Postgres down, too.`,
+		Example: "  weir gate --observe\n  weir gate --listen 127.0.0.1:9465 --redis-addresses redis-1:6379,redis-2:6379\n  weir gate --observe-file /run/weir/observe",
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("observe") {
 				a.sets = append(a.sets, "gate.observe="+cmd.Flag("observe").Value.String())
+			}
+			if cmd.Flags().Changed("observe-file") {
+				a.sets = append(a.sets, "gate.observe_file="+file)
 			}
 			if cmd.Flags().Changed("listen") {
 				a.sets = append(a.sets, "gate.listen="+address)
@@ -45,6 +49,7 @@ what would have been refused: the first step of every roll-out.`,
 		}),
 	}
 	c.Flags().BoolVar(&observe, "observe", false, "let everything pass and say what would have been refused (gate.observe)")
+	c.Flags().StringVar(&file, "observe-file", "", "observe while this file exists (gate.observe_file)")
 	c.Flags().StringVar(&address, "listen", "", "where checks are answered (gate.listen)")
 	return c
 }
@@ -72,6 +77,10 @@ func (a *app) runGate(parent context.Context, c *config) error {
 	if err != nil {
 		return err
 	}
+	watch, err := watchObserveFile(g, c.Gate.ObserveFile)
+	if err != nil {
+		return err
+	}
 	o, err := newObserver(c, registry, log, probe{"blocklist", func(context.Context) error {
 		if !replica.Ready() {
 			return errors.New("the blocklist has not been loaded yet")
@@ -81,20 +90,38 @@ func (a *app) runGate(parent context.Context, c *config) error {
 	if err != nil {
 		return err
 	}
+	o.remark = func() string {
+		if g.Observing() {
+			return "observing: nobody is refused"
+		}
+		return ""
+	}
 	checks, err := listen("gate.listen", c.Gate.Listen)
 	if err != nil {
 		_ = o.listener.Close()
 		return err
 	}
-	log.Info("answering forward-auth checks", "address", checks.Addr().String(), "metrics", o.listener.Addr().String(), "observe", c.Gate.Observe)
+	log.Info("answering forward-auth checks", "address", checks.Addr().String(), "metrics", o.listener.Addr().String(), "observe", g.Observing())
 	err = serve(ctx, log, stopBudget,
 		[]part{{"checks", func(ctx context.Context) error {
 			defer o.stopping.Store(true)
 			return serveHTTP(ctx, checks, g.Handler())
 		}}},
-		[]part{{"replica", replica.Run}},
+		append(watch, part{"replica", replica.Run}),
 		[]part{o.part()})
 	return stopped(log, err)
+}
+
+// watchObserveFile makes the part that looks for gate.observe_file; none where that is not set.
+func watchObserveFile(g *gate.Gate, path string) ([]part, error) {
+	if path == "" {
+		return nil, nil
+	}
+	file, err := gate.NewObserveFile(g, path)
+	if err != nil {
+		return nil, err
+	}
+	return []part{{"observe file", file.Run}}, nil
 }
 
 // newGate makes a gate and the copy of the blocklist that it asks, which has to be run.

@@ -58,6 +58,7 @@ type observer struct {
 	registry *prometheus.Registry
 	listener net.Listener
 	probes   []probe
+	remark   func() string // what /readyz says besides ok; nil or "": nothing
 	stopping atomic.Bool
 	log      *slog.Logger
 }
@@ -108,6 +109,11 @@ func (o *observer) ready(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "ok")
+	if o.remark != nil {
+		if text := o.remark(); text != "" {
+			fmt.Fprintln(w, text)
+		}
+	}
 }
 
 // part serves until it is stopped; it is the last part of a process to be stopped.

@@ -181,7 +181,11 @@ refused if it may block more than before: demote it, apply, watch it, promote it
 				if err != nil {
 					return err
 				}
-				return a.showPlan(plan, opts.DryRun)
+				if opts.DryRun {
+					return a.showPlan(plan, nil)
+				}
+				p := s.publishModes(ctx)
+				return a.showPlan(plan, &p)
 			})
 		}),
 	}
@@ -200,10 +204,14 @@ func withSources(docs []rules.Document) []history.RuleDocument {
 	return out
 }
 
-// showPlan writes one line for each rule and one for each field that changed.
-func (a *app) showPlan(plan history.Plan, dry bool) error {
+// showPlan writes one line for each rule and one for each field that changed, and whether gates were told: p, nil for a dry
+// run.
+func (a *app) showPlan(plan history.Plan, p *publication) error {
 	if a.output == "json" {
-		return a.json(plan)
+		return a.json(struct {
+			history.Plan
+			*publication
+		}{plan, p})
 	}
 	var b strings.Builder
 	for _, c := range plan.Changes {
@@ -220,15 +228,17 @@ func (a *app) showPlan(plan history.Plan, dry bool) error {
 		}
 	}
 	switch {
-	case dry:
+	case p == nil:
 		b.WriteString("dry run: nothing was changed\n")
 	case !plan.Changed():
 		fmt.Fprintf(&b, "no change; routing version %d stays\n", plan.Routing)
 	default:
 		fmt.Fprintf(&b, "applied as routing version %d\n", plan.Routing)
 	}
-	_, err := io.WriteString(a.stdout, b.String())
-	return err
+	if _, err := io.WriteString(a.stdout, b.String()); err != nil || p == nil {
+		return err
+	}
+	return p.show(a.stdout, "the rules are stored; weir run publishes them")
 }
 
 func (a *app) rulesList() *cobra.Command {

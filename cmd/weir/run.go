@@ -55,7 +55,7 @@ A server that is away is waited for. Ctrl-C lets what is under way finish, withi
 //	hits     ───────┼───────────────────────────────────────────▶ Enforcer ──▶ Redis│
 //	blocks   ◀──────┼─────────────────────────────────────────────────┘     ▲       │
 //	blocks   ───────┼────────────────────────────▶ DecisionRecorder ──▶ PG  │       │
-//	                │                               Reconciler ─────────────┘       │
+//	                │               ModePublisher, Reconciler ──────────────┘       │
 //	                │                 ▲ modes ── watch ── Postgres                  │
 //	                │  4 metrics: /metrics /livez /readyz                           │
 //	                └────────────────────────────────────────────────────────────────┘
@@ -162,8 +162,8 @@ func (in *installation) sinks(stages []string) ([]part, error) {
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, part{stageEnforce, e.consumer.Run}, part{"reconcile", e.reconciler.Run},
-			part{"watch modes", func(ctx context.Context) error {
+		parts = append(parts, part{stageEnforce, e.consumer.Run}, part{"publish modes", e.publisher.Run},
+			part{"reconcile", e.reconciler.Run}, part{"watch modes", func(ctx context.Context) error {
 				in.history.WatchModes(ctx, e.modesChanged)
 				return nil
 			}})

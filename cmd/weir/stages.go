@@ -129,10 +129,12 @@ func (in *installation) recordDecisions() (*ingest.Consumer, error) {
 	return in.consumer(recordBlocks, in.names.Blocks, sink)
 }
 
-// enforcement is ENFORCE: the stage itself, the reconciler, and the watch that tells both of a promotion or demotion.
+// enforcement is ENFORCE: the stage itself, the publisher of modes, which the watch tells of a promotion or demotion as
+// it does the stage, and the reconciler.
 type enforcement struct {
 	stage      *blocklist.Enforcer
 	consumer   *ingest.Consumer
+	publisher  *blocklist.ModePublisher
 	reconciler *blocklist.Reconciler
 }
 
@@ -152,6 +154,12 @@ func (in *installation) enforcement() (*enforcement, error) {
 	if err != nil {
 		return nil, err
 	}
+	publisher, err := blocklist.NewModePublisher(blocklist.ModePublisherOptions{
+		Store: in.redis, Modes: in.lookups, Clock: now, Logger: in.log, Registerer: in.registry,
+	})
+	if err != nil {
+		return nil, err
+	}
 	reconciler, err := blocklist.NewReconciler(blocklist.ReconcilerOptions{
 		Store: in.redis, Modes: in.history, Active: in.history, NeverBlock: in.conf.NeverBlock,
 		Clock: now, Logger: in.log, Registerer: in.registry,
@@ -159,12 +167,12 @@ func (in *installation) enforcement() (*enforcement, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &enforcement{stage, consumer, reconciler}, nil
+	return &enforcement{stage, consumer, publisher, reconciler}, nil
 }
 
 func (e *enforcement) modesChanged() {
+	e.publisher.ModesChanged()
 	e.stage.ModesChanged()
-	e.reconciler.ModesChanged()
 }
 
 // decisionLog is the blocks topic as ENFORCE sees it. A decision lies in the partition that its hit lay in.

@@ -86,6 +86,8 @@ func (s *session) treatOne(words []string) (treatment, error) {
 		return leaveIt, nil // with the configuration of the page: package traffic starts it
 	case words[0] == "go":
 		return leaveIt, checkGoTest(words)
+	case strings.HasPrefix(words[0], "scripts/"):
+		return leaveIt, executable(words[0])
 	case words[0] == "git" && len(words) > 1 && words[1] == "clone", words[0] == "cd":
 		return leaveIt, nil
 	case words[0] == "tail" && slices.Contains(words, "-F"):
@@ -94,6 +96,15 @@ func (s *session) treatOne(words []string) (treatment, error) {
 		return runIt, nil
 	}
 	return 0, fmt.Errorf("%s is not on the list of commands in internal/doctest", words[0])
+}
+
+// executable makes sure that a script of this repository exists and can be run.
+func executable(script string) error {
+	info, err := os.Stat(filepath.Join(repository, script))
+	if err == nil && info.Mode()&0o111 == 0 {
+		err = fmt.Errorf("%s cannot be run: mode %s", script, info.Mode())
+	}
+	return err
 }
 
 // isWeir reports whether a command is weir, with the subcommand if one is given.

@@ -1,0 +1,157 @@
+package blocklist
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
+)
+
+// publisher looks only when it is told, unless it has failed.
+func (s *stage) publisher(t testing.TB) *ModePublisher {
+	t.Helper()
+	p, err := NewModePublisher(ModePublisherOptions{
+		Store: s.store, Modes: s.rules, Interval: time.Hour, Clock: s.clock.now, Logger: quiet(), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// published waits until Redis holds the mode.
+func (s *stage) published(mode rules.Mode, generation int64) {
+	s.t.Helper()
+	testbed.Eventually(s.t, 10*time.Second, func() error {
+		modes, err := s.store.Modes(s.t.Context())
+		if err == nil && (len(modes) != 1 || modes[0].Mode != mode || modes[0].Generation != generation) {
+			err = errors.New("not published")
+		}
+		return err
+	})
+}
+
+func TestModesArePublishedAtOnce(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		p := s.publisher(t)
+		run(t, p.Run)
+		s.published(rules.ModeBlock, 1)
+		r := s.replica(t)
+		s.applyMessages(s.messages(s.hit()))
+		eventuallyHeld(t, r, s.clock, true)
+		s.rules.set(floodRule, rules.ModeShadow)
+		p.ModesChanged()
+		eventuallyHeld(t, r, s.clock, false)
+
+		old := rules.ModeState{Rule: floodRule, Mode: rules.ModeBlock, Generation: 1}
+		if err := s.store.PublishModes(t.Context(), s.clock.now(), []rules.ModeState{old}); err != nil {
+			t.Fatal(err)
+		}
+		s.published(rules.ModeShadow, 2) // an older generation does not win
+	})
+}
+
+// A flush, or somebody who publishes an older form late, is made good by the next look: what Redis holds is compared, not
+// what was published once.
+func TestModesThatRedisForgotArePublishedAnew(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		s.rules.modes[floodRule] = rules.ModeState{
+			Rule: floodRule, Mode: rules.ModeBlock, Generation: 3, Newest: 2, Match: rules.Match{Path: "/v1/guest-tokens"},
+		}
+		p := s.publisher(t)
+		sync := func(want float64) {
+			t.Helper()
+			before := testutil.ToFloat64(p.published)
+			if err := p.Publish(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := testutil.ToFloat64(p.published) - before; got != want {
+				t.Errorf("%v modes published, want %v", got, want)
+			}
+			modes, err := s.store.Modes(t.Context())
+			if err != nil || len(modes) != 1 || modes[0].Match.Path != "/v1/guest-tokens" || modes[0].Newest != 2 {
+				t.Errorf("modes: %+v, %v", modes, err)
+			}
+		}
+		sync(1)
+		sync(0)
+		s.forget()
+		sync(1)
+		stale := rules.ModeState{Rule: floodRule, Mode: rules.ModeBlock, Generation: 3, Newest: 1, Match: rules.Match{Path: "/v0"}}
+		if err := s.store.PublishModes(t.Context(), s.clock.now(), []rules.ModeState{stale}); err != nil {
+			t.Fatal(err)
+		}
+		sync(1)
+		// Another build's text of the same mode, with a member that this build does not know, stays.
+		err := s.store.client.HSet(t.Context(), s.store.keys.Rules(), floodRule,
+			`{"rule":"guest-token-flood","mode":"block","generation":3,"match":{"path":"/v1/guest-tokens"},"newest":2,"of_a_newer_build":1}`).Err()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sync(0)
+		if err := s.store.client.HSet(t.Context(), s.store.keys.Rules(), floodRule, "{").Err(); err != nil {
+			t.Fatal(err)
+		}
+		sync(1)
+		ahead := rules.ModeState{Rule: floodRule, Mode: rules.ModeShadow, Generation: 3, Newest: 7, Match: rules.Match{Path: "/v1/guest-tokens"}}
+		if isBehind, err := modeIsBehind(encode(&ahead), &stale); err != nil || isBehind {
+			t.Errorf("a version that the publisher has not seen yet counts as behind: %v", err)
+		}
+	})
+}
+
+// A rule store that takes a question and never answers, or fails, holds up the change of then and not the next one.
+func TestPublisherGoesOnAfterAFailure(t *testing.T) {
+	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+	away := errors.New("connection refused")
+	s.rules.answer(away)
+	p := s.publisher(t)
+	if err := p.Publish(t.Context()); !errors.Is(err, away) {
+		t.Fatalf("Publish: %v, want the rule store's error", err)
+	}
+	run(t, p.Run)
+	testbed.Eventually(t, 10*time.Second, func() error {
+		if testutil.ToFloat64(p.failures) < 2 {
+			return errors.New("it has not been tried again")
+		}
+		return nil
+	})
+	s.rules.answer(nil) // nobody tells the publisher
+	s.published(rules.ModeBlock, 1)
+}
+
+func TestModePublisherOptions(t *testing.T) {
+	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+	good := s.publisher(t).o
+	good.Registerer = prometheus.NewRegistry()
+	for _, change := range []func(o *ModePublisherOptions){
+		func(o *ModePublisherOptions) { o.Store = nil }, func(o *ModePublisherOptions) { o.Modes = nil },
+		func(o *ModePublisherOptions) { o.Clock = nil }, func(o *ModePublisherOptions) { o.Logger = nil },
+		func(o *ModePublisherOptions) { o.Registerer = nil }, func(o *ModePublisherOptions) { o.Interval = -1 },
+	} {
+		o := good
+		change(&o)
+		if _, err := NewModePublisher(o); err == nil {
+			t.Errorf("taken: %+v", o)
+		}
+	}
+	o := good
+	o.Interval = 0
+	p, err := NewModePublisher(o)
+	if err != nil || p.o.Interval != DefaultPublishInterval {
+		t.Errorf("interval %v, %v", p, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Run(ctx); err != nil {
+		t.Errorf("Run after the end: %v", err)
+	}
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+)
+
+// publishPatience bounds how long a command that has changed a rule waits for Redis to take it. The change is stored by
+// then, and weir run publishes what nobody else could.
+const publishPatience = 5 * time.Second
+
+// publication is whether gates have been told of the modes that a command has left in the rule store.
+type publication struct {
+	Published   bool   `json:"published"`
+	Unpublished string `json:"unpublished,omitempty"` // why not
+
+	news int // modes that Redis did not know yet
+	at   string
+}
+
+// publishModes makes the stored modes known to all gates, so that a promotion or demotion needs nobody else to take
+// effect. That Redis does not take it is no failure of the command: who may change rules may have no access to Redis.
+func (s *store) publishModes(ctx context.Context) publication {
+	ctx, cancel := context.WithTimeout(ctx, publishPatience)
+	defer cancel()
+	p := publication{}
+	err := func() error {
+		redis, err := openRedis(s.config)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = redis.Close() }() // nothing is under way any more
+		p.at = redis.Address()
+		modes, err := s.Modes(ctx)
+		if err != nil {
+			return err
+		}
+		p.news, err = redis.SyncModes(ctx, now(), modes)
+		return err
+	}()
+	p.Published = err == nil
+	if err != nil {
+		p.Unpublished = err.Error()
+	}
+	return p
+}
+
+// show says what became of it. stored is what to say of the change itself where gates do not know yet.
+func (p *publication) show(w io.Writer, stored string) error {
+	var err error
+	switch {
+	case !p.Published:
+		_, err = fmt.Fprintf(w, "gates do not know yet, Redis did not take it (%s): %s when Redis answers\n",
+			cell(p.Unpublished), stored)
+	case p.news > 0:
+		_, err = fmt.Fprintf(w, "published to %s: gates act on it within a second\n", p.at)
+	}
+	return err
+}
