@@ -143,6 +143,8 @@ func TestNginxHoldsBack(t *testing.T) {
 		{name: "claims the abuser's address", client: viewer, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{{"X-Forwarded-For", theAbuser}}, want: 201},
 		{name: "claims another request", client: theAbuser, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{
 			{"X-Original-Method", "GET"}, {"X-Original-URI", "/v1/films"}, {"X-Forwarded-Method", "GET"}, {"X-Forwarded-Uri", "/v1/films"}}, want: 429},
+		{name: "wants less told", client: theAbuser, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{
+			{"Connection", "X-Original-URI, X-Original-Method, X-Forwarded-For"}}, want: 429},
 		{name: "claims a verdict", client: viewer, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{{"X-Weir-Status", "429"}, {"X-Weir-Rule", "r"}}, want: 201},
 		{name: "asks for the check itself, which is told nothing", client: theAbuser, method: "POST", path: "/_weir/check", want: 200},
 		{name: "a long header", client: viewer, method: "GET", path: "/v1/films", headers: [][2]string{{"X-Long", strings.Repeat("x", 7000)}}, want: 200},
