@@ -70,6 +70,8 @@ func TestCaddyHoldsBack(t *testing.T) {
 	wantHeld(t, through(t, address, token))
 	token.headers = [][2]string{{"X-Forwarded-For", viewer}, {"X-Forwarded-Method", "GET"}, {"X-Forwarded-Uri", "/v1/films"}}
 	wantHeld(t, through(t, address, token)) // whatever it claims
+	token.headers = [][2]string{{"Connection", "X-Forwarded-For, X-Forwarded-Method, X-Forwarded-Uri"}}
+	wantHeld(t, through(t, address, token)) // nor is it asked about less than Caddy says
 	token.from, token.headers = "127.0.0.1", [][2]string{{"X-Forwarded-For", loopbackAbuser}}
 	if got := through(t, address, token); got.status != 201 || got.body != "the API got 1 bytes" {
 		t.Errorf("a viewer gets %d %q", got.status, got.body)

@@ -205,8 +205,9 @@ func (h *head) header(name string, value []byte) {
 
 // write writes a header, its value as one that net/http takes.
 func (h *head) write(name string, value []byte) {
-	h.size += len(name) + len(value)
-	h.out.Grow(len(name) + len(value) + 4)
+	size := len(name) + len(": ") + len(value) + len("\r\n")
+	h.size += size
+	h.out.Grow(size)
 	h.out.WriteString(name)
 	h.out.WriteString(": ")
 	begin := h.out.Len()

@@ -228,7 +228,7 @@ func TestGateTakesLargeHeaders(t *testing.T) {
 				t.Errorf("%d bytes of %s: got %d, want 429 twice", size, name, got)
 			}
 		}
-		many := heldHead + strings.Repeat("X-Device-Id: "+strings.Repeat("x", 987)+"\r\n", size/1000) + "\r\n"
+		many := heldHead + strings.Repeat("X-Device-Id: "+strings.Repeat("x", 980)+"\r\n", size/1000) + "\r\n"
 		if got, _ := send(t, address, many, 1); fmt.Sprint(got) != "[429]" {
 			t.Errorf("%d bytes in many lines: got %d, want 429", size, got)
 		}
@@ -253,6 +253,7 @@ func TestGateRefusesWhatItCannotRead(t *testing.T) {
 		heldHead + strings.Repeat("X-Device-Id: "+strings.Repeat("x", 1000)+"\r\n", maxHead/1000) + "\r\n",
 		heldHead + "X-Device-Id: a\r\n" + strings.Repeat(" "+strings.Repeat("x", 1000)+"\r\n", maxHead/1000) + "\r\n",
 		heldHead + "X-Device-Id: a\r\n " + great + "\r\n\r\n",
+		heldHead + strings.Repeat("Cookie:\n", maxHead/8) + "\r\n",
 		"GET /" + great + " HTTP/1.1\r\n\r\n",
 	} {
 		before := testutil.ToFloat64(g.metrics.tooLarge)

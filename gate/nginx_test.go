@@ -143,6 +143,8 @@ func TestNginxHoldsBack(t *testing.T) {
 		{name: "claims the abuser's address", client: viewer, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{{"X-Forwarded-For", theAbuser}}, want: 201},
 		{name: "claims another request", client: theAbuser, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{
 			{"X-Original-Method", "GET"}, {"X-Original-URI", "/v1/films"}, {"X-Forwarded-Method", "GET"}, {"X-Forwarded-Uri", "/v1/films"}}, want: 429},
+		{name: "wants less told", client: theAbuser, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{
+			{"Connection", "X-Original-URI, X-Original-Method, X-Forwarded-For"}}, want: 429},
 		{name: "claims a verdict", client: viewer, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{{"X-Weir-Status", "429"}, {"X-Weir-Rule", "r"}}, want: 201},
 		{name: "asks for the check itself, which is told nothing", client: theAbuser, method: "POST", path: "/_weir/check", want: 200},
 		{name: "a long header", client: viewer, method: "GET", path: "/v1/films", headers: [][2]string{{"X-Long", strings.Repeat("x", 7000)}}, want: 200},
@@ -280,6 +282,39 @@ func TestNginxRefusesWhatAGateCannotRead(t *testing.T) {
 				t.Errorf("a location that asks no gate gets %d", got.status)
 			}
 		})
+	}
+}
+
+// The gate is told what the file names, whatever a client sends.
+func TestNginxTellsTheGateNamedHeaders(t *testing.T) {
+	told := make(chan http.Header, 1)
+	d := newDoor(t, answers(200))
+	n := startNginx(t, d.address)
+	d.becomes(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { told <- r.Header }))
+	headers := map[string]string{
+		"X-Device-Id": "d", "X-User-Id": "u", "X-Api-Key": "k", "X-Session-Id": "s", "Cookie": "sid=1; a=b",
+		"X-Original-Uri": "/v1/films?q", "X-Original-Method": "POST", "X-Forwarded-For": "203.0.113.5, " + theAbuser,
+	}
+	c := call{client: theAbuser, method: "POST", path: "/v1/films?q", body: "x", headers: [][2]string{
+		{"X-Any", "a"}, {"User-Agent", "a"}, {"Authorization", "a"}, {"Range", "bytes=0-1"}, {"If-Match", "a"}, {"Expect", "100-continue"},
+		{"X-Weir-Malformed", "too_large"}, {"X-Forwarded-Method", "GET"}, {"X-Forwarded-Uri", "/"}, {"X-Original-URI", "/"}, {"Upgrade", "h2c"},
+	}}
+	for name, value := range headers {
+		if !strings.HasPrefix(name, "X-Original-") {
+			c.headers = append(c.headers, [2]string{name, strings.TrimSuffix(value, ", "+theAbuser)})
+		}
+	}
+	n.send(c)
+	got := <-told
+	for name := range got {
+		if headers[name] == "" {
+			t.Errorf("the gate is told %s: %q", name, got[name])
+		}
+	}
+	for name, want := range headers {
+		if len(got[name]) != 1 || got[name][0] != want {
+			t.Errorf("the gate is told %s: %q, want %q", name, got[name], want)
+		}
 	}
 }
 
