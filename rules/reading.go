@@ -37,8 +37,9 @@ var readings = [...]reading{
 	// Kestrel.
 	readDots | readEmptySegments,
 	readFragment | readDots | readEmptySegments,
-	// Node's url.parse (Express, Koa); new URL(), which takes //host for a host; the same decoded and cut at slashes.
+	// Node's url.parse (Express, Koa), also decoded as a whole; new URL(), which takes //host for a host, also decoded.
 	readFragment | readBackslash,
+	readFragment | readBackslash | readEscapedSlash,
 	readFragment | readBackslash | readDots | readEmptySegments,
 	readFragment | readBackslash | readDots | readEmptySegments | readAuthority,
 	readFragment | readBackslash | readEscapedSlash | readDots | readEmptySegments | readAuthority,
@@ -46,10 +47,13 @@ var readings = [...]reading{
 	readFragment | readBackslash | readDots,
 	readFragment | readBackslash | readEscapedSlash | readDots,
 	readFragment | readBackslash | readEscapedBackslash | readEscapedSlash | readDots,
-	// Python's urlsplit and urlparse, PHP's parse_url, java.net.URI, raw and decoded, and URI.normalize.
+	// Python's urlsplit, PHP's parse_url, java.net.URI, raw, decoded and cleaned; the same of Python's urlparse; URI.normalize.
 	readFragment | readAuthority,
 	readFragment | readAuthority | readEscapedSlash,
+	readFragment | readAuthority | readEscapedSlash | readDots,
 	readFragment | readAuthority | readParameters,
+	readFragment | readAuthority | readParameters | readEscapedSlash,
+	readFragment | readAuthority | readParameters | readEscapedSlash | readDots,
 	readFragment | readEscapedSlash | readDots | readEscapedDotsAsNames,
 	// Fastify's router with its semicolon delimiter.
 	readFragment | readSemicolonEnd,

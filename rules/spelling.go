@@ -103,8 +103,11 @@ func cutOrigin(target string) string {
 		return target[colon+1:]
 	}
 	end := strings.IndexAny(rest, "/\\#")
-	if end < 0 || rest[end] == '#' {
+	switch {
+	case end < 0 || rest[end] == '#':
 		return "/"
+	case end == 0:
+		return target[colon+2:] // without a host, one slash more is left, which some skip
 	}
 	return rest[end:]
 }
