@@ -190,15 +190,26 @@ func TestSameIdentityAtGateAndInEvent(t *testing.T) {
 }
 
 func TestIdentityWithoutAllocation(t *testing.T) {
-	x := identifierOf(t, func(m *IdentityMap) { m.IP.TrustedProxies.Hops = 1; m.Session = FieldSource{Cookie: "sid"} })
+	for _, proxies := range []string{"1", "198.51.100.0/24"} {
+		testIdentityWithoutAllocation(t, identifierOf(t, func(m *IdentityMap) {
+			m.Session = FieldSource{Cookie: "sid"}
+			if err := m.IP.TrustedProxies.UnmarshalText([]byte(proxies)); err != nil {
+				t.Fatal(err)
+			}
+		}))
+	}
+}
+
+func testIdentityWithoutAllocation(t *testing.T, x *Identifier) {
+	t.Helper()
 	h := http.Header{"X-Device-Id": {"d"}, "X-User-Id": {"u"}, "X-Api-Key": {"k"}, "Cookie": {"a=b; sid=s"}}
 	forwarded := []string{"192.0.2.1, 2001:db8::1"}
-	r := Request{Forwarded: forwarded[0], Device: "d", User: "u", APIKey: "k", Headers: []Header{{"cookie", "a=b; sid=s"}}}
+	r := Request{IP: "198.51.100.7", Forwarded: forwarded[0], Device: "d", User: "u", APIKey: "k", Headers: []Header{{"cookie", "a=b; sid=s"}}}
 	var a, b Identity
 	if n := testing.AllocsPerRun(100, func() { a, _ = x.FromEvent(&r) }); n != 0 {
 		t.Errorf("FromEvent: %v allocations", n)
 	}
-	carrier := Carrier{Forwarded: forwarded, Header: h}
+	carrier := Carrier{Peer: "198.51.100.7:80", Forwarded: forwarded, Header: h}
 	if n := testing.AllocsPerRun(100, func() { b, _ = x.FromCarrier(&carrier) }); n != 0 {
 		t.Errorf("FromCarrier: %v allocations", n)
 	}

@@ -98,12 +98,13 @@ func TestCommasThatJoinNothing(t *testing.T) {
 	x := identifierOf(t, func(m *IdentityMap) {
 		m.Device = FieldSource{Header: "X-Agent"}
 		m.User = FieldSource{Header: "X-Client-DN", Vouched: true, Commas: true}
+		m.Session = FieldSource{Header: "X-Session-Id", Cookie: "sid", Vouched: true}
 	})
-	sent := []Header{{"X-Agent", agent}, {"X-Client-DN", name}}
+	sent := []Header{{"X-Agent", agent}, {"X-Client-DN", name}, {"Cookie", "sid=a,b"}} // lines of cookies are joined by semicolons
 	gate, _ := atGate(x, sent...)
 	event, _ := x.FromEvent(&Request{Headers: sent})
 	for end, id := range map[string]Identity{"gate": gate, "event": event} {
-		if id.Device != agent || id.User != name {
+		if id.Device != agent || id.User != name || id.Session != "a,b" {
 			t.Errorf("%s: %+v", end, id)
 		}
 	}
