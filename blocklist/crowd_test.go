@@ -65,7 +65,9 @@ func TestBlocksOfAnAddressAreBounded(t *testing.T) {
 
 // later makes the last over event n seconds later than that of a hit.
 func later(n int) func(h *detectors.Hit) {
-	return func(h *detectors.Hit) { h.Phase, h.Last = detectors.PhaseUpdate, h.Last.Add(time.Duration(n)*time.Second) }
+	return func(h *detectors.Hit) {
+		h.Phase, h.Last = detectors.PhaseUpdate, h.Last.Add(time.Duration(n)*time.Second)
+	}
 }
 
 // What is counted ends with the blocks, and lasts as long as they do.
