@@ -65,9 +65,14 @@ func startCluster(t testing.TB) []*ownRedis {
 	t.Helper()
 	bounds := []int{0, 5461, 10923, slotCount}
 	nodes := make([]*ownRedis, 3)
+	first := testbed.FreePort(t) // of the first node's bus; the usual one, 10,000 above the other, may be a client's
 	for i := range nodes {
+		bus := first
+		if i > 0 {
+			bus = testbed.FreePort(t)
+		}
 		nodes[i] = startRedis(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000",
-			"--cluster-require-full-coverage", "no")
+			"--cluster-require-full-coverage", "no", "--cluster-port", strconv.Itoa(bus))
 		nodes[i].id = nodes[i].do("cluster", "myid")
 		nodes[i].do("cluster", "set-config-epoch", i+1)
 		nodes[i].do("cluster", "addslotsrange", bounds[i], bounds[i+1]-1)
@@ -76,7 +81,7 @@ func startCluster(t testing.TB) []*ownRedis {
 			if err != nil {
 				t.Fatal(err)
 			}
-			nodes[i].do("cluster", "meet", "127.0.0.1", port)
+			nodes[i].do("cluster", "meet", "127.0.0.1", port, first)
 		}
 	}
 	testbed.Eventually(t, 20*time.Second, func() error {
@@ -121,7 +126,7 @@ func (s *ownRedis) giveSlot(slot int, to *ownRedis) {
 	s.do("cluster", "setslot", slot, "node", to.id)
 }
 
-// clusterOf is a stage on a cluster whose clients have the hook on their connections to one node.
+// clusterStage is a stage on a cluster whose clients have the hook on their connections to one node.
 func clusterStage(t testing.TB, nodes []*ownRedis, hooked *ownRedis, hook redis.Hook) *stage {
 	t.Helper()
 	var addrs []string
