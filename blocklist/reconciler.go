@@ -88,6 +88,7 @@ type Reconciler struct {
 	failing bool
 
 	// After a round that left something out, since a master did not answer:
+	left   error         // what it left out
 	silent string        // the masters that did not
 	pause  time.Duration // until it is tried again, unless other masters answer
 	again  traffic.Time  // when that is over
@@ -163,8 +164,11 @@ func (r *Reconciler) Check(ctx context.Context) error {
 		return err
 	}
 	r.owe(cause)
-	if r.owed == "" || silent == r.silent && r.o.Clock() < r.again {
+	switch {
+	case r.owed == "":
 		return nil
+	case silent == r.silent && r.o.Clock() < r.again:
+		return r.left
 	}
 	return r.settle(ctx, servers, silent)
 }
@@ -182,14 +186,16 @@ func (r *Reconciler) settle(ctx context.Context, servers map[string]master, sile
 	a := r.newAssertion(r.owed, modes, servers)
 	err = errors.Join(modesErr, a.run(ctx), markerErr)
 	r.metrics.unasserted.Set(float64(a.missing))
-	if errors.Join(modesErr, a.first, markerErr) != nil {
-		r.postpone(silent)
-	}
 	if err != nil {
-		return fmt.Errorf("assert blocks anew (%s): %w", r.owed, err)
+		err = fmt.Errorf("assert blocks anew (%s): %w", r.owed, err)
+		if errors.Join(modesErr, a.first, markerErr) != nil {
+			r.postpone(silent, err)
+		}
+		return err
 	}
 	if !marked {
 		if err := r.mark(ctx); err != nil {
+			r.postpone(silent, err)
 			return err
 		}
 	}
@@ -197,14 +203,14 @@ func (r *Reconciler) settle(ctx context.Context, servers map[string]master, sile
 	if r.owed != causeSweep || a.changes > 0 {
 		r.o.Logger.InfoContext(ctx, "asserted blocks anew in Redis", "cause", r.owed, "compared", a.compared, "changes", a.changes)
 	}
-	r.owed, r.silent, r.pause, r.again = "", "", 0, 0
+	r.owed, r.left, r.silent, r.pause, r.again = "", nil, "", 0, 0
 	return nil
 }
 
 // postpone keeps a round in which Redis did not take everything from being repeated all the time. It is done anew when
 // other masters answer than did, and else after a pause that grows up to a sweep's.
-func (r *Reconciler) postpone(silent string) {
-	r.silent = silent
+func (r *Reconciler) postpone(silent string, left error) {
+	r.left, r.silent = left, silent
 	r.pause = min(max(2*r.pause, r.o.Interval), r.o.Sweep)
 	r.again = r.o.Clock().Add(r.pause)
 }

@@ -5,11 +5,17 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/weirhq/weir/blocklist"
 )
 
 // publishPatience bounds how long a command that has changed a rule waits for Redis to take it. The change is stored by
 // then, and weir run publishes what nobody else could.
 const publishPatience = 5 * time.Second
+
+// publishTimeout bounds each answer of a server meanwhile: of several nodes of a cluster, one that hangs may be the first to
+// be asked where the modes are, and a demotion is to take effect within a second.
+const publishTimeout = 500 * time.Millisecond
 
 // publication is whether gates have been told of the modes that a command has left in the rule store.
 type publication struct {
@@ -27,7 +33,12 @@ func (s *store) publishModes(ctx context.Context) publication {
 	defer cancel()
 	p := publication{}
 	err := func() error {
-		redis, err := openRedis(s.config)
+		server, err := s.config.Redis.server()
+		if err != nil {
+			return err
+		}
+		server.Timeout = publishTimeout
+		redis, err := blocklist.Connect(server, s.config.Namespace)
 		if err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func TestWatchesAsRulesDo(t *testing.T) {
 			t.Skip("no rule has this match")
 		}
 		c := Call{Method: rapid.SampledFrom([]string{"GET", "POST", "get"}).Draw(t, "method"), Path: join("path")}
-		if got, want := watches(&m, &c), m.Matches(c.Method, c.Path); got != want {
+		if got, want := watches(&m, &c), m.Reaches(c.Method, c.Path); got != want {
 			t.Fatalf("%+v of %+v: %v, rules say %v", c, m, got, want)
 		}
 	})

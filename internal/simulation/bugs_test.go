@@ -19,6 +19,7 @@ type bugs struct {
 	ackUnwrittenHits, ignoreEpoch bool
 	// What becomes of RECORD's and ENFORCE's work.
 	commitUnstored, overwriteRows bool
+	publishAfterSweep             bool // one goroutine asserts all blocks and publishes the modes, in turn
 
 	script [2]string // a line of a Redis script, and what it is replaced by
 }
@@ -63,6 +64,7 @@ func mutations() []mutation {
 		{"idle by append time alone [idle=append]", "The lesser of the router's clock from before the fetch and the append time.", bugs{idleByAppend: true}, 0, 500},
 		{"hits acknowledged before they are written", "A snapshot only after every output up to its offset is acknowledged.", bugs{ackUnwrittenHits: true}, 0, 100},
 		{"epoch ignored", "A snapshot is accepted only WHERE epoch = mine.", bugs{ignoreEpoch: true}, 0, 300},
+		{"modes behind a sweep", "Modes are published at once, not behind a sweep.", bugs{publishAfterSweep: true}, 0, 50},
 		{"offsets committed before the store", "RECORD and ENFORCE commit only after their store has acknowledged.", bugs{commitUnstored: true}, 0, 50},
 		{"rows overwritten", "Hits are upserted with greatest().", bugs{overwriteRows: true}, 0, 500},
 		{"expiry lowered", "Block expiries are absolute and only raised.", bugs{script: [2]string{

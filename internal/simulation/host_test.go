@@ -36,8 +36,9 @@ const (
 	writing // snapshots
 	loading // snapshots
 	joining
-	recording // and what follows, by partition of hits
-	calls     = recording + 2
+	recording  // and what follows, by partition of hits
+	publishing = recording + 2
+	calls      = publishing + 1
 )
 
 // host is one process with its ports. While it is frozen, nothing that it does has an effect; once it is killed, nothing
@@ -49,6 +50,7 @@ type host struct {
 	mu     sync.Mutex
 	dice   [calls]*dice
 	frozen traffic.Time // until
+	shaken traffic.Time // when a call of its publisher's failed last
 	since  traffic.Time // since when it is frozen or dead
 	killed bool
 	memory map[int]ingest.Commit // what it committed last; for a bug
@@ -115,6 +117,23 @@ func (h *host) kill() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.killed, h.since = true, now()
+}
+
+// disturb notes that the publisher was kept from its work.
+func (h *host) disturb() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shaken = now()
+}
+
+// steady is for how long the process has been at work with nothing in its publisher's way; 0 for one that is not.
+func (h *host) steady() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.killed || h.frozen > now() {
+		return 0
+	}
+	return now().Sub(max(h.shaken, h.frozen))
 }
 
 func (h *host) dead() bool {

@@ -151,7 +151,7 @@ const outOfMemory = "OOM command not allowed when used memory > 'maxmemory'."
 // refuses is a full server's answer to a write that needs memory, unless the script has written already.
 func (l *lab) refuses(command string) bool {
 	switch command {
-	case "SET", "SADD", "XADD":
+	case "SET", "HSET", "SADD", "XADD":
 		if !l.may {
 			l.keys.w.seen.refusedWrites++
 			return true
@@ -188,6 +188,17 @@ func (l *lab) command(words []string) lua.LValue {
 		return lua.LNumber(1) // of a key that is set next
 	case "SADD":
 		return lua.LNumber(k.add(words[1], words[2]))
+	case "HGET":
+		if text, ok := k.hashes[words[1]][words[2]]; ok {
+			return lua.LString(text)
+		}
+		return lua.LFalse
+	case "HSET":
+		if k.hashes[words[1]] == nil {
+			k.hashes[words[1]] = map[string]string{}
+		}
+		k.hashes[words[1]][words[2]] = words[3]
+		return lua.LNumber(1)
 	case "XREVRANGE":
 		t := l.state.NewTable()
 		if id, ok := k.streams[words[1]]; ok {

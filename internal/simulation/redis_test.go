@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"time"
@@ -133,6 +134,9 @@ func (r redisHook) answer(ctx context.Context, cmds []redis.Cmder) error {
 	flushed := r.fails(c, .03)
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
+	if c == publishing && (err != nil || flushed) {
+		r.disturb()
+	}
 	if flushed {
 		clear(r.w.redis.scripts) // SCRIPT FLUSH, or a failover to a server that has none
 	}
@@ -163,7 +167,7 @@ func (k *keyspace) do(cmd redis.Cmder) error {
 	switch cmd := cmd.(type) {
 	case *redis.MapStringStringCmd:
 		if words[0] == "hgetall" {
-			cmd.SetVal(k.hashes[words[1]])
+			cmd.SetVal(maps.Clone(k.hashes[words[1]]))
 			return nil
 		}
 	case *redis.Cmd:

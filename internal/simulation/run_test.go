@@ -46,6 +46,7 @@ func (w *world) run() {
 	var running, routers sync.WaitGroup
 	running.Go(func() { w.beats(ctx) })
 	running.Go(func() { w.release(ctx) })
+	running.Go(func() { w.watchModes(ctx) })
 	for i, s := range w.seats() {
 		if s.group == w.routers {
 			routers.Go(func() { w.sit(routing, s, uint64(i)) })
@@ -237,7 +238,13 @@ func (w *world) enforcer(h *host) (stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return closing{c, store}, nil
+	p, err := blocklist.NewModePublisher(blocklist.ModePublisherOptions{
+		Store: store, Modes: ruleStore{h}, Clock: now, Logger: quiet(), Registerer: nowhere{},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return closing{publishes{c, p, h}, store}, nil
 }
 
 // closing is a stage with a client that is to be closed after it.

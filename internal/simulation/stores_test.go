@@ -272,6 +272,7 @@ func (s ruleStore) Modes(ctx context.Context) ([]rules.ModeState, error) {
 		return nil, err
 	}
 	if s.fails(c, .05) {
+		s.disturb()
 		return nil, errFault
 	}
 	return s.w.modesNow(), nil

@@ -54,6 +54,7 @@ type world struct {
 	shown                                  map[[2]int]*shown
 	wrong                                  []string
 	overdue                                bool // something did not come to its end
+	publishers                             []*host
 	seen                                   seen
 }
 

@@ -63,6 +63,7 @@ func FreePort(t testing.TB) int {
 type Running struct {
 	t       testing.TB
 	name    string
+	process *os.Process
 	log     string // path
 	pipe    *os.File
 	watcher *exec.Cmd
@@ -96,6 +97,7 @@ func Run(t testing.TB, command *exec.Cmd) *Running {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
+	p.process = command.Process
 	go func() {
 		defer close(p.ended)
 		p.err = command.Wait()
@@ -145,6 +147,19 @@ func (p *Running) End() {
 	}
 	if err := p.Wait(10 * time.Second); errors.Is(err, errStillRunning) {
 		p.t.Errorf("%s outlives kill -9", p.name)
+	}
+}
+
+// Freeze stops the program where it is: it takes connections and questions, and answers nothing, as a machine that hangs.
+func (p *Running) Freeze() { p.signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen program go on. Of one that is not frozen, or has ended, it asks nothing.
+func (p *Running) Thaw() { p.signal(syscall.SIGCONT) }
+
+func (p *Running) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Errorf("%s: %v: %v", p.name, s, err)
 	}
 }
 

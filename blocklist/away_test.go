@@ -1,0 +1,197 @@
+package blocklist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
+)
+
+// frozen is a stage on a cluster of three masters, one of which, without the modes, will not answer any more.
+type frozen struct {
+	*stage
+	node   *testbed.RedisNode
+	all    bulk
+	ofNode int // how many blocks are the frozen one's
+}
+
+// freezeOne asserts blocks while all is well, and freezes the first or the second of the masters without the modes.
+func freezeOne(t *testing.T, which int) (*frozen, *Reconciler) {
+	t.Helper()
+	nodes := testbed.OwnRedisCluster(t)
+	var addresses []string
+	for _, n := range nodes {
+		addresses = append(addresses, n.Addr)
+	}
+	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisClusterKind, Addrs: addresses})
+	store, err := Connect(Server{Cluster: addresses, Timeout: time.Second}, s.store.keys.prefix[:strings.Index(s.store.keys.prefix, ":")])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.store = store
+	s.restart()
+
+	f := &frozen{stage: s, all: manyBlocks(3000, s.clock.now())}
+	rec := s.sweeper(t, f.all)
+	if err := rec.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	modes, err := store.masterOf(t.Context(), store.keys.Rules())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var without []*testbed.RedisNode
+	for _, n := range nodes {
+		if n.Addr != modes {
+			without = append(without, n)
+		}
+	}
+	f.node = without[which]
+	for i := range f.all {
+		if f.lost(i) {
+			f.ofNode++
+		}
+	}
+	return f, rec
+}
+
+// lost reports whether block i is the frozen master's.
+func (f *frozen) lost(i int) bool {
+	f.t.Helper()
+	at, err := f.store.masterOf(f.t.Context(), f.store.keys.Block(f.all[i].Subject, floodRule))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return at == f.node.Addr
+}
+
+// on asks the masters that answer.
+func (f *frozen) on(ask func(ctx context.Context, node *redis.Client) error) {
+	f.t.Helper()
+	err := f.store.eachMaster(f.t.Context(), func(ctx context.Context, node *redis.Client) error {
+		if node.Options().Addr == f.node.Addr {
+			return nil
+		}
+		return ask(ctx, node)
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// With a master away that does not have the modes, a demotion takes effect as ever: made by whoever demotes, who may have
+// to find the cluster first, and made by the publisher, also where Redis has lost its scripts.
+func TestDemotionTakesEffectWithAMasterAway(t *testing.T) {
+	for which := range 2 {
+		t.Run(fmt.Sprint("master ", which), func(t *testing.T) {
+			f, rec := freezeOne(t, which)
+			p := f.publisher(t)
+			run(t, p.Run)
+			f.published(rules.ModeBlock, 1)
+			now := f.clock.now() // it holds under every generation of this test, so that ENFORCE has nothing to do
+			block := Block{Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 100, Hit: "a", Since: now, Until: now.Add(ttl)}
+			if _, err := f.store.raiseAll(t.Context(), []raise{{held: held{subject: viewer, rule: floodRule}, block: block}}); err != nil {
+				t.Fatal(err)
+			}
+			r := f.replica(t)
+			eventuallyHeld(t, r, f.clock, true)
+			f.node.Freeze()
+			run(t, rec.Run)
+			f.on(func(ctx context.Context, node *redis.Client) error { return node.ScriptFlush(ctx).Err() })
+
+			turn := func(mode rules.Mode, held bool, tell func()) {
+				t.Helper()
+				f.rules.set(floodRule, mode)
+				begin := time.Now()
+				tell()
+				testbed.Eventually(t, 8*time.Second, func() error {
+					b, got := r.Find(viewerIdentity, "POST", "/v1/guest-tokens", f.clock.now())
+					if got != held {
+						return fmt.Errorf("%s after mode %s held is %v, block %+v", time.Since(begin), mode, got, b)
+					}
+					return nil
+				})
+				t.Logf("mode %s took effect after %s", mode, time.Since(begin))
+			}
+			turn(rules.ModeShadow, false, p.ModesChanged)
+			turn(rules.ModeBlock, true, p.ModesChanged)
+			turn(rules.ModeShadow, false, func() {
+				fresh, err := Connect(Server{Cluster: []string{f.node.Addr, f.otherAddr()}, Timeout: 500 * time.Millisecond}, "weir")
+				if err != nil {
+					t.Fatal(err)
+				}
+				fresh.keys = f.store.keys
+				ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+				defer cancel()
+				modes, err := f.rules.Modes(ctx)
+				if err == nil {
+					_, err = fresh.SyncModes(ctx, f.clock.now(), modes)
+				}
+				if err := errors.Join(err, fresh.Close()); err != nil {
+					t.Fatalf("published by who demoted: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func (f *frozen) otherAddr() string {
+	f.t.Helper()
+	at, err := f.store.masterOf(f.t.Context(), f.store.keys.Rules())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return at
+}
+
+// What the masters that answer have lost is put back; what the one that does not answer holds is counted as missing, and
+// stays owed until it answers: no marker says that Redis holds all.
+func TestReconcilerAssertsWhatItCanWithAMasterAway(t *testing.T) {
+	for which := range 2 {
+		t.Run(fmt.Sprint("master ", which), func(t *testing.T) {
+			f, rec := freezeOne(t, which)
+			f.forget() // all of it, on all three
+			f.node.Freeze()
+			err := rec.Check(t.Context())
+			var unasserted *unassertedError
+			if !errors.As(err, &unasserted) || unasserted.missing != f.ofNode || unasserted.all != len(f.all) {
+				t.Fatalf("Check with a master away: %v, want %d of %d missing", err, f.ofNode, len(f.all))
+			}
+			if got := testutil.ToFloat64(rec.metrics.unasserted); got != float64(f.ofNode) {
+				t.Errorf("the gauge says %v are missing, want %d", got, f.ofNode)
+			}
+			if got := testutil.ToFloat64(rec.metrics.changes.WithLabelValues(string(outcomeWritten))); got != float64(2*len(f.all)-f.ofNode) {
+				t.Errorf("%v blocks written, want %d, and %d anew", got, len(f.all), len(f.all)-f.ofNode)
+			}
+			if known, err := f.store.remembers(t.Context()); err == nil && known {
+				t.Error("a marker says that Redis holds everything")
+			}
+			f.node.Thaw()
+			testbed.Eventually(t, 20*time.Second, func() error { return rec.Check(t.Context()) })
+			if known, err := f.store.remembers(t.Context()); err != nil || !known {
+				t.Errorf("there is no marker though everything is asserted: %v", err)
+			}
+			if got := testutil.ToFloat64(rec.metrics.unasserted); got != 0 {
+				t.Errorf("the gauge says %v are missing", got)
+			}
+			for i := range f.all {
+				if b, _, err := f.store.Get(t.Context(), f.all[i].Subject, floodRule); err != nil || b == nil {
+					t.Fatalf("block %d: %+v, %v", i, b, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,217 @@
+package blocklist
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// bulk is a history of many blocks, in the order of ActiveBlocks. Decision i has the id of i in 32 digits.
+type bulk []Decision
+
+var _ ActiveBlocks = bulk(nil)
+
+// manyBlocks are n blocks of addresses of their own.
+func manyBlocks(n int, now traffic.Time) bulk {
+	all := make(bulk, n)
+	for i := range all {
+		all[i] = Decision{
+			Format: DecisionFormat, ID: fmt.Sprintf("%032d", i), Action: ActionWritten, Rule: floodRule,
+			Subject: traffic.Subject(fmt.Sprintf("ip=10.%d.%d.%d%%2F32&device=tv-%d", i>>16&255, i>>8&255, i&255, i)),
+			Hit:     fmt.Sprintf("%032x", i), Generation: 1, Since: now.Add(-time.Minute), Until: now.Add(time.Hour - time.Duration(i)*time.Microsecond), At: now,
+		}
+	}
+	return all
+}
+
+// ActiveBlocks gives a page.
+func (b bulk) ActiveBlocks(_ context.Context, q ActiveQuery) ([]Decision, error) {
+	if q.Released {
+		return nil, nil
+	}
+	next := 0
+	if q.After != nil {
+		if _, err := fmt.Sscanf(q.After.ID, "%d", &next); err != nil {
+			return nil, err
+		}
+		next++
+	}
+	return b[next:min(next+q.Limit, len(b))], nil
+}
+
+// sweeper is a reconciler of many blocks, which nobody runs yet.
+func (s *stage) sweeper(t *testing.T, active ActiveBlocks) *Reconciler {
+	t.Helper()
+	r, err := NewReconciler(ReconcilerOptions{
+		Store: s.store, Modes: s.rules, Active: active, Interval: 20 * time.Millisecond, Sweep: time.Hour, Clock: s.clock.now,
+		Logger: quiet(), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// crowded is a stage, and how many blocks a test of many is to have: as many as in a great attack on a real server, which
+// the test has for itself, and fewer on the embedded one.
+func crowded(t *testing.T) (*stage, int) {
+	t.Helper()
+	if os.Getenv(testbed.RedisKind.Env()) == "" {
+		return newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)}), 10_000
+	}
+	return newStage(t, testbed.OwnRedis(t).Server()), 300_000
+}
+
+// However many blocks are being asserted, a demotion does not wait for them.
+func TestDemotionTakesEffectWhileAllBlocksAreAsserted(t *testing.T) {
+	s, n := crowded(t)
+	p := s.publisher(t)
+	run(t, p.Run)
+	s.published(rules.ModeBlock, 1)
+	s.applyMessages(s.messages(s.hit()))
+	r := s.replica(t)
+	eventuallyHeld(t, r, s.clock, true)
+
+	rec := s.sweeper(t, manyBlocks(n, s.clock.now()))
+	done := make(chan error, 1)
+	go func() { done <- rec.Check(t.Context()) }()
+	testbed.Eventually(t, time.Minute, func() error {
+		if compared := testutil.ToFloat64(rec.metrics.compared); compared < float64(n)/20 {
+			return fmt.Errorf("%v blocks asserted", compared)
+		}
+		return nil
+	})
+	demoted := time.Now()
+	s.rules.set(floodRule, rules.ModeShadow) // weir rules demote, where Redis did not answer the command itself
+	p.ModesChanged()
+	testbed.Eventually(t, 5*time.Second, func() error {
+		if _, held := r.Find(viewerIdentity, "POST", "/v1/guest-tokens", s.clock.now()); held {
+			return fmt.Errorf("%s after the demotion the gate still holds", time.Since(demoted))
+		}
+		return nil
+	})
+	t.Logf("%d blocks: the demotion took effect after %s", n, time.Since(demoted))
+	select {
+	case err := <-done:
+		t.Fatalf("all blocks were asserted before the demotion, %v: the test shows nothing", err)
+	default:
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := testutil.ToFloat64(rec.metrics.changes.WithLabelValues(string(outcomeWritten))); got != float64(n) {
+		t.Errorf("%v blocks written, want %d", got, n)
+	}
+}
+
+// evals counts the script calls of a client, by what the script is for.
+type evals struct {
+	scripts scripts
+	counts  map[string]int
+}
+
+var _ redis.Hook = (*evals)(nil)
+
+// DialHook changes nothing.
+func (e *evals) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook counts a single call.
+func (e *evals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		e.count(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+// ProcessPipelineHook counts those of a pipeline.
+func (e *evals) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			e.count(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (e *evals) count(cmd redis.Cmder) {
+	if args := cmd.Args(); len(args) > 1 && strings.HasPrefix(cmd.Name(), "evalsha") {
+		switch args[1] {
+		case e.scripts.raise.flagged.Hash(), e.scripts.raise.plain.Hash():
+			e.counts["raise"]++
+		case e.scripts.release.flagged.Hash(), e.scripts.release.plain.Hash():
+			e.counts["release"]++
+		}
+	}
+}
+
+// A sweep over blocks that stand writes nothing, and one over some that are lost, or shorter, writes those.
+func TestSweepWritesOnlyWhatDiffers(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		all := manyBlocks(2*sliceSize+500, s.clock.now())
+		rec := s.sweeper(t, all)
+		check := func() {
+			t.Helper()
+			if err := rec.Check(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check()
+		counter := &evals{scripts: s.store.scripts, counts: map[string]int{}}
+		s.store.client.AddHook(counter)
+		sweep := func(raises int) {
+			t.Helper()
+			if err := s.store.client.Del(t.Context(), s.store.keys.Lease()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			clear(counter.counts)
+			before := testutil.ToFloat64(rec.metrics.compared)
+			check()
+			if got := counter.counts["raise"]; got != raises || counter.counts["release"] != 0 {
+				t.Errorf("%v script calls in a sweep, want %d raises", counter.counts, raises)
+			}
+			if got := testutil.ToFloat64(rec.metrics.compared) - before; got != float64(len(all)) {
+				t.Errorf("%v blocks compared, want %d", got, len(all))
+			}
+		}
+		sweep(0)
+		lost := func(i int) {
+			t.Helper()
+			if err := s.store.client.Del(t.Context(), s.store.keys.Block(all[i].Subject, floodRule)).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lost(0)
+		lost(sliceSize)
+		lost(len(all) - 1)
+		shorter := raise{held: held{subject: all[7].Subject, rule: floodRule}, block: Block{
+			Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 1, Hit: all[7].Hit,
+			Since: all[7].Since, Until: all[7].Until.Add(-time.Minute)}}
+		lost(7)
+		if _, err := s.store.raiseAll(t.Context(), []raise{shorter}); err != nil {
+			t.Fatal(err)
+		}
+		sweep(4)
+		for i := range all {
+			if i%500 != 0 && i != 7 && i != len(all)-1 {
+				continue
+			}
+			b, _, err := s.store.Get(t.Context(), all[i].Subject, floodRule)
+			if err != nil || b == nil || b.Until != all[i].Until {
+				t.Errorf("block %d: %+v, %v, want until %s", i, b, err, all[i].Until)
+			}
+		}
+		sweep(0)
+	})
+}
