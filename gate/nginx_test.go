@@ -1,9 +1,12 @@
 package gate
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -358,6 +361,50 @@ func TestNginxLogsTheVerdict(t *testing.T) {
 	}
 	if age := time.Since(time.UnixMicro(int64(held.Time))); age < 0 || age > time.Minute {
 		t.Errorf("the refusal is %s old", age)
+	}
+}
+
+// A proxy in front appends its own line to what the client wrote into X-Forwarded-For. Of a request that is not read to
+// there, the log must not take the client's word for whose it is.
+func TestNginxLogsNoAddressOfAnUnreadRequest(t *testing.T) {
+	n := startNginx(t, doorOf(t, newGate(t, abuser(), nil)).address)
+	connection, err := net.DialTimeout("tcp", n.address, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := connection.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	// Nothing follows what cannot be read: nginx answers while bytes are on their way, and would reset the connection.
+	if _, err := io.WriteString(connection, "GET /unread HTTP/1.1\r\nX-Forwarded-For: "+viewer+"\r\nno header line\x00\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	if err != nil || answer.StatusCode != http.StatusBadRequest {
+		t.Fatalf("answer %+v (%v), want 400", answer, err)
+	}
+	_ = connection.Close() // nginx writes its line when the client has gone
+	// The API's own 400 is about a request that was read whole.
+	n.send(call{client: viewer, method: "GET", path: "/v1/unclear", headers: [][2]string{{"X-Forwarded-For", theAbuser}}})
+	byPath := map[string]traffic.Request{}
+	testbed.Eventually(t, 5*time.Second, func() error {
+		log, err := os.ReadFile(filepath.Join(n.dir, "access.log"))
+		if err != nil {
+			return err
+		}
+		for _, e := range decoded(t, log) {
+			byPath[e.Path] = e
+		}
+		if byPath["/unread"].Status == 0 || byPath["/v1/unclear"].Status == 0 {
+			return fmt.Errorf("not yet in the log: %s", log)
+		}
+		return nil
+	})
+	if e := byPath["/unread"]; e.Status != 400 || e.Forwarded != "" {
+		t.Errorf("the unread request: status %d, forwarded for %q, want 400 and nobody", e.Status, e.Forwarded)
+	}
+	if e := byPath["/v1/unclear"]; e.Status != 400 || e.Forwarded != theAbuser {
+		t.Errorf("the API's refusal: status %d, forwarded for %q, want 400 and %s", e.Status, e.Forwarded, theAbuser)
 	}
 }
 

@@ -33,6 +33,8 @@ func sampleAPI(t *testing.T) string {
 			w.WriteHeader(http.StatusForbidden)
 		case "/v1/nothing":
 			w.WriteHeader(http.StatusNotFound)
+		case "/v1/unclear":
+			w.WriteHeader(http.StatusBadRequest)
 		case "/v1/broken":
 			w.WriteHeader(http.StatusInternalServerError)
 		}
