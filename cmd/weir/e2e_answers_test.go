@@ -79,7 +79,7 @@ func TestWhatDoesNotExistIsAnError(t *testing.T) {
 		{[]string{"history", "hits", "--source", "300.1.1.1"}, exitUsage, `source "300.1.1.1" is no address`},
 		{[]string{"history", "decisions", "--source", "192.0.2.0/33"}, exitUsage, `is no address`},
 		{[]string{"history", "hits", "--since", tomorrow}, exitUsage, "--since: got " + tomorrow + ", which lies ahead of now"},
-		{[]string{"history", "decisions", "--action", "writen"}, exitUsage, "did you mean written?"},
+		{[]string{"history", "decisions", "--action", "writtn"}, exitUsage, "did you mean written?"},
 		{[]string{"history", "decisions", "--action", ""}, exitUsage, "--action: got \"\"; allowed: written"},
 		{[]string{"history", "uncounted", "--reason", "lat"}, exitUsage, "did you mean late?"},
 		{[]string{"blocks", "list", "--rule", "tokns"}, exitError, `there is no rule "tokns"`},

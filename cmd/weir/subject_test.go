@@ -187,7 +187,7 @@ func TestUnknownNames(t *testing.T) {
 	if err := unknown("rule", "x", nil, "see there"); err.Error() != `there is no rule "x", and no other` {
 		t.Errorf("of none: %v", err)
 	}
-	if err := oneOf("action", "writen", decisionActions()...); err == nil || !strings.HasSuffix(err.Error(), "; did you mean written?") {
+	if err := oneOf("action", "writtn", decisionActions()...); err == nil || !strings.HasSuffix(err.Error(), "; did you mean written?") {
 		t.Errorf("an action: %v", err)
 	}
 	if !slices.Contains(decisionActions(), "withheld") || oneOf("action", "withheld", decisionActions()...) != nil {
