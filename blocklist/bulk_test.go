@@ -70,7 +70,7 @@ func crowded(t *testing.T) (*stage, int) {
 	if os.Getenv(testbed.RedisKind.Env()) == "" {
 		return newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)}), 10_000
 	}
-	return newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: "redis://" + testbed.OwnRedis(t).Addr + "/0"}), 300_000
+	return newStage(t, testbed.OwnRedis(t).Server()), 300_000
 }
 
 // However many blocks are being asserted, a demotion does not wait for them.

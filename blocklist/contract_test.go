@@ -3,6 +3,7 @@ package blocklist
 import (
 	"encoding/json"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -20,6 +21,7 @@ func TestContract(t *testing.T) {
 	for _, tt := range []struct{ what, got, want string }{
 		{"block", k.Block(viewer, floodRule), "weir:v1:block:{ip=192.0.2.1%2F32&device=tv-7}:guest-token-flood"},
 		{"tombstone", k.Tombstone(viewer, floodRule), "weir:v1:tombstone:{ip=192.0.2.1%2F32&device=tv-7}:guest-token-flood"},
+		{"crowd", k.Crowd("ip=192.0.2.1%2F32", floodRule, 3), "weir:v1:crowd:{ip=192.0.2.1%2F32}:guest-token-flood:3"},
 		{"shapes", k.Shapes(), "weir:v1:shapes"},
 		{"rules", k.Rules(), "weir:v1:rules"},
 		{"streams", k.Streams(), "weir:v1:delta:{weir:v1:rules}"},
@@ -39,6 +41,23 @@ func TestContract(t *testing.T) {
 	}
 	if got := expiryMS(at); got != 1_800_000_000_124 {
 		t.Errorf("expiry of %s: %d ms; it must be rounded up", at, got)
+	}
+}
+
+// The example of a digest in docs/blocks.md is what weir writes.
+func TestDocumentedDigest(t *testing.T) {
+	k, err := NewKeys("weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../docs/blocks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\nprintf %s " + longDevice + " | sha256sum\n", "\n" + k.Block(longSubject.Stored(), floodRule) + "\n"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("docs/blocks.md lacks %q", want)
+		}
 	}
 }
 

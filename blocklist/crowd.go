@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"time"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -30,16 +31,17 @@ func (s *Store) Bound(c Crowds) { s.crowds = c }
 //	KEYS  1 sorted set
 //	ARGV  1 how many may be in force, 2 the block's name, 3 its expiry in ms, 4 "extend" to raise the expiry only
 //
-// It answers "admitted", "crowded", or "full" where Redis has no memory for one more.
+// It answers "counted" where the block is counted already, "admitted" where it is from now on, "crowded", or "full" where
+// Redis has no memory for one more.
 const luaAdmit = luaFull + `
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local ends = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or 0)
 if ends > now then
-  if ends >= tonumber(ARGV[3]) then return 'admitted' end
+  if ends >= tonumber(ARGV[3]) then return 'counted' end
   redis.call('ZREM', KEYS[1], ARGV[2])
 elseif ARGV[4] == 'extend' then
-  return 'admitted'
+  return 'counted'
 elseif redis.call('ZCOUNT', KEYS[1], string.format('(%.0f', now), '+inf') >= tonumber(ARGV[1]) then
   return 'crowded'
 end
@@ -47,8 +49,8 @@ local refused = refusal(redis.pcall('ZADD', KEYS[1], ARGV[3], ARGV[2]))
 if refused then return refused end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
 local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
-redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', last[2]))
-return 'admitted'
+redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', tonumber(last[2])))
+return ends > now and 'counted' or 'admitted'
 `
 
 // luaLeave counts a block no more.
@@ -59,7 +61,11 @@ const luaLeave = `
 return redis.call('ZREM', KEYS[1], ARGV[1])
 `
 
-const outcomeAdmitted outcome = "admitted"
+// What the script answers beside outcomeCrowded and outcomeFull.
+const (
+	outcomeAdmitted outcome = "admitted"
+	outcomeCounted  outcome = "counted"
+)
 
 // crowd is where a block is counted.
 type crowd struct {
@@ -83,15 +89,15 @@ func (s *Store) crowd(index int, h held, generation int64) (crowd, bool) {
 	return crowd{index, s.keys.Crowd(traffic.Subject(address), h.rule, generation), base64.RawURLEncoding.EncodeToString(sum[:16])}, true
 }
 
-// admit counts the raises that are bounded, and gives those that find no room their outcome. It is one pipeline, and none
-// where nothing is bounded. It returns what is counted.
+// admit counts the raises that are bounded and have no outcome yet, and gives those that find no room their outcome. It is one
+// pipeline, and none where nothing is bounded. It returns those that were not counted before.
 func (s *Store) admit(ctx context.Context, raises []raise, out []outcome) ([]crowd, error) {
-	var bound []crowd
+	var bound, fresh []crowd
 	var calls []call
 	for i := range raises {
 		r := &raises[i]
 		c, ok := s.crowd(i, r.held, r.block.Generation)
-		if !ok {
+		if !ok || out[i] != "" {
 			continue
 		}
 		bound = append(bound, c)
@@ -102,7 +108,9 @@ func (s *Store) admit(ctx context.Context, raises []raise, out []outcome) ([]cro
 	}
 	err := s.run(ctx, calls, func(i int, answer any) error {
 		switch text, _ := answer.(string); outcome(text) {
+		case outcomeCounted:
 		case outcomeAdmitted:
+			fresh = append(fresh, bound[i])
 		case outcomeCrowded, outcomeFull:
 			out[bound[i].index] = outcome(text)
 		default:
@@ -110,7 +118,7 @@ func (s *Store) admit(ctx context.Context, raises []raise, out []outcome) ([]cro
 		}
 		return nil
 	})
-	return bound, err
+	return fresh, err
 }
 
 // crowdsOf finds where the blocks of releases are counted.
@@ -126,8 +134,11 @@ func (s *Store) crowdsOf(releases []release) (bound []crowd) {
 	return bound
 }
 
-// leave counts those of bound no more that over names. Nothing waits for it and nothing fails by it: what stays counted makes
-// room when the block would have ended.
+// leavePatience bounds leave: what comes after it is told to gates.
+const leavePatience = 100 * time.Millisecond
+
+// leave counts those of bound no more that over names. Nothing fails by it: what stays counted makes room when the block would
+// have ended.
 func (s *Store) leave(ctx context.Context, bound []crowd, over func(i int) bool) {
 	var calls []call
 	for _, c := range bound {
@@ -135,5 +146,7 @@ func (s *Store) leave(ctx context.Context, bound []crowd, over func(i int) bool)
 			calls = append(calls, call{script: s.scripts.leave, keys: []string{c.key}, args: []any{c.name}})
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, leavePatience)
+	defer cancel()
 	_ = s.run(ctx, calls, func(int, any) error { return nil })
 }

@@ -132,15 +132,7 @@ func (f *follower) join(name string) {
 // probe compares the cursor with the newest numbers. Reading alone does not notice a stream that went back, as after a
 // failover that lost the last writes, nor one whose entries are gone.
 func (f *follower) probe(ctx context.Context) error {
-	// Before the numbers: see endLoad.
-	mark, read := f.r.loads.unseen()
-	marked := false
-	if read {
-		var err error
-		if marked, err = f.r.from.remembers(ctx); err != nil {
-			return err
-		}
-	}
+	mark, whole := f.r.loads.ended() // before the numbers are asked for: see endLoad
 	newest, err := f.r.from.cursor(ctx)
 	if err != nil {
 		return err
@@ -169,7 +161,7 @@ func (f *follower) probe(ctx context.Context) error {
 		}
 	}
 	f.behind = behind
-	if read && marked && f.loaded == nil {
+	if whole && f.loaded == nil {
 		f.loaded, f.mark = maps.Clone(newest), mark
 	}
 	return nil
@@ -177,8 +169,8 @@ func (f *follower) probe(ctx context.Context) error {
 
 // endLoad drops what a load has not seen, once all that was written while it read has been applied. Only then is it sure
 // that Redis held everything all the time: had it been flushed and rebuilt meanwhile, the streams would have gone back, or
-// would ask for a load before the marker is there, and the mark would be an old one. A load that cannot be sure drops
-// nothing; blocks end by themselves.
+// would have asked for a load before the marker was there, and the mark would be an old one. A load that cannot be sure
+// drops nothing; blocks end by themselves.
 func (f *follower) endLoad() {
 	if f.loaded == nil || !f.reached(f.loaded) {
 		return

@@ -98,9 +98,13 @@ type ruleStore struct {
 	block map[string]*rules.Block // by rule; every version says the same
 	fail  error                   // answered by both methods while set
 	edit  func(v *rules.Version)  // nil: every version says the same
+	hang  bool                    // both methods take the question and never answer, as a frozen server does
 }
 
-func (s *ruleStore) Modes(context.Context) ([]rules.ModeState, error) {
+func (s *ruleStore) Modes(ctx context.Context) ([]rules.ModeState, error) {
+	if err := s.hangs(ctx); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []rules.ModeState
@@ -110,7 +114,28 @@ func (s *ruleStore) Modes(context.Context) ([]rules.ModeState, error) {
 	return out, s.fail
 }
 
-func (s *ruleStore) RuleVersion(_ context.Context, id string, number int) (*rules.Version, bool, error) {
+// hangs waits for the end of the caller's patience while the store hangs.
+func (s *ruleStore) hangs(ctx context.Context) error {
+	s.mu.Lock()
+	hang := s.hang
+	s.mu.Unlock()
+	if !hang {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *ruleStore) freeze(hang bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hang = hang
+}
+
+func (s *ruleStore) RuleVersion(ctx context.Context, id string, number int) (*rules.Version, bool, error) {
+	if err := s.hangs(ctx); err != nil {
+		return nil, false, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, ok := s.block[id]

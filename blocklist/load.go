@@ -38,7 +38,7 @@ type loader struct {
 	mark    uint32  // rises with each reason to read everything anew; the table's mark
 	unread  slotSet // not read since then
 	missing slotSet // not read since the start, or since changes were missed
-	dropped bool    // what mark has not seen has been dropped
+	whole   bool    // everything has been read, and was there; what mark has not seen is still to be dropped
 }
 
 func newLoader(r *Replica) *loader {
@@ -54,7 +54,7 @@ func (l *loader) again(reason string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	idle := l.unread.size() == 0
-	l.mark, l.unread, l.dropped = l.r.table.renew(), allSlots(), false
+	l.mark, l.unread, l.whole = l.r.table.renew(), allSlots(), false
 	if reason != reloadDue {
 		l.missing = allSlots()
 	}
@@ -86,18 +86,20 @@ func (l *loader) missingSlots() int {
 	return l.missing.size()
 }
 
-// unseen reports whether everything has been read, and what mark has not seen is still in the table.
-func (l *loader) unseen() (mark uint32, read bool) {
+// ended reports whether a load has read everything that mark is to be compared with.
+func (l *loader) ended() (mark uint32, whole bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mark, !l.dropped && l.unread.size() == 0
+	return l.mark, l.whole
 }
 
 // drop takes out of the table what has not been seen since mark began, unless there was a reason to load again since.
 func (l *loader) drop(mark uint32) {
 	l.mu.Lock()
-	l.dropped = l.dropped || l.mark == mark
-	current := l.mark == mark
+	current := l.mark == mark && l.whole
+	if current {
+		l.whole = false
+	}
 	l.mu.Unlock()
 	if current {
 		l.r.table.forget(mark)
@@ -113,14 +115,29 @@ func (l *loader) run(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		l.load(ctx)
-		due := time.NewTimer(l.r.o.Reload)
+		l.rest(ctx)
+	}
+}
+
+// rest waits for a reason to read again.
+func (l *loader) rest(ctx context.Context) {
+	due, ask := time.NewTimer(l.r.o.Reload), time.NewTicker(loadApart)
+	defer due.Stop()
+	defer ask.Stop()
+	for marked := l.end(ctx); ; {
 		select {
 		case <-ctx.Done():
+			return
 		case <-l.wake:
+			return
 		case <-due.C:
 			l.again(reloadDue)
+			return
+		case <-ask.C:
+			if !marked {
+				marked = l.end(ctx)
+			}
 		}
-		due.Stop()
 	}
 }
 
@@ -135,7 +152,8 @@ func (l *loader) load(ctx context.Context) {
 		if err != nil {
 			l.r.metrics.failures.Inc()
 			if !failing {
-				l.r.o.Logger.WarnContext(ctx, "blocklist cannot be read whole from Redis; it is tried again", "missing_slots", l.missingSlots(), "error", err)
+				l.r.o.Logger.WarnContext(ctx, "blocklist cannot be read whole from Redis; it is tried again",
+					"missing_slots", l.missingSlots(), "error", err)
 			}
 			failing = true
 		}
@@ -146,6 +164,20 @@ func (l *loader) load(ctx context.Context) {
 	if failing {
 		l.r.o.Logger.InfoContext(ctx, "blocklist has been read whole")
 	}
+}
+
+// end asks whether Redis still knows what it has been told, after everything has been read. Without the reconciler's
+// marker it was flushed, and what it lacks is no reason to drop anything: not before all has been put back.
+func (l *loader) end(ctx context.Context) (marked bool) {
+	mark, _ := l.owed()
+	marked, err := l.r.from.remembers(ctx)
+	if err != nil && ctx.Err() == nil {
+		l.r.metrics.failures.Inc()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.whole = marked && l.mark == mark && l.unread.size() == 0
+	return marked
 }
 
 // round reads every node that has unread slots, all at the same time.

@@ -7,8 +7,8 @@ import (
 )
 
 // NeverBlock is the list of addresses that no block may hold: the configured prefixes in every key that contains one of
-// their addresses, and addresses that are nobody's in particular (loopback, private, link-local, unspecified) where the
-// address is all of the key. It holds where blocks are written and again where they are read.
+// their addresses, and addresses that are nobody's in particular (loopback, private, carrier NAT, link-local, unspecified)
+// where the address is all of the key. It holds where blocks are written and again where they are read.
 type NeverBlock struct {
 	configured []netip.Prefix
 	special    []netip.Prefix
@@ -19,6 +19,7 @@ func NewNeverBlock(configured []netip.Prefix) NeverBlock {
 	n := NeverBlock{special: []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"),
 		netip.MustParsePrefix("10.0.0.0/8"),
+		netip.MustParsePrefix("100.64.0.0/10"), // RFC 6598: between a carrier's NAT and its customers, and inside clusters and meshes
 		netip.MustParsePrefix("127.0.0.0/8"),
 		netip.MustParsePrefix("169.254.0.0/16"),
 		netip.MustParsePrefix("172.16.0.0/12"),

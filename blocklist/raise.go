@@ -60,7 +60,7 @@ func (s *Store) raiseAll(ctx context.Context, raises []raise) ([]outcome, error)
 	if err := s.elderReleases(ctx, raises, out); err != nil {
 		return nil, err
 	}
-	bound, err := s.admit(ctx, raises, out)
+	fresh, err := s.admit(ctx, raises, out)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s *Store) raiseAll(ctx context.Context, raises []raise) ([]outcome, error)
 	if err != nil {
 		return nil, err
 	}
-	s.leave(ctx, bound, func(i int) bool { return !out[i].stands() })
+	s.leave(ctx, fresh, func(i int) bool { return !out[i].stands() })
 	return out, nil
 }
 

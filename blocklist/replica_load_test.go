@@ -252,6 +252,7 @@ func TestLoadDropsWhatItIsSureOf(t *testing.T) {
 		if err := s.store.client.Set(t.Context(), epoch, marker, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
+		load()
 		eventuallyHeld(t, r, s.clock, false)
 	})
 }

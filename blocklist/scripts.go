@@ -127,7 +127,7 @@ local id
 for i = 7, #ARGV, 4 do
   id = append(KEYS[1], KEYS[2], 'op', ARGV[i], 'identity', ARGV[i + 1], 'rule', ARGV[i + 2], 'value', ARGV[i + 3])
 end
-if ARGV[5] ~= '' then redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[5]) end
+if ARGV[5] ~= '' then redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[5], 'LIMIT', 0) end
 redis.call('PEXPIRE', KEYS[1], ARGV[6])
 if redis.call('SADD', KEYS[3], ARGV[4]) == 1 then
   append(KEYS[4], KEYS[5], 'op', 'stream', 'value', ARGV[4])

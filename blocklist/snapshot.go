@@ -26,7 +26,7 @@ type source interface {
 	Modes(ctx context.Context) ([]rules.ModeState, error)
 	// remembers reports whether the reconciler's marker is there.
 	remembers(ctx context.Context) (bool, error)
-	// eachNode calls visit at the same time for every node that answers, and returns what went wrong with the others.
+	// eachNode calls visit at the same time for every node, those that do not answer included.
 	eachNode(ctx context.Context, visit func(ctx context.Context, n node)) error
 }
 

@@ -13,6 +13,14 @@ const (
 	PathAuthRequest = "/v1/auth-request"
 )
 
+// The headers in which proxies tell the request in question, beside X-Forwarded-For.
+const (
+	headerForwardedMethod = "X-Forwarded-Method"
+	headerForwardedURI    = "X-Forwarded-Uri"
+	headerOriginalMethod  = "X-Original-Method"
+	headerOriginalURI     = "X-Original-Uri"
+)
+
 // HeaderStatus is the status that the client shall see, in an answer whose own status cannot say it.
 const HeaderStatus = "X-Weir-Status"
 
@@ -23,6 +31,10 @@ func (g *Gate) Handler() http.Handler {
 	forwardAuth, authRequest := g.ForwardAuth(), g.AuthRequest()
 	// Not a http.ServeMux, which redirects paths like //x, and a proxy would hand the redirect to its client.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if why := r.Header.Get(headerMalformed); why != "" {
+			g.cannotRead(w, why)
+			return
+		}
 		if r.URL.Path == PathAuthRequest {
 			authRequest.ServeHTTP(w, r)
 			return
@@ -43,7 +55,7 @@ func (g *Gate) Handler() http.Handler {
 // The proxy's word is believed, so the endpoint must be reachable for the proxy only.
 func (g *Gate) AuthRequest() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := Request{Method: r.Header.Get("X-Original-Method"), Path: r.Header.Get("X-Original-Uri"), From: carrier(r)}
+		q := Request{Method: r.Header.Get(headerOriginalMethod), Path: r.Header.Get(headerOriginalURI), From: carrier(r)}
 		if q.Method == "" || q.Path == "" {
 			g.metrics.untold.Inc()
 		}
@@ -57,6 +69,20 @@ func (g *Gate) AuthRequest() http.Handler {
 		tell(w.Header(), &a)
 		w.WriteHeader(http.StatusForbidden)
 	})
+}
+
+// cannotRead answers a sub-request that said nothing a gate could judge. It is no reason to let a request pass: what made
+// the sub-request so is the request in question, or whoever asks is no proxy.
+func (g *Gate) cannotRead(w http.ResponseWriter, why string) {
+	p := Problem{Type: "about:blank", Status: http.StatusBadRequest, Detail: "The request cannot be checked, since it cannot be read."}
+	if why == tooLarge {
+		p.Status, p.Detail = http.StatusRequestHeaderFieldsTooLarge, "The request cannot be checked, since its header is too large."
+		g.metrics.tooLarge.Inc()
+	} else {
+		g.metrics.notHTTP.Inc()
+	}
+	p.Title = http.StatusText(p.Status)
+	p.write(w)
 }
 
 // carrier reads who sent a request that a proxy asks about.

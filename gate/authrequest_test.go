@@ -79,7 +79,7 @@ func TestAuthRequest(t *testing.T) {
 		{name: "no address", method: "POST", path: target, want: 200},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			g := newGate(t, abuser(), func(_ *Options, m *traffic.IdentityMap) { m.IP.TrustedProxies = tt.proxies })
+			g := newGate(t, abuser(), func(_ *Options, m *traffic.IdentityMap) { m.IP.TrustedProxies.Hops = tt.proxies })
 			w := httptest.NewRecorder()
 			r := asked(PathAuthRequest)
 			for name, value := range map[string]string{"X-Original-Method": tt.method, "X-Original-URI": tt.path, "X-Forwarded-For": tt.forwarded} {

@@ -41,14 +41,22 @@ func after(address string) string { return address[strings.LastIndexByte(address
 
 func startCaddy(t *testing.T, gate string) string {
 	t.Helper()
+	address, _ := startCaddyBefore(t, gate, sampleAPI(t), asDocumented)
+	return address
+}
+
+// startCaddyBefore starts Caddy in front of an API, at an address where a gate is asked, and at one where none is.
+func startCaddyBefore(t *testing.T, gate, api string, edit func(string) string) (address, plain string) {
+	t.Helper()
 	program := testbed.Program(t, "caddy")
-	address := port(t)
-	path := place(t, "Caddyfile", caddyfile(t, gate, port(t), sampleAPI(t), address))
+	address, plain = port(t), port(t)
+	path := place(t, "Caddyfile", edit(caddyfile(t, gate, port(t), api, address))+
+		"http://api.example.com:"+after(plain)+" {\n\treverse_proxy "+api+"\n}\n")
 	command := exec.Command(program, "run", "--config", path, "--adapter", "caddyfile")
 	home := t.TempDir()
 	command.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
 	await(t, testbed.Run(t, command), address)
-	return address
+	return address, plain
 }
 
 // Caddy sees the address that a connection comes from: a loopback address other than the usual one stands for the abuser.
@@ -57,11 +65,13 @@ const loopbackAbuser = "127.0.0.2"
 func TestCaddyHoldsBack(t *testing.T) {
 	list := abuser()
 	list.ip = netip.MustParseAddr(loopbackAbuser)
-	address := startCaddy(t, newDoor(t, newGate(t, list, nil).Handler()).address)
+	address := startCaddy(t, doorOf(t, newGate(t, list, nil)).address)
 	token := call{from: loopbackAbuser, method: "POST", path: "/v1/guest-tokens?free=1", body: "x"}
 	wantHeld(t, through(t, address, token))
 	token.headers = [][2]string{{"X-Forwarded-For", viewer}, {"X-Forwarded-Method", "GET"}, {"X-Forwarded-Uri", "/v1/films"}}
 	wantHeld(t, through(t, address, token)) // whatever it claims
+	token.headers = [][2]string{{"Connection", "X-Forwarded-For, X-Forwarded-Method, X-Forwarded-Uri"}}
+	wantHeld(t, through(t, address, token)) // nor is it asked about less than Caddy says
 	token.from, token.headers = "127.0.0.1", [][2]string{{"X-Forwarded-For", loopbackAbuser}}
 	if got := through(t, address, token); got.status != 201 || got.body != "the API got 1 bytes" {
 		t.Errorf("a viewer gets %d %q", got.status, got.body)

@@ -107,6 +107,11 @@ func (g *Gate) check(r *Request) Answer {
 	if why := missing[traffic.FieldIP]; why != traffic.Present {
 		g.metrics.noAddress[why].Inc() // rules without ip may still hold it
 	}
+	for f := traffic.FieldDevice; f < traffic.NumFields; f++ {
+		if missing[f] == traffic.MissingRepeated {
+			g.metrics.repeated[f].Inc()
+		}
+	}
 	now := g.o.Clock()
 	b, held := g.o.Blocklist.Find(id, r.Method, r.Path, now)
 	if !held {

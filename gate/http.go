@@ -28,7 +28,7 @@ type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
-	Block  string `json:"block"` // id that support can look up
+	Block  string `json:"block,omitempty"` // id that support can look up
 }
 
 // ForwardAuth answers the sub-requests of a proxy's forward auth (Traefik, Caddy): 200 for a request that may pass, 429
@@ -48,7 +48,7 @@ func (g *Gate) ForwardAuth() http.Handler {
 // Middleware lets next serve the requests that no block holds, and answers the others.
 func (g *Gate) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := Request{Method: r.Method, Path: r.URL.EscapedPath(), From: traffic.Carrier{
+		q := Request{Method: r.Method, Path: target(r), From: traffic.Carrier{
 			Peer: r.RemoteAddr, Forwarded: r.Header.Values("X-Forwarded-For"), Header: r.Header,
 		}}
 		if g.answer(w, &q) {
@@ -77,17 +77,22 @@ func hint(h http.Header, a *Answer) {
 }
 
 func refuse(w http.ResponseWriter, a *Answer) {
-	body, err := json.Marshal(Problem{
+	tell(w.Header(), a)
+	p := Problem{
 		Type: ProblemType, Title: "Abnormal usage detected", Status: http.StatusTooManyRequests,
 		Detail: "Requests like this one are held back for now. Support can look up the block by its id.", Block: a.BlockID,
-	})
+	}
+	p.write(w)
+}
+
+// write answers with p.
+func (p *Problem) write(w http.ResponseWriter) {
+	body, err := json.Marshal(p)
 	if err != nil {
 		body = nil // the status says the same
 	}
-	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
-	tell(h, a)
-	w.WriteHeader(http.StatusTooManyRequests)
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
 	_, _ = w.Write(body) // a client that has gone has no use for it
 }
 
@@ -106,14 +111,23 @@ func retryAfter(d time.Duration) string {
 
 // forwarded reads the request that a proxy asks about.
 func forwarded(r *http.Request) Request {
-	q := Request{Method: r.Header.Get("X-Forwarded-Method"), Path: r.Header.Get("X-Forwarded-Uri"), From: carrier(r)}
+	q := Request{Method: r.Header.Get(headerForwardedMethod), Path: r.Header.Get(headerForwardedURI), From: carrier(r)}
 	if q.Method == "" {
 		q.Method = r.Method
 	}
 	if q.Path == "" {
-		q.Path = r.URL.EscapedPath()
+		q.Path = target(r)
 	}
 	return q
+}
+
+// target is the request's target as it was received, which is what logs tell and rules are about. What handlers before this
+// one have made of the URL (http.StripPrefix) is another path, and Go reads "#" and "\\" in a target in its own way.
+func target(r *http.Request) string {
+	if r.RequestURI != "" {
+		return r.RequestURI
+	}
+	return r.URL.EscapedPath() // a request that was made by hand
 }
 
 // splitChain takes the last entry off a forwarded chain: the proxy has put its own peer there. What is left of it is the

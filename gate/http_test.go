@@ -93,7 +93,7 @@ func TestForwardAuth(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			g := newGate(t, abuser(), func(_ *Options, m *traffic.IdentityMap) { m.IP.TrustedProxies = tt.proxies })
+			g := newGate(t, abuser(), func(_ *Options, m *traffic.IdentityMap) { m.IP.TrustedProxies.Hops = tt.proxies })
 			method, url := tt.method, tt.url
 			if method == "" {
 				method = "GET"

@@ -18,7 +18,10 @@ type metrics struct {
 	refused     *prometheus.CounterVec // rule
 	wouldRefuse *prometheus.CounterVec // rule
 	untold      prometheus.Counter
+	notHTTP     prometheus.Counter
+	tooLarge    prometheus.Counter
 	noAddress   [traffic.NumMissingReasons]prometheus.Counter
+	repeated    [traffic.NumFields]prometheus.Counter
 	duration    prometheus.Histogram
 }
 
@@ -33,7 +36,17 @@ func newMetrics(to prometheus.Registerer, observing func() bool) (*metrics, erro
 	noAddress := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_gate_no_address_total", Help: "Requests whose client address could not be told, by reason.",
 	}, []string{"reason"})
+	missing := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_gate_missing_total",
+		Help: "Requests that carry an identity in a way that says nobody's, by field and reason: repeated, its header has several lines.",
+	}, []string{"field", "reason"})
+	malformed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_gate_malformed_total",
+		Help: "Checks that were refused since they could not be read: no HTTP (not_http), or more than 2 MiB to look at (too_large).",
+	}, []string{"reason"})
 	m := &metrics{
+		notHTTP:  malformed.WithLabelValues(notHTTP),
+		tooLarge: malformed.WithLabelValues(tooLarge),
 		passed:   passed.WithLabelValues("clear"),
 		notReady: passed.WithLabelValues("not_ready"),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -50,6 +63,9 @@ func newMetrics(to prometheus.Registerer, observing func() bool) (*metrics, erro
 	for why := range m.noAddress {
 		m.noAddress[why] = noAddress.WithLabelValues(traffic.MissingReason(why).String())
 	}
+	for f := traffic.FieldDevice; f < traffic.NumFields; f++ {
+		m.repeated[f] = missing.WithLabelValues(f.String(), traffic.MissingRepeated.String())
+	}
 	checks := prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weir_gate_checks_total", Help: "Requests that were checked."}, func() float64 { return float64(m.checks.Load()) })
 	observes := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -60,7 +76,7 @@ func newMetrics(to prometheus.Registerer, observing func() bool) (*metrics, erro
 			}
 			return 0
 		})
-	for _, c := range []prometheus.Collector{passed, noAddress, m.refused, m.wouldRefuse, m.untold, m.duration, checks, observes} {
+	for _, c := range []prometheus.Collector{passed, noAddress, missing, malformed, m.refused, m.wouldRefuse, m.untold, m.duration, checks, observes} {
 		if err := to.Register(c); err != nil {
 			return nil, err
 		}

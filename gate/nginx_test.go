@@ -2,11 +2,13 @@ package gate
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +19,8 @@ import (
 
 // nginxConfig is a gateway that uses the documented files as they are. Clients name their address in X-Test-Client, and
 // the connection's peer is believed to be that. %[1]s: a folder, %[2]s: where it listens, %[3]s: the gate, %[4]s: the API,
-// %[5]s: where it listens with pages of its own for errors, in the location that docs/gate.md shows, %[6]s.
+// %[5]s: where it listens with pages of its own for errors, in the location that docs/gate.md shows, %[6]s, %[7]s: where it
+// listens without weir.
 const nginxConfig = `
 pid %[1]s/pid;
 error_log stderr warn;
@@ -32,6 +35,7 @@ http {
     set_real_ip_from 127.0.0.1;
     real_ip_header X-Test-Client;
     client_max_body_size 4m;
+    large_client_header_buffers 8 1m;
     include weir_log.conf;
     upstream weir_gate { server %[3]s; keepalive 64; }
     server {
@@ -50,6 +54,11 @@ http {
         %[6]s
         location = /404.html { internal; return 200 "a page of its own"; }
     }
+    server {
+        listen %[7]s;
+        access_log off;
+        location / { proxy_pass http://%[4]s; }
+    }
 }
 `
 
@@ -58,21 +67,26 @@ type gateway struct {
 	dir     string
 	address string
 	pages   string // the address with pages of its own for errors
+	plain   string // the address at which no gate is asked
 }
 
 func startNginx(t *testing.T, gateAddress string) *gateway {
 	t.Helper()
+	return startNginxBefore(t, gateAddress, sampleAPI(t), asDocumented)
+}
+
+func startNginxBefore(t *testing.T, gateAddress, api string, edit func(string) string) *gateway {
+	t.Helper()
 	program := testbed.Program(t, "nginx")
-	g := &gateway{t: t, dir: t.TempDir(), address: port(t), pages: port(t)}
-	api := sampleAPI(t)
-	config := place(t, "nginx.conf", fmt.Sprintf(nginxConfig, g.dir, g.address, gateAddress, api, g.pages, documentedLocation(t, api)))
+	g := &gateway{t: t, dir: t.TempDir(), address: port(t), pages: port(t), plain: port(t)}
+	config := place(t, "nginx.conf", fmt.Sprintf(nginxConfig, g.dir, g.address, gateAddress, api, g.pages, documentedLocation(t, api), g.plain))
 	for _, name := range []string{"weir_check.conf", "weir_log.conf"} {
 		// Copied, not included from where they are: go test takes a result from its cache unless this process reads a file.
 		text, err := os.ReadFile(filepath.Join("..", "deploy", "gateway", name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(filepath.Dir(config), name), text, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(config), name), []byte(edit(string(text))), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -110,7 +124,7 @@ const (
 )
 
 func TestNginxHoldsBack(t *testing.T) {
-	d := newDoor(t, newGate(t, abuser(), nil).Handler())
+	d := doorOf(t, newGate(t, abuser(), nil))
 	n := startNginx(t, d.address)
 	token := call{client: theAbuser, method: "POST", path: "/v1/guest-tokens?free=1", body: strings.Repeat("x", 1<<20)}
 	wantHeld(t, n.send(token))
@@ -129,6 +143,8 @@ func TestNginxHoldsBack(t *testing.T) {
 		{name: "claims the abuser's address", client: viewer, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{{"X-Forwarded-For", theAbuser}}, want: 201},
 		{name: "claims another request", client: theAbuser, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{
 			{"X-Original-Method", "GET"}, {"X-Original-URI", "/v1/films"}, {"X-Forwarded-Method", "GET"}, {"X-Forwarded-Uri", "/v1/films"}}, want: 429},
+		{name: "wants less told", client: theAbuser, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{
+			{"Connection", "X-Original-URI, X-Original-Method, X-Forwarded-For"}}, want: 429},
 		{name: "claims a verdict", client: viewer, method: "POST", path: "/v1/guest-tokens", headers: [][2]string{{"X-Weir-Status", "429"}, {"X-Weir-Rule", "r"}}, want: 201},
 		{name: "asks for the check itself, which is told nothing", client: theAbuser, method: "POST", path: "/_weir/check", want: 200},
 		{name: "a long header", client: viewer, method: "GET", path: "/v1/films", headers: [][2]string{{"X-Long", strings.Repeat("x", 7000)}}, want: 200},
@@ -151,7 +167,7 @@ func TestNginxHoldsBack(t *testing.T) {
 
 // A 403 is a 429 only if weir said so.
 func TestNginxLeavesOtherAnswersAlone(t *testing.T) {
-	n := startNginx(t, newDoor(t, newGate(t, abuser(), nil).Handler()).address)
+	n := startNginx(t, doorOf(t, newGate(t, abuser(), nil)).address)
 	for _, tt := range []struct {
 		path string
 		want int
@@ -171,7 +187,7 @@ func TestNginxLeavesOtherAnswersAlone(t *testing.T) {
 
 // A location with pages of its own for errors holds back, too, if it is written as documented, and shows its pages.
 func TestNginxHoldsBackBesideOtherErrorPages(t *testing.T) {
-	n := startNginx(t, newDoor(t, newGate(t, abuser(), nil).Handler()).address)
+	n := startNginx(t, doorOf(t, newGate(t, abuser(), nil)).address)
 	wantHeld(t, through(t, n.pages, call{client: theAbuser, method: "POST", path: "/v1/guest-tokens"}))
 	for _, tt := range []struct {
 		path string
@@ -192,7 +208,7 @@ func TestNginxHoldsBackBesideOtherErrorPages(t *testing.T) {
 
 func TestNginxPassesWhatAGateOnlyObserves(t *testing.T) {
 	g := newGate(t, abuser(), func(o *Options, _ *traffic.IdentityMap) { o.Observe = true })
-	n := startNginx(t, newDoor(t, g.Handler()).address)
+	n := startNginx(t, doorOf(t, g).address)
 	if got := n.send(call{client: theAbuser, method: "POST", path: "/v1/guest-tokens"}); got.status != 201 {
 		t.Errorf("got %d", got.status)
 	}
@@ -200,8 +216,8 @@ func TestNginxPassesWhatAGateOnlyObserves(t *testing.T) {
 
 // Whatever becomes of the gate, no request is lost over it, and none waits for long.
 func TestNginxPassesWithoutAGate(t *testing.T) {
-	gate := newGate(t, abuser(), nil).Handler()
-	d := newDoor(t, gate)
+	g := newGate(t, abuser(), nil)
+	gate, d := g.Handler(), doorOf(t, g)
 	n := startNginx(t, d.address)
 	token := call{client: theAbuser, method: "POST", path: "/v1/guest-tokens", body: strings.Repeat("x", 1<<20)}
 	passes := func(t *testing.T) {
@@ -216,15 +232,17 @@ func TestNginxPassesWithoutAGate(t *testing.T) {
 			t.Errorf("got %d %q, want the API's answer", got.status, got.body)
 		}
 	}
-	for _, tt := range []struct {
+	type outage struct {
 		name string
 		gate http.Handler
-	}{
-		{"it never answers", silent(t)},
-		{"it hangs up", http.HandlerFunc(hangsUp)},
-		{"400", answers(400)}, {"401", answers(401)}, {"404", answers(404)}, {"429", answers(429)}, {"431", answers(431)},
-		{"500", answers(500)}, {"502", answers(502)}, {"503", answers(503)},
-	} {
+	}
+	cases := []outage{{"it never answers", silent(t)}, {"it hangs up", http.HandlerFunc(hangsUp)}}
+	for status := 200; status < 600; status++ {
+		if http.StatusText(status) != "" && !aboutTheRequest[status] && status != http.StatusRequestTimeout {
+			cases = append(cases, outage{strconv.Itoa(status), answers(status)})
+		}
+	}
+	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
 			d.becomes(tt.gate)
 			passes(t)
@@ -238,9 +256,71 @@ func TestNginxPassesWithoutAGate(t *testing.T) {
 	})
 }
 
+// aboutTheRequest are the statuses by which a gate, or what stands between, says that it cannot read a request.
+var aboutTheRequest = map[int]bool{400: true, 413: true, 414: true, 417: true, 431: true}
+
+// What the gate says about a client's request is no word on the gate, so the client cannot pass by it.
+func TestNginxRefusesWhatAGateCannotRead(t *testing.T) {
+	g := newGate(t, abuser(), nil)
+	d := doorOf(t, g)
+	n := startNginx(t, d.address)
+	for status := range aboutTheRequest {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			d.becomes(answers(status))
+			for _, address := range []string{n.address, n.pages} {
+				got := through(t, address, call{client: viewer, method: "POST", path: "/v1/guest-tokens", body: "x"})
+				var p Problem
+				if err := json.Unmarshal([]byte(got.body), &p); err != nil {
+					t.Fatalf("%v in %s", err, got.body)
+				}
+				if got.status != 400 || p.Status != 400 || p.Title != "Bad Request" || p.Detail == "" || p.Block != "" ||
+					got.header.Get("Content-Type") != "application/problem+json" || got.header.Get("Cache-Control") != "no-store" {
+					t.Errorf("got %d %s with %v", got.status, got.body, got.header)
+				}
+			}
+			if got := n.send(call{client: viewer, method: "POST", path: "/unguarded"}); got.status != 200 {
+				t.Errorf("a location that asks no gate gets %d", got.status)
+			}
+		})
+	}
+}
+
+// The gate is told what the file names, whatever a client sends.
+func TestNginxTellsTheGateNamedHeaders(t *testing.T) {
+	told := make(chan http.Header, 1)
+	d := newDoor(t, answers(200))
+	n := startNginx(t, d.address)
+	d.becomes(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { told <- r.Header }))
+	headers := map[string]string{
+		"X-Device-Id": "d", "X-User-Id": "u", "X-Api-Key": "k", "X-Session-Id": "s", "Cookie": "sid=1; a=b",
+		"X-Original-Uri": "/v1/films?q", "X-Original-Method": "POST", "X-Forwarded-For": "203.0.113.5, " + theAbuser,
+	}
+	c := call{client: theAbuser, method: "POST", path: "/v1/films?q", body: "x", headers: [][2]string{
+		{"X-Any", "a"}, {"User-Agent", "a"}, {"Authorization", "a"}, {"Range", "bytes=0-1"}, {"If-Match", "a"}, {"Expect", "100-continue"},
+		{"X-Weir-Malformed", "too_large"}, {"X-Forwarded-Method", "GET"}, {"X-Forwarded-Uri", "/"}, {"X-Original-URI", "/"}, {"Upgrade", "h2c"},
+	}}
+	for name, value := range headers {
+		if !strings.HasPrefix(name, "X-Original-") {
+			c.headers = append(c.headers, [2]string{name, strings.TrimSuffix(value, ", "+theAbuser)})
+		}
+	}
+	n.send(c)
+	got := <-told
+	for name := range got {
+		if headers[name] == "" {
+			t.Errorf("the gate is told %s: %q", name, got[name])
+		}
+	}
+	for name, want := range headers {
+		if len(got[name]) != 1 || got[name][0] != want {
+			t.Errorf("the gate is told %s: %q, want %q", name, got[name], want)
+		}
+	}
+}
+
 // The access log names the same client and path as the check, and weir's own refusals as such.
 func TestNginxLogsTheVerdict(t *testing.T) {
-	n := startNginx(t, newDoor(t, newGate(t, abuser(), nil).Handler()).address)
+	n := startNginx(t, doorOf(t, newGate(t, abuser(), nil)).address)
 	const odd = "/v1//guest-tokens/%2e%2e/a%20b?q=%22x%22"
 	n.send(call{client: theAbuser, method: "POST", path: "/v1/guest-tokens?free=1", headers: [][2]string{{"X-Device-Id", `tv "7"`}}})
 	n.send(call{client: viewer, method: "POST", path: odd, headers: [][2]string{{"User-Agent", `curl\ü`}, {"X-Forwarded-For", theAbuser}}})

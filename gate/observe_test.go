@@ -18,8 +18,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// holding is a gate with a block, what it says, and its metrics.
-func holding(t *testing.T, observe bool) (*Gate, *prometheus.Registry, *strings.Builder) {
+// gateThatHolds is a gate with a block, what it says, and its metrics.
+func gateThatHolds(t *testing.T, observe bool) (*Gate, *prometheus.Registry, *strings.Builder) {
 	t.Helper()
 	log, registry := &strings.Builder{}, prometheus.NewRegistry()
 	g := newGate(t, abuser(), func(o *Options, _ *traffic.IdentityMap) {
@@ -63,7 +63,7 @@ func newObserveFile(t *testing.T, g *Gate, path string) *ObserveFile {
 }
 
 func TestSetObserveTakesEffectWithTheNextCheck(t *testing.T) {
-	g, registry, _ := holding(t, true)
+	g, registry, _ := gateThatHolds(t, true)
 	wantObserving(t, g, registry, true)
 	g.SetObserve(false)
 	wantObserving(t, g, registry, false)
@@ -75,7 +75,7 @@ func TestSetObserveTakesEffectWithTheNextCheck(t *testing.T) {
 func TestFileMakesTheGateObserve(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "run") // not there yet, as after a boot
 	path := filepath.Join(folder, "observe")
-	g, registry, log := holding(t, false)
+	g, registry, log := gateThatHolds(t, false)
 	file := newObserveFile(t, g, path)
 	do := func(err error) {
 		if err != nil {
@@ -112,7 +112,7 @@ func TestFileIsKnownBeforeTheFirstCheck(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o000); err != nil { // nobody has to read it
 		t.Fatal(err)
 	}
-	g, registry, _ := holding(t, false)
+	g, registry, _ := gateThatHolds(t, false)
 	newObserveFile(t, g, path)
 	wantObserving(t, g, registry, true)
 }
@@ -120,7 +120,7 @@ func TestFileIsKnownBeforeTheFirstCheck(t *testing.T) {
 // A path that may not be looked at neither lets anybody in nor holds anybody: the gate goes on as it did, and says so once.
 func TestFileThatCannotBeLookedForChangesNothing(t *testing.T) {
 	for _, before := range []bool{false, true} {
-		g, registry, log := holding(t, false)
+		g, registry, log := gateThatHolds(t, false)
 		path := filepath.Join(t.TempDir(), "observe")
 		if before {
 			if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -145,7 +145,7 @@ func TestFileThatCannotBeLookedForChangesNothing(t *testing.T) {
 }
 
 func TestObserveFileNeedsAPath(t *testing.T) {
-	g, _, _ := holding(t, false)
+	g, _, _ := gateThatHolds(t, false)
 	if _, err := NewObserveFile(g, ""); err == nil {
 		t.Error("an empty path was taken")
 	}

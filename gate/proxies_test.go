@@ -50,15 +50,28 @@ type door struct {
 	dialled int
 }
 
+// doorOf is a door at which a gate answers, and reads what is asked.
+func doorOf(t *testing.T, g *Gate) *door {
+	t.Helper()
+	return openDoor(t, g.Server(), g.Listener)
+}
+
 func newDoor(t *testing.T, h http.Handler) *door {
 	t.Helper()
-	d := &door{handler: h}
+	return openDoor(t, &http.Server{Handler: h}, func(l net.Listener) net.Listener { return l })
+}
+
+func openDoor(t *testing.T, config *http.Server, reading func(net.Listener) net.Listener) *door {
+	t.Helper()
+	d := &door{handler: config.Handler}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.mu.Lock()
 		h := d.handler
 		d.mu.Unlock()
 		h.ServeHTTP(w, r)
 	}))
+	config.Handler, server.Config = server.Config.Handler, config
+	server.Listener = reading(server.Listener)
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
 			d.mu.Lock()

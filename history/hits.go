@@ -43,6 +43,23 @@ func (s *Store) Hits(ctx context.Context, q HitQuery) ([]RecordedHit, error) {
 	return hits, nil
 }
 
+// HitsByID returns the episodes of every stream whose id begins with prefix, hex digits of which clients are told some: the
+// live stream's first, at most so many.
+func (s *Store) HitsByID(ctx context.Context, prefix string, most int) ([]RecordedHit, error) {
+	// With the streams named, the primary key is a range; g comes after all hex digits.
+	rows, err := s.pool.Query(ctx, "SELECT "+recordedHitColumns+` FROM hits
+		WHERE stream IN (SELECT name FROM streams) AND id >= $1 AND id < $1 || 'g'
+		ORDER BY stream <> 'live', id, stream LIMIT $2`, traffic.Printable(prefix), most)
+	if err != nil {
+		return nil, s.fail("finding hits by id", err)
+	}
+	hits, err := pgx.CollectRows(rows, scanHit)
+	if err != nil {
+		return nil, s.fail("finding hits by id", err)
+	}
+	return hits, nil
+}
+
 func (q *HitQuery) where() *where {
 	w := new(where)
 	w.selectRows(q.Stream, q.Rule, q.Source)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,6 +57,8 @@ func TestHitsBySource(t *testing.T) {
 		4: subject(traffic.Identity{Session: "a=b\x00"}, 0, 0, traffic.FieldSession),
 		5: subject(traffic.Identity{}, 32, 64, traffic.FieldIP), // missing: ip without a value
 		6: "",
+		7: subject(traffic.Identity{Device: strings.Repeat("tv ", 30)}, 0, 0, traffic.FieldDevice),
+		8: subject(traffic.Identity{Device: strings.Repeat("tv ", 30)}, 0, 0, traffic.FieldDevice).Stored(),
 	}
 	var hits []detectors.Hit
 	for n, s := range subjects {
@@ -82,6 +85,10 @@ func TestHitsBySource(t *testing.T) {
 		{"session=a=b\x00", []int64{4}},
 		{"session=a%3Db%00", []int64{4}},
 		{"ip=192.0.2.1%2F32", []int64{0}},
+		{"device=" + strings.Repeat("tv ", 30), []int64{8, 7}}, // a block's subject holds the digest
+		{"device=" + strings.Repeat("tv%20", 30), []int64{8, 7}},
+		{strings.Repeat("tv ", 30), []int64{8, 7}},
+		{string(subject(traffic.Identity{Device: strings.Repeat("tv ", 30)}, 0, 0, traffic.FieldDevice).Stored()), []int64{8}},
 		{"00:1b:44:11:3a:b7", nil},
 		{"user=192.0.2.1&session=x", nil},
 	}

@@ -51,6 +51,8 @@ type Source struct {
 	field traffic.Field
 	any   bool // no field was named: value may be in any of them
 	text  string
+	// forms are how rows have text: as it is, and, where blocks are concerned and it is long, as its digest.
+	forms []string
 	// addresses are the prefixes, from /0 to the whole address, that a rule may have cut an address to. inside is set
 	// where a prefix was asked for: everything in it is meant.
 	addresses []netip.Prefix
@@ -89,7 +91,10 @@ func ParseSource(text string) (Source, error) {
 		return Source{}, fmt.Errorf("source %q is no address; allowed are an address (192.0.2.1) and a prefix (2001:db8::/64); "+
 			"another value that looks like one needs its field before it, like device=%s", text, text)
 	}
-	src.text = traffic.Printable(src.text)
+	src.forms = []string{traffic.Printable(src.text)}
+	if traffic.StoredAsDigest(src.text) {
+		src.forms = append(src.forms, string(traffic.AppendStoredValue(nil, src.text)))
+	}
 	return src, nil
 }
 
@@ -156,7 +161,7 @@ func (src *Source) condition(w *where) {
 		}
 		switch {
 		case f != traffic.FieldIP:
-			parts, args = append(parts, column(f)+" = ?"), append(args, src.text)
+			parts, args = append(parts, column(f)+" = ANY (?::text[])"), append(args, src.forms)
 		case src.inside.IsValid():
 			parts, args = append(parts, "ip <<= ?::cidr"), append(args, src.inside)
 		case src.addresses != nil:
@@ -166,18 +171,21 @@ func (src *Source) condition(w *where) {
 	w.add("("+strings.Join(parts, " OR ")+")", args...)
 }
 
-// subjectCondition adds to w that the row's subject is src's. The values beside it have indexes, which the text has not.
+// subjectCondition adds to w that the row's subject is src's, with long values as they are or as their digests. The values beside
+// it have indexes, which the text has not.
 func (src *Source) subjectCondition(w *where) {
-	d := decodeSubject(src.subject)
-	if d.ip != nil {
-		w.add("ip = ?::cidr", *d.ip)
+	plain, stored := decodeSubject(src.subject), decodeSubject(src.subject.Stored())
+	if plain.ip != nil {
+		w.add("ip = ?::cidr", *plain.ip)
 	}
-	for f, value := range [traffic.NumFields]*string{
-		traffic.FieldDevice: d.device, traffic.FieldUser: d.user, traffic.FieldAPIKey: d.apiKey, traffic.FieldSession: d.session,
-	} {
-		if value != nil {
-			w.add(column(traffic.Field(f))+" = ?", *value)
+	forms := func(f traffic.Field, plain, stored *string) {
+		if plain != nil && stored != nil {
+			w.add(column(f)+" = ANY (?::text[])", []string{*plain, *stored})
 		}
 	}
-	w.add("subject = ?", string(src.subject))
+	forms(traffic.FieldDevice, plain.device, stored.device)
+	forms(traffic.FieldUser, plain.user, stored.user)
+	forms(traffic.FieldAPIKey, plain.apiKey, stored.apiKey)
+	forms(traffic.FieldSession, plain.session, stored.session)
+	w.add("subject = ANY (?::text[])", []string{string(src.subject), string(src.subject.Stored())})
 }

@@ -199,12 +199,12 @@ func TestCompileRefuses(t *testing.T) {
 		change func(*rules.Routing)
 		want   string
 	}{
-		{"record format", func(r *rules.Routing) { r.RecordFormat++ }, "record format is 4, this build writes 1 to 3"},
+		{"record format", func(r *rules.Routing) { r.RecordFormat++ }, "record format is 5, this build writes 1 to 4"},
 		{"a sum in the record format before", func(r *rules.Routing) { r.RecordFormat, r.Rules[1].Count.Sum = 1, "attrs.cost" }, "from record format 2 on"},
 		{"a sum of nothing", func(r *rules.Routing) { r.Rules[1].Count.Sum = "cost" }, `rule b-ip-device: count.sum: got "cost"`},
 		{"secret", func(r *rules.Routing) { r.SecretID = "t" }, `under the secret "t", this process has "s"`},
 		{"event format", func(r *rules.Routing) { r.Format.Name = "avro" }, "avro"},
-		{"identity map", func(r *rules.Routing) { r.Identity.IP.TrustedProxies = -1 }, "identity map"},
+		{"identity map", func(r *rules.Routing) { r.Identity.IP.TrustedProxies.Hops = -1 }, "identity map"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

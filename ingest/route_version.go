@@ -75,12 +75,12 @@ func compile(r *rules.Routing, opt *RouterOptions) (*routingVersion, error) {
 	if err != nil {
 		return nil, unfit("%w", err)
 	}
-	identifier, err := r.Identity.Compile()
+	identifier, err := Identifier(r)
 	if err != nil {
 		return nil, unfit("identity map: %w", err)
 	}
 	v := &routingVersion{
-		number: r.Number, format: r.RecordFormat, decoder: decoder, identifier: identifier, index: rules.NewIndex(r.Rules),
+		number: r.Number, format: r.RecordFormat, decoder: decoder, identifier: identifier, index: r.Index(),
 	}
 	targets := newTargeter(opt.Secret, opt.KeyedPartitions)
 	for i := range r.Rules {
@@ -95,6 +95,14 @@ func compile(r *rules.Routing, opt *RouterOptions) (*routingVersion, error) {
 		})
 	}
 	return v, nil
+}
+
+// Identifier derives identities as routers do under a routing version.
+func Identifier(r *rules.Routing) (*traffic.Identifier, error) {
+	if r.RecordFormat < rules.ReadingRecordFormat {
+		return r.Identity.Compile(traffic.FieldsAsIs())
+	}
+	return r.Identity.Compile()
 }
 
 func (v *routingVersion) dimension(key []traffic.KeyField) int {

@@ -29,8 +29,10 @@ const (
 const (
 	allowedID       = "1 to 64 characters a-z, 0-9 and -, not starting with -"
 	allowedOwner    = "the name of the team that answers for the rule, 1 to 128 bytes of printable text without spaces around it"
-	allowedMatch    = "a mapping with the members method, path; {} for every request"
+	allowedMatch    = "a mapping with the members method, path, path_as, path_case; {} for every request"
 	allowedPath     = "a path of literal segments, {param} segments and a trailing *, such as /v1/users/{id}/posts*"
+	allowedPathAs   = "normal, raw"
+	allowedPathCase = "exact, ignore"
 	allowedKeyField = "ip, device, user, api_key, session"
 	allowedKey      = "a list of " + allowedKeyField + " and {field: ip, v4: N, v6: N}; [] for one window in all"
 	allowedMissing  = "skip, group"
@@ -71,6 +73,7 @@ func (d *Document) check(env Environment, report func(Problem)) {
 		allowed := checkPath(d.Match.Path)
 		say(allowed == "", "match.path", quoteShort(d.Match.Path), allowed)
 	}
+	d.Match.checkReading(say)
 	checkKey("key", d.Key, say)
 	say(d.Missing == MissingSkip || d.Missing == MissingGroup, "on_missing", quoteShort(string(d.Missing)), allowedMissing)
 	say(d.Limit >= 0 && d.Limit <= MaxLimit, "limit", "the number "+strconv.Itoa(d.Limit), allowedLimit)
@@ -85,6 +88,24 @@ func (d *Document) check(env Environment, report func(Problem)) {
 		span("block.ttl", b.TTL, MinTTL, MaxTTL, allowedTTL)
 		say(b.Extend == ExtendNever || b.Extend == ExtendOnHit, "block.extend", quoteShort(string(b.Extend)), allowedExtend)
 		d.checkBlockKey(env, report, say)
+	}
+}
+
+// checkReading checks how the path is compared. That a path is in normal form is asked of files only: older documents,
+// whose path is not, are read as normalPath says.
+func (m *Match) checkReading(say func(ok bool, field, got, allowed string)) {
+	const needed = "only beside match.path, whose comparison it is about"
+	switch m.PathAs {
+	case "", PathNormal, PathRaw:
+		say(m.PathAs == "" || m.Path != "", "match.path_as", quoteShort(string(m.PathAs))+" without match.path", needed)
+	default:
+		say(false, "match.path_as", quoteShort(string(m.PathAs)), allowedPathAs)
+	}
+	switch m.PathCase {
+	case "", PathCaseExact, PathCaseIgnore:
+		say(m.PathCase == "" || m.Path != "", "match.path_case", quoteShort(string(m.PathCase))+" without match.path", needed)
+	default:
+		say(false, "match.path_case", quoteShort(string(m.PathCase)), allowedPathCase)
 	}
 }
 

@@ -81,7 +81,31 @@ func (m Match) includes(narrow Match) bool {
 			}
 		}
 	}
-	return includes(m.Path, narrow.Path)
+	return m.includesPaths(&narrow)
+}
+
+// includesPaths reports whether every path that reaches narrow reaches m. Where both have the same paths in mind, reading
+// them in more ways or without case takes in more of them.
+func (m *Match) includesPaths(narrow *Match) bool {
+	if m.Path == "" || m.Path == "*" {
+		return true
+	}
+	if m.PathAs == PathRaw && narrow.PathAs != PathRaw || !m.folds() && narrow.folds() {
+		return false
+	}
+	wide, inner := m.Path, narrow.Path
+	if m.PathAs != PathRaw {
+		w, ok1 := normalPath(wide)
+		n, ok2 := normalPath(inner)
+		if !ok1 || !ok2 {
+			return wide == inner
+		}
+		wide, inner = w, n
+	}
+	if m.folds() {
+		wide, inner = string(appendLower(nil, wide)), string(appendLower(nil, inner))
+	}
+	return includes(wide, inner)
 }
 
 func windowChange(prev, next *Document) string {
@@ -171,6 +195,12 @@ func describeMatch(m Match) string {
 	}
 	if m.Path != "" {
 		path = yamlText(m.Path) // quoted where it could be taken for the words above
+	}
+	if m.PathAs == PathRaw {
+		path += ", path_as raw"
+	}
+	if m.folds() {
+		path += ", path_case ignore"
 	}
 	return methods + " " + path
 }

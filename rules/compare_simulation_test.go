@@ -30,7 +30,7 @@ func held(d *Document, calls []call, world []call) map[string]bool {
 	window := int(d.Window / time.Second)
 	for _, c := range calls {
 		key, missing := traffic.MakeSubject(&c.id, d.Key)
-		if !d.Match.Matches(c.method, c.path) || c.behind > int(d.Lateness/time.Second) || missing > 0 && d.Missing == MissingSkip ||
+		if !d.Match.Reaches(c.method, c.path) || c.behind > int(d.Lateness/time.Second) || missing > 0 && d.Missing == MissingSkip ||
 			d.Count.Distinct != nil && c.value(d) == "" {
 			continue
 		}
@@ -50,7 +50,7 @@ func held(d *Document, calls []call, world []call) map[string]bool {
 			continue
 		}
 		for _, w := range world {
-			if s, missing := traffic.MakeSubject(&w.id, d.Block.Key); missing == 0 && s == victim && d.Match.Matches(w.method, w.path) &&
+			if s, missing := traffic.MakeSubject(&w.id, d.Block.Key); missing == 0 && s == victim && d.Match.Reaches(w.method, w.path) &&
 				w.at > c.at && w.at <= c.at+int(d.Block.TTL/time.Second) {
 				refused[w.String()] = true
 			}

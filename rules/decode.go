@@ -67,6 +67,8 @@ func matchSection() section {
 		members: []member{
 			{"method", "", (*decoder).readMethod},
 			{"path", "", (*decoder).readPath},
+			{"path_as", "", (*decoder).readPathAs},
+			{"path_case", "", (*decoder).readPathCase},
 		},
 		later: []string{"host", "when"},
 	}
@@ -110,6 +112,7 @@ func (d *decoder) document(n *yaml.Node) {
 			d.problems = append(d.problems, p)
 		}
 	})
+	d.requireNormalPath()
 	if d.env.Warn != nil && len(d.problems) == 0 {
 		d.doc.warn(d.env, func(p Problem) {
 			p.File, p.Line = d.file, d.line(p.Field)

@@ -96,6 +96,38 @@ func (d *decoder) readPath(field string, n *yaml.Node) {
 	d.doc.Match.Path = s
 }
 
+func (d *decoder) readPathAs(field string, n *yaml.Node) {
+	if s, ok := d.text(field, n, allowedPathAs); ok {
+		d.doc.Match.PathAs = PathAs(s)
+		d.refuseEmpty(field, s, n, allowedPathAs)
+	}
+}
+
+func (d *decoder) readPathCase(field string, n *yaml.Node) {
+	if s, ok := d.text(field, n, allowedPathCase); ok {
+		d.doc.Match.PathCase = PathCase(s)
+		d.refuseEmpty(field, s, n, allowedPathCase)
+	}
+}
+
+// refuseEmpty reports an empty text, which a document holds for the default.
+func (d *decoder) refuseEmpty(field, s string, n *yaml.Node, allowed string) {
+	if s == "" {
+		d.wrong(field, n, allowed, "leave the field out for the default")
+	}
+}
+
+// requireNormalPath reports a path that is not in the form in which it is compared.
+func (d *decoder) requireNormalPath() {
+	m := &d.doc.Match
+	if m.Path == "" || m.PathAs == PathRaw || d.reported("match.path") || checkPath(m.Path) != "" {
+		return
+	}
+	if allowed, hint := checkNormal(m.Path); allowed != "" {
+		d.add(d.line("match.path"), "match.path", quoteShort(m.Path), allowed, hint)
+	}
+}
+
 func (d *decoder) readMissing(field string, n *yaml.Node) {
 	if s, ok := d.text(field, n, allowedMissing); ok {
 		d.doc.Missing = OnMissing(s)

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -106,11 +107,42 @@ func TestReferencePatterns(t *testing.T) {
 		m := Match{Path: code.FindStringSubmatch(cells[0])[1]}
 		for i, want := range []bool{true, false} {
 			for _, path := range code.FindAllStringSubmatch(cells[i+1], -1) {
-				if got := m.Matches("GET", path[1]); got != want {
+				if got := m.Reaches("GET", path[1]); got != want {
 					t.Errorf("%s on %s: got %v, want %v", m.Path, path[1], got, want)
 				}
 			}
 		}
+	}
+}
+
+// TestReferenceSpellings holds the table of spellings to what reaches a rule.
+func TestReferenceSpellings(t *testing.T) {
+	src, err := os.ReadFile("../docs/rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(src), "| spelling | read so by |\n|---|---|\n")
+	table, after, _ := strings.Cut(table, "\n\n")
+	m := Match{Path: "/v1/guest-tokens"}
+	spellings := regexp.MustCompile("`([^`]+)`")
+	rows := strings.Split(table, "\n")
+	for _, row := range rows {
+		cell, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
+		found := spellings.FindAllStringSubmatch(cell, -1)
+		if len(found) == 0 {
+			t.Errorf("row %q", row)
+		}
+		for _, path := range found {
+			if !m.Reaches("GET", path[1]) {
+				t.Errorf("%s does not reach %s", path[1], m.Path)
+			}
+		}
+	}
+	if len(rows) < 10 || !strings.Contains(after, fmt.Sprintf("at most %d ways", 1+len(readings))) {
+		t.Errorf("%d rows, and %d ways of reading with the path as it stands", len(rows), 1+len(readings))
+	}
+	if other := "/v1/%2567uest-tokens"; !strings.Contains(after, other) || m.Reaches("GET", other) {
+		t.Errorf("%s is another path", other)
 	}
 }
 

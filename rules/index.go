@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// Index finds the rules that watch a request. It is a trie over path segments, so that its cost follows the depth of
+// Index finds the rules that watch a request. It is made of tries over path segments, so that its cost follows the depth of
 // the path and the number of rules that match, not the number of rules: 1,000 cost about what 10 do. An Index does not
-// change after NewIndex and may be used by any number of goroutines.
+// change after it was made and may be used by any number of goroutines.
 type Index struct {
-	root node
+	// One trie for each way of comparing; nil where no rule has it. The folding ones are second.
+	raw, normal [2]*node
 }
 
 // node is a place in the trie: some segments of a path have been read, the next one decides.
@@ -30,29 +31,59 @@ type ruleSet struct {
 }
 
 // NewIndex builds the index of rules; Match returns positions in this slice. Rules are expected to be valid; a pattern
-// that is not is read as Match.Matches reads it.
+// that is not is read as Match.Reaches reads it.
 func NewIndex(rules []Version) *Index {
 	ix := &Index{}
 	for i := range rules {
-		ix.root.add(rules[i].Match, i)
+		m := rules[i].Match
+		pattern, ok := m.normalPath()
+		if ok {
+			add(&ix.normal, m, pattern, i)
+		}
+		if !ok || pattern != m.Path {
+			add(&ix.raw, m, m.Path, i)
+		}
 	}
 	return ix
 }
 
-func (n *node) add(m Match, rule int) {
-	path := m.Path
+// Index builds the index by which the records of r are routed: NewIndex, and the paths as they stand under a record format
+// of the time when all routers compared them so.
+func (r *Routing) Index() *Index {
+	if r.RecordFormat >= ReadingRecordFormat {
+		return NewIndex(r.Rules)
+	}
+	ix := &Index{}
+	for i := range r.Rules {
+		add(&ix.raw, r.Rules[i].Match, r.Rules[i].Match.Path, i)
+	}
+	return ix
+}
+
+func add(tries *[2]*node, m Match, pattern string, rule int) {
+	trie := &tries[0]
+	if m.folds() {
+		trie, pattern = &tries[1], string(appendLower(nil, pattern))
+	}
+	if *trie == nil {
+		*trie = &node{}
+	}
+	(*trie).add(m.Methods, pattern, rule)
+}
+
+func (n *node) add(methods []string, path string, rule int) {
 	if path == "" {
 		path = "*"
 	}
 	for {
 		segment, rest, more := strings.Cut(path, "/")
 		if prefix, ok := restPrefix(segment, more); ok {
-			n.rest(prefix).add(m.Methods, rule)
+			n.rest(prefix).add(methods, rule)
 			return
 		}
 		n = n.child(segment)
 		if !more {
-			n.here.add(m.Methods, rule)
+			n.here.add(methods, rule)
 			return
 		}
 		path = rest
@@ -116,39 +147,90 @@ func (s *ruleSet) appendTo(dst []int, method []byte) []int {
 }
 
 // Match appends the indexes of the rules that watch a request of this method and path to dst, ascending. It agrees with
-// Match.Matches of each rule, and does not allocate when dst has room.
+// Match.Reaches of each rule, and does not allocate for an ordinary path when dst has room.
 func (ix *Index) Match(dst []int, method, path string) []int {
 	var buf [maxMethodBytes]byte
 	start := len(dst)
-	dst = ix.root.collect(dst, upperMethod(&buf, method), cutQuery(path))
+	path = cutQuery(path)
+	q := query{method: upperMethod(&buf, method)}
+	q.path = segments{text: path}
+	dst = q.collect(dst, &ix.raw)
+	if ix.normal == [2]*node{} {
+		return sorted(dst, start)
+	}
+	if q.path.loose = true; ordinary(path) {
+		return sorted(q.collect(dst, &ix.normal), start)
+	}
+	for s := spellingsOf(path); s.next(); {
+		q.path = s.segments
+		dst = q.collect(dst, &ix.normal)
+	}
+	return sorted(dst, start)
+}
+
+// sorted puts the rules after start in order, each once: one may be reached by several readings.
+func sorted(dst []int, start int) []int {
 	slices.Sort(dst[start:])
+	return dst[:start+len(slices.Compact(dst[start:]))]
+}
+
+// query is one question put to a trie.
+type query struct {
+	method []byte
+	path   segments
+	fold   bool
+}
+
+func (q *query) collect(dst []int, tries *[2]*node) []int {
+	for i, trie := range tries {
+		if trie != nil {
+			q.fold = i == 1
+			dst = trie.collect(dst, q, 0)
+		}
+	}
 	return dst
 }
 
-// collect appends the rules below n that match rest, the part of the path after the segments that led to n. A rule has
-// one pattern, so one place in the trie, and is met at most once.
-func (n *node) collect(dst []int, method []byte, rest string) []int {
-	segment, after, more := strings.Cut(rest, "/")
+// collect appends the rules below n that match the path from a place on, the one after the segments that led to n. A rule
+// has one place in a trie, and is met at most once.
+func (n *node) collect(dst []int, q *query, place int) []int {
+	segment, next, more := q.path.at(place)
+	if segment == "" && !more && q.path.loose {
+		dst = n.here.appendTo(dst, q.method) // what led here, and a slash at the end
+	}
 	for _, l := range n.restLens {
 		if l > len(segment) {
 			break
 		}
-		if set := n.rests[segment[:l]]; set != nil {
-			dst = set.appendTo(dst, method)
+		if set := lookUp(n.rests, segment[:l], q.fold); set != nil {
+			dst = set.appendTo(dst, q.method)
 		}
 	}
-	if c := n.literals[segment]; c != nil {
-		dst = c.enter(dst, method, after, more)
+	if c := lookUp(n.literals, segment, q.fold); c != nil {
+		dst = c.enter(dst, q, next, more)
 	}
 	if n.param != nil && segment != "" {
-		dst = n.param.enter(dst, method, after, more)
+		dst = n.param.enter(dst, q, next, more)
 	}
 	return dst
 }
 
-func (n *node) enter(dst []int, method []byte, rest string, more bool) []int {
-	if more {
-		return n.collect(dst, method, rest)
+// lookUp finds what stands in a trie under a text, which is in lower case there if the trie folds.
+func lookUp[T any](in map[string]*T, text string, fold bool) *T {
+	if fold && hasUpper(text) {
+		return lookUpLower(in, text)
 	}
-	return n.here.appendTo(dst, method)
+	return in[text]
+}
+
+func lookUpLower[T any](in map[string]*T, text string) *T {
+	var room [64]byte
+	return in[string(appendLower(room[:0], text))]
+}
+
+func (n *node) enter(dst []int, q *query, place int, more bool) []int {
+	if more {
+		return n.collect(dst, q, place)
+	}
+	return n.here.appendTo(dst, q.method)
 }

@@ -13,20 +13,39 @@ func TestIndexAgainstEachRule(t *testing.T) {
 	check := func(t *rapid.T) {
 		versions := make([]Version, rapid.IntRange(0, 30).Draw(t, "rules"))
 		for i := range versions {
-			versions[i].Match = Match{Methods: drawMethods(t, "methods"), Path: drawPattern(t, "pattern")}
+			m := Match{Methods: drawMethods(t, "methods"), Path: drawPattern(t, "pattern")}
+			m.PathAs, m.PathCase = drawReading(t)
+			if odd := rapid.SampledFrom([]string{"", "", "", "/%61", "/../b", "//a", "/%2e*", "/{x}/a;b", "/%7Bx%7D", `/a\b`, "/a#"}).Draw(t, "odd"); odd != "" {
+				m.Path = odd // of a rule from before there was a normal form
+			}
+			versions[i].Match = m
 		}
-		ix := NewIndex(versions)
+		ix, before := NewIndex(versions), (&Routing{Rules: versions, RecordFormat: ReadingRecordFormat - 1}).Index()
 		for range 10 {
 			method := rapid.SampledFrom([]string{"GET", "post", "Put", "", "DELETE"}).Draw(t, "method")
 			path := drawPath(t)
-			want := []int{-1, 99} // what is in dst stays
+			if rapid.Bool().Draw(t, "odd") {
+				path = drawOddPath(t)
+			}
+			want, wantBefore := []int{-1, 99}, []int{-1, 99} // what is in dst stays
 			for i := range versions {
-				if versions[i].Match.Matches(method, path) {
+				m := versions[i].Match
+				reached := m.Reaches(method, path)
+				if reached {
 					want = append(want, i)
+				}
+				if m.PathAs = PathRaw; m.Reaches(method, path) {
+					wantBefore = append(wantBefore, i)
+					if !reached {
+						t.Fatalf("%s %q is what %s watches, and does not reach it", method, path, describeMatch(versions[i].Match))
+					}
 				}
 			}
 			if got := ix.Match([]int{-1, 99}, method, path); !slices.Equal(got, want) {
 				t.Fatalf("%s %q: got %v, want %v", method, path, got, want)
+			}
+			if got := before.Match([]int{-1, 99}, method, path); !slices.Equal(got, wantBefore) {
+				t.Fatalf("%s %q before record format %d: got %v, want %v", method, path, ReadingRecordFormat, got, wantBefore)
 			}
 		}
 	}
@@ -41,7 +60,7 @@ func TestIndexDoesNotAllocate(t *testing.T) {
 	m := Match{Methods: []string{"POST"}, Path: "/v1/{tenant}/users*"}
 	allocs := testing.AllocsPerRun(200, func() {
 		dst = ix.Match(dst[:0], "post", "/svc7/v1/things/42/details?q=1")
-		if !m.Matches("post", "/v1/acme/users/7?x") {
+		if !m.Reaches("post", "/v1/acme/users/7?x") {
 			t.Fatal("no match")
 		}
 	})

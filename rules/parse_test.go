@@ -47,7 +47,7 @@ func TestParseEveryField(t *testing.T) {
 	ip := traffic.KeyField{Field: traffic.FieldIP, V4: 24, V6: 56}
 	want := []Document{{
 		ID: "every-field", Owner: "Team Identity & Access",
-		Match:   Match{Methods: []string{"POST", "PUT"}, Path: "/v1/users/{user_id}/sessions*"},
+		Match:   Match{Methods: []string{"POST", "PUT"}, Path: "/v1//users/{user_id}/sessions*", PathAs: PathRaw, PathCase: PathCaseIgnore},
 		Key:     []traffic.KeyField{{Field: traffic.FieldDevice}, ip, {Field: traffic.FieldSession}},
 		Missing: MissingGroup, Limit: 12, Window: 90 * time.Minute,
 		Algorithm: AlgorithmLeakyBucket, Count: Count{Distinct: &traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 64}}, Burst: 20, Cooldown: 10 * time.Minute,

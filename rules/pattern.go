@@ -13,14 +13,51 @@ const MaxPathBytes = 2048
 // maxMethodBytes bounds one name in match.method. A request whose method is longer has no method for a rule.
 const maxMethodBytes = 64
 
-// Matches reports whether m watches a request of this method and path. It does not allocate, and it agrees with Index.
+// Reaches reports whether a request of this method and path is one that m watches, however its path is spelled: whether
+// any of the ways in which common servers read the path (see readings) leads to what m.Path names. It is asked when events
+// are routed (Index.Match agrees with it) and when a gate judges a request, so that what is held back is what was counted.
 //
-// Methods are compared without ASCII case. The path is taken raw, up to its first '?': it is not decoded, cleaned or
-// case-folded. Pattern and path are compared segment by segment, cut at '/': a literal segment matches itself, {param}
-// any one segment that is not empty, and a pattern's trailing * whatever follows, nothing and further segments included.
-func (m *Match) Matches(method, path string) bool {
-	return m.matchesMethod(method) && (m.Path == "" || matchPath(m.Path, cutQuery(path)))
+// Methods are compared without ASCII case. Ordinary paths, which all servers read alike, cost no memory; others cost time
+// and memory in proportion to their length.
+func (m *Match) Reaches(method, path string) bool {
+	if !m.matchesMethod(method) {
+		return false
+	}
+	if m.Path == "" {
+		return true
+	}
+	path = cutQuery(path)
+	pattern, ok := m.normalPath()
+	if !ok || pattern != m.Path {
+		if raw := (segments{text: path}); raw.match(m.Path, m.folds()) {
+			return true
+		}
+	}
+	if !ok {
+		return false
+	}
+	if plain := (segments{text: path, loose: true}); ordinary(path) {
+		return plain.match(pattern, m.folds())
+	}
+	for s := spellingsOf(path); s.next(); {
+		if s.match(pattern, m.folds()) {
+			return true
+		}
+	}
+	return false
 }
+
+// normalPath is the pattern with which the readings of a path are compared. There is none for a match that takes paths as
+// they stand, nor for a pattern whose escapes stand for what no pattern can say. A path that is, as it stands, what m.Path
+// is, reaches m in any case.
+func (m *Match) normalPath() (string, bool) {
+	if m.PathAs == PathRaw {
+		return "", false
+	}
+	return normalPath(m.Path)
+}
+
+func (m *Match) folds() bool { return m.PathCase == PathCaseIgnore }
 
 func (m *Match) matchesMethod(method string) bool {
 	if len(m.Methods) == 0 {
@@ -56,27 +93,6 @@ func cutQuery(path string) string {
 		return path[:i]
 	}
 	return path
-}
-
-func matchPath(pattern, path string) bool {
-	for {
-		want, patternRest, patternMore := strings.Cut(pattern, "/")
-		if prefix, ok := restPrefix(want, patternMore); ok {
-			return strings.HasPrefix(path, prefix)
-		}
-		got, pathRest, pathMore := strings.Cut(path, "/")
-		if isParam(want) {
-			if got == "" {
-				return false
-			}
-		} else if got != want {
-			return false
-		}
-		if !patternMore || !pathMore {
-			return patternMore == pathMore
-		}
-		pattern, path = patternRest, pathRest
-	}
 }
 
 // restPrefix reports whether segment is the trailing * of its pattern, and what stands before the *.
@@ -155,6 +171,20 @@ func checkPath(path string) (allowed string) {
 		}
 	}
 	return ""
+}
+
+// checkNormal says what a match.path must be that is compared with paths as servers read them, and "" when path is: a
+// document means what it shows, and there is one way to write a path.
+func checkNormal(path string) (allowed, hint string) {
+	normal, ok := normalPath(path)
+	if normal == path {
+		return "", ""
+	}
+	allowed = "a path as servers read it: no percent escapes, no empty segments, no segments . and .."
+	if !ok {
+		return allowed, "write {name} for the segment, or path_as: raw to compare byte by byte"
+	}
+	return allowed, "write " + quoteShort(normal) + ", which any spelling of it reaches; or path_as: raw to compare byte by byte"
 }
 
 // checkMethod says what a name in match.method must be, and "" when method is.

@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestMatches(t *testing.T) {
+// TestPatterns is about paths that are compared as they stand, but for their query.
+func TestPatterns(t *testing.T) {
 	for _, c := range []struct {
 		methods      string // joined by a space
 		pattern      string
@@ -58,8 +59,8 @@ func TestMatches(t *testing.T) {
 		{"", "/u/{id}/*", "", "/u/7/x", true},
 		{"", "/u/{id}/*", "", "/u//x", false},
 	} {
-		m := Match{Methods: strings.Fields(c.methods), Path: c.pattern}
-		if got := m.Matches(c.method, c.path); got != c.want {
+		m := Match{Methods: strings.Fields(c.methods), Path: c.pattern, PathAs: PathRaw}
+		if got := m.Reaches(c.method, c.path); got != c.want {
 			t.Errorf("%s on %q %q: got %v, want %v", describeMatch(m), c.method, c.path, got, c.want)
 		}
 		if got := NewIndex([]Version{{Document: Document{Match: m}}}).Match(nil, c.method, c.path); (len(got) == 1) != c.want {
@@ -68,7 +69,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// patternRegexp is the oracle of path matching: the documented meaning, said in another language.
+// patternRegexp is the oracle of path matching, byte by byte: the documented meaning, said in another language.
 func patternRegexp(pattern string) *regexp.Regexp {
 	if pattern == "" {
 		pattern = "*"
@@ -109,19 +110,36 @@ func drawPath(t *rapid.T) string {
 	return path + rapid.SampledFrom([]string{"", "", "?q=/a", "?"}).Draw(t, "query")
 }
 
+// drawOddPath draws a path in which everything may occur that servers read differently.
+func drawOddPath(t *rapid.T) string {
+	segment := rapid.SampledFrom([]string{
+		"", "a", "b", "ab", "A", "aB", "%61", "%41b", "%", "%zz", "..", ".", "%2e%2E", ".%2e", "..;", ";x", "a;b", "a%3Bb", "#", "a#", "%23",
+		`a\b`, `\`, `..\b`, "a%5Cb", "a%2Fb", "..%2f", "%2F..", "\t", "a\xa0", "\x85", "\u00e0", "*", "{x}",
+	})
+	origin := rapid.SampledFrom([]string{"", "", "", "", "http://h", "HTTPS://h:1", "x:", "//h", `/\`, "*", "h:443"}).Draw(t, "origin")
+	path := strings.Join(rapid.SliceOfN(segment, 1, 6).Draw(t, "odd path"), "/")
+	return origin + "/" + path + rapid.SampledFrom([]string{"", "", "?q=/a", "?"}).Draw(t, "query")
+}
+
+// drawReading draws how a match compares its path.
+func drawReading(t *rapid.T) (as PathAs, fold PathCase) {
+	return rapid.SampledFrom([]PathAs{"", PathNormal, PathRaw}).Draw(t, "path_as"),
+		rapid.SampledFrom([]PathCase{"", PathCaseExact, PathCaseIgnore}).Draw(t, "path_case")
+}
+
 func drawMethods(t *rapid.T, label string) []string {
 	return rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"GET", "POST", "PUT"}), 0, 2, rapid.ID).Draw(t, label)
 }
 
-func TestMatchesAgainstRegexp(t *testing.T) {
+func TestPatternsAgainstRegexp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := Match{Path: drawPattern(t, "pattern")}
+		m := Match{Path: drawPattern(t, "pattern"), PathAs: PathRaw}
 		if m.Path != "" && checkPath(m.Path) != "" {
 			t.Fatalf("the generator made %q, which is refused: %s", m.Path, checkPath(m.Path))
 		}
 		path := drawPath(t)
 		want := patternRegexp(m.Path).MatchString(strings.SplitN(path, "?", 2)[0])
-		if got := m.Matches("GET", path); got != want {
+		if got := m.Reaches("GET", path); got != want {
 			t.Fatalf("%q on %q: got %v, want %v", m.Path, path, got, want)
 		}
 	})
@@ -155,10 +173,10 @@ func TestIncludes(t *testing.T) {
 		if strings.Count(wide, "/") > 2 || strings.Count(narrow, "/") > 2 {
 			t.Skip("longer than the paths that can tell")
 		}
-		w, n := Match{Path: wide}, Match{Path: narrow}
+		w, n := Match{Path: wide, PathAs: PathRaw}, Match{Path: narrow, PathAs: PathRaw}
 		want := true
 		for _, p := range paths {
-			if n.Matches("", p) && !w.Matches("", p) {
+			if n.Reaches("", p) && !w.Reaches("", p) {
 				want = false
 				break
 			}
@@ -175,6 +193,50 @@ func TestIncludes(t *testing.T) {
 	}
 	if includedPairs == 0 {
 		t.Error("no generated pair was included: the test said nothing about that side")
+	}
+}
+
+// TestIncludesInEveryReading looks for paths that reach the narrow match alone, where it is said to be included.
+func TestIncludesInEveryReading(t *testing.T) {
+	var included, apart int
+	check := func(t *rapid.T) {
+		w, n := Match{Path: drawPattern(t, "wide")}, Match{Path: drawPattern(t, "narrow")}
+		if rapid.Bool().Draw(t, "same") {
+			w.Path = n.Path
+		}
+		w.PathAs, w.PathCase = drawReading(t)
+		n.PathAs, n.PathCase = drawReading(t)
+		if !w.includes(n) {
+			apart++
+			return
+		}
+		included++
+		for range 20 {
+			if path := drawOddPath(t); n.Reaches("GET", path) && !w.Reaches("GET", path) {
+				t.Fatalf("%s is said to include %s, and %q reaches only the latter", describeMatch(w), describeMatch(n), path)
+			}
+		}
+	}
+	for range 20 {
+		rapid.Check(t, check)
+	}
+	if included == 0 || apart == 0 {
+		t.Errorf("%d pairs included, %d not: the test said nothing about one side", included, apart)
+	}
+	base := Match{Path: "/v1/Things"}
+	raw, folded, both := base, base, base
+	raw.PathAs, folded.PathCase = PathRaw, PathCaseIgnore
+	both.PathAs, both.PathCase = PathRaw, PathCaseIgnore
+	for _, c := range []struct {
+		wide, narrow Match
+		want         bool
+	}{
+		{base, raw, true}, {raw, base, false}, {folded, base, true}, {base, folded, false}, {folded, both, true}, {both, folded, false},
+		{raw, both, false}, {both, raw, true}, {base, both, false}, {Match{}, both, true}, {folded, Match{Path: "/V1/things"}, true},
+	} {
+		if got := c.wide.includes(c.narrow); got != c.want {
+			t.Errorf("%s includes %s: got %v, want %v", describeMatch(c.wide), describeMatch(c.narrow), got, c.want)
+		}
 	}
 }
 

@@ -69,16 +69,41 @@ const (
 	ReadingRecordFormat = 4
 )
 
-// CheckRecordFormat refuses rules that count in a way that the version's record format cannot hold.
+// CheckRecordFormat refuses rules that count, or read paths, in a way that the version's record format cannot hold, and
+// identities that are read in a way that builds of it do not know.
 func (r *Routing) CheckRecordFormat() error {
-	if r.RecordFormat >= CountingRecordFormat {
-		return nil
+	if err := r.checkIdentityFormat(); err != nil {
+		return err
 	}
 	for i := range r.Rules {
 		d := r.Rules[i].normal()
-		if d.Algorithm != "" || d.Count.Kind() != CountEvents || d.Burst != 0 || d.Cooldown != 0 {
-			return fmt.Errorf("rule %s: got algorithm %s, count %s, burst %d, cooldown %s in record format %d, allowed from record format %d on: weir migrate --record-format %[7]d raises it, once every process knows it",
-				quoteShort(d.ID), d.Counting(), d.Count, d.Capacity(), FormatDuration(d.UpdateEvery()), r.RecordFormat, CountingRecordFormat)
+		refuse := func(got string, from int) error {
+			return fmt.Errorf("rule %s: got %s in record format %d, allowed from record format %d on: weir migrate --record-format %[4]d raises it, once every process knows it",
+				quoteShort(d.ID), got, r.RecordFormat, from)
+		}
+		if r.RecordFormat < CountingRecordFormat && (d.Algorithm != "" || d.Count.Kind() != CountEvents || d.Burst != 0 || d.Cooldown != 0) {
+			return refuse(fmt.Sprintf("algorithm %s, count %s, burst %d, cooldown %s",
+				d.Counting(), d.Count, d.Capacity(), FormatDuration(d.UpdateEvery())), CountingRecordFormat)
+		}
+		if r.RecordFormat < ReadingRecordFormat && (d.Match.PathAs != "" || d.Match.PathCase != "") {
+			return refuse("match "+describeMatch(d.Match), ReadingRecordFormat)
+		}
+	}
+	return nil
+}
+
+// checkIdentityFormat refuses what an identity map could not say before ReadingRecordFormat.
+func (r *Routing) checkIdentityFormat() error {
+	const sentence = "identity.%s: got %s in record format %d, allowed from record format %d on: weir migrate --record-format %[4]d raises it, once every process knows it"
+	if r.RecordFormat >= ReadingRecordFormat {
+		return nil
+	}
+	if p := r.Identity.IP.TrustedProxies; len(p.Prefixes) > 0 {
+		return fmt.Errorf(sentence, "ip.trusted_proxies", p, r.RecordFormat, ReadingRecordFormat)
+	}
+	for i, src := range []traffic.FieldSource{r.Identity.Device, r.Identity.User, r.Identity.APIKey, r.Identity.Session} {
+		if src.Commas {
+			return fmt.Errorf(sentence, (traffic.FieldDevice+traffic.Field(i)).String()+".commas", "true", r.RecordFormat, ReadingRecordFormat)
 		}
 	}
 	return nil

@@ -2,8 +2,10 @@ package rules
 
 import (
 	"bytes"
+	"net/netip"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +65,52 @@ func TestRoutingFormatOfCounting(t *testing.T) {
 	}
 	if !reflect.DeepEqual(*back, r) {
 		t.Errorf("got  %+v\nwant %+v", *back, r)
+	}
+}
+
+// TestPathsFromBeforeTheNormalFormGoOn loads rules whose paths Parse would refuse today: they were applied before, and count
+// what they counted.
+func TestPathsFromBeforeTheNormalFormGoOn(t *testing.T) {
+	for _, format := range []int{ReadingRecordFormat - 1, ReadingRecordFormat} {
+		r := goodRouting()
+		r.RecordFormat = format
+		r.Rules[0].Match, r.Rules[1].Match = Match{Path: "/a%3Fb//c"}, Match{Path: "/v1/%67uest//tokens"}
+		b, err := r.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := DecodeRouting(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, path := range []string{"/a%3Fb//c", "/v1/%67uest//tokens"} {
+			if got := back.Index().Match(nil, "POST", path); !slices.Equal(got, []int{i}) {
+				t.Errorf("record format %d, %s: routed to %v, want %d", format, path, got, i)
+			}
+		}
+		plain := back.Index().Match(nil, "POST", "/v1/guest/tokens")
+		if want := format >= ReadingRecordFormat; (len(plain) == 1) != want {
+			t.Errorf("record format %d: the path that servers read is routed to %v, want a rule: %v", format, plain, want)
+		}
+	}
+}
+
+// TestDefaultsOfReadingAreNotStored holds that a document that says nothing about how its path is compared, and one that
+// says what is the default, have the bytes that such a document had before there was a choice.
+func TestDefaultsOfReadingAreNotStored(t *testing.T) {
+	d := storyRule()
+	plain, err := d.Canonical()
+	if err != nil || bytes.Contains(plain, []byte("path_")) {
+		t.Fatalf("%s, %v", plain, err)
+	}
+	d.Match.PathAs, d.Match.PathCase = PathNormal, PathCaseExact
+	if b, err := d.Canonical(); err != nil || !bytes.Equal(b, plain) {
+		t.Errorf("%v, got\n%s, want\n%s", err, b, plain)
+	}
+	upper, lower := storyRule(), storyRule()
+	upper.Match.Path, upper.Match.PathCase, lower.Match.PathCase = "/V1/Guest-Tokens", PathCaseIgnore, PathCaseIgnore
+	if a, _ := upper.Canonical(); !upper.Equal(&lower) || bytes.Contains(a, []byte("Guest")) {
+		t.Errorf("without case two paths that differ in it are one, got %s", a)
 	}
 }
 
@@ -131,10 +179,23 @@ func TestRoutingValidate(t *testing.T) {
 			r.Rules[1].Algorithm, r.Rules[1].Count = AlgorithmTokenBucket, Count{Distinct: &traffic.KeyField{Field: traffic.FieldUser}}
 		}, "count: got {distinct: user} with algorithm token-bucket"},
 		{"old record format", func(r *Routing) { r.Rules[1].Count.Sum = "attrs.cost" }, `rule "guest-token-flood": got algorithm sliding, count {sum: attrs.cost}, burst 0, cooldown 1m in record format 1, allowed from record format 2 on`},
+		{"reading in an old record format", func(r *Routing) {
+			r.RecordFormat, r.Rules[1].Match.PathAs = ReadingRecordFormat-1, PathRaw
+		}, `rule "guest-token-flood": got match POST /v1/guest-tokens, path_as raw in record format 3, allowed from record format 4 on: weir migrate --record-format 4`},
+		{"case in an old record format", func(r *Routing) {
+			r.RecordFormat, r.Rules[1].Match.PathCase = ReadingRecordFormat-1, PathCaseIgnore
+		}, "path_case ignore in record format 3, allowed from record format 4 on"},
+		{"path_as", func(r *Routing) { r.RecordFormat, r.Rules[1].Match.PathAs = ReadingRecordFormat, "bytes" }, `match.path_as: got "bytes"`},
+		{"path_case", func(r *Routing) { r.RecordFormat, r.Rules[1].Match.PathCase = ReadingRecordFormat, "fold" }, `match.path_case: got "fold"`},
 		{"distinct what", func(r *Routing) { r.Rules[1].Count.Distinct = &traffic.KeyField{Field: 9} }, "count.distinct: got field(9)"},
 		{"sum of what", func(r *Routing) { r.Rules[1].Count.Sum = "bytes" }, `count.sum: got "bytes"`},
 		{"burst", func(r *Routing) { r.Rules[1].Burst = 3 }, "burst: got the number 3 with algorithm sliding"},
 		{"cooldown", func(r *Routing) { r.Rules[1].Cooldown = -time.Second }, "cooldown: got -1s"},
+		{"proxies by prefix", func(r *Routing) {
+			r.RecordFormat = ReadingRecordFormat - 1
+			r.Identity.IP.TrustedProxies.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+		}, "identity.ip.trusted_proxies: got 10.0.0.0/8 in record format 3, allowed from record format 4 on: weir migrate --record-format 4 raises it"},
+		{"commas", func(r *Routing) { r.RecordFormat, r.Identity.Session.Commas = ReadingRecordFormat-1, true }, "identity.session.commas: got true in record format 3, allowed from record format 4 on"},
 		{"claimed", func(r *Routing) { r.Identity.IP.Claimed = true }, "claimed by the client only"},
 	} {
 		r := goodRouting()
@@ -194,4 +255,27 @@ func FuzzDecodeRouting(f *testing.F) {
 			t.Fatalf("not stable: %s\n%s\n%v", b, c, err)
 		}
 	})
+}
+
+// TestRoutingOfIdentities: what record format 4 has brought to identity maps is kept, and a number of proxies is written as
+// builds before it read it.
+func TestRoutingOfIdentities(t *testing.T) {
+	r := goodRouting()
+	r.RecordFormat = ReadingRecordFormat
+	r.Identity.IP.TrustedProxies.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.7/32")}
+	r.Identity.User.Vouched, r.Identity.User.Commas = true, true
+	b, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(b), `"trusted_proxies":["10.0.0.0/8","192.0.2.7/32"]`) || strings.Count(string(b), `"commas"`) != 1 {
+		t.Errorf("written as %s", b)
+	}
+	if back, err := DecodeRouting(b); err != nil || !reflect.DeepEqual(*back, r) {
+		t.Errorf("got  %+v, %v\nwant %+v", back, err, r)
+	}
+	r.Identity.IP.TrustedProxies = traffic.TrustedProxies{Hops: 2}
+	if b, err = r.Encode(); err != nil || !strings.Contains(string(b), `"trusted_proxies":2,`) {
+		t.Errorf("a number is written as %s, %v", b, err)
+	}
 }

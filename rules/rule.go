@@ -35,7 +35,27 @@ type Document struct {
 type Match struct {
 	Methods []string `json:"methods,omitempty"` // upper case
 	Path    string   `json:"path,omitempty"`    // literal, {param} segments and a trailing *
+
+	// The zero values are the defaults, as in all that was stored before there was a choice.
+	PathAs   PathAs   `json:"path_as,omitempty"`   // default normal
+	PathCase PathCase `json:"path_case,omitempty"` // default exact
 }
+
+// PathAs says in which form a request's path is compared with a rule's.
+type PathAs string
+
+const (
+	PathNormal PathAs = "normal" // as any common server would read it
+	PathRaw    PathAs = "raw"    // byte by byte, up to the first '?'
+)
+
+// PathCase says whether ASCII letters of different case are the same in a path.
+type PathCase string
+
+const (
+	PathCaseExact  PathCase = "exact"  // they differ
+	PathCaseIgnore PathCase = "ignore" // they are the same
+)
 
 // Algorithm is how a window counts: one of the constants below. The empty one, as in routing versions written before
 // there was a choice, is AlgorithmSliding.

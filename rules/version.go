@@ -11,14 +11,13 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// normal is d in the one form of all documents that mean the same: methods and block key in order, no path
-// instead of one that matches all, a key that is never nil, defaults of counting left out. The order of Key is part of the meaning: its first field routes.
+// normal is d in the one form of all documents that mean the same: methods and block key in order, no path instead of one
+// that matches all, a key that is never nil, defaults of reading and counting left out. The order of Key is part of the
+// meaning: its first field routes.
 func (d *Document) normal() Document {
 	n := *d
 	n.Match.Methods = slices.Clone(d.Match.Methods)
-	if n.Match.Path == "*" {
-		n.Match.Path = ""
-	}
+	n.Match.plainReading()
 	n.Key = append(make([]traffic.KeyField, 0, len(d.Key)), d.Key...)
 	if d.Block != nil {
 		b := *d.Block
@@ -28,6 +27,22 @@ func (d *Document) normal() Document {
 	n.sortSets()
 	n.plainCounting()
 	return n
+}
+
+// plainReading leaves out what is the default, or makes no difference.
+func (m *Match) plainReading() {
+	if m.Path == "*" {
+		m.Path = ""
+	}
+	if m.Path == "" || m.PathAs == PathNormal {
+		m.PathAs = ""
+	}
+	if m.Path == "" || m.PathCase == PathCaseExact {
+		m.PathCase = ""
+	}
+	if m.folds() {
+		m.Path = string(appendLower(nil, m.Path))
+	}
 }
 
 // sortSets puts in order what is a set: methods, and the block's key, into the order of subjects. The rule's key stays
@@ -69,7 +84,9 @@ func (d *Document) Equal(e *Document) bool {
 }
 
 // sameMatch, sameWindows and sameBlock compare documents in normal form.
-func sameMatch(a, b Match) bool { return a.Path == b.Path && slices.Equal(a.Methods, b.Methods) }
+func sameMatch(a, b Match) bool {
+	return a.Path == b.Path && a.PathAs == b.PathAs && a.PathCase == b.PathCase && slices.Equal(a.Methods, b.Methods)
+}
 
 // sameWindows reports whether counts under one document mean the same under the other: whose window it is, over which
 // span and of which kind, and what feeds it.

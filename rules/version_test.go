@@ -48,6 +48,12 @@ func drawDocument(t *rapid.T, label string) Document {
 	if !Legal(d.Counting(), d.Count.Kind()) {
 		d.Count = Count{}
 	}
+	if d.Match.Path != "" {
+		d.Match.PathAs, d.Match.PathCase = drawReading(t)
+	}
+	if normal, _ := normalPath(d.Match.Path); normal != d.Match.Path {
+		d.Match.PathAs = PathRaw
+	}
 	var blockKey []traffic.KeyField
 	for _, k := range key {
 		if k.Field == traffic.FieldIP || rapid.Bool().Draw(t, label+" in block key") {
@@ -89,7 +95,7 @@ func oneFieldOf(t *rapid.T, d, other Document) Document {
 	case 2:
 		d.Match.Methods = other.Match.Methods
 	case 3:
-		d.Match.Path = other.Match.Path
+		d.Match.Path, d.Match.PathAs, d.Match.PathCase = other.Match.Path, other.Match.PathAs, other.Match.PathCase
 	case 4:
 		d.Key, d.Block = other.Key, other.Block // a block's key is part of the rule's
 	case 5:
@@ -286,6 +292,8 @@ owner: identity
 match:
   method: POST
   path: /v1/guest-tokens
+  path_as: normal
+  path_case: exact
 key: [{field: ip, v4: 32, v6: 64}, device]
 on_missing: skip
 limit: 2

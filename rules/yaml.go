@@ -1,12 +1,14 @@
 package rules
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 )
 
 // YAML writes d as a rule document: every field with its value, defaults included, in the order of the reference. Parse
-// reads it back into an Equal document, whatever the identity map's prefix lengths.
+// reads it back into an Equal document, whatever the identity map's prefix lengths. Only a path that was stored before
+// there was a normal form, and has another one, is refused there.
 func (d *Document) YAML() string {
 	n := d.normal()
 	n.fillCounting()
@@ -23,6 +25,8 @@ func (d *Document) YAML() string {
 		}
 		if n.Match.Path != "" {
 			line("  path", yamlText(n.Match.Path))
+			line("  path_as", string(cmp.Or(n.Match.PathAs, PathNormal)))
+			line("  path_case", string(cmp.Or(n.Match.PathCase, PathCaseExact)))
 		}
 	}
 	line("key", describeKey(n.Key))

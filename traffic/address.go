@@ -61,26 +61,3 @@ func trimBlank(s string) string {
 	}
 	return s
 }
-
-// chainEntry is the n-th entry from the right, counted from 1, of a forwarded chain. Its lines are read as one list.
-// Empty entries count: whoever reads past them would be led to what the client itself wrote on the left. Only a chain
-// with nothing in it at all has no entry.
-func chainEntry(lines []string, n int) (string, bool) {
-	if len(lines) == 1 && trimBlank(lines[0]) == "" {
-		return "", false
-	}
-	for i := len(lines) - 1; i >= 0; i-- {
-		rest := lines[i]
-		for {
-			comma := strings.LastIndexByte(rest, ',')
-			if n--; n == 0 {
-				return rest[comma+1:], true
-			}
-			if comma < 0 {
-				break
-			}
-			rest = rest[:comma]
-		}
-	}
-	return "", false
-}

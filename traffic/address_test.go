@@ -89,8 +89,12 @@ func TestChainEntry(t *testing.T) {
 		{[]string{"a,,b"}, 2, "", true},
 		{[]string{"a", ""}, 1, "", true},
 	} {
-		if got, ok := chainEntry(c.lines, c.n); got != c.want || ok != c.ok {
-			t.Errorf("chainEntry(%q, %d) = %q, %v", c.lines, c.n, got, ok)
+		entries, got, ok := newChain(c.lines), "", true
+		for range c.n {
+			got, ok = entries.next()
+		}
+		if got != c.want || ok != c.ok {
+			t.Errorf("entry %d of %q: %q, %v", c.n, c.lines, got, ok)
 		}
 	}
 }

@@ -36,6 +36,7 @@ func (d *combinedDecoder) Decode(b []byte, r *Request) error {
 	if err := s.userAndTime(r); err != nil {
 		return err
 	}
+	r.claimMember(memberUser) // it is from Basic authentication, right or wrong
 	at := s.i
 	request, ok := s.quoted()
 	if !ok {

@@ -6,6 +6,9 @@ import (
 	"testing"
 )
 
+// theUser is the set of the user alone.
+const theUser = FieldSet(1 << FieldUser)
+
 const combinedTime Time = 1431857103_000000
 
 func TestCombined(t *testing.T) {
@@ -37,12 +40,12 @@ func TestCombined(t *testing.T) {
 		{"no request", head + `"-" 408 0 "-" "-"`, with(func(r *Request) { r.Method, r.Path, r.UserAgent, r.Status, r.Bytes = "", "", "", 408, 0 })},
 		{"empty request", head + `"" 400 12 "-" "curl/8"`, with(func(r *Request) { r.Method, r.Path, r.Status = "", "", 400 })},
 		{"TLS hello", head + `"\x16\x03\x01 \x00" 400 12 "-" "curl/8"`, with(func(r *Request) { r.Method, r.Path, r.Status = "", "", 400 })},
-		{"user", strings.Replace(head, "- -", "- bob", 1) + `"GET /a HTTP/1.1" 200 12 "-" "curl/8"`, with(func(r *Request) { r.User = "bob" })},
+		{"user", strings.Replace(head, "- -", "- bob", 1) + `"GET /a HTTP/1.1" 200 12 "-" "curl/8"`, with(func(r *Request) { r.User, r.Claimed = "bob", theUser })},
 		{"empty user", strings.Replace(head, "- -", `- ""`, 1) + `"GET /a HTTP/1.1" 200 12 "-" "curl/8"`, base},
-		{"user of two words", strings.Replace(head, "- -", "- John Doe", 1) + `"GET /a HTTP/1.1" 200 12 "-" "curl/8"`, with(func(r *Request) { r.User = "John Doe" })},
-		{"user with brackets", strings.Replace(head, "- -", "- [x] [", 1) + `"GET /a HTTP/1.1" 200 12 "-" "curl/8"`, with(func(r *Request) { r.User = "[x] [" })},
+		{"user of two words", strings.Replace(head, "- -", "- John Doe", 1) + `"GET /a HTTP/1.1" 200 12 "-" "curl/8"`, with(func(r *Request) { r.User, r.Claimed = "John Doe", theUser })},
+		{"user with brackets", strings.Replace(head, "- -", "- [x] [", 1) + `"GET /a HTTP/1.1" 200 12 "-" "curl/8"`, with(func(r *Request) { r.User, r.Claimed = "[x] [", theUser })},
 		{"user with a time", strings.Replace(head, "- -", "- [01/Jan/2015:00:00:00 +0000]", 1) + `"GET /a HTTP/1.1" 200 12 "-" "curl/8"`,
-			with(func(r *Request) { r.User = "[01/Jan/2015:00:00:00 +0000]" })},
+			with(func(r *Request) { r.User, r.Claimed = "[01/Jan/2015:00:00:00 +0000]", theUser })},
 		{"ISO time", `192.0.2.1 - - [2015-05-17T10:05:03+00:00] "GET /a HTTP/1.1" 200 12 "-" "curl/8"`, base},
 		{"IPv6", `2001:db8::1 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 12 "-" "curl/8"`, with(func(r *Request) { r.IP = "2001:db8::1" })},
 		{"no address", `- - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 12 "-" "curl/8"`, with(func(r *Request) { r.IP = "" })},

@@ -24,6 +24,7 @@ func AppendEvent(dst []byte, r *Request) []byte {
 	dst = appendMember(dst, memberUser, r.User)
 	dst = appendMember(dst, memberAPIKey, r.APIKey)
 	dst = appendMember(dst, memberSession, r.Session)
+	dst = appendClaimed(dst, r.Claimed)
 	dst = appendMember(dst, memberMethod, r.Method)
 	dst = appendMember(dst, memberHost, r.Host)
 	dst = appendMember(dst, memberPath, cutQuery(r.Path))

@@ -37,6 +37,11 @@ func anyRequest(t *rapid.T) Request {
 	if attrs := rapid.SampledFrom([]string{"", "null", `{"a":[1,2.5e3,"x"]}`, `"é"`, "[ ]", "-0"}).Draw(t, "attrs"); attrs != "" {
 		r.Attrs = []byte(attrs)
 	}
+	for f := FieldDevice; f < NumFields; f++ {
+		if rapid.Bool().Draw(t, "claimed") {
+			r.Claimed = r.Claimed.With(f)
+		}
+	}
 	for range rapid.IntRange(0, 3).Draw(t, "headers") {
 		r.Headers = append(r.Headers, Header{Name: text("name"), Value: text("value")})
 	}

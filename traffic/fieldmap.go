@@ -44,9 +44,10 @@ type fieldNode struct {
 
 // target is one event field that takes a member's value.
 type target struct {
-	field member
-	as    notation // how the value is written
-	rank  uint8    // its place among the members that may fill the field; 0 is wanted most
+	field   member
+	as      notation // how the value is written
+	rank    uint8    // its place among the members that may fill the field; 0 is wanted most
+	claimed bool     // the value is no more than what the client claims (see Request.Claimed)
 }
 
 func (n *fieldNode) child(name string) *fieldNode {
@@ -97,7 +98,9 @@ func compileFieldMap(fieldMap map[string]string) (*fieldNode, error) {
 		}
 		if !mapped {
 			own := root.child(memberNames[m])
-			own.targets = append(own.targets, target{field: m})
+			// Somebody else's log has an identity of that name by chance, and may well have it from Basic authentication.
+			_, identity := m.identityField()
+			own.targets = append(own.targets, target{field: m, claimed: identity})
 		}
 	}
 	return root, nil
@@ -154,6 +157,9 @@ func (s *eventReader) readTargets(n *fieldNode, r *Request) error {
 		s.i = start
 		if err := s.read(t.field, r); err != nil {
 			return err
+		}
+		if t.claimed {
+			r.claimMember(t.field)
 		}
 	}
 	if start < len(s.b) && s.b[start] == '{' && len(n.children) > 0 {

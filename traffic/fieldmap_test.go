@@ -47,7 +47,7 @@ func TestMappedDecode(t *testing.T) {
 		{"a member and what is in it", "attrs=claims,user=claims.sub", `{"claims":{"sub":"u"},"id":"a"}`,
 			Request{User: "u", ID: "a", Attrs: []byte(`{"sub":"u"}`)}},
 		{"a member of another field's name", "user=ip", `{"ip":"1.1.1.1"}`, Request{User: "1.1.1.1", IP: "1.1.1.1"}},
-		{"numbers where text is wanted", "", `{"user":42,"id":-1.50e3,"verdict":{"block":7}}`, Request{User: "42", ID: "-1.50e3", Verdict: Verdict{Block: "7"}}},
+		{"numbers where text is wanted", "", `{"user":42,"id":-1.50e3,"verdict":{"block":7}}`, Request{User: "42", Claimed: theUser, ID: "-1.50e3", Verdict: Verdict{Block: "7"}}},
 		{"text where numbers are wanted", "", `{"status":"200","bytes":"17","latency_ms":"0.250"}`, Request{Status: 200, Bytes: 17, LatencyUS: 250}},
 		{"nginx writes 000", "", `{"status":"000"}`, Request{}},
 		{"dashes and empty text", "", `{"user":"-","ip":"","status":"-","bytes":"","latency_ms":"-","time":"-","host":"--"}`, Request{Host: "--"}},

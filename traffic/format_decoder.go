@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 )
@@ -168,6 +169,9 @@ func (s *namedReader) readTarget(t target, r *Request) error {
 		return s.skip()
 	}
 	s.filled[t.field] = t.rank + 1
+	if t.claimed {
+		defer r.claimMember(t.field)
+	}
 	if t.field == memberTime {
 		s.beginning = t.as == asBeginning
 	}
@@ -277,6 +281,10 @@ func (s *namedReader) readLines(m member) (string, error) {
 func (s *namedReader) readHeaderLines(name string, r *Request) error {
 	if s.nothing() {
 		return s.skip()
+	}
+	if len(s.format.headers) > 1 {
+		// The log may tell one header in two places. That is no header with several lines.
+		r.Headers = slices.DeleteFunc(r.Headers, func(h Header) bool { return strings.EqualFold(h.Name, name) })
 	}
 	if s.peek() != '[' {
 		value, err := s.readText(memberHeaders)

@@ -65,6 +65,9 @@ type namedFormat struct {
 	ownNames bool
 	// nothing lists JSON texts, beside null, "", "-" and [], that mean that there is no value.
 	nothing []string
+	// claimed lists members that hold what a client writes, right or wrong, whatever a field map takes them for: the
+	// user name of Basic authentication.
+	claimed []string
 }
 
 // source is one member that may fill an event field.
@@ -108,7 +111,13 @@ func (f *namedFormat) compile(fieldMap map[string]string) (*fieldNode, error) {
 			if slices.ContainsFunc(node.targets, func(t target) bool { return t.field == field }) {
 				continue // wanted more already
 			}
-			node.targets = append(node.targets, target{field: field, as: as, rank: ranks[field]})
+			t := target{field: field, as: as, rank: ranks[field]}
+			if _, identity := field.identityField(); identity {
+				// The identity map names the header or cookie that tells the field. Another member of the log does so too only
+				// if the operator says so.
+				t.claimed = fieldMap[memberNames[field]] == "" || slices.Contains(f.claimed, path)
+			}
+			node.targets = append(node.targets, t)
 		}
 		ranks[field]++
 	}

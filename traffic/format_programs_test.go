@@ -177,7 +177,7 @@ func checkLines(t *testing.T, format, from string, lines []string) {
 	t.Helper()
 	d := mustDecoder(t, format, nil)
 	m := DefaultIdentityMap()
-	m.IP.TrustedProxies = 1
+	m.IP.TrustedProxies.Hops = 1
 	x, err := m.Compile()
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ var namedFormats = [...]namedFormat{
 		},
 		headers:  []headerSource{{names: headerNames{prefix: "http_", underscore: true}}, {path: "headers"}},
 		ownNames: true,
+		claimed:  []string{"remote_user"},
 	},
 	{
 		// envoyproxy.io/docs/envoy/latest/configuration/observability/access_log/usage. The names are those of
@@ -94,6 +95,7 @@ var namedFormats = [...]namedFormat{
 		},
 		headers: []headerSource{{names: headerNames{prefix: "request_"}}},
 		nothing: []string{`"REDACTED"`},
+		claimed: []string{"ClientUsername"},
 	},
 	{
 		// docs.haproxy.org/2.6/configuration.html#8.2.4. Timers and the status are -1 where a request was cut short.

@@ -76,6 +76,7 @@ func TestSamples(t *testing.T) {
 		FormatECS: {
 			sampleRequest("2026-11-21T05:06:07.123Z", false, func(r *Request) {
 				r.ID, r.IP, r.Forwarded, r.User, r.UserAgent = "req-7f3a", "198.51.100.2", "192.0.2.66,203.0.113.9", "u-42", "tv/3.1"
+				r.Claimed = theUser
 				r.LatencyUS, r.Bytes, r.Gateway = 12500, 345, "edge-3"
 			}),
 			sampleRequest("2026-11-21T05:06:08.123Z", true, func(r *Request) {
@@ -106,7 +107,7 @@ func TestNamedFormats(t *testing.T) {
 		{"nginx's variables", FormatNginx, "", `{"time_local":"21/Nov/2026:05:06:07 +0000","remote_addr":"::1","remote_user":"ann","request":"GET /a?b HTTP/1.1",
 			"status": "200","bytes_sent":"900","body_bytes_sent":"800","request_time":"0.005","http_referrer":"-","http_user_agent":"x","server_name":"s","upstream":"u",
 			"http_x_api_key":"k","http_cookie":"sid=1","sent_http_x_weir_rule":"r"}`,
-			Request{HasTime: true, Time: 1795237567_000000, IP: "::1", User: "ann", Method: "GET", Path: "/a", Status: 200, Bytes: 800, LatencyUS: 5000,
+			Request{HasTime: true, Time: 1795237567_000000, IP: "::1", User: "ann", Claimed: theUser, Method: "GET", Path: "/a", Status: 200, Bytes: 800, LatencyUS: 5000,
 				Host: "s", UserAgent: "x", Headers: []Header{{"x-api-key", "k"}, {"cookie", "sid=1"}}, Verdict: Verdict{Rule: "r"}}},
 		{"the exact time wins in any order", FormatNginx, "", `{"time_iso8601":"2026-11-21T05:06:07+00:00","msec":"1795237567.250","time_local":"21/Nov/2026:05:06:07 +0000","status":"200"}`,
 			Request{HasTime: true, Time: 1795237567_250000, Status: 200}},
@@ -135,7 +136,7 @@ func TestNamedFormats(t *testing.T) {
 		{"HAProxy gave up", FormatHAProxy, "", `{"time":"","status":-1,"latency_ms":-1,"bytes":0,"method":"<BADREQ>","verdict":{"rule":"r","block":"b"},"attrs":[-1]}`,
 			Request{Method: "<BADREQ>", Verdict: Verdict{Rule: "r", Block: "b"}, Attrs: []byte("[-1]")}},
 		{"ECS, a URL", FormatECS, "", `{"@timestamp":"2026-11-21T05:06:07Z","url":{"full":"https://a.example?x=/y"},"source":{"address":"1.2.3.4"},"user":{"name":"ann"},"host":{"name":"h","hostname":"hh"}}`,
-			Request{HasTime: true, Time: 1795237567_000000, Path: "/", IP: "1.2.3.4", User: "ann", Gateway: "hh"}},
+			Request{HasTime: true, Time: 1795237567_000000, Path: "/", IP: "1.2.3.4", User: "ann", Claimed: theUser, Gateway: "hh"}},
 		{"ECS, headers in one", FormatECS, "", `{"http.request.method":"GET","http":{"request":{"headers":{"x-forwarded-for":"1.2.3.4","Authorization":"[REDACTED]","x-a":"b"}}}}`,
 			Request{Method: "GET", Forwarded: "1.2.3.4", Headers: []Header{{"x-a", "b"}}}},
 		{"a map replaces its entries only", FormatNginx, "user=sub,latency_ms=took,headers=h,verdict=w",

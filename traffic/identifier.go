@@ -1,21 +1,20 @@
 package traffic
 
-import (
-	"crypto/sha256"
-	"strings"
-)
+import "strings"
 
 // MissingReason says why an identity lacks a field: countable, by its String.
 type MissingReason uint8
 
-// The reasons. Only ip can be unparsable, unspecified or have a short chain.
+// The reasons. Only ip can be unparsable, unspecified or have a short chain, and only the others repeated or claimed.
 const (
 	Present            MissingReason = iota // it is not missing
 	MissingAbsent                           // the request does not carry it
 	MissingNoSource                         // the identity map has no source for it
-	MissingShort                            // the forwarded chain has fewer entries than trusted proxies
+	MissingShort                            // the forwarded chain ends before it names anybody beyond the trusted proxies
 	MissingBadIP                            // the text is no address
 	MissingUnspecified                      // the address is 0.0.0.0 or ::, which stands for none
+	MissingRepeated                         // its header has several lines, and who reads which is anybody's guess
+	MissingClaimed                          // the gateway vouches for the field, and the event has only what the client claims
 	NumMissingReasons
 )
 
@@ -34,6 +33,10 @@ func (m MissingReason) String() string {
 		return "ip_unparsable"
 	case MissingUnspecified:
 		return "ip_unspecified"
+	case MissingRepeated:
+		return "repeated"
+	case MissingClaimed:
+		return "claimed"
 	}
 	return "unknown"
 }
@@ -44,18 +47,25 @@ type Missing [NumFields]MissingReason
 // Identifier derives identities by one identity map. Events and requests at a gate go through the same derivation, so
 // that a block set for the one holds for the other. It may be used by several goroutines.
 type Identifier struct {
-	trustedProxies int
-	sources        [NumFields]FieldSource
+	trusted TrustedProxies
+	sources [NumFields]FieldSource
+	asIs    bool
 }
 
+// IdentifierOption changes how Compile builds an Identifier.
+type IdentifierOption func(*Identifier)
+
 // Compile validates m and makes its Identifier.
-func (m *IdentityMap) Compile() (*Identifier, error) {
+func (m *IdentityMap) Compile(options ...IdentifierOption) (*Identifier, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
-	x := &Identifier{trustedProxies: m.IP.TrustedProxies}
+	x := &Identifier{trusted: m.IP.TrustedProxies}
 	for f := FieldDevice; f < NumFields; f++ {
 		x.sources[f] = *m.source(f)
+	}
+	for _, o := range options {
+		o(x)
 	}
 	return x, nil
 }
@@ -72,68 +82,129 @@ type Carrier struct {
 	Header    HeaderLines // the request's headers; cookies are found in its Cookie lines
 }
 
-// FromCarrier derives the identity of a request at a gate. The strings alias those of c.
+// FromCarrier derives the identity of a request at a gate: a field is its header, else its cookie. The strings may alias
+// those of c.
 func (x *Identifier) FromCarrier(c *Carrier) (id Identity, missing Missing) {
-	missing[FieldIP] = x.address(&id, c.Peer, c.Forwarded)
+	id.IP, missing[FieldIP] = x.trusted.client(c.Peer, newChain(c.Forwarded))
 	for f := FieldDevice; f < NumFields; f++ {
 		src := &x.sources[f]
-		value := ""
+		var told told
 		if src.Header != "" {
-			value = lastLine(c.Header.Values(src.Header))
+			told.header(c.Header.Values(src.Header))
 		}
-		if value == "" && src.Cookie != "" {
-			value = lastCookie(c.Header.Values("Cookie"), src.Cookie)
+		if told.nothing() && src.Cookie != "" {
+			told.cookie(c.Header.Values("Cookie"), src.Cookie)
 		}
-		missing[f] = id.set(f, src, value)
+		missing[f] = told.settle(&id, f, src)
 	}
 	return id, missing
 }
 
 // FromEvent derives the identity of an event. A field is the event's own member, else the reported header, else the
-// cookie in the reported Cookie header. The strings alias those of r.
+// cookie in the reported Cookie header. A member that is the client's own claim comes last, and never fills a field that
+// the gateway vouches for. The strings may alias those of r.
 func (x *Identifier) FromEvent(r *Request) (id Identity, missing Missing) {
-	var chain []string
-	if r.Forwarded != "" {
-		chain = []string{r.Forwarded}
-	}
-	missing[FieldIP] = x.address(&id, r.IP, chain)
+	id.IP, missing[FieldIP] = x.trusted.client(r.IP, chainOf(r.Forwarded))
 	for f := FieldDevice; f < NumFields; f++ {
 		src := &x.sources[f]
-		value := trimBlank(r.own(f))
-		if value == "" && src.Header != "" {
-			value = trimBlank(r.reported(src.Header))
+		if x.asIs {
+			missing[f] = r.fieldAsIs(&id, f, src)
+			continue
 		}
-		if value == "" && src.Cookie != "" {
-			value = r.reportedCookie(src.Cookie)
+		var told told
+		own, claimed := trimBlank(r.own(f)), r.Claimed.Has(f)
+		if !claimed {
+			told.value = own
 		}
-		missing[f] = id.set(f, src, value)
+		if told.nothing() && src.Header != "" {
+			told.reported(r.Headers, src.Header)
+		}
+		if told.nothing() && src.Cookie != "" {
+			told.reportedCookie(r.Headers, src.Cookie)
+		}
+		if told.nothing() && claimed && own != "" {
+			told.value, told.claimed = own, true
+		}
+		missing[f] = told.settle(&id, f, src)
 	}
 	return id, missing
 }
 
-// address finds the client's address: the peer's, or with trusted proxies in front the entry that the outermost of
-// them has written. What lies further left in the chain is the client's own word and is never looked at.
-func (x *Identifier) address(id *Identity, peer string, chain []string) MissingReason {
-	text := peer
-	if x.trustedProxies > 0 {
-		entry, ok := chainEntry(chain, x.trustedProxies)
-		if !ok {
-			return MissingShort
+// told is what a request says of one field.
+type told struct {
+	value      string
+	repeated   bool // by several lines of its header
+	fromCookie bool
+	claimed    bool // by the client, in a member of a log that no gateway answers for
+}
+
+func (t *told) nothing() bool { return t.value == "" && !t.repeated }
+
+// header takes the lines of a header. Of several, servers take the first, the last, or all with commas between: whose
+// request it is depends on who reads it, so it is nobody's.
+func (t *told) header(lines []string) {
+	if t.repeated = len(lines) > 1; len(lines) == 1 {
+		t.value = trimBlank(lines[0])
+	}
+}
+
+// reported is header for the headers of an event.
+func (t *told) reported(headers []Header, name string) {
+	found := 0
+	for i := range headers {
+		if strings.EqualFold(headers[i].Name, name) {
+			t.value = trimBlank(headers[i].Value)
+			found++
 		}
-		text = entry
-	} else if text == "" {
-		return MissingAbsent
 	}
-	a, ok := parseClient(text)
+	t.repeated = found > 1
+}
+
+// cookie takes the first cookie of that name in all lines, which are one list (RFC 9113, section 8.2.3), as most servers
+// do. A first one without a value is the one that they take, too: then there is none.
+func (t *told) cookie(lines []string, name string) {
+	for _, line := range lines {
+		if value, found := cookie(line, name); found {
+			t.value, t.fromCookie = value, true
+			return
+		}
+	}
+}
+
+// reportedCookie is cookie for the headers of an event.
+func (t *told) reportedCookie(headers []Header, name string) {
+	for i := range headers {
+		if strings.EqualFold(headers[i].Name, "Cookie") {
+			if value, found := cookie(headers[i].Value, name); found {
+				t.value, t.fromCookie = value, true
+				return
+			}
+		}
+	}
+}
+
+// settle stores the field in id, or says why it is missing.
+func (t *told) settle(id *Identity, f Field, src *FieldSource) MissingReason {
 	switch {
-	case !ok:
-		return MissingBadIP
-	case a.IsUnspecified():
-		// A gateway that does not know its client may write so. As an address it would make one source of all of them.
-		return MissingUnspecified
+	case src.Header == "" && src.Cookie == "":
+		return MissingNoSource
+	case t.repeated || src.Vouched && t.joined(src):
+		return MissingRepeated
+	case t.value == "":
+		return MissingAbsent
+	case t.claimed && src.Vouched:
+		return MissingClaimed
 	}
-	id.IP = a
+	id.set(f, readable(t.value))
 	return Present
+}
+
+// joined reports whether the value may be several lines of a header that a gateway has written as one. It is asked where
+// the gateway vouches for the field: there a comma is no part of a value unless the map says so, and a client that adds a
+// line must not become somebody else. A field that nobody vouches for takes the value as it stands: User-Agent has commas,
+// and who adds a line there could as well have changed the first.
+func (t *told) joined(src *FieldSource) bool {
+	return src.Header != "" && !src.Commas && !t.fromCookie && strings.IndexByte(t.value, ',') >= 0
 }
 
 // own is the event's own member for field f.
@@ -151,47 +222,10 @@ func (r *Request) own(f Field) string {
 	return ""
 }
 
-// reported is the last header of that name in the event.
-func (r *Request) reported(name string) string {
-	for i := len(r.Headers) - 1; i >= 0; i-- {
-		if strings.EqualFold(r.Headers[i].Name, name) {
-			return r.Headers[i].Value
-		}
-	}
-	return ""
-}
-
-func (r *Request) reportedCookie(name string) string {
-	for i := len(r.Headers) - 1; i >= 0; i-- {
-		if strings.EqualFold(r.Headers[i].Name, "Cookie") {
-			if v := cookie(r.Headers[i].Value, name); v != "" {
-				return v
-			}
-		}
-	}
-	return ""
-}
-
-func lastLine(lines []string) string {
-	if len(lines) == 0 {
-		return ""
-	}
-	return trimBlank(lines[len(lines)-1])
-}
-
-func lastCookie(lines []string, name string) string {
-	for i := len(lines) - 1; i >= 0; i-- {
-		if v := cookie(lines[i], name); v != "" {
-			return v
-		}
-	}
-	return ""
-}
-
 // cookie is the value of the first cookie of that name in a Cookie header (RFC 6265, section 4.2), without the double
 // quotes that may stand around it. Names are compared with case. It is our own reading, at the gate too: net/http drops
 // cookies with bytes that it finds odd, and a client could be somebody else there than in its events.
-func cookie(line, name string) string {
+func cookie(line, name string) (value string, found bool) {
 	for line != "" {
 		part := line
 		if semicolon := strings.IndexByte(line, ';'); semicolon >= 0 {
@@ -200,60 +234,17 @@ func cookie(line, name string) string {
 			line = ""
 		}
 		key, value, ok := strings.Cut(part, "=")
-		if !ok || trimBlank(key) != name {
-			continue
-		}
-		value = trimBlank(value)
-		if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
-			value = value[1 : len(value)-1]
-		}
-		if value != "" {
-			return value
+		if ok && trimBlank(key) == name {
+			return unquoted(trimBlank(value)), true
 		}
 	}
-	return ""
+	return "", false
 }
 
-// The bounds of an identity's values: windows and stores keep them whole.
-const (
-	maxIdentityValue  = 256 // bytes up to which a value stays as it is
-	keptIdentityValue = 200 // bytes of a longer one that are kept
-	identityDigest    = "~sha256:"
-)
-
-// set stores the value of field f. A value above maxIdentityValue becomes its first keptIdentityValue bytes, `~sha256:`
-// and the digest of all of it in hex: 272 bytes, longer than any value that is kept whole, so that different values stay
-// different.
-func (id *Identity) set(f Field, src *FieldSource, value string) MissingReason {
-	switch {
-	case src.Header == "" && src.Cookie == "":
-		return MissingNoSource
-	case value == "":
-		return MissingAbsent
+// unquoted is a cookie's value without the double quotes around it.
+func unquoted(value string) string {
+	if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
+		return value[1 : len(value)-1]
 	}
-	if len(value) > maxIdentityValue {
-		value = digested(value)
-	}
-	switch f {
-	case FieldDevice:
-		id.Device = value
-	case FieldUser:
-		id.User = value
-	case FieldAPIKey:
-		id.APIKey = value
-	case FieldSession:
-		id.Session = value
-	}
-	return Present
-}
-
-func digested(value string) string {
-	sum := sha256.Sum256([]byte(value))
-	out := make([]byte, 0, keptIdentityValue+len(identityDigest)+2*sha256.Size)
-	out = append(out, value[:keptIdentityValue]...)
-	out = append(out, identityDigest...)
-	for _, c := range sum {
-		out = append(out, lowerHex[c>>4], lowerHex[c&15])
-	}
-	return string(out)
+	return value
 }

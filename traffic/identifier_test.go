@@ -45,7 +45,7 @@ func TestAddressOfEvent(t *testing.T) {
 		{"mapped, with port", 1, "10.0.0.1", "[::ffff:203.0.113.9]:443", "203.0.113.9", Present},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			x := identifierOf(t, func(m *IdentityMap) { m.IP.TrustedProxies = c.proxies })
+			x := identifierOf(t, func(m *IdentityMap) { m.IP.TrustedProxies.Hops = c.proxies })
 			id, missing := x.FromEvent(&Request{IP: c.ip, Forwarded: c.chain})
 			want, _ := netip.ParseAddr(c.want)
 			if id.IP != want || missing[FieldIP] != c.missing {
@@ -63,7 +63,7 @@ func TestUnspecifiedAddressIsMissing(t *testing.T) {
 		"::ffff:0:0", "::ffff:0.0.0.0%eth0", "0:0:0:0:0:0:0:0", "0::0", "::0.0.0.0", ` "[::]:80" `,
 	} {
 		for proxies := range 2 {
-			x := identifierOf(t, func(m *IdentityMap) { m.IP.TrustedProxies = proxies })
+			x := identifierOf(t, func(m *IdentityMap) { m.IP.TrustedProxies.Hops = proxies })
 			peer, chain := text, "203.0.113.9"
 			if proxies == 1 {
 				peer, chain = "203.0.113.9", "192.0.2.1, "+text
@@ -86,7 +86,7 @@ func TestUnspecifiedAddressIsMissing(t *testing.T) {
 }
 
 func TestFieldSources(t *testing.T) {
-	headers := []Header{{"x-device-id", "d1"}, {"X-DEVICE-ID", " d2 "}, {"Cookie", `a=1; sid="s1"; b; sid=`}}
+	headers := []Header{{"x-device-id", "d1"}, {"X-DEVICE-ID", " d2 "}, {"x-other", " o "}, {"Cookie", `a=1; sid="s1"; b; sid=`}}
 	for _, c := range []struct {
 		name    string
 		src     FieldSource
@@ -95,9 +95,10 @@ func TestFieldSources(t *testing.T) {
 		missing MissingReason
 	}{
 		{"own member first", FieldSource{Header: "X-Device-Id"}, "own", "own", Present},
-		{"last header", FieldSource{Header: "X-Device-Id"}, "", "d2", Present},
+		{"several lines of a header", FieldSource{Header: "X-Device-Id"}, "", "", MissingRepeated},
+		{"several lines, and a cookie", FieldSource{Header: "X-Device-Id", Cookie: "sid"}, "", "", MissingRepeated},
 		{"cookie", FieldSource{Cookie: "sid"}, "", "s1", Present},
-		{"header before cookie", FieldSource{Header: "X-Device-Id", Cookie: "sid"}, "", "d2", Present},
+		{"header before cookie", FieldSource{Header: "X-Other", Cookie: "sid"}, "", "o", Present},
 		{"cookie without the header", FieldSource{Header: "X-None", Cookie: "sid"}, "", "s1", Present},
 		{"cookies have a case", FieldSource{Cookie: "SID"}, "", "", MissingAbsent},
 		{"neither", FieldSource{Header: "X-None"}, "", "", MissingAbsent},
@@ -117,7 +118,7 @@ func TestFieldSources(t *testing.T) {
 func TestLongValuesAreDigested(t *testing.T) {
 	x := identifierOf(t, nil)
 	for _, n := range []int{255, 256, 257, 272, 1 << 20} {
-		value := strings.Repeat("v", n-1) + "\xff"
+		value := strings.Repeat("v", n-1) + "~"
 		id, _ := x.FromEvent(&Request{User: value})
 		want := value
 		if n > 256 {
@@ -132,21 +133,27 @@ func TestLongValuesAreDigested(t *testing.T) {
 // TestSameIdentityAtGateAndInEvent expresses one request in both ways.
 func TestSameIdentityAtGateAndInEvent(t *testing.T) {
 	value := rapid.OneOf(
-		rapid.SampledFrom([]string{"", "-", "d1", " d2 ", "é", "\xff\x00", `"q"`, "a=b", strings.Repeat("x", 300)}),
+		rapid.SampledFrom([]string{"", "-", "d1", " d2 ", "é", "a,b", "\xff\x00", `"q"`, "a=b", strings.Repeat("x", 300)}),
 		rapid.Map(rapid.SliceOfN(rapid.ByteRange(' ', 0xff), 0, 8), func(b []byte) string { return string(b) }))
 	address := rapid.SampledFrom([]string{"", "192.0.2.1", "192.0.2.1:80", "[::1]:80", "::ffff:10.0.0.1", "fe80::1%eth0", "unknown", " 203.0.113.9 "})
-	cookieText := rapid.StringMatching(`(sid|a|SID)=("?)[ -:<-~]{0,6}("?)`)
+	cookieText := rapid.StringMatching(`(sid|a|SID)=("?)[ -:<-~\x80]{0,6}("?)`)
 	rapid.Check(t, func(t *rapid.T) {
 		m := IdentityMap{}
-		m.IP.TrustedProxies = rapid.IntRange(0, 3).Draw(t, "proxies")
+		if m.IP.TrustedProxies.Hops = rapid.IntRange(-1, 3).Draw(t, "proxies"); m.IP.TrustedProxies.Hops < 0 {
+			m.IP.TrustedProxies = TrustedProxies{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32")}}
+		}
 		sources := []*FieldSource{&m.Device, &m.User, &m.APIKey, &m.Session}
 		names := []string{"X-Device-Id", "x-user", "Authorization", "X-S"}
 		r := Request{IP: address.Draw(t, "peer")}
 		h := http.Header{}
 		if lines := rapid.SliceOfN(cookieText, 0, 3).Draw(t, "cookies"); len(lines) > 0 {
-			line := strings.Join(lines, "; ")
-			h.Set("Cookie", line)
-			r.Headers = append(r.Headers, Header{"cookie", line})
+			if rapid.Bool().Draw(t, "one line") {
+				lines = []string{strings.Join(lines, "; ")}
+			}
+			for _, line := range lines {
+				h.Add("Cookie", line)
+				r.Headers = append(r.Headers, Header{"cookie", line})
+			}
 		}
 		own := []*string{&r.Device, &r.User, &r.APIKey, &r.Session}
 		for i, src := range sources {
@@ -156,12 +163,16 @@ func TestSameIdentityAtGateAndInEvent(t *testing.T) {
 			if rapid.Bool().Draw(t, "has cookie") {
 				src.Cookie = "sid"
 			}
-			v := value.Draw(t, "value")
-			h.Add(names[i], v)
-			if rapid.Bool().Draw(t, "own member") && src.Header != "" {
-				*own[i] = v // the gateway has taken it from the header
-			} else {
-				r.Headers = append(r.Headers, Header{strings.ToUpper(names[i]), v})
+			src.Vouched = rapid.Bool().Draw(t, "vouched") && (src.Header != "" || src.Cookie != "")
+			src.Commas = src.Header != "" && rapid.Bool().Draw(t, "commas")
+			values := rapid.SliceOfN(value, 1, 2).Draw(t, "values")
+			for _, v := range values {
+				h.Add(names[i], v)
+				if len(values) == 1 && rapid.Bool().Draw(t, "own member") && src.Header != "" {
+					*own[i] = v // the gateway has taken it from the header
+				} else {
+					r.Headers = append(r.Headers, Header{strings.ToUpper(names[i]), v})
+				}
 			}
 		}
 		lines := rapid.SliceOfN(rapid.Map(rapid.SliceOfN(address, 1, 3), func(a []string) string { return strings.Join(a, ", ") }), 0, 3).Draw(t, "forwarded")
@@ -179,15 +190,26 @@ func TestSameIdentityAtGateAndInEvent(t *testing.T) {
 }
 
 func TestIdentityWithoutAllocation(t *testing.T) {
-	x := identifierOf(t, func(m *IdentityMap) { m.IP.TrustedProxies = 1; m.Session = FieldSource{Cookie: "sid"} })
+	for _, proxies := range []string{"1", "198.51.100.0/24"} {
+		testIdentityWithoutAllocation(t, identifierOf(t, func(m *IdentityMap) {
+			m.Session = FieldSource{Cookie: "sid"}
+			if err := m.IP.TrustedProxies.UnmarshalText([]byte(proxies)); err != nil {
+				t.Fatal(err)
+			}
+		}))
+	}
+}
+
+func testIdentityWithoutAllocation(t *testing.T, x *Identifier) {
+	t.Helper()
 	h := http.Header{"X-Device-Id": {"d"}, "X-User-Id": {"u"}, "X-Api-Key": {"k"}, "Cookie": {"a=b; sid=s"}}
 	forwarded := []string{"192.0.2.1, 2001:db8::1"}
-	r := Request{Forwarded: forwarded[0], Device: "d", User: "u", APIKey: "k", Headers: []Header{{"cookie", "a=b; sid=s"}}}
+	r := Request{IP: "198.51.100.7", Forwarded: forwarded[0], Device: "d", User: "u", APIKey: "k", Headers: []Header{{"cookie", "a=b; sid=s"}}}
 	var a, b Identity
 	if n := testing.AllocsPerRun(100, func() { a, _ = x.FromEvent(&r) }); n != 0 {
 		t.Errorf("FromEvent: %v allocations", n)
 	}
-	carrier := Carrier{Forwarded: forwarded, Header: h}
+	carrier := Carrier{Peer: "198.51.100.7:80", Forwarded: forwarded, Header: h}
 	if n := testing.AllocsPerRun(100, func() { b, _ = x.FromCarrier(&carrier) }); n != 0 {
 		t.Errorf("FromCarrier: %v allocations", n)
 	}
@@ -206,7 +228,7 @@ func TestIdentityMapValidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := IdentityMap{
-		IP:     IPSource{TrustedProxies: -1, V4: 33, V6: 129},
+		IP:     IPSource{TrustedProxies: TrustedProxies{Hops: -1}, V4: 33, V6: 129},
 		Device: FieldSource{Header: "X Device"}, User: FieldSource{Cookie: "a;b"},
 		APIKey: FieldSource{Header: "cookie"}, Session: FieldSource{Vouched: true},
 	}
@@ -215,7 +237,7 @@ func TestIdentityMapValidate(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	for _, want := range []string{
-		"identity.ip.trusted_proxies: got -1, allowed: 0 to 32", "identity.ip.v4: got 33", "identity.ip.v6: got 129",
+		"identity.ip.trusted_proxies: got -1; allowed: a list of prefixes and addresses, like 10.0.0.0/8 or 192.0.2.7, or a number from 0 to 32", "identity.ip.v4: got 33", "identity.ip.v6: got 129",
 		`identity.device.header: got "X Device"`, `identity.user.cookie: got "a;b"`,
 		`identity.api_key.header: got "cookie"`, "identity.session.vouched",
 	} {

@@ -12,10 +12,11 @@ type IdentityMap struct {
 
 // IPSource says how the client address is found.
 type IPSource struct {
-	// TrustedProxies is how many proxies in front of the gateway append to X-Forwarded-For. 0 (the default) takes the
-	// connection's peer; n takes the n-th entry of the forwarded chain from the right. A chain that is shorter leaves
-	// the ip missing.
-	TrustedProxies int `json:"trusted_proxies" yaml:"trusted_proxies"`
+	// TrustedProxies is which proxies in front of the gateway append to X-Forwarded-For. None (the default) takes the
+	// connection's peer. With prefixes, the peer and then the chain are read from the right, up to the first address that
+	// is none of theirs. A number n takes the n-th entry of the chain from the right, whoever wrote it. A chain that ends
+	// before leaves the ip missing.
+	TrustedProxies TrustedProxies `json:"trusted_proxies" yaml:"trusted_proxies"`
 	// V4 and V6 are the prefix lengths that make one source; defaults 32 and 64.
 	V4 uint8 `json:"v4" yaml:"v4"`
 	V6 uint8 `json:"v6" yaml:"v6"`
@@ -29,6 +30,9 @@ type FieldSource struct {
 	Header  string `json:"header,omitempty" yaml:"header"`
 	Cookie  string `json:"cookie,omitempty" yaml:"cookie"`
 	Vouched bool   `json:"vouched" yaml:"vouched"` // whether the gateway vouches for it; default false: claimed
+	// Commas says that values of the header have commas. Without it, a comma in a vouched header reads as several lines
+	// that a gateway has written as one, and the field is missing.
+	Commas bool `json:"commas,omitempty" yaml:"commas"`
 }
 
 // DefaultIdentityMap takes ip from the connection and the other fields from the event's own members; at a gate they
@@ -58,4 +62,10 @@ func (m *IdentityMap) Vouched(f Field) bool {
 		return m.Session.Vouched
 	}
 	return false
+}
+
+// Equal reports whether m and o derive the same identities in the same words.
+func (m *IdentityMap) Equal(o *IdentityMap) bool {
+	return m.IP.TrustedProxies.Equal(o.IP.TrustedProxies) && m.IP.V4 == o.IP.V4 && m.IP.V6 == o.IP.V6 && m.IP.Claimed == o.IP.Claimed &&
+		m.Device == o.Device && m.User == o.User && m.APIKey == o.APIKey && m.Session == o.Session
 }

@@ -12,9 +12,6 @@ const (
 	DefaultV6 = 64
 )
 
-// maxTrustedProxies is more than any chain of one's own proxies.
-const maxTrustedProxies = 32
-
 // Prefixes is the prefix lengths of s, with the defaults for those that are 0.
 func (s *IPSource) Prefixes() (v4, v6 uint8) {
 	v4, v6 = s.V4, s.V6
@@ -55,8 +52,8 @@ func (m *IdentityMap) Carries(f Field) bool {
 // Validate reports everything that is wrong with m, each with its place, what it got and what is allowed.
 func (m *IdentityMap) Validate() error {
 	var errs []error
-	if n := m.IP.TrustedProxies; n < 0 || n > maxTrustedProxies {
-		errs = append(errs, fmt.Errorf("identity.ip.trusted_proxies: got %d, allowed: 0 to %d", n, maxTrustedProxies))
+	if err := m.IP.TrustedProxies.validate(); err != nil {
+		errs = append(errs, fmt.Errorf("identity.ip.trusted_proxies: %w", err))
 	}
 	if m.IP.V4 > 32 {
 		errs = append(errs, fmt.Errorf("identity.ip.v4: got %d, allowed: 1 to 32, or 0 for the default, %d", m.IP.V4, DefaultV4))
@@ -73,6 +70,9 @@ func (m *IdentityMap) Validate() error {
 		}
 		if !validToken(src.Cookie) {
 			errs = append(errs, fmt.Errorf("identity.%s.cookie: got %q, allowed: the name of a cookie", f, src.Cookie))
+		}
+		if src.Commas && src.Header == "" {
+			errs = append(errs, fmt.Errorf("identity.%s.commas: got true for a field without header, allowed: a field with one", f))
 		}
 		if src.Vouched && !m.Carries(f) {
 			errs = append(errs, fmt.Errorf("identity.%s.vouched: got true for a field without header or cookie, allowed: a field with a source", f))

@@ -9,6 +9,7 @@ const (
 	memberUnknown member = iota
 	memberVersion
 	memberControl
+	memberClaimed
 	memberTime
 	memberID
 	memberIP
@@ -36,7 +37,7 @@ const (
 )
 
 var memberNames = [numMembers]string{
-	memberUnknown: "", memberVersion: "v", memberControl: "control",
+	memberUnknown: "", memberVersion: "v", memberControl: "control", memberClaimed: "claimed",
 	memberTime: "time", memberID: "id", memberIP: "ip", memberForwarded: "forwarded_for", memberDevice: "device",
 	memberUser: "user", memberAPIKey: "api_key", memberSession: "session", memberMethod: "method", memberHost: "host",
 	memberPath: "path", memberRoute: "route", memberStatus: "status", memberUserAgent: "user_agent",
@@ -53,6 +54,8 @@ func findMember(name string) member {
 		return memberVersion
 	case "control":
 		return memberControl
+	case "claimed":
+		return memberClaimed
 	case "time":
 		return memberTime
 	case "id":
@@ -136,6 +139,8 @@ func (s *eventReader) read(m member, r *Request) error {
 		return s.readHeaders(r)
 	case memberVerdict:
 		return s.readVerdict(r)
+	case memberClaimed:
+		return s.readClaimed(r)
 	}
 	v, err := s.readText(m)
 	if p := textMember(m, r); p != nil {

@@ -31,12 +31,12 @@ var protoFields = [...]protoField{
 	9: {memberHost, wireBytes}, 10: {memberPath, wireBytes}, 11: {memberStatus, wireVarint}, 12: {memberID, wireBytes},
 	13: {memberUserAgent, wireBytes}, 14: {memberLatency, wireVarint}, 15: {memberBytes, wireVarint},
 	16: {memberForwarded, wireBytes}, 17: {memberRoute, wireBytes}, 18: {memberPlan, wireBytes}, 19: {memberAttrs, wireBytes},
-	20: {memberHeaders, wireBytes}, 21: {memberGateway, wireBytes}, 22: {memberVerdict, wireBytes},
+	20: {memberHeaders, wireBytes}, 21: {memberGateway, wireBytes}, 22: {memberVerdict, wireBytes}, 24: {memberClaimed, wireBytes},
 }
 
 // protobufDecoder reads weir events in Protocol Buffers. It is one pass that copies nothing: strings, attrs and header
-// values alias the message. As everywhere in Protocol Buffers the last value of a field wins, except that headers add up
-// and verdicts merge. A known field of another wire type is refused, since to take it for an unknown one would be to lose
+// values alias the message. As everywhere in Protocol Buffers the last value of a field wins, except that headers and claimed add
+// up and verdicts merge. A known field of another wire type is refused, since to take it for an unknown one would be to lose
 // what the gateway meant to say.
 type protobufDecoder struct{ max int }
 
@@ -58,7 +58,7 @@ func (d *protobufDecoder) Decode(b []byte, r *Request) error {
 		if err != nil {
 			return err
 		}
-		if number >= uint64(len(protoFields)) {
+		if number >= uint64(len(protoFields)) || protoFields[number].m == memberUnknown {
 			r.UnknownFields++
 			if err := p.skip(number, wire, at); err != nil {
 				return err
@@ -126,6 +126,8 @@ func (p *protoReader) readBytes(m member, r *Request) error {
 		return err
 	case memberVerdict:
 		return p.readPair(start, &r.Verdict.Rule, &r.Verdict.Block)
+	case memberClaimed:
+		r.claim(text)
 	}
 	return nil
 }

@@ -37,6 +37,11 @@ func AppendProtobuf(dst []byte, r *Request) []byte {
 	if r.Verdict.Refused() {
 		dst = appendProtoPair(dst, 22, r.Verdict.Rule, r.Verdict.Block)
 	}
+	for f := FieldDevice; f < NumFields; f++ {
+		if r.Claimed.Has(f) {
+			dst = appendProtoText(dst, 24, fieldNames[f])
+		}
+	}
 	return dst
 }
 

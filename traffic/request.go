@@ -18,6 +18,7 @@ type Request struct {
 	User      string
 	APIKey    string
 	Session   string
+	Claimed   FieldSet // those of the four fields above that are the client's own claim, not the gateway's word
 	Method    string
 	Host      string
 	Path      string // without query
@@ -70,6 +71,15 @@ const (
 	FieldSession
 	NumFields
 )
+
+// FieldSet is a set of fields.
+type FieldSet uint8
+
+// Has reports whether f is in the set.
+func (s FieldSet) Has(f Field) bool { return s&(1<<f) != 0 }
+
+// With is the set with f in it.
+func (s FieldSet) With(f Field) FieldSet { return s | 1<<f }
 
 // KeyField is one field of a rule's key. V4 and V6 are the prefix lengths that an address is cut to; they are zero for
 // every field but ip.

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/traffic"
 )
@@ -20,6 +21,7 @@ type config struct {
 	Identity   traffic.IdentityMap `yaml:"identity"`
 	Events     eventsConfig        `yaml:"events"`
 	Detect     detectConfig        `yaml:"detect"`
+	Blocks     blocksConfig        `yaml:"blocks"`
 	NeverBlock []netip.Prefix      `yaml:"never_block"`
 	HTTP       httpConfig          `yaml:"http"`
 	Gate       gateConfig          `yaml:"gate"`
@@ -96,6 +98,12 @@ type detectConfig struct {
 	BudgetPerPartition size `yaml:"budget_per_partition"`
 }
 
+// blocksConfig bounds what ENFORCE writes to Redis.
+type blocksConfig struct {
+	// PerAddress is how many blocks of one address and rule may be in force where clients choose a part of the block key.
+	PerAddress int `yaml:"per_address"`
+}
+
 // httpConfig is where a long-running process serves /metrics, /livez and /readyz.
 type httpConfig struct {
 	Listen string `yaml:"listen"`
@@ -132,6 +140,7 @@ func defaultConfig() *config {
 		Identity: traffic.DefaultIdentityMap(),
 		Events:   eventsConfig{Format: "weir", MaxEventBytes: 1 << 20},
 		Detect:   detectConfig{BudgetPerPartition: detectors.DefaultBudget},
+		Blocks:   blocksConfig{PerAddress: blocklist.DefaultPerAddress},
 		HTTP:     httpConfig{Listen: "127.0.0.1:9464"},
 		Gate:     gateConfig{Listen: "127.0.0.1:9465"},
 		Log:      logConfig{Level: "info", Format: "text"},

@@ -145,7 +145,7 @@ func TestConfigTypes(t *testing.T) {
 	if b := c.Detect.BudgetPerPartition; b != 3<<29 || b.String() != "1536MiB" || size(0).String() != "0B" || size(1<<30).String() != "1GiB" {
 		t.Errorf("budget %d, %v", b, b)
 	}
-	if c.Identity.IP.TrustedProxies != 2 || c.Identity.IP.V6 != 64 {
+	if c.Identity.IP.TrustedProxies.Hops != 2 || c.Identity.IP.V6 != 64 {
 		t.Errorf("identity %+v", c.Identity.IP)
 	}
 }

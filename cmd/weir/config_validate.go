@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -69,6 +70,9 @@ func (c *config) validate(origin map[string]string) error {
 	k.url("postgres.url", c.Postgres.URL, "postgres", "postgresql")
 	c.checkIdentity(k)
 	c.checkEvents(k)
+	if n := c.Blocks.PerAddress; n < 1 {
+		k.fail("blocks.per_address", strconv.Itoa(n), "1 or more")
+	}
 	if b := c.Detect.BudgetPerPartition; b < leastBudget {
 		k.fail("detect.budget_per_partition", b.String(), size(leastBudget).String()+" or more")
 	}
@@ -140,7 +144,6 @@ func (k *checks) url(path string, s secret, schemes ...string) {
 }
 
 func (c *config) checkIdentity(k *checks) {
-	k.between("identity.ip.trusted_proxies", c.Identity.IP.TrustedProxies, 0, 64)
 	k.between("identity.ip.v4", int(c.Identity.IP.V4), 1, 32)
 	k.between("identity.ip.v6", int(c.Identity.IP.V6), 1, 128)
 	if err := c.Identity.Validate(); err != nil && len(k.errs) == 0 {

@@ -8,7 +8,14 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weirhq/weir/traffic"
 )
+
+// listSetter is a leaf that is written as a text or as a list.
+type listSetter interface{ SetList(parts []string) error }
+
+var _ listSetter = (*traffic.TrustedProxies)(nil)
 
 // yamlReader fills a configuration from one YAML document. It goes on after an error, so that one run shows them all.
 type yamlReader struct {
@@ -87,10 +94,13 @@ func (r *yamlReader) leaf(v reflect.Value, n *yaml.Node, path string) {
 		return
 	}
 	var err error
-	switch v.Kind() {
-	case reflect.Slice:
+	list, takesList := v.Addr().Interface().(listSetter)
+	switch {
+	case takesList && n.Kind == yaml.SequenceNode:
+		err = partsFromNode(n, list.SetList)
+	case v.Kind() == reflect.Slice:
 		err = listFromNode(v, n)
-	case reflect.Map:
+	case v.Kind() == reflect.Map:
 		err = mapFromNode(v, n)
 	default:
 		err = scalarFromNode(v, n)
@@ -116,6 +126,11 @@ func listFromNode(v reflect.Value, n *yaml.Node) error {
 	if n.Kind != yaml.SequenceNode {
 		return fmt.Errorf("got %s; allowed: a list", describe(n))
 	}
+	return partsFromNode(n, func(parts []string) error { return setList(v, parts) })
+}
+
+// partsFromNode hands the elements of a list to set.
+func partsFromNode(n *yaml.Node, set func([]string) error) error {
 	parts := make([]string, len(n.Content))
 	for i, item := range n.Content {
 		item = resolve(item)
@@ -124,7 +139,7 @@ func listFromNode(v reflect.Value, n *yaml.Node) error {
 		}
 		parts[i] = item.Value
 	}
-	return setList(v, parts)
+	return set(parts)
 }
 
 func mapFromNode(v reflect.Value, n *yaml.Node) error {

@@ -99,7 +99,18 @@ func openRedis(c *config) (*blocklist.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return blocklist.Connect(server, c.Namespace)
+	store, err := blocklist.Connect(server, c.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	crowds := blocklist.Crowds{PerAddress: c.Blocks.PerAddress}
+	for f := range traffic.NumFields {
+		if !c.Identity.Vouched(f) {
+			crowds.Claimed = append(crowds.Claimed, f)
+		}
+	}
+	store.Bound(crowds)
+	return store, nil
 }
 
 // server says where Redis is. username and password go before those in the URL.

@@ -67,15 +67,29 @@ func (e *examination) lookAtIdentities(context.Context) []finding {
 			}
 		}
 	}
+	trusted := judgeTrustedProxies(identity.IP.TrustedProxies)
 	switch {
 	case len(claimed) == 0:
-		return []finding{fine("identities", "the gateway vouches for all of them")}
+		return []finding{fine("identities", "the gateway vouches for all of them"), trusted}
 	case len(believers) == 0:
-		return []finding{fine("identities", "claimed by the client, not vouched for: %s; no rule counts by them", strings.Join(claimed, ", "))}
+		return []finding{fine("identities", "claimed by the client, not vouched for: %s; no rule counts by them", strings.Join(claimed, ", ")), trusted}
 	}
 	return []finding{warning("identities",
 		"let the gateway verify them and set identity.FIELD.vouched, or count by what it vouches for as well: who makes up a new one each time is never over",
-		"claimed by the client, not vouched for: %s; counted by all the same: %s", strings.Join(claimed, ", "), some(sorted(believers)))}
+		"claimed by the client, not vouched for: %s; counted by all the same: %s", strings.Join(claimed, ", "), some(sorted(believers))), trusted}
+}
+
+// judgeTrustedProxies warns where the proxies in front are counted, and not known.
+func judgeTrustedProxies(p traffic.TrustedProxies) finding {
+	const name = "trusted proxies"
+	switch {
+	case len(p.Prefixes) > 0:
+		return fine(name, "X-Forwarded-For is believed of %s", p)
+	case p.Hops == 0:
+		return fine(name, "none: a client's address is that of the connection")
+	}
+	return warning(name, "name them, with identity.ip.trusted_proxies: [10.0.0.0/8, 192.0.2.7], or whatever their addresses are",
+		"as many as %d, whoever they are: who reaches the gateway past them is taken for any address that X-Forwarded-For claims", p.Hops)
 }
 
 // keyedOn reports whether a rule's key has the field.

@@ -43,11 +43,11 @@ func readSample(messages []traffic.Message, routing *rules.Routing, blocks func(
 	if err != nil {
 		return nil, err
 	}
-	identifier, err := routing.Identity.Compile()
+	identifier, err := ingest.Identifier(routing)
 	if err != nil {
 		return nil, err
 	}
-	index := rules.NewIndex(routing.Rules)
+	index := routing.Index()
 	s := &sampled{refused: map[string]int{}, byRule: make([]ruleSample, len(routing.Rules)), lateness: latenessOf(routing.Rules)}
 	var r traffic.Request
 	var matched []int

@@ -78,7 +78,7 @@ func (e *examination) judgeRouting() finding {
 	case e.routing.RecordFormat < detectors.RecordFormat:
 		return warning("routing", fmt.Sprintf("weir migrate --record-format %d, when all processes are of this build", detectors.RecordFormat),
 			"%s; record format %d, this build also writes %d", text, e.routing.RecordFormat, detectors.RecordFormat)
-	case e.routing.Identity != e.conf.Identity:
+	case !e.routing.Identity.Equal(&e.conf.Identity):
 		return warning("routing", "run weir migrate", "%s; identity of the configuration is not in effect yet", text)
 	case e.routing.Format.Name != want.Name || joinMap(e.routing.Format.Map) != joinMap(want.Map) || e.routing.Format.MaxEventBytes != want.MaxEventBytes:
 		return warning("routing", "run weir migrate", "%s; events of the configuration is not in effect yet", text)

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -240,6 +243,35 @@ func TestGateObservesWhileItsFileExists(t *testing.T) {
 	awaitStatus(t, address, abuser, http.StatusTooManyRequests)
 	if code, body := fetchPage(t, metrics, "/readyz"); code != http.StatusOK || strings.Contains(body, "observing") {
 		t.Errorf("/readyz answers %d %s", code, body)
+	}
+	door.end()
+}
+
+// The process reads its checks by the gate's own listener: net/http alone answers 400 and 431 to these.
+func TestGateProcessTakesWhatClientsWrite(t *testing.T) {
+	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+	door := b.start("gate", "--listen", "127.0.0.1:0")
+	address := door.awaitLog(`forward-auth checks" address=(\S+)`)
+	for _, header := range []string{"X-Device-Id: a\x01b", "X-Device-Id: " + strings.Repeat("x", 1<<20), "X-Any\x01: b"} {
+		connection, err := net.DialTimeout("tcp", address, 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := connection.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(connection, "GET /v1/forward-auth HTTP/1.1\r\n"+header+"\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(connection), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		_ = connection.Close()
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("%.20q: got %s, want 200 of a gate without blocks", header, answer.Status)
+		}
 	}
 	door.end()
 }

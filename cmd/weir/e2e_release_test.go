@@ -127,14 +127,15 @@ func TestReleaseOfNobodySaysSo(t *testing.T) {
 }
 
 // A client chooses what its device is called. What the list prints of it, pasted into a shell, releases that client and runs
-// nothing.
+// nothing; a name above 64 bytes is a digest in Redis, and is found by the name, too.
 func TestListedBlocksAreReleasedAsPrinted(t *testing.T) {
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", floodRule))
 	b.ok("rules", "promote", "flood", "--reason", "test")
 	stages := b.start("run")
-	devices := []string{";touch pwned|sh; user=alice", "$(touch pwned)", "`touch pwned`", "'", `"`, "a b", "~root", "a&user=b", "%41", "\u202eevil", "*"}
+	long := strings.TrimSpace(strings.Repeat("long ", 20))
+	devices := []string{";touch pwned|sh; user=alice", "$(touch pwned)", "`touch pwned`", "'", `"`, "a b", "~root", "a&user=b", "%41", "\u202eevil", "*", long, "sha256:" + strings.Repeat("0", 64)}
 	for _, device := range devices {
 		b.flood("198.51.100.7", device)
 	}
@@ -155,5 +156,11 @@ func TestListedBlocksAreReleasedAsPrinted(t *testing.T) {
 	if left, err := exec.CommandContext(t.Context(), "ls", "-A", dir).Output(); err != nil || len(left) > 0 {
 		t.Errorf("pasting has made %s, %v", left, err)
 	}
+	b.flood("198.51.100.8", long)
+	if blocks := awaitBlocks(b, 1); !strings.Contains(string(blocks[0].Subject), "&device=sha256:") {
+		t.Errorf("the block's subject has no digest: %s", blocks[0].Subject)
+	}
+	b.ok("blocks", "release", "flood", "ip=198.51.100.8", "device="+long, "--reason", "by its name")
+	awaitBlocks(b, 0)
 	stages.end()
 }

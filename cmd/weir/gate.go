@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,12 +91,13 @@ func (a *app) runGate(parent context.Context, c *config) error {
 	if err != nil {
 		return err
 	}
-	o.remark = func() string {
+	o.notes = append(o.notes, func() string { return lacks(replica) })
+	o.notes = append(o.notes, func() string {
 		if g.Observing() {
 			return "observing: nobody is refused"
 		}
 		return ""
-	}
+	})
 	checks, err := listen("gate.listen", c.Gate.Listen)
 	if err != nil {
 		_ = o.listener.Close()
@@ -105,7 +107,7 @@ func (a *app) runGate(parent context.Context, c *config) error {
 	err = serve(ctx, log, stopBudget,
 		[]part{{"checks", func(ctx context.Context) error {
 			defer o.stopping.Store(true)
-			return serveHTTP(ctx, checks, g.Handler())
+			return serveUntil(ctx, g.Listener(checks), g.Server())
 		}}},
 		append(watch, part{"replica", replica.Run}),
 		[]part{o.part()})
@@ -122,6 +124,14 @@ func watchObserveFile(g *gate.Gate, path string) ([]part, error) {
 		return nil, err
 	}
 	return []part{{"observe file", file.Run}}, nil
+}
+
+// lacks says what part of the blocklist is missing from a gate that is ready.
+func lacks(replica *blocklist.Replica) string {
+	if n := replica.Missing(); n > 0 {
+		return fmt.Sprintf("blocklist: the blocks of %d of Redis's 16384 hash slots have not been read", n)
+	}
+	return ""
 }
 
 // newGate makes a gate and the copy of the blocklist that it asks, which has to be run.

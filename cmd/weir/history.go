@@ -33,7 +33,7 @@ func (f *lookFlags) register(c *cobra.Command, withSource bool) {
 	flags.StringVar(&f.replay, "replay", "", "of this replay instead of the live stream")
 	flags.IntVar(&f.limit, "limit", 100, "at most so many, the newest; 0 for all")
 	if withSource {
-		flags.StringVar(&f.source, "source", "", "only this source: 192.0.2.1, 192.0.2.0/24, user=alice, a value of any field, or a subject as tables show it")
+		flags.StringVar(&f.source, "source", "", "only this source: 192.0.2.1, 192.0.2.0/24, user=alice, a value of any field, or a canonical subject")
 	}
 }
 

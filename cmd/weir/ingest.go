@@ -43,11 +43,13 @@ func (a *app) ingestCommand() *cobra.Command {
 		Long: `Read log files, plain or gzip, - for standard input, and send their events through the stream.
 
 --replay NAME runs route, detect and record in this process, on topics of its own, with all rules in shadow, and ends by
-itself with a summary; weir history hits --replay NAME shows what was found. A replay never blocks anybody and never mixes
+itself with a summary; weir history hits --replay NAME shows what was found. Of a rule that counted nothing the summary says
+why: which requests the files have, or which field of the key all lack. A replay never blocks anybody and never mixes
 with the live stream. Times are taken as they stand; an event without a time, one later than now, and a single line more
 than an hour ahead of both neighbours become dead letters.
 
---live sends the events into the live stream, where the live rules apply.
+--live sends the events into the live stream, where the live rules apply. What is older than the lateness of every rule, by a
+minute or more, counts nowhere there; how much that was is said at the end.
 
 Formats: ` + strings.Join(fileFormats(), ", ") + `.
 weir is one JSON event a line; json is any JSON lines, with --map (event field=member); combined is Apache's and nginx's text

@@ -44,7 +44,7 @@ func (a *app) loadLive(parent context.Context, c *config, f *loadgenFlags) (err 
 		return fmt.Errorf("the live stream reads format %q (events.format); a load can be made in one of %v", routing.Format.Name, formats)
 	}
 	f.settings.Format = routing.Format.Name
-	f.settings.Proxies = routing.Identity.IP.TrustedProxies
+	f.settings.Proxies = routing.Identity.IP.TrustedProxies.Hops // where it has prefixes, the clients of a load connect by themselves
 	h := loadgen.Header{
 		Started: now(), Parameters: f.settings, Namespace: c.Namespace, Partitions: in.requests, Routing: routing.Number, Rules: rulesUsed(routing),
 	}

@@ -153,7 +153,7 @@ func (v *verification) expect(ctx context.Context) error {
 	partitions := v.truth.Header.Partitions
 	if !v.truth.Header.Live() {
 		partitions = v.stream.Partitions.Requests
-		if got, want := v.routing.Identity.IP.TrustedProxies, v.truth.Header.Parameters.Proxies; got != want {
+		if got, want := v.routing.Identity.IP.TrustedProxies.Hops, v.truth.Header.Parameters.Proxies; got != want {
 			return fmt.Errorf("the replay took addresses through %d trusted proxies, the load was written for %d: write it with --proxies %d", got, want, got)
 		}
 	}
@@ -231,7 +231,7 @@ func compareRules(begun, later *rules.Routing, reasons map[string]string) {
 			reasons[r.ID] = "it was removed or disabled since the load began"
 		case now.Number != r.Number:
 			reasons[r.ID] = fmt.Sprintf("it was changed since the load began, from version %d to %d", r.Number, now.Number)
-		case later.Identity != begun.Identity:
+		case !later.Identity.Equal(&begun.Identity):
 			reasons[r.ID] = "the identity map was changed since the load began"
 		}
 	}

@@ -45,13 +45,18 @@ func (s *store) knownRule(ctx context.Context, stream, rule string) error {
 // named finds a rule, also one that was removed. The error about a name that no rule has says which one it may have meant.
 func (s *store) named(ctx context.Context, rule string) (history.Rule, error) {
 	r, err := s.Rule(ctx, rule)
+	return r, s.misnamed(ctx, rule, err)
+}
+
+// misnamed says of what failed because no rule has the name which one was probably meant; any other error stays.
+func (s *store) misnamed(ctx context.Context, rule string, err error) error {
 	if !errors.Is(err, history.ErrNotFound) {
-		return r, err
+		return err
 	}
-	if err := s.knownRule(ctx, history.Live, rule); err != nil {
-		return r, err
+	if unknown := s.knownRule(ctx, history.Live, rule); unknown != nil {
+		return unknown
 	}
-	return r, err
+	return err
 }
 
 // knownReplay finds out whether a replay was made.

@@ -58,7 +58,7 @@ type observer struct {
 	registry *prometheus.Registry
 	listener net.Listener
 	probes   []probe
-	remark   func() string // what /readyz says besides ok; nil or "": nothing
+	notes    []func() string // what a process that is ready lacks all the same; "": nothing
 	stopping atomic.Bool
 	log      *slog.Logger
 }
@@ -89,8 +89,8 @@ func (o *observer) handler() http.Handler {
 	return mux
 }
 
-// ready answers 200 when every probe passes, 503 with a line for each that does not. The reasons go to the log, not to
-// the network: they name addresses.
+// ready answers 200 when every probe passes, with a line for each note, and 503 with a line for each that does not. The
+// reasons go to the log, not to the network: they name addresses.
 func (o *observer) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
 	defer cancel()
@@ -109,8 +109,8 @@ func (o *observer) ready(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "ok")
-	if o.remark != nil {
-		if text := o.remark(); text != "" {
+	for _, note := range o.notes {
+		if text := note(); text != "" {
 			fmt.Fprintln(w, text)
 		}
 	}
@@ -142,9 +142,15 @@ func (a *app) observeIfAsked(ctx context.Context, c *config, registry *prometheu
 	return func() { stop(); <-ended }, nil
 }
 
-// serveHTTP answers requests until ctx ends, and then lets those under way finish, for a second at most.
+// serveHTTP answers requests until ctx ends.
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	return serveUntil(ctx, l, &http.Server{
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	})
+}
+
+// serveUntil lets server answer requests until ctx ends, and then lets those under way finish, for a second at most.
+func serveUntil(ctx context.Context, l net.Listener, server *http.Server) error {
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	select {

@@ -135,7 +135,7 @@ func (a *app) groups(root *cobra.Command) {
 		commands []*cobra.Command
 	}{
 		{"stream", []*cobra.Command{a.devCommand(), a.migrateCommand(), a.runCommand(), a.gateCommand(), a.readyCommand(), a.ingestCommand(), a.partitionsCommand()}},
-		{"look", []*cobra.Command{a.rulesCommand(), a.blocksCommand(), a.historyCommand()}},
+		{"look", []*cobra.Command{a.rulesCommand(), a.blocksCommand(), a.whyCommand(), a.historyCommand()}},
 		{"other", []*cobra.Command{a.doctorCommand(), a.loadgenCommand(), a.configCommand(), a.versionCommand()}},
 	} {
 		for _, c := range g.commands {

@@ -61,7 +61,7 @@ func (a *app) setMode(cmd *cobra.Command, change history.ModeChange) error {
 	return a.withStore(cmd, func(ctx context.Context, s *store) error {
 		set, err := s.SetMode(ctx, change)
 		if err != nil {
-			return err
+			return s.misnamed(ctx, change.Rule, err)
 		}
 		p := s.publishModes(ctx) // also when nothing changed: whoever asks again may do so because gates were not told
 		if a.output == "json" {

@@ -41,7 +41,7 @@ func newAppServer(t *testing.T, in *install, redis testbed.RedisServer) *appServ
 		t.Fatal(err)
 	}
 	identities := traffic.DefaultIdentityMap()
-	identities.IP.TrustedProxies = 1
+	identities.IP.TrustedProxies.Hops = 1
 	identifier, err := identities.Compile()
 	if err != nil {
 		t.Fatal(err)

@@ -181,7 +181,7 @@ func (e *engine) Find(id traffic.Identity, method, path string, now traffic.Time
 	defer e.mu.Unlock()
 	for i := range e.rules {
 		v := &e.rules[i]
-		if now < e.visible || v.Block == nil || !v.Match.Matches(method, path) {
+		if now < e.visible || v.Block == nil || !v.Match.Reaches(method, path) {
 			continue
 		}
 		subject, _ := traffic.MakeSubject(&id, v.Block.Key)

@@ -19,7 +19,7 @@ func Rules() []byte { return slices.Clone(rulesYAML) }
 // and the device that it has looked up.
 func IdentityMap() traffic.IdentityMap {
 	return traffic.IdentityMap{
-		IP:     traffic.IPSource{TrustedProxies: 1, V4: traffic.DefaultV4, V6: traffic.DefaultV6},
+		IP:     traffic.IPSource{TrustedProxies: traffic.TrustedProxies{Hops: 1}, V4: traffic.DefaultV4, V6: traffic.DefaultV6},
 		Device: traffic.FieldSource{Header: headerDevice, Vouched: true},
 	}
 }

@@ -68,7 +68,7 @@ func TestEventsKeepTheirPromises(t *testing.T) {
 			rt.Fatal(err)
 		}
 		identities := traffic.DefaultIdentityMap()
-		identities.IP.TrustedProxies = s.Proxies
+		identities.IP.TrustedProxies.Hops = s.Proxies
 		identifier, err := identities.Compile()
 		if err != nil {
 			rt.Fatal(err)

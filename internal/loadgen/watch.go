@@ -18,7 +18,12 @@ func watches(m *rules.Match, c *Call) bool {
 	for _, method := range m.Methods {
 		byMethod = byMethod || strings.EqualFold(method, c.Method)
 	}
-	return byMethod && watchesPath(m.Path, c.Path)
+	if byMethod && watchesPath(m.Path, c.Path) {
+		return true
+	}
+	// A load's paths are ordinary ones: of their spellings only a slash at the end occurs.
+	shorter, slash := strings.CutSuffix(c.Path, "/")
+	return byMethod && slash && watchesPath(m.Path, shorter)
 }
 
 func watchesPath(pattern, path string) bool {

@@ -55,9 +55,16 @@ func OwnRedisCluster(t testing.TB) []*RedisNode {
 	return nodes
 }
 
-// OwnRedis starts a real server for one test that fills it, fills it up, or freezes it. options are redis-server's.
+// Server is how a standalone n is reached.
+func (n *RedisNode) Server() RedisServer {
+	return RedisServer{Kind: RedisKind, URL: "redis://" + n.Addr + "/0", Addrs: []string{n.Addr}}
+}
+
+// OwnRedis starts a real server for one test that fills it, fills it up, or freezes it. options are redis-server's
+// ("--maxmemory", "64mb").
 func OwnRedis(t testing.TB, options ...string) *RedisNode {
 	t.Helper()
+	Record(t, RedisKind, Real)
 	port := strconv.Itoa(FreePort(t))
 	command := exec.Command(Program(t, "redis-server"), append([]string{
 		"--bind", "127.0.0.1", "--port", port, "--dir", t.TempDir(), "--save", "", "--appendonly", "no"}, options...)...)

@@ -1,0 +1,109 @@
+package blocklist
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/traffic"
+)
+
+// A stream keeps what is younger than deltaAge, however much that is, and little else; its numbers go on when all of it
+// has gone.
+func TestDeltaStreamsAreTrimmedByAge(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		ctx, client, key := t.Context(), s.store.client, s.store.keys.Stream("0")
+		written := 0
+		write := func(n int) {
+			t.Helper()
+			deltas := make([]delta, n)
+			for i := range deltas {
+				deltas[i] = delta{op: opRelease, held: held{traffic.Subject(fmt.Sprint("device=", written)), floodRule}, value: "{}"}
+				written++
+			}
+			if err := s.store.appendDeltas(ctx, "0", s.clock.now(), deltas); err != nil {
+				t.Fatal(err)
+			}
+		}
+		length := func() int {
+			t.Helper()
+			n, err := client.XLen(ctx, key).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(n)
+		}
+		s.publishModes()
+		many := 1500
+		if os.Getenv(testbed.RedisKind.Env()) != "" {
+			many = 12_000 // more than a stream kept when it was trimmed by length; an embedded server is slow at it
+		}
+		write(many)
+		s.clock.add(markEvery)
+		write(1)
+		s.clock.add(deltaAge - markEvery - 10*time.Second) // this test takes some of the real clock's
+		if write(500); length() < written-deltasPerCall {
+			t.Errorf("%d entries of less than %s, want all of %d but for a call's", length(), deltaAge, written)
+		}
+		s.clock.add(2 * markEvery)
+		write(500)
+		// Redis drops whole nodes of 100 entries.
+		if n := length(); n < 1000 || n > 1000+2*100 {
+			t.Errorf("%d entries after the first ones have become old, want the 1000 newest", n)
+		}
+		// A process that has just begun knows no ages, and leaves all as it is until it does.
+		s.store.marks = newMarks()
+		s.clock.add(deltaAge)
+		before := length()
+		write(1)
+		if n := length(); n != before+1 {
+			t.Errorf("a new process made %d entries of %d", n, before+1)
+		}
+		s.clock.add(deltaAge)
+		write(1)
+		if n := length(); n > 2+100 {
+			t.Errorf("%d entries remain once the new process knows that all are old", n)
+		}
+
+		if ttl, err := client.PTTL(ctx, key).Result(); err != nil || ttl <= deltaAge/2 || ttl > deltaAge {
+			t.Errorf("the stream goes %s after its last entry (%v), want %s", ttl, err, deltaAge)
+		}
+		r := s.replica(t)
+		if err := client.Del(ctx, key).Err(); err != nil { // as when it expires
+			t.Fatal(err)
+		}
+		if err := s.awaitProbe(r); err != nil {
+			t.Fatal(err)
+		}
+		block := Block{
+			Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 1, Hit: "1",
+			Since: s.clock.now(), Until: s.clock.now().Add(time.Hour),
+		}
+		if err := s.store.appendDeltas(ctx, "0", s.clock.now(), []delta{{op: opBlock, held: held{viewer, floodRule}, value: encode(&block)}}); err != nil {
+			t.Fatal(err)
+		}
+		eventuallyHeld(t, r, s.clock, true)
+		if n := r.allReloads(); n != 0 {
+			t.Errorf("%v loads because a silent stream went, want none", n)
+		}
+	})
+}
+
+// The modes' entries are few and are kept by number: a gate that was away for long reads them all.
+func TestModesAreNotTrimmedByAge(t *testing.T) {
+	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+	for range 5 {
+		s.publish(floodRule, "shadow")
+		s.clock.add(2 * deltaAge)
+	}
+	key := s.store.keys.Stream(streamModes)
+	if n, err := s.store.client.XLen(t.Context(), key).Result(); err != nil || n != 5 {
+		t.Errorf("%d entries of modes (%v), want 5", n, err)
+	}
+	if ttl, err := s.store.client.TTL(t.Context(), key).Result(); err != nil || ttl >= 0 {
+		t.Errorf("the stream of modes expires in %s (%v)", ttl, err)
+	}
+}

@@ -1,0 +1,170 @@
+package blocklist
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/traffic"
+)
+
+const (
+	longSubject = traffic.Subject("ip=192.0.2.1%2F32&device=" + longDevice)
+	// printf %s "$device" | sha256sum, as docs/blocks.md has it
+	longDigest = "sha256:c7f32d937515fa94dc55b199d97c50c86da3778f1a669ffbf4a20333451ffbe4"
+)
+
+var longIdentity = traffic.Identity{IP: viewerIdentity.IP, Device: longDevice}
+
+func held1(t *testing.T, s *stage, r *Replica, id traffic.Identity, want bool, what string) {
+	t.Helper()
+	testbed.Eventually(t, 10*time.Second, func() error {
+		if _, held := r.Find(id, "POST", "/v1/guest-tokens", s.clock.now()); held != want {
+			return fmt.Errorf("%s: held is %v", what, held)
+		}
+		return nil
+	})
+}
+
+// A long value is in Redis as its digest; it holds its client and nobody who claims the digest; and its release may name
+// either.
+func TestLongValuesAreStoredAsDigests(t *testing.T) {
+	stored := longSubject.Stored()
+	if want := traffic.Subject("ip=192.0.2.1%2F32&device=" + longDigest); stored != want {
+		t.Fatalf("got %s, want %s", stored, want)
+	}
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		modes, _ := s.rules.Modes(t.Context())
+		if err := s.store.PublishModes(t.Context(), s.clock.now(), modes); err != nil {
+			t.Fatal(err)
+		}
+		r := s.replica(t)
+		for i, named := range []traffic.Subject{longSubject, stored} {
+			since := s.clock.now()
+			hit := s.hit(func(h *detectors.Hit) {
+				h.ID, h.BlockSubject, h.Subject, h.First, h.Last = fmt.Sprintf("l%d", i), longSubject, longSubject, since, since
+			})
+			if got := fmt.Sprint(s.apply(hit)); got != "[written]" {
+				t.Fatalf("decisions: %s", got)
+			}
+			if n, err := s.store.client.Exists(t.Context(), s.store.keys.prefix+"block:{"+string(stored)+"}:"+floodRule).Result(); n != 1 || err != nil {
+				t.Errorf("the key by digest: %d, %v", n, err)
+			}
+			if n, err := s.store.client.Exists(t.Context(), s.store.keys.prefix+"block:{"+string(longSubject)+"}:"+floodRule).Result(); n != 0 || err != nil {
+				t.Errorf("the key with the value whole: %d, %v", n, err)
+			}
+			held1(t, s, r, longIdentity, true, "the client")
+			claims := longIdentity
+			claims.Device = strings.TrimPrefix(string(stored), "ip=192.0.2.1%2F32&device=")
+			held1(t, s, r, claims, false, "a client that claims the digest")
+			listed, err := s.store.List(t.Context(), s.clock.now(), Filter{Subject: longSubject})
+			if err != nil || len(listed.Items) != 1 || listed.Items[0].Subject != stored || listed.Unreadable > 0 {
+				t.Errorf("listing: %+v, %v", listed, err)
+			}
+			request, err := NewRelease(named, floodRule, "ops", "false alarm", s.clock.now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if request.Partition(64) != hit.Partition(64) {
+				t.Errorf("the release of %s is not behind the hits of its block", named)
+			}
+			s.apply(request)
+			if tomb, err := s.store.WaitReleased(t.Context(), &request); err != nil || !tomb.Stood() {
+				t.Errorf("released by %s: %+v, %v", named, tomb, err)
+			}
+			held1(t, s, r, longIdentity, false, "the released client")
+		}
+	})
+}
+
+// Two builds side by side: what an older weir has written, with values whole, holds and is released as ever.
+func TestBlocksOfAnOlderWeirWithLongValues(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		modes, _ := s.rules.Modes(t.Context())
+		if err := s.store.PublishModes(t.Context(), s.clock.now(), modes); err != nil {
+			t.Fatal(err)
+		}
+		now := s.clock.now()
+		block := Block{
+			Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 1, Hit: "old",
+			Since: now.Add(-time.Second), Until: now.Add(ttl),
+		}
+		elder := held{longSubject, floodRule}
+		write := func() {
+			t.Helper()
+			err := s.store.client.Set(t.Context(), s.store.keys.Block(elder.subject, elder.rule), encode(&block), ttl).Err()
+			if err == nil {
+				err = s.store.addShapes(t.Context(), []held{elder})
+			}
+			if err == nil {
+				err = s.store.appendDeltas(t.Context(), "3", s.clock.now(), []delta{{op: opBlock, held: elder, value: encode(&block)}})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		write()
+		loaded := s.replica(t)
+		held1(t, s, loaded, longIdentity, true, "loaded")
+		if b, _, err := s.store.Get(t.Context(), longSubject, floodRule); b == nil || err != nil {
+			t.Errorf("what stands: %v, %v", b, err)
+		}
+		request, err := NewRelease(longSubject, floodRule, "ops", "false alarm", s.clock.now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.apply(request)
+		if tomb, err := s.store.WaitReleased(t.Context(), &request); err != nil || tomb.Hit != "old" || tomb.StoodUntil != block.Until {
+			t.Errorf("what the release found: %+v, %v", tomb, err)
+		}
+		held1(t, s, loaded, longIdentity, false, "released")
+		if b, _, err := s.store.Get(t.Context(), longSubject, floodRule); b != nil || err != nil {
+			t.Errorf("stands after the release: %+v, %v", b, err)
+		}
+		// The older ENFORCE, which has not seen the release, writes once more; its gates and ours have both been told.
+		write()
+		held1(t, s, loaded, longIdentity, false, "written late")
+		entries, err := s.store.client.XRange(t.Context(), s.store.keys.Stream("3"), "-", "+").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := 0
+		for _, e := range entries {
+			if e.Values["op"] == opRelease && e.Values["identity"] == string(longSubject) {
+				told++
+			}
+		}
+		if told != 1 {
+			t.Errorf("gates of the older weir were told of %d releases", told)
+		}
+	})
+}
+
+// A release by an older weir lasts for days. Its tombstone is where it put it, and counts.
+func TestReleaseOfAnOlderWeirHolds(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		hit := s.hit(func(h *detectors.Hit) { h.BlockSubject = longSubject })
+		tomb := Tombstone{
+			Format: ValueFormat, Action: actionRelease, Rule: floodRule, Released: s.clock.now(), Until: s.clock.now().Add(time.Hour), By: "ops",
+		}
+		if err := s.store.client.Set(t.Context(), s.store.keys.Tombstone(longSubject, floodRule), encode(&tomb), time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(s.apply(hit)); got != "[withheld released]" {
+			t.Errorf("an episode of before: %s", got)
+		}
+		next := s.hit(func(h *detectors.Hit) {
+			h.ID, h.BlockSubject, h.First = "n1", longSubject, tomb.Released.Add(time.Millisecond)
+			h.Last = h.First
+		})
+		if got := fmt.Sprint(s.apply(next)); got != "[written]" {
+			t.Errorf("an episode that opens after it: %s", got)
+		}
+	})
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// A client is told a part of a hit's id (gate.BlockID); hitIDBytes is the whole of it, and leastID what is worth a look.
+const (
+	hitIDBytes = 32
+	leastID    = 8
+)
+
+func (a *app) whyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "why ID",
+		Short: "Say why somebody was blocked: what is behind the block id that a client was told",
+		Long: `Say what is behind a block: the rule, the source, the evidence, what was decided about it and by whom, whether it holds now,
+and the command that releases it.
+
+ID is the block id that the refused client was told (X-Weir-Block, "block" in the answer's body), the id of a hit, or the
+beginning of one, of 8 digits or more.`,
+		Example: "  weir why 0123456789abcdef\n  weir why 0123456789abcdef --output json",
+		Args:    cobra.ExactArgs(1),
+		RunE: a.does(func(cmd *cobra.Command, args []string) error {
+			id := strings.ToLower(args[0])
+			if len(id) < leastID || len(id) > hitIDBytes || strings.Trim(id, "0123456789abcdef") != "" {
+				return usagef("ID: got %q; allowed: %d to %d hex digits, such as the 16 of X-Weir-Block", args[0], leastID, hitIDBytes)
+			}
+			return a.withStore(cmd, func(ctx context.Context, s *store) error {
+				r, err := openRedis(s.config)
+				if err != nil {
+					return err
+				}
+				defer func() { _ = r.Close() }()
+				w := asking{store: s, redis: r, away: waitRedis(ctx, r, askPatience, s.log), id: id}
+				story, err := w.story(ctx)
+				if err != nil {
+					return err
+				}
+				if a.output == "json" {
+					return a.json(story)
+				}
+				return a.showStory(story)
+			})
+		}),
+	}
+}
+
+// whyStory is what is known about one hit.
+type whyStory struct {
+	ID      string `json:"id"`       // of the hit
+	BlockID string `json:"block_id"` // what clients are told of it
+	Rule    string `json:"rule"`
+	// Mode is the rule's mode now; empty for a rule that history does not know.
+	Mode    rules.Mode      `json:"mode,omitempty"`
+	Subject traffic.Subject `json:"subject"` // who is blocked; empty: nobody can be
+	// Hit is the evidence; null: RECORD has not stored it yet.
+	Hit       *history.RecordedHit       `json:"hit"`
+	Decisions []history.RecordedDecision `json:"decisions"` // oldest first
+	// Block is the one that stands for the source by the rule; Holds says whether gates refuse for it, null: not known.
+	Block   *blocklist.Block `json:"block"`
+	Holds   *bool            `json:"holds"`
+	Unknown string           `json:"unknown,omitempty"` // why it is not known
+	Release string           `json:"release_command,omitempty"`
+}
+
+// asking is one question.
+type asking struct {
+	store *store
+	redis *blocklist.Store
+	away  error // why Redis cannot be asked
+	id    string
+}
+
+func (q *asking) story(ctx context.Context) (*whyStory, error) {
+	st, err := q.recorded(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if st == nil {
+		if st, err = q.standing(ctx); err != nil {
+			return nil, err
+		}
+	}
+	st.BlockID = st.ID[:min(len(st.ID), 16)]
+	if all, err := q.store.Rules(ctx); err != nil {
+		return nil, err
+	} else if i := slices.IndexFunc(all, func(r history.Rule) bool { return r.Newest.Version.ID == st.Rule }); i >= 0 {
+		st.Mode = all[i].Mode
+	}
+	if st.Hit == nil || st.Hit.Stream == history.Live {
+		if err := q.decisions(ctx, st); err != nil {
+			return nil, err
+		}
+		q.holds(ctx, st)
+	}
+	return st, nil
+}
+
+// recorded finds the hit in history; nil where there is none.
+func (q *asking) recorded(ctx context.Context) (*whyStory, error) {
+	const most = 20
+	hits, err := q.store.HitsByID(ctx, q.id, most)
+	if err != nil || len(hits) == 0 {
+		return nil, err
+	}
+	var ids []string
+	for i := range hits {
+		if !slices.Contains(ids, hits[i].ID) {
+			ids = append(ids, hits[i].ID)
+		}
+	}
+	if len(ids) > 1 {
+		return nil, fmt.Errorf("several hits have an id that begins with %s; give more of it: %s", q.id, some(ids))
+	}
+	h := &hits[0] // the live stream's, if it has it
+	return &whyStory{ID: h.ID, Rule: h.Rule, Subject: h.BlockSubject.Stored(), Hit: h}, nil
+}
+
+// standing finds a block or a release in Redis whose hit is not in history: RECORD may be behind. If there is none, the error
+// says what was looked at.
+func (q *asking) standing(ctx context.Context) (*whyStory, error) {
+	streams, err := q.store.ListStreams(ctx)
+	if err != nil {
+		return nil, err
+	}
+	looked := fmt.Sprintf("no hit of %s in history has an id that begins with %s", plural(len(streams), "stream"), q.id)
+	if q.away != nil {
+		return nil, fmt.Errorf("%s, and Redis could not be asked: %w", looked, q.away)
+	}
+	found, err := q.redis.List(ctx, now(), blocklist.Filter{Tombstones: true})
+	if err != nil {
+		return nil, fmt.Errorf("%s, and Redis could not be asked: %w", looked, err)
+	}
+	for i := range found.Items {
+		item := &found.Items[i]
+		hit := ""
+		if item.Block != nil {
+			hit = item.Block.Hit
+		} else {
+			hit = item.Tombstone.Hit
+		}
+		if strings.HasPrefix(hit, q.id) {
+			return &whyStory{ID: hit, Rule: item.Rule, Subject: item.Subject}, nil
+		}
+	}
+	return nil, fmt.Errorf("%s, nor has one of the %d blocks and releases in Redis", looked, len(found.Items))
+}
+
+// decisions gathers what was decided about the hit, and the releases of its source since: the block may have been another
+// episode's by then.
+func (q *asking) decisions(ctx context.Context, st *whyStory) error {
+	all, err := q.store.Decisions(ctx, history.DecisionQuery{Stream: history.Live, Hit: st.ID})
+	if err != nil {
+		return err
+	}
+	if len(all) > 0 {
+		st.Subject = all[len(all)-1].Subject
+	}
+	if source, err := history.ParseSource(string(st.Subject)); err == nil {
+		since := traffic.Time(0)
+		if st.Hit != nil {
+			since = st.Hit.First
+		}
+		released, err := q.store.Decisions(ctx, history.DecisionQuery{
+			Stream: history.Live, Rule: st.Rule, Source: &source, Action: blocklist.ActionReleased, Since: since,
+		})
+		if err != nil {
+			return err
+		}
+		for _, d := range released {
+			if d.Subject.Stored() == st.Subject.Stored() && d.Hit != st.ID {
+				all = append(all, d)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b history.RecordedDecision) int { return int(a.At.Sub(b.At)) })
+	st.Decisions = append([]history.RecordedDecision{}, all...)
+	return nil
+}
+
+// holds finds out whether the source is held now.
+func (q *asking) holds(ctx context.Context, st *whyStory) {
+	holds := false
+	if st.Subject == "" {
+		st.Holds = &holds
+		return
+	}
+	err := q.away
+	var modes []rules.ModeState
+	if err == nil {
+		st.Block, _, err = q.redis.Get(ctx, st.Subject, st.Rule)
+	}
+	if err == nil && st.Block != nil {
+		modes, err = q.redis.Modes(ctx)
+	}
+	if err != nil {
+		st.Unknown = err.Error()
+		return
+	}
+	if st.Block != nil {
+		i := slices.IndexFunc(modes, func(m rules.ModeState) bool { return m.Rule == st.Rule })
+		holds = i >= 0 && st.Block.InForce(&modes[i]) && st.Block.Until > now()
+		st.Release = releaseCommand(st.Rule, st.Subject, "")
+	}
+	st.Holds = &holds
+}
