@@ -208,7 +208,7 @@ func (a *assertion) raiseSlice(ctx context.Context, raises []raise) error {
 			deltas = append(deltas, delta{op: opBlock, held: lacking[i].held, value: encode(&lacking[i].block)})
 			a.r.metrics.changes.WithLabelValues(string(o)).Inc()
 		case outcomeFull:
-			if err := a.failed(ctx, 1, errors.New("Redis is at maxmemory and takes no new block")); err != nil {
+			if err := a.failed(ctx, 1, errors.New("at maxmemory, Redis takes no new block")); err != nil {
 				return err
 			}
 		}

@@ -32,7 +32,8 @@ func freezeOne(t *testing.T, which int) (*frozen, *Reconciler) {
 		addresses = append(addresses, n.Addr)
 	}
 	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisClusterKind, Addrs: addresses})
-	store, err := Connect(Server{Cluster: addresses, Timeout: time.Second}, s.store.keys.prefix[:strings.Index(s.store.keys.prefix, ":")])
+	namespace, _, _ := strings.Cut(s.store.keys.prefix, ":")
+	store, err := Connect(Server{Cluster: addresses, Timeout: time.Second}, namespace)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func (w *world) notify(ctx context.Context, p *blocklist.ModePublisher) {
 // watchModes looks, time and again, whether Redis knows what a publisher has had the time to tell it.
 func (w *world) watchModes(ctx context.Context) {
 	for ctx.Err() == nil {
-		rest(ctx, 251*time.Millisecond)
+		rest(ctx, 503*time.Millisecond)
 		w.mu.Lock()
 		for _, m := range w.modes {
 			if since := now().Sub(traffic.Time(m.From)); since > promptly && m.Generation > w.publishedGeneration(m.Rule) && w.mayPublish() {
