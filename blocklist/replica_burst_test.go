@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
@@ -107,6 +108,8 @@ func TestGateKeepsUpWithABurstWhileItLoads(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, r.Run)
+	// What was told before it began comes with the first load, which begins now as well.
+	eventually(t, "following", func() bool { return testutil.ToFloat64(r.metrics.deltas.WithLabelValues(opBlock)) > 0 })
 
 	d := &delays{most: map[string]time.Duration{}}
 	behind := time.Duration(0)
