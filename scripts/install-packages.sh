@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # install-packages.sh [servers]: makes sure that what the tests start by themselves is on this machine: redis-server,
-# PostgreSQL, nginx, Caddy, Prometheus and curl; a C compiler, which Go's race detector needs; and Chromium, which the
-# console's tests look through. With "servers": only what weir itself needs, redis-server, PostgreSQL, Java and Maven.
+# PostgreSQL, nginx, Caddy, Prometheus and curl; Node, Python and a JDK, whose servers are asked what they serve; a C compiler,
+# which Go's race detector needs; and Chromium, which the console's tests look through. With "servers": only what weir
+# itself needs, redis-server, PostgreSQL, Java and Maven.
 # It never starts, stops or configures the services that the packages may bring: the tests run servers of their own.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -22,9 +23,11 @@ kafka() {
 
 programs() {
 	local program compiler
-	for program in nginx caddy prometheus curl; do
+	for program in nginx caddy prometheus curl python3; do
 		have "$program" || wanted+=("$program")
 	done
+	have node || wanted+=(nodejs)
+	have javac || wanted+=(default-jdk-headless) # java runs a source file only where the compiler is
 	if ! have "${WEIR_TEST_CHROMIUM:-chromium}" && ! have chromium-browser && ! have google-chrome-stable && ! have google-chrome; then
 		wanted+=(chromium)
 	fi

@@ -37,6 +37,7 @@ var plan = map[string][]string{
 	"internal/peers":            {"traffic", "rules", "detectors"}, // other limiters' cases, run through our windows; tests only
 	"internal/order":            {"traffic", "rules", "detectors"}, // the windows under every order of events; tests only
 	"internal/acceptance":       {"*"},                             // whole streams judged from outside; tests only
+	"internal/adversary":        {"traffic", "rules", "blocklist"}, // clients that want past a block, and real servers; tests only
 	"internal/exactness":        {"internal/oracle"},               // a load, and the judges of what came of it
 	"internal/faults":           {"internal/local"},                // real processes and servers killed, frozen and restarted; tests only
 }
