@@ -383,6 +383,7 @@ func TestNginxLogsNoAddressOfAnUnreadRequest(t *testing.T) {
 	if err != nil || answer.StatusCode != http.StatusBadRequest {
 		t.Fatalf("answer %+v (%v), want 400", answer, err)
 	}
+	_ = answer.Body.Close()
 	_ = connection.Close() // nginx writes its line when the client has gone
 	// The API's own 400 is about a request that was read whole.
 	n.send(call{client: viewer, method: "GET", path: "/v1/unclear", headers: [][2]string{{"X-Forwarded-For", theAbuser}}})
