@@ -176,6 +176,13 @@ func newScript(text string) script {
 	return script{flagged: redis.NewScript(text), plain: redis.NewScript(strings.TrimPrefix(text, luaAlways))}
 }
 
+func (x script) form(flagless bool) *redis.Script {
+	if flagless {
+		return x.plain
+	}
+	return x.flagged
+}
+
 // scripts are all scripts of a Store.
 type scripts struct{ raise, release, delta, modes, shapes, admit, leave script }
 

@@ -3,9 +3,11 @@ package blocklist
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/internal/testbed"
@@ -198,6 +200,27 @@ func endOf(rt *rapid.T, t *testing.T, store *Store, key held) string {
 		out += fmt.Sprintf(", blocked for %s in generation %d", block.Until.Sub(tombstone.Released), block.Generation)
 	}
 	return out
+}
+
+// A server that is older than Redis 7 refuses a script's first line. Whoever finds out together with others goes on, too.
+func TestManyFindOutAtOnceThatAServerKnowsNoFlags(t *testing.T) {
+	for range 20 {
+		server := miniredis.RunT(t)
+		store, err := NewStore(testbed.RedisServer{Kind: testbed.RedisKind, URL: "redis://" + server.Addr() + "/0"}.Client(t), testbed.Namespace(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		testbed.Record(t, testbed.RedisKind, testbed.Embedded)
+		var beside sync.WaitGroup
+		for range 8 {
+			beside.Go(func() {
+				if err := store.addShapes(t.Context(), []held{{subject: viewer, rule: floodRule}}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		beside.Wait()
+	}
 }
 
 func TestForeignValuesAreLeftAlone(t *testing.T) {

@@ -69,8 +69,9 @@ func (s *Store) run(ctx context.Context, calls []call, done func(i int, answer a
 func (s *Store) send(ctx context.Context, calls []call) ([]*redis.Cmd, error) {
 	pipe := s.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(calls))
+	flagless := s.flagless.Load()
 	for i, c := range calls {
-		cmds[i] = s.formOf(c.script).EvalSha(ctx, pipe, c.keys, c.args...)
+		cmds[i] = c.script.form(flagless).EvalSha(ctx, pipe, c.keys, c.args...)
 	}
 	_, err := pipe.Exec(ctx)
 	if err == nil {
@@ -105,26 +106,20 @@ func indexesOf(cmds []*redis.Cmd, prefix string) []int {
 // asked but those of the calls: one that is away must not keep a script from the others.
 func (s *Store) sendAgain(ctx context.Context, calls []call, cmds []*redis.Cmd, missing []int) ([]*redis.Cmd, error) {
 	pipe := s.client.Pipeline()
+	flagless := s.flagless.Load()
 	for _, at := range missing {
 		c := &calls[at]
-		cmds[at] = s.formOf(c.script).Eval(ctx, pipe, c.keys, c.args...)
+		cmds[at] = c.script.form(flagless).Eval(ctx, pipe, c.keys, c.args...)
 	}
 	_, err := pipe.Exec(ctx)
-	if refused := indexesOf(cmds, "Error compiling script"); len(refused) > 0 && !s.flagless.Swap(true) {
+	if refused := indexesOf(cmds, "Error compiling script"); len(refused) > 0 && !flagless {
+		s.flagless.Store(true)
 		return s.sendAgain(ctx, calls, cmds, refused)
 	}
 	if err == nil {
 		err = firstError(cmds)
 	}
 	return cmds, err
-}
-
-// formOf is the form of a script that the server takes.
-func (s *Store) formOf(x script) *redis.Script {
-	if s.flagless.Load() {
-		return x.plain
-	}
-	return x.flagged
 }
 
 // eachMaster calls visit for the server, or at the same time for every master of the cluster.
