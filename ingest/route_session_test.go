@@ -283,7 +283,7 @@ func TestRouteLeavesForAVersionItDoesNotKnow(t *testing.T) {
 			h.mu.Lock()
 			err := h.oddity
 			h.mu.Unlock()
-			if err == nil || !strings.Contains(err.Error(), "record format is 4, this build writes 1 to 3") {
+			if err == nil || !strings.Contains(err.Error(), "record format is 5, this build writes 1 to 4") {
 				t.Errorf("inherited %v: the session ended with %v", inherited, err)
 			}
 			if st := w.state(0); st.State != "refused" || !strings.Contains(st.Reason, "record format") {
