@@ -58,14 +58,15 @@ func (s *store) publishModes(ctx context.Context) publication {
 	return p
 }
 
-// show says what became of it. stored is what to say of the change itself where gates do not know yet.
-func (p *publication) show(w io.Writer, stored string) error {
+// show says what became of it. changed is whether the command has changed anything: another process may have been quicker to
+// publish that. stored is what to say of the change itself where gates do not know yet.
+func (p *publication) show(w io.Writer, changed bool, stored string) error {
 	var err error
 	switch {
 	case !p.Published:
 		_, err = fmt.Fprintf(w, "gates do not know yet, Redis did not take it (%s): %s when Redis answers\n",
 			cell(p.Unpublished), stored)
-	case p.news > 0:
+	case p.news > 0 || changed:
 		_, err = fmt.Fprintf(w, "published to %s: gates act on it within a second\n", p.at)
 	}
 	return err

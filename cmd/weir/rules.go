@@ -238,7 +238,7 @@ func (a *app) showPlan(plan history.Plan, p *publication) error {
 	if _, err := io.WriteString(a.stdout, b.String()); err != nil || p == nil {
 		return err
 	}
-	return p.show(a.stdout, "the rules are stored; weir run publishes them")
+	return p.show(a.stdout, plan.Changed(), "the rules are stored; weir run publishes them")
 }
 
 func (a *app) rulesList() *cobra.Command {

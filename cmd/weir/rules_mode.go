@@ -70,7 +70,7 @@ func (a *app) setMode(cmd *cobra.Command, change history.ModeChange) error {
 				publication
 			}{set, p})
 		}
-		return errors.Join(showMode(a.stdout, &set), p.show(a.stdout, "the mode is stored; weir run publishes it"))
+		return errors.Join(showMode(a.stdout, &set), p.show(a.stdout, set.Changed, "the mode is stored; weir run publishes it"))
 	})
 }
 
