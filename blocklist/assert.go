@@ -28,7 +28,6 @@ type assertion struct {
 	generation map[string]int64   // of the rules that block
 	released   map[held]Tombstone // the newest release of each block; releases are acts of people, and few
 	unreleased map[held]bool      // of those, the ones that could not be asserted: their blocks are left alone
-	away       map[string]bool    // addresses of masters that do not answer
 
 	compared, changes, missing int
 	first                      error // the first thing that could not be done
@@ -37,19 +36,14 @@ type assertion struct {
 	said                       time.Time
 }
 
-func (r *Reconciler) newAssertion(cause string, modes []rules.ModeState, servers map[string]master) *assertion {
+func (r *Reconciler) newAssertion(cause string, modes []rules.ModeState) *assertion {
 	a := &assertion{
 		r: r, cause: cause, generation: make(map[string]int64, len(modes)), released: map[held]Tombstone{},
-		unreleased: map[held]bool{}, away: map[string]bool{}, said: time.Now(),
+		unreleased: map[held]bool{}, said: time.Now(),
 	}
 	for _, m := range modes {
 		if m.Mode == rules.ModeBlock {
 			a.generation[m.Rule] = m.Generation
-		}
-	}
-	for address, m := range servers {
-		if m.err != nil {
-			a.away[address] = true
 		}
 	}
 	return a
@@ -66,7 +60,7 @@ func (a *assertion) run(ctx context.Context) error {
 		err = &unassertedError{missing: a.missing, all: a.compared + a.missing, why: a.first}
 	}
 	// Also when nothing was missing: another round may have put it back and died before it told anybody.
-	if err == nil && a.cause != causeSweep {
+	if err == nil && !tellsChanges(a.cause) {
 		a.reload = true
 	}
 	if !a.reload && !a.r.untold {
@@ -164,10 +158,15 @@ func (a *assertion) releaseSlice(ctx context.Context, keys []held) error {
 	}
 	var deltas []delta
 	for i := range answers {
-		if answers[i].outcome == outcomeReleased {
+		switch answers[i].outcome {
+		case outcomeReleased:
 			lacking[i].tombstone.Hit = answers[i].hit
 			deltas = append(deltas, delta{op: opRelease, held: lacking[i].held, value: encode(&lacking[i].tombstone)})
 			a.r.metrics.changes.WithLabelValues(string(outcomeReleased)).Inc()
+		case outcomeUnreached:
+			if err := a.unreached(ctx, lacking[i].held); err != nil {
+				return err
+			}
 		}
 	}
 	return a.tell(ctx, deltas)
@@ -207,6 +206,10 @@ func (a *assertion) raiseSlice(ctx context.Context, raises []raise) error {
 			lacking[i].block.Extended = o == outcomeExtended
 			deltas = append(deltas, delta{op: opBlock, held: lacking[i].held, value: encode(&lacking[i].block)})
 			a.r.metrics.changes.WithLabelValues(string(o)).Inc()
+		case outcomeUnreached:
+			if err := a.unreached(ctx, lacking[i].held); err != nil {
+				return err
+			}
 		case outcomeFull:
 			if err := a.failed(ctx, 1, errors.New("at maxmemory, Redis takes no new block")); err != nil {
 				return err
@@ -272,10 +275,20 @@ func (a *assertion) releasedInSpite(ctx context.Context, releases []release, cau
 // were written, so gates are told to load everything.
 func (a *assertion) lookAgain(ctx context.Context, keys []held) ([]standing, error) {
 	a.compared -= len(keys)
-	return a.look(ctx, keys, func(h held) {
-		a.unreleased[h] = true
-		a.reload, a.r.untold = true, true
-	})
+	return a.look(ctx, keys, a.unknown)
+}
+
+// unknown takes note that it is not known whether h was written.
+func (a *assertion) unknown(h held) {
+	a.unreleased[h] = true
+	a.reload, a.r.untold = true, true
+}
+
+// unreached counts h, which has been compared before, as missing: its master ceased to answer in between.
+func (a *assertion) unreached(ctx context.Context, h held) error {
+	a.compared--
+	a.unknown(h)
+	return a.failed(ctx, 1, fmt.Errorf("%s: a master has ceased to answer", a.r.o.Store.address))
 }
 
 // shapes names the shapes of what may be about to be written. Where the set's master is away, the round goes on without.
@@ -284,57 +297,33 @@ func (a *assertion) shapes(ctx context.Context, keys []held) error {
 	if a.shapeless {
 		return nil
 	}
-	address, err := store.masterOf(ctx, store.keys.Shapes())
-	if err == nil && a.away[address] {
-		err = errors.New("its master does not answer")
-	}
-	if err == nil {
-		err = store.addShapes(ctx, keys)
-	}
+	err := store.addShapes(ctx, keys)
 	if err == nil {
 		return nil
 	}
 	a.shapeless = true
-	return a.failed(ctx, 0, fmt.Errorf("set of shapes: %w", err))
+	return a.failed(ctx, 0, err)
 }
 
-// look reads what stands under keys. What cannot be read is counted as missing and given to lost, and its master is not
-// asked again in this round: to wait for it with each slice would hold up all others.
+// look reads what stands under keys. What cannot be read is counted as missing and given to lost.
 func (a *assertion) look(ctx context.Context, keys []held, lost func(h held)) ([]standing, error) {
-	store := a.r.o.Store
-	found := make([]standing, len(keys))
-	address := make([]string, len(keys))
-	var asked []held
-	var at []int
-	for i, h := range keys {
-		var err error
-		if address[i], err = store.masterOf(ctx, store.keys.Block(h.subject, h.rule)); err == nil && a.away[address[i]] {
-			err = fmt.Errorf("%s, master at %s does not answer", store.address, address[i])
-		}
-		if found[i].err = err; err == nil {
-			asked, at = append(asked, h), append(at, i)
-		}
-	}
-	for j, st := range store.standing(ctx, asked) {
-		found[at[j]] = st
-		if st.err != nil {
-			a.away[address[at[j]]] = true
-		}
-	}
+	found := a.r.o.Store.standing(ctx, keys)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	read := 0
 	for i := range found {
 		if found[i].err == nil {
-			a.compared++
+			read++
 			continue
 		}
 		lost(keys[i])
-		if err := a.failed(ctx, 1, found[i].err); err != nil {
+		if err := a.failed(ctx, 1, fmt.Errorf("%s: %w", a.r.o.Store.address, found[i].err)); err != nil {
 			return nil, err
 		}
 	}
-	a.r.metrics.compared.Add(float64(len(asked)))
+	a.compared += read
+	a.r.metrics.compared.Add(float64(read))
 	return found, nil
 }
 
@@ -353,7 +342,7 @@ func (a *assertion) tell(ctx context.Context, deltas []delta) error {
 	if len(deltas) == 0 || a.reload {
 		return nil
 	}
-	if a.cause != causeSweep || a.changes > deltasWorthTelling {
+	if !tellsChanges(a.cause) || a.changes > deltasWorthTelling {
 		a.reload, a.r.untold = true, true
 		return nil
 	}

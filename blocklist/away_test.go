@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,14 +24,34 @@ type frozen struct {
 	ofNode int // how many blocks are the frozen one's
 }
 
-// freezeOne asserts blocks while all is well, and freezes the first or the second of the masters without the modes.
-func freezeOne(t *testing.T, which int) (*frozen, *Reconciler) {
+// clusterOfItsOwn is a stage on a cluster of which the test may freeze masters; the first is the one with the modes.
+func clusterOfItsOwn(t *testing.T) (*stage, []*testbed.RedisNode) {
 	t.Helper()
 	nodes := testbed.OwnRedisCluster(t)
 	var addresses []string
 	for _, n := range nodes {
 		addresses = append(addresses, n.Addr)
 	}
+	s := connectedTo(t, addresses)
+	home, err := s.store.home(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortStableFunc(nodes, func(a, b *testbed.RedisNode) int {
+		switch home {
+		case a.Addr:
+			return -1
+		case b.Addr:
+			return 1
+		}
+		return 0
+	})
+	return s, nodes
+}
+
+// connectedTo is a stage on a cluster, with the client that weir uses.
+func connectedTo(t *testing.T, addresses []string) *stage {
+	t.Helper()
 	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisClusterKind, Addrs: addresses})
 	namespace, _, _ := strings.Cut(s.store.keys.prefix, ":")
 	store, err := Connect(Server{Cluster: addresses, Timeout: time.Second}, namespace)
@@ -44,23 +65,18 @@ func freezeOne(t *testing.T, which int) (*frozen, *Reconciler) {
 	})
 	s.store = store
 	s.restart()
+	return s
+}
 
-	f := &frozen{stage: s, all: manyBlocks(3000, s.clock.now())}
+// freezeOne asserts blocks while all is well, and is about to freeze the first or the second of the masters without the modes.
+func freezeOne(t *testing.T, which int) (*frozen, *Reconciler) {
+	t.Helper()
+	s, nodes := clusterOfItsOwn(t)
+	f := &frozen{stage: s, all: manyBlocks(3000, s.clock.now()), node: nodes[1+which]}
 	rec := s.sweeper(t, f.all)
 	if err := rec.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	modes, err := store.masterOf(t.Context(), store.keys.Rules())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var without []*testbed.RedisNode
-	for _, n := range nodes {
-		if n.Addr != modes {
-			without = append(without, n)
-		}
-	}
-	f.node = without[which]
 	for i := range f.all {
 		if f.lost(i) {
 			f.ofNode++

@@ -100,6 +100,7 @@ func (s *Store) admit(ctx context.Context, raises []raise, out []outcome) ([]cro
 		if !ok || out[i] != "" {
 			continue
 		}
+		out[i] = outcomeUnreached // unless there is an answer
 		bound = append(bound, c)
 		calls = append(calls, call{
 			script: s.scripts.admit, keys: []string{c.key},
@@ -109,7 +110,9 @@ func (s *Store) admit(ctx context.Context, raises []raise, out []outcome) ([]cro
 	err := s.run(ctx, calls, func(i int, answer any) error {
 		switch text, _ := answer.(string); outcome(text) {
 		case outcomeCounted:
+			out[bound[i].index] = ""
 		case outcomeAdmitted:
+			out[bound[i].index] = ""
 			fresh = append(fresh, bound[i])
 		case outcomeCrowded, outcomeFull:
 			out[bound[i].index] = outcome(text)

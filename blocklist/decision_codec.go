@@ -12,17 +12,18 @@ import (
 
 // Reasons of withheld decisions.
 const (
-	ReasonFull       = "full"             // Redis has no memory for another block
-	ReasonCrowded    = "crowded"          // as many blocks of the address as may be are in force
-	ReasonMaxLag     = "max_lag"          // the evidence is older than the rule's max_lag
-	ReasonNeverBlock = "never_block"      // the never-block list holds the subject
-	ReasonReleased   = "released"         // a tombstone covers the hit
-	ReasonExpired    = "expired"          // the block would be over already
-	ReasonStale      = "stale_generation" // a block of a newer mode generation stands
-	ReasonUnreadable = "unreadable_key"   // the key holds what this build cannot read
-	ReasonOldVersion = "old_version"      // the episode opened under a version that would block more than the one that was promoted
-	ReasonUnlearned  = "unknown_version"  // what the rule's version says cannot be learned while the rule store is away
-	ReasonNoSpec     = "no_block_spec"    // the rule's version does not exist or has no block
+	ReasonFull        = "full"             // Redis has no memory for another block
+	ReasonCrowded     = "crowded"          // as many blocks of the address as may be are in force
+	ReasonUnreachable = "unreachable"      // the master of the block's key, or of its address's count, does not answer
+	ReasonMaxLag      = "max_lag"          // the evidence is older than the rule's max_lag
+	ReasonNeverBlock  = "never_block"      // the never-block list holds the subject
+	ReasonReleased    = "released"         // a tombstone covers the hit
+	ReasonExpired     = "expired"          // the block would be over already
+	ReasonStale       = "stale_generation" // a block of a newer mode generation stands
+	ReasonUnreadable  = "unreadable_key"   // the key holds what this build cannot read
+	ReasonOldVersion  = "old_version"      // the episode opened under a version that would block more than the one that was promoted
+	ReasonUnlearned   = "unknown_version"  // what the rule's version says cannot be learned while the rule store is away
+	ReasonNoSpec      = "no_block_spec"    // the rule's version does not exist or has no block
 )
 
 // identify gives d its ID. The same hit leads to the same IDs however often it is applied, so that the blocks topic may

@@ -8,8 +8,19 @@ import (
 	"github.com/weirhq/weir/rules"
 )
 
-// effect runs what was planned, and once more, under modes read anew, what a newer mode generation stood against.
+// effect runs what was planned, and once more, under modes read anew, what a newer mode generation stood against. What lies on
+// a master that does not answer is passed over, as long as gates can be told of anything at all.
 func (e *Enforcer) effect(ctx context.Context, w *work) error {
+	if err := e.effectOf(ctx, w); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(w.effects, func(f *effect) bool { return f.outcome == outcomeUnreached }) {
+		return e.o.Store.homeAnswers(ctx)
+	}
+	return nil
+}
+
+func (e *Enforcer) effectOf(ctx context.Context, w *work) error {
 	if err := e.waves(ctx, w.effects); err != nil {
 		return err
 	}
@@ -44,8 +55,8 @@ func (e *Enforcer) waves(ctx context.Context, effects []*effect) error {
 			keys = append(keys, f.held)
 		}
 	}
-	if err := e.o.Store.addShapes(ctx, keys); err != nil {
-		return fmt.Errorf("shapes: %w", err)
+	if err := e.o.Store.addShapes(ctx, keys); err != nil && !isUnreached(err) {
+		return err
 	}
 	for len(effects) > 0 {
 		taken := make(map[held]bool, len(effects))

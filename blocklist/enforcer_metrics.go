@@ -24,6 +24,7 @@ type enforcerMetrics struct {
 	decisions *prometheus.CounterVec // action, reason
 	ignored   *prometheus.CounterVec // reason
 	dead      *prometheus.CounterVec // reason
+	unwritten prometheus.Counter
 	failures  prometheus.Counter
 	fallback  prometheus.Counter
 	age       prometheus.Histogram
@@ -39,6 +40,9 @@ func newEnforcerMetrics(to prometheus.Registerer) (*enforcerMetrics, error) {
 		decisions: counter("weir_enforce_decisions_total", "Decisions appended to the blocks topic.", "action", "reason"),
 		ignored:   counter("weir_enforce_ignored_total", "Records that had no effect on any block, by reason.", "reason"),
 		dead:      counter("weir_enforce_dead_letters_total", "Records that went to the dead letters, by reason.", "reason"),
+		unwritten: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_enforce_unwritten_releases_total",
+			Help: "Releases that gates were told of and whose tombstone the reconciler is to put, since the master of the key did not answer."}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_enforce_failures_total", Help: "Batches that failed and are retried."}),
 		fallback: prometheus.NewCounter(prometheus.CounterOpts{
@@ -49,7 +53,7 @@ func newEnforcerMetrics(to prometheus.Registerer) (*enforcerMetrics, error) {
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_enforce_batch_seconds", Help: "Time to apply one batch.", Buckets: prometheus.DefBuckets}),
 	}
-	return m, register(to, m.records, m.decisions, m.ignored, m.dead, m.failures, m.fallback, m.age, m.duration)
+	return m, register(to, m.records, m.decisions, m.ignored, m.dead, m.unwritten, m.failures, m.fallback, m.age, m.duration)
 }
 
 // countDecision counts under a reason from a fixed list: the reason of a release is an operator's own words.

@@ -2,7 +2,6 @@ package blocklist
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -26,6 +25,11 @@ func (s *Store) masters(ctx context.Context) (map[string]master, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		found[node.Options().Addr] = m
+		if m.err != nil {
+			s.reach.lost(node.Options().Addr)
+		} else {
+			s.reach.found(node.Options().Addr)
+		}
 		return nil
 	})
 	if err != nil {
@@ -38,8 +42,7 @@ func askMaster(ctx context.Context, node *redis.Client) master {
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
 	info, err := node.Info(ctx, "server").Result()
-	var answered redis.Error
-	if err == nil || errors.As(err, &answered) {
+	if err == nil || !unanswered(err) {
 		return master{run: runID(info)}
 	}
 	return master{err: err}
@@ -47,17 +50,22 @@ func askMaster(ctx context.Context, node *redis.Client) master {
 
 // masterOf is the address of the master that has key.
 func (s *Store) masterOf(ctx context.Context, key string) (string, error) {
+	node, err := s.masterNode(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	return node.Options().Addr, nil
+}
+
+// masterNode is the client of the master that has key.
+func (s *Store) masterNode(ctx context.Context, key string) (*redis.Client, error) {
 	switch client := s.client.(type) {
 	case *redis.ClusterClient:
-		node, err := client.MasterForKey(ctx, key)
-		if err != nil {
-			return "", err
-		}
-		return node.Options().Addr, nil
+		return client.MasterForKey(ctx, key)
 	case *redis.Client:
-		return client.Options().Addr, nil
+		return client, nil
 	default:
-		return "", fmt.Errorf("redis client of type %T; allowed: *redis.Client or *redis.ClusterClient", client)
+		return nil, fmt.Errorf("redis client of type %T; allowed: *redis.Client or *redis.ClusterClient", client)
 	}
 }
 

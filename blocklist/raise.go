@@ -26,6 +26,7 @@ const (
 	outcomeUnreadable   outcome = "unreadable"    // the key holds what this build cannot read
 	outcomeFull         outcome = "full"          // Redis is at maxmemory, and there is no block to raise
 	outcomeCrowded      outcome = "crowded"       // as many blocks of the address as may be are in force
+	outcomeUnreached    outcome = "unreached"     // the master of a key does not answer: whether it was done is not known
 )
 
 // stands reports whether a raise left a block of its own generation behind, whoever wrote it.
@@ -54,7 +55,7 @@ func (r *raise) scope() string {
 }
 
 // raiseAll runs the raise script for each element that its address has room for; all keys must differ, since their order
-// is not kept. What is refused is an outcome, and keeps no other from being raised.
+// is not kept. What is refused, or unreached, is an outcome, and keeps no other from being raised.
 func (s *Store) raiseAll(ctx context.Context, raises []raise) ([]outcome, error) {
 	out := make([]outcome, len(raises))
 	if err := s.elderReleases(ctx, raises, out); err != nil {
@@ -82,6 +83,9 @@ func (s *Store) raiseAll(ctx context.Context, raises []raise) ([]outcome, error)
 	if err != nil {
 		return nil, err
 	}
+	for i := range out {
+		out[i] = cmp.Or(out[i], outcomeUnreached)
+	}
 	s.leave(ctx, fresh, func(i int) bool { return !out[i].stands() })
 	return out, nil
 }
@@ -102,26 +106,31 @@ func (s *Store) raiseCall(r *raise) call {
 // elderReleases gives raises that a tombstone of an older weir covers their outcome: it lies under the key with the values
 // whole, and lasts for as long as any. Nothing is asked where no value is long.
 func (s *Store) elderReleases(ctx context.Context, raises []raise, out []outcome) error {
-	pipe := s.client.Pipeline()
-	found := map[int]*redis.StringCmd{}
+	var keys []string
+	var of []int
 	for i := range raises {
 		if r := &raises[i]; r.elder != "" {
-			found[i] = pipe.Get(ctx, s.keys.Tombstone(r.elder, r.rule))
+			keys, of = append(keys, s.keys.Tombstone(r.elder, r.rule)), append(of, i)
 		}
 	}
-	if len(found) == 0 {
+	if len(keys) == 0 {
 		return nil
 	}
-	_, _ = pipe.Exec(ctx) // each answer has its own error
-	for i, cmd := range found {
-		text, err := cmd.Result()
-		if errors.Is(err, redis.Nil) {
+	texts, errs, err := s.getEach(ctx, keys)
+	if err != nil {
+		return fmt.Errorf("%s: releases of an older weir: %w", s.address, err)
+	}
+	for j, i := range of {
+		switch err := errs[j]; {
+		case errors.Is(err, redis.Nil):
 			continue
-		}
-		if err != nil {
+		case isUnreached(err):
+			out[i] = outcomeUnreached
+			continue
+		case err != nil:
 			return fmt.Errorf("%s: releases of an older weir: %w", s.address, err)
 		}
-		t, err := DecodeTombstone([]byte(text))
+		t, err := DecodeTombstone([]byte(texts[j]))
 		switch b := &raises[i].block; {
 		case err != nil:
 			out[i] = outcomeUnreadable
@@ -130,6 +139,29 @@ func (s *Store) elderReleases(ctx context.Context, raises []raise, out []outcome
 		}
 	}
 	return nil
+}
+
+// getEach reads keys of any masters. Each has its own error: redis.Nil where nothing is there.
+func (s *Store) getEach(ctx context.Context, keys []string) ([]string, []error, error) {
+	home, err := s.home(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	texts := make([]string, len(keys))
+	errs, err := s.spread(ctx, keys, home, reachPatience, func(ctx context.Context, at []int) []error {
+		pipe := s.client.Pipeline()
+		cmds := make([]*redis.StringCmd, len(at))
+		for j, i := range at {
+			cmds[j] = pipe.Get(ctx, keys[i])
+		}
+		_, _ = pipe.Exec(ctx) // each answer has its own error
+		errs := make([]error, len(at))
+		for j, i := range at {
+			texts[i], errs[j] = cmds[j].Result()
+		}
+		return errs
+	})
+	return texts, errs, err
 }
 
 // release asks for one tombstone.
@@ -148,7 +180,7 @@ type released struct {
 	stoodUntil traffic.Time // when it would have ended
 }
 
-// releaseAll runs the release script for each element; all keys must differ.
+// releaseAll runs the release script for each element; all keys must differ. What is unreached keeps no other from being released.
 func (s *Store) releaseAll(ctx context.Context, releases []release) ([]released, error) {
 	calls := make([]call, 0, len(releases))
 	at := make([]int, 0, len(releases))
@@ -173,6 +205,9 @@ func (s *Store) releaseAll(ctx context.Context, releases []release) ([]released,
 	})
 	if err != nil {
 		return nil, err
+	}
+	for i := range out {
+		out[i].outcome = cmp.Or(out[i].outcome, outcomeUnreached)
 	}
 	s.leave(ctx, s.crowdsOf(releases), func(i int) bool { return out[i].outcome == outcomeReleased && out[i].hit != "" })
 	return out, nil
@@ -210,7 +245,8 @@ func (s *Store) releaseCall(r *release, subject traffic.Subject) call {
 	}
 }
 
-// addShapes names the shapes of what is about to be written.
+// addShapes names the shapes of what is about to be written. An *unreachedError says that the set's master does not answer: who
+// looks blocks up by it cannot read it either.
 func (s *Store) addShapes(ctx context.Context, subjects []held) error {
 	members := map[string]bool{}
 	for _, h := range subjects {
@@ -227,5 +263,9 @@ func (s *Store) addShapes(ctx context.Context, subjects []held) error {
 	for m := range members {
 		args = append(args, m)
 	}
-	return s.run(ctx, []call{{script: s.scripts.shapes, keys: []string{s.keys.Shapes()}, args: args}}, func(int, any) error { return nil })
+	_, errs, err := s.runPart(ctx, []call{{script: s.scripts.shapes, keys: []string{s.keys.Shapes()}, args: args}})
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return fmt.Errorf("%s: set of shapes: %w", s.address, err)
+	}
+	return nil
 }

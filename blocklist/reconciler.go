@@ -82,6 +82,7 @@ type Reconciler struct {
 	metrics *reconcilerMetrics
 
 	masters map[string]string // run id of each master when it last answered, by address; nil: never asked
+	returns int               // how many masters had come back when that was last looked at
 	owed    string            // why everything is to be asserted anew, until all of it has been
 	swept   traffic.Time      // when this one last swept
 	untold  bool              // gates have not been told of something that was put back
@@ -155,6 +156,11 @@ func (r *Reconciler) Check(ctx context.Context) error {
 	if r.meet(servers) {
 		r.owe(causeFailover)
 	}
+	if n := r.o.Store.reach.returned(); n != r.returns {
+		// While it was away, ENFORCE may have told gates of releases that it has not heard of: before this look, or between two.
+		r.returns, r.again = n, 0
+		r.owe(causeReturn)
+	}
 	silent, err := silentMasters(servers)
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.o.Store.address, err)
@@ -170,11 +176,11 @@ func (r *Reconciler) Check(ctx context.Context) error {
 	case silent == r.silent && r.o.Clock() < r.again:
 		return r.left
 	}
-	return r.settle(ctx, servers, silent)
+	return r.settle(ctx, silent)
 }
 
 // settle asserts what is owed.
-func (r *Reconciler) settle(ctx context.Context, servers map[string]master, silent string) error {
+func (r *Reconciler) settle(ctx context.Context, silent string) error {
 	modes, err := bounded(ctx, r.o.Modes.Modes)
 	if err != nil {
 		return fmt.Errorf("modes of rules: %w", err)
@@ -183,7 +189,7 @@ func (r *Reconciler) settle(ctx context.Context, servers map[string]master, sile
 	// round finds it gone. Written again afterwards, it would hide that what came first is missing.
 	marked, markerErr := r.o.Store.remembers(ctx)
 	_, modesErr := r.o.Store.SyncModes(ctx, r.o.Clock(), modes)
-	a := r.newAssertion(r.owed, modes, servers)
+	a := r.newAssertion(r.owed, modes)
 	err = errors.Join(modesErr, a.run(ctx), markerErr)
 	r.metrics.unasserted.Set(float64(a.missing))
 	if err != nil {
@@ -229,15 +235,21 @@ func bounded[T any](ctx context.Context, ask func(context.Context) (T, error)) (
 const (
 	causeFlush    = "flush"    // the marker is gone
 	causeFailover = "failover" // the masters are not those of before
+	causeReturn   = "return"   // a master that did not answer does again, and is the one it was
 	causeSweep    = "sweep"    // it was time
 )
 
-// owe keeps cause until everything has been asserted. After a sweep gates are told of what changed, after anything else to
-// load all, so a sweep gives way.
+// owe keeps cause until everything has been asserted. One that gates only hear the changes of gives way.
 func (r *Reconciler) owe(cause string) {
-	if cause != "" && (r.owed == "" || r.owed == causeSweep) {
+	if cause != "" && (r.owed == "" || tellsChanges(r.owed)) {
 		r.owed = cause
 	}
+}
+
+// tellsChanges reports whether gates are told of what was put back for cause, since they have missed nothing else. After any
+// other cause they are told to load everything.
+func tellsChanges(cause string) bool {
+	return cause == causeSweep || cause == causeReturn
 }
 
 // meet takes note of the masters and reports whether they are others than before. One that does not answer is the one it

@@ -15,26 +15,36 @@ type standing struct {
 	err       error // it could not be read
 }
 
-// standing reads what Redis holds under the names given, in one pipeline, which the cluster client splits by node. A node
-// that does not answer spoils its own keys only.
+// standing reads what Redis holds under the names given. A master that does not answer spoils its own keys only.
 func (s *Store) standing(ctx context.Context, names []held) []standing {
-	pipe := s.client.Pipeline()
-	cmds := make([]*redis.SliceCmd, len(names))
+	keys := make([]string, len(names))
 	for i, h := range names {
-		// Both keys lie in one slot, so one command reads them at one moment.
-		cmds[i] = pipe.MGet(ctx, s.keys.Block(h.subject, h.rule), s.keys.Tombstone(h.subject, h.rule))
+		keys[i] = s.keys.Block(h.subject, h.rule)
 	}
-	_, execErr := pipe.Exec(ctx)
 	out := make([]standing, len(names))
-	for i, cmd := range cmds {
-		values, err := cmd.Result()
-		switch {
-		case err != nil:
-			out[i].err = err
-		case len(values) != 2: // the pipeline never got so far
-			out[i].err = errors.Join(errors.New("no answer"), execErr)
-		default:
-			out[i].read(values)
+	errs, err := s.spread(ctx, keys, "", DefaultTimeout, func(ctx context.Context, at []int) []error {
+		pipe := s.client.Pipeline()
+		cmds := make([]*redis.SliceCmd, len(at))
+		for j, i := range at {
+			// Both keys lie in one slot, so one command reads them at one moment.
+			cmds[j] = pipe.MGet(ctx, keys[i], s.keys.Tombstone(names[i].subject, names[i].rule))
+		}
+		_, execErr := pipe.Exec(ctx)
+		errs := make([]error, len(at))
+		for j, i := range at {
+			values, err := cmds[j].Result()
+			if err == nil && len(values) != 2 { // the pipeline never got so far
+				err = errors.Join(errors.New("no answer"), execErr)
+			}
+			if errs[j] = err; err == nil {
+				out[i].read(values)
+			}
+		}
+		return errs
+	})
+	for i := range out {
+		if out[i].err = err; err == nil {
+			out[i].err = errs[i]
 		}
 	}
 	return out

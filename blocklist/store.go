@@ -2,6 +2,7 @@ package blocklist
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -14,6 +15,7 @@ type Store struct {
 	keys    Keys
 	scripts scripts
 	marks   *marks
+	reach   *reach
 	address string
 	crowds  Crowds
 	// flagless is set once a server has refused the first line of a script, its flags: one that is older than Redis 7, or the
@@ -31,7 +33,7 @@ func NewStore(client redis.UniversalClient, namespace string) (*Store, error) {
 }
 
 func newStore(client redis.UniversalClient, keys Keys) *Store {
-	return &Store{client: client, keys: keys, scripts: newScripts(), marks: newMarks(), address: "redis"}
+	return &Store{client: client, keys: keys, scripts: newScripts(), marks: newMarks(), reach: newReach(), address: "redis"}
 }
 
 // call is one script call of a pipeline.
@@ -44,21 +46,24 @@ type call struct {
 // pipelineSize bounds one pipeline: 1,000 calls of about 1 KiB are a megabyte in flight.
 const pipelineSize = 1000
 
-// run sends calls in pipelines, which the cluster client splits by node, and hands each answer to done. Calls in one
-// pipeline may reach their nodes in any order. The first call that fails is the error; all are idempotent, so the caller
-// simply runs them again.
+// run sends calls in pipelines, one for each master, and hands each answer to done. Calls may reach their masters in any order.
+// The first call that fails is the error; all are idempotent, so the caller simply runs them again. A master of a cluster that
+// does not answer is no failure unless it is the one without which gates are told nothing: done does not hear of its calls.
 func (s *Store) run(ctx context.Context, calls []call, done func(i int, answer any) error) error {
 	for start := 0; start < len(calls); start += pipelineSize {
 		part := calls[start:min(start+pipelineSize, len(calls))]
-		cmds, err := s.send(ctx, part)
-		if missing := indexesOf(cmds, "NOSCRIPT"); len(missing) > 0 {
-			cmds, err = s.sendAgain(ctx, part, cmds, missing)
-		}
+		answers, errs, err := s.runPart(ctx, part)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.address, err)
 		}
-		for i, cmd := range cmds {
-			if err := done(start+i, cmd.Val()); err != nil {
+		for i, err := range errs {
+			switch {
+			case isUnreached(err):
+				continue
+			case err != nil:
+				return fmt.Errorf("%s: %w", s.address, err)
+			}
+			if err := done(start+i, answers[i]); err != nil {
 				return err
 			}
 		}
@@ -66,28 +71,55 @@ func (s *Store) run(ctx context.Context, calls []call, done func(i int, answer a
 	return nil
 }
 
-func (s *Store) send(ctx context.Context, calls []call) ([]*redis.Cmd, error) {
+// runPart gives the answer or the error of each call.
+func (s *Store) runPart(ctx context.Context, part []call) ([]any, []error, error) {
+	home, err := s.home(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys := make([]string, len(part))
+	for i := range part {
+		keys[i] = part[i].keys[0] // the others lie in its slot
+	}
+	answers := make([]any, len(part))
+	errs, err := s.spread(ctx, keys, home, reachPatience, func(ctx context.Context, at []int) []error {
+		calls := make([]call, len(at))
+		for j, i := range at {
+			calls[j] = part[i]
+		}
+		cmds := s.send(ctx, calls)
+		errs := make([]error, len(at))
+		for j, i := range at {
+			answers[i], errs[j] = cmds[j].Result()
+		}
+		return errs
+	})
+	return answers, errs, err
+}
+
+// send makes calls, and makes those again that miss their script.
+func (s *Store) send(ctx context.Context, calls []call) []*redis.Cmd {
 	pipe := s.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(calls))
 	flagless := s.flagless.Load()
 	for i, c := range calls {
 		cmds[i] = c.script.form(flagless).EvalSha(ctx, pipe, c.keys, c.args...)
 	}
-	_, err := pipe.Exec(ctx)
-	if err == nil {
-		err = firstError(cmds)
+	execute(ctx, pipe, cmds)
+	if missing := indexesOf(cmds, "NOSCRIPT"); len(missing) > 0 {
+		s.sendAgain(ctx, calls, cmds, missing)
 	}
-	return cmds, err
+	return cmds
 }
 
-// firstError is the first error among cmds: a call without an answer must not pass for one with.
-func firstError(cmds []*redis.Cmd) error {
+// execute sends what was put into pipe. A call without an answer must not pass for one with: it gets the pipeline's error.
+func execute(ctx context.Context, pipe redis.Pipeliner, cmds []*redis.Cmd) {
+	_, err := pipe.Exec(ctx)
 	for _, cmd := range cmds {
-		if err := cmd.Err(); err != nil {
-			return err
+		if cmd.Err() == nil && cmd.Val() == nil {
+			cmd.SetErr(errors.Join(errors.New("no answer"), err))
 		}
 	}
-	return nil
 }
 
 // indexesOf lists the calls that were answered with an error of this prefix.
@@ -104,22 +136,18 @@ func indexesOf(cmds []*redis.Cmd, prefix string) []int {
 // sendAgain repeats the calls that missed their script, with the script's text, and only those: the others have had their
 // effect, and would answer that nothing is to be done. The node keeps the text, so the next call finds it. No node is
 // asked but those of the calls: one that is away must not keep a script from the others.
-func (s *Store) sendAgain(ctx context.Context, calls []call, cmds []*redis.Cmd, missing []int) ([]*redis.Cmd, error) {
+func (s *Store) sendAgain(ctx context.Context, calls []call, cmds []*redis.Cmd, missing []int) {
 	pipe := s.client.Pipeline()
 	flagless := s.flagless.Load()
 	for _, at := range missing {
 		c := &calls[at]
 		cmds[at] = c.script.form(flagless).Eval(ctx, pipe, c.keys, c.args...)
 	}
-	_, err := pipe.Exec(ctx)
+	execute(ctx, pipe, cmds)
 	if refused := indexesOf(cmds, "Error compiling script"); len(refused) > 0 && !flagless {
 		s.flagless.Store(true)
-		return s.sendAgain(ctx, calls, cmds, refused)
+		s.sendAgain(ctx, calls, cmds, refused)
 	}
-	if err == nil {
-		err = firstError(cmds)
-	}
-	return cmds, err
 }
 
 // eachMaster calls visit for the server, or at the same time for every master of the cluster.

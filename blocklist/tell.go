@@ -52,6 +52,14 @@ func (e *Enforcer) settle(w *work, f *effect) {
 		w.withhold(f, ReasonFull)
 	case outcomeCrowded:
 		w.withhold(f, ReasonCrowded)
+	case outcomeUnreached:
+		if !f.release {
+			w.withhold(f, ReasonUnreachable)
+			return
+		}
+		// Gates act by the delta, which lies elsewhere; the reconciler puts the tombstone, from the decision.
+		w.unwritten++
+		e.settleChange(w, f, true)
 	default:
 		w.withhold(f, ReasonUnreadable)
 	}
@@ -126,6 +134,7 @@ func (e *Enforcer) count(w *work) {
 	for i := range w.letters {
 		e.metrics.dead.WithLabelValues(w.letters[i].Reason).Inc()
 	}
+	e.metrics.unwritten.Add(float64(w.unwritten))
 	for _, age := range w.ages {
 		e.metrics.age.Observe(age)
 	}

@@ -40,6 +40,7 @@ type work struct {
 	decisions map[int][]Decision
 	letters   []traffic.DeadLetter
 	ages      []float64 // seconds, of the evidence of what was written
+	unwritten int       // releases that are told and have no tombstone yet
 	ignored   map[string]int
 	kinds     map[detectors.Kind]int
 
