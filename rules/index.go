@@ -161,7 +161,7 @@ func (ix *Index) Match(dst []int, method, path string) []int {
 	if q.path.loose = true; ordinary(path) {
 		return sorted(q.collect(dst, &ix.normal), start)
 	}
-	for s := spellingsOf(path); s.next(); {
+	for s := spellingsOf(path, isConnect(method)); s.next(); {
 		q.path = s.segments
 		dst = q.collect(dst, &ix.normal)
 	}
@@ -195,10 +195,21 @@ func (q *query) collect(dst []int, tries *[2]*node) []int {
 // has one place in a trie, and is met at most once.
 func (n *node) collect(dst []int, q *query, place int) []int {
 	segment, next, more := q.path.at(place)
-	if segment == "" && !more && q.path.loose {
-		dst = n.here.appendTo(dst, q.method) // what led here, and a slash at the end
+	if !more && q.path.loose {
+		tail := q.path.tail(segment, q.fold)
+		if tail == "" {
+			dst = n.here.appendTo(dst, q.method) // what led here, and a slash at the end
+		}
+		if len(tail) < len(segment) {
+			if c := lookUp(n.literals, tail, q.fold); c != nil {
+				dst = c.here.appendTo(dst, q.method)
+			}
+		}
 	}
 	for _, l := range n.restLens {
+		if q.fold {
+			l = lowerSize(segment, l)
+		}
 		if l > len(segment) {
 			break
 		}

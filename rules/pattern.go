@@ -39,7 +39,7 @@ func (m *Match) Reaches(method, path string) bool {
 	if plain := (segments{text: path, loose: true}); ordinary(path) {
 		return plain.match(pattern, m.folds())
 	}
-	for s := spellingsOf(path); s.next(); {
+	for s := spellingsOf(path, isConnect(method)); s.next(); {
 		if s.match(pattern, m.folds()) {
 			return true
 		}

@@ -9,7 +9,6 @@ const (
 	readFragment           reading = 1 << iota // "#" ends the path
 	readSemicolonEnd                           // ";" ends the path
 	readParameters                             // ";" and what follows it in its segment are dropped
-	readEscapedParameters                      // and so are "%3B" and what follows it
 	readBackslash                              // "\" is a slash
 	readEscapedBackslash                       // "%5C" is a slash
 	readEscapedSlash                           // "%2F" is a slash
@@ -19,8 +18,8 @@ const (
 	readAuthority                              // "//host" in front is a host, not a segment
 )
 
-// readings are those of common servers, and of two in a row where the first is often set up to pass on the path that it
-// has read. Each is there because some path is served under it that no other one reads so; a test has these paths.
+// readings are those of common servers. Each is there because some path is served under it that no other one reads so; a
+// test has these paths.
 //
 // Slashes are merged in all of them: patterns have no empty segments, so that a server which does not merge serves nothing
 // that this could miss, but for what .. takes away.
@@ -57,18 +56,21 @@ var readings = [...]reading{
 	readFragment | readEscapedSlash | readDots | readEscapedDotsAsNames,
 	// Fastify's router with its semicolon delimiter.
 	readFragment | readSemicolonEnd,
-	// Spring and Undertow; Tomcat as it is, with %2F and with backslashes allowed; behind a proxy that decodes.
+	// Spring and Undertow; Tomcat as it is, with %2F and with backslashes allowed.
 	readFragment | readParameters,
 	readFragment | readParameters | readEscapedSlash,
 	readFragment | readParameters | readDots,
 	readFragment | readParameters | readEscapedSlash | readDots,
 	readFragment | readParameters | readBackslash | readEscapedBackslash | readDots,
 	readFragment | readParameters | readBackslash | readEscapedBackslash | readEscapedSlash | readDots,
-	readFragment | readParameters | readEscapedParameters | readEscapedSlash | readDots,
 	// Jetty.
 	readFragment | readParameters | readDots | readEmptySegments,
 	readFragment | readParameters | readEscapedSlash | readDots | readEmptySegments,
 }
+
+// readAndPassedOn is the reading of nginx, which is often set up to pass on the path that it has read. The server behind it
+// then reads that once more, in one of readings.
+const readAndPassedOn = readFragment | readEscapedSlash | readDots
 
 // delimiter is what may stand between two pieces of a path and part them in some reading.
 type delimiter uint8
@@ -80,7 +82,6 @@ const (
 	delimiterBackslash
 	delimiterEscapedBackslash
 	delimiterSemicolon
-	delimiterEscapedSemicolon
 	delimiterFragment
 	numDelimiters
 )
@@ -89,7 +90,7 @@ const (
 func delimiterOf(c byte, escaped bool) delimiter {
 	plain := [...]delimiter{delimiterNone, delimiterSlash, delimiterBackslash, delimiterSemicolon, delimiterFragment}
 	if escaped {
-		plain = [...]delimiter{delimiterNone, delimiterEscapedSlash, delimiterEscapedBackslash, delimiterEscapedSemicolon, delimiterNone}
+		plain = [...]delimiter{delimiterNone, delimiterEscapedSlash, delimiterEscapedBackslash, delimiterNone, delimiterNone}
 	}
 	switch c {
 	case '/':
@@ -126,7 +127,6 @@ func (r reading) heeds() (at [numDelimiters]heed) {
 	set(readBackslash, delimiterBackslash, heedSlash)
 	set(readEscapedBackslash, delimiterEscapedBackslash, heedSlash)
 	set(readParameters, delimiterSemicolon, heedDrop)
-	set(readEscapedParameters, delimiterEscapedSemicolon, heedDrop)
 	set(readSemicolonEnd, delimiterSemicolon, heedEnd)
 	set(readFragment, delimiterFragment, heedEnd)
 	return at
@@ -143,8 +143,6 @@ func (d delimiter) flags() reading {
 		return readEscapedBackslash
 	case delimiterSemicolon:
 		return readSemicolonEnd | readParameters
-	case delimiterEscapedSemicolon:
-		return readEscapedParameters
 	case delimiterFragment:
 		return readFragment
 	}

@@ -31,27 +31,27 @@ func (s *segments) at(place int) (segment string, next int, more bool) {
 }
 
 // match reports whether a pattern matches: a literal segment matches itself, {param} any one segment that is not empty,
-// and a trailing * whatever follows, nothing and further segments included. With fold, ASCII letters are compared without
-// case.
+// and a trailing * whatever follows, nothing and further segments included. With fold, letters are compared without case.
 func (s *segments) match(pattern string, fold bool) bool {
 	for place := 0; ; {
 		want, patternRest, patternMore := strings.Cut(pattern, "/")
 		got, next, more := s.at(place)
 		if prefix, ok := restPrefix(want, patternMore); ok {
-			return len(got) >= len(prefix) && sameText(got[:len(prefix)], prefix, fold)
+			_, ok = cutPrefix(got, prefix, fold)
+			return ok
 		}
 		if isParam(want) {
 			if got == "" {
 				return false
 			}
-		} else if !sameText(got, want, fold) {
+		} else if !sameText(got, want, fold) && (more || !sameText(s.tail(got, fold), want, fold)) {
 			return false
 		}
 		switch {
 		case patternMore && more:
 			pattern, place = patternRest, next
 		case more:
-			return s.loose && s.endsIn(next)
+			return s.loose && s.endsIn(next, fold)
 		default:
 			return !patternMore
 		}
@@ -59,46 +59,19 @@ func (s *segments) match(pattern string, fold bool) bool {
 }
 
 // endsIn reports whether the segment at a place is empty and the last: all that follows is a slash at the end.
-func (s *segments) endsIn(place int) bool {
+func (s *segments) endsIn(place int, fold bool) bool {
 	last, _, more := s.at(place)
-	return last == "" && !more
+	return !more && s.tail(last, fold) == ""
 }
 
-func sameText(a, b string, fold bool) bool {
-	if !fold || len(a) != len(b) {
-		return a == b
+// tail is what some programs see of the last segment: a "$" in a regular expression matches before a line break at the end,
+// and Caddy's matcher and Windows, which both ignore case, drop dots and spaces there.
+func (s *segments) tail(last string, fold bool) string {
+	switch {
+	case !s.loose:
+		return last
+	case fold:
+		return strings.TrimRight(last, ". \n")
 	}
-	for i := 0; i < len(a); i++ {
-		if lowerByte(a[i]) != lowerByte(b[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// lowerByte folds ASCII letters only. A letter beyond them is several bytes in a path, and programs that compare paths
-// without case differ on which of those are one letter.
-func lowerByte(c byte) byte {
-	if c >= 'A' && c <= 'Z' {
-		c += 'a' - 'A'
-	}
-	return c
-}
-
-// appendLower appends s with its ASCII letters in lower case.
-func appendLower(dst []byte, s string) []byte {
-	for i := 0; i < len(s); i++ {
-		dst = append(dst, lowerByte(s[i]))
-	}
-	return dst
-}
-
-// hasUpper reports whether appendLower would change s.
-func hasUpper(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] >= 'A' && s[i] <= 'Z' {
-			return true
-		}
-	}
-	return false
+	return strings.TrimSuffix(last, "\n")
 }
