@@ -211,7 +211,7 @@ func (a *assertion) raiseSlice(ctx context.Context, raises []raise) error {
 				return err
 			}
 		case outcomeFull:
-			if err := a.failed(ctx, 1, errors.New("Redis is at maxmemory and takes no new block")); err != nil {
+			if err := a.failed(ctx, 1, errors.New("at maxmemory, Redis takes no new block")); err != nil {
 				return err
 			}
 		}
