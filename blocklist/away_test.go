@@ -24,7 +24,8 @@ type frozen struct {
 	ofNode int // how many blocks are the frozen one's
 }
 
-// clusterOfItsOwn is a stage on a cluster of which the test may freeze masters; the first is the one with the modes.
+// clusterOfItsOwn is a stage on a cluster of which the test may freeze masters; the first is the one with the modes, and
+// another one has the shapes.
 func clusterOfItsOwn(t *testing.T) (*stage, []*testbed.RedisNode) {
 	t.Helper()
 	nodes := testbed.OwnRedisCluster(t)
@@ -33,9 +34,15 @@ func clusterOfItsOwn(t *testing.T) (*stage, []*testbed.RedisNode) {
 		addresses = append(addresses, n.Addr)
 	}
 	s := connectedTo(t, addresses)
-	home, err := s.store.home(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	var home, shapes string
+	for i := 0; home == shapes; i++ {
+		var errs [3]error
+		s.store.keys, errs[0] = NewKeys(fmt.Sprintf("weir-%d", i))
+		home, errs[1] = s.store.home(t.Context())
+		shapes, errs[2] = s.store.masterOf(t.Context(), s.store.keys.Shapes())
+		if err := errors.Join(errs[:]...); err != nil {
+			t.Fatal(err)
+		}
 	}
 	slices.SortStableFunc(nodes, func(a, b *testbed.RedisNode) int {
 		switch home {
