@@ -15,7 +15,7 @@ func (e *Enforcer) effect(ctx context.Context, w *work) error {
 		return err
 	}
 	if slices.ContainsFunc(w.effects, func(f *effect) bool { return f.outcome == outcomeUnreached }) {
-		return e.o.Store.homeAnswers(ctx)
+		return e.o.Store.PingStreams(ctx)
 	}
 	return nil
 }

@@ -175,8 +175,9 @@ func unserved(err error) bool {
 // without it; a server that is no cluster is its own.
 func (s *Store) home(ctx context.Context) (string, error) { return s.masterOf(ctx, s.keys.Streams()) }
 
-// homeAnswers is nil while gates can be told.
-func (s *Store) homeAnswers(ctx context.Context) error {
+// PingStreams asks the server that has the modes and the delta streams for a sign of life: while it gives one, gates can be
+// told of what changes, whichever other master of a cluster is away.
+func (s *Store) PingStreams(ctx context.Context) error {
 	node, err := s.masterNode(ctx, s.keys.Streams())
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, reachPatience)
@@ -184,7 +185,7 @@ func (s *Store) homeAnswers(ctx context.Context) error {
 		err = node.Ping(ctx).Err()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: the master of the delta streams does not answer: %w", s.address, err)
+		return fmt.Errorf("%s, the server of modes and delta streams, does not answer: %w; start it, or correct its address", s.address, err)
 	}
 	return nil
 }

@@ -140,11 +140,20 @@ func (c *redisConfig) server() (blocklist.Server, error) {
 	return blocklist.Server{URL: u.String(), TLS: secure}, nil
 }
 
-// waitRedis waits for Redis with a back-off, for patience at most, and logs each new reason once.
+// waitRedis waits for Redis, all masters of a cluster, with a back-off, for patience at most, and logs each new reason once.
 func waitRedis(ctx context.Context, s *blocklist.Store, patience time.Duration, log *slog.Logger) error {
+	return waitAnswer(ctx, s.Ping, patience, log)
+}
+
+// waitStreams is waitRedis for who can work while a master of a cluster is away.
+func waitStreams(ctx context.Context, s *blocklist.Store, patience time.Duration, log *slog.Logger) error {
+	return waitAnswer(ctx, s.PingStreams, patience, log)
+}
+
+func waitAnswer(ctx context.Context, ping func(ctx context.Context) error, patience time.Duration, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return persist(ctx, log, "Redis is not ready, trying again", s.Ping)
+	return persist(ctx, log, "Redis is not ready, trying again", ping)
 }
 
 // persist tries until it works or ctx ends, with pauses from 100 ms to 5 s. Each new reason is logged once; the last one

@@ -86,7 +86,7 @@ func (in *installation) wait(ctx context.Context, patience time.Duration) error 
 	if in.redis == nil {
 		return nil
 	}
-	return waitRedis(ctx, in.redis, patience, in.log)
+	return waitStreams(ctx, in.redis, patience, in.log)
 }
 
 // enter looks up the stream and checks its topics: those that migrate, or a replay, has made.
