@@ -18,6 +18,7 @@ type node struct {
 	here     ruleSet          // rules whose pattern ends with the segment that led here
 	literals map[string]*node // by the next segment
 	param    *node            // {param}: any next segment but the empty one
+	below    ruleSet          // rules whose trailing * is the next segment, whatever that is
 	// rests are the rules whose trailing * stands in the next segment, by what stands before the *; restLens are the
 	// lengths of those prefixes, ascending and distinct, so that a look-up asks once per length.
 	rests    map[string]*ruleSet
@@ -91,6 +92,9 @@ func (n *node) add(methods []string, path string, rule int) {
 }
 
 func (n *node) rest(prefix string) *ruleSet {
+	if prefix == "" {
+		return &n.below
+	}
 	if set, ok := n.rests[prefix]; ok {
 		return set
 	}
@@ -206,6 +210,7 @@ func (n *node) collect(dst []int, q *query, place int) []int {
 			}
 		}
 	}
+	dst = n.below.appendTo(dst, q.method)
 	for _, l := range n.restLens {
 		if q.fold {
 			l = lowerSize(segment, l)

@@ -71,31 +71,43 @@ func (s *spellings) nextReading() bool {
 	return false
 }
 
-// ordinary reports whether all servers read a path alike: its segments are what stands between its slashes.
+// ordinary reports whether all servers read a path alike: its segments are what stands between its slashes. It is asked of
+// every event, and so goes through the bytes without a branch.
 func ordinary(path string) bool {
 	if path == "" || path[0] != '/' || blank(path[len(path)-1]) {
 		return false
 	}
+	var found, next uint8
 	for i := 0; i < len(path); i++ {
-		switch oddity[path[i]] {
-		case 1:
-			return false
-		case 2:
-			if i+1 < len(path) && (path[i+1] == '/' || path[i+1] == '.' && beginsInDots(path[i+1:])) {
-				return false
-			}
-		}
+		o := oddities[path[i]]
+		found |= o & (oddAnywhere | next)
+		next = o >> oddNext
 	}
-	return true
+	return found == 0 || found == oddDot && !hasDots(path)
 }
 
-// oddity has 1 for each byte that servers read differently, and 2 for the slash, which depends on what follows.
-var oddity = [256]uint8{'%': 1, '#': 1, ';': 1, '\\': 1, '\t': 1, '\n': 1, '\r': 1, '/': 2}
+// What servers read differently: a byte wherever it stands, or a slash or a dot next to a slash, if the dot begins a segment
+// that is . or .. as a whole.
+const (
+	oddAnywhere = 1 << iota
+	oddSlash
+	oddDot
+	oddNext = iota // the bits from here on are those that are odd in the next byte
+)
 
-// beginsInDots reports whether the first segment of a path is . or ..
-func beginsInDots(path string) bool {
-	first, _, _ := strings.Cut(path, "/")
-	return first == "." || first == ".."
+var oddities = [256]uint8{
+	'%': oddAnywhere, '#': oddAnywhere, ';': oddAnywhere, '\\': oddAnywhere, '\t': oddAnywhere, '\n': oddAnywhere, '\r': oddAnywhere,
+	'/': oddSlash | (oddSlash|oddDot)<<oddNext, '.': oddDot,
+}
+
+// hasDots reports whether a segment of a path is . or ..
+func hasDots(path string) bool {
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
 }
 
 // normalPath is a pattern in the form that paths have after they were read: decoded, without empty segments and dots. It
