@@ -71,7 +71,7 @@ func (w *world) run() {
 	w.await(ctx, "folded", 2*time.Minute, w.foldedAll)
 	w.await(ctx, "recorded and enforced", 2*time.Minute, w.applied)
 	if w.gated {
-		w.await(ctx, "loaded by the gate", time.Minute, w.gateWhole)
+		w.await(ctx, "loaded by the gate", 4*time.Minute, w.gateWhole)
 		rest(ctx, judgedAfter)
 		w.judgeGate(true)
 	}
