@@ -20,6 +20,8 @@ type bugs struct {
 	// What becomes of RECORD's and ENFORCE's work.
 	commitUnstored, overwriteRows bool
 	publishAfterSweep             bool // one goroutine asserts all blocks and publishes the modes, in turn
+	// What a gate is shown of the delta streams.
+	loadBeforeFollow, blindToGaps bool
 
 	script [2]string // a line of a Redis script, and what it is replaced by
 }
@@ -65,6 +67,8 @@ func mutations() []mutation {
 		{"hits acknowledged before they are written", "A snapshot only after every output up to its offset is acknowledged.", bugs{ackUnwrittenHits: true}, 0, 100},
 		{"epoch ignored", "A snapshot is accepted only WHERE epoch = mine.", bugs{ignoreEpoch: true}, 0, 300},
 		{"modes behind a sweep", "Modes are published at once, not behind a sweep.", bugs{publishAfterSweep: true}, 0, 50},
+		{"a gate loads before it follows", "A gate follows while it loads.", bugs{loadBeforeFollow: true}, 0, 100},
+		{"a gate blind to gaps", "Each delta names the one before it: one that does not is a gap.", bugs{blindToGaps: true}, 0, 100},
 		{"offsets committed before the store", "RECORD and ENFORCE commit only after their store has acknowledged.", bugs{commitUnstored: true}, 0, 50},
 		{"rows overwritten", "Hits are upserted with greatest().", bugs{overwriteRows: true}, 0, 500},
 		{"expiry lowered", "Block expiries are absolute and only raised.", bugs{script: [2]string{

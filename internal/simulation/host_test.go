@@ -38,7 +38,9 @@ const (
 	joining
 	recording  // and what follows, by partition of hits
 	publishing = recording + 2
-	calls      = publishing + 1
+	following  = publishing + 1 // a gate's reading of deltas
+	scanning   = publishing + 2 // and of everything
+	calls      = publishing + 3
 )
 
 // host is one process with its ports. While it is frozen, nothing that it does has an effect; once it is killed, nothing

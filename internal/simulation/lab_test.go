@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	json "github.com/alicebob/miniredis/v2/gopher-json"
 	lua "github.com/yuin/gopher-lua"
@@ -201,15 +202,23 @@ func (l *lab) command(words []string) lua.LValue {
 		return lua.LNumber(1)
 	case "XREVRANGE":
 		t := l.state.NewTable()
-		if id, ok := k.streams[words[1]]; ok {
-			t.Append(l.list([]string{id}))
+		if x := k.stream(words[1]); len(x.entries) > 0 {
+			t.Append(l.list([]string{x.entries[len(x.entries)-1].ID}))
 		}
 		return t
 	case "XADD":
-		k.streams[words[1]] = words[5] // MAXLEN ~ n id
+		k.append(words[1], words[5], words[6:]) // MAXLEN ~ n id
 		return lua.LString(words[5])
-	case "XTRIM", "PEXPIRE":
-		return lua.LNumber(0) // of a stream only the newest id is kept
+	case "XTRIM":
+		k.stream(words[1]).trimBelow(words[4]) // MINID ~ id
+		return lua.LNumber(0)
+	case "PEXPIRE":
+		ms, err := strconv.ParseInt(words[2], 10, 64)
+		if err != nil {
+			k.w.say("PEXPIRE %s", words[2])
+		}
+		k.stream(words[1]).expires = now().Add(time.Duration(ms) * time.Millisecond)
+		return lua.LNumber(1)
 	}
 	l.state.RaiseError("the simulated redis does not know %v", words)
 	return lua.LNil

@@ -7,25 +7,38 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/internal/simulation/judge"
 	"github.com/weirhq/weir/traffic"
 )
 
-// keyspace is Redis: strings with an expiry, sets, hashes and the newest ids of streams. Scripts are run as they are, by
-// the lab. The world's lock guards it.
+// keyspace is Redis: strings with an expiry, sets, hashes and streams. Scripts are run as they are, by the lab. The world's
+// lock guards it.
 type keyspace struct {
 	w       *world
 	strings map[string]stored
 	sets    map[string]map[string]bool
 	hashes  map[string]map[string]string
-	streams map[string]string
+	streams map[string]*stream
+	grown   chan struct{}   // closed, and made anew, when a stream grows
+	scans   [][]string      // what is left of each SCAN, which the cursor names
 	scripts map[string]bool // by SHA: loaded
+
+	// For the judge of gates.
+	names        blocklist.Keys
+	kept         map[string]*judge.Kept   // by name
+	about        map[string][]*judge.Kept // by subject
+	subjects     []string                 // of kept, in the order in which they came
+	asked        map[string]*asked        // by subject
+	modes        map[string]judge.Mode
+	lost, failed traffic.Time // when a delta was last lost, and a failover was
 }
 
 type stored struct {
@@ -34,10 +47,17 @@ type stored struct {
 }
 
 func newKeyspace(w *world) *keyspace {
-	return &keyspace{
-		w: w, strings: map[string]stored{}, sets: map[string]map[string]bool{}, hashes: map[string]map[string]string{},
-		streams: map[string]string{}, scripts: map[string]bool{},
+	names, err := blocklist.NewKeys(namespace)
+	if err != nil {
+		panic(err) // a constant
 	}
+	k := &keyspace{
+		w: w, strings: map[string]stored{}, sets: map[string]map[string]bool{}, hashes: map[string]map[string]string{},
+		streams: map[string]*stream{}, grown: make(chan struct{}), scripts: map[string]bool{},
+		names: names, kept: map[string]*judge.Kept{}, about: map[string][]*judge.Kept{}, asked: map[string]*asked{}, modes: map[string]judge.Mode{},
+	}
+	k.strings[names.Epoch()] = stored{text: "a reconciler has been here"}
+	return k
 }
 
 func (k *keyspace) get(key string) (string, bool) {
@@ -85,6 +105,17 @@ func (k *keyspace) note(key, text string) {
 		}
 	}
 	k.w.changes = append(k.w.changes, c)
+	k.stand(&c)
+}
+
+// stand keeps what a change leaves of a block.
+func (k *keyspace) stand(c *judge.Change) {
+	switch kept := k.keep(c.Subject, c.Rule); {
+	case c.Tombstone:
+		kept.Released = c.Since
+	default:
+		kept.Generation, kept.Until = c.Generation, c.Until
+	}
 }
 
 // redisHook takes the commands of a process's client, so that none needs a connection.
@@ -93,12 +124,12 @@ type redisHook struct{ *host }
 var _ redis.Hook = redisHook{}
 
 // client makes a process's Redis client.
-func (h *host) client() *redis.Client {
+func client(hook redis.Hook) *redis.Client {
 	c := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:1", DisableIdentity: true, Protocol: 2,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	c.AddHook(redisHook{h})
+	c.AddHook(hook)
 	return c
 }
 
@@ -169,6 +200,44 @@ func (k *keyspace) do(cmd redis.Cmder) error {
 		if words[0] == "hgetall" {
 			cmd.SetVal(maps.Clone(k.hashes[words[1]]))
 			return nil
+		}
+	case *redis.StringCmd:
+		if words[0] == "get" {
+			text, ok := k.get(words[1])
+			if !ok {
+				return redis.Nil
+			}
+			cmd.SetVal(text)
+			return nil
+		}
+	case *redis.IntCmd:
+		if _, ok := k.get(words[1]); words[0] == "exists" && len(words) == 2 {
+			if ok {
+				cmd.SetVal(1)
+			}
+			return nil
+		}
+	case *redis.SliceCmd:
+		if words[0] == "mget" {
+			values := make([]any, len(words)-1)
+			for i, key := range words[1:] {
+				if text, ok := k.get(key); ok {
+					values[i] = text
+				}
+			}
+			cmd.SetVal(values)
+			return nil
+		}
+	case *redis.StringSliceCmd:
+		if words[0] == "smembers" {
+			cmd.SetVal(slices.Sorted(maps.Keys(k.sets[words[1]])))
+			return nil
+		}
+	case *redis.ScanCmd:
+		if words[0] == "scan" && len(words) == 6 { // cursor MATCH pattern COUNT n
+			keys, next, err := k.scan(words[1], words[3])
+			cmd.SetVal(keys, next)
+			return err
 		}
 	case *redis.Cmd:
 		if words[0] == "eval" {

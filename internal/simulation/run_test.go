@@ -36,6 +36,9 @@ func (w *world) seats() []seat {
 	if w.seed%2 == 0 {
 		seats = append(seats, seat{"enforce", w.enforcer, w.keepers})
 	}
+	if w.gated {
+		seats = append(seats, seat{"gate", w.gate, nil})
+	}
 	return seats
 }
 
@@ -47,6 +50,10 @@ func (w *world) run() {
 	running.Go(func() { w.beats(ctx) })
 	running.Go(func() { w.release(ctx) })
 	running.Go(func() { w.watchModes(ctx) })
+	if w.gated {
+		running.Go(func() { w.storm(ctx) })
+		running.Go(func() { w.watchGate(ctx) })
+	}
 	for i, s := range w.seats() {
 		if s.group == w.routers {
 			routers.Go(func() { w.sit(routing, s, uint64(i)) })
@@ -63,6 +70,11 @@ func (w *world) run() {
 	w.close()
 	w.await(ctx, "folded", 2*time.Minute, w.foldedAll)
 	w.await(ctx, "recorded and enforced", 2*time.Minute, w.applied)
+	if w.gated {
+		w.await(ctx, "loaded by the gate", 4*time.Minute, w.gateWhole)
+		rest(ctx, judgedAfter)
+		w.judgeGate(true)
+	}
 	cancel()
 	running.Wait()
 	w.late.Wait()
@@ -161,7 +173,7 @@ func (w *world) trouble(ctx context.Context, h *host, g *group, d *dice) {
 		case x < 45:
 			w.seen.freezes++
 			h.freeze(d.pause([]time.Duration{time.Second, 5 * time.Second, 12 * time.Second}[d.below(3)]))
-		case x < 70:
+		case x < 70 && g != nil:
 			g.rebalance()
 		case x < 95:
 			w.seen.deaths++
@@ -223,7 +235,7 @@ func (w *world) recorder(h *host) (stage, error) {
 }
 
 func (w *world) enforcer(h *host) (stage, error) {
-	store, err := blocklist.NewStore(h.client(), namespace)
+	store, err := blocklist.NewStore(client(redisHook{h}), namespace)
 	if err != nil {
 		return nil, err
 	}

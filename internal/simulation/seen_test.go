@@ -22,6 +22,10 @@ type seen struct {
 	deaths         int
 	freezes        int
 	evicted        int // keys
+	lostDeltas     int // that were gone before a gate had to have read them
+	failovers      int // of streams
+	answers        int // of a gate, that could be judged
+	loadingAnswers int // of them: while it was loading what it had missed
 	folded         map[int]int64
 }
 
@@ -48,6 +52,8 @@ func (s *seen) numbers(o *seen) []number {
 		{"refused writes", &s.refusedWrites, &o.refusedWrites}, {"torn snapshots", &s.torn, &o.torn}, {"hits", &s.hits, &o.hits}, {"hits again", &s.hitsAgain, &o.hitsAgain},
 		{"rows again", &s.rowsAgain, &o.rowsAgain}, {"blocks", &s.Blocks, &o.Blocks}, {"tombstones", &s.Tombstones, &o.Tombstones},
 		{"deaths", &s.deaths, &o.deaths}, {"freezes", &s.freezes, &o.freezes}, {"evictions", &s.evicted, &o.evicted},
+		{"deltas lost", &s.lostDeltas, &o.lostDeltas}, {"streams gone back", &s.failovers, &o.failovers},
+		{"answers of gates", &s.answers, &o.answers}, {"of them while loading", &s.loadingAnswers, &o.loadingAnswers},
 	}
 }
 
@@ -64,7 +70,7 @@ func (s *seen) missing(n int) []string {
 	var out []string
 	for _, c := range s.numbers(s) {
 		least := n / 10
-		if c.name == "holes" || c.name == "stalled source partitions" {
+		if c.name == "holes" || c.name == "stalled source partitions" || c.name == "streams gone back" {
 			least = n / 100
 		}
 		if *c.to < least {

@@ -57,7 +57,7 @@ func play(t *testing.T, seed uint64, l *lab) (w *world, wrong []string) {
 
 // TestSimulation: whatever crashes, freezes, is lost, late or torn, the keyed log after the fence is an independent routing
 // of the requests log, history is the oracle's account of the keyed log, and blocks are only raised, released for good, and
-// only those of rules that block.
+// only those of rules that block; and a gate knows of all that in time.
 func TestSimulation(t *testing.T) {
 	alone(t)
 	l := newLab(bugs{})

@@ -26,6 +26,7 @@ type world struct {
 	lossy  bool         // acknowledged keyed batches may vanish
 	budget int64        // of a keyed partition; 0: what is usual, of which no world needs a part
 	full   traffic.Time // from when on Redis is at maxmemory, for good; 0: never
+	gated  bool         // there is a gate
 	calm   atomic.Bool
 	late   sync.WaitGroup // what is on its way
 
@@ -55,6 +56,7 @@ type world struct {
 	wrong                                  []string
 	overdue                                bool // something did not come to its end
 	publishers                             []*host
+	gateNow                                *gate // the newest process
 	seen                                   seen
 }
 
@@ -73,6 +75,7 @@ func newWorld(seed uint64, l *lab) *world {
 	if seed%4 == 3 {
 		w.budget = tightBudget
 	}
+	w.gated = seed%7 == 1
 	if seed%8 == 5 {
 		full := roll(seed, 5)
 		w.full = w.begin.Add(full.span(0, lively))
