@@ -104,6 +104,54 @@ func TestMigrateKeepsTheRecordFormat(t *testing.T) {
 	}
 }
 
+// Who migrates an installation at work looks at its log and its commits at different times, and must not take what was routed
+// in between for a topic that was made anew.
+func TestMigrateBesideRoutersKeepsTheGeneration(t *testing.T) {
+	b := fullBed(t)
+	b.ok("migrate")
+	stages := b.start("run")
+	kafka, names := b.kafka(), b.names()
+	c, err := loadConfig(configSource{settings: []setting{
+		{path: "namespace", value: b.flag("--namespace")}, {path: "kafka.partitions.requests", value: "2"},
+		{path: "kafka.partitions.keyed", value: "4"}, {path: "kafka.partitions.hits", value: "2"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &migration{conf: c, store: b.store(), kafka: kafka, names: names, by: "a test"}
+	routed := func() (at []int64) {
+		commits, err := kafka.FetchCommits(t.Context(), m.routeGroup(), names.Requests, upTo(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for p := range 2 {
+			at = append(at, commits[p].Offset)
+		}
+		return at
+	}
+	for n, step := range m.steps() {
+		before := routed()
+		event := []byte(calls("198.51.100.7", 1))
+		both := []ingest.Batch{{Partition: 0, Values: [][]byte{event}}, {Partition: 1, Values: [][]byte{event}}}
+		if err := kafka.Appender(names.Requests).Append(t.Context(), both); err != nil {
+			t.Fatal(err)
+		}
+		testbed.Eventually(t, 20*time.Second, func() error {
+			if at := routed(); at[0] <= before[0] || at[1] <= before[1] {
+				return fmt.Errorf("before step %d: routed up to %v, then %v", n, before, at)
+			}
+			return nil
+		})
+		if err := step(t.Context()); err != nil {
+			t.Fatalf("step %d: %v after %q", n, err, m.did)
+		}
+	}
+	if g := b.generation(); m.renewed || g != 1 {
+		t.Errorf("generation %d, want 1: %q", g, m.did)
+	}
+	stages.end()
+}
+
 func TestMigrateRefusesAnotherPartitionCount(t *testing.T) {
 	b := fullBed(t)
 	b.ok("migrate")

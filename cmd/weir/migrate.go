@@ -125,10 +125,14 @@ func (m *migration) say(format string, args ...any) {
 	m.did = append(m.did, fmt.Sprintf(format, args...))
 }
 
+func (m *migration) steps() []func(context.Context) error {
+	return []func(context.Context) error{
+		m.makeSchema, m.makeTopics, m.makeStream, m.readCommits, m.readLog, m.renew, m.publish, m.writeFirstCommits,
+	}
+}
+
 func (m *migration) run(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{
-		m.makeSchema, m.makeTopics, m.makeStream, m.readCommits, m.renew, m.publish, m.writeFirstCommits,
-	} {
+	for _, step := range m.steps() {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -188,15 +192,19 @@ func (m *migration) makeTopics(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if t.log, err = m.kafka.Log(m.names.Requests).Bounds(ctx, upTo(t.requests)); err != nil {
-		return err
-	}
 	keyed, err := m.kafka.Log(m.names.Keyed).Bounds(ctx, upTo(m.conf.Kafka.Partitions.Keyed))
 	t.unused = true
 	for _, b := range keyed {
 		t.unused = t.unused && b.End == 0
 		t.keyedHolds = t.keyedHolds || b.End > b.Start
 	}
+	return err
+}
+
+// readLog reads where the requests topic begins and ends. It comes after the commits: routers may be at work, and a log that
+// was read before would seem to end before what they have routed since.
+func (m *migration) readLog(ctx context.Context) (err error) {
+	m.topics.log, err = m.kafka.Log(m.names.Requests).Bounds(ctx, upTo(m.topics.requests))
 	return err
 }
 
