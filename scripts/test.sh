@@ -4,7 +4,7 @@
 #   setup     installs and fetches what the rest needs
 #   lint      go vet and golangci-lint
 #   embedded  go test -race with embedded parts; nothing has to be running
-#   real      go test against a real Kafka, redis-server, Redis Cluster and PostgreSQL, which it starts where
+#   real      go test of what can use a server against a real Kafka, redis-server, Redis Cluster and PostgreSQL, which it starts where
 #             WEIR_TEST_* does not name any; a skipped test fails it
 #   all       setup, lint, embedded, real: what `make test` does. Every step says how long it took, the last lines
 #             are the result lines of the run against the real servers
@@ -52,10 +52,37 @@ reporter() {
 	if [[ ! -x $work/testreport ]]; then go build -o "$work/testreport" ./scripts/testreport; fi
 }
 
+# What starts no goroutine (internal/arch sees to that for detectors) has nothing for the race detector to find, and runs ten
+# times as fast without it.
+sequential=(./detectors ./internal/oracle ./internal/order)
+
+# but PACKAGE...: all packages of the module but these.
+but() {
+	local all
+	all=$(go list ./...)
+	grep -vxF "$(go list "$@")" <<<"$all"
+}
+
+# with_servers: the packages whose tests can make use of a server; the others have said everything in the run before. The
+# simulation runs all of its mutations without the race detector only.
+with_servers() {
+	go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}} {{join .Imports " "}}' ./... |
+		grep -E '/internal/testbed( |$)|^[^ ]*/internal/simulation ' | cut -d' ' -f1
+}
+
+embedded_tests() {
+	local racing status=0
+	racing=$(but "${sequential[@]}")
+	# shellcheck disable=SC2086 # one word a package
+	env -u WEIR_TEST_KAFKA -u WEIR_TEST_KAFKA_HOME -u WEIR_TEST_REDIS -u WEIR_TEST_REDIS_CLUSTER -u WEIR_TEST_POSTGRES -u WEIR_TEST_REQUIRE_REAL \
+		WEIR_TEST_REPORT="$work/embedded" go test -race -timeout 15m -json $racing || status=$?
+	go test -timeout 15m -json "${sequential[@]}" || status=$?
+	return "$status"
+}
+
 embedded() {
 	reporter
-	env -u WEIR_TEST_KAFKA -u WEIR_TEST_KAFKA_HOME -u WEIR_TEST_REDIS -u WEIR_TEST_REDIS_CLUSTER -u WEIR_TEST_POSTGRES -u WEIR_TEST_REQUIRE_REAL \
-		WEIR_TEST_REPORT="$work/embedded" go test -race -timeout 15m -json ./... |
+	embedded_tests |
 		WEIR_TEST_REPORT="$work/embedded" "$work/testreport" -title "with embedded parts, race detector on"
 }
 
@@ -63,7 +90,10 @@ real() {
 	reporter
 	export WEIR_TEST_REPORT=$work/real WEIR_TEST_REQUIRE_REAL=1
 	# -count=1: a result from the cache says nothing about servers that were started just now.
-	scripts/with-servers.sh go test -count=1 -timeout 15m -json ./... |
+	local packages
+	packages=$(with_servers)
+	# shellcheck disable=SC2086 # one word a package
+	scripts/with-servers.sh go test -count=1 -timeout 15m -json $packages |
 		"$work/testreport" -real -title "against real servers" -earlier "$work/embedded"
 }
 
