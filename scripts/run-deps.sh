@@ -41,7 +41,8 @@ rm -f "$run_dir"/*/log # a start is known by its server's log
 
 finish() {
 	local status=$?
-	trap - EXIT INT TERM HUP
+	trap - EXIT
+	trap '' INT TERM HUP # a second Ctrl-C must not leave servers behind
 	log "stopping the servers"
 	stop_servers
 	if ((status == 0 || status == 130 || status == 143)); then

@@ -18,7 +18,8 @@ child=""
 
 finish() {
 	local status=$?
-	trap - EXIT INT TERM HUP
+	trap - EXIT
+	trap '' INT TERM HUP # a second Ctrl-C must not leave servers behind
 	if [[ -n $child ]] && kill -0 "$child" 2>/dev/null; then
 		kill -TERM -- "-$child" 2>/dev/null || true
 		wait "$child" 2>/dev/null || true
