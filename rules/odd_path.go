@@ -39,7 +39,7 @@ func newOddPath(path string, hosted bool) *oddPath {
 		switch {
 		case size == 0:
 			c.put(path[i-1], false)
-		case size == len("%XX") || r < utf8.RuneSelf:
+		case size == len("%HH") || r < utf8.RuneSelf:
 			c.put(byte(r), true)
 		default:
 			for _, b := range utf8.AppendRune(nil, r) {
@@ -50,15 +50,15 @@ func newOddPath(path string, hosted bool) *oddPath {
 	return c.done()
 }
 
-// unescape gives what an escape in front of a text stands for, and its size: a byte for %XX, or a character for %uXXXX, as
+// unescape gives what an escape in front of a text stands for, and its size: a byte for %HH, or a character for %uHHHH, as
 // IIS and Jetty may read it.
 func unescape(text string) (r rune, size int) {
 	if text[0] != '%' {
 		return 0, 0
 	}
-	digits, size := 2, len("%XX")
+	digits, size := 2, len("%HH")
 	if len(text) > 1 && (text[1] == 'u' || text[1] == 'U') {
-		digits, size = 4, len("%uXXXX")
+		digits, size = 4, len("%uHHHH")
 	}
 	if len(text) < size {
 		return 0, 0
