@@ -152,9 +152,7 @@ func (a *assertion) releaseSlice(ctx context.Context, keys []held) error {
 	}
 	answers, err := a.r.o.Store.releaseAll(ctx, lacking)
 	if err != nil {
-		if answers, err = a.releasedInSpite(ctx, lacking, err); err != nil {
-			return err
-		}
+		return a.interrupted(err)
 	}
 	var deltas []delta
 	for i := range answers {
@@ -195,9 +193,7 @@ func (a *assertion) raiseSlice(ctx context.Context, raises []raise) error {
 	}
 	outcomes, err := a.r.o.Store.raiseAll(ctx, lacking)
 	if err != nil {
-		if outcomes, err = a.raisedInSpite(ctx, lacking, err); err != nil {
-			return err
-		}
+		return a.interrupted(err)
 	}
 	var deltas []delta
 	for i, o := range outcomes {
@@ -219,75 +215,18 @@ func (a *assertion) raiseSlice(ctx context.Context, raises []raise) error {
 	return a.tell(ctx, deltas)
 }
 
-// raisedInSpite finds out which of raises were done though the call ended in an error: one node's does not tell of the
-// others. Those that were not are missing.
-func (a *assertion) raisedInSpite(ctx context.Context, raises []raise, cause error) ([]outcome, error) {
-	keys := make([]held, len(raises))
-	for i := range raises {
-		keys[i] = raises[i].held
-	}
-	found, err := a.lookAgain(ctx, keys)
-	if err != nil {
-		return nil, err
-	}
-	outcomes := make([]outcome, len(raises))
-	for i := range found {
-		switch {
-		case found[i].err != nil:
-		case !found[i].lacks(&raises[i].block):
-			outcomes[i] = outcomeWritten
-		default:
-			if err := a.failed(ctx, 1, cause); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return outcomes, nil
-}
-
-// releasedInSpite is raisedInSpite for releases.
-func (a *assertion) releasedInSpite(ctx context.Context, releases []release, cause error) ([]released, error) {
-	keys := make([]held, len(releases))
-	for i := range releases {
-		keys[i] = releases[i].held
-	}
-	found, err := a.lookAgain(ctx, keys)
-	if err != nil {
-		return nil, err
-	}
-	answers := make([]released, len(releases))
-	for i := range found {
-		switch {
-		case found[i].err != nil:
-		case !found[i].lacksRelease(&releases[i].tombstone):
-			answers[i] = released{outcome: outcomeReleased, hit: found[i].tombstone.Hit}
-		default:
-			a.unreleased[keys[i]] = true
-			if err := a.failed(ctx, 1, cause); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return answers, nil
-}
-
-// lookAgain is look for keys that have been compared before. Of those that cannot be read it is not known whether they
-// were written, so gates are told to load everything.
-func (a *assertion) lookAgain(ctx context.Context, keys []held) ([]standing, error) {
-	a.compared -= len(keys)
-	return a.look(ctx, keys, a.unknown)
-}
-
-// unknown takes note that it is not known whether h was written.
-func (a *assertion) unknown(h held) {
-	a.unreleased[h] = true
+// interrupted ends a round whose writes may be done in part: gates are owed a reload, and the next round looks again.
+func (a *assertion) interrupted(err error) error {
 	a.reload, a.r.untold = true, true
+	return err
 }
 
-// unreached counts h, which has been compared before, as missing: its master ceased to answer in between.
+// unreached counts h, which has been compared before, as missing: its master ceased to answer in between, and it is not
+// known whether h was written.
 func (a *assertion) unreached(ctx context.Context, h held) error {
 	a.compared--
-	a.unknown(h)
+	a.unreleased[h] = true
+	a.reload, a.r.untold = true, true
 	return a.failed(ctx, 1, fmt.Errorf("%s: a master has ceased to answer", a.r.o.Store.address))
 }
 

@@ -60,19 +60,25 @@ func clusterOfItsOwn(t *testing.T) (*stage, []*testbed.RedisNode) {
 func connectedTo(t *testing.T, addresses []string) *stage {
 	t.Helper()
 	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisClusterKind, Addrs: addresses})
+	s.reconnect(Server{Cluster: addresses, Timeout: time.Second})
+	return s
+}
+
+// reconnect gives the stage a store of its namespace with the client that weir uses.
+func (s *stage) reconnect(server Server) {
+	s.t.Helper()
 	namespace, _, _ := strings.Cut(s.store.keys.prefix, ":")
-	store, err := Connect(Server{Cluster: addresses, Timeout: time.Second}, namespace)
+	store, err := Connect(server, namespace)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	s.t.Cleanup(func() {
 		if err := store.Close(); err != nil {
-			t.Error(err)
+			s.t.Error(err)
 		}
 	})
 	s.store = store
 	s.restart()
-	return s
 }
 
 // freezeOne asserts blocks while all is well, and is about to freeze the first or the second of the masters without the modes.

@@ -93,7 +93,7 @@ func TestReplicaFollowsWhileItLoads(t *testing.T) {
 			}
 		}},
 		{reloadBackward, func(s *stage) {
-			if err := s.store.client.XTrimMaxLen(s.t.Context(), s.store.keys.Stream(stream), 0).Err(); err != nil {
+			if err := s.store.client.Del(s.t.Context(), s.store.keys.Stream(stream)).Err(); err != nil {
 				s.t.Fatal(err)
 			}
 			skip(s, -1)

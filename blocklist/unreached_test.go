@@ -300,17 +300,7 @@ func TestBlockWaitsForTheCountOfItsAddress(t *testing.T) {
 func TestBatchWaitsForAStandaloneRedis(t *testing.T) {
 	node := testbed.OwnRedis(t)
 	s := newStage(t, node.Server())
-	store, err := Connect(Server{URL: node.Server().URL, Timeout: 200 * time.Millisecond}, "weir")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s.store = store
-	s.restart()
+	s.reconnect(Server{URL: node.Server().URL, Timeout: 200 * time.Millisecond})
 	node.Freeze()
 	batch := s.messages(s.hit())
 	if err := s.Apply(t.Context(), batch); err == nil || s.log.len() != 0 {

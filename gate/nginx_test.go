@@ -20,11 +20,9 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// nginxConfig is a gateway that uses the documented files as they are. Clients name their address in X-Test-Client, and
-// the connection's peer is believed to be that. %[1]s: a folder, %[2]s: where it listens, %[3]s: the gate, %[4]s: the API,
-// %[5]s: where it listens with pages of its own for errors, in the location that docs/gate.md shows, %[6]s, %[7]s: where it
-// listens without weir.
-const nginxConfig = `
+// nginxHead begins a configuration of nginx, whose last brace it leaves open. Clients name their address in X-Test-Client, and
+// the connection's peer is believed to be that. %[1]s: a folder.
+const nginxHead = `
 pid %[1]s/pid;
 error_log stderr warn;
 worker_processes 1;
@@ -37,6 +35,12 @@ http {
     scgi_temp_path %[1]s/scgi;
     set_real_ip_from 127.0.0.1;
     real_ip_header X-Test-Client;
+`
+
+// nginxConfig is a gateway that uses the documented files as they are. %[1]s: a folder, %[2]s: where it listens, %[3]s: the gate, %[4]s: the API,
+// %[5]s: where it listens with pages of its own for errors, in the location that docs/gate.md shows, %[6]s, %[7]s: where it
+// listens without weir.
+const nginxConfig = nginxHead + `
     client_max_body_size 4m;
     large_client_header_buffers 8 1m;
     include weir_log.conf;
@@ -80,24 +84,31 @@ func startNginx(t *testing.T, gateAddress string) *gateway {
 
 func startNginxBefore(t *testing.T, gateAddress, api string, edit func(string) string) *gateway {
 	t.Helper()
-	program := testbed.Program(t, "nginx")
 	g := &gateway{t: t, dir: t.TempDir(), address: port(t), pages: port(t), plain: port(t)}
-	config := place(t, "nginx.conf", fmt.Sprintf(nginxConfig, g.dir, g.address, gateAddress, api, g.pages, documentedLocation(t, api), g.plain))
+	g.start(fmt.Sprintf(nginxConfig, g.dir, g.address, gateAddress, api, g.pages, documentedLocation(t, api), g.plain), edit)
+	return g
+}
+
+// start runs nginx with a configuration, and with the documented files beside it for its include lines.
+func (g *gateway) start(config string, edit func(string) string) {
+	t := g.t
+	t.Helper()
+	program := testbed.Program(t, "nginx")
+	path := place(t, "nginx.conf", config)
 	for _, name := range []string{"weir_check.conf", "weir_log.conf"} {
 		// Copied, not included from where they are: go test takes a result from its cache unless this process reads a file.
 		text, err := os.ReadFile(filepath.Join("..", "deploy", "gateway", name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(filepath.Dir(config), name), []byte(edit(string(text))), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(path), name), []byte(edit(string(text))), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for folder := g.dir; folder != "/tmp" && folder != "/"; folder = filepath.Dir(folder) {
 		_ = os.Chmod(folder, 0o755) // as root, nginx's worker is another user, and has bodies to write here
 	}
-	await(t, testbed.Run(t, exec.Command(program, "-e", "stderr", "-c", config, "-g", "daemon off;")), g.address)
-	return g
+	await(t, testbed.Run(t, exec.Command(program, "-e", "stderr", "-c", path, "-g", "daemon off;")), g.address)
 }
 
 // documentedLocation is the location with an error_page of its own that docs/gate.md shows, before this API.

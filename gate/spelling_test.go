@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -50,19 +49,7 @@ func respelled() []string {
 }
 
 // The shipped files before an API that is a nginx too. %[1]s: folder. %[2]s: where it listens. %[3]s: the gate. %[4]s: the API.
-const respellingConfig = `
-pid %[1]s/pid;
-error_log stderr warn;
-worker_processes 1;
-events {}
-http {
-    client_body_temp_path %[1]s/body;
-    proxy_temp_path %[1]s/proxy;
-    fastcgi_temp_path %[1]s/fastcgi;
-    uwsgi_temp_path %[1]s/uwsgi;
-    scgi_temp_path %[1]s/scgi;
-    set_real_ip_from 127.0.0.1;
-    real_ip_header X-Test-Client;
+const respellingConfig = nginxHead + `
     include weir_log.conf;
     upstream weir_gate { server %[3]s; keepalive 64; }
     server {
@@ -86,20 +73,7 @@ http {
 func TestNoSpellingPassesNginx(t *testing.T) {
 	d := newDoor(t, newGate(t, &watched{netip.MustParseAddr(theAbuser), guestTokens()}, nil).Handler())
 	g := &gateway{t: t, dir: t.TempDir(), address: port(t)}
-	config := place(t, "nginx.conf", fmt.Sprintf(respellingConfig, g.dir, g.address, d.address, port(t)))
-	for _, name := range []string{"weir_check.conf", "weir_log.conf"} {
-		text, err := os.ReadFile(filepath.Join("..", "deploy", "gateway", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(filepath.Dir(config), name), text, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for folder := g.dir; folder != "/tmp" && folder != "/"; folder = filepath.Dir(folder) {
-		_ = os.Chmod(folder, 0o755)
-	}
-	await(t, testbed.Run(t, exec.Command(testbed.Program(t, "nginx"), "-e", "stderr", "-c", config, "-g", "daemon off;")), g.address)
+	g.start(fmt.Sprintf(respellingConfig, g.dir, g.address, d.address, port(t)), asDocumented)
 
 	served := 0
 	for _, path := range respelled() {
