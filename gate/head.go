@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/weirhq/weir/traffic"
 )
 
 // Why a sub-request could not be read, in the header by which head tells Handler. Only head writes that header.
@@ -29,9 +32,11 @@ type head struct {
 	out  *bytes.Buffer
 	size int // of what was written, and of the request line
 
-	line []byte // the line that is being read, as far as it was read
-	skip bool   // that line is dropped
-	held []byte // the line before it, which may go on in it
+	line  []byte // the line that is being read, as far as it was read
+	skip  bool   // that line is dropped
+	cr    bool   // what was read of it ends in a carriage return
+	held  []byte // the line before it, which may go on in it
+	named bool   // a line of a header has been read
 
 	method, target []byte // of the request line; nil: it has not been read yet
 	version        byte   // its minor one
@@ -53,11 +58,14 @@ type head struct {
 // take reads the next part of a line, up to its end or to where the buffer is full, and reports whether the head ends.
 func (h *head) take(part []byte) bool {
 	whole := part[len(part)-1] == '\n'
+	if h.loneCR(part) {
+		h.unclear = true // it ends a line for some
+	}
 	if !h.skip {
 		h.line = append(h.line, part...)
 		switch {
 		case len(h.line)+len(h.held)+h.size > maxHead:
-			h.malformed, h.skip = tooLarge, true
+			h.malformed, h.skip, h.unclear = tooLarge, true, true // what is dropped may say how a body follows
 		case !whole && len(h.line) >= rawBuffer && !h.wants(h.line): // a shorter one may not have all of its name yet
 			h.skip = true
 		}
@@ -68,6 +76,9 @@ func (h *head) take(part []byte) bool {
 	line := bytes.TrimSuffix(bytes.TrimSuffix(h.line, []byte("\n")), []byte("\r"))
 	skipped := h.skip
 	h.line, h.skip = h.line[:0], false
+	if h.target != nil && len(line) > 0 {
+		h.vet(line)
+	}
 	switch {
 	case h.target == nil && skipped:
 		h.target = []byte{} // too large; the lines after it are read to the end of the head, and the answer says so
@@ -81,12 +92,12 @@ func (h *head) take(part []byte) bool {
 			return true
 		}
 		h.begin()
-	case skipped:
-		h.flush()
-	case len(line) == 0:
+	case len(line) == 0: // also one that was too much: without it the next head would be part of this one
 		h.flush()
 		h.finish()
 		return true
+	case skipped:
+		h.flush()
 	case blank(line[0]):
 		if len(h.held) > 0 { // RFC 9112, section 5.2: a folded line goes on after a space
 			h.held = append(append(h.held, ' '), bytes.Trim(line, " \t")...)
@@ -100,6 +111,14 @@ func (h *head) take(part []byte) bool {
 	return false
 }
 
+// loneCR reports whether a part of a line makes it have a carriage return that is not of its end.
+func (h *head) loneCR(part []byte) bool {
+	at := bytes.IndexByte(part, '\r')
+	lone := h.cr && part[0] != '\n' || at >= 0 && at+1 < len(part) && part[at+1] != '\n'
+	h.cr = part[len(part)-1] == '\r'
+	return lone
+}
+
 // wants reports whether a line, as far as it was read, is looked at.
 func (h *head) wants(line []byte) bool {
 	switch {
@@ -109,6 +128,18 @@ func (h *head) wants(line []byte) bool {
 		return len(h.held) > 0
 	}
 	return h.name(line) != ""
+}
+
+// vet looks for lines that are none of RFC 9112, section 5: for another reader they could be a Content-Length.
+func (h *head) vet(line []byte) {
+	if blank(line[0]) {
+		h.unclear = h.unclear || !h.named // it goes on with nothing
+		return
+	}
+	colon := bytes.IndexByte(line, ':')
+	odd := func(r rune) bool { return r >= utf8.RuneSelf || !traffic.TokenByte(byte(r)) }
+	h.unclear = h.unclear || colon <= 0 || bytes.ContainsFunc(line[:colon], odd)
+	h.named = true
 }
 
 // name is how a line's header is written, if it is looked at.
@@ -154,7 +185,9 @@ func (h *head) begin() {
 	if h.version == 0 {
 		h.version = '1'
 	}
-	h.out.WriteString(method + path + " HTTP/1.")
+	h.out.WriteString(method)
+	h.out.WriteString(path)
+	h.out.WriteString(" HTTP/1.")
 	h.out.WriteByte(h.version)
 	h.out.WriteString("\r\nHost: gate\r\n")
 }

@@ -69,7 +69,8 @@ type conn struct {
 	net.Conn
 	raw  *bufio.Reader
 	keep map[string]string
-	head *head        // that is being read; nil: none
+	head head         // that is being read
+	busy bool         // one is
 	out  bytes.Buffer // what has been written anew and not been read yet
 	body int64        // bytes of the last request's body that have not been skipped yet
 	last bool         // no head is read any more
@@ -81,7 +82,7 @@ type conn struct {
 func (c *conn) Read(p []byte) (int, error) {
 	for c.out.Len() == 0 {
 		if c.out.Cap() > rawBuffer {
-			c.out = bytes.Buffer{} // a connection that waits for its next request holds no memory of a great one
+			c.out = bytes.Buffer{}
 		}
 		if err := c.advance(); err != nil {
 			return 0, err
@@ -102,19 +103,29 @@ func (c *conn) advance() error {
 	}
 	fragment, err := c.raw.ReadSlice('\n')
 	if len(fragment) > 0 {
-		if c.head == nil {
-			c.head = &head{keep: c.keep, out: &c.out}
+		if !c.busy {
+			c.head, c.busy = head{keep: c.keep, out: &c.out, line: c.head.line, held: c.head.held}, true
 		}
 		if c.head.take(fragment) {
 			c.body, c.last = c.head.length, c.head.last
 			c.unread.Store(c.head.unread)
-			c.head = nil
+			c.head.line, c.head.held = kept(c.head.line), kept(c.head.held)
+			c.busy = false
 		}
 	}
 	if errors.Is(err, bufio.ErrBufferFull) {
 		return nil // the rest of the line comes next
 	}
 	return err
+}
+
+// kept is a buffer for the next head, unless it is large: a connection that waits for its next request holds no memory of a
+// great one.
+func kept(buffer []byte) []byte {
+	if cap(buffer) > rawBuffer {
+		return nil
+	}
+	return buffer[:0]
 }
 
 // CloseWrite ends this direction of the connection, where it has one.

@@ -69,7 +69,7 @@ func splitRequest(request string) (method, path string) {
 	for i := 0; i < len(request) && space < 0; i++ {
 		if c := request[i]; c == ' ' {
 			space = i
-		} else if !tokenByte(c) {
+		} else if !TokenByte(c) {
 			return "", ""
 		}
 	}
@@ -91,8 +91,8 @@ func splitRequest(request string) (method, path string) {
 	return request[:space], cutQuery(target)
 }
 
-// tokenByte is RFC 9110's tchar: what methods and header names are made of.
-func tokenByte(c byte) bool {
+// TokenByte reports whether c is a tchar of RFC 9110, section 5.6.2: what methods and header names are made of.
+func TokenByte(c byte) bool {
 	switch c {
 	case '!', '#', '$', '%', '&', '\'', '*', '+', '-', '.', '^', '_', '`', '|', '~':
 		return true

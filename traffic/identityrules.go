@@ -84,7 +84,7 @@ func (m *IdentityMap) Validate() error {
 // validToken is true for the empty name too, which means none.
 func validToken(name string) bool {
 	for i := 0; i < len(name); i++ {
-		if !tokenByte(name[i]) {
+		if !TokenByte(name[i]) {
 			return false
 		}
 	}
