@@ -97,10 +97,10 @@ func (m *Match) includesPaths(narrow *Match) bool {
 	if m.PathAs != PathRaw {
 		w, ok1 := normalPath(wide)
 		n, ok2 := normalPath(inner)
-		if !ok1 || !ok2 {
-			return wide == inner
+		if !ok1 || !ok2 || n != inner {
+			return wide == inner // a path is compared as it stands, too, with a pattern that is not in normal form
 		}
-		wide, inner = w, n
+		wide = w
 	}
 	if m.folds() {
 		wide, inner = string(appendLower(nil, wide)), string(appendLower(nil, inner))

@@ -37,6 +37,10 @@ func NewIndex(rules []Version) *Index {
 	ix := &Index{}
 	for i := range rules {
 		m := rules[i].Match
+		if m.Path == "" || m.Path == "*" { // every path as it stands, so that no reading of it is asked
+			add(&ix.raw, m, "*", i)
+			continue
+		}
 		pattern, ok := m.normalPath()
 		if ok {
 			add(&ix.normal, m, pattern, i)

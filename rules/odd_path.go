@@ -74,7 +74,8 @@ func unescape(text string) (r rune, size int) {
 }
 
 // passedOn is the path that the next server gets from one that passes on what it has read, and nil if that one reads
-// nothing else in it. It has no escapes, but of "%", "?" and "#", which are text.
+// nothing else in it: it may be parted at other places even where the text is the same, since what was %2F is a slash then.
+// It has no escapes, but of "%", "?" and "#", which are text.
 func (o *oddPath) passedOn() *oddPath {
 	if o.isPassedOn || !strings.ContainsAny(o.text, `;\`) {
 		return nil
@@ -90,7 +91,7 @@ func (o *oddPath) passedOn() *oddPath {
 		}
 	}
 	next := c.done()
-	if next.text == o.text && len(next.pieces) == len(o.pieces) {
+	if next.text == o.text && next.matters == o.matters && len(next.pieces) == len(o.pieces) {
 		return nil
 	}
 	return next
@@ -131,6 +132,9 @@ func (c *cutter) done() *oddPath {
 	}
 	if len(o.pieces) > 1 && o.pieces[1].empty() {
 		o.matters |= readAuthority
+	}
+	if (o.hosted || o.matters&readAuthority != 0) && o.matters&readEscapedSlash != 0 {
+		o.matters |= readBackslash // afterHost asks it
 	}
 	return o
 }

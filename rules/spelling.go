@@ -51,8 +51,8 @@ func (s *spellings) next() bool {
 		case path == "":
 		case hosted || !ordinary(path):
 			s.odd = newOddPath(path, hosted)
-		case path != s.text:
-			s.text = path
+		case path != s.text || s.cuts != nil:
+			s.text, s.cuts = path, nil
 			return true
 		}
 	}
@@ -128,18 +128,7 @@ func normalPath(pattern string) (string, bool) {
 	if normal == pattern {
 		return pattern, true
 	}
-	same := func(chars string) bool {
-		return countAny(pattern, chars) == countAny(normal, chars)
-	}
+	same := func(char string) bool { return strings.Count(pattern, char) == strings.Count(normal, char) }
 	again := newOddPath(normal, false)
-	return normal, same("{}") && same("*") && checkPath(normal) == "" && again.text == normal
-}
-
-func countAny(s, chars string) (n int) {
-	for i := 0; i < len(s); i++ {
-		if strings.IndexByte(chars, s[i]) >= 0 {
-			n++
-		}
-	}
-	return n
+	return normal, same("{") && same("}") && same("*") && checkPath(normal) == "" && again.text == normal
 }

@@ -2,6 +2,8 @@ package rules
 
 import (
 	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -78,6 +80,7 @@ func TestReachesHoweverThePathIsSpelled(t *testing.T) {
 		{tokens, "POST", `http://x\v1\guest-tokens`, true},
 		{tokens, "POST", "http://x%2fy/v1/guest-tokens", true},
 		{tokens, "POST", "http://%2fv1/guest-tokens", true},
+		{tokens, "POST", "//h%2Fx/v1%2Fguest-tokens", true},
 		{tokens, "POST", "/%2fv1/guest-tokens", true},
 		{tokens, "CONNECT", "x:80/v1/guest-tokens", false}, // its method is another one
 		// white space and controls in front
@@ -86,6 +89,7 @@ func TestReachesHoweverThePathIsSpelled(t *testing.T) {
 		{tokens, "POST", "\x85\xa0/v1/%67uest-tokens", true},
 		{tokens, "POST", "\xa0http://x/v1/guest-tokens", true},
 		{tokens, "POST", "ht\ttp://x/v1\r/guest\n-tokens", true},
+		{Match{Path: "/{t}/v1/guest"}, "POST", " http:/v1/guest", true}, // with the blank it is no scheme
 		{tokens, "POST", "\x7f/v1/guest-tokens", false},
 		{tokens, "POST", "\u00a0/v1/guest-tokens", false},
 		{tokens, "POST", "/v1/guest-tokens/x/..\xa0", true},    // Python
@@ -95,6 +99,10 @@ func TestReachesHoweverThePathIsSpelled(t *testing.T) {
 		{tokens, "POST", "/v1/a;b/../guest-tokens;x/a", true},
 		{tokens, "POST", "/v1/guest-tokens%3Ba=b", true},
 		{tokens, "POST", `/v1/x/..%3ba%2fguest-tokens`, true},
+		{tokens, "POST", "/v1;b%2Fguest-tokens", true}, // the next server sees a slash there
+		{tokens, "POST", "/v1;%2Fguest-tokens", true},
+		{tokens, "POST", "/%5Ch/v1/guest-tokens", true},
+		{tokens, "POST", "/v1%3Bx/guest-tokens;y", true},
 		{tokens, "POST", "/v1/guest-tokens%23;a", false}, // an escape of "#" is passed on as one
 		{tokens, "POST", `/v1/%2567uest-tokens\..%2f`, false},
 		// escapes of UTF-16, and a line break at the end
@@ -202,6 +210,7 @@ func TestReachesHoweverThePathIsSpelled(t *testing.T) {
 		{Match{Path: "/%7Bx%7D"}, "GET", "/%7Bx%7D", true},
 		{Match{Path: "/%7Bx%7D"}, "GET", "/y", false},
 		{Match{Path: "/%2561"}, "GET", "/a", false},
+		{Match{Path: "/a%2A"}, "GET", "/ab", false},
 	}
 	for _, tt := range tests {
 		if got := tt.match.Reaches(tt.method, tt.path); got != tt.want {
@@ -276,6 +285,76 @@ func TestTwoServersInARowAreNeeded(t *testing.T) {
 		}
 		if m := (Match{Path: tt.pattern}); !m.Reaches("GET", tt.path) {
 			t.Errorf("%q does not reach %s", tt.path, tt.pattern)
+		}
+	}
+}
+
+// TestEachReadingIsGiven holds that what next leaves out, as no other way to read a path, is none: of odd paths, of ordinary
+// ones, of those behind a host, and of those that one server passes on to another.
+func TestEachReadingIsGiven(t *testing.T) {
+	whole := func(s *segments) string {
+		var all []string
+		for place, more := 0, true; more; {
+			var one string
+			one, place, more = s.at(place)
+			all = append(all, one)
+		}
+		return fmt.Sprintf("%q", all)
+	}
+	bits := []string{
+		"/", "/", "/", "a", "b", "h", "..", ".", "%2e", "%2e%2e", "%2F", "%5C", `\`, ";", "#", "%3B", "%23", "%", "%25", " ", "\xa0", "\u00e0",
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	var odd, plain, behind, handed int
+	for range 30_000 {
+		path := "/"
+		for range random.IntN(9) {
+			path += bits[random.IntN(len(bits))]
+		}
+		target, hosted := path, false
+		if random.IntN(4) == 0 {
+			target = "http:/" + path
+		}
+		if path, hosted = pathOf(withoutBlanks(target), false); path == "" {
+			continue
+		}
+		given := map[string]bool{}
+		for s := spellingsOf(target, false); s.next(); {
+			given[whole(&s.segments)] = true
+		}
+		check := func(o *oddPath, what string, n *int) {
+			*n++
+			for i, r := range readings {
+				s := segments{text: o.text, cuts: o.read(r)}
+				if got := whole(&s); !given[got] {
+					t.Fatalf("%s %q of %q: reading %d (%011b), %s, is not given", what, o.text, target, i, r, got)
+				}
+			}
+		}
+		switch o := newOddPath(path, hosted); {
+		case hosted:
+			check(o, "path behind a host", &behind)
+		case ordinary(path):
+			check(o, "ordinary path", &plain)
+		default:
+			check(o, "path", &odd)
+			c := newCutter(len(path)) // what a server passes on, however little the next one may find in it
+			for i, cut := range o.read(readAndPassedOn) {
+				if i > 0 {
+					c.put('/', false)
+				}
+				for _, b := range []byte(o.text[cut.from:cut.to]) {
+					c.put(b, b == '#')
+				}
+			}
+			if next := c.done(); strings.ContainsAny(next.text, `;\`) {
+				check(next, "passed on", &handed)
+			}
+		}
+	}
+	for _, n := range []int{odd, plain, behind, handed} {
+		if n < 1000 {
+			t.Errorf("%d odd paths, %d ordinary, %d behind a host, %d passed on: the test said nothing about one kind", odd, plain, behind, handed)
 		}
 	}
 }
@@ -400,6 +479,19 @@ func TestTheCostOfAPath(t *testing.T) {
 		if took := memory(func() { dst = ix.Match(dst[:0], "POST", path) }); took > most {
 			t.Errorf("8 KB of %q take %d bytes of memory, at most %d", unit, took, most)
 		}
+	}
+}
+
+// A rule about every path costs the same for whatever path a client writes: once, and in no way of reading it.
+func TestRulesForEveryPathAreMetOnce(t *testing.T) {
+	versions := make([]Version, 1000)
+	for i := range versions {
+		versions[i].Match.Path = []string{"", "*"}[i%2]
+	}
+	ix, dst := NewIndex(versions), make([]int, 0, len(versions))
+	const path = `/%2e%2e;/a\b%2F..%5C//#/;a%3B/..%2f\;#`
+	if n := testing.AllocsPerRun(10, func() { dst = ix.Match(dst[:0], "GET", path) }); n != 0 || len(dst) != len(versions) {
+		t.Errorf("%d of %d rules are reached, with %v allocations", len(dst), len(versions), n)
 	}
 }
 
