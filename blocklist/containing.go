@@ -116,7 +116,7 @@ func (w *walk) node(ctx context.Context, node *redis.Client) error {
 }
 
 func (w *walk) take(h held, tombstone bool, value string) {
-	item, err := listed(h, tombstone, value, w.modes, w.now)
+	item, err := w.store.listed(h, tombstone, value, w.modes, w.now)
 	if err != nil {
 		w.skip()
 		return

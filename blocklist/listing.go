@@ -30,7 +30,8 @@ type Listed struct {
 	Block     *Block          `json:"block,omitempty"`
 	Tombstone *Tombstone      `json:"tombstone,omitempty"`
 	Remaining time.Duration   `json:"remaining"` // nanoseconds until it expires
-	// InForce says whether gates refuse for it: its rule blocks, and has not been promoted anew since.
+	// InForce says whether gates refuse for it: its rule blocks, and has not been promoted anew since, and its address is
+	// none that never is.
 	InForce bool `json:"in_force"`
 }
 
@@ -60,7 +61,7 @@ func (s *Store) List(ctx context.Context, now traffic.Time, filter Filter) (List
 		if filter.Rule != "" && filter.Rule != h.rule || filter.Subject != "" && filter.Subject != h.subject || tombstone && !filter.Tombstones {
 			return
 		}
-		item, err := listed(h, tombstone, value, modes, now)
+		item, err := s.listed(h, tombstone, value, modes, now)
 		if err != nil {
 			unreadable()
 			return
@@ -88,7 +89,10 @@ func (l *Listed) order() int {
 	return 0
 }
 
-func listed(h held, tombstone bool, value string, modes map[string]rules.ModeState, now traffic.Time) (Listed, error) {
+// Except tells which blocks are in force for nobody: gates leave them out when they read them. It is called before s is used.
+func (s *Store) Except(never NeverBlock) { s.never = never }
+
+func (s *Store) listed(h held, tombstone bool, value string, modes map[string]rules.ModeState, now traffic.Time) (Listed, error) {
 	item := Listed{Subject: h.subject, Rule: h.rule}
 	if tombstone {
 		t, err := DecodeTombstone([]byte(value))
@@ -97,10 +101,30 @@ func listed(h held, tombstone bool, value string, modes map[string]rules.ModeSta
 	}
 	b, err := DecodeBlock([]byte(value))
 	item.Block, item.Remaining = &b, b.Until.Sub(now)
-	if mode, ok := modes[h.rule]; ok {
-		item.InForce = b.InForce(&mode)
+	var mode *rules.ModeState
+	if m, ok := modes[h.rule]; ok {
+		mode = &m
 	}
+	item.InForce = s.Unheld(h.subject, &b, mode, now) == ""
 	return item, err
+}
+
+// Unheld says why gates refuse nobody for a block of subject, and "" if they refuse. mode is the one that Redis has for its
+// rule, nil for none.
+func (s *Store) Unheld(subject traffic.Subject, b *Block, mode *rules.ModeState, now traffic.Time) string {
+	switch {
+	case s.never.Holds(subject):
+		return "its address is one that is never blocked (never_block, or nobody's in particular)"
+	case b.Until <= now:
+		return "it has ended"
+	case mode == nil:
+		return "Redis has no mode for its rule: weir run publishes it"
+	case mode.Mode != rules.ModeBlock:
+		return "its rule is in mode " + string(mode.Mode)
+	case !b.InForce(mode):
+		return "its rule was promoted anew since"
+	}
+	return ""
 }
 
 func (s *Store) modesByRule(ctx context.Context) (map[string]rules.ModeState, error) {

@@ -18,6 +18,7 @@ type Store struct {
 	reach   *reach
 	address string
 	crowds  Crowds
+	never   NeverBlock
 	// flagless is set once a server has refused the first line of a script, its flags: one that is older than Redis 7, or the
 	// one inside a process. From then on scripts go without: when such a server is full, it refuses releases, too.
 	flagless atomic.Bool

@@ -27,6 +27,7 @@ func TestARespelledPathIsRoutedAsTheGateReadsIt(t *testing.T) {
 		for _, path := range []string{
 			"/v1/guest-tokens", "//v1/guest-tokens", "/v1/%67uest-tokens", "/v1/x/../guest-tokens", "/v1/guest-tokens#", "/v1/guest-tokens;a",
 			"http://api.example.com/v1/guest-tokens", "http://api.example.com/v1/guest-tokens?a#b",
+			"http://api.example.com%2fv1/guest-tokens", "v1/guest-tokens#://api.example.com/a",
 		} {
 			format := name
 			text := fmt.Sprintf(line, path)

@@ -71,6 +71,9 @@ func compile(r *rules.Routing, opt *RouterOptions) (*routingVersion, error) {
 	if r.RecordFormat < rules.EndTimeRecordFormat {
 		how = append(how, traffic.TimesAsTold())
 	}
+	if r.RecordFormat < rules.ReadingRecordFormat {
+		how = append(how, traffic.URLsAsIs())
+	}
 	decoder, err := traffic.NewDecoder(r.Format.Name, r.Format.Map, r.Format.MaxEventBytes, how...)
 	if err != nil {
 		return nil, unfit("%w", err)

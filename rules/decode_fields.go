@@ -248,7 +248,7 @@ func (d *decoder) keyField(place string, n *yaml.Node) (traffic.Field, bool) {
 		return 0, false
 	}
 	hint := ""
-	if meant := Nearest(s, fieldNames()); meant != "" {
+	if meant := Nearest(s, traffic.FieldNames()); meant != "" {
 		hint = fmt.Sprintf("did you mean %q?", meant)
 	}
 	d.add(n.Line, place, quoteShort(s), allowedKeyField, hint)
@@ -297,11 +297,3 @@ func (d *decoder) resolveKeys() {
 }
 
 func element(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
-
-func fieldNames() []string {
-	names := make([]string, traffic.NumFields)
-	for f := range traffic.NumFields {
-		names[f] = f.String()
-	}
-	return names
-}

@@ -31,13 +31,20 @@ type DecoderOption func(*decoderSettings)
 type decoderSettings struct {
 	max     int
 	control bool
-	asTold  bool
+	asTold  bool // times
+	urlAsIs bool
 }
 
 // TimesAsTold leaves the time of a request where the log tells it, also where that is the request's beginning. It is for
 // streams whose routers may be of a build that does not know better: all must date an event alike.
 func TimesAsTold() DecoderOption {
 	return func(s *decoderSettings) { s.asTold = true }
+}
+
+// URLsAsIs takes what follows the first :// and its next slash for the path of a URL. It is for streams whose routers may be
+// of a build that does not know that programs differ on where a host ends: all must see the same path in an event.
+func URLsAsIs() DecoderOption {
+	return func(s *decoderSettings) { s.urlAsIs = true }
 }
 
 // AllowControl lets the weir format take the end mark of a replay (see EndMark). Without it, which is how a live
@@ -71,6 +78,9 @@ func NewDecoder(format string, fieldMap map[string]string, maxBytes int, options
 	if named := findFormat(format); named != nil {
 		if set.asTold {
 			named = named.asTold()
+		}
+		if set.urlAsIs {
+			named = named.reading(asURL, asPlainURL)
 		}
 		root, err := named.compile(fieldMap)
 		if err != nil {

@@ -18,6 +18,7 @@ const (
 	asMethodOfLine                 // the method in a request line, GET /a HTTP/1.1
 	asTargetOfLine                 // the path in a request line
 	asURL                          // a path, or a URL from which its path is taken
+	asPlainURL                     // the same, see URLsAsIs
 	asPeer                         // an address that the program may have appended to the forwarded chain
 	asBeginning                    // the time when the request came; the event's is when it was answered, latency later
 	asEnd                          // the time when it was answered, where another member may tell the beginning
@@ -194,6 +195,8 @@ func (s *namedReader) readTarget(t target, r *Request) error {
 		_, r.Path = splitRequest(text)
 	case asURL:
 		r.Path = pathOfURL(text)
+	case asPlainURL:
+		r.Path = pathOfPlainURL(text)
 	default:
 		*textMember(t.field, r) = text
 	}
@@ -315,8 +318,25 @@ func (h *headerNames) header(member string) (name string, ok bool) {
 	return name, true
 }
 
-// pathOfURL is the path of a URL that may have a scheme and a host, or of a path; without its query.
+// pathOfURL is the path of a URL that may have a scheme and a host, or of a path; without its query. A URL whose host ends in
+// different places for different programs is left as it is: which rules it may reach is theirs to say.
 func pathOfURL(text string) string {
+	text = cutQuery(text)
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok || strings.ContainsAny(scheme, `/\#%`) {
+		return text
+	}
+	switch end := strings.IndexAny(rest, `/\#%`); {
+	case end < 0:
+		return "/"
+	case rest[end] == '/':
+		return rest[end:]
+	}
+	return text
+}
+
+// pathOfPlainURL is pathOfURL for URLs that are what they look like.
+func pathOfPlainURL(text string) string {
 	text = cutQuery(text)
 	if text == "" || text[0] == '/' {
 		return text

@@ -174,6 +174,18 @@ func (f *namedFormat) asTold() *namedFormat {
 	return &told
 }
 
+// reading is the format with all members that are read in one way read in another.
+func (f *namedFormat) reading(one, other notation) *namedFormat {
+	changed := *f
+	changed.sources = slices.Clone(f.sources)
+	for i := range changed.sources {
+		if s := &changed.sources[i]; s.as == one {
+			s.as = other
+		}
+	}
+	return &changed
+}
+
 func (f *namedFormat) placeHeaders(root *fieldNode) {
 	for i := range f.headers {
 		nodes := []*fieldNode{root}

@@ -3,6 +3,7 @@ package traffic
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -33,6 +34,9 @@ func (f *Field) UnmarshalText(b []byte) error {
 	*f = got
 	return nil
 }
+
+// FieldNames are the names of all fields, in their order.
+func FieldNames() []string { return slices.Clone(fieldNames[:]) }
 
 // ParseField finds a field by its name.
 func ParseField(name string) (Field, bool) {

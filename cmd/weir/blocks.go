@@ -39,7 +39,7 @@ func (a *app) blocksList() *cobra.Command {
 		Use:   "list",
 		Short: "List the blocks in Redis",
 		Long: `List the blocks in Redis, by source and rule. IN FORCE says whether gates refuse for one: a block whose rule was demoted or
-promoted anew since holds nobody, and expires by itself. --released lists the releases, too.
+promoted anew since, or whose address is on the never_block list, holds nobody, and expires by itself. --released lists the releases, too.
 
 SOURCE can be pasted into weir blocks release: where a value holds more than letters, digits and -._:/@ it is the canonical
 subject in single quotes, in which a shell finds nothing.`,

@@ -110,6 +110,7 @@ func openRedis(c *config) (*blocklist.Store, error) {
 		}
 	}
 	store.Bound(crowds)
+	store.Except(blocklist.NewNeverBlock(c.NeverBlock))
 	return store, nil
 }
 

@@ -54,7 +54,7 @@ func shellWord(s string) string {
 	if s != "" && strings.TrimFunc(s, plain) == "" {
 		return s
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return quoted(s)
 }
 
 // awaitReady waits until every partition is owned and the gate has its blocklist: the first request of the demo is not

@@ -65,8 +65,15 @@ func TestTheBlockIDOfARefusalLeadsToItsEvidence(t *testing.T) {
 		return nil
 	})
 	awaitWhy(b, held.Block.Hit[:16], "SOURCE 'ip=198.51.100.9%2F32&device=tv%209%3B%20rm'", "TO RELEASE weir blocks release flood 'ip=198.51.100.9%2F32&device=tv%209%3B%20rm'")
+	// Gates leave out what holds an address that is never blocked, and so the block holds nobody.
+	b.flags = append(b.flags, "--set", "never_block=198.51.100.0/28")
+	awaitWhy(b, held.Block.Hit[:16], "HOLDS NOW no: a block stands until ", ", but its address is one that is never blocked")
+	if listed := decode[[]blocklist.Listed](b, "blocks", "list", "--rule", "flood"); len(listed) != 1 || listed[0].InForce {
+		t.Errorf("an address that is never blocked is listed as held: %+v", listed)
+	}
+	b.flags = b.flags[:len(b.flags)-2]
 	b.ok("rules", "demote", "flood", "--reason", "enough")
-	awaitWhy(b, held.Block.Hit[:16], "mode shadow", "HOLDS NOW no: a block stands until ")
+	awaitWhy(b, held.Block.Hit[:16], "mode shadow", "HOLDS NOW no: a block stands until ", ", but its rule is in mode shadow")
 	stages.end()
 	door.end()
 
@@ -95,5 +102,8 @@ func TestWhyOfAnUnknownID(t *testing.T) {
 		}
 	}
 	hits := decode[[]map[string]any](b, "history", "hits", "--replay", "many", "--limit", "1")
+	if story := b.ok("why", fmt.Sprint(hits[0]["id"]), "--output", "json"); !strings.Contains(story, `"decisions": []`) {
+		t.Errorf("no decisions are not an empty list:\n%s", story)
+	}
 	awaitWhy(b, fmt.Sprint(hits[0]["id"])[:16], "RULE small, version 1, of replay/many", "DECISIONS none: a replay blocks nobody", "HOLDS NOW no")
 }

@@ -63,6 +63,9 @@ func (s *store) publishModes(ctx context.Context) publication {
 func (p *publication) show(w io.Writer, changed bool, stored string) error {
 	var err error
 	switch {
+	case !p.Published && !changed:
+		_, err = fmt.Fprintf(w, "whether gates know is not known, Redis did not answer (%s): weir run publishes what they lack when it does\n",
+			cell(p.Unpublished))
 	case !p.Published:
 		_, err = fmt.Fprintf(w, "gates do not know yet, Redis did not take it (%s): %s when Redis answers\n",
 			cell(p.Unpublished), stored)

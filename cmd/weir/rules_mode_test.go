@@ -141,6 +141,9 @@ func TestPromotionWithoutRedisIsStored(t *testing.T) {
 	if !strings.Contains(out, "the mode is stored; weir run publishes it when Redis answers") {
 		t.Errorf("demoted without Redis:\n%s", out)
 	}
+	if out := away.ok("rules", "demote", "tokens", "--reason", "enough"); !strings.Contains(out, "nothing changed\nwhether gates know is not known, Redis did not answer (") {
+		t.Errorf("demoted without Redis, again:\n%s", out)
+	}
 	away.ok("rules", "promote", "tokens", "--reason", "once more")
 	if m := b.publishedMode("tokens"); m.Generation != 1 {
 		t.Fatalf("published without Redis: %+v", m)

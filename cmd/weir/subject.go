@@ -93,15 +93,7 @@ func canonical(s traffic.Subject) ([]traffic.SubjectValue, error) {
 
 // unknownField is the mistake of a name that is no identity field's.
 func unknownField(name string) error {
-	return unknown("identity field", name, fieldNames(), "")
-}
-
-func fieldNames() []string {
-	names := make([]string, traffic.NumFields)
-	for f := range traffic.NumFields {
-		names[f] = f.String()
-	}
-	return names
+	return unknown("identity field", name, traffic.FieldNames(), "")
 }
 
 // parseSubject reads FIELD=VALUE words. v4 and v6 are the prefix lengths of addresses that come without.
@@ -116,7 +108,7 @@ func parseSubject(words []string, v4, v6 uint8) (traffic.Subject, error) {
 			return "", usagef("SOURCE: %w", unknownField(name))
 		}
 		if !ok || value == "" || seen[f] {
-			return "", usagef("SOURCE: got %q; allowed: FIELD=VALUE, each of %s once at most", w, strings.Join(fieldNames(), ", "))
+			return "", usagef("SOURCE: got %q; allowed: FIELD=VALUE, each of %s once at most", w, strings.Join(traffic.FieldNames(), ", "))
 		}
 		seen[f] = true
 		k := traffic.KeyField{Field: f}

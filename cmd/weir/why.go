@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -70,6 +72,7 @@ type whyStory struct {
 	// Block is the one that stands for the source by the rule; Holds says whether gates refuse for it, null: not known.
 	Block   *blocklist.Block `json:"block"`
 	Holds   *bool            `json:"holds"`
+	Unheld  string           `json:"unheld,omitempty"`  // why gates refuse nobody for it
 	Unknown string           `json:"unknown,omitempty"` // why it is not known
 	Release string           `json:"release_command,omitempty"`
 }
@@ -92,7 +95,7 @@ func (q *asking) story(ctx context.Context) (*whyStory, error) {
 			return nil, err
 		}
 	}
-	st.BlockID = st.ID[:min(len(st.ID), 16)]
+	st.BlockID = gate.BlockID(st.ID)
 	if all, err := q.store.Rules(ctx); err != nil {
 		return nil, err
 	} else if i := slices.IndexFunc(all, func(r history.Rule) bool { return r.Newest.Version.ID == st.Rule }); i >= 0 {
@@ -124,7 +127,7 @@ func (q *asking) recorded(ctx context.Context) (*whyStory, error) {
 		return nil, fmt.Errorf("several hits have an id that begins with %s; give more of it: %s", q.id, some(ids))
 	}
 	h := &hits[0] // the live stream's, if it has it
-	return &whyStory{ID: h.ID, Rule: h.Rule, Subject: h.BlockSubject.Stored(), Hit: h}, nil
+	return &whyStory{ID: h.ID, Rule: h.Rule, Subject: h.BlockSubject.Stored(), Hit: h, Decisions: []history.RecordedDecision{}}, nil
 }
 
 // standing finds a block or a release in Redis whose hit is not in history: RECORD may be behind. If there is none, the error
@@ -151,7 +154,7 @@ func (q *asking) standing(ctx context.Context) (*whyStory, error) {
 			hit = item.Tombstone.Hit
 		}
 		if strings.HasPrefix(hit, q.id) {
-			return &whyStory{ID: hit, Rule: item.Rule, Subject: item.Subject}, nil
+			return &whyStory{ID: hit, Rule: item.Rule, Subject: item.Subject, Decisions: []history.RecordedDecision{}}, nil
 		}
 	}
 	return nil, fmt.Errorf("%s, nor has one of the %d blocks and releases in Redis", looked, len(found.Items))
@@ -184,8 +187,8 @@ func (q *asking) decisions(ctx context.Context, st *whyStory) error {
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b history.RecordedDecision) int { return int(a.At.Sub(b.At)) })
-	st.Decisions = append([]history.RecordedDecision{}, all...)
+	slices.SortStableFunc(all, func(a, b history.RecordedDecision) int { return cmp.Compare(a.At, b.At) })
+	st.Decisions = append(st.Decisions, all...)
 	return nil
 }
 
@@ -209,8 +212,12 @@ func (q *asking) holds(ctx context.Context, st *whyStory) {
 		return
 	}
 	if st.Block != nil {
-		i := slices.IndexFunc(modes, func(m rules.ModeState) bool { return m.Rule == st.Rule })
-		holds = i >= 0 && st.Block.InForce(&modes[i]) && st.Block.Until > now()
+		var mode *rules.ModeState
+		if i := slices.IndexFunc(modes, func(m rules.ModeState) bool { return m.Rule == st.Rule }); i >= 0 {
+			mode = &modes[i]
+		}
+		st.Unheld = q.redis.Unheld(st.Subject, st.Block, mode, now())
+		holds = st.Unheld == ""
 		st.Release = releaseCommand(st.Rule, st.Subject, "")
 	}
 	st.Holds = &holds

@@ -126,7 +126,7 @@ func (st *whyStory) holding() string {
 	}
 	text := "yes, until " + clock(st.Block.Until)
 	if !*st.Holds {
-		text = "no: a block stands until " + clock(st.Block.Until) + ", but the rule was demoted or promoted anew since"
+		text = "no: a block stands until " + clock(st.Block.Until) + ", but " + st.Unheld
 	}
 	if st.Block.Hit != st.ID {
 		text += "; that block is of another episode: weir why " + st.Block.Hit
