@@ -1,6 +1,9 @@
 package traffic
 
-import "strings"
+import (
+	"net/textproto"
+	"strings"
+)
 
 // MissingReason says why an identity lacks a field: countable, by its String.
 type MissingReason uint8
@@ -63,6 +66,7 @@ func (m *IdentityMap) Compile(options ...IdentifierOption) (*Identifier, error) 
 	x := &Identifier{trusted: m.IP.TrustedProxies}
 	for f := FieldDevice; f < NumFields; f++ {
 		x.sources[f] = *m.source(f)
+		x.sources[f].Header = textproto.CanonicalMIMEHeaderKey(x.sources[f].Header) // http.Header looks for no other without making it
 	}
 	for _, o := range options {
 		o(x)

@@ -1,7 +1,7 @@
 package traffic
 
-// Headers are the names of the request headers that FromCarrier looks at, as the identity map spells them: what a gate
-// has to be told of a request beside its addresses.
+// Headers are the names of the request headers that FromCarrier looks at, as http.Header spells them: what a gate has to
+// be told of a request beside its addresses.
 func (x *Identifier) Headers() []string {
 	var names []string
 	cookies := false

@@ -193,6 +193,7 @@ func TestIdentityWithoutAllocation(t *testing.T) {
 	for _, proxies := range []string{"1", "198.51.100.0/24"} {
 		testIdentityWithoutAllocation(t, identifierOf(t, func(m *IdentityMap) {
 			m.Session = FieldSource{Cookie: "sid"}
+			m.APIKey.Header = "X-API-Key" // as nobody but a person spells it
 			if err := m.IP.TrustedProxies.UnmarshalText([]byte(proxies)); err != nil {
 				t.Fatal(err)
 			}
