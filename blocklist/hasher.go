@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"net/netip"
+	"strings"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -149,13 +150,10 @@ func sameSubject(subject traffic.Subject, id *traffic.Identity, s *shape) bool {
 	return rest == ""
 }
 
+// cutPart cuts a subject after its first field.
 func cutPart(s string) (part, rest string) {
-	for i := 0; i < len(s); i++ {
-		if s[i] == '&' {
-			return s[:i], s[i+1:]
-		}
-	}
-	return s, ""
+	part, rest, _ = strings.Cut(s, "&")
+	return part, rest
 }
 
 // sameStored reports whether text stands for value in a stored subject.

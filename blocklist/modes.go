@@ -3,6 +3,7 @@ package blocklist
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -106,9 +107,7 @@ func (c *modeCache) fallBack(ctx context.Context, now traffic.Time, cause error)
 		return nil, cause, fmt.Errorf("modes of rules: %w; and in Redis: %w", cause, err)
 	}
 	merged := make(map[string]rules.ModeState, len(c.states))
-	for rule, m := range c.states {
-		merged[rule] = m
-	}
+	maps.Copy(merged, c.states)
 	for _, m := range list {
 		if known, ok := merged[m.Rule]; !ok || m.Generation > known.Generation {
 			merged[m.Rule] = m
