@@ -47,7 +47,7 @@ func (s *Store) Containing(ctx context.Context, now traffic.Time, ask Containing
 	err = s.eachMaster(inner, w.node)
 	out := Listing{Cut: w.full || ctx.Err() != nil, Unreadable: w.unreadable}
 	if err != nil && !out.Cut {
-		return Listing{}, fmt.Errorf("%s: %w", s.address, err)
+		return Listing{}, fmt.Errorf("blocks that contain a source: %w", err)
 	}
 	for _, item := range w.found {
 		out.Items = append(out.Items, item)
@@ -92,12 +92,7 @@ type walk struct {
 }
 
 func (w *walk) node(ctx context.Context, node *redis.Client) error {
-	var at uint64
-	for {
-		keys, next, err := node.Scan(ctx, at, w.store.keys.blockPattern(), scanSize).Result()
-		if err != nil {
-			return err
-		}
+	return w.store.eachKey(ctx, node, w.store.keys.blockPattern(), func(keys []string) error {
 		wanted := slices.DeleteFunc(keys, func(key string) bool {
 			h, _, ok := w.store.keys.parse(key)
 			if !ok {
@@ -106,13 +101,8 @@ func (w *walk) node(ctx context.Context, node *redis.Client) error {
 			who, err := parseWho(h.subject)
 			return err != nil || !w.wants(h, &who)
 		})
-		if err := w.store.values(ctx, wanted, w.take, w.skip); err != nil {
-			return err
-		}
-		if at = next; at == 0 {
-			return nil
-		}
-	}
+		return w.store.values(ctx, wanted, w.take, w.skip)
+	})
 }
 
 func (w *walk) take(h held, tombstone bool, value string) {

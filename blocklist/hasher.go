@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"net/netip"
+	"strings"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -29,8 +30,16 @@ func (h *hasher) mix(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// identity hashes id's values of shape s; false when one of them is missing, or the address is of the other family.
-func (h *hasher) identity(id *traffic.Identity, s *shape) (uint64, bool) {
+// sums are the hashes of a request's values, each made when the first shape asks for it: shapes have fields in common, and
+// a long value costs a digest.
+type sums struct {
+	known uint8 // bit 1<<Field
+	of    [traffic.NumFields]uint64
+}
+
+// identity hashes id's values of shape s; false when one of them is missing, or the address is of the other family. values
+// are those of id that have been hashed for other shapes.
+func (h *hasher) identity(id *traffic.Identity, s *shape, values *sums) (uint64, bool) {
 	sum := uint64(s.fields)
 	if s.has(traffic.FieldIP) {
 		if !id.IP.IsValid() || id.IP.Is6() != s.v6 {
@@ -42,21 +51,24 @@ func (h *hasher) identity(id *traffic.Identity, s *shape) (uint64, bool) {
 		if !s.has(f) {
 			continue
 		}
-		value := valueOf(id, f)
-		if value == "" {
-			return 0, false
+		if values.known&(1<<f) == 0 {
+			value := valueOf(id, f)
+			if value == "" {
+				return 0, false
+			}
+			values.of[f] = h.value(value)
+			values.known |= 1 << f
 		}
-		if traffic.StoredAsDigest(value) {
-			sum = h.mix(sum, h.digest(value))
-			continue
-		}
-		sum = h.mix(sum, maphash.String(h.strings, value))
+		sum = h.mix(sum, values.of[f])
 	}
 	return sum, true
 }
 
-// digest hashes what stands for a long value in a stored subject.
-func (h *hasher) digest(value string) uint64 {
+// value hashes what stands for value in a stored subject.
+func (h *hasher) value(value string) uint64 {
+	if !traffic.StoredAsDigest(value) {
+		return maphash.String(h.strings, value)
+	}
 	var room [maxStoredText]byte
 	return maphash.Bytes(h.strings, traffic.AppendStoredValue(room[:0], value))
 }
@@ -138,13 +150,10 @@ func sameSubject(subject traffic.Subject, id *traffic.Identity, s *shape) bool {
 	return rest == ""
 }
 
+// cutPart cuts a subject after its first field.
 func cutPart(s string) (part, rest string) {
-	for i := 0; i < len(s); i++ {
-		if s[i] == '&' {
-			return s[:i], s[i+1:]
-		}
-	}
-	return s, ""
+	part, rest, _ = strings.Cut(s, "&")
+	return part, rest
 }
 
 // sameStored reports whether text stands for value in a stored subject.

@@ -2,7 +2,6 @@ package blocklist
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -36,7 +35,8 @@ type InspectedNode struct {
 	Clock, Asked, Answered traffic.Time
 }
 
-// Inspect asks the server, or every master of the cluster, about itself, and changes nothing. clock is this machine's.
+// Inspect asks the server, or every master of the cluster, about itself, and changes nothing. A server that answers that it does
+// not tell is there, which is the question. clock is this machine's.
 func (s *Store) Inspect(ctx context.Context, clock func() traffic.Time) (Inspected, error) {
 	found := Inspected{}
 	var mu sync.Mutex
@@ -57,7 +57,7 @@ func (s *Store) Inspect(ctx context.Context, clock func() traffic.Time) (Inspect
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		found.Cluster = true
 		info, err := cluster.ClusterInfo(ctx).Result()
-		if err := unlessAnswered(err); err != nil {
+		if err != nil && !answered(err) {
 			return found, fmt.Errorf("%s: %w", s.address, err)
 		}
 		found.State = readInfo(info)["cluster_state"]
@@ -73,7 +73,7 @@ func inspectNode(ctx context.Context, node *redis.Client, clock func() traffic.T
 	}
 	n.Clock, n.Answered = traffic.At(at), clock()
 	text, err := node.Info(ctx).Result()
-	if err := unlessAnswered(err); err != nil {
+	if err != nil && !answered(err) {
 		return n, err
 	}
 	info := readInfo(text)
@@ -85,15 +85,6 @@ func inspectNode(ctx context.Context, node *redis.Client, clock func() traffic.T
 	n.MaxMemory, n.UsedMemory, n.EvictedKeys = number("maxmemory"), number("used_memory"), number("evicted_keys")
 	n.AppendOnly, n.LastSave = info["aof_enabled"] == "1", info["rdb_last_bgsave_status"]
 	return n, nil
-}
-
-// unlessAnswered drops the error with which a server says that it does not tell: it is there, and that was the question.
-func unlessAnswered(err error) error {
-	var answered redis.Error
-	if errors.As(err, &answered) {
-		return nil
-	}
-	return err
 }
 
 // readInfo reads the name:value lines of INFO and CLUSTER INFO.

@@ -3,7 +3,6 @@ package blocklist
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -70,11 +69,4 @@ func (s *Store) masterNode(ctx context.Context, key string) (*redis.Client, erro
 }
 
 // runID finds the server's run id in the answer to INFO server.
-func runID(info string) string {
-	for line := range strings.Lines(info) {
-		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
-			return id
-		}
-	}
-	return ""
-}
+func runID(info string) string { return readInfo(info)["run_id"] }

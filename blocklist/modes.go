@@ -3,6 +3,7 @@ package blocklist
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ type modeCache struct {
 	states map[string]rules.ModeState // nil until they have been asked for once
 	heard  bool                       // the source has answered once
 	read   traffic.Time               // when it was last asked
-	failed traffic.Time               // when the source last did not answer; 0: it did
+	away   error                      // why the source did not answer when it was; nil: it did
 	dirty  bool
 }
 
@@ -57,9 +58,9 @@ func (c *modeCache) get(ctx context.Context, since traffic.Time) (states map[str
 	defer c.mu.Unlock()
 	now := c.now()
 	age := now.Sub(c.read)
-	recent := age >= 0 && age <= modesMaxAge && (c.read > since || c.failed != 0)
+	recent := age >= 0 && age <= modesMaxAge && (c.read > since || c.away != nil)
 	if c.states != nil && !c.dirty && recent {
-		return c.states, nil, nil
+		return c.states, c.away, nil
 	}
 	patience := modesPatience
 	if c.states == nil {
@@ -73,7 +74,7 @@ func (c *modeCache) get(ctx context.Context, since traffic.Time) (states map[str
 	for _, m := range list {
 		c.states[m.Rule] = m
 	}
-	c.read, c.failed, c.dirty, c.heard = now, 0, false, true
+	c.read, c.away, c.dirty, c.heard = now, nil, false, true
 	return c.states, nil, nil
 }
 
@@ -88,7 +89,7 @@ func (c *modeCache) complete() bool {
 func (c *modeCache) readAt() traffic.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.failed != 0 {
+	if c.away != nil {
 		return 0
 	}
 	return c.read
@@ -106,14 +107,12 @@ func (c *modeCache) fallBack(ctx context.Context, now traffic.Time, cause error)
 		return nil, cause, fmt.Errorf("modes of rules: %w; and in Redis: %w", cause, err)
 	}
 	merged := make(map[string]rules.ModeState, len(c.states))
-	for rule, m := range c.states {
-		merged[rule] = m
-	}
+	maps.Copy(merged, c.states)
 	for _, m := range list {
 		if known, ok := merged[m.Rule]; !ok || m.Generation > known.Generation {
 			merged[m.Rule] = m
 		}
 	}
-	c.states, c.read, c.failed, c.dirty = merged, now, now, false
+	c.states, c.read, c.away, c.dirty = merged, now, cause, false
 	return merged, cause, nil
 }

@@ -2,6 +2,7 @@ package blocklist
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -47,22 +48,13 @@ func (n *NeverBlock) holds(w *who) bool {
 	if !w.prefix.IsValid() {
 		return false
 	}
-	return overlaps(n.configured, w.prefix) || w.bareIP() && overlaps(n.special, w.prefix)
+	return slices.ContainsFunc(n.configured, w.prefix.Overlaps) || w.bareIP() && slices.ContainsFunc(n.special, w.prefix.Overlaps)
 }
 
 // HoldsAddr reports whether a request from a may never be refused: a is in one of the configured prefixes.
 func (n *NeverBlock) HoldsAddr(a netip.Addr) bool {
 	for _, p := range n.configured {
 		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
-}
-
-func overlaps(list []netip.Prefix, p netip.Prefix) bool {
-	for _, q := range list {
-		if q.Overlaps(p) {
 			return true
 		}
 	}

@@ -159,11 +159,14 @@ func (s *Store) pings(ctx context.Context, node *redis.Client) bool {
 	return true
 }
 
-// unanswered reports whether err, not nil, is not the server's word.
-func unanswered(err error) bool {
+// answered reports whether err, not nil, is the server's word.
+func answered(err error) bool {
 	var answer redis.Error
-	return !errors.As(err, &answer) && !errors.Is(err, redis.ErrClosed)
+	return errors.As(err, &answer)
 }
+
+// unanswered reports whether err, not nil, stands where a server was asked and did not answer. Who has closed the client asks none.
+func unanswered(err error) bool { return !answered(err) && !errors.Is(err, redis.ErrClosed) }
 
 // unserved reports whether err, not nil, says that nobody serves a key at present: its master is away, or about to be another.
 func unserved(err error) bool {

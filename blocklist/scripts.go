@@ -100,17 +100,27 @@ return {'released', value.hit or '', value.stood_until or ''}
 // the id before it, so that a reader sees a gap and also a stretch that was lost and written anew. The first number of a
 // life is the writer's clock: after a flush it cannot meet numbers that somebody still remembers.
 //
+// One call of append takes all that a script has for a stream, and sets last before it adds the first entry. Were the script to
+// stop in between, last would be ahead of the stream: readers miss what they were promised, and load. Behind the stream it would
+// have the next entry follow one that is not the newest, and whoever stood there would never hear of those between.
+//
 //	ARGV  1 number before the first, 2 length to which the stream is trimmed, roughly, 3 token
+//
+// It answers with the id of the last entry.
 const luaAppend = `
-local function append(stream, lastkey, ...)
-  local last = redis.call('GET', lastkey)
-  local number = tonumber(last and string.match(last, '^(%d+)-') or ARGV[1])
+local function append(stream, lastkey, entries)
+  if #entries == 0 then return nil end
+  local before = redis.call('GET', lastkey)
+  local number = tonumber(before and string.match(before, '^(%d+)-') or ARGV[1])
   local top = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
   if top then number = math.max(number, tonumber(string.match(top[1], '^(%d+)-'))) end
-  local id = string.format('%.0f', number + 1) .. '-' .. ARGV[3]
-  redis.call('XADD', stream, 'MAXLEN', '~', ARGV[2], id, 'prev', last or '', ...)
-  redis.call('SET', lastkey, id)
-  return id
+  local function id(i) return string.format('%.0f', number + i) .. '-' .. ARGV[3] end
+  redis.call('SET', lastkey, id(#entries))
+  for i, entry in ipairs(entries) do
+    redis.call('XADD', stream, 'MAXLEN', '~', ARGV[2], id(i), 'prev', before or '', unpack(entry))
+    before = id(i)
+  end
+  return before
 end
 `
 
@@ -123,27 +133,30 @@ end
 //
 // It answers with the id of the last entry.
 const luaDelta = luaAlways + luaAppend + `
-local id
+local changes = {}
 for i = 7, #ARGV, 4 do
-  id = append(KEYS[1], KEYS[2], 'op', ARGV[i], 'identity', ARGV[i + 1], 'rule', ARGV[i + 2], 'value', ARGV[i + 3])
+  changes[#changes + 1] = {'op', ARGV[i], 'identity', ARGV[i + 1], 'rule', ARGV[i + 2], 'value', ARGV[i + 3]}
 end
+local id = append(KEYS[1], KEYS[2], changes)
 if ARGV[5] ~= '' then redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[5], 'LIMIT', 0) end
 redis.call('PEXPIRE', KEYS[1], ARGV[6])
-if redis.call('SADD', KEYS[3], ARGV[4]) == 1 then
-  append(KEYS[4], KEYS[5], 'op', 'stream', 'value', ARGV[4])
+if redis.call('SISMEMBER', KEYS[3], ARGV[4]) == 0 then
+  append(KEYS[4], KEYS[5], {{'op', 'stream', 'value', ARGV[4]}})
+  redis.call('SADD', KEYS[3], ARGV[4])
 end
 return id
 `
 
 // luaModes raises the modes of rules and appends those that changed to the modes stream. Within a generation a different
-// text replaces the old one: the rule's match has changed.
+// text replaces the old one: the rule's match has changed. What changed is told before it is kept: whoever runs a script
+// again that stopped in between finds it unkept, and tells it again.
 //
 //	KEYS  1 rules hash, 2 modes stream, 3 its last, 4 set of streams
 //	ARGV  as luaAppend, 4 the stream's name, then rule, generation, value of each
 const luaModes = luaAlways + luaAppend + `
-local changed = 0
+local raised, changes = {}, {}
 for i = 5, #ARGV, 3 do
-  local text = redis.call('HGET', KEYS[1], ARGV[i])
+  local text = raised[ARGV[i]] or redis.call('HGET', KEYS[1], ARGV[i])
   local known = nil
   if text then
     local ok, value = pcall(cjson.decode, text)
@@ -151,13 +164,14 @@ for i = 5, #ARGV, 3 do
   end
   local generation = tonumber(ARGV[i + 1])
   if known == nil or known < generation or (known == generation and text ~= ARGV[i + 2]) then
-    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 2])
-    append(KEYS[2], KEYS[3], 'op', 'mode', 'rule', ARGV[i], 'value', ARGV[i + 2])
-    changed = changed + 1
+    raised[ARGV[i]] = ARGV[i + 2]
+    changes[#changes + 1] = {'op', 'mode', 'rule', ARGV[i], 'value', ARGV[i + 2]}
   end
 end
+append(KEYS[2], KEYS[3], changes)
+for rule, text in pairs(raised) do redis.call('HSET', KEYS[1], rule, text) end
 redis.call('SADD', KEYS[4], ARGV[4])
-return changed
+return #changes
 `
 
 // luaShapes names shapes. They are few: a new one comes with the first block of a rule's new key, not with a client.

@@ -185,21 +185,28 @@ func (x server) slots(ctx context.Context) (slotSet, error) {
 // anything else is read.
 func (x server) scan(ctx context.Context, take func(h held, tombstone bool, value string), unreadable func()) error {
 	for _, pattern := range []string{x.store.keys.tombstonePattern(), x.store.keys.blockPattern()} {
-		var at uint64
-		for {
-			keys, next, err := x.client.Scan(ctx, at, pattern, scanSize).Result()
-			if err != nil {
-				return fmt.Errorf("%s: scan: %w", x.store.address, err)
-			}
-			if err := x.store.values(ctx, keys, take, unreadable); err != nil {
-				return err
-			}
-			if at = next; at == 0 {
-				break
-			}
+		err := x.store.eachKey(ctx, x.client, pattern, func(keys []string) error { return x.store.values(ctx, keys, take, unreadable) })
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// eachKey visits a master's keys of a pattern, those of one step at a time. One that stands there all the time comes at least once.
+func (s *Store) eachKey(ctx context.Context, node *redis.Client, pattern string, visit func(keys []string) error) error {
+	for at := uint64(0); ; {
+		keys, next, err := node.Scan(ctx, at, pattern, scanSize).Result()
+		if err != nil {
+			return fmt.Errorf("%s: scan: %w", s.address, err)
+		}
+		if err := visit(keys); err != nil {
+			return err
+		}
+		if at = next; at == 0 {
+			return nil
+		}
+	}
 }
 
 // scan visits every block and tombstone of the namespace, one call of visit or unreadable at a time per master.

@@ -77,10 +77,11 @@ func (t *table) shard(hash uint64) *shard { return &t.shards[hash>>24%tableShard
 func (t *table) find(id *traffic.Identity, method, path string, now traffic.Time) (Block, bool) {
 	filter := t.filter.Load()
 	var best heldBlock
+	var values sums
 	shapes := *t.shapes.Load()
 	for i := range shapes {
 		s := &shapes[i]
-		hash, ok := t.hasher.identity(id, s)
+		hash, ok := t.hasher.identity(id, s, &values)
 		if !ok || !filter.has(hash) {
 			continue
 		}

@@ -82,6 +82,74 @@ func BenchmarkFind(b *testing.B) {
 	b.Run("bare", func(b *testing.B) { benchBare(b, t, ids) })
 }
 
+// sessionKeys are four keys, three of them with a session.
+var sessionKeys = [][]traffic.KeyField{
+	{{Field: traffic.FieldSession}},
+	{{Field: traffic.FieldIP, V4: 32, V6: 64}, {Field: traffic.FieldSession}},
+	{{Field: traffic.FieldUser}, {Field: traffic.FieldSession}},
+	{{Field: traffic.FieldUser}},
+}
+
+// sessionIdentity is request number i's, with a session of 224 bytes.
+func sessionIdentity(i int) traffic.Identity {
+	id := benchIdentity(i)
+	id.Session = fmt.Sprintf("%0224d", i)
+	return id
+}
+
+// sessionTable blocks the identities below n, each by one of sessionKeys.
+func sessionTable(tb testing.TB, n int, until traffic.Time) *table {
+	tb.Helper()
+	t := newTable()
+	t.setModes(rules.ModeState{Rule: "r1", Mode: rules.ModeBlock, Generation: 1})
+	for i := range n {
+		id := sessionIdentity(i)
+		subject, _ := traffic.MakeSubject(&id, sessionKeys[i%len(sessionKeys)])
+		w, err := parseWho(subject.Stored())
+		if err != nil {
+			tb.Fatal(err)
+		}
+		t.put(subject.Stored(), &w, &Block{Rule: "r1", Generation: 1, Hit: "0123456789abcdef0123456789abcdef", Since: 1, Until: until})
+	}
+	return t
+}
+
+// A look-up allocates nothing, with short values and with long ones, whoever is blocked.
+func TestFindAllocatesNothing(t *testing.T) {
+	const now, n = traffic.Time(1_800_000_000_000_000), 100
+	table := sessionTable(t, n, now.Add(time.Hour))
+	for i, want := range map[int]bool{0: true, 1: true, 2: true, 3: true, n: false} {
+		id := sessionIdentity(i)
+		held := false
+		allocations := testing.AllocsPerRun(100, func() { _, held = table.find(&id, "POST", "/", now) })
+		if held != want || allocations != 0 {
+			t.Errorf("request %d: held: %v, want %v; %v allocations", i, held, want, allocations)
+		}
+	}
+}
+
+// BenchmarkFindSession checks requests whose session stands as a digest in the subjects of three of four shapes.
+func BenchmarkFindSession(b *testing.B) {
+	const now, blocked = traffic.Time(1_800_000_000_000_000), 1 << 14
+	t := sessionTable(b, blocked, now.Add(time.Hour))
+	for name, first := range map[string]int{"clear": blocked, "all_blocked": 0} {
+		ids := make([]traffic.Identity, blocked)
+		for i := range ids {
+			ids[i] = sessionIdentity(first + i)
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			rounds := 0
+			for b.Loop() {
+				if _, ok := t.find(&ids[rounds%len(ids)], "POST", "/v1/tokens", now); ok != (first == 0) {
+					b.Fatalf("request %d: held: %v", first+rounds%len(ids), ok)
+				}
+				rounds++
+			}
+		})
+	}
+}
+
 func benchBare(b *testing.B, t *table, ids []traffic.Identity) {
 	bare := make(map[uint64]*entry, benchBlocks)
 	for i := range t.shards {
@@ -92,8 +160,9 @@ func benchBare(b *testing.B, t *table, ids []traffic.Identity) {
 	shapes := *t.shapes.Load()
 	hashes := make([][4]uint64, len(ids))
 	for i := range ids {
+		var values sums
 		for s := range shapes {
-			hashes[i][s], _ = t.hasher.identity(&ids[i], &shapes[s])
+			hashes[i][s], _ = t.hasher.identity(&ids[i], &shapes[s], &values)
 		}
 	}
 	found, rounds := 0, 0

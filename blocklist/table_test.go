@@ -188,7 +188,7 @@ func TestTableGrowsAndShrinks(t *testing.T) {
 		if _, ok := table.find(&id, "GET", "/", now); ok {
 			t.Fatalf("a device that nobody blocked is held")
 		}
-		if hash, _ := table.hasher.identity(&id, &shape{fields: 1 << traffic.FieldDevice}); filter.has(hash) {
+		if hash, _ := table.hasher.identity(&id, &shape{fields: 1 << traffic.FieldDevice}, &sums{}); filter.has(hash) {
 			wrong++
 		}
 	}

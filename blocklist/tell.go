@@ -3,6 +3,7 @@ package blocklist
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 )
@@ -12,12 +13,12 @@ func (e *Enforcer) tell(ctx context.Context, w *work) error {
 	for _, f := range w.effects {
 		e.settle(w, f)
 	}
-	for _, p := range sortedKeys(w.deltas) {
+	for _, p := range slices.Sorted(maps.Keys(w.deltas)) {
 		if err := e.o.Store.appendDeltas(ctx, strconv.Itoa(p), w.now, w.deltas[p]); err != nil {
 			return err
 		}
 	}
-	for _, p := range sortedKeys(w.decisions) {
+	for _, p := range slices.Sorted(maps.Keys(w.decisions)) {
 		if err := e.o.Decisions.Append(ctx, p, w.decisions[p]); err != nil {
 			return fmt.Errorf("decisions of partition %d: %w", p, err)
 		}
@@ -92,15 +93,6 @@ func (e *Enforcer) settleChange(w *work, f *effect, again bool) {
 		w.deltas[p] = append(w.deltas[p], d)
 	}
 	w.emit(f, decision)
-}
-
-func sortedKeys[V any](m map[int]V) []int {
-	keys := make([]int, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // remember keeps what has been told, after everything was acknowledged.

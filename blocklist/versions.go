@@ -29,14 +29,14 @@ type versions struct {
 	log    *slog.Logger
 
 	mu     sync.Mutex
-	specs  map[versionKey]blockSpec
+	specs  map[versionKey]*blockSpec // nil: the version has no block
 	elders map[elder]bool
 	failed traffic.Time // when the source last did not answer; 0: it did
 	ahead  traffic.Time // when the modes were read whose versions are learned ahead
 }
 
 func newVersions(source RuleVersions, now func() traffic.Time, log *slog.Logger) *versions {
-	return &versions{source: source, now: now, log: log, specs: map[versionKey]blockSpec{}, elders: map[elder]bool{}}
+	return &versions{source: source, now: now, log: log, specs: map[versionKey]*blockSpec{}, elders: map[elder]bool{}}
 }
 
 // versionKey names a rule's version.
@@ -93,26 +93,40 @@ func (v *versions) allows(ctx context.Context, h *detectors.Hit, mode *rules.Mod
 	return spec, ""
 }
 
-// spec finds what a version says about blocks; false when it does not exist or has none.
+// spec finds what a version says about blocks; false when it does not exist or has none. A version that does not exist may
+// a moment later, so only one that does is learned for good.
 func (v *versions) spec(ctx context.Context, key versionKey) (blockSpec, bool, error) {
 	v.mu.Lock()
 	spec, ok := v.specs[key]
 	v.mu.Unlock()
-	if ok {
-		return spec, true, nil
+	if !ok {
+		doc, found, err := v.learn(ctx, key)
+		if err != nil || !found {
+			return blockSpec{}, false, err
+		}
+		spec = specOf(doc)
+		v.keep(key, spec)
 	}
-	doc, found, err := v.learn(ctx, key)
-	if err != nil || !found || doc.Block == nil {
-		return blockSpec{}, false, err
+	if spec == nil {
+		return blockSpec{}, false, nil
 	}
-	spec = blockSpec{ttl: doc.Block.TTL, extend: doc.Block.Extend, maxLag: doc.MaxLag, closing: doc.Window + doc.Lateness}
+	return *spec, true, nil
+}
+
+func specOf(doc *rules.Version) *blockSpec {
+	if doc.Block == nil {
+		return nil
+	}
+	return &blockSpec{ttl: doc.Block.TTL, extend: doc.Block.Extend, maxLag: doc.MaxLag, closing: doc.Window + doc.Lateness}
+}
+
+func (v *versions) keep(key versionKey, spec *blockSpec) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.specs) >= maxSpecs {
 		clear(v.specs)
 	}
 	v.specs[key] = spec
-	return spec, true, nil
 }
 
 // within reports whether what a version says about blocks stays within what the promotion was about. An episode keeps the

@@ -85,6 +85,46 @@ func TestElderVersionsAreLearnedAhead(t *testing.T) {
 	}
 }
 
+// Every version is asked for once, one without a block, too: what is learned ahead goes on while releases wait behind it. A
+// version that does not exist may exist a moment later.
+func TestAVersionWithoutABlockIsAskedForOnce(t *testing.T) {
+	asked := map[int]int{}
+	store := &ruleStore{block: map[string]*rules.Block{floodRule: {TTL: ttl, Extend: rules.ExtendOnHit}}}
+	store.edit = func(v *rules.Version) {
+		if asked[v.Number]++; v.Number < 12 {
+			v.Block = nil
+		}
+	}
+	now := traffic.Time(1)
+	v := newVersions(store, func() traffic.Time { return now }, quiet())
+	mode := rules.ModeState{Rule: floodRule, Mode: rules.ModeBlock, Generation: 1, Promoted: 12, Newest: 12}
+	for range 3 {
+		v.prefetch(t.Context(), map[string]rules.ModeState{floodRule: mode}, now)
+		now = now.Add(modesMaxAge)
+		for number, want := range map[int]string{5: ReasonNoSpec, 12: ""} {
+			if _, got := v.allows(t.Context(), &detectors.Hit{Rule: floodRule, RuleVersion: number}, &mode); got != want {
+				t.Errorf("version %d: reason %q, want %q", number, got, want)
+			}
+		}
+	}
+	for number := 1; number <= 12; number++ {
+		if asked[number] != 1 {
+			t.Errorf("version %d was asked for %d times, want once", number, asked[number])
+		}
+	}
+
+	late := &detectors.Hit{Rule: "made-late", RuleVersion: 1}
+	mode.Promoted = 1
+	if _, got := v.allows(t.Context(), late, &mode); got != ReasonNoSpec {
+		t.Errorf("a version that does not exist: reason %q, want %q", got, ReasonNoSpec)
+	}
+	store.block[late.Rule] = &rules.Block{TTL: ttl}
+	store.edit = nil
+	if _, got := v.allows(t.Context(), late, &mode); got != "" {
+		t.Errorf("the same, now that it exists: reason %q", got)
+	}
+}
+
 // A process that ends while it asks has decided nothing.
 func TestEndingWhileAskingDecidesNothing(t *testing.T) {
 	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
