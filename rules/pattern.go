@@ -17,8 +17,8 @@ const maxMethodBytes = 64
 // any of the ways in which common servers read the path (see readings) leads to what m.Path names. It is asked when events
 // are routed (Index.Match agrees with it) and when a gate judges a request, so that what is held back is what was counted.
 //
-// Methods are compared without ASCII case. Ordinary paths, which all servers read alike, cost no memory; others cost time
-// and memory in proportion to their length.
+// Methods are compared without ASCII case. Ordinary paths, which all servers read alike, cost no memory with a pattern that is
+// ordinary, too; others cost time and memory in proportion to their length.
 func (m *Match) Reaches(method, path string) bool {
 	if !m.matchesMethod(method) {
 		return false
