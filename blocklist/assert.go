@@ -207,7 +207,7 @@ func (a *assertion) raiseSlice(ctx context.Context, raises []raise) error {
 				return err
 			}
 		case outcomeFull:
-			if err := a.failed(ctx, 1, errors.New("at maxmemory, Redis takes no new block")); err != nil {
+			if err := a.undone(ctx, errors.New("at maxmemory, Redis takes no new block")); err != nil {
 				return err
 			}
 		}
@@ -221,13 +221,17 @@ func (a *assertion) interrupted(err error) error {
 	return err
 }
 
-// unreached counts h, which has been compared before, as missing: its master ceased to answer in between, and it is not
-// known whether h was written.
+// unreached gives h up: its master ceased to answer after h was compared, and it is not known whether h was written.
 func (a *assertion) unreached(ctx context.Context, h held) error {
-	a.compared--
 	a.unreleased[h] = true
 	a.reload, a.r.untold = true, true
-	return a.failed(ctx, 1, fmt.Errorf("%s: a master has ceased to answer", a.r.o.Store.address))
+	return a.undone(ctx, fmt.Errorf("%s: a master has ceased to answer", a.r.o.Store.address))
+}
+
+// undone counts as missing one that has been counted as compared.
+func (a *assertion) undone(ctx context.Context, why error) error {
+	a.compared--
+	return a.failed(ctx, 1, why)
 }
 
 // shapes names the shapes of what may be about to be written. Where the set's master is away, the round goes on without.

@@ -1,10 +1,13 @@
 package blocklist
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/internal/testbed"
@@ -174,5 +177,20 @@ func TestAFullRedisIsNotFilledByCounting(t *testing.T) {
 	}
 	if got := s.apply(hits...); len(got) != len(hits) || strings.Join(got, " ") != strings.TrimSpace(strings.Repeat("written ", len(hits))) {
 		t.Errorf("with room again: %v", got)
+	}
+}
+
+// The reconciler counts a block that a full Redis refuses as missing, and once.
+func TestReconcilerCountsOnceWhatAFullRedisRefuses(t *testing.T) {
+	s := newStage(t, fullRedis(t))
+	all := manyBlocks(50, s.clock.now())
+	rec := s.sweeper(t, all)
+	fill(t, s)
+	var left *unassertedError
+	if err := rec.Check(t.Context()); !errors.As(err, &left) || left.missing != len(all) || left.all != len(all) {
+		t.Errorf("%v, want %d of %[2]d that could not be asserted", err, len(all))
+	}
+	if got := testutil.ToFloat64(rec.metrics.unasserted); got != float64(len(all)) {
+		t.Errorf("the gauge says %v are missing, want %d", got, len(all))
 	}
 }
