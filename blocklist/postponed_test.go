@@ -1,0 +1,139 @@
+package blocklist
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+// postponing is a stage on a Redis of its own that takes no new block, and a reconciler that has left block 0 out of a
+// sweep and pauses for a minute of a clock that stands as good as still.
+type postponing struct {
+	*stage
+	all  bulk
+	rec  *Reconciler
+	room func()
+}
+
+func postponed(t *testing.T, options ...string) *postponing {
+	t.Helper()
+	node := testbed.OwnRedis(t, append(options, "--maxmemory", "16mb", "--maxmemory-policy", "noeviction")...)
+	p := &postponing{stage: newStage(t, node.Server())}
+	p.all = manyBlocks(50, p.clock.now())
+	p.rec = p.sweeper(t, p.all)
+	p.rec.o.Interval, p.rec.o.Sweep = time.Minute, time.Minute
+	if err := p.rec.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.lose(0)
+	p.room = fill(t, p.stage)
+	p.clock.add(p.rec.o.Sweep)
+	p.leavesOut(1)
+	p.waits()
+	return p
+}
+
+func (p *postponing) lose(i int) {
+	p.t.Helper()
+	if err := p.store.client.Del(p.t.Context(), p.store.keys.Block(p.all[i].Subject, floodRule)).Err(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// leavesOut has the reconciler do a round in which Redis takes all but n blocks.
+func (p *postponing) leavesOut(n int) {
+	p.t.Helper()
+	var left *unassertedError
+	err := p.rec.Check(p.t.Context())
+	if !errors.As(err, &left) || left.missing != n || left.all != len(p.all) || !strings.Contains(err.Error(), "maxmemory") {
+		p.t.Fatalf("a round on a full Redis: %v, want %d of %d left out", err, n, len(p.all))
+	}
+}
+
+// waits has the reconciler look, and not do the round again that is postponed.
+func (p *postponing) waits() {
+	p.t.Helper()
+	before := testutil.ToFloat64(p.rec.metrics.compared)
+	if err := p.rec.Check(p.t.Context()); err == nil || testutil.ToFloat64(p.rec.metrics.compared) != before {
+		p.t.Fatalf("the round is not postponed: %v", err)
+	}
+}
+
+func (p *postponing) flush() {
+	p.t.Helper()
+	if err := p.store.client.FlushAll(p.t.Context()).Err(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// putsBack has the reconciler look once, and finds every block and the marker.
+func (p *postponing) putsBack(cause string) {
+	p.t.Helper()
+	if err := p.rec.Check(p.t.Context()); err != nil {
+		p.t.Fatalf("the look after a %s: %v", cause, err)
+	}
+	for i := range p.all {
+		if b, _, err := p.store.Get(p.t.Context(), p.all[i].Subject, floodRule); err != nil || b == nil {
+			p.t.Fatalf("block %d after a %s: %+v, %v", i, cause, b, err)
+		}
+	}
+	if known, err := p.store.remembers(p.t.Context()); err != nil || !known {
+		p.t.Errorf("no marker after a %s: %v", cause, err)
+	}
+}
+
+// What Redis forgets while a sweep is postponed is put back with the next look, and so is what it forgets again while that
+// is postponed.
+func TestFlushDoesNotWaitBehindAPostponedRound(t *testing.T) {
+	t.Run("of a sweep", func(t *testing.T) {
+		p := postponed(t)
+		p.flush()
+		p.putsBack(causeFlush)
+		if got := testutil.ToFloat64(p.rec.metrics.runs.WithLabelValues(causeFlush)); got != 2 {
+			t.Errorf("%v rounds for a flush, want that and the first", got)
+		}
+	})
+	t.Run("of a flush", func(t *testing.T) {
+		p := postponed(t)
+		p.flush()
+		fill(t, p.stage)
+		p.leavesOut(len(p.all))
+		p.waits()
+		p.flush()
+		p.putsBack(causeFlush)
+	})
+	t.Run("of a flush, with the lease taken", func(t *testing.T) {
+		p := postponed(t)
+		p.flush()
+		if err := p.store.client.Set(t.Context(), p.store.keys.Lease(), "another one", time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+		fill(t, p.stage)
+		p.leavesOut(len(p.all))
+		p.waits()
+		p.flush()
+		p.putsBack(causeFlush)
+	})
+}
+
+// A server that comes back as another one may have lost its last writes, and kept the marker.
+func TestFailoverDoesNotWaitBehindAPostponedRound(t *testing.T) {
+	p := postponed(t, "--appendonly", "yes", "--enable-debug-command", "yes")
+	p.room()
+	p.lose(1)
+	p.waits() // neither is a cause to look at everything
+	_ = p.store.client.Do(t.Context(), "debug", "restart").Err()
+	testbed.Eventually(t, 20*time.Second, func() error { return p.store.client.Ping(t.Context()).Err() })
+	if known, err := p.store.remembers(t.Context()); err != nil || !known {
+		t.Fatalf("the server has come back without the marker: %v", err)
+	}
+	p.putsBack(causeFailover)
+	if got := testutil.ToFloat64(p.rec.metrics.runs.WithLabelValues(causeFailover)); got != 1 {
+		t.Errorf("%v rounds for a failover, want 1", got)
+	}
+}
