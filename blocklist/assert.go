@@ -31,7 +31,6 @@ type assertion struct {
 
 	compared, changes, missing int
 	first                      error // the first thing that could not be done
-	reload                     bool  // more has changed than is told one by one
 	shapeless                  bool  // the set of shapes does not take anything
 	said                       time.Time
 }
@@ -61,16 +60,18 @@ func (a *assertion) run(ctx context.Context) error {
 	}
 	// Also when nothing was missing: another round may have put it back and died before it told anybody.
 	if err == nil && !tellsChanges(a.cause) {
-		a.reload = true
-	}
-	if !a.reload && !a.r.untold {
-		return err
-	}
-	if tellErr := a.r.o.Store.appendDeltas(ctx, streamReconcile, a.r.o.Clock(), []delta{{op: opReload}}); tellErr != nil {
 		a.r.untold = true
-		return errors.Join(err, tellErr)
 	}
-	a.r.untold = false
+	return errors.Join(err, a.r.reload(ctx))
+}
+
+// reload tells gates to load everything, if there is something that they have not been told of.
+func (r *Reconciler) reload(ctx context.Context) error {
+	if !r.untold {
+		return nil
+	}
+	err := r.o.Store.appendDeltas(ctx, streamReconcile, r.o.Clock(), []delta{{op: opReload}})
+	r.untold = err != nil
 	return err
 }
 
@@ -217,14 +218,14 @@ func (a *assertion) raiseSlice(ctx context.Context, raises []raise) error {
 
 // interrupted ends a round whose writes may be done in part: gates are owed a reload, and the next round looks again.
 func (a *assertion) interrupted(err error) error {
-	a.reload, a.r.untold = true, true
+	a.r.untold = true
 	return err
 }
 
 // unreached gives h up: its master ceased to answer after h was compared, and it is not known whether h was written.
 func (a *assertion) unreached(ctx context.Context, h held) error {
 	a.unreleased[h] = true
-	a.reload, a.r.untold = true, true
+	a.r.untold = true
 	return a.undone(ctx, fmt.Errorf("%s: a master has ceased to answer", a.r.o.Store.address))
 }
 
@@ -282,15 +283,15 @@ func (a *assertion) failed(ctx context.Context, n int, err error) error {
 // tell makes a slice's changes known. What is not told now is owed as a reload, by this round or by one of the next.
 func (a *assertion) tell(ctx context.Context, deltas []delta) error {
 	a.changes += len(deltas)
-	if len(deltas) == 0 || a.reload {
+	if len(deltas) == 0 || a.r.untold {
 		return nil
 	}
 	if !tellsChanges(a.cause) || a.changes > deltasWorthTelling {
-		a.reload, a.r.untold = true, true
+		a.r.untold = true
 		return nil
 	}
 	if err := a.r.o.Store.appendDeltas(ctx, streamReconcile, a.r.o.Clock(), deltas); err != nil {
-		a.reload, a.r.untold = true, true
+		a.r.untold = true
 		return a.failed(ctx, 0, fmt.Errorf("tell gates: %w", err))
 	}
 	return nil

@@ -2,6 +2,7 @@ package blocklist
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -135,5 +136,51 @@ func TestFailoverDoesNotWaitBehindAPostponedRound(t *testing.T) {
 	p.putsBack(causeFailover)
 	if got := testutil.ToFloat64(p.rec.metrics.runs.WithLabelValues(causeFailover)); got != 1 {
 		t.Errorf("%v rounds for a failover, want 1", got)
+	}
+}
+
+// Gates that have not been told of what a round put back are told with the next look that can, though the round waits.
+func TestReloadDoesNotWaitBehindAPostponedRound(t *testing.T) {
+	p := postponed(t)
+	stream := p.store.keys.Stream(streamReconcile)
+	told := func() (ops []any) {
+		t.Helper()
+		entries, err := p.store.client.XRange(t.Context(), stream, "-", "+").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			ops = append(ops, e.Values["op"])
+		}
+		return ops
+	}
+	p.room()
+	p.lose(0)
+	p.lose(1)
+	// Nothing can be appended to what is no stream.
+	if err := errors.Join(p.store.client.Del(t.Context(), stream).Err(), p.store.client.Set(t.Context(), stream, "x", 0).Err()); err != nil {
+		t.Fatal(err)
+	}
+	p.clock.add(p.rec.o.Sweep)
+	if err := p.rec.Check(t.Context()); err == nil {
+		t.Fatal("a round that could tell nobody succeeds")
+	}
+	if b, _, err := p.store.Get(t.Context(), p.all[0].Subject, floodRule); err != nil || b == nil {
+		t.Fatalf("block 0: %+v, %v", b, err)
+	}
+	p.waits()
+	if err := p.store.client.Del(t.Context(), stream).Err(); err != nil {
+		t.Fatal(err)
+	}
+	p.waits()
+	if got := fmt.Sprint(told()); got != "[reload]" {
+		t.Errorf("told by a look while the round waits: %s, want a reload", got)
+	}
+	p.waits()
+	p.lose(2)
+	p.clock.add(p.rec.o.Sweep)
+	p.putsBack(causeSweep)
+	if got := fmt.Sprint(told()); got != "[reload block]" {
+		t.Errorf("told in all: %s, want one reload, and then what was put back since", got)
 	}
 }

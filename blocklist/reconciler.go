@@ -85,7 +85,7 @@ type Reconciler struct {
 	found   situation         // what the last look found
 	owed    string            // why everything is to be asserted anew, until all of it has been
 	swept   traffic.Time      // when this one last swept
-	untold  bool              // gates have not been told of something that was put back
+	untold  bool              // something was put back of which gates are told by a reload, and have not been
 	failing bool
 
 	// After a round in which Redis did not take everything:
@@ -190,8 +190,9 @@ func (r *Reconciler) Check(ctx context.Context) error {
 	if r.owed == "" {
 		return nil
 	}
+	untold := r.reload(ctx) // of earlier rounds; what is not told here, the round tells at its end
 	if r.o.Clock() < r.again {
-		return r.left
+		return errors.Join(r.left, untold)
 	}
 	return r.settle(ctx)
 }
