@@ -28,6 +28,7 @@ type assertion struct {
 	generation map[string]int64   // of the rules that block
 	released   map[held]Tombstone // the newest release of each block; releases are acts of people, and few
 	unreleased map[held]bool      // of those, the ones that could not be asserted: their blocks are left alone
+	raised     *seen              // the blocks that have been asserted, or tried
 
 	compared, changes, missing int
 	first                      error // the first thing that could not be done
@@ -38,7 +39,7 @@ type assertion struct {
 func (r *Reconciler) newAssertion(cause string, modes []rules.ModeState) *assertion {
 	a := &assertion{
 		r: r, cause: cause, generation: make(map[string]int64, len(modes)), released: map[held]Tombstone{},
-		unreleased: map[held]bool{}, said: time.Now(),
+		unreleased: map[held]bool{}, raised: newSeen(seenBlocks), said: time.Now(),
 	}
 	for _, m := range modes {
 		if m.Mode == rules.ModeBlock {
@@ -111,8 +112,7 @@ func (a *assertion) releases(ctx context.Context) error {
 	return nil
 }
 
-// blocks asserts the blocks, page by page. They come in descending order of expiry, so that of several about one block the
-// one that lasts longest is the first, and the others change nothing any more.
+// blocks asserts the blocks, page by page.
 func (a *assertion) blocks(ctx context.Context) error {
 	return a.eachPage(ctx, false, func(page []Decision) error { return a.raiseSlice(ctx, a.wanted(page)) })
 }
