@@ -319,10 +319,10 @@ func TestSweepComparesABlockOnce(t *testing.T) {
 		})
 	})
 	t.Run("a full Redis", func(t *testing.T) {
-		s := newStage(t, fullRedis(t))
+		s := newStage(t, testbed.OwnRedis(t).Server())
 		blocks := manyBlocks(2*sliceSize, s.clock.now())
 		rec := s.sweeper(t, blocks.updated(rows))
-		fill(t, s)
+		full(t, s)
 		var left *unassertedError
 		if err := rec.Check(t.Context()); !errors.As(err, &left) || left.missing != len(blocks) || left.all != len(blocks) {
 			t.Errorf("%v, want %d of %[2]d that could not be asserted", err, len(blocks))

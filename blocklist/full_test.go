@@ -45,6 +45,20 @@ func fill(t *testing.T, s *stage) (room func()) {
 	}
 }
 
+// full has s's server, which must be the test's own, refuse whatever takes memory; room ends that. What fill leaves depends on
+// the server's buffers; this does not.
+func full(t *testing.T, s *stage) (room func()) {
+	t.Helper()
+	limit := func(bytes string) {
+		t.Helper()
+		if err := s.store.client.ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit("1")
+	return func() { limit("0") }
+}
+
 // within runs do and fails when it takes longer than a second.
 func withinASecond(t *testing.T, what string, do func()) {
 	t.Helper()
@@ -182,10 +196,10 @@ func TestAFullRedisIsNotFilledByCounting(t *testing.T) {
 
 // The reconciler counts a block that a full Redis refuses as missing, and once.
 func TestReconcilerCountsOnceWhatAFullRedisRefuses(t *testing.T) {
-	s := newStage(t, fullRedis(t))
+	s := newStage(t, testbed.OwnRedis(t).Server())
 	all := manyBlocks(50, s.clock.now())
 	rec := s.sweeper(t, all)
-	fill(t, s)
+	full(t, s)
 	var left *unassertedError
 	if err := rec.Check(t.Context()); !errors.As(err, &left) || left.missing != len(all) || left.all != len(all) {
 		t.Errorf("%v, want %d of %[2]d that could not be asserted", err, len(all))
