@@ -28,10 +28,10 @@ type assertion struct {
 	generation map[string]int64   // of the rules that block
 	released   map[held]Tombstone // the newest release of each block; releases are acts of people, and few
 	unreleased map[held]bool      // of those, the ones that could not be asserted: their blocks are left alone
+	raised     *seen              // the blocks that have been asserted, or tried
 
 	compared, changes, missing int
 	first                      error // the first thing that could not be done
-	reload                     bool  // more has changed than is told one by one
 	shapeless                  bool  // the set of shapes does not take anything
 	said                       time.Time
 }
@@ -39,7 +39,7 @@ type assertion struct {
 func (r *Reconciler) newAssertion(cause string, modes []rules.ModeState) *assertion {
 	a := &assertion{
 		r: r, cause: cause, generation: make(map[string]int64, len(modes)), released: map[held]Tombstone{},
-		unreleased: map[held]bool{}, said: time.Now(),
+		unreleased: map[held]bool{}, raised: newSeen(seenBlocks), said: time.Now(),
 	}
 	for _, m := range modes {
 		if m.Mode == rules.ModeBlock {
@@ -61,16 +61,18 @@ func (a *assertion) run(ctx context.Context) error {
 	}
 	// Also when nothing was missing: another round may have put it back and died before it told anybody.
 	if err == nil && !tellsChanges(a.cause) {
-		a.reload = true
-	}
-	if !a.reload && !a.r.untold {
-		return err
-	}
-	if tellErr := a.r.o.Store.appendDeltas(ctx, streamReconcile, a.r.o.Clock(), []delta{{op: opReload}}); tellErr != nil {
 		a.r.untold = true
-		return errors.Join(err, tellErr)
 	}
-	a.r.untold = false
+	return errors.Join(err, a.r.reload(ctx))
+}
+
+// reload tells gates to load everything, if there is something that they have not been told of.
+func (r *Reconciler) reload(ctx context.Context) error {
+	if !r.untold {
+		return nil
+	}
+	err := r.o.Store.appendDeltas(ctx, streamReconcile, r.o.Clock(), []delta{{op: opReload}})
+	r.untold = err != nil
 	return err
 }
 
@@ -110,8 +112,7 @@ func (a *assertion) releases(ctx context.Context) error {
 	return nil
 }
 
-// blocks asserts the blocks, page by page. They come in descending order of expiry, so that of several about one block the
-// one that lasts longest is the first, and the others change nothing any more.
+// blocks asserts the blocks, page by page.
 func (a *assertion) blocks(ctx context.Context) error {
 	return a.eachPage(ctx, false, func(page []Decision) error { return a.raiseSlice(ctx, a.wanted(page)) })
 }
@@ -207,7 +208,7 @@ func (a *assertion) raiseSlice(ctx context.Context, raises []raise) error {
 				return err
 			}
 		case outcomeFull:
-			if err := a.failed(ctx, 1, errors.New("at maxmemory, Redis takes no new block")); err != nil {
+			if err := a.undone(ctx, errors.New("at maxmemory, Redis takes no new block")); err != nil {
 				return err
 			}
 		}
@@ -217,17 +218,21 @@ func (a *assertion) raiseSlice(ctx context.Context, raises []raise) error {
 
 // interrupted ends a round whose writes may be done in part: gates are owed a reload, and the next round looks again.
 func (a *assertion) interrupted(err error) error {
-	a.reload, a.r.untold = true, true
+	a.r.untold = true
 	return err
 }
 
-// unreached counts h, which has been compared before, as missing: its master ceased to answer in between, and it is not
-// known whether h was written.
+// unreached gives h up: its master ceased to answer after h was compared, and it is not known whether h was written.
 func (a *assertion) unreached(ctx context.Context, h held) error {
-	a.compared--
 	a.unreleased[h] = true
-	a.reload, a.r.untold = true, true
-	return a.failed(ctx, 1, fmt.Errorf("%s: a master has ceased to answer", a.r.o.Store.address))
+	a.r.untold = true
+	return a.undone(ctx, fmt.Errorf("%s: a master has ceased to answer", a.r.o.Store.address))
+}
+
+// undone counts as missing one that has been counted as compared.
+func (a *assertion) undone(ctx context.Context, why error) error {
+	a.compared--
+	return a.failed(ctx, 1, why)
 }
 
 // shapes names the shapes of what may be about to be written. Where the set's master is away, the round goes on without.
@@ -278,15 +283,15 @@ func (a *assertion) failed(ctx context.Context, n int, err error) error {
 // tell makes a slice's changes known. What is not told now is owed as a reload, by this round or by one of the next.
 func (a *assertion) tell(ctx context.Context, deltas []delta) error {
 	a.changes += len(deltas)
-	if len(deltas) == 0 || a.reload {
+	if len(deltas) == 0 || a.r.untold {
 		return nil
 	}
 	if !tellsChanges(a.cause) || a.changes > deltasWorthTelling {
-		a.reload, a.r.untold = true, true
+		a.r.untold = true
 		return nil
 	}
 	if err := a.r.o.Store.appendDeltas(ctx, streamReconcile, a.r.o.Clock(), deltas); err != nil {
-		a.reload, a.r.untold = true, true
+		a.r.untold = true
 		return a.failed(ctx, 0, fmt.Errorf("tell gates: %w", err))
 	}
 	return nil

@@ -2,6 +2,7 @@ package blocklist
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -31,6 +32,23 @@ func manyBlocks(n int, now traffic.Time) bulk {
 			Format: DecisionFormat, ID: fmt.Sprintf("%032d", i), Action: ActionWritten, Rule: floodRule,
 			Subject: traffic.Subject(fmt.Sprintf("ip=10.%d.%d.%d%%2F32&device=tv-%d", i>>16&255, i>>8&255, i&255, i)),
 			Hit:     fmt.Sprintf("%032x", i), Generation: 1, Since: now.Add(-time.Minute), Until: now.Add(time.Hour - time.Duration(i)*time.Microsecond), At: now,
+		}
+	}
+	return all
+}
+
+// updated gives each block of b rows that all lie ahead, as updates of its episode write: the rows of one are as far apart as
+// there are blocks, and the first has the last expiry.
+func (b bulk) updated(rows int) bulk {
+	all := make(bulk, 0, rows*len(b))
+	for row := range rows {
+		for _, d := range b {
+			d.ID = fmt.Sprintf("%032d", len(all))
+			d.Until = d.Until.Add(-time.Duration(row) * time.Minute)
+			if row < rows-1 {
+				d.Action = ActionExtended
+			}
+			all = append(all, d)
 		}
 	}
 	return all
@@ -242,5 +260,72 @@ func TestSweepWritesOnlyWhatDiffers(t *testing.T) {
 			}
 		}
 		sweep(0)
+	})
+}
+
+// A block that has been extended is many decisions. It is compared once in a round, with the one that lasts longest, and is
+// one of those that a round leaves out.
+func TestSweepComparesABlockOnce(t *testing.T) {
+	const rows = 5
+	check := func(t *testing.T, s *stage, blocks bulk, sweep func() (compared, changes int)) {
+		t.Helper()
+		for round, changed := range []int{len(blocks), 0} {
+			compared, changes := sweep()
+			if compared != len(blocks) || changes != changed {
+				t.Errorf("round %d: %d compared, %d changed; want %d and %d", round, compared, changes, len(blocks), changed)
+			}
+		}
+		for i := 0; i < len(blocks); i += 97 {
+			b, _, err := s.store.Get(t.Context(), blocks[i].Subject, floodRule)
+			if err != nil || b == nil || b.Until != blocks[i].Until {
+				t.Fatalf("block %d: %+v, %v, want until %s", i, b, err, blocks[i].Until)
+			}
+		}
+	}
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		blocks := manyBlocks(2*sliceSize+500, s.clock.now())
+		rec := s.sweeper(t, blocks.updated(rows))
+		check(t, s, blocks, func() (int, int) {
+			if err := s.store.client.Del(t.Context(), s.store.keys.Lease()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			compared, changes := testutil.ToFloat64(rec.metrics.compared), testutil.ToFloat64(rec.metrics.changes.WithLabelValues(string(outcomeWritten)))
+			if err := rec.Check(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return int(testutil.ToFloat64(rec.metrics.compared) - compared),
+				int(testutil.ToFloat64(rec.metrics.changes.WithLabelValues(string(outcomeWritten))) - changes)
+		})
+	})
+	t.Run("more than are remembered", func(t *testing.T) {
+		s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+		blocks := manyBlocks(3*sliceSize, s.clock.now())
+		rec := s.sweeper(t, blocks.updated(rows))
+		check(t, s, blocks, func() (int, int) {
+			modes, err := s.rules.Modes(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := rec.newAssertion(causeSweep, modes)
+			a.raised = newSeen(sliceSize)
+			if err := a.run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if a.compared != rows*len(blocks) {
+				t.Errorf("%d compared, want all %d: nothing was forgotten, and the test shows nothing", a.compared, rows*len(blocks))
+			}
+			return a.compared / rows, a.changes
+		})
+	})
+	t.Run("a full Redis", func(t *testing.T) {
+		s := newStage(t, testbed.OwnRedis(t).Server())
+		blocks := manyBlocks(2*sliceSize, s.clock.now())
+		rec := s.sweeper(t, blocks.updated(rows))
+		full(t, s)
+		var left *unassertedError
+		if err := rec.Check(t.Context()); !errors.As(err, &left) || left.missing != len(blocks) || left.all != len(blocks) {
+			t.Errorf("%v, want %d of %[2]d that could not be asserted", err, len(blocks))
+		}
 	})
 }

@@ -1,10 +1,13 @@
 package blocklist
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/internal/testbed"
@@ -40,6 +43,20 @@ func fill(t *testing.T, s *stage) (room func()) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// full has s's server, which must be the test's own, refuse whatever takes memory; room ends that. What fill leaves depends on
+// the server's buffers; this does not.
+func full(t *testing.T, s *stage) (room func()) {
+	t.Helper()
+	limit := func(bytes string) {
+		t.Helper()
+		if err := s.store.client.ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit("1")
+	return func() { limit("0") }
 }
 
 // within runs do and fails when it takes longer than a second.
@@ -174,5 +191,20 @@ func TestAFullRedisIsNotFilledByCounting(t *testing.T) {
 	}
 	if got := s.apply(hits...); len(got) != len(hits) || strings.Join(got, " ") != strings.TrimSpace(strings.Repeat("written ", len(hits))) {
 		t.Errorf("with room again: %v", got)
+	}
+}
+
+// The reconciler counts a block that a full Redis refuses as missing, and once.
+func TestReconcilerCountsOnceWhatAFullRedisRefuses(t *testing.T) {
+	s := newStage(t, testbed.OwnRedis(t).Server())
+	all := manyBlocks(50, s.clock.now())
+	rec := s.sweeper(t, all)
+	full(t, s)
+	var left *unassertedError
+	if err := rec.Check(t.Context()); !errors.As(err, &left) || left.missing != len(all) || left.all != len(all) {
+		t.Errorf("%v, want %d of %[2]d that could not be asserted", err, len(all))
+	}
+	if got := testutil.ToFloat64(rec.metrics.unasserted); got != float64(len(all)) {
+		t.Errorf("the gauge says %v are missing, want %d", got, len(all))
 	}
 }

@@ -82,17 +82,23 @@ type Reconciler struct {
 	metrics *reconcilerMetrics
 
 	masters map[string]string // run id of each master when it last answered, by address; nil: never asked
-	returns int               // how many masters had come back when that was last looked at
+	found   situation         // what the last look found
 	owed    string            // why everything is to be asserted anew, until all of it has been
 	swept   traffic.Time      // when this one last swept
-	untold  bool              // gates have not been told of something that was put back
+	untold  bool              // something was put back of which gates are told by a reload, and have not been
 	failing bool
 
-	// After a round that left something out, since a master did not answer:
-	left   error         // what it left out
-	silent string        // the masters that did not
-	pause  time.Duration // until it is tried again, unless other masters answer
-	again  traffic.Time  // when that is over
+	// After a round in which Redis did not take everything:
+	left  error         // what it left out
+	pause time.Duration // until it is tried again, if Redis stays as it was found
+	again traffic.Time  // when that is over
+}
+
+// situation is what a look finds Redis in.
+type situation struct {
+	masters   string // each with its run id, or without one where it does not answer
+	returns   int    // how many had come back
+	forgotten bool   // the marker is gone
 }
 
 // NewReconciler makes a Reconciler; Run does its work.
@@ -156,31 +162,43 @@ func (r *Reconciler) Check(ctx context.Context) error {
 	if r.meet(servers) {
 		r.owe(causeFailover)
 	}
-	if n := r.o.Store.reach.returned(); n != r.returns {
+	now := situation{returns: r.o.Store.reach.returned()}
+	if now.returns != r.found.returns {
 		// While it was away, ENFORCE may have told gates of releases that it has not heard of: before this look, or between two.
-		r.returns, r.again = n, 0
 		r.owe(causeReturn)
 	}
-	silent, err := silentMasters(servers)
-	if err != nil {
+	if now.masters, err = listMasters(servers); err != nil {
 		return fmt.Errorf("%s: %w", r.o.Store.address, err)
 	}
-	cause, err := r.cause(ctx)
-	if err != nil {
+	var due bool
+	if now.forgotten, due, err = r.look(ctx); err != nil {
 		return err
 	}
-	r.owe(cause)
-	switch {
-	case r.owed == "":
-		return nil
-	case silent == r.silent && r.o.Clock() < r.again:
-		return r.left
+	if now.forgotten {
+		r.owe(causeFlush)
 	}
-	return r.settle(ctx, silent)
+	if due {
+		r.owe(causeSweep)
+	}
+	// What a round left out may wait; what Redis has lost since is no part of that, and does not wait behind it.
+	if now != r.found {
+		r.found, r.pause, r.again = now, 0, 0
+	}
+	if due {
+		r.again = 0
+	}
+	if r.owed == "" {
+		return nil
+	}
+	untold := r.reload(ctx) // of earlier rounds; what is not told here, the round tells at its end
+	if r.o.Clock() < r.again {
+		return errors.Join(r.left, untold)
+	}
+	return r.settle(ctx)
 }
 
 // settle asserts what is owed.
-func (r *Reconciler) settle(ctx context.Context, silent string) error {
+func (r *Reconciler) settle(ctx context.Context) error {
 	modes, err := bounded(ctx, r.o.Modes.Modes)
 	if err != nil {
 		return fmt.Errorf("modes of rules: %w", err)
@@ -195,13 +213,13 @@ func (r *Reconciler) settle(ctx context.Context, silent string) error {
 	if err != nil {
 		err = fmt.Errorf("assert blocks anew (%s): %w", r.owed, err)
 		if errors.Join(modesErr, a.first, markerErr) != nil {
-			r.postpone(silent, err)
+			r.postpone(err)
 		}
 		return err
 	}
 	if !marked {
 		if err := r.mark(ctx); err != nil {
-			r.postpone(silent, err)
+			r.postpone(err)
 			return err
 		}
 	}
@@ -209,14 +227,14 @@ func (r *Reconciler) settle(ctx context.Context, silent string) error {
 	if r.owed != causeSweep || a.changes > 0 {
 		r.o.Logger.InfoContext(ctx, "asserted blocks anew in Redis", "cause", r.owed, "compared", a.compared, "changes", a.changes)
 	}
-	r.owed, r.left, r.silent, r.pause, r.again = "", nil, "", 0, 0
+	r.owed, r.left, r.pause, r.again = "", nil, 0, 0
 	return nil
 }
 
-// postpone keeps a round in which Redis did not take everything from being repeated all the time. It is done anew when
-// other masters answer than did, and else after a pause that grows up to a sweep's.
-func (r *Reconciler) postpone(silent string, left error) {
-	r.left, r.silent = left, silent
+// postpone keeps a round in which Redis did not take everything from being repeated all the time. It is done anew when a
+// look finds another situation, and else after a pause that grows up to a sweep's.
+func (r *Reconciler) postpone(left error) {
+	r.left = left
 	r.pause = min(max(2*r.pause, r.o.Interval), r.o.Sweep)
 	r.again = r.o.Clock().Add(r.pause)
 }
@@ -270,38 +288,41 @@ func (r *Reconciler) meet(servers map[string]master) bool {
 	return others && !first
 }
 
-// silentMasters names the masters that do not answer. That none does is an error.
-func silentMasters(servers map[string]master) (string, error) {
-	var silent []string
+// listMasters names the masters, each with its run id, or without one where it does not answer. That none does is an error.
+func listMasters(servers map[string]master) (string, error) {
+	var names []string
 	var why error
+	silent := 0
 	for address, m := range servers {
 		if m.err != nil {
-			silent, why = append(silent, address), m.err
+			silent, why = silent+1, m.err
+			names = append(names, address)
+		} else {
+			names = append(names, address+" "+m.run)
 		}
 	}
-	if len(silent) == len(servers) {
+	if silent == len(servers) {
 		return "", fmt.Errorf("no master answers: %w", why)
 	}
-	slices.Sort(silent)
-	return strings.Join(silent, ","), nil
+	slices.Sort(names)
+	return strings.Join(names, ","), nil
 }
 
-// cause says why everything should be asserted anew, or "". What lies on a master that does not answer is not known, and
-// keeps nothing else from being found out.
-func (r *Reconciler) cause(ctx context.Context) (string, error) {
-	if known, err := r.o.Store.remembers(ctx); err == nil && !known {
-		return causeFlush, nil
-	}
+// look asks whether Redis has forgotten, and takes the lease of a sweep that is due. What lies on a master that does not
+// answer is not known, and keeps nothing else from being found out. The lease is asked for also where the marker is gone
+// and a round is owed already: a flush takes it along, and so a second one shows that comes before the first is made good.
+func (r *Reconciler) look(ctx context.Context) (forgotten, due bool, err error) {
+	known, err := r.o.Store.remembers(ctx)
+	forgotten = err == nil && !known
 	mine, err := r.o.Store.client.SetNX(ctx, r.o.Store.keys.Lease(), r.id, r.o.Sweep).Result()
 	if ctx.Err() != nil {
-		return "", ctx.Err()
+		return false, false, ctx.Err()
 	}
 	if now := r.o.Clock(); mine || err != nil && now.Sub(r.swept) >= r.o.Sweep {
 		// Without an answer about the lease each reconciler sweeps by its own clock: twice is better than never.
-		r.swept = now
-		return causeSweep, nil
+		r.swept, due = now, true
 	}
-	return "", nil
+	return forgotten, due, nil
 }
 
 // remembers reports whether the marker is there.

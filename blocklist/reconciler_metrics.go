@@ -19,7 +19,7 @@ func newReconcilerMetrics(to prometheus.Registerer) (*reconcilerMetrics, error) 
 		compared: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_reconcile_compared_total", Help: "Blocks and tombstones of the history that were compared with Redis."}),
 		unasserted: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "weir_reconcile_unasserted", Help: "Blocks and tombstones that the last round could not assert, since their master did not answer."}),
+			Name: "weir_reconcile_unasserted", Help: "Blocks and tombstones that the last round could not assert, since their master did not answer or was full."}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_reconcile_failures_total", Help: "Rounds of the reconciler that failed."}),
 	}

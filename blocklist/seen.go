@@ -1,7 +1,7 @@
 package blocklist
 
-// seen remembers the newest ids of between half and all of its size, in two maps of which the older is dropped whole. It
-// keeps decisions from being repeated without end; what it has forgotten is repeated once more, which is harmless.
+// seen remembers the newest ids, of its size at least and of twice that at most, in two maps of which the older is dropped
+// whole. It keeps work from being repeated without end; what it has forgotten is done once more, which is harmless.
 type seen struct {
 	size       int
 	young, old map[string]struct{}

@@ -1,12 +1,21 @@
 package blocklist
 
-import "github.com/weirhq/weir/traffic"
+import (
+	"crypto/sha256"
 
-// wanted gives the blocks of a page that should stand: one for each key, the one that lasts longest of those which no
-// release covers and which were written under the rule's generation of now.
+	"github.com/weirhq/weir/traffic"
+)
+
+// seenBlocks is how many blocks of a round are remembered at least, 16 bytes each: about 25 MB at most, while a round of so
+// many goes on. One that has been forgotten is compared once more, which changes nothing. It is more than a page has, so that
+// no page gives a block twice.
+const seenBlocks = 1 << 18
+
+// wanted gives the blocks of a page that should stand, of those that no release covers and that were written under the
+// rule's generation of now. Each update of an episode is a decision of its own, so a block has many; they come in
+// descending order of expiry, and only the first is given, in this page or in one before.
 func (a *assertion) wanted(page []Decision) []raise {
 	now := a.r.o.Clock()
-	at := make(map[held]int, len(page))
 	raises := make([]raise, 0, len(page))
 	for i := range page {
 		key, b, ok := blockOf(&page[i], now)
@@ -17,14 +26,18 @@ func (a *assertion) wanted(page []Decision) []raise {
 		if t, ok := a.released[key]; ok && t.Covers(b.Hit, b.Since) {
 			continue
 		}
-		if known, ok := at[key]; !ok {
-			at[key] = len(raises)
+		if id := key.digest(); !a.raised.has(id) {
+			a.raised.add(id)
 			raises = append(raises, raise{held: key, block: b})
-		} else if raises[known].block.Until < b.Until {
-			raises[known].block = b
 		}
 	}
 	return raises
+}
+
+// digest stands for h where many are remembered.
+func (h held) digest() string {
+	sum := sha256.Sum256([]byte(h.rule + " " + string(h.subject)))
+	return string(sum[:16])
 }
 
 // tombstoneOf is what a released decision left behind; false for any other decision, and for one that is over.
