@@ -189,6 +189,11 @@ func (l *lab) command(words []string) lua.LValue {
 		return lua.LNumber(1) // of a key that is set next
 	case "SADD":
 		return lua.LNumber(k.add(words[1], words[2]))
+	case "SISMEMBER":
+		if k.sets[words[1]][words[2]] {
+			return lua.LNumber(1)
+		}
+		return lua.LNumber(0)
 	case "HGET":
 		if text, ok := k.hashes[words[1]][words[2]]; ok {
 			return lua.LString(text)
