@@ -12,15 +12,16 @@ var plan = map[string][]string{
 	"traffic":          {},
 	"rules":            {"traffic"},
 	"detectors":        {"traffic", "rules"},
-	"ingest":           {"traffic", "rules", "detectors"},
-	"blocklist":        {"traffic", "rules", "detectors"},
-	"history":          {"traffic", "rules", "detectors", "blocklist", "migrations"},
+	"ingest":           {"traffic", "rules", "detectors", "internal/retry"},
+	"blocklist":        {"traffic", "rules", "detectors", "internal/retry"},
+	"history":          {"traffic", "rules", "detectors", "blocklist", "migrations", "internal/retry"},
 	"migrations":       {},
-	"gate":             {"traffic", "rules", "detectors", "ingest", "blocklist", "history"},
-	"console":          {"traffic", "rules", "detectors", "ingest", "blocklist", "history"},
+	"gate":             {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
+	"console":          {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
 	"dashboards":       {},
 	"cmd/weir":         {"*"},
 	"examples":         {"traffic", "gate"}, // and below: what users import too
+	"internal/retry":   {},                  // backoff, and what to log meanwhile
 	"internal/local":   {},                  // servers of this machine, for weir dev and tests
 	"internal/testbed": {"internal/local"},
 	"internal/oracle":  {},                                      // judges the detectors, so shares nothing with them
