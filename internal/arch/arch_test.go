@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -59,6 +60,16 @@ func houseRules() []rule {
 			"no sleeping", "A sleep in a test is too long on a fast machine and too short on a slow one: poll with a deadline " +
 				"(testbed.Eventually) or use synctest. A sleep in the program cannot be cancelled: use a timer and the context.",
 			noSleep,
+		},
+		{
+			"a package fits a mind", "A folder with more files is several packages that are told apart by the beginnings of file names. Cut it " +
+				"where few names cross; or join files that are halves of one idea.",
+			fewFiles,
+		},
+		{
+			"a type has one job", "A type with more methods is several that share a receiver: give the fields that are used together a type of " +
+				"their own. An exception stands in the list with its reason.",
+			fewMethods,
 		},
 		{
 			"a page a file, a screen a function", "What does not fit a mind does not get read. Split by what changes together.",
@@ -155,11 +166,19 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 				t.Fatalf("there is no rule %q", example.rule)
 			}
 			checked[example.rule] = true
-			parsed, err := parse(token.NewFileSet(), example.path, []byte(example.code))
+			name, count, many := strings.Cut(example.path, ",")
+			copies, err := strconv.Atoi(count)
+			if !many {
+				copies, err = 1, nil
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := houseRules()[at].check(folder{path: path.Dir(example.path), files: []source{parsed}})
+			parsed, err := parse(token.NewFileSet(), name, []byte(example.code))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := houseRules()[at].check(folder{path: path.Dir(name), files: slices.Repeat([]source{parsed}, copies)})
 			slices.Sort(got)
 			if len(got) != len(example.want) {
 				t.Fatalf("findings:\n%s\nwant %d", strings.Join(got, "\n"), len(example.want))

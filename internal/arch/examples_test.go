@@ -1,9 +1,12 @@
 package arch
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 type example struct {
-	rule, path, code string
+	rule, path, code string   // "path,n": a folder of n such files
 	want             []string // a part of each finding, in their order as text
 }
 
@@ -62,6 +65,14 @@ func examples() []example {
 		{"no sleeping", "gate/b_test.go", `package p; import ("testing/synctest"; "time")
 			func f() { synctest.Test(nil, func() { time.Sleep(1) }) }`, nil},
 
+		{"a package fits a mind", "gate/a.go", "package p", nil},
+		{"a package fits a mind", "gate/a.go,23", "package p", []string{"gate: 23 files, the limit is 22"}},
+		{"a package fits a mind", "gate/a_test.go,23", "package p", nil},
+		{"a package fits a mind", "detectors/a.go,23", "package p", nil},
+
+		{"a type has one job", "gate/a.go", "package p" + methods(methodLimit), nil},
+		{"a type has one job", "gate/b.go", "package p" + methods(methodLimit+1), []string{"type t has 31 methods, the limit is 30"}},
+
 		{"a page a file, a screen a function", "gate/a.go", long, []string{"402 lines, the limit is 400"}},
 		{"a page a file, a screen a function", "gate/a_test.go", long, nil},
 		{"a page a file, a screen a function", "gate/b.go", screen, []string{"f has 82 lines"}},
@@ -70,6 +81,16 @@ func examples() []example {
 			[]string{"1: C has no", "1: F has no", "1: G has no", "1: type A", "gate: the package"}},
 		{"exported means documented", "gate/b.go", documentedCode, nil},
 	}
+}
+
+// methods is code of a type with so many of them, some with a pointer as the receiver.
+func methods(n int) string {
+	var code strings.Builder
+	code.WriteString("\ntype t[K any] struct{}\n")
+	for i := range n {
+		fmt.Fprintf(&code, "func (%st[K]) f%d() {}\n", []string{"", "*"}[i%2], i)
+	}
+	return code.String()
 }
 
 const constants = `package p

@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"fmt"
 	"go/ast"
 	"go/token"
 	"slices"
@@ -10,7 +11,58 @@ import (
 const (
 	fileLimit     = 400
 	functionLimit = 80
+	packageLimit  = 22 // files
+	methodLimit   = 30
 )
+
+// largePackages may have more files than packageLimit, largeTypes more methods than methodLimit; each for the reason that stands here.
+var (
+	largePackages = map[string]string{
+		"detectors": "one pure state machine: seven algorithms, a file each, over one table and one arena, whose unexported names they share",
+	}
+	largeTypes = map[string]string{}
+)
+
+func fewFiles(f folder) []string {
+	files := len(f.code())
+	if _, ok := largePackages[f.path]; ok || files <= packageLimit {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: %d files, the limit is %d", f.path, files, packageLimit)}
+}
+
+func fewMethods(f folder) []string {
+	methods := map[string]int{}
+	for _, s := range f.code() {
+		for _, decl := range s.file.Decls {
+			if function, ok := decl.(*ast.FuncDecl); ok && function.Recv != nil {
+				methods[receiver(function.Recv.List[0].Type)]++
+			}
+		}
+	}
+	var findings []string
+	for name, count := range methods {
+		if _, ok := largeTypes[f.path+"."+name]; !ok && count > methodLimit {
+			findings = append(findings, fmt.Sprintf("%s: type %s has %d methods, the limit is %d", f.path, name, count, methodLimit))
+		}
+	}
+	return findings
+}
+
+// receiver is the name of a receiver's type.
+func receiver(expr ast.Expr) string {
+	switch e := expr.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.IndexListExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return "?"
+}
 
 func aPageAFile(f folder) []string {
 	var findings []string
@@ -148,22 +200,5 @@ func wellKnown(function *ast.FuncDecl) bool {
 }
 
 func exportedReceiver(function *ast.FuncDecl) bool {
-	if function.Recv == nil {
-		return true
-	}
-	receiver := function.Recv.List[0].Type
-	for {
-		switch r := receiver.(type) {
-		case *ast.StarExpr:
-			receiver = r.X
-		case *ast.IndexExpr:
-			receiver = r.X
-		case *ast.IndexListExpr:
-			receiver = r.X
-		case *ast.Ident:
-			return r.IsExported()
-		default:
-			return false
-		}
-	}
+	return function.Recv == nil || ast.IsExported(receiver(function.Recv.List[0].Type))
 }
