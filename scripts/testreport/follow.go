@@ -17,6 +17,7 @@ type event struct {
 	ImportPath string // of a build's output
 	Test       string
 	Output     string
+	Elapsed    float64 // seconds, of what ended
 }
 
 type skip struct {
@@ -34,6 +35,8 @@ type results struct {
 	skipped        []skip
 	lines          []string // one per package, as go test prints it
 	broken         bool     // a test, a build or a package failed
+	packages       []elapsed
+	tests          []elapsed // without their subtests
 }
 
 // follow reads events to their end and prints on the way what plain `go test` would.
@@ -119,6 +122,9 @@ func (f *follower) end(e event) {
 		return
 	}
 	delete(f.output[e.Package], e.Test)
+	if !strings.Contains(e.Test, "/") {
+		f.tests = append(f.tests, elapsed{e.Package + " " + e.Test, e.Elapsed})
+	}
 	switch e.Action {
 	case "pass":
 		f.passed++
@@ -133,6 +139,7 @@ func (f *follower) end(e event) {
 
 // endPackage shows, of a package that failed, also what belongs to no test that ended: a panic, a time-out, a leak.
 func (f *follower) endPackage(e event) {
+	f.packages = append(f.packages, elapsed{e.Package, e.Elapsed})
 	if e.Action == "fail" {
 		f.broken = true
 		for _, test := range slices.Sorted(maps.Keys(f.output[e.Package])) {

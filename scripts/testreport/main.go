@@ -50,6 +50,7 @@ func run(title string, real bool, earlier string) (ok bool, err error) {
 	fmt.Printf("\n%s: %d passed, %d failed, %d skipped in %v\n", title, results.passed, results.failed,
 		len(results.skipped), time.Since(start).Round(time.Second))
 	all.print(os.Stdout)
+	results.printTimes(os.Stdout)
 	var complaints []string
 	if real {
 		complaints = append(complaints, uses.untouched()...)
