@@ -116,3 +116,32 @@ func TestReadUsesRefusesWhatItCannotRead(t *testing.T) {
 		t.Errorf("error %v, want one that counts the fields", err)
 	}
 }
+
+func TestTimesAreToldSlowestFirst(t *testing.T) {
+	var lines strings.Builder
+	for i, seconds := range []string{"0.5", "31.25", "4.9", "120"} {
+		name := string(rune('a' + i))
+		lines.WriteString(`{"Action":"pass","Package":"weir/` + name + `","Test":"TestAll/part","Elapsed":3}` + "\n" +
+			`{"Action":"pass","Package":"weir/` + name + `","Test":"TestAll","Elapsed":` + seconds + `}` + "\n" +
+			`{"Action":"pass","Package":"weir/` + name + `","Elapsed":` + seconds + `}` + "\n")
+	}
+	got, err := follow(strings.NewReader(lines.String()), &strings.Builder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	got.printTimes(&out)
+	want := `  time per package (side by side; with what it waited for):
+      120.0s  weir/d
+       31.2s  weir/b
+        5.4s  in all: 2 packages of less than 5 s each
+  the slowest 4 of 4 tests:
+      120.0s  weir/d TestAll
+       31.2s  weir/b TestAll
+        4.9s  weir/c TestAll
+        0.5s  weir/a TestAll
+`
+	if out.String() != want {
+		t.Errorf("printed:\n%swant:\n%s", out.String(), want)
+	}
+}
