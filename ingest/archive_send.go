@@ -7,8 +7,7 @@ import (
 	"hash/fnv"
 	"time"
 
-	"github.com/segmentio/kafka-go"
-
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -143,7 +142,7 @@ func (s *ArchiveSender) Flush(ctx context.Context) error {
 // append appends batches. What Kafka has certainly not written is given again, for sendPatience; what it may have written
 // is not, since the events would count twice.
 func (s *ArchiveSender) append(ctx context.Context, batches []Batch) error {
-	wait := newPause(50*time.Millisecond, time.Second)
+	wait := retry.NewBackoff(50*time.Millisecond, time.Second)
 	for begun := time.Now(); ; {
 		err := s.events.Append(ctx, batches)
 		if err == nil {
@@ -154,7 +153,7 @@ func (s *ArchiveSender) append(ctx context.Context, batches []Batch) error {
 			return err
 		}
 		batches = left
-		if wait.sleep(ctx) != nil {
+		if wait.Wait(ctx) != nil {
 			return err
 		}
 	}
@@ -172,16 +171,10 @@ func unwritten(batches []Batch, err error) []Batch {
 		if !ok {
 			continue
 		}
-		var code kafka.Error
-		if !errors.As(trouble, &code) {
-			return nil // no answer
+		if !errors.As(trouble, new(*UnwrittenError)) {
+			return nil // it may have been
 		}
-		switch code {
-		case kafka.UnknownTopicOrPartition, kafka.LeaderNotAvailable, kafka.NotLeaderForPartition, kafka.NotEnoughReplicas:
-			left = append(left, b)
-		default:
-			return nil
-		}
+		left = append(left, b)
 	}
 	return left
 }

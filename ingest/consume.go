@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/internal/retry"
 )
 
 // ConsumerOptions say what a Consumer reads and what it does with it.
@@ -89,7 +91,7 @@ type consumption struct {
 	a     Assignment
 	lanes map[int]*lane
 	room  chan struct{} // a full lane has taken something out
-	fetch complaint
+	fetch retry.Trouble
 }
 
 func (c *Consumer) session(ctx context.Context, a Assignment) error {
@@ -148,7 +150,7 @@ const (
 
 // fetchLoop reads all partitions at once and hands the records to the lanes.
 func (s *consumption) fetchLoop(ctx context.Context) {
-	wait := newPause(100*time.Millisecond, 5*time.Second)
+	wait := retry.NewBackoff(100*time.Millisecond, 5*time.Second)
 	for ctx.Err() == nil {
 		s.revive(ctx)
 		positions, crowded := s.positions()
@@ -163,13 +165,13 @@ func (s *consumption) fetchLoop(ctx context.Context) {
 		answers, err := s.c.opts.Log.Fetch(ctx, positions, patience)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.fetch.trouble(s.c.opts.Logger, "cannot read, trying again", err)
-				_ = wait.sleep(ctx)
+				s.fetch.Failed(s.c.opts.Logger, "cannot read, trying again", err)
+				_ = wait.Wait(ctx)
 			}
 			continue
 		}
-		wait.reset()
-		s.fetch.over(s.c.opts.Logger, "reading again")
+		wait.Reset()
+		s.fetch.Over(s.c.opts.Logger, "reading again")
 		for _, f := range answers {
 			if l := s.lanes[f.Partition]; l != nil {
 				l.offer(ctx, f)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/weirhq/weir/internal/retry"
 )
 
 // Lag returns, for each partition of topic, how many offsets lie between group's commit and the end of the log. Without
@@ -37,7 +39,7 @@ func (k *Kafka) Lag(ctx context.Context, group, topic string) (map[int]int64, er
 // AwaitCaughtUp waits until group has committed everything that topic holds. It is for a topic that nobody writes to any
 // more, such as a replay's, and for a group that runs a Consumer: what a Consumer has committed is applied.
 func (k *Kafka) AwaitCaughtUp(ctx context.Context, group, topic string) error {
-	wait := newPause(50*time.Millisecond, 500*time.Millisecond)
+	wait := retry.NewBackoff(50*time.Millisecond, 500*time.Millisecond)
 	for {
 		lag, err := k.Lag(ctx, group, topic)
 		if err != nil {
@@ -50,7 +52,7 @@ func (k *Kafka) AwaitCaughtUp(ctx context.Context, group, topic string) error {
 		if left == 0 {
 			return nil
 		}
-		if err := wait.sleep(ctx); err != nil {
+		if err := wait.Wait(ctx); err != nil {
 			return fmt.Errorf("group %s still has %d records of topic %s to apply: %w", group, left, topic, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -15,7 +16,7 @@ type lane struct {
 	s         *consumption
 	partition int
 	wake      chan struct{}
-	apply     complaint
+	apply     retry.Trouble
 
 	mu        sync.Mutex
 	queue     []traffic.Message
@@ -126,7 +127,7 @@ func (l *lane) cut(n int) (batch []traffic.Message, after int64) {
 // applyBatch gives the batch to the sink until it takes it; false means that the session has ended before.
 func (l *lane) applyBatch(running, working context.Context, batch []traffic.Message) bool {
 	c := l.s.c
-	wait := newPause(50*time.Millisecond, 5*time.Second)
+	wait := retry.NewBackoff(50*time.Millisecond, 5*time.Second)
 	for {
 		started := time.Now()
 		err := c.opts.Sink.Apply(working, batch)
@@ -134,12 +135,12 @@ func (l *lane) applyBatch(running, working context.Context, batch []traffic.Mess
 		newer := (*detectors.UnknownFormatError)(nil)
 		c.metrics.await(c.opts.Name, l.partition, errors.As(err, &newer))
 		if err == nil {
-			l.apply.over(c.opts.Logger, "records are taken again", "partition", l.partition)
+			l.apply.Over(c.opts.Logger, "records are taken again", "partition", l.partition)
 			return true
 		}
-		l.apply.trouble(c.opts.Logger, "records are not taken, giving them again", err, "partition", l.partition,
+		l.apply.Failed(c.opts.Logger, "records are not taken, giving them again", err, "partition", l.partition,
 			"from", batch[0].Offset, "records", len(batch))
-		if wait.sleep(running) != nil {
+		if wait.Wait(running) != nil {
 			return false
 		}
 	}

@@ -30,16 +30,16 @@ func newConsumerMetrics(r prometheus.Registerer) (*consumerMetrics, error) {
 	}
 	var err error
 	m := &consumerMetrics{
-		records:  published(r, counter("records_total", "Records that the stage's store has acknowledged.", "stage"), &err),
-		failures: published(r, counter("apply_failures_total", "Batches that the stage's store did not take; they are given again.", "stage"), &err),
-		seconds: published(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		records:  Published(r, counter("records_total", "Records that the stage's store has acknowledged.", "stage"), &err),
+		failures: Published(r, counter("apply_failures_total", "Batches that the stage's store did not take; they are given again.", "stage"), &err),
+		seconds: Published(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "weir", Subsystem: "stage", Name: "apply_seconds", Help: "Time to apply one batch, failures included.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
 		}, []string{"stage"}), &err),
-		losses:   published(r, counter("lost_records_total", "Records that retention deleted before the stage read them.", "stage", "partition"), &err),
-		behind:   published(r, gauge("lag_records", "Offsets between the end of the log and what is applied.", "stage", "partition"), &err),
-		stranded: published(r, gauge("stranded_partition", "1 while the commit lies beyond the end of the log and nothing is read.", "stage", "partition"), &err),
-		newer:    published(r, gauge("newer_format_partition", "1 while a record that a newer build wrote waits for an upgrade of this process.", "stage", "partition"), &err),
+		losses:   Published(r, counter("lost_records_total", "Records that retention deleted before the stage read them.", "stage", "partition"), &err),
+		behind:   Published(r, gauge("lag_records", "Offsets between the end of the log and what is applied.", "stage", "partition"), &err),
+		stranded: Published(r, gauge("stranded_partition", "1 while the commit lies beyond the end of the log and nothing is read.", "stage", "partition"), &err),
+		newer:    Published(r, gauge("newer_format_partition", "1 while a record that a newer build wrote waits for an upgrade of this process.", "stage", "partition"), &err),
 	}
 	return m, err
 }

@@ -115,7 +115,7 @@ func (c *Consumer) unstrand(partition int) {
 // outOfPlace handles a partition's own error during the session. The fetch log has logged and counted what a retry mends.
 func (s *consumption) outOfPlace(ctx context.Context, l *lane, f Fetched) {
 	if !errors.Is(f.Err, ErrOutOfRange) {
-		l.apply.trouble(s.c.opts.Logger, "cannot read a partition, trying again", f.Err, "partition", l.partition)
+		l.apply.Failed(s.c.opts.Logger, "cannot read a partition, trying again", f.Err, "partition", l.partition)
 		return
 	}
 	bounds, err := s.c.opts.Log.Bounds(ctx, []int{l.partition})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -29,7 +30,7 @@ type deadLetterLog struct {
 	partitions int
 	log        *slog.Logger
 	letters    *prometheus.CounterVec
-	trouble    complaint
+	trouble    retry.Trouble
 }
 
 var _ DeadLetters = (*deadLetterLog)(nil)
@@ -44,7 +45,7 @@ func NewDeadLetters(opts DeadLetterOptions) (DeadLetters, error) {
 	var err error
 	d := &deadLetterLog{
 		appender: opts.Appender, partitions: max(1, opts.Partitions), log: opts.Logger,
-		letters: published(opts.Registerer, letters, &err),
+		letters: Published(opts.Registerer, letters, &err),
 	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -115,11 +116,11 @@ func takeBatches(byPartition map[int][][]byte) []Batch {
 
 // append tries until everything is acknowledged, halving batches that the topic refuses for their size.
 func (d *deadLetterLog) append(ctx context.Context, batches []Batch) error {
-	wait := newPause(100*time.Millisecond, 5*time.Second)
+	wait := retry.NewBackoff(100*time.Millisecond, 5*time.Second)
 	for {
 		err := d.appender.Append(ctx, batches)
 		if err == nil {
-			d.trouble.over(d.log, "dead letters are written again")
+			d.trouble.Over(d.log, "dead letters are written again")
 			return nil
 		}
 		var partly *AppendError
@@ -129,8 +130,8 @@ func (d *deadLetterLog) append(ctx context.Context, batches []Batch) error {
 		if errors.Is(err, ErrBatchTooLarge) {
 			return d.appendHalves(ctx, batches, err)
 		}
-		d.trouble.trouble(d.log, "cannot write dead letters, trying again", err)
-		if wait.sleep(ctx) != nil {
+		d.trouble.Failed(d.log, "cannot write dead letters, trying again", err)
+		if wait.Wait(ctx) != nil {
 			return err
 		}
 	}

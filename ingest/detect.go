@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -89,7 +90,7 @@ type Detector struct {
 	routings *routingShelf
 	attempts atomic.Int64 // snapshots that were begun
 
-	fetching, sending, waiting complaint
+	fetching, sending, waiting retry.Trouble
 
 	ended     chan struct{}
 	endedOnce sync.Once
@@ -186,15 +187,15 @@ func (d *Detector) work(ctx context.Context, a Assignment, w *snapshotWriter, re
 		if err != nil {
 			if ctx.Err() == nil {
 				d.metrics.errors.WithLabelValues("fetch").Inc()
-				d.fetching.trouble(d.log, "keyed topic cannot be read, trying again", err)
+				d.fetching.Failed(d.log, "keyed topic cannot be read, trying again", err)
 				for _, p := range d.positions() {
 					d.unread(d.memory[p.Partition], err)
 				}
-				_ = newPause(maxWait, maxWait).sleep(ctx) // its error is ctx's, which ends the loop
+				_ = retry.NewBackoff(maxWait, maxWait).Wait(ctx) // its error is ctx's, which ends the loop
 			}
 			continue
 		}
-		d.fetching.over(d.log, "keyed topic can be read again")
+		d.fetching.Over(d.log, "keyed topic can be read again")
 		next.ask(ctx, d.beyond(fetched))
 		if err := d.foldAll(ctx, fetched); err != nil {
 			return err
@@ -274,7 +275,7 @@ func (d *Detector) send(ctx context.Context) error {
 		if err != nil || len(batches) == 0 {
 			return err
 		}
-		for wait := newPause(50*time.Millisecond, 5*time.Second); ; {
+		for wait := retry.NewBackoff(50*time.Millisecond, 5*time.Second); ; {
 			err := d.opt.Hits.Append(ctx, batches)
 			if err == nil {
 				break
@@ -283,10 +284,10 @@ func (d *Detector) send(ctx context.Context) error {
 				return nil // they stay pending, for the next generation or for whoever folds the log again
 			}
 			d.metrics.errors.WithLabelValues("append").Inc()
-			d.sending.trouble(d.log, "hits topic does not take hits, trying again", err)
-			_ = wait.sleep(ctx) // its error is ctx's, which the next Append meets
+			d.sending.Failed(d.log, "hits topic does not take hits, trying again", err)
+			_ = wait.Wait(ctx) // its error is ctx's, which the next Append meets
 		}
-		d.sending.over(d.log, "hits topic takes hits again")
+		d.sending.Over(d.log, "hits topic takes hits again")
 		for o, n := range taken {
 			o.pending = o.pending[n:]
 		}

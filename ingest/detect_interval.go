@@ -1,9 +1,7 @@
 package ingest
 
 import (
-	"context"
 	"math"
-	"strconv"
 	"time"
 )
 
@@ -15,35 +13,8 @@ const snapshotRate = 10 << 20
 // newest is torn. A third of what the log keeps leaves time for both and for writing them.
 const retentionParts = 3
 
-// Retention is what a topic keeps of each partition.
-type Retention struct {
-	Time  time.Duration // 0: for ever
-	Bytes int64         // 0: without bound
-}
-
-// Retention asks for what a topic keeps.
-func (k *Kafka) Retention(ctx context.Context, topic string) (Retention, error) {
-	settings, err := k.topicSettings(ctx, topic)
-	if err != nil {
-		return Retention{}, err
-	}
-	return parseRetention(settings), nil
-}
-
-// parseRetention reads a topic's settings. Kafka writes -1 for no bound; a broker that says nothing has none.
-func parseRetention(settings map[string]string) Retention {
-	var r Retention
-	if millis, err := strconv.ParseInt(settings[retentionKey], 10, 64); err == nil && millis > 0 {
-		r.Time = time.Duration(min(millis, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
-	}
-	if n, err := strconv.ParseInt(settings[retentionBytesKey], 10, 64); err == nil && n > 0 {
-		r.Bytes = n
-	}
-	return r
-}
-
 // mostInterval is the most that may lie between two snapshots of a partition.
-func (r Retention) mostInterval() time.Duration {
+func mostInterval(r Retention) time.Duration {
 	if r.Time <= 0 {
 		return math.MaxInt64
 	}
@@ -67,7 +38,7 @@ func (r SnapshotRoom) WriteTime() time.Duration {
 }
 
 // MostTime is how long that may take: a third of what the topic keeps.
-func (r SnapshotRoom) MostTime() time.Duration { return r.Retention.mostInterval() }
+func (r SnapshotRoom) MostTime() time.Duration { return mostInterval(r.Retention) }
 
 // MostBudget is the greatest budget that fits the retention.
 func (r SnapshotRoom) MostBudget() int64 {
@@ -87,7 +58,7 @@ func writeTime(bytes float64) time.Duration {
 // interval is the time until the next snapshot of a partition whose last one was size bytes, if all are like it.
 func (d *Detector) interval(size int64) time.Duration {
 	all := writeTime(float64(size) * float64(len(d.memory)))
-	return min(max(d.opt.Checkpoint, all), d.opt.Retention.mostInterval())
+	return min(max(d.opt.Checkpoint, all), mostInterval(d.opt.Retention))
 }
 
 // runsAway reports whether so much was folded since the partition's newest snapshot that the log, which keeps a number of

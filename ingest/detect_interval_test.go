@@ -50,7 +50,7 @@ func TestRetentionIsReadAsKafkaWritesIt(t *testing.T) {
 		{"", "", Retention{}},
 		{"9223372036854775807", "-1", Retention{Time: 9223372036854 * time.Millisecond}},
 	} {
-		if got := parseRetention(map[string]string{"retention.ms": test.millis, "retention.bytes": test.bytes}); got != test.want {
+		if got := ParseRetention(map[string]string{"retention.ms": test.millis, "retention.bytes": test.bytes}); got != test.want {
 			t.Errorf("%q, %q: %+v, want %+v", test.millis, test.bytes, got, test.want)
 		}
 	}

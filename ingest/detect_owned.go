@@ -54,7 +54,7 @@ type gap struct {
 // fold. The logs' bounds are asked for after the claims: until then the owner before may still write snapshots, and one
 // that stands beyond bounds which are older looks like a log that was cut.
 func (d *Detector) takeAll(ctx context.Context, partitions []int) error {
-	accepted, err := retry(ctx, d, "acceptances", func(ctx context.Context) ([]Acceptance, error) {
+	accepted, err := retryUntilDone(ctx, d, "acceptances", func(ctx context.Context) ([]Acceptance, error) {
 		return d.opt.Partitions.Accepted(ctx, d.opt.Stream)
 	})
 	if err != nil {
@@ -107,7 +107,7 @@ func (d *Detector) claim(ctx context.Context, partition int) (Claim, error) {
 	if o := d.memory[partition]; o != nil {
 		held = o.epoch
 	}
-	return retry(ctx, d, "take", func(ctx context.Context) (Claim, error) {
+	return retryUntilDone(ctx, d, "take", func(ctx context.Context) (Claim, error) {
 		return d.opt.Checkpoints.Take(ctx, d.opt.Stream, partition, d.opt.Owner, held)
 	})
 }

@@ -17,7 +17,7 @@ func (d *Detector) fold(ctx context.Context, o *owned, f *keyedFetch) error {
 		o.end = f.HighWatermark
 		d.readAgain(o)
 		// Whole batches are answered, with records below what was asked for.
-		if done, err := d.foldMessages(o, messagesFrom(f.Messages, o.offset)); done || err != nil {
+		if done, err := d.foldMessages(o, MessagesFrom(f.Messages, o.offset)); done || err != nil {
 			return err
 		}
 		o.offset = max(o.offset, f.Next)

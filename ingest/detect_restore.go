@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/internal/retry"
 )
 
 // restore builds memory from the stored generations. The newest alone is loaded; a torn one is passed over for the older;
@@ -37,7 +38,7 @@ func (d *Detector) restore(ctx context.Context, partition int, claim Claim) (*ow
 func (d *Detector) pieces(ctx context.Context, partition int, epoch int64, cp Checkpoint) func() ([]byte, error) {
 	number := 0
 	return func() ([]byte, error) {
-		piece, err := retry(ctx, d, "load", func(ctx context.Context) ([]byte, error) {
+		piece, err := retryUntilDone(ctx, d, "load", func(ctx context.Context) ([]byte, error) {
 			return d.opt.Checkpoints.Load(ctx, d.opt.Stream, partition, epoch, cp, number)
 		})
 		number++
@@ -45,27 +46,27 @@ func (d *Detector) pieces(ctx context.Context, partition int, epoch int64, cp Ch
 	}
 }
 
-// attemptPatience bounds one attempt of retry: a store that has taken the question and gives no answer, because it is
+// attemptPatience bounds one attempt of retryUntilDone: a store that has taken the question and gives no answer, because it is
 // frozen or its machine is gone, is asked again over another connection, and the operator hears of it.
 const attemptPatience = 30 * time.Second
 
-// retry does f until it works or ctx is done, or the store answers that the partition is another owner's or its snapshot
+// retryUntilDone does f until it works or ctx is done, or the store answers that the partition is another owner's or its snapshot
 // damaged. It is for what nothing can be done without.
-func retry[T any](ctx context.Context, d *Detector, what string, f func(ctx context.Context) (T, error)) (T, error) {
-	for wait := newPause(100*time.Millisecond, 5*time.Second); ; {
+func retryUntilDone[T any](ctx context.Context, d *Detector, what string, f func(ctx context.Context) (T, error)) (T, error) {
+	for wait := retry.NewBackoff(100*time.Millisecond, 5*time.Second); ; {
 		attempt, cancel := context.WithTimeout(ctx, attemptPatience)
 		v, err := f(attempt)
 		cancel()
 		if err == nil || errors.Is(err, ErrFenced) || errors.Is(err, detectors.ErrSnapshot) {
-			d.waiting.over(d.log, "DETECT goes on")
+			d.waiting.Over(d.log, "DETECT goes on")
 			return v, err
 		}
 		if ctx.Err() != nil {
 			return v, ctx.Err()
 		}
 		d.metrics.errors.WithLabelValues(what).Inc()
-		d.waiting.trouble(d.log, "DETECT waits, keyed partitions are not read", err, "for", what)
-		if err := wait.sleep(ctx); err != nil {
+		d.waiting.Failed(d.log, "DETECT waits, keyed partitions are not read", err, "for", what)
+		if err := wait.Wait(ctx); err != nil {
 			return v, err
 		}
 	}

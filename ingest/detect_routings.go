@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -27,7 +28,7 @@ type routingShelf struct {
 	wanted map[int64]error // versions that partitions wait for, and why loading failed last
 	ahead  int64           // the recent ones up to here are, or were, known
 
-	loading complaint
+	loading retry.Trouble
 }
 
 func newRoutingShelf(d *Detector) *routingShelf {
@@ -51,7 +52,7 @@ func (s *routingShelf) get(version int64) (*rules.Routing, error) {
 	}
 	if _, waiting := s.wanted[version]; !waiting {
 		s.wanted[version] = nil
-		poke(s.asked)
+		Wake(s.asked)
 	}
 	return nil, nil
 }
@@ -72,20 +73,20 @@ func (s *routingShelf) trouble(version int64) error {
 
 // run loads until ctx is done.
 func (s *routingShelf) run(ctx context.Context) {
-	wait := newPause(100*time.Millisecond, 5*time.Second)
+	wait := retry.NewBackoff(100*time.Millisecond, 5*time.Second)
 	for ctx.Err() == nil {
 		err := errors.Join(s.loadWanted(ctx), s.loadAhead(ctx))
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			s.loading.trouble(s.d.log, "routing versions cannot be loaded, keyed partitions that need one wait", err)
-			_ = wait.sleep(ctx) // its error is ctx's, which ends the loop
+			s.loading.Failed(s.d.log, "routing versions cannot be loaded, keyed partitions that need one wait", err)
+			_ = wait.Wait(ctx) // its error is ctx's, which ends the loop
 			continue
 		}
-		s.loading.over(s.d.log, "routing versions can be loaded again")
-		wait.reset()
-		timer := time.NewTimer(DefaultLookEvery)
+		s.loading.Over(s.d.log, "routing versions can be loaded again")
+		wait.Reset()
+		timer := time.NewTimer(lookEvery)
 		select {
 		case <-s.asked:
 		case <-timer.C:
@@ -154,7 +155,7 @@ func (s *routingShelf) load(ctx context.Context, version int64) error {
 		s.known[version] = r
 		s.forget(version)
 	}
-	poke(s.loaded)
+	Wake(s.loaded)
 	return nil
 }
 
@@ -169,6 +170,9 @@ func (s *routingShelf) forget(just int64) {
 		}
 	}
 }
+
+// lookEvery is how often new routing versions are looked for.
+const lookEvery = time.Second
 
 // attempt does f once, for attemptPatience at most, and counts a failure. That this build cannot read what the store
 // answered is none.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/internal/retry"
 )
 
 // A snapshot is encoded in slices between the folding, so that no record waits long for it.
@@ -237,14 +238,14 @@ const stallPatience = 2 * attemptPatience
 func (d *Detector) writePatiently(parent context.Context, partition int, cp Checkpoint, piece Piece) error {
 	ctx, cancel := context.WithTimeout(parent, stallPatience)
 	defer cancel()
-	for wait := newPause(100*time.Millisecond, 5*time.Second); ; {
+	for wait := retry.NewBackoff(100*time.Millisecond, 5*time.Second); ; {
 		attempt, cancel := context.WithTimeout(ctx, attemptPatience)
 		err := d.write(attempt, partition, cp, piece)
 		cancel()
 		if err == nil || errors.Is(err, ErrFenced) {
 			return err
 		}
-		if wait.sleep(ctx) != nil {
+		if wait.Wait(ctx) != nil {
 			if parent.Err() == nil {
 				d.notStored(partition, err)
 			}

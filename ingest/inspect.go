@@ -123,7 +123,7 @@ func (k *Kafka) inspectTopic(ctx context.Context, spec TopicSpec) (InspectedTopi
 	if err != nil {
 		return t, err
 	}
-	t.Retention = parseRetention(settings)
+	t.Retention = ParseRetention(settings)
 	differences := spec.differences(settings)
 	for _, key := range slices.Sorted(maps.Keys(differences)) {
 		if key == retentionKey {

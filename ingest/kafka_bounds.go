@@ -12,6 +12,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/listoffsets"
+
+	"github.com/weirhq/weir/internal/retry"
 )
 
 // boundsRequest is a ListOffsets of several partitions of one leader. kafka-go's own type splits itself into a request,
@@ -46,7 +48,7 @@ const boundsPatience = 20 * time.Second
 func (k *Kafka) bounds(ctx context.Context, topic string, partitions []int) (map[int]Bounds, error) {
 	found := make(map[int]Bounds, len(partitions))
 	open := slices.Clone(partitions)
-	wait := newPause(100*time.Millisecond, time.Second)
+	wait := retry.NewBackoff(100*time.Millisecond, time.Second)
 	started := time.Now()
 	var last error
 	for {
@@ -63,7 +65,7 @@ func (k *Kafka) bounds(ctx context.Context, topic string, partitions []int) (map
 		if ctx.Err() != nil || k.life.Err() != nil || !passing(err) || time.Since(started) > boundsPatience {
 			return nil, err
 		}
-		if wait.sleep(ctx) != nil {
+		if wait.Wait(ctx) != nil {
 			return nil, err
 		}
 	}

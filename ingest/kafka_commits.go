@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/weirhq/weir/internal/retry"
 )
 
 // memberCommits is a member's access to its group's commits for one generation.
@@ -33,7 +35,7 @@ func (c *memberCommits) Commit(ctx context.Context, commits map[int]Commit) erro
 // CommitInitial stores commits for a group that has no members, as `weir migrate` does before a group's first start. A
 // group with members refuses.
 func (k *Kafka) CommitInitial(ctx context.Context, group, topic string, commits map[int]Commit) error {
-	wait := newPause(100*time.Millisecond, time.Second)
+	wait := retry.NewBackoff(100*time.Millisecond, time.Second)
 	deadline := time.Now().Add(topicPatience)
 	for {
 		err := k.commit(ctx, &kafka.OffsetCommitRequest{GroupID: group, GenerationID: -1}, topic, commits)
@@ -41,7 +43,7 @@ func (k *Kafka) CommitInitial(ctx context.Context, group, topic string, commits 
 			return fmt.Errorf("group %s has running members, and only they may commit: stop them first: %w", group, err)
 		}
 		// Writing the same again does no harm here, whatever came of the attempt before.
-		if err == nil || !passing(err) || time.Now().After(deadline) || wait.sleep(ctx) != nil {
+		if err == nil || !passing(err) || time.Now().After(deadline) || wait.Wait(ctx) != nil {
 			return err
 		}
 	}
@@ -50,14 +52,14 @@ func (k *Kafka) CommitInitial(ctx context.Context, group, topic string, commits 
 // FetchCommits returns the stored commits of group; a partition without one is absent. While the coordinator moves or
 // loads it is asked again, until ctx is done.
 func (k *Kafka) FetchCommits(ctx context.Context, group, topic string, partitions []int) (map[int]Commit, error) {
-	wait := newPause(50*time.Millisecond, time.Second)
+	wait := retry.NewBackoff(50*time.Millisecond, time.Second)
 	deadline := time.Now().Add(topicPatience)
 	for {
 		commits, err := k.fetchCommitsOnce(ctx, group, topic, partitions)
 		if err == nil {
 			return commits, nil
 		}
-		if k.life.Err() != nil || !passing(err) || time.Now().After(deadline) || wait.sleep(ctx) != nil {
+		if k.life.Err() != nil || !passing(err) || time.Now().After(deadline) || wait.Wait(ctx) != nil {
 			return nil, fmt.Errorf("commits of group %s for topic %s: %w", group, topic, err)
 		}
 	}
@@ -111,13 +113,13 @@ func (k *Kafka) commit(ctx context.Context, request *kafka.OffsetCommitRequest, 
 	}
 	slices.SortFunc(offsets, func(a, b kafka.OffsetCommit) int { return a.Partition - b.Partition })
 	request.Topics = map[string][]kafka.OffsetCommit{topic: offsets}
-	wait := newPause(50*time.Millisecond, time.Second)
+	wait := retry.NewBackoff(50*time.Millisecond, time.Second)
 	for {
 		err := k.commitOnce(ctx, request, topic, commits)
 		if err == nil {
 			return nil
 		}
-		if errors.Is(err, errGroupLoading) && wait.sleep(ctx) == nil {
+		if errors.Is(err, errGroupLoading) && wait.Wait(ctx) == nil {
 			continue
 		}
 		k.metrics.commitErrors.WithLabelValues(request.GroupID, errorReason(err)).Inc()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -26,7 +27,7 @@ type topicLog struct {
 	k           *Kafka
 	topic       string
 	correlation atomic.Int32
-	failing     complaint
+	failing     retry.Trouble
 	watch       *silence
 
 	mu     sync.Mutex
@@ -149,9 +150,9 @@ func (l *topicLog) run(call *fetchCall, request *fetchRequest) {
 	}
 	if err != nil && l.k.life.Err() == nil {
 		l.k.metrics.fetchErrors.WithLabelValues(l.topic, errorReason(err)).Inc()
-		l.failing.trouble(l.k.log, "cannot read from Kafka, trying again", err, "topic", l.topic, "broker", request.broker)
+		l.failing.Failed(l.k.log, "cannot read from Kafka, trying again", err, "topic", l.topic, "broker", request.broker)
 	} else if err == nil {
-		l.failing.over(l.k.log, "reading from Kafka again", "topic", l.topic)
+		l.failing.Over(l.k.log, "reading from Kafka again", "topic", l.topic)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -37,7 +37,7 @@ func (r *fetchRoom) take(messages []traffic.Message) int {
 	}
 	bytes := 0
 	for i := range messages {
-		bytes += heldBytes(&messages[i])
+		bytes += HeldBytes(&messages[i])
 	}
 	r.left.Add(-int64(bytes))
 	return bytes

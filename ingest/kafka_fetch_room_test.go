@@ -38,7 +38,7 @@ func TestFetchKeepsToItsRoom(t *testing.T) {
 	}{
 		{1, 10, 0, 10, whole[10].Appended},
 		{1, 10, 10, 20, whole[20].Appended},
-		{heldBytes(&whole[0])*10 + 1, 20, 0, 20, whole[20].Appended},
+		{HeldBytes(&whole[0])*10 + 1, 20, 0, 20, whole[20].Appended},
 		{1 << 20, 30, 0, 30, 0},
 		{0, 30, 0, 30, 0},
 	} {

@@ -51,7 +51,7 @@ func (r *fetchRound) launch(ctx context.Context) (again time.Duration) {
 	if err != nil {
 		if ctx.Err() == nil && l.k.life.Err() == nil {
 			l.k.metrics.fetchErrors.WithLabelValues(l.topic, errorReason(err)).Inc()
-			l.failing.trouble(l.k.log, "cannot read from Kafka, trying again", err, "topic", l.topic)
+			l.failing.Failed(l.k.log, "cannot read from Kafka, trying again", err, "topic", l.topic)
 		}
 		leaders = nil
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/weirhq/weir/internal/retry"
 )
 
 // GroupOptions are the times of a group membership. The brokers' limits are group.min.session.timeout.ms (6 s unless
@@ -69,8 +71,8 @@ func (g *kafkaGroup) Run(ctx context.Context, session func(context.Context, Assi
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(g.k.life, cancel)()
-	var trouble complaint
-	wait := newPause(100*time.Millisecond, 5*time.Second)
+	var trouble retry.Trouble
+	wait := retry.NewBackoff(100*time.Millisecond, 5*time.Second)
 	for {
 		if g.awaitTopic(ctx) != nil {
 			return nil
@@ -89,12 +91,12 @@ func (g *kafkaGroup) Run(ctx context.Context, session func(context.Context, Assi
 			return nil
 		}
 		g.k.metrics.rejoins.WithLabelValues(g.id).Inc()
-		trouble.trouble(g.k.log, "left the consumer group, joining anew", err, "group", g.id)
+		trouble.Failed(g.k.log, "left the consumer group, joining anew", err, "group", g.id)
 		if time.Since(started) > goodSession {
-			wait.reset()
-			trouble.over(g.k.log, "consumer group works again", "group", g.id)
+			wait.Reset()
+			trouble.Over(g.k.log, "consumer group works again", "group", g.id)
 		}
-		if wait.sleep(ctx) != nil {
+		if wait.Wait(ctx) != nil {
 			return nil
 		}
 	}
@@ -103,22 +105,22 @@ func (g *kafkaGroup) Run(ctx context.Context, session func(context.Context, Assi
 // awaitTopic waits until the topic exists: a member that joins before gets no partitions, and would not hear of them.
 // It fails only with ctx.
 func (g *kafkaGroup) awaitTopic(ctx context.Context) error {
-	var trouble complaint
-	wait := newPause(100*time.Millisecond, 2*time.Second)
+	var trouble retry.Trouble
+	wait := retry.NewBackoff(100*time.Millisecond, 2*time.Second)
 	for {
 		n, err := g.k.Partitions(ctx, g.topic)
 		if err == nil && n > 0 {
 			g.known = n
-			trouble.over(g.k.log, "topic is there", "topic", g.topic)
+			trouble.Over(g.k.log, "topic is there", "topic", g.topic)
 			return nil
 		}
 		if err == nil {
 			err = fmt.Errorf("topic %s has no partitions", g.topic)
 		}
 		if ctx.Err() == nil {
-			trouble.trouble(g.k.log, "waiting for the topic before joining the group; weir migrate creates it", err, "group", g.id)
+			trouble.Failed(g.k.log, "waiting for the topic before joining the group; weir migrate creates it", err, "group", g.id)
 		}
-		if err := wait.sleep(ctx); err != nil {
+		if err := wait.Wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -152,7 +154,7 @@ func (g *kafkaGroup) newMember() (*groupMember, error) {
 
 // run takes part in generations until ctx is done or a session returns an error.
 func (m *groupMember) run(ctx context.Context, session func(context.Context, Assignment) error) error {
-	var trouble complaint
+	var trouble retry.Trouble
 	log := m.g.k.log
 	for {
 		gen, err := m.cg.Next(ctx)
@@ -165,11 +167,11 @@ func (m *groupMember) run(ctx context.Context, session func(context.Context, Ass
 			if coordinating(err) {
 				log.Debug("consumer group is not ready", "group", m.g.id, "error", err)
 			} else {
-				trouble.trouble(log, "cannot join the consumer group, trying again", err, "group", m.g.id)
+				trouble.Failed(log, "cannot join the consumer group, trying again", err, "group", m.g.id)
 			}
 			continue
 		}
-		trouble.over(log, "joined the consumer group", "group", m.g.id)
+		trouble.Over(log, "joined the consumer group", "group", m.g.id)
 		over := make(chan error, 1)
 		gen.Start(func(genCtx context.Context) { over <- m.serve(ctx, genCtx, gen, session) })
 		if err := <-over; err != nil {
@@ -226,7 +228,7 @@ func (m *groupMember) serve(ctx, genCtx context.Context, gen *kafka.Generation, 
 // can watch for this too, but gives a membership up for every error that it meets on the way.
 func (g *kafkaGroup) awaitGrowth(ctx context.Context, end func()) {
 	for ctx.Err() == nil {
-		rest(ctx, g.opts.LookEvery)
+		_ = retry.Sleep(ctx, g.opts.LookEvery)
 		n, err := g.k.Partitions(ctx, g.topic)
 		if err != nil {
 			continue // whoever reads or writes the topic tells about it

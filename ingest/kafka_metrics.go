@@ -3,7 +3,6 @@ package ingest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,30 +46,11 @@ func newKafkaMetrics(r prometheus.Registerer) (*kafkaMetrics, error) {
 	var err error
 	for _, vec := range []**prometheus.CounterVec{&m.fetchedRecords, &m.fetchedBytes, &m.skippedRecords, &m.fetchErrors,
 		&m.appendedBytes, &m.appendErrors, &m.generations, &m.rejoins, &m.commitErrors} {
-		*vec = published(r, *vec, &err)
+		*vec = Published(r, *vec, &err)
 	}
-	m.silent = published(r, m.silent, &err)
-	m.appendSeconds = published(r, m.appendSeconds, &err)
+	m.silent = Published(r, m.silent, &err)
+	m.appendSeconds = Published(r, m.appendSeconds, &err)
 	return m, err
-}
-
-// published registers c and returns it, or the same metric that another part of the process has registered before.
-// The first failure is kept in failed.
-func published[C prometheus.Collector](r prometheus.Registerer, c C, failed *error) C {
-	if r == nil || *failed != nil {
-		return c
-	}
-	err := r.Register(c)
-	var before prometheus.AlreadyRegisteredError
-	if errors.As(err, &before) {
-		if same, ok := before.ExistingCollector.(C); ok {
-			return same
-		}
-	}
-	if err != nil {
-		*failed = fmt.Errorf("registering metrics: %w", err)
-	}
-	return c
 }
 
 // errorReason is a short, countable name for err.

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,42 +16,6 @@ import (
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 )
-
-// ErrBatchTooLarge is wrapped by Append's error when a batch is larger than the topic (max.message.bytes) or the protocol
-// takes. Such a batch was not written; the same one will never be.
-var ErrBatchTooLarge = errors.New("record batch is larger than the topic takes")
-
-// AppendError says which partitions did not acknowledge, and why.
-type AppendError struct {
-	Topic  string
-	Failed map[int]error // by partition
-}
-
-var _ error = (*AppendError)(nil)
-
-// Error names partitions with the same trouble together.
-func (e *AppendError) Error() string {
-	byText := make(map[string][]int)
-	for partition, err := range e.Failed {
-		byText[err.Error()] = append(byText[err.Error()], partition)
-	}
-	var parts []string
-	for text, partitions := range byText {
-		slices.Sort(partitions)
-		parts = append(parts, fmt.Sprintf("partitions %v: %s", partitions, text))
-	}
-	slices.Sort(parts)
-	return "appending to topic " + e.Topic + ": " + strings.Join(parts, "; ")
-}
-
-// Unwrap gives the partitions' errors.
-func (e *AppendError) Unwrap() []error {
-	errs := make([]error, 0, len(e.Failed))
-	for _, err := range e.Failed {
-		errs = append(errs, err)
-	}
-	return errs
-}
 
 const (
 	// A produce request stays below brokers' socket.request.max.bytes (100 MiB) by far.
@@ -143,7 +105,7 @@ func (a *topicAppender) encode(ctx context.Context, batches []Batch) ([]encodedB
 		}
 		seen[b.Partition] = true
 		if leaders[b.Partition] < 0 {
-			failed[b.Partition] = kafka.LeaderNotAvailable
+			failed[b.Partition] = &UnwrittenError{kafka.LeaderNotAvailable}
 			continue
 		}
 		sending = append(sending, b)
@@ -262,6 +224,15 @@ func (a *topicAppender) send(ctx context.Context, batches []encodedBatch) map[in
 }
 
 func produceError(code kafka.Error, message string) error {
+	switch code {
+	case kafka.UnknownTopicOrPartition, kafka.LeaderNotAvailable, kafka.NotLeaderForPartition, kafka.NotEnoughReplicas:
+		return &UnwrittenError{told(code, message)} // the leader checks these before it appends
+	}
+	return told(code, message)
+}
+
+// told is a partition's answer with what the broker adds to it.
+func told(code kafka.Error, message string) error {
 	switch {
 	case code == 0:
 		return nil

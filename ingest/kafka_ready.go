@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/weirhq/weir/internal/retry"
 )
 
 // Ping asks the cluster whether it is there. Its error is one line that names the addresses and says what to do.
@@ -77,17 +79,17 @@ func pingAdvice(err error) string {
 // per attempt that failed and is followed by another one. When none can follow before ctx's deadline, or ctx is done, it
 // returns the last failure.
 func (k *Kafka) WaitReady(ctx context.Context) error {
-	wait := newPause(500*time.Millisecond, 10*time.Second)
+	wait := retry.NewBackoff(500*time.Millisecond, 10*time.Second)
 	for attempt := 1; ; attempt++ {
 		err := k.Ping(ctx)
 		if err == nil || errors.Is(err, errKafkaClosed) {
 			return err
 		}
-		if deadline, bounded := ctx.Deadline(); ctx.Err() != nil || bounded && time.Until(deadline) <= wait.length() {
+		if deadline, bounded := ctx.Deadline(); ctx.Err() != nil || bounded && time.Until(deadline) <= wait.Next() {
 			return err
 		}
-		k.log.Warn("waiting for Kafka", "attempt", attempt, "again_in", wait.length(), "error", err)
-		if wait.sleep(ctx) != nil {
+		k.log.Warn("waiting for Kafka", "attempt", attempt, "again_in", wait.Next(), "error", err)
+		if wait.Wait(ctx) != nil {
 			return err
 		}
 	}

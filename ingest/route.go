@@ -19,7 +19,6 @@ const (
 	DefaultTickEvery      = time.Second
 	DefaultLookEvery      = time.Second
 	DefaultReportEvery    = 2 * time.Second
-	DefaultFetchWait      = 400 * time.Millisecond
 	DefaultLinger         = 3 * time.Millisecond
 )
 

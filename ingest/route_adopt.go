@@ -15,7 +15,7 @@ func (s *routeSession) retire(partition int) {
 	s.tickets++
 	s.idle[partition] = &resting{ticket: s.tickets}
 	s.lookout.lookAt(s.idle)
-	poke(s.lookout.asked)
+	Wake(s.lookout.asked)
 }
 
 // lookAt tells the lookout which partitions are not routed.
@@ -58,7 +58,7 @@ func (s *routeSession) heed(ctx context.Context) error {
 	}
 	if len(found) > 0 {
 		s.showSources()
-		poke(s.intake.room)
+		Wake(s.intake.room)
 	}
 	s.watch()
 	if fresh {
@@ -139,7 +139,7 @@ func (s *routeSession) add(src *routedSource) {
 		since = s.order.front // nothing is known of it yet: it is taken for one of the others
 	}
 	s.intake.open(src.partition, src.at.Offset, since)
-	poke(s.intake.room)
+	Wake(s.intake.room)
 }
 
 // showSources publishes where the partitions stand, to the lookout's reports and to the statistics.

@@ -2,8 +2,6 @@ package ingest
 
 import (
 	"slices"
-
-	"github.com/weirhq/weir/traffic"
 )
 
 // preparedChunk is the chunk after the one that is being appended, built while that one is on its way. It changes nothing
@@ -31,14 +29,6 @@ func (s *routeSession) prepare(c *routeChunk) {
 	s.turn = 1 - s.turn // the bytes of c live in the other builder
 	p.chunk = s.builders[s.turn].build(sources, s.intake)
 	s.prepared = p
-}
-
-// messagesFrom cuts off what lies before offset.
-func messagesFrom(messages []traffic.Message, offset int64) []traffic.Message {
-	n, _ := slices.BinarySearchFunc(messages, offset, func(m traffic.Message, offset int64) int {
-		return compareOffsets(m.Offset, offset)
-	})
-	return messages[n:]
 }
 
 // follows reports whether p was planned for right behind next.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -60,7 +61,7 @@ func (s *routeSession) announceAs(ctx context.Context, next []Announcement, p *c
 func (s *routeSession) linger(ctx context.Context) {
 	left := s.announced.Add(s.r.opt.Linger).Sub(s.r.opt.Clock())
 	if s.announced != traffic.BeforeTime && left > 0 && left <= s.r.opt.Linger {
-		rest(ctx, left)
+		_ = retry.Sleep(ctx, left)
 	}
 }
 

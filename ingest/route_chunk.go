@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/weirhq/weir/detectors"
@@ -112,21 +113,11 @@ func (b *chunkBuilder) open(src *routedSource, at *Announcement, in *intake) *st
 	messages, read := in.peek(src.partition)
 	stop := max(b.stop(*at), at.Offset)
 	n, _ := slices.BinarySearchFunc(messages, stop, func(m traffic.Message, offset int64) int {
-		return compareOffsets(m.Offset, offset)
+		return cmp.Compare(m.Offset, offset)
 	})
-	s := &stretch{version: src.version, messages: messagesFrom(messages[:n], at.Offset), end: max(min(stop, read), at.Offset), at: at}
+	s := &stretch{version: src.version, messages: MessagesFrom(messages[:n], at.Offset), end: max(min(stop, read), at.Offset), at: at}
 	s.counts = b.countsOf(src.version)
 	return s
-}
-
-func compareOffsets(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // close fixes where the stretch ends.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -76,7 +77,7 @@ func (in *intake) run(ctx context.Context) {
 			continue
 		}
 		pause = min(max(2*pause, minFetchPause), maxFetchPause)
-		rest(ctx, pause)
+		_ = retry.Sleep(ctx, pause)
 	}
 }
 
@@ -111,7 +112,7 @@ func (in *intake) take(asked []asking, answers []Fetched, err error) bool {
 		}
 	}
 	if news {
-		poke(in.wake)
+		Wake(in.wake)
 	}
 	return news || !troubled
 }
@@ -143,7 +144,7 @@ func (in *intake) blockage(partition int) *blockage {
 
 func (q *fetchQueue) add(f *Fetched) {
 	for i := range f.Messages {
-		q.bytes += heldBytes(&f.Messages[i])
+		q.bytes += HeldBytes(&f.Messages[i])
 		q.since = f.Messages[i].Appended
 	}
 	q.messages = append(q.messages, f.Messages...)
@@ -196,12 +197,12 @@ func (in *intake) drop(partition int, offset int64) {
 	q := in.queues[partition]
 	n := 0
 	for ; n < len(q.messages) && q.messages[n].Offset < offset; n++ {
-		q.bytes -= heldBytes(&q.messages[n])
+		q.bytes -= HeldBytes(&q.messages[n])
 	}
 	if q.messages = q.messages[n:]; len(q.messages) == 0 {
 		q.messages = nil // the array with all its values may go
 	}
-	poke(in.room)
+	Wake(in.room)
 }
 
 // logTail is what is known of the end of a partition's log.
@@ -217,22 +218,4 @@ func (in *intake) tail(partition int) logTail {
 	defer in.mu.Unlock()
 	q := in.queues[partition]
 	return logTail{high: q.high, empty: q.atEnd && len(q.messages) == 0, next: q.next, asked: q.asked}
-}
-
-// poke wakes whoever waits on c, now or when it next looks.
-func poke(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// rest waits for d, or until ctx is done.
-func rest(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

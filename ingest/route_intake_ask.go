@@ -110,5 +110,5 @@ func (in *intake) queued(partition int, offset int64) *queuedSource {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	q := in.queues[partition]
-	return &queuedSource{messages: messagesFrom(q.messages, offset), read: q.next, since: q.since, dry: q.dry || q.readable.blocked != nil}
+	return &queuedSource{messages: MessagesFrom(q.messages, offset), read: q.next, since: q.since, dry: q.dry || q.readable.blocked != nil}
 }

@@ -40,7 +40,7 @@ func TestIntakeHoldsWhatItMay(t *testing.T) {
 	topic := kit.topic(parts, func(s *TopicSpec) { s.MaxMessageBytes = requestsMaxMessageBytes })
 	value := []byte(`{"v":1,"ip":"192.0.2.1","user_agent":"` + strings.Repeat("x", 400) + `"}`)
 	set := packedSet(t, value, n)
-	batch := n * heldBytes(&traffic.Message{Value: value})
+	batch := n * HeldBytes(&traffic.Message{Value: value})
 	if batch < 5*bound || len(set) > bound/4 {
 		t.Fatalf("a batch of %d bytes that unpacks to %d shows nothing", len(set), batch)
 	}

@@ -152,8 +152,15 @@ func (c *routeCollector) collectSources(ch chan<- prometheus.Metric, s *RouteSta
 			continue
 		}
 		gauge(c.refused, 0, partition)
-		gauge(c.halted, truth(src.Halted), partition)
+		gauge(c.halted, oneIf(src.Halted), partition)
 		gauge(c.offset, float64(src.Offset), partition)
 		gauge(c.lag, float64(max(src.HighWatermark-src.Offset, 0)), partition)
 	}
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

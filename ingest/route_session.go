@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -215,7 +216,7 @@ func (s *routeSession) deliver(ctx context.Context, c *routeChunk) error {
 		}
 		s.r.tally.bump(func(st *RouteStats) { st.ChunkRetries++ })
 		s.tickIfDue(ctx)
-		rest(ctx, pause)
+		_ = retry.Sleep(ctx, pause)
 		pause = min(2*pause, maxChunkPause)
 	}
 }

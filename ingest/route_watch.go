@@ -175,7 +175,7 @@ func (l *lookout) lookAtVersions(ctx context.Context) error {
 	l.r.tally.bump(func(st *RouteStats) { st.NewestVersion = v.number })
 	l.r.opt.Logger.Info("routing version loaded", "version", v.number, "rules", len(v.rules))
 	l.r.versions.advance(v)
-	poke(l.wake)
+	Wake(l.wake)
 	return nil
 }
 
@@ -209,7 +209,7 @@ func (l *lookout) tell(change func()) {
 	l.mu.Lock()
 	change()
 	l.mu.Unlock()
-	poke(l.wake)
+	Wake(l.wake)
 }
 
 // troubles tells an operator once when something begins to fail and once when it works again.

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -211,7 +213,7 @@ func simNow() traffic.Time { return traffic.At(time.Now()) }
 // end is the end of a partition's log now. w.mu must be held.
 func (w *world) end(p int) int64 {
 	n, _ := slices.BinarySearchFunc(w.requests[p], simNow()+1, func(e simEvent, t traffic.Time) int {
-		return compareOffsets(int64(e.appended), int64(t))
+		return cmp.Compare(int64(e.appended), int64(t))
 	})
 	return int64(n)
 }
@@ -253,4 +255,9 @@ func (w *world) later(d time.Duration, do func()) {
 		rest(context.Background(), d)
 		do()
 	})
+}
+
+// rest waits for d, or until ctx is done.
+func rest(ctx context.Context, d time.Duration) {
+	_ = retry.Sleep(ctx, d) // its error is ctx's
 }

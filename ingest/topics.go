@@ -3,6 +3,7 @@ package ingest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -137,6 +138,18 @@ func (s TopicSpec) check() error {
 	return nil
 }
 
+// countPartitions compares the number of partitions that a topic has with the wanted one. note is empty where they are equal.
+func (s TopicSpec) countPartitions(has int) (note string, err error) {
+	if has == s.Partitions {
+		return "", nil
+	}
+	if s.FixedPartitions {
+		return "", fmt.Errorf("topic %s has %d partitions, the configuration says %d: its partition count is fixed when it is "+
+			"created; correct the configuration, or use another namespace", s.Name, has, s.Partitions)
+	}
+	return fmt.Sprintf("has %d partitions, the configuration says %d; it is used as it is", has, s.Partitions), nil
+}
+
 // settings are the topic's settings as Kafka writes them.
 func (s TopicSpec) settings() map[string]string {
 	out := map[string]string{
@@ -178,4 +191,22 @@ func (s TopicSpec) differences(has map[string]string) map[string]string {
 func atLeast(text string, least int) bool {
 	n, err := strconv.Atoi(text)
 	return err == nil && n >= least
+}
+
+// Retention is what a topic keeps of each partition.
+type Retention struct {
+	Time  time.Duration // 0: for ever
+	Bytes int64         // 0: without bound
+}
+
+// ParseRetention reads a topic's settings. Kafka writes -1 for no bound; a broker that says nothing has none.
+func ParseRetention(settings map[string]string) Retention {
+	var r Retention
+	if millis, err := strconv.ParseInt(settings[retentionKey], 10, 64); err == nil && millis > 0 {
+		r.Time = time.Duration(min(millis, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+	}
+	if n, err := strconv.ParseInt(settings[retentionBytesKey], 10, 64); err == nil && n > 0 {
+		r.Bytes = n
+	}
+	return r
 }

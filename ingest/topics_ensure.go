@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+
+	"github.com/weirhq/weir/internal/retry"
 )
 
 // TopicReport says what EnsureTopics did for one topic.
@@ -84,17 +86,6 @@ func (k *Kafka) VerifyTopics(ctx context.Context, specs []TopicSpec) error {
 	return errors.Join(wrong...)
 }
 
-func (s TopicSpec) countPartitions(has int) (note string, err error) {
-	if has == s.Partitions {
-		return "", nil
-	}
-	if s.FixedPartitions {
-		return "", fmt.Errorf("topic %s has %d partitions, the configuration says %d: its partition count is fixed when it is "+
-			"created; correct the configuration, or use another namespace", s.Name, has, s.Partitions)
-	}
-	return fmt.Sprintf("has %d partitions, the configuration says %d; it is used as it is", has, s.Partitions), nil
-}
-
 // createTopics creates what is missing and returns which those were. It always asks, because the cached layout may be
 // as old as MetadataTTL.
 func (k *Kafka) createTopics(ctx context.Context, specs []TopicSpec) (map[string]bool, error) {
@@ -139,7 +130,7 @@ func (k *Kafka) createTopics(ctx context.Context, specs []TopicSpec) (map[string
 func (k *Kafka) awaitLeaders(ctx context.Context, topic string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, topicPatience)
 	defer cancel()
-	wait := newPause(20*time.Millisecond, 500*time.Millisecond)
+	wait := retry.NewBackoff(20*time.Millisecond, 500*time.Millisecond)
 	for {
 		leaders, err := k.leaders(ctx, topic)
 		if err == nil {
@@ -151,7 +142,7 @@ func (k *Kafka) awaitLeaders(ctx context.Context, topic string) (int, error) {
 			}
 			err = fmt.Errorf("topic %s partition %d has no leader: %w", topic, max(0, without), kafka.LeaderNotAvailable)
 		}
-		if !passing(err) || wait.sleep(ctx) != nil {
+		if !passing(err) || wait.Wait(ctx) != nil {
 			return 0, err
 		}
 	}
@@ -175,6 +166,15 @@ func (k *Kafka) topicSettings(ctx context.Context, topic string) (map[string]str
 		settings[entry.ConfigName] = entry.ConfigValue
 	}
 	return settings, nil
+}
+
+// Retention asks for what a topic keeps.
+func (k *Kafka) Retention(ctx context.Context, topic string) (Retention, error) {
+	settings, err := k.topicSettings(ctx, topic)
+	if err != nil {
+		return Retention{}, err
+	}
+	return ParseRetention(settings), nil
 }
 
 // mendTopic sets what differs and returns what it was.

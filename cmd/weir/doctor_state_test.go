@@ -7,7 +7,6 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/weirhq/weir/blocklist"
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/testbed"
@@ -65,10 +64,10 @@ func TestDoctorFindsPartitionsThatStopped(t *testing.T) {
 	b := fullBed(t)
 	b.ok("migrate")
 	s := b.store()
-	err := s.Report(t.Context(), history.Live, []detectors.PartitionState{
-		{Side: detectors.SideRequests, Partition: 0, State: "refused", Reason: "its commit was moved", GapSource: 0, GapOffset: 7},
-		{Side: detectors.SideRequests, Partition: 1, State: "running", GapOffset: -1},
-		{Side: detectors.SideKeyed, Partition: 2, State: "halted", Reason: "log shorter than the snapshot", Epoch: 3},
+	err := s.Report(t.Context(), history.Live, []ingest.PartitionState{
+		{Side: ingest.SideRequests, Partition: 0, State: "refused", Reason: "its commit was moved", GapSource: 0, GapOffset: 7},
+		{Side: ingest.SideRequests, Partition: 1, State: "running", GapOffset: -1},
+		{Side: ingest.SideKeyed, Partition: 2, State: "halted", Reason: "log shorter than the snapshot", Epoch: 3},
 	})
 	if err != nil {
 		t.Fatal(err)

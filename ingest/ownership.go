@@ -1,8 +1,9 @@
-package detectors
+package ingest
 
 import (
 	"errors"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -59,6 +60,9 @@ type PartitionState struct {
 	GapSource int
 	GapOffset int64
 }
+
+// NoOffset is where there is none.
+const NoOffset = detectors.NoOffset
 
 // GapInKeyed stands for the source partition of a gap in the keyed log: records of any may have been in it.
 const GapInKeyed = -1
