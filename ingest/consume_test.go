@@ -72,19 +72,19 @@ func (s *noteSink) offsets(p int) []int64 {
 
 // startConsumer runs a consumer until the returned function is called, which waits for its end.
 
-func startConsumer(kit *kit, k *Kafka, topic string, sink Sink, edit ...func(*ConsumerOptions)) (stop func()) {
-	kit.t.Helper()
+func startConsumer(kit *Kit2, k *Kafka, topic string, sink Sink, edit ...func(*ConsumerOptions)) (stop func()) {
+	kit.T.Helper()
 	opts := ConsumerOptions{Name: "test", Log: k.Log(topic), Sink: sink, Wait: 100 * time.Millisecond, CommitEvery: 20 * time.Millisecond,
 		Group:  k.Group(topic, topic, GroupOptions{Heartbeat: 100 * time.Millisecond, SessionTimeout: 6 * time.Second}),
-		Logger: testLogger(kit.t), Registerer: kit.registry}
+		Logger: Logger2(kit.T), Registerer: kit.Registry}
 	for _, e := range edit {
 		e(&opts)
 	}
 	consumer, err := NewConsumer(opts)
 	if err != nil {
-		kit.t.Fatal(err)
+		kit.T.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(kit.ctx)
+	ctx, cancel := context.WithCancel(kit.Ctx)
 	done := make(chan error, 1)
 	go func() { done <- consumer.Run(ctx) }()
 	var once sync.Once
@@ -94,14 +94,14 @@ func startConsumer(kit *kit, k *Kafka, topic string, sink Sink, edit ...func(*Co
 			select {
 			case err := <-done:
 				if err != nil {
-					kit.t.Error(err)
+					kit.T.Error(err)
 				}
 			case <-time.After(20 * time.Second):
-				kit.t.Error("the consumer does not end")
+				kit.T.Error("the consumer does not end")
 			}
 		})
 	}
-	kit.t.Cleanup(stop)
+	kit.T.Cleanup(stop)
 	return stop
 }
 
@@ -114,18 +114,18 @@ func upTo(n int) []int64 {
 }
 
 func TestConsumerAppliesInOrder(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(3)
+	kit := NewKit2(t)
+	topic := kit.Topic(3)
 	for i := range 10 {
-		kit.put(topic, map[int][]string{0: numbered(fmt.Sprint(i, "-"), 50), 2: {"x"}})
+		kit.Put(topic, map[int][]string{0: Numbered2(fmt.Sprint(i, "-"), 50), 2: {"x"}})
 	}
 	sink := newNoteSink(t)
-	stop := startConsumer(kit, kit.k, topic, sink, func(o *ConsumerOptions) { o.BatchRecords = 30 })
-	if err := kit.k.AwaitCaughtUp(kit.ctx, topic, topic); err != nil {
+	stop := startConsumer(kit, kit.K, topic, sink, func(o *ConsumerOptions) { o.BatchRecords = 30 })
+	if err := kit.K.AwaitCaughtUp(kit.Ctx, topic, topic); err != nil {
 		t.Fatal(err)
 	}
-	kit.put(topic, map[int][]string{1: {"later"}})
-	if err := kit.k.AwaitCaughtUp(kit.ctx, topic, topic); err != nil {
+	kit.Put(topic, map[int][]string{1: {"later"}})
+	if err := kit.K.AwaitCaughtUp(kit.Ctx, topic, topic); err != nil {
 		t.Fatal(err)
 	}
 	stop()
@@ -137,18 +137,18 @@ func TestConsumerAppliesInOrder(t *testing.T) {
 	if slices.Max(sink.sizes) > 30 {
 		t.Errorf("a batch of %d records, want at most 30", slices.Max(sink.sizes))
 	}
-	if n := testutil.ToFloat64(kit.counter(t, "weir_stage_records_total")); n != 511 {
+	if n := testutil.ToFloat64(kit.Counter(t, "weir_stage_records_total")); n != 511 {
 		t.Errorf("%v records counted, want 511", n)
 	}
-	lag, err := kit.k.Lag(kit.ctx, topic, topic)
+	lag, err := kit.K.Lag(kit.Ctx, topic, topic)
 	if err != nil || len(lag) != 3 || lag[0]+lag[1]+lag[2] != 0 {
 		t.Errorf("lag %v, %v", lag, err)
 	}
 	// The next process goes on behind the commits.
-	kit.put(topic, map[int][]string{0: {"more"}, 2: {"more"}})
+	kit.Put(topic, map[int][]string{0: {"more"}, 2: {"more"}})
 	next := newNoteSink(t)
-	stop = startConsumer(kit, kit.k, topic, next)
-	if err := kit.k.AwaitCaughtUp(kit.ctx, topic, topic); err != nil {
+	stop = startConsumer(kit, kit.K, topic, next)
+	if err := kit.K.AwaitCaughtUp(kit.Ctx, topic, topic); err != nil {
 		t.Fatal(err)
 	}
 	stop()
@@ -160,9 +160,9 @@ func TestConsumerAppliesInOrder(t *testing.T) {
 // A batch that is refused is given again, the same, until it is taken; other partitions go on.
 
 func TestConsumerRefusedBatch(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(2)
-	kit.put(topic, map[int][]string{0: {"a", "b", "c"}, 1: {"d"}})
+	kit := NewKit2(t)
+	topic := kit.Topic(2)
+	kit.Put(topic, map[int][]string{0: {"a", "b", "c"}, 1: {"d"}})
 	sink := newNoteSink(t)
 	var mu sync.Mutex
 	healed, tries := false, 0
@@ -177,9 +177,9 @@ func TestConsumerRefusedBatch(t *testing.T) {
 		}
 		return errors.New("store is away")
 	}
-	stop := startConsumer(kit, kit.k, topic, sink)
+	stop := startConsumer(kit, kit.K, topic, sink)
 	testbed.Eventually(t, 20*time.Second, func() error {
-		commits, err := kit.k.FetchCommits(kit.ctx, topic, topic, []int{0, 1})
+		commits, err := kit.K.FetchCommits(kit.Ctx, topic, topic, []int{0, 1})
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil || commits[1].Offset != 1 || tries < 3 {
@@ -193,14 +193,14 @@ func TestConsumerRefusedBatch(t *testing.T) {
 	mu.Lock()
 	healed = true
 	mu.Unlock()
-	if err := kit.k.AwaitCaughtUp(kit.ctx, topic, topic); err != nil {
+	if err := kit.K.AwaitCaughtUp(kit.Ctx, topic, topic); err != nil {
 		t.Fatal(err)
 	}
 	stop()
 	if got := sink.offsets(0); !slices.Equal(got, upTo(3)) {
 		t.Errorf("applied %v", got)
 	}
-	if n := testutil.ToFloat64(kit.counter(t, "weir_stage_apply_failures_total")); n < 3 {
+	if n := testutil.ToFloat64(kit.Counter(t, "weir_stage_apply_failures_total")); n < 3 {
 		t.Errorf("%v failures counted", n)
 	}
 }
@@ -208,9 +208,9 @@ func TestConsumerRefusedBatch(t *testing.T) {
 // What is in hand when the process is stopped is finished and committed; a sink that hangs is given up after Drain.
 
 func TestConsumerDrains(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(2)
-	kit.put(topic, map[int][]string{0: {"a"}, 1: {"b"}})
+	kit := NewKit2(t)
+	topic := kit.Topic(2)
+	kit.Put(topic, map[int][]string{0: {"a"}, 1: {"b"}})
 	sink, inHand := newNoteSink(t), make(chan int, 2)
 	release := make(chan struct{})
 	sink.before = func(ctx context.Context, batch []traffic.Message) error {
@@ -222,7 +222,7 @@ func TestConsumerDrains(t *testing.T) {
 		<-ctx.Done() // hangs
 		return ctx.Err()
 	}
-	stop := startConsumer(kit, kit.k, topic, sink, func(o *ConsumerOptions) { o.Drain = time.Second })
+	stop := startConsumer(kit, kit.K, topic, sink, func(o *ConsumerOptions) { o.Drain = time.Second })
 	<-inHand
 	<-inHand
 	time.AfterFunc(200*time.Millisecond, func() { close(release) })
@@ -231,7 +231,7 @@ func TestConsumerDrains(t *testing.T) {
 	if took := time.Since(started); took < 900*time.Millisecond || took > 8*time.Second {
 		t.Errorf("stopping took %v, want the drain time of 1 s and a little", took)
 	}
-	commits, err := kit.k.FetchCommits(kit.ctx, topic, topic, []int{0, 1})
+	commits, err := kit.K.FetchCommits(kit.Ctx, topic, topic, []int{0, 1})
 	if err != nil || commits[0].Offset != 1 || commits[1].Offset != 0 {
 		t.Errorf("commits %v, %v, want partition 0 done and 1 not", commits, err)
 	}
@@ -240,22 +240,22 @@ func TestConsumerDrains(t *testing.T) {
 // Members come and go; nothing is lost, and what is applied twice is so because of a takeover.
 
 func TestConsumersShareAndTakeOver(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(4)
+	kit := NewKit2(t)
+	topic := kit.Topic(4)
 	total := 0
 	put := func(n int) {
 		total += n
 		all := make(map[int][]string)
 		for p := range 4 {
-			all[p] = numbered("e", n)
+			all[p] = Numbered2("e", n)
 		}
-		kit.put(topic, all)
+		kit.Put(topic, all)
 	}
 	sinks := []*noteSink{newNoteSink(t), newNoteSink(t), newNoteSink(t)}
 	put(100)
-	stopA := startConsumer(kit, kit.k, topic, sinks[0])
+	stopA := startConsumer(kit, kit.K, topic, sinks[0])
 	put(100)
-	stopB := startConsumer(kit, kit.client(), topic, sinks[1])
+	stopB := startConsumer(kit, kit.Client(), topic, sinks[1])
 	testbed.Eventually(t, 20*time.Second, func() error {
 		put(1)
 		for p := range 4 {
@@ -267,9 +267,9 @@ func TestConsumersShareAndTakeOver(t *testing.T) {
 	})
 	stopA()
 	put(100)
-	stopC := startConsumer(kit, kit.client(), topic, sinks[2])
+	stopC := startConsumer(kit, kit.Client(), topic, sinks[2])
 	put(100)
-	if err := kit.k.AwaitCaughtUp(kit.ctx, topic, topic); err != nil {
+	if err := kit.K.AwaitCaughtUp(kit.Ctx, topic, topic); err != nil {
 		t.Fatal(err)
 	}
 	stopB()
@@ -296,12 +296,12 @@ func TestConsumersShareAndTakeOver(t *testing.T) {
 // A commit without an answer makes the consumer join anew, and go on.
 
 func TestConsumerLingers(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(1)
+	kit := NewKit2(t)
+	topic := kit.Topic(1)
 	sink := newNoteSink(t)
-	stop := startConsumer(kit, kit.k, topic, sink, func(o *ConsumerOptions) { o.BatchRecords, o.Linger = 5, time.Hour })
+	stop := startConsumer(kit, kit.K, topic, sink, func(o *ConsumerOptions) { o.BatchRecords, o.Linger = 5, time.Hour })
 	for range 4 {
-		kit.put(topic, map[int][]string{0: {"a", "b", "c"}})
+		kit.Put(topic, map[int][]string{0: {"a", "b", "c"}})
 	}
 	testbed.Eventually(t, 20*time.Second, func() error {
 		if got := sink.offsets(0); len(got) != 10 {
@@ -315,8 +315,8 @@ func TestConsumerLingers(t *testing.T) {
 	}
 	// What lingered when the consumer stopped comes again, and after the linger time also when the batch is not full.
 	sink = newNoteSink(t)
-	stop = startConsumer(kit, kit.k, topic, sink, func(o *ConsumerOptions) { o.BatchRecords, o.Linger = 5, 50*time.Millisecond })
-	if err := kit.k.AwaitCaughtUp(kit.ctx, topic, topic); err != nil {
+	stop = startConsumer(kit, kit.K, topic, sink, func(o *ConsumerOptions) { o.BatchRecords, o.Linger = 5, 50*time.Millisecond })
+	if err := kit.K.AwaitCaughtUp(kit.Ctx, topic, topic); err != nil {
 		t.Fatal(err)
 	}
 	stop()

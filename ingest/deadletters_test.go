@@ -18,18 +18,18 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-func newTestLetters(kit *kit, topic string, partitions int) DeadLetters {
-	kit.t.Helper()
-	letters, err := NewDeadLetters(DeadLetterOptions{Appender: kit.k.Appender(topic), Partitions: partitions, Logger: testLogger(kit.t), Registerer: kit.registry})
+func newTestLetters(kit *Kit2, topic string, partitions int) DeadLetters {
+	kit.T.Helper()
+	letters, err := NewDeadLetters(DeadLetterOptions{Appender: kit.K.Appender(topic), Partitions: partitions, Logger: Logger2(kit.T), Registerer: kit.Registry})
 	if err != nil {
-		kit.t.Fatal(err)
+		kit.T.Fatal(err)
 	}
 	return letters
 }
 
 func TestDeadLetters(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(2)
+	kit := NewKit2(t)
+	topic := kit.Topic(2)
 	letters := newTestLetters(kit, topic, 2)
 	var put []traffic.DeadLetter
 	for i := range 5 {
@@ -38,15 +38,15 @@ func TestDeadLetters(t *testing.T) {
 	}
 	put = append(put, traffic.NewDeadLetter("record", "refused", strings.Repeat("long ", 2000), "weir.hits",
 		traffic.Message{Value: []byte(strings.Repeat("v", 100_000))}))
-	if err := letters.Put(kit.ctx, put); err != nil {
+	if err := letters.Put(kit.Ctx, put); err != nil {
 		t.Fatal(err)
 	}
-	if err := letters.Put(kit.ctx, nil); err != nil {
+	if err := letters.Put(kit.Ctx, nil); err != nil {
 		t.Errorf("no letters: %v", err)
 	}
-	got := kit.read(kit.k.Log(topic), positions(0, 0), 4)
+	got := kit.Read(kit.K.Log(topic), Positions2(0, 0), 4)
 	even := got[0]
-	got = kit.read(kit.k.Log(topic), positions(0, 1), 2)
+	got = kit.Read(kit.K.Log(topic), Positions2(0, 1), 2)
 	odd := got[1]
 	for i, m := range slices.Concat(even[:3], odd[:2]) {
 		want := put[[]int{0, 2, 4, 1, 3}[i]]
@@ -72,24 +72,24 @@ func TestDeadLetters(t *testing.T) {
 		weir_dead_letters_total{reason="malformed",stage="route"} 5
 		weir_dead_letters_total{reason="refused",stage="record"} 1
 	`
-	if err := testutil.GatherAndCompare(kit.registry, strings.NewReader(counts), "weir_dead_letters_total"); err != nil {
+	if err := testutil.GatherAndCompare(kit.Registry, strings.NewReader(counts), "weir_dead_letters_total"); err != nil {
 		t.Error(err)
 	}
 }
 
 // Letters that together are more than the topic takes are divided.
 func TestDeadLettersDivided(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(1, func(s *TopicSpec) { s.MaxMessageBytes = 60_000 })
+	kit := NewKit2(t)
+	topic := kit.Topic(1, func(s *TopicSpec) { s.MaxMessageBytes = 60_000 })
 	var put []traffic.DeadLetter
 	for i := range 40 {
 		put = append(put, traffic.NewDeadLetter("route", "malformed", "", "weir.requests",
-			traffic.Message{Offset: int64(i), Value: []byte(incompressible(t, 8_000))}))
+			traffic.Message{Offset: int64(i), Value: []byte(Incompressible2(t, 8_000))}))
 	}
-	if err := newTestLetters(kit, topic, 1).Put(kit.ctx, put); err != nil {
+	if err := newTestLetters(kit, topic, 1).Put(kit.Ctx, put); err != nil {
 		t.Fatal(err)
 	}
-	for i, m := range kit.read(kit.k.Log(topic), positions(0, 0), 40)[0] {
+	for i, m := range kit.Read(kit.K.Log(topic), Positions2(0, 0), 40)[0] {
 		var letter traffic.DeadLetter
 		if err := json.Unmarshal(m.Value, &letter); err != nil || letter.Offset != int64(i) {
 			t.Fatalf("letter %d is that of offset %d, %v", i, letter.Offset, err)
@@ -98,20 +98,20 @@ func TestDeadLettersDivided(t *testing.T) {
 }
 
 func TestDeadLettersTriesAgain(t *testing.T) {
-	kit, cluster := newFaultyKit(t, 1)
-	topic := kit.topic(2)
+	kit, cluster := NewFaultyKit2(t, 1)
+	topic := kit.Topic(2)
 	letters := newTestLetters(kit, topic, 2)
 	put := []traffic.DeadLetter{{Stage: "s", Reason: "r"}, {Stage: "s", Reason: "r", Partition: 1}}
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Partitions: []int32{1}, Err: kerr.NotEnoughReplicas, Count: 2})
-	if err := letters.Put(kit.ctx, put); err != nil {
+	if err := letters.Put(kit.Ctx, put); err != nil {
 		t.Fatal(err)
 	}
-	bounds, err := kit.k.Log(topic).Bounds(kit.ctx, []int{0, 1})
+	bounds, err := kit.K.Log(topic).Bounds(kit.Ctx, []int{0, 1})
 	if err != nil || bounds[0].End != 1 || bounds[1].End != 1 {
 		t.Errorf("bounds %v, %v, want one letter in each: what was acknowledged is not written again", bounds, err)
 	}
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.NotEnoughReplicas, Count: -1})
-	ctx, cancel := context.WithTimeout(kit.ctx, 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(kit.Ctx, 300*time.Millisecond)
 	defer cancel()
 	if err := letters.Put(ctx, put); err == nil || errors.Is(err, ErrBatchTooLarge) {
 		t.Errorf("while Kafka takes nothing: %v", err)

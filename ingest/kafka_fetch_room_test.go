@@ -59,17 +59,3 @@ func TestFetchKeepsToItsRoom(t *testing.T) {
 		t.Errorf("%d events of %d partitions with room for one batch, want 10 of 3", events, len(all))
 	}
 }
-
-// TestQueueIsDryBeforeAnOpenTransaction: what nobody can read yet is not waited for, and yet the log's end is not reached.
-func TestQueueIsDryBeforeAnOpenTransaction(t *testing.T) {
-	for _, tt := range []struct {
-		next, readable, high int64
-		dry, atEnd           bool
-	}{{10, 0, 10, true, true}, {10, 10, 10, true, true}, {10, 10, 15, true, false}, {9, 10, 15, false, false}, {9, 0, 10, false, false}} {
-		q := &fetchQueue{}
-		q.add(&Fetched{Next: tt.next, Readable: tt.readable, HighWatermark: tt.high})
-		if q.dry != tt.dry || q.atEnd != tt.atEnd {
-			t.Errorf("%+v: dry %v, at the end %v", tt, q.dry, q.atEnd)
-		}
-	}
-}

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -51,7 +52,7 @@ func TestNobodyWaitsForWhatCannotBeRead(t *testing.T) {
 		in.open(1, 0, now-2*oneSecond)
 		return in
 	}
-	bad := &UnreadableError{Next: 9, Why: errCorrupt}
+	bad := &UnreadableError{Next: 9, Why: errors.New("corrupt record batch")}
 	live := Fetched{Partition: 1, Next: 1, HighWatermark: 1, Messages: appendedAt(1, now-oneSecond)}
 	for _, test := range []struct {
 		name    string

@@ -151,7 +151,7 @@ func (s *routeSession) showSources() {
 			Side: SideRequests, Partition: src.partition, Owner: s.assignment.Member, State: "running",
 			Offset: src.at.Offset, End: src.at.End,
 		}
-		states = append(states, src.blocked.describe(state))
+		states = append(states, describeBlocked(src.blocked, state))
 		seen[src.partition] = SourceStats{
 			Halted: src.blocked != nil,
 			Offset: src.at.Offset, End: src.at.End, Version: src.at.Version, Progress: src.at.Progress,
@@ -161,7 +161,7 @@ func (s *routeSession) showSources() {
 	stopped := s.anyBlocked()
 	for p, rest := range s.idle {
 		if b := rest.log.blocked; b != nil {
-			states = append(states, b.describe(PartitionState{
+			states = append(states, describeBlocked(b, PartitionState{
 				Side: SideRequests, Partition: p, Owner: s.assignment.Member, Offset: rest.commit.Offset, End: rest.commit.Offset,
 			}))
 			seen[p] = SourceStats{Halted: true, Offset: rest.commit.Offset, HighWatermark: rest.commit.Offset}

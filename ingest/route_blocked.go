@@ -39,8 +39,8 @@ func (s *routeSession) anyBlocked() bool {
 	return slices.ContainsFunc(s.sources, func(src *routedSource) bool { return src.blocked != nil })
 }
 
-// describe says in a report of a partition of requests why it cannot be read on.
-func (b *blockage) describe(state PartitionState) PartitionState {
+// describeBlocked says in a report of a partition of requests why it cannot be read on.
+func describeBlocked(b *blockage, state PartitionState) PartitionState {
 	if b != nil {
 		state.State, state.Reason, state.GapSource, state.GapOffset = "halted", b.reason, state.Partition, b.next
 	}
@@ -73,7 +73,7 @@ func (s *routeSession) passBlocked(ctx context.Context, granted []Acceptance) er
 		if at < 0 {
 			continue
 		}
-		behind := &routedSource{partition: src.partition, at: src.at.behind(b.next), version: src.version}
+		behind := &routedSource{partition: src.partition, at: announceBehind(src.at, b.next), version: src.version}
 		if err := s.resume(ctx, behind, granted[at]); err != nil {
 			return err
 		}
@@ -82,9 +82,9 @@ func (s *routeSession) passBlocked(ctx context.Context, granted []Acceptance) er
 	return nil
 }
 
-// behind is where routing goes on when what lies before offset is given up. What is announced beyond it stays announced,
+// announceBehind is where routing goes on when what lies before offset is given up. What is announced beyond it stays announced,
 // since an earlier router may have read it, and appended parts of it under its version.
-func (a Announcement) behind(offset int64) Announcement {
+func announceBehind(a Announcement, offset int64) Announcement {
 	a.Offset, a.End, a.Prev = offset, max(offset, a.End), sentBefore(offset, len(a.Prev))
 	return a
 }

@@ -7,27 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-	"github.com/segmentio/kafka-go/compress"
-
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/weirhq/weir/traffic"
 )
-
-// packedSet is a record set to produce, of n equal values, compressed as a gateway's producer would.
-func packedSet(t testing.TB, value []byte, n int) []byte {
-	t.Helper()
-	var p []byte
-	for i := range n {
-		p = appendRecord(p, int64(i), value)
-	}
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set := append(make([]byte, 4+batchHeaderBytes), enc.EncodeAll(p, nil)...)
-	fillHeader(set, compress.Zstd, n, time.Now().UnixMilli())
-	return set
-}
 
 // TestIntakeHoldsWhatItMay: what is read ahead stays within its bound and one batch, however small the batches were on
 // their way; and every partition is read in the end, the one that the order waits for first.
@@ -36,30 +18,23 @@ func TestIntakeHoldsWhatItMay(t *testing.T) {
 		parts, bound = 6, 2 << 20
 		n            = 40_000
 	)
-	kit := newKit(t)
-	topic := kit.topic(parts, func(s *TopicSpec) { s.MaxMessageBytes = requestsMaxMessageBytes })
+	kit := NewKit2(t)
+	topic := kit.Topic(parts, func(s *TopicSpec) { s.MaxMessageBytes = requestsMaxMessageBytes })
 	value := []byte(`{"v":1,"ip":"192.0.2.1","user_agent":"` + strings.Repeat("x", 400) + `"}`)
-	set := packedSet(t, value, n)
 	batch := n * HeldBytes(&traffic.Message{Value: value})
-	if batch < 5*bound || len(set) > bound/4 {
-		t.Fatalf("a batch of %d bytes that unpacks to %d shows nothing", len(set), batch)
-	}
-	a := &topicAppender{k: kit.k, topic: topic}
-	leaders, err := kit.k.leaders(kit.ctx, topic)
-	if err != nil {
-		t.Fatal(err)
+	values := make([][]byte, n)
+	for i := range values {
+		values[i] = value
 	}
 	for p := range parts {
-		if errs := a.send(kit.ctx, []encodedBatch{{partition: p, leader: leaders[p], set: set}}); errs[p] != nil {
-			t.Fatal(errs)
-		}
+		kit.PutPacked(topic, p, values)
 	}
 	wake := make(chan struct{}, 1)
-	in := newIntake(kit.k.Log(topic), 100*time.Millisecond, bound, wake, func(err error) { t.Error(err) })
+	in := newIntake(kit.K.Log(topic), 100*time.Millisecond, bound, wake, func(err error) { t.Error(err) })
 	for p := range parts {
 		in.open(p, 0, traffic.BeforeTime)
 	}
-	ctx, cancel := context.WithCancel(kit.ctx)
+	ctx, cancel := context.WithCancel(kit.Ctx)
 	done := make(chan struct{})
 	go func() { in.run(ctx); close(done) }()
 	read, most := 0, 0
@@ -99,7 +74,11 @@ func TestIntakeHoldsWhatItMay(t *testing.T) {
 	if limit := bound + 2*batch; most > limit {
 		t.Errorf("%d MiB were held, allowed: %d", most>>20, limit>>20)
 	}
-	t.Logf("%d KiB packed, %d MiB unpacked; %d MiB were held at most", parts*len(set)>>10, parts*batch>>20, most>>20)
+	packed := int(testutil.ToFloat64(kit.Counter(t, "weir_kafka_fetched_bytes_total")))
+	if batch < 5*bound || packed > parts*bound/4 {
+		t.Errorf("%d bytes that unpack to %d show nothing", packed, parts*batch)
+	}
+	t.Logf("%d KiB packed, %d MiB unpacked; %d MiB were held at most", packed>>10, parts*batch>>20, most>>20)
 }
 
 // lastTaken is the offset of the k-th message that is queued of a partition.
@@ -157,5 +136,19 @@ func TestIntakeReadsTheOldestFirst(t *testing.T) {
 	answer(2, 60, 300*oneSecond, 310*oneSecond, 1000)
 	if got := asks(); got != "0:1 " {
 		t.Errorf("the order waits for partition 0: one batch of it, though the bound is reached: %s", got)
+	}
+}
+
+// TestQueueIsDryBeforeAnOpenTransaction: what nobody can read yet is not waited for, and yet the log's end is not reached.
+func TestQueueIsDryBeforeAnOpenTransaction(t *testing.T) {
+	for _, tt := range []struct {
+		next, readable, high int64
+		dry, atEnd           bool
+	}{{10, 0, 10, true, true}, {10, 10, 10, true, true}, {10, 10, 15, true, false}, {9, 10, 15, false, false}, {9, 0, 10, false, false}} {
+		q := &fetchQueue{}
+		q.add(&Fetched{Next: tt.next, Readable: tt.readable, HighWatermark: tt.high})
+		if q.dry != tt.dry || q.atEnd != tt.atEnd {
+			t.Errorf("%+v: dry %v, at the end %v", tt, q.dry, q.atEnd)
+		}
 	}
 }

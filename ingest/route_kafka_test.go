@@ -17,14 +17,14 @@ import (
 
 // routeBed is a stream's topics on Kafka, and the world that its checker knows.
 type routeBed struct {
-	*kit
+	*Kit2
 	world                 *world
 	requests, keyed, dead string
 	group                 string
 }
 
 func newRouteBed(t *testing.T) *routeBed {
-	b := &routeBed{kit: newKit(t), world: newWorld(1)}
+	b := &routeBed{Kit2: NewKit2(t), world: newWorld(1)}
 	b.world.calm = true
 	for p := range b.world.requests {
 		b.world.requests[p] = nil
@@ -32,13 +32,13 @@ func newRouteBed(t *testing.T) *routeBed {
 	for v := range b.world.released {
 		b.world.released[v] = b.world.begin.Add(time.Duration(v) * 150 * time.Millisecond)
 	}
-	b.requests, b.keyed, b.dead = b.topic(simSources), b.topic(simKeyed), b.topic(1)
+	b.requests, b.keyed, b.dead = b.Topic(simSources), b.Topic(simKeyed), b.Topic(1)
 	b.group = b.requests + ".route"
 	commits := map[int]Commit{}
 	for p := range simSources {
 		commits[p] = InitialCommit(7, 0, 0, simKeyed)
 	}
-	if err := b.k.CommitInitial(b.ctx, b.group, b.requests, commits); err != nil {
+	if err := b.K.CommitInitial(b.Ctx, b.group, b.requests, commits); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -46,25 +46,25 @@ func newRouteBed(t *testing.T) *routeBed {
 
 // start runs a router of its own, as a process of its own would, until stop.
 func (b *routeBed) start(number uint64) (stop func()) {
-	b.t.Helper()
-	client := b.client()
+	b.T.Helper()
+	client := b.Client()
 	letters, err := NewDeadLetters(DeadLetterOptions{Appender: client.Appender(b.dead), Partitions: 1})
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	opt := newSimHost(b.world, fmt.Sprint("r", number), number).options()
 	opt.Topic, opt.Log, opt.Keyed, opt.DeadLetters = b.requests, client.Log(b.requests), client.Appender(b.keyed), letters
 	opt.Group = client.Group(b.group, b.requests, GroupOptions{SessionTimeout: 6 * time.Second, Heartbeat: 100 * time.Millisecond, LookEvery: 200 * time.Millisecond})
-	opt.Clock, opt.Logger = simNow, testLogger(b.t)
+	opt.Clock, opt.Logger = simNow, Logger2(b.T)
 	router, err := NewRouter(opt)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(b.ctx)
+	ctx, cancel := context.WithCancel(b.Ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := router.Run(ctx); err != nil {
-			b.t.Error(err)
+			b.T.Error(err)
 		}
 	})
 	return func() { cancel(); running.Wait() }
@@ -72,7 +72,7 @@ func (b *routeBed) start(number uint64) (stop func()) {
 
 // send appends a wave of events.
 func (b *routeBed) send(r *rand.Rand, n int) {
-	b.t.Helper()
+	b.T.Helper()
 	byPartition := map[int][]string{}
 	for range n {
 		p := r.IntN(simSources)
@@ -83,12 +83,12 @@ func (b *routeBed) send(r *rand.Rand, n int) {
 		b.world.requests[p] = append(b.world.requests[p], e)
 		byPartition[p] = append(byPartition[p], string(e.value()))
 	}
-	b.put(b.requests, byPartition)
+	b.Put(b.requests, byPartition)
 }
 
 // collect reads back what is on the topics.
 func (b *routeBed) collect() {
-	b.t.Helper()
+	b.T.Helper()
 	for p, log := range b.logs(b.requests, simSources) {
 		for i, m := range log {
 			b.world.requests[p][i].appended = m.Appended
@@ -102,7 +102,7 @@ func (b *routeBed) collect() {
 	for _, m := range b.logs(b.dead, 1)[0] {
 		var l traffic.DeadLetter
 		if err := json.Unmarshal(m.Value, &l); err != nil || l.Topic != b.requests {
-			b.t.Fatalf("dead letter %s: %v", m.Value, err)
+			b.T.Fatalf("dead letter %s: %v", m.Value, err)
 		}
 		b.world.letters[[2]int64{int64(l.Partition), l.Offset}] = l.Reason
 	}
@@ -110,18 +110,18 @@ func (b *routeBed) collect() {
 
 // logs reads a topic to its present end.
 func (b *routeBed) logs(topic string, partitions int) map[int][]traffic.Message {
-	b.t.Helper()
+	b.T.Helper()
 	out := map[int][]traffic.Message{}
-	log := b.k.Log(topic)
+	log := b.K.Log(topic)
 	for p := range partitions {
-		bounds, err := log.Bounds(b.ctx, []int{p})
+		bounds, err := log.Bounds(b.Ctx, []int{p})
 		if err != nil {
-			b.t.Fatal(err)
+			b.T.Fatal(err)
 		}
 		for at := int64(0); at < bounds[p].End; {
-			answers, err := log.Fetch(b.ctx, positions(at, p), time.Second)
+			answers, err := log.Fetch(b.Ctx, Positions2(at, p), time.Second)
 			if err != nil {
-				b.t.Fatal(err)
+				b.T.Fatal(err)
 			}
 			for _, f := range answers {
 				at = f.Next
@@ -153,7 +153,7 @@ func TestRouteOverKafka(t *testing.T) {
 		}
 	}
 	testbed.Eventually(t, 30*time.Second, func() error {
-		commits, err := b.k.FetchCommits(b.ctx, b.group, b.requests, []int{0, 1, 2})
+		commits, err := b.K.FetchCommits(b.Ctx, b.group, b.requests, []int{0, 1, 2})
 		if err != nil {
 			return err
 		}
@@ -182,13 +182,13 @@ func TestRouteReadsPartitionsAddedMeanwhile(t *testing.T) {
 	stop := b.start(1)
 	b.send(rand.New(rand.NewPCG(1, 2)), 60)
 	const added = simSources
-	b.grow(b.requests, added+2)
+	b.Grow(b.requests, added+2)
 	e := simEvent{time: simNow(), ip: "192.0.2.1", device: "tv", user: "u"}
 	testbed.Eventually(t, 10*time.Second, func() error { // other brokers may not know it yet
-		return b.k.Appender(b.requests).Append(b.ctx, batches(map[int][]string{added: {string(e.value()), string(e.value())}}))
+		return b.K.Appender(b.requests).Append(b.Ctx, Batches2(map[int][]string{added: {string(e.value()), string(e.value())}}))
 	})
 	testbed.Eventually(t, 30*time.Second, func() error {
-		commits, err := b.k.FetchCommits(b.ctx, b.group, b.requests, []int{added, added + 1})
+		commits, err := b.K.FetchCommits(b.Ctx, b.group, b.requests, []int{added, added + 1})
 		if err != nil {
 			return err
 		}

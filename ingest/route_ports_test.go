@@ -2,7 +2,7 @@ package ingest
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 	"time"
 
@@ -73,7 +73,7 @@ func (l *simLog) answers(positions []Position, asked traffic.Time) []Fetched {
 		if isBad && at.Offset < bad.from {
 			end = min(end, bad.from)
 		} else if isBad && at.Offset < min(end, bad.next) {
-			f.Err = &UnreadableError{Next: bad.next, Why: fmt.Errorf("%w: CRC-32C is 1", errCorrupt)}
+			f.Err = &UnreadableError{Next: bad.next, Why: errors.New("corrupt record batch: CRC-32C is 1")}
 			end = at.Offset
 		}
 		stop := min(end, at.Offset+1+l.fetching.Int64N(20))
