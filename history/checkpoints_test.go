@@ -227,13 +227,13 @@ func TestConcurrentTakersAreFenced(t *testing.T) {
 func TestPartitionReports(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
-	halted := ingest.PartitionState{Side: ingest.SideKeyed, Partition: 1, Owner: "b", State: "halted", Reason: "hole\x00",
+	halted := ingest.PartitionStatus{Side: ingest.SideKeyed, Partition: 1, Owner: "b", State: "halted", Reason: "hole\x00",
 		Offset: 7, End: 9, Epoch: 3, Watermark: dawn, GapSource: 2, GapOffset: 5}
-	first := []ingest.PartitionState{
+	first := []ingest.PartitionStatus{
 		{Side: ingest.SideKeyed, Partition: 1, Owner: "a", State: "running", Epoch: 2},
 		{Side: ingest.SideRequests, Partition: 0, Owner: "a", State: "running", Offset: 10, End: 12},
 	}
-	for _, report := range [][]ingest.PartitionState{first, {halted}, first, nil} {
+	for _, report := range [][]ingest.PartitionStatus{first, {halted}, first, nil} {
 		if err := b.Report(ctx, history.Live, report); err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func TestPartitionReports(t *testing.T) {
 		t.Fatalf("states %+v, %v", states, err)
 	}
 	halted.Reason = `hole\x00`
-	if states[0].PartitionState != first[1] || states[1].PartitionState != halted {
+	if states[0].PartitionStatus != first[1] || states[1].PartitionStatus != halted {
 		t.Errorf("got %+v; want requests first, and of keyed what the greater epoch said", states)
 	}
 }

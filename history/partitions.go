@@ -13,7 +13,7 @@ import (
 
 // ReportedPartition is what a stage last said about a partition, and when.
 type ReportedPartition struct {
-	ingest.PartitionState
+	ingest.PartitionStatus
 	Reported time.Time
 }
 
@@ -28,7 +28,7 @@ const reportState = `
 	WHERE excluded.epoch >= s.epoch`
 
 // Report stores what a stage says about its partitions, in place of what was said before.
-func (s *Store) Report(ctx context.Context, stream string, states []ingest.PartitionState) error {
+func (s *Store) Report(ctx context.Context, stream string, states []ingest.PartitionStatus) error {
 	if len(states) == 0 {
 		return nil
 	}

@@ -44,8 +44,8 @@ const (
 	SideKeyed    Side = "keyed"    // the log that DETECT owns partitions of
 )
 
-// PartitionState is what a stage reports about one partition, for `weir partitions list` and alarms.
-type PartitionState struct {
+// PartitionStatus is what a stage reports about one partition, for `weir partitions list` and alarms.
+type PartitionStatus struct {
 	Side      Side
 	Partition int
 	Owner     string

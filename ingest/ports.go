@@ -1,6 +1,7 @@
-// Package ingest is weir's side of Kafka: what takes events in (gateway topics and files), the stages ROUTE and DETECT with
-// the keyed hop between them, and the consumer that RECORD and ENFORCE run in. The stages talk to Kafka through the ports
-// in this file only, so that the same code runs over a simulated log.
+// Package ingest holds the ports of the stream and their plain types: what ROUTE, DETECT and the stages behind them need of
+// a log and of the stores, and the names and rules that they agree on. Nothing here talks to a server. The packages below
+// it do: kafka speaks to the brokers, route and detect are the stages with those names, consume runs RECORD and ENFORCE,
+// archive reads files. The same stages run over a simulated log.
 package ingest
 
 import (

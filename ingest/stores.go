@@ -32,7 +32,7 @@ type Checkpoints interface {
 
 // Partitions is where stages report their partitions and find what operators accepted.
 type Partitions interface {
-	Report(ctx context.Context, stream string, states []PartitionState) error
+	Report(ctx context.Context, stream string, states []PartitionStatus) error
 	// Accepted returns all acceptances of the stream, oldest first.
 	Accepted(ctx context.Context, stream string) ([]Acceptance, error)
 }
