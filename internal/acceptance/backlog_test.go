@@ -28,6 +28,7 @@ const (
 // algorithm on the events in the order of their time; of the algorithms that do not depend on order each one that was
 // over is flagged; nobody is blocked for what lay in the backlog; and whoever is over now is blocked at once.
 func TestABacklogBlocksNobodyWhoWasNotOver(t *testing.T) {
+	t.Parallel()
 	in := newInstall(t, [3]int{backlogPartitions, 1, 1}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 0)
 	all := backlogRules()
 	var text []string

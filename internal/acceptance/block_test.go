@@ -133,6 +133,7 @@ func (s *street) recorded(ip string) {
 
 // TestTheLifeOfABlock follows a rule from shadow to blocking and back, on each kind of Redis.
 func TestTheLifeOfABlock(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		redis := fmt.Sprintf("{url: %q}", server.URL)
 		if server.Kind == testbed.RedisClusterKind {

@@ -16,6 +16,7 @@ import (
 // edited, and has two oracles judge what came of it: the keyed log after the fence equals an independent routing of the
 // requests, event by event; and the hits equal the oracle over that log.
 func TestNothingLostNothingDoubled(t *testing.T) {
+	t.Parallel()
 	events, kills := 30_000, 3
 	if os.Getenv("WEIR_TEST_KAFKA") != "" {
 		events, kills = 200_000, 10

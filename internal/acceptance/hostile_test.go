@@ -22,6 +22,7 @@ import (
 // TestHostileEventsEndToEnd sends JSONTestSuite, and NUL, invalid UTF-8 and megabyte strings in every field, through the
 // whole stream: what is JSON is found in history, what is not is a dead letter, and nothing stops.
 func TestHostileEventsEndToEnd(t *testing.T) {
+	t.Parallel()
 	in := newInstall(t, [3]int{1, 3, 2}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 0)
 	in.Weir("rules", "apply", "-f", in.Write("rules.yaml", `
 id: every-device

@@ -57,6 +57,7 @@ type summary struct {
 // TestRealLogs is the main job: real logs, through real servers where there are some, judged by an oracle over the
 // sorted log.
 func TestRealLogs(t *testing.T) {
+	t.Parallel()
 	in := newInstall(t, [3]int{1, 8, 2}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 0)
 	for _, log := range realLogs {
 		t.Run(log.name, func(t *testing.T) {
