@@ -42,15 +42,43 @@ setup() {
 	retry 4 go mod download
 }
 
+# beside TITLE PART OTHER-TITLE OTHER-PART: two steps at once; what the first one says is shown when both are through.
+beside() {
+	local start=$SECONDS first failed=0
+	log "== $1, and $3"
+	"$self" "$2" >"$work/$2.log" 2>&1 &
+	first=$!
+	# shellcheck disable=SC2064 # this process, not the one of then
+	trap "kill $first 2>/dev/null || true; rm -rf '$work'" EXIT
+	"$self" "$4" || failed=1
+	log "== $3: $([[ $failed = 0 ]] || echo 'FAILED after ')$((SECONDS - start))s"
+	if wait "$first"; then
+		log "== $1: done"
+	else
+		failed=1
+		log "== $1: FAILED"
+	fi
+	trap 'rm -rf "$work"' EXIT
+	cat "$work/$2.log"
+	if [[ $failed != 0 ]]; then exit 1; fi
+}
+
 lint() {
 	if have shellcheck; then shellcheck scripts/*.sh deploy/*/*.sh .ci/run; fi
 	go vet ./...
 	scripts/golangci-lint.sh run --allow-parallel-runners ./...
 }
 
-reporter() {
+# What the tests run is built once: the reporter, and weir itself for the packages that run it as a user would.
+programs() {
 	if [[ ! -x $work/testreport ]]; then go build -o "$work/testreport" ./scripts/testreport; fi
+	if [[ ! -x $work/weir ]]; then go build -o "$work/weir" ./cmd/weir; fi
+	export WEIR_TEST_PROGRAM=$work/weir
 }
+
+# Most tests wait for a server most of the time, so more packages and tests run at once than there are processors. The
+# program's own deadlines (a session, a lease, a header) hold in tests too: that bounds how many.
+side_by_side=(-p 4 -parallel 8)
 
 # What starts no goroutine (internal/arch sees to that for detectors) has nothing for the race detector to find, and runs ten
 # times as fast without it.
@@ -77,25 +105,25 @@ embedded_tests() {
 	racing=$(but "${sequential[@]}")
 	# shellcheck disable=SC2086 # one word a package
 	env -u WEIR_TEST_KAFKA -u WEIR_TEST_KAFKA_HOME -u WEIR_TEST_REDIS -u WEIR_TEST_REDIS_CLUSTER -u WEIR_TEST_POSTGRES -u WEIR_TEST_REQUIRE_REAL \
-		WEIR_TEST_REPORT="$work/embedded" go test -race -timeout 15m -json $racing || status=$?
+		WEIR_TEST_REPORT="$work/embedded" go test -race -timeout 20m "${side_by_side[@]}" -json $racing || status=$?
 	go test -timeout 15m -json "${sequential[@]}" || status=$?
 	return "$status"
 }
 
 embedded() {
-	reporter
+	programs
 	embedded_tests |
 		WEIR_TEST_REPORT="$work/embedded" "$work/testreport" -title "with embedded parts, race detector on"
 }
 
 real() {
-	reporter
+	programs
 	export WEIR_TEST_REPORT=$work/real WEIR_TEST_REQUIRE_REAL=1
 	# -count=1: a result from the cache says nothing about servers that were started just now.
 	local packages
 	packages=$(with_servers)
 	# shellcheck disable=SC2086 # one word a package
-	scripts/with-servers.sh go test -count=1 -timeout 15m -p 3 -json $packages |
+	scripts/with-servers.sh go test -count=1 -timeout 20m "${side_by_side[@]}" -json $packages |
 		"$work/testreport" -real -title "against real servers" -earlier "$work/embedded"
 }
 
@@ -116,8 +144,7 @@ faults)
 all)
 	export WEIR_TEST_WORK=$work
 	step "set-up" setup
-	step "vet and lint" lint
-	step "tests with embedded parts" embedded
+	beside "vet and lint" lint "tests with embedded parts" embedded
 	log "== tests against real servers (the rest took ${SECONDS}s)"
 	"$self" real
 	;;

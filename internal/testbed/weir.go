@@ -15,10 +15,14 @@ import (
 // weirVariable names the built program for the tests of a run.
 const weirVariable = "WEIR_TEST_PROGRAM"
 
-// MainWithWeir is Main for a package whose tests run weir as a user would: it builds the program first.
+// MainWithWeir is Main for a package whose tests run weir as a user would: it builds the program first, unless WEIR_TEST_PROGRAM
+// names one that was built already (scripts/test.sh builds one for all packages).
 //
 //	func TestMain(m *testing.M) { os.Exit(testbed.MainWithWeir(m)) }
 func MainWithWeir(m *testing.M) int {
+	if Weir() != "" {
+		return Main(m)
+	}
 	dir, err := os.MkdirTemp("", "weir-program-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -38,7 +42,7 @@ func MainWithWeir(m *testing.M) int {
 	return Main(m)
 }
 
-// Weir is the path of the program that MainWithWeir has built.
+// Weir is the path of the program under test, of a package that runs under MainWithWeir.
 func Weir() string { return os.Getenv(weirVariable) }
 
 // Workplace is a directory in which weir is run, with weir.yaml in it as the configuration.
