@@ -160,6 +160,13 @@ type spanner interface {
 	between(c *cell, a, b place) int64
 }
 
+// compacter is an algorithm whose cells have blocks in the arena.
+type compacter interface {
+	// compact moves the cell's block out of a sparsely used page, if there is reason to. Where a block lies is no part of
+	// the state.
+	compact(c *cell)
+}
+
 // roomy is an algorithm whose room is not the limit less the count.
 type roomy interface {
 	room(c *cell, ev *event) int64

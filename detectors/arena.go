@@ -57,6 +57,18 @@ func (a *arena) block(ref uint32, class int) []uint64 {
 	return p.words[at : at+blockSize(class) : at+blockSize(class)]
 }
 
+// prefetch touches the first and the last of n words at a ref, should there be such a place: the ref may be none.
+func (a *arena) prefetch(ref, n uint32) (sum uint64) {
+	if ref/pageWords >= uint32(len(a.pages)) {
+		return 0
+	}
+	words, at := a.pages[ref/pageWords].words, ref%pageWords
+	if words == nil { // a spare page
+		return 0
+	}
+	return words[at] + words[min(at+max(n, 1), pageWords)-1]
+}
+
 // take hands out a block of a class; its content is undefined.
 func (a *arena) take(class int) uint32 {
 	for {

@@ -64,7 +64,7 @@ func BenchmarkWindow(b *testing.B) {
 	}
 }
 
-const updatesPerTurn = lookAhead * 1500
+const updatesPerTurn = prefetchMost * 1500
 
 func benchWindow(b *testing.B, w workload, keys int, m map[Fingerprint]cell) {
 	u := newUpdates(w, keys)
@@ -79,7 +79,7 @@ func benchWindow(b *testing.B, w workload, keys int, m map[Fingerprint]cell) {
 	b.ResetTimer()
 	for range b.N {
 		start := time.Now()
-		for range updatesPerTurn / lookAhead {
+		for range updatesPerTurn / prefetchMost {
 			u.batch(r)
 		}
 		ours = append(ours, float64(time.Since(start).Nanoseconds())/updatesPerTurn)
@@ -142,18 +142,18 @@ func newUpdates(w workload, keys int) *updates {
 	return u
 }
 
-// batch makes lookAhead updates as FoldAll does: it looks all keys up together first.
+// batch makes prefetchMost updates as FoldAll does: it looks all keys up together first.
 func (u *updates) batch(r *rand.Rand) {
-	var keys [lookAhead]Fingerprint
+	var keys [prefetchMost]Fingerprint
 	for i := range keys {
 		keys[i] = printOf(r.Uint64N(uint64(u.keys)))
 	}
-	var spots [lookAhead]*slot
-	var at [lookAhead]int32
+	var spots [prefetchMost]*slot
+	var at [prefetchMost]int32
 	for i := range keys {
-		spots[i], at[i] = u.l.cells.spot(keys[i])
+		spots[i], at[i] = u.l.cells.guess(keys[i])
 	}
-	u.peeked += u.l.ledger.peek(spots[:])
+	u.peeked += u.l.ledger.prefetch(spots[:])
 	for i := range keys {
 		u.one(keys[i], at[i])
 	}

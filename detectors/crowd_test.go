@@ -69,7 +69,7 @@ func TestCrowdBoundsTheDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if dir := len(p.ordered[0].cells.dir); dir < 256 || dir > 8*n {
+	if dir := len(p.keys.ordered[0].cells.dir); dir < 256 || dir > 8*n {
 		t.Errorf("a directory of %d for %d keys, want one that the crowd deepened to at most %d", dir, n, 8*n)
 	}
 }

@@ -53,22 +53,6 @@ func (a *arrival) wideSubject() traffic.Subject {
 	return traffic.Subject(a.subject)
 }
 
-// outcome collects what an arrival did to a key's episodes.
-type outcome struct {
-	opened   []notice
-	extended []*episode
-	ended    []notice
-}
-
-// notice is a party of an episode that has something to be told.
-type notice struct {
-	ep    *episode
-	party *party
-	phase Phase
-	cut   bool
-	into  string
-}
-
 // judge gives the arrival, and the events that it put over the limit, to the key's episodes.
 func (k *kept) judge(a *arrival, overs []over, res *outcome) {
 	_, keeps := k.lineage.algorithm.(spanner)
@@ -298,6 +282,14 @@ func (k *kept) expire(watermark traffic.Time, res *outcome) {
 	}
 }
 
+// end closes all episodes before their time: the key is evicted.
+func (k *kept) end(res *outcome) {
+	for _, ep := range k.episodes {
+		res.end(ep, PhaseClosed, false)
+	}
+	k.episodes = nil
+}
+
 // next is when the watermark next has something to do for this key.
 func (k *kept) next() traffic.Time {
 	due := traffic.EndOfTime
@@ -317,69 +309,4 @@ func (k *kept) bytes() int64 {
 		n += ep.bytes()
 	}
 	return n
-}
-
-// empty forgets what o held, but keeps its memory.
-func (o *outcome) empty() *outcome {
-	clear(o.opened)
-	clear(o.extended)
-	clear(o.ended)
-	o.opened, o.extended, o.ended = o.opened[:0], o.extended[:0], o.ended[:0]
-	return o
-}
-
-func (o *outcome) extend(ep *episode) {
-	if !slices.Contains(o.extended, ep) {
-		o.extended = append(o.extended, ep)
-	}
-}
-
-// tell notes that an episode is certain: those of its parties that nobody was told of open.
-func (o *outcome) tell(ep *episode) {
-	for _, y := range ep.parties {
-		if y.sent == traffic.BeforeTime && !slices.ContainsFunc(o.opened, func(n notice) bool { return n.party == y }) {
-			o.opened = append(o.opened, notice{ep: ep, party: y, phase: PhaseOpen})
-		}
-	}
-}
-
-// end notes that an episode is over.
-func (o *outcome) end(ep *episode, phase Phase, cut bool) {
-	for _, y := range ep.parties {
-		o.endParty(notice{ep: ep, party: y, phase: phase, cut: cut})
-	}
-}
-
-// endParty notes that a party is over. One that nobody was told of never was: because it was not certain, or opened by the
-// same arrival and is merged. One that is cut by it opens before it ends.
-func (o *outcome) endParty(n notice) {
-	o.extended = slices.DeleteFunc(o.extended, func(x *episode) bool { return x == n.ep })
-	if i := slices.IndexFunc(o.opened, func(x notice) bool { return x.party == n.party }); i >= 0 {
-		opening := o.opened[i]
-		o.opened = slices.Delete(o.opened, i, i+1)
-		if n.phase == PhaseMerged {
-			return
-		}
-		o.ended = append(o.ended, opening)
-	} else if n.party.sent == traffic.BeforeTime {
-		return
-	}
-	o.ended = append(o.ended, n)
-}
-
-// knows reports whether a hit of this id has something to be told already.
-func (o *outcome) knows(id string) bool {
-	has := func(n notice) bool { return n.party.id == id }
-	return slices.ContainsFunc(o.opened, has) || slices.ContainsFunc(o.ended, has)
-}
-
-// move notes that a party belongs to another episode now.
-func (o *outcome) move(from *episode, y *party, to *episode) {
-	for i := range o.opened {
-		if o.opened[i].party == y {
-			o.opened[i].ep = to
-		}
-	}
-	o.extended = slices.DeleteFunc(o.extended, func(x *episode) bool { return x == from })
-	o.extend(to)
 }

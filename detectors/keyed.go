@@ -72,3 +72,9 @@ func (k *Keyed) format() int {
 	}
 	return k.Format
 }
+
+// Record is one record of the keyed log and when it was appended.
+type Record struct {
+	Appended traffic.Time
+	Keyed    Keyed
+}

@@ -1,10 +1,8 @@
 package detectors
 
 import (
-	"cmp"
 	"fmt"
 	"hash/fnv"
-	"slices"
 
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -18,6 +16,20 @@ type ledger struct {
 	keys  int
 	arena arena
 	gone  ghosts
+}
+
+// prefetch touches slots, and then the blocks that they refer to, so that they are in cache. The sum has no meaning; it
+// only keeps the compiler from removing the loads.
+func (l *ledger) prefetch(slots []*slot) (sum uint64) {
+	for _, s := range slots {
+		sum += s.b
+	}
+	for _, s := range slots {
+		if s.b&(cellKept|cellFar|cellBlock) == cellBlock {
+			sum += l.arena.prefetch(uint32(s.b&cellIndex), uint32(s.b>>32&0xffff))
+		}
+	}
+	return sum
 }
 
 // keyBytes is what a key takes in a table: 43 bytes at the worst point of its growth (BenchmarkBytesPerKey), up to 45.5
@@ -45,6 +57,7 @@ type lineage struct {
 	burst     int64
 	form      keyForm
 	algorithm algorithm
+	compacter compacter // the algorithm, if it has blocks to compact
 	cells     table
 	kept      []*kept // keys with episodes, by the index in their cell
 	free      []uint32
@@ -69,6 +82,7 @@ func (l *lineage) begin(k kind, window traffic.Time, form keyForm) {
 	l.kind, l.window, l.form, l.lateness, l.greatest, l.evicted = k, window, form, 0, 0, traffic.BeforeTime
 	l.kept, l.free = nil, nil
 	l.algorithm = newAlgorithm(l)
+	l.compacter, _ = l.algorithm.(compacter)
 }
 
 // feed notes the version under which the next event comes.
@@ -128,6 +142,12 @@ func (l *lineage) open(s *slot) (*cell, *kept) {
 	return &k.cell, k
 }
 
+// keptOf is the episodes of a key, nil if it has none. What a snapshot under way needs of the key is written before.
+func (l *lineage) keptOf(key Fingerprint) *kept {
+	_, k := l.open(l.cells.get(key))
+	return k
+}
+
 // forget releases what a key without episodes holds beside its slot, which is removed by the caller. Once no key is left,
 // nothing is remembered of those that were evicted.
 func (l *lineage) forget(c *cell) {
@@ -137,6 +157,40 @@ func (l *lineage) forget(c *cell) {
 	if l.ledger.keys == 0 {
 		l.ledger.gone.clear()
 	}
+}
+
+// evict forgets the key of a cell and remembers only that so many events went with it. The key has no episodes.
+func (l *lineage) evict(key Fingerprint, events int64) {
+	s := l.cells.get(key)
+	_, newest := l.algorithm.gauge(&s.cell)
+	l.evicted = max(l.evicted, newest)
+	l.ledger.gone.put(key.Hi, l.tag(key), events)
+	l.forget(&s.cell)
+	l.cells.drop(key)
+}
+
+// isDead reports whether the key in a slot is to be forgotten: it has no episodes, and no event on time by the watermark
+// can meet anything that it holds. A live key is compacted on the way.
+func (l *lineage) isDead(s *slot, watermark traffic.Time) bool {
+	c, k := l.open(s)
+	if k == nil && l.algorithm.dead(c, l.dead(watermark)) {
+		return true
+	}
+	if l.compacter != nil {
+		l.compacter.compact(c)
+	}
+	return false
+}
+
+// takeUncounted appends what was left out since the last call.
+func (l *lineage) takeUncounted(dst []RuleUncounted) []RuleUncounted {
+	for reason, n := range l.uncounted {
+		if n > 0 {
+			dst = append(dst, RuleUncounted{Rule: l.rule, Reason: Uncounted(reason), Events: n})
+		}
+	}
+	l.uncounted = [NumUncounted]int64{}
+	return dst
 }
 
 // dead is the instant whose past is of no use to the lineage any more: no event on time lies before it.
@@ -160,12 +214,12 @@ type binding struct {
 	group    int  // the first rule of the version that has the same key: they share fingerprints
 }
 
-// bind makes the bindings of a routing version.
-func (p *Partition) bind(r *rules.Routing) []binding {
+// newBindings ties the rules of a routing version to their lineages, which lineageOf finds or makes.
+func newBindings(r *rules.Routing, lineageOf func(rule string, number int) *lineage) []binding {
 	out := make([]binding, len(r.Rules))
 	for i := range r.Rules {
 		v := &r.Rules[i]
-		out[i] = newBinding(v, p.lineage(v.ID, v.Lineage))
+		out[i] = newBinding(v, lineageOf(v.ID, v.Lineage))
 		out[i].tells, out[i].group = tellsUncounted(r), i
 		for j := range i {
 			if sameKey(v.Key, r.Rules[j].Key) {
@@ -183,38 +237,6 @@ func newBinding(v *rules.Version, l *lineage) binding {
 		lateness: traffic.Time(v.Lateness.Microseconds()), cooldown: traffic.Time(v.UpdateEvery().Microseconds()),
 		wide: v.Block != nil && widens(v.Block.Key, v.Key),
 	}
-}
-
-// lineage finds a lineage, or makes it.
-func (p *Partition) lineage(rule string, number int) *lineage {
-	l := newLineage(rule, number, &p.ledger)
-	if known, ok := p.lineages[l.id]; ok {
-		return known
-	}
-	p.lineages[l.id] = l
-	at, _ := slices.BinarySearchFunc(p.ordered, l.id, func(x *lineage, id string) int { return cmp.Compare(x.id, id) })
-	p.ordered = slices.Insert(p.ordered, at, l)
-	return l
-}
-
-// prune forgets lineages that hold nothing and that no routing version names any more.
-func (p *Partition) prune() {
-	named := map[*lineage]bool{}
-	for _, bindings := range p.routings {
-		for i := range bindings {
-			named[bindings[i].lineage] = true
-		}
-	}
-	for key := range p.uncounted.sums {
-		named[key.lineage] = true
-	}
-	p.ordered = slices.DeleteFunc(p.ordered, func(l *lineage) bool {
-		if named[l] || l.cells.n > 0 || l.uncounted != [NumUncounted]int64{} {
-			return false
-		}
-		delete(p.lineages, l.id)
-		return true
-	})
 }
 
 // widens reports whether the block's key tells sources apart that the rule's key does not.

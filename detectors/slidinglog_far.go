@@ -180,8 +180,7 @@ func (s *slidingLog) release(c *cell) {
 	}
 }
 
-// gather moves the cell's block to a fuller page, if there is reason to. Where a block lies is no part of the state.
-func (s *slidingLog) gather(c *cell) {
+func (s *slidingLog) compact(c *cell) {
 	if c.b&cellBlock == 0 || !s.lineage.ledger.arena.sparse() {
 		return
 	}

@@ -57,20 +57,21 @@ func (p *Partition) head(lineages []*lineage) []byte {
 	format := p.snapshotFormat()
 	dst := []byte{byte(format)}
 	dst = binary.AppendUvarint(dst, uint64(p.cfg.Keyed))
-	dst = binary.AppendUvarint(dst, uint64(p.generation))
-	for _, t := range []traffic.Time{p.clock, p.appended, p.newest, p.watermark} {
+	dst = binary.AppendUvarint(dst, uint64(p.fence.generation))
+	w := &p.watermark
+	for _, t := range []traffic.Time{w.clock, w.appended, p.uncounted.newest, w.at} {
 		dst = binary.AppendVarint(dst, int64(t))
 	}
 	dst = binary.AppendUvarint(dst, uint64(p.events))
-	dst = binary.AppendUvarint(dst, uint64(len(p.sources)))
-	for i := range p.sources {
-		dst = p.sources[i].append(dst)
+	dst = binary.AppendUvarint(dst, uint64(len(w.sources)))
+	for i := range w.sources {
+		dst = appendSource(dst, p.fence.sources[i], &w.sources[i])
 	}
-	dst = p.sweep.from.append(appendText(dst, p.sweep.lineage))
+	dst = p.keys.sweep.from.append(appendText(dst, p.keys.sweep.lineage))
 	if format < 3 { // eviction goes by lineage there
 		dst = appendText(dst, "")
 	}
-	dst = binary.BigEndian.AppendUint64(dst, p.evict)
+	dst = binary.BigEndian.AppendUint64(dst, p.keys.evictor.from)
 	if format < 3 {
 		dst = binary.BigEndian.AppendUint64(dst, 0)
 	}
@@ -80,7 +81,7 @@ func (p *Partition) head(lineages []*lineage) []byte {
 		index[l] = i
 		dst = l.append(dst, format)
 	}
-	return p.appendUncounted(dst, index, format)
+	return p.uncounted.append(dst, index, format)
 }
 
 func (l *lineage) append(dst []byte, format int) []byte {
@@ -107,28 +108,18 @@ func (f Fingerprint) append(dst []byte) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(dst, f.Hi), f.Lo)
 }
 
-func (s *source) append(dst []byte) []byte {
-	flags := byte(0)
-	if s.rebase {
-		flags |= 1
-	}
-	if s.stalled {
-		flags |= 2
-	}
-	dst = append(dst, flags)
-	dst = binary.AppendVarint(dst, s.fence)
-	dst = binary.AppendVarint(dst, int64(s.progress))
+func appendSource(dst []byte, f offsetFence, s *progress) []byte {
+	dst = append(dst, byte(bit(f.rebase)|bit(s.stalled)<<1))
+	dst = binary.AppendVarint(dst, f.offset)
+	dst = binary.AppendVarint(dst, int64(s.time))
 	return binary.AppendVarint(dst, int64(s.ticked))
 }
 
-// usedLineages are those with keys or sums of what was left out, by id.
-func (p *Partition) usedLineages() []*lineage {
-	summed := map[*lineage]bool{}
-	for key := range p.uncounted.sums {
-		summed[key.lineage] = true
-	}
+// lineagesOf are the lineages with keys or sums of what was left out, by id.
+func lineagesOf(keys *keyspace, uncounted *uncountedSums) []*lineage {
+	summed := uncounted.lineages()
 	var used []*lineage
-	for _, l := range p.ordered {
+	for _, l := range keys.ordered {
 		if l.cells.n > 0 || summed[l] {
 			used = append(used, l)
 		}
@@ -136,20 +127,20 @@ func (p *Partition) usedLineages() []*lineage {
 	return used
 }
 
-func (p *Partition) appendUncounted(dst []byte, index map[*lineage]int, format int) []byte {
-	keys := p.uncounted.ordered()
+func (u *uncountedSums) append(dst []byte, index map[*lineage]int, format int) []byte {
+	keys := u.ordered()
 	if format < 3 {
 		keys = slices.DeleteFunc(keys, func(key uncountedKey) bool { return key.reason != UncountedLate })
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(keys)))
 	for _, key := range keys {
-		sum := p.uncounted.sums[key]
+		sum := u.sums[key]
 		dst = binary.AppendUvarint(dst, uint64(index[key.lineage]))
 		dst = binary.AppendUvarint(dst, uint64(key.source))
 		if format > 2 {
 			dst = append(dst, byte(key.reason))
 		}
-		dst = binary.AppendVarint(dst, int64(p.uncounted.minute))
+		dst = binary.AppendVarint(dst, int64(u.minute))
 		dst = binary.AppendUvarint(dst, uint64(sum.version))
 		dst = binary.AppendUvarint(dst, uint64(sum.count))
 		dst = binary.AppendVarint(dst, int64(sum.latest))

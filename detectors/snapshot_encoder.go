@@ -68,11 +68,11 @@ func (c *chunks) Pop() any {
 // written at once.
 // One snapshot is under way at a time: one that was not finished is given up.
 func (p *Partition) BeginSnapshot() *SnapshotEncoder {
-	if p.write != nil {
-		p.write.GiveUp()
+	if p.snapshot != nil {
+		p.snapshot.GiveUp()
 	}
-	used := p.usedLineages()
-	e := &SnapshotEncoder{p: p, format: p.snapshotFormat(), out: p.head(used), gone: ghostWriter{ghosts: p.ledger.gone.share()}}
+	used := lineagesOf(&p.keys, &p.uncounted)
+	e := &SnapshotEncoder{p: p, format: p.snapshotFormat(), out: p.head(used), gone: ghostWriter{ghosts: p.keys.ledger.gone.share()}}
 	for _, l := range used {
 		part := &snapshotPart{e: e, lineage: l, keys: l.cells.n, walked: l.cells.n == 0}
 		e.parts = append(e.parts, part)
@@ -82,7 +82,7 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 		}
 	}
 	e.size = len(e.out)
-	p.write = e
+	p.snapshot = e
 	return e
 }
 
@@ -175,7 +175,7 @@ func (e *SnapshotEncoder) detach() {
 	for _, part := range e.parts {
 		part.lineage.cells.touch, part.lineage.cells.heavy = nil, nil
 	}
-	e.p.write, e.p, e.parts = nil, nil, nil
+	e.p.snapshot, e.p, e.parts = nil, nil, nil
 }
 
 // GiveUp ends a snapshot that will not be finished. It may be called at any time, more than once.
