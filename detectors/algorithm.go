@@ -14,33 +14,31 @@ import (
 type cell struct{ a, b uint64 }
 
 const (
-	cellKept  = 1 << 63 // in a table only: the cell itself lies with the key's episodes, at the index in the low 32 bits
-	cellUsed  = 1 << 62 // always set
-	cellFar   = 1 << 61 // the state lies beside, at the index in the low 32 bits; not of buckets
-	cellBlock = 1 << 60 // sliding log only: the entries are in a block of the arena
+	cellOffender = 1 << 63 // in a table only: the cell itself lies with the key's episodes, at the index in the low 32 bits
+	cellUsed     = 1 << 62 // always set
+	cellOverflow = 1 << 61 // the state lies beside, at the index in the low 32 bits; not of buckets
+	cellBlock    = 1 << 60 // sliding log only: the entries are in a block of the arena
 
 	cellIndex = math.MaxUint32
 )
 
-// farCell refers to state that lies beside, at index.
-func farCell(index uint32) cell { return cell{b: cellUsed | cellFar | uint64(index)} }
+// overflowCell refers to state that lies beside, at index.
+func overflowCell(index uint32) cell { return cell{b: cellUsed | cellOverflow | uint64(index)} }
 
 // event is an arrival as an algorithm sees it, and what the algorithm answers.
 type event struct {
 	time  traffic.Time
-	units int64  // at least 1 from a Partition; 0 asks without adding
+	units int64  // at least 1
 	value uint64 // hash of what is counted, when distinct values are
 	limit int64  // the event's own limit: that of its record's routing version
 	burst int64  // capacity of a bucket
 	dead  traffic.Time
 	// dead is the instant whose past is of no use any more: no event on time lies before it.
 
-	exact bool // count is wanted even when nothing is over
-
 	// Answers.
-	count int64  // of the window that the event is in
-	nth   int    // of the events of its time and limit that were there before it; of logs
-	overs []over // events that this one put over the limit, ascending
+	count       int64        // of the window that the event is in
+	nth         int          // of the events of its time and limit that were there before it; of logs
+	exceedances []exceedance // events that this one put over the limit, ascending
 	// left is how many of the units are counted nowhere, because the event came too late for what is kept of its key.
 	left int64
 	// behind says that the key has had a newer event.
@@ -55,8 +53,7 @@ type event struct {
 // begin makes ev an arrival of one unit. Field by field: a whole event would be cleared, filled and copied.
 func (ev *event) begin(at traffic.Time, limit, burst int64) {
 	ev.time, ev.units, ev.limit, ev.burst = at, 1, limit, burst
-	ev.value, ev.exact = 0, false
-	ev.count, ev.nth, ev.overs = 0, 0, ev.overs[:0]
+	ev.value, ev.nth, ev.exceedances = 0, 0, ev.exceedances[:0]
 	ev.left, ev.behind, ev.settles, ev.withdraw = 0, false, traffic.BeforeTime, false
 }
 
@@ -94,7 +91,7 @@ func (a place) compare(b place) int {
 }
 
 // over is an event at which the window holds more than the limit.
-type over struct {
+type exceedance struct {
 	place
 	count int64 // what is known of the window: never more than it holds
 	how   precision
@@ -113,14 +110,13 @@ const (
 func (ev *event) judge(count int64) { ev.judgeAt(ev.time, count, overEvent) }
 
 func (ev *event) judgeAt(at traffic.Time, count int64, how precision) {
-	ev.count = count
 	if count > ev.limit {
-		ev.over(at, count, how)
+		ev.exceed(at, count, how)
 	}
 }
 
-func (ev *event) over(at traffic.Time, count int64, how precision) {
-	ev.overs = append(ev.overs, over{place{entry{at, ev.limit}, 0}, count, how})
+func (ev *event) exceed(at traffic.Time, count int64, how precision) {
+	ev.exceedances = append(ev.exceedances, exceedance{place{entry{at, ev.limit}, 0}, count, how})
 }
 
 // leave says that the event is counted nowhere: it came too late for what is kept of its key.
@@ -131,12 +127,15 @@ func (ev *event) leave() { ev.left, ev.behind = ev.units, true }
 type algorithm interface {
 	// add counts ev in the cell and judges it.
 	add(c *cell, ev *event)
+	// countAt is what the window of an event at an instant, under a limit, holds by now. The cell may be an empty one. It
+	// changes nothing.
+	countAt(c *cell, at traffic.Time, limit int64) int64
 	// dead reports whether no event that is on time at the instant can meet anything that the cell holds.
 	dead(c *cell, at traffic.Time) bool
 	// gauge says how much the cell holds and how new it is, for choosing what to forget.
 	gauge(c *cell) (count int64, newest traffic.Time)
 	// beside is what the ledger is charged for what lies beside the cell, in bytes.
-	beside(c *cell) int64
+	outOfSlotBytes(c *cell) int64
 	// release gives that back.
 	release(c *cell)
 	// append writes the cell for a snapshot of a format; restore reads it into an empty one. Equal states give equal bytes.
@@ -144,15 +143,15 @@ type algorithm interface {
 	restore(c *cell, r *reader)
 }
 
-// inCell is part of algorithms that hold nothing beside the cell.
-type inCell struct{}
+// inSlot is part of algorithms that hold nothing beside the cell.
+type inSlot struct{}
 
-func (inCell) beside(*cell) int64 { return 0 }
+func (inSlot) outOfSlotBytes(*cell) int64 { return 0 }
 
-func (inCell) release(*cell) {}
+func (inSlot) release(*cell) {}
 
-// spanner is an algorithm that keeps events, and so knows how many lie between two, until it is told to trim.
-type spanner interface {
+// rangeCounter is an algorithm that keeps events, and so knows how many lie between two, until it is told to trim.
+type rangeCounter interface {
 	// trim gives up entries that no decision needs, after an event that was over, and returns the newest of them and how
 	// many equals of it went, itself included; 0 when none did.
 	trim(c *cell, ev *event) (given entry, equals int)
@@ -167,9 +166,11 @@ type compacter interface {
 	compact(c *cell)
 }
 
-// roomy is an algorithm whose room is not the limit less the count.
-type roomy interface {
-	room(c *cell, ev *event) int64
+// remainder is implemented by buckets, whose remaining units are not the limit less the count.
+type remainder interface {
+	// remaining is how many whole units would fit at an instant; negative when more is in the bucket than it can hold,
+	// because its capacity was lowered.
+	remaining(c *cell, at traffic.Time, limit, burst int64) int64
 }
 
 // maxCount is where counts of one window saturate: far above every limit, so no decision depends on it.
@@ -293,5 +294,5 @@ func newAlgorithm(l *lineage) algorithm {
 	case kindLeakyBucket:
 		return &leakyBucket{newBucket(l)}
 	}
-	return &slidingLog{lineage: l, weighted: l.kind.count == countSum}
+	return newSlidingLog(l)
 }

@@ -13,11 +13,11 @@ import (
 // and then while the arena is sparse, moves blocks out of pages less than half used: once all owners have, pages are about
 // twice what is charged.
 type arena struct {
-	pages []page
-	spare []uint32            // pages that serve no size
-	roomy [numBlocks][]uint32 // pages that may have room, by size
-	dense [numBlocks]uint32   // pages that blocks are gathered in, by size; any page while there is none
-	words int                 // in blocks that are in use
+	pages    []page
+	spare    []uint32            // pages that serve no size
+	withRoom [numBlocks][]uint32 // pages that may have room, by size
+	dense    [numBlocks]uint32   // pages that blocks are gathered in, by size; any page while there is none
+	words    int                 // in blocks that are in use
 }
 
 type page struct {
@@ -72,15 +72,15 @@ func (a *arena) prefetch(ref, n uint32) (sum uint64) {
 // take hands out a block of a class; its content is undefined.
 func (a *arena) take(class int) uint32 {
 	for {
-		n := len(a.roomy[class])
+		n := len(a.withRoom[class])
 		if n == 0 {
 			a.openPage(class)
 			continue
 		}
-		number := a.roomy[class][n-1]
+		number := a.withRoom[class][n-1]
 		p := &a.pages[number]
 		if int(p.class) != class || !p.open || !p.room() {
-			a.roomy[class] = a.roomy[class][:n-1]
+			a.withRoom[class] = a.withRoom[class][:n-1]
 			if int(p.class) == class {
 				p.open = false
 			}
@@ -110,7 +110,7 @@ func (a *arena) sparse() bool { return 2*a.words < (len(a.pages)-len(a.spare))*p
 
 // gather moves a block from a page less than half used to one that is no emptier, if it knows one, and returns where the
 // block is now. A block never moves to an emptier page, so none goes to and fro.
-func (a *arena) gather(ref uint32, class int) uint32 {
+func (a *arena) compact(ref uint32, class int) uint32 {
 	number, to := ref/pageWords, a.dense[class]
 	p, q := &a.pages[number], &a.pages[to]
 	usable := q.used > 0 && int(q.class) == class && q.room()
@@ -147,7 +147,7 @@ func (a *arena) openPage(class int) {
 		words = make([]uint64, pageWords)
 	}
 	a.pages[number] = page{words: words, class: uint8(class), open: true}
-	a.roomy[class] = append(a.roomy[class], number)
+	a.withRoom[class] = append(a.withRoom[class], number)
 }
 
 // give takes a block back.
@@ -164,7 +164,7 @@ func (a *arena) give(ref uint32) {
 	p.free = uint16(ref%pageWords) + 1
 	if !p.open {
 		p.open = true
-		a.roomy[p.class] = append(a.roomy[p.class], number)
+		a.withRoom[p.class] = append(a.withRoom[p.class], number)
 	}
 }
 
@@ -179,7 +179,7 @@ func (a *arena) close(number uint32) {
 	}
 	a.pages[number] = page{words: words}
 	a.spare = append(a.spare, number)
-	if list := a.roomy[class]; len(list) > 2*len(a.pages)+16 {
-		a.roomy[class] = slices.DeleteFunc(list, func(n uint32) bool { return a.pages[n].class != class || !a.pages[n].open })
+	if list := a.withRoom[class]; len(list) > 2*len(a.pages)+16 {
+		a.withRoom[class] = slices.DeleteFunc(list, func(n uint32) bool { return a.pages[n].class != class || !a.pages[n].open })
 	}
 }

@@ -57,11 +57,11 @@ func TestRestoreRefusesCrowdedKeys(t *testing.T) {
 func TestCrowdBoundsTheDirectory(t *testing.T) {
 	const n = 20_000
 	var keys []Fingerprint
-	for i := range uint64(n - 2*crowdMost) {
+	for i := range uint64(n - 2*densityMost) {
 		keys = append(keys, printOf(i))
 	}
-	deepest := newCrowd(n).bits
-	for i := range uint64(crowdMost) {
+	deepest := newDensityCheck(n).bits
+	for i := range uint64(densityMost) {
 		keys = append(keys, Fingerprint{math.MaxUint64, i}, Fingerprint{math.MaxUint64 &^ (1 << (64 - deepest)), i})
 	}
 	slices.SortFunc(keys, Fingerprint.compare)

@@ -20,10 +20,10 @@ import (
 // one value at most two in a window's length. Once the newest event is over, only those of the newest limit+1 values, or of
 // the newest leastKept, are kept, trimmed at twice as many.
 type distinctLog struct {
-	lineage *lineage
-	far     pool[valueLog]
-	seen    map[uint64]int // scratch: where a value comes next
-	steps   []int64        // scratch
+	lineage   *lineage
+	overflows pool[valueLog]
+	seen      map[uint64]int // scratch: where a value comes next
+	steps     []int64        // scratch
 }
 
 type valueLog struct{ list []valueTime } // ascending by time, at least one once used
@@ -48,23 +48,16 @@ var _ algorithm = (*distinctLog)(nil)
 
 func (d *distinctLog) add(c *cell, ev *event) {
 	if c.b == 0 {
-		if ev.units == 0 {
-			return
-		}
-		holdValues(&d.far, d.lineage, c, listBytes)
+		holdValues(&d.overflows, d.lineage, c, listBytes)
 	}
-	log := d.far.at(c)
-	if ev.units == 0 {
-		ev.count = log.distinct(earlier(ev.time, d.lineage.window))
-		return
-	}
+	log := d.overflows.at(c)
 	was := log.bytes()
 	log.expire(earlier(ev.dead, d.lineage.window))
 	x := seenAt(ev.time, ev.value)
 	if n := len(log.list); n == 0 || log.list[n-1].time() <= ev.time {
 		log.put(x, d.lineage.window)
 		ev.judge(log.distinct(earlier(ev.time, d.lineage.window)))
-		if len(ev.overs) > 0 {
+		if len(ev.exceedances) > 0 {
 			log.saturate(int(ev.limit) + 1)
 		}
 	} else {
@@ -72,6 +65,13 @@ func (d *distinctLog) add(c *cell, ev *event) {
 		d.judgeLate(log, log.insert(x, d.lineage.window), ev)
 	}
 	d.lineage.ledger.bytes += log.bytes() - was
+}
+
+func (d *distinctLog) countAt(c *cell, at traffic.Time, _ int64) int64 {
+	if c.b == 0 {
+		return 0
+	}
+	return d.overflows.at(c).distinct(earlier(at, d.lineage.window))
 }
 
 // put notes the newest time of all.
@@ -182,11 +182,9 @@ func (d *distinctLog) judgeLate(log *valueLog, at int, ev *event) {
 		limit := ev.limit
 		if v.time() != ev.time {
 			limit = max(limit, d.lineage.greatest)
-		} else {
-			ev.count = max(ev.count, count)
 		}
 		if count > limit {
-			ev.over(v.time(), count, overEvent)
+			ev.exceed(v.time(), count, overEvent)
 		}
 	}
 }
@@ -236,26 +234,26 @@ func (l *valueLog) bytes() int64 {
 }
 
 func (d *distinctLog) dead(c *cell, at traffic.Time) bool {
-	list := d.far.at(c).list
+	list := d.overflows.at(c).list
 	return later(list[len(list)-1].time(), d.lineage.window) <= at
 }
 
 func (d *distinctLog) gauge(c *cell) (count int64, newest traffic.Time) {
-	log := d.far.at(c)
+	log := d.overflows.at(c)
 	return log.distinct(traffic.BeforeTime), log.list[len(log.list)-1].time()
 }
 
-func (d *distinctLog) beside(c *cell) int64 {
-	return listBytes + d.far.at(c).bytes()
+func (d *distinctLog) outOfSlotBytes(c *cell) int64 {
+	return listBytes + d.overflows.at(c).bytes()
 }
 
 func (d *distinctLog) release(c *cell) {
-	d.lineage.ledger.bytes -= d.beside(c)
-	d.far.give(c)
+	d.lineage.ledger.bytes -= d.outOfSlotBytes(c)
+	d.overflows.give(c)
 }
 
 func (d *distinctLog) append(dst []byte, c *cell, format int) []byte {
-	list := d.far.at(c).list
+	list := d.overflows.at(c).list
 	if format < 3 {
 		return appendNewest(dst, list)
 	}
@@ -296,7 +294,7 @@ func (d *distinctLog) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	log := holdValues(&d.far, d.lineage, c, listBytes)
+	log := holdValues(&d.overflows, d.lineage, c, listBytes)
 	log.list = fitted(list)
 	d.lineage.ledger.bytes += log.bytes()
 }

@@ -38,15 +38,15 @@ type episode struct {
 	settles traffic.Time
 	seen    int64 // rank of the event at whose arrival it was first seen; the lesser survives a merge
 
-	parties []*party // at least one
+	targets []*blockTarget // at least one
 	users   distinct
 	devices distinct
 	samples [][]byte
 }
 
-// party is one block that an episode leads to, with a hit of its own. Where the block's key has no fields beyond the
+// target is one block that an episode leads to, with a hit of its own. Where the block's key has no fields beyond the
 // rule's there is one.
-type party struct {
+type blockTarget struct {
 	id    string
 	block traffic.Subject // empty: no block is possible
 
@@ -84,8 +84,8 @@ func (ep *episode) meet(x place) bool {
 }
 
 // extend makes the over event x one of the episode's, and counts the events between.
-func (ep *episode) extend(x *over, a *arrival, k *kept) {
-	log, keeps := k.lineage.algorithm.(spanner)
+func (ep *episode) extend(x *exceedance, a *arrival, k *offender) {
+	log, keeps := k.lineage.algorithm.(rangeCounter)
 	after, before := x.compare(ep.last), x.compare(ep.first)
 	switch {
 	case after == 0 && x.place != a.at: // the last over event, judged again
@@ -114,13 +114,13 @@ func (ep *episode) extend(x *over, a *arrival, k *kept) {
 }
 
 // absorb joins other to ep; the events between the two are counted once.
-func (ep *episode) absorb(other *episode, k *kept) {
+func (ep *episode) absorb(other *episode, k *offender) {
 	a, b := ep, other
 	if a.first.compare(b.first) > 0 {
 		a, b = b, a
 	}
 	gap := int64(0)
-	if log, keeps := k.lineage.algorithm.(spanner); keeps {
+	if log, keeps := k.lineage.algorithm.(rangeCounter); keeps {
 		gap = max(0, k.between(log, a.last, b.first)-1)
 	} else {
 		ep.atLeast = true // how many events lie between the two is not known
@@ -147,9 +147,9 @@ func (ep *episode) closes() traffic.Time {
 	return later(later(ep.last.time, ep.rule.window), ep.lateness)
 }
 
-// party finds the one with a block.
-func (ep *episode) party(block traffic.Subject) *party {
-	for _, y := range ep.parties {
+// target finds the one with a block.
+func (ep *episode) target(block traffic.Subject) *blockTarget {
+	for _, y := range ep.targets {
 		if y.block == block {
 			return y
 		}
@@ -158,8 +158,8 @@ func (ep *episode) party(block traffic.Subject) *party {
 }
 
 // under finds the one that a version of the rule has brought, where its block's key is not wider than the rule's.
-func (ep *episode) under(version int) *party {
-	for _, y := range ep.parties {
+func (ep *episode) under(version int) *blockTarget {
+	for _, y := range ep.targets {
 		if y.version == version {
 			return y
 		}
@@ -168,7 +168,7 @@ func (ep *episode) under(version int) *party {
 }
 
 // hit describes the episode as a record of the hits topic, for one of its parties.
-func (ep *episode) hit(y *party, phase Phase, keyed int, seen traffic.Time) Hit {
+func (ep *episode) hit(y *blockTarget, phase Phase, keyed int, seen traffic.Time) Hit {
 	h := Hit{
 		Format: HitFormat, Kind: KindHit, ID: y.id, Rule: ep.rule.rule, RuleVersion: y.version,
 		Lineage: ep.rule.number, Phase: phase, Subject: ep.subject, BlockSubject: y.block, Grouped: ep.grouped,
@@ -186,7 +186,7 @@ func (ep *episode) hit(y *party, phase Phase, keyed int, seen traffic.Time) Hit 
 // bytes is what the episode takes, as a function of what it holds.
 func (ep *episode) bytes() int64 {
 	n := 352 + int64(len(ep.subject)) + 8*int64(len(ep.users.seen)+len(ep.devices.seen))
-	for _, y := range ep.parties {
+	for _, y := range ep.targets {
 		n += 160 + int64(len(y.block))
 	}
 	for _, s := range ep.samples {

@@ -44,7 +44,7 @@ type candidate struct {
 	returned bool  // was evicted before
 	rank     int   // those of the least go first,
 	events   int64 // then those that came least often, what went with an earlier eviction included,
-	lot      uint64
+	random   uint64
 }
 
 // A quarter of a sample goes at a time. The sample is all keys within a stretch of fingerprints, of all lineages: since
@@ -69,7 +69,7 @@ func (s *keyspace) full() bool {
 // The list is valid until the next call. events is the number of events that the partition has folded.
 func (s *keyspace) victims(watermark traffic.Time, events int64) []candidate {
 	s.draw(watermark, events)
-	return s.evictor.choose(s.ledger.kept > s.evictor.room/4*3)
+	return s.evictor.choose(s.ledger.offenders > s.evictor.room/4*3)
 }
 
 // draw takes the next sample. A key that is dead anyway is forgotten.
@@ -80,7 +80,7 @@ func (s *keyspace) draw(watermark traffic.Time, events int64) {
 	if want := max(evictSample, 4*len(s.ordered)); want < s.ledger.keys {
 		step = math.MaxUint64 / uint64(s.ledger.keys) * uint64(want)
 	}
-	part := stretch{from: Fingerprint{Hi: e.from}, to: math.MaxUint64, most: math.MaxInt}
+	part := keyRange{from: Fingerprint{Hi: e.from}, to: math.MaxUint64, most: math.MaxInt}
 	if step-1 < math.MaxUint64-e.from {
 		part.to = e.from + step - 1
 	}
@@ -90,7 +90,7 @@ func (s *keyspace) draw(watermark traffic.Time, events int64) {
 			continue
 		}
 		l.cells.walk(part, func(x *slot, past uint8) bool {
-			if x.b&cellKept == 0 && l.isDead(x, watermark) {
+			if x.b&cellOffender == 0 && l.isDead(x, watermark) {
 				return true
 			}
 			e.consider(l, x, past, events)
@@ -104,7 +104,7 @@ func (e *evictor) consider(l *lineage, x *slot, past uint8, events int64) {
 	c, k := l.open(x)
 	count, _ := l.algorithm.gauge(c)
 	v := candidate{lineage: l, key: x.key(), what: EvictedFew, returned: past > 0, events: max(count, 1) + int64(past)}
-	v.lot = mix(v.key.Lo ^ l.salt + uint64(events)*0x9e3779b97f4a7c15)
+	v.random = mix(v.key.Lo ^ l.salt + uint64(events)*0x9e3779b97f4a7c15)
 	switch {
 	case k != nil:
 		v.what = EvictedOffender
@@ -179,8 +179,8 @@ func (v candidate) compare(w candidate) int {
 		return cmp.Compare(v.rank, w.rank)
 	case v.events != w.events:
 		return cmp.Compare(v.events, w.events)
-	case v.lot != w.lot:
-		return cmp.Compare(v.lot, w.lot)
+	case v.random != w.random:
+		return cmp.Compare(v.random, w.random)
 	case v.key != w.key:
 		return v.key.compare(w.key)
 	}

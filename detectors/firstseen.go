@@ -26,7 +26,7 @@ import (
 //
 // This is the published flexible-TTL scheme (INCR, and EXPIRE when the counter was new), without its race.
 type firstSeen struct {
-	inCell
+	inSlot
 	lineage *lineage
 	window  traffic.Time
 	grain   int // the newest event is told in 2^grain microseconds after the start
@@ -45,12 +45,6 @@ const cellUnsure = 1 << 61
 func (f *firstSeen) add(c *cell, ev *event) {
 	start, count := traffic.Time(c.a), int64(c.b&maxCount)
 	fresh := c.b == 0 || ev.time >= later(start, f.window)
-	if ev.units == 0 {
-		if !fresh {
-			ev.count = count
-		}
-		return
-	}
 	unsure := c.b & cellUnsure
 	newest := f.newest(c)
 	switch {
@@ -79,14 +73,20 @@ func (f *firstSeen) add(c *cell, ev *event) {
 
 // judgeFirstSeen judges a window by its count, as far as that is certain. The newest event is over if any is.
 func judgeFirstSeen(ev *event, start, newest traffic.Time, count int64, unsure bool) {
-	ev.count = count
 	switch {
 	case count <= ev.limit || unsure && count <= 2*ev.limit:
 		return
 	case count <= 2*ev.limit && start > ev.dead:
 		ev.settles = start
 	}
-	ev.over(newest, count, overNear)
+	ev.exceed(newest, count, overNear)
+}
+
+func (f *firstSeen) countAt(c *cell, at traffic.Time, _ int64) int64 {
+	if c.b == 0 || at >= later(traffic.Time(c.a), f.window) {
+		return 0
+	}
+	return int64(c.b & maxCount)
 }
 
 func (f *firstSeen) newest(c *cell) traffic.Time {

@@ -50,7 +50,7 @@ func (f *fixed) add(c *cell, ev *event) {
 	w := f.lineage.window
 	n := floorDiv(ev.time, w)
 	start := startOf(n, w)
-	if ev.units == 0 || c.b&cellFar != 0 || c.b != 0 && ev.time < traffic.Time(c.a) || start-w > ev.dead {
+	if c.b&cellOverflow != 0 || c.b != 0 && ev.time < traffic.Time(c.a) || start-w > ev.dead {
 		f.addOdd(c, ev, n)
 		return
 	}
@@ -73,17 +73,14 @@ func (f *fixed) add(c *cell, ev *event) {
 
 // addOdd is add where an event comes late, or windows before the one before may be open.
 func (f *fixed) addOdd(c *cell, ev *event, n int64) {
-	if c.b&cellFar != 0 {
-		f.addFar(c, ev, n)
+	if c.b&cellOverflow != 0 {
+		f.addOverflow(c, ev, n)
 		return
 	}
 	newest, before := c.counts()
 	at := max(ev.time, traffic.Time(c.a))
 	top := floorDiv(traffic.Time(c.a), f.lineage.window)
 	switch d := n - top; {
-	case ev.units == 0:
-		f.ask(c, ev, n)
-		return
 	case c.b == 0:
 		at, newest, before = ev.time, plus(0, ev.units), 0
 		ev.judge(newest)
@@ -102,8 +99,8 @@ func (f *fixed) addOdd(c *cell, ev *event, n int64) {
 		newest, before = plus(0, ev.units), 0
 		ev.judge(newest)
 	default:
-		f.spill(c)
-		f.addFar(c, ev, n)
+		f.overflow(c)
+		f.addOverflow(c, ev, n)
 		return
 	}
 	*c = fixedCell(at, newest, before)
@@ -120,20 +117,19 @@ func (f *fixed) late() precision {
 // open reports whether an event on time may still fall into window n.
 func (f *fixed) open(n int64, dead traffic.Time) bool { return startOf(n+1, f.lineage.window) > dead }
 
-// ask answers without adding.
-func (f *fixed) ask(c *cell, ev *event, n int64) {
-	count := int64(0)
+func (f *fixed) countAt(c *cell, at traffic.Time, _ int64) (count int64) {
+	n := floorDiv(at, f.lineage.window)
 	for _, s := range f.windows(c, nil) {
 		if s.number == n {
 			count = s.count
 		}
 	}
-	ev.count = count
+	return count
 }
 
 // windows lists the windows that the cell holds, ascending.
 func (f *fixed) windows(c *cell, out []span) []span {
-	if c.b&cellFar != 0 {
+	if c.b&cellOverflow != 0 {
 		return append(out, f.spans.at(c).list...)
 	}
 	newest, before := c.counts()
@@ -149,14 +145,14 @@ func (f *fixed) windows(c *cell, out []span) []span {
 
 // newest is the key's newest event.
 func (f *fixed) newest(c *cell) traffic.Time {
-	if c.b&cellFar != 0 {
+	if c.b&cellOverflow != 0 {
 		return f.spans.at(c).newest
 	}
 	return traffic.Time(c.a)
 }
 
 // spill moves the cell's windows beside it.
-func (f *fixed) spill(c *cell) {
+func (f *fixed) overflow(c *cell) {
 	s := spans{list: fitted(f.windows(c, nil)), newest: traffic.Time(c.a)}
 	*f.spans.hold(c) = s
 	f.lineage.ledger.bytes += spanBytes(len(s.list))
@@ -164,11 +160,7 @@ func (f *fixed) spill(c *cell) {
 
 func spanBytes(n int) int64 { return 56 + 16*int64(roomFor(n)) }
 
-func (f *fixed) addFar(c *cell, ev *event, n int64) {
-	if ev.units == 0 {
-		f.ask(c, ev, n)
-		return
-	}
+func (f *fixed) addOverflow(c *cell, ev *event, n int64) {
 	s := f.spans.at(c)
 	was := len(s.list)
 	at, found := slices.BinarySearchFunc(s.list, n, func(s span, n int64) int { return cmp.Compare(s.number, n) })
@@ -215,7 +207,7 @@ func (f *fixed) dead(c *cell, at traffic.Time) bool {
 }
 
 func (f *fixed) gauge(c *cell) (count int64, newest traffic.Time) {
-	if c.b&cellFar == 0 {
+	if c.b&cellOverflow == 0 {
 		a, b := c.counts()
 		return max(a, b), traffic.Time(c.a)
 	}
@@ -226,16 +218,16 @@ func (f *fixed) gauge(c *cell) (count int64, newest traffic.Time) {
 	return count, s.newest
 }
 
-func (f *fixed) beside(c *cell) int64 {
-	if c.b&cellFar == 0 {
+func (f *fixed) outOfSlotBytes(c *cell) int64 {
+	if c.b&cellOverflow == 0 {
 		return 0
 	}
 	return spanBytes(len(f.spans.at(c).list))
 }
 
 func (f *fixed) release(c *cell) {
-	if c.b&cellFar != 0 {
-		f.lineage.ledger.bytes -= f.beside(c)
+	if c.b&cellOverflow != 0 {
+		f.lineage.ledger.bytes -= f.outOfSlotBytes(c)
 		f.spans.give(c)
 	}
 }

@@ -139,9 +139,9 @@ func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 	} else {
 		p.counts.Counted++
 	}
-	if held != nil || len(ev.overs) > 0 {
+	if held != nil || len(ev.exceedances) > 0 {
 		if held == nil {
-			held = l.keep(key, c)
+			held = l.addOffender(key, c)
 		}
 		out = p.judge(k, b, held, missing > 0, out)
 	}
@@ -164,7 +164,7 @@ func (p *Partition) measure(k *Keyed, i int, b *binding, ev *event) (ok bool) {
 }
 
 // judge brings the episodes of a key up to date with an event that was counted in its window, or left out.
-func (p *Partition) judge(k *Keyed, b *binding, held *kept, grouped bool, out []Hit) []Hit {
+func (p *Partition) judge(k *Keyed, b *binding, held *offender, grouped bool, out []Hit) []Hit {
 	ev := &p.event
 	res := p.outcome.empty()
 	if ev.withdraw {
@@ -178,18 +178,18 @@ func (p *Partition) judge(k *Keyed, b *binding, held *kept, grouped bool, out []
 			event: k, bound: b, secret: &p.cfg.Secret, subject: p.fingerprints.text(k, b), grouped: grouped, rank: p.events,
 			at: held.among(place{entry{ev.time, ev.limit}, ev.nth}), behind: ev.behind, settles: ev.settles,
 		}
-		for i := range ev.overs {
-			ev.overs[i].place = held.among(ev.overs[i].place)
+		for i := range ev.exceedances {
+			ev.exceedances[i].place = held.among(ev.exceedances[i].place)
 		}
-		held.judge(&a, ev.overs, res)
+		held.judge(&a, ev.exceedances, res)
 		held.trim(ev)
 	}
-	return p.settle(held, b.cooldown, out)
+	return p.reportEpisodes(held, b.cooldown, out)
 }
 
 // settle takes note of what became of a key's episodes, and reports it.
-func (p *Partition) settle(held *kept, cooldown traffic.Time, out []Hit) []Hit {
-	p.keys.settle(held)
+func (p *Partition) reportEpisodes(held *offender, cooldown traffic.Time, out []Hit) []Hit {
+	p.keys.update(held)
 	return p.report.episodes(&p.outcome, p.watermark.appended, cooldown, out)
 }
 
@@ -198,9 +198,9 @@ func (p *Partition) settle(held *kept, cooldown traffic.Time, out []Hit) []Hit {
 func (p *Partition) evict(out []Hit) []Hit {
 	for p.keys.full() {
 		for _, victim := range p.keys.victims(p.watermark.at, p.events) {
-			if held := victim.lineage.keptOf(victim.key); held != nil {
+			if held := victim.lineage.offenderOf(victim.key); held != nil {
 				held.end(p.outcome.empty())
-				out = p.settle(held, 0, out)
+				out = p.reportEpisodes(held, 0, out)
 			}
 			victim.lineage.evict(victim.key, victim.events)
 			p.counts.Evicted[victim.what]++
@@ -260,7 +260,7 @@ func (p *Partition) expire(out []Hit) []Hit {
 		}
 		held.lineage.cells.get(held.key) // what a snapshot under way needs of it is written before it changes
 		held.expire(p.watermark.at, p.outcome.empty())
-		out = p.settle(held, 0, out)
+		out = p.reportEpisodes(held, 0, out)
 	}
 	if p.watermark.at == traffic.EndOfTime {
 		p.keys.sweepAll(p.watermark.at)

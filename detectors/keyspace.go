@@ -85,7 +85,7 @@ func (s *keyspace) walk(at *sweep, limit int, visit func(l *lineage, x *slot) (f
 		if !found {
 			*at = sweep{lineage: l.id}
 		}
-		part := stretch{from: at.from, to: math.MaxUint64, most: limit}
+		part := keyRange{from: at.from, to: math.MaxUint64, most: limit}
 		next, n, done := l.cells.walk(part, func(x *slot, _ uint8) bool { return visit(l, x) }, func(x *slot) { l.forget(&x.cell) })
 		limit -= n
 		at.from = next
@@ -96,22 +96,22 @@ func (s *keyspace) walk(at *sweep, limit int, visit func(l *lineage, x *slot) (f
 }
 
 // settle brings ledger and timer up to date with a key's episodes.
-func (s *keyspace) settle(k *kept) {
+func (s *keyspace) update(k *offender) {
 	if len(k.episodes) == 0 {
 		s.charge(k, 0)
 		if k.heap >= 0 {
 			s.timers.remove(k)
 		}
-		k.lineage.letGo(k)
+		k.lineage.removeOffender(k)
 		return
 	}
 	s.charge(k, k.bytes())
 	s.timers.set(k, k.next())
 }
 
-func (s *keyspace) charge(k *kept, cost int64) {
+func (s *keyspace) charge(k *offender, cost int64) {
 	s.ledger.bytes += cost - k.cost
-	s.ledger.kept += cost - k.cost
+	s.ledger.offenders += cost - k.cost
 	k.cost = cost
 }
 

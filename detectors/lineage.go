@@ -11,11 +11,11 @@ import (
 // ledger counts what the keys of all lineages of a partition take. Bytes are a function of what is held, not of how the
 // allocator holds it, so that what is evicted is a function of the log.
 type ledger struct {
-	bytes int64
-	kept  int64 // of them, with the keys that have episodes
-	keys  int
-	arena arena
-	gone  ghosts
+	bytes     int64
+	offenders int64 // of them, with the keys that have episodes
+	keys      int
+	arena     arena
+	gone      ghosts
 }
 
 // prefetch touches slots, and then the blocks that they refer to, so that they are in cache. The sum has no meaning; it
@@ -25,7 +25,7 @@ func (l *ledger) prefetch(slots []*slot) (sum uint64) {
 		sum += s.b
 	}
 	for _, s := range slots {
-		if s.b&(cellKept|cellFar|cellBlock) == cellBlock {
+		if s.b&(cellOffender|cellOverflow|cellBlock) == cellBlock {
 			sum += l.arena.prefetch(uint32(s.b&cellIndex), uint32(s.b>>32&0xffff))
 		}
 	}
@@ -59,7 +59,7 @@ type lineage struct {
 	algorithm algorithm
 	compacter compacter // the algorithm, if it has blocks to compact
 	cells     table
-	kept      []*kept // keys with episodes, by the index in their cell
+	offenders []*offender // keys with episodes, by the index in their cell
 	free      []uint32
 }
 
@@ -80,7 +80,7 @@ func (l *lineage) start(v *rules.Version) {
 
 func (l *lineage) begin(k kind, window traffic.Time, form keyForm) {
 	l.kind, l.window, l.form, l.lateness, l.greatest, l.evicted = k, window, form, 0, 0, traffic.BeforeTime
-	l.kept, l.free = nil, nil
+	l.offenders, l.free = nil, nil
 	l.algorithm = newAlgorithm(l)
 	l.compacter, _ = l.algorithm.(compacter)
 }
@@ -96,54 +96,54 @@ func (l *lineage) feed(b *binding) {
 }
 
 // cellOf is the cell of a key, a new one if need be, and the key's episodes if it has any. at is as for put.
-func (l *lineage) cellOf(key Fingerprint, at int32) (*cell, *kept) {
+func (l *lineage) cellOf(key Fingerprint, at int32) (*cell, *offender) {
 	s, fresh := l.cells.put(key, at)
 	if fresh != nil {
 		l.ledger.keys++
 		l.ledger.bytes += keyBytes
 		*fresh = l.ledger.gone.take(key.Hi, l.tag(key))
 	}
-	if s.b&cellKept == 0 {
+	if s.b&cellOffender == 0 {
 		return &s.cell, nil
 	}
-	k := l.kept[s.b&cellIndex]
+	k := l.offenders[s.b&cellIndex]
 	return &k.cell, k
 }
 
 // keep makes room for the episodes of a key that has none yet.
-func (l *lineage) keep(key Fingerprint, c *cell) *kept {
-	k := &kept{key: key, lineage: l, cell: *c, heap: -1, trimmed: place{entry: entry{time: traffic.BeforeTime}}}
-	index := uint32(len(l.kept))
+func (l *lineage) addOffender(key Fingerprint, c *cell) *offender {
+	k := &offender{key: key, lineage: l, cell: *c, heap: -1, trimmed: place{entry: entry{time: traffic.BeforeTime}}}
+	index := uint32(len(l.offenders))
 	if n := len(l.free); n > 0 {
 		index, l.free = l.free[n-1], l.free[:n-1]
-		l.kept[index] = k
+		l.offenders[index] = k
 	} else {
-		l.kept = append(l.kept, k)
+		l.offenders = append(l.offenders, k)
 	}
-	*c = cell{b: cellUsed | cellKept | uint64(index)}
+	*c = cell{b: cellUsed | cellOffender | uint64(index)}
 	return k
 }
 
-// letGo makes a key without episodes a plain one again.
-func (l *lineage) letGo(k *kept) {
+// removeOffender makes a key without episodes a plain one again.
+func (l *lineage) removeOffender(k *offender) {
 	s := l.cells.get(k.key)
 	index := uint32(s.b & cellIndex)
 	s.cell = k.cell
-	l.kept[index] = nil
+	l.offenders[index] = nil
 	l.free = append(l.free, index)
 }
 
 // open is the cell in a slot, wherever it lies.
-func (l *lineage) open(s *slot) (*cell, *kept) {
-	if s.b&cellKept == 0 {
+func (l *lineage) open(s *slot) (*cell, *offender) {
+	if s.b&cellOffender == 0 {
 		return &s.cell, nil
 	}
-	k := l.kept[s.b&cellIndex]
+	k := l.offenders[s.b&cellIndex]
 	return &k.cell, k
 }
 
-// keptOf is the episodes of a key, nil if it has none. What a snapshot under way needs of the key is written before.
-func (l *lineage) keptOf(key Fingerprint) *kept {
+// offenderOf is the episodes of a key, nil if it has none. What a snapshot under way needs of the key is written before.
+func (l *lineage) offenderOf(key Fingerprint) *offender {
 	_, k := l.open(l.cells.get(key))
 	return k
 }

@@ -35,9 +35,9 @@ func TestShrunkLogsGiveMemoryBack(t *testing.T) {
 			room := func() (held, space int) {
 				switch a := a.(type) {
 				case *slidingLog:
-					return len(a.far.at(&c).entries), cap(a.far.at(&c).entries)
+					return len(a.overflows.at(&c).entries), cap(a.overflows.at(&c).entries)
 				case *distinctLog:
-					return len(a.far.at(&c).list), cap(a.far.at(&c).list)
+					return len(a.overflows.at(&c).list), cap(a.overflows.at(&c).list)
 				}
 				t.Fatalf("a %T", a)
 				return 0, 0
@@ -67,7 +67,7 @@ func TestFarLogExpires(t *testing.T) {
 		first := rapid.SampledFrom([]traffic.Time{0, traffic.EndOfTime - 60}).Draw(rt, "first")
 		times := rapid.SliceOfN(rapid.Int64Range(0, 40), 1, 50).Draw(rt, "times")
 		slices.Sort(times)
-		f := farLog{}
+		f := overflowLog{}
 		for i, at := range times {
 			f.entries = append(f.entries, logEntry{entry{first + traffic.Time(at), 1}, int64(i) + 1})
 		}

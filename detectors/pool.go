@@ -1,5 +1,9 @@
 package detectors
 
+import (
+	"math/bits"
+)
+
 // pool holds what some cells of a lineage have beside them, by index.
 type pool[T any] struct {
 	items []*T
@@ -22,7 +26,7 @@ func (p *pool[T]) take() (uint32, *T) {
 // hold gives an empty cell a T of its own to refer to.
 func (p *pool[T]) hold(c *cell) *T {
 	index, item := p.take()
-	*c = farCell(index)
+	*c = overflowCell(index)
 	return item
 }
 
@@ -38,3 +42,32 @@ func (p *pool[T]) give(c *cell) {
 		p.items, p.free = nil, nil
 	}
 }
+
+// roomFor is how many elements a list of n has room for: 4, 6, 8, 12, 16, 24 ..., powers of two and the middle between two.
+//
+// Lists that lie beside a key have exactly that room at any time, so what a key is charged is what it takes and still is
+// a function of what it holds: an owner that restored a snapshot must evict the same keys as the one that wrote it.
+func roomFor(n int) int {
+	if n <= 4 {
+		return 4
+	}
+	top := bits.Len(uint(n - 1))
+	if middle := 3 << (top - 2); n <= middle {
+		return middle
+	}
+	return 1 << top
+}
+
+// reserve is list with the room of one of n elements, n at least its length.
+func reserve[E any](list []E, n int) []E {
+	room := roomFor(n)
+	if cap(list) == room {
+		return list
+	}
+	out := make([]E, len(list), room)
+	copy(out, list)
+	return out
+}
+
+// fitted is list with the room of its length.
+func fitted[E any](list []E) []E { return reserve(list, len(list)) }

@@ -16,11 +16,11 @@ type outcome struct {
 
 // notice is a party of an episode that has something to be told.
 type notice struct {
-	ep    *episode
-	party *party
-	phase Phase
-	cut   bool
-	into  string
+	ep     *episode
+	target *blockTarget
+	phase  Phase
+	cut    bool
+	into   string
 }
 
 // empty forgets what o held, but keeps its memory.
@@ -40,32 +40,32 @@ func (o *outcome) extend(ep *episode) {
 
 // tell notes that an episode is certain: those of its parties that nobody was told of open.
 func (o *outcome) tell(ep *episode) {
-	for _, y := range ep.parties {
-		if y.sent == traffic.BeforeTime && !slices.ContainsFunc(o.opened, func(n notice) bool { return n.party == y }) {
-			o.opened = append(o.opened, notice{ep: ep, party: y, phase: PhaseOpen})
+	for _, y := range ep.targets {
+		if y.sent == traffic.BeforeTime && !slices.ContainsFunc(o.opened, func(n notice) bool { return n.target == y }) {
+			o.opened = append(o.opened, notice{ep: ep, target: y, phase: PhaseOpen})
 		}
 	}
 }
 
 // end notes that an episode is over.
 func (o *outcome) end(ep *episode, phase Phase, cut bool) {
-	for _, y := range ep.parties {
-		o.endParty(notice{ep: ep, party: y, phase: phase, cut: cut})
+	for _, y := range ep.targets {
+		o.endTarget(notice{ep: ep, target: y, phase: phase, cut: cut})
 	}
 }
 
-// endParty notes that a party is over. One that nobody was told of never was: because it was not certain, or opened by the
+// endTarget notes that a party is over. One that nobody was told of never was: because it was not certain, or opened by the
 // same arrival and is merged. One that is cut by it opens before it ends.
-func (o *outcome) endParty(n notice) {
+func (o *outcome) endTarget(n notice) {
 	o.extended = slices.DeleteFunc(o.extended, func(x *episode) bool { return x == n.ep })
-	if i := slices.IndexFunc(o.opened, func(x notice) bool { return x.party == n.party }); i >= 0 {
+	if i := slices.IndexFunc(o.opened, func(x notice) bool { return x.target == n.target }); i >= 0 {
 		opening := o.opened[i]
 		o.opened = slices.Delete(o.opened, i, i+1)
 		if n.phase == PhaseMerged {
 			return
 		}
 		o.ended = append(o.ended, opening)
-	} else if n.party.sent == traffic.BeforeTime {
+	} else if n.target.sent == traffic.BeforeTime {
 		return
 	}
 	o.ended = append(o.ended, n)
@@ -73,14 +73,14 @@ func (o *outcome) endParty(n notice) {
 
 // knows reports whether a hit of this id has something to be told already.
 func (o *outcome) knows(id string) bool {
-	has := func(n notice) bool { return n.party.id == id }
+	has := func(n notice) bool { return n.target.id == id }
 	return slices.ContainsFunc(o.opened, has) || slices.ContainsFunc(o.ended, has)
 }
 
 // move notes that a party belongs to another episode now.
-func (o *outcome) move(from *episode, y *party, to *episode) {
+func (o *outcome) move(from *episode, y *blockTarget, to *episode) {
 	for i := range o.opened {
-		if o.opened[i].party == y {
+		if o.opened[i].target == y {
 			o.opened[i].ep = to
 		}
 	}
@@ -99,16 +99,16 @@ type report struct {
 // record before it.
 func (r *report) episodes(o *outcome, seen, cooldown traffic.Time, out []Hit) []Hit {
 	for _, e := range o.ended {
-		h := e.ep.hit(e.party, e.phase, r.keyed, seen)
+		h := e.ep.hit(e.target, e.phase, r.keyed, seen)
 		h.Cut, h.IntoID = e.cut, e.into
 		out = append(out, h)
 	}
 	for _, n := range o.opened {
-		n.party.sent = n.party.last
-		out = append(out, n.ep.hit(n.party, PhaseOpen, r.keyed, seen))
+		n.target.sent = n.target.last
+		out = append(out, n.ep.hit(n.target, PhaseOpen, r.keyed, seen))
 	}
 	for _, ep := range o.extended {
-		for _, y := range ep.parties {
+		for _, y := range ep.targets {
 			if y.sent != traffic.BeforeTime && y.last >= later(y.sent, cooldown) {
 				y.sent = y.last
 				out = append(out, ep.hit(y, PhaseUpdate, r.keyed, seen))

@@ -179,15 +179,15 @@ func (s *keyspace) restoreKeys(r *reader, lineages []*lineage) {
 func (s *keyspace) restoreLineageKeys(r *reader, l *lineage) {
 	last := Fingerprint{}
 	n := r.length(19, "keys")
-	crowd, cells := newCrowd(n), newTableLoader(&l.cells, n)
+	density, cells := newDensityCheck(n), newTableLoader(&l.cells, n)
 	for ; n > 0 && r.err == nil; n-- {
 		key := Fingerprint{r.fixed64(), r.fixed64()}
 		if cells.n > 0 && !last.less(key) {
 			r.fail("keys are not ascending")
 			return
 		}
-		if crowd.admit(key); crowd.full {
-			r.fail("%d keys within %d bits: these are no fingerprints", len(crowd.last)+1, crowd.bits)
+		if density.admit(key); density.full {
+			r.fail("%d keys within %d bits: these are no fingerprints", len(density.last)+1, density.bits)
 			return
 		}
 		past := uint8(0)
@@ -212,7 +212,7 @@ func (s *keyspace) restoreEpisodes(r *reader, l *lineage, key Fingerprint, c *ce
 	if n == 0 {
 		return
 	}
-	k := l.keep(key, c)
+	k := l.addOffender(key, c)
 	if r.format > 2 {
 		k.trimmed = restorePlace(r)
 	}
@@ -220,7 +220,7 @@ func (s *keyspace) restoreEpisodes(r *reader, l *lineage, key Fingerprint, c *ce
 		k.episodes = append(k.episodes, restoreEpisode(r, l))
 	}
 	if r.err == nil {
-		s.settle(k)
+		s.update(k)
 	}
 }
 
@@ -246,7 +246,7 @@ func restoreEpisode(r *reader, rule *lineage) *episode {
 		r.fail("%d parties of an episode, allowed: 1 to %d", n, MaxTuples+1)
 	}
 	for ; n > 0 && r.err == nil; n-- {
-		ep.parties = append(ep.parties, &party{
+		ep.targets = append(ep.targets, &blockTarget{
 			id: string(r.bytes()), block: traffic.Subject(r.bytes()), version: int(r.varint()), generation: r.varint(), source: int(r.varint()), offset: r.varint(),
 			last: traffic.Time(r.varint()), sent: traffic.Time(r.varint()),
 		})

@@ -17,18 +17,18 @@ func loaded(rt *rapid.T) []Fingerprint {
 		keys = append(keys, printOf(i))
 	}
 	for _, hi := range rapid.SliceOfN(rapid.Uint64(), 0, 5).Draw(rt, "crowds") {
-		for i := range uint64(crowdMost) {
+		for i := range uint64(densityMost) {
 			keys = append(keys, Fingerprint{hi, i})
 		}
 	}
 	if rapid.Bool().Draw(rt, "crowd at the end") {
-		for i := range uint64(crowdMost) {
-			keys = append(keys, Fingerprint{math.MaxUint64, i}, Fingerprint{math.MaxUint64 &^ (1 << (64 - newCrowd(len(keys)).bits)), i})
+		for i := range uint64(densityMost) {
+			keys = append(keys, Fingerprint{math.MaxUint64, i}, Fingerprint{math.MaxUint64 &^ (1 << (64 - newDensityCheck(len(keys)).bits)), i})
 		}
 	}
 	slices.SortFunc(keys, Fingerprint.compare)
 	keys = slices.Compact(keys)
-	crowd := newCrowd(len(keys))
+	crowd := newDensityCheck(len(keys))
 	return slices.DeleteFunc(keys, func(k Fingerprint) bool {
 		before := *crowd
 		if crowd.admit(k); crowd.full {
@@ -56,7 +56,7 @@ func TestLoadedTableIsAMap(t *testing.T) {
 		}
 		l.finish()
 		for i, s := range table.dir {
-			if first, span := table.place(s); i < first || i >= first+span || len(s.slots) > mostSlots || int(s.n) > len(s.slots)*7/8 {
+			if first, span := table.dirRange(s); i < first || i >= first+span || len(s.slots) > mostSlots || int(s.n) > len(s.slots)*7/8 {
 				rt.Fatalf("entry %d of the directory: %d keys in %d slots, at %d to %d", i, s.n, len(s.slots), first, first+span)
 			}
 		}
@@ -96,7 +96,7 @@ func TestLoadedTableIsSmall(t *testing.T) {
 		l.finish()
 		bytes := 8 * len(table.dir)
 		for i, s := range table.dir {
-			if first, _ := table.place(s); first == i {
+			if first, _ := table.dirRange(s); first == i {
 				bytes += 96 + 32*len(s.slots) + len(s.tags) + len(s.past)
 			}
 		}

@@ -24,7 +24,7 @@ import (
 //
 // As published by Cloudflare ("How we built rate limiting capable of scaling to millions of domains", 2017).
 type slidingCounter struct {
-	inCell
+	inSlot
 	window traffic.Time
 }
 
@@ -44,15 +44,20 @@ func (s *slidingCounter) add(c *cell, ev *event) {
 		newest, before = turn(newest, before, number-floorDiv(last, s.window))
 	}
 	newest = plus(newest, ev.units)
-	if ev.units > 0 {
-		*c = cell{a: uint64(at), b: cellUsed | uint64(newest) | uint64(before)<<30}
+	*c = cell{a: uint64(at), b: cellUsed | uint64(newest) | uint64(before)<<30}
+	ev.judge(s.weighted(newest, before, at))
+}
+
+// countAt of an instant before the key's newest event is that of the newest event.
+func (s *slidingCounter) countAt(c *cell, at traffic.Time, _ int64) int64 {
+	if c.b == 0 {
+		return 0
 	}
-	count := s.weighted(newest, before, at)
-	if ev.units == 0 {
-		ev.count = count
-		return
-	}
-	ev.judge(count)
+	last := traffic.Time(c.a)
+	at = max(at, last)
+	newest, before := c.counts()
+	newest, before = turn(newest, before, floorDiv(at, s.window)-floorDiv(last, s.window))
+	return s.weighted(newest, before, at)
 }
 
 // addLate counts an event that is older than its key's newest, so many windows back.
@@ -60,9 +65,6 @@ func (s *slidingCounter) addLate(c *cell, ev *event, back int64) {
 	newest, before := c.counts()
 	at := traffic.Time(c.a)
 	switch {
-	case ev.units == 0:
-		ev.count = s.weighted(newest, before, at)
-		return
 	case back == 0:
 		newest = plus(newest, ev.units)
 	case back == 1:

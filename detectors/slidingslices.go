@@ -25,10 +25,10 @@ const sliceCount = 64
 // Sub-windows are usual in stream processing (Li et al., "No pane, no gain", 2005); judging only by whole panes, so
 // that the error has one direction, is weir's own.
 type slidingSlices struct {
-	lineage *lineage
-	width   traffic.Time
-	span    int64 // slices in a window
-	far     pool[farSlices]
+	lineage   *lineage
+	width     traffic.Time
+	span      int64 // slices in a window
+	overflows pool[overflowSlices]
 }
 
 const (
@@ -51,8 +51,8 @@ func newSlices(l *lineage) *slidingSlices {
 // bits 40-59 how many slices before the newest that one is; 0: there is none.
 func (s *slidingSlices) add(c *cell, ev *event) {
 	n := floorDiv(ev.time, s.width)
-	if c.b&cellFar != 0 {
-		s.addFar(c, ev, n)
+	if c.b&cellOverflow != 0 {
+		s.addOverflow(c, ev, n)
 		return
 	}
 	at, top := traffic.Time(c.a), n
@@ -62,9 +62,6 @@ func (s *slidingSlices) add(c *cell, ev *event) {
 	newest, other, gap := int64(c.b&cellSliceMost), int64(c.b>>20&cellSliceMost), int64(c.b>>40&cellGap)
 	units := min(ev.units, cellSliceMost)
 	switch d := n - top; {
-	case ev.units == 0:
-		ev.count = s.ask(c, n)
-		return
 	case c.b == 0:
 		at, newest = ev.time, units
 	case d == 0:
@@ -76,8 +73,8 @@ func (s *slidingSlices) add(c *cell, ev *event) {
 	case d < 0 && -d <= cellGap && gap == 0:
 		other, gap = units, -d
 	default:
-		s.spill(c)
-		s.addFar(c, ev, n)
+		s.overflow(c)
+		s.addOverflow(c, ev, n)
 		return
 	}
 	ev.behind = ev.time < at
@@ -98,11 +95,9 @@ func (s *slidingSlices) judgeNewest(ev *event, at traffic.Time, count int64) {
 	limit := ev.limit
 	if ev.behind {
 		limit = s.strictest(ev)
-	} else {
-		ev.count = count
 	}
 	if count > limit {
-		ev.over(at, count, overNear)
+		ev.exceed(at, count, overNear)
 	}
 }
 
@@ -115,11 +110,10 @@ func (s *slidingSlices) isDead(n int64, dead traffic.Time) bool {
 	return startOf(n+s.span, s.width) <= dead
 }
 
-// ask is how much the window of slice n holds.
-func (s *slidingSlices) ask(c *cell, n int64) int64 {
+func (s *slidingSlices) countAt(c *cell, at traffic.Time, _ int64) (count int64) {
+	n := floorDiv(at, s.width)
 	var few [2]uint64
 	list, base := s.slices(c, &few)
-	count := int64(0)
 	for _, v := range list {
 		if number := base + int64(v>>sliceBits); number <= n && number > n-s.span {
 			count += int64(v & sliceMost)
@@ -130,8 +124,8 @@ func (s *slidingSlices) ask(c *cell, n int64) int64 {
 
 // slices lists the slices of a key; few is where they are put when they lie in the cell.
 func (s *slidingSlices) slices(c *cell, few *[2]uint64) (list []uint64, base int64) {
-	if c.b&cellFar != 0 {
-		f := s.far.at(c)
+	if c.b&cellOverflow != 0 {
+		f := s.overflows.at(c)
 		return f.list, f.base
 	}
 	if c.b == 0 {
@@ -149,8 +143,8 @@ func (s *slidingSlices) slices(c *cell, few *[2]uint64) (list []uint64, base int
 
 // newest is the key's newest event.
 func (s *slidingSlices) newest(c *cell) traffic.Time {
-	if c.b&cellFar != 0 {
-		return s.far.at(c).newest
+	if c.b&cellOverflow != 0 {
+		return s.overflows.at(c).newest
 	}
 	return traffic.Time(c.a)
 }
@@ -169,17 +163,17 @@ func (s *slidingSlices) gauge(c *cell) (count int64, newest traffic.Time) {
 	return count, s.newest(c)
 }
 
-func (s *slidingSlices) beside(c *cell) int64 {
-	if c.b&cellFar == 0 {
+func (s *slidingSlices) outOfSlotBytes(c *cell) int64 {
+	if c.b&cellOverflow == 0 {
 		return 0
 	}
-	return s.far.at(c).bytes()
+	return s.overflows.at(c).bytes()
 }
 
 func (s *slidingSlices) release(c *cell) {
-	if c.b&cellFar != 0 {
-		s.lineage.ledger.bytes -= s.beside(c)
-		s.far.give(c)
+	if c.b&cellOverflow != 0 {
+		s.lineage.ledger.bytes -= s.outOfSlotBytes(c)
+		s.overflows.give(c)
 	}
 }
 
@@ -241,7 +235,7 @@ func (s *slidingSlices) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	f := farSlices{base: list[0].number, newest: later(startOf(last, s.width), traffic.Time(after))}
+	f := overflowSlices{base: list[0].number, newest: later(startOf(last, s.width), traffic.Time(after))}
 	for _, v := range list {
 		f.list = append(f.list, uint64(v.number-f.base)<<sliceBits|v.count)
 		f.total += int64(v.count)
@@ -249,7 +243,7 @@ func (s *slidingSlices) restore(c *cell, r *reader) {
 	f.list = fitted(f.list)
 	var ok bool
 	if *c, ok = foldSlices(&f); !ok {
-		*s.far.hold(c) = f
+		*s.overflows.hold(c) = f
 		s.lineage.ledger.bytes += f.bytes()
 	}
 }

@@ -213,8 +213,8 @@ func (ep *episode) append(dst []byte, format int) []byte {
 	} {
 		dst = binary.AppendVarint(dst, n)
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(ep.parties)))
-	for _, y := range ep.parties {
+	dst = binary.AppendUvarint(dst, uint64(len(ep.targets)))
+	for _, y := range ep.targets {
 		dst = appendText(appendText(dst, y.id), string(y.block))
 		for _, n := range []int64{int64(y.version), y.generation, int64(y.source), y.offset, int64(y.last), int64(y.sent)} {
 			dst = binary.AppendVarint(dst, n)

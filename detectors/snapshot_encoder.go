@@ -128,7 +128,7 @@ func (s *snapshotPart) step() (done bool) {
 		s.turn = true
 		sub := t.touched(t.sub(s.next), Fingerprint{Hi: s.next})
 		s.turn = false
-		first, span := t.place(sub)
+		first, span := t.dirRange(sub)
 		s.walked = first+span >= 1<<t.depth
 		s.next = uint64(first+span) << (64 - t.depth)
 	}
@@ -155,11 +155,11 @@ const heaviest = 256 << 10
 func (s *snapshotPart) heavy(sub *subtable) bool {
 	n := int64(0)
 	for i := range sub.slots {
-		if sub.slots[i].b&(cellKept|cellFar|cellBlock) == 0 {
+		if sub.slots[i].b&(cellOffender|cellOverflow|cellBlock) == 0 {
 			continue
 		}
 		c, k := s.lineage.open(&sub.slots[i])
-		n += s.lineage.algorithm.beside(c)
+		n += s.lineage.algorithm.outOfSlotBytes(c)
 		if k != nil {
 			n += k.cost
 		}

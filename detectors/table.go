@@ -202,7 +202,7 @@ func (t *table) put(key Fingerprint, guess int32) (to *slot, fresh *uint8) {
 			return &s.slots[at], nil
 		}
 		at, _ := s.find(key)
-		if hole := s.hole(at); hole >= 0 && int(s.n) < len(s.slots)*7/8 {
+		if hole := s.firstEmpty(at); hole >= 0 && int(s.n) < len(s.slots)*7/8 {
 			copy(s.slots[at+1:hole+1], s.slots[at:hole])
 			copy(s.tags[at+1:hole+1], s.tags[at:hole])
 			copy(s.past[at+1:hole+1], s.past[at:hole])
@@ -216,7 +216,7 @@ func (t *table) put(key Fingerprint, guess int32) (to *slot, fresh *uint8) {
 }
 
 // hole is the first empty slot from at on, or -1.
-func (s *subtable) hole(at int) int {
+func (s *subtable) firstEmpty(at int) int {
 	if i := bytes.IndexByte(s.tags[at:len(s.slots)], 0); i >= 0 {
 		return at + i
 	}
@@ -242,12 +242,12 @@ func (t *table) drop(key Fingerprint) {
 		s := t.sub(key.Hi)
 		s.remove(s.seek(key))
 		t.n--
-		t.settle(s)
+		t.shrink(s)
 	}
 }
 
-// stretch is a part of a table: up to most keys from one on, the last of them with the upper word to at most.
-type stretch struct {
+// keyRange is a part of a table: up to most keys from one on, the last of them with the upper word to at most.
+type keyRange struct {
 	from Fingerprint
 	to   uint64
 	most int
@@ -258,7 +258,7 @@ type stretch struct {
 //
 // Looking changes nothing, so that a walk under a snapshot has no sub-table written but those in which it forgets. visit may be
 // called twice for a key that is to be forgotten.
-func (t *table) walk(w stretch, visit func(s *slot, past uint8) (forget bool), gone func(*slot)) (next Fingerprint, visited int, done bool) {
+func (t *table) walk(w keyRange, visit func(s *slot, past uint8) (forget bool), gone func(*slot)) (next Fingerprint, visited int, done bool) {
 	for t.n > 0 {
 		s := t.sub(w.from.Hi)
 		n, left, due := t.walkSub(s, w, visit, gone)
@@ -269,11 +269,11 @@ func (t *table) walk(w stretch, visit func(s *slot, past uint8) (forget bool), g
 			t.touched(s, w.from)
 			continue
 		}
-		first, span := t.place(s)
+		first, span := t.dirRange(s)
 		if left != nil {
 			next = left.key()
 		}
-		t.settle(s)
+		t.shrink(s)
 		switch {
 		case left != nil:
 			return next, visited, false
@@ -290,7 +290,7 @@ func (t *table) walk(w stretch, visit func(s *slot, past uint8) (forget bool), g
 
 // walkSub is walk within a sub-table: left is the first slot that was not visited, or is due to be forgotten once a
 // snapshot has what it needs of it.
-func (t *table) walkSub(s *subtable, w stretch, visit func(*slot, uint8) bool, gone func(*slot)) (visited int, left *slot, due bool) {
+func (t *table) walkSub(s *subtable, w keyRange, visit func(*slot, uint8) bool, gone func(*slot)) (visited int, left *slot, due bool) {
 	at, _ := s.find(w.from)
 	for at < len(s.slots) {
 		switch e := &s.slots[at]; {

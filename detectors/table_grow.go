@@ -3,7 +3,7 @@ package detectors
 // grow gives s more slots, or makes two of it.
 func (t *table) grow(s *subtable) {
 	if len(s.slots) < mostSlots {
-		s.refit(sizeFor(int(s.n), len(s.slots)+1))
+		s.resize(sizeFor(int(s.n), len(s.slots)+1))
 		return
 	}
 	t.split(s)
@@ -25,8 +25,8 @@ func (t *table) split(s *subtable) {
 	low.fill(s.slots[:cut], s.past)
 	high := newSubtable(sizeFor(int(s.n)-left, leastSlots), s.depth+1, s.from|half, s.epoch)
 	high.fill(s.slots[cut:], s.past[cut:])
-	t.hang(low)
-	t.hang(high)
+	t.link(low)
+	t.link(high)
 }
 
 // widen makes the directory tell apart one bit more.
@@ -39,20 +39,20 @@ func (t *table) widen() {
 }
 
 // hang puts a sub-table into the directory.
-func (t *table) hang(s *subtable) {
-	first, span := t.place(s)
+func (t *table) link(s *subtable) {
+	first, span := t.dirRange(s)
 	for i := range span {
 		t.dir[first+i] = s
 	}
 }
 
 // place is where a sub-table stands in the directory.
-func (t *table) place(s *subtable) (first, span int) {
+func (t *table) dirRange(s *subtable) (first, span int) {
 	return int(s.from >> (64 - t.depth)), 1 << (t.depth - s.depth)
 }
 
 // refit moves the keys of s into so many slots.
-func (s *subtable) refit(size int) {
+func (s *subtable) resize(size int) {
 	fresh := newSubtable(size, s.depth, s.from, s.epoch)
 	fresh.fill(s.slots, s.past)
 	*s = *fresh
@@ -79,12 +79,12 @@ func (s *subtable) fill(from []slot, past []uint8) {
 }
 
 // settle gives memory back after removals, and the whole table when it is empty.
-func (t *table) settle(s *subtable) {
+func (t *table) shrink(s *subtable) {
 	if t.n == 0 {
 		t.dir, t.depth = nil, 0
 		return
 	}
 	if len(s.slots) > leastSlots && int(s.n) < len(s.slots)*5/8 {
-		s.refit(sizeFor(int(s.n), leastSlots))
+		s.resize(sizeFor(int(s.n), leastSlots))
 	}
 }

@@ -1,14 +1,15 @@
 package detectors
 
 import (
+	"container/heap"
 	"slices"
 
 	"github.com/weirhq/weir/traffic"
 )
 
-// kept is a key with episodes: the only keys that have something to say when time passes, and so the only ones that have
+// offender is a key with episodes: the only keys that have something to say when time passes, and so the only ones that have
 // a timer.
-type kept struct {
+type offender struct {
 	key      Fingerprint
 	lineage  *lineage
 	cell     cell       // of the key, while it is kept
@@ -54,8 +55,8 @@ func (a *arrival) wideSubject() traffic.Subject {
 }
 
 // judge gives the arrival, and the events that it put over the limit, to the key's episodes.
-func (k *kept) judge(a *arrival, overs []over, res *outcome) {
-	_, keeps := k.lineage.algorithm.(spanner)
+func (k *offender) judge(a *arrival, exceedances []exceedance, res *outcome) {
+	_, keeps := k.lineage.algorithm.(rangeCounter)
 	for _, ep := range k.episodes {
 		if ep.meet(a.at) {
 			res.extend(ep)
@@ -67,26 +68,26 @@ func (k *kept) judge(a *arrival, overs []over, res *outcome) {
 			ep.atLeast = true
 		}
 	}
-	for i := range overs {
-		k.mark(&overs[i], a, res)
+	for i := range exceedances {
+		k.mark(&exceedances[i], a, res)
 	}
-	k.witness(a)
+	k.addEvidence(a)
 }
 
 // miss notes that an event was left out.
-func (k *kept) miss(at place) {
+func (k *offender) miss(at place) {
 	for _, ep := range k.episodes {
 		ep.atLeast = ep.atLeast || at.compare(ep.last) < 0
 	}
 }
 
 // withdraw forgets episodes that were never certain, and so never told of.
-func (k *kept) withdraw() {
+func (k *offender) withdraw() {
 	k.episodes = slices.DeleteFunc(k.episodes, func(ep *episode) bool { return !ep.certain() })
 }
 
 // mark makes an over event part of an episode: of the one that it touches, of all that it joins, or of a new one.
-func (k *kept) mark(x *over, a *arrival, res *outcome) {
+func (k *offender) mark(x *exceedance, a *arrival, res *outcome) {
 	window := k.lineage.window
 	var into *episode
 	for i := 0; i < len(k.episodes); i++ {
@@ -113,7 +114,7 @@ func (k *kept) mark(x *over, a *arrival, res *outcome) {
 	}
 	into.peak = max(into.peak, x.count)
 	into.lateness = max(into.lateness, a.bound.lateness)
-	into.side(x.place, a, res)
+	into.attribute(x.place, a, res)
 	if !into.certain() && a.settles == traffic.BeforeTime {
 		into.settles = traffic.BeforeTime
 	}
@@ -123,9 +124,9 @@ func (k *kept) mark(x *over, a *arrival, res *outcome) {
 }
 
 // trim has the algorithm give up events that no decision needs, once an event was over.
-func (k *kept) trim(ev *event) {
-	log, keeps := k.lineage.algorithm.(spanner)
-	if !keeps || len(ev.overs) == 0 {
+func (k *offender) trim(ev *event) {
+	log, keeps := k.lineage.algorithm.(rangeCounter)
+	if !keeps || len(ev.exceedances) == 0 {
 		return
 	}
 	switch given, equals := log.trim(&k.cell, ev); {
@@ -137,7 +138,7 @@ func (k *kept) trim(ev *event) {
 }
 
 // among is a place as the key's algorithm tells it, by the events that it keeps, among all events.
-func (k *kept) among(at place) place {
+func (k *offender) among(at place) place {
 	if at.entry == k.trimmed.entry {
 		at.nth += k.trimmed.nth + 1
 	}
@@ -145,7 +146,7 @@ func (k *kept) among(at place) place {
 }
 
 // between counts the events x with a < x <= b, of which the algorithm keeps those that were not trimmed.
-func (k *kept) between(log spanner, a, b place) int64 {
+func (k *offender) between(log rangeCounter, a, b place) int64 {
 	n := log.between(&k.cell, a, b)
 	if a.entry == k.trimmed.entry && b.entry != a.entry {
 		n += int64(k.trimmed.nth) + 1 // equals of a that are kept no more
@@ -156,48 +157,48 @@ func (k *kept) between(log spanner, a, b place) int64 {
 // side notes which block the over event x speaks for. Only the arriving event's own tuple is known: of those that it put
 // over the limit after the fact, all that is known is that they are of this key. An episode of such events alone has a
 // hit that blocks nobody: the arriving event's tuple has done nothing.
-func (ep *episode) side(x place, a *arrival, res *outcome) {
+func (ep *episode) attribute(x place, a *arrival, res *outcome) {
 	if !a.bound.wide {
-		ep.sideNarrow(x, a, res)
+		ep.attributeNarrow(x, a, res)
 		return
 	}
 	if x != a.at {
-		if len(ep.parties) == 0 {
-			ep.admit(&party{last: x.time}, a, res)
+		if len(ep.targets) == 0 {
+			ep.addTarget(&blockTarget{last: x.time}, a, res)
 		}
 		return
 	}
 	block := a.blockSubject()
-	y := ep.party(block)
-	if y == nil && len(ep.parties) >= MaxTuples {
+	y := ep.target(block)
+	if y == nil && len(ep.targets) >= MaxTuples {
 		block = a.wideSubject()
-		if y = ep.party(block); y == nil {
-			y = ep.admit(&party{block: block, last: x.time}, a, res)
+		if y = ep.target(block); y == nil {
+			y = ep.addTarget(&blockTarget{block: block, last: x.time}, a, res)
 		}
 	} else if y == nil {
-		y = ep.admit(&party{block: block, last: x.time}, a, res)
+		y = ep.addTarget(&blockTarget{block: block, last: x.time}, a, res)
 	}
 	y.last = max(y.last, x.time)
 }
 
-// sideNarrow is side where the rule's key tells the block. The rule may have been edited since the episode opened: a block
+// attributeNarrow is side where the rule's key tells the block. The rule may have been edited since the episode opened: a block
 // that it has got, or another one, has a hit of its own from then on.
-func (ep *episode) sideNarrow(x place, a *arrival, res *outcome) {
+func (ep *episode) attributeNarrow(x place, a *arrival, res *outcome) {
 	y := ep.under(a.bound.version.Number)
 	if y == nil {
 		block := a.blockSubject()
-		if y = ep.party(block); y == nil && len(ep.parties) <= MaxTuples {
-			y = ep.admit(&party{block: block, last: x.time}, a, res)
+		if y = ep.target(block); y == nil && len(ep.targets) <= MaxTuples {
+			y = ep.addTarget(&blockTarget{block: block, last: x.time}, a, res)
 		}
 	}
 	if y == nil {
-		y = ep.parties[0]
+		y = ep.targets[0]
 	}
 	y.last = ep.last.time
 }
 
 // admit adds a party, which opens a hit.
-func (ep *episode) admit(y *party, a *arrival, res *outcome) *party {
+func (ep *episode) addTarget(y *blockTarget, a *arrival, res *outcome) *blockTarget {
 	y.version = a.bound.version.Number
 	y.generation, y.source, y.offset = a.event.Generation, a.event.Source, a.event.Offset
 	y.sent = traffic.BeforeTime
@@ -206,13 +207,13 @@ func (ep *episode) admit(y *party, a *arrival, res *outcome) *party {
 	for nth := 0; nth == 0 || res.knows(y.id); nth++ {
 		y.id = a.secret.hitID(&h, nth)
 	}
-	ep.parties = append(ep.parties, y)
+	ep.targets = append(ep.targets, y)
 	return y
 }
 
-func (k *kept) open(x *over, a *arrival) *episode {
+func (k *offender) open(x *exceedance, a *arrival) *episode {
 	v := a.bound.version
-	_, keeps := k.lineage.algorithm.(spanner)
+	_, keeps := k.lineage.algorithm.(rangeCounter)
 	ep := &episode{
 		rule: k.lineage, limit: v.Limit, subject: traffic.Subject(a.subject), grouped: a.grouped,
 		first: x.place, last: x.place, count: 1, seen: a.rank, settles: a.settles,
@@ -228,30 +229,30 @@ func (k *kept) open(x *over, a *arrival) *episode {
 }
 
 // join makes one episode of two. The id that arrived first stays; where both lead to the same block, so does its party.
-func (k *kept) join(a, b *episode, wide bool, res *outcome) *episode {
+func (k *offender) join(a, b *episode, wide bool, res *outcome) *episode {
 	if b.seen < a.seen {
 		a, b = b, a
 	}
 	a.absorb(b, k)
 	k.remove(b)
-	for _, y := range b.parties {
-		stays := a.party(y.block)
-		if wide && stays == nil && len(a.parties) < MaxTuples {
-			a.parties = append(a.parties, y)
+	for _, y := range b.targets {
+		stays := a.target(y.block)
+		if wide && stays == nil && len(a.targets) < MaxTuples {
+			a.targets = append(a.targets, y)
 			res.move(b, y, a)
 			continue
 		}
 		if stays == nil {
-			stays = a.parties[0]
+			stays = a.targets[0]
 		}
 		stays.last = max(stays.last, y.last)
-		res.endParty(notice{ep: b, party: y, phase: PhaseMerged, into: stays.id})
+		res.endTarget(notice{ep: b, target: y, phase: PhaseMerged, into: stays.id})
 	}
 	return a
 }
 
-// witness adds the arriving event to the evidence of the episode that it lies in.
-func (k *kept) witness(a *arrival) {
+// addEvidence adds the arriving event to the evidence of the episode that it lies in.
+func (k *offender) addEvidence(a *arrival) {
 	for _, ep := range k.episodes {
 		if a.at.time < ep.first.time || a.at.time > ep.last.time {
 			continue
@@ -264,12 +265,12 @@ func (k *kept) witness(a *arrival) {
 	}
 }
 
-func (k *kept) remove(ep *episode) {
+func (k *offender) remove(ep *episode) {
 	k.episodes = slices.DeleteFunc(k.episodes, func(x *episode) bool { return x == ep })
 }
 
 // expire tells of the episodes that the watermark has made certain, and closes those that it has passed.
-func (k *kept) expire(watermark traffic.Time, res *outcome) {
+func (k *offender) expire(watermark traffic.Time, res *outcome) {
 	for _, ep := range slices.Clone(k.episodes) {
 		if !ep.certain() && k.lineage.dead(watermark) >= ep.settles {
 			ep.settles = traffic.BeforeTime
@@ -283,7 +284,7 @@ func (k *kept) expire(watermark traffic.Time, res *outcome) {
 }
 
 // end closes all episodes before their time: the key is evicted.
-func (k *kept) end(res *outcome) {
+func (k *offender) end(res *outcome) {
 	for _, ep := range k.episodes {
 		res.end(ep, PhaseClosed, false)
 	}
@@ -291,7 +292,7 @@ func (k *kept) end(res *outcome) {
 }
 
 // next is when the watermark next has something to do for this key.
-func (k *kept) next() traffic.Time {
+func (k *offender) next() traffic.Time {
 	due := traffic.EndOfTime
 	for _, ep := range k.episodes {
 		due = min(due, ep.closes())
@@ -303,10 +304,71 @@ func (k *kept) next() traffic.Time {
 }
 
 // bytes is what keeping the key takes, beside its cell.
-func (k *kept) bytes() int64 {
+func (k *offender) bytes() int64 {
 	n := int64(184)
 	for _, ep := range k.episodes {
 		n += ep.bytes()
 	}
 	return n
+}
+
+// timers holds the keys with episodes by (deadline, key, lineage). No clock drives it: the watermark does.
+type timers struct{ h timerHeap }
+
+// set puts k in, or moves it. A deadline that moves out is left where it is: it is found to be early when it comes up,
+// which saves a heap operation for every event of a busy key.
+func (t *timers) set(k *offender, due traffic.Time) {
+	switch {
+	case k.heap < 0:
+		k.due = due
+		heap.Push(&t.h, k)
+	case due < k.due || k.heap == 0:
+		k.due = due
+		heap.Fix(&t.h, k.heap)
+	}
+}
+
+func (t *timers) first() *offender {
+	if len(t.h) == 0 {
+		return nil
+	}
+	return t.h[0]
+}
+
+func (t *timers) remove(k *offender) { heap.Remove(&t.h, k.heap) }
+
+type timerHeap []*offender
+
+var _ heap.Interface = (*timerHeap)(nil)
+
+func (h timerHeap) Len() int { return len(h) }
+
+func (h timerHeap) Less(i, j int) bool {
+	if h[i].due != h[j].due {
+		return h[i].due < h[j].due
+	}
+	if h[i].key != h[j].key {
+		return h[i].key.less(h[j].key)
+	}
+	return h[i].lineage.id < h[j].lineage.id
+}
+
+func (h timerHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].heap, h[j].heap = i, j
+}
+
+func (h *timerHeap) Push(x any) {
+	k := x.(*offender)
+	k.heap = len(*h)
+	*h = append(*h, k)
+}
+
+func (h *timerHeap) Pop() any {
+	old := *h
+	k := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	k.heap = -1
+	return k
 }

@@ -1,6 +1,9 @@
 package detectors
 
-import "sort"
+import (
+	"math/bits"
+	"sort"
+)
 
 // tableLoader fills an empty table with keys that come in order and whose number is known: each sub-table is made once, of
 // the size that it needs. By put, each of them would stand behind all that came before it, since a sub-table is laid out
@@ -60,7 +63,7 @@ func (l *tableLoader) flush(next uint64) {
 }
 
 // build makes a sub-table of slots whose keys begin with the first depth bits of from, or several, should the keys be
-// crowded. It ends, because no more than crowdMost keys share the bits that crowd looks at, and so many fit anywhere in a
+// crowded. It ends, because no more than densityMost keys share the bits that crowd looks at, and so many fit anywhere in a
 // sub-table of mostSlots.
 func (l *tableLoader) build(slots []slot, past []uint8, depth uint8, from uint64) {
 	t := l.table
@@ -79,5 +82,30 @@ func (l *tableLoader) build(slots []slot, past []uint8, depth uint8, from uint64
 	for t.depth < depth {
 		t.widen()
 	}
-	t.hang(s)
+	t.link(s)
+}
+
+// crowd tells the fingerprints of a table from bytes that were made up. A table splits a sub-table, and doubles its
+// directory if need be, when more than densityMost keys share the sub-table's leading bits (it has 1024 slots, of which 33
+// take what is pushed beyond the homes: to fill them up to the end takes more keys than those 33). Of n hashes, more than
+// densityMost share the leading bits.Len(n)+2 with a chance below 2^-140; bytes that say so would split their table without
+// end. With those refused, a directory has at most 8n entries.
+type densityCheck struct {
+	last [densityMost]uint64 // upper words of the last keys, in turn
+	n    int
+	bits int
+	full bool
+}
+
+const densityMost = 32
+
+// newDensityCheck begins a check of n keys.
+func newDensityCheck(n int) *densityCheck { return &densityCheck{bits: bits.Len(uint(n)) + 2} }
+
+// admit notes the next key, in ascending order, and whether it is one too many.
+func (c *densityCheck) admit(key Fingerprint) {
+	at := c.n % densityMost
+	c.full = c.full || c.n >= densityMost && (key.Hi^c.last[at])>>(64-c.bits) == 0
+	c.last[at] = key.Hi
+	c.n++
 }
