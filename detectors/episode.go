@@ -84,17 +84,17 @@ func (ep *episode) meet(x place) bool {
 }
 
 // extend makes the over event x one of the episode's, and counts the events between.
-func (ep *episode) extend(x *exceedance, a *arrival, k *offender) {
-	log, keeps := k.lineage.algorithm.(rangeCounter)
+func (ep *episode) extend(x *exceedance, a *arrival, o *offender) {
+	log, keeps := o.lineage.algorithm.(rangeCounter)
 	after, before := x.compare(ep.last), x.compare(ep.first)
 	switch {
 	case after == 0 && x.place != a.at: // the last over event, judged again
 	case keeps && after >= 0:
-		ep.count += k.between(log, ep.last, x.place)
+		ep.count += o.between(log, ep.last, x.place)
 		ep.last = x.place
 	case keeps && before < 0:
 		// Events in [x, first): between counts (x, first], which is as many.
-		ep.count += max(1, k.between(log, x.place, ep.first))
+		ep.count += max(1, o.between(log, x.place, ep.first))
 		ep.first = x.place
 	case keeps:
 	case after >= 0 && !a.behind:
@@ -114,14 +114,14 @@ func (ep *episode) extend(x *exceedance, a *arrival, k *offender) {
 }
 
 // absorb joins other to ep; the events between the two are counted once.
-func (ep *episode) absorb(other *episode, k *offender) {
+func (ep *episode) absorb(other *episode, o *offender) {
 	a, b := ep, other
 	if a.first.compare(b.first) > 0 {
 		a, b = b, a
 	}
 	gap := int64(0)
-	if log, keeps := k.lineage.algorithm.(rangeCounter); keeps {
-		gap = max(0, k.between(log, a.last, b.first)-1)
+	if log, keeps := o.lineage.algorithm.(rangeCounter); keeps {
+		gap = max(0, o.between(log, a.last, b.first)-1)
 	} else {
 		ep.atLeast = true // how many events lie between the two is not known
 	}
@@ -149,9 +149,9 @@ func (ep *episode) closes() traffic.Time {
 
 // target finds the one with a block.
 func (ep *episode) target(block traffic.Subject) *blockTarget {
-	for _, y := range ep.targets {
-		if y.block == block {
-			return y
+	for _, t := range ep.targets {
+		if t.block == block {
+			return t
 		}
 	}
 	return nil
@@ -159,22 +159,22 @@ func (ep *episode) target(block traffic.Subject) *blockTarget {
 
 // under finds the one that a version of the rule has brought, where its block's key is not wider than the rule's.
 func (ep *episode) under(version int) *blockTarget {
-	for _, y := range ep.targets {
-		if y.version == version {
-			return y
+	for _, t := range ep.targets {
+		if t.version == version {
+			return t
 		}
 	}
 	return nil
 }
 
 // hit describes the episode as a record of the hits topic, for one of its parties.
-func (ep *episode) hit(y *blockTarget, phase Phase, keyed int, seen traffic.Time) Hit {
+func (ep *episode) hit(t *blockTarget, phase Phase, keyed int, seen traffic.Time) Hit {
 	h := Hit{
-		Format: HitFormat, Kind: KindHit, ID: y.id, Rule: ep.rule.rule, RuleVersion: y.version,
-		Lineage: ep.rule.number, Phase: phase, Subject: ep.subject, BlockSubject: y.block, Grouped: ep.grouped,
+		Format: HitFormat, Kind: KindHit, ID: t.id, Rule: ep.rule.rule, RuleVersion: t.version,
+		Lineage: ep.rule.number, Phase: phase, Subject: ep.subject, BlockSubject: t.block, Grouped: ep.grouped,
 		Limit: ep.limit, WindowMS: int64(ep.rule.window) / 1000, Count: ep.count, Peak: int(ep.peak),
-		AtLeast: ep.atLeast, First: ep.first.time, Last: y.last, Seen: seen,
-		Generation: y.generation, Source: y.source, Offset: y.offset, Keyed: keyed,
+		AtLeast: ep.atLeast, First: ep.first.time, Last: t.last, Seen: seen,
+		Generation: t.generation, Source: t.source, Offset: t.offset, Keyed: keyed,
 		Users: ep.users.count(), Devices: ep.devices.count(),
 	}
 	for _, s := range ep.samples {
@@ -186,8 +186,8 @@ func (ep *episode) hit(y *blockTarget, phase Phase, keyed int, seen traffic.Time
 // bytes is what the episode takes, as a function of what it holds.
 func (ep *episode) bytes() int64 {
 	n := 352 + int64(len(ep.subject)) + 8*int64(len(ep.users.seen)+len(ep.devices.seen))
-	for _, y := range ep.targets {
-		n += 160 + int64(len(y.block))
+	for _, t := range ep.targets {
+		n += 160 + int64(len(t.block))
 	}
 	for _, s := range ep.samples {
 		n += 24 + int64(len(s))

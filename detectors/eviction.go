@@ -101,7 +101,7 @@ func (s *keyspace) draw(watermark traffic.Time, events int64) {
 
 // consider takes a key into the sample. past are the events that it had before an earlier eviction.
 func (e *evictor) consider(l *lineage, x *slot, past uint8, events int64) {
-	c, k := l.open(x)
+	c, k := l.contents(x)
 	count, _ := l.algorithm.gauge(c)
 	v := candidate{lineage: l, key: x.key(), what: EvictedFew, returned: past > 0, events: max(count, 1) + int64(past)}
 	v.random = mix(v.key.Lo ^ l.salt + uint64(events)*0x9e3779b97f4a7c15)

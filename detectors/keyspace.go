@@ -96,23 +96,23 @@ func (s *keyspace) walk(at *sweep, limit int, visit func(l *lineage, x *slot) (f
 }
 
 // settle brings ledger and timer up to date with a key's episodes.
-func (s *keyspace) update(k *offender) {
-	if len(k.episodes) == 0 {
-		s.charge(k, 0)
-		if k.heap >= 0 {
-			s.timers.remove(k)
+func (s *keyspace) update(o *offender) {
+	if len(o.episodes) == 0 {
+		s.charge(o, 0)
+		if o.heap >= 0 {
+			s.timers.remove(o)
 		}
-		k.lineage.removeOffender(k)
+		o.lineage.removeOffender(o)
 		return
 	}
-	s.charge(k, k.bytes())
-	s.timers.set(k, k.next())
+	s.charge(o, o.bytes())
+	s.timers.set(o, o.next())
 }
 
-func (s *keyspace) charge(k *offender, cost int64) {
-	s.ledger.bytes += cost - k.cost
-	s.ledger.offenders += cost - k.cost
-	k.cost = cost
+func (s *keyspace) charge(o *offender, cost int64) {
+	s.ledger.bytes += cost - o.cost
+	s.ledger.offenders += cost - o.cost
+	o.cost = cost
 }
 
 // bytes is what the keys take, and what is remembered of evicted ones.

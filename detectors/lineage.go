@@ -134,7 +134,7 @@ func (l *lineage) removeOffender(k *offender) {
 }
 
 // open is the cell in a slot, wherever it lies.
-func (l *lineage) open(s *slot) (*cell, *offender) {
+func (l *lineage) contents(s *slot) (*cell, *offender) {
 	if s.b&cellOffender == 0 {
 		return &s.cell, nil
 	}
@@ -144,7 +144,7 @@ func (l *lineage) open(s *slot) (*cell, *offender) {
 
 // offenderOf is the episodes of a key, nil if it has none. What a snapshot under way needs of the key is written before.
 func (l *lineage) offenderOf(key Fingerprint) *offender {
-	_, k := l.open(l.cells.get(key))
+	_, k := l.contents(l.cells.get(key))
 	return k
 }
 
@@ -172,7 +172,7 @@ func (l *lineage) evict(key Fingerprint, events int64) {
 // isDead reports whether the key in a slot is to be forgotten: it has no episodes, and no event on time by the watermark
 // can meet anything that it holds. A live key is compacted on the way.
 func (l *lineage) isDead(s *slot, watermark traffic.Time) bool {
-	c, k := l.open(s)
+	c, k := l.contents(s)
 	if k == nil && l.algorithm.dead(c, l.dead(watermark)) {
 		return true
 	}

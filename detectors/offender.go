@@ -55,60 +55,60 @@ func (a *arrival) wideSubject() traffic.Subject {
 }
 
 // judge gives the arrival, and the events that it put over the limit, to the key's episodes.
-func (k *offender) judge(a *arrival, exceedances []exceedance, res *outcome) {
-	_, keeps := k.lineage.algorithm.(rangeCounter)
-	for _, ep := range k.episodes {
+func (o *offender) judge(a *arrival, exceedances []exceedance, res *outcome) {
+	_, keeps := o.lineage.algorithm.(rangeCounter)
+	for _, ep := range o.episodes {
 		if ep.meet(a.at) {
 			res.extend(ep)
 			continue
 		}
 		// What an event that comes late makes of those around it is known as far as they are kept.
-		near := ep.touches(a.at.time, k.lineage.window) || a.at.compare(ep.last) < 0
-		if a.behind && near && (!keeps || a.at.compare(k.trimmed) <= 0) {
+		near := ep.touches(a.at.time, o.lineage.window) || a.at.compare(ep.last) < 0
+		if a.behind && near && (!keeps || a.at.compare(o.trimmed) <= 0) {
 			ep.atLeast = true
 		}
 	}
 	for i := range exceedances {
-		k.mark(&exceedances[i], a, res)
+		o.mark(&exceedances[i], a, res)
 	}
-	k.addEvidence(a)
+	o.addEvidence(a)
 }
 
 // miss notes that an event was left out.
-func (k *offender) miss(at place) {
-	for _, ep := range k.episodes {
+func (o *offender) miss(at place) {
+	for _, ep := range o.episodes {
 		ep.atLeast = ep.atLeast || at.compare(ep.last) < 0
 	}
 }
 
 // withdraw forgets episodes that were never certain, and so never told of.
-func (k *offender) withdraw() {
-	k.episodes = slices.DeleteFunc(k.episodes, func(ep *episode) bool { return !ep.certain() })
+func (o *offender) withdraw() {
+	o.episodes = slices.DeleteFunc(o.episodes, func(ep *episode) bool { return !ep.certain() })
 }
 
 // mark makes an over event part of an episode: of the one that it touches, of all that it joins, or of a new one.
-func (k *offender) mark(x *exceedance, a *arrival, res *outcome) {
-	window := k.lineage.window
+func (o *offender) mark(x *exceedance, a *arrival, res *outcome) {
+	window := o.lineage.window
 	var into *episode
-	for i := 0; i < len(k.episodes); i++ {
-		ep := k.episodes[i]
+	for i := 0; i < len(o.episodes); i++ {
+		ep := o.episodes[i]
 		switch {
 		case !ep.touches(x.time, window):
 			continue
 		case ep.outlived(x.place):
-			k.remove(ep)
+			o.remove(ep)
 			res.end(ep, PhaseClosed, true)
 			i--
 		case into == nil:
-			ep.extend(x, a, k)
+			ep.extend(x, a, o)
 			into = ep
 		default:
-			into = k.join(into, ep, a.bound.wide, res)
+			into = o.join(into, ep, a.bound.wide, res)
 			i-- // one of the two is gone, and the joined one stands before the next
 		}
 	}
 	if into == nil {
-		into = k.open(x, a)
+		into = o.open(x, a)
 	} else {
 		res.extend(into)
 	}
@@ -124,32 +124,32 @@ func (k *offender) mark(x *exceedance, a *arrival, res *outcome) {
 }
 
 // trim has the algorithm give up events that no decision needs, once an event was over.
-func (k *offender) trim(ev *event) {
-	log, keeps := k.lineage.algorithm.(rangeCounter)
+func (o *offender) trim(ev *event) {
+	log, keeps := o.lineage.algorithm.(rangeCounter)
 	if !keeps || len(ev.exceedances) == 0 {
 		return
 	}
-	switch given, equals := log.trim(&k.cell, ev); {
-	case equals > 0 && given == k.trimmed.entry:
-		k.trimmed.nth += equals
+	switch given, equals := log.trim(&o.cell, ev); {
+	case equals > 0 && given == o.trimmed.entry:
+		o.trimmed.nth += equals
 	case equals > 0:
-		k.trimmed = place{given, equals - 1}
+		o.trimmed = place{given, equals - 1}
 	}
 }
 
 // among is a place as the key's algorithm tells it, by the events that it keeps, among all events.
-func (k *offender) among(at place) place {
-	if at.entry == k.trimmed.entry {
-		at.nth += k.trimmed.nth + 1
+func (o *offender) among(at place) place {
+	if at.entry == o.trimmed.entry {
+		at.nth += o.trimmed.nth + 1
 	}
 	return at
 }
 
 // between counts the events x with a < x <= b, of which the algorithm keeps those that were not trimmed.
-func (k *offender) between(log rangeCounter, a, b place) int64 {
-	n := log.between(&k.cell, a, b)
-	if a.entry == k.trimmed.entry && b.entry != a.entry {
-		n += int64(k.trimmed.nth) + 1 // equals of a that are kept no more
+func (o *offender) between(log rangeCounter, a, b place) int64 {
+	n := log.between(&o.cell, a, b)
+	if a.entry == o.trimmed.entry && b.entry != a.entry {
+		n += int64(o.trimmed.nth) + 1 // equals of a that are kept no more
 	}
 	return n
 }
@@ -169,91 +169,91 @@ func (ep *episode) attribute(x place, a *arrival, res *outcome) {
 		return
 	}
 	block := a.blockSubject()
-	y := ep.target(block)
-	if y == nil && len(ep.targets) >= MaxTuples {
+	t := ep.target(block)
+	if t == nil && len(ep.targets) >= MaxTuples {
 		block = a.wideSubject()
-		if y = ep.target(block); y == nil {
-			y = ep.addTarget(&blockTarget{block: block, last: x.time}, a, res)
+		if t = ep.target(block); t == nil {
+			t = ep.addTarget(&blockTarget{block: block, last: x.time}, a, res)
 		}
-	} else if y == nil {
-		y = ep.addTarget(&blockTarget{block: block, last: x.time}, a, res)
+	} else if t == nil {
+		t = ep.addTarget(&blockTarget{block: block, last: x.time}, a, res)
 	}
-	y.last = max(y.last, x.time)
+	t.last = max(t.last, x.time)
 }
 
 // attributeNarrow is side where the rule's key tells the block. The rule may have been edited since the episode opened: a block
 // that it has got, or another one, has a hit of its own from then on.
 func (ep *episode) attributeNarrow(x place, a *arrival, res *outcome) {
-	y := ep.under(a.bound.version.Number)
-	if y == nil {
+	t := ep.under(a.bound.version.Number)
+	if t == nil {
 		block := a.blockSubject()
-		if y = ep.target(block); y == nil && len(ep.targets) <= MaxTuples {
-			y = ep.addTarget(&blockTarget{block: block, last: x.time}, a, res)
+		if t = ep.target(block); t == nil && len(ep.targets) <= MaxTuples {
+			t = ep.addTarget(&blockTarget{block: block, last: x.time}, a, res)
 		}
 	}
-	if y == nil {
-		y = ep.targets[0]
+	if t == nil {
+		t = ep.targets[0]
 	}
-	y.last = ep.last.time
+	t.last = ep.last.time
 }
 
 // admit adds a party, which opens a hit.
-func (ep *episode) addTarget(y *blockTarget, a *arrival, res *outcome) *blockTarget {
-	y.version = a.bound.version.Number
-	y.generation, y.source, y.offset = a.event.Generation, a.event.Source, a.event.Offset
-	y.sent = traffic.BeforeTime
-	h := ep.hit(y, PhaseOpen, 0, 0)
+func (ep *episode) addTarget(t *blockTarget, a *arrival, res *outcome) *blockTarget {
+	t.version = a.bound.version.Number
+	t.generation, t.source, t.offset = a.event.Generation, a.event.Source, a.event.Offset
+	t.sent = traffic.BeforeTime
+	h := ep.hit(t, PhaseOpen, 0, 0)
 	// One arrival can open two episodes of a key, when the second cuts the first: they are two offences.
-	for nth := 0; nth == 0 || res.knows(y.id); nth++ {
-		y.id = a.secret.hitID(&h, nth)
+	for nth := 0; nth == 0 || res.knows(t.id); nth++ {
+		t.id = a.secret.hitID(&h, nth)
 	}
-	ep.targets = append(ep.targets, y)
-	return y
+	ep.targets = append(ep.targets, t)
+	return t
 }
 
-func (k *offender) open(x *exceedance, a *arrival) *episode {
+func (o *offender) open(x *exceedance, a *arrival) *episode {
 	v := a.bound.version
-	_, keeps := k.lineage.algorithm.(rangeCounter)
+	_, keeps := o.lineage.algorithm.(rangeCounter)
 	ep := &episode{
-		rule: k.lineage, limit: v.Limit, subject: traffic.Subject(a.subject), grouped: a.grouped,
+		rule: o.lineage, limit: v.Limit, subject: traffic.Subject(a.subject), grouped: a.grouped,
 		first: x.place, last: x.place, count: 1, seen: a.rank, settles: a.settles,
 		// The newest event of a window is its first over one if there is room for all others. Else it may be any.
-		atLeast: a.behind && !keeps && (x.how != overEvent || x.count != x.limit+1 || k.lineage.kind.count == countDistinct),
+		atLeast: a.behind && !keeps && (x.how != overEvent || x.count != x.limit+1 || o.lineage.kind.count == countDistinct),
 	}
 	at := 0
-	for at < len(k.episodes) && k.episodes[at].first.compare(x.place) < 0 {
+	for at < len(o.episodes) && o.episodes[at].first.compare(x.place) < 0 {
 		at++
 	}
-	k.episodes = slices.Insert(k.episodes, at, ep)
+	o.episodes = slices.Insert(o.episodes, at, ep)
 	return ep
 }
 
 // join makes one episode of two. The id that arrived first stays; where both lead to the same block, so does its party.
-func (k *offender) join(a, b *episode, wide bool, res *outcome) *episode {
+func (o *offender) join(a, b *episode, wide bool, res *outcome) *episode {
 	if b.seen < a.seen {
 		a, b = b, a
 	}
-	a.absorb(b, k)
-	k.remove(b)
-	for _, y := range b.targets {
-		stays := a.target(y.block)
+	a.absorb(b, o)
+	o.remove(b)
+	for _, t := range b.targets {
+		stays := a.target(t.block)
 		if wide && stays == nil && len(a.targets) < MaxTuples {
-			a.targets = append(a.targets, y)
-			res.move(b, y, a)
+			a.targets = append(a.targets, t)
+			res.move(b, t, a)
 			continue
 		}
 		if stays == nil {
 			stays = a.targets[0]
 		}
-		stays.last = max(stays.last, y.last)
-		res.endTarget(notice{ep: b, target: y, phase: PhaseMerged, into: stays.id})
+		stays.last = max(stays.last, t.last)
+		res.endTarget(notice{ep: b, target: t, phase: PhaseMerged, into: stays.id})
 	}
 	return a
 }
 
 // addEvidence adds the arriving event to the evidence of the episode that it lies in.
-func (k *offender) addEvidence(a *arrival) {
-	for _, ep := range k.episodes {
+func (o *offender) addEvidence(a *arrival) {
+	for _, ep := range o.episodes {
 		if a.at.time < ep.first.time || a.at.time > ep.last.time {
 			continue
 		}
@@ -265,48 +265,48 @@ func (k *offender) addEvidence(a *arrival) {
 	}
 }
 
-func (k *offender) remove(ep *episode) {
-	k.episodes = slices.DeleteFunc(k.episodes, func(x *episode) bool { return x == ep })
+func (o *offender) remove(ep *episode) {
+	o.episodes = slices.DeleteFunc(o.episodes, func(x *episode) bool { return x == ep })
 }
 
 // expire tells of the episodes that the watermark has made certain, and closes those that it has passed.
-func (k *offender) expire(watermark traffic.Time, res *outcome) {
-	for _, ep := range slices.Clone(k.episodes) {
-		if !ep.certain() && k.lineage.dead(watermark) >= ep.settles {
+func (o *offender) expire(watermark traffic.Time, res *outcome) {
+	for _, ep := range slices.Clone(o.episodes) {
+		if !ep.certain() && o.lineage.dead(watermark) >= ep.settles {
 			ep.settles = traffic.BeforeTime
 			res.tell(ep)
 		}
 		if watermark >= ep.closes() {
-			k.remove(ep)
+			o.remove(ep)
 			res.end(ep, PhaseClosed, false)
 		}
 	}
 }
 
 // end closes all episodes before their time: the key is evicted.
-func (k *offender) end(res *outcome) {
-	for _, ep := range k.episodes {
+func (o *offender) end(res *outcome) {
+	for _, ep := range o.episodes {
 		res.end(ep, PhaseClosed, false)
 	}
-	k.episodes = nil
+	o.episodes = nil
 }
 
 // next is when the watermark next has something to do for this key.
-func (k *offender) next() traffic.Time {
+func (o *offender) next() traffic.Time {
 	due := traffic.EndOfTime
-	for _, ep := range k.episodes {
+	for _, ep := range o.episodes {
 		due = min(due, ep.closes())
 		if !ep.certain() {
-			due = min(due, later(ep.settles, k.lineage.lateness))
+			due = min(due, later(ep.settles, o.lineage.lateness))
 		}
 	}
 	return due
 }
 
 // bytes is what keeping the key takes, beside its cell.
-func (k *offender) bytes() int64 {
+func (o *offender) bytes() int64 {
 	n := int64(184)
-	for _, ep := range k.episodes {
+	for _, ep := range o.episodes {
 		n += ep.bytes()
 	}
 	return n
@@ -317,14 +317,14 @@ type timers struct{ h timerHeap }
 
 // set puts k in, or moves it. A deadline that moves out is left where it is: it is found to be early when it comes up,
 // which saves a heap operation for every event of a busy key.
-func (t *timers) set(k *offender, due traffic.Time) {
+func (t *timers) set(o *offender, due traffic.Time) {
 	switch {
-	case k.heap < 0:
-		k.due = due
-		heap.Push(&t.h, k)
-	case due < k.due || k.heap == 0:
-		k.due = due
-		heap.Fix(&t.h, k.heap)
+	case o.heap < 0:
+		o.due = due
+		heap.Push(&t.h, o)
+	case due < o.due || o.heap == 0:
+		o.due = due
+		heap.Fix(&t.h, o.heap)
 	}
 }
 
@@ -335,7 +335,7 @@ func (t *timers) first() *offender {
 	return t.h[0]
 }
 
-func (t *timers) remove(k *offender) { heap.Remove(&t.h, k.heap) }
+func (t *timers) remove(o *offender) { heap.Remove(&t.h, o.heap) }
 
 type timerHeap []*offender
 
@@ -359,16 +359,16 @@ func (h timerHeap) Swap(i, j int) {
 }
 
 func (h *timerHeap) Push(x any) {
-	k := x.(*offender)
-	k.heap = len(*h)
-	*h = append(*h, k)
+	o := x.(*offender)
+	o.heap = len(*h)
+	*h = append(*h, o)
 }
 
 func (h *timerHeap) Pop() any {
 	old := *h
-	k := old[len(old)-1]
+	o := old[len(old)-1]
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
-	k.heap = -1
-	return k
+	o.heap = -1
+	return o
 }

@@ -40,17 +40,17 @@ func (o *outcome) extend(ep *episode) {
 
 // tell notes that an episode is certain: those of its parties that nobody was told of open.
 func (o *outcome) tell(ep *episode) {
-	for _, y := range ep.targets {
-		if y.sent == traffic.BeforeTime && !slices.ContainsFunc(o.opened, func(n notice) bool { return n.target == y }) {
-			o.opened = append(o.opened, notice{ep: ep, target: y, phase: PhaseOpen})
+	for _, t := range ep.targets {
+		if t.sent == traffic.BeforeTime && !slices.ContainsFunc(o.opened, func(n notice) bool { return n.target == t }) {
+			o.opened = append(o.opened, notice{ep: ep, target: t, phase: PhaseOpen})
 		}
 	}
 }
 
 // end notes that an episode is over.
 func (o *outcome) end(ep *episode, phase Phase, cut bool) {
-	for _, y := range ep.targets {
-		o.endTarget(notice{ep: ep, target: y, phase: phase, cut: cut})
+	for _, t := range ep.targets {
+		o.endTarget(notice{ep: ep, target: t, phase: phase, cut: cut})
 	}
 }
 
@@ -78,9 +78,9 @@ func (o *outcome) knows(id string) bool {
 }
 
 // move notes that a party belongs to another episode now.
-func (o *outcome) move(from *episode, y *blockTarget, to *episode) {
+func (o *outcome) move(from *episode, t *blockTarget, to *episode) {
 	for i := range o.opened {
-		if o.opened[i].target == y {
+		if o.opened[i].target == t {
 			o.opened[i].ep = to
 		}
 	}
@@ -108,10 +108,10 @@ func (r *report) episodes(o *outcome, seen, cooldown traffic.Time, out []Hit) []
 		out = append(out, n.ep.hit(n.target, PhaseOpen, r.keyed, seen))
 	}
 	for _, ep := range o.extended {
-		for _, y := range ep.targets {
-			if y.sent != traffic.BeforeTime && y.last >= later(y.sent, cooldown) {
-				y.sent = y.last
-				out = append(out, ep.hit(y, PhaseUpdate, r.keyed, seen))
+		for _, t := range ep.targets {
+			if t.sent != traffic.BeforeTime && t.last >= later(t.sent, cooldown) {
+				t.sent = t.last
+				out = append(out, ep.hit(t, PhaseUpdate, r.keyed, seen))
 			}
 		}
 	}

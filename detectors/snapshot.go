@@ -170,7 +170,7 @@ func (l *lineage) appendSlot(dst []byte, s *slot, past uint8, format int) []byte
 	if format > 2 {
 		dst = append(dst, past)
 	}
-	c, k := l.open(s)
+	c, k := l.contents(s)
 	dst = l.algorithm.append(dst, c, format)
 	if k == nil {
 		return append(dst, 0)

@@ -158,7 +158,7 @@ func (s *snapshotPart) heavy(sub *subtable) bool {
 		if sub.slots[i].b&(cellOffender|cellOverflow|cellBlock) == 0 {
 			continue
 		}
-		c, k := s.lineage.open(&sub.slots[i])
+		c, k := s.lineage.contents(&sub.slots[i])
 		n += s.lineage.algorithm.outOfSlotBytes(c)
 		if k != nil {
 			n += k.cost

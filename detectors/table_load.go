@@ -19,12 +19,12 @@ type tableLoader struct {
 
 // Sub-tables are made for more than half of this up to this many keys in the mean. Of hashes, none then gets more than fit
 // into mostSlots, but with a chance below 10^-15.
-const meanLoaded = 640
+const loadedMean = 640
 
 // newTableLoader begins to fill t, which is empty, with n keys.
 func newTableLoader(t *table, n int) *tableLoader {
 	l := &tableLoader{table: t}
-	for n>>l.depth > meanLoaded {
+	for n>>l.depth > loadedMean {
 		l.depth++
 	}
 	if n > 0 {
