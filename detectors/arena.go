@@ -9,14 +9,14 @@ import (
 // follow but one a page, and a block can be given back. A page serves one size at a time; when its last block is given
 // back, any size may have it.
 //
-// Only blocks are charged for, so pages must not be held for a block or two: gather, which the owner of a block calls now
-// and then while the arena is sparse, moves blocks out of pages less than half used: once all owners have, pages are about
-// twice what is charged.
+// Only blocks are charged for, so pages must not be held for a block or two: compact, which the owner of a block calls
+// now and then while the arena is sparse, moves the block out of a page less than half used. Once all owners have called it,
+// pages take about twice the bytes charged.
 type arena struct {
 	pages    []page
 	spare    []uint32            // pages that serve no size
 	withRoom [numBlocks][]uint32 // pages that may have room, by size
-	dense    [numBlocks]uint32   // pages that blocks are gathered in, by size; any page while there is none
+	dense    [numBlocks]uint32   // pages that blocks are moved to by compact, by size; any page while there is none
 	words    int                 // in blocks that are in use
 }
 
@@ -26,7 +26,7 @@ type page struct {
 	free  uint16 // word at which the first free block starts, plus one; 0: none. A free block's first word links on.
 	used  uint16 // blocks in use
 	fresh uint16 // word from which on nothing was ever handed out
-	open  bool   // stands in roomy
+	open  bool   // stands in withRoom
 }
 
 const pageWords = 1024
@@ -105,11 +105,11 @@ func (a *arena) cut(number uint32) uint32 {
 	return number*pageWords + at
 }
 
-// sparse reports whether less than half of the pages that serve a size is in use.
+// sparse reports whether less than half of the words of pages that serve a size are in use.
 func (a *arena) sparse() bool { return 2*a.words < (len(a.pages)-len(a.spare))*pageWords }
 
-// gather moves a block from a page less than half used to one that is no emptier, if it knows one, and returns where the
-// block is now. A block never moves to an emptier page, so none goes to and fro.
+// compact moves a block out of a page less than half used into one that is no emptier, if it knows one, and returns the
+// block's ref now. A block never moves to an emptier page, so none goes to and fro.
 func (a *arena) compact(ref uint32, class int) uint32 {
 	number, to := ref/pageWords, a.dense[class]
 	p, q := &a.pages[number], &a.pages[to]
@@ -168,7 +168,7 @@ func (a *arena) give(ref uint32) {
 	}
 }
 
-// close makes a page without blocks in use ready for any class. Its entry in roomy is left to be found stale. Its memory is
+// close makes a page without blocks in use ready for any class. Its entry in withRoom is left to be found stale. Its memory is
 // kept only while few are spare: what the arena does not use, the tables may.
 func (a *arena) close(number uint32) {
 	p := &a.pages[number]

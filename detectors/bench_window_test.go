@@ -186,7 +186,7 @@ func (u *updates) check(b *testing.B) {
 // checkCells looks at a sample of cells: each must hold what its key was given.
 func checkCells(b *testing.B, l *lineage, now traffic.Time) {
 	seen, last := 0, Fingerprint{}
-	l.cells.walk(keyRange{to: 1<<64 - 1, most: 1 << 62}, func(s *slot, _ uint8) bool {
+	l.cells.walk(keyRange{to: 1<<64 - 1, limit: 1 << 62}, func(s *slot, _ uint8) bool {
 		if seen > 0 && !last.less(s.key()) {
 			b.Fatal("keys are not in order")
 		}

@@ -18,13 +18,14 @@ import (
 // first event that does not fit, does not fit with more before it. Missed is a source that was over between two of its
 // events alone, or by what was left out.
 //
-// When the stretch began is known to a part of the window: as finely as the rest of the cell's second word allows, 2^-15
-// of a window of a minute, 2^-4 of one of a day, and not at all for windows above 18 days. What cannot be told is left out.
+// The beginning of the stretch is rounded, as finely as the rest of the cell's second word allows: to 2^-15 of a window of a
+// minute, 2^-4 of one of a day; for windows above 18 days it is not known at all. An event is left out as far as it may lie
+// before the stretch.
 type bucket struct {
 	inSlot
 	lineage *lineage
 	levels  int // bits of a level
-	grain   int // the stretch's beginning is told in 2^grain microseconds
+	grain   int // the stretch's beginning is rounded to 2^grain microseconds
 }
 
 var _ remainder = (*bucket)(nil)
@@ -41,7 +42,7 @@ func newBucket(l *lineage) bucket {
 	return b
 }
 
-// marks is how many bits tell when the stretch began.
+// marks is how many bits the beginning of the stretch has.
 func (b *bucket) marks() int { return max(0, bucketBits-b.levels) }
 
 // The cell: a is the key's newest time; b has the level in its lowest bits, and above it how many grains before that time's
@@ -59,7 +60,7 @@ func (b *bucket) back(c *cell) int64 {
 // grainOf is the number of the first grain that does not begin before the instant.
 func (b *bucket) grainOf(at traffic.Time) int64 { return int64(at-1)>>b.grain + 1 }
 
-// write makes the cell; a stretch that began too long ago to be told is told to have begun later.
+// write makes the cell. Where a stretch began longer ago than the bits can say, it is taken to have begun later.
 func (b *bucket) write(c *cell, at traffic.Time, level, first int64) {
 	span := int64(1) << b.marks()
 	first = max(first, b.grainOf(at)-(span-1))
@@ -89,7 +90,7 @@ func (b *bucket) pour(c *cell, ev *event) {
 	b.write(c, at, level, first)
 }
 
-// pourLate counts an event that is older than its key's newest: what it adds to the level there.
+// pourLate counts an event older than its key's newest, as far as it adds to the level at the newest.
 func (b *bucket) pourLate(c *cell, ev *event) {
 	at, level, began := b.read(c)
 	w := int64(b.lineage.window)
@@ -109,7 +110,7 @@ func (b *bucket) pourLate(c *cell, ev *event) {
 	b.write(c, at, level+adds, b.grainOf(at)-b.back(c))
 }
 
-// leak is what is left of a level after a time.
+// leak is the level that remains after a time.
 func leak(level int64, elapsed traffic.Time, limit int64) int64 {
 	if limit == 0 || level == 0 {
 		return level

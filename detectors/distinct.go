@@ -10,8 +10,8 @@ import (
 // to the clock, every one that is open by the watermark is kept) and of first-seen (one at a time). Each window has a set
 // of its own; an event is over when its window's set holds more than its limit.
 //
-// Exact up to DistinctExact values a window, then what valueSet is certain of. Order matters as for the algorithm that
-// the windows are of: not at all for fixed; first-seen leaves out, waits and withdraws as told at firstSeen.
+// Exact up to DistinctExact values a window; beyond, the count is valueSet's lower bound. Order matters as for the algorithm that
+// the windows are of: not at all for fixed; for first-seen see firstSeen.
 //
 // Memory: 8 bytes a value up to DistinctExact, with up to half as much room, then 2 KiB a window.
 type distinctWindows struct {
@@ -119,7 +119,7 @@ func (d *distinctWindows) open(w *valueWindows, ev *event) int {
 	return at
 }
 
-// What lies beside a cell takes beside its lists: the memory of a list's head, and of one or two sets.
+// Out-of-slot bytes of a cell without its lists: the head of a list, and of one or two sets.
 const (
 	listBytes = 48
 	setBytes  = 152

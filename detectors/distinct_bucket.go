@@ -10,8 +10,8 @@ import (
 // has had already adds nothing and is never over. A life ends after (capacity+1) x leak speed without a value that was
 // poured: by then the bucket has been empty for one leak. A value that does not fit is over and is not remembered.
 //
-// Exact up to DistinctExact values a life for events in order; beyond, the sketch of valueSet takes a new value for a known one the more
-// often the fuller it is, so the bucket fills slower.
+// Exact up to DistinctExact values a life for events in order; beyond, the sketch of valueSet takes new values for known
+// ones, the more often the fuller it is, so the bucket fills slower.
 //
 // Order matters more than to any other: an event that comes late may be the one that poured its value, which then
 // leaked earlier, and a value that was over may have been known. So what is over is certain only when no event on time
@@ -43,7 +43,7 @@ func (d *distinctBucket) add(c *cell, ev *event) {
 		life, ends := d.life(ev.limit, ev.burst)
 		*holdValues(&d.overflows, d.lineage, c, setBytes) = valueBucket{
 			began: ev.time, poured: ev.time, newest: ev.time,
-			// It may have been evicted, with values that are known no more.
+			// The key may have been evicted, and its values forgotten.
 			unsure: d.lineage.evicted != traffic.BeforeTime && !(ends && ev.time > later(d.lineage.evicted, life)),
 		}
 	}

@@ -10,8 +10,8 @@ import (
 // and of those that only the window before has, the share by which it still lies within the sliding window, rounded down.
 // It is `sliding` with count: distinct, above the limit SlidingExact.
 //
-// Error: that of slidingCounter for the values that only the window before has, and beyond DistinctExact values a window
-// what valueSet is not certain of. An event that comes late is treated as by slidingCounter.
+// Error: that of slidingCounter for the values that only the window before has; and beyond DistinctExact values a window,
+// that of valueSet's lower bound. Late events are treated as by slidingCounter.
 //
 // Memory: two sets, of 8 bytes a value up to DistinctExact, with up to half as much room, then 2 KiB each.
 type distinctRotating struct {

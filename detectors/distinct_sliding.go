@@ -74,7 +74,7 @@ func (d *distinctLog) countAt(c *cell, at traffic.Time, _ int64) int64 {
 	return d.overflows.at(c).distinct(earlier(at, d.lineage.window))
 }
 
-// put notes the newest time of all.
+// put adds a time that is not before any other.
 func (l *valueLog) put(x valueTime, window traffic.Time) {
 	last := -1 // the value's newest so far
 	for i := len(l.list) - 1; i >= 0 && last < 0; i-- {
@@ -114,7 +114,8 @@ func (l *valueLog) after(i int) int {
 	return -1
 }
 
-// insert puts a time among others that are newer, and returns its index, or where it would stand when it need not be kept.
+// insert adds a time before others that are newer, and returns its index; if it need not be kept, the index where it would
+// stand.
 func (l *valueLog) insert(x valueTime, window traffic.Time) int {
 	at := len(l.list)
 	for ; at > 0 && l.list[at-1].time() >= x.time(); at-- {
@@ -225,7 +226,7 @@ func (l *valueLog) distinct(start traffic.Time) (count int64) {
 	return count
 }
 
-// bytes is what the times take, beside the log itself.
+// bytes is what the times take, without the log's head.
 func (l *valueLog) bytes() int64 {
 	if len(l.list) == 0 {
 		return 0
@@ -265,7 +266,7 @@ func (d *distinctLog) append(dst []byte, c *cell, format int) []byte {
 	return dst
 }
 
-// appendNewest writes what format 2 holds: the newest time of each value, by time and value.
+// appendNewest writes the form of format 2: the newest time of each value, by time and value.
 func appendNewest(dst []byte, list []valueTime) []byte {
 	list = slices.DeleteFunc(slices.Clone(list), func(v valueTime) bool { return !v.newest() })
 	slices.SortFunc(list, func(a, b valueTime) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.value, b.value)) })

@@ -29,16 +29,16 @@ type episode struct {
 
 	first, last place
 	count       int64
-	pending     int64 // events after last: they count once an over event follows. Not of algorithms that can tell afterwards
+	pending     int64 // events after last: they count once an over event follows. Not used with a rangeCounter, which counts them then
 	peak        int64
-	// atLeast says that count may be too low, and the bounds not those of the events in order of time: something that came
-	// late met what is not kept any more, or was never.
+	// atLeast says that count may be too low, and first and last not those of the events in order of time: a late event met
+	// state that was trimmed, or that the algorithm does not keep.
 	atLeast bool
-	// settles is when the episode becomes certain, as of event.settles. Nobody is told of it before.
+	// settles is when the episode becomes certain, as of event.settles. It is not reported before.
 	settles traffic.Time
-	seen    int64 // rank of the event at whose arrival it was first seen; the lesser survives a merge
+	seen    int64 // rank of the event at whose arrival the episode was first seen; of two that merge, the lesser
 
-	targets []*blockTarget // at least one
+	targets []*blockTarget // at least one, at most MaxTuples+1
 	users   distinct
 	devices distinct
 	samples [][]byte
@@ -70,7 +70,7 @@ func (ep *episode) outlived(x place) bool {
 	return x.time >= later(ep.first.time, traffic.Time(MaxEpisode.Microseconds()))
 }
 
-// meet counts an event, before it is known whether it is over. It reports whether it lies inside.
+// meet counts an event of the key that may or may not be over. It reports whether the event lies within the episode.
 func (ep *episode) meet(x place) bool {
 	switch {
 	case x.compare(ep.last) >= 0:
@@ -83,7 +83,7 @@ func (ep *episode) meet(x place) bool {
 	return false
 }
 
-// extend makes the over event x one of the episode's, and counts the events between.
+// extend takes the over event x into the episode, and counts the events between x and the bounds so far.
 func (ep *episode) extend(x *exceedance, a *arrival, o *offender) {
 	log, keeps := o.lineage.algorithm.(rangeCounter)
 	after, before := x.compare(ep.last), x.compare(ep.first)
@@ -139,15 +139,15 @@ func (ep *episode) absorb(other *episode, o *offender) {
 	ep.devices.merge(&other.devices)
 }
 
-// certain reports whether the episode may be told of.
+// certain reports whether the episode may be reported.
 func (ep *episode) certain() bool { return ep.settles == traffic.BeforeTime }
 
-// closes is when the watermark ends the episode: nothing that could still extend it is on time after that.
+// closes is the watermark that ends the episode: no event that is on time after it could extend the episode.
 func (ep *episode) closes() traffic.Time {
 	return later(later(ep.last.time, ep.rule.window), ep.lateness)
 }
 
-// target finds the one with a block.
+// target is the one of a block, nil if there is none.
 func (ep *episode) target(block traffic.Subject) *blockTarget {
 	for _, t := range ep.targets {
 		if t.block == block {
@@ -157,7 +157,8 @@ func (ep *episode) target(block traffic.Subject) *blockTarget {
 	return nil
 }
 
-// under finds the one that a version of the rule has brought, where its block's key is not wider than the rule's.
+// under is the target that a version of the rule has brought, nil if there is none. It is asked only where the block's key is
+// not wider than the rule's.
 func (ep *episode) under(version int) *blockTarget {
 	for _, t := range ep.targets {
 		if t.version == version {
@@ -167,7 +168,7 @@ func (ep *episode) under(version int) *blockTarget {
 	return nil
 }
 
-// hit describes the episode as a record of the hits topic, for one of its parties.
+// hit describes the episode as a record of the hits topic, for one of its block targets.
 func (ep *episode) hit(t *blockTarget, phase Phase, keyed int, seen traffic.Time) Hit {
 	h := Hit{
 		Format: HitFormat, Kind: KindHit, ID: t.id, Rule: ep.rule.rule, RuleVersion: t.version,

@@ -8,10 +8,10 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Eviction says what a key was that was forgotten for the budget's sake.
+// Eviction is the class of a key that was forgotten because the budget was spent.
 type Eviction int
 
-// What is evicted: a key is of the last of these that it is.
+// The classes. A key that fits several is of the last of them.
 const (
 	EvictedSingle   Eviction = iota // had one event
 	EvictedFew                      // had up to half its limit
@@ -41,15 +41,15 @@ type candidate struct {
 	lineage  *lineage
 	key      Fingerprint
 	what     Eviction
-	returned bool  // was evicted before
-	rank     int   // those of the least go first,
-	events   int64 // then those that came least often, what went with an earlier eviction included,
-	random   uint64
+	returned bool   // was evicted before
+	rank     int    // the least rank goes first,
+	events   int64  // then the fewest events, those before an earlier eviction included,
+	random   uint64 // then the least random number
 }
 
-// A quarter of a sample goes at a time. The sample is all keys within a stretch of fingerprints, of all lineages: since
-// fingerprints are hashes, it has of each lineage as many as are due to its size. There are four for each lineage at least,
-// so that a thousand empty ones cost an eviction no more than a look at one.
+// evictSample is how many keys a sample has, about; a quarter of them is evicted. The sample is all keys of all lineages within
+// a range of fingerprints: since fingerprints are hashes, each lineage has a share of it that is due to its size. It has at
+// least four keys for each lineage, so that a thousand empty lineages cost an eviction no more than a look at one.
 const evictSample = 128
 
 // evictor chooses which keys go when the budget is spent.
@@ -80,7 +80,7 @@ func (s *keyspace) draw(watermark traffic.Time, events int64) {
 	if want := max(evictSample, 4*len(s.ordered)); want < s.ledger.keys {
 		step = math.MaxUint64 / uint64(s.ledger.keys) * uint64(want)
 	}
-	part := keyRange{from: Fingerprint{Hi: e.from}, to: math.MaxUint64, most: math.MaxInt}
+	part := keyRange{from: Fingerprint{Hi: e.from}, to: math.MaxUint64, limit: math.MaxInt}
 	if step-1 < math.MaxUint64-e.from {
 		part.to = e.from + step - 1
 	}
@@ -118,17 +118,17 @@ func (e *evictor) consider(l *lineage, x *slot, past uint8, events int64) {
 	e.sample = append(e.sample, v)
 }
 
-// mix makes a number of which every bit depends on all bits of x: the end of splitmix64 (Steele, Lea and Flood, 2014).
+// mix is a number of which every bit depends on all bits of x: the end of splitmix64 (Steele, Lea and Flood, 2014).
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
 
-// choose returns those of the sample that go: the quarter of which the least is known, and of equals those on which the lot
-// falls, which is drawn anew for every sample.
+// choose returns the keys of the sample that are evicted: the quarter with the fewest events, equals at random. The random
+// order is a hash of key and events so far: drawn anew for every sample, and yet a function of the log.
 //
-// By lot, because in a flood of new keys the longest silent are all whose next event is further away than the budget
+// At random, because in a flood of new keys the longest silent are all whose next event is further away than the budget
 // reaches, so that nobody who is slow would ever be seen. By events, because a flood makes keys of few events at will, but
 // keys of many only with as many events. And two classes are spared, each while at most half of the sample is of it, so that
 // neither can be made to fill the budget:
@@ -171,7 +171,7 @@ func (e *evictor) choose(crowded bool) []candidate {
 	return e.sample[:most]
 }
 
-// compare orders candidates, those that go first first. No two are equal: keys of a lineage differ, and so do the lineages of
+// compare orders candidates, the first to go first. No two are equal: keys of a lineage differ, and so do the lineages of
 // equal keys.
 func (v candidate) compare(w candidate) int {
 	switch {

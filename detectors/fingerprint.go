@@ -110,13 +110,14 @@ func appendKeyAddress(dst []byte, id *traffic.Identity, k traffic.KeyField) ([]b
 	return append(append(dst, 16), raw[:]...), true
 }
 
-// value is the hash under which a distinct value is remembered; false when the event has none.
+// value is the hash of the value of a field that is counted as distinct; false when the event has none.
 func (s *Secret) value(scratch []byte, id *traffic.Identity, k traffic.KeyField) (v uint64, out []byte, ok bool) {
 	scratch, ok = appendKeyValue(append(scratch[:0], 0xfe), id, k)
 	return s.sum(scratch).Lo, scratch, ok
 }
 
-// hitID is hash(kind, rule, lineage, key, block tuple, g, p, o), see DESIGN TODOHEADING. The rule's version is not part of it: an edited rule that replays the log finds the same offences.
+// hitID is hash(kind, rule, lineage, key, block tuple, g, p, o), see docs/DESIGN.md, "Deterministic, monotone
+// effects". The rule's version is not part of it: an edited rule that replays the log finds the same offences.
 //
 // nth is 0 but for the second and further hits of equal parts that one event opens.
 func (s *Secret) hitID(h *Hit, nth int) string {
@@ -136,8 +137,8 @@ func (s *Secret) hitID(h *Hit, nth int) string {
 // fingerprinter computes the fingerprints of an event's keys. Rules of equal keys share one.
 type fingerprinter struct {
 	secret           *Secret
-	prefetched       []prefetched // of the event's rules; empty where nothing was looked ahead at
-	shared           []sharedKey  // of the event, by now
+	prefetched       []prefetched // of the event's rules; nil where nothing was prefetched
+	shared           []sharedKey  // keys of the event that were computed so far
 	subject, scratch []byte       // memory that every event uses again
 }
 
@@ -148,7 +149,7 @@ type sharedKey struct {
 	missing int
 }
 
-// begin takes the next event, of which is known what was prefetched.
+// begin takes the next event, and what was prefetched for its rules.
 func (f *fingerprinter) begin(known []prefetched) {
 	f.prefetched, f.shared = known, f.shared[:0]
 }
@@ -181,10 +182,17 @@ func (f *fingerprinter) key(k *Keyed, b *binding) (key Fingerprint, missing int)
 	return key, missing
 }
 
-// value is the hash of the event's distinct value; false when the event has none.
-func (f *fingerprinter) value(k *Keyed, field traffic.KeyField) (v uint64, ok bool) {
-	v, f.scratch, ok = f.secret.value(f.scratch, &k.Identity, field)
-	return v, ok
+// measure sets the units or the distinct value that the event adds under the rule at index i of k.Rules; false when the event
+// lacks the value.
+func (f *fingerprinter) measure(k *Keyed, i int, b *binding, ev *event) (ok bool) {
+	switch c := &b.version.Count; {
+	case c.Distinct != nil:
+		ev.value, f.scratch, ok = f.secret.value(f.scratch, &k.Identity, *c.Distinct)
+		return ok
+	case c.Sum != "" && i < len(k.Units):
+		ev.units = min(k.Units[i], 1<<40)
+	}
+	return true
 }
 
 // text is the event's key under a rule as subjects are written. It is valid until the next call.

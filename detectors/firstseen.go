@@ -22,14 +22,14 @@ import (
 //     all the ways to lay windows, none puts what lies within a window's length into more than two
 //   - what was over before and is not certain is withdrawn when a window becomes unsure
 //
-// Memory: nothing beside the key. Counts saturate at 2^30-1. The newest event's time is told to 2^-30 of a window.
+// Memory: nothing beside the slot. Counts saturate at 2^30-1. The newest event's time is rounded up to 2^-30 of a window.
 //
 // This is the published flexible-TTL scheme (INCR, and EXPIRE when the counter was new), without its race.
 type firstSeen struct {
 	inSlot
 	lineage *lineage
 	window  traffic.Time
-	grain   int // the newest event is told in 2^grain microseconds after the start
+	grain   int // the newest event's time is held in units of 2^grain microseconds after the start
 }
 
 var _ algorithm = (*firstSeen)(nil)

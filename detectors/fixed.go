@@ -16,7 +16,7 @@ import (
 // passes in a span as long as a window. Where versions with different limits meet in one window, an event is judged by
 // the count at its arrival.
 //
-// Memory: nothing beside the key for the newest window and the one before it, which is all that is open with the default
+// Memory: nothing beside the slot for the newest window and the one before it, which is all that is open with the default
 // lateness; further windows that are open at once cost 16 bytes each, with up to half as much room. Counts saturate at 2^30-1.
 //
 // This is the "fixed window counter" of the rate-limiting literature, as in Envoy's rate limit service.
@@ -24,7 +24,7 @@ type fixed struct {
 	lineage *lineage
 	spans   pool[spans]
 
-	asked, start traffic.Time // the instant that dead was last asked about, and when its window begins
+	asked, start traffic.Time // the instant of the last call of dead, and when its window begins
 }
 
 // spans are the open windows of one key, ascending, at least one, and the newest event.
@@ -106,7 +106,8 @@ func (f *fixed) addOdd(c *cell, ev *event, n int64) {
 	*c = fixedCell(at, newest, before)
 }
 
-// late is what is known of an event that comes late for a window that is over: of events, that one more of them is over.
+// late is how well the over event is known when a late event falls into an older window: of counted events, one more of
+// that window is over.
 func (f *fixed) late() precision {
 	if f.lineage.kind.count == countEvents {
 		return overWindow
@@ -151,7 +152,7 @@ func (f *fixed) newest(c *cell) traffic.Time {
 	return traffic.Time(c.a)
 }
 
-// spill moves the cell's windows beside it.
+// overflow moves the cell's windows out of the slot.
 func (f *fixed) overflow(c *cell) {
 	s := spans{list: fitted(f.windows(c, nil)), newest: traffic.Time(c.a)}
 	*f.spans.hold(c) = s
@@ -187,8 +188,8 @@ func (f *fixed) addOverflow(c *cell, ev *event, n int64) {
 	}
 }
 
-// foldSpans makes a cell of windows that fit one, which is the form that they must have: what is held where is a
-// function of the windows alone.
+// foldSpans packs windows into a cell if they fit. They must lie there then: where state lies is a function of the windows
+// alone.
 func foldSpans(list []span, newest traffic.Time) (cell, bool) {
 	switch n := len(list); {
 	case n == 1:

@@ -118,7 +118,7 @@ func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 	}
 	ev := &p.event
 	ev.begin(k.Time, b.limit, b.burst)
-	if !p.measure(k, i, b, ev) {
+	if !p.fingerprints.measure(k, i, b, ev) {
 		p.counts.MissingValue++
 		p.uncounted.add(k, b, UncountedMissingValue, p.watermark.appended)
 		return out
@@ -130,8 +130,8 @@ func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 	l := b.lineage
 	l.feed(b)
 	ev.dead = l.dead(p.watermark.at)
-	key, missing, at := p.fingerprints.locate(k, i, b)
-	c, held := l.cellOf(key, at)
+	key, missing, guess := p.fingerprints.locate(k, i, b)
+	c, held := l.cellOf(key, guess)
 	l.algorithm.add(c, ev)
 	if ev.left > 0 {
 		p.counts.OutOfOrder++
@@ -149,18 +149,6 @@ func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 		out = p.evict(out)
 	}
 	return out
-}
-
-// measure says what the event adds; false when it lacks what the rule counts.
-func (p *Partition) measure(k *Keyed, i int, b *binding, ev *event) (ok bool) {
-	switch c := &b.version.Count; {
-	case c.Distinct != nil:
-		ev.value, ok = p.fingerprints.value(k, *c.Distinct)
-		return ok
-	case c.Sum != "" && i < len(k.Units):
-		ev.units = min(k.Units[i], 1<<40)
-	}
-	return true
 }
 
 // judge brings the episodes of a key up to date with an event that was counted in its window, or left out.

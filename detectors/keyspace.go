@@ -85,7 +85,7 @@ func (s *keyspace) walk(at *sweep, limit int, visit func(l *lineage, x *slot) (f
 		if !found {
 			*at = sweep{lineage: l.id}
 		}
-		part := keyRange{from: at.from, to: math.MaxUint64, most: limit}
+		part := keyRange{from: at.from, to: math.MaxUint64, limit: limit}
 		next, n, done := l.cells.walk(part, func(x *slot, _ uint8) bool { return visit(l, x) }, func(x *slot) { l.forget(&x.cell) })
 		limit -= n
 		at.from = next

@@ -8,7 +8,7 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// ledger counts what the keys of all lineages of a partition take. Bytes are a function of what is held, not of how the
+// ledger counts the memory that the keys of all lineages of a partition take. Bytes are a function of what is held, not of how the
 // allocator holds it, so that what is evicted is a function of the log.
 type ledger struct {
 	bytes     int64
@@ -45,15 +45,15 @@ type lineage struct {
 	salt   uint64 // of the tags of its keys: rules of equal keys share fingerprints
 	ledger *ledger
 
-	uncounted [NumUncounted]int64 // events left out that TakeUncounted has not told of; no part of the state
+	uncounted [NumUncounted]int64 // events left out since the last TakeUncounted; no part of the state
 
 	// Of a lineage that has keys.
 	kind      kind
 	window    traffic.Time
-	lateness  traffic.Time // greatest of the versions that fed it: its keys live that much longer
+	lateness  traffic.Time // greatest lateness of the versions that fed it: its keys live that much longer
 	limit     int64        // of the version that fed it last
 	greatest  int64        // greatest limit of the versions that fed it
-	evicted   traffic.Time // newest event of the keys that were evicted: a key that is new may be one of them
+	evicted   traffic.Time // newest event of all evicted keys: a key that seems new may be one of them
 	burst     int64
 	form      keyForm
 	algorithm algorithm
@@ -70,10 +70,10 @@ func newLineage(rule string, number int, l *ledger) *lineage {
 	return &lineage{rule: rule, number: number, id: id, salt: h.Sum64(), ledger: l}
 }
 
-// tag is what is remembered of a key once it is evicted.
+// tag is the part of a key that is remembered once the key is evicted.
 func (l *lineage) tag(key Fingerprint) uint16 { return uint16(mix(key.Lo ^ l.salt)) }
 
-// start settles what an empty lineage counts.
+// start sets what an empty lineage counts, and how.
 func (l *lineage) start(v *rules.Version) {
 	l.begin(kindOf(v), traffic.Time(v.Window.Microseconds()), keyBinary)
 }
@@ -95,9 +95,9 @@ func (l *lineage) feed(b *binding) {
 	l.greatest = max(l.greatest, b.limit)
 }
 
-// cellOf is the cell of a key, a new one if need be, and the key's episodes if it has any. at is as for put.
-func (l *lineage) cellOf(key Fingerprint, at int32) (*cell, *offender) {
-	s, fresh := l.cells.put(key, at)
+// cellOf is the cell of a key, which is added if need be, and its episodes if it has any. guess is as in table.put.
+func (l *lineage) cellOf(key Fingerprint, guess int32) (*cell, *offender) {
+	s, fresh := l.cells.put(key, guess)
 	if fresh != nil {
 		l.ledger.keys++
 		l.ledger.bytes += keyBytes
@@ -110,7 +110,7 @@ func (l *lineage) cellOf(key Fingerprint, at int32) (*cell, *offender) {
 	return &k.cell, k
 }
 
-// keep makes room for the episodes of a key that has none yet.
+// addOffender gives a key without episodes a place for them. The cell moves there.
 func (l *lineage) addOffender(key Fingerprint, c *cell) *offender {
 	k := &offender{key: key, lineage: l, cell: *c, heap: -1, trimmed: place{entry: entry{time: traffic.BeforeTime}}}
 	index := uint32(len(l.offenders))
@@ -124,7 +124,7 @@ func (l *lineage) addOffender(key Fingerprint, c *cell) *offender {
 	return k
 }
 
-// removeOffender makes a key without episodes a plain one again.
+// removeOffender makes a key that has no episodes any more a plain one again: its cell moves back into the slot.
 func (l *lineage) removeOffender(k *offender) {
 	s := l.cells.get(k.key)
 	index := uint32(s.b & cellIndex)
@@ -133,7 +133,7 @@ func (l *lineage) removeOffender(k *offender) {
 	l.free = append(l.free, index)
 }
 
-// open is the cell in a slot, wherever it lies.
+// contents is the cell of a slot, wherever it lies, and the key's episodes if it has any.
 func (l *lineage) contents(s *slot) (*cell, *offender) {
 	if s.b&cellOffender == 0 {
 		return &s.cell, nil
@@ -148,8 +148,8 @@ func (l *lineage) offenderOf(key Fingerprint) *offender {
 	return k
 }
 
-// forget releases what a key without episodes holds beside its slot, which is removed by the caller. Once no key is left,
-// nothing is remembered of those that were evicted.
+// forget releases the state of a key without episodes; the caller removes its slot. Once the partition has no key left, the
+// evicted keys are forgotten too.
 func (l *lineage) forget(c *cell) {
 	l.algorithm.release(c)
 	l.ledger.keys--
@@ -193,7 +193,7 @@ func (l *lineage) takeUncounted(dst []RuleUncounted) []RuleUncounted {
 	return dst
 }
 
-// dead is the instant whose past is of no use to the lineage any more: no event on time lies before it.
+// dead is the instant before which no event on time can lie, by the greatest lateness of the lineage.
 func (l *lineage) dead(watermark traffic.Time) traffic.Time {
 	if watermark == traffic.BeforeTime || watermark == traffic.EndOfTime {
 		return watermark

@@ -7,17 +7,16 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// offender is a key with episodes: the only keys that have something to say when time passes, and so the only ones that have
-// a timer.
+// offender is a key with episodes. Only such keys have anything to report when time passes, so only they have a timer.
 type offender struct {
 	key      Fingerprint
 	lineage  *lineage
-	cell     cell       // of the key, while it is kept
+	cell     cell       // of the key, as long as it has episodes
 	episodes []*episode // ascending by first, at least a window apart
-	cost     int64      // what the ledger was charged for it
-	trimmed  place      // the newest event that was given up while it might still have been met; its time is BeforeTime if none was
+	cost     int64      // bytes that the ledger was charged for the episodes
+	trimmed  place      // the newest event that trim dropped; its time is BeforeTime if it has dropped none
 
-	due  traffic.Time // when the watermark has something to do here, or earlier
+	due  traffic.Time // when the watermark next closes an episode or makes one certain, or earlier
 	heap int          // index in the partition's timers
 }
 
@@ -34,7 +33,8 @@ type arrival struct {
 	settles traffic.Time // when what is over becomes certain
 }
 
-// blockSubject is the identity that a block would hold, empty where none is possible: a block needs all of its fields.
+// blockSubject is the identity that a block would hold: that of the block's own key. It is empty where the event lacks a
+// field of that key.
 func (a *arrival) blockSubject() traffic.Subject {
 	if a.grouped || a.bound.version.Block == nil {
 		return ""
@@ -46,7 +46,7 @@ func (a *arrival) blockSubject() traffic.Subject {
 	return s
 }
 
-// wideSubject is the identity that a block holds where there are too many narrow ones: the rule's own key.
+// wideSubject is the identity of the block that stands for all others beyond MaxTuples: that of the rule's own key.
 func (a *arrival) wideSubject() traffic.Subject {
 	if a.grouped || a.bound.version.Block == nil {
 		return ""
@@ -62,7 +62,7 @@ func (o *offender) judge(a *arrival, exceedances []exceedance, res *outcome) {
 			res.extend(ep)
 			continue
 		}
-		// What an event that comes late makes of those around it is known as far as they are kept.
+		// A late event may put events around it over the limit; that is seen only where they are kept.
 		near := ep.touches(a.at.time, o.lineage.window) || a.at.compare(ep.last) < 0
 		if a.behind && near && (!keeps || a.at.compare(o.trimmed) <= 0) {
 			ep.atLeast = true
@@ -74,19 +74,20 @@ func (o *offender) judge(a *arrival, exceedances []exceedance, res *outcome) {
 	o.addEvidence(a)
 }
 
-// miss notes that an event was left out.
+// miss notes that an event was left out: counts of episodes around it may be too low.
 func (o *offender) miss(at place) {
 	for _, ep := range o.episodes {
 		ep.atLeast = ep.atLeast || at.compare(ep.last) < 0
 	}
 }
 
-// withdraw forgets episodes that were never certain, and so never told of.
+// withdraw forgets episodes that were never certain. Nothing of them was reported.
 func (o *offender) withdraw() {
 	o.episodes = slices.DeleteFunc(o.episodes, func(ep *episode) bool { return !ep.certain() })
 }
 
-// mark makes an over event part of an episode: of the one that it touches, of all that it joins, or of a new one.
+// mark makes an over event part of the episode that it touches; of two that it touches it makes one; where there is none it
+// opens one.
 func (o *offender) mark(x *exceedance, a *arrival, res *outcome) {
 	window := o.lineage.window
 	var into *episode
@@ -123,7 +124,7 @@ func (o *offender) mark(x *exceedance, a *arrival, res *outcome) {
 	}
 }
 
-// trim has the algorithm give up events that no decision needs, once an event was over.
+// trim has the algorithm drop events that no decision needs, once an event was over.
 func (o *offender) trim(ev *event) {
 	log, keeps := o.lineage.algorithm.(rangeCounter)
 	if !keeps || len(ev.exceedances) == 0 {
@@ -137,7 +138,7 @@ func (o *offender) trim(ev *event) {
 	}
 }
 
-// among is a place as the key's algorithm tells it, by the events that it keeps, among all events.
+// among converts a place among the events that the algorithm keeps into one among all events of the key.
 func (o *offender) among(at place) place {
 	if at.entry == o.trimmed.entry {
 		at.nth += o.trimmed.nth + 1
@@ -145,7 +146,7 @@ func (o *offender) among(at place) place {
 	return at
 }
 
-// between counts the events x with a < x <= b, of which the algorithm keeps those that were not trimmed.
+// between counts the events x with a < x <= b: what the algorithm still keeps, and the trimmed equals of a.
 func (o *offender) between(log rangeCounter, a, b place) int64 {
 	n := log.between(&o.cell, a, b)
 	if a.entry == o.trimmed.entry && b.entry != a.entry {
@@ -154,9 +155,9 @@ func (o *offender) between(log rangeCounter, a, b place) int64 {
 	return n
 }
 
-// side notes which block the over event x speaks for. Only the arriving event's own tuple is known: of those that it put
-// over the limit after the fact, all that is known is that they are of this key. An episode of such events alone has a
-// hit that blocks nobody: the arriving event's tuple has done nothing.
+// attribute assigns the exceedance x to a block target. Only the arriving event's identity is known: earlier events that it
+// pushed over the limit are attributed to the rule's key. An episode of such events alone has a hit that blocks nobody, since
+// the arriving event's identity has done nothing.
 func (ep *episode) attribute(x place, a *arrival, res *outcome) {
 	if !a.bound.wide {
 		ep.attributeNarrow(x, a, res)
@@ -181,8 +182,8 @@ func (ep *episode) attribute(x place, a *arrival, res *outcome) {
 	t.last = max(t.last, x.time)
 }
 
-// attributeNarrow is side where the rule's key tells the block. The rule may have been edited since the episode opened: a block
-// that it has got, or another one, has a hit of its own from then on.
+// attributeNarrow is attribute where the block's key has no fields beyond the rule's, so that there is one target a version.
+// A version edited while the episode runs may bring another block, which has a hit of its own from then on.
 func (ep *episode) attributeNarrow(x place, a *arrival, res *outcome) {
 	t := ep.under(a.bound.version.Number)
 	if t == nil {
@@ -197,7 +198,7 @@ func (ep *episode) attributeNarrow(x place, a *arrival, res *outcome) {
 	t.last = ep.last.time
 }
 
-// admit adds a party, which opens a hit.
+// addTarget adds a block target, which opens a hit.
 func (ep *episode) addTarget(t *blockTarget, a *arrival, res *outcome) *blockTarget {
 	t.version = a.bound.version.Number
 	t.generation, t.source, t.offset = a.event.Generation, a.event.Source, a.event.Offset
@@ -228,7 +229,8 @@ func (o *offender) open(x *exceedance, a *arrival) *episode {
 	return ep
 }
 
-// join makes one episode of two. The id that arrived first stays; where both lead to the same block, so does its party.
+// join makes one episode of two. The one seen first goes on, with its targets; a target of the other whose block it has, or
+// has no room for, is reported as merged.
 func (o *offender) join(a, b *episode, wide bool, res *outcome) *episode {
 	if b.seen < a.seen {
 		a, b = b, a
@@ -251,7 +253,7 @@ func (o *offender) join(a, b *episode, wide bool, res *outcome) *episode {
 	return a
 }
 
-// addEvidence adds the arriving event to the evidence of the episode that it lies in.
+// addEvidence adds the arriving event to the users, devices and samples of the episode that it lies in.
 func (o *offender) addEvidence(a *arrival) {
 	for _, ep := range o.episodes {
 		if a.at.time < ep.first.time || a.at.time > ep.last.time {
@@ -269,7 +271,7 @@ func (o *offender) remove(ep *episode) {
 	o.episodes = slices.DeleteFunc(o.episodes, func(x *episode) bool { return x == ep })
 }
 
-// expire tells of the episodes that the watermark has made certain, and closes those that it has passed.
+// expire reports the episodes that the watermark has made certain, and closes those that it has passed.
 func (o *offender) expire(watermark traffic.Time, res *outcome) {
 	for _, ep := range slices.Clone(o.episodes) {
 		if !ep.certain() && o.lineage.dead(watermark) >= ep.settles {
@@ -291,7 +293,7 @@ func (o *offender) end(res *outcome) {
 	o.episodes = nil
 }
 
-// next is when the watermark next has something to do for this key.
+// next is when the watermark next makes an episode certain or closes one.
 func (o *offender) next() traffic.Time {
 	due := traffic.EndOfTime
 	for _, ep := range o.episodes {
@@ -303,7 +305,7 @@ func (o *offender) next() traffic.Time {
 	return due
 }
 
-// bytes is what keeping the key takes, beside its cell.
+// bytes is what the episodes take, beside the key's slot.
 func (o *offender) bytes() int64 {
 	n := int64(184)
 	for _, ep := range o.episodes {

@@ -164,10 +164,10 @@ func (r *reader) take(n int) []byte {
 	return out
 }
 
-// errPieces is wrapped by what went wrong with getting a piece of a snapshot, which says nothing about the snapshot.
+// errPieces is wrapped by errors of getting a piece of a snapshot, which say nothing about the snapshot.
 var errPieces = errors.New("piece of a snapshot")
 
-// pieces is a snapshot as it comes, piece by piece. Its checksum is compared as soon as the last one is there.
+// pieces is a snapshot that arrives piece by piece. Its checksum is compared as soon as the last piece is there.
 type pieces struct {
 	next func() ([]byte, error)
 	left int    // bytes of the snapshot, without its checksum, that next has not given yet
@@ -175,7 +175,7 @@ type pieces struct {
 	tail []byte // what has come of the checksum
 }
 
-// after is rest and the next piece behind it. Nothing is written over that was given before: what aliases it stays.
+// after is rest with the next piece behind it. Memory of earlier pieces is never overwritten: texts may alias it.
 func (p *pieces) after(rest []byte) ([]byte, error) {
 	b, err := p.next()
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// outcome collects what an arrival did to a key's episodes.
+// outcome collects what one event, or the passing of time, did to a key's episodes.
 type outcome struct {
 	opened   []notice
 	extended []*episode
 	ended    []notice
 }
 
-// notice is a party of an episode that has something to be told.
+// notice is a block target about which there is something to report.
 type notice struct {
 	ep     *episode
 	target *blockTarget
@@ -23,7 +23,7 @@ type notice struct {
 	into   string
 }
 
-// empty forgets what o held, but keeps its memory.
+// empty clears the outcome but keeps its memory.
 func (o *outcome) empty() *outcome {
 	clear(o.opened)
 	clear(o.extended)
@@ -38,7 +38,7 @@ func (o *outcome) extend(ep *episode) {
 	}
 }
 
-// tell notes that an episode is certain: those of its parties that nobody was told of open.
+// tell notes that an episode is certain: its targets that were not reported yet open.
 func (o *outcome) tell(ep *episode) {
 	for _, t := range ep.targets {
 		if t.sent == traffic.BeforeTime && !slices.ContainsFunc(o.opened, func(n notice) bool { return n.target == t }) {
@@ -54,8 +54,8 @@ func (o *outcome) end(ep *episode, phase Phase, cut bool) {
 	}
 }
 
-// endTarget notes that a party is over. One that nobody was told of never was: because it was not certain, or opened by the
-// same arrival and is merged. One that is cut by it opens before it ends.
+// endTarget notes that a target is over. Of one that was never reported nothing is told: it was not certain, or opened by the
+// same arrival and is merged. One that the same arrival opened and cuts is opened first.
 func (o *outcome) endTarget(n notice) {
 	o.extended = slices.DeleteFunc(o.extended, func(x *episode) bool { return x == n.ep })
 	if i := slices.IndexFunc(o.opened, func(x notice) bool { return x.target == n.target }); i >= 0 {
@@ -71,13 +71,13 @@ func (o *outcome) endTarget(n notice) {
 	o.ended = append(o.ended, n)
 }
 
-// knows reports whether a hit of this id has something to be told already.
+// knows reports whether the outcome has a hit of this id already.
 func (o *outcome) knows(id string) bool {
 	has := func(n notice) bool { return n.target.id == id }
 	return slices.ContainsFunc(o.opened, has) || slices.ContainsFunc(o.ended, has)
 }
 
-// move notes that a party belongs to another episode now.
+// move notes that a target belongs to another episode now.
 func (o *outcome) move(from *episode, t *blockTarget, to *episode) {
 	for i := range o.opened {
 		if o.opened[i].target == t {

@@ -42,7 +42,7 @@ func restore(cfg Config, r *reader) (*Partition, error) {
 	format := int(r.b[0])
 	r.b = r.b[1:]
 	if format != SnapshotFormat {
-		for r.grow() { // what the first byte says is to be true
+		for r.grow() { // the checksum comes first: the byte may be damaged
 			continue
 		}
 	}
@@ -241,9 +241,9 @@ func restoreEpisode(r *reader, rule *lineage) *episode {
 	ep.limit = int(r.varint())
 	ep.count, ep.pending, ep.peak, ep.seen = r.varint(), r.varint(), r.varint(), r.varint()
 	ep.lateness = traffic.Time(r.upLateness())
-	n := r.length(7, "parties of an episode")
+	n := r.length(7, "block targets of an episode")
 	if r.err == nil && (n == 0 || n > MaxTuples+1) {
-		r.fail("%d parties of an episode, allowed: 1 to %d", n, MaxTuples+1)
+		r.fail("%d block targets of an episode, allowed: 1 to %d", n, MaxTuples+1)
 	}
 	for ; n > 0 && r.err == nil; n-- {
 		ep.targets = append(ep.targets, &blockTarget{

@@ -20,7 +20,7 @@ import (
 // before. So a source is over only if one of its events is over in order of time; one is missed whose count was over
 // between those instants alone, or by what was left out.
 //
-// Memory: nothing beside the key. Counts saturate at 2^30-1.
+// Memory: nothing beside the slot. Counts saturate at 2^30-1.
 //
 // As published by Cloudflare ("How we built rate limiting capable of scaling to millions of domains", 2017).
 type slidingCounter struct {
@@ -60,7 +60,7 @@ func (s *slidingCounter) countAt(c *cell, at traffic.Time, _ int64) int64 {
 	return s.weighted(newest, before, at)
 }
 
-// addLate counts an event that is older than its key's newest, so many windows back.
+// addLate counts an event older than its key's newest. back is how many windows lie between the two.
 func (s *slidingCounter) addLate(c *cell, ev *event, back int64) {
 	newest, before := c.counts()
 	at := traffic.Time(c.a)
@@ -79,7 +79,7 @@ func (s *slidingCounter) addLate(c *cell, ev *event, back int64) {
 	ev.judgeAt(at, s.weighted(newest, before, at), overNear)
 }
 
-// weighted is the count at an instant of the window that has newest.
+// weighted is the approximate count at an instant of the newest window.
 func (s *slidingCounter) weighted(newest, before int64, at traffic.Time) int64 {
 	number := floorDiv(at, s.window)
 	return newest + weigh(before, startOf(number+1, s.window)-at, s.window)

@@ -17,7 +17,7 @@ import (
 // greatest limit among the entries plus one, or leastKept, trimmed at 2n so that the work is amortised: enough to judge
 // everything that comes after. What is lost is exactness for late events that lie before those n in an
 // attack that is already known; a limit raised above n under-counts for at most one window. Both let pass.
-// An entry takes 8 bytes; two lie within the key, more in a block beside it, of which the least has room for eight.
+// An entry takes 8 bytes; two lie within the slot, more in a block of the arena, of which the least has room for eight.
 // Entries that are more than a time since 1970 and a limit up to 255 (sums, greater limits), and logs of more than 256
 // entries, take 24 bytes each, and an event that comes late moves those after it: a log with a limit of many thousands is
 // slow when its events are late.
@@ -38,9 +38,8 @@ type logEntry struct {
 	sum int64
 }
 
-// leastKept is how many entries of a source that is over are kept at least: enough for first, last and count of its
-// episode to be those of the events in order of time, whatever order they come in, for as long as the disorder reaches
-// back over fewer events.
+// leastKept is how many entries of a source that is over are kept at least. As long as no event comes later than so many
+// others, first, last and count of the episode are those of the events in order of time.
 const leastKept = 32
 
 var _ algorithm = (*slidingLog)(nil)

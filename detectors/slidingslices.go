@@ -18,9 +18,9 @@ const sliceCount = 64
 // window less one slice, a 64th part: they touch no more slices than a window has. Which sources are over depends on
 // no order, and no event is left out.
 //
-// Memory: nothing beside the key for two slices; more cost 8 bytes each beside a head of 72, of those that an event on
-// time can still meet. Once the newest slice's window is over, only the newest ones are kept. Counts saturate at 2^20-1 a
-// slice in the cell, and at 2^24-1 beside it: above every limit.
+// Memory: nothing beside the slot for two slices; more cost 8 bytes each and a head of 72, for slices that an event on time
+// can still meet. Once the newest slice's window is over, only the newest ones are kept. Counts saturate at 2^20-1 a
+// slice in the cell, and at 2^24-1 out of the slot: above every limit.
 //
 // Sub-windows are usual in stream processing (Li et al., "No pane, no gain", 2005); judging only by whole panes, so
 // that the error has one direction, is weir's own.
@@ -47,8 +47,8 @@ func newSlices(l *lineage) *slidingSlices {
 	return &slidingSlices{lineage: l, width: width, span: int64(l.window / width)}
 }
 
-// The cell: a is the newest event, b has the count of its slice in bits 0-19, that of another one in bits 20-39, and in
-// bits 40-59 how many slices before the newest that one is; 0: there is none.
+// The cell: a is the newest event; b has the count of its slice in bits 0-19, the count of another, older slice in bits 20-39,
+// and in bits 40-59 how many slices before the newest the other is; 0: there is none.
 func (s *slidingSlices) add(c *cell, ev *event) {
 	n := floorDiv(ev.time, s.width)
 	if c.b&cellOverflow != 0 {
@@ -90,7 +90,7 @@ func (s *slidingSlices) add(c *cell, ev *event) {
 	s.judgeNewest(ev, at, together)
 }
 
-// judgeNewest judges the window of the newest slice by the key's newest event, whose window it is.
+// judgeNewest judges the window of the newest slice. at is the key's newest event, which lies in it.
 func (s *slidingSlices) judgeNewest(ev *event, at traffic.Time, count int64) {
 	limit := ev.limit
 	if ev.behind {
@@ -101,8 +101,8 @@ func (s *slidingSlices) judgeNewest(ev *event, at traffic.Time, count int64) {
 	}
 }
 
-// strictest is the limit that other events' windows are judged by, when one that comes late fills them: none of those events
-// may have had a greater one.
+// strictest is the limit by which a late event's effect on windows of other events is judged: at least the limit of each of
+// those events.
 func (s *slidingSlices) strictest(ev *event) int64 { return max(ev.limit, s.lineage.greatest) }
 
 // isDead reports whether no event that is on time at the instant can share a window with slice n.
@@ -194,7 +194,7 @@ func (s *slidingSlices) append(dst []byte, c *cell, format int) []byte {
 	return binary.AppendUvarint(dst, uint64(s.newest(c)-startOf(last, s.width)))
 }
 
-// appendCounter writes what a build that knows no slices counts in their place: the two windows of a slidingCounter.
+// appendCounter writes the two windows of a slidingCounter, which builds that know no slices count instead.
 func (s *slidingSlices) appendCounter(dst []byte, c *cell, list []uint64, base int64) []byte {
 	number := floorDiv(s.newest(c), s.lineage.window)
 	newest, before := int64(0), int64(0)

@@ -6,7 +6,7 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// overflowSlices are the slices of one key that do not fit its cell, ascending, more than two.
+// overflowSlices are the slices of one key that do not fit its cell: ascending, more than two or far apart.
 type overflowSlices struct {
 	list   []uint64 // number - base in the upper 40 bits, count in the lower 24
 	base   int64
@@ -14,7 +14,7 @@ type overflowSlices struct {
 	newest traffic.Time // event
 }
 
-// spill moves the cell's slices beside it.
+// overflow moves the cell's slices out of the slot.
 func (s *slidingSlices) overflow(c *cell) {
 	var few [2]uint64
 	list, base := s.slices(c, &few)
@@ -46,8 +46,8 @@ func (s *slidingSlices) addOverflow(c *cell, ev *event, n int64) {
 	s.fold(c, f)
 }
 
-// put counts units in slice n and returns its index; false when it is too far from the others to be told apart from them,
-// which takes hundreds of years.
+// put counts units in slice n and returns its index; false when the slice is hundreds of years away from the others, farther
+// than the list can express.
 func (f *overflowSlices) put(n, units int64) (at int, ok bool) {
 	oldest := f.base + int64(f.list[0]>>sliceBits)
 	if n < f.base && !f.rebase(n) || n-f.base > sliceReach && (n-oldest > sliceReach || !f.rebase(oldest)) {
@@ -67,7 +67,7 @@ func (f *overflowSlices) put(n, units int64) (at int, ok bool) {
 	return at, true
 }
 
-// rebase makes base the number from which the slices are told; false when the newest would be out of reach.
+// rebase makes base the number from which the slices are counted; false when the newest would be out of reach.
 func (f *overflowSlices) rebase(base int64) bool {
 	newest := f.base + int64(f.list[len(f.list)-1]>>sliceBits)
 	if base > newest || newest-base > sliceReach {
@@ -132,8 +132,8 @@ func (s *slidingSlices) forget(f *overflowSlices, ev *event) {
 	}
 }
 
-// fold makes a cell of slices that fit one again, which is the form that they must have: what is held where is a function
-// of the slices alone.
+// fold moves slices that fit the cell again back into it. They must lie there then: where state lies is a function of the
+// slices alone.
 func (s *slidingSlices) fold(c *cell, f *overflowSlices) {
 	if folded, ok := foldSlices(f); ok {
 		s.release(c)

@@ -42,19 +42,19 @@ func (p *Partition) Snapshot(dst []byte) []byte {
 	return append(dst, e.Take(nil)...)
 }
 
-// snapshotFormat is the format that every process of the stream can read: while the stream's records have a format that the
-// release before knows, that release's. It leaves out what is new, which only makes windows that live over a take-over know
-// less of what came late.
-func (p *Partition) snapshotFormat() int {
-	if p.recent {
+// snapshotFormat is a format that every process of the stream can read. As long as the stream's records are not recent, which
+// is of a format that the release before this one does not know, it is the snapshot format of that release. It leaves out
+// newer state; a process that takes over from it knows less of late events.
+func snapshotFormat(recent bool) int {
+	if recent {
 		return SnapshotFormat
 	}
 	return SnapshotFormat - 1
 }
 
 // head is all of a snapshot before the keys.
-func (p *Partition) head(lineages []*lineage) []byte {
-	format := p.snapshotFormat()
+func (e *SnapshotEncoder) head(lineages []*lineage) []byte {
+	p, format := e.p, e.format
 	dst := []byte{byte(format)}
 	dst = binary.AppendUvarint(dst, uint64(p.cfg.Keyed))
 	dst = binary.AppendUvarint(dst, uint64(p.fence.generation))

@@ -73,7 +73,7 @@ func checkTable(rt *rapid.T, t *table, want map[Fingerprint]uint64) {
 		}
 	}
 	last, n := Fingerprint{}, 0
-	_, visited, done := t.walk(keyRange{to: math.MaxUint64, most: math.MaxInt}, func(s *slot, past uint8) bool {
+	_, visited, done := t.walk(keyRange{to: math.MaxUint64, limit: math.MaxInt}, func(s *slot, past uint8) bool {
 		if past != pastOf(s.key()) {
 			rt.Fatalf("past %d of key %v", past, s.key())
 		}

@@ -22,8 +22,8 @@ type table struct {
 	depth uint8
 	n     int
 	epoch uint32 // of the newest snapshot; sub-tables of an older one are still to be written
-	// touch is called for a sub-table that the snapshot under way still needs, before the first change to it; heavy says that
-	// it is too much to be written at once.
+	// A snapshot under way sets touch, which is called for a sub-table that it has not written yet, before the first change
+	// to that; and heavy, which reports whether a sub-table is too much to be written at once.
 	touch func(*subtable)
 	heavy func(*subtable) bool
 }
@@ -85,11 +85,11 @@ func (s *subtable) homeOf(hi uint64) int {
 // tagsAhead is how many tags are compared at once.
 const tagsAhead = 16
 
-// tagOf is seven bits of the fingerprint that its place does not depend on.
+// tagOf is seven bits of the fingerprint that the key's home does not depend on, and a set bit.
 func tagOf(lo uint64) uint8 { return uint8(lo) | 0x80 }
 
-// matches has a bit for each of the sixteen tags from at on that may equal tag. A byte that follows an equal one may be
-// taken for equal: the slot decides.
+// matches has a bit set for each of the sixteen tags from index at on that may equal tag. The tag after an equal one may be
+// taken for equal too: the slot decides.
 func (s *subtable) matches(at int, tag uint8) uint64 {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	pattern := uint64(tag) * ones
@@ -102,7 +102,7 @@ func (s *subtable) matches(at int, tag uint8) uint64 {
 	return (a>>7*gather>>49&0xff | b>>7*gather>>49&0xff<<8)
 }
 
-// seek is the index of a key, or -1. find tells where one belongs that is not there.
+// seek is the index of a key, or -1 if the table does not have it; find tells where such a key belongs.
 func (s *subtable) seek(key Fingerprint) int {
 	at := s.homeOf(key.Hi)
 	for found := s.matches(at, tagOf(key.Lo)); found != 0; found &= found - 1 {
@@ -156,7 +156,7 @@ func (t *table) guess(key Fingerprint) (s *slot, at int32) {
 	return &sub.slots[i], int32(i)
 }
 
-// get is the slot of a key, or nil. The caller may change its cell: what a snapshot needs of it was written before.
+// get is the slot of a key, or nil. The caller may change its cell: a snapshot under way has written it before.
 func (t *table) get(key Fingerprint) *slot {
 	if t.n == 0 {
 		return nil
@@ -172,8 +172,8 @@ func (t *table) get(key Fingerprint) *slot {
 	return &s.slots[at]
 }
 
-// touched is the sub-table of a key, which is s, ready to be changed: a snapshot under way has what it needs of it. One
-// that is heavy is cut first, and the part of the key alone written.
+// touched makes the sub-table s of a key ready to be changed: a snapshot under way writes it first. A heavy one is split
+// before, and only the part with the key is written. It returns the sub-table of the key now.
 func (t *table) touched(s *subtable, key Fingerprint) *subtable {
 	if s.epoch == t.epoch {
 		return s
@@ -187,8 +187,8 @@ func (t *table) touched(s *subtable, key Fingerprint) *subtable {
 	return s
 }
 
-// put is the slot of a key, a new one if need be: then its cell is empty, and must not stay so, and fresh is where its past
-// is noted. guess is where in its sub-table the key stands, or any other number.
+// put is the slot of a key, which is added if need be: then fresh is where its past is to be noted, nil otherwise, and the
+// caller must fill its empty cell. guess is where in its sub-table the key probably stands; a wrong one costs time only.
 func (t *table) put(key Fingerprint, guess int32) (to *slot, fresh *uint8) {
 	if t.n == 0 {
 		t.dir, t.depth = []*subtable{newSubtable(leastSlots, 0, 0, t.epoch)}, 0
@@ -215,7 +215,7 @@ func (t *table) put(key Fingerprint, guess int32) (to *slot, fresh *uint8) {
 	}
 }
 
-// hole is the first empty slot from at on, or -1.
+// firstEmpty is the index of the first empty slot from at on, or -1.
 func (s *subtable) firstEmpty(at int) int {
 	if i := bytes.IndexByte(s.tags[at:len(s.slots)], 0); i >= 0 {
 		return at + i
@@ -246,24 +246,24 @@ func (t *table) drop(key Fingerprint) {
 	}
 }
 
-// keyRange is a part of a table: up to most keys from one on, the last of them with the upper word to at most.
+// keyRange is the keys that a walk visits: in order, from a fingerprint to an upper word, at most limit.
 type keyRange struct {
-	from Fingerprint
-	to   uint64
-	most int
+	from  Fingerprint
+	to    uint64
+	limit int
 }
 
-// walk visits the keys of a stretch in order; what visit says is to be forgotten is, after a call of gone. It returns how
-// many it visited and the first key that it did not, or done when there is none.
+// walk visits the keys of a range in order. Where visit returns true it calls onRemove and deletes the key. It returns how
+// many keys it visited and the first key that it did not, or done when there is none.
 //
-// Looking changes nothing, so that a walk under a snapshot has no sub-table written but those in which it forgets. visit may be
-// called twice for a key that is to be forgotten.
-func (t *table) walk(w keyRange, visit func(s *slot, past uint8) (forget bool), gone func(*slot)) (next Fingerprint, visited int, done bool) {
+// A visit changes nothing, so a walk under a snapshot has only those sub-tables written in which it deletes. visit may be
+// called twice for a key that is deleted.
+func (t *table) walk(w keyRange, visit func(s *slot, past uint8) (remove bool), onRemove func(*slot)) (next Fingerprint, visited int, done bool) {
 	for t.n > 0 {
 		s := t.sub(w.from.Hi)
-		n, left, due := t.walkSub(s, w, visit, gone)
+		n, left, due := t.walkSub(s, w, visit, onRemove)
 		visited += n
-		w.most -= n
+		w.limit -= n
 		if due {
 			w.from = left.key()
 			t.touched(s, w.from)
@@ -288,15 +288,15 @@ func (t *table) walk(w keyRange, visit func(s *slot, past uint8) (forget bool), 
 	return Fingerprint{}, visited, true
 }
 
-// walkSub is walk within a sub-table: left is the first slot that was not visited, or is due to be forgotten once a
-// snapshot has what it needs of it.
-func (t *table) walkSub(s *subtable, w keyRange, visit func(*slot, uint8) bool, gone func(*slot)) (visited int, left *slot, due bool) {
+// walkSub is walk within a sub-table. left is the first slot that was not visited; or, with due, one that is to be deleted
+// once the snapshot under way has written the sub-table.
+func (t *table) walkSub(s *subtable, w keyRange, visit func(*slot, uint8) bool, onRemove func(*slot)) (visited int, left *slot, due bool) {
 	at, _ := s.find(w.from)
 	for at < len(s.slots) {
 		switch e := &s.slots[at]; {
 		case e.b == 0:
 			at++
-		case visited == w.most || e.hi > w.to:
+		case visited == w.limit || e.hi > w.to:
 			return visited, e, false
 		case !visit(e, s.past[at]):
 			visited++
@@ -305,7 +305,7 @@ func (t *table) walkSub(s *subtable, w keyRange, visit func(*slot, uint8) bool, 
 			return visited, e, true
 		default:
 			visited++
-			gone(e)
+			onRemove(e)
 			s.remove(at)
 			t.n--
 		}

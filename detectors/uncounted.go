@@ -55,8 +55,8 @@ type RoutedUncounted struct {
 	Events int64
 }
 
-// tellsUncounted reports whether whoever reads the hits of a routing version knows KindUncounted. Events of an older
-// version that are left out for such a reason are counted in metrics only.
+// tellsUncounted reports whether all readers of the hits of a routing version know KindUncounted. Where they may not, events
+// left out for such a reason are counted in metrics only.
 func tellsUncounted(r *rules.Routing) bool { return r.RecordFormat >= rules.UncountedRecordFormat }
 
 const minute = traffic.Time(time.Minute / time.Microsecond)
