@@ -10,53 +10,50 @@ import (
 )
 
 // cell is the state of one key: two words whose meaning is the algorithm's, save the flags at the top of b.
-// A cell of which b is 0 is that of a key which has seen nothing.
+// A key that has seen nothing has b 0.
 type cell struct{ a, b uint64 }
 
 const (
-	cellKept  = 1 << 63 // in a table only: the cell itself lies with the key's episodes, at the index in the low 32 bits
-	cellUsed  = 1 << 62 // always set
-	cellFar   = 1 << 61 // the state lies beside, at the index in the low 32 bits; not of buckets
-	cellBlock = 1 << 60 // sliding log only: the entries are in a block of the arena
+	cellOffender = 1 << 63 // in a table only: the key has episodes, and the cell itself lies with them (offender.cell), at the index in the low 32 bits
+	cellUsed     = 1 << 62 // always set
+	cellOverflow = 1 << 61 // the state lies out of the slot, in a pool, at the index in the low 32 bits; not of buckets
+	cellBlock    = 1 << 60 // sliding log only: the entries are in a block of the arena
 
 	cellIndex = math.MaxUint32
 )
 
-// farCell refers to state that lies beside, at index.
-func farCell(index uint32) cell { return cell{b: cellUsed | cellFar | uint64(index)} }
+// overflowCell refers to state out of the slot, at an index of its pool.
+func overflowCell(index uint32) cell { return cell{b: cellUsed | cellOverflow | uint64(index)} }
 
 // event is an arrival as an algorithm sees it, and what the algorithm answers.
 type event struct {
 	time  traffic.Time
-	units int64  // at least 1 from a Partition; 0 asks without adding
+	units int64  // at least 1
 	value uint64 // hash of what is counted, when distinct values are
 	limit int64  // the event's own limit: that of its record's routing version
 	burst int64  // capacity of a bucket
-	dead  traffic.Time
-	// dead is the instant whose past is of no use any more: no event on time lies before it.
-
-	exact bool // count is wanted even when nothing is over
+	// dead is the instant before which no event on time can lie: state of its past is of no use any more.
+	dead traffic.Time
 
 	// Answers.
-	count int64  // of the window that the event is in
-	nth   int    // of the events of its time and limit that were there before it; of logs
-	overs []over // events that this one put over the limit, ascending
-	// left is how many of the units are counted nowhere, because the event came too late for what is kept of its key.
+	count       int64        // of the window that the event is in
+	nth         int          // of the events of its time and limit that were there before it; of logs
+	exceedances []exceedance // events that this one put over the limit, ascending
+	// left is how many of the units are counted nowhere, because the event came too late for the state of its key.
 	left int64
 	// behind says that the key has had a newer event.
 	behind bool
-	// settles is when the overs become certain: an event on time may still come that makes them none, until no event before
-	// that instant can. BeforeTime: they are.
+	// settles is when the overs become certain: until the watermark has passed this instant, an event on
+	// time before it may still undo them. BeforeTime: they are certain.
 	settles traffic.Time
-	// withdraw says that overs of before, which were not certain, may have been none.
+	// withdraw says that earlier exceedances which were not certain yet may have been none.
 	withdraw bool
 }
 
 // begin makes ev an arrival of one unit. Field by field: a whole event would be cleared, filled and copied.
 func (ev *event) begin(at traffic.Time, limit, burst int64) {
 	ev.time, ev.units, ev.limit, ev.burst = at, 1, limit, burst
-	ev.value, ev.exact = 0, false
-	ev.count, ev.nth, ev.overs = 0, 0, ev.overs[:0]
+	ev.value, ev.nth, ev.exceedances = 0, 0, ev.exceedances[:0]
 	ev.left, ev.behind, ev.settles, ev.withdraw = 0, false, traffic.BeforeTime, false
 }
 
@@ -82,8 +79,8 @@ func (e entry) compare(o entry) int {
 	return 0
 }
 
-// place is where an event stands among those of its key: nth of its equals stand before it. Of algorithms that keep no
-// events, nth is 0.
+// place is the position of an event in the order of its key: after nth equal entries. Algorithms that keep no events have
+// nth 0.
 type place struct {
 	entry
 	nth int
@@ -93,10 +90,10 @@ func (a place) compare(b place) int {
 	return cmp.Or(a.entry.compare(b.entry), cmp.Compare(a.nth, b.nth))
 }
 
-// over is an event at which the window holds more than the limit.
-type over struct {
+// exceedance is an event at which the window holds more than the limit.
+type exceedance struct {
 	place
-	count int64 // what is known of the window: never more than it holds
+	count int64 // a lower bound of what the window holds
 	how   precision
 }
 
@@ -104,65 +101,77 @@ type over struct {
 type precision uint8
 
 const (
-	overEvent  precision = iota // this event is
-	overWindow                  // one more event of the window that this one lies in is, whichever
-	overNear                    // an event is that comes after the time given, less than a slice or a window
+	overEvent  precision = iota // the event named is over
+	overWindow                  // one more event of the named event's window is over; which one is not known
+	overNear                    // an event less than a slice or a window after the time named is over
 )
 
-// judge says that the event's window holds so many, the event included and the newest of it.
+// judge compares with the limit what the event's window holds. The event is included, and the newest of the window.
 func (ev *event) judge(count int64) { ev.judgeAt(ev.time, count, overEvent) }
 
 func (ev *event) judgeAt(at traffic.Time, count int64, how precision) {
-	ev.count = count
 	if count > ev.limit {
-		ev.over(at, count, how)
+		ev.exceed(at, count, how)
 	}
 }
 
-func (ev *event) over(at traffic.Time, count int64, how precision) {
-	ev.overs = append(ev.overs, over{place{entry{at, ev.limit}, 0}, count, how})
+func (ev *event) exceed(at traffic.Time, count int64, how precision) {
+	ev.exceedances = append(ev.exceedances, exceedance{place{entry{at, ev.limit}, 0}, count, how})
 }
 
-// leave says that the event is counted nowhere: it came too late for what is kept of its key.
+// leave says that the event is counted nowhere: it came too late for the state of its key.
 func (ev *event) leave() { ev.left, ev.behind = ev.units, true }
 
-// algorithm is what all windows of a lineage have in common: it moves their cells. It must be a function of the events
-// it is given and of nothing else.
+// algorithm counts and judges events in the cells of a lineage's keys. It must be a function of the events that it is given
+// and of nothing else.
 type algorithm interface {
 	// add counts ev in the cell and judges it.
 	add(c *cell, ev *event)
-	// dead reports whether no event that is on time at the instant can meet anything that the cell holds.
+	// countAt is what the window of an event at an instant, under a limit, holds by now. The cell may be an empty one. It
+	// changes nothing.
+	countAt(c *cell, at traffic.Time, limit int64) int64
+	// dead reports whether the cell can be forgotten: no event from the instant at on, all of which may still be on time,
+	// is judged by anything that it holds.
 	dead(c *cell, at traffic.Time) bool
-	// gauge says how much the cell holds and how new it is, for choosing what to forget.
+	// gauge is how many units the cell holds and the time of its newest event, by which keys to evict are chosen.
 	gauge(c *cell) (count int64, newest traffic.Time)
-	// beside is what the ledger is charged for what lies beside the cell, in bytes.
-	beside(c *cell) int64
-	// release gives that back.
+	// outOfSlotBytes is what the ledger is charged for the cell's state out of its slot.
+	outOfSlotBytes(c *cell) int64
+	// release gives that state back, and its charge.
 	release(c *cell)
 	// append writes the cell for a snapshot of a format; restore reads it into an empty one. Equal states give equal bytes.
 	append(dst []byte, c *cell, format int) []byte
 	restore(c *cell, r *reader)
 }
 
-// inCell is part of algorithms that hold nothing beside the cell.
-type inCell struct{}
+// inSlot is part of algorithms whose state is the cell alone.
+type inSlot struct{}
 
-func (inCell) beside(*cell) int64 { return 0 }
+func (inSlot) outOfSlotBytes(*cell) int64 { return 0 }
 
-func (inCell) release(*cell) {}
+func (inSlot) release(*cell) {}
 
-// spanner is an algorithm that keeps events, and so knows how many lie between two, until it is told to trim.
-type spanner interface {
-	// trim gives up entries that no decision needs, after an event that was over, and returns the newest of them and how
-	// many equals of it went, itself included; 0 when none did.
+// rangeCounter is implemented by algorithms that keep events, and so can count those between two, until they are trimmed.
+type rangeCounter interface {
+	// trim drops entries that no decision needs, after an event that was over. It returns the newest entry dropped and how
+	// many entries equal to it were, itself included; 0 when nothing was dropped.
 	trim(c *cell, ev *event) (given entry, equals int)
-	// between counts the events x with a < x <= b, of those that are kept.
+	// between counts the entries x with a < x <= b that are not trimmed.
 	between(c *cell, a, b place) int64
 }
 
-// roomy is an algorithm whose room is not the limit less the count.
-type roomy interface {
-	room(c *cell, ev *event) int64
+// compacter is an algorithm whose cells have blocks in the arena.
+type compacter interface {
+	// compact moves the cell's block out of a sparsely used page, if there is reason to. Where a block lies is no part of
+	// the state.
+	compact(c *cell)
+}
+
+// remainder is implemented by buckets, whose remaining units are not the limit less the count.
+type remainder interface {
+	// remaining is how many whole units would fit at an instant; negative when more is in the bucket than it can hold,
+	// because its capacity was lowered.
+	remaining(c *cell, at traffic.Time, limit, burst int64) int64
 }
 
 // maxCount is where counts of one window saturate: far above every limit, so no decision depends on it.
@@ -239,7 +248,7 @@ const (
 	numCounts
 )
 
-// kindOf is what v asks for, sliding resolved.
+// kindOf is the kind of a rule; `sliding` is resolved.
 func kindOf(v *rules.Version) kind {
 	k := kind{}
 	switch {
@@ -286,5 +295,5 @@ func newAlgorithm(l *lineage) algorithm {
 	case kindLeakyBucket:
 		return &leakyBucket{newBucket(l)}
 	}
-	return &slidingLog{lineage: l, weighted: l.kind.count == countSum}
+	return newSlidingLog(l)
 }

@@ -9,15 +9,15 @@ import (
 // follow but one a page, and a block can be given back. A page serves one size at a time; when its last block is given
 // back, any size may have it.
 //
-// Only blocks are charged for, so pages must not be held for a block or two: gather, which the owner of a block calls now
-// and then while the arena is sparse, moves blocks out of pages less than half used: once all owners have, pages are about
-// twice what is charged.
+// Only blocks are charged for, so pages must not be held for a block or two: compact, which the owner of a block calls
+// now and then while the arena is sparse, moves the block out of a page less than half used. Once all owners have called it,
+// pages take about twice the bytes charged.
 type arena struct {
-	pages []page
-	spare []uint32            // pages that serve no size
-	roomy [numBlocks][]uint32 // pages that may have room, by size
-	dense [numBlocks]uint32   // pages that blocks are gathered in, by size; any page while there is none
-	words int                 // in blocks that are in use
+	pages    []page
+	spare    []uint32            // pages that serve no size
+	withRoom [numBlocks][]uint32 // pages that may have room, by size
+	dense    [numBlocks]uint32   // pages that blocks are moved to by compact, by size; any page while there is none
+	words    int                 // in blocks that are in use
 }
 
 type page struct {
@@ -26,7 +26,7 @@ type page struct {
 	free  uint16 // word at which the first free block starts, plus one; 0: none. A free block's first word links on.
 	used  uint16 // blocks in use
 	fresh uint16 // word from which on nothing was ever handed out
-	open  bool   // stands in roomy
+	open  bool   // stands in withRoom
 }
 
 const pageWords = 1024
@@ -57,18 +57,30 @@ func (a *arena) block(ref uint32, class int) []uint64 {
 	return p.words[at : at+blockSize(class) : at+blockSize(class)]
 }
 
+// prefetch touches the first and the last of n words at a ref, should there be such a place: the ref may be none.
+func (a *arena) prefetch(ref, n uint32) (sum uint64) {
+	if ref/pageWords >= uint32(len(a.pages)) {
+		return 0
+	}
+	words, at := a.pages[ref/pageWords].words, ref%pageWords
+	if words == nil { // a spare page
+		return 0
+	}
+	return words[at] + words[min(at+max(n, 1), pageWords)-1]
+}
+
 // take hands out a block of a class; its content is undefined.
 func (a *arena) take(class int) uint32 {
 	for {
-		n := len(a.roomy[class])
+		n := len(a.withRoom[class])
 		if n == 0 {
 			a.openPage(class)
 			continue
 		}
-		number := a.roomy[class][n-1]
+		number := a.withRoom[class][n-1]
 		p := &a.pages[number]
 		if int(p.class) != class || !p.open || !p.room() {
-			a.roomy[class] = a.roomy[class][:n-1]
+			a.withRoom[class] = a.withRoom[class][:n-1]
 			if int(p.class) == class {
 				p.open = false
 			}
@@ -93,12 +105,12 @@ func (a *arena) cut(number uint32) uint32 {
 	return number*pageWords + at
 }
 
-// sparse reports whether less than half of the pages that serve a size is in use.
+// sparse reports whether less than half of the words of pages that serve a size are in use.
 func (a *arena) sparse() bool { return 2*a.words < (len(a.pages)-len(a.spare))*pageWords }
 
-// gather moves a block from a page less than half used to one that is no emptier, if it knows one, and returns where the
-// block is now. A block never moves to an emptier page, so none goes to and fro.
-func (a *arena) gather(ref uint32, class int) uint32 {
+// compact moves a block out of a page less than half used into one that is no emptier, if it knows one, and returns the
+// block's ref now. A block never moves to an emptier page, so none goes to and fro.
+func (a *arena) compact(ref uint32, class int) uint32 {
 	number, to := ref/pageWords, a.dense[class]
 	p, q := &a.pages[number], &a.pages[to]
 	usable := q.used > 0 && int(q.class) == class && q.room()
@@ -135,7 +147,7 @@ func (a *arena) openPage(class int) {
 		words = make([]uint64, pageWords)
 	}
 	a.pages[number] = page{words: words, class: uint8(class), open: true}
-	a.roomy[class] = append(a.roomy[class], number)
+	a.withRoom[class] = append(a.withRoom[class], number)
 }
 
 // give takes a block back.
@@ -152,11 +164,11 @@ func (a *arena) give(ref uint32) {
 	p.free = uint16(ref%pageWords) + 1
 	if !p.open {
 		p.open = true
-		a.roomy[p.class] = append(a.roomy[p.class], number)
+		a.withRoom[p.class] = append(a.withRoom[p.class], number)
 	}
 }
 
-// close makes a page without blocks in use ready for any class. Its entry in roomy is left to be found stale. Its memory is
+// close makes a page without blocks in use ready for any class. Its entry in withRoom is left to be found stale. Its memory is
 // kept only while few are spare: what the arena does not use, the tables may.
 func (a *arena) close(number uint32) {
 	p := &a.pages[number]
@@ -167,7 +179,7 @@ func (a *arena) close(number uint32) {
 	}
 	a.pages[number] = page{words: words}
 	a.spare = append(a.spare, number)
-	if list := a.roomy[class]; len(list) > 2*len(a.pages)+16 {
-		a.roomy[class] = slices.DeleteFunc(list, func(n uint32) bool { return a.pages[n].class != class || !a.pages[n].open })
+	if list := a.withRoom[class]; len(list) > 2*len(a.pages)+16 {
+		a.withRoom[class] = slices.DeleteFunc(list, func(n uint32) bool { return a.pages[n].class != class || !a.pages[n].open })
 	}
 }

@@ -64,7 +64,7 @@ func BenchmarkWindow(b *testing.B) {
 	}
 }
 
-const updatesPerTurn = lookAhead * 1500
+const updatesPerTurn = prefetchMost * 1500
 
 func benchWindow(b *testing.B, w workload, keys int, m map[Fingerprint]cell) {
 	u := newUpdates(w, keys)
@@ -74,12 +74,12 @@ func benchWindow(b *testing.B, w workload, keys int, m map[Fingerprint]cell) {
 	for _, c := range m {
 		sum -= c.a
 	}
-	u.overs = 0
+	u.exceedances = 0
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
 		start := time.Now()
-		for range updatesPerTurn / lookAhead {
+		for range updatesPerTurn / prefetchMost {
 			u.batch(r)
 		}
 		ours = append(ours, float64(time.Since(start).Nanoseconds())/updatesPerTurn)
@@ -105,7 +105,7 @@ func benchWindow(b *testing.B, w workload, keys int, m map[Fingerprint]cell) {
 	b.ReportMetric(betterHalf(ours), "ns/update")
 	b.ReportMetric(betterHalf(theirs), "ns/go-map")
 	b.ReportMetric(betterHalf(theirs)/betterHalf(ours), "x")
-	b.ReportMetric(float64(u.overs)/float64(b.N)/updatesPerTurn*100, "%over")
+	b.ReportMetric(float64(u.exceedances)/float64(b.N)/updatesPerTurn*100, "%over")
 	b.ReportMetric(0, "ns/op")
 }
 
@@ -117,13 +117,13 @@ func betterHalf(times []float64) float64 {
 
 // updates feeds one lineage.
 type updates struct {
-	l      *lineage
-	ev     event
-	now    float64
-	step   float64
-	keys   int
-	overs  int
-	peeked uint64
+	l           *lineage
+	ev          event
+	now         float64
+	step        float64
+	keys        int
+	exceedances int
+	peeked      uint64
 }
 
 func newUpdates(w workload, keys int) *updates {
@@ -142,18 +142,18 @@ func newUpdates(w workload, keys int) *updates {
 	return u
 }
 
-// batch makes lookAhead updates as FoldAll does: it looks all keys up together first.
+// batch makes prefetchMost updates as FoldAll does: it looks all keys up together first.
 func (u *updates) batch(r *rand.Rand) {
-	var keys [lookAhead]Fingerprint
+	var keys [prefetchMost]Fingerprint
 	for i := range keys {
 		keys[i] = printOf(r.Uint64N(uint64(u.keys)))
 	}
-	var spots [lookAhead]*slot
-	var at [lookAhead]int32
+	var spots [prefetchMost]*slot
+	var at [prefetchMost]int32
 	for i := range keys {
-		spots[i], at[i] = u.l.cells.spot(keys[i])
+		spots[i], at[i] = u.l.cells.guess(keys[i])
 	}
-	u.peeked += u.l.ledger.peek(spots[:])
+	u.peeked += u.l.ledger.prefetch(spots[:])
 	for i := range keys {
 		u.one(keys[i], at[i])
 	}
@@ -164,12 +164,12 @@ func (u *updates) update(n uint64) { u.one(printOf(n), 0) }
 func (u *updates) one(key Fingerprint, at int32) {
 	u.ev.time = traffic.Time(u.now)
 	u.ev.dead = u.ev.time - minute
-	u.ev.overs, u.ev.nth = u.ev.overs[:0], 0
+	u.ev.exceedances, u.ev.nth = u.ev.exceedances[:0], 0
 	c, _ := u.l.cellOf(key, at)
 	u.l.algorithm.add(c, &u.ev)
-	if len(u.ev.overs) > 0 {
-		u.overs++
-		if log, ok := u.l.algorithm.(spanner); ok {
+	if len(u.ev.exceedances) > 0 {
+		u.exceedances++
+		if log, ok := u.l.algorithm.(rangeCounter); ok {
 			log.trim(c, &u.ev)
 		}
 	}
@@ -186,7 +186,7 @@ func (u *updates) check(b *testing.B) {
 // checkCells looks at a sample of cells: each must hold what its key was given.
 func checkCells(b *testing.B, l *lineage, now traffic.Time) {
 	seen, last := 0, Fingerprint{}
-	l.cells.walk(stretch{to: 1<<64 - 1, most: 1 << 62}, func(s *slot, _ uint8) bool {
+	l.cells.walk(keyRange{to: 1<<64 - 1, limit: 1 << 62}, func(s *slot, _ uint8) bool {
 		if seen > 0 && !last.less(s.key()) {
 			b.Fatal("keys are not in order")
 		}

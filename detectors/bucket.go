@@ -18,16 +18,17 @@ import (
 // first event that does not fit, does not fit with more before it. Missed is a source that was over between two of its
 // events alone, or by what was left out.
 //
-// When the stretch began is known to a part of the window: as finely as the rest of the cell's second word allows, 2^-15
-// of a window of a minute, 2^-4 of one of a day, and not at all for windows above 18 days. What cannot be told is left out.
+// The beginning of the stretch is rounded, as finely as the rest of the cell's second word allows: to 2^-15 of a window of a
+// minute, 2^-4 of one of a day; for windows above 18 days it is not known at all. An event is left out as far as it may lie
+// before the stretch.
 type bucket struct {
-	inCell
+	inSlot
 	lineage *lineage
 	levels  int // bits of a level
-	grain   int // the stretch's beginning is told in 2^grain microseconds
+	grain   int // the stretch's beginning is rounded to 2^grain microseconds
 }
 
-var _ roomy = (*bucket)(nil)
+var _ remainder = (*bucket)(nil)
 
 const (
 	bucketBits   = 62 // of b: flags are above
@@ -41,7 +42,7 @@ func newBucket(l *lineage) bucket {
 	return b
 }
 
-// marks is how many bits tell when the stretch began.
+// marks is how many bits the beginning of the stretch has.
 func (b *bucket) marks() int { return max(0, bucketBits-b.levels) }
 
 // The cell: a is the key's newest time; b has the level in its lowest bits, and above it how many grains before that time's
@@ -59,25 +60,20 @@ func (b *bucket) back(c *cell) int64 {
 // grainOf is the number of the first grain that does not begin before the instant.
 func (b *bucket) grainOf(at traffic.Time) int64 { return int64(at-1)>>b.grain + 1 }
 
-// write makes the cell; a stretch that began too long ago to be told is told to have begun later.
+// write makes the cell. Where a stretch began longer ago than the bits can say, it is taken to have begun later.
 func (b *bucket) write(c *cell, at traffic.Time, level, first int64) {
 	span := int64(1) << b.marks()
 	first = max(first, b.grainOf(at)-(span-1))
 	*c = cell{a: uint64(at), b: cellUsed | uint64(level) | uint64(first&(span-1))<<b.levels}
 }
 
-// pour counts ev in the bucket. An event that does not fit is over and adds nothing.
+// pour counts ev in the bucket. An event that does not fit is over and adds nothing. One of no units moves the key's time.
 func (b *bucket) pour(c *cell, ev *event) {
-	b.pourInto(c, ev, ev.units > 0)
-}
-
-// pourInto is pour; an event of no units moves the key's clock only if told to.
-func (b *bucket) pourInto(c *cell, ev *event, keep bool) {
 	at, level, first := ev.time, int64(0), b.grainOf(ev.time)
 	w := int64(b.lineage.window)
 	if c.b != 0 {
 		newest, held, _ := b.read(c)
-		if ev.time < newest && ev.units > 0 {
+		if ev.time < newest {
 			b.pourLate(c, ev)
 			return
 		}
@@ -86,19 +82,15 @@ func (b *bucket) pourInto(c *cell, ev *event, keep bool) {
 			first = b.grainOf(newest) - b.back(c)
 		}
 	}
-	ev.count = min(plus((level+w-1)/w, ev.units), maxCount)
 	if ev.units > ev.burst || level > (ev.burst-ev.units)*w {
-		ev.over(at, max(ev.count, ev.limit+1), overEvent)
+		ev.exceed(at, max(plus((level+w-1)/w, ev.units), ev.limit+1), overEvent)
 	} else {
 		level += ev.units * w
-		ev.count = (level + w - 1) / w
 	}
-	if keep {
-		b.write(c, at, level, first)
-	}
+	b.write(c, at, level, first)
 }
 
-// pourLate counts an event that is older than its key's newest: what it adds to the level there.
+// pourLate counts an event older than its key's newest, as far as it adds to the level at the newest.
 func (b *bucket) pourLate(c *cell, ev *event) {
 	at, level, began := b.read(c)
 	w := int64(b.lineage.window)
@@ -111,15 +103,14 @@ func (b *bucket) pourLate(c *cell, ev *event) {
 		return
 	}
 	ev.left = ev.units - min(ev.units, (adds+w-1)/w)
-	ev.count = min((level+adds+w-1)/w, maxCount)
 	if level+adds > ev.burst*w { // the newest event does not fit any more
-		ev.over(at, max(ev.count, ev.limit+1), overEvent)
+		ev.exceed(at, max(min((level+adds+w-1)/w, maxCount), ev.limit+1), overEvent)
 		return
 	}
 	b.write(c, at, level+adds, b.grainOf(at)-b.back(c))
 }
 
-// leak is what is left of a level after a time.
+// leak is the level that remains after a time.
 func leak(level int64, elapsed traffic.Time, limit int64) int64 {
 	if limit == 0 || level == 0 {
 		return level
@@ -130,13 +121,23 @@ func leak(level int64, elapsed traffic.Time, limit int64) int64 {
 	return level - int64(elapsed)*limit
 }
 
-func (b *bucket) room(c *cell, ev *event) int64 {
-	level := int64(0)
-	if c.b != 0 {
-		at, held, _ := b.read(c)
-		level = leak(held, max(0, ev.time-at), ev.limit)
+// levelAt is the level at an instant, not before the key's newest event.
+func (b *bucket) levelAt(c *cell, at traffic.Time, limit int64) int64 {
+	if c.b == 0 {
+		return 0
 	}
-	return max(0, (ev.burst*int64(b.lineage.window)-level)/int64(b.lineage.window))
+	newest, level, _ := b.read(c)
+	return leak(level, max(0, at-newest), limit)
+}
+
+func (b *bucket) countAt(c *cell, at traffic.Time, limit int64) int64 {
+	w := int64(b.lineage.window)
+	return (b.levelAt(c, at, limit) + w - 1) / w
+}
+
+func (b *bucket) remaining(c *cell, at traffic.Time, limit, burst int64) int64 {
+	w := int64(b.lineage.window)
+	return floorDiv(traffic.Time(burst*w-b.levelAt(c, at, limit)), b.lineage.window)
 }
 
 // dead: a bucket that is empty is as good as none. The limit is the newest that the lineage has seen.

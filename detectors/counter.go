@@ -6,8 +6,8 @@ import (
 )
 
 // Counter is one window of one key, driven by hand: the same algorithms that a Partition runs, without Kafka, lateness
-// or episodes. It is for tests that compare weir with other limiters step by step, and for `weir rules test`.
-// Nothing is ever too late for it: its watermark does not move. It is not safe for concurrent use.
+// or episodes. weir is compared with other limiters by it, step by step. Nothing is ever too late for it: its watermark
+// does not move. It is not safe for concurrent use.
 type Counter struct {
 	rule    rules.Version
 	lineage *lineage
@@ -39,28 +39,36 @@ func NewCounter(d rules.Document) *Counter {
 // SetLimit changes limit and burst, as a new version of the rule in the same lineage does. burst 0 means limit.
 func (c *Counter) SetLimit(limit, burst int) { c.rule.Limit, c.rule.Burst = limit, burst }
 
-// Add gives the window an event at the instant at, of so many units (1 for one event; 0 asks without adding). value is
-// what is counted when the rule counts distinct values, and ignored otherwise; there units above 1 mean no more than 1.
-// Negative units are taken for 0.
+// Add gives the window an event at the instant at, of so many units: 1 for one event; 0 or fewer only asks what the window
+// holds. value is counted when the rule counts distinct values, and ignored otherwise; there units above 1 mean 1.
 func (c *Counter) Add(at traffic.Time, units int64, value string) Verdict {
 	ev := &c.event
-	*ev = event{
-		time: at, units: max(units, 0), limit: int64(c.rule.Limit), burst: capacity(&c.rule), dead: traffic.BeforeTime, exact: true,
-		overs: ev.overs[:0],
-	}
+	ev.begin(at, int64(c.rule.Limit), capacity(&c.rule))
+	ev.units, ev.dead = units, traffic.BeforeTime
 	if c.rule.Count.Distinct != nil {
 		var unkeyed Secret
 		ev.value = unkeyed.sum([]byte(value)).Lo
 	}
-	c.lineage.algorithm.add(&c.cell, ev)
-	if log, ok := c.lineage.algorithm.(spanner); ok && len(ev.overs) > 0 {
-		log.trim(&c.cell, ev)
+	if units > 0 {
+		c.lineage.algorithm.add(&c.cell, ev)
+		if log, ok := c.lineage.algorithm.(rangeCounter); ok && len(ev.exceedances) > 0 {
+			log.trim(&c.cell, ev)
+		}
 	}
-	over := len(ev.overs) > 0 || ev.units == 0 && ev.count > ev.limit
-	v := Verdict{Over: over, Count: ev.count, Remaining: max(0, ev.limit-ev.count)}
-	if b, ok := c.lineage.algorithm.(roomy); ok {
-		v.Remaining = b.room(&c.cell, ev)
-		v.Over = len(ev.overs) > 0
+	v := Verdict{Over: len(ev.exceedances) > 0, Count: c.lineage.algorithm.countAt(&c.cell, at, ev.limit)}
+	if b, ok := c.lineage.algorithm.(remainder); ok {
+		left := b.remaining(&c.cell, at, ev.limit, ev.burst)
+		v.Remaining = max(0, left)
+		if v.Over {
+			v.Count = plus(v.Count, ev.units)
+		}
+		v.Over = v.Over || units <= 0 && left < 0
+		return v
 	}
+	if v.Over {
+		v.Count = ev.exceedances[len(ev.exceedances)-1].count
+	}
+	v.Over = v.Over || units <= 0 && v.Count > ev.limit
+	v.Remaining = max(0, ev.limit-v.Count)
 	return v
 }

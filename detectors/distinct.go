@@ -10,14 +10,14 @@ import (
 // to the clock, every one that is open by the watermark is kept) and of first-seen (one at a time). Each window has a set
 // of its own; an event is over when its window's set holds more than its limit.
 //
-// Exact up to DistinctExact values a window, then what valueSet is certain of. Order matters as for the algorithm that
-// the windows are of: not at all for fixed; first-seen leaves out, waits and withdraws as told at firstSeen.
+// Exact up to DistinctExact values a window; beyond, the count is valueSet's lower bound. Order matters as for the algorithm that
+// the windows are of: not at all for fixed; for first-seen see firstSeen.
 //
 // Memory: 8 bytes a value up to DistinctExact, with up to half as much room, then 2 KiB a window.
 type distinctWindows struct {
-	lineage *lineage
-	aligned bool // fixed, else first-seen
-	far     pool[valueWindows]
+	lineage   *lineage
+	aligned   bool // fixed, else first-seen
+	overflows pool[valueWindows]
 }
 
 type valueWindows struct{ list []valueWindow } // ascending, at least one once used
@@ -34,17 +34,10 @@ var _ algorithm = (*distinctWindows)(nil)
 
 func (d *distinctWindows) add(c *cell, ev *event) {
 	if c.b == 0 {
-		if ev.units == 0 {
-			return
-		}
-		holdValues(&d.far, d.lineage, c, listBytes)
+		holdValues(&d.overflows, d.lineage, c, listBytes)
 	}
-	w := d.far.at(c)
-	i := d.find(w, ev)
-	if ev.units == 0 {
-		ev.count = w.count(i)
-		return
-	}
+	w := d.overflows.at(c)
+	i := d.find(w, ev.time)
 	was := w.bytes()
 	if i < 0 {
 		i = d.open(w, ev)
@@ -71,11 +64,23 @@ func (d *distinctWindows) add(c *cell, ev *event) {
 	d.lineage.ledger.bytes += w.bytes() - was
 }
 
-// find is the index of the window that the event falls into, or -1.
-func (d *distinctWindows) find(w *valueWindows, ev *event) int {
+func (d *distinctWindows) countAt(c *cell, at traffic.Time, _ int64) int64 {
+	if c.b == 0 {
+		return 0
+	}
+	w := d.overflows.at(c)
+	i := d.find(w, at)
+	if i < 0 {
+		return 0
+	}
+	return w.list[i].set.least()
+}
+
+// find is the index of the window that an instant falls into, or -1.
+func (d *distinctWindows) find(w *valueWindows, at traffic.Time) int {
 	for i := range w.list {
 		s := w.list[i].start
-		if ev.time < later(s, d.lineage.window) && (ev.time >= s || !d.aligned) {
+		if at < later(s, d.lineage.window) && (at >= s || !d.aligned) {
 			return i
 		}
 	}
@@ -114,7 +119,7 @@ func (d *distinctWindows) open(w *valueWindows, ev *event) int {
 	return at
 }
 
-// What lies beside a cell takes beside its lists: the memory of a list's head, and of one or two sets.
+// Out-of-slot bytes of a cell without its lists: the head of a list, and of one or two sets.
 const (
 	listBytes = 48
 	setBytes  = 152
@@ -128,15 +133,8 @@ func (w *valueWindows) bytes() int64 {
 	return n
 }
 
-func (w *valueWindows) count(i int) int64 {
-	if i < 0 {
-		return 0
-	}
-	return w.list[i].set.n
-}
-
 func (d *distinctWindows) dead(c *cell, at traffic.Time) bool {
-	list := d.far.at(c).list
+	list := d.overflows.at(c).list
 	last := &list[len(list)-1]
 	if last.unsure {
 		return later(last.newest, d.lineage.window) <= at
@@ -145,24 +143,24 @@ func (d *distinctWindows) dead(c *cell, at traffic.Time) bool {
 }
 
 func (d *distinctWindows) gauge(c *cell) (count int64, newest traffic.Time) {
-	list := d.far.at(c).list
+	list := d.overflows.at(c).list
 	for i := range list {
 		count = max(count, list[i].set.n)
 	}
 	return count, list[len(list)-1].start
 }
 
-func (d *distinctWindows) beside(c *cell) int64 {
-	return listBytes + d.far.at(c).bytes()
+func (d *distinctWindows) outOfSlotBytes(c *cell) int64 {
+	return listBytes + d.overflows.at(c).bytes()
 }
 
 func (d *distinctWindows) release(c *cell) {
-	d.lineage.ledger.bytes -= d.beside(c)
-	d.far.give(c)
+	d.lineage.ledger.bytes -= d.outOfSlotBytes(c)
+	d.overflows.give(c)
 }
 
 func (d *distinctWindows) append(dst []byte, c *cell, format int) []byte {
-	list := d.far.at(c).list
+	list := d.overflows.at(c).list
 	dst = binary.AppendUvarint(dst, uint64(len(list)))
 	for i := range list {
 		v := &list[i]
@@ -196,7 +194,7 @@ func (d *distinctWindows) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	w := holdValues(&d.far, d.lineage, c, listBytes)
+	w := holdValues(&d.overflows, d.lineage, c, listBytes)
 	w.list = list
 	d.lineage.ledger.bytes += w.bytes()
 }

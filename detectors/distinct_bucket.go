@@ -10,8 +10,8 @@ import (
 // has had already adds nothing and is never over. A life ends after (capacity+1) x leak speed without a value that was
 // poured: by then the bucket has been empty for one leak. A value that does not fit is over and is not remembered.
 //
-// Exact up to DistinctExact values a life for events in order; beyond, the sketch of valueSet takes a new value for a known one the more
-// often the fuller it is, so the bucket fills slower.
+// Exact up to DistinctExact values a life for events in order; beyond, the sketch of valueSet takes new values for known
+// ones, the more often the fuller it is, so the bucket fills slower.
 //
 // Order matters more than to any other: an event that comes late may be the one that poured its value, which then
 // leaked earlier, and a value that was over may have been known. So what is over is certain only when no event on time
@@ -24,7 +24,7 @@ import (
 // As CrowdSec's leaky scenarios with `distinct` do.
 type distinctBucket struct {
 	bucket
-	far pool[valueBucket]
+	overflows pool[valueBucket]
 }
 
 type valueBucket struct {
@@ -40,21 +40,17 @@ var _ algorithm = (*distinctBucket)(nil)
 
 func (d *distinctBucket) add(c *cell, ev *event) {
 	if c.b == 0 {
-		if ev.units == 0 {
-			d.pour(&cell{}, ev)
-			return
-		}
 		life, ends := d.life(ev.limit, ev.burst)
-		*holdValues(&d.far, d.lineage, c, setBytes) = valueBucket{
+		*holdValues(&d.overflows, d.lineage, c, setBytes) = valueBucket{
 			began: ev.time, poured: ev.time, newest: ev.time,
-			// It may have been evicted, with values that are known no more.
+			// The key may have been evicted, and its values forgotten.
 			unsure: d.lineage.evicted != traffic.BeforeTime && !(ends && ev.time > later(d.lineage.evicted, life)),
 		}
 	}
-	v := d.far.at(c)
+	v := d.overflows.at(c)
 	was := v.set.bytes()
 	ev.units = min(ev.units, 1)
-	if ev.units > 0 && ev.time < v.newest {
+	if ev.time < v.newest {
 		d.addLate(v, ev)
 	} else {
 		d.addNewest(v, ev)
@@ -67,29 +63,27 @@ func (d *distinctBucket) addNewest(v *valueBucket, ev *event) {
 	if ends && ev.time > later(v.poured, life) && (!v.unsure || ev.time > later(v.newest, life)) {
 		v.level, v.set, v.unsure, v.began = cell{}, valueSet{}, false, ev.time
 	}
-	known := ev.units > 0 && v.set.has(ev.value)
+	known := v.set.has(ev.value)
 	if known {
 		ev.units = 0
 	}
-	before := len(ev.overs)
-	d.pourInto(&v.level, ev, known || ev.units > 0)
-	over := len(ev.overs) > before
+	before := len(ev.exceedances)
+	d.pour(&v.level, ev)
+	over := len(ev.exceedances) > before
 	switch {
 	case known:
-		ev.overs = ev.overs[:before]
+		ev.exceedances = ev.exceedances[:before]
 		ev.units = 1
-	case ev.units > 0 && !over:
+	case !over:
 		v.set.add(ev.value)
 		v.poured = max(v.poured, ev.time)
-	case ev.units > 0 && v.set.n == 0:
+	case v.set.n == 0:
 		v.poured = max(v.poured, ev.time) // nothing fits this bucket: it lives by what it refused
 	}
-	if ev.units > 0 {
-		v.newest = max(v.newest, ev.time)
-	}
+	v.newest = max(v.newest, ev.time)
 	switch {
 	case v.unsure:
-		ev.overs = ev.overs[:before]
+		ev.exceedances = ev.exceedances[:before]
 	case ev.time > ev.dead:
 		ev.settles = ev.time
 	}
@@ -120,16 +114,25 @@ func (d *distinctBucket) life(limit, burst int64) (traffic.Time, bool) {
 	return traffic.Time((burst + 1) * w / limit), true
 }
 
-func (d *distinctBucket) room(c *cell, ev *event) int64 {
+func (d *distinctBucket) countAt(c *cell, at traffic.Time, limit int64) int64 {
+	return d.bucket.countAt(d.level(c), at, limit)
+}
+
+func (d *distinctBucket) remaining(c *cell, at traffic.Time, limit, burst int64) int64 {
+	return d.bucket.remaining(d.level(c), at, limit, burst)
+}
+
+// level is the cell of the key's bucket. After the end of a life the bucket is empty, so what it was does not matter.
+func (d *distinctBucket) level(c *cell) *cell {
 	if c.b == 0 {
-		return d.bucket.room(c, ev)
+		return c
 	}
-	return d.bucket.room(&d.far.at(c).level, ev)
+	return &d.overflows.at(c).level
 }
 
 func (d *distinctBucket) dead(c *cell, at traffic.Time) bool {
 	life, ends := d.life(d.lineage.limit, d.lineage.burst)
-	v := d.far.at(c)
+	v := d.overflows.at(c)
 	last := v.poured
 	if v.unsure {
 		last = v.newest
@@ -138,21 +141,21 @@ func (d *distinctBucket) dead(c *cell, at traffic.Time) bool {
 }
 
 func (d *distinctBucket) gauge(c *cell) (count int64, newest traffic.Time) {
-	v := d.far.at(c)
+	v := d.overflows.at(c)
 	return v.set.n, v.poured
 }
 
-func (d *distinctBucket) beside(c *cell) int64 {
-	return setBytes + d.far.at(c).set.bytes()
+func (d *distinctBucket) outOfSlotBytes(c *cell) int64 {
+	return setBytes + d.overflows.at(c).set.bytes()
 }
 
 func (d *distinctBucket) release(c *cell) {
-	d.lineage.ledger.bytes -= d.beside(c)
-	d.far.give(c)
+	d.lineage.ledger.bytes -= d.outOfSlotBytes(c)
+	d.overflows.give(c)
 }
 
 func (d *distinctBucket) append(dst []byte, c *cell, format int) []byte {
-	v := d.far.at(c)
+	v := d.overflows.at(c)
 	dst = binary.AppendVarint(dst, int64(v.poured))
 	if format > 2 {
 		dst = binary.AppendVarint(binary.AppendVarint(dst, int64(v.began)), int64(v.newest))
@@ -173,6 +176,6 @@ func (d *distinctBucket) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	*holdValues(&d.far, d.lineage, c, setBytes) = v
+	*holdValues(&d.overflows, d.lineage, c, setBytes) = v
 	d.lineage.ledger.bytes += v.set.bytes()
 }

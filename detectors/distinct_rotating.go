@@ -10,13 +10,13 @@ import (
 // and of those that only the window before has, the share by which it still lies within the sliding window, rounded down.
 // It is `sliding` with count: distinct, above the limit SlidingExact.
 //
-// Error: that of slidingCounter for the values that only the window before has, and beyond DistinctExact values a window
-// what valueSet is not certain of. An event that comes late is treated as by slidingCounter.
+// Error: that of slidingCounter for the values that only the window before has; and beyond DistinctExact values a window,
+// that of valueSet's lower bound. Late events are treated as by slidingCounter.
 //
 // Memory: two sets, of 8 bytes a value up to DistinctExact, with up to half as much room, then 2 KiB each.
 type distinctRotating struct {
-	lineage *lineage
-	far     pool[valuePair]
+	lineage   *lineage
+	overflows pool[valuePair]
 }
 
 type valuePair struct {
@@ -29,19 +29,10 @@ var _ algorithm = (*distinctRotating)(nil)
 
 func (d *distinctRotating) add(c *cell, ev *event) {
 	if c.b == 0 {
-		if ev.units == 0 {
-			return
-		}
-		holdValues(&d.far, d.lineage, c, setBytes).newest = ev.time
+		holdValues(&d.overflows, d.lineage, c, setBytes).newest = ev.time
 	}
 	w := d.lineage.window
-	p := d.far.at(c)
-	if ev.units == 0 {
-		if ev.time < later(p.newest, w) {
-			ev.count = d.weighted(p)
-		}
-		return
-	}
+	p := d.overflows.at(c)
 	was := p.now.bytes() + p.before.bytes()
 	switch steps := floorDiv(ev.time, w) - floorDiv(p.newest, w); {
 	case steps < -1:
@@ -68,6 +59,18 @@ func (d *distinctRotating) add(c *cell, ev *event) {
 	d.lineage.ledger.bytes += p.now.bytes() + p.before.bytes() - was
 }
 
+// countAt is that of the key's newest event, for less than a window after it.
+func (d *distinctRotating) countAt(c *cell, at traffic.Time, _ int64) int64 {
+	if c.b == 0 {
+		return 0
+	}
+	p := d.overflows.at(c)
+	if at >= later(p.newest, d.lineage.window) {
+		return 0
+	}
+	return d.weighted(p)
+}
+
 // weighted is the count at the key's newest time.
 func (d *distinctRotating) weighted(p *valuePair) int64 {
 	w := d.lineage.window
@@ -90,26 +93,26 @@ func (p *valuePair) compare() {
 
 func (d *distinctRotating) dead(c *cell, at traffic.Time) bool {
 	w := d.lineage.window
-	return startOf(floorDiv(d.far.at(c).newest, w)+2, w) <= at
+	return startOf(floorDiv(d.overflows.at(c).newest, w)+2, w) <= at
 }
 
 func (d *distinctRotating) gauge(c *cell) (count int64, newest traffic.Time) {
-	p := d.far.at(c)
+	p := d.overflows.at(c)
 	return max(p.now.n, p.before.n), p.newest
 }
 
-func (d *distinctRotating) beside(c *cell) int64 {
-	p := d.far.at(c)
+func (d *distinctRotating) outOfSlotBytes(c *cell) int64 {
+	p := d.overflows.at(c)
 	return setBytes + p.now.bytes() + p.before.bytes()
 }
 
 func (d *distinctRotating) release(c *cell) {
-	d.lineage.ledger.bytes -= d.beside(c)
-	d.far.give(c)
+	d.lineage.ledger.bytes -= d.outOfSlotBytes(c)
+	d.overflows.give(c)
 }
 
 func (d *distinctRotating) append(dst []byte, c *cell, _ int) []byte {
-	p := d.far.at(c)
+	p := d.overflows.at(c)
 	dst = binary.AppendVarint(dst, int64(p.newest))
 	dst = binary.AppendUvarint(dst, uint64(p.only))
 	return p.before.append(p.now.append(dst))
@@ -122,6 +125,6 @@ func (d *distinctRotating) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	*holdValues(&d.far, d.lineage, c, setBytes) = p
+	*holdValues(&d.overflows, d.lineage, c, setBytes) = p
 	d.lineage.ledger.bytes += p.now.bytes() + p.before.bytes()
 }

@@ -20,10 +20,10 @@ import (
 // one value at most two in a window's length. Once the newest event is over, only those of the newest limit+1 values, or of
 // the newest leastKept, are kept, trimmed at twice as many.
 type distinctLog struct {
-	lineage *lineage
-	far     pool[valueLog]
-	seen    map[uint64]int // scratch: where a value comes next
-	steps   []int64        // scratch
+	lineage   *lineage
+	overflows pool[valueLog]
+	seen      map[uint64]int // scratch: where a value comes next
+	steps     []int64        // scratch
 }
 
 type valueLog struct{ list []valueTime } // ascending by time, at least one once used
@@ -48,23 +48,16 @@ var _ algorithm = (*distinctLog)(nil)
 
 func (d *distinctLog) add(c *cell, ev *event) {
 	if c.b == 0 {
-		if ev.units == 0 {
-			return
-		}
-		holdValues(&d.far, d.lineage, c, listBytes)
+		holdValues(&d.overflows, d.lineage, c, listBytes)
 	}
-	log := d.far.at(c)
-	if ev.units == 0 {
-		ev.count = log.distinct(earlier(ev.time, d.lineage.window))
-		return
-	}
+	log := d.overflows.at(c)
 	was := log.bytes()
 	log.expire(earlier(ev.dead, d.lineage.window))
 	x := seenAt(ev.time, ev.value)
 	if n := len(log.list); n == 0 || log.list[n-1].time() <= ev.time {
 		log.put(x, d.lineage.window)
 		ev.judge(log.distinct(earlier(ev.time, d.lineage.window)))
-		if len(ev.overs) > 0 {
+		if len(ev.exceedances) > 0 {
 			log.saturate(int(ev.limit) + 1)
 		}
 	} else {
@@ -74,7 +67,14 @@ func (d *distinctLog) add(c *cell, ev *event) {
 	d.lineage.ledger.bytes += log.bytes() - was
 }
 
-// put notes the newest time of all.
+func (d *distinctLog) countAt(c *cell, at traffic.Time, _ int64) int64 {
+	if c.b == 0 {
+		return 0
+	}
+	return d.overflows.at(c).distinct(earlier(at, d.lineage.window))
+}
+
+// put adds a time that is not before any other.
 func (l *valueLog) put(x valueTime, window traffic.Time) {
 	last := -1 // the value's newest so far
 	for i := len(l.list) - 1; i >= 0 && last < 0; i-- {
@@ -114,7 +114,8 @@ func (l *valueLog) after(i int) int {
 	return -1
 }
 
-// insert puts a time among others that are newer, and returns its index, or where it would stand when it need not be kept.
+// insert adds a time before others that are newer, and returns its index; if it need not be kept, the index where it would
+// stand.
 func (l *valueLog) insert(x valueTime, window traffic.Time) int {
 	at := len(l.list)
 	for ; at > 0 && l.list[at-1].time() >= x.time(); at-- {
@@ -182,11 +183,9 @@ func (d *distinctLog) judgeLate(log *valueLog, at int, ev *event) {
 		limit := ev.limit
 		if v.time() != ev.time {
 			limit = max(limit, d.lineage.greatest)
-		} else {
-			ev.count = max(ev.count, count)
 		}
 		if count > limit {
-			ev.over(v.time(), count, overEvent)
+			ev.exceed(v.time(), count, overEvent)
 		}
 	}
 }
@@ -227,7 +226,7 @@ func (l *valueLog) distinct(start traffic.Time) (count int64) {
 	return count
 }
 
-// bytes is what the times take, beside the log itself.
+// bytes is what the times take, without the log's head.
 func (l *valueLog) bytes() int64 {
 	if len(l.list) == 0 {
 		return 0
@@ -236,26 +235,26 @@ func (l *valueLog) bytes() int64 {
 }
 
 func (d *distinctLog) dead(c *cell, at traffic.Time) bool {
-	list := d.far.at(c).list
+	list := d.overflows.at(c).list
 	return later(list[len(list)-1].time(), d.lineage.window) <= at
 }
 
 func (d *distinctLog) gauge(c *cell) (count int64, newest traffic.Time) {
-	log := d.far.at(c)
+	log := d.overflows.at(c)
 	return log.distinct(traffic.BeforeTime), log.list[len(log.list)-1].time()
 }
 
-func (d *distinctLog) beside(c *cell) int64 {
-	return listBytes + d.far.at(c).bytes()
+func (d *distinctLog) outOfSlotBytes(c *cell) int64 {
+	return listBytes + d.overflows.at(c).bytes()
 }
 
 func (d *distinctLog) release(c *cell) {
-	d.lineage.ledger.bytes -= d.beside(c)
-	d.far.give(c)
+	d.lineage.ledger.bytes -= d.outOfSlotBytes(c)
+	d.overflows.give(c)
 }
 
 func (d *distinctLog) append(dst []byte, c *cell, format int) []byte {
-	list := d.far.at(c).list
+	list := d.overflows.at(c).list
 	if format < 3 {
 		return appendNewest(dst, list)
 	}
@@ -267,7 +266,7 @@ func (d *distinctLog) append(dst []byte, c *cell, format int) []byte {
 	return dst
 }
 
-// appendNewest writes what format 2 holds: the newest time of each value, by time and value.
+// appendNewest writes the form of format 2: the newest time of each value, by time and value.
 func appendNewest(dst []byte, list []valueTime) []byte {
 	list = slices.DeleteFunc(slices.Clone(list), func(v valueTime) bool { return !v.newest() })
 	slices.SortFunc(list, func(a, b valueTime) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.value, b.value)) })
@@ -296,7 +295,7 @@ func (d *distinctLog) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	log := holdValues(&d.far, d.lineage, c, listBytes)
+	log := holdValues(&d.overflows, d.lineage, c, listBytes)
 	log.list = fitted(list)
 	d.lineage.ledger.bytes += log.bytes()
 }

@@ -29,24 +29,24 @@ type episode struct {
 
 	first, last place
 	count       int64
-	pending     int64 // events after last: they count once an over event follows. Not of algorithms that can tell afterwards
+	pending     int64 // events after last: they count once an over event follows. Not used with a rangeCounter, which counts them then
 	peak        int64
-	// atLeast says that count may be too low, and the bounds not those of the events in order of time: something that came
-	// late met what is not kept any more, or was never.
+	// atLeast says that count may be too low, and first and last not those of the events in order of time: a late event met
+	// state that was trimmed, or that the algorithm does not keep.
 	atLeast bool
-	// settles is when the episode becomes certain, as of event.settles. Nobody is told of it before.
+	// settles is when the episode becomes certain, as of event.settles. It is not reported before.
 	settles traffic.Time
-	seen    int64 // rank of the event at whose arrival it was first seen; the lesser survives a merge
+	seen    int64 // rank of the event at whose arrival the episode was first seen; of two that merge, the lesser
 
-	parties []*party // at least one
+	targets []*blockTarget // at least one, at most MaxTuples+1
 	users   distinct
 	devices distinct
 	samples [][]byte
 }
 
-// party is one block that an episode leads to, with a hit of its own. Where the block's key has no fields beyond the
+// target is one block that an episode leads to, with a hit of its own. Where the block's key has no fields beyond the
 // rule's there is one.
-type party struct {
+type blockTarget struct {
 	id    string
 	block traffic.Subject // empty: no block is possible
 
@@ -70,7 +70,7 @@ func (ep *episode) outlived(x place) bool {
 	return x.time >= later(ep.first.time, traffic.Time(MaxEpisode.Microseconds()))
 }
 
-// meet counts an event, before it is known whether it is over. It reports whether it lies inside.
+// meet counts an event of the key that may or may not be over. It reports whether the event lies within the episode.
 func (ep *episode) meet(x place) bool {
 	switch {
 	case x.compare(ep.last) >= 0:
@@ -83,18 +83,18 @@ func (ep *episode) meet(x place) bool {
 	return false
 }
 
-// extend makes the over event x one of the episode's, and counts the events between.
-func (ep *episode) extend(x *over, a *arrival, k *kept) {
-	log, keeps := k.lineage.algorithm.(spanner)
+// extend takes the over event x into the episode, and counts the events between x and the bounds so far.
+func (ep *episode) extend(x *exceedance, a *arrival, o *offender) {
+	log, keeps := o.lineage.algorithm.(rangeCounter)
 	after, before := x.compare(ep.last), x.compare(ep.first)
 	switch {
 	case after == 0 && x.place != a.at: // the last over event, judged again
 	case keeps && after >= 0:
-		ep.count += k.between(log, ep.last, x.place)
+		ep.count += o.between(log, ep.last, x.place)
 		ep.last = x.place
 	case keeps && before < 0:
 		// Events in [x, first): between counts (x, first], which is as many.
-		ep.count += max(1, k.between(log, x.place, ep.first))
+		ep.count += max(1, o.between(log, x.place, ep.first))
 		ep.first = x.place
 	case keeps:
 	case after >= 0 && !a.behind:
@@ -114,14 +114,14 @@ func (ep *episode) extend(x *over, a *arrival, k *kept) {
 }
 
 // absorb joins other to ep; the events between the two are counted once.
-func (ep *episode) absorb(other *episode, k *kept) {
+func (ep *episode) absorb(other *episode, o *offender) {
 	a, b := ep, other
 	if a.first.compare(b.first) > 0 {
 		a, b = b, a
 	}
 	gap := int64(0)
-	if log, keeps := k.lineage.algorithm.(spanner); keeps {
-		gap = max(0, k.between(log, a.last, b.first)-1)
+	if log, keeps := o.lineage.algorithm.(rangeCounter); keeps {
+		gap = max(0, o.between(log, a.last, b.first)-1)
 	} else {
 		ep.atLeast = true // how many events lie between the two is not known
 	}
@@ -139,42 +139,43 @@ func (ep *episode) absorb(other *episode, k *kept) {
 	ep.devices.merge(&other.devices)
 }
 
-// certain reports whether the episode may be told of.
+// certain reports whether the episode may be reported.
 func (ep *episode) certain() bool { return ep.settles == traffic.BeforeTime }
 
-// closes is when the watermark ends the episode: nothing that could still extend it is on time after that.
+// closes is the watermark that ends the episode: no event that is on time after it could extend the episode.
 func (ep *episode) closes() traffic.Time {
 	return later(later(ep.last.time, ep.rule.window), ep.lateness)
 }
 
-// party finds the one with a block.
-func (ep *episode) party(block traffic.Subject) *party {
-	for _, y := range ep.parties {
-		if y.block == block {
-			return y
+// target is the one of a block, nil if there is none.
+func (ep *episode) target(block traffic.Subject) *blockTarget {
+	for _, t := range ep.targets {
+		if t.block == block {
+			return t
 		}
 	}
 	return nil
 }
 
-// under finds the one that a version of the rule has brought, where its block's key is not wider than the rule's.
-func (ep *episode) under(version int) *party {
-	for _, y := range ep.parties {
-		if y.version == version {
-			return y
+// under is the target that a version of the rule has brought, nil if there is none. It is asked only where the block's key is
+// not wider than the rule's.
+func (ep *episode) under(version int) *blockTarget {
+	for _, t := range ep.targets {
+		if t.version == version {
+			return t
 		}
 	}
 	return nil
 }
 
-// hit describes the episode as a record of the hits topic, for one of its parties.
-func (ep *episode) hit(y *party, phase Phase, keyed int, seen traffic.Time) Hit {
+// hit describes the episode as a record of the hits topic, for one of its block targets.
+func (ep *episode) hit(t *blockTarget, phase Phase, keyed int, seen traffic.Time) Hit {
 	h := Hit{
-		Format: HitFormat, Kind: KindHit, ID: y.id, Rule: ep.rule.rule, RuleVersion: y.version,
-		Lineage: ep.rule.number, Phase: phase, Subject: ep.subject, BlockSubject: y.block, Grouped: ep.grouped,
+		Format: HitFormat, Kind: KindHit, ID: t.id, Rule: ep.rule.rule, RuleVersion: t.version,
+		Lineage: ep.rule.number, Phase: phase, Subject: ep.subject, BlockSubject: t.block, Grouped: ep.grouped,
 		Limit: ep.limit, WindowMS: int64(ep.rule.window) / 1000, Count: ep.count, Peak: int(ep.peak),
-		AtLeast: ep.atLeast, First: ep.first.time, Last: y.last, Seen: seen,
-		Generation: y.generation, Source: y.source, Offset: y.offset, Keyed: keyed,
+		AtLeast: ep.atLeast, First: ep.first.time, Last: t.last, Seen: seen,
+		Generation: t.generation, Source: t.source, Offset: t.offset, Keyed: keyed,
 		Users: ep.users.count(), Devices: ep.devices.count(),
 	}
 	for _, s := range ep.samples {
@@ -186,8 +187,8 @@ func (ep *episode) hit(y *party, phase Phase, keyed int, seen traffic.Time) Hit 
 // bytes is what the episode takes, as a function of what it holds.
 func (ep *episode) bytes() int64 {
 	n := 352 + int64(len(ep.subject)) + 8*int64(len(ep.users.seen)+len(ep.devices.seen))
-	for _, y := range ep.parties {
-		n += 160 + int64(len(y.block))
+	for _, t := range ep.targets {
+		n += 160 + int64(len(t.block))
 	}
 	for _, s := range ep.samples {
 		n += 24 + int64(len(s))

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/weirhq/weir/traffic"
 )
 
-// Eviction says what a key was that was forgotten for the budget's sake.
+// Eviction is the class of a key that was forgotten because the budget was spent.
 type Eviction int
 
-// What is evicted: a key is of the last of these that it is.
+// The classes. A key that fits several is of the last of them.
 const (
 	EvictedSingle   Eviction = iota // had one event
 	EvictedFew                      // had up to half its limit
@@ -39,45 +41,70 @@ type candidate struct {
 	lineage  *lineage
 	key      Fingerprint
 	what     Eviction
-	returned bool  // was evicted before
-	rank     int   // those of the least go first,
-	events   int64 // then those that came least often, what went with an earlier eviction included,
-	lot      uint64
+	returned bool   // was evicted before
+	rank     int    // the least rank goes first,
+	events   int64  // then the fewest events, those before an earlier eviction included,
+	random   uint64 // then the least random number
 }
 
-// A quarter of a sample goes at a time. The sample is all keys within a stretch of fingerprints, of all lineages: since
-// fingerprints are hashes, it has of each lineage as many as are due to its size. There are four for each lineage at least,
-// so that a thousand empty ones cost an eviction no more than a look at one.
+// evictSample is how many keys a sample has, about; a quarter of them is evicted. The sample is all keys of all lineages within
+// a range of fingerprints: since fingerprints are hashes, each lineage has a share of it that is due to its size. It has at
+// least four keys for each lineage, so that a thousand empty lineages cost an eviction no more than a look at one.
 const evictSample = 128
 
+// evictor chooses which keys go when the budget is spent.
+type evictor struct {
+	bounded bool   // there is a budget
+	room    int64  // what the budget has for keys, in bytes
+	from    uint64 // upper words of fingerprints from here on are looked at next; part of the state
+	sample  []candidate
+}
+
+// full reports whether keys must go.
+func (s *keyspace) full() bool {
+	return s.evictor.bounded && s.ledger.bytes > s.evictor.room && s.ledger.keys > 0
+}
+
+// victims draws a sample and returns the keys of it that go: none when it had dead keys only, which are forgotten at once.
+// The list is valid until the next call. events is the number of events that the partition has folded.
+func (s *keyspace) victims(watermark traffic.Time, events int64) []candidate {
+	s.draw(watermark, events)
+	return s.evictor.choose(s.ledger.offenders > s.evictor.room/4*3)
+}
+
 // draw takes the next sample. A key that is dead anyway is forgotten.
-func (p *Partition) draw() {
-	p.sample = p.sample[:0]
+func (s *keyspace) draw(watermark traffic.Time, events int64) {
+	e := &s.evictor
+	e.sample = e.sample[:0]
 	step := uint64(math.MaxUint64)
-	if want := max(evictSample, 4*len(p.ordered)); want < p.ledger.keys {
-		step = math.MaxUint64 / uint64(p.ledger.keys) * uint64(want)
+	if want := max(evictSample, 4*len(s.ordered)); want < s.ledger.keys {
+		step = math.MaxUint64 / uint64(s.ledger.keys) * uint64(want)
 	}
-	part := stretch{from: Fingerprint{Hi: p.evict}, to: math.MaxUint64, most: math.MaxInt}
-	if step-1 < math.MaxUint64-p.evict {
-		part.to = p.evict + step - 1
+	part := keyRange{from: Fingerprint{Hi: e.from}, to: math.MaxUint64, limit: math.MaxInt}
+	if step-1 < math.MaxUint64-e.from {
+		part.to = e.from + step - 1
 	}
-	p.evict = part.to + 1 // from the least again after the greatest
-	for _, l := range p.ordered {
-		if l.cells.n > 0 {
-			l.cells.walk(part, func(s *slot, past uint8) bool { return p.consider(l, s, past) }, func(s *slot) { l.forget(&s.cell) })
+	e.from = part.to + 1 // from the least again after the greatest
+	for _, l := range s.ordered {
+		if l.cells.n == 0 {
+			continue
 		}
+		l.cells.walk(part, func(x *slot, past uint8) bool {
+			if x.b&cellOffender == 0 && l.isDead(x, watermark) {
+				return true
+			}
+			e.consider(l, x, past, events)
+			return false
+		}, func(x *slot) { l.forget(&x.cell) })
 	}
 }
 
-// consider takes a key into the sample, unless it is dead.
-func (p *Partition) consider(l *lineage, s *slot, past uint8) (dead bool) {
-	c, k := l.open(s)
-	if k == nil && p.isDead(l, s) {
-		return true
-	}
+// consider takes a key into the sample. past are the events that it had before an earlier eviction.
+func (e *evictor) consider(l *lineage, x *slot, past uint8, events int64) {
+	c, k := l.contents(x)
 	count, _ := l.algorithm.gauge(c)
-	v := candidate{lineage: l, key: s.key(), what: EvictedFew, returned: past > 0, events: max(count, 1) + int64(past)}
-	v.lot = mix(v.key.Lo ^ l.salt + uint64(p.events)*0x9e3779b97f4a7c15)
+	v := candidate{lineage: l, key: x.key(), what: EvictedFew, returned: past > 0, events: max(count, 1) + int64(past)}
+	v.random = mix(v.key.Lo ^ l.salt + uint64(events)*0x9e3779b97f4a7c15)
 	switch {
 	case k != nil:
 		v.what = EvictedOffender
@@ -88,32 +115,20 @@ func (p *Partition) consider(l *lineage, s *slot, past uint8) (dead bool) {
 	case count <= 1:
 		v.what = EvictedSingle
 	}
-	p.sample = append(p.sample, v)
-	return false
+	e.sample = append(e.sample, v)
 }
 
-// mix makes a number of which every bit depends on all bits of x: the end of splitmix64 (Steele, Lea and Flood, 2014).
+// mix is a number of which every bit depends on all bits of x: the end of splitmix64 (Steele, Lea and Flood, 2014).
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
 
-// makeRoom evicts until the budget is kept.
-func (p *Partition) makeRoom(out []Hit) []Hit {
-	for p.ledger.bytes > p.room && p.ledger.keys > 0 {
-		p.draw()
-		for _, victim := range p.victims() {
-			out = p.expel(victim, out)
-		}
-	}
-	return out
-}
-
-// victims are those of the sample that go: the quarter of which the least is known, and of equals those on which the lot
-// falls, which is drawn anew for every sample.
+// choose returns the keys of the sample that are evicted: the quarter with the fewest events, equals at random. The random
+// order is a hash of key and events so far: drawn anew for every sample, and yet a function of the log.
 //
-// By lot, because in a flood of new keys the longest silent are all whose next event is further away than the budget
+// At random, because in a flood of new keys the longest silent are all whose next event is further away than the budget
 // reaches, so that nobody who is slow would ever be seen. By events, because a flood makes keys of few events at will, but
 // keys of many only with as many events. And two classes are spared, each while at most half of the sample is of it, so that
 // neither can be made to fill the budget:
@@ -124,20 +139,19 @@ func (p *Partition) makeRoom(out []Hit) []Hit {
 // Offenders go only when they hold more than three quarters of the budget, or when there is nothing else: an attacker with
 // many identities must neither push out the others that were caught, nor, with identities that are caught, leave no room for
 // others to be seen.
-func (p *Partition) victims() []candidate {
-	crowded := p.ledger.kept > p.room/4*3
+func (e *evictor) choose(crowded bool) []candidate {
 	returned, near := 0, 0
-	for i := range p.sample {
-		if p.sample[i].returned {
+	for i := range e.sample {
+		if e.sample[i].returned {
 			returned++
 		}
-		if p.sample[i].what == EvictedNear {
+		if e.sample[i].what == EvictedNear {
 			near++
 		}
 	}
-	half := len(p.sample) / 2
-	for i := range p.sample {
-		v := &p.sample[i]
+	half := len(e.sample) / 2
+	for i := range e.sample {
+		v := &e.sample[i]
 		switch {
 		case v.what == EvictedOffender && crowded:
 			v.rank = -1
@@ -147,17 +161,17 @@ func (p *Partition) victims() []candidate {
 			v.rank = 1
 		}
 	}
-	slices.SortFunc(p.sample, candidate.compare)
-	most := (len(p.sample) + 3) / 4
+	slices.SortFunc(e.sample, candidate.compare)
+	most := (len(e.sample) + 3) / 4
 	for i := 1; i < most && !crowded; i++ {
-		if p.sample[i].what == EvictedOffender {
+		if e.sample[i].what == EvictedOffender {
 			most = i
 		}
 	}
-	return p.sample[:most]
+	return e.sample[:most]
 }
 
-// compare orders candidates, those that go first first. No two are equal: keys of a lineage differ, and so do the lineages of
+// compare orders candidates, the first to go first. No two are equal: keys of a lineage differ, and so do the lineages of
 // equal keys.
 func (v candidate) compare(w candidate) int {
 	switch {
@@ -165,34 +179,10 @@ func (v candidate) compare(w candidate) int {
 		return cmp.Compare(v.rank, w.rank)
 	case v.events != w.events:
 		return cmp.Compare(v.events, w.events)
-	case v.lot != w.lot:
-		return cmp.Compare(v.lot, w.lot)
+	case v.random != w.random:
+		return cmp.Compare(v.random, w.random)
 	case v.key != w.key:
 		return v.key.compare(w.key)
 	}
 	return cmp.Compare(v.lineage.id, w.lineage.id)
-}
-
-// expel forgets a key but for its ghost. Its episodes are closed: what they lead to holds, only what would have followed is
-// lost.
-func (p *Partition) expel(v candidate, out []Hit) []Hit {
-	l := v.lineage
-	s := l.cells.get(v.key)
-	if _, k := l.open(s); k != nil {
-		res := p.outcome.empty()
-		for _, ep := range k.episodes {
-			res.end(ep, PhaseClosed, false)
-		}
-		k.episodes = nil
-		p.settle(k)
-		out = p.report(res, 0, out)
-	}
-	c, _ := l.open(s)
-	_, newest := l.algorithm.gauge(c)
-	l.evicted = max(l.evicted, newest)
-	p.ledger.gone.put(v.key.Hi, l.tag(v.key), v.events)
-	l.forget(&s.cell)
-	l.cells.drop(v.key)
-	p.counts.Evicted[v.what]++
-	return out
 }

@@ -110,13 +110,13 @@ func appendKeyAddress(dst []byte, id *traffic.Identity, k traffic.KeyField) ([]b
 	return append(append(dst, 16), raw[:]...), true
 }
 
-// value is the hash under which a distinct value is remembered; false when the event has none.
+// value is the hash of the value of a field that is counted as distinct; false when the event has none.
 func (s *Secret) value(scratch []byte, id *traffic.Identity, k traffic.KeyField) (v uint64, out []byte, ok bool) {
 	scratch, ok = appendKeyValue(append(scratch[:0], 0xfe), id, k)
 	return s.sum(scratch).Lo, scratch, ok
 }
 
-// hitID is hash(kind, rule, lineage, key, block tuple, g, p, o), see DESIGN "Deterministic, idempotent, monotone
+// hitID is hash(kind, rule, lineage, key, block tuple, g, p, o), see docs/DESIGN.md, "Deterministic, monotone
 // effects". The rule's version is not part of it: an edited rule that replays the log finds the same offences.
 //
 // nth is 0 but for the second and further hits of equal parts that one event opens.
@@ -132,4 +132,71 @@ func (s *Secret) hitID(h *Hit, nth int) string {
 		b = binary.AppendVarint(b, int64(nth))
 	}
 	return s.sum(b).String()
+}
+
+// fingerprinter computes the fingerprints of an event's keys. Rules of equal keys share one.
+type fingerprinter struct {
+	secret           *Secret
+	prefetched       []prefetched // of the event's rules; nil where nothing was prefetched
+	shared           []sharedKey  // keys of the event that were computed so far
+	subject, scratch []byte       // memory that every event uses again
+}
+
+// sharedKey is the fingerprint of a key that several rules of one event have.
+type sharedKey struct {
+	group   int
+	print   Fingerprint
+	missing int
+}
+
+// begin takes the next event, and what was prefetched for its rules.
+func (f *fingerprinter) begin(known []prefetched) {
+	f.prefetched, f.shared = known, f.shared[:0]
+}
+
+// locate is the event's key under the rule at index i of k.Rules, how many of its fields the event lacks, and where in its
+// sub-table the key probably stands.
+func (f *fingerprinter) locate(k *Keyed, i int, b *binding) (key Fingerprint, missing int, at int32) {
+	if i < len(f.prefetched) && f.prefetched[i].known {
+		x := &f.prefetched[i]
+		return x.print, int(x.missing), x.at
+	}
+	key, missing = f.key(k, b)
+	return key, missing, 0
+}
+
+// key is the fingerprint of the event's key under a rule, and how many of its fields the event lacks.
+func (f *fingerprinter) key(k *Keyed, b *binding) (key Fingerprint, missing int) {
+	if b.lineage.form == keyText {
+		f.subject, missing = traffic.AppendSubject(f.subject[:0], &k.Identity, b.version.Key)
+		key, f.scratch = f.secret.textKey(f.scratch, b.lineage.id, f.subject)
+		return key, missing
+	}
+	for i := range f.shared {
+		if f.shared[i].group == b.group {
+			return f.shared[i].print, f.shared[i].missing
+		}
+	}
+	key, missing, f.scratch = f.secret.binaryKey(f.scratch, &k.Identity, b.version.Key)
+	f.shared = append(f.shared, sharedKey{b.group, key, missing})
+	return key, missing
+}
+
+// measure sets the units or the distinct value that the event adds under the rule at index i of k.Rules; false when the event
+// lacks the value.
+func (f *fingerprinter) measure(k *Keyed, i int, b *binding, ev *event) (ok bool) {
+	switch c := &b.version.Count; {
+	case c.Distinct != nil:
+		ev.value, f.scratch, ok = f.secret.value(f.scratch, &k.Identity, *c.Distinct)
+		return ok
+	case c.Sum != "" && i < len(k.Units):
+		ev.units = min(k.Units[i], 1<<40)
+	}
+	return true
+}
+
+// text is the event's key under a rule as subjects are written. It is valid until the next call.
+func (f *fingerprinter) text(k *Keyed, b *binding) []byte {
+	f.subject, _ = traffic.AppendSubject(f.subject[:0], &k.Identity, b.version.Key)
+	return f.subject
 }

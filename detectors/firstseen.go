@@ -22,14 +22,14 @@ import (
 //     all the ways to lay windows, none puts what lies within a window's length into more than two
 //   - what was over before and is not certain is withdrawn when a window becomes unsure
 //
-// Memory: nothing beside the key. Counts saturate at 2^30-1. The newest event's time is told to 2^-30 of a window.
+// Memory: nothing beside the slot. Counts saturate at 2^30-1. The newest event's time is rounded up to 2^-30 of a window.
 //
 // This is the published flexible-TTL scheme (INCR, and EXPIRE when the counter was new), without its race.
 type firstSeen struct {
-	inCell
+	inSlot
 	lineage *lineage
 	window  traffic.Time
-	grain   int // the newest event is told in 2^grain microseconds after the start
+	grain   int // the newest event's time is held in units of 2^grain microseconds after the start
 }
 
 var _ algorithm = (*firstSeen)(nil)
@@ -45,12 +45,6 @@ const cellUnsure = 1 << 61
 func (f *firstSeen) add(c *cell, ev *event) {
 	start, count := traffic.Time(c.a), int64(c.b&maxCount)
 	fresh := c.b == 0 || ev.time >= later(start, f.window)
-	if ev.units == 0 {
-		if !fresh {
-			ev.count = count
-		}
-		return
-	}
 	unsure := c.b & cellUnsure
 	newest := f.newest(c)
 	switch {
@@ -79,14 +73,20 @@ func (f *firstSeen) add(c *cell, ev *event) {
 
 // judgeFirstSeen judges a window by its count, as far as that is certain. The newest event is over if any is.
 func judgeFirstSeen(ev *event, start, newest traffic.Time, count int64, unsure bool) {
-	ev.count = count
 	switch {
 	case count <= ev.limit || unsure && count <= 2*ev.limit:
 		return
 	case count <= 2*ev.limit && start > ev.dead:
 		ev.settles = start
 	}
-	ev.over(newest, count, overNear)
+	ev.exceed(newest, count, overNear)
+}
+
+func (f *firstSeen) countAt(c *cell, at traffic.Time, _ int64) int64 {
+	if c.b == 0 || at >= later(traffic.Time(c.a), f.window) {
+		return 0
+	}
+	return int64(c.b & maxCount)
 }
 
 func (f *firstSeen) newest(c *cell) traffic.Time {

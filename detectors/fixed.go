@@ -16,7 +16,7 @@ import (
 // passes in a span as long as a window. Where versions with different limits meet in one window, an event is judged by
 // the count at its arrival.
 //
-// Memory: nothing beside the key for the newest window and the one before it, which is all that is open with the default
+// Memory: nothing beside the slot for the newest window and the one before it, which is all that is open with the default
 // lateness; further windows that are open at once cost 16 bytes each, with up to half as much room. Counts saturate at 2^30-1.
 //
 // This is the "fixed window counter" of the rate-limiting literature, as in Envoy's rate limit service.
@@ -24,7 +24,7 @@ type fixed struct {
 	lineage *lineage
 	spans   pool[spans]
 
-	asked, start traffic.Time // the instant that dead was last asked about, and when its window begins
+	asked, start traffic.Time // the instant of the last call of dead, and when its window begins
 }
 
 // spans are the open windows of one key, ascending, at least one, and the newest event.
@@ -50,7 +50,7 @@ func (f *fixed) add(c *cell, ev *event) {
 	w := f.lineage.window
 	n := floorDiv(ev.time, w)
 	start := startOf(n, w)
-	if ev.units == 0 || c.b&cellFar != 0 || c.b != 0 && ev.time < traffic.Time(c.a) || start-w > ev.dead {
+	if c.b&cellOverflow != 0 || c.b != 0 && ev.time < traffic.Time(c.a) || start-w > ev.dead {
 		f.addOdd(c, ev, n)
 		return
 	}
@@ -73,17 +73,14 @@ func (f *fixed) add(c *cell, ev *event) {
 
 // addOdd is add where an event comes late, or windows before the one before may be open.
 func (f *fixed) addOdd(c *cell, ev *event, n int64) {
-	if c.b&cellFar != 0 {
-		f.addFar(c, ev, n)
+	if c.b&cellOverflow != 0 {
+		f.addOverflow(c, ev, n)
 		return
 	}
 	newest, before := c.counts()
 	at := max(ev.time, traffic.Time(c.a))
 	top := floorDiv(traffic.Time(c.a), f.lineage.window)
 	switch d := n - top; {
-	case ev.units == 0:
-		f.ask(c, ev, n)
-		return
 	case c.b == 0:
 		at, newest, before = ev.time, plus(0, ev.units), 0
 		ev.judge(newest)
@@ -102,14 +99,15 @@ func (f *fixed) addOdd(c *cell, ev *event, n int64) {
 		newest, before = plus(0, ev.units), 0
 		ev.judge(newest)
 	default:
-		f.spill(c)
-		f.addFar(c, ev, n)
+		f.overflow(c)
+		f.addOverflow(c, ev, n)
 		return
 	}
 	*c = fixedCell(at, newest, before)
 }
 
-// late is what is known of an event that comes late for a window that is over: of events, that one more of them is over.
+// late is how well the over event is known when a late event falls into an older window: of counted events, one more of
+// that window is over.
 func (f *fixed) late() precision {
 	if f.lineage.kind.count == countEvents {
 		return overWindow
@@ -120,20 +118,19 @@ func (f *fixed) late() precision {
 // open reports whether an event on time may still fall into window n.
 func (f *fixed) open(n int64, dead traffic.Time) bool { return startOf(n+1, f.lineage.window) > dead }
 
-// ask answers without adding.
-func (f *fixed) ask(c *cell, ev *event, n int64) {
-	count := int64(0)
+func (f *fixed) countAt(c *cell, at traffic.Time, _ int64) (count int64) {
+	n := floorDiv(at, f.lineage.window)
 	for _, s := range f.windows(c, nil) {
 		if s.number == n {
 			count = s.count
 		}
 	}
-	ev.count = count
+	return count
 }
 
 // windows lists the windows that the cell holds, ascending.
 func (f *fixed) windows(c *cell, out []span) []span {
-	if c.b&cellFar != 0 {
+	if c.b&cellOverflow != 0 {
 		return append(out, f.spans.at(c).list...)
 	}
 	newest, before := c.counts()
@@ -149,14 +146,14 @@ func (f *fixed) windows(c *cell, out []span) []span {
 
 // newest is the key's newest event.
 func (f *fixed) newest(c *cell) traffic.Time {
-	if c.b&cellFar != 0 {
+	if c.b&cellOverflow != 0 {
 		return f.spans.at(c).newest
 	}
 	return traffic.Time(c.a)
 }
 
-// spill moves the cell's windows beside it.
-func (f *fixed) spill(c *cell) {
+// overflow moves the cell's windows out of the slot.
+func (f *fixed) overflow(c *cell) {
 	s := spans{list: fitted(f.windows(c, nil)), newest: traffic.Time(c.a)}
 	*f.spans.hold(c) = s
 	f.lineage.ledger.bytes += spanBytes(len(s.list))
@@ -164,11 +161,7 @@ func (f *fixed) spill(c *cell) {
 
 func spanBytes(n int) int64 { return 56 + 16*int64(roomFor(n)) }
 
-func (f *fixed) addFar(c *cell, ev *event, n int64) {
-	if ev.units == 0 {
-		f.ask(c, ev, n)
-		return
-	}
+func (f *fixed) addOverflow(c *cell, ev *event, n int64) {
 	s := f.spans.at(c)
 	was := len(s.list)
 	at, found := slices.BinarySearchFunc(s.list, n, func(s span, n int64) int { return cmp.Compare(s.number, n) })
@@ -195,8 +188,8 @@ func (f *fixed) addFar(c *cell, ev *event, n int64) {
 	}
 }
 
-// foldSpans makes a cell of windows that fit one, which is the form that they must have: what is held where is a
-// function of the windows alone.
+// foldSpans packs windows into a cell if they fit. They must lie there then: where state lies is a function of the windows
+// alone.
 func foldSpans(list []span, newest traffic.Time) (cell, bool) {
 	switch n := len(list); {
 	case n == 1:
@@ -215,7 +208,7 @@ func (f *fixed) dead(c *cell, at traffic.Time) bool {
 }
 
 func (f *fixed) gauge(c *cell) (count int64, newest traffic.Time) {
-	if c.b&cellFar == 0 {
+	if c.b&cellOverflow == 0 {
 		a, b := c.counts()
 		return max(a, b), traffic.Time(c.a)
 	}
@@ -226,16 +219,16 @@ func (f *fixed) gauge(c *cell) (count int64, newest traffic.Time) {
 	return count, s.newest
 }
 
-func (f *fixed) beside(c *cell) int64 {
-	if c.b&cellFar == 0 {
+func (f *fixed) outOfSlotBytes(c *cell) int64 {
+	if c.b&cellOverflow == 0 {
 		return 0
 	}
 	return spanBytes(len(f.spans.at(c).list))
 }
 
 func (f *fixed) release(c *cell) {
-	if c.b&cellFar != 0 {
-		f.lineage.ledger.bytes -= f.beside(c)
+	if c.b&cellOverflow != 0 {
+		f.lineage.ledger.bytes -= f.outOfSlotBytes(c)
 		f.spans.give(c)
 	}
 }

@@ -44,7 +44,7 @@ const (
 // newGhosts makes room for what a budget allows.
 func newGhosts(budget int64) ghosts { return ghosts{buckets: int(budget / ghostShare / ghostSize)} }
 
-// reserved is how many bytes of the budget are not for keys.
+// reserved is how many bytes of the budget the ghosts take.
 func (g *ghosts) reserved() int64 { return int64(g.buckets) * ghostSize }
 
 // at is the bucket of a key, to be read.
@@ -78,7 +78,7 @@ func (g *ghosts) own(hi uint64) *ghostBucket {
 	return &(*p).buckets[number%pageBuckets]
 }
 
-// put remembers an evicted key and that so many events, at least 1, went with it.
+// put remembers an evicted key and its number of events, past, at least 1.
 func (g *ghosts) put(hi uint64, tag uint16, past int64) {
 	if g.buckets == 0 {
 		return
@@ -93,7 +93,7 @@ func (g *ghosts) put(hi uint64, tag uint16, past int64) {
 	b.past[0] = b.past[0]<<4 | uint64(min(past, mostPast))
 }
 
-// take is how many events went with a key that is here again, 0 when it is not known. It is forgotten: it lives.
+// take is how many events a key had that was evicted and has come back, 0 when it is not known. It is not a ghost any more.
 func (g *ghosts) take(hi uint64, tag uint16) uint8 {
 	if g.n == 0 {
 		return 0

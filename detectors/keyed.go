@@ -1,8 +1,12 @@
 package detectors
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"net/netip"
 
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -71,4 +75,208 @@ func (k *Keyed) format() int {
 		return RecordFormat
 	}
 	return k.Format
+}
+
+// Record is one record of the keyed log and when it was appended.
+type Record struct {
+	Appended traffic.Time
+	Keyed    Keyed
+}
+
+// MaxRulesPerRecord bounds Keyed.Rules when a record is read.
+const MaxRulesPerRecord = 1 << 16
+
+// ErrRecord is wrapped by every error of DecodeKeyed.
+var ErrRecord = errors.New("keyed record")
+
+// UnknownFormatError says that a record was written by a newer build. Its reader must leave it for a process of that
+// build: neither go past it nor call it damaged.
+type UnknownFormatError struct{ What, Got, Known string }
+
+func (e *UnknownFormatError) Error() string {
+	return fmt.Sprintf("%s has format %s, this build reads %s: upgrade this process", e.What, e.Got, e.Known)
+}
+
+// The layout of a keyed record, formats 2 and 3; format 1 is the same without units. Numbers are varints (unsigned unless marked ±), strings carry their length.
+//
+//	byte format, byte kind, g, p, o, o-prev (0: none), ±time
+//	event: ±progress, version, rule count, rules (first, then differences), byte units (0: one each; 1: a number per rule),
+//	       mask of present identities (bit = Field), ip: 4 or 16 bytes with length, others: strings in Field order, sample
+//	tick:  byte idle, ±clock
+//	loss:  nothing more
+
+// AppendKeyed appends the encoding of k to dst, in the format that k.Format names.
+func AppendKeyed(dst []byte, k *Keyed) []byte {
+	dst = appendNumbers(dst, k)
+	if k.Kind == KeyedEvent {
+		return AppendEvidence(dst, k)
+	}
+	return dst
+}
+
+// AppendEvidence appends what all records of one event, to whatever keyed partition, have in common at their end: its
+// identity and its sample.
+func AppendEvidence(dst []byte, k *Keyed) []byte {
+	return appendBytes(appendIdentity(dst, &k.Identity), k.Sample)
+}
+
+// AppendKeyedWith is AppendKeyed for an event of which AppendEvidence gave the evidence.
+func AppendKeyedWith(dst []byte, k *Keyed, evidence []byte) []byte {
+	return append(appendNumbers(dst, k), evidence...)
+}
+
+func appendNumbers(dst []byte, k *Keyed) []byte {
+	dst = append(dst, byte(k.format()), byte(k.Kind))
+	dst = binary.AppendUvarint(dst, uint64(k.Generation))
+	dst = binary.AppendUvarint(dst, uint64(k.Source))
+	dst = binary.AppendUvarint(dst, uint64(k.Offset))
+	back := uint64(0)
+	if k.Prev >= 0 {
+		back = uint64(k.Offset - k.Prev)
+	}
+	dst = binary.AppendUvarint(dst, back)
+	dst = binary.AppendVarint(dst, int64(k.Time))
+	switch k.Kind {
+	case KeyedEvent:
+		dst = appendEvent(dst, k)
+	case KeyedTick:
+		idle := byte(0)
+		if k.Idle {
+			idle = 1
+		}
+		dst = append(dst, idle)
+		dst = binary.AppendVarint(dst, int64(k.Clock))
+	}
+	return dst
+}
+
+func appendEvent(dst []byte, k *Keyed) []byte {
+	dst = binary.AppendVarint(dst, int64(k.Progress))
+	dst = binary.AppendUvarint(dst, uint64(k.Version))
+	dst = binary.AppendUvarint(dst, uint64(len(k.Rules)))
+	last := 0
+	for _, r := range k.Rules {
+		dst = binary.AppendUvarint(dst, uint64(r-last))
+		last = r
+	}
+	if k.format() >= rules.CountingRecordFormat {
+		dst = appendUnits(dst, k)
+	}
+	return dst
+}
+
+func appendUnits(dst []byte, k *Keyed) []byte {
+	if len(k.Units) != len(k.Rules) || len(k.Units) == 0 {
+		return append(dst, 0)
+	}
+	dst = append(dst, 1)
+	for _, n := range k.Units {
+		dst = binary.AppendUvarint(dst, uint64(n))
+	}
+	return dst
+}
+
+func appendIdentity(dst []byte, id *traffic.Identity) []byte {
+	at := len(dst)
+	mask := byte(0)
+	dst = append(dst, mask)
+	if id.IP.IsValid() {
+		mask |= 1 << traffic.FieldIP
+		dst = appendBytes(dst, id.IP.AsSlice())
+	}
+	dst, mask = appendPresent(dst, mask, traffic.FieldDevice, id.Device)
+	dst, mask = appendPresent(dst, mask, traffic.FieldUser, id.User)
+	dst, mask = appendPresent(dst, mask, traffic.FieldAPIKey, id.APIKey)
+	dst, mask = appendPresent(dst, mask, traffic.FieldSession, id.Session)
+	dst[at] = mask
+	return dst
+}
+
+// appendPresent appends a text and marks its field, unless it is empty.
+func appendPresent(dst []byte, mask byte, f traffic.Field, s string) ([]byte, byte) {
+	if s == "" {
+		return dst, mask
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(s)))
+	return append(dst, s...), mask | 1<<f
+}
+
+func appendBytes(dst, b []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(b)))
+	return append(dst, b...)
+}
+
+// DecodeKeyed reads one record into k, overwriting all of it but reusing the capacity of k.Rules and k.Units. k.Sample and the
+// texts of k.Identity alias b, which must stay as it is while k is used.
+// A record of an unknown format gives *UnknownFormatError, a damaged one an error that wraps ErrRecord.
+func DecodeKeyed(b []byte, k *Keyed) error {
+	if len(b) < 2 {
+		return fmt.Errorf("%w: %d bytes, at least 2 are needed", ErrRecord, len(b))
+	}
+	if !KnowsRecordFormat(int(b[0])) {
+		return &UnknownFormatError{What: "keyed record", Got: fmt.Sprint(b[0]), Known: KnownRecordFormats()}
+	}
+	// Field by field: a whole record would be built beside, and copied with its pointers.
+	k.Format, k.Kind, k.Rules, k.Units = int(b[0]), KeyedKind(b[1]), k.Rules[:0], k.Units[:0]
+	k.Progress, k.Version, k.Idle, k.Clock = 0, 0, false, 0
+	k.Identity, k.Sample = traffic.Identity{}, nil
+	r := reader{b: b[2:]}
+	k.Generation = r.count()
+	k.Source = int(r.upTo(1<<20, "source partition"))
+	k.Offset = r.count()
+	back := r.count()
+	k.Prev = NoOffset
+	if back != 0 {
+		k.Prev = k.Offset - back
+	}
+	k.Time = traffic.Time(r.varint())
+	switch k.Kind {
+	case KeyedEvent:
+		readEvent(&r, k)
+	case KeyedTick:
+		k.Idle = r.upTo(1, "idle flag") == 1
+		k.Clock = traffic.Time(r.varint())
+	case KeyedLoss:
+	default:
+		return &UnknownFormatError{What: "keyed record", Got: fmt.Sprintf("%d kind %d", k.Format, k.Kind), Known: "kinds 1 to 3"}
+	}
+	if r.err == nil && k.Prev < NoOffset {
+		r.fail("previous offset %d is negative", k.Prev)
+	}
+	return r.done(ErrRecord)
+}
+
+func readEvent(r *reader, k *Keyed) {
+	k.Progress = traffic.Time(r.varint())
+	k.Version = r.count()
+	n := int(r.upTo(MaxRulesPerRecord, "rule count"))
+	last := 0
+	for i := 0; i < n && r.err == nil; i++ {
+		last += int(r.upTo(MaxRulesPerRecord, "rule index"))
+		k.Rules = append(k.Rules, last)
+	}
+	if k.Format >= rules.CountingRecordFormat && r.upTo(1, "units flag") == 1 {
+		for i := 0; i < n && r.err == nil; i++ {
+			k.Units = append(k.Units, r.count())
+		}
+	}
+	readIdentity(r, &k.Identity)
+	k.Sample = r.bytes()
+}
+
+func readIdentity(r *reader, id *traffic.Identity) {
+	mask := r.upTo(1<<traffic.NumFields-1, "identity mask")
+	if mask&(1<<traffic.FieldIP) != 0 {
+		raw := r.bytes()
+		ip, ok := netip.AddrFromSlice(raw)
+		if r.err == nil && !ok {
+			r.fail("an address of %d bytes, allowed: 4 or 16", len(raw))
+		}
+		id.IP = ip
+	}
+	for i, s := range [...]*string{&id.Device, &id.User, &id.APIKey, &id.Session} {
+		if mask&(1<<(int(traffic.FieldDevice)+i)) != 0 {
+			*s = r.text()
+		}
+	}
 }

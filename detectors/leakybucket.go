@@ -7,9 +7,9 @@ package detectors
 //
 // It is the generic cell rate algorithm as well (ITU-T I.371): with T = window/limit, the level times T is how far the
 // theoretical arrival time lies ahead of the clock. weir keeps the level, because T need not be a whole number of
-// microseconds: the arithmetic is exact. What an event that comes late does is told at bucket.
+// microseconds: the arithmetic is exact. For late events see bucket.
 //
-// Memory: nothing beside the key.
+// Memory: nothing beside the slot.
 //
 // Source: Turner 1986 (leaky bucket as a meter); CrowdSec's leaky scenarios and nginx's limit_req are the same with
 // other names.

@@ -1,23 +1,35 @@
 package detectors
 
 import (
-	"cmp"
 	"fmt"
 	"hash/fnv"
-	"slices"
 
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
-// ledger counts what the keys of all lineages of a partition take. Bytes are a function of what is held, not of how the
+// ledger counts the memory that the keys of all lineages of a partition take. Bytes are a function of what is held, not of how the
 // allocator holds it, so that what is evicted is a function of the log.
 type ledger struct {
-	bytes int64
-	kept  int64 // of them, with the keys that have episodes
-	keys  int
-	arena arena
-	gone  ghosts
+	bytes     int64
+	offenders int64 // of them, with the keys that have episodes
+	keys      int
+	arena     arena
+	gone      ghosts
+}
+
+// prefetch touches slots, and then the blocks that they refer to, so that they are in cache. The sum has no meaning; it
+// only keeps the compiler from removing the loads.
+func (l *ledger) prefetch(slots []*slot) (sum uint64) {
+	for _, s := range slots {
+		sum += s.b
+	}
+	for _, s := range slots {
+		if s.b&(cellOffender|cellOverflow|cellBlock) == cellBlock {
+			sum += l.arena.prefetch(uint32(s.b&cellIndex), uint32(s.b>>32&0xffff))
+		}
+	}
+	return sum
 }
 
 // keyBytes is what a key takes in a table: 43 bytes at the worst point of its growth (BenchmarkBytesPerKey), up to 45.5
@@ -33,20 +45,21 @@ type lineage struct {
 	salt   uint64 // of the tags of its keys: rules of equal keys share fingerprints
 	ledger *ledger
 
-	uncounted [NumUncounted]int64 // events left out that TakeUncounted has not told of; no part of the state
+	uncounted [NumUncounted]int64 // events left out since the last TakeUncounted; no part of the state
 
 	// Of a lineage that has keys.
 	kind      kind
 	window    traffic.Time
-	lateness  traffic.Time // greatest of the versions that fed it: its keys live that much longer
+	lateness  traffic.Time // greatest lateness of the versions that fed it: its keys live that much longer
 	limit     int64        // of the version that fed it last
 	greatest  int64        // greatest limit of the versions that fed it
-	evicted   traffic.Time // newest event of the keys that were evicted: a key that is new may be one of them
+	evicted   traffic.Time // newest event of all evicted keys: a key that seems new may be one of them
 	burst     int64
 	form      keyForm
 	algorithm algorithm
+	compacter compacter // the algorithm, if it has blocks to compact
 	cells     table
-	kept      []*kept // keys with episodes, by the index in their cell
+	offenders []*offender // keys with episodes, by the index in their cell
 	free      []uint32
 }
 
@@ -57,18 +70,19 @@ func newLineage(rule string, number int, l *ledger) *lineage {
 	return &lineage{rule: rule, number: number, id: id, salt: h.Sum64(), ledger: l}
 }
 
-// tag is what is remembered of a key once it is evicted.
+// tag is the part of a key that is remembered once the key is evicted.
 func (l *lineage) tag(key Fingerprint) uint16 { return uint16(mix(key.Lo ^ l.salt)) }
 
-// start settles what an empty lineage counts.
+// start sets what an empty lineage counts, and how.
 func (l *lineage) start(v *rules.Version) {
 	l.begin(kindOf(v), traffic.Time(v.Window.Microseconds()), keyBinary)
 }
 
 func (l *lineage) begin(k kind, window traffic.Time, form keyForm) {
 	l.kind, l.window, l.form, l.lateness, l.greatest, l.evicted = k, window, form, 0, 0, traffic.BeforeTime
-	l.kept, l.free = nil, nil
+	l.offenders, l.free = nil, nil
 	l.algorithm = newAlgorithm(l)
+	l.compacter, _ = l.algorithm.(compacter)
 }
 
 // feed notes the version under which the next event comes.
@@ -81,55 +95,61 @@ func (l *lineage) feed(b *binding) {
 	l.greatest = max(l.greatest, b.limit)
 }
 
-// cellOf is the cell of a key, a new one if need be, and the key's episodes if it has any. at is as for put.
-func (l *lineage) cellOf(key Fingerprint, at int32) (*cell, *kept) {
-	s, fresh := l.cells.put(key, at)
+// cellOf is the cell of a key, which is added if need be, and its episodes if it has any. guess is as in table.put.
+func (l *lineage) cellOf(key Fingerprint, guess int32) (*cell, *offender) {
+	s, fresh := l.cells.put(key, guess)
 	if fresh != nil {
 		l.ledger.keys++
 		l.ledger.bytes += keyBytes
 		*fresh = l.ledger.gone.take(key.Hi, l.tag(key))
 	}
-	if s.b&cellKept == 0 {
+	if s.b&cellOffender == 0 {
 		return &s.cell, nil
 	}
-	k := l.kept[s.b&cellIndex]
+	k := l.offenders[s.b&cellIndex]
 	return &k.cell, k
 }
 
-// keep makes room for the episodes of a key that has none yet.
-func (l *lineage) keep(key Fingerprint, c *cell) *kept {
-	k := &kept{key: key, lineage: l, cell: *c, heap: -1, trimmed: place{entry: entry{time: traffic.BeforeTime}}}
-	index := uint32(len(l.kept))
+// addOffender gives a key without episodes a place for them. The cell moves there.
+func (l *lineage) addOffender(key Fingerprint, c *cell) *offender {
+	k := &offender{key: key, lineage: l, cell: *c, heap: -1, trimmed: place{entry: entry{time: traffic.BeforeTime}}}
+	index := uint32(len(l.offenders))
 	if n := len(l.free); n > 0 {
 		index, l.free = l.free[n-1], l.free[:n-1]
-		l.kept[index] = k
+		l.offenders[index] = k
 	} else {
-		l.kept = append(l.kept, k)
+		l.offenders = append(l.offenders, k)
 	}
-	*c = cell{b: cellUsed | cellKept | uint64(index)}
+	*c = cell{b: cellUsed | cellOffender | uint64(index)}
 	return k
 }
 
-// letGo makes a key without episodes a plain one again.
-func (l *lineage) letGo(k *kept) {
+// removeOffender makes a key that has no episodes any more a plain one again: its cell moves back into the slot.
+func (l *lineage) removeOffender(k *offender) {
 	s := l.cells.get(k.key)
 	index := uint32(s.b & cellIndex)
 	s.cell = k.cell
-	l.kept[index] = nil
+	l.offenders[index] = nil
 	l.free = append(l.free, index)
 }
 
-// open is the cell in a slot, wherever it lies.
-func (l *lineage) open(s *slot) (*cell, *kept) {
-	if s.b&cellKept == 0 {
+// contents is the cell of a slot, wherever it lies, and the key's episodes if it has any.
+func (l *lineage) contents(s *slot) (*cell, *offender) {
+	if s.b&cellOffender == 0 {
 		return &s.cell, nil
 	}
-	k := l.kept[s.b&cellIndex]
+	k := l.offenders[s.b&cellIndex]
 	return &k.cell, k
 }
 
-// forget releases what a key without episodes holds beside its slot, which is removed by the caller. Once no key is left,
-// nothing is remembered of those that were evicted.
+// offenderOf is the episodes of a key, nil if it has none. What a snapshot under way needs of the key is written before.
+func (l *lineage) offenderOf(key Fingerprint) *offender {
+	_, k := l.contents(l.cells.get(key))
+	return k
+}
+
+// forget releases the state of a key without episodes; the caller removes its slot. Once the partition has no key left, the
+// evicted keys are forgotten too.
 func (l *lineage) forget(c *cell) {
 	l.algorithm.release(c)
 	l.ledger.keys--
@@ -139,7 +159,41 @@ func (l *lineage) forget(c *cell) {
 	}
 }
 
-// dead is the instant whose past is of no use to the lineage any more: no event on time lies before it.
+// evict forgets the key of a cell and remembers only that so many events went with it. The key has no episodes.
+func (l *lineage) evict(key Fingerprint, events int64) {
+	s := l.cells.get(key)
+	_, newest := l.algorithm.gauge(&s.cell)
+	l.evicted = max(l.evicted, newest)
+	l.ledger.gone.put(key.Hi, l.tag(key), events)
+	l.forget(&s.cell)
+	l.cells.drop(key)
+}
+
+// isDead reports whether the key in a slot is to be forgotten: it has no episodes, and no event on time by the watermark
+// can meet anything that it holds. A live key is compacted on the way.
+func (l *lineage) isDead(s *slot, watermark traffic.Time) bool {
+	c, k := l.contents(s)
+	if k == nil && l.algorithm.dead(c, l.dead(watermark)) {
+		return true
+	}
+	if l.compacter != nil {
+		l.compacter.compact(c)
+	}
+	return false
+}
+
+// takeUncounted appends what was left out since the last call.
+func (l *lineage) takeUncounted(dst []RuleUncounted) []RuleUncounted {
+	for reason, n := range l.uncounted {
+		if n > 0 {
+			dst = append(dst, RuleUncounted{Rule: l.rule, Reason: Uncounted(reason), Events: n})
+		}
+	}
+	l.uncounted = [NumUncounted]int64{}
+	return dst
+}
+
+// dead is the instant before which no event on time can lie, by the greatest lateness of the lineage.
 func (l *lineage) dead(watermark traffic.Time) traffic.Time {
 	if watermark == traffic.BeforeTime || watermark == traffic.EndOfTime {
 		return watermark
@@ -160,12 +214,12 @@ type binding struct {
 	group    int  // the first rule of the version that has the same key: they share fingerprints
 }
 
-// bind makes the bindings of a routing version.
-func (p *Partition) bind(r *rules.Routing) []binding {
+// newBindings ties the rules of a routing version to their lineages, which lineageOf finds or makes.
+func newBindings(r *rules.Routing, lineageOf func(rule string, number int) *lineage) []binding {
 	out := make([]binding, len(r.Rules))
 	for i := range r.Rules {
 		v := &r.Rules[i]
-		out[i] = newBinding(v, p.lineage(v.ID, v.Lineage))
+		out[i] = newBinding(v, lineageOf(v.ID, v.Lineage))
 		out[i].tells, out[i].group = tellsUncounted(r), i
 		for j := range i {
 			if sameKey(v.Key, r.Rules[j].Key) {
@@ -183,38 +237,6 @@ func newBinding(v *rules.Version, l *lineage) binding {
 		lateness: traffic.Time(v.Lateness.Microseconds()), cooldown: traffic.Time(v.UpdateEvery().Microseconds()),
 		wide: v.Block != nil && widens(v.Block.Key, v.Key),
 	}
-}
-
-// lineage finds a lineage, or makes it.
-func (p *Partition) lineage(rule string, number int) *lineage {
-	l := newLineage(rule, number, &p.ledger)
-	if known, ok := p.lineages[l.id]; ok {
-		return known
-	}
-	p.lineages[l.id] = l
-	at, _ := slices.BinarySearchFunc(p.ordered, l.id, func(x *lineage, id string) int { return cmp.Compare(x.id, id) })
-	p.ordered = slices.Insert(p.ordered, at, l)
-	return l
-}
-
-// prune forgets lineages that hold nothing and that no routing version names any more.
-func (p *Partition) prune() {
-	named := map[*lineage]bool{}
-	for _, bindings := range p.routings {
-		for i := range bindings {
-			named[bindings[i].lineage] = true
-		}
-	}
-	for key := range p.uncounted.sums {
-		named[key.lineage] = true
-	}
-	p.ordered = slices.DeleteFunc(p.ordered, func(l *lineage) bool {
-		if named[l] || l.cells.n > 0 || l.uncounted != [NumUncounted]int64{} {
-			return false
-		}
-		delete(p.lineages, l.id)
-		return true
-	})
 }
 
 // widens reports whether the block's key tells sources apart that the rule's key does not.

@@ -42,7 +42,7 @@ func restore(cfg Config, r *reader) (*Partition, error) {
 	format := int(r.b[0])
 	r.b = r.b[1:]
 	if format != SnapshotFormat {
-		for r.grow() { // what the first byte says is to be true
+		for r.grow() { // the checksum comes first: the byte may be damaged
 			continue
 		}
 	}
@@ -56,77 +56,66 @@ func restore(cfg Config, r *reader) (*Partition, error) {
 	if keyed := r.count(); r.err == nil && keyed != int64(cfg.Keyed) {
 		return nil, fmt.Errorf("of keyed partition %d, wanted %d", keyed, cfg.Keyed)
 	}
-	p.generation = r.count()
-	for _, t := range []*traffic.Time{&p.clock, &p.appended, &p.newest, &p.watermark} {
+	p.fence.generation = r.count()
+	w := &p.watermark
+	for _, t := range []*traffic.Time{&w.clock, &w.appended, &p.uncounted.newest, &w.at} {
 		*t = traffic.Time(r.varint())
 	}
 	p.events = r.count()
-	p.restoreSources(r)
-	p.restoreState(r)
+	restoreSources(r, &p.fence, w)
+	lineages := p.keys.restore(r)
+	p.uncounted.restore(r, lineages)
+	p.keys.restoreKeys(r, lineages)
 	return p, r.end()
 }
 
-func (p *Partition) restoreSources(r *reader) {
+func restoreSources(r *reader, f *fence, w *watermark) {
 	n := r.length(4, "source partitions")
-	if n > mostSources {
-		r.fail("%d source partitions, allowed: up to %d", n, mostSources)
+	if n > MaxSources {
+		r.fail("%d source partitions, allowed: up to %d", n, MaxSources)
 		return
 	}
 	// A snapshot of an earlier generation may have had fewer or more source partitions: its own are kept until the
 	// first record of the new generation starts them anew. One of this generation has more once some were added.
-	p.sources = make([]source, max(n, p.cfg.Sources))
-	for i := range p.sources {
-		s := &p.sources[i]
-		if i >= n {
-			*s = source{fence: NoOffset, progress: traffic.BeforeTime, ticked: p.clock}
-			continue
-		}
+	f.sources, w.sources = make([]offsetFence, n), make([]progress, n)
+	for i := range n {
 		flags := r.upTo(3, "source flags")
-		s.rebase, s.stalled = flags&1 != 0, flags&2 != 0
-		s.fence = r.varint()
-		s.progress = traffic.Time(r.varint())
-		s.ticked = traffic.Time(r.varint())
+		f.sources[i] = offsetFence{rebase: flags&1 != 0, offset: r.varint()}
+		w.sources[i] = progress{stalled: flags&2 != 0, time: traffic.Time(r.varint()), ticked: traffic.Time(r.varint())}
 	}
+	f.grow(f.initial - 1)
+	w.grow(w.initial - 1)
 }
 
-func (p *Partition) restoreState(r *reader) {
-	p.sweep = sweep{string(r.bytes()), Fingerprint{r.fixed64(), r.fixed64()}}
+// restore reads where the walks stand, and the lineages, without their keys.
+func (s *keyspace) restore(r *reader) []*lineage {
+	s.sweep = sweep{string(r.bytes()), Fingerprint{r.fixed64(), r.fixed64()}}
 	if r.format == 2 { // eviction went by lineage, too
 		r.bytes()
 	}
-	p.evict = r.fixed64()
+	s.evictor.from = r.fixed64()
 	if r.format == 2 {
 		r.fixed64()
 	}
 	lineages := make([]*lineage, r.length(9, "lineages"))
 	for i := range lineages {
-		lineages[i] = p.restoreLineage(r)
+		lineages[i] = s.restoreLineage(r)
 		if r.err == nil && i > 0 && lineages[i].id <= lineages[i-1].id {
 			r.fail("lineages are not ascending")
 		}
 	}
-	p.restoreUncounted(r, lineages)
-	for _, l := range lineages {
-		if r.err != nil {
-			return
-		}
-		p.restoreKeys(r, l)
-	}
-	if r.format > 2 {
-		p.ledger.gone.restore(r)
-	}
+	return lineages
 }
 
 // Bounds of what a snapshot may say about a rule: those of rules.Document, with room.
 const (
-	mostWindow  = traffic.Time(1) << 42 // 50 days
-	mostLimit   = 1 << 20
-	mostSources = MaxSources
+	mostWindow = traffic.Time(1) << 42 // 50 days
+	mostLimit  = 1 << 20
 )
 
-func (p *Partition) restoreLineage(r *reader) *lineage {
+func (s *keyspace) restoreLineage(r *reader) *lineage {
 	rule := string(r.bytes())
-	l := p.lineage(rule, int(r.upTo(1<<31, "lineage number")))
+	l := s.lineage(rule, int(r.upTo(1<<31, "lineage number")))
 	k := kind{uint8(r.upTo(numAlgorithms-1, "algorithm")), uint8(r.upTo(numCounts-1, "count"))}
 	form := keyForm(r.upTo(uint64(keyBinary), "form of keys"))
 	window := traffic.Time(r.upTo(uint64(mostWindow), "window"))
@@ -146,19 +135,19 @@ func (p *Partition) restoreLineage(r *reader) *lineage {
 	return l
 }
 
-// restoreUncounted reads sums of events that were left out. In format 2 all of them were late.
-func (p *Partition) restoreUncounted(r *reader, lineages []*lineage) {
+// restore reads sums of events that were left out. In format 2 all of them were late.
+func (u *uncountedSums) restore(r *reader, lineages []*lineage) {
 	for first, n := true, r.length(7, "sums of events left out"); n > 0 && r.err == nil; n-- {
-		key := uncountedKey{lineage: pick(r, lineages), source: int(r.upTo(mostSources, "source partition"))}
+		key := uncountedKey{lineage: pick(r, lineages), source: int(r.upTo(MaxSources, "source partition"))}
 		if r.format > 2 {
 			key.reason = Uncounted(r.upTo(uint64(NumUncounted-1), "reason"))
 		}
 		minute := traffic.Time(r.varint())
-		if r.err == nil && !first && minute != p.uncounted.minute {
-			r.fail("sums of two minutes, %d and %d", p.uncounted.minute, minute)
+		if r.err == nil && !first && minute != u.minute {
+			r.fail("sums of two minutes, %d and %d", u.minute, minute)
 		}
-		p.uncounted.minute, first = minute, false
-		p.uncounted.sums[key] = &uncountedSum{
+		u.minute, first = minute, false
+		u.sums[key] = &uncountedSum{
 			version: int(r.upTo(1<<31, "rule version")), count: r.count(), latest: traffic.Time(r.varint()), offset: r.count(),
 		}
 	}
@@ -174,18 +163,31 @@ func pick(r *reader, lineages []*lineage) *lineage {
 	return lineages[i]
 }
 
-func (p *Partition) restoreKeys(r *reader, l *lineage) {
+// restoreKeys reads the keys of each lineage, and those that were evicted.
+func (s *keyspace) restoreKeys(r *reader, lineages []*lineage) {
+	for _, l := range lineages {
+		if r.err != nil {
+			return
+		}
+		s.restoreLineageKeys(r, l)
+	}
+	if r.format > 2 {
+		s.ledger.gone.restore(r)
+	}
+}
+
+func (s *keyspace) restoreLineageKeys(r *reader, l *lineage) {
 	last := Fingerprint{}
 	n := r.length(19, "keys")
-	crowd, cells := newCrowd(n), newTableLoader(&l.cells, n)
+	density, cells := newDensityCheck(n), newTableLoader(&l.cells, n)
 	for ; n > 0 && r.err == nil; n-- {
 		key := Fingerprint{r.fixed64(), r.fixed64()}
 		if cells.n > 0 && !last.less(key) {
 			r.fail("keys are not ascending")
 			return
 		}
-		if crowd.admit(key); crowd.full {
-			r.fail("%d keys within %d bits: these are no fingerprints", len(crowd.last)+1, crowd.bits)
+		if density.admit(key); density.full {
+			r.fail("%d keys within %d bits: these are no fingerprints", len(density.last)+1, density.bits)
 			return
 		}
 		past := uint8(0)
@@ -199,18 +201,18 @@ func (p *Partition) restoreKeys(r *reader, l *lineage) {
 		if r.err != nil {
 			return
 		}
-		p.restoreEpisodes(r, l, key, c)
+		s.restoreEpisodes(r, l, key, c)
 		last = key
 	}
 	cells.finish()
 }
 
-func (p *Partition) restoreEpisodes(r *reader, l *lineage, key Fingerprint, c *cell) {
+func (s *keyspace) restoreEpisodes(r *reader, l *lineage, key Fingerprint, c *cell) {
 	n := r.length(20, "episodes")
 	if n == 0 {
 		return
 	}
-	k := l.keep(key, c)
+	k := l.addOffender(key, c)
 	if r.format > 2 {
 		k.trimmed = restorePlace(r)
 	}
@@ -218,7 +220,7 @@ func (p *Partition) restoreEpisodes(r *reader, l *lineage, key Fingerprint, c *c
 		k.episodes = append(k.episodes, restoreEpisode(r, l))
 	}
 	if r.err == nil {
-		p.settle(k)
+		s.update(k)
 	}
 }
 
@@ -239,12 +241,12 @@ func restoreEpisode(r *reader, rule *lineage) *episode {
 	ep.limit = int(r.varint())
 	ep.count, ep.pending, ep.peak, ep.seen = r.varint(), r.varint(), r.varint(), r.varint()
 	ep.lateness = traffic.Time(r.upLateness())
-	n := r.length(7, "parties of an episode")
+	n := r.length(7, "block targets of an episode")
 	if r.err == nil && (n == 0 || n > MaxTuples+1) {
-		r.fail("%d parties of an episode, allowed: 1 to %d", n, MaxTuples+1)
+		r.fail("%d block targets of an episode, allowed: 1 to %d", n, MaxTuples+1)
 	}
 	for ; n > 0 && r.err == nil; n-- {
-		ep.parties = append(ep.parties, &party{
+		ep.targets = append(ep.targets, &blockTarget{
 			id: string(r.bytes()), block: traffic.Subject(r.bytes()), version: int(r.varint()), generation: r.varint(), source: int(r.varint()), offset: r.varint(),
 			last: traffic.Time(r.varint()), sent: traffic.Time(r.varint()),
 		})

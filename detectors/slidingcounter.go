@@ -20,11 +20,11 @@ import (
 // before. So a source is over only if one of its events is over in order of time; one is missed whose count was over
 // between those instants alone, or by what was left out.
 //
-// Memory: nothing beside the key. Counts saturate at 2^30-1.
+// Memory: nothing beside the slot. Counts saturate at 2^30-1.
 //
 // As published by Cloudflare ("How we built rate limiting capable of scaling to millions of domains", 2017).
 type slidingCounter struct {
-	inCell
+	inSlot
 	window traffic.Time
 }
 
@@ -44,25 +44,27 @@ func (s *slidingCounter) add(c *cell, ev *event) {
 		newest, before = turn(newest, before, number-floorDiv(last, s.window))
 	}
 	newest = plus(newest, ev.units)
-	if ev.units > 0 {
-		*c = cell{a: uint64(at), b: cellUsed | uint64(newest) | uint64(before)<<30}
-	}
-	count := s.weighted(newest, before, at)
-	if ev.units == 0 {
-		ev.count = count
-		return
-	}
-	ev.judge(count)
+	*c = cell{a: uint64(at), b: cellUsed | uint64(newest) | uint64(before)<<30}
+	ev.judge(s.weighted(newest, before, at))
 }
 
-// addLate counts an event that is older than its key's newest, so many windows back.
+// countAt of an instant before the key's newest event is that of the newest event.
+func (s *slidingCounter) countAt(c *cell, at traffic.Time, _ int64) int64 {
+	if c.b == 0 {
+		return 0
+	}
+	last := traffic.Time(c.a)
+	at = max(at, last)
+	newest, before := c.counts()
+	newest, before = turn(newest, before, floorDiv(at, s.window)-floorDiv(last, s.window))
+	return s.weighted(newest, before, at)
+}
+
+// addLate counts an event older than its key's newest. back is how many windows lie between the two.
 func (s *slidingCounter) addLate(c *cell, ev *event, back int64) {
 	newest, before := c.counts()
 	at := traffic.Time(c.a)
 	switch {
-	case ev.units == 0:
-		ev.count = s.weighted(newest, before, at)
-		return
 	case back == 0:
 		newest = plus(newest, ev.units)
 	case back == 1:
@@ -77,7 +79,7 @@ func (s *slidingCounter) addLate(c *cell, ev *event, back int64) {
 	ev.judgeAt(at, s.weighted(newest, before, at), overNear)
 }
 
-// weighted is the count at an instant of the window that has newest.
+// weighted is the approximate count at an instant of the newest window.
 func (s *slidingCounter) weighted(newest, before int64, at traffic.Time) int64 {
 	number := floorDiv(at, s.window)
 	return newest + weigh(before, startOf(number+1, s.window)-at, s.window)

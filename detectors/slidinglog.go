@@ -1,7 +1,7 @@
 package detectors
 
 import (
-	"slices"
+	"encoding/binary"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -17,18 +17,18 @@ import (
 // greatest limit among the entries plus one, or leastKept, trimmed at 2n so that the work is amortised: enough to judge
 // everything that comes after. What is lost is exactness for late events that lie before those n in an
 // attack that is already known; a limit raised above n under-counts for at most one window. Both let pass.
-// An entry takes 8 bytes; two lie within the key, more in a block beside it, of which the least has room for eight.
+// An entry takes 8 bytes; two lie within the slot, more in a block of the arena, of which the least has room for eight.
 // Entries that are more than a time since 1970 and a limit up to 255 (sums, greater limits), and logs of more than 256
 // entries, take 24 bytes each, and an event that comes late moves those after it: a log with a limit of many thousands is
 // slow when its events are late.
 //
 // This is the "sliding window log" of the rate-limiting literature; the treatment of late events is weir's own.
 type slidingLog struct {
-	lineage  *lineage
-	weighted bool // entries weigh their units
-	far      pool[farLog]
-	scratch  []logEntry
-	packed   []uint64
+	lineage   *lineage
+	weighted  bool // entries weigh their units
+	packed    packedLogs
+	overflows pool[overflowLog] // logs that packedLogs cannot hold, for good: until the key is forgotten
+	scratch   []logEntry
 }
 
 // logEntry is an entry with the sum of units from the log's first up to it, which makes the sum over any stretch a
@@ -38,210 +38,204 @@ type logEntry struct {
 	sum int64
 }
 
-// farLog is a log whose entries do not fit words. base is the sum before its first entry.
-type farLog struct {
-	entries []logEntry
-	base    int64
-}
-
-// leastKept is how many entries of a source that is over are kept at least: enough for first, last and count of its
-// episode to be those of the events in order of time, whatever order they come in, for as long as the disorder reaches
-// back over fewer events.
+// leastKept is how many entries of a source that is over are kept at least. As long as no event comes later than so many
+// others, first, last and count of the episode are those of the events in order of time.
 const leastKept = 32
 
 var _ algorithm = (*slidingLog)(nil)
-var _ spanner = (*slidingLog)(nil)
+var _ rangeCounter = (*slidingLog)(nil)
+var _ compacter = (*slidingLog)(nil)
+
+func newSlidingLog(l *lineage) *slidingLog {
+	return &slidingLog{lineage: l, weighted: l.kind.count == countSum, packed: packedLogs{window: l.window, ledger: l.ledger}}
+}
 
 func (s *slidingLog) add(c *cell, ev *event) {
 	e := entry{ev.time, ev.limit}
-	switch {
-	case ev.units == 0:
-		s.ask(c, ev)
-	case c.b&cellFar != 0:
-		s.addFar(c, ev)
-	case s.weighted || !packable(e, ev.units):
-		s.spill(c)
-		s.addFar(c, ev)
-	default:
-		s.addPacked(c, ev, pack(e))
-	}
-}
-
-// addPacked is add for entries that fit words: the path of nearly all events.
-func (s *slidingLog) addPacked(c *cell, ev *event, e uint64) {
-	if s.addUnder(c, ev, e) {
-		return
-	}
-	var few [2]uint64
-	v := s.view(c, &few)
-	n := len(v)
-	if n > 0 && v[n-1] > e {
-		s.addLate(c, ev)
-		return
-	}
-	window := s.lineage.window
-	if n >= 2 && n == blockRoom(n) && later(unpack(v[0]).time, window) <= ev.dead {
-		v = v[deadPacked(v, window, ev.dead):]
-		n = len(v)
-	}
-	if n == packedMost {
-		s.spill(c)
-		s.addFar(c, ev)
-		return
-	}
-	first := n - int(ev.limit)
-	if first == n || first >= 0 && unpack(v[first]).time > ev.time-window {
-		for ev.nth < n && v[n-1-ev.nth] == e {
-			ev.nth++
+	if c.b&cellOverflow == 0 {
+		if !s.weighted && packable(e, ev.units) && s.packed.add(c, ev, pack(e)) {
+			return
 		}
-		start := entry{time: ev.time - window, limit: packedLimit}
-		ev.count = int64(n-searchPacked(v, pack(start)+1)) + 1
-		ev.overs = append(ev.overs, over{place: place{unpack(e), ev.nth}, count: ev.count})
-	} else if ev.exact {
-		ev.count = int64(n-deadPacked(v, window, ev.time)) + 1
+		s.overflow(c)
 	}
-	s.append1(c, v, e)
+	log := s.overflows.at(c)
+	was := log.bytes()
+	log.add(s.lineage.window, ev)
+	s.lineage.ledger.bytes += log.bytes() - was
 }
 
-// addUnder is addPacked for an event that comes in order, cannot be over, and has room in the log's block. It only writes
-// to the block, so it does not wait for it.
-func (s *slidingLog) addUnder(c *cell, ev *event, e uint64) bool {
-	n := int(c.b >> 32 & 0xffff)
-	if c.b&cellBlock == 0 || c.a > e || int64(n) >= ev.limit || ev.exact {
-		return false
-	}
-	class := blockClass(n)
-	if n == blockSize(class) {
-		return false
-	}
-	s.lineage.ledger.arena.block(uint32(c.b&cellIndex), class)[n] = e
-	c.a, c.b = e, c.b+1<<32
-	return true
+// overflow moves a packed log out of its slot.
+func (s *slidingLog) overflow(c *cell) {
+	log, _ := s.entries(c)
+	entries := append(make([]logEntry, 0, roomFor(len(log))), log...)
+	s.packed.release(c)
+	s.putOverflow(c, entries)
 }
 
-// append1 stores v and e after it.
-func (s *slidingLog) append1(c *cell, v []uint64, e uint64) {
-	n := len(v)
-	switch {
-	case n == 0:
-		s.store(c, []uint64{e})
-	case c.b&cellBlock != 0 && n > 2 && int(c.b>>32&0xffff) == n && n < blockRoom(n):
-		s.lineage.ledger.arena.block(uint32(c.b&cellIndex), blockClass(n))[n] = e
-		c.a, c.b = e, c.b+1<<32
-	case c.b&cellBlock == 0 && n == 1:
-		*c = cell{a: v[0] | 2<<60, b: cellUsed | e}
-	default:
-		s.packed = append(append(s.packed[:0], v...), e)
-		s.store(c, s.packed)
+func (s *slidingLog) putOverflow(c *cell, entries []logEntry) {
+	log := s.overflows.hold(c)
+	log.entries = fitted(entries)
+	s.lineage.ledger.bytes += log.bytes()
+}
+
+// entries lists the cell's entries and the sum before them; the list is valid until the next call.
+func (s *slidingLog) entries(c *cell) (log []logEntry, base int64) {
+	if c.b&cellOverflow != 0 {
+		log := s.overflows.at(c)
+		return log.entries, log.base
 	}
+	s.scratch = s.packed.entries(s.scratch[:0], c)
+	return s.scratch, 0
 }
 
 // trim keeps the newest n once more than 2n are held, if the newest is over: entries that are not over are never trimmed,
 // so the events after an episode's last over event are all there.
 func (s *slidingLog) trim(c *cell, ev *event) (given entry, equals int) {
 	n, newest := s.newest(c)
-	if n <= 2*leastKept || newest != ev.overs[len(ev.overs)-1].time {
+	if n <= 2*leastKept || newest != ev.exceedances[len(ev.exceedances)-1].time {
 		return given, 0
 	}
-	if c.b&cellFar != 0 {
-		far := s.far.at(c)
-		was := far.bytes()
-		given, equals = far.saturate()
-		s.lineage.ledger.bytes += far.bytes() - was
-		return given, equals
+	if c.b&cellOverflow == 0 {
+		return s.packed.trim(c)
 	}
-	v := s.view(c, nil)
-	most := int64(0)
-	for _, e := range v {
-		most = max(most, int64(e&packedLimit))
-	}
-	keep := max(int(most)+1, leastKept)
-	if n <= 2*keep {
-		return given, 0
-	}
-	newestGiven := v[n-keep-1]
-	for equals < n-keep && v[n-keep-1-equals] == newestGiven {
-		equals++
-	}
-	s.packed = append(s.packed[:0], v[n-keep:]...)
-	s.store(c, s.packed)
-	return unpack(newestGiven), equals
+	log := s.overflows.at(c)
+	was := log.bytes()
+	given, equals = log.trim()
+	s.lineage.ledger.bytes += log.bytes() - was
+	return given, equals
 }
 
-// addLate puts an event in its place among packed ones that are newer.
-func (s *slidingLog) addLate(c *cell, ev *event) {
-	var few [2]uint64
-	v := s.view(c, &few)
-	v = v[deadPacked(v, s.lineage.window, ev.dead):]
-	if len(v) == packedMost {
-		s.spill(c)
-		s.addFar(c, ev)
+func (s *slidingLog) between(c *cell, a, b place) int64 {
+	n := int64(b.nth - a.nth)
+	if c.b&cellOverflow == 0 {
+		return n + s.packed.between(c, pack(a.entry), pack(b.entry))
+	}
+	return n + s.overflows.at(c).between(a.entry, b.entry)
+}
+
+func (s *slidingLog) countAt(c *cell, at traffic.Time, _ int64) int64 {
+	log, base := s.entries(c)
+	end, start := base, base
+	for i := range log {
+		if log[i].time <= at {
+			end = log[i].sum
+		}
+		if log[i].time <= earlier(at, s.lineage.window) {
+			start = log[i].sum
+		}
+	}
+	return end - start
+}
+
+func (s *slidingLog) newest(c *cell) (n int, newest traffic.Time) {
+	if c.b&cellOverflow != 0 {
+		log := s.overflows.at(c).entries
+		return len(log), log[len(log)-1].time
+	}
+	return newestPacked(c)
+}
+
+func (s *slidingLog) dead(c *cell, at traffic.Time) bool {
+	_, newest := s.newest(c)
+	return later(newest, s.lineage.window) <= at
+}
+
+func (s *slidingLog) gauge(c *cell) (count int64, newest traffic.Time) {
+	n, newest := s.newest(c)
+	if s.weighted {
+		log := s.overflows.at(c)
+		return log.entries[n-1].sum - log.base, newest
+	}
+	return int64(n), newest
+}
+
+func (s *slidingLog) outOfSlotBytes(c *cell) int64 {
+	if c.b&cellOverflow != 0 {
+		return s.overflows.at(c).bytes()
+	}
+	return s.packed.blockBytes(c)
+}
+
+func (s *slidingLog) release(c *cell) {
+	if c.b&cellOverflow != 0 {
+		s.lineage.ledger.bytes -= s.overflows.at(c).bytes()
+		s.overflows.give(c)
 		return
 	}
-	s.scratch = s.scratch[:0]
-	for i, e := range v {
-		s.scratch = append(s.scratch, logEntry{unpack(e), int64(i) + 1})
-	}
-	s.scratch = s.insert(s.scratch, 0, ev)
-	s.packed = s.packed[:0]
-	for i := range s.scratch {
-		s.packed = append(s.packed, pack(s.scratch[i].entry))
-	}
-	s.store(c, s.packed)
+	s.packed.release(c)
 }
 
-// insert puts the event in its place and judges every window that it lies in. base is the sum before the log.
-func (s *slidingLog) insert(log []logEntry, base int64, ev *event) []logEntry {
-	e := entry{ev.time, ev.limit}
-	at, _ := slices.BinarySearchFunc(log, e, func(x logEntry, e entry) int {
-		if x.compare(e) <= 0 {
-			return -1 // after its equals
-		}
-		return 1
-	})
-	before := base
-	if at > 0 {
-		before = log[at-1].sum
+func (s *slidingLog) compact(c *cell) {
+	if c.b&cellBlock != 0 {
+		s.packed.compact(c)
 	}
-	log = slices.Insert(log, at, logEntry{e, before})
-	for i := at; i < len(log); i++ {
-		log[i].sum += ev.units
-	}
-	for ev.nth < at && log[at-1-ev.nth].entry == e {
-		ev.nth++
-	}
-	ev.behind = at < len(log)-1
-	end := later(ev.time, s.lineage.window)
-	here := place{e, ev.nth}
-	for j := at; j < len(log) && log[j].time < end; j++ {
-		if j > at {
-			if here.entry != log[j].entry {
-				here = place{entry: log[j].entry, nth: -1}
-			}
-			here.nth++
-		}
-		count := min(log[j].sum-s.before(log, j, base), maxCount)
-		if j == at {
-			ev.count = count
-		}
-		if count > log[j].limit {
-			ev.overs = append(ev.overs, over{place: here, count: count})
-		}
-	}
-	return log
 }
 
-// before is the sum before the window that ends at index j.
-func (s *slidingLog) before(log []logEntry, j int, base int64) int64 {
-	start := earlier(log[j].time, s.lineage.window)
-	lo, _ := slices.BinarySearchFunc(log[:j], start, func(x logEntry, t traffic.Time) int {
-		if x.time <= t {
-			return -1
-		}
-		return 1
-	})
-	if lo == 0 {
-		return base
+// The forms of a log in a snapshot. Which one it is is part of the state.
+const (
+	logPacked   = 0
+	logOverflow = 1
+)
+
+func (s *slidingLog) append(dst []byte, c *cell, _ int) []byte {
+	form := byte(logPacked)
+	if c.b&cellOverflow != 0 {
+		form = logOverflow
 	}
-	return log[lo-1].sum
+	log, last := s.entries(c)
+	dst = append(dst, form)
+	dst = binary.AppendUvarint(dst, uint64(len(log)))
+	before := traffic.Time(0)
+	for i := range log {
+		dst = binary.AppendVarint(dst, int64(log[i].time-before))
+		dst = binary.AppendUvarint(dst, uint64(log[i].limit))
+		before = log[i].time
+		if form == logOverflow {
+			dst = binary.AppendUvarint(dst, uint64(log[i].sum-last))
+			last = log[i].sum
+		}
+	}
+	return dst
+}
+
+func (s *slidingLog) restore(c *cell, r *reader) {
+	form := r.upTo(logOverflow, "form of a log")
+	if s.weighted && form == logPacked {
+		r.fail("a log of sums in the form that has no units")
+	}
+	n := r.length(2, "log entries")
+	log := make([]logEntry, 0, n)
+	before, sum := traffic.Time(0), int64(0)
+	for i := 0; i < n && r.err == nil; i++ {
+		e := entry{before + traffic.Time(r.varint()), int64(r.upTo(1<<31-1, "limit"))}
+		units := int64(1)
+		if form == logOverflow {
+			units = int64(r.upTo(1<<40, "units"))
+		}
+		if i > 0 && log[i-1].compare(e) > 0 {
+			r.fail("log entries are not ascending")
+		}
+		if form == logPacked && (!packable(e, 1) || n > packedMost) {
+			r.fail("a log entry that does not fit its form")
+		}
+		sum += units
+		log = append(log, logEntry{e, sum})
+		before = e.time
+	}
+	if r.err == nil && n == 0 {
+		r.fail("a log without entries")
+	}
+	if r.err != nil {
+		return
+	}
+	s.put(c, log, form)
+}
+
+// put makes log the entries of an empty cell.
+func (s *slidingLog) put(c *cell, log []logEntry, form uint64) {
+	if form == logOverflow {
+		s.putOverflow(c, log)
+		return
+	}
+	s.packed.put(c, log)
 }

@@ -18,17 +18,17 @@ const sliceCount = 64
 // window less one slice, a 64th part: they touch no more slices than a window has. Which sources are over depends on
 // no order, and no event is left out.
 //
-// Memory: nothing beside the key for two slices; more cost 8 bytes each beside a head of 72, of those that an event on
-// time can still meet. Once the newest slice's window is over, only the newest ones are kept. Counts saturate at 2^20-1 a
-// slice in the cell, and at 2^24-1 beside it: above every limit.
+// Memory: nothing beside the slot for two slices; more cost 8 bytes each and a head of 72, for slices that an event on time
+// can still meet. Once the newest slice's window is over, only the newest ones are kept. Counts saturate at 2^20-1 a
+// slice in the cell, and at 2^24-1 out of the slot: above every limit.
 //
 // Sub-windows are usual in stream processing (Li et al., "No pane, no gain", 2005); judging only by whole panes, so
 // that the error has one direction, is weir's own.
 type slidingSlices struct {
-	lineage *lineage
-	width   traffic.Time
-	span    int64 // slices in a window
-	far     pool[farSlices]
+	lineage   *lineage
+	width     traffic.Time
+	span      int64 // slices in a window
+	overflows pool[overflowSlices]
 }
 
 const (
@@ -47,12 +47,12 @@ func newSlices(l *lineage) *slidingSlices {
 	return &slidingSlices{lineage: l, width: width, span: int64(l.window / width)}
 }
 
-// The cell: a is the newest event, b has the count of its slice in bits 0-19, that of another one in bits 20-39, and in
-// bits 40-59 how many slices before the newest that one is; 0: there is none.
+// The cell: a is the newest event; b has the count of its slice in bits 0-19, the count of another, older slice in bits 20-39,
+// and in bits 40-59 how many slices before the newest the other is; 0: there is none.
 func (s *slidingSlices) add(c *cell, ev *event) {
 	n := floorDiv(ev.time, s.width)
-	if c.b&cellFar != 0 {
-		s.addFar(c, ev, n)
+	if c.b&cellOverflow != 0 {
+		s.addOverflow(c, ev, n)
 		return
 	}
 	at, top := traffic.Time(c.a), n
@@ -62,9 +62,6 @@ func (s *slidingSlices) add(c *cell, ev *event) {
 	newest, other, gap := int64(c.b&cellSliceMost), int64(c.b>>20&cellSliceMost), int64(c.b>>40&cellGap)
 	units := min(ev.units, cellSliceMost)
 	switch d := n - top; {
-	case ev.units == 0:
-		ev.count = s.ask(c, n)
-		return
 	case c.b == 0:
 		at, newest = ev.time, units
 	case d == 0:
@@ -76,8 +73,8 @@ func (s *slidingSlices) add(c *cell, ev *event) {
 	case d < 0 && -d <= cellGap && gap == 0:
 		other, gap = units, -d
 	default:
-		s.spill(c)
-		s.addFar(c, ev, n)
+		s.overflow(c)
+		s.addOverflow(c, ev, n)
 		return
 	}
 	ev.behind = ev.time < at
@@ -93,21 +90,19 @@ func (s *slidingSlices) add(c *cell, ev *event) {
 	s.judgeNewest(ev, at, together)
 }
 
-// judgeNewest judges the window of the newest slice by the key's newest event, whose window it is.
+// judgeNewest judges the window of the newest slice. at is the key's newest event, which lies in it.
 func (s *slidingSlices) judgeNewest(ev *event, at traffic.Time, count int64) {
 	limit := ev.limit
 	if ev.behind {
 		limit = s.strictest(ev)
-	} else {
-		ev.count = count
 	}
 	if count > limit {
-		ev.over(at, count, overNear)
+		ev.exceed(at, count, overNear)
 	}
 }
 
-// strictest is the limit that other events' windows are judged by, when one that comes late fills them: none of those events
-// may have had a greater one.
+// strictest is the limit by which a late event's effect on windows of other events is judged: at least the limit of each of
+// those events.
 func (s *slidingSlices) strictest(ev *event) int64 { return max(ev.limit, s.lineage.greatest) }
 
 // isDead reports whether no event that is on time at the instant can share a window with slice n.
@@ -115,11 +110,10 @@ func (s *slidingSlices) isDead(n int64, dead traffic.Time) bool {
 	return startOf(n+s.span, s.width) <= dead
 }
 
-// ask is how much the window of slice n holds.
-func (s *slidingSlices) ask(c *cell, n int64) int64 {
+func (s *slidingSlices) countAt(c *cell, at traffic.Time, _ int64) (count int64) {
+	n := floorDiv(at, s.width)
 	var few [2]uint64
 	list, base := s.slices(c, &few)
-	count := int64(0)
 	for _, v := range list {
 		if number := base + int64(v>>sliceBits); number <= n && number > n-s.span {
 			count += int64(v & sliceMost)
@@ -130,8 +124,8 @@ func (s *slidingSlices) ask(c *cell, n int64) int64 {
 
 // slices lists the slices of a key; few is where they are put when they lie in the cell.
 func (s *slidingSlices) slices(c *cell, few *[2]uint64) (list []uint64, base int64) {
-	if c.b&cellFar != 0 {
-		f := s.far.at(c)
+	if c.b&cellOverflow != 0 {
+		f := s.overflows.at(c)
 		return f.list, f.base
 	}
 	if c.b == 0 {
@@ -149,8 +143,8 @@ func (s *slidingSlices) slices(c *cell, few *[2]uint64) (list []uint64, base int
 
 // newest is the key's newest event.
 func (s *slidingSlices) newest(c *cell) traffic.Time {
-	if c.b&cellFar != 0 {
-		return s.far.at(c).newest
+	if c.b&cellOverflow != 0 {
+		return s.overflows.at(c).newest
 	}
 	return traffic.Time(c.a)
 }
@@ -169,17 +163,17 @@ func (s *slidingSlices) gauge(c *cell) (count int64, newest traffic.Time) {
 	return count, s.newest(c)
 }
 
-func (s *slidingSlices) beside(c *cell) int64 {
-	if c.b&cellFar == 0 {
+func (s *slidingSlices) outOfSlotBytes(c *cell) int64 {
+	if c.b&cellOverflow == 0 {
 		return 0
 	}
-	return s.far.at(c).bytes()
+	return s.overflows.at(c).bytes()
 }
 
 func (s *slidingSlices) release(c *cell) {
-	if c.b&cellFar != 0 {
-		s.lineage.ledger.bytes -= s.beside(c)
-		s.far.give(c)
+	if c.b&cellOverflow != 0 {
+		s.lineage.ledger.bytes -= s.outOfSlotBytes(c)
+		s.overflows.give(c)
 	}
 }
 
@@ -200,7 +194,7 @@ func (s *slidingSlices) append(dst []byte, c *cell, format int) []byte {
 	return binary.AppendUvarint(dst, uint64(s.newest(c)-startOf(last, s.width)))
 }
 
-// appendCounter writes what a build that knows no slices counts in their place: the two windows of a slidingCounter.
+// appendCounter writes the two windows of a slidingCounter, which builds that know no slices count instead.
 func (s *slidingSlices) appendCounter(dst []byte, c *cell, list []uint64, base int64) []byte {
 	number := floorDiv(s.newest(c), s.lineage.window)
 	newest, before := int64(0), int64(0)
@@ -241,7 +235,7 @@ func (s *slidingSlices) restore(c *cell, r *reader) {
 	if r.err != nil {
 		return
 	}
-	f := farSlices{base: list[0].number, newest: later(startOf(last, s.width), traffic.Time(after))}
+	f := overflowSlices{base: list[0].number, newest: later(startOf(last, s.width), traffic.Time(after))}
 	for _, v := range list {
 		f.list = append(f.list, uint64(v.number-f.base)<<sliceBits|v.count)
 		f.total += int64(v.count)
@@ -249,7 +243,7 @@ func (s *slidingSlices) restore(c *cell, r *reader) {
 	f.list = fitted(f.list)
 	var ok bool
 	if *c, ok = foldSlices(&f); !ok {
-		*s.far.hold(c) = f
+		*s.overflows.hold(c) = f
 		s.lineage.ledger.bytes += f.bytes()
 	}
 }

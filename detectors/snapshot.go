@@ -42,35 +42,36 @@ func (p *Partition) Snapshot(dst []byte) []byte {
 	return append(dst, e.Take(nil)...)
 }
 
-// snapshotFormat is the format that every process of the stream can read: while the stream's records have a format that the
-// release before knows, that release's. It leaves out what is new, which only makes windows that live over a take-over know
-// less of what came late.
-func (p *Partition) snapshotFormat() int {
-	if p.recent {
+// snapshotFormat is a format that every process of the stream can read. As long as the stream's records are not recent, which
+// is of a format that the release before this one does not know, it is the snapshot format of that release. It leaves out
+// newer state; a process that takes over from it knows less of late events.
+func snapshotFormat(recent bool) int {
+	if recent {
 		return SnapshotFormat
 	}
 	return SnapshotFormat - 1
 }
 
 // head is all of a snapshot before the keys.
-func (p *Partition) head(lineages []*lineage) []byte {
-	format := p.snapshotFormat()
+func (e *SnapshotEncoder) head(lineages []*lineage) []byte {
+	p, format := e.p, e.format
 	dst := []byte{byte(format)}
 	dst = binary.AppendUvarint(dst, uint64(p.cfg.Keyed))
-	dst = binary.AppendUvarint(dst, uint64(p.generation))
-	for _, t := range []traffic.Time{p.clock, p.appended, p.newest, p.watermark} {
+	dst = binary.AppendUvarint(dst, uint64(p.fence.generation))
+	w := &p.watermark
+	for _, t := range []traffic.Time{w.clock, w.appended, p.uncounted.newest, w.at} {
 		dst = binary.AppendVarint(dst, int64(t))
 	}
 	dst = binary.AppendUvarint(dst, uint64(p.events))
-	dst = binary.AppendUvarint(dst, uint64(len(p.sources)))
-	for i := range p.sources {
-		dst = p.sources[i].append(dst)
+	dst = binary.AppendUvarint(dst, uint64(len(w.sources)))
+	for i := range w.sources {
+		dst = appendSource(dst, p.fence.sources[i], &w.sources[i])
 	}
-	dst = p.sweep.from.append(appendText(dst, p.sweep.lineage))
+	dst = p.keys.sweep.from.append(appendText(dst, p.keys.sweep.lineage))
 	if format < 3 { // eviction goes by lineage there
 		dst = appendText(dst, "")
 	}
-	dst = binary.BigEndian.AppendUint64(dst, p.evict)
+	dst = binary.BigEndian.AppendUint64(dst, p.keys.evictor.from)
 	if format < 3 {
 		dst = binary.BigEndian.AppendUint64(dst, 0)
 	}
@@ -80,7 +81,7 @@ func (p *Partition) head(lineages []*lineage) []byte {
 		index[l] = i
 		dst = l.append(dst, format)
 	}
-	return p.appendUncounted(dst, index, format)
+	return p.uncounted.append(dst, index, format)
 }
 
 func (l *lineage) append(dst []byte, format int) []byte {
@@ -107,28 +108,18 @@ func (f Fingerprint) append(dst []byte) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(dst, f.Hi), f.Lo)
 }
 
-func (s *source) append(dst []byte) []byte {
-	flags := byte(0)
-	if s.rebase {
-		flags |= 1
-	}
-	if s.stalled {
-		flags |= 2
-	}
-	dst = append(dst, flags)
-	dst = binary.AppendVarint(dst, s.fence)
-	dst = binary.AppendVarint(dst, int64(s.progress))
+func appendSource(dst []byte, f offsetFence, s *progress) []byte {
+	dst = append(dst, byte(bit(f.rebase)|bit(s.stalled)<<1))
+	dst = binary.AppendVarint(dst, f.offset)
+	dst = binary.AppendVarint(dst, int64(s.time))
 	return binary.AppendVarint(dst, int64(s.ticked))
 }
 
-// usedLineages are those with keys or sums of what was left out, by id.
-func (p *Partition) usedLineages() []*lineage {
-	summed := map[*lineage]bool{}
-	for key := range p.uncounted.sums {
-		summed[key.lineage] = true
-	}
+// lineagesOf are the lineages with keys or sums of what was left out, by id.
+func lineagesOf(keys *keyspace, uncounted *uncountedSums) []*lineage {
+	summed := uncounted.lineages()
 	var used []*lineage
-	for _, l := range p.ordered {
+	for _, l := range keys.ordered {
 		if l.cells.n > 0 || summed[l] {
 			used = append(used, l)
 		}
@@ -136,20 +127,20 @@ func (p *Partition) usedLineages() []*lineage {
 	return used
 }
 
-func (p *Partition) appendUncounted(dst []byte, index map[*lineage]int, format int) []byte {
-	keys := p.uncounted.ordered()
+func (u *uncountedSums) append(dst []byte, index map[*lineage]int, format int) []byte {
+	keys := u.ordered()
 	if format < 3 {
 		keys = slices.DeleteFunc(keys, func(key uncountedKey) bool { return key.reason != UncountedLate })
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(keys)))
 	for _, key := range keys {
-		sum := p.uncounted.sums[key]
+		sum := u.sums[key]
 		dst = binary.AppendUvarint(dst, uint64(index[key.lineage]))
 		dst = binary.AppendUvarint(dst, uint64(key.source))
 		if format > 2 {
 			dst = append(dst, byte(key.reason))
 		}
-		dst = binary.AppendVarint(dst, int64(p.uncounted.minute))
+		dst = binary.AppendVarint(dst, int64(u.minute))
 		dst = binary.AppendUvarint(dst, uint64(sum.version))
 		dst = binary.AppendUvarint(dst, uint64(sum.count))
 		dst = binary.AppendVarint(dst, int64(sum.latest))
@@ -179,7 +170,7 @@ func (l *lineage) appendSlot(dst []byte, s *slot, past uint8, format int) []byte
 	if format > 2 {
 		dst = append(dst, past)
 	}
-	c, k := l.open(s)
+	c, k := l.contents(s)
 	dst = l.algorithm.append(dst, c, format)
 	if k == nil {
 		return append(dst, 0)
@@ -222,8 +213,8 @@ func (ep *episode) append(dst []byte, format int) []byte {
 	} {
 		dst = binary.AppendVarint(dst, n)
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(ep.parties)))
-	for _, y := range ep.parties {
+	dst = binary.AppendUvarint(dst, uint64(len(ep.targets)))
+	for _, y := range ep.targets {
 		dst = appendText(appendText(dst, y.id), string(y.block))
 		for _, n := range []int64{int64(y.version), y.generation, int64(y.source), y.offset, int64(y.last), int64(y.sent)} {
 			dst = binary.AppendVarint(dst, n)

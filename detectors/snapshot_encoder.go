@@ -9,17 +9,17 @@ import (
 
 // SnapshotEncoder writes the state of a Partition as it was at BeginSnapshot, piece by piece: folding goes on between them. A
 // part of the state that a fold is about to change is written just before it does: up to a thousand neighbouring keys, or
-// fewer where much lies beside them, so that a fold waits for some tens of microseconds, or for one key with a long log.
+// fewer where they have long logs, so that a fold waits for some tens of microseconds, or for one key with a long log.
 //
-// The bytes come out in order, as they are written, and may be taken and let go while the rest is not written yet. Held are
-// what was not taken, and what folds had written ahead of its turn: at most the encoded state, once.
+// The bytes come out in order and may be taken while the rest is not written yet. In memory are the bytes that were not taken,
+// and those that folds had written ahead of their turn: at most the encoded state, once.
 type SnapshotEncoder struct {
 	p      *Partition // nil when all is written
 	out    []byte     // in order, not yet taken
 	crc    uint32     // of what was taken
 	format int
 	parts  []*snapshotPart
-	gone   ghostWriter // as they were
+	gone   ghostWriter // the evicted keys at BeginSnapshot
 	at     int         // part that Next writes
 	size   int
 }
@@ -68,11 +68,12 @@ func (c *chunks) Pop() any {
 // written at once.
 // One snapshot is under way at a time: one that was not finished is given up.
 func (p *Partition) BeginSnapshot() *SnapshotEncoder {
-	if p.write != nil {
-		p.write.GiveUp()
+	if p.snapshot != nil {
+		p.snapshot.GiveUp()
 	}
-	used := p.usedLineages()
-	e := &SnapshotEncoder{p: p, format: p.snapshotFormat(), out: p.head(used), gone: ghostWriter{ghosts: p.ledger.gone.share()}}
+	used := lineagesOf(&p.keys, &p.uncounted)
+	e := &SnapshotEncoder{p: p, format: snapshotFormat(p.recent), gone: ghostWriter{ghosts: p.keys.ledger.gone.share()}}
+	e.out = e.head(used)
 	for _, l := range used {
 		part := &snapshotPart{e: e, lineage: l, keys: l.cells.n, walked: l.cells.n == 0}
 		e.parts = append(e.parts, part)
@@ -82,7 +83,7 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 		}
 	}
 	e.size = len(e.out)
-	p.write = e
+	p.snapshot = e
 	return e
 }
 
@@ -128,7 +129,7 @@ func (s *snapshotPart) step() (done bool) {
 		s.turn = true
 		sub := t.touched(t.sub(s.next), Fingerprint{Hi: s.next})
 		s.turn = false
-		first, span := t.place(sub)
+		first, span := t.dirRange(sub)
 		s.walked = first+span >= 1<<t.depth
 		s.next = uint64(first+span) << (64 - t.depth)
 	}
@@ -148,18 +149,18 @@ func (s *snapshotPart) capture(sub *subtable) {
 	s.e.size += len(s.scratch)
 }
 
-// heaviest is how many bytes may lie beside the keys of a sub-table that is written at once.
+// heaviest is how many out-of-slot bytes the keys of a sub-table may have that is written at once.
 const heaviest = 256 << 10
 
-// heavy reports whether more lies beside the keys of a sub-table than a fold should wait for.
+// heavy reports whether the keys of a sub-table have more out-of-slot bytes than a fold should wait for.
 func (s *snapshotPart) heavy(sub *subtable) bool {
 	n := int64(0)
 	for i := range sub.slots {
-		if sub.slots[i].b&(cellKept|cellFar|cellBlock) == 0 {
+		if sub.slots[i].b&(cellOffender|cellOverflow|cellBlock) == 0 {
 			continue
 		}
-		c, k := s.lineage.open(&sub.slots[i])
-		n += s.lineage.algorithm.beside(c)
+		c, k := s.lineage.contents(&sub.slots[i])
+		n += s.lineage.algorithm.outOfSlotBytes(c)
 		if k != nil {
 			n += k.cost
 		}
@@ -175,7 +176,7 @@ func (e *SnapshotEncoder) detach() {
 	for _, part := range e.parts {
 		part.lineage.cells.touch, part.lineage.cells.heavy = nil, nil
 	}
-	e.p.write, e.p, e.parts = nil, nil, nil
+	e.p.snapshot, e.p, e.parts = nil, nil, nil
 }
 
 // GiveUp ends a snapshot that will not be finished. It may be called at any time, more than once.
@@ -198,8 +199,8 @@ func (e *SnapshotEncoder) Size() int { return e.size }
 // Written is how many bytes Take would give.
 func (e *SnapshotEncoder) Written() int { return len(e.out) }
 
-// Take gives what was written since the last call, in order; once Next has reported done, that is the rest. What comes is
-// written over into, which may be nil.
+// Take returns the bytes written since the last call, in order; once Next has reported done, the rest. Later bytes are written
+// into the memory of into, which may be nil.
 func (e *SnapshotEncoder) Take(into []byte) []byte {
 	taken := e.out
 	e.crc = crc32.Update(e.crc, castagnoli, taken)

@@ -40,7 +40,7 @@ func TestTableIsAMap(t *testing.T) {
 			most := rapid.IntRange(1, 4000).Draw(rt, "walk")
 			mask := next()
 			last := key().Hi | rapid.SampledFrom([]uint64{0, math.MaxUint64}).Draw(rt, "to the end")
-			from, n, _ := table.walk(stretch{key(), last, most}, func(s *slot, past uint8) bool {
+			from, n, _ := table.walk(keyRange{key(), last, most}, func(s *slot, past uint8) bool {
 				if s.hi > last {
 					rt.Fatalf("%v is beyond %x", s.key(), last)
 				}
@@ -73,7 +73,7 @@ func checkTable(rt *rapid.T, t *table, want map[Fingerprint]uint64) {
 		}
 	}
 	last, n := Fingerprint{}, 0
-	_, visited, done := t.walk(stretch{to: math.MaxUint64, most: math.MaxInt}, func(s *slot, past uint8) bool {
+	_, visited, done := t.walk(keyRange{to: math.MaxUint64, limit: math.MaxInt}, func(s *slot, past uint8) bool {
 		if past != pastOf(s.key()) {
 			rt.Fatalf("past %d of key %v", past, s.key())
 		}
@@ -112,7 +112,7 @@ func TestArenaKeepsBlocksApart(t *testing.T) {
 			if step < 60 && len(all) > 0 {
 				i := rapid.IntRange(0, len(all)-1).Draw(rt, "which")
 				if step < 20 {
-					all[i].ref = a.gather(all[i].ref, all[i].class)
+					all[i].ref = a.compact(all[i].ref, all[i].class)
 					continue
 				}
 				a.give(all[i].ref)

@@ -2,6 +2,7 @@ package detectors
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math/bits"
 )
 
@@ -21,8 +22,8 @@ type table struct {
 	depth uint8
 	n     int
 	epoch uint32 // of the newest snapshot; sub-tables of an older one are still to be written
-	// touch is called for a sub-table that the snapshot under way still needs, before the first change to it; heavy says that
-	// it is too much to be written at once.
+	// A snapshot under way sets touch, which is called for a sub-table that it has not written yet, before the first change
+	// to that; and heavy, which reports whether a sub-table is too much to be written at once.
 	touch func(*subtable)
 	heavy func(*subtable) bool
 }
@@ -81,6 +82,56 @@ func (s *subtable) homeOf(hi uint64) int {
 	return int(at)
 }
 
+// tagsAhead is how many tags are compared at once.
+const tagsAhead = 16
+
+// tagOf is seven bits of the fingerprint that the key's home does not depend on, and a set bit.
+func tagOf(lo uint64) uint8 { return uint8(lo) | 0x80 }
+
+// matches has a bit set for each of the sixteen tags from index at on that may equal tag. The tag after an equal one may be
+// taken for equal too: the slot decides.
+func (s *subtable) matches(at int, tag uint8) uint64 {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	pattern := uint64(tag) * ones
+	window := s.tags[at : at+16 : at+16]
+	a := binary.LittleEndian.Uint64(window) ^ pattern
+	b := binary.LittleEndian.Uint64(window[8:]) ^ pattern
+	a = (a - ones) &^ a & tops
+	b = (b - ones) &^ b & tops
+	const gather = 0x0002040810204081 // brings the top bits of eight bytes together, at the top
+	return (a>>7*gather>>49&0xff | b>>7*gather>>49&0xff<<8)
+}
+
+// seek is the index of a key, or -1 if the table does not have it; find tells where such a key belongs.
+func (s *subtable) seek(key Fingerprint) int {
+	at := s.homeOf(key.Hi)
+	for found := s.matches(at, tagOf(key.Lo)); found != 0; found &= found - 1 {
+		i := at + bits.TrailingZeros64(found)
+		if i >= len(s.slots) {
+			break
+		}
+		if e := &s.slots[i]; e.lo == key.Lo && e.hi == key.Hi {
+			return i
+		}
+	}
+	if s.tags[at+tagsAhead-1] == 0 {
+		return -1
+	}
+	if i, found := s.find(key); found {
+		return i
+	}
+	return -1
+}
+
+// holds reports whether a key stands at an index.
+func (s *subtable) holds(at int, key Fingerprint) bool {
+	if uint(at) >= uint(len(s.slots)) {
+		return false
+	}
+	e := &s.slots[at]
+	return e.lo == key.Lo && e.hi == key.Hi && e.b != 0
+}
+
 // find is the index of the key, or of the slot before which it belongs.
 func (s *subtable) find(key Fingerprint) (at int, found bool) {
 	for at = s.homeOf(key.Hi); at < len(s.slots); at++ {
@@ -95,7 +146,17 @@ func (s *subtable) find(key Fingerprint) (at int, found bool) {
 	return at, false
 }
 
-// get is the slot of a key, or nil. The caller may change its cell: what a snapshot needs of it was written before.
+// guess is the slot in which a key probably lies, and its index, without a look at it. Look-ups of several keys in a row
+// wait for memory together, where updates, each of which branches on what it finds, would wait one after another.
+func (t *table) guess(key Fingerprint) (s *slot, at int32) {
+	sub := t.sub(key.Hi)
+	home := sub.homeOf(key.Hi)
+	found := sub.matches(home, tagOf(key.Lo))
+	i := min(home+bits.TrailingZeros64(found|1<<15), len(sub.slots)-1)
+	return &sub.slots[i], int32(i)
+}
+
+// get is the slot of a key, or nil. The caller may change its cell: a snapshot under way has written it before.
 func (t *table) get(key Fingerprint) *slot {
 	if t.n == 0 {
 		return nil
@@ -111,8 +172,8 @@ func (t *table) get(key Fingerprint) *slot {
 	return &s.slots[at]
 }
 
-// touched is the sub-table of a key, which is s, ready to be changed: a snapshot under way has what it needs of it. One
-// that is heavy is cut first, and the part of the key alone written.
+// touched makes the sub-table s of a key ready to be changed: a snapshot under way writes it first. A heavy one is split
+// before, and only the part with the key is written. It returns the sub-table of the key now.
 func (t *table) touched(s *subtable, key Fingerprint) *subtable {
 	if s.epoch == t.epoch {
 		return s
@@ -126,8 +187,8 @@ func (t *table) touched(s *subtable, key Fingerprint) *subtable {
 	return s
 }
 
-// put is the slot of a key, a new one if need be: then its cell is empty, and must not stay so, and fresh is where its past
-// is noted. guess is where in its sub-table the key stands, or any other number.
+// put is the slot of a key, which is added if need be: then fresh is where its past is to be noted, nil otherwise, and the
+// caller must fill its empty cell. guess is where in its sub-table the key probably stands; a wrong one costs time only.
 func (t *table) put(key Fingerprint, guess int32) (to *slot, fresh *uint8) {
 	if t.n == 0 {
 		t.dir, t.depth = []*subtable{newSubtable(leastSlots, 0, 0, t.epoch)}, 0
@@ -141,7 +202,7 @@ func (t *table) put(key Fingerprint, guess int32) (to *slot, fresh *uint8) {
 			return &s.slots[at], nil
 		}
 		at, _ := s.find(key)
-		if hole := s.hole(at); hole >= 0 && int(s.n) < len(s.slots)*7/8 {
+		if hole := s.firstEmpty(at); hole >= 0 && int(s.n) < len(s.slots)*7/8 {
 			copy(s.slots[at+1:hole+1], s.slots[at:hole])
 			copy(s.tags[at+1:hole+1], s.tags[at:hole])
 			copy(s.past[at+1:hole+1], s.past[at:hole])
@@ -154,8 +215,8 @@ func (t *table) put(key Fingerprint, guess int32) (to *slot, fresh *uint8) {
 	}
 }
 
-// hole is the first empty slot from at on, or -1.
-func (s *subtable) hole(at int) int {
+// firstEmpty is the index of the first empty slot from at on, or -1.
+func (s *subtable) firstEmpty(at int) int {
 	if i := bytes.IndexByte(s.tags[at:len(s.slots)], 0); i >= 0 {
 		return at + i
 	}
@@ -181,38 +242,38 @@ func (t *table) drop(key Fingerprint) {
 		s := t.sub(key.Hi)
 		s.remove(s.seek(key))
 		t.n--
-		t.settle(s)
+		t.shrink(s)
 	}
 }
 
-// stretch is a part of a table: up to most keys from one on, the last of them with the upper word to at most.
-type stretch struct {
-	from Fingerprint
-	to   uint64
-	most int
+// keyRange is the keys that a walk visits: in order, from a fingerprint to an upper word, at most limit.
+type keyRange struct {
+	from  Fingerprint
+	to    uint64
+	limit int
 }
 
-// walk visits the keys of a stretch in order; what visit says is to be forgotten is, after a call of gone. It returns how
-// many it visited and the first key that it did not, or done when there is none.
+// walk visits the keys of a range in order. Where visit returns true it calls onRemove and deletes the key. It returns how
+// many keys it visited and the first key that it did not, or done when there is none.
 //
-// Looking changes nothing, so that a walk under a snapshot has no sub-table written but those in which it forgets. visit may be
-// called twice for a key that is to be forgotten.
-func (t *table) walk(w stretch, visit func(s *slot, past uint8) (forget bool), gone func(*slot)) (next Fingerprint, visited int, done bool) {
+// A visit changes nothing, so a walk under a snapshot has only those sub-tables written in which it deletes. visit may be
+// called twice for a key that is deleted.
+func (t *table) walk(w keyRange, visit func(s *slot, past uint8) (remove bool), onRemove func(*slot)) (next Fingerprint, visited int, done bool) {
 	for t.n > 0 {
 		s := t.sub(w.from.Hi)
-		n, left, due := t.walkSub(s, w, visit, gone)
+		n, left, due := t.walkSub(s, w, visit, onRemove)
 		visited += n
-		w.most -= n
+		w.limit -= n
 		if due {
 			w.from = left.key()
 			t.touched(s, w.from)
 			continue
 		}
-		first, span := t.place(s)
+		first, span := t.dirRange(s)
 		if left != nil {
 			next = left.key()
 		}
-		t.settle(s)
+		t.shrink(s)
 		switch {
 		case left != nil:
 			return next, visited, false
@@ -227,15 +288,15 @@ func (t *table) walk(w stretch, visit func(s *slot, past uint8) (forget bool), g
 	return Fingerprint{}, visited, true
 }
 
-// walkSub is walk within a sub-table: left is the first slot that was not visited, or is due to be forgotten once a
-// snapshot has what it needs of it.
-func (t *table) walkSub(s *subtable, w stretch, visit func(*slot, uint8) bool, gone func(*slot)) (visited int, left *slot, due bool) {
+// walkSub is walk within a sub-table. left is the first slot that was not visited; or, with due, one that is to be deleted
+// once the snapshot under way has written the sub-table.
+func (t *table) walkSub(s *subtable, w keyRange, visit func(*slot, uint8) bool, onRemove func(*slot)) (visited int, left *slot, due bool) {
 	at, _ := s.find(w.from)
 	for at < len(s.slots) {
 		switch e := &s.slots[at]; {
 		case e.b == 0:
 			at++
-		case visited == w.most || e.hi > w.to:
+		case visited == w.limit || e.hi > w.to:
 			return visited, e, false
 		case !visit(e, s.past[at]):
 			visited++
@@ -244,7 +305,7 @@ func (t *table) walkSub(s *subtable, w stretch, visit func(*slot, uint8) bool, g
 			return visited, e, true
 		default:
 			visited++
-			gone(e)
+			onRemove(e)
 			s.remove(at)
 			t.n--
 		}

@@ -1,15 +1,15 @@
 package detectors
 
-// grow gives s more slots, or makes two of it.
+// grow gives a sub-table more slots, or splits it where it has as many as one may have.
 func (t *table) grow(s *subtable) {
 	if len(s.slots) < mostSlots {
-		s.refit(sizeFor(int(s.n), len(s.slots)+1))
+		s.resize(sizeFor(int(s.n), len(s.slots)+1))
 		return
 	}
 	t.split(s)
 }
 
-// split makes two sub-tables of s, by the next bit of their keys.
+// split replaces s by two sub-tables, by the next bit of their keys.
 func (t *table) split(s *subtable) {
 	if s.depth == t.depth {
 		t.widen()
@@ -25,11 +25,11 @@ func (t *table) split(s *subtable) {
 	low.fill(s.slots[:cut], s.past)
 	high := newSubtable(sizeFor(int(s.n)-left, leastSlots), s.depth+1, s.from|half, s.epoch)
 	high.fill(s.slots[cut:], s.past[cut:])
-	t.hang(low)
-	t.hang(high)
+	t.link(low)
+	t.link(high)
 }
 
-// widen makes the directory tell apart one bit more.
+// widen doubles the directory, which tells apart one bit more then.
 func (t *table) widen() {
 	wide := make([]*subtable, 2*len(t.dir))
 	for i, sub := range t.dir {
@@ -38,28 +38,28 @@ func (t *table) widen() {
 	t.dir, t.depth = wide, t.depth+1
 }
 
-// hang puts a sub-table into the directory.
-func (t *table) hang(s *subtable) {
-	first, span := t.place(s)
+// link enters a sub-table into the directory.
+func (t *table) link(s *subtable) {
+	first, span := t.dirRange(s)
 	for i := range span {
 		t.dir[first+i] = s
 	}
 }
 
-// place is where a sub-table stands in the directory.
-func (t *table) place(s *subtable) (first, span int) {
+// dirRange is the entries of the directory that are a sub-table's.
+func (t *table) dirRange(s *subtable) (first, span int) {
 	return int(s.from >> (64 - t.depth)), 1 << (t.depth - s.depth)
 }
 
-// refit moves the keys of s into so many slots.
-func (s *subtable) refit(size int) {
+// resize moves the keys of s into size slots.
+func (s *subtable) resize(size int) {
 	fresh := newSubtable(size, s.depth, s.from, s.epoch)
 	fresh.fill(s.slots, s.past)
 	*s = *fresh
 }
 
-// fill puts slots that stand in order, and the past of each, into an empty sub-table. Should they be pushed beyond its end, it takes a greater
-// size.
+// fill puts slots that stand in order, and the past of each, into an empty sub-table. Should they be pushed beyond its end,
+// it is made larger.
 func (s *subtable) fill(from []slot, past []uint8) {
 	next := 0
 	for i := range from {
@@ -78,13 +78,13 @@ func (s *subtable) fill(from []slot, past []uint8) {
 	}
 }
 
-// settle gives memory back after removals, and the whole table when it is empty.
-func (t *table) settle(s *subtable) {
+// shrink gives memory back after removals: all of it when the table is empty.
+func (t *table) shrink(s *subtable) {
 	if t.n == 0 {
 		t.dir, t.depth = nil, 0
 		return
 	}
 	if len(s.slots) > leastSlots && int(s.n) < len(s.slots)*5/8 {
-		s.refit(sizeFor(int(s.n), leastSlots))
+		s.resize(sizeFor(int(s.n), leastSlots))
 	}
 }

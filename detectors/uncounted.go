@@ -1,6 +1,11 @@
 package detectors
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -50,23 +55,81 @@ type RoutedUncounted struct {
 	Events int64
 }
 
-// tellsUncounted reports whether whoever reads the hits of a routing version knows KindUncounted. Events of an older
-// version that are left out for such a reason are counted in metrics only.
+// tellsUncounted reports whether all readers of the hits of a routing version know KindUncounted. Where they may not, events
+// left out for such a reason are counted in metrics only.
 func tellsUncounted(r *rules.Routing) bool { return r.RecordFormat >= rules.UncountedRecordFormat }
 
-// TakeUncounted appends what was left out since it was last called, by rule and reason, late events included. It is for
-// metrics: what it tells is no part of the state.
-func (p *Partition) TakeUncounted(dst []RuleUncounted) []RuleUncounted {
-	for _, l := range p.ordered {
-		if l.uncounted == ([NumUncounted]int64{}) {
-			continue
-		}
-		for reason, n := range l.uncounted {
-			if n > 0 {
-				dst = append(dst, RuleUncounted{Rule: l.rule, Reason: Uncounted(reason), Events: n})
-			}
-		}
-		l.uncounted = [NumUncounted]int64{}
+const minute = traffic.Time(time.Minute / time.Microsecond)
+
+// uncountedSums are the sums of the events that were left out in one minute of append time: a sum is over when the minute
+// is, and its hit needs no correction. There are at most as many as rules times source partitions times reasons.
+type uncountedSums struct {
+	newest traffic.Time // greatest append time that the sums have been told of
+	minute traffic.Time // of all sums; of no meaning where there are none
+	sums   map[uncountedKey]*uncountedSum
+}
+
+// uncountedKey names one sum.
+type uncountedKey struct {
+	lineage *lineage
+	source  int
+	reason  Uncounted
+}
+
+type uncountedSum struct {
+	version int // newest rule version that added to it
+	count   int64
+	latest  traffic.Time // newest event time
+	offset  int64        // of the first event added, for the id
+}
+
+func newUncountedSums() uncountedSums {
+	return uncountedSums{newest: traffic.BeforeTime, sums: map[uncountedKey]*uncountedSum{}}
+}
+
+// add sums up an event, appended at the time given, that b's rule does not count.
+func (u *uncountedSums) add(k *Keyed, b *binding, reason Uncounted, appended traffic.Time) {
+	b.lineage.uncounted[reason]++
+	if reason != UncountedLate && !b.tells {
+		return
 	}
-	return dst
+	// No sum of an earlier minute is left: the same record has passed due before it comes here.
+	u.minute = u.minuteOf(appended)
+	key := uncountedKey{lineage: b.lineage, source: k.Source, reason: reason}
+	sum, ok := u.sums[key]
+	if !ok {
+		sum = &uncountedSum{offset: k.Offset, latest: k.Time}
+		u.sums[key] = sum
+	}
+	sum.count++
+	sum.version = max(sum.version, b.version.Number)
+	sum.latest = max(sum.latest, k.Time)
+}
+
+// due reports whether there are sums to be sent: their minute is over by the append time, or the stream has ended.
+func (u *uncountedSums) due(appended traffic.Time, ended bool) bool {
+	return len(u.sums) > 0 && (u.minuteOf(appended) != u.minute || ended)
+}
+
+// minuteOf is the minute of an append time. Append times may step back when a leader changes; then it is the minute of the
+// greatest one, so that a minute that was sent is never opened again.
+func (u *uncountedSums) minuteOf(appended traffic.Time) traffic.Time {
+	u.newest = max(u.newest, appended)
+	return u.newest - u.newest%minute
+}
+
+// ordered are the keys of all sums in the order in which they are sent and written.
+func (u *uncountedSums) ordered() []uncountedKey {
+	return slices.SortedFunc(maps.Keys(u.sums), func(a, b uncountedKey) int {
+		return cmp.Or(cmp.Compare(a.lineage.id, b.lineage.id), cmp.Compare(a.source, b.source), cmp.Compare(a.reason, b.reason))
+	})
+}
+
+// lineages are those that have a sum.
+func (u *uncountedSums) lineages() map[*lineage]bool {
+	out := map[*lineage]bool{}
+	for key := range u.sums {
+		out[key.lineage] = true
+	}
+	return out
 }

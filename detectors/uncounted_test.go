@@ -65,7 +65,7 @@ func (b *uncountedBench) event(at int64, user string, units int64) {
 		Time: traffic.Time(at) * minute / 60, Progress: traffic.Time(b.top) * minute / 60,
 		Identity: traffic.Identity{IP: netip.MustParseAddr("192.0.2.1"), User: user},
 	}
-	if l := b.p.lineages["b-cost/1"]; l.cells.n > 0 {
+	if l := b.p.keys.lineages["b-cost/1"]; l.cells.n > 0 {
 		if f, ok := l.algorithm.(forgetful); ok {
 			l.algorithm = f.algorithm
 		}
@@ -196,8 +196,8 @@ func TestARemovedRuleIsToldOf(t *testing.T) {
 	if len(told) != 2 || told[0] != (RuleUncounted{"a-users", UncountedLate, 1}) || told[1] != (RuleUncounted{"b-cost", UncountedLate, 1}) {
 		t.Errorf("told of %+v, want a late event of two rules", told)
 	}
-	if b.p.Learn(&rules.Routing{Number: 100}); len(b.p.ordered) > 0 {
-		t.Errorf("%d lineages are kept that nothing names and nobody is to be told of", len(b.p.ordered))
+	if b.p.Learn(&rules.Routing{Number: 100}); len(b.p.keys.ordered) > 0 {
+		t.Errorf("%d lineages are kept that nothing names and nobody is to be told of", len(b.p.keys.ordered))
 	}
 }
 
@@ -211,7 +211,7 @@ func TestASumOfNothingOpensNoWindow(t *testing.T) {
 		Time: 5000 * minute / 60, Progress: 5000 * minute / 60, Identity: traffic.Identity{IP: netip.MustParseAddr("192.0.2.2")},
 	}
 	counted := b.p.Counts().Counted
-	if _, err := b.p.Fold(b.p.appended, &k, nil); err != nil {
+	if _, err := b.p.Fold(b.p.watermark.appended, &k, nil); err != nil {
 		t.Fatal(err)
 	}
 	if b.p.Keys() != before || b.p.Counts().Counted != counted+1 {

@@ -161,7 +161,7 @@ func union(a, b *valueSet) int64 {
 	return max(a.n, b.n, estimate(joined[:]))
 }
 
-// bytes is what the set takes beside itself, as a function of what it holds.
+// bytes is the memory of the set's lists, as a function of what it holds.
 func (s *valueSet) bytes() int64 {
 	if s.sketch != nil {
 		return sketchSize

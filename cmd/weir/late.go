@@ -26,10 +26,10 @@ func latenessOf(all []rules.Version) lateness {
 
 func (l lateness) late(event, came traffic.Time) bool { return came.Sub(event) > l.allowed() }
 
-func (l lateness) allowed() time.Duration { return l.greatest + detectors.IdleMargin }
+func (l lateness) allowed() time.Duration { return l.greatest + detectors.DefaultIdleMargin }
 
 // String says where the allowance comes from.
 func (l lateness) String() string {
 	return fmt.Sprintf("more than %s: the greatest lateness of %s, %s, and a margin of %s", rules.FormatDuration(l.allowed()),
-		plural(l.rules, "rule"), rules.FormatDuration(l.greatest), rules.FormatDuration(detectors.IdleMargin))
+		plural(l.rules, "rule"), rules.FormatDuration(l.greatest), rules.FormatDuration(detectors.DefaultIdleMargin))
 }

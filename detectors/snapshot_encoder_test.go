@@ -43,7 +43,7 @@ func TestFoldWaitsForNoHeavyNeighbours(t *testing.T) {
 		"always the same": func(int) int { return 7 },
 	} {
 		p := fill()
-		if n := len(p.ordered[0].cells.dir); n > 2 || len(whole) < 10*most {
+		if n := len(p.keys.ordered[0].cells.dir); n > 2 || len(whole) < 10*most {
 			t.Fatalf("%d sub-tables, %d bytes: a fold has nothing to wait for", n, len(whole))
 		}
 		e := p.BeginSnapshot()

@@ -1,6 +1,9 @@
 package detectors
 
-import "sort"
+import (
+	"math/bits"
+	"sort"
+)
 
 // tableLoader fills an empty table with keys that come in order and whose number is known: each sub-table is made once, of
 // the size that it needs. By put, each of them would stand behind all that came before it, since a sub-table is laid out
@@ -16,12 +19,12 @@ type tableLoader struct {
 
 // Sub-tables are made for more than half of this up to this many keys in the mean. Of hashes, none then gets more than fit
 // into mostSlots, but with a chance below 10^-15.
-const meanLoaded = 640
+const loadedMean = 640
 
 // newTableLoader begins to fill t, which is empty, with n keys.
 func newTableLoader(t *table, n int) *tableLoader {
 	l := &tableLoader{table: t}
-	for n>>l.depth > meanLoaded {
+	for n>>l.depth > loadedMean {
 		l.depth++
 	}
 	if n > 0 {
@@ -31,8 +34,7 @@ func newTableLoader(t *table, n int) *tableLoader {
 	return l
 }
 
-// add is the cell of the next key, which is above all before. It is empty, must not stay so, and is the caller's until the
-// next call. past is as in subtable.
+// add returns the cell of the next key, which is above all before. The caller must fill it before the next call. past is as in subtable.
 func (l *tableLoader) add(key Fingerprint, past uint8) *cell {
 	if at := key.Hi >> (64 - l.depth); at != l.at {
 		l.flush(at)
@@ -50,7 +52,7 @@ func (l *tableLoader) finish() {
 	}
 }
 
-// flush makes the sub-tables before the one whose keys begin with next.
+// flush builds all sub-tables before the one whose keys begin with next.
 func (l *tableLoader) flush(next uint64) {
 	for ; l.at < next; l.at++ {
 		l.build(l.batch, l.past, l.depth, l.at<<(64-l.depth))
@@ -60,7 +62,7 @@ func (l *tableLoader) flush(next uint64) {
 }
 
 // build makes a sub-table of slots whose keys begin with the first depth bits of from, or several, should the keys be
-// crowded. It ends, because no more than crowdMost keys share the bits that crowd looks at, and so many fit anywhere in a
+// crowded. It ends, because no more than densityMost keys share the bits that densityCheck looks at, and so many fit anywhere in a
 // sub-table of mostSlots.
 func (l *tableLoader) build(slots []slot, past []uint8, depth uint8, from uint64) {
 	t := l.table
@@ -79,5 +81,30 @@ func (l *tableLoader) build(slots []slot, past []uint8, depth uint8, from uint64
 	for t.depth < depth {
 		t.widen()
 	}
-	t.hang(s)
+	t.link(s)
+}
+
+// densityCheck tells the fingerprints of a table from bytes that were made up. A table splits a sub-table, and doubles its
+// directory if need be, when more than densityMost keys share the sub-table's leading bits (it has 1024 slots, of which 33
+// take what is pushed beyond the homes: to fill them up to the end takes more keys than those 33). Of n hashes, more than
+// densityMost share the leading bits.Len(n)+2 with a chance below 2^-140; bytes that say so would split their table without
+// end. With those refused, a directory has at most 8n entries.
+type densityCheck struct {
+	last [densityMost]uint64 // upper words of the last keys, in turn
+	n    int
+	bits int
+	full bool
+}
+
+const densityMost = 32
+
+// newDensityCheck begins a check of n keys.
+func newDensityCheck(n int) *densityCheck { return &densityCheck{bits: bits.Len(uint(n)) + 2} }
+
+// admit notes the next key, in ascending order. Once one is too many, full stays set.
+func (c *densityCheck) admit(key Fingerprint) {
+	at := c.n % densityMost
+	c.full = c.full || c.n >= densityMost && (key.Hi^c.last[at])>>(64-c.bits) == 0
+	c.last[at] = key.Hi
+	c.n++
 }

@@ -35,9 +35,9 @@ func TestShrunkLogsGiveMemoryBack(t *testing.T) {
 			room := func() (held, space int) {
 				switch a := a.(type) {
 				case *slidingLog:
-					return len(a.far.at(&c).entries), cap(a.far.at(&c).entries)
+					return len(a.overflows.at(&c).entries), cap(a.overflows.at(&c).entries)
 				case *distinctLog:
-					return len(a.far.at(&c).list), cap(a.far.at(&c).list)
+					return len(a.overflows.at(&c).list), cap(a.overflows.at(&c).list)
 				}
 				t.Fatalf("a %T", a)
 				return 0, 0
@@ -67,7 +67,7 @@ func TestFarLogExpires(t *testing.T) {
 		first := rapid.SampledFrom([]traffic.Time{0, traffic.EndOfTime - 60}).Draw(rt, "first")
 		times := rapid.SliceOfN(rapid.Int64Range(0, 40), 1, 50).Draw(rt, "times")
 		slices.Sort(times)
-		f := farLog{}
+		f := overflowLog{}
 		for i, at := range times {
 			f.entries = append(f.entries, logEntry{entry{first + traffic.Time(at), 1}, int64(i) + 1})
 		}
@@ -95,7 +95,7 @@ func TestPeekOfNoBlock(t *testing.T) {
 	for i := range refs {
 		refs[i] = a.take(numBlocks - 1)
 	}
-	a.peek(refs[0], 0)
+	a.prefetch(refs[0], 0)
 	for _, ref := range refs {
 		a.give(ref)
 	}
@@ -103,7 +103,7 @@ func TestPeekOfNoBlock(t *testing.T) {
 		t.Fatal("all spare pages keep their memory")
 	}
 	for _, ref := range append(refs, 1<<31) {
-		a.peek(ref, packedMost)
+		a.prefetch(ref, packedMost)
 	}
 }
 
@@ -145,18 +145,18 @@ func TestPagesFollowTheBlocks(t *testing.T) {
 		}
 		at += traffic.Time(2 * time.Minute.Microseconds())
 		send(0, 0, at) // the watermark passes all short ones
-		p.sweepAll()
-		p.sweep = sweep{} // where it stands is part of the state
+		p.keys.sweepAll(p.watermark.at)
+		p.keys.sweep = sweep{} // where it stands is part of the state
 		before := p.Snapshot(nil)
 		for range 2 {
-			p.sweepAll()
+			p.keys.sweepAll(p.watermark.at)
 		}
-		p.sweep = sweep{}
+		p.keys.sweep = sweep{}
 		if !slices.Equal(p.Snapshot(nil), before) {
 			t.Fatal("moving blocks changed the state")
 		}
 		used, resident := int64(0), int64(0)
-		for _, page := range p.ledger.arena.pages {
+		for _, page := range p.keys.ledger.arena.pages {
 			if page.used > 0 {
 				used++
 			}
@@ -167,7 +167,7 @@ func TestPagesFollowTheBlocks(t *testing.T) {
 		if most := 2*held/(8*pageWords) + numBlocks; used > most {
 			t.Errorf("logs of %d: %d pages are in use for %d bytes, allowed: %d", entries, used, held, most)
 		}
-		if most := used + int64(len(p.ledger.arena.pages))/4 + 16; resident > most {
+		if most := used + int64(len(p.keys.ledger.arena.pages))/4 + 16; resident > most {
 			t.Errorf("logs of %d: %d pages are in memory, %d in use, allowed: %d", entries, resident, used, most)
 		}
 	}

@@ -6,34 +6,30 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// farSlices are the slices of one key that do not fit its cell, ascending, more than two.
-type farSlices struct {
+// overflowSlices are the slices of one key that do not fit its cell: ascending, more than two or far apart.
+type overflowSlices struct {
 	list   []uint64 // number - base in the upper 40 bits, count in the lower 24
 	base   int64
 	total  int64
 	newest traffic.Time // event
 }
 
-// spill moves the cell's slices beside it.
-func (s *slidingSlices) spill(c *cell) {
+// overflow moves the cell's slices out of the slot.
+func (s *slidingSlices) overflow(c *cell) {
 	var few [2]uint64
 	list, base := s.slices(c, &few)
-	f := farSlices{list: fitted(list), base: base, newest: traffic.Time(c.a)}
+	f := overflowSlices{list: fitted(list), base: base, newest: traffic.Time(c.a)}
 	for _, v := range list {
 		f.total += int64(v & sliceMost)
 	}
-	*s.far.hold(c) = f
+	*s.overflows.hold(c) = f
 	s.lineage.ledger.bytes += f.bytes()
 }
 
-func (f *farSlices) bytes() int64 { return 72 + 8*int64(roomFor(len(f.list))) }
+func (f *overflowSlices) bytes() int64 { return 72 + 8*int64(roomFor(len(f.list))) }
 
-func (s *slidingSlices) addFar(c *cell, ev *event, n int64) {
-	f := s.far.at(c)
-	if ev.units == 0 {
-		ev.count = s.ask(c, n)
-		return
-	}
+func (s *slidingSlices) addOverflow(c *cell, ev *event, n int64) {
+	f := s.overflows.at(c)
 	was := f.bytes()
 	at, ok := f.put(n, min(ev.units, sliceMost))
 	if !ok {
@@ -43,18 +39,16 @@ func (s *slidingSlices) addFar(c *cell, ev *event, n int64) {
 	ev.behind = ev.time < f.newest
 	f.newest = max(f.newest, ev.time)
 	if f.total > ev.limit {
-		s.judgeFar(f, ev, at)
-	} else {
-		ev.count = f.total
+		s.judgeOverflow(f, ev, at)
 	}
 	s.forget(f, ev)
 	s.lineage.ledger.bytes += f.bytes() - was
 	s.fold(c, f)
 }
 
-// put counts units in slice n and returns its index; false when it is too far from the others to be told apart from them,
-// which takes hundreds of years.
-func (f *farSlices) put(n, units int64) (at int, ok bool) {
+// put counts units in slice n and returns its index; false when the slice is hundreds of years away from the others, farther
+// than the list can express.
+func (f *overflowSlices) put(n, units int64) (at int, ok bool) {
 	oldest := f.base + int64(f.list[0]>>sliceBits)
 	if n < f.base && !f.rebase(n) || n-f.base > sliceReach && (n-oldest > sliceReach || !f.rebase(oldest)) {
 		return 0, false
@@ -73,8 +67,8 @@ func (f *farSlices) put(n, units int64) (at int, ok bool) {
 	return at, true
 }
 
-// rebase makes base the number from which the slices are told; false when the newest would be out of reach.
-func (f *farSlices) rebase(base int64) bool {
+// rebase makes base the number from which the slices are counted; false when the newest would be out of reach.
+func (f *overflowSlices) rebase(base int64) bool {
 	newest := f.base + int64(f.list[len(f.list)-1]>>sliceBits)
 	if base > newest || newest-base > sliceReach {
 		return false
@@ -87,9 +81,9 @@ func (f *farSlices) rebase(base int64) bool {
 	return true
 }
 
-// judgeFar judges the window of every slice that the event's own lies in. Of the newest slice the newest event is known,
+// judgeOverflow judges the window of every slice that the event's own lies in. Of the newest slice the newest event is known,
 // of others only that they have one.
-func (s *slidingSlices) judgeFar(f *farSlices, ev *event, at int) {
+func (s *slidingSlices) judgeOverflow(f *overflowSlices, ev *event, at int) {
 	number := func(i int) int64 { return int64(f.list[i] >> sliceBits) }
 	newest := len(f.list) - 1
 	first, sum := at, int64(0)
@@ -98,9 +92,8 @@ func (s *slidingSlices) judgeFar(f *farSlices, ev *event, at int) {
 		first--
 	}
 	first++
-	ev.count = min(sum, maxCount)
 	if at < newest {
-		ev.judgeAt(ev.time, ev.count, overNear)
+		ev.judgeAt(ev.time, min(sum, maxCount), overNear)
 	}
 	for i := at; i <= newest && number(i) < number(at)+s.span; i++ {
 		if i > at {
@@ -114,15 +107,15 @@ func (s *slidingSlices) judgeFar(f *farSlices, ev *event, at int) {
 		case i == newest:
 			s.judgeNewest(ev, f.newest, count)
 		case i > at && count > s.strictest(ev):
-			ev.over(startOf(f.base+number(i), s.width), count, overNear)
+			ev.exceed(startOf(f.base+number(i), s.width), count, overNear)
 		}
 	}
 }
 
 // forget drops the slices that no event on time can meet any more, once that is half of them, so that a busy key does not
 // move its list for each; and of a key that is over at its newest slice those before two windows.
-func (s *slidingSlices) forget(f *farSlices, ev *event) {
-	over := len(ev.overs) > 0 && !ev.behind
+func (s *slidingSlices) forget(f *overflowSlices, ev *event) {
+	over := len(ev.exceedances) > 0 && !ev.behind
 	newest := f.base + int64(f.list[len(f.list)-1]>>sliceBits)
 	n, given := 0, int64(0)
 	for n < len(f.list)-1 {
@@ -139,16 +132,16 @@ func (s *slidingSlices) forget(f *farSlices, ev *event) {
 	}
 }
 
-// fold makes a cell of slices that fit one again, which is the form that they must have: what is held where is a function
-// of the slices alone.
-func (s *slidingSlices) fold(c *cell, f *farSlices) {
+// fold moves slices that fit the cell again back into it. They must lie there then: where state lies is a function of the
+// slices alone.
+func (s *slidingSlices) fold(c *cell, f *overflowSlices) {
 	if folded, ok := foldSlices(f); ok {
 		s.release(c)
 		*c = folded
 	}
 }
 
-func foldSlices(f *farSlices) (cell, bool) {
+func foldSlices(f *overflowSlices) (cell, bool) {
 	list := f.list
 	n := len(list)
 	if n > 2 {

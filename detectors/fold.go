@@ -1,0 +1,257 @@
+package detectors
+
+import (
+	"fmt"
+
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// FoldAll folds records in order, as Fold does one by one, and appends what they caused to out. It stops at the first
+// error and returns how many records were folded before it. It is faster than Fold: the memory that a few dozen records
+// will need is asked for together, before the first of them is folded.
+func (p *Partition) FoldAll(records []Record, out []Hit) (folded int, hits []Hit, err error) {
+	for folded < len(records) {
+		group := records[folded:min(folded+prefetchMost, len(records))]
+		p.prefetcher.load(group, p.routings, &p.fingerprints, &p.keys.ledger)
+		for i := range group {
+			out, err = p.fold(group[i].Appended, &group[i].Keyed, p.prefetcher.of(i), out)
+			if err != nil {
+				return folded, out, err
+			}
+			folded++
+		}
+	}
+	return folded, out, nil
+}
+
+// Fold moves the state by one record and appends what it caused to out. appended is the record's append time. On an
+// error nothing has changed: *UnknownVersionError (Learn it and fold the record again), *HoleError (the partition is to
+// stop), *GenerationError, or a record that names rules its version does not have.
+func (p *Partition) Fold(appended traffic.Time, k *Keyed, out []Hit) ([]Hit, error) {
+	return p.fold(appended, k, nil, out)
+}
+
+// fold is Fold for a record of which is known what was prefetched.
+func (p *Partition) fold(appended traffic.Time, k *Keyed, known []prefetched, out []Hit) ([]Hit, error) {
+	duplicate, err := p.fence.check(k)
+	if err == nil && !duplicate {
+		err = p.checkRules(k)
+	}
+	if err != nil {
+		return out, err
+	}
+	p.begin(appended, k)
+	switch {
+	case duplicate:
+		p.counts.Duplicates++
+	case k.Kind == KeyedEvent:
+		out = p.foldEvent(k, known, out)
+	case k.Kind == KeyedTick:
+		out = p.foldTick(k, out)
+	case k.Kind == KeyedLoss:
+		out = p.foldLoss(k, out)
+	}
+	return out, nil
+}
+
+// checkRules refuses an event whose rules are not known here, and a record of a kind that is not.
+func (p *Partition) checkRules(k *Keyed) error {
+	switch k.Kind {
+	case KeyedTick, KeyedLoss:
+		return nil
+	case KeyedEvent:
+	default:
+		return fmt.Errorf("%w: kind %d", ErrRecord, k.Kind)
+	}
+	bindings, ok := p.routings[k.Version]
+	if !ok {
+		return &UnknownVersionError{Version: k.Version}
+	}
+	for _, r := range k.Rules {
+		if r >= len(bindings) {
+			return fmt.Errorf("%w: rule %d of routing version %d, which has %d", ErrRecord, r, k.Version, len(bindings))
+		}
+	}
+	return nil
+}
+
+// begin brings fence and watermark to the record's generation, append time and source partition.
+func (p *Partition) begin(appended traffic.Time, k *Keyed) {
+	if k.Generation > p.fence.generation {
+		p.fence.restart(k.Generation)
+		p.watermark.restart()
+	}
+	p.watermark.pass(appended)
+	if k.Generation == p.fence.generation {
+		p.fence.grow(k.Source)
+		p.watermark.grow(k.Source)
+		p.recent = k.format() >= rules.UncountedRecordFormat
+	}
+}
+
+// foldEvent counts one event, under each of its rules.
+func (p *Partition) foldEvent(k *Keyed, known []prefetched, out []Hit) []Hit {
+	out = p.mend(k, out)
+	p.fence.accept(k)
+	p.counts.Events++
+	p.events++
+	out = p.advance(p.watermark.event(k), out)
+	p.fingerprints.begin(known)
+	bindings := p.routings[k.Version]
+	for i, r := range k.Rules {
+		out = p.count(k, i, &bindings[r], out)
+	}
+	if p.events%sweepEvery == 0 {
+		p.keys.sweepSome(p.watermark.at)
+	}
+	return out
+}
+
+// count gives the event to the window of one rule, or to the sum of those that the rule leaves out. i is the rule's index
+// in k.Rules.
+func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
+	if p.watermark.tooLate(k, b.lateness) {
+		p.counts.Late++
+		p.uncounted.add(k, b, UncountedLate, p.watermark.appended)
+		return out
+	}
+	ev := &p.event
+	ev.begin(k.Time, b.limit, b.burst)
+	if !p.fingerprints.measure(k, i, b, ev) {
+		p.counts.MissingValue++
+		p.uncounted.add(k, b, UncountedMissingValue, p.watermark.appended)
+		return out
+	}
+	if ev.units == 0 { // a sum is as right without it
+		p.counts.Counted++
+		return out
+	}
+	l := b.lineage
+	l.feed(b)
+	ev.dead = l.dead(p.watermark.at)
+	key, missing, guess := p.fingerprints.locate(k, i, b)
+	c, held := l.cellOf(key, guess)
+	l.algorithm.add(c, ev)
+	if ev.left > 0 {
+		p.counts.OutOfOrder++
+		p.uncounted.add(k, b, UncountedOutOfOrder, p.watermark.appended)
+	} else {
+		p.counts.Counted++
+	}
+	if held != nil || len(ev.exceedances) > 0 {
+		if held == nil {
+			held = l.addOffender(key, c)
+		}
+		out = p.judge(k, b, held, missing > 0, out)
+	}
+	if p.keys.full() {
+		out = p.evict(out)
+	}
+	return out
+}
+
+// judge brings the episodes of a key up to date with an event that was counted in its window, or left out.
+func (p *Partition) judge(k *Keyed, b *binding, held *offender, grouped bool, out []Hit) []Hit {
+	ev := &p.event
+	res := p.outcome.empty()
+	if ev.withdraw {
+		held.withdraw()
+	}
+	if ev.left > 0 {
+		held.miss(place{entry{ev.time, ev.limit}, 0})
+	}
+	if ev.left < ev.units {
+		a := arrival{
+			event: k, bound: b, secret: &p.cfg.Secret, subject: p.fingerprints.text(k, b), grouped: grouped, rank: p.events,
+			at: held.among(place{entry{ev.time, ev.limit}, ev.nth}), behind: ev.behind, settles: ev.settles,
+		}
+		for i := range ev.exceedances {
+			ev.exceedances[i].place = held.among(ev.exceedances[i].place)
+		}
+		held.judge(&a, ev.exceedances, res)
+		held.trim(ev)
+	}
+	return p.reportEpisodes(held, b.cooldown, out)
+}
+
+// settle takes note of what became of a key's episodes, and reports it.
+func (p *Partition) reportEpisodes(held *offender, cooldown traffic.Time, out []Hit) []Hit {
+	p.keys.update(held)
+	return p.report.episodes(&p.outcome, p.watermark.appended, cooldown, out)
+}
+
+// evict forgets keys until the budget is kept. Episodes of those are closed: what they lead to holds, only what would have
+// followed is lost.
+func (p *Partition) evict(out []Hit) []Hit {
+	for p.keys.full() {
+		for _, victim := range p.keys.victims(p.watermark.at, p.events) {
+			if held := victim.lineage.offenderOf(victim.key); held != nil {
+				held.end(p.outcome.empty())
+				out = p.reportEpisodes(held, 0, out)
+			}
+			victim.lineage.evict(victim.key, victim.events)
+			p.counts.Evicted[victim.what]++
+		}
+	}
+	return out
+}
+
+// foldTick takes a router's word on a source partition.
+func (p *Partition) foldTick(k *Keyed, out []Hit) []Hit {
+	out = p.mend(k, out)
+	p.counts.Ticks++
+	out = p.advance(p.watermark.tick(k), out)
+	p.keys.sweepSome(p.watermark.at)
+	return out
+}
+
+// foldLoss passes a gap that an operator accepted on the requests side: no event of it before k.Offset will ever come.
+func (p *Partition) foldLoss(k *Keyed, out []Hit) []Hit {
+	if lost := p.fence.skip(k); !lost.empty() {
+		out = append(out, p.report.gap(k, lost, &p.watermark))
+	}
+	return out
+}
+
+// mend reports the records before k that are given up.
+func (p *Partition) mend(k *Keyed, out []Hit) []Hit {
+	if lost := p.fence.mend(k); !lost.empty() {
+		out = append(out, p.report.hole(k, lost, &p.watermark))
+	}
+	return out
+}
+
+// advance does what is due by append time, and by the watermark if it rose.
+func (p *Partition) advance(rose bool, out []Hit) []Hit {
+	if p.uncounted.due(p.watermark.appended, p.watermark.survey.ended) {
+		out = p.report.uncounted(&p.uncounted, p.fence.generation, p.watermark.appended, out)
+	}
+	if rose {
+		out = p.expire(out)
+	}
+	return out
+}
+
+// expire closes the episodes that are due by the watermark, in (deadline, key) order, and at the end of the stream forgets
+// everything.
+func (p *Partition) expire(out []Hit) []Hit {
+	for {
+		held := p.keys.timers.first()
+		if held == nil || held.due > p.watermark.at {
+			break
+		}
+		// The deadline kept may be earlier than the real one; only the real one is acted on, which keeps the order.
+		if due := held.next(); due > held.due {
+			p.keys.timers.set(held, due)
+			continue
+		}
+		held.lineage.cells.get(held.key) // what a snapshot under way needs of it is written before it changes
+		held.expire(p.watermark.at, p.outcome.empty())
+		out = p.reportEpisodes(held, 0, out)
+	}
+	if p.watermark.at == traffic.EndOfTime {
+		p.keys.sweepAll(p.watermark.at)
+	}
+	return out
+}

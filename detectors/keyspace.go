@@ -1,0 +1,124 @@
+package detectors
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// keyspace is the keys of all lineages of a partition: what they take, which of them are dead, and which go when the
+// budget is spent.
+type keyspace struct {
+	lineages map[string]*lineage
+	ordered  []*lineage // by id
+	ledger   ledger
+	timers   timers // of the keys with episodes
+	sweep    sweep
+	evictor  evictor
+}
+
+// sweep is a place on a walk over all keys, by lineage and fingerprint. It is part of the state.
+type sweep struct {
+	lineage string
+	from    Fingerprint
+}
+
+// Keys without episodes die silently: a sweep comes by. Four keys are looked at for each event, so at most a third as
+// many dead keys as living ones are held, whatever comes.
+const (
+	sweepEvery = 256
+	sweepKeys  = 4 * sweepEvery
+)
+
+func newKeyspace(budget int64) keyspace {
+	s := keyspace{lineages: map[string]*lineage{}, ledger: ledger{gone: newGhosts(budget)}}
+	s.evictor.bounded, s.evictor.room = budget > 0, budget-s.ledger.gone.reserved()
+	return s
+}
+
+// lineage finds a lineage, or makes it.
+func (s *keyspace) lineage(rule string, number int) *lineage {
+	l := newLineage(rule, number, &s.ledger)
+	if known, ok := s.lineages[l.id]; ok {
+		return known
+	}
+	s.lineages[l.id] = l
+	at, _ := slices.BinarySearchFunc(s.ordered, l.id, func(x *lineage, id string) int { return cmp.Compare(x.id, id) })
+	s.ordered = slices.Insert(s.ordered, at, l)
+	return l
+}
+
+// prune forgets lineages that hold nothing, have nothing left to tell, and are not named.
+func (s *keyspace) prune(named map[*lineage]bool) {
+	s.ordered = slices.DeleteFunc(s.ordered, func(l *lineage) bool {
+		if named[l] || l.cells.n > 0 || l.uncounted != [NumUncounted]int64{} {
+			return false
+		}
+		delete(s.lineages, l.id)
+		return true
+	})
+}
+
+// sweepSome looks at the next keys and forgets the dead ones.
+func (s *keyspace) sweepSome(watermark traffic.Time) {
+	s.walk(&s.sweep, sweepKeys, func(l *lineage, x *slot) bool { return l.isDead(x, watermark) })
+}
+
+// sweepAll forgets every dead key.
+func (s *keyspace) sweepAll(watermark traffic.Time) {
+	s.sweep = sweep{}
+	s.walk(&s.sweep, s.ledger.keys, func(l *lineage, x *slot) bool { return l.isDead(x, watermark) })
+}
+
+// walk visits at most limit keys from the cursor on, over all lineages by their ids and then from the first again, each at
+// most once. Where visit returns true the key is forgotten.
+func (s *keyspace) walk(at *sweep, limit int, visit func(l *lineage, x *slot) (forget bool)) {
+	for limit = min(limit, s.ledger.keys); limit > 0 && s.ledger.keys > 0; {
+		i, found := slices.BinarySearchFunc(s.ordered, at.lineage, func(l *lineage, id string) int { return cmp.Compare(l.id, id) })
+		if i == len(s.ordered) {
+			*at = sweep{}
+			continue
+		}
+		l := s.ordered[i]
+		if !found {
+			*at = sweep{lineage: l.id}
+		}
+		part := keyRange{from: at.from, to: math.MaxUint64, limit: limit}
+		next, n, done := l.cells.walk(part, func(x *slot, _ uint8) bool { return visit(l, x) }, func(x *slot) { l.forget(&x.cell) })
+		limit -= n
+		at.from = next
+		if done {
+			*at = sweep{lineage: l.id + "\x00"} // the least id after it
+		}
+	}
+}
+
+// settle brings ledger and timer up to date with a key's episodes.
+func (s *keyspace) update(o *offender) {
+	if len(o.episodes) == 0 {
+		s.charge(o, 0)
+		if o.heap >= 0 {
+			s.timers.remove(o)
+		}
+		o.lineage.removeOffender(o)
+		return
+	}
+	s.charge(o, o.bytes())
+	s.timers.set(o, o.next())
+}
+
+func (s *keyspace) charge(o *offender, cost int64) {
+	s.ledger.bytes += cost - o.cost
+	s.ledger.offenders += cost - o.cost
+	o.cost = cost
+}
+
+// bytes is what the keys take, and what is remembered of evicted ones.
+func (s *keyspace) bytes() int64 {
+	if s.ledger.gone.n == 0 {
+		return s.ledger.bytes
+	}
+	return s.ledger.bytes + s.ledger.gone.reserved()
+}

@@ -1,0 +1,376 @@
+package detectors
+
+import (
+	"container/heap"
+	"slices"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// offender is a key with episodes. Only such keys have anything to report when time passes, so only they have a timer.
+type offender struct {
+	key      Fingerprint
+	lineage  *lineage
+	cell     cell       // of the key, as long as it has episodes
+	episodes []*episode // ascending by first, at least a window apart
+	cost     int64      // bytes that the ledger was charged for the episodes
+	trimmed  place      // the newest event that trim dropped; its time is BeforeTime if it has dropped none
+
+	due  traffic.Time // when the watermark next closes an episode or makes one certain, or earlier
+	heap int          // index in the partition's timers
+}
+
+// arrival is one on-time event on its way into the episodes of one key.
+type arrival struct {
+	event   *Keyed
+	bound   *binding
+	secret  *Secret
+	subject []byte // of the rule's key
+	grouped bool   // a field of the key is missing
+	rank    int64  // of the event among all that the partition has folded
+	at      place
+	behind  bool         // the key has had a newer event
+	settles traffic.Time // when what is over becomes certain
+}
+
+// blockSubject is the identity that a block would hold: that of the block's own key. It is empty where the event lacks a
+// field of that key.
+func (a *arrival) blockSubject() traffic.Subject {
+	if a.grouped || a.bound.version.Block == nil {
+		return ""
+	}
+	s, missing := traffic.MakeSubject(&a.event.Identity, a.bound.version.Block.Key)
+	if missing > 0 {
+		return ""
+	}
+	return s
+}
+
+// wideSubject is the identity of the block that stands for all others beyond MaxTuples: that of the rule's own key.
+func (a *arrival) wideSubject() traffic.Subject {
+	if a.grouped || a.bound.version.Block == nil {
+		return ""
+	}
+	return traffic.Subject(a.subject)
+}
+
+// judge gives the arrival, and the events that it put over the limit, to the key's episodes.
+func (o *offender) judge(a *arrival, exceedances []exceedance, res *outcome) {
+	_, keeps := o.lineage.algorithm.(rangeCounter)
+	for _, ep := range o.episodes {
+		if ep.meet(a.at) {
+			res.extend(ep)
+			continue
+		}
+		// A late event may put events around it over the limit; that is seen only where they are kept.
+		near := ep.touches(a.at.time, o.lineage.window) || a.at.compare(ep.last) < 0
+		if a.behind && near && (!keeps || a.at.compare(o.trimmed) <= 0) {
+			ep.atLeast = true
+		}
+	}
+	for i := range exceedances {
+		o.mark(&exceedances[i], a, res)
+	}
+	o.addEvidence(a)
+}
+
+// miss notes that an event was left out: counts of episodes around it may be too low.
+func (o *offender) miss(at place) {
+	for _, ep := range o.episodes {
+		ep.atLeast = ep.atLeast || at.compare(ep.last) < 0
+	}
+}
+
+// withdraw forgets episodes that were never certain. Nothing of them was reported.
+func (o *offender) withdraw() {
+	o.episodes = slices.DeleteFunc(o.episodes, func(ep *episode) bool { return !ep.certain() })
+}
+
+// mark makes an over event part of the episode that it touches; of two that it touches it makes one; where there is none it
+// opens one.
+func (o *offender) mark(x *exceedance, a *arrival, res *outcome) {
+	window := o.lineage.window
+	var into *episode
+	for i := 0; i < len(o.episodes); i++ {
+		ep := o.episodes[i]
+		switch {
+		case !ep.touches(x.time, window):
+			continue
+		case ep.outlived(x.place):
+			o.remove(ep)
+			res.end(ep, PhaseClosed, true)
+			i--
+		case into == nil:
+			ep.extend(x, a, o)
+			into = ep
+		default:
+			into = o.join(into, ep, a.bound.wide, res)
+			i-- // one of the two is gone, and the joined one stands before the next
+		}
+	}
+	if into == nil {
+		into = o.open(x, a)
+	} else {
+		res.extend(into)
+	}
+	into.peak = max(into.peak, x.count)
+	into.lateness = max(into.lateness, a.bound.lateness)
+	into.attribute(x.place, a, res)
+	if !into.certain() && a.settles == traffic.BeforeTime {
+		into.settles = traffic.BeforeTime
+	}
+	if into.certain() {
+		res.tell(into)
+	}
+}
+
+// trim has the algorithm drop events that no decision needs, once an event was over.
+func (o *offender) trim(ev *event) {
+	log, keeps := o.lineage.algorithm.(rangeCounter)
+	if !keeps || len(ev.exceedances) == 0 {
+		return
+	}
+	switch given, equals := log.trim(&o.cell, ev); {
+	case equals > 0 && given == o.trimmed.entry:
+		o.trimmed.nth += equals
+	case equals > 0:
+		o.trimmed = place{given, equals - 1}
+	}
+}
+
+// among converts a place among the events that the algorithm keeps into one among all events of the key.
+func (o *offender) among(at place) place {
+	if at.entry == o.trimmed.entry {
+		at.nth += o.trimmed.nth + 1
+	}
+	return at
+}
+
+// between counts the events x with a < x <= b: what the algorithm still keeps, and the trimmed equals of a.
+func (o *offender) between(log rangeCounter, a, b place) int64 {
+	n := log.between(&o.cell, a, b)
+	if a.entry == o.trimmed.entry && b.entry != a.entry {
+		n += int64(o.trimmed.nth) + 1 // equals of a that are kept no more
+	}
+	return n
+}
+
+// attribute assigns the exceedance x to a block target. Only the arriving event's identity is known: earlier events that it
+// pushed over the limit are attributed to the rule's key. An episode of such events alone has a hit that blocks nobody, since
+// the arriving event's identity has done nothing.
+func (ep *episode) attribute(x place, a *arrival, res *outcome) {
+	if !a.bound.wide {
+		ep.attributeNarrow(x, a, res)
+		return
+	}
+	if x != a.at {
+		if len(ep.targets) == 0 {
+			ep.addTarget(&blockTarget{last: x.time}, a, res)
+		}
+		return
+	}
+	block := a.blockSubject()
+	t := ep.target(block)
+	if t == nil && len(ep.targets) >= MaxTuples {
+		block = a.wideSubject()
+		if t = ep.target(block); t == nil {
+			t = ep.addTarget(&blockTarget{block: block, last: x.time}, a, res)
+		}
+	} else if t == nil {
+		t = ep.addTarget(&blockTarget{block: block, last: x.time}, a, res)
+	}
+	t.last = max(t.last, x.time)
+}
+
+// attributeNarrow is attribute where the block's key has no fields beyond the rule's, so that there is one target a version.
+// A version edited while the episode runs may bring another block, which has a hit of its own from then on.
+func (ep *episode) attributeNarrow(x place, a *arrival, res *outcome) {
+	t := ep.under(a.bound.version.Number)
+	if t == nil {
+		block := a.blockSubject()
+		if t = ep.target(block); t == nil && len(ep.targets) <= MaxTuples {
+			t = ep.addTarget(&blockTarget{block: block, last: x.time}, a, res)
+		}
+	}
+	if t == nil {
+		t = ep.targets[0]
+	}
+	t.last = ep.last.time
+}
+
+// addTarget adds a block target, which opens a hit.
+func (ep *episode) addTarget(t *blockTarget, a *arrival, res *outcome) *blockTarget {
+	t.version = a.bound.version.Number
+	t.generation, t.source, t.offset = a.event.Generation, a.event.Source, a.event.Offset
+	t.sent = traffic.BeforeTime
+	h := ep.hit(t, PhaseOpen, 0, 0)
+	// One arrival can open two episodes of a key, when the second cuts the first: they are two offences.
+	for nth := 0; nth == 0 || res.knows(t.id); nth++ {
+		t.id = a.secret.hitID(&h, nth)
+	}
+	ep.targets = append(ep.targets, t)
+	return t
+}
+
+func (o *offender) open(x *exceedance, a *arrival) *episode {
+	v := a.bound.version
+	_, keeps := o.lineage.algorithm.(rangeCounter)
+	ep := &episode{
+		rule: o.lineage, limit: v.Limit, subject: traffic.Subject(a.subject), grouped: a.grouped,
+		first: x.place, last: x.place, count: 1, seen: a.rank, settles: a.settles,
+		// The newest event of a window is its first over one if there is room for all others. Else it may be any.
+		atLeast: a.behind && !keeps && (x.how != overEvent || x.count != x.limit+1 || o.lineage.kind.count == countDistinct),
+	}
+	at := 0
+	for at < len(o.episodes) && o.episodes[at].first.compare(x.place) < 0 {
+		at++
+	}
+	o.episodes = slices.Insert(o.episodes, at, ep)
+	return ep
+}
+
+// join makes one episode of two. The one seen first goes on, with its targets; a target of the other whose block it has, or
+// has no room for, is reported as merged.
+func (o *offender) join(a, b *episode, wide bool, res *outcome) *episode {
+	if b.seen < a.seen {
+		a, b = b, a
+	}
+	a.absorb(b, o)
+	o.remove(b)
+	for _, t := range b.targets {
+		stays := a.target(t.block)
+		if wide && stays == nil && len(a.targets) < MaxTuples {
+			a.targets = append(a.targets, t)
+			res.move(b, t, a)
+			continue
+		}
+		if stays == nil {
+			stays = a.targets[0]
+		}
+		stays.last = max(stays.last, t.last)
+		res.endTarget(notice{ep: b, target: t, phase: PhaseMerged, into: stays.id})
+	}
+	return a
+}
+
+// addEvidence adds the arriving event to the users, devices and samples of the episode that it lies in.
+func (o *offender) addEvidence(a *arrival) {
+	for _, ep := range o.episodes {
+		if a.at.time < ep.first.time || a.at.time > ep.last.time {
+			continue
+		}
+		ep.users.add(a.secret, a.event.Identity.User)
+		ep.devices.add(a.secret, a.event.Identity.Device)
+		if len(ep.samples) < MaxSamples && len(a.event.Sample) > 0 {
+			ep.samples = append(ep.samples, traffic.AppendSampleText(nil, a.event.Sample, a.event.Time, &a.event.Identity))
+		}
+	}
+}
+
+func (o *offender) remove(ep *episode) {
+	o.episodes = slices.DeleteFunc(o.episodes, func(x *episode) bool { return x == ep })
+}
+
+// expire reports the episodes that the watermark has made certain, and closes those that it has passed.
+func (o *offender) expire(watermark traffic.Time, res *outcome) {
+	for _, ep := range slices.Clone(o.episodes) {
+		if !ep.certain() && o.lineage.dead(watermark) >= ep.settles {
+			ep.settles = traffic.BeforeTime
+			res.tell(ep)
+		}
+		if watermark >= ep.closes() {
+			o.remove(ep)
+			res.end(ep, PhaseClosed, false)
+		}
+	}
+}
+
+// end closes all episodes before their time: the key is evicted.
+func (o *offender) end(res *outcome) {
+	for _, ep := range o.episodes {
+		res.end(ep, PhaseClosed, false)
+	}
+	o.episodes = nil
+}
+
+// next is when the watermark next makes an episode certain or closes one.
+func (o *offender) next() traffic.Time {
+	due := traffic.EndOfTime
+	for _, ep := range o.episodes {
+		due = min(due, ep.closes())
+		if !ep.certain() {
+			due = min(due, later(ep.settles, o.lineage.lateness))
+		}
+	}
+	return due
+}
+
+// bytes is what the episodes take, beside the key's slot.
+func (o *offender) bytes() int64 {
+	n := int64(184)
+	for _, ep := range o.episodes {
+		n += ep.bytes()
+	}
+	return n
+}
+
+// timers holds the keys with episodes by (deadline, key, lineage). No clock drives it: the watermark does.
+type timers struct{ h timerHeap }
+
+// set puts k in, or moves it. A deadline that moves out is left where it is: it is found to be early when it comes up,
+// which saves a heap operation for every event of a busy key.
+func (t *timers) set(o *offender, due traffic.Time) {
+	switch {
+	case o.heap < 0:
+		o.due = due
+		heap.Push(&t.h, o)
+	case due < o.due || o.heap == 0:
+		o.due = due
+		heap.Fix(&t.h, o.heap)
+	}
+}
+
+func (t *timers) first() *offender {
+	if len(t.h) == 0 {
+		return nil
+	}
+	return t.h[0]
+}
+
+func (t *timers) remove(o *offender) { heap.Remove(&t.h, o.heap) }
+
+type timerHeap []*offender
+
+var _ heap.Interface = (*timerHeap)(nil)
+
+func (h timerHeap) Len() int { return len(h) }
+
+func (h timerHeap) Less(i, j int) bool {
+	if h[i].due != h[j].due {
+		return h[i].due < h[j].due
+	}
+	if h[i].key != h[j].key {
+		return h[i].key.less(h[j].key)
+	}
+	return h[i].lineage.id < h[j].lineage.id
+}
+
+func (h timerHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].heap, h[j].heap = i, j
+}
+
+func (h *timerHeap) Push(x any) {
+	o := x.(*offender)
+	o.heap = len(*h)
+	*h = append(*h, o)
+}
+
+func (h *timerHeap) Pop() any {
+	old := *h
+	o := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	o.heap = -1
+	return o
+}
