@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,69 +22,12 @@ type frozen struct {
 	ofNode int // how many blocks are the frozen one's
 }
 
-// clusterOfItsOwn is a stage on a cluster of which the test may freeze masters; the first is the one with the modes, and
-// another one has the shapes.
-func clusterOfItsOwn(t *testing.T) (*stage, []*testbed.RedisNode) {
-	t.Helper()
-	nodes := testbed.OwnRedisCluster(t)
-	var addresses []string
-	for _, n := range nodes {
-		addresses = append(addresses, n.Addr)
-	}
-	s := connectedTo(t, addresses)
-	var home, shapes string
-	for i := 0; home == shapes; i++ {
-		var errs [3]error
-		s.store.keys, errs[0] = NewKeys(fmt.Sprintf("weir-%d", i))
-		home, errs[1] = s.store.home(t.Context())
-		shapes, errs[2] = s.store.masterOf(t.Context(), s.store.keys.Shapes())
-		if err := errors.Join(errs[:]...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	slices.SortStableFunc(nodes, func(a, b *testbed.RedisNode) int {
-		switch home {
-		case a.Addr:
-			return -1
-		case b.Addr:
-			return 1
-		}
-		return 0
-	})
-	return s, nodes
-}
-
-// connectedTo is a stage on a cluster, with the client that weir uses.
-func connectedTo(t *testing.T, addresses []string) *stage {
-	t.Helper()
-	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisClusterKind, Addrs: addresses})
-	s.reconnect(Server{Cluster: addresses, Timeout: time.Second})
-	return s
-}
-
-// reconnect gives the stage a store of its namespace with the client that weir uses.
-func (s *stage) reconnect(server Server) {
-	s.t.Helper()
-	namespace, _, _ := strings.Cut(s.store.keys.prefix, ":")
-	store, err := Connect(server, namespace)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			s.t.Error(err)
-		}
-	})
-	s.store = store
-	s.restart()
-}
-
 // freezeOne asserts blocks while all is well, and is about to freeze the first or the second of the masters without the modes.
 func freezeOne(t *testing.T, which int) (*frozen, *Reconciler) {
 	t.Helper()
 	s, nodes := clusterOfItsOwn(t)
 	f := &frozen{stage: s, all: manyBlocks(3000, s.clock.now()), node: nodes[1+which]}
-	rec := s.sweeper(t, f.all)
+	rec := sweeper(t, s, f.all)
 	if err := rec.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -101,17 +42,13 @@ func freezeOne(t *testing.T, which int) (*frozen, *Reconciler) {
 // lost reports whether block i is the frozen master's.
 func (f *frozen) lost(i int) bool {
 	f.t.Helper()
-	at, err := f.store.masterOf(f.t.Context(), f.store.keys.Block(f.all[i].Subject, floodRule))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return at == f.node.Addr
+	return f.masterOf(f.keys.Block(f.all[i].Subject, floodRule)) == f.node.Addr
 }
 
 // on asks the masters that answer.
 func (f *frozen) on(ask func(ctx context.Context, node *redis.Client) error) {
 	f.t.Helper()
-	err := f.store.eachMaster(f.t.Context(), func(ctx context.Context, node *redis.Client) error {
+	err := eachMaster(f.t.Context(), f.client, func(ctx context.Context, node *redis.Client) error {
 		if node.Options().Addr == f.node.Addr {
 			return nil
 		}
@@ -128,15 +65,15 @@ func TestDemotionTakesEffectWithAMasterAway(t *testing.T) {
 	for which := range 2 {
 		t.Run(fmt.Sprint("master ", which), func(t *testing.T) {
 			f, rec := freezeOne(t, which)
-			p := f.publisher(t)
+			p := newPublisher(t, f.stage)
 			run(t, p.Run)
 			f.published(rules.ModeBlock, 1)
 			now := f.clock.now() // it holds under every generation of this test, so that ENFORCE has nothing to do
-			block := Block{Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 100, Hit: "a", Since: now, Until: now.Add(ttl)}
-			if _, err := f.store.raiseAll(t.Context(), []raise{{held: held{subject: viewer, rule: floodRule}, block: block}}); err != nil {
+			block := NewBlock(floodRule, 100, "a", now, now.Add(ttl))
+			if _, err := f.writer.raiseAll(t.Context(), []raise{{held: held{subject: viewer, rule: floodRule}, block: block}}); err != nil {
 				t.Fatal(err)
 			}
-			r := f.replica(t)
+			r := newReplicaR(t, f.stage)
 			eventuallyHeld(t, r, f.clock, true)
 			f.node.Freeze()
 			if err := f.store.PingStreams(t.Context()); err != nil {
@@ -166,7 +103,7 @@ func TestDemotionTakesEffectWithAMasterAway(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				fresh.keys = f.store.keys
+				fresh.keys = f.keys
 				ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 				defer cancel()
 				modes, err := f.rules.Modes(ctx)
@@ -183,11 +120,7 @@ func TestDemotionTakesEffectWithAMasterAway(t *testing.T) {
 
 func (f *frozen) otherAddr() string {
 	f.t.Helper()
-	at, err := f.store.masterOf(f.t.Context(), f.store.keys.Rules())
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return at
+	return f.masterOf(f.keys.Rules())
 }
 
 // What the masters that answer have lost is put back; what the one that does not answer holds is counted as missing, and
@@ -209,12 +142,12 @@ func TestReconcilerAssertsWhatItCanWithAMasterAway(t *testing.T) {
 			if got := testutil.ToFloat64(rec.metrics.changes.WithLabelValues(string(outcomeWritten))); got != float64(2*len(f.all)-f.ofNode) {
 				t.Errorf("%v blocks written, want %d, and %d anew", got, len(f.all), len(f.all)-f.ofNode)
 			}
-			if known, err := f.store.remembers(t.Context()); err == nil && known {
+			if known, err := f.store.HasMarker(t.Context()); err == nil && known {
 				t.Error("a marker says that Redis holds everything")
 			}
 			f.node.Thaw()
 			testbed.Eventually(t, 20*time.Second, func() error { return rec.Check(t.Context()) })
-			if known, err := f.store.remembers(t.Context()); err != nil || !known {
+			if known, err := f.store.HasMarker(t.Context()); err != nil || !known {
 				t.Errorf("there is no marker though everything is asserted: %v", err)
 			}
 			if got := testutil.ToFloat64(rec.metrics.unasserted); got != 0 {

@@ -70,7 +70,7 @@ func (b bulk) ActiveBlocks(_ context.Context, q ActiveQuery) ([]Decision, error)
 }
 
 // sweeper is a reconciler of many blocks, which nobody runs yet.
-func (s *stage) sweeper(t *testing.T, active ActiveBlocks) *Reconciler {
+func sweeper(t *testing.T, s *stage, active ActiveBlocks) *Reconciler {
 	t.Helper()
 	r, err := NewReconciler(ReconcilerOptions{
 		Store: s.store, Modes: s.rules, Active: active, Interval: 20 * time.Millisecond, Sweep: time.Hour, Clock: s.clock.now,
@@ -99,7 +99,7 @@ func TestTheWayOutIsOpenWhileAllBlocksAreAsserted(t *testing.T) {
 	if n == 300_000 {
 		patience = time.Second
 	}
-	p := s.publisher(t)
+	p := newPublisher(t, s)
 	run(t, p.Run)
 	s.published(rules.ModeBlock, 1)
 	other := traffic.Identity{IP: viewerIdentity.IP, Device: "tv-8"}
@@ -107,7 +107,7 @@ func TestTheWayOutIsOpenWhileAllBlocksAreAsserted(t *testing.T) {
 		h.ID, h.BlockSubject = "fedcba9876543210fedcba9876543210", "ip=192.0.2.1%2F32&device=tv-8"
 		h.Subject = h.BlockSubject
 	})))
-	r := s.replica(t)
+	r := newReplicaR(t, s)
 	holds := func(id traffic.Identity) bool {
 		_, held := r.Find(id, "POST", "/v1/guest-tokens", s.clock.now())
 		return held
@@ -132,7 +132,7 @@ func TestTheWayOutIsOpenWhileAllBlocksAreAsserted(t *testing.T) {
 		t.Fatal("the other client is not held")
 	}
 
-	rec := s.sweeper(t, manyBlocks(n, s.clock.now()))
+	rec := sweeper(t, s, manyBlocks(n, s.clock.now()))
 	done := make(chan error, 1)
 	go func() { done <- rec.Check(t.Context()) }()
 	testbed.Eventually(t, time.Minute, func() error {
@@ -164,8 +164,7 @@ func TestTheWayOutIsOpenWhileAllBlocksAreAsserted(t *testing.T) {
 
 // evals counts the script calls of a client, by what the script is for.
 type evals struct {
-	scripts scripts
-	counts  map[string]int
+	counts map[string]int
 }
 
 var _ redis.Hook = (*evals)(nil)
@@ -193,10 +192,10 @@ func (e *evals) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 
 func (e *evals) count(cmd redis.Cmder) {
 	if args := cmd.Args(); len(args) > 1 && strings.HasPrefix(cmd.Name(), "evalsha") {
-		switch args[1] {
-		case e.scripts.raise.flagged.Hash(), e.scripts.raise.plain.Hash():
+		switch key := fmt.Sprint(args[min(3, len(args)-1)]); { // EVALSHA hash numkeys key…
+		case strings.Contains(key, ":block:") && len(args) == 3+2+8:
 			e.counts["raise"]++
-		case e.scripts.release.flagged.Hash(), e.scripts.release.plain.Hash():
+		case strings.Contains(key, ":block:") && len(args) == 3+2+4:
 			e.counts["release"]++
 		}
 	}
@@ -207,7 +206,7 @@ func TestSweepWritesOnlyWhatDiffers(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := newStage(t, server)
 		all := manyBlocks(2*sliceSize+500, s.clock.now())
-		rec := s.sweeper(t, all)
+		rec := sweeper(t, s, all)
 		check := func() {
 			t.Helper()
 			if err := rec.Check(t.Context()); err != nil {
@@ -215,11 +214,11 @@ func TestSweepWritesOnlyWhatDiffers(t *testing.T) {
 			}
 		}
 		check()
-		counter := &evals{scripts: s.store.scripts, counts: map[string]int{}}
-		s.store.client.AddHook(counter)
+		counter := &evals{counts: map[string]int{}}
+		s.client.AddHook(counter)
 		sweep := func(raises int) {
 			t.Helper()
-			if err := s.store.client.Del(t.Context(), s.store.keys.Lease()).Err(); err != nil {
+			if err := s.client.Del(t.Context(), s.keys.Lease()).Err(); err != nil {
 				t.Fatal(err)
 			}
 			clear(counter.counts)
@@ -235,18 +234,16 @@ func TestSweepWritesOnlyWhatDiffers(t *testing.T) {
 		sweep(0)
 		lost := func(i int) {
 			t.Helper()
-			if err := s.store.client.Del(t.Context(), s.store.keys.Block(all[i].Subject, floodRule)).Err(); err != nil {
+			if err := s.client.Del(t.Context(), s.keys.Block(all[i].Subject, floodRule)).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
 		lost(0)
 		lost(sliceSize)
 		lost(len(all) - 1)
-		shorter := raise{held: held{subject: all[7].Subject, rule: floodRule}, block: Block{
-			Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 1, Hit: all[7].Hit,
-			Since: all[7].Since, Until: all[7].Until.Add(-time.Minute)}}
+		shorter := raise{held: held{subject: all[7].Subject, rule: floodRule}, block: NewBlock(floodRule, 1, all[7].Hit, all[7].Since, all[7].Until.Add(-time.Minute))}
 		lost(7)
-		if _, err := s.store.raiseAll(t.Context(), []raise{shorter}); err != nil {
+		if _, err := s.writer.raiseAll(t.Context(), []raise{shorter}); err != nil {
 			t.Fatal(err)
 		}
 		sweep(4)
@@ -285,9 +282,9 @@ func TestSweepComparesABlockOnce(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := newStage(t, server)
 		blocks := manyBlocks(2*sliceSize+500, s.clock.now())
-		rec := s.sweeper(t, blocks.updated(rows))
+		rec := sweeper(t, s, blocks.updated(rows))
 		check(t, s, blocks, func() (int, int) {
-			if err := s.store.client.Del(t.Context(), s.store.keys.Lease()).Err(); err != nil {
+			if err := s.client.Del(t.Context(), s.keys.Lease()).Err(); err != nil {
 				t.Fatal(err)
 			}
 			compared, changes := testutil.ToFloat64(rec.metrics.compared), testutil.ToFloat64(rec.metrics.changes.WithLabelValues(string(outcomeWritten)))
@@ -301,7 +298,7 @@ func TestSweepComparesABlockOnce(t *testing.T) {
 	t.Run("more than are remembered", func(t *testing.T) {
 		s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 		blocks := manyBlocks(3*sliceSize, s.clock.now())
-		rec := s.sweeper(t, blocks.updated(rows))
+		rec := sweeper(t, s, blocks.updated(rows))
 		check(t, s, blocks, func() (int, int) {
 			modes, err := s.rules.Modes(t.Context())
 			if err != nil {
@@ -321,11 +318,26 @@ func TestSweepComparesABlockOnce(t *testing.T) {
 	t.Run("a full Redis", func(t *testing.T) {
 		s := newStage(t, testbed.OwnRedis(t).Server())
 		blocks := manyBlocks(2*sliceSize, s.clock.now())
-		rec := s.sweeper(t, blocks.updated(rows))
+		rec := sweeper(t, s, blocks.updated(rows))
 		full(t, s)
 		var left *unassertedError
 		if err := rec.Check(t.Context()); !errors.As(err, &left) || left.missing != len(blocks) || left.all != len(blocks) {
 			t.Errorf("%v, want %d of %[2]d that could not be asserted", err, len(blocks))
 		}
 	})
+}
+
+// The reconciler counts a block that a full Redis refuses as missing, and once.
+func TestReconcilerCountsOnceWhatAFullRedisRefuses(t *testing.T) {
+	s := newStage(t, testbed.OwnRedis(t).Server())
+	all := manyBlocks(50, s.clock.now())
+	rec := sweeper(t, s, all)
+	full(t, s)
+	var left *unassertedError
+	if err := rec.Check(t.Context()); !errors.As(err, &left) || left.missing != len(all) || left.all != len(all) {
+		t.Errorf("%v, want %d of %[2]d that could not be asserted", err, len(all))
+	}
+	if got := testutil.ToFloat64(rec.metrics.unasserted); got != float64(len(all)) {
+		t.Errorf("the gauge says %v are missing, want %d", got, len(all))
+	}
 }

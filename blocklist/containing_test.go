@@ -1,13 +1,13 @@
 package blocklist
 
 import (
+	protocol "github.com/alicebob/miniredis/v2/server"
+
 	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
-
-	protocol "github.com/alicebob/miniredis/v2/server"
 
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
@@ -29,12 +29,10 @@ func TestContainingFindsTheBlocksOfAPart(t *testing.T) {
 			"login-burst": {"ip=192.0.2.0%2F24", "ip=192.0.3.1%2F32"},
 		} {
 			for _, subject := range subjects {
-				raises = append(raises, raise{held: held{subject, rule}, block: Block{
-					Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: rule, Generation: 1, Hit: "a", Since: now, Until: now.Add(time.Hour),
-				}})
+				raises = append(raises, raise{held: held{subject, rule}, block: NewBlock(rule, 1, "a", now, now.Add(time.Hour))})
 			}
 		}
-		if _, err := s.store.raiseAll(t.Context(), raises); err != nil {
+		if _, err := s.writer.raiseAll(t.Context(), raises); err != nil {
 			t.Fatal(err)
 		}
 		for _, tt := range []struct {

@@ -17,7 +17,7 @@ func backlogSubject(n int) traffic.Subject {
 }
 
 // backlogHit is a record of source n's episode, whose over events lie so long ago. DETECT has seen it just now.
-func (s *stage) backlogHit(n int, phase detectors.Phase, first, last time.Duration) detectors.Hit {
+func backlogHit(s *stage, n int, phase detectors.Phase, first, last time.Duration) detectors.Hit {
 	return s.hit(func(h *detectors.Hit) {
 		now := s.clock.now()
 		h.ID, h.Subject, h.BlockSubject, h.Phase = fmt.Sprintf("%032x", n), backlogSubject(n), backlogSubject(n), phase
@@ -31,7 +31,7 @@ func TestABacklogBlocksNobodyButWhoIsOverNow(t *testing.T) {
 	const over, fine = 90, 91
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := newStage(t, server)
-		r := s.replica(t)
+		r := newReplicaE(t, s)
 		holds := func(n int) bool {
 			b, _, err := s.store.Get(t.Context(), backlogSubject(n), floodRule)
 			if err != nil {
@@ -41,12 +41,12 @@ func TestABacklogBlocksNobodyButWhoIsOverNow(t *testing.T) {
 		}
 		var hits []detectors.Hit
 		for n := range 20 {
-			hits = append(hits, s.backlogHit(n, detectors.PhaseOpen, 6*time.Minute, 6*time.Minute))
+			hits = append(hits, backlogHit(s, n, detectors.PhaseOpen, 6*time.Minute, 6*time.Minute))
 			if n == 10 {
-				hits = append(hits, s.backlogHit(fine, detectors.PhaseOpen, time.Second, time.Second))
+				hits = append(hits, backlogHit(s, fine, detectors.PhaseOpen, time.Second, time.Second))
 			}
 		}
-		hits = append(hits, s.backlogHit(over, detectors.PhaseOpen, 6*time.Minute, 6*time.Minute))
+		hits = append(hits, backlogHit(s, over, detectors.PhaseOpen, 6*time.Minute, 6*time.Minute))
 		got := s.apply(hits...)
 		if want := 21; len(got) != want+1 || slices.Index(got, "written") < 0 {
 			t.Errorf("decisions: %v, want %d withheld and one written", got, want)
@@ -66,15 +66,15 @@ func TestABacklogBlocksNobodyButWhoIsOverNow(t *testing.T) {
 			want string
 		}{{5 * time.Minute, "[]"}, {2 * time.Minute, "[]"}, {61 * time.Second, "[]"}, {50 * time.Second, "[written]"}, {time.Second, "[extended]"}}
 		for _, step := range steps {
-			if got := fmt.Sprint(s.apply(s.backlogHit(over, detectors.PhaseUpdate, 6*time.Minute, step.ago))); got != step.want {
+			if got := fmt.Sprint(s.apply(backlogHit(s, over, detectors.PhaseUpdate, 6*time.Minute, step.ago))); got != step.want {
 				t.Errorf("over %v ago: %s, want %s", step.ago, got, step.want)
 			}
 		}
-		if got := s.apply(s.backlogHit(over, detectors.PhaseUpdate, 6*time.Minute, 3*time.Minute)); len(got) != 0 || !holds(over) {
+		if got := s.apply(backlogHit(s, over, detectors.PhaseUpdate, 6*time.Minute, 3*time.Minute)); len(got) != 0 || !holds(over) {
 			t.Errorf("an older record again: %v, blocked: %v", got, holds(over))
 		}
 		for n := range 20 {
-			if got := s.apply(s.backlogHit(n, detectors.PhaseClosed, 6*time.Minute, 5*time.Minute)); len(got) != 0 || holds(n) {
+			if got := s.apply(backlogHit(s, n, detectors.PhaseClosed, 6*time.Minute, 5*time.Minute)); len(got) != 0 || holds(n) {
 				t.Errorf("source %d, over five minutes ago: %v, blocked: %v", n, got, holds(n))
 			}
 		}

@@ -23,7 +23,7 @@ func TestScriptsAreLoadedWhereTheyAreMissing(t *testing.T) {
 			hits = append(hits, s.hit(func(h *detectors.Hit) { h.BlockSubject = traffic.Subject(fmt.Sprintf("device=d%d", i)) }))
 		}
 		s.apply(hits...)
-		if err := s.store.client.ScriptFlush(t.Context()).Err(); err != nil {
+		if err := s.client.ScriptFlush(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
 		for i := range hits {
@@ -40,7 +40,7 @@ func TestModesAreLookedUpWhenTheEffectIsWritten(t *testing.T) {
 		s := newStage(t, server)
 		s.apply(s.hit())
 		s.rules.set(floodRule, rules.ModeShadow)
-		s.clock.add(modesMaxAge + time.Second)
+		s.clock.add(modesAge + time.Second)
 		if got := fmt.Sprint(s.apply(s.hit(func(h *detectors.Hit) { h.ID = "b" }))); got != "[]" {
 			t.Errorf("demoted more than two seconds ago: %s", got)
 		}
@@ -78,11 +78,8 @@ func TestStaleGenerationReadsTheModesAgain(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := newStage(t, server)
 		s.apply(s.hit(func(h *detectors.Hit) { h.BlockSubject = "device=other" })) // caches generation 1
-		newer := Block{
-			Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 3, Hit: "f",
-			Since: s.clock.now(), Until: s.clock.now().Add(time.Minute),
-		}
-		if _, err := s.store.raiseAll(t.Context(), []raise{{held: held{viewer, floodRule}, block: newer}}); err != nil {
+		newer := NewBlock(floodRule, 3, "f", s.clock.now(), s.clock.now().Add(time.Minute))
+		if _, err := s.writer.raiseAll(t.Context(), []raise{{held: held{viewer, floodRule}, block: newer}}); err != nil {
 			t.Fatal(err)
 		}
 		s.rules.set(floodRule, rules.ModeShadow)
@@ -92,7 +89,7 @@ func TestStaleGenerationReadsTheModesAgain(t *testing.T) {
 		}
 		s.rules.set(floodRule, rules.ModeShadow)
 		newer.Generation = 9
-		if _, err := s.store.raiseAll(t.Context(), []raise{{held: held{viewer, floodRule}, block: newer}}); err != nil {
+		if _, err := s.writer.raiseAll(t.Context(), []raise{{held: held{viewer, floodRule}, block: newer}}); err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(s.apply(s.hit(func(h *detectors.Hit) { h.ID = "a" }))); got != "[]" {
@@ -159,7 +156,7 @@ func TestUnusableRecordsGoToTheDeadLetters(t *testing.T) {
 			s.hit(func(h *detectors.Hit) { h.BlockSubject = "device" }),
 			s.hit(func(h *detectors.Hit) { h.BlockSubject = "ip=192.0.2.1%2F24" }),
 			s.hit(func(h *detectors.Hit) {
-				h.BlockSubject = "device=" + traffic.Subject(strings.Repeat("x", maxSubjectBytes))
+				h.BlockSubject = "device=" + traffic.Subject(strings.Repeat("x", 8<<10))
 			}),
 			end, backwards,
 			s.hit(func(h *detectors.Hit) { h.ID = "a\r\nX-Admin: 1" }),
@@ -189,4 +186,48 @@ func TestReplaysMayNotEnforce(t *testing.T) {
 	if _, err := NewEnforcer(o); err == nil || !strings.Contains(err.Error(), "replay/june") {
 		t.Errorf("got %v, want a refusal that names the stream", err)
 	}
+}
+
+func TestForeignValuesAreLeftAlone(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		key := s.keys.Block(viewer, floodRule)
+		ctx := t.Context()
+		for name, put := range map[string]func() error{
+			"text":         func() error { return s.client.Set(ctx, key, "not json", 0).Err() },
+			"null":         func() error { return s.client.Set(ctx, key, "null", 0).Err() },
+			"newer format": func() error { return s.client.Set(ctx, key, `{"v":2,"until":"z"}`, 0).Err() },
+			"no until":     func() error { return s.client.Set(ctx, key, `{"v":1,"generation":1}`, 0).Err() },
+			"list":         func() error { return s.client.RPush(ctx, key, "x").Err() },
+		} {
+			t.Run(name, func(t *testing.T) {
+				if err := s.client.Del(ctx, key).Err(); err != nil {
+					t.Fatal(err)
+				}
+				if err := put(); err != nil {
+					t.Fatal(err)
+				}
+				s.restart()
+				if got, want := fmt.Sprint(s.apply(s.hit())), "[withheld unreadable_key]"; got != want {
+					t.Errorf("decisions: got %s, want %s", got, want)
+				}
+				listing, err := s.store.List(ctx, s.clock.now(), Filter{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(listing.Items) != 0 || listing.Unreadable != 1 {
+					t.Errorf("listing: got %+v, want one unreadable key", listing)
+				}
+				if got, want := fmt.Sprint(s.apply(s.release())), "[released]"; got != want {
+					t.Errorf("release: got %s, want %s", got, want)
+				}
+				if b, _ := s.stands(); b != nil {
+					t.Errorf("after the release stands %+v", b)
+				}
+				if err := s.client.Del(ctx, s.keys.Tombstone(viewer, floodRule)).Err(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	})
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
@@ -112,7 +114,7 @@ func TestBlockFollowsTheEpisode(t *testing.T) {
 			if b == nil || b.Until != open.First.Add(step.until) || b.Hit != open.ID || b.Generation != 1 {
 				t.Fatalf("%s: block %+v, want until %s", step.name, b, open.First.Add(step.until))
 			}
-			left, err := s.store.client.PTTL(t.Context(), s.store.keys.Block(viewer, floodRule)).Result()
+			left, err := s.client.PTTL(t.Context(), s.keys.Block(viewer, floodRule)).Result()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +122,7 @@ func TestBlockFollowsTheEpisode(t *testing.T) {
 				t.Errorf("%s: the key expires in %s, want %s", step.name, left, want)
 			}
 		}
-		shapes, err := s.store.client.SMembers(t.Context(), s.store.keys.Shapes()).Result()
+		shapes, err := s.client.SMembers(t.Context(), s.keys.Shapes()).Result()
 		if err != nil || !slices.Equal(shapes, []string{"match:ip4/32&device"}) {
 			t.Errorf("shapes: got %v, %v", shapes, err)
 		}
@@ -166,7 +168,7 @@ func TestRetryAfterACrashTellsAgain(t *testing.T) {
 		if again := s.log.all; len(again) != 1 || again[0].ID != first[0].ID || again[0].Action != ActionWritten {
 			t.Errorf("after a restart: %+v, want the decision %s once more", again, first[0].ID)
 		}
-		length, err := s.store.client.XLen(t.Context(), s.store.keys.Stream("3")).Result()
+		length, err := s.client.XLen(t.Context(), s.keys.Stream("3")).Result()
 		if err != nil || length != 3 {
 			t.Errorf("delta stream: %d entries, %v; want one for each attempt that told", length, err)
 		}
@@ -239,7 +241,7 @@ func TestManyKeysInOneBatch(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := newStage(t, server)
 		var hits []detectors.Hit
-		for i := range 3 * pipelineSize / 2 {
+		for i := range 1500 {
 			hits = append(hits, s.hit(func(h *detectors.Hit) {
 				h.ID, h.BlockSubject = fmt.Sprintf("%032x", i), traffic.Subject(fmt.Sprintf("device=d%d", i))
 			}))
@@ -251,9 +253,19 @@ func TestManyKeysInOneBatch(t *testing.T) {
 		if err != nil || len(listing.Items) != len(hits) || listing.Unreadable != 0 {
 			t.Errorf("listing: %d items, %d unreadable, %v", len(listing.Items), listing.Unreadable, err)
 		}
-		r := s.replica(t)
+		r := newReplicaE(t, s)
 		if r.Len() != len(hits) {
 			t.Errorf("replica holds %d blocks, want %d", r.Len(), len(hits))
 		}
 	})
+}
+
+func newReplicaE(t testing.TB, s *stage) *Replica {
+	t.Helper()
+	r, err := NewReplica(ReplicaOptions{Store: s.store, Clock: s.clock.now, Logger: quiet(), Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	follow(t, r)
+	return r
 }

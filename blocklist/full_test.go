@@ -1,24 +1,16 @@
 package blocklist
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
-
-// fullRedis is a redis-server that refuses to evict.
-func fullRedis(t *testing.T) testbed.RedisServer {
-	return testbed.OwnRedis(t, "--maxmemory", "64mb", "--maxmemory-policy", "noeviction").Server()
-}
 
 // fill takes all memory that s's server has, to less than a small block; room gives it back.
 func fill(t *testing.T, s *stage) (room func()) {
@@ -28,7 +20,7 @@ func fill(t *testing.T, s *stage) (room func()) {
 		value := strings.Repeat("x", size)
 		for {
 			key := fmt.Sprintf("filling:%d", len(keys))
-			err := s.store.client.Set(t.Context(), key, value, 0).Err()
+			err := s.client.Set(t.Context(), key, value, 0).Err()
 			if err != nil && strings.HasPrefix(err.Error(), "OOM") {
 				break
 			}
@@ -39,36 +31,13 @@ func fill(t *testing.T, s *stage) (room func()) {
 		}
 	}
 	return func() {
-		if err := s.store.client.Del(t.Context(), keys...).Err(); err != nil {
+		if err := s.client.Del(t.Context(), keys...).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// full has s's server, which must be the test's own, refuse whatever takes memory; room ends that. What fill leaves depends on
-// the server's buffers; this does not.
-func full(t *testing.T, s *stage) (room func()) {
-	t.Helper()
-	limit := func(bytes string) {
-		t.Helper()
-		if err := s.store.client.ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	limit("1")
-	return func() { limit("0") }
-}
-
-// within runs do and fails when it takes longer than a second.
-func withinASecond(t *testing.T, what string, do func()) {
-	t.Helper()
-	began := time.Now()
-	if do(); time.Since(began) > time.Second {
-		t.Errorf("%s took %s", what, time.Since(began).Round(time.Millisecond))
-	}
-}
-
-func notHeldWithinASecond(t *testing.T, what string, r *Replica, c *clock, id traffic.Identity) {
+func notHeldWithinASecond(t *testing.T, what string, r finder, c *clock, id traffic.Identity) {
 	t.Helper()
 	withinASecond(t, what, func() {
 		testbed.Eventually(t, 10*time.Second, func() error {
@@ -101,7 +70,7 @@ func TestAFullRedisRefusesNewBlocksAndNothingElse(t *testing.T) {
 		})
 	}
 	s.apply(s.hit(), on("a1", "tv-8", detectors.PhaseOpen), on("a2", "tv-9", detectors.PhaseOpen))
-	r := s.replica(t)
+	r := newReplicaE(t, s)
 	eventuallyHeld(t, r, s.clock, true)
 	room := fill(t, s)
 
@@ -126,7 +95,7 @@ func TestAFullRedisRefusesNewBlocksAndNothingElse(t *testing.T) {
 	}
 
 	// A process that starts now finds none of its scripts in Redis.
-	if err := s.store.client.ScriptFlush(t.Context()).Err(); err != nil {
+	if err := s.client.ScriptFlush(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	s.restart()
@@ -174,7 +143,7 @@ func TestAFullRedisIsNotFilledByCounting(t *testing.T) {
 			t.Fatalf("decision: %s", d)
 		}
 	}
-	sets, err := s.store.client.Keys(t.Context(), s.store.keys.prefix+"crowd:*").Result()
+	sets, err := s.client.Keys(t.Context(), s.namespace+":v1:crowd:*").Result()
 	if err != nil || len(sets) != 1 {
 		t.Errorf("sets that count: %v, %v; want the one from before", sets, err)
 	}
@@ -191,20 +160,5 @@ func TestAFullRedisIsNotFilledByCounting(t *testing.T) {
 	}
 	if got := s.apply(hits...); len(got) != len(hits) || strings.Join(got, " ") != strings.TrimSpace(strings.Repeat("written ", len(hits))) {
 		t.Errorf("with room again: %v", got)
-	}
-}
-
-// The reconciler counts a block that a full Redis refuses as missing, and once.
-func TestReconcilerCountsOnceWhatAFullRedisRefuses(t *testing.T) {
-	s := newStage(t, testbed.OwnRedis(t).Server())
-	all := manyBlocks(50, s.clock.now())
-	rec := s.sweeper(t, all)
-	full(t, s)
-	var left *unassertedError
-	if err := rec.Check(t.Context()); !errors.As(err, &left) || left.missing != len(all) || left.all != len(all) {
-		t.Errorf("%v, want %d of %[2]d that could not be asserted", err, len(all))
-	}
-	if got := testutil.ToFloat64(rec.metrics.unasserted); got != float64(len(all)) {
-		t.Errorf("the gauge says %v are missing, want %d", got, len(all))
 	}
 }

@@ -1,3 +1,6 @@
+// Package blocklist is the contract of blocks in Redis (docs/blocks.md): the names of keys, their values, the scripts that change
+// them, the streams of changes, and the decisions on the blocks topic. Its folders decide (enforce), put back (reconcile) and follow
+// (replica).
 package blocklist
 
 import (
@@ -5,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -131,9 +133,3 @@ func ruleID(id string) bool {
 }
 
 const maxRuleBytes = 64
-
-// InForce reports whether a block holds under its rule's mode: one that was written before the rule was last promoted,
-// or whose rule does not block any more, holds nobody.
-func (b *Block) InForce(mode *rules.ModeState) bool {
-	return mode.Mode == rules.ModeBlock && b.Generation >= mode.Generation
-}

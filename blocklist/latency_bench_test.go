@@ -15,7 +15,7 @@ import (
 func BenchmarkHitToGate(b *testing.B) {
 	s := newStage(b, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(b)})
 	s.publishModes()
-	r := s.replica(b)
+	r := newReplica(b, s)
 	n := 0
 	for b.Loop() {
 		n++

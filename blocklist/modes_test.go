@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -18,24 +16,28 @@ import (
 func TestAnOutageOfTheRuleStoreIsToldOfOnce(t *testing.T) {
 	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	var text bytes.Buffer
-	s.o.Logger = slog.New(slog.NewTextHandler(&text, nil))
+	s.logger = slog.New(slog.NewTextHandler(&text, nil))
+	s.restart()
 	s.apply(s.release())
 	for outage := 1; outage <= 2; outage++ {
 		s.rules.answer(errors.New("connection refused"))
-		s.clock.add(modesMaxAge + time.Second)
+		s.clock.add(modesAge + time.Second)
 		const batches = 20
 		for range batches {
 			s.apply(s.release())
-			s.clock.add(modesMaxAge / 4)
+			s.clock.add(modesAge / 4)
 		}
 		if got := strings.Count(text.String(), "rule store does not answer"); got != outage {
 			t.Errorf("%d warnings of %d outages:\n%s", got, outage, text.String())
 		}
-		if got := testutil.ToFloat64(s.metrics.fallback); got != float64(outage*batches) {
+		if got := s.metric("weir_enforce_modes_fallback_total"); got != float64(outage*batches) {
 			t.Errorf("%v batches are counted, want %d", got, outage*batches)
 		}
 		s.rules.answer(nil)
-		s.clock.add(modesMaxAge + time.Second)
+		s.clock.add(modesAge + time.Second)
 		s.apply(s.release())
 	}
 }
+
+// modesAge is how old modes may be when an effect is written.
+const modesAge = 2 * time.Second

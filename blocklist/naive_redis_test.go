@@ -134,7 +134,7 @@ func (m *modelRedis) block(h held, b Block) {
 	k.block = &b
 	m.put(h, k)
 	m.pending = append(m.pending, redis.XMessage{Values: map[string]any{
-		"op": opBlock, "identity": string(h.subject), "rule": h.rule, "value": encode(&b)}})
+		"op": opBlock, "identity": string(h.subject), "rule": h.rule, "value": jsonText(&b)}})
 }
 
 func (m *modelRedis) release(h held, t Tombstone) {
@@ -148,7 +148,7 @@ func (m *modelRedis) release(h held, t Tombstone) {
 	}
 	m.put(h, k)
 	m.pending = append(m.pending, redis.XMessage{Values: map[string]any{
-		"op": opRelease, "identity": string(h.subject), "rule": h.rule, "value": encode(&t)}})
+		"op": opRelease, "identity": string(h.subject), "rule": h.rule, "value": jsonText(&t)}})
 }
 
 func (m *modelRedis) tell() {
@@ -298,7 +298,7 @@ func (m *modelRedis) Modes(context.Context) ([]rules.ModeState, error) {
 	return slices.Collect(maps.Values(m.modes)), nil
 }
 
-func (m *modelRedis) remembers(context.Context) (bool, error) { return m.marker, nil }
+func (m *modelRedis) HasMarker(context.Context) (bool, error) { return m.marker, nil }
 
 func (m *modelRedis) eachNode(ctx context.Context, visit func(ctx context.Context, n node)) error {
 	for i := range modelNodes {
@@ -346,9 +346,9 @@ func (n modelNode) scan(_ context.Context, take func(held, bool, string), _ func
 				switch {
 				case k.node != n.n:
 				case tombstones && k.tomb != nil:
-					take(h, true, encode(k.tomb))
+					take(h, true, jsonText(k.tomb))
 				case !tombstones && k.block != nil:
-					take(h, false, encode(k.block))
+					take(h, false, jsonText(k.block))
 				}
 				n.m.between()
 			}

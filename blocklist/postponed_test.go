@@ -25,7 +25,7 @@ func postponed(t *testing.T, options ...string) *postponing {
 	t.Helper()
 	p := &postponing{stage: newStage(t, testbed.OwnRedis(t, options...).Server())}
 	p.all = manyBlocks(50, p.clock.now())
-	p.rec = p.sweeper(t, p.all)
+	p.rec = sweeper(t, p.stage, p.all)
 	p.rec.o.Interval, p.rec.o.Sweep = time.Minute, time.Minute
 	if err := p.rec.Check(t.Context()); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func postponed(t *testing.T, options ...string) *postponing {
 
 func (p *postponing) lose(i int) {
 	p.t.Helper()
-	if err := p.store.client.Del(p.t.Context(), p.store.keys.Block(p.all[i].Subject, floodRule)).Err(); err != nil {
+	if err := p.client.Del(p.t.Context(), p.keys.Block(p.all[i].Subject, floodRule)).Err(); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -66,7 +66,7 @@ func (p *postponing) waits() {
 
 func (p *postponing) flush() {
 	p.t.Helper()
-	if err := p.store.client.FlushAll(p.t.Context()).Err(); err != nil {
+	if err := p.client.FlushAll(p.t.Context()).Err(); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -82,7 +82,7 @@ func (p *postponing) putsBack(cause string) {
 			p.t.Fatalf("block %d after a %s: %+v, %v", i, cause, b, err)
 		}
 	}
-	if known, err := p.store.remembers(p.t.Context()); err != nil || !known {
+	if known, err := p.store.HasMarker(p.t.Context()); err != nil || !known {
 		p.t.Errorf("no marker after a %s: %v", cause, err)
 	}
 }
@@ -104,7 +104,7 @@ func TestFlushDoesNotWaitBehindAPostponedRound(t *testing.T) {
 		p := postponed(t)
 		p.room()
 		p.flush()
-		if err := p.store.client.Set(t.Context(), p.store.keys.Lease(), "another one", time.Hour).Err(); err != nil {
+		if err := p.client.Set(t.Context(), p.keys.Lease(), "another one", time.Hour).Err(); err != nil {
 			t.Fatal(err)
 		}
 		p.room = full(t, p.stage)
@@ -122,9 +122,9 @@ func TestFailoverDoesNotWaitBehindAPostponedRound(t *testing.T) {
 	p.room()
 	p.lose(1)
 	p.waits() // neither is a cause to look at everything
-	_ = p.store.client.Do(t.Context(), "debug", "restart").Err()
-	testbed.Eventually(t, 20*time.Second, func() error { return p.store.client.Ping(t.Context()).Err() })
-	if known, err := p.store.remembers(t.Context()); err != nil || !known {
+	_ = p.client.Do(t.Context(), "debug", "restart").Err()
+	testbed.Eventually(t, 20*time.Second, func() error { return p.client.Ping(t.Context()).Err() })
+	if known, err := p.store.HasMarker(t.Context()); err != nil || !known {
 		t.Fatalf("the server has come back without the marker: %v", err)
 	}
 	p.putsBack(causeFailover)
@@ -136,10 +136,10 @@ func TestFailoverDoesNotWaitBehindAPostponedRound(t *testing.T) {
 // Gates that have not been told of what a round put back are told with the next look that can, though the round waits.
 func TestReloadDoesNotWaitBehindAPostponedRound(t *testing.T) {
 	p := postponed(t)
-	stream := p.store.keys.Stream(streamReconcile)
+	stream := p.keys.Stream(streamReconcile)
 	told := func() (ops []any) {
 		t.Helper()
-		entries, err := p.store.client.XRange(t.Context(), stream, "-", "+").Result()
+		entries, err := p.client.XRange(t.Context(), stream, "-", "+").Result()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func TestReloadDoesNotWaitBehindAPostponedRound(t *testing.T) {
 	p.room()
 	p.lose(1)
 	// Nothing can be appended to what is no stream.
-	if err := errors.Join(p.store.client.Del(t.Context(), stream).Err(), p.store.client.Set(t.Context(), stream, "x", 0).Err()); err != nil {
+	if err := errors.Join(p.client.Del(t.Context(), stream).Err(), p.client.Set(t.Context(), stream, "x", 0).Err()); err != nil {
 		t.Fatal(err)
 	}
 	p.clock.add(p.rec.o.Sweep)
@@ -162,7 +162,7 @@ func TestReloadDoesNotWaitBehindAPostponedRound(t *testing.T) {
 		t.Fatalf("block 0: %+v, %v", b, err)
 	}
 	p.waits()
-	if err := p.store.client.Del(t.Context(), stream).Err(); err != nil {
+	if err := p.client.Del(t.Context(), stream).Err(); err != nil {
 		t.Fatal(err)
 	}
 	p.waits()

@@ -14,7 +14,7 @@ import (
 )
 
 // publisher looks only when it is told, unless it has failed.
-func (s *stage) publisher(t testing.TB) *ModePublisher {
+func newPublisher(t testing.TB, s *stage) *ModePublisher {
 	t.Helper()
 	p, err := NewModePublisher(ModePublisherOptions{
 		Store: s.store, Modes: s.rules, Interval: time.Hour, Clock: s.clock.now, Logger: quiet(), Registerer: prometheus.NewRegistry(),
@@ -25,25 +25,13 @@ func (s *stage) publisher(t testing.TB) *ModePublisher {
 	return p
 }
 
-// published waits until Redis holds the mode.
-func (s *stage) published(mode rules.Mode, generation int64) {
-	s.t.Helper()
-	testbed.Eventually(s.t, 10*time.Second, func() error {
-		modes, err := s.store.Modes(s.t.Context())
-		if err == nil && (len(modes) != 1 || modes[0].Mode != mode || modes[0].Generation != generation) {
-			err = errors.New("not published")
-		}
-		return err
-	})
-}
-
 func TestModesArePublishedAtOnce(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := newStage(t, server)
-		p := s.publisher(t)
+		p := newPublisher(t, s)
 		run(t, p.Run)
 		s.published(rules.ModeBlock, 1)
-		r := s.replica(t)
+		r := newReplicaR(t, s)
 		s.applyMessages(s.messages(s.hit()))
 		eventuallyHeld(t, r, s.clock, true)
 		s.rules.set(floodRule, rules.ModeShadow)
@@ -66,7 +54,7 @@ func TestModesThatRedisForgotArePublishedAnew(t *testing.T) {
 		s.rules.modes[floodRule] = rules.ModeState{
 			Rule: floodRule, Mode: rules.ModeBlock, Generation: 3, Newest: 2, Match: rules.Match{Path: "/v1/guest-tokens"},
 		}
-		p := s.publisher(t)
+		p := newPublisher(t, s)
 		sync := func(want float64) {
 			t.Helper()
 			before := testutil.ToFloat64(p.published)
@@ -91,20 +79,16 @@ func TestModesThatRedisForgotArePublishedAnew(t *testing.T) {
 		}
 		sync(1)
 		// Another build's text of the same mode, with a member that this build does not know, stays.
-		err := s.store.client.HSet(t.Context(), s.store.keys.Rules(), floodRule,
+		err := s.client.HSet(t.Context(), s.keys.Rules(), floodRule,
 			`{"rule":"guest-token-flood","mode":"block","generation":3,"match":{"path":"/v1/guest-tokens"},"newest":2,"of_a_newer_build":1}`).Err()
 		if err != nil {
 			t.Fatal(err)
 		}
 		sync(0)
-		if err := s.store.client.HSet(t.Context(), s.store.keys.Rules(), floodRule, "{").Err(); err != nil {
+		if err := s.client.HSet(t.Context(), s.keys.Rules(), floodRule, "{").Err(); err != nil {
 			t.Fatal(err)
 		}
 		sync(1)
-		ahead := rules.ModeState{Rule: floodRule, Mode: rules.ModeShadow, Generation: 3, Newest: 7, Match: rules.Match{Path: "/v1/guest-tokens"}}
-		if isBehind, err := modeIsBehind(encode(&ahead), &stale); err != nil || isBehind {
-			t.Errorf("a version that the publisher has not seen yet counts as behind: %v", err)
-		}
 	})
 }
 
@@ -113,7 +97,7 @@ func TestPublisherGoesOnAfterAFailure(t *testing.T) {
 	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	away := errors.New("connection refused")
 	s.rules.answer(away)
-	p := s.publisher(t)
+	p := newPublisher(t, s)
 	if err := p.Publish(t.Context()); !errors.Is(err, away) {
 		t.Fatalf("Publish: %v, want the rule store's error", err)
 	}
@@ -130,7 +114,7 @@ func TestPublisherGoesOnAfterAFailure(t *testing.T) {
 
 func TestModePublisherOptions(t *testing.T) {
 	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
-	good := s.publisher(t).o
+	good := newPublisher(t, s).o
 	good.Registerer = prometheus.NewRegistry()
 	for _, change := range []func(o *ModePublisherOptions){
 		func(o *ModePublisherOptions) { o.Store = nil }, func(o *ModePublisherOptions) { o.Modes = nil },

@@ -1,7 +1,6 @@
 package blocklist
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,14 +9,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 )
 
-func (s *stage) reconciler(t testing.TB) *Reconciler {
+func newReconciler(t testing.TB, s *stage) *Reconciler {
 	t.Helper()
 	r, err := NewReconciler(ReconcilerOptions{
 		Store: s.store, Modes: s.rules, Active: s.log, Interval: 20 * time.Millisecond, Sweep: time.Hour, Clock: s.clock.now,
@@ -29,36 +27,12 @@ func (s *stage) reconciler(t testing.TB) *Reconciler {
 	return r
 }
 
-// forget removes everything of the namespace, as a flush does. The marker goes last: a flush is atomic, this is not, and a
-// reconciler that begins to put things back must not see them deleted after.
-func (s *stage) forget() {
-	s.t.Helper()
-	marker := s.store.keys.Epoch()
-	err := s.store.eachMaster(s.t.Context(), func(ctx context.Context, node *redis.Client) error {
-		keys := node.Scan(ctx, 0, s.store.keys.prefix+"*", 1000).Iterator()
-		for keys.Next(ctx) {
-			if keys.Val() == marker {
-				continue
-			}
-			if err := node.Del(ctx, keys.Val()).Err(); err != nil {
-				return err
-			}
-		}
-		return keys.Err()
-	})
-	if err == nil {
-		err = s.store.client.Del(s.t.Context(), marker).Err()
-	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
 func TestFlushIsMadeGood(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := newStage(t, server)
-		run(t, s.reconciler(t).Run)
-		r := s.replica(t)
+		run(t, newReconciler(t, s).Run)
+		registry := prometheus.NewRegistry()
+		r := replicaIn(t, s, registry)
 		open := s.hit()
 		freed := s.hit(func(h *detectors.Hit) { h.ID, h.BlockSubject = strings.Repeat("c", 32), "device=free" })
 		request, err := NewRelease("device=free", floodRule, "ops", "", s.clock.now())
@@ -72,7 +46,7 @@ func TestFlushIsMadeGood(t *testing.T) {
 		eventuallyHeld(t, r, s.clock, true)
 		want, _ := s.stands()
 		testbed.Eventually(t, 10*time.Second, func() error { // the first assertion, in whose middle a flush would not be seen
-			if known, err := s.store.remembers(t.Context()); err != nil || !known {
+			if known, err := s.store.HasMarker(t.Context()); err != nil || !known {
 				return fmt.Errorf("the reconciler has not been there yet: %v", err)
 			}
 			return nil
@@ -88,7 +62,7 @@ func TestFlushIsMadeGood(t *testing.T) {
 				return errors.New("the block is still gone")
 			}
 			// A round that began before the flush was whole may have put it back; the one that has seen all of it marks.
-			if known, err := s.store.remembers(t.Context()); err != nil || !known {
+			if known, err := s.store.HasMarker(t.Context()); err != nil || !known {
 				return fmt.Errorf("the flush is not made good yet: %v", err)
 			}
 			if b.Until != want.Until || b.Hit != want.Hit || b.Generation != want.Generation {
@@ -97,7 +71,7 @@ func TestFlushIsMadeGood(t *testing.T) {
 			return nil
 		})
 		testbed.Eventually(t, 10*time.Second, func() error {
-			if reloads(r, reloadAsked)+reloads(r, reloadGap)+reloads(r, reloadBackward) == 0 {
+			if metric(t, registry, "weir_blocklist_reloads_total") == 0 {
 				return errors.New("the replica has not noticed")
 			}
 			return nil
@@ -125,7 +99,7 @@ func TestFlushIsMadeGood(t *testing.T) {
 func TestSweepMakesLostWritesGood(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := newStage(t, server)
-		rec := s.reconciler(t)
+		rec := newReconciler(t, s)
 		check := func() {
 			t.Helper()
 			if err := rec.Check(t.Context()); err != nil {
@@ -134,20 +108,20 @@ func TestSweepMakesLostWritesGood(t *testing.T) {
 		}
 		check()
 		check() // takes the lease
-		r := s.replica(t)
-		if _, err := s.store.raiseAll(t.Context(), nil); err != nil {
+		r := newReplicaR(t, s)
+		if _, err := s.writer.raiseAll(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		s.applyMessages(s.messages(s.hit()))
 		eventuallyHeld(t, r, s.clock, true)
-		if err := s.store.client.Del(t.Context(), s.store.keys.Block(viewer, floodRule)).Err(); err != nil {
+		if err := s.client.Del(t.Context(), s.keys.Block(viewer, floodRule)).Err(); err != nil {
 			t.Fatal(err)
 		}
 		check()
 		if b, _ := s.stands(); b != nil {
 			t.Fatalf("asserted anew before it was time: %+v", b)
 		}
-		if err := s.store.client.Del(t.Context(), s.store.keys.Lease()).Err(); err != nil { // time has passed
+		if err := s.client.Del(t.Context(), s.keys.Lease()).Err(); err != nil { // time has passed
 			t.Fatal(err)
 		}
 		check()
@@ -157,7 +131,7 @@ func TestSweepMakesLostWritesGood(t *testing.T) {
 		if n := testutil.ToFloat64(rec.metrics.changes.WithLabelValues("written")); n != 1 {
 			t.Errorf("%v blocks written anew, want 1", n)
 		}
-		entries, err := s.store.client.XRange(t.Context(), s.store.keys.Stream(streamReconcile), "-", "+").Result()
+		entries, err := s.client.XRange(t.Context(), s.keys.Stream(streamReconcile), "-", "+").Result()
 		if err != nil || len(entries) == 0 || entries[len(entries)-1].Values["op"] != opBlock {
 			t.Errorf("deltas of the reconciler: %v, %v; want the block last", entries, err)
 		}
@@ -186,7 +160,7 @@ func TestNothingIsAssertedThatMayNotHold(t *testing.T) {
 		decision(func(d *Decision) {
 			d.Subject, d.Action, d.Since, d.By = "device=f", ActionReleased, now.Add(time.Second), "ops"
 		})
-		rec := s.reconciler(t)
+		rec := newReconciler(t, s)
 		if err := rec.Check(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +177,7 @@ func TestNothingIsAssertedThatMayNotHold(t *testing.T) {
 func TestReconcilerOwesWhatItCouldNotDo(t *testing.T) {
 	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	s.applyMessages(s.messages(s.hit()))
-	rec := s.reconciler(t)
+	rec := newReconciler(t, s)
 	if err := rec.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -225,23 +199,17 @@ func TestReconcilerOwesWhatItCouldNotDo(t *testing.T) {
 	}
 }
 
-func TestRunIDs(t *testing.T) {
-	if got := runID("# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\ntcp_port:6379\r\n"); got != "abc" {
-		t.Errorf("run id: %q", got)
-	}
-}
-
 func TestOtherMastersMeanAFailover(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := newStage(t, server)
-		rec := s.reconciler(t)
+		rec := newReconciler(t, s)
 		s.applyMessages(s.messages(s.hit()))
 		for range 2 { // the marker, and the lease of the sweep
 			if err := rec.Check(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.store.client.Del(t.Context(), s.store.keys.Block(viewer, floodRule)).Err(); err != nil {
+		if err := s.client.Del(t.Context(), s.keys.Block(viewer, floodRule)).Err(); err != nil {
 			t.Fatal(err)
 		}
 		for address := range rec.masters {
@@ -263,4 +231,16 @@ func TestOtherMastersMeanAFailover(t *testing.T) {
 			t.Errorf("%v rounds for one failover", n)
 		}
 	})
+}
+
+func newReplicaR(t testing.TB, s *stage) *Replica { return replicaIn(t, s, prometheus.NewRegistry()) }
+
+func replicaIn(t testing.TB, s *stage, registry *prometheus.Registry) *Replica {
+	t.Helper()
+	r, err := NewReplica(ReplicaOptions{Store: s.store, Clock: s.clock.now, Logger: quiet(), Registerer: registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	follow(t, r)
+	return r
 }

@@ -41,17 +41,14 @@ func (b *burst) run(ctx context.Context) error {
 		raises, deltas := make([]raise, b.perTick), make([]delta, b.perTick)
 		for i := range raises {
 			n := first + i
-			block := Block{
-				Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 1, Hit: fmt.Sprintf("%032x", 1<<40+n),
-				Since: now, Until: now.Add(time.Hour),
-			}
+			block := NewBlock(floodRule, 1, fmt.Sprintf("%032x", 1<<40+n), now, now.Add(time.Hour))
 			h := held{traffic.Subject(fmt.Sprintf("ip=2001%%3Adb8%%3A%x%%3A%x%%3A%%3A%%2F64", 1+n>>16, n&0xffff)), floodRule}
-			raises[i], deltas[i] = raise{held: h, block: block}, delta{op: opBlock, held: h, value: encode(&block)}
+			raises[i], deltas[i] = raise{held: h, block: block}, blockDelta(h, &block)
 		}
-		if _, err := b.s.store.raiseAll(ctx, raises); err != nil && ctx.Err() == nil {
+		if _, err := b.s.writer.raiseAll(ctx, raises); err != nil && ctx.Err() == nil {
 			return err
 		}
-		if err := b.s.store.appendDeltas(ctx, "0", now, deltas); err != nil && ctx.Err() == nil {
+		if err := b.s.writer.appendDeltas(ctx, "0", now, deltas); err != nil && ctx.Err() == nil {
 			return err
 		}
 		b.written.Add(int64(b.perTick))
@@ -155,20 +152,17 @@ func measureChanges(t *testing.T, s *stage, r *Replica, d *delays, n int) {
 	write := func(op, hit string) func() {
 		return func() {
 			now := s.clock.now()
-			block := Block{
-				Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: h.rule, Generation: s.rules.modes[h.rule].Generation,
-				Hit: strings.Repeat(hit, 32), Since: now, Until: now.Add(time.Hour),
-			}
-			value := encode(&block)
+			block := NewBlock(h.rule, s.rules.modes[h.rule].Generation, strings.Repeat(hit, 32), now, now.Add(time.Hour))
+			value := jsonText(&block)
 			var err error
 			if op == opBlock {
-				_, err = s.store.raiseAll(t.Context(), []raise{{held: h, block: block}})
+				_, err = s.writer.raiseAll(t.Context(), []raise{{held: h, block: block}})
 			} else {
-				tomb := Tombstone{Format: ValueFormat, Action: actionRelease, Rule: h.rule, Released: now, Until: now.Add(time.Hour)}
-				value = encode(&tomb)
-				_, err = s.store.releaseAll(t.Context(), []release{{held: h, tombstone: tomb}})
+				tomb := NewTombstone(h.rule, "", now, now.Add(time.Hour))
+				value = jsonText(&tomb)
+				_, err = s.writer.releaseAll(t.Context(), []release{{held: h, tombstone: tomb}})
 			}
-			err = errors.Join(err, s.store.appendDeltas(t.Context(), "0", now, []delta{{op: op, held: h, value: value}}))
+			err = errors.Join(err, s.writer.appendDeltas(t.Context(), "0", now, []delta{{op: op, held: h, value: value}}))
 			if err != nil {
 				t.Fatal(err)
 			}

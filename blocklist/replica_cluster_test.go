@@ -13,22 +13,6 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// fill writes n blocks that no delta tells of.
-func (s *stage) fill(n int) {
-	s.t.Helper()
-	now := s.clock.now()
-	raises := make([]raise, n)
-	for i := range raises {
-		raises[i] = raise{held: held{traffic.Subject(fmt.Sprint("device=", i)), floodRule}, block: Block{
-			Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 1, Hit: fmt.Sprintf("%032x", i),
-			Since: now, Until: now.Add(time.Hour),
-		}}
-	}
-	if _, err := s.store.raiseAll(s.t.Context(), raises); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
 func holdsDevice(r *Replica, c *clock, i int) bool {
 	_, held := r.Find(traffic.Identity{Device: fmt.Sprint(i)}, "POST", "/", c.now())
 	return held
@@ -114,7 +98,7 @@ func TestOneMasterAwayCostsItsOwnBlocksOnly(t *testing.T) {
 	s := clusterStage(t, nodes, nodes[0], &scanGate{})
 	s.publishModes()
 	s.fill(blocks)
-	modesAt, err := nodes[0].client.ClusterKeySlot(t.Context(), s.store.keys.Rules()).Result()
+	modesAt, err := nodes[0].client.ClusterKeySlot(t.Context(), s.keys.Rules()).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +112,7 @@ func TestOneMasterAwayCostsItsOwnBlocksOnly(t *testing.T) {
 	}
 	there := make([]bool, blocks)
 	for i := range there {
-		slot, err := nodes[1].client.ClusterKeySlot(t.Context(), s.store.keys.Block(traffic.Subject(fmt.Sprint("device=", i)), floodRule)).Result()
+		slot, err := nodes[1].client.ClusterKeySlot(t.Context(), s.keys.Block(traffic.Subject(fmt.Sprint("device=", i)), floodRule)).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,11 +135,8 @@ func TestOneMasterAwayCostsItsOwnBlocksOnly(t *testing.T) {
 		t.Errorf("%d slots are said to be missing, want the %d of the master that is away", got, own.size())
 	}
 	// The gate follows meanwhile. Only the deltas are written: some key of the batch might be the missing master's.
-	b := Block{
-		Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 1, Hit: strings.Repeat("a", 32),
-		Since: s.clock.now(), Until: s.clock.now().Add(time.Hour),
-	}
-	if err := s.store.appendDeltas(t.Context(), "3", s.clock.now(), []delta{{op: opBlock, held: held{viewer, floodRule}, value: encode(&b)}}); err != nil {
+	b := NewBlock(floodRule, 1, strings.Repeat("a", 32), s.clock.now(), s.clock.now().Add(time.Hour))
+	if err := s.writer.appendDeltas(t.Context(), "3", s.clock.now(), []delta{blockDelta(held{viewer, floodRule}, &b)}); err != nil {
 		t.Fatal(err)
 	}
 	eventuallyHeld(t, r, s.clock, true)

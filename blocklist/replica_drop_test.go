@@ -22,9 +22,7 @@ func newMoved(t *testing.T) *moved {
 	p := &moved{T: t, m: m, r: newModelReplica(t, m), h: held{modelSubject(0), "r1"}}
 	p.f = &follower{r: p.r}
 	m.setMode(rules.ModeState{Rule: p.h.rule, Mode: rules.ModeBlock, Generation: 1})
-	m.block(p.h, Block{
-		Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: p.h.rule, Generation: 1, Hit: "1", Since: 1, Until: traffic.Time(0).Add(time.Hour),
-	})
+	m.block(p.h, NewBlock(p.h.rule, 1, "1", 1, traffic.Time(0).Add(time.Hour)))
 	m.tell()
 	p.step()
 	p.load()

@@ -71,12 +71,12 @@ func eventually(t testing.TB, what string, is func() bool) {
 func TestReplicaFollowsWhileItLoads(t *testing.T) {
 	const stream = "3"
 	skip := func(s *stage, by int) { // entries of the stream that nobody will see
-		last := s.store.keys.Last(stream)
-		id, err := s.store.client.Get(s.t.Context(), last).Result()
+		last := s.keys.Last(stream)
+		id, err := s.client.Get(s.t.Context(), last).Result()
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if err := s.store.client.Set(s.t.Context(), last, fmt.Sprintf("%d-7", int(number(id))+by), 0).Err(); err != nil {
+		if err := s.client.Set(s.t.Context(), last, fmt.Sprintf("%d-7", int(number(id))+by), 0).Err(); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -88,19 +88,19 @@ func TestReplicaFollowsWhileItLoads(t *testing.T) {
 		{reloadDue, func(*stage) {}},
 		{reloadGap, func(s *stage) {
 			skip(s, 5)
-			if err := s.store.appendDeltas(s.t.Context(), stream, 0, []delta{{op: "later"}}); err != nil {
+			if err := s.writer.appendDeltas(s.t.Context(), stream, 0, []delta{{op: "later"}}); err != nil {
 				s.t.Fatal(err)
 			}
 		}},
 		{reloadBackward, func(s *stage) {
-			if err := s.store.client.Del(s.t.Context(), s.store.keys.Stream(stream)).Err(); err != nil {
+			if err := s.client.Del(s.t.Context(), s.keys.Stream(stream)).Err(); err != nil {
 				s.t.Fatal(err)
 			}
 			skip(s, -1)
 		}},
 		{reloadMissing, func(s *stage) { skip(s, 50) }},
 		{reloadAsked, func(s *stage) {
-			if err := s.store.appendDeltas(s.t.Context(), streamReconcile, s.clock.now(), []delta{{op: opReload}}); err != nil {
+			if err := s.writer.appendDeltas(s.t.Context(), streamReconcile, s.clock.now(), []delta{reloadDelta()}); err != nil {
 				s.t.Fatal(err)
 			}
 		}},
@@ -110,7 +110,7 @@ func TestReplicaFollowsWhileItLoads(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 			gate := &scanGate{}
-			s.store.client.AddHook(gate)
+			s.client.AddHook(gate)
 			s.publishModes()
 			s.apply(s.hit(func(h *detectors.Hit) { h.BlockSubject = "device=first" }))
 			every := time.Hour
@@ -175,16 +175,16 @@ func TestMissedReleaseActsBeforeBlocksAreRead(t *testing.T) {
 	gate := &scanGate{}
 	s.publishModes()
 	s.apply(s.hit())
-	r := s.replica(t)
+	r := newReplica(t, s)
 	eventuallyHeld(t, r, s.clock, true)
-	tomb := Tombstone{Format: ValueFormat, Action: actionRelease, Rule: floodRule, Released: s.clock.now(), Until: s.clock.now().Add(time.Hour)}
-	if _, err := s.store.releaseAll(t.Context(), []release{{held: held{viewer, floodRule}, tombstone: tomb}}); err != nil {
+	tomb := NewTombstone(floodRule, "", s.clock.now(), s.clock.now().Add(time.Hour))
+	if _, err := s.writer.releaseAll(t.Context(), []release{{held: held{viewer, floodRule}, tombstone: tomb}}); err != nil {
 		t.Fatal(err)
 	}
-	s.store.client.AddHook(blockScans{gate})
+	s.client.AddHook(blockScans{gate})
 	open := gate.close()
 	defer open()
-	if err := s.store.appendDeltas(t.Context(), streamReconcile, s.clock.now(), []delta{{op: opReload}}); err != nil {
+	if err := s.writer.appendDeltas(t.Context(), streamReconcile, s.clock.now(), []delta{reloadDelta()}); err != nil {
 		t.Fatal(err)
 	}
 	eventuallyHeld(t, r, s.clock, false)
@@ -212,16 +212,16 @@ func (g blockScans) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestLoadDropsWhatItIsSureOf(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := newStage(t, server)
-		rec := s.reconciler(t)
+		rec := reconcilerOf(t, s)
 		if err := rec.Check(t.Context()); err != nil { // puts the marker
 			t.Fatal(err)
 		}
 		s.apply(s.hit())
-		r := s.replica(t)
+		r := newReplica(t, s)
 		eventuallyHeld(t, r, s.clock, true)
 		ask := func() {
 			t.Helper()
-			if err := s.store.appendDeltas(t.Context(), streamReconcile, s.clock.now(), []delta{{op: opReload}}); err != nil {
+			if err := s.writer.appendDeltas(t.Context(), streamReconcile, s.clock.now(), []delta{reloadDelta()}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -234,24 +234,24 @@ func TestLoadDropsWhatItIsSureOf(t *testing.T) {
 				return now > mark && unread.size() == 0
 			})
 		}
-		epoch := s.store.keys.Epoch()
-		marker, err := s.store.client.Get(t.Context(), epoch).Result()
+		epoch := s.keys.Epoch()
+		marker, err := s.client.Get(t.Context(), epoch).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, key := range []string{s.store.keys.Block(viewer, floodRule), epoch} { // of two slots
-			if err := s.store.client.Del(t.Context(), key).Err(); err != nil {
+		for _, key := range []string{s.keys.Block(viewer, floodRule), epoch} { // of two slots
+			if err := s.client.Del(t.Context(), key).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
 		load() // without the marker Redis is not to be believed
 		for range 3 {
-			if err := s.awaitProbe(r); err != nil {
+			if err := awaitProbe(s, r, 1); err != nil {
 				t.Fatal(err)
 			}
 		}
 		eventuallyHeld(t, r, s.clock, true)
-		if err := s.store.client.Set(t.Context(), epoch, marker, 0).Err(); err != nil {
+		if err := s.client.Set(t.Context(), epoch, marker, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
 		load()
@@ -260,19 +260,15 @@ func TestLoadDropsWhatItIsSureOf(t *testing.T) {
 }
 
 // awaitProbe waits until r has compared the newest numbers once more: it then knows a stream that nothing told of.
-func (s *stage) awaitProbe(r *Replica) error {
-	s.probes++
-	name := fmt.Sprint("probe-", s.probes)
-	err := s.store.client.SAdd(s.t.Context(), s.store.keys.Streams(), name).Err()
+func awaitProbe(s *stage, r *Replica, n int) error {
+	name := fmt.Sprint("probe-", n)
+	err := s.client.SAdd(s.t.Context(), s.keys.Streams(), name).Err()
 	if err != nil {
 		return err
 	}
-	b := Block{
-		Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: s.rules.modes[floodRule].Generation, Hit: "1",
-		Since: s.clock.now(), Until: s.clock.now().Add(time.Hour),
-	}
+	b := NewBlock(floodRule, s.rules.modes[floodRule].Generation, "1", s.clock.now(), s.clock.now().Add(time.Hour))
 	subject := traffic.Subject("device=" + name)
-	if err := s.store.appendDeltas(s.t.Context(), name, s.clock.now(), []delta{{op: opBlock, held: held{subject, floodRule}, value: encode(&b)}}); err != nil {
+	if err := s.writer.appendDeltas(s.t.Context(), name, s.clock.now(), []delta{blockDelta(held{subject, floodRule}, &b)}); err != nil {
 		return err
 	}
 	eventually(s.t, "probed", func() bool {

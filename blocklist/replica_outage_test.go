@@ -18,7 +18,7 @@ func TestReplicaFailsStatic(t *testing.T) {
 	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: "redis://" + server.Addr() + "/0"})
 	s.publishModes()
 	s.apply(s.hit())
-	r := s.replica(t)
+	r := newReplica(t, s)
 	eventuallyHeld(t, r, s.clock, true)
 	if r.Staleness() > 5*time.Second {
 		t.Errorf("staleness is %s while Redis answers", r.Staleness())
@@ -55,7 +55,7 @@ func TestReplicaFailsStatic(t *testing.T) {
 func TestReplicaHoldsBlocksThroughAFlush(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := newStage(t, server)
-		rec := s.reconciler(t)
+		rec := reconcilerOf(t, s)
 		check := func() {
 			t.Helper()
 			if err := rec.Check(t.Context()); err != nil {
@@ -64,7 +64,7 @@ func TestReplicaHoldsBlocksThroughAFlush(t *testing.T) {
 		}
 		check()
 		s.applyMessages(s.messages(s.hit()))
-		r := s.replica(t)
+		r := newReplica(t, s)
 		eventuallyHeld(t, r, s.clock, true)
 		s.forget()
 		testbed.Eventually(t, 10*time.Second, func() error {
@@ -107,4 +107,16 @@ func TestReplicaWithoutRedisIsNotReady(t *testing.T) {
 	}
 	server.SetError("")
 	eventuallyHeld(t, r, s.clock, true)
+}
+
+// reconcilerOf is a reconciler of what has been decided.
+func reconcilerOf(t testing.TB, s *stage) *Reconciler {
+	t.Helper()
+	r, err := NewReconciler(ReconcilerOptions{
+		Store: s.store, Modes: s.rules, Active: s.log, Clock: s.clock.now, Logger: quiet(), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

@@ -50,13 +50,10 @@ func (p *play) n(most int, what string) int { return rapid.IntRange(0, most).Dra
 func (p *play) change() {
 	h, at := p.key(), p.next()
 	if p.n(2, "release") == 0 {
-		p.m.release(h, Tombstone{Format: ValueFormat, Action: actionRelease, Rule: h.rule, Released: at, Until: at.Add(time.Hour)})
+		p.m.release(h, NewTombstone(h.rule, "", at, at.Add(time.Hour)))
 		return
 	}
-	p.m.block(h, Block{
-		Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: h.rule, Generation: p.m.promote[h.rule].Generation,
-		Hit: at.String(), Since: at, Until: at.Add(time.Hour),
-	})
+	p.m.block(h, NewBlock(h.rule, p.m.promote[h.rule].Generation, at.String(), at, at.Add(time.Hour)))
 }
 
 // actions is what others do, at any moment.
@@ -160,8 +157,8 @@ func (p *play) truth(subject traffic.Subject, whole bool) (until traffic.Time, k
 	for _, rule := range []string{"r1", "r2"} {
 		k, mode := p.m.truth[held{subject, rule}], p.m.promote[rule]
 		switch {
-		case k.block != nil && !whole && !p.m.told[encode(k.block)],
-			k.block == nil && !whole && (k.tomb == nil || !p.m.told[encode(k.tomb)]):
+		case k.block != nil && !whole && !p.m.told[jsonText(k.block)],
+			k.block == nil && !whole && (k.tomb == nil || !p.m.told[jsonText(k.tomb)]):
 			return 0, false
 		case k.block != nil && k.block.InForce(&mode):
 			until = max(until, k.block.Until)

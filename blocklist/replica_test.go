@@ -17,24 +17,6 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-func (s *stage) publish(rule string, mode rules.Mode) {
-	s.t.Helper()
-	s.rules.set(rule, mode)
-	s.publishModes()
-}
-
-func (s *stage) publishModes() {
-	s.t.Helper()
-	modes, err := s.rules.Modes(s.t.Context())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := s.store.PublishModes(s.t.Context(), s.clock.now(), modes); err != nil {
-		s.t.Fatal(err)
-	}
-	s.ModesChanged()
-}
-
 func reloads(r *Replica, reason string) float64 {
 	return testutil.ToFloat64(r.metrics.reloads.WithLabelValues(reason))
 }
@@ -51,7 +33,7 @@ func TestReplicaFollows(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := newStage(t, server)
 		s.publishModes()
-		r := s.replica(t)
+		r := newReplica(t, s)
 		eventuallyHeld(t, r, s.clock, false)
 
 		open := s.hit()
@@ -103,7 +85,7 @@ func TestReplicaLoadsWhatStands(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.apply(request)
-		r := s.replica(t)
+		r := newReplica(t, s)
 		for _, tt := range []struct {
 			name, method, path string
 			id                 traffic.Identity
@@ -121,16 +103,13 @@ func TestReplicaLoadsWhatStands(t *testing.T) {
 		}
 
 		// A frozen Enforcer that wakes up may still tell of a block that has been released since.
-		late := Block{
-			Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 1,
-			Hit: released.ID, Since: released.First, Until: released.Last.Add(ttl),
-		}
+		late := NewBlock(floodRule, 1, released.ID, released.First, released.Last.Add(ttl))
 		marker := late
 		marker.Hit = "f"
-		err = s.store.appendDeltas(t.Context(), "5", s.clock.now(), []delta{
-			{op: opBlock, held: held{"device=free", floodRule}, value: encode(&late)},
+		err = s.writer.appendDeltas(t.Context(), "5", s.clock.now(), []delta{
+			blockDelta(held{"device=free", floodRule}, &late),
 			{op: "later", held: held{"device=free", floodRule}, value: "a newer weir says something"},
-			{op: opBlock, held: held{"device=marker", floodRule}, value: encode(&marker)},
+			blockDelta(held{"device=marker", floodRule}, &marker),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -151,37 +130,37 @@ func TestReplicaNoticesGaps(t *testing.T) {
 	const name = "3"
 	tests := []struct {
 		name, reason string
-		lose         func(ctx context.Context, s *Store, last string, n uint64) error
+		lose         func(ctx context.Context, s *stage, last string, n uint64) error
 	}{
-		{"a number is missing", reloadGap, func(ctx context.Context, s *Store, last string, n uint64) error {
+		{"a number is missing", reloadGap, func(ctx context.Context, s *stage, last string, n uint64) error {
 			if err := s.client.Set(ctx, last, fmt.Sprintf("%d-7", n+5), 0).Err(); err != nil {
 				return err
 			}
-			return s.appendDeltas(ctx, name, 0, []delta{{op: "later"}})
+			return s.writer.appendDeltas(ctx, name, 0, []delta{{op: "later"}})
 		}},
-		{"a stretch was lost and written anew", reloadGap, func(ctx context.Context, s *Store, last string, n uint64) error {
+		{"a stretch was lost and written anew", reloadGap, func(ctx context.Context, s *stage, last string, n uint64) error {
 			if err := s.client.Set(ctx, last, fmt.Sprintf("%d-8", n), 0).Err(); err != nil {
 				return err
 			}
-			return s.appendDeltas(ctx, name, 0, []delta{{op: "later"}})
+			return s.writer.appendDeltas(ctx, name, 0, []delta{{op: "later"}})
 		}},
-		{"the stream went back", reloadBackward, func(ctx context.Context, s *Store, last string, n uint64) error {
+		{"the stream went back", reloadBackward, func(ctx context.Context, s *stage, last string, n uint64) error {
 			return s.client.Set(ctx, last, fmt.Sprintf("%d-1", n-1), 0).Err()
 		}},
-		{"entries are gone", reloadMissing, func(ctx context.Context, s *Store, last string, n uint64) error {
+		{"entries are gone", reloadMissing, func(ctx context.Context, s *stage, last string, n uint64) error {
 			return s.client.Set(ctx, last, fmt.Sprintf("%d-1", n+50), 0).Err()
 		}},
-		{"everything is gone", reloadBackward, func(ctx context.Context, s *Store, last string, _ uint64) error {
+		{"everything is gone", reloadBackward, func(ctx context.Context, s *stage, last string, _ uint64) error {
 			return s.client.Del(ctx, last, s.keys.Stream(name)).Err()
 		}},
-		{"everything is gone and written anew", reloadGap, func(ctx context.Context, s *Store, last string, n uint64) error {
+		{"everything is gone and written anew", reloadGap, func(ctx context.Context, s *stage, last string, n uint64) error {
 			if err := s.client.Del(ctx, last, s.keys.Stream(name)).Err(); err != nil {
 				return err
 			}
-			return s.appendDeltas(ctx, name, traffic.Time(n+1_000_000), []delta{{op: "later"}})
+			return s.writer.appendDeltas(ctx, name, traffic.Time(n+1_000_000), []delta{{op: "later"}})
 		}},
-		{"the stream asks for it", reloadAsked, func(ctx context.Context, s *Store, _ string, n uint64) error {
-			return s.appendDeltas(ctx, streamReconcile, traffic.Time(n), []delta{{op: opReload}})
+		{"the stream asks for it", reloadAsked, func(ctx context.Context, s *stage, _ string, n uint64) error {
+			return s.writer.appendDeltas(ctx, streamReconcile, traffic.Time(n), []delta{reloadDelta()})
 		}},
 	}
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
@@ -191,24 +170,21 @@ func TestReplicaNoticesGaps(t *testing.T) {
 				s := newStage(t, server)
 				s.publishModes()
 				s.apply(s.hit(func(h *detectors.Hit) { h.BlockSubject = "device=first" }))
-				last := s.store.keys.Last(name)
-				id, err := s.store.client.Get(t.Context(), last).Result()
+				last := s.keys.Last(name)
+				id, err := s.client.Get(t.Context(), last).Result()
 				if err != nil {
 					t.Fatal(err)
 				}
-				r := s.replica(t)
-				b := Block{
-					Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 1, Hit: "1",
-					Since: s.clock.now(), Until: s.clock.now().Add(time.Hour),
-				}
+				r := newReplica(t, s)
+				b := NewBlock(floodRule, 1, "1", s.clock.now(), s.clock.now().Add(time.Hour))
 				// A block that no delta tells of.
-				if _, err := s.store.raiseAll(t.Context(), []raise{{held: held{viewer, floodRule}, block: b}}); err != nil {
+				if _, err := s.writer.raiseAll(t.Context(), []raise{{held: held{viewer, floodRule}, block: b}}); err != nil {
 					t.Fatal(err)
 				}
 				if _, held := r.Find(viewerIdentity, "POST", "/", s.clock.now()); held {
 					t.Fatal("the block is known before anything told of it")
 				}
-				if err := tt.lose(t.Context(), s.store, last, number(id)); err != nil {
+				if err := tt.lose(t.Context(), s, last, number(id)); err != nil {
 					t.Fatal(err)
 				}
 				eventuallyHeld(t, r, s.clock, true)
@@ -263,6 +239,44 @@ func TestNeverBlockHoldsAtRead(t *testing.T) {
 		}
 		if r.Len() != 1 || testutil.ToFloat64(r.metrics.rejected.WithLabelValues("never_block")) == 0 || testutil.ToFloat64(r.metrics.spared) != 1 {
 			t.Errorf("%d blocks held; want one, one rejected and one request spared", r.Len())
+		}
+	})
+}
+
+func newReplica(t testing.TB, s *stage) *Replica {
+	t.Helper()
+	r, err := NewReplica(ReplicaOptions{Store: s.store, Clock: s.clock.now, Logger: quiet(), Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	follow(t, r)
+	return r
+}
+
+// A stream that nobody writes to goes as a whole: that is no reason to load, and its next entry is taken.
+func TestAStreamThatHasExpiredIsFollowedOn(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		s := newStage(t, server)
+		ctx, client, key := t.Context(), s.client, s.keys.Stream("0")
+		s.publishModes()
+		gone := NewBlock(floodRule, 1, "0", s.clock.now(), s.clock.now().Add(time.Hour))
+		if err := s.writer.appendDeltas(ctx, "0", s.clock.now(), []delta{blockDelta(held{"device=gone", floodRule}, &gone)}); err != nil {
+			t.Fatal(err)
+		}
+		r := newReplica(t, s)
+		if err := client.Del(ctx, key).Err(); err != nil { // as when it expires
+			t.Fatal(err)
+		}
+		if err := awaitProbe(s, r, 1); err != nil {
+			t.Fatal(err)
+		}
+		block := NewBlock(floodRule, 1, "1", s.clock.now(), s.clock.now().Add(time.Hour))
+		if err := s.writer.appendDeltas(ctx, "0", s.clock.now(), []delta{blockDelta(held{viewer, floodRule}, &block)}); err != nil {
+			t.Fatal(err)
+		}
+		eventuallyHeld(t, r, s.clock, true)
+		if n := r.allReloads(); n != 0 {
+			t.Errorf("%v loads because a silent stream went, want none", n)
 		}
 	})
 }

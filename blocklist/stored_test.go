@@ -42,7 +42,7 @@ func TestLongValuesAreStoredAsDigests(t *testing.T) {
 		if err := s.store.PublishModes(t.Context(), s.clock.now(), modes); err != nil {
 			t.Fatal(err)
 		}
-		r := s.replica(t)
+		r := newReplicaE(t, s)
 		for i, named := range []traffic.Subject{longSubject, stored} {
 			since := s.clock.now()
 			hit := s.hit(func(h *detectors.Hit) {
@@ -51,10 +51,10 @@ func TestLongValuesAreStoredAsDigests(t *testing.T) {
 			if got := fmt.Sprint(s.apply(hit)); got != "[written]" {
 				t.Fatalf("decisions: %s", got)
 			}
-			if n, err := s.store.client.Exists(t.Context(), s.store.keys.prefix+"block:{"+string(stored)+"}:"+floodRule).Result(); n != 1 || err != nil {
+			if n, err := s.client.Exists(t.Context(), s.namespace+":v1:block:{"+string(stored)+"}:"+floodRule).Result(); n != 1 || err != nil {
 				t.Errorf("the key by digest: %d, %v", n, err)
 			}
-			if n, err := s.store.client.Exists(t.Context(), s.store.keys.prefix+"block:{"+string(longSubject)+"}:"+floodRule).Result(); n != 0 || err != nil {
+			if n, err := s.client.Exists(t.Context(), s.namespace+":v1:block:{"+string(longSubject)+"}:"+floodRule).Result(); n != 0 || err != nil {
 				t.Errorf("the key with the value whole: %d, %v", n, err)
 			}
 			held1(t, s, r, longIdentity, true, "the client")
@@ -90,26 +90,23 @@ func TestBlocksOfAnOlderWeirWithLongValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := s.clock.now()
-		block := Block{
-			Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 1, Hit: "old",
-			Since: now.Add(-time.Second), Until: now.Add(ttl),
-		}
+		block := NewBlock(floodRule, 1, "old", now.Add(-time.Second), now.Add(ttl))
 		elder := held{longSubject, floodRule}
 		write := func() {
 			t.Helper()
-			err := s.store.client.Set(t.Context(), s.store.keys.Block(elder.subject, elder.rule), encode(&block), ttl).Err()
+			err := s.client.Set(t.Context(), s.keys.Block(elder.subject, elder.rule), jsonText(&block), ttl).Err()
 			if err == nil {
-				err = s.store.addShapes(t.Context(), []held{elder})
+				err = s.writer.addShapes(t.Context(), []held{elder})
 			}
 			if err == nil {
-				err = s.store.appendDeltas(t.Context(), "3", s.clock.now(), []delta{{op: opBlock, held: elder, value: encode(&block)}})
+				err = s.writer.appendDeltas(t.Context(), "3", s.clock.now(), []delta{blockDelta(elder, &block)})
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 		write()
-		loaded := s.replica(t)
+		loaded := newReplicaE(t, s)
 		held1(t, s, loaded, longIdentity, true, "loaded")
 		if b, _, err := s.store.Get(t.Context(), longSubject, floodRule); b == nil || err != nil {
 			t.Errorf("what stands: %v, %v", b, err)
@@ -129,13 +126,13 @@ func TestBlocksOfAnOlderWeirWithLongValues(t *testing.T) {
 		// The older ENFORCE, which has not seen the release, writes once more; its gates and ours have both been told.
 		write()
 		held1(t, s, loaded, longIdentity, false, "written late")
-		entries, err := s.store.client.XRange(t.Context(), s.store.keys.Stream("3"), "-", "+").Result()
+		entries, err := s.client.XRange(t.Context(), s.keys.Stream("3"), "-", "+").Result()
 		if err != nil {
 			t.Fatal(err)
 		}
 		told := 0
 		for _, e := range entries {
-			if e.Values["op"] == opRelease && e.Values["identity"] == string(longSubject) {
+			if e.Values["op"] == "release" && e.Values["identity"] == string(longSubject) {
 				told++
 			}
 		}
@@ -150,10 +147,8 @@ func TestReleaseOfAnOlderWeirHolds(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := newStage(t, server)
 		hit := s.hit(func(h *detectors.Hit) { h.BlockSubject = longSubject })
-		tomb := Tombstone{
-			Format: ValueFormat, Action: actionRelease, Rule: floodRule, Released: s.clock.now(), Until: s.clock.now().Add(time.Hour), By: "ops",
-		}
-		if err := s.store.client.Set(t.Context(), s.store.keys.Tombstone(longSubject, floodRule), encode(&tomb), time.Hour).Err(); err != nil {
+		tomb := NewTombstone(floodRule, "ops", s.clock.now(), s.clock.now().Add(time.Hour))
+		if err := s.client.Set(t.Context(), s.keys.Tombstone(longSubject, floodRule), jsonText(&tomb), time.Hour).Err(); err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(s.apply(hit)); got != "[withheld released]" {

@@ -108,7 +108,7 @@ func TestTableAgreesWithTheList(t *testing.T) {
 				if !ok {
 					return
 				}
-				b := drawBlock(rt, base)
+				b := tableBlock(rt, base)
 				b.Rule, b.Until = h.rule, base.Add(time.Duration(rapid.IntRange(1, 30).Draw(rt, "lasts"))*time.Second)
 				table.put(h.subject, &w, &b)
 				model.put(h, b)
@@ -118,7 +118,7 @@ func TestTableAgreesWithTheList(t *testing.T) {
 				if !ok {
 					return
 				}
-				tomb := drawTombstone(rt, base)
+				tomb := tableTombstone(rt, base)
 				tomb.Rule = h.rule
 				table.release(h.subject, &w, tomb)
 				model.release(h, tomb)
@@ -255,4 +255,19 @@ func TestReadersAndWriterMeet(t *testing.T) {
 	if missed := <-done + <-done; missed != 0 {
 		t.Errorf("a standing block was missed %d times while others came and went", missed)
 	}
+}
+
+func tableBlock(t *rapid.T, base traffic.Time) Block {
+	since := base.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "since")) * time.Second)
+	return NewBlock(floodRule, int64(rapid.IntRange(1, 3).Draw(t, "generation")), fmt.Sprintf("%032x", rapid.IntRange(1, 3).Draw(t, "hit")),
+		since, base.Add(time.Hour+time.Duration(rapid.IntRange(0, 5).Draw(t, "until"))*time.Second))
+}
+
+func tableTombstone(t *rapid.T, base traffic.Time) Tombstone {
+	at := base.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "released")) * time.Second)
+	tomb := NewTombstone(floodRule, "ops", at, at.Add(2*time.Hour))
+	if rapid.Bool().Draw(t, "with hit") {
+		tomb.Hit = fmt.Sprintf("%032x", rapid.IntRange(1, 3).Draw(t, "released hit"))
+	}
+	return tomb
 }

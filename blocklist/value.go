@@ -3,7 +3,9 @@ package blocklist
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -30,6 +32,19 @@ type Block struct {
 	Extended   bool         `json:"extended,omitempty"`
 }
 
+// NewBlock is the block that the episode hit, opened at since, leads to by rule under a generation of the rule's mode.
+func NewBlock(rule string, generation int64, hit string, since, until traffic.Time) Block {
+	return Block{
+		Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: rule, Generation: generation, Hit: hit, Since: since, Until: until,
+	}
+}
+
+// InForce reports whether a block holds under its rule's mode: one that was written before the rule was last promoted,
+// or whose rule does not block any more, holds nobody.
+func (b *Block) InForce(mode *rules.ModeState) bool {
+	return mode.Mode == rules.ModeBlock && b.Generation >= mode.Generation
+}
+
 // Tombstone is the value of a tombstone key, as JSON: an operator released the block. It covers the episode Hit and
 // every episode that had opened by Released, so that neither their later over events nor a replay block again.
 type Tombstone struct {
@@ -44,6 +59,19 @@ type Tombstone struct {
 	// StoodUntil is when the block that was there would have ended. 0: nothing was there, or an older weir released it.
 	StoodUntil traffic.Time `json:"stood_until,omitempty"`
 }
+
+// NewTombstone is the tombstone of a release from rule at released by somebody, whose name is cut to maxByBytes.
+func NewTombstone(rule, by string, released, until traffic.Time) Tombstone {
+	if len(by) > maxByBytes {
+		by = by[:maxByBytes]
+	}
+	return Tombstone{
+		Format: ValueFormat, Action: actionRelease, Rule: rule, Released: released, Until: until, By: strings.ToValidUTF8(by, "\uFFFD"),
+	}
+}
+
+// maxByBytes bounds the name of the releaser in a tombstone; the decision carries it whole.
+const maxByBytes = 200
 
 // Stood reports whether there was a block to release. Without one, the release forgives what came before it all the same.
 func (t *Tombstone) Stood() bool { return t.Hit != "" }

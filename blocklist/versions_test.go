@@ -46,14 +46,14 @@ func TestARuleStoreThatHangsStopsNothing(t *testing.T) {
 					if b, tomb := s.stands(); b != nil || tomb == nil {
 						t.Errorf("the released client's block: %+v, tombstone: %+v", b, tomb)
 					}
-					s.clock.add(modesMaxAge + time.Second)
+					s.clock.add(modesAge + time.Second)
 				}
 				want := "[withheld unknown_version withheld unknown_version withheld unknown_version released written released extended]"
 				if got := fmt.Sprint(s.log.take()); got != want {
 					t.Errorf("decisions:\n%s, want\n%s", got, want)
 				}
 				away(s, false)
-				s.clock.add(modesMaxAge + versionsRest)
+				s.clock.add(modesAge + 2*time.Second)
 				if got := fmt.Sprint(s.apply(on("a1", 1, "tv-1", detectors.PhaseUpdate), on("a4", 31, "tv-4", detectors.PhaseUpdate))); got != "[written written]" {
 					t.Errorf("when it answers again: %s", got)
 				}
@@ -82,46 +82,6 @@ func TestElderVersionsAreLearnedAhead(t *testing.T) {
 		if got := fmt.Sprint(s.apply(hit)); got != want {
 			t.Errorf("version %d: %s, want %s", version, got, want)
 		}
-	}
-}
-
-// Every version is asked for once, one without a block, too: what is learned ahead goes on while releases wait behind it. A
-// version that does not exist may exist a moment later.
-func TestAVersionWithoutABlockIsAskedForOnce(t *testing.T) {
-	asked := map[int]int{}
-	store := &ruleStore{block: map[string]*rules.Block{floodRule: {TTL: ttl, Extend: rules.ExtendOnHit}}}
-	store.edit = func(v *rules.Version) {
-		if asked[v.Number]++; v.Number < 12 {
-			v.Block = nil
-		}
-	}
-	now := traffic.Time(1)
-	v := newVersions(store, func() traffic.Time { return now }, quiet())
-	mode := rules.ModeState{Rule: floodRule, Mode: rules.ModeBlock, Generation: 1, Promoted: 12, Newest: 12}
-	for range 3 {
-		v.prefetch(t.Context(), map[string]rules.ModeState{floodRule: mode}, now)
-		now = now.Add(modesMaxAge)
-		for number, want := range map[int]string{5: ReasonNoSpec, 12: ""} {
-			if _, got := v.allows(t.Context(), &detectors.Hit{Rule: floodRule, RuleVersion: number}, &mode); got != want {
-				t.Errorf("version %d: reason %q, want %q", number, got, want)
-			}
-		}
-	}
-	for number := 1; number <= 12; number++ {
-		if asked[number] != 1 {
-			t.Errorf("version %d was asked for %d times, want once", number, asked[number])
-		}
-	}
-
-	late := &detectors.Hit{Rule: "made-late", RuleVersion: 1}
-	mode.Promoted = 1
-	if _, got := v.allows(t.Context(), late, &mode); got != ReasonNoSpec {
-		t.Errorf("a version that does not exist: reason %q, want %q", got, ReasonNoSpec)
-	}
-	store.block[late.Rule] = &rules.Block{TTL: ttl}
-	store.edit = nil
-	if _, got := v.allows(t.Context(), late, &mode); got != "" {
-		t.Errorf("the same, now that it exists: reason %q", got)
 	}
 }
 
