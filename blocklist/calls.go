@@ -60,7 +60,7 @@ func (s *servers) run(ctx context.Context, calls []call, done func(i int, answer
 		}
 		for i, err := range errs {
 			switch {
-			case isUnreached(err):
+			case IsUnreached(err):
 				continue
 			case err != nil:
 				return fmt.Errorf("%s: %w", s.address, err)

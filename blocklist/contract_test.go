@@ -94,9 +94,9 @@ func TestShapes(t *testing.T) {
 		"device=%41":                          "",
 		"ip=2001%3Adb8%3A%3A%2F64&device=a&user=%": "",
 	} {
-		w, err := parseWho(subject)
-		if (err == nil) != (want != "") || err == nil && w.shape().String() != want {
-			t.Errorf("%q: got %q, %v, want %q", subject, w.shape(), err, want)
+		w, err := ParseSubject(subject)
+		if (err == nil) != (want != "") || err == nil && w.Shape().String() != want {
+			t.Errorf("%q: got %q, %v, want %q", subject, w.Shape(), err, want)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestDecisionIDs(t *testing.T) {
 	id := func(request string, change func(d *Decision)) string {
 		d := base
 		change(&d)
-		d.identify(request)
+		d.Identify(request)
 		return d.ID
 	}
 	same := id("", func(*Decision) {})
@@ -234,14 +234,14 @@ func FuzzChange(f *testing.F) {
 	f.Add("mode", "", "r", string(mode))
 	f.Add("stream", "", "", "7")
 	f.Fuzz(func(t *testing.T, op, identity, rule, value string) {
-		c, err := decodeChange(map[string]any{"op": op, "identity": identity, "rule": rule, "value": value})
+		c, err := DecodeChange(map[string]any{"op": op, "identity": identity, "rule": rule, "value": value})
 		if err != nil {
 			return
 		}
-		if c.op == opBlock || c.op == opRelease {
+		if c.Op == OpBlock || c.Op == OpRelease {
 			k := Keys{prefix: "weir:v1:"}
-			h, tombstone, ok := k.parse(k.Block(c.subject, rule))
-			if !ok || tombstone || h.subject != c.subject || h.rule != rule {
+			h, tombstone, ok := k.parse(k.Block(c.Subject, rule))
+			if !ok || tombstone || h.Subject != c.Subject || h.Rule != rule {
 				t.Errorf("%q by %q is taken, and its key is not found again: %+v", identity, rule, h)
 			}
 		}

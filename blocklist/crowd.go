@@ -25,8 +25,8 @@ type Crowds struct {
 
 // What the script answers beside outcomeCrowded and outcomeFull.
 const (
-	outcomeAdmitted outcome = "admitted"
-	outcomeCounted  outcome = "counted"
+	outcomeAdmitted Outcome = "admitted"
+	outcomeCounted  Outcome = "counted"
 )
 
 // crowd is where a block is counted.
@@ -38,46 +38,46 @@ type crowd struct {
 
 // crowd finds where the block h is counted; false where clients cannot choose its key. Blocks of another generation of the
 // rule's mode are not in force, and are counted elsewhere.
-func (w *Writer) crowd(index int, h held, generation int64) (crowd, bool) {
+func (w *Writer) crowd(index int, h Name, generation int64) (crowd, bool) {
 	if w.store.crowds.PerAddress <= 0 {
 		return crowd{}, false
 	}
-	subject, err := parseWho(h.subject)
-	if err != nil || !subject.prefix.IsValid() || !subject.hasAny(w.store.crowds.Claimed) {
+	subject, err := ParseSubject(h.Subject)
+	if err != nil || !subject.Prefix.IsValid() || !subject.hasAny(w.store.crowds.Claimed) {
 		return crowd{}, false
 	}
-	address, _, _ := strings.Cut(string(h.subject), "&") // ip is the first field of any subject
-	sum := sha256.Sum256([]byte(h.subject))
-	return crowd{index, w.store.keys.Crowd(traffic.Subject(address), h.rule, generation), base64.RawURLEncoding.EncodeToString(sum[:16])}, true
+	address, _, _ := strings.Cut(string(h.Subject), "&") // ip is the first field of any subject
+	sum := sha256.Sum256([]byte(h.Subject))
+	return crowd{index, w.store.Keys.Crowd(traffic.Subject(address), h.Rule, generation), base64.RawURLEncoding.EncodeToString(sum[:16])}, true
 }
 
 // admit counts the raises that are bounded and have no outcome yet, and gives those that find no room their outcome. It is one
 // pipeline, and none where nothing is bounded. It returns those that were not counted before.
-func (w *Writer) admit(ctx context.Context, raises []raise, out []outcome) ([]crowd, error) {
+func (w *Writer) admit(ctx context.Context, raises []Raise, out []Outcome) ([]crowd, error) {
 	var bound, fresh []crowd
 	var calls []call
 	for i := range raises {
 		r := &raises[i]
-		c, ok := w.crowd(i, r.held, r.block.Generation)
+		c, ok := w.crowd(i, r.Name, r.Block.Generation)
 		if !ok || out[i] != "" {
 			continue
 		}
-		out[i] = outcomeUnreached // unless there is an answer
+		out[i] = OutcomeUnreached // unless there is an answer
 		bound = append(bound, c)
 		calls = append(calls, call{
 			script: w.store.redis.scripts.admit, keys: []string{c.key},
-			args: []any{w.store.crowds.PerAddress, c.name, expiryMS(r.block.Until), r.scope()},
+			args: []any{w.store.crowds.PerAddress, c.name, expiryMS(r.Block.Until), r.scope()},
 		})
 	}
 	err := w.store.redis.run(ctx, calls, func(i int, answer any) error {
-		switch text, _ := answer.(string); outcome(text) {
+		switch text, _ := answer.(string); Outcome(text) {
 		case outcomeCounted:
 			out[bound[i].index] = ""
 		case outcomeAdmitted:
 			out[bound[i].index] = ""
 			fresh = append(fresh, bound[i])
-		case outcomeCrowded, outcomeFull:
-			out[bound[i].index] = outcome(text)
+		case OutcomeCrowded, OutcomeFull:
+			out[bound[i].index] = Outcome(text)
 		default:
 			return badAnswer("admit", answer)
 		}
@@ -87,12 +87,12 @@ func (w *Writer) admit(ctx context.Context, raises []raise, out []outcome) ([]cr
 }
 
 // crowdsOf finds where the blocks of releases are counted.
-func (w *Writer) crowdsOf(releases []release) (bound []crowd) {
+func (w *Writer) crowdsOf(releases []Release) (bound []crowd) {
 	for i := range releases {
-		if releases[i].generation == 0 {
+		if releases[i].Generation == 0 {
 			continue
 		}
-		if c, ok := w.crowd(i, releases[i].held, releases[i].generation); ok {
+		if c, ok := w.crowd(i, releases[i].Name, releases[i].Generation); ok {
 			bound = append(bound, c)
 		}
 	}

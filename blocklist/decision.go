@@ -61,7 +61,7 @@ const (
 
 // identify gives d its ID. The same hit leads to the same IDs however often it is applied, so that the blocks topic may
 // hold a decision twice and history keeps it once. A withheld decision is the same for all updates of a hit.
-func (d *Decision) identify(request string) {
+func (d *Decision) Identify(request string) {
 	until := d.Until.String()
 	if d.Action == ActionWithheld {
 		until = ""

@@ -14,37 +14,37 @@ import (
 
 // Names of delta streams that are no partition's. A partition's stream is named by its number.
 const (
-	streamModes     = "modes"
-	streamReconcile = "reconcile"
+	StreamModes     = "modes"
+	StreamReconcile = "reconcile"
 )
 
 // What an entry of a delta stream says.
 const (
-	opBlock   = "block"   // a block was written or raised; value: Block
-	opRelease = "release" // a tombstone was put; value: Tombstone
-	opMode    = "mode"    // a rule's mode changed; value: rules.ModeState
-	opStream  = "stream"  // a stream was written to for the first time; value: its name
-	opReload  = "reload"  // so much has changed that readers load everything anew
+	OpBlock   = "block"   // a block was written or raised; value: Block
+	OpRelease = "release" // a tombstone was put; value: Tombstone
+	OpMode    = "mode"    // a rule's mode changed; value: rules.ModeState
+	OpStream  = "stream"  // a stream was written to for the first time; value: its name
+	OpReload  = "reload"  // so much has changed that readers load everything anew
 )
 
 // deltasPerCall bounds one script call, which holds up its node while it runs.
 const deltasPerCall = 200
 
 // delta is one change of a block, as it is appended.
-type delta struct {
-	op string
-	held
-	value string
+type Delta struct {
+	Op string
+	Name
+	Value string
 }
 
 // blockDelta says that b was written or raised under the name h.
-func blockDelta(h held, b *Block) delta { return delta{op: opBlock, held: h, value: encode(b)} }
+func BlockDelta(h Name, b *Block) Delta { return Delta{Op: OpBlock, Name: h, Value: encode(b)} }
 
 // releaseDelta says that t was put under the name h.
-func releaseDelta(h held, t *Tombstone) delta { return delta{op: opRelease, held: h, value: encode(t)} }
+func ReleaseDelta(h Name, t *Tombstone) Delta { return Delta{Op: OpRelease, Name: h, Value: encode(t)} }
 
 // reloadDelta says that so much has changed that readers load everything anew.
-func reloadDelta() delta { return delta{op: opReload} }
+func ReloadDelta() Delta { return Delta{Op: OpReload} }
 
 // numbering gives the arguments that luaAppend needs, and the stream's name.
 func numbering(base traffic.Time, stream string, length int) ([]any, error) {
@@ -56,50 +56,50 @@ func numbering(base traffic.Time, stream string, length int) ([]any, error) {
 }
 
 // change is one entry of a delta stream, decoded.
-type change struct {
-	op        string
-	subject   traffic.Subject
-	block     Block
-	tombstone Tombstone
-	mode      rules.ModeState
-	stream    string // the name of a stream that was written to for the first time
+type Change struct {
+	Op        string
+	Subject   traffic.Subject
+	Block     Block
+	Tombstone Tombstone
+	Mode      rules.ModeState
+	Stream    string // the name of a stream that was written to for the first time
 }
 
 // decodeChange reads the fields of an entry. An op that this build does not know is an error; the reader skips it.
-func decodeChange(fields map[string]any) (change, error) {
+func DecodeChange(fields map[string]any) (Change, error) {
 	text := func(name string) string {
 		v, _ := fields[name].(string)
 		return v
 	}
-	c := change{op: text("op"), subject: traffic.Subject(text("identity")).Stored()}
+	c := Change{Op: text("op"), Subject: traffic.Subject(text("identity")).Stored()}
 	rule, value := text("rule"), text("value")
 	var err error
 	var inside string
-	switch c.op {
-	case opBlock:
-		c.block, err = DecodeBlock([]byte(value))
-		inside = c.block.Rule
-	case opRelease:
-		c.tombstone, err = DecodeTombstone([]byte(value))
-		inside = c.tombstone.Rule
-	case opMode:
-		c.mode, err = decodeMode(rule, value)
+	switch c.Op {
+	case OpBlock:
+		c.Block, err = DecodeBlock([]byte(value))
+		inside = c.Block.Rule
+	case OpRelease:
+		c.Tombstone, err = DecodeTombstone([]byte(value))
+		inside = c.Tombstone.Rule
+	case OpMode:
+		c.Mode, err = decodeMode(rule, value)
 		return c, err
-	case opStream:
-		c.stream = value
+	case OpStream:
+		c.Stream = value
 		return c, nil
-	case opReload:
+	case OpReload:
 		return c, nil
 	default:
-		return c, fmt.Errorf("op %q, known: block, release, mode, stream, reload", c.op)
+		return c, fmt.Errorf("op %q, known: block, release, mode, stream, reload", c.Op)
 	}
 	if err != nil {
 		return c, err
 	}
 	if inside != rule {
-		return c, fmt.Errorf("op %s of rule %q with a value of rule %q", c.op, rule, inside)
+		return c, fmt.Errorf("op %s of rule %q with a value of rule %q", c.Op, rule, inside)
 	}
-	return c, held{subject: c.subject, rule: rule}.check()
+	return c, Name{Subject: c.Subject, Rule: rule}.Check()
 }
 
 // Streams are trimmed by age: a reader that was away for less misses nothing, however much has changed meanwhile.

@@ -17,15 +17,15 @@ type Feed struct{ store *Store }
 func NewFeed(s *Store) *Feed { return &Feed{s} }
 
 // cursor is the id of the last entry that has been applied of each delta stream; "" before the first.
-type cursor map[string]string
+type Cursor map[string]string
 
 // cursor reads the newest id of every stream.
-func (f *Feed) cursor(ctx context.Context) (cursor, error) {
-	names, err := f.store.redis.client.SMembers(ctx, f.store.keys.Streams()).Result()
+func (f *Feed) Cursor(ctx context.Context) (Cursor, error) {
+	names, err := f.store.redis.client.SMembers(ctx, f.store.Keys.Streams()).Result()
 	if err != nil {
 		return nil, fmt.Errorf("%s: delta streams: %w", f.store.redis.address, err)
 	}
-	at := cursor{streamModes: ""}
+	at := Cursor{StreamModes: ""}
 	for _, name := range names {
 		at[name] = ""
 	}
@@ -33,12 +33,12 @@ func (f *Feed) cursor(ctx context.Context) (cursor, error) {
 }
 
 // newest replaces the ids in at by the newest ones.
-func (f *Feed) newest(ctx context.Context, at cursor) error {
+func (f *Feed) newest(ctx context.Context, at Cursor) error {
 	names := make([]string, 0, len(at))
 	keys := make([]string, 0, len(at))
 	for name := range at {
 		names = append(names, name)
-		keys = append(keys, f.store.keys.Last(name))
+		keys = append(keys, f.store.Keys.Last(name))
 	}
 	values, err := f.store.redis.client.MGet(ctx, keys...).Result()
 	if err != nil {
@@ -55,17 +55,17 @@ func (f *Feed) newest(ctx context.Context, at cursor) error {
 const DeltasPerRead = 500
 
 // streamed is what was read of one stream.
-type streamed struct {
-	stream  string
-	entries []redis.XMessage
+type Streamed struct {
+	Stream  string
+	Entries []redis.XMessage
 }
 
 // deltas reads the delta streams, those of modes before the others: their entries are few, and wait for no burst of blocks.
-func (f *Feed) deltas(ctx context.Context, after cursor, patience time.Duration) ([]streamed, error) {
+func (f *Feed) Deltas(ctx context.Context, after Cursor, patience time.Duration) ([]Streamed, error) {
 	names := make(map[string]string, len(after))
 	var args, ids []string
 	for name, id := range after {
-		key := f.store.keys.Stream(name)
+		key := f.store.Keys.Stream(name)
 		names[key] = name
 		if id == "" {
 			id = "0-0"
@@ -82,10 +82,10 @@ func (f *Feed) deltas(ctx context.Context, after cursor, patience time.Duration)
 	if err != nil {
 		return nil, fmt.Errorf("%s: read deltas: %w", f.store.redis.address, err)
 	}
-	out := make([]streamed, 0, len(answer))
+	out := make([]Streamed, 0, len(answer))
 	for _, x := range answer {
-		out = append(out, streamed{names[x.Stream], x.Messages})
-		if last := len(out) - 1; names[x.Stream] == streamModes {
+		out = append(out, Streamed{names[x.Stream], x.Messages})
+		if last := len(out) - 1; names[x.Stream] == StreamModes {
 			out[0], out[last] = out[last], out[0]
 		}
 	}
@@ -93,7 +93,7 @@ func (f *Feed) deltas(ctx context.Context, after cursor, patience time.Duration)
 }
 
 // eachNode calls visit at the same time for every master of the cluster, masters that do not answer included, or for the server.
-func (f *Feed) eachNode(ctx context.Context, visit func(ctx context.Context, n *Node)) error {
+func (f *Feed) EachNode(ctx context.Context, visit func(ctx context.Context, n *Node)) error {
 	return f.store.redis.eachMaster(ctx, func(ctx context.Context, client *redis.Client) error {
 		visit(ctx, &Node{f.store, client})
 		return nil
@@ -111,7 +111,7 @@ func (n *Node) Address() string { return n.store.redis.address }
 
 // clusterNodes is the node's own answer to CLUSTER NODES: others hear of a slot that moves later than the node itself. It is false
 // where there is no cluster.
-func (n *Node) clusterNodes(ctx context.Context) (text string, cluster bool, err error) {
+func (n *Node) ClusterNodes(ctx context.Context) (text string, cluster bool, err error) {
 	if _, cluster := n.store.redis.client.(*redis.ClusterClient); !cluster {
 		return "", false, nil
 	}
@@ -124,8 +124,8 @@ func (n *Node) clusterNodes(ctx context.Context) (text string, cluster bool, err
 
 // scan visits every block and tombstone of the namespace. Tombstones come first: a release that was missed acts before
 // anything else is read.
-func (n *Node) scan(ctx context.Context, take func(h held, tombstone bool, value string), unreadable func()) error {
-	for _, pattern := range []string{n.store.keys.tombstonePattern(), n.store.keys.blockPattern()} {
+func (n *Node) Scan(ctx context.Context, take func(h Name, tombstone bool, value string), unreadable func()) error {
+	for _, pattern := range []string{n.store.Keys.tombstonePattern(), n.store.Keys.blockPattern()} {
 		err := n.store.redis.eachKey(ctx, n.client, pattern, func(keys []string) error { return n.store.values(ctx, keys, take, unreadable) })
 		if err != nil {
 			return err
@@ -138,7 +138,7 @@ func (n *Node) scan(ctx context.Context, take func(h held, tombstone bool, value
 const scanSize = 1000
 
 // values reads the values of keys; what expired since the scan is no longer there.
-func (s *Store) values(ctx context.Context, keys []string, visit func(h held, tombstone bool, value string), unreadable func()) error {
+func (s *Store) values(ctx context.Context, keys []string, visit func(h Name, tombstone bool, value string), unreadable func()) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -150,7 +150,7 @@ func (s *Store) values(ctx context.Context, keys []string, visit func(h held, to
 	_, execErr := pipe.Exec(ctx)
 	for i, cmd := range cmds {
 		value, err := cmd.Result()
-		h, tombstone, ours := s.keys.parse(keys[i])
+		h, tombstone, ours := s.Keys.parse(keys[i])
 		switch {
 		case errors.Is(err, redis.Nil):
 		case redis.HasErrorPrefix(err, "WRONGTYPE") || err == nil && !ours:

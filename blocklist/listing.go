@@ -55,8 +55,8 @@ func (s *Store) List(ctx context.Context, now traffic.Time, filter Filter) (List
 		defer mu.Unlock()
 		out.Unreadable++
 	}
-	err = s.scan(ctx, func(h held, tombstone bool, value string) {
-		if filter.Rule != "" && filter.Rule != h.rule || filter.Subject != "" && filter.Subject != h.subject || tombstone && !filter.Tombstones {
+	err = s.scan(ctx, func(h Name, tombstone bool, value string) {
+		if filter.Rule != "" && filter.Rule != h.Rule || filter.Subject != "" && filter.Subject != h.Subject || tombstone && !filter.Tombstones {
 			return
 		}
 		item, err := s.listed(h, tombstone, value, modes, now)
@@ -81,9 +81,9 @@ func (s *Store) List(ctx context.Context, now traffic.Time, filter Filter) (List
 }
 
 // scan visits every block and tombstone of the namespace, one call of visit or unreadable at a time per master.
-func (s *Store) scan(ctx context.Context, visit func(h held, tombstone bool, value string), unreadable func()) error {
+func (s *Store) scan(ctx context.Context, visit func(h Name, tombstone bool, value string), unreadable func()) error {
 	return s.redis.eachMaster(ctx, func(ctx context.Context, client *redis.Client) error {
-		return (&Node{s, client}).scan(ctx, visit, unreadable)
+		return (&Node{s, client}).Scan(ctx, visit, unreadable)
 	})
 }
 
@@ -94,8 +94,8 @@ func (l *Listed) order() int {
 	return 0
 }
 
-func (s *Store) listed(h held, tombstone bool, value string, modes map[string]rules.ModeState, now traffic.Time) (Listed, error) {
-	item := Listed{Subject: h.subject, Rule: h.rule}
+func (s *Store) listed(h Name, tombstone bool, value string, modes map[string]rules.ModeState, now traffic.Time) (Listed, error) {
+	item := Listed{Subject: h.Subject, Rule: h.Rule}
 	if tombstone {
 		t, err := DecodeTombstone([]byte(value))
 		item.Tombstone, item.Remaining = &t, t.Until.Sub(now)
@@ -104,10 +104,10 @@ func (s *Store) listed(h held, tombstone bool, value string, modes map[string]ru
 	b, err := DecodeBlock([]byte(value))
 	item.Block, item.Remaining = &b, b.Until.Sub(now)
 	var mode *rules.ModeState
-	if m, ok := modes[h.rule]; ok {
+	if m, ok := modes[h.Rule]; ok {
 		mode = &m
 	}
-	item.InForce = s.Unheld(h.subject, &b, mode, now) == ""
+	item.InForce = s.Unheld(h.Subject, &b, mode, now) == ""
 	return item, err
 }
 
@@ -145,7 +145,7 @@ const DefaultContaining = 100
 // with the context's time or with ask.Limit blocks; then the listing says that it is Cut. It takes a second or so for
 // each million keys, so the context should have a deadline.
 func (s *Store) Containing(ctx context.Context, now traffic.Time, ask Containing) (Listing, error) {
-	named, err := parseWho(ask.Subject.Stored())
+	named, err := ParseSubject(ask.Subject.Stored())
 	if err != nil {
 		return Listing{}, fmt.Errorf("blocks that contain a source: %w", err)
 	}
@@ -154,8 +154,10 @@ func (s *Store) Containing(ctx context.Context, now traffic.Time, ask Containing
 		return Listing{}, err
 	}
 	w := &walk{
-		store: s, now: now, modes: modes, limit: cmp.Or(ask.Limit, DefaultContaining), found: map[held]Listed{},
-		wants: func(h held, who *who) bool { return (ask.Rule == "" || ask.Rule == h.rule) && who.contains(&named) },
+		store: s, now: now, modes: modes, limit: cmp.Or(ask.Limit, DefaultContaining), found: map[Name]Listed{},
+		wants: func(h Name, who *ParsedSubject) bool {
+			return (ask.Rule == "" || ask.Rule == h.Rule) && who.contains(&named)
+		},
 	}
 	inner, stop := context.WithCancel(ctx)
 	defer stop()
@@ -178,30 +180,30 @@ type walk struct {
 	now   traffic.Time
 	modes map[string]rules.ModeState
 	limit int
-	wants func(h held, w *who) bool
+	wants func(h Name, w *ParsedSubject) bool
 	stop  context.CancelFunc // ends the walk at every master
 
 	mu         sync.Mutex
-	found      map[held]Listed // a SCAN may return a key twice
+	found      map[Name]Listed // a SCAN may return a key twice
 	full       bool            // there were more than limit
 	unreadable int
 }
 
 func (w *walk) node(ctx context.Context, node *redis.Client) error {
-	return w.store.redis.eachKey(ctx, node, w.store.keys.blockPattern(), func(keys []string) error {
+	return w.store.redis.eachKey(ctx, node, w.store.Keys.blockPattern(), func(keys []string) error {
 		wanted := slices.DeleteFunc(keys, func(key string) bool {
-			h, _, ok := w.store.keys.parse(key)
+			h, _, ok := w.store.Keys.parse(key)
 			if !ok {
 				return true
 			}
-			who, err := parseWho(h.subject)
+			who, err := ParseSubject(h.Subject)
 			return err != nil || !w.wants(h, &who)
 		})
 		return w.store.values(ctx, wanted, w.take, w.skip)
 	})
 }
 
-func (w *walk) take(h held, tombstone bool, value string) {
+func (w *walk) take(h Name, tombstone bool, value string) {
 	item, err := w.store.listed(h, tombstone, value, w.modes, w.now)
 	if err != nil {
 		w.skip()
@@ -226,23 +228,23 @@ func (w *walk) skip() {
 // Get reads the block and the tombstone of one subject and rule; nil for what is not there. A subject with long values may
 // be given whole, and is then also looked for as an older weir wrote it.
 func (s *Store) Get(ctx context.Context, subject traffic.Subject, rule string) (*Block, *Tombstone, error) {
-	if err := (held{subject: subject, rule: rule}).check(); err != nil {
+	if err := (Name{Subject: subject, Rule: rule}).Check(); err != nil {
 		return nil, nil, err
 	}
-	block, tombstone, err := s.get(ctx, held{subject: subject.Stored(), rule: rule})
+	block, tombstone, err := s.get(ctx, Name{Subject: subject.Stored(), Rule: rule})
 	if err != nil || subject == subject.Stored() {
 		return block, tombstone, err
 	}
-	elderBlock, elderTombstone, err := s.get(ctx, held{subject: subject, rule: rule})
+	elderBlock, elderTombstone, err := s.get(ctx, Name{Subject: subject, Rule: rule})
 	if tombstone == nil || elderTombstone != nil && elderTombstone.Request == tombstone.Request && elderTombstone.Stood() {
 		tombstone = elderTombstone // of the two halves of one release, the one that found something
 	}
 	return cmp.Or(block, elderBlock), tombstone, err
 }
 
-func (s *Store) get(ctx context.Context, h held) (block *Block, tombstone *Tombstone, err error) {
+func (s *Store) get(ctx context.Context, h Name) (block *Block, tombstone *Tombstone, err error) {
 	// Both keys lie in one slot, so one command reads them at one moment.
-	values, err := s.redis.client.MGet(ctx, s.keys.Block(h.subject, h.rule), s.keys.Tombstone(h.subject, h.rule)).Result()
+	values, err := s.redis.client.MGet(ctx, s.Keys.Block(h.Subject, h.Rule), s.Keys.Tombstone(h.Subject, h.Rule)).Result()
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", s.redis.address, err)
 	}

@@ -22,12 +22,12 @@ func TestDeltaStreamsAreTrimmedByAge(t *testing.T) {
 		written := 0
 		write := func(n int) {
 			t.Helper()
-			deltas := make([]delta, n)
+			deltas := make([]Delta, n)
 			for i := range deltas {
-				deltas[i] = delta{op: opRelease, held: held{traffic.Subject(fmt.Sprint("device=", written)), someRule}, value: "{}"}
+				deltas[i] = Delta{Op: OpRelease, Name: Name{traffic.Subject(fmt.Sprint("device=", written)), someRule}, Value: "{}"}
 				written++
 			}
-			if err := s.writer.appendDeltas(ctx, "0", s.now(), deltas); err != nil {
+			if err := s.writer.Tell(ctx, "0", s.now(), deltas); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -84,7 +84,7 @@ func TestModesAreNotTrimmedByAge(t *testing.T) {
 		s.publish(rules.ModeShadow)
 		s.add(2 * deltaAge)
 	}
-	key := s.keys.Stream(streamModes)
+	key := s.keys.Stream(StreamModes)
 	if n, err := s.client.XLen(t.Context(), key).Result(); err != nil || n != 5 {
 		t.Errorf("%d entries of modes (%v), want 5", n, err)
 	}
@@ -111,7 +111,7 @@ func newBare(t testing.TB, server testbed.RedisServer) *bare {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bare{t: t, store: store, writer: NewWriter(store), client: client, keys: store.keys}
+	return &bare{t: t, store: store, writer: NewWriter(store), client: client, keys: store.Keys}
 }
 
 func (b *bare) now() traffic.Time { return traffic.At(time.Now().Add(b.ahead)) }

@@ -11,7 +11,7 @@ import (
 
 // Modes reads the modes as they were last published. An entry that cannot be read is left out: its rule blocks nobody.
 func (s *Store) Modes(ctx context.Context) ([]rules.ModeState, error) {
-	hash, err := s.redis.client.HGetAll(ctx, s.keys.Rules()).Result()
+	hash, err := s.redis.client.HGetAll(ctx, s.Keys.Rules()).Result()
 	if err != nil {
 		return nil, fmt.Errorf("%s: read modes: %w", s.redis.address, err)
 	}
@@ -39,9 +39,9 @@ func (s *Store) modesByRule(ctx context.Context) (map[string]rules.ModeState, er
 // PublishModes makes the modes known to every gate: each is raised by its generation in the rules hash, and what changed
 // goes out on the modes stream. It may be called by anybody who has just changed a mode; gates act on it at once.
 func (s *Store) PublishModes(ctx context.Context, now traffic.Time, modes []rules.ModeState) error {
-	keys := []string{s.keys.Rules(), s.keys.Stream(streamModes), s.keys.Last(streamModes), s.keys.Streams()}
+	keys := []string{s.Keys.Rules(), s.Keys.Stream(StreamModes), s.Keys.Last(StreamModes), s.Keys.Streams()}
 	for start := 0; start < len(modes); start += deltasPerCall {
-		args, err := numbering(now, streamModes, modesLength)
+		args, err := numbering(now, StreamModes, modesLength)
 		if err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (s *Store) PublishModes(ctx context.Context, now traffic.Time, modes []rule
 // holds is read each time rather than remembered: a flush, or somebody who published an older form late, is made good by
 // the next call. Only the server with the modes is asked, whatever becomes of the others.
 func (s *Store) SyncModes(ctx context.Context, now traffic.Time, modes []rules.ModeState) (int, error) {
-	hash, err := s.redis.client.HGetAll(ctx, s.keys.Rules()).Result()
+	hash, err := s.redis.client.HGetAll(ctx, s.Keys.Rules()).Result()
 	if err != nil {
 		return 0, fmt.Errorf("%s: read modes: %w", s.redis.address, err)
 	}

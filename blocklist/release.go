@@ -16,13 +16,13 @@ import (
 // NewRelease words an operator's release of subject from rule, as a record for the hits topic. It goes to the
 // partition that Hit.Partition names, behind every hit of the block, and ENFORCE acts on it.
 func NewRelease(subject traffic.Subject, rule, by, reason string, now traffic.Time) (detectors.Hit, error) {
-	if err := (held{subject: subject, rule: rule}).check(); err != nil {
+	if err := (Name{Subject: subject, Rule: rule}).Check(); err != nil {
 		return detectors.Hit{}, fmt.Errorf("release: %w", err)
 	}
 	if by == "" {
 		return detectors.Hit{}, errors.New("release: by is empty, allowed: who releases")
 	}
-	if !storable(now) {
+	if !Storable(now) {
 		return detectors.Hit{}, fmt.Errorf("release: time %s", now)
 	}
 	var id [16]byte

@@ -15,10 +15,10 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-func manyDeltas(n int) []delta {
-	out := make([]delta, n)
+func manyDeltas(n int) []Delta {
+	out := make([]Delta, n)
 	for i := range out {
-		out[i] = delta{op: opBlock, held: held{subject: traffic.Subject(fmt.Sprint("device=d", i)), rule: someRule}, value: "{}"}
+		out[i] = Delta{Op: OpBlock, Name: Name{Subject: traffic.Subject(fmt.Sprint("device=d", i)), Rule: someRule}, Value: "{}"}
 	}
 	return out
 }
@@ -27,7 +27,7 @@ func manyDeltas(n int) []delta {
 // newest. It returns how many there are.
 func chained(t testing.TB, s *Store, stream string) int {
 	t.Helper()
-	entries, err := s.redis.client.XRange(t.Context(), s.keys.Stream(stream), "-", "+").Result()
+	entries, err := s.redis.client.XRange(t.Context(), s.Keys.Stream(stream), "-", "+").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func chained(t testing.TB, s *Store, stream string) int {
 		}
 		before = x.ID
 	}
-	last, err := s.redis.client.Get(t.Context(), s.keys.Last(stream)).Result()
+	last, err := s.redis.client.Get(t.Context(), s.Keys.Last(stream)).Result()
 	if err != nil || last != before {
 		t.Fatalf("last of stream %s: %q, %v, want %q", stream, last, err, before)
 	}
@@ -80,8 +80,8 @@ func TestAppendingLooksForTheEndOnce(t *testing.T) {
 		streams int // that are appended to
 		entries int
 	}{
-		{"a new stream", func(ctx context.Context) error { return NewWriter(store).appendDeltas(ctx, "0", 1, manyDeltas(100)) }, 2, 101},
-		{"a known one", func(ctx context.Context) error { return NewWriter(store).appendDeltas(ctx, "0", 1, manyDeltas(100)) }, 1, 100},
+		{"a new stream", func(ctx context.Context) error { return NewWriter(store).Tell(ctx, "0", 1, manyDeltas(100)) }, 2, 101},
+		{"a known one", func(ctx context.Context) error { return NewWriter(store).Tell(ctx, "0", 1, manyDeltas(100)) }, 1, 100},
 		{"modes", func(ctx context.Context) error { return store.PublishModes(ctx, 1, modes) }, 1, 50},
 		{"modes that stand", func(ctx context.Context) error { return store.PublishModes(ctx, 1, modes) }, 0, 0},
 	} {
@@ -102,7 +102,7 @@ func TestAppendingLooksForTheEndOnce(t *testing.T) {
 	if got := chained(t, store, "0"); got != 200 {
 		t.Errorf("%d entries, want 200", got)
 	}
-	if got := chained(t, store, streamModes); got != 51 {
+	if got := chained(t, store, StreamModes); got != 51 {
 		t.Errorf("%d entries of modes, want 51", got)
 	}
 }
@@ -118,17 +118,17 @@ func TestAScriptThatStopsInBetweenIsNoticed(t *testing.T) {
 		ctx := t.Context()
 		// Lua's numbers are doubles: above this one not every other number is one, and an entry gets the id before it again.
 		const top = 1<<53 - 2
-		if err := NewWriter(store).appendDeltas(ctx, "0", top-1, manyDeltas(1)); err != nil {
+		if err := NewWriter(store).Tell(ctx, "0", top-1, manyDeltas(1)); err != nil {
 			t.Fatal(err)
 		}
-		if err := NewWriter(store).appendDeltas(ctx, "0", top-1, manyDeltas(9)); err == nil {
+		if err := NewWriter(store).Tell(ctx, "0", top-1, manyDeltas(9)); err == nil {
 			t.Fatal("no entry was refused")
 		}
-		last, err := store.redis.client.Get(ctx, store.keys.Last("0")).Result()
+		last, err := store.redis.client.Get(ctx, store.Keys.Last("0")).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries, err := store.redis.client.XRange(ctx, store.keys.Stream("0"), "-", "+").Result()
+		entries, err := store.redis.client.XRange(ctx, store.Keys.Stream("0"), "-", "+").Result()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestModesOfOneCallOnlyRaise(t *testing.T) {
 		if err != nil || len(modes) != 1 || modes[0].Generation != 2 {
 			t.Errorf("modes: %+v, %v", modes, err)
 		}
-		if got := chained(t, store, streamModes); got != 1 {
+		if got := chained(t, store, StreamModes); got != 1 {
 			t.Errorf("%d entries, want 1", got)
 		}
 	})
@@ -172,7 +172,7 @@ func BenchmarkAppend(b *testing.B) {
 	deltas := manyDeltas(deltasPerCall)
 	calls := 0
 	for b.Loop() {
-		if err := NewWriter(store).appendDeltas(b.Context(), "0", 1, deltas); err != nil {
+		if err := NewWriter(store).Tell(b.Context(), "0", 1, deltas); err != nil {
 			b.Fatal(err)
 		}
 		calls++

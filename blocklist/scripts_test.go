@@ -20,40 +20,40 @@ type slotModel struct {
 	tombstone *Tombstone
 }
 
-func (m *slotModel) raise(b Block, extendOnly bool) outcome {
+func (m *slotModel) raise(b Block, extendOnly bool) Outcome {
 	if t := m.tombstone; t != nil && (b.Since <= t.Released || b.Hit == t.Hit) {
-		return outcomeReleased
+		return OutcomeReleased
 	}
 	old := m.block
 	switch {
 	case old != nil && old.Generation > b.Generation:
-		return outcomeStale
+		return OutcomeStale
 	case old == nil || old.Generation < b.Generation:
 		if extendOnly {
-			return outcomeAbsent
+			return OutcomeAbsent
 		}
 		m.block = &b
-		return outcomeWritten
+		return OutcomeWritten
 	case old.Until == b.Until && old.Hit == b.Hit:
 		if old.Extended {
-			return outcomeSameExtended
+			return OutcomeSameExtended
 		}
-		return outcomeSame
+		return OutcomeSame
 	case old.Until >= b.Until:
-		return outcomeUnchanged
+		return OutcomeUnchanged
 	}
 	b.Extended = true
 	m.block = &b
-	return outcomeExtended
+	return OutcomeExtended
 }
 
 func (m *slotModel) release(t Tombstone, covered bool) released {
 	if old := m.tombstone; old != nil && old.Released >= t.Released {
-		what := outcomeUnchanged
+		what := OutcomeUnchanged
 		if old.Released == t.Released {
-			what = outcomeSame
+			what = OutcomeSame
 		}
-		return released{outcome: what, hit: old.Hit, stoodUntil: old.StoodUntil}
+		return released{Outcome: what, Hit: old.Hit, StoodUntil: old.StoodUntil}
 	}
 	if b := m.block; b != nil && (!covered || b.Since <= t.Released || b.Hit == t.Hit) {
 		m.block = nil
@@ -62,7 +62,7 @@ func (m *slotModel) release(t Tombstone, covered bool) released {
 		}
 	}
 	m.tombstone = &t
-	return released{outcome: outcomeReleased, hit: t.Hit, stoodUntil: t.StoodUntil}
+	return released{Outcome: OutcomeReleased, Hit: t.Hit, StoodUntil: t.StoodUntil}
 }
 
 func TestScriptsDoWhatTheModelSays(t *testing.T) {
@@ -74,27 +74,27 @@ func TestScriptsDoWhatTheModelSays(t *testing.T) {
 		run := 0
 		rapid.Check(t, func(rt *rapid.T) {
 			run++
-			key := held{subject: traffic.Subject(fmt.Sprintf("device=d%d", run)), rule: someRule}
+			key := Name{Subject: traffic.Subject(fmt.Sprintf("device=d%d", run)), Rule: someRule}
 			base := traffic.At(time.Now())
 			model := &slotModel{}
 			rt.Repeat(map[string]func(*rapid.T){
 				"raise": func(rt *rapid.T) {
-					r := raise{held: key, block: drawBlock(rt, base), extendOnly: rapid.Bool().Draw(rt, "extend only")}
-					got, err := NewWriter(store).raiseAll(t.Context(), []raise{r})
+					r := Raise{Name: key, Block: drawBlock(rt, base), ExtendOnly: rapid.Bool().Draw(rt, "extend only")}
+					got, err := NewWriter(store).Raise(t.Context(), []Raise{r})
 					if err != nil {
 						rt.Fatal(err)
 					}
-					if want := model.raise(r.block, r.extendOnly); got[0] != want {
+					if want := model.raise(r.Block, r.ExtendOnly); got[0] != want {
 						rt.Fatalf("raise %+v: got %s, want %s", r, got[0], want)
 					}
 				},
 				"release": func(rt *rapid.T) {
-					r := release{held: key, tombstone: drawTombstone(rt, base), covered: rapid.Bool().Draw(rt, "covered")}
-					got, err := NewWriter(store).releaseAll(t.Context(), []release{r})
+					r := Release{Name: key, Tombstone: drawTombstone(rt, base), Covered: rapid.Bool().Draw(rt, "covered")}
+					got, err := NewWriter(store).Release(t.Context(), []Release{r})
 					if err != nil {
 						rt.Fatal(err)
 					}
-					if want := model.release(r.tombstone, r.covered); got[0] != want {
+					if want := model.release(r.Tombstone, r.Covered); got[0] != want {
 						rt.Fatalf("release %+v: got %+v, want %+v", r, got[0], want)
 					}
 				},
@@ -104,8 +104,8 @@ func TestScriptsDoWhatTheModelSays(t *testing.T) {
 	})
 }
 
-func (m *slotModel) compare(rt *rapid.T, t *testing.T, store *Store, key held) {
-	block, tombstone, err := store.Get(t.Context(), key.subject, key.rule)
+func (m *slotModel) compare(rt *rapid.T, t *testing.T, store *Store, key Name) {
+	block, tombstone, err := store.Get(t.Context(), key.Subject, key.Rule)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -136,15 +136,15 @@ func TestAssertingEndsTheSame(t *testing.T) {
 			var ends [2]string
 			for round := range ends {
 				run++
-				key := held{subject: traffic.Subject(fmt.Sprintf("device=o%d", run)), rule: someRule}
+				key := Name{Subject: traffic.Subject(fmt.Sprintf("device=o%d", run)), Rule: someRule}
 				put := func() error {
-					_, err := NewWriter(store).releaseAll(t.Context(), []release{{held: key, tombstone: tomb, covered: true}})
+					_, err := NewWriter(store).Release(t.Context(), []Release{{Name: key, Tombstone: tomb, Covered: true}})
 					return err
 				}
 				var steps []func() error
 				for _, b := range blocks {
 					steps = append(steps, func() error {
-						_, err := NewWriter(store).raiseAll(t.Context(), []raise{{held: key, block: b}})
+						_, err := NewWriter(store).Raise(t.Context(), []Raise{{Name: key, Block: b}})
 						return err
 					})
 				}
@@ -169,8 +169,8 @@ func TestAssertingEndsTheSame(t *testing.T) {
 }
 
 // endOf is what a gate would make of the key. Of two hits with the same expiry either may stand.
-func endOf(rt *rapid.T, t *testing.T, store *Store, key held) string {
-	block, tombstone, err := store.Get(t.Context(), key.subject, key.rule)
+func endOf(rt *rapid.T, t *testing.T, store *Store, key Name) string {
+	block, tombstone, err := store.Get(t.Context(), key.Subject, key.Rule)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestManyFindOutAtOnceThatAServerKnowsNoFlags(t *testing.T) {
 		var beside sync.WaitGroup
 		for range 8 {
 			beside.Go(func() {
-				if err := NewWriter(store).addShapes(t.Context(), []held{{subject: someSubject, rule: someRule}}); err != nil {
+				if err := NewWriter(store).AddShapes(t.Context(), []Name{{Subject: someSubject, Rule: someRule}}); err != nil {
 					t.Error(err)
 				}
 			})

@@ -190,7 +190,7 @@ func (e *unreachedError) Error() string {
 // Unwrap is what came instead of an answer.
 func (e *unreachedError) Unwrap() error { return e.why }
 
-func isUnreached(err error) bool {
+func IsUnreached(err error) bool {
 	var u *unreachedError
 	return errors.As(err, &u)
 }

@@ -10,20 +10,20 @@ import (
 
 // shape is what a block is keyed on: which fields, and to which prefix of which family an address is cut. A request is
 // looked up once for each shape in use.
-type shape struct {
-	fields uint8 // bit 1<<Field
-	v6     bool
-	bits   uint8
+type Shape struct {
+	Fields uint8 // bit 1<<Field
+	V6     bool
+	Bits   uint8
 }
 
-func (s shape) has(f traffic.Field) bool { return s.fields&(1<<f) != 0 }
+func (s Shape) Has(f traffic.Field) bool { return s.Fields&(1<<f) != 0 }
 
 // String is the shape as the shapes set lists it: fields joined by '&' in a subject's order, ip with family and prefix,
 // as in `ip4/32&device`.
-func (s shape) String() string {
+func (s Shape) String() string {
 	out := ""
 	for f := traffic.Field(0); f < traffic.NumFields; f++ {
-		if !s.has(f) {
+		if !s.Has(f) {
 			continue
 		}
 		if out != "" {
@@ -32,50 +32,50 @@ func (s shape) String() string {
 		switch {
 		case f != traffic.FieldIP:
 			out += f.String()
-		case s.v6:
-			out += "ip6/" + strconv.Itoa(int(s.bits))
+		case s.V6:
+			out += "ip6/" + strconv.Itoa(int(s.Bits))
 		default:
-			out += "ip4/" + strconv.Itoa(int(s.bits))
+			out += "ip4/" + strconv.Itoa(int(s.Bits))
 		}
 	}
 	return out
 }
 
 // who is a block's subject, taken apart.
-type who struct {
-	fields uint8
-	prefix netip.Prefix              // valid when ip is among the fields
-	values [traffic.NumFields]string // as they are stored: a long value as its digest
+type ParsedSubject struct {
+	Fields uint8
+	Prefix netip.Prefix              // valid when ip is among the fields
+	Values [traffic.NumFields]string // as they are stored: a long value as its digest
 }
 
 // parseWho reads a subject that can be blocked: at least one field, each known, present, once and in order, an address
 // as a canonical prefix. All else could not be found by a gate.
-func parseWho(subject traffic.Subject) (who, error) {
+func ParseSubject(subject traffic.Subject) (ParsedSubject, error) {
 	values, err := subject.Values()
 	if err != nil {
-		return who{}, fmt.Errorf("block %w", err)
+		return ParsedSubject{}, fmt.Errorf("block %w", err)
 	}
 	if len(values) == 0 {
-		return who{}, fmt.Errorf("block subject is empty")
+		return ParsedSubject{}, fmt.Errorf("block subject is empty")
 	}
-	var w who
+	var w ParsedSubject
 	for i := range values {
 		v := &values[i]
 		f, ok := traffic.ParseField(v.Field)
 		if !ok || v.Missing || v.Value == "" {
-			return who{}, fmt.Errorf("block subject %q: field %q is unknown or has no value", subject, v.Field)
+			return ParsedSubject{}, fmt.Errorf("block subject %q: field %q is unknown or has no value", subject, v.Field)
 		}
-		if w.fields>>f != 0 {
-			return who{}, fmt.Errorf("block subject %q: field %q is not in its place", subject, v.Field)
+		if w.Fields>>f != 0 {
+			return ParsedSubject{}, fmt.Errorf("block subject %q: field %q is not in its place", subject, v.Field)
 		}
-		w.fields |= 1 << f
-		w.values[f] = v.Value
+		w.Fields |= 1 << f
+		w.Values[f] = v.Value
 		if !v.Digest && traffic.StoredAsDigest(v.Value) {
-			w.values[f] = string(traffic.AppendStoredValue(nil, v.Value))
+			w.Values[f] = string(traffic.AppendStoredValue(nil, v.Value))
 		}
 		if f == traffic.FieldIP {
-			if w.prefix, err = canonicalPrefix(v.Value); err != nil {
-				return who{}, fmt.Errorf("block subject %q: %w", subject, err)
+			if w.Prefix, err = canonicalPrefix(v.Value); err != nil {
+				return ParsedSubject{}, fmt.Errorf("block subject %q: %w", subject, err)
 			}
 		}
 	}
@@ -93,19 +93,19 @@ func canonicalPrefix(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-func (w *who) shape() shape {
-	s := shape{fields: w.fields}
-	if s.has(traffic.FieldIP) {
-		s.v6 = w.prefix.Addr().Is6()
-		s.bits = uint8(w.prefix.Bits()) // 0 to 128: the prefix is valid
+func (w *ParsedSubject) Shape() Shape {
+	s := Shape{Fields: w.Fields}
+	if s.Has(traffic.FieldIP) {
+		s.V6 = w.Prefix.Addr().Is6()
+		s.Bits = uint8(w.Prefix.Bits()) // 0 to 128: the prefix is valid
 	}
 	return s
 }
 
 // hasAny reports whether one of fields is among w's.
-func (w *who) hasAny(fields []traffic.Field) bool {
+func (w *ParsedSubject) hasAny(fields []traffic.Field) bool {
 	for _, f := range fields {
-		if w.fields&(1<<f) != 0 {
+		if w.Fields&(1<<f) != 0 {
 			return true
 		}
 	}
@@ -114,18 +114,18 @@ func (w *who) hasAny(fields []traffic.Field) bool {
 
 // contains reports whether w has all of part's fields with the same values, an address in the same prefix or one around or
 // inside it.
-func (w *who) contains(part *who) bool {
-	if w.fields&part.fields != part.fields {
+func (w *ParsedSubject) contains(part *ParsedSubject) bool {
+	if w.Fields&part.Fields != part.Fields {
 		return false
 	}
 	for f := traffic.Field(0); f < traffic.NumFields; f++ {
 		switch {
-		case part.fields&(1<<f) == 0:
+		case part.Fields&(1<<f) == 0:
 		case f == traffic.FieldIP:
-			if !w.prefix.Overlaps(part.prefix) {
+			if !w.Prefix.Overlaps(part.Prefix) {
 				return false
 			}
-		case w.values[f] != part.values[f]:
+		case w.Values[f] != part.Values[f]:
 			return false
 		}
 	}
@@ -133,4 +133,4 @@ func (w *who) contains(part *who) bool {
 }
 
 // bareIP reports whether w is an address and nothing else.
-func (w *who) bareIP() bool { return w.fields == 1<<traffic.FieldIP }
+func (w *ParsedSubject) bareIP() bool { return w.Fields == 1<<traffic.FieldIP }

@@ -94,7 +94,7 @@ func DecodeBlock(text []byte) (Block, error) {
 		return Block{}, fmt.Errorf("block value: action %q with scope %q, known: %q with %q", b.Action, b.Scope, actionBlock, scopeMatch)
 	case !ruleID(b.Rule):
 		return Block{}, fmt.Errorf("block value: rule %q", b.Rule)
-	case !storable(b.Since) || !storable(b.Until):
+	case !Storable(b.Since) || !Storable(b.Until):
 		return Block{}, fmt.Errorf("block value: since %s, until %s", b.Since, b.Until)
 	}
 	return b, nil
@@ -113,7 +113,7 @@ func DecodeTombstone(text []byte) (Tombstone, error) {
 		return Tombstone{}, fmt.Errorf("tombstone value: action %q, known: %q", t.Action, actionRelease)
 	case !ruleID(t.Rule):
 		return Tombstone{}, fmt.Errorf("tombstone value: rule %q", t.Rule)
-	case !storable(t.Released) || !storable(t.Until):
+	case !Storable(t.Released) || !Storable(t.Until):
 		return Tombstone{}, fmt.Errorf("tombstone value: released %s, until %s", t.Released, t.Until)
 	}
 	return t, nil
@@ -124,7 +124,7 @@ const lastStorable traffic.Time = 253402300799_999999
 
 // storable reports whether t may stand in a value. The scripts compare times as texts, which is right for texts of one
 // length only.
-func storable(t traffic.Time) bool { return t > 0 && t <= lastStorable }
+func Storable(t traffic.Time) bool { return t > 0 && t <= lastStorable }
 
 // expiryMS is until as Redis takes it, rounded up: a key never goes before its block ends.
 func expiryMS(until traffic.Time) int64 { return (int64(until) + 999) / 1000 }

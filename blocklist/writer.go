@@ -20,9 +20,9 @@ func NewWriter(s *Store) *Writer { return &Writer{s} }
 
 // raiseAll runs the raise script for each element that its address has room for; all keys must differ, since their order
 // is not kept. What is refused, or unreached, is an outcome, and keeps no other from being raised.
-func (w *Writer) raiseAll(ctx context.Context, raises []raise) ([]outcome, error) {
-	out := make([]outcome, len(raises))
-	if err := w.elderReleases(ctx, raises, out); err != nil {
+func (w *Writer) Raise(ctx context.Context, raises []Raise) ([]Outcome, error) {
+	out := make([]Outcome, len(raises))
+	if err := w.legacyReleases(ctx, raises, out); err != nil {
 		return nil, err
 	}
 	fresh, err := w.admit(ctx, raises, out)
@@ -41,40 +41,40 @@ func (w *Writer) raiseAll(ctx context.Context, raises []raise) ([]outcome, error
 		if !ok {
 			return badAnswer("raise", answer)
 		}
-		out[at[i]] = outcome(text)
+		out[at[i]] = Outcome(text)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	for i := range out {
-		out[i] = cmp.Or(out[i], outcomeUnreached)
+		out[i] = cmp.Or(out[i], OutcomeUnreached)
 	}
 	w.leave(ctx, fresh, func(i int) bool { return !out[i].stands() })
 	return out, nil
 }
 
-func (w *Writer) raiseCall(r *raise) call {
-	fresh, extended := r.block, r.block
+func (w *Writer) raiseCall(r *Raise) call {
+	fresh, extended := r.Block, r.Block
 	fresh.Extended, extended.Extended = false, true
 	return call{
 		script: w.store.redis.scripts.raise,
-		keys:   []string{w.store.keys.Block(r.subject, r.rule), w.store.keys.Tombstone(r.subject, r.rule)},
+		keys:   []string{w.store.Keys.Block(r.Subject, r.Rule), w.store.Keys.Tombstone(r.Subject, r.Rule)},
 		args: []any{
-			encode(&fresh), encode(&extended), r.block.Until.String(), expiryMS(r.block.Until),
-			r.block.Generation, r.block.Hit, r.block.Since.String(), r.scope(),
+			encode(&fresh), encode(&extended), r.Block.Until.String(), expiryMS(r.Block.Until),
+			r.Block.Generation, r.Block.Hit, r.Block.Since.String(), r.scope(),
 		},
 	}
 }
 
 // elderReleases gives raises that a tombstone of an older weir covers their outcome: it lies under the key with the values
 // whole, and lasts for as long as any. Nothing is asked where no value is long.
-func (w *Writer) elderReleases(ctx context.Context, raises []raise, out []outcome) error {
+func (w *Writer) legacyReleases(ctx context.Context, raises []Raise, out []Outcome) error {
 	var keys []string
 	var of []int
 	for i := range raises {
-		if r := &raises[i]; r.elder != "" {
-			keys, of = append(keys, w.store.keys.Tombstone(r.elder, r.rule)), append(of, i)
+		if r := &raises[i]; r.Legacy != "" {
+			keys, of = append(keys, w.store.Keys.Tombstone(r.Legacy, r.Rule)), append(of, i)
 		}
 	}
 	if len(keys) == 0 {
@@ -88,32 +88,32 @@ func (w *Writer) elderReleases(ctx context.Context, raises []raise, out []outcom
 		switch err := errs[j]; {
 		case errors.Is(err, redis.Nil):
 			continue
-		case isUnreached(err):
-			out[i] = outcomeUnreached
+		case IsUnreached(err):
+			out[i] = OutcomeUnreached
 			continue
 		case err != nil:
 			return fmt.Errorf("%s: releases of an older weir: %w", w.store.redis.address, err)
 		}
 		t, err := DecodeTombstone([]byte(texts[j]))
-		switch b := &raises[i].block; {
+		switch b := &raises[i].Block; {
 		case err != nil:
 			out[i] = outcomeUnreadable
 		case t.Covers(b.Hit, b.Since):
-			out[i] = outcomeReleased
+			out[i] = OutcomeReleased
 		}
 	}
 	return nil
 }
 
 // releaseAll runs the release script for each element; all keys must differ. What is unreached keeps no other from being released.
-func (w *Writer) releaseAll(ctx context.Context, releases []release) ([]released, error) {
+func (w *Writer) Release(ctx context.Context, releases []Release) ([]released, error) {
 	calls := make([]call, 0, len(releases))
 	at := make([]int, 0, len(releases))
 	for i := range releases {
 		r := &releases[i]
-		calls, at = append(calls, w.releaseCall(r, r.subject)), append(at, i)
-		if r.elder != "" {
-			calls, at = append(calls, w.releaseCall(r, r.elder)), append(at, i)
+		calls, at = append(calls, w.releaseCall(r, r.Subject)), append(at, i)
+		if r.Legacy != "" {
+			calls, at = append(calls, w.releaseCall(r, r.Legacy)), append(at, i)
 		}
 	}
 	out := make([]released, len(releases))
@@ -122,8 +122,8 @@ func (w *Writer) releaseAll(ctx context.Context, releases []release) ([]released
 		if err != nil {
 			return err
 		}
-		if r := &out[at[i]]; r.outcome == "" || r.hit == "" && got.hit != "" {
-			got.outcome = cmp.Or(r.outcome, got.outcome)
+		if r := &out[at[i]]; r.Outcome == "" || r.Hit == "" && got.Hit != "" {
+			got.Outcome = cmp.Or(r.Outcome, got.Outcome)
 			*r = got
 		}
 		return nil
@@ -132,9 +132,9 @@ func (w *Writer) releaseAll(ctx context.Context, releases []release) ([]released
 		return nil, err
 	}
 	for i := range out {
-		out[i].outcome = cmp.Or(out[i].outcome, outcomeUnreached)
+		out[i].Outcome = cmp.Or(out[i].Outcome, OutcomeUnreached)
 	}
-	w.leave(ctx, w.crowdsOf(releases), func(i int) bool { return out[i].outcome == outcomeReleased && out[i].hit != "" })
+	w.leave(ctx, w.crowdsOf(releases), func(i int) bool { return out[i].Outcome == OutcomeReleased && out[i].Hit != "" })
 	return out, nil
 }
 
@@ -149,37 +149,37 @@ func readReleased(answer any) (released, error) {
 			return released{}, badAnswer("release", answer)
 		}
 	}
-	r := released{outcome: outcome(texts[0]), hit: texts[1]}
+	r := released{Outcome: Outcome(texts[0]), Hit: texts[1]}
 	if texts[2] != "" {
-		if err := r.stoodUntil.UnmarshalText([]byte(texts[2])); err != nil {
+		if err := r.StoodUntil.UnmarshalText([]byte(texts[2])); err != nil {
 			return released{}, badAnswer("release", answer)
 		}
 	}
 	return r, nil
 }
 
-func (w *Writer) releaseCall(r *release, subject traffic.Subject) call {
+func (w *Writer) releaseCall(r *Release, subject traffic.Subject) call {
 	scope := "any"
-	if r.covered {
+	if r.Covered {
 		scope = "covered"
 	}
 	return call{
 		script: w.store.redis.scripts.release,
-		keys:   []string{w.store.keys.Block(subject, r.rule), w.store.keys.Tombstone(subject, r.rule)},
-		args:   []any{encode(&r.tombstone), r.tombstone.Released.String(), expiryMS(r.tombstone.Until), scope},
+		keys:   []string{w.store.Keys.Block(subject, r.Rule), w.store.Keys.Tombstone(subject, r.Rule)},
+		args:   []any{encode(&r.Tombstone), r.Tombstone.Released.String(), expiryMS(r.Tombstone.Until), scope},
 	}
 }
 
 // addShapes names the shapes of what is about to be written. An *unreachedError says that the set's master does not answer: who
 // looks blocks up by it cannot read it either.
-func (w *Writer) addShapes(ctx context.Context, subjects []held) error {
+func (w *Writer) AddShapes(ctx context.Context, subjects []Name) error {
 	members := map[string]bool{}
 	for _, h := range subjects {
-		who, err := parseWho(h.subject)
+		who, err := ParseSubject(h.Subject)
 		if err != nil {
 			return err
 		}
-		members[scopeMatch+":"+who.shape().String()] = true
+		members[scopeMatch+":"+who.Shape().String()] = true
 	}
 	if len(members) == 0 {
 		return nil
@@ -188,7 +188,7 @@ func (w *Writer) addShapes(ctx context.Context, subjects []held) error {
 	for m := range members {
 		args = append(args, m)
 	}
-	_, errs, err := w.store.redis.runPart(ctx, []call{{script: w.store.redis.scripts.shapes, keys: []string{w.store.keys.Shapes()}, args: args}})
+	_, errs, err := w.store.redis.runPart(ctx, []call{{script: w.store.redis.scripts.shapes, keys: []string{w.store.Keys.Shapes()}, args: args}})
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return fmt.Errorf("%s: set of shapes: %w", w.store.redis.address, err)
 	}
@@ -197,9 +197,9 @@ func (w *Writer) addShapes(ctx context.Context, subjects []held) error {
 
 // appendDeltas appends changes to a stream, in order. base is the number that a stream without memory starts after: the
 // writer's clock in microseconds.
-func (w *Writer) appendDeltas(ctx context.Context, stream string, base traffic.Time, deltas []delta) error {
+func (w *Writer) Tell(ctx context.Context, stream string, base traffic.Time, deltas []Delta) error {
 	keys := []string{
-		w.store.keys.Stream(stream), w.store.keys.Last(stream), w.store.keys.Streams(), w.store.keys.Stream(streamModes), w.store.keys.Last(streamModes),
+		w.store.Keys.Stream(stream), w.store.Keys.Last(stream), w.store.Keys.Streams(), w.store.Keys.Stream(StreamModes), w.store.Keys.Last(StreamModes),
 	}
 	for start := 0; start < len(deltas); start += deltasPerCall {
 		args, err := numbering(base, stream, streamLength)
@@ -208,7 +208,7 @@ func (w *Writer) appendDeltas(ctx context.Context, stream string, base traffic.T
 		}
 		args = append(args, w.store.marks.old(stream, base), deltaAge.Milliseconds())
 		for _, d := range deltas[start:min(start+deltasPerCall, len(deltas))] {
-			args = append(args, d.op, string(d.subject), d.rule, d.value)
+			args = append(args, d.Op, string(d.Subject), d.Rule, d.Value)
 		}
 		// One call after the other: their order is the stream's.
 		err = w.store.redis.run(ctx, []call{{script: w.store.redis.scripts.delta, keys: keys, args: args}}, func(_ int, answer any) error {
@@ -228,25 +228,25 @@ func (w *Writer) appendDeltas(ctx context.Context, stream string, base traffic.T
 
 // standing is what Redis holds under one block's keys; nil for what is not there, and for what this build cannot read,
 // about which the scripts decide.
-type standing struct {
-	block     *Block
-	tombstone *Tombstone
-	err       error // it could not be read
+type Standing struct {
+	Block     *Block
+	Tombstone *Tombstone
+	Err       error // it could not be read
 }
 
 // standing reads what Redis holds under the names given. A master that does not answer spoils its own keys only.
-func (w *Writer) standing(ctx context.Context, names []held) []standing {
+func (w *Writer) Standing(ctx context.Context, names []Name) []Standing {
 	keys := make([]string, len(names))
 	for i, h := range names {
-		keys[i] = w.store.keys.Block(h.subject, h.rule)
+		keys[i] = w.store.Keys.Block(h.Subject, h.Rule)
 	}
-	out := make([]standing, len(names))
+	out := make([]Standing, len(names))
 	errs, err := w.store.redis.spread(ctx, keys, "", DefaultTimeout, func(ctx context.Context, at []int) []error {
 		pipe := w.store.redis.client.Pipeline()
 		cmds := make([]*redis.SliceCmd, len(at))
 		for j, i := range at {
 			// Both keys lie in one slot, so one command reads them at one moment.
-			cmds[j] = pipe.MGet(ctx, keys[i], w.store.keys.Tombstone(names[i].subject, names[i].rule))
+			cmds[j] = pipe.MGet(ctx, keys[i], w.store.Keys.Tombstone(names[i].Subject, names[i].Rule))
 		}
 		_, execErr := pipe.Exec(ctx)
 		errs := make([]error, len(at))
@@ -262,22 +262,22 @@ func (w *Writer) standing(ctx context.Context, names []held) []standing {
 		return errs
 	})
 	for i := range out {
-		if out[i].err = err; err == nil {
-			out[i].err = errs[i]
+		if out[i].Err = err; err == nil {
+			out[i].Err = errs[i]
 		}
 	}
 	return out
 }
 
-func (st *standing) read(values []any) {
+func (st *Standing) read(values []any) {
 	if text, ok := values[0].(string); ok {
 		if b, err := DecodeBlock([]byte(text)); err == nil {
-			st.block = &b
+			st.Block = &b
 		}
 	}
 	if text, ok := values[1].(string); ok {
 		if t, err := DecodeTombstone([]byte(text)); err == nil {
-			st.tombstone = &t
+			st.Tombstone = &t
 		}
 	}
 }

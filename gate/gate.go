@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/replica"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -23,7 +24,7 @@ type Blocklist interface {
 	Ready() bool
 }
 
-var _ Blocklist = (*blocklist.Replica)(nil)
+var _ Blocklist = (*replica.Replica)(nil)
 
 // Options configure a Gate. All but Observe are required.
 type Options struct {
