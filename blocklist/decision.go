@@ -59,7 +59,7 @@ const (
 	ReasonNoSpec      = "no_block_spec"    // the rule's version does not exist or has no block
 )
 
-// identify gives d its ID. The same hit leads to the same IDs however often it is applied, so that the blocks topic may
+// Identify gives d its ID. The same hit leads to the same IDs however often it is applied, so that the blocks topic may
 // hold a decision twice and history keeps it once. A withheld decision is the same for all updates of a hit.
 func (d *Decision) Identify(request string) {
 	until := d.Until.String()

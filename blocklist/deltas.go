@@ -30,20 +30,20 @@ const (
 // deltasPerCall bounds one script call, which holds up its node while it runs.
 const deltasPerCall = 200
 
-// delta is one change of a block, as it is appended.
+// Delta is one change of a block, as it is appended.
 type Delta struct {
 	Op string
 	Name
 	Value string
 }
 
-// blockDelta says that b was written or raised under the name h.
+// BlockDelta says that b was written or raised under the name h.
 func BlockDelta(h Name, b *Block) Delta { return Delta{Op: OpBlock, Name: h, Value: encode(b)} }
 
-// releaseDelta says that t was put under the name h.
+// ReleaseDelta says that t was put under the name h.
 func ReleaseDelta(h Name, t *Tombstone) Delta { return Delta{Op: OpRelease, Name: h, Value: encode(t)} }
 
-// reloadDelta says that so much has changed that readers load everything anew.
+// ReloadDelta says that so much has changed that readers load everything anew.
 func ReloadDelta() Delta { return Delta{Op: OpReload} }
 
 // numbering gives the arguments that luaAppend needs, and the stream's name.
@@ -55,7 +55,7 @@ func numbering(base traffic.Time, stream string, length int) ([]any, error) {
 	return []any{int64(base), length, strconv.FormatUint(uint64(binary.BigEndian.Uint32(token[:])), 10), stream}, nil
 }
 
-// change is one entry of a delta stream, decoded.
+// Change is one entry of a delta stream, decoded.
 type Change struct {
 	Op        string
 	Subject   traffic.Subject
@@ -65,7 +65,7 @@ type Change struct {
 	Stream    string // the name of a stream that was written to for the first time
 }
 
-// decodeChange reads the fields of an entry. An op that this build does not know is an error; the reader skips it.
+// DecodeChange reads the fields of an entry. An op that this build does not know is an error; the reader skips it.
 func DecodeChange(fields map[string]any) (Change, error) {
 	text := func(name string) string {
 		v, _ := fields[name].(string)

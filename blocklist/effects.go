@@ -2,7 +2,7 @@ package blocklist
 
 import "github.com/weirhq/weir/traffic"
 
-// outcome is what the raise or the release script did.
+// Outcome is what the raise or the release script did.
 type Outcome string
 
 const (
@@ -29,7 +29,7 @@ func (o Outcome) stands() bool {
 	return false
 }
 
-// raise asks for one block.
+// Raise asks for one block.
 type Raise struct {
 	Name
 	Legacy     traffic.Subject // what an older weir calls the subject, where that differs
@@ -45,7 +45,7 @@ func (r *Raise) scope() string {
 	return "any"
 }
 
-// release asks for one tombstone.
+// Release asks for one tombstone.
 type Release struct {
 	Name
 	Legacy     traffic.Subject // as in raise

@@ -16,10 +16,10 @@ type Feed struct{ store *Store }
 // NewFeed makes a Feed of s.
 func NewFeed(s *Store) *Feed { return &Feed{s} }
 
-// cursor is the id of the last entry that has been applied of each delta stream; "" before the first.
+// Cursor is the id of the last entry that has been applied of each delta stream; "" before the first.
 type Cursor map[string]string
 
-// cursor reads the newest id of every stream.
+// Cursor reads the newest id of every stream.
 func (f *Feed) Cursor(ctx context.Context) (Cursor, error) {
 	names, err := f.store.redis.client.SMembers(ctx, f.store.Keys.Streams()).Result()
 	if err != nil {
@@ -54,13 +54,13 @@ func (f *Feed) newest(ctx context.Context, at Cursor) error {
 // DeltasPerRead is how many entries of one stream Deltas gives at most, which bounds for how long modes wait behind blocks.
 const DeltasPerRead = 500
 
-// streamed is what was read of one stream.
+// Streamed is what was read of one stream.
 type Streamed struct {
 	Stream  string
 	Entries []redis.XMessage
 }
 
-// deltas reads the delta streams, those of modes before the others: their entries are few, and wait for no burst of blocks.
+// Deltas reads the delta streams, those of modes before the others: their entries are few, and wait for no burst of blocks.
 func (f *Feed) Deltas(ctx context.Context, after Cursor, patience time.Duration) ([]Streamed, error) {
 	names := make(map[string]string, len(after))
 	var args, ids []string
@@ -92,7 +92,7 @@ func (f *Feed) Deltas(ctx context.Context, after Cursor, patience time.Duration)
 	return out, nil
 }
 
-// eachNode calls visit at the same time for every master of the cluster, masters that do not answer included, or for the server.
+// EachNode calls visit at the same time for every master of the cluster, masters that do not answer included, or for the server.
 func (f *Feed) EachNode(ctx context.Context, visit func(ctx context.Context, n *Node)) error {
 	return f.store.redis.eachMaster(ctx, func(ctx context.Context, client *redis.Client) error {
 		visit(ctx, &Node{f.store, client})
@@ -109,7 +109,7 @@ type Node struct {
 // Address is what an operator reads about where the servers are.
 func (n *Node) Address() string { return n.store.redis.address }
 
-// clusterNodes is the node's own answer to CLUSTER NODES: others hear of a slot that moves later than the node itself. It is false
+// ClusterNodes is the node's own answer to CLUSTER NODES: others hear of a slot that moves later than the node itself. It is false
 // where there is no cluster.
 func (n *Node) ClusterNodes(ctx context.Context) (text string, cluster bool, err error) {
 	if _, cluster := n.store.redis.client.(*redis.ClusterClient); !cluster {
@@ -122,7 +122,7 @@ func (n *Node) ClusterNodes(ctx context.Context) (text string, cluster bool, err
 	return text, true, nil
 }
 
-// scan visits every block and tombstone of the namespace. Tombstones come first: a release that was missed acts before
+// Scan visits every block and tombstone of the namespace. Tombstones come first: a release that was missed acts before
 // anything else is read.
 func (n *Node) Scan(ctx context.Context, take func(h Name, tombstone bool, value string), unreadable func()) error {
 	for _, pattern := range []string{n.store.Keys.tombstonePattern(), n.store.Keys.blockPattern()} {

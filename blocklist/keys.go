@@ -74,7 +74,7 @@ func (k Keys) Lease() string { return k.prefix + "reconciler" }
 func (k Keys) blockPattern() string     { return k.prefix + "block:{*" }
 func (k Keys) tombstonePattern() string { return k.prefix + "tombstone:{*" }
 
-// held names one block: who, by which rule. Where it names a place (a key, a gate's table) its subject is a stored one.
+// Name names one block: who, by which rule. Where it names a place (a key, a gate's table) its subject is a stored one.
 type Name struct {
 	Subject traffic.Subject
 	Rule    string
@@ -107,7 +107,7 @@ func (k Keys) parse(key string) (h Name, tombstone, ok bool) {
 // percent-encoded, with their names.
 const maxSubjectBytes = 8 << 10
 
-// check says what is wrong with h as a block's name: only what passes may become part of a Redis key.
+// Check says what is wrong with h as a block's name: only what passes may become part of a Redis key.
 func (h Name) Check() error {
 	if !ruleID(h.Rule) {
 		return fmt.Errorf("rule: got %q, allowed: a rule id of lower case letters, digits and '-'", h.Rule)

@@ -8,7 +8,7 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// shape is what a block is keyed on: which fields, and to which prefix of which family an address is cut. A request is
+// Shape is what a block is keyed on: which fields, and to which prefix of which family an address is cut. A request is
 // looked up once for each shape in use.
 type Shape struct {
 	Fields uint8 // bit 1<<Field
@@ -41,14 +41,14 @@ func (s Shape) String() string {
 	return out
 }
 
-// who is a block's subject, taken apart.
+// ParsedSubject is a block's subject, taken apart.
 type ParsedSubject struct {
 	Fields uint8
 	Prefix netip.Prefix              // valid when ip is among the fields
 	Values [traffic.NumFields]string // as they are stored: a long value as its digest
 }
 
-// parseWho reads a subject that can be blocked: at least one field, each known, present, once and in order, an address
+// ParseSubject reads a subject that can be blocked: at least one field, each known, present, once and in order, an address
 // as a canonical prefix. All else could not be found by a gate.
 func ParseSubject(subject traffic.Subject) (ParsedSubject, error) {
 	values, err := subject.Values()

@@ -122,7 +122,7 @@ func DecodeTombstone(text []byte) (Tombstone, error) {
 // lastStorable is the last microsecond of the year 9999: beyond it the text of a time is not of fixed length.
 const lastStorable traffic.Time = 253402300799_999999
 
-// storable reports whether t may stand in a value. The scripts compare times as texts, which is right for texts of one
+// Storable reports whether t may stand in a value. The scripts compare times as texts, which is right for texts of one
 // length only.
 func Storable(t traffic.Time) bool { return t > 0 && t <= lastStorable }
 

@@ -18,7 +18,7 @@ type Writer struct{ store *Store }
 // NewWriter makes a Writer of s.
 func NewWriter(s *Store) *Writer { return &Writer{s} }
 
-// raiseAll runs the raise script for each element that its address has room for; all keys must differ, since their order
+// Raise runs the raise script for each element that its address has room for; all keys must differ, since their order
 // is not kept. What is refused, or unreached, is an outcome, and keeps no other from being raised.
 func (w *Writer) Raise(ctx context.Context, raises []Raise) ([]Outcome, error) {
 	out := make([]Outcome, len(raises))
@@ -67,7 +67,7 @@ func (w *Writer) raiseCall(r *Raise) call {
 	}
 }
 
-// elderReleases gives raises that a tombstone of an older weir covers their outcome: it lies under the key with the values
+// legacyReleases gives raises that a tombstone of an older weir covers their outcome: it lies under the key with the values
 // whole, and lasts for as long as any. Nothing is asked where no value is long.
 func (w *Writer) legacyReleases(ctx context.Context, raises []Raise, out []Outcome) error {
 	var keys []string
@@ -105,7 +105,7 @@ func (w *Writer) legacyReleases(ctx context.Context, raises []Raise, out []Outco
 	return nil
 }
 
-// releaseAll runs the release script for each element; all keys must differ. What is unreached keeps no other from being released.
+// Release runs the release script for each element; all keys must differ. What is unreached keeps no other from being released.
 func (w *Writer) Release(ctx context.Context, releases []Release) ([]released, error) {
 	calls := make([]call, 0, len(releases))
 	at := make([]int, 0, len(releases))
@@ -170,7 +170,7 @@ func (w *Writer) releaseCall(r *Release, subject traffic.Subject) call {
 	}
 }
 
-// addShapes names the shapes of what is about to be written. An *unreachedError says that the set's master does not answer: who
+// AddShapes names the shapes of what is about to be written. An *unreachedError says that the set's master does not answer: who
 // looks blocks up by it cannot read it either.
 func (w *Writer) AddShapes(ctx context.Context, subjects []Name) error {
 	members := map[string]bool{}
@@ -195,7 +195,7 @@ func (w *Writer) AddShapes(ctx context.Context, subjects []Name) error {
 	return nil
 }
 
-// appendDeltas appends changes to a stream, in order. base is the number that a stream without memory starts after: the
+// Tell appends changes to a stream, in order. base is the number that a stream without memory starts after: the
 // writer's clock in microseconds.
 func (w *Writer) Tell(ctx context.Context, stream string, base traffic.Time, deltas []Delta) error {
 	keys := []string{
@@ -226,7 +226,7 @@ func (w *Writer) Tell(ctx context.Context, stream string, base traffic.Time, del
 	return nil
 }
 
-// standing is what Redis holds under one block's keys; nil for what is not there, and for what this build cannot read,
+// Standing is what Redis holds under one block's keys; nil for what is not there, and for what this build cannot read,
 // about which the scripts decide.
 type Standing struct {
 	Block     *Block
@@ -234,7 +234,7 @@ type Standing struct {
 	Err       error // it could not be read
 }
 
-// standing reads what Redis holds under the names given. A master that does not answer spoils its own keys only.
+// Standing reads what Redis holds under the names given. A master that does not answer spoils its own keys only.
 func (w *Writer) Standing(ctx context.Context, names []Name) []Standing {
 	keys := make([]string, len(names))
 	for i, h := range names {

@@ -6,7 +6,7 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// work is one batch on its way.
+// batchState is one batch on its way.
 type batchState struct {
 	now     traffic.Time
 	effects []*effect

@@ -74,7 +74,7 @@ func (e *Enforcer) effectOf(ctx context.Context, w *batchState) error {
 	return e.runInPipelines(ctx, again)
 }
 
-// waves runs effects in their order per key: each wave has every key at most once, and is one pipeline per node.
+// runInPipelines runs effects in their order per key: each wave has every key at most once, and is one pipeline per node.
 func (e *Enforcer) runInPipelines(ctx context.Context, effects []*effect) error {
 	var keys []blocklist.Name
 	for _, f := range effects {

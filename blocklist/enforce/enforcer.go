@@ -41,7 +41,7 @@ type DeadLetters interface {
 	Put(ctx context.Context, letters []traffic.DeadLetter) error
 }
 
-// EnforcerOptions configure an Enforcer. All but NeverBlock and TombstoneTTL are required.
+// Options configure an Enforcer. All but NeverBlock and TombstoneTTL are required.
 type Options struct {
 	Store       *blocklist.Store
 	Stream      string // must be StreamLive
@@ -97,7 +97,7 @@ type Enforcer struct {
 	trouble retry.Trouble // with the rule store
 }
 
-// NewEnforcer makes the stage. It starts nothing.
+// New makes the stage. It starts nothing.
 func New(o Options) (*Enforcer, error) {
 	if err := o.validate(); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// ask is one record of the hits topic.
+// hitRecord is one record of the hits topic.
 type hitRecord struct {
 	hit     detectors.Hit
 	message traffic.Message

@@ -46,7 +46,7 @@ type versionKey struct {
 	number int
 }
 
-// elder is a version of a rule that was not the newest any more when the rule was promoted.
+// supersededVersion is a version of a rule that was not the newest any more when the rule was promoted.
 type supersededVersion struct {
 	versionKey
 	promoted int

@@ -26,7 +26,7 @@ func newReconcilerMetrics(to prometheus.Registerer) (*reconcilerMetrics, error) 
 	return m, register(to, m.runs, m.changes, m.compared, m.unasserted, m.failures)
 }
 
-// registerAll registers all collectors or reports the first that the registry refuses.
+// register registers all collectors or reports the first that the registry refuses.
 func register(to prometheus.Registerer, collectors ...prometheus.Collector) error {
 	for _, c := range collectors {
 		if err := to.Register(c); err != nil {

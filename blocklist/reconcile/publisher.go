@@ -25,7 +25,7 @@ const (
 	publishRetry = 100 * time.Millisecond
 )
 
-// ModePublisherOptions configure a ModePublisher. All but Interval are required.
+// PublisherOptions configure a ModePublisher. All but Interval are required.
 type PublisherOptions struct {
 	Store      *blocklist.Store
 	Modes      Modes
@@ -53,7 +53,7 @@ func (o *PublisherOptions) validate() error {
 	return nil
 }
 
-// ModePublisher keeps the modes in Redis as the rule store says. It does nothing else, so that a demotion never waits for
+// Publisher keeps the modes in Redis as the rule store says. It does nothing else, so that a demotion never waits for
 // anything: not for the reconciler, which may take minutes to assert all blocks, nor for a master without the modes that
 // does not answer. Any number may run.
 type Publisher struct {
@@ -66,7 +66,7 @@ type Publisher struct {
 	failures  prometheus.Counter
 }
 
-// NewModePublisher makes a ModePublisher; Run does its work.
+// NewPublisher makes a ModePublisher; Run does its work.
 func NewPublisher(o PublisherOptions) (*Publisher, error) {
 	if err := o.validate(); err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// ruleModes gives the modes of all rules, as promote, demote and disable left them.
+// Modes gives the modes of all rules, as promote, demote and disable left them.
 type Modes interface {
 	Modes(ctx context.Context) ([]rules.ModeState, error)
 }
@@ -41,7 +41,7 @@ const (
 	DefaultSweep    = time.Minute
 )
 
-// ReconcilerOptions configure a Reconciler. All but NeverBlock, Interval and Sweep are required.
+// Options configure a Reconciler. All but NeverBlock, Interval and Sweep are required.
 type Options struct {
 	Store      *blocklist.Store
 	Modes      Modes
@@ -105,7 +105,7 @@ type situation struct {
 	forgotten bool   // the marker is gone
 }
 
-// NewReconciler makes a Reconciler; Run does its work.
+// New makes a Reconciler; Run does its work.
 func New(o Options) (*Reconciler, error) {
 	if err := o.validate(); err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ func newReplicaMetrics(to prometheus.Registerer, r *Replica) (*replicaMetrics, e
 		}))
 }
 
-// registerEach registers all collectors or reports the first that the registry refuses.
+// register registers all collectors or reports the first that the registry refuses.
 func register(to prometheus.Registerer, collectors ...prometheus.Collector) error {
 	for _, c := range collectors {
 		if err := to.Register(c); err != nil {

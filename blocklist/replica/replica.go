@@ -21,7 +21,7 @@ import (
 // DefaultReload is how often a Replica loads everything though no number was missing.
 const DefaultReload = 10 * time.Minute
 
-// ReplicaOptions configure a Replica. All but NeverBlock and Reload are required.
+// Options configure a Replica. All but NeverBlock and Reload are required.
 type Options struct {
 	Store      *blocklist.Store
 	NeverBlock []netip.Prefix
@@ -47,7 +47,7 @@ type Replica struct {
 	level   atomic.Int64 // traffic.Time of which everything is known
 }
 
-// NewReplica makes an empty Replica; Run fills it and keeps it up to date.
+// New makes an empty Replica; Run fills it and keeps it up to date.
 func New(o Options) (*Replica, error) {
 	for _, p := range []struct {
 		name  string

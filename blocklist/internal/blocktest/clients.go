@@ -18,7 +18,7 @@ type client struct {
 	Subject traffic.Subject
 }
 
-// clientsOn finds n clients of a net whose blocks lie on the master at an address. Where countedOn is given, their address is
+// ClientsOn finds n clients of a net whose blocks lie on the master at an address. Where countedOn is given, their address is
 // counted on the master there.
 func (s *Stage) ClientsOn(net string, n int, address, countedOn string) []client {
 	s.T.Helper()
@@ -35,7 +35,7 @@ func (s *Stage) ClientsOn(net string, n int, address, countedOn string) []client
 	return found
 }
 
-// raising is a hit of each client.
+// Raising is a hit of each client.
 func (s *Stage) Raising(phase detectors.Phase, clients ...client) []traffic.Message {
 	var hits []detectors.Hit
 	for _, c := range clients {
@@ -55,7 +55,7 @@ func (s *Stage) Releasing(c client) []traffic.Message {
 	return s.Messages(h)
 }
 
-// spread puts records into three partitions.
+// Spread puts records into three partitions.
 func Spread(batches ...[]traffic.Message) []traffic.Message {
 	var all []traffic.Message
 	for _, b := range batches {
@@ -77,7 +77,7 @@ func EventuallyIs(t testing.TB, what string, r Finder, s *Stage, c client, want 
 	})
 }
 
-// goneFromRedis waits until a tombstone stands, and no block.
+// GoneFromRedis waits until a tombstone stands, and no block.
 func (s *Stage) GoneFromRedis(c client) {
 	s.T.Helper()
 	testbed.Eventually(s.T, 20*time.Second, func() error {
@@ -89,7 +89,7 @@ func (s *Stage) GoneFromRedis(c client) {
 	})
 }
 
-// blocksWithTheNextUpdate applies updates of an episode until it is in Redis and told.
+// BlocksWithTheNextUpdate applies updates of an episode until it is in Redis and told.
 func (s *Stage) BlocksWithTheNextUpdate(c client) {
 	s.T.Helper()
 	begin := s.Log.Len()

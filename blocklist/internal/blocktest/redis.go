@@ -19,7 +19,7 @@ import (
 	"github.com/weirhq/weir/internal/testbed"
 )
 
-// ownRedis is a redis-server that only this test uses.
+// OwnRedis is a redis-server that only this test uses.
 type OwnRedis struct {
 	t       testing.TB
 	Addr    string
@@ -40,7 +40,7 @@ func StartRedis(t testing.TB, options ...string) *OwnRedis {
 	return s
 }
 
-// pause stops the server, which keeps its connections and answers nobody, until the returned function is called.
+// Pause stops the server, which keeps its connections and answers nobody, until the returned function is called.
 func (s *OwnRedis) Pause() (resume func()) {
 	s.signal(syscall.SIGSTOP)
 	resume = func() { s.signal(syscall.SIGCONT) }
@@ -63,7 +63,7 @@ func (s *OwnRedis) Do(args ...any) string {
 	return fmt.Sprint(answer)
 }
 
-// startCluster starts three masters that have a third of the slots each.
+// StartCluster starts three masters that have a third of the slots each.
 func StartCluster(t testing.TB) []*OwnRedis {
 	t.Helper()
 	bounds := []int{0, 5461, 10923, 16384}
@@ -98,7 +98,7 @@ func StartCluster(t testing.TB) []*OwnRedis {
 	return nodes
 }
 
-// moveKeys begins to move a slot and moves its keys, all of them or as good as; it stays where it was until giveSlot.
+// MoveKeys begins to move a slot and moves its keys, all of them or as good as; it stays where it was until giveSlot.
 func (s *OwnRedis) MoveKeys(slot int, to *OwnRedis) {
 	s.t.Helper()
 	to.Do("cluster", "setslot", slot, "importing", s.id)
@@ -123,13 +123,13 @@ func (s *OwnRedis) MoveKeys(slot int, to *OwnRedis) {
 	}
 }
 
-// giveSlot ends the move of a slot.
+// GiveSlot ends the move of a slot.
 func (s *OwnRedis) GiveSlot(slot int, to *OwnRedis) {
 	to.Do("cluster", "setslot", slot, "node", to.id)
 	s.Do("cluster", "setslot", slot, "node", to.id)
 }
 
-// clusterStage is a stage on a cluster whose clients have the hook on their connections to one node.
+// ClusterStage is a stage on a cluster whose clients have the hook on their connections to one node.
 func ClusterStage(t testing.TB, nodes []*OwnRedis, hooked *OwnRedis, hook redis.Hook) *Stage {
 	t.Helper()
 	var addrs []string
@@ -145,7 +145,7 @@ func ClusterStage(t testing.TB, nodes []*OwnRedis, hooked *OwnRedis, hook redis.
 	return s
 }
 
-// clusterOfItsOwn is a stage on a cluster of which the test may freeze masters; the first is the one with the modes, and
+// ClusterOfItsOwn is a stage on a cluster of which the test may freeze masters; the first is the one with the modes, and
 // another one has the shapes.
 func ClusterOfItsOwn(t *testing.T) (*Stage, []*testbed.RedisNode) {
 	t.Helper()
@@ -172,7 +172,7 @@ func ClusterOfItsOwn(t *testing.T) (*Stage, []*testbed.RedisNode) {
 	return s, nodes
 }
 
-// connectedTo is a stage on a cluster, with the client that weir uses.
+// ConnectedTo is a stage on a cluster, with the client that weir uses.
 func ConnectedTo(t *testing.T, addresses []string) *Stage {
 	t.Helper()
 	s := NewStage(t, testbed.RedisServer{Kind: testbed.RedisClusterKind, Addrs: addresses})
@@ -192,7 +192,7 @@ func (s *Stage) rename(namespace string) {
 	s.Reconnect()
 }
 
-// reconnect gives the stage a store of its namespace with the client that weir uses.
+// Reconnect gives the stage a store of its namespace with the client that weir uses.
 func (s *Stage) Reconnect() {
 	s.T.Helper()
 	store, err := blocklist.Connect(s.Server, s.Namespace)
@@ -208,12 +208,12 @@ func (s *Stage) Reconnect() {
 	s.Restart()
 }
 
-// fullRedis is a redis-server that refuses to evict.
+// FullRedis is a redis-server that refuses to evict.
 func FullRedis(t *testing.T) testbed.RedisServer {
 	return testbed.OwnRedis(t, "--maxmemory", "64mb", "--maxmemory-policy", "noeviction").Server()
 }
 
-// full has s's server, which must be the test's own, refuse whatever takes memory; room ends that. What fill leaves depends on
+// Full has s's server, which must be the test's own, refuse whatever takes memory; room ends that. What fill leaves depends on
 // the server's buffers; this does not.
 func Full(t *testing.T, s *Stage) (room func()) {
 	t.Helper()
@@ -227,7 +227,7 @@ func Full(t *testing.T, s *Stage) (room func()) {
 	return func() { limit("0") }
 }
 
-// replicaOf starts a replica of a cluster's master, and waits until it has what that has.
+// ReplicaOf starts a replica of a cluster's master, and waits until it has what that has.
 func ReplicaOf(t *testing.T, of *OwnRedis) *OwnRedis {
 	t.Helper()
 	replica := StartRedis(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000",
@@ -254,7 +254,7 @@ func ReplicaOf(t *testing.T, of *OwnRedis) *OwnRedis {
 	return replica
 }
 
-// masterOf is the address of the master that has key.
+// MasterOf is the address of the master that has key.
 func (s *Stage) MasterOf(key string) string {
 	s.T.Helper()
 	cluster, ok := s.Client.(*redis.ClusterClient)
@@ -268,7 +268,7 @@ func (s *Stage) MasterOf(key string) string {
 	return node.Options().Addr
 }
 
-// eachMaster calls visit for the server, or at the same time for every master of the cluster.
+// EachMaster calls visit for the server, or at the same time for every master of the cluster.
 func EachMaster(ctx context.Context, client redis.UniversalClient, visit func(ctx context.Context, node *redis.Client) error) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, visit)

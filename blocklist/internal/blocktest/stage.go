@@ -34,7 +34,7 @@ const (
 	LongDevice = "0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-"
 )
 
-// stage is an Enforcer on a server, with what it needs around it.
+// Stage is an Enforcer on a server, with what it needs around it.
 type Stage struct {
 	*enforce.Enforcer
 	T         testing.TB
@@ -76,7 +76,7 @@ func NewStage(t testing.TB, server testbed.RedisServer, never ...netip.Prefix) *
 	return s
 }
 
-// restart makes the Enforcer anew, as after a crash: it remembers nothing.
+// Restart makes the Enforcer anew, as after a crash: it remembers nothing.
 func (s *Stage) Restart(never ...netip.Prefix) {
 	s.T.Helper()
 	s.registry = prometheus.NewRegistry()
@@ -90,7 +90,7 @@ func (s *Stage) Restart(never ...netip.Prefix) {
 	s.Enforcer = e
 }
 
-// hit is an opening hit of viewer, a second after its evidence.
+// Hit is an opening hit of viewer, a second after its evidence.
 func (s *Stage) Hit(change ...func(h *detectors.Hit)) detectors.Hit {
 	at := s.Clock.Now().Add(-time.Second)
 	h := detectors.Hit{
@@ -103,7 +103,7 @@ func (s *Stage) Hit(change ...func(h *detectors.Hit)) detectors.Hit {
 	return h
 }
 
-// messages makes records of the hits log.
+// Messages makes records of the hits log.
 func (s *Stage) Messages(hits ...detectors.Hit) []traffic.Message {
 	s.T.Helper()
 	var out []traffic.Message
@@ -132,7 +132,7 @@ func (s *Stage) ApplyMessages(batch []traffic.Message) {
 	}
 }
 
-// stands reads viewer's block and tombstone.
+// Stands reads viewer's block and tombstone.
 func (s *Stage) Stands() (*blocklist.Block, *blocklist.Tombstone) {
 	s.T.Helper()
 	b, tomb, err := s.Store.Get(s.T.Context(), Viewer, FloodRule)
@@ -166,7 +166,7 @@ func Run(t testing.TB, f func(ctx context.Context) error) {
 
 var ViewerIdentity = traffic.Identity{IP: netip.MustParseAddr("192.0.2.1"), Device: "tv-7"}
 
-// eventuallyHeld waits until r holds viewer, or does not.
+// EventuallyHeld waits until r holds viewer, or does not.
 func EventuallyHeld(t testing.TB, r Finder, c *Clock, want bool) {
 	t.Helper()
 	testbed.Eventually(t, 10*time.Second, func() error {
@@ -195,7 +195,7 @@ func (s *Stage) PublishModes() {
 	s.ModesChanged()
 }
 
-// forget removes everything of the namespace, as a flush does. The marker goes last: a flush is atomic, this is not, and a
+// Forget removes everything of the namespace, as a flush does. The marker goes last: a flush is atomic, this is not, and a
 // reconciler that begins to put things back must not see them deleted after.
 func (s *Stage) Forget() {
 	s.T.Helper()
@@ -220,7 +220,7 @@ func (s *Stage) Forget() {
 	}
 }
 
-// published waits until Redis holds the mode.
+// Published waits until Redis holds the mode.
 func (s *Stage) Published(mode rules.Mode, generation int64) {
 	s.T.Helper()
 	testbed.Eventually(s.T, 10*time.Second, func() error {
@@ -232,7 +232,7 @@ func (s *Stage) Published(mode rules.Mode, generation int64) {
 	})
 }
 
-// fill writes n blocks that no delta tells of.
+// Fill writes n blocks that no delta tells of.
 func (s *Stage) Fill(n int) {
 	s.T.Helper()
 	now := s.Clock.Now()
@@ -245,7 +245,7 @@ func (s *Stage) Fill(n int) {
 	}
 }
 
-// within runs do and fails when it takes longer than a second.
+// WithinASecond runs do and fails when it takes longer than a second.
 func WithinASecond(t *testing.T, what string, do func()) {
 	t.Helper()
 	began := time.Now()
@@ -254,18 +254,18 @@ func WithinASecond(t *testing.T, what string, do func()) {
 	}
 }
 
-// finder is what a gate asks: a replica.
+// Finder is what a gate asks: a replica.
 type Finder interface {
 	Find(id traffic.Identity, method, path string, now traffic.Time) (blocklist.Block, bool)
 }
 
-// replica is a copy of the blocks that a test runs.
+// running is a copy of the blocks that a test runs.
 type running interface {
 	Run(ctx context.Context) error
 	Ready() bool
 }
 
-// follow runs a replica until the test ends, and waits until it has loaded the blocks.
+// Follow runs a replica until the test ends, and waits until it has loaded the blocks.
 func Follow(t testing.TB, r running) {
 	t.Helper()
 	Run(t, r.Run)
@@ -277,7 +277,7 @@ func Follow(t testing.TB, r running) {
 	})
 }
 
-// metric is the value of one of a registry's counters or gauges with these label values; 0 where there is none.
+// Metric is the value of one of a registry's counters or gauges with these label values; 0 where there is none.
 func Metric(t testing.TB, registry *prometheus.Registry, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -306,7 +306,7 @@ func (s *Stage) Metric(name string, labels ...string) float64 {
 	return Metric(s.T, s.registry, name, labels...)
 }
 
-// jsonText is how a value stands in Redis.
+// JsonText is how a value stands in Redis.
 func JsonText(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -50,7 +50,7 @@ func order(a, b blocklist.Decision) int {
 	return cmp.Or(cmp.Compare(b.Until, a.Until), cmp.Compare(b.ID, a.ID))
 }
 
-// take returns what was appended since the last take, in words.
+// Take returns what was appended since the last take, in words.
 func (l *decisionLog) Take() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +66,7 @@ func (l *decisionLog) Take() []string {
 	return out
 }
 
-// decided counts, in words, the decisions since the first n.
+// Decided counts, in words, the decisions since the first n.
 func (l *decisionLog) Decided(n int) map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +152,7 @@ func (s *ruleStore) Set(rule string, mode rules.Mode) {
 	s.States[rule] = m
 }
 
-// answer makes both methods fail with err, or work again.
+// Answer makes both methods fail with err, or work again.
 func (s *ruleStore) Answer(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +166,7 @@ func (d *deadLetters) Put(_ context.Context, letters []traffic.DeadLetter) error
 	return nil
 }
 
-// clock is the real time plus what a test adds: Redis expires keys by the real one.
+// Clock is the real time plus what a test adds: Redis expires keys by the real one.
 type Clock struct {
 	mu    sync.Mutex
 	ahead time.Duration

@@ -1,7 +1,7 @@
 // Package recent remembers the newest of many ids in bounded memory.
 package recent
 
-// seen remembers the newest ids, of its size at least and of twice that at most, in two maps of which the older is dropped
+// Set remembers the newest ids, of its size at least and of twice that at most, in two maps of which the older is dropped
 // whole. It keeps work from being repeated without end; what it has forgotten is done once more, which is harmless.
 type Set struct {
 	size       int
