@@ -84,7 +84,7 @@ func (s *servers) runPart(ctx context.Context, part []call) ([]any, []error, err
 		keys[i] = part[i].keys[0] // the others lie in its slot
 	}
 	answers := make([]any, len(part))
-	errs, err := s.spread(ctx, keys, home, reachPatience, func(ctx context.Context, at []int) []error {
+	errs, err := s.spread(ctx, keys, home, reachTimeout, func(ctx context.Context, at []int) []error {
 		calls := make([]call, len(at))
 		for j, i := range at {
 			calls[j] = part[i]
@@ -159,7 +159,7 @@ func (s *servers) getEach(ctx context.Context, keys []string) ([]string, []error
 		return nil, nil, err
 	}
 	texts := make([]string, len(keys))
-	errs, err := s.spread(ctx, keys, home, reachPatience, func(ctx context.Context, at []int) []error {
+	errs, err := s.spread(ctx, keys, home, reachTimeout, func(ctx context.Context, at []int) []error {
 		pipe := s.client.Pipeline()
 		cmds := make([]*redis.StringCmd, len(at))
 		for j, i := range at {

@@ -99,8 +99,8 @@ func (w *Writer) crowdsOf(releases []Release) (bound []crowd) {
 	return bound
 }
 
-// leavePatience bounds leave: what comes after it is told to gates.
-const leavePatience = 100 * time.Millisecond
+// leaveTimeout bounds leave: what comes after it is told to gates.
+const leaveTimeout = 100 * time.Millisecond
 
 // leave counts those of bound no more that over names. Nothing fails by it: what stays counted makes room when the block would
 // have ended.
@@ -111,7 +111,7 @@ func (w *Writer) leave(ctx context.Context, bound []crowd, over func(i int) bool
 			calls = append(calls, call{script: w.store.redis.scripts.leave, keys: []string{c.key}, args: []any{c.name}})
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, leavePatience)
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	_ = w.store.redis.run(ctx, calls, func(int, any) error { return nil })
 }

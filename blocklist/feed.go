@@ -61,7 +61,7 @@ type Streamed struct {
 }
 
 // Deltas reads the delta streams, those of modes before the others: their entries are few, and wait for no burst of blocks.
-func (f *Feed) Deltas(ctx context.Context, after Cursor, patience time.Duration) ([]Streamed, error) {
+func (f *Feed) Deltas(ctx context.Context, after Cursor, timeout time.Duration) ([]Streamed, error) {
 	names := make(map[string]string, len(after))
 	var args, ids []string
 	for name, id := range after {
@@ -73,9 +73,9 @@ func (f *Feed) Deltas(ctx context.Context, after Cursor, patience time.Duration)
 		args, ids = append(args, key), append(ids, id)
 	}
 	// A server that swallows requests must not hold up the probe, or the end of Run.
-	ctx, cancel := context.WithTimeout(ctx, patience+DefaultTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout+DefaultTimeout)
 	defer cancel()
-	answer, err := f.store.redis.client.XRead(ctx, &redis.XReadArgs{Streams: append(args, ids...), Count: DeltasPerRead, Block: patience}).Result()
+	answer, err := f.store.redis.client.XRead(ctx, &redis.XReadArgs{Streams: append(args, ids...), Count: DeltasPerRead, Block: timeout}).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}

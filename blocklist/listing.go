@@ -235,11 +235,11 @@ func (s *Store) Get(ctx context.Context, subject traffic.Subject, rule string) (
 	if err != nil || subject == subject.Stored() {
 		return block, tombstone, err
 	}
-	elderBlock, elderTombstone, err := s.get(ctx, Name{Subject: subject, Rule: rule})
-	if tombstone == nil || elderTombstone != nil && elderTombstone.Request == tombstone.Request && elderTombstone.Stood() {
-		tombstone = elderTombstone // of the two halves of one release, the one that found something
+	legacyBlock, legacyTombstone, err := s.get(ctx, Name{Subject: subject, Rule: rule})
+	if tombstone == nil || legacyTombstone != nil && legacyTombstone.Request == tombstone.Request && legacyTombstone.Stood() {
+		tombstone = legacyTombstone // of the two halves of one release, the one that found something
 	}
-	return cmp.Or(block, elderBlock), tombstone, err
+	return cmp.Or(block, legacyBlock), tombstone, err
 }
 
 func (s *Store) get(ctx context.Context, h Name) (block *Block, tombstone *Tombstone, err error) {

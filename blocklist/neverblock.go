@@ -44,6 +44,7 @@ func (n *NeverBlock) Holds(subject traffic.Subject) bool {
 	return err != nil || n.HoldsParsed(&w)
 }
 
+// HoldsParsed is Holds of a subject that has been parsed.
 func (n *NeverBlock) HoldsParsed(w *ParsedSubject) bool {
 	if !w.Prefix.IsValid() {
 		return false

@@ -63,8 +63,7 @@ type Master struct {
 	Err error  // it does not answer
 }
 
-// masters asks the server, or all masters of the cluster at the same time, for their run ids. One that does not answer is
-// in the result with its error.
+// masters is Store.Masters.
 func (s *servers) masters(ctx context.Context) (map[string]Master, error) {
 	var mu sync.Mutex
 	found := map[string]Master{}
@@ -126,9 +125,9 @@ func (s *servers) home(ctx context.Context) (string, error) { return s.masterOf(
 
 // How long a master of a cluster that does not answer is waited for. Releases wait behind it.
 const (
-	reachPatience = 500 * time.Millisecond // for what it is asked, by whoever is the first to find it away
-	pingPatience  = 200 * time.Millisecond // for a sign of life after that
-	reachRest     = 2 * time.Second        // between one ping and the next
+	reachTimeout = 500 * time.Millisecond // for what it is asked, by whoever is the first to find it away
+	pingTimeout  = 200 * time.Millisecond // for a sign of life after that
+	pingInterval = 2 * time.Second        // between one ping and the next
 )
 
 // reach knows which masters do not answer, for all that use a Store: what one has waited for is not waited for again.
@@ -169,7 +168,7 @@ func (r *reach) isAway(address string) (away, turn bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	asked, away := r.away[address]
-	if turn = away && time.Since(asked) >= reachRest; turn {
+	if turn = away && time.Since(asked) >= pingInterval; turn {
 		r.away[address] = time.Now()
 	}
 	return away, turn
@@ -190,6 +189,7 @@ func (e *unreachedError) Error() string {
 // Unwrap is what came instead of an answer.
 func (e *unreachedError) Unwrap() error { return e.why }
 
+// IsUnreached reports whether err says that the master of a key did not answer, or could not serve the key.
 func IsUnreached(err error) bool {
 	var u *unreachedError
 	return errors.As(err, &u)
@@ -203,10 +203,11 @@ type share struct {
 	at   []int // of the keys
 }
 
-// spread asks about keys, those of each master apart from and beside the others': one that does not answer spoils its own keys
-// and no others, and is waited for as long as patience once, by the first who asks. ask gives an error, or nil, for each key
-// that it is to ask about. The master called home is asked in any case, for as long as the client waits.
-func (s *servers) spread(ctx context.Context, keys []string, home string, patience time.Duration, ask func(ctx context.Context, at []int) []error) ([]error, error) {
+// spread calls ask once for each master, all at the same time, with the indexes of the keys that the master has; ask returns an error,
+// or nil, for each of them. A master that does not answer fails its own keys only, with an *unreachedError: the first call waits for it
+// for timeout, the calls after that do not ask it until a ping is answered. The master at the address home is always asked, for as long
+// as the client waits.
+func (s *servers) spread(ctx context.Context, keys []string, home string, timeout time.Duration, ask func(ctx context.Context, at []int) []error) ([]error, error) {
 	shares := map[string]*share{}
 	for i, key := range keys {
 		node, err := s.masterNode(ctx, key)
@@ -227,7 +228,7 @@ func (s *servers) spread(ctx context.Context, keys []string, home string, patien
 			if address == home {
 				answers = ask(ctx, sh.at)
 			} else {
-				answers = s.reached(ctx, sh, patience, ask)
+				answers = s.reached(ctx, sh, timeout, ask)
 			}
 			for j, err := range answers {
 				errs[sh.at[j]] = err
@@ -238,13 +239,13 @@ func (s *servers) spread(ctx context.Context, keys []string, home string, patien
 	return errs, ctx.Err()
 }
 
-// reached asks a master unless it does not answer.
-func (s *servers) reached(ctx context.Context, sh *share, patience time.Duration, ask func(ctx context.Context, at []int) []error) []error {
+// reached is spread's part for one master: it asks nothing of a master that is known not to answer.
+func (s *servers) reached(ctx context.Context, sh *share, timeout time.Duration, ask func(ctx context.Context, at []int) []error) []error {
 	address := sh.node.Options().Addr
 	if away, turn := s.reach.isAway(address); away && !(turn && s.pings(ctx, sh.node)) {
 		return slices.Repeat([]error{&unreachedError{address, errLeftAlone}}, len(sh.at))
 	}
-	bounded, cancel := context.WithTimeout(ctx, patience)
+	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	answers := ask(bounded, sh.at)
 	silent := true
@@ -263,7 +264,7 @@ func (s *servers) reached(ctx context.Context, sh *share, patience time.Duration
 // pings looks for a sign of life. A master that does not answer is asked for nothing else: it would do it when it goes on, after
 // all others have gone on without it.
 func (s *servers) pings(ctx context.Context, node *redis.Client) bool {
-	ctx, cancel := context.WithTimeout(ctx, pingPatience)
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	if err := node.Ping(ctx).Err(); err != nil && unanswered(err) {
 		return false
@@ -278,7 +279,7 @@ func answered(err error) bool {
 	return errors.As(err, &answer)
 }
 
-// unanswered reports whether err, not nil, stands where a server was asked and did not answer. Who has closed the client asks none.
+// unanswered reports whether err, not nil, stands for a missing answer. A closed client has asked nobody.
 func unanswered(err error) bool { return !answered(err) && !errors.Is(err, redis.ErrClosed) }
 
 // unserved reports whether err, not nil, says that nobody serves a key at present: its master is away, or about to be another.

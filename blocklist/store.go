@@ -60,7 +60,7 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) PingStreams(ctx context.Context) error {
 	node, err := s.redis.masterNode(ctx, s.redis.homeKey)
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, reachPatience)
+		ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 		defer cancel()
 		err = node.Ping(ctx).Err()
 	}

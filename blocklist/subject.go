@@ -16,6 +16,7 @@ type Shape struct {
 	Bits   uint8
 }
 
+// Has reports whether f is among the fields.
 func (s Shape) Has(f traffic.Field) bool { return s.Fields&(1<<f) != 0 }
 
 // String is the shape as the shapes set lists it: fields joined by '&' in a subject's order, ip with family and prefix,
@@ -41,9 +42,9 @@ func (s Shape) String() string {
 	return out
 }
 
-// ParsedSubject is a block's subject, taken apart.
+// ParsedSubject is a block's subject by its fields.
 type ParsedSubject struct {
-	Fields uint8
+	Fields uint8                     // bit 1<<Field
 	Prefix netip.Prefix              // valid when ip is among the fields
 	Values [traffic.NumFields]string // as they are stored: a long value as its digest
 }
@@ -93,6 +94,7 @@ func canonicalPrefix(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
+// Shape is what the subject is keyed on.
 func (w *ParsedSubject) Shape() Shape {
 	s := Shape{Fields: w.Fields}
 	if s.Has(traffic.FieldIP) {

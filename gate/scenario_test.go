@@ -112,7 +112,7 @@ func newSite(t testing.TB, server testbed.RedisServer) *site {
 	s.restart()
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
 	s.reconciler, err = reconcile.New(reconcile.Options{
-		Store: store, Modes: s.office, Active: s.office, Interval: 50 * time.Millisecond, Clock: now, Logger: logger, Registerer: prometheus.NewRegistry(),
+		Store: store, Modes: s.office, Active: s.office, Clock: now, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
 	must(t, err)
 	s.publisher, err = reconcile.NewPublisher(reconcile.PublisherOptions{

@@ -31,23 +31,23 @@ func newBatchState(now traffic.Time, told func(id string) bool) *batchState {
 	}
 }
 
-func (w *batchState) ignore(reason string) { w.ignored[reason]++ }
+func (s *batchState) ignore(reason string) { s.ignored[reason]++ }
 
-func (w *batchState) kind(k detectors.Kind) {
+func (s *batchState) kind(k detectors.Kind) {
 	switch k {
 	case detectors.KindHit, detectors.KindLate, detectors.KindUncounted, detectors.KindLoss, detectors.KindRelease:
-		w.kinds[k]++
+		s.kinds[k]++
 	default:
-		w.kinds["other"]++ // kinds come from the log, and a label must not
+		s.kinds["other"]++ // kinds come from the log, and a label must not
 	}
 }
 
 // add plans f. Records of one hit that follow each other become one effect: only the greatest expiry matters.
-func (w *batchState) add(f *effect) {
-	last := w.last[f.Name]
+func (s *batchState) add(f *effect) {
+	last := s.last[f.Name]
 	if last == nil || last.release || f.release || last.block.Hit != f.block.Hit {
-		w.effects = append(w.effects, f)
-		w.last[f.Name] = f
+		s.effects = append(s.effects, f)
+		s.last[f.Name] = f
 		return
 	}
 	last.extendOnly = last.extendOnly && f.extendOnly
@@ -57,11 +57,11 @@ func (w *batchState) add(f *effect) {
 }
 
 // decide words a decision about f.
-func (w *batchState) decide(f *effect, action blocklist.Action, reason string) blocklist.Decision {
+func (s *batchState) decide(f *effect, action blocklist.Action, reason string) blocklist.Decision {
 	h := &f.record.hit
 	d := blocklist.Decision{
 		Format: blocklist.DecisionFormat, Action: action, Reason: reason, Rule: f.Rule, Subject: f.Subject, Hit: h.ID,
-		Generation: f.block.Generation, Since: f.block.Since, Until: f.block.Until, At: w.now,
+		Generation: f.block.Generation, Since: f.block.Since, Until: f.block.Until, At: s.now,
 	}
 	request := ""
 	if f.release {
@@ -72,18 +72,18 @@ func (w *batchState) decide(f *effect, action blocklist.Action, reason string) b
 	return d
 }
 
-func (w *batchState) emit(f *effect, d blocklist.Decision) {
+func (s *batchState) emit(f *effect, d blocklist.Decision) {
 	p := f.record.message.Partition
-	w.decisions[p] = append(w.decisions[p], d)
-	w.emitted[d.ID] = true
+	s.decisions[p] = append(s.decisions[p], d)
+	s.emitted[d.ID] = true
 }
 
 // withhold says why f does not block, once: an episode that goes on brings the same answer with each update.
-func (w *batchState) withhold(f *effect, reason string) {
-	d := w.decide(f, blocklist.ActionWithheld, reason)
-	if w.emitted[d.ID] || w.told(d.ID) {
-		w.ignore(ignoredRepeated)
+func (s *batchState) withhold(f *effect, reason string) {
+	d := s.decide(f, blocklist.ActionWithheld, reason)
+	if s.emitted[d.ID] || s.told(d.ID) {
+		s.ignore(ignoredRepeated)
 		return
 	}
-	w.emit(f, d)
+	s.emit(f, d)
 }

@@ -37,22 +37,22 @@ const outcomeDemoted blocklist.Outcome = "demoted"
 
 // effect runs what was planned, and once more, under modes read anew, what a newer mode generation stood against. What lies on
 // a master that does not answer is passed over, as long as gates can be told of anything at all.
-func (e *Enforcer) effect(ctx context.Context, w *batchState) error {
-	if err := e.effectOf(ctx, w); err != nil {
+func (e *Enforcer) effect(ctx context.Context, s *batchState) error {
+	if err := e.effectOf(ctx, s); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(w.effects, func(f *effect) bool { return f.outcome == blocklist.OutcomeUnreached }) {
+	if slices.ContainsFunc(s.effects, func(f *effect) bool { return f.outcome == blocklist.OutcomeUnreached }) {
 		return e.O.Store.PingStreams(ctx)
 	}
 	return nil
 }
 
-func (e *Enforcer) effectOf(ctx context.Context, w *batchState) error {
-	if err := e.runInPipelines(ctx, w.effects); err != nil {
+func (e *Enforcer) effectOf(ctx context.Context, s *batchState) error {
+	if err := e.runInPipelines(ctx, s.effects); err != nil {
 		return err
 	}
 	isStale := func(f *effect) bool { return f.outcome == blocklist.OutcomeStale }
-	if !slices.ContainsFunc(w.effects, isStale) {
+	if !slices.ContainsFunc(s.effects, isStale) {
 		return nil
 	}
 	e.modes.changed()
@@ -61,7 +61,7 @@ func (e *Enforcer) effectOf(ctx context.Context, w *batchState) error {
 		return err
 	}
 	var again []*effect
-	for _, f := range w.effects {
+	for _, f := range s.effects {
 		switch mode := modes[f.Rule]; {
 		case !isStale(f):
 		case mode.Mode != rules.ModeBlock:
@@ -74,7 +74,7 @@ func (e *Enforcer) effectOf(ctx context.Context, w *batchState) error {
 	return e.runInPipelines(ctx, again)
 }
 
-// runInPipelines runs effects in their order per key: each wave has every key at most once, and is one pipeline per node.
+// runInPipelines runs effects in their order per key: each pipeline (one per node) has every key at most once.
 func (e *Enforcer) runInPipelines(ctx context.Context, effects []*effect) error {
 	var keys []blocklist.Name
 	for _, f := range effects {
@@ -120,14 +120,14 @@ func (e *Enforcer) runPipeline(ctx context.Context, effects []*effect) error {
 	}
 	outcomes, err := e.writer.Raise(ctx, raises)
 	if err != nil {
-		return fmt.Errorf("raise blocks: %w", err)
+		return fmt.Errorf("raise blocks: %s", err)
 	}
 	for i, f := range raising {
 		f.outcome = outcomes[i]
 	}
 	answers, err := e.writer.Release(ctx, releases)
 	if err != nil {
-		return fmt.Errorf("release blocks: %w", err)
+		return fmt.Errorf("release blocks: %s", err)
 	}
 	for i, f := range releasing {
 		f.outcome, f.tombstone.Hit, f.tombstone.StoodUntil = answers[i].Outcome, answers[i].Hit, answers[i].StoodUntil

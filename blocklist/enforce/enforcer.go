@@ -107,7 +107,7 @@ func New(o Options) (*Enforcer, error) {
 	}
 	metrics, err := newEnforcerMetrics(o.Registerer)
 	if err != nil {
-		return nil, fmt.Errorf("enforcer: %w", err)
+		return nil, fmt.Errorf("enforcer: %s", err)
 	}
 	return &Enforcer{
 		O: o, writer: blocklist.NewWriter(o.Store), never: blocklist.NewNeverBlock(o.NeverBlock), modes: newModeCache(o.Modes, o.Store, o.Clock), metrics: metrics,
@@ -124,48 +124,48 @@ func (e *Enforcer) ModesChanged() { e.modes.changed() }
 // again; a record that a newer build wrote is such an error, until a process of that build reads it.
 func (e *Enforcer) Apply(ctx context.Context, batch []traffic.Message) error {
 	start := e.O.Clock()
-	w := newBatchState(start, e.told)
-	if err := e.apply(ctx, w, batch); err != nil {
+	s := newBatchState(start, e.told)
+	if err := e.apply(ctx, s, batch); err != nil {
 		e.metrics.failures.Inc()
 		// Whatever went wrong took time: the modes must be looked up when the effect is written, not when it was tried.
 		e.modes.changed()
-		return fmt.Errorf("enforce: %w", err)
+		return fmt.Errorf("enforce: %s", err)
 	}
-	e.count(w)
+	e.count(s)
 	e.metrics.duration.Observe(e.O.Clock().Sub(start).Seconds())
 	return nil
 }
 
-func (e *Enforcer) apply(ctx context.Context, w *batchState, batch []traffic.Message) error {
-	asks, newer := e.read(w, batch)
-	modes, err := e.currentModes(ctx, newestOf(asks))
+func (e *Enforcer) apply(ctx context.Context, s *batchState, batch []traffic.Message) error {
+	records, newer := e.read(s, batch)
+	modes, err := e.currentModes(ctx, newestOf(records))
 	if err != nil {
 		return err
 	}
-	if err := e.planAll(ctx, w, asks, modes); err != nil {
+	if err := e.planAll(ctx, s, records, modes); err != nil {
 		return err
 	}
-	if err := e.effect(ctx, w); err != nil {
+	if err := e.effect(ctx, s); err != nil {
 		return err
 	}
-	if err := e.tell(ctx, w); err != nil {
+	if err := e.tell(ctx, s); err != nil {
 		return err
 	}
 	if newer != nil {
 		return newer // the letters are put once, with the batch that passes
 	}
-	if len(w.letters) > 0 {
-		if err := e.O.DeadLetters.Put(ctx, w.letters); err != nil {
-			return fmt.Errorf("dead letters: %w", err)
+	if len(s.letters) > 0 {
+		if err := e.O.DeadLetters.Put(ctx, s.letters); err != nil {
+			return fmt.Errorf("dead letters: %s", err)
 		}
 	}
-	e.remember(w)
+	e.remember(s)
 	return nil
 }
 
 // newestOf is the append time of the newest record that a mode may decide about; 0 when there is none.
-func newestOf(asks []*hitRecord) (newest traffic.Time) {
-	for _, a := range asks {
+func newestOf(records []*hitRecord) (newest traffic.Time) {
+	for _, a := range records {
 		if a.hit.Kind == detectors.KindHit && a.hit.BlockSubject != "" {
 			newest = max(newest, a.message.Appended)
 		}

@@ -18,9 +18,9 @@ type Modes interface {
 
 // The bounds of what the mode cache may hold back.
 const (
-	modesMaxAge   = 2 * time.Second        // a mode is never older than this when an effect is written
-	modesTimeout  = time.Second            // for one reading; the store of rules may hang
-	modesPatience = 400 * time.Millisecond // the same where modes are known to go on with: releases wait behind it
+	modesMaxAge       = 2 * time.Second        // a mode is never older than this when an effect is written
+	modesTimeout      = time.Second            // for one reading; the store of rules may hang
+	knownModesTimeout = 400 * time.Millisecond // the same where modes are known to go on with: releases wait behind it
 )
 
 // modeCache keeps the modes for modesMaxAge. When the store of rules is away, what is known goes on, raised by what is
@@ -62,11 +62,11 @@ func (c *modeCache) get(ctx context.Context, since traffic.Time) (states map[str
 	if c.states != nil && !c.dirty && recent {
 		return c.states, c.away, nil
 	}
-	patience := modesPatience
+	timeout := knownModesTimeout
 	if c.states == nil {
-		patience = modesTimeout
+		timeout = modesTimeout
 	}
-	list, err := readModes(ctx, c.source, patience)
+	list, err := readModes(ctx, c.source, timeout)
 	if err != nil {
 		return c.fallBack(ctx, now, err)
 	}
@@ -95,8 +95,8 @@ func (c *modeCache) readAt() traffic.Time {
 	return c.read
 }
 
-func readModes(ctx context.Context, from Modes, patience time.Duration) ([]rules.ModeState, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func readModes(ctx context.Context, from Modes, timeout time.Duration) ([]rules.ModeState, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return from.Modes(ctx)
 }

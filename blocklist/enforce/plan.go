@@ -35,34 +35,34 @@ const stageEnforce = "enforce"
 
 // read decodes the batch; what is no hit becomes a dead letter. A hit that a newer build wrote ends it: newer says so, and
 // what lies before it is to have its effect.
-func (e *Enforcer) read(w *batchState, batch []traffic.Message) (asks []*hitRecord, newer error) {
-	asks = make([]*hitRecord, 0, len(batch))
+func (e *Enforcer) read(s *batchState, batch []traffic.Message) (records []*hitRecord, newer error) {
+	records = make([]*hitRecord, 0, len(batch))
 	for _, m := range batch {
 		hit, err := detectors.DecodeHit(m.Value)
 		if unknown := (*detectors.UnknownFormatError)(nil); errors.As(err, &unknown) {
-			return asks, fmt.Errorf("%s partition %d offset %d: %w", e.O.Topic, m.Partition, m.Offset, err)
+			return records, fmt.Errorf("%s partition %d offset %d: %s", e.O.Topic, m.Partition, m.Offset, err)
 		}
 		if err != nil {
-			e.refuse(w, m, err)
+			e.refuse(s, m, err)
 			continue
 		}
-		asks = append(asks, &hitRecord{hit: hit, message: m})
+		records = append(records, &hitRecord{hit: hit, message: m})
 	}
-	return asks, nil
+	return records, nil
 }
 
-func (e *Enforcer) refuse(w *batchState, m traffic.Message, err error) {
+func (e *Enforcer) refuse(s *batchState, m traffic.Message, err error) {
 	detail := strings.ToValidUTF8(err.Error(), "\uFFFD")
-	w.letters = append(w.letters, traffic.NewDeadLetter(stageEnforce, "malformed", detail, e.O.Topic, m))
+	s.letters = append(s.letters, traffic.NewDeadLetter(stageEnforce, "malformed", detail, e.O.Topic, m))
 }
 
-// planAll plans the records in their order. What has to be asked of the rule store for all of them takes versionsPatience at
-// most: releases stand among them.
-func (e *Enforcer) planAll(ctx context.Context, w *batchState, asks []*hitRecord, modes map[string]rules.ModeState) error {
-	patient, cancel := context.WithTimeout(ctx, versionsPatience)
+// planAll plans the records in their order. For all of them together, the rule store is waited for at most versionsTimeout,
+// since releases may stand among the records.
+func (e *Enforcer) planAll(ctx context.Context, s *batchState, records []*hitRecord, modes map[string]rules.ModeState) error {
+	learning, cancel := context.WithTimeout(ctx, versionsTimeout)
 	defer cancel()
-	for _, a := range asks {
-		e.plan(patient, w, a, modes)
+	for _, a := range records {
+		e.plan(learning, s, a, modes)
 		if err := ctx.Err(); err != nil {
 			return err // what could not be learned because the process ends is nobody's decision
 		}
@@ -71,91 +71,91 @@ func (e *Enforcer) planAll(ctx context.Context, w *batchState, asks []*hitRecord
 }
 
 // plan decides what a record should do, without looking at Redis.
-func (e *Enforcer) plan(ctx context.Context, w *batchState, a *hitRecord, modes map[string]rules.ModeState) {
-	w.kind(a.hit.Kind)
+func (e *Enforcer) plan(ctx context.Context, s *batchState, a *hitRecord, modes map[string]rules.ModeState) {
+	s.kind(a.hit.Kind)
 	switch a.hit.Kind {
 	case detectors.KindHit:
-		e.planHit(ctx, w, a, modes)
+		e.planHit(ctx, s, a, modes)
 	case detectors.KindRelease:
-		e.planRelease(w, a, modes)
+		e.planRelease(s, a, modes)
 	default:
-		w.ignore(ignoredKind)
+		s.ignore(ignoredKind)
 	}
 }
 
-func (e *Enforcer) planHit(ctx context.Context, w *batchState, a *hitRecord, modes map[string]rules.ModeState) {
+func (e *Enforcer) planHit(ctx context.Context, s *batchState, a *hitRecord, modes map[string]rules.ModeState) {
 	h := &a.hit
 	mode, known := modes[h.Rule]
 	known = known || e.modes.complete()
 	switch {
 	case h.Phase != detectors.PhaseOpen && h.Phase != detectors.PhaseUpdate && h.Phase != detectors.PhaseClosed:
-		w.ignore(ignoredPhase)
+		s.ignore(ignoredPhase)
 		return
 	case h.Grouped:
-		w.ignore(ignoredGrouped)
+		s.ignore(ignoredGrouped)
 		return
 	case h.BlockSubject == "":
-		w.ignore(ignoredNoSubject)
+		s.ignore(ignoredNoSubject)
 		return
 	case known && mode.Mode != rules.ModeBlock:
 		// The rule's document names a block, but only a promotion gives it effect.
-		w.ignore(ignoredMode)
+		s.ignore(ignoredMode)
 		return
 	}
 	if err := checkHit(blocklist.Name{Subject: h.BlockSubject, Rule: h.Rule}, h); err != nil {
-		e.refuse(w, a.message, err)
+		e.refuse(s, a.message, err)
 		return
 	}
 	f := newEffect(a)
 	if !known {
-		w.withhold(f, blocklist.ReasonUnlearned)
+		s.withhold(f, blocklist.ReasonUnlearned)
 		return
 	}
 	spec, reason := e.versions.allows(ctx, h, &mode)
 	f.block = blocklist.NewBlock(h.Rule, mode.Generation, h.ID, h.First, spec.until(h))
 	if reason != "" {
-		w.withhold(f, reason)
+		s.withhold(f, reason)
 		return
 	}
 	if !blocklist.Storable(f.block.Until) {
-		e.refuse(w, a.message, fmt.Errorf("hit %s: its block would last until %s", h.ID, f.block.Until))
+		e.refuse(s, a.message, fmt.Errorf("hit %s: its block would last until %s", h.ID, f.block.Until))
 		return
 	}
-	e.planRaise(w, f, spec)
+	e.planRaise(s, f, spec)
 }
 
 // planRaise asks for the block of f unless lag, the never-block list or time itself stand against it.
-func (e *Enforcer) planRaise(w *batchState, f *effect, spec blockSpec) {
+func (e *Enforcer) planRaise(s *batchState, f *effect, spec blockSpec) {
 	h := &f.record.hit
-	age := w.now.Sub(h.Last)
-	over := f.block.Until <= w.now
+	age := s.now.Sub(h.Last)
+	over := f.block.Until <= s.now
 	if h.Phase == detectors.PhaseClosed {
 		// The last over events of an episode may have come within the cooldown after its last update: the closing hit
 		// brings their expiry, to a block that stands. It comes a window and the lateness after them by nature.
 		f.extendOnly = true
 		if spec.extend != rules.ExtendOnHit || over || age > spec.maxLag+spec.closing || e.never.Holds(f.Subject) {
-			w.ignore(ignoredClosed)
+			s.ignore(ignoredClosed)
 			return
 		}
-		w.add(f)
+		s.add(f)
 		return
 	}
 	switch {
 	case e.never.Holds(f.Subject):
-		w.withhold(f, blocklist.ReasonNeverBlock)
+		s.withhold(f, blocklist.ReasonNeverBlock)
 	case over && h.Phase == detectors.PhaseUpdate && spec.extend != rules.ExtendOnHit:
-		w.ignore(ignoredExpired) // the block of the opening hit has run its time
+		s.ignore(ignoredExpired) // the block of the opening hit has run its time
 	case age > spec.maxLag:
-		w.withhold(f, blocklist.ReasonMaxLag)
+		s.withhold(f, blocklist.ReasonMaxLag)
 	case over:
-		w.withhold(f, blocklist.ReasonExpired)
+		s.withhold(f, blocklist.ReasonExpired)
 	default:
-		w.add(f)
+		s.add(f)
 	}
 }
 
 // planRelease asks for a tombstone. Its time is the log's, so that a replay finds the tombstone that it made.
-func (e *Enforcer) planRelease(w *batchState, a *hitRecord, modes map[string]rules.ModeState) {
+func (e *Enforcer) planRelease(s *batchState, a *hitRecord, modes map[string]rules.ModeState) {
 	h := &a.hit
 	at := a.message.Appended
 	if at <= 0 {
@@ -166,24 +166,24 @@ func (e *Enforcer) planRelease(w *batchState, a *hitRecord, modes map[string]rul
 		err = fmt.Errorf("release %s: time %s", h.ID, at)
 	}
 	if err != nil {
-		e.refuse(w, a.message, err)
+		e.refuse(s, a.message, err)
 		return
 	}
 	f := newEffect(a)
 	f.release, f.generation = true, modes[h.Rule].Generation
 	f.tombstone = blocklist.NewTombstone(h.Rule, h.By, at, at.Add(e.O.TombstoneTTL))
 	f.tombstone.Request = h.ID
-	if f.tombstone.Until <= w.now {
-		w.ignore(ignoredExpired)
+	if f.tombstone.Until <= s.now {
+		s.ignore(ignoredExpired)
 		return
 	}
-	w.add(f)
+	s.add(f)
 }
 
 // checkHit says what makes a hit unfit to block anybody.
 func checkHit(key blocklist.Name, h *detectors.Hit) error {
 	if err := errors.Join(key.Check(), checkID(h.ID)); err != nil {
-		return fmt.Errorf("hit %q: %w", h.ID, err)
+		return fmt.Errorf("hit %q: %s", h.ID, err)
 	}
 	if !blocklist.Storable(h.First) || !blocklist.Storable(h.Last) || h.First > h.Last {
 		return fmt.Errorf("hit %s: first over event at %s, last at %s", h.ID, h.First, h.Last)

@@ -14,94 +14,94 @@ import (
 const seenDecisions = 1 << 16
 
 // tell makes the outcomes known: to gates by the delta streams, and then to the blocks topic.
-func (e *Enforcer) tell(ctx context.Context, w *batchState) error {
-	for _, f := range w.effects {
-		e.settle(w, f)
+func (e *Enforcer) tell(ctx context.Context, s *batchState) error {
+	for _, f := range s.effects {
+		e.settle(s, f)
 	}
-	for _, p := range slices.Sorted(maps.Keys(w.deltas)) {
-		if err := e.writer.Tell(ctx, strconv.Itoa(p), w.now, w.deltas[p]); err != nil {
+	for _, p := range slices.Sorted(maps.Keys(s.deltas)) {
+		if err := e.writer.Tell(ctx, strconv.Itoa(p), s.now, s.deltas[p]); err != nil {
 			return err
 		}
 	}
-	for _, p := range slices.Sorted(maps.Keys(w.decisions)) {
-		if err := e.O.Decisions.Append(ctx, p, w.decisions[p]); err != nil {
-			return fmt.Errorf("decisions of partition %d: %w", p, err)
+	for _, p := range slices.Sorted(maps.Keys(s.decisions)) {
+		if err := e.O.Decisions.Append(ctx, p, s.decisions[p]); err != nil {
+			return fmt.Errorf("decisions of partition %d: %s", p, err)
 		}
 	}
 	return nil
 }
 
 // settle turns an outcome into a decision and a delta, or a reason why there is none.
-func (e *Enforcer) settle(w *batchState, f *effect) {
+func (e *Enforcer) settle(s *batchState, f *effect) {
 	f.block.Extended = f.outcome == blocklist.OutcomeExtended || f.outcome == blocklist.OutcomeSameExtended
 	switch f.outcome {
 	case blocklist.OutcomeWritten, blocklist.OutcomeExtended:
-		w.ages = append(w.ages, w.now.Sub(f.record.hit.Last).Seconds())
-		e.settleChange(w, f, false)
+		s.ages = append(s.ages, s.now.Sub(f.record.hit.Last).Seconds())
+		e.settleChange(s, f, false)
 	case blocklist.OutcomeSame, blocklist.OutcomeSameExtended:
-		e.settleChange(w, f, true)
+		e.settleChange(s, f, true)
 	case blocklist.OutcomeReleased:
 		if f.release {
-			e.settleChange(w, f, false)
+			e.settleChange(s, f, false)
 		} else {
-			w.withhold(f, blocklist.ReasonReleased)
+			s.withhold(f, blocklist.ReasonReleased)
 		}
 	case blocklist.OutcomeUnchanged:
-		w.ignore(ignoredUnchanged)
+		s.ignore(ignoredUnchanged)
 	case blocklist.OutcomeAbsent:
-		w.ignore(ignoredClosed)
+		s.ignore(ignoredClosed)
 	case outcomeDemoted:
-		w.ignore(ignoredMode)
+		s.ignore(ignoredMode)
 	case blocklist.OutcomeStale:
-		w.withhold(f, blocklist.ReasonStale)
+		s.withhold(f, blocklist.ReasonStale)
 	case blocklist.OutcomeFull:
-		w.withhold(f, blocklist.ReasonFull)
+		s.withhold(f, blocklist.ReasonFull)
 	case blocklist.OutcomeCrowded:
-		w.withhold(f, blocklist.ReasonCrowded)
+		s.withhold(f, blocklist.ReasonCrowded)
 	case blocklist.OutcomeUnreached:
 		if !f.release {
-			w.withhold(f, blocklist.ReasonUnreachable)
+			s.withhold(f, blocklist.ReasonUnreachable)
 			return
 		}
 		// Gates act by the delta, which lies elsewhere; the reconciler puts the tombstone, from the decision.
-		w.unwritten++
-		e.settleChange(w, f, true)
+		s.unwritten++
+		e.settleChange(s, f, true)
 	default:
-		w.withhold(f, blocklist.ReasonUnreadable)
+		s.withhold(f, blocklist.ReasonUnreadable)
 	}
 }
 
 // settleChange tells of a block or tombstone that stands. What stood already as asked is told again unless this process
 // knows that it was: a crash may have come between Redis and the log.
-func (e *Enforcer) settleChange(w *batchState, f *effect, again bool) {
+func (e *Enforcer) settleChange(s *batchState, f *effect, again bool) {
 	change := blocklist.BlockDelta(f.Name, &f.block)
 	var decision blocklist.Decision
 	switch {
 	case f.release:
 		change = blocklist.ReleaseDelta(f.Name, &f.tombstone)
-		decision = w.decide(f, blocklist.ActionReleased, f.record.hit.Reason)
+		decision = s.decide(f, blocklist.ActionReleased, f.record.hit.Reason)
 	case f.block.Extended:
-		decision = w.decide(f, blocklist.ActionExtended, "")
+		decision = s.decide(f, blocklist.ActionExtended, "")
 	default:
-		decision = w.decide(f, blocklist.ActionWritten, "")
+		decision = s.decide(f, blocklist.ActionWritten, "")
 	}
-	if again && w.told(decision.ID) {
-		w.ignore(ignoredRepeated)
+	if again && s.told(decision.ID) {
+		s.ignore(ignoredRepeated)
 		return
 	}
 	p := f.record.message.Partition
-	w.deltas[p] = append(w.deltas[p], change)
+	s.deltas[p] = append(s.deltas[p], change)
 	if f.release && f.legacy != "" { // for gates of an older weir
-		w.deltas[p] = append(w.deltas[p], blocklist.ReleaseDelta(blocklist.Name{Subject: f.legacy, Rule: f.Rule}, &f.tombstone))
+		s.deltas[p] = append(s.deltas[p], blocklist.ReleaseDelta(blocklist.Name{Subject: f.legacy, Rule: f.Rule}, &f.tombstone))
 	}
-	w.emit(f, decision)
+	s.emit(f, decision)
 }
 
 // remember keeps what has been told, after everything was acknowledged.
-func (e *Enforcer) remember(w *batchState) {
+func (e *Enforcer) remember(s *batchState) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for id := range w.emitted {
+	for id := range s.emitted {
 		e.done.Add(id)
 	}
 }
@@ -113,23 +113,23 @@ func (e *Enforcer) told(id string) bool {
 }
 
 // count counts a batch once, when it is done.
-func (e *Enforcer) count(w *batchState) {
-	for kind, n := range w.kinds {
+func (e *Enforcer) count(s *batchState) {
+	for kind, n := range s.kinds {
 		e.metrics.records.WithLabelValues(string(kind)).Add(float64(n))
 	}
-	for reason, n := range w.ignored {
+	for reason, n := range s.ignored {
 		e.metrics.ignored.WithLabelValues(reason).Add(float64(n))
 	}
-	for _, list := range w.decisions {
+	for _, list := range s.decisions {
 		for i := range list {
 			e.metrics.countDecision(&list[i])
 		}
 	}
-	for i := range w.letters {
-		e.metrics.dead.WithLabelValues(w.letters[i].Reason).Inc()
+	for i := range s.letters {
+		e.metrics.dead.WithLabelValues(s.letters[i].Reason).Inc()
 	}
-	e.metrics.unwritten.Add(float64(w.unwritten))
-	for _, age := range w.ages {
+	e.metrics.unwritten.Add(float64(s.unwritten))
+	for _, age := range s.ages {
 		e.metrics.age.Observe(age)
 	}
 }

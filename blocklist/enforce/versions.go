@@ -16,9 +16,9 @@ import (
 
 // How long the rule store is waited for. Releases wait behind it.
 const (
-	versionsPatience = 400 * time.Millisecond // with all versions that the hits of a batch need
-	prefetchPatience = 200 * time.Millisecond // with those that hits may need later
-	versionsRest     = 2 * time.Second        // after it has not answered, it is not asked for so long
+	versionsTimeout = 400 * time.Millisecond // with all versions that the hits of a batch need
+	prefetchTimeout = 200 * time.Millisecond // with those that hits may need later
+	versionsBackoff = 2 * time.Second        // after it has not answered, it is not asked for so long
 )
 
 // versions knows what the versions of rules say about blocks. They do not change, so each is learned once, ahead of the hits
@@ -82,7 +82,7 @@ func (v *versions) allows(ctx context.Context, h *detectors.Hit, mode *rules.Mod
 		within, err = v.within(ctx, supersededVersion{versionKey{h.Rule, h.RuleVersion}, mode.Promoted})
 	}
 	switch {
-	case errors.Is(err, errResting):
+	case errors.Is(err, errBackingOff):
 		return spec, blocklist.ReasonUnlearned
 	case err != nil:
 		v.unanswered()
@@ -158,15 +158,15 @@ func (v *versions) within(ctx context.Context, key supersededVersion) (bool, err
 	return within, nil
 }
 
-// errResting stands where the rule store was not asked, since it has not answered a moment ago.
-var errResting = errors.New("the rule store has not answered a moment ago")
+// errBackingOff stands where the rule store was not asked, since it has not answered a moment ago.
+var errBackingOff = errors.New("the rule store has not answered a moment ago")
 
 func (v *versions) learn(ctx context.Context, key versionKey) (*rules.Version, bool, error) {
 	v.mu.Lock()
-	resting := v.failed != 0 && v.now().Sub(v.failed) < versionsRest
+	backingOff := v.failed != 0 && v.now().Sub(v.failed) < versionsBackoff
 	v.mu.Unlock()
-	if resting {
-		return nil, false, errResting
+	if backingOff {
+		return nil, false, errBackingOff
 	}
 	doc, found, err := v.source.RuleVersion(ctx, key.rule, key.number)
 	if err != nil {
@@ -175,7 +175,7 @@ func (v *versions) learn(ctx context.Context, key versionKey) (*rules.Version, b
 	return doc, found, nil
 }
 
-// unanswered notes that the rule store is away: one batch waits for it every versionsRest, not every hit.
+// unanswered notes that the rule store is away: one batch waits for it every versionsBackoff, not every hit.
 func (v *versions) unanswered() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -199,7 +199,7 @@ func (v *versions) prefetch(ctx context.Context, modes map[string]rules.ModeStat
 	if again {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, prefetchPatience)
+	ctx, cancel := context.WithTimeout(ctx, prefetchTimeout)
 	defer cancel()
 	for back := range prefetched {
 		for _, m := range modes {

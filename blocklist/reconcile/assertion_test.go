@@ -76,12 +76,13 @@ func (b bulk) ActiveBlocks(_ context.Context, q blocklist.ActiveQuery) ([]blockl
 func sweeper(t *testing.T, s *blocktest.Stage, active ActiveBlocks) *Reconciler {
 	t.Helper()
 	r, err := New(Options{
-		Store: s.Store, Modes: s.Rules, Active: active, Interval: 20 * time.Millisecond, Sweep: time.Hour, Clock: s.Clock.Now,
+		Store: s.Store, Modes: s.Rules, Active: active, Clock: s.Clock.Now,
 		Logger: blocktest.Quiet(), Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.interval, r.sweep = 20*time.Millisecond, time.Hour
 	return r
 }
 
@@ -98,9 +99,9 @@ func crowded(t *testing.T) (*blocktest.Stage, int) {
 // However many blocks are being asserted, a release and a demotion do not wait for them.
 func TestTheWayOutIsOpenWhileAllBlocksAreAsserted(t *testing.T) {
 	s, n := crowded(t)
-	patience := 5 * time.Second // the embedded server, beside other tests and under the race detector
+	timeout := 5 * time.Second // the embedded server, beside other tests and under the race detector
 	if n == 300_000 {
-		patience = time.Second
+		timeout = time.Second
 	}
 	p := newPublisher(t, s)
 	blocktest.Run(t, p.Run)
@@ -119,14 +120,14 @@ func TestTheWayOutIsOpenWhileAllBlocksAreAsserted(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		act()
-		testbed.Eventually(t, patience, func() error {
+		testbed.Eventually(t, timeout, func() error {
 			if holds(id) {
 				return fmt.Errorf("%s after the %s the gate still holds", time.Since(began), what)
 			}
 			return nil
 		})
-		if took := time.Since(began); took > patience {
-			t.Errorf("the %s took effect after %s, want %s", what, took, patience)
+		if took := time.Since(began); took > timeout {
+			t.Errorf("the %s took effect after %s, want %s", what, took, timeout)
 		}
 		t.Logf("%d blocks: the %s took effect after %s", n, what, time.Since(began))
 	}

@@ -28,13 +28,13 @@ func postponed(t *testing.T, options ...string) *postponing {
 	p := &postponing{Stage: blocktest.NewStage(t, testbed.OwnRedis(t, options...).Server())}
 	p.all = manyBlocks(50, p.Clock.Now())
 	p.rec = sweeper(t, p.Stage, p.all)
-	p.rec.o.Interval, p.rec.o.Sweep = time.Minute, time.Minute
+	p.rec.interval, p.rec.sweep = time.Minute, time.Minute
 	if err := p.rec.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	p.lose(0)
 	p.room = blocktest.Full(t, p.Stage)
-	p.Clock.Add(p.rec.o.Sweep)
+	p.Clock.Add(p.rec.sweep)
 	p.leavesOut(1)
 	p.waits()
 	return p
@@ -156,7 +156,7 @@ func TestReloadDoesNotWaitBehindAPostponedRound(t *testing.T) {
 	if err := errors.Join(p.Client.Del(t.Context(), stream).Err(), p.Client.Set(t.Context(), stream, "x", 0).Err()); err != nil {
 		t.Fatal(err)
 	}
-	p.Clock.Add(p.rec.o.Sweep)
+	p.Clock.Add(p.rec.sweep)
 	if err := p.rec.Check(t.Context()); err == nil {
 		t.Fatal("a round that could tell nobody succeeds")
 	}
@@ -173,7 +173,7 @@ func TestReloadDoesNotWaitBehindAPostponedRound(t *testing.T) {
 	}
 	p.waits()
 	p.lose(2)
-	p.Clock.Add(p.rec.o.Sweep)
+	p.Clock.Add(p.rec.sweep)
 	p.putsBack(causeSweep)
 	if got := fmt.Sprint(told()); got != "[reload block]" {
 		t.Errorf("told in all: %s, want one reload, and then what was put back since", got)

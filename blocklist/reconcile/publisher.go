@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -14,22 +13,21 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// DefaultPublishInterval is how often a ModePublisher looks without having been told of a change.
-const DefaultPublishInterval = 2 * time.Second
+// PublishInterval is how often a Publisher looks without having been told of a change.
+const PublishInterval = 2 * time.Second
 
 const (
-	// publishPatience bounds a round: a rule store or a Redis that takes a question and never answers must not keep the next
+	// publishTimeout bounds a round: a rule store or a Redis that takes a question and never answers must not keep the next
 	// change waiting.
-	publishPatience = 5 * time.Second
-	// publishRetry is the pause after a round that failed; it doubles up to the interval.
+	publishTimeout = 5 * time.Second
+	// publishRetry is the wait after a round that failed; it doubles up to the interval.
 	publishRetry = 100 * time.Millisecond
 )
 
-// PublisherOptions configure a ModePublisher. All but Interval are required.
+// PublisherOptions configure a Publisher. All are required.
 type PublisherOptions struct {
 	Store      *blocklist.Store
 	Modes      Modes
-	Interval   time.Duration // default 2 s
 	Clock      func() traffic.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -47,9 +45,6 @@ func (o *PublisherOptions) validate() error {
 			return fmt.Errorf("mode publisher: %s is missing", p.name)
 		}
 	}
-	if o.Interval < 0 {
-		return errors.New("mode publisher: Interval is a positive duration, or 0 for its default")
-	}
 	return nil
 }
 
@@ -57,25 +52,22 @@ func (o *PublisherOptions) validate() error {
 // anything: not for the reconciler, which may take minutes to assert all blocks, nor for a master without the modes that
 // does not answer. Any number may run.
 type Publisher struct {
-	o       PublisherOptions
-	changed chan struct{}
-	trouble retry.Trouble
-	backoff *retry.Backoff
+	o        PublisherOptions
+	changed  chan struct{}
+	interval time.Duration // PublishInterval; tests set another
+	trouble  retry.Trouble
 
 	published prometheus.Counter
 	failures  prometheus.Counter
 }
 
-// NewPublisher makes a ModePublisher; Run does its work.
+// NewPublisher makes a Publisher; Run does its work.
 func NewPublisher(o PublisherOptions) (*Publisher, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if o.Interval == 0 {
-		o.Interval = DefaultPublishInterval
-	}
 	p := &Publisher{
-		o: o, changed: make(chan struct{}, 1),
+		o: o, changed: make(chan struct{}, 1), interval: PublishInterval,
 		published: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_modes_published_total", Help: "Modes of rules that Redis lacked, or knew in an older form, and was told."}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
@@ -100,7 +92,7 @@ func (p *Publisher) ModesChanged() {
 func (p *Publisher) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	retry := publishRetry
+	backoff := retry.NewBackoff(publishRetry, p.interval)
 	for {
 		select {
 		case <-ctx.Done():
@@ -108,23 +100,20 @@ func (p *Publisher) Run(ctx context.Context) error {
 		case <-timer.C:
 		case <-p.changed:
 		}
-		next := p.o.Interval
 		err := p.Publish(ctx)
-		if err != nil {
-			next = min(retry, p.o.Interval)
-			retry *= 2
-		} else {
-			retry = publishRetry
-		}
-		retry = min(retry, p.o.Interval)
 		p.note(ctx, err)
-		timer.Reset(next)
+		if err != nil {
+			timer.Reset(backoff.Step())
+			continue
+		}
+		backoff.Reset()
+		timer.Reset(p.interval)
 	}
 }
 
 // Publish does one round. Run calls it; it must not be called beside Run.
 func (p *Publisher) Publish(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, publishPatience)
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	modes, err := p.o.Modes.Modes(ctx)
 	if err != nil {

@@ -18,11 +18,12 @@ import (
 func newPublisher(t testing.TB, s *blocktest.Stage) *Publisher {
 	t.Helper()
 	p, err := NewPublisher(PublisherOptions{
-		Store: s.Store, Modes: s.Rules, Interval: time.Hour, Clock: s.Clock.Now, Logger: blocktest.Quiet(), Registerer: prometheus.NewRegistry(),
+		Store: s.Store, Modes: s.Rules, Clock: s.Clock.Now, Logger: blocktest.Quiet(), Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.interval = time.Hour
 	return p
 }
 
@@ -120,7 +121,7 @@ func TestModePublisherOptions(t *testing.T) {
 	for _, change := range []func(o *PublisherOptions){
 		func(o *PublisherOptions) { o.Store = nil }, func(o *PublisherOptions) { o.Modes = nil },
 		func(o *PublisherOptions) { o.Clock = nil }, func(o *PublisherOptions) { o.Logger = nil },
-		func(o *PublisherOptions) { o.Registerer = nil }, func(o *PublisherOptions) { o.Interval = -1 },
+		func(o *PublisherOptions) { o.Registerer = nil },
 	} {
 		o := good
 		change(&o)
@@ -128,11 +129,9 @@ func TestModePublisherOptions(t *testing.T) {
 			t.Errorf("taken: %+v", o)
 		}
 	}
-	o := good
-	o.Interval = 0
-	p, err := NewPublisher(o)
-	if err != nil || p.o.Interval != DefaultPublishInterval {
-		t.Errorf("interval %v, %v", p, err)
+	p, err := NewPublisher(good)
+	if err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -35,23 +35,19 @@ type ActiveBlocks interface {
 	ActiveBlocks(ctx context.Context, q blocklist.ActiveQuery) ([]blocklist.Decision, error)
 }
 
-// Defaults of ReconcilerOptions.
-const (
-	DefaultInterval = 2 * time.Second
-	DefaultSweep    = time.Minute
-)
+// Interval is how often Redis is asked whether it has forgotten.
+const Interval = 2 * time.Second
 
-// Options configure a Reconciler. All but NeverBlock, Interval and Sweep are required.
+// sweepInterval is how often everything is asserted anew though nothing seems lost: a failover may lose a second of writes and keep the
+// marker. One reconciler of all does it each time.
+const sweepInterval = time.Minute
+
+// Options configure a Reconciler. All but NeverBlock are required.
 type Options struct {
 	Store      *blocklist.Store
 	Modes      Modes
 	Active     ActiveBlocks
 	NeverBlock []netip.Prefix
-	// Interval is how often Redis is asked whether it has forgotten; default 2 s.
-	Interval time.Duration
-	// Sweep is how often everything is asserted anew though nothing seems lost: a failover may lose a second of writes
-	// and keep the marker. One reconciler of all does it each time. Default 1 min.
-	Sweep      time.Duration
 	Clock      func() traffic.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -69,21 +65,20 @@ func (o *Options) validate() error {
 			return fmt.Errorf("reconciler: %s is missing", p.name)
 		}
 	}
-	if o.Interval < 0 || o.Sweep < 0 {
-		return errors.New("reconciler: Interval and Sweep are positive durations, or 0 for their defaults")
-	}
 	return nil
 }
 
-// Reconciler keeps Redis as the decisions of ENFORCE and the rule store say: after a flush or a failover, and every Sweep,
+// Reconciler keeps Redis as the decisions of ENFORCE and the rule store say: after a flush or a failover, and every minute,
 // it asserts modes, tombstones and blocks anew. It never reads hits. Any number may run. A change of mode is not its work
-// but a ModePublisher's: a sweep takes as long as there are blocks.
+// but a Publisher's: a sweep takes as long as there are blocks.
 type Reconciler struct {
 	o       Options
 	writer  *blocklist.Writer
 	never   blocklist.NeverBlock
 	id      string
 	metrics *reconcilerMetrics
+	// Interval and sweepInterval; tests set others.
+	interval, sweep time.Duration
 
 	masters map[string]string // run id of each master when it last answered, by address; nil: never asked
 	found   situation         // what the last look found
@@ -93,9 +88,9 @@ type Reconciler struct {
 	trouble retry.Trouble
 
 	// After a round in which Redis did not take everything:
-	left  error         // what it left out
-	pause time.Duration // until it is tried again, if Redis stays as it was found
-	again traffic.Time  // when that is over
+	left    error         // what it left out
+	backoff time.Duration // until it is tried again, if Redis stays as it was found
+	retryAt traffic.Time  // when that is over
 }
 
 // situation is what a look finds Redis in.
@@ -110,12 +105,6 @@ func New(o Options) (*Reconciler, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if o.Interval == 0 {
-		o.Interval = DefaultInterval
-	}
-	if o.Sweep == 0 {
-		o.Sweep = DefaultSweep
-	}
 	var id [8]byte
 	if _, err := rand.Read(id[:]); err != nil {
 		return nil, fmt.Errorf("reconciler: %w", err)
@@ -124,12 +113,15 @@ func New(o Options) (*Reconciler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reconciler: %w", err)
 	}
-	return &Reconciler{o: o, writer: blocklist.NewWriter(o.Store), never: blocklist.NewNeverBlock(o.NeverBlock), id: hex.EncodeToString(id[:]), metrics: metrics}, nil
+	return &Reconciler{
+		o: o, writer: blocklist.NewWriter(o.Store), never: blocklist.NewNeverBlock(o.NeverBlock), id: hex.EncodeToString(id[:]), metrics: metrics,
+		interval: Interval, sweep: sweepInterval,
+	}, nil
 }
 
 // Run works until ctx is done, and then returns nil. Failures are logged when they begin and end, and tried again.
 func (r *Reconciler) Run(ctx context.Context) error {
-	ticker := time.NewTicker(r.o.Interval)
+	ticker := time.NewTicker(r.interval)
 	defer ticker.Stop()
 	for {
 		r.note(ctx, r.Check(ctx))
@@ -183,16 +175,16 @@ func (r *Reconciler) Check(ctx context.Context) error {
 	}
 	// What a round left out may wait; what Redis has lost since is no part of that, and does not wait behind it.
 	if now != r.found {
-		r.found, r.pause, r.again = now, 0, 0
+		r.found, r.backoff, r.retryAt = now, 0, 0
 	}
 	if due {
-		r.again = 0
+		r.retryAt = 0
 	}
 	if r.owed == "" {
 		return nil
 	}
 	untold := r.reload(ctx) // of earlier rounds; what is not told here, the round tells at its end
-	if r.o.Clock() < r.again {
+	if r.o.Clock() < r.retryAt {
 		return errors.Join(r.left, untold)
 	}
 	return r.settle(ctx)
@@ -228,24 +220,24 @@ func (r *Reconciler) settle(ctx context.Context) error {
 	if r.owed != causeSweep || a.changes > 0 {
 		r.o.Logger.InfoContext(ctx, "asserted blocks anew in Redis", "cause", r.owed, "compared", a.compared, "changes", a.changes)
 	}
-	r.owed, r.left, r.pause, r.again = "", nil, 0, 0
+	r.owed, r.left, r.backoff, r.retryAt = "", nil, 0, 0
 	return nil
 }
 
 // postpone keeps a round in which Redis did not take everything from being repeated all the time. It is done anew when a
-// look finds another situation, and else after a pause that grows up to a sweep's.
+// look finds another situation, and else after a backoff that doubles up to the interval of sweeps.
 func (r *Reconciler) postpone(left error) {
 	r.left = left
-	r.pause = min(max(2*r.pause, r.o.Interval), r.o.Sweep)
-	r.again = r.o.Clock().Add(r.pause)
+	r.backoff = min(max(2*r.backoff, r.interval), r.sweep)
+	r.retryAt = r.o.Clock().Add(r.backoff)
 }
 
-// rulesPatience bounds one question to the rule store, which may take it and never answer: the reconciler must go on to
+// rulesTimeout bounds one question to the rule store, which may take it and never answer: the reconciler must go on to
 // look at Redis, and say so.
-const rulesPatience = 30 * time.Second
+const rulesTimeout = 30 * time.Second
 
 func bounded[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, rulesPatience)
+	ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
 	defer cancel()
 	return ask(ctx)
 }
@@ -315,11 +307,11 @@ func listMasters(servers map[string]blocklist.Master) (string, error) {
 func (r *Reconciler) look(ctx context.Context) (forgotten, due bool, err error) {
 	known, err := r.o.Store.HasMarker(ctx)
 	forgotten = err == nil && !known
-	mine, err := r.o.Store.TakeLease(ctx, r.id, r.o.Sweep)
+	mine, err := r.o.Store.TakeLease(ctx, r.id, r.sweep)
 	if ctx.Err() != nil {
 		return false, false, ctx.Err()
 	}
-	if now := r.o.Clock(); mine || err != nil && now.Sub(r.swept) >= r.o.Sweep {
+	if now := r.o.Clock(); mine || err != nil && now.Sub(r.swept) >= r.sweep {
 		// Without an answer about the lease each reconciler sweeps by its own clock: twice is better than never.
 		r.swept, due = now, true
 	}

@@ -21,12 +21,13 @@ import (
 func newReconciler(t testing.TB, s *blocktest.Stage) *Reconciler {
 	t.Helper()
 	r, err := New(Options{
-		Store: s.Store, Modes: s.Rules, Active: s.Log, Interval: 20 * time.Millisecond, Sweep: time.Hour, Clock: s.Clock.Now,
+		Store: s.Store, Modes: s.Rules, Active: s.Log, Clock: s.Clock.Now,
 		Logger: blocktest.Quiet(), Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.interval, r.sweep = 20*time.Millisecond, time.Hour
 	return r
 }
 

@@ -66,10 +66,10 @@ func (f *follower) lost(ctx context.Context, reason, detail string) {
 	}
 }
 
-// read applies what the streams hold after the cursor, and waits up to patience if that is nothing.
-func (f *follower) read(ctx context.Context, patience time.Duration) error {
+// read applies what the streams hold after the cursor, and waits up to timeout if that is nothing.
+func (f *follower) read(ctx context.Context, timeout time.Duration) error {
 	asked := f.r.o.Clock()
-	answer, err := f.r.from.Deltas(ctx, f.at, patience)
+	answer, err := f.r.from.Deltas(ctx, f.at, timeout)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func newPlay(t *rapid.T) *play {
 func (p *play) key() blocklist.Name {
 	return blocklist.Name{
 		Subject: modelSubject(rapid.IntRange(0, modelSubjects-1).Draw(p.T, "subject")),
-		Rule: rapid.SampledFrom([]string{"r1", "r2"}).Draw(p.T, "rule"),
+		Rule:    rapid.SampledFrom([]string{"r1", "r2"}).Draw(p.T, "rule"),
 	}
 }
 

@@ -18,14 +18,15 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// DefaultReload is how often a Replica loads everything though no number was missing.
-const DefaultReload = 10 * time.Minute
+// defaultReload is how often a Replica loads everything though no number was missing.
+const defaultReload = 10 * time.Minute
 
 // Options configure a Replica. All but NeverBlock and Reload are required.
 type Options struct {
 	Store      *blocklist.Store
 	NeverBlock []netip.Prefix
-	// Reload bounds how long a change that was lost between Redis and its delta stays unknown; default 10 min.
+	// Reload bounds how long a change that was lost between Redis and its delta stays unknown; 0: 10 min. Programs leave it at 0; a
+	// simulation, whose days last seconds, and tests set it.
 	Reload     time.Duration
 	Clock      func() traffic.Time
 	Logger     *slog.Logger
@@ -59,11 +60,8 @@ func New(o Options) (*Replica, error) {
 			return nil, fmt.Errorf("replica: %s is missing", p.name)
 		}
 	}
-	if o.Reload < 0 {
-		return nil, fmt.Errorf("replica: Reload is %s, allowed: a positive duration, or 0 for the default, %s", o.Reload, DefaultReload)
-	}
 	if o.Reload == 0 {
-		o.Reload = DefaultReload
+		o.Reload = defaultReload
 	}
 	r := &Replica{o: o, from: newRedisSource(o.Store), never: blocklist.NewNeverBlock(o.NeverBlock), table: newTable()}
 	r.loads = newLoader(r)

@@ -13,8 +13,8 @@ import (
 type source interface {
 	// cursor reads the newest id of every stream.
 	Cursor(ctx context.Context) (blocklist.Cursor, error)
-	// deltas reads what the streams hold after the ids, and waits up to patience if that is nothing.
-	Deltas(ctx context.Context, after blocklist.Cursor, patience time.Duration) ([]blocklist.Streamed, error)
+	// deltas reads what the streams hold after the ids, and waits up to timeout if that is nothing.
+	Deltas(ctx context.Context, after blocklist.Cursor, timeout time.Duration) ([]blocklist.Streamed, error)
 	Modes(ctx context.Context) ([]rules.ModeState, error)
 	// HasMarker reports whether the reconciler's marker is there.
 	HasMarker(ctx context.Context) (bool, error)

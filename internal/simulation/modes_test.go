@@ -15,7 +15,7 @@ const (
 	// promptly is how soon Redis must know of a change of mode, while a publisher is at work that nothing is in the way of.
 	promptly = time.Second
 	// composed is how long it takes a publisher to try again after something was in its way.
-	composed = reconcile.DefaultPublishInterval + promptly
+	composed = reconcile.PublishInterval + promptly
 	// sweep is how long the assertion of a great many blocks takes.
 	sweep = 20 * time.Second
 )

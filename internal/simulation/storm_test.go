@@ -47,7 +47,7 @@ func (w *world) failover(ctx context.Context, d *dice) {
 	if !lost {
 		return
 	}
-	rest(ctx, d.span(0, reconcile.DefaultInterval))
+	rest(ctx, d.span(0, reconcile.Interval))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.redis.publish(d, "reconcile", "op", "reload")

@@ -46,6 +46,7 @@ func (s *Stage) Raising(phase detectors.Phase, clients ...client) []traffic.Mess
 	return s.Messages(hits...)
 }
 
+// Releasing is an operator's release of c's block.
 func (s *Stage) Releasing(c client) []traffic.Message {
 	s.T.Helper()
 	h, err := blocklist.NewRelease(c.Subject, FloodRule, "ops", "false alarm", s.Clock.Now())
@@ -67,6 +68,7 @@ func Spread(batches ...[]traffic.Message) []traffic.Message {
 	return all
 }
 
+// EventuallyIs waits until r holds c, or does not.
 func EventuallyIs(t testing.TB, what string, r Finder, s *Stage, c client, want bool) {
 	t.Helper()
 	testbed.Eventually(t, 10*time.Second, func() error {

@@ -28,6 +28,7 @@ type OwnRedis struct {
 	id      string // in a cluster
 }
 
+// StartRedis starts a redis-server with options.
 func StartRedis(t testing.TB, options ...string) *OwnRedis {
 	t.Helper()
 	port := testbed.FreePort(t)
@@ -54,6 +55,7 @@ func (s *OwnRedis) signal(sig syscall.Signal) {
 	}
 }
 
+// Do sends a command and returns the answer's text.
 func (s *OwnRedis) Do(args ...any) string {
 	s.t.Helper()
 	answer, err := s.Client.Do(s.t.Context(), args...).Result()

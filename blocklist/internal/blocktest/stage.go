@@ -54,6 +54,7 @@ type Stage struct {
 	registry *prometheus.Registry // of the Enforcer
 }
 
+// NewStage makes a Stage on server, in a namespace of its own, whose rule FloodRule blocks.
 func NewStage(t testing.TB, server testbed.RedisServer, never ...netip.Prefix) *Stage {
 	t.Helper()
 	client, namespace := server.Client(t), testbed.Namespace(t)
@@ -125,6 +126,7 @@ func (s *Stage) Decide(hits ...detectors.Hit) []string {
 	return s.Log.Take()
 }
 
+// ApplyMessages gives records to the Enforcer, which must take them.
 func (s *Stage) ApplyMessages(batch []traffic.Message) {
 	s.T.Helper()
 	if err := s.Enforcer.Apply(s.T.Context(), batch); err != nil {
@@ -142,6 +144,7 @@ func (s *Stage) Stands() (*blocklist.Block, *blocklist.Tombstone) {
 	return b, tomb
 }
 
+// Release is an operator's release of Viewer's block.
 func (s *Stage) Release() detectors.Hit {
 	s.T.Helper()
 	h, err := blocklist.NewRelease(Viewer, FloodRule, "ops", "false alarm", s.Clock.Now())
@@ -151,6 +154,7 @@ func (s *Stage) Release() detectors.Hit {
 	return h
 }
 
+// Run runs f until the test ends; f must return nil then.
 func Run(t testing.TB, f func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -164,6 +168,7 @@ func Run(t testing.TB, f func(ctx context.Context) error) {
 	})
 }
 
+// ViewerIdentity is who Viewer names.
 var ViewerIdentity = traffic.Identity{IP: netip.MustParseAddr("192.0.2.1"), Device: "tv-7"}
 
 // EventuallyHeld waits until r holds viewer, or does not.
@@ -177,12 +182,14 @@ func EventuallyHeld(t testing.TB, r Finder, c *Clock, want bool) {
 	})
 }
 
+// Publish sets the mode of a rule and publishes all modes.
 func (s *Stage) Publish(rule string, mode rules.Mode) {
 	s.T.Helper()
 	s.Rules.Set(rule, mode)
 	s.PublishModes()
 }
 
+// PublishModes publishes the modes as the rule store has them.
 func (s *Stage) PublishModes() {
 	s.T.Helper()
 	modes, err := s.Rules.Modes(s.T.Context())
@@ -302,6 +309,7 @@ func Metric(t testing.TB, registry *prometheus.Registry, name string, labels ...
 	return sum
 }
 
+// Metric is Metric of the Enforcer's registry.
 func (s *Stage) Metric(name string, labels ...string) float64 {
 	return Metric(s.T, s.registry, name, labels...)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// log stands in for the blocks topic and for history, which keeps each decision once.
+// DecisionLog stands in for the blocks topic and for history, which keeps each decision once.
 type decisionLog struct {
 	mu   sync.Mutex
 	All  []blocklist.Decision
@@ -107,7 +107,7 @@ func (s *ruleStore) Modes(ctx context.Context) ([]rules.ModeState, error) {
 	return out, s.fail
 }
 
-// hangs waits for the end of the caller's patience while the store hangs.
+// hangs waits for the end of the caller's timeout while the store hangs.
 func (s *ruleStore) hangs(ctx context.Context) error {
 	s.mu.Lock()
 	hang := s.hang
@@ -172,16 +172,19 @@ type Clock struct {
 	ahead time.Duration
 }
 
+// Now is the real time plus what was added.
 func (c *Clock) Now() traffic.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return traffic.At(time.Now().Add(c.ahead))
 }
 
+// Add moves the clock ahead.
 func (c *Clock) Add(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ahead += d
 }
 
+// Quiet is a logger whose lines nobody reads.
 func Quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
