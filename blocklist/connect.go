@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -68,36 +67,6 @@ func (s *Server) client() (redis.UniversalClient, error) {
 		}), nil
 	}
 }
-
-// Connect makes a Store of namespace on the server. It does not dial; Ping does.
-func Connect(server Server, namespace string) (*Store, error) {
-	keys, err := NewKeys(namespace)
-	if err != nil {
-		return nil, err
-	}
-	client, err := server.client()
-	if err != nil {
-		return nil, err
-	}
-	s := newStore(client, keys)
-	s.address = server.Address()
-	return s, nil
-}
-
-// Ping asks the server, or every master of the cluster, for a sign of life.
-func (s *Store) Ping(ctx context.Context) error {
-	err := s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.Ping(ctx).Err() })
-	if err != nil {
-		return fmt.Errorf("%s does not answer: %w; start it, or correct its address", s.address, err)
-	}
-	return nil
-}
-
-// Address is what an operator reads about where the Store is: never a password.
-func (s *Store) Address() string { return s.address }
-
-// Close ends the connections.
-func (s *Store) Close() error { return s.client.Close() }
 
 // QuietClient stops the Redis client from writing lines of its own to standard error: every failure comes back as an
 // error and is logged with what it means. The client has one logger for the whole process, so only a program's main

@@ -19,20 +19,20 @@ func TestContract(t *testing.T) {
 	}
 	at := traffic.Time(1_800_000_000_123_456)
 	for _, tt := range []struct{ what, got, want string }{
-		{"block", k.Block(viewer, floodRule), "weir:v1:block:{ip=192.0.2.1%2F32&device=tv-7}:guest-token-flood"},
-		{"tombstone", k.Tombstone(viewer, floodRule), "weir:v1:tombstone:{ip=192.0.2.1%2F32&device=tv-7}:guest-token-flood"},
-		{"crowd", k.Crowd("ip=192.0.2.1%2F32", floodRule, 3), "weir:v1:crowd:{ip=192.0.2.1%2F32}:guest-token-flood:3"},
+		{"block", k.Block(someSubject, someRule), "weir:v1:block:{ip=192.0.2.1%2F32&device=tv-7}:guest-token-flood"},
+		{"tombstone", k.Tombstone(someSubject, someRule), "weir:v1:tombstone:{ip=192.0.2.1%2F32&device=tv-7}:guest-token-flood"},
+		{"crowd", k.Crowd("ip=192.0.2.1%2F32", someRule, 3), "weir:v1:crowd:{ip=192.0.2.1%2F32}:guest-token-flood:3"},
 		{"shapes", k.Shapes(), "weir:v1:shapes"},
 		{"rules", k.Rules(), "weir:v1:rules"},
 		{"streams", k.Streams(), "weir:v1:delta:{weir:v1:rules}"},
 		{"stream", k.Stream("7"), "weir:v1:delta:{weir:v1:rules}:7"},
 		{"last", k.Last("modes"), "weir:v1:delta:{weir:v1:rules}:modes:last"},
 		{"block value", encode(&Block{
-			Format: 1, Action: "block", Scope: "match", Rule: floodRule, Generation: 3, Hit: "0123456789abcdef0123456789abcdef",
+			Format: 1, Action: "block", Scope: "match", Rule: someRule, Generation: 3, Hit: "0123456789abcdef0123456789abcdef",
 			Since: at, Until: at + 1,
 		}), `{"v":1,"action":"block","scope":"match","rule":"guest-token-flood","generation":3,"hit":"0123456789abcdef0123456789abcdef","since":"2027-01-15T08:00:00.123456Z","until":"2027-01-15T08:00:00.123457Z"}`},
 		{"tombstone value", encode(&Tombstone{
-			Format: 1, Action: "release", Rule: floodRule, Released: at, Until: at + 1, Hit: "aa", Request: "bb", By: "ops",
+			Format: 1, Action: "release", Rule: someRule, Released: at, Until: at + 1, Hit: "aa", Request: "bb", By: "ops",
 		}), `{"v":1,"action":"release","rule":"guest-token-flood","released":"2027-01-15T08:00:00.123456Z","until":"2027-01-15T08:00:00.123457Z","hit":"aa","request":"bb","by":"ops"}`},
 	} {
 		if tt.got != tt.want {
@@ -54,7 +54,7 @@ func TestDocumentedDigest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\nprintf %s " + longDevice + " | sha256sum\n", "\n" + k.Block(longSubject.Stored(), floodRule) + "\n"} {
+	for _, want := range []string{"\nprintf %s " + someDevice + " | sha256sum\n", "\n" + k.Block(someLong.Stored(), someRule) + "\n"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("docs/blocks.md lacks %q", want)
 		}
@@ -94,9 +94,9 @@ func TestShapes(t *testing.T) {
 		"device=%41":                          "",
 		"ip=2001%3Adb8%3A%3A%2F64&device=a&user=%": "",
 	} {
-		w, err := parseWho(subject)
-		if (err == nil) != (want != "") || err == nil && w.shape().String() != want {
-			t.Errorf("%q: got %q, %v, want %q", subject, w.shape(), err, want)
+		w, err := ParseSubject(subject)
+		if (err == nil) != (want != "") || err == nil && w.Shape().String() != want {
+			t.Errorf("%q: got %q, %v, want %q", subject, w.Shape(), err, want)
 		}
 	}
 }
@@ -139,26 +139,12 @@ func TestNeverBlock(t *testing.T) {
 	}
 }
 
-func TestSeenForgetsTheOldest(t *testing.T) {
-	s := newSeen(2)
-	for _, id := range []string{"a", "b", "c", "d"} {
-		s.add(id)
-	}
-	if !s.has("a") || !s.has("d") {
-		t.Error("forgot within twice its size")
-	}
-	s.add("e")
-	if s.has("a") || !s.has("c") || !s.has("e") {
-		t.Error("the older half must go, and only that")
-	}
-}
-
 func TestDecisionIDs(t *testing.T) {
-	base := Decision{Action: ActionWithheld, Reason: ReasonMaxLag, Rule: floodRule, Subject: viewer, Hit: "a", Until: 5}
+	base := Decision{Action: ActionWithheld, Reason: ReasonMaxLag, Rule: someRule, Subject: someSubject, Hit: "a", Until: 5}
 	id := func(request string, change func(d *Decision)) string {
 		d := base
 		change(&d)
-		d.identify(request)
+		d.Identify(request)
 		return d.ID
 	}
 	same := id("", func(*Decision) {})
@@ -239,8 +225,8 @@ func FuzzValues(f *testing.F) {
 
 func FuzzChange(f *testing.F) {
 	at := traffic.Time(1_800_000_000_123_456)
-	f.Add("block", string(viewer), "r", encode(&Block{Format: 1, Action: "block", Scope: "match", Rule: "r", Hit: "a", Since: at, Until: at}))
-	f.Add("release", string(viewer), "r", encode(&Tombstone{Format: 1, Action: "release", Rule: "r", Released: at, Until: at}))
+	f.Add("block", string(someSubject), "r", encode(&Block{Format: 1, Action: "block", Scope: "match", Rule: "r", Hit: "a", Since: at, Until: at}))
+	f.Add("release", string(someSubject), "r", encode(&Tombstone{Format: 1, Action: "release", Rule: "r", Released: at, Until: at}))
 	mode, err := json.Marshal(rules.ModeState{Rule: "r", Mode: rules.ModeBlock, Generation: 1})
 	if err != nil {
 		f.Fatal(err)
@@ -248,16 +234,24 @@ func FuzzChange(f *testing.F) {
 	f.Add("mode", "", "r", string(mode))
 	f.Add("stream", "", "", "7")
 	f.Fuzz(func(t *testing.T, op, identity, rule, value string) {
-		c, err := decodeChange(map[string]any{"op": op, "identity": identity, "rule": rule, "value": value})
+		c, err := DecodeChange(map[string]any{"op": op, "identity": identity, "rule": rule, "value": value})
 		if err != nil {
 			return
 		}
-		if c.op == opBlock || c.op == opRelease {
+		if c.Op == OpBlock || c.Op == OpRelease {
 			k := Keys{prefix: "weir:v1:"}
-			h, tombstone, ok := k.parse(k.Block(c.subject, rule))
-			if !ok || tombstone || h.subject != c.subject || h.rule != rule {
+			h, tombstone, ok := k.parse(k.Block(c.Subject, rule))
+			if !ok || tombstone || h.Subject != c.Subject || h.Rule != rule {
 				t.Errorf("%q by %q is taken, and its key is not found again: %+v", identity, rule, h)
 			}
 		}
 	})
 }
+
+const (
+	someRule    = "guest-token-flood"
+	someSubject = traffic.Subject("ip=192.0.2.1%2F32&device=tv-7")
+	// someDevice is one that a stored subject has as its digest.
+	someDevice = "0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-"
+	someLong   = traffic.Subject("ip=192.0.2.1%2F32&device=" + someDevice)
+)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/traffic"
@@ -22,49 +23,10 @@ type Crowds struct {
 	Claimed []traffic.Field
 }
 
-// Bound makes s refuse blocks beyond what c allows. It is called before s is used.
-func (s *Store) Bound(c Crowds) { s.crowds = c }
-
-// luaAdmit counts a block among those of its address, in a sorted set of expiries, unless there are too many. The same
-// block counts once, however often it is asked for, by whichever process.
-//
-//	KEYS  1 sorted set
-//	ARGV  1 how many may be in force, 2 the block's name, 3 its expiry in ms, 4 "extend" to raise the expiry only
-//
-// It answers "counted" where the block is counted already, "admitted" where it is from now on, "crowded", or "full" where
-// Redis has no memory for one more.
-const luaAdmit = luaFull + `
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local ends = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or 0)
-if ends > now then
-  if ends >= tonumber(ARGV[3]) then return 'counted' end
-  redis.call('ZREM', KEYS[1], ARGV[2])
-elseif ARGV[4] == 'extend' then
-  return 'counted'
-elseif redis.call('ZCOUNT', KEYS[1], string.format('(%.0f', now), '+inf') >= tonumber(ARGV[1]) then
-  return 'crowded'
-end
-local refused = refusal(redis.pcall('ZADD', KEYS[1], ARGV[3], ARGV[2]))
-if refused then return refused end
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
-local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
-redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', tonumber(last[2])))
-return ends > now and 'counted' or 'admitted'
-`
-
-// luaLeave counts a block no more.
-//
-//	KEYS  1 sorted set
-//	ARGV  1 the block's name
-const luaLeave = `
-return redis.call('ZREM', KEYS[1], ARGV[1])
-`
-
 // What the script answers beside outcomeCrowded and outcomeFull.
 const (
-	outcomeAdmitted outcome = "admitted"
-	outcomeCounted  outcome = "counted"
+	outcomeAdmitted Outcome = "admitted"
+	outcomeCounted  Outcome = "counted"
 )
 
 // crowd is where a block is counted.
@@ -76,46 +38,46 @@ type crowd struct {
 
 // crowd finds where the block h is counted; false where clients cannot choose its key. Blocks of another generation of the
 // rule's mode are not in force, and are counted elsewhere.
-func (s *Store) crowd(index int, h held, generation int64) (crowd, bool) {
-	if s.crowds.PerAddress <= 0 {
+func (w *Writer) crowd(index int, h Name, generation int64) (crowd, bool) {
+	if w.store.crowds.PerAddress <= 0 {
 		return crowd{}, false
 	}
-	w, err := parseWho(h.subject)
-	if err != nil || !w.prefix.IsValid() || !w.hasAny(s.crowds.Claimed) {
+	subject, err := ParseSubject(h.Subject)
+	if err != nil || !subject.Prefix.IsValid() || !subject.hasAny(w.store.crowds.Claimed) {
 		return crowd{}, false
 	}
-	address, _ := cutPart(string(h.subject)) // ip is the first field of any subject
-	sum := sha256.Sum256([]byte(h.subject))
-	return crowd{index, s.keys.Crowd(traffic.Subject(address), h.rule, generation), base64.RawURLEncoding.EncodeToString(sum[:16])}, true
+	address, _, _ := strings.Cut(string(h.Subject), "&") // ip is the first field of any subject
+	sum := sha256.Sum256([]byte(h.Subject))
+	return crowd{index, w.store.Keys.Crowd(traffic.Subject(address), h.Rule, generation), base64.RawURLEncoding.EncodeToString(sum[:16])}, true
 }
 
 // admit counts the raises that are bounded and have no outcome yet, and gives those that find no room their outcome. It is one
 // pipeline, and none where nothing is bounded. It returns those that were not counted before.
-func (s *Store) admit(ctx context.Context, raises []raise, out []outcome) ([]crowd, error) {
+func (w *Writer) admit(ctx context.Context, raises []Raise, out []Outcome) ([]crowd, error) {
 	var bound, fresh []crowd
 	var calls []call
 	for i := range raises {
 		r := &raises[i]
-		c, ok := s.crowd(i, r.held, r.block.Generation)
+		c, ok := w.crowd(i, r.Name, r.Block.Generation)
 		if !ok || out[i] != "" {
 			continue
 		}
-		out[i] = outcomeUnreached // unless there is an answer
+		out[i] = OutcomeUnreached // unless there is an answer
 		bound = append(bound, c)
 		calls = append(calls, call{
-			script: s.scripts.admit, keys: []string{c.key},
-			args: []any{s.crowds.PerAddress, c.name, expiryMS(r.block.Until), r.scope()},
+			script: w.store.redis.scripts.admit, keys: []string{c.key},
+			args: []any{w.store.crowds.PerAddress, c.name, expiryMS(r.Block.Until), r.scope()},
 		})
 	}
-	err := s.run(ctx, calls, func(i int, answer any) error {
-		switch text, _ := answer.(string); outcome(text) {
+	err := w.store.redis.run(ctx, calls, func(i int, answer any) error {
+		switch text, _ := answer.(string); Outcome(text) {
 		case outcomeCounted:
 			out[bound[i].index] = ""
 		case outcomeAdmitted:
 			out[bound[i].index] = ""
 			fresh = append(fresh, bound[i])
-		case outcomeCrowded, outcomeFull:
-			out[bound[i].index] = outcome(text)
+		case OutcomeCrowded, OutcomeFull:
+			out[bound[i].index] = Outcome(text)
 		default:
 			return badAnswer("admit", answer)
 		}
@@ -125,31 +87,31 @@ func (s *Store) admit(ctx context.Context, raises []raise, out []outcome) ([]cro
 }
 
 // crowdsOf finds where the blocks of releases are counted.
-func (s *Store) crowdsOf(releases []release) (bound []crowd) {
+func (w *Writer) crowdsOf(releases []Release) (bound []crowd) {
 	for i := range releases {
-		if releases[i].generation == 0 {
+		if releases[i].Generation == 0 {
 			continue
 		}
-		if c, ok := s.crowd(i, releases[i].held, releases[i].generation); ok {
+		if c, ok := w.crowd(i, releases[i].Name, releases[i].Generation); ok {
 			bound = append(bound, c)
 		}
 	}
 	return bound
 }
 
-// leavePatience bounds leave: what comes after it is told to gates.
-const leavePatience = 100 * time.Millisecond
+// leaveTimeout bounds leave: what comes after it is told to gates.
+const leaveTimeout = 100 * time.Millisecond
 
 // leave counts those of bound no more that over names. Nothing fails by it: what stays counted makes room when the block would
 // have ended.
-func (s *Store) leave(ctx context.Context, bound []crowd, over func(i int) bool) {
+func (w *Writer) leave(ctx context.Context, bound []crowd, over func(i int) bool) {
 	var calls []call
 	for _, c := range bound {
 		if over(c.index) {
-			calls = append(calls, call{script: s.scripts.leave, keys: []string{c.key}, args: []any{c.name}})
+			calls = append(calls, call{script: w.store.redis.scripts.leave, keys: []string{c.key}, args: []any{c.name}})
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, leavePatience)
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	_ = s.run(ctx, calls, func(int, any) error { return nil })
+	_ = w.store.redis.run(ctx, calls, func(int, any) error { return nil })
 }

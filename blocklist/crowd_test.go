@@ -2,132 +2,16 @@ package blocklist
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/internal/testbed"
-	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
-var claimedDevice = Crowds{PerAddress: 3, Claimed: []traffic.Field{traffic.FieldDevice, traffic.FieldUser}}
-
-// claim is a hit of an address that says that it is device n.
-func (s *stage) claim(address string, n int, change ...func(h *detectors.Hit)) detectors.Hit {
-	return s.hit(append([]func(h *detectors.Hit){func(h *detectors.Hit) {
-		h.ID = fmt.Sprintf("d%d", n)
-		h.BlockSubject = traffic.Subject(fmt.Sprintf("ip=%s&device=tv-%d", address, n))
-	}}, change...)...)
-}
-
-// One address that goes on claiming devices has so many blocks and no more, whichever instance decides, however often.
-func TestBlocksOfAnAddressAreBounded(t *testing.T) {
-	const one, another = "192.0.2.1%2F32", "2001%3Adb8%3A%3A%2F64"
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
-		s := newStage(t, server)
-		s.store.Bound(claimedDevice)
-		if got := fmt.Sprint(s.apply(s.claim(one, 1), s.claim(one, 2))); got != "[written written]" {
-			t.Fatalf("two devices: %s", got)
-		}
-		s.restart() // another instance, which takes the log again from its beginning
-		if got := fmt.Sprint(s.apply(s.claim(one, 1, later(2)), s.claim(one, 2, later(2)), s.claim(one, 3), s.claim(one, 4), s.claim(one, 5), s.claim(another, 1))); got != "[extended extended written withheld crowded withheld crowded written]" {
-			t.Errorf("a replay, three more devices, and another address: %s", got)
-		}
-		if got := fmt.Sprint(s.apply(s.claim(one, 4, later(3)))); got != "[]" {
-			t.Errorf("withheld again: %s, want it told once", got)
-		}
-		gone, err := NewRelease("ip=192.0.2.1%2F32&device=tv-2", floodRule, "ops", "false alarm", s.clock.now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		nobody, err := NewRelease("ip=192.0.2.1%2F32&device=tv-5", floodRule, "ops", "nothing there", s.clock.now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := fmt.Sprint(s.apply(nobody, gone)); got != "[released released]" {
-			t.Errorf("releases: %s", got)
-		}
-		if got := fmt.Sprint(s.apply(s.claim(one, 4, later(4)), s.claim(one, 6), s.claim(one, 2, later(4)))); got != "[written withheld crowded withheld crowded]" {
-			t.Errorf("after one of three was released: %s", got)
-		}
-		s.rules.set(floodRule, rules.ModeBlock) // promoted anew: what was written before holds nobody
-		s.ModesChanged()
-		if got := fmt.Sprint(s.apply(s.claim(one, 7), s.claim(one, 8))); got != "[written written]" {
-			t.Errorf("under the next generation: %s", got)
-		}
-	})
-}
-
-// later makes the last over event n seconds later than that of a hit.
-func later(n int) func(h *detectors.Hit) {
-	return func(h *detectors.Hit) {
-		h.Phase, h.Last = detectors.PhaseUpdate, h.Last.Add(time.Duration(n)*time.Second)
-	}
-}
-
-// What is counted ends with the blocks, and lasts as long as they do.
-func TestCountedBlocksExpire(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
-		s := newStage(t, server)
-		s.store.Bound(claimedDevice)
-		s.rules.block[floodRule].TTL = 1500 * time.Millisecond // of which a hit is a second old
-		s.apply(s.claim("192.0.2.1%2F32", 1), s.claim("192.0.2.1%2F32", 2), s.claim("192.0.2.1%2F32", 3))
-		testbed.Eventually(t, 10*time.Second, func() error {
-			if got := s.apply(s.claim("192.0.2.1%2F32", 4)); !slices.Contains(got, "written") {
-				return fmt.Errorf("a fourth device: %v", got)
-			}
-			return nil
-		})
-		keys := func() int {
-			n := 0
-			for _, generation := range []int64{1} {
-				exists, err := s.store.client.Exists(t.Context(), s.store.keys.Crowd("ip=192.0.2.1%2F32", floodRule, generation)).Result()
-				if err != nil {
-					t.Fatal(err)
-				}
-				n += int(exists)
-			}
-			return n
-		}
-		if keys() != 1 {
-			t.Fatal("nothing counts")
-		}
-		testbed.Eventually(t, 10*time.Second, func() error {
-			if keys() != 0 {
-				return fmt.Errorf("the count outlives the blocks")
-			}
-			return nil
-		})
-	})
-}
-
-// Keys that clients cannot choose are not counted, and cost no call.
-func TestVouchedKeysAreNotBounded(t *testing.T) {
-	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
-	s.store.Bound(Crowds{PerAddress: 1, Claimed: []traffic.Field{traffic.FieldUser}})
-	var hits []detectors.Hit
-	for i := range 5 {
-		hits = append(hits, s.claim("192.0.2.1%2F32", i))
-	}
-	for i := range 5 { // no address: the gateway vouches for the whole of it, or there is no such rule
-		hits = append(hits, s.hit(func(h *detectors.Hit) {
-			h.ID, h.BlockSubject = fmt.Sprintf("u%d", i), traffic.Subject(fmt.Sprintf("user=u%d", i))
-		}))
-	}
-	if got := s.apply(hits...); slices.ContainsFunc(got, func(d string) bool { return d != "written" }) {
-		t.Errorf("decisions: %v", got)
-	}
-	for i := range hits {
-		if _, bound := s.store.crowd(i, held{hits[i].BlockSubject, floodRule}, 1); bound {
-			t.Errorf("%s is counted", hits[i].BlockSubject)
-		}
-	}
-}
+var claimed = Crowds{PerAddress: 3, Claimed: []traffic.Field{traffic.FieldDevice, traffic.FieldUser}}
 
 // However raises, extensions and releases come, and from wherever: never more blocks than the bound, never one that is not
 // counted, and every release acts.
@@ -137,53 +21,54 @@ func TestCrowdsHoldWhateverComes(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
 			run++
 			var stores [2]*Store
+			var writers [2]*Writer
 			for i := range stores {
 				store, err := NewStore(client, namespace)
 				if err != nil {
 					rt.Fatal(err)
 				}
-				store.Bound(claimedDevice)
-				stores[i] = store
+				store.Bound(claimed)
+				stores[i], writers[i] = store, NewWriter(store)
 			}
 			base := traffic.At(time.Now())
 			address := traffic.Subject(fmt.Sprintf("ip=10.1.%d.%d%%2F32", run/256, run%256))
 			devices := 6
-			key := func(n int) held { return held{address + traffic.Subject(fmt.Sprintf("&device=d%d", n)), floodRule} }
+			key := func(n int) Name { return Name{address + traffic.Subject(fmt.Sprintf("&device=d%d", n)), someRule} }
 			rt.Repeat(map[string]func(*rapid.T){
 				"raise": func(rt *rapid.T) {
-					var raises []raise
+					var raises []Raise
 					for _, n := range rapid.SliceOfNDistinct(rapid.IntRange(1, devices), 1, devices, rapid.ID).Draw(rt, "devices") {
 						b := drawBlock(rt, base)
 						b.Generation = 1
-						raises = append(raises, raise{held: key(n), block: b, extendOnly: rapid.Bool().Draw(rt, "extend")})
+						raises = append(raises, Raise{Name: key(n), Block: b, ExtendOnly: rapid.Bool().Draw(rt, "extend")})
 					}
-					if _, err := stores[rapid.IntRange(0, 1).Draw(rt, "store")].raiseAll(t.Context(), raises); err != nil {
+					if _, err := writers[rapid.IntRange(0, 1).Draw(rt, "store")].Raise(t.Context(), raises); err != nil {
 						rt.Fatal(err)
 					}
 				},
 				"release": func(rt *rapid.T) {
 					h := key(rapid.IntRange(1, devices).Draw(rt, "device"))
-					if _, err := stores[0].releaseAll(t.Context(), []release{{held: h, tombstone: drawTombstone(rt, base), generation: 1}}); err != nil {
+					if _, err := writers[0].Release(t.Context(), []Release{{Name: h, Tombstone: drawTombstone(rt, base), Generation: 1}}); err != nil {
 						rt.Fatal(err)
 					}
 				},
 				"": func(rt *rapid.T) {
 					stand := map[string]int64{}
 					for n := 1; n <= devices; n++ {
-						b, _, err := stores[0].Get(t.Context(), key(n).subject, floodRule)
+						b, _, err := stores[0].Get(t.Context(), key(n).Subject, someRule)
 						if err != nil {
 							rt.Fatal(err)
 						}
 						if b != nil {
-							c, _ := stores[0].crowd(0, key(n), 1)
+							c, _ := writers[0].crowd(0, key(n), 1)
 							stand[c.name] = expiryMS(b.Until)
 						}
 					}
-					counted, err := client.ZRangeWithScores(t.Context(), stores[0].keys.Crowd(address, floodRule, 1), 0, -1).Result()
+					counted, err := client.ZRangeWithScores(t.Context(), stores[0].Keys.Crowd(address, someRule, 1), 0, -1).Result()
 					if err != nil {
 						rt.Fatal(err)
 					}
-					if len(stand) > claimedDevice.PerAddress {
+					if len(stand) > claimed.PerAddress {
 						rt.Fatalf("%d blocks of one address", len(stand))
 					}
 					for _, z := range counted {
@@ -199,42 +84,4 @@ func TestCrowdsHoldWhateverComes(t *testing.T) {
 			})
 		})
 	})
-}
-
-// A client with one address and any number of devices takes no more of Redis than the bound allows.
-func TestOneAddressDoesNotFillRedis(t *testing.T) {
-	s := newStage(t, fullRedis(t))
-	s.store.Bound(Crowds{PerAddress: DefaultPerAddress, Claimed: []traffic.Field{traffic.FieldDevice}})
-	written, crowded := 0, 0
-	for round := range 10 {
-		hits := make([]detectors.Hit, 1000)
-		for i := range hits {
-			id := traffic.Identity{IP: viewerIdentity.IP, Device: fmt.Sprintf("%08d", 1000*round+i) + strings.Repeat("\xff", 248)}
-			subject, _ := traffic.MakeSubject(&id, []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}, {Field: traffic.FieldDevice}})
-			hits[i] = s.hit(func(h *detectors.Hit) {
-				h.ID, h.BlockSubject, h.Subject = fmt.Sprintf("%032x", 1000*round+i), subject, subject
-			})
-		}
-		for _, d := range s.apply(hits...) {
-			switch d {
-			case "written":
-				written++
-			case "withheld crowded":
-				crowded++
-			default:
-				t.Fatalf("decision: %s", d)
-			}
-		}
-	}
-	if written != DefaultPerAddress || crowded != 10_000-DefaultPerAddress {
-		t.Errorf("%d written, %d crowded", written, crowded)
-	}
-	size, err := s.store.client.DBSize(t.Context()).Result()
-	if err != nil || size > DefaultPerAddress+10 {
-		t.Errorf("%d keys, %v", size, err)
-	}
-	keys, err := s.store.client.Keys(t.Context(), "*:block:*").Result()
-	if err != nil || slices.ContainsFunc(keys, func(k string) bool { return len(k) > 200 }) {
-		t.Errorf("keys of more than 200 bytes, %v", err)
-	}
 }

@@ -35,9 +35,9 @@ type InspectedNode struct {
 	Clock, Asked, Answered traffic.Time
 }
 
-// Inspect asks the server, or every master of the cluster, about itself, and changes nothing. A server that answers that it does
+// inspect asks the server, or every master of the cluster, about itself, and changes nothing. A server that answers that it does
 // not tell is there, which is the question. clock is this machine's.
-func (s *Store) Inspect(ctx context.Context, clock func() traffic.Time) (Inspected, error) {
+func (s *servers) inspect(ctx context.Context, clock func() traffic.Time) (Inspected, error) {
 	found := Inspected{}
 	var mu sync.Mutex
 	err := s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error {

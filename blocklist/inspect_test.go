@@ -45,3 +45,9 @@ func TestInspectOfAServerThatIsAway(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestRunIDs(t *testing.T) {
+	if got := runID("# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\ntcp_port:6379\r\n"); got != "abc" {
+		t.Errorf("run id: %q", got)
+	}
+}

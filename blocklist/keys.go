@@ -1,3 +1,6 @@
+// Package blocklist is the contract of blocks in Redis (docs/blocks.md): the names of keys, their values, the scripts that change
+// them, the streams of changes, and the decisions on the blocks topic. Its folders decide (enforce), put back (reconcile) and follow
+// (replica).
 package blocklist
 
 import (
@@ -5,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -72,32 +74,32 @@ func (k Keys) Lease() string { return k.prefix + "reconciler" }
 func (k Keys) blockPattern() string     { return k.prefix + "block:{*" }
 func (k Keys) tombstonePattern() string { return k.prefix + "tombstone:{*" }
 
-// held names one block: who, by which rule. Where it names a place (a key, a gate's table) its subject is a stored one.
-type held struct {
-	subject traffic.Subject
-	rule    string
+// Name names one block: who, by which rule. Where it names a place (a key, a gate's table) its subject is a stored one.
+type Name struct {
+	Subject traffic.Subject
+	Rule    string
 }
 
 // parse reads a key that Block or Tombstone made; false for any other. An older weir wrote long values whole: the name that
 // is found is that of the stored subject in any case.
-func (k Keys) parse(key string) (h held, tombstone, ok bool) {
+func (k Keys) parse(key string) (h Name, tombstone, ok bool) {
 	rest, ok := strings.CutPrefix(key, k.prefix)
 	if !ok {
-		return held{}, false, false
+		return Name{}, false, false
 	}
 	tagged, ok := strings.CutPrefix(rest, "block:{")
 	if !ok {
 		if tagged, ok = strings.CutPrefix(rest, "tombstone:{"); !ok {
-			return held{}, false, false
+			return Name{}, false, false
 		}
 		tombstone = true
 	}
 	subject, rule, ok := strings.Cut(tagged, "}:")
-	h = held{subject: traffic.Subject(subject), rule: rule}
-	if !ok || h.check() != nil {
-		return held{}, false, false
+	h = Name{Subject: traffic.Subject(subject), Rule: rule}
+	if !ok || h.Check() != nil {
+		return Name{}, false, false
 	}
-	h.subject = h.subject.Stored()
+	h.Subject = h.Subject.Stored()
 	return h, tombstone, true
 }
 
@@ -105,15 +107,15 @@ func (k Keys) parse(key string) (h held, tombstone, ok bool) {
 // percent-encoded, with their names.
 const maxSubjectBytes = 8 << 10
 
-// check says what is wrong with h as a block's name: only what passes may become part of a Redis key.
-func (h held) check() error {
-	if !ruleID(h.rule) {
-		return fmt.Errorf("rule: got %q, allowed: a rule id of lower case letters, digits and '-'", h.rule)
+// Check says what is wrong with h as a block's name: only what passes may become part of a Redis key.
+func (h Name) Check() error {
+	if !ruleID(h.Rule) {
+		return fmt.Errorf("rule: got %q, allowed: a rule id of lower case letters, digits and '-'", h.Rule)
 	}
-	if len(h.subject) > maxSubjectBytes {
-		return fmt.Errorf("block subject: got %d bytes, allowed: at most %d", len(h.subject), maxSubjectBytes)
+	if len(h.Subject) > maxSubjectBytes {
+		return fmt.Errorf("block subject: got %d bytes, allowed: at most %d", len(h.Subject), maxSubjectBytes)
 	}
-	_, err := parseWho(h.subject)
+	_, err := ParseSubject(h.Subject)
 	return err
 }
 
@@ -131,9 +133,3 @@ func ruleID(id string) bool {
 }
 
 const maxRuleBytes = 64
-
-// InForce reports whether a block holds under its rule's mode: one that was written before the rule was last promoted,
-// or whose rule does not block any more, holds nobody.
-func (b *Block) InForce(mode *rules.ModeState) bool {
-	return mode.Mode == rules.ModeBlock && b.Generation >= mode.Generation
-}

@@ -3,15 +3,13 @@ package blocklist
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/weirhq/weir/detectors"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -57,8 +55,8 @@ func (s *Store) List(ctx context.Context, now traffic.Time, filter Filter) (List
 		defer mu.Unlock()
 		out.Unreadable++
 	}
-	err = s.scan(ctx, func(h held, tombstone bool, value string) {
-		if filter.Rule != "" && filter.Rule != h.rule || filter.Subject != "" && filter.Subject != h.subject || tombstone && !filter.Tombstones {
+	err = s.scan(ctx, func(h Name, tombstone bool, value string) {
+		if filter.Rule != "" && filter.Rule != h.Rule || filter.Subject != "" && filter.Subject != h.Subject || tombstone && !filter.Tombstones {
 			return
 		}
 		item, err := s.listed(h, tombstone, value, modes, now)
@@ -82,6 +80,13 @@ func (s *Store) List(ctx context.Context, now traffic.Time, filter Filter) (List
 	return out, nil
 }
 
+// scan visits every block and tombstone of the namespace, one call of visit or unreadable at a time per master.
+func (s *Store) scan(ctx context.Context, visit func(h Name, tombstone bool, value string), unreadable func()) error {
+	return s.redis.eachMaster(ctx, func(ctx context.Context, client *redis.Client) error {
+		return (&Node{s, client}).Scan(ctx, visit, unreadable)
+	})
+}
+
 func (l *Listed) order() int {
 	if l.Tombstone != nil {
 		return 1
@@ -89,11 +94,8 @@ func (l *Listed) order() int {
 	return 0
 }
 
-// Except tells which blocks are in force for nobody: gates leave them out when they read them. It is called before s is used.
-func (s *Store) Except(never NeverBlock) { s.never = never }
-
-func (s *Store) listed(h held, tombstone bool, value string, modes map[string]rules.ModeState, now traffic.Time) (Listed, error) {
-	item := Listed{Subject: h.subject, Rule: h.rule}
+func (s *Store) listed(h Name, tombstone bool, value string, modes map[string]rules.ModeState, now traffic.Time) (Listed, error) {
+	item := Listed{Subject: h.Subject, Rule: h.Rule}
 	if tombstone {
 		t, err := DecodeTombstone([]byte(value))
 		item.Tombstone, item.Remaining = &t, t.Until.Sub(now)
@@ -102,10 +104,10 @@ func (s *Store) listed(h held, tombstone bool, value string, modes map[string]ru
 	b, err := DecodeBlock([]byte(value))
 	item.Block, item.Remaining = &b, b.Until.Sub(now)
 	var mode *rules.ModeState
-	if m, ok := modes[h.rule]; ok {
+	if m, ok := modes[h.Rule]; ok {
 		mode = &m
 	}
-	item.InForce = s.Unheld(h.subject, &b, mode, now) == ""
+	item.InForce = s.Unheld(h.Subject, &b, mode, now) == ""
 	return item, err
 }
 
@@ -127,40 +129,124 @@ func (s *Store) Unheld(subject traffic.Subject, b *Block, mode *rules.ModeState,
 	return ""
 }
 
-func (s *Store) modesByRule(ctx context.Context) (map[string]rules.ModeState, error) {
-	list, err := s.Modes(ctx)
+// Containing asks for the blocks that hold whoever has all the values of a subject, whatever else they are keyed on.
+type Containing struct {
+	Rule string // empty: any
+	// Subject names at least one field. An address is also contained in the prefixes that it lies in, and a prefix
+	// contains what lies in it. Values may be given whole or as their digest.
+	Subject traffic.Subject
+	Limit   int // at most so many; 0: DefaultContaining
+}
+
+// DefaultContaining is how many blocks Containing finds when it is not told.
+const DefaultContaining = 100
+
+// Containing finds blocks by a part of their identity, by subject and rule. It walks over the keys of every server and ends
+// with the context's time or with ask.Limit blocks; then the listing says that it is Cut. It takes a second or so for
+// each million keys, so the context should have a deadline.
+func (s *Store) Containing(ctx context.Context, now traffic.Time, ask Containing) (Listing, error) {
+	named, err := ParseSubject(ask.Subject.Stored())
 	if err != nil {
-		return nil, err
+		return Listing{}, fmt.Errorf("blocks that contain a source: %w", err)
 	}
-	out := make(map[string]rules.ModeState, len(list))
-	for _, m := range list {
-		out[m.Rule] = m
+	modes, err := s.modesByRule(ctx)
+	if err != nil {
+		return Listing{}, err
 	}
+	w := &walk{
+		store: s, now: now, modes: modes, limit: cmp.Or(ask.Limit, DefaultContaining), found: map[Name]Listed{},
+		wants: func(h Name, who *ParsedSubject) bool {
+			return (ask.Rule == "" || ask.Rule == h.Rule) && who.contains(&named)
+		},
+	}
+	inner, stop := context.WithCancel(ctx)
+	defer stop()
+	w.stop = stop
+	err = s.redis.eachMaster(inner, w.node)
+	out := Listing{Cut: w.full || ctx.Err() != nil, Unreadable: w.unreadable}
+	if err != nil && !out.Cut {
+		return Listing{}, fmt.Errorf("blocks that contain a source: %w", err)
+	}
+	for _, item := range w.found {
+		out.Items = append(out.Items, item)
+	}
+	slices.SortFunc(out.Items, func(a, b Listed) int { return cmp.Or(cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Rule, b.Rule)) })
 	return out, nil
+}
+
+// walk looks for blocks at all masters at the same time, until it has enough.
+type walk struct {
+	store *Store
+	now   traffic.Time
+	modes map[string]rules.ModeState
+	limit int
+	wants func(h Name, w *ParsedSubject) bool
+	stop  context.CancelFunc // ends the walk at every master
+
+	mu         sync.Mutex
+	found      map[Name]Listed // a SCAN may return a key twice
+	full       bool            // there were more than limit
+	unreadable int
+}
+
+func (w *walk) node(ctx context.Context, node *redis.Client) error {
+	return w.store.redis.eachKey(ctx, node, w.store.Keys.blockPattern(), func(keys []string) error {
+		wanted := slices.DeleteFunc(keys, func(key string) bool {
+			h, _, ok := w.store.Keys.parse(key)
+			if !ok {
+				return true
+			}
+			who, err := ParseSubject(h.Subject)
+			return err != nil || !w.wants(h, &who)
+		})
+		return w.store.values(ctx, wanted, w.take, w.skip)
+	})
+}
+
+func (w *walk) take(h Name, tombstone bool, value string) {
+	item, err := w.store.listed(h, tombstone, value, w.modes, w.now)
+	if err != nil {
+		w.skip()
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, known := w.found[h]; !known && len(w.found) >= w.limit {
+		w.full = true
+		w.stop()
+		return
+	}
+	w.found[h] = item
+}
+
+func (w *walk) skip() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unreadable++
 }
 
 // Get reads the block and the tombstone of one subject and rule; nil for what is not there. A subject with long values may
 // be given whole, and is then also looked for as an older weir wrote it.
 func (s *Store) Get(ctx context.Context, subject traffic.Subject, rule string) (*Block, *Tombstone, error) {
-	if err := (held{subject: subject, rule: rule}).check(); err != nil {
+	if err := (Name{Subject: subject, Rule: rule}).Check(); err != nil {
 		return nil, nil, err
 	}
-	block, tombstone, err := s.get(ctx, held{subject: subject.Stored(), rule: rule})
+	block, tombstone, err := s.get(ctx, Name{Subject: subject.Stored(), Rule: rule})
 	if err != nil || subject == subject.Stored() {
 		return block, tombstone, err
 	}
-	elderBlock, elderTombstone, err := s.get(ctx, held{subject: subject, rule: rule})
-	if tombstone == nil || elderTombstone != nil && elderTombstone.Request == tombstone.Request && elderTombstone.Stood() {
-		tombstone = elderTombstone // of the two halves of one release, the one that found something
+	legacyBlock, legacyTombstone, err := s.get(ctx, Name{Subject: subject, Rule: rule})
+	if tombstone == nil || legacyTombstone != nil && legacyTombstone.Request == tombstone.Request && legacyTombstone.Stood() {
+		tombstone = legacyTombstone // of the two halves of one release, the one that found something
 	}
-	return cmp.Or(block, elderBlock), tombstone, err
+	return cmp.Or(block, legacyBlock), tombstone, err
 }
 
-func (s *Store) get(ctx context.Context, h held) (block *Block, tombstone *Tombstone, err error) {
+func (s *Store) get(ctx context.Context, h Name) (block *Block, tombstone *Tombstone, err error) {
 	// Both keys lie in one slot, so one command reads them at one moment.
-	values, err := s.client.MGet(ctx, s.keys.Block(h.subject, h.rule), s.keys.Tombstone(h.subject, h.rule)).Result()
+	values, err := s.redis.client.MGet(ctx, s.Keys.Block(h.Subject, h.Rule), s.Keys.Tombstone(h.Subject, h.Rule)).Result()
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", s.address, err)
+		return nil, nil, fmt.Errorf("%s: %w", s.redis.address, err)
 	}
 	if text, ok := values[0].(string); ok {
 		b, err := DecodeBlock([]byte(text))
@@ -177,44 +263,4 @@ func (s *Store) get(ctx context.Context, h held) (block *Block, tombstone *Tombs
 		tombstone = &t
 	}
 	return block, tombstone, nil
-}
-
-// NewRelease words an operator's release of subject from rule, as a record for the hits topic. It goes to the
-// partition that Hit.Partition names, behind every hit of the block, and ENFORCE acts on it.
-func NewRelease(subject traffic.Subject, rule, by, reason string, now traffic.Time) (detectors.Hit, error) {
-	if err := (held{subject: subject, rule: rule}).check(); err != nil {
-		return detectors.Hit{}, fmt.Errorf("release: %w", err)
-	}
-	if by == "" {
-		return detectors.Hit{}, errors.New("release: by is empty, allowed: who releases")
-	}
-	if !storable(now) {
-		return detectors.Hit{}, fmt.Errorf("release: time %s", now)
-	}
-	var id [16]byte
-	if _, err := rand.Read(id[:]); err != nil {
-		return detectors.Hit{}, fmt.Errorf("release: %w", err)
-	}
-	return detectors.Hit{
-		Format: detectors.HitFormat, Kind: detectors.KindRelease, ID: hex.EncodeToString(id[:]), Rule: rule,
-		BlockSubject: subject, First: now, Last: now, Seen: now, By: by, Reason: reason,
-	}, nil
-}
-
-// waitPoll is how often WaitReleased looks.
-const waitPoll = 50 * time.Millisecond
-
-// WaitReleased waits until ENFORCE has acted on request, a record of NewRelease that has been appended, or on a later
-// release of the same block. The context bounds it. The tombstone tells what the release found: Stood, Hit and StoodUntil.
-func (s *Store) WaitReleased(ctx context.Context, request *detectors.Hit) (Tombstone, error) {
-	for {
-		block, tomb, err := s.Get(ctx, request.BlockSubject, request.Rule)
-		if err == nil && tomb != nil && (tomb.Request == request.ID || block == nil && tomb.Released >= request.Seen) {
-			return *tomb, nil
-		}
-		pause(ctx, waitPoll)
-		if ctx.Err() != nil {
-			return Tombstone{}, fmt.Errorf("release of %s from rule %s has not been seen in Redis: %w", request.BlockSubject, request.Rule, errors.Join(err, ctx.Err()))
-		}
-	}
 }

@@ -15,7 +15,7 @@ func TestUnheld(t *testing.T) {
 	s := &Store{}
 	s.Except(NewNeverBlock([]netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}))
 	now := traffic.At(time.Date(2027, 1, 15, 8, 0, 0, 0, time.UTC))
-	blocks := rules.ModeState{Rule: floodRule, Mode: rules.ModeBlock, Generation: 2}
+	blocks := rules.ModeState{Rule: someRule, Mode: rules.ModeBlock, Generation: 2}
 	shadow, anew := blocks, blocks
 	shadow.Mode, anew.Generation = rules.ModeShadow, 3
 	for _, tt := range []struct {

@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -14,17 +17,17 @@ import (
 // has gone.
 func TestDeltaStreamsAreTrimmedByAge(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
-		s := newStage(t, server)
-		ctx, client, key := t.Context(), s.store.client, s.store.keys.Stream("0")
+		s := newBare(t, server)
+		ctx, client, key := t.Context(), s.client, s.keys.Stream("0")
 		written := 0
 		write := func(n int) {
 			t.Helper()
-			deltas := make([]delta, n)
+			deltas := make([]Delta, n)
 			for i := range deltas {
-				deltas[i] = delta{op: opRelease, held: held{traffic.Subject(fmt.Sprint("device=", written)), floodRule}, value: "{}"}
+				deltas[i] = Delta{Op: OpRelease, Name: Name{traffic.Subject(fmt.Sprint("device=", written)), someRule}, Value: "{}"}
 				written++
 			}
-			if err := s.store.appendDeltas(ctx, "0", s.clock.now(), deltas); err != nil {
+			if err := s.writer.Tell(ctx, "0", s.now(), deltas); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -36,19 +39,19 @@ func TestDeltaStreamsAreTrimmedByAge(t *testing.T) {
 			}
 			return int(n)
 		}
-		s.publishModes()
+		s.publish(rules.ModeBlock)
 		many := 1500
 		if os.Getenv(testbed.RedisKind.Env()) != "" {
 			many = 12_000 // more than a stream kept when it was trimmed by length; an embedded server is slow at it
 		}
 		write(many)
-		s.clock.add(markEvery)
+		s.add(markEvery)
 		write(1)
-		s.clock.add(deltaAge - markEvery - 10*time.Second) // this test takes some of the real clock's
+		s.add(deltaAge - markEvery - 10*time.Second) // this test takes some of the real clock's
 		if write(500); length() < written-deltasPerCall {
 			t.Errorf("%d entries of less than %s, want all of %d but for a call's", length(), deltaAge, written)
 		}
-		s.clock.add(2 * markEvery)
+		s.add(2 * markEvery)
 		write(500)
 		// Redis drops whole nodes of 100 entries.
 		if n := length(); n < 1000 || n > 1000+2*100 {
@@ -56,13 +59,13 @@ func TestDeltaStreamsAreTrimmedByAge(t *testing.T) {
 		}
 		// A process that has just begun knows no ages, and leaves all as it is until it does.
 		s.store.marks = newMarks()
-		s.clock.add(deltaAge)
+		s.add(deltaAge)
 		before := length()
 		write(1)
 		if n := length(); n != before+1 {
 			t.Errorf("a new process made %d entries of %d", n, before+1)
 		}
-		s.clock.add(deltaAge)
+		s.add(deltaAge)
 		write(1)
 		if n := length(); n > 2+100 {
 			t.Errorf("%d entries remain once the new process knows that all are old", n)
@@ -71,39 +74,55 @@ func TestDeltaStreamsAreTrimmedByAge(t *testing.T) {
 		if ttl, err := client.PTTL(ctx, key).Result(); err != nil || ttl <= deltaAge/2 || ttl > deltaAge {
 			t.Errorf("the stream goes %s after its last entry (%v), want %s", ttl, err, deltaAge)
 		}
-		r := s.replica(t)
-		if err := client.Del(ctx, key).Err(); err != nil { // as when it expires
-			t.Fatal(err)
-		}
-		if err := s.awaitProbe(r); err != nil {
-			t.Fatal(err)
-		}
-		block := Block{
-			Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: floodRule, Generation: 1, Hit: "1",
-			Since: s.clock.now(), Until: s.clock.now().Add(time.Hour),
-		}
-		if err := s.store.appendDeltas(ctx, "0", s.clock.now(), []delta{{op: opBlock, held: held{viewer, floodRule}, value: encode(&block)}}); err != nil {
-			t.Fatal(err)
-		}
-		eventuallyHeld(t, r, s.clock, true)
-		if n := r.allReloads(); n != 0 {
-			t.Errorf("%v loads because a silent stream went, want none", n)
-		}
 	})
 }
 
 // The modes' entries are few and are kept by number: a gate that was away for long reads them all.
 func TestModesAreNotTrimmedByAge(t *testing.T) {
-	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+	s := newBare(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	for range 5 {
-		s.publish(floodRule, "shadow")
-		s.clock.add(2 * deltaAge)
+		s.publish(rules.ModeShadow)
+		s.add(2 * deltaAge)
 	}
-	key := s.store.keys.Stream(streamModes)
-	if n, err := s.store.client.XLen(t.Context(), key).Result(); err != nil || n != 5 {
+	key := s.keys.Stream(StreamModes)
+	if n, err := s.client.XLen(t.Context(), key).Result(); err != nil || n != 5 {
 		t.Errorf("%d entries of modes (%v), want 5", n, err)
 	}
-	if ttl, err := s.store.client.TTL(t.Context(), key).Result(); err != nil || ttl >= 0 {
+	if ttl, err := s.client.TTL(t.Context(), key).Result(); err != nil || ttl >= 0 {
 		t.Errorf("the stream of modes expires in %s (%v)", ttl, err)
+	}
+}
+
+// bare is a Store and its Writer, and a clock that the test moves.
+type bare struct {
+	t          testing.TB
+	store      *Store
+	writer     *Writer
+	client     redis.UniversalClient
+	keys       Keys
+	ahead      time.Duration
+	generation int64
+}
+
+func newBare(t testing.TB, server testbed.RedisServer) *bare {
+	t.Helper()
+	client := server.Client(t)
+	store, err := NewStore(client, testbed.Namespace(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bare{t: t, store: store, writer: NewWriter(store), client: client, keys: store.Keys}
+}
+
+func (b *bare) now() traffic.Time { return traffic.At(time.Now().Add(b.ahead)) }
+
+func (b *bare) add(d time.Duration) { b.ahead += d }
+
+func (b *bare) publish(mode rules.Mode) {
+	b.t.Helper()
+	b.generation++
+	state := rules.ModeState{Rule: someRule, Mode: mode, Generation: b.generation}
+	if err := b.store.PublishModes(b.t.Context(), b.now(), []rules.ModeState{state}); err != nil {
+		b.t.Fatal(err)
 	}
 }

@@ -2,117 +2,122 @@ package blocklist
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"maps"
-	"sync"
-	"time"
 
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
-// Modes gives the modes of all rules, as promote, demote and disable left them.
-type Modes interface {
-	Modes(ctx context.Context) ([]rules.ModeState, error)
-}
-
-// The bounds of what the mode cache may hold back.
-const (
-	modesMaxAge   = 2 * time.Second        // a mode is never older than this when an effect is written
-	modesTimeout  = time.Second            // for one reading; the store of rules may hang
-	modesPatience = 400 * time.Millisecond // the same where modes are known to go on with: releases wait behind it
-)
-
-// modeCache keeps the modes for modesMaxAge. When the store of rules is away, what is known goes on, raised by what is
-// published in Redis: a demotion that somebody else could still make is seen there. A process that has never heard from the
-// store goes by what is published alone, as gates do.
-type modeCache struct {
-	source    Modes
-	published Modes
-	now       func() traffic.Time
-
-	mu     sync.Mutex
-	states map[string]rules.ModeState // nil until they have been asked for once
-	heard  bool                       // the source has answered once
-	read   traffic.Time               // when it was last asked
-	away   error                      // why the source did not answer when it was; nil: it did
-	dirty  bool
-}
-
-func newModeCache(source, published Modes, now func() traffic.Time) *modeCache {
-	return &modeCache{source: source, published: published, now: now}
-}
-
-// changed makes the next get read anew.
-func (c *modeCache) changed() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.dirty = true
-}
-
-// get returns the modes by rule, as they were at since or later: a hit that came after a promotion finds the rule
-// promoted. The map must not be changed. fallback is the reason why the modes are not the source's own; while there is
-// one, the source is asked again every modesMaxAge only.
-func (c *modeCache) get(ctx context.Context, since traffic.Time) (states map[string]rules.ModeState, fallback, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.now()
-	age := now.Sub(c.read)
-	recent := age >= 0 && age <= modesMaxAge && (c.read > since || c.away != nil)
-	if c.states != nil && !c.dirty && recent {
-		return c.states, c.away, nil
-	}
-	patience := modesPatience
-	if c.states == nil {
-		patience = modesTimeout
-	}
-	list, err := readModes(ctx, c.source, patience)
+// Modes reads the modes as they were last published. An entry that cannot be read is left out: its rule blocks nobody.
+func (s *Store) Modes(ctx context.Context) ([]rules.ModeState, error) {
+	hash, err := s.redis.client.HGetAll(ctx, s.Keys.Rules()).Result()
 	if err != nil {
-		return c.fallBack(ctx, now, err)
+		return nil, fmt.Errorf("%s: read modes: %w", s.redis.address, err)
 	}
-	c.states = make(map[string]rules.ModeState, len(list))
-	for _, m := range list {
-		c.states[m.Rule] = m
-	}
-	c.read, c.away, c.dirty, c.heard = now, nil, false, true
-	return c.states, nil, nil
-}
-
-// complete reports whether a rule that is not among the modes has none. What is published alone may lack some: Redis forgets.
-func (c *modeCache) complete() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.heard
-}
-
-// readAt is when the modes were last read from the source; 0 when it did not answer.
-func (c *modeCache) readAt() traffic.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.away != nil {
-		return 0
-	}
-	return c.read
-}
-
-func readModes(ctx context.Context, from Modes, patience time.Duration) ([]rules.ModeState, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return from.Modes(ctx)
-}
-
-func (c *modeCache) fallBack(ctx context.Context, now traffic.Time, cause error) (map[string]rules.ModeState, error, error) {
-	list, err := readModes(ctx, c.published, modesTimeout)
-	if err != nil {
-		return nil, cause, fmt.Errorf("modes of rules: %w; and in Redis: %w", cause, err)
-	}
-	merged := make(map[string]rules.ModeState, len(c.states))
-	maps.Copy(merged, c.states)
-	for _, m := range list {
-		if known, ok := merged[m.Rule]; !ok || m.Generation > known.Generation {
-			merged[m.Rule] = m
+	out := make([]rules.ModeState, 0, len(hash))
+	for rule, text := range hash {
+		if m, err := decodeMode(rule, text); err == nil {
+			out = append(out, m)
 		}
 	}
-	c.states, c.read, c.away, c.dirty = merged, now, cause, false
-	return merged, cause, nil
+	return out, nil
+}
+
+func (s *Store) modesByRule(ctx context.Context) (map[string]rules.ModeState, error) {
+	list, err := s.Modes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]rules.ModeState, len(list))
+	for _, m := range list {
+		out[m.Rule] = m
+	}
+	return out, nil
+}
+
+// PublishModes makes the modes known to every gate: each is raised by its generation in the rules hash, and what changed
+// goes out on the modes stream. It may be called by anybody who has just changed a mode; gates act on it at once.
+func (s *Store) PublishModes(ctx context.Context, now traffic.Time, modes []rules.ModeState) error {
+	keys := []string{s.Keys.Rules(), s.Keys.Stream(StreamModes), s.Keys.Last(StreamModes), s.Keys.Streams()}
+	for start := 0; start < len(modes); start += deltasPerCall {
+		args, err := numbering(now, StreamModes, modesLength)
+		if err != nil {
+			return err
+		}
+		for _, m := range modes[start:min(start+deltasPerCall, len(modes))] {
+			if !ruleID(m.Rule) {
+				return fmt.Errorf("publish modes: %q is no rule id", m.Rule)
+			}
+			text, err := json.Marshal(m)
+			if err != nil {
+				return fmt.Errorf("publish mode of rule %s: %w", m.Rule, err)
+			}
+			args = append(args, m.Rule, m.Generation, string(text))
+		}
+		err = s.redis.run(ctx, []call{{script: s.redis.scripts.modes, keys: keys, args: args}}, func(int, any) error { return nil })
+		if err != nil {
+			return fmt.Errorf("publish modes: %w", err)
+		}
+	}
+	return nil
+}
+
+// SyncModes publishes those of modes that Redis lacks or knows in an older form, and returns how many those were. What it
+// holds is read each time rather than remembered: a flush, or somebody who published an older form late, is made good by
+// the next call. Only the server with the modes is asked, whatever becomes of the others.
+func (s *Store) SyncModes(ctx context.Context, now traffic.Time, modes []rules.ModeState) (int, error) {
+	hash, err := s.redis.client.HGetAll(ctx, s.Keys.Rules()).Result()
+	if err != nil {
+		return 0, fmt.Errorf("%s: read modes: %w", s.redis.address, err)
+	}
+	var behind []rules.ModeState
+	for i := range modes {
+		isBehind, err := modeIsBehind(hash[modes[i].Rule], &modes[i])
+		if err != nil {
+			return 0, err
+		}
+		if isBehind {
+			behind = append(behind, modes[i])
+		}
+	}
+	if err := s.PublishModes(ctx, now, behind); err != nil {
+		return 0, err
+	}
+	return len(behind), nil
+}
+
+// modeIsBehind reports whether published, a mode as Redis holds it, is to be replaced by mode. Of one generation, that of
+// the newer version counts. What else differs is compared in this build's own words: a member that only another build
+// writes makes no difference here, or two builds side by side would replace each other's text for ever.
+func modeIsBehind(published string, mode *rules.ModeState) (bool, error) {
+	known, err := decodeMode(mode.Rule, published)
+	switch {
+	case err != nil:
+		return true, nil // absent, or not to be read: every gate takes it for a rule that blocks nobody
+	case known.Generation != mode.Generation:
+		return known.Generation < mode.Generation, nil
+	case known.Newest != mode.Newest:
+		return known.Newest < mode.Newest, nil
+	}
+	theirs, err := json.Marshal(known)
+	if err != nil {
+		return false, fmt.Errorf("mode of rule %s: %w", mode.Rule, err)
+	}
+	ours, err := json.Marshal(mode)
+	if err != nil {
+		return false, fmt.Errorf("mode of rule %s: %w", mode.Rule, err)
+	}
+	return string(theirs) != string(ours), nil
+}
+
+func decodeMode(rule, text string) (rules.ModeState, error) {
+	var m rules.ModeState
+	if err := json.Unmarshal([]byte(text), &m); err != nil {
+		return m, fmt.Errorf("mode of rule %q: %w", rule, err)
+	}
+	if m.Rule != rule || !ruleID(rule) {
+		return m, fmt.Errorf("mode of rule %q names rule %q", rule, m.Rule)
+	}
+	return m, nil
 }

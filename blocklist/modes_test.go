@@ -1,41 +1,16 @@
 package blocklist
 
 import (
-	"bytes"
-	"errors"
-	"log/slog"
-	"strings"
 	"testing"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
-	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
 )
 
-// An outage of the rule store is told of once, when it begins, and each batch of it is counted: those, too, that go by modes
-// which were read a moment before.
-func TestAnOutageOfTheRuleStoreIsToldOfOnce(t *testing.T) {
-	s := newStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
-	var text bytes.Buffer
-	s.o.Logger = slog.New(slog.NewTextHandler(&text, nil))
-	s.apply(s.release())
-	for outage := 1; outage <= 2; outage++ {
-		s.rules.answer(errors.New("connection refused"))
-		s.clock.add(modesMaxAge + time.Second)
-		const batches = 20
-		for range batches {
-			s.apply(s.release())
-			s.clock.add(modesMaxAge / 4)
-		}
-		if got := strings.Count(text.String(), "rule store does not answer"); got != outage {
-			t.Errorf("%d warnings of %d outages:\n%s", got, outage, text.String())
-		}
-		if got := testutil.ToFloat64(s.metrics.fallback); got != float64(outage*batches) {
-			t.Errorf("%v batches are counted, want %d", got, outage*batches)
-		}
-		s.rules.answer(nil)
-		s.clock.add(modesMaxAge + time.Second)
-		s.apply(s.release())
+// A version that the rule store of this process has not heard of yet is not replaced by an older one.
+func TestAModeOfANewerVersionIsNotBehind(t *testing.T) {
+	ahead := rules.ModeState{Rule: someRule, Mode: rules.ModeShadow, Generation: 3, Newest: 7, Match: rules.Match{Path: "/v1/guest-tokens"}}
+	stale := rules.ModeState{Rule: someRule, Mode: rules.ModeBlock, Generation: 3, Newest: 1, Match: rules.Match{Path: "/v0"}}
+	if isBehind, err := modeIsBehind(encode(&ahead), &stale); err != nil || isBehind {
+		t.Errorf("a version that the publisher has not seen yet counts as behind: %v", err)
 	}
 }

@@ -40,15 +40,16 @@ func NewNeverBlock(configured []netip.Prefix) NeverBlock {
 
 // Holds reports whether subject must never be blocked. A subject that is none is held too.
 func (n *NeverBlock) Holds(subject traffic.Subject) bool {
-	w, err := parseWho(subject)
-	return err != nil || n.holds(&w)
+	w, err := ParseSubject(subject)
+	return err != nil || n.HoldsParsed(&w)
 }
 
-func (n *NeverBlock) holds(w *who) bool {
-	if !w.prefix.IsValid() {
+// HoldsParsed is Holds of a subject that has been parsed.
+func (n *NeverBlock) HoldsParsed(w *ParsedSubject) bool {
+	if !w.Prefix.IsValid() {
 		return false
 	}
-	return slices.ContainsFunc(n.configured, w.prefix.Overlaps) || w.bareIP() && slices.ContainsFunc(n.special, w.prefix.Overlaps)
+	return slices.ContainsFunc(n.configured, w.Prefix.Overlaps) || w.bareIP() && slices.ContainsFunc(n.special, w.Prefix.Overlaps)
 }
 
 // HoldsAddr reports whether a request from a may never be refused: a is in one of the configured prefixes.

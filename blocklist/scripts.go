@@ -1,11 +1,5 @@
 package blocklist
 
-import (
-	"strings"
-
-	"github.com/redis/go-redis/v9"
-)
-
 // Each script touches the keys of one slot, and each is idempotent: the client may send it twice after a lost answer.
 
 // luaAlways is the first line of a script that may write when Redis is at maxmemory. The way out of a block has it, and all
@@ -183,31 +177,38 @@ for i = 1, #ARGV do redis.call('SADD', KEYS[1], ARGV[i]) end
 return 'ok'
 `
 
-// script is a Lua script in two forms: with the line of its flags, and without. A Script of the client holds no connection.
-type script struct{ flagged, plain *redis.Script }
+// luaAdmit counts a block among those of its address, in a sorted set of expiries, unless there are too many. The same
+// block counts once, however often it is asked for, by whichever process.
+//
+//	KEYS  1 sorted set
+//	ARGV  1 how many may be in force, 2 the block's name, 3 its expiry in ms, 4 "extend" to raise the expiry only
+//
+// It answers "counted" where the block is counted already, "admitted" where it is from now on, "crowded", or "full" where
+// Redis has no memory for one more.
+const luaAdmit = luaFull + `
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local ends = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or 0)
+if ends > now then
+  if ends >= tonumber(ARGV[3]) then return 'counted' end
+  redis.call('ZREM', KEYS[1], ARGV[2])
+elseif ARGV[4] == 'extend' then
+  return 'counted'
+elseif redis.call('ZCOUNT', KEYS[1], string.format('(%.0f', now), '+inf') >= tonumber(ARGV[1]) then
+  return 'crowded'
+end
+local refused = refusal(redis.pcall('ZADD', KEYS[1], ARGV[3], ARGV[2]))
+if refused then return refused end
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
+local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', tonumber(last[2])))
+return ends > now and 'counted' or 'admitted'
+`
 
-func newScript(text string) script {
-	return script{flagged: redis.NewScript(text), plain: redis.NewScript(strings.TrimPrefix(text, luaAlways))}
-}
-
-func (x script) form(flagless bool) *redis.Script {
-	if flagless {
-		return x.plain
-	}
-	return x.flagged
-}
-
-// scripts are all scripts of a Store.
-type scripts struct{ raise, release, delta, modes, shapes, admit, leave script }
-
-func newScripts() scripts {
-	return scripts{
-		raise:   newScript(luaRaise),
-		release: newScript(luaRelease),
-		delta:   newScript(luaDelta),
-		modes:   newScript(luaModes),
-		shapes:  newScript(luaShapes),
-		admit:   newScript(luaAdmit),
-		leave:   newScript(luaLeave),
-	}
-}
+// luaLeave counts a block no more.
+//
+//	KEYS  1 sorted set
+//	ARGV  1 the block's name
+const luaLeave = `
+return redis.call('ZREM', KEYS[1], ARGV[1])
+`

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -14,10 +15,10 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-func manyDeltas(n int) []delta {
-	out := make([]delta, n)
+func manyDeltas(n int) []Delta {
+	out := make([]Delta, n)
 	for i := range out {
-		out[i] = delta{op: opBlock, held: held{subject: traffic.Subject(fmt.Sprint("device=d", i)), rule: floodRule}, value: "{}"}
+		out[i] = Delta{Op: OpBlock, Name: Name{Subject: traffic.Subject(fmt.Sprint("device=d", i)), Rule: someRule}, Value: "{}"}
 	}
 	return out
 }
@@ -26,18 +27,18 @@ func manyDeltas(n int) []delta {
 // newest. It returns how many there are.
 func chained(t testing.TB, s *Store, stream string) int {
 	t.Helper()
-	entries, err := s.client.XRange(t.Context(), s.keys.Stream(stream), "-", "+").Result()
+	entries, err := s.redis.client.XRange(t.Context(), s.Keys.Stream(stream), "-", "+").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := ""
 	for i, x := range entries {
-		if prev, _ := x.Values["prev"].(string); i > 0 && (prev != before || number(x.ID) != number(before)+1) {
+		if prev, _ := x.Values["prev"].(string); i > 0 && (prev != before || entryNumber(x.ID) != entryNumber(before)+1) {
 			t.Fatalf("stream %s: entry %s names %q before it, which is %q", stream, x.ID, prev, before)
 		}
 		before = x.ID
 	}
-	last, err := s.client.Get(t.Context(), s.keys.Last(stream)).Result()
+	last, err := s.redis.client.Get(t.Context(), s.Keys.Last(stream)).Result()
 	if err != nil || last != before {
 		t.Fatalf("last of stream %s: %q, %v, want %q", stream, last, err, before)
 	}
@@ -79,21 +80,21 @@ func TestAppendingLooksForTheEndOnce(t *testing.T) {
 		streams int // that are appended to
 		entries int
 	}{
-		{"a new stream", func(ctx context.Context) error { return store.appendDeltas(ctx, "0", 1, manyDeltas(100)) }, 2, 101},
-		{"a known one", func(ctx context.Context) error { return store.appendDeltas(ctx, "0", 1, manyDeltas(100)) }, 1, 100},
+		{"a new stream", func(ctx context.Context) error { return NewWriter(store).Tell(ctx, "0", 1, manyDeltas(100)) }, 2, 101},
+		{"a known one", func(ctx context.Context) error { return NewWriter(store).Tell(ctx, "0", 1, manyDeltas(100)) }, 1, 100},
 		{"modes", func(ctx context.Context) error { return store.PublishModes(ctx, 1, modes) }, 1, 50},
 		{"modes that stand", func(ctx context.Context) error { return store.PublishModes(ctx, 1, modes) }, 0, 0},
 	} {
 		var before [4]int
 		commands := [4]string{"get", "xrevrange", "set", "xadd"}
 		for i, command := range commands {
-			before[i] = commandCalls(t, store.client, command)
+			before[i] = commandCalls(t, store.redis.client, command)
 		}
 		if err := c.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for i, want := range [4]int{c.streams, c.streams, c.streams, c.entries} {
-			if got := commandCalls(t, store.client, commands[i]) - before[i]; got != want {
+			if got := commandCalls(t, store.redis.client, commands[i]) - before[i]; got != want {
 				t.Errorf("%s: %d calls of %s, want %d", c.name, got, commands[i], want)
 			}
 		}
@@ -101,7 +102,7 @@ func TestAppendingLooksForTheEndOnce(t *testing.T) {
 	if got := chained(t, store, "0"); got != 200 {
 		t.Errorf("%d entries, want 200", got)
 	}
-	if got := chained(t, store, streamModes); got != 51 {
+	if got := chained(t, store, StreamModes); got != 51 {
 		t.Errorf("%d entries of modes, want 51", got)
 	}
 }
@@ -117,24 +118,24 @@ func TestAScriptThatStopsInBetweenIsNoticed(t *testing.T) {
 		ctx := t.Context()
 		// Lua's numbers are doubles: above this one not every other number is one, and an entry gets the id before it again.
 		const top = 1<<53 - 2
-		if err := store.appendDeltas(ctx, "0", top-1, manyDeltas(1)); err != nil {
+		if err := NewWriter(store).Tell(ctx, "0", top-1, manyDeltas(1)); err != nil {
 			t.Fatal(err)
 		}
-		if err := store.appendDeltas(ctx, "0", top-1, manyDeltas(9)); err == nil {
+		if err := NewWriter(store).Tell(ctx, "0", top-1, manyDeltas(9)); err == nil {
 			t.Fatal("no entry was refused")
 		}
-		last, err := store.client.Get(ctx, store.keys.Last("0")).Result()
+		last, err := store.redis.client.Get(ctx, store.Keys.Last("0")).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries, err := store.client.XRange(ctx, store.keys.Stream("0"), "-", "+").Result()
+		entries, err := store.redis.client.XRange(ctx, store.Keys.Stream("0"), "-", "+").Result()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(entries) < 2 || len(entries) > 9 {
 			t.Fatalf("%d entries, want some of 10", len(entries))
 		}
-		if newest := entries[len(entries)-1].ID; number(last) < number(newest) {
+		if newest := entries[len(entries)-1].ID; entryNumber(last) < entryNumber(newest) {
 			t.Errorf("last is %s, behind %s: the next entry would follow it, and hide what came between", last, newest)
 		}
 	})
@@ -147,8 +148,8 @@ func TestModesOfOneCallOnlyRaise(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		newer := rules.ModeState{Rule: floodRule, Mode: rules.ModeBlock, Generation: 2}
-		older := rules.ModeState{Rule: floodRule, Mode: rules.ModeShadow, Generation: 1}
+		newer := rules.ModeState{Rule: someRule, Mode: rules.ModeBlock, Generation: 2}
+		older := rules.ModeState{Rule: someRule, Mode: rules.ModeShadow, Generation: 1}
 		if err := store.PublishModes(t.Context(), 1, []rules.ModeState{newer, older, newer}); err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +157,7 @@ func TestModesOfOneCallOnlyRaise(t *testing.T) {
 		if err != nil || len(modes) != 1 || modes[0].Generation != 2 {
 			t.Errorf("modes: %+v, %v", modes, err)
 		}
-		if got := chained(t, store, streamModes); got != 1 {
+		if got := chained(t, store, StreamModes); got != 1 {
 			t.Errorf("%d entries, want 1", got)
 		}
 	})
@@ -171,7 +172,7 @@ func BenchmarkAppend(b *testing.B) {
 	deltas := manyDeltas(deltasPerCall)
 	calls := 0
 	for b.Loop() {
-		if err := store.appendDeltas(b.Context(), "0", 1, deltas); err != nil {
+		if err := NewWriter(store).Tell(b.Context(), "0", 1, deltas); err != nil {
 			b.Fatal(err)
 		}
 		calls++
@@ -179,4 +180,11 @@ func BenchmarkAppend(b *testing.B) {
 	if got, want := chained(b, store, "0"), min(calls*deltasPerCall, streamLength); got < want {
 		b.Fatalf("%d entries, want %d", got, want)
 	}
+}
+
+// entryNumber is the first part of an entry's id.
+func entryNumber(id string) uint64 {
+	text, _, _ := strings.Cut(id, "-")
+	n, _ := strconv.ParseUint(text, 10, 64)
+	return n
 }

@@ -2,26 +2,22 @@ package blocklist
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/traffic"
 )
 
-// Store is one namespace's blocks in Redis or Redis Cluster. Its methods may be called by several goroutines.
+// Store is one namespace's blocks in Redis or Redis Cluster. Its methods may be called by several goroutines. What it offers is for
+// who asks about blocks; a Writer changes them, and a Feed tells of their changes.
 type Store struct {
-	client  redis.UniversalClient
-	keys    Keys
-	scripts scripts
-	marks   *marks
-	reach   *reach
-	address string
-	crowds  Crowds
-	never   NeverBlock
-	// flagless is set once a server has refused the first line of a script, its flags: one that is older than Redis 7, or the
-	// one inside a process. From then on scripts go without: when such a server is full, it refuses releases, too.
-	flagless atomic.Bool
+	redis  *servers
+	Keys   Keys
+	marks  *marks
+	crowds Crowds
+	never  NeverBlock
 }
 
 // NewStore uses client for the blocks of namespace. Closing the Store closes client.
@@ -30,140 +26,92 @@ func NewStore(client redis.UniversalClient, namespace string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newStore(client, keys), nil
+	return newStore(client, "redis", keys), nil
 }
 
-func newStore(client redis.UniversalClient, keys Keys) *Store {
-	return &Store{client: client, keys: keys, scripts: newScripts(), marks: newMarks(), reach: newReach(), address: "redis"}
+func newStore(client redis.UniversalClient, address string, keys Keys) *Store {
+	return &Store{redis: newServers(client, address, keys), Keys: keys, marks: newMarks()}
 }
 
-// call is one script call of a pipeline.
-type call struct {
-	script script
-	keys   []string
-	args   []any
+// Connect makes a Store of namespace on the server. It does not dial; Ping does.
+func Connect(server Server, namespace string) (*Store, error) {
+	keys, err := NewKeys(namespace)
+	if err != nil {
+		return nil, err
+	}
+	client, err := server.client()
+	if err != nil {
+		return nil, err
+	}
+	return newStore(client, server.Address(), keys), nil
 }
 
-// pipelineSize bounds one pipeline: 1,000 calls of about 1 KiB are a megabyte in flight.
-const pipelineSize = 1000
-
-// run sends calls in pipelines, one for each master, and hands each answer to done. Calls may reach their masters in any order.
-// The first call that fails is the error; all are idempotent, so the caller simply runs them again. A master of a cluster that
-// does not answer is no failure unless it is the one without which gates are told nothing: done does not hear of its calls.
-func (s *Store) run(ctx context.Context, calls []call, done func(i int, answer any) error) error {
-	for start := 0; start < len(calls); start += pipelineSize {
-		part := calls[start:min(start+pipelineSize, len(calls))]
-		answers, errs, err := s.runPart(ctx, part)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.address, err)
-		}
-		for i, err := range errs {
-			switch {
-			case isUnreached(err):
-				continue
-			case err != nil:
-				return fmt.Errorf("%s: %w", s.address, err)
-			}
-			if err := done(start+i, answers[i]); err != nil {
-				return err
-			}
-		}
+// Ping asks the server, or every master of the cluster, for a sign of life.
+func (s *Store) Ping(ctx context.Context) error {
+	err := s.redis.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.Ping(ctx).Err() })
+	if err != nil {
+		return fmt.Errorf("%s does not answer: %w; start it, or correct its address", s.redis.address, err)
 	}
 	return nil
 }
 
-// runPart gives the answer or the error of each call.
-func (s *Store) runPart(ctx context.Context, part []call) ([]any, []error, error) {
-	home, err := s.home(ctx)
+// PingStreams asks the server that has the modes and the delta streams for a sign of life: while it gives one, gates can be
+// told of what changes, whichever other master of a cluster is away.
+func (s *Store) PingStreams(ctx context.Context) error {
+	node, err := s.redis.masterNode(ctx, s.redis.homeKey)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+		defer cancel()
+		err = node.Ping(ctx).Err()
+	}
 	if err != nil {
-		return nil, nil, err
+		return fmt.Errorf("%s, the server of modes and delta streams, does not answer: %w; start it, or correct its address", s.redis.address, err)
 	}
-	keys := make([]string, len(part))
-	for i := range part {
-		keys[i] = part[i].keys[0] // the others lie in its slot
-	}
-	answers := make([]any, len(part))
-	errs, err := s.spread(ctx, keys, home, reachPatience, func(ctx context.Context, at []int) []error {
-		calls := make([]call, len(at))
-		for j, i := range at {
-			calls[j] = part[i]
-		}
-		cmds := s.send(ctx, calls)
-		errs := make([]error, len(at))
-		for j, i := range at {
-			answers[i], errs[j] = cmds[j].Result()
-		}
-		return errs
-	})
-	return answers, errs, err
+	return nil
 }
 
-// send makes calls, and makes those again that miss their script.
-func (s *Store) send(ctx context.Context, calls []call) []*redis.Cmd {
-	pipe := s.client.Pipeline()
-	cmds := make([]*redis.Cmd, len(calls))
-	flagless := s.flagless.Load()
-	for i, c := range calls {
-		cmds[i] = c.script.form(flagless).EvalSha(ctx, pipe, c.keys, c.args...)
-	}
-	execute(ctx, pipe, cmds)
-	if missing := indexesOf(cmds, "NOSCRIPT"); len(missing) > 0 {
-		s.sendAgain(ctx, calls, cmds, missing)
-	}
-	return cmds
+// Address is what an operator reads about where the Store is: never a password.
+func (s *Store) Address() string { return s.redis.address }
+
+// Close ends the connections.
+func (s *Store) Close() error { return s.redis.client.Close() }
+
+// Bound makes s refuse blocks beyond what c allows. It is called before s is used.
+func (s *Store) Bound(c Crowds) { s.crowds = c }
+
+// Except tells which blocks are in force for nobody: gates leave them out when they read them. It is called before s is used.
+func (s *Store) Except(never NeverBlock) { s.never = never }
+
+// Inspect asks the server, or every master of the cluster, about itself, and changes nothing. clock is this machine's.
+func (s *Store) Inspect(ctx context.Context, clock func() traffic.Time) (Inspected, error) {
+	return s.redis.inspect(ctx, clock)
 }
 
-// execute sends what was put into pipe. A call without an answer must not pass for one with: it gets the pipeline's error.
-func execute(ctx context.Context, pipe redis.Pipeliner, cmds []*redis.Cmd) {
-	_, err := pipe.Exec(ctx)
-	for _, cmd := range cmds {
-		if cmd.Err() == nil && cmd.Val() == nil {
-			cmd.SetErr(errors.Join(errors.New("no answer"), err))
-		}
+// HasMarker reports whether the reconciler's marker is there. Without the marker, Redis has forgotten.
+func (s *Store) HasMarker(ctx context.Context) (bool, error) {
+	n, err := s.redis.client.Exists(ctx, s.Keys.Epoch()).Result()
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", s.redis.address, err)
 	}
+	return n > 0, nil
 }
 
-// indexesOf lists the calls that were answered with an error of this prefix.
-func indexesOf(cmds []*redis.Cmd, prefix string) []int {
-	var at []int
-	for i, cmd := range cmds {
-		if redis.HasErrorPrefix(cmd.Err(), prefix) {
-			at = append(at, i)
-		}
+// SetMarker sets the reconciler's marker: Redis holds what it should, says the reconciler called id.
+func (s *Store) SetMarker(ctx context.Context, id string) error {
+	if err := s.redis.client.Set(ctx, s.Keys.Epoch(), id, 0).Err(); err != nil {
+		return fmt.Errorf("%s: %w", s.redis.address, err)
 	}
-	return at
+	return nil
 }
 
-// sendAgain repeats the calls that missed their script, with the script's text, and only those: the others have had their
-// effect, and would answer that nothing is to be done. The node keeps the text, so the next call finds it. No node is
-// asked but those of the calls: one that is away must not keep a script from the others.
-func (s *Store) sendAgain(ctx context.Context, calls []call, cmds []*redis.Cmd, missing []int) {
-	pipe := s.client.Pipeline()
-	flagless := s.flagless.Load()
-	for _, at := range missing {
-		c := &calls[at]
-		cmds[at] = c.script.form(flagless).Eval(ctx, pipe, c.keys, c.args...)
-	}
-	execute(ctx, pipe, cmds)
-	if refused := indexesOf(cmds, "Error compiling script"); len(refused) > 0 && !flagless {
-		s.flagless.Store(true)
-		s.sendAgain(ctx, calls, cmds, refused)
-	}
+// TakeLease gives the reconcilers' lease to the reconciler called id for ttl, unless one has it.
+func (s *Store) TakeLease(ctx context.Context, id string, ttl time.Duration) (taken bool, err error) {
+	return s.redis.client.SetNX(ctx, s.Keys.Lease(), id, ttl).Result()
 }
 
-// eachMaster calls visit for the server, or at the same time for every master of the cluster.
-func (s *Store) eachMaster(ctx context.Context, visit func(ctx context.Context, node *redis.Client) error) error {
-	switch client := s.client.(type) {
-	case *redis.ClusterClient:
-		return client.ForEachMaster(ctx, visit)
-	case *redis.Client:
-		return visit(ctx, client)
-	default:
-		return fmt.Errorf("redis client of type %T; allowed: *redis.Client or *redis.ClusterClient", client)
-	}
-}
+// Masters asks the server, or all masters of the cluster at the same time, for their run ids. The result, by address, has the
+// masters that do not answer, too, with their errors.
+func (s *Store) Masters(ctx context.Context) (map[string]Master, error) { return s.redis.masters(ctx) }
 
-// badAnswer is an answer that no script of ours gives.
-func badAnswer(script string, answer any) error {
-	return fmt.Errorf("script %s: answer %v of type %T", script, answer, answer)
-}
+// Returns is how often a master that did not answer this Store has answered again.
+func (s *Store) Returns() int { return s.redis.reach.returned() }

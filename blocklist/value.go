@@ -3,7 +3,9 @@ package blocklist
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -30,6 +32,19 @@ type Block struct {
 	Extended   bool         `json:"extended,omitempty"`
 }
 
+// NewBlock is the block that the episode hit, opened at since, leads to by rule under a generation of the rule's mode.
+func NewBlock(rule string, generation int64, hit string, since, until traffic.Time) Block {
+	return Block{
+		Format: ValueFormat, Action: actionBlock, Scope: scopeMatch, Rule: rule, Generation: generation, Hit: hit, Since: since, Until: until,
+	}
+}
+
+// InForce reports whether a block holds under its rule's mode: one that was written before the rule was last promoted,
+// or whose rule does not block any more, holds nobody.
+func (b *Block) InForce(mode *rules.ModeState) bool {
+	return mode.Mode == rules.ModeBlock && b.Generation >= mode.Generation
+}
+
 // Tombstone is the value of a tombstone key, as JSON: an operator released the block. It covers the episode Hit and
 // every episode that had opened by Released, so that neither their later over events nor a replay block again.
 type Tombstone struct {
@@ -44,6 +59,19 @@ type Tombstone struct {
 	// StoodUntil is when the block that was there would have ended. 0: nothing was there, or an older weir released it.
 	StoodUntil traffic.Time `json:"stood_until,omitempty"`
 }
+
+// NewTombstone is the tombstone of a release from rule at released by somebody, whose name is cut to maxByBytes.
+func NewTombstone(rule, by string, released, until traffic.Time) Tombstone {
+	if len(by) > maxByBytes {
+		by = by[:maxByBytes]
+	}
+	return Tombstone{
+		Format: ValueFormat, Action: actionRelease, Rule: rule, Released: released, Until: until, By: strings.ToValidUTF8(by, "\uFFFD"),
+	}
+}
+
+// maxByBytes bounds the name of the releaser in a tombstone; the decision carries it whole.
+const maxByBytes = 200
 
 // Stood reports whether there was a block to release. Without one, the release forgives what came before it all the same.
 func (t *Tombstone) Stood() bool { return t.Hit != "" }
@@ -66,7 +94,7 @@ func DecodeBlock(text []byte) (Block, error) {
 		return Block{}, fmt.Errorf("block value: action %q with scope %q, known: %q with %q", b.Action, b.Scope, actionBlock, scopeMatch)
 	case !ruleID(b.Rule):
 		return Block{}, fmt.Errorf("block value: rule %q", b.Rule)
-	case !storable(b.Since) || !storable(b.Until):
+	case !Storable(b.Since) || !Storable(b.Until):
 		return Block{}, fmt.Errorf("block value: since %s, until %s", b.Since, b.Until)
 	}
 	return b, nil
@@ -85,7 +113,7 @@ func DecodeTombstone(text []byte) (Tombstone, error) {
 		return Tombstone{}, fmt.Errorf("tombstone value: action %q, known: %q", t.Action, actionRelease)
 	case !ruleID(t.Rule):
 		return Tombstone{}, fmt.Errorf("tombstone value: rule %q", t.Rule)
-	case !storable(t.Released) || !storable(t.Until):
+	case !Storable(t.Released) || !Storable(t.Until):
 		return Tombstone{}, fmt.Errorf("tombstone value: released %s, until %s", t.Released, t.Until)
 	}
 	return t, nil
@@ -94,9 +122,9 @@ func DecodeTombstone(text []byte) (Tombstone, error) {
 // lastStorable is the last microsecond of the year 9999: beyond it the text of a time is not of fixed length.
 const lastStorable traffic.Time = 253402300799_999999
 
-// storable reports whether t may stand in a value. The scripts compare times as texts, which is right for texts of one
+// Storable reports whether t may stand in a value. The scripts compare times as texts, which is right for texts of one
 // length only.
-func storable(t traffic.Time) bool { return t > 0 && t <= lastStorable }
+func Storable(t traffic.Time) bool { return t > 0 && t <= lastStorable }
 
 // expiryMS is until as Redis takes it, rounded up: a key never goes before its block ends.
 func expiryMS(until traffic.Time) int64 { return (int64(until) + 999) / 1000 }

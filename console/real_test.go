@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/enforce"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/internal/testbed"
@@ -23,7 +24,7 @@ type installation struct {
 	history  *history.Store
 	blocks   *blocklist.Store
 	record   *history.HitRecorder
-	enforce  *blocklist.Enforcer
+	enforce  *enforce.Enforcer
 	registry *prometheus.Registry
 	offset   int64
 }
@@ -68,7 +69,7 @@ func install(t *testing.T) *installation {
 	t.Cleanup(func() { _ = in.blocks.Close() })
 	in.record, err = history.NewHitRecorder(in.history, history.Live, name+".hits", out, in.registry)
 	must(err)
-	in.enforce, err = blocklist.NewEnforcer(blocklist.EnforcerOptions{
+	in.enforce, err = enforce.New(enforce.Options{
 		Store: in.blocks, Stream: blocklist.StreamLive, Topic: name + ".hits", Modes: in.history, Rules: in.history, Decisions: out, DeadLetters: out,
 		Clock: wallClock, Logger: quiet(), Registerer: in.registry,
 	})

@@ -15,15 +15,13 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Blocklist is what a gate asks; a blocklist.Replica is one. Neither method may wait for anything.
+// Blocklist is what a gate asks; a replica.Replica is one. Neither method may wait for anything.
 type Blocklist interface {
 	// Find returns the block that holds a request of id by method and path at now.
 	Find(id traffic.Identity, method, path string, now traffic.Time) (blocklist.Block, bool)
 	// Ready reports whether the blocks are known at all.
 	Ready() bool
 }
-
-var _ Blocklist = (*blocklist.Replica)(nil)
 
 // Options configure a Gate. All but Observe are required.
 type Options struct {

@@ -17,6 +17,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/enforce"
+	"github.com/weirhq/weir/blocklist/reconcile"
+	"github.com/weirhq/weir/blocklist/replica"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/internal/testbed"
@@ -91,9 +94,9 @@ type site struct {
 	t          testing.TB
 	office     *office
 	store      *blocklist.Store
-	enforcer   *blocklist.Enforcer
-	reconciler *blocklist.Reconciler
-	publisher  *blocklist.ModePublisher
+	enforcer   *enforce.Enforcer
+	reconciler *reconcile.Reconciler
+	publisher  *reconcile.Publisher
 	auth, api  *httptest.Server
 	identifier *traffic.Identifier
 }
@@ -108,15 +111,15 @@ func newSite(t testing.TB, server testbed.RedisServer) *site {
 	s.office.set(rules.ModeShadow)
 	s.restart()
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
-	s.reconciler, err = blocklist.NewReconciler(blocklist.ReconcilerOptions{
-		Store: store, Modes: s.office, Active: s.office, Interval: 50 * time.Millisecond, Clock: now, Logger: logger, Registerer: prometheus.NewRegistry(),
+	s.reconciler, err = reconcile.New(reconcile.Options{
+		Store: store, Modes: s.office, Active: s.office, Clock: now, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
 	must(t, err)
-	s.publisher, err = blocklist.NewModePublisher(blocklist.ModePublisherOptions{
+	s.publisher, err = reconcile.NewPublisher(reconcile.PublisherOptions{
 		Store: store, Modes: s.office, Clock: now, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
 	must(t, err)
-	replica, err := blocklist.NewReplica(blocklist.ReplicaOptions{Store: store, Clock: now, Logger: logger, Registerer: prometheus.NewRegistry()})
+	replica, err := replica.New(replica.Options{Store: store, Clock: now, Logger: logger, Registerer: prometheus.NewRegistry()})
 	must(t, err)
 	identity := traffic.DefaultIdentityMap()
 	s.identifier, err = identity.Compile()
@@ -127,7 +130,7 @@ func newSite(t testing.TB, server testbed.RedisServer) *site {
 	return s
 }
 
-func (s *site) serve(g *gate.Gate, replica *blocklist.Replica) {
+func (s *site) serve(g *gate.Gate, replica *replica.Replica) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for _, run := range []func(context.Context) error{s.reconciler.Run, s.publisher.Run, replica.Run} {
@@ -156,7 +159,7 @@ func (s *site) serve(g *gate.Gate, replica *blocklist.Replica) {
 // restart makes ENFORCE anew, as after a crash.
 func (s *site) restart() {
 	s.t.Helper()
-	e, err := blocklist.NewEnforcer(blocklist.EnforcerOptions{
+	e, err := enforce.New(enforce.Options{
 		Store: s.store, Stream: blocklist.StreamLive, Topic: "weir.hits", Modes: s.office, Rules: s.office, Decisions: s.office,
 		DeadLetters: s.office, Clock: now, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(),
 	})

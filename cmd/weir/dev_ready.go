@@ -14,7 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/replica"
 )
 
 // writeConfig writes a configuration with which other commands find the servers: weir --config FILE rules list.
@@ -59,7 +59,7 @@ func shellWord(s string) string {
 
 // awaitReady waits until every partition is owned and the gate has its blocklist: the first request of the demo is not
 // to wait for a rebalance.
-func (d *dev) awaitReady(ctx context.Context, replica *blocklist.Replica) error {
+func (d *dev) awaitReady(ctx context.Context, replica *replica.Replica) error {
 	tick, tell := time.NewTicker(20*time.Millisecond), time.NewTicker(10*time.Second)
 	defer tick.Stop()
 	defer tell.Stop()
@@ -80,7 +80,7 @@ func (d *dev) awaitReady(ctx context.Context, replica *blocklist.Replica) error 
 }
 
 // unready says what is still missing, by the metrics that a stage has for each partition that it owns.
-func (d *dev) unready(replica *blocklist.Replica) error {
+func (d *dev) unready(replica *replica.Replica) error {
 	if !replica.Ready() {
 		return errors.New("the blocklist has not been loaded yet")
 	}

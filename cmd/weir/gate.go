@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/replica"
 	"github.com/weirhq/weir/gate"
 )
 
@@ -127,7 +128,7 @@ func watchObserveFile(g *gate.Gate, path string) ([]part, error) {
 }
 
 // lacks says what part of the blocklist is missing from a gate that is ready.
-func lacks(replica *blocklist.Replica) string {
+func lacks(replica *replica.Replica) string {
 	if n := replica.Missing(); n > 0 {
 		return fmt.Sprintf("blocklist: the blocks of %d of Redis's 16384 hash slots have not been read", n)
 	}
@@ -135,8 +136,8 @@ func lacks(replica *blocklist.Replica) string {
 }
 
 // newGate makes a gate and the copy of the blocklist that it asks, which has to be run.
-func newGate(c *config, redis *blocklist.Store, log *slog.Logger, registry *prometheus.Registry) (*gate.Gate, *blocklist.Replica, error) {
-	replica, err := blocklist.NewReplica(blocklist.ReplicaOptions{
+func newGate(c *config, redis *blocklist.Store, log *slog.Logger, registry *prometheus.Registry) (*gate.Gate, *replica.Replica, error) {
+	replica, err := replica.New(replica.Options{
 		Store: redis, NeverBlock: c.NeverBlock, Clock: now, Logger: log, Registerer: registry,
 	})
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/enforce"
+	"github.com/weirhq/weir/blocklist/reconcile"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/consume"
@@ -136,19 +138,19 @@ func (in *installation) recordDecisions() (*consume.Consumer, error) {
 // enforcement is ENFORCE: the stage itself, the publisher of modes, which the watch tells of a promotion or demotion as
 // it does the stage, and the reconciler.
 type enforcement struct {
-	stage      *blocklist.Enforcer
+	stage      *enforce.Enforcer
 	consumer   *consume.Consumer
-	publisher  *blocklist.ModePublisher
-	reconciler *blocklist.Reconciler
+	publisher  *reconcile.Publisher
+	reconciler *reconcile.Reconciler
 }
 
 func (in *installation) enforcement() (*enforcement, error) {
-	stage, err := blocklist.NewEnforcer(blocklist.EnforcerOptions{
+	stage, err := enforce.New(enforce.Options{
 		Store: in.redis, Stream: in.stream.Name, Topic: in.names.Hits, Modes: in.lookups, Rules: in.lookups,
 		Decisions:   &decisionLog{appender: in.kafka.Appender(in.names.Blocks), partitions: in.blocks},
 		DeadLetters: in.dead, NeverBlock: in.conf.NeverBlock,
 		// A release must be remembered for as long as the hits that it answers can be read again.
-		TombstoneTTL: max(time.Duration(in.conf.Kafka.Retention.Hits), blocklist.DefaultTombstoneTTL),
+		TombstoneTTL: max(time.Duration(in.conf.Kafka.Retention.Hits), enforce.DefaultTombstoneTTL),
 		Clock:        now, Logger: in.log, Registerer: in.registry,
 	})
 	if err != nil {
@@ -158,13 +160,13 @@ func (in *installation) enforcement() (*enforcement, error) {
 	if err != nil {
 		return nil, err
 	}
-	publisher, err := blocklist.NewModePublisher(blocklist.ModePublisherOptions{
+	publisher, err := reconcile.NewPublisher(reconcile.PublisherOptions{
 		Store: in.redis, Modes: in.lookups, Clock: now, Logger: in.log, Registerer: in.registry,
 	})
 	if err != nil {
 		return nil, err
 	}
-	reconciler, err := blocklist.NewReconciler(blocklist.ReconcilerOptions{
+	reconciler, err := reconcile.New(reconcile.Options{
 		Store: in.redis, Modes: in.history, Active: in.history, NeverBlock: in.conf.NeverBlock,
 		Clock: now, Logger: in.log, Registerer: in.registry,
 	})
@@ -185,7 +187,7 @@ type decisionLog struct {
 	partitions int
 }
 
-var _ blocklist.DecisionLog = (*decisionLog)(nil)
+var _ enforce.DecisionLog = (*decisionLog)(nil)
 
 // Append returns nil after Kafka has acknowledged all decisions.
 func (l *decisionLog) Append(ctx context.Context, partition int, decisions []blocklist.Decision) error {
@@ -206,9 +208,9 @@ var (
 	_ ingest.Checkpoints     = (*history.Store)(nil)
 	_ ingest.Partitions      = (*history.Store)(nil)
 	_ ingest.Figures         = (*history.Store)(nil)
-	_ blocklist.Modes        = (*history.Store)(nil)
-	_ blocklist.RuleVersions = (*history.Store)(nil)
-	_ blocklist.ActiveBlocks = (*history.Store)(nil)
+	_ enforce.Modes          = (*history.Store)(nil)
+	_ enforce.RuleVersions   = (*history.Store)(nil)
+	_ reconcile.ActiveBlocks = (*history.Store)(nil)
 )
 
 // enterLive waits a little for the servers, and gives the routing version under which the live stream takes events.

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/replica"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
 )
@@ -78,7 +79,7 @@ type latencyBed struct {
 	b       *testing.B
 	in      *install
 	kafka   *kgo.Client
-	replica *blocklist.Replica
+	replica *replica.Replica
 	stages  *process
 	probes  int
 	sent    atomic.Int64
@@ -94,7 +95,7 @@ func newLatencyBed(b *testing.B) *latencyBed {
 	if err != nil {
 		b.Fatal(err)
 	}
-	l.replica, err = blocklist.NewReplica(blocklist.ReplicaOptions{
+	l.replica, err = replica.New(replica.Options{
 		Store: store, Clock: func() traffic.Time { return traffic.At(time.Now()) }, Logger: slog.New(slog.DiscardHandler),
 		Registerer: prometheus.NewRegistry(),
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/replica"
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
@@ -36,7 +37,7 @@ func newAppServer(t *testing.T, in *install, redis testbed.RedisServer) *appServ
 	}
 	clock := func() traffic.Time { return traffic.At(time.Now()) }
 	log, registry := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
-	replica, err := blocklist.NewReplica(blocklist.ReplicaOptions{Store: store, Clock: clock, Logger: log, Registerer: registry})
+	replica, err := replica.New(replica.Options{Store: store, Clock: clock, Logger: log, Registerer: registry})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,29 +9,35 @@ import (
 //
 //	traffic ← rules ← detectors ← {ingest, blocklist, history} ← {gate, console} ← cmd
 var plan = map[string][]string{
-	"traffic":           {},
-	"rules":             {"traffic"},
-	"detectors":         {"traffic", "rules"},
-	"ingest":            {"traffic", "rules", "detectors"}, // the ports; what implements and uses them is below
-	"ingest/kafka":      {"traffic", "ingest", "internal/retry"},
-	"ingest/route":      {"traffic", "rules", "detectors", "ingest", "internal/retry"},
-	"ingest/detect":     {"traffic", "rules", "detectors", "ingest", "internal/retry"},
-	"ingest/consume":    {"traffic", "detectors", "ingest", "internal/retry"},
-	"ingest/archive":    {"traffic", "ingest", "internal/retry"},
-	"blocklist":         {"traffic", "rules", "detectors", "internal/retry"},
-	"history":           {"traffic", "rules", "detectors", "ingest", "blocklist", "migrations", "internal/retry"},
-	"migrations":        {},
-	"gate":              {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
-	"console":           {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
-	"dashboards":        {},
-	"cmd/weir":          {"*"},
-	"examples":          {"traffic", "gate"}, // and below: what users import too
-	"internal/retry":    {},                  // backoff, and what to log meanwhile
-	"internal/local":    {},                  // servers of this machine, for weir dev and tests
-	"internal/testbed":  {"internal/local"},
-	"internal/kafkakit": {"traffic", "ingest", "ingest/kafka", "internal/testbed"}, // a client and topics for a test
-	"internal/oracle":   {},                                                        // judges the detectors, so shares nothing with them
-	"internal/loadgen":  {"traffic", "rules", "internal/oracle"},                   // a load and what is true of it; judges, so asks the oracle
+	"traffic":        {},
+	"rules":          {"traffic"},
+	"detectors":      {"traffic", "rules"},
+	"ingest":         {"traffic", "rules", "detectors"}, // the ports; what implements and uses them is below
+	"ingest/kafka":   {"traffic", "ingest", "internal/retry"},
+	"ingest/route":   {"traffic", "rules", "detectors", "ingest", "internal/retry"},
+	"ingest/detect":  {"traffic", "rules", "detectors", "ingest", "internal/retry"},
+	"ingest/consume": {"traffic", "detectors", "ingest", "internal/retry"},
+	"ingest/archive": {"traffic", "ingest", "internal/retry"},
+	// The contract of blocks in Redis and the store; who decides, who puts back and who follows are below, and know the contract.
+	"blocklist":                    {"traffic", "rules", "detectors", "internal/retry"},
+	"blocklist/enforce":            {"traffic", "rules", "detectors", "blocklist", "blocklist/internal/recent", "internal/retry"},
+	"blocklist/reconcile":          {"traffic", "rules", "blocklist", "blocklist/internal/recent", "internal/retry"},
+	"blocklist/replica":            {"traffic", "rules", "blocklist", "internal/retry"},
+	"blocklist/internal/recent":    {},                                                                                      // a bounded set of ids
+	"blocklist/internal/blocktest": {"traffic", "rules", "detectors", "blocklist", "blocklist/enforce", "internal/testbed"}, // a stage for a test
+	"history":                      {"traffic", "rules", "detectors", "ingest", "blocklist", "migrations", "internal/retry"},
+	"migrations":                   {},
+	"gate":                         {"traffic", "blocklist"}, // users' own servers import it: see examples
+	"console":                      {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
+	"dashboards":                   {},
+	"cmd/weir":                     {"*"},
+	"examples":                     {"traffic", "gate"}, // and below: what users import too
+	"internal/retry":               {},                  // backoff, and what to log meanwhile
+	"internal/local":               {},                  // servers of this machine, for weir dev and tests
+	"internal/testbed":             {"internal/local"},
+	"internal/kafkakit":            {"traffic", "ingest", "ingest/kafka", "internal/testbed"}, // a client and topics for a test
+	"internal/oracle":              {},                                                        // judges the detectors, so shares nothing with them
+	"internal/loadgen":             {"traffic", "rules", "internal/oracle"},                   // a load and what is true of it; judges, so asks the oracle
 	// The demo and its judge, who asks the oracle; rules and detectors are for its tests.
 	"internal/demo":       {"traffic", "rules", "detectors", "blocklist", "gate", "internal/oracle"},
 	"internal/arch":       {},
@@ -50,7 +56,7 @@ var plan = map[string][]string{
 }
 
 // forTests are imported by tests, of any package, and beside them only where the plan names them.
-var forTests = []string{"internal/testbed", "internal/kafkakit", "internal/oracle", "internal/exactness"}
+var forTests = []string{"internal/testbed", "internal/kafkakit", "blocklist/internal/blocktest", "internal/oracle", "internal/exactness"}
 
 // alsoInTests lists what the tests of a package import beside what the plan names: a stage over the log and the neighbour that
 // it really has.
@@ -58,6 +64,12 @@ var alsoInTests = map[string][]string{
 	"ingest/consume": {"ingest/kafka"},
 	"ingest/route":   {"ingest/kafka", "ingest/consume"},
 	"ingest/detect":  {"ingest/kafka", "ingest/route"},
+	// Blocks are what the reconciler puts back, what a gate follows, and what a gate's tests go through from a hit on.
+	"blocklist/enforce":   {"blocklist/replica"},
+	"blocklist/reconcile": {"detectors", "blocklist/replica"},
+	"blocklist/replica":   {"detectors", "blocklist/reconcile"},
+	"console":             {"blocklist/enforce"},
+	"gate":                {"rules", "detectors", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica"},
 }
 
 // libraries lists the packages that may use a client library; tests and internal/testbed use what they like.
@@ -118,7 +130,7 @@ func importsOneWay(f folder) []string {
 
 func librariesStayHome(f folder) []string {
 	var findings []string
-	if f.path == "internal/testbed" || f.path == "internal/kafkakit" {
+	if f.path == "internal/testbed" || f.path == "internal/kafkakit" || f.path == "blocklist/internal/blocktest" {
 		return nil
 	}
 	for _, s := range f.code() {

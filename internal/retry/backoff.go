@@ -22,9 +22,14 @@ func (b *Backoff) Next() time.Duration { return b.next }
 
 // Wait waits, and doubles the next wait. It returns the error of ctx when ctx ends first, nil otherwise.
 func (b *Backoff) Wait(ctx context.Context) error {
+	return Sleep(ctx, b.Step())
+}
+
+// Step returns how long to wait, and doubles the next wait: for a loop that waits for other events, too.
+func (b *Backoff) Step() time.Duration {
 	wait := b.next
 	b.next = min(2*b.next, b.most)
-	return Sleep(ctx, wait)
+	return wait
 }
 
 // Reset makes the next wait the first one again: the last try worked.

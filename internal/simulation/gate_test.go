@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/replica"
 	"github.com/weirhq/weir/internal/simulation/judge"
 	"github.com/weirhq/weir/traffic"
 )
@@ -21,7 +22,7 @@ const judgedAfter = 5 * time.Second
 // gate is a process that holds the blocklist.
 type gate struct {
 	*host
-	replica *blocklist.Replica
+	replica *replica.Replica
 	store   *blocklist.Store
 	over    <-chan struct{}
 }
@@ -33,7 +34,7 @@ func (w *world) gate(h *host) (stage, error) {
 		return nil, err
 	}
 	g.store = store
-	g.replica, err = blocklist.NewReplica(blocklist.ReplicaOptions{
+	g.replica, err = replica.New(replica.Options{
 		Store: store, Reload: 9 * time.Second, Clock: now, Logger: quiet(), Registerer: nowhere{},
 	})
 	return g, err

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/reconcile"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -15,7 +15,7 @@ const (
 	// promptly is how soon Redis must know of a change of mode, while a publisher is at work that nothing is in the way of.
 	promptly = time.Second
 	// composed is how long it takes a publisher to try again after something was in its way.
-	composed = blocklist.DefaultPublishInterval + promptly
+	composed = reconcile.PublishInterval + promptly
 	// sweep is how long the assertion of a great many blocks takes.
 	sweep = 20 * time.Second
 )
@@ -23,7 +23,7 @@ const (
 // publishes is ENFORCE with the publisher of modes beside it, as weir run has it.
 type publishes struct {
 	stage
-	publisher *blocklist.ModePublisher
+	publisher *reconcile.Publisher
 	host      *host
 }
 
@@ -52,7 +52,7 @@ func (p publishes) Run(ctx context.Context) error {
 }
 
 // notify tells a publisher of each change, as the rule store does.
-func (w *world) notify(ctx context.Context, p *blocklist.ModePublisher) {
+func (w *world) notify(ctx context.Context, p *reconcile.Publisher) {
 	for _, m := range w.modes {
 		if at := traffic.Time(m.From); at > now() {
 			rest(ctx, at.Sub(now())+10*time.Millisecond)

@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/enforce"
+	"github.com/weirhq/weir/blocklist/reconcile"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
@@ -242,7 +244,7 @@ func (w *world) enforcer(h *host) (stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := blocklist.NewEnforcer(blocklist.EnforcerOptions{
+	s, err := enforce.New(enforce.Options{
 		Store: store, Stream: blocklist.StreamLive, Topic: hitsTopic, Modes: ruleStore{h}, Rules: ruleStore{h},
 		Decisions: decisions{h}, DeadLetters: deadLetters{h}, Clock: now, Logger: quiet(), Registerer: nowhere{},
 	})
@@ -253,7 +255,7 @@ func (w *world) enforcer(h *host) (stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := blocklist.NewModePublisher(blocklist.ModePublisherOptions{
+	p, err := reconcile.NewPublisher(reconcile.PublisherOptions{
 		Store: store, Modes: ruleStore{h}, Clock: now, Logger: quiet(), Registerer: nowhere{},
 	})
 	if err != nil {

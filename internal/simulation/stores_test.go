@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/enforce"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
@@ -236,8 +237,8 @@ func (s partitions) Accepted(ctx context.Context, _ string) ([]ingest.Acceptance
 type deadLetters struct{ *host }
 
 var (
-	_ ingest.DeadLetters    = deadLetters{}
-	_ blocklist.DeadLetters = deadLetters{}
+	_ ingest.DeadLetters  = deadLetters{}
+	_ enforce.DeadLetters = deadLetters{}
 )
 
 func (d deadLetters) Put(ctx context.Context, letters []traffic.DeadLetter) error {
@@ -262,8 +263,8 @@ func (d deadLetters) Put(ctx context.Context, letters []traffic.DeadLetter) erro
 type ruleStore struct{ *host }
 
 var (
-	_ blocklist.Modes        = ruleStore{}
-	_ blocklist.RuleVersions = ruleStore{}
+	_ enforce.Modes        = ruleStore{}
+	_ enforce.RuleVersions = ruleStore{}
 )
 
 func (s ruleStore) Modes(ctx context.Context) ([]rules.ModeState, error) {
@@ -299,7 +300,7 @@ func (s ruleStore) RuleVersion(ctx context.Context, id string, number int) (*rul
 // decisions is the blocks topic.
 type decisions struct{ *host }
 
-var _ blocklist.DecisionLog = decisions{}
+var _ enforce.DecisionLog = decisions{}
 
 func (d decisions) Append(ctx context.Context, _ int, list []blocklist.Decision) error {
 	c := lane(ctx)

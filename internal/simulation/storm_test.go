@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/reconcile"
 	"github.com/weirhq/weir/internal/simulation/judge"
 	"github.com/weirhq/weir/traffic"
 )
@@ -47,7 +47,7 @@ func (w *world) failover(ctx context.Context, d *dice) {
 	if !lost {
 		return
 	}
-	rest(ctx, d.span(0, blocklist.DefaultReconcileInterval))
+	rest(ctx, d.span(0, reconcile.Interval))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.redis.publish(d, "reconcile", "op", "reload")

@@ -1,0 +1,191 @@
+// Package enforce is the ENFORCE stage: it turns hits of blocking rules into blocks, and releases into tombstones, and tells gates,
+// the blocks topic and history of what it did. Each batch is read, planned, put into effect, told and remembered, in that order.
+package enforce
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/internal/recent"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/internal/retry"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// DefaultTombstoneTTL is how long a release is remembered: at least as long as the hits topic keeps its records, so that
+// no replay of them blocks again.
+const DefaultTombstoneTTL = 7 * 24 * time.Hour
+
+// RuleVersions gives the immutable versions of rules.
+type RuleVersions interface {
+	// RuleVersion loads version number of rule id; false when there is none.
+	RuleVersion(ctx context.Context, id string, number int) (*rules.Version, bool, error)
+}
+
+// DecisionLog is the blocks topic.
+type DecisionLog interface {
+	// Append returns nil after the log has acknowledged all decisions, in order, in the partition.
+	Append(ctx context.Context, partition int, decisions []blocklist.Decision) error
+}
+
+// DeadLetters takes records that ENFORCE cannot use. Put returns after they are acknowledged.
+type DeadLetters interface {
+	Put(ctx context.Context, letters []traffic.DeadLetter) error
+}
+
+// Options configure an Enforcer. All but NeverBlock and TombstoneTTL are required.
+type Options struct {
+	Store       *blocklist.Store
+	Stream      string // must be StreamLive
+	Topic       string // the hits topic, named in dead letters
+	Modes       Modes
+	Rules       RuleVersions
+	Decisions   DecisionLog
+	DeadLetters DeadLetters
+	NeverBlock  []netip.Prefix
+	// TombstoneTTL is at least the retention of the hits topic; default DefaultTombstoneTTL.
+	TombstoneTTL time.Duration
+	Clock        func() traffic.Time
+	Logger       *slog.Logger
+	Registerer   prometheus.Registerer
+}
+
+func (o *Options) validate() error {
+	if o.Stream != blocklist.StreamLive {
+		return fmt.Errorf("enforcer: stream %q may not write blocks, allowed: %q", o.Stream, blocklist.StreamLive)
+	}
+	for _, p := range []struct {
+		name  string
+		given bool
+	}{
+		{"Store", o.Store != nil}, {"Topic", o.Topic != ""}, {"Modes", o.Modes != nil}, {"Rules", o.Rules != nil},
+		{"Decisions", o.Decisions != nil}, {"DeadLetters", o.DeadLetters != nil}, {"Clock", o.Clock != nil},
+		{"Logger", o.Logger != nil}, {"Registerer", o.Registerer != nil},
+	} {
+		if !p.given {
+			return fmt.Errorf("enforcer: %s is missing", p.name)
+		}
+	}
+	if o.TombstoneTTL < 0 {
+		return fmt.Errorf("enforcer: TombstoneTTL is %s, allowed: a positive duration, or 0 for the default, %s", o.TombstoneTTL, DefaultTombstoneTTL)
+	}
+	return nil
+}
+
+// Enforcer is the ENFORCE stage: a sink of the hits topic. Its effects are idempotent and only raise, so a batch may be
+// applied any number of times, by any number of instances.
+type Enforcer struct {
+	O       Options
+	writer  *blocklist.Writer
+	never   blocklist.NeverBlock
+	modes   *modeCache
+	metrics *enforcerMetrics
+
+	versions *versions
+
+	mu   sync.Mutex
+	done *recent.Set
+
+	trouble retry.Trouble // with the rule store
+}
+
+// New makes the stage. It starts nothing.
+func New(o Options) (*Enforcer, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if o.TombstoneTTL == 0 {
+		o.TombstoneTTL = DefaultTombstoneTTL
+	}
+	metrics, err := newEnforcerMetrics(o.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("enforcer: %s", err)
+	}
+	return &Enforcer{
+		O: o, writer: blocklist.NewWriter(o.Store), never: blocklist.NewNeverBlock(o.NeverBlock), modes: newModeCache(o.Modes, o.Store, o.Clock), metrics: metrics,
+		versions: newVersions(o.Rules, o.Clock, o.Logger), done: recent.NewSet(seenDecisions),
+	}, nil
+}
+
+// ModesChanged makes the next batch read the modes anew. Whoever hears of a change calls it; without it, a mode is
+// noticed within two seconds.
+func (e *Enforcer) ModesChanged() { e.modes.changed() }
+
+// Apply gives the records of one or more partitions their effect: blocks and tombstones in Redis, then the delta streams,
+// then the blocks topic. It returns nil after all three have acknowledged. After an error the whole batch may be applied
+// again; a record that a newer build wrote is such an error, until a process of that build reads it.
+func (e *Enforcer) Apply(ctx context.Context, batch []traffic.Message) error {
+	start := e.O.Clock()
+	s := newBatchState(start, e.told)
+	if err := e.apply(ctx, s, batch); err != nil {
+		e.metrics.failures.Inc()
+		// Whatever went wrong took time: the modes must be looked up when the effect is written, not when it was tried.
+		e.modes.changed()
+		return fmt.Errorf("enforce: %s", err)
+	}
+	e.count(s)
+	e.metrics.duration.Observe(e.O.Clock().Sub(start).Seconds())
+	return nil
+}
+
+func (e *Enforcer) apply(ctx context.Context, s *batchState, batch []traffic.Message) error {
+	records, newer := e.read(s, batch)
+	modes, err := e.currentModes(ctx, newestOf(records))
+	if err != nil {
+		return err
+	}
+	if err := e.planAll(ctx, s, records, modes); err != nil {
+		return err
+	}
+	if err := e.effect(ctx, s); err != nil {
+		return err
+	}
+	if err := e.tell(ctx, s); err != nil {
+		return err
+	}
+	if newer != nil {
+		return newer // the letters are put once, with the batch that passes
+	}
+	if len(s.letters) > 0 {
+		if err := e.O.DeadLetters.Put(ctx, s.letters); err != nil {
+			return fmt.Errorf("dead letters: %s", err)
+		}
+	}
+	e.remember(s)
+	return nil
+}
+
+// newestOf is the append time of the newest record that a mode may decide about; 0 when there is none.
+func newestOf(records []*hitRecord) (newest traffic.Time) {
+	for _, a := range records {
+		if a.hit.Kind == detectors.KindHit && a.hit.BlockSubject != "" {
+			newest = max(newest, a.message.Appended)
+		}
+	}
+	return newest
+}
+
+// currentModes reads the modes and says so when they are not the rule store's own.
+func (e *Enforcer) currentModes(ctx context.Context, since traffic.Time) (map[string]rules.ModeState, error) {
+	modes, fallback, err := e.modes.get(ctx, since)
+	if err != nil {
+		return nil, err
+	}
+	if fallback != nil {
+		e.metrics.fallback.Inc()
+		e.trouble.Failed(e.O.Logger, "rule store does not answer; blocking goes on under the last known modes", fallback)
+		e.versions.unanswered()
+		return modes, nil
+	}
+	e.trouble.Over(e.O.Logger, "rule store answers again")
+	e.versions.prefetch(ctx, modes, e.modes.readAt())
+	return modes, nil
+}

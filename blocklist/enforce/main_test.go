@@ -1,0 +1,10 @@
+package enforce_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }

@@ -1,0 +1,208 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// hitRecord is one record of the hits topic.
+type hitRecord struct {
+	hit     detectors.Hit
+	message traffic.Message
+}
+
+// Reasons of records without effect.
+const (
+	ignoredKind      = "kind"       // neither hit nor release
+	ignoredPhase     = "phase"      // merged: no offence
+	ignoredGrouped   = "grouped"    // a field of the key is missing
+	ignoredNoSubject = "no_subject" // nobody to block
+	ignoredMode      = "mode"       // the rule does not block
+	ignoredClosed    = "closed"     // a closing hit that has nothing to raise
+	ignoredExpired   = "expired"    // the block or tombstone is over already
+	ignoredUnchanged = "unchanged"  // what stands lasts as long or longer
+	ignoredRepeated  = "repeated"   // decided before, and told
+)
+
+const stageEnforce = "enforce"
+
+// read decodes the batch; what is no hit becomes a dead letter. A hit that a newer build wrote ends it: newer says so, and
+// what lies before it is to have its effect.
+func (e *Enforcer) read(s *batchState, batch []traffic.Message) (records []*hitRecord, newer error) {
+	records = make([]*hitRecord, 0, len(batch))
+	for _, m := range batch {
+		hit, err := detectors.DecodeHit(m.Value)
+		if unknown := (*detectors.UnknownFormatError)(nil); errors.As(err, &unknown) {
+			return records, fmt.Errorf("%s partition %d offset %d: %s", e.O.Topic, m.Partition, m.Offset, err)
+		}
+		if err != nil {
+			e.refuse(s, m, err)
+			continue
+		}
+		records = append(records, &hitRecord{hit: hit, message: m})
+	}
+	return records, nil
+}
+
+func (e *Enforcer) refuse(s *batchState, m traffic.Message, err error) {
+	detail := strings.ToValidUTF8(err.Error(), "\uFFFD")
+	s.letters = append(s.letters, traffic.NewDeadLetter(stageEnforce, "malformed", detail, e.O.Topic, m))
+}
+
+// planAll plans the records in their order. For all of them together, the rule store is waited for at most versionsTimeout,
+// since releases may stand among the records.
+func (e *Enforcer) planAll(ctx context.Context, s *batchState, records []*hitRecord, modes map[string]rules.ModeState) error {
+	learning, cancel := context.WithTimeout(ctx, versionsTimeout)
+	defer cancel()
+	for _, a := range records {
+		e.plan(learning, s, a, modes)
+		if err := ctx.Err(); err != nil {
+			return err // what could not be learned because the process ends is nobody's decision
+		}
+	}
+	return nil
+}
+
+// plan decides what a record should do, without looking at Redis.
+func (e *Enforcer) plan(ctx context.Context, s *batchState, a *hitRecord, modes map[string]rules.ModeState) {
+	s.kind(a.hit.Kind)
+	switch a.hit.Kind {
+	case detectors.KindHit:
+		e.planHit(ctx, s, a, modes)
+	case detectors.KindRelease:
+		e.planRelease(s, a, modes)
+	default:
+		s.ignore(ignoredKind)
+	}
+}
+
+func (e *Enforcer) planHit(ctx context.Context, s *batchState, a *hitRecord, modes map[string]rules.ModeState) {
+	h := &a.hit
+	mode, known := modes[h.Rule]
+	known = known || e.modes.complete()
+	switch {
+	case h.Phase != detectors.PhaseOpen && h.Phase != detectors.PhaseUpdate && h.Phase != detectors.PhaseClosed:
+		s.ignore(ignoredPhase)
+		return
+	case h.Grouped:
+		s.ignore(ignoredGrouped)
+		return
+	case h.BlockSubject == "":
+		s.ignore(ignoredNoSubject)
+		return
+	case known && mode.Mode != rules.ModeBlock:
+		// The rule's document names a block, but only a promotion gives it effect.
+		s.ignore(ignoredMode)
+		return
+	}
+	if err := checkHit(blocklist.Name{Subject: h.BlockSubject, Rule: h.Rule}, h); err != nil {
+		e.refuse(s, a.message, err)
+		return
+	}
+	f := newEffect(a)
+	if !known {
+		s.withhold(f, blocklist.ReasonUnlearned)
+		return
+	}
+	spec, reason := e.versions.allows(ctx, h, &mode)
+	f.block = blocklist.NewBlock(h.Rule, mode.Generation, h.ID, h.First, spec.until(h))
+	if reason != "" {
+		s.withhold(f, reason)
+		return
+	}
+	if !blocklist.Storable(f.block.Until) {
+		e.refuse(s, a.message, fmt.Errorf("hit %s: its block would last until %s", h.ID, f.block.Until))
+		return
+	}
+	e.planRaise(s, f, spec)
+}
+
+// planRaise asks for the block of f unless lag, the never-block list or time itself stand against it.
+func (e *Enforcer) planRaise(s *batchState, f *effect, spec blockSpec) {
+	h := &f.record.hit
+	age := s.now.Sub(h.Last)
+	over := f.block.Until <= s.now
+	if h.Phase == detectors.PhaseClosed {
+		// The last over events of an episode may have come within the cooldown after its last update: the closing hit
+		// brings their expiry, to a block that stands. It comes a window and the lateness after them by nature.
+		f.extendOnly = true
+		if spec.extend != rules.ExtendOnHit || over || age > spec.maxLag+spec.closing || e.never.Holds(f.Subject) {
+			s.ignore(ignoredClosed)
+			return
+		}
+		s.add(f)
+		return
+	}
+	switch {
+	case e.never.Holds(f.Subject):
+		s.withhold(f, blocklist.ReasonNeverBlock)
+	case over && h.Phase == detectors.PhaseUpdate && spec.extend != rules.ExtendOnHit:
+		s.ignore(ignoredExpired) // the block of the opening hit has run its time
+	case age > spec.maxLag:
+		s.withhold(f, blocklist.ReasonMaxLag)
+	case over:
+		s.withhold(f, blocklist.ReasonExpired)
+	default:
+		s.add(f)
+	}
+}
+
+// planRelease asks for a tombstone. Its time is the log's, so that a replay finds the tombstone that it made.
+func (e *Enforcer) planRelease(s *batchState, a *hitRecord, modes map[string]rules.ModeState) {
+	h := &a.hit
+	at := a.message.Appended
+	if at <= 0 {
+		at = h.Seen
+	}
+	err := errors.Join(blocklist.Name{Subject: h.BlockSubject, Rule: h.Rule}.Check(), checkID(h.ID))
+	if until := at.Add(e.O.TombstoneTTL); err == nil && (!blocklist.Storable(at) || !blocklist.Storable(until)) {
+		err = fmt.Errorf("release %s: time %s", h.ID, at)
+	}
+	if err != nil {
+		e.refuse(s, a.message, err)
+		return
+	}
+	f := newEffect(a)
+	f.release, f.generation = true, modes[h.Rule].Generation
+	f.tombstone = blocklist.NewTombstone(h.Rule, h.By, at, at.Add(e.O.TombstoneTTL))
+	f.tombstone.Request = h.ID
+	if f.tombstone.Until <= s.now {
+		s.ignore(ignoredExpired)
+		return
+	}
+	s.add(f)
+}
+
+// checkHit says what makes a hit unfit to block anybody.
+func checkHit(key blocklist.Name, h *detectors.Hit) error {
+	if err := errors.Join(key.Check(), checkID(h.ID)); err != nil {
+		return fmt.Errorf("hit %q: %s", h.ID, err)
+	}
+	if !blocklist.Storable(h.First) || !blocklist.Storable(h.Last) || h.First > h.Last {
+		return fmt.Errorf("hit %s: first over event at %s, last at %s", h.ID, h.First, h.Last)
+	}
+	return nil
+}
+
+// maxIDBytes bounds ids; those of detectors have 32.
+const maxIDBytes = 64
+
+// checkID says what makes an id unfit for a block value, a header and a log line.
+func checkID(id string) error {
+	if id == "" || len(id) > maxIDBytes {
+		return fmt.Errorf("id: got %d bytes, allowed: 1 to %d", len(id), maxIDBytes)
+	}
+	for i := 0; i < len(id); i++ {
+		if c := id[i]; !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-') {
+			return fmt.Errorf("id: got byte %q, allowed: letters, digits and '-'", c)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,225 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// How long the rule store is waited for. Releases wait behind it.
+const (
+	versionsTimeout = 400 * time.Millisecond // with all versions that the hits of a batch need
+	prefetchTimeout = 200 * time.Millisecond // with those that hits may need later
+	versionsBackoff = 2 * time.Second        // after it has not answered, it is not asked for so long
+)
+
+// versions knows what the versions of rules say about blocks. They do not change, so each is learned once, ahead of the hits
+// that need it as far as possible. What cannot be learned blocks nobody, and holds nothing up: the next update of the
+// episode asks again.
+type versions struct {
+	source RuleVersions
+	now    func() traffic.Time
+	log    *slog.Logger
+
+	mu         sync.Mutex
+	specs      map[versionKey]*blockSpec // nil: the version has no block
+	superseded map[supersededVersion]bool
+	failed     traffic.Time // when the source last did not answer; 0: it did
+	ahead      traffic.Time // when the modes were read whose versions are learned ahead
+}
+
+func newVersions(source RuleVersions, now func() traffic.Time, log *slog.Logger) *versions {
+	return &versions{source: source, now: now, log: log, specs: map[versionKey]*blockSpec{}, superseded: map[supersededVersion]bool{}}
+}
+
+// versionKey names a rule's version.
+type versionKey struct {
+	rule   string
+	number int
+}
+
+// supersededVersion is a version of a rule that was not the newest any more when the rule was promoted.
+type supersededVersion struct {
+	versionKey
+	promoted int
+}
+
+// blockSpec is what a rule's version says about its blocks.
+type blockSpec struct {
+	ttl     time.Duration
+	extend  rules.Extend
+	maxLag  time.Duration
+	closing time.Duration // how long after its last over event an episode's closing hit is due
+}
+
+// until is deterministic: it follows from the hit and the rule's version alone.
+func (s *blockSpec) until(h *detectors.Hit) traffic.Time {
+	if s.extend == rules.ExtendOnHit {
+		return h.Last.Add(s.ttl)
+	}
+	return h.First.Add(s.ttl)
+}
+
+// maxSpecs bounds what is kept; versions do not change, so dropping them all only costs learning them again.
+const maxSpecs = 1 << 14
+
+// allows gives what the version that h was judged by says about blocks, or the reason why it may not block.
+func (v *versions) allows(ctx context.Context, h *detectors.Hit, mode *rules.ModeState) (blockSpec, string) {
+	spec, found, err := v.spec(ctx, versionKey{h.Rule, h.RuleVersion})
+	if err == nil && !found {
+		return spec, blocklist.ReasonNoSpec
+	}
+	within := h.RuleVersion >= mode.Promoted
+	if err == nil && !within {
+		within, err = v.within(ctx, supersededVersion{versionKey{h.Rule, h.RuleVersion}, mode.Promoted})
+	}
+	switch {
+	case errors.Is(err, errBackingOff):
+		return spec, blocklist.ReasonUnlearned
+	case err != nil:
+		v.unanswered()
+		v.log.WarnContext(ctx, "a rule's version cannot be learned, its hits are withheld; it is asked for again", "error", err)
+		return spec, blocklist.ReasonUnlearned
+	case !within:
+		return spec, blocklist.ReasonOldVersion
+	}
+	return spec, ""
+}
+
+// spec finds what a version says about blocks; false when it does not exist or has none. A version that does not exist may
+// a moment later, so only one that does is learned for good.
+func (v *versions) spec(ctx context.Context, key versionKey) (blockSpec, bool, error) {
+	v.mu.Lock()
+	spec, ok := v.specs[key]
+	v.mu.Unlock()
+	if !ok {
+		doc, found, err := v.learn(ctx, key)
+		if err != nil || !found {
+			return blockSpec{}, false, err
+		}
+		spec = specOf(doc)
+		v.keep(key, spec)
+	}
+	if spec == nil {
+		return blockSpec{}, false, nil
+	}
+	return *spec, true, nil
+}
+
+func specOf(doc *rules.Version) *blockSpec {
+	if doc.Block == nil {
+		return nil
+	}
+	return &blockSpec{ttl: doc.Block.TTL, extend: doc.Block.Extend, maxLag: doc.MaxLag, closing: doc.Window + doc.Lateness}
+}
+
+func (v *versions) keep(key versionKey, spec *blockSpec) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.specs) >= maxSpecs {
+		clear(v.specs)
+	}
+	v.specs[key] = spec
+}
+
+// within reports whether what a version says about blocks stays within what the promotion was about. An episode keeps the
+// version that it opened under, its block's key included, for up to a day: an edit that was made because that version would
+// have blocked the wrong clients must not be undone by its running episodes.
+func (v *versions) within(ctx context.Context, key supersededVersion) (bool, error) {
+	v.mu.Lock()
+	within, ok := v.superseded[key]
+	v.mu.Unlock()
+	if ok {
+		return within, nil
+	}
+	var docs [2]*rules.Document
+	for i, number := range []int{key.promoted, key.number} {
+		doc, found, err := v.learn(ctx, versionKey{key.rule, number})
+		if err != nil || !found {
+			return false, err
+		}
+		docs[i] = &doc.Document
+	}
+	within = len(rules.MayBlockMore(docs[0], docs[1])) == 0
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.superseded) >= maxSpecs {
+		clear(v.superseded)
+	}
+	v.superseded[key] = within
+	return within, nil
+}
+
+// errBackingOff stands where the rule store was not asked, since it has not answered a moment ago.
+var errBackingOff = errors.New("the rule store has not answered a moment ago")
+
+func (v *versions) learn(ctx context.Context, key versionKey) (*rules.Version, bool, error) {
+	v.mu.Lock()
+	backingOff := v.failed != 0 && v.now().Sub(v.failed) < versionsBackoff
+	v.mu.Unlock()
+	if backingOff {
+		return nil, false, errBackingOff
+	}
+	doc, found, err := v.source.RuleVersion(ctx, key.rule, key.number)
+	if err != nil {
+		return nil, false, fmt.Errorf("version %d of rule %s: %w", key.number, key.rule, err)
+	}
+	return doc, found, nil
+}
+
+// unanswered notes that the rule store is away: one batch waits for it every versionsBackoff, not every hit.
+func (v *versions) unanswered() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.failed = v.now()
+}
+
+// prefetched is how many versions of a rule are learned ahead. A running episode may be of any version of its last day.
+const prefetched = 16
+
+// prefetch learns what the versions of rules that block say about blocks before a hit asks: while the rule store answers, so
+// that blocking goes on when it does not. Newest versions come first. What there is no time for is learned after the next
+// reading of modes, or with the hit that needs it. read is when the modes were read, 0 when the store did not answer; what was
+// read at the same instant is looked at once.
+func (v *versions) prefetch(ctx context.Context, modes map[string]rules.ModeState, read traffic.Time) {
+	v.mu.Lock()
+	again := v.ahead == read || read == 0
+	if !again {
+		v.ahead, v.failed = read, 0 // the modes come from the same store, so it answers
+	}
+	v.mu.Unlock()
+	if again {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, prefetchTimeout)
+	defer cancel()
+	for back := range prefetched {
+		for _, m := range modes {
+			number := m.Newest - back
+			if m.Mode != rules.ModeBlock || number < 1 {
+				continue
+			}
+			if err := v.foresee(ctx, versionKey{m.Rule, number}, m.Promoted); err != nil {
+				v.log.DebugContext(ctx, "a rule's version is not learned ahead", "error", err)
+				return
+			}
+		}
+	}
+}
+
+// foresee learns all that a hit of a version may need.
+func (v *versions) foresee(ctx context.Context, key versionKey, promoted int) error {
+	_, found, err := v.spec(ctx, key)
+	if err == nil && found && key.number < promoted {
+		_, err = v.within(ctx, supersededVersion{key, promoted})
+	}
+	return err
+}

@@ -1,0 +1,140 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/internal/retry"
+	"github.com/weirhq/weir/traffic"
+)
+
+// PublishInterval is how often a Publisher looks without having been told of a change.
+const PublishInterval = 2 * time.Second
+
+const (
+	// publishTimeout bounds a round: a rule store or a Redis that takes a question and never answers must not keep the next
+	// change waiting.
+	publishTimeout = 5 * time.Second
+	// publishRetry is the wait after a round that failed; it doubles up to the interval.
+	publishRetry = 100 * time.Millisecond
+)
+
+// PublisherOptions configure a Publisher. All are required.
+type PublisherOptions struct {
+	Store      *blocklist.Store
+	Modes      Modes
+	Clock      func() traffic.Time
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+func (o *PublisherOptions) validate() error {
+	for _, p := range []struct {
+		name  string
+		given bool
+	}{
+		{"Store", o.Store != nil}, {"Modes", o.Modes != nil}, {"Clock", o.Clock != nil},
+		{"Logger", o.Logger != nil}, {"Registerer", o.Registerer != nil},
+	} {
+		if !p.given {
+			return fmt.Errorf("mode publisher: %s is missing", p.name)
+		}
+	}
+	return nil
+}
+
+// Publisher keeps the modes in Redis as the rule store says. It does nothing else, so that a demotion never waits for
+// anything: not for the reconciler, which may take minutes to assert all blocks, nor for a master without the modes that
+// does not answer. Any number may run.
+type Publisher struct {
+	o        PublisherOptions
+	changed  chan struct{}
+	interval time.Duration // PublishInterval; tests set another
+	trouble  retry.Trouble
+
+	published prometheus.Counter
+	failures  prometheus.Counter
+}
+
+// NewPublisher makes a Publisher; Run does its work.
+func NewPublisher(o PublisherOptions) (*Publisher, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	p := &Publisher{
+		o: o, changed: make(chan struct{}, 1), interval: PublishInterval,
+		published: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_modes_published_total", Help: "Modes of rules that Redis lacked, or knew in an older form, and was told."}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_modes_failures_total", Help: "Rounds in which the modes of rules could not be compared with those in Redis."}),
+	}
+	if err := register(o.Registerer, p.published, p.failures); err != nil {
+		return nil, fmt.Errorf("mode publisher: %w", err)
+	}
+	return p, nil
+}
+
+// ModesChanged makes Run look at once. It never waits.
+func (p *Publisher) ModesChanged() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run publishes what changed until ctx is done, and then returns nil. Failures are logged when they begin and end, and
+// tried again.
+func (p *Publisher) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	backoff := retry.NewBackoff(publishRetry, p.interval)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-p.changed:
+		}
+		err := p.Publish(ctx)
+		p.note(ctx, err)
+		if err != nil {
+			timer.Reset(backoff.Step())
+			continue
+		}
+		backoff.Reset()
+		timer.Reset(p.interval)
+	}
+}
+
+// Publish does one round. Run calls it; it must not be called beside Run.
+func (p *Publisher) Publish(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	modes, err := p.o.Modes.Modes(ctx)
+	if err != nil {
+		return fmt.Errorf("modes of rules: %w", err)
+	}
+	n, err := p.o.Store.SyncModes(ctx, p.o.Clock(), modes)
+	if err != nil {
+		return err
+	}
+	p.published.Add(float64(n))
+	return nil
+}
+
+func (p *Publisher) note(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		p.failures.Inc()
+		p.trouble.Failed(p.o.Logger, "modes of rules cannot be published; gates act on a promotion or demotion once they can", err)
+		return
+	}
+	p.trouble.Over(p.o.Logger, "modes of rules are published again")
+}

@@ -1,0 +1,81 @@
+package reconcile
+
+import (
+	"crypto/sha256"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/traffic"
+)
+
+// seenBlocks is how many blocks of a round are remembered at least, 16 bytes each: about 25 MB at most, while a round of so
+// many goes on. One that has been forgotten is compared once more, which changes nothing. It is more than a page has, so that
+// no page gives a block twice.
+const seenBlocks = 1 << 18
+
+// wanted gives the blocks of a page that should stand, of those that no release covers and that were written under the
+// rule's generation of now. Each update of an episode is a decision of its own, so a block has many; they come in
+// descending order of expiry, and only the first is given, in this page or in one before.
+func (a *assertion) wanted(page []blocklist.Decision) []blocklist.Raise {
+	now := a.r.o.Clock()
+	raises := make([]blocklist.Raise, 0, len(page))
+	for i := range page {
+		key, b, ok := blockOf(&page[i], now)
+		gen, blocking := a.generation[page[i].Rule]
+		if !ok || !blocking || b.Generation != gen || a.unreleased[key] || a.r.never.Holds(key.Subject) {
+			continue
+		}
+		if t, ok := a.released[key]; ok && t.Covers(b.Hit, b.Since) {
+			continue
+		}
+		if id := digest(key); !a.raised.Has(id) {
+			a.raised.Add(id)
+			raises = append(raises, blocklist.Raise{Name: key, Block: b})
+		}
+	}
+	return raises
+}
+
+// digest stands for h where many are remembered.
+func digest(h blocklist.Name) string {
+	sum := sha256.Sum256([]byte(h.Rule + " " + string(h.Subject)))
+	return string(sum[:16])
+}
+
+// tombstoneOf is what a released decision left behind; false for any other decision, and for one that is over.
+func tombstoneOf(d *blocklist.Decision, now traffic.Time) (blocklist.Name, blocklist.Tombstone, bool) {
+	key := blocklist.Name{Subject: d.Subject.Stored(), Rule: d.Rule}
+	t := blocklist.NewTombstone(d.Rule, d.By, d.Since, d.Until)
+	t.Hit = d.Hit
+	return key, t, d.Action == blocklist.ActionReleased && assertable(d, key, now)
+}
+
+// blockOf is the block that a decision wrote or extended; false for any other decision, and for one that is over.
+func blockOf(d *blocklist.Decision, now traffic.Time) (blocklist.Name, blocklist.Block, bool) {
+	key := blocklist.Name{Subject: d.Subject.Stored(), Rule: d.Rule}
+	b := blocklist.NewBlock(d.Rule, d.Generation, d.Hit, d.Since, d.Until)
+	return key, b, (d.Action == blocklist.ActionWritten || d.Action == blocklist.ActionExtended) && assertable(d, key, now)
+}
+
+func assertable(d *blocklist.Decision, key blocklist.Name, now traffic.Time) bool {
+	return d.Until > now && blocklist.Storable(d.Since) && blocklist.Storable(d.Until) && key.Check() == nil
+}
+
+// lacks reports whether the raise script might change anything. It may say so of more than that, never of less: the script
+// decides, under what it finds then.
+func lacks(st *blocklist.Standing, b *blocklist.Block) bool {
+	if st.Tombstone != nil && st.Tombstone.Covers(b.Hit, b.Since) {
+		return false
+	}
+	if st.Block == nil || st.Block.Generation < b.Generation {
+		return true
+	}
+	return st.Block.Generation == b.Generation && st.Block.Until < b.Until
+}
+
+// lacksRelease is lacks for the release script, of a tombstone that removes only what it covers.
+func lacksRelease(st *blocklist.Standing, t *blocklist.Tombstone) bool {
+	if st.Tombstone == nil || st.Tombstone.Released < t.Released {
+		return true
+	}
+	return st.Block != nil && st.Tombstone.Covers(st.Block.Hit, st.Block.Since)
+}

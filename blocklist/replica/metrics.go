@@ -1,0 +1,51 @@
+package replica
+
+import "github.com/prometheus/client_golang/prometheus"
+
+type replicaMetrics struct {
+	reloads  *prometheus.CounterVec // reason
+	deltas   *prometheus.CounterVec // op
+	rejected *prometheus.CounterVec // reason
+	failures prometheus.Counter
+	spared   prometheus.Counter
+}
+
+func newReplicaMetrics(to prometheus.Registerer, r *Replica) (*replicaMetrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string, read func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)
+	}
+	m := &replicaMetrics{
+		reloads:  counter("weir_blocklist_reloads_total", "Reasons to load the whole blocklist again, as they came up.", "reason"),
+		deltas:   counter("weir_blocklist_deltas_total", "Changes read from the delta streams.", "op"),
+		rejected: counter("weir_blocklist_rejected_total", "Blocks in Redis that were not taken over.", "reason"),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_blocklist_failures_total", Help: "Times that Redis did not answer a replica."}),
+		spared: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_blocklist_spared_total", Help: "Requests of the never-block list that a block by another field would have held."}),
+	}
+	return m, register(to, m.reloads, m.deltas, m.rejected, m.failures, m.spared,
+		gauge("weir_blocklist_blocks", "Blocks held in memory.", func() float64 { return float64(r.Len()) }),
+		gauge("weir_blocklist_staleness_seconds", "Time since Redis last answered.", func() float64 { return r.Staleness().Seconds() }),
+		gauge("weir_blocklist_behind_seconds", "Age of the newest moment of which every change is known.", func() float64 { return r.Behind().Seconds() }),
+		gauge("weir_blocklist_missing_slots", "Hash slots of Redis not read since the start, or since changes were missed.",
+			func() float64 { return float64(r.Missing()) }),
+		gauge("weir_blocklist_ready", "1 when the blocklist has been loaded.", func() float64 {
+			if r.Ready() {
+				return 1
+			}
+			return 0
+		}))
+}
+
+// register registers all collectors or reports the first that the registry refuses.
+func register(to prometheus.Registerer, collectors ...prometheus.Collector) error {
+	for _, c := range collectors {
+		if err := to.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+// Package replica is the whole blocklist in the memory of a process, for gates: a loader reads all keys of Redis, a follower applies
+// the streams of changes, and both put what they read into one table, which a look-up asks without network I/O.
+package replica
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/internal/retry"
+	"github.com/weirhq/weir/traffic"
+)
+
+// defaultReload is how often a Replica loads everything though no number was missing.
+const defaultReload = 10 * time.Minute
+
+// Options configure a Replica. All but NeverBlock and Reload are required.
+type Options struct {
+	Store      *blocklist.Store
+	NeverBlock []netip.Prefix
+	// Reload bounds how long a change that was lost between Redis and its delta stays unknown; 0: 10 min. Programs leave it at 0; a
+	// simulation, whose days last seconds, and tests set it.
+	Reload     time.Duration
+	Clock      func() traffic.Time
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Replica is the whole blocklist in the memory of a process, for gates: a look-up does no network I/O. It fails static:
+// with Redis away, known blocks hold until they expire and new ones wait.
+type Replica struct {
+	o       Options
+	from    source
+	never   blocklist.NeverBlock
+	metrics *replicaMetrics
+	table   *table
+	loads   *loader
+
+	loaded  atomic.Bool
+	contact atomic.Int64 // traffic.Time when the streams were last answered for
+	level   atomic.Int64 // traffic.Time of which everything is known
+}
+
+// New makes an empty Replica; Run fills it and keeps it up to date.
+func New(o Options) (*Replica, error) {
+	for _, p := range []struct {
+		name  string
+		given bool
+	}{
+		{"Store", o.Store != nil}, {"Clock", o.Clock != nil}, {"Logger", o.Logger != nil}, {"Registerer", o.Registerer != nil},
+	} {
+		if !p.given {
+			return nil, fmt.Errorf("replica: %s is missing", p.name)
+		}
+	}
+	if o.Reload == 0 {
+		o.Reload = defaultReload
+	}
+	r := &Replica{o: o, from: newRedisSource(o.Store), never: blocklist.NewNeverBlock(o.NeverBlock), table: newTable()}
+	r.loads = newLoader(r)
+	r.touch()
+	r.level.Store(int64(o.Clock()))
+	metrics, err := newReplicaMetrics(o.Registerer, r)
+	if err != nil {
+		return nil, fmt.Errorf("replica: %w", err)
+	}
+	r.metrics = metrics
+	return r, nil
+}
+
+// Find returns the block that holds a request of id, and false when there is none. Of several, the one that lasts longest
+// counts. It takes about 100 ns, allocates nothing, and may be called by any number of goroutines at any time.
+//
+// id is taken by value: behind an interface a pointer would put it on the heap.
+func (r *Replica) Find(id traffic.Identity, method, path string, now traffic.Time) (blocklist.Block, bool) {
+	b, ok := r.table.find(&id, method, path, now)
+	if ok && r.never.HoldsAddr(id.IP) {
+		r.metrics.spared.Inc() // blocked by another field than its address, which may never be refused
+		return blocklist.Block{}, false
+	}
+	return b, ok
+}
+
+// Ready reports whether the blocklist has been loaded once, from every server that answered. Missing is what it lacks.
+func (r *Replica) Ready() bool { return r.loaded.Load() }
+
+// Missing is how many hash slots of Redis have not been read since the start, or since changes were missed: 16,384 before
+// the first load, 0 when nothing can be missing. Blocks that have been written since hold all the same.
+func (r *Replica) Missing() int { return r.loads.missingSlots() }
+
+// Staleness is how long ago Redis last answered; before it has, how old the Replica is.
+func (r *Replica) Staleness() time.Duration {
+	return max(0, r.o.Clock().Sub(traffic.Time(r.contact.Load())))
+}
+
+// Behind is how old the newest moment is of which the Replica is known to hold everything that was written; before Redis
+// has answered, how old the Replica is. Loads make no difference to it.
+func (r *Replica) Behind() time.Duration {
+	return max(0, r.o.Clock().Sub(traffic.Time(r.level.Load())))
+}
+
+// Len is how many blocks are held, those that have just expired included.
+func (r *Replica) Len() int { return int(r.table.blocks.Load()) }
+
+// How long Run waits before it asks Redis again, and how it sweeps.
+const (
+	retryFirst = 50 * time.Millisecond
+	retryMost  = time.Second
+	sweepEvery = 100 * time.Millisecond // one shard each time: a whole round takes half a minute
+)
+
+// Run keeps the Replica up to date until ctx is done, and then returns nil, within a second. Failures are logged when
+// they begin and end, and tried again for ever.
+func (r *Replica) Run(ctx context.Context) error {
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { r.sweep(ctx) })
+	beside.Go(func() { r.loads.run(ctx) })
+
+	f := follower{r: r}
+	backoff := retry.NewBackoff(retryFirst, retryMost)
+	var trouble retry.Trouble
+	for ctx.Err() == nil {
+		err := f.step(ctx)
+		switch {
+		case err == nil:
+			trouble.Over(r.o.Logger, "blocklist follows Redis again")
+			backoff.Reset()
+		case ctx.Err() != nil:
+		default:
+			r.metrics.failures.Inc()
+			trouble.Failed(r.o.Logger, "blocklist cannot follow Redis; known blocks hold until they expire", err)
+			_ = backoff.Wait(ctx) // its error is ctx's, which ends the loop
+		}
+	}
+	return nil
+}
+
+// touch notes that Redis answered.
+func (r *Replica) touch() { r.contact.Store(int64(r.o.Clock())) }
+
+func (r *Replica) sweep(ctx context.Context) {
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for i := 0; ; i = (i + 1) % tableShards {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			r.table.sweep(i, r.o.Clock())
+		}
+	}
+}
+
+// takeValue puts what a key holds into the table.
+func (r *Replica) takeValue(h blocklist.Name, tombstone bool, value string) {
+	if tombstone {
+		tomb, err := blocklist.DecodeTombstone([]byte(value))
+		r.takeTombstone(h, tomb, err)
+		return
+	}
+	b, err := blocklist.DecodeBlock([]byte(value))
+	r.takeBlock(h, &b, err)
+}
+
+func (r *Replica) takeUnreadable() { r.metrics.rejected.WithLabelValues("unreadable").Inc() }
+
+// takeBlock puts a block into the table unless it may not hold anybody.
+func (r *Replica) takeBlock(h blocklist.Name, b *blocklist.Block, err error) {
+	if err == nil && b.Rule != h.Rule {
+		err = fmt.Errorf("block of rule %q under the key of rule %q", b.Rule, h.Rule)
+	}
+	w, whoErr := blocklist.ParseSubject(h.Subject)
+	switch {
+	case err != nil || whoErr != nil:
+		r.takeUnreadable()
+	case r.never.HoldsParsed(&w):
+		r.metrics.rejected.WithLabelValues("never_block").Inc()
+	default:
+		r.table.put(h.Subject, &w, b)
+	}
+}
+
+func (r *Replica) takeTombstone(h blocklist.Name, tomb blocklist.Tombstone, err error) {
+	w, whoErr := blocklist.ParseSubject(h.Subject)
+	if err != nil || whoErr != nil || tomb.Rule != h.Rule {
+		r.takeUnreadable()
+		return
+	}
+	r.table.release(h.Subject, &w, tomb)
+}
