@@ -9,23 +9,25 @@ import (
 //
 //	traffic ← rules ← detectors ← {ingest, blocklist, history} ← {gate, console} ← cmd
 var plan = map[string][]string{
-	"traffic":          {},
-	"rules":            {"traffic"},
-	"detectors":        {"traffic", "rules"},
-	"ingest":           {"traffic", "rules", "detectors", "internal/retry"},
-	"blocklist":        {"traffic", "rules", "detectors", "internal/retry"},
-	"history":          {"traffic", "rules", "detectors", "blocklist", "migrations", "internal/retry"},
-	"migrations":       {},
-	"gate":             {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
-	"console":          {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
-	"dashboards":       {},
-	"cmd/weir":         {"*"},
-	"examples":         {"traffic", "gate"}, // and below: what users import too
-	"internal/retry":   {},                  // backoff, and what to log meanwhile
-	"internal/local":   {},                  // servers of this machine, for weir dev and tests
-	"internal/testbed": {"internal/local"},
-	"internal/oracle":  {},                                      // judges the detectors, so shares nothing with them
-	"internal/loadgen": {"traffic", "rules", "internal/oracle"}, // a load and what is true of it; judges, so asks the oracle
+	"traffic":           {},
+	"rules":             {"traffic", "internal/yamlnode", "internal/duration"},
+	"detectors":         {"traffic", "rules"},
+	"ingest":            {"traffic", "rules", "detectors", "internal/retry"},
+	"blocklist":         {"traffic", "rules", "detectors", "internal/retry"},
+	"history":           {"traffic", "rules", "detectors", "blocklist", "migrations", "internal/retry"},
+	"migrations":        {},
+	"gate":              {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
+	"console":           {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
+	"dashboards":        {},
+	"cmd/weir":          {"*"},
+	"examples":          {"traffic", "gate"}, // and below: what users import too
+	"internal/retry":    {},                  // backoff, and what to log meanwhile
+	"internal/yamlnode": {},                  // YAML values with their lines, for rules and the configuration
+	"internal/duration": {},                  // 90s, 1d12h: in rules, settings and flags
+	"internal/local":    {},                  // servers of this machine, for weir dev and tests
+	"internal/testbed":  {"internal/local"},
+	"internal/oracle":   {},                                      // judges the detectors, so shares nothing with them
+	"internal/loadgen":  {"traffic", "rules", "internal/oracle"}, // a load and what is true of it; judges, so asks the oracle
 	// The demo and its judge, who asks the oracle; rules and detectors are for its tests.
 	"internal/demo":       {"traffic", "rules", "detectors", "blocklist", "gate", "internal/oracle"},
 	"internal/arch":       {},
