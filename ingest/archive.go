@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // ArchiveEvent is one event of an archive, ready to be sent.
@@ -150,10 +151,10 @@ type archiveFile struct {
 func (f *archiveFile) line(ctx context.Context, l archiveLine) error {
 	f.counts.Lines++
 	if l.Size == 0 {
-		return f.refuse(ctx, l, traffic.ReasonEmpty, "the line is empty")
+		return f.refuse(ctx, l, format.ReasonEmpty, "the line is empty")
 	}
 	if l.Size > f.opts.MaxBytes {
-		return f.refuse(ctx, l, traffic.ReasonOversized, fmt.Sprintf("got %d bytes; allowed: %d", l.Size, f.opts.MaxBytes))
+		return f.refuse(ctx, l, format.ReasonOversized, fmt.Sprintf("got %d bytes; allowed: %d", l.Size, f.opts.MaxBytes))
 	}
 	var req traffic.Request
 	value, err := f.opts.Decode(l.Text, &req)
@@ -193,8 +194,8 @@ func (f *archiveFile) trusted(ctx context.Context, l archiveLine, e ArchiveEvent
 // malformed refuses a line that the decoder does not take. Until one has been read well the letters are kept here: a
 // wrong --format must not fill the dead letters with a whole archive.
 func (f *archiveFile) malformed(ctx context.Context, l archiveLine, err error) error {
-	reason, detail := traffic.ReasonMalformed, err.Error()
-	var de *traffic.DecodeError
+	reason, detail := format.ReasonMalformed, err.Error()
+	var de *format.DecodeError
 	if errors.As(err, &de) {
 		reason, detail = de.Reason, de.Detail
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // FutureTolerance is how far an event of a live stream may be later than Kafka's append time. A later one gets the
@@ -75,8 +76,8 @@ func (r *eventReader) read(v *routingVersion, m *traffic.Message, progress traff
 	out := &r.out
 	*out = reading{progress: progress, watched: out.watched[:0], targets: out.targets[:0]}
 	if err := v.decoder.Decode(m.Value, &r.request); err != nil {
-		out.fate, out.reason, out.detail = fateDead, traffic.ReasonMalformed, err.Error()
-		if bad := (*traffic.DecodeError)(nil); errors.As(err, &bad) {
+		out.fate, out.reason, out.detail = fateDead, format.ReasonMalformed, err.Error()
+		if bad := (*format.DecodeError)(nil); errors.As(err, &bad) {
 			out.reason, out.detail = bad.Reason, bad.Detail
 		}
 		return out

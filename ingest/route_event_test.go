@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 const noon traffic.Time = 1_800_000_000_000_000
@@ -49,7 +50,7 @@ func watchRouting() *rules.Routing {
 	}
 	return &rules.Routing{
 		Stream: "live", Number: 9, RecordFormat: detectors.RecordFormat, SecretID: "s", Identity: traffic.DefaultIdentityMap(),
-		Format: rules.Format{Name: traffic.FormatWeir, MaxEventBytes: 4096},
+		Format: rules.Format{Name: format.Weir, MaxEventBytes: 4096},
 		Rules: []rules.Version{
 			rule("a-ip", "/v1/*", rules.MissingSkip, ip),
 			rule("b-ip-device", "/v1/*", rules.MissingSkip, ip, device),
@@ -91,11 +92,11 @@ func TestReadEvent(t *testing.T) {
 			time: noon + 1, after: noon + 1, rules: []int{0, 1, 3}},
 		{name: "future in a replay", replay: true, value: strings.Replace(event(whole), at(0), at(time.Hour), 1), fate: fateRouted,
 			time: noon.Add(time.Hour), after: noon.Add(time.Hour), rules: []int{0, 1, 3}},
-		{name: "empty", value: "", fate: fateDead, reason: traffic.ReasonEmpty, after: noon - 9, progress: noon - 9},
-		{name: "oversized", value: event(`"path":"` + strings.Repeat("x", 5000) + `"`), fate: fateDead, reason: traffic.ReasonOversized, after: noon - 9, progress: noon - 9},
-		{name: "malformed", value: `{"v":1`, fate: fateDead, reason: traffic.ReasonMalformed, after: noon - 9, progress: noon - 9},
-		{name: "end mark", replay: true, value: string(traffic.EndMark()), fate: fateEndMark, after: traffic.EndOfTime},
-		{name: "end mark in a live stream", value: string(traffic.EndMark()), fate: fateDead, reason: traffic.ReasonMalformed, after: noon - 9, progress: noon - 9},
+		{name: "empty", value: "", fate: fateDead, reason: format.ReasonEmpty, after: noon - 9, progress: noon - 9},
+		{name: "oversized", value: event(`"path":"` + strings.Repeat("x", 5000) + `"`), fate: fateDead, reason: format.ReasonOversized, after: noon - 9, progress: noon - 9},
+		{name: "malformed", value: `{"v":1`, fate: fateDead, reason: format.ReasonMalformed, after: noon - 9, progress: noon - 9},
+		{name: "end mark", replay: true, value: string(format.EndMark()), fate: fateEndMark, after: traffic.EndOfTime},
+		{name: "end mark in a live stream", value: string(format.EndMark()), fate: fateDead, reason: format.ReasonMalformed, after: noon - 9, progress: noon - 9},
 		{name: "after the end mark", replay: true, value: event(whole), progress: traffic.EndOfTime, fate: fateRouted, time: noon, after: traffic.EndOfTime, rules: []int{0, 1, 3}},
 	}
 	for _, tt := range tests {

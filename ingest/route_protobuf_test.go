@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // TestProtobufRoutesAsJSON: the two formats of a weir event lead to the same reading, and so to the same records.
 func TestProtobufRoutesAsJSON(t *testing.T) {
 	opt := routedOptions(true)
 	inJSON, inProtobuf := amountRouting(), amountRouting()
-	inProtobuf.Format.Name = traffic.FormatProtobuf
+	inProtobuf.Format.Name = format.Protobuf
 	readers := [2]eventReader{}
 	for i := range readers {
 		readers[i] = eventReader{live: true, targets: newTargeter(opt.Secret, opt.KeyedPartitions)}
@@ -25,7 +26,7 @@ func TestProtobufRoutesAsJSON(t *testing.T) {
 		{Device: "tv", Path: "/v1/x", Verdict: traffic.Verdict{Rule: "a-events", Block: "b"}},
 		{Device: "tv", Path: "/v2"},
 	} {
-		values := [2][]byte{traffic.AppendEvent(nil, &r), traffic.AppendProtobuf(nil, &r)}
+		values := [2][]byte{format.AppendEvent(nil, &r), format.AppendProtobuf(nil, &r)}
 		var got [2]reading
 		for i := range readers {
 			got[i] = *readers[i].read(versions[i], &traffic.Message{Appended: noon + 1, Value: values[i]}, noon)

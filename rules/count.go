@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/internal/duration"
-	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // CountKind is what a window adds up, without the field or the number that it is about.
@@ -178,7 +178,7 @@ func (d *Document) checkCounting(say func(ok bool, field, got, allowed string)) 
 	}
 	d.checkDistinct(say)
 	if kind == CountSum {
-		_, err := traffic.ParseAttrPath(d.Count.Sum)
+		_, err := format.ParseAttrPath(d.Count.Sum)
 		say(err == nil && printable(d.Count.Sum), "count.sum", quoteShort(d.Count.Sum), allowedSum)
 	}
 	if known && d.Burst != 0 {

@@ -134,7 +134,7 @@ type Routing struct {
 
 // Format is how events of the stream are decoded.
 type Format struct {
-	Name          string            `json:"name"`          // one of traffic.Formats
+	Name          string            `json:"name"`          // one of format.Names
 	Map           map[string]string `json:"map,omitempty"` // event field → member, for json
 	MaxEventBytes int               `json:"max_event_bytes"`
 }

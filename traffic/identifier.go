@@ -116,7 +116,7 @@ func (x *Identifier) FromEvent(r *Request) (id Identity, missing Missing) {
 			continue
 		}
 		var told told
-		own, claimed := trimBlank(r.own(f)), r.Claimed.Has(f)
+		own, claimed := trimBlank(r.Field(f)), r.Claimed.Has(f)
 		if !claimed {
 			told.value = own
 		}
@@ -212,7 +212,7 @@ func (t *told) joined(src *FieldSource) bool {
 }
 
 // own is the event's own member for field f.
-func (r *Request) own(f Field) string {
+func (r *Request) Field(f Field) string {
 	switch f {
 	case FieldDevice:
 		return r.Device
@@ -251,4 +251,21 @@ func unquoted(value string) string {
 		return value[1 : len(value)-1]
 	}
 	return value
+}
+
+// Headers are the names of the request headers that FromCarrier looks at, as http.Header spells them: what a gate has to
+// be told of a request beside its addresses.
+func (x *Identifier) Headers() []string {
+	var names []string
+	cookies := false
+	for f := FieldDevice; f < NumFields; f++ {
+		if name := x.sources[f].Header; name != "" {
+			names = append(names, name)
+		}
+		cookies = cookies || x.sources[f].Cookie != ""
+	}
+	if cookies {
+		names = append(names, "Cookie")
+	}
+	return names
 }

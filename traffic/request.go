@@ -88,3 +88,12 @@ type KeyField struct {
 	V4    uint8 `json:"v4,omitempty"`
 	V6    uint8 `json:"v6,omitempty"`
 }
+
+// TokenByte reports whether c is a tchar of RFC 9110, section 5.6.2: what methods and header names are made of.
+func TokenByte(c byte) bool {
+	switch c {
+	case '!', '#', '$', '%', '&', '\'', '*', '+', '-', '.', '^', '_', '`', '|', '~':
+		return true
+	}
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}

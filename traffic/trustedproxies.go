@@ -96,7 +96,7 @@ func (p *TrustedProxies) UnmarshalJSON(b []byte) error {
 	}
 	var parts []string
 	if err := json.Unmarshal(b, &parts); err != nil {
-		return fmt.Errorf("trusted_proxies: got %s; allowed: %s", quote(alias(b)), trustedProxiesAllowed)
+		return fmt.Errorf("trusted_proxies: got %s; allowed: %s", Quote(b), trustedProxiesAllowed)
 	}
 	return p.SetList(parts)
 }
@@ -109,7 +109,7 @@ func parseTrusted(text string) (netip.Prefix, error) {
 		prefix, err = netip.PrefixFrom(a, a.BitLen()), nil
 	}
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("got %s; allowed: %s", quote(text), trustedProxiesAllowed)
+		return netip.Prefix{}, fmt.Errorf("got %s; allowed: %s", Quote(text), trustedProxiesAllowed)
 	}
 	if a := prefix.Addr(); a.Is4In6() && prefix.Bits() >= 96 {
 		prefix = netip.PrefixFrom(a.Unmap(), prefix.Bits()-96)

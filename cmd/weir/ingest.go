@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // ingestFlags are what weir ingest is told.
@@ -32,7 +33,7 @@ type ingestFlags struct {
 	fields  map[string]string
 	within  time.Duration
 	pace    *ingest.Pace
-	decoder traffic.Decoder
+	decoder format.Decoder
 }
 
 func (a *app) ingestCommand() *cobra.Command {
@@ -114,10 +115,10 @@ func (f *ingestFlags) parse(c *config) error {
 	if f.within, err = parseSpan(f.reorder); err != nil {
 		return usagef("--reorder: %w", err)
 	}
-	if f.fields, err = traffic.ParseFieldMap(f.fieldMap); err != nil {
+	if f.fields, err = format.ParseFieldMap(f.fieldMap); err != nil {
 		return usagef("--%w", err)
 	}
-	if f.decoder, err = traffic.NewDecoder(f.format, f.fields, c.Events.MaxEventBytes); err != nil {
+	if f.decoder, err = format.NewDecoder(f.format, f.fields, c.Events.MaxEventBytes); err != nil {
 		return usagef("--format, --map: %w", err)
 	}
 	if f.speed > 0 {
@@ -142,7 +143,7 @@ func (a *app) ingest(parent context.Context, c *config, f *ingestFlags, paths []
 }
 
 // raw gives lines to Kafka as they are.
-func raw(d traffic.Decoder) ingest.ArchiveDecode {
+func raw(d format.Decoder) ingest.ArchiveDecode {
 	return func(line []byte, r *traffic.Request) ([]byte, error) {
 		if err := d.Decode(line, r); err != nil {
 			return nil, err
@@ -152,15 +153,15 @@ func raw(d traffic.Decoder) ingest.ArchiveDecode {
 }
 
 // converted gives them as weir events, which is what the stream reads. limit bounds what comes out.
-func converted(d traffic.Decoder, limit int) ingest.ArchiveDecode {
+func converted(d format.Decoder, limit int) ingest.ArchiveDecode {
 	return func(line []byte, r *traffic.Request) ([]byte, error) {
 		if err := d.Decode(line, r); err != nil {
 			return nil, err
 		}
-		value := traffic.AppendEvent(make([]byte, 0, len(line)+256), r)
+		value := format.AppendEvent(make([]byte, 0, len(line)+256), r)
 		if len(value) > limit {
-			return nil, &traffic.DecodeError{
-				Reason: traffic.ReasonOversized, Detail: fmt.Sprintf("got %d bytes as a weir event, allowed: at most %d", len(value), limit),
+			return nil, &format.DecodeError{
+				Reason: format.ReasonOversized, Detail: fmt.Sprintf("got %d bytes as a weir event, allowed: at most %d", len(value), limit),
 			}
 		}
 		return value, nil

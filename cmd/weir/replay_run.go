@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // run runs the stages, sends the events, and waits until all that they caused is recorded. The summary says what is
@@ -49,7 +50,7 @@ func (p *replay) run(parent context.Context, c *config) (replaySummary, error) {
 
 // replayDecode gives weir events as they are and converts everything else.
 func (f *ingestFlags) replayDecode(limit int) ingest.ArchiveDecode {
-	if f.format == traffic.FormatWeir {
+	if f.format == format.Weir {
 		return raw(f.decoder)
 	}
 	return converted(f.decoder, limit)
@@ -86,7 +87,7 @@ func (p *replay) feed(ctx context.Context, d *ingest.Detector) error {
 func (p *replay) endMarks(ctx context.Context) error {
 	batches := make([]ingest.Batch, p.requests)
 	for q := range batches {
-		batches[q] = ingest.Batch{Partition: q, Values: [][]byte{traffic.EndMark()}}
+		batches[q] = ingest.Batch{Partition: q, Values: [][]byte{format.EndMark()}}
 	}
 	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

@@ -7,17 +7,18 @@ import (
 
 // plan lists every package and what else of this repository it may import:
 //
-//	traffic ← rules ← detectors ← {ingest, blocklist, history} ← {gate, console} ← cmd
+//	traffic ← traffic/format ← rules ← detectors ← {ingest, blocklist, history} ← {gate, console} ← cmd
 var plan = map[string][]string{
 	"traffic":           {},
-	"rules":             {"traffic", "internal/yamlnode", "internal/duration"},
-	"detectors":         {"traffic", "rules"},
-	"ingest":            {"traffic", "rules", "detectors", "internal/retry"},
+	"traffic/format":    {"traffic"}, // how events are written; whose they are, traffic knows
+	"rules":             {"traffic", "traffic/format", "internal/yamlnode", "internal/duration"},
+	"detectors":         {"traffic", "traffic/format", "rules"},
+	"ingest":            {"traffic", "traffic/format", "rules", "detectors", "internal/retry"},
 	"blocklist":         {"traffic", "rules", "detectors", "internal/retry"},
-	"history":           {"traffic", "rules", "detectors", "blocklist", "migrations", "internal/retry"},
+	"history":           {"traffic", "traffic/format", "rules", "detectors", "blocklist", "migrations", "internal/retry"},
 	"migrations":        {},
-	"gate":              {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
-	"console":           {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
+	"gate":              {"traffic", "traffic/format", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
+	"console":           {"traffic", "traffic/format", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
 	"dashboards":        {},
 	"cmd/weir":          {"*"},
 	"examples":          {"traffic", "gate"}, // and below: what users import too
@@ -26,23 +27,23 @@ var plan = map[string][]string{
 	"internal/duration": {},                  // 90s, 1d12h: in rules, settings and flags
 	"internal/local":    {},                  // servers of this machine, for weir dev and tests
 	"internal/testbed":  {"internal/local"},
-	"internal/oracle":   {},                                      // judges the detectors, so shares nothing with them
-	"internal/loadgen":  {"traffic", "rules", "internal/oracle"}, // a load and what is true of it; judges, so asks the oracle
+	"internal/oracle":   {},                                                        // judges the detectors, so shares nothing with them
+	"internal/loadgen":  {"traffic", "traffic/format", "rules", "internal/oracle"}, // a load and what is true of it; judges, so asks the oracle
 	// The demo and its judge, who asks the oracle; rules and detectors are for its tests.
-	"internal/demo":       {"traffic", "rules", "detectors", "blocklist", "gate", "internal/oracle"},
+	"internal/demo":       {"traffic", "traffic/format", "rules", "detectors", "blocklist", "gate", "internal/oracle"},
 	"internal/arch":       {},
 	"scripts/testreport":  {},
-	"internal/doctest":    {"traffic", "rules"}, // what the documents show, read and run; tests only
-	"internal/deploy":     {"internal/testbed"}, // what docker-compose.yml mounts, run by real programs; tests only
-	"internal/simulation": {"*"},                // the stages over fakes, by seeds; tests only
+	"internal/doctest":    {"traffic", "traffic/format", "rules"}, // what the documents show, read and run; tests only
+	"internal/deploy":     {"internal/testbed"},                   // what docker-compose.yml mounts, run by real programs; tests only
+	"internal/simulation": {"*"},                                  // the stages over fakes, by seeds; tests only
 	// What a simulated stream must have come to: judges, so asks the oracle and shares nothing else.
 	"internal/simulation/judge": {"internal/oracle"},
-	"internal/peers":            {"traffic", "rules", "detectors"}, // other limiters' cases, run through our windows; tests only
-	"internal/order":            {"traffic", "rules", "detectors"}, // the windows under every order of events; tests only
-	"internal/acceptance":       {"*"},                             // whole streams judged from outside; tests only
-	"internal/adversary":        {"traffic", "rules", "blocklist"}, // clients that want past a block, and real servers; tests only
-	"internal/exactness":        {"internal/oracle"},               // a load, and the judges of what came of it
-	"internal/faults":           {"internal/local"},                // real processes and servers killed, frozen and restarted; tests only
+	"internal/peers":            {"traffic", "traffic/format", "rules", "detectors"}, // other limiters' cases, run through our windows; tests only
+	"internal/order":            {"traffic", "rules", "detectors"},                   // the windows under every order of events; tests only
+	"internal/acceptance":       {"*"},                                               // whole streams judged from outside; tests only
+	"internal/adversary":        {"traffic", "traffic/format", "rules", "blocklist"}, // clients that want past a block, and real servers; tests only
+	"internal/exactness":        {"internal/oracle"},                                 // a load, and the judges of what came of it
+	"internal/faults":           {"internal/local"},                                  // real processes and servers killed, frozen and restarted; tests only
 }
 
 // forTests are imported by tests, of any package, and beside them only where the plan names them.
