@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -153,4 +154,27 @@ func TestDecodeWithoutAllocation(t *testing.T) {
 			t.Errorf("%s: %v allocations", format, n)
 		}
 	}
+}
+
+// BenchmarkTime reads the time of an event, as this package and as the standard library does.
+func BenchmarkTime(b *testing.B) {
+	const text = "2026-11-21T05:06:07.123456Z"
+	var want traffic.Time
+	if err := want.UnmarshalText([]byte(text)); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("own", func(b *testing.B) {
+		for b.Loop() {
+			if got, ok := parseRFC3339(text, false); !ok || got != want {
+				b.Fatalf("got %v, want %v", got, want)
+			}
+		}
+	})
+	b.Run("time.Parse", func(b *testing.B) {
+		for b.Loop() {
+			if got, err := time.Parse(time.RFC3339Nano, text); err != nil || traffic.At(got) != want {
+				b.Fatalf("got %v, want %v", got, want)
+			}
+		}
+	})
 }

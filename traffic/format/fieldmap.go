@@ -122,55 +122,10 @@ func (d *mappedDecoder) Decode(b []byte, r *traffic.Request) error {
 	if err := checkSize(b, d.max); err != nil {
 		return err
 	}
-	s := memberReader{scanner: scanner{b: b}, lax: true}
+	s := objectReader{memberReader: memberReader{scanner: scanner{b: b}, lax: true}, counted: d.root}
 	s.space()
-	if err := s.readMapped(d.root, r, &r.UnknownFields); err != nil {
+	if err := s.readObject(d.root, r); err != nil {
 		return err
 	}
 	return s.end()
-}
-
-// readMapped reads an object whose members n describes. Its recursion is as deep as the map's longest path.
-func (s *memberReader) readMapped(n *fieldNode, r *traffic.Request, unknown *int) error {
-	more, err := s.openObject()
-	for more && err == nil {
-		var name string
-		if name, err = s.name(); err != nil {
-			return err
-		}
-		if child := n.children[name]; child != nil {
-			err = s.readTargets(child, r)
-		} else {
-			*unknown++
-			err = s.skip()
-		}
-		if err != nil {
-			return err
-		}
-		more, err = s.nextMember()
-	}
-	return err
-}
-
-// readTargets reads one value for every event field that wants it, each from the value's start.
-func (s *memberReader) readTargets(n *fieldNode, r *traffic.Request) error {
-	start := s.i
-	for _, t := range n.targets {
-		s.i = start
-		if err := s.read(t.field, r); err != nil {
-			return err
-		}
-		if t.claimed {
-			claimMember(r, t.field)
-		}
-	}
-	if start < len(s.b) && s.b[start] == '{' && len(n.children) > 0 {
-		s.i = start
-		var nested int // only the members of the event itself are counted
-		return s.readMapped(n, r, &nested)
-	}
-	if len(n.targets) == 0 {
-		return s.skip()
-	}
-	return nil
 }

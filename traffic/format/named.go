@@ -44,7 +44,7 @@ var _ Decoder = (*namedDecoder)(nil)
 // write other things to the same place. Every error names the format.
 func (d *namedDecoder) Decode(b []byte, r *traffic.Request) error {
 	*r = traffic.Request{Headers: r.Headers[:0]}
-	s := namedReader{memberReader: memberReader{scanner: scanner{b: b}, lax: true}, format: d.format}
+	s := objectReader{memberReader: memberReader{scanner: scanner{b: b}, lax: true}, format: d.format}
 	err := checkSize(b, d.max)
 	if err == nil {
 		s.space()
@@ -101,19 +101,23 @@ func beforePeers(chain string, peers *[2]string) string {
 	return chain
 }
 
-// namedReader reads one line of a named format.
-type namedReader struct {
+// objectReader reads a JSON object by a tree: that of a field map, or that of a gateway's table. By a field map alone each
+// member is read into all that want it, and of several the last one counts. By a table a value that says nothing is passed
+// over, and of several members for one field the most wanted counts.
+type objectReader struct {
 	memberReader
-	format  *namedFormat
-	filled  [numMembers]uint8 // rank of the member that has filled a field, plus 1
-	peers   [2]string         // values asPeer, by rank
-	request bool              // a member about the request or its answer has been seen
+	counted *fieldNode   // the node whose unknown members are counted, nil for none: they are many in a gateway's log
+	format  *namedFormat // whose table it is; nil: a field map alone
 
-	beginning bool // the time was read asBeginning
+	// By a table only.
+	filled    [numMembers]uint8 // rank of the member that has filled a field, plus 1
+	peers     [2]string         // values asPeer, by rank
+	request   bool              // a member about the request or its answer has been seen
+	beginning bool              // the time was read asBeginning
 }
 
-// readObject reads an object whose members n describes. Its recursion is as deep as the table's longest path.
-func (s *namedReader) readObject(n *fieldNode, r *traffic.Request) error {
+// readObject reads an object whose members n describes. Its recursion is as deep as the tree, whose depth the operator chooses.
+func (s *objectReader) readObject(n *fieldNode, r *traffic.Request) error {
 	more, err := s.openObject()
 	for more && err == nil {
 		var name string
@@ -125,6 +129,9 @@ func (s *namedReader) readObject(n *fieldNode, r *traffic.Request) error {
 		} else if header, ok := n.headers.header(name); ok {
 			err = s.readHeaderLines(header, r)
 		} else {
+			if n == s.counted {
+				r.UnknownFields++
+			}
 			err = s.skip()
 		}
 		if err != nil {
@@ -136,11 +143,17 @@ func (s *namedReader) readObject(n *fieldNode, r *traffic.Request) error {
 }
 
 // readNode reads one value for every event field that may take it, each from the value's start.
-func (s *namedReader) readNode(n *fieldNode, r *traffic.Request) error {
+func (s *objectReader) readNode(n *fieldNode, r *traffic.Request) error {
 	start := s.i
 	for _, t := range n.targets {
 		s.i = start
-		if err := s.readTarget(t, r); err != nil {
+		err := error(nil)
+		if s.format != nil {
+			err = s.readRanked(t, r)
+		} else if err = s.read(t.field, r); err == nil && t.claimed {
+			claimMember(r, t.field)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -154,8 +167,8 @@ func (s *namedReader) readNode(n *fieldNode, r *traffic.Request) error {
 	return nil
 }
 
-// readTarget reads a value into a field, unless it says nothing or a member that is wanted more has filled the field.
-func (s *namedReader) readTarget(t target, r *traffic.Request) error {
+// readRanked reads a value into a field, unless it says nothing or a member that is wanted more has filled the field.
+func (s *objectReader) readRanked(t target, r *traffic.Request) error {
 	switch t.field {
 	case memberMethod, memberPath, memberStatus:
 		s.request = true
@@ -206,7 +219,7 @@ func (s *namedReader) readTarget(t target, r *traffic.Request) error {
 }
 
 // readPeer remembers an address, whether the field takes it or not, and goes back to it.
-func (s *namedReader) readPeer(t target) error {
+func (s *objectReader) readPeer(t target) error {
 	start := s.i
 	text, err := s.readText(t.field)
 	s.peers[min(int(t.rank), len(s.peers)-1)] = text
@@ -215,7 +228,7 @@ func (s *namedReader) readPeer(t target) error {
 }
 
 // nothing reports whether the value at hand says that there is none.
-func (s *namedReader) nothing() bool {
+func (s *objectReader) nothing() bool {
 	switch s.peek() {
 	case 'n':
 		return true // null, or no JSON, which whoever skips it will find out
@@ -237,7 +250,7 @@ func (s *namedReader) nothing() bool {
 }
 
 // at reports whether the value at hand is exactly this text.
-func (s *namedReader) at(text string) bool {
+func (s *objectReader) at(text string) bool {
 	end := s.i + len(text)
 	if end > len(s.b) || string(s.b[s.i:end]) != text {
 		return false
@@ -253,7 +266,7 @@ func (s *namedReader) at(text string) bool {
 }
 
 // readLines reads a text, or a list of texts joined by commas.
-func (s *namedReader) readLines(m member) (string, error) {
+func (s *objectReader) readLines(m member) (string, error) {
 	if s.peek() != '[' {
 		return s.readText(m)
 	}
@@ -283,7 +296,7 @@ func (s *namedReader) readLines(m member) (string, error) {
 }
 
 // readHeaderLines reads a reported header: a text, or a list of its lines.
-func (s *namedReader) readHeaderLines(name string, r *traffic.Request) error {
+func (s *objectReader) readHeaderLines(name string, r *traffic.Request) error {
 	if s.nothing() {
 		return s.skip()
 	}

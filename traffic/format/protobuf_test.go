@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -117,9 +118,9 @@ func requestOf(m protoreflect.Message) traffic.Request {
 // TestEventProto holds the decoder's table to event.proto, and event.proto to the event's members.
 func TestEventProto(t *testing.T) {
 	fields := eventMessage(t).Fields()
-	wires := map[protoreflect.Kind]uint8{
-		protoreflect.Uint32Kind: wireVarint, protoreflect.Uint64Kind: wireVarint, protoreflect.Sfixed64Kind: wireFixed64,
-		protoreflect.BytesKind: wireBytes, protoreflect.MessageKind: wireBytes,
+	wires := map[protoreflect.Kind]protowire.Type{
+		protoreflect.Uint32Kind: protowire.VarintType, protoreflect.Uint64Kind: protowire.VarintType, protoreflect.Sfixed64Kind: protowire.Fixed64Type,
+		protoreflect.BytesKind: protowire.BytesType, protoreflect.MessageKind: protowire.BytesType,
 	}
 	seen := map[member]bool{}
 	reserved := 0
