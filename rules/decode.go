@@ -3,8 +3,11 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/yamlnode"
 )
 
@@ -26,7 +29,34 @@ type decoder struct {
 type member struct {
 	name     string
 	required string
-	read     func(d *decoder, field string, n yamlnode.Node)
+	read     memberReader
+}
+
+// memberReader reads the value n of a field into d's document.
+type memberReader func(d *decoder, field string, n yamlnode.Node)
+
+// into reads a member that is one value: take reads the value, place is where it belongs.
+func into[V any](take func(*decoder, string, yamlnode.Node, string) (V, bool), allowed string, place func(*Document) *V) memberReader {
+	return func(d *decoder, field string, n yamlnode.Node) {
+		if v, ok := take(d, field, n, allowed); ok {
+			*place(&d.doc) = v
+		}
+	}
+}
+
+// intoUnlessZero is into for a member whose zero value a Document holds for the default. hint says how to ask for the default:
+// never by writing the zero value out.
+func intoUnlessZero[V comparable](take func(*decoder, string, yamlnode.Node, string) (V, bool), allowed, hint string, place func(*Document) *V) memberReader {
+	return func(d *decoder, field string, n yamlnode.Node) {
+		var zero V
+		switch v, ok := take(d, field, n, allowed); {
+		case !ok:
+		case v == zero:
+			d.wrong(field, n, allowed, hint)
+		default:
+			*place(&d.doc) = v
+		}
+	}
 }
 
 // section is a mapping with known members.
@@ -38,22 +68,27 @@ type section struct {
 	later []string
 }
 
+// leaveOut is the hint for who writes out what stands for a default.
+const leaveOut = "leave the field out for the default"
+
 func ruleSection() section {
 	return section{
 		members: []member{
-			{"id", allowedID, (*decoder).readID},
-			{"owner", allowedOwner, (*decoder).readOwner},
+			{"id", allowedID, into(textAs[string], allowedID, func(d *Document) *string { return &d.ID })},
+			{"owner", allowedOwner, into(textAs[string], allowedOwner, func(d *Document) *string { return &d.Owner })},
 			{"match", allowedMatch, (*decoder).readMatch},
 			{"key", allowedKey, (*decoder).readKey},
-			{"on_missing", "", (*decoder).readMissing},
-			{"limit", allowedLimit, (*decoder).readLimit},
-			{"window", allowedWindow, (*decoder).readWindow},
+			{"on_missing", "", into(textAs[OnMissing], allowedMissing, func(d *Document) *OnMissing { return &d.Missing })},
+			{"limit", allowedLimit, into((*decoder).integer, allowedLimit, func(d *Document) *int { return &d.Limit })},
+			{"window", allowedWindow, into((*decoder).duration, allowedWindow, func(d *Document) *time.Duration { return &d.Window })},
 			{"algorithm", "", (*decoder).readAlgorithm},
 			{"count", "", (*decoder).readCount},
-			{"burst", "", (*decoder).readBurst},
-			{"cooldown", "", (*decoder).readCooldown},
-			{"lateness", "", (*decoder).readLateness},
-			{"max_lag", "", (*decoder).readMaxLag},
+			{"burst", "", intoUnlessZero((*decoder).integer, allowedBurst, "leave the field out for a capacity of limit",
+				func(d *Document) *int { return &d.Burst })},
+			{"cooldown", "", intoUnlessZero((*decoder).duration, allowedCooldown, leaveOut,
+				func(d *Document) *time.Duration { return &d.Cooldown })},
+			{"lateness", "", into((*decoder).duration, allowedLateness, func(d *Document) *time.Duration { return &d.Lateness })},
+			{"max_lag", "", into((*decoder).duration, allowedMaxLag, func(d *Document) *time.Duration { return &d.MaxLag })},
 			{"block", "", (*decoder).readBlock},
 		},
 		later: []string{"near", "candidate", "tiers", "allow", "collateral", "cap", "promote",
@@ -66,9 +101,10 @@ func matchSection() section {
 		prefix: "match.",
 		members: []member{
 			{"method", "", (*decoder).readMethod},
-			{"path", "", (*decoder).readPath},
-			{"path_as", "", (*decoder).readPathAs},
-			{"path_case", "", (*decoder).readPathCase},
+			{"path", "", intoUnlessZero(textAs[string], allowedPath, "leave the field out to match every path",
+				func(d *Document) *string { return &d.Match.Path })},
+			{"path_as", "", intoUnlessZero(textAs[PathAs], allowedPathAs, leaveOut, func(d *Document) *PathAs { return &d.Match.PathAs })},
+			{"path_case", "", intoUnlessZero(textAs[PathCase], allowedPathCase, leaveOut, func(d *Document) *PathCase { return &d.Match.PathCase })},
 		},
 		later: []string{"host", "when"},
 	}
@@ -79,7 +115,7 @@ func blockSection() section {
 		prefix: "block.",
 		members: []member{
 			{"key", "", (*decoder).readBlockKey},
-			{"ttl", allowedTTL, (*decoder).readTTL},
+			{"ttl", allowedTTL, into((*decoder).duration, allowedTTL, func(d *Document) *time.Duration { return &d.Block.TTL })},
 			{"extend", "", (*decoder).readExtend},
 		},
 		later: []string{"scope", "after", "escalate", "max", "jitter", "action", "on_error"},
@@ -256,4 +292,56 @@ func printableName(name string) string {
 		return name
 	}
 	return quoteShort(name)
+}
+
+// text reads n as a string.
+func (d *decoder) text(field string, n yamlnode.Node, allowed string) (string, bool) {
+	if n.Kind() == yamlnode.Text && n.Tag() == "" {
+		return n.Value(), true
+	}
+	hint := ""
+	if n.IsScalar() && n.Kind() != yamlnode.Null {
+		hint = "put it in quotes to make it text"
+	}
+	d.wrong(field, n, allowed, hint)
+	return "", false
+}
+
+// textAs is text for a text of a type of its own.
+func textAs[T ~string](d *decoder, field string, n yamlnode.Node, allowed string) (T, bool) {
+	s, ok := d.text(field, n, allowed)
+	return T(s), ok
+}
+
+// integer reads n as a whole number in plain decimal digits; YAML's octal, hexadecimal and 1_000 are refused, since
+// readers differ on them.
+func (d *decoder) integer(field string, n yamlnode.Node, allowed string) (int, bool) {
+	if n.Kind() == yamlnode.Integer && n.Tag() == "" {
+		if v, err := strconv.Atoi(n.Value()); err == nil && strconv.Itoa(v) == n.Value() {
+			return v, true
+		}
+	}
+	hint := ""
+	if n.Kind() == yamlnode.Text && n.Tag() == "" {
+		if _, err := strconv.Atoi(n.Value()); err == nil {
+			hint = "leave the quotes out"
+		}
+	}
+	d.wrong(field, n, allowed, hint)
+	return 0, false
+}
+
+// duration reads n as duration.ParseWhole does.
+func (d *decoder) duration(field string, n yamlnode.Node, allowed string) (time.Duration, bool) {
+	if n.Kind() == yamlnode.Text && n.Tag() == "" {
+		if v, err := duration.ParseWhole(n.Value()); err == nil {
+			return v, true
+		}
+	}
+	hint := ""
+	if n.Kind() == yamlnode.Integer {
+		hint = "add a unit: s, m, h or d"
+	}
+	d.wrong(field, n, allowed, hint)
+	return 0, false
 }

@@ -11,12 +11,6 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// The prefix lengths that a plain `ip` stands for where the identity map names none.
-const (
-	defaultV4 = 32
-	defaultV6 = 64
-)
-
 // keyEntry is one element of a key as it is written. A prefix length that is left out is 0.
 type keyEntry struct {
 	field  traffic.Field
@@ -27,21 +21,9 @@ type keyEntry struct {
 func (e keyEntry) resolve(v4, v6 uint8) traffic.KeyField {
 	k := traffic.KeyField{Field: e.field}
 	if e.field == traffic.FieldIP {
-		k.V4, k.V6 = cmp.Or(e.v4, v4, defaultV4), cmp.Or(e.v6, v6, defaultV6)
+		k.V4, k.V6 = cmp.Or(e.v4, v4, traffic.DefaultV4), cmp.Or(e.v6, v6, traffic.DefaultV6)
 	}
 	return k
-}
-
-func (d *decoder) readID(field string, n yamlnode.Node) {
-	if s, ok := d.text(field, n, allowedID); ok {
-		d.doc.ID = s
-	}
-}
-
-func (d *decoder) readOwner(field string, n yamlnode.Node) {
-	if s, ok := d.text(field, n, allowedOwner); ok {
-		d.doc.Owner = s
-	}
 }
 
 func (d *decoder) readMatch(field string, n yamlnode.Node) {
@@ -83,39 +65,6 @@ func (d *decoder) readMethod(field string, n yamlnode.Node) {
 	}
 }
 
-func (d *decoder) readPath(field string, n yamlnode.Node) {
-	s, ok := d.text(field, n, allowedPath)
-	if !ok {
-		return
-	}
-	if s == "" { // which a Match holds for "any path"
-		d.wrong(field, n, allowedPath, "leave the field out to match every path")
-		return
-	}
-	d.doc.Match.Path = s
-}
-
-func (d *decoder) readPathAs(field string, n yamlnode.Node) {
-	if s, ok := d.text(field, n, allowedPathAs); ok {
-		d.doc.Match.PathAs = PathAs(s)
-		d.refuseEmpty(field, s, n, allowedPathAs)
-	}
-}
-
-func (d *decoder) readPathCase(field string, n yamlnode.Node) {
-	if s, ok := d.text(field, n, allowedPathCase); ok {
-		d.doc.Match.PathCase = PathCase(s)
-		d.refuseEmpty(field, s, n, allowedPathCase)
-	}
-}
-
-// refuseEmpty reports an empty text, which a document holds for the default.
-func (d *decoder) refuseEmpty(field, s string, n yamlnode.Node, allowed string) {
-	if s == "" {
-		d.wrong(field, n, allowed, "leave the field out for the default")
-	}
-}
-
 // requireNormalPath reports a path that is not in the form in which it is compared.
 func (d *decoder) requireNormalPath() {
 	m := &d.doc.Match
@@ -127,46 +76,10 @@ func (d *decoder) requireNormalPath() {
 	}
 }
 
-func (d *decoder) readMissing(field string, n yamlnode.Node) {
-	if s, ok := d.text(field, n, allowedMissing); ok {
-		d.doc.Missing = OnMissing(s)
-	}
-}
-
-func (d *decoder) readLimit(field string, n yamlnode.Node) {
-	if v, ok := d.integer(field, n, allowedLimit); ok {
-		d.doc.Limit = v
-	}
-}
-
-func (d *decoder) readWindow(field string, n yamlnode.Node) {
-	if v, ok := d.duration(field, n, allowedWindow); ok {
-		d.doc.Window = v
-	}
-}
-
-func (d *decoder) readLateness(field string, n yamlnode.Node) {
-	if v, ok := d.duration(field, n, allowedLateness); ok {
-		d.doc.Lateness = v
-	}
-}
-
-func (d *decoder) readMaxLag(field string, n yamlnode.Node) {
-	if v, ok := d.duration(field, n, allowedMaxLag); ok {
-		d.doc.MaxLag = v
-	}
-}
-
 func (d *decoder) readBlock(field string, n yamlnode.Node) {
 	d.doc.Block = &Block{}
 	if !d.section(blockSection(), field, n) {
 		d.doc.Block = nil
-	}
-}
-
-func (d *decoder) readTTL(field string, n yamlnode.Node) {
-	if v, ok := d.duration(field, n, allowedTTL); ok {
-		d.doc.Block.TTL = v
 	}
 }
 
@@ -296,3 +209,64 @@ func (d *decoder) resolveKeys() {
 }
 
 func element(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
+
+func (d *decoder) readAlgorithm(field string, n yamlnode.Node) {
+	s, ok := d.text(field, n, allowedAlgorithm())
+	switch {
+	case !ok:
+	case s == "": // which a Document holds for the default
+		d.wrong(field, n, allowedAlgorithm(), leaveOut)
+	case !slices.Contains(Algorithms(), Algorithm(s)):
+		hint := ""
+		if meant := Nearest(s, strings.Split(allowedAlgorithm(), ", ")); meant != "" {
+			hint = fmt.Sprintf("did you mean %q?", meant)
+		}
+		d.wrong(field, n, allowedAlgorithm(), hint)
+		d.bad["count"], d.bad["burst"] = true, true // they cannot be judged
+	default:
+		d.doc.Algorithm = Algorithm(s)
+	}
+}
+
+// countSection is count where it is a mapping: exactly one of the two.
+func countSection() section {
+	return section{
+		prefix: "count.",
+		members: []member{
+			{"distinct", "", (*decoder).readDistinct},
+			{"sum", "", intoUnlessZero(textAs[string], allowedSum, "", func(d *Document) *string { return &d.Count.Sum })},
+		},
+	}
+}
+
+func (d *decoder) readCount(field string, n yamlnode.Node) {
+	if n.Kind() == yamlnode.Mapping {
+		before := len(d.problems)
+		d.section(countSection(), field, n)
+		switch {
+		case len(d.problems) > before:
+			d.bad[field] = true
+		case len(n.Children()) == 0:
+			d.wrong(field, n, allowedCount, "")
+		}
+		return
+	}
+	s, ok := d.text(field, n, allowedCount)
+	if !ok || s == string(CountEvents) {
+		return
+	}
+	hint := ""
+	switch CountKind(s) {
+	case CountDistinct:
+		hint = "say of which field: {distinct: device}"
+	case CountSum:
+		hint = "say of what: {sum: attrs.cost}"
+	}
+	d.wrong(field, n, allowedCount, hint)
+}
+
+func (d *decoder) readDistinct(field string, n yamlnode.Node) {
+	if entry, ok := d.keyElement(field, n); ok {
+		d.distinct = &entry
+	}
+}

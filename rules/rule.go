@@ -3,7 +3,6 @@
 package rules
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/weirhq/weir/traffic"
@@ -161,6 +160,3 @@ type ModeState struct {
 	// Newest is the number of the rule's newest version. 0: not known.
 	Newest int `json:"newest,omitempty"`
 }
-
-// LineageID names the windows of one lineage: "rule/3".
-func (v *Version) LineageID() string { return fmt.Sprintf("%s/%d", v.ID, v.Lineage) }

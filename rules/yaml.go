@@ -11,6 +11,10 @@ import (
 // YAML writes d as a rule document: every field with its value, defaults included, in the order of the reference. Parse
 // reads it back into an Equal document, whatever the identity map's prefix lengths. Only a path that was stored before
 // there was a normal form, and has another one, is refused there.
+//
+// The text is written by hand, since it is stored beside the version: the YAML library spells characters beyond the basic
+// plane, control and zero-width characters otherwise than strconv.Quote (`"/\U0001F600"` for `"/😀"`), and leaves plain what
+// other readers take for no text. What must be quoted is decided here either way.
 func (d *Document) YAML() string {
 	n := d.normal()
 	n.fillCounting()

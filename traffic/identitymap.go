@@ -82,18 +82,6 @@ const (
 	DefaultV6 = 64
 )
 
-// Prefixes is the prefix lengths of s, with the defaults for those that are 0.
-func (s *IPSource) Prefixes() (v4, v6 uint8) {
-	v4, v6 = s.V4, s.V6
-	if v4 == 0 {
-		v4 = DefaultV4
-	}
-	if v6 == 0 {
-		v6 = DefaultV6
-	}
-	return v4, v6
-}
-
 // source is where field f is found; nil for ip.
 func (m *IdentityMap) source(f Field) *FieldSource {
 	switch f {

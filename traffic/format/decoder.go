@@ -118,11 +118,6 @@ const (
 	ReasonVersion   = "bad_version" // an event version that this build does not know
 )
 
-// Reasons lists every reason that a DecodeError can have.
-func Reasons() []string {
-	return []string{ReasonEmpty, ReasonOversized, ReasonMalformed, ReasonWrongType, ReasonBadValue, ReasonVersion}
-}
-
 // DecodeError says why one message is no event. The caller knows the place: file and line, or partition and offset.
 type DecodeError struct {
 	Reason string // one of the Reason constants

@@ -34,8 +34,8 @@ func ParseFieldMap(s string) (map[string]string, error) {
 	return out, nil
 }
 
-// MappableFields lists the event fields that a field map may name.
-func MappableFields() []string { return slices.Clone(memberNames[memberTime:]) }
+// mappableFields lists the event fields that a field map may name.
+func mappableFields() []string { return slices.Clone(memberNames[memberTime:]) }
 
 // fieldNode is what to do with the members of one name in one object.
 type fieldNode struct {
@@ -82,7 +82,7 @@ func compileFieldMap(fieldMap map[string]string) (*fieldNode, error) {
 	for _, field := range slices.Sorted(maps.Keys(fieldMap)) {
 		m := memberTime + member(max(slices.Index(memberNames[memberTime:], field), 0))
 		if memberNames[m] != field {
-			return nil, fmt.Errorf("map: got event field %q, allowed: %s", field, strings.Join(MappableFields(), ", "))
+			return nil, fmt.Errorf("map: got event field %q, allowed: %s", field, strings.Join(mappableFields(), ", "))
 		}
 		path := fieldMap[field]
 		if slices.Contains(strings.Split(path, "."), "") {
