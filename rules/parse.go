@@ -111,7 +111,7 @@ func LoadDir(fsys fs.FS, dir string, env Environment) ([]Document, error) {
 	return docs, nil
 }
 
-// readBounded reads a file, and one byte more than is allowed of one that is too big, so that the parser refuses it.
+// readBounded reads a file up to one byte more than is allowed, at which the parser refuses it.
 func readBounded(fsys fs.FS, name string) ([]byte, error) {
 	f, err := fsys.Open(name)
 	if err != nil {

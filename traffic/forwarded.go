@@ -109,7 +109,7 @@ func (c *chain) next() (string, bool) {
 func (p *TrustedProxies) client(peer string, entries chain) (netip.Addr, MissingReason) {
 	switch {
 	case len(p.Prefixes) > 0:
-		return p.firstStranger(peer, entries)
+		return p.firstUntrusted(peer, entries)
 	case p.Hops == 0:
 		if peer == "" {
 			return netip.Addr{}, MissingAbsent
@@ -126,18 +126,18 @@ func (p *TrustedProxies) client(peer string, entries chain) (netip.Addr, Missing
 	return readClient(entry)
 }
 
-// firstStranger walks the chain from the peer to the left, for as long as each address is that of a trusted proxy, whose
+// firstUntrusted walks the chain from the peer to the left, for as long as each address is that of a trusted proxy, whose
 // word on the next one is therefore believed. An entry that is no address is nobody's, and what lies beyond it nobody
 // vouches for. A chain of nothing but trusted proxies names no client: to take one of them would be to count, and block,
 // all of its clients as one wherever a proxy fails to write the header.
-func (p *TrustedProxies) firstStranger(peer string, entries chain) (netip.Addr, MissingReason) {
+func (p *TrustedProxies) firstUntrusted(peer string, entries chain) (netip.Addr, MissingReason) {
 	if peer == "" {
 		return netip.Addr{}, MissingAbsent
 	}
 	text := peer
 	for {
 		a, why := readClient(text)
-		if why != Present || !p.hold(a) {
+		if why != Present || !p.trusts(a) {
 			return a, why
 		}
 		var ok bool

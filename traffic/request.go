@@ -1,5 +1,5 @@
-// Package traffic is the leaf of the house: what a request is, how a gateway's event is decoded, and whose request it
-// was. Nothing in it knows Kafka, rules or windows.
+// Package traffic says what a request is and whose it was: Request, the identity map with its Identifier, and Subject, the
+// text of whom a rule counts. How events are written is traffic/format. Nothing in either knows Kafka, rules or windows.
 package traffic
 
 import "net/netip"

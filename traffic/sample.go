@@ -47,7 +47,7 @@ const (
 )
 
 // AppendSample appends the JSON text of r's Sample to dst: at most SampleBytes, whatever r holds, and the same bytes
-// for the same input. The time is r.Time, so set it to the one that was decided on first; the ip is id's, or the
+// for the same input. The time is r.Time, so the caller sets it to the event's final time first; the ip is id's, or the
 // event's own text if that was no address.
 //
 // Members are cut at the end of a character; attrs are kept whole or not at all.
@@ -166,7 +166,7 @@ func keyEnding(key string) string {
 }
 
 // appendPrintable appends the inside of the JSON string of Printable(s), at most limit bytes of it; whole is false if
-// that cut something off.
+// the limit has cut something off.
 func appendPrintable(dst []byte, s string, limit int) (out []byte, whole bool) {
 	end := len(dst) + limit
 	for i := 0; i < len(s); {
@@ -305,9 +305,8 @@ func packedTexts(r *Request, id *Identity) [packedMembers]packedText {
 	}
 }
 
-// AppendSampleText appends the JSON text of a sample: the one that AppendSample would have written of the event at time
-// at, by id, whose AppendPackedSample sample is. A sample that is a text already is appended as it is. Of a damaged one
-// what can be read is taken.
+// AppendSampleText appends the JSON text of a packed sample: what AppendSample writes for the same event with the time at and
+// the identity id. A sample that is a text already is appended unchanged. Of a damaged sample it writes what can be read.
 func AppendSampleText(dst, sample []byte, at Time, id *Identity) []byte {
 	if len(sample) == 0 || sample[0] != samplePacked {
 		return append(dst, sample...)

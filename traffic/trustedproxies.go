@@ -140,8 +140,8 @@ func (p TrustedProxies) Equal(q TrustedProxies) bool {
 	return p.Hops == q.Hops && slices.Equal(p.Prefixes, q.Prefixes)
 }
 
-// hold reports whether a is one of the proxies. Few installations have more than a handful of prefixes.
-func (p *TrustedProxies) hold(a netip.Addr) bool {
+// trusts reports whether a is one of the proxies. Few installations have more than a handful of prefixes.
+func (p *TrustedProxies) trusts(a netip.Addr) bool {
 	for i := range p.Prefixes {
 		if p.Prefixes[i].Contains(a) {
 			return true

@@ -26,8 +26,8 @@ func Names() []string {
 	return formats
 }
 
-// LineNames lists the formats of which a file can hold an event a line: all but weir-protobuf, whose events are bytes
-// that may well be a line end.
+// LineNames lists the formats that fit into files with one event a line: all but weir-protobuf, whose events may contain the
+// byte of a line end.
 func LineNames() []string {
 	return slices.DeleteFunc(Names(), func(format string) bool { return format == Protobuf })
 }

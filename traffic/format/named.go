@@ -69,8 +69,8 @@ func (d *namedDecoder) Decode(b []byte, r *traffic.Request) error {
 	return nil
 }
 
-// endAfterLatency moves the time of a request that is told by its beginning to its end, when the program wrote the line. A
-// client that holds its request open would else choose how old its event is, and make it too late to be counted.
+// endAfterLatency moves a time that is the beginning of the request to its end, which is when the program wrote the line.
+// Otherwise a client that holds its request open would choose the age of its event, and could make it too late to be counted.
 func endAfterLatency(r *traffic.Request) {
 	const most = int64(longestAnswer / time.Microsecond)
 	if !r.HasTime || r.LatencyUS > most {

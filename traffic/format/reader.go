@@ -204,15 +204,16 @@ func (s *memberReader) wrongType(m member, allowed string) error {
 	return failure(ReasonWrongType, at, "%s: got %s, allowed: %s", memberNames[m], kind, allowed)
 }
 
-// claimMember says of the member of the identity that r has just been given that it is what the client claims.
+// claimMember marks member m of r, which has just been read, as the client's own claim. Empty members and those that are no part
+// of the identity cannot be claimed.
 func claimMember(r *traffic.Request, m member) {
 	if f, ok := m.identityField(); ok && r.Field(f) != "" {
 		r.Claimed = r.Claimed.With(f)
 	}
 }
 
-// readClaimed reads the list of the event's own members that are no more than what the client claims. The member is younger
-// than the format: what it is elsewhere, and a name that it does not know, is ignored and counted, as any unknown member is.
+// readClaimed reads the list of identity members that are the client's own claim. Events may have had a member of this name
+// before the format did: a value that is no list and a name that is no field's are counted as unknown fields, not refused.
 func (s *memberReader) readClaimed(r *traffic.Request) error {
 	r.Claimed = 0
 	switch s.peek() {
