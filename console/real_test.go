@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // installation is a history and a blocklist with RECORD and ENFORCE before them.
@@ -60,7 +61,7 @@ func install(t *testing.T) *installation {
 	must(err)
 	_, _, err = in.history.PublishRouting(ctx, history.Live, func(*rules.Routing) (rules.Routing, error) {
 		return rules.Routing{
-			RecordFormat: detectors.RecordFormat, SecretID: "s1", Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: traffic.FormatWeir, MaxEventBytes: 1 << 20},
+			RecordFormat: detectors.RecordFormat, SecretID: "s1", Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: format.Weir, MaxEventBytes: 1 << 20},
 		}, nil
 	})
 	must(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // eventGroup is how many events are read before their records are folded, as from a chunk.
@@ -80,7 +81,7 @@ func eventRules(a rules.Algorithm, n int) []rules.Version {
 // eventReader is ROUTE and DETECT in one goroutine, without the logs between them. parts are keyed partitions: one that has
 // all dimensions, or one for each.
 type eventReader struct {
-	decoder    traffic.Decoder
+	decoder    format.Decoder
 	identifier *traffic.Identifier
 	index      *rules.Index
 	versions   []rules.Version
@@ -95,7 +96,7 @@ type eventReader struct {
 
 func newEventReader(b *testing.B, versions []rules.Version, parts int) *eventReader {
 	b.Helper()
-	decoder, err := traffic.NewDecoder(traffic.FormatWeir, nil, 0)
+	decoder, err := format.NewDecoder(format.Weir, nil, 0)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -41,7 +41,7 @@ const keyBytes = 46
 type lineage struct {
 	rule   string
 	number int
-	id     string // rules.Version.LineageID
+	id     string // rule/number
 	salt   uint64 // of the tags of its keys: rules of equal keys share fingerprints
 	ledger *ledger
 

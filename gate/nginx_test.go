@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // nginxHead begins a configuration of nginx, whose last brace it leaves open. Clients name their address in X-Test-Client, and
@@ -422,7 +423,7 @@ func TestNginxLogsNoAddressOfAnUnreadRequest(t *testing.T) {
 
 func decoded(t *testing.T, log []byte) []traffic.Request {
 	t.Helper()
-	decoder, err := traffic.NewDecoder(traffic.FormatNginx, nil, 1<<20)
+	decoder, err := format.NewDecoder(format.Nginx, nil, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // ModeChange asks for another mode of a rule.
@@ -144,9 +145,9 @@ func mayBlock(ctx context.Context, tx pgx.Tx, r *Rule, c ModeChange) (detail str
 // verdictLack says why events of format f carry no verdict; empty when they do.
 func verdictLack(f rules.Format) string {
 	switch {
-	case traffic.CarriesVerdict(f.Name, f.Map):
+	case format.CarriesVerdict(f.Name, f.Map):
 		return ""
-	case f.Name == traffic.FormatJSON:
+	case f.Name == format.JSON:
 		return "the live stream's log format json has no field verdict: " +
 			"name the member that holds it in the field map (verdict=verdict where it has that name)"
 	}

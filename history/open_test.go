@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
@@ -85,7 +86,7 @@ func (b *bed) number(t testing.TB, sql string, args ...any) (n int64) {
 func routing() rules.Routing {
 	return rules.Routing{
 		RecordFormat: detectors.RecordFormat, SecretID: "s1", Identity: traffic.DefaultIdentityMap(),
-		Format: rules.Format{Name: traffic.FormatWeir, MaxEventBytes: 1 << 20},
+		Format: rules.Format{Name: format.Weir, MaxEventBytes: 1 << 20},
 	}
 }
 

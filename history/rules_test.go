@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -60,7 +61,7 @@ func routed(t *testing.T, b *bed) []string {
 	}
 	var out []string
 	for _, v := range r.Rules {
-		out = append(out, v.LineageID())
+		out = append(out, fmt.Sprintf("%s/%d", v.ID, v.Lineage))
 	}
 	return out
 }

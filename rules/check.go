@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -79,7 +80,7 @@ func (d *Document) check(env Environment, report func(Problem)) {
 	say(d.Limit >= 0 && d.Limit <= MaxLimit, "limit", "the number "+strconv.Itoa(d.Limit), allowedLimit)
 	d.checkCounting(say)
 	span := func(field string, v, least, most time.Duration, allowed string) {
-		say(v >= least && v <= most && v%time.Second == 0, field, FormatDuration(v), allowed)
+		say(v >= least && v <= most && v%time.Second == 0, field, duration.Format(v), allowed)
 	}
 	span("window", d.Window, MinWindow, MaxWindow, allowedWindow)
 	span("lateness", d.Lateness, 0, MaxLateness, allowedLateness)
@@ -179,8 +180,8 @@ func (d *Document) checkBlockKey(env Environment, report func(Problem), say func
 	}
 }
 
-// claimedOnly names the fields of a key of which the gateway vouches for none, and says how to have it otherwise. It is ""
-// for a key with a field that is vouched for, and for an empty one.
+// claimedOnly names the fields of a key whose every field is the client's own claim, and the settings with which the gateway
+// would vouch for them. Both are empty if the gateway vouches for one of the fields, and for an empty key.
 func claimedOnly(env Environment, key []traffic.KeyField) (fields, hint string) {
 	names, settings := make([]string, len(key)), make([]string, len(key))
 	for i, k := range key {

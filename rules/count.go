@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // CountKind is what a window adds up, without the field or the number that it is about.
@@ -69,12 +70,11 @@ func Algorithms() []Algorithm {
 // Counts lists the kinds of counting that go with a, none for a name that is no algorithm. This is the table of legal
 // pairs; that of docs/rules.md is held to it by a test.
 //
-// Events and sums go with everything: each algorithm adds numbers up. Distinct values go with what has a set that begins
-// and ends as a whole: the windows of fixed and first-seen, the life of a leaky bucket; and with sliding, which has its
-// own ways. They do not go with the three whose definition a set cannot keep: sliding-log promises the same sources in
-// any order of events, but a value is only as old as its newest event; sliding-counter weighs the window before, but
-// which of its values are in this one too is not a share of it; and a token-bucket gives tokens back, but never one that
-// was a certain value's.
+// Events and sums go with every algorithm: each adds numbers up. Distinct values need a set that begins and ends as a whole:
+// fixed and first-seen have one per window, a leaky bucket has one for its life, and sliding keeps sets of its own kind. Three
+// algorithms are defined in a way that no set can follow: sliding-log finds the same sources in any order of events, and a set
+// knows each value by its newest event only; sliding-counter takes a share of the window before, and values that both windows
+// have are no share; token-bucket gives tokens back, and no token belongs to a value.
 func (a Algorithm) Counts() []CountKind {
 	switch a {
 	case AlgorithmSliding, AlgorithmFixed, AlgorithmFirstSeen, AlgorithmLeakyBucket:
@@ -177,7 +177,7 @@ func (d *Document) checkCounting(say func(ok bool, field, got, allowed string)) 
 	}
 	d.checkDistinct(say)
 	if kind == CountSum {
-		_, err := traffic.ParseAttrPath(d.Count.Sum)
+		_, err := format.ParseAttrPath(d.Count.Sum)
 		say(err == nil && printable(d.Count.Sum), "count.sum", quoteShort(d.Count.Sum), allowedSum)
 	}
 	if known && d.Burst != 0 {
@@ -187,11 +187,11 @@ func (d *Document) checkCounting(say func(ok bool, field, got, allowed string)) 
 		say(!a.bucket() || d.Limit != 0 || d.Burst < 1, "burst", got+" with limit 0", "no burst, since nothing ever flows out of that bucket")
 	}
 	if d.Cooldown != 0 {
-		say(d.Cooldown >= MinCooldown && d.Cooldown <= MaxCooldown && d.Cooldown%time.Second == 0, "cooldown", FormatDuration(d.Cooldown), allowedCooldown)
+		say(d.Cooldown >= MinCooldown && d.Cooldown <= MaxCooldown && d.Cooldown%time.Second == 0, "cooldown", duration.Format(d.Cooldown), allowedCooldown)
 	}
 }
 
-// checkDistinct refuses a field of which all events of one window have the same value.
+// checkDistinct refuses to count distinct values of a field of the key: all events of one window have the same one.
 func (d *Document) checkDistinct(say func(ok bool, field, got, allowed string)) {
 	f := d.Count.Distinct
 	if f == nil {

@@ -3,9 +3,12 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/internal/yamlnode"
 )
 
 // decoder reads one YAML document into a Document and collects all that is wrong on the way. What a value may be is
@@ -26,7 +29,34 @@ type decoder struct {
 type member struct {
 	name     string
 	required string
-	read     func(d *decoder, field string, n *yaml.Node)
+	read     memberReader
+}
+
+// memberReader reads the value n of a field into d's document.
+type memberReader func(d *decoder, field string, n yamlnode.Node)
+
+// into reads a member that is one value: take reads the value, place is where it belongs.
+func into[V any](take func(*decoder, string, yamlnode.Node, string) (V, bool), allowed string, place func(*Document) *V) memberReader {
+	return func(d *decoder, field string, n yamlnode.Node) {
+		if v, ok := take(d, field, n, allowed); ok {
+			*place(&d.doc) = v
+		}
+	}
+}
+
+// intoUnlessZero is into for a member whose zero value a Document holds for the default. hint says how to ask for the default:
+// never by writing the zero value out.
+func intoUnlessZero[V comparable](take func(*decoder, string, yamlnode.Node, string) (V, bool), allowed, hint string, place func(*Document) *V) memberReader {
+	return func(d *decoder, field string, n yamlnode.Node) {
+		var zero V
+		switch v, ok := take(d, field, n, allowed); {
+		case !ok:
+		case v == zero:
+			d.wrong(field, n, allowed, hint)
+		default:
+			*place(&d.doc) = v
+		}
+	}
 }
 
 // section is a mapping with known members.
@@ -38,22 +68,27 @@ type section struct {
 	later []string
 }
 
+// leaveOut is the hint for who writes out what stands for a default.
+const leaveOut = "leave the field out for the default"
+
 func ruleSection() section {
 	return section{
 		members: []member{
-			{"id", allowedID, (*decoder).readID},
-			{"owner", allowedOwner, (*decoder).readOwner},
+			{"id", allowedID, into(textAs[string], allowedID, func(d *Document) *string { return &d.ID })},
+			{"owner", allowedOwner, into(textAs[string], allowedOwner, func(d *Document) *string { return &d.Owner })},
 			{"match", allowedMatch, (*decoder).readMatch},
 			{"key", allowedKey, (*decoder).readKey},
-			{"on_missing", "", (*decoder).readMissing},
-			{"limit", allowedLimit, (*decoder).readLimit},
-			{"window", allowedWindow, (*decoder).readWindow},
+			{"on_missing", "", into(textAs[OnMissing], allowedMissing, func(d *Document) *OnMissing { return &d.Missing })},
+			{"limit", allowedLimit, into((*decoder).integer, allowedLimit, func(d *Document) *int { return &d.Limit })},
+			{"window", allowedWindow, into((*decoder).duration, allowedWindow, func(d *Document) *time.Duration { return &d.Window })},
 			{"algorithm", "", (*decoder).readAlgorithm},
 			{"count", "", (*decoder).readCount},
-			{"burst", "", (*decoder).readBurst},
-			{"cooldown", "", (*decoder).readCooldown},
-			{"lateness", "", (*decoder).readLateness},
-			{"max_lag", "", (*decoder).readMaxLag},
+			{"burst", "", intoUnlessZero((*decoder).integer, allowedBurst, "leave the field out for a capacity of limit",
+				func(d *Document) *int { return &d.Burst })},
+			{"cooldown", "", intoUnlessZero((*decoder).duration, allowedCooldown, leaveOut,
+				func(d *Document) *time.Duration { return &d.Cooldown })},
+			{"lateness", "", into((*decoder).duration, allowedLateness, func(d *Document) *time.Duration { return &d.Lateness })},
+			{"max_lag", "", into((*decoder).duration, allowedMaxLag, func(d *Document) *time.Duration { return &d.MaxLag })},
 			{"block", "", (*decoder).readBlock},
 		},
 		later: []string{"near", "candidate", "tiers", "allow", "collateral", "cap", "promote",
@@ -66,9 +101,10 @@ func matchSection() section {
 		prefix: "match.",
 		members: []member{
 			{"method", "", (*decoder).readMethod},
-			{"path", "", (*decoder).readPath},
-			{"path_as", "", (*decoder).readPathAs},
-			{"path_case", "", (*decoder).readPathCase},
+			{"path", "", intoUnlessZero(textAs[string], allowedPath, "leave the field out to match every path",
+				func(d *Document) *string { return &d.Match.Path })},
+			{"path_as", "", intoUnlessZero(textAs[PathAs], allowedPathAs, leaveOut, func(d *Document) *PathAs { return &d.Match.PathAs })},
+			{"path_case", "", intoUnlessZero(textAs[PathCase], allowedPathCase, leaveOut, func(d *Document) *PathCase { return &d.Match.PathCase })},
 		},
 		later: []string{"host", "when"},
 	}
@@ -79,7 +115,7 @@ func blockSection() section {
 		prefix: "block.",
 		members: []member{
 			{"key", "", (*decoder).readBlockKey},
-			{"ttl", allowedTTL, (*decoder).readTTL},
+			{"ttl", allowedTTL, into((*decoder).duration, allowedTTL, func(d *Document) *time.Duration { return &d.Block.TTL })},
 			{"extend", "", (*decoder).readExtend},
 		},
 		later: []string{"scope", "after", "escalate", "max", "jitter", "action", "on_error"},
@@ -87,8 +123,8 @@ func blockSection() section {
 }
 
 // document reads the whole document, fills in defaults and checks the result.
-func (d *decoder) document(n *yaml.Node) {
-	d.lines[""] = n.Line
+func (d *decoder) document(n yamlnode.Node) {
+	d.lines[""] = n.Line()
 	d.refuseReferences(n)
 	if !d.section(ruleSection(), "", n) {
 		return
@@ -125,74 +161,70 @@ func (d *decoder) document(n *yaml.Node) {
 
 // refuseReferences reports anchors, aliases and tags anywhere in the document. Without them a document means what it
 // shows, and cannot unfold into more than its own size.
-func (d *decoder) refuseReferences(n *yaml.Node) {
+func (d *decoder) refuseReferences(n yamlnode.Node) {
 	const allowed = "values written out"
 	switch {
-	case n.Kind == yaml.AliasNode:
-		d.add(n.Line, "", "the YAML alias "+quoteShort("*"+n.Value), allowed, "")
+	case n.Kind() == yamlnode.Alias:
+		d.add(n.Line(), "", "the YAML alias "+quoteShort("*"+n.Value()), allowed, "")
 		return
-	case n.Anchor != "":
-		d.add(n.Line, "", "the YAML anchor "+quoteShort("&"+n.Anchor), allowed, "")
-	case n.Style&yaml.TaggedStyle != 0:
-		d.add(n.Line, "", "the YAML tag "+quoteShort(n.Tag), "values without a tag", "")
+	case n.Anchor() != "":
+		d.add(n.Line(), "", "the YAML anchor "+quoteShort("&"+n.Anchor()), allowed, "")
+	case n.Tag() != "":
+		d.add(n.Line(), "", "the YAML tag "+quoteShort(n.Tag()), "values without a tag", "")
 	}
-	for _, c := range n.Content {
+	for _, c := range n.Children() {
 		d.refuseReferences(c)
 	}
 }
 
 // section reads the members of the mapping n. field is the mapping's own place. It reports whether n is a mapping.
-func (d *decoder) section(s section, field string, n *yaml.Node) bool {
-	if n.Kind != yaml.MappingNode {
+func (d *decoder) section(s section, field string, n yamlnode.Node) bool {
+	if n.Kind() != yamlnode.Mapping {
 		d.wrong(field, n, "a mapping with the members "+strings.Join(s.names(), ", "), "")
 		return false
 	}
-	seen := map[string]int{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		if key.Kind == yaml.AliasNode {
-			continue // reported by refuseReferences
+	seen := map[string]bool{}
+	for _, m := range n.Members() {
+		name := m.Name
+		switch {
+		case name.Kind() == yamlnode.Alias: // reported by refuseReferences
+		case !name.IsScalar():
+			d.add(name.Line(), strings.TrimSuffix(s.prefix, "."), name.Describe(quoteShort)+" as a name", strings.Join(s.names(), ", "), "")
+		case m.First != 0:
+			d.add(name.Line(), printableName(s.prefix+name.Value()), fmt.Sprintf("it a second time (first at line %d)", m.First), "each field once", "")
+		default:
+			seen[name.Value()] = true
+			d.member(s, name, m.Value)
 		}
-		if key.Kind != yaml.ScalarNode {
-			d.add(key.Line, strings.TrimSuffix(s.prefix, "."), describe(key)+" as a name", strings.Join(s.names(), ", "), "")
-			continue
-		}
-		name := s.prefix + key.Value
-		if first, ok := seen[key.Value]; ok {
-			d.add(key.Line, printableName(name), fmt.Sprintf("it a second time (first at line %d)", first), "each field once", "")
-			continue
-		}
-		seen[key.Value] = key.Line
-		d.member(s, key, value)
 	}
 	for _, m := range s.members {
-		if _, ok := seen[m.name]; !ok && m.required != "" {
-			d.add(n.Line, s.prefix+m.name, "nothing", m.required, "the field is required")
+		if !seen[m.name] && m.required != "" {
+			d.add(n.Line(), s.prefix+m.name, "nothing", m.required, "the field is required")
 			d.bad[s.prefix+m.name] = true
 		}
 	}
 	return true
 }
 
-func (d *decoder) member(s section, key, value *yaml.Node) {
-	name := s.prefix + key.Value
-	if i := slices.IndexFunc(s.members, func(m member) bool { return m.name == key.Value }); i >= 0 {
-		d.lines[name] = value.Line
+func (d *decoder) member(s section, key, value yamlnode.Node) {
+	name := s.prefix + key.Value()
+	if i := slices.IndexFunc(s.members, func(m member) bool { return m.name == key.Value() }); i >= 0 {
+		d.lines[name] = value.Line()
 		s.members[i].read(d, name, value)
 		return
 	}
 	names := s.names()
-	if slices.Contains(s.later, key.Value) {
-		d.add(key.Line, name, "a field that is not supported by this version", strings.Join(names, ", "), "")
+	if slices.Contains(s.later, key.Value()) {
+		d.add(key.Line(), name, "a field that is not supported by this version", strings.Join(names, ", "), "")
 		return
 	}
 	hint := ""
-	if meant := Nearest(key.Value, names); meant != "" {
+	if meant := Nearest(key.Value(), names); meant != "" {
 		hint = fmt.Sprintf("did you mean %q?", meant)
-	} else if place := elsewhere(key.Value); place != "" && place != name {
+	} else if place := elsewhere(key.Value()); place != "" && place != name {
 		hint = fmt.Sprintf("did you mean %q?", place)
 	}
-	d.add(key.Line, printableName(name), "an unknown field", strings.Join(names, ", "), hint)
+	d.add(key.Line(), printableName(name), "an unknown field", strings.Join(names, ", "), hint)
 }
 
 func (s section) names() []string {
@@ -218,10 +250,10 @@ func (d *decoder) add(line int, field, got, allowed, hint string) {
 }
 
 // wrong reports that the value n of field has the wrong type. References and tags are reported already.
-func (d *decoder) wrong(field string, n *yaml.Node, allowed, hint string) {
+func (d *decoder) wrong(field string, n yamlnode.Node, allowed, hint string) {
 	d.bad[field] = true
-	if n.Kind != yaml.AliasNode && n.Style&yaml.TaggedStyle == 0 {
-		d.add(n.Line, field, describe(n), allowed, hint)
+	if n.Kind() != yamlnode.Alias && n.Tag() == "" {
+		d.add(n.Line(), field, n.Describe(quoteShort), allowed, hint)
 	}
 }
 
@@ -260,4 +292,56 @@ func printableName(name string) string {
 		return name
 	}
 	return quoteShort(name)
+}
+
+// text reads n as a string.
+func (d *decoder) text(field string, n yamlnode.Node, allowed string) (string, bool) {
+	if n.Kind() == yamlnode.Text && n.Tag() == "" {
+		return n.Value(), true
+	}
+	hint := ""
+	if n.IsScalar() && n.Kind() != yamlnode.Null {
+		hint = "put it in quotes to make it text"
+	}
+	d.wrong(field, n, allowed, hint)
+	return "", false
+}
+
+// textAs is text for a text of a type of its own.
+func textAs[T ~string](d *decoder, field string, n yamlnode.Node, allowed string) (T, bool) {
+	s, ok := d.text(field, n, allowed)
+	return T(s), ok
+}
+
+// integer reads n as a whole number in plain decimal digits; YAML's octal, hexadecimal and 1_000 are refused, since
+// readers differ on them.
+func (d *decoder) integer(field string, n yamlnode.Node, allowed string) (int, bool) {
+	if n.Kind() == yamlnode.Integer && n.Tag() == "" {
+		if v, err := strconv.Atoi(n.Value()); err == nil && strconv.Itoa(v) == n.Value() {
+			return v, true
+		}
+	}
+	hint := ""
+	if n.Kind() == yamlnode.Text && n.Tag() == "" {
+		if _, err := strconv.Atoi(n.Value()); err == nil {
+			hint = "leave the quotes out"
+		}
+	}
+	d.wrong(field, n, allowed, hint)
+	return 0, false
+}
+
+// duration reads n as duration.ParseWhole does.
+func (d *decoder) duration(field string, n yamlnode.Node, allowed string) (time.Duration, bool) {
+	if n.Kind() == yamlnode.Text && n.Tag() == "" {
+		if v, err := duration.ParseWhole(n.Value()); err == nil {
+			return v, true
+		}
+	}
+	hint := ""
+	if n.Kind() == yamlnode.Integer {
+		hint = "add a unit: s, m, h or d"
+	}
+	d.wrong(field, n, allowed, hint)
+	return 0, false
 }

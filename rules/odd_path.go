@@ -73,9 +73,9 @@ func unescape(text string) (r rune, size int) {
 	return r, size
 }
 
-// passedOn is the path that the next server gets from one that passes on what it has read, and nil if that one reads
-// nothing else in it: it may be parted at other places even where the text is the same, since what was %2F is a slash then.
-// It has no escapes, but of "%", "?" and "#", which are text.
+// passedOn is the path as a server writes it that has read o and passes the result on to the next server; nil if the next
+// server reads the same segments as from o. Segments may differ although the text is equal: what was %2F is a slash in the
+// written path. Only "%", "?" and "#" are escaped in it, and stand for themselves.
 func (o *oddPath) passedOn() *oddPath {
 	if o.isPassedOn || !strings.ContainsAny(o.text, `;\`) {
 		return nil
@@ -168,7 +168,7 @@ func (o *oddPath) seen(at int) bool {
 
 // read gives the segments of the path under a reading. They are good until the next call.
 func (o *oddPath) read(r reading) []stretch {
-	at := r.heeds()
+	at := r.actions()
 	o.cuts = o.cuts[:0]
 	segment, pieces := o.pieces[0], o.pieces[1:]
 	if o.hosted || r&o.matters&readAuthority != 0 {
@@ -182,17 +182,17 @@ walk:
 	for i := range pieces {
 		p := &pieces[i]
 		switch at[p.before] {
-		case heedSlash:
+		case actionSplit:
 			if dropping && p.before != delimiterSlash {
 				continue // parameters are cut off before anything is decoded
 			}
 			o.end(r, &segment, false)
 			segment, dropping = *p, false
-		case heedDrop:
+		case actionDrop:
 			dropping = true
-		case heedEnd:
+		case actionEnd:
 			break walk
-		case heedNot:
+		case actionNone:
 			if !dropping {
 				segment.to, segment.dots = p.to, 0
 			}

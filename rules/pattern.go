@@ -13,9 +13,9 @@ const MaxPathBytes = 2048
 // maxMethodBytes bounds one name in match.method. A request whose method is longer has no method for a rule.
 const maxMethodBytes = 64
 
-// Reaches reports whether a request of this method and path is one that m watches, however its path is spelled: whether
-// any of the ways in which common servers read the path (see readings) leads to what m.Path names. It is asked when events
-// are routed (Index.Match agrees with it) and when a gate judges a request, so that what is held back is what was counted.
+// Reaches reports whether m matches a request of this method and path, however the path is spelled: whether m.Path matches it
+// in any of the ways in which common servers read it (see readings). Routing (Index.Match agrees with Reaches) and the gates
+// both use it, so that a block holds for the requests that were counted.
 //
 // Methods are compared without ASCII case. Ordinary paths, which all servers read alike, cost no memory with a pattern that is
 // ordinary, too; others cost time and memory in proportion to their length.
@@ -173,8 +173,8 @@ func checkPath(path string) (allowed string) {
 	return ""
 }
 
-// checkNormal says what a match.path must be that is compared with paths as servers read them, and "" when path is: a
-// document means what it shows, and there is one way to write a path.
+// checkNormal requires of a match.path the normal form in which requests' paths are compared with it, so that there is one way
+// to write a path. It says what is allowed instead of path; both results are empty if path is in normal form.
 func checkNormal(path string) (allowed, hint string) {
 	normal, ok := normalPath(path)
 	if normal == path {

@@ -1,6 +1,6 @@
 package rules
 
-// reading is how a server understands a path: which delimiters it heeds, and what it does about segments that are dots or
+// reading is how a server understands a path: which delimiters it takes for one, and what it does about segments that are dots or
 // empty. Percent escapes are decoded once in every reading, since a pattern is written decoded: a server that compares
 // them as they stand serves nothing under an escaped spelling that it would not serve under the plain one.
 type reading uint16
@@ -18,11 +18,10 @@ const (
 	readAuthority                              // "//host" in front is a host, not a segment
 )
 
-// readings are those of common servers. Each is there because some path is served under it that no other one reads so; a
-// test has these paths.
+// readings are how common servers read a path. Each is listed because it alone serves some path; a test has these paths.
 //
-// Slashes are merged in all of them: patterns have no empty segments, so that a server which does not merge serves nothing
-// that this could miss, but for what .. takes away.
+// Every reading merges slashes. Patterns have no empty segments, so a server that does not merge slashes serves no path that
+// merging would miss, except where .. takes an empty segment away (readEmptySegments).
 var readings = [...]reading{
 	// As written, decoded: Go's ServeMux since 1.22, routers on an escaped path, Spring's and ASP.NET's routes.
 	0,
@@ -105,30 +104,30 @@ func delimiterOf(c byte, escaped bool) delimiter {
 	return delimiterNone
 }
 
-// heed is what a reading does at a delimiter.
-type heed uint8
+// action is what a reading does at a delimiter.
+type action uint8
 
 const (
-	heedNot   heed = iota // it is text
-	heedSlash             // the next segment begins
-	heedDrop              // what follows in this segment is dropped
-	heedEnd               // the path ends
+	actionNone  action = iota // it is text
+	actionSplit               // the next segment begins
+	actionDrop                // what follows in this segment is dropped
+	actionEnd                 // the path ends
 )
 
-// heeds is what r does at each delimiter.
-func (r reading) heeds() (at [numDelimiters]heed) {
-	set := func(flag reading, d delimiter, h heed) {
+// actions is what r does at each delimiter.
+func (r reading) actions() (at [numDelimiters]action) {
+	set := func(flag reading, d delimiter, h action) {
 		if r&flag != 0 {
 			at[d] = h
 		}
 	}
-	at[delimiterSlash] = heedSlash
-	set(readEscapedSlash, delimiterEscapedSlash, heedSlash)
-	set(readBackslash, delimiterBackslash, heedSlash)
-	set(readEscapedBackslash, delimiterEscapedBackslash, heedSlash)
-	set(readParameters, delimiterSemicolon, heedDrop)
-	set(readSemicolonEnd, delimiterSemicolon, heedEnd)
-	set(readFragment, delimiterFragment, heedEnd)
+	at[delimiterSlash] = actionSplit
+	set(readEscapedSlash, delimiterEscapedSlash, actionSplit)
+	set(readBackslash, delimiterBackslash, actionSplit)
+	set(readEscapedBackslash, delimiterEscapedBackslash, actionSplit)
+	set(readParameters, delimiterSemicolon, actionDrop)
+	set(readSemicolonEnd, delimiterSemicolon, actionEnd)
+	set(readFragment, delimiterFragment, actionEnd)
 	return at
 }
 

@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // Validate checks that r is whole and that its rules are what Parse would have let pass. Errors of rules name the rule.
@@ -24,9 +26,9 @@ func (r *Routing) Validate() error {
 	say(r.Number >= 1, "number", r.Number, "1 and more")
 	say(r.RecordFormat >= 1, "record_format", r.RecordFormat, "1 and more")
 	say(r.SecretID != "" && printable(r.SecretID), "secret_id", quoteShort(r.SecretID), "the id of the deployment's secret")
-	formats := traffic.Formats()
+	formats := format.Names()
 	say(slices.Contains(formats, r.Format.Name), "format.name", quoteShort(r.Format.Name), strings.Join(formats, ", "))
-	say(len(r.Format.Map) == 0 || traffic.TakesFieldMap(r.Format.Name), "format.map", "a map for "+quoteShort(r.Format.Name), "a map only for json and gateways' formats")
+	say(len(r.Format.Map) == 0 || format.TakesFieldMap(r.Format.Name), "format.map", "a map for "+quoteShort(r.Format.Name), "a map only for json and gateways' formats")
 	say(r.Format.MaxEventBytes >= 1, "format.max_event_bytes", r.Format.MaxEventBytes, "1 and more")
 	if err := r.CheckRecordFormat(); err != nil {
 		errs = append(errs, err)
@@ -83,7 +85,7 @@ func (r *Routing) CheckRecordFormat() error {
 		}
 		if r.RecordFormat < CountingRecordFormat && (d.Algorithm != "" || d.Count.Kind() != CountEvents || d.Burst != 0 || d.Cooldown != 0) {
 			return refuse(fmt.Sprintf("algorithm %s, count %s, burst %d, cooldown %s",
-				d.Counting(), d.Count, d.Capacity(), FormatDuration(d.UpdateEvery())), CountingRecordFormat)
+				d.Counting(), d.Count, d.Capacity(), duration.Format(d.UpdateEvery())), CountingRecordFormat)
 		}
 		if r.RecordFormat < ReadingRecordFormat && (d.Match.PathAs != "" || d.Match.PathCase != "") {
 			return refuse("match "+describeMatch(d.Match), ReadingRecordFormat)

@@ -3,7 +3,6 @@
 package rules
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/weirhq/weir/traffic"
@@ -87,8 +86,8 @@ const (
 
 // Block is what a block would be, were the rule promoted. Its scope is the rule's own match.
 type Block struct {
-	// Key is who is held back, by default all fields of the rule's key. A field of that key that is left out widens the
-	// block, one that the rule's key has not narrows it: there is a hit for each tuple that an event over the limit has.
+	// Key is who is blocked, by default the rule's own key. With fewer fields the block is wider. A field that the rule's key
+	// does not have narrows the block: there is one hit for each combination of values among the events over the limit.
 	Key    []traffic.KeyField `json:"key"`
 	TTL    time.Duration      `json:"ttl"`
 	Extend Extend             `json:"extend"`
@@ -134,7 +133,7 @@ type Routing struct {
 
 // Format is how events of the stream are decoded.
 type Format struct {
-	Name          string            `json:"name"`          // one of traffic.Formats
+	Name          string            `json:"name"`          // one of format.Names
 	Map           map[string]string `json:"map,omitempty"` // event field → member, for json
 	MaxEventBytes int               `json:"max_event_bytes"`
 }
@@ -161,6 +160,3 @@ type ModeState struct {
 	// Newest is the number of the rule's newest version. 0: not known.
 	Newest int `json:"newest,omitempty"`
 }
-
-// LineageID names the windows of one lineage: "rule/3".
-func (v *Version) LineageID() string { return fmt.Sprintf("%s/%d", v.ID, v.Lineage) }

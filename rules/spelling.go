@@ -2,11 +2,11 @@ package rules
 
 import "strings"
 
-// spellings goes through the ways in which servers read one path: the first is the path as it stands, the others, if it is
-// not an ordinary one, are those of readings, and those of them once more for a server behind another one. It begins with
-// spellingsOf.
+// spellings is an iterator over the ways in which servers read one path; spellingsOf makes it. The first is the path as it
+// stands. A path that is not ordinary has one for each of readings, and once more for each as a second server reads what the
+// first one passes on.
 type spellings struct {
-	segments        // the way at hand, after next
+	segments        // as read in the current way, after next
 	target   string // without query
 	trimmed  string // and without blanks
 	connect  bool
@@ -71,8 +71,8 @@ func (s *spellings) nextReading() bool {
 	return false
 }
 
-// ordinary reports whether all servers read a path alike: its segments are what stands between its slashes. It is asked of
-// every event, and so goes through the bytes without a branch.
+// ordinary reports whether all servers read a path alike, as the segments between its slashes. It runs for every event, so
+// its loop has no branch.
 func ordinary(path string) bool {
 	if path == "" || path[0] != '/' || blank(path[len(path)-1]) {
 		return false

@@ -71,9 +71,9 @@ func cutHost(target string) (path string, hosted bool) {
 	return rest[end:], false
 }
 
-// withoutBlanks takes away what programs that split a request line at white space, or read a URL, do not take for a part of
-// it: blanks around it, and tabs and line breaks within. They look at single bytes; a byte of a character in UTF-8 is left,
-// since what is cut in two is nobody's path.
+// withoutBlanks removes the bytes that are no part of a target for programs that split a request line at white space or read a
+// URL: blanks around it, tabs and line breaks within. A byte within a character of UTF-8 stays, even if it is a blank in ISO
+// 8859-1: half a character is nobody's path.
 func withoutBlanks(target string) string {
 	for target != "" && blank(target[0]) {
 		target = target[1:]

@@ -57,7 +57,7 @@ func (m *Match) pathless() bool {
 	return !slices.Equal(m.Methods, []string{"CONNECT"})
 }
 
-// regexSigns names what of a regular expression is in path, as people write it who take the path for one.
+// regexSigns lists the signs of a regular expression in path, which is none: people write them by mistake.
 func regexSigns(path string) string {
 	var found []string
 	for _, sign := range []string{"^", "$", "(", "|", "[", `\`, ".*", "+"} {
@@ -97,7 +97,7 @@ func isStatus(s string) bool {
 	return len(s) == 3 && s[0] >= '1' && s[0] <= '5' && strings.Trim(s, "0123456789X") == ""
 }
 
-// knownMethods are those of IANA's registry, and those by which caches are told to forget.
+// knownMethods are the methods of IANA's registry, and the methods that purge caches.
 func knownMethods() []string {
 	return []string{
 		"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",

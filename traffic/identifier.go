@@ -92,14 +92,14 @@ func (x *Identifier) FromCarrier(c *Carrier) (id Identity, missing Missing) {
 	id.IP, missing[FieldIP] = x.trusted.client(c.Peer, newChain(c.Forwarded))
 	for f := FieldDevice; f < NumFields; f++ {
 		src := &x.sources[f]
-		var told told
+		var v fieldValue
 		if src.Header != "" {
-			told.header(c.Header.Values(src.Header))
+			v.header(c.Header.Values(src.Header))
 		}
-		if told.nothing() && src.Cookie != "" {
-			told.cookie(c.Header.Values("Cookie"), src.Cookie)
+		if v.absent() && src.Cookie != "" {
+			v.cookie(c.Header.Values("Cookie"), src.Cookie)
 		}
-		missing[f] = told.settle(&id, f, src)
+		missing[f] = v.store(&id, f, src)
 	}
 	return id, missing
 }
@@ -115,91 +115,91 @@ func (x *Identifier) FromEvent(r *Request) (id Identity, missing Missing) {
 			missing[f] = r.fieldAsIs(&id, f, src)
 			continue
 		}
-		var told told
-		own, claimed := trimBlank(r.own(f)), r.Claimed.Has(f)
+		var v fieldValue
+		own, claimed := trimBlank(r.Field(f)), r.Claimed.Has(f)
 		if !claimed {
-			told.value = own
+			v.value = own
 		}
-		if told.nothing() && src.Header != "" {
-			told.reported(r.Headers, src.Header)
+		if v.absent() && src.Header != "" {
+			v.reported(r.Headers, src.Header)
 		}
-		if told.nothing() && src.Cookie != "" {
-			told.reportedCookie(r.Headers, src.Cookie)
+		if v.absent() && src.Cookie != "" {
+			v.reportedCookie(r.Headers, src.Cookie)
 		}
-		if told.nothing() && claimed && own != "" {
-			told.value, told.claimed = own, true
+		if v.absent() && claimed && own != "" {
+			v.value, v.claimed = own, true
 		}
-		missing[f] = told.settle(&id, f, src)
+		missing[f] = v.store(&id, f, src)
 	}
 	return id, missing
 }
 
-// told is what a request says of one field.
-type told struct {
+// fieldValue is the value of one field as a request has it, before it is known whether it is taken.
+type fieldValue struct {
 	value      string
 	repeated   bool // by several lines of its header
 	fromCookie bool
 	claimed    bool // by the client, in a member of a log that no gateway answers for
 }
 
-func (t *told) nothing() bool { return t.value == "" && !t.repeated }
+func (v *fieldValue) absent() bool { return v.value == "" && !v.repeated }
 
 // header takes the lines of a header. Of several, servers take the first, the last, or all with commas between: whose
 // request it is depends on who reads it, so it is nobody's.
-func (t *told) header(lines []string) {
-	if t.repeated = len(lines) > 1; len(lines) == 1 {
-		t.value = trimBlank(lines[0])
+func (v *fieldValue) header(lines []string) {
+	if v.repeated = len(lines) > 1; len(lines) == 1 {
+		v.value = trimBlank(lines[0])
 	}
 }
 
 // reported is header for the headers of an event.
-func (t *told) reported(headers []Header, name string) {
+func (v *fieldValue) reported(headers []Header, name string) {
 	found := 0
 	for i := range headers {
 		if strings.EqualFold(headers[i].Name, name) {
-			t.value = trimBlank(headers[i].Value)
+			v.value = trimBlank(headers[i].Value)
 			found++
 		}
 	}
-	t.repeated = found > 1
+	v.repeated = found > 1
 }
 
 // cookie takes the first cookie of that name in all lines, which are one list (RFC 9113, section 8.2.3), as most servers
-// do. A first one without a value is the one that they take, too: then there is none.
-func (t *told) cookie(lines []string, name string) {
+// do. If that cookie has no value, the field is absent, though a later cookie of the name may have one.
+func (v *fieldValue) cookie(lines []string, name string) {
 	for _, line := range lines {
 		if value, found := cookie(line, name); found {
-			t.value, t.fromCookie = value, true
+			v.value, v.fromCookie = value, true
 			return
 		}
 	}
 }
 
 // reportedCookie is cookie for the headers of an event.
-func (t *told) reportedCookie(headers []Header, name string) {
+func (v *fieldValue) reportedCookie(headers []Header, name string) {
 	for i := range headers {
 		if strings.EqualFold(headers[i].Name, "Cookie") {
 			if value, found := cookie(headers[i].Value, name); found {
-				t.value, t.fromCookie = value, true
+				v.value, v.fromCookie = value, true
 				return
 			}
 		}
 	}
 }
 
-// settle stores the field in id, or says why it is missing.
-func (t *told) settle(id *Identity, f Field, src *FieldSource) MissingReason {
+// store puts the field into id, or says why it is missing.
+func (v *fieldValue) store(id *Identity, f Field, src *FieldSource) MissingReason {
 	switch {
 	case src.Header == "" && src.Cookie == "":
 		return MissingNoSource
-	case t.repeated || src.Vouched && t.joined(src):
+	case v.repeated || src.Vouched && v.joined(src):
 		return MissingRepeated
-	case t.value == "":
+	case v.value == "":
 		return MissingAbsent
-	case t.claimed && src.Vouched:
+	case v.claimed && src.Vouched:
 		return MissingClaimed
 	}
-	id.set(f, readable(t.value))
+	id.set(f, readable(v.value))
 	return Present
 }
 
@@ -207,12 +207,12 @@ func (t *told) settle(id *Identity, f Field, src *FieldSource) MissingReason {
 // the gateway vouches for the field: there a comma is no part of a value unless the map says so, and a client that adds a
 // line must not become somebody else. A field that nobody vouches for takes the value as it stands: User-Agent has commas,
 // and who adds a line there could as well have changed the first.
-func (t *told) joined(src *FieldSource) bool {
-	return src.Header != "" && !src.Commas && !t.fromCookie && strings.IndexByte(t.value, ',') >= 0
+func (v *fieldValue) joined(src *FieldSource) bool {
+	return src.Header != "" && !src.Commas && !v.fromCookie && strings.IndexByte(v.value, ',') >= 0
 }
 
-// own is the event's own member for field f.
-func (r *Request) own(f Field) string {
+// Field is the event's own member for the identity's field f, empty for none and for ip, which is not taken as it stands.
+func (r *Request) Field(f Field) string {
 	switch f {
 	case FieldDevice:
 		return r.Device
@@ -251,4 +251,21 @@ func unquoted(value string) string {
 		return value[1 : len(value)-1]
 	}
 	return value
+}
+
+// Headers are the names of the request headers that FromCarrier looks at, as http.Header spells them: what a gate has to
+// be told of a request beside its addresses.
+func (x *Identifier) Headers() []string {
+	var names []string
+	cookies := false
+	for f := FieldDevice; f < NumFields; f++ {
+		if name := x.sources[f].Header; name != "" {
+			names = append(names, name)
+		}
+		cookies = cookies || x.sources[f].Cookie != ""
+	}
+	if cookies {
+		names = append(names, "Cookie")
+	}
+	return names
 }

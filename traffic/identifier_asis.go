@@ -11,7 +11,7 @@ func FieldsAsIs() IdentifierOption {
 
 // fieldAsIs stores field f in id, or says why it is missing.
 func (r *Request) fieldAsIs(id *Identity, f Field, src *FieldSource) MissingReason {
-	value := trimBlank(r.own(f))
+	value := trimBlank(r.Field(f))
 	for i := len(r.Headers) - 1; value == "" && src.Header != "" && i >= 0; i-- {
 		if strings.EqualFold(r.Headers[i].Name, src.Header) {
 			value = trimBlank(r.Headers[i].Value)

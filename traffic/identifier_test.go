@@ -258,13 +258,6 @@ func TestIdentityMapQuestions(t *testing.T) {
 			t.Errorf("%v: carries, vouched = %v, want %v", f, got, want)
 		}
 	}
-	if v4, v6 := m.IP.Prefixes(); v4 != 32 || v6 != 64 {
-		t.Errorf("prefixes %d, %d", v4, v6)
-	}
-	src := IPSource{V4: 24, V6: 48}
-	if v4, v6 := src.Prefixes(); v4 != 24 || v6 != 48 {
-		t.Errorf("prefixes %d, %d", v4, v6)
-	}
 	labels := map[string]bool{}
 	for r := Present; r < NumMissingReasons; r++ {
 		labels[r.String()] = true

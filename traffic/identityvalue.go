@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"crypto/sha256"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -14,16 +15,18 @@ func readable(v string) string {
 	if clean == len(v) {
 		return v
 	}
-	out := append(make([]byte, 0, len(v)+8), v[:clean]...)
+	var out strings.Builder
+	out.Grow(len(v) + 8)
+	out.WriteString(v[:clean])
 	for i := clean; i < len(v); {
 		r, n := utf8.DecodeRuneInString(v[i:]) // a byte that is no UTF-8 is utf8.RuneError of one byte
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
 			r = utf8.RuneError
 		}
-		out = utf8.AppendRune(out, r)
+		out.WriteRune(r)
 		i += n
 	}
-	return alias(out)
+	return out.String()
 }
 
 // plainText is the index of a byte of v before which all are printable ASCII, len(v) if all are. Eight bytes at a time:

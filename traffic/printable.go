@@ -1,6 +1,9 @@
 package traffic
 
-import "unicode/utf8"
+import (
+	"fmt"
+	"unicode/utf8"
+)
 
 const lowerHex = "0123456789abcdef"
 
@@ -44,3 +47,55 @@ func firstUnprintable(s string) int {
 	}
 	return len(s)
 }
+
+// quotedBytes bounds what an error message repeats of a bad message.
+const quotedBytes = 64
+
+// Quote shows the beginning of bad input, at most quotedBytes long, in printable ASCII.
+func Quote[T string | []byte](s T) string {
+	cut := s
+	if len(cut) > quotedBytes {
+		cut = cut[:quotedBytes]
+	}
+	q := fmt.Sprintf("%+q", cut)
+	const dots = "..."
+	if len(q) <= quotedBytes && len(cut) == len(s) {
+		return q
+	}
+	// Escapes may have made it longer; a cut through the middle of one is still printable.
+	return q[:min(len(q)-1, quotedBytes-len(dots)-1)] + dots + `"`
+}
+
+// AppendEscape appends the JSON escape of a quote, a backslash or a control character.
+func AppendEscape(dst []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(dst, '\\', c)
+	case '\n':
+		return append(dst, '\\', 'n')
+	case '\r':
+		return append(dst, '\\', 'r')
+	case '\t':
+		return append(dst, '\\', 't')
+	}
+	return append(dst, '\\', 'u', '0', '0', lowerHex[c>>4], lowerHex[c&15])
+}
+
+// HexDigit is the value of a hexadecimal digit of either case.
+func HexDigit(c byte) (byte, bool) {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0', true
+	case c >= 'a' && c <= 'f':
+		return c - 'a' + 10, true
+	case c >= 'A' && c <= 'F':
+		return c - 'A' + 10, true
+	}
+	return 0, false
+}
+
+// Masks to look at eight bytes at once.
+const (
+	lowBits  = 0x0101010101010101
+	highBits = 0x8080808080808080
+)

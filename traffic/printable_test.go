@@ -40,3 +40,23 @@ func TestPrintableIsStorable(t *testing.T) {
 		}
 	})
 }
+
+func TestQuoteIsBounded(t *testing.T) {
+	for _, in := range []string{
+		"", "short", strings.Repeat("a", 62), strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a", 65),
+		strings.Repeat("\x00", 100), strings.Repeat("\"", 40), strings.Repeat("界", 30), "\xff\xff",
+	} {
+		got := Quote(in)
+		if len(got) > quotedBytes {
+			t.Errorf("quote(%.10q…) has %d bytes: %s", in, len(got), got)
+		}
+		for i := range len(got) {
+			if got[i] < ' ' || got[i] > '~' {
+				t.Errorf("quote(%.10q…) is not printable: %q", in, got)
+			}
+		}
+	}
+	if got := Quote("short"); got != `"short"` {
+		t.Errorf("got %s", got)
+	}
+}

@@ -1,5 +1,5 @@
-// Package traffic is the leaf of the house: what a request is, how a gateway's event is decoded, and whose request it
-// was. Nothing in it knows Kafka, rules or windows.
+// Package traffic says what a request is and whose it was: Request, the identity map with its Identifier, and Subject, the
+// text of whom a rule counts. How events are written is traffic/format. Nothing in either knows Kafka, rules or windows.
 package traffic
 
 import "net/netip"
@@ -87,4 +87,13 @@ type KeyField struct {
 	Field Field `json:"field"`
 	V4    uint8 `json:"v4,omitempty"`
 	V6    uint8 `json:"v6,omitempty"`
+}
+
+// TokenByte reports whether c is a tchar of RFC 9110, section 5.6.2: what methods and header names are made of.
+func TokenByte(c byte) bool {
+	switch c {
+	case '!', '#', '$', '%', '&', '\'', '*', '+', '-', '.', '^', '_', '`', '|', '~':
+		return true
+	}
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }

@@ -73,3 +73,11 @@ func (t *Time) UnmarshalText(b []byte) error {
 	*t = At(std)
 	return nil
 }
+
+// AppendTo appends what String returns.
+func (t Time) AppendTo(dst []byte) []byte {
+	if t == EndOfTime || t == BeforeTime {
+		return append(dst, t.String()...)
+	}
+	return t.Std().AppendFormat(dst, timeLayout)
+}

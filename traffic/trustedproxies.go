@@ -96,7 +96,7 @@ func (p *TrustedProxies) UnmarshalJSON(b []byte) error {
 	}
 	var parts []string
 	if err := json.Unmarshal(b, &parts); err != nil {
-		return fmt.Errorf("trusted_proxies: got %s; allowed: %s", quote(alias(b)), trustedProxiesAllowed)
+		return fmt.Errorf("trusted_proxies: got %s; allowed: %s", Quote(b), trustedProxiesAllowed)
 	}
 	return p.SetList(parts)
 }
@@ -109,7 +109,7 @@ func parseTrusted(text string) (netip.Prefix, error) {
 		prefix, err = netip.PrefixFrom(a, a.BitLen()), nil
 	}
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("got %s; allowed: %s", quote(text), trustedProxiesAllowed)
+		return netip.Prefix{}, fmt.Errorf("got %s; allowed: %s", Quote(text), trustedProxiesAllowed)
 	}
 	if a := prefix.Addr(); a.Is4In6() && prefix.Bits() >= 96 {
 		prefix = netip.PrefixFrom(a.Unmap(), prefix.Bits()-96)
@@ -140,8 +140,8 @@ func (p TrustedProxies) Equal(q TrustedProxies) bool {
 	return p.Hops == q.Hops && slices.Equal(p.Prefixes, q.Prefixes)
 }
 
-// hold reports whether a is one of the proxies. Few installations have more than a handful of prefixes.
-func (p *TrustedProxies) hold(a netip.Addr) bool {
+// trusts reports whether a is one of the proxies. Few installations have more than a handful of prefixes.
+func (p *TrustedProxies) trusts(a netip.Addr) bool {
 	for i := range p.Prefixes {
 		if p.Prefixes[i].Contains(a) {
 			return true

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // TestTrustedProxiesFromEveryPlace: a list or a number, in a file, a variable or a flag, and config show gives both back.
@@ -74,7 +75,7 @@ func TestDoctorWarnsOfCountedProxies(t *testing.T) {
 func TestDoctorTellsOfClaimedMembers(t *testing.T) {
 	e := examined(t, rules.ModeShadow)
 	e.routing.RecordFormat = rules.ReadingRecordFormat
-	e.routing.Format.Name, e.routing.Identity.Device.Vouched = traffic.FormatNginx, true
+	e.routing.Format.Name, e.routing.Identity.Device.Vouched = format.Nginx, true
 	var messages []traffic.Message
 	for _, line := range repeat(12, `{"remote_addr":"198.51.100.7","device":"tv","request_method":"POST","request_uri":"/v1/guest-tokens","status":"201"}`) {
 		messages = append(messages, traffic.Message{Value: []byte(line), Appended: now()})

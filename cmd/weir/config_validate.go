@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // checks collects what is wrong with a configuration.
@@ -157,7 +157,7 @@ func (c *config) checkEvents(k *checks) {
 		k.oneOf("events.format", c.Events.Format, eventFormats()...)
 		return
 	}
-	if _, err := traffic.NewDecoder(c.Events.Format, c.Events.Map, 0); err != nil {
+	if _, err := format.NewDecoder(c.Events.Format, c.Events.Map, 0); err != nil {
 		k.errs = append(k.errs, fmt.Errorf("%s: events.%w", k.where("events.map"), err))
 	}
 }
@@ -172,7 +172,7 @@ func (s secret) server() string {
 }
 
 // eventFormats are the formats that events may have.
-func eventFormats() []string { return traffic.Formats() }
+func eventFormats() []string { return format.Names() }
 
 // fileFormats are the formats that files of events may have: one event a line.
-func fileFormats() []string { return traffic.LineFormats() }
+func fileFormats() []string { return format.LineNames() }

@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // sampleEvents bounds how many events are looked at in all, whatever the number of partitions.
@@ -188,7 +189,7 @@ func (e *examination) judgeVerdicts(s *sampled) finding {
 	switch {
 	case len(blocking) > 0 && s.silent > 0:
 		return failing(name, mend, "%s, and %d more were answered 429 on paths of rules that block, without saying by whom: weir's own refusals may keep clients blocked", text, s.silent)
-	case len(blocking) > 0 && !traffic.CarriesVerdict(e.routing.Format.Name, e.routing.Format.Map):
+	case len(blocking) > 0 && !format.CarriesVerdict(e.routing.Format.Name, e.routing.Format.Map):
 		return warning(name, mend+", and in a format that has a place for it", "format %s, as it is read here, has no place for them, and rules block: %s",
 			e.routing.Format.Name, some(blocking))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // event is one event of a gateway, a while ago.
@@ -108,10 +109,10 @@ func TestDoctorKnowsFormatsWithoutVerdicts(t *testing.T) {
 		st       status
 		text     string
 	}{
-		{traffic.FormatCombined, nil, statusWarn, "format combined, as it is read here, has no place for them"},
-		{traffic.FormatJSON, map[string]string{"path": "uri"}, statusWarn, "format json, as it is read here"},
-		{traffic.FormatJSON, map[string]string{"verdict.rule": "refused_by"}, statusOK, "0 of 0 events were refused by weir"},
-		{traffic.FormatWeir, nil, statusOK, "0 of 0 events were refused by weir"},
+		{format.Combined, nil, statusWarn, "format combined, as it is read here, has no place for them"},
+		{format.JSON, map[string]string{"path": "uri"}, statusWarn, "format json, as it is read here"},
+		{format.JSON, map[string]string{"verdict.rule": "refused_by"}, statusOK, "0 of 0 events were refused by weir"},
+		{format.Weir, nil, statusOK, "0 of 0 events were refused by weir"},
 	} {
 		e := examined(t, rules.ModeBlock)
 		e.routing.Format.Name, e.routing.Format.Map = tc.format, tc.fieldMap

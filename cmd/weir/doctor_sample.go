@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // sampled is what a sample of events showed, read as ROUTE reads them under a routing version.
@@ -39,7 +40,7 @@ type ruleSample struct {
 
 // readSample reads messages under a routing version. blocks says of a rule whether it blocks.
 func readSample(messages []traffic.Message, routing *rules.Routing, blocks func(rule string) bool) (*sampled, error) {
-	decoder, err := traffic.NewDecoder(routing.Format.Name, routing.Format.Map, routing.Format.MaxEventBytes)
+	decoder, err := format.NewDecoder(routing.Format.Name, routing.Format.Map, routing.Format.MaxEventBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +81,8 @@ func readSample(messages []traffic.Message, routing *rules.Routing, blocks func(
 }
 
 func (s *sampled) refuse(err error) {
-	reason := traffic.ReasonMalformed
-	if bad := (*traffic.DecodeError)(nil); errors.As(err, &bad) {
+	reason := format.ReasonMalformed
+	if bad := (*format.DecodeError)(nil); errors.As(err, &bad) {
 		reason = bad.Reason
 	}
 	s.refused[reason]++

@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history"
-	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -163,7 +163,7 @@ func hitRow(h history.RecordedHit) []string {
 	}
 	return []string{
 		h.Rule, subject(h.Subject), events, strconv.Itoa(h.Peak), strconv.Itoa(h.Limit),
-		rules.FormatDuration(time.Duration(h.WindowMS) * time.Millisecond), clock(h.First), clock(h.Last), phase, h.ID,
+		duration.Format(time.Duration(h.WindowMS) * time.Millisecond), clock(h.First), clock(h.Last), phase, h.ID,
 	}
 }
 

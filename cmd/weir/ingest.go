@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // ingestFlags are what weir ingest is told.
@@ -114,10 +115,10 @@ func (f *ingestFlags) parse(c *config) error {
 	if f.within, err = parseSpan(f.reorder); err != nil {
 		return usagef("--reorder: %w", err)
 	}
-	if f.fields, err = traffic.ParseFieldMap(f.fieldMap); err != nil {
+	if f.fields, err = format.ParseFieldMap(f.fieldMap); err != nil {
 		return usagef("--%w", err)
 	}
-	if f.decoder, err = traffic.NewDecoder(f.format, f.fields, c.Events.MaxEventBytes); err != nil {
+	if f.decoder, err = format.NewDecoder(f.format, f.fields, c.Events.MaxEventBytes); err != nil {
 		return usagef("--format, --map: %w", err)
 	}
 	if f.speed > 0 {
@@ -157,10 +158,10 @@ func converted(d traffic.Decoder, limit int) archive.Decode {
 		if err := d.Decode(line, r); err != nil {
 			return nil, err
 		}
-		value := traffic.AppendEvent(make([]byte, 0, len(line)+256), r)
+		value := format.AppendEvent(make([]byte, 0, len(line)+256), r)
 		if len(value) > limit {
-			return nil, &traffic.DecodeError{
-				Reason: traffic.ReasonOversized, Detail: fmt.Sprintf("got %d bytes as a weir event, allowed: at most %d", len(value), limit),
+			return nil, &format.DecodeError{
+				Reason: format.ReasonOversized, Detail: fmt.Sprintf("got %d bytes as a weir event, allowed: at most %d", len(value), limit),
 			}
 		}
 		return value, nil

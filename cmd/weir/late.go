@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )

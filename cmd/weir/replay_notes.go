@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // Notes say what a replay's figures leave a reader to find out: why a rule has counted nothing, and what a file would have to
@@ -82,7 +83,7 @@ func frequentNote(top []frequentRequest) string {
 }
 
 // timelessNote says which members a line has that no time was found in. It knows JSON lines only.
-func timelessNote(line []byte, format string) string {
+func timelessNote(line []byte, name string) string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(line, &members) != nil || len(members) == 0 {
 		return ""
@@ -92,9 +93,9 @@ func timelessNote(line []byte, format string) string {
 	if more := len(names) - membersShown; more > 0 {
 		note += fmt.Sprintf(" and %d more", more)
 	}
-	if name := timeAmong(line, names); name != "" {
-		option := "--map time=" + name
-		if format == traffic.FormatWeir {
+	if member := timeAmong(line, names); member != "" {
+		option := "--map time=" + member
+		if name == format.Weir {
 			option = "--format json " + option
 		}
 		note += "; did you mean " + option + "?"
@@ -107,11 +108,11 @@ func timeAmong(line []byte, names []string) string {
 	oldest, newest := traffic.At(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)), now().Add(24*time.Hour)
 	best := ""
 	for _, name := range names {
-		fields, err := traffic.ParseFieldMap("time=" + name)
+		fields, err := format.ParseFieldMap("time=" + name)
 		if err != nil {
 			continue
 		}
-		d, err := traffic.NewDecoder(traffic.FormatJSON, fields, len(line))
+		d, err := format.NewDecoder(format.JSON, fields, len(line))
 		if err != nil {
 			continue
 		}

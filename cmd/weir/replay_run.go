@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/ingest/detect"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // run runs the stages, sends the events, and waits until all that they caused is recorded. The summary says what is
@@ -88,7 +89,7 @@ func (p *replay) feed(ctx context.Context, d *detect.Detector) error {
 func (p *replay) endMarks(ctx context.Context) error {
 	batches := make([]ingest.Batch, p.requests)
 	for q := range batches {
-		batches[q] = ingest.Batch{Partition: q, Values: [][]byte{traffic.EndMark()}}
+		batches[q] = ingest.Batch{Partition: q, Values: [][]byte{format.EndMark()}}
 	}
 	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

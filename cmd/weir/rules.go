@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -262,7 +263,7 @@ func (a *app) rulesList() *cobra.Command {
 					v := r.Newest.Version
 					return []string{
 						v.ID, string(r.Mode), strconv.Itoa(v.Number), brief(v.Owner), strconv.Itoa(v.Limit),
-						rules.FormatDuration(v.Window), stamp(r.Changed), brief(r.ChangedBy),
+						duration.Format(v.Window), stamp(r.Changed), brief(r.ChangedBy),
 						uncountedText(&r.Uncounted),
 					}
 				})

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
-	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/internal/duration"
 )
 
 // showStory writes a story as a table of what is asked first.
@@ -66,7 +66,7 @@ func (st *whyStory) evidence() []string {
 	}
 	lines := []string{
 		fmt.Sprintf("%s over the limit, from %s to %s; %s", count, clock(h.First), clock(h.Last), phaseText(h)),
-		fmt.Sprintf("limit %d in %s, at most %d were seen in one window", h.Limit, rules.FormatDuration(time.Duration(h.WindowMS)*time.Millisecond), h.Peak),
+		fmt.Sprintf("limit %d in %s, at most %d were seen in one window", h.Limit, duration.Format(time.Duration(h.WindowMS)*time.Millisecond), h.Peak),
 	}
 	if h.Users > 0 || h.Devices > 0 {
 		lines = append(lines, fmt.Sprintf("%s and %s among them", plural(h.Users, "user"), plural(h.Devices, "device")))

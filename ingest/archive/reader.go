@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // Event is one event of an archive, ready to be sent.
@@ -151,10 +152,10 @@ type openFile struct {
 func (f *openFile) line(ctx context.Context, l textLine) error {
 	f.counts.Lines++
 	if l.Size == 0 {
-		return f.refuse(ctx, l, traffic.ReasonEmpty, "the line is empty")
+		return f.refuse(ctx, l, format.ReasonEmpty, "the line is empty")
 	}
 	if l.Size > f.opts.MaxBytes {
-		return f.refuse(ctx, l, traffic.ReasonOversized, fmt.Sprintf("got %d bytes; allowed: %d", l.Size, f.opts.MaxBytes))
+		return f.refuse(ctx, l, format.ReasonOversized, fmt.Sprintf("got %d bytes; allowed: %d", l.Size, f.opts.MaxBytes))
 	}
 	var req traffic.Request
 	value, err := f.opts.Decode(l.Text, &req)

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // archiveLog keeps what an Archive gave.
@@ -368,7 +369,7 @@ func TestArchiveCountsByReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := a.Counts()
-	if want := map[string]int64{traffic.ReasonMalformed: 1, traffic.ReasonEmpty: 1}; !maps.Equal(got.Refused, want) {
+	if want := map[string]int64{format.ReasonMalformed: 1, format.ReasonEmpty: 1}; !maps.Equal(got.Refused, want) {
 		t.Errorf("refused %v, want %v", got.Refused, want)
 	}
 	// 10 leaves when 30 has been seen; 40 lets 30 and 31 go, so 20 comes too late.

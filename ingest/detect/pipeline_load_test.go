@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // The load of the pipeline benchmark: JSON events of some 350 bytes in a time shorter than the rules' window, so that a
@@ -34,7 +35,7 @@ func pipeRouting() *rules.Routing {
 	}
 	return &rules.Routing{
 		Stream: "replay/bench", Number: 1, RecordFormat: detectors.RecordFormat, SecretID: "s", Identity: traffic.DefaultIdentityMap(),
-		Format: rules.Format{Name: traffic.FormatWeir, MaxEventBytes: 4096},
+		Format: rules.Format{Name: format.Weir, MaxEventBytes: 4096},
 		Rules: []rules.Version{
 			rule("by-ip", traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 64}),
 			rule("by-device", traffic.KeyField{Field: traffic.FieldDevice}),
@@ -123,7 +124,7 @@ func (l *pipeLoad) preload(b *testing.B, to ingest.Appender) {
 	}
 	var marks []ingest.Batch
 	for p := range pipeSources {
-		marks = append(marks, ingest.Batch{Partition: p, Values: [][]byte{traffic.EndMark()}})
+		marks = append(marks, ingest.Batch{Partition: p, Values: [][]byte{format.EndMark()}})
 	}
 	if err := to.Append(b.Context(), marks); err != nil {
 		b.Fatal(err)

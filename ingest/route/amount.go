@@ -5,14 +5,15 @@ import (
 
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // uncounted says why an event that has a rule's key is not counted by it. The first ones are traffic.UnitsFault.
 type uncounted uint8
 
 const (
-	counted         = uncounted(traffic.UnitsFine)
-	distinctMissing = uncounted(traffic.NumUnitsFaults) // no value of the field whose distinct values are counted
+	counted         = uncounted(format.UnitsFine)
+	distinctMissing = uncounted(format.NumUnitsFaults) // no value of the field whose distinct values are counted
 	numUncounted    = distinctMissing + 1
 )
 
@@ -21,7 +22,7 @@ func (u uncounted) String() string {
 	if u == distinctMissing {
 		return "distinct_missing"
 	}
-	return traffic.UnitsFault(u).String()
+	return format.UnitsFault(u).String()
 }
 
 // amount is what routing needs of a rule's count.
@@ -29,7 +30,7 @@ type amount struct {
 	distinct bool
 	field    traffic.Field // with distinct
 	sum      bool
-	path     traffic.AttrPath // with sum
+	path     format.AttrPath // with sum
 }
 
 func compileAmount(c rules.Count) (amount, error) {
@@ -37,7 +38,7 @@ func compileAmount(c rules.Count) (amount, error) {
 	case rules.CountDistinct:
 		return amount{distinct: true, field: c.Distinct.Field}, nil
 	case rules.CountSum:
-		path, err := traffic.ParseAttrPath(c.Sum)
+		path, err := format.ParseAttrPath(c.Sum)
 		if err != nil {
 			return amount{}, fmt.Errorf("count.sum: %w", err)
 		}

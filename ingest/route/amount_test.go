@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // amountRouting has rules that count in each way, all by device: every event has one record.
@@ -48,7 +49,7 @@ func TestAmounts(t *testing.T) {
 		{`"user":"ann","attrs":{"cost":7,"usage":{"tokens":0}}`, []int{0, 1, 2, 3}, []int64{1, 1, 7, 0}},
 		{`"user":"ann","attrs":{"cost":-7,"usage":{"tokens":1.5}}`, []int{0, 1}, nil},
 		{`"attrs":{"cost":"7","usage":9}`, []int{0}, nil},
-		{`"attrs":{"cost":1e30}`, []int{0, 2}, []int64{1, traffic.MaxUnits}},
+		{`"attrs":{"cost":1e30}`, []int{0, 2}, []int64{1, format.MaxUnits}},
 		{`"user":"ann"`, []int{0, 1}, nil},
 	} {
 		values = append(values, `{"v":1,"time":"`+noon.String()+`","device":"tv","path":"/v1/x",`+c.members+`}`)
@@ -75,8 +76,8 @@ func TestAmounts(t *testing.T) {
 	want := map[string]RuleStats{
 		"a-events": why(nil),
 		"b-users":  why(map[uncounted]int64{distinctMissing: 2}),
-		"c-cost":   why(map[uncounted]int64{uncounted(traffic.UnitsNegative): 1, uncounted(traffic.UnitsNoNumber): 1, uncounted(traffic.UnitsAbsent): 1}),
-		"d-tokens": why(map[uncounted]int64{uncounted(traffic.UnitsFraction): 1, uncounted(traffic.UnitsAbsent): 3}),
+		"c-cost":   why(map[uncounted]int64{uncounted(format.UnitsNegative): 1, uncounted(format.UnitsNoNumber): 1, uncounted(format.UnitsAbsent): 1}),
+		"d-tokens": why(map[uncounted]int64{uncounted(format.UnitsFraction): 1, uncounted(format.UnitsAbsent): 3}),
 	}
 	if !reflect.DeepEqual(c.stats.Rules, want) || c.stats.Records != end {
 		t.Errorf("%d records\ngot  %+v\nwant %+v", c.stats.Records, c.stats.Rules, want)
@@ -108,7 +109,7 @@ func TestBoundHoldsUnits(t *testing.T) {
 		Identity: traffic.Identity{Device: strings.Repeat("d", 256)},
 	}
 	for i := range 2000 {
-		k.Rules, k.Units = append(k.Rules, i*32), append(k.Units, traffic.MaxUnits)
+		k.Rules, k.Units = append(k.Rules, i*32), append(k.Units, format.MaxUnits)
 	}
 	if size := len(detectors.AppendKeyed(nil, &k)); size > boundOf(detectors.AppendEvidence(nil, &k), len(k.Rules)) {
 		t.Errorf("a record of %d bytes, bound %d", size, boundOf(detectors.AppendEvidence(nil, &k), len(k.Rules)))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // FutureTolerance is how far an event of a live stream may be later than Kafka's append time. A later one gets the

@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 const noon traffic.Time = 1_800_000_000_000_000
@@ -49,7 +50,7 @@ func watchRouting() *rules.Routing {
 	}
 	return &rules.Routing{
 		Stream: "live", Number: 9, RecordFormat: detectors.RecordFormat, SecretID: "s", Identity: traffic.DefaultIdentityMap(),
-		Format: rules.Format{Name: traffic.FormatWeir, MaxEventBytes: 4096},
+		Format: rules.Format{Name: format.Weir, MaxEventBytes: 4096},
 		Rules: []rules.Version{
 			rule("a-ip", "/v1/*", rules.MissingSkip, ip),
 			rule("b-ip-device", "/v1/*", rules.MissingSkip, ip, device),

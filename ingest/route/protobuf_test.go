@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // TestProtobufRoutesAsJSON: the two formats of a weir event lead to the same reading, and so to the same records.
@@ -25,7 +26,7 @@ func TestProtobufRoutesAsJSON(t *testing.T) {
 		{Device: "tv", Path: "/v1/x", Verdict: traffic.Verdict{Rule: "a-events", Block: "b"}},
 		{Device: "tv", Path: "/v2"},
 	} {
-		values := [2][]byte{traffic.AppendEvent(nil, &r), traffic.AppendProtobuf(nil, &r)}
+		values := [2][]byte{format.AppendEvent(nil, &r), format.AppendProtobuf(nil, &r)}
 		var got [2]reading
 		for i := range readers {
 			got[i] = *readers[i].read(versions[i], &traffic.Message{Appended: noon + 1, Value: values[i]}, noon)

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // calmWorld runs one router in a world without faults. before may change the world, during drives it; both run in the
@@ -251,10 +252,10 @@ func TestRouteLetters(t *testing.T) {
 		w.deaf = false
 		w.mu.Unlock()
 		rest(ctx, 3*time.Second)
-		if c := w.commit(0); c.Offset != 3 || w.letters[[2]int64{0, 1}] != traffic.ReasonMalformed {
+		if c := w.commit(0); c.Offset != 3 || w.letters[[2]int64{0, 1}] != format.ReasonMalformed {
 			t.Errorf("offset %d, letters %v", c.Offset, w.letters)
 		}
-		want := EventStats{Events: 3, DeadLetters: map[string]int64{traffic.ReasonMalformed: 1}}
+		want := EventStats{Events: 3, DeadLetters: map[string]int64{format.ReasonMalformed: 1}}
 		if got := r.Stats(); got.Events != want.Events || !reflect.DeepEqual(got.DeadLetters, want.DeadLetters) || got.Sources[0].Offset != 3 {
 			t.Errorf("stats: %+v", got)
 		}

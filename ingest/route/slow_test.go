@@ -8,45 +8,46 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // TestARequestHeldOpenIsCounted: an attacker sends the last byte of each request long after the first. The gateway's line
 // comes when the request ends; whatever time it tells, the event is not late for the attacker's own doing.
 func TestARequestHeldOpenIsCounted(t *testing.T) {
 	lines := map[string]func(ip string, begin, end time.Time) string{
-		traffic.FormatEnvoy: func(ip string, begin, end time.Time) string {
+		format.Envoy: func(ip string, begin, end time.Time) string {
 			return fmt.Sprintf(`{"start_time":"%s","downstream_remote_address":"%s:4711","method":"POST","path":"/v1/guest-tokens","response_code":201,"duration":%d}`,
 				begin.UTC().Format("2006-01-02T15:04:05.000Z"), ip, end.Sub(begin).Milliseconds())
 		},
-		traffic.FormatTraefik: func(ip string, begin, end time.Time) string {
+		format.Traefik: func(ip string, begin, end time.Time) string {
 			return fmt.Sprintf(`{"StartUTC":"%s","ClientAddr":"%s:4711","RequestMethod":"POST","RequestPath":"/v1/guest-tokens","DownstreamStatus":201,"Duration":%d}`,
 				begin.UTC().Format(time.RFC3339Nano), ip, end.Sub(begin).Nanoseconds())
 		},
-		traffic.FormatNginx: func(ip string, begin, end time.Time) string {
+		format.Nginx: func(ip string, begin, end time.Time) string {
 			return fmt.Sprintf(`{"msec":"%.3f","remote_addr":"%s","request_method":"POST","request_uri":"/v1/guest-tokens","status":"201","request_time":"%.3f"}`,
 				float64(end.UnixMilli())/1000, ip, end.Sub(begin).Seconds())
 		},
-		traffic.FormatCaddy: func(ip string, begin, end time.Time) string {
+		format.Caddy: func(ip string, begin, end time.Time) string {
 			return fmt.Sprintf(`{"ts":%.3f,"request":{"remote_ip":"%s","method":"POST","uri":"/v1/guest-tokens"},"status":201,"duration":%.3f}`,
 				float64(end.UnixMilli())/1000, ip, end.Sub(begin).Seconds())
 		},
-		traffic.FormatHAProxy: func(ip string, begin, end time.Time) string {
+		format.HAProxy: func(ip string, begin, end time.Time) string {
 			return fmt.Sprintf(`{"time":"%d","ip":"%s","method":"POST","path":"/v1/guest-tokens","status":201,"latency_ms":%d}`, end.UnixMilli(), ip, end.Sub(begin).Milliseconds())
 		},
-		traffic.FormatECS: func(ip string, begin, end time.Time) string {
+		format.ECS: func(ip string, begin, end time.Time) string {
 			return fmt.Sprintf(`{"@timestamp":"%[1]s","event":{"start":"%[1]s","duration":%[2]d},"source":{"ip":"%[3]s"},"url":{"path":"/v1/guest-tokens"},"http":{"request":{"method":"POST"}}}`,
 				begin.UTC().Format(time.RFC3339Nano), end.Sub(begin).Nanoseconds(), ip)
 		},
 	}
-	for format, line := range lines {
+	for name, line := range lines {
 		for _, held := range []time.Duration{time.Second, 70 * time.Second, 10 * time.Minute, 30 * time.Hour} {
 			for _, record := range []int{rules.EndTimeRecordFormat - 1, detectors.RecordFormat} {
-				hits, late := heldOpen(t, format, record, held, line)
+				hits, late := heldOpen(t, name, record, held, line)
 				// Builds before the newest record format date by the beginning, and all routers must date alike.
 				told := record < rules.EndTimeRecordFormat && held > rules.DefaultLateness
-				begins := format == traffic.FormatEnvoy || format == traffic.FormatTraefik || format == traffic.FormatECS
+				begins := name == format.Envoy || name == format.Traefik || name == format.ECS
 				if evaded := hits == 0 && late > 0; evaded != (told && begins) || hits == 0 && !evaded {
-					t.Errorf("%s, record format %d, requests held open for %v: %d hits, %d events late", format, record, held, hits, late)
+					t.Errorf("%s, record format %d, requests held open for %v: %d hits, %d events late", name, record, held, hits, late)
 				}
 			}
 		}

@@ -11,13 +11,14 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // routingVersion is one routing version, compiled.
 type routingVersion struct {
 	number     int64
 	format     int // of the keyed records
-	decoder    traffic.Decoder
+	decoder    format.Decoder
 	identifier *traffic.Identifier
 	index      *rules.Index
 	rules      []routedRule
@@ -64,17 +65,17 @@ func compile(r *rules.Routing, opt *Options) (*routingVersion, error) {
 	case len(r.Rules) > detectors.MaxRulesPerRecord:
 		return nil, unfit("it has %d rules, allowed: %d", len(r.Rules), detectors.MaxRulesPerRecord)
 	}
-	var how []traffic.DecoderOption
+	var how []format.DecoderOption
 	if !opt.Live {
-		how = append(how, traffic.AllowControl())
+		how = append(how, format.AllowControl())
 	}
 	if r.RecordFormat < rules.EndTimeRecordFormat {
-		how = append(how, traffic.TimesAsTold())
+		how = append(how, format.TimesAsTold())
 	}
 	if r.RecordFormat < rules.ReadingRecordFormat {
-		how = append(how, traffic.URLsAsIs())
+		how = append(how, format.URLsAsIs())
 	}
-	decoder, err := traffic.NewDecoder(r.Format.Name, r.Format.Map, r.Format.MaxEventBytes, how...)
+	decoder, err := format.NewDecoder(r.Format.Name, r.Format.Map, r.Format.MaxEventBytes, how...)
 	if err != nil {
 		return nil, unfit("%w", err)
 	}

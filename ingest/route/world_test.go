@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // The simulated world of the route stage: a requests log that fills by itself, a keyed log, a group coordinator and
@@ -48,7 +49,7 @@ func (e *simEvent) value() []byte {
 		return []byte(`{"v":1,`)
 	}
 	if e.closes {
-		return traffic.EndMark()
+		return format.EndMark()
 	}
 	m := map[string]any{"v": 1, "time": e.time.String(), "ip": e.ip, "method": "GET", "path": "/v1/x"}
 	if e.device != "" {
@@ -87,7 +88,7 @@ func simRouting(number int64) *rules.Routing {
 	}
 	return &rules.Routing{
 		Stream: "live", Number: number, RecordFormat: 1, SecretID: "s", Rules: list,
-		Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: traffic.FormatWeir, MaxEventBytes: 1 << 16},
+		Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: format.Weir, MaxEventBytes: 1 << 16},
 	}
 }
 

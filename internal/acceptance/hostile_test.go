@@ -140,7 +140,7 @@ func produceAll(t *testing.T, in *install, records []*kgo.Record) {
 // jsonTestSuite unpacks the suite that the decoder's own tests use: file name → bytes.
 func jsonTestSuite(t *testing.T) map[string][]byte {
 	t.Helper()
-	f, err := os.Open("../../traffic/testdata/JSONTestSuite/test_parsing.tar.gz")
+	f, err := os.Open("../../traffic/format/testdata/JSONTestSuite/test_parsing.tar.gz")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // gateway is one of the proxies that clients talk to.
@@ -199,7 +200,7 @@ func startNginx(t *testing.T, gate string, apis []string) *gateway {
 	t.Helper()
 	program, dir := testbed.Program(t, "nginx"), t.TempDir()
 	open(dir)
-	g := &gateway{name: "nginx", format: traffic.FormatNginx, logs: []string{filepath.Join(dir, "access.log")}}
+	g := &gateway{name: "nginx", format: format.Nginx, logs: []string{filepath.Join(dir, "access.log")}}
 	var sites strings.Builder
 	for _, api := range apis {
 		at := address(t)
@@ -221,7 +222,7 @@ func startNginx(t *testing.T, gate string, apis []string) *gateway {
 func startCaddy(t *testing.T, gate string, apis []string) *gateway {
 	t.Helper()
 	dir := t.TempDir()
-	g := &gateway{name: "caddy", format: traffic.FormatCaddy}
+	g := &gateway{name: "caddy", format: format.Caddy}
 	documented := regexp.MustCompile("(?s)```caddyfile\n(.*?)```").FindAllStringSubmatch(shipped(t, "docs/gateways/caddy.md"), -1)
 	if len(documented) == 0 {
 		t.Fatal("docs/gateways/caddy.md shows no Caddyfile")

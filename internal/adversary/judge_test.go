@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // judge compares what the APIs served with what weir held and counted.
@@ -171,7 +172,7 @@ func (j *judge) readLog(gateway int) {
 		}
 		return nil
 	})
-	decoder, err := traffic.NewDecoder(g.format, nil, 1<<20)
+	decoder, err := format.NewDecoder(g.format, nil, 1<<20)
 	if err != nil {
 		j.t.Fatal(err)
 	}
@@ -295,7 +296,7 @@ func (j *judge) judgeServed(number int, r *record) {
 		j.finding("counted under a wrong session", number, "%q, not %q", e.identity.Session, s.session)
 	}
 	// A repeated header is missing, but nginx tells only the first of its lines, at both ends; from 1.23 on all, as one.
-	untold := s.repeated && j.gateways[s.gateway].format == traffic.FormatNginx
+	untold := s.repeated && j.gateways[s.gateway].format == format.Nginx
 	if e.identity.Device != s.device && !untold {
 		j.finding("counted under a wrong device", number, "%q, not %q", e.identity.Device, s.device)
 	}

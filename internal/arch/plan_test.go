@@ -7,7 +7,7 @@ import (
 
 // plan lists every package and what else of this repository it may import:
 //
-//	traffic ← rules ← detectors ← {ingest, blocklist, history} ← {gate, console} ← cmd
+//	traffic ← traffic/format ← rules ← detectors ← {ingest, blocklist, history} ← {gate, console} ← cmd
 var plan = map[string][]string{
 	"traffic":        {},
 	"rules":          {"traffic"},
@@ -39,20 +39,20 @@ var plan = map[string][]string{
 	"internal/oracle":              {},                                                        // judges the detectors, so shares nothing with them
 	"internal/loadgen":             {"traffic", "rules", "internal/oracle"},                   // a load and what is true of it; judges, so asks the oracle
 	// The demo and its judge, who asks the oracle; rules and detectors are for its tests.
-	"internal/demo":       {"traffic", "rules", "detectors", "blocklist", "gate", "internal/oracle"},
+	"internal/demo":       {"traffic", "traffic/format", "rules", "detectors", "blocklist", "gate", "internal/oracle"},
 	"internal/arch":       {},
 	"scripts/testreport":  {},
-	"internal/doctest":    {"traffic", "rules"}, // what the documents show, read and run; tests only
-	"internal/deploy":     {"internal/testbed"}, // what docker-compose.yml mounts, run by real programs; tests only
-	"internal/simulation": {"*"},                // the stages over fakes, by seeds; tests only
+	"internal/doctest":    {"traffic", "traffic/format", "rules"}, // what the documents show, read and run; tests only
+	"internal/deploy":     {"internal/testbed"},                   // what docker-compose.yml mounts, run by real programs; tests only
+	"internal/simulation": {"*"},                                  // the stages over fakes, by seeds; tests only
 	// What a simulated stream must have come to: judges, so asks the oracle and shares nothing else.
 	"internal/simulation/judge": {"internal/oracle"},
-	"internal/peers":            {"traffic", "rules", "detectors"}, // other limiters' cases, run through our windows; tests only
-	"internal/order":            {"traffic", "rules", "detectors"}, // the windows under every order of events; tests only
-	"internal/acceptance":       {"*"},                             // whole streams judged from outside; tests only
-	"internal/adversary":        {"traffic", "rules", "blocklist"}, // clients that want past a block, and real servers; tests only
-	"internal/exactness":        {"internal/oracle"},               // a load, and the judges of what came of it
-	"internal/faults":           {"internal/local"},                // real processes and servers killed, frozen and restarted; tests only
+	"internal/peers":            {"traffic", "traffic/format", "rules", "detectors"}, // other limiters' cases, run through our windows; tests only
+	"internal/order":            {"traffic", "rules", "detectors"},                   // the windows under every order of events; tests only
+	"internal/acceptance":       {"*"},                                               // whole streams judged from outside; tests only
+	"internal/adversary":        {"traffic", "traffic/format", "rules", "blocklist"}, // clients that want past a block, and real servers; tests only
+	"internal/exactness":        {"internal/oracle"},                                 // a load, and the judges of what came of it
+	"internal/faults":           {"internal/local"},                                  // real processes and servers killed, frozen and restarted; tests only
 }
 
 // forTests are imported by tests, of any package, and beside them only where the plan names them.

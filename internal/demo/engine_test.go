@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/internal/demo"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 func clock() traffic.Time { return traffic.At(time.Now()) }
@@ -21,7 +22,7 @@ func clock() traffic.Time { return traffic.At(time.Now()) }
 // blocklist that follows docs/blocks.md. Each step takes a while that differs.
 type engine struct {
 	t          *testing.T
-	decoder    traffic.Decoder
+	decoder    format.Decoder
 	identifier *traffic.Identifier
 	rules      []rules.Version
 	index      *rules.Index
@@ -61,7 +62,7 @@ func newEngine(t *testing.T, documents []byte, seed uint64) *engine {
 		e.rules = append(e.rules, v)
 	}
 	e.index = rules.NewIndex(e.rules)
-	if e.decoder, err = traffic.NewDecoder(traffic.FormatWeir, nil, 0); err != nil {
+	if e.decoder, err = format.NewDecoder(format.Weir, nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	if e.identifier, err = identity.Compile(); err != nil {

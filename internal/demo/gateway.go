@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 const (
@@ -184,7 +185,7 @@ func (g *Gateway) record(s *Stamp, r *http.Request) {
 }
 
 func eventOf(s *Stamp, r *http.Request) Event {
-	value := traffic.AppendEvent(nil, &traffic.Request{
+	value := format.AppendEvent(nil, &traffic.Request{
 		Time: s.Time, HasTime: true, ID: s.ID, IP: r.RemoteAddr, Forwarded: s.Client.String(), Device: s.Device,
 		Method: s.Method, Host: r.Host, Path: s.Path, Status: s.Status, UserAgent: r.UserAgent(), Gateway: "demo",
 		Verdict: traffic.Verdict{Rule: s.Rule, Block: s.Block},

@@ -20,6 +20,7 @@ import (
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/internal/demo"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // topic keeps what was emitted.
@@ -133,7 +134,7 @@ func TestCurl(t *testing.T) {
 // sameAsLedger: the events say what the ledger says, and name the client that the gate saw.
 func sameAsLedger(t *testing.T, l *demo.Ledger, events []demo.Event) {
 	t.Helper()
-	decoder, err := traffic.NewDecoder(traffic.FormatWeir, nil, 0)
+	decoder, err := format.NewDecoder(format.Weir, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

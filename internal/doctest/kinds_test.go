@@ -20,6 +20,7 @@ import (
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // readBlock reads a block by its kind. A kind that is not here is an error: whoever shows something new says here how it
@@ -189,7 +190,7 @@ func readJSON(text string) error {
 }
 
 func readLog(b *block) error {
-	decoder, err := traffic.NewDecoder(b.kind, nil, 0)
+	decoder, err := format.NewDecoder(b.kind, nil, 0)
 	if err != nil {
 		return err
 	}
@@ -204,9 +205,9 @@ func readLog(b *block) error {
 
 // readProto holds a block to the one file of messages that there is. traffic's own tests hold that to Google's library.
 func readProto(text string) error {
-	src, err := os.ReadFile(filepath.Join(repository, "traffic/event.proto"))
+	src, err := os.ReadFile(filepath.Join(repository, "traffic/format/event.proto"))
 	if err == nil && !strings.Contains(string(src), text) {
-		err = errors.New("not a part of traffic/event.proto")
+		err = errors.New("not a part of traffic/format/event.proto")
 	}
 	return err
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/internal/testbed"
-	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // treatment is what is done with a command line.
@@ -60,8 +60,8 @@ func weirTakes(words []string) error {
 	if out, err := help.CombinedOutput(); err != nil {
 		return fmt.Errorf("weir does not know this: %s", out)
 	}
-	if at := slices.Index(words, "--format"); at >= 0 && at+1 < len(words) && !slices.Contains(traffic.Formats(), words[at+1]) {
-		return fmt.Errorf("weir reads no format %q; it reads %v", words[at+1], traffic.Formats())
+	if at := slices.Index(words, "--format"); at >= 0 && at+1 < len(words) && !slices.Contains(format.Names(), words[at+1]) {
+		return fmt.Errorf("weir reads no format %q; it reads %v", words[at+1], format.Names())
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // Bounds of a load. Judging holds its events in memory, about 100 bytes for each rule that watches one.
@@ -45,7 +45,7 @@ const (
 func Patterns() []Pattern { return []Pattern{Burst, Steady, Rotate, Slow, Return} }
 
 // Formats are those in which events can be made.
-func Formats() []string { return []string{traffic.FormatWeir, traffic.FormatProtobuf} }
+func Formats() []string { return []string{format.Weir, format.Protobuf} }
 
 // Settings are what a load is made of. Equal settings make equal events, but for the time at which the load starts.
 type Settings struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // GeneratorVersion changes when the same settings make other events.
@@ -121,8 +122,8 @@ func (st *Stream) Append(dst []byte, e *Event, start traffic.Time) []byte {
 		}
 		r.IP = "192.0.2." + strconv.Itoa(n)
 	}
-	if st.s.Format == traffic.FormatProtobuf {
-		return traffic.AppendProtobuf(dst, &r)
+	if st.s.Format == format.Protobuf {
+		return format.AppendProtobuf(dst, &r)
 	}
-	return traffic.AppendEvent(dst, &r)
+	return format.AppendEvent(dst, &r)
 }

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 var errRefused = errors.New("refused")
@@ -33,7 +34,7 @@ func TestSameSettingsMakeTheSameEvents(t *testing.T) {
 			}
 			one := a.Append(nil, &e, dawn)
 			other := bytes.Replace(b.Append(nil, &f, later), []byte(later.Add(f.Time).String()), []byte(dawn.Add(e.Time).String()), 1)
-			if s.Format == traffic.FormatProtobuf { // the time is a number there
+			if s.Format == format.Protobuf { // the time is a number there
 				one, other = inJSON(rt, one, 0), inJSON(rt, b.Append(nil, &f, later), -time.Hour)
 			}
 			if !bytes.Equal(one, other) {
@@ -48,7 +49,7 @@ func TestSameSettingsMakeTheSameEvents(t *testing.T) {
 
 // inJSON is a protobuf event as a weir event, its time moved.
 func inJSON(rt *rapid.T, event []byte, by time.Duration) []byte {
-	decoder, err := traffic.NewDecoder(traffic.FormatProtobuf, nil, 1<<20)
+	decoder, err := format.NewDecoder(format.Protobuf, nil, 1<<20)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -57,13 +58,13 @@ func inJSON(rt *rapid.T, event []byte, by time.Duration) []byte {
 		rt.Fatal(err)
 	}
 	r.Time = r.Time.Add(by)
-	return traffic.AppendEvent(nil, &r)
+	return format.AppendEvent(nil, &r)
 }
 
 func TestEventsKeepTheirPromises(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawSettings(rt)
-		decoder, err := traffic.NewDecoder(cmp.Or(s.Format, traffic.FormatWeir), nil, 1<<20)
+		decoder, err := format.NewDecoder(cmp.Or(s.Format, format.Weir), nil, 1<<20)
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // TestLegalPairs runs each legal pair of algorithm and count through production: at one instant, all algorithms agree on
@@ -62,7 +63,7 @@ func TestSlidingExact(t *testing.T) {
 	if rules.SlidingExact != detectors.SlidingExact {
 		t.Errorf("rules say that sliding is exact up to %d, detectors %d", rules.SlidingExact, detectors.SlidingExact)
 	}
-	if traffic.MaxUnits <= rules.MaxLimit {
-		t.Errorf("an event of %d units need not be over a limit of %d", traffic.MaxUnits, rules.MaxLimit)
+	if format.MaxUnits <= rules.MaxLimit {
+		t.Errorf("an event of %d units need not be over a limit of %d", format.MaxUnits, rules.MaxLimit)
 	}
 }

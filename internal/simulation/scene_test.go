@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/internal/simulation/judge"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 const (
@@ -59,7 +60,7 @@ func routingOf(number int64) *rules.Routing {
 	}
 	return &rules.Routing{
 		Stream: "live", Number: number, RecordFormat: detectors.RecordFormat, SecretID: "s", Rules: list,
-		Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: traffic.FormatWeir, MaxEventBytes: 1 << 16},
+		Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: format.Weir, MaxEventBytes: 1 << 16},
 	}
 }
 
