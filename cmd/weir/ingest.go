@@ -33,7 +33,7 @@ type ingestFlags struct {
 	fields  map[string]string
 	within  time.Duration
 	pace    *archive.Pace
-	decoder traffic.Decoder
+	decoder format.Decoder
 }
 
 func (a *app) ingestCommand() *cobra.Command {
@@ -143,7 +143,7 @@ func (a *app) ingest(parent context.Context, c *config, f *ingestFlags, paths []
 }
 
 // raw gives lines to Kafka as they are.
-func raw(d traffic.Decoder) archive.Decode {
+func raw(d format.Decoder) archive.Decode {
 	return func(line []byte, r *traffic.Request) ([]byte, error) {
 		if err := d.Decode(line, r); err != nil {
 			return nil, err
@@ -153,7 +153,7 @@ func raw(d traffic.Decoder) archive.Decode {
 }
 
 // converted gives them as weir events, which is what the stream reads. limit bounds what comes out.
-func converted(d traffic.Decoder, limit int) archive.Decode {
+func converted(d format.Decoder, limit int) archive.Decode {
 	return func(line []byte, r *traffic.Request) ([]byte, error) {
 		if err := d.Decode(line, r); err != nil {
 			return nil, err

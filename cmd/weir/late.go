@@ -31,6 +31,6 @@ func (l lateness) allowed() time.Duration { return l.greatest + detectors.Defaul
 
 // String says where the allowance comes from.
 func (l lateness) String() string {
-	return fmt.Sprintf("more than %s: the greatest lateness of %s, %s, and a margin of %s", rules.FormatDuration(l.allowed()),
-		plural(l.rules, "rule"), rules.FormatDuration(l.greatest), rules.FormatDuration(detectors.DefaultIdleMargin))
+	return fmt.Sprintf("more than %s: the greatest lateness of %s, %s, and a margin of %s", duration.Format(l.allowed()),
+		plural(l.rules, "rule"), duration.Format(l.greatest), duration.Format(detectors.DefaultIdleMargin))
 }

@@ -52,7 +52,7 @@ func (p *replay) run(parent context.Context, c *config) (replaySummary, error) {
 
 // replayDecode gives weir events as they are and converts everything else.
 func (f *ingestFlags) replayDecode(limit int) archive.Decode {
-	if f.format == traffic.FormatWeir {
+	if f.format == format.Weir {
 		return raw(f.decoder)
 	}
 	return converted(f.decoder, limit)

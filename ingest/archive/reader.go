@@ -195,8 +195,8 @@ func (f *openFile) trusted(ctx context.Context, l textLine, e Event) error {
 // malformed refuses a line that the decoder does not take. Until one has been read well the letters are kept here: a
 // wrong --format must not fill the dead letters with a whole archive.
 func (f *openFile) malformed(ctx context.Context, l textLine, err error) error {
-	reason, detail := traffic.ReasonMalformed, err.Error()
-	var de *traffic.DecodeError
+	reason, detail := format.ReasonMalformed, err.Error()
+	var de *format.DecodeError
 	if errors.As(err, &de) {
 		reason, detail = de.Reason, de.Detail
 	}

@@ -79,8 +79,8 @@ func (r *eventRouter) read(v *routingVersion, m *traffic.Message, progress traff
 	out := &r.out
 	*out = reading{progress: progress, watched: out.watched[:0], targets: out.targets[:0]}
 	if err := v.decoder.Decode(m.Value, &r.request); err != nil {
-		out.fate, out.err, out.reason, out.detail = FateDead, err, traffic.ReasonMalformed, err.Error()
-		if bad := (*traffic.DecodeError)(nil); errors.As(err, &bad) {
+		out.fate, out.err, out.reason, out.detail = FateDead, err, format.ReasonMalformed, err.Error()
+		if bad := (*format.DecodeError)(nil); errors.As(err, &bad) {
 			out.reason, out.detail = bad.Reason, bad.Detail
 		}
 		return out

@@ -92,11 +92,11 @@ func TestReadEvent(t *testing.T) {
 			time: noon + 1, after: noon + 1, rules: []int{0, 1, 3}},
 		{name: "future in a replay", replay: true, value: strings.Replace(event(whole), at(0), at(time.Hour), 1), fate: FateRouted,
 			time: noon.Add(time.Hour), after: noon.Add(time.Hour), rules: []int{0, 1, 3}},
-		{name: "empty", value: "", fate: FateDead, reason: traffic.ReasonEmpty, after: noon - 9, progress: noon - 9},
-		{name: "oversized", value: event(`"path":"` + strings.Repeat("x", 5000) + `"`), fate: FateDead, reason: traffic.ReasonOversized, after: noon - 9, progress: noon - 9},
-		{name: "malformed", value: `{"v":1`, fate: FateDead, reason: traffic.ReasonMalformed, after: noon - 9, progress: noon - 9},
-		{name: "end mark", replay: true, value: string(traffic.EndMark()), fate: FateEndMark, after: traffic.EndOfTime},
-		{name: "end mark in a live stream", value: string(traffic.EndMark()), fate: FateDead, reason: traffic.ReasonMalformed, after: noon - 9, progress: noon - 9},
+		{name: "empty", value: "", fate: FateDead, reason: format.ReasonEmpty, after: noon - 9, progress: noon - 9},
+		{name: "oversized", value: event(`"path":"` + strings.Repeat("x", 5000) + `"`), fate: FateDead, reason: format.ReasonOversized, after: noon - 9, progress: noon - 9},
+		{name: "malformed", value: `{"v":1`, fate: FateDead, reason: format.ReasonMalformed, after: noon - 9, progress: noon - 9},
+		{name: "end mark", replay: true, value: string(format.EndMark()), fate: FateEndMark, after: traffic.EndOfTime},
+		{name: "end mark in a live stream", value: string(format.EndMark()), fate: FateDead, reason: format.ReasonMalformed, after: noon - 9, progress: noon - 9},
 		{name: "after the end mark", replay: true, value: event(whole), progress: traffic.EndOfTime, fate: FateRouted, time: noon, after: traffic.EndOfTime, rules: []int{0, 1, 3}},
 	}
 	for _, tt := range tests {

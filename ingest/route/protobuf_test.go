@@ -13,7 +13,7 @@ import (
 func TestProtobufRoutesAsJSON(t *testing.T) {
 	opt := routedOptions(true)
 	inJSON, inProtobuf := amountRouting(), amountRouting()
-	inProtobuf.Format.Name = traffic.FormatProtobuf
+	inProtobuf.Format.Name = format.Protobuf
 	readers := [2]eventRouter{}
 	for i := range readers {
 		readers[i] = eventRouter{live: true, targets: newTargeter(opt.Secret, opt.KeyedPartitions)}
