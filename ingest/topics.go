@@ -4,66 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
-	"strings"
 	"time"
 )
-
-// Names are the topics of one stream.
-type Names struct {
-	Requests, Keyed, Hits, Blocks, Dead string
-}
-
-// All lists the topics in the order of the stream.
-func (n Names) All() []string { return []string{n.Requests, n.Keyed, n.Hits, n.Blocks, n.Dead} }
-
-// LiveStream is the name of the live stream; a replay's is ReplayStream(NAME).
-const LiveStream = "live"
-
-const replayPrefix = "replay/"
-
-// ReplayStream is the stream name of a replay.
-func ReplayStream(name string) string { return replayPrefix + name }
-
-// TopicNames gives the topics of stream "live" (weir.requests, …) or "replay/NAME" (weir.replay.NAME.requests, …).
-// CheckStream says whether the names are ones that Kafka takes.
-func TopicNames(namespace, stream string) Names {
-	prefix := streamPrefix(namespace, stream)
-	return Names{
-		Requests: prefix + "requests", Keyed: prefix + "keyed", Hits: prefix + "hits", Blocks: prefix + "blocks", Dead: prefix + "dead",
-	}
-}
-
-// GroupID names the consumer group of a stage: weir.route, weir.replay.NAME.route, ….
-func GroupID(namespace, stream, stage string) string { return streamPrefix(namespace, stream) + stage }
-
-func streamPrefix(namespace, stream string) string {
-	if name, ok := strings.CutPrefix(stream, replayPrefix); ok {
-		return namespace + ".replay." + name + "."
-	}
-	return namespace + "."
-}
-
-// CheckStream refuses a namespace or stream name from which no topic names can be made, or not unambiguously: dots
-// separate the parts of a topic name, so neither may hold one.
-func CheckStream(namespace, stream string) error {
-	part := regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
-	if !part.MatchString(namespace) {
-		return fmt.Errorf("namespace %q: want 1 to 80 letters, digits, _ or -", namespace)
-	}
-	if stream == LiveStream {
-		return nil
-	}
-	name, ok := strings.CutPrefix(stream, replayPrefix)
-	if !ok {
-		return fmt.Errorf("stream %q: want %q or %q", stream, LiveStream, replayPrefix+"NAME")
-	}
-	if !part.MatchString(name) {
-		return fmt.Errorf("replay name %q: want 1 to 80 letters, digits, _ or -", name)
-	}
-	return nil
-}
 
 // TopicSettings are the parts of the topics that configuration decides.
 type TopicSettings struct {
@@ -94,8 +37,8 @@ const (
 	internalMaxMessageBytes = 32 << 20
 )
 
-// Topics gives the specs of names.
-func (s TopicSettings) Topics(names Names) []TopicSpec {
+// Topics gives the specs of a stream's topics.
+func (s TopicSettings) Topics(names TopicNames) []TopicSpec {
 	count := func(n, otherwise int) int {
 		if n > 0 {
 			return n

@@ -73,7 +73,7 @@ func TestDoctorFindsPartitionsThatStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	group := ingest.GroupID(b.flag("--namespace"), ingest.LiveStream, stageRoute)
+	group := ingest.Live.Group(b.flag("--namespace"), stageRoute)
 	if err := b.kafka().CommitInitial(t.Context(), group, b.names().Requests, map[int]ingest.Commit{1: {Offset: 0}}); err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func (v *verification) await(ctx context.Context, patience time.Duration) error 
 	}
 	bounded, cancel := context.WithTimeout(ctx, recordPatience)
 	defer cancel()
-	names := ingest.TopicNames(v.conf.Namespace, v.name)
+	names := ingest.Stream(v.name).Topics(v.conf.Namespace)
 	if err := v.awaitRecorded(bounded, names.Hits); err != nil {
 		return fmt.Errorf("history has not caught up with the hits: %w", err)
 	}

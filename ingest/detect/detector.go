@@ -109,7 +109,7 @@ func New(opt Options) (*Detector, error) {
 		return nil, err
 	}
 	d := &Detector{
-		opt: opt, log: opt.Logger.With("stage", "detect", "stream", opt.Stream), metrics: metrics,
+		opt: opt, log: opt.Logger.With("stage", ingest.StageDetect, "stream", opt.Stream), metrics: metrics,
 		memory: map[int]*owned{}, ended: make(chan struct{}),
 	}
 	d.routings = newRoutingShelf(d)

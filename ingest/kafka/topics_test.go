@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,45 +12,9 @@ import (
 	"github.com/weirhq/weir/internal/testbed"
 )
 
-func TestTopicNames(t *testing.T) {
-	for _, tc := range []struct {
-		stream, requests, group string
-	}{
-		{ingest.LiveStream, "weir.requests", "weir.route"},
-		{ingest.ReplayStream("may"), "weir.replay.may.requests", "weir.replay.may.route"},
-	} {
-		if got := ingest.TopicNames("weir", tc.stream).Requests; got != tc.requests {
-			t.Errorf("%s: topic %s, want %s", tc.stream, got, tc.requests)
-		}
-		if got := ingest.GroupID("weir", tc.stream, "route"); got != tc.group {
-			t.Errorf("%s: group %s, want %s", tc.stream, got, tc.group)
-		}
-	}
-	want := []string{"x.requests", "x.keyed", "x.hits", "x.blocks", "x.dead"}
-	if got := ingest.TopicNames("x", ingest.LiveStream).All(); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-func TestCheckStream(t *testing.T) {
-	for _, tc := range []struct {
-		namespace, stream, want string // want "" means accepted
-	}{
-		{"weir", "live", ""}, {"a-b_9", "replay/2026-05_x", ""},
-		{"", "live", "namespace"}, {"a.b", "live", "namespace"}, {strings.Repeat("n", 81), "live", "namespace"},
-		{"weir", "replay/", "replay name"}, {"weir", "replay/a.b", "replay name"}, {"weir", "replay/a/b", "replay name"},
-		{"weir", "replay", "stream"}, {"weir", "", "stream"}, {"weir", "Live", "stream"},
-	} {
-		err := ingest.CheckStream(tc.namespace, tc.stream)
-		if (err == nil) != (tc.want == "") || err != nil && !strings.HasPrefix(err.Error(), tc.want) {
-			t.Errorf("%q, %q: %v, want %q", tc.namespace, tc.stream, err, tc.want)
-		}
-	}
-}
-
 func TestEnsureTopics(t *testing.T) {
 	kit := newKit(t)
-	names := ingest.TopicNames(testbed.Namespace(t), ingest.LiveStream)
+	names := ingest.Live.Topics(testbed.Namespace(t))
 	settings := ingest.TopicSettings{RequestsPartitions: 3, KeyedPartitions: 8, HitsPartitions: 2, BlocksPartitions: 2, Replication: 1,
 		KeyedRetention: 48 * time.Hour, DeadRetention: -1}
 	specs := settings.Topics(names)

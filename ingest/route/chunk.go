@@ -17,9 +17,6 @@ const maxBatchBytes = 1_000_000
 // recordOverhead is more than a record takes in a batch beside its value.
 const recordOverhead = 32
 
-// stageRoute names this stage in dead letters.
-const stageRoute = "route"
-
 // chunk is a stretch of every source partition, ready to be appended. It is built once and may be appended many times,
 // the same bytes each time.
 type chunk struct {
@@ -154,7 +151,7 @@ func (b *chunkBuilder) take(c *chunk, s *stretch) bool {
 		return false
 	}
 	if got.fate == FateDead {
-		c.letters = append(c.letters, traffic.NewDeadLetter(stageRoute, got.reason, got.detail, b.opt.Topic, *m))
+		c.letters = append(c.letters, traffic.NewDeadLetter(ingest.StageRoute, got.reason, got.detail, b.opt.Topic, *m))
 	}
 	s.at.Progress = got.progress
 	c.stats.count(s.counts, got)
