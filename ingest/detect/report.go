@@ -103,11 +103,11 @@ func (r *reporter) resume() {
 // describe says how a partition is: one that stands still says why.
 func (d *Detector) describe(o *owned) ingest.PartitionStatus {
 	s := ingest.PartitionStatus{
-		Side: ingest.SideKeyed, Partition: o.partition, Owner: d.opt.Owner, State: "running", Offset: o.offset, End: o.end, Epoch: o.epoch,
+		Side: ingest.SideKeyed, Partition: o.partition, Owner: d.opt.Owner, State: ingest.Running, Offset: o.offset, End: o.end, Epoch: o.epoch,
 		Watermark: o.state.Watermark(), GapSource: ingest.GapInKeyed, GapOffset: ingest.NoOffset,
 	}
 	if h := d.standstill(o); h != nil {
-		s.State, s.Reason = "halted", h.reason
+		s.State, s.Reason = ingest.Halted, h.reason
 		if h.gap != nil {
 			s.GapSource, s.GapOffset = h.gap.source, h.gap.offset
 		}

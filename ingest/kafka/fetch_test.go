@@ -87,7 +87,7 @@ func TestFetchAllCodecs(t *testing.T) {
 func TestFetchCreateTime(t *testing.T) {
 	kit := newKit(t)
 	topic := kit.topic(1)
-	setTopic(kit, topic, ingest.TimestampTypeKey, "CreateTime")
+	setTopic(kit, topic, "message.timestamp.type", "CreateTime")
 	at := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	sent := int64(0)
 	testbed.Eventually(t, 10*time.Second, func() error { // a broker heeds a setting a moment after it has taken it

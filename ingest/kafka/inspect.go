@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -84,12 +83,12 @@ type InspectedTopic struct {
 	Name       string
 	Exists     bool
 	Partitions int
-	Replicas   int              // of the partition that has the fewest
-	Leaderless []int            // partitions that nobody leads: they can be neither read nor written
-	Behind     []int            // partitions with a replica that is not in sync
-	Wrong      []string         // what weir depends on: settings, and a partition count where it is fixed
-	Differs    []string         // what is the operator's business: retention, other partition counts
-	Retention  ingest.Retention // what it keeps
+	Replicas   int                      // of the partition that has the fewest
+	Leaderless []int                    // partitions that nobody leads: they can be neither read nor written
+	Behind     []int                    // partitions with a replica that is not in sync
+	Wrong      []ingest.TopicDifference // what weir depends on: settings, and a partition count where it is fixed
+	Differs    []ingest.TopicDifference // what is the operator's business: see TopicDifference.OperatorsChoice
+	Retention  ingest.Retention         // what it keeps
 }
 
 // InspectTopics looks at topics without changing them. A topic that does not exist is no error.
@@ -116,22 +115,20 @@ func (k *Client) inspectTopic(ctx context.Context, spec ingest.TopicSpec) (Inspe
 	}
 	t.Exists = true
 	t.read(layout)
-	if note, err := spec.CheckPartitions(t.Partitions); err != nil {
-		t.Wrong = append(t.Wrong, fmt.Sprintf("it has %d partitions, want %d", t.Partitions, spec.Partitions))
-	} else if note != "" {
-		t.Differs = append(t.Differs, note)
-	}
 	settings, err := k.topicSettings(ctx, spec.Name)
 	if err != nil {
 		return t, err
 	}
 	t.Retention = ingest.ParseRetention(settings)
 	differences := spec.Differences(settings)
-	for _, key := range slices.Sorted(maps.Keys(differences)) {
-		if key == ingest.RetentionKey {
-			t.Differs = append(t.Differs, differences[key])
+	if d, differs := spec.PartitionDifference(t.Partitions); differs {
+		differences = slices.Insert(differences, 0, d)
+	}
+	for _, d := range differences {
+		if d.OperatorsChoice() {
+			t.Differs = append(t.Differs, d)
 		} else {
-			t.Wrong = append(t.Wrong, differences[key])
+			t.Wrong = append(t.Wrong, d)
 		}
 	}
 	return t, nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/retry"
 )
 
@@ -26,11 +27,11 @@ func (k *Client) Ping(ctx context.Context) error {
 		err = answer.Error
 	}
 	if err != nil {
-		return fmt.Errorf("kafka at %s does not answer: %w; %s", k.addresses(), err, pingAdvice(err))
+		return ingest.Advise(fmt.Errorf("kafka at %s does not answer: %w", k.addresses(), err), pingAdvice(err))
 	}
 	layout, err := k.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{}})
 	if err != nil {
-		return fmt.Errorf("kafka at %s does not tell its brokers: %w; %s", k.addresses(), err, pingAdvice(err))
+		return ingest.Advise(fmt.Errorf("kafka at %s does not tell its brokers: %w", k.addresses(), err), pingAdvice(err))
 	}
 	return k.reachable(ctx, layout.Brokers)
 }
@@ -39,7 +40,7 @@ func (k *Client) Ping(ctx context.Context) error {
 // brokers advertise another one that this machine cannot reach.
 func (k *Client) reachable(ctx context.Context, brokers []kafka.Broker) error {
 	if len(brokers) == 0 {
-		return fmt.Errorf("kafka at %s answers, but lists no brokers; wait until the cluster has started", k.addresses())
+		return ingest.Advise(fmt.Errorf("kafka at %s answers, but lists no brokers", k.addresses()), "wait until the cluster has started")
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.RequestTimeout)
 	defer cancel()
@@ -50,8 +51,8 @@ func (k *Client) reachable(ctx context.Context, brokers []kafka.Broker) error {
 		if err == nil {
 			return conn.Close()
 		}
-		last = fmt.Errorf("kafka at %s answers, but says that broker %d is at %s, which cannot be reached: %w; "+
-			"correct advertised.listeners of the broker", k.addresses(), broker.ID, address, err)
+		last = ingest.Advise(fmt.Errorf("kafka at %s answers, but says that broker %d is at %s, which cannot be reached: %w",
+			k.addresses(), broker.ID, address, err), "correct advertised.listeners of the broker")
 	}
 	return last
 }

@@ -78,10 +78,10 @@ func (k *Client) VerifyTopics(ctx context.Context, specs []ingest.TopicSpec) err
 		if err != nil {
 			return err
 		}
-		differences := spec.Differences(settings)
-		delete(differences, ingest.RetentionKey)
-		for _, key := range slices.Sorted(maps.Keys(differences)) {
-			wrong = append(wrong, fmt.Errorf("topic %s: %s: run weir migrate", spec.Name, differences[key]))
+		for _, d := range spec.Differences(settings) {
+			if !d.OperatorsChoice() {
+				wrong = append(wrong, fmt.Errorf("topic %s: %s: run weir migrate", spec.Name, d))
+			}
 		}
 	}
 	return errors.Join(wrong...)
@@ -188,13 +188,13 @@ func (k *Client) mendTopic(ctx context.Context, spec ingest.TopicSpec) ([]string
 	if len(differences) == 0 {
 		return nil, nil
 	}
-	wanted, mended := spec.Settings(), []string(nil)
+	mended := []string(nil)
 	resource := kafka.IncrementalAlterConfigsRequestResource{ResourceType: kafka.ResourceTypeTopic, ResourceName: spec.Name}
-	for _, key := range slices.Sorted(maps.Keys(differences)) {
+	for _, d := range differences {
 		resource.Configs = append(resource.Configs, kafka.IncrementalAlterConfigsRequestConfig{
-			Name: key, Value: wanted[key], ConfigOperation: kafka.ConfigOperationSet,
+			Name: d.Setting, Value: d.Want, ConfigOperation: kafka.ConfigOperationSet,
 		})
-		mended = append(mended, differences[key])
+		mended = append(mended, d.String())
 	}
 	answer, err := k.client.IncrementalAlterConfigs(ctx, &kafka.IncrementalAlterConfigsRequest{
 		Resources: []kafka.IncrementalAlterConfigsRequestResource{resource},

@@ -149,7 +149,7 @@ func (s *session) showSources() {
 	seen := make(map[int]SourceStats, cap(states))
 	for _, src := range s.sources {
 		state := ingest.PartitionStatus{
-			Side: ingest.SideRequests, Partition: src.partition, Owner: s.assignment.Member, State: "running",
+			Side: ingest.SideRequests, Partition: src.partition, Owner: s.assignment.Member, State: ingest.Running,
 			Offset: src.at.Offset, End: src.at.End,
 		}
 		states = append(states, describeBlocked(src.blocked, state))
@@ -173,7 +173,7 @@ func (s *session) showSources() {
 		}
 		stopped = true
 		states = append(states, ingest.PartitionStatus{
-			Side: ingest.SideRequests, Partition: p, Owner: s.assignment.Member, State: "refused", Reason: rest.refusal.reason,
+			Side: ingest.SideRequests, Partition: p, Owner: s.assignment.Member, State: ingest.Refused, Reason: rest.refusal.reason,
 			Offset: rest.commit.Offset, End: rest.commit.Offset, GapSource: p, GapOffset: rest.refusal.gap(),
 		})
 		seen[p] = SourceStats{Refused: true}
@@ -194,7 +194,7 @@ func (s *session) reportUnfit(ctx context.Context, unfit error) {
 	var states []ingest.PartitionStatus
 	for _, p := range s.assignment.Partitions {
 		states = append(states, ingest.PartitionStatus{
-			Side: ingest.SideRequests, Partition: p, Owner: s.assignment.Member, State: "refused", Reason: unfit.Error(),
+			Side: ingest.SideRequests, Partition: p, Owner: s.assignment.Member, State: ingest.Refused, Reason: unfit.Error(),
 			GapSource: p, GapOffset: noGap,
 		})
 	}

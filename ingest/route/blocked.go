@@ -44,7 +44,7 @@ func (s *session) anyBlocked() bool {
 // describeBlocked says in a report of a partition of requests why it cannot be read on.
 func describeBlocked(b *ingest.Blockage, state ingest.PartitionStatus) ingest.PartitionStatus {
 	if b != nil {
-		state.State, state.Reason, state.GapSource, state.GapOffset = "halted", b.Reason, state.Partition, b.Next
+		state.State, state.Reason, state.GapSource, state.GapOffset = ingest.Halted, b.Reason, state.Partition, b.Next
 	}
 	return state
 }
