@@ -108,7 +108,7 @@ func TestSnapshotBeforeTheLogRunsAway(t *testing.T) {
 		}
 		k := detectors.Keyed{Kind: detectors.KeyedTick, Generation: 1, Offset: offset, Prev: detectors.NoOffset, Time: 1e15}
 		m := traffic.Message{Offset: offset - 10, Value: detectors.AppendKeyed(nil, &k)}
-		if err := d.fold(t.Context(), o, &keyedFetch{ingest.Fetched{Messages: []traffic.Message{m}, Next: offset - 9, HighWatermark: 1000}, o.offset}); err != nil || o.halt != nil {
+		if err := o.fold(t.Context(), &keyedFetch{ingest.Fetched{Messages: []traffic.Message{m}, Next: offset - 9, HighWatermark: 1000}, o.offset}); err != nil || o.halt != nil {
 			t.Fatal(err, o.halt)
 		}
 		folded += len(m.Value)
@@ -122,7 +122,7 @@ func TestSnapshotBeforeTheLogRunsAway(t *testing.T) {
 	w = &snapshotWriter{d: d, pieces: make(chan snapshotPiece, 1)}
 	w.now = &snapshotJob{owned: o, encoder: o.state.BeginSnapshot(), whole: true, folded: o.folded}
 	w.give()
-	if d.runsAway(o) {
+	if o.runsAway() {
 		t.Error("due again although all that was folded is in the snapshot that was given")
 	}
 }

@@ -91,7 +91,7 @@ type Client struct {
 	client    *kafka.Client
 	metrics   *metrics
 	codecs    *codecs
-	packers   sync.Pool // of *packer
+	packers   packers
 
 	life     context.Context // ends with Close: requests that outlive the call which sent them hang on it
 	end      context.CancelFunc

@@ -95,7 +95,7 @@ type InspectedTopic struct {
 func (k *Client) InspectTopics(ctx context.Context, specs []ingest.TopicSpec) ([]InspectedTopic, error) {
 	found := make([]InspectedTopic, 0, len(specs))
 	for _, spec := range specs {
-		t, err := k.inspectTopic(ctx, spec)
+		t, err := k.admin().inspectTopic(ctx, spec)
 		if err != nil {
 			return found, err
 		}
@@ -104,9 +104,9 @@ func (k *Client) InspectTopics(ctx context.Context, specs []ingest.TopicSpec) ([
 	return found, nil
 }
 
-func (k *Client) inspectTopic(ctx context.Context, spec ingest.TopicSpec) (InspectedTopic, error) {
+func (a topicAdmin) inspectTopic(ctx context.Context, spec ingest.TopicSpec) (InspectedTopic, error) {
 	t := InspectedTopic{Name: spec.Name}
-	layout, err := k.topicLayout(ctx, spec.Name)
+	layout, err := a.topicLayout(ctx, spec.Name)
 	if errors.Is(err, kafka.UnknownTopicOrPartition) {
 		return t, nil
 	}
@@ -115,7 +115,7 @@ func (k *Client) inspectTopic(ctx context.Context, spec ingest.TopicSpec) (Inspe
 	}
 	t.Exists = true
 	t.read(layout)
-	settings, err := k.topicSettings(ctx, spec.Name)
+	settings, err := a.topicSettings(ctx, spec.Name)
 	if err != nil {
 		return t, err
 	}
@@ -148,8 +148,8 @@ func (t *InspectedTopic) read(partitions []metadata.ResponsePartition) {
 	}
 }
 
-func (k *Client) topicLayout(ctx context.Context, topic string) ([]metadata.ResponsePartition, error) {
-	answer, err := k.roundTrip(ctx, k.cfg.RequestTimeout, &metadata.Request{TopicNames: []string{topic}})
+func (a topicAdmin) topicLayout(ctx context.Context, topic string) ([]metadata.ResponsePartition, error) {
+	answer, err := a.k.roundTrip(ctx, a.k.cfg.RequestTimeout, &metadata.Request{TopicNames: []string{topic}})
 	if err != nil {
 		return nil, fmt.Errorf("layout of topic %s: %w", topic, err)
 	}

@@ -35,7 +35,7 @@ func TestEnsureTopics(t *testing.T) {
 		names.Keyed:    {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "33554432", "retention.ms": "172800000"},
 		names.Dead:     {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "33554432", "retention.ms": "-1"},
 	} {
-		has, err := kit.k.topicSettings(kit.ctx, topic)
+		has, err := kit.k.admin().topicSettings(kit.ctx, topic)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestEnsureTopicsMends(t *testing.T) {
 	testbed.Eventually(t, 5*time.Second, func() error { return kit.k.VerifyTopics(kit.ctx, specs) })
 	setTopic(kit, name, "max.message.bytes", "2000000")
 	testbed.Eventually(t, 5*time.Second, func() error {
-		if has, err := kit.k.topicSettings(kit.ctx, name); err != nil || has["max.message.bytes"] != "2000000" {
+		if has, err := kit.k.admin().topicSettings(kit.ctx, name); err != nil || has["max.message.bytes"] != "2000000" {
 			return errors.Join(err, errors.New("not set yet"))
 		}
 		return nil
