@@ -35,7 +35,7 @@ func newBlindBench(t *testing.T) *blindBench {
 	p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{{Number: 1, Lineage: 1, Document: rules.Document{
 		ID: "a", Key: []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}}, Limit: 2, Window: time.Minute,
 	}}}})
-	b.o = &owned{state: p}
+	b.o = &owned{d: b.d, state: p}
 	return b
 }
 

@@ -16,18 +16,9 @@ func (s *session) retire(partition int) {
 	s.sources = slices.DeleteFunc(s.sources, func(src *source) bool { return src.partition == partition })
 	s.tickets++
 	s.idle[partition] = &resting{ticket: s.tickets}
+	s.standing++
 	s.lookout.lookAt(s.idle)
 	ingest.Wake(s.lookout.asked)
-}
-
-// lookAt tells the lookout which partitions are not routed.
-func (l *lookout) lookAt(idle map[int]*resting) {
-	l.mu.Lock()
-	clear(l.idle)
-	for p, rest := range idle {
-		l.idle[p] = rest.ticket
-	}
-	l.mu.Unlock()
 }
 
 // heed acts on what the intake and the lookout have found since the last step.
@@ -36,35 +27,31 @@ func (s *session) heed(ctx context.Context) error {
 		s.r.opt.Logger.Warn("partition of requests: the next offset lies outside its log", "partition", p)
 		s.retire(p)
 	}
-	l := s.lookout
-	l.mu.Lock()
-	found, granted, fresh, unfit := l.found, l.granted, l.fresh, l.unfit
-	l.found, l.fresh = nil, false
-	l.mu.Unlock()
-	if unfit != nil {
-		s.reportUnfit(ctx, unfit)
-		return fmt.Errorf("leaving the group of requests: %w", unfit)
+	news := s.lookout.news()
+	if news.unfit != nil {
+		s.r.reportUnfit(ctx, s.assignment, news.unfit)
+		return fmt.Errorf("leaving the group of requests: %w", news.unfit)
 	}
-	for i := range found {
-		f := &found[i]
+	for i := range news.found {
+		f := &news.found[i]
 		rest, ok := s.idle[f.partition]
 		switch {
 		case !ok || rest.ticket != f.ticket:
 		case f.away != nil:
 			s.unreachable(f, rest)
 		default:
-			if err := s.adopt(ctx, f, granted); err != nil {
+			if err := s.adopt(ctx, f, news.granted); err != nil {
 				return err
 			}
 		}
 	}
-	if len(found) > 0 {
+	if len(news.found) > 0 {
 		s.showSources()
 		ingest.Wake(s.intake.room)
 	}
 	s.watch()
-	if fresh {
-		return s.passBlocked(ctx, granted)
+	if news.fresh {
+		return s.passBlocked(ctx, news.granted)
 	}
 	return nil
 }
@@ -76,9 +63,6 @@ func (s *session) adopt(ctx context.Context, f *finding, granted []ingest.Accept
 	at, no := s.r.judge(f.partition, f.commit, f.has, f.log)
 	if no == nil {
 		src := &source{partition: f.partition, at: at, version: f.version}
-		if s.r.deviate.start != nil {
-			s.r.deviate.start(src)
-		}
 		s.add(src)
 		return nil
 	}
@@ -105,7 +89,7 @@ func (s *session) resume(ctx context.Context, src *source, g ingest.Acceptance) 
 	batches := make([]ingest.Batch, s.r.opt.KeyedPartitions)
 	for q := range batches {
 		loss := detectors.Keyed{
-			Format: s.formatFor(src.version), Kind: detectors.KeyedLoss, Generation: at.Generation, Source: src.partition, Offset: at.Offset,
+			Format: s.r.versions.format(src.version), Kind: detectors.KeyedLoss, Generation: at.Generation, Source: src.partition, Offset: at.Offset,
 			Prev: detectors.NoOffset, Time: at.Progress,
 		}
 		batches[q] = ingest.Batch{Partition: q, Values: [][]byte{detectors.AppendKeyed(nil, &loss)}}
@@ -116,7 +100,7 @@ func (s *session) resume(ctx context.Context, src *source, g ingest.Acceptance) 
 		return ctx.Err() // the next look tries again
 	}
 	s.add(src)
-	if err := s.commit(ctx, s.present()); err != nil {
+	if err := s.commit(ctx, standings(s.sources)); err != nil {
 		return err
 	}
 	s.r.tally.bump(func(st *Stats) { st.AcceptedGaps++ })
@@ -128,6 +112,7 @@ func (s *session) resume(ctx context.Context, src *source, g ingest.Acceptance) 
 // add begins to route a partition, or to route it from another place.
 func (s *session) add(src *source) {
 	delete(s.idle, src.partition)
+	s.standing++
 	s.lookout.lookAt(s.idle)
 	at, there := slices.BinarySearchFunc(s.sources, src.partition, func(x *source, p int) int { return x.partition - p })
 	if there {
@@ -160,7 +145,7 @@ func (s *session) showSources() {
 			HighWatermark: s.intake.tail(src.partition).high,
 		}
 	}
-	stopped := s.anyBlocked()
+	stopped := slices.ContainsFunc(s.sources, func(src *source) bool { return src.blocked != nil })
 	for p, rest := range s.idle {
 		if b := rest.log.Blocked; b != nil {
 			states = append(states, describeBlocked(b, ingest.PartitionStatus{
@@ -180,27 +165,25 @@ func (s *session) showSources() {
 		seen[p] = SourceStats{Refused: true}
 	}
 	slices.SortFunc(states, func(a, b ingest.PartitionStatus) int { return a.Partition - b.Partition })
-	s.lookout.mu.Lock()
-	s.lookout.states, s.lookout.stopped = states, stopped
-	s.lookout.mu.Unlock()
+	s.lookout.show(states, stopped)
 	held := s.intake.size()
 	s.r.tally.bump(func(st *Stats) { st.Sources, st.IntakeBytes = seen, held })
 }
 
 // reportUnfit tells operators, as far as the store can be reached, that this process gives its partitions up. The error
 // itself is the session's outcome.
-func (s *session) reportUnfit(ctx context.Context, unfit error) {
+func (r *Router) reportUnfit(ctx context.Context, a ingest.Assignment, unfit error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	var states []ingest.PartitionStatus
-	for _, p := range s.assignment.Partitions {
+	for _, p := range a.Partitions {
 		states = append(states, ingest.PartitionStatus{
-			Side: ingest.SideRequests, Partition: p, Owner: s.assignment.Member, State: ingest.Refused, Reason: unfit.Error(),
+			Side: ingest.SideRequests, Partition: p, Owner: a.Member, State: ingest.Refused, Reason: unfit.Error(),
 			GapSource: p, GapOffset: noGap,
 		})
 	}
-	if err := s.r.opt.Partitions.Report(ctx, s.r.opt.Stream, states); err != nil {
-		s.r.tally.bump(func(st *Stats) { st.ReportFailures++ })
+	if err := r.opt.Partitions.Report(ctx, r.opt.Stream, states); err != nil {
+		r.tally.bump(func(st *Stats) { st.ReportFailures++ })
 	}
 }
 
@@ -225,16 +208,6 @@ func (s *session) watch() {
 	if changed {
 		s.showSources()
 	}
-}
-
-// speaking are the sources that tick. A tick of one that cannot be read would say that nothing is missing of it: the
-// watermark would wait for it, and with it every expiry of every rule.
-func (s *session) speaking() []*source {
-	return slices.DeleteFunc(slices.Clone(s.sources), func(src *source) bool { return src.blocked != nil })
-}
-
-func (s *session) anyBlocked() bool {
-	return slices.ContainsFunc(s.sources, func(src *source) bool { return src.blocked != nil })
 }
 
 // describeBlocked says in a report of a partition of requests why it cannot be read on.

@@ -36,7 +36,6 @@ type chunkBuilder struct {
 	evidence []byte // of the present event, as its records end
 	sample   []byte
 	counts   map[*routingVersion]*ruleCounts
-	stop     func(ingest.Announcement) int64
 }
 
 // keyedPart is what goes to one keyed partition.
@@ -46,12 +45,9 @@ type keyedPart struct {
 	size   int // as maxBatchBytes counts
 }
 
-func newBuilder(opt *Options, stop func(ingest.Announcement) int64) *chunkBuilder {
-	if stop == nil {
-		stop = func(a ingest.Announcement) int64 { return a.End } // no chunk crosses an announced end
-	}
+func newBuilder(opt *Options) *chunkBuilder {
 	return &chunkBuilder{
-		opt: opt, stop: stop, keyed: make([]keyedPart, opt.KeyedPartitions), counts: map[*routingVersion]*ruleCounts{},
+		opt: opt, keyed: make([]keyedPart, opt.KeyedPartitions), counts: map[*routingVersion]*ruleCounts{},
 		reader: eventRouter{live: opt.Live, targets: newTargeter(opt.Secret, opt.KeyedPartitions)},
 	}
 }
@@ -109,7 +105,7 @@ func (b *chunkBuilder) reset() {
 
 func (b *chunkBuilder) open(src *source, at *ingest.Announcement, in *intake) *stretch {
 	messages, read := in.peek(src.partition)
-	stop := max(b.stop(*at), at.Offset)
+	stop := max(at.End, at.Offset) // no chunk crosses an announced end
 	n, _ := slices.BinarySearchFunc(messages, stop, func(m traffic.Message, offset int64) int {
 		return cmp.Compare(m.Offset, offset)
 	})

@@ -27,7 +27,7 @@ func calmWorld(t *testing.T, before func(*world), during func(ctx context.Contex
 		}
 		before(w)
 		host := newSimHost(w, "r", 1)
-		router, err := host.router(deviation{})
+		router, err := host.router()
 		if err != nil {
 			t.Fatal(err)
 		}

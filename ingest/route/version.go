@@ -226,3 +226,24 @@ func (a *amount) of(r *traffic.Request, missing *traffic.Missing) (units int64, 
 	}
 	return 1, counted
 }
+
+// after is the version that a chunk behind one under v is announced under now: versions only go forward. v may be nil.
+func (s *versionShelf) after(v *routingVersion) *routingVersion {
+	newest := s.newest()
+	if newest == nil || v != nil && v.number > newest.number {
+		return v
+	}
+	return newest
+}
+
+// format is the format of records that belong to no event, for a source that is routed by v, nil for none yet: what all
+// readers of its events know, too. A reader that does not would leave the group over a tick.
+func (s *versionShelf) format(v *routingVersion) int {
+	if v == nil {
+		v = s.newest()
+	}
+	if v == nil {
+		return detectors.OldestRecordFormat
+	}
+	return v.format
+}
