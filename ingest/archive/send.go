@@ -19,8 +19,8 @@ const (
 	sendDead   = 16        // dead letters: each may hold DeadLetterBytes
 )
 
-// sendPatience is how long an append is tried that a topic without a leader refuses.
-const sendPatience = 30 * time.Second
+// sendTimeout is how long an append is tried that a topic without a leader refuses.
+const sendTimeout = 30 * time.Second
 
 // Sender appends an archive's events to a requests topic and its refused lines to the dead letters. All events
 // of one address go to one partition, so their order stays. It is not safe for concurrent use.
@@ -140,7 +140,7 @@ func (s *Sender) Flush(ctx context.Context) error {
 	return nil
 }
 
-// append appends batches. What Kafka has certainly not written is given again, for sendPatience; what it may have written
+// append appends batches. What Kafka has certainly not written is given again, for sendTimeout; what it may have written
 // is not, since the events would count twice.
 func (s *Sender) append(ctx context.Context, batches []ingest.Batch) error {
 	wait := retry.NewBackoff(50*time.Millisecond, time.Second)
@@ -150,7 +150,7 @@ func (s *Sender) append(ctx context.Context, batches []ingest.Batch) error {
 			return nil
 		}
 		left := unwritten(batches, err)
-		if left == nil || time.Since(begun) > sendPatience {
+		if left == nil || time.Since(begun) > sendTimeout {
 			return err
 		}
 		batches = left

@@ -42,7 +42,8 @@ type Options struct {
 	// Holding is told how many partitions' windows this process is to hold, before they are loaded; it may be nil.
 	Holding func(partitions int)
 
-	Clock      func() traffic.Time
+	Clock func() traffic.Time
+	// Workers, Stall, Checkpoint and Piece are left to their defaults by the program; tests and simulations set them.
 	Workers    int              // partitions folded at once; default GOMAXPROCS
 	Stall      time.Duration    // default detectors.DefaultStall
 	Checkpoint time.Duration    // least time between two snapshots of a partition; default 5 s

@@ -99,7 +99,7 @@ func (d *Detector) rememberAll(ctx context.Context, partitions []int) ([]*owned,
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			claim, err := d.claim(ctx, p)
+			claim, err := d.take(ctx, p)
 			if err == nil {
 				taken[i], err = d.remember(ctx, p, claim)
 			}
@@ -110,8 +110,8 @@ func (d *Detector) rememberAll(ctx context.Context, partitions []int) ([]*owned,
 	return taken, errors.Join(errs...)
 }
 
-// claim takes a partition, under the epoch of what is remembered of it.
-func (d *Detector) claim(ctx context.Context, partition int) (ingest.Claim, error) {
+// take takes a partition, under the epoch of what is remembered of it.
+func (d *Detector) take(ctx context.Context, partition int) (ingest.Claim, error) {
 	held := int64(0)
 	if o := d.memory[partition]; o != nil {
 		held = o.epoch
@@ -177,7 +177,7 @@ func (o *owned) checkBounds(ctx context.Context, b ingest.Bounds) error {
 // away is asked when the log's bounds are looked at again.
 func (o *owned) stillMine(ctx context.Context) error {
 	return o.snapshot(func(cp ingest.Checkpoint, piece ingest.Piece) error {
-		ctx, cancel := context.WithTimeout(ctx, attemptPatience)
+		ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 		defer cancel()
 		err := o.d.opt.Checkpoints.Write(ctx, o.d.opt.Stream, o.partition, cp, piece)
 		if err != nil && !errors.Is(err, ingest.ErrFenced) {
@@ -229,15 +229,15 @@ func (d *Detector) pieces(ctx context.Context, partition int, epoch int64, cp in
 	}
 }
 
-// attemptPatience bounds one attempt of retryUntilDone: a store that has taken the question and gives no answer, because it is
+// attemptTimeout bounds one attempt of retryUntilDone: a store that has taken the question and gives no answer, because it is
 // frozen or its machine is gone, is asked again over another connection, and the operator hears of it.
-const attemptPatience = 30 * time.Second
+const attemptTimeout = 30 * time.Second
 
 // retryUntilDone does f until it works or ctx is done, or the store answers that the partition is another owner's or its snapshot
 // damaged. It is for what nothing can be done without.
 func retryUntilDone[T any](ctx context.Context, d *Detector, what string, f func(ctx context.Context) (T, error)) (T, error) {
 	for wait := retry.NewBackoff(100*time.Millisecond, 5*time.Second); ; {
-		attempt, cancel := context.WithTimeout(ctx, attemptPatience)
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 		v, err := f(attempt)
 		cancel()
 		if err == nil || errors.Is(err, ingest.ErrFenced) || errors.Is(err, detectors.ErrSnapshot) {

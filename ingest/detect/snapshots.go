@@ -85,7 +85,7 @@ func (w *snapshotWriter) store(piece snapshotPiece) {
 	if piece.Number == 0 {
 		job.began = time.Now()
 	}
-	err := w.d.writePatiently(w.ctx, job.partition, job.cp, piece.Piece)
+	err := w.d.writeRetrying(w.ctx, job.partition, job.cp, piece.Piece)
 	switch {
 	case errors.Is(err, ingest.ErrFenced):
 		w.fenced.Store(int64(job.partition) + 1)
@@ -231,16 +231,16 @@ func (w *snapshotWriter) give() {
 	w.pieces <- snapshotPiece{job, piece}
 }
 
-// stallPatience bounds how long a snapshot may make no progress: then it fails, and the partition's next one is due.
-const stallPatience = 2 * attemptPatience
+// stallTimeout bounds how long a snapshot may make no progress: then it fails, and the partition's next one is due.
+const stallTimeout = 2 * attemptTimeout
 
-// writePatiently stores a piece, trying again while a store that is away may come back. A failure is no reason to stop
+// writeRetrying stores a piece, trying again while a store that is away may come back. A failure is no reason to stop
 // folding: the next snapshot will say the same and more.
-func (d *Detector) writePatiently(parent context.Context, partition int, cp ingest.Checkpoint, piece ingest.Piece) error {
-	ctx, cancel := context.WithTimeout(parent, stallPatience)
+func (d *Detector) writeRetrying(parent context.Context, partition int, cp ingest.Checkpoint, piece ingest.Piece) error {
+	ctx, cancel := context.WithTimeout(parent, stallTimeout)
 	defer cancel()
 	for wait := retry.NewBackoff(100*time.Millisecond, 5*time.Second); ; {
-		attempt, cancel := context.WithTimeout(ctx, attemptPatience)
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 		err := d.write(attempt, partition, cp, piece)
 		cancel()
 		if err == nil || errors.Is(err, ingest.ErrFenced) {

@@ -82,8 +82,8 @@ func nextBatch(set []byte) (b batchHeader, rest []byte, cut bool, err error) {
 	return b, rest, true, nil
 }
 
-// announced is how many records the whole batches of a set say they hold, at most as many as so many bytes hold uncompressed.
-func announced(set []byte) int {
+// recordHint is how many records the whole batches of a set say they hold, at most as many as so many bytes hold uncompressed.
+func recordHint(set []byte) int {
 	n, most := 0, len(set)/leastRecordBytes
 	for len(set) >= batchHeaderBytes && n < most {
 		length := int64(int32(binary.BigEndian.Uint32(set[8:])))

@@ -28,19 +28,20 @@ import (
 
 // Config says how to reach a Kafka cluster (0.11 or newer).
 type Config struct {
-	Brokers  []string    // host:port of one or more brokers to start from; required
-	ClientID string      // what brokers see in their logs and quotas; default "weir"
-	TLS      *tls.Config // nil: no TLS
-	SASL     SASL        // zero: no authentication
+	Brokers []string    // host:port of one or more brokers to start from; required
+	TLS     *tls.Config // nil: no TLS
+	SASL    SASL        // zero: no authentication
+
+	// The program leaves the times to their defaults; tests shorten them.
 
 	// RequestTimeout bounds each request, beside the time that a fetch may wait for records; default 10 s.
 	RequestTimeout time.Duration
 	// MetadataTTL is the greatest age of the cached cluster layout, so the time that a moved leader may hurt;
 	// default 2 s.
 	MetadataTTL time.Duration
-	// FetchBytes bounds a fetch answer of one broker, default 16 MiB; PartitionFetchBytes bounds the share of one
-	// partition in it, default 1 MiB. A larger record batch still comes through, by itself.
-	FetchBytes, PartitionFetchBytes int
+	// fetchBytes bounds a fetch answer of one broker, default 16 MiB; partitionFetchBytes bounds the share of one
+	// partition in it, default 1 MiB. A larger record batch still comes through, by itself. Tests set them.
+	fetchBytes, partitionFetchBytes int
 
 	Logger     *slog.Logger          // nil: silent
 	Registerer prometheus.Registerer // nil: metrics are kept but not published
@@ -57,26 +58,26 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("kafka: broker address %q: the port must be a number from 0 to 65535", broker)
 		}
 	}
-	if c.ClientID == "" {
-		c.ClientID = "weir"
-	}
 	if c.RequestTimeout <= 0 {
 		c.RequestTimeout = 10 * time.Second
 	}
 	if c.MetadataTTL <= 0 {
 		c.MetadataTTL = 2 * time.Second
 	}
-	if c.FetchBytes <= 0 {
-		c.FetchBytes = 16 << 20
+	if c.fetchBytes <= 0 {
+		c.fetchBytes = 16 << 20
 	}
-	if c.PartitionFetchBytes <= 0 {
-		c.PartitionFetchBytes = 1 << 20
+	if c.partitionFetchBytes <= 0 {
+		c.partitionFetchBytes = 1 << 20
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
 }
+
+// clientID is what brokers see in their logs and quotas.
+const clientID = "weir"
 
 // Client is a client of one cluster: it makes the Logs, Appenders and Groups that the stages work with. It is safe for
 // concurrent use. Requests of different kinds never wait for each other: kafka-go's Transport keeps one request in
@@ -125,7 +126,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	k.life, k.end = context.WithCancel(context.Background())
 	k.transport = &kafka.Transport{
-		Dial: k.dials.dial, DialTimeout: 5 * time.Second, MetadataTTL: cfg.MetadataTTL, ClientID: cfg.ClientID,
+		Dial: k.dials.dial, DialTimeout: 5 * time.Second, MetadataTTL: cfg.MetadataTTL, ClientID: clientID,
 		TLS: cfg.TLS, SASL: mechanism, Context: k.life,
 	}
 	k.client = &kafka.Client{Addr: k.addr, Transport: k.transport, Timeout: cfg.RequestTimeout}

@@ -43,7 +43,7 @@ func (c *memberCommits) Commit(ctx context.Context, commits map[int]ingest.Commi
 func (k *Client) CommitInitial(ctx context.Context, group, topic string, commits map[int]ingest.Commit) error {
 	c := groupCommits{k, group, topic}
 	wait := retry.NewBackoff(100*time.Millisecond, time.Second)
-	deadline := time.Now().Add(topicPatience)
+	deadline := time.Now().Add(topicTimeout)
 	for {
 		err := c.commit(ctx, &kafka.OffsetCommitRequest{GenerationID: -1}, commits)
 		if errors.Is(err, ingest.ErrGenerationOver) {
@@ -64,7 +64,7 @@ func (k *Client) FetchCommits(ctx context.Context, group, topic string, partitio
 
 func (c groupCommits) fetch(ctx context.Context, partitions []int) (map[int]ingest.Commit, error) {
 	wait := retry.NewBackoff(50*time.Millisecond, time.Second)
-	deadline := time.Now().Add(topicPatience)
+	deadline := time.Now().Add(topicTimeout)
 	for {
 		commits, err := c.fetchOnce(ctx, partitions)
 		if err == nil {

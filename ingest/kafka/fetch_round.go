@@ -25,8 +25,8 @@ type fetchRound struct {
 	wake      chan struct{}
 }
 
-// claim takes over requests of earlier rounds that ask for a position of this one, and drops stale ones.
-func (r *fetchRound) claim() {
+// takeOver takes over requests of earlier rounds that ask for a position of this one, and drops stale ones.
+func (r *fetchRound) takeOver() {
 	l := r.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,7 +43,7 @@ func (r *fetchRound) claim() {
 	})
 }
 
-// launch asks for every open position that no request is under way for and that is not resting. It returns after how
+// launch asks for every open position that no request is under way for and that is not backoff. It returns after how
 // long there may be another one to ask for.
 func (r *fetchRound) launch(ctx context.Context) (again time.Duration) {
 	positions, again := r.due()
@@ -63,7 +63,7 @@ func (r *fetchRound) launch(ctx context.Context) (again time.Duration) {
 	for _, p := range positions {
 		if p.Partition >= len(leaders) || p.Partition < 0 || leaders[p.Partition] < 0 {
 			l.failed(p.Partition, -1, kafka.LeaderNotAvailable)
-			again = min(again, restLeast)
+			again = min(again, backoffLeast)
 			continue
 		}
 		leader := leaders[p.Partition]
@@ -75,7 +75,7 @@ func (r *fetchRound) launch(ctx context.Context) (again time.Duration) {
 	return again
 }
 
-// due lists what to ask for now: hungry partitions first, the others in turn.
+// due lists what to ask for now: needsFull partitions first, the others in turn.
 func (r *fetchRound) due() (due []ingest.Position, again time.Duration) {
 	l := r.log
 	l.mu.Lock()
@@ -85,8 +85,8 @@ func (r *fetchRound) due() (due []ingest.Position, again time.Duration) {
 		if r.underWay(partition, p.Offset) {
 			continue
 		}
-		resting := l.rests[partition]
-		if left := resting.until.Sub(now); left > 0 && (resting.offset < 0 || resting.offset == p.Offset) {
+		backoff := l.backoffs[partition]
+		if left := backoff.until.Sub(now); left > 0 && (backoff.offset < 0 || backoff.offset == p.Offset) {
 			again = min(again, left)
 			continue
 		}
@@ -100,7 +100,7 @@ func (r *fetchRound) due() (due []ingest.Position, again time.Duration) {
 	turn := l.turn % len(due)
 	due = slices.Concat(due[turn:], due[:turn])
 	slices.SortStableFunc(due, func(a, b ingest.Position) int {
-		switch x, y := l.rests[a.Partition].hungry, l.rests[b.Partition].hungry; {
+		switch x, y := l.backoffs[a.Partition].needsFull, l.backoffs[b.Partition].needsFull; {
 		case x == y:
 			return 0
 		case x:
@@ -118,8 +118,8 @@ func (r *fetchRound) underWay(partition int, offset int64) bool {
 func (r *fetchRound) send(leader int32, positions []ingest.Position) {
 	l := r.log
 	request := &fetchRequest{
-		broker: leader, client: l.k.cfg.ClientID, topic: l.topic, positions: positions,
-		wait: max(0, time.Until(r.ends)), bytes: l.k.cfg.FetchBytes, partitionBytes: l.k.cfg.PartitionFetchBytes,
+		broker: leader, client: clientID, topic: l.topic, positions: positions,
+		wait: max(0, time.Until(r.ends)), bytes: l.k.cfg.fetchBytes, partitionBytes: l.k.cfg.partitionFetchBytes,
 		correlation: l.correlation.Add(1),
 	}
 	call := &fetchCall{positions: positions, room: r.room, notify: r.wake}

@@ -123,7 +123,7 @@ func setTopic(kit *kit, topic, key, value string) {
 // Batches larger than all bounds of a fetch come through, also when a partition with small ones is always asked for too.
 
 func TestFetchLargerThanBounds(t *testing.T) {
-	kit := newKit(t, func(c *Config) { c.FetchBytes, c.PartitionFetchBytes = 64<<10, 16<<10 })
+	kit := newKit(t, func(c *Config) { c.fetchBytes, c.partitionFetchBytes = 64<<10, 16<<10 })
 	topic := kit.topic(3)
 	large := incompressible(t, 3<<20)
 	for range 20 {

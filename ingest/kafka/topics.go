@@ -24,8 +24,8 @@ type TopicReport struct {
 	Note       string   // something that an operator should know, or ""
 }
 
-// topicPatience bounds how long a new topic may take until all its partitions have leaders.
-const topicPatience = 30 * time.Second
+// topicTimeout bounds how long a new topic may take until all its partitions have leaders.
+const topicTimeout = 30 * time.Second
 
 // EnsureTopics creates the topics that are missing, and mends the settings of those that are there: times must be the
 // broker's (LogAppendTime), batches of MaxMessageBytes must fit, records must not be compacted, and retention must be
@@ -134,7 +134,7 @@ func (a topicAdmin) createTopics(ctx context.Context, specs []ingest.TopicSpec) 
 
 // awaitLeaders waits until every partition of topic has a leader and returns how many there are.
 func (a topicAdmin) awaitLeaders(ctx context.Context, topic string) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, topicPatience)
+	ctx, cancel := context.WithTimeout(ctx, topicTimeout)
 	defer cancel()
 	wait := retry.NewBackoff(20*time.Millisecond, 500*time.Millisecond)
 	for {

@@ -11,23 +11,23 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// retire takes a partition out of routing until the lookout has found out how it stands.
-func (s *session) retire(partition int) {
+// drop takes a partition out of routing until the watcher has found out how it stands.
+func (s *session) drop(partition int) {
 	s.sources = slices.DeleteFunc(s.sources, func(src *source) bool { return src.partition == partition })
-	s.tickets++
-	s.idle[partition] = &resting{ticket: s.tickets}
+	s.drops++
+	s.idle[partition] = &idlePartition{number: s.drops}
 	s.standing++
-	s.lookout.lookAt(s.idle)
-	ingest.Wake(s.lookout.asked)
+	s.watcher.lookAt(s.idle)
+	ingest.Wake(s.watcher.asked)
 }
 
-// heed acts on what the intake and the lookout have found since the last step.
-func (s *session) heed(ctx context.Context) error {
-	for _, p := range s.intake.closeLost() {
+// apply acts on what the prefetcher and the watcher have found since the last step.
+func (s *session) apply(ctx context.Context) error {
+	for _, p := range s.prefetcher.closeLost() {
 		s.r.opt.Logger.Warn("partition of requests: the next offset lies outside its log", "partition", p)
-		s.retire(p)
+		s.drop(p)
 	}
-	news := s.lookout.news()
+	news := s.watcher.news()
 	if news.unfit != nil {
 		s.r.reportUnfit(ctx, s.assignment, news.unfit)
 		return fmt.Errorf("leaving the group of requests: %w", news.unfit)
@@ -36,7 +36,7 @@ func (s *session) heed(ctx context.Context) error {
 		f := &news.found[i]
 		rest, ok := s.idle[f.partition]
 		switch {
-		case !ok || rest.ticket != f.ticket:
+		case !ok || rest.number != f.number:
 		case f.away != nil:
 			s.unreachable(f, rest)
 		default:
@@ -47,7 +47,7 @@ func (s *session) heed(ctx context.Context) error {
 	}
 	if len(news.found) > 0 {
 		s.showSources()
-		ingest.Wake(s.intake.room)
+		ingest.Wake(s.prefetcher.room)
 	}
 	s.watch()
 	if news.fresh {
@@ -58,7 +58,7 @@ func (s *session) heed(ctx context.Context) error {
 
 // adopt makes a partition a source from the commit that was fetched in this generation, also one that this router had
 // before: in between, others may have routed it. A refused partition is adopted once its gap is accepted.
-func (s *session) adopt(ctx context.Context, f *finding, granted []ingest.Acceptance) error {
+func (s *session) adopt(ctx context.Context, f *observation, granted []ingest.Acceptance) error {
 	s.idle[f.partition].log.Answered()
 	at, no := s.r.judge(f.partition, f.commit, f.has, f.log)
 	if no == nil {
@@ -113,7 +113,7 @@ func (s *session) resume(ctx context.Context, src *source, g ingest.Acceptance) 
 func (s *session) add(src *source) {
 	delete(s.idle, src.partition)
 	s.standing++
-	s.lookout.lookAt(s.idle)
+	s.watcher.lookAt(s.idle)
 	at, there := slices.BinarySearchFunc(s.sources, src.partition, func(x *source, p int) int { return x.partition - p })
 	if there {
 		s.sources[at] = src
@@ -125,11 +125,11 @@ func (s *session) add(src *source) {
 	if since == traffic.BeforeTime {
 		since = s.order.front // nothing is known of it yet: it is taken for one of the others
 	}
-	s.intake.open(src.partition, src.at.Offset, since)
-	ingest.Wake(s.intake.room)
+	s.prefetcher.open(src.partition, src.at.Offset, since)
+	ingest.Wake(s.prefetcher.room)
 }
 
-// showSources publishes where the partitions stand, to the lookout's reports and to the statistics.
+// showSources publishes where the partitions stand, to the watcher's reports and to the statistics.
 func (s *session) showSources() {
 	states := make([]ingest.PartitionStatus, 0, len(s.sources)+len(s.idle))
 	seen := make(map[int]SourceStats, cap(states))
@@ -142,7 +142,7 @@ func (s *session) showSources() {
 		seen[src.partition] = SourceStats{
 			Halted: src.blocked != nil,
 			Offset: src.at.Offset, End: src.at.End, Version: src.at.Version, Progress: src.at.Progress,
-			HighWatermark: s.intake.tail(src.partition).high,
+			HighWatermark: s.prefetcher.tail(src.partition).high,
 		}
 	}
 	stopped := slices.ContainsFunc(s.sources, func(src *source) bool { return src.blocked != nil })
@@ -165,9 +165,9 @@ func (s *session) showSources() {
 		seen[p] = SourceStats{Refused: true}
 	}
 	slices.SortFunc(states, func(a, b ingest.PartitionStatus) int { return a.Partition - b.Partition })
-	s.lookout.show(states, stopped)
-	held := s.intake.size()
-	s.r.tally.bump(func(st *Stats) { st.Sources, st.IntakeBytes = seen, held })
+	s.watcher.show(states, stopped)
+	held := s.prefetcher.size()
+	s.r.tally.bump(func(st *Stats) { st.Sources, st.PrefetchedBytes = seen, held })
 }
 
 // reportUnfit tells operators, as far as the store can be reached, that this process gives its partitions up. The error
@@ -187,13 +187,13 @@ func (r *Router) reportUnfit(ctx context.Context, a ingest.Assignment, unfit err
 	}
 }
 
-// watch takes over from the intake which sources cannot be read on. Such a source stays one, since it goes on by itself
+// watch takes over from the prefetcher which sources cannot be read on. Such a source stays one, since it goes on by itself
 // when it can be read again. But it must not hold back the stream: it falls silent, so that detectors stop waiting for it
 // after a while, and says why.
 func (s *session) watch() {
 	changed := false
 	for _, src := range s.sources {
-		now := s.intake.blockage(src.partition)
+		now := s.prefetcher.blockage(src.partition)
 		if now.Same(src.blocked) {
 			continue
 		}
@@ -220,7 +220,7 @@ func describeBlocked(b *ingest.Blockage, state ingest.PartitionStatus) ingest.Pa
 
 // unreachable notes that the log of a partition that is not routed yet could not be looked at. After a while that is said
 // of it, as of one that is routed.
-func (s *session) unreachable(f *finding, rest *resting) {
+func (s *session) unreachable(f *observation, rest *idlePartition) {
 	before := rest.log.Blocked
 	rest.commit = f.commit
 	rest.log.Failed(time.Now(), f.commit.Offset, f.away)

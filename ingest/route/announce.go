@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/retry"
@@ -34,10 +35,10 @@ func (s *session) announceNews(ctx context.Context) error {
 	next := standings(s.sources)
 	p := s.plan(next)
 	waits := p.held && !p.further
-	patience := s.order.wait(waits)
+	timeout := s.order.wait(waits)
 	if waits {
 		s.r.tally.bump(func(st *Stats) { st.OrderWaits++ })
-		s.await(ctx, patience)
+		s.await(ctx, timeout)
 	}
 	if !p.further {
 		return nil
@@ -58,16 +59,19 @@ func (s *session) announceAs(ctx context.Context, next []ingest.Announcement, p 
 		}
 		src.at, src.version = next[i], p.versions[i]
 		if src.at.End > src.at.Offset {
-			s.announced = s.r.opt.Clock()
+			s.lastAnnounced = s.r.opt.Clock()
 		}
 	}
 	return nil
 }
 
+// lingerTime is the least time between announcements, so that chunks fill up under load.
+const lingerTime = 3 * time.Millisecond
+
 // linger lets a chunk fill up when chunks follow each other closely. The first event after a pause never waits.
 func (s *session) linger(ctx context.Context) {
-	left := s.announced.Add(s.r.opt.Linger).Sub(s.r.opt.Clock())
-	if s.announced != traffic.BeforeTime && left > 0 && left <= s.r.opt.Linger {
+	left := s.lastAnnounced.Add(lingerTime).Sub(s.r.opt.Clock())
+	if s.lastAnnounced != traffic.BeforeTime && left > 0 && left <= lingerTime {
 		_ = retry.Sleep(ctx, left)
 	}
 }
@@ -93,7 +97,7 @@ func (s *session) plan(next []ingest.Announcement) chunkPlan {
 		a := &next[i]
 		p.versions[i] = src.version
 		v := s.r.versions.after(src.version)
-		q := s.intake.queued(src.partition, a.Offset)
+		q := s.prefetcher.queued(src.partition, a.Offset)
 		switch {
 		case a.Offset < a.End:
 			q.stand(a.End, &room)
@@ -160,7 +164,7 @@ func (s *session) prepare(c *chunk) {
 		sources[i] = &source{partition: src.partition, at: p.announced[i], version: p.plan.versions[i]}
 	}
 	s.turn = 1 - s.turn // the bytes of c live in the other builder
-	p.chunk = s.builders[s.turn].build(sources, s.intake)
+	p.chunk = s.builders[s.turn].build(sources, s.prefetcher)
 	s.prepared = p
 }
 
@@ -172,5 +176,5 @@ func (s *session) nextChunk() *chunk {
 	if p != nil && p.announcedAs == s.standing {
 		return p.chunk
 	}
-	return s.builders[s.turn].build(s.sources, s.intake)
+	return s.builders[s.turn].build(s.sources, s.prefetcher)
 }

@@ -63,7 +63,7 @@ type stretch struct {
 
 // build makes a chunk of what is queued within the announced ends. The records of the sources are interleaved by append
 // time, each source's in the order of its offsets. The chunk may end short of an announced end: the end stays.
-func (b *chunkBuilder) build(sources []*source, in *intake) *chunk {
+func (b *chunkBuilder) build(sources []*source, in *prefetcher) *chunk {
 	b.reset()
 	c := &chunk{next: make([]ingest.Announcement, len(sources)), stats: newEventStats()}
 	open := make([]*stretch, len(sources))
@@ -103,7 +103,7 @@ func (b *chunkBuilder) reset() {
 	b.touched = b.touched[:0]
 }
 
-func (b *chunkBuilder) open(src *source, at *ingest.Announcement, in *intake) *stretch {
+func (b *chunkBuilder) open(src *source, at *ingest.Announcement, in *prefetcher) *stretch {
 	messages, read := in.peek(src.partition)
 	stop := max(at.End, at.Offset) // no chunk crosses an announced end
 	n, _ := slices.BinarySearchFunc(messages, stop, func(m traffic.Message, offset int64) int {

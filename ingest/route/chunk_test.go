@@ -12,9 +12,9 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// filled is an intake that holds messages already.
-func filled(next map[int]int64, messages ...traffic.Message) *intake {
-	in := newIntake(nil, 0, 1<<30, make(chan struct{}, 1), func(error) {})
+// filled is a prefetcher that holds messages already.
+func filled(next map[int]int64, messages ...traffic.Message) *prefetcher {
+	in := newPrefetcher(nil, 0, 1<<30, make(chan struct{}, 1), func(error) {})
 	for p, end := range next {
 		in.open(p, end, traffic.BeforeTime)
 	}

@@ -22,7 +22,7 @@ type Stats struct {
 	ReportFailures    int64
 	AcceptedGaps      int64
 	OrderWaits        int64               // times that events waited for what may be older and was not read yet
-	IntakeBytes       int                 // what is read and not yet routed, in memory, unpacked
+	PrefetchedBytes   int                 // what is read and not yet routed, in memory, unpacked
 	Sources           map[int]SourceStats // the partitions of the present generation
 	NewestVersion     int64               // newest routing version that was loaded
 }

@@ -67,7 +67,7 @@ func (s *session) idleSince(src *source) (traffic.Time, bool) {
 	if !s.r.opt.Live || src.at.Offset < src.at.End {
 		return 0, false
 	}
-	end := s.intake.tail(src.partition)
+	end := s.prefetcher.tail(src.partition)
 	if !end.empty || end.next != src.at.Offset {
 		return 0, false
 	}

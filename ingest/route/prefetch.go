@@ -14,16 +14,16 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Waits of the intake's loop.
+// Waits of the prefetcher's loop.
 const (
-	crowdWait     = 5 * time.Millisecond // while a full queue is left out, a fetch must not wait long for the others
+	fullQueueWait = 5 * time.Millisecond // while a full queue is left out, a fetch must not wait long for the others
 	minFetchPause = 100 * time.Millisecond
 	maxFetchPause = 2 * time.Second
 )
 
-// intake reads ahead of the session, so that a chunk in flight does not keep the next events waiting. One goroutine
+// prefetcher reads ahead of the session, so that a chunk in flight does not keep the next events waiting. One goroutine
 // runs it; the session's goroutine opens, reads and empties the queues.
-type intake struct {
+type prefetcher struct {
 	log        ingest.Log
 	wait       time.Duration
 	queueBytes int             // what all queues together may hold, unpacked; the last batch may pass it
@@ -51,15 +51,15 @@ type fetchQueue struct {
 	readable  ingest.Readable
 }
 
-func newIntake(log ingest.Log, wait time.Duration, queueBytes int, wake chan<- struct{}, failed func(error)) *intake {
-	return &intake{
+func newPrefetcher(log ingest.Log, wait time.Duration, queueBytes int, wake chan<- struct{}, failed func(error)) *prefetcher {
+	return &prefetcher{
 		log: log, wait: wait, queueBytes: queueBytes, wake: wake, room: make(chan struct{}, 1), failed: failed,
 		queues: map[int]*fetchQueue{},
 	}
 }
 
 // run fetches until ctx is done.
-func (in *intake) run(ctx context.Context) {
+func (in *prefetcher) run(ctx context.Context) {
 	pause := time.Duration(0)
 	for ctx.Err() == nil {
 		asked, wait := in.ask()
@@ -84,7 +84,7 @@ func (in *intake) run(ctx context.Context) {
 }
 
 // take puts answers into their queues. It reports whether the log can be asked again at once.
-func (in *intake) take(asked []asking, answers []ingest.Fetched, err error) bool {
+func (in *prefetcher) take(asked []asking, answers []ingest.Fetched, err error) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if err != nil {
@@ -120,7 +120,7 @@ func (in *intake) take(asked []asking, answers []ingest.Fetched, err error) bool
 }
 
 // missed notes the partitions that were asked for and are not among the answers. It reports whether that blocks one.
-func (in *intake) missed(asked []asking, answers []ingest.Fetched, err error) (news bool) {
+func (in *prefetcher) missed(asked []asking, answers []ingest.Fetched, err error) (news bool) {
 	for _, a := range asked {
 		there := func(f ingest.Fetched) bool { return f.Partition == a.at.Partition }
 		if in.queues[a.at.Partition] == a.q && !slices.ContainsFunc(answers, there) {
@@ -138,7 +138,7 @@ func (q *fetchQueue) failed(err error) bool {
 }
 
 // blockage is why a partition cannot be read on; nil while it can.
-func (in *intake) blockage(partition int) *ingest.Blockage {
+func (in *prefetcher) blockage(partition int) *ingest.Blockage {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.queues[partition].readable.Blocked
@@ -162,14 +162,14 @@ func (q *fetchQueue) add(f *ingest.Fetched) {
 
 // open makes a queue for a partition, to be read from offset on after the next poke of room. since is a time before
 // which nothing from there on was appended, as far as is known.
-func (in *intake) open(partition int, offset int64, since traffic.Time) {
+func (in *prefetcher) open(partition int, offset int64, since traffic.Time) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.queues[partition] = &fetchQueue{partition: partition, next: offset, high: offset, since: since}
 }
 
 // closeLost closes the queues whose position lies outside their log, and says which.
-func (in *intake) closeLost() []int {
+func (in *prefetcher) closeLost() []int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	var lost []int
@@ -185,7 +185,7 @@ func (in *intake) closeLost() []int {
 
 // peek returns what is queued of a partition, and the offset up to which the log was read. The slice stays valid, and
 // as it is, until the next drop.
-func (in *intake) peek(partition int) ([]traffic.Message, int64) {
+func (in *prefetcher) peek(partition int) ([]traffic.Message, int64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	q := in.queues[partition]
@@ -193,7 +193,7 @@ func (in *intake) peek(partition int) ([]traffic.Message, int64) {
 }
 
 // drop forgets what lies before offset.
-func (in *intake) drop(partition int, offset int64) {
+func (in *prefetcher) drop(partition int, offset int64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	q := in.queues[partition]
@@ -215,7 +215,7 @@ type logTail struct {
 	asked traffic.Time // with empty: the clock from before the fetch that found it
 }
 
-func (in *intake) tail(partition int) logTail {
+func (in *prefetcher) tail(partition int) logTail {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	q := in.queues[partition]
@@ -240,12 +240,12 @@ func positionsOf(asked []asking) []ingest.Position {
 // chunks are made of: those with nothing queued, and of the others those that are hardly ahead of the one that is furthest
 // behind (routeOrder). So a partition with most of the backlog gets most of the memory, and what is read of the others does
 // not lie there while it is waited for.
-func (in *intake) ask() ([]asking, time.Duration) {
+func (in *prefetcher) ask() ([]asking, time.Duration) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	room := in.queueBytes - in.held()
 	if room <= 0 {
-		return in.askOver(), crowdWait
+		return in.askOver(), fullQueueWait
 	}
 	behind := traffic.EndOfTime
 	for _, q := range in.queues {
@@ -259,7 +259,7 @@ func (in *intake) ask() ([]asking, time.Duration) {
 		switch {
 		case q.lost:
 		case len(q.messages) > 0 && q.since > behind.Add(orderSpan):
-			wait = min(wait, crowdWait)
+			wait = min(wait, fullQueueWait)
 		default:
 			asked = append(asked, q.ask(1))
 		}
@@ -273,7 +273,7 @@ func (in *intake) ask() ([]asking, time.Duration) {
 
 // askOver chooses what to fetch although the bound is reached: one batch of the partition that the order waits for, without
 // which nothing that is queued may be routed. Beyond twice the bound the order does not get it, and goes on without.
-func (in *intake) askOver() []asking {
+func (in *prefetcher) askOver() []asking {
 	var first *fetchQueue
 	for _, q := range in.queues {
 		waits := len(q.messages) > 0 || !q.dry && !q.silent
@@ -303,7 +303,7 @@ func (q *fetchQueue) front() traffic.Time {
 }
 
 // held is what all queues hold. The caller holds mu.
-func (in *intake) held() int {
+func (in *prefetcher) held() int {
 	n := 0
 	for _, q := range in.queues {
 		n += q.bytes
@@ -312,7 +312,7 @@ func (in *intake) held() int {
 }
 
 // size is what all queues hold, in bytes.
-func (in *intake) size() int {
+func (in *prefetcher) size() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.held()
@@ -320,7 +320,7 @@ func (in *intake) size() int {
 
 // queued is what is queued of a partition from offset on, as an order sees it. It stays valid until the next drop. Nothing
 // is waited for that cannot be read.
-func (in *intake) queued(partition int, offset int64) *queuedSource {
+func (in *prefetcher) queued(partition int, offset int64) *queuedSource {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	q := in.queues[partition]
