@@ -44,7 +44,7 @@ func examined(t *testing.T, mode rules.Mode) *examination {
 	}
 	v, _ := rules.NextVersion(nil, docs[0])
 	return &examination{
-		conf: defaultConfig(), names: ingest.TopicNames("weir", history.Live), modes: map[string]rules.ModeState{"devices": {Rule: "devices", Mode: mode}},
+		conf: defaultConfig(), names: ingest.Live.Topics("weir"), modes: map[string]rules.ModeState{"devices": {Rule: "devices", Mode: mode}},
 		routing: &rules.Routing{
 			Rules: []rules.Version{v}, Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: "weir", MaxEventBytes: 1 << 20},
 		},

@@ -33,7 +33,7 @@ type installation struct {
 	lookups *history.Store
 
 	stream   history.Stream
-	names    ingest.Names
+	names    ingest.TopicNames
 	secret   detectors.Secret
 	secretID string
 	requests int // partitions, as the topics have them
@@ -97,7 +97,7 @@ func (in *installation) enter(ctx context.Context, stream string, topics ingest.
 	if in.stream, err = in.history.Stream(ctx, stream); err != nil {
 		return fmt.Errorf("%w: run weir migrate", err)
 	}
-	in.names = ingest.TopicNames(in.conf.Namespace, stream)
+	in.names = ingest.Stream(stream).Topics(in.conf.Namespace)
 	if err := in.kafka.VerifyTopics(ctx, topics.Topics(in.names)); err != nil {
 		return err
 	}

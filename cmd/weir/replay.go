@@ -46,7 +46,7 @@ type replay struct {
 
 func (a *app) ingestReplay(ctx context.Context, c *config, r *reading) error {
 	p := &replay{reading: r, name: history.ReplayPrefix + r.flags.replay, begun: time.Now(), settings: replaySettings(c, r.flags.partitions)}
-	if err := errors.Join(history.CheckStream(p.name), ingest.CheckStream(c.Namespace, p.name)); err != nil {
+	if err := errors.Join(ingest.CheckNamespace(c.Namespace), ingest.Stream(p.name).Check()); err != nil {
 		return usagef("--replay: %w", err)
 	}
 	defer context.AfterFunc(ctx, func() { p.signalled.Store(time.Now().UnixNano()) })()
@@ -136,7 +136,7 @@ func (p *replay) make(ctx context.Context) error {
 	if _, err := p.history.CreateStream(ctx, p.name, counts); err != nil {
 		return err
 	}
-	names := ingest.TopicNames(p.conf.Namespace, p.name)
+	names := ingest.Stream(p.name).Topics(p.conf.Namespace)
 	if _, err := p.kafka.EnsureTopics(ctx, p.settings.Topics(names)); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func replayFormat(c *config) rules.Format {
 // makeRoom removes an older replay of the name, if it may.
 func (p *replay) makeRoom(ctx context.Context) error {
 	before, err := p.history.Stream(ctx, p.name)
-	topics := ingest.TopicNames(p.conf.Namespace, p.name).All()
+	topics := ingest.Stream(p.name).Topics(p.conf.Namespace).All()
 	switch {
 	case errors.Is(err, history.ErrNotFound):
 	case err != nil:
@@ -240,7 +240,7 @@ func (p *replay) unmade(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return errors.Join(cause, p.history.DeleteStream(ctx, p.name),
-		p.kafka.DeleteTopics(ctx, ingest.TopicNames(p.conf.Namespace, p.name).All()...))
+		p.kafka.DeleteTopics(ctx, ingest.Stream(p.name).Topics(p.conf.Namespace).All()...))
 }
 
 // lastWords is the context for what is still to be said when ctx may have ended. After a signal it is what is left of a
