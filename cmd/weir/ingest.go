@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -32,7 +32,7 @@ type ingestFlags struct {
 	// What parse makes of them.
 	fields  map[string]string
 	within  time.Duration
-	pace    *ingest.Pace
+	pace    *archive.Pace
 	decoder format.Decoder
 }
 
@@ -122,7 +122,7 @@ func (f *ingestFlags) parse(c *config) error {
 		return usagef("--format, --map: %w", err)
 	}
 	if f.speed > 0 {
-		f.pace = ingest.NewPace(f.speed)
+		f.pace = archive.NewPace(f.speed)
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (a *app) ingest(parent context.Context, c *config, f *ingestFlags, paths []
 }
 
 // raw gives lines to Kafka as they are.
-func raw(d format.Decoder) ingest.ArchiveDecode {
+func raw(d format.Decoder) archive.Decode {
 	return func(line []byte, r *traffic.Request) ([]byte, error) {
 		if err := d.Decode(line, r); err != nil {
 			return nil, err
@@ -153,7 +153,7 @@ func raw(d format.Decoder) ingest.ArchiveDecode {
 }
 
 // converted gives them as weir events, which is what the stream reads. limit bounds what comes out.
-func converted(d format.Decoder, limit int) ingest.ArchiveDecode {
+func converted(d format.Decoder, limit int) archive.Decode {
 	return func(line []byte, r *traffic.Request) ([]byte, error) {
 		if err := d.Decode(line, r); err != nil {
 			return nil, err
