@@ -87,7 +87,7 @@ type postgresConfig struct {
 
 // eventsConfig is how gateways write the events of the live stream. It takes effect with the next routing version.
 type eventsConfig struct {
-	Format        string            `yaml:"format"` // one of traffic.Formats
+	Format        string            `yaml:"format"` // one of format.Names
 	Map           map[string]string `yaml:"map"`    // event field → member, for json
 	MaxEventBytes int               `yaml:"max_event_bytes"`
 }

@@ -59,7 +59,7 @@ type Counts struct {
 	Last    traffic.Time     // greatest event time
 }
 
-// Reasons for which an archive's line becomes a dead letter, beside those of traffic.DecodeError.
+// Reasons for which an archive's line becomes a dead letter, beside those of format.DecodeError.
 const (
 	ReasonNoTime = "no_time" // a replay's event carries no time
 	ReasonFuture = "future"  // its time is later than the moment of ingest

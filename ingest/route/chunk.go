@@ -195,6 +195,6 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 // boundOf is at least what an event's record takes in a batch.
 func boundOf(evidence []byte, rules int) int {
 	const numbers = 100    // all numbers but those of rules
-	const eachRule = 3 + 5 // its index, and units up to traffic.MaxUnits
+	const eachRule = 3 + 5 // its index, and units up to format.MaxUnits
 	return recordOverhead + numbers + len(evidence) + eachRule*rules
 }

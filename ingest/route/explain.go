@@ -28,7 +28,7 @@ func NewExplainer(r *rules.Routing, live bool) (*Explainer, error) {
 // Explanation is what routers make of one event. It is valid until the next call of Explain.
 type Explanation struct {
 	Fate Fate
-	Err  error // with FateDead: why it cannot be used, often a *traffic.DecodeError
+	Err  error // with FateDead: why it cannot be used, often a *format.DecodeError
 
 	// Request is the event as it was decoded, with the time that routing decided on; nothing for FateDead.
 	Request  *traffic.Request

@@ -64,7 +64,7 @@ type Settings struct {
 	Mix       []Call        `json:"mix"`              // what viewers ask for
 	Abuse     Call          `json:"abuse"`            // what abusers ask for; its weight means nothing
 	Proxies   int           `json:"proxies"`          // trusted proxies that the client's address is reported through
-	Format    string        `json:"format,omitempty"` // of events: traffic.FormatWeir, the default, or traffic.FormatProtobuf
+	Format    string        `json:"format,omitempty"` // of events: format.Weir, the default, or format.Protobuf
 }
 
 // Call is one kind of request.
