@@ -27,12 +27,14 @@ var plan = map[string][]string{
 	"internal/oracle":  {},                                      // judges the detectors, so shares nothing with them
 	"internal/loadgen": {"traffic", "rules", "internal/oracle"}, // a load and what is true of it; judges, so asks the oracle
 	// The demo and its judge, who asks the oracle; rules and detectors are for its tests.
-	"internal/demo":       {"traffic", "rules", "detectors", "blocklist", "gate", "internal/oracle"},
-	"internal/arch":       {},
-	"scripts/testreport":  {},
-	"internal/doctest":    {"traffic", "rules"}, // what the documents show, read and run; tests only
-	"internal/deploy":     {"internal/testbed"}, // what docker-compose.yml mounts, run by real programs; tests only
-	"internal/simulation": {"*"},                // the stages over fakes, by seeds; tests only
+	"internal/demo":      {"traffic", "rules", "detectors", "blocklist", "gate", "internal/oracle"},
+	"internal/arch":      {},
+	"scripts/testreport": {},
+	"internal/doctest":   {"traffic", "rules"}, // what the documents show, read and run; tests only
+	"internal/deploy":    {"internal/testbed"}, // what docker-compose.yml mounts, run by real programs; tests only
+	// Stories of examples/stories: read, and played through the windows; what weir rules test will run.
+	"internal/story":      {"traffic", "rules", "detectors"},
+	"internal/simulation": {"*"}, // the stages over fakes, by seeds; tests only
 	// What a simulated stream must have come to: judges, so asks the oracle and shares nothing else.
 	"internal/simulation/judge": {"internal/oracle"},
 	"internal/peers":            {"traffic", "rules", "detectors"}, // other limiters' cases, run through our windows; tests only

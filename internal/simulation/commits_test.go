@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/story"
 )
 
 // memberCommits is a member's access to its group's commits.
@@ -67,8 +68,14 @@ func (c *memberCommits) bend(p int, commit ingest.Commit) ingest.Commit {
 }
 
 func (c *memberCommits) Commit(ctx context.Context, commits map[int]ingest.Commit) error {
+	if c.g == c.w.recorders || c.g == c.w.keepers {
+		c.w.script.freezes(c.host)
+	}
 	if err := c.pass(ctx, committing, 500*time.Microsecond, 20*time.Millisecond); err != nil {
 		return err
+	}
+	if (c.g == c.w.recorders || c.g == c.w.keepers) && c.w.script.dies(c.host, story.BeforeCommit) {
+		return errFault
 	}
 	commits = c.cover(maps.Clone(commits))
 	for {

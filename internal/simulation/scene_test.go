@@ -3,7 +3,6 @@ package simulation
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/weirhq/weir/detectors"
@@ -164,15 +163,22 @@ func modesOf(d *dice, begin traffic.Time) []judge.Mode {
 // modesNow is what the rule store answers.
 func (w *world) modesNow() []rules.ModeState {
 	states := map[string]rules.ModeState{}
+	var order []string
 	for _, m := range w.modes {
 		if m.From <= int64(now()) {
 			mode := rules.ModeShadow
 			if m.Blocks {
 				mode = rules.ModeBlock
 			}
+			if _, known := states[m.Rule]; !known {
+				order = append(order, m.Rule)
+			}
 			states[m.Rule] = rules.ModeState{Rule: m.Rule, Mode: mode, Generation: m.Generation}
 		}
 	}
-	out := []rules.ModeState{states[blockOn], states["d"]}
-	return slices.Clip(out)
+	out := make([]rules.ModeState, len(order))
+	for i, rule := range order {
+		out[i] = states[rule]
+	}
+	return out
 }

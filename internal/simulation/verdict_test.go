@@ -17,7 +17,7 @@ func (w *world) verdict() []string {
 	key := secret()
 	s := judge.Stream{
 		Secret: key[:], Requests: w.events, Versions: map[int64][]judge.Rule{}, Keyed: make([][]judge.Record, len(w.keyed.parts)),
-		Stall: stall.Microseconds(), Tight: w.budget > 0,
+		Stall: w.stall.Microseconds(), Tight: w.budget > 0,
 	}
 	for _, r := range w.routings {
 		s.Versions[r.Number] = asJudged(r)
@@ -110,7 +110,7 @@ func (w *world) judgeHits() (offences []detectors.Hit) {
 // foldCalmly folds a keyed partition from its beginning, without any stage around it.
 func (w *world) foldCalmly(q int) []detectors.Hit {
 	p := detectors.NewPartition(detectors.Config{
-		Keyed: q, Sources: len(w.requests.parts), Generation: generation, Secret: detectors.Secret(secret()), Stall: stall,
+		Keyed: q, Sources: len(w.requests.parts), Generation: generation, Secret: detectors.Secret(secret()), Stall: w.stall,
 		Budget: w.budget,
 	})
 	var out []detectors.Hit

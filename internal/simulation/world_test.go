@@ -34,10 +34,9 @@ type world struct {
 	routings []*rules.Routing
 	released []traffic.Time // when each version was published
 	modes    []judge.Mode
-	outage   struct {
-		partition   int
-		from, until traffic.Time
-	}
+	outages  []outage
+	stall    time.Duration // of the stall clock, after which a source partition is not waited for
+	script   *script       // what happens when, in a story; nil: the seed's dice say
 
 	mu                                     sync.Mutex // guards all below
 	requests, keyed, hits                  *topic
@@ -60,6 +59,12 @@ type world struct {
 	seen                                   seen
 }
 
+// outage is a time for which a source partition has no leader.
+type outage struct {
+	partition   int
+	from, until traffic.Time
+}
+
 // tightBudget is for a few keys, or one or two that are over their limit.
 const tightBudget = 2 << 10
 
@@ -70,7 +75,7 @@ func newWorld(seed uint64, l *lab) *world {
 		seed: seed, bugs: l.bugs, lab: l, begin: now(), loss: []float64{.02, .08, .2}[d.below(3)], lossy: d.below(12) == 0 || l.bugs.lossy,
 		states: map[int]ingest.PartitionState{}, halted: map[int]string{}, letters: map[[2]int64]bool{}, tables: map[string]map[string]row{},
 		decided: map[string]int{}, releases: map[string]int{}, shown: map[[2]int]*shown{}, owned: make([]ownership, keyed),
-		seen: seen{folded: map[int]int64{}},
+		seen: seen{folded: map[int]int64{}}, stall: stall,
 	}
 	if seed%4 == 3 {
 		w.budget = tightBudget
@@ -104,9 +109,9 @@ func newWorld(seed uint64, l *lab) *world {
 		at = at.Add(d.span(300*time.Millisecond, []time.Duration{3 * time.Second, 16 * time.Second}[d.below(2)]))
 	}
 	w.modes = modesOf(d, w.begin)
-	w.outage.partition = d.below(sources)
-	w.outage.from = w.begin.Add(d.span(0, lively))
-	w.outage.until = w.outage.from.Add(d.span(5*time.Second, 50*time.Second))
+	away := outage{partition: d.below(sources), from: w.begin.Add(d.span(0, lively))}
+	away.until = away.from.Add(d.span(5*time.Second, 50*time.Second))
+	w.outages = []outage{away}
 	return w
 }
 
