@@ -30,8 +30,8 @@ var plan = map[string][]string{
 	"internal/demo":      {"traffic", "rules", "detectors", "blocklist", "gate", "internal/oracle"},
 	"internal/arch":      {},
 	"scripts/testreport": {},
-	"internal/doctest":   {"traffic", "rules"}, // what the documents show, read and run; tests only
-	"internal/deploy":    {"internal/testbed"}, // what docker-compose.yml mounts, run by real programs; tests only
+	"internal/doctest":   {"traffic", "rules", "internal/story"}, // what the documents show, read and run; tests only
+	"internal/deploy":    {"internal/testbed"},                   // what docker-compose.yml mounts, run by real programs; tests only
 	// Stories of examples/stories: read, and played through the windows; what weir rules test will run.
 	"internal/story":      {"traffic", "rules", "detectors"},
 	"internal/simulation": {"*"}, // the stages over fakes, by seeds; tests only
