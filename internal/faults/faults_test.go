@@ -30,7 +30,7 @@ func chooseForm() form {
 	case os.Getenv("WEIR_TEST_KAFKA") != "":
 		return form{name: "short", side: true, events: 12_000, rate: 800, probes: 40, kills: 2, freezes: 1, restarts: 1, leaders: 1, turns: 2, down: 10 * time.Second}
 	}
-	return form{name: "embedded", side: true, events: 4000, rate: 400, probes: 20, kills: 1, freezes: 1, restarts: 1, leaders: 1, turns: 2, down: 5 * time.Second}
+	return form{name: "embedded", side: true, events: 4000, rate: 400, probes: 20, kills: 1, freezes: 1, restarts: 1, leaders: 1, turns: 1, down: 5 * time.Second}
 }
 
 // fault is a row of the table.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/simulation/judge"
 	"github.com/weirhq/weir/internal/story"
 )
 
@@ -107,6 +108,7 @@ func (c *memberCommits) try(commits map[int]ingest.Commit) (over, answered bool)
 			return false
 		}
 		maps.Copy(c.g.commits, commits)
+		c.w.announced(c.g, commits)
 		return true
 	}
 	if !c.fails(committing, c.w.loss/2) {
@@ -121,6 +123,21 @@ func (c *memberCommits) try(commits map[int]ingest.Commit) (over, answered bool)
 		store()
 	}
 	return false, false
+}
+
+// announced keeps what routers have committed, for the judge. The world's lock must be held.
+func (w *world) announced(g *group, commits map[int]ingest.Commit) {
+	if g != w.routers {
+		return
+	}
+	for _, p := range slices.Sorted(maps.Keys(commits)) {
+		a, err := ingest.DecodeAnnouncement(commits[p].Metadata)
+		if err != nil {
+			w.say("commit of %d: %v", p, err)
+			continue
+		}
+		w.committed = append(w.committed, judge.Commit{Partition: p, Offset: a.Offset, End: a.End, Version: a.Version})
+	}
 }
 
 // cover is where a bug leaves partitions out of a commit, or says less in it than the router goes by.

@@ -72,8 +72,9 @@ func (s *script) watch(ctx context.Context, h *host) {
 	s.mu.Lock()
 	s.hosts[h] = true
 	s.mu.Unlock()
-	for ctx.Err() == nil && !h.dead() {
-		rest(ctx, 250*time.Millisecond)
+	select {
+	case <-h.died:
+	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	delete(s.hosts, h)

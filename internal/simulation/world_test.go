@@ -48,6 +48,7 @@ type world struct {
 	tables                                 map[string]map[string]row
 	redis                                  *keyspace
 	changes                                []judge.Change
+	committed                              []judge.Commit // by routers, in the order in which it was stored
 	decided                                map[string]int // decisions, by the hit that they name
 	releases                               map[string]int // requests to release, by block
 	vanished                               int
@@ -55,7 +56,8 @@ type world struct {
 	wrong                                  []string
 	overdue                                bool // something did not come to its end
 	publishers                             []*host
-	gateNow                                *gate // the newest process
+	published                              map[string]int64 // generation of a mode, by its text
+	gateNow                                *gate            // the newest process
 	seen                                   seen
 }
 
@@ -74,7 +76,7 @@ func newWorld(seed uint64, l *lab) *world {
 	w := &world{
 		seed: seed, bugs: l.bugs, lab: l, begin: now(), loss: []float64{.02, .08, .2}[d.below(3)], lossy: d.below(12) == 0 || l.bugs.lossy,
 		states: map[int]ingest.PartitionState{}, halted: map[int]string{}, letters: map[[2]int64]bool{}, tables: map[string]map[string]row{},
-		decided: map[string]int{}, releases: map[string]int{}, shown: map[[2]int]*shown{}, owned: make([]ownership, keyed),
+		decided: map[string]int{}, releases: map[string]int{}, shown: map[[2]int]*shown{}, owned: make([]ownership, keyed), published: map[string]int64{},
 		seen: seen{folded: map[int]int64{}}, stall: stall,
 	}
 	if seed%4 == 3 {
@@ -95,10 +97,17 @@ func newWorld(seed uint64, l *lab) *world {
 	}
 	for p := range sources {
 		list := events(d, w.begin, w.end, w.end > w.begin.Add(lively) && p == sources-1)
+		marks := roll(seed, 9, uint64(p))
+		for i := range list {
+			if marks.below(40) == 0 {
+				list[i] = judge.Event{Appended: list[i].Appended, Control: true}
+				w.seen.controls++
+			}
+		}
 		w.events = append(w.events, list)
 		for i := range list {
 			value := encode(&list[i])
-			w.requests.parts[p].records = append(w.requests.parts[p].records, entry{at: traffic.Time(list[i].Appended), value: value, shown: value})
+			w.requests.parts[p].records = append(w.requests.parts[p].records, entry{at: traffic.Time(list[i].Appended), value: value, shown: value, control: list[i].Control})
 		}
 		w.routers.commits[p] = ingest.InitialCommit(generation, 0, 0, keyed)
 	}
