@@ -116,7 +116,7 @@ func tell(t *testing.T, s *story.Story, seed uint64, l *lab) (diff string) {
 func storyWorld(s *story.Story, seed uint64, l *lab) *world {
 	w := &world{
 		seed: seed, bugs: l.bugs, lab: l, begin: story.Begin, end: story.Begin.Add(s.End()), stall: detectors.DefaultStall, script: newScript(s),
-		states: map[int]ingest.PartitionState{}, halted: map[int]string{}, letters: map[[2]int64]bool{}, tables: map[string]map[string]row{},
+		states: map[int]ingest.PartitionStatus{}, halted: map[int]string{}, letters: map[[2]int64]bool{}, tables: map[string]map[string]row{},
 		decided: map[string]int{}, releases: map[string]int{}, shown: map[[2]int]*shown{}, owned: make([]ownership, 3), published: map[string]int64{},
 		seen: seen{folded: map[int]int64{}}, routings: []*rules.Routing{s.Routing()}, released: []traffic.Time{story.Begin},
 	}
