@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -133,7 +134,7 @@ func (w *world) announced(g *group, commits map[int]ingest.Commit) {
 	for _, p := range slices.Sorted(maps.Keys(commits)) {
 		a, err := ingest.DecodeAnnouncement(commits[p].Metadata)
 		if err != nil {
-			w.say("commit of %d: %v", p, err)
+			w.unread = append(w.unread, fmt.Sprintf("commit of %d: %v", p, err))
 			continue
 		}
 		w.committed = append(w.committed, judge.Commit{Partition: p, Offset: a.Offset, End: a.End, Version: a.Version})

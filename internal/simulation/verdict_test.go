@@ -49,7 +49,9 @@ func (w *world) verdict() []string {
 
 // announcements is what is wrong with the commits of routers. It stands beside verdict, which says what comes of them: that
 // a mutation is seen in the commits proves nothing for the counts.
-func (w *world) announcements() []string { return judge.Commits(w.committed).Wrong }
+func (w *world) announcements() []string {
+	return append(judge.Commits(w.committed).Wrong, w.unread...)
+}
 
 func (w *world) judgeLetters() {
 	for p := range w.events {

@@ -49,6 +49,7 @@ type world struct {
 	redis                                  *keyspace
 	changes                                []judge.Change
 	committed                              []judge.Commit // by routers, in the order in which it was stored
+	unread                                 []string       // what is wrong with commits that cannot be read
 	decided                                map[string]int // decisions, by the hit that they name
 	releases                               map[string]int // requests to release, by block
 	vanished                               int
