@@ -3,6 +3,7 @@ package story
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,8 +45,6 @@ type parser struct {
 	open Files
 	src  []byte
 	s    *Story
-
-	each []field // of an event that says nothing else
 }
 
 // story reads the document. What other members are judged by comes first, wherever it stands.
@@ -126,7 +125,8 @@ func (p *parser) rules(n *yaml.Node, end int) {
 		return
 	}
 	docs, err := rules.ParseFiles(files, rules.Environment{Identity: traffic.DefaultIdentityMap()})
-	if problems, ok := err.(rules.Problems); ok { //nolint:errorlint // ParseFiles says that the error is one
+	var problems rules.Problems
+	if errors.As(err, &problems) { // as ParseFiles says
 		p.problems = append(p.problems, problems...)
 	}
 	for _, d := range docs {

@@ -63,7 +63,7 @@ func TestParse(t *testing.T) {
 		{"a rule's mistake", [2]string{"limit: 9", "limit: -9"}, "a.yaml:14: limit: got the number -9, allowed a whole number from 0 to 1000000"},
 		{"a file that is not there", [2]string{"  - id: all", "  - all.yaml\n  - id: all"}, "a.yaml:10: rules[1]: got all.yaml (no such file), allowed a file that can be read"},
 		{"rules in one line", [2]string{"rules:", "partitions: 1\nrules: [a.yaml]\neach: {}\nx:"}, "a.yaml:3: rules: got a list, allowed 1 to 100 rule documents"},
-		{"an unknown field of an event", step("{at: 1s, adress: 1}"), "a.yaml:17: timeline[0].adress: got an unknown field, allowed at, comes, times, every, partition, ip, device"},
+		{"an unknown field of an event", step("{at: 1s, devise: 1}"), "a.yaml:17: timeline[0].devise: got an unknown field, allowed at, comes, times, every, partition, ip, device"},
 		{"no time", step("{ip: 192.0.2.1}"), "a.yaml:17: timeline[0].at: got nothing, allowed it in every step of this kind"},
 		{"a number for a time", step("{at: 10}"), "a.yaml:17: timeline[0].at: got 10, allowed a duration from 0s to 31d, such as 90s, 5m or 1h30m"},
 		{"no address", step("{at: 1s, ip: host}"), "a.yaml:17: timeline[0].ip: got host, allowed an IP address"},

@@ -8,6 +8,7 @@ package story
 import (
 	"time"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -90,7 +91,7 @@ func (s *Story) rule(id string) *rules.Version {
 // Routing is the routing version under which the story's events are routed.
 func (s *Story) Routing() *rules.Routing {
 	return &rules.Routing{
-		Stream: "live", Number: 1, RecordFormat: rules.UncountedRecordFormat, SecretID: "s", Rules: s.Rules,
+		Stream: "live", Number: 1, RecordFormat: detectors.RecordFormat, SecretID: "s", Rules: s.Rules,
 		Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: traffic.FormatWeir, MaxEventBytes: traffic.DefaultMaxEventBytes},
 	}
 }
