@@ -120,6 +120,9 @@ func TestMutations(t *testing.T) {
 
 // TestMutationsShowInCommits: what the judge of commits asks for is broken by these, too.
 func TestMutationsShowInCommits(t *testing.T) {
+	if raceDetector {
+		return // as in TestMutations
+	}
 	alone(t)
 	for _, name := range []string{
 		"announced end forgotten", "announced end lowered [shrink]", "chunk over the announced end [overshoot]", "older version [fwd]",

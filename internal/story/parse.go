@@ -26,7 +26,7 @@ const (
 type Files func(name string) ([]byte, error)
 
 // Parse reads a story. file is its name in messages; open reads the files of rules that it names, relative to itself. The
-// error is a rules.Problems with everything that is wrong.
+// error is a rules.Problems with everything that is wrong, by file and line.
 func Parse(file string, src []byte, open Files) (*Story, error) {
 	p := &parser{reader: reader{file: file}, open: open, src: src, s: &Story{Partitions: 1}}
 	doc := p.document(src)
@@ -35,6 +35,7 @@ func Parse(file string, src []byte, open Files) (*Story, error) {
 	}
 	p.story(doc)
 	if len(p.problems) > 0 {
+		slices.SortStableFunc(p.problems, func(a, b rules.Problem) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 		return nil, p.problems
 	}
 	return p.s, nil
