@@ -36,7 +36,7 @@ func TestNothingLostNothingDoubled(t *testing.T) {
 	apply(0)
 	stream := in.stream([3]int{4, 6, 4})
 	ctx := background(t)
-	load, err := stream.StartLoad(ctx, exactness.LoadOptions{Events: events, Rate: 2500, Seed: 1})
+	load, err := stream.StartLoad(ctx, exactness.LoadOptions{Events: events, Rate: rate, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestNothingLostNothingDoubled(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 7))
 	for n := range kills {
 		waitForProgress(t, stream, load)
-		pauseFor(time.Duration(rnd.IntN(1500)) * time.Millisecond)
+		waitForEvents(t, load, rnd.Int64N(rate*3/2)) // some of a second and a half
 		p.kill()
 		p = in.start("run")
 		if n*5/kills != (n+1)*5/kills { // five edits, spread over the kills
@@ -114,7 +114,17 @@ func waitForProgress(t *testing.T, stream *exactness.Stream, load *exactness.Loa
 	})
 }
 
-func pauseFor(d time.Duration) { <-time.After(d) }
+// waitForEvents lets the load go on for so many events.
+func waitForEvents(t *testing.T, load *exactness.Load, more int64) {
+	t.Helper()
+	goal := load.Sent() + more
+	testbed.Eventually(t, time.Minute, func() error {
+		if sent := load.Sent(); sent < goal {
+			return fmt.Errorf("the load has sent %d events, want %d", sent, goal)
+		}
+		return nil
+	})
+}
 
 // judgeRouting compares the keyed log after the fence with an independent routing of requests, all of which are routed.
 func judgeRouting(t *testing.T, stream *exactness.Stream, total int) *exactness.Logs {

@@ -2,6 +2,7 @@ package arch
 
 import (
 	"bytes"
+	"go/ast"
 	"go/token"
 	"os/exec"
 	"path"
@@ -95,6 +96,29 @@ func TestHouse(t *testing.T) {
 				t.Errorf("%s\n\t%s", rule.why, strings.Join(findings, "\n\t"))
 			}
 		})
+	}
+}
+
+// An exception that is not needed any more goes.
+func TestSleepersSleep(t *testing.T) {
+	needed := map[sleeper]bool{}
+	for _, f := range repository(t) {
+		for _, s := range f.files {
+			for _, decl := range s.file.Decls {
+				if s.maySleep(decl) && len(s.sleeps(decl)) > 0 {
+					for _, x := range sleepers() {
+						if strings.HasPrefix(s.path, x.below) && decl.(*ast.FuncDecl).Name.Name == x.function {
+							needed[x] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, x := range sleepers() {
+		if !needed[x] || x.reason == "" {
+			t.Errorf("%s of %s does not sleep, or has no reason to", x.function, x.below)
+		}
 	}
 }
 

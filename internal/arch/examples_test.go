@@ -63,7 +63,13 @@ func examples() []example {
 
 		{"no sleeping", "gate/a_test.go", `package p; import "time"; func f() { time.Sleep(1) }`, []string{"time.Sleep"}},
 		{"no sleeping", "gate/b_test.go", `package p; import ("testing/synctest"; "time")
-			func f() { synctest.Test(nil, func() { time.Sleep(1) }) }`, nil},
+			func f() { synctest.Test(nil, func() { time.Sleep(1); <-time.After(1) }) }`, nil},
+		{"no sleeping", "gate/c_test.go", `package p; import "time"; func f() { <-time.After(1); _ = <-time.NewTimer(1).C; for { <-time.Tick(1) } }`,
+			[]string{"<-time.After sleeps", "<-time.NewTimer sleeps", "<-time.Tick sleeps"}},
+		{"no sleeping", "gate/d_test.go", `package p; import "time"
+			func f(done chan int) { select { case <-done: case <-time.After(1): } }`, nil},
+		{"no sleeping", "gate/e_test.go", `package p; import "time"
+			func f() { select { case <-time.After(1): } }`, []string{"<-time.After sleeps"}},
 
 		{"a package fits a mind", "gate/a.go", "package p", nil},
 		{"a package fits a mind", "gate/a.go,23", "package p", []string{"gate: 23 files, the limit is 22"}},

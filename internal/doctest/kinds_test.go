@@ -17,6 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weirhq/weir/internal/story"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -116,6 +117,7 @@ func yamlKinds() []yamlKind {
 	shape := func(*block) error { return nil } // that it is YAML, with members that its program knows, has been seen
 	return []yamlKind{
 		{has("id", "owner", "match"), readRule},
+		{has("story", "timeline"), readStory},
 		{has("services"), readCompose},
 		{has("apiVersion", "kind", "metadata"), shape},
 		{only("namespace", "kafka", "redis", "postgres", "identity", "events", "never_block", "http", "gate", "log", "console"), readConfiguration},
@@ -124,6 +126,22 @@ func yamlKinds() []yamlKind {
 		{only("global", "scrape_configs", "rule_files"), shape},                                                                // Prometheus
 		{only("processors"), shape}, // Filebeat
 	}
+}
+
+// readStory plays a story, whose rules all stand in it, through the windows.
+func readStory(b *block) error {
+	s, err := story.Parse("story.yaml", []byte(b.text), func(string) ([]byte, error) { return nil, errors.New("rules stand in the story") })
+	if err != nil {
+		return err
+	}
+	got, err := story.Fold(s)
+	if err != nil {
+		return err
+	}
+	if diff := s.Diff(got); diff != "" {
+		return errors.New(diff)
+	}
+	return nil
 }
 
 func readRule(b *block) error {

@@ -14,8 +14,8 @@ import (
 
 // The release before this one, and the newest record format that it knows. Both go up with each release.
 const (
-	previousRelease = "808df0c7ef38e3c6189a9fe6f3882fb554b9a777"
-	previousFormat  = 2
+	previousRelease = "356e0234e69d3550ba999f52a473681c1b016391"
+	previousFormat  = 4
 )
 
 // previousVariable names a program of the previous release, for where git has not its source.

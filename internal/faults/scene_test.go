@@ -31,6 +31,7 @@ type scene struct {
 	in        *install
 	routers   []*process
 	detectors []*process
+	load      *exactness.Load
 	watch     *watch
 	instants  []time.Time
 }
@@ -66,7 +67,8 @@ func play(t *testing.T, f form, seed uint64, what *fault, r *row) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	s.watch = watchHits(t, s.stream)
-	load, err := s.stream.StartLoad(ctx, exactness.LoadOptions{
+	var err error
+	s.load, err = s.stream.StartLoad(ctx, exactness.LoadOptions{
 		Events: f.events, Rate: f.rate, Probes: f.probes, Seed: seed, Behind: behind, Last: true,
 	})
 	if err != nil {
@@ -77,7 +79,7 @@ func play(t *testing.T, f form, seed uint64, what *fault, r *row) {
 
 	finish, stop := context.WithTimeout(ctx, time.Duration(f.events/f.rate)*time.Second+patience)
 	defer stop()
-	if r.events, err = load.Finish(finish); err != nil {
+	if r.events, err = s.load.Finish(finish); err != nil {
 		t.Fatal(err)
 	}
 	s.judge(r)
@@ -97,8 +99,18 @@ func (s *scene) works(since time.Time) {
 }
 
 // pause lets the load go on for a moment of a random length.
-func (s *scene) pause(most time.Duration) {
-	<-time.After(time.Duration(s.rnd.Int64N(int64(most))))
+func (s *scene) pause(most time.Duration) { s.sends(time.Duration(s.rnd.Int64N(int64(most)))) }
+
+// sends waits until the load has sent as much as it does in so long.
+func (s *scene) sends(long time.Duration) {
+	s.Helper()
+	goal := s.load.Sent() + int64(long.Seconds()*float64(s.form.rate))
+	testbed.Eventually(s, patience, func() error {
+		if sent := s.load.Sent(); sent < goal {
+			return fmt.Errorf("the load has sent %d events, want %d", sent, goal)
+		}
+		return nil
+	})
 }
 
 // judge fills the row. The load has ended.

@@ -62,12 +62,17 @@ func (s *scene) restartBroker() {
 		s.pause(2 * time.Second)
 		at := s.harmed()
 		s.brokers.stop(0, kill)
-		s.pause(2 * time.Second)
+		s.away(2 * time.Second)
 		s.brokers.start(0)
 		s.works(at)
 		s.awaitShares(s.routers)
 		s.awaitShares(s.detectors)
 	}
+}
+
+// away lets some time pass, of a random length, in which nothing can be sent.
+func (s *scene) away(most time.Duration) {
+	<-time.After(time.Duration(s.rnd.Int64N(int64(most))))
 }
 
 // killLeaders kills the broker that leads a random keyed partition. The others must take over; then it comes back, and the
@@ -125,9 +130,9 @@ func (s *scene) stopPostgres() {
 	if err := stopped.Close(); err != nil {
 		s.Fatal(err)
 	}
-	<-time.After(s.form.down / 2)
+	s.sends(s.form.down / 2)
 	s.works(time.Now()) // no store is asked for each event
-	<-time.After(time.Until(at.Add(s.form.down)))
+	s.sends(s.form.down - time.Since(at))
 	s.startPostgres()
 	s.works(time.Now())
 }

@@ -16,11 +16,12 @@ import (
 	"github.com/weirhq/weir/internal/testbed"
 )
 
-// TestRollingUpgrade runs the previous release and this one side by side on one installation, under load. Each takes over
-// all that the other one has in hand when its machine dies, and goes on when it is back.
+// TestRollingUpgrade runs the previous release and this one on one installation, under load. Each takes over all that the
+// other one has in hand when its machine dies, and goes on when it is back.
 //
-//	upgrade   the previous release runs; this one migrates, joins, takes over; then the record format is raised
-//	rollback  this one runs, the previous one joins and takes over
+//	upgrade    the previous release runs; this one migrates, joins, takes over; then the record format is raised
+//	rollback   this one runs, the previous one joins and takes over
+//	takeovers  only one of them runs at a time: whichever it is dies while the other one starts, time and again
 func TestRollingUpgrade(t *testing.T) {
 	previous := previousProgram(t)
 	t.Run("each", func(t *testing.T) {
@@ -28,7 +29,7 @@ func TestRollingUpgrade(t *testing.T) {
 			t.Parallel()
 			u := newUpgrade(t, 1)
 			old, now := u.build("previous", previous), u.build("this", testbed.Weir())
-			u.install(old.in)
+			u.install(old.in, "--record-format", fmt.Sprint(previousFormat-1))
 			u.relieve(old, now, func() { now.in.Weir("migrate") })
 			newest := u.newestFormat(now.in)
 			now.in.Weir("migrate", "--record-format", fmt.Sprint(newest))
@@ -46,14 +47,23 @@ func TestRollingUpgrade(t *testing.T) {
 			u.end()
 			u.holdsFormat(previousFormat)
 		})
+		t.Run("takeovers", func(t *testing.T) {
+			t.Parallel()
+			u := newUpgrade(t, 3)
+			old, now := u.build("previous", previous), u.build("this", testbed.Weir())
+			u.install(old.in, "--record-format", fmt.Sprint(previousFormat))
+			now.in.Weir("migrate")
+			u.takeTurns(old, now)
+			u.end()
+			u.holdsFormat(previousFormat)
+		})
 	})
 }
 
 // upgrade is the stage of one order.
 type upgrade struct {
 	*scene
-	load *exactness.Load
-	all  []*build
+	all []*build
 }
 
 // build is one release and its processes, one of each stage, as on one machine.
@@ -100,8 +110,8 @@ func (u *upgrade) newestFormat(in *install) int {
 		RecordFormat int `json:"record_format"`
 	}
 	out := in.Weir("version", "--output", "json")
-	if err := json.Unmarshal([]byte(out), &version); err != nil || version.RecordFormat <= previousFormat {
-		u.Fatalf("this release knows record format %d, the one before %d (%v): %s", version.RecordFormat, previousFormat, err, out)
+	if err := json.Unmarshal([]byte(out), &version); err != nil || version.RecordFormat < previousFormat {
+		u.Fatalf("this release knows record format %d, the one before it %d (%v): %s", version.RecordFormat, previousFormat, err, out)
 	}
 	return version.RecordFormat
 }
@@ -130,16 +140,7 @@ func (u *upgrade) relieve(first, then *build, prepare func()) {
 	u.Helper()
 	u.start(first)
 	u.shared(first)
-	u.watch = watchHits(u, u.stream)
-	var err error
-	u.load, err = u.stream.StartLoad(u.Context(), exactness.LoadOptions{
-		Events: u.form.events, Rate: u.form.rate, Probes: u.form.probes, Seed: u.rnd.Uint64(), Behind: behind, Last: true,
-	})
-	if err != nil {
-		u.Fatal(err)
-	}
-	u.works(time.Now())
-
+	u.begin()
 	prepare()
 	u.start(then)
 	u.shared(first, then)
@@ -157,6 +158,46 @@ func (u *upgrade) relieve(first, then *build, prepare func()) {
 		first.by[stage].running.End()
 	}
 	u.shared(then)
+	u.works(time.Now())
+}
+
+// turnsTake is when the short forms begin no further takeover.
+const turnsTake = 25 * time.Second
+
+// takeTurns lets two builds take over from each other, under load: the one that runs loses its power at some time while the
+// other one starts, which goes on with what the dead one has announced, read and not committed, and snapshotted.
+func (u *upgrade) takeTurns(first, second *build) {
+	u.Helper()
+	u.start(first)
+	u.shared(first)
+	u.begin()
+	running, next := first, second
+	begun := time.Now()
+	for n := range 2 * u.form.turns {
+		if u.form.side && n >= 2 && time.Since(begun) > turnsTake {
+			break // on a slow machine once each way is enough
+		}
+		u.start(next)
+		u.pause(3 * time.Second) // it may know of nothing yet, wait for its part, or have it
+		u.understood(running)
+		running.kill()
+		u.works(u.harmed())
+		u.shared(next)
+		running, next = next, running
+	}
+}
+
+// begin sends the load, until end.
+func (u *upgrade) begin() {
+	u.Helper()
+	u.watch = watchHits(u, u.stream)
+	var err error
+	u.load, err = u.stream.StartLoad(u.Context(), exactness.LoadOptions{
+		Events: u.form.events, Rate: u.form.rate, Probes: u.form.probes, Seed: u.rnd.Uint64(), Behind: behind, Last: true,
+	})
+	if err != nil {
+		u.Fatal(err)
+	}
 	u.works(time.Now())
 }
 
@@ -183,6 +224,9 @@ func (u *upgrade) end() {
 		u.Fatal(err)
 	}
 	u.judge(&r)
+	if r.lost+r.doubled+r.extra > 0 {
+		u.Errorf("%d lost, %d doubled, %d extra", r.lost, r.doubled, r.extra)
+	}
 	u.answered(finish)
 	if stopped := u.stopped(finish); stopped != "" {
 		u.Errorf("partitions have stopped%s", stopped)

@@ -2,12 +2,15 @@ package simulation
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/simulation/judge"
+	"github.com/weirhq/weir/internal/story"
 )
 
 // memberCommits is a member's access to its group's commits.
@@ -67,8 +70,14 @@ func (c *memberCommits) bend(p int, commit ingest.Commit) ingest.Commit {
 }
 
 func (c *memberCommits) Commit(ctx context.Context, commits map[int]ingest.Commit) error {
+	if c.g == c.w.recorders || c.g == c.w.keepers {
+		c.w.script.freezes(c.host)
+	}
 	if err := c.pass(ctx, committing, 500*time.Microsecond, 20*time.Millisecond); err != nil {
 		return err
+	}
+	if (c.g == c.w.recorders || c.g == c.w.keepers) && c.w.script.dies(c.host, story.BeforeCommit) {
+		return errFault
 	}
 	commits = c.cover(maps.Clone(commits))
 	for {
@@ -100,6 +109,7 @@ func (c *memberCommits) try(commits map[int]ingest.Commit) (over, answered bool)
 			return false
 		}
 		maps.Copy(c.g.commits, commits)
+		c.w.announced(c.g, commits)
 		return true
 	}
 	if !c.fails(committing, c.w.loss/2) {
@@ -114,6 +124,21 @@ func (c *memberCommits) try(commits map[int]ingest.Commit) (over, answered bool)
 		store()
 	}
 	return false, false
+}
+
+// announced keeps what routers have committed, for the judge. The world's lock must be held.
+func (w *world) announced(g *group, commits map[int]ingest.Commit) {
+	if g != w.routers {
+		return
+	}
+	for _, p := range slices.Sorted(maps.Keys(commits)) {
+		a, err := ingest.DecodeAnnouncement(commits[p].Metadata)
+		if err != nil {
+			w.unread = append(w.unread, fmt.Sprintf("commit of %d: %v", p, err))
+			continue
+		}
+		w.committed = append(w.committed, judge.Commit{Partition: p, Offset: a.Offset, End: a.End, Version: a.Version})
+	}
 }
 
 // cover is where a bug leaves partitions out of a commit, or says less in it than the router goes by.

@@ -55,13 +55,14 @@ type host struct {
 	shaken traffic.Time // when a call of its publisher's failed last
 	since  traffic.Time // since when it is frozen or dead
 	killed bool
+	died   chan struct{}         // closed when it is killed
 	memory map[int]ingest.Commit // what it committed last; for a bug
 	unsent *unfinished           // for a bug
 	oddity error
 }
 
 func newHost(w *world, name string, number uint64) *host {
-	h := &host{w: w, name: name, memory: map[int]ingest.Commit{}}
+	h := &host{w: w, name: name, memory: map[int]ingest.Commit{}, died: make(chan struct{})}
 	for c := range h.dice {
 		h.dice[c] = roll(w.seed, number, uint64(c))
 	}
@@ -118,6 +119,9 @@ func (h *host) freeze(d time.Duration) {
 func (h *host) kill() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !h.killed {
+		close(h.died)
+	}
 	h.killed, h.since = true, now()
 }
 

@@ -88,9 +88,14 @@ func (w *world) mayPublish() bool {
 }
 
 func (w *world) publishedGeneration(rule string) int64 {
-	var m rules.ModeState
-	if err := json.Unmarshal([]byte(w.redis.hashes[namespace+":v1:rules"][rule]), &m); err != nil {
-		return 0 // it has not been published
+	text := w.redis.hashes[namespace+":v1:rules"][rule]
+	if known, ok := w.published[text]; ok {
+		return known // it is asked for some thousand times, and changes a few times
 	}
+	var m rules.ModeState
+	if err := json.Unmarshal([]byte(text), &m); err != nil {
+		m.Generation = 0 // it has not been published
+	}
+	w.published[text] = m.Generation
 	return m.Generation
 }

@@ -55,6 +55,9 @@ func (w *world) run() {
 	running.Go(func() { w.beats(ctx) })
 	running.Go(func() { w.release(ctx) })
 	running.Go(func() { w.watchModes(ctx) })
+	if w.script != nil {
+		running.Go(func() { w.script.perform(ctx, w) })
+	}
 	if w.gated {
 		running.Go(func() { w.storm(ctx) })
 		running.Go(func() { w.watchGate(ctx) })
@@ -169,6 +172,10 @@ func (w *world) sit(ctx context.Context, s seat, number uint64) {
 
 // trouble is what happens to a process until it is over.
 func (w *world) trouble(ctx context.Context, h *host, g *group, d *dice) {
+	if w.script != nil {
+		w.script.watch(ctx, h)
+		return
+	}
 	for ctx.Err() == nil && !w.calm.Load() {
 		rest(ctx, d.pause(15*time.Second))
 		x := d.below(100)
@@ -220,7 +227,7 @@ func (w *world) detector(h *host) (stage, error) {
 		Secret: detectors.Secret(secret()), Budget: w.budget,
 		Log: &topicLog{h, w.keyed}, Hits: &topicAppender{host: h, t: w.hits, rash: w.bugs.ackUnwrittenHits}, HitsCount: len(w.hits.parts),
 		Group: &membership{host: h, g: w.detectors}, Routings: routings{h}, Checkpoints: checkpoints{h}, Partitions: partitions{h},
-		Clock: now, Workers: 1, Stall: stall, Checkpoint: 3 * time.Second, Piece: 300, Logger: quiet(), Registerer: nowhere{},
+		Clock: now, Workers: 1, Stall: w.stall, Checkpoint: 3 * time.Second, Piece: 300, Logger: quiet(), Registerer: nowhere{},
 	})
 }
 

@@ -3,7 +3,6 @@ package simulation
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/weirhq/weir/detectors"
@@ -56,7 +55,9 @@ func routingOf(number int64) *rules.Routing {
 		list = append(list, blocks(rule("d", 2, 2, 6*time.Second, 4*time.Second, traffic.FieldUser), 15*time.Second, rules.ExtendNever))
 	}
 	if number >= 3 {
-		list = append(list, rule("e", 1, 3, 5*time.Second, 2*time.Second, traffic.FieldDevice), rule("z", 1, 6, 4*time.Second, time.Second))
+		e := rule("e", 1, 3, 5*time.Second, 2*time.Second, traffic.FieldDevice)
+		e.Missing = rules.MissingGroup
+		list = append(list, e, rule("z", 1, 6, 4*time.Second, time.Second))
 	}
 	return &rules.Routing{
 		Stream: "live", Number: number, RecordFormat: detectors.RecordFormat, SecretID: "s", Rules: list,
@@ -77,7 +78,7 @@ func asJudged(r *rules.Routing) []judge.Rule {
 			key = append(key, k.Field.String())
 		}
 		out = append(out, judge.Rule{
-			ID: v.ID, Lineage: v.Lineage, Key: key, Limit: v.Limit, Window: v.Window.Microseconds(), Lateness: v.Lateness.Microseconds(),
+			ID: v.ID, Lineage: v.Lineage, Key: key, Group: v.Missing == rules.MissingGroup, Limit: v.Limit, Window: v.Window.Microseconds(), Lateness: v.Lateness.Microseconds(),
 		})
 	}
 	return out
@@ -131,7 +132,7 @@ func events(d *dice, begin, end traffic.Time, quiet bool) []judge.Event {
 
 // encode is an event as a gateway writes it.
 func encode(e *judge.Event) []byte {
-	if e.Malformed {
+	if e.Malformed || e.Control {
 		return []byte(`{"v":1,`)
 	}
 	m := map[string]any{"v": 1, "time": traffic.Time(e.Time).String(), "ip": e.IP, "method": "GET", "path": "/v1/x"}
@@ -165,15 +166,22 @@ func modesOf(d *dice, begin traffic.Time) []judge.Mode {
 // modesNow is what the rule store answers.
 func (w *world) modesNow() []rules.ModeState {
 	states := map[string]rules.ModeState{}
+	var order []string
 	for _, m := range w.modes {
 		if m.From <= int64(now()) {
 			mode := rules.ModeShadow
 			if m.Blocks {
 				mode = rules.ModeBlock
 			}
+			if _, known := states[m.Rule]; !known {
+				order = append(order, m.Rule)
+			}
 			states[m.Rule] = rules.ModeState{Rule: m.Rule, Mode: mode, Generation: m.Generation}
 		}
 	}
-	out := []rules.ModeState{states[blockOn], states["d"]}
-	return slices.Clip(out)
+	out := make([]rules.ModeState, len(order))
+	for i, rule := range order {
+		out[i] = states[rule]
+	}
+	return out
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/blocklist/enforce"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/story"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -91,6 +92,9 @@ func (c checkpoints) Load(ctx context.Context, _ string, p int, epoch int64, cp 
 func (c checkpoints) Write(ctx context.Context, _ string, p int, cp ingest.Checkpoint, piece ingest.Piece) error {
 	if err := c.pass(ctx, writing, time.Millisecond, 100*time.Millisecond); err != nil {
 		return err
+	}
+	if c.w.script.dies(c.host, story.BeforeSnapshot) {
+		return errFault
 	}
 	fate := c.below(writing, 20)
 	if c.w.calm.Load() {

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
@@ -160,13 +161,14 @@ func (l *topicLog) away(partition int) bool {
 }
 
 func (l *topicLog) awayLocked(partition int) bool {
-	o := &l.w.outage
-	return l.t == l.w.requests && partition == o.partition && now() >= o.from && now() < o.until
+	return l.t == l.w.requests && slices.ContainsFunc(l.w.outages, func(o outage) bool {
+		return partition == o.partition && now() >= o.from && now() < o.until
+	})
 }
 
 // longAway reports whether a source partition's outage has lasted for so long that it counts as one that cannot be read.
 func (w *world) longAway(partition int) bool {
-	return partition == w.outage.partition && now() >= w.outage.from.Add(30*time.Second)
+	return slices.ContainsFunc(w.outages, func(o outage) bool { return partition == o.partition && now() >= o.from.Add(30*time.Second) })
 }
 
 // topicAppender is a process's writing to a topic.
@@ -190,6 +192,9 @@ func (a *topicAppender) Append(ctx context.Context, batches []ingest.Batch) erro
 	a.shuffle(appending, order)
 	var failed error
 	for _, i := range order {
+		if a.t != a.w.keyed || detectors.KeyedKind(batches[i].Values[0][1]) == detectors.KeyedEvent {
+			a.w.script.freezes(a.host)
+		}
 		if err := a.pass(ctx, appending, 100*time.Microsecond, 30*time.Millisecond); err != nil {
 			return err
 		}
@@ -228,7 +233,7 @@ func (a *topicAppender) batch(partition int, values [][]byte) bool {
 	}
 	if !a.fails(appending, a.w.loss) {
 		write()
-		return true
+		return !a.w.script.written(a, values[0])
 	}
 	switch x := a.below(appending, 10); {
 	case x < 3: // lost

@@ -16,8 +16,8 @@ func (w *world) verdict() []string {
 	w.judgeLetters()
 	key := secret()
 	s := judge.Stream{
-		Secret: key[:], Requests: w.events, Versions: map[int64][]judge.Rule{}, Keyed: make([][]judge.Record, len(w.keyed.parts)),
-		Stall: stall.Microseconds(), Tight: w.budget > 0,
+		Secret: key[:], Generation: generation, Requests: w.events, Versions: map[int64][]judge.Rule{}, Keyed: make([][]judge.Record, len(w.keyed.parts)),
+		Stall: w.stall.Microseconds(), Tight: w.budget > 0,
 	}
 	for _, r := range w.routings {
 		s.Versions[r.Number] = asJudged(r)
@@ -28,7 +28,7 @@ func (w *world) verdict() []string {
 		}
 	}
 	log, readings := s.Log(w.lossy)
-	w.seen.Seen, w.seen.refusedCommits = log.Seen, w.routers.refused
+	w.seen.Seen, w.seen.refusedCommits, w.seen.generations = log.Seen, w.routers.refused, w.routers.generation
 	w.wrong = append(w.wrong, log.Wrong...)
 	if len(w.wrong) == 0 {
 		w.judgeHalts(readings)
@@ -40,11 +40,17 @@ func (w *world) verdict() []string {
 	rows, late := w.recorded()
 	h := s.History(readings, rows, late)
 	w.wrong = append(w.wrong, h.Wrong...)
-	w.seen.Episodes, w.seen.Disordered, w.seen.Late = h.Seen.Episodes, h.Seen.Disordered, h.Seen.Late
+	w.seen.Episodes, w.seen.Disordered, w.seen.Late, w.seen.Grouped = h.Seen.Episodes, h.Seen.Disordered, h.Seen.Late, h.Seen.Grouped
 	b := w.enforcement(records).Blocks()
 	w.wrong = append(w.wrong, b.Wrong...)
 	w.seen.Blocks, w.seen.Tombstones = b.Seen.Blocks, b.Seen.Tombstones
 	return w.wrong
+}
+
+// announcements is what is wrong with the commits of routers. It stands beside verdict, which says what comes of them: that
+// a mutation is seen in the commits proves nothing for the counts.
+func (w *world) announcements() []string {
+	return append(judge.Commits(w.committed).Wrong, w.unread...)
 }
 
 func (w *world) judgeLetters() {
@@ -110,7 +116,7 @@ func (w *world) judgeHits() (offences []detectors.Hit) {
 // foldCalmly folds a keyed partition from its beginning, without any stage around it.
 func (w *world) foldCalmly(q int) []detectors.Hit {
 	p := detectors.NewPartition(detectors.Config{
-		Keyed: q, Sources: len(w.requests.parts), Generation: generation, Secret: detectors.Secret(secret()), Stall: stall,
+		Keyed: q, Sources: len(w.requests.parts), Generation: generation, Secret: detectors.Secret(secret()), Stall: w.stall,
 		Budget: w.budget,
 	})
 	var out []detectors.Hit

@@ -34,10 +34,9 @@ type world struct {
 	routings []*rules.Routing
 	released []traffic.Time // when each version was published
 	modes    []judge.Mode
-	outage   struct {
-		partition   int
-		from, until traffic.Time
-	}
+	outages  []outage
+	stall    time.Duration // of the stall clock, after which a source partition is not waited for
+	script   *script       // what happens when, in a story; nil: the seed's dice say
 
 	mu                                     sync.Mutex // guards all below
 	requests, keyed, hits                  *topic
@@ -49,6 +48,8 @@ type world struct {
 	tables                                 map[string]map[string]row
 	redis                                  *keyspace
 	changes                                []judge.Change
+	committed                              []judge.Commit // by routers, in the order in which it was stored
+	unread                                 []string       // what is wrong with commits that cannot be read
 	decided                                map[string]int // decisions, by the hit that they name
 	releases                               map[string]int // requests to release, by block
 	vanished                               int
@@ -56,8 +57,15 @@ type world struct {
 	wrong                                  []string
 	overdue                                bool // something did not come to its end
 	publishers                             []*host
-	gateNow                                *gate // the newest process
+	published                              map[string]int64 // generation of a mode, by its text
+	gateNow                                *gate            // the newest process
 	seen                                   seen
+}
+
+// outage is a time for which a source partition has no leader.
+type outage struct {
+	partition   int
+	from, until traffic.Time
 }
 
 // tightBudget is for a few keys, or one or two that are over their limit.
@@ -69,8 +77,8 @@ func newWorld(seed uint64, l *lab) *world {
 	w := &world{
 		seed: seed, bugs: l.bugs, lab: l, begin: now(), loss: []float64{.02, .08, .2}[d.below(3)], lossy: d.below(12) == 0 || l.bugs.lossy,
 		states: map[int]ingest.PartitionStatus{}, halted: map[int]string{}, letters: map[[2]int64]bool{}, tables: map[string]map[string]row{},
-		decided: map[string]int{}, releases: map[string]int{}, shown: map[[2]int]*shown{}, owned: make([]ownership, keyed),
-		seen: seen{folded: map[int]int64{}},
+		decided: map[string]int{}, releases: map[string]int{}, shown: map[[2]int]*shown{}, owned: make([]ownership, keyed), published: map[string]int64{},
+		seen: seen{folded: map[int]int64{}}, stall: stall,
 	}
 	if seed%4 == 3 {
 		w.budget = tightBudget
@@ -90,10 +98,17 @@ func newWorld(seed uint64, l *lab) *world {
 	}
 	for p := range sources {
 		list := events(d, w.begin, w.end, w.end > w.begin.Add(lively) && p == sources-1)
+		marks := roll(seed, 9, uint64(p))
+		for i := range list {
+			if marks.below(40) == 0 {
+				list[i] = judge.Event{Appended: list[i].Appended, Control: true}
+				w.seen.controls++
+			}
+		}
 		w.events = append(w.events, list)
 		for i := range list {
 			value := encode(&list[i])
-			w.requests.parts[p].records = append(w.requests.parts[p].records, entry{at: traffic.Time(list[i].Appended), value: value, shown: value})
+			w.requests.parts[p].records = append(w.requests.parts[p].records, entry{at: traffic.Time(list[i].Appended), value: value, shown: value, control: list[i].Control})
 		}
 		w.routers.commits[p] = ingest.InitialCommit(generation, 0, 0, keyed)
 	}
@@ -104,9 +119,9 @@ func newWorld(seed uint64, l *lab) *world {
 		at = at.Add(d.span(300*time.Millisecond, []time.Duration{3 * time.Second, 16 * time.Second}[d.below(2)]))
 	}
 	w.modes = modesOf(d, w.begin)
-	w.outage.partition = d.below(sources)
-	w.outage.from = w.begin.Add(d.span(0, lively))
-	w.outage.until = w.outage.from.Add(d.span(5*time.Second, 50*time.Second))
+	away := outage{partition: d.below(sources), from: w.begin.Add(d.span(0, lively))}
+	away.until = away.from.Add(d.span(5*time.Second, 50*time.Second))
+	w.outages = []outage{away}
 	return w
 }
 

@@ -53,6 +53,9 @@ func (s *Stream) fold(q int) Reading {
 			f.say("record %d: %v", i, err)
 			return f.out
 		}
+		if k.Generation != s.Generation {
+			f.say("record %d: generation %d of the requests log, want %d", i, k.Generation, s.Generation)
+		}
 		if k.Source >= len(f.sources) || k.Kind == 3 {
 			f.say("record %d: kind %d of source partition %d", i, k.Kind, k.Source)
 			return f.out
@@ -137,7 +140,7 @@ func (f *fold) checkTick(k oracle.Keyed) {
 		f.say("a tick of %d/%d has time %d, want %d", k.Source, k.Offset, k.Time, progress)
 	}
 	for i := k.Offset; k.Idle && i < int64(len(events)); i++ {
-		if events[i].Appended < k.Clock {
+		if events[i].Appended < k.Clock && !events[i].Control {
 			f.say("a tick of %d/%d is idle at %d, but %d came at %d", k.Source, k.Offset, k.Clock, i, events[i].Appended)
 			return
 		}

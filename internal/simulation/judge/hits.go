@@ -50,7 +50,7 @@ func (s *Stream) History(readings []Reading, rows []Hit, sums []LateSum) Verdict
 	windows, late := map[window]*arrivals{}, map[LateSum]int64{}
 	for q := range readings {
 		for i := range readings[q].accepted {
-			s.count(&readings[q].accepted[i], q, windows, late)
+			s.count(&v, &readings[q].accepted[i], q, windows, late)
 		}
 	}
 	got := map[window][]Hit{}
@@ -71,7 +71,7 @@ func (s *Stream) History(readings []Reading, rows []Hit, sums []LateSum) Verdict
 	return v
 }
 
-func (s *Stream) count(c *counted, q int, windows map[window]*arrivals, late map[LateSum]int64) {
+func (s *Stream) count(v *Verdict, c *counted, q int, windows map[window]*arrivals, late map[LateSum]int64) {
 	e := &s.Requests[c.Source][c.Offset]
 	for _, i := range c.Rules {
 		r := &s.Versions[c.Version][i]
@@ -80,6 +80,9 @@ func (s *Stream) count(c *counted, q int, windows map[window]*arrivals, late map
 			continue
 		}
 		subject, _ := e.subject(r)
+		if slices.ContainsFunc(r.Key, func(field string) bool { return e.value(field) == "" }) {
+			v.Seen.Grouped++
+		}
 		w := window{r.ID, r.Lineage, subject}
 		if windows[w] == nil {
 			windows[w] = &arrivals{window: r.Window}

@@ -22,6 +22,7 @@ type Seen struct {
 	Episodes   int // judged to the count
 	Disordered int // sources judged by whether they were over only, since their events came out of order
 	Late       int // (event, rule) pairs too late
+	Grouped    int // (event, rule) pairs that were counted without a field of the key
 	Blocks     int // changes of block keys
 	Tombstones int
 }

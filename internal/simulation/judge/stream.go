@@ -36,13 +36,16 @@ type Event struct {
 	IP, Device, User string // IP is an IPv4 address; Device and User may be missing
 	Malformed        bool   // it cannot be read: a dead letter, and nothing else
 	Refused          bool   // weir itself refused the request: it feeds no window
+	Control          bool   // a record of the broker's own, which nobody is given
 }
 
-// Rule is one rule of a routing version. It watches every request; an event without a field of its key feeds no window.
+// Rule is one rule of a routing version. It watches every request; an event without a field of its key feeds no window, or one
+// that groups it with its like.
 type Rule struct {
 	ID               string
 	Lineage          int
 	Key              []string // ip, device, user in any order; empty: one window for all
+	Group            bool     // an event without a field of Key is counted with others that lack it
 	Limit            int
 	Window, Lateness int64
 }
@@ -55,11 +58,12 @@ type Record struct {
 
 // Stream is everything that the judge is told.
 type Stream struct {
-	Secret   []byte // of the deployment
-	Requests [][]Event
-	Versions map[int64][]Rule // by routing version
-	Keyed    [][]Record
-	Stall    int64 // stall clock after which a silent source partition is not waited for
+	Secret     []byte // of the deployment
+	Generation uint64 // of the requests log
+	Requests   [][]Event
+	Versions   map[int64][]Rule // by routing version
+	Keyed      [][]Record
+	Stall      int64 // stall clock after which a silent source partition is not waited for
 	// Tight says that more keys come than are held: what was evicted is forgotten, so less may be over than was, and for less
 	// long, but nothing else and nothing more.
 	Tight bool
@@ -67,7 +71,7 @@ type Stream struct {
 
 // decided is the time that routing must give e, and the greatest event time of its partition after it.
 func (e *Event) decided(progress int64) (at, after int64) {
-	if e.Malformed {
+	if e.Malformed || e.Control {
 		return 0, progress
 	}
 	at = e.Time
@@ -88,7 +92,7 @@ func (e *Event) value(field string) string {
 	return e.User
 }
 
-// subject names the window of r that e falls into; false where a field of the key is missing.
+// subject names the window of r that e falls into; false where there is none, since a field of the key is missing.
 func (e *Event) subject(r *Rule) (string, bool) {
 	var parts []string
 	for _, field := range []string{"ip", "device", "user"} {
@@ -96,8 +100,12 @@ func (e *Event) subject(r *Rule) (string, bool) {
 			continue
 		}
 		value := e.value(field)
-		if value == "" {
+		if value == "" && !r.Group {
 			return "", false
+		}
+		if value == "" {
+			parts = append(parts, field)
+			continue
 		}
 		parts = append(parts, field+"="+strings.ReplaceAll(value, "/", "%2F"))
 	}
@@ -106,7 +114,7 @@ func (e *Event) subject(r *Rule) (string, bool) {
 
 // targets says which keyed partitions need e under a version, and for which rules.
 func (s *Stream) targets(e *Event, version int64) map[int][]int {
-	if e.Malformed || e.Refused {
+	if e.Malformed || e.Refused || e.Control {
 		return nil
 	}
 	out := map[int][]int{}
@@ -119,6 +127,9 @@ func (s *Stream) targets(e *Event, version int64) map[int][]int {
 		message := "\x00" + r.ID
 		if len(r.Key) > 0 {
 			message = "\x01" + r.Key[0] + "\x00" + e.value(r.Key[0])
+		}
+		if len(r.Key) > 0 && e.value(r.Key[0]) == "" {
+			message = "\x02" + r.Key[0] + "\x00\x00\x00" // and the prefix lengths, of which only an address has some
 		}
 		q := s.target(message)
 		out[q] = append(out[q], i)
