@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/internal/story"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // stories are those that users find.
@@ -144,7 +145,7 @@ func storyWorld(s *story.Story, seed uint64, l *lab) *world {
 		at := w.begin.Add(step.At)
 		switch step.Do {
 		case story.ActEvent:
-			value := traffic.AppendEvent(nil, &step.Request)
+			value := format.AppendEvent(nil, &step.Request)
 			part := &w.requests.parts[step.Partition]
 			part.records = append(part.records, entry{at: at, value: value, shown: value})
 		case story.ActSilent:

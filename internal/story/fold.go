@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 const (
@@ -153,12 +154,12 @@ func feeds(v *rules.Version, q *traffic.Request, missing *traffic.Missing) (unit
 	if v.Count.Sum == "" {
 		return 1, true
 	}
-	path, err := traffic.ParseAttrPath(v.Count.Sum)
+	path, err := format.ParseAttrPath(v.Count.Sum)
 	if err != nil {
 		return 0, false // no rule that was parsed has another
 	}
 	units, fault := path.Units(q.Attrs)
-	return units, fault == traffic.UnitsFine
+	return units, fault == format.UnitsFine
 }
 
 func (f *folding) fold(at time.Duration, k *detectors.Keyed) error {

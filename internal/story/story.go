@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // Begin is the time that a story's offsets count from: midnight, so that windows of the clock begin with it.
@@ -92,7 +93,7 @@ func (s *Story) rule(id string) *rules.Version {
 func (s *Story) Routing() *rules.Routing {
 	return &rules.Routing{
 		Stream: "live", Number: 1, RecordFormat: detectors.RecordFormat, SecretID: "s", Rules: s.Rules,
-		Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: traffic.FormatWeir, MaxEventBytes: traffic.DefaultMaxEventBytes},
+		Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: traffic.FormatWeir, MaxEventBytes: format.DefaultMaxEventBytes},
 	}
 }
 
