@@ -17,6 +17,7 @@ import (
 // requests, event by event; and the hits equal the oracle over that log.
 func TestNothingLostNothingDoubled(t *testing.T) {
 	t.Parallel()
+	const rate = 2500
 	events, kills := 30_000, 3
 	if os.Getenv("WEIR_TEST_KAFKA") != "" {
 		events, kills = 200_000, 10

@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -70,7 +71,7 @@ type facts struct {
 func (f *facts) keep(name, text string) { f.line.Facts = append(f.line.Facts, Fact{name, text}) }
 
 func (f *facts) duration(name string) field {
-	return field{name, func(path string, n *yaml.Node) { f.keep(name, rules.FormatDuration(f.p.duration(path, n))) }}
+	return field{name, func(path string, n *yaml.Node) { f.keep(name, duration.Format(f.p.duration(path, n))) }}
 }
 
 func (f *facts) number(name string) field {
@@ -156,7 +157,7 @@ func blockKey(v *rules.Version) []traffic.KeyField {
 
 // offset is a time as stories write it: since the beginning.
 func offset(at traffic.Time) string {
-	return rules.FormatDuration(time.Duration(at-Begin) * time.Microsecond)
+	return duration.Format(time.Duration(at-Begin) * time.Microsecond)
 }
 
 func subjectOf(who *traffic.Identity, key []traffic.KeyField) traffic.Subject {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
@@ -169,7 +170,7 @@ func (f *folding) fold(at time.Duration, k *detectors.Keyed) error {
 	}
 	var err error
 	if f.hits, err = f.partition.Fold(Begin.Add(at), k, f.hits); err != nil {
-		return fmt.Errorf("at %s: %w", rules.FormatDuration(at), err)
+		return fmt.Errorf("at %s: %w", duration.Format(at), err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -185,7 +186,7 @@ func (r *reader) duration(path string, n *yaml.Node) time.Duration {
 	if !ok {
 		return 0
 	}
-	d, err := rules.ParseDuration(s)
+	d, err := duration.Parse(s)
 	if err != nil || d > longest {
 		r.add(n.Line, path, short(s), allowedDuration, "")
 		return 0

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/oracle"
 	"github.com/weirhq/weir/internal/story"
 	"github.com/weirhq/weir/rules"
@@ -133,5 +134,5 @@ func forgotten(s *story.Story, event *story.Step) bool {
 }
 
 func since(at int64) string {
-	return rules.FormatDuration(time.Duration(at-int64(story.Begin)) * time.Microsecond)
+	return duration.Format(time.Duration(at-int64(story.Begin)) * time.Microsecond)
 }

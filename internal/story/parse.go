@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -159,7 +160,7 @@ func (p *parser) timeline(n, each *yaml.Node) {
 			return
 		}
 		if at := steps[0].At; at < latest {
-			p.add(item.Line, path, rules.FormatDuration(at)+" after "+rules.FormatDuration(latest), "steps in the order in which they come",
+			p.add(item.Line, path, duration.Format(at)+" after "+duration.Format(latest), "steps in the order in which they come",
 				"an event that comes late says so: {at: 1m, comes: 3m}")
 		} else {
 			latest = at
@@ -275,7 +276,7 @@ func (p *parser) events(path string, n, each *yaml.Node, s Step) []Step {
 		p.add(n.Line, path, "one of times and every", "both: {at: 1m, times: 3, every: 10s}", "")
 	}
 	if found["comes"] != nil && comes < at {
-		p.add(n.Line, path+".comes", rules.FormatDuration(comes), "a time from "+rules.FormatDuration(at)+" on, when the event happens", "")
+		p.add(n.Line, path+".comes", duration.Format(comes), "a time from "+duration.Format(at)+" on, when the event happens", "")
 	}
 	if every > 0 && time.Duration(times) > longest/every {
 		p.add(n.Line, path+".every", "more than 31 days in all", "less", "")

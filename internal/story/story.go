@@ -93,7 +93,7 @@ func (s *Story) rule(id string) *rules.Version {
 func (s *Story) Routing() *rules.Routing {
 	return &rules.Routing{
 		Stream: "live", Number: 1, RecordFormat: detectors.RecordFormat, SecretID: "s", Rules: s.Rules,
-		Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: traffic.FormatWeir, MaxEventBytes: format.DefaultMaxEventBytes},
+		Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: format.Weir, MaxEventBytes: format.DefaultMaxEventBytes},
 	}
 }
 
