@@ -17,13 +17,20 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/traffic"
 )
 
-// History is what the console reads of PostgreSQL; a history.Store is one.
+// Rules is what the console reads of the rule store.
+type Rules interface {
+	// List returns all rules that have not been removed, ascending by id.
+	List(ctx context.Context) ([]rulestore.Rule, error)
+}
+
+var _ Rules = (*rulestore.Store)(nil)
+
+// History is what the console reads of the recorded hits; a history.Store is one.
 type History interface {
-	// Rules returns all rules that have not been removed, ascending by id.
-	Rules(ctx context.Context) ([]history.Rule, error)
 	// Hits returns episodes, those with the newest last over event first.
 	Hits(ctx context.Context, q history.HitQuery) ([]history.RecordedHit, error)
 }
@@ -40,6 +47,7 @@ var _ Blocks = (*blocklist.Store)(nil)
 
 // Options configure a Console. All but Hosts and Command are required.
 type Options struct {
+	Rules   Rules
 	History History
 	Blocks  Blocks
 	// Pulse is asked once a second, also while nobody watches, and must answer at once. MetricsPulse makes one.
@@ -84,7 +92,7 @@ func New(o Options) (*Console, error) {
 		name  string
 		given bool
 	}{
-		{"History", o.History != nil}, {"Blocks", o.Blocks != nil}, {"Pulse", o.Pulse != nil},
+		{"Rules", o.Rules != nil}, {"History", o.History != nil}, {"Blocks", o.Blocks != nil}, {"Pulse", o.Pulse != nil},
 		{"Clock", o.Clock != nil}, {"Logger", o.Logger != nil}, {"Registerer", o.Registerer != nil},
 	} {
 		if !p.given {

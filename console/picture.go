@@ -6,7 +6,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -30,14 +30,14 @@ type picture struct {
 	seen     *seen
 	now      traffic.Time
 	command  string
-	versions map[string]*history.Rule
+	versions map[string]*rulestore.Rule
 	blocks   map[holdKey]*blocklist.Listed
 	releases map[holdKey]*blocklist.Listed
 }
 
 func newPicture(s *seen, now traffic.Time, command string) *picture {
 	p := &picture{
-		seen: s, now: now, command: command, versions: map[string]*history.Rule{},
+		seen: s, now: now, command: command, versions: map[string]*rulestore.Rule{},
 		blocks: map[holdKey]*blocklist.Listed{}, releases: map[holdKey]*blocklist.Listed{},
 	}
 	for i := range s.rules {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -182,7 +183,7 @@ func (p *picture) rulesView() rulesView {
 	return v
 }
 
-func (p *picture) rule(r *history.Rule) ruleView {
+func (p *picture) rule(r *rulestore.Rule) ruleView {
 	d := &r.Newest.Version.Document
 	v := ruleView{
 		ID: d.ID, Owner: visible(d.Owner), Version: r.Newest.Version.Number, Mode: string(r.Mode),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -26,7 +27,7 @@ const (
 
 // seen is what the stores said last. Console.mu guards it.
 type seen struct {
-	rules  []history.Rule
+	rules  []rulestore.Rule
 	hits   map[string][]history.RecordedHit // by rule, newest last over event first
 	listed blocklist.Listing
 	parts  map[string]part
@@ -94,7 +95,7 @@ func (c *Console) note(ctx context.Context, name string, err error) {
 }
 
 func (c *Console) readHistory(ctx context.Context) error {
-	all, err := c.o.History.Rules(ctx)
+	all, err := c.o.Rules.List(ctx)
 	if err != nil {
 		return err
 	}

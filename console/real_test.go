@@ -13,6 +13,9 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -51,13 +54,13 @@ func install(t *testing.T) *installation {
 	}
 	var err error
 	name := testbed.Namespace(t)
-	in.history, err = history.Open(ctx, history.Config{URL: testbed.Postgres(t), Schema: name, Logger: quiet()})
+	in.history, err = history.Open(ctx, postgres.Config{URL: testbed.Postgres(t), Schema: name, Logger: quiet()})
 	must(err)
 	t.Cleanup(in.history.Close)
 	must(in.history.Migrate(ctx))
-	_, err = in.history.CreateStream(ctx, history.Live, history.PartitionCounts{Requests: 2, Keyed: 2, Hits: 2})
+	_, err = in.history.Streams.Create(ctx, history.Live, streams.PartitionCounts{Requests: 2, Keyed: 2, Hits: 2})
 	must(err)
-	_, _, err = in.history.PublishRouting(ctx, history.Live, func(*rules.Routing) (rules.Routing, error) {
+	_, _, err = in.history.Rules.PublishRouting(ctx, history.Live, func(*rules.Routing) (rules.Routing, error) {
 		return rules.Routing{
 			RecordFormat: detectors.RecordFormat, SecretID: "s1", Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: traffic.FormatWeir, MaxEventBytes: 1 << 20},
 		}, nil
@@ -69,7 +72,7 @@ func install(t *testing.T) *installation {
 	in.record, err = history.NewHitRecorder(in.history, history.Live, name+".hits", out, in.registry)
 	must(err)
 	in.enforce, err = blocklist.NewEnforcer(blocklist.EnforcerOptions{
-		Store: in.blocks, Stream: blocklist.StreamLive, Topic: name + ".hits", Modes: in.history, Rules: in.history, Decisions: out, DeadLetters: out,
+		Store: in.blocks, Stream: blocklist.StreamLive, Topic: name + ".hits", Modes: in.history.Rules, Rules: in.history.Rules, Decisions: out, DeadLetters: out,
 		Clock: wallClock, Logger: quiet(), Registerer: in.registry,
 	})
 	must(err)
@@ -101,11 +104,11 @@ func (in *installation) apply(t *testing.T, hits ...detectors.Hit) {
 // mode sets a rule's mode and tells gates and ENFORCE, as the command line does.
 func (in *installation) mode(t *testing.T, rule string, mode rules.Mode) {
 	t.Helper()
-	_, err := in.history.SetMode(t.Context(), history.ModeChange{Rule: rule, Mode: mode, By: "ann", Reason: "test"})
+	_, err := in.history.Rules.SetMode(t.Context(), rulestore.ModeChange{Rule: rule, Mode: mode, By: "ann", Reason: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	modes, err := in.history.Modes(t.Context())
+	modes, err := in.history.Rules.Modes(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,11 +122,11 @@ func (in *installation) mode(t *testing.T, rule string, mode rules.Mode) {
 func TestConsoleOverStores(t *testing.T) {
 	in := install(t)
 	doc := sceneRule("flood", "us", "POST", "/token", 5, time.Minute, 15*time.Minute, rules.ModeShadow, traffic.FieldIP, traffic.FieldDevice).Newest.Version.Document
-	if _, err := in.history.ApplyRules(t.Context(), []history.RuleDocument{{Document: doc}}, "ann", "test", history.ApplyOptions{}); err != nil {
+	if _, err := in.history.Rules.Apply(t.Context(), []rulestore.Document{{Document: doc}}, "ann", "test", rulestore.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c := newConsole(t, Options{
-		History: in.history, Blocks: in.blocks, Pulse: MetricsPulse(in.registry, nil), Clock: wallClock, Logger: quiet(), Registerer: in.registry,
+		Rules: in.history.Rules, History: in.history, Blocks: in.blocks, Pulse: MetricsPulse(in.registry, nil), Clock: wallClock, Logger: quiet(), Registerer: in.registry,
 	})
 	run(t, c)
 	h := c.Handler()

@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -28,7 +30,7 @@ var _ interface {
 // for dead letters and metrics.
 func NewDecisionRecorder(store Transactions, stream, topic string, letters DeadLetters,
 	registry prometheus.Registerer) (*DecisionRecorder, error) {
-	if err := CheckStream(stream); err != nil {
+	if err := streams.CheckName(stream); err != nil {
 		return nil, err
 	}
 	metrics, err := newRecordMetrics(registry)
@@ -81,7 +83,7 @@ func (r *decisionRow) before(o *decisionRow) bool {
 func (r *decisionRow) values(stream string) []any {
 	d := decodeSubject(r.Subject)
 	return []any{stream, r.ID, string(r.Action), r.Reason, r.Rule, string(r.Subject), d.ip, d.device, d.user, d.apiKey, d.session,
-		r.Hit, r.Generation, stampOrNull(r.Since), stampOrNull(r.Until), stamp(r.At), r.By}
+		r.Hit, r.Generation, postgres.TimestampOrNull(r.Since), postgres.TimestampOrNull(r.Until), postgres.Timestamp(r.At), r.By}
 }
 
 // An id is a hash of action, hit, rule and until: what else a decision says may differ when it is taken again after a

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/traffic"
@@ -156,4 +157,69 @@ func isRefusal(err error) bool {
 		return true
 	}
 	return false
+}
+
+// upsert brings many rows into a table in three steps: COPY into a temporary table of the connection, and one INSERT …
+// ON CONFLICT from there. It is several times as fast as single INSERTs. No two rows of a call may have the same key.
+type upsert struct {
+	table   string
+	columns []string
+	update  string // what follows ON CONFLICT (stream, id); h is the stored row, excluded the new one
+}
+
+func (u *upsert) run(ctx context.Context, tx pgx.Tx, rows [][]any) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	incoming := u.table + "_incoming"
+	columns := strings.Join(u.columns, ", ")
+	// The table stays with the connection and is empty at each commit: making it anew for each batch would bloat the
+	// catalogue.
+	_, err := tx.Exec(ctx, "CREATE TEMP TABLE IF NOT EXISTS "+incoming+" ON COMMIT DELETE ROWS AS SELECT "+columns+
+		" FROM "+u.table+" WITH NO DATA")
+	if err != nil {
+		return err
+	}
+	if _, err := tx.CopyFrom(ctx, pgx.Identifier{incoming}, u.columns, pgx.CopyFromRows(rows)); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, "INSERT INTO "+u.table+" AS h ("+columns+") SELECT "+columns+" FROM "+incoming+
+		" ON CONFLICT (stream, id) "+u.update)
+	return err
+}
+
+// recordMetrics are shared by all recorders of a process, told apart by topic.
+type recordMetrics struct {
+	records *prometheus.CounterVec
+	batches *prometheus.CounterVec
+}
+
+func newRecordMetrics(registry prometheus.Registerer) (*recordMetrics, error) {
+	var m recordMetrics
+	var err error
+	m.records, err = registerCounter(registry, "weir_record_records_total",
+		"Records of the hits and blocks topics by what became of them: stored, malformed or refused (both are in the dead letters).",
+		"topic", "outcome")
+	if err != nil {
+		return nil, err
+	}
+	m.batches, err = registerCounter(registry, "weir_record_batches_total",
+		"Batches given to RECORD: stored, or failed and to be given again.", "topic", "outcome")
+	return &m, err
+}
+
+// registerCounter returns the counter that is registered already where there is one of the same description.
+func registerCounter(registry prometheus.Registerer, name, help string, labels ...string) (*prometheus.CounterVec, error) {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	err := registry.Register(c)
+	var taken prometheus.AlreadyRegisteredError
+	if errors.As(err, &taken) {
+		if existing, ok := taken.ExistingCollector.(*prometheus.CounterVec); ok {
+			return existing, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("history: metric %s: %w", name, err)
+	}
+	return c, nil
 }

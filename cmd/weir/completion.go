@@ -79,7 +79,7 @@ func suggestFor(c *cobra.Command, flag string, find suggest) {
 // suggestRules suggests the rules whose mode is one of those wanted, as first argument.
 func (a *app) suggestRules(want func(rules.Mode) bool) suggest {
 	find := a.suggestNames(func(ctx context.Context, s *history.Store) ([]string, error) {
-		all, err := s.Rules(ctx)
+		all, err := s.Rules.List(ctx)
 		var names []string
 		for i := range all {
 			if want(all[i].Mode) {
@@ -97,7 +97,7 @@ func (a *app) suggestRules(want func(rules.Mode) bool) suggest {
 }
 
 func replayNames(ctx context.Context, s *history.Store) ([]string, error) {
-	all, err := s.ListStreams(ctx)
+	all, err := s.Streams.List(ctx)
 	var names []string
 	for i := range all {
 		if name, ok := strings.CutPrefix(all[i].Name, history.ReplayPrefix); ok {

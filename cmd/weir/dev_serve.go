@@ -57,7 +57,7 @@ func (d *dev) serve(ctx context.Context) error {
 // console makes the page; what it says about the stages comes from their own metrics.
 func (d *dev) console() (*console.Console, error) {
 	return console.New(console.Options{
-		History: d.in.history, Blocks: d.in.redis, Pulse: console.MetricsPulse(d.registry, nil), Command: d.commandLine(),
+		Rules: d.in.history.Rules, History: d.in.history, Blocks: d.in.redis, Pulse: console.MetricsPulse(d.registry, nil), Command: d.commandLine(),
 		Clock: now, Logger: d.log, Registerer: d.registry,
 	})
 }

@@ -65,7 +65,7 @@ func TestDoctorFindsPartitionsThatStopped(t *testing.T) {
 	b := fullBed(t)
 	b.ok("migrate")
 	s := b.store()
-	err := s.Report(t.Context(), history.Live, []detectors.PartitionState{
+	err := s.Partitions.Report(t.Context(), history.Live, []detectors.PartitionState{
 		{Side: detectors.SideRequests, Partition: 0, State: "refused", Reason: "its commit was moved", GapSource: 0, GapOffset: 7},
 		{Side: detectors.SideRequests, Partition: 1, State: "running", GapOffset: -1},
 		{Side: detectors.SideKeyed, Partition: 2, State: "halted", Reason: "log shorter than the snapshot", Epoch: 3},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -52,7 +53,7 @@ func (f *lookFlags) parse(now time.Time) (looked, error) {
 	}
 	if f.replay != "" {
 		l.stream = history.ReplayPrefix + f.replay
-		if err := history.CheckStream(l.stream); err != nil {
+		if err := streams.CheckName(l.stream); err != nil {
 			return l, usagef("--replay: %w", err)
 		}
 	}
@@ -260,17 +261,17 @@ func (a *app) historyReplays() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				all, err := s.ListStreams(ctx)
+				all, err := s.Streams.List(ctx)
 				if err != nil {
 					return err
 				}
-				var replays []history.Stream
+				var replays []streams.Stream
 				for _, st := range all {
 					if st.Name != history.Live {
 						replays = append(replays, st)
 					}
 				}
-				return list(a, replays, []string{"REPLAY", "CREATED", "FINISHED"}, func(st history.Stream) []string {
+				return list(a, replays, []string{"REPLAY", "CREATED", "FINISHED"}, func(st streams.Stream) []string {
 					return []string{strings.TrimPrefix(st.Name, history.ReplayPrefix), stamp(st.Created), stamp(st.Finished)}
 				})
 			})

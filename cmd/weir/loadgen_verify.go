@@ -128,7 +128,7 @@ func (a *app) verifyLoad(parent context.Context, c *config, f *verifyFlags, t *l
 	if err := in.history.WaitReady(ctx, askPatience); err != nil {
 		return err
 	}
-	if in.stream, err = in.history.Stream(ctx, v.name); err != nil {
+	if in.stream, err = in.history.Streams.Find(ctx, v.name); err != nil {
 		return err
 	}
 	if err := v.expect(ctx); err != nil {
@@ -165,7 +165,7 @@ func (v *verification) expect(ctx context.Context) error {
 // steadyRules are the rules that had one version from the beginning of the load until now. Of the others a verdict is
 // kept. An event may be routed long after it was sent, so until now is until it certainly was.
 func (v *verification) steadyRules(ctx context.Context) ([]rules.Version, error) {
-	newest, err := v.history.Newest(ctx, v.name)
+	newest, err := v.history.Rules.Newest(ctx, v.name)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (v *verification) steadyRules(ctx context.Context) ([]rules.Version, error)
 	var begun *rules.Routing
 	reasons := map[string]string{}
 	for n := first; n <= newest; n++ {
-		if v.routing, err = v.history.Routing(ctx, v.name, n); err != nil {
+		if v.routing, err = v.history.Rules.Routing(ctx, v.name, n); err != nil {
 			return nil, err
 		}
 		if begun == nil {

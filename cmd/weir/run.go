@@ -164,7 +164,7 @@ func (in *installation) sinks(stages []string) ([]part, error) {
 		}
 		parts = append(parts, part{stageEnforce, e.consumer.Run}, part{"publish modes", e.publisher.Run},
 			part{"reconcile", e.reconciler.Run}, part{"watch modes", func(ctx context.Context) error {
-				in.history.WatchModes(ctx, e.modesChanged)
+				in.history.Rules.WatchModes(ctx, e.modesChanged)
 				return nil
 			}})
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/partitions"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
@@ -52,7 +54,7 @@ func (in *installation) router() (*ingest.Router, error) {
 		Secret: in.secret[:], SecretID: in.secretID,
 		Log: in.kafka.Log(in.names.Requests), Keyed: in.kafka.Appender(in.names.Keyed),
 		Group:    in.kafka.Group(in.group(stageRoute), in.names.Requests, ingest.GroupOptions{}),
-		Routings: in.history, Partitions: in.history, DeadLetters: in.dead, Figures: in.history, Owner: owner,
+		Routings: in.history.Rules, Partitions: in.history.Partitions, DeadLetters: in.dead, Figures: in.history, Owner: owner,
 		Clock: now, Logger: in.log, Registerer: in.registry,
 	})
 }
@@ -75,7 +77,7 @@ func (in *installation) detector() (*ingest.Detector, error) {
 		Budget: in.stream.Partitions.Budget, Holding: holdMemory(in.stream.Partitions.Budget, in.log), Retention: in.keyed,
 		Log: in.kafka.Log(in.names.Keyed), Hits: in.kafka.Appender(in.names.Hits), HitsCount: in.hits,
 		Group:    in.kafka.Group(in.group(stageDetect), in.names.Keyed, ingest.GroupOptions{}),
-		Routings: in.history, Checkpoints: in.history, Partitions: in.history,
+		Routings: in.history.Rules, Checkpoints: in.history.Partitions, Partitions: in.history.Partitions,
 		Clock: now, Logger: in.log, Registerer: in.registry,
 	})
 }
@@ -140,7 +142,7 @@ type enforcement struct {
 
 func (in *installation) enforcement() (*enforcement, error) {
 	stage, err := blocklist.NewEnforcer(blocklist.EnforcerOptions{
-		Store: in.redis, Stream: in.stream.Name, Topic: in.names.Hits, Modes: in.lookups, Rules: in.lookups,
+		Store: in.redis, Stream: in.stream.Name, Topic: in.names.Hits, Modes: in.lookups.Rules, Rules: in.lookups.Rules,
 		Decisions:   &decisionLog{appender: in.kafka.Appender(in.names.Blocks), partitions: in.blocks},
 		DeadLetters: in.dead, NeverBlock: in.conf.NeverBlock,
 		// A release must be remembered for as long as the hits that it answers can be read again.
@@ -155,13 +157,13 @@ func (in *installation) enforcement() (*enforcement, error) {
 		return nil, err
 	}
 	publisher, err := blocklist.NewModePublisher(blocklist.ModePublisherOptions{
-		Store: in.redis, Modes: in.lookups, Clock: now, Logger: in.log, Registerer: in.registry,
+		Store: in.redis, Modes: in.lookups.Rules, Clock: now, Logger: in.log, Registerer: in.registry,
 	})
 	if err != nil {
 		return nil, err
 	}
 	reconciler, err := blocklist.NewReconciler(blocklist.ReconcilerOptions{
-		Store: in.redis, Modes: in.history, Active: in.history, NeverBlock: in.conf.NeverBlock,
+		Store: in.redis, Modes: in.history.Rules, Active: in.history, NeverBlock: in.conf.NeverBlock,
 		Clock: now, Logger: in.log, Registerer: in.registry,
 	})
 	if err != nil {
@@ -198,12 +200,12 @@ func (l *decisionLog) Append(ctx context.Context, partition int, decisions []blo
 
 // The stages find in history what they need of it.
 var (
-	_ ingest.Routings        = (*history.Store)(nil)
-	_ ingest.Checkpoints     = (*history.Store)(nil)
-	_ ingest.Partitions      = (*history.Store)(nil)
+	_ ingest.Routings        = (*rulestore.Store)(nil)
+	_ ingest.Checkpoints     = (*partitions.Store)(nil)
+	_ ingest.Partitions      = (*partitions.Store)(nil)
 	_ ingest.Figures         = (*history.Store)(nil)
-	_ blocklist.Modes        = (*history.Store)(nil)
-	_ blocklist.RuleVersions = (*history.Store)(nil)
+	_ blocklist.Modes        = (*rulestore.Store)(nil)
+	_ blocklist.RuleVersions = (*rulestore.Store)(nil)
 	_ blocklist.ActiveBlocks = (*history.Store)(nil)
 )
 
@@ -220,12 +222,12 @@ func (in *installation) enterLive(ctx context.Context, c *config) (*rules.Routin
 
 // checkRouting makes sure that the stream has a routing version, and that this process can read it.
 func (in *installation) checkRouting(ctx context.Context) (*rules.Routing, error) {
-	number, err := in.history.Newest(ctx, in.stream.Name)
+	number, err := in.history.Rules.Newest(ctx, in.stream.Name)
 	if err != nil {
 		return nil, err
 	}
 	if number == 0 {
 		return nil, fmt.Errorf("stream %s has no routing version yet: run weir migrate", in.stream.Name)
 	}
-	return in.history.Routing(ctx, in.stream.Name, number)
+	return in.history.Rules.Routing(ctx, in.stream.Name, number)
 }
