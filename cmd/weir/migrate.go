@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 )
 
 func (a *app) migrateCommand() *cobra.Command {
@@ -66,7 +67,7 @@ type migration struct {
 	conf  *config
 	opt   migrateOptions
 	store *history.Store
-	kafka *ingest.Kafka
+	kafka *kafka.Client
 	names ingest.Names
 	by    string
 	did   []string
@@ -210,7 +211,7 @@ func (m *migration) readLog(ctx context.Context) (err error) {
 	return err
 }
 
-func (m *migration) sayTopic(r ingest.TopicReport) {
+func (m *migration) sayTopic(r kafka.TopicReport) {
 	switch {
 	case r.Created:
 		m.say("topic %s made with %s", r.Name, plural(r.Partitions, "partition"))

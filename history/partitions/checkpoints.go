@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/ingest"
 )
 
 // Store is that of one installation. It is safe for concurrent use.
@@ -32,12 +33,12 @@ const takePartition = `
 // Take claims partition for owner. held is the epoch under which the caller's memory is warm, 0 for none. If the
 // store's epoch is held and its owner is owner, the claim is kept; otherwise the epoch is raised by one and what is
 // stored is told, newest first: Load gives its pieces.
-func (s *Store) Take(ctx context.Context, stream string, partition int, owner string, held int64) (detectors.Claim, error) {
-	var claim detectors.Claim
+func (s *Store) Take(ctx context.Context, stream string, partition int, owner string, held int64) (ingest.Claim, error) {
+	var claim ingest.Claim
 	err := s.db.Transact(ctx, fmt.Sprintf("taking keyed partition %d of %s", partition, stream), func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, takePartition, stream, partition, owner, held).Scan(&claim.Epoch)
 		if errors.Is(err, pgx.ErrNoRows) {
-			claim = detectors.Claim{Epoch: held, Kept: true}
+			claim = ingest.Claim{Epoch: held, Kept: true}
 			return nil
 		}
 		if err != nil {
@@ -49,7 +50,7 @@ func (s *Store) Take(ctx context.Context, stream string, partition int, owner st
 		return err
 	})
 	if err != nil {
-		return detectors.Claim{}, err
+		return ingest.Claim{}, err
 	}
 	return claim, nil
 }
@@ -66,7 +67,7 @@ func inPieces() []byte {
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
-func loadCheckpoints(ctx context.Context, tx pgx.Tx, stream string, partition int) ([]detectors.Checkpoint, error) {
+func loadCheckpoints(ctx context.Context, tx pgx.Tx, stream string, partition int) ([]ingest.Checkpoint, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT c.epoch, c.keyed_offset, c.attempt, s.pieces, s.size FROM checkpoints c
 		JOIN partition_owners o USING (stream, partition)
@@ -80,7 +81,7 @@ func loadCheckpoints(ctx context.Context, tx pgx.Tx, stream string, partition in
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c detectors.Checkpoint, err error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c ingest.Checkpoint, err error) {
 		return c, row.Scan(&c.Epoch, &c.Offset, &c.Attempt, &c.Pieces, &c.Size)
 	})
 }
@@ -95,9 +96,9 @@ const loadPiece = `
 		AND p.number = $7::bigint
 	WHERE o.stream = $1 AND o.partition = $2`
 
-// Load gives a piece of a generation that Take has told of under epoch. detectors.ErrFenced is wrapped when the epoch is
+// Load gives a piece of a generation that Take has told of under epoch. ingest.ErrFenced is wrapped when the epoch is
 // another one by now, detectors.ErrSnapshot when the piece is damaged or gone.
-func (s *Store) Load(ctx context.Context, stream string, partition int, epoch int64, cp detectors.Checkpoint, number int) ([]byte, error) {
+func (s *Store) Load(ctx context.Context, stream string, partition int, epoch int64, cp ingest.Checkpoint, number int) ([]byte, error) {
 	doing := fmt.Sprintf("piece %d of %d of a snapshot of keyed partition %d of %s", number+1, cp.Pieces, partition, stream)
 	var mine bool
 	var data []byte
@@ -106,7 +107,7 @@ func (s *Store) Load(ctx context.Context, stream string, partition int, epoch in
 		Scan(&mine, &data, &crc)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) || err == nil && !mine:
-		err = detectors.ErrFenced
+		err = ingest.ErrFenced
 	case err != nil:
 	case len(data) == 0:
 		err = fmt.Errorf("%w: it is gone", detectors.ErrSnapshot)
@@ -129,10 +130,10 @@ const mostWhole = 512 << 20
 
 // Write stores a piece of a snapshot. The last one makes the snapshot the partition's newest generation; the one before is
 // kept. Until then nobody sees any of it. A piece may be written again, and a new attempt may be begun before the one before is
-// whole. detectors.ErrFenced is wrapped when the epoch is not cp.Epoch any more; then nothing was written.
+// whole. ingest.ErrFenced is wrapped when the epoch is not cp.Epoch any more; then nothing was written.
 //
 // Each step is one statement: an owner that is frozen between two of them must not hold a lock that its successor needs.
-func (s *Store) Write(ctx context.Context, stream string, partition int, cp detectors.Checkpoint, piece detectors.Piece) error {
+func (s *Store) Write(ctx context.Context, stream string, partition int, cp ingest.Checkpoint, piece ingest.Piece) error {
 	w := &checkpointWriter{db: s.db, stream: stream, partition: partition, cp: cp}
 	err := w.write(ctx, piece)
 	if err != nil {
@@ -146,10 +147,10 @@ type checkpointWriter struct {
 	db        *postgres.DB
 	stream    string
 	partition int
-	cp        detectors.Checkpoint
+	cp        ingest.Checkpoint
 }
 
-func (w *checkpointWriter) write(ctx context.Context, piece detectors.Piece) error {
+func (w *checkpointWriter) write(ctx context.Context, piece ingest.Piece) error {
 	var err error
 	switch {
 	case !piece.Last:
@@ -167,14 +168,14 @@ func (w *checkpointWriter) write(ctx context.Context, piece detectors.Piece) err
 	return err
 }
 
-func (w *checkpointWriter) add(ctx context.Context, piece detectors.Piece) error {
+func (w *checkpointWriter) add(ctx context.Context, piece ingest.Piece) error {
 	tag, err := w.db.Exec(ctx, `
 		INSERT INTO checkpoint_pieces (stream, partition, epoch, attempt, number, crc, data)
 		SELECT $1, $2, $3, $4, $5, $6, $7 FROM partition_owners o WHERE o.stream = $1 AND o.partition = $2 AND o.epoch = $3
 		ON CONFLICT (stream, partition, epoch, attempt, number) DO UPDATE SET crc = excluded.crc, data = excluded.data`,
 		w.stream, w.partition, w.cp.Epoch, w.cp.Attempt, piece.Number, int64(checksum(piece.Data)), piece.Data)
 	if err == nil && tag.RowsAffected() == 0 {
-		return detectors.ErrFenced
+		return ingest.ErrFenced
 	}
 	return err
 }
@@ -222,7 +223,7 @@ func (w *checkpointWriter) publish(ctx context.Context, data []byte, pieces int)
 	case mine:
 		return fmt.Errorf("of its %d pieces not all are there", pieces)
 	}
-	return detectors.ErrFenced
+	return ingest.ErrFenced
 }
 
 // clean removes pieces that are of no generation, as interrupted attempts leave them. This attempt's stay, and those of

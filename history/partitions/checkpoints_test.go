@@ -11,9 +11,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/history/streams"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -58,17 +58,17 @@ func (n *naiveCheckpoints) publish(g generation) {
 
 // attempt is a snapshot that is being written.
 type attempt struct {
-	cp     detectors.Checkpoint
+	cp     ingest.Checkpoint
 	pieces []string
 	next   int
 }
 
-func (a *attempt) piece(n int) detectors.Piece {
-	return detectors.Piece{Number: n, Last: n == len(a.pieces)-1, Data: []byte(a.pieces[n])}
+func (a *attempt) piece(n int) ingest.Piece {
+	return ingest.Piece{Number: n, Last: n == len(a.pieces)-1, Data: []byte(a.pieces[n])}
 }
 
 // stored loads all that a claim tells of.
-func (b *bed) stored(t testing.TB, partition int, claim detectors.Claim) (out []generation) {
+func (b *bed) stored(t testing.TB, partition int, claim ingest.Claim) (out []generation) {
 	t.Helper()
 	for _, cp := range claim.Generations {
 		g := generation{epoch: cp.Epoch, offset: cp.Offset}
@@ -122,7 +122,7 @@ func checkpointsAgainstNaive(t *testing.T, r *rapid.T, b *bed, partition int) {
 		"begin": func(r *rapid.T) {
 			attempts++
 			a := &attempt{
-				cp: detectors.Checkpoint{Epoch: rapid.Int64Range(0, naive.epoch+1).Draw(r, "epoch"),
+				cp: ingest.Checkpoint{Epoch: rapid.Int64Range(0, naive.epoch+1).Draw(r, "epoch"),
 					Offset: rapid.Int64Range(0, 5).Draw(r, "offset"), Attempt: attempts},
 				pieces: rapid.SliceOfN(rapid.StringN(1, 5, -1), 1, 4).Draw(r, "pieces"),
 			}
@@ -137,7 +137,7 @@ func checkpointsAgainstNaive(t *testing.T, r *rapid.T, b *bed, partition int) {
 			a := rapid.SampledFrom(under).Draw(r, "attempt")
 			n := rapid.IntRange(0, a.next).Draw(r, "piece") // the next one, or one again
 			err := b.Partitions.Write(t.Context(), streams.Live, partition, a.cp, a.piece(n))
-			if mine := naive.epoch > 0 && a.cp.Epoch == naive.epoch; mine != (err == nil) || err != nil && !errors.Is(err, detectors.ErrFenced) {
+			if mine := naive.epoch > 0 && a.cp.Epoch == naive.epoch; mine != (err == nil) || err != nil && !errors.Is(err, ingest.ErrFenced) {
 				r.Fatalf("write of %+v at epoch %d: %v", a.cp, naive.epoch, err)
 			}
 			if err != nil {
@@ -158,7 +158,7 @@ func checkpointsAgainstNaive(t *testing.T, r *rapid.T, b *bed, partition int) {
 
 // tenure is what one taker of a partition found and did.
 type tenure struct {
-	claim detectors.Claim
+	claim ingest.Claim
 	wrote int64 // the last offset that was acknowledged under the claim; 0 for none
 	err   error
 }
@@ -168,13 +168,13 @@ func (b *bed) hold(t *testing.T, owner string) tenure {
 	claim, err := b.Partitions.Take(t.Context(), streams.Live, 1, owner, 0)
 	held := tenure{claim: claim, err: err}
 	for offset := int64(1); offset <= 5 && err == nil; offset++ {
-		cp := detectors.Checkpoint{Epoch: claim.Epoch, Offset: offset, Attempt: offset}
+		cp := ingest.Checkpoint{Epoch: claim.Epoch, Offset: offset, Attempt: offset}
 		for n := 0; n < 3 && err == nil; n++ {
-			err = b.Partitions.Write(t.Context(), streams.Live, 1, cp, detectors.Piece{Number: n, Last: n == 2, Data: []byte{byte(offset)}})
+			err = b.Partitions.Write(t.Context(), streams.Live, 1, cp, ingest.Piece{Number: n, Last: n == 2, Data: []byte{byte(offset)}})
 		}
 		if err == nil {
 			held.wrote = offset
-		} else if !errors.Is(err, detectors.ErrFenced) {
+		} else if !errors.Is(err, ingest.ErrFenced) {
 			held.err = err
 		}
 	}
@@ -205,10 +205,10 @@ func TestConcurrentTakersAreFenced(t *testing.T) {
 	if len(byEpoch) != takers*rounds {
 		t.Fatalf("%d takers got %d epochs", takers*rounds, len(byEpoch))
 	}
-	var wrote detectors.Checkpoint
+	var wrote ingest.Checkpoint
 	for epoch := int64(1); epoch <= takers*rounds; epoch++ {
 		held := byEpoch[epoch]
-		var newest detectors.Checkpoint
+		var newest ingest.Checkpoint
 		if len(held.claim.Generations) > 0 {
 			newest = held.claim.Generations[0]
 		}
@@ -217,7 +217,7 @@ func TestConcurrentTakersAreFenced(t *testing.T) {
 				epoch, newest.Epoch, newest.Offset, wrote.Epoch, wrote.Offset)
 		}
 		if held.wrote > 0 {
-			wrote = detectors.Checkpoint{Epoch: epoch, Offset: held.wrote}
+			wrote = ingest.Checkpoint{Epoch: epoch, Offset: held.wrote}
 		}
 	}
 }

@@ -5,21 +5,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/streams"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
 func TestPartitionReports(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
-	halted := detectors.PartitionState{Side: detectors.SideKeyed, Partition: 1, Owner: "b", State: "halted", Reason: "hole\x00",
+	halted := ingest.PartitionStatus{Side: ingest.SideKeyed, Partition: 1, Owner: "b", State: "halted", Reason: "hole\x00",
 		Offset: 7, End: 9, Epoch: 3, Watermark: traffic.At(time.Date(2026, 11, 1, 6, 0, 0, 0, time.UTC)), GapSource: 2, GapOffset: 5}
-	first := []detectors.PartitionState{
-		{Side: detectors.SideKeyed, Partition: 1, Owner: "a", State: "running", Epoch: 2},
-		{Side: detectors.SideRequests, Partition: 0, Owner: "a", State: "running", Offset: 10, End: 12},
+	first := []ingest.PartitionStatus{
+		{Side: ingest.SideKeyed, Partition: 1, Owner: "a", State: "running", Epoch: 2},
+		{Side: ingest.SideRequests, Partition: 0, Owner: "a", State: "running", Offset: 10, End: 12},
 	}
-	for _, report := range [][]detectors.PartitionState{first, {halted}, first, nil} {
+	for _, report := range [][]ingest.PartitionStatus{first, {halted}, first, nil} {
 		if err := b.Partitions.Report(ctx, streams.Live, report); err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +29,7 @@ func TestPartitionReports(t *testing.T) {
 		t.Fatalf("states %+v, %v", states, err)
 	}
 	halted.Reason = `hole\x00`
-	if states[0].PartitionState != first[1] || states[1].PartitionState != halted {
+	if states[0].PartitionStatus != first[1] || states[1].PartitionStatus != halted {
 		t.Errorf("got %+v; want requests first, and of keyed what the greater epoch said", states)
 	}
 }
@@ -37,16 +37,16 @@ func TestPartitionReports(t *testing.T) {
 func TestAcceptances(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
-	gap := detectors.Acceptance{Side: detectors.SideKeyed, Partition: 1, GapSource: 2, GapOffset: 5, By: "ann", Reason: "retention"}
+	gap := ingest.Acceptance{Side: ingest.SideKeyed, Partition: 1, GapSource: 2, GapOffset: 5, By: "ann", Reason: "retention"}
 	other := gap
 	other.GapOffset = 9
-	for _, a := range []detectors.Acceptance{gap, other, gap} {
+	for _, a := range []ingest.Acceptance{gap, other, gap} {
 		if err := b.Partitions.Accept(ctx, streams.Live, a); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, err := b.Partitions.Accepted(ctx, streams.Live)
-	if err != nil || !reflect.DeepEqual(got, []detectors.Acceptance{gap, other}) {
+	if err != nil || !reflect.DeepEqual(got, []ingest.Acceptance{gap, other}) {
 		t.Errorf("accepted %+v, %v", got, err)
 	}
 	entries, err := b.Audit.Of(ctx, "partition keyed/1 of live", 0)
