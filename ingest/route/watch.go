@@ -59,11 +59,15 @@ func newLookout(r *Router, commits ingest.Commits, wake chan<- struct{}) *lookou
 	}
 }
 
-// run looks until ctx is done, every LookEvery and whenever there are new partitions to look at.
+// run looks until ctx is done, every LookEvery and whenever there are new partitions to look at or new routing versions.
 func (l *lookout) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-l.asked: // is what this look is for
+		default:
+		}
+		select {
+		case <-l.r.heard:
 		default:
 		}
 		wait := l.r.opt.LookEvery
@@ -73,6 +77,7 @@ func (l *lookout) run(ctx context.Context) {
 		t := time.NewTimer(wait)
 		select {
 		case <-l.asked:
+		case <-l.r.heard:
 		case <-t.C:
 		case <-ctx.Done():
 		}

@@ -26,7 +26,7 @@ var plan = map[string][]string{
 	"history/audit":      {"traffic", "history/postgres"},                                              // who did what, and why
 	"history/streams":    {"traffic", "detectors", "history/audit", "history/postgres"},                // generations and secrets
 	"history/rulestore":  {"traffic", "rules", "history/audit", "history/postgres", "history/streams"}, // rules, modes, routing versions
-	"history/partitions": {"traffic", "ingest", "history/audit", "history/postgres"},                   // claims, snapshots, reports
+	"history/partitions": {"traffic", "detectors", "ingest", "history/audit", "history/postgres"},      // claims, snapshots, reports
 	"history/historytest": {"traffic", "rules", "detectors", "history", "history/postgres", "history/rulestore", "history/streams",
 		"internal/testbed"}, // a schema for a test
 	"migrations":        {},
