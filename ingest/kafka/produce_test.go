@@ -197,3 +197,20 @@ func TestSplitRequests(t *testing.T) {
 		})
 	}
 }
+
+// Who may send a batch again without writing it twice goes by the type: only what the leader checks before it appends has
+// certainly not been written.
+func TestAppendErrorTellsWhatIsNotWritten(t *testing.T) {
+	for code, unwritten := range map[kafka.Error]bool{
+		kafka.LeaderNotAvailable: true, kafka.NotLeaderForPartition: true, kafka.UnknownTopicOrPartition: true, kafka.NotEnoughReplicas: true,
+		kafka.NotEnoughReplicasAfterAppend: false, kafka.RequestTimedOut: false, kafka.MessageSizeTooLarge: false,
+	} {
+		err := produceError(code, "says the broker")
+		if !errors.Is(err, code) || errors.As(err, new(*ingest.UnwrittenError)) != unwritten {
+			t.Errorf("%v: got %#v, want unwritten %v", code, err, unwritten)
+		}
+	}
+	if err := produceError(0, ""); err != nil {
+		t.Error(err)
+	}
+}

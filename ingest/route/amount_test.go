@@ -88,10 +88,10 @@ func TestKeylessForWantOfAnAmount(t *testing.T) {
 	routing := amountRouting()
 	routing.Rules = routing.Rules[1:]
 	opt := routedOptions(true)
-	r := eventReader{live: true, targets: newTargeter(opt.Secret, opt.KeyedPartitions)}
+	r := eventRouter{live: true, targets: newTargeter(opt.Secret, opt.KeyedPartitions)}
 	event := `{"v":1,"time":"` + noon.String() + `","device":"tv","path":"/v1/x"}`
 	got := r.read(compiled(t, opt, routing), &traffic.Message{Appended: noon.Add(time.Hour), Value: []byte(event)}, noon.Add(time.Hour))
-	if got.fate != fateKeyless || len(got.targets) != 0 {
+	if got.fate != FateKeyless || len(got.targets) != 0 {
 		t.Errorf("got fate %d, targets %v", got.fate, got.targets)
 	}
 	var s RuleStats

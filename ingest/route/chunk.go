@@ -33,7 +33,7 @@ type chunk struct {
 // up together with its builder by then.
 type chunkBuilder struct {
 	opt      *Options
-	reader   eventReader
+	reader   eventRouter
 	keyed    []keyedPart
 	touched  []int  // keyed partitions of the present chunk, in the order of their first record
 	evidence []byte // of the present event, as its records end
@@ -55,7 +55,7 @@ func newBuilder(opt *Options, stop func(ingest.Announcement) int64) *chunkBuilde
 	}
 	return &chunkBuilder{
 		opt: opt, stop: stop, keyed: make([]keyedPart, opt.KeyedPartitions), counts: map[*routingVersion]*ruleCounts{},
-		reader: eventReader{live: opt.Live, targets: newTargeter(opt.Secret, opt.KeyedPartitions)},
+		reader: eventRouter{live: opt.Live, targets: newTargeter(opt.Secret, opt.KeyedPartitions)},
 	}
 }
 
@@ -150,10 +150,10 @@ func earliest(open []*stretch) (first *stretch, until traffic.Time) {
 func (b *chunkBuilder) take(c *chunk, s *stretch) bool {
 	m := &s.messages[0]
 	got := b.reader.read(s.version, m, s.at.Progress)
-	if got.fate == fateRouted && !b.put(s, m, got) {
+	if got.fate == FateRouted && !b.put(s, m, got) {
 		return false
 	}
-	if got.fate == fateDead {
+	if got.fate == FateDead {
 		c.letters = append(c.letters, traffic.NewDeadLetter(stageRoute, got.reason, got.detail, b.opt.Topic, *m))
 	}
 	s.at.Progress = got.progress

@@ -47,19 +47,19 @@ func (b *chunkBuilder) sumRules(s *EventStats) {
 func (s *EventStats) count(rules *ruleCounts, got *reading) {
 	s.Events++
 	switch got.fate {
-	case fateDead:
+	case FateDead:
 		s.DeadLetters[got.reason]++
 		return
-	case fateEndMark:
+	case FateEndMark:
 		s.EndMarks++
 		return
-	case fateRefusal:
+	case FateRefusal:
 		s.OwnRefusals++
-	case fateUnmatched:
+	case FateUnmatched:
 		s.Unmatched++
-	case fateKeyless:
+	case FateKeyless:
 		s.Keyless++
-	case fateRouted:
+	case FateRouted:
 		s.Records += int64(len(got.targets))
 	}
 	s.UnknownFields += int64(got.unknown)

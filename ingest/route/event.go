@@ -12,24 +12,27 @@ import (
 // since that would squeeze a backlog into one window.
 const FutureTolerance = 5 * time.Second
 
-// fate is what becomes of an event.
-type fate int
+// Fate is what becomes of an event.
+type Fate int
 
+// The fates of events.
 const (
-	fateDead      fate = iota // it cannot be used: dead letter
-	fateEndMark               // the end of a replay's partition
-	fateRefusal               // weir itself refused this request
-	fateUnmatched             // no rule watches it
-	fateKeyless               // rules watch it, but none has its key and what it counts
-	fateRouted
+	FateDead      Fate = iota // it cannot be used: dead letter
+	FateEndMark               // the end of a replay's partition
+	FateRefusal               // weir itself refused this request
+	FateUnmatched             // no rule watches it
+	FateKeyless               // rules watch it, but none has its key and what it counts
+	FateRouted                // it has keyed records
 )
 
 // reading is what one event means under one routing version. It is a function of the event, the version and the
 // progress before it, and of nothing else, so that whoever routes the event again writes the same records.
 type reading struct {
-	fate           fate
+	fate           Fate
 	reason, detail string // of a dead letter
+	err            error  // that made it one
 
+	told     traffic.Time // the time that the event itself gives; with timeless 0
 	time     traffic.Time
 	timeless bool // it carried no time
 	future   bool // its time was corrected
@@ -59,8 +62,8 @@ type eventTarget struct {
 	summed    bool    // one of rules counts a sum; units are all 1 if not
 }
 
-// eventReader reads events. It is not safe for concurrent use; each read overwrites the one before.
-type eventReader struct {
+// eventRouter reads events. It is not safe for concurrent use; each read overwrites the one before.
+type eventRouter struct {
 	live    bool
 	targets *targeter
 
@@ -71,46 +74,47 @@ type eventReader struct {
 }
 
 // read decides everything about m that goes into its records. progress is the greatest event time before m.
-func (r *eventReader) read(v *routingVersion, m *traffic.Message, progress traffic.Time) *reading {
+func (r *eventRouter) read(v *routingVersion, m *traffic.Message, progress traffic.Time) *reading {
 	out := &r.out
 	*out = reading{progress: progress, watched: out.watched[:0], targets: out.targets[:0]}
 	if err := v.decoder.Decode(m.Value, &r.request); err != nil {
-		out.fate, out.reason, out.detail = fateDead, traffic.ReasonMalformed, err.Error()
+		out.fate, out.err, out.reason, out.detail = FateDead, err, traffic.ReasonMalformed, err.Error()
 		if bad := (*traffic.DecodeError)(nil); errors.As(err, &bad) {
 			out.reason, out.detail = bad.Reason, bad.Detail
 		}
 		return out
 	}
 	if r.request.Control != "" {
-		out.fate, out.progress = fateEndMark, traffic.EndOfTime
+		out.fate, out.progress = FateEndMark, traffic.EndOfTime
 		return out
 	}
 	r.decideTime(m)
 	out.unknown = r.request.UnknownFields
 	out.identity, out.missing = v.identifier.FromEvent(&r.request)
 	if r.request.Verdict.Refused() {
-		out.fate = fateRefusal
+		out.fate = FateRefusal
 		return out
 	}
 	r.matched = v.index.Match(r.matched[:0], r.request.Method, r.request.Path)
 	if len(r.matched) == 0 {
-		out.fate = fateUnmatched
+		out.fate = FateUnmatched
 		return out
 	}
 	r.aim(v)
-	out.fate = fateRouted
+	out.fate = FateRouted
 	if len(out.targets) == 0 {
-		out.fate = fateKeyless
+		out.fate = FateKeyless
 	}
 	return out
 }
 
 // decideTime fixes the event's time once and for all.
-func (r *eventReader) decideTime(m *traffic.Message) {
+func (r *eventRouter) decideTime(m *traffic.Message) {
 	out := &r.out
+	out.told = r.request.Time
 	switch {
 	case !r.request.HasTime:
-		r.request.Time, out.timeless = m.Appended, true
+		r.request.Time, out.told, out.timeless = m.Appended, 0, true
 	case r.live && r.request.Time > m.Appended.Add(FutureTolerance):
 		r.request.Time, out.future = m.Appended, true
 	}
@@ -119,7 +123,7 @@ func (r *eventReader) decideTime(m *traffic.Message) {
 }
 
 // aim finds the keyed partitions of the matched rules.
-func (r *eventReader) aim(v *routingVersion) {
+func (r *eventRouter) aim(v *routingVersion) {
 	out := &r.out
 	r.hashed = append(r.hashed[:0], make([]int, len(v.dimensions))...)
 	for _, i := range r.matched {
@@ -144,7 +148,7 @@ func (r *eventReader) aim(v *routingVersion) {
 	}
 }
 
-func (r *eventReader) targetOf(v *routingVersion, rule *routedRule) int {
+func (r *eventRouter) targetOf(v *routingVersion, rule *routedRule) int {
 	if rule.dimension == ruleDimension {
 		return rule.target
 	}
@@ -159,7 +163,7 @@ func (r *eventReader) targetOf(v *routingVersion, rule *routedRule) int {
 }
 
 // target is the event's target at this partition, a new one in its place if there is none.
-func (r *eventReader) target(partition int) *eventTarget {
+func (r *eventRouter) target(partition int) *eventTarget {
 	out := &r.out
 	at := 0
 	for at < len(out.targets) && out.targets[at].partition < partition {

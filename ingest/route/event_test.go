@@ -69,40 +69,40 @@ func TestReadEvent(t *testing.T) {
 		replay   bool
 		value    string
 		progress traffic.Time
-		fate     fate
+		fate     Fate
 		reason   string
 		time     traffic.Time
 		after    traffic.Time
 		rules    []int // all that go into records
 	}{
-		{name: "whole", value: event(whole), fate: fateRouted, time: noon, after: noon, rules: []int{0, 1, 3}},
-		{name: "no key", value: event(`"user":"ann","path":"/v1/all"`), fate: fateRouted, time: noon, after: noon, rules: []int{2, 3}},
-		{name: "grouped", value: event(`"path":"/v1/x"`), fate: fateRouted, time: noon, after: noon, rules: []int{3}},
-		{name: "part of a key", value: event(`"ip":"192.0.2.1","path":"/v1/x"`), fate: fateRouted, time: noon, after: noon, rules: []int{0, 3}},
-		{name: "bad ip is a missing ip", value: event(`"ip":"256.1","path":"/v1/x"`), fate: fateRouted, time: noon, after: noon, rules: []int{3}},
-		{name: "keyless", value: event(`"ip":"192.0.2.1","path":"/v2"`), fate: fateKeyless, time: noon, after: noon},
-		{name: "unmatched", value: event(`"ip":"192.0.2.1","path":"/v3"`), fate: fateUnmatched, time: noon, after: noon},
-		{name: "own refusal", value: event(whole + `,"verdict":{"rule":"a","block":"b"}`), fate: fateRefusal, time: noon, after: noon},
-		{name: "old", value: event(whole), progress: noon + 5, fate: fateRouted, time: noon, after: noon + 5, rules: []int{0, 1, 3}},
-		{name: "no time", value: `{"v":1,` + whole + `}`, fate: fateRouted, time: noon + 1, after: noon + 1, rules: []int{0, 1, 3}},
-		{name: "tolerated future", value: strings.Replace(event(whole), at(0), (noon + 1).Add(5*time.Second).String(), 1), fate: fateRouted,
+		{name: "whole", value: event(whole), fate: FateRouted, time: noon, after: noon, rules: []int{0, 1, 3}},
+		{name: "no key", value: event(`"user":"ann","path":"/v1/all"`), fate: FateRouted, time: noon, after: noon, rules: []int{2, 3}},
+		{name: "grouped", value: event(`"path":"/v1/x"`), fate: FateRouted, time: noon, after: noon, rules: []int{3}},
+		{name: "part of a key", value: event(`"ip":"192.0.2.1","path":"/v1/x"`), fate: FateRouted, time: noon, after: noon, rules: []int{0, 3}},
+		{name: "bad ip is a missing ip", value: event(`"ip":"256.1","path":"/v1/x"`), fate: FateRouted, time: noon, after: noon, rules: []int{3}},
+		{name: "keyless", value: event(`"ip":"192.0.2.1","path":"/v2"`), fate: FateKeyless, time: noon, after: noon},
+		{name: "unmatched", value: event(`"ip":"192.0.2.1","path":"/v3"`), fate: FateUnmatched, time: noon, after: noon},
+		{name: "own refusal", value: event(whole + `,"verdict":{"rule":"a","block":"b"}`), fate: FateRefusal, time: noon, after: noon},
+		{name: "old", value: event(whole), progress: noon + 5, fate: FateRouted, time: noon, after: noon + 5, rules: []int{0, 1, 3}},
+		{name: "no time", value: `{"v":1,` + whole + `}`, fate: FateRouted, time: noon + 1, after: noon + 1, rules: []int{0, 1, 3}},
+		{name: "tolerated future", value: strings.Replace(event(whole), at(0), (noon + 1).Add(5*time.Second).String(), 1), fate: FateRouted,
 			time: (noon + 1).Add(5 * time.Second), after: (noon + 1).Add(5 * time.Second), rules: []int{0, 1, 3}},
-		{name: "future", value: strings.Replace(event(whole), at(0), (noon + 2).Add(5*time.Second).String(), 1), fate: fateRouted,
+		{name: "future", value: strings.Replace(event(whole), at(0), (noon + 2).Add(5*time.Second).String(), 1), fate: FateRouted,
 			time: noon + 1, after: noon + 1, rules: []int{0, 1, 3}},
-		{name: "future in a replay", replay: true, value: strings.Replace(event(whole), at(0), at(time.Hour), 1), fate: fateRouted,
+		{name: "future in a replay", replay: true, value: strings.Replace(event(whole), at(0), at(time.Hour), 1), fate: FateRouted,
 			time: noon.Add(time.Hour), after: noon.Add(time.Hour), rules: []int{0, 1, 3}},
-		{name: "empty", value: "", fate: fateDead, reason: traffic.ReasonEmpty, after: noon - 9, progress: noon - 9},
-		{name: "oversized", value: event(`"path":"` + strings.Repeat("x", 5000) + `"`), fate: fateDead, reason: traffic.ReasonOversized, after: noon - 9, progress: noon - 9},
-		{name: "malformed", value: `{"v":1`, fate: fateDead, reason: traffic.ReasonMalformed, after: noon - 9, progress: noon - 9},
-		{name: "end mark", replay: true, value: string(traffic.EndMark()), fate: fateEndMark, after: traffic.EndOfTime},
-		{name: "end mark in a live stream", value: string(traffic.EndMark()), fate: fateDead, reason: traffic.ReasonMalformed, after: noon - 9, progress: noon - 9},
-		{name: "after the end mark", replay: true, value: event(whole), progress: traffic.EndOfTime, fate: fateRouted, time: noon, after: traffic.EndOfTime, rules: []int{0, 1, 3}},
+		{name: "empty", value: "", fate: FateDead, reason: traffic.ReasonEmpty, after: noon - 9, progress: noon - 9},
+		{name: "oversized", value: event(`"path":"` + strings.Repeat("x", 5000) + `"`), fate: FateDead, reason: traffic.ReasonOversized, after: noon - 9, progress: noon - 9},
+		{name: "malformed", value: `{"v":1`, fate: FateDead, reason: traffic.ReasonMalformed, after: noon - 9, progress: noon - 9},
+		{name: "end mark", replay: true, value: string(traffic.EndMark()), fate: FateEndMark, after: traffic.EndOfTime},
+		{name: "end mark in a live stream", value: string(traffic.EndMark()), fate: FateDead, reason: traffic.ReasonMalformed, after: noon - 9, progress: noon - 9},
+		{name: "after the end mark", replay: true, value: event(whole), progress: traffic.EndOfTime, fate: FateRouted, time: noon, after: traffic.EndOfTime, rules: []int{0, 1, 3}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			opt := routedOptions(!tt.replay)
 			v := compiled(t, opt, watchRouting())
-			r := eventReader{live: opt.Live, targets: newTargeter(opt.Secret, opt.KeyedPartitions)}
+			r := eventRouter{live: opt.Live, targets: newTargeter(opt.Secret, opt.KeyedPartitions)}
 			for range 2 { // memory that is used again must not show
 				got := r.read(v, &traffic.Message{Appended: noon + 1, Value: []byte(tt.value)}, max(tt.progress, 1))
 				var all []int
@@ -126,7 +126,7 @@ func TestReadEvent(t *testing.T) {
 func TestReadEventAims(t *testing.T) {
 	opt := routedOptions(true)
 	v := compiled(t, opt, watchRouting())
-	r := eventReader{live: true, targets: newTargeter(opt.Secret, opt.KeyedPartitions)}
+	r := eventRouter{live: true, targets: newTargeter(opt.Secret, opt.KeyedPartitions)}
 	ip := traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 64}
 	user := traffic.KeyField{Field: traffic.FieldUser}
 	for i := range 50 {

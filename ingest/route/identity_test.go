@@ -24,9 +24,9 @@ func TestIdentitiesByRecordFormat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reader := eventReader{live: true, targets: newTargeter([]byte("x"), 4)}
+		reader := eventRouter{live: true, targets: newTargeter([]byte("x"), 4)}
 		got := reader.read(version, &traffic.Message{Value: []byte(line)}, traffic.BeforeTime)
-		if got.fate == fateDead {
+		if got.fate == FateDead {
 			t.Fatalf("%s: %s", got.reason, got.detail)
 		}
 		id := got.identity

@@ -13,9 +13,9 @@ func TestProtobufRoutesAsJSON(t *testing.T) {
 	opt := routedOptions(true)
 	inJSON, inProtobuf := amountRouting(), amountRouting()
 	inProtobuf.Format.Name = traffic.FormatProtobuf
-	readers := [2]eventReader{}
+	readers := [2]eventRouter{}
 	for i := range readers {
-		readers[i] = eventReader{live: true, targets: newTargeter(opt.Secret, opt.KeyedPartitions)}
+		readers[i] = eventRouter{live: true, targets: newTargeter(opt.Secret, opt.KeyedPartitions)}
 	}
 	versions := [2]*routingVersion{compiled(t, opt, inJSON), compiled(t, opt, inProtobuf)}
 	for _, r := range []traffic.Request{
@@ -30,7 +30,7 @@ func TestProtobufRoutesAsJSON(t *testing.T) {
 		for i := range readers {
 			got[i] = *readers[i].read(versions[i], &traffic.Message{Appended: noon + 1, Value: values[i]}, noon)
 		}
-		if !reflect.DeepEqual(got[0], got[1]) || got[0].fate == fateDead {
+		if !reflect.DeepEqual(got[0], got[1]) || got[0].fate == FateDead {
 			t.Errorf("%s\nin JSON     %+v\nin protobuf %+v", values[0], got[0], got[1])
 		}
 	}

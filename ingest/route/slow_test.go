@@ -70,14 +70,14 @@ func heldOpen(t *testing.T, format string, record int, held time.Duration, line 
 	if err != nil {
 		t.Fatal(err)
 	}
-	reader := eventReader{live: true, targets: newTargeter(opt.Secret, 1)}
+	reader := eventRouter{live: true, targets: newTargeter(opt.Secret, 1)}
 	p := detectors.NewPartition(detectors.Config{Sources: 1, Generation: 1})
 	p.Learn(r)
 	progress, prev, offset := traffic.BeforeTime, detectors.NoOffset, int64(0)
 	send := func(value string, appended time.Time) {
 		m := traffic.Message{Offset: offset, Appended: traffic.At(appended), Value: []byte(value)}
 		got := reader.read(version, &m, progress)
-		if got.fate != fateRouted {
+		if got.fate != FateRouted {
 			t.Fatalf("%s: %s %s", value, got.reason, got.detail)
 		}
 		progress = got.progress

@@ -41,10 +41,10 @@ func TestARespelledPathIsRoutedAsTheGateReadsIt(t *testing.T) {
 				routing.Rules[0].Match = rules.Match{Methods: []string{"POST"}, Path: "/v1/guest-tokens"}
 				routing.Rules = routing.Rules[:1]
 				v := compiled(t, opt, routing)
-				r := eventReader{live: opt.Live, targets: newTargeter(opt.Secret, opt.KeyedPartitions)}
+				r := eventRouter{live: opt.Live, targets: newTargeter(opt.Secret, opt.KeyedPartitions)}
 				got := r.read(v, &traffic.Message{Appended: noon + 1, Value: []byte(text)}, 1)
 				plain := r.request.Path == "/v1/guest-tokens"
-				if want := plain || record >= rules.ReadingRecordFormat; (got.fate == fateRouted) != want || got.fate == fateDead {
+				if want := plain || record >= rules.ReadingRecordFormat; (got.fate == FateRouted) != want || got.fate == FateDead {
 					t.Errorf("%s, record format %d, %s: fate %d (%s), want routed: %v", name, record, path, got.fate, got.detail, want)
 				}
 			}

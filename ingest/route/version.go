@@ -100,14 +100,6 @@ func compile(r *rules.Routing, opt *Options) (*routingVersion, error) {
 	return v, nil
 }
 
-// Identifier derives identities as routers do under a routing version.
-func Identifier(r *rules.Routing) (*traffic.Identifier, error) {
-	if r.RecordFormat < rules.ReadingRecordFormat {
-		return r.Identity.Compile(traffic.FieldsAsIs())
-	}
-	return r.Identity.Compile()
-}
-
 func (v *routingVersion) dimension(key []traffic.KeyField) int {
 	if len(key) == 0 {
 		return ruleDimension
