@@ -129,7 +129,10 @@ func (in *installation) stages(ctx context.Context, stages []string) ([][]part, 
 		if err != nil {
 			return nil, err
 		}
-		waves[0] = append(waves[0], part{stageRoute, r.Run})
+		waves[0] = append(waves[0], part{stageRoute, r.Run}, part{"watch routing versions", func(ctx context.Context) error {
+			in.history.Rules.WatchRoutings(ctx, r.RoutingsChanged)
+			return nil
+		}})
 	}
 	if slices.Contains(stages, stageDetect) {
 		d, err := in.detector()

@@ -111,29 +111,3 @@ func TestWatch(t *testing.T) {
 	setMode(t, b, "flood", rules.ModeOff)
 	modes.reach(t, before+1, time.Second)
 }
-
-func TestWatchOutlivesItsConnection(t *testing.T) {
-	b := newBed(t)
-	var w watcher
-	w.start(t, b.Rules.WatchRoutings)
-	for round := range 3 {
-		before := w.calls.Load()
-		killed := b.Number(t, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-			WHERE datname = current_database() AND pid <> pg_backend_pid()`)
-		if killed == 0 {
-			t.Fatal("there was no connection to kill")
-		}
-		w.reach(t, before+1, 10*time.Second) // it has connected again
-		before = w.calls.Load()
-		var err error
-		testbed.Eventually(t, 10*time.Second, func() error { // the pool finds out about its dead connections
-			_, _, err = b.Rules.PublishRouting(t.Context(), streams.Live, func(*rules.Routing) (rules.Routing, error) {
-				next := historytest.Routing()
-				next.Format.MaxEventBytes = round + 1
-				return next, nil
-			})
-			return err
-		})
-		w.reach(t, before+1, time.Second)
-	}
-}
