@@ -2,6 +2,7 @@ package blocklist
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -22,6 +23,7 @@ func register(to prometheus.Registerer, collectors ...prometheus.Collector) erro
 type enforcerMetrics struct {
 	records   *prometheus.CounterVec // kind
 	decisions *prometheus.CounterVec // action, reason
+	written   atomic.Int64           // decisions of action written
 	ignored   *prometheus.CounterVec // reason
 	dead      *prometheus.CounterVec // reason
 	unwritten prometheus.Counter
@@ -59,4 +61,10 @@ func newEnforcerMetrics(to prometheus.Registerer) (*enforcerMetrics, error) {
 // countDecision counts under a reason from a fixed list: the reason of a release is an operator's own words.
 func (m *enforcerMetrics) countDecision(d *Decision) {
 	m.decisions.WithLabelValues(string(d.Action), withheldReason(d)).Inc()
+	if d.Action == ActionWritten {
+		m.written.Add(1)
+	}
 }
+
+// Written is the number of blocks that this stage has written since it was made.
+func (e *Enforcer) Written() int64 { return e.metrics.written.Load() }

@@ -50,7 +50,7 @@ type Options struct {
 	Rules   Rules
 	History History
 	Blocks  Blocks
-	// Pulse is asked once a second, also while nobody watches, and must answer at once. MetricsPulse makes one.
+	// Pulse is asked once a second, also while nobody watches, and must answer at once.
 	Pulse func() Pulse
 	// Hosts are the names, without port, under which the console is reached beside localhost and bare addresses. A
 	// request for any other host is refused: a page elsewhere could point a name of its own at this server.

@@ -126,7 +126,7 @@ func TestConsoleOverStores(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newConsole(t, Options{
-		Rules: in.history.Rules, History: in.history, Blocks: in.blocks, Pulse: MetricsPulse(in.registry, nil), Clock: wallClock, Logger: quiet(), Registerer: in.registry,
+		Rules: in.history.Rules, History: in.history, Blocks: in.blocks, Pulse: func() Pulse { return Pulse{Blocks: in.enforce.Written()} }, Clock: wallClock, Logger: quiet(), Registerer: in.registry,
 	})
 	run(t, c)
 	h := c.Handler()
@@ -185,54 +185,4 @@ func TestConsoleOverStores(t *testing.T) {
 	if pulse.Blocks.Total != 1 {
 		t.Errorf("the pulse counts %d blocks", pulse.Blocks.Total)
 	}
-}
-
-// MetricsPulse reads the metrics under the names that the stages give them.
-func TestMetricsPulse(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	counter := func(name string, n float64, labels ...string) {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, ConstLabels: pairs(labels)})
-		c.Add(n)
-		registry.MustRegister(c)
-	}
-	gauge := func(name string, n float64, labels ...string) {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, ConstLabels: pairs(labels)})
-		g.Set(n)
-		registry.MustRegister(g)
-	}
-	counter("weir_route_events_total", 100)
-	counter("weir_route_records_total", 170)
-	counter("weir_detect_hits_total", 3, "kind", "hit", "phase", "open")
-	counter("weir_detect_hits_total", 40, "kind", "hit", "phase", "update")
-	counter("weir_detect_hits_total", 50, "kind", "late", "phase", "")
-	counter("weir_enforce_decisions_total", 2, "action", "written", "reason", "")
-	counter("weir_enforce_decisions_total", 60, "action", "withheld", "reason", "max_lag")
-	gauge("weir_route_lag_events", 5, "partition", "0")
-	gauge("weir_route_lag_events", 6, "partition", "1")
-	gauge("weir_detect_lag_records", 7, "partition", "0")
-	gauge("weir_stage_lag_records", 8, "stage", "enforce", "partition", "0")
-	gauge("weir_route_partition_halted", 1, "partition", "1")
-	gauge("weir_route_partition_refused", 0, "partition", "1")
-	gauge("weir_route_partition_refused", 1, "partition", "4")
-	gauge("weir_detect_halted", 1, "partition", "0")
-	gauge("weir_detect_halted", 0, "partition", "2")
-	stopped := "has stopped; weir partitions list --stopped says why"
-	got := MetricsPulse(registry, func() []Problem { return []Problem{{"Kafka", "is away"}} })()
-	want := Pulse{
-		Events: 100, Keyed: 170, Hits: 3, Blocks: 2, Problems: []Problem{
-			{"Kafka", "is away"}, {"Partition keyed/0", stopped}, {"Partition requests/1", stopped}, {"Partition requests/4", stopped},
-		},
-		Stages: []StageLag{{"route", 11}, {"detect", 7}, {"enforce", 8}},
-	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
-}
-
-func pairs(labels []string) prometheus.Labels {
-	out := prometheus.Labels{}
-	for i := 0; i < len(labels); i += 2 {
-		out[labels[i]] = labels[i+1]
-	}
-	return out
 }

@@ -43,6 +43,7 @@ type installation struct {
 	keyed    ingest.Retention
 	dead     ingest.DeadLetters
 
+	working working // the stages that were made
 	closers []func()
 }
 

@@ -51,7 +51,7 @@ func (in *installation) router() (*route.Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	return route.New(route.Options{
+	made, err := route.New(route.Options{
 		Stream: in.stream.Name, Topic: in.names.Requests, Generation: in.stream.Generation,
 		Sources: in.stream.Partitions.Requests,
 		Live:    in.stream.Name == history.Live, KeyedPartitions: in.stream.Partitions.Keyed,
@@ -61,6 +61,8 @@ func (in *installation) router() (*route.Router, error) {
 		Routings: in.history.Rules, Partitions: in.history.Partitions, DeadLetters: in.dead, Figures: in.history, Owner: owner,
 		Clock: now, Logger: in.log, Registerer: in.registry,
 	})
+	in.working.note(func(w *working) { w.router = made })
+	return made, err
 }
 
 // detector makes DETECT of the installation's stream.
@@ -75,7 +77,7 @@ func (in *installation) detector() (*detect.Detector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return detect.New(detect.Options{
+	made, err := detect.New(detect.Options{
 		Stream: in.stream.Name, Owner: owner, Generation: in.stream.Generation,
 		Sources: in.stream.Partitions.Requests, Keyed: in.stream.Partitions.Keyed, Secret: in.secret,
 		Budget: in.stream.Partitions.Budget, Holding: holdMemory(in.stream.Partitions.Budget, in.log), Retention: in.keyed,
@@ -84,6 +86,8 @@ func (in *installation) detector() (*detect.Detector, error) {
 		Routings: in.history.Rules, Checkpoints: in.history.Partitions, Partitions: in.history.Partitions,
 		Clock: now, Logger: in.log, Registerer: in.registry,
 	})
+	in.working.note(func(w *working) { w.detector = made })
+	return made, err
 }
 
 // checkBudget refuses to detect within another budget than the stream's: with the same log, all must evict the same keys.
@@ -111,10 +115,15 @@ func (in *installation) group(stage string) string {
 
 // consumer reads a topic of the stream into a sink.
 func (in *installation) consumer(stage, topic string, sink ingest.Sink) (*consume.Consumer, error) {
-	return consume.New(consume.Options{
+	made, err := consume.New(consume.Options{
 		Name: stage, Log: in.kafka.Log(topic), Group: in.kafka.Group(in.group(stage), topic, kafka.GroupOptions{}),
 		Sink: sink, Logger: in.log, Registerer: in.registry,
 	})
+	if err != nil {
+		return nil, err
+	}
+	in.working.note(func(w *working) { w.consumers = append(w.consumers, stageConsumer{stage, made}) })
+	return made, nil
 }
 
 // recordHits makes the half of RECORD that stores hits.
@@ -156,6 +165,7 @@ func (in *installation) enforcement() (*enforcement, error) {
 	if err != nil {
 		return nil, err
 	}
+	in.working.note(func(w *working) { w.enforcer = stage })
 	consumer, err := in.consumer(stageEnforce, in.names.Hits, stage)
 	if err != nil {
 		return nil, err

@@ -151,8 +151,10 @@ func (d *Detector) observe(o *owned, now time.Time) {
 		d.log.Error("the fence drops every record of a keyed partition: its routers repeat the past", "partition", o.partition)
 	}
 	d.metrics.blind.WithLabelValues(p).Set(truth(o.blind))
-	d.metrics.halted.WithLabelValues(p).Set(truth(d.standstill(o) != nil))
-	d.metrics.lag.WithLabelValues(p).Set(float64(max(0, o.end-o.offset)))
+	lag, halted := max(0, o.end-o.offset), d.standstill(o) != nil
+	d.tally.observe(o.partition, lag, halted)
+	d.metrics.halted.WithLabelValues(p).Set(truth(halted))
+	d.metrics.lag.WithLabelValues(p).Set(float64(lag))
 	d.metrics.keys.WithLabelValues(p).Set(float64(o.state.Keys()))
 	d.metrics.bytes.WithLabelValues(p).Set(float64(o.state.Bytes()))
 	d.metrics.skew.WithLabelValues(p).Set(o.state.Skew().Seconds())
