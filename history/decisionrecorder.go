@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// DecisionRecorder stores the blocks topic: every decision of ENFORCE. Of records with one id the earliest is kept.
+// DecisionRecorder stores the blocks topic: every decision of ENFORCE. Of several records with one id it keeps the earliest.
 type DecisionRecorder struct {
 	stream string
 	core   recorder[blocklist.Decision]
@@ -86,8 +86,8 @@ func (r *decisionRow) values(stream string) []any {
 		r.Hit, r.Generation, postgres.TimestampOrNull(r.Since), postgres.TimestampOrNull(r.Until), postgres.Timestamp(r.At), r.By}
 }
 
-// An id is a hash of action, hit, rule and until: what else a decision says may differ when it is taken again after a
-// crash, and the first time is the one that counts.
+// An id is a hash of action, hit, rule and until. The other members may differ where a decision is taken again after a crash;
+// the decision of the earliest time is kept.
 const updateDecision = `DO UPDATE SET
 		at = excluded.at, reason = excluded.reason, decided_by = excluded.decided_by, subject = excluded.subject,
 		ip = excluded.ip, device = excluded.device, user_id = excluded.user_id, api_key = excluded.api_key,

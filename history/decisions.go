@@ -71,15 +71,15 @@ func (s *Store) Decisions(ctx context.Context, q DecisionQuery) ([]RecordedDecis
 	return all, nil
 }
 
-// CountDecisions is how many decisions q selects without its limit, CountCap at most.
+// CountDecisions is the number of decisions that q selects without its limit, CountCap at most.
 func (s *Store) CountDecisions(ctx context.Context, q DecisionQuery) (int64, error) {
 	return s.count(ctx, "block_decisions", q.where())
 }
 
-// ActiveBlocks returns a page of the decisions from which a Redis that has lost its keys can be rebuilt: of the live
-// stream, what was written and extended, or the releases, with Until still ahead. It comes in descending order of Until and
-// ID, so that an index on until gives each page without a look at the others. Whether a release covers a block, and
-// whether a mode generation still holds, is the reader's to say.
+// ActiveBlocks returns a page of the decisions from which Redis can be rebuilt after it has lost its keys: blocks of the live
+// stream that were written or extended, or releases, all with an Until still ahead. They are in descending order of Until and
+// ID, so that an index on until gives each page without reading the others. Whether a release covers a block, and whether a
+// mode generation still holds, the caller decides.
 func (s *Store) ActiveBlocks(ctx context.Context, q blocklist.ActiveQuery) ([]blocklist.Decision, error) {
 	w := new(where)
 	w.add("stream = ?", Live)

@@ -17,11 +17,9 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// HitRecorder stores the hits topic of one stream. It is safe for concurrent use, though records of one partition are
-// best given in order: it is not needed for the result, but saves writes.
-//
-// What is stored does not depend on the order of records, nor on how often each is given: counts, peaks and last times
-// only grow, first times only fall, and phases go from open through update and closed to merged.
+// HitRecorder stores the hits topic of one stream. It is safe for concurrent use. The result does not depend on the order of
+// records, nor on how often each is given: counts, peaks and last times only grow, first times only fall, and phases go from
+// open through update and closed to merged. Giving the records of a partition in order only saves writes.
 type HitRecorder struct {
 	stream                string
 	core                  recorder[detectors.Hit]
@@ -51,13 +49,13 @@ func NewHitRecorder(store Transactions, stream, topic string, letters DeadLetter
 }
 
 // Apply stores a batch and returns nil after PostgreSQL has committed it. A record that does not decode, or whose row
-// PostgreSQL refuses, goes to the dead letters and is counted. On an error the whole batch is to be given again: also when
-// it holds a record that a newer build wrote, which is that build's to store.
+// PostgreSQL refuses, goes to the dead letters and is counted. After an error the caller must give the whole batch again. A
+// record that a newer build wrote is such an error: only a process of that build can store it.
 func (r *HitRecorder) Apply(ctx context.Context, batch []traffic.Message) error {
 	return r.core.apply(ctx, batch)
 }
 
-// decodeHit reads a hit that write knows how to keep.
+// decodeHit decodes a hit and refuses phases that the hits table does not know.
 func decodeHit(value []byte) (detectors.Hit, error) {
 	h, err := detectors.DecodeHit(value)
 	if err == nil && h.Kind == detectors.KindHit {
@@ -106,7 +104,7 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 	return nil
 }
 
-// mergeInto joins row to what the batch already says under its id.
+// mergeInto adds row to rows, merged with the row of the same id if there is one.
 func mergeInto[T any](rows map[string]*T, id string, row *T, merge func(known, more *T)) {
 	if known, ok := rows[id]; ok {
 		merge(known, row)
@@ -115,7 +113,7 @@ func mergeInto[T any](rows map[string]*T, id string, row *T, merge func(known, m
 	rows[id] = row
 }
 
-// valuesInOrder sorts by id, so that recorders whose batches overlap lock rows in the same order.
+// valuesInOrder returns the rows' values sorted by id, so that recorders whose batches overlap lock rows in the same order.
 func valuesInOrder[T any, R interface {
 	*T
 	values(stream string) []any
@@ -132,10 +130,10 @@ func valuesInOrder[T any, R interface {
 	return rows
 }
 
-// idColumn is where every table of records has its id.
+// idColumn is the index of the id among the columns of every table that an upsert writes.
 const idColumn = 1
 
-// queueLoss keeps the first account of a loss: all records of one id tell the same.
+// queueLoss keeps the first record of a loss: all records with one id say the same.
 func (r *HitRecorder) queueLoss(b *pgx.Batch, h *detectors.Hit) {
 	b.Queue(`INSERT INTO losses (stream, id, generation, source_partition, source_offset, keyed_partition, offsets,
 			watermark, seen, accepted_by, reason)
@@ -144,7 +142,7 @@ func (r *HitRecorder) queueLoss(b *pgx.Batch, h *detectors.Hit) {
 		traffic.Printable(h.By), traffic.Printable(h.Reason))
 }
 
-// queueRelease only audits: what became of the block is a decision on the blocks topic.
+// queueRelease writes the audit entry only: the release itself is a decision on the blocks topic.
 func queueRelease(b *pgx.Batch, h *detectors.Hit) {
 	subject := h.BlockSubject
 	if subject == "" {
@@ -156,7 +154,7 @@ func queueRelease(b *pgx.Batch, h *detectors.Hit) {
 	audit.Queue(b, entry)
 }
 
-// phaseRank orders phases as an episode goes through them. The number is the hits table's own.
+// phaseRank is the number that the hits table has for a phase: phases in the order in which an episode goes through them.
 func phaseRank(p detectors.Phase) (int16, error) {
 	if i := slices.Index(phases(), p); i >= 0 {
 		return int16(i + 1), nil
@@ -168,12 +166,12 @@ func phases() []detectors.Phase {
 	return []detectors.Phase{detectors.PhaseOpen, detectors.PhaseUpdate, detectors.PhaseClosed, detectors.PhaseMerged}
 }
 
-// hitRow is what the records of one episode, seen in any order and any number of times, amount to.
+// hitRow is the merger of the records of one episode, given in any order and any number of times.
 type hitRow struct {
 	hit       detectors.Hit // Seen is the greatest
 	phase     int16
 	seenFirst traffic.Time
-	rank      int64 // how good the record was that the samples came from, see samplesRank
+	rank      int64 // of the record that the samples came from, see samplesRank
 }
 
 func newHitRow(h detectors.Hit) (hitRow, error) {
@@ -192,7 +190,7 @@ func newHitRow(h detectors.Hit) (hitRow, error) {
 	return hitRow{hit: h, phase: phase, seenFirst: h.Seen, rank: samplesRank(&h, phase)}, nil
 }
 
-// samplesRank prefers the samples of the record with the greater count, then of the later phase; none at all come last.
+// samplesRank orders records by whose samples are kept: the greater count first, then the later phase. 0: it has none.
 func samplesRank(h *detectors.Hit, phase int16) int64 {
 	const phaseBits = 3
 	if len(h.Samples) == 0 {
@@ -201,8 +199,8 @@ func samplesRank(h *detectors.Hit, phase int16) int64 {
 	return min(max(h.Count, 1), 1<<(62-phaseBits))<<phaseBits | int64(phase)
 }
 
-// merge joins two records of one episode. It says in Go what updateHit says in SQL: each part only moves one way, so the
-// order of records and their number do not matter.
+// merge adds the record o of the same episode to r, as updateHit does in SQL: each member moves in one direction only, so the
+// order and number of records do not matter.
 func (r *hitRow) merge(o *hitRow) {
 	a, b := &r.hit, &o.hit
 	r.phase = max(r.phase, o.phase)
@@ -239,7 +237,7 @@ const hitColumns = `stream id rule rule_version lineage phase subject block_subj
 	first last seen_first seen_last cut generation source_partition source_offset keyed_partition
 	into_id users devices samples samples_rank at_least`
 
-// updateHit touches a row only where the record adds to it: most records that are read twice cost no write.
+// updateHit writes a row only where the record adds to it: a record that is read twice costs no write.
 const updateHit = `DO UPDATE SET
 		phase        = greatest(h.phase, excluded.phase),
 		rule_version = greatest(h.rule_version, excluded.rule_version),

@@ -11,18 +11,18 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// HitQuery selects episodes. Its zero value selects all of every stream.
+// HitQuery selects episodes. Its zero value selects all episodes of all streams, except merged ones.
 type HitQuery struct {
 	Stream string       // live, replay/NAME; empty: all
 	Rule   string       // empty: all
 	Source *Source      // nil: all
 	Since  traffic.Time // episodes whose last over event is not before it; 0: no bound
 	Until  traffic.Time // episodes whose first over event is before it; 0: no bound
-	Merged bool         // also episodes that were merged into others: they are no offences
+	Merged bool         // with episodes that were merged into others, which are no offences of their own
 	Limit  int          // 0: no limit
 }
 
-// RecordedHit is one episode as all records of its id amount to. Seen is when the newest of them was caused.
+// RecordedHit is one episode: all records with its id, joined. Seen is when the newest of those records was caused.
 type RecordedHit struct {
 	Stream string `json:"stream"`
 	detectors.Hit
@@ -44,13 +44,13 @@ func (s *Store) Hits(ctx context.Context, q HitQuery) ([]RecordedHit, error) {
 	return hits, nil
 }
 
-// HitsByID returns the episodes of every stream whose id begins with prefix, hex digits of which clients are told some: the
-// live stream's first, at most so many.
-func (s *Store) HitsByID(ctx context.Context, prefix string, most int) ([]RecordedHit, error) {
+// HitsByID returns the episodes whose id begins with prefix, hex digits such as a refused client is told: at most limit of
+// all streams, the live one's first.
+func (s *Store) HitsByID(ctx context.Context, prefix string, limit int) ([]RecordedHit, error) {
 	// With the streams named, the primary key is a range; g comes after all hex digits.
 	rows, err := s.Query(ctx, "SELECT "+recordedHitColumns+` FROM hits
 		WHERE stream IN (SELECT name FROM streams) AND id >= $1 AND id < $1 || 'g'
-		ORDER BY stream <> 'live', id, stream LIMIT $2`, traffic.Printable(prefix), most)
+		ORDER BY stream <> 'live', id, stream LIMIT $2`, traffic.Printable(prefix), limit)
 	if err != nil {
 		return nil, s.Fail("finding hits by id", err)
 	}
@@ -61,7 +61,7 @@ func (s *Store) HitsByID(ctx context.Context, prefix string, most int) ([]Record
 	return hits, nil
 }
 
-// CountHits is how many episodes q selects without its limit, CountCap at most.
+// CountHits is the number of episodes that q selects without its limit, CountCap at most.
 func (s *Store) CountHits(ctx context.Context, q HitQuery) (int64, error) {
 	return s.count(ctx, "hits", q.where())
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// where collects the conditions of a query and their arguments.
+// where is a WHERE clause: conditions, all of which must hold, and their arguments.
 type where struct {
 	conditions []string
 	args       []any
 }
 
-// add takes a condition in which each ? stands for the next of args.
+// add adds a condition, in which each ? stands for the next of args.
 func (w *where) add(condition string, args ...any) {
 	var b strings.Builder
 	for _, part := range strings.SplitAfter(condition, "?") {
@@ -28,7 +28,7 @@ func (w *where) add(condition string, args ...any) {
 	w.conditions = append(w.conditions, b.String())
 }
 
-// arg takes one more argument and returns its place: "$3".
+// arg adds an argument and returns its placeholder, such as "$3".
 func (w *where) arg(value any) string {
 	w.args = append(w.args, value)
 	return "$" + strconv.Itoa(len(w.args))
@@ -41,7 +41,7 @@ func (w *where) String() string {
 	return " WHERE " + strings.Join(w.conditions, " AND ")
 }
 
-// selectRows adds the conditions that hits and decisions have in common.
+// selectRows adds the conditions that all queries share. Empty and nil values select everything.
 func (w *where) selectRows(stream, rule string, source *Source) {
 	if stream != "" {
 		w.add("stream = ?", stream)
@@ -54,7 +54,7 @@ func (w *where) selectRows(stream, rule string, source *Source) {
 	}
 }
 
-// CountCap is where the counting of a query's rows stops: a table may hold more than anybody waits for.
+// CountCap is where counting stops: a query may select more rows than anybody waits for.
 const CountCap = 100_001
 
 func (s *Store) count(ctx context.Context, table string, w *where) (n int64, err error) {

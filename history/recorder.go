@@ -21,7 +21,7 @@ type DeadLetters interface {
 	Put(ctx context.Context, letters []traffic.DeadLetter) error
 }
 
-// Transactions is what the recorders need of a Store: where batches are stored, and where it is told what was not.
+// Transactions is what the recorders need of a Store: transactions for batches, and a log for records that are not stored.
 type Transactions interface {
 	// Begin opens a transaction, which the recorder commits or rolls back.
 	Begin(ctx context.Context) (pgx.Tx, error)
@@ -45,8 +45,8 @@ type item[R any] struct {
 	row     R
 }
 
-// recorder is what the sinks of RECORD have in common: a batch is stored as far as PostgreSQL takes it, the rest
-// becomes dead letters, and only then the batch is done.
+// recorder is what the sinks of RECORD share: a batch is done when each of its records is stored or, where PostgreSQL refuses
+// its row, in the dead letters.
 type recorder[R any] struct {
 	store   Transactions
 	letters DeadLetters
@@ -56,12 +56,12 @@ type recorder[R any] struct {
 	write   func(ctx context.Context, tx pgx.Tx, rows []item[R]) error
 }
 
-// storePatience bounds the storing of one batch, which takes milliseconds: a server that has taken the statement and gives
-// no answer, because it is frozen or its machine is gone, is asked again over another connection, and operators hear of it.
-const storePatience = 30 * time.Second
+// storeTimeout bounds the storing of one batch, which takes milliseconds. A server that has taken the statement and gives no
+// answer, because it is frozen or its machine is gone, is then asked again over another connection, and operators hear of it.
+const storeTimeout = 30 * time.Second
 
-// read decodes batch. What is damaged becomes a dead letter; a record that a newer build wrote ends the reading: newer says
-// so, and what lies before it is to be stored.
+// read decodes batch. A damaged record becomes a dead letter. A record that a newer build wrote ends the reading: newer is its
+// error, and items are the records before it, which can be stored.
 func (r *recorder[R]) read(batch []traffic.Message) (items []item[R], letters []traffic.DeadLetter, newer error) {
 	items = make([]item[R], 0, len(batch))
 	for i := range batch {
@@ -79,10 +79,10 @@ func (r *recorder[R]) read(batch []traffic.Message) (items []item[R], letters []
 	return items, letters, nil
 }
 
-// apply returns nil only after everything in batch is stored, or in the dead letters.
+// apply returns nil only after every record of batch is stored or in the dead letters.
 func (r *recorder[R]) apply(ctx context.Context, batch []traffic.Message) error {
 	items, letters, newer := r.read(batch)
-	bounded, cancel := context.WithTimeout(ctx, storePatience)
+	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	refused, err := r.put(bounded, items)
 	cancel()
 	if err != nil {
@@ -159,8 +159,8 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// upsert brings many rows into a table in three steps: COPY into a temporary table of the connection, and one INSERT …
-// ON CONFLICT from there. It is several times as fast as single INSERTs. No two rows of a call may have the same key.
+// upsert writes many rows into a table: COPY into a temporary table of the connection, and one INSERT … ON CONFLICT from
+// there. It is several times as fast as single INSERTs. No two rows of a call may have the same id.
 type upsert struct {
 	table   string
 	columns []string

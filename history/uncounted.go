@@ -31,7 +31,7 @@ func (q *LateQuery) where() *where {
 	return w
 }
 
-// LateSum is how many events of one source partition came too late for a rule, by the minute in which they came.
+// LateSum is the number of events of one source partition that came too late for a rule, by the minute in which they came.
 type LateSum struct {
 	Stream  string       `json:"stream"`
 	Rule    string       `json:"rule"`
@@ -61,12 +61,12 @@ func (s *Store) Late(ctx context.Context, q LateQuery) ([]LateSum, error) {
 	return sums, nil
 }
 
-// CountLate is how many sums q selects without its limit, CountCap at most.
+// CountLate is the number of sums that q selects without its limit, CountCap at most.
 func (s *Store) CountLate(ctx context.Context, q LateQuery) (int64, error) {
 	return s.count(ctx, "late_sums", q.where())
 }
 
-// StoreUncounted stores what routers left out. A sum that is known only grows.
+// StoreUncounted stores sums of events that routers left out. A sum that is stored already only grows.
 func (s *Store) StoreUncounted(ctx context.Context, stream string, sums []detectors.RoutedUncounted) error {
 	var batch pgx.Batch
 	for i := range sums {
@@ -91,8 +91,8 @@ type UncountedQuery struct {
 	Limit  int          // 0: no limit
 }
 
-// UncountedSum is how many events a rule did not count for one reason, by the minute in which they came. What a sum of
-// ROUTE cannot say is nil.
+// UncountedSum is the number of events that a rule did not count for one reason, by the minute in which they came. Lineage and
+// partitions are nil in sums of ROUTE, which does not know them.
 type UncountedSum struct {
 	Stream  string       `json:"stream"`
 	Rule    string       `json:"rule"`
@@ -135,7 +135,7 @@ func (s *Store) Uncounted(ctx context.Context, q UncountedQuery) ([]UncountedSum
 	return sums, nil
 }
 
-// CountUncounted is how many sums q selects without its limit, CountCap at most.
+// CountUncounted is the number of sums that q selects without its limit, CountCap at most.
 func (s *Store) CountUncounted(ctx context.Context, q UncountedQuery) (int64, error) {
 	return s.count(ctx, "uncounted_v", q.where())
 }
@@ -176,7 +176,7 @@ func (f *Figure) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*int64)(f))
 }
 
-// Figures are how many events a rule did not count, by reason. An event has one reason for a rule.
+// Figures are the numbers of events that a rule did not count, by reason. For one rule, an event has one reason.
 type Figures struct {
 	Late         Figure `json:"late"`
 	OutOfOrder   Figure `json:"out_of_order"`
@@ -184,7 +184,7 @@ type Figures struct {
 	MissingValue Figure `json:"missing_value"`
 }
 
-// UnknownFigures are those of which none is known.
+// UnknownFigures are Figures none of which is known.
 func UnknownFigures() Figures {
 	return Figures{UnknownFigure, UnknownFigure, UnknownFigure, UnknownFigure}
 }
@@ -206,13 +206,13 @@ func (f *Figures) Of(reason detectors.Uncounted) Figure {
 
 // NotCounted is what the rules of a stream did not count since some minute.
 type NotCounted struct {
-	// Complete says that figures of all reasons are known. Where a routing version was in force whose record format is for
-	// processes that tell of late events only, the other figures are not.
+	// Complete says that the figures of all reasons are known. They are not where a routing version with an older record
+	// format was in force: processes of its builds tell of late events only.
 	Complete bool
-	rules    map[string]map[string]int64
+	rules    map[string]map[string]int64 // rule, reason → events
 }
 
-// Figures are those of one rule.
+// Figures are the figures of one rule.
 func (n *NotCounted) Figures(rule string) Figures {
 	of := func(reason detectors.Uncounted) Figure {
 		if reason != detectors.UncountedLate && !n.Complete {

@@ -22,17 +22,17 @@ type Store struct{ db *postgres.DB }
 // New returns the store in db.
 func New(db *postgres.DB) *Store { return &Store{db} }
 
-// takePartition raises the epoch unless the caller still holds it. The row's lock makes it compare-and-set: a second
-// taker waits, and then sees the first one's epoch. No row comes back where the claim is kept.
+// takePartition raises the epoch unless the caller still holds it, and returns a row if it does. The row's lock makes it
+// compare-and-set: a second taker waits, and then sees the first one's epoch.
 const takePartition = `
 	INSERT INTO partition_owners AS o (stream, partition, epoch, owner) VALUES ($1, $2, 1, $3)
 	ON CONFLICT (stream, partition) DO UPDATE SET epoch = o.epoch + 1, owner = excluded.owner, taken_at = now()
 	WHERE NOT (o.epoch = $4 AND o.owner = excluded.owner)
 	RETURNING epoch`
 
-// Take claims partition for owner. held is the epoch under which the caller's memory is warm, 0 for none. If the
-// store's epoch is held and its owner is owner, the claim is kept; otherwise the epoch is raised by one and what is
-// stored is told, newest first: Load gives its pieces.
+// Take claims partition for owner. held is the epoch under which the caller's memory is warm, 0 for none. If the stored epoch is
+// held and the stored owner is owner, the claim is kept. Otherwise the epoch is raised by one, and the claim lists the stored
+// snapshots, newest first, whose pieces Load returns.
 func (s *Store) Take(ctx context.Context, stream string, partition int, owner string, held int64) (ingest.Claim, error) {
 	var claim ingest.Claim
 	err := s.db.Transact(ctx, fmt.Sprintf("taking keyed partition %d of %s", partition, stream), func(tx pgx.Tx) error {
@@ -44,8 +44,8 @@ func (s *Store) Take(ctx context.Context, stream string, partition int, owner st
 		if err != nil {
 			return err
 		}
-		// A statement of its own, so that its view is younger than the lock: what the former owner had written by then
-		// is seen, and after it he writes no more.
+		// A statement of its own, so that its view is younger than the lock: it sees all that the former owner has written,
+		// who can write no more now.
 		claim.Generations, err = loadCheckpoints(ctx, tx, stream, partition)
 		return err
 	})
@@ -55,11 +55,11 @@ func (s *Store) Take(ctx context.Context, stream string, partition int, owner st
 	return claim, nil
 }
 
-// pieceBytes is in what pieces a snapshot is given whose builds stored it as one value.
+// pieceBytes is the size of the pieces in which Load returns a snapshot that an older build stored as one value.
 const pieceBytes = 4 << 20
 
-// inPieces stands in place of a snapshot that lies in checkpoint_pieces. Builds that know no pieces take it for a snapshot of
-// a newer format: they refuse the partition and say that they are to be upgraded, and do not begin it anew.
+// inPieces is stored in place of a snapshot whose bytes are in checkpoint_pieces. Builds that do not know pieces take it for a
+// snapshot of a newer format: they refuse the partition and ask for an upgrade, rather than begin it anew.
 func inPieces() []byte {
 	const format = 0xff
 	return binary.BigEndian.AppendUint32([]byte{format}, checksum([]byte{format}))
@@ -86,8 +86,8 @@ func loadCheckpoints(ctx context.Context, tx pgx.Tx, stream string, partition in
 	})
 }
 
-// loadPiece finds a piece in either form. A row comes back while the partition has an owner; without data where the
-// piece is gone.
+// loadPiece finds a piece, of a snapshot in pieces or of one stored whole. It returns a row if the partition has an owner; data
+// is NULL where the piece is gone.
 const loadPiece = `
 	SELECT o.epoch = $3, coalesce(p.data, substring(c.data FROM ($7::bigint * $8 + 1)::int FOR $8::int)), p.crc FROM partition_owners o
 	LEFT JOIN checkpoints c ON c.stream = $1 AND c.partition = $2 AND c.epoch = $4 AND c.keyed_offset = $5 AND c.attempt = $6
@@ -96,7 +96,7 @@ const loadPiece = `
 		AND p.number = $7::bigint
 	WHERE o.stream = $1 AND o.partition = $2`
 
-// Load gives a piece of a generation that Take has told of under epoch. ingest.ErrFenced is wrapped when the epoch is
+// Load returns a piece of a snapshot that Take listed under epoch. ingest.ErrFenced is wrapped when the epoch is
 // another one by now, detectors.ErrSnapshot when the piece is damaged or gone.
 func (s *Store) Load(ctx context.Context, stream string, partition int, epoch int64, cp ingest.Checkpoint, number int) ([]byte, error) {
 	doing := fmt.Sprintf("piece %d of %d of a snapshot of keyed partition %d of %s", number+1, cp.Pieces, partition, stream)
@@ -120,17 +120,17 @@ func (s *Store) Load(ctx context.Context, stream string, partition int, epoch in
 	return data, nil
 }
 
-// piecesRecordFormat is the record format from which on all processes of a stream know pieces. An operator raises a
-// stream's when the last process of an older build is gone: until then one of those may take a partition, and reads whole
-// snapshots only.
+// piecesRecordFormat is the least record format under which all processes of a stream know pieces. Operators raise a stream's
+// format when the last process of an older build is gone. Below it an older build may take a partition, and can read only
+// snapshots that are stored whole.
 const piecesRecordFormat = 3
 
-// mostWhole is the most that is put together for older builds, in bytes; PostgreSQL holds values below 1 GiB.
+// mostWhole bounds snapshots that are stored whole for older builds, in bytes; PostgreSQL holds values below 1 GiB.
 const mostWhole = 512 << 20
 
-// Write stores a piece of a snapshot. The last one makes the snapshot the partition's newest generation; the one before is
-// kept. Until then nobody sees any of it. A piece may be written again, and a new attempt may be begun before the one before is
-// whole. ingest.ErrFenced is wrapped when the epoch is not cp.Epoch any more; then nothing was written.
+// Write stores a piece of a snapshot. Its last piece makes the snapshot the partition's newest, and the newest until then the
+// one before it, which is kept; until then no reader sees any piece. A piece may be written again, and a new attempt may begin
+// before the last one is whole. ingest.ErrFenced is wrapped when the epoch is not cp.Epoch any more; then nothing was written.
 //
 // Each step is one statement: an owner that is frozen between two of them must not hold a lock that its successor needs.
 func (s *Store) Write(ctx context.Context, stream string, partition int, cp ingest.Checkpoint, piece ingest.Piece) error {
@@ -180,8 +180,8 @@ func (w *checkpointWriter) add(ctx context.Context, piece ingest.Piece) error {
 	return err
 }
 
-// publishCheckpoint finds the epoch unchanged under the owner row's lock, and all pieces there, or writes nothing. A
-// checkpoint of the same offset, as when the answer to the first was lost, takes its own slot and not the older one's.
+// publishCheckpoint writes only if the epoch is unchanged, under the owner row's lock, and all pieces are there. A checkpoint of
+// the newest one's offset, as after a lost answer, replaces the newest and not the older one.
 const publishCheckpoint = `
 	WITH pieces AS (
 		SELECT count(*) AS n, sum(octet_length(data)) AS size FROM checkpoint_pieces
@@ -206,8 +206,8 @@ const publishCheckpoint = `
 	ON CONFLICT (stream, partition, slot) DO UPDATE SET epoch = excluded.epoch, keyed_offset = excluded.keyed_offset,
 		attempt = excluded.attempt, data = excluded.data, written_at = now()`
 
-// publish makes the snapshot the newest generation: data, or the pieces that were added, which older builds are given as
-// a whole while there may be one.
+// publish makes the snapshot the newest: data or, if it is nil, the pieces that were added. Pieces are joined and stored whole
+// where older builds may still read them.
 func (w *checkpointWriter) publish(ctx context.Context, data []byte, pieces int) error {
 	tag, err := w.db.Exec(ctx, publishCheckpoint, w.stream, w.partition, w.cp.Epoch, w.cp.Offset, w.cp.Attempt, data, pieces,
 		inPieces(), piecesRecordFormat, mostWhole)
@@ -226,8 +226,8 @@ func (w *checkpointWriter) publish(ctx context.Context, data []byte, pieces int)
 	return ingest.ErrFenced
 }
 
-// clean removes pieces that are of no generation, as interrupted attempts leave them. This attempt's stay, and those of
-// the one before: what it was last asked to do may be under way still.
+// clean removes the pieces that interrupted attempts have left. It spares the pieces of this attempt, and of the one before,
+// whose last statement may still be under way.
 func (w *checkpointWriter) clean(ctx context.Context) error {
 	_, err := w.db.Exec(ctx, `
 		DELETE FROM checkpoint_pieces p WHERE p.stream = $1 AND p.partition = $2 AND (p.epoch < $3 OR p.epoch = $3 AND p.attempt < (

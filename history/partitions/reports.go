@@ -13,13 +13,13 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// ReportedPartition is what a stage last said about a partition, and when.
+// ReportedPartition is the last report of a stage about a partition.
 type ReportedPartition struct {
 	ingest.PartitionStatus
 	Reported time.Time
 }
 
-// reportState never lets an owner that was replaced have the last word: a lower epoch changes nothing.
+// reportState ignores a report with a lower epoch than the stored one: its owner was replaced.
 const reportState = `
 	INSERT INTO partition_states AS s (stream, side, partition, owner, state, reason, log_offset, log_end, epoch, watermark,
 		gap_source, gap_offset)
@@ -29,7 +29,7 @@ const reportState = `
 		watermark = excluded.watermark, gap_source = excluded.gap_source, gap_offset = excluded.gap_offset, reported_at = now()
 	WHERE excluded.epoch >= s.epoch`
 
-// Report stores what a stage says about its partitions, in place of what was said before.
+// Report stores a stage's reports about its partitions, in place of the ones before.
 func (s *Store) Report(ctx context.Context, stream string, states []ingest.PartitionStatus) error {
 	if len(states) == 0 {
 		return nil
@@ -65,7 +65,7 @@ func (s *Store) PartitionStates(ctx context.Context, stream string) ([]ReportedP
 	return states, nil
 }
 
-// Accept stores an operator's word that a gap may be passed, and audits it. The same gap accepted again is as before.
+// Accept stores an operator's word that a gap may be passed, and audits it. Accepting a gap again changes nothing.
 func (s *Store) Accept(ctx context.Context, stream string, a ingest.Acceptance) error {
 	object := fmt.Sprintf("partition %s/%d of %s", a.Side, a.Partition, stream)
 	return s.db.Transact(ctx, "accepting a gap in "+object, func(tx pgx.Tx) error {

@@ -6,8 +6,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Timestamp is a traffic.Time as a timestamptz, to the microsecond. EndOfTime is infinity and BeforeTime is -infinity, and
-// so is every time that timestamptz cannot hold (before 4714 BC).
+// Timestamp is a traffic.Time as a timestamptz, to the microsecond. EndOfTime is infinity. BeforeTime, and every time before
+// 4714 BC, which timestamptz cannot hold, is -infinity.
 type Timestamp traffic.Time
 
 var (
@@ -44,7 +44,7 @@ func (s *Timestamp) ScanTimestamptz(v pgtype.Timestamptz) error {
 	return nil
 }
 
-// TimestampOrNull is t as an argument, NULL where t is 0: a record leaves out a time that it does not have.
+// TimestampOrNull is t as an argument, NULL where t is 0, which stands for no time in records.
 func TimestampOrNull(t traffic.Time) any {
 	if t == 0 {
 		return nil

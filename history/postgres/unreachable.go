@@ -12,8 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// UnreachableError says that PostgreSQL cannot be connected to: where, why and what to do, in one line without the
-// password.
+// UnreachableError says that no connection can be made: where to, why, and what to do, in one line without the password.
 type UnreachableError struct {
 	Address string // host:port, or the path of a socket
 	Cause   string
@@ -28,18 +27,14 @@ func (e *UnreachableError) Error() string {
 // Unwrap gives the driver's error.
 func (e *UnreachableError) Unwrap() error { return e.err }
 
-// Fail wraps err with what was being done.
-func (db *DB) Fail(doing string, err error) error {
-	return fmt.Errorf("history: %s: %w", doing, db.Plain(err))
-}
-
-// Plain turns the driver's account of a failed connection, which is long and of several lines, into UnreachableError.
-func (db *DB) Plain(err error) error {
+// unreachable turns the driver's account of a failed connection to address, which is long and of several lines, into
+// UnreachableError. It returns other errors as they are.
+func unreachable(address string, err error) error {
 	var connect *pgconn.ConnectError
 	if !errors.As(err, &connect) {
 		return err
 	}
-	u := &UnreachableError{Address: db.address, Cause: lastLine(connect.Unwrap()), err: err}
+	u := &UnreachableError{Address: address, Cause: lastLine(connect.Unwrap()), err: err}
 	u.Advice = "start it there, or correct postgres.url"
 	var refused *pgconn.PgError
 	var network *net.OpError
@@ -53,7 +48,7 @@ func (db *DB) Plain(err error) error {
 	return u
 }
 
-// adviceFor says what to do about a server that answers, but does not let us in.
+// adviceFor says what to do about a server that refuses the connection, by its SQLSTATE.
 func adviceFor(code string) string {
 	switch {
 	case code == "3D000": // invalid_catalog_name
@@ -68,7 +63,7 @@ func adviceFor(code string) string {
 	return "see the server's log"
 }
 
-// lastLine is the end of a driver's message: with several addresses the last one tried speaks for all.
+// lastLine is the last line of a driver's message: of several addresses, the one tried last.
 func lastLine(err error) string {
 	text := strings.TrimSpace(err.Error())
 	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
@@ -77,7 +72,7 @@ func lastLine(err error) string {
 	return text
 }
 
-// addressOf names the server, or the servers, that a configuration leads to.
+// addressOf names the server, or the servers, of a configuration.
 func addressOf(c *pgx.ConnConfig) string {
 	all := []string{hostPort(c.Host, c.Port)}
 	for _, f := range c.Fallbacks {

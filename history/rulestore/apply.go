@@ -23,13 +23,13 @@ type Document struct {
 	Source string
 }
 
-// ApplyOptions say how far Apply goes.
+// ApplyOptions say what Apply may do.
 type ApplyOptions struct {
-	Prune  bool // remove the stored rules that are not among the documents; without it they are kept
-	DryRun bool // change nothing, only plan
+	Prune  bool // remove stored rules that are not among the documents
+	DryRun bool // only plan
 }
 
-// ChangeKind is what applying means for one rule.
+// ChangeKind is the effect of applying on one rule.
 type ChangeKind string
 
 const (
@@ -49,11 +49,11 @@ type RuleChange struct {
 	Mode    rules.Mode `json:"mode"`    // after applying
 	Warming bool       `json:"warming"` // windows start cold: the lineage is a new one
 	Diff    []string   `json:"diff,omitempty"`
-	// Refused gives the reasons why the change would be refused: it may block more than what was promoted.
+	// Refused has the reasons for which the change is refused: the rule blocks, and would block more than was promoted.
 	Refused []string `json:"refused,omitempty"`
 }
 
-// Plan is what applying documents means, or did.
+// Plan is the effect of applying documents: planned, of a dry run, or done.
 type Plan struct {
 	Changes []RuleChange `json:"changes"` // ascending by rule
 	Routing int64        `json:"routing"` // the live stream's newest routing version afterwards; 0 for a dry run
@@ -64,7 +64,7 @@ func (p *Plan) Changed() bool {
 	return slices.ContainsFunc(p.Changes, func(c RuleChange) bool { return c.Kind != ChangeUnchanged && c.Kind != ChangeKept })
 }
 
-// RefusedError says that nothing was applied because rules that block would block more, or would be removed.
+// RefusedError says that nothing was applied because rules that block would block more or be removed.
 type RefusedError struct{ Changes []RuleChange }
 
 func (e *RefusedError) Error() string {
@@ -121,7 +121,7 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 	return plan, err
 }
 
-// step is a planned change and what it needs to be carried out.
+// step is a planned change with all that is needed to carry it out.
 type step struct {
 	RuleChange
 	next   rules.Version

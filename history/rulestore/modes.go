@@ -24,8 +24,8 @@ type ModeChange struct {
 	Override bool // promote although the log format carries no verdict; needs a reason
 }
 
-// ModeSet is a rule's mode after SetMode, with who set it, when and why: the caller, or, where nothing changed, whoever
-// did before.
+// ModeSet is a rule's mode after SetMode, with when, by whom and why it was set: by the caller or, where nothing changed, by
+// somebody before.
 type ModeSet struct {
 	rules.ModeState
 	Changed bool      `json:"changed"` // false: the rule had that mode already
@@ -34,9 +34,9 @@ type ModeSet struct {
 	Reason  string    `json:"reason"`
 }
 
-// SetMode sets a rule's mode: promote, demote, disable and enable. The generation rises, so that blocks written before
-// hold no longer; a mode that the rule has already changes nothing, and nothing of who set it. It is audited, told to those who WatchModes, and
-// published as a routing version where the rule starts or stops to count. postgres.ErrNotFound is wrapped for an unknown rule.
+// SetMode sets a rule's mode: promote, demote, disable and enable. The generation rises, so that blocks written before hold no
+// longer. The change is audited, heard by WatchModes, and published as a routing version where the rule starts or stops to
+// count. A mode that the rule has already changes nothing. postgres.ErrNotFound is wrapped for an unknown rule.
 //
 // A rule may block only when its document has a block, and when the live stream's log format carries verdicts: without
 // them our own refusals would feed its windows, and keep a client blocked for ever.
@@ -80,7 +80,7 @@ func (r *Rule) modeSet(changed bool) ModeSet {
 	return ModeSet{ModeState: r.modeState(), Changed: changed, Since: r.Changed, By: r.ChangedBy, Reason: r.Reason}
 }
 
-// storeMode stores the change, and makes r the rule as it is then.
+// storeMode stores the change, and updates r.
 func (s *Store) storeMode(ctx context.Context, tx pgx.Tx, r *Rule, c ModeChange, entry audit.Entry) error {
 	entry.Actor, entry.Object, entry.Reason = c.By, "rule "+c.Rule, c.Reason
 	r.Mode, r.Promoted = c.Mode, r.Newest.Version.Number
@@ -119,7 +119,7 @@ func actionOf(from, to rules.Mode) (string, error) {
 	return "", fmt.Errorf("mode %q: allowed are %s, %s and %s", to, rules.ModeOff, rules.ModeShadow, rules.ModeBlock)
 }
 
-// mayBlock returns what the audit trail is to say about an override.
+// mayBlock returns an error where the rule must not block. detail is for the audit trail: the reason that was overridden.
 func mayBlock(ctx context.Context, tx pgx.Tx, r *Rule, c ModeChange) (detail string, err error) {
 	if r.Newest.Version.Block == nil {
 		return "", errors.New("its document has no block: add one (key, ttl, extend) and apply it")

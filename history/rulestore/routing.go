@@ -36,7 +36,7 @@ func (s *Store) Routing(ctx context.Context, stream string, number int64) (*rule
 	return r, nil
 }
 
-// loadRouting loads the version that the condition selects; $1 is the stream.
+// loadRouting loads the version that the condition selects. In the condition, $1 is the stream.
 func loadRouting(ctx context.Context, q postgres.Querier, where string, args ...any) (*rules.Routing, error) {
 	var document string
 	err := q.QueryRow(ctx, "SELECT document FROM routing_versions WHERE stream = $1 AND "+where, args...).Scan(&document)
@@ -55,13 +55,13 @@ func newestRouting(ctx context.Context, q postgres.Querier, stream string) (*rul
 	return r, err
 }
 
-// RoutingBuilder makes the next routing version from the newest one, which is nil when there is none. It must leave prev
-// as it is.
+// RoutingBuilder makes the next routing version from the newest one, prev, which is nil when there is none. It must not change
+// prev.
 type RoutingBuilder = func(prev *rules.Routing) (rules.Routing, error)
 
 // PublishRouting makes the next routing version of stream from the newest. Stream, Number and the order of the rules are
-// set here, whatever build says. A version whose content is that of the newest is not stored: then number is the newest's
-// and changed is false. Publishers of one stream wait for each other; running stages hear of
+// set here, whatever build says. Where build changes nothing, no version is stored: number is the newest one's and changed is
+// false. Publishers of one stream wait for each other; running stages hear of
 // it through WatchRoutings.
 func (s *Store) PublishRouting(ctx context.Context, stream string, build RoutingBuilder) (number int64, changed bool, err error) {
 	err = s.db.Transact(ctx, "publishing a routing version of "+stream, func(tx pgx.Tx) error {

@@ -45,7 +45,7 @@ func (s *Store) WatchModes(ctx context.Context, onChange func()) {
 	s.db.Watch(ctx, modesTopic(), onChange)
 }
 
-// Rule is a rule as the store knows it: its newest version and its mode.
+// Rule is a stored rule: its newest version and its mode.
 type Rule struct {
 	Newest     StoredVersion `json:"newest"`
 	Mode       rules.Mode    `json:"mode"`
@@ -53,9 +53,9 @@ type Rule struct {
 	Changed    time.Time     `json:"changed"` // when the mode was set last, by whom and why
 	ChangedBy  string        `json:"changed_by"`
 	Reason     string        `json:"reason,omitempty"`
-	// Promoted is the version that was the newest when the mode was set last.
+	// Promoted is the number of the version that was the newest when the mode was set last.
 	Promoted int `json:"-"`
-	// Removed says that `rules apply --prune` took the rule away. Its versions and history stay.
+	// Removed says that `rules apply --prune` removed the rule. Its versions and history stay.
 	Removed bool `json:"removed,omitempty"`
 	// Versions are all versions, newest first. Only Find fills it in.
 	Versions []StoredVersion `json:"versions,omitempty"`
@@ -73,7 +73,7 @@ type StoredVersion struct {
 
 const versionColumns = "v.version, v.lineage, v.document, v.source, v.hash, v.created_at, v.author, v.reason"
 
-// scanVersion reads versionColumns, and then what more points at.
+// scanVersion reads versionColumns into v, and the columns after them into more.
 func scanVersion(row pgx.CollectableRow, more ...any) (v StoredVersion, err error) {
 	var number, lineage int
 	var document string
@@ -91,8 +91,7 @@ func scanVersion(row pgx.CollectableRow, more ...any) (v StoredVersion, err erro
 	return v, nil
 }
 
-// loadRules reads the newest version and the mode of the rules that the condition selects, ascending by id, removed
-// ones included.
+// loadRules reads the rules that the condition selects, removed ones included, ascending by id. It does not fill in Versions.
 func loadRules(ctx context.Context, q postgres.Querier, where string, args ...any) ([]Rule, error) {
 	rows, err := q.Query(ctx, "SELECT "+versionColumns+`, m.mode, m.generation, m.changed_at, m.changed_by, m.reason, m.removed,
 			(SELECT coalesce(max(p.version), 0) FROM rule_versions p WHERE p.rule = m.rule AND p.created_at <= m.changed_at)
@@ -118,7 +117,7 @@ func (s *Store) List(ctx context.Context) ([]Rule, error) {
 	return all, nil
 }
 
-// Find returns one rule with all its versions, also when it was removed; postgres.ErrNotFound is wrapped where there is none.
+// Find returns one rule with all its versions, also a removed one. postgres.ErrNotFound is wrapped where there is none.
 func (s *Store) Find(ctx context.Context, id string) (Rule, error) {
 	r, err := findRule(ctx, s.db, id)
 	if err != nil {
@@ -134,7 +133,7 @@ func (s *Store) Find(ctx context.Context, id string) (Rule, error) {
 	return r, nil
 }
 
-// RuleVersion loads one version of a rule; false when there is none.
+// RuleVersion returns one version of a rule, false where there is none.
 func (s *Store) RuleVersion(ctx context.Context, id string, number int) (*rules.Version, bool, error) {
 	rows, err := s.db.Query(ctx, "SELECT "+versionColumns+" FROM rule_versions v WHERE v.rule = $1 AND v.version = $2",
 		traffic.Printable(id), number)
@@ -162,7 +161,7 @@ func findRule(ctx context.Context, q postgres.Querier, id string) (Rule, error) 
 	return found[0], nil
 }
 
-// Modes returns the mode of every rule that has not been removed, ascending by id, with its newest version's match.
+// Modes returns the modes of all rules that have not been removed, ascending by id, with the match of the newest version.
 func (s *Store) Modes(ctx context.Context) ([]rules.ModeState, error) {
 	all, err := loadRules(ctx, s.db, "NOT m.removed")
 	if err != nil {
@@ -186,13 +185,13 @@ func (r *Rule) modeState() rules.ModeState {
 	return state
 }
 
-// counts reports whether the rule belongs into routing versions.
+// counts reports whether routing versions have the rule.
 func (r *Rule) counts() bool { return !r.Removed && r.Mode != rules.ModeOff }
 
 // errNoRouting says that rules cannot take effect yet.
 var errNoRouting = errors.New("stream live has no routing version yet: run `weir migrate`")
 
-// publishRules makes the next routing version of the live stream from the rules that count now.
+// publishRules publishes the rules that count now as the live stream's next routing version, whose number it returns.
 func (s *Store) publishRules(ctx context.Context, tx pgx.Tx) (int64, error) {
 	all, err := loadRules(ctx, tx, "NOT m.removed")
 	if err != nil {

@@ -28,21 +28,21 @@ const (
 // ErrExists is wrapped by Create where the name is taken.
 var ErrExists = errors.New("stream exists")
 
-// PartitionCounts are the partition counts of a stream's topics, fixed when it is made, and what one partition may hold.
+// PartitionCounts are the partition counts of a stream's topics, fixed when it is made, and the memory of a keyed partition.
 type PartitionCounts struct {
-	// Requests is how many partitions the requests topic had when the generation began. Others may be added to it.
+	// Requests is the number that the requests topic had when the generation began. Partitions may have been added since.
 	Requests int `json:"requests"`
 	Keyed    int `json:"keyed"`
 	Hits     int `json:"hits"`
-	// Budget is how many bytes the windows of one keyed partition may take; a stream that is made with 0 gets
-	// detectors.DefaultBudget. SetBudget changes it.
+	// Budget bounds the windows of one keyed partition, in bytes. A stream that is made with 0 gets detectors.DefaultBudget;
+	// SetBudget changes it.
 	Budget int64 `json:"budget"`
 }
 
 // Stream is what the register has of one stream.
 type Stream struct {
 	Name       string          `json:"name"`
-	Generation int64           `json:"generation"` // which life of the requests topic, never reused
+	Generation int64           `json:"generation"` // numbers the lives of requests topics; never used again
 	Partitions PartitionCounts `json:"partitions"`
 	Created    time.Time       `json:"created"`
 	Finished   time.Time       `json:"finished,omitzero"`
@@ -165,8 +165,8 @@ func (s *Store) RecreateGeneration(ctx context.Context, name string, requests in
 	return generation, err
 }
 
-// SetBudget changes how many bytes the windows of one keyed partition may take. It takes effect where a process starts;
-// from then on other keys may be evicted than before, so it is audited.
+// SetBudget changes PartitionCounts.Budget. The new one takes effect in processes that start afterwards; other keys may then be
+// evicted than before, so the change is audited.
 func (s *Store) SetBudget(ctx context.Context, name string, budget int64, by string) error {
 	return s.db.Transact(ctx, "changing the budget of stream "+name, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, "UPDATE streams SET keyed_budget = $2 WHERE name = $1", name, budget)
@@ -181,7 +181,7 @@ func (s *Store) SetBudget(ctx context.Context, name string, budget int64, by str
 	})
 }
 
-// Finish marks a stream as ended and keeps its summary, any JSON text.
+// Finish marks a stream as ended and stores its summary, any JSON text.
 func (s *Store) Finish(ctx context.Context, name string, summary json.RawMessage) error {
 	tag, err := s.db.Exec(ctx, "UPDATE streams SET finished_at = now(), summary = $2::json WHERE name = $1", name, string(summary))
 	if err == nil && tag.RowsAffected() == 0 {
@@ -193,7 +193,7 @@ func (s *Store) Finish(ctx context.Context, name string, summary json.RawMessage
 	return nil
 }
 
-// Delete removes a replay with all its rows, also when it has left only some of them. The live stream is refused.
+// Delete removes a replay with all its rows, also where an earlier Delete removed only some. It refuses the live stream.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	if name == Live {
 		return errors.New("history: the live stream cannot be deleted, only replays")
@@ -221,7 +221,7 @@ func Lock(ctx context.Context, tx pgx.Tx, name string) error {
 	return err
 }
 
-// Secret returns the newest deployment secret and its id, which routing versions name.
+// Secret returns the newest deployment secret and its id, by which routing versions name it.
 func (s *Store) Secret(ctx context.Context) (id string, secret detectors.Secret, err error) {
 	err = s.db.QueryRow(ctx, "SELECT id FROM secrets ORDER BY created_at DESC, id DESC LIMIT 1").Scan(&id)
 	if err != nil {

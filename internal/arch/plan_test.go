@@ -31,7 +31,7 @@ var plan = map[string][]string{
 		"internal/testbed"}, // a schema for a test
 	"migrations":        {},
 	"gate":              {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
-	"console":           {"traffic", "rules", "detectors", "blocklist", "history", "history/rulestore"},
+	"console":           {"traffic", "rules", "detectors", "blocklist", "history", "history/rulestore", "internal/retry"},
 	"dashboards":        {},
 	"cmd/weir":          {"*"},
 	"examples":          {"traffic", "gate"}, // and below: what users import too

@@ -72,7 +72,7 @@ func (p *picture) hit(r *history.RecordedHit) hitView {
 
 func (p *picture) hitsView() hitsView {
 	v := hitsView{Stale: p.stale(partHistory), Minutes: int(recent.Minutes()), Hits: []hitView{}}
-	for _, hits := range p.seen.hits {
+	for _, hits := range p.readings.hits {
 		v.More = v.More || len(hits) > hitsShownPerRule
 		for i := range first(hits, hitsShownPerRule) {
 			v.Hits = append(v.Hits, p.hit(&hits[i]))
@@ -89,7 +89,7 @@ func (p *picture) hitsView() hitsView {
 
 // evidence finds an episode by its id among those that were read last.
 func (p *picture) evidence(id string) (evidenceView, bool) {
-	for _, hits := range p.seen.hits {
+	for _, hits := range p.readings.hits {
 		for i := range hits {
 			if hits[i].ID == id {
 				return p.evidenceOf(&hits[i]), true
@@ -175,8 +175,8 @@ func (p *picture) rulesView() rulesView {
 			holds[key.rule]++
 		}
 	}
-	for i := range p.seen.rules {
-		one := p.rule(&p.seen.rules[i])
+	for i := range p.readings.rules {
+		one := p.rule(&p.readings.rules[i])
 		one.Holds = holds[one.ID]
 		v.Rules = append(v.Rules, one)
 	}
@@ -197,7 +197,7 @@ func (p *picture) rule(r *rulestore.Rule) ruleView {
 	if r.Mode == rules.ModeShadow && d.Block == nil {
 		v.Command = "" // there is nothing to promote
 	}
-	p.count(&v, p.seen.hits[d.ID])
+	p.count(&v, p.readings.hits[d.ID])
 	return v
 }
 
