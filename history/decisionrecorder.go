@@ -11,7 +11,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history/postgres"
-	"github.com/weirhq/weir/history/streams"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -30,7 +30,7 @@ var _ interface {
 // for dead letters and metrics.
 func NewDecisionRecorder(store Transactions, stream, topic string, letters DeadLetters,
 	registry prometheus.Registerer) (*DecisionRecorder, error) {
-	if err := streams.CheckName(stream); err != nil {
+	if err := ingest.Stream(stream).Check(); err != nil {
 		return nil, err
 	}
 	metrics, err := newRecordMetrics(registry)

@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/postgres"
-	"github.com/weirhq/weir/history/streams"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -34,7 +34,7 @@ var _ interface {
 // dead letters and metrics.
 func NewHitRecorder(store Transactions, stream, topic string, letters DeadLetters,
 	registry prometheus.Registerer) (*HitRecorder, error) {
-	if err := streams.CheckName(stream); err != nil {
+	if err := ingest.Stream(stream).Check(); err != nil {
 		return nil, err
 	}
 	metrics, err := newRecordMetrics(registry)

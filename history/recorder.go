@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -29,9 +30,6 @@ type Transactions interface {
 }
 
 var _ Transactions = (*Store)(nil)
-
-// stageRecord is the stage's name in dead letters.
-const stageRecord = "record"
 
 // Reasons of dead letters.
 const (
@@ -141,7 +139,7 @@ func (r *recorder[R]) letter(reason string, err error, m *traffic.Message) traff
 	if len(detail) > maxDetail {
 		detail = strings.ToValidUTF8(detail[:maxDetail], "") + "…"
 	}
-	return traffic.NewDeadLetter(stageRecord, reason, detail, r.topic, *m)
+	return traffic.NewDeadLetter(ingest.StageRecord, reason, detail, r.topic, *m)
 }
 
 // isRefusal reports whether PostgreSQL took exception to the data, so that sending the same again cannot help: SQLSTATE

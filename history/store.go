@@ -15,11 +15,8 @@ import (
 	"github.com/weirhq/weir/history/streams"
 )
 
-// Live is the name of the stream that gateways feed. Every other one is a replay, named ReplayPrefix + NAME.
-const (
-	Live         = streams.Live
-	ReplayPrefix = streams.ReplayPrefix
-)
+// Live is ingest.Live as rows and queries have it.
+const Live = streams.Live
 
 // Store is what one installation keeps in PostgreSQL. Its own methods are about hits, decisions and events that were not
 // counted; all parts share the connections of DB. It is safe for concurrent use.

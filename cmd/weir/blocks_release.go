@@ -12,7 +12,6 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
@@ -331,7 +330,7 @@ func (l *releasing) append(ctx context.Context) (*detectors.Hit, error) {
 	if err := waitKafka(ctx, k, askPatience); err != nil {
 		return nil, err
 	}
-	topic := ingest.TopicNames(l.store.config.Namespace, history.Live).Hits
+	topic := ingest.Live.Topics(l.store.config.Namespace).Hits
 	n, err := k.Partitions(ctx, topic)
 	if err != nil {
 		return nil, fmt.Errorf("%w: run weir migrate", err)

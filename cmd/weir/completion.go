@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -100,7 +101,7 @@ func replayNames(ctx context.Context, s *history.Store) ([]string, error) {
 	all, err := s.Streams.List(ctx)
 	var names []string
 	for i := range all {
-		if name, ok := strings.CutPrefix(all[i].Name, history.ReplayPrefix); ok {
+		if name, ok := ingest.Stream(all[i].Name).Replay(); ok {
 			names = append(names, cobra.CompletionWithDesc(name, "of "+stamp(all[i].Created)))
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/traffic"
@@ -82,7 +81,7 @@ func (e *examination) kafkaClock(ctx context.Context) finding {
 		return fine(name, "not compared: there is nothing to read it off")
 	}
 	wait := kafkaClockWait
-	if g, err := e.kafka.InspectGroup(ctx, ingest.GroupID(e.conf.Namespace, history.Live, stageRoute)); err == nil && g.Members == 0 {
+	if g, err := e.kafka.InspectGroup(ctx, ingest.Live.Group(e.conf.Namespace, stageRoute)); err == nil && g.Members == 0 {
 		wait = 0 // nobody ticks
 	}
 	reading, news, err := watchAppend(ctx, e.kafka.Log(e.names.Keyed), wait, now)

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
@@ -44,7 +43,7 @@ func examined(t *testing.T, mode rules.Mode) *examination {
 	}
 	v, _ := rules.NextVersion(nil, docs[0])
 	return &examination{
-		conf: defaultConfig(), names: ingest.TopicNames("weir", history.Live), modes: map[string]rules.ModeState{"devices": {Rule: "devices", Mode: mode}},
+		conf: defaultConfig(), names: ingest.Live.Topics("weir"), modes: map[string]rules.ModeState{"devices": {Rule: "devices", Mode: mode}},
 		routing: &rules.Routing{
 			Rules: []rules.Version{v}, Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: "weir", MaxEventBytes: 1 << 20},
 		},

@@ -25,7 +25,7 @@ import (
 type examination struct {
 	conf    *config
 	events  int // of each partition
-	names   ingest.Names
+	names   ingest.TopicNames
 	kafka   *kafka.Client
 	redis   *blocklist.Store
 	history *history.Store
@@ -55,7 +55,7 @@ const (
 
 // newExamination makes the clients, which connect nowhere yet. They are silent: what they would log is a finding.
 func newExamination(ctx context.Context, c *config, events int) (*examination, error) {
-	e := &examination{conf: c, events: events, names: ingest.TopicNames(c.Namespace, history.Live)}
+	e := &examination{conf: c, events: events, names: ingest.Live.Topics(c.Namespace)}
 	silent := slog.New(slog.DiscardHandler)
 	var err error
 	if e.history, err = openHistory(ctx, c, silent); err != nil {

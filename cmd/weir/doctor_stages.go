@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
@@ -67,7 +66,7 @@ func (e *examination) lookAtStage(ctx context.Context, w stageWork) finding {
 func (e *examination) progress(ctx context.Context, w stageWork) (progressOf, error) {
 	var p progressOf
 	var err error
-	id := ingest.GroupID(e.conf.Namespace, history.Live, w.stage)
+	id := ingest.Live.Group(e.conf.Namespace, w.stage)
 	partitions := upTo(e.topics[w.topic].Partitions)
 	if p.group, err = e.kafka.InspectGroup(ctx, id); err != nil {
 		return p, err

@@ -41,8 +41,8 @@ func (b *bed) kafka() *kafka.Client {
 	return k
 }
 
-func (b *bed) names() ingest.Names {
-	return ingest.TopicNames(b.flag("--namespace"), ingest.LiveStream)
+func (b *bed) names() ingest.TopicNames {
+	return ingest.Live.Topics(b.flag("--namespace"))
 }
 
 func (b *bed) generation() int64 {
@@ -246,7 +246,7 @@ func TestPartitionThatStoppedGoesOnWhenItsGapIsAccepted(t *testing.T) {
 	b := fullBed(t)
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
-	group := ingest.GroupID(b.flag("--namespace"), ingest.LiveStream, stageRoute)
+	group := ingest.Live.Group(b.flag("--namespace"), stageRoute)
 	moved := map[int]ingest.Commit{0: {Offset: 0}, 1: {Offset: 0}}
 	if err := b.kafka().CommitInitial(t.Context(), group, b.names().Requests, moved); err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,6 +10,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/streams"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -52,8 +52,8 @@ func (f *lookFlags) parse(now time.Time) (looked, error) {
 		return l, usagef("--limit: got %d; allowed: 0 and more", f.limit)
 	}
 	if f.replay != "" {
-		l.stream = history.ReplayPrefix + f.replay
-		if err := streams.CheckName(l.stream); err != nil {
+		l.stream = string(ingest.Replay(f.replay))
+		if err := ingest.Stream(l.stream).Check(); err != nil {
 			return l, usagef("--replay: %w", err)
 		}
 	}
@@ -272,7 +272,7 @@ func (a *app) historyReplays() *cobra.Command {
 					}
 				}
 				return list(a, replays, []string{"REPLAY", "CREATED", "FINISHED"}, func(st streams.Stream) []string {
-					return []string{strings.TrimPrefix(st.Name, history.ReplayPrefix), stamp(st.Created), stamp(st.Finished)}
+					return []string{replayName(st.Name), stamp(st.Created), stamp(st.Finished)}
 				})
 			})
 		}),

@@ -34,7 +34,7 @@ type installation struct {
 	lookups *history.Store
 
 	stream   streams.Stream
-	names    ingest.Names
+	names    ingest.TopicNames
 	secret   detectors.Secret
 	secretID string
 	requests int // partitions, as the topics have them
@@ -99,7 +99,7 @@ func (in *installation) enter(ctx context.Context, stream string, topics ingest.
 	if in.stream, err = in.history.Streams.Find(ctx, stream); err != nil {
 		return fmt.Errorf("%w: run weir migrate", err)
 	}
-	in.names = ingest.TopicNames(in.conf.Namespace, stream)
+	in.names = ingest.Stream(stream).Topics(in.conf.Namespace)
 	if err := in.kafka.VerifyTopics(ctx, topics.Topics(in.names)); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/loadgen"
 	"github.com/weirhq/weir/rules"
 )
@@ -123,7 +124,7 @@ func (a *app) verifyLoad(parent context.Context, c *config, f *verifyFlags, t *l
 	v := &verification{installation: in, truth: t, name: history.Live}
 	v.say = func(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) }
 	if f.replay != "" {
-		v.name = history.ReplayPrefix + f.replay
+		v.name = string(ingest.Replay(f.replay))
 	}
 	if err := in.history.WaitReady(ctx, askPatience); err != nil {
 		return err

@@ -45,7 +45,7 @@ func (v *verification) await(ctx context.Context, patience time.Duration) error 
 	}
 	bounded, cancel := context.WithTimeout(ctx, recordPatience)
 	defer cancel()
-	names := ingest.TopicNames(v.conf.Namespace, v.name)
+	names := ingest.Stream(v.name).Topics(v.conf.Namespace)
 	if err := v.awaitRecorded(bounded, names.Hits); err != nil {
 		return fmt.Errorf("history has not caught up with the hits: %w", err)
 	}
@@ -170,7 +170,7 @@ func (v *verification) reach(ctx context.Context) (reach, error) {
 	for i := range states {
 		s := &states[i]
 		switch {
-		case s.State != "running":
+		case s.State != ingest.Running:
 			return reach{behind: fmt.Sprintf("partition %s/%d is %s: %s", s.Side, s.Partition, s.State, s.Reason)}, nil
 		case s.Side == ingest.SideKeyed:
 			r.watermark = min(r.watermark, s.Watermark)

@@ -68,7 +68,7 @@ type migration struct {
 	opt   migrateOptions
 	store *history.Store
 	kafka *kafka.Client
-	names ingest.Names
+	names ingest.TopicNames
 	by    string
 	did   []string
 
@@ -116,7 +116,7 @@ func migrateInstallation(ctx context.Context, c *config, log *slog.Logger, by st
 		return nil, err
 	}
 	defer k.Close()
-	m := &migration{conf: c, opt: o, store: s, kafka: k, names: ingest.TopicNames(c.Namespace, ingest.LiveStream), by: by}
+	m := &migration{conf: c, opt: o, store: s, kafka: k, names: ingest.Live.Topics(c.Namespace), by: by}
 	if err := waitKafka(ctx, k, askPatience); err != nil {
 		return nil, err
 	}

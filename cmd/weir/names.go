@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -72,11 +73,11 @@ func (s *store) knownReplay(ctx context.Context, stream string) error {
 		if all[i].Name == stream {
 			return nil
 		}
-		if name, ok := strings.CutPrefix(all[i].Name, history.ReplayPrefix); ok {
+		if name, ok := ingest.Stream(all[i].Name).Replay(); ok {
 			names = append(names, name)
 		}
 	}
-	return unknown("replay", strings.TrimPrefix(stream, history.ReplayPrefix), names, "weir history replays shows them")
+	return unknown("replay", replayName(stream), names, "weir history replays shows them")
 }
 
 // oneOf refuses a value of a flag that is not among those allowed.
@@ -89,4 +90,12 @@ func oneOf(flag, got string, allowed ...string) error {
 		hint = "; did you mean " + meant + "?"
 	}
 	return usagef("--%s: got %q; allowed: %s%s", flag, got, strings.Join(allowed, ", "), hint)
+}
+
+// replayName is the name of a replay by that of its stream; the live stream's is its own.
+func replayName(stream string) string {
+	if name, ok := ingest.Stream(stream).Replay(); ok {
+		return name
+	}
+	return stream
 }

@@ -56,7 +56,7 @@ waits for a routing version, goes on by itself.`,
 				}
 				var rows []partitionRow
 				for i := range all {
-					if r := newPartitionRow(&all[i]); !stopped || r.State != "running" {
+					if r := newPartitionRow(&all[i]); !stopped || r.State != string(ingest.Running) {
 						rows = append(rows, r)
 					}
 				}
@@ -76,7 +76,7 @@ waits for a routing version, goes on by itself.`,
 
 func newPartitionRow(p *partitions.ReportedPartition) partitionRow {
 	r := partitionRow{
-		Side: string(p.Side), Partition: p.Partition, State: p.State, Owner: p.Owner, Offset: p.Offset, End: p.End,
+		Side: string(p.Side), Partition: p.Partition, State: string(p.State), Owner: p.Owner, Offset: p.Offset, End: p.End,
 		Epoch: p.Epoch, Reported: p.Reported, Reason: p.Reason,
 	}
 	if p.Side == ingest.SideKeyed {
@@ -95,7 +95,7 @@ func acceptable(p *partitions.ReportedPartition) bool {
 	if p.Side == ingest.SideKeyed {
 		least = 1
 	}
-	return p.State != "running" && p.GapOffset >= least
+	return p.State != ingest.Running && p.GapOffset >= least
 }
 
 func (a *app) partitionsResume() *cobra.Command {
@@ -143,7 +143,7 @@ func (a *app) resume(ctx context.Context, s *store, side ingest.Side, n int, act
 		if p.Side != side || p.Partition != n {
 			continue
 		}
-		if p.State == "running" {
+		if p.State == ingest.Running {
 			return fmt.Errorf("partition %s/%d is running: there is nothing to accept", side, n)
 		}
 		if !acceptable(p) {

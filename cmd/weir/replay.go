@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
@@ -47,8 +46,8 @@ type replay struct {
 }
 
 func (a *app) ingestReplay(ctx context.Context, c *config, r *reading) error {
-	p := &replay{reading: r, name: history.ReplayPrefix + r.flags.replay, begun: time.Now(), settings: replaySettings(c, r.flags.partitions)}
-	if err := errors.Join(streams.CheckName(p.name), ingest.CheckStream(c.Namespace, p.name)); err != nil {
+	p := &replay{reading: r, name: string(ingest.Replay(r.flags.replay)), begun: time.Now(), settings: replaySettings(c, r.flags.partitions)}
+	if err := errors.Join(ingest.CheckNamespace(c.Namespace), ingest.Stream(p.name).Check()); err != nil {
 		return usagef("--replay: %w", err)
 	}
 	defer context.AfterFunc(ctx, func() { p.signalled.Store(time.Now().UnixNano()) })()
@@ -138,7 +137,7 @@ func (p *replay) make(ctx context.Context) error {
 	if _, err := p.history.Streams.Create(ctx, p.name, counts); err != nil {
 		return err
 	}
-	names := ingest.TopicNames(p.conf.Namespace, p.name)
+	names := ingest.Stream(p.name).Topics(p.conf.Namespace)
 	if _, err := p.kafka.EnsureTopics(ctx, p.settings.Topics(names)); err != nil {
 		return err
 	}
@@ -168,7 +167,7 @@ func replayFormat(c *config) rules.Format {
 // makeRoom removes an older replay of the name, if it may.
 func (p *replay) makeRoom(ctx context.Context) error {
 	before, err := p.history.Streams.Find(ctx, p.name)
-	topics := ingest.TopicNames(p.conf.Namespace, p.name).All()
+	topics := ingest.Stream(p.name).Topics(p.conf.Namespace).All()
 	switch {
 	case errors.Is(err, postgres.ErrNotFound):
 	case err != nil:
@@ -242,7 +241,7 @@ func (p *replay) unmade(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return errors.Join(cause, p.history.Streams.Delete(ctx, p.name),
-		p.kafka.DeleteTopics(ctx, ingest.TopicNames(p.conf.Namespace, p.name).All()...))
+		p.kafka.DeleteTopics(ctx, ingest.Stream(p.name).Topics(p.conf.Namespace).All()...))
 }
 
 // lastWords is the context for what is still to be said when ctx may have ended. After a signal it is what is left of a

@@ -21,14 +21,14 @@ import (
 
 // The stages, as --stages and consumer groups name them.
 const (
-	stageRoute   = "route"
-	stageDetect  = "detect"
-	stageRecord  = "record"
-	stageEnforce = "enforce"
+	stageRoute   = ingest.StageRoute
+	stageDetect  = ingest.StageDetect
+	stageRecord  = ingest.StageRecord
+	stageEnforce = ingest.StageEnforce
 )
 
 // recordBlocks is the group of RECORD's second half, which stores block decisions.
-const recordBlocks = "record-blocks"
+const recordBlocks = ingest.StageRecordBlocks
 
 func allStages() []string { return []string{stageRoute, stageDetect, stageRecord, stageEnforce} }
 
@@ -110,7 +110,7 @@ func (in *installation) checkSnapshots() error {
 }
 
 func (in *installation) group(stage string) string {
-	return ingest.GroupID(in.conf.Namespace, in.stream.Name, stage)
+	return ingest.Stream(in.stream.Name).Group(in.conf.Namespace, stage)
 }
 
 // consumer reads a topic of the stream into a sink.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,14 +15,12 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
-// Live is the name of the stream that gateways feed. Every other one is a replay, named ReplayPrefix + NAME.
-const (
-	Live         = "live"
-	ReplayPrefix = "replay/"
-)
+// Live is ingest.Live as rows have it.
+const Live = string(ingest.Live)
 
 // ErrExists is wrapped by Create where the name is taken.
 var ErrExists = errors.New("stream exists")
@@ -55,19 +52,9 @@ type Store struct{ db *postgres.DB }
 // New returns the register in db.
 func New(db *postgres.DB) *Store { return &Store{db} }
 
-var streamPattern = regexp.MustCompile(`^(live|replay/[A-Za-z0-9][A-Za-z0-9._-]{0,99})$`)
-
-// CheckName refuses a name that cannot be a stream's: live, or replay/NAME with a NAME that can be part of a topic's.
-func CheckName(name string) error {
-	if !streamPattern.MatchString(name) {
-		return fmt.Errorf("stream %q: allowed are live and replay/NAME, NAME of up to 100 letters, digits, dots, _ and -", name)
-	}
-	return nil
-}
-
 // Create makes a stream with a generation of its own. ErrExists is wrapped where the name is taken.
 func (s *Store) Create(ctx context.Context, name string, n PartitionCounts) (Stream, error) {
-	if err := CheckName(name); err != nil {
+	if err := ingest.Stream(name).Check(); err != nil {
 		return Stream{}, err
 	}
 	doing := "creating stream " + name

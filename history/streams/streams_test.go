@@ -3,6 +3,7 @@ package streams_test
 import (
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/weirhq/weir/detectors"
@@ -32,7 +33,7 @@ func TestStreams(t *testing.T) {
 	if _, err := b.Streams.Create(ctx, "replay/monday", counts); !errors.Is(err, streams.ErrExists) {
 		t.Errorf("made twice: %v", err)
 	}
-	for _, bad := range []string{"", "Live", "replay/", "replay/a/b", "replay/.x", "replay/a b"} {
+	for _, bad := range []string{"", "Live", "replay/", "replay/a/b", "replay/.x", "replay/a b", "replay/a.b", "replay/_x", "replay/" + strings.Repeat("x", 81)} {
 		if _, err := b.Streams.Create(ctx, bad, counts); err == nil {
 			t.Errorf("stream %q was made", bad)
 		}

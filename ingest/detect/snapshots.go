@@ -131,14 +131,14 @@ func (w *snapshotWriter) offer() error {
 	if o := w.longestDue(now); o != nil {
 		o.encoder = o.state.BeginSnapshot()
 		o.soonest, o.nextSave = now.Add(w.d.opt.Checkpoint), now.Add(w.d.interval(o.size))
-		w.now = &snapshotJob{partition: o.partition, cp: w.d.checkpoint(o), owned: o, encoder: o.encoder, folded: o.folded}
+		w.now = &snapshotJob{partition: o.partition, cp: o.checkpoint(), owned: o, encoder: o.encoder, folded: o.folded}
 	}
 	return nil
 }
 
 // checkpoint names a snapshot of the state as it is.
-func (d *Detector) checkpoint(o *owned) ingest.Checkpoint {
-	return ingest.Checkpoint{Epoch: o.epoch, Offset: o.offset, Attempt: d.attempts.Add(1)}
+func (o *owned) checkpoint() ingest.Checkpoint {
+	return ingest.Checkpoint{Epoch: o.epoch, Offset: o.offset, Attempt: o.d.attempts.Add(1)}
 }
 
 // longestDue is the partition whose snapshot has been due for longest: a store that is slow serves all of them in turn.
@@ -152,7 +152,7 @@ func (w *snapshotWriter) longestDue(now time.Time) (due *owned) {
 			continue
 		}
 		at := o.nextSave
-		if w.d.runsAway(o) {
+		if o.runsAway() {
 			at = o.soonest
 		}
 		if o.stored() || len(o.pending) > 0 || now.Before(at) {
@@ -279,14 +279,14 @@ func (d *Detector) notStored(partition int, err error) {
 
 // snapshot encodes the state as it is, at once, and gives it piece by piece. One that is being encoded by slices is given
 // up.
-func (d *Detector) snapshot(o *owned, give func(ingest.Checkpoint, ingest.Piece) error) error {
+func (o *owned) snapshot(give func(ingest.Checkpoint, ingest.Piece) error) error {
 	o.encoder = nil
 	encoder := o.state.BeginSnapshot()
 	defer encoder.GiveUp()
 	var spare []byte
-	cp := d.checkpoint(o)
+	cp := o.checkpoint()
 	for number, whole := 0, false; !whole; number++ {
-		for !whole && encoder.Written() < d.opt.Piece {
+		for !whole && encoder.Written() < o.d.opt.Piece {
 			whole = encoder.Next(sliceBytes)
 		}
 		piece := ingest.Piece{Number: number, Last: whole, Data: encoder.Take(spare)}
@@ -311,7 +311,7 @@ func (d *Detector) lastCheckpoints() {
 		if len(o.pending) > 0 || o.stored() {
 			continue
 		}
-		err := d.snapshot(o, func(cp ingest.Checkpoint, piece ingest.Piece) error { return d.write(ctx, p, cp, piece) })
+		err := o.snapshot(func(cp ingest.Checkpoint, piece ingest.Piece) error { return d.write(ctx, p, cp, piece) })
 		switch {
 		case err == nil:
 			o.saved, o.savedAt, o.again = o.offset, o.folded, false

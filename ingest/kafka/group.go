@@ -204,7 +204,7 @@ func (m *groupMember) serve(ctx, genCtx context.Context, gen *kafka.Generation, 
 	watching.Go(func() { m.g.awaitGrowth(sessionCtx, cancel) })
 	a := ingest.Assignment{
 		Generation: int(gen.ID), Member: gen.MemberID,
-		Commits: &memberCommits{k: m.g.k, group: m.g.id, topic: m.g.topic, generation: int(gen.ID), member: gen.MemberID},
+		Commits: &memberCommits{groupCommits{m.g.k, m.g.id, m.g.topic}, int(gen.ID), gen.MemberID},
 	}
 	for _, p := range gen.Assignments[m.g.topic] {
 		a.Partitions = append(a.Partitions, p.ID)

@@ -17,9 +17,6 @@ const maxBatchBytes = 1_000_000
 // recordOverhead is more than a record takes in a batch beside its value.
 const recordOverhead = 32
 
-// stageRoute names this stage in dead letters.
-const stageRoute = "route"
-
 // chunk is a stretch of every source partition, ready to be appended. It is built once and may be appended many times,
 // the same bytes each time.
 type chunk struct {
@@ -39,7 +36,6 @@ type chunkBuilder struct {
 	evidence []byte // of the present event, as its records end
 	sample   []byte
 	counts   map[*routingVersion]*ruleCounts
-	stop     func(ingest.Announcement) int64
 }
 
 // keyedPart is what goes to one keyed partition.
@@ -49,12 +45,9 @@ type keyedPart struct {
 	size   int // as maxBatchBytes counts
 }
 
-func newBuilder(opt *Options, stop func(ingest.Announcement) int64) *chunkBuilder {
-	if stop == nil {
-		stop = func(a ingest.Announcement) int64 { return a.End } // no chunk crosses an announced end
-	}
+func newBuilder(opt *Options) *chunkBuilder {
 	return &chunkBuilder{
-		opt: opt, stop: stop, keyed: make([]keyedPart, opt.KeyedPartitions), counts: map[*routingVersion]*ruleCounts{},
+		opt: opt, keyed: make([]keyedPart, opt.KeyedPartitions), counts: map[*routingVersion]*ruleCounts{},
 		reader: eventRouter{live: opt.Live, targets: newTargeter(opt.Secret, opt.KeyedPartitions)},
 	}
 }
@@ -112,7 +105,7 @@ func (b *chunkBuilder) reset() {
 
 func (b *chunkBuilder) open(src *source, at *ingest.Announcement, in *intake) *stretch {
 	messages, read := in.peek(src.partition)
-	stop := max(b.stop(*at), at.Offset)
+	stop := max(at.End, at.Offset) // no chunk crosses an announced end
 	n, _ := slices.BinarySearchFunc(messages, stop, func(m traffic.Message, offset int64) int {
 		return cmp.Compare(m.Offset, offset)
 	})
@@ -154,7 +147,7 @@ func (b *chunkBuilder) take(c *chunk, s *stretch) bool {
 		return false
 	}
 	if got.fate == FateDead {
-		c.letters = append(c.letters, traffic.NewDeadLetter(stageRoute, got.reason, got.detail, b.opt.Topic, *m))
+		c.letters = append(c.letters, traffic.NewDeadLetter(ingest.StageRoute, got.reason, got.detail, b.opt.Topic, *m))
 	}
 	s.at.Progress = got.progress
 	c.stats.count(s.counts, got)

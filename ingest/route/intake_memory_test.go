@@ -21,7 +21,7 @@ func TestIntakeHoldsWhatItMay(t *testing.T) {
 		n            = 40_000
 	)
 	kit := kafkakit.New(t)
-	topic := kit.Topic(parts, func(s *ingest.TopicSpec) { s.MaxMessageBytes = ingest.RequestsMaxMessageBytes })
+	topic := kit.Topic(parts, func(s *ingest.TopicSpec) { s.MaxMessageBytes = 4 << 20 })
 	value := []byte(`{"v":1,"ip":"192.0.2.1","user_agent":"` + strings.Repeat("x", 400) + `"}`)
 	batch := n * ingest.HeldBytes(&traffic.Message{Value: value})
 	values := make([][]byte, n)

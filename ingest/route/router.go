@@ -77,15 +77,6 @@ type Router struct {
 	figures  *figures
 	// refused remembers the last refused commit of each partition, over generations. Only a session's goroutine uses it.
 	refused map[int]refusedCommit
-	// deviate lets a test break a sentence of the protocol, to see that its checker notices. Zero in production.
-	deviate deviation
-}
-
-// deviation holds the places where a test can make a router break the protocol.
-type deviation struct {
-	start  func(src *source)                 // where a generation starts
-	stop   func(a ingest.Announcement) int64 // how far a chunk may go
-	commit func(err error) error             // what is made of a commit's outcome
 }
 
 // New checks the options and fills in defaults. It registers the stage's metrics.

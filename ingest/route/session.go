@@ -53,7 +53,9 @@ type session struct {
 	builders   [2]*chunkBuilder // one for the chunk in flight, one for the chunk after it
 	turn       int              // whose turn it is: the other one's chunk is acknowledged, or being appended
 	prepared   *preparedChunk
-	wake       chan struct{}
+	// standing counts what changes where the sources stand: every announcement, and every source that comes or goes.
+	standing int64
+	wake     chan struct{}
 
 	nextTick  traffic.Time
 	announced traffic.Time // when a chunk was last announced
@@ -87,17 +89,17 @@ func newSession(r *Router, a ingest.Assignment) *session {
 		order:    newOrder(r.opt.Clock),
 		nextTick: traffic.BeforeTime, announced: traffic.BeforeTime, troubles: troubles{},
 	}
-	s.intake = newIntake(r.opt.Log, r.opt.FetchWait, 2*r.opt.MaxChunkBytes, s.wake, s.fetchFailed)
+	s.intake = newIntake(r.opt.Log, r.opt.FetchWait, 2*r.opt.MaxChunkBytes, s.wake, r.fetchFailed)
 	s.lookout = newLookout(r, a.Commits, s.wake)
 	for i := range s.builders {
-		s.builders[i] = newBuilder(&r.opt, r.deviate.stop)
+		s.builders[i] = newBuilder(&r.opt)
 	}
 	return s
 }
 
-func (s *session) fetchFailed(err error) {
-	s.r.tally.bump(func(st *Stats) { st.FetchFailures++ })
-	s.r.opt.Logger.Debug("route: a fetch failed", "error", err)
+func (r *Router) fetchFailed(err error) {
+	r.tally.bump(func(st *Stats) { st.FetchFailures++ })
+	r.opt.Logger.Debug("route: a fetch failed", "error", err)
 }
 
 // run routes until the generation is over. Nil: this member may go on with the next one.
@@ -138,7 +140,7 @@ func (s *session) step(ctx context.Context) error {
 		for i, src := range s.sources {
 			s.intake.drop(src.partition, c.next[i].Offset)
 		}
-		if err := s.announce(ctx, c.next); err != nil {
+		if err := s.announce(ctx, c); err != nil {
 			return err
 		}
 		s.r.tally.bump(func(st *Stats) { st.EventStats.add(&c.stats); st.Chunks++ })
@@ -156,11 +158,6 @@ func (s *session) await(ctx context.Context, d time.Duration) {
 	if left := s.nextTick.Sub(s.r.opt.Clock()); len(s.sources) > 0 && left > 0 {
 		d = min(d, left)
 	}
-	s.pause(ctx, d)
-}
-
-// pause waits for d, or until something is new, or ctx is done.
-func (s *session) pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -182,14 +179,14 @@ func (s *session) announcedIsQueued() bool {
 func (s *session) newsIsQueued() bool {
 	return slices.ContainsFunc(s.sources, func(src *source) bool {
 		_, read := s.intake.peek(src.partition)
-		return src.at.Offset >= src.at.End && read > src.at.Offset && s.versionFor(src) != nil
+		return src.at.Offset >= src.at.End && read > src.at.Offset && s.r.versions.after(src.version) != nil
 	})
 }
 
-// present is where the sources stand.
-func (s *session) present() []ingest.Announcement {
-	at := make([]ingest.Announcement, len(s.sources))
-	for i, src := range s.sources {
+// standings is where the sources stand.
+func standings(sources []*source) []ingest.Announcement {
+	at := make([]ingest.Announcement, len(sources))
+	for i, src := range sources {
 		at[i] = src.at
 	}
 	return at

@@ -29,13 +29,10 @@ type lookout struct {
 	asked   chan struct{} // there are partitions to look at
 
 	mu      sync.Mutex
-	idle    map[int]int // partitions to look at; the value is told with each finding, see routeSession.retire
+	idle    map[int]int // partitions to look at; the value is told with each finding, see session.retire
 	states  []ingest.PartitionStatus
 	stopped bool // one of states is not running
-	found   []finding
-	granted []ingest.Acceptance
-	fresh   bool // granted was read since the session looked
-	unfit   error
+	seen    lookoutNews
 
 	reported traffic.Time
 	troubles troubles
@@ -143,12 +140,12 @@ func (l *lookout) lookAtPartitions(ctx context.Context) error {
 			continue
 		}
 		if f.version, err = l.versionOf(ctx, f.commit); err != nil {
-			l.tell(func() { l.unfit = err })
+			l.tell(func() { l.seen.unfit = err })
 			return nil
 		}
 		found = append(found, f)
 	}
-	l.tell(func() { l.found = append(l.found, found...) })
+	l.tell(func() { l.seen.found = append(l.seen.found, found...) })
 	return errors.Join(troubled...)
 }
 
@@ -172,7 +169,7 @@ func (l *lookout) lookAtVersions(ctx context.Context) error {
 	}
 	v, err := l.r.versions.get(ctx, number)
 	if unfit := (*unfitError)(nil); errors.As(err, &unfit) {
-		l.tell(func() { l.unfit = err })
+		l.tell(func() { l.seen.unfit = err })
 		return nil
 	}
 	if err != nil {
@@ -206,8 +203,42 @@ func (l *lookout) report(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.tell(func() { l.granted, l.fresh = granted, true })
+	l.tell(func() { l.seen.granted, l.seen.fresh = granted, true })
 	return nil
+}
+
+// lookoutNews is what was found since the session asked last.
+type lookoutNews struct {
+	found   []finding
+	granted []ingest.Acceptance // what operators have accepted, as read last
+	fresh   bool                // granted was read since
+	unfit   error               // a routing version that this process cannot route by: it must leave
+}
+
+// lookAt sets the partitions that are not routed.
+func (l *lookout) lookAt(idle map[int]*resting) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.idle)
+	for p, rest := range idle {
+		l.idle[p] = rest.ticket
+	}
+}
+
+// show sets what the next report says. stopped: one of states is not running.
+func (l *lookout) show(states []ingest.PartitionStatus, stopped bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.states, l.stopped = states, stopped
+}
+
+// news takes what was found since it was called last.
+func (l *lookout) news() lookoutNews {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	news := l.seen
+	l.seen.found, l.seen.fresh = nil, false
+	return news
 }
 
 // tell changes what the session will read, and wakes it.

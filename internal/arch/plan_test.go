@@ -20,11 +20,11 @@ var plan = map[string][]string{
 	"ingest/archive": {"traffic", "ingest", "internal/retry"},
 	"blocklist":      {"traffic", "rules", "detectors", "internal/retry"},
 	// RECORD, and the questions of analysts; it opens the packages below it.
-	"history": {"traffic", "rules", "detectors", "blocklist", "history/audit", "history/partitions", "history/postgres",
+	"history": {"traffic", "rules", "detectors", "ingest", "blocklist", "history/audit", "history/partitions", "history/postgres",
 		"history/rulestore", "history/streams"},
 	"history/postgres":   {"traffic", "migrations", "internal/retry"},                                  // connections, and hearing of changes
 	"history/audit":      {"traffic", "history/postgres"},                                              // who did what, and why
-	"history/streams":    {"traffic", "detectors", "history/audit", "history/postgres"},                // generations and secrets
+	"history/streams":    {"traffic", "detectors", "ingest", "history/audit", "history/postgres"},      // generations and secrets
 	"history/rulestore":  {"traffic", "rules", "history/audit", "history/postgres", "history/streams"}, // rules, modes, routing versions
 	"history/partitions": {"traffic", "detectors", "ingest", "history/audit", "history/postgres"},      // claims, snapshots, reports
 	"history/historytest": {"traffic", "rules", "detectors", "history", "history/postgres", "history/rulestore", "history/streams",
