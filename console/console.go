@@ -17,13 +17,21 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
 
-// History is what the console reads of PostgreSQL; a history.Store is one.
+// Rules is what the console reads of the rule store.
+type Rules interface {
+	// List returns all rules that have not been removed, ascending by id.
+	List(ctx context.Context) ([]rulestore.Rule, error)
+}
+
+var _ Rules = (*rulestore.Store)(nil)
+
+// History is what the console reads of the recorded hits; a history.Store is one.
 type History interface {
-	// Rules returns all rules that have not been removed, ascending by id.
-	Rules(ctx context.Context) ([]history.Rule, error)
 	// Hits returns episodes, those with the newest last over event first.
 	Hits(ctx context.Context, q history.HitQuery) ([]history.RecordedHit, error)
 }
@@ -40,9 +48,10 @@ var _ Blocks = (*blocklist.Store)(nil)
 
 // Options configure a Console. All but Hosts and Command are required.
 type Options struct {
+	Rules   Rules
 	History History
 	Blocks  Blocks
-	// Pulse is asked once a second, also while nobody watches, and must answer at once. MetricsPulse makes one.
+	// Pulse is asked once a second, also while nobody watches, and must answer at once.
 	Pulse func() Pulse
 	// Hosts are the names, without port, under which the console is reached beside localhost and bare addresses. A
 	// request for any other host is refused: a page elsewhere could point a name of its own at this server.
@@ -70,10 +79,12 @@ type Console struct {
 	hub     *hub
 	assets  map[string]asset
 	metrics *metrics
+	// troubles are those with each store, by its name.
+	troubles map[string]*retry.Trouble
 
-	mu    sync.Mutex
-	meter meter
-	seen  seen
+	mu       sync.Mutex
+	meter    meter
+	readings readings
 
 	slowAfter time.Duration // slowAfter, but for tests
 }
@@ -84,7 +95,7 @@ func New(o Options) (*Console, error) {
 		name  string
 		given bool
 	}{
-		{"History", o.History != nil}, {"Blocks", o.Blocks != nil}, {"Pulse", o.Pulse != nil},
+		{"Rules", o.Rules != nil}, {"History", o.History != nil}, {"Blocks", o.Blocks != nil}, {"Pulse", o.Pulse != nil},
 		{"Clock", o.Clock != nil}, {"Logger", o.Logger != nil}, {"Registerer", o.Registerer != nil},
 	} {
 		if !p.given {
@@ -104,6 +115,7 @@ func New(o Options) (*Console, error) {
 		return nil, fmt.Errorf("console: %w", err)
 	}
 	c := &Console{o: o, hub: newHub(maxViewers), assets: assets, slowAfter: slowAfter}
+	c.troubles = map[string]*retry.Trouble{partHistory: {}, partBlocks: {}}
 	if c.metrics, err = newMetrics(o.Registerer, c.hub); err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
@@ -129,4 +141,43 @@ func (c *Console) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// Why a request or a viewer is turned away.
+const (
+	refusedHost = "host" // asked for under a name that is not this server's
+	refusedFull = "full" // as many viewers as there may be
+)
+
+type metrics struct {
+	reads   *prometheus.CounterVec // store, outcome
+	refused *prometheus.CounterVec // reason
+	dropped prometheus.Counter
+}
+
+func newMetrics(to prometheus.Registerer, h *hub) (*metrics, error) {
+	m := &metrics{
+		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_console_reads_total", Help: "Times that the console read a store."}, []string{"store", "outcome"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_console_refused_total", Help: "Requests that the console turned away."}, []string{"reason"}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_console_dropped_viewers_total", Help: "Viewers that did not take what they were sent."}),
+	}
+	viewers := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_console_viewers", Help: "Open streams of the console."},
+		func() float64 { return float64(h.count()) })
+	for _, c := range []prometheus.Collector{m.reads, m.refused, m.dropped, viewers} {
+		if err := to.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) read(store string, err error) {
+	outcome := "ok"
+	if err != nil {
+		outcome = "failed"
+	}
+	m.reads.WithLabelValues(store, outcome).Inc()
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
 )
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
 // stores stands in for PostgreSQL and Redis; a test changes what they hold while the console reads.
 type stores struct {
 	mu       sync.Mutex
-	rules    []history.Rule
+	rules    []rulestore.Rule
 	hits     []history.RecordedHit
 	listed   []blocklist.Listed
 	away     map[string]error // by part
@@ -40,7 +41,10 @@ func (s *stores) asked(part string) error {
 	return s.away[part]
 }
 
-func (s *stores) Rules(context.Context) ([]history.Rule, error) {
+// ruleList is the rule store among stores.
+type ruleList struct{ *stores }
+
+func (s ruleList) List(context.Context) ([]rulestore.Rule, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.rules), s.asked(partHistory)
@@ -97,7 +101,7 @@ func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)
 
 func options(s *stores) Options {
 	return Options{
-		History: s, Blocks: s, Pulse: s.beat, Clock: wallClock, Logger: quiet(), Registerer: prometheus.NewRegistry(),
+		Rules: ruleList{s}, History: s, Blocks: s, Pulse: s.beat, Clock: wallClock, Logger: quiet(), Registerer: prometheus.NewRegistry(),
 	}
 }
 

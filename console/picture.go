@@ -6,7 +6,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -27,17 +27,17 @@ type holdKey struct {
 
 // picture joins what the two stores said into what is shown.
 type picture struct {
-	seen     *seen
+	readings *readings
 	now      traffic.Time
 	command  string
-	versions map[string]*history.Rule
+	versions map[string]*rulestore.Rule
 	blocks   map[holdKey]*blocklist.Listed
 	releases map[holdKey]*blocklist.Listed
 }
 
-func newPicture(s *seen, now traffic.Time, command string) *picture {
+func newPicture(s *readings, now traffic.Time, command string) *picture {
 	p := &picture{
-		seen: s, now: now, command: command, versions: map[string]*history.Rule{},
+		readings: s, now: now, command: command, versions: map[string]*rulestore.Rule{},
 		blocks: map[holdKey]*blocklist.Listed{}, releases: map[holdKey]*blocklist.Listed{},
 	}
 	for i := range s.rules {
@@ -58,7 +58,7 @@ func newPicture(s *seen, now traffic.Time, command string) *picture {
 
 // stale is when the store of a section answered last, nil while it answers.
 func (p *picture) stale(name string) *staleView {
-	at := p.seen.parts[name]
+	at := p.readings.parts[name]
 	if !at.failing {
 		return nil
 	}
@@ -155,7 +155,7 @@ const (
 
 func (p *picture) blocksView() blocksView {
 	v := blocksView{
-		Stale: p.stale(partBlocks), Total: len(p.blocks), ReleaseTotal: len(p.releases), Unreadable: p.seen.listed.Unreadable,
+		Stale: p.stale(partBlocks), Total: len(p.blocks), ReleaseTotal: len(p.releases), Unreadable: p.readings.listed.Unreadable,
 		Blocks: []blockView{}, Released: []releaseView{},
 	}
 	for _, item := range p.blocks {

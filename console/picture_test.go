@@ -8,6 +8,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -17,7 +18,7 @@ const tv = traffic.Subject("device=tv-7")
 // now of these tests.
 const noon traffic.Time = 1_800_000_000_000_000
 
-func ruleOf(mode rules.Mode, ttl time.Duration, extend rules.Extend) history.Rule {
+func ruleOf(mode rules.Mode, ttl time.Duration, extend rules.Extend) rulestore.Rule {
 	r := sceneRule("flood", "us", "POST", "/token", 3, time.Minute, ttl, mode, traffic.FieldDevice)
 	if ttl > 0 {
 		r.Newest.Version.Block.Extend = extend
@@ -52,7 +53,7 @@ func TestOutcome(t *testing.T) {
 	gone.Rule = "removed"
 	tests := []struct {
 		name   string
-		rule   history.Rule
+		rule   rulestore.Rule
 		hit    history.RecordedHit
 		listed []blocklist.Listed
 		want   string
@@ -74,7 +75,7 @@ func TestOutcome(t *testing.T) {
 		{"released before it began anew", ruleOf(rules.ModeBlock, ttl, rules.ExtendOnHit), over("b", began, ended), []blocklist.Listed{release("a", began-1)}, outcomePassed, 0},
 	}
 	for _, tt := range tests {
-		p := newPicture(&seen{rules: []history.Rule{tt.rule}, listed: blocklist.Listing{Items: tt.listed}}, noon, "weir")
+		p := newPicture(&readings{rules: []rulestore.Rule{tt.rule}, listed: blocklist.Listing{Items: tt.listed}}, noon, "weir")
 		got := p.outcome(&tt.hit.Hit)
 		if got.Kind != tt.want || (got.Until == nil) != (tt.until == 0) || got.Until != nil && *got.Until != tt.until {
 			t.Errorf("%s: got %+v, want %s until %s", tt.name, got, tt.want, tt.until)
@@ -83,7 +84,7 @@ func TestOutcome(t *testing.T) {
 }
 
 func TestRuleFigures(t *testing.T) {
-	s := &seen{rules: []history.Rule{ruleOf(rules.ModeShadow, 10*time.Minute, rules.ExtendOnHit)}, hits: map[string][]history.RecordedHit{}}
+	s := &readings{rules: []rulestore.Rule{ruleOf(rules.ModeShadow, 10*time.Minute, rules.ExtendOnHit)}, hits: map[string][]history.RecordedHit{}}
 	for n := range 7 { // of four sources, the newest first; the last two are too old to be held
 		h := over(fmt.Sprint(n), noon.Add(-time.Duration(n+3)*2*time.Minute), noon.Add(-time.Duration(n)*2*time.Minute))
 		h.Subject = traffic.Subject(fmt.Sprintf("device=tv-%d", n%4))
@@ -105,7 +106,7 @@ func TestRuleFigures(t *testing.T) {
 
 // Lists are bounded, and say so.
 func TestListsAreBounded(t *testing.T) {
-	s := &seen{hits: map[string][]history.RecordedHit{}}
+	s := &readings{hits: map[string][]history.RecordedHit{}}
 	for rule := range 20 {
 		r := ruleOf(rules.ModeBlock, time.Minute, rules.ExtendOnHit)
 		r.Newest.Version.ID = fmt.Sprintf("rule-%d", rule)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -24,9 +25,9 @@ const (
 	hitsPerRule = 200       // episodes of a rule that are read: a busy rule hides no other one
 )
 
-// seen is what the stores said last. Console.mu guards it.
-type seen struct {
-	rules  []history.Rule
+// readings is what the stores said last. Console.mu guards it.
+type readings struct {
+	rules  []rulestore.Rule
 	hits   map[string][]history.RecordedHit // by rule, newest last over event first
 	listed blocklist.Listing
 	parts  map[string]part
@@ -63,7 +64,7 @@ func (c *Console) follow(ctx context.Context, name string, read func(ctx context
 		if ctx.Err() != nil {
 			return
 		}
-		c.note(ctx, name, err)
+		c.heard(name, err)
 		c.publish()
 		pause := max(pollEvery, pollShare*time.Since(began))
 		next = time.Now().Add(pause)
@@ -71,30 +72,28 @@ func (c *Console) follow(ctx context.Context, name string, read func(ctx context
 	}
 }
 
-// note remembers whether a store answered, and logs when that changes.
-func (c *Console) note(ctx context.Context, name string, err error) {
+// heard remembers whether a store answered, and logs it where it did not.
+func (c *Console) heard(name string, err error) {
 	c.metrics.read(name, err)
 	c.mu.Lock()
-	before := c.seen.parts[name]
-	now := part{answered: c.o.Clock(), failing: err != nil}
+	last := part{answered: c.o.Clock(), failing: err != nil}
 	if err != nil {
-		now.answered = before.answered
+		last.answered = c.readings.parts[name].answered
 	}
-	if c.seen.parts == nil {
-		c.seen.parts = map[string]part{}
+	if c.readings.parts == nil {
+		c.readings.parts = map[string]part{}
 	}
-	c.seen.parts[name] = now
+	c.readings.parts[name] = last
 	c.mu.Unlock()
-	switch {
-	case err != nil && !before.failing:
-		c.o.Logger.WarnContext(ctx, "console: a store does not answer; the page shows what it said last", "store", name, "error", err)
-	case err == nil && before.failing:
-		c.o.Logger.InfoContext(ctx, "console: the store answers again", "store", name)
+	if err != nil {
+		c.troubles[name].Failed(c.o.Logger, "console: a store does not answer; the page shows what it said last", err, "store", name)
+		return
 	}
+	c.troubles[name].Over(c.o.Logger, "console: the store answers again", "store", name)
 }
 
 func (c *Console) readHistory(ctx context.Context) error {
-	all, err := c.o.History.Rules(ctx)
+	all, err := c.o.Rules.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -108,7 +107,7 @@ func (c *Console) readHistory(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.seen.rules, c.seen.hits = all, hits
+	c.readings.rules, c.readings.hits = all, hits
 	return nil
 }
 
@@ -119,7 +118,7 @@ func (c *Console) readBlocks(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.seen.listed = found
+	c.readings.listed = found
 	return nil
 }
 
@@ -127,9 +126,9 @@ func (c *Console) readBlocks(ctx context.Context) error {
 func (c *Console) publish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := newPicture(&c.seen, c.o.Clock(), c.o.Command)
+	p := newPicture(&c.readings, c.o.Clock(), c.o.Command)
 	// Until both have been asked there is nothing to say: an empty list would be taken for good news.
-	if len(c.seen.parts) < 2 {
+	if len(c.readings.parts) < 2 {
 		return
 	}
 	c.send(sectionRules, p.rulesView())
@@ -145,12 +144,12 @@ func (c *Console) beat() {
 	defer c.mu.Unlock()
 	c.meter.add(&p, now)
 	v := c.meter.view(&p, now)
-	v.Problems = append(v.Problems, c.seen.problems(v.Problems)...)
+	v.Problems = append(v.Problems, c.readings.problems(v.Problems)...)
 	c.send(sectionPulse, v)
 }
 
 // problems words what is wrong with the stores, unless it has been told.
-func (s *seen) problems(told []Problem) []Problem {
+func (s *readings) problems(told []Problem) []Problem {
 	means := map[string]string{partHistory: "rules and over-limit sources", partBlocks: "blocks"}
 	var out []Problem
 	for _, name := range slices.Sorted(maps.Keys(s.parts)) {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -23,6 +24,13 @@ type Pulse struct {
 type StageLag struct {
 	Stage   string `json:"stage"`
 	Records int64  `json:"records"`
+}
+
+// StoppedPartition is the problem of a partition that stands still until an operator looks. side is requests or keyed.
+func StoppedPartition(side string, partition int) Problem {
+	return Problem{
+		Part: fmt.Sprintf("Partition %s/%d", side, partition), Detail: "has stopped; weir partitions list --stopped says why",
+	}
 }
 
 // Problem is a part that is away, and what that means: {"Kafka", "does not answer; nothing is counted"}.

@@ -14,6 +14,9 @@ import (
 	"github.com/weirhq/weir/blocklist/enforce"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -53,13 +56,13 @@ func install(t *testing.T) *installation {
 	}
 	var err error
 	name := testbed.Namespace(t)
-	in.history, err = history.Open(ctx, history.Config{URL: testbed.Postgres(t), Schema: name, Logger: quiet()})
+	in.history, err = history.Open(ctx, postgres.Config{URL: testbed.Postgres(t), Schema: name, Logger: quiet()})
 	must(err)
 	t.Cleanup(in.history.Close)
 	must(in.history.Migrate(ctx))
-	_, err = in.history.CreateStream(ctx, history.Live, history.PartitionCounts{Requests: 2, Keyed: 2, Hits: 2})
+	_, err = in.history.Streams.Create(ctx, history.Live, streams.PartitionCounts{Requests: 2, Keyed: 2, Hits: 2})
 	must(err)
-	_, _, err = in.history.PublishRouting(ctx, history.Live, func(*rules.Routing) (rules.Routing, error) {
+	_, _, err = in.history.Rules.PublishRouting(ctx, history.Live, func(*rules.Routing) (rules.Routing, error) {
 		return rules.Routing{
 			RecordFormat: detectors.RecordFormat, SecretID: "s1", Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: format.Weir, MaxEventBytes: 1 << 20},
 		}, nil
@@ -71,7 +74,7 @@ func install(t *testing.T) *installation {
 	in.record, err = history.NewHitRecorder(in.history, history.Live, name+".hits", out, in.registry)
 	must(err)
 	in.enforce, err = enforce.New(enforce.Options{
-		Store: in.blocks, Stream: blocklist.StreamLive, Topic: name + ".hits", Modes: in.history, Rules: in.history, Decisions: out, DeadLetters: out,
+		Store: in.blocks, Stream: blocklist.StreamLive, Topic: name + ".hits", Modes: in.history.Rules, Rules: in.history.Rules, Decisions: out, DeadLetters: out,
 		Clock: wallClock, Logger: quiet(), Registerer: in.registry,
 	})
 	must(err)
@@ -103,11 +106,11 @@ func (in *installation) apply(t *testing.T, hits ...detectors.Hit) {
 // mode sets a rule's mode and tells gates and ENFORCE, as the command line does.
 func (in *installation) mode(t *testing.T, rule string, mode rules.Mode) {
 	t.Helper()
-	_, err := in.history.SetMode(t.Context(), history.ModeChange{Rule: rule, Mode: mode, By: "ann", Reason: "test"})
+	_, err := in.history.Rules.SetMode(t.Context(), rulestore.ModeChange{Rule: rule, Mode: mode, By: "ann", Reason: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	modes, err := in.history.Modes(t.Context())
+	modes, err := in.history.Rules.Modes(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,11 +124,11 @@ func (in *installation) mode(t *testing.T, rule string, mode rules.Mode) {
 func TestConsoleOverStores(t *testing.T) {
 	in := install(t)
 	doc := sceneRule("flood", "us", "POST", "/token", 5, time.Minute, 15*time.Minute, rules.ModeShadow, traffic.FieldIP, traffic.FieldDevice).Newest.Version.Document
-	if _, err := in.history.ApplyRules(t.Context(), []history.RuleDocument{{Document: doc}}, "ann", "test", history.ApplyOptions{}); err != nil {
+	if _, err := in.history.Rules.Apply(t.Context(), []rulestore.Document{{Document: doc}}, "ann", "test", rulestore.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c := newConsole(t, Options{
-		History: in.history, Blocks: in.blocks, Pulse: MetricsPulse(in.registry, nil), Clock: wallClock, Logger: quiet(), Registerer: in.registry,
+		Rules: in.history.Rules, History: in.history, Blocks: in.blocks, Pulse: func() Pulse { return Pulse{Blocks: in.enforce.Written()} }, Clock: wallClock, Logger: quiet(), Registerer: in.registry,
 	})
 	run(t, c)
 	h := c.Handler()
@@ -184,54 +187,4 @@ func TestConsoleOverStores(t *testing.T) {
 	if pulse.Blocks.Total != 1 {
 		t.Errorf("the pulse counts %d blocks", pulse.Blocks.Total)
 	}
-}
-
-// MetricsPulse reads the metrics under the names that the stages give them.
-func TestMetricsPulse(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	counter := func(name string, n float64, labels ...string) {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, ConstLabels: pairs(labels)})
-		c.Add(n)
-		registry.MustRegister(c)
-	}
-	gauge := func(name string, n float64, labels ...string) {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, ConstLabels: pairs(labels)})
-		g.Set(n)
-		registry.MustRegister(g)
-	}
-	counter("weir_route_events_total", 100)
-	counter("weir_route_records_total", 170)
-	counter("weir_detect_hits_total", 3, "kind", "hit", "phase", "open")
-	counter("weir_detect_hits_total", 40, "kind", "hit", "phase", "update")
-	counter("weir_detect_hits_total", 50, "kind", "late", "phase", "")
-	counter("weir_enforce_decisions_total", 2, "action", "written", "reason", "")
-	counter("weir_enforce_decisions_total", 60, "action", "withheld", "reason", "max_lag")
-	gauge("weir_route_lag_events", 5, "partition", "0")
-	gauge("weir_route_lag_events", 6, "partition", "1")
-	gauge("weir_detect_lag_records", 7, "partition", "0")
-	gauge("weir_stage_lag_records", 8, "stage", "enforce", "partition", "0")
-	gauge("weir_route_partition_halted", 1, "partition", "1")
-	gauge("weir_route_partition_refused", 0, "partition", "1")
-	gauge("weir_route_partition_refused", 1, "partition", "4")
-	gauge("weir_detect_halted", 1, "partition", "0")
-	gauge("weir_detect_halted", 0, "partition", "2")
-	stopped := "has stopped; weir partitions list --stopped says why"
-	got := MetricsPulse(registry, func() []Problem { return []Problem{{"Kafka", "is away"}} })()
-	want := Pulse{
-		Events: 100, Keyed: 170, Hits: 3, Blocks: 2, Problems: []Problem{
-			{"Kafka", "is away"}, {"Partition keyed/0", stopped}, {"Partition requests/1", stopped}, {"Partition requests/4", stopped},
-		},
-		Stages: []StageLag{{"route", 11}, {"detect", 7}, {"enforce", 8}},
-	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
-}
-
-func pairs(labels []string) prometheus.Labels {
-	out := prometheus.Labels{}
-	for i := 0; i < len(labels); i += 2 {
-		out[labels[i]] = labels[i+1]
-	}
-	return out
 }

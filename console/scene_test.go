@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -22,7 +23,7 @@ type scene struct {
 	number int // of episodes
 }
 
-func sceneRule(id, owner, method, path string, limit int, window, ttl time.Duration, mode rules.Mode, fields ...traffic.Field) history.Rule {
+func sceneRule(id, owner, method, path string, limit int, window, ttl time.Duration, mode rules.Mode, fields ...traffic.Field) rulestore.Rule {
 	d := rules.Document{
 		ID: id, Owner: owner, Match: rules.Match{Path: path}, Missing: rules.MissingSkip, Limit: limit, Window: window,
 		Lateness: rules.DefaultLateness, MaxLag: rules.DefaultMaxLag,
@@ -40,8 +41,8 @@ func sceneRule(id, owner, method, path string, limit int, window, ttl time.Durat
 	if ttl > 0 {
 		d.Block = &rules.Block{Key: d.Key, TTL: ttl, Extend: rules.ExtendOnHit}
 	}
-	return history.Rule{
-		Newest: history.StoredVersion{Version: rules.Version{Document: d, Number: 3, Lineage: 1}}, Mode: mode, Generation: 2,
+	return rulestore.Rule{
+		Newest: rulestore.StoredVersion{Version: rules.Version{Document: d, Number: 3, Lineage: 1}}, Mode: mode, Generation: 2,
 		Changed: time.Now().Add(-26 * time.Hour), ChangedBy: "mara", Reason: "two days of shadow, no viewer among the hits",
 	}
 }
@@ -50,7 +51,7 @@ func sceneRule(id, owner, method, path string, limit int, window, ttl time.Durat
 func newScene(minutes int) *scene {
 	s := &scene{stores: &stores{}, random: rand.New(rand.NewPCG(7, 11))}
 	const ip, device, user, key = traffic.FieldIP, traffic.FieldDevice, traffic.FieldUser, traffic.FieldAPIKey
-	s.rules = []history.Rule{
+	s.rules = []rulestore.Rule{
 		sceneRule("catalogue-scrape", "discovery", "GET", "/api/v2/catalogue/*", 600, 5*time.Minute, time.Hour, rules.ModeShadow, ip),
 		sceneRule("guest-token-flood", "identity-platform", "POST", "/oauth/guest-token", 20, time.Minute, 15*time.Minute, rules.ModeBlock, ip, device),
 		sceneRule("login-stuffing", "identity-platform", "POST", "/login", 8, time.Minute, 30*time.Minute, rules.ModeBlock, ip),

@@ -35,7 +35,7 @@ func benchmarkRecorder(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(next)/b.Elapsed().Seconds(), "hits/s")
-	if rows := bed.number(b, "SELECT count(*) FROM weir.hits WHERE events = 1"); rows != int64(next) || len(box.letters) > 0 {
+	if rows := bed.Number(b, "SELECT count(*) FROM weir.hits WHERE events = 1"); rows != int64(next) || len(box.letters) > 0 {
 		b.Fatalf("%d rows and %d dead letters of %d hits", rows, len(box.letters), next)
 	}
 }
@@ -43,9 +43,9 @@ func benchmarkRecorder(b *testing.B) {
 func benchmarkBareCopy(b *testing.B) {
 	bed := newBed(b)
 	bed.record(b, "live", hitNumber(0))
-	bed.exec(b, "SET search_path TO weir")
-	bed.exec(b, "CREATE TEMP TABLE incoming ON COMMIT DELETE ROWS AS SELECT * FROM hits WITH NO DATA")
-	rows, err := bed.conn.Query(b.Context(), "SELECT * FROM hits")
+	bed.Run(b, "SET search_path TO weir")
+	bed.Run(b, "CREATE TEMP TABLE incoming ON COMMIT DELETE ROWS AS SELECT * FROM hits WITH NO DATA")
+	rows, err := bed.Conn.Query(b.Context(), "SELECT * FROM hits")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func benchmarkBareCopy(b *testing.B) {
 			next++
 		}
 		b.StartTimer()
-		err := pgx.BeginFunc(b.Context(), bed.conn, func(tx pgx.Tx) error {
+		err := pgx.BeginFunc(b.Context(), bed.Conn, func(tx pgx.Tx) error {
 			if _, err := tx.CopyFrom(b.Context(), pgx.Identifier{"incoming"}, columns, pgx.CopyFromRows(batch)); err != nil {
 				return err
 			}
@@ -80,7 +80,7 @@ func benchmarkBareCopy(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(next)/b.Elapsed().Seconds(), "hits/s")
-	if stored := bed.number(b, "SELECT count(*) FROM weir.hits"); stored != int64(next) {
+	if stored := bed.Number(b, "SELECT count(*) FROM weir.hits"); stored != int64(next) {
 		b.Fatalf("%d rows of %d", stored, next)
 	}
 }

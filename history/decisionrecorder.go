@@ -10,10 +10,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
-// DecisionRecorder stores the blocks topic: every decision of ENFORCE. Of records with one id the earliest is kept.
+// DecisionRecorder stores the blocks topic: every decision of ENFORCE. Of several records with one id it keeps the earliest.
 type DecisionRecorder struct {
 	stream string
 	core   recorder[blocklist.Decision]
@@ -28,7 +30,7 @@ var _ interface {
 // for dead letters and metrics.
 func NewDecisionRecorder(store Transactions, stream, topic string, letters DeadLetters,
 	registry prometheus.Registerer) (*DecisionRecorder, error) {
-	if err := CheckStream(stream); err != nil {
+	if err := ingest.Stream(stream).Check(); err != nil {
 		return nil, err
 	}
 	metrics, err := newRecordMetrics(registry)
@@ -81,11 +83,11 @@ func (r *decisionRow) before(o *decisionRow) bool {
 func (r *decisionRow) values(stream string) []any {
 	d := decodeSubject(r.Subject)
 	return []any{stream, r.ID, string(r.Action), r.Reason, r.Rule, string(r.Subject), d.ip, d.device, d.user, d.apiKey, d.session,
-		r.Hit, r.Generation, stampOrNull(r.Since), stampOrNull(r.Until), stamp(r.At), r.By}
+		r.Hit, r.Generation, postgres.TimestampOrNull(r.Since), postgres.TimestampOrNull(r.Until), postgres.Timestamp(r.At), r.By}
 }
 
-// An id is a hash of action, hit, rule and until: what else a decision says may differ when it is taken again after a
-// crash, and the first time is the one that counts.
+// An id is a hash of action, hit, rule and until. The other members may differ where a decision is taken again after a crash;
+// the decision of the earliest time is kept.
 const updateDecision = `DO UPDATE SET
 		at = excluded.at, reason = excluded.reason, decided_by = excluded.decided_by, subject = excluded.subject,
 		ip = excluded.ip, device = excluded.device, user_id = excluded.user_id, api_key = excluded.api_key,

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -34,7 +35,7 @@ const decisionColumns = "stream, id, action, reason, rule, subject, hit, generat
 func scanDecision(row pgx.CollectableRow) (r RecordedDecision, err error) {
 	d := &r.Decision
 	err = row.Scan(&r.Stream, &d.ID, &d.Action, &d.Reason, &d.Rule, &d.Subject, &d.Hit, &d.Generation,
-		scanTime(&d.Since), scanTime(&d.Until), scanTime(&d.At), &d.By, &r.Recorded)
+		postgres.ScanTime(&d.Since), postgres.ScanTime(&d.Until), postgres.ScanTime(&d.At), &d.By, &r.Recorded)
 	d.Format = blocklist.DecisionFormat
 	r.Recorded = r.Recorded.UTC()
 	return r, err
@@ -50,7 +51,7 @@ func (q *DecisionQuery) where() *where {
 		w.add("hit = ?", traffic.Printable(q.Hit))
 	}
 	if q.Since != 0 {
-		w.add("at >= ?", stamp(q.Since))
+		w.add("at >= ?", postgres.Timestamp(q.Since))
 	}
 	return w
 }
@@ -58,22 +59,27 @@ func (q *DecisionQuery) where() *where {
 // Decisions returns block decisions, newest first.
 func (s *Store) Decisions(ctx context.Context, q DecisionQuery) ([]RecordedDecision, error) {
 	w := q.where()
-	rows, err := s.pool.Query(ctx, "SELECT "+decisionColumns+" FROM block_decisions"+w.String()+
+	rows, err := s.Query(ctx, "SELECT "+decisionColumns+" FROM block_decisions"+w.String()+
 		" ORDER BY at DESC, id LIMIT NULLIF("+w.arg(q.Limit)+"::bigint, 0)", w.args...)
 	if err != nil {
-		return nil, s.fail("reading block decisions", err)
+		return nil, s.Fail("reading block decisions", err)
 	}
 	all, err := pgx.CollectRows(rows, scanDecision)
 	if err != nil {
-		return nil, s.fail("reading block decisions", err)
+		return nil, s.Fail("reading block decisions", err)
 	}
 	return all, nil
 }
 
-// ActiveBlocks returns a page of the decisions from which a Redis that has lost its keys can be rebuilt: of the live
-// stream, what was written and extended, or the releases, with Until still ahead. It comes in descending order of Until and
-// ID, so that an index on until gives each page without a look at the others. Whether a release covers a block, and
-// whether a mode generation still holds, is the reader's to say.
+// CountDecisions is the number of decisions that q selects without its limit, CountCap at most.
+func (s *Store) CountDecisions(ctx context.Context, q DecisionQuery) (int64, error) {
+	return s.count(ctx, "block_decisions", q.where())
+}
+
+// ActiveBlocks returns a page of the decisions from which Redis can be rebuilt after it has lost its keys: blocks of the live
+// stream that were written or extended, or releases, all with an Until still ahead. They are in descending order of Until and
+// ID, so that an index on until gives each page without reading the others. Whether a release covers a block, and whether a
+// mode generation still holds, the caller decides.
 func (s *Store) ActiveBlocks(ctx context.Context, q blocklist.ActiveQuery) ([]blocklist.Decision, error) {
 	w := new(where)
 	w.add("stream = ?", Live)
@@ -86,20 +92,20 @@ func (s *Store) ActiveBlocks(ctx context.Context, q blocklist.ActiveQuery) ([]bl
 	}
 	w.add("until > now()")
 	if q.After != nil {
-		w.add("until <= ?", stamp(q.After.Until)) // for the index; the pair alone would be no condition on it
-		w.add("(until, id) < (?, ?)", stamp(q.After.Until), q.After.ID)
+		w.add("until <= ?", postgres.Timestamp(q.After.Until)) // for the index; the pair alone would be no condition on it
+		w.add("(until, id) < (?, ?)", postgres.Timestamp(q.After.Until), q.After.ID)
 	}
-	rows, err := s.pool.Query(ctx, "SELECT "+decisionColumns+" FROM block_decisions"+w.String()+
+	rows, err := s.Query(ctx, "SELECT "+decisionColumns+" FROM block_decisions"+w.String()+
 		" ORDER BY until DESC, id DESC LIMIT "+strconv.Itoa(q.Limit), w.args...)
 	if err != nil {
-		return nil, s.fail("reading standing decisions", err)
+		return nil, s.Fail("reading standing decisions", err)
 	}
 	page, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (blocklist.Decision, error) {
 		r, err := scanDecision(row)
 		return r.Decision, err
 	})
 	if err != nil {
-		return nil, s.fail("reading standing decisions", err)
+		return nil, s.Fail("reading standing decisions", err)
 	}
 	return page, nil
 }

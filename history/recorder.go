@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
@@ -21,7 +22,7 @@ type DeadLetters interface {
 	Put(ctx context.Context, letters []traffic.DeadLetter) error
 }
 
-// Transactions is what the recorders need of a Store: where batches are stored, and where it is told what was not.
+// Transactions is what the recorders need of a Store: transactions for batches, and a log for records that are not stored.
 type Transactions interface {
 	// Begin opens a transaction, which the recorder commits or rolls back.
 	Begin(ctx context.Context) (pgx.Tx, error)
@@ -29,9 +30,6 @@ type Transactions interface {
 }
 
 var _ Transactions = (*Store)(nil)
-
-// stageRecord is the stage's name in dead letters.
-const stageRecord = ingest.StageRecord
 
 // Reasons of dead letters.
 const (
@@ -45,8 +43,8 @@ type item[R any] struct {
 	row     R
 }
 
-// recorder is what the sinks of RECORD have in common: a batch is stored as far as PostgreSQL takes it, the rest
-// becomes dead letters, and only then the batch is done.
+// recorder is what the sinks of RECORD share: a batch is done when each of its records is stored or, where PostgreSQL refuses
+// its row, in the dead letters.
 type recorder[R any] struct {
 	store   Transactions
 	letters DeadLetters
@@ -56,12 +54,12 @@ type recorder[R any] struct {
 	write   func(ctx context.Context, tx pgx.Tx, rows []item[R]) error
 }
 
-// storePatience bounds the storing of one batch, which takes milliseconds: a server that has taken the statement and gives
-// no answer, because it is frozen or its machine is gone, is asked again over another connection, and operators hear of it.
-const storePatience = 30 * time.Second
+// storeTimeout bounds the storing of one batch, which takes milliseconds. A server that has taken the statement and gives no
+// answer, because it is frozen or its machine is gone, is then asked again over another connection, and operators hear of it.
+const storeTimeout = 30 * time.Second
 
-// read decodes batch. What is damaged becomes a dead letter; a record that a newer build wrote ends the reading: newer says
-// so, and what lies before it is to be stored.
+// read decodes batch. A damaged record becomes a dead letter. A record that a newer build wrote ends the reading: newer is its
+// error, and items are the records before it, which can be stored.
 func (r *recorder[R]) read(batch []traffic.Message) (items []item[R], letters []traffic.DeadLetter, newer error) {
 	items = make([]item[R], 0, len(batch))
 	for i := range batch {
@@ -79,10 +77,10 @@ func (r *recorder[R]) read(batch []traffic.Message) (items []item[R], letters []
 	return items, letters, nil
 }
 
-// apply returns nil only after everything in batch is stored, or in the dead letters.
+// apply returns nil only after every record of batch is stored or in the dead letters.
 func (r *recorder[R]) apply(ctx context.Context, batch []traffic.Message) error {
 	items, letters, newer := r.read(batch)
-	bounded, cancel := context.WithTimeout(ctx, storePatience)
+	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	refused, err := r.put(bounded, items)
 	cancel()
 	if err != nil {
@@ -141,7 +139,7 @@ func (r *recorder[R]) letter(reason string, err error, m *traffic.Message) traff
 	if len(detail) > maxDetail {
 		detail = strings.ToValidUTF8(detail[:maxDetail], "") + "…"
 	}
-	return traffic.NewDeadLetter(stageRecord, reason, detail, r.topic, *m)
+	return traffic.NewDeadLetter(ingest.StageRecord, reason, detail, r.topic, *m)
 }
 
 // isRefusal reports whether PostgreSQL took exception to the data, so that sending the same again cannot help: SQLSTATE
@@ -157,4 +155,69 @@ func isRefusal(err error) bool {
 		return true
 	}
 	return false
+}
+
+// upsert writes many rows into a table: COPY into a temporary table of the connection, and one INSERT … ON CONFLICT from
+// there. It is several times as fast as single INSERTs. No two rows of a call may have the same id.
+type upsert struct {
+	table   string
+	columns []string
+	update  string // what follows ON CONFLICT (stream, id); h is the stored row, excluded the new one
+}
+
+func (u *upsert) run(ctx context.Context, tx pgx.Tx, rows [][]any) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	incoming := u.table + "_incoming"
+	columns := strings.Join(u.columns, ", ")
+	// The table stays with the connection and is empty at each commit: making it anew for each batch would bloat the
+	// catalogue.
+	_, err := tx.Exec(ctx, "CREATE TEMP TABLE IF NOT EXISTS "+incoming+" ON COMMIT DELETE ROWS AS SELECT "+columns+
+		" FROM "+u.table+" WITH NO DATA")
+	if err != nil {
+		return err
+	}
+	if _, err := tx.CopyFrom(ctx, pgx.Identifier{incoming}, u.columns, pgx.CopyFromRows(rows)); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, "INSERT INTO "+u.table+" AS h ("+columns+") SELECT "+columns+" FROM "+incoming+
+		" ON CONFLICT (stream, id) "+u.update)
+	return err
+}
+
+// recordMetrics are shared by all recorders of a process, told apart by topic.
+type recordMetrics struct {
+	records *prometheus.CounterVec
+	batches *prometheus.CounterVec
+}
+
+func newRecordMetrics(registry prometheus.Registerer) (*recordMetrics, error) {
+	var m recordMetrics
+	var err error
+	m.records, err = registerCounter(registry, "weir_record_records_total",
+		"Records of the hits and blocks topics by what became of them: stored, malformed or refused (both are in the dead letters).",
+		"topic", "outcome")
+	if err != nil {
+		return nil, err
+	}
+	m.batches, err = registerCounter(registry, "weir_record_batches_total",
+		"Batches given to RECORD: stored, or failed and to be given again.", "topic", "outcome")
+	return &m, err
+}
+
+// registerCounter returns the counter that is registered already where there is one of the same description.
+func registerCounter(registry prometheus.Registerer, name, help string, labels ...string) (*prometheus.CounterVec, error) {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	err := registry.Register(c)
+	var taken prometheus.AlreadyRegisteredError
+	if errors.As(err, &taken) {
+		if existing, ok := taken.ExistingCollector.(*prometheus.CounterVec); ok {
+			return existing, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("history: metric %s: %w", name, err)
+	}
+	return c, nil
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// decodedSubject is a subject's values, one column each; nil where the key lacks the field, or the event did.
+// decodedSubject has the values of a subject, one column each; nil where the rule's key, or the event, lacks the field.
 type decodedSubject struct {
 	ip                            *netip.Prefix
 	device, user, apiKey, session *string
 }
 
-// decodeSubject leaves out what a subject of weir's cannot hold; the row keeps the subject itself in any case.
+// decodeSubject leaves out values that no subject made by weir holds; the row keeps the whole subject in any case.
 func decodeSubject(s traffic.Subject) decodedSubject {
 	var d decodedSubject
 	values, err := s.Values()
@@ -49,21 +49,22 @@ func decodeSubject(s traffic.Subject) decodedSubject {
 // Source selects rows by a value of their subject, or by the whole of it.
 type Source struct {
 	field traffic.Field
-	any   bool // no field was named: value may be in any of them
+	any   bool // no field was named: text may be in any field
 	text  string
-	// forms are how rows have text: as it is, and, where blocks are concerned and it is long, as its digest.
+	// forms are the spellings of text in rows: as it is and, since blocks keep long values as digests, its digest.
 	forms []string
-	// addresses are the prefixes, from /0 to the whole address, that a rule may have cut an address to. inside is set
-	// where a prefix was asked for: everything in it is meant.
+	// addresses are the prefixes, from /0 to the whole address, that a rule may have cut the address to. inside is set
+	// instead where a prefix was asked for: it selects everything within it.
 	addresses []netip.Prefix
 	inside    netip.Prefix
-	// subject is set where a canonical subject was asked for: only it is meant.
+	// subject is set instead of all else where a canonical subject was asked for.
 	subject traffic.Subject
 }
 
 // ParseSource reads what `--source` takes: FIELD=VALUE, a VALUE to be found in any field, or a canonical subject
 // (ip=192.0.2.1%2F32&device=tv-7). An address finds the subjects whose prefix holds it, a prefix (192.0.2.0/24) those within it.
-// What looks like one of these and is none is an error: no row has it, and an empty answer would look like "nothing happened".
+// A text that looks like one of these forms and is not is an error: no row has it, and an empty answer would look like
+// "nothing happened".
 func ParseSource(text string) (Source, error) {
 	if text == "" {
 		return Source{}, fmt.Errorf("source is empty: allowed are FIELD=VALUE and VALUE")
@@ -139,7 +140,7 @@ func (src *Source) readAddress() {
 	}
 }
 
-// column is where the values of a field are.
+// column is the column that holds the values of a field.
 func column(f traffic.Field) string {
 	if f == traffic.FieldUser {
 		return "user_id"
@@ -147,7 +148,7 @@ func column(f traffic.Field) string {
 	return f.String()
 }
 
-// condition adds to w that the row is of this source.
+// condition adds to w the condition that a row is of this source.
 func (src *Source) condition(w *where) {
 	if src.subject != "" {
 		src.subjectCondition(w)
@@ -171,8 +172,8 @@ func (src *Source) condition(w *where) {
 	w.add("("+strings.Join(parts, " OR ")+")", args...)
 }
 
-// subjectCondition adds to w that the row's subject is src's, with long values as they are or as their digests. The values beside
-// it have indexes, which the text has not.
+// subjectCondition adds to w the condition that the row's subject is src's, with long values as they are or as their digests.
+// The conditions on single values are for their indexes: the column subject has none.
 func (src *Source) subjectCondition(w *where) {
 	plain, stored := decodeSubject(src.subject), decodeSubject(src.subject.Stored())
 	if plain.ip != nil {

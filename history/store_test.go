@@ -2,211 +2,143 @@ package history_test
 
 import (
 	"context"
-	"errors"
-	"net"
-	"net/url"
-	"strings"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
-func TestOpenRefusesBadConfiguration(t *testing.T) {
-	const password = "hunter2"
-	tests := []struct{ name, url, schema, want string }{
-		{"no URL at all", "host=localhost password=" + password, schema, "postgres://USER:PASSWORD"},
-		{"unescaped password", "postgres://weir:" + password + "#x@localhost/weir", schema, "percent-encoded"},
-		{"bad escape", "postgres://weir:" + password + "%zz@localhost/weir", schema, "percent-encoded"},
-		{"bad port", "postgres://weir:" + password + "@localhost:99999/weir", schema, "localhost"},
-		{"bad sslmode", "postgres://weir:" + password + "@localhost/weir?sslmode=maybe", schema, "sslmode"},
-		{"schema", "postgres://weir:" + password + "@localhost/weir", "no-good", `"no-good"`},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			_, err := history.Open(t.Context(), history.Config{URL: tt.url, Schema: tt.schema, Logger: quiet()})
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Fatalf("got %v, want something with %q", err, tt.want)
-			}
-			if strings.Contains(err.Error(), password) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("the password is told, or there is more than one line: %q", err)
-			}
-		})
-	}
+func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
+
+// bed is a migrated store with a live stream.
+type bed struct{ *historytest.Bed }
+
+func newBed(t testing.TB) *bed {
+	t.Helper()
+	return &bed{historytest.New(t)}
 }
 
-func TestUnreachableIsOneLine(t *testing.T) {
-	// A port that was free a moment ago: nobody listens there.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// letterBox keeps dead letters.
+type letterBox struct {
+	letters []traffic.DeadLetter
+	err     error
+}
+
+var _ history.DeadLetters = (*letterBox)(nil)
+
+func (l *letterBox) Put(_ context.Context, letters []traffic.DeadLetter) error {
+	if l.err != nil {
+		return l.err
+	}
+	l.letters = append(l.letters, letters...)
+	return nil
+}
+
+func (b *bed) hitRecorder(t testing.TB, box *letterBox) *history.HitRecorder {
+	t.Helper()
+	r, err := history.NewHitRecorder(b.Store, history.Live, "weir.hits", box, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
+	return r
+}
+
+var dawn = traffic.At(time.Date(2026, 11, 1, 6, 0, 0, 0, time.UTC))
+
+// hitNumber is an episode of its own.
+func hitNumber(n int) detectors.Hit {
+	subject := traffic.Subject(fmt.Sprintf("ip=192.0.2.%d%%2F32&device=tv-%d", n%250, n))
+	at := dawn.Add(time.Duration(n) * time.Second)
+	return detectors.Hit{
+		Format: detectors.HitFormat, Kind: detectors.KindHit, ID: fmt.Sprintf("%032x", n), Rule: "flood", RuleVersion: 1, Lineage: 1,
+		Phase: detectors.PhaseOpen, Subject: subject, BlockSubject: subject, Limit: 2, WindowMS: 60_000, Count: 1, Peak: 3,
+		First: at, Last: at, Seen: at.Add(time.Second), Generation: 1, Source: 2, Offset: int64(n), Keyed: 3, Users: 1, Devices: 1,
+		Samples: []string{`{"path":"/v1/guest-tokens"}`},
 	}
-	good, err := url.Parse(testbed.Postgres(t))
+}
+
+func message(t testing.TB, h detectors.Hit) traffic.Message {
+	t.Helper()
+	value, err := detectors.EncodeHit(&h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	noDatabase := *good
-	noDatabase.Path = "/nobody_made_this"
-	tests := []struct{ name, url, address, want string }{
-		{"nobody listens", "postgres://weir:hunter2@" + dead + "/weir", dead, "connection refused"},
-		{"no such database", noDatabase.String(), good.Host, "create the database"},
+	return traffic.Message{Value: value}
+}
+
+func messages(t testing.TB, hits ...detectors.Hit) []traffic.Message {
+	t.Helper()
+	batch := make([]traffic.Message, len(hits))
+	for i, h := range hits {
+		batch[i] = message(t, h)
+		batch[i].Offset = int64(i)
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			s := newStore(t, tt.url)
-			err := s.WaitReady(t.Context(), 300*time.Millisecond)
-			var unreachable *history.UnreachableError
-			if !errors.As(err, &unreachable) {
-				t.Fatalf("got %v, want UnreachableError", err)
-			}
-			text := err.Error()
-			if !strings.Contains(text, tt.address) || !strings.Contains(text, tt.want) {
-				t.Errorf("%q names not both %s and %q", text, tt.address, tt.want)
-			}
-			if strings.Contains(text, "hunter2") || strings.Contains(text, "\n") {
-				t.Errorf("the password is told, or there is more than one line: %q", text)
-			}
-		})
+	return batch
+}
+
+// record stores hits in a stream.
+func (b *bed) record(t testing.TB, stream string, hits ...detectors.Hit) {
+	t.Helper()
+	box := &letterBox{}
+	recorder, err := history.NewHitRecorder(b.Store, stream, "weir.hits", box, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := recorder.Apply(t.Context(), messages(t, hits...)); err != nil {
+		t.Fatal(err)
+	}
+	if len(box.letters) > 0 {
+		t.Fatalf("dead letters: %+v", box.letters)
 	}
 }
 
-func TestWaitReadyWaitsForMigrate(t *testing.T) {
-	s := newStore(t, testbed.Postgres(t))
-	if err := s.Ping(t.Context()); !errors.Is(err, history.ErrNotMigrated) {
-		t.Fatalf("an empty database: got %v, want ErrNotMigrated", err)
-	}
-	ready := make(chan error, 1)
-	go func() { ready <- s.WaitReady(t.Context(), time.Minute) }()
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ready; err != nil {
-		t.Fatal(err)
-	}
-}
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-func TestStreams(t *testing.T) {
+func TestHitsView(t *testing.T) {
 	b := newBed(t)
-	ctx := t.Context()
-	counts := history.PartitionCounts{Requests: 1, Keyed: 4, Hits: 1, Budget: 1 << 40}
-	live, err := b.Stream(ctx, history.Live)
-	if err != nil {
-		t.Fatal(err)
+	h := hitNumber(1)
+	h.First, h.Last = traffic.BeforeTime, traffic.EndOfTime
+	b.record(t, history.Live, h)
+	var phase, ip, device, window, first, last string
+	err := b.Conn.QueryRow(t.Context(), `SELECT phase, ip::text, device, window_length::text, first::text, last::text
+		FROM weir.hits_v`).Scan(&phase, &ip, &device, &window, &first, &last)
+	if err != nil || phase != "open" || ip != "192.0.2.1/32" || device != "tv-1" || window != "00:01:00" || first != "-infinity" || last != "infinity" {
+		t.Errorf("%s %s %s %s %s %s, %v", phase, ip, device, window, first, last, err)
 	}
-	replay, err := b.CreateStream(ctx, "replay/monday", counts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if replay.Generation == live.Generation || replay.Partitions != counts {
-		t.Errorf("replay %+v beside live %+v", replay, live)
-	}
-	if _, err := b.CreateStream(ctx, "replay/monday", counts); !errors.Is(err, history.ErrStreamExists) {
-		t.Errorf("made twice: %v", err)
-	}
-	for _, bad := range []string{"", "Live", "replay/", "replay/a/b", "replay/.x", "replay/a b"} {
-		if _, err := b.CreateStream(ctx, bad, counts); err == nil {
-			t.Errorf("stream %q was made", bad)
-		}
-	}
-	if live.Partitions.Budget != detectors.DefaultBudget {
-		t.Errorf("made without a budget: %d", live.Partitions.Budget)
-	}
-	if err := b.SetBudget(ctx, history.Live, 1<<30, "ann"); err != nil {
-		t.Fatal(err)
-	}
-	if live, err = b.Stream(ctx, history.Live); err != nil || live.Partitions.Budget != 1<<30 {
-		t.Errorf("budget %d, %v", live.Partitions.Budget, err)
-	}
-	if entries, err := b.Audit(ctx, "stream live", 0); err != nil || len(entries) != 1 || entries[0].Action != "budget" {
-		t.Errorf("audit %+v, %v", entries, err)
-	}
-	if err := b.SetBudget(ctx, "replay/none", 1<<30, "ann"); !errors.Is(err, history.ErrNotFound) {
-		t.Errorf("budget of no stream: %v", err)
-	}
-	renewed, err := b.RecreateGeneration(ctx, history.Live, 12, "ann", "topic was deleted")
-	if err != nil || renewed <= replay.Generation {
-		t.Errorf("generation after recreation %d, %v; want one above %d", renewed, err, replay.Generation)
-	}
-	// Any JSON, also what jsonb refuses.
-	const summary = `{"file": "a\u0000b", "n": 1e400, "s": "\ud800"}`
-	if err := b.FinishStream(ctx, "replay/monday", []byte(summary)); err != nil {
-		t.Fatal(err)
-	}
-	all, err := b.ListStreams(ctx)
-	if err != nil || len(all) != 2 || all[0].Name != "replay/monday" || string(all[0].Summary) != summary || all[0].Finished.IsZero() {
-		t.Errorf("streams %+v, %v", all, err)
-	}
-	if err := b.FinishStream(ctx, "replay/none", []byte("{}")); !errors.Is(err, history.ErrNotFound) {
-		t.Errorf("finishing an unknown stream: %v", err)
-	}
-	if err := b.DeleteStream(ctx, history.Live); err == nil {
-		t.Error("live was deleted")
+	rows, err := b.Hits(t.Context(), history.HitQuery{})
+	if err != nil || len(rows) != 1 || rows[0].First != traffic.BeforeTime || rows[0].Last != traffic.EndOfTime {
+		t.Errorf("read back %+v, %v", rows, err)
 	}
 }
 
-func TestSecret(t *testing.T) {
+// Every example of docs/history.md runs.
+func TestDocumentedQueries(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "docs", "history.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	b := newBed(t)
-	id, secret, err := b.Secret(t.Context())
-	if err != nil || secret == [16]byte{} {
-		t.Fatalf("secret %q: %v", id, err)
+	b.Publish(t, rules.Format{Name: "weir"})
+	b.Apply(t, historytest.Document("flood"))
+	b.record(t, history.Live, hitNumber(1), hitNumber(2))
+	b.Run(t, "SET search_path TO weir")
+	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	if len(blocks) < 5 {
+		t.Fatalf("%d examples found", len(blocks))
 	}
-	again, err := b.SecretByID(t.Context(), id)
-	if err != nil || again != secret {
-		t.Errorf("by id another one: %v", err)
-	}
-	if _, err := b.SecretByID(t.Context(), "none"); !errors.Is(err, history.ErrNotFound) {
-		t.Errorf("unknown secret: %v", err)
-	}
-}
-
-// A schema is known by its making: one that is dropped and made again is another, and so is that of somebody else.
-func TestOrigin(t *testing.T) {
-	url := testbed.Postgres(t)
-	s := newStore(t, url)
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	exec := func(statement string) {
-		t.Helper()
-		if _, err := conn.Exec(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-	origin := func(want string) string {
-		t.Helper()
-		got, err := s.Origin(t.Context())
-		if err != nil || want != "*" && got != want {
-			t.Errorf("origin %q, %v, want %q", got, err, want)
-		}
-		return got
-	}
-	exec("DROP SCHEMA IF EXISTS " + s.Schema() + " CASCADE")
-	origin("")
-	exec("CREATE SCHEMA " + s.Schema())
-	origin("")
-	exec("CREATE TABLE " + s.Schema() + ".wine (year int)")
-	origin("unknown")
-	made := map[string]bool{}
-	for range 2 {
-		exec("DROP SCHEMA " + s.Schema() + " CASCADE")
-		if err := s.Migrate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		first := origin("*")
-		origin(first)
-		made[first] = true
-	}
-	if len(made) != 2 || made[""] || made["unknown"] {
-		t.Errorf("origins %v", made)
+	for _, block := range blocks {
+		b.Run(t, block[1])
 	}
 }

@@ -5,35 +5,68 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
-// uncountedRow is a sum of events that a detector left out, for another reason than that they were late.
-type uncountedRow struct{ lateRow }
-
-func (r *uncountedRow) merge(o *uncountedRow) { r.lateRow.merge(&o.lateRow) }
-
-func (r *uncountedRow) values(stream string) []any {
-	h := &r.hit
-	return []any{stream, h.ID, traffic.Printable(h.Rule), traffic.Printable(h.Reason), h.Lineage, h.Source, h.Keyed,
-		stamp(h.First), stamp(h.Last), stamp(h.Seen), h.Count}
+// LateQuery selects sums of late events.
+type LateQuery struct {
+	Stream string
+	Rule   string
+	Since  traffic.Time // minutes not before it; 0: no bound
+	Limit  int          // 0: no limit
 }
 
-func uncountedTable() *upsert {
-	return &upsert{
-		table:   "uncounted_sums",
-		columns: strings.Fields("stream id rule reason lineage source_partition keyed_partition minute latest seen events"),
-		update:  updateLate,
+func (q *LateQuery) where() *where {
+	w := new(where)
+	w.selectRows(q.Stream, q.Rule, nil)
+	if q.Since != 0 {
+		w.add("minute >= ?", postgres.Timestamp(q.Since))
 	}
+	return w
 }
 
-// StoreUncounted stores what routers left out. A sum that is known only grows.
+// LateSum is the number of events of one source partition that came too late for a rule, by the minute in which they came.
+type LateSum struct {
+	Stream  string       `json:"stream"`
+	Rule    string       `json:"rule"`
+	Lineage int          `json:"lineage"`
+	Source  int          `json:"source_partition"`
+	Keyed   int          `json:"keyed_partition"`
+	Minute  traffic.Time `json:"minute"`
+	Latest  traffic.Time `json:"latest"` // greatest time of the events themselves
+	Events  int64        `json:"events"`
+}
+
+// Late returns sums of late events, newest minute first.
+func (s *Store) Late(ctx context.Context, q LateQuery) ([]LateSum, error) {
+	w := q.where()
+	rows, err := s.Query(ctx, `
+		SELECT stream, rule, lineage, source_partition, keyed_partition, minute, latest, events FROM late_sums`+w.String()+
+		" ORDER BY minute DESC, rule, source_partition, keyed_partition, id LIMIT NULLIF("+w.arg(q.Limit)+"::bigint, 0)", w.args...)
+	if err != nil {
+		return nil, s.Fail("reading late events", err)
+	}
+	sums, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l LateSum, err error) {
+		return l, row.Scan(&l.Stream, &l.Rule, &l.Lineage, &l.Source, &l.Keyed, postgres.ScanTime(&l.Minute), postgres.ScanTime(&l.Latest), &l.Events)
+	})
+	if err != nil {
+		return nil, s.Fail("reading late events", err)
+	}
+	return sums, nil
+}
+
+// CountLate is the number of sums that q selects without its limit, CountCap at most.
+func (s *Store) CountLate(ctx context.Context, q LateQuery) (int64, error) {
+	return s.count(ctx, "late_sums", q.where())
+}
+
+// StoreUncounted stores sums of events that routers left out. A sum that is stored already only grows.
 func (s *Store) StoreUncounted(ctx context.Context, stream string, sums []detectors.RoutedUncounted) error {
 	var batch pgx.Batch
 	for i := range sums {
@@ -41,10 +74,10 @@ func (s *Store) StoreUncounted(ctx context.Context, stream string, sums []detect
 		id := fmt.Sprintf("route/%s/%s/%s/%s", u.Router, u.Rule, u.Reason, u.Minute)
 		batch.Queue(`INSERT INTO uncounted_sums AS h (stream, id, rule, reason, minute, seen, events) VALUES ($1, $2, $3, $4, $5, $6, $7)
 			ON CONFLICT (stream, id) DO UPDATE SET seen = greatest(h.seen, excluded.seen), events = greatest(h.events, excluded.events)`,
-			stream, traffic.Printable(id), traffic.Printable(u.Rule), u.Reason.String(), stamp(u.Minute), stamp(u.Seen), u.Events)
+			stream, traffic.Printable(id), traffic.Printable(u.Rule), u.Reason.String(), postgres.Timestamp(u.Minute), postgres.Timestamp(u.Seen), u.Events)
 	}
-	if err := s.pool.SendBatch(ctx, &batch).Close(); err != nil {
-		return s.fail("storing what routers of "+stream+" left out", err)
+	if err := s.SendBatch(ctx, &batch).Close(); err != nil {
+		return s.Fail("storing what routers of "+stream+" left out", err)
 	}
 	return nil
 }
@@ -58,8 +91,8 @@ type UncountedQuery struct {
 	Limit  int          // 0: no limit
 }
 
-// UncountedSum is how many events a rule did not count for one reason, by the minute in which they came. What a sum of
-// ROUTE cannot say is nil.
+// UncountedSum is the number of events that a rule did not count for one reason, by the minute in which they came. Lineage and
+// partitions are nil in sums of ROUTE, which does not know them.
 type UncountedSum struct {
 	Stream  string       `json:"stream"`
 	Rule    string       `json:"rule"`
@@ -78,7 +111,7 @@ func (q *UncountedQuery) where() *where {
 		w.add("reason = ?", q.Reason)
 	}
 	if q.Since != 0 {
-		w.add("minute >= ?", stamp(q.Since))
+		w.add("minute >= ?", postgres.Timestamp(q.Since))
 	}
 	return w
 }
@@ -87,19 +120,24 @@ func (q *UncountedQuery) where() *where {
 func (s *Store) Uncounted(ctx context.Context, q UncountedQuery) ([]UncountedSum, error) {
 	w := q.where()
 	const doing = "reading what was not counted"
-	rows, err := s.pool.Query(ctx, `
+	rows, err := s.Query(ctx, `
 		SELECT stream, rule, reason, lineage, source_partition, keyed_partition, minute, events FROM uncounted_v`+w.String()+`
 		ORDER BY minute DESC, rule, reason, source_partition, keyed_partition, events LIMIT NULLIF(`+w.arg(q.Limit)+"::bigint, 0)", w.args...)
 	if err != nil {
-		return nil, s.fail(doing, err)
+		return nil, s.Fail(doing, err)
 	}
 	sums, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (u UncountedSum, err error) {
-		return u, row.Scan(&u.Stream, &u.Rule, &u.Reason, &u.Lineage, &u.Source, &u.Keyed, scanTime(&u.Minute), &u.Events)
+		return u, row.Scan(&u.Stream, &u.Rule, &u.Reason, &u.Lineage, &u.Source, &u.Keyed, postgres.ScanTime(&u.Minute), &u.Events)
 	})
 	if err != nil {
-		return nil, s.fail(doing, err)
+		return nil, s.Fail(doing, err)
 	}
 	return sums, nil
+}
+
+// CountUncounted is the number of sums that q selects without its limit, CountCap at most.
+func (s *Store) CountUncounted(ctx context.Context, q UncountedQuery) (int64, error) {
+	return s.count(ctx, "uncounted_v", q.where())
 }
 
 // Figure is a number of events, or UnknownFigure. It is null in JSON where it is not known.
@@ -138,7 +176,7 @@ func (f *Figure) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*int64)(f))
 }
 
-// Figures are how many events a rule did not count, by reason. An event has one reason for a rule.
+// Figures are the numbers of events that a rule did not count, by reason. For one rule, an event has one reason.
 type Figures struct {
 	Late         Figure `json:"late"`
 	OutOfOrder   Figure `json:"out_of_order"`
@@ -146,7 +184,7 @@ type Figures struct {
 	MissingValue Figure `json:"missing_value"`
 }
 
-// UnknownFigures are those of which none is known.
+// UnknownFigures are Figures none of which is known.
 func UnknownFigures() Figures {
 	return Figures{UnknownFigure, UnknownFigure, UnknownFigure, UnknownFigure}
 }
@@ -168,13 +206,13 @@ func (f *Figures) Of(reason detectors.Uncounted) Figure {
 
 // NotCounted is what the rules of a stream did not count since some minute.
 type NotCounted struct {
-	// Complete says that figures of all reasons are known. Where a routing version was in force whose record format is for
-	// processes that tell of late events only, the other figures are not.
+	// Complete says that the figures of all reasons are known. They are not where a routing version with an older record
+	// format was in force: processes of its builds tell of late events only.
 	Complete bool
-	rules    map[string]map[string]int64
+	rules    map[string]map[string]int64 // rule, reason → events
 }
 
-// Figures are those of one rule.
+// Figures are the figures of one rule.
 func (n *NotCounted) Figures(rule string) Figures {
 	of := func(reason detectors.Uncounted) Figure {
 		if reason != detectors.UncountedLate && !n.Complete {
@@ -196,18 +234,18 @@ func (s *Store) NotCounted(ctx context.Context, stream string, since traffic.Tim
 	}
 	doing := "summing up what rules of " + stream + " did not count"
 	var versions, older int
-	err := s.pool.QueryRow(ctx, `
+	err := s.QueryRow(ctx, `
 		SELECT count(*), count(*) FILTER (WHERE (document::json ->> 'record_format')::bigint < $3) FROM routing_versions
 		WHERE stream = $1 AND number >= coalesce((SELECT max(number) FROM routing_versions WHERE stream = $1 AND created_at <= $2), 0)`,
-		stream, stamp(since), rules.UncountedRecordFormat).Scan(&versions, &older)
+		stream, postgres.Timestamp(since), rules.UncountedRecordFormat).Scan(&versions, &older)
 	if err != nil {
-		return n, s.fail(doing, err)
+		return n, s.Fail(doing, err)
 	}
 	n.Complete = versions > 0 && older == 0
-	rows, err := s.pool.Query(ctx, `SELECT rule, reason, sum(events)::bigint FROM uncounted_v
-		WHERE stream = $1 AND minute >= $2 GROUP BY rule, reason`, stream, stamp(since))
+	rows, err := s.Query(ctx, `SELECT rule, reason, sum(events)::bigint FROM uncounted_v
+		WHERE stream = $1 AND minute >= $2 GROUP BY rule, reason`, stream, postgres.Timestamp(since))
 	if err != nil {
-		return n, s.fail(doing, err)
+		return n, s.Fail(doing, err)
 	}
 	var rule, reason string
 	var events int64
@@ -219,7 +257,7 @@ func (s *Store) NotCounted(ctx context.Context, stream string, since traffic.Tim
 		return nil
 	})
 	if err != nil {
-		return n, s.fail(doing, err)
+		return n, s.Fail(doing, err)
 	}
 	return n, nil
 }

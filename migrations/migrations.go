@@ -233,35 +233,3 @@ func ensureSecret(ctx context.Context, tx pgx.Tx) error {
 	}
 	return nil
 }
-
-// GrantReader lets role, which must exist, read the documented views of schema and nothing else of it: no table, and
-// so no secret.
-func GrantReader(ctx context.Context, conn *pgx.Conn, schema, role string) error {
-	if err := CheckSchema(schema); err != nil {
-		return err
-	}
-	quoted, reader := pgx.Identifier{schema}.Sanitize(), pgx.Identifier{role}.Sanitize()
-	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "GRANT USAGE ON SCHEMA "+quoted+" TO "+reader); err != nil {
-			return err
-		}
-		rows, err := tx.Query(ctx, "SELECT table_name FROM information_schema.views WHERE table_schema = $1", schema)
-		if err != nil {
-			return err
-		}
-		views, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			return err
-		}
-		for _, view := range views {
-			if _, err := tx.Exec(ctx, "GRANT SELECT ON "+pgx.Identifier{schema, view}.Sanitize()+" TO "+reader); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("granting the views of schema %s to role %s: %w", schema, role, err)
-	}
-	return nil
-}

@@ -1,6 +1,8 @@
 package enforce
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/weirhq/weir/blocklist"
 )
@@ -8,6 +10,7 @@ import (
 type enforcerMetrics struct {
 	records   *prometheus.CounterVec // kind
 	decisions *prometheus.CounterVec // action, reason
+	written   atomic.Int64           // decisions of action written
 	ignored   *prometheus.CounterVec // reason
 	dead      *prometheus.CounterVec // reason
 	unwritten prometheus.Counter
@@ -56,3 +59,6 @@ func register(to prometheus.Registerer, collectors ...prometheus.Collector) erro
 	}
 	return nil
 }
+
+// Written is the number of blocks that this stage has written since it was made.
+func (e *Enforcer) Written() int64 { return e.metrics.written.Load() }

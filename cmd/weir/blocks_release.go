@@ -12,7 +12,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
@@ -90,7 +90,7 @@ func releasedSubject(keys [][]traffic.KeyField, words []string) (who traffic.Sub
 }
 
 // blockKeys are the keys of a rule's blocks, of the newest version first: blocks of older ones may still stand.
-func blockKeys(rule *history.Rule) [][]traffic.KeyField {
+func blockKeys(rule *rulestore.Rule) [][]traffic.KeyField {
 	var keys [][]traffic.KeyField
 	for i := range rule.Versions {
 		if b := rule.Versions[i].Version.Block; b != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -79,7 +80,7 @@ func suggestFor(c *cobra.Command, flag string, find suggest) {
 // suggestRules suggests the rules whose mode is one of those wanted, as first argument.
 func (a *app) suggestRules(want func(rules.Mode) bool) suggest {
 	find := a.suggestNames(func(ctx context.Context, s *history.Store) ([]string, error) {
-		all, err := s.Rules(ctx)
+		all, err := s.Rules.List(ctx)
 		var names []string
 		for i := range all {
 			if want(all[i].Mode) {
@@ -97,10 +98,10 @@ func (a *app) suggestRules(want func(rules.Mode) bool) suggest {
 }
 
 func replayNames(ctx context.Context, s *history.Store) ([]string, error) {
-	all, err := s.ListStreams(ctx)
+	all, err := s.Streams.List(ctx)
 	var names []string
 	for i := range all {
-		if name, ok := strings.CutPrefix(all[i].Name, history.ReplayPrefix); ok {
+		if name, ok := ingest.Stream(all[i].Name).Replay(); ok {
 			names = append(names, cobra.CompletionWithDesc(name, "of "+stamp(all[i].Created)))
 		}
 	}

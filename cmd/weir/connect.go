@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/traffic"
@@ -66,13 +67,13 @@ func (a *app) quietLogger(c *config) *slog.Logger {
 }
 
 func openHistory(ctx context.Context, c *config, log *slog.Logger) (*history.Store, error) {
-	return history.Open(ctx, history.Config{URL: c.Postgres.URL.reveal(), Schema: c.Namespace, Logger: log})
+	return history.Open(ctx, postgres.Config{URL: c.Postgres.URL.reveal(), Schema: c.Namespace, Logger: log})
 }
 
 // openLookups opens the database for short questions that somebody waits for.
 func openLookups(ctx context.Context, c *config, log *slog.Logger) (*history.Store, error) {
 	const connections = 2
-	return history.Open(ctx, history.Config{URL: c.Postgres.URL.reveal(), Schema: c.Namespace, MaxConns: connections, Logger: log})
+	return history.Open(ctx, postgres.Config{URL: c.Postgres.URL.reveal(), Schema: c.Namespace, MaxConns: connections, Logger: log})
 }
 
 func openKafka(c *config, log *slog.Logger, registry prometheus.Registerer) (*kafka.Client, error) {

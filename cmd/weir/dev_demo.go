@@ -149,7 +149,7 @@ func (d *dev) promoteDemo(ctx context.Context) error {
 			continue
 		}
 		reason := "weir dev: the demo has watched it in shadow"
-		state, err := d.in.history.SetMode(ctx, promotion(id, whoami(d.environ), reason, false))
+		state, err := d.in.history.Rules.SetMode(ctx, promotion(id, whoami(d.environ), reason, false))
 		if err != nil {
 			return fmt.Errorf("promote %s: %w", id, err)
 		}
@@ -160,7 +160,7 @@ func (d *dev) promoteDemo(ctx context.Context) error {
 
 // blocking lists the rules that block.
 func (d *dev) blocking(ctx context.Context) ([]string, error) {
-	modes, err := d.in.history.Modes(ctx)
+	modes, err := d.in.history.Rules.Modes(ctx)
 	var ids []string
 	for _, m := range modes {
 		if m.Mode == rules.ModeBlock {

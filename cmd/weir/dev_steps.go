@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/demo"
 	"github.com/weirhq/weir/internal/local"
@@ -230,7 +230,7 @@ func (d *dev) applyRules(ctx context.Context) error {
 	}
 	defer s.Close()
 	d.say("applying %s of the demo; new ones begin in shadow", plural(len(docs), "rule"))
-	_, err = s.ApplyRules(ctx, withSources(docs), whoami(d.environ), "weir dev: the demo's rules", history.ApplyOptions{})
+	_, err = s.Rules.Apply(ctx, withSources(docs), whoami(d.environ), "weir dev: the demo's rules", rulestore.ApplyOptions{})
 	if err != nil {
 		return fmt.Errorf("rules of the demo: %w (weir dev --fresh starts anew)", err)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/rules"
@@ -162,7 +162,7 @@ func TestJudgeRouteCommits(t *testing.T) {
 		{"beyond the end", map[int]ingest.Commit{0: good, 1: ingest.InitialCommit(7, 11, 1, 4)}, "partitions 1 lie beyond the end"},
 	} {
 		p := progressOf{commits: tc.commits, bounds: map[int]ingest.Bounds{0: {End: 10}, 1: {End: 10}}}
-		f := judgeRouteCommits("stage route", p, &history.Stream{Generation: 7})
+		f := judgeRouteCommits("stage route", p, &streams.Stream{Generation: 7})
 		if want := map[bool]status{true: statusOK, false: statusFail}[tc.text == ""]; f.Status != want || !strings.Contains(f.Found, tc.text) {
 			t.Errorf("%s: %+v", tc.name, f)
 		}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/rules"
@@ -33,8 +35,8 @@ type examination struct {
 	kafkaUp  bool
 	topics   map[string]kafka.InspectedTopic
 	cache    *blocklist.Inspected // nil: Redis is away
-	database *history.Inspected   // nil: PostgreSQL is away
-	stream   *history.Stream      // nil: not known
+	database *postgres.Inspected  // nil: PostgreSQL is away
+	stream   *streams.Stream      // nil: not known
 	routing  *rules.Routing       // nil: not known
 	modes    map[string]rules.ModeState
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/traffic"
@@ -103,7 +103,7 @@ func (e *examination) progress(ctx context.Context, w stageWork) (progressOf, er
 }
 
 // judgeRouteCommits looks at the commits that say where routing stands: without a good one, a partition is refused.
-func judgeRouteCommits(name string, p progressOf, stream *history.Stream) finding {
+func judgeRouteCommits(name string, p progressOf, stream *streams.Stream) finding {
 	var absent, foreign, older, beyond []int
 	for n := range p.bounds {
 		c, has := p.commits[n]

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/blocklist"
-	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/postgres"
 )
 
 // The oldest servers that weir is made for.
@@ -86,7 +86,7 @@ func describeRedis(n *blocklist.InspectedNode, cluster bool) string {
 
 func (e *examination) lookAtPostgres(ctx context.Context) []finding {
 	d, err := e.history.Inspect(ctx, now)
-	var away *history.UnreachableError
+	var away *postgres.UnreachableError
 	switch {
 	case errors.As(err, &away):
 		return []finding{failing("postgres", away.Advice, "PostgreSQL at %s cannot be reached: %s", away.Address, away.Cause)}
@@ -97,7 +97,7 @@ func (e *examination) lookAtPostgres(ctx context.Context) []finding {
 	return []finding{judgePostgres(&d), judgeSchema(&d, e.conf.Namespace)}
 }
 
-func judgePostgres(d *history.Inspected) finding {
+func judgePostgres(d *postgres.Inspected) finding {
 	text := fmt.Sprintf("version %s at %s", d.Version, d.Address)
 	switch {
 	case d.Replica:
@@ -108,7 +108,7 @@ func judgePostgres(d *history.Inspected) finding {
 	return fine("postgres", "%s", text)
 }
 
-func judgeSchema(d *history.Inspected, schema string) finding {
+func judgeSchema(d *postgres.Inspected, schema string) finding {
 	switch pending := d.Pending(); {
 	case d.SchemaErr != nil:
 		return failing("schema "+schema, "use the build of weir that made it, or a newer one", "%s", oneProblem(d.SchemaErr))

@@ -9,6 +9,8 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/partitions"
+	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
@@ -18,29 +20,29 @@ func (e *examination) lookAtStream(ctx context.Context) []finding {
 	if !e.migrated() {
 		return nil
 	}
-	stream, err := e.history.Stream(ctx, history.Live)
-	if errors.Is(err, history.ErrNotFound) {
+	stream, err := e.history.Streams.Find(ctx, history.Live)
+	if errors.Is(err, postgres.ErrNotFound) {
 		return []finding{failing("stream live", "run weir migrate", "it has not been made")}
 	}
 	if err != nil {
 		return []finding{failed("stream live", err, "see PostgreSQL's log")}
 	}
 	e.stream = &stream
-	number, err := e.history.Newest(ctx, history.Live)
+	number, err := e.history.Rules.Newest(ctx, history.Live)
 	if err == nil && number == 0 {
 		return []finding{failing("stream live", "run weir migrate", "it has no routing version")}
 	}
 	if err != nil {
 		return []finding{failed("routing", err, "see PostgreSQL's log")}
 	}
-	routing, err := e.history.Routing(ctx, history.Live, number)
+	routing, err := e.history.Rules.Routing(ctx, history.Live, number)
 	if err != nil {
 		return []finding{failed("routing", err, "use the build of weir that wrote it, or a newer one")}
 	}
-	if _, err := e.history.SecretByID(ctx, routing.SecretID); err != nil {
+	if _, err := e.history.Streams.SecretByID(ctx, routing.SecretID); err != nil {
 		return []finding{failed("routing", err, "restore the table secrets from a backup: keyed records were made with it")}
 	}
-	modes, err := e.history.Modes(ctx)
+	modes, err := e.history.Rules.Modes(ctx)
 	if err != nil {
 		return []finding{failed("rules", err, "see PostgreSQL's log")}
 	}
@@ -100,7 +102,7 @@ func (e *examination) lookAtPartitions(ctx context.Context) []finding {
 	if e.stream == nil {
 		return nil
 	}
-	states, err := e.history.PartitionStates(ctx, history.Live)
+	states, err := e.history.Partitions.PartitionStates(ctx, history.Live)
 	if err != nil {
 		return []finding{failed("partitions", err, "see PostgreSQL's log")}
 	}
@@ -126,7 +128,7 @@ func (e *examination) lookAtPartitions(ctx context.Context) []finding {
 	return append(found, e.judgeRunning(running, oldest, stopped))
 }
 
-func judgeStopped(p *history.ReportedPartition) finding {
+func judgeStopped(p *partitions.ReportedPartition) finding {
 	mend := "weir partitions list says more; it goes on by itself when that is mended"
 	if acceptable(p) {
 		mend = fmt.Sprintf("find out what is missing, then weir partitions resume --%s %d --accept-gap --reason TEXT", p.Side, p.Partition)

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/testbed"
 )
@@ -71,7 +72,7 @@ func (b *bed) set(flag, value string) {
 
 func (b *bed) store() *history.Store {
 	b.t.Helper()
-	s, err := history.Open(b.t.Context(), history.Config{
+	s, err := history.Open(b.t.Context(), postgres.Config{
 		URL: b.flag("--postgres-url"), Schema: b.flag("--namespace"), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -155,7 +156,7 @@ func TestReplayWithoutATimeNamesTheMembers(t *testing.T) {
 			t.Errorf("%s: nothing was read, and it says\n%s", tc.name, o.stdout)
 		}
 	}
-	if replays := decode[[]history.Stream](b, "history", "replays"); len(replays) != 4 {
+	if replays := decode[[]streams.Stream](b, "history", "replays"); len(replays) != 4 {
 		t.Errorf("%d replays", len(replays))
 	}
 }

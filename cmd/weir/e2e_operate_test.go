@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/internal/testbed"
@@ -46,14 +47,14 @@ func (b *bed) names() ingest.TopicNames {
 
 func (b *bed) generation() int64 {
 	b.t.Helper()
-	s, err := history.Open(b.t.Context(), history.Config{
+	s, err := history.Open(b.t.Context(), postgres.Config{
 		URL: b.flag("--postgres-url"), Schema: b.flag("--namespace"), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	defer s.Close()
-	st, err := s.Stream(b.t.Context(), history.Live)
+	st, err := s.Streams.Find(b.t.Context(), history.Live)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -3,13 +3,14 @@ package main
 import (
 	"context"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/streams"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/traffic"
 )
@@ -51,8 +52,8 @@ func (f *lookFlags) parse(now time.Time) (looked, error) {
 		return l, usagef("--limit: got %d; allowed: 0 and more", f.limit)
 	}
 	if f.replay != "" {
-		l.stream = history.ReplayPrefix + f.replay
-		if err := history.CheckStream(l.stream); err != nil {
+		l.stream = string(ingest.Replay(f.replay))
+		if err := ingest.Stream(l.stream).Check(); err != nil {
 			return l, usagef("--replay: %w", err)
 		}
 	}
@@ -260,18 +261,18 @@ func (a *app) historyReplays() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				all, err := s.ListStreams(ctx)
+				all, err := s.Streams.List(ctx)
 				if err != nil {
 					return err
 				}
-				var replays []history.Stream
+				var replays []streams.Stream
 				for _, st := range all {
 					if st.Name != history.Live {
 						replays = append(replays, st)
 					}
 				}
-				return list(a, replays, []string{"REPLAY", "CREATED", "FINISHED"}, func(st history.Stream) []string {
-					return []string{strings.TrimPrefix(st.Name, history.ReplayPrefix), stamp(st.Created), stamp(st.Finished)}
+				return list(a, replays, []string{"REPLAY", "CREATED", "FINISHED"}, func(st streams.Stream) []string {
+					return []string{replayName(st.Name), stamp(st.Created), stamp(st.Finished)}
 				})
 			})
 		}),

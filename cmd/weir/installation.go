@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/consume"
 	"github.com/weirhq/weir/ingest/kafka"
@@ -32,7 +33,7 @@ type installation struct {
 	// wait behind what RECORD and snapshots write. Nil like redis.
 	lookups *history.Store
 
-	stream   history.Stream
+	stream   streams.Stream
 	names    ingest.TopicNames
 	secret   detectors.Secret
 	secretID string
@@ -42,6 +43,7 @@ type installation struct {
 	keyed    ingest.Retention
 	dead     ingest.DeadLetters
 
+	working working // the stages that were made
 	closers []func()
 }
 
@@ -94,7 +96,7 @@ func (in *installation) wait(ctx context.Context, patience time.Duration) error 
 // enter looks up the stream and checks its topics: those that migrate, or a replay, has made.
 func (in *installation) enter(ctx context.Context, stream string, topics ingest.TopicSettings) error {
 	var err error
-	if in.stream, err = in.history.Stream(ctx, stream); err != nil {
+	if in.stream, err = in.history.Streams.Find(ctx, stream); err != nil {
 		return fmt.Errorf("%w: run weir migrate", err)
 	}
 	in.names = ingest.Stream(stream).Topics(in.conf.Namespace)
@@ -112,7 +114,7 @@ func (in *installation) enter(ctx context.Context, stream string, topics ingest.
 	if in.keyed, err = in.kafka.Retention(ctx, in.names.Keyed); err != nil {
 		return err
 	}
-	if in.secretID, in.secret, err = in.history.Secret(ctx); err != nil {
+	if in.secretID, in.secret, err = in.history.Streams.Secret(ctx); err != nil {
 		return err
 	}
 	in.dead, err = consume.NewDeadLetters(consume.DeadLetterOptions{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/loadgen"
 	"github.com/weirhq/weir/rules"
 )
@@ -123,12 +124,12 @@ func (a *app) verifyLoad(parent context.Context, c *config, f *verifyFlags, t *l
 	v := &verification{installation: in, truth: t, name: history.Live}
 	v.say = func(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) }
 	if f.replay != "" {
-		v.name = history.ReplayPrefix + f.replay
+		v.name = string(ingest.Replay(f.replay))
 	}
 	if err := in.history.WaitReady(ctx, askPatience); err != nil {
 		return err
 	}
-	if in.stream, err = in.history.Stream(ctx, v.name); err != nil {
+	if in.stream, err = in.history.Streams.Find(ctx, v.name); err != nil {
 		return err
 	}
 	if err := v.expect(ctx); err != nil {
@@ -165,7 +166,7 @@ func (v *verification) expect(ctx context.Context) error {
 // steadyRules are the rules that had one version from the beginning of the load until now. Of the others a verdict is
 // kept. An event may be routed long after it was sent, so until now is until it certainly was.
 func (v *verification) steadyRules(ctx context.Context) ([]rules.Version, error) {
-	newest, err := v.history.Newest(ctx, v.name)
+	newest, err := v.history.Rules.Newest(ctx, v.name)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +177,7 @@ func (v *verification) steadyRules(ctx context.Context) ([]rules.Version, error)
 	var begun *rules.Routing
 	reasons := map[string]string{}
 	for n := first; n <= newest; n++ {
-		if v.routing, err = v.history.Routing(ctx, v.name, n); err != nil {
+		if v.routing, err = v.history.Rules.Routing(ctx, v.name, n); err != nil {
 			return nil, err
 		}
 		if begun == nil {

@@ -161,7 +161,7 @@ func (v *verification) tell(r reach, most traffic.Time) {
 
 // reach asks the store for the reports of ROUTE and DETECT.
 func (v *verification) reach(ctx context.Context) (reach, error) {
-	states, err := v.history.PartitionStates(ctx, v.name)
+	states, err := v.history.Partitions.PartitionStates(ctx, v.name)
 	if err != nil {
 		return reach{}, err
 	}

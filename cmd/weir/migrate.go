@@ -12,6 +12,8 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
 )
@@ -71,7 +73,7 @@ type migration struct {
 	did   []string
 
 	topics  topicState
-	stream  history.Stream
+	stream  streams.Stream
 	isNew   bool                         // this run made the stream
 	renewed bool                         // this run began a new generation
 	commits map[int]*ingest.Announcement // where routing stands; nil: a commit that is not weir's
@@ -149,7 +151,7 @@ func (m *migration) makeSchema(ctx context.Context) error {
 	before := m.store.Ping(ctx) == nil
 	err := persist(patient, newLogger(logConfig{Level: "error"}, io.Discard), "", func(ctx context.Context) error {
 		err := m.store.Migrate(ctx)
-		var away *history.UnreachableError
+		var away *postgres.UnreachableError
 		if err != nil && !errors.As(err, &away) {
 			refused = err // not a matter of waiting
 			return nil

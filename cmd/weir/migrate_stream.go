@@ -7,21 +7,23 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
 
 // makeStream finds the live stream or makes it.
 func (m *migration) makeStream(ctx context.Context) error {
-	st, err := m.store.Stream(ctx, history.Live)
+	st, err := m.store.Streams.Find(ctx, history.Live)
 	keyed := m.conf.Kafka.Partitions.Keyed
 	switch {
-	case errors.Is(err, history.ErrNotFound) && m.topics.keyedHolds:
+	case errors.Is(err, postgres.ErrNotFound) && m.topics.keyedHolds:
 		return fmt.Errorf("topic %s holds records, but schema %s knows no stream that wrote them: they are of an installation whose "+
 			"database is gone; delete the topics %s.*, or use another namespace", m.names.Keyed, m.store.Schema(), m.conf.Namespace)
-	case errors.Is(err, history.ErrNotFound):
-		counts := history.PartitionCounts{Requests: m.topics.requests, Keyed: keyed, Hits: m.topics.hits, Budget: int64(m.conf.Detect.BudgetPerPartition)}
-		if st, err = m.store.CreateStream(ctx, history.Live, counts); err != nil {
+	case errors.Is(err, postgres.ErrNotFound):
+		counts := streams.PartitionCounts{Requests: m.topics.requests, Keyed: keyed, Hits: m.topics.hits, Budget: int64(m.conf.Detect.BudgetPerPartition)}
+		if st, err = m.store.Streams.Create(ctx, history.Live, counts); err != nil {
 			return err
 		}
 		m.isNew = true
@@ -42,7 +44,7 @@ func (m *migration) setBudget(ctx context.Context) error {
 	if before == int64(now) {
 		return nil
 	}
-	if err := m.store.SetBudget(ctx, history.Live, int64(now), m.by); err != nil {
+	if err := m.store.Streams.SetBudget(ctx, history.Live, int64(now), m.by); err != nil {
 		return err
 	}
 	m.stream.Partitions.Budget = int64(now)
@@ -92,7 +94,7 @@ func (m *migration) renew(ctx context.Context) error {
 	if why == "" {
 		return nil
 	}
-	g, err := m.store.RecreateGeneration(ctx, history.Live, m.topics.requests, m.by, why)
+	g, err := m.store.Streams.RecreateGeneration(ctx, history.Live, m.topics.requests, m.by, why)
 	if err != nil {
 		return err
 	}
@@ -120,16 +122,16 @@ func shorterThanRouted(log map[int]ingest.Bounds, commits map[int]*ingest.Announ
 // publish makes the routing version that holds the configuration's identity map and event format, with the rules that
 // count.
 func (m *migration) publish(ctx context.Context) error {
-	secretID, _, err := m.store.Secret(ctx)
+	secretID, _, err := m.store.Streams.Secret(ctx)
 	if err != nil {
 		return err
 	}
-	modes, err := m.store.Modes(ctx)
+	modes, err := m.store.Rules.Modes(ctx)
 	if err != nil {
 		return err
 	}
 	format := 0
-	number, changed, err := m.store.PublishRouting(ctx, history.Live, func(prev *rules.Routing) (rules.Routing, error) {
+	number, changed, err := m.store.Rules.PublishRouting(ctx, history.Live, func(prev *rules.Routing) (rules.Routing, error) {
 		format = m.recordFormat(prev)
 		made := rules.Routing{
 			// The number is set where it is stored; the check wants one.

@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -31,7 +34,7 @@ func unknown(thing, got string, known []string, where string) error {
 
 // knownRule finds out whether a stream has, or had, a rule. A rule that was removed still has a history.
 func (s *store) knownRule(ctx context.Context, stream, rule string) error {
-	names, err := s.RuleNames(ctx, stream)
+	names, err := s.Rules.Names(ctx, stream)
 	if err != nil || slices.Contains(names, rule) {
 		return err
 	}
@@ -43,14 +46,14 @@ func (s *store) knownRule(ctx context.Context, stream, rule string) error {
 }
 
 // named finds a rule, also one that was removed. The error about a name that no rule has says which one it may have meant.
-func (s *store) named(ctx context.Context, rule string) (history.Rule, error) {
-	r, err := s.Rule(ctx, rule)
+func (s *store) named(ctx context.Context, rule string) (rulestore.Rule, error) {
+	r, err := s.Rules.Find(ctx, rule)
 	return r, s.misnamed(ctx, rule, err)
 }
 
 // misnamed says of what failed because no rule has the name which one was probably meant; any other error stays.
 func (s *store) misnamed(ctx context.Context, rule string, err error) error {
-	if !errors.Is(err, history.ErrNotFound) {
+	if !errors.Is(err, postgres.ErrNotFound) {
 		return err
 	}
 	if unknown := s.knownRule(ctx, history.Live, rule); unknown != nil {
@@ -61,7 +64,7 @@ func (s *store) misnamed(ctx context.Context, rule string, err error) error {
 
 // knownReplay finds out whether a replay was made.
 func (s *store) knownReplay(ctx context.Context, stream string) error {
-	all, err := s.ListStreams(ctx)
+	all, err := s.Streams.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -70,11 +73,11 @@ func (s *store) knownReplay(ctx context.Context, stream string) error {
 		if all[i].Name == stream {
 			return nil
 		}
-		if name, ok := strings.CutPrefix(all[i].Name, history.ReplayPrefix); ok {
+		if name, ok := ingest.Stream(all[i].Name).Replay(); ok {
 			names = append(names, name)
 		}
 	}
-	return unknown("replay", strings.TrimPrefix(stream, history.ReplayPrefix), names, "weir history replays shows them")
+	return unknown("replay", replayName(stream), names, "weir history replays shows them")
 }
 
 // oneOf refuses a value of a flag that is not among those allowed.
@@ -87,4 +90,12 @@ func oneOf(flag, got string, allowed ...string) error {
 		hint = "; did you mean " + meant + "?"
 	}
 	return usagef("--%s: got %q; allowed: %s%s", flag, got, strings.Join(allowed, ", "), hint)
+}
+
+// replayName is the name of a replay by that of its stream; the live stream's is its own.
+func replayName(stream string) string {
+	if name, ok := ingest.Stream(stream).Replay(); ok {
+		return name
+	}
+	return stream
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/partitions"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
@@ -49,7 +50,7 @@ waits for a routing version, goes on by itself.`,
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				all, err := s.PartitionStates(ctx, history.Live)
+				all, err := s.Partitions.PartitionStates(ctx, history.Live)
 				if err != nil {
 					return err
 				}
@@ -73,7 +74,7 @@ waits for a routing version, goes on by itself.`,
 	return c
 }
 
-func newPartitionRow(p *history.ReportedPartition) partitionRow {
+func newPartitionRow(p *partitions.ReportedPartition) partitionRow {
 	r := partitionRow{
 		Side: string(p.Side), Partition: p.Partition, State: string(p.State), Owner: p.Owner, Offset: p.Offset, End: p.End,
 		Epoch: p.Epoch, Reported: p.Reported, Reason: p.Reason,
@@ -89,7 +90,7 @@ func newPartitionRow(p *history.ReportedPartition) partitionRow {
 
 // acceptable reports whether a partition stopped at a gap, which an operator may accept, and for nothing else. A stage
 // reports -1 where there is none, and older ones did 0 of keyed: a gap of keyed ends behind offset 0.
-func acceptable(p *history.ReportedPartition) bool {
+func acceptable(p *partitions.ReportedPartition) bool {
 	least := int64(0)
 	if p.Side == ingest.SideKeyed {
 		least = 1
@@ -133,7 +134,7 @@ is reported now is accepted; the next one stops the partition again.`,
 }
 
 func (a *app) resume(ctx context.Context, s *store, side ingest.Side, n int, act actFlags) error {
-	all, err := s.PartitionStates(ctx, history.Live)
+	all, err := s.Partitions.PartitionStates(ctx, history.Live)
 	if err != nil {
 		return err
 	}
@@ -151,7 +152,7 @@ func (a *app) resume(ctx context.Context, s *store, side ingest.Side, n int, act
 		gap := ingest.Acceptance{
 			Side: side, Partition: n, GapSource: p.GapSource, GapOffset: p.GapOffset, By: act.by, Reason: act.reason,
 		}
-		if err := s.Accept(ctx, history.Live, gap); err != nil {
+		if err := s.Partitions.Accept(ctx, history.Live, gap); err != nil {
 			return err
 		}
 		if a.output == "json" {

@@ -44,7 +44,7 @@ func (s *store) publishModes(ctx context.Context) publication {
 		}
 		defer func() { _ = redis.Close() }() // nothing is under way any more
 		p.at = redis.Address()
-		modes, err := s.Modes(ctx)
+		modes, err := s.Rules.Modes(ctx)
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
@@ -45,7 +46,7 @@ type replay struct {
 }
 
 func (a *app) ingestReplay(ctx context.Context, c *config, r *reading) error {
-	p := &replay{reading: r, name: history.ReplayPrefix + r.flags.replay, begun: time.Now(), settings: replaySettings(c, r.flags.partitions)}
+	p := &replay{reading: r, name: string(ingest.Replay(r.flags.replay)), begun: time.Now(), settings: replaySettings(c, r.flags.partitions)}
 	if err := errors.Join(ingest.CheckNamespace(c.Namespace), ingest.Stream(p.name).Check()); err != nil {
 		return usagef("--replay: %w", err)
 	}
@@ -109,7 +110,7 @@ func (a *app) replayRules(from []string, c *config) ([]rules.Version, error) {
 
 // liveRules are the newest versions of the rules that count now.
 func (p *replay) liveRules(ctx context.Context) ([]rules.Version, error) {
-	all, err := p.history.Rules(ctx)
+	all, err := p.history.Rules.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -131,9 +132,9 @@ func (p *replay) make(ctx context.Context) error {
 		return err
 	}
 	p.begunMaking = true
-	counts := history.PartitionCounts{Requests: p.settings.RequestsPartitions, Keyed: replayKeyed, Hits: replayHits,
+	counts := streams.PartitionCounts{Requests: p.settings.RequestsPartitions, Keyed: replayKeyed, Hits: replayHits,
 		Budget: int64(p.conf.Detect.BudgetPerPartition)}
-	if _, err := p.history.CreateStream(ctx, p.name, counts); err != nil {
+	if _, err := p.history.Streams.Create(ctx, p.name, counts); err != nil {
 		return err
 	}
 	names := ingest.Stream(p.name).Topics(p.conf.Namespace)
@@ -145,7 +146,7 @@ func (p *replay) make(ctx context.Context) error {
 	}
 	p.dropped = &deadCount{next: p.dead, reasons: map[string]int64{}}
 	p.dead = p.dropped
-	version, _, err := p.history.PublishRouting(ctx, p.name, func(*rules.Routing) (rules.Routing, error) {
+	version, _, err := p.history.Rules.PublishRouting(ctx, p.name, func(*rules.Routing) (rules.Routing, error) {
 		made := rules.Routing{
 			Stream: p.name, Number: 1, RecordFormat: detectors.RecordFormat, SecretID: p.secretID,
 			Rules: p.rules, Identity: p.conf.Identity, Format: replayFormat(p.conf),
@@ -165,17 +166,17 @@ func replayFormat(c *config) rules.Format {
 
 // makeRoom removes an older replay of the name, if it may.
 func (p *replay) makeRoom(ctx context.Context) error {
-	before, err := p.history.Stream(ctx, p.name)
+	before, err := p.history.Streams.Find(ctx, p.name)
 	topics := ingest.Stream(p.name).Topics(p.conf.Namespace).All()
 	switch {
-	case errors.Is(err, history.ErrNotFound):
+	case errors.Is(err, postgres.ErrNotFound):
 	case err != nil:
 		return err
 	case p.reading.flags.onExists != "replace":
 		return fmt.Errorf("replay %s exists since %s: take another name, or --on-exists replace to delete it first",
 			p.reading.flags.replay, stamp(before.Created))
 	default:
-		if err := p.history.DeleteStream(ctx, p.name); err != nil {
+		if err := p.history.Streams.Delete(ctx, p.name); err != nil {
 			return err
 		}
 	}
@@ -239,7 +240,7 @@ func (p *replay) unmade(ctx context.Context, cause error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return errors.Join(cause, p.history.DeleteStream(ctx, p.name),
+	return errors.Join(cause, p.history.Streams.Delete(ctx, p.name),
 		p.kafka.DeleteTopics(ctx, ingest.Stream(p.name).Topics(p.conf.Namespace).All()...))
 }
 
@@ -262,9 +263,9 @@ func (p *replay) finish(ctx context.Context, s replaySummary) error {
 		return err
 	}
 	if !s.Complete && s.Events == 0 {
-		err = p.history.DeleteStream(ctx, p.name) // nothing was sent: the name stays free
+		err = p.history.Streams.Delete(ctx, p.name) // nothing was sent: the name stays free
 	} else {
-		err = p.history.FinishStream(ctx, p.name, text)
+		err = p.history.Streams.Finish(ctx, p.name, text)
 	}
 	if !p.reading.flags.keepTopics {
 		err = errors.Join(err, p.kafka.DeleteTopics(ctx, p.names.All()...))

@@ -110,7 +110,7 @@ func (p *replay) watch(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		states, err := p.history.PartitionStates(ctx, p.name)
+		states, err := p.history.Partitions.PartitionStates(ctx, p.name)
 		if err != nil {
 			continue // the stages say so, and wait
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -160,7 +160,7 @@ func problemsIn(err error) []rules.Problem {
 
 func (a *app) rulesApply() *cobra.Command {
 	var from []string
-	var opts history.ApplyOptions
+	var opts rulestore.ApplyOptions
 	var act actFlags
 	c := &cobra.Command{
 		Use:   "apply -f FILE|DIR",
@@ -178,7 +178,7 @@ refused if it may block more than before: demote it, apply, watch it, promote it
 				if err != nil {
 					return err
 				}
-				plan, err := s.ApplyRules(ctx, withSources(docs), act.by, act.reason, opts)
+				plan, err := s.Rules.Apply(ctx, withSources(docs), act.by, act.reason, opts)
 				if err != nil {
 					return err
 				}
@@ -197,20 +197,20 @@ refused if it may block more than before: demote it, apply, watch it, promote it
 	return c
 }
 
-func withSources(docs []rules.Document) []history.RuleDocument {
-	out := make([]history.RuleDocument, len(docs))
+func withSources(docs []rules.Document) []rulestore.Document {
+	out := make([]rulestore.Document, len(docs))
 	for i, d := range docs {
-		out[i] = history.RuleDocument{Document: d, Source: d.YAML()}
+		out[i] = rulestore.Document{Document: d, Source: d.YAML()}
 	}
 	return out
 }
 
 // showPlan writes one line for each rule and one for each field that changed, and whether gates were told: p, nil for a dry
 // run.
-func (a *app) showPlan(plan history.Plan, p *publication) error {
+func (a *app) showPlan(plan rulestore.Plan, p *publication) error {
 	if a.output == "json" {
 		return a.json(struct {
-			history.Plan
+			rulestore.Plan
 			*publication
 		}{plan, p})
 	}
@@ -250,7 +250,7 @@ func (a *app) rulesList() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				all, err := s.Rules(ctx)
+				all, err := s.Rules.List(ctx)
 				if err != nil {
 					return err
 				}
@@ -306,7 +306,7 @@ func (a *app) showRule(r figuredRule) error {
 		cell(r.ChangedBy), removed, uncountedText(&r.Uncounted),
 		strings.TrimRight(r.Newest.Version.YAML(), "\n"))
 	fmt.Fprintln(a.stdout)
-	return list(a, r.Versions, []string{"VERSION", "LINEAGE", "CREATED", "AUTHOR", "REASON"}, func(v history.StoredVersion) []string {
+	return list(a, r.Versions, []string{"VERSION", "LINEAGE", "CREATED", "AUTHOR", "REASON"}, func(v rulestore.StoredVersion) []string {
 		return []string{strconv.Itoa(v.Version.Number), strconv.Itoa(v.Version.Lineage), stamp(v.Created), brief(v.Author), brief(v.Reason)}
 	})
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -35,8 +35,8 @@ refusals would feed the rule's windows, and keep a client blocked for ever.`,
 }
 
 // promotion asks for a rule to block from now on.
-func promotion(rule, by, reason string, override bool) history.ModeChange {
-	return history.ModeChange{Rule: rule, Mode: rules.ModeBlock, By: by, Reason: reason, Override: override}
+func promotion(rule, by, reason string, override bool) rulestore.ModeChange {
+	return rulestore.ModeChange{Rule: rule, Mode: rules.ModeBlock, By: by, Reason: reason, Override: override}
 }
 
 func (a *app) rulesDemote() *cobra.Command {
@@ -49,7 +49,7 @@ told by this command, whether or not weir run is running; where Redis does not a
 		Example: `  weir rules demote guest-token-flood --reason "a partner is among the hits"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return a.setMode(cmd, history.ModeChange{Rule: args[0], Mode: rules.ModeShadow, By: act.by, Reason: act.reason})
+			return a.setMode(cmd, rulestore.ModeChange{Rule: args[0], Mode: rules.ModeShadow, By: act.by, Reason: act.reason})
 		}),
 	}
 	act.register(c, a.environ)
@@ -57,16 +57,16 @@ told by this command, whether or not weir run is running; where Redis does not a
 	return c
 }
 
-func (a *app) setMode(cmd *cobra.Command, change history.ModeChange) error {
+func (a *app) setMode(cmd *cobra.Command, change rulestore.ModeChange) error {
 	return a.withStore(cmd, func(ctx context.Context, s *store) error {
-		set, err := s.SetMode(ctx, change)
+		set, err := s.Rules.SetMode(ctx, change)
 		if err != nil {
 			return s.misnamed(ctx, change.Rule, err)
 		}
 		p := s.publishModes(ctx) // also when nothing changed: whoever asks again may do so because gates were not told
 		if a.output == "json" {
 			return a.json(struct {
-				history.ModeSet
+				rulestore.ModeSet
 				publication
 			}{set, p})
 		}
@@ -74,7 +74,7 @@ func (a *app) setMode(cmd *cobra.Command, change history.ModeChange) error {
 	})
 }
 
-func showMode(w io.Writer, set *history.ModeSet) error {
+func showMode(w io.Writer, set *rulestore.ModeSet) error {
 	if set.Changed {
 		_, err := fmt.Fprintf(w, "rule %s: mode %s, generation %d\n", set.Rule, set.Mode, set.Generation)
 		return err

@@ -129,7 +129,10 @@ func (in *installation) stages(ctx context.Context, stages []string) ([][]part, 
 		if err != nil {
 			return nil, err
 		}
-		waves[0] = append(waves[0], part{stageRoute, r.Run})
+		waves[0] = append(waves[0], part{stageRoute, r.Run}, part{"watch routing versions", func(ctx context.Context) error {
+			in.history.Rules.WatchRoutings(ctx, r.RoutingsChanged)
+			return nil
+		}})
 	}
 	if slices.Contains(stages, stageDetect) {
 		d, err := in.detector()
@@ -164,7 +167,7 @@ func (in *installation) sinks(stages []string) ([]part, error) {
 		}
 		parts = append(parts, part{stageEnforce, e.consumer.Run}, part{"publish modes", e.publisher.Run},
 			part{"reconcile", e.reconciler.Run}, part{"watch modes", func(ctx context.Context) error {
-				in.history.WatchModes(ctx, e.modesChanged)
+				in.history.Rules.WatchModes(ctx, e.modesChanged)
 				return nil
 			}})
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/weirhq/weir/blocklist/enforce"
 	"github.com/weirhq/weir/blocklist/reconcile"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/partitions"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/consume"
 	"github.com/weirhq/weir/ingest/detect"
@@ -51,16 +53,18 @@ func (in *installation) router() (*route.Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	return route.New(route.Options{
+	made, err := route.New(route.Options{
 		Stream: in.stream.Name, Topic: in.names.Requests, Generation: in.stream.Generation,
 		Sources: in.stream.Partitions.Requests,
 		Live:    in.stream.Name == history.Live, KeyedPartitions: in.stream.Partitions.Keyed,
 		Secret: in.secret[:], SecretID: in.secretID,
 		Log: in.kafka.Log(in.names.Requests), Keyed: in.kafka.Appender(in.names.Keyed),
 		Group:    in.kafka.Group(in.group(stageRoute), in.names.Requests, kafka.GroupOptions{}),
-		Routings: in.history, Partitions: in.history, DeadLetters: in.dead, Figures: in.history, Owner: owner,
+		Routings: in.history.Rules, Partitions: in.history.Partitions, DeadLetters: in.dead, Figures: in.history, Owner: owner,
 		Clock: now, Logger: in.log, Registerer: in.registry,
 	})
+	in.working.note(func(w *working) { w.router = made })
+	return made, err
 }
 
 // detector makes DETECT of the installation's stream.
@@ -75,15 +79,17 @@ func (in *installation) detector() (*detect.Detector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return detect.New(detect.Options{
+	made, err := detect.New(detect.Options{
 		Stream: in.stream.Name, Owner: owner, Generation: in.stream.Generation,
 		Sources: in.stream.Partitions.Requests, Keyed: in.stream.Partitions.Keyed, Secret: in.secret,
 		Budget: in.stream.Partitions.Budget, Holding: holdMemory(in.stream.Partitions.Budget, in.log), Retention: in.keyed,
 		Log: in.kafka.Log(in.names.Keyed), Hits: in.kafka.Appender(in.names.Hits), HitsCount: in.hits,
 		Group:    in.kafka.Group(in.group(stageDetect), in.names.Keyed, kafka.GroupOptions{}),
-		Routings: in.history, Checkpoints: in.history, Partitions: in.history,
+		Routings: in.history.Rules, Checkpoints: in.history.Partitions, Partitions: in.history.Partitions,
 		Clock: now, Logger: in.log, Registerer: in.registry,
 	})
+	in.working.note(func(w *working) { w.detector = made })
+	return made, err
 }
 
 // checkBudget refuses to detect within another budget than the stream's: with the same log, all must evict the same keys.
@@ -111,10 +117,15 @@ func (in *installation) group(stage string) string {
 
 // consumer reads a topic of the stream into a sink.
 func (in *installation) consumer(stage, topic string, sink ingest.Sink) (*consume.Consumer, error) {
-	return consume.New(consume.Options{
+	made, err := consume.New(consume.Options{
 		Name: stage, Log: in.kafka.Log(topic), Group: in.kafka.Group(in.group(stage), topic, kafka.GroupOptions{}),
 		Sink: sink, Logger: in.log, Registerer: in.registry,
 	})
+	if err != nil {
+		return nil, err
+	}
+	in.working.note(func(w *working) { w.consumers = append(w.consumers, stageConsumer{stage, made}) })
+	return made, nil
 }
 
 // recordHits makes the half of RECORD that stores hits.
@@ -146,7 +157,7 @@ type enforcement struct {
 
 func (in *installation) enforcement() (*enforcement, error) {
 	stage, err := enforce.New(enforce.Options{
-		Store: in.redis, Stream: in.stream.Name, Topic: in.names.Hits, Modes: in.lookups, Rules: in.lookups,
+		Store: in.redis, Stream: in.stream.Name, Topic: in.names.Hits, Modes: in.lookups.Rules, Rules: in.lookups.Rules,
 		Decisions:   &decisionLog{appender: in.kafka.Appender(in.names.Blocks), partitions: in.blocks},
 		DeadLetters: in.dead, NeverBlock: in.conf.NeverBlock,
 		// A release must be remembered for as long as the hits that it answers can be read again.
@@ -156,18 +167,19 @@ func (in *installation) enforcement() (*enforcement, error) {
 	if err != nil {
 		return nil, err
 	}
+	in.working.note(func(w *working) { w.enforcer = stage })
 	consumer, err := in.consumer(stageEnforce, in.names.Hits, stage)
 	if err != nil {
 		return nil, err
 	}
 	publisher, err := reconcile.NewPublisher(reconcile.PublisherOptions{
-		Store: in.redis, Modes: in.lookups, Clock: now, Logger: in.log, Registerer: in.registry,
+		Store: in.redis, Modes: in.lookups.Rules, Clock: now, Logger: in.log, Registerer: in.registry,
 	})
 	if err != nil {
 		return nil, err
 	}
 	reconciler, err := reconcile.New(reconcile.Options{
-		Store: in.redis, Modes: in.history, Active: in.history, NeverBlock: in.conf.NeverBlock,
+		Store: in.redis, Modes: in.history.Rules, Active: in.history, NeverBlock: in.conf.NeverBlock,
 		Clock: now, Logger: in.log, Registerer: in.registry,
 	})
 	if err != nil {
@@ -204,12 +216,12 @@ func (l *decisionLog) Append(ctx context.Context, partition int, decisions []blo
 
 // The stages find in history what they need of it.
 var (
-	_ ingest.Routings        = (*history.Store)(nil)
-	_ ingest.Checkpoints     = (*history.Store)(nil)
-	_ ingest.Partitions      = (*history.Store)(nil)
+	_ ingest.Routings        = (*rulestore.Store)(nil)
+	_ ingest.Checkpoints     = (*partitions.Store)(nil)
+	_ ingest.Partitions      = (*partitions.Store)(nil)
 	_ ingest.Figures         = (*history.Store)(nil)
-	_ enforce.Modes          = (*history.Store)(nil)
-	_ enforce.RuleVersions   = (*history.Store)(nil)
+	_ enforce.Modes          = (*rulestore.Store)(nil)
+	_ enforce.RuleVersions   = (*rulestore.Store)(nil)
 	_ reconcile.ActiveBlocks = (*history.Store)(nil)
 )
 
@@ -226,12 +238,12 @@ func (in *installation) enterLive(ctx context.Context, c *config) (*rules.Routin
 
 // checkRouting makes sure that the stream has a routing version, and that this process can read it.
 func (in *installation) checkRouting(ctx context.Context) (*rules.Routing, error) {
-	number, err := in.history.Newest(ctx, in.stream.Name)
+	number, err := in.history.Rules.Newest(ctx, in.stream.Name)
 	if err != nil {
 		return nil, err
 	}
 	if number == 0 {
 		return nil, fmt.Errorf("stream %s has no routing version yet: run weir migrate", in.stream.Name)
 	}
-	return in.history.Routing(ctx, in.stream.Name, number)
+	return in.history.Rules.Routing(ctx, in.stream.Name, number)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 )
 
 // uncountedPeriod is how far back the figures of rules go.
@@ -55,12 +56,12 @@ func uncountedText(f *history.Figures) string {
 
 // figuredRule is a rule with what it did not count in the live stream during uncountedPeriod.
 type figuredRule struct {
-	history.Rule
+	rulestore.Rule
 	Uncounted history.Figures `json:"uncounted_24h"`
 }
 
 // withFigures adds to rules what they did not count.
-func withFigures(ctx context.Context, s *store, all ...history.Rule) ([]figuredRule, error) {
+func withFigures(ctx context.Context, s *store, all ...rulestore.Rule) ([]figuredRule, error) {
 	missed, err := s.NotCounted(ctx, history.Live, now().Add(-uncountedPeriod))
 	if err != nil {
 		return nil, err

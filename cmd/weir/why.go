@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -96,9 +97,9 @@ func (q *asking) story(ctx context.Context) (*whyStory, error) {
 		}
 	}
 	st.BlockID = gate.BlockID(st.ID)
-	if all, err := q.store.Rules(ctx); err != nil {
+	if all, err := q.store.Rules.List(ctx); err != nil {
 		return nil, err
-	} else if i := slices.IndexFunc(all, func(r history.Rule) bool { return r.Newest.Version.ID == st.Rule }); i >= 0 {
+	} else if i := slices.IndexFunc(all, func(r rulestore.Rule) bool { return r.Newest.Version.ID == st.Rule }); i >= 0 {
 		st.Mode = all[i].Mode
 	}
 	if st.Hit == nil || st.Hit.Stream == history.Live {
@@ -133,7 +134,7 @@ func (q *asking) recorded(ctx context.Context) (*whyStory, error) {
 // standing finds a block or a release in Redis whose hit is not in history: RECORD may be behind. If there is none, the error
 // says what was looked at.
 func (q *asking) standing(ctx context.Context) (*whyStory, error) {
-	streams, err := q.store.ListStreams(ctx)
+	streams, err := q.store.Streams.List(ctx)
 	if err != nil {
 		return nil, err
 	}

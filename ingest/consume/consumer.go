@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,6 +69,8 @@ type Consumer struct {
 	opts    Options
 	metrics *metrics
 
+	working atomic.Pointer[consumption] // the present generation's, nil between two
+
 	mu sync.Mutex
 	// stranded are partitions whose commit lies beyond the end of the log, with that commit: see lane.place.
 	stranded map[int]int64
@@ -89,6 +92,17 @@ func New(opts Options) (*Consumer, error) {
 // Run consumes until ctx is done; then it lets the batches in hand finish, commits, and leaves the group.
 func (c *Consumer) Run(ctx context.Context) error { return c.opts.Group.Run(ctx, c.session) }
 
+// Lag is the number of records between what is applied and the ends of the partitions that this member reads, as far as it
+// has seen them. It answers at once, and may be called at any time.
+func (c *Consumer) Lag() (records int64) {
+	if s := c.working.Load(); s != nil {
+		for _, l := range s.lanes {
+			records += l.lag()
+		}
+	}
+	return records
+}
+
 // consumption is a Consumer's work during one generation.
 type consumption struct {
 	c     *Consumer
@@ -107,6 +121,8 @@ func (c *Consumer) session(ctx context.Context, a ingest.Assignment) error {
 		return err
 	}
 	defer s.forget()
+	c.working.Store(s)
+	defer c.working.Store(nil)
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	// Apply goes on a little after the session's end, so that what is done need not be done again elsewhere.

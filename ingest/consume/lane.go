@@ -54,6 +54,13 @@ func (l *lane) offer(ctx context.Context, f ingest.Fetched) {
 	l.signal()
 }
 
+// lag is the number of records between what is applied and the end of the log.
+func (l *lane) lag() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(0, l.end-l.applied)
+}
+
 func (l *lane) signal() {
 	select {
 	case l.wake <- struct{}{}:

@@ -88,6 +88,7 @@ type Detector struct {
 	opt     Options
 	log     *slog.Logger
 	metrics *metrics
+	tally   tally
 
 	memory   map[int]*owned // by keyed partition; touched by one session at a time
 	routings *routingShelf
@@ -154,6 +155,7 @@ func (d *Detector) session(ctx context.Context, a ingest.Assignment) error {
 	r.stop()
 	d.lastCheckpoints()
 	d.metrics.forget(a.Partitions)
+	d.tally.forget(a.Partitions)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -288,6 +290,9 @@ func (d *Detector) nextHits() ([]ingest.Batch, map[*owned]int, error) {
 			to := h.Partition(d.opt.HitsCount)
 			values[to] = append(values[to], raw)
 			d.metrics.hits.WithLabelValues(string(h.Kind), string(h.Phase)).Inc()
+			if h.Kind == detectors.KindHit && h.Phase == detectors.PhaseOpen {
+				d.tally.open()
+			}
 		}
 		if n > 0 {
 			taken[o] = n

@@ -151,8 +151,10 @@ func (o *owned) observe(now time.Time) {
 		o.d.log.Error("the fence drops every record of a keyed partition: its routers repeat the past", "partition", o.partition)
 	}
 	o.d.metrics.blind.WithLabelValues(p).Set(truth(o.blind))
-	o.d.metrics.halted.WithLabelValues(p).Set(truth(o.standstill() != nil))
-	o.d.metrics.lag.WithLabelValues(p).Set(float64(max(0, o.end-o.offset)))
+	lag, halted := max(0, o.end-o.offset), o.standstill() != nil
+	o.d.tally.observe(o.partition, lag, halted)
+	o.d.metrics.halted.WithLabelValues(p).Set(truth(halted))
+	o.d.metrics.lag.WithLabelValues(p).Set(float64(lag))
 	o.d.metrics.keys.WithLabelValues(p).Set(float64(o.state.Keys()))
 	o.d.metrics.bytes.WithLabelValues(p).Set(float64(o.state.Bytes()))
 	o.d.metrics.skew.WithLabelValues(p).Set(o.state.Skew().Seconds())

@@ -72,6 +72,7 @@ type Options struct {
 type Router struct {
 	opt      Options
 	versions *versionShelf
+	heard    chan struct{} // holds an item when routing versions have changed since the last look
 	tally    *tally
 	figures  *figures
 	// refused remembers the last refused commit of each partition, over generations. Only a session's goroutine uses it.
@@ -84,7 +85,7 @@ func New(opt Options) (*Router, error) {
 		return nil, fmt.Errorf("route stage: %w", err)
 	}
 	opt.fillIn()
-	r := &Router{opt: opt, versions: newVersionShelf(&opt), tally: newTally(), refused: map[int]refusedCommit{}}
+	r := &Router{opt: opt, versions: newVersionShelf(&opt), heard: make(chan struct{}, 1), tally: newTally(), refused: map[int]refusedCommit{}}
 	r.figures = newFigures(&r.opt, r.tally)
 	if err := opt.Registerer.Register(newRouteCollector(r.tally)); err != nil {
 		return nil, fmt.Errorf("route stage: metrics: %w", err)
@@ -126,6 +127,10 @@ func setDefault[T int | time.Duration](v *T, def T) {
 		*v = def
 	}
 }
+
+// RoutingsChanged says that a routing version has been published: the router looks for it at once, and not when LookEvery is
+// over. It never blocks, and may be called at any time.
+func (r *Router) RoutingsChanged() { ingest.Wake(r.heard) }
 
 // Run routes until ctx is done, one session per group generation. It returns what Group.Run returns.
 func (r *Router) Run(ctx context.Context) error {

@@ -64,6 +64,10 @@ func (l *watcher) run(ctx context.Context) {
 		case <-l.asked: // is what this look is for
 		default:
 		}
+		select {
+		case <-l.r.heard:
+		default:
+		}
 		wait := l.r.opt.LookEvery
 		if !l.look(ctx) {
 			wait = min(wait, fastLook)
@@ -71,6 +75,7 @@ func (l *watcher) run(ctx context.Context) {
 		t := time.NewTimer(wait)
 		select {
 		case <-l.asked:
+		case <-l.r.heard:
 		case <-t.C:
 		case <-ctx.Done():
 		}

@@ -79,7 +79,10 @@ var libraries = []struct {
 }{
 	{"github.com/segmentio/kafka-go", []string{"ingest/kafka"}},
 	{"github.com/redis/go-redis", []string{"blocklist"}},
-	{"github.com/jackc/pgx", []string{"history", "migrations", "internal/exactness"}},
+	{"github.com/jackc/pgx", []string{
+		"history", "migrations", "internal/exactness",
+		"history/audit", "history/partitions", "history/postgres", "history/rulestore", "history/streams",
+	}},
 	{"github.com/twmb/franz-go", []string{"internal/local", "internal/exactness"}},
 	{"github.com/alicebob/miniredis", []string{"internal/local"}},
 	{"github.com/fergusstrange/embedded-postgres", []string{"internal/local"}},

@@ -1,0 +1,98 @@
+package partitions
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/history/audit"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/traffic"
+)
+
+// ReportedPartition is the last report of a stage about a partition.
+type ReportedPartition struct {
+	ingest.PartitionStatus
+	Reported time.Time
+}
+
+// reportState ignores a report with a lower epoch than the stored one: its owner was replaced.
+const reportState = `
+	INSERT INTO partition_states AS s (stream, side, partition, owner, state, reason, log_offset, log_end, epoch, watermark,
+		gap_source, gap_offset)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+	ON CONFLICT (stream, side, partition) DO UPDATE SET owner = excluded.owner, state = excluded.state,
+		reason = excluded.reason, log_offset = excluded.log_offset, log_end = excluded.log_end, epoch = excluded.epoch,
+		watermark = excluded.watermark, gap_source = excluded.gap_source, gap_offset = excluded.gap_offset, reported_at = now()
+	WHERE excluded.epoch >= s.epoch`
+
+// Report stores a stage's reports about its partitions, in place of the ones before.
+func (s *Store) Report(ctx context.Context, stream string, states []ingest.PartitionStatus) error {
+	if len(states) == 0 {
+		return nil
+	}
+	var batch pgx.Batch
+	for _, st := range states {
+		batch.Queue(reportState, stream, string(st.Side), st.Partition, traffic.Printable(st.Owner), string(st.State),
+			traffic.Printable(st.Reason), st.Offset, st.End, st.Epoch, postgres.Timestamp(st.Watermark), st.GapSource, st.GapOffset)
+	}
+	if err := s.db.SendBatch(ctx, &batch).Close(); err != nil {
+		return s.db.Fail("reporting partitions of "+stream, err)
+	}
+	return nil
+}
+
+// PartitionStates returns the last report about each partition of stream, requests before keyed, ascending.
+func (s *Store) PartitionStates(ctx context.Context, stream string) ([]ReportedPartition, error) {
+	rows, err := s.db.Query(ctx, `
+		SELECT side, partition, owner, state, reason, log_offset, log_end, epoch, watermark, gap_source, gap_offset, reported_at
+		FROM partition_states WHERE stream = $1 ORDER BY side DESC, partition`, stream)
+	if err != nil {
+		return nil, s.db.Fail("partitions of "+stream, err)
+	}
+	states, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p ReportedPartition, err error) {
+		err = row.Scan(&p.Side, &p.Partition, &p.Owner, &p.State, &p.Reason, &p.Offset, &p.End, &p.Epoch,
+			postgres.ScanTime(&p.Watermark), &p.GapSource, &p.GapOffset, &p.Reported)
+		p.Reported = p.Reported.UTC()
+		return p, err
+	})
+	if err != nil {
+		return nil, s.db.Fail("partitions of "+stream, err)
+	}
+	return states, nil
+}
+
+// Accept stores an operator's word that a gap may be passed, and audits it. Accepting a gap again changes nothing.
+func (s *Store) Accept(ctx context.Context, stream string, a ingest.Acceptance) error {
+	object := fmt.Sprintf("partition %s/%d of %s", a.Side, a.Partition, stream)
+	return s.db.Transact(ctx, "accepting a gap in "+object, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `
+			INSERT INTO gap_acceptances (stream, side, partition, gap_source, gap_offset, accepted_by, reason)
+			VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`, stream, string(a.Side), a.Partition, a.GapSource,
+			a.GapOffset, traffic.Printable(a.By), traffic.Printable(a.Reason))
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		return audit.Write(ctx, tx, audit.Entry{Actor: a.By, Action: "accept-gap", Object: object, Reason: a.Reason,
+			Detail: fmt.Sprintf("source partition %d, first offset after the gap %d", a.GapSource, a.GapOffset)})
+	})
+}
+
+// Accepted returns all acceptances of the stream, oldest first.
+func (s *Store) Accepted(ctx context.Context, stream string) ([]ingest.Acceptance, error) {
+	rows, err := s.db.Query(ctx, `SELECT side, partition, gap_source, gap_offset, accepted_by, reason
+		FROM gap_acceptances WHERE stream = $1 ORDER BY seq`, stream)
+	if err != nil {
+		return nil, s.db.Fail("accepted gaps of "+stream, err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (a ingest.Acceptance, err error) {
+		return a, row.Scan(&a.Side, &a.Partition, &a.GapSource, &a.GapOffset, &a.By, &a.Reason)
+	})
+	if err != nil {
+		return nil, s.db.Fail("accepted gaps of "+stream, err)
+	}
+	return all, nil
+}

@@ -1,0 +1,243 @@
+// Package rulestore keeps rules in PostgreSQL: their immutable versions, their modes, and the routing versions that are made of
+// them. Every change is audited, and heard by the stages that watch.
+package rulestore
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/streams"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// Store is the rules and routing versions of one installation. It is safe for concurrent use.
+type Store struct{ db *postgres.DB }
+
+// New returns the store in db.
+func New(db *postgres.DB) *Store { return &Store{db} }
+
+// The topics on which changes are told.
+
+func routingTopic() postgres.Topic {
+	return postgres.Topic{Name: "routing", Fingerprint: "SELECT count(*), coalesce(sum(number), 0)::bigint FROM routing_versions"}
+}
+
+func modesTopic() postgres.Topic {
+	return postgres.Topic{Name: "modes", Fingerprint: `SELECT (SELECT coalesce(sum(generation), 0)::bigint FROM rule_modes),
+		(SELECT count(*) FROM rule_versions)`}
+}
+
+// WatchRoutings calls onChange when routing versions of any stream have been published, see postgres.DB.Watch.
+func (s *Store) WatchRoutings(ctx context.Context, onChange func()) {
+	s.db.Watch(ctx, routingTopic(), onChange)
+}
+
+// WatchModes calls onChange when rules have another mode or a new version, see postgres.DB.Watch.
+func (s *Store) WatchModes(ctx context.Context, onChange func()) {
+	s.db.Watch(ctx, modesTopic(), onChange)
+}
+
+// Rule is a stored rule: its newest version and its mode.
+type Rule struct {
+	Newest     StoredVersion `json:"newest"`
+	Mode       rules.Mode    `json:"mode"`
+	Generation int64         `json:"generation"`
+	Changed    time.Time     `json:"changed"` // when the mode was set last, by whom and why
+	ChangedBy  string        `json:"changed_by"`
+	Reason     string        `json:"reason,omitempty"`
+	// Promoted is the number of the version that was the newest when the mode was set last.
+	Promoted int `json:"-"`
+	// Removed says that `rules apply --prune` removed the rule. Its versions and history stay.
+	Removed bool `json:"removed,omitempty"`
+	// Versions are all versions, newest first. Only Find fills it in.
+	Versions []StoredVersion `json:"versions,omitempty"`
+}
+
+// StoredVersion is one immutable version of a rule with its origin.
+type StoredVersion struct {
+	Version rules.Version `json:"document"`
+	Source  string        `json:"source,omitempty"` // the YAML that it was read from
+	Hash    string        `json:"hash"`             // SHA-256 of the stored document, hex
+	Created time.Time     `json:"created"`
+	Author  string        `json:"author"`
+	Reason  string        `json:"reason,omitempty"`
+}
+
+const versionColumns = "v.version, v.lineage, v.document, v.source, v.hash, v.created_at, v.author, v.reason"
+
+// scanVersion reads versionColumns into v, and the columns after them into more.
+func scanVersion(row pgx.CollectableRow, more ...any) (v StoredVersion, err error) {
+	var number, lineage int
+	var document string
+	var hash []byte
+	targets := []any{&number, &lineage, &document, &v.Source, &hash, &v.Created, &v.Author, &v.Reason}
+	if err := row.Scan(append(targets, more...)...); err != nil {
+		return v, err
+	}
+	v.Version.Document, err = rules.DecodeDocument([]byte(document))
+	if err != nil {
+		return v, fmt.Errorf("version %d: %w", number, err)
+	}
+	v.Version.Number, v.Version.Lineage = number, lineage
+	v.Hash, v.Created = hex.EncodeToString(hash), v.Created.UTC()
+	return v, nil
+}
+
+// loadRules reads the rules that the condition selects, removed ones included, ascending by id. It does not fill in Versions.
+func loadRules(ctx context.Context, q postgres.Querier, where string, args ...any) ([]Rule, error) {
+	rows, err := q.Query(ctx, "SELECT "+versionColumns+`, m.mode, m.generation, m.changed_at, m.changed_by, m.reason, m.removed,
+			(SELECT coalesce(max(p.version), 0) FROM rule_versions p WHERE p.rule = m.rule AND p.created_at <= m.changed_at)
+		FROM rule_modes m
+		JOIN LATERAL (SELECT * FROM rule_versions w WHERE w.rule = m.rule ORDER BY w.version DESC LIMIT 1) v ON true
+		WHERE `+where+" ORDER BY m.rule", args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Rule, err error) {
+		r.Newest, err = scanVersion(row, &r.Mode, &r.Generation, &r.Changed, &r.ChangedBy, &r.Reason, &r.Removed, &r.Promoted)
+		r.Changed = r.Changed.UTC()
+		return r, err
+	})
+}
+
+// List returns all rules that have not been removed, ascending by id.
+func (s *Store) List(ctx context.Context) ([]Rule, error) {
+	all, err := loadRules(ctx, s.db, "NOT m.removed")
+	if err != nil {
+		return nil, s.db.Fail("listing rules", err)
+	}
+	return all, nil
+}
+
+// Find returns one rule with all its versions, also a removed one. postgres.ErrNotFound is wrapped where there is none.
+func (s *Store) Find(ctx context.Context, id string) (Rule, error) {
+	r, err := findRule(ctx, s.db, id)
+	if err != nil {
+		return Rule{}, s.db.Fail(fmt.Sprintf("rule %q", id), err)
+	}
+	rows, err := s.db.Query(ctx, "SELECT "+versionColumns+" FROM rule_versions v WHERE v.rule = $1 ORDER BY v.version DESC", id)
+	if err == nil {
+		r.Versions, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (StoredVersion, error) { return scanVersion(row) })
+	}
+	if err != nil {
+		return Rule{}, s.db.Fail(fmt.Sprintf("versions of rule %q", id), err)
+	}
+	return r, nil
+}
+
+// RuleVersion returns one version of a rule, false where there is none.
+func (s *Store) RuleVersion(ctx context.Context, id string, number int) (*rules.Version, bool, error) {
+	rows, err := s.db.Query(ctx, "SELECT "+versionColumns+" FROM rule_versions v WHERE v.rule = $1 AND v.version = $2",
+		traffic.Printable(id), number)
+	if err != nil {
+		return nil, false, s.db.Fail(fmt.Sprintf("version %d of rule %q", number, id), err)
+	}
+	v, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (StoredVersion, error) { return scanVersion(row) })
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, s.db.Fail(fmt.Sprintf("version %d of rule %q", number, id), err)
+	}
+	return &v.Version, true, nil
+}
+
+func findRule(ctx context.Context, q postgres.Querier, id string) (Rule, error) {
+	found, err := loadRules(ctx, q, "m.rule = $1", traffic.Printable(id))
+	if err != nil {
+		return Rule{}, err
+	}
+	if len(found) == 0 {
+		return Rule{}, postgres.ErrNotFound
+	}
+	return found[0], nil
+}
+
+// Modes returns the modes of all rules that have not been removed, ascending by id, with the match of the newest version.
+func (s *Store) Modes(ctx context.Context) ([]rules.ModeState, error) {
+	all, err := loadRules(ctx, s.db, "NOT m.removed")
+	if err != nil {
+		return nil, s.db.Fail("modes of rules", err)
+	}
+	modes := make([]rules.ModeState, len(all))
+	for i := range all {
+		modes[i] = all[i].modeState()
+	}
+	return modes, nil
+}
+
+func (r *Rule) modeState() rules.ModeState {
+	state := rules.ModeState{
+		Rule: r.Newest.Version.ID, Mode: r.Mode, Generation: r.Generation, Match: r.Newest.Version.Match,
+		Newest: r.Newest.Version.Number,
+	}
+	if r.Mode == rules.ModeBlock {
+		state.Promoted = r.Promoted
+	}
+	return state
+}
+
+// counts reports whether routing versions have the rule.
+func (r *Rule) counts() bool { return !r.Removed && r.Mode != rules.ModeOff }
+
+// errNoRouting says that rules cannot take effect yet.
+var errNoRouting = errors.New("stream live has no routing version yet: run `weir migrate`")
+
+// publishRules publishes the rules that count now as the live stream's next routing version, whose number it returns.
+func (s *Store) publishRules(ctx context.Context, tx pgx.Tx) (int64, error) {
+	all, err := loadRules(ctx, tx, "NOT m.removed")
+	if err != nil {
+		return 0, err
+	}
+	number, _, err := s.publish(ctx, tx, streams.Live, func(prev *rules.Routing) (rules.Routing, error) {
+		if prev == nil {
+			return rules.Routing{}, errNoRouting
+		}
+		next := *prev
+		next.Rules = nil
+		for i := range all {
+			if all[i].counts() {
+				next.Rules = append(next.Rules, all[i].Newest.Version)
+			}
+		}
+		return next, nil
+	})
+	return number, err
+}
+
+// Names are the ids of the rules that a stream has or had, ascending: removed rules are among them, since their history stays.
+// A replay has the rules of its newest routing version.
+func (s *Store) Names(ctx context.Context, stream string) ([]string, error) {
+	const doing = "listing the names of rules"
+	if stream == streams.Live {
+		rows, err := s.db.Query(ctx, "SELECT rule FROM rule_modes ORDER BY rule")
+		if err != nil {
+			return nil, s.db.Fail(doing, err)
+		}
+		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return nil, s.db.Fail(doing, err)
+		}
+		return names, nil
+	}
+	routing, err := newestRouting(ctx, s.db, stream)
+	if err != nil {
+		return nil, s.db.Fail(doing, err)
+	}
+	var names []string
+	if routing != nil {
+		for i := range routing.Rules {
+			names = append(names, routing.Rules[i].ID)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}

@@ -1,0 +1,113 @@
+package rulestore_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/history/historytest"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/history/streams"
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
+)
+
+func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
+
+// bed is a migrated store with a live stream.
+type bed struct{ *historytest.Bed }
+
+func newBed(t testing.TB) *bed {
+	t.Helper()
+	return &bed{historytest.New(t)}
+}
+
+// A rule that was removed still has a history, and so a name.
+func TestRuleNamesIncludeRemovedRules(t *testing.T) {
+	b := newBed(t)
+	b.Publish(t, rules.Format{Name: "weir"})
+	b.Apply(t, historytest.Document("one"), historytest.Document("two"))
+	if _, err := b.Rules.Apply(t.Context(), historytest.Documents(historytest.Document("two")), "ann", "", rulestore.ApplyOptions{Prune: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.Rules.Names(t.Context(), streams.Live); err != nil || !slices.Equal(got, []string{"one", "two"}) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if got, err := b.Rules.Names(t.Context(), "replay/none"); err != nil || len(got) != 0 {
+		t.Errorf("of a stream that is not there: %q, %v", got, err)
+	}
+}
+
+func TestRuleOfANewerBuildIsRefused(t *testing.T) {
+	b := newBed(t)
+	b.Publish(t, rules.Format{Name: "weir"})
+	b.Apply(t, historytest.Document("login"))
+	b.Run(t, `UPDATE weir.rule_versions SET document = jsonb_set(document::jsonb, '{match,host}', '"api.example.com"')::text`)
+	const want = `unknown field "host"`
+	if _, err := b.Rules.List(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("listed: %v", err)
+	}
+	if v, _, err := b.Rules.RuleVersion(t.Context(), "login", 1); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("ENFORCE would block by %+v: %v", v, err)
+	}
+	if modes, err := b.Rules.Modes(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("gates would refuse by %+v: %v", modes, err)
+	}
+}
+
+// watcher counts calls of onChange.
+type watcher struct {
+	calls atomic.Int64
+}
+
+func (w *watcher) start(t *testing.T, watch func(ctx context.Context, onChange func())) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		watch(ctx, func() { w.calls.Add(1) })
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	w.reach(t, 1, 10*time.Second)
+}
+
+// reach waits for the n-th call.
+func (w *watcher) reach(t *testing.T, n int64, within time.Duration) {
+	t.Helper()
+	testbed.Eventually(t, within, func() error {
+		if got := w.calls.Load(); got < n {
+			return fmt.Errorf("%d calls, want %d", got, n)
+		}
+		return nil
+	})
+}
+
+func TestWatch(t *testing.T) {
+	b := newBed(t)
+	var routing, modes watcher
+	routing.start(t, b.Rules.WatchRoutings)
+	modes.start(t, b.Rules.WatchModes)
+	b.Publish(t, rules.Format{Name: "weir"})
+	routing.reach(t, 2, time.Second) // less than the polling interval: by notification
+
+	before := routing.calls.Load()
+	// A change without a notification, as behind a connection pooler that swallows them.
+	b.Run(t, `INSERT INTO weir.routing_versions (stream, number, document)
+		SELECT stream, 2, jsonb_set(document::jsonb, '{number}', '2')::text FROM weir.routing_versions WHERE number = 1`)
+	routing.reach(t, before+1, 10*time.Second)
+
+	b.Apply(t, historytest.Document("flood"))
+	modes.reach(t, 2, time.Second)
+	before = modes.calls.Load()
+	setMode(t, b, "flood", rules.ModeOff)
+	modes.reach(t, before+1, time.Second)
+}

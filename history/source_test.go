@@ -1,0 +1,96 @@
+package history_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/traffic"
+)
+
+func subject(id traffic.Identity, v4, v6 uint8, fields ...traffic.Field) traffic.Subject {
+	var key []traffic.KeyField
+	for _, f := range fields {
+		k := traffic.KeyField{Field: f}
+		if f == traffic.FieldIP {
+			k.V4, k.V6 = v4, v6
+		}
+		key = append(key, k)
+	}
+	s, _ := traffic.MakeSubject(&id, key)
+	return s
+}
+
+func TestHitsBySource(t *testing.T) {
+	b := newBed(t)
+	subjects := []traffic.Subject{
+		0: subject(traffic.Identity{IP: addr("192.0.2.1")}, 32, 64, traffic.FieldIP),
+		1: subject(traffic.Identity{IP: addr("192.0.2.9")}, 24, 64, traffic.FieldIP),
+		2: subject(traffic.Identity{IP: addr("2001:db8::1"), Device: "tv"}, 32, 64, traffic.FieldIP, traffic.FieldDevice),
+		3: subject(traffic.Identity{User: "192.0.2.1"}, 0, 0, traffic.FieldUser),
+		4: subject(traffic.Identity{Session: "a=b\x00"}, 0, 0, traffic.FieldSession),
+		5: subject(traffic.Identity{}, 32, 64, traffic.FieldIP), // missing: ip without a value
+		6: "",
+		7: subject(traffic.Identity{Device: strings.Repeat("tv ", 30)}, 0, 0, traffic.FieldDevice),
+		8: subject(traffic.Identity{Device: strings.Repeat("tv ", 30)}, 0, 0, traffic.FieldDevice).Stored(),
+	}
+	var hits []detectors.Hit
+	for n, s := range subjects {
+		h := hitNumber(n)
+		h.Subject = s
+		hits = append(hits, h)
+	}
+	b.record(t, history.Live, hits...)
+	tests := []struct {
+		source string
+		want   []int64 // offsets
+	}{
+		{"ip=192.0.2.1", []int64{1, 0}},
+		{"192.0.2.1", []int64{3, 1, 0}},
+		{"::ffff:192.0.2.1", []int64{1, 0}},
+		{"ip=192.0.2.0/24", []int64{1, 0}},
+		{"192.0.2.0/25", []int64{0}},
+		{"2001:db8::ffff", []int64{2}},
+		{"2001:db8:1::1", nil},
+		{"tv", []int64{2}},
+		{"device=tv", []int64{2}},
+		{"user=tv", nil},
+		{"user=192.0.2.1", []int64{3}},
+		{"session=a=b\x00", []int64{4}},
+		{"session=a%3Db%00", []int64{4}},
+		{"ip=192.0.2.1%2F32", []int64{0}},
+		{"device=" + strings.Repeat("tv ", 30), []int64{8, 7}}, // a block's subject holds the digest
+		{"device=" + strings.Repeat("tv%20", 30), []int64{8, 7}},
+		{strings.Repeat("tv ", 30), []int64{8, 7}},
+		{string(subject(traffic.Identity{Device: strings.Repeat("tv ", 30)}, 0, 0, traffic.FieldDevice).Stored()), []int64{8}},
+		{"00:1b:44:11:3a:b7", nil},
+		{"user=192.0.2.1&session=x", nil},
+	}
+	for _, tt := range tests {
+		source, err := history.ParseSource(tt.source)
+		if err != nil {
+			t.Errorf("%q: %v", tt.source, err)
+			continue
+		}
+		got, err := b.Hits(t.Context(), history.HitQuery{Source: &source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var offsets []int64
+		for _, h := range got {
+			offsets = append(offsets, h.Offset)
+		}
+		if !slices.Equal(offsets, tt.want) {
+			t.Errorf("source %q finds %v, want %v", tt.source, offsets, tt.want)
+		}
+	}
+	for _, bad := range []string{
+		"", "ip=tv", "ip=", "user=", "a=b\x00", "foo=bar", "devcie=tv", "300.1.1.1", "192.0.2.0/33", "192.0.2.1/", "2001:db8::/129", "2001:db8:::1",
+	} {
+		if _, err := history.ParseSource(bad); err == nil {
+			t.Errorf("source %q was taken", bad)
+		}
+	}
+}
