@@ -36,14 +36,13 @@ type event struct {
 	dead traffic.Time
 
 	// Answers.
-	count       int64        // of the window that the event is in
 	nth         int          // of the events of its time and limit that were there before it; of logs
 	exceedances []exceedance // events that this one put over the limit, ascending
 	// left is how many of the units are counted nowhere, because the event came too late for the state of its key.
 	left int64
 	// behind says that the key has had a newer event.
 	behind bool
-	// settles is when the overs become certain: until the watermark has passed this instant, an event on
+	// settles is when the exceedances become certain: until the watermark has passed this instant, an event on
 	// time before it may still undo them. BeforeTime: they are certain.
 	settles traffic.Time
 	// withdraw says that earlier exceedances which were not certain yet may have been none.

@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -74,21 +75,21 @@ func openLookups(ctx context.Context, c *config, log *slog.Logger) (*history.Sto
 	return history.Open(ctx, history.Config{URL: c.Postgres.URL.reveal(), Schema: c.Namespace, MaxConns: connections, Logger: log})
 }
 
-func openKafka(c *config, log *slog.Logger, registry prometheus.Registerer) (*ingest.Kafka, error) {
+func openKafka(c *config, log *slog.Logger, registry prometheus.Registerer) (*kafka.Client, error) {
 	secure, err := c.Kafka.TLS.client("kafka.tls")
 	if err != nil {
 		return nil, err
 	}
-	return ingest.NewKafka(ingest.KafkaConfig{
+	return kafka.New(kafka.Config{
 		Brokers: c.Kafka.Brokers, TLS: secure, Logger: log, Registerer: registry,
-		SASL: ingest.SASL{
+		SASL: kafka.SASL{
 			Mechanism: c.Kafka.SASL.Mechanism, User: c.Kafka.SASL.Username, Password: c.Kafka.SASL.Password.reveal(),
 		},
 	})
 }
 
 // waitKafka waits for Kafka, for patience at most.
-func waitKafka(ctx context.Context, k *ingest.Kafka, patience time.Duration) error {
+func waitKafka(ctx context.Context, k *kafka.Client, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return k.WaitReady(ctx)

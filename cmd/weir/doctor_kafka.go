@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 )
 
 func (e *examination) lookAtKafka(ctx context.Context) []finding {
@@ -28,7 +28,7 @@ func (e *examination) lookAtTopics(ctx context.Context) []finding {
 		return nil
 	}
 	topics, err := e.kafka.InspectTopics(ctx, e.conf.topicSettings().Topics(e.names))
-	e.topics = map[string]ingest.InspectedTopic{}
+	e.topics = map[string]kafka.InspectedTopic{}
 	var found []finding
 	for _, t := range topics {
 		e.topics[t.Name] = t
@@ -41,7 +41,7 @@ func (e *examination) lookAtTopics(ctx context.Context) []finding {
 }
 
 // judgeTopic says the worst about a topic.
-func judgeTopic(t *ingest.InspectedTopic) finding {
+func judgeTopic(t *kafka.InspectedTopic) finding {
 	name := "topic " + t.Name
 	text := fmt.Sprintf("%s, %s", plural(t.Partitions, "partition"), plural(t.Replicas, "replica"))
 	switch {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/detect"
 )
 
 // lookAtSnapshots says whether the snapshots of all partitions, with their budgets used up, can be stored before the log
@@ -15,10 +15,10 @@ func (e *examination) lookAtSnapshots(context.Context) []finding {
 		return nil
 	}
 	n := e.stream.Partitions
-	return []finding{judgeSnapshots(ingest.SnapshotRoom{Budget: n.Budget, Partitions: n.Keyed, Retention: e.topics[e.names.Keyed].Retention}, e.names.Keyed)}
+	return []finding{judgeSnapshots(detect.SnapshotRoom{Budget: n.Budget, Partitions: n.Keyed, Retention: e.topics[e.names.Keyed].Retention}, e.names.Keyed)}
 }
 
-func judgeSnapshots(room ingest.SnapshotRoom, topic string) finding {
+func judgeSnapshots(room detect.SnapshotRoom, topic string) finding {
 	const name = "snapshots"
 	if !room.Fits() {
 		problem, mend := lacksRoom(room, topic)
@@ -37,7 +37,7 @@ func judgeSnapshots(room ingest.SnapshotRoom, topic string) finding {
 }
 
 // lacksRoom says why snapshots do not fit what the keyed topic keeps, and what to change.
-func lacksRoom(room ingest.SnapshotRoom, topic string) (problem, mend string) {
+func lacksRoom(room detect.SnapshotRoom, topic string) (problem, mend string) {
 	problem = fmt.Sprintf("%s for each of %d keyed partitions: one process that owns them all stores their snapshots in %s; allowed: %s, a third of "+
 		"what topic %s keeps", size(room.Budget), room.Partitions, roughly(room.WriteTime()), roughly(room.MostTime()), topic)
 	// Rounded to what a person would write, in the direction that fits.

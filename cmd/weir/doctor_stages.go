@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -40,7 +41,7 @@ func (e *examination) lookAtStages(ctx context.Context) []finding {
 
 // progressOf is how far a group has come in its topic.
 type progressOf struct {
-	group     ingest.InspectedGroup
+	group     kafka.InspectedGroup
 	commits   map[int]ingest.Commit
 	bounds    map[int]ingest.Bounds
 	records   int64        // not done yet

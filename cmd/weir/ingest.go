@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -31,7 +31,7 @@ type ingestFlags struct {
 	// What parse makes of them.
 	fields  map[string]string
 	within  time.Duration
-	pace    *ingest.Pace
+	pace    *archive.Pace
 	decoder traffic.Decoder
 }
 
@@ -121,7 +121,7 @@ func (f *ingestFlags) parse(c *config) error {
 		return usagef("--format, --map: %w", err)
 	}
 	if f.speed > 0 {
-		f.pace = ingest.NewPace(f.speed)
+		f.pace = archive.NewPace(f.speed)
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (a *app) ingest(parent context.Context, c *config, f *ingestFlags, paths []
 }
 
 // raw gives lines to Kafka as they are.
-func raw(d traffic.Decoder) ingest.ArchiveDecode {
+func raw(d traffic.Decoder) archive.Decode {
 	return func(line []byte, r *traffic.Request) ([]byte, error) {
 		if err := d.Decode(line, r); err != nil {
 			return nil, err
@@ -152,7 +152,7 @@ func raw(d traffic.Decoder) ingest.ArchiveDecode {
 }
 
 // converted gives them as weir events, which is what the stream reads. limit bounds what comes out.
-func converted(d traffic.Decoder, limit int) ingest.ArchiveDecode {
+func converted(d traffic.Decoder, limit int) archive.Decode {
 	return func(line []byte, r *traffic.Request) ([]byte, error) {
 		if err := d.Decode(line, r); err != nil {
 			return nil, err

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -59,7 +59,7 @@ func (a *app) ingestLive(ctx context.Context, c *config, r *reading) error {
 
 // liveDecode makes of the files' lines what the live stream reads: the lines themselves if both have one format, weir
 // events if it reads those.
-func (f *ingestFlags) liveDecode(stream rules.Format) (ingest.ArchiveDecode, error) {
+func (f *ingestFlags) liveDecode(stream rules.Format) (archive.Decode, error) {
 	switch {
 	case stream.Name == f.format && maps.Equal(stream.Map, f.fields):
 		return raw(f.decoder), nil

@@ -15,6 +15,8 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/consume"
+	"github.com/weirhq/weir/ingest/kafka"
 )
 
 // installation is the servers of one namespace, connected, and what all stages need to know of its stream.
@@ -24,7 +26,7 @@ type installation struct {
 	registry *prometheus.Registry
 
 	history *history.Store
-	kafka   *ingest.Kafka
+	kafka   *kafka.Client
 	redis   *blocklist.Store // nil where nobody needs it
 	// lookups is the database for those who block, with connections of its own: what is asked for each block must not
 	// wait behind what RECORD and snapshots write. Nil like redis.
@@ -113,7 +115,7 @@ func (in *installation) enter(ctx context.Context, stream string, topics ingest.
 	if in.secretID, in.secret, err = in.history.Secret(ctx); err != nil {
 		return err
 	}
-	in.dead, err = ingest.NewDeadLetters(ingest.DeadLetterOptions{
+	in.dead, err = consume.NewDeadLetters(consume.DeadLetterOptions{
 		Appender: in.kafka.Appender(in.names.Dead), Logger: in.log, Registerer: in.registry,
 	})
 	return err

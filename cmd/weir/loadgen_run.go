@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/internal/loadgen"
 	"github.com/weirhq/weir/rules"
 )
@@ -58,7 +58,7 @@ func (a *app) loadLive(parent context.Context, c *config, f *loadgenFlags) (err 
 		return err
 	}
 	defer quiet()
-	sink := &kafkaSink{sender: ingest.NewArchiveSender(in.kafka.Appender(in.names.Requests), in.dead, in.requests, nil)}
+	sink := &kafkaSink{sender: archive.NewSender(in.kafka.Appender(in.names.Requests), in.dead, in.requests, nil)}
 	o := loadgen.RunOptions{Settings: f.settings, Start: h.Started, Paced: true, Sink: sink, Truth: truth}
 	out, err := a.runLoad(ctx, o, func(e *loadgen.End) error { return in.endOffsets(ctx, e) })
 	return errors.Join(err, a.showLoad(f, out, now().Sub(h.Started)))
@@ -92,7 +92,7 @@ func (in *installation) endOffsets(ctx context.Context, e *loadgen.End) error {
 }
 
 // kafkaSink sends a load as weir ingest sends files: acks=all, the events of one address to one partition.
-type kafkaSink struct{ sender *ingest.ArchiveSender }
+type kafkaSink struct{ sender *archive.Sender }
 
 var _ loadgen.Sink = (*kafkaSink)(nil)
 
@@ -105,7 +105,7 @@ func (s *kafkaSink) Send(ctx context.Context, events []loadgen.Outgoing) (int, e
 
 func (s *kafkaSink) sendAll(ctx context.Context, events []loadgen.Outgoing) error {
 	for _, e := range events {
-		if err := s.sender.Send(ctx, ingest.ArchiveEvent{IP: e.IP, Value: e.Value}); err != nil {
+		if err := s.sender.Send(ctx, archive.Event{IP: e.IP, Value: e.Value}); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 )
 
 func (a *app) migrateCommand() *cobra.Command {
@@ -64,7 +65,7 @@ type migration struct {
 	conf  *config
 	opt   migrateOptions
 	store *history.Store
-	kafka *ingest.Kafka
+	kafka *kafka.Client
 	names ingest.Names
 	by    string
 	did   []string
@@ -208,7 +209,7 @@ func (m *migration) readLog(ctx context.Context) (err error) {
 	return err
 }
 
-func (m *migration) sayTopic(r ingest.TopicReport) {
+func (m *migration) sayTopic(r kafka.TopicReport) {
 	switch {
 	case r.Created:
 		m.say("topic %s made with %s", r.Name, plural(r.Partitions, "partition"))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -19,26 +20,26 @@ type reading struct {
 	stderr io.Writer
 	allow  *lateness // of the live stream; nil for a replay, in which what is old counts
 
-	sender   *ingest.ArchiveSender
-	archive  *ingest.Archive
+	sender   *archive.Sender
+	archive  *archive.Reader
 	progress *progress
 	took     time.Duration
 	late     int64 // events sent that are too late for every rule
 }
 
-var _ ingest.ArchiveSink = (*reading)(nil)
+var _ archive.Sink = (*reading)(nil)
 
 // into says where the events go. It is called once, before all.
-func (r *reading) into(events ingest.Appender, dead ingest.DeadLetters, partitions int, decode ingest.ArchiveDecode) {
-	r.sender = ingest.NewArchiveSender(events, dead, partitions, r.flags.pace)
-	r.archive = ingest.NewArchive(ingest.ArchiveOptions{
+func (r *reading) into(events ingest.Appender, dead ingest.DeadLetters, partitions int, decode archive.Decode) {
+	r.sender = archive.NewSender(events, dead, partitions, r.flags.pace)
+	r.archive = archive.NewReader(archive.Options{
 		Format: r.flags.format, Formats: strings.Join(fileFormats(), ", "), Decode: decode, MaxBytes: r.limit,
 		Reorder: r.flags.within, Replay: !r.flags.live, Now: now,
 	}, r)
 }
 
 // Send passes an event on and counts it.
-func (r *reading) Send(ctx context.Context, e ingest.ArchiveEvent) error {
+func (r *reading) Send(ctx context.Context, e archive.Event) error {
 	r.progress.events.Add(1)
 	if r.allow != nil && e.HasTime && r.allow.late(e.Time, now()) {
 		r.late++

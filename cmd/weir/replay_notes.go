@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -140,7 +140,7 @@ func (d *deadCount) timeless() []byte {
 
 // keepTimeless is called with each letter, under the lock.
 func (d *deadCount) keepTimeless(letter *traffic.DeadLetter) {
-	if d.noTime == nil && letter.Reason == ingest.ReasonNoTime {
+	if d.noTime == nil && letter.Reason == archive.ReasonNoTime {
 		d.noTime = slices.Clone(letter.Value)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/archive"
+	"github.com/weirhq/weir/ingest/detect"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -48,7 +50,7 @@ func (p *replay) run(parent context.Context, c *config) (replaySummary, error) {
 }
 
 // replayDecode gives weir events as they are and converts everything else.
-func (f *ingestFlags) replayDecode(limit int) ingest.ArchiveDecode {
+func (f *ingestFlags) replayDecode(limit int) archive.Decode {
 	if f.format == traffic.FormatWeir {
 		return raw(f.decoder)
 	}
@@ -56,7 +58,7 @@ func (f *ingestFlags) replayDecode(limit int) ingest.ArchiveDecode {
 }
 
 // often counts what decode reads, for the summary.
-func (p *replay) often(decode ingest.ArchiveDecode) ingest.ArchiveDecode {
+func (p *replay) often(decode archive.Decode) archive.Decode {
 	return func(line []byte, r *traffic.Request) ([]byte, error) {
 		value, err := decode(line, r)
 		if err == nil {
@@ -67,7 +69,7 @@ func (p *replay) often(decode ingest.ArchiveDecode) ingest.ArchiveDecode {
 }
 
 // feed sends the events and the end marks, and waits until they have had their effect.
-func (p *replay) feed(ctx context.Context, d *ingest.Detector) error {
+func (p *replay) feed(ctx context.Context, d *detect.Detector) error {
 	if err := p.reading.all(ctx); err != nil {
 		return err
 	}

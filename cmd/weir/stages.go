@@ -10,6 +10,10 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/consume"
+	"github.com/weirhq/weir/ingest/detect"
+	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -40,25 +44,25 @@ func parseStages(names []string) ([]string, error) {
 }
 
 // router makes ROUTE of the installation's stream.
-func (in *installation) router() (*ingest.Router, error) {
+func (in *installation) router() (*route.Router, error) {
 	owner, err := processName()
 	if err != nil {
 		return nil, err
 	}
-	return ingest.NewRouter(ingest.RouterOptions{
+	return route.New(route.Options{
 		Stream: in.stream.Name, Topic: in.names.Requests, Generation: in.stream.Generation,
 		Sources: in.stream.Partitions.Requests,
 		Live:    in.stream.Name == history.Live, KeyedPartitions: in.stream.Partitions.Keyed,
 		Secret: in.secret[:], SecretID: in.secretID,
 		Log: in.kafka.Log(in.names.Requests), Keyed: in.kafka.Appender(in.names.Keyed),
-		Group:    in.kafka.Group(in.group(stageRoute), in.names.Requests, ingest.GroupOptions{}),
+		Group:    in.kafka.Group(in.group(stageRoute), in.names.Requests, kafka.GroupOptions{}),
 		Routings: in.history, Partitions: in.history, DeadLetters: in.dead, Figures: in.history, Owner: owner,
 		Clock: now, Logger: in.log, Registerer: in.registry,
 	})
 }
 
 // detector makes DETECT of the installation's stream.
-func (in *installation) detector() (*ingest.Detector, error) {
+func (in *installation) detector() (*detect.Detector, error) {
 	if err := in.checkBudget(); err != nil {
 		return nil, err
 	}
@@ -69,12 +73,12 @@ func (in *installation) detector() (*ingest.Detector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ingest.NewDetector(ingest.DetectorOptions{
+	return detect.New(detect.Options{
 		Stream: in.stream.Name, Owner: owner, Generation: in.stream.Generation,
 		Sources: in.stream.Partitions.Requests, Keyed: in.stream.Partitions.Keyed, Secret: in.secret,
 		Budget: in.stream.Partitions.Budget, Holding: holdMemory(in.stream.Partitions.Budget, in.log), Retention: in.keyed,
 		Log: in.kafka.Log(in.names.Keyed), Hits: in.kafka.Appender(in.names.Hits), HitsCount: in.hits,
-		Group:    in.kafka.Group(in.group(stageDetect), in.names.Keyed, ingest.GroupOptions{}),
+		Group:    in.kafka.Group(in.group(stageDetect), in.names.Keyed, kafka.GroupOptions{}),
 		Routings: in.history, Checkpoints: in.history, Partitions: in.history,
 		Clock: now, Logger: in.log, Registerer: in.registry,
 	})
@@ -91,7 +95,7 @@ func (in *installation) checkBudget() error {
 
 // checkSnapshots refuses to detect where snapshots might not be stored before the log that they need is gone.
 func (in *installation) checkSnapshots() error {
-	room := ingest.SnapshotRoom{Budget: in.stream.Partitions.Budget, Partitions: in.stream.Partitions.Keyed, Retention: in.keyed}
+	room := detect.SnapshotRoom{Budget: in.stream.Partitions.Budget, Partitions: in.stream.Partitions.Keyed, Retention: in.keyed}
 	if room.Fits() {
 		return nil
 	}
@@ -104,15 +108,15 @@ func (in *installation) group(stage string) string {
 }
 
 // consumer reads a topic of the stream into a sink.
-func (in *installation) consumer(stage, topic string, sink ingest.Sink) (*ingest.Consumer, error) {
-	return ingest.NewConsumer(ingest.ConsumerOptions{
-		Name: stage, Log: in.kafka.Log(topic), Group: in.kafka.Group(in.group(stage), topic, ingest.GroupOptions{}),
+func (in *installation) consumer(stage, topic string, sink ingest.Sink) (*consume.Consumer, error) {
+	return consume.New(consume.Options{
+		Name: stage, Log: in.kafka.Log(topic), Group: in.kafka.Group(in.group(stage), topic, kafka.GroupOptions{}),
 		Sink: sink, Logger: in.log, Registerer: in.registry,
 	})
 }
 
 // recordHits makes the half of RECORD that stores hits.
-func (in *installation) recordHits() (*ingest.Consumer, error) {
+func (in *installation) recordHits() (*consume.Consumer, error) {
 	sink, err := history.NewHitRecorder(in.history, in.stream.Name, in.names.Hits, in.dead, in.registry)
 	if err != nil {
 		return nil, err
@@ -121,7 +125,7 @@ func (in *installation) recordHits() (*ingest.Consumer, error) {
 }
 
 // recordDecisions makes the half of RECORD that stores block decisions.
-func (in *installation) recordDecisions() (*ingest.Consumer, error) {
+func (in *installation) recordDecisions() (*consume.Consumer, error) {
 	sink, err := history.NewDecisionRecorder(in.history, in.stream.Name, in.names.Blocks, in.dead, in.registry)
 	if err != nil {
 		return nil, err
@@ -133,7 +137,7 @@ func (in *installation) recordDecisions() (*ingest.Consumer, error) {
 // it does the stage, and the reconciler.
 type enforcement struct {
 	stage      *blocklist.Enforcer
-	consumer   *ingest.Consumer
+	consumer   *consume.Consumer
 	publisher  *blocklist.ModePublisher
 	reconciler *blocklist.Reconciler
 }
