@@ -25,7 +25,7 @@ const (
 // overflowCell refers to state out of the slot, at an index of its pool.
 func overflowCell(index uint32) cell { return cell{b: cellUsed | cellOverflow | uint64(index)} }
 
-// event is an arrival as an algorithm sees it, and what the algorithm answers.
+// event is an arrival as an algorithm sees it, and the answers of the algorithm.
 type event struct {
 	time  traffic.Time
 	units int64  // at least 1
@@ -36,14 +36,13 @@ type event struct {
 	dead traffic.Time
 
 	// Answers.
-	count       int64        // of the window that the event is in
 	nth         int          // of the events of its time and limit that were there before it; of logs
 	exceedances []exceedance // events that this one put over the limit, ascending
 	// left is how many of the units are counted nowhere, because the event came too late for the state of its key.
 	left int64
 	// behind says that the key has had a newer event.
 	behind bool
-	// settles is when the overs become certain: until the watermark has passed this instant, an event on
+	// settles is when the exceedances become certain: until the watermark has passed this instant, an event on
 	// time before it may still undo them. BeforeTime: they are certain.
 	settles traffic.Time
 	// withdraw says that earlier exceedances which were not certain yet may have been none.
@@ -57,7 +56,7 @@ func (ev *event) begin(at traffic.Time, limit, burst int64) {
 	ev.left, ev.behind, ev.settles, ev.withdraw = 0, false, traffic.BeforeTime, false
 }
 
-// entry is one event in the order of its key's time. Events of one time are ordered by their limits, so that what is
+// entry is one event in the order of its key's time. Events of one time are ordered by their limits, so that which are
 // over depends on nothing but times and limits, whatever the order of arrival.
 type entry struct {
 	time  traffic.Time
@@ -106,7 +105,7 @@ const (
 	overNear                    // an event less than a slice or a window after the time named is over
 )
 
-// judge compares with the limit what the event's window holds. The event is included, and the newest of the window.
+// judge compares the count of the event's window with the limit. The event is the newest of the window, and counted in it.
 func (ev *event) judge(count int64) { ev.judgeAt(ev.time, count, overEvent) }
 
 func (ev *event) judgeAt(at traffic.Time, count int64, how precision) {
@@ -127,15 +126,15 @@ func (ev *event) leave() { ev.left, ev.behind = ev.units, true }
 type algorithm interface {
 	// add counts ev in the cell and judges it.
 	add(c *cell, ev *event)
-	// countAt is what the window of an event at an instant, under a limit, holds by now. The cell may be an empty one. It
-	// changes nothing.
+	// countAt is the count of the window that an event at an instant, under a limit, would fall into, without that event. It
+	// changes nothing. The cell may be an empty one.
 	countAt(c *cell, at traffic.Time, limit int64) int64
 	// dead reports whether the cell can be forgotten: no event from the instant at on, all of which may still be on time,
 	// is judged by anything that it holds.
 	dead(c *cell, at traffic.Time) bool
 	// gauge is how many units the cell holds and the time of its newest event, by which keys to evict are chosen.
 	gauge(c *cell) (count int64, newest traffic.Time)
-	// outOfSlotBytes is what the ledger is charged for the cell's state out of its slot.
+	// outOfSlotBytes is the charge for the cell's state out of its slot.
 	outOfSlotBytes(c *cell) int64
 	// release gives that state back, and its charge.
 	release(c *cell)

@@ -169,7 +169,7 @@ func (a *arena) give(ref uint32) {
 }
 
 // close makes a page without blocks in use ready for any class. Its entry in withRoom is left to be found stale. Its memory is
-// kept only while few are spare: what the arena does not use, the tables may.
+// kept only while few pages are spare: the tables may need it.
 func (a *arena) close(number uint32) {
 	p := &a.pages[number]
 	class := p.class

@@ -22,8 +22,8 @@ type Verdict struct {
 	// weighted window of sliding-counter down. An over event of a bucket is in Count but adds nothing to the bucket.
 	// A sliding log that has been over keeps no more than it needs, and Count saturates above the limit.
 	Count int64
-	// Remaining is how many more units the same instant would let pass: 0 when over for windows; for buckets what is free,
-	// whole units, which an over event of many units does not take.
+	// Remaining is how many more units would pass at the same instant: for windows 0 when over; for buckets the whole units
+	// that are free, of which an over event of many units takes none.
 	Remaining int64
 }
 
@@ -39,8 +39,7 @@ func NewCounter(d rules.Document) *Counter {
 // SetLimit changes limit and burst, as a new version of the rule in the same lineage does. burst 0 means limit.
 func (c *Counter) SetLimit(limit, burst int) { c.rule.Limit, c.rule.Burst = limit, burst }
 
-// Add gives the window an event at the instant at, of so many units: 1 for one event; 0 or fewer only asks what the window
-// holds. value is counted when the rule counts distinct values, and ignored otherwise; there units above 1 mean 1.
+// Add gives the window an event at the instant at, of so many units: 1 for one event; 0 or fewer adds nothing and only asks. value is counted when the rule counts distinct values, and ignored otherwise; there units above 1 mean 1.
 func (c *Counter) Add(at traffic.Time, units int64, value string) Verdict {
 	ev := &c.event
 	ev.begin(at, int64(c.rule.Limit), capacity(&c.rule))

@@ -87,7 +87,7 @@ func (d *distinctWindows) find(w *valueWindows, at traffic.Time) int {
 	return -1
 }
 
-// open begins the window of the event and forgets those that are closed.
+// open begins the window of the event and forgets closed windows.
 func (d *distinctWindows) open(w *valueWindows, ev *event) int {
 	if !d.aligned {
 		next, newest, unsure := valueWindow{start: ev.time, newest: ev.time}, d.lineage.evicted, true

@@ -13,9 +13,9 @@ import (
 // Exact up to DistinctExact values a life for events in order; beyond, the sketch of valueSet takes new values for known
 // ones, the more often the fuller it is, so the bucket fills slower.
 //
-// Order matters more than to any other: an event that comes late may be the one that poured its value, which then
-// leaked earlier, and a value that was over may have been known. So what is over is certain only when no event on time
-// can come before it (event.settles), and withdrawn when one comes late. The late event itself pours nothing: its value is
+// Order matters more than to any other algorithm. A late event may be the one that should have poured its value, which would
+// have leaked earlier then; and a value that was over may have been a known one. So an exceedance is certain only once no
+// event on time can come before it (event.settles), and withdrawn when an event comes late. The late event itself pours nothing: its value is
 // known from then on, and if it was before, the bucket is taken to be emptier by it. Before the life's first event it is
 // left out, and nothing is over for the rest of that life, up to a pause of a life's length.
 //
@@ -122,7 +122,7 @@ func (d *distinctBucket) remaining(c *cell, at traffic.Time, limit, burst int64)
 	return d.bucket.remaining(d.level(c), at, limit, burst)
 }
 
-// level is the cell of the key's bucket. After the end of a life the bucket is empty, so what it was does not matter.
+// level is the cell of the key's bucket. A life ends after its bucket has run empty, so its level is right then, too.
 func (d *distinctBucket) level(c *cell) *cell {
 	if c.b == 0 {
 		return c

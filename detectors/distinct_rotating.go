@@ -6,8 +6,9 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// distinctRotating counts the distinct values of a field as slidingCounter counts events: those of this aligned window,
-// and of those that only the window before has, the share by which it still lies within the sliding window, rounded down.
+// distinctRotating counts the distinct values of a field as slidingCounter counts events: the values of this aligned window,
+// plus a share of the values that only the window before has: the share of that window which still lies within the sliding
+// window, rounded down.
 // It is `sliding` with count: distinct, above the limit SlidingExact.
 //
 // Error: that of slidingCounter for the values that only the window before has; and beyond DistinctExact values a window,

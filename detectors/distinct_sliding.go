@@ -11,14 +11,13 @@ import (
 // distinctLog counts the distinct values of a field in the window (t-window, t] of an event at t: it keeps the times of
 // each value. It is `sliding` with count: distinct, up to the limit SlidingExact.
 //
-// Exact for events in any order (two values are taken for one with a chance below 2^-47): one that comes late is put in
-// its place, and every window that it lies in is judged again, those of other events by the greatest limit that the
-// lineage has had. A time of a value is not kept when the ones before and after it lie no more than a window apart:
+// Exact for events in any order (two values are taken for one with a chance below 2^-47): a late event is put in its place,
+// and every window that it lies in is judged again; windows of other events by the greatest limit that the lineage has had. A time of a value is not kept when the ones before and after it lie no more than a window apart:
 // whatever window holds it holds one of them, or ends before another value comes.
 //
 // Memory: 16 bytes for each time that is kept and that an event on time can still meet, with up to half as much room: of
-// one value at most two in a window's length. Once the newest event is over, only those of the newest limit+1 values, or of
-// the newest leastKept, are kept, trimmed at twice as many.
+// one value at most two in a window's length. Once the newest event is over, only the times of the newest limit+1 values are
+// kept, or the newest leastKept times, trimmed at twice as many.
 type distinctLog struct {
 	lineage   *lineage
 	overflows pool[valueLog]
@@ -150,9 +149,9 @@ func (l *valueLog) insert(x valueTime, window traffic.Time) int {
 	return at
 }
 
-// judgeLate judges the windows that end from index at on, as far as the event that came late lies in them. A time counts
-// from where it stands until the value comes again or the window has passed; the sum of those that count at an index
-// is what the window that ends there holds.
+// judgeLate judges the windows that end at index at or later and hold the late event. A time counts from its own index until
+// the value comes again or the window has passed; the number of times that count at an index is the count of the window that
+// ends there.
 func (d *distinctLog) judgeLate(log *valueLog, at int, ev *event) {
 	n, window := len(log.list), d.lineage.window
 	if d.seen == nil {
@@ -201,7 +200,7 @@ func (l *valueLog) expire(start traffic.Time) {
 	}
 }
 
-// saturate drops what is older than the newest times of so many values, once more than twice that is held.
+// saturate drops times older than the newest ones of so many values, once the list is more than twice as long.
 func (l *valueLog) saturate(values int) {
 	if len(l.list) <= 2*max(values, leastKept) {
 		return

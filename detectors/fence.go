@@ -62,7 +62,7 @@ func newFence(cfg *Config) fence {
 }
 
 // check reports whether k is a duplicate: an event that was accepted before, or a record of a generation that is over. The
-// error is a *GenerationError, a *HoleError, or one that wraps ErrRecord. Nothing changes.
+// error is a *GenerationError or a *HoleError, or wraps ErrRecord. Nothing changes.
 //
 // The offset is asked first, Prev only where it is new: a duplicate's Prev is older than the fence by nature.
 func (f *fence) check(k *Keyed) (duplicate bool, err error) {
@@ -86,7 +86,7 @@ func (f *fence) check(k *Keyed) (duplicate bool, err error) {
 	return false, nil
 }
 
-// met is the fence that k meets: in a generation that k begins, the one that restart will set.
+// met is the fence of k's source partition; where k begins a generation, the fence that restart will set.
 func (f *fence) met(k *Keyed) offsetFence {
 	s := offsetFence{offset: NoOffset}
 	switch {

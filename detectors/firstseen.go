@@ -10,17 +10,17 @@ import (
 // firstSeen is the window that opens with a key's first event and lasts the rule's length; the first event after it
 // opens the next. An event is over when it makes the window's count greater than its limit.
 //
-// Exact per window for events in order, and for those that come late within their window. The window of which a late event would have
-// been the first is not made after the fact: the event is left out. It would have moved all windows after it, up to the
-// next pause of a window's length, and with other windows nothing might have been over. Hence three rules, by which a
-// source is over only if a window of the events in order of time is:
+// Exact per window for events in order, and for late events of a window that is open. A late event from before the window is
+// left out: the window that it should have opened is not made after the fact. That window would have moved all windows after
+// it, up to the next pause of a window's length, and with other windows nothing might have been over. Hence three rules, by
+// which a source is over only if a window of the events in order of time is:
 //
-//   - what is over in a window is certain once no event on time can come before the window's start; a hit waits until then
+//   - an exceedance is certain once no event on time can come before the start of its window; a hit waits until then
 //     (event.settles)
 //   - a window before which an event was left out, and those after it up to a pause, are unsure; so is the first of a key
 //     that may have been evicted less than a window ago. More than twice the limit in a window is certain all the same: of
 //     all the ways to lay windows, none puts what lies within a window's length into more than two
-//   - what was over before and is not certain is withdrawn when a window becomes unsure
+//   - exceedances that are not certain yet are withdrawn when a window becomes unsure
 //
 // Memory: nothing beside the slot. Counts saturate at 2^30-1. The newest event's time is rounded up to 2^-30 of a window.
 //
@@ -124,5 +124,5 @@ func (f *firstSeen) restore(c *cell, r *reader) {
 		c.b |= r.upTo(1, "unsure flag") << 61
 		return
 	}
-	c.b |= (uint64(f.window-1) >> f.grain) << 30 // not told: as late as it can be
+	c.b |= (uint64(f.window-1) >> f.grain) << 30 // unknown: taken to be as late as it can be
 }

@@ -32,7 +32,7 @@ func (p *Partition) Fold(appended traffic.Time, k *Keyed, out []Hit) ([]Hit, err
 	return p.fold(appended, k, nil, out)
 }
 
-// fold is Fold for a record of which is known what was prefetched.
+// fold is Fold with what was prefetched for the record's rules, nil if nothing was.
 func (p *Partition) fold(appended traffic.Time, k *Keyed, known []prefetched, out []Hit) ([]Hit, error) {
 	duplicate, err := p.fence.check(k)
 	if err == nil && !duplicate {

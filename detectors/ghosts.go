@@ -7,12 +7,12 @@ import (
 )
 
 // ghosts remember keys that were evicted: a tag of each, and how many events went with it, in a fixed part of the budget.
-// A key that comes back begins at nothing, so no count is ever more than what came, but it is known again: it is evicted
-// after those of which as little is held and which were never gone. This is the ghost list of ARC (Megiddo and Modha, 2003)
+// A key that comes back begins at nothing, so no count is ever too high, but it is known again: it is evicted after keys of
+// as few events that never were away. This is the ghost list of ARC (Megiddo and Modha, 2003)
 // with the frequencies of TinyLFU (Einziger, Friedman and Manes, 2017), within the budget and part of the state.
 //
 // A key's bucket has room for ghostWays, the newest first; one more pushes out the oldest. With 1/8 of the budget they
-// are 2.1 for each key that the rest holds, so who comes back after 1.2 times what the budget holds is known with 99.4 %.
+// are 2.1 for each key that the rest holds, so a key that comes back after 1.2 times as many others as the budget holds is known with 99.4 %.
 // A key is taken for another with a chance of 4 in 10,000: it is kept longer than it merits, and the other is forgotten.
 type ghosts struct {
 	pages   []*ghostPage // nil: nobody yet
@@ -132,7 +132,7 @@ func (b *ghostBucket) remove(i int) {
 // clear forgets all.
 func (g *ghosts) clear() { g.pages, g.n = nil, 0 }
 
-// share is what is remembered now, for a snapshot: it does not change any more.
+// share is an unchanging copy for a snapshot. Pages are shared until they change.
 func (g *ghosts) share() ghosts {
 	shared := *g
 	shared.pages = slices.Clone(g.pages)
@@ -140,7 +140,7 @@ func (g *ghosts) share() ghosts {
 	return shared
 }
 
-// ghostWriter writes what is remembered for a snapshot, page by page.
+// ghostWriter writes the ghosts into a snapshot, page by page.
 type ghostWriter struct {
 	ghosts
 	next int // bucket

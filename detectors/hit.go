@@ -59,8 +59,8 @@ type Hit struct {
 	Limit    int   `json:"limit"`
 	WindowMS int64 `json:"window_ms,omitempty"`
 	Count    int64 `json:"count"` // events from the first to the last over event; late, uncounted: events
-	// AtLeast says that Count may be too low and First and Last not those of the events in order of time: some came late
-	// and met what is not kept of their key any more, or never is.
+	// AtLeast says that Count may be too low, and First and Last not those of the events in order of time: an event came so
+	// late that the state it needed was trimmed, or is not kept by the algorithm.
 	AtLeast bool `json:"at_least,omitempty"`
 	// Peak is the greatest number that the algorithm has seen one window of the episode hold; for buckets, the greatest
 	// level in events, rounded up, the event that did not fit included. A lower bound: nothing is counted that a window
@@ -104,8 +104,7 @@ func EncodeHit(h *Hit) ([]byte, error) {
 func knownKinds() []Kind { return []Kind{KindHit, KindLate, KindUncounted, KindLoss, KindRelease} }
 
 // DecodeHit reads a record of the hits topic. One of a newer format, or of a kind that a newer build has brought, gives
-// *UnknownFormatError: what it says is lost to a reader that goes past it. Anything else that is wrong gives an error that
-// wraps ErrHit. Unknown members are ignored: one that changes what the others mean raises the format.
+// *UnknownFormatError: a reader that goes past such a record loses it. Any other fault gives an error that wraps ErrHit. Unknown members are ignored: a member that changes the meaning of others raises the format.
 func DecodeHit(b []byte) (Hit, error) {
 	var h Hit
 	err := json.Unmarshal(b, &h)

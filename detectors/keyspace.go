@@ -115,7 +115,7 @@ func (s *keyspace) charge(o *offender, cost int64) {
 	o.cost = cost
 }
 
-// bytes is what the keys take, and what is remembered of evicted ones.
+// bytes is the memory of the keys, and of the ghosts once there are any.
 func (s *keyspace) bytes() int64 {
 	if s.ledger.gone.n == 0 {
 		return s.ledger.bytes

@@ -8,8 +8,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// ledger counts the memory that the keys of all lineages of a partition take. Bytes are a function of what is held, not of how the
-// allocator holds it, so that what is evicted is a function of the log.
+// ledger counts the memory that the keys of all lineages of a partition take. Bytes are a function of the state, not of how
+// the allocator holds it, so that eviction is a function of the log.
 type ledger struct {
 	bytes     int64
 	offenders int64 // of them, with the keys that have episodes

@@ -23,8 +23,8 @@ type Config struct {
 	// for it. 0 means DefaultStall.
 	Stall time.Duration
 	// IdleMargin is how far the progress of an idle source partition stays behind the clock, so that an event on its way
-	// is not late when it arrives: one that takes longer than this and its rule's lateness together is. An episode of a
-	// stream that has fallen silent closes that much later. 0 means DefaultIdleMargin.
+	// is not late when it arrives, unless it takes longer than this and its rule's lateness together. An episode of a stream
+	// that has fallen silent closes that much later. 0 means DefaultIdleMargin.
 	IdleMargin time.Duration
 	// Budget is how many bytes the keys of this partition may take, as Bytes counts them; beyond, keys are evicted. 0
 	// means no bound, which is for tests only.
@@ -153,15 +153,15 @@ func (p *Partition) Skew() time.Duration { return p.watermark.skew() }
 // Keys is how many windows are held.
 func (p *Partition) Keys() int { return p.keys.ledger.keys }
 
-// Bytes is what the windows take, and what is remembered of evicted keys: a function of what is held, at the worst point of
-// a table's growth, which the process's memory follows.
+// Bytes is the memory of the windows, and of the tags of evicted keys. It is a function of the state, at the worst point of a
+// table's growth; the process's memory follows it.
 func (p *Partition) Bytes() int64 { return p.keys.bytes() }
 
-// Counts returns what was done since the partition was made or restored.
+// Counts returns the counts since the partition was made or restored.
 func (p *Partition) Counts() Counts { return p.counts }
 
-// TakeUncounted appends what was left out since it was last called, by rule and reason, late events included. It is for
-// metrics: what it tells is no part of the state.
+// TakeUncounted appends how many events were left out since the last call, by rule and reason, late events included. The
+// numbers are for metrics and no part of the state.
 func (p *Partition) TakeUncounted(dst []RuleUncounted) []RuleUncounted {
 	for _, l := range p.keys.ordered {
 		dst = l.takeUncounted(dst)

@@ -3,8 +3,8 @@ package detectors
 // prefetchMost is how many records are looked ahead at together, at most.
 const prefetchMost = 64
 
-// prefetched is what is known of an event's key under one of its rules before the event is folded. Of a key of form
-// keyText nothing is.
+// prefetched is an event's key under one of its rules, computed before the event is folded. Keys of form keyText are not
+// prefetched: known is false.
 type prefetched struct {
 	print   Fingerprint
 	missing int32
@@ -47,7 +47,7 @@ func (f *prefetcher) load(records []Record, routings map[int64][]binding, finger
 	f.sum += l.prefetch(f.slots)
 }
 
-// of is what is known of the keys of the record at an index in the last call of load.
+// of is the keys of the record at an index in the last call of load, one for each of its rules.
 func (f *prefetcher) of(record int) []prefetched {
 	start := 0
 	if record > 0 {

@@ -54,8 +54,8 @@ func (o *outcome) end(ep *episode, phase Phase, cut bool) {
 	}
 }
 
-// endTarget notes that a target is over. Of one that was never reported nothing is told: it was not certain, or opened by the
-// same arrival and is merged. One that the same arrival opened and cuts is opened first.
+// endTarget notes that a target is over. One that was never reported is dropped silently: it was not certain, or the same
+// arrival opened and merged it. One that the same arrival opened and cut is reported as opened first.
 func (o *outcome) endTarget(n notice) {
 	o.extended = slices.DeleteFunc(o.extended, func(x *episode) bool { return x == n.ep })
 	if i := slices.IndexFunc(o.opened, func(x notice) bool { return x.target == n.target }); i >= 0 {

@@ -64,10 +64,10 @@ func (s *slidingCounter) countAt(c *cell, at traffic.Time, _ int64) int64 {
 func (s *slidingCounter) addLate(c *cell, ev *event, back int64) {
 	newest, before := c.counts()
 	at := traffic.Time(c.a)
-	switch {
-	case back == 0:
+	switch back {
+	case 0:
 		newest = plus(newest, ev.units)
-	case back == 1:
+	case 1:
 		before = plus(before, ev.units)
 		ev.judgeAt(ev.time, before, overNear)
 	default:

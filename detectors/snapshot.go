@@ -32,7 +32,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //
 // Format 2 has no reasons: all of its sums are of late events.
 
-// Snapshot appends the whole state to dst: windows, episodes, sums of what was left out, fences, progress, ticks, stall clock,
+// Snapshot appends the whole state to dst: windows, episodes, sums of events left out, fences, progress, ticks, stall clock,
 // watermark. It is one unit: the last four bytes are a CRC-32C of all before. Equal states give equal bytes.
 func (p *Partition) Snapshot(dst []byte) []byte {
 	e := p.BeginSnapshot()
@@ -115,7 +115,7 @@ func appendSource(dst []byte, f offsetFence, s *progress) []byte {
 	return binary.AppendVarint(dst, int64(s.ticked))
 }
 
-// lineagesOf are the lineages with keys or sums of what was left out, by id.
+// lineagesOf are the lineages with keys or sums of events left out, by id.
 func lineagesOf(keys *keyspace, uncounted *uncountedSums) []*lineage {
 	summed := uncounted.lineages()
 	var used []*lineage

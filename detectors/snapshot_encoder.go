@@ -37,7 +37,7 @@ type snapshotPart struct {
 	scratch []byte
 }
 
-// chunk is the keys of what was one sub-table; from orders chunks.
+// chunk is the encoded keys of one sub-table, written ahead of its turn; from orders chunks.
 type chunk struct {
 	from uint64
 	b    []byte
@@ -64,9 +64,8 @@ func (c *chunks) Pop() any {
 	return x
 }
 
-// BeginSnapshot starts a snapshot of the state as it is now. The head (sources, lineages, sums of what was left out) is
-// written at once.
-// One snapshot is under way at a time: one that was not finished is given up.
+// BeginSnapshot starts a snapshot of the state as it is now. The head (sources, lineages, sums of events left out) is written
+// at once. A snapshot that is still under way is given up.
 func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 	if p.snapshot != nil {
 		p.snapshot.GiveUp()
@@ -104,7 +103,7 @@ func (e *SnapshotEncoder) Next(budget int) (done bool) {
 	return e.p == nil
 }
 
-// nextGone writes a page of those that were evicted, and reports whether that was the last.
+// nextGone writes a page of the evicted keys, and reports whether it was the last.
 func (e *SnapshotEncoder) nextGone() (whole bool) {
 	before := len(e.out)
 	e.out, whole = e.gone.appendNext(e.out)

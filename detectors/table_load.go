@@ -86,7 +86,7 @@ func (l *tableLoader) build(slots []slot, past []uint8, depth uint8, from uint64
 
 // densityCheck tells the fingerprints of a table from bytes that were made up. A table splits a sub-table, and doubles its
 // directory if need be, when more than densityMost keys share the sub-table's leading bits (it has 1024 slots, of which 33
-// take what is pushed beyond the homes: to fill them up to the end takes more keys than those 33). Of n hashes, more than
+// lie beyond the homes and take keys that are pushed on: it takes more than 33 keys to fill it to the end). Of n hashes, more than
 // densityMost share the leading bits.Len(n)+2 with a chance below 2^-140; bytes that say so would split their table without
 // end. With those refused, a directory has at most 8n entries.
 type densityCheck struct {

@@ -13,8 +13,8 @@ import (
 // Uncounted is why a rule did not count an event that it watches.
 type Uncounted uint8
 
-// The reasons. An event has at most one of them for a rule. ROUTE leaves out what is missing and keeps the figures of it,
-// so that such events cost no keyed records; a Partition leaves out the others.
+// The reasons. An event has at most one of them for a rule. ROUTE leaves out events that lack a field or a value and keeps
+// count of them, so that they cost no keyed records; a Partition leaves out the others.
 const (
 	UncountedLate         Uncounted = iota // more than the rule's lateness behind its source partition, or the watermark
 	UncountedOutOfOrder                    // on time, but older than what the algorithm's memory of its key can still place
@@ -64,7 +64,7 @@ const minute = traffic.Time(time.Minute / time.Microsecond)
 // uncountedSums are the sums of the events that were left out in one minute of append time: a sum is over when the minute
 // is, and its hit needs no correction. There are at most as many as rules times source partitions times reasons.
 type uncountedSums struct {
-	newest traffic.Time // greatest append time that the sums have been told of
+	newest traffic.Time // greatest append time seen by the sums
 	minute traffic.Time // of all sums; of no meaning where there are none
 	sums   map[uncountedKey]*uncountedSum
 }
@@ -125,7 +125,7 @@ func (u *uncountedSums) ordered() []uncountedKey {
 	})
 }
 
-// lineages are those that have a sum.
+// lineages are the lineages of which there is a sum.
 func (u *uncountedSums) lineages() map[*lineage]bool {
 	out := map[*lineage]bool{}
 	for key := range u.sums {

@@ -17,7 +17,7 @@ const (
 // must not stall anybody.
 const maxSilence = traffic.Time(10 * time.Second / time.Microsecond)
 
-// watermark is event time as far as all source partitions have shown it: the least progress of those that it waits for. It
+// watermark is the event time that all source partitions have reached: the least progress of those that it waits for. It
 // never goes back. A source partition that sends no tick for longer than the stall is not waited for.
 type watermark struct {
 	initial    int          // source partitions that a generation begins with (Config.Sources)
@@ -97,8 +97,8 @@ func (w *watermark) tick(k *Keyed) (rose bool) {
 	s.time = max(s.time, k.Time)
 	if k.Idle {
 		// Read to its end: time passes there too. Both clocks must agree that it did, the router's from before the
-		// fetch that found the end and the broker's. The margin is for events on their way: one that is older, by more
-		// than its rule's lateness, will be late.
+		// fetch that found the end and the broker's. The margin is for events on their way, which must not
+		// be late when they arrive.
 		s.time = max(s.time, min(w.appended, k.Clock)-w.idleMargin)
 	}
 	s.ticked = w.clock

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -66,6 +67,24 @@ func TestIdleTickTrustsTheSlowerClock(t *testing.T) {
 				t.Errorf("watermark %v, want %v", w, tc.want)
 			}
 		})
+	}
+}
+
+// The margin is a setting of the deployment: with a short one, an episode of a stream that falls silent closes soon.
+func TestIdleMarginIsASetting(t *testing.T) {
+	for _, tc := range []struct{ margin, want time.Duration }{
+		{0, detectors.DefaultIdleMargin}, {-time.Second, detectors.DefaultIdleMargin}, {2 * time.Second, 2 * time.Second},
+	} {
+		b := newBench(t, 1, rule(0, 10*time.Second, 0))
+		b.cfg.IdleMargin = tc.margin
+		b.p = detectors.NewPartition(b.cfg)
+		k := b.tick(0, origin)
+		k.Idle, k.Clock = true, origin+1000*second
+		b.now = k.Clock
+		b.must(k)
+		if got := k.Clock.Sub(b.p.Watermark()); got != tc.want {
+			t.Errorf("margin %v: the watermark is %v behind the clock", tc.margin, got)
+		}
 	}
 }
 
