@@ -107,7 +107,7 @@ func New(o Options) (*Enforcer, error) {
 	}
 	metrics, err := newEnforcerMetrics(o.Registerer)
 	if err != nil {
-		return nil, fmt.Errorf("enforcer: %s", err)
+		return nil, fmt.Errorf("enforcer: %w", err)
 	}
 	return &Enforcer{
 		O: o, writer: blocklist.NewWriter(o.Store), never: blocklist.NewNeverBlock(o.NeverBlock), modes: newModeCache(o.Modes, o.Store, o.Clock), metrics: metrics,
@@ -129,7 +129,7 @@ func (e *Enforcer) Apply(ctx context.Context, batch []traffic.Message) error {
 		e.metrics.failures.Inc()
 		// Whatever went wrong took time: the modes must be looked up when the effect is written, not when it was tried.
 		e.modes.changed()
-		return fmt.Errorf("enforce: %s", err)
+		return fmt.Errorf("enforce: %w", err)
 	}
 	e.count(s)
 	e.metrics.duration.Observe(e.O.Clock().Sub(start).Seconds())
@@ -156,7 +156,7 @@ func (e *Enforcer) apply(ctx context.Context, s *batchState, batch []traffic.Mes
 	}
 	if len(s.letters) > 0 {
 		if err := e.O.DeadLetters.Put(ctx, s.letters); err != nil {
-			return fmt.Errorf("dead letters: %s", err)
+			return fmt.Errorf("dead letters: %w", err)
 		}
 	}
 	e.remember(s)

@@ -40,7 +40,7 @@ func (e *Enforcer) read(s *batchState, batch []traffic.Message) (records []*hitR
 	for _, m := range batch {
 		hit, err := detectors.DecodeHit(m.Value)
 		if unknown := (*detectors.UnknownFormatError)(nil); errors.As(err, &unknown) {
-			return records, fmt.Errorf("%s partition %d offset %d: %s", e.O.Topic, m.Partition, m.Offset, err)
+			return records, fmt.Errorf("%s partition %d offset %d: %w", e.O.Topic, m.Partition, m.Offset, err)
 		}
 		if err != nil {
 			e.refuse(s, m, err)
@@ -183,7 +183,7 @@ func (e *Enforcer) planRelease(s *batchState, a *hitRecord, modes map[string]rul
 // checkHit says what makes a hit unfit to block anybody.
 func checkHit(key blocklist.Name, h *detectors.Hit) error {
 	if err := errors.Join(key.Check(), checkID(h.ID)); err != nil {
-		return fmt.Errorf("hit %q: %s", h.ID, err)
+		return fmt.Errorf("hit %q: %w", h.ID, err)
 	}
 	if !blocklist.Storable(h.First) || !blocklist.Storable(h.Last) || h.First > h.Last {
 		return fmt.Errorf("hit %s: first over event at %s, last at %s", h.ID, h.First, h.Last)
