@@ -42,7 +42,7 @@ func (e *Enforcer) effect(ctx context.Context, s *batchState) error {
 		return err
 	}
 	if slices.ContainsFunc(s.effects, func(f *effect) bool { return f.outcome == blocklist.OutcomeUnreached }) {
-		return e.O.Store.PingStreams(ctx)
+		return e.o.Store.PingStreams(ctx)
 	}
 	return nil
 }

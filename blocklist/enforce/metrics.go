@@ -1,7 +1,10 @@
 package enforce
 
-import "github.com/prometheus/client_golang/prometheus"
-import "github.com/weirhq/weir/blocklist"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/blocklist"
+)
 
 type enforcerMetrics struct {
 	records   *prometheus.CounterVec // kind
