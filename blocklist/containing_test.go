@@ -112,7 +112,7 @@ func TestReleaseTellsWhatStood(t *testing.T) {
 		if tomb, err := s.Store.WaitReleased(t.Context(), &nobody); err != nil || tomb.Stood() || tomb.Hit != "" || tomb.StoodUntil != 0 {
 			t.Errorf("nothing was blocked: %+v, %v", tomb, err)
 		}
-		if tomb, err := s.Store.WaitReleased(t.Context(), &right); err != nil || !tomb.Stood() || tomb.Hit != open.ID || tomb.StoodUntil != open.Last.Add(blocktest.Ttl) {
+		if tomb, err := s.Store.WaitReleased(t.Context(), &right); err != nil || !tomb.Stood() || tomb.Hit != open.ID || tomb.StoodUntil != open.Last.Add(blocktest.TTL) {
 			t.Errorf("a block was there: %+v, %v", tomb, err)
 		}
 		again := s.Release()

@@ -6,9 +6,9 @@ import "github.com/weirhq/weir/traffic"
 type Outcome string
 
 const (
-	// A block of the raise's own generation stands, and it was this raise that wrote it.
+	// OutcomeWritten: this raise wrote the block.
 	OutcomeWritten Outcome = "written"
-	// A block stood, and its expiry was raised.
+	// OutcomeExtended: a block stood, and its expiry was raised.
 	OutcomeExtended     Outcome = "extended"
 	OutcomeSame         Outcome = "same"          // written before, by the same hit to the same expiry
 	OutcomeSameExtended Outcome = "same_extended" // extended before, likewise

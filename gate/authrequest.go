@@ -7,11 +7,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// The paths of Handler.
-const (
-	PathForwardAuth = "/v1/forward-auth"
-	PathAuthRequest = "/v1/auth-request"
-)
+// PathAuthRequest is the path at which Handler answers as nginx's auth_request wants it.
+const PathAuthRequest = "/v1/auth-request"
 
 // The headers in which proxies tell the request in question, beside X-Forwarded-For.
 const (
@@ -25,7 +22,7 @@ const (
 const HeaderStatus = "X-Weir-Status"
 
 // Handler answers the checks of all proxies on one address: AuthRequest at PathAuthRequest, ForwardAuth at every other
-// path. The others are PathForwardAuth, / of configurations that name no path, and those of proxies that ask with the
+// path. The others are /v1/forward-auth, / of configurations that name no path, and those of proxies that ask with the
 // path of the request in question: a 404 for any of them would refuse requests that nobody has blocked.
 func (g *Gate) Handler() http.Handler {
 	forwardAuth, authRequest := g.ForwardAuth(), g.AuthRequest()

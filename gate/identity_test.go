@@ -85,7 +85,7 @@ func TestGateCountsRepeatedHeaders(t *testing.T) {
 		{[]string{"k1, k2"}, http.StatusOK}, // as a proxy joins them
 		{nil, http.StatusOK},
 	} {
-		r := httptest.NewRequest(http.MethodGet, PathForwardAuth, nil)
+		r := httptest.NewRequest(http.MethodGet, "/v1/forward-auth", nil)
 		for _, key := range tt.keys {
 			r.Header.Add("X-Api-Key", key)
 		}
@@ -124,7 +124,7 @@ func TestGateBehindProxiesOfGivenPrefixes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for path, names := range map[string][2]string{
-				PathForwardAuth: {"X-Forwarded-Method", "X-Forwarded-Uri"}, PathAuthRequest: {"X-Original-Method", "X-Original-Uri"},
+				"/v1/forward-auth": {"X-Forwarded-Method", "X-Forwarded-Uri"}, PathAuthRequest: {"X-Original-Method", "X-Original-Uri"},
 			} {
 				r := httptest.NewRequest(http.MethodGet, path, nil)
 				r.Header.Set(names[0], "POST")

@@ -42,7 +42,7 @@ func (e *Enforcer) effect(ctx context.Context, s *batchState) error {
 		return err
 	}
 	if slices.ContainsFunc(s.effects, func(f *effect) bool { return f.outcome == blocklist.OutcomeUnreached }) {
-		return e.O.Store.PingStreams(ctx)
+		return e.o.Store.PingStreams(ctx)
 	}
 	return nil
 }
@@ -120,14 +120,14 @@ func (e *Enforcer) runPipeline(ctx context.Context, effects []*effect) error {
 	}
 	outcomes, err := e.writer.Raise(ctx, raises)
 	if err != nil {
-		return fmt.Errorf("raise blocks: %s", err)
+		return fmt.Errorf("raise blocks: %w", err)
 	}
 	for i, f := range raising {
 		f.outcome = outcomes[i]
 	}
 	answers, err := e.writer.Release(ctx, releases)
 	if err != nil {
-		return fmt.Errorf("release blocks: %s", err)
+		return fmt.Errorf("release blocks: %w", err)
 	}
 	for i, f := range releasing {
 		f.outcome, f.tombstone.Hit, f.tombstone.StoodUntil = answers[i].Outcome, answers[i].Hit, answers[i].StoodUntil

@@ -83,7 +83,7 @@ func (o *Options) validate() error {
 // Enforcer is the ENFORCE stage: a sink of the hits topic. Its effects are idempotent and only raise, so a batch may be
 // applied any number of times, by any number of instances.
 type Enforcer struct {
-	O       Options
+	o       Options
 	writer  *blocklist.Writer
 	never   blocklist.NeverBlock
 	modes   *modeCache
@@ -107,10 +107,10 @@ func New(o Options) (*Enforcer, error) {
 	}
 	metrics, err := newEnforcerMetrics(o.Registerer)
 	if err != nil {
-		return nil, fmt.Errorf("enforcer: %s", err)
+		return nil, fmt.Errorf("enforcer: %w", err)
 	}
 	return &Enforcer{
-		O: o, writer: blocklist.NewWriter(o.Store), never: blocklist.NewNeverBlock(o.NeverBlock), modes: newModeCache(o.Modes, o.Store, o.Clock), metrics: metrics,
+		o: o, writer: blocklist.NewWriter(o.Store), never: blocklist.NewNeverBlock(o.NeverBlock), modes: newModeCache(o.Modes, o.Store, o.Clock), metrics: metrics,
 		versions: newVersions(o.Rules, o.Clock, o.Logger), done: recent.NewSet(seenDecisions),
 	}, nil
 }
@@ -123,16 +123,16 @@ func (e *Enforcer) ModesChanged() { e.modes.changed() }
 // then the blocks topic. It returns nil after all three have acknowledged. After an error the whole batch may be applied
 // again; a record that a newer build wrote is such an error, until a process of that build reads it.
 func (e *Enforcer) Apply(ctx context.Context, batch []traffic.Message) error {
-	start := e.O.Clock()
+	start := e.o.Clock()
 	s := newBatchState(start, e.told)
 	if err := e.apply(ctx, s, batch); err != nil {
 		e.metrics.failures.Inc()
 		// Whatever went wrong took time: the modes must be looked up when the effect is written, not when it was tried.
 		e.modes.changed()
-		return fmt.Errorf("enforce: %s", err)
+		return fmt.Errorf("enforce: %w", err)
 	}
 	e.count(s)
-	e.metrics.duration.Observe(e.O.Clock().Sub(start).Seconds())
+	e.metrics.duration.Observe(e.o.Clock().Sub(start).Seconds())
 	return nil
 }
 
@@ -155,8 +155,8 @@ func (e *Enforcer) apply(ctx context.Context, s *batchState, batch []traffic.Mes
 		return newer // the letters are put once, with the batch that passes
 	}
 	if len(s.letters) > 0 {
-		if err := e.O.DeadLetters.Put(ctx, s.letters); err != nil {
-			return fmt.Errorf("dead letters: %s", err)
+		if err := e.o.DeadLetters.Put(ctx, s.letters); err != nil {
+			return fmt.Errorf("dead letters: %w", err)
 		}
 	}
 	e.remember(s)
@@ -181,11 +181,11 @@ func (e *Enforcer) currentModes(ctx context.Context, since traffic.Time) (map[st
 	}
 	if fallback != nil {
 		e.metrics.fallback.Inc()
-		e.trouble.Failed(e.O.Logger, "rule store does not answer; blocking goes on under the last known modes", fallback)
+		e.trouble.Failed(e.o.Logger, "rule store does not answer; blocking goes on under the last known modes", fallback)
 		e.versions.unanswered()
 		return modes, nil
 	}
-	e.trouble.Over(e.O.Logger, "rule store answers again")
+	e.trouble.Over(e.o.Logger, "rule store answers again")
 	e.versions.prefetch(ctx, modes, e.modes.readAt())
 	return modes, nil
 }

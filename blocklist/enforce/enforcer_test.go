@@ -102,12 +102,12 @@ func TestBlockFollowsTheEpisode(t *testing.T) {
 			decisions string
 			until     time.Duration // after the first over event
 		}{
-			{"it opens", open, "[written]", blocktest.Ttl},
-			{"the same again", open, "[]", blocktest.Ttl},
-			{"it goes on", later(300*time.Millisecond, detectors.PhaseUpdate), "[extended]", blocktest.Ttl + 300*time.Millisecond},
-			{"an older record again", open, "[]", blocktest.Ttl + 300*time.Millisecond},
-			{"it closes, with over events that no update told", later(500*time.Millisecond, detectors.PhaseClosed), "[extended]", blocktest.Ttl + 500*time.Millisecond},
-			{"it closes again", later(500*time.Millisecond, detectors.PhaseClosed), "[]", blocktest.Ttl + 500*time.Millisecond},
+			{"it opens", open, "[written]", blocktest.TTL},
+			{"the same again", open, "[]", blocktest.TTL},
+			{"it goes on", later(300*time.Millisecond, detectors.PhaseUpdate), "[extended]", blocktest.TTL + 300*time.Millisecond},
+			{"an older record again", open, "[]", blocktest.TTL + 300*time.Millisecond},
+			{"it closes, with over events that no update told", later(500*time.Millisecond, detectors.PhaseClosed), "[extended]", blocktest.TTL + 500*time.Millisecond},
+			{"it closes again", later(500*time.Millisecond, detectors.PhaseClosed), "[]", blocktest.TTL + 500*time.Millisecond},
 		}
 		for _, step := range steps {
 			if got := fmt.Sprint(s.Decide(step.hit)); got != step.decisions {
@@ -142,7 +142,7 @@ func TestExtendNeverCountsTheOpeningOnly(t *testing.T) {
 		if got := fmt.Sprint(s.Decide(open), s.Decide(update), s.Decide(update)); got != "[written] [] []" {
 			t.Errorf("decisions: %s", got)
 		}
-		if b, _ := s.Stands(); b == nil || b.Until != open.First.Add(blocktest.Ttl) {
+		if b, _ := s.Stands(); b == nil || b.Until != open.First.Add(blocktest.TTL) {
 			t.Errorf("block: %+v", b)
 		}
 	})

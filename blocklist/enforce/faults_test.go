@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/blocklist/enforce"
 	"github.com/weirhq/weir/blocklist/internal/blocktest"
@@ -184,7 +186,10 @@ func TestUnusableRecordsGoToTheDeadLetters(t *testing.T) {
 
 func TestReplaysMayNotEnforce(t *testing.T) {
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
-	o := s.O
+	o := enforce.Options{
+		Store: s.Store, Topic: "weir.hits", Modes: s.Rules, Rules: s.Rules, Decisions: s.Log, DeadLetters: s.Dead, Clock: s.Clock.Now,
+		Logger: blocktest.Quiet(), Registerer: prometheus.NewRegistry(),
+	}
 	o.Stream = "replay/june"
 	if _, err := enforce.New(o); err == nil || !strings.Contains(err.Error(), "replay/june") {
 		t.Errorf("got %v, want a refusal that names the stream", err)

@@ -40,7 +40,7 @@ func (e *Enforcer) read(s *batchState, batch []traffic.Message) (records []*hitR
 	for _, m := range batch {
 		hit, err := detectors.DecodeHit(m.Value)
 		if unknown := (*detectors.UnknownFormatError)(nil); errors.As(err, &unknown) {
-			return records, fmt.Errorf("%s partition %d offset %d: %s", e.O.Topic, m.Partition, m.Offset, err)
+			return records, fmt.Errorf("%s partition %d offset %d: %w", e.o.Topic, m.Partition, m.Offset, err)
 		}
 		if err != nil {
 			e.refuse(s, m, err)
@@ -53,7 +53,7 @@ func (e *Enforcer) read(s *batchState, batch []traffic.Message) (records []*hitR
 
 func (e *Enforcer) refuse(s *batchState, m traffic.Message, err error) {
 	detail := strings.ToValidUTF8(err.Error(), "\uFFFD")
-	s.letters = append(s.letters, traffic.NewDeadLetter(stageEnforce, "malformed", detail, e.O.Topic, m))
+	s.letters = append(s.letters, traffic.NewDeadLetter(stageEnforce, "malformed", detail, e.o.Topic, m))
 }
 
 // planAll plans the records in their order. For all of them together, the rule store is waited for at most versionsTimeout,
@@ -162,7 +162,7 @@ func (e *Enforcer) planRelease(s *batchState, a *hitRecord, modes map[string]rul
 		at = h.Seen
 	}
 	err := errors.Join(blocklist.Name{Subject: h.BlockSubject, Rule: h.Rule}.Check(), checkID(h.ID))
-	if until := at.Add(e.O.TombstoneTTL); err == nil && (!blocklist.Storable(at) || !blocklist.Storable(until)) {
+	if until := at.Add(e.o.TombstoneTTL); err == nil && (!blocklist.Storable(at) || !blocklist.Storable(until)) {
 		err = fmt.Errorf("release %s: time %s", h.ID, at)
 	}
 	if err != nil {
@@ -171,7 +171,7 @@ func (e *Enforcer) planRelease(s *batchState, a *hitRecord, modes map[string]rul
 	}
 	f := newEffect(a)
 	f.release, f.generation = true, modes[h.Rule].Generation
-	f.tombstone = blocklist.NewTombstone(h.Rule, h.By, at, at.Add(e.O.TombstoneTTL))
+	f.tombstone = blocklist.NewTombstone(h.Rule, h.By, at, at.Add(e.o.TombstoneTTL))
 	f.tombstone.Request = h.ID
 	if f.tombstone.Until <= s.now {
 		s.ignore(ignoredExpired)
@@ -183,7 +183,7 @@ func (e *Enforcer) planRelease(s *batchState, a *hitRecord, modes map[string]rul
 // checkHit says what makes a hit unfit to block anybody.
 func checkHit(key blocklist.Name, h *detectors.Hit) error {
 	if err := errors.Join(key.Check(), checkID(h.ID)); err != nil {
-		return fmt.Errorf("hit %q: %s", h.ID, err)
+		return fmt.Errorf("hit %q: %w", h.ID, err)
 	}
 	if !blocklist.Storable(h.First) || !blocklist.Storable(h.Last) || h.First > h.Last {
 		return fmt.Errorf("hit %s: first over event at %s, last at %s", h.ID, h.First, h.Last)

@@ -93,11 +93,11 @@ func TestBlocksOfAnOlderWeirWithLongValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := s.Clock.Now()
-		block := blocklist.NewBlock(blocktest.FloodRule, 1, "old", now.Add(-time.Second), now.Add(blocktest.Ttl))
+		block := blocklist.NewBlock(blocktest.FloodRule, 1, "old", now.Add(-time.Second), now.Add(blocktest.TTL))
 		elder := blocklist.Name{Subject: longSubject, Rule: blocktest.FloodRule}
 		write := func() {
 			t.Helper()
-			err := s.Client.Set(t.Context(), s.Keys.Block(elder.Subject, elder.Rule), blocktest.JsonText(&block), blocktest.Ttl).Err()
+			err := s.Client.Set(t.Context(), s.Keys.Block(elder.Subject, elder.Rule), blocktest.JSONText(&block), blocktest.TTL).Err()
 			if err == nil {
 				err = s.Writer.AddShapes(t.Context(), []blocklist.Name{elder})
 			}
@@ -151,7 +151,7 @@ func TestReleaseOfAnOlderWeirHolds(t *testing.T) {
 		s := blocktest.NewStage(t, server)
 		hit := s.Hit(func(h *detectors.Hit) { h.BlockSubject = longSubject })
 		tomb := blocklist.NewTombstone(blocktest.FloodRule, "ops", s.Clock.Now(), s.Clock.Now().Add(time.Hour))
-		if err := s.Client.Set(t.Context(), s.Keys.Tombstone(longSubject, blocktest.FloodRule), blocktest.JsonText(&tomb), time.Hour).Err(); err != nil {
+		if err := s.Client.Set(t.Context(), s.Keys.Tombstone(longSubject, blocktest.FloodRule), blocktest.JSONText(&tomb), time.Hour).Err(); err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(s.Decide(hit)); got != "[withheld released]" {

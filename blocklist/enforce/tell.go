@@ -24,8 +24,8 @@ func (e *Enforcer) tell(ctx context.Context, s *batchState) error {
 		}
 	}
 	for _, p := range slices.Sorted(maps.Keys(s.decisions)) {
-		if err := e.O.Decisions.Append(ctx, p, s.decisions[p]); err != nil {
-			return fmt.Errorf("decisions of partition %d: %s", p, err)
+		if err := e.o.Decisions.Append(ctx, p, s.decisions[p]); err != nil {
+			return fmt.Errorf("decisions of partition %d: %w", p, err)
 		}
 	}
 	return nil

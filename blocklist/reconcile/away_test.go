@@ -71,7 +71,7 @@ func TestDemotionTakesEffectWithAMasterAway(t *testing.T) {
 			blocktest.Run(t, p.Run)
 			f.Published(rules.ModeBlock, 1)
 			now := f.Clock.Now() // it holds under every generation of this test, so that ENFORCE has nothing to do
-			block := blocklist.NewBlock(blocktest.FloodRule, 100, "a", now, now.Add(blocktest.Ttl))
+			block := blocklist.NewBlock(blocktest.FloodRule, 100, "a", now, now.Add(blocktest.TTL))
 			if _, err := f.Writer.Raise(t.Context(), []blocklist.Raise{{Name: blocklist.Name{Subject: blocktest.Viewer, Rule: blocktest.FloodRule}, Block: block}}); err != nil {
 				t.Fatal(err)
 			}

@@ -149,7 +149,7 @@ func TestNothingIsAssertedThatMayNotHold(t *testing.T) {
 		decision := func(change func(d *blocklist.Decision)) {
 			d := blocklist.Decision{
 				Format: blocklist.DecisionFormat, ID: "x", Action: blocklist.ActionWritten, Rule: blocktest.FloodRule, Subject: blocktest.Viewer, Hit: "a", Generation: 1,
-				Since: now, Until: now.Add(blocktest.Ttl), At: now,
+				Since: now, Until: now.Add(blocktest.TTL), At: now,
 			}
 			change(&d)
 			s.Log.All = append(s.Log.All, d)

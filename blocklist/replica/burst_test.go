@@ -155,13 +155,13 @@ func measureChanges(t *testing.T, s *blocktest.Stage, r *Replica, d *delays, n i
 		return func() {
 			now := s.Clock.Now()
 			block := blocklist.NewBlock(h.Rule, s.Rules.States[h.Rule].Generation, strings.Repeat(hit, 32), now, now.Add(time.Hour))
-			value := blocktest.JsonText(&block)
+			value := blocktest.JSONText(&block)
 			var err error
 			if op == blocklist.OpBlock {
 				_, err = s.Writer.Raise(t.Context(), []blocklist.Raise{{Name: h, Block: block}})
 			} else {
 				tomb := blocklist.NewTombstone(h.Rule, "", now, now.Add(time.Hour))
-				value = blocktest.JsonText(&tomb)
+				value = blocktest.JSONText(&tomb)
 				_, err = s.Writer.Release(t.Context(), []blocklist.Release{{Name: h, Tombstone: tomb}})
 			}
 			err = errors.Join(err, s.Writer.Tell(t.Context(), "0", now, []blocklist.Delta{{Op: op, Name: h, Value: value}}))

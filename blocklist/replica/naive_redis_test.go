@@ -136,7 +136,7 @@ func (m *modelRedis) block(h blocklist.Name, b blocklist.Block) {
 	k.block = &b
 	m.put(h, k)
 	m.pending = append(m.pending, redis.XMessage{Values: map[string]any{
-		"op": blocklist.OpBlock, "identity": string(h.Subject), "rule": h.Rule, "value": blocktest.JsonText(&b)}})
+		"op": blocklist.OpBlock, "identity": string(h.Subject), "rule": h.Rule, "value": blocktest.JSONText(&b)}})
 }
 
 func (m *modelRedis) release(h blocklist.Name, t blocklist.Tombstone) {
@@ -150,7 +150,7 @@ func (m *modelRedis) release(h blocklist.Name, t blocklist.Tombstone) {
 	}
 	m.put(h, k)
 	m.pending = append(m.pending, redis.XMessage{Values: map[string]any{
-		"op": blocklist.OpRelease, "identity": string(h.Subject), "rule": h.Rule, "value": blocktest.JsonText(&t)}})
+		"op": blocklist.OpRelease, "identity": string(h.Subject), "rule": h.Rule, "value": blocktest.JSONText(&t)}})
 }
 
 func (m *modelRedis) tell() {
@@ -348,9 +348,9 @@ func (n modelNode) Scan(_ context.Context, take func(blocklist.Name, bool, strin
 				switch {
 				case k.node != n.n:
 				case tombstones && k.tomb != nil:
-					take(h, true, blocktest.JsonText(k.tomb))
+					take(h, true, blocktest.JSONText(k.tomb))
 				case !tombstones && k.block != nil:
-					take(h, false, blocktest.JsonText(k.block))
+					take(h, false, blocktest.JSONText(k.block))
 				}
 				n.m.between()
 			}

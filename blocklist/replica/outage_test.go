@@ -33,14 +33,14 @@ func TestReplicaFailsStatic(t *testing.T) {
 		}
 		return nil
 	})
-	s.Clock.Add(blocktest.Ttl / 2)
+	s.Clock.Add(blocktest.TTL / 2)
 	if _, held := r.Find(blocktest.ViewerIdentity, "POST", "/", s.Clock.Now()); !held || !r.Ready() {
 		t.Error("a known block is gone with Redis away")
 	}
-	if r.Staleness() < blocktest.Ttl/2 {
-		t.Errorf("staleness is %s, want half of %s at least", r.Staleness(), blocktest.Ttl)
+	if r.Staleness() < blocktest.TTL/2 {
+		t.Errorf("staleness is %s, want half of %s at least", r.Staleness(), blocktest.TTL)
 	}
-	s.Clock.Add(blocktest.Ttl / 2)
+	s.Clock.Add(blocktest.TTL / 2)
 	if _, held := r.Find(blocktest.ViewerIdentity, "POST", "/", s.Clock.Now()); held {
 		t.Error("a block outlasts its expiry")
 	}

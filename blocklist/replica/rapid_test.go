@@ -159,8 +159,8 @@ func (p *play) truth(subject traffic.Subject, whole bool) (until traffic.Time, k
 	for _, rule := range []string{"r1", "r2"} {
 		k, mode := p.m.truth[blocklist.Name{Subject: subject, Rule: rule}], p.m.promote[rule]
 		switch {
-		case k.block != nil && !whole && !p.m.told[blocktest.JsonText(k.block)],
-			k.block == nil && !whole && (k.tomb == nil || !p.m.told[blocktest.JsonText(k.tomb)]):
+		case k.block != nil && !whole && !p.m.told[blocktest.JSONText(k.block)],
+			k.block == nil && !whole && (k.tomb == nil || !p.m.told[blocktest.JSONText(k.tomb)]):
 			return 0, false
 		case k.block != nil && k.block.InForce(&mode):
 			until = max(until, k.block.Until)

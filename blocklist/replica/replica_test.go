@@ -41,13 +41,13 @@ func TestReplicaFollows(t *testing.T) {
 		open := s.Hit()
 		s.Decide(open)
 		blocktest.EventuallyHeld(t, r, s.Clock, true)
-		if b, _ := r.Find(blocktest.ViewerIdentity, "POST", "/", s.Clock.Now()); b.Hit != open.ID || b.Until != open.Last.Add(blocktest.Ttl) || b.Rule != blocktest.FloodRule || b.Scope != "match" {
+		if b, _ := r.Find(blocktest.ViewerIdentity, "POST", "/", s.Clock.Now()); b.Hit != open.ID || b.Until != open.Last.Add(blocktest.TTL) || b.Rule != blocktest.FloodRule || b.Scope != "match" {
 			t.Errorf("found %+v", b)
 		}
 		if _, held := r.Find(traffic.Identity{IP: blocktest.ViewerIdentity.IP, Device: "tv-8"}, "POST", "/", s.Clock.Now()); held {
 			t.Error("another device behind the same address is held")
 		}
-		if _, held := r.Find(blocktest.ViewerIdentity, "POST", "/", open.Last.Add(blocktest.Ttl)); held {
+		if _, held := r.Find(blocktest.ViewerIdentity, "POST", "/", open.Last.Add(blocktest.TTL)); held {
 			t.Error("held at the moment when the block ends")
 		}
 
@@ -105,7 +105,7 @@ func TestReplicaLoadsWhatStands(t *testing.T) {
 		}
 
 		// A frozen Enforcer that wakes up may still tell of a block that has been released since.
-		late := blocklist.NewBlock(blocktest.FloodRule, 1, released.ID, released.First, released.Last.Add(blocktest.Ttl))
+		late := blocklist.NewBlock(blocktest.FloodRule, 1, released.ID, released.First, released.Last.Add(blocktest.TTL))
 		marker := late
 		marker.Hit = "f"
 		err = s.Writer.Tell(t.Context(), "5", s.Clock.Now(), []blocklist.Delta{

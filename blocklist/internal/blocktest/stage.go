@@ -28,7 +28,7 @@ import (
 const (
 	FloodRule = "guest-token-flood"
 	Viewer    = traffic.Subject("ip=192.0.2.1%2F32&device=tv-7")
-	Ttl       = 10 * time.Minute
+	TTL       = 10 * time.Minute
 
 	// longDevice is one that a stored subject has as its digest.
 	LongDevice = "0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-"
@@ -70,7 +70,7 @@ func NewStage(t testing.TB, server testbed.RedisServer, never ...netip.Prefix) *
 		T: t, Store: store, Client: client, Keys: keys, Namespace: namespace, Writer: blocklist.NewWriter(store), Logger: Quiet(), Log: &decisionLog{}, Dead: &deadLetters{}, Clock: &Clock{},
 		Rules: &ruleStore{
 			States: map[string]rules.ModeState{FloodRule: {Rule: FloodRule, Mode: rules.ModeBlock, Generation: 1}},
-			Block:  map[string]*rules.Block{FloodRule: {TTL: Ttl, Extend: rules.ExtendOnHit}},
+			Block:  map[string]*rules.Block{FloodRule: {TTL: TTL, Extend: rules.ExtendOnHit}},
 		},
 	}
 	s.Restart(never...)
@@ -314,8 +314,8 @@ func (s *Stage) Metric(name string, labels ...string) float64 {
 	return Metric(s.T, s.registry, name, labels...)
 }
 
-// JsonText is how a value stands in Redis.
-func JsonText(value any) string {
+// JSONText is how a value stands in Redis.
+func JSONText(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err.Error()
