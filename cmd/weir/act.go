@@ -5,10 +5,11 @@ import (
 	"os"
 	"os/user"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/cmd/weir/internal/config"
 )
 
 // actFlags say who does something that is audited, and why.
@@ -31,7 +32,7 @@ func (f *actFlags) reasonRequired(c *cobra.Command) {
 	act := c.RunE
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if !strings.ContainsFunc(f.reason, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
-			return usagef("--reason is required: got %q, allowed: words that say why, for the audit trail; such as: %s", f.reason, strings.TrimSpace(cmd.Example))
+			return config.Usagef("--reason is required: got %q, allowed: words that say why, for the audit trail; such as: %s", f.reason, strings.TrimSpace(cmd.Example))
 		}
 		return act(cmd, args)
 	}
@@ -42,7 +43,7 @@ func whoami(environ []string) string {
 	if u, err := user.Current(); err == nil && u.Username != "" {
 		return u.Username
 	}
-	if name, _ := lookupEnviron(environ, "USER"); name != "" {
+	if name, _ := config.LookupEnv(environ, "USER"); name != "" {
 		return name
 	}
 	return nameless(os.Getuid(), os.Hostname)
@@ -64,20 +65,4 @@ func nameless(uid int, hostname func() (string, error)) string {
 // fileFlag is the -f of commands that take rule documents.
 func fileFlag(c *cobra.Command, from *[]string) {
 	c.Flags().StringArrayVarP(from, "file", "f", nil, "file or directory of rules, - for standard input; may be repeated")
-}
-
-// stamp writes a time to the second, nothing for none.
-func stamp(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format("2006-01-02T15:04:05Z")
-}
-
-// plural writes a number of things: 1 rule, 2 rules.
-func plural[N int | int64](n N, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 )
 
 func (a *app) blocksCommand() *cobra.Command {
@@ -20,13 +23,13 @@ func (a *app) blocksCommand() *cobra.Command {
 }
 
 // withRedis opens Redis for a command.
-func (a *app) withRedis(ctx context.Context, c *config, work func(r *blocklist.Store) error) error {
-	r, err := openRedis(c)
+func (a *app) withRedis(ctx context.Context, c *config.Config, work func(r *blocklist.Store) error) error {
+	r, err := service.OpenRedis(c)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = r.Close() }()
-	if err := waitRedis(ctx, r, askPatience, a.quietLogger(c)); err != nil {
+	if err := service.WaitRedis(ctx, r, service.AnswerTimeout, a.quietLogger(c)); err != nil {
 		return err
 	}
 	return work(r)
@@ -51,10 +54,10 @@ subject in single quotes, in which a shell finds nothing.`,
 				return err
 			}
 			if limit < 0 {
-				return usagef("--limit: got %d; allowed: 0 and more", limit)
+				return config.Usagef("--limit: got %d; allowed: 0 and more", limit)
 			}
 			return a.withRedis(cmd.Context(), c, func(r *blocklist.Store) error {
-				found, err := r.List(cmd.Context(), now(), filter)
+				found, err := r.List(cmd.Context(), service.Now(), filter)
 				if err != nil {
 					return err
 				}
@@ -95,10 +98,10 @@ func (a *app) showBlocks(found blocklist.Listing, limit int) error {
 	if limit > 0 && len(items) > limit {
 		items = items[:limit]
 	}
-	err := list(a, items, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT"}, blockRow)
-	a.cut("first", len(items), int64(len(found.Items)), math.MaxInt64)
+	err := terminal.List(&a.Output, items, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT"}, blockRow)
+	a.Cut("first", len(items), int64(len(found.Items)), math.MaxInt64)
 	if found.Unreadable > 0 {
-		fmt.Fprintf(a.stderr, "weir: %s in Redis cannot be read by this build\n", plural(found.Unreadable, "key"))
+		fmt.Fprintf(a.Stderr, "weir: %s in Redis cannot be read by this build\n", terminal.Plural(found.Unreadable, "key"))
 	}
 	return err
 }
@@ -106,9 +109,9 @@ func (a *app) showBlocks(found blocklist.Listing, limit int) error {
 func blockRow(l blocklist.Listed) []string {
 	left := l.Remaining.Round(time.Second).String()
 	if l.Tombstone != nil {
-		return []string{subject(l.Subject), l.Rule, "released", clock(l.Tombstone.Released), clock(l.Tombstone.Until), left, "", ""}
+		return []string{subject(l.Subject), l.Rule, "released", terminal.Time(l.Tombstone.Released), terminal.Time(l.Tombstone.Until), left, "", ""}
 	}
 	return []string{
-		subject(l.Subject), l.Rule, "blocked", clock(l.Block.Since), clock(l.Block.Until), left, strconv.FormatBool(l.InForce), l.Block.Hit,
+		subject(l.Subject), l.Rule, "blocked", terminal.Time(l.Block.Since), terminal.Time(l.Block.Until), left, strconv.FormatBool(l.InForce), l.Block.Hit,
 	}
 }

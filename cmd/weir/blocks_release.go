@@ -11,6 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
@@ -56,7 +59,7 @@ releases where no block is seen: no hit from before the release blocks the sourc
 				if err != nil {
 					return err
 				}
-				r, err := openRedis(s.config)
+				r, err := service.OpenRedis(s.config)
 				if err != nil {
 					return err
 				}
@@ -153,14 +156,14 @@ type releasing struct {
 }
 
 func (l *releasing) run(ctx context.Context, fits bool) error {
-	away := waitRedis(ctx, l.redis, askPatience, l.store.log)
+	away := service.WaitRedis(ctx, l.redis, service.AnswerTimeout, l.store.log)
 	if !fits {
 		return l.misshapen(ctx, away)
 	}
 	block, err := l.look(ctx, away)
 	switch {
 	case err != nil: // the way out stays open while Redis cannot be asked
-		fmt.Fprintf(l.stderr, "weir: %v; whether a block stands is not known, and the release is written all the same\n", err)
+		fmt.Fprintf(l.Stderr, "weir: %v; whether a block stands is not known, and the release is written all the same\n", err)
 	case block == nil && !l.flags.force:
 		return l.nothing()
 	}
@@ -230,7 +233,7 @@ func (l *releasing) misshapen(ctx context.Context, away error) error {
 	if away == nil {
 		l.offer(ctx, withFields(l.report.Subject, l.keys[0]))
 	}
-	return l.refuse(&usageError{errors.New(l.report.Problem)})
+	return l.refuse(&config.UsageError{Err: errors.New(l.report.Problem)})
 }
 
 // fieldsOf writes a key: ip, device.
@@ -271,9 +274,9 @@ func (l *releasing) offer(ctx context.Context, who traffic.Subject) *blocklist.B
 	}
 	bounded, cancel := context.WithTimeout(ctx, offerPatience)
 	defer cancel()
-	found, err := l.redis.Containing(bounded, now(), blocklist.Containing{Rule: l.report.Rule, Subject: who})
+	found, err := l.redis.Containing(bounded, service.Now(), blocklist.Containing{Rule: l.report.Rule, Subject: who})
 	if err != nil {
-		fmt.Fprintf(l.stderr, "weir: blocks that contain %s: %v\n", subject(who), err)
+		fmt.Fprintf(l.Stderr, "weir: blocks that contain %s: %v\n", subject(who), err)
 		return nil
 	}
 	l.report.OffersCut = found.Cut
@@ -300,34 +303,34 @@ func releaseCommand(rule string, who traffic.Subject, reason string) string {
 
 // refuse reports why nothing was released, and what could be.
 func (l *releasing) refuse(cause error) error {
-	if l.output == "json" {
-		return errors.Join(l.json(l.report), cause)
+	if l.Format == "json" {
+		return errors.Join(l.WriteJSON(l.report), cause)
 	}
 	if len(l.report.Offers) > 0 {
-		if err := list(l.app, l.report.Offers, []string{"UNTIL", "IN FORCE", "TO RELEASE IT"}, func(o releaseOffer) []string {
-			return []string{clock(o.Until), fmt.Sprint(o.InForce), o.Command}
+		if err := terminal.List(&l.Output, l.report.Offers, []string{"UNTIL", "IN FORCE", "TO RELEASE IT"}, func(o releaseOffer) []string {
+			return []string{terminal.Time(o.Until), fmt.Sprint(o.InForce), o.Command}
 		}); err != nil {
 			return err
 		}
 	}
 	if l.report.OffersCut {
-		fmt.Fprintf(l.stderr, "weir: the first %d; there may be more: weir blocks list --rule %s lists all\n", len(l.report.Offers), l.report.Rule)
+		fmt.Fprintf(l.Stderr, "weir: the first %d; there may be more: weir blocks list --rule %s lists all\n", len(l.report.Offers), l.report.Rule)
 	}
 	return cause
 }
 
 // append appends the release to the hits topic, where the hits of its block are.
 func (l *releasing) append(ctx context.Context) (*detectors.Hit, error) {
-	h, err := blocklist.NewRelease(l.report.Subject, l.report.Rule, l.flags.by, l.flags.reason, now())
+	h, err := blocklist.NewRelease(l.report.Subject, l.report.Rule, l.flags.by, l.flags.reason, service.Now())
 	if err != nil {
 		return nil, err
 	}
-	k, err := openKafka(l.store.config, l.store.log, nil)
+	k, err := service.OpenKafka(l.store.config, l.store.log, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = k.Close() }()
-	if err := waitKafka(ctx, k, askPatience); err != nil {
+	if err := service.WaitKafka(ctx, k, service.AnswerTimeout); err != nil {
 		return nil, err
 	}
 	topic := ingest.TopicNames(l.store.config.Namespace, history.Live).Hits
@@ -352,8 +355,8 @@ func (l *releasing) say(block *blocklist.Block) error {
 	if gone {
 		l.report.Problem = "nothing was blocked any more: the block had ended by itself"
 	}
-	if l.output == "json" {
-		return l.json(l.report)
+	if l.Format == "json" {
+		return l.WriteJSON(l.report)
 	}
 	state := "released"
 	if !l.report.Done {
@@ -364,10 +367,10 @@ func (l *releasing) say(block *blocklist.Block) error {
 	case gone:
 		text += "; " + l.report.Problem
 	case block != nil:
-		text += ", before the end of its block at " + clock(block.Until)
+		text += ", before the end of its block at " + terminal.Time(block.Until)
 	case l.report.Blocked != nil:
 		text += "; nothing was blocked: only hits from before now are forgiven"
 	}
-	_, err := fmt.Fprintln(l.stdout, text)
+	_, err := fmt.Fprintln(l.Stdout, text)
 	return err
 }

@@ -8,6 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/rules"
 )
@@ -20,7 +23,7 @@ type suggest = func(cmd *cobra.Command, args []string, begun string) ([]string, 
 
 // addCompletion adds weir completion, and what it knows about the arguments of the commands. It comes after all commands.
 func (a *app) addCompletion(root *cobra.Command) {
-	root.SetOut(a.stdout) // the scripts go where it points at this moment
+	root.SetOut(a.Stdout) // the scripts go where it points at this moment
 	root.SetCompletionCommandGroupID("other")
 	root.InitDefaultCompletionCmd()
 	examples := map[string]string{
@@ -38,8 +41,8 @@ func (a *app) addCompletion(root *cobra.Command) {
 	}
 	fixed := map[string]map[string][]string{
 		"weir":                   {"output": {"table", "json"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"}},
-		"weir run":               {"stages": allStages()},
-		"weir ingest":            {"format": fileFormats(), "on-exists": {"error", "replace"}},
+		"weir run":               {"stages": service.AllStages()},
+		"weir ingest":            {"format": config.LineFormats(), "on-exists": {"error", "replace"}},
 		"weir history decisions": {"action": decisionActions()},
 	}
 	visitCommands(root, func(c *cobra.Command) {
@@ -83,7 +86,7 @@ func (a *app) suggestRules(want func(rules.Mode) bool) suggest {
 		var names []string
 		for i := range all {
 			if want(all[i].Mode) {
-				names = append(names, cobra.CompletionWithDesc(all[i].Newest.Version.ID, string(all[i].Mode)+", of "+safe(all[i].Newest.Version.Owner)))
+				names = append(names, cobra.CompletionWithDesc(all[i].Newest.Version.ID, string(all[i].Mode)+", of "+terminal.Safe(all[i].Newest.Version.Owner)))
 			}
 		}
 		return names, err
@@ -101,7 +104,7 @@ func replayNames(ctx context.Context, s *history.Store) ([]string, error) {
 	var names []string
 	for i := range all {
 		if name, ok := strings.CutPrefix(all[i].Name, history.ReplayPrefix); ok {
-			names = append(names, cobra.CompletionWithDesc(name, "of "+stamp(all[i].Created)))
+			names = append(names, cobra.CompletionWithDesc(name, "of "+terminal.Stamp(all[i].Created)))
 		}
 	}
 	return names, err
@@ -134,7 +137,7 @@ func (a *app) askHistory(ctx context.Context, cmd *cobra.Command, ask func(conte
 	if err != nil {
 		return nil
 	}
-	s, err := openHistory(ctx, c, slog.New(slog.DiscardHandler))
+	s, err := service.OpenHistory(ctx, c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil
 	}

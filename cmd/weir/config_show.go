@@ -2,6 +2,8 @@ package main
 
 import (
 	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 )
 
 func (a *app) configCommand() *cobra.Command {
@@ -32,14 +34,10 @@ func (a *app) configShow(cmd *cobra.Command) error {
 		return err
 	}
 	rows := make([]shownField, 0, 64)
-	for _, f := range c.fields() {
-		source := c.origin[f.path]
-		if source == "" {
-			source = "default"
-		}
-		rows = append(rows, shownField{Field: f.path, Value: f.text(), Source: source, Environment: f.env()})
+	for _, f := range c.Fields() {
+		rows = append(rows, shownField{Field: f.Path, Value: f.Text(), Source: c.Origins[f.Path].String(), Environment: f.Env()})
 	}
-	return list(a, rows, []string{"FIELD", "VALUE", "SOURCE", "ENVIRONMENT"}, func(r shownField) []string {
-		return []string{r.Field, brief(r.Value), r.Source, r.Environment}
+	return terminal.List(&a.Output, rows, []string{"FIELD", "VALUE", "SOURCE", "ENVIRONMENT"}, func(r shownField) []string {
+		return []string{r.Field, terminal.Brief(r.Value), r.Source, r.Environment}
 	})
 }

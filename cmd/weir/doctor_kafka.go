@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
 )
 
@@ -14,7 +15,7 @@ func (e *examination) lookAtKafka(ctx context.Context) []finding {
 		return []finding{failed("kafka", err, "start Kafka, or correct kafka.brokers")}
 	}
 	e.kafkaUp = true
-	text := fmt.Sprintf("%s (%s); it speaks %s", plural(len(c.Brokers), "broker"), some(c.Brokers), c.Speaks)
+	text := fmt.Sprintf("%s (%s); it speaks %s", terminal.Plural(len(c.Brokers), "broker"), terminal.FirstFew(c.Brokers), c.Speaks)
 	if len(c.Lacks) > 0 {
 		return []finding{failing("kafka", "use Apache Kafka 2.3 or newer, or a build of weir that speaks what it takes",
 			"%s; it does not take what weir sends: %s", text, strings.Join(c.Lacks, ", "))}
@@ -27,7 +28,7 @@ func (e *examination) lookAtTopics(ctx context.Context) []finding {
 	if !e.kafkaUp {
 		return nil
 	}
-	topics, err := e.kafka.InspectTopics(ctx, e.conf.topicSettings().Topics(e.names))
+	topics, err := e.kafka.InspectTopics(ctx, e.conf.TopicSettings().Topics(e.names))
 	e.topics = map[string]ingest.InspectedTopic{}
 	var found []finding
 	for _, t := range topics {
@@ -43,7 +44,7 @@ func (e *examination) lookAtTopics(ctx context.Context) []finding {
 // judgeTopic says the worst about a topic.
 func judgeTopic(t *ingest.InspectedTopic) finding {
 	name := "topic " + t.Name
-	text := fmt.Sprintf("%s, %s", plural(t.Partitions, "partition"), plural(t.Replicas, "replica"))
+	text := fmt.Sprintf("%s, %s", terminal.Plural(t.Partitions, "partition"), terminal.Plural(t.Replicas, "replica"))
 	switch {
 	case !t.Exists:
 		return failing(name, "run weir migrate", "it does not exist")
@@ -69,5 +70,5 @@ func numbered(partitions []int) string {
 	for i, p := range partitions {
 		names[i] = fmt.Sprint(p)
 	}
-	return some(names)
+	return terminal.FirstFew(names)
 }

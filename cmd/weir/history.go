@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -48,12 +50,12 @@ type looked struct {
 func (f *lookFlags) parse(now time.Time) (looked, error) {
 	l := looked{stream: history.Live, rule: f.rule}
 	if f.limit < 0 {
-		return l, usagef("--limit: got %d; allowed: 0 and more", f.limit)
+		return l, config.Usagef("--limit: got %d; allowed: 0 and more", f.limit)
 	}
 	if f.replay != "" {
 		l.stream = history.ReplayPrefix + f.replay
 		if err := history.CheckStream(l.stream); err != nil {
-			return l, usagef("--replay: %w", err)
+			return l, config.Usagef("--replay: %w", err)
 		}
 	}
 	since, err := parseSince(f.since, now)
@@ -64,7 +66,7 @@ func (f *lookFlags) parse(now time.Time) (looked, error) {
 	if f.source != "" {
 		s, err := history.ParseSource(f.source)
 		if err != nil {
-			return l, usagef("--source: %w", err)
+			return l, config.Usagef("--source: %w", err)
 		}
 		l.source = &s
 	}
@@ -76,15 +78,15 @@ func parseSince(text string, now time.Time) (traffic.Time, error) {
 	if text == "" {
 		return 0, nil
 	}
-	if d, err := parseSpan(text); err == nil {
+	if d, err := config.ParseDuration(text); err == nil {
 		return traffic.At(now).Add(-d), nil
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return 0, usagef("--since: got %q; allowed: a duration like 90m, 24h or 7d, or a time like 2026-01-31T12:00:00Z", text)
+		return 0, config.Usagef("--since: got %q; allowed: a duration like 90m, 24h or 7d, or a time like 2026-01-31T12:00:00Z", text)
 	}
 	if t.After(now) {
-		return 0, usagef("--since: got %s, which lies ahead of now, %s; allowed: a time before", text, now.UTC().Format(time.RFC3339))
+		return 0, config.Usagef("--since: got %s, which lies ahead of now, %s; allowed: a time before", text, now.UTC().Format(time.RFC3339))
 	}
 	return traffic.At(t), nil
 }
@@ -104,14 +106,14 @@ func (l looked) check(ctx context.Context, s *store) error {
 
 // listNewest writes rows of a query with a limit, and says how many it has left out.
 func listNewest[T any](a *app, rows []T, limit int, count func() (int64, error), head []string, row func(T) []string) error {
-	if err := list(a, rows, head, row); err != nil || limit == 0 || len(rows) < limit {
+	if err := terminal.List(&a.Output, rows, head, row); err != nil || limit == 0 || len(rows) < limit {
 		return err
 	}
 	total, err := count()
 	if err != nil {
 		return err
 	}
-	a.cut("newest", len(rows), total, history.CountCap)
+	a.Cut("newest", len(rows), total, history.CountCap)
 	return nil
 }
 
@@ -163,7 +165,7 @@ func hitRow(h history.RecordedHit) []string {
 	}
 	return []string{
 		h.Rule, subject(h.Subject), events, strconv.Itoa(h.Peak), strconv.Itoa(h.Limit),
-		rules.FormatDuration(time.Duration(h.WindowMS) * time.Millisecond), clock(h.First), clock(h.Last), phase, h.ID,
+		rules.FormatDuration(time.Duration(h.WindowMS) * time.Millisecond), terminal.Time(h.First), terminal.Time(h.Last), phase, h.ID,
 	}
 }
 
@@ -192,7 +194,7 @@ source partition than its rule's lateness allows; it is recorded here and counte
 				}
 				count := func() (int64, error) { return s.CountLate(ctx, q) }
 				return listNewest(a, sums, f.limit, count, []string{"MINUTE", "RULE", "EVENTS", "LATEST", "PARTITION"}, func(s history.LateSum) []string {
-					return []string{clock(s.Minute), s.Rule, strconv.FormatInt(s.Events, 10), clock(s.Latest), strconv.Itoa(s.Source)}
+					return []string{terminal.Time(s.Minute), s.Rule, strconv.FormatInt(s.Events, 10), terminal.Time(s.Latest), strconv.Itoa(s.Source)}
 				})
 			})
 		}),
@@ -248,7 +250,7 @@ func decisionActions() []string {
 
 func decisionRow(d history.RecordedDecision) []string {
 	return []string{
-		clock(d.At), string(d.Action), brief(d.Reason), d.Rule, subject(d.Subject), clock(d.Until), brief(d.By), d.Hit,
+		terminal.Time(d.At), string(d.Action), terminal.Brief(d.Reason), d.Rule, subject(d.Subject), terminal.Time(d.Until), terminal.Brief(d.By), d.Hit,
 	}
 }
 
@@ -270,8 +272,8 @@ func (a *app) historyReplays() *cobra.Command {
 						replays = append(replays, st)
 					}
 				}
-				return list(a, replays, []string{"REPLAY", "CREATED", "FINISHED"}, func(st history.Stream) []string {
-					return []string{strings.TrimPrefix(st.Name, history.ReplayPrefix), stamp(st.Created), stamp(st.Finished)}
+				return terminal.List(&a.Output, replays, []string{"REPLAY", "CREATED", "FINISHED"}, func(st history.Stream) []string {
+					return []string{strings.TrimPrefix(st.Name, history.ReplayPrefix), terminal.Stamp(st.Created), terminal.Stamp(st.Finished)}
 				})
 			})
 		}),

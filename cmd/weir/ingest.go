@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
@@ -51,7 +53,7 @@ than an hour ahead of both neighbours become dead letters.
 --live sends the events into the live stream, where the live rules apply. What is older than the lateness of every rule, by a
 minute or more, counts nowhere there; how much that was is said at the end.
 
-Formats: ` + strings.Join(fileFormats(), ", ") + `.
+Formats: ` + strings.Join(config.LineFormats(), ", ") + `.
 weir is one JSON event a line; json is any JSON lines, with --map (event field=member); combined is Apache's and nginx's text
 log; the others are the JSON logs of gateways and of the Elastic stack, where --map replaces single entries of their tables.
 A line that is no event becomes a dead letter with file and line, and is counted.`,
@@ -76,7 +78,7 @@ A line that is no event becomes a dead letter with file and line, and is counted
 
 func (f *ingestFlags) register(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.format, "format", "", strings.Join(fileFormats(), ", ")+" (required)")
+	flags.StringVar(&f.format, "format", "", strings.Join(config.LineFormats(), ", ")+" (required)")
 	flags.StringVar(&f.fieldMap, "map", "", "event field=member, joined by commas; not for weir and combined")
 	flags.StringVar(&f.replay, "replay", "", "name of the replay to make")
 	flags.BoolVar(&f.live, "live", false, "send into the live stream")
@@ -92,33 +94,33 @@ func (f *ingestFlags) register(c *cobra.Command) {
 }
 
 // parse checks the flags before anything is touched.
-func (f *ingestFlags) parse(c *config) error {
+func (f *ingestFlags) parse(c *config.Config) error {
 	var err error
 	switch {
 	case f.format == "":
-		return usagef("--format is required; allowed: %s", strings.Join(fileFormats(), ", "))
-	case !slices.Contains(fileFormats(), f.format):
-		return usagef("--format: got %q; allowed: %s", f.format, strings.Join(fileFormats(), ", "))
+		return config.Usagef("--format is required; allowed: %s", strings.Join(config.LineFormats(), ", "))
+	case !slices.Contains(config.LineFormats(), f.format):
+		return config.Usagef("--format: got %q; allowed: %s", f.format, strings.Join(config.LineFormats(), ", "))
 	case !f.live && f.replay == "":
-		return usagef("allowed: one of --replay NAME, which blocks nobody, and --live")
+		return config.Usagef("allowed: one of --replay NAME, which blocks nobody, and --live")
 	case f.speed < 0 || math.IsNaN(f.speed) || math.IsInf(f.speed, 0):
-		return usagef("--speed: got %v; allowed: a number above 0", f.speed)
+		return config.Usagef("--speed: got %v; allowed: a number above 0", f.speed)
 	case f.partitions < 1 || f.partitions > 64:
-		return usagef("--partitions: got %d; allowed: 1 to 64", f.partitions)
+		return config.Usagef("--partitions: got %d; allowed: 1 to 64", f.partitions)
 	case f.onExists != "error" && f.onExists != "replace":
-		return usagef("--on-exists: got %q; allowed: error, replace", f.onExists)
+		return config.Usagef("--on-exists: got %q; allowed: error, replace", f.onExists)
 	}
 	if f.live && (f.partitions != 1 || len(f.rules) > 0 || f.keepTopics || f.onExists != "error") {
-		return usagef("--partitions, --rules, --on-exists and --keep-topics are for --replay")
+		return config.Usagef("--partitions, --rules, --on-exists and --keep-topics are for --replay")
 	}
-	if f.within, err = parseSpan(f.reorder); err != nil {
-		return usagef("--reorder: %w", err)
+	if f.within, err = config.ParseDuration(f.reorder); err != nil {
+		return config.Usagef("--reorder: %w", err)
 	}
 	if f.fields, err = traffic.ParseFieldMap(f.fieldMap); err != nil {
-		return usagef("--%w", err)
+		return config.Usagef("--%w", err)
 	}
 	if f.decoder, err = traffic.NewDecoder(f.format, f.fields, c.Events.MaxEventBytes); err != nil {
-		return usagef("--format, --map: %w", err)
+		return config.Usagef("--format, --map: %w", err)
 	}
 	if f.speed > 0 {
 		f.pace = ingest.NewPace(f.speed)
@@ -126,11 +128,11 @@ func (f *ingestFlags) parse(c *config) error {
 	return nil
 }
 
-func (a *app) ingest(parent context.Context, c *config, f *ingestFlags, paths []string) error {
+func (a *app) ingest(parent context.Context, c *config.Config, f *ingestFlags, paths []string) error {
 	log := a.quietLogger(c)
-	ctx, forget := untilSignal(parent, log)
+	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	r := &reading{flags: f, limit: c.Events.MaxEventBytes, stderr: a.stderr}
+	r := &reading{flags: f, limit: c.Events.MaxEventBytes, stderr: a.Stderr}
 	var err error
 	if r.inputs, err = a.inputs(paths, func() error { return r.sender.Flush(ctx) }); err != nil {
 		return err

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
@@ -24,14 +26,14 @@ type liveSummary struct {
 	lateness lateness
 }
 
-func (a *app) ingestLive(ctx context.Context, c *config, r *reading) error {
-	registry := newRegistry()
-	in, err := open(ctx, c, a.quietLogger(c), registry, false)
+func (a *app) ingestLive(ctx context.Context, c *config.Config, r *reading) error {
+	registry := service.NewRegistry(readBuildVersion().Version)
+	in, err := service.Open(ctx, c, a.quietLogger(c), registry, false)
 	if err != nil {
 		return err
 	}
-	defer in.close()
-	routing, err := in.enterLive(ctx, c)
+	defer in.Close()
+	routing, err := in.EnterLive(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -39,14 +41,14 @@ func (a *app) ingestLive(ctx context.Context, c *config, r *reading) error {
 	if err != nil {
 		return err
 	}
-	quiet, err := a.observeIfAsked(ctx, c, registry, in)
+	quiet, err := service.ServeHealthIfAsked(ctx, c, registry, in)
 	if err != nil {
 		return err
 	}
 	defer quiet()
 	allow := latenessOf(routing.Rules)
 	r.allow = &allow
-	r.into(in.kafka.Appender(in.names.Requests), in.dead, in.requests, decode)
+	r.into(in.Kafka.Appender(in.Names.Requests), in.DeadLetters, in.RequestsPartitions, decode)
 	if err := r.all(ctx); err != nil {
 		return err
 	}
@@ -67,19 +69,19 @@ func (f *ingestFlags) liveDecode(stream rules.Format) (ingest.ArchiveDecode, err
 		return converted(f.decoder, stream.MaxEventBytes), nil
 	}
 	return nil, fmt.Errorf("the live stream reads format %q (map %q), the files are in %q (map %q); allowed: the stream's own format, "+
-		"or any where the stream reads weir (events.format)", stream.Name, joinMap(stream.Map), f.format, joinMap(f.fields))
+		"or any where the stream reads weir (events.format)", stream.Name, config.JoinMap(stream.Map), f.format, config.JoinMap(f.fields))
 }
 
 func (a *app) showLive(s liveSummary) error {
-	if a.output == "json" {
-		return a.json(s)
+	if a.Format == "json" {
+		return a.WriteJSON(s)
 	}
-	fmt.Fprintf(a.stdout, "%s sent of %s, in %s\n", plural(s.Events, "event"), plural(s.Lines, "line"), seconds(s.Took))
+	fmt.Fprintf(a.Stdout, "%s sent of %s, in %s\n", terminal.Plural(s.Events, "event"), terminal.Plural(s.Lines, "line"), terminal.Seconds(s.Took))
 	a.showDead(s.Dead)
 	a.showTooLate(s.TooLate)
 	if s.Late > 0 {
-		fmt.Fprintf(a.stdout, "%d of %s are too late for every rule and count nowhere, unless weir run is behind: they are old by %s\n"+
-			"weir history late tells how many were late for which rule; weir ingest --replay NAME counts what is old\n", s.Late, plural(s.Events, "event"), s.lateness)
+		fmt.Fprintf(a.Stdout, "%d of %s are too late for every rule and count nowhere, unless weir run is behind: they are old by %s\n"+
+			"weir history late tells how many were late for which rule; weir ingest --replay NAME counts what is old\n", s.Late, terminal.Plural(s.Events, "event"), s.lateness)
 	}
 	if s.Events == 0 && s.Lines > 0 {
 		return errors.New("not one line could be read")
@@ -89,17 +91,12 @@ func (a *app) showLive(s liveSummary) error {
 
 func (a *app) showDead(dead map[string]int64) {
 	for _, reason := range slices.Sorted(maps.Keys(dead)) {
-		fmt.Fprintf(a.stdout, "dead letters, %s: %d\n", reason, dead[reason])
+		fmt.Fprintf(a.Stdout, "dead letters, %s: %d\n", reason, dead[reason])
 	}
 }
 
 func (a *app) showTooLate(n int64) {
 	if n > 0 {
-		fmt.Fprintf(a.stdout, "came too late for --reorder: %s, sent all the same\n", plural(n, "event"))
+		fmt.Fprintf(a.Stdout, "came too late for --reorder: %s, sent all the same\n", terminal.Plural(n, "event"))
 	}
-}
-
-// seconds writes a duration as people read it.
-func seconds(s float64) string {
-	return time.Duration(s * float64(time.Second)).Round(10 * time.Millisecond).String()
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -31,5 +32,5 @@ func (l lateness) allowed() time.Duration { return l.greatest + detectors.IdleMa
 // String says where the allowance comes from.
 func (l lateness) String() string {
 	return fmt.Sprintf("more than %s: the greatest lateness of %s, %s, and a margin of %s", rules.FormatDuration(l.allowed()),
-		plural(l.rules, "rule"), rules.FormatDuration(l.greatest), rules.FormatDuration(detectors.IdleMargin))
+		terminal.Plural(l.rules, "rule"), rules.FormatDuration(l.greatest), rules.FormatDuration(detectors.IdleMargin))
 }

@@ -8,6 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/internal/loadgen"
@@ -37,11 +40,11 @@ Exit code 0: at least one rule was judged, and nothing contradicts the oracle. W
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			if f.truth == "" {
-				return usagef("--truth is required: the file that weir loadgen --truth wrote")
+				return config.Usagef("--truth is required: the file that weir loadgen --truth wrote")
 			}
-			wait, err := parseSpan(f.wait)
+			wait, err := config.ParseDuration(f.wait)
 			if err != nil {
-				return usagef("--wait: %w", err)
+				return config.Usagef("--wait: %w", err)
 			}
 			t, err := readTruth(f.truth)
 			if err != nil {
@@ -73,21 +76,21 @@ func readTruth(path string) (*loadgen.Truth, error) {
 }
 
 // fits holds the command line against what load it was.
-func (f *verifyFlags) fits(t *loadgen.Truth, c *config) error {
+func (f *verifyFlags) fits(t *loadgen.Truth, c *config.Config) error {
 	switch h := &t.Header; {
 	case !h.Live() && f.replay == "":
-		return usagef("the load was written to a file; allowed: --replay NAME of the replay that it was ingested as")
+		return config.Usagef("the load was written to a file; allowed: --replay NAME of the replay that it was ingested as")
 	case h.Live() && f.replay != "":
-		return usagef("--replay: the load was sent to the live stream of namespace %s; allowed: no --replay", h.Namespace)
+		return config.Usagef("--replay: the load was sent to the live stream of namespace %s; allowed: no --replay", h.Namespace)
 	case h.Live() && h.Namespace != c.Namespace:
-		return usagef("the load was sent to namespace %s, the configuration names %s; allowed: --namespace %s", h.Namespace, c.Namespace, h.Namespace)
+		return config.Usagef("the load was sent to namespace %s, the configuration names %s; allowed: --namespace %s", h.Namespace, c.Namespace, h.Namespace)
 	}
 	return nil
 }
 
 // verification is one comparison of a load with what is in history of it.
 type verification struct {
-	*installation
+	*service.Installation
 	truth    *loadgen.Truth
 	name     string // of the stream
 	routing  *rules.Routing
@@ -111,24 +114,24 @@ const (
 	verdictNotJudged = "not judged"
 )
 
-func (a *app) verifyLoad(parent context.Context, c *config, f *verifyFlags, t *loadgen.Truth, wait time.Duration) error {
+func (a *app) verifyLoad(parent context.Context, c *config.Config, f *verifyFlags, t *loadgen.Truth, wait time.Duration) error {
 	log := a.quietLogger(c)
-	ctx, forget := untilSignal(parent, log)
+	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	in, err := open(ctx, c, log, newRegistry(), false)
+	in, err := service.Open(ctx, c, log, service.NewRegistry(readBuildVersion().Version), false)
 	if err != nil {
 		return err
 	}
-	defer in.close()
-	v := &verification{installation: in, truth: t, name: history.Live}
-	v.say = func(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) }
+	defer in.Close()
+	v := &verification{Installation: in, truth: t, name: history.Live}
+	v.say = func(format string, args ...any) { fmt.Fprintf(a.Stderr, format+"\n", args...) }
 	if f.replay != "" {
 		v.name = history.ReplayPrefix + f.replay
 	}
-	if err := in.history.WaitReady(ctx, askPatience); err != nil {
+	if err := in.History.WaitReady(ctx, service.AnswerTimeout); err != nil {
 		return err
 	}
-	if in.stream, err = in.history.Stream(ctx, v.name); err != nil {
+	if in.Stream, err = in.History.Stream(ctx, v.name); err != nil {
 		return err
 	}
 	if err := v.expect(ctx); err != nil {
@@ -152,12 +155,12 @@ func (v *verification) expect(ctx context.Context) error {
 	}
 	partitions := v.truth.Header.Partitions
 	if !v.truth.Header.Live() {
-		partitions = v.stream.Partitions.Requests
+		partitions = v.Stream.Partitions.Requests
 		if got, want := v.routing.Identity.IP.TrustedProxies.Hops, v.truth.Header.Parameters.Proxies; got != want {
 			return fmt.Errorf("the replay took addresses through %d trusted proxies, the load was written for %d: write it with --proxies %d", got, want, got)
 		}
 	}
-	v.say("computing who was over, for %s", plural(len(steady), "rule"))
+	v.say("computing who was over, for %s", terminal.Plural(len(steady), "rule"))
 	v.expected, err = v.truth.Expect(steady, &v.routing.Identity, partitions)
 	return err
 }
@@ -165,7 +168,7 @@ func (v *verification) expect(ctx context.Context) error {
 // steadyRules are the rules that had one version from the beginning of the load until now. Of the others a verdict is
 // kept. An event may be routed long after it was sent, so until now is until it certainly was.
 func (v *verification) steadyRules(ctx context.Context) ([]rules.Version, error) {
-	newest, err := v.history.Newest(ctx, v.name)
+	newest, err := v.History.Newest(ctx, v.name)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +179,7 @@ func (v *verification) steadyRules(ctx context.Context) ([]rules.Version, error)
 	var begun *rules.Routing
 	reasons := map[string]string{}
 	for n := first; n <= newest; n++ {
-		if v.routing, err = v.history.Routing(ctx, v.name, n); err != nil {
+		if v.routing, err = v.History.Routing(ctx, v.name, n); err != nil {
 			return nil, err
 		}
 		if begun == nil {
@@ -241,7 +244,7 @@ func compareRules(begun, later *rules.Routing, reasons map[string]string) {
 func (v *verification) judge(ctx context.Context) ([]ruleVerdict, error) {
 	var judged []ruleVerdict
 	for _, x := range v.expected {
-		hits, err := v.history.Hits(ctx, history.HitQuery{Stream: v.name, Rule: x.Rule.ID, Since: v.truth.Earliest()})
+		hits, err := v.History.Hits(ctx, history.HitQuery{Stream: v.name, Rule: x.Rule.ID, Since: v.truth.Earliest()})
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/rules"
 )
@@ -21,7 +23,7 @@ func unknown(thing, got string, known []string, where string) error {
 	case len(known) == 0:
 		text += ", and no other"
 	default:
-		text += "; known: " + some(known)
+		text += "; known: " + terminal.FirstFew(known)
 	}
 	if where != "" && len(known) > 0 {
 		text += "; " + where
@@ -86,5 +88,5 @@ func oneOf(flag, got string, allowed ...string) error {
 	if meant := rules.Nearest(got, allowed); meant != "" {
 		hint = "; did you mean " + meant + "?"
 	}
-	return usagef("--%s: got %q; allowed: %s%s", flag, got, strings.Join(allowed, ", "), hint)
+	return config.Usagef("--%s: got %q; allowed: %s%s", flag, got, strings.Join(allowed, ", "), hint)
 }

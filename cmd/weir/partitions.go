@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/traffic"
@@ -60,10 +62,10 @@ waits for a routing version, goes on by itself.`,
 					}
 				}
 				head := []string{"SIDE", "PARTITION", "STATE", "OFFSET", "END", "WATERMARK", "OWNER", "REPORTED", "REASON"}
-				return list(a, rows, head, func(r partitionRow) []string {
+				return terminal.List(&a.Output, rows, head, func(r partitionRow) []string {
 					return []string{
 						r.Side, strconv.Itoa(r.Partition), r.State, strconv.FormatInt(r.Offset, 10), strconv.FormatInt(r.End, 10),
-						clock(r.Watermark), r.Owner, stamp(r.Reported), brief(r.Reason),
+						terminal.Time(r.Watermark), r.Owner, terminal.Stamp(r.Reported), terminal.Brief(r.Reason),
 					}
 				})
 			})
@@ -116,11 +118,11 @@ is reported now is accepted; the next one stops the partition again.`,
 			}
 			switch {
 			case cmd.Flags().Changed("keyed") == cmd.Flags().Changed("requests"):
-				return usagef("allowed: one of --requests N and --keyed N")
+				return config.Usagef("allowed: one of --requests N and --keyed N")
 			case !accept:
-				return usagef("--accept-gap is required: it says that what is missing will not be counted")
+				return config.Usagef("--accept-gap is required: it says that what is missing will not be counted")
 			case act.reason == "":
-				return usagef("--reason is required: the acceptance is audited")
+				return config.Usagef("--reason is required: the acceptance is audited")
 			}
 			return a.withStore(cmd, func(ctx context.Context, s *store) error { return a.resume(ctx, s, side, n, act) })
 		}),
@@ -154,14 +156,14 @@ func (a *app) resume(ctx context.Context, s *store, side detectors.Side, n int, 
 		if err := s.Accept(ctx, history.Live, gap); err != nil {
 			return err
 		}
-		if a.output == "json" {
-			return a.json(newPartitionRow(p))
+		if a.Format == "json" {
+			return a.WriteJSON(newPartitionRow(p))
 		}
 		where := fmt.Sprintf("source partition %d", gap.GapSource)
 		if gap.GapSource == detectors.GapInKeyed {
 			where = "the keyed log"
 		}
-		_, err := fmt.Fprintf(a.stdout, "partition %s/%d: gap before offset %d of %s accepted; its stage goes on within seconds\n",
+		_, err := fmt.Fprintf(a.Stdout, "partition %s/%d: gap before offset %d of %s accepted; its stage goes on within seconds\n",
 			side, n, gap.GapOffset, where)
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 )
 
 // publishPatience bounds how long a command that has changed a rule waits for Redis to take it. The change is stored by
@@ -33,7 +35,7 @@ func (s *store) publishModes(ctx context.Context) publication {
 	defer cancel()
 	p := publication{}
 	err := func() error {
-		server, err := s.config.Redis.server()
+		server, err := service.RedisServer(&s.config.Redis)
 		if err != nil {
 			return err
 		}
@@ -48,7 +50,7 @@ func (s *store) publishModes(ctx context.Context) publication {
 		if err != nil {
 			return err
 		}
-		p.news, err = redis.SyncModes(ctx, now(), modes)
+		p.news, err = redis.SyncModes(ctx, service.Now(), modes)
 		return err
 	}()
 	p.Published = err == nil
@@ -65,10 +67,10 @@ func (p *publication) show(w io.Writer, changed bool, stored string) error {
 	switch {
 	case !p.Published && !changed:
 		_, err = fmt.Fprintf(w, "whether gates know is not known, Redis did not answer (%s): weir run publishes what they lack when it does\n",
-			cell(p.Unpublished))
+			terminal.Cell(p.Unpublished))
 	case !p.Published:
 		_, err = fmt.Fprintf(w, "gates do not know yet, Redis did not take it (%s): %s when Redis answers\n",
-			cell(p.Unpublished), stored)
+			terminal.Cell(p.Unpublished), stored)
 	case p.news > 0 || changed:
 		_, err = fmt.Fprintf(w, "published to %s: gates act on it within a second\n", p.at)
 	}

@@ -58,7 +58,7 @@ func (a *app) ready(ctx context.Context, listens string) error {
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", address, bytes.TrimSpace(said))
 	}
-	_, err = fmt.Fprintln(a.stdout, "ready")
+	_, err = fmt.Fprintln(a.Stdout, "ready")
 	return err
 }
 

@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 )
 
 // Exit codes.
@@ -20,13 +23,12 @@ const (
 
 // app is one invocation of weir: its streams, and what the global flags say.
 type app struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	environ        []string
+	terminal.Output
+	stdin   io.Reader
+	environ []string
 
 	configFile string
 	sets       []string
-	output     string
 	common     map[string]*string // config path → value of its own flag
 	started    bool               // a command's own work has begun
 
@@ -36,26 +38,26 @@ type app struct {
 // run is the whole program but for the exit: it runs the command that args name and gives the exit code. ctx ends it as
 // a signal would; signals are handled by the commands that run for long.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return (&app{stdin: stdin, stdout: stdout, stderr: stderr, environ: os.Environ()}).run(ctx, args)
+	return (&app{Output: terminal.Output{Stdout: stdout, Stderr: stderr}, stdin: stdin, environ: os.Environ()}).run(ctx, args)
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(a.stdin)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
 	err := root.ExecuteContext(ctx)
-	var usage *usageError
+	var usage *config.UsageError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errSaid):
 		return exitError
 	}
-	fmt.Fprintf(a.stderr, "weir: %s\n", oneProblem(err))
+	fmt.Fprintf(a.Stderr, "weir: %s\n", oneProblem(err))
 	if !a.started || errors.As(err, &usage) {
-		fmt.Fprintln(a.stderr, "weir: see weir --help, or weir COMMAND --help")
+		fmt.Fprintln(a.Stderr, "weir: see weir --help, or weir COMMAND --help")
 		return exitUsage
 	}
 	return exitError
@@ -63,19 +65,6 @@ func (a *app) run(ctx context.Context, args []string) int {
 
 // errSaid ends a command with exitError whose output has already said why.
 var errSaid = errors.New("already reported")
-
-// usageError is a mistake in the command line or the configuration, found after the command has begun.
-type usageError struct{ err error }
-
-// Error is the mistake's own text.
-func (e *usageError) Error() string { return e.err.Error() }
-
-// Unwrap gives the mistake.
-func (e *usageError) Unwrap() error { return e.err }
-
-func usagef(format string, args ...any) error {
-	return &usageError{fmt.Errorf(format, args...)}
-}
 
 // oneProblem writes several joined errors one to a line.
 func oneProblem(err error) string {
@@ -113,7 +102,7 @@ Exit codes: 0 done, 1 failed, 2 the command line or the configuration is wrong.`
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.configFile, "config", "", "configuration file (default ./weir.yaml, or WEIR_CONFIG)")
 	flags.StringArrayVar(&a.sets, "set", nil, "set any configuration field: --set kafka.partitions.keyed=32")
-	flags.StringVar(&a.output, "output", "table", "table or json, where a command lists something")
+	flags.StringVar(&a.Format, "output", "table", "table or json, where a command lists something")
 	a.common = map[string]*string{}
 	for _, f := range commonFlags {
 		a.common[f.path] = flags.String(f.flag, "", f.usage)
@@ -149,8 +138,8 @@ func (a *app) groups(root *cobra.Command) {
 // does wraps a command's work: from here on a failure is the work's, not the command line's.
 func (a *app) does(work func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		if a.output != "table" && a.output != "json" {
-			return usagef("--output: got %q; allowed: table, json", a.output)
+		if a.Format != "table" && a.Format != "json" {
+			return config.Usagef("--output: got %q; allowed: table, json", a.Format)
 		}
 		a.started = true
 		return work(cmd, args)
@@ -168,23 +157,23 @@ func family(use, short, example string, commands ...*cobra.Command) *cobra.Comma
 }
 
 // config loads the configuration as the command line, environment and file give it.
-func (a *app) config(cmd *cobra.Command) (*config, error) {
-	src := configSource{file: a.configFile, environ: a.environ}
+func (a *app) config(cmd *cobra.Command) (*config.Config, error) {
+	src := config.Source{File: a.configFile, Environ: a.environ}
 	for _, f := range commonFlags {
 		if cmd.Flags().Changed(f.flag) {
-			src.settings = append(src.settings, setting{path: f.path, value: *a.common[f.path], flag: "--" + f.flag})
+			src.Settings = append(src.Settings, config.Setting{Path: f.path, Value: *a.common[f.path], Flag: "--" + f.flag})
 		}
 	}
 	for _, s := range a.sets {
 		path, value, ok := strings.Cut(s, "=")
 		if !ok {
-			return nil, usagef("--set: got %q; allowed: FIELD=VALUE, like kafka.partitions.keyed=32", s)
+			return nil, config.Usagef("--set: got %q; allowed: FIELD=VALUE, like kafka.partitions.keyed=32", s)
 		}
-		src.settings = append(src.settings, setting{path: path, value: value, flag: "--set"})
+		src.Settings = append(src.Settings, config.Setting{Path: path, Value: value, Flag: "--set"})
 	}
-	c, err := loadConfig(src)
+	c, err := config.Load(src)
 	if err != nil {
-		return nil, &usageError{err}
+		return nil, &config.UsageError{Err: err}
 	}
 	return c, nil
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -28,13 +30,13 @@ func (a *app) rulesCommand() *cobra.Command {
 // on standard error.
 func (a *app) ruleFiles(paths []string, identity traffic.IdentityMap) ([]rules.Document, error) {
 	return a.readRules(paths, rules.Environment{Identity: identity, Warn: func(p rules.Problem) {
-		fmt.Fprintf(a.stderr, "weir: warning: %s\n", p.Error())
+		fmt.Fprintf(a.Stderr, "weir: warning: %s\n", p.Error())
 	}})
 }
 
 func (a *app) readRules(paths []string, env rules.Environment) ([]rules.Document, error) {
 	if len(paths) == 0 {
-		return nil, usagef("-f is required: a file or directory of rules, or - for standard input")
+		return nil, config.Usagef("-f is required: a file or directory of rules, or - for standard input")
 	}
 	var files []rules.File
 	var trees []rules.Document
@@ -104,16 +106,16 @@ warned about in the same form, and is no problem. No server is needed.`,
 			}
 			warnings := []rules.Problem{}
 			docs, err := a.readRules(from, rules.Environment{Identity: conf.Identity, Warn: func(p rules.Problem) { warnings = append(warnings, p) }})
-			if a.output == "json" {
+			if a.Format == "json" {
 				return a.lintJSON(docs, warnings, err)
 			}
 			for _, w := range warnings {
-				fmt.Fprintf(a.stdout, "warning: %s\n", w.Error())
+				fmt.Fprintf(a.Stdout, "warning: %s\n", w.Error())
 			}
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(a.stdout, "%s without a problem\n", plural(len(docs), "rule"))
+			_, err = fmt.Fprintf(a.Stdout, "%s without a problem\n", terminal.Plural(len(docs), "rule"))
 			return err
 		}),
 	}
@@ -132,7 +134,7 @@ func (a *app) lintJSON(docs []rules.Document, warnings []rules.Problem, err erro
 		Problems []rules.Problem `json:"problems"`
 		Warnings []rules.Problem `json:"warnings"`
 	}{len(docs), found, warnings}
-	if werr := a.json(report); werr != nil {
+	if werr := a.WriteJSON(report); werr != nil {
 		return werr
 	}
 	if err != nil {
@@ -207,8 +209,8 @@ func withSources(docs []rules.Document) []history.RuleDocument {
 // showPlan writes one line for each rule and one for each field that changed, and whether gates were told: p, nil for a dry
 // run.
 func (a *app) showPlan(plan history.Plan, p *publication) error {
-	if a.output == "json" {
-		return a.json(struct {
+	if a.Format == "json" {
+		return a.WriteJSON(struct {
 			history.Plan
 			*publication
 		}{plan, p})
@@ -221,10 +223,10 @@ func (a *app) showPlan(plan history.Plan, p *publication) error {
 		}
 		b.WriteString("\n")
 		for _, line := range c.Diff {
-			fmt.Fprintf(&b, "            %s\n", cell(line))
+			fmt.Fprintf(&b, "            %s\n", terminal.Cell(line))
 		}
 		for _, reason := range c.Refused {
-			fmt.Fprintf(&b, "            would be refused: %s\n", cell(reason))
+			fmt.Fprintf(&b, "            would be refused: %s\n", terminal.Cell(reason))
 		}
 	}
 	switch {
@@ -235,10 +237,10 @@ func (a *app) showPlan(plan history.Plan, p *publication) error {
 	default:
 		fmt.Fprintf(&b, "applied as routing version %d\n", plan.Routing)
 	}
-	if _, err := io.WriteString(a.stdout, b.String()); err != nil || p == nil {
+	if _, err := io.WriteString(a.Stdout, b.String()); err != nil || p == nil {
 		return err
 	}
-	return p.show(a.stdout, plan.Changed(), "the rules are stored; weir run publishes them")
+	return p.show(a.Stdout, plan.Changed(), "the rules are stored; weir run publishes them")
 }
 
 func (a *app) rulesList() *cobra.Command {
@@ -258,11 +260,11 @@ func (a *app) rulesList() *cobra.Command {
 					return err
 				}
 				head := []string{"RULE", "MODE", "VERSION", "OWNER", "LIMIT", "WINDOW", "CHANGED", "BY", "NOT COUNTED 24H"}
-				return list(a, figured, head, func(r figuredRule) []string {
+				return terminal.List(&a.Output, figured, head, func(r figuredRule) []string {
 					v := r.Newest.Version
 					return []string{
-						v.ID, string(r.Mode), strconv.Itoa(v.Number), brief(v.Owner), strconv.Itoa(v.Limit),
-						rules.FormatDuration(v.Window), stamp(r.Changed), brief(r.ChangedBy),
+						v.ID, string(r.Mode), strconv.Itoa(v.Number), terminal.Brief(v.Owner), strconv.Itoa(v.Limit),
+						rules.FormatDuration(v.Window), terminal.Stamp(r.Changed), terminal.Brief(r.ChangedBy),
 						uncountedText(&r.Uncounted),
 					}
 				})
@@ -287,8 +289,8 @@ func (a *app) rulesShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if a.output == "json" {
-					return a.json(figured[0])
+				if a.Format == "json" {
+					return a.WriteJSON(figured[0])
 				}
 				return a.showRule(figured[0])
 			})
@@ -301,11 +303,11 @@ func (a *app) showRule(r figuredRule) error {
 	if r.Removed {
 		removed = ", removed"
 	}
-	fmt.Fprintf(a.stdout, "# mode %s since %s, set by %s%s\n# not counted in the last 24 h: %s\n%s\n", r.Mode, stamp(r.Changed),
-		cell(r.ChangedBy), removed, uncountedText(&r.Uncounted),
+	fmt.Fprintf(a.Stdout, "# mode %s since %s, set by %s%s\n# not counted in the last 24 h: %s\n%s\n", r.Mode, terminal.Stamp(r.Changed),
+		terminal.Cell(r.ChangedBy), removed, uncountedText(&r.Uncounted),
 		strings.TrimRight(r.Newest.Version.YAML(), "\n"))
-	fmt.Fprintln(a.stdout)
-	return list(a, r.Versions, []string{"VERSION", "LINEAGE", "CREATED", "AUTHOR", "REASON"}, func(v history.StoredVersion) []string {
-		return []string{strconv.Itoa(v.Version.Number), strconv.Itoa(v.Version.Lineage), stamp(v.Created), brief(v.Author), brief(v.Reason)}
+	fmt.Fprintln(a.Stdout)
+	return terminal.List(&a.Output, r.Versions, []string{"VERSION", "LINEAGE", "CREATED", "AUTHOR", "REASON"}, func(v history.StoredVersion) []string {
+		return []string{strconv.Itoa(v.Version.Number), strconv.Itoa(v.Version.Lineage), terminal.Stamp(v.Created), terminal.Brief(v.Author), terminal.Brief(v.Reason)}
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/rules"
 )
@@ -64,13 +65,13 @@ func (a *app) setMode(cmd *cobra.Command, change history.ModeChange) error {
 			return s.misnamed(ctx, change.Rule, err)
 		}
 		p := s.publishModes(ctx) // also when nothing changed: whoever asks again may do so because gates were not told
-		if a.output == "json" {
-			return a.json(struct {
+		if a.Format == "json" {
+			return a.WriteJSON(struct {
 				history.ModeSet
 				publication
 			}{set, p})
 		}
-		return errors.Join(showMode(a.stdout, &set), p.show(a.stdout, set.Changed, "the mode is stored; weir run publishes it"))
+		return errors.Join(showMode(a.Stdout, &set), p.show(a.Stdout, set.Changed, "the mode is stored; weir run publishes it"))
 	})
 }
 
@@ -81,9 +82,9 @@ func showMode(w io.Writer, set *history.ModeSet) error {
 	}
 	reason := ""
 	if set.Reason != "" {
-		reason = ": " + cell(set.Reason)
+		reason = ": " + terminal.Cell(set.Reason)
 	}
 	does := map[rules.Mode]string{rules.ModeBlock: "blocks", rules.ModeShadow: "is in shadow", rules.ModeOff: "is off"}[set.Mode]
-	_, err := fmt.Fprintf(w, "rule %s %s already since %s, by %s%s; nothing changed\n", set.Rule, does, stamp(set.Since), cell(set.By), reason)
+	_, err := fmt.Fprintf(w, "rule %s %s already since %s, by %s%s; nothing changed\n", set.Rule, does, terminal.Stamp(set.Since), terminal.Cell(set.By), reason)
 	return err
 }

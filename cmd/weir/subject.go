@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -72,7 +73,7 @@ func readSubject(words []string, v4, v6 uint8) (traffic.Subject, error) {
 	case err == nil:
 		return s, nil
 	case strings.Contains(words[0], "%"):
-		return "", usagef("SOURCE: %w; allowed with a %% in it: the form that weir blocks list --output json shows, with %%25 for a %% itself", err)
+		return "", config.Usagef("SOURCE: %w; allowed with a %% in it: the form that weir blocks list --output json shows, with %%25 for a %% itself", err)
 	}
 	return parseSubject(words, v4, v6) // an & within a value
 }
@@ -105,10 +106,10 @@ func parseSubject(words []string, v4, v6 uint8) (traffic.Subject, error) {
 		name, value, ok := strings.Cut(w, "=")
 		f, known := traffic.ParseField(name)
 		if ok && !known {
-			return "", usagef("SOURCE: %w", unknownField(name))
+			return "", config.Usagef("SOURCE: %w", unknownField(name))
 		}
 		if !ok || value == "" || seen[f] {
-			return "", usagef("SOURCE: got %q; allowed: FIELD=VALUE, each of %s once at most", w, strings.Join(traffic.FieldNames(), ", "))
+			return "", config.Usagef("SOURCE: got %q; allowed: FIELD=VALUE, each of %s once at most", w, strings.Join(traffic.FieldNames(), ", "))
 		}
 		seen[f] = true
 		k := traffic.KeyField{Field: f}
@@ -145,7 +146,7 @@ func parseAddress(text string) (addr netip.Addr, bits int, err error) {
 	}
 	addr, err = netip.ParseAddr(text)
 	if err != nil {
-		return addr, 0, usagef("SOURCE: got ip=%s; allowed: an address or a range, like 192.0.2.1 or 2001:db8::/64", text)
+		return addr, 0, config.Usagef("SOURCE: got ip=%s; allowed: an address or a range, like 192.0.2.1 or 2001:db8::/64", text)
 	}
 	return addr.Unmap().WithZone(""), -1, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -98,7 +99,7 @@ func wantRead(t interface {
 }, s traffic.Subject, shells ...string) {
 	t.Helper()
 	line := subject(s)
-	if line != shown(line) {
+	if line != terminal.Shown(line) {
 		t.Fatalf("%q is shown as %q, which a terminal is not shown as it is", s, line)
 	}
 	for _, shell := range shells {
@@ -117,7 +118,7 @@ func wantRead(t interface {
 func TestWhatIsNoSubjectIsHarmlessToo(t *testing.T) {
 	for _, bad := range []traffic.Subject{"device='; rm -rf ~'", "=x", "device=$(id)", "device=%zz", "\x1b[2J"} {
 		line := subject(bad)
-		if line != shown(line) || len(inShell(t, "sh", line)) != 1 {
+		if line != terminal.Shown(line) || len(inShell(t, "sh", line)) != 1 {
 			t.Errorf("%q is shown as %s", bad, line)
 		}
 	}

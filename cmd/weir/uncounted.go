@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 )
@@ -61,7 +63,7 @@ type figuredRule struct {
 
 // withFigures adds to rules what they did not count.
 func withFigures(ctx context.Context, s *store, all ...history.Rule) ([]figuredRule, error) {
-	missed, err := s.NotCounted(ctx, history.Live, now().Add(-uncountedPeriod))
+	missed, err := s.NotCounted(ctx, history.Live, service.Now().Add(-uncountedPeriod))
 	if err != nil {
 		return nil, err
 	}
@@ -129,5 +131,5 @@ func uncountedRow(s history.UncountedSum) []string {
 	if s.Source != nil {
 		partition = fmt.Sprint(*s.Source)
 	}
-	return []string{clock(s.Minute), s.Rule, s.Reason, strconv.FormatInt(s.Events, 10), partition}
+	return []string{terminal.Time(s.Minute), s.Rule, s.Reason, strconv.FormatInt(s.Events, 10), partition}
 }

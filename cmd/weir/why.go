@@ -10,6 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/rules"
@@ -36,21 +39,21 @@ beginning of one, of 8 digits or more.`,
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
 			id := strings.ToLower(args[0])
 			if len(id) < leastID || len(id) > hitIDBytes || strings.Trim(id, "0123456789abcdef") != "" {
-				return usagef("ID: got %q; allowed: %d to %d hex digits, such as the 16 of X-Weir-Block", args[0], leastID, hitIDBytes)
+				return config.Usagef("ID: got %q; allowed: %d to %d hex digits, such as the 16 of X-Weir-Block", args[0], leastID, hitIDBytes)
 			}
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				r, err := openRedis(s.config)
+				r, err := service.OpenRedis(s.config)
 				if err != nil {
 					return err
 				}
 				defer func() { _ = r.Close() }()
-				w := asking{store: s, redis: r, away: waitRedis(ctx, r, askPatience, s.log), id: id}
+				w := asking{store: s, redis: r, away: service.WaitRedis(ctx, r, service.AnswerTimeout, s.log), id: id}
 				story, err := w.story(ctx)
 				if err != nil {
 					return err
 				}
-				if a.output == "json" {
-					return a.json(story)
+				if a.Format == "json" {
+					return a.WriteJSON(story)
 				}
 				return a.showStory(story)
 			})
@@ -124,7 +127,7 @@ func (q *asking) recorded(ctx context.Context) (*whyStory, error) {
 		}
 	}
 	if len(ids) > 1 {
-		return nil, fmt.Errorf("several hits have an id that begins with %s; give more of it: %s", q.id, some(ids))
+		return nil, fmt.Errorf("several hits have an id that begins with %s; give more of it: %s", q.id, terminal.FirstFew(ids))
 	}
 	h := &hits[0] // the live stream's, if it has it
 	return &whyStory{ID: h.ID, Rule: h.Rule, Subject: h.BlockSubject.Stored(), Hit: h, Decisions: []history.RecordedDecision{}}, nil
@@ -137,11 +140,11 @@ func (q *asking) standing(ctx context.Context) (*whyStory, error) {
 	if err != nil {
 		return nil, err
 	}
-	looked := fmt.Sprintf("no hit of %s in history has an id that begins with %s", plural(len(streams), "stream"), q.id)
+	looked := fmt.Sprintf("no hit of %s in history has an id that begins with %s", terminal.Plural(len(streams), "stream"), q.id)
 	if q.away != nil {
 		return nil, fmt.Errorf("%s, and Redis could not be asked: %w", looked, q.away)
 	}
-	found, err := q.redis.List(ctx, now(), blocklist.Filter{Tombstones: true})
+	found, err := q.redis.List(ctx, service.Now(), blocklist.Filter{Tombstones: true})
 	if err != nil {
 		return nil, fmt.Errorf("%s, and Redis could not be asked: %w", looked, err)
 	}
@@ -216,7 +219,7 @@ func (q *asking) holds(ctx context.Context, st *whyStory) {
 		if i := slices.IndexFunc(modes, func(m rules.ModeState) bool { return m.Rule == st.Rule }); i >= 0 {
 			mode = &modes[i]
 		}
-		st.Unheld = q.redis.Unheld(st.Subject, st.Block, mode, now())
+		st.Unheld = q.redis.Unheld(st.Subject, st.Block, mode, service.Now())
 		holds = st.Unheld == ""
 		st.Release = releaseCommand(st.Rule, st.Subject, "")
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/rules"
@@ -14,13 +15,13 @@ import (
 
 // showStory writes a story as a table of what is asked first.
 func (a *app) showStory(st *whyStory) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+	w := tabwriter.NewWriter(a.Stdout, 0, 8, 2, ' ', 0)
 	line := func(name string, texts ...string) {
 		for i, text := range texts {
 			if i > 0 {
 				name = ""
 			}
-			fmt.Fprintf(w, "%s\t%s\n", name, shown(text))
+			fmt.Fprintf(w, "%s\t%s\n", name, terminal.Shown(text))
 		}
 	}
 	line("BLOCK", st.BlockID)
@@ -60,19 +61,19 @@ func (st *whyStory) evidence() []string {
 	if h == nil {
 		return []string{"not in history: RECORD has not stored the hit yet"}
 	}
-	count := plural(h.Count, "event")
+	count := terminal.Plural(h.Count, "event")
 	if h.AtLeast {
 		count = "≥" + count
 	}
 	lines := []string{
-		fmt.Sprintf("%s over the limit, from %s to %s; %s", count, clock(h.First), clock(h.Last), phaseText(h)),
+		fmt.Sprintf("%s over the limit, from %s to %s; %s", count, terminal.Time(h.First), terminal.Time(h.Last), phaseText(h)),
 		fmt.Sprintf("limit %d in %s, at most %d were seen in one window", h.Limit, rules.FormatDuration(time.Duration(h.WindowMS)*time.Millisecond), h.Peak),
 	}
 	if h.Users > 0 || h.Devices > 0 {
-		lines = append(lines, fmt.Sprintf("%s and %s among them", plural(h.Users, "user"), plural(h.Devices, "device")))
+		lines = append(lines, fmt.Sprintf("%s and %s among them", terminal.Plural(h.Users, "user"), terminal.Plural(h.Devices, "device")))
 	}
 	for _, sample := range h.Samples {
-		lines = append(lines, brief(sample))
+		lines = append(lines, terminal.Brief(sample))
 	}
 	return lines
 }
@@ -97,17 +98,17 @@ func (st *whyStory) decided() []string {
 	}
 	lines := make([]string, len(st.Decisions))
 	for i, d := range st.Decisions {
-		text := clock(d.At) + " " + string(d.Action)
+		text := terminal.Time(d.At) + " " + string(d.Action)
 		switch d.Action {
 		case blocklist.ActionReleased:
-			text += " by " + brief(d.By)
+			text += " by " + terminal.Brief(d.By)
 			if d.Reason != "" {
-				text += ": " + brief(d.Reason)
+				text += ": " + terminal.Brief(d.Reason)
 			}
 		case blocklist.ActionWithheld:
-			text += ": " + brief(d.Reason)
+			text += ": " + terminal.Brief(d.Reason)
 		default:
-			text += ", until " + clock(d.Until)
+			text += ", until " + terminal.Time(d.Until)
 		}
 		lines[i] = text
 	}
@@ -124,9 +125,9 @@ func (st *whyStory) holding() string {
 	case st.Block == nil:
 		return "no: no block of the rule stands for this source"
 	}
-	text := "yes, until " + clock(st.Block.Until)
+	text := "yes, until " + terminal.Time(st.Block.Until)
 	if !*st.Holds {
-		text = "no: a block stands until " + clock(st.Block.Until) + ", but " + st.Unheld
+		text = "no: a block stands until " + terminal.Time(st.Block.Until) + ", but " + st.Unheld
 	}
 	if st.Block.Hit != st.ID {
 		text += "; that block is of another episode: weir why " + st.Block.Hit

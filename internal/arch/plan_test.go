@@ -9,23 +9,29 @@ import (
 //
 //	traffic ← rules ← detectors ← {ingest, blocklist, history} ← {gate, console} ← cmd
 var plan = map[string][]string{
-	"traffic":          {},
-	"rules":            {"traffic"},
-	"detectors":        {"traffic", "rules"},
-	"ingest":           {"traffic", "rules", "detectors", "internal/retry"},
-	"blocklist":        {"traffic", "rules", "detectors", "internal/retry"},
-	"history":          {"traffic", "rules", "detectors", "blocklist", "migrations", "internal/retry"},
-	"migrations":       {},
-	"gate":             {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
-	"console":          {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
-	"dashboards":       {},
-	"cmd/weir":         {"*"},
-	"examples":         {"traffic", "gate"}, // and below: what users import too
-	"internal/retry":   {},                  // backoff, and what to log meanwhile
-	"internal/local":   {},                  // servers of this machine, for weir dev and tests
-	"internal/testbed": {"internal/local"},
-	"internal/oracle":  {},                                      // judges the detectors, so shares nothing with them
-	"internal/loadgen": {"traffic", "rules", "internal/oracle"}, // a load and what is true of it; judges, so asks the oracle
+	"traffic":    {},
+	"rules":      {"traffic"},
+	"detectors":  {"traffic", "rules"},
+	"ingest":     {"traffic", "rules", "detectors", "internal/retry"},
+	"blocklist":  {"traffic", "rules", "detectors", "internal/retry"},
+	"history":    {"traffic", "rules", "detectors", "blocklist", "migrations", "internal/retry"},
+	"migrations": {},
+	"gate":       {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
+	"console":    {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
+	"dashboards": {},
+	"cmd/weir":   {"*"},
+	// What all that is set is called, and where it is read.
+	"cmd/weir/internal/config": {"traffic", "rules", "detectors", "blocklist", "ingest"},
+	// Opens the servers, makes the stages, runs and stops them.
+	"cmd/weir/internal/service": {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "gate", "internal/retry",
+		"cmd/weir/internal/config", "cmd/weir/internal/terminal"},
+	"cmd/weir/internal/terminal": {"traffic"},         // what commands show: tables, times, progress
+	"examples":                   {"traffic", "gate"}, // and below: what users import too
+	"internal/retry":             {},                  // backoff, and what to log meanwhile
+	"internal/local":             {},                  // servers of this machine, for weir dev and tests
+	"internal/testbed":           {"internal/local"},
+	"internal/oracle":            {},                                      // judges the detectors, so shares nothing with them
+	"internal/loadgen":           {"traffic", "rules", "internal/oracle"}, // a load and what is true of it; judges, so asks the oracle
 	// The demo and its judge, who asks the oracle; rules and detectors are for its tests.
 	"internal/demo":       {"traffic", "rules", "detectors", "blocklist", "gate", "internal/oracle"},
 	"internal/arch":       {},

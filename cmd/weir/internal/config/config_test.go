@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"encoding/json"
@@ -68,7 +68,7 @@ func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 		{"mechanism without password", "kafka:\n  sasl: {mechanism: plain, username: u}\n", "weir.yaml:2: kafka.sasl.mechanism: got plain without"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := loadConfig(configSource{readFile: files(map[string]string{"weir.yaml": tc.yaml})})
+			_, err := Load(Source{ReadFile: files(map[string]string{"weir.yaml": tc.yaml})})
 			if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
 				t.Errorf("got  %v\nwant %s…", err, tc.want)
 			}
@@ -77,7 +77,7 @@ func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 }
 
 func TestConfigReportsAllErrorsOfAFile(t *testing.T) {
-	_, err := loadConfig(configSource{readFile: files(map[string]string{"weir.yaml": "a: 1\nb: 2\nkafka: {replication: x}\n"})})
+	_, err := Load(Source{ReadFile: files(map[string]string{"weir.yaml": "a: 1\nb: 2\nkafka: {replication: x}\n"})})
 	if err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("got %v, want three lines", err)
 	}
@@ -85,10 +85,10 @@ func TestConfigReportsAllErrorsOfAFile(t *testing.T) {
 
 func TestConfigPrecedence(t *testing.T) {
 	yaml := "namespace: file\nkafka:\n  brokers: [file:1, file:2]\n  replication: 3\nlog: {level: warn}\n"
-	c, err := loadConfig(configSource{
-		readFile: files(map[string]string{"weir.yaml": yaml}),
-		environ:  []string{"PATH=/bin", "WEIR_NAMESPACE=env", "WEIR_KAFKA_BROKERS=env:1, env:2", "WEIR_TEST_KAFKA=ignored:1"},
-		settings: []setting{{path: "namespace", value: "flag", flag: "--namespace"}},
+	c, err := Load(Source{
+		ReadFile: files(map[string]string{"weir.yaml": yaml}),
+		Environ:  []string{"PATH=/bin", "WEIR_NAMESPACE=env", "WEIR_KAFKA_BROKERS=env:1, env:2", "WEIR_TEST_KAFKA=ignored:1"},
+		Settings: []Setting{{Path: "namespace", Value: "flag", Flag: "--namespace"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -106,9 +106,9 @@ func TestConfigPrecedence(t *testing.T) {
 		t.Errorf("keyed %d, listen %s: the defaults hold where nothing is set", c.Kafka.Partitions.Keyed, c.HTTP.Listen)
 	}
 	for path, want := range map[string]string{
-		"namespace": "--namespace", "kafka.brokers": "WEIR_KAFKA_BROKERS", "kafka.replication": "weir.yaml:4", "log.format": "",
+		"namespace": "--namespace", "kafka.brokers": "WEIR_KAFKA_BROKERS", "kafka.replication": "weir.yaml:4", "log.format": "default",
 	} {
-		if got := c.origin[path]; got != want {
+		if got := c.Origins[path].String(); got != want {
 			t.Errorf("%s was set by %q, want %q", path, got, want)
 		}
 	}
@@ -119,20 +119,20 @@ func TestConfigLeavesServiceLinksAlone(t *testing.T) {
 		"WEIR_SERVICE_HOST=10.0.0.1", "WEIR_SERVICE_PORT=9464", "WEIR_SERVICE_PORT_METRICS=9464", "WEIR_PORT=tcp://10.0.0.1:9464",
 		"WEIR_GATE_PORT_9465_TCP_ADDR=10.0.0.2", "WEIR_GATE_SERVICE_HOST=10.0.0.2",
 	}
-	if _, err := loadConfig(configSource{environ: environ}); err != nil {
+	if _, err := Load(Source{Environ: environ}); err != nil {
 		t.Error(err)
 	}
-	if _, err := loadConfig(configSource{environ: []string{"WEIR_GATE_LISTENS=127.0.0.1:1"}}); err == nil {
+	if _, err := Load(Source{Environ: []string{"WEIR_GATE_LISTENS=127.0.0.1:1"}}); err == nil {
 		t.Error("a setting that would not hold is taken")
 	}
 }
 
 func TestConfigTypes(t *testing.T) {
-	c, err := loadConfig(configSource{environ: []string{
+	c, err := Load(Source{Environ: []string{
 		"WEIR_NEVER_BLOCK=192.0.2.0/24,2001:db8::/32", "WEIR_KAFKA_RETENTION_HITS=36h", "WEIR_GATE_OBSERVE=true",
 		"WEIR_EVENTS_FORMAT=json", "WEIR_EVENTS_MAP=time=ts,user_agent=ua", "WEIR_IDENTITY_IP_TRUSTED_PROXIES=2",
 		"WEIR_DETECT_BUDGET_PER_PARTITION=1536MiB",
-	}, readFile: files(nil)})
+	}, ReadFile: files(nil)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestConfigTypes(t *testing.T) {
 	if time.Duration(c.Kafka.Retention.Hits) != 36*time.Hour || !c.Gate.Observe || c.Events.Map["user_agent"] != "ua" {
 		t.Errorf("retention %v, observe %v, map %v", c.Kafka.Retention.Hits, c.Gate.Observe, c.Events.Map)
 	}
-	if b := c.Detect.BudgetPerPartition; b != 3<<29 || b.String() != "1536MiB" || size(0).String() != "0B" || size(1<<30).String() != "1GiB" {
+	if b := c.Detect.BudgetPerPartition; b != 3<<29 || b.String() != "1536MiB" || Size(0).String() != "0B" || Size(1<<30).String() != "1GiB" {
 		t.Errorf("budget %d, %v", b, b)
 	}
 	if c.Identity.IP.TrustedProxies.Hops != 2 || c.Identity.IP.V6 != 64 {
@@ -153,25 +153,25 @@ func TestConfigTypes(t *testing.T) {
 func TestConfigSources(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		src  configSource
+		src  Source
 		want string // of the error; empty: none
 	}{
-		{"no file at all", configSource{}, ""},
-		{"an empty file", configSource{readFile: files(map[string]string{"weir.yaml": ""})}, ""},
-		{"only a comment", configSource{readFile: files(map[string]string{"weir.yaml": "# nothing\n"})}, ""},
-		{"a section without fields", configSource{readFile: files(map[string]string{"weir.yaml": "kafka:\n"})}, ""},
-		{"--config that is missing", configSource{file: "no.yaml"}, "configuration file: open no.yaml: file does not exist"},
-		{"WEIR_CONFIG that is missing", configSource{environ: []string{"WEIR_CONFIG=no.yaml"}}, "configuration file: open no.yaml"},
-		{"unknown variable", configSource{environ: []string{"WEIR_KAFKA_BROKER=a:1"}}, "environment: WEIR_KAFKA_BROKER: no such setting; allowed here: WEIR_KAFKA_BROKERS"},
-		{"bad variable", configSource{environ: []string{"WEIR_KAFKA_REPLICATION=x"}}, `environment: WEIR_KAFKA_REPLICATION: got "x"; allowed: a whole number`},
-		{"unknown field in --set", configSource{settings: []setting{{"kafka.brokerz", "a", "--set"}}}, `--set: no such field "kafka.brokerz"; allowed here: kafka.brokers`},
-		{"variable that fails the checks", configSource{environ: []string{"WEIR_LOG_LEVEL=loud"}}, `WEIR_LOG_LEVEL: log.level: got "loud"`},
+		{"no file at all", Source{}, ""},
+		{"an empty file", Source{ReadFile: files(map[string]string{"weir.yaml": ""})}, ""},
+		{"only a comment", Source{ReadFile: files(map[string]string{"weir.yaml": "# nothing\n"})}, ""},
+		{"a section without fields", Source{ReadFile: files(map[string]string{"weir.yaml": "kafka:\n"})}, ""},
+		{"--config that is missing", Source{File: "no.yaml"}, "configuration file: open no.yaml: file does not exist"},
+		{"WEIR_CONFIG that is missing", Source{Environ: []string{"WEIR_CONFIG=no.yaml"}}, "configuration file: open no.yaml"},
+		{"unknown variable", Source{Environ: []string{"WEIR_KAFKA_BROKER=a:1"}}, "environment: WEIR_KAFKA_BROKER: no such setting; allowed here: WEIR_KAFKA_BROKERS"},
+		{"bad variable", Source{Environ: []string{"WEIR_KAFKA_REPLICATION=x"}}, `environment: WEIR_KAFKA_REPLICATION: got "x"; allowed: a whole number`},
+		{"unknown field in --set", Source{Settings: []Setting{{"kafka.brokerz", "a", "--set"}}}, `--set: no such field "kafka.brokerz"; allowed here: kafka.brokers`},
+		{"variable that fails the checks", Source{Environ: []string{"WEIR_LOG_LEVEL=loud"}}, `WEIR_LOG_LEVEL: log.level: got "loud"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if tc.src.readFile == nil {
-				tc.src.readFile = files(nil)
+			if tc.src.ReadFile == nil {
+				tc.src.ReadFile = files(nil)
 			}
-			_, err := loadConfig(tc.src)
+			_, err := Load(tc.src)
 			switch {
 			case tc.want == "" && err != nil:
 				t.Errorf("got %v", err)
@@ -184,22 +184,22 @@ func TestConfigSources(t *testing.T) {
 
 func TestConfigSecretsFromFiles(t *testing.T) {
 	disk := map[string]string{"/run/pg": "postgres://u:hunter2@db:5432/weir\n", "/run/redis": "hunter2\r\n"}
-	c, err := loadConfig(configSource{readFile: files(disk), environ: []string{
+	c, err := Load(Source{ReadFile: files(disk), Environ: []string{
 		"WEIR_POSTGRES_URL_FILE=/run/pg", "WEIR_REDIS_PASSWORD_FILE=/run/redis",
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Postgres.URL.reveal() != "postgres://u:hunter2@db:5432/weir" || c.Redis.Password.reveal() != "hunter2" {
-		t.Errorf("read %q and %q", c.Postgres.URL.reveal(), c.Redis.Password.reveal())
+	if c.Postgres.URL.Reveal() != "postgres://u:hunter2@db:5432/weir" || c.Redis.Password.Reveal() != "hunter2" {
+		t.Errorf("read %q and %q", c.Postgres.URL.Reveal(), c.Redis.Password.Reveal())
 	}
-	_, err = loadConfig(configSource{readFile: files(disk), environ: []string{
+	_, err = Load(Source{ReadFile: files(disk), Environ: []string{
 		"WEIR_POSTGRES_URL_FILE=/run/pg", "WEIR_POSTGRES_URL=postgres://other/weir",
 	}})
 	if err == nil || !strings.Contains(err.Error(), "postgres.url and postgres.url_file are both set") {
 		t.Errorf("got %v, want an error for two sources of one secret", err)
 	}
-	_, err = loadConfig(configSource{readFile: files(disk), environ: []string{"WEIR_REDIS_PASSWORD_FILE=/run/none"}})
+	_, err = Load(Source{ReadFile: files(disk), Environ: []string{"WEIR_REDIS_PASSWORD_FILE=/run/none"}})
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "redis.password_file") {
 		t.Errorf("got %v, want an error that names the field", err)
 	}
@@ -211,7 +211,7 @@ kafka: {sasl: {mechanism: plain, username: u, password: hunter2}}
 redis: {url: "redis://:hunter2@127.0.0.1:6379/0", password: hunter2}
 postgres: {url: "postgres://u:hunter2@127.0.0.1:5432/weir?password=hunter2"}
 `
-	c, err := loadConfig(configSource{readFile: files(map[string]string{"weir.yaml": yaml})})
+	c, err := Load(Source{ReadFile: files(map[string]string{"weir.yaml": yaml})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,17 +219,17 @@ postgres: {url: "postgres://u:hunter2@127.0.0.1:5432/weir?password=hunter2"}
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := fmt.Sprintf("%v %+v %#v %s %s %s", c, *c, *c, text, c.Postgres.URL.server(), c.Redis.URL.server())
-	for _, f := range c.fields() {
-		shown += " " + f.text()
+	shown := fmt.Sprintf("%v %+v %#v %s %s %s", c, *c, *c, text, c.Postgres.URL.Server(), c.Redis.URL.Server())
+	for _, f := range c.Fields() {
+		shown += " " + f.Text()
 	}
 	if strings.Contains(shown, "hunter2") {
 		t.Errorf("a secret is shown: %s", shown)
 	}
-	if c.Postgres.URL.server() != "postgres://127.0.0.1:5432/weir" {
-		t.Errorf("errors name %q, want the address", c.Postgres.URL.server())
+	if c.Postgres.URL.Server() != "postgres://127.0.0.1:5432/weir" {
+		t.Errorf("errors name %q, want the address", c.Postgres.URL.Server())
 	}
-	_, err = loadConfig(configSource{readFile: files(nil), environ: []string{"WEIR_POSTGRES_URL=hunter2://u:hunter2@h"}})
+	_, err = Load(Source{ReadFile: files(nil), Environ: []string{"WEIR_POSTGRES_URL=hunter2://u:hunter2@h"}})
 	if err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("got %v, want an error without the secret", err)
 	}
@@ -237,28 +237,28 @@ postgres: {url: "postgres://u:hunter2@127.0.0.1:5432/weir?password=hunter2"}
 
 // The example sets every field there is, to its default, so that it cannot go stale.
 func TestExampleConfigIsCompleteAndDefault(t *testing.T) {
-	const name = "../../weir.example.yaml"
-	c, err := loadConfig(configSource{file: name})
+	const name = "../../../../weir.example.yaml"
+	c, err := Load(Source{File: name})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{}
-	for _, f := range defaultConfig().fields() {
-		want[f.path] = f.text()
+	for _, f := range Default().Fields() {
+		want[f.Path] = f.Text()
 	}
-	for _, f := range c.fields() {
-		if c.origin[f.path] == "" {
-			t.Errorf("%s does not set %s", name, f.path)
+	for _, f := range c.Fields() {
+		if !c.Origins.Has(f.Path) {
+			t.Errorf("%s does not set %s", name, f.Path)
 		}
-		if f.text() != want[f.path] {
-			t.Errorf("%s: %s is %q, the default is %q", name, f.path, f.text(), want[f.path])
+		if f.Text() != want[f.Path] {
+			t.Errorf("%s: %s is %q, the default is %q", name, f.Path, f.Text(), want[f.Path])
 		}
 	}
 }
 
 // The table of docs/configuration.md has one line for each field: field, variable, default.
 func TestConfigurationPageNamesEveryField(t *testing.T) {
-	page, err := os.ReadFile("../../docs/configuration.md")
+	page, err := os.ReadFile("../../../../docs/configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,22 +273,69 @@ func TestConfigurationPageNamesEveryField(t *testing.T) {
 		}
 		documented[cells[1]] = cells
 	}
-	for _, f := range defaultConfig().fields() {
-		cells, ok := documented[f.path]
+	for _, f := range Default().Fields() {
+		cells, ok := documented[f.Path]
 		if !ok {
-			t.Errorf("docs/configuration.md does not name %s", f.path)
+			t.Errorf("docs/configuration.md does not name %s", f.Path)
 			continue
 		}
-		want := f.text()
-		if s, secret := f.value.Interface().(secret); secret {
-			want = s.reveal()
+		want := f.Text()
+		if s, secret := f.Value.Interface().(Secret); secret {
+			want = s.Reveal()
 		}
-		if cells[2] != f.env() || cells[3] != want {
-			t.Errorf("%s: the page says %s and %q, it is %s and %q", f.path, cells[2], cells[3], f.env(), want)
+		if cells[2] != f.Env() || cells[3] != want {
+			t.Errorf("%s: the page says %s and %q, it is %s and %q", f.Path, cells[2], cells[3], f.Env(), want)
 		}
-		delete(documented, f.path)
+		delete(documented, f.Path)
 	}
 	for path := range documented {
 		t.Errorf("docs/configuration.md names %s, which does not exist", path)
+	}
+}
+
+// TestTrustedProxiesFromEveryPlace: a list or a number, in a file, a variable or a flag, and config show gives both back.
+func TestTrustedProxiesFromEveryPlace(t *testing.T) {
+	file := func(value string) Source {
+		return Source{ReadFile: files(map[string]string{"weir.yaml": "identity:\n  ip:\n    trusted_proxies: " + value + "\n"})}
+	}
+	flag := func(value string) Source {
+		return Source{ReadFile: files(nil), Settings: []Setting{{"identity.ip.trusted_proxies", value, "--set"}}}
+	}
+	variable := func(value string) Source {
+		return Source{ReadFile: files(nil), Environ: []string{"WEIR_IDENTITY_IP_TRUSTED_PROXIES=" + value}}
+	}
+	for _, c := range []struct {
+		src  Source
+		want string
+	}{
+		{file("2"), "2"}, {file("[]"), "0"}, {file(""), "0"}, {file("10.0.0.0/8"), "10.0.0.0/8"},
+		{file("[10.0.0.0/8, 192.0.2.7]"), "10.0.0.0/8,192.0.2.7/32"}, {file("\n    - 10.0.0.0/8\n    - \"2001:db8::/32\""), "10.0.0.0/8,2001:db8::/32"},
+		{flag("3"), "3"}, {flag("10.0.0.0/8,192.0.2.7"), "10.0.0.0/8,192.0.2.7/32"}, {variable("1"), "1"}, {variable("192.0.2.7, 10.1.2.3/8"), "192.0.2.7/32,10.0.0.0/8"},
+	} {
+		conf, err := Load(c.src)
+		if err != nil {
+			t.Errorf("%s: %v", c.want, err)
+			continue
+		}
+		shown := ""
+		for _, f := range conf.Fields() {
+			if f.Path == "identity.ip.trusted_proxies" {
+				shown = f.Text()
+			}
+		}
+		if shown != c.want {
+			t.Errorf("got %s, want %s", shown, c.want)
+		}
+	}
+	for value, want := range map[string]string{
+		"33": "weir.yaml:3: identity.ip.trusted_proxies: got 33; allowed: a list of prefixes", "[10.0.0.0/8, 2]": `got "2"; allowed`,
+		"[0.0.0.0/0]": "everybody", "{a: b}": "got a mapping", "[[10.0.0.0/8]]": "element 1: got a list", "edge": `got "edge"; allowed`,
+	} {
+		if _, err := Load(file(value)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", value, err, want)
+		}
+	}
+	if _, err := Load(variable("-1")); err == nil || !strings.Contains(err.Error(), "WEIR_IDENTITY_IP_TRUSTED_PROXIES: got -1") {
+		t.Errorf("a variable: %v", err)
 	}
 }

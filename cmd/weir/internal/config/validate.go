@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -17,8 +17,8 @@ import (
 
 // checks collects what is wrong with a configuration.
 type checks struct {
-	origin map[string]string
-	errs   []error
+	origins Origins
+	errs    []error
 }
 
 // fail records one wrong field: where it was set, its path, what it got and what is allowed.
@@ -27,10 +27,7 @@ func (k *checks) fail(path, got, allowed string) {
 }
 
 func (k *checks) where(path string) string {
-	if where := k.origin[path]; where != "" {
-		return where
-	}
-	return "default"
+	return k.origins[path].String()
 }
 
 func (k *checks) between(path string, n, low, high int) {
@@ -59,9 +56,9 @@ func (k *checks) address(path, got string) {
 // namespacePattern allows what means nothing in PostgreSQL schemas, Kafka topics and Redis keys alike.
 var namespacePattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
 
-// validate checks what a type alone cannot. origin says where each field was set.
-func (c *config) validate(origin map[string]string) error {
-	k := &checks{origin: origin}
+// Validate checks what a type alone cannot. Its errors say where each field was set.
+func (c *Config) Validate() error {
+	k := &checks{origins: c.Origins}
 	if !namespacePattern.MatchString(c.Namespace) || strings.HasPrefix(c.Namespace, "pg_") {
 		k.fail("namespace", fmt.Sprintf("%q", c.Namespace), "a letter, then up to 39 of a-z, 0-9 and _, not starting with pg_")
 	}
@@ -73,8 +70,8 @@ func (c *config) validate(origin map[string]string) error {
 	if n := c.Blocks.PerAddress; n < 1 {
 		k.fail("blocks.per_address", strconv.Itoa(n), "1 or more")
 	}
-	if b := c.Detect.BudgetPerPartition; b < leastBudget {
-		k.fail("detect.budget_per_partition", b.String(), size(leastBudget).String()+" or more")
+	if b := c.Detect.BudgetPerPartition; b < LeastBudget {
+		k.fail("detect.budget_per_partition", b.String(), Size(LeastBudget).String()+" or more")
 	}
 	k.address("http.listen", c.HTTP.Listen)
 	k.address("gate.listen", c.Gate.Listen)
@@ -86,10 +83,10 @@ func (c *config) validate(origin map[string]string) error {
 	return errors.Join(k.errs...)
 }
 
-// leastBudget holds some ten thousand keys.
-const leastBudget = 1 << 20
+// LeastBudget holds some ten thousand keys.
+const LeastBudget = 1 << 20
 
-func (c *kafkaConfig) check(k *checks) {
+func (c *Kafka) check(k *checks) {
 	if len(c.Brokers) == 0 {
 		k.fail("kafka.brokers", "none", "at least one host:port")
 	}
@@ -105,7 +102,7 @@ func (c *kafkaConfig) check(k *checks) {
 	k.between("kafka.partitions.requests", c.Partitions.Requests, 1, 1024)
 	k.between("kafka.partitions.keyed", c.Partitions.Keyed, 1, 1024)
 	k.between("kafka.partitions.hits", c.Partitions.Hits, 1, 1024)
-	for path, s := range map[string]span{
+	for path, s := range map[string]Duration{
 		"requests": c.Retention.Requests, "keyed": c.Retention.Keyed, "hits": c.Retention.Hits,
 		"blocks": c.Retention.Blocks, "dead": c.Retention.Dead,
 	} {
@@ -115,19 +112,19 @@ func (c *kafkaConfig) check(k *checks) {
 	}
 }
 
-func (c *tlsConfig) check(k *checks, path string) {
+func (c *TLS) check(k *checks, path string) {
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		k.fail(path+".cert_file", "one of cert_file and key_file", "both or none")
 	}
 }
 
-func (c *redisConfig) check(k *checks) {
+func (c *Redis) check(k *checks) {
 	c.TLS.check(k, "redis.tls")
 	if len(c.Addresses) == 0 {
 		k.url("redis.url", c.URL, "redis", "rediss")
 		return
 	}
-	if k.origin["redis.url"] != "" && c.URL != "" {
+	if k.origins.Has("redis.url") && c.URL != "" {
 		k.fail("redis.addresses", "redis.url as well", "url for one server or addresses for a cluster")
 	}
 	for _, a := range c.Addresses {
@@ -136,14 +133,14 @@ func (c *redisConfig) check(k *checks) {
 }
 
 // url checks a connection URL without ever showing it: it may hold a password.
-func (k *checks) url(path string, s secret, schemes ...string) {
-	u, err := url.Parse(s.reveal())
+func (k *checks) url(path string, s Secret, schemes ...string) {
+	u, err := url.Parse(s.Reveal())
 	if err != nil || !slices.Contains(schemes, u.Scheme) {
 		k.fail(path, "a text that is no such URL (not shown: it may hold a password)", strings.Join(schemes, ":// or ")+"://…")
 	}
 }
 
-func (c *config) checkIdentity(k *checks) {
+func (c *Config) checkIdentity(k *checks) {
 	k.between("identity.ip.v4", int(c.Identity.IP.V4), 1, 32)
 	k.between("identity.ip.v6", int(c.Identity.IP.V6), 1, 128)
 	if err := c.Identity.Validate(); err != nil && len(k.errs) == 0 {
@@ -151,7 +148,7 @@ func (c *config) checkIdentity(k *checks) {
 	}
 }
 
-func (c *config) checkEvents(k *checks) {
+func (c *Config) checkEvents(k *checks) {
 	k.between("events.max_event_bytes", c.Events.MaxEventBytes, 1<<10, 16<<20)
 	if !slices.Contains(eventFormats(), c.Events.Format) {
 		k.oneOf("events.format", c.Events.Format, eventFormats()...)
@@ -162,17 +159,8 @@ func (c *config) checkEvents(k *checks) {
 	}
 }
 
-// server is what an error may say of a connection URL: scheme, host and database, never a user or password.
-func (s secret) server() string {
-	u, err := url.Parse(s.reveal())
-	if err != nil || u.Host == "" {
-		return "(the configured URL)"
-	}
-	return u.Scheme + "://" + u.Host + u.Path
-}
-
 // eventFormats are the formats that events may have.
 func eventFormats() []string { return traffic.Formats() }
 
-// fileFormats are the formats that files of events may have: one event a line.
-func fileFormats() []string { return traffic.LineFormats() }
+// LineFormats are the formats that files of events may have: one event a line.
+func LineFormats() []string { return traffic.LineFormats() }

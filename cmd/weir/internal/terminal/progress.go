@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"fmt"
@@ -16,21 +16,22 @@ import (
 // progressEvery is how often plain progress lines are written where there is no terminal.
 const progressEvery = 10 * time.Second
 
-// progress shows how far reading has come: a bar on a terminal, a line now and then elsewhere.
-type progress struct {
-	out    io.Writer
-	total  int64 // bytes; 0: not known
-	begun  time.Time
-	read   atomic.Int64
-	events atomic.Int64
-	bar    *progressbar.ProgressBar // nil without a terminal
-	stop   chan struct{}
-	ended  sync.WaitGroup
+// Progress shows how far reading has come: a bar on a terminal, a line now and then elsewhere.
+type Progress struct {
+	Bytes  atomic.Int64 // read so far, as the files have them
+	Events atomic.Int64 // found in them
+
+	out   io.Writer
+	total int64 // bytes; 0: not known
+	begun time.Time
+	bar   *progressbar.ProgressBar // nil without a terminal
+	stop  chan struct{}
+	ended sync.WaitGroup
 }
 
-// startProgress begins to show; close ends it.
-func startProgress(out io.Writer, total int64) *progress {
-	p := &progress{out: out, total: total, begun: time.Now(), stop: make(chan struct{})}
+// StartProgress begins to show how much of total bytes has been read; 0 stands for a total that is not known. Close ends it.
+func StartProgress(out io.Writer, total int64) *Progress {
+	p := &Progress{out: out, total: total, begun: time.Now(), stop: make(chan struct{})}
 	every := progressEvery
 	if isTerminal(out) {
 		every = 100 * time.Millisecond
@@ -55,7 +56,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-func (p *progress) show(every time.Duration) {
+func (p *Progress) show(every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -68,20 +69,20 @@ func (p *progress) show(every time.Duration) {
 			fmt.Fprintln(p.out, p.line(time.Since(p.begun)))
 			continue
 		}
-		p.bar.Describe(fmt.Sprintf("%s, %s/s", plural(p.events.Load(), "event"), amount(p.rate(time.Since(p.begun)))))
-		_ = p.bar.Set64(p.read.Load()) // a terminal that went away is no reason to stop
+		p.bar.Describe(fmt.Sprintf("%s, %s/s", Plural(p.Events.Load(), "event"), Amount(p.rate(time.Since(p.begun)))))
+		_ = p.bar.Set64(p.Bytes.Load()) // a terminal that went away is no reason to stop
 	}
 }
 
 // line is what plain output shows: events, bytes, rate and, where it can be known, the time left.
-func (p *progress) line(elapsed time.Duration) string {
+func (p *Progress) line(elapsed time.Duration) string {
 	var b strings.Builder
-	read := p.read.Load()
-	fmt.Fprintf(&b, "%s, %sB", plural(p.events.Load(), "event"), amount(float64(read)))
+	read := p.Bytes.Load()
+	fmt.Fprintf(&b, "%s, %sB", Plural(p.Events.Load(), "event"), Amount(float64(read)))
 	if p.total > 0 {
-		fmt.Fprintf(&b, " of %sB (%d %%)", amount(float64(p.total)), min(100, 100*read/p.total))
+		fmt.Fprintf(&b, " of %sB (%d %%)", Amount(float64(p.total)), min(100, 100*read/p.total))
 	}
-	fmt.Fprintf(&b, ", %s events/s", amount(p.rate(elapsed)))
+	fmt.Fprintf(&b, ", %s events/s", Amount(p.rate(elapsed)))
 	if p.total > 0 && read > 0 && read < p.total {
 		left := time.Duration(float64(elapsed) * float64(p.total-read) / float64(read))
 		fmt.Fprintf(&b, ", about %s left", left.Round(time.Second))
@@ -89,14 +90,15 @@ func (p *progress) line(elapsed time.Duration) string {
 	return b.String()
 }
 
-func (p *progress) rate(elapsed time.Duration) float64 {
+func (p *Progress) rate(elapsed time.Duration) float64 {
 	if elapsed <= 0 {
 		return 0
 	}
-	return float64(p.events.Load()) / elapsed.Seconds()
+	return float64(p.Events.Load()) / elapsed.Seconds()
 }
 
-func (p *progress) close() {
+// Close shows no more.
+func (p *Progress) Close() {
 	close(p.stop)
 	p.ended.Wait()
 	if p.bar != nil {
@@ -104,8 +106,8 @@ func (p *progress) close() {
 	}
 }
 
-// amount writes a number as people read it: 812, 12.3k, 4.5M.
-func amount(n float64) string {
+// Amount writes a number as people read it: 812, 12.3k, 4.5M.
+func Amount(n float64) string {
 	for _, unit := range []string{"", "k", "M", "G"} {
 		if n < 1000 {
 			if unit == "" {

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -19,13 +19,13 @@ var _ listSetter = (*traffic.TrustedProxies)(nil)
 
 // yamlReader fills a configuration from one YAML document. It goes on after an error, so that one run shows them all.
 type yamlReader struct {
-	file   string
-	origin map[string]string // path → file:line
-	errs   []error
+	file    string
+	origins Origins
+	errs    []error
 }
 
 // readYAML sets in c what the document sets. Each error names file, line, field, what it got and what is allowed.
-func readYAML(c *config, file string, text []byte, origin map[string]string) error {
+func readYAML(c *Config, file string, text []byte) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		return yamlSyntaxError(file, err)
@@ -33,7 +33,7 @@ func readYAML(c *config, file string, text []byte, origin map[string]string) err
 	if doc.Kind == 0 {
 		return nil // an empty file sets nothing
 	}
-	r := &yamlReader{file: file, origin: origin}
+	r := &yamlReader{file: file, origins: c.Origins}
 	r.section(reflect.ValueOf(c).Elem(), doc.Content[0], "")
 	return errors.Join(r.errs...)
 }
@@ -88,7 +88,7 @@ func (r *yamlReader) section(v reflect.Value, n *yaml.Node, path string) {
 }
 
 func (r *yamlReader) leaf(v reflect.Value, n *yaml.Node, path string) {
-	r.origin[path] = fmt.Sprintf("%s:%d", r.file, n.Line)
+	r.origins[path] = Origin{File: r.file, Line: n.Line}
 	if isNull(n) {
 		v.SetZero() // `never_block:` means: none
 		return

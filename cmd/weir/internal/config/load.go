@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -10,68 +10,69 @@ import (
 	"strings"
 )
 
-// configFile is read when neither --config nor WEIR_CONFIG names another one. It may be absent.
-const configFile = "weir.yaml"
+// DefaultFile is read when neither --config nor WEIR_CONFIG names another one. It may be absent.
+const DefaultFile = "weir.yaml"
 
-// setting is one value from the command line.
-type setting struct {
-	path, value string
-	flag        string // as the user wrote it, for errors: --kafka-brokers
+// Setting is one value from the command line.
+type Setting struct {
+	Path, Value string
+	Flag        string // as the user wrote it, for errors: --kafka-brokers
 }
 
-// configSource is where a configuration comes from. Tests give their own; the zero value has defaults only.
-type configSource struct {
-	file     string // --config; must exist when set
-	settings []setting
-	environ  []string // NAME=value, as os.Environ
-	readFile func(string) ([]byte, error)
+// Source is where a configuration comes from. Tests give their own; the zero value has defaults only.
+type Source struct {
+	File     string // --config; must exist when set
+	Settings []Setting
+	Environ  []string // NAME=value, as os.Environ
+	ReadFile func(string) ([]byte, error)
 }
 
-// loadConfig reads defaults, then the file, then the environment, then flags; later ones win. All errors of one source
+// Load reads defaults, then the file, then the environment, then flags; later ones win. All errors of one source
 // are reported together; each says where it stands, what was got and what is allowed. Secrets in files are read here.
-func loadConfig(src configSource) (*config, error) {
-	if src.readFile == nil {
-		src.readFile = os.ReadFile
+func Load(src Source) (*Config, error) {
+	if src.ReadFile == nil {
+		src.ReadFile = os.ReadFile
 	}
-	c, origin := defaultConfig(), map[string]string{}
-	if err := loadFile(c, src, origin); err != nil {
+	c := Default()
+	c.Origins = Origins{}
+	if err := loadFile(c, src); err != nil {
 		return nil, err
 	}
-	if err := loadEnviron(c, src.environ, origin); err != nil {
+	if err := loadEnviron(c, src.Environ); err != nil {
 		return nil, err
 	}
-	if err := loadSettings(c, src.settings, origin); err != nil {
+	if err := loadSettings(c, src.Settings); err != nil {
 		return nil, err
 	}
-	if err := c.readSecrets(src.readFile, origin); err != nil {
+	if err := c.readSecrets(src.ReadFile); err != nil {
 		return nil, err
 	}
-	if err := c.validate(origin); err != nil {
+	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	c.origin = origin
 	return c, nil
 }
 
-func loadFile(c *config, src configSource, origin map[string]string) error {
-	name, chosen := src.file, src.file != ""
+func loadFile(c *Config, src Source) error {
+	name, chosen := src.File, src.File != ""
 	if !chosen {
-		name, chosen = lookupEnviron(src.environ, "WEIR_CONFIG")
+		name, chosen = LookupEnv(src.Environ, "WEIR_CONFIG")
 	}
 	if !chosen || name == "" {
-		name, chosen = configFile, false
+		name, chosen = DefaultFile, false
 	}
-	text, err := src.readFile(name)
+	text, err := src.ReadFile(name)
 	if !chosen && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("configuration file: %w", err)
 	}
-	return readYAML(c, name, text, origin)
+	return readYAML(c, name, text)
 }
 
-func lookupEnviron(environ []string, name string) (string, bool) {
+// LookupEnv finds a variable in an environment as os.Environ gives it. The last of several holds.
+func LookupEnv(environ []string, name string) (string, bool) {
 	for i := len(environ) - 1; i >= 0; i-- {
 		if n, value, _ := strings.Cut(environ[i], "="); n == name {
 			return value, true
@@ -85,10 +86,10 @@ func lookupEnviron(environ []string, name string) (string, bool) {
 var serviceLink = regexp.MustCompile(`^WEIR(_[A-Z0-9]+)*_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
 // loadEnviron takes every WEIR_ variable. One that names no field is an error: it is a setting that would not hold.
-func loadEnviron(c *config, environ []string, origin map[string]string) error {
-	byName := map[string]field{}
-	for _, f := range c.fields() {
-		byName[f.env()] = f
+func loadEnviron(c *Config, environ []string) error {
+	byName := map[string]Field{}
+	for _, f := range c.Fields() {
+		byName[f.Env()] = f
 	}
 	var errs []error
 	for _, kv := range environ {
@@ -104,36 +105,36 @@ func loadEnviron(c *config, environ []string, origin map[string]string) error {
 			errs = append(errs, fmt.Errorf("environment: %s: no such setting%s", name, nearest(name, byName)))
 			continue
 		}
-		origin[f.path] = name
-		if err := setText(f.value, value); err != nil {
+		c.Origins[f.Path] = Origin{Variable: name}
+		if err := setText(f.Value, value); err != nil {
 			errs = append(errs, fmt.Errorf("environment: %s: %w", name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func loadSettings(c *config, settings []setting, origin map[string]string) error {
-	byPath := map[string]field{}
-	for _, f := range c.fields() {
-		byPath[f.path] = f
+func loadSettings(c *Config, settings []Setting) error {
+	byPath := map[string]Field{}
+	for _, f := range c.Fields() {
+		byPath[f.Path] = f
 	}
 	var errs []error
 	for _, s := range settings {
-		f, ok := byPath[s.path]
+		f, ok := byPath[s.Path]
 		if !ok {
-			errs = append(errs, fmt.Errorf("%s: no such field %q%s", s.flag, s.path, nearest(s.path, byPath)))
+			errs = append(errs, fmt.Errorf("%s: no such field %q%s", s.Flag, s.Path, nearest(s.Path, byPath)))
 			continue
 		}
-		origin[f.path] = s.flag
-		if err := setText(f.value, s.value); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %s: %w", s.flag, s.path, err))
+		c.Origins[f.Path] = Origin{Flag: s.Flag}
+		if err := setText(f.Value, s.Value); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s: %w", s.Flag, s.Path, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // nearest names the known settings that share the longest beginning with name.
-func nearest(name string, known map[string]field) string {
+func nearest(name string, known map[string]Field) string {
 	best, names := 0, []string(nil)
 	for k := range known {
 		n := commonPrefix(name, k)
@@ -157,10 +158,10 @@ func commonPrefix(a, b string) int {
 }
 
 // readSecrets fills each secret whose _file field is set.
-func (c *config) readSecrets(readFile func(string) ([]byte, error), origin map[string]string) error {
+func (c *Config) readSecrets(readFile func(string) ([]byte, error)) error {
 	pairs := []struct {
 		path string
-		to   *secret
+		to   *Secret
 		file string
 	}{
 		{"kafka.sasl.password", &c.Kafka.SASL.Password, c.Kafka.SASL.PasswordFile},
@@ -173,16 +174,16 @@ func (c *config) readSecrets(readFile func(string) ([]byte, error), origin map[s
 		if p.file == "" {
 			continue
 		}
-		if _, set := origin[p.path]; set && *p.to != "" {
-			errs = append(errs, fmt.Errorf("%s: %s and %s_file are both set; allowed: one of them", origin[p.path], p.path, p.path))
+		if c.Origins.Has(p.path) && *p.to != "" {
+			errs = append(errs, fmt.Errorf("%s: %s and %s_file are both set; allowed: one of them", c.Origins[p.path], p.path, p.path))
 			continue
 		}
 		text, err := readFile(p.file)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %s_file: %w", origin[p.path+"_file"], p.path, err))
+			errs = append(errs, fmt.Errorf("%s: %s_file: %w", c.Origins[p.path+"_file"], p.path, err))
 			continue
 		}
-		*p.to = secret(strings.TrimRight(string(text), "\r\n"))
+		*p.to = Secret(strings.TrimRight(string(text), "\r\n"))
 	}
 	return errors.Join(errs...)
 }

@@ -1,9 +1,11 @@
-package main
+package service
 
 import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+
+	"github.com/weirhq/weir/cmd/weir/internal/config"
 )
 
 // The resident memory of a process that detects stays within 5/4 of the budget of the partitions that it owns, and
@@ -29,6 +31,6 @@ func holdMemory(budget int64, log *slog.Logger) func(partitions int) {
 	return func(partitions int) {
 		limit := memoryLimit(budget, partitions)
 		debug.SetMemoryLimit(limit)
-		log.Debug("memory limit set", "partitions", partitions, "budget", size(budget), "limit", size(limit))
+		log.Debug("memory limit set", "partitions", partitions, "budget", config.Size(budget), "limit", config.Size(limit))
 	}
 }

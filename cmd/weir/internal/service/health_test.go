@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 // A process that is ready and lacks something says both: it is sent requests, and whoever looks sees what is missing.
 func TestReadyTellsWhatIsMissing(t *testing.T) {
 	var broken error
-	o := &observer{
+	o := &Health{
 		registry: prometheus.NewRegistry(),
 		log:      slog.New(slog.DiscardHandler),
-		probes:   []probe{{"blocklist", func(context.Context) error { return broken }}},
-		notes:    []func() string{func() string { return "" }, func() string { return "5461 slots are missing" }},
+		probes:   []Probe{{"blocklist", func(context.Context) error { return broken }}},
+		Notes:    []func() string{func() string { return "" }, func() string { return "5461 slots are missing" }},
 	}
 	ask := func() (int, string) {
 		answer := httptest.NewRecorder()

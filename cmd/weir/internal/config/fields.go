@@ -1,9 +1,10 @@
-package main
+package config
 
 import (
 	"encoding"
 	"fmt"
 	"math"
+	"net/url"
 	"reflect"
 	"sort"
 	"strconv"
@@ -11,21 +12,21 @@ import (
 	"time"
 )
 
-// secret is a text that is never shown: every way of printing it gives the mask.
-type secret string
+// Secret is a text that is never shown: every way of printing it gives the mask.
+type Secret string
 
 const secretMask = "********"
 
 var (
-	_ encoding.TextMarshaler   = secret("")
-	_ encoding.TextMarshaler   = span(0)
-	_ encoding.TextUnmarshaler = (*span)(nil)
-	_ encoding.TextMarshaler   = size(0)
-	_ encoding.TextUnmarshaler = (*size)(nil)
+	_ encoding.TextMarshaler   = Secret("")
+	_ encoding.TextMarshaler   = Duration(0)
+	_ encoding.TextUnmarshaler = (*Duration)(nil)
+	_ encoding.TextMarshaler   = Size(0)
+	_ encoding.TextUnmarshaler = (*Size)(nil)
 )
 
 // String is the mask, or nothing where nothing is set.
-func (s secret) String() string {
+func (s Secret) String() string {
 	if s == "" {
 		return ""
 	}
@@ -33,44 +34,45 @@ func (s secret) String() string {
 }
 
 // GoString keeps %#v from showing it.
-func (s secret) GoString() string { return s.String() }
+func (s Secret) GoString() string { return s.String() }
 
 // MarshalText keeps encoders from showing it.
-func (s secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// reveal is the text itself, for the one place that connects with it.
-func (s secret) reveal() string { return string(s) }
+// Reveal is the text itself, for the one place that connects with it.
+func (s Secret) Reveal() string { return string(s) }
 
-// span is a duration written with s, m, h or d: 90s, 24h, 7d.
-type span time.Duration
+// Duration is a duration written with s, m, h or d: 90s, 24h, 7d.
+type Duration time.Duration
 
 // String writes whole days as 7d, everything else as Go does.
-func (s span) String() string {
+func (s Duration) String() string {
 	d := time.Duration(s)
-	if d > 0 && d%day == 0 {
-		return strconv.FormatInt(int64(d/day), 10) + "d"
+	if d > 0 && d%Day == 0 {
+		return strconv.FormatInt(int64(d/Day), 10) + "d"
 	}
 	return d.String()
 }
 
 // MarshalText writes s as String does.
-func (s span) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s Duration) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText reads Go's durations and whole days.
-func (s *span) UnmarshalText(b []byte) error {
-	d, err := parseSpan(string(b))
+func (s *Duration) UnmarshalText(b []byte) error {
+	d, err := ParseDuration(string(b))
 	if err != nil {
 		return err
 	}
-	*s = span(d)
+	*s = Duration(d)
 	return nil
 }
 
-func parseSpan(text string) (time.Duration, error) {
+// ParseDuration reads Go's durations and whole days: 90s, 1h30m, 7d. They are never negative.
+func ParseDuration(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.ParseInt(days, 10, 32)
 		if err == nil && n >= 0 && n <= 36500 {
-			return time.Duration(n) * day, nil
+			return time.Duration(n) * Day, nil
 		}
 	}
 	d, err := time.ParseDuration(text)
@@ -80,11 +82,11 @@ func parseSpan(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// size is a number of bytes, written with B, KiB, MiB or GiB: 256MiB.
-type size int64
+// Size is a number of bytes, written with B, KiB, MiB or GiB: 256MiB.
+type Size int64
 
 // String writes the greatest unit that gives a whole number.
-func (s size) String() string {
+func (s Size) String() string {
 	for _, u := range sizeUnits() {
 		if s != 0 && int64(s)%u.bytes == 0 {
 			return strconv.FormatInt(int64(s)/u.bytes, 10) + u.name
@@ -94,10 +96,10 @@ func (s size) String() string {
 }
 
 // MarshalText writes s as String does.
-func (s size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText reads what String writes.
-func (s *size) UnmarshalText(b []byte) error {
+func (s *Size) UnmarshalText(b []byte) error {
 	text := string(b)
 	for _, u := range sizeUnits() {
 		number, ok := strings.CutSuffix(text, u.name)
@@ -106,7 +108,7 @@ func (s *size) UnmarshalText(b []byte) error {
 		}
 		n, err := strconv.ParseInt(number, 10, 64)
 		if err == nil && n >= 0 && n <= math.MaxInt64/u.bytes {
-			*s = size(n * u.bytes)
+			*s = Size(n * u.bytes)
 			return nil
 		}
 		break
@@ -123,38 +125,39 @@ func sizeUnits() []sizeUnit {
 	return []sizeUnit{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 }
 
-// field is one leaf of the configuration.
-type field struct {
-	path  string // kafka.partitions.keyed
-	value reflect.Value
+// Field is one leaf of the configuration.
+type Field struct {
+	Path  string // kafka.partitions.keyed
+	Value reflect.Value
 }
 
-// env is the name of the field's environment variable.
-func (f field) env() string {
-	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(f.path, ".", "_"))
+// Env is the name of the field's environment variable.
+func (f Field) Env() string {
+	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(f.Path, ".", "_"))
 }
 
-// text is the value as --set would take it; secrets are masked.
-func (f field) text() string {
-	switch v := f.value.Interface().(type) {
+// Text is the value as --set would take it; secrets are masked.
+func (f Field) Text() string {
+	switch v := f.Value.Interface().(type) {
 	case []string:
 		return strings.Join(v, ",")
 	case map[string]string:
-		return joinMap(v)
+		return JoinMap(v)
 	case fmt.Stringer:
 		return v.String()
 	}
-	if f.value.Kind() == reflect.Slice {
-		parts := make([]string, f.value.Len())
+	if f.Value.Kind() == reflect.Slice {
+		parts := make([]string, f.Value.Len())
 		for i := range parts {
-			parts[i] = fmt.Sprint(f.value.Index(i).Interface())
+			parts[i] = fmt.Sprint(f.Value.Index(i).Interface())
 		}
 		return strings.Join(parts, ",")
 	}
-	return fmt.Sprint(f.value.Interface())
+	return fmt.Sprint(f.Value.Interface())
 }
 
-func joinMap(m map[string]string) string {
+// JoinMap writes a map as --set takes it: pairs in the order of their names, a=b,c=d.
+func JoinMap(m map[string]string) string {
 	parts := make([]string, 0, len(m))
 	for k, v := range m {
 		parts = append(parts, k+"="+v)
@@ -163,12 +166,12 @@ func joinMap(m map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
-// fields lists the leaves of c in the order of its struct.
-func (c *config) fields() []field {
+// Fields lists the leaves of c in the order of its struct.
+func (c *Config) Fields() []Field {
 	return appendFields(nil, "", reflect.ValueOf(c).Elem())
 }
 
-func appendFields(out []field, prefix string, v reflect.Value) []field {
+func appendFields(out []Field, prefix string, v reflect.Value) []Field {
 	for i := range v.NumField() {
 		name := yamlName(v.Type().Field(i))
 		if name == "" {
@@ -179,7 +182,7 @@ func appendFields(out []field, prefix string, v reflect.Value) []field {
 			out = appendFields(out, path+".", v.Field(i))
 			continue
 		}
-		out = append(out, field{path: path, value: v.Field(i)})
+		out = append(out, Field{Path: path, Value: v.Field(i)})
 	}
 	return out
 }
@@ -277,4 +280,13 @@ func setPairs(v reflect.Value, parts []string) error {
 	}
 	v.Set(reflect.ValueOf(m))
 	return nil
+}
+
+// Server is what an error may say of a connection URL: scheme, host and database, never a user or password.
+func (s Secret) Server() string {
+	u, err := url.Parse(s.Reveal())
+	if err != nil || u.Host == "" {
+		return "(the configured URL)"
+	}
+	return u.Scheme + "://" + u.Host + u.Path
 }
