@@ -15,8 +15,8 @@ import (
 	"github.com/weirhq/weir/rules"
 )
 
-// completionPatience is how long the shell may wait for names from PostgreSQL; then there are none.
-const completionPatience = time.Second
+// completionTimeout is how long the shell may wait for names from PostgreSQL; then there are none.
+const completionTimeout = time.Second
 
 // suggest finds what may stand next on the command line.
 type suggest = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective)
@@ -114,7 +114,7 @@ func replayNames(ctx context.Context, s *history.Store) ([]string, error) {
 // for a key is no place for an error.
 func (a *app) suggestNames(ask func(ctx context.Context, s *history.Store) ([]string, error)) suggest {
 	return func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 		defer cancel()
 		answers := make(chan []string, 1)
 		go func() { answers <- a.askHistory(ctx, cmd, ask) }()

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
-	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
@@ -82,7 +81,7 @@ func parseSince(text string, now time.Time) (traffic.Time, error) {
 	if text == "" {
 		return 0, nil
 	}
-	if d, err := config.ParseDuration(text); err == nil {
+	if d, err := duration.Parse(text); err == nil {
 		return traffic.At(now).Add(-d), nil
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)

@@ -120,7 +120,7 @@ func (f *ingestFlags) parse(c *config.Config) error {
 	if f.live && (f.partitions != 1 || len(f.rules) > 0 || f.keepTopics || f.onExists != "error") {
 		return usage.Errorf("--partitions, --rules, --on-exists and --keep-topics are for --replay")
 	}
-	if f.within, err = config.ParseDuration(f.reorder); err != nil {
+	if f.within, err = duration.Parse(f.reorder); err != nil {
 		return usage.Errorf("--reorder: %w", err)
 	}
 	if f.fields, err = traffic.ParseFieldMap(f.fieldMap); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// readyPatience bounds weir ready; it is above probeTimeout, after which /readyz answers whatever happens.
-const readyPatience = 4 * time.Second
+// readyTimeout bounds weir ready; it is above probeTimeout, after which /readyz answers whatever happens.
+const readyTimeout = 4 * time.Second
 
 func (a *app) readyCommand() *cobra.Command {
 	return &cobra.Command{
@@ -39,7 +39,7 @@ func (a *app) ready(ctx context.Context, listens string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyPatience)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
 	if err != nil {

@@ -92,13 +92,13 @@ func showMode(w io.Writer, set *history.ModeSet) error {
 	return err
 }
 
-// publishPatience bounds how long a command that has changed a rule waits for Redis to take it. The change is stored by
+// publishTimeout bounds how long a command that has changed a rule waits for Redis to take it. The change is stored by
 // then, and weir run publishes what nobody else could.
-const publishPatience = 5 * time.Second
+const publishTimeout = 5 * time.Second
 
-// publishTimeout bounds each answer of a server meanwhile: of several nodes of a cluster, one that hangs may be the first to
+// answerTimeout bounds each answer of a server meanwhile: of several nodes of a cluster, one that hangs may be the first to
 // be asked where the modes are, and a demotion is to take effect within a second.
-const publishTimeout = 500 * time.Millisecond
+const answerTimeout = 500 * time.Millisecond
 
 // publication is whether gates have been told of the modes that a command has left in the rule store.
 type publication struct {
@@ -112,7 +112,7 @@ type publication struct {
 // publishModes makes the stored modes known to all gates, so that a promotion or demotion needs nobody else to take
 // effect. That Redis does not take it is no failure of the command: who may change rules may have no access to Redis.
 func (s *store) publishModes(ctx context.Context) publication {
-	ctx, cancel := context.WithTimeout(ctx, publishPatience)
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	p := publication{}
 	err := func() error {
@@ -120,7 +120,7 @@ func (s *store) publishModes(ctx context.Context) publication {
 		if err != nil {
 			return err
 		}
-		server.Timeout = publishTimeout
+		server.Timeout = answerTimeout
 		redis, err := blocklist.Connect(server, s.config.Namespace)
 		if err != nil {
 			return err

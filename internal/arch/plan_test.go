@@ -21,12 +21,12 @@ var plan = map[string][]string{
 	"dashboards": {},
 	"cmd/weir":   {"*"},
 	// What all that is set is called, and where it is read.
-	"cmd/weir/internal/config": {"traffic", "rules", "detectors", "blocklist", "ingest"},
+	"cmd/weir/internal/config": {"traffic", "rules", "detectors", "blocklist", "ingest", "internal/yamlnode", "internal/duration"},
 	// Opens the servers, makes the stages, runs and stops them.
 	"cmd/weir/internal/service": {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "gate", "internal/retry",
 		"cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"},
 	"cmd/weir/internal/terminal": {"traffic"},                                                          // what commands show: tables, times, progress
-	"cmd/weir/internal/usage":    {"rules", "cmd/weir/internal/terminal"},                              // mistakes in what weir is told
+	"cmd/weir/internal/usage":    {"rules", "internal/duration", "cmd/weir/internal/terminal"},         // mistakes in what weir is told
 	"cmd/weir/internal/subject":  {"traffic", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"}, // subjects as words of a shell
 	"examples":                   {"traffic", "gate"},                                                  // and below: what users import too
 	"internal/retry":             {},                                                                   // backoff, and what to log meanwhile

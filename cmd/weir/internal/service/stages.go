@@ -166,27 +166,6 @@ func (e *enforcement) modesChanged() {
 	e.stage.ModesChanged()
 }
 
-// decisionLog is the blocks topic as ENFORCE sees it. A decision lies in the partition that its hit lay in.
-type decisionLog struct {
-	appender   ingest.Appender
-	partitions int
-}
-
-var _ blocklist.DecisionLog = (*decisionLog)(nil)
-
-// Append returns nil after Kafka has acknowledged all decisions.
-func (l *decisionLog) Append(ctx context.Context, partition int, decisions []blocklist.Decision) error {
-	b := ingest.Batch{Partition: partition % l.partitions}
-	for i := range decisions {
-		value, err := blocklist.EncodeDecision(&decisions[i])
-		if err != nil {
-			return err
-		}
-		b.Values = append(b.Values, value)
-	}
-	return l.appender.Append(ctx, []ingest.Batch{b})
-}
-
 // The stages find in history what they need of it.
 var (
 	_ ingest.Routings        = (*history.Store)(nil)
