@@ -27,7 +27,7 @@ type releaseFlags struct {
 	force bool
 }
 
-func (a *app) blocksRelease() *cobra.Command {
+func blocksRelease(a *app) *cobra.Command {
 	var f releaseFlags
 	c := &cobra.Command{
 		Use:   "release RULE SOURCE…",

@@ -44,7 +44,7 @@ type ingestFlags struct {
 	decoder traffic.Decoder
 }
 
-func (a *app) ingestCommand() *cobra.Command {
+func ingestCommand(a *app) *cobra.Command {
 	var f ingestFlags
 	c := &cobra.Command{
 		Use:   "ingest FILE… --format F (--replay NAME | --live)",
@@ -76,7 +76,7 @@ A line that is no event becomes a dead letter with file and line, and is counted
 			if err := f.parse(conf); err != nil {
 				return err
 			}
-			return a.ingest(cmd.Context(), conf, &f, args)
+			return ingestFiles(cmd.Context(), a, conf, &f, args)
 		}),
 	}
 	f.register(c)
@@ -135,7 +135,7 @@ func (f *ingestFlags) parse(c *config.Config) error {
 	return nil
 }
 
-func (a *app) ingest(parent context.Context, c *config.Config, f *ingestFlags, paths []string) error {
+func ingestFiles(parent context.Context, a *app, c *config.Config, f *ingestFlags, paths []string) error {
 	log := a.quietLogger(c)
 	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
@@ -145,7 +145,7 @@ func (a *app) ingest(parent context.Context, c *config.Config, f *ingestFlags, p
 		return err
 	}
 	if f.live {
-		return a.ingestLive(ctx, c, r)
+		return ingestLive(ctx, a, c, r)
 	}
 	return a.ingestReplay(ctx, c, r)
 }
@@ -188,7 +188,7 @@ type liveSummary struct {
 	lateness lateness
 }
 
-func (a *app) ingestLive(ctx context.Context, c *config.Config, r *reading) error {
+func ingestLive(ctx context.Context, a *app, c *config.Config, r *reading) error {
 	registry := service.NewRegistry(readBuildVersion().Version)
 	in, err := service.Open(ctx, c, a.quietLogger(c), registry, false)
 	if err != nil {
@@ -215,7 +215,7 @@ func (a *app) ingestLive(ctx context.Context, c *config.Config, r *reading) erro
 		return err
 	}
 	counts := r.archive.Counts()
-	return a.showLive(liveSummary{
+	return showLive(&a.Output, liveSummary{
 		Lines: counts.Lines, Events: r.sender.Acked(), Dead: counts.Refused, TooLate: counts.TooLate, Took: r.took.Seconds(),
 		Late: r.late, lateness: allow,
 	})
@@ -234,15 +234,15 @@ func (f *ingestFlags) liveDecode(stream rules.Format) (ingest.ArchiveDecode, err
 		"or any where the stream reads weir (events.format)", stream.Name, config.JoinMap(stream.Map), f.format, config.JoinMap(f.fields))
 }
 
-func (a *app) showLive(s liveSummary) error {
-	if a.Format == "json" {
-		return a.WriteJSON(s)
+func showLive(o *terminal.Output, s liveSummary) error {
+	if o.Format == "json" {
+		return o.WriteJSON(s)
 	}
-	fmt.Fprintf(a.Stdout, "%s sent of %s, in %s\n", terminal.Plural(s.Events, "event"), terminal.Plural(s.Lines, "line"), terminal.Seconds(s.Took))
-	a.showDead(s.Dead)
-	a.showTooLate(s.TooLate)
+	fmt.Fprintf(o.Stdout, "%s sent of %s, in %s\n", terminal.Plural(s.Events, "event"), terminal.Plural(s.Lines, "line"), terminal.Seconds(s.Took))
+	showDead(o, s.Dead)
+	showTooLate(o, s.TooLate)
 	if s.Late > 0 {
-		fmt.Fprintf(a.Stdout, "%d of %s are too late for every rule and count nowhere, unless weir run is behind: they are old by %s\n"+
+		fmt.Fprintf(o.Stdout, "%d of %s are too late for every rule and count nowhere, unless weir run is behind: they are old by %s\n"+
 			"weir history late tells how many were late for which rule; weir ingest --replay NAME counts what is old\n", s.Late, terminal.Plural(s.Events, "event"), s.lateness)
 	}
 	if s.Events == 0 && s.Lines > 0 {
@@ -251,15 +251,15 @@ func (a *app) showLive(s liveSummary) error {
 	return nil
 }
 
-func (a *app) showDead(dead map[string]int64) {
+func showDead(o *terminal.Output, dead map[string]int64) {
 	for _, reason := range slices.Sorted(maps.Keys(dead)) {
-		fmt.Fprintf(a.Stdout, "dead letters, %s: %d\n", reason, dead[reason])
+		fmt.Fprintf(o.Stdout, "dead letters, %s: %d\n", reason, dead[reason])
 	}
 }
 
-func (a *app) showTooLate(n int64) {
+func showTooLate(o *terminal.Output, n int64) {
 	if n > 0 {
-		fmt.Fprintf(a.Stdout, "came too late for --reorder: %s, sent all the same\n", terminal.Plural(n, "event"))
+		fmt.Fprintf(o.Stdout, "came too late for --reorder: %s, sent all the same\n", terminal.Plural(n, "event"))
 	}
 }
 

@@ -99,7 +99,7 @@ func replaySettings(c *config.Config, requests int) ingest.TopicSettings {
 
 // replayRules reads the rules of --rules; each is its own first version.
 func (a *app) replayRules(from []string, c *config.Config) ([]rules.Version, error) {
-	docs, err := a.ruleFiles(from, c.Identity)
+	docs, err := ruleFiles(a, from, c.Identity)
 	if err != nil {
 		return nil, err
 	}

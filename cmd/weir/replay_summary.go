@@ -159,11 +159,11 @@ func (a *app) replayTable(s replaySummary) error {
 		fmt.Fprintf(a.Stdout, ", %s to %s", terminal.Time(s.First), terminal.Time(s.Last))
 	}
 	fmt.Fprintf(a.Stdout, ", in %s\n", terminal.Seconds(s.Seconds))
-	a.showDead(s.Dead)
+	showDead(&a.Output, s.Dead)
 	for _, e := range s.Examples {
 		fmt.Fprintf(a.Stdout, "  %s\n", terminal.Cell(e))
 	}
-	a.showTooLate(s.TooLate)
+	showTooLate(&a.Output, s.TooLate)
 	if s.Forced > 0 {
 		fmt.Fprintf(a.Stdout, "sent early because the --reorder buffer was full: %s\n", terminal.Plural(s.Forced, "event"))
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/rules"
 )
 
-func (a *app) rulesPromote() *cobra.Command {
+func rulesPromote(a *app) *cobra.Command {
 	var act actFlags
 	var override bool
 	c := &cobra.Command{
@@ -29,7 +29,7 @@ refusals would feed the rule's windows, and keep a client blocked for ever.`,
 		Example: `  weir rules promote guest-token-flood --reason "two days of shadow, no viewer among the hits"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return a.setMode(cmd, promotion(args[0], act.by, act.reason, override))
+			return setMode(a, cmd, promotion(args[0], act.by, act.reason, override))
 		}),
 	}
 	c.Flags().BoolVar(&override, "override", false, "promote although the log format carries no verdict")
@@ -43,7 +43,7 @@ func promotion(rule, by, reason string, override bool) history.ModeChange {
 	return history.ModeChange{Rule: rule, Mode: rules.ModeBlock, By: by, Reason: reason, Override: override}
 }
 
-func (a *app) rulesDemote() *cobra.Command {
+func rulesDemote(a *app) *cobra.Command {
 	var act actFlags
 	c := &cobra.Command{
 		Use:   "demote RULE",
@@ -53,7 +53,7 @@ told by this command, whether or not weir run is running; where Redis does not a
 		Example: `  weir rules demote guest-token-flood --reason "a partner is among the hits"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return a.setMode(cmd, history.ModeChange{Rule: args[0], Mode: rules.ModeShadow, By: act.by, Reason: act.reason})
+			return setMode(a, cmd, history.ModeChange{Rule: args[0], Mode: rules.ModeShadow, By: act.by, Reason: act.reason})
 		}),
 	}
 	act.register(c, a.environ)
@@ -61,7 +61,7 @@ told by this command, whether or not weir run is running; where Redis does not a
 	return c
 }
 
-func (a *app) setMode(cmd *cobra.Command, change history.ModeChange) error {
+func setMode(a *app, cmd *cobra.Command, change history.ModeChange) error {
 	return a.withStore(cmd, func(ctx context.Context, s *store) error {
 		set, err := s.SetMode(ctx, change)
 		if err != nil {
