@@ -3,6 +3,7 @@ package ingest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -89,7 +90,7 @@ type TopicSpec struct {
 
 // The largest record batch of each topic, compressed. One event has at most 1 MiB, but gateways batch.
 const (
-	requestsMaxMessageBytes = 4 << 20
+	RequestsMaxMessageBytes = 4 << 20
 	internalMaxMessageBytes = 32 << 20
 )
 
@@ -102,7 +103,7 @@ func (s TopicSettings) Topics(names Names) []TopicSpec {
 		return otherwise
 	}
 	specs := []TopicSpec{
-		{Name: names.Requests, Partitions: count(s.RequestsPartitions, 12), Retention: s.RequestsRetention, MaxMessageBytes: requestsMaxMessageBytes},
+		{Name: names.Requests, Partitions: count(s.RequestsPartitions, 12), Retention: s.RequestsRetention, MaxMessageBytes: RequestsMaxMessageBytes},
 		{Name: names.Keyed, Partitions: count(s.KeyedPartitions, 64), FixedPartitions: true, Retention: s.KeyedRetention, MaxMessageBytes: internalMaxMessageBytes},
 		{Name: names.Hits, Partitions: count(s.HitsPartitions, 12), Retention: s.HitsRetention, MaxMessageBytes: internalMaxMessageBytes},
 		{Name: names.Blocks, Partitions: count(s.BlocksPartitions, 12), Retention: s.BlocksRetention, MaxMessageBytes: internalMaxMessageBytes},
@@ -116,16 +117,17 @@ func (s TopicSettings) Topics(names Names) []TopicSpec {
 
 // Topic settings that weir depends on.
 const (
-	timestampTypeKey   = "message.timestamp.type"
-	logAppendTime      = "LogAppendTime"
-	maxMessageBytesKey = "max.message.bytes"
-	cleanupPolicyKey   = "cleanup.policy"
-	retentionKey       = "retention.ms"
+	TimestampTypeKey   = "message.timestamp.type"
+	LogAppendTime      = "LogAppendTime"
+	MaxMessageBytesKey = "max.message.bytes"
+	CleanupPolicyKey   = "cleanup.policy"
+	RetentionKey       = "retention.ms"
 	retentionBytesKey  = "retention.bytes"
 	minInsyncKey       = "min.insync.replicas"
 )
 
-func (s TopicSpec) check() error {
+// Check refuses a topic that cannot be created.
+func (s TopicSpec) Check() error {
 	switch {
 	case s.Name == "":
 		return errors.New("topic without a name")
@@ -137,13 +139,25 @@ func (s TopicSpec) check() error {
 	return nil
 }
 
-// settings are the topic's settings as Kafka writes them.
-func (s TopicSpec) settings() map[string]string {
+// CheckPartitions compares the number of partitions that a topic has with the wanted one. note is empty where they are equal.
+func (s TopicSpec) CheckPartitions(has int) (note string, err error) {
+	if has == s.Partitions {
+		return "", nil
+	}
+	if s.FixedPartitions {
+		return "", fmt.Errorf("topic %s has %d partitions, the configuration says %d: its partition count is fixed when it is "+
+			"created; correct the configuration, or use another namespace", s.Name, has, s.Partitions)
+	}
+	return fmt.Sprintf("has %d partitions, the configuration says %d; it is used as it is", has, s.Partitions), nil
+}
+
+// Settings are the topic's settings as Kafka writes them.
+func (s TopicSpec) Settings() map[string]string {
 	out := map[string]string{
-		timestampTypeKey: logAppendTime, cleanupPolicyKey: "delete", maxMessageBytesKey: strconv.Itoa(s.MaxMessageBytes),
+		TimestampTypeKey: LogAppendTime, CleanupPolicyKey: "delete", MaxMessageBytesKey: strconv.Itoa(s.MaxMessageBytes),
 	}
 	if s.Retention != 0 {
-		out[retentionKey] = s.retentionMillis()
+		out[RetentionKey] = s.retentionMillis()
 	}
 	if s.Replication >= 3 {
 		// An acknowledged record must survive the loss of a broker; with one in-sync replica "all" would mean one.
@@ -159,14 +173,14 @@ func (s TopicSpec) retentionMillis() string {
 	return strconv.FormatInt(s.Retention.Milliseconds(), 10)
 }
 
-// differences compares what a topic has with what it must have. An entry says setting, got and wanted.
-func (s TopicSpec) differences(has map[string]string) map[string]string {
+// Differences compares what a topic has with what it must have. An entry says setting, got and wanted.
+func (s TopicSpec) Differences(has map[string]string) map[string]string {
 	wrong := make(map[string]string)
-	for key, want := range s.settings() {
+	for key, want := range s.Settings() {
 		got, known := has[key]
 		switch {
 		case !known || got == want:
-		case key == maxMessageBytesKey && atLeast(got, s.MaxMessageBytes):
+		case key == MaxMessageBytesKey && atLeast(got, s.MaxMessageBytes):
 		case key == minInsyncKey && atLeast(got, 2):
 		default:
 			wrong[key] = fmt.Sprintf("%s is %s, want %s", key, got, want)
@@ -178,4 +192,22 @@ func (s TopicSpec) differences(has map[string]string) map[string]string {
 func atLeast(text string, least int) bool {
 	n, err := strconv.Atoi(text)
 	return err == nil && n >= least
+}
+
+// Retention is what a topic keeps of each partition.
+type Retention struct {
+	Time  time.Duration // 0: for ever
+	Bytes int64         // 0: without bound
+}
+
+// ParseRetention reads a topic's settings. Kafka writes -1 for no bound; a broker that says nothing has none.
+func ParseRetention(settings map[string]string) Retention {
+	var r Retention
+	if millis, err := strconv.ParseInt(settings[RetentionKey], 10, 64); err == nil && millis > 0 {
+		r.Time = time.Duration(min(millis, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+	}
+	if n, err := strconv.ParseInt(settings[retentionBytesKey], 10, 64); err == nil && n > 0 {
+		r.Bytes = n
+	}
+	return r
 }

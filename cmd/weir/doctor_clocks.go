@@ -9,13 +9,14 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/traffic"
 )
 
 // Differences of clocks. From clockFails on, event times are corrected or blocks begin and end at wrong moments.
 const (
 	clockWarns = time.Second
-	clockFails = ingest.FutureTolerance
+	clockFails = route.FutureTolerance
 )
 
 // lookAtClocks compares this machine's clock with those of the servers.

@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -171,7 +172,7 @@ func TestJudgeRouteCommits(t *testing.T) {
 
 func TestJudgeProgress(t *testing.T) {
 	at := traffic.At(time.Now())
-	running := ingest.InspectedGroup{State: "Stable", Members: 2}
+	running := kafka.InspectedGroup{State: "Stable", Members: 2}
 	for _, tc := range []struct {
 		name string
 		p    progressOf

@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -25,14 +26,14 @@ type examination struct {
 	conf    *config.Config
 	events  int // of each partition
 	names   ingest.Names
-	kafka   *ingest.Kafka
+	kafka   *kafka.Client
 	redis   *blocklist.Store
 	history *history.Store
 	closers []func()
 
 	// What the rounds have found. Each is written by one check, and read in later rounds only.
 	kafkaUp  bool
-	topics   map[string]ingest.InspectedTopic
+	topics   map[string]kafka.InspectedTopic
 	cache    *blocklist.Inspected // nil: Redis is away
 	database *history.Inspected   // nil: PostgreSQL is away
 	stream   *history.Stream      // nil: not known

@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 )
 
 func (a *app) migrateCommand() *cobra.Command {
@@ -68,7 +69,7 @@ type migration struct {
 	conf  *config.Config
 	opt   migrateOptions
 	store *history.Store
-	kafka *ingest.Kafka
+	kafka *kafka.Client
 	names ingest.Names
 	by    string
 	did   []string
@@ -212,7 +213,7 @@ func (m *migration) readLog(ctx context.Context) (err error) {
 	return err
 }
 
-func (m *migration) sayTopic(r ingest.TopicReport) {
+func (m *migration) sayTopic(r kafka.TopicReport) {
 	switch {
 	case r.Created:
 		m.say("topic %s made with %s", r.Name, terminal.Plural(r.Partitions, "partition"))

@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -40,7 +41,7 @@ type replay struct {
 	settings ingest.TopicSettings
 	dropped  *deadCount
 	frequent frequent // requests of the files
-	router   *ingest.Router
+	router   *route.Router
 	begun    time.Time
 	// begunMaking says that what carries the name is of this run, and not of one before it.
 	begunMaking bool

@@ -8,6 +8,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 )
 
 // decisionLog is the blocks topic as ENFORCE sees it. A decision lies in the partition that its hit lay in.
@@ -33,7 +34,7 @@ func (l *decisionLog) Append(ctx context.Context, partition int, decisions []blo
 
 // AppendRelease appends a release to the hits topic of the live stream, to the partition that the hits of its block are in:
 // ENFORCE reads it after all hits that it answers.
-func AppendRelease(ctx context.Context, k *ingest.Kafka, namespace string, release *detectors.Hit) error {
+func AppendRelease(ctx context.Context, k *kafka.Client, namespace string, release *detectors.Hit) error {
 	topic := ingest.TopicNames(namespace, history.Live).Hits
 	n, err := k.Partitions(ctx, topic)
 	if err != nil {
