@@ -320,19 +320,8 @@ func fileFlag(c *cobra.Command, from *[]string) {
 	c.Flags().StringArrayVarP(from, "file", "f", nil, "file or directory of rules, - for standard input; may be repeated")
 }
 
-// uncountedText is figures in one line: those that are not 0, and those that are not known.
-func uncountedText(f *history.Figures) string {
-	var parts []string
-	for _, reason := range uncountedReasons() {
-		if n := f.Of(reason); n != 0 {
-			parts = append(parts, reason.String()+" "+n.String())
-		}
-	}
-	if len(parts) == 0 {
-		return "0"
-	}
-	return strings.Join(parts, ", ")
-}
+// uncountedPeriod is how far back the figures of rules go.
+const uncountedPeriod = 24 * time.Hour
 
 // figuredRule is a rule with what it did not count in the live stream during uncountedPeriod.
 type figuredRule struct {
@@ -353,5 +342,16 @@ func withFigures(ctx context.Context, s *store, all ...history.Rule) ([]figuredR
 	return out, nil
 }
 
-// uncountedPeriod is how far back the figures of rules go.
-const uncountedPeriod = 24 * time.Hour
+// uncountedText is figures in one line: those that are not 0, and those that are not known.
+func uncountedText(f *history.Figures) string {
+	var parts []string
+	for _, reason := range uncountedReasons() {
+		if n := f.Of(reason); n != 0 {
+			parts = append(parts, reason.String()+" "+n.String())
+		}
+	}
+	if len(parts) == 0 {
+		return "0"
+	}
+	return strings.Join(parts, ", ")
+}

@@ -96,9 +96,9 @@ func showMode(w io.Writer, set *history.ModeSet) error {
 // then, and weir run publishes what nobody else could.
 const publishTimeout = 5 * time.Second
 
-// answerTimeout bounds each answer of a server meanwhile: of several nodes of a cluster, one that hangs may be the first to
+// publishAnswerTimeout bounds each answer of a server meanwhile: of several nodes of a cluster, one that hangs may be the first to
 // be asked where the modes are, and a demotion is to take effect within a second.
-const answerTimeout = 500 * time.Millisecond
+const publishAnswerTimeout = 500 * time.Millisecond
 
 // publication is whether gates have been told of the modes that a command has left in the rule store.
 type publication struct {
@@ -120,7 +120,7 @@ func (s *store) publishModes(ctx context.Context) publication {
 		if err != nil {
 			return err
 		}
-		server.Timeout = answerTimeout
+		server.Timeout = publishAnswerTimeout
 		redis, err := blocklist.Connect(server, s.config.Namespace)
 		if err != nil {
 			return err
