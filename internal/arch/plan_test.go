@@ -10,7 +10,7 @@ import (
 //	traffic ← rules ← detectors ← {ingest, blocklist, history} ← {gate, console} ← cmd
 var plan = map[string][]string{
 	"traffic":        {},
-	"rules":          {"traffic"},
+	"rules":          {"traffic", "internal/yamlnode", "internal/duration"},
 	"detectors":      {"traffic", "rules"},
 	"ingest":         {"traffic", "rules", "detectors"}, // the ports; what implements and uses them is below
 	"ingest/kafka":   {"traffic", "ingest", "internal/retry"},
@@ -29,13 +29,25 @@ var plan = map[string][]string{
 	"history/partitions": {"traffic", "detectors", "ingest", "history/audit", "history/postgres"},      // claims, snapshots, reports
 	"history/historytest": {"traffic", "rules", "detectors", "history", "history/postgres", "history/rulestore", "history/streams",
 		"internal/testbed"}, // a schema for a test
-	"migrations":        {},
-	"gate":              {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
-	"console":           {"traffic", "rules", "detectors", "blocklist", "history", "history/rulestore", "internal/retry"},
-	"dashboards":        {},
-	"cmd/weir":          {"*"},
+	"migrations": {},
+	"gate":       {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
+	"console":    {"traffic", "rules", "detectors", "blocklist", "history", "history/rulestore", "internal/retry"},
+	"dashboards": {},
+	"cmd/weir":   {"*"},
+	// What all that is set is called, and where it is read.
+	"cmd/weir/internal/config": {"traffic", "rules", "detectors", "blocklist", "ingest", "internal/yamlnode", "internal/duration"},
+	// Opens the servers, makes the stages, runs and stops them.
+	"cmd/weir/internal/service": {"traffic", "rules", "detectors", "ingest", "ingest/kafka", "ingest/route", "ingest/detect", "ingest/consume",
+		"blocklist", "history", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "console", "gate",
+		"internal/retry", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"},
+	"cmd/weir/internal/terminal": {"traffic"},                                                          // what commands show: tables, times, progress
+	"cmd/weir/internal/usage":    {"rules", "internal/duration", "cmd/weir/internal/terminal"},         // mistakes in what weir is told
+	"cmd/weir/internal/subject":  {"traffic", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"}, // subjects as words of a shell
+
 	"examples":          {"traffic", "gate"}, // and below: what users import too
 	"internal/retry":    {},                  // backoff, and what to log meanwhile
+	"internal/yamlnode": {},                  // YAML values with their lines, for rules and the configuration
+	"internal/duration": {},                  // 90s, 1d12h: in rules, settings and flags
 	"internal/local":    {},                  // servers of this machine, for weir dev and tests
 	"internal/testbed":  {"internal/local"},
 	"internal/kafkakit": {"traffic", "ingest", "ingest/kafka", "internal/testbed"}, // a client and topics for a test
