@@ -11,28 +11,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/subject"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 )
 
-func (a *app) blocksCommand() *cobra.Command {
+func blocksCommand(a *app) *cobra.Command {
 	return family("blocks", "See who is blocked, and release them", `  weir blocks list
   weir blocks release guest-token-flood ip=192.0.2.1 --reason "ticket 4711"`,
-		a.blocksList(), a.blocksRelease())
+		blocksList(a), blocksRelease(a))
 }
 
-// withRedis opens Redis for a command.
-func (a *app) withRedis(ctx context.Context, c *config, work func(r *blocklist.Store) error) error {
-	r, err := openRedis(c)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = r.Close() }()
-	if err := waitRedis(ctx, r, askPatience, a.quietLogger(c)); err != nil {
-		return err
-	}
-	return work(r)
-}
-
-func (a *app) blocksList() *cobra.Command {
+func blocksList(a *app) *cobra.Command {
 	var filter blocklist.Filter
 	var limit int
 	c := &cobra.Command{
@@ -51,10 +42,10 @@ subject in single quotes, in which a shell finds nothing.`,
 				return err
 			}
 			if limit < 0 {
-				return usagef("--limit: got %d; allowed: 0 and more", limit)
+				return usage.Errorf("--limit: got %d; allowed: 0 and more", limit)
 			}
 			return a.withRedis(cmd.Context(), c, func(r *blocklist.Store) error {
-				found, err := r.List(cmd.Context(), now(), filter)
+				found, err := r.List(cmd.Context(), service.Now(), filter)
 				if err != nil {
 					return err
 				}
@@ -63,7 +54,7 @@ subject in single quotes, in which a shell finds nothing.`,
 						return err
 					}
 				}
-				return a.showBlocks(found, limit)
+				return showBlocks(&a.Output, found, limit)
 			})
 		}),
 	}
@@ -87,18 +78,18 @@ func ruleInRedis(ctx context.Context, r *blocklist.Store, rule string) error {
 		names = append(names, m.Rule)
 	}
 	slices.Sort(names)
-	return unknown("rule", rule, names, "weir rules list shows the rules")
+	return usage.Unknown("rule", rule, names, "weir rules list shows the rules")
 }
 
-func (a *app) showBlocks(found blocklist.Listing, limit int) error {
+func showBlocks(o *terminal.Output, found blocklist.Listing, limit int) error {
 	items := found.Items
 	if limit > 0 && len(items) > limit {
 		items = items[:limit]
 	}
-	err := list(a, items, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT"}, blockRow)
-	a.cut("first", len(items), int64(len(found.Items)), math.MaxInt64)
+	err := terminal.List(o, items, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT"}, blockRow)
+	o.Cut("first", len(items), int64(len(found.Items)), math.MaxInt64)
 	if found.Unreadable > 0 {
-		fmt.Fprintf(a.stderr, "weir: %s in Redis cannot be read by this build\n", plural(found.Unreadable, "key"))
+		fmt.Fprintf(o.Stderr, "weir: %s in Redis cannot be read by this build\n", terminal.Plural(found.Unreadable, "key"))
 	}
 	return err
 }
@@ -106,9 +97,9 @@ func (a *app) showBlocks(found blocklist.Listing, limit int) error {
 func blockRow(l blocklist.Listed) []string {
 	left := l.Remaining.Round(time.Second).String()
 	if l.Tombstone != nil {
-		return []string{subject(l.Subject), l.Rule, "released", clock(l.Tombstone.Released), clock(l.Tombstone.Until), left, "", ""}
+		return []string{subject.Text(l.Subject), l.Rule, "released", terminal.Time(l.Tombstone.Released), terminal.Time(l.Tombstone.Until), left, "", ""}
 	}
 	return []string{
-		subject(l.Subject), l.Rule, "blocked", clock(l.Block.Since), clock(l.Block.Until), left, strconv.FormatBool(l.InForce), l.Block.Hit,
+		subject.Text(l.Subject), l.Rule, "blocked", terminal.Time(l.Block.Since), terminal.Time(l.Block.Until), left, strconv.FormatBool(l.InForce), l.Block.Hit,
 	}
 }

@@ -11,9 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/subject"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/rulestore"
-	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -24,7 +27,7 @@ type releaseFlags struct {
 	force bool
 }
 
-func (a *app) blocksRelease() *cobra.Command {
+func blocksRelease(a *app) *cobra.Command {
 	var f releaseFlags
 	c := &cobra.Command{
 		Use:   "release RULE SOURCE…",
@@ -56,7 +59,7 @@ releases where no block is seen: no hit from before the release blocks the sourc
 				if err != nil {
 					return err
 				}
-				r, err := openRedis(s.config)
+				r, err := service.OpenRedis(s.config)
 				if err != nil {
 					return err
 				}
@@ -70,7 +73,7 @@ releases where no block is seen: no hit from before the release blocks the sourc
 		}),
 	}
 	f.register(c, a.environ)
-	c.Flags().DurationVar(&f.wait, "wait", 10*time.Second, "how long to wait until ENFORCE has acted; 0: do not wait")
+	usage.DurationFlag(c, &f.wait, "wait", 10*time.Second, "how long to wait until ENFORCE has acted; 0: do not wait")
 	c.Flags().BoolVar(&f.force, "force", false, "release although no block is seen")
 	return c
 }
@@ -80,12 +83,12 @@ releases where no block is seen: no hit from before the release blocks the sourc
 func releasedSubject(keys [][]traffic.KeyField, words []string) (who traffic.Subject, fits bool, err error) {
 	for _, k := range keys {
 		v4, v6 := prefixLengths(k)
-		if who, err = readSubject(words, v4, v6); err != nil || sameFields(who, k) {
+		if who, err = subject.Read(words, v4, v6); err != nil || sameFields(who, k) {
 			return who, err == nil, err
 		}
 	}
 	v4, v6 := prefixLengths(keys[0])
-	who, err = readSubject(words, v4, v6)
+	who, err = subject.Read(words, v4, v6)
 	return who, false, err
 }
 
@@ -153,14 +156,14 @@ type releasing struct {
 }
 
 func (l *releasing) run(ctx context.Context, fits bool) error {
-	away := waitRedis(ctx, l.redis, askPatience, l.store.log)
+	away := service.WaitRedis(ctx, l.redis, service.AnswerTimeout, l.store.log)
 	if !fits {
 		return l.misshapen(ctx, away)
 	}
 	block, err := l.look(ctx, away)
 	switch {
 	case err != nil: // the way out stays open while Redis cannot be asked
-		fmt.Fprintf(l.stderr, "weir: %v; whether a block stands is not known, and the release is written all the same\n", err)
+		fmt.Fprintf(l.Stderr, "weir: %v; whether a block stands is not known, and the release is written all the same\n", err)
 	case block == nil && !l.flags.force:
 		return l.nothing()
 	}
@@ -230,7 +233,7 @@ func (l *releasing) misshapen(ctx context.Context, away error) error {
 	if away == nil {
 		l.offer(ctx, withFields(l.report.Subject, l.keys[0]))
 	}
-	return l.refuse(&usageError{errors.New(l.report.Problem)})
+	return l.refuse(&usage.Error{Err: errors.New(l.report.Problem)})
 }
 
 // fieldsOf writes a key: ip, device.
@@ -245,7 +248,7 @@ func fieldsOf(key []traffic.KeyField) string {
 // nothing says that no block stands for the source.
 func (l *releasing) nothing() error {
 	l.report.Problem = fmt.Sprintf("nothing was blocked: no block of rule %s stands for %s, and nothing was released (weir blocks list --rule %s lists its blocks; "+
-		"--force releases from what is on its way)", l.report.Rule, subject(l.report.Subject), l.report.Rule)
+		"--force releases from what is on its way)", l.report.Rule, subject.Text(l.report.Subject), l.report.Rule)
 	return l.refuse(errors.New(l.report.Problem))
 }
 
@@ -261,19 +264,19 @@ func withFields(who traffic.Subject, key []traffic.KeyField) traffic.Subject {
 	return traffic.Subject(strings.Join(kept, "&"))
 }
 
-// offerPatience is how long blocks are looked for that contain what was named.
-const offerPatience = 5 * time.Second
+// offerTimeout is how long blocks are looked for that contain what was named.
+const offerTimeout = 5 * time.Second
 
 // offer gathers the blocks of the rule that contain who. One of just who is given back, and is no offer.
 func (l *releasing) offer(ctx context.Context, who traffic.Subject) *blocklist.Block {
 	if who == "" {
 		return nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, offerPatience)
+	bounded, cancel := context.WithTimeout(ctx, offerTimeout)
 	defer cancel()
-	found, err := l.redis.Containing(bounded, now(), blocklist.Containing{Rule: l.report.Rule, Subject: who})
+	found, err := l.redis.Containing(bounded, service.Now(), blocklist.Containing{Rule: l.report.Rule, Subject: who})
 	if err != nil {
-		fmt.Fprintf(l.stderr, "weir: blocks that contain %s: %v\n", subject(who), err)
+		fmt.Fprintf(l.Stderr, "weir: blocks that contain %s: %v\n", subject.Text(who), err)
 		return nil
 	}
 	l.report.OffersCut = found.Cut
@@ -291,55 +294,46 @@ func (l *releasing) offer(ctx context.Context, who traffic.Subject) *blocklist.B
 
 // releaseCommand is what releases a block, to be pasted.
 func releaseCommand(rule string, who traffic.Subject, reason string) string {
-	command := "weir blocks release " + rule + " " + subject(who)
+	command := "weir blocks release " + rule + " " + subject.Text(who)
 	if reason != "" {
-		command += " --reason " + quoted(reason)
+		command += " --reason " + subject.Quoted(reason)
 	}
 	return command
 }
 
 // refuse reports why nothing was released, and what could be.
 func (l *releasing) refuse(cause error) error {
-	if l.output == "json" {
-		return errors.Join(l.json(l.report), cause)
+	if l.Format == "json" {
+		return errors.Join(l.WriteJSON(l.report), cause)
 	}
 	if len(l.report.Offers) > 0 {
-		if err := list(l.app, l.report.Offers, []string{"UNTIL", "IN FORCE", "TO RELEASE IT"}, func(o releaseOffer) []string {
-			return []string{clock(o.Until), fmt.Sprint(o.InForce), o.Command}
+		if err := terminal.List(&l.Output, l.report.Offers, []string{"UNTIL", "IN FORCE", "TO RELEASE IT"}, func(o releaseOffer) []string {
+			return []string{terminal.Time(o.Until), fmt.Sprint(o.InForce), o.Command}
 		}); err != nil {
 			return err
 		}
 	}
 	if l.report.OffersCut {
-		fmt.Fprintf(l.stderr, "weir: the first %d; there may be more: weir blocks list --rule %s lists all\n", len(l.report.Offers), l.report.Rule)
+		fmt.Fprintf(l.Stderr, "weir: the first %d; there may be more: weir blocks list --rule %s lists all\n", len(l.report.Offers), l.report.Rule)
 	}
 	return cause
 }
 
 // append appends the release to the hits topic, where the hits of its block are.
 func (l *releasing) append(ctx context.Context) (*detectors.Hit, error) {
-	h, err := blocklist.NewRelease(l.report.Subject, l.report.Rule, l.flags.by, l.flags.reason, now())
+	h, err := blocklist.NewRelease(l.report.Subject, l.report.Rule, l.flags.by, l.flags.reason, service.Now())
 	if err != nil {
 		return nil, err
 	}
-	k, err := openKafka(l.store.config, l.store.log, nil)
+	k, err := service.OpenKafka(l.store.config, l.store.log, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = k.Close() }()
-	if err := waitKafka(ctx, k, askPatience); err != nil {
+	if err := service.WaitKafka(ctx, k, service.AnswerTimeout); err != nil {
 		return nil, err
 	}
-	topic := ingest.Live.Topics(l.store.config.Namespace).Hits
-	n, err := k.Partitions(ctx, topic)
-	if err != nil {
-		return nil, fmt.Errorf("%w: run weir migrate", err)
-	}
-	value, err := detectors.EncodeHit(&h)
-	if err != nil {
-		return nil, err
-	}
-	if err := k.Appender(topic).Append(ctx, []ingest.Batch{{Partition: h.Partition(n), Values: [][]byte{value}}}); err != nil {
+	if err := service.AppendRelease(ctx, k, l.store.config.Namespace, &h); err != nil {
 		return nil, err
 	}
 	l.report.Release = h.ID
@@ -352,22 +346,22 @@ func (l *releasing) say(block *blocklist.Block) error {
 	if gone {
 		l.report.Problem = "nothing was blocked any more: the block had ended by itself"
 	}
-	if l.output == "json" {
-		return l.json(l.report)
+	if l.Format == "json" {
+		return l.WriteJSON(l.report)
 	}
 	state := "released"
 	if !l.report.Done {
 		state = "to be released"
 	}
-	text := fmt.Sprintf("%s: %s from rule %s", subject(l.report.Subject), state, l.report.Rule)
+	text := fmt.Sprintf("%s: %s from rule %s", subject.Text(l.report.Subject), state, l.report.Rule)
 	switch {
 	case gone:
 		text += "; " + l.report.Problem
 	case block != nil:
-		text += ", before the end of its block at " + clock(block.Until)
+		text += ", before the end of its block at " + terminal.Time(block.Until)
 	case l.report.Blocked != nil:
 		text += "; nothing was blocked: only hits from before now are forgiven"
 	}
-	_, err := fmt.Fprintln(l.stdout, text)
+	_, err := fmt.Fprintln(l.Stdout, text)
 	return err
 }

@@ -8,20 +8,23 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
 
-// completionPatience is how long the shell may wait for names from PostgreSQL; then there are none.
-const completionPatience = time.Second
+// completionTimeout is how long the shell may wait for names from PostgreSQL; then there are none.
+const completionTimeout = time.Second
 
 // suggest finds what may stand next on the command line.
 type suggest = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective)
 
 // addCompletion adds weir completion, and what it knows about the arguments of the commands. It comes after all commands.
-func (a *app) addCompletion(root *cobra.Command) {
-	root.SetOut(a.stdout) // the scripts go where it points at this moment
+func addCompletion(a *app, root *cobra.Command) {
+	root.SetOut(a.Stdout) // the scripts go where it points at this moment
 	root.SetCompletionCommandGroupID("other")
 	root.InitDefaultCompletionCmd()
 	examples := map[string]string{
@@ -32,15 +35,15 @@ func (a *app) addCompletion(root *cobra.Command) {
 		"weir completion powershell": "  weir completion powershell | Out-String | Invoke-Expression",
 	}
 	arguments := map[string]suggest{
-		"weir rules show":     a.suggestRules(func(rules.Mode) bool { return true }),
-		"weir rules promote":  a.suggestRules(func(m rules.Mode) bool { return m != rules.ModeBlock }),
-		"weir rules demote":   a.suggestRules(func(m rules.Mode) bool { return m == rules.ModeBlock }),
-		"weir blocks release": a.suggestRules(func(rules.Mode) bool { return true }),
+		"weir rules show":     suggestRules(a, func(rules.Mode) bool { return true }),
+		"weir rules promote":  suggestRules(a, func(m rules.Mode) bool { return m != rules.ModeBlock }),
+		"weir rules demote":   suggestRules(a, func(m rules.Mode) bool { return m == rules.ModeBlock }),
+		"weir blocks release": suggestRules(a, func(rules.Mode) bool { return true }),
 	}
 	fixed := map[string]map[string][]string{
 		"weir":                   {"output": {"table", "json"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"}},
-		"weir run":               {"stages": allStages()},
-		"weir ingest":            {"format": fileFormats(), "on-exists": {"error", "replace"}},
+		"weir run":               {"stages": service.AllStages()},
+		"weir ingest":            {"format": config.LineFormats(), "on-exists": {"error", "replace"}},
 		"weir history decisions": {"action": decisionActions()},
 	}
 	visitCommands(root, func(c *cobra.Command) {
@@ -56,9 +59,9 @@ func (a *app) addCompletion(root *cobra.Command) {
 		for flag, values := range fixed[path] {
 			suggestFor(c, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		}
-		suggestFor(c, "rule", a.suggestRules(func(rules.Mode) bool { return true }))
+		suggestFor(c, "rule", suggestRules(a, func(rules.Mode) bool { return true }))
 		if strings.HasPrefix(path, "weir history") {
-			suggestFor(c, "replay", a.suggestNames(replayNames))
+			suggestFor(c, "replay", suggestNames(a, replayNames))
 		}
 	})
 }
@@ -78,13 +81,13 @@ func suggestFor(c *cobra.Command, flag string, find suggest) {
 }
 
 // suggestRules suggests the rules whose mode is one of those wanted, as first argument.
-func (a *app) suggestRules(want func(rules.Mode) bool) suggest {
-	find := a.suggestNames(func(ctx context.Context, s *history.Store) ([]string, error) {
+func suggestRules(a *app, want func(rules.Mode) bool) suggest {
+	find := suggestNames(a, func(ctx context.Context, s *history.Store) ([]string, error) {
 		all, err := s.Rules.List(ctx)
 		var names []string
 		for i := range all {
 			if want(all[i].Mode) {
-				names = append(names, cobra.CompletionWithDesc(all[i].Newest.Version.ID, string(all[i].Mode)+", of "+safe(all[i].Newest.Version.Owner)))
+				names = append(names, cobra.CompletionWithDesc(all[i].Newest.Version.ID, string(all[i].Mode)+", of "+terminal.Safe(all[i].Newest.Version.Owner)))
 			}
 		}
 		return names, err
@@ -102,7 +105,7 @@ func replayNames(ctx context.Context, s *history.Store) ([]string, error) {
 	var names []string
 	for i := range all {
 		if name, ok := ingest.Stream(all[i].Name).Replay(); ok {
-			names = append(names, cobra.CompletionWithDesc(name, "of "+stamp(all[i].Created)))
+			names = append(names, cobra.CompletionWithDesc(name, "of "+terminal.Stamp(all[i].Created)))
 		}
 	}
 	return names, err
@@ -110,12 +113,12 @@ func replayNames(ctx context.Context, s *history.Store) ([]string, error) {
 
 // suggestNames asks history. Whatever goes wrong, or takes too long, suggests nothing and says nothing: a shell that waits
 // for a key is no place for an error.
-func (a *app) suggestNames(ask func(ctx context.Context, s *history.Store) ([]string, error)) suggest {
+func suggestNames(a *app, ask func(ctx context.Context, s *history.Store) ([]string, error)) suggest {
 	return func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 		defer cancel()
 		answers := make(chan []string, 1)
-		go func() { answers <- a.askHistory(ctx, cmd, ask) }()
+		go func() { answers <- askHistory(ctx, a, cmd, ask) }()
 		var fitting []string
 		select {
 		case names := <-answers:
@@ -130,12 +133,12 @@ func (a *app) suggestNames(ask func(ctx context.Context, s *history.Store) ([]st
 	}
 }
 
-func (a *app) askHistory(ctx context.Context, cmd *cobra.Command, ask func(context.Context, *history.Store) ([]string, error)) []string {
+func askHistory(ctx context.Context, a *app, cmd *cobra.Command, ask func(context.Context, *history.Store) ([]string, error)) []string {
 	c, err := a.config(cmd)
 	if err != nil {
 		return nil
 	}
-	s, err := openHistory(ctx, c, slog.New(slog.DiscardHandler))
+	s, err := service.OpenHistory(ctx, c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil
 	}

@@ -10,6 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/internal/demo"
 )
 
@@ -88,11 +91,11 @@ both agree, and 1 if not.`,
 func (o *devOptions) check() error {
 	switch {
 	case o.demoSeconds != 0 && (o.demoSeconds < demoLeast || o.demoSeconds > 3600):
-		return usagef("--demo-seconds: got %d; allowed: 0 (until stopped), or %d to 3600", o.demoSeconds, demoLeast)
+		return usage.Errorf("--demo-seconds: got %d; allowed: 0 (until stopped), or %d to 3600", o.demoSeconds, demoLeast)
 	case o.exit && o.demoSeconds == 0:
-		return usagef("--exit needs --demo-seconds: how long the demo runs before it is judged")
+		return usage.Errorf("--exit needs --demo-seconds: how long the demo runs before it is judged")
 	case o.exit && o.noDemo:
-		return usagef("--exit judges the demo, and --no-demo leaves it out; allowed: one of them")
+		return usage.Errorf("--exit judges the demo, and --no-demo leaves it out; allowed: one of them")
 	}
 	return nil
 }
@@ -103,28 +106,28 @@ var ownFields = [...]string{"namespace", "postgres.", "http.", "log."}
 // devConfig makes the configuration of the installation within the process: what the user may set of it, the demo's
 // identity map, few partitions, and short retention, since nobody comes back for the demo's requests. The servers'
 // addresses are set when they run. ignored names the settings that were not taken, with their origin.
-func devConfig(given *config, o devOptions) (c *config, ignored []string) {
-	c = defaultConfig()
+func devConfig(given *config.Config, o devOptions) (c *config.Config, ignored []string) {
+	c = config.Default()
 	if !o.noDemo {
 		c.Identity = demo.IdentityMap()
 	}
 	c.Namespace, c.Postgres, c.Log = given.Namespace, given.Postgres, given.Log
-	if given.origin["namespace"] == "" && !ownPostgres(given) {
+	if !given.Origins.Has("namespace") && !ownPostgres(given) {
 		// The default is the namespace of the user's own installation, which may be in that PostgreSQL too.
 		c.Namespace = devNamespace
 	}
-	c.origin = given.origin
-	if c.HTTP.Listen = "127.0.0.1:0"; given.origin["http.listen"] != "" {
+	c.Origins = given.Origins
+	if c.HTTP.Listen = "127.0.0.1:0"; given.Origins.Has("http.listen") {
 		c.HTTP.Listen = given.HTTP.Listen
 	}
-	if given.origin["log.level"] == "" {
+	if !given.Origins.Has("log.level") {
 		c.Log.Level = "warn"
 	}
-	c.Kafka.Partitions = partitionsConfig{Requests: 2, Keyed: 8, Hits: 2}
-	c.Kafka.Retention.Requests, c.Kafka.Retention.Keyed = span(3*time.Hour), span(3*time.Hour)
-	for _, f := range given.fields() {
-		if origin := given.origin[f.path]; origin != "" && !isOwnField(f.path) {
-			ignored = append(ignored, fmt.Sprintf("%s (%s)", f.path, origin))
+	c.Kafka.Partitions = config.Partitions{Requests: 2, Keyed: 8, Hits: 2}
+	c.Kafka.Retention.Requests, c.Kafka.Retention.Keyed = config.Duration(3*time.Hour), config.Duration(3*time.Hour)
+	for _, f := range given.Fields() {
+		if origin, set := given.Origins[f.Path]; set && !isOwnField(f.Path) {
+			ignored = append(ignored, fmt.Sprintf("%s (%s)", f.Path, origin))
 		}
 	}
 	return c, ignored
@@ -163,9 +166,9 @@ func (o *devOptions) listen() (l devListeners, err error) {
 func listenHere(flag, address string) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if ip, bad := netip.ParseAddr(host); err != nil || host != "localhost" && (bad != nil || !ip.IsLoopback()) {
-		return nil, usagef("%s: got %q; allowed: an address of this machine alone, such as 127.0.0.1:9466, [::1]:9466 or localhost:0", flag, address)
+		return nil, usage.Errorf("%s: got %q; allowed: an address of this machine alone, such as 127.0.0.1:9466, [::1]:9466 or localhost:0", flag, address)
 	}
-	return listen(flag, address)
+	return service.Listen(flag, address)
 }
 
 func (l devListeners) close() {
@@ -182,7 +185,7 @@ type narrator struct {
 }
 
 func (n *narrator) say(format string, args ...any) {
-	fmt.Fprintf(n.a.stdout, "%6.1f s  %s\n", time.Since(n.begun).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(n.a.Stdout, "%6.1f s  %s\n", time.Since(n.begun).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // runDev is weir dev.
@@ -198,12 +201,12 @@ func (n *narrator) say(format string, args ...any) {
 //	          └──────────────────────────────────────────────────────────────────────────┘
 //
 // The numbers are the order in which the parts are stopped; the servers come last.
-func (a *app) runDev(parent context.Context, given *config, o devOptions) error {
+func (a *app) runDev(parent context.Context, given *config.Config, o devOptions) error {
 	conf, ignored := devConfig(given, o)
-	log := newLogger(conf.Log, a.stderr)
-	ctx, forget := untilSignal(parent, log)
+	log := service.NewLogger(conf.Log, a.Stderr)
+	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	d := &dev{app: a, o: o, conf: conf, log: log, registry: newRegistry(), narrator: narrator{a, time.Now()}, hooks: a.devHooks}
+	d := &dev{app: a, o: o, conf: conf, log: log, registry: service.NewRegistry(readBuildVersion().Version), narrator: narrator{a, time.Now()}, hooks: a.devHooks}
 	defer d.close()
 	if len(ignored) > 0 {
 		d.say("weir dev brings its own servers; not used: %s", strings.Join(ignored, ", "))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/demo"
@@ -29,7 +30,7 @@ func (d *dev) demoRules() []rules.File {
 }
 
 // serveDemo runs the demo's gateway and traffic before all else.
-func (d *dev) serveDemo(ctx context.Context, guard *gate.Gate, ready func(context.Context) error, waves [][]part) error {
+func (d *dev) serveDemo(ctx context.Context, guard *gate.Gate, ready func(context.Context) error, waves [][]service.Part) error {
 	ctx, finish := context.WithCancel(ctx)
 	defer finish()
 	ledger := 1 // nobody asks for it
@@ -37,19 +38,19 @@ func (d *dev) serveDemo(ctx context.Context, guard *gate.Gate, ready func(contex
 		ledger = 0 // the default
 	}
 	g, err := demo.NewGateway(demo.GatewayOptions{
-		Guard: hooked[demo.Guard](d.hooks.guard, guard), Emit: hooked(d.hooks.emit, d.emitTo(d.names.Requests)), Clock: now, Ledger: ledger,
+		Guard: hooked[demo.Guard](d.hooks.guard, guard), Emit: hooked(d.hooks.emit, d.emitTo(d.names.Requests)), Clock: service.Now, Ledger: ledger,
 		Logger: d.log, Registerer: d.registry,
 	})
 	if err != nil {
 		return err
 	}
-	gateway := part{"gateway", func(ctx context.Context) error {
-		err := serveHTTP(ctx, d.listeners.gateway, g.Handler())
+	gateway := service.Part{Name: "gateway", Run: func(ctx context.Context) error {
+		err := service.ServeHTTP(ctx, d.listeners.gateway, g.Handler())
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), demoFlush)
 		defer cancel()
 		return errors.Join(err, g.Close(last))
 	}}
-	traffic := part{"demo", once(func(ctx context.Context) error {
+	traffic := service.Part{Name: "demo", Run: once(func(ctx context.Context) error {
 		if err := ready(ctx); err != nil {
 			return err
 		}
@@ -62,7 +63,7 @@ func (d *dev) serveDemo(ctx context.Context, guard *gate.Gate, ready func(contex
 		}
 		return err
 	})}
-	err = d.end(serve(ctx, d.log, devBudget, append([][]part{{traffic}, {gateway}}, waves...)...))
+	err = d.end(service.Serve(ctx, d.log, devBudget, append([][]service.Part{{traffic}, {gateway}}, waves...)...))
 	if err != nil || !d.o.exit {
 		return err
 	}
@@ -80,7 +81,7 @@ func (d *dev) serveDemo(ctx context.Context, guard *gate.Gate, ready func(contex
 // An append that fails is not tried again. It may have been written, and an event that is there twice could block a
 // viewer who did nothing; one that is missing blocks nobody. The gateway counts it.
 func (d *dev) emitTo(topic string) demo.EmitFunc {
-	appender, partitions := d.in.kafka.Appender(topic), d.conf.Kafka.Partitions.Requests
+	appender, partitions := d.in.Kafka.Appender(topic), d.conf.Kafka.Partitions.Requests
 	return func(ctx context.Context, events []demo.Event) error {
 		ctx, cancel := context.WithTimeout(ctx, demoAppend)
 		defer cancel()
@@ -130,7 +131,7 @@ func (d *dev) playDemo(ctx context.Context) error {
 func (d *dev) demoOptions(length time.Duration, round uint64) demo.Options {
 	o := demo.Options{
 		Seed: d.o.seed, Round: round, Duration: length, GatewayURL: "http://" + d.listeners.gateway.Addr().String(),
-		Clock: now, Log: d.log,
+		Clock: service.Now, Log: d.log,
 	}
 	if !d.o.noPromote {
 		o.Promote = d.promoteDemo
@@ -149,7 +150,7 @@ func (d *dev) promoteDemo(ctx context.Context) error {
 			continue
 		}
 		reason := "weir dev: the demo has watched it in shadow"
-		state, err := d.in.history.Rules.SetMode(ctx, promotion(id, whoami(d.environ), reason, false))
+		state, err := d.in.History.Rules.SetMode(ctx, promotion(id, whoami(d.environ), reason, false))
 		if err != nil {
 			return fmt.Errorf("promote %s: %w", id, err)
 		}
@@ -160,7 +161,7 @@ func (d *dev) promoteDemo(ctx context.Context) error {
 
 // blocking lists the rules that block.
 func (d *dev) blocking(ctx context.Context) ([]string, error) {
-	modes, err := d.in.history.Rules.Modes(ctx)
+	modes, err := d.in.History.Rules.Modes(ctx)
 	var ids []string
 	for _, m := range modes {
 		if m.Mode == rules.ModeBlock {

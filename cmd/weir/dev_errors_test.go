@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -291,8 +292,8 @@ func TestDevRefusesFlagsThatContradict(t *testing.T) {
 }
 
 func TestDevTakesOfTheConfigurationWhatItSays(t *testing.T) {
-	given, err := loadConfig(configSource{file: writeFile(t, "weir.yaml", "namespace: mine\nkafka: {brokers: [10.0.0.1:9092]}\n"),
-		environ: []string{"WEIR_REDIS_URL=redis://10.0.0.2:6379/0", "WEIR_LOG_LEVEL=debug"}})
+	given, err := config.Load(config.Source{File: writeFile(t, "weir.yaml", "namespace: mine\nkafka: {brokers: [10.0.0.1:9092]}\n"),
+		Environ: []string{"WEIR_REDIS_URL=redis://10.0.0.2:6379/0", "WEIR_LOG_LEVEL=debug"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,9 +306,9 @@ func TestDevTakesOfTheConfigurationWhatItSays(t *testing.T) {
 	}
 	for environ, want := range map[string]string{
 		"WEIR_POSTGRES_URL=postgres://weir@10.0.0.3:5432/weir": devNamespace, // where the default may be an installation's
-		"WEIR_LOG_LEVEL=debug":                                 defaultConfig().Namespace,
+		"WEIR_LOG_LEVEL=debug":                                 config.Default().Namespace,
 	} {
-		given, err := loadConfig(configSource{file: emptyFile(t), environ: []string{environ}})
+		given, err := config.Load(config.Source{File: emptyFile(t), Environ: []string{environ}})
 		if err != nil {
 			t.Fatal(err)
 		}

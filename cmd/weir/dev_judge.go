@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/demo"
@@ -33,11 +34,11 @@ func (d *dev) judgeDemo(ctx context.Context, g *demo.Gateway) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(d.stdout)
-	if err := report.WriteTable(d.stdout); err != nil {
+	fmt.Fprintln(d.Stdout)
+	if err := report.WriteTable(d.Stdout); err != nil {
 		return err
 	}
-	fmt.Fprintln(d.stdout)
+	fmt.Fprintln(d.Stdout)
 	d.report.Store(&report)
 	return nil
 }
@@ -73,7 +74,7 @@ func (d *dev) awaitRecorded(ctx context.Context, ledger demo.Ledger) (demo.Recor
 	// Hits that should not be there count as well. A stage that stands still is no reason to wait for ever.
 	last, stop := context.WithTimeout(ctx, historyPatience)
 	defer stop()
-	if err := d.in.kafka.AwaitCaughtUp(last, ingest.Live.Group(d.conf.Namespace, stageRecord), d.names.Hits); err != nil {
+	if err := d.in.Kafka.AwaitCaughtUp(last, ingest.Live.Group(d.conf.Namespace, service.StageRecord), d.names.Hits); err != nil {
 		if ctx.Err() != nil || last.Err() == nil {
 			return demo.Recorded{}, err
 		}
@@ -99,7 +100,7 @@ func (d *dev) detected(events int) (bool, error) {
 }
 
 func (d *dev) recorded(ctx context.Context) (demo.Recorded, error) {
-	hits, err := d.in.history.Hits(ctx, history.HitQuery{Stream: history.Live})
+	hits, err := d.in.History.Hits(ctx, history.HitQuery{Stream: history.Live})
 	if err != nil {
 		return demo.Recorded{}, err
 	}

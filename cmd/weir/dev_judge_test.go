@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/internal/demo"
 )
 
@@ -149,7 +150,7 @@ func TestDevJudgesTheDemo(t *testing.T) {
 			two <- struct{}{}
 			defer func() { <-two }()
 			var out, problems lines
-			a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &problems, environ: devEnviron(), devHooks: test.hooks}
+			a := &app{Output: terminal.Output{Stdout: &out, Stderr: &problems}, stdin: strings.NewReader(""), environ: devEnviron(), devHooks: test.hooks}
 			code := a.run(t.Context(), args)
 			got[i] = outcome{code, out.String(), problems.String()}
 		})

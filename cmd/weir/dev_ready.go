@@ -15,6 +15,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weirhq/weir/blocklist/replica"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/subject"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 )
 
 // writeConfig writes a configuration with which other commands find the servers: weir --config FILE rules list.
@@ -23,8 +26,8 @@ func (d *dev) writeConfig() error {
 	text, err := yaml.Marshal(map[string]any{
 		"namespace": c.Namespace,
 		"kafka":     map[string]any{"brokers": c.Kafka.Brokers, "partitions": c.Kafka.Partitions, "retention": c.Kafka.Retention},
-		"redis":     map[string]any{"url": c.Redis.URL.reveal()},
-		"postgres":  map[string]any{"url": c.Postgres.URL.reveal()},
+		"redis":     map[string]any{"url": c.Redis.URL.Reveal()},
+		"postgres":  map[string]any{"url": c.Postgres.URL.Reveal()},
 		"identity":  c.Identity,
 	})
 	if err != nil {
@@ -35,7 +38,7 @@ func (d *dev) writeConfig() error {
 	return os.WriteFile(d.configFile(), append([]byte(head), text...), 0o600)
 }
 
-func (d *dev) configFile() string { return d.directory.Path(configFile) }
+func (d *dev) configFile() string { return d.directory.Path(config.DefaultFile) }
 
 // commandLine is how other commands of this program are called to reach this installation.
 func (d *dev) commandLine() string {
@@ -54,7 +57,7 @@ func shellWord(s string) string {
 	if s != "" && strings.TrimFunc(s, plain) == "" {
 		return s
 	}
-	return quoted(s)
+	return subject.Quoted(s)
 }
 
 // awaitReady waits until every partition is owned and the gate has its blocklist: the first request of the demo is not
@@ -128,7 +131,7 @@ func (e *stoppedError) Error() string {
 		mend = "another --namespace, or that schema dropped, starts anew"
 	}
 	return fmt.Sprintf("%s of the keyed topic stopped: what PostgreSQL and the data directory hold does not belong together (while weir dev runs, "+
-		"%s says more); %s", plural(e.partitions, "partition"), e.ask, mend)
+		"%s says more); %s", terminal.Plural(e.partitions, "partition"), e.ask, mend)
 }
 
 // watchPostgres ends weir dev with a clear word when the PostgreSQL that it has started ends: nobody else can start it.
@@ -137,7 +140,7 @@ func (d *dev) watchPostgres(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	at, err := url.Parse(d.conf.Postgres.URL.reveal())
+	at, err := url.Parse(d.conf.Postgres.URL.Reveal())
 	if err != nil {
 		return errors.New("the address of weir dev's own PostgreSQL is no URL") // it holds a password
 	}
@@ -195,6 +198,6 @@ func (d *dev) welcome(metrics string) error {
 	if !d.o.exit {
 		b.WriteString("  Ctrl-C stops everything; the next weir dev goes on from here.\n\n")
 	}
-	_, err := io.WriteString(d.stdout, b.String())
+	_, err := io.WriteString(d.Stdout, b.String())
 	return err
 }

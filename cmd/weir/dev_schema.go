@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 )
 
 // schemaPending is in the mark of a schema that is being made.
@@ -34,7 +36,7 @@ func (d *dev) claimSchema(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("schema %s in PostgreSQL at %s was not made by weir dev in %s: it may be an installation of yours, or what is left of another "+
-		"weir dev; name another --namespace, or drop that schema", d.conf.Namespace, d.conf.Postgres.URL.server(), d.directory.Path())
+		"weir dev; name another --namespace, or drop that schema", d.conf.Namespace, d.conf.Postgres.URL.Server(), d.directory.Path())
 }
 
 // signSchema marks the schema as made from this data directory.
@@ -55,7 +57,7 @@ func (d *dev) markSchema(origin string) error {
 
 // schemaOrigin tells this making of the schema from any other; "" where there is none yet.
 func (d *dev) schemaOrigin(ctx context.Context) (string, error) {
-	s, err := openHistory(ctx, d.conf, d.log)
+	s, err := service.OpenHistory(ctx, d.conf, d.log)
 	if err != nil {
 		return "", err
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/console"
 )
 
@@ -16,13 +17,13 @@ const devBudget = 7500 * time.Millisecond
 func (d *dev) serve(ctx context.Context) error {
 	d.say("starting stages, gate and console")
 	var started atomic.Bool
-	o, err := newObserver(d.conf, d.registry, d.log, d.in.probes()...)
+	o, err := service.NewHealth(d.conf, d.registry, d.log, d.in.Probes()...)
 	if err != nil {
 		return err
 	}
-	closeLate := func() { _ = o.listener.Close() } // closed before: no harm
+	closeLate := func() { _ = o.Listener.Close() } // closed before: no harm
 	d.closers = append(d.closers, closeLate)
-	guard, replica, err := newGate(d.conf, d.in.redis, d.log, d.registry)
+	guard, replica, err := service.NewGate(d.conf, d.in.Redis, d.log, d.registry)
 	if err != nil {
 		return err
 	}
@@ -30,15 +31,15 @@ func (d *dev) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	waves := [][]part{
-		{{"stages", func(ctx context.Context) error { return d.in.runStages(ctx, allStages(), &started) }}},
-		{{"replica", replica.Run}},
+	waves := [][]service.Part{
+		{{Name: "stages", Run: func(ctx context.Context) error { return d.in.RunStages(ctx, service.AllStages(), &started) }}},
+		{{Name: "replica", Run: replica.Run}},
 		{
-			{"console page", page.Run},
-			{"console", func(ctx context.Context) error { return serveHTTP(ctx, d.listeners.console, page.Handler()) }},
-			{"disk", d.watchDisk},
-			{"PostgreSQL", d.watchPostgres},
-			o.part(),
+			{Name: "console page", Run: page.Run},
+			{Name: "console", Run: func(ctx context.Context) error { return service.ServeHTTP(ctx, d.listeners.console, page.Handler()) }},
+			{Name: "disk", Run: d.watchDisk},
+			{Name: "PostgreSQL", Run: d.watchPostgres},
+			o.Part(),
 		},
 	}
 	ready := func(ctx context.Context) error {
@@ -46,10 +47,10 @@ func (d *dev) serve(ctx context.Context) error {
 			return err
 		}
 		d.say("everything runs")
-		return d.welcome(o.listener.Addr().String())
+		return d.welcome(o.Listener.Addr().String())
 	}
 	if d.o.noDemo {
-		return d.end(serve(ctx, d.log, devBudget, append([][]part{{{"start", once(ready)}}}, waves...)...))
+		return d.end(service.Serve(ctx, d.log, devBudget, append([][]service.Part{{{Name: "start", Run: once(ready)}}}, waves...)...))
 	}
 	return d.serveDemo(ctx, guard, ready, waves)
 }
@@ -57,8 +58,8 @@ func (d *dev) serve(ctx context.Context) error {
 // console makes the page.
 func (d *dev) console() (*console.Console, error) {
 	return console.New(console.Options{
-		Rules: d.in.history.Rules, History: d.in.history, Blocks: d.in.redis, Pulse: d.in.working.pulse, Command: d.commandLine(),
-		Clock: now, Logger: d.log, Registerer: d.registry,
+		Rules: d.in.History.Rules, History: d.in.History, Blocks: d.in.Redis, Pulse: d.in.Pulse, Command: d.commandLine(),
+		Clock: service.Now, Logger: d.log, Registerer: d.registry,
 	})
 }
 
@@ -66,7 +67,7 @@ func (d *dev) console() (*console.Console, error) {
 func once(work func(ctx context.Context) error) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		if err := work(ctx); err != nil {
-			return unlessStopped(ctx, err)
+			return service.UnlessStopped(ctx, err)
 		}
 		<-ctx.Done()
 		return nil
@@ -76,7 +77,7 @@ func once(work func(ctx context.Context) error) func(ctx context.Context) error 
 // end reports how the run ended. Parts that were stuck are no failure of the run: what they had under way is done again
 // at the next start.
 func (d *dev) end(err error) error {
-	var stuck *stuckError
+	var stuck *service.StuckError
 	if err != nil && !errors.As(err, &stuck) {
 		return err
 	}

@@ -12,6 +12,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/ingest"
@@ -34,13 +37,13 @@ type dev struct {
 	*app
 	narrator
 	o        devOptions
-	conf     *config
+	conf     *config.Config
 	log      *slog.Logger
 	registry *prometheus.Registry
 
 	listeners devListeners
 	directory *local.Directory
-	in        *installation
+	in        *service.Installation
 	names     ingest.TopicNames // of the live stream's topics
 	closers   []func()
 
@@ -53,7 +56,7 @@ func (d *dev) close() {
 	if d.o.exit {
 		limit = time.Minute // nobody waits for it, and what it leaves behind would stay
 	}
-	closeWithin(limit, d.closers)
+	service.CloseWithin(limit, d.closers)
 }
 
 // closing has something closed at the end; what goes wrong then is worth a line and no more.
@@ -124,7 +127,7 @@ const (
 	devSchema   = "schema" // see claimSchema
 )
 
-func devMade() []string { return []string{devKafka, devPostgres, devSchema, configFile} }
+func devMade() []string { return []string{devKafka, devPostgres, devSchema, config.DefaultFile} }
 
 // takeDirectory looks at what earlier runs left, and says what becomes of it.
 func (d *dev) takeDirectory(ctx context.Context) error {
@@ -155,8 +158,8 @@ func (d *dev) takeDirectory(ctx context.Context) error {
 // ownPostgres reports whether weir dev starts PostgreSQL itself.
 func (d *dev) ownPostgres() bool { return ownPostgres(d.conf) }
 
-func ownPostgres(c *config) bool {
-	return c.origin["postgres.url"] == "" && c.origin["postgres.url_file"] == ""
+func ownPostgres(c *config.Config) bool {
+	return !c.Origins.Has("postgres.url") && !c.Origins.Has("postgres.url_file")
 }
 
 // startServers starts what is not there, and tells the configuration where it is.
@@ -166,7 +169,7 @@ func (d *dev) startServers(ctx context.Context) error {
 			return err
 		}
 	} else {
-		d.say("using PostgreSQL at %s, schema %s", d.conf.Postgres.URL.server(), d.conf.Namespace)
+		d.say("using PostgreSQL at %s, schema %s", d.conf.Postgres.URL.Server(), d.conf.Namespace)
 	}
 	d.say("starting Kafka and Redis")
 	kafka, err := local.StartKafka(ctx, local.KafkaOptions{Dir: d.directory.Path(devKafka), Logger: d.log})
@@ -180,8 +183,8 @@ func (d *dev) startServers(ctx context.Context) error {
 	}
 	d.closing("Redis", redis.Close)
 	d.conf.Kafka.Brokers = kafka.Addresses()
-	d.conf.Redis.URL = secret(redis.URL())
-	return d.conf.validate(d.conf.origin)
+	d.conf.Redis.URL = config.Secret(redis.URL())
+	return d.conf.Validate()
 }
 
 func (d *dev) startPostgres(ctx context.Context) error {
@@ -197,7 +200,7 @@ func (d *dev) startPostgres(ctx context.Context) error {
 		return err
 	}
 	d.closing("PostgreSQL", postgres.Close)
-	d.conf.Postgres.URL = secret(postgres.URL())
+	d.conf.Postgres.URL = config.Secret(postgres.URL())
 	return nil
 }
 
@@ -224,12 +227,12 @@ func (d *dev) applyRules(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("rules of the demo: %w", err)
 	}
-	s, err := openHistory(ctx, d.conf, d.log)
+	s, err := service.OpenHistory(ctx, d.conf, d.log)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	d.say("applying %s of the demo; new ones begin in shadow", plural(len(docs), "rule"))
+	d.say("applying %s of the demo; new ones begin in shadow", terminal.Plural(len(docs), "rule"))
 	_, err = s.Rules.Apply(ctx, withSources(docs), whoami(d.environ), "weir dev: the demo's rules", rulestore.ApplyOptions{})
 	if err != nil {
 		return fmt.Errorf("rules of the demo: %w (weir dev --fresh starts anew)", err)
@@ -240,10 +243,10 @@ func (d *dev) applyRules(ctx context.Context) error {
 // connect makes the clients of all stages and writes down how others find the servers.
 func (d *dev) connect(ctx context.Context) error {
 	var err error
-	if d.in, err = open(ctx, d.conf, d.log, d.registry, true); err != nil {
+	if d.in, err = service.Open(ctx, d.conf, d.log, d.registry, true); err != nil {
 		return err
 	}
-	d.closers = append(d.closers, d.in.close)
+	d.closers = append(d.closers, d.in.Close)
 	d.names = ingest.Live.Topics(d.conf.Namespace)
 	return d.writeConfig()
 }

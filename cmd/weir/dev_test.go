@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -78,7 +79,7 @@ func (p *devProcess) await(pattern string) string {
 
 // bed are other commands, which find the servers by the file that weir dev has written.
 func (p *devProcess) bed() *bed {
-	return &bed{t: p.t, flags: []string{"--config", filepath.Join(p.dir, configFile)}}
+	return &bed{t: p.t, flags: []string{"--config", filepath.Join(p.dir, config.DefaultFile)}}
 }
 
 func (p *devProcess) kill() {

@@ -6,10 +6,14 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 )
 
 // doctorPatience bounds a whole run of weir doctor, unless --timeout says otherwise.
@@ -31,10 +35,10 @@ The exit code is 1 if anything fails; warnings alone leave it 0.`,
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			if patience <= 0 {
-				return usagef("--timeout: got %s; allowed: above 0s", patience)
+				return usage.Errorf("--timeout: got %s; allowed: above 0s", patience)
 			}
 			if events < 1 || events > 10_000 {
-				return usagef("--events: got %d; allowed: 1 to 10000", events)
+				return usage.Errorf("--events: got %d; allowed: 1 to 10000", events)
 			}
 			conf, err := a.config(cmd)
 			if err != nil {
@@ -43,7 +47,7 @@ The exit code is 1 if anything fails; warnings alone leave it 0.`,
 			return a.doctor(cmd.Context(), conf, patience, events)
 		}),
 	}
-	c.Flags().DurationVar(&patience, "timeout", doctorPatience, "how long all of it may take")
+	usage.DurationFlag(c, &patience, "timeout", doctorPatience, "how long all of it may take")
 	c.Flags().IntVar(&events, "events", 200, "how many of the newest events of each partition to look at")
 	return c
 }
@@ -86,8 +90,8 @@ func failed(check string, err error, otherwise string) finding {
 	return failing(check, otherwise, "%s", text)
 }
 
-func (a *app) doctor(parent context.Context, c *config, patience time.Duration, events int) error {
-	ctx, forget := untilSignal(parent, a.quietLogger(c))
+func (a *app) doctor(parent context.Context, c *config.Config, patience time.Duration, events int) error {
+	ctx, forget := service.UntilSignal(parent, a.quietLogger(c))
 	defer forget()
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -96,7 +100,7 @@ func (a *app) doctor(parent context.Context, c *config, patience time.Duration, 
 		return err
 	}
 	found := e.run(bounded)
-	closeAll(e.closers)
+	service.CloseAll(e.closers)
 	if err := a.showFindings(found); err != nil {
 		return err
 	}
@@ -113,8 +117,8 @@ func (a *app) doctor(parent context.Context, c *config, patience time.Duration, 
 
 // showFindings writes a line for each finding, and what they amount to.
 func (a *app) showFindings(found []finding) error {
-	if a.output == "json" {
-		return a.json(found)
+	if a.Format == "json" {
+		return a.WriteJSON(found)
 	}
 	width, count := 0, map[status]int{}
 	for _, f := range found {
@@ -123,23 +127,13 @@ func (a *app) showFindings(found []finding) error {
 	}
 	var b strings.Builder
 	for _, f := range found {
-		fmt.Fprintf(&b, "%-4s  %-*s  %s", f.Status, width, safe(f.Check), safe(f.Found))
+		fmt.Fprintf(&b, "%-4s  %-*s  %s", f.Status, width, terminal.Safe(f.Check), terminal.Safe(f.Found))
 		if f.Mend != "" {
-			fmt.Fprintf(&b, " ▸ %s", safe(f.Mend))
+			fmt.Fprintf(&b, " ▸ %s", terminal.Safe(f.Mend))
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "%d ok, %s, %d failed\n", count[statusOK], plural(count[statusWarn], "warning"), count[statusFail])
-	_, err := io.WriteString(a.stdout, b.String())
+	fmt.Fprintf(&b, "%d ok, %s, %d failed\n", count[statusOK], terminal.Plural(count[statusWarn], "warning"), count[statusFail])
+	_, err := io.WriteString(a.Stdout, b.String())
 	return err
-}
-
-// safe makes a line safe for a terminal: names of replays, and what clients have sent, may be in it.
-func safe(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '·'
-		}
-		return r
-	}, s)
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/traffic"
@@ -41,11 +43,11 @@ func judgeClock(name string, r clockReading, matter string) finding {
 	mend := "set both machines' clocks by NTP: " + matter
 	least, most := r.ahead()
 	if apart == 0 {
-		return fine(name, "no difference to this machine's that shows (at most %s)", roughly(max(most, -least)))
+		return fine(name, "no difference to this machine's that shows (at most %s)", terminal.Roughly(max(most, -least)))
 	}
-	text := fmt.Sprintf("at least %s ahead of this machine's", roughly(apart))
+	text := fmt.Sprintf("at least %s ahead of this machine's", terminal.Roughly(apart))
 	if apart < 0 {
-		text = fmt.Sprintf("at least %s behind this machine's", roughly(-apart))
+		text = fmt.Sprintf("at least %s behind this machine's", terminal.Roughly(-apart))
 	}
 	switch size := max(apart, -apart); {
 	case size >= clockFails:
@@ -54,19 +56,6 @@ func judgeClock(name string, r clockReading, matter string) finding {
 		return warning(name, mend, "%s", text)
 	}
 	return fine(name, "%s", text)
-}
-
-// roughly writes a duration with two or three digits.
-func roughly(d time.Duration) string {
-	switch {
-	case d < 10*time.Millisecond:
-		return d.Round(10 * time.Microsecond).String()
-	case d < 10*time.Second:
-		return d.Round(10 * time.Millisecond).String()
-	case d < 10*time.Minute:
-		return d.Round(time.Second).String()
-	}
-	return d.Round(time.Minute).String()
 }
 
 // kafkaClockWait is how long to wait for a record to come: routers append ticks to keyed every second.
@@ -81,10 +70,10 @@ func (e *examination) kafkaClock(ctx context.Context) finding {
 		return fine(name, "not compared: there is nothing to read it off")
 	}
 	wait := kafkaClockWait
-	if g, err := e.kafka.InspectGroup(ctx, ingest.Live.Group(e.conf.Namespace, stageRoute)); err == nil && g.Members == 0 {
+	if g, err := e.kafka.InspectGroup(ctx, ingest.Live.Group(e.conf.Namespace, service.StageRoute)); err == nil && g.Members == 0 {
 		wait = 0 // nobody ticks
 	}
-	reading, news, err := watchAppend(ctx, e.kafka.Log(e.names.Keyed), wait, now)
+	reading, news, err := watchAppend(ctx, e.kafka.Log(e.names.Keyed), wait, service.Now)
 	switch {
 	case err != nil:
 		return failed(name, err, "see the lines about Kafka")

@@ -2,50 +2,17 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
 // lookAtConfiguration says where the configuration comes from; that it can be read is known already.
 func (e *examination) lookAtConfiguration(context.Context) []finding {
-	return []finding{fine("configuration", "%s; namespace %s", sources(e.conf.origin), e.conf.Namespace)}
-}
-
-var fileLine = regexp.MustCompile(`^(.+):\d+$`)
-
-// sources sums up where fields were set: 3 in weir.yaml, 2 in the environment, 1 by flags.
-func sources(origin map[string]string) string {
-	files, variables, flags := map[string]int{}, 0, 0
-	for _, where := range origin {
-		switch m := fileLine.FindStringSubmatch(where); {
-		case m != nil:
-			files[m[1]]++
-		case strings.HasPrefix(where, "WEIR_"):
-			variables++
-		default:
-			flags++
-		}
-	}
-	var parts []string
-	for file, n := range files {
-		parts = append(parts, fmt.Sprintf("%s from %s", plural(n, "field"), file))
-	}
-	slices.Sort(parts)
-	if variables > 0 {
-		parts = append(parts, fmt.Sprintf("%d from the environment", variables))
-	}
-	if flags > 0 {
-		parts = append(parts, fmt.Sprintf("%d from flags", flags))
-	}
-	if len(parts) == 0 {
-		return "defaults only"
-	}
-	return strings.Join(parts, ", ") + ", the rest by default"
+	return []finding{fine("configuration", "%s; namespace %s", e.conf.Origins, e.conf.Namespace)}
 }
 
 // lookAtIdentities says which identities nobody vouches for, and which rules believe them all the same.
@@ -76,7 +43,7 @@ func (e *examination) lookAtIdentities(context.Context) []finding {
 	}
 	return []finding{warning("identities",
 		"let the gateway verify them and set identity.FIELD.vouched, or count by what it vouches for as well: who makes up a new one each time is never over",
-		"claimed by the client, not vouched for: %s; counted by all the same: %s", strings.Join(claimed, ", "), some(sorted(believers))), trusted}
+		"claimed by the client, not vouched for: %s; counted by all the same: %s", strings.Join(claimed, ", "), terminal.FirstFew(sorted(believers))), trusted}
 }
 
 // judgeTrustedProxies warns where the proxies in front are counted, and not known.
@@ -104,13 +71,4 @@ func sorted(set map[string]bool) []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// some names the first few of many.
-func some(names []string) string {
-	const few = 5
-	if len(names) <= few {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -49,7 +51,7 @@ func (e *examination) judgeSample(messages []traffic.Message) []finding {
 	if err != nil {
 		return []finding{failed("events", err, "run weir migrate with a corrected configuration")}
 	}
-	found := []finding{judgeEvents(s, now())}
+	found := []finding{judgeEvents(s, service.Now())}
 	if s.good == 0 {
 		return found
 	}
@@ -72,7 +74,7 @@ func (e *examination) newest(ctx context.Context, topic string, partitions, each
 
 func judgeEvents(s *sampled, at traffic.Time) finding {
 	age := max(0, at.Sub(s.newest))
-	text := fmt.Sprintf("%s looked at, the newest of %s ago", plural(s.events, "event"), roughly(age))
+	text := fmt.Sprintf("%s looked at, the newest of %s ago", terminal.Plural(s.events, "event"), terminal.Roughly(age))
 	if s.unknown > 0 {
 		text += fmt.Sprintf("; %d with members that the format does not define", s.unknown)
 	}
@@ -80,9 +82,9 @@ func judgeEvents(s *sampled, at traffic.Time) finding {
 	mend := "correct what the gateway writes, or events.format and events.map; weir migrate puts these into effect"
 	switch {
 	case s.good == 0:
-		return failing("events", mend, "%s; none can be read (%s), the first: %s", text, reasons(s.refused), cell(s.example))
+		return failing("events", mend, "%s; none can be read (%s), the first: %s", text, reasons(s.refused), terminal.Cell(s.example))
 	case bad > 0:
-		return warning("events", mend, "%s; %d cannot be read (%s), the first: %s", text, bad, reasons(s.refused), cell(s.example))
+		return warning("events", mend, "%s; %d cannot be read (%s), the first: %s", text, bad, reasons(s.refused), terminal.Cell(s.example))
 	case age > quietWarns:
 		return warning("events", "see whether the gateways still write", "%s", text)
 	}
@@ -104,7 +106,7 @@ func judgeTimes(s *sampled) finding {
 		return warning(name, "let the gateway write time: delays move requests into other windows",
 			"none of %d carries a time, so each gets the moment when Kafka took it", s.good)
 	}
-	text := fmt.Sprintf("half of them %s or less before Kafka took them, all but 1 %% %s or less", roughly(s.delay(50)), roughly(s.delay(99)))
+	text := fmt.Sprintf("half of them %s or less before Kafka took them, all but 1 %% %s or less", terminal.Roughly(s.delay(50)), terminal.Roughly(s.delay(99)))
 	if s.timeless > 0 {
 		text += fmt.Sprintf("; %d of %d without a time", s.timeless, s.good)
 	}
@@ -114,7 +116,7 @@ func judgeTimes(s *sampled) finding {
 	switch {
 	case s.future > 0:
 		return warning(name, "set the clocks of the gateways by NTP", "%s; %d of %d come from the future, the farthest by %s, and get Kafka's time",
-			text, s.future, s.good, roughly(-s.delays[0]))
+			text, s.future, s.good, terminal.Roughly(-s.delays[0]))
 	case s.delay(50) > delayWarns:
 		return warning(name, "send events sooner or correct the gateway's clock or time zone; or raise lateness and max_lag of the rules",
 			"%s: with the default max_lag of a minute they block nobody", text)
@@ -128,7 +130,7 @@ func judgeTimes(s *sampled) finding {
 func (e *examination) judgeIdentity(s *sampled, f traffic.Field) finding {
 	name := "identity " + f.String()
 	percent := 100 * s.carry(f) / s.good
-	text := fmt.Sprintf("in %d %% of %s", percent, plural(s.good, "event"))
+	text := fmt.Sprintf("in %d %% of %s", percent, terminal.Plural(s.good, "event"))
 	if absent := s.absences(f); absent != "" {
 		text += "; missing: " + absent
 	}
@@ -141,9 +143,9 @@ func (e *examination) judgeIdentity(s *sampled, f traffic.Field) finding {
 	case !counting:
 		return fine(name, "%s; no rule counts by it", text)
 	case len(never) > 0:
-		return failing(name, mend, "%s; no event that these rules match has it, so they never fire: %s", text, some(never))
+		return failing(name, mend, "%s; no event that these rules match has it, so they never fire: %s", text, terminal.FirstFew(never))
 	case len(seldom) > 0:
-		return warning(name, mend, "%s; most events that these rules match lack it, and count nowhere: %s", text, some(seldom))
+		return warning(name, mend, "%s; most events that these rules match lack it, and count nowhere: %s", text, terminal.FirstFew(seldom))
 	}
 	return fine(name, "%s", text)
 }
@@ -183,7 +185,7 @@ func (s *sampled) absences(f traffic.Field) string {
 // windows, and a busy client stays blocked for ever.
 func (e *examination) judgeVerdicts(s *sampled) finding {
 	const name = "verdicts"
-	text := fmt.Sprintf("%d of %s were refused by weir", s.verdicts, plural(s.good, "event"))
+	text := fmt.Sprintf("%d of %s were refused by weir", s.verdicts, terminal.Plural(s.good, "event"))
 	blocking := e.modeIs(rules.ModeBlock)
 	mend := "let the gateway log X-Weir-Rule and X-Weir-Block as verdict (docs/gate.md)"
 	switch {
@@ -191,7 +193,7 @@ func (e *examination) judgeVerdicts(s *sampled) finding {
 		return failing(name, mend, "%s, and %d more were answered 429 on paths of rules that block, without saying by whom: weir's own refusals may keep clients blocked", text, s.silent)
 	case len(blocking) > 0 && !format.CarriesVerdict(e.routing.Format.Name, e.routing.Format.Map):
 		return warning(name, mend+", and in a format that has a place for it", "format %s, as it is read here, has no place for them, and rules block: %s",
-			e.routing.Format.Name, some(blocking))
+			e.routing.Format.Name, terminal.FirstFew(blocking))
 	}
 	return fine(name, "%s", text)
 }
@@ -208,7 +210,7 @@ func (e *examination) judgeMatches(s *sampled) finding {
 		return fine("rules", "each matches some of these events")
 	}
 	return warning("rules", "see that method and path are those that the gateway reports (weir rules show RULE)",
-		"of the newest %s, none matches: %s", plural(s.good, "event"), some(idle))
+		"of the newest %s, none matches: %s", terminal.Plural(s.good, "event"), terminal.FirstFew(idle))
 }
 
 // Dead letters: how many of the newest are looked at, and how recent makes them worth a warning.
@@ -228,12 +230,12 @@ func (e *examination) lookAtDeadLetters(ctx context.Context) []finding {
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return []finding{failed(name, err, "see the brokers' logs")}
 	}
-	recent, detail, older := countDeadLetters(messages, now())
+	recent, detail, older := countDeadLetters(messages, service.Now())
 	if len(recent) == 0 {
 		return []finding{fine(name, "none within the last hour; %d older among those that are looked at", older)}
 	}
 	return []finding{warning(name, "read topic "+e.names.Dead+": each has its place, its reason and its bytes",
-		"within the last hour: %s; the newest: %s", reasons(recent), cell(detail))}
+		"within the last hour: %s; the newest: %s", reasons(recent), terminal.Cell(detail))}
 }
 
 // countDeadLetters counts the recent ones by stage and reason; detail is the newest one's.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
@@ -44,7 +46,7 @@ func examined(t *testing.T, mode rules.Mode) *examination {
 	}
 	v, _ := rules.NextVersion(nil, docs[0])
 	return &examination{
-		conf: defaultConfig(), names: ingest.Live.Topics("weir"), modes: map[string]rules.ModeState{"devices": {Rule: "devices", Mode: mode}},
+		conf: config.Default(), names: ingest.Live.Topics("weir"), modes: map[string]rules.ModeState{"devices": {Rule: "devices", Mode: mode}},
 		routing: &rules.Routing{
 			Rules: []rules.Version{v}, Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: "weir", MaxEventBytes: 1 << 20},
 		},
@@ -90,7 +92,7 @@ func TestDoctorFindsWhatIsWrongWithEvents(t *testing.T) {
 			e := examined(t, mode)
 			var messages []traffic.Message
 			for _, event := range tc.events {
-				messages = append(messages, traffic.Message{Appended: now(), Value: []byte(event)})
+				messages = append(messages, traffic.Message{Appended: service.Now(), Value: []byte(event)})
 			}
 			found := map[string]finding{}
 			for _, f := range append(e.judgeSample(messages), e.lookAtIdentities(t.Context())...) {
@@ -184,7 +186,7 @@ func TestJudgeProgress(t *testing.T) {
 		{"nobody", progressOf{records: 5, oldest: at}, statusWarn, "nobody runs it; 5 records"},
 		{"too late", progressOf{group: running, uncovered: []int{3}}, statusFail, "of partitions 3 records went before they were read"},
 	} {
-		if f := judgeProgress("stage record", stageWork{stage: stageRecord, run: stageRecord}, tc.p, at); f.Status != tc.st || !strings.Contains(f.Found, tc.text) {
+		if f := judgeProgress("stage record", stageWork{stage: service.StageRecord, run: service.StageRecord}, tc.p, at); f.Status != tc.st || !strings.Contains(f.Found, tc.text) {
 			t.Errorf("%s: %+v", tc.name, f)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
 )
@@ -16,7 +17,7 @@ func (e *examination) lookAtKafka(ctx context.Context) []finding {
 		return []finding{failed("kafka", err, "start Kafka, or correct kafka.brokers")}
 	}
 	e.kafkaUp = true
-	text := fmt.Sprintf("%s (%s); it speaks %s", plural(len(c.Brokers), "broker"), some(c.Brokers), c.Speaks)
+	text := fmt.Sprintf("%s (%s); it speaks %s", terminal.Plural(len(c.Brokers), "broker"), terminal.FirstFew(c.Brokers), c.Speaks)
 	if len(c.Lacks) > 0 {
 		return []finding{failing("kafka", "use Apache Kafka 2.3 or newer, or a build of weir that speaks what it takes",
 			"%s; it does not take what weir sends: %s", text, strings.Join(c.Lacks, ", "))}
@@ -29,7 +30,7 @@ func (e *examination) lookAtTopics(ctx context.Context) []finding {
 	if !e.kafkaUp {
 		return nil
 	}
-	topics, err := e.kafka.InspectTopics(ctx, e.conf.topicSettings().Topics(e.names))
+	topics, err := e.kafka.InspectTopics(ctx, e.conf.TopicSettings().Topics(e.names))
 	e.topics = map[string]kafka.InspectedTopic{}
 	var found []finding
 	for _, t := range topics {
@@ -45,7 +46,7 @@ func (e *examination) lookAtTopics(ctx context.Context) []finding {
 // judgeTopic says the worst about a topic.
 func judgeTopic(t *kafka.InspectedTopic) finding {
 	name := "topic " + t.Name
-	text := fmt.Sprintf("%s, %s", plural(t.Partitions, "partition"), plural(t.Replicas, "replica"))
+	text := fmt.Sprintf("%s, %s", terminal.Plural(t.Partitions, "partition"), terminal.Plural(t.Replicas, "replica"))
 	switch {
 	case !t.Exists:
 		return failing(name, "run weir migrate", "it does not exist")
@@ -66,18 +67,18 @@ func judgeTopic(t *kafka.InspectedTopic) finding {
 	return fine(name, "%s, settings as they should be", text)
 }
 
+func numbered(partitions []int) string {
+	names := make([]string, len(partitions))
+	for i, p := range partitions {
+		names[i] = fmt.Sprint(p)
+	}
+	return terminal.FirstFew(names)
+}
+
 func joined(differences []ingest.TopicDifference) string {
 	texts := make([]string, len(differences))
 	for i, d := range differences {
 		texts[i] = d.String()
 	}
 	return strings.Join(texts, "; ")
-}
-
-func numbered(partitions []int) string {
-	names := make([]string, len(partitions))
-	for i, p := range partitions {
-		names[i] = fmt.Sprint(p)
-	}
-	return some(names)
 }

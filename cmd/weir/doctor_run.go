@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/streams"
@@ -23,7 +25,7 @@ import (
 //	stages   partitions   events   dead letters     does it work?
 //	                 clocks
 type examination struct {
-	conf    *config
+	conf    *config.Config
 	events  int // of each partition
 	names   ingest.TopicNames
 	kafka   *kafka.Client
@@ -54,21 +56,21 @@ const (
 )
 
 // newExamination makes the clients, which connect nowhere yet. They are silent: what they would log is a finding.
-func newExamination(ctx context.Context, c *config, events int) (*examination, error) {
+func newExamination(ctx context.Context, c *config.Config, events int) (*examination, error) {
 	e := &examination{conf: c, events: events, names: ingest.Live.Topics(c.Namespace)}
 	silent := slog.New(slog.DiscardHandler)
 	var err error
-	if e.history, err = openHistory(ctx, c, silent); err != nil {
+	if e.history, err = service.OpenHistory(ctx, c, silent); err != nil {
 		return nil, err
 	}
 	e.closers = append(e.closers, e.history.Close)
-	if e.kafka, err = openKafka(c, silent, nil); err != nil {
-		closeAll(e.closers)
+	if e.kafka, err = service.OpenKafka(c, silent, nil); err != nil {
+		service.CloseAll(e.closers)
 		return nil, err
 	}
 	e.closers = append(e.closers, func() { _ = e.kafka.Close() })
-	if e.redis, err = openRedis(c); err != nil {
-		closeAll(e.closers)
+	if e.redis, err = service.OpenRedis(c); err != nil {
+		service.CloseAll(e.closers)
 		return nil, err
 	}
 	e.closers = append(e.closers, func() { _ = e.redis.Close() })

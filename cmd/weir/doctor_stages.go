@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
@@ -28,8 +30,8 @@ func (e *examination) lookAtStages(ctx context.Context) []finding {
 	}
 	var found []finding
 	for _, w := range []stageWork{
-		{stageRoute, stageRoute, e.names.Requests}, {stageDetect, stageDetect, e.names.Keyed}, {stageRecord, stageRecord, e.names.Hits},
-		{recordBlocks, stageRecord, e.names.Blocks}, {stageEnforce, stageEnforce, e.names.Hits},
+		{service.StageRoute, service.StageRoute, e.names.Requests}, {service.StageDetect, service.StageDetect, e.names.Keyed}, {service.StageRecord, service.StageRecord, e.names.Hits},
+		{service.RecordBlocks, service.StageRecord, e.names.Blocks}, {service.StageEnforce, service.StageEnforce, e.names.Hits},
 	} {
 		if t := e.topics[w.topic]; !t.Exists || len(t.Leaderless) > 0 {
 			continue // its topic's line says so
@@ -55,12 +57,12 @@ func (e *examination) lookAtStage(ctx context.Context, w stageWork) finding {
 	if err != nil {
 		return failed(name, err, "see the brokers' logs")
 	}
-	if w.stage == stageRoute && e.stream != nil {
+	if w.stage == service.StageRoute && e.stream != nil {
 		if f := judgeRouteCommits(name, p, e.stream); f.Status != statusOK {
 			return f
 		}
 	}
-	return judgeProgress(name, w, p, now())
+	return judgeProgress(name, w, p, service.Now())
 }
 
 func (e *examination) progress(ctx context.Context, w stageWork) (progressOf, error) {
@@ -143,13 +145,13 @@ func judgeProgress(name string, w stageWork, p progressOf, at traffic.Time) find
 	left := "nothing left to do"
 	age := time.Duration(0)
 	if p.records > 0 {
-		left = plural(p.records, "record") + " left to do"
-		if w.stage == stageDetect {
-			left = plural(p.records, "record") + " since its last snapshot" // it commits with snapshots only
+		left = terminal.Plural(p.records, "record") + " left to do"
+		if w.stage == service.StageDetect {
+			left = terminal.Plural(p.records, "record") + " since its last snapshot" // it commits with snapshots only
 		}
 		if p.oldest != 0 {
 			age = max(0, at.Sub(p.oldest))
-			left += fmt.Sprintf(", the oldest of %s ago", roughly(age))
+			left += fmt.Sprintf(", the oldest of %s ago", terminal.Roughly(age))
 		}
 	}
 	text := workers(p.group.Members) + ", " + left

@@ -7,6 +7,8 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/detect"
@@ -73,7 +75,7 @@ func TestDoctorFindsPartitionsThatStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	group := ingest.Live.Group(b.flag("--namespace"), stageRoute)
+	group := ingest.Live.Group(b.flag("--namespace"), service.StageRoute)
 	if err := b.kafka().CommitInitial(t.Context(), group, b.names().Requests, map[int]ingest.Commit{1: {Offset: 0}}); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +93,7 @@ func TestDoctorJudgesSnapshots(t *testing.T) {
 		st         status
 		text, mend string
 	}{
-		{"defaults", detect.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: day}}, statusOK,
+		{"defaults", detect.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: config.Day}}, statusOK,
 			"all 64 keyed partitions, 256MiB each at most, in 27m0s; weir.keyed keeps 1d", ""},
 		{"kept for ever", detect.SnapshotRoom{Budget: 256 << 20, Partitions: 64}, statusOK, "27m0s", ""},
 		{"kept for an hour", detect.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: time.Hour}}, statusFail,
@@ -99,7 +101,7 @@ func TestDoctorJudgesSnapshots(t *testing.T) {
 			"set kafka.retention.keyed to 2h0m0s or more, or detect.budget_per_partition to 187MiB or less"},
 		{"kept for seconds", detect.SnapshotRoom{Budget: 1 << 20, Partitions: 1024, Retention: ingest.Retention{Time: time.Minute}}, statusFail,
 			"allowed: 20s", "set kafka.retention.keyed to 1h0m0s or more and run weir migrate"},
-		{"few bytes kept", detect.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: day, Bytes: 100 << 20}}, statusWarn,
+		{"few bytes kept", detect.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: config.Day, Bytes: 100 << 20}}, statusWarn,
 			"weir.keyed keeps 100MiB of a partition", "retention.bytes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

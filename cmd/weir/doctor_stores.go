@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history/postgres"
 )
 
@@ -18,7 +20,7 @@ const (
 )
 
 func (e *examination) lookAtRedis(ctx context.Context) []finding {
-	r, err := e.redis.Inspect(ctx, now)
+	r, err := e.redis.Inspect(ctx, service.Now)
 	if err != nil {
 		return []finding{failed("redis", err, "start it, or correct redis.url or redis.addresses")}
 	}
@@ -27,7 +29,7 @@ func (e *examination) lookAtRedis(ctx context.Context) []finding {
 	if r.Cluster && r.State != "" && r.State != "ok" {
 		found = append(found, failing("redis", "see redis-cli --cluster check", "the cluster's state is %s: it does not take all keys", r.State))
 	} else if r.Cluster {
-		found = append(found, fine("redis", "a cluster of %s", plural(len(r.Nodes), "master")))
+		found = append(found, fine("redis", "a cluster of %s", terminal.Plural(len(r.Nodes), "master")))
 	}
 	for i := range r.Nodes {
 		found = append(found, judgeRedis(&r.Nodes[i], r.Cluster))
@@ -51,7 +53,7 @@ func judgeRedis(n *blocklist.InspectedNode, cluster bool) finding {
 	case n.MaxMemory > 0 && n.Policy != "" && n.Policy != "noeviction":
 		return failing(name, policy, "%s; when memory is full, it drops blocks and releases: abusers get in, and released clients are blocked again", text)
 	case n.EvictedKeys > 0:
-		return warning(name, "give it more memory", "%s; it has evicted %s since it was started", text, plural(n.EvictedKeys, "key"))
+		return warning(name, "give it more memory", "%s; it has evicted %s since it was started", text, terminal.Plural(n.EvictedKeys, "key"))
 	case n.MaxMemory > 0 && n.UsedMemory > n.MaxMemory/10*9:
 		return warning(name, "raise maxmemory: when it is full, no block can be written", "%s; nine tenths of its memory are used", text)
 	case err == nil && version < oldestRedis:
@@ -72,9 +74,9 @@ func describeRedis(n *blocklist.InspectedNode, cluster bool) string {
 	}
 	parts = append(parts, "version "+n.Version, "maxmemory-policy "+n.Policy)
 	if n.MaxMemory > 0 {
-		parts = append(parts, fmt.Sprintf("%sB of %sB used", amount(float64(n.UsedMemory)), amount(float64(n.MaxMemory))))
+		parts = append(parts, fmt.Sprintf("%sB of %sB used", terminal.Amount(float64(n.UsedMemory)), terminal.Amount(float64(n.MaxMemory))))
 	} else {
-		parts = append(parts, fmt.Sprintf("%sB used, no maxmemory", amount(float64(n.UsedMemory))))
+		parts = append(parts, fmt.Sprintf("%sB used, no maxmemory", terminal.Amount(float64(n.UsedMemory))))
 	}
 	if n.AppendOnly {
 		parts = append(parts, "append-only file on")
@@ -85,7 +87,7 @@ func describeRedis(n *blocklist.InspectedNode, cluster bool) string {
 }
 
 func (e *examination) lookAtPostgres(ctx context.Context) []finding {
-	d, err := e.history.Inspect(ctx, now)
+	d, err := e.history.Inspect(ctx, service.Now)
 	var away *postgres.UnreachableError
 	switch {
 	case errors.As(err, &away):
@@ -113,9 +115,9 @@ func judgeSchema(d *postgres.Inspected, schema string) finding {
 	case d.SchemaErr != nil:
 		return failing("schema "+schema, "use the build of weir that made it, or a newer one", "%s", oneProblem(d.SchemaErr))
 	case pending > 0:
-		return failing("schema "+schema, "run weir migrate", "it lacks %d of %s", pending, plural(len(d.Steps), "migration"))
+		return failing("schema "+schema, "run weir migrate", "it lacks %d of %s", pending, terminal.Plural(len(d.Steps), "migration"))
 	}
-	return fine("schema "+schema, "all %s applied", plural(len(d.Steps), "migration"))
+	return fine("schema "+schema, "all %s applied", terminal.Plural(len(d.Steps), "migration"))
 }
 
 // migrated reports whether the schema can be asked.

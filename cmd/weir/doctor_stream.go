@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/partitions"
@@ -72,8 +74,8 @@ func (e *examination) judgeRouting() finding {
 			blocking++
 		}
 	}
-	text := fmt.Sprintf("version %d: %s, %d of them blocking; format %s", e.routing.Number, plural(len(e.routing.Rules), "rule"), blocking, e.routing.Format.Name)
-	want := e.conf.format()
+	text := fmt.Sprintf("version %d: %s, %d of them blocking; format %s", e.routing.Number, terminal.Plural(len(e.routing.Rules), "rule"), blocking, e.routing.Format.Name)
+	want := e.conf.EventFormat()
 	switch {
 	case !detectors.KnowsRecordFormat(e.routing.RecordFormat):
 		return failing("routing", "upgrade this process", "%s; record format %d, this build writes %s", text,
@@ -83,7 +85,7 @@ func (e *examination) judgeRouting() finding {
 			"%s; record format %d, this build also writes %d", text, e.routing.RecordFormat, detectors.RecordFormat)
 	case !e.routing.Identity.Equal(&e.conf.Identity):
 		return warning("routing", "run weir migrate", "%s; identity of the configuration is not in effect yet", text)
-	case e.routing.Format.Name != want.Name || joinMap(e.routing.Format.Map) != joinMap(want.Map) || e.routing.Format.MaxEventBytes != want.MaxEventBytes:
+	case e.routing.Format.Name != want.Name || config.JoinMap(e.routing.Format.Map) != config.JoinMap(want.Map) || e.routing.Format.MaxEventBytes != want.MaxEventBytes:
 		return warning("routing", "run weir migrate", "%s; events of the configuration is not in effect yet", text)
 	case len(e.routing.Rules) == 0:
 		return warning("routing", "weir rules apply -f DIR", "%s; nothing is watched", text)
@@ -133,7 +135,7 @@ func judgeStopped(p *partitions.ReportedPartition) finding {
 	if acceptable(p) {
 		mend = fmt.Sprintf("find out what is missing, then weir partitions resume --%s %d --accept-gap --reason TEXT", p.Side, p.Partition)
 	}
-	return failing(fmt.Sprintf("partition %s/%d", p.Side, p.Partition), mend, "%s since %s or before: %s", p.State, stamp(p.Reported), p.Reason)
+	return failing(fmt.Sprintf("partition %s/%d", p.Side, p.Partition), mend, "%s since %s or before: %s", p.State, terminal.Stamp(p.Reported), p.Reason)
 }
 
 func (e *examination) judgeRunning(running map[ingest.Side]int, oldest time.Time, stopped int) finding {
@@ -145,11 +147,11 @@ func (e *examination) judgeRunning(running map[ingest.Side]int, oldest time.Time
 	case len(running) == 0 && stopped == 0:
 		return warning("partitions", "start weir run", "no stage has ever worked on them")
 	case len(running) > 0 && silence > reportSilence:
-		return warning("partitions", "start weir run, or see the log of the stages", "%s, but one was last reported %s ago", text, roughly(silence))
+		return warning("partitions", "start weir run, or see the log of the stages", "%s, but one was last reported %s ago", text, terminal.Roughly(silence))
 	case running[ingest.SideRequests] < n.Requests || running[ingest.SideKeyed] < n.Keyed:
 		return warning("partitions", "see the lines of those that stopped; start weir run with route and detect where there are none", "%s", text)
 	}
-	return fine("partitions", "%s, reported %s ago at most", text, roughly(max(silence, 0)))
+	return fine("partitions", "%s, reported %s ago at most", text, terminal.Roughly(max(silence, 0)))
 }
 
 // modeIs lists the rules of a mode, ascending.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/internal/testbed"
@@ -170,7 +171,7 @@ func TestIngestLiveSaysWhatIsTooLateToCount(t *testing.T) {
 	testbed.Eventually(t, 30*time.Second, func() error { // nothing is behind: each partition's clock has come to its present
 		present := 0
 		for _, row := range decode[[]partitionRow](b, "partitions", "list") {
-			if row.Side == "keyed" && row.Watermark > now().Add(-time.Hour) {
+			if row.Side == "keyed" && row.Watermark > service.Now().Add(-time.Hour) {
 				present++
 			}
 		}
@@ -204,7 +205,7 @@ func TestIngestLiveSaysWhatIsTooLateToCount(t *testing.T) {
 		awaitHits(b, ip, 1)
 	}
 	for _, h := range decode[[]history.RecordedHit](b, "history", "hits", "--source", "198.51.0.0/24") {
-		if h.First < now().Add(-time.Hour) {
+		if h.First < service.Now().Add(-time.Hour) {
 			t.Errorf("what was called too late has made a hit: %+v", h)
 		}
 	}

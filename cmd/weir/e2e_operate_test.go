@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
@@ -113,9 +115,9 @@ func TestMigrateBesideRoutersKeepsTheGeneration(t *testing.T) {
 	b.ok("migrate")
 	stages := b.start("run")
 	kafka, names := b.kafka(), b.names()
-	c, err := loadConfig(configSource{settings: []setting{
-		{path: "namespace", value: b.flag("--namespace")}, {path: "kafka.partitions.requests", value: "2"},
-		{path: "kafka.partitions.keyed", value: "4"}, {path: "kafka.partitions.hits", value: "2"},
+	c, err := config.Load(config.Source{Settings: []config.Setting{
+		{Path: "namespace", Value: b.flag("--namespace")}, {Path: "kafka.partitions.requests", Value: "2"},
+		{Path: "kafka.partitions.keyed", Value: "4"}, {Path: "kafka.partitions.hits", Value: "2"},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +248,7 @@ func TestPartitionThatStoppedGoesOnWhenItsGapIsAccepted(t *testing.T) {
 	b := fullBed(t)
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
-	group := ingest.Live.Group(b.flag("--namespace"), stageRoute)
+	group := ingest.Live.Group(b.flag("--namespace"), service.StageRoute)
 	moved := map[int]ingest.Commit{0: {Offset: 0}, 1: {Offset: 0}}
 	if err := b.kafka().CommitInitial(t.Context(), group, b.names().Requests, moved); err != nil {
 		t.Fatal(err)

@@ -3,18 +3,14 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
-	"github.com/weirhq/weir/blocklist"
-	"github.com/weirhq/weir/blocklist/replica"
-	"github.com/weirhq/weir/gate"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 )
 
-func (a *app) gateCommand() *cobra.Command {
+func gateCommand(a *app) *cobra.Command {
 	var observe bool
 	var address, file string
 	c := &cobra.Command{
@@ -47,7 +43,7 @@ as that file exists the gate observes, with Redis, Kafka and Postgres down, too.
 			if err != nil {
 				return err
 			}
-			return a.runGate(cmd.Context(), conf)
+			return runGate(cmd.Context(), a, conf)
 		}),
 	}
 	c.Flags().BoolVar(&observe, "observe", false, "let everything pass and say what would have been refused (gate.observe)")
@@ -65,25 +61,25 @@ as that file exists the gate observes, with Redis, Kafka and Postgres down, too.
 //
 // It does not wait for Redis: a gate without its blocklist lets everything pass. The numbers are the order in which the
 // parts are stopped.
-func (a *app) runGate(parent context.Context, c *config) error {
-	log := newLogger(c.Log, a.stderr)
-	ctx, forget := untilSignal(parent, log)
+func runGate(parent context.Context, a *app, c *config.Config) error {
+	log := service.NewLogger(c.Log, a.Stderr)
+	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	registry := newRegistry()
-	redis, err := openRedis(c)
+	registry := service.NewRegistry(readBuildVersion().Version)
+	redis, err := service.OpenRedis(c)
 	if err != nil {
 		return err
 	}
-	defer closeAll([]func(){func() { _ = redis.Close() }})
-	g, replica, err := newGate(c, redis, log, registry)
+	defer service.CloseAll([]func(){func() { _ = redis.Close() }})
+	g, replica, err := service.NewGate(c, redis, log, registry)
 	if err != nil {
 		return err
 	}
-	watch, err := watchObserveFile(g, c.Gate.ObserveFile)
+	watch, err := service.WatchObserveFile(g, c.Gate.ObserveFile)
 	if err != nil {
 		return err
 	}
-	o, err := newObserver(c, registry, log, probe{"blocklist", func(context.Context) error {
+	o, err := service.NewHealth(c, registry, log, service.Probe{Name: "blocklist", Check: func(context.Context) error {
 		if !replica.Ready() {
 			return errors.New("the blocklist has not been loaded yet")
 		}
@@ -92,63 +88,25 @@ func (a *app) runGate(parent context.Context, c *config) error {
 	if err != nil {
 		return err
 	}
-	o.notes = append(o.notes, func() string { return lacks(replica) })
-	o.notes = append(o.notes, func() string {
+	o.Notes = append(o.Notes, func() string { return service.MissingBlocks(replica) })
+	o.Notes = append(o.Notes, func() string {
 		if g.Observing() {
 			return "observing: nobody is refused"
 		}
 		return ""
 	})
-	checks, err := listen("gate.listen", c.Gate.Listen)
+	checks, err := service.Listen("gate.listen", c.Gate.Listen)
 	if err != nil {
-		_ = o.listener.Close()
+		_ = o.Listener.Close()
 		return err
 	}
-	log.Info("answering forward-auth checks", "address", checks.Addr().String(), "metrics", o.listener.Addr().String(), "observe", g.Observing())
-	err = serve(ctx, log, stopBudget,
-		[]part{{"checks", func(ctx context.Context) error {
-			defer o.stopping.Store(true)
-			return serveUntil(ctx, g.Listener(checks), g.Server())
+	log.Info("answering forward-auth checks", "address", checks.Addr().String(), "metrics", o.Listener.Addr().String(), "observe", g.Observing())
+	err = service.Serve(ctx, log, service.StopTimeout,
+		[]service.Part{{Name: "checks", Run: func(ctx context.Context) error {
+			defer o.Stopping.Store(true)
+			return service.ServeUntil(ctx, g.Listener(checks), g.Server())
 		}}},
-		append(watch, part{"replica", replica.Run}),
-		[]part{o.part()})
-	return stopped(log, err)
-}
-
-// watchObserveFile makes the part that looks for gate.observe_file; none where that is not set.
-func watchObserveFile(g *gate.Gate, path string) ([]part, error) {
-	if path == "" {
-		return nil, nil
-	}
-	file, err := gate.NewObserveFile(g, path)
-	if err != nil {
-		return nil, err
-	}
-	return []part{{"observe file", file.Run}}, nil
-}
-
-// lacks says what part of the blocklist is missing from a gate that is ready.
-func lacks(replica *replica.Replica) string {
-	if n := replica.Missing(); n > 0 {
-		return fmt.Sprintf("blocklist: the blocks of %d of Redis's 16384 hash slots have not been read", n)
-	}
-	return ""
-}
-
-// newGate makes a gate and the copy of the blocklist that it asks, which has to be run.
-func newGate(c *config, redis *blocklist.Store, log *slog.Logger, registry *prometheus.Registry) (*gate.Gate, *replica.Replica, error) {
-	replica, err := replica.New(replica.Options{
-		Store: redis, NeverBlock: c.NeverBlock, Clock: now, Logger: log, Registerer: registry,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	identifier, err := c.Identity.Compile()
-	if err != nil {
-		return nil, nil, &usageError{err}
-	}
-	g, err := gate.New(gate.Options{
-		Blocklist: replica, Identifier: identifier, Observe: c.Gate.Observe, Clock: now, Logger: log, Registerer: registry,
-	})
-	return g, replica, err
+		append(watch, service.Part{Name: "replica", Run: replica.Run}),
+		[]service.Part{o.Part()})
+	return service.LogStopped(log, err)
 }

@@ -2,12 +2,18 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/subject"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
@@ -15,10 +21,10 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-func (a *app) historyCommand() *cobra.Command {
+func historyCommand(a *app) *cobra.Command {
 	return family("history", "Ask what happened: hits, late events, block decisions, replays", `  weir history hits --since 24h --rule guest-token-flood
   weir history decisions --source ip=192.0.2.1`,
-		a.historyHits(), a.historyLate(), a.historyUncounted(), a.historyDecisions(), a.historyReplays())
+		historyHits(a), historyLate(a), historyUncounted(a), historyDecisions(a), historyReplays(a))
 }
 
 // lookFlags select rows of history.
@@ -49,12 +55,12 @@ type looked struct {
 func (f *lookFlags) parse(now time.Time) (looked, error) {
 	l := looked{stream: history.Live, rule: f.rule}
 	if f.limit < 0 {
-		return l, usagef("--limit: got %d; allowed: 0 and more", f.limit)
+		return l, usage.Errorf("--limit: got %d; allowed: 0 and more", f.limit)
 	}
 	if f.replay != "" {
 		l.stream = string(ingest.Replay(f.replay))
 		if err := ingest.Stream(l.stream).Check(); err != nil {
-			return l, usagef("--replay: %w", err)
+			return l, usage.Errorf("--replay: %w", err)
 		}
 	}
 	since, err := parseSince(f.since, now)
@@ -65,7 +71,7 @@ func (f *lookFlags) parse(now time.Time) (looked, error) {
 	if f.source != "" {
 		s, err := history.ParseSource(f.source)
 		if err != nil {
-			return l, usagef("--source: %w", err)
+			return l, usage.Errorf("--source: %w", err)
 		}
 		l.source = &s
 	}
@@ -77,15 +83,15 @@ func parseSince(text string, now time.Time) (traffic.Time, error) {
 	if text == "" {
 		return 0, nil
 	}
-	if d, err := parseSpan(text); err == nil {
+	if d, err := duration.Parse(text); err == nil {
 		return traffic.At(now).Add(-d), nil
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return 0, usagef("--since: got %q; allowed: a duration like 90m, 24h or 7d, or a time like 2026-01-31T12:00:00Z", text)
+		return 0, usage.Errorf("--since: got %q; allowed: a duration like 90m, 24h or 7d, or a time like 2026-01-31T12:00:00Z", text)
 	}
 	if t.After(now) {
-		return 0, usagef("--since: got %s, which lies ahead of now, %s; allowed: a time before", text, now.UTC().Format(time.RFC3339))
+		return 0, usage.Errorf("--since: got %s, which lies ahead of now, %s; allowed: a time before", text, now.UTC().Format(time.RFC3339))
 	}
 	return traffic.At(t), nil
 }
@@ -105,18 +111,18 @@ func (l looked) check(ctx context.Context, s *store) error {
 
 // listNewest writes rows of a query with a limit, and says how many it has left out.
 func listNewest[T any](a *app, rows []T, limit int, count func() (int64, error), head []string, row func(T) []string) error {
-	if err := list(a, rows, head, row); err != nil || limit == 0 || len(rows) < limit {
+	if err := terminal.List(&a.Output, rows, head, row); err != nil || limit == 0 || len(rows) < limit {
 		return err
 	}
 	total, err := count()
 	if err != nil {
 		return err
 	}
-	a.cut("newest", len(rows), total, history.CountCap)
+	a.Cut("newest", len(rows), total, history.CountCap)
 	return nil
 }
 
-func (a *app) historyHits() *cobra.Command {
+func historyHits(a *app) *cobra.Command {
 	var f lookFlags
 	var merged bool
 	c := &cobra.Command{
@@ -163,12 +169,12 @@ func hitRow(h history.RecordedHit) []string {
 		events = "≥" + events // some came late, and met what is not kept any more
 	}
 	return []string{
-		h.Rule, subject(h.Subject), events, strconv.Itoa(h.Peak), strconv.Itoa(h.Limit),
-		duration.Format(time.Duration(h.WindowMS) * time.Millisecond), clock(h.First), clock(h.Last), phase, h.ID,
+		h.Rule, subject.Text(h.Subject), events, strconv.Itoa(h.Peak), strconv.Itoa(h.Limit),
+		duration.Format(time.Duration(h.WindowMS) * time.Millisecond), terminal.Time(h.First), terminal.Time(h.Last), phase, h.ID,
 	}
 }
 
-func (a *app) historyLate() *cobra.Command {
+func historyLate(a *app) *cobra.Command {
 	var f lookFlags
 	c := &cobra.Command{
 		Use:   "late",
@@ -193,7 +199,7 @@ source partition than its rule's lateness allows; it is recorded here and counte
 				}
 				count := func() (int64, error) { return s.CountLate(ctx, q) }
 				return listNewest(a, sums, f.limit, count, []string{"MINUTE", "RULE", "EVENTS", "LATEST", "PARTITION"}, func(s history.LateSum) []string {
-					return []string{clock(s.Minute), s.Rule, strconv.FormatInt(s.Events, 10), clock(s.Latest), strconv.Itoa(s.Source)}
+					return []string{terminal.Time(s.Minute), s.Rule, strconv.FormatInt(s.Events, 10), terminal.Time(s.Latest), strconv.Itoa(s.Source)}
 				})
 			})
 		}),
@@ -202,7 +208,7 @@ source partition than its rule's lateness allows; it is recorded here and counte
 	return c
 }
 
-func (a *app) historyDecisions() *cobra.Command {
+func historyDecisions(a *app) *cobra.Command {
 	var f lookFlags
 	var action string
 	c := &cobra.Command{
@@ -217,7 +223,7 @@ func (a *app) historyDecisions() *cobra.Command {
 				return err
 			}
 			if cmd.Flags().Changed("action") {
-				if err := oneOf("action", action, decisionActions()...); err != nil {
+				if err := usage.OneOf("action", action, decisionActions()...); err != nil {
 					return err
 				}
 			}
@@ -249,11 +255,11 @@ func decisionActions() []string {
 
 func decisionRow(d history.RecordedDecision) []string {
 	return []string{
-		clock(d.At), string(d.Action), brief(d.Reason), d.Rule, subject(d.Subject), clock(d.Until), brief(d.By), d.Hit,
+		terminal.Time(d.At), string(d.Action), terminal.Brief(d.Reason), d.Rule, subject.Text(d.Subject), terminal.Time(d.Until), terminal.Brief(d.By), d.Hit,
 	}
 }
 
-func (a *app) historyReplays() *cobra.Command {
+func historyReplays(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "replays",
 		Short:   "List the replays that were made with weir ingest",
@@ -271,10 +277,93 @@ func (a *app) historyReplays() *cobra.Command {
 						replays = append(replays, st)
 					}
 				}
-				return list(a, replays, []string{"REPLAY", "CREATED", "FINISHED"}, func(st streams.Stream) []string {
-					return []string{replayName(st.Name), stamp(st.Created), stamp(st.Finished)}
+				return terminal.List(&a.Output, replays, []string{"REPLAY", "CREATED", "FINISHED"}, func(st streams.Stream) []string {
+					return []string{replayName(st.Name), terminal.Stamp(st.Created), terminal.Stamp(st.Finished)}
 				})
 			})
 		}),
 	}
+}
+
+func uncountedReasons() []detectors.Uncounted {
+	return []detectors.Uncounted{
+		detectors.UncountedLate, detectors.UncountedOutOfOrder, detectors.UncountedMissingField, detectors.UncountedMissingValue,
+	}
+}
+
+// uncountedHead are columns for what a rule did not count, by reason.
+func uncountedHead() []string {
+	var head []string
+	for _, reason := range uncountedReasons() {
+		head = append(head, strings.ToUpper(strings.ReplaceAll(reason.String(), "_", " ")))
+	}
+	return head
+}
+
+func uncountedCells(f *history.Figures) []string {
+	var cells []string
+	for _, reason := range uncountedReasons() {
+		cells = append(cells, f.Of(reason).String())
+	}
+	return cells
+}
+
+func historyUncounted(a *app) *cobra.Command {
+	var f lookFlags
+	var reason string
+	c := &cobra.Command{
+		Use:   "uncounted",
+		Short: "List how many events rules did not count, and why",
+		Long: `List the sums of events that a rule watches and did not count, by rule, reason and minute of arrival. The reasons:
+late (further behind the newest event of the source partition than the rule's lateness allows), out_of_order (on time, but older than
+what the algorithm's memory can place), missing_field (without a field of the key, with on_missing: skip) and missing_value (without the
+number or the value that the rule counts). An event has one reason for a rule. Sums of missing fields and values are of one router, over
+all partitions.`,
+		Example: "  weir history uncounted --since 24h\n  weir history uncounted --rule login --reason missing_field",
+		Args:    cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			l, err := f.parse(time.Now())
+			if err != nil {
+				return err
+			}
+			if err := checkReason(reason); err != nil {
+				return err
+			}
+			return a.withStore(cmd, func(ctx context.Context, s *store) error {
+				if err := l.check(ctx, s); err != nil {
+					return err
+				}
+				q := history.UncountedQuery{Stream: l.stream, Rule: f.rule, Reason: reason, Since: l.since, Limit: f.limit}
+				sums, err := s.Uncounted(ctx, q)
+				if err != nil {
+					return err
+				}
+				count := func() (int64, error) { return s.CountUncounted(ctx, q) }
+				return listNewest(a, sums, f.limit, count, []string{"MINUTE", "RULE", "REASON", "EVENTS", "PARTITION"}, uncountedRow)
+			})
+		}),
+	}
+	f.register(c, false)
+	c.Flags().StringVar(&reason, "reason", "", "only those of this reason")
+	return c
+}
+
+// checkReason refuses what is no reason; empty stands for all.
+func checkReason(reason string) error {
+	if reason == "" {
+		return nil
+	}
+	var allowed []string
+	for _, known := range uncountedReasons() {
+		allowed = append(allowed, known.String())
+	}
+	return usage.OneOf("reason", reason, allowed...)
+}
+
+func uncountedRow(s history.UncountedSum) []string {
+	partition := "all"
+	if s.Source != nil {
+		partition = fmt.Sprint(*s.Source)
+	}
+	return []string{terminal.Time(s.Minute), s.Rule, s.Reason, strconv.FormatInt(s.Events, 10), partition}
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -11,7 +13,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest/archive"
+	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -36,7 +45,7 @@ type ingestFlags struct {
 	decoder format.Decoder
 }
 
-func (a *app) ingestCommand() *cobra.Command {
+func ingestCommand(a *app) *cobra.Command {
 	var f ingestFlags
 	c := &cobra.Command{
 		Use:   "ingest FILE… --format F (--replay NAME | --live)",
@@ -52,7 +61,7 @@ than an hour ahead of both neighbours become dead letters.
 --live sends the events into the live stream, where the live rules apply. What is older than the lateness of every rule, by a
 minute or more, counts nowhere there; how much that was is said at the end.
 
-Formats: ` + strings.Join(fileFormats(), ", ") + `.
+Formats: ` + strings.Join(config.LineFormats(), ", ") + `.
 weir is one JSON event a line; json is any JSON lines, with --map (event field=member); combined is Apache's and nginx's text
 log; the others are the JSON logs of gateways and of the Elastic stack, where --map replaces single entries of their tables.
 A line that is no event becomes a dead letter with file and line, and is counted.`,
@@ -68,7 +77,7 @@ A line that is no event becomes a dead letter with file and line, and is counted
 			if err := f.parse(conf); err != nil {
 				return err
 			}
-			return a.ingest(cmd.Context(), conf, &f, args)
+			return ingestFiles(cmd.Context(), a, conf, &f, args)
 		}),
 	}
 	f.register(c)
@@ -77,7 +86,7 @@ A line that is no event becomes a dead letter with file and line, and is counted
 
 func (f *ingestFlags) register(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.format, "format", "", strings.Join(fileFormats(), ", ")+" (required)")
+	flags.StringVar(&f.format, "format", "", strings.Join(config.LineFormats(), ", ")+" (required)")
 	flags.StringVar(&f.fieldMap, "map", "", "event field=member, joined by commas; not for weir and combined")
 	flags.StringVar(&f.replay, "replay", "", "name of the replay to make")
 	flags.BoolVar(&f.live, "live", false, "send into the live stream")
@@ -93,33 +102,33 @@ func (f *ingestFlags) register(c *cobra.Command) {
 }
 
 // parse checks the flags before anything is touched.
-func (f *ingestFlags) parse(c *config) error {
+func (f *ingestFlags) parse(c *config.Config) error {
 	var err error
 	switch {
 	case f.format == "":
-		return usagef("--format is required; allowed: %s", strings.Join(fileFormats(), ", "))
-	case !slices.Contains(fileFormats(), f.format):
-		return usagef("--format: got %q; allowed: %s", f.format, strings.Join(fileFormats(), ", "))
+		return usage.Errorf("--format is required; allowed: %s", strings.Join(config.LineFormats(), ", "))
+	case !slices.Contains(config.LineFormats(), f.format):
+		return usage.Errorf("--format: got %q; allowed: %s", f.format, strings.Join(config.LineFormats(), ", "))
 	case !f.live && f.replay == "":
-		return usagef("allowed: one of --replay NAME, which blocks nobody, and --live")
+		return usage.Errorf("allowed: one of --replay NAME, which blocks nobody, and --live")
 	case f.speed < 0 || math.IsNaN(f.speed) || math.IsInf(f.speed, 0):
-		return usagef("--speed: got %v; allowed: a number above 0", f.speed)
+		return usage.Errorf("--speed: got %v; allowed: a number above 0", f.speed)
 	case f.partitions < 1 || f.partitions > 64:
-		return usagef("--partitions: got %d; allowed: 1 to 64", f.partitions)
+		return usage.Errorf("--partitions: got %d; allowed: 1 to 64", f.partitions)
 	case f.onExists != "error" && f.onExists != "replace":
-		return usagef("--on-exists: got %q; allowed: error, replace", f.onExists)
+		return usage.Errorf("--on-exists: got %q; allowed: error, replace", f.onExists)
 	}
 	if f.live && (f.partitions != 1 || len(f.rules) > 0 || f.keepTopics || f.onExists != "error") {
-		return usagef("--partitions, --rules, --on-exists and --keep-topics are for --replay")
+		return usage.Errorf("--partitions, --rules, --on-exists and --keep-topics are for --replay")
 	}
-	if f.within, err = parseSpan(f.reorder); err != nil {
-		return usagef("--reorder: %w", err)
+	if f.within, err = duration.Parse(f.reorder); err != nil {
+		return usage.Errorf("--reorder: %w", err)
 	}
 	if f.fields, err = format.ParseFieldMap(f.fieldMap); err != nil {
-		return usagef("--%w", err)
+		return usage.Errorf("--%w", err)
 	}
 	if f.decoder, err = format.NewDecoder(f.format, f.fields, c.Events.MaxEventBytes); err != nil {
-		return usagef("--format, --map: %w", err)
+		return usage.Errorf("--format, --map: %w", err)
 	}
 	if f.speed > 0 {
 		f.pace = archive.NewPace(f.speed)
@@ -127,17 +136,17 @@ func (f *ingestFlags) parse(c *config) error {
 	return nil
 }
 
-func (a *app) ingest(parent context.Context, c *config, f *ingestFlags, paths []string) error {
+func ingestFiles(parent context.Context, a *app, c *config.Config, f *ingestFlags, paths []string) error {
 	log := a.quietLogger(c)
-	ctx, forget := untilSignal(parent, log)
+	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	r := &reading{flags: f, limit: c.Events.MaxEventBytes, stderr: a.stderr}
+	r := &reading{flags: f, limit: c.Events.MaxEventBytes, stderr: a.Stderr}
 	var err error
 	if r.inputs, err = a.inputs(paths, func() error { return r.sender.Flush(ctx) }); err != nil {
 		return err
 	}
 	if f.live {
-		return a.ingestLive(ctx, c, r)
+		return ingestLive(ctx, a, c, r)
 	}
 	return a.ingestReplay(ctx, c, r)
 }
@@ -166,4 +175,116 @@ func converted(d format.Decoder, limit int) archive.Decode {
 		}
 		return value, nil
 	}
+}
+
+// liveSummary is what weir ingest --live says at its end.
+type liveSummary struct {
+	Lines   int64            `json:"lines"`
+	Events  int64            `json:"events"` // acknowledged by Kafka
+	Dead    map[string]int64 `json:"dead_letters"`
+	TooLate int64            `json:"too_late_for_reorder,omitempty"`
+	Took    float64          `json:"seconds"`
+	// Late are events that are too old for every rule of the live stream: they count nowhere, unless it is read behind time.
+	Late     int64 `json:"too_late_to_count"`
+	lateness lateness
+}
+
+func ingestLive(ctx context.Context, a *app, c *config.Config, r *reading) error {
+	registry := service.NewRegistry(readBuildVersion().Version)
+	in, err := service.Open(ctx, c, a.quietLogger(c), registry, false)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	routing, err := in.EnterLive(ctx, c)
+	if err != nil {
+		return err
+	}
+	decode, err := r.flags.liveDecode(routing.Format)
+	if err != nil {
+		return err
+	}
+	quiet, err := service.ServeHealthIfAsked(ctx, c, registry, in)
+	if err != nil {
+		return err
+	}
+	defer quiet()
+	allow := latenessOf(routing.Rules)
+	r.allow = &allow
+	r.into(in.Kafka.Appender(in.Names.Requests), in.DeadLetters, in.RequestsPartitions, decode)
+	if err := r.all(ctx); err != nil {
+		return err
+	}
+	counts := r.archive.Counts()
+	return showLive(&a.Output, liveSummary{
+		Lines: counts.Lines, Events: r.sender.Acked(), Dead: counts.Refused, TooLate: counts.TooLate, Took: r.took.Seconds(),
+		Late: r.late, lateness: allow,
+	})
+}
+
+// liveDecode makes of the files' lines what the live stream reads: the lines themselves if both have one format, weir
+// events if it reads those.
+func (f *ingestFlags) liveDecode(stream rules.Format) (archive.Decode, error) {
+	switch {
+	case stream.Name == f.format && maps.Equal(stream.Map, f.fields):
+		return raw(f.decoder), nil
+	case stream.Name == "weir":
+		return converted(f.decoder, stream.MaxEventBytes), nil
+	}
+	return nil, fmt.Errorf("the live stream reads format %q (map %q), the files are in %q (map %q); allowed: the stream's own format, "+
+		"or any where the stream reads weir (events.format)", stream.Name, config.JoinMap(stream.Map), f.format, config.JoinMap(f.fields))
+}
+
+func showLive(o *terminal.Output, s liveSummary) error {
+	if o.Format == "json" {
+		return o.WriteJSON(s)
+	}
+	fmt.Fprintf(o.Stdout, "%s sent of %s, in %s\n", terminal.Plural(s.Events, "event"), terminal.Plural(s.Lines, "line"), terminal.Seconds(s.Took))
+	showDead(o, s.Dead)
+	showTooLate(o, s.TooLate)
+	if s.Late > 0 {
+		fmt.Fprintf(o.Stdout, "%d of %s are too late for every rule and count nowhere, unless weir run is behind: they are old by %s\n"+
+			"weir history late tells how many were late for which rule; weir ingest --replay NAME counts what is old\n", s.Late, terminal.Plural(s.Events, "event"), s.lateness)
+	}
+	if s.Events == 0 && s.Lines > 0 {
+		return errors.New("not one line could be read")
+	}
+	return nil
+}
+
+func showDead(o *terminal.Output, dead map[string]int64) {
+	for _, reason := range slices.Sorted(maps.Keys(dead)) {
+		fmt.Fprintf(o.Stdout, "dead letters, %s: %d\n", reason, dead[reason])
+	}
+}
+
+func showTooLate(o *terminal.Output, n int64) {
+	if n > 0 {
+		fmt.Fprintf(o.Stdout, "came too late for --reorder: %s, sent all the same\n", terminal.Plural(n, "event"))
+	}
+}
+
+// lateness is how old an event may be when it comes into a live stream that is read as it comes: older ones are late for every
+// rule of it. Where another event of its source partition is newer than the clock allows for, it may be late sooner.
+type lateness struct {
+	rules    int
+	greatest time.Duration // of the rules
+}
+
+func latenessOf(all []rules.Version) lateness {
+	l := lateness{rules: len(all)}
+	for i := range all {
+		l.greatest = max(l.greatest, all[i].Lateness)
+	}
+	return l
+}
+
+func (l lateness) late(event, came traffic.Time) bool { return came.Sub(event) > l.allowed() }
+
+func (l lateness) allowed() time.Duration { return l.greatest + detectors.DefaultIdleMargin }
+
+// String says where the allowance comes from.
+func (l lateness) String() string {
+	return fmt.Sprintf("more than %s: the greatest lateness of %s, %s, and a margin of %s", duration.Format(l.allowed()),
+		terminal.Plural(l.rules, "rule"), duration.Format(l.greatest), duration.Format(detectors.DefaultIdleMargin))
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 )
 
 // input is one archive to read.
@@ -47,8 +49,8 @@ func (a *app) inputs(paths []string, idle func() error) ([]input, error) {
 	return all, errors.Join(problems...)
 }
 
-// total is the size of all inputs, 0 if one is not known.
-func total(all []input) int64 {
+// Total is the size of all inputs, 0 if one is not known.
+func Total(all []input) int64 {
 	var sum int64
 	for _, in := range all {
 		if in.size == 0 {
@@ -134,12 +136,12 @@ func (r *patientReader) Close() error {
 // countingReader adds what is read to a progress.
 type countingReader struct {
 	io.Reader
-	progress *progress
+	progress *terminal.Progress
 }
 
 // Read counts the bytes before they are decompressed: they are what the size of the file says.
 func (r *countingReader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
-	r.progress.read.Add(int64(n))
+	r.progress.Bytes.Add(int64(n))
 	return n, err
 }

@@ -11,6 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/loadgen"
 	"github.com/weirhq/weir/traffic"
 )
@@ -109,11 +113,11 @@ func (f *loadgenFlags) parse() error {
 		return err
 	}
 	var err error
-	if s.Duration, err = parseSpan(f.duration); err != nil {
-		return usagef("--duration: %w", err)
+	if s.Duration, err = duration.Parse(f.duration); err != nil {
+		return usage.Errorf("--duration: %w", err)
 	}
-	if s.Disorder, err = parseSpan(f.disorder); err != nil {
-		return usagef("--disorder: %w", err)
+	if s.Disorder, err = duration.Parse(f.disorder); err != nil {
+		return usage.Errorf("--disorder: %w", err)
 	}
 	if f.changed("events") && !f.changed("duration") && s.Rate > 0 && s.Events > 0 {
 		// Viewers alone send that many in so long.
@@ -128,15 +132,15 @@ func (f *loadgenFlags) parse() error {
 	for _, text := range f.mix {
 		call, err := loadgen.ParseCall(text)
 		if err != nil {
-			return usagef("--mix: %w", err)
+			return usage.Errorf("--mix: %w", err)
 		}
 		s.Mix = append(s.Mix, call)
 	}
 	if s.Abuse, err = loadgen.ParseCall(f.abuse); err != nil {
-		return usagef("--abuse: %w", err)
+		return usage.Errorf("--abuse: %w", err)
 	}
 	if err := s.Validate(); err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	return f.parseFile()
 }
@@ -151,7 +155,7 @@ func (f *loadgenFlags) parseSeed() error {
 		return nil
 	}
 	if _, err := fmt.Sscanf(f.seed, "%d", &f.settings.Seed); err != nil || fmt.Sprint(f.settings.Seed) != f.seed {
-		return usagef("--seed: got %q; allowed: a whole number from 0 to %d", f.seed, uint64(math.MaxUint64))
+		return usage.Errorf("--seed: got %q; allowed: a whole number from 0 to %d", f.seed, uint64(math.MaxUint64))
 	}
 	return nil
 }
@@ -159,17 +163,17 @@ func (f *loadgenFlags) parseSeed() error {
 func (f *loadgenFlags) parseFile() error {
 	if f.to == "" {
 		if f.begin != "" || f.changed("proxies") {
-			return usagef("--begin and --proxies are for --to: a live load begins now, and the installation knows its proxies")
+			return usage.Errorf("--begin and --proxies are for --to: a live load begins now, and the installation knows its proxies")
 		}
 		return nil
 	}
 	if f.to == f.truth {
-		return usagef("--to and --truth: got %q for both; allowed: two files", f.to)
+		return usage.Errorf("--to and --truth: got %q for both; allowed: two files", f.to)
 	}
 	if f.begin != "" {
 		t, err := time.Parse(time.RFC3339Nano, f.begin)
 		if err != nil {
-			return usagef("--begin: got %q; allowed: a time like 2026-01-31T12:00:00Z", f.begin)
+			return usage.Errorf("--begin: got %q; allowed: a time like 2026-01-31T12:00:00Z", f.begin)
 		}
 		f.beginsAt = traffic.At(t)
 	}
@@ -181,35 +185,35 @@ func (f *loadgenFlags) start() traffic.Time {
 	if f.begin != "" {
 		return f.beginsAt
 	}
-	return now().Add(-f.settings.Duration)
+	return service.Now().Add(-f.settings.Duration)
 }
 
 // describe says what load it is, before it begins.
 func (a *app) describeLoad(s *loadgen.Settings) {
 	bound := "for " + s.Duration.String()
 	if s.Events > 0 {
-		bound += fmt.Sprintf(" or %s", plural(s.Events, "event"))
+		bound += fmt.Sprintf(" or %s", terminal.Plural(s.Events, "event"))
 	}
 	var patterns []string
 	for n := range min(s.Abusers, len(s.Patterns)) {
 		patterns = append(patterns, string(s.Patterns[n]))
 	}
-	fmt.Fprintf(a.stderr, "seed %d: %s at %s requests/s, %s (%s), %s\n", s.Seed, plural(s.Viewers, "viewer"), amount(s.Rate),
-		plural(s.Abusers, "abuser"), strings.Join(patterns, ", "), bound)
+	fmt.Fprintf(a.Stderr, "seed %d: %s at %s requests/s, %s (%s), %s\n", s.Seed, terminal.Plural(s.Viewers, "viewer"), terminal.Amount(s.Rate),
+		terminal.Plural(s.Abusers, "abuser"), strings.Join(patterns, ", "), bound)
 }
 
 // runLoad sends a load and closes its truth.
 func (a *app) runLoad(ctx context.Context, o loadgen.RunOptions, end func(*loadgen.End) error) (loadgen.Outcome, error) {
 	a.describeLoad(&o.Settings)
-	progress := startProgress(a.stderr, 0)
-	o.Clock = now
+	progress := terminal.StartProgress(a.Stderr, 0)
+	o.Clock = service.Now
 	o.Sent = func(events, bytes int) {
-		progress.events.Add(int64(events))
-		progress.read.Add(int64(bytes))
+		progress.Events.Add(int64(events))
+		progress.Bytes.Add(int64(bytes))
 	}
 	out, err := loadgen.Run(ctx, o)
-	progress.close()
-	last := loadgen.End{At: now(), Events: out.Events, Complete: out.Complete}
+	progress.Close()
+	last := loadgen.End{At: service.Now(), Events: out.Events, Complete: out.Complete}
 	if eerr := end(&last); err == nil {
 		err = eerr
 	}

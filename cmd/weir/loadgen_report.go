@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/internal/loadgen"
 	"github.com/weirhq/weir/traffic"
 )
@@ -29,9 +30,9 @@ func (a *app) showVerdicts(t *loadgen.Truth, verdicts []ruleVerdict) error {
 		}
 	}
 	ok := differ == 0 && agree > 0
-	if a.output == "json" {
+	if a.Format == "json" {
 		h := &t.Header
-		err := a.json(verifiedLoad{
+		err := a.WriteJSON(verifiedLoad{
 			Seed: h.Parameters.Seed, Started: h.Started, Complete: t.End != nil && t.End.Complete, Verified: ok, Rules: verdicts,
 		})
 		if err == nil && !ok {
@@ -40,7 +41,7 @@ func (a *app) showVerdicts(t *loadgen.Truth, verdicts []ruleVerdict) error {
 		return err
 	}
 	head := []string{"RULE", "VERSION", "EVENTS", "OVER", "FOUND", "MISSING", "EXTRA", "EPISODES", "EQUAL", "UNEQUAL", "OPEN", "UNSURE", "VERDICT"}
-	if err := list(a, verdicts, head, verdictRow); err != nil {
+	if err := terminal.List(&a.Output, verdicts, head, verdictRow); err != nil {
 		return err
 	}
 	for _, v := range verdicts {
@@ -62,7 +63,7 @@ func verdictRow(v ruleVerdict) []string {
 
 // explain says what the table cannot.
 func (a *app) explain(v *ruleVerdict) {
-	say := func(format string, args ...any) { fmt.Fprintf(a.stdout, v.Rule+": "+format+"\n", args...) }
+	say := func(format string, args ...any) { fmt.Fprintf(a.Stdout, v.Rule+": "+format+"\n", args...) }
 	if v.Reason != "" {
 		say("not judged: %s", v.Reason)
 	}
@@ -71,10 +72,10 @@ func (a *app) explain(v *ruleVerdict) {
 		return
 	}
 	if c.Doubted > 0 {
-		say("%s may have come too late for it, or are not certain to have been sent: sources that hang on them are unsure", plural(c.Doubted, "event"))
+		say("%s may have come too late for it, or are not certain to have been sent: sources that hang on them are unsure", terminal.Plural(c.Doubted, "event"))
 	}
 	if c.Shared > 0 {
-		say("%s share a window with other traffic and are not judged", plural(c.Shared, "event"))
+		say("%s share a window with other traffic and are not judged", terminal.Plural(c.Shared, "event"))
 	}
 	if c.Before > 0 {
 		say("%s over since before the load and not judged: another load used the same identities", wasWere(c.Before))
@@ -83,7 +84,7 @@ func (a *app) explain(v *ruleVerdict) {
 		say("%s", d)
 	}
 	if all := c.Missing + c.Extra + c.Unequal; all > len(c.Differences) {
-		say("and %s more", plural(all-len(c.Differences), "difference"))
+		say("and %s more", terminal.Plural(all-len(c.Differences), "difference"))
 	}
 }
 
@@ -97,16 +98,16 @@ func wasWere(sources int) string {
 // conclude is the last line.
 func (a *app) conclude(t *loadgen.Truth, differ, agree int) error {
 	if t.End == nil {
-		fmt.Fprintln(a.stdout, "the load was killed: its last chunk may be in the stream or not")
+		fmt.Fprintln(a.Stdout, "the load was killed: its last chunk may be in the stream or not")
 	}
 	switch {
 	case differ > 0:
-		fmt.Fprintf(a.stdout, "history differs from the truth on %s\n", plural(differ, "rule"))
+		fmt.Fprintf(a.Stdout, "history differs from the truth on %s\n", terminal.Plural(differ, "rule"))
 		return errSaid
 	case agree == 0:
-		fmt.Fprintln(a.stdout, "no rule could be judged")
+		fmt.Fprintln(a.Stdout, "no rule could be judged")
 		return errSaid
 	}
-	fmt.Fprintf(a.stdout, "history agrees with the truth on %s\n", plural(agree, "rule"))
+	fmt.Fprintf(a.Stdout, "history agrees with the truth on %s\n", terminal.Plural(agree, "rule"))
 	return nil
 }

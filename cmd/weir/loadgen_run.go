@@ -10,6 +10,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/internal/loadgen"
 	"github.com/weirhq/weir/rules"
@@ -26,17 +29,17 @@ type loadSummary struct {
 }
 
 // loadLive sends a load into the live stream.
-func (a *app) loadLive(parent context.Context, c *config, f *loadgenFlags) (err error) {
+func (a *app) loadLive(parent context.Context, c *config.Config, f *loadgenFlags) (err error) {
 	log := a.quietLogger(c)
-	ctx, forget := untilSignal(parent, log)
+	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	registry := newRegistry()
-	in, err := open(ctx, c, log, registry, false)
+	registry := service.NewRegistry(readBuildVersion().Version)
+	in, err := service.Open(ctx, c, log, registry, false)
 	if err != nil {
 		return err
 	}
-	defer in.close()
-	routing, err := in.enterLive(ctx, c)
+	defer in.Close()
+	routing, err := in.EnterLive(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -46,22 +49,22 @@ func (a *app) loadLive(parent context.Context, c *config, f *loadgenFlags) (err 
 	f.settings.Format = routing.Format.Name
 	f.settings.Proxies = routing.Identity.IP.TrustedProxies.Hops // where it has prefixes, the clients of a load connect by themselves
 	h := loadgen.Header{
-		Started: now(), Parameters: f.settings, Namespace: c.Namespace, Partitions: in.requests, Routing: routing.Number, Rules: rulesUsed(routing),
+		Started: service.Now(), Parameters: f.settings, Namespace: c.Namespace, Partitions: in.RequestsPartitions, Routing: routing.Number, Rules: rulesUsed(routing),
 	}
 	truth, done, err := openTruth(f.truth, h)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	quiet, err := a.observeIfAsked(ctx, c, registry, in)
+	quiet, err := service.ServeHealthIfAsked(ctx, c, registry, in)
 	if err != nil {
 		return err
 	}
 	defer quiet()
-	sink := &kafkaSink{sender: archive.NewSender(in.kafka.Appender(in.names.Requests), in.dead, in.requests, nil)}
+	sink := &kafkaSink{sender: archive.NewSender(in.Kafka.Appender(in.Names.Requests), in.DeadLetters, in.RequestsPartitions, nil)}
 	o := loadgen.RunOptions{Settings: f.settings, Start: h.Started, Paced: true, Sink: sink, Truth: truth}
-	out, err := a.runLoad(ctx, o, func(e *loadgen.End) error { return in.endOffsets(ctx, e) })
-	return errors.Join(err, a.showLoad(f, out, now().Sub(h.Started)))
+	out, err := a.runLoad(ctx, o, func(e *loadgen.End) error { return endOffsets(ctx, in, e) })
+	return errors.Join(err, a.showLoad(f, out, service.Now().Sub(h.Started)))
 }
 
 func rulesUsed(routing *rules.Routing) []loadgen.RuleUsed {
@@ -74,16 +77,16 @@ func rulesUsed(routing *rules.Routing) []loadgen.RuleUsed {
 }
 
 // endOffsets finds where the live stream ends now: what is routed up to there has the whole load in it.
-func (in *installation) endOffsets(ctx context.Context, e *loadgen.End) error {
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), askPatience)
+func endOffsets(ctx context.Context, in *service.Installation, e *loadgen.End) error {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), service.AnswerTimeout)
 	defer cancel()
-	partitions := make([]int, in.requests)
+	partitions := make([]int, in.RequestsPartitions)
 	for p := range partitions {
 		partitions[p] = p
 	}
-	bounds, err := in.kafka.Log(in.names.Requests).Bounds(bounded, partitions)
+	bounds, err := in.Kafka.Log(in.Names.Requests).Bounds(bounded, partitions)
 	if err != nil {
-		return fmt.Errorf("asking where %s ends after the load: %w", in.names.Requests, err)
+		return fmt.Errorf("asking where %s ends after the load: %w", in.Names.Requests, err)
 	}
 	for p := range partitions {
 		e.Offsets = append(e.Offsets, bounds[p].End)
@@ -114,10 +117,10 @@ func (s *kafkaSink) sendAll(ctx context.Context, events []loadgen.Outgoing) erro
 
 // loadToFile writes a load as JSON lines.
 func (a *app) loadToFile(parent context.Context, f *loadgenFlags) (err error) {
-	ctx, forget := untilSignal(parent, newLogger(logConfig{Level: "warn", Format: "text"}, a.stderr))
+	ctx, forget := service.UntilSignal(parent, service.NewLogger(config.Log{Level: "warn", Format: "text"}, a.Stderr))
 	defer forget()
 	h := loadgen.Header{Started: f.start(), Parameters: f.settings}
-	out := a.stdout
+	out := a.Stdout
 	if f.to != "-" {
 		file, err := create("--to", f.to)
 		if err != nil {
@@ -131,10 +134,10 @@ func (a *app) loadToFile(parent context.Context, f *loadgenFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	begun := now()
+	begun := service.Now()
 	o := loadgen.RunOptions{Settings: f.settings, Start: h.Started, Sink: &lineSink{to: bufio.NewWriterSize(out, 1<<20)}, Truth: truth}
 	outcome, err := a.runLoad(ctx, o, func(*loadgen.End) error { return nil })
-	return errors.Join(err, a.showLoad(f, outcome, now().Sub(begun)))
+	return errors.Join(err, a.showLoad(f, outcome, service.Now().Sub(begun)))
 }
 
 // lineSink writes events as lines.
@@ -185,12 +188,12 @@ func openTruth(path string, h loadgen.Header) (*loadgen.TruthWriter, func() erro
 
 // showLoad says how the load went; beside the events, if they are on standard output.
 func (a *app) showLoad(f *loadgenFlags, out loadgen.Outcome, took time.Duration) error {
-	to := a.stdout
+	to := a.Stdout
 	if f.to == "-" {
-		to = a.stderr
+		to = a.Stderr
 	}
-	if a.output == "json" && f.to != "-" {
-		return a.json(loadSummary{
+	if a.Format == "json" && f.to != "-" {
+		return a.WriteJSON(loadSummary{
 			Seed: f.settings.Seed, Events: out.Events, Complete: out.Complete, Took: took.Seconds(), Behind: out.Behind.Seconds(), Truth: f.truth,
 		})
 	}
@@ -201,7 +204,7 @@ func (a *app) showLoad(f *loadgenFlags, out loadgen.Outcome, took time.Duration)
 	if !out.Complete {
 		end = ", and ended early"
 	}
-	fmt.Fprintf(to, "%s %s in %s%s\n", plural(out.Events, "event"), verb, seconds(took.Seconds()), end)
+	fmt.Fprintf(to, "%s %s in %s%s\n", terminal.Plural(out.Events, "event"), verb, terminal.Seconds(took.Seconds()), end)
 	if out.Behind > time.Second {
 		fmt.Fprintf(to, "up to %s behind the schedule: fewer events a second would arrive in time\n", out.Behind.Round(10*time.Millisecond))
 	}

@@ -8,9 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/loadgen"
 	"github.com/weirhq/weir/rules"
 )
@@ -38,11 +43,11 @@ Exit code 0: at least one rule was judged, and nothing contradicts the oracle. W
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			if f.truth == "" {
-				return usagef("--truth is required: the file that weir loadgen --truth wrote")
+				return usage.Errorf("--truth is required: the file that weir loadgen --truth wrote")
 			}
-			wait, err := parseSpan(f.wait)
+			wait, err := duration.Parse(f.wait)
 			if err != nil {
-				return usagef("--wait: %w", err)
+				return usage.Errorf("--wait: %w", err)
 			}
 			t, err := readTruth(f.truth)
 			if err != nil {
@@ -74,21 +79,21 @@ func readTruth(path string) (*loadgen.Truth, error) {
 }
 
 // fits holds the command line against what load it was.
-func (f *verifyFlags) fits(t *loadgen.Truth, c *config) error {
+func (f *verifyFlags) fits(t *loadgen.Truth, c *config.Config) error {
 	switch h := &t.Header; {
 	case !h.Live() && f.replay == "":
-		return usagef("the load was written to a file; allowed: --replay NAME of the replay that it was ingested as")
+		return usage.Errorf("the load was written to a file; allowed: --replay NAME of the replay that it was ingested as")
 	case h.Live() && f.replay != "":
-		return usagef("--replay: the load was sent to the live stream of namespace %s; allowed: no --replay", h.Namespace)
+		return usage.Errorf("--replay: the load was sent to the live stream of namespace %s; allowed: no --replay", h.Namespace)
 	case h.Live() && h.Namespace != c.Namespace:
-		return usagef("the load was sent to namespace %s, the configuration names %s; allowed: --namespace %s", h.Namespace, c.Namespace, h.Namespace)
+		return usage.Errorf("the load was sent to namespace %s, the configuration names %s; allowed: --namespace %s", h.Namespace, c.Namespace, h.Namespace)
 	}
 	return nil
 }
 
 // verification is one comparison of a load with what is in history of it.
 type verification struct {
-	*installation
+	*service.Installation
 	truth    *loadgen.Truth
 	name     string // of the stream
 	routing  *rules.Routing
@@ -112,24 +117,24 @@ const (
 	verdictNotJudged = "not judged"
 )
 
-func (a *app) verifyLoad(parent context.Context, c *config, f *verifyFlags, t *loadgen.Truth, wait time.Duration) error {
+func (a *app) verifyLoad(parent context.Context, c *config.Config, f *verifyFlags, t *loadgen.Truth, wait time.Duration) error {
 	log := a.quietLogger(c)
-	ctx, forget := untilSignal(parent, log)
+	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	in, err := open(ctx, c, log, newRegistry(), false)
+	in, err := service.Open(ctx, c, log, service.NewRegistry(readBuildVersion().Version), false)
 	if err != nil {
 		return err
 	}
-	defer in.close()
-	v := &verification{installation: in, truth: t, name: history.Live}
-	v.say = func(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) }
+	defer in.Close()
+	v := &verification{Installation: in, truth: t, name: history.Live}
+	v.say = func(format string, args ...any) { fmt.Fprintf(a.Stderr, format+"\n", args...) }
 	if f.replay != "" {
 		v.name = string(ingest.Replay(f.replay))
 	}
-	if err := in.history.WaitReady(ctx, askPatience); err != nil {
+	if err := in.History.WaitReady(ctx, service.AnswerTimeout); err != nil {
 		return err
 	}
-	if in.stream, err = in.history.Streams.Find(ctx, v.name); err != nil {
+	if in.Stream, err = in.History.Streams.Find(ctx, v.name); err != nil {
 		return err
 	}
 	if err := v.expect(ctx); err != nil {
@@ -153,12 +158,12 @@ func (v *verification) expect(ctx context.Context) error {
 	}
 	partitions := v.truth.Header.Partitions
 	if !v.truth.Header.Live() {
-		partitions = v.stream.Partitions.Requests
+		partitions = v.Stream.Partitions.Requests
 		if got, want := v.routing.Identity.IP.TrustedProxies.Hops, v.truth.Header.Parameters.Proxies; got != want {
 			return fmt.Errorf("the replay took addresses through %d trusted proxies, the load was written for %d: write it with --proxies %d", got, want, got)
 		}
 	}
-	v.say("computing who was over, for %s", plural(len(steady), "rule"))
+	v.say("computing who was over, for %s", terminal.Plural(len(steady), "rule"))
 	v.expected, err = v.truth.Expect(steady, &v.routing.Identity, partitions)
 	return err
 }
@@ -166,7 +171,7 @@ func (v *verification) expect(ctx context.Context) error {
 // steadyRules are the rules that had one version from the beginning of the load until now. Of the others a verdict is
 // kept. An event may be routed long after it was sent, so until now is until it certainly was.
 func (v *verification) steadyRules(ctx context.Context) ([]rules.Version, error) {
-	newest, err := v.history.Rules.Newest(ctx, v.name)
+	newest, err := v.History.Rules.Newest(ctx, v.name)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +182,7 @@ func (v *verification) steadyRules(ctx context.Context) ([]rules.Version, error)
 	var begun *rules.Routing
 	reasons := map[string]string{}
 	for n := first; n <= newest; n++ {
-		if v.routing, err = v.history.Rules.Routing(ctx, v.name, n); err != nil {
+		if v.routing, err = v.History.Rules.Routing(ctx, v.name, n); err != nil {
 			return nil, err
 		}
 		if begun == nil {
@@ -242,7 +247,7 @@ func compareRules(begun, later *rules.Routing, reasons map[string]string) {
 func (v *verification) judge(ctx context.Context) ([]ruleVerdict, error) {
 	var judged []ruleVerdict
 	for _, x := range v.expected {
-		hits, err := v.history.Hits(ctx, history.HitQuery{Stream: v.name, Rule: x.Rule.ID, Since: v.truth.Earliest()})
+		hits, err := v.History.Hits(ctx, history.HitQuery{Stream: v.name, Rule: x.Rule.ID, Since: v.truth.Earliest()})
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
@@ -40,12 +42,12 @@ func (v *verification) await(ctx context.Context, patience time.Duration) error 
 	if err := v.awaitWatermark(ctx, deadline, least, most); err != nil {
 		return err
 	}
-	if err := waitKafka(ctx, v.kafka, askPatience); err != nil {
+	if err := service.WaitKafka(ctx, v.Kafka, service.AnswerTimeout); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, recordPatience)
 	defer cancel()
-	names := ingest.Stream(v.name).Topics(v.conf.Namespace)
+	names := ingest.Stream(v.name).Topics(v.Config.Namespace)
 	if err := v.awaitRecorded(bounded, names.Hits); err != nil {
 		return fmt.Errorf("history has not caught up with the hits: %w", err)
 	}
@@ -55,7 +57,7 @@ func (v *verification) await(ctx context.Context, patience time.Duration) error 
 // awaitRecorded waits until RECORD has applied what hits holds now. Other traffic may go on writing hits, so it is the
 // end of now that counts.
 func (v *verification) awaitRecorded(ctx context.Context, topic string) error {
-	n, err := v.kafka.Partitions(ctx, topic)
+	n, err := v.Kafka.Partitions(ctx, topic)
 	if err != nil {
 		return err
 	}
@@ -63,12 +65,12 @@ func (v *verification) awaitRecorded(ctx context.Context, topic string) error {
 	for p := range partitions {
 		partitions[p] = p
 	}
-	ends, err := v.kafka.Log(topic).Bounds(ctx, partitions)
+	ends, err := v.Kafka.Log(topic).Bounds(ctx, partitions)
 	if err != nil {
 		return err
 	}
-	return persist(ctx, v.log, "waiting for RECORD", func(ctx context.Context) error {
-		commits, err := v.kafka.FetchCommits(ctx, v.group(stageRecord), topic, partitions)
+	return service.Retry(ctx, v.Log, "waiting for RECORD", func(ctx context.Context) error {
+		commits, err := v.Kafka.FetchCommits(ctx, v.Group(service.StageRecord), topic, partitions)
 		if err != nil {
 			return err
 		}
@@ -77,7 +79,7 @@ func (v *verification) awaitRecorded(ctx context.Context, topic string) error {
 			left += max(0, end.End-max(end.Start, commits[p].Offset))
 		}
 		if left > 0 {
-			return fmt.Errorf("%s of topic %s are not in history yet, which stage record does", plural(left, "record"), topic)
+			return fmt.Errorf("%s of topic %s are not in history yet, which stage record does", terminal.Plural(left, "record"), topic)
 		}
 		return nil
 	})
@@ -93,7 +95,7 @@ func (v *verification) settles(deadline traffic.Time) (least, most traffic.Time)
 		case at.Add(settleMargin) <= deadline:
 			most = max(most, at)
 		default:
-			v.say("rule %s closes its last episode at %s, which is more than --wait away: what is open then is compared as far as it goes", x.Rule.ID, clock(at))
+			v.say("rule %s closes its last episode at %s, which is more than --wait away: what is open then is compared as far as it goes", x.Rule.ID, terminal.Time(at))
 		}
 	}
 	return least, most
@@ -155,13 +157,13 @@ func (v *verification) tell(r reach, most traffic.Time) {
 	case r.behind != "":
 		v.say("waiting: %s", r.behind)
 	case r.watermark < most:
-		v.say("waiting for the watermark to close the last episode: it is at %s, and must come to %s", clock(r.watermark), clock(most))
+		v.say("waiting for the watermark to close the last episode: it is at %s, and must come to %s", terminal.Time(r.watermark), terminal.Time(most))
 	}
 }
 
 // reach asks the store for the reports of ROUTE and DETECT.
 func (v *verification) reach(ctx context.Context) (reach, error) {
-	states, err := v.history.Partitions.PartitionStates(ctx, v.name)
+	states, err := v.History.Partitions.PartitionStates(ctx, v.name)
 	if err != nil {
 		return reach{}, err
 	}
@@ -179,11 +181,11 @@ func (v *verification) reach(ctx context.Context) (reach, error) {
 			routed[s.Partition] = s.Offset
 		}
 	}
-	if keyed < v.stream.Partitions.Keyed {
-		r.behind = fmt.Sprintf("%d of %d keyed partitions are reported, which stage detect does", keyed, v.stream.Partitions.Keyed)
+	if keyed < v.Stream.Partitions.Keyed {
+		r.behind = fmt.Sprintf("%d of %d keyed partitions are reported, which stage detect does", keyed, v.Stream.Partitions.Keyed)
 	}
 	if left := v.unrouted(routed); left > 0 {
-		r.behind = fmt.Sprintf("%s of the requests topic are not routed yet, which stage route does", plural(left, "record"))
+		r.behind = fmt.Sprintf("%s of the requests topic are not routed yet, which stage route does", terminal.Plural(left, "record"))
 	}
 	return r, nil
 }
@@ -201,11 +203,11 @@ func (v *verification) unrouted(routed map[int]int64) (left int64) {
 
 // replayTook checks that the replay is over and took in the load, all of it and nothing else.
 func (v *verification) replayTook() error {
-	if v.stream.Finished.IsZero() {
+	if v.Stream.Finished.IsZero() {
 		return fmt.Errorf("%s is not finished: let weir ingest end, or begin it anew", v.name)
 	}
 	var s replaySummary
-	if err := json.Unmarshal(v.stream.Summary, &s); err != nil {
+	if err := json.Unmarshal(v.Stream.Summary, &s); err != nil {
 		return fmt.Errorf("summary of %s: %w", v.name, err)
 	}
 	if !s.Complete {
@@ -216,7 +218,7 @@ func (v *verification) replayTook() error {
 	}
 	if s.Events != v.truth.End.Events || len(s.Dead) > 0 {
 		return fmt.Errorf("%s took in %s and refused %d, the load has %d: it is not the replay of this load",
-			v.name, plural(s.Events, "event"), sumOf(s.Dead), v.truth.End.Events)
+			v.name, terminal.Plural(s.Events, "event"), sumOf(s.Dead), v.truth.End.Events)
 	}
 	if at := v.truth.Earliest(); s.First < at {
 		return fmt.Errorf("%s begins at %s, the load not before %s: it is not the replay of this load", v.name, s.First, at)

@@ -10,6 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
@@ -64,7 +68,7 @@ type migrateOptions struct {
 // Each step looks at what is there and does what is missing, so a run that broke off is finished by the next one. The
 // commits come last: a router that finds them may start.
 type migration struct {
-	conf  *config
+	conf  *config.Config
 	opt   migrateOptions
 	store *history.Store
 	kafka *kafka.Client
@@ -80,44 +84,44 @@ type migration struct {
 	version int64                        // newest routing version
 }
 
-func (a *app) migrate(ctx context.Context, c *config, o migrateOptions) error {
+func (a *app) migrate(ctx context.Context, c *config.Config, o migrateOptions) error {
 	did, err := migrateInstallation(ctx, c, a.quietLogger(c), whoami(a.environ), o)
 	if err != nil && len(did) == 0 {
 		return err
 	}
-	if a.output == "json" {
-		err = errors.Join(err, a.json(map[string]any{"done": append([]string{}, did...)}))
+	if a.Format == "json" {
+		err = errors.Join(err, a.WriteJSON(map[string]any{"done": append([]string{}, did...)}))
 		return err
 	}
 	for _, line := range did {
-		fmt.Fprintln(a.stdout, line)
+		fmt.Fprintln(a.Stdout, line)
 	}
 	if err == nil {
-		_, err = io.WriteString(a.stdout, "ready: start weir run\n")
+		_, err = io.WriteString(a.Stdout, "ready: start weir run\n")
 	}
 	return err
 }
 
 // migrateInstallation runs a migration and gives a line for each thing that it did, also where it failed after some.
-func migrateInstallation(ctx context.Context, c *config, log *slog.Logger, by string, o migrateOptions) ([]string, error) {
+func migrateInstallation(ctx context.Context, c *config.Config, log *slog.Logger, by string, o migrateOptions) ([]string, error) {
 	if err := ingest.CheckMetadata(c.Kafka.Partitions.Keyed); err != nil {
-		return nil, &usageError{fmt.Errorf("kafka.partitions.keyed: %w", err)}
+		return nil, &usage.Error{Err: fmt.Errorf("kafka.partitions.keyed: %w", err)}
 	}
 	if o.recordFormat != 0 && !detectors.KnowsRecordFormat(o.recordFormat) {
-		return nil, usagef("--record-format: got %d, allowed %s", o.recordFormat, detectors.KnownRecordFormats())
+		return nil, usage.Errorf("--record-format: got %d, allowed %s", o.recordFormat, detectors.KnownRecordFormats())
 	}
-	s, err := openHistory(ctx, c, log)
+	s, err := service.OpenHistory(ctx, c, log)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	k, err := openKafka(c, log, nil)
+	k, err := service.OpenKafka(c, log, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer k.Close()
 	m := &migration{conf: c, opt: o, store: s, kafka: k, names: ingest.Live.Topics(c.Namespace), by: by}
-	if err := waitKafka(ctx, k, askPatience); err != nil {
+	if err := service.WaitKafka(ctx, k, service.AnswerTimeout); err != nil {
 		return nil, err
 	}
 	err = m.run(ctx)
@@ -145,11 +149,11 @@ func (m *migration) run(ctx context.Context) error {
 
 // makeSchema applies the migrations, waiting a little for a server that is just starting.
 func (m *migration) makeSchema(ctx context.Context) error {
-	patient, cancel := context.WithTimeout(ctx, askPatience)
+	patient, cancel := context.WithTimeout(ctx, service.AnswerTimeout)
 	defer cancel()
 	var refused error
 	before := m.store.Ping(ctx) == nil
-	err := persist(patient, newLogger(logConfig{Level: "error"}, io.Discard), "", func(ctx context.Context) error {
+	err := service.Retry(patient, service.NewLogger(config.Log{Level: "error"}, io.Discard), "", func(ctx context.Context) error {
 		err := m.store.Migrate(ctx)
 		var away *postgres.UnreachableError
 		if err != nil && !errors.As(err, &away) {
@@ -181,7 +185,7 @@ type topicState struct {
 }
 
 func (m *migration) makeTopics(ctx context.Context) error {
-	reports, err := m.kafka.EnsureTopics(ctx, m.conf.topicSettings().Topics(m.names))
+	reports, err := m.kafka.EnsureTopics(ctx, m.conf.TopicSettings().Topics(m.names))
 	t := &m.topics
 	for _, r := range reports {
 		m.sayTopic(r)
@@ -214,7 +218,7 @@ func (m *migration) readLog(ctx context.Context) (err error) {
 func (m *migration) sayTopic(r kafka.TopicReport) {
 	switch {
 	case r.Created:
-		m.say("topic %s made with %s", r.Name, plural(r.Partitions, "partition"))
+		m.say("topic %s made with %s", r.Name, terminal.Plural(r.Partitions, "partition"))
 	case len(r.Mended) > 0:
 		m.say("topic %s corrected: %s", r.Name, strings.Join(r.Mended, "; "))
 	default:

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
@@ -48,13 +51,13 @@ func (m *migration) setBudget(ctx context.Context) error {
 		return err
 	}
 	m.stream.Partitions.Budget = int64(now)
-	m.say("budget of a keyed partition is %s now, before %s; restart the processes that detect", now, size(before))
+	m.say("budget of a keyed partition is %s now, before %s; restart the processes that detect", now, config.Size(before))
 	return nil
 }
 
 // routeGroup is the consumer group whose commits say where routing stands.
 func (m *migration) routeGroup() string {
-	return ingest.Live.Group(m.conf.Namespace, stageRoute)
+	return ingest.Live.Group(m.conf.Namespace, service.StageRoute)
 }
 
 // readCommits reads where routing stands. A commit that cannot be read as weir's is left to its stage, which refuses the
@@ -136,7 +139,7 @@ func (m *migration) publish(ctx context.Context) error {
 		made := rules.Routing{
 			// The number is set where it is stored; the check wants one.
 			Stream: history.Live, Number: 1, RecordFormat: format, SecretID: secretID,
-			Identity: m.conf.Identity, Format: m.conf.format(),
+			Identity: m.conf.Identity, Format: m.conf.EventFormat(),
 		}
 		if prev != nil {
 			made.Rules = prev.Rules
@@ -176,7 +179,7 @@ func (m *migration) recordFormat(prev *rules.Routing) int {
 // safeFormat refuses to change how events are read under a rule that blocks: promotion made sure that the format carries
 // weir's own verdicts, and must do so again.
 func safeFormat(before, after rules.Format, modes []rules.ModeState) error {
-	if before.Name == after.Name && joinMap(before.Map) == joinMap(after.Map) {
+	if before.Name == after.Name && config.JoinMap(before.Map) == config.JoinMap(after.Map) {
 		return nil
 	}
 	for _, m := range modes {
@@ -186,11 +189,6 @@ func safeFormat(before, after rules.Format, modes []rules.ModeState) error {
 		}
 	}
 	return nil
-}
-
-// format is how the live stream's events are decoded.
-func (c *config) format() rules.Format {
-	return rules.Format{Name: c.Events.Format, Map: c.Events.Map, MaxEventBytes: c.Events.MaxEventBytes}
 }
 
 // writeFirstCommits writes the first announcing commit of each partition that has none of this generation. A partition
@@ -216,6 +214,6 @@ func (m *migration) writeFirstCommits(ctx context.Context) error {
 	if err := m.kafka.CommitInitial(ctx, m.routeGroup(), m.names.Requests, first); err != nil {
 		return err
 	}
-	m.say("first commits written for %s of requests", plural(len(first), "partition"))
+	m.say("first commits written for %s of requests", terminal.Plural(len(first), "partition"))
 	return nil
 }

@@ -8,16 +8,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/partitions"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
-func (a *app) partitionsCommand() *cobra.Command {
+func partitionsCommand(a *app) *cobra.Command {
 	return family("partitions", "See what each partition does, and let one that stopped go on", `  weir partitions list
   weir partitions resume --keyed 12 --accept-gap --reason "broker 3 lost its disk"`,
-		a.partitionsList(), a.partitionsResume())
+		partitionsList(a), partitionsResume(a))
 }
 
 // partitionRow is one line of weir partitions list.
@@ -37,7 +39,7 @@ type partitionRow struct {
 	GapOffset *int64 `json:"gap_offset,omitempty"`
 }
 
-func (a *app) partitionsList() *cobra.Command {
+func partitionsList(a *app) *cobra.Command {
 	var stopped bool
 	c := &cobra.Command{
 		Use:   "list",
@@ -61,10 +63,10 @@ waits for a routing version, goes on by itself.`,
 					}
 				}
 				head := []string{"SIDE", "PARTITION", "STATE", "OFFSET", "END", "WATERMARK", "OWNER", "REPORTED", "REASON"}
-				return list(a, rows, head, func(r partitionRow) []string {
+				return terminal.List(&a.Output, rows, head, func(r partitionRow) []string {
 					return []string{
 						r.Side, strconv.Itoa(r.Partition), r.State, strconv.FormatInt(r.Offset, 10), strconv.FormatInt(r.End, 10),
-						clock(r.Watermark), r.Owner, stamp(r.Reported), brief(r.Reason),
+						terminal.Time(r.Watermark), r.Owner, terminal.Stamp(r.Reported), terminal.Brief(r.Reason),
 					}
 				})
 			})
@@ -98,7 +100,7 @@ func acceptable(p *partitions.ReportedPartition) bool {
 	return p.State != ingest.Running && p.GapOffset >= least
 }
 
-func (a *app) partitionsResume() *cobra.Command {
+func partitionsResume(a *app) *cobra.Command {
 	var act actFlags
 	var requests, keyed int
 	var accept bool
@@ -117,13 +119,13 @@ is reported now is accepted; the next one stops the partition again.`,
 			}
 			switch {
 			case cmd.Flags().Changed("keyed") == cmd.Flags().Changed("requests"):
-				return usagef("allowed: one of --requests N and --keyed N")
+				return usage.Errorf("allowed: one of --requests N and --keyed N")
 			case !accept:
-				return usagef("--accept-gap is required: it says that what is missing will not be counted")
+				return usage.Errorf("--accept-gap is required: it says that what is missing will not be counted")
 			case act.reason == "":
-				return usagef("--reason is required: the acceptance is audited")
+				return usage.Errorf("--reason is required: the acceptance is audited")
 			}
-			return a.withStore(cmd, func(ctx context.Context, s *store) error { return a.resume(ctx, s, side, n, act) })
+			return a.withStore(cmd, func(ctx context.Context, s *store) error { return acceptGap(ctx, a, s, side, n, act) })
 		}),
 	}
 	c.Flags().IntVar(&requests, "requests", 0, "partition of requests")
@@ -133,7 +135,7 @@ is reported now is accepted; the next one stops the partition again.`,
 	return c
 }
 
-func (a *app) resume(ctx context.Context, s *store, side ingest.Side, n int, act actFlags) error {
+func acceptGap(ctx context.Context, a *app, s *store, side ingest.Side, n int, act actFlags) error {
 	all, err := s.Partitions.PartitionStates(ctx, history.Live)
 	if err != nil {
 		return err
@@ -155,14 +157,14 @@ func (a *app) resume(ctx context.Context, s *store, side ingest.Side, n int, act
 		if err := s.Partitions.Accept(ctx, history.Live, gap); err != nil {
 			return err
 		}
-		if a.output == "json" {
-			return a.json(newPartitionRow(p))
+		if a.Format == "json" {
+			return a.WriteJSON(newPartitionRow(p))
 		}
 		where := fmt.Sprintf("source partition %d", gap.GapSource)
 		if gap.GapSource == ingest.GapInKeyed {
 			where = "the keyed log"
 		}
-		_, err := fmt.Fprintf(a.stdout, "partition %s/%d: gap before offset %d of %s accepted; its stage goes on within seconds\n",
+		_, err := fmt.Fprintf(a.Stdout, "partition %s/%d: gap before offset %d of %s accepted; its stage goes on within seconds\n",
 			side, n, gap.GapOffset, where)
 		return err
 	}

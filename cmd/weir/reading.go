@@ -7,6 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/traffic"
@@ -22,7 +25,7 @@ type reading struct {
 
 	sender   *archive.Sender
 	archive  *archive.Reader
-	progress *progress
+	progress *terminal.Progress
 	took     time.Duration
 	late     int64 // events sent that are too late for every rule
 }
@@ -33,15 +36,15 @@ var _ archive.Sink = (*reading)(nil)
 func (r *reading) into(events ingest.Appender, dead ingest.DeadLetters, partitions int, decode archive.Decode) {
 	r.sender = archive.NewSender(events, dead, partitions, r.flags.pace)
 	r.archive = archive.NewReader(archive.Options{
-		Format: r.flags.format, Formats: strings.Join(fileFormats(), ", "), Decode: decode, MaxBytes: r.limit,
-		Reorder: r.flags.within, Replay: !r.flags.live, Now: now,
+		Format: r.flags.format, Formats: strings.Join(config.LineFormats(), ", "), Decode: decode, MaxBytes: r.limit,
+		Reorder: r.flags.within, Replay: !r.flags.live, Now: service.Now,
 	}, r)
 }
 
 // Send passes an event on and counts it.
 func (r *reading) Send(ctx context.Context, e archive.Event) error {
-	r.progress.events.Add(1)
-	if r.allow != nil && e.HasTime && r.allow.late(e.Time, now()) {
+	r.progress.Events.Add(1)
+	if r.allow != nil && e.HasTime && r.allow.late(e.Time, service.Now()) {
 		r.late++
 	}
 	return r.sender.Send(ctx, e)
@@ -56,9 +59,9 @@ func (r *reading) Refuse(ctx context.Context, letter traffic.DeadLetter) error {
 // Kafka has acknowledged.
 func (r *reading) all(ctx context.Context) error {
 	begun := time.Now()
-	r.progress = startProgress(r.stderr, total(r.inputs))
+	r.progress = terminal.StartProgress(r.stderr, Total(r.inputs))
 	err := r.each(ctx)
-	r.progress.close()
+	r.progress.Close()
 	r.took = time.Since(begun)
 	if err == nil {
 		return nil
@@ -103,7 +106,7 @@ func (r *reading) one(ctx context.Context, in input) error {
 func (r *reading) howFar() string {
 	for i := len(r.inputs) - 1; i >= 0; i-- {
 		if line := r.sender.AckedLine(r.inputs[i].name); line > 0 {
-			return fmt.Sprintf("%s acknowledged by Kafka, the last of %s:%d", plural(r.sender.Acked(), "event"), r.inputs[i].name, line)
+			return fmt.Sprintf("%s acknowledged by Kafka, the last of %s:%d", terminal.Plural(r.sender.Acked(), "event"), r.inputs[i].name, line)
 		}
 	}
 	return "no event was sent"

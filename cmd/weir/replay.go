@@ -8,13 +8,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
-	"github.com/weirhq/weir/traffic/format"
 )
 
 // replayKeyed and replayHits are the partition counts of a replay's topics. The hits do not depend on them.
@@ -31,7 +34,7 @@ const (
 //
 // There is no ENFORCE: a replay blocks nobody.
 type replay struct {
-	*installation
+	*service.Installation
 	reading  *reading
 	name     string // of the stream: replay/NAME
 	rules    []rules.Version
@@ -45,10 +48,10 @@ type replay struct {
 	signalled   atomic.Int64 // when the signal came, in nanoseconds since 1970; 0 before
 }
 
-func (a *app) ingestReplay(ctx context.Context, c *config, r *reading) error {
+func (a *app) ingestReplay(ctx context.Context, c *config.Config, r *reading) error {
 	p := &replay{reading: r, name: string(ingest.Replay(r.flags.replay)), begun: time.Now(), settings: replaySettings(c, r.flags.partitions)}
 	if err := errors.Join(ingest.CheckNamespace(c.Namespace), ingest.Stream(p.name).Check()); err != nil {
-		return usagef("--replay: %w", err)
+		return usage.Errorf("--replay: %w", err)
 	}
 	defer context.AfterFunc(ctx, func() { p.signalled.Store(time.Now().UnixNano()) })()
 	var err error
@@ -57,12 +60,12 @@ func (a *app) ingestReplay(ctx context.Context, c *config, r *reading) error {
 			return err
 		}
 	}
-	registry := newRegistry()
-	if p.installation, err = open(ctx, c, a.quietLogger(c), registry, false); err != nil {
+	registry := service.NewRegistry(readBuildVersion().Version)
+	if p.Installation, err = service.Open(ctx, c, a.quietLogger(c), registry, false); err != nil {
 		return err
 	}
-	defer p.close()
-	if err := p.wait(ctx, askPatience); err != nil {
+	defer p.Close()
+	if err := p.Wait(ctx, service.AnswerTimeout); err != nil {
 		return err
 	}
 	if p.rules == nil {
@@ -73,7 +76,7 @@ func (a *app) ingestReplay(ctx context.Context, c *config, r *reading) error {
 	if err := p.make(ctx); err != nil {
 		return p.unmade(ctx, err)
 	}
-	quiet, err := a.observeIfAsked(ctx, c, registry, p.installation)
+	quiet, err := service.ServeHealthIfAsked(ctx, c, registry, p.Installation)
 	if err != nil {
 		return p.unmade(ctx, err)
 	}
@@ -89,15 +92,15 @@ func (a *app) ingestReplay(ctx context.Context, c *config, r *reading) error {
 }
 
 // replaySettings are those of the live topics but for the partition counts.
-func replaySettings(c *config, requests int) ingest.TopicSettings {
-	s := c.topicSettings()
+func replaySettings(c *config.Config, requests int) ingest.TopicSettings {
+	s := c.TopicSettings()
 	s.RequestsPartitions, s.KeyedPartitions, s.HitsPartitions, s.BlocksPartitions = requests, replayKeyed, replayHits, 1
 	return s
 }
 
 // replayRules reads the rules of --rules; each is its own first version.
-func (a *app) replayRules(from []string, c *config) ([]rules.Version, error) {
-	docs, err := a.ruleFiles(from, c.Identity)
+func (a *app) replayRules(from []string, c *config.Config) ([]rules.Version, error) {
+	docs, err := ruleFiles(a, from, c.Identity)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +113,7 @@ func (a *app) replayRules(from []string, c *config) ([]rules.Version, error) {
 
 // liveRules are the newest versions of the rules that count now.
 func (p *replay) liveRules(ctx context.Context) ([]rules.Version, error) {
-	all, err := p.history.Rules.List(ctx)
+	all, err := p.History.Rules.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -133,23 +136,23 @@ func (p *replay) make(ctx context.Context) error {
 	}
 	p.begunMaking = true
 	counts := streams.PartitionCounts{Requests: p.settings.RequestsPartitions, Keyed: replayKeyed, Hits: replayHits,
-		Budget: int64(p.conf.Detect.BudgetPerPartition)}
-	if _, err := p.history.Streams.Create(ctx, p.name, counts); err != nil {
+		Budget: int64(p.Config.Detect.BudgetPerPartition)}
+	if _, err := p.History.Streams.Create(ctx, p.name, counts); err != nil {
 		return err
 	}
-	names := ingest.Stream(p.name).Topics(p.conf.Namespace)
-	if _, err := p.kafka.EnsureTopics(ctx, p.settings.Topics(names)); err != nil {
+	names := ingest.Stream(p.name).Topics(p.Config.Namespace)
+	if _, err := p.Kafka.EnsureTopics(ctx, p.settings.Topics(names)); err != nil {
 		return err
 	}
-	if err := p.enter(ctx, p.name, p.settings); err != nil {
+	if err := p.Enter(ctx, p.name, p.settings); err != nil {
 		return err
 	}
-	p.dropped = &deadCount{next: p.dead, reasons: map[string]int64{}}
-	p.dead = p.dropped
-	version, _, err := p.history.Rules.PublishRouting(ctx, p.name, func(*rules.Routing) (rules.Routing, error) {
+	p.dropped = &deadCount{next: p.DeadLetters, reasons: map[string]int64{}}
+	p.DeadLetters = p.dropped
+	version, _, err := p.History.Rules.PublishRouting(ctx, p.name, func(*rules.Routing) (rules.Routing, error) {
 		made := rules.Routing{
-			Stream: p.name, Number: 1, RecordFormat: detectors.RecordFormat, SecretID: p.secretID,
-			Rules: p.rules, Identity: p.conf.Identity, Format: replayFormat(p.conf),
+			Stream: p.name, Number: 1, RecordFormat: detectors.RecordFormat, SecretID: p.SecretID,
+			Rules: p.rules, Identity: p.Config.Identity, Format: replayFormat(p.Config),
 		}
 		return made, nil
 	})
@@ -160,28 +163,28 @@ func (p *replay) make(ctx context.Context) error {
 }
 
 // replayFormat is what the requests topic of a replay holds. An event may grow when it is converted.
-func replayFormat(c *config) rules.Format {
-	return rules.Format{Name: format.Weir, MaxEventBytes: 2*c.Events.MaxEventBytes + 4096}
+func replayFormat(c *config.Config) rules.Format {
+	return rules.Format{Name: traffic.FormatWeir, MaxEventBytes: 2*c.Events.MaxEventBytes + 4096}
 }
 
 // makeRoom removes an older replay of the name, if it may.
 func (p *replay) makeRoom(ctx context.Context) error {
-	before, err := p.history.Streams.Find(ctx, p.name)
-	topics := ingest.Stream(p.name).Topics(p.conf.Namespace).All()
+	before, err := p.History.Streams.Find(ctx, p.name)
+	topics := ingest.Stream(p.name).Topics(p.Config.Namespace).All()
 	switch {
 	case errors.Is(err, postgres.ErrNotFound):
 	case err != nil:
 		return err
 	case p.reading.flags.onExists != "replace":
 		return fmt.Errorf("replay %s exists since %s: take another name, or --on-exists replace to delete it first",
-			p.reading.flags.replay, stamp(before.Created))
+			p.reading.flags.replay, terminal.Stamp(before.Created))
 	default:
-		if err := p.history.Streams.Delete(ctx, p.name); err != nil {
+		if err := p.History.Streams.Delete(ctx, p.name); err != nil {
 			return err
 		}
 	}
 	// Topics may be left of a replay that was killed.
-	if err := p.kafka.DeleteTopics(ctx, topics...); err != nil {
+	if err := p.Kafka.DeleteTopics(ctx, topics...); err != nil {
 		return err
 	}
 	return p.awaitGone(ctx, topics)
@@ -192,8 +195,8 @@ func (p *replay) awaitGone(ctx context.Context, topics []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for _, topic := range topics {
-		err := persist(ctx, p.log, "waiting for the topics of the replay before to be gone", func(ctx context.Context) error {
-			there, err := p.kafka.TopicExists(ctx, topic)
+		err := service.Retry(ctx, p.Log, "waiting for the topics of the replay before to be gone", func(ctx context.Context) error {
+			there, err := p.Kafka.TopicExists(ctx, topic)
 			if err == nil && there {
 				err = fmt.Errorf("topic %s is being deleted", topic)
 			}
@@ -209,21 +212,21 @@ func (p *replay) awaitGone(ctx context.Context, topics []string) error {
 // firstCommits writes where each group begins. Groups of a replay of the same name may have left commits behind.
 func (p *replay) firstCommits(ctx context.Context, version int64) error {
 	routed := map[int]ingest.Commit{}
-	for q := range p.requests {
-		routed[q] = ingest.InitialCommit(p.stream.Generation, 0, version, p.stream.Partitions.Keyed)
+	for q := range p.RequestsPartitions {
+		routed[q] = ingest.InitialCommit(p.Stream.Generation, 0, version, p.Stream.Partitions.Keyed)
 	}
-	if err := p.kafka.CommitInitial(ctx, p.group(stageRoute), p.names.Requests, routed); err != nil {
+	if err := p.Kafka.CommitInitial(ctx, p.Group(service.StageRoute), p.Names.Requests, routed); err != nil {
 		return err
 	}
 	for _, g := range []struct {
 		stage, topic string
 		n            int
-	}{{stageDetect, p.names.Keyed, replayKeyed}, {stageRecord, p.names.Hits, p.hits}} {
+	}{{service.StageDetect, p.Names.Keyed, replayKeyed}, {service.StageRecord, p.Names.Hits, p.HitsPartitions}} {
 		zero := map[int]ingest.Commit{}
 		for q := range g.n {
 			zero[q] = ingest.Commit{}
 		}
-		if err := p.kafka.CommitInitial(ctx, p.group(g.stage), g.topic, zero); err != nil {
+		if err := p.Kafka.CommitInitial(ctx, p.Group(g.stage), g.topic, zero); err != nil {
 			return err
 		}
 	}
@@ -240,8 +243,8 @@ func (p *replay) unmade(ctx context.Context, cause error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return errors.Join(cause, p.history.Streams.Delete(ctx, p.name),
-		p.kafka.DeleteTopics(ctx, ingest.Stream(p.name).Topics(p.conf.Namespace).All()...))
+	return errors.Join(cause, p.History.Streams.Delete(ctx, p.name),
+		p.Kafka.DeleteTopics(ctx, ingest.Stream(p.name).Topics(p.Config.Namespace).All()...))
 }
 
 // lastWords is the context for what is still to be said when ctx may have ended. After a signal it is what is left of a
@@ -249,7 +252,7 @@ func (p *replay) unmade(ctx context.Context, cause error) error {
 func (p *replay) lastWords(ctx context.Context) (context.Context, context.CancelFunc) {
 	patience := 5 * time.Second
 	if at := p.signalled.Load(); at != 0 {
-		patience = min(patience, max(time.Second, stopBudget-time.Second-time.Since(time.Unix(0, at))))
+		patience = min(patience, max(time.Second, service.StopTimeout-time.Second-time.Since(time.Unix(0, at))))
 	}
 	return context.WithTimeout(context.WithoutCancel(ctx), patience)
 }
@@ -263,12 +266,12 @@ func (p *replay) finish(ctx context.Context, s replaySummary) error {
 		return err
 	}
 	if !s.Complete && s.Events == 0 {
-		err = p.history.Streams.Delete(ctx, p.name) // nothing was sent: the name stays free
+		err = p.History.Streams.Delete(ctx, p.name) // nothing was sent: the name stays free
 	} else {
-		err = p.history.Streams.Finish(ctx, p.name, text)
+		err = p.History.Streams.Finish(ctx, p.name, text)
 	}
 	if !p.reading.flags.keepTopics {
-		err = errors.Join(err, p.kafka.DeleteTopics(ctx, p.names.All()...))
+		err = errors.Join(err, p.Kafka.DeleteTopics(ctx, p.Names.All()...))
 	}
 	return err
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -36,7 +38,7 @@ func (p *replay) notes(s *replaySummary) []string {
 	for i := range s.Rules {
 		r, v := &s.Rules[i], &p.rules[i]
 		if r.Matched == 0 {
-			idle = append(idle, fmt.Sprintf("rule %s matched none of %s: it watches %s", r.Rule, plural(s.Events, "event"), watched(&v.Match)))
+			idle = append(idle, fmt.Sprintf("rule %s matched none of %s: it watches %s", r.Rule, terminal.Plural(s.Events, "event"), watched(&v.Match)))
 			continue
 		}
 		for _, f := range slices.Sorted(maps.Keys(r.Lacking)) {
@@ -67,7 +69,7 @@ func watched(m *rules.Match) string {
 	if path == "" {
 		path = "any path"
 	}
-	return safe(method + " " + path)
+	return terminal.Safe(method + " " + path)
 }
 
 func frequentNote(top []frequentRequest) string {
@@ -77,7 +79,7 @@ func frequentNote(top []frequentRequest) string {
 		if r.AtLeast {
 			atLeast = "at least "
 		}
-		shown[i] = fmt.Sprintf("%s (%s%d)", safe(strings.TrimSpace(r.Method+" "+r.Path)), atLeast, r.Events)
+		shown[i] = fmt.Sprintf("%s (%s%d)", terminal.Safe(strings.TrimSpace(r.Method+" "+r.Path)), atLeast, r.Events)
 	}
 	return "the most frequent requests of the file: " + strings.Join(shown, ", ")
 }
@@ -89,7 +91,7 @@ func timelessNote(line []byte, name string) string {
 		return ""
 	}
 	names := slices.Sorted(maps.Keys(members))
-	note := "no line has a time; the first one has the members " + safe(strings.Join(names[:min(len(names), membersShown)], ", "))
+	note := "no line has a time; the first one has the members " + terminal.Safe(strings.Join(names[:min(len(names), membersShown)], ", "))
 	if more := len(names) - membersShown; more > 0 {
 		note += fmt.Sprintf(" and %d more", more)
 	}
@@ -105,7 +107,7 @@ func timelessNote(line []byte, name string) string {
 
 // timeAmong finds the member that is read as a time of our days; of several, one that is called like a time.
 func timeAmong(line []byte, names []string) string {
-	oldest, newest := traffic.At(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)), now().Add(24*time.Hour)
+	oldest, newest := traffic.At(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)), service.Now().Add(24*time.Hour)
 	best := ""
 	for _, name := range names {
 		fields, err := format.ParseFieldMap("time=" + name)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/ingest/detect"
@@ -16,34 +18,34 @@ import (
 
 // run runs the stages, sends the events, and waits until all that they caused is recorded. The summary says what is
 // known also when it fails.
-func (p *replay) run(parent context.Context, c *config) (replaySummary, error) {
-	router, err := p.installation.router()
+func (p *replay) run(parent context.Context, c *config.Config) (replaySummary, error) {
+	router, err := p.Installation.Router()
 	if err != nil {
 		return p.summary(parent, err), err
 	}
 	p.router = router
-	detector, err := p.detector()
+	detector, err := p.Detector()
 	if err != nil {
 		return p.summary(parent, err), err
 	}
-	recorder, err := p.recordHits()
+	recorder, err := p.RecordHits()
 	if err != nil {
 		return p.summary(parent, err), err
 	}
 	decode := p.often(p.reading.flags.replayDecode(replayFormat(c).MaxEventBytes))
-	p.reading.into(p.kafka.Appender(p.names.Requests), p.dead, p.requests, decode)
+	p.reading.into(p.Kafka.Appender(p.Names.Requests), p.DeadLetters, p.RequestsPartitions, decode)
 
 	ctx, over := context.WithCancel(parent)
 	defer over()
 	var sending error
-	feed := part{"sending", func(ctx context.Context) error {
+	feed := service.Part{Name: "sending", Run: func(ctx context.Context) error {
 		sending = p.feed(ctx, detector)
 		over() // done or failed: either way the stages may stop
 		<-ctx.Done()
 		return nil
 	}}
-	err = serve(ctx, p.log, stageBudget,
-		[]part{feed, {"watch", p.watch}}, []part{{stageRoute, router.Run}}, []part{{stageDetect, detector.Run}}, []part{{stageRecord, recorder.Run}})
+	err = service.Serve(ctx, p.Log, service.StageTimeout,
+		[]service.Part{feed, {Name: "watch", Run: p.watch}}, []service.Part{{Name: service.StageRoute, Run: router.Run}}, []service.Part{{Name: service.StageDetect, Run: detector.Run}}, []service.Part{{Name: service.StageRecord, Run: recorder.Run}})
 	if sending != nil && !(errors.Is(sending, context.Canceled) && err != nil) {
 		err = errors.Join(sending, err)
 	}
@@ -82,19 +84,19 @@ func (p *replay) feed(ctx context.Context, d *detect.Detector) error {
 	case <-ctx.Done():
 		return fmt.Errorf("stopped before all windows were closed: %w", ctx.Err())
 	}
-	return p.kafka.AwaitCaughtUp(ctx, p.group(stageRecord), p.names.Hits)
+	return p.Kafka.AwaitCaughtUp(ctx, p.Group(service.StageRecord), p.Names.Hits)
 }
 
 // endMarks closes each partition of requests. A mark that is written twice does no harm, so it is simply tried again.
 func (p *replay) endMarks(ctx context.Context) error {
-	batches := make([]ingest.Batch, p.requests)
+	batches := make([]ingest.Batch, p.RequestsPartitions)
 	for q := range batches {
 		batches[q] = ingest.Batch{Partition: q, Values: [][]byte{format.EndMark()}}
 	}
 	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	to := p.kafka.Appender(p.names.Requests)
-	return persist(bounded, p.log, "cannot write the end marks, trying again", func(ctx context.Context) error { return to.Append(ctx, batches) })
+	to := p.Kafka.Appender(p.Names.Requests)
+	return service.Retry(bounded, p.Log, "cannot write the end marks, trying again", func(ctx context.Context) error { return to.Append(ctx, batches) })
 }
 
 // watchEvery is how often a replay looks for a partition that stopped: nobody would accept its gap, so it would wait for
@@ -110,7 +112,7 @@ func (p *replay) watch(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		states, err := p.history.Partitions.PartitionStates(ctx, p.name)
+		states, err := p.History.Partitions.PartitionStates(ctx, p.name)
 		if err != nil {
 			continue // the stages say so, and wait
 		}

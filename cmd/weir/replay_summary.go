@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest/route"
@@ -56,7 +57,7 @@ type replayedRule struct {
 // summary gathers what is known. failed is why the replay broke off, nil when it is complete.
 func (p *replay) summary(ctx context.Context, failed error) replaySummary {
 	s := replaySummary{
-		Replay: p.reading.flags.replay, Complete: failed == nil, Seconds: time.Since(p.begun).Seconds(), Partitions: p.requests,
+		Replay: p.reading.flags.replay, Complete: failed == nil, Seconds: time.Since(p.begun).Seconds(), Partitions: p.RequestsPartitions,
 		Dead: map[string]int64{}, Rules: []replayedRule{},
 	}
 	if failed != nil {
@@ -87,13 +88,13 @@ func (p *replay) summary(ctx context.Context, failed error) replaySummary {
 func (p *replay) ruleSummaries(ctx context.Context) []replayedRule {
 	ctx, cancel := p.lastWords(ctx)
 	defer cancel()
-	found, err := p.history.Summary(ctx, p.name)
+	found, err := p.History.Summary(ctx, p.name)
 	if err != nil {
-		p.log.Error("the summary lacks what history holds", "error", err)
+		p.Log.Error("the summary lacks what history holds", "error", err)
 	}
-	missed, missedErr := p.history.NotCounted(ctx, p.name, 0)
+	missed, missedErr := p.History.NotCounted(ctx, p.name, 0)
 	if missedErr != nil {
-		p.log.Error("the summary lacks what was not counted", "error", missedErr)
+		p.Log.Error("the summary lacks what was not counted", "error", missedErr)
 	}
 	byRule := map[string]history.RuleSummary{}
 	for _, f := range found {
@@ -139,8 +140,8 @@ func lacking(st *route.RuleStats) map[string]int64 {
 }
 
 func (a *app) showReplay(s replaySummary) error {
-	if a.output == "json" {
-		if err := a.json(s); err != nil {
+	if a.Format == "json" {
+		if err := a.WriteJSON(s); err != nil {
 			return err
 		}
 	} else if err := a.replayTable(s); err != nil {
@@ -153,22 +154,22 @@ func (a *app) showReplay(s replaySummary) error {
 }
 
 func (a *app) replayTable(s replaySummary) error {
-	fmt.Fprintf(a.stdout, "replay %s: %s of %s", s.Replay, plural(s.Events, "event"), plural(s.Lines, "line"))
+	fmt.Fprintf(a.Stdout, "replay %s: %s of %s", s.Replay, terminal.Plural(s.Events, "event"), terminal.Plural(s.Lines, "line"))
 	if s.Events > 0 && s.Last != 0 {
-		fmt.Fprintf(a.stdout, ", %s to %s", clock(s.First), clock(s.Last))
+		fmt.Fprintf(a.Stdout, ", %s to %s", terminal.Time(s.First), terminal.Time(s.Last))
 	}
-	fmt.Fprintf(a.stdout, ", in %s\n", seconds(s.Seconds))
-	a.showDead(s.Dead)
+	fmt.Fprintf(a.Stdout, ", in %s\n", terminal.Seconds(s.Seconds))
+	showDead(&a.Output, s.Dead)
 	for _, e := range s.Examples {
-		fmt.Fprintf(a.stdout, "  %s\n", cell(e))
+		fmt.Fprintf(a.Stdout, "  %s\n", terminal.Cell(e))
 	}
-	a.showTooLate(s.TooLate)
+	showTooLate(&a.Output, s.TooLate)
 	if s.Forced > 0 {
-		fmt.Fprintf(a.stdout, "sent early because the --reorder buffer was full: %s\n", plural(s.Forced, "event"))
+		fmt.Fprintf(a.Stdout, "sent early because the --reorder buffer was full: %s\n", terminal.Plural(s.Forced, "event"))
 	}
-	fmt.Fprintln(a.stdout)
+	fmt.Fprintln(a.Stdout)
 	head := append([]string{"RULE", "SOURCES", "EPISODES", "EVENTS", "MATCHED"}, uncountedHead()...)
-	if err := list(a, s.Rules, head, func(r replayedRule) []string {
+	if err := terminal.List(&a.Output, s.Rules, head, func(r replayedRule) []string {
 		out := []string{r.Rule}
 		for _, n := range []int64{r.Sources, r.Episodes, r.Events, r.Matched} {
 			out = append(out, strconv.FormatInt(n, 10))
@@ -178,16 +179,16 @@ func (a *app) replayTable(s replaySummary) error {
 		return err
 	}
 	if len(s.Notes) > 0 {
-		fmt.Fprintln(a.stdout)
+		fmt.Fprintln(a.Stdout)
 	}
 	for _, note := range s.Notes {
-		fmt.Fprintln(a.stdout, note)
+		fmt.Fprintln(a.Stdout, note)
 	}
 	switch {
 	case slices.ContainsFunc(s.Rules, func(r replayedRule) bool { return r.Episodes > 0 }):
-		fmt.Fprintf(a.stdout, "\nweir history hits --replay %s shows who, and when\n", s.Replay)
+		fmt.Fprintf(a.Stdout, "\nweir history hits --replay %s shows who, and when\n", s.Replay)
 	case s.Complete && s.Events > 0:
-		fmt.Fprint(a.stdout, "\nnobody was over a limit\n")
+		fmt.Fprint(a.Stdout, "\nnobody was over a limit\n")
 	}
 	return nil
 }

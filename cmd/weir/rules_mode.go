@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
 )
 
-func (a *app) rulesPromote() *cobra.Command {
+func rulesPromote(a *app) *cobra.Command {
 	var act actFlags
 	var override bool
 	c := &cobra.Command{
@@ -25,7 +29,7 @@ refusals would feed the rule's windows, and keep a client blocked for ever.`,
 		Example: `  weir rules promote guest-token-flood --reason "two days of shadow, no viewer among the hits"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return a.setMode(cmd, promotion(args[0], act.by, act.reason, override))
+			return setMode(a, cmd, promotion(args[0], act.by, act.reason, override))
 		}),
 	}
 	c.Flags().BoolVar(&override, "override", false, "promote although the log format carries no verdict")
@@ -39,7 +43,7 @@ func promotion(rule, by, reason string, override bool) rulestore.ModeChange {
 	return rulestore.ModeChange{Rule: rule, Mode: rules.ModeBlock, By: by, Reason: reason, Override: override}
 }
 
-func (a *app) rulesDemote() *cobra.Command {
+func rulesDemote(a *app) *cobra.Command {
 	var act actFlags
 	c := &cobra.Command{
 		Use:   "demote RULE",
@@ -49,7 +53,7 @@ told by this command, whether or not weir run is running; where Redis does not a
 		Example: `  weir rules demote guest-token-flood --reason "a partner is among the hits"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return a.setMode(cmd, rulestore.ModeChange{Rule: args[0], Mode: rules.ModeShadow, By: act.by, Reason: act.reason})
+			return setMode(a, cmd, rulestore.ModeChange{Rule: args[0], Mode: rules.ModeShadow, By: act.by, Reason: act.reason})
 		}),
 	}
 	act.register(c, a.environ)
@@ -57,20 +61,20 @@ told by this command, whether or not weir run is running; where Redis does not a
 	return c
 }
 
-func (a *app) setMode(cmd *cobra.Command, change rulestore.ModeChange) error {
+func setMode(a *app, cmd *cobra.Command, change rulestore.ModeChange) error {
 	return a.withStore(cmd, func(ctx context.Context, s *store) error {
 		set, err := s.Rules.SetMode(ctx, change)
 		if err != nil {
 			return s.misnamed(ctx, change.Rule, err)
 		}
 		p := s.publishModes(ctx) // also when nothing changed: whoever asks again may do so because gates were not told
-		if a.output == "json" {
-			return a.json(struct {
+		if a.Format == "json" {
+			return a.WriteJSON(struct {
 				rulestore.ModeSet
 				publication
 			}{set, p})
 		}
-		return errors.Join(showMode(a.stdout, &set), p.show(a.stdout, set.Changed, "the mode is stored; weir run publishes it"))
+		return errors.Join(showMode(a.Stdout, &set), p.show(a.Stdout, set.Changed, "the mode is stored; weir run publishes it"))
 	})
 }
 
@@ -81,9 +85,75 @@ func showMode(w io.Writer, set *rulestore.ModeSet) error {
 	}
 	reason := ""
 	if set.Reason != "" {
-		reason = ": " + cell(set.Reason)
+		reason = ": " + terminal.Cell(set.Reason)
 	}
 	does := map[rules.Mode]string{rules.ModeBlock: "blocks", rules.ModeShadow: "is in shadow", rules.ModeOff: "is off"}[set.Mode]
-	_, err := fmt.Fprintf(w, "rule %s %s already since %s, by %s%s; nothing changed\n", set.Rule, does, stamp(set.Since), cell(set.By), reason)
+	_, err := fmt.Fprintf(w, "rule %s %s already since %s, by %s%s; nothing changed\n", set.Rule, does, terminal.Stamp(set.Since), terminal.Cell(set.By), reason)
+	return err
+}
+
+// publishTimeout bounds how long a command that has changed a rule waits for Redis to take it. The change is stored by
+// then, and weir run publishes what nobody else could.
+const publishTimeout = 5 * time.Second
+
+// publishAnswerTimeout bounds each answer of a server meanwhile: of several nodes of a cluster, one that hangs may be the first to
+// be asked where the modes are, and a demotion is to take effect within a second.
+const publishAnswerTimeout = 500 * time.Millisecond
+
+// publication is whether gates have been told of the modes that a command has left in the rule store.
+type publication struct {
+	Published   bool   `json:"published"`
+	Unpublished string `json:"unpublished,omitempty"` // why not
+
+	news int // modes that Redis did not know yet
+	at   string
+}
+
+// publishModes makes the stored modes known to all gates, so that a promotion or demotion needs nobody else to take
+// effect. That Redis does not take it is no failure of the command: who may change rules may have no access to Redis.
+func (s *store) publishModes(ctx context.Context) publication {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	p := publication{}
+	err := func() error {
+		server, err := service.RedisServer(&s.config.Redis)
+		if err != nil {
+			return err
+		}
+		server.Timeout = publishAnswerTimeout
+		redis, err := blocklist.Connect(server, s.config.Namespace)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = redis.Close() }() // nothing is under way any more
+		p.at = redis.Address()
+		modes, err := s.Rules.Modes(ctx)
+		if err != nil {
+			return err
+		}
+		p.news, err = redis.SyncModes(ctx, service.Now(), modes)
+		return err
+	}()
+	p.Published = err == nil
+	if err != nil {
+		p.Unpublished = err.Error()
+	}
+	return p
+}
+
+// show says what became of it. changed is whether the command has changed anything: another process may have been quicker to
+// publish that. stored is what to say of the change itself where gates do not know yet.
+func (p *publication) show(w io.Writer, changed bool, stored string) error {
+	var err error
+	switch {
+	case !p.Published && !changed:
+		_, err = fmt.Fprintf(w, "whether gates know is not known, Redis did not answer (%s): weir run publishes what they lack when it does\n",
+			terminal.Cell(p.Unpublished))
+	case !p.Published:
+		_, err = fmt.Fprintf(w, "gates do not know yet, Redis did not take it (%s): %s when Redis answers\n",
+			terminal.Cell(p.Unpublished), stored)
+	case p.news > 0 || changed:
+		_, err = fmt.Fprintf(w, "published to %s: gates act on it within a second\n", p.at)
+	}
 	return err
 }

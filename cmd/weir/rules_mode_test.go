@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 )
@@ -114,7 +115,7 @@ func TestPromotionSaysWhetherAnythingChanged(t *testing.T) {
 	if *again.Changed || again.Generation != first.Generation || again.By != "anna" || again.Reason != "seen enough" || !again.Since.Equal(first.Since) {
 		t.Errorf("promoted again: %+v, want what anna did", again)
 	}
-	want := "rule tokens blocks already since " + stamp(first.Since) + ", by anna: seen enough; nothing changed\n"
+	want := "rule tokens blocks already since " + terminal.Stamp(first.Since) + ", by anna: seen enough; nothing changed\n"
 	if got := b.ok("rules", "promote", "tokens", "--reason", "me too"); got != want {
 		t.Errorf("promoted a third time:\n got %q\nwant %q", got, want)
 	}

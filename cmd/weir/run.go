@@ -3,16 +3,18 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 )
 
-func (a *app) runCommand() *cobra.Command {
+func runCommand(a *app) *cobra.Command {
 	var stages []string
 	c := &cobra.Command{
 		Use:   "run",
@@ -36,10 +38,10 @@ A server that is away is waited for. Ctrl-C lets what is under way finish, withi
 			if stages, err = parseStages(stages); err != nil {
 				return err
 			}
-			return a.runStages(cmd.Context(), conf, stages)
+			return runStages(cmd.Context(), a, conf, stages)
 		}),
 	}
-	c.Flags().StringSliceVar(&stages, "stages", allStages(), "which stages to run")
+	c.Flags().StringSliceVar(&stages, "stages", service.AllStages(), "which stages to run")
 	return c
 }
 
@@ -61,123 +63,47 @@ A server that is away is waited for. Ctrl-C lets what is under way finish, withi
 //	                └────────────────────────────────────────────────────────────────┘
 //
 // The numbers are the order in which the parts are stopped.
-func (a *app) runStages(parent context.Context, c *config, stages []string) error {
-	log := newLogger(c.Log, a.stderr)
-	ctx, forget := untilSignal(parent, log)
+func runStages(parent context.Context, a *app, c *config.Config, stages []string) error {
+	log := service.NewLogger(c.Log, a.Stderr)
+	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	registry := newRegistry()
-	in, err := open(ctx, c, log, registry, slices.Contains(stages, stageEnforce))
+	registry := service.NewRegistry(readBuildVersion().Version)
+	in, err := service.Open(ctx, c, log, registry, slices.Contains(stages, service.StageEnforce))
 	if err != nil {
 		return err
 	}
 	var started atomic.Bool
-	o, err := newObserver(c, registry, log, append(in.probes(), probe{"stages", func(context.Context) error {
+	o, err := service.NewHealth(c, registry, log, append(in.Probes(), service.Probe{Name: "stages", Check: func(context.Context) error {
 		if !started.Load() {
 			return errors.New("the stages have not started yet")
 		}
 		return nil
 	}})...)
 	if err != nil {
-		in.close()
+		in.Close()
 		return err
 	}
-	log.Info("serving metrics and health", "address", o.listener.Addr().String())
-	err = serve(ctx, log, stopBudget,
-		[]part{{name: "stages", run: func(ctx context.Context) error {
-			defer o.stopping.Store(true)
-			return in.runStages(ctx, stages, &started)
+	log.Info("serving metrics and health", "address", o.Listener.Addr().String())
+	err = service.Serve(ctx, log, service.StopTimeout,
+		[]service.Part{{Name: "stages", Run: func(ctx context.Context) error {
+			defer o.Stopping.Store(true)
+			return in.RunStages(ctx, stages, &started)
 		}}},
-		[]part{o.part()},
+		[]service.Part{o.Part()},
 	)
-	in.close()
-	return stopped(log, err)
+	in.Close()
+	return service.LogStopped(log, err)
 }
 
-// runStages waits for the servers, makes the stages and runs them.
-func (in *installation) runStages(ctx context.Context, stages []string, started *atomic.Bool) error {
-	if err := in.wait(ctx, forEver); err != nil {
-		return unlessStopped(ctx, err)
-	}
-	waves, err := in.stages(ctx, stages)
-	if err != nil {
-		return unlessStopped(ctx, err)
-	}
-	started.Store(true)
-	in.log.Info("running", "stages", stages, "namespace", in.conf.Namespace, "generation", in.stream.Generation)
-	return serve(ctx, in.log, stageBudget, waves...)
-}
-
-// unlessStopped drops the errors of what a signal has cut short.
-func unlessStopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-// stages makes the parts of the stages asked for, in waves: route before detect before those that read hits.
-func (in *installation) stages(ctx context.Context, stages []string) ([][]part, error) {
-	if err := in.enter(ctx, history.Live, in.conf.topicSettings()); err != nil {
-		return nil, err
-	}
-	if _, err := in.checkRouting(ctx); err != nil {
-		return nil, err
-	}
-	waves := make([][]part, 3)
-	if slices.Contains(stages, stageRoute) {
-		r, err := in.router()
-		if err != nil {
-			return nil, err
+// parseStages reads --stages.
+func parseStages(names []string) ([]string, error) {
+	for _, n := range names {
+		if !slices.Contains(service.AllStages(), n) {
+			return nil, usage.Errorf("--stages: got %q; allowed: %s", n, strings.Join(service.AllStages(), ", "))
 		}
-		waves[0] = append(waves[0], part{stageRoute, r.Run}, part{"watch routing versions", func(ctx context.Context) error {
-			in.history.Rules.WatchRoutings(ctx, r.RoutingsChanged)
-			return nil
-		}})
 	}
-	if slices.Contains(stages, stageDetect) {
-		d, err := in.detector()
-		if err != nil {
-			return nil, err
-		}
-		waves[1] = append(waves[1], part{stageDetect, d.Run})
+	if len(names) == 0 {
+		return nil, usage.Errorf("--stages: got none; allowed: %s", strings.Join(service.AllStages(), ", "))
 	}
-	sinks, err := in.sinks(stages)
-	waves[2] = sinks
-	return waves, err
-}
-
-// sinks makes what reads hits and decisions.
-func (in *installation) sinks(stages []string) ([]part, error) {
-	var parts []part
-	if slices.Contains(stages, stageRecord) {
-		hits, err := in.recordHits()
-		if err != nil {
-			return nil, err
-		}
-		decisions, err := in.recordDecisions()
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, part{stageRecord, hits.Run}, part{recordBlocks, decisions.Run})
-	}
-	if slices.Contains(stages, stageEnforce) {
-		e, err := in.enforcement()
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, part{stageEnforce, e.consumer.Run}, part{"publish modes", e.publisher.Run},
-			part{"reconcile", e.reconciler.Run}, part{"watch modes", func(ctx context.Context) error {
-				in.history.Rules.WatchModes(ctx, e.modesChanged)
-				return nil
-			}})
-	}
-	return parts, nil
-}
-
-// stopped logs and reports how a process ended.
-func stopped(log *slog.Logger, err error) error {
-	if err == nil {
-		log.Info("stopped")
-	}
-	return err
+	return names, nil
 }

@@ -43,7 +43,7 @@ func readBuildVersion() buildVersion {
 	return v
 }
 
-func (a *app) versionCommand() *cobra.Command {
+func versionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Show the version and the formats that this build writes",
@@ -51,10 +51,10 @@ func (a *app) versionCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(*cobra.Command, []string) error {
 			v := readBuildVersion()
-			if a.output == "json" {
-				return a.json(v)
+			if a.Format == "json" {
+				return a.WriteJSON(v)
 			}
-			_, err := fmt.Fprintf(a.stdout, "weir %s %s\nkeyed records: format %d; hits: format %d\n",
+			_, err := fmt.Fprintf(a.Stdout, "weir %s %s\nkeyed records: format %d; hits: format %d\n",
 				v.Version, v.Go, v.RecordFormat, v.HitFormat)
 			return err
 		}),

@@ -10,7 +10,7 @@ import (
 //	traffic ← traffic/format ← rules ← detectors ← {ingest, blocklist, history} ← {gate, console} ← cmd
 var plan = map[string][]string{
 	"traffic":        {},
-	"rules":          {"traffic"},
+	"rules":          {"traffic", "internal/yamlnode", "internal/duration"},
 	"detectors":      {"traffic", "rules"},
 	"ingest":         {"traffic", "rules", "detectors"}, // the ports; what implements and uses them is below
 	"ingest/kafka":   {"traffic", "ingest", "internal/retry"},

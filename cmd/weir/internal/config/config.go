@@ -1,0 +1,175 @@
+// Package config is everything that can be set: what there is, where it is read from, and what is allowed.
+package config
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// Config is everything that can be set, from flags, environment, one YAML file and defaults, in that order of
+// precedence. Its yaml tags are the field names of docs/configuration.md; a field's environment variable is WEIR_ and
+// its path in upper case with _ for each dot. Load it with Load.
+type Config struct {
+	// Namespace prefixes every topic, consumer group, schema and block key, so that installations can share servers.
+	Namespace  string              `yaml:"namespace"`
+	Kafka      Kafka               `yaml:"kafka"`
+	Redis      Redis               `yaml:"redis"`
+	Postgres   Postgres            `yaml:"postgres"`
+	Identity   traffic.IdentityMap `yaml:"identity"`
+	Events     Events              `yaml:"events"`
+	Detect     Detect              `yaml:"detect"`
+	Blocks     Blocks              `yaml:"blocks"`
+	NeverBlock []netip.Prefix      `yaml:"never_block"`
+	HTTP       HTTP                `yaml:"http"`
+	Gate       Gate                `yaml:"gate"`
+	Log        Log                 `yaml:"log"`
+
+	Origins Origins // of its fields
+}
+
+// Kafka is where the topics are, and how migrate makes them.
+type Kafka struct {
+	Brokers     []string   `yaml:"brokers"`
+	TLS         TLS        `yaml:"tls"`
+	SASL        SASL       `yaml:"sasl"`
+	Replication int        `yaml:"replication"` // of the topics that migrate creates
+	Partitions  Partitions `yaml:"partitions"`
+	Retention   Retention  `yaml:"retention"`
+}
+
+// TLS is how a connection is encrypted.
+type TLS struct {
+	Enabled    bool   `yaml:"enabled"`
+	CAFile     string `yaml:"ca_file"`   // PEM; empty: the system's roots
+	CertFile   string `yaml:"cert_file"` // PEM; client certificate, with key_file
+	KeyFile    string `yaml:"key_file"`
+	ServerName string `yaml:"server_name"` // empty: the host of the address
+}
+
+// SASL is who weir is to Kafka.
+type SASL struct {
+	Mechanism    string `yaml:"mechanism"` // empty: none; plain, scram-sha-256 or scram-sha-512
+	Username     string `yaml:"username"`
+	Password     Secret `yaml:"password"`
+	PasswordFile string `yaml:"password_file"`
+}
+
+// Partitions is fixed when migrate creates the topics and checked at every start.
+type Partitions struct {
+	Requests int `yaml:"requests"`
+	Keyed    int `yaml:"keyed"`
+	Hits     int `yaml:"hits"`
+}
+
+// Retention is how long Kafka keeps the records of each topic.
+type Retention struct {
+	Requests Duration `yaml:"requests"`
+	Keyed    Duration `yaml:"keyed"`
+	Hits     Duration `yaml:"hits"`
+	Blocks   Duration `yaml:"blocks"`
+	Dead     Duration `yaml:"dead"`
+}
+
+// Redis is where the blocks are: one server or a cluster.
+type Redis struct {
+	URL          Secret   `yaml:"url"` // redis://… or rediss://…, one server
+	URLFile      string   `yaml:"url_file"`
+	Addresses    []string `yaml:"addresses"` // of a Redis Cluster; instead of url
+	Username     string   `yaml:"username"`
+	Password     Secret   `yaml:"password"`
+	PasswordFile string   `yaml:"password_file"`
+	TLS          TLS      `yaml:"tls"`
+}
+
+// Postgres is where history and rules are.
+type Postgres struct {
+	URL     Secret `yaml:"url"` // postgres://user:password@host:5432/database
+	URLFile string `yaml:"url_file"`
+}
+
+// Events is how gateways write the events of the live stream. It takes effect with the next routing version.
+type Events struct {
+	Format        string            `yaml:"format"` // one of traffic.Formats
+	Map           map[string]string `yaml:"map"`    // event field → member, for json
+	MaxEventBytes int               `yaml:"max_event_bytes"`
+}
+
+// Detect is kept by migrate and checked at every start.
+type Detect struct {
+	// BudgetPerPartition bounds the windows of one keyed partition: a process needs it times the partitions that it owns.
+	BudgetPerPartition Size `yaml:"budget_per_partition"`
+}
+
+// Blocks bounds what ENFORCE writes to Redis.
+type Blocks struct {
+	// PerAddress is how many blocks of one address and rule may be in force where clients choose a part of the block key.
+	PerAddress int `yaml:"per_address"`
+}
+
+// HTTP is where a long-running process serves /metrics, /livez and /readyz.
+type HTTP struct {
+	Listen string `yaml:"listen"`
+}
+
+// Gate is how weir gate answers.
+type Gate struct {
+	Listen  string `yaml:"listen"`  // where weir gate answers the checks of proxies
+	Observe bool   `yaml:"observe"` // let everything pass and say what it would have done
+	// ObserveFile makes the gate observe while it exists, whatever is down; none when empty.
+	ObserveFile string `yaml:"observe_file"`
+}
+
+// Log is what a process logs, and how.
+type Log struct {
+	Level  string `yaml:"level"`  // debug, info, warn or error
+	Format string `yaml:"format"` // text or json
+}
+
+// Day is the longest unit of durations here.
+const Day = 24 * time.Hour
+
+// Default is what holds for fields that nobody set.
+func Default() *Config {
+	return &Config{
+		Namespace: "weir",
+		Kafka: Kafka{
+			Brokers:     []string{"127.0.0.1:9092"},
+			Replication: 1,
+			Partitions:  Partitions{Requests: 8, Keyed: 64, Hits: 8},
+			Retention: Retention{
+				Requests: Duration(Day), Keyed: Duration(Day), Hits: Duration(7 * Day), Blocks: Duration(7 * Day), Dead: Duration(7 * Day),
+			},
+		},
+		Redis:    Redis{URL: "redis://127.0.0.1:6379/0"},
+		Postgres: Postgres{URL: "postgres://127.0.0.1:5432/weir"},
+		Identity: traffic.DefaultIdentityMap(),
+		Events:   Events{Format: "weir", MaxEventBytes: 1 << 20},
+		Detect:   Detect{BudgetPerPartition: detectors.DefaultBudget},
+		Blocks:   Blocks{PerAddress: blocklist.DefaultPerAddress},
+		HTTP:     HTTP{Listen: "127.0.0.1:9464"},
+		Gate:     Gate{Listen: "127.0.0.1:9465"},
+		Log:      Log{Level: "info", Format: "text"},
+	}
+}
+
+// TopicSettings is what the configuration says about topics.
+func (c *Config) TopicSettings() ingest.TopicSettings {
+	p, r := c.Kafka.Partitions, c.Kafka.Retention
+	return ingest.TopicSettings{
+		RequestsPartitions: p.Requests, KeyedPartitions: p.Keyed, HitsPartitions: p.Hits, BlocksPartitions: p.Hits,
+		DeadPartitions: 1, Replication: c.Kafka.Replication,
+		RequestsRetention: time.Duration(r.Requests), KeyedRetention: time.Duration(r.Keyed), HitsRetention: time.Duration(r.Hits),
+		BlocksRetention: time.Duration(r.Blocks), DeadRetention: time.Duration(r.Dead),
+	}
+}
+
+// EventFormat is how the live stream's events are decoded.
+func (c *Config) EventFormat() rules.Format {
+	return rules.Format{Name: c.Events.Format, Map: c.Events.Map, MaxEventBytes: c.Events.MaxEventBytes}
+}

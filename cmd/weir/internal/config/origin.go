@@ -1,0 +1,69 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Origin is where a field was set. The zero value is its default; of the others one of File, Variable and Flag is set.
+type Origin struct {
+	File     string // with Line
+	Line     int
+	Variable string // of the environment
+	Flag     string // as the user wrote it: --kafka-brokers, --set
+}
+
+var _ fmt.Stringer = Origin{}
+
+// String says it as errors do: weir.yaml:3, WEIR_NAMESPACE, --namespace, default.
+func (o Origin) String() string {
+	if o.File != "" {
+		return fmt.Sprintf("%s:%d", o.File, o.Line)
+	}
+	return cmp.Or(o.Variable, o.Flag, "default")
+}
+
+// Origins says where the fields of a configuration were set, by path. A field that is not in it has its default.
+type Origins map[string]Origin
+
+// Has reports whether somebody set the field.
+func (o Origins) Has(path string) bool {
+	_, set := o[path]
+	return set
+}
+
+// String sums them up: 3 fields from weir.yaml, 2 from the environment, 1 from flags, the rest by default.
+func (o Origins) String() string {
+	files, variables, flags := map[string]int{}, 0, 0
+	for _, where := range o {
+		switch {
+		case where.File != "":
+			files[where.File]++
+		case where.Variable != "":
+			variables++
+		default:
+			flags++
+		}
+	}
+	var parts []string
+	for file, n := range files {
+		thing := "fields"
+		if n == 1 {
+			thing = "field"
+		}
+		parts = append(parts, fmt.Sprintf("%d %s from %s", n, thing, file))
+	}
+	slices.Sort(parts)
+	if variables > 0 {
+		parts = append(parts, fmt.Sprintf("%d from the environment", variables))
+	}
+	if flags > 0 {
+		parts = append(parts, fmt.Sprintf("%d from flags", flags))
+	}
+	if len(parts) == 0 {
+		return "defaults only"
+	}
+	return strings.Join(parts, ", ") + ", the rest by default"
+}

@@ -1,0 +1,174 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+)
+
+// NewRegistry is the process's own registry, with Go's and the process's metrics and the version of the build.
+func NewRegistry(version string) *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "weir_build_info", Help: "1, with the version of this build.",
+			ConstLabels: prometheus.Labels{"version": version, "go": runtime.Version()},
+		}, func() float64 { return 1 }),
+	)
+	return r
+}
+
+// NewLogger is the process's logger, which writes to w.
+func NewLogger(c config.Log, w io.Writer) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		level = slog.LevelInfo // Config.Validate lets no other text pass
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// Probe is a condition for readiness: nil, or why the process cannot do its work now.
+type Probe struct {
+	Name  string
+	Check func(ctx context.Context) error
+}
+
+// probeTimeout bounds all probes of one readiness check together.
+const probeTimeout = 2 * time.Second
+
+// Health serves /metrics, /livez and /readyz.
+type Health struct {
+	Listener net.Listener
+	Notes    []func() string // what a process that is ready lacks all the same; "": nothing
+	Stopping atomic.Bool     // the process is about to end, so it is not ready
+
+	registry *prometheus.Registry
+	probes   []Probe
+	log      *slog.Logger
+}
+
+// NewHealth binds the address at once, so that a port that is taken is found before any work begins.
+func NewHealth(c *config.Config, registry *prometheus.Registry, log *slog.Logger, probes ...Probe) (*Health, error) {
+	l, err := Listen("http.listen", c.HTTP.Listen)
+	if err != nil {
+		return nil, err
+	}
+	return &Health{registry: registry, Listener: l, probes: probes, log: log}, nil
+}
+
+// Listen binds address and, if it cannot, says what to do.
+func Listen(field, address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: cannot listen on %s: %w; free the address or set another one", field, address, err)
+	}
+	return l, nil
+}
+
+func (h *Health) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{Registry: h.registry}))
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", h.ready)
+	return mux
+}
+
+// ready answers 200 when every probe passes, with a line for each note, and 503 with a line for each that does not. The
+// reasons go to the log, not to the network: they name addresses.
+func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
+	defer cancel()
+	var failing []string
+	if h.Stopping.Load() {
+		failing = append(failing, "stopping")
+	}
+	for _, p := range h.probes {
+		if err := p.Check(ctx); err != nil {
+			h.log.Debug("not ready", "part", p.Name, "error", err)
+			failing = append(failing, p.Name)
+		}
+	}
+	if len(failing) > 0 {
+		http.Error(w, "not ready: "+strings.Join(failing, ", "), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+	for _, note := range h.Notes {
+		if text := note(); text != "" {
+			fmt.Fprintln(w, text)
+		}
+	}
+}
+
+// Part serves until it is stopped; it is the last part of a process to be stopped.
+func (h *Health) Part() Part {
+	return Part{Name: "metrics", Run: func(ctx context.Context) error { return ServeHTTP(ctx, h.Listener, h.handler()) }}
+}
+
+// ServeHealthIfAsked serves metrics and health of a command that runs for a while, if http.listen was set for it: its default
+// address belongs to weir run. The function that it returns ends that.
+func ServeHealthIfAsked(ctx context.Context, c *config.Config, registry *prometheus.Registry, in *Installation) (func(), error) {
+	if !c.Origins.Has("http.listen") {
+		return func() {}, nil
+	}
+	o, err := NewHealth(c, registry, in.Log, in.Probes()...)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := o.Part().Run(ctx); err != nil {
+			in.Log.Warn("metrics are not served any more", "error", err)
+		}
+	}()
+	return func() { stop(); <-ended }, nil
+}
+
+// ServeHTTP answers requests until ctx ends.
+func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
+	return ServeUntil(ctx, l, &http.Server{
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	})
+}
+
+// ServeUntil lets server answer requests until ctx ends, and then lets those under way finish, for a second at most.
+func ServeUntil(ctx context.Context, l net.Listener, server *http.Server) error {
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := server.Shutdown(bounded); err != nil {
+		_ = server.Close() // connections that are still at it are cut: the process is going away
+	}
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

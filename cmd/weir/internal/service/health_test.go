@@ -1,0 +1,35 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A process that is ready and lacks something says both: it is sent requests, and whoever looks sees what is missing.
+func TestReadyTellsWhatIsMissing(t *testing.T) {
+	var broken error
+	o := &Health{
+		registry: prometheus.NewRegistry(),
+		log:      slog.New(slog.DiscardHandler),
+		probes:   []Probe{{"blocklist", func(context.Context) error { return broken }}},
+		Notes:    []func() string{func() string { return "" }, func() string { return "5461 slots are missing" }},
+	}
+	ask := func() (int, string) {
+		answer := httptest.NewRecorder()
+		o.handler().ServeHTTP(answer, httptest.NewRequest("GET", "/readyz", nil))
+		return answer.Code, answer.Body.String()
+	}
+	if code, body := ask(); code != 200 || body != "ok\n5461 slots are missing\n" {
+		t.Errorf("answered %d %q", code, body)
+	}
+	broken = errors.New("away")
+	if code, body := ask(); code != 503 || !strings.Contains(body, "not ready: blocklist") {
+		t.Errorf("answered %d %q", code, body)
+	}
+}

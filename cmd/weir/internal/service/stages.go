@@ -1,0 +1,312 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/blocklist/enforce"
+	"github.com/weirhq/weir/blocklist/reconcile"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/partitions"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/consume"
+	"github.com/weirhq/weir/ingest/detect"
+	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/ingest/route"
+	"github.com/weirhq/weir/rules"
+)
+
+// The stages, as --stages and consumer groups name them.
+const (
+	StageRoute   = "route"
+	StageDetect  = "detect"
+	StageRecord  = "record"
+	StageEnforce = "enforce"
+)
+
+// RecordBlocks is the group of RECORD's second half, which stores block decisions.
+const RecordBlocks = "record-blocks"
+
+// AllStages are the stages in the order of the stream.
+func AllStages() []string { return []string{StageRoute, StageDetect, StageRecord, StageEnforce} }
+
+// RunStages waits for the servers, makes the stages asked for and runs them until ctx ends. started says from then on that they
+// have begun.
+func (in *Installation) RunStages(ctx context.Context, stages []string, started *atomic.Bool) error {
+	if err := in.Wait(ctx, Forever); err != nil {
+		return UnlessStopped(ctx, err)
+	}
+	groups, err := in.stages(ctx, stages)
+	if err != nil {
+		return UnlessStopped(ctx, err)
+	}
+	started.Store(true)
+	in.Log.Info("running", "stages", stages, "namespace", in.Config.Namespace, "generation", in.Stream.Generation)
+	return Serve(ctx, in.Log, StageTimeout, groups...)
+}
+
+// UnlessStopped drops the errors of what a signal has cut short.
+func UnlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// stages makes the parts of the stages asked for, in groups that are stopped one after the other: route, then detect, then
+// those that read hits.
+func (in *Installation) stages(ctx context.Context, stages []string) ([][]Part, error) {
+	if err := in.Enter(ctx, history.Live, in.Config.TopicSettings()); err != nil {
+		return nil, err
+	}
+	if _, err := in.checkRouting(ctx); err != nil {
+		return nil, err
+	}
+	groups := make([][]Part, 3)
+	if slices.Contains(stages, StageRoute) {
+		r, err := in.Router()
+		if err != nil {
+			return nil, err
+		}
+		groups[0] = append(groups[0], Part{StageRoute, r.Run}, Part{"watch routing versions", func(ctx context.Context) error {
+			in.History.Rules.WatchRoutings(ctx, r.RoutingsChanged)
+			return nil
+		}})
+	}
+	if slices.Contains(stages, StageDetect) {
+		d, err := in.Detector()
+		if err != nil {
+			return nil, err
+		}
+		groups[1] = append(groups[1], Part{StageDetect, d.Run})
+	}
+	sinks, err := in.sinks(stages)
+	groups[2] = sinks
+	return groups, err
+}
+
+// sinks makes what reads hits and decisions.
+func (in *Installation) sinks(stages []string) ([]Part, error) {
+	var parts []Part
+	if slices.Contains(stages, StageRecord) {
+		hits, err := in.RecordHits()
+		if err != nil {
+			return nil, err
+		}
+		decisions, err := in.recordDecisions()
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, Part{StageRecord, hits.Run}, Part{RecordBlocks, decisions.Run})
+	}
+	if slices.Contains(stages, StageEnforce) {
+		e, err := in.enforcement()
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, Part{StageEnforce, e.consumer.Run}, Part{"publish modes", e.publisher.Run},
+			Part{"reconcile", e.reconciler.Run}, Part{"watch modes", func(ctx context.Context) error {
+				in.History.Rules.WatchModes(ctx, e.modesChanged)
+				return nil
+			}})
+	}
+	return parts, nil
+}
+
+// Router makes ROUTE of the installation's stream.
+func (in *Installation) Router() (*route.Router, error) {
+	owner, err := processName()
+	if err != nil {
+		return nil, err
+	}
+	made, err := route.New(route.Options{
+		Stream: in.Stream.Name, Topic: in.Names.Requests, Generation: in.Stream.Generation,
+		Sources: in.Stream.Partitions.Requests,
+		Live:    in.Stream.Name == history.Live, KeyedPartitions: in.Stream.Partitions.Keyed,
+		Secret: in.secret[:], SecretID: in.SecretID,
+		Log: in.Kafka.Log(in.Names.Requests), Keyed: in.Kafka.Appender(in.Names.Keyed),
+		Group:    in.Kafka.Group(in.Group(StageRoute), in.Names.Requests, kafka.GroupOptions{}),
+		Routings: in.History.Rules, Partitions: in.History.Partitions, DeadLetters: in.DeadLetters, Figures: in.History, Owner: owner,
+		Clock: Now, Logger: in.Log, Registerer: in.registry,
+	})
+	in.working.note(func(w *working) { w.router = made })
+	return made, err
+}
+
+// Detector makes DETECT of the installation's stream.
+func (in *Installation) Detector() (*detect.Detector, error) {
+	if err := in.checkBudget(); err != nil {
+		return nil, err
+	}
+	if err := in.checkSnapshots(); err != nil {
+		return nil, err
+	}
+	owner, err := processName()
+	if err != nil {
+		return nil, err
+	}
+	made, err := detect.New(detect.Options{
+		Stream: in.Stream.Name, Owner: owner, Generation: in.Stream.Generation,
+		Sources: in.Stream.Partitions.Requests, Keyed: in.Stream.Partitions.Keyed, Secret: in.secret,
+		Budget: in.Stream.Partitions.Budget, Holding: holdMemory(in.Stream.Partitions.Budget, in.Log), Retention: in.keyedRetention,
+		Log: in.Kafka.Log(in.Names.Keyed), Hits: in.Kafka.Appender(in.Names.Hits), HitsCount: in.HitsPartitions,
+		Group:    in.Kafka.Group(in.Group(StageDetect), in.Names.Keyed, kafka.GroupOptions{}),
+		Routings: in.History.Rules, Checkpoints: in.History.Partitions, Partitions: in.History.Partitions,
+		Clock: Now, Logger: in.Log, Registerer: in.registry,
+	})
+	in.working.note(func(w *working) { w.detector = made })
+	return made, err
+}
+
+// checkBudget refuses to detect within another budget than the stream's: with the same log, all must evict the same keys.
+func (in *Installation) checkBudget() error {
+	if has, want := in.Stream.Partitions.Budget, in.Config.Detect.BudgetPerPartition; has != int64(want) {
+		return fmt.Errorf("detect.budget_per_partition is %s, stream %s has %s: run weir migrate to change the stream's, or correct the "+
+			"configuration", want, in.Stream.Name, config.Size(has))
+	}
+	return nil
+}
+
+// checkSnapshots refuses to detect where snapshots might not be stored before the log that they need is gone.
+func (in *Installation) checkSnapshots() error {
+	room := detect.SnapshotRoom{Budget: in.Stream.Partitions.Budget, Partitions: in.Stream.Partitions.Keyed, Retention: in.keyedRetention}
+	if room.Fits() {
+		return nil
+	}
+	problem, remedy := SnapshotAdvice(room, in.Names.Keyed)
+	return fmt.Errorf("detect.budget_per_partition: %s; %s", problem, remedy)
+}
+
+// SnapshotAdvice says why snapshots do not fit what the keyed topic keeps, and what to change.
+func SnapshotAdvice(room detect.SnapshotRoom, topic string) (problem, remedy string) {
+	problem = fmt.Sprintf("%s for each of %d keyed partitions: one process that owns them all stores their snapshots in %s; allowed: %s, a third of "+
+		"what topic %s keeps", config.Size(room.Budget), room.Partitions, terminal.Roughly(room.WriteTime()), terminal.Roughly(room.MostTime()), topic)
+	// Rounded to what a person would write, in the direction that fits.
+	budget := room.MostBudget() >> 20 << 20
+	hours := (room.LeastRetention() + time.Hour - 1) / time.Hour * time.Hour
+	remedy = fmt.Sprintf("set kafka.retention.keyed to %s or more, or detect.budget_per_partition to %s or less, and run weir migrate", config.Duration(hours), config.Size(budget))
+	if budget < config.LeastBudget {
+		remedy = fmt.Sprintf("set kafka.retention.keyed to %s or more and run weir migrate", config.Duration(hours))
+	}
+	return problem, remedy
+}
+
+// Group is the consumer group of a stage of this stream.
+func (in *Installation) Group(stage string) string {
+	return ingest.Stream(in.Stream.Name).Group(in.Config.Namespace, stage)
+}
+
+// consumer reads a topic of the stream into a sink.
+func (in *Installation) consumer(stage, topic string, sink ingest.Sink) (*consume.Consumer, error) {
+	made, err := consume.New(consume.Options{
+		Name: stage, Log: in.Kafka.Log(topic), Group: in.Kafka.Group(in.Group(stage), topic, kafka.GroupOptions{}),
+		Sink: sink, Logger: in.Log, Registerer: in.registry,
+	})
+	in.working.note(func(w *working) { w.consumers = append(w.consumers, stageConsumer{stage, made}) })
+	return made, err
+}
+
+// RecordHits makes the half of RECORD that stores hits.
+func (in *Installation) RecordHits() (*consume.Consumer, error) {
+	sink, err := history.NewHitRecorder(in.History, in.Stream.Name, in.Names.Hits, in.DeadLetters, in.registry)
+	if err != nil {
+		return nil, err
+	}
+	return in.consumer(StageRecord, in.Names.Hits, sink)
+}
+
+// recordDecisions makes the half of RECORD that stores block decisions.
+func (in *Installation) recordDecisions() (*consume.Consumer, error) {
+	sink, err := history.NewDecisionRecorder(in.History, in.Stream.Name, in.Names.Blocks, in.DeadLetters, in.registry)
+	if err != nil {
+		return nil, err
+	}
+	return in.consumer(RecordBlocks, in.Names.Blocks, sink)
+}
+
+// enforcement is ENFORCE: the stage itself, the publisher of modes, which the watch tells of a promotion or demotion as
+// it does the stage, and the reconciler.
+type enforcement struct {
+	stage      *enforce.Enforcer
+	consumer   *consume.Consumer
+	publisher  *reconcile.Publisher
+	reconciler *reconcile.Reconciler
+}
+
+func (in *Installation) enforcement() (*enforcement, error) {
+	stage, err := enforce.New(enforce.Options{
+		Store: in.Redis, Stream: in.Stream.Name, Topic: in.Names.Hits, Modes: in.lookups.Rules, Rules: in.lookups.Rules,
+		Decisions:   &decisionLog{appender: in.Kafka.Appender(in.Names.Blocks), partitions: in.blocksPartitions},
+		DeadLetters: in.DeadLetters, NeverBlock: in.Config.NeverBlock,
+		// A release must be remembered for as long as the hits that it answers can be read again.
+		TombstoneTTL: max(time.Duration(in.Config.Kafka.Retention.Hits), enforce.DefaultTombstoneTTL),
+		Clock:        Now, Logger: in.Log, Registerer: in.registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	in.working.note(func(w *working) { w.enforcer = stage })
+	consumer, err := in.consumer(StageEnforce, in.Names.Hits, stage)
+	if err != nil {
+		return nil, err
+	}
+	publisher, err := reconcile.NewPublisher(reconcile.PublisherOptions{
+		Store: in.Redis, Modes: in.lookups.Rules, Clock: Now, Logger: in.Log, Registerer: in.registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	reconciler, err := reconcile.New(reconcile.Options{
+		Store: in.Redis, Modes: in.History.Rules, Active: in.History, NeverBlock: in.Config.NeverBlock,
+		Clock: Now, Logger: in.Log, Registerer: in.registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &enforcement{stage, consumer, publisher, reconciler}, nil
+}
+
+func (e *enforcement) modesChanged() {
+	e.publisher.ModesChanged()
+	e.stage.ModesChanged()
+}
+
+// The stages find in history what they need of it.
+var (
+	_ ingest.Routings        = (*rulestore.Store)(nil)
+	_ ingest.Checkpoints     = (*partitions.Store)(nil)
+	_ ingest.Partitions      = (*partitions.Store)(nil)
+	_ ingest.Figures         = (*history.Store)(nil)
+	_ enforce.Modes          = (*rulestore.Store)(nil)
+	_ enforce.RuleVersions   = (*rulestore.Store)(nil)
+	_ reconcile.ActiveBlocks = (*history.Store)(nil)
+)
+
+// EnterLive waits a little for the servers, and gives the routing version under which the live stream takes events.
+func (in *Installation) EnterLive(ctx context.Context, c *config.Config) (*rules.Routing, error) {
+	if err := in.Wait(ctx, AnswerTimeout); err != nil {
+		return nil, err
+	}
+	if err := in.Enter(ctx, history.Live, c.TopicSettings()); err != nil {
+		return nil, err
+	}
+	return in.checkRouting(ctx)
+}
+
+// checkRouting makes sure that the stream has a routing version, and that this process can read it.
+func (in *Installation) checkRouting(ctx context.Context) (*rules.Routing, error) {
+	number, err := in.History.Rules.Newest(ctx, in.Stream.Name)
+	if err != nil {
+		return nil, err
+	}
+	if number == 0 {
+		return nil, fmt.Errorf("stream %s has no routing version yet: run weir migrate", in.Stream.Name)
+	}
+	return in.History.Rules.Routing(ctx, in.Stream.Name, number)
+}

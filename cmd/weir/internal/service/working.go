@@ -1,0 +1,89 @@
+package service
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/weirhq/weir/blocklist/enforce"
+	"github.com/weirhq/weir/console"
+	"github.com/weirhq/weir/ingest/consume"
+	"github.com/weirhq/weir/ingest/detect"
+	"github.com/weirhq/weir/ingest/route"
+)
+
+// working is the stages that were made in this process: the console shows what they have done. A stage that does not work here
+// is nil. Its zero value is ready; it is safe for concurrent use.
+type working struct {
+	mu        sync.Mutex
+	router    *route.Router
+	detector  *detect.Detector
+	enforcer  *enforce.Enforcer
+	consumers []stageConsumer
+}
+
+// stageConsumer reads a topic for a stage.
+type stageConsumer struct {
+	stage    string
+	consumer *consume.Consumer
+}
+
+func (w *working) note(made func(*working)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	made(w)
+}
+
+// pulse asks the stages.
+func (w *working) pulse() console.Pulse {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var p console.Pulse
+	if w.detector != nil {
+		addDetect(&p, w.detector.Stats())
+	}
+	if w.router != nil {
+		addRoute(&p, w.router.Stats())
+	}
+	if w.enforcer != nil {
+		p.Blocks = w.enforcer.Written()
+	}
+	for _, c := range w.consumers {
+		p.Stages = append(p.Stages, console.StageLag{Stage: c.stage, Records: c.consumer.Lag()})
+	}
+	way := []string{StageRoute, StageDetect, StageRecord, RecordBlocks, StageEnforce} // of an event
+	slices.SortStableFunc(p.Stages, func(a, b console.StageLag) int {
+		return cmp.Compare(slices.Index(way, a.Stage), slices.Index(way, b.Stage))
+	})
+	return p
+}
+
+func addDetect(p *console.Pulse, s detect.Stats) {
+	p.Hits = s.Opened
+	p.Stages = append(p.Stages, console.StageLag{Stage: StageDetect, Records: s.Lag})
+	for _, partition := range s.Halted {
+		p.Problems = append(p.Problems, console.StoppedPartition("keyed", partition))
+	}
+}
+
+func addRoute(p *console.Pulse, s route.Stats) {
+	p.Events, p.Keyed = s.Events, s.Records
+	var lag int64
+	var stopped []int
+	for partition, source := range s.Sources {
+		if source.Refused || source.Halted {
+			stopped = append(stopped, partition)
+		}
+		if !source.Refused {
+			lag += max(0, source.HighWatermark-source.Offset)
+		}
+	}
+	p.Stages = append(p.Stages, console.StageLag{Stage: StageRoute, Records: lag})
+	slices.Sort(stopped)
+	for _, partition := range stopped {
+		p.Problems = append(p.Problems, console.StoppedPartition("requests", partition))
+	}
+}
+
+// Pulse is what the stages that work in this process have done.
+func (in *Installation) Pulse() console.Pulse { return in.working.pulse() }

@@ -1,0 +1,36 @@
+package service
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weirhq/weir/console"
+	"github.com/weirhq/weir/ingest/detect"
+	"github.com/weirhq/weir/ingest/route"
+)
+
+// What the console shows is what the stages' own figures say.
+func TestPulseOfTheStages(t *testing.T) {
+	var p console.Pulse
+	addDetect(&p, detect.Stats{Opened: 3, Lag: 7, Halted: []int{0}})
+	var s route.Stats
+	s.Events, s.Records = 100, 170
+	s.Sources = map[int]route.SourceStats{
+		0: {Offset: 5, HighWatermark: 10}, 1: {Offset: 4, HighWatermark: 10, Halted: true}, 2: {Offset: 9, HighWatermark: 3},
+		4: {Refused: true, HighWatermark: 1000},
+	}
+	addRoute(&p, s)
+	const stopped = "has stopped; weir partitions list --stopped says why"
+	want := console.Pulse{
+		Events: 100, Keyed: 170, Hits: 3,
+		Problems: []console.Problem{{Part: "Partition keyed/0", Detail: stopped}, {Part: "Partition requests/1", Detail: stopped}, {Part: "Partition requests/4", Detail: stopped}},
+		Stages:   []console.StageLag{{Stage: "detect", Records: 7}, {Stage: "route", Records: 11}},
+	}
+	if fmt.Sprint(p) != fmt.Sprint(want) {
+		t.Errorf("got  %+v\nwant %+v", p, want)
+	}
+	// A process in which no stage runs has nothing to say.
+	if got := new(working).pulse(); fmt.Sprint(got) != fmt.Sprint(console.Pulse{}) {
+		t.Errorf("without stages: %+v", got)
+	}
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/rules"
+)
+
+// offline runs a command that needs no server.
+func offline(t *testing.T, stdin string, args ...string) outcome {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code := run(t.Context(), args, strings.NewReader(stdin), &out, &errs)
+	return outcome{code, out.String(), errs.String()}
+}
+
+func eachCommand(c *cobra.Command, visit func(*cobra.Command)) {
+	visit(c)
+	for _, sub := range c.Commands() {
+		if sub.Name() != "help" {
+			eachCommand(sub, visit)
+		}
+	}
+}
+
+func TestEveryCommandHasAnExampleThatItTakes(t *testing.T) {
+	a := &app{}
+	eachCommand(a.root(), func(c *cobra.Command) {
+		if c.Short == "" || c.Example == "" {
+			t.Errorf("%s: short text %q, example %q", c.CommandPath(), c.Short, c.Example)
+		}
+		for _, line := range strings.Split(c.Example, "\n") {
+			words := commandWords(line)
+			if len(words) == 0 {
+				t.Errorf("%s: example line %q does not call weir", c.CommandPath(), line)
+				continue
+			}
+			found, rest, err := (&app{}).root().Find(words)
+			if err != nil {
+				t.Errorf("%s: example %q: %v", c.CommandPath(), line, err)
+				continue
+			}
+			if err := found.ParseFlags(rest); err != nil {
+				t.Errorf("%s: example %q: %v", c.CommandPath(), line, err)
+			}
+			if c.HasParent() && !strings.HasPrefix(found.CommandPath(), c.CommandPath()) {
+				t.Errorf("%s: example %q is of %s", c.CommandPath(), line, found.CommandPath())
+			}
+		}
+	})
+}
+
+// commandWords are the words after `weir` in a line of shell, up to a redirection.
+func commandWords(line string) []string {
+	_, rest, found := strings.Cut(" "+line, " weir ")
+	if !found {
+		return nil
+	}
+	for _, end := range []string{" < ", " > ", " | "} {
+		rest, _, _ = strings.Cut(rest, end)
+	}
+	var words []string
+	for i, quoted := range strings.Split(rest, `"`) {
+		if i%2 == 1 {
+			words = append(words, quoted)
+			continue
+		}
+		words = append(words, strings.Fields(quoted)...)
+	}
+	return words
+}
+
+func TestHelpIsAsRecorded(t *testing.T) {
+	a := &app{}
+	update := os.Getenv("WEIR_TEST_UPDATE") != ""
+	eachCommand(a.root(), func(c *cobra.Command) {
+		args := append(strings.Fields(c.CommandPath())[1:], "--help")
+		got := offline(t, "", args...)
+		if got.code != exitOK || got.stderr != "" {
+			t.Errorf("%s --help: exit code %d, %s", c.CommandPath(), got.code, got.stderr)
+		}
+		file := filepath.Join("testdata", "help", strings.ReplaceAll(c.CommandPath(), " ", "-")+".txt")
+		if update {
+			if err := os.WriteFile(file, []byte(got.stdout), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatalf("%v (WEIR_TEST_UPDATE=1 go test ./cmd/weir -run %s writes it)", err, t.Name())
+		}
+		if got.stdout != string(want) {
+			t.Errorf("%s --help differs from %s (WEIR_TEST_UPDATE=1 go test ./cmd/weir -run %s):\n%s", c.CommandPath(), file, t.Name(), got.stdout)
+		}
+	})
+}
+
+func TestExitCodes(t *testing.T) {
+	good := writeFile(t, "good.yaml", tokenRule)
+	bad := writeFile(t, "bad.yaml", "id: x\nowner: y\nmatch: {}\nkey: [ip]\nlimit: many\nwindow: 60s\ncolour: red\n")
+	none := emptyFile(t)
+	for _, tc := range []struct {
+		name   string
+		args   []string
+		code   int
+		stderr []string
+	}{
+		{"version", []string{"version"}, exitOK, nil},
+		{"no command", nil, exitOK, nil},
+		{"a family without its command", []string{"rules", "--config", none}, exitOK, nil},
+		{"unknown command", []string{"ruls"}, exitUsage, []string{`unknown command "ruls"`, "rules"}},
+		{"unknown subcommand", []string{"rules", "lst"}, exitUsage, []string{`unknown command "lst"`}},
+		{"unknown flag", []string{"run", "--stage", "x"}, exitUsage, []string{"unknown flag: --stage"}},
+		{"wrong output", []string{"rules", "list", "--output", "csv"}, exitUsage, []string{`--output: got "csv"; allowed: table, json`}},
+		{"wrong stage", []string{"run", "--stages", "detekt", "--config", none}, exitUsage, []string{`--stages: got "detekt"; allowed: route, detect, record, enforce`}},
+		{"unknown field", []string{"config", "show", "--config", none, "--set", "kafka.broker=x"}, exitUsage, []string{`no such field "kafka.broker"`}},
+		{"set without a value", []string{"config", "show", "--config", none, "--set", "kafka"}, exitUsage, []string{"allowed: FIELD=VALUE"}},
+		{"missing file", []string{"config", "show", "--config", "none.yaml"}, exitUsage, []string{"none.yaml"}},
+		{"neither replay nor live", []string{"ingest", "x", "--format", "json", "--config", none}, exitUsage, []string{"--replay NAME"}},
+		{"both", []string{"ingest", "x", "--format", "json", "--live", "--replay", "r", "--config", none}, exitUsage, []string{"replay"}},
+		{"no format", []string{"ingest", "x", "--live", "--config", none}, exitUsage, []string{"--format is required; allowed: weir, json, combined"}},
+		{"unknown format", []string{"ingest", "x", "--live", "--format", "csv", "--config", none}, exitUsage, []string{`--format: got "csv"`}},
+		{"map of an unknown field", []string{"ingest", "x", "--live", "--format", "json", "--map", "tyme=ts", "--config", none}, exitUsage, []string{`"tyme"`}},
+		{"map without json", []string{"ingest", "x", "--live", "--format", "combined", "--map", "time=ts", "--config", none}, exitUsage, []string{"map"}},
+		{"bad replay name", []string{"ingest", none, "--format", "json", "--replay", "a/b", "--config", none}, exitUsage, []string{"--replay"}},
+		{"missing archive", []string{"ingest", "none.log", "--format", "json", "--live", "--config", none}, exitError, []string{"none.log"}},
+		{"bad speed", []string{"ingest", none, "--format", "json", "--live", "--speed", "-1", "--config", none}, exitUsage, []string{"--speed"}},
+		{"resume without acceptance", []string{"partitions", "resume", "--keyed", "1", "--reason", "x"}, exitUsage, []string{"--accept-gap is required"}},
+		{"resume without reason", []string{"partitions", "resume", "--keyed", "1", "--accept-gap"}, exitUsage, []string{"--reason is required"}},
+		{"resume of both sides", []string{"partitions", "resume", "--keyed", "1", "--requests", "1", "--accept-gap", "--reason", "x"}, exitUsage, []string{"one of"}},
+		{"bad since", []string{"history", "hits", "--since", "yesterday"}, exitUsage, []string{`--since: got "yesterday"`}},
+		{"bad source", []string{"history", "hits", "--source", "ip=nowhere"}, exitUsage, []string{"--source"}},
+		{"bad action", []string{"history", "decisions", "--action", "made"}, exitUsage, []string{`--action: got "made"`}},
+		{"lint without files", []string{"rules", "lint", "--config", none}, exitUsage, []string{"-f is required"}},
+		{"lint of good rules", []string{"rules", "lint", "-f", good, "--config", none}, exitOK, nil},
+		{"lint of bad rules", []string{"rules", "lint", "-f", bad, "--config", none}, exitError, []string{bad + ":5: limit", bad + ":7: colour"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := offline(t, "", tc.args...)
+			if got.code != tc.code {
+				t.Errorf("exit code %d, want %d\n%s%s", got.code, tc.code, got.stdout, got.stderr)
+			}
+			for _, want := range tc.stderr {
+				if !strings.Contains(got.stderr, want) {
+					t.Errorf("said %q, want %q in it", got.stderr, want)
+				}
+			}
+		})
+	}
+}
+
+func TestLintAsJSONListsAllProblems(t *testing.T) {
+	bad := "id: x\nowner: y\nmatch: {}\nkey: [ip]\nlimit: many\nwindow: 60s\ncolour: red\n"
+	got := offline(t, bad, "rules", "lint", "-f", "-", "--config", emptyFile(t), "--output", "json")
+	if got.code != exitError || got.stderr != "" || strings.Count(got.stdout, `"line"`) != 2 || !strings.Contains(got.stdout, `"field": "colour"`) {
+		t.Errorf("exit code %d, stderr %q\n%s", got.code, got.stderr, got.stdout)
+	}
+}
+
+// What is probably not meant is said, and is no problem: the exit code stays 0.
+func TestLintWarns(t *testing.T) {
+	odd := writeFile(t, "odd.yaml", "id: x\nowner: y\nmatch: {method: \"404\", path: login}\nkey: [ip]\nlimit: 1\nwindow: 60s\n")
+	got := offline(t, "", "rules", "lint", "-f", odd, "--config", emptyFile(t))
+	if got.code != exitOK || !strings.Contains(got.stdout, "warning: "+odd+`:3: match.method[0]: got "404"`) ||
+		!strings.Contains(got.stdout, `match.path: got "login"`) || !strings.Contains(got.stdout, "1 rule without a problem") {
+		t.Errorf("exit code %d, stderr %q\n%s", got.code, got.stderr, got.stdout)
+	}
+	got = offline(t, "", "rules", "lint", "-f", odd, "--config", emptyFile(t), "--output", "json")
+	var report struct{ Problems, Warnings []rules.Problem }
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != exitOK || len(report.Problems) != 0 || len(report.Warnings) != 2 {
+		t.Errorf("exit code %d, %v\n%s", got.code, err, got.stdout)
+	}
+}
+
+func TestConfigShowMasksSecrets(t *testing.T) {
+	file := writeFile(t, "weir.yaml", "postgres: {url: 'postgres://u:hunter2@db:5432/weir'}\nkafka: {sasl: {mechanism: plain, username: u, password: hunter2}}\n")
+	t.Setenv("WEIR_REDIS_URL", "redis://:hunter2@cache:6379/0")
+	for _, output := range []string{"table", "json"} {
+		got := offline(t, "", "config", "show", "--config", file, "--output", output, "--namespace", "other")
+		if got.code != exitOK || strings.Contains(got.stdout+got.stderr, "hunter2") {
+			t.Errorf("exit code %d, or a secret in:\n%s%s", got.code, got.stdout, got.stderr)
+		}
+		for _, want := range []string{"********", "--namespace", "WEIR_REDIS_URL", file + ":1"} {
+			if !strings.Contains(got.stdout, want) {
+				t.Errorf("%s lacks %q:\n%s", output, want, got.stdout)
+			}
+		}
+	}
+}
