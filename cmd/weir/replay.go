@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic/format"
 )
 
 // replayKeyed and replayHits are the partition counts of a replay's topics. The hits do not depend on them.
@@ -164,7 +165,7 @@ func (p *replay) make(ctx context.Context) error {
 
 // replayFormat is what the requests topic of a replay holds. An event may grow when it is converted.
 func replayFormat(c *config.Config) rules.Format {
-	return rules.Format{Name: traffic.FormatWeir, MaxEventBytes: 2*c.Events.MaxEventBytes + 4096}
+	return rules.Format{Name: format.Weir, MaxEventBytes: 2*c.Events.MaxEventBytes + 4096}
 }
 
 // makeRoom removes an older replay of the name, if it may.
