@@ -6,9 +6,9 @@ import "github.com/weirhq/weir/traffic"
 type Outcome string
 
 const (
-	// OutcomeWritten: this raise wrote the block.
+	// OutcomeWritten means that this raise wrote the block.
 	OutcomeWritten Outcome = "written"
-	// OutcomeExtended: a block stood, and its expiry was raised.
+	// OutcomeExtended means that a block stood and its expiry was raised.
 	OutcomeExtended     Outcome = "extended"
 	OutcomeSame         Outcome = "same"          // written before, by the same hit to the same expiry
 	OutcomeSameExtended Outcome = "same_extended" // extended before, likewise
