@@ -1,10 +1,7 @@
 package kafka
 
-import (
-	"encoding/binary"
-
-	"github.com/weirhq/weir/ingest"
-)
+import "encoding/binary"
+import "github.com/weirhq/weir/ingest"
 
 // What can be said of a batch that does not decode: how long it says it is, and where the log goes on behind it. Brokers
 // find their way by the same fields, without looking at the checksum.
