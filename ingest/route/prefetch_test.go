@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/kafkakit"
 	"github.com/weirhq/weir/traffic"
