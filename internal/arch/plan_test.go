@@ -30,8 +30,11 @@ var plan = map[string][]string{
 	"internal/retry":             {},                  // backoff, and what to log meanwhile
 	"internal/local":             {},                  // servers of this machine, for weir dev and tests
 	"internal/testbed":           {"internal/local"},
-	"internal/oracle":            {},                                      // judges the detectors, so shares nothing with them
-	"internal/loadgen":           {"traffic", "rules", "internal/oracle"}, // a load and what is true of it; judges, so asks the oracle
+	"internal/oracle":            {}, // judges the detectors, so shares nothing with them
+	// A load and what is true of it; judges, so asks the oracle. The windows that it judges are for its tests.
+	"internal/loadgen": {"traffic", "rules", "detectors", "internal/oracle"},
+	// A load against what an installation has in history of it.
+	"internal/loadgen/verify": {"traffic", "rules", "detectors", "ingest", "history", "internal/loadgen", "internal/retry"},
 	// The demo and its judge, who asks the oracle; rules and detectors are for its tests.
 	"internal/demo":       {"traffic", "rules", "detectors", "blocklist", "gate", "internal/oracle"},
 	"internal/arch":       {},
