@@ -11,28 +11,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
-	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 )
 
 func (a *app) blocksCommand() *cobra.Command {
 	return family("blocks", "See who is blocked, and release them", `  weir blocks list
   weir blocks release guest-token-flood ip=192.0.2.1 --reason "ticket 4711"`,
 		a.blocksList(), a.blocksRelease())
-}
-
-// withRedis opens Redis for a command.
-func (a *app) withRedis(ctx context.Context, c *config.Config, work func(r *blocklist.Store) error) error {
-	r, err := service.OpenRedis(c)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = r.Close() }()
-	if err := service.WaitRedis(ctx, r, service.AnswerTimeout, a.quietLogger(c)); err != nil {
-		return err
-	}
-	return work(r)
 }
 
 func (a *app) blocksList() *cobra.Command {
@@ -54,7 +42,7 @@ subject in single quotes, in which a shell finds nothing.`,
 				return err
 			}
 			if limit < 0 {
-				return config.Usagef("--limit: got %d; allowed: 0 and more", limit)
+				return usage.Errorf("--limit: got %d; allowed: 0 and more", limit)
 			}
 			return a.withRedis(cmd.Context(), c, func(r *blocklist.Store) error {
 				found, err := r.List(cmd.Context(), service.Now(), filter)
@@ -90,7 +78,7 @@ func ruleInRedis(ctx context.Context, r *blocklist.Store, rule string) error {
 		names = append(names, m.Rule)
 	}
 	slices.Sort(names)
-	return unknown("rule", rule, names, "weir rules list shows the rules")
+	return usage.Unknown("rule", rule, names, "weir rules list shows the rules")
 }
 
 func (a *app) showBlocks(found blocklist.Listing, limit int) error {
@@ -109,9 +97,9 @@ func (a *app) showBlocks(found blocklist.Listing, limit int) error {
 func blockRow(l blocklist.Listed) []string {
 	left := l.Remaining.Round(time.Second).String()
 	if l.Tombstone != nil {
-		return []string{subject(l.Subject), l.Rule, "released", terminal.Time(l.Tombstone.Released), terminal.Time(l.Tombstone.Until), left, "", ""}
+		return []string{subject.Text(l.Subject), l.Rule, "released", terminal.Time(l.Tombstone.Released), terminal.Time(l.Tombstone.Until), left, "", ""}
 	}
 	return []string{
-		subject(l.Subject), l.Rule, "blocked", terminal.Time(l.Block.Since), terminal.Time(l.Block.Until), left, strconv.FormatBool(l.InForce), l.Block.Hit,
+		subject.Text(l.Subject), l.Rule, "blocked", terminal.Time(l.Block.Since), terminal.Time(l.Block.Until), left, strconv.FormatBool(l.InForce), l.Block.Hit,
 	}
 }

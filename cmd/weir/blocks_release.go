@@ -11,9 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
-	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
@@ -83,12 +84,12 @@ releases where no block is seen: no hit from before the release blocks the sourc
 func releasedSubject(keys [][]traffic.KeyField, words []string) (who traffic.Subject, fits bool, err error) {
 	for _, k := range keys {
 		v4, v6 := prefixLengths(k)
-		if who, err = readSubject(words, v4, v6); err != nil || sameFields(who, k) {
+		if who, err = subject.Read(words, v4, v6); err != nil || sameFields(who, k) {
 			return who, err == nil, err
 		}
 	}
 	v4, v6 := prefixLengths(keys[0])
-	who, err = readSubject(words, v4, v6)
+	who, err = subject.Read(words, v4, v6)
 	return who, false, err
 }
 
@@ -233,7 +234,7 @@ func (l *releasing) misshapen(ctx context.Context, away error) error {
 	if away == nil {
 		l.offer(ctx, withFields(l.report.Subject, l.keys[0]))
 	}
-	return l.refuse(&config.UsageError{Err: errors.New(l.report.Problem)})
+	return l.refuse(&usage.Error{Err: errors.New(l.report.Problem)})
 }
 
 // fieldsOf writes a key: ip, device.
@@ -248,7 +249,7 @@ func fieldsOf(key []traffic.KeyField) string {
 // nothing says that no block stands for the source.
 func (l *releasing) nothing() error {
 	l.report.Problem = fmt.Sprintf("nothing was blocked: no block of rule %s stands for %s, and nothing was released (weir blocks list --rule %s lists its blocks; "+
-		"--force releases from what is on its way)", l.report.Rule, subject(l.report.Subject), l.report.Rule)
+		"--force releases from what is on its way)", l.report.Rule, subject.Text(l.report.Subject), l.report.Rule)
 	return l.refuse(errors.New(l.report.Problem))
 }
 
@@ -276,7 +277,7 @@ func (l *releasing) offer(ctx context.Context, who traffic.Subject) *blocklist.B
 	defer cancel()
 	found, err := l.redis.Containing(bounded, service.Now(), blocklist.Containing{Rule: l.report.Rule, Subject: who})
 	if err != nil {
-		fmt.Fprintf(l.Stderr, "weir: blocks that contain %s: %v\n", subject(who), err)
+		fmt.Fprintf(l.Stderr, "weir: blocks that contain %s: %v\n", subject.Text(who), err)
 		return nil
 	}
 	l.report.OffersCut = found.Cut
@@ -294,9 +295,9 @@ func (l *releasing) offer(ctx context.Context, who traffic.Subject) *blocklist.B
 
 // releaseCommand is what releases a block, to be pasted.
 func releaseCommand(rule string, who traffic.Subject, reason string) string {
-	command := "weir blocks release " + rule + " " + subject(who)
+	command := "weir blocks release " + rule + " " + subject.Text(who)
 	if reason != "" {
-		command += " --reason " + quoted(reason)
+		command += " --reason " + subject.Quoted(reason)
 	}
 	return command
 }
@@ -362,7 +363,7 @@ func (l *releasing) say(block *blocklist.Block) error {
 	if !l.report.Done {
 		state = "to be released"
 	}
-	text := fmt.Sprintf("%s: %s from rule %s", subject(l.report.Subject), state, l.report.Rule)
+	text := fmt.Sprintf("%s: %s from rule %s", subject.Text(l.report.Subject), state, l.report.Rule)
 	switch {
 	case gone:
 		text += "; " + l.report.Problem

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/internal/demo"
 )
 
@@ -90,11 +91,11 @@ both agree, and 1 if not.`,
 func (o *devOptions) check() error {
 	switch {
 	case o.demoSeconds != 0 && (o.demoSeconds < demoLeast || o.demoSeconds > 3600):
-		return config.Usagef("--demo-seconds: got %d; allowed: 0 (until stopped), or %d to 3600", o.demoSeconds, demoLeast)
+		return usage.Errorf("--demo-seconds: got %d; allowed: 0 (until stopped), or %d to 3600", o.demoSeconds, demoLeast)
 	case o.exit && o.demoSeconds == 0:
-		return config.Usagef("--exit needs --demo-seconds: how long the demo runs before it is judged")
+		return usage.Errorf("--exit needs --demo-seconds: how long the demo runs before it is judged")
 	case o.exit && o.noDemo:
-		return config.Usagef("--exit judges the demo, and --no-demo leaves it out; allowed: one of them")
+		return usage.Errorf("--exit judges the demo, and --no-demo leaves it out; allowed: one of them")
 	}
 	return nil
 }
@@ -165,7 +166,7 @@ func (o *devOptions) listen() (l devListeners, err error) {
 func listenHere(flag, address string) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if ip, bad := netip.ParseAddr(host); err != nil || host != "localhost" && (bad != nil || !ip.IsLoopback()) {
-		return nil, config.Usagef("%s: got %q; allowed: an address of this machine alone, such as 127.0.0.1:9466, [::1]:9466 or localhost:0", flag, address)
+		return nil, usage.Errorf("%s: got %q; allowed: an address of this machine alone, such as 127.0.0.1:9466, [::1]:9466 or localhost:0", flag, address)
 	}
 	return service.Listen(flag, address)
 }

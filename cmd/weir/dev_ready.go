@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 )
 
@@ -56,7 +57,7 @@ func shellWord(s string) string {
 	if s != "" && strings.TrimFunc(s, plain) == "" {
 		return s
 	}
-	return quoted(s)
+	return subject.Quoted(s)
 }
 
 // awaitReady waits until every partition is owned and the gate has its blocklist: the first request of the demo is not

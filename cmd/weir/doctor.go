@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 )
 
 // doctorPatience bounds a whole run of weir doctor, unless --timeout says otherwise.
@@ -34,10 +35,10 @@ The exit code is 1 if anything fails; warnings alone leave it 0.`,
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			if patience <= 0 {
-				return config.Usagef("--timeout: got %s; allowed: above 0s", patience)
+				return usage.Errorf("--timeout: got %s; allowed: above 0s", patience)
 			}
 			if events < 1 || events > 10_000 {
-				return config.Usagef("--events: got %d; allowed: 1 to 10000", events)
+				return usage.Errorf("--events: got %d; allowed: 1 to 10000", events)
 			}
 			conf, err := a.config(cmd)
 			if err != nil {

@@ -114,7 +114,7 @@ func TestReleaseOfNobodySaysSo(t *testing.T) {
 
 	// What was offered, pasted, releases.
 	for _, who := range []string{"ip=198.51.100.7/32 device=tv-7", "'ip=198.51.100.7%2F32&device=tv%208'"} {
-		words := inShell(t, "sh", who)
+		words := shellWords(t, who)
 		if out := b.ok(append([]string{"blocks", "release", "flood", "--reason", "offered"}, words...)...); !strings.Contains(out, who+": released from rule flood, before the end of its block at ") {
 			t.Errorf("released, it says %s", out)
 		}
@@ -163,4 +163,14 @@ func TestListedBlocksAreReleasedAsPrinted(t *testing.T) {
 	b.ok("blocks", "release", "flood", "ip=198.51.100.8", "device="+long, "--reason", "by its name")
 	awaitBlocks(b, 0)
 	stages.end()
+}
+
+// shellWords are the arguments that a command gets of a line that was pasted behind it.
+func shellWords(t *testing.T, line string) []string {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", `printf '%s\000' `+line).Output()
+	if err != nil {
+		t.Fatalf("sh, given %q: %v", line, err)
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 }

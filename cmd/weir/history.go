@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -10,7 +11,10 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -50,12 +54,12 @@ type looked struct {
 func (f *lookFlags) parse(now time.Time) (looked, error) {
 	l := looked{stream: history.Live, rule: f.rule}
 	if f.limit < 0 {
-		return l, config.Usagef("--limit: got %d; allowed: 0 and more", f.limit)
+		return l, usage.Errorf("--limit: got %d; allowed: 0 and more", f.limit)
 	}
 	if f.replay != "" {
 		l.stream = history.ReplayPrefix + f.replay
 		if err := history.CheckStream(l.stream); err != nil {
-			return l, config.Usagef("--replay: %w", err)
+			return l, usage.Errorf("--replay: %w", err)
 		}
 	}
 	since, err := parseSince(f.since, now)
@@ -66,7 +70,7 @@ func (f *lookFlags) parse(now time.Time) (looked, error) {
 	if f.source != "" {
 		s, err := history.ParseSource(f.source)
 		if err != nil {
-			return l, config.Usagef("--source: %w", err)
+			return l, usage.Errorf("--source: %w", err)
 		}
 		l.source = &s
 	}
@@ -83,10 +87,10 @@ func parseSince(text string, now time.Time) (traffic.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return 0, config.Usagef("--since: got %q; allowed: a duration like 90m, 24h or 7d, or a time like 2026-01-31T12:00:00Z", text)
+		return 0, usage.Errorf("--since: got %q; allowed: a duration like 90m, 24h or 7d, or a time like 2026-01-31T12:00:00Z", text)
 	}
 	if t.After(now) {
-		return 0, config.Usagef("--since: got %s, which lies ahead of now, %s; allowed: a time before", text, now.UTC().Format(time.RFC3339))
+		return 0, usage.Errorf("--since: got %s, which lies ahead of now, %s; allowed: a time before", text, now.UTC().Format(time.RFC3339))
 	}
 	return traffic.At(t), nil
 }
@@ -164,7 +168,7 @@ func hitRow(h history.RecordedHit) []string {
 		events = "≥" + events // some came late, and met what is not kept any more
 	}
 	return []string{
-		h.Rule, subject(h.Subject), events, strconv.Itoa(h.Peak), strconv.Itoa(h.Limit),
+		h.Rule, subject.Text(h.Subject), events, strconv.Itoa(h.Peak), strconv.Itoa(h.Limit),
 		rules.FormatDuration(time.Duration(h.WindowMS) * time.Millisecond), terminal.Time(h.First), terminal.Time(h.Last), phase, h.ID,
 	}
 }
@@ -218,7 +222,7 @@ func (a *app) historyDecisions() *cobra.Command {
 				return err
 			}
 			if cmd.Flags().Changed("action") {
-				if err := oneOf("action", action, decisionActions()...); err != nil {
+				if err := usage.OneOf("action", action, decisionActions()...); err != nil {
 					return err
 				}
 			}
@@ -250,7 +254,7 @@ func decisionActions() []string {
 
 func decisionRow(d history.RecordedDecision) []string {
 	return []string{
-		terminal.Time(d.At), string(d.Action), terminal.Brief(d.Reason), d.Rule, subject(d.Subject), terminal.Time(d.Until), terminal.Brief(d.By), d.Hit,
+		terminal.Time(d.At), string(d.Action), terminal.Brief(d.Reason), d.Rule, subject.Text(d.Subject), terminal.Time(d.Until), terminal.Brief(d.By), d.Hit,
 	}
 }
 
@@ -278,4 +282,87 @@ func (a *app) historyReplays() *cobra.Command {
 			})
 		}),
 	}
+}
+
+func uncountedReasons() []detectors.Uncounted {
+	return []detectors.Uncounted{
+		detectors.UncountedLate, detectors.UncountedOutOfOrder, detectors.UncountedMissingField, detectors.UncountedMissingValue,
+	}
+}
+
+// uncountedHead are columns for what a rule did not count, by reason.
+func uncountedHead() []string {
+	var head []string
+	for _, reason := range uncountedReasons() {
+		head = append(head, strings.ToUpper(strings.ReplaceAll(reason.String(), "_", " ")))
+	}
+	return head
+}
+
+func uncountedCells(f *history.Figures) []string {
+	var cells []string
+	for _, reason := range uncountedReasons() {
+		cells = append(cells, f.Of(reason).String())
+	}
+	return cells
+}
+
+func (a *app) historyUncounted() *cobra.Command {
+	var f lookFlags
+	var reason string
+	c := &cobra.Command{
+		Use:   "uncounted",
+		Short: "List how many events rules did not count, and why",
+		Long: `List the sums of events that a rule watches and did not count, by rule, reason and minute of arrival. The reasons:
+late (further behind the newest event of the source partition than the rule's lateness allows), out_of_order (on time, but older than
+what the algorithm's memory can place), missing_field (without a field of the key, with on_missing: skip) and missing_value (without the
+number or the value that the rule counts). An event has one reason for a rule. Sums of missing fields and values are of one router, over
+all partitions.`,
+		Example: "  weir history uncounted --since 24h\n  weir history uncounted --rule login --reason missing_field",
+		Args:    cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			l, err := f.parse(time.Now())
+			if err != nil {
+				return err
+			}
+			if err := checkReason(reason); err != nil {
+				return err
+			}
+			return a.withStore(cmd, func(ctx context.Context, s *store) error {
+				if err := l.check(ctx, s); err != nil {
+					return err
+				}
+				q := history.UncountedQuery{Stream: l.stream, Rule: f.rule, Reason: reason, Since: l.since, Limit: f.limit}
+				sums, err := s.Uncounted(ctx, q)
+				if err != nil {
+					return err
+				}
+				count := func() (int64, error) { return s.CountUncounted(ctx, q) }
+				return listNewest(a, sums, f.limit, count, []string{"MINUTE", "RULE", "REASON", "EVENTS", "PARTITION"}, uncountedRow)
+			})
+		}),
+	}
+	f.register(c, false)
+	c.Flags().StringVar(&reason, "reason", "", "only those of this reason")
+	return c
+}
+
+// checkReason refuses what is no reason; empty stands for all.
+func checkReason(reason string) error {
+	if reason == "" {
+		return nil
+	}
+	var allowed []string
+	for _, known := range uncountedReasons() {
+		allowed = append(allowed, known.String())
+	}
+	return usage.OneOf("reason", reason, allowed...)
+}
+
+func uncountedRow(s history.UncountedSum) []string {
+	partition := "all"
+	if s.Source != nil {
+		partition = fmt.Sprint(*s.Source)
+	}
+	return []string{terminal.Time(s.Minute), s.Rule, s.Reason, strconv.FormatInt(s.Events, 10), partition}
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -13,7 +15,11 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -98,29 +104,29 @@ func (f *ingestFlags) parse(c *config.Config) error {
 	var err error
 	switch {
 	case f.format == "":
-		return config.Usagef("--format is required; allowed: %s", strings.Join(config.LineFormats(), ", "))
+		return usage.Errorf("--format is required; allowed: %s", strings.Join(config.LineFormats(), ", "))
 	case !slices.Contains(config.LineFormats(), f.format):
-		return config.Usagef("--format: got %q; allowed: %s", f.format, strings.Join(config.LineFormats(), ", "))
+		return usage.Errorf("--format: got %q; allowed: %s", f.format, strings.Join(config.LineFormats(), ", "))
 	case !f.live && f.replay == "":
-		return config.Usagef("allowed: one of --replay NAME, which blocks nobody, and --live")
+		return usage.Errorf("allowed: one of --replay NAME, which blocks nobody, and --live")
 	case f.speed < 0 || math.IsNaN(f.speed) || math.IsInf(f.speed, 0):
-		return config.Usagef("--speed: got %v; allowed: a number above 0", f.speed)
+		return usage.Errorf("--speed: got %v; allowed: a number above 0", f.speed)
 	case f.partitions < 1 || f.partitions > 64:
-		return config.Usagef("--partitions: got %d; allowed: 1 to 64", f.partitions)
+		return usage.Errorf("--partitions: got %d; allowed: 1 to 64", f.partitions)
 	case f.onExists != "error" && f.onExists != "replace":
-		return config.Usagef("--on-exists: got %q; allowed: error, replace", f.onExists)
+		return usage.Errorf("--on-exists: got %q; allowed: error, replace", f.onExists)
 	}
 	if f.live && (f.partitions != 1 || len(f.rules) > 0 || f.keepTopics || f.onExists != "error") {
-		return config.Usagef("--partitions, --rules, --on-exists and --keep-topics are for --replay")
+		return usage.Errorf("--partitions, --rules, --on-exists and --keep-topics are for --replay")
 	}
 	if f.within, err = config.ParseDuration(f.reorder); err != nil {
-		return config.Usagef("--reorder: %w", err)
+		return usage.Errorf("--reorder: %w", err)
 	}
 	if f.fields, err = traffic.ParseFieldMap(f.fieldMap); err != nil {
-		return config.Usagef("--%w", err)
+		return usage.Errorf("--%w", err)
 	}
 	if f.decoder, err = traffic.NewDecoder(f.format, f.fields, c.Events.MaxEventBytes); err != nil {
-		return config.Usagef("--format, --map: %w", err)
+		return usage.Errorf("--format, --map: %w", err)
 	}
 	if f.speed > 0 {
 		f.pace = ingest.NewPace(f.speed)
@@ -167,4 +173,116 @@ func converted(d traffic.Decoder, limit int) ingest.ArchiveDecode {
 		}
 		return value, nil
 	}
+}
+
+// liveSummary is what weir ingest --live says at its end.
+type liveSummary struct {
+	Lines   int64            `json:"lines"`
+	Events  int64            `json:"events"` // acknowledged by Kafka
+	Dead    map[string]int64 `json:"dead_letters"`
+	TooLate int64            `json:"too_late_for_reorder,omitempty"`
+	Took    float64          `json:"seconds"`
+	// Late are events that are too old for every rule of the live stream: they count nowhere, unless it is read behind time.
+	Late     int64 `json:"too_late_to_count"`
+	lateness lateness
+}
+
+func (a *app) ingestLive(ctx context.Context, c *config.Config, r *reading) error {
+	registry := service.NewRegistry(readBuildVersion().Version)
+	in, err := service.Open(ctx, c, a.quietLogger(c), registry, false)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	routing, err := in.EnterLive(ctx, c)
+	if err != nil {
+		return err
+	}
+	decode, err := r.flags.liveDecode(routing.Format)
+	if err != nil {
+		return err
+	}
+	quiet, err := service.ServeHealthIfAsked(ctx, c, registry, in)
+	if err != nil {
+		return err
+	}
+	defer quiet()
+	allow := latenessOf(routing.Rules)
+	r.allow = &allow
+	r.into(in.Kafka.Appender(in.Names.Requests), in.DeadLetters, in.RequestsPartitions, decode)
+	if err := r.all(ctx); err != nil {
+		return err
+	}
+	counts := r.archive.Counts()
+	return a.showLive(liveSummary{
+		Lines: counts.Lines, Events: r.sender.Acked(), Dead: counts.Refused, TooLate: counts.TooLate, Took: r.took.Seconds(),
+		Late: r.late, lateness: allow,
+	})
+}
+
+// liveDecode makes of the files' lines what the live stream reads: the lines themselves if both have one format, weir
+// events if it reads those.
+func (f *ingestFlags) liveDecode(stream rules.Format) (ingest.ArchiveDecode, error) {
+	switch {
+	case stream.Name == f.format && maps.Equal(stream.Map, f.fields):
+		return raw(f.decoder), nil
+	case stream.Name == "weir":
+		return converted(f.decoder, stream.MaxEventBytes), nil
+	}
+	return nil, fmt.Errorf("the live stream reads format %q (map %q), the files are in %q (map %q); allowed: the stream's own format, "+
+		"or any where the stream reads weir (events.format)", stream.Name, config.JoinMap(stream.Map), f.format, config.JoinMap(f.fields))
+}
+
+func (a *app) showLive(s liveSummary) error {
+	if a.Format == "json" {
+		return a.WriteJSON(s)
+	}
+	fmt.Fprintf(a.Stdout, "%s sent of %s, in %s\n", terminal.Plural(s.Events, "event"), terminal.Plural(s.Lines, "line"), terminal.Seconds(s.Took))
+	a.showDead(s.Dead)
+	a.showTooLate(s.TooLate)
+	if s.Late > 0 {
+		fmt.Fprintf(a.Stdout, "%d of %s are too late for every rule and count nowhere, unless weir run is behind: they are old by %s\n"+
+			"weir history late tells how many were late for which rule; weir ingest --replay NAME counts what is old\n", s.Late, terminal.Plural(s.Events, "event"), s.lateness)
+	}
+	if s.Events == 0 && s.Lines > 0 {
+		return errors.New("not one line could be read")
+	}
+	return nil
+}
+
+func (a *app) showDead(dead map[string]int64) {
+	for _, reason := range slices.Sorted(maps.Keys(dead)) {
+		fmt.Fprintf(a.Stdout, "dead letters, %s: %d\n", reason, dead[reason])
+	}
+}
+
+func (a *app) showTooLate(n int64) {
+	if n > 0 {
+		fmt.Fprintf(a.Stdout, "came too late for --reorder: %s, sent all the same\n", terminal.Plural(n, "event"))
+	}
+}
+
+// lateness is how old an event may be when it comes into a live stream that is read as it comes: older ones are late for every
+// rule of it. Where another event of its source partition is newer than the clock allows for, it may be late sooner.
+type lateness struct {
+	rules    int
+	greatest time.Duration // of the rules
+}
+
+func latenessOf(all []rules.Version) lateness {
+	l := lateness{rules: len(all)}
+	for i := range all {
+		l.greatest = max(l.greatest, all[i].Lateness)
+	}
+	return l
+}
+
+func (l lateness) late(event, came traffic.Time) bool { return came.Sub(event) > l.allowed() }
+
+func (l lateness) allowed() time.Duration { return l.greatest + detectors.IdleMargin }
+
+// String says where the allowance comes from.
+func (l lateness) String() string {
+	return fmt.Sprintf("more than %s: the greatest lateness of %s, %s, and a margin of %s", rules.FormatDuration(l.allowed()),
+		terminal.Plural(l.rules, "rule"), rules.FormatDuration(l.greatest), rules.FormatDuration(detectors.IdleMargin))
 }

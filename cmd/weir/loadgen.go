@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/internal/loadgen"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -117,10 +118,10 @@ func (f *loadgenFlags) parse() error {
 	}
 	var err error
 	if s.Duration, err = config.ParseDuration(f.duration); err != nil {
-		return config.Usagef("--duration: %w", err)
+		return usage.Errorf("--duration: %w", err)
 	}
 	if s.Disorder, err = config.ParseDuration(f.disorder); err != nil {
-		return config.Usagef("--disorder: %w", err)
+		return usage.Errorf("--disorder: %w", err)
 	}
 	if f.changed("events") && !f.changed("duration") && s.Rate > 0 && s.Events > 0 {
 		// Viewers alone send that many in so long.
@@ -135,15 +136,15 @@ func (f *loadgenFlags) parse() error {
 	for _, text := range f.mix {
 		call, err := loadgen.ParseCall(text)
 		if err != nil {
-			return config.Usagef("--mix: %w", err)
+			return usage.Errorf("--mix: %w", err)
 		}
 		s.Mix = append(s.Mix, call)
 	}
 	if s.Abuse, err = loadgen.ParseCall(f.abuse); err != nil {
-		return config.Usagef("--abuse: %w", err)
+		return usage.Errorf("--abuse: %w", err)
 	}
 	if err := s.Validate(); err != nil {
-		return &config.UsageError{Err: err}
+		return &usage.Error{Err: err}
 	}
 	return f.parseFile()
 }
@@ -158,7 +159,7 @@ func (f *loadgenFlags) parseSeed() error {
 		return nil
 	}
 	if _, err := fmt.Sscanf(f.seed, "%d", &f.settings.Seed); err != nil || fmt.Sprint(f.settings.Seed) != f.seed {
-		return config.Usagef("--seed: got %q; allowed: a whole number from 0 to %d", f.seed, uint64(math.MaxUint64))
+		return usage.Errorf("--seed: got %q; allowed: a whole number from 0 to %d", f.seed, uint64(math.MaxUint64))
 	}
 	return nil
 }
@@ -166,17 +167,17 @@ func (f *loadgenFlags) parseSeed() error {
 func (f *loadgenFlags) parseFile() error {
 	if f.to == "" {
 		if f.begin != "" || f.changed("proxies") {
-			return config.Usagef("--begin and --proxies are for --to: a live load begins now, and the installation knows its proxies")
+			return usage.Errorf("--begin and --proxies are for --to: a live load begins now, and the installation knows its proxies")
 		}
 		return nil
 	}
 	if f.to == f.truth {
-		return config.Usagef("--to and --truth: got %q for both; allowed: two files", f.to)
+		return usage.Errorf("--to and --truth: got %q for both; allowed: two files", f.to)
 	}
 	if f.begin != "" {
 		t, err := time.Parse(time.RFC3339Nano, f.begin)
 		if err != nil {
-			return config.Usagef("--begin: got %q; allowed: a time like 2026-01-31T12:00:00Z", f.begin)
+			return usage.Errorf("--begin: got %q; allowed: a time like 2026-01-31T12:00:00Z", f.begin)
 		}
 		f.beginsAt = traffic.At(t)
 	}

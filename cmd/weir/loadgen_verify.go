@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/loadgen"
@@ -41,11 +42,11 @@ Exit code 0: at least one rule was judged, and nothing contradicts the oracle. W
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			if f.truth == "" {
-				return config.Usagef("--truth is required: the file that weir loadgen --truth wrote")
+				return usage.Errorf("--truth is required: the file that weir loadgen --truth wrote")
 			}
 			wait, err := config.ParseDuration(f.wait)
 			if err != nil {
-				return config.Usagef("--wait: %w", err)
+				return usage.Errorf("--wait: %w", err)
 			}
 			t, err := loadgen.OpenTruth(f.truth)
 			if err != nil {
@@ -71,11 +72,11 @@ Exit code 0: at least one rule was judged, and nothing contradicts the oracle. W
 func (f *verifyFlags) fits(t *loadgen.Truth, c *config.Config) error {
 	switch h := &t.Header; {
 	case !h.Live() && f.replay == "":
-		return config.Usagef("the load was written to a file; allowed: --replay NAME of the replay that it was ingested as")
+		return usage.Errorf("the load was written to a file; allowed: --replay NAME of the replay that it was ingested as")
 	case h.Live() && f.replay != "":
-		return config.Usagef("--replay: the load was sent to the live stream of namespace %s; allowed: no --replay", h.Namespace)
+		return usage.Errorf("--replay: the load was sent to the live stream of namespace %s; allowed: no --replay", h.Namespace)
 	case h.Live() && h.Namespace != c.Namespace:
-		return config.Usagef("the load was sent to namespace %s, the configuration names %s; allowed: --namespace %s", h.Namespace, c.Namespace, h.Namespace)
+		return usage.Errorf("the load was sent to namespace %s, the configuration names %s; allowed: --namespace %s", h.Namespace, c.Namespace, h.Namespace)
 	}
 	return nil
 }

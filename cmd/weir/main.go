@@ -4,12 +4,137 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 )
 
 func main() {
 	blocklist.QuietClient()
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitError = 1 // the command ran and failed; also: lint found errors
+	exitUsage = 2 // the command line or the configuration is wrong; nothing was done
+)
+
+// run is the whole program but for the exit: it runs the command that args name and gives the exit code. ctx ends it as
+// a signal would; signals are handled by the commands that run for long.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return (&app{Output: terminal.Output{Stdout: stdout, Stderr: stderr}, stdin: stdin, environ: os.Environ()}).run(ctx, args)
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.stdin)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
+	err := root.ExecuteContext(ctx)
+	var mistake *usage.Error
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errSaid):
+		return exitError
+	}
+	fmt.Fprintf(a.Stderr, "weir: %s\n", oneProblem(err))
+	if !a.started || errors.As(err, &mistake) {
+		fmt.Fprintln(a.Stderr, "weir: see weir --help, or weir COMMAND --help")
+		return exitUsage
+	}
+	return exitError
+}
+
+// errSaid ends a command with exitError whose output has already said why.
+var errSaid = errors.New("already reported")
+
+// oneProblem writes several joined errors one to a line.
+func oneProblem(err error) string {
+	return strings.ReplaceAll(err.Error(), "\n", "\nweir: ")
+}
+
+// commonFlags have a flag of their own; every other field is set with --set.
+var commonFlags = []struct{ flag, path, usage string }{
+	{"namespace", "namespace", "prefix of topics, groups, schema and keys"},
+	{"kafka-brokers", "kafka.brokers", "Kafka addresses, host:port,host:port"},
+	{"redis-url", "redis.url", "one Redis server, redis://host:port/db"},
+	{"redis-addresses", "redis.addresses", "a Redis Cluster, host:port,host:port"},
+	{"postgres-url", "postgres.url", "PostgreSQL, postgres://user@host:port/database"},
+	{"http-listen", "http.listen", "where /metrics, /livez and /readyz are served"},
+	{"log-level", "log.level", "debug, info, warn or error"},
+	{"log-format", "log.format", "text or json"},
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "weir",
+		Short: "Find and hold back abusers in the stream of requests that API gateways emit",
+		Long: `weir measures the stream of requests that API gateways emit, in windows, against rules.
+New rules are in shadow: they record who is over, and refuse nobody until they are promoted.
+
+Exit codes: 0 done, 1 failed, 2 the command line or the configuration is wrong.`,
+		Example: `  weir migrate
+  weir rules apply -f rules/
+  weir run
+  weir history hits --since 24h`,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		SuggestionsMinimumDistance: 2,
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.configFile, "config", "", "configuration file (default ./weir.yaml, or WEIR_CONFIG)")
+	flags.StringArrayVar(&a.sets, "set", nil, "set any configuration field: --set kafka.partitions.keyed=32")
+	flags.StringVar(&a.Format, "output", "table", "table or json, where a command lists something")
+	a.common = map[string]*string{}
+	for _, f := range commonFlags {
+		a.common[f.path] = flags.String(f.flag, "", f.usage)
+	}
+	a.groups(root)
+	a.addCompletion(root)
+	return root
+}
+
+// groups adds the commands under their headings.
+func (a *app) groups(root *cobra.Command) {
+	root.AddGroup(
+		&cobra.Group{ID: "stream", Title: "Run the stream:"},
+		&cobra.Group{ID: "look", Title: "Rules, blocks and history:"},
+		&cobra.Group{ID: "other", Title: "Other:"},
+	)
+	for _, g := range []struct {
+		id       string
+		commands []*cobra.Command
+	}{
+		{"stream", []*cobra.Command{a.devCommand(), a.migrateCommand(), a.runCommand(), a.gateCommand(), a.readyCommand(), a.ingestCommand(), a.partitionsCommand()}},
+		{"look", []*cobra.Command{a.rulesCommand(), a.blocksCommand(), a.whyCommand(), a.historyCommand()}},
+		{"other", []*cobra.Command{a.doctorCommand(), a.loadgenCommand(), a.configCommand(), a.versionCommand()}},
+	} {
+		for _, c := range g.commands {
+			c.GroupID = g.id
+			root.AddCommand(c)
+		}
+	}
+	root.SetHelpCommandGroupID("other")
+}
+
+// family is a command that only has subcommands.
+func family(use, short, example string, commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{
+		Use: use, Short: short, Example: example, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c.AddCommand(commands...)
+	return c
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
@@ -101,10 +102,10 @@ func (a *app) migrate(ctx context.Context, c *config.Config, o migrateOptions) e
 // migrateInstallation runs a migration and gives a line for each thing that it did, also where it failed after some.
 func migrateInstallation(ctx context.Context, c *config.Config, log *slog.Logger, by string, o migrateOptions) ([]string, error) {
 	if err := ingest.CheckMetadata(c.Kafka.Partitions.Keyed); err != nil {
-		return nil, &config.UsageError{Err: fmt.Errorf("kafka.partitions.keyed: %w", err)}
+		return nil, &usage.Error{Err: fmt.Errorf("kafka.partitions.keyed: %w", err)}
 	}
 	if o.recordFormat != 0 && !detectors.KnowsRecordFormat(o.recordFormat) {
-		return nil, config.Usagef("--record-format: got %d, allowed %s", o.recordFormat, detectors.KnownRecordFormats())
+		return nil, usage.Errorf("--record-format: got %d, allowed %s", o.recordFormat, detectors.KnownRecordFormats())
 	}
 	s, err := service.OpenHistory(ctx, c, log)
 	if err != nil {

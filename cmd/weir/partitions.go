@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/traffic"
@@ -118,11 +118,11 @@ is reported now is accepted; the next one stops the partition again.`,
 			}
 			switch {
 			case cmd.Flags().Changed("keyed") == cmd.Flags().Changed("requests"):
-				return config.Usagef("allowed: one of --requests N and --keyed N")
+				return usage.Errorf("allowed: one of --requests N and --keyed N")
 			case !accept:
-				return config.Usagef("--accept-gap is required: it says that what is missing will not be counted")
+				return usage.Errorf("--accept-gap is required: it says that what is missing will not be counted")
 			case act.reason == "":
-				return config.Usagef("--reason is required: the acceptance is audited")
+				return usage.Errorf("--reason is required: the acceptance is audited")
 			}
 			return a.withStore(cmd, func(ctx context.Context, s *store) error { return a.resume(ctx, s, side, n, act) })
 		}),

@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
@@ -49,7 +50,7 @@ type replay struct {
 func (a *app) ingestReplay(ctx context.Context, c *config.Config, r *reading) error {
 	p := &replay{reading: r, name: history.ReplayPrefix + r.flags.replay, begun: time.Now(), settings: replaySettings(c, r.flags.partitions)}
 	if err := errors.Join(history.CheckStream(p.name), ingest.CheckStream(c.Namespace, p.name)); err != nil {
-		return config.Usagef("--replay: %w", err)
+		return usage.Errorf("--replay: %w", err)
 	}
 	defer context.AfterFunc(ctx, func() { p.signalled.Store(time.Now().UnixNano()) })()
 	var err error

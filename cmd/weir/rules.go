@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -36,7 +38,7 @@ func (a *app) ruleFiles(paths []string, identity traffic.IdentityMap) ([]rules.D
 
 func (a *app) readRules(paths []string, env rules.Environment) ([]rules.Document, error) {
 	if len(paths) == 0 {
-		return nil, config.Usagef("-f is required: a file or directory of rules, or - for standard input")
+		return nil, usage.Errorf("-f is required: a file or directory of rules, or - for standard input")
 	}
 	var files []rules.File
 	var trees []rules.Document
@@ -311,3 +313,44 @@ func (a *app) showRule(r figuredRule) error {
 		return []string{strconv.Itoa(v.Version.Number), strconv.Itoa(v.Version.Lineage), terminal.Stamp(v.Created), terminal.Brief(v.Author), terminal.Brief(v.Reason)}
 	})
 }
+
+// fileFlag is the -f of commands that take rule documents.
+func fileFlag(c *cobra.Command, from *[]string) {
+	c.Flags().StringArrayVarP(from, "file", "f", nil, "file or directory of rules, - for standard input; may be repeated")
+}
+
+// uncountedText is figures in one line: those that are not 0, and those that are not known.
+func uncountedText(f *history.Figures) string {
+	var parts []string
+	for _, reason := range uncountedReasons() {
+		if n := f.Of(reason); n != 0 {
+			parts = append(parts, reason.String()+" "+n.String())
+		}
+	}
+	if len(parts) == 0 {
+		return "0"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// figuredRule is a rule with what it did not count in the live stream during uncountedPeriod.
+type figuredRule struct {
+	history.Rule
+	Uncounted history.Figures `json:"uncounted_24h"`
+}
+
+// withFigures adds to rules what they did not count.
+func withFigures(ctx context.Context, s *store, all ...history.Rule) ([]figuredRule, error) {
+	missed, err := s.NotCounted(ctx, history.Live, service.Now().Add(-uncountedPeriod))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]figuredRule, len(all))
+	for i := range all {
+		out[i] = figuredRule{all[i], missed.Figures(all[i].Newest.Version.ID)}
+	}
+	return out, nil
+}
+
+// uncountedPeriod is how far back the figures of rules go.
+const uncountedPeriod = 24 * time.Hour

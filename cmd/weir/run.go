@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -98,11 +99,11 @@ func (a *app) runStages(parent context.Context, c *config.Config, stages []strin
 func parseStages(names []string) ([]string, error) {
 	for _, n := range names {
 		if !slices.Contains(service.AllStages(), n) {
-			return nil, config.Usagef("--stages: got %q; allowed: %s", n, strings.Join(service.AllStages(), ", "))
+			return nil, usage.Errorf("--stages: got %q; allowed: %s", n, strings.Join(service.AllStages(), ", "))
 		}
 	}
 	if len(names) == 0 {
-		return nil, config.Usagef("--stages: got none; allowed: %s", strings.Join(service.AllStages(), ", "))
+		return nil, usage.Errorf("--stages: got none; allowed: %s", strings.Join(service.AllStages(), ", "))
 	}
 	return names, nil
 }

@@ -24,11 +24,13 @@ var plan = map[string][]string{
 	"cmd/weir/internal/config": {"traffic", "rules", "detectors", "blocklist", "ingest"},
 	// Opens the servers, makes the stages, runs and stops them.
 	"cmd/weir/internal/service": {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "gate", "internal/retry",
-		"cmd/weir/internal/config", "cmd/weir/internal/terminal"},
-	"cmd/weir/internal/terminal": {"traffic"},         // what commands show: tables, times, progress
-	"examples":                   {"traffic", "gate"}, // and below: what users import too
-	"internal/retry":             {},                  // backoff, and what to log meanwhile
-	"internal/local":             {},                  // servers of this machine, for weir dev and tests
+		"cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"},
+	"cmd/weir/internal/terminal": {"traffic"},                                                          // what commands show: tables, times, progress
+	"cmd/weir/internal/usage":    {"rules", "cmd/weir/internal/terminal"},                              // mistakes in what weir is told
+	"cmd/weir/internal/subject":  {"traffic", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"}, // subjects as words of a shell
+	"examples":                   {"traffic", "gate"},                                                  // and below: what users import too
+	"internal/retry":             {},                                                                   // backoff, and what to log meanwhile
+	"internal/local":             {},                                                                   // servers of this machine, for weir dev and tests
 	"internal/testbed":           {"internal/local"},
 	"internal/oracle":            {}, // judges the detectors, so shares nothing with them
 	// A load and what is true of it; judges, so asks the oracle. The windows that it judges are for its tests.

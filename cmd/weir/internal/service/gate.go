@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/gate"
 )
 
@@ -41,7 +42,7 @@ func NewGate(c *config.Config, redis *blocklist.Store, log *slog.Logger, registr
 	}
 	identifier, err := c.Identity.Compile()
 	if err != nil {
-		return nil, nil, &config.UsageError{Err: err}
+		return nil, nil, &usage.Error{Err: err}
 	}
 	g, err := gate.New(gate.Options{
 		Blocklist: replica, Identifier: identifier, Observe: c.Gate.Observe, Clock: Now, Logger: log, Registerer: registry,

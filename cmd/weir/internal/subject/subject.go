@@ -1,34 +1,34 @@
-package main
+// Package subject writes and reads subjects on the command line. What is shown of one can be pasted into a shell, which finds
+// nothing in it, and is read back as the same subject: clients choose devices, users and the like, and may choose them for the
+// operator who releases them.
+package subject
 
 import (
 	"net/netip"
 	"strings"
 
-	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/traffic"
 )
 
-// Subjects on the command line. What is shown of one can be pasted into a shell, which finds nothing in it, and is read back
-// as the same subject: clients choose devices, users and the like, and may choose them for the one who releases them.
-
-// subject writes a subject as words that name it: ip=192.0.2.1/32 device=tv-7. Where a value has more than letters, digits and
+// Text writes a subject as words that name it: ip=192.0.2.1/32 device=tv-7. Where a value has more than letters, digits and
 // -._:/@, it is the canonical form in single quotes: a space would look like another field, and shells know the rest.
-func subject(s traffic.Subject) string {
+func Text(s traffic.Subject) string {
 	values, err := canonical(s)
 	if err != nil {
-		return quoted(strings.Map(subjectByte, string(s)))
+		return Quoted(strings.Map(subjectByte, string(s)))
 	}
 	if len(values) == 0 {
 		return "(all)"
 	}
 	if s.WithDigests() != s {
-		return quoted(string(s)) // a value that reads like a digest, and is none
+		return Quoted(string(s)) // a value that reads like a digest, and is none
 	}
 	parts := make([]string, len(values))
 	for i, v := range values {
 		switch {
 		case !plain(v.Value):
-			return quoted(string(s))
+			return Quoted(string(s))
 		case v.Missing:
 			parts[i] = v.Field + " missing"
 		default:
@@ -56,14 +56,14 @@ func plainByte(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-._:/@", r)
 }
 
-// quoted is text as one word of a shell's.
-func quoted(text string) string {
+// Quoted is text as one word of a shell's.
+func Quoted(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// readSubject reads a subject as subject writes it, or as people type it. v4 and v6 are the prefix lengths of addresses that
+// Read reads a subject as subject writes it, or as people type it. v4 and v6 are the prefix lengths of addresses that
 // come without.
-func readSubject(words []string, v4, v6 uint8) (traffic.Subject, error) {
+func Read(words []string, v4, v6 uint8) (traffic.Subject, error) {
 	if len(words) != 1 || !strings.ContainsAny(words[0], "%&") {
 		return parseSubject(words, v4, v6)
 	}
@@ -73,7 +73,7 @@ func readSubject(words []string, v4, v6 uint8) (traffic.Subject, error) {
 	case err == nil:
 		return s, nil
 	case strings.Contains(words[0], "%"):
-		return "", config.Usagef("SOURCE: %w; allowed with a %% in it: the form that weir blocks list --output json shows, with %%25 for a %% itself", err)
+		return "", usage.Errorf("SOURCE: %w; allowed with a %% in it: the form that weir blocks list --output json shows, with %%25 for a %% itself", err)
 	}
 	return parseSubject(words, v4, v6) // an & within a value
 }
@@ -94,7 +94,7 @@ func canonical(s traffic.Subject) ([]traffic.SubjectValue, error) {
 
 // unknownField is the mistake of a name that is no identity field's.
 func unknownField(name string) error {
-	return unknown("identity field", name, traffic.FieldNames(), "")
+	return usage.Unknown("identity field", name, traffic.FieldNames(), "")
 }
 
 // parseSubject reads FIELD=VALUE words. v4 and v6 are the prefix lengths of addresses that come without.
@@ -106,10 +106,10 @@ func parseSubject(words []string, v4, v6 uint8) (traffic.Subject, error) {
 		name, value, ok := strings.Cut(w, "=")
 		f, known := traffic.ParseField(name)
 		if ok && !known {
-			return "", config.Usagef("SOURCE: %w", unknownField(name))
+			return "", usage.Errorf("SOURCE: %w", unknownField(name))
 		}
 		if !ok || value == "" || seen[f] {
-			return "", config.Usagef("SOURCE: got %q; allowed: FIELD=VALUE, each of %s once at most", w, strings.Join(traffic.FieldNames(), ", "))
+			return "", usage.Errorf("SOURCE: got %q; allowed: FIELD=VALUE, each of %s once at most", w, strings.Join(traffic.FieldNames(), ", "))
 		}
 		seen[f] = true
 		k := traffic.KeyField{Field: f}
@@ -146,7 +146,7 @@ func parseAddress(text string) (addr netip.Addr, bits int, err error) {
 	}
 	addr, err = netip.ParseAddr(text)
 	if err != nil {
-		return addr, 0, config.Usagef("SOURCE: got ip=%s; allowed: an address or a range, like 192.0.2.1 or 2001:db8::/64", text)
+		return addr, 0, usage.Errorf("SOURCE: got ip=%s; allowed: an address or a range, like 192.0.2.1 or 2001:db8::/64", text)
 	}
 	return addr.Unmap().WithZone(""), -1, nil
 }

