@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -79,7 +80,7 @@ func (d *Document) check(env Environment, report func(Problem)) {
 	say(d.Limit >= 0 && d.Limit <= MaxLimit, "limit", "the number "+strconv.Itoa(d.Limit), allowedLimit)
 	d.checkCounting(say)
 	span := func(field string, v, least, most time.Duration, allowed string) {
-		say(v >= least && v <= most && v%time.Second == 0, field, FormatDuration(v), allowed)
+		say(v >= least && v <= most && v%time.Second == 0, field, duration.Format(v), allowed)
 	}
 	span("window", d.Window, MinWindow, MaxWindow, allowedWindow)
 	span("lateness", d.Lateness, 0, MaxLateness, allowedLateness)

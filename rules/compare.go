@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weirhq/weir/internal/duration"
 )
 
 // MayBlockMore gives the reasons why next, were it to act in the place of prev, could block a request that prev would
@@ -34,13 +36,13 @@ func MayBlockMore(prev, next *Document) (reasons []string) {
 	because(sameWindows(&p, &n), "%s: windows start anew, and episodes that are running open a second time", windowChange(&p, &n))
 	because(n.Limit >= p.Limit, "limit %d → %d: fires earlier", p.Limit, n.Limit)
 	because(p.Match.includes(n.Match), "match %s → %s: watches requests that it did not watch before", describeMatch(p.Match), describeMatch(n.Match))
-	because(p.Lateness == n.Lateness, "lateness %s → %s: other events are counted", FormatDuration(p.Lateness), FormatDuration(n.Lateness))
-	because(n.MaxLag <= p.MaxLag, "max_lag %s → %s: blocks on older evidence", FormatDuration(p.MaxLag), FormatDuration(n.MaxLag))
-	because(n.Block.TTL <= p.Block.TTL, "block.ttl %s → %s: blocks for longer", FormatDuration(p.Block.TTL), FormatDuration(n.Block.TTL))
+	because(p.Lateness == n.Lateness, "lateness %s → %s: other events are counted", duration.Format(p.Lateness), duration.Format(n.Lateness))
+	because(n.MaxLag <= p.MaxLag, "max_lag %s → %s: blocks on older evidence", duration.Format(p.MaxLag), duration.Format(n.MaxLag))
+	because(n.Block.TTL <= p.Block.TTL, "block.ttl %s → %s: blocks for longer", duration.Format(p.Block.TTL), duration.Format(n.Block.TTL))
 	because(slices.Equal(p.Block.Key, n.Block.Key), "block.key %s → %s: blocks others", describeKey(p.Block.Key), describeKey(n.Block.Key))
 	because(n.Block.Extend == ExtendNever || p.Block.Extend == n.Block.Extend, "block.extend %s → %s: keeps extending", p.Block.Extend, n.Block.Extend)
 	because(n.Block.Extend == ExtendNever || p.UpdateEvery() == n.UpdateEvery(), "cooldown %s → %s: extends blocks at other moments",
-		FormatDuration(p.UpdateEvery()), FormatDuration(n.UpdateEvery()))
+		duration.Format(p.UpdateEvery()), duration.Format(n.UpdateEvery()))
 	return append(reasons, countingReasons(&p, &n)...)
 }
 
@@ -131,13 +133,13 @@ func (d *Document) attributes() []attribute {
 		{"key", describeKey(d.Key)},
 		{"on_missing", string(d.Missing)},
 		{"limit", strconv.Itoa(d.Limit)},
-		{"window", FormatDuration(d.Window)},
+		{"window", duration.Format(d.Window)},
 		{"algorithm", string(d.Counting())},
 		{"count", d.Count.String()},
 		{"burst", ""},
-		{"cooldown", FormatDuration(d.UpdateEvery())},
-		{"lateness", FormatDuration(d.Lateness)},
-		{"max_lag", FormatDuration(d.MaxLag)},
+		{"cooldown", duration.Format(d.UpdateEvery())},
+		{"lateness", duration.Format(d.Lateness)},
+		{"max_lag", duration.Format(d.MaxLag)},
 		{"block.key", ""}, {"block.ttl", ""}, {"block.extend", ""},
 	}
 	if d.Counting().bucket() {
@@ -146,7 +148,7 @@ func (d *Document) attributes() []attribute {
 	if d.Block != nil {
 		list = append(list[:len(list)-3],
 			attribute{"block.key", describeKey(d.Block.Key)},
-			attribute{"block.ttl", FormatDuration(d.Block.TTL)},
+			attribute{"block.ttl", duration.Format(d.Block.TTL)},
 			attribute{"block.extend", string(d.Block.Extend)})
 	}
 	return list

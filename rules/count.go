@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -187,7 +188,7 @@ func (d *Document) checkCounting(say func(ok bool, field, got, allowed string)) 
 		say(!a.bucket() || d.Limit != 0 || d.Burst < 1, "burst", got+" with limit 0", "no burst, since nothing ever flows out of that bucket")
 	}
 	if d.Cooldown != 0 {
-		say(d.Cooldown >= MinCooldown && d.Cooldown <= MaxCooldown && d.Cooldown%time.Second == 0, "cooldown", FormatDuration(d.Cooldown), allowedCooldown)
+		say(d.Cooldown >= MinCooldown && d.Cooldown <= MaxCooldown && d.Cooldown%time.Second == 0, "cooldown", duration.Format(d.Cooldown), allowedCooldown)
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/weirhq/weir/internal/yamlnode"
 )
 
 // decoder reads one YAML document into a Document and collects all that is wrong on the way. What a value may be is
@@ -26,7 +26,7 @@ type decoder struct {
 type member struct {
 	name     string
 	required string
-	read     func(d *decoder, field string, n *yaml.Node)
+	read     func(d *decoder, field string, n yamlnode.Node)
 }
 
 // section is a mapping with known members.
@@ -87,8 +87,8 @@ func blockSection() section {
 }
 
 // document reads the whole document, fills in defaults and checks the result.
-func (d *decoder) document(n *yaml.Node) {
-	d.lines[""] = n.Line
+func (d *decoder) document(n yamlnode.Node) {
+	d.lines[""] = n.Line()
 	d.refuseReferences(n)
 	if !d.section(ruleSection(), "", n) {
 		return
@@ -125,74 +125,70 @@ func (d *decoder) document(n *yaml.Node) {
 
 // refuseReferences reports anchors, aliases and tags anywhere in the document. Without them a document means what it
 // shows, and cannot unfold into more than its own size.
-func (d *decoder) refuseReferences(n *yaml.Node) {
+func (d *decoder) refuseReferences(n yamlnode.Node) {
 	const allowed = "values written out"
 	switch {
-	case n.Kind == yaml.AliasNode:
-		d.add(n.Line, "", "the YAML alias "+quoteShort("*"+n.Value), allowed, "")
+	case n.Kind() == yamlnode.Alias:
+		d.add(n.Line(), "", "the YAML alias "+quoteShort("*"+n.Value()), allowed, "")
 		return
-	case n.Anchor != "":
-		d.add(n.Line, "", "the YAML anchor "+quoteShort("&"+n.Anchor), allowed, "")
-	case n.Style&yaml.TaggedStyle != 0:
-		d.add(n.Line, "", "the YAML tag "+quoteShort(n.Tag), "values without a tag", "")
+	case n.Anchor() != "":
+		d.add(n.Line(), "", "the YAML anchor "+quoteShort("&"+n.Anchor()), allowed, "")
+	case n.Tag() != "":
+		d.add(n.Line(), "", "the YAML tag "+quoteShort(n.Tag()), "values without a tag", "")
 	}
-	for _, c := range n.Content {
+	for _, c := range n.Children() {
 		d.refuseReferences(c)
 	}
 }
 
 // section reads the members of the mapping n. field is the mapping's own place. It reports whether n is a mapping.
-func (d *decoder) section(s section, field string, n *yaml.Node) bool {
-	if n.Kind != yaml.MappingNode {
+func (d *decoder) section(s section, field string, n yamlnode.Node) bool {
+	if n.Kind() != yamlnode.Mapping {
 		d.wrong(field, n, "a mapping with the members "+strings.Join(s.names(), ", "), "")
 		return false
 	}
-	seen := map[string]int{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		if key.Kind == yaml.AliasNode {
-			continue // reported by refuseReferences
+	seen := map[string]bool{}
+	for _, m := range n.Members() {
+		name := m.Name
+		switch {
+		case name.Kind() == yamlnode.Alias: // reported by refuseReferences
+		case !name.IsScalar():
+			d.add(name.Line(), strings.TrimSuffix(s.prefix, "."), name.Describe(quoteShort)+" as a name", strings.Join(s.names(), ", "), "")
+		case m.First != 0:
+			d.add(name.Line(), printableName(s.prefix+name.Value()), fmt.Sprintf("it a second time (first at line %d)", m.First), "each field once", "")
+		default:
+			seen[name.Value()] = true
+			d.member(s, name, m.Value)
 		}
-		if key.Kind != yaml.ScalarNode {
-			d.add(key.Line, strings.TrimSuffix(s.prefix, "."), describe(key)+" as a name", strings.Join(s.names(), ", "), "")
-			continue
-		}
-		name := s.prefix + key.Value
-		if first, ok := seen[key.Value]; ok {
-			d.add(key.Line, printableName(name), fmt.Sprintf("it a second time (first at line %d)", first), "each field once", "")
-			continue
-		}
-		seen[key.Value] = key.Line
-		d.member(s, key, value)
 	}
 	for _, m := range s.members {
-		if _, ok := seen[m.name]; !ok && m.required != "" {
-			d.add(n.Line, s.prefix+m.name, "nothing", m.required, "the field is required")
+		if !seen[m.name] && m.required != "" {
+			d.add(n.Line(), s.prefix+m.name, "nothing", m.required, "the field is required")
 			d.bad[s.prefix+m.name] = true
 		}
 	}
 	return true
 }
 
-func (d *decoder) member(s section, key, value *yaml.Node) {
-	name := s.prefix + key.Value
-	if i := slices.IndexFunc(s.members, func(m member) bool { return m.name == key.Value }); i >= 0 {
-		d.lines[name] = value.Line
+func (d *decoder) member(s section, key, value yamlnode.Node) {
+	name := s.prefix + key.Value()
+	if i := slices.IndexFunc(s.members, func(m member) bool { return m.name == key.Value() }); i >= 0 {
+		d.lines[name] = value.Line()
 		s.members[i].read(d, name, value)
 		return
 	}
 	names := s.names()
-	if slices.Contains(s.later, key.Value) {
-		d.add(key.Line, name, "a field that is not supported by this version", strings.Join(names, ", "), "")
+	if slices.Contains(s.later, key.Value()) {
+		d.add(key.Line(), name, "a field that is not supported by this version", strings.Join(names, ", "), "")
 		return
 	}
 	hint := ""
-	if meant := Nearest(key.Value, names); meant != "" {
+	if meant := Nearest(key.Value(), names); meant != "" {
 		hint = fmt.Sprintf("did you mean %q?", meant)
-	} else if place := elsewhere(key.Value); place != "" && place != name {
+	} else if place := elsewhere(key.Value()); place != "" && place != name {
 		hint = fmt.Sprintf("did you mean %q?", place)
 	}
-	d.add(key.Line, printableName(name), "an unknown field", strings.Join(names, ", "), hint)
+	d.add(key.Line(), printableName(name), "an unknown field", strings.Join(names, ", "), hint)
 }
 
 func (s section) names() []string {
@@ -218,10 +214,10 @@ func (d *decoder) add(line int, field, got, allowed, hint string) {
 }
 
 // wrong reports that the value n of field has the wrong type. References and tags are reported already.
-func (d *decoder) wrong(field string, n *yaml.Node, allowed, hint string) {
+func (d *decoder) wrong(field string, n yamlnode.Node, allowed, hint string) {
 	d.bad[field] = true
-	if n.Kind != yaml.AliasNode && n.Style&yaml.TaggedStyle == 0 {
-		d.add(n.Line, field, describe(n), allowed, hint)
+	if n.Kind() != yamlnode.Alias && n.Tag() == "" {
+		d.add(n.Line(), field, n.Describe(quoteShort), allowed, hint)
 	}
 }
 

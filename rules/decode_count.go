@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/weirhq/weir/internal/yamlnode"
 )
 
-func (d *decoder) readAlgorithm(field string, n *yaml.Node) {
+func (d *decoder) readAlgorithm(field string, n yamlnode.Node) {
 	s, ok := d.text(field, n, allowedAlgorithm())
 	switch {
 	case !ok:
@@ -37,14 +37,14 @@ func countSection() section {
 	}
 }
 
-func (d *decoder) readCount(field string, n *yaml.Node) {
-	if n.Kind == yaml.MappingNode {
+func (d *decoder) readCount(field string, n yamlnode.Node) {
+	if n.Kind() == yamlnode.Mapping {
 		before := len(d.problems)
 		d.section(countSection(), field, n)
 		switch {
 		case len(d.problems) > before:
 			d.bad[field] = true
-		case len(n.Content) == 0:
+		case len(n.Children()) == 0:
 			d.wrong(field, n, allowedCount, "")
 		}
 		return
@@ -63,13 +63,13 @@ func (d *decoder) readCount(field string, n *yaml.Node) {
 	d.wrong(field, n, allowedCount, hint)
 }
 
-func (d *decoder) readDistinct(field string, n *yaml.Node) {
+func (d *decoder) readDistinct(field string, n yamlnode.Node) {
 	if entry, ok := d.keyElement(field, n); ok {
 		d.distinct = &entry
 	}
 }
 
-func (d *decoder) readSum(field string, n *yaml.Node) {
+func (d *decoder) readSum(field string, n yamlnode.Node) {
 	s, ok := d.text(field, n, allowedSum)
 	switch {
 	case !ok:
@@ -80,7 +80,7 @@ func (d *decoder) readSum(field string, n *yaml.Node) {
 	}
 }
 
-func (d *decoder) readBurst(field string, n *yaml.Node) {
+func (d *decoder) readBurst(field string, n yamlnode.Node) {
 	v, ok := d.integer(field, n, allowedBurst)
 	switch {
 	case !ok:
@@ -91,7 +91,7 @@ func (d *decoder) readBurst(field string, n *yaml.Node) {
 	}
 }
 
-func (d *decoder) readCooldown(field string, n *yaml.Node) {
+func (d *decoder) readCooldown(field string, n yamlnode.Node) {
 	v, ok := d.duration(field, n, allowedCooldown)
 	switch {
 	case !ok:

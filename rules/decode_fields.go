@@ -7,8 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/weirhq/weir/internal/yamlnode"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -33,42 +32,42 @@ func (e keyEntry) resolve(v4, v6 uint8) traffic.KeyField {
 	return k
 }
 
-func (d *decoder) readID(field string, n *yaml.Node) {
+func (d *decoder) readID(field string, n yamlnode.Node) {
 	if s, ok := d.text(field, n, allowedID); ok {
 		d.doc.ID = s
 	}
 }
 
-func (d *decoder) readOwner(field string, n *yaml.Node) {
+func (d *decoder) readOwner(field string, n yamlnode.Node) {
 	if s, ok := d.text(field, n, allowedOwner); ok {
 		d.doc.Owner = s
 	}
 }
 
-func (d *decoder) readMatch(field string, n *yaml.Node) {
-	if isNull(n) {
+func (d *decoder) readMatch(field string, n yamlnode.Node) {
+	if n.Kind() == yamlnode.Null {
 		d.wrong(field, n, allowedMatch, "write {} to match every request")
 		return
 	}
 	d.section(matchSection(), field, n)
 }
 
-func (d *decoder) readMethod(field string, n *yaml.Node) {
+func (d *decoder) readMethod(field string, n yamlnode.Node) {
 	const allowed = "a method name or a list of them, such as POST or [GET, HEAD]"
-	names := []*yaml.Node{n}
-	if n.Kind == yaml.SequenceNode {
-		names = n.Content
+	names := []yamlnode.Node{n}
+	if n.Kind() == yamlnode.List {
+		names = n.Children()
 		if len(names) == 0 {
 			d.bad[field] = true
-			d.add(n.Line, field, "an empty list", allowed, "leave the field out to match every method")
+			d.add(n.Line(), field, "an empty list", allowed, "leave the field out to match every method")
 			return
 		}
 	}
 	for i, item := range names {
 		place := field
-		if n.Kind == yaml.SequenceNode {
+		if n.Kind() == yamlnode.List {
 			place = element(field, i)
-			d.lines[place] = item.Line
+			d.lines[place] = item.Line()
 		}
 		name, ok := d.text(place, item, allowed)
 		if !ok {
@@ -77,14 +76,14 @@ func (d *decoder) readMethod(field string, n *yaml.Node) {
 		}
 		name = strings.ToUpper(name)
 		if slices.Contains(d.doc.Match.Methods, name) {
-			d.add(item.Line, place, quoteShort(name)+" a second time", "each method once", "")
+			d.add(item.Line(), place, quoteShort(name)+" a second time", "each method once", "")
 			continue
 		}
 		d.doc.Match.Methods = append(d.doc.Match.Methods, name)
 	}
 }
 
-func (d *decoder) readPath(field string, n *yaml.Node) {
+func (d *decoder) readPath(field string, n yamlnode.Node) {
 	s, ok := d.text(field, n, allowedPath)
 	if !ok {
 		return
@@ -96,14 +95,14 @@ func (d *decoder) readPath(field string, n *yaml.Node) {
 	d.doc.Match.Path = s
 }
 
-func (d *decoder) readPathAs(field string, n *yaml.Node) {
+func (d *decoder) readPathAs(field string, n yamlnode.Node) {
 	if s, ok := d.text(field, n, allowedPathAs); ok {
 		d.doc.Match.PathAs = PathAs(s)
 		d.refuseEmpty(field, s, n, allowedPathAs)
 	}
 }
 
-func (d *decoder) readPathCase(field string, n *yaml.Node) {
+func (d *decoder) readPathCase(field string, n yamlnode.Node) {
 	if s, ok := d.text(field, n, allowedPathCase); ok {
 		d.doc.Match.PathCase = PathCase(s)
 		d.refuseEmpty(field, s, n, allowedPathCase)
@@ -111,7 +110,7 @@ func (d *decoder) readPathCase(field string, n *yaml.Node) {
 }
 
 // refuseEmpty reports an empty text, which a document holds for the default.
-func (d *decoder) refuseEmpty(field, s string, n *yaml.Node, allowed string) {
+func (d *decoder) refuseEmpty(field, s string, n yamlnode.Node, allowed string) {
 	if s == "" {
 		d.wrong(field, n, allowed, "leave the field out for the default")
 	}
@@ -128,79 +127,79 @@ func (d *decoder) requireNormalPath() {
 	}
 }
 
-func (d *decoder) readMissing(field string, n *yaml.Node) {
+func (d *decoder) readMissing(field string, n yamlnode.Node) {
 	if s, ok := d.text(field, n, allowedMissing); ok {
 		d.doc.Missing = OnMissing(s)
 	}
 }
 
-func (d *decoder) readLimit(field string, n *yaml.Node) {
+func (d *decoder) readLimit(field string, n yamlnode.Node) {
 	if v, ok := d.integer(field, n, allowedLimit); ok {
 		d.doc.Limit = v
 	}
 }
 
-func (d *decoder) readWindow(field string, n *yaml.Node) {
+func (d *decoder) readWindow(field string, n yamlnode.Node) {
 	if v, ok := d.duration(field, n, allowedWindow); ok {
 		d.doc.Window = v
 	}
 }
 
-func (d *decoder) readLateness(field string, n *yaml.Node) {
+func (d *decoder) readLateness(field string, n yamlnode.Node) {
 	if v, ok := d.duration(field, n, allowedLateness); ok {
 		d.doc.Lateness = v
 	}
 }
 
-func (d *decoder) readMaxLag(field string, n *yaml.Node) {
+func (d *decoder) readMaxLag(field string, n yamlnode.Node) {
 	if v, ok := d.duration(field, n, allowedMaxLag); ok {
 		d.doc.MaxLag = v
 	}
 }
 
-func (d *decoder) readBlock(field string, n *yaml.Node) {
+func (d *decoder) readBlock(field string, n yamlnode.Node) {
 	d.doc.Block = &Block{}
 	if !d.section(blockSection(), field, n) {
 		d.doc.Block = nil
 	}
 }
 
-func (d *decoder) readTTL(field string, n *yaml.Node) {
+func (d *decoder) readTTL(field string, n yamlnode.Node) {
 	if v, ok := d.duration(field, n, allowedTTL); ok {
 		d.doc.Block.TTL = v
 	}
 }
 
-func (d *decoder) readExtend(field string, n *yaml.Node) {
+func (d *decoder) readExtend(field string, n yamlnode.Node) {
 	s, ok := d.text(field, n, allowedExtend)
 	switch {
 	case !ok:
 	case s == "on-attempt":
 		d.bad[field] = true
-		d.add(n.Line, field, quoteShort(s)+", which is not supported by this version", allowedExtend, "")
+		d.add(n.Line(), field, quoteShort(s)+", which is not supported by this version", allowedExtend, "")
 	default:
 		d.doc.Block.Extend = Extend(s)
 	}
 }
 
-func (d *decoder) readKey(field string, n *yaml.Node) { d.key = d.keyList(field, n) }
+func (d *decoder) readKey(field string, n yamlnode.Node) { d.key = d.keyList(field, n) }
 
-func (d *decoder) readBlockKey(field string, n *yaml.Node) { d.blockKey = d.keyList(field, n) }
+func (d *decoder) readBlockKey(field string, n yamlnode.Node) { d.blockKey = d.keyList(field, n) }
 
 // keyList reads a list of key elements: a field's name, or {field: ip, v4: N, v6: N}.
-func (d *decoder) keyList(field string, n *yaml.Node) []keyEntry {
-	if n.Kind != yaml.SequenceNode {
+func (d *decoder) keyList(field string, n yamlnode.Node) []keyEntry {
+	if n.Kind() != yamlnode.List {
 		hint := ""
-		if n.Kind == yaml.ScalarNode && !isNull(n) {
+		if n.IsScalar() && n.Kind() != yamlnode.Null {
 			hint = "a key of one field is a list too: [ip]"
 		}
 		d.wrong(field, n, allowedKey, hint)
 		return nil
 	}
-	entries := make([]keyEntry, 0, len(n.Content))
-	for i, item := range n.Content {
+	var entries []keyEntry
+	for i, item := range n.Children() {
 		place := element(field, i)
-		d.lines[place] = item.Line
+		d.lines[place] = item.Line()
 		entry, ok := d.keyElement(place, item)
 		if !ok {
 			d.bad[field] = true
@@ -211,30 +210,30 @@ func (d *decoder) keyList(field string, n *yaml.Node) []keyEntry {
 	return entries
 }
 
-func (d *decoder) keyElement(place string, n *yaml.Node) (keyEntry, bool) {
-	if n.Kind != yaml.MappingNode {
+func (d *decoder) keyElement(place string, n yamlnode.Node) (keyEntry, bool) {
+	if n.Kind() != yamlnode.Mapping {
 		f, ok := d.keyField(place, n)
 		return keyEntry{field: f}, ok
 	}
 	entry, before := keyEntry{}, len(d.problems)
 	d.section(section{prefix: place + ".", members: []member{
-		{"field", allowedKeyField, func(d *decoder, field string, n *yaml.Node) {
+		{"field", allowedKeyField, func(d *decoder, field string, n yamlnode.Node) {
 			entry.field, _ = d.keyField(field, n)
 		}},
-		{"v4", "", func(d *decoder, field string, n *yaml.Node) {
+		{"v4", "", func(d *decoder, field string, n yamlnode.Node) {
 			entry.v4 = d.prefixLength(field, n, 32)
 		}},
-		{"v6", "", func(d *decoder, field string, n *yaml.Node) {
+		{"v6", "", func(d *decoder, field string, n yamlnode.Node) {
 			entry.v6 = d.prefixLength(field, n, 128)
 		}},
 	}}, place, n)
 	if len(d.problems) == before && entry.field != traffic.FieldIP && (entry.v4 != 0 || entry.v6 != 0) {
-		d.add(n.Line, place, "a prefix length for "+entry.field.String(), "v4 and v6 only with field: ip", "")
+		d.add(n.Line(), place, "a prefix length for "+entry.field.String(), "v4 and v6 only with field: ip", "")
 	}
 	return entry, len(d.problems) == before
 }
 
-func (d *decoder) keyField(place string, n *yaml.Node) (traffic.Field, bool) {
+func (d *decoder) keyField(place string, n yamlnode.Node) (traffic.Field, bool) {
 	s, ok := d.text(place, n, allowedKeyField)
 	if !ok {
 		return 0, false
@@ -244,18 +243,18 @@ func (d *decoder) keyField(place string, n *yaml.Node) (traffic.Field, bool) {
 	}
 	d.bad[place] = true
 	if strings.Contains(s, "|") {
-		d.add(n.Line, place, quoteShort(s)+"; alternatives are not supported by this version", allowedKeyField, "")
+		d.add(n.Line(), place, quoteShort(s)+"; alternatives are not supported by this version", allowedKeyField, "")
 		return 0, false
 	}
 	hint := ""
 	if meant := Nearest(s, traffic.FieldNames()); meant != "" {
 		hint = fmt.Sprintf("did you mean %q?", meant)
 	}
-	d.add(n.Line, place, quoteShort(s), allowedKeyField, hint)
+	d.add(n.Line(), place, quoteShort(s), allowedKeyField, hint)
 	return 0, false
 }
 
-func (d *decoder) prefixLength(field string, n *yaml.Node, most int) uint8 {
+func (d *decoder) prefixLength(field string, n yamlnode.Node, most int) uint8 {
 	allowed := fmt.Sprintf("a whole number from 1 to %d", most)
 	v, ok := d.integer(field, n, allowed)
 	if ok && (v < 1 || v > most) {

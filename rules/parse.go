@@ -1,21 +1,17 @@
 package rules
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/weirhq/weir/internal/yamlnode"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -161,24 +157,20 @@ func parseFile(f File, env Environment) ([]located, Problems) {
 	}
 	var docs []located
 	var problems Problems
-	dec := yaml.NewDecoder(bytes.NewReader(f.Src))
-	for len(problems) < 10*maxProblems {
-		var n yaml.Node
-		err := dec.Decode(&n)
-		if errors.Is(err, io.EOF) {
-			return docs, problems
-		}
+	for n, err := range yamlnode.Documents(f.Src) {
 		if err != nil {
-			// Where one document ends and the next begins is unknown from here on.
 			return docs, append(problems, syntaxProblem(f, err))
 		}
-		if len(n.Content) != 1 || isNull(n.Content[0]) {
+		if n.Kind() == yamlnode.Null {
 			continue
 		}
 		d := &decoder{file: f.Name, env: env, lines: map[string]int{}, bad: map[string]bool{}}
-		d.document(n.Content[0])
+		d.document(n)
 		problems = append(problems, d.problems...)
 		docs = append(docs, located{doc: d.doc, file: f.Name, line: d.line("id")})
+		if len(problems) >= 10*maxProblems {
+			break
+		}
 	}
 	return docs, problems
 }
@@ -204,15 +196,13 @@ func checkSource(src []byte) *Problem {
 	return nil
 }
 
-// syntaxProblem turns an error of the YAML reader ("yaml: line 3: did not find …") into a problem.
+// syntaxProblem is an error of yamlnode.Documents as a problem of f.
 func syntaxProblem(f File, err error) Problem {
 	p := Problem{File: f.Name, Line: 1, Allowed: "YAML, one mapping per rule"}
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	if m := regexp.MustCompile(`^line (\d+): (?s:(.*))$`).FindStringSubmatch(text); m != nil {
-		if line, err := strconv.Atoi(m[1]); err == nil {
-			p.Line, text = max(line, 1), m[2]
-		}
+	text := err.Error()
+	if e := (*yamlnode.SyntaxError)(nil); errors.As(err, &e) {
+		p.Line, text = max(e.Line, 1), e.Reason
 	}
-	p.Got = "YAML that cannot be read (" + strings.ToValidUTF8(text, "") + ")"
+	p.Got = "YAML that cannot be read (" + text + ")"
 	return p
 }

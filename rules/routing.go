@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -83,7 +84,7 @@ func (r *Routing) CheckRecordFormat() error {
 		}
 		if r.RecordFormat < CountingRecordFormat && (d.Algorithm != "" || d.Count.Kind() != CountEvents || d.Burst != 0 || d.Cooldown != 0) {
 			return refuse(fmt.Sprintf("algorithm %s, count %s, burst %d, cooldown %s",
-				d.Counting(), d.Count, d.Capacity(), FormatDuration(d.UpdateEvery())), CountingRecordFormat)
+				d.Counting(), d.Count, d.Capacity(), duration.Format(d.UpdateEvery())), CountingRecordFormat)
 		}
 		if r.RecordFormat < ReadingRecordFormat && (d.Match.PathAs != "" || d.Match.PathCase != "") {
 			return refuse("match "+describeMatch(d.Match), ReadingRecordFormat)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"strconv"
 	"strings"
+
+	"github.com/weirhq/weir/internal/duration"
 )
 
 // YAML writes d as a rule document: every field with its value, defaults included, in the order of the reference. Parse
@@ -32,19 +34,19 @@ func (d *Document) YAML() string {
 	line("key", describeKey(n.Key))
 	line("on_missing", string(n.Missing))
 	line("limit", strconv.Itoa(n.Limit))
-	line("window", FormatDuration(n.Window))
+	line("window", duration.Format(n.Window))
 	line("algorithm", string(n.Algorithm))
 	line("count", n.Count.String())
 	if n.Burst != 0 {
 		line("burst", strconv.Itoa(n.Burst))
 	}
-	line("cooldown", FormatDuration(n.Cooldown))
-	line("lateness", FormatDuration(n.Lateness))
-	line("max_lag", FormatDuration(n.MaxLag))
+	line("cooldown", duration.Format(n.Cooldown))
+	line("lateness", duration.Format(n.Lateness))
+	line("max_lag", duration.Format(n.MaxLag))
 	if n.Block != nil {
 		b.WriteString("block:\n")
 		line("  key", describeKey(n.Block.Key))
-		line("  ttl", FormatDuration(n.Block.TTL))
+		line("  ttl", duration.Format(n.Block.TTL))
 		line("  extend", string(n.Block.Extend))
 	}
 	return b.String()

@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
-	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -169,7 +169,7 @@ func hitRow(h history.RecordedHit) []string {
 	}
 	return []string{
 		h.Rule, subject.Text(h.Subject), events, strconv.Itoa(h.Peak), strconv.Itoa(h.Limit),
-		rules.FormatDuration(time.Duration(h.WindowMS) * time.Millisecond), terminal.Time(h.First), terminal.Time(h.Last), phase, h.ID,
+		duration.Format(time.Duration(h.WindowMS) * time.Millisecond), terminal.Time(h.First), terminal.Time(h.Last), phase, h.ID,
 	}
 }
 

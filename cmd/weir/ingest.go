@@ -19,6 +19,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -283,6 +284,6 @@ func (l lateness) allowed() time.Duration { return l.greatest + detectors.IdleMa
 
 // String says where the allowance comes from.
 func (l lateness) String() string {
-	return fmt.Sprintf("more than %s: the greatest lateness of %s, %s, and a margin of %s", rules.FormatDuration(l.allowed()),
-		terminal.Plural(l.rules, "rule"), rules.FormatDuration(l.greatest), rules.FormatDuration(detectors.IdleMargin))
+	return fmt.Sprintf("more than %s: the greatest lateness of %s, %s, and a margin of %s", duration.Format(l.allowed()),
+		terminal.Plural(l.rules, "rule"), duration.Format(l.greatest), duration.Format(detectors.IdleMargin))
 }

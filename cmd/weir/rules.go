@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -266,7 +267,7 @@ func (a *app) rulesList() *cobra.Command {
 					v := r.Newest.Version
 					return []string{
 						v.ID, string(r.Mode), strconv.Itoa(v.Number), terminal.Brief(v.Owner), strconv.Itoa(v.Limit),
-						rules.FormatDuration(v.Window), terminal.Stamp(r.Changed), terminal.Brief(r.ChangedBy),
+						duration.Format(v.Window), terminal.Stamp(r.Changed), terminal.Brief(r.ChangedBy),
 						uncountedText(&r.Uncounted),
 					}
 				})

@@ -19,6 +19,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -284,7 +285,7 @@ func (st *whyStory) evidence() []string {
 	}
 	lines := []string{
 		fmt.Sprintf("%s over the limit, from %s to %s; %s", count, terminal.Time(h.First), terminal.Time(h.Last), phaseText(h)),
-		fmt.Sprintf("limit %d in %s, at most %d were seen in one window", h.Limit, rules.FormatDuration(time.Duration(h.WindowMS)*time.Millisecond), h.Peak),
+		fmt.Sprintf("limit %d in %s, at most %d were seen in one window", h.Limit, duration.Format(time.Duration(h.WindowMS)*time.Millisecond), h.Peak),
 	}
 	if h.Users > 0 || h.Devices > 0 {
 		lines = append(lines, fmt.Sprintf("%s and %s among them", terminal.Plural(h.Users, "user"), terminal.Plural(h.Devices, "device")))

@@ -10,7 +10,7 @@ import (
 //	traffic ← rules ← detectors ← {ingest, blocklist, history} ← {gate, console} ← cmd
 var plan = map[string][]string{
 	"traffic":    {},
-	"rules":      {"traffic"},
+	"rules":      {"traffic", "internal/yamlnode", "internal/duration"},
 	"detectors":  {"traffic", "rules"},
 	"ingest":     {"traffic", "rules", "detectors", "internal/retry"},
 	"blocklist":  {"traffic", "rules", "detectors", "internal/retry"},
@@ -30,6 +30,8 @@ var plan = map[string][]string{
 	"cmd/weir/internal/subject":  {"traffic", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"}, // subjects as words of a shell
 	"examples":                   {"traffic", "gate"},                                                  // and below: what users import too
 	"internal/retry":             {},                                                                   // backoff, and what to log meanwhile
+	"internal/yamlnode":          {},                                                                   // YAML values with their lines, for rules and the configuration
+	"internal/duration":          {},                                                                   // 90s, 1d12h: in rules, settings and flags
 	"internal/local":             {},                                                                   // servers of this machine, for weir dev and tests
 	"internal/testbed":           {"internal/local"},
 	"internal/oracle":            {}, // judges the detectors, so shares nothing with them
