@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
 )
 
 // takePartition raises the epoch unless the caller still holds it. The row's lock makes it compare-and-set: a second
@@ -23,12 +24,12 @@ const takePartition = `
 // Take claims partition for owner. held is the epoch under which the caller's memory is warm, 0 for none. If the
 // store's epoch is held and its owner is owner, the claim is kept; otherwise the epoch is raised by one and what is
 // stored is told, newest first: Load gives its pieces.
-func (s *Store) Take(ctx context.Context, stream string, partition int, owner string, held int64) (detectors.Claim, error) {
-	var claim detectors.Claim
+func (s *Store) Take(ctx context.Context, stream string, partition int, owner string, held int64) (ingest.Claim, error) {
+	var claim ingest.Claim
 	err := s.transact(ctx, fmt.Sprintf("taking keyed partition %d of %s", partition, stream), func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, takePartition, stream, partition, owner, held).Scan(&claim.Epoch)
 		if errors.Is(err, pgx.ErrNoRows) {
-			claim = detectors.Claim{Epoch: held, Kept: true}
+			claim = ingest.Claim{Epoch: held, Kept: true}
 			return nil
 		}
 		if err != nil {
@@ -40,7 +41,7 @@ func (s *Store) Take(ctx context.Context, stream string, partition int, owner st
 		return err
 	})
 	if err != nil {
-		return detectors.Claim{}, err
+		return ingest.Claim{}, err
 	}
 	return claim, nil
 }
@@ -57,7 +58,7 @@ func inPieces() []byte {
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
-func loadCheckpoints(ctx context.Context, tx pgx.Tx, stream string, partition int) ([]detectors.Checkpoint, error) {
+func loadCheckpoints(ctx context.Context, tx pgx.Tx, stream string, partition int) ([]ingest.Checkpoint, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT c.epoch, c.keyed_offset, c.attempt, s.pieces, s.size FROM checkpoints c
 		JOIN partition_owners o USING (stream, partition)
@@ -71,7 +72,7 @@ func loadCheckpoints(ctx context.Context, tx pgx.Tx, stream string, partition in
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c detectors.Checkpoint, err error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c ingest.Checkpoint, err error) {
 		return c, row.Scan(&c.Epoch, &c.Offset, &c.Attempt, &c.Pieces, &c.Size)
 	})
 }
@@ -86,9 +87,9 @@ const loadPiece = `
 		AND p.number = $7::bigint
 	WHERE o.stream = $1 AND o.partition = $2`
 
-// Load gives a piece of a generation that Take has told of under epoch. detectors.ErrFenced is wrapped when the epoch is
+// Load gives a piece of a generation that Take has told of under epoch. ingest.ErrFenced is wrapped when the epoch is
 // another one by now, detectors.ErrSnapshot when the piece is damaged or gone.
-func (s *Store) Load(ctx context.Context, stream string, partition int, epoch int64, cp detectors.Checkpoint, number int) ([]byte, error) {
+func (s *Store) Load(ctx context.Context, stream string, partition int, epoch int64, cp ingest.Checkpoint, number int) ([]byte, error) {
 	doing := fmt.Sprintf("piece %d of %d of a snapshot of keyed partition %d of %s", number+1, cp.Pieces, partition, stream)
 	var mine bool
 	var data []byte
@@ -97,7 +98,7 @@ func (s *Store) Load(ctx context.Context, stream string, partition int, epoch in
 		Scan(&mine, &data, &crc)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) || err == nil && !mine:
-		err = detectors.ErrFenced
+		err = ingest.ErrFenced
 	case err != nil:
 	case len(data) == 0:
 		err = fmt.Errorf("%w: it is gone", detectors.ErrSnapshot)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
 )
 
 // randomPieces are n pieces of a size, as little alike as snapshots are.
@@ -23,7 +24,7 @@ func randomPieces(n, size int) [][]byte {
 	return out
 }
 
-func (b *bed) takes(t *testing.T, owner string) detectors.Claim {
+func (b *bed) takes(t *testing.T, owner string) ingest.Claim {
 	t.Helper()
 	claim, err := b.Take(t.Context(), history.Live, 1, owner, 0)
 	if err != nil {
@@ -32,10 +33,10 @@ func (b *bed) takes(t *testing.T, owner string) detectors.Claim {
 	return claim
 }
 
-func (b *bed) writes(t *testing.T, cp detectors.Checkpoint, pieces ...[]byte) {
+func (b *bed) writes(t *testing.T, cp ingest.Checkpoint, pieces ...[]byte) {
 	t.Helper()
 	for n, data := range pieces {
-		err := b.Write(t.Context(), history.Live, 1, cp, detectors.Piece{Number: n, Last: n == len(pieces)-1, Data: data})
+		err := b.Write(t.Context(), history.Live, 1, cp, ingest.Piece{Number: n, Last: n == len(pieces)-1, Data: data})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,8 +99,8 @@ func TestFormerBuildSharesCheckpoints(t *testing.T) {
 	small := []byte("small")
 	for round := range 2 { // each form takes the place of each other one
 		ours := b.takes(t, "ours")
-		b.writes(t, detectors.Checkpoint{Epoch: ours.Epoch, Offset: 1, Attempt: 1}, large...)
-		b.writes(t, detectors.Checkpoint{Epoch: ours.Epoch, Offset: 2, Attempt: 2}, small)
+		b.writes(t, ingest.Checkpoint{Epoch: ours.Epoch, Offset: 1, Attempt: 1}, large...)
+		b.writes(t, ingest.Checkpoint{Epoch: ours.Epoch, Offset: 2, Attempt: 2}, small)
 		epoch, found := b.former(t)
 		if want := [][]byte{small, slices.Concat(large...)}; !slices.EqualFunc(found, want, bytes.Equal) {
 			t.Fatalf("round %d: the former build reads %d snapshots, not ours", round, len(found))
@@ -130,7 +131,7 @@ func TestFormerBuildRefusesPieces(t *testing.T) {
 	pieces := randomPieces(2, 5000)
 	ours := b.takes(t, "ours")
 	for n := range int64(2) {
-		b.writes(t, detectors.Checkpoint{Epoch: ours.Epoch, Offset: n, Attempt: 1 + n}, pieces...)
+		b.writes(t, ingest.Checkpoint{Epoch: ours.Epoch, Offset: n, Attempt: 1 + n}, pieces...)
 	}
 	epoch, found := b.former(t)
 	for _, data := range found {
@@ -156,7 +157,7 @@ func TestLoadTellsDamageFromOwnership(t *testing.T) {
 	b := newBed(t)
 	b.recordFormat(t, 3)
 	claim := b.takes(t, "ours")
-	b.writes(t, detectors.Checkpoint{Epoch: claim.Epoch, Offset: 7, Attempt: 1}, randomPieces(3, 1000)...)
+	b.writes(t, ingest.Checkpoint{Epoch: claim.Epoch, Offset: 7, Attempt: 1}, randomPieces(3, 1000)...)
 	claim = b.takes(t, "ours")
 	cp := claim.Generations[0]
 	for n, harm := range []string{
@@ -177,7 +178,7 @@ func TestLoadTellsDamageFromOwnership(t *testing.T) {
 	b.takes(t, "another")
 	for n := range 3 {
 		_, err := b.Load(t.Context(), history.Live, 1, claim.Epoch, cp, n)
-		if !errors.Is(err, detectors.ErrFenced) || errors.Is(err, detectors.ErrSnapshot) {
+		if !errors.Is(err, ingest.ErrFenced) || errors.Is(err, detectors.ErrSnapshot) {
 			t.Errorf("piece %d, of a partition that was taken since: %v", n, err)
 		}
 	}
@@ -189,15 +190,15 @@ func TestInterruptedSnapshotsStayUnseen(t *testing.T) {
 	b.recordFormat(t, 3)
 	claim := b.takes(t, "ours")
 	for attempt := int64(1); attempt <= 10; attempt++ {
-		cp := detectors.Checkpoint{Epoch: claim.Epoch, Offset: attempt, Attempt: attempt}
+		cp := ingest.Checkpoint{Epoch: claim.Epoch, Offset: attempt, Attempt: attempt}
 		for n := range 2 {
-			if err := b.Write(t.Context(), history.Live, 1, cp, detectors.Piece{Number: n, Data: []byte(fmt.Sprint(n))}); err != nil {
+			if err := b.Write(t.Context(), history.Live, 1, cp, ingest.Piece{Number: n, Data: []byte(fmt.Sprint(n))}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	cp := detectors.Checkpoint{Epoch: claim.Epoch, Offset: 10, Attempt: 10}
-	if err := b.Write(t.Context(), history.Live, 1, cp, detectors.Piece{Number: 3, Last: true, Data: []byte("x")}); err == nil {
+	cp := ingest.Checkpoint{Epoch: claim.Epoch, Offset: 10, Attempt: 10}
+	if err := b.Write(t.Context(), history.Live, 1, cp, ingest.Piece{Number: 3, Last: true, Data: []byte("x")}); err == nil {
 		t.Error("a snapshot without its third piece was stored")
 	}
 	var left int
@@ -207,7 +208,7 @@ func TestInterruptedSnapshotsStayUnseen(t *testing.T) {
 	if next := b.takes(t, "next"); len(next.Generations) != 0 {
 		t.Errorf("found %+v", next.Generations)
 	}
-	b.writes(t, detectors.Checkpoint{Epoch: claim.Epoch + 1, Offset: 11, Attempt: 1}, []byte("whole"))
+	b.writes(t, ingest.Checkpoint{Epoch: claim.Epoch + 1, Offset: 11, Attempt: 1}, []byte("whole"))
 	if err := b.conn.QueryRow(t.Context(), "SELECT count(*) FROM checkpoint_pieces").Scan(&left); err != nil || left != 0 {
 		t.Errorf("%d pieces of the former owner are left (%v)", left, err)
 	}
@@ -220,8 +221,8 @@ func TestAttemptSparesTheOneBefore(t *testing.T) {
 	claim := b.takes(t, "ours")
 	write := func(attempt int64, n int) {
 		t.Helper()
-		cp := detectors.Checkpoint{Epoch: claim.Epoch, Offset: attempt, Attempt: attempt}
-		piece := detectors.Piece{Number: n, Last: n == 1, Data: []byte(fmt.Sprint(attempt, n))}
+		cp := ingest.Checkpoint{Epoch: claim.Epoch, Offset: attempt, Attempt: attempt}
+		piece := ingest.Piece{Number: n, Last: n == 1, Data: []byte(fmt.Sprint(attempt, n))}
 		if err := b.Write(t.Context(), history.Live, 1, cp, piece); err != nil {
 			t.Fatal(err)
 		}

@@ -11,8 +11,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -47,17 +47,17 @@ func (n *naiveCheckpoints) publish(g generation) {
 
 // attempt is a snapshot that is being written.
 type attempt struct {
-	cp     detectors.Checkpoint
+	cp     ingest.Checkpoint
 	pieces []string
 	next   int
 }
 
-func (a *attempt) piece(n int) detectors.Piece {
-	return detectors.Piece{Number: n, Last: n == len(a.pieces)-1, Data: []byte(a.pieces[n])}
+func (a *attempt) piece(n int) ingest.Piece {
+	return ingest.Piece{Number: n, Last: n == len(a.pieces)-1, Data: []byte(a.pieces[n])}
 }
 
 // stored loads all that a claim tells of.
-func (b *bed) stored(t testing.TB, partition int, claim detectors.Claim) (out []generation) {
+func (b *bed) stored(t testing.TB, partition int, claim ingest.Claim) (out []generation) {
 	t.Helper()
 	for _, cp := range claim.Generations {
 		g := generation{epoch: cp.Epoch, offset: cp.Offset}
@@ -124,7 +124,7 @@ func checkpointsAgainstNaive(t *testing.T, r *rapid.T, b *bed, partition int) {
 		"begin": func(r *rapid.T) {
 			attempts++
 			a := &attempt{
-				cp: detectors.Checkpoint{Epoch: rapid.Int64Range(0, naive.epoch+1).Draw(r, "epoch"),
+				cp: ingest.Checkpoint{Epoch: rapid.Int64Range(0, naive.epoch+1).Draw(r, "epoch"),
 					Offset: rapid.Int64Range(0, 5).Draw(r, "offset"), Attempt: attempts},
 				pieces: rapid.SliceOfN(rapid.StringN(1, 5, -1), 1, 4).Draw(r, "pieces"),
 			}
@@ -139,7 +139,7 @@ func checkpointsAgainstNaive(t *testing.T, r *rapid.T, b *bed, partition int) {
 			a := rapid.SampledFrom(under).Draw(r, "attempt")
 			n := rapid.IntRange(0, a.next).Draw(r, "piece") // the next one, or one again
 			err := b.Write(t.Context(), history.Live, partition, a.cp, a.piece(n))
-			if mine := naive.epoch > 0 && a.cp.Epoch == naive.epoch; mine != (err == nil) || err != nil && !errors.Is(err, detectors.ErrFenced) {
+			if mine := naive.epoch > 0 && a.cp.Epoch == naive.epoch; mine != (err == nil) || err != nil && !errors.Is(err, ingest.ErrFenced) {
 				r.Fatalf("write of %+v at epoch %d: %v", a.cp, naive.epoch, err)
 			}
 			if err != nil {
@@ -160,7 +160,7 @@ func checkpointsAgainstNaive(t *testing.T, r *rapid.T, b *bed, partition int) {
 
 // tenure is what one taker of a partition found and did.
 type tenure struct {
-	claim detectors.Claim
+	claim ingest.Claim
 	wrote int64 // the last offset that was acknowledged under the claim; 0 for none
 	err   error
 }
@@ -170,13 +170,13 @@ func (b *bed) hold(t *testing.T, owner string) tenure {
 	claim, err := b.Take(t.Context(), history.Live, 1, owner, 0)
 	held := tenure{claim: claim, err: err}
 	for offset := int64(1); offset <= 5 && err == nil; offset++ {
-		cp := detectors.Checkpoint{Epoch: claim.Epoch, Offset: offset, Attempt: offset}
+		cp := ingest.Checkpoint{Epoch: claim.Epoch, Offset: offset, Attempt: offset}
 		for n := 0; n < 3 && err == nil; n++ {
-			err = b.Write(t.Context(), history.Live, 1, cp, detectors.Piece{Number: n, Last: n == 2, Data: []byte{byte(offset)}})
+			err = b.Write(t.Context(), history.Live, 1, cp, ingest.Piece{Number: n, Last: n == 2, Data: []byte{byte(offset)}})
 		}
 		if err == nil {
 			held.wrote = offset
-		} else if !errors.Is(err, detectors.ErrFenced) {
+		} else if !errors.Is(err, ingest.ErrFenced) {
 			held.err = err
 		}
 	}
@@ -207,10 +207,10 @@ func TestConcurrentTakersAreFenced(t *testing.T) {
 	if len(byEpoch) != takers*rounds {
 		t.Fatalf("%d takers got %d epochs", takers*rounds, len(byEpoch))
 	}
-	var wrote detectors.Checkpoint
+	var wrote ingest.Checkpoint
 	for epoch := int64(1); epoch <= takers*rounds; epoch++ {
 		held := byEpoch[epoch]
-		var newest detectors.Checkpoint
+		var newest ingest.Checkpoint
 		if len(held.claim.Generations) > 0 {
 			newest = held.claim.Generations[0]
 		}
@@ -219,7 +219,7 @@ func TestConcurrentTakersAreFenced(t *testing.T) {
 				epoch, newest.Epoch, newest.Offset, wrote.Epoch, wrote.Offset)
 		}
 		if held.wrote > 0 {
-			wrote = detectors.Checkpoint{Epoch: epoch, Offset: held.wrote}
+			wrote = ingest.Checkpoint{Epoch: epoch, Offset: held.wrote}
 		}
 	}
 }
@@ -227,13 +227,13 @@ func TestConcurrentTakersAreFenced(t *testing.T) {
 func TestPartitionReports(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
-	halted := detectors.PartitionState{Side: detectors.SideKeyed, Partition: 1, Owner: "b", State: "halted", Reason: "hole\x00",
+	halted := ingest.PartitionStatus{Side: ingest.SideKeyed, Partition: 1, Owner: "b", State: "halted", Reason: "hole\x00",
 		Offset: 7, End: 9, Epoch: 3, Watermark: dawn, GapSource: 2, GapOffset: 5}
-	first := []detectors.PartitionState{
-		{Side: detectors.SideKeyed, Partition: 1, Owner: "a", State: "running", Epoch: 2},
-		{Side: detectors.SideRequests, Partition: 0, Owner: "a", State: "running", Offset: 10, End: 12},
+	first := []ingest.PartitionStatus{
+		{Side: ingest.SideKeyed, Partition: 1, Owner: "a", State: "running", Epoch: 2},
+		{Side: ingest.SideRequests, Partition: 0, Owner: "a", State: "running", Offset: 10, End: 12},
 	}
-	for _, report := range [][]detectors.PartitionState{first, {halted}, first, nil} {
+	for _, report := range [][]ingest.PartitionStatus{first, {halted}, first, nil} {
 		if err := b.Report(ctx, history.Live, report); err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func TestPartitionReports(t *testing.T) {
 		t.Fatalf("states %+v, %v", states, err)
 	}
 	halted.Reason = `hole\x00`
-	if states[0].PartitionState != first[1] || states[1].PartitionState != halted {
+	if states[0].PartitionStatus != first[1] || states[1].PartitionStatus != halted {
 		t.Errorf("got %+v; want requests first, and of keyed what the greater epoch said", states)
 	}
 }
@@ -251,16 +251,16 @@ func TestPartitionReports(t *testing.T) {
 func TestAcceptances(t *testing.T) {
 	b := newBed(t)
 	ctx := t.Context()
-	gap := detectors.Acceptance{Side: detectors.SideKeyed, Partition: 1, GapSource: 2, GapOffset: 5, By: "ann", Reason: "retention"}
+	gap := ingest.Acceptance{Side: ingest.SideKeyed, Partition: 1, GapSource: 2, GapOffset: 5, By: "ann", Reason: "retention"}
 	other := gap
 	other.GapOffset = 9
-	for _, a := range []detectors.Acceptance{gap, other, gap} {
+	for _, a := range []ingest.Acceptance{gap, other, gap} {
 		if err := b.Accept(ctx, history.Live, a); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, err := b.Accepted(ctx, history.Live)
-	if err != nil || !reflect.DeepEqual(got, []detectors.Acceptance{gap, other}) {
+	if err != nil || !reflect.DeepEqual(got, []ingest.Acceptance{gap, other}) {
 		t.Errorf("accepted %+v, %v", got, err)
 	}
 	entries, err := b.Audit(ctx, "partition keyed/1 of live", 0)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
 )
 
 // piecesRecordFormat is the record format from which on all processes of a stream know pieces. An operator raises a
@@ -17,10 +17,10 @@ const mostWhole = 512 << 20
 
 // Write stores a piece of a snapshot. The last one makes the snapshot the partition's newest generation; the one before is
 // kept. Until then nobody sees any of it. A piece may be written again, and a new attempt may be begun before the one before is
-// whole. detectors.ErrFenced is wrapped when the epoch is not cp.Epoch any more; then nothing was written.
+// whole. ingest.ErrFenced is wrapped when the epoch is not cp.Epoch any more; then nothing was written.
 //
 // Each step is one statement: an owner that is frozen between two of them must not hold a lock that its successor needs.
-func (s *Store) Write(ctx context.Context, stream string, partition int, cp detectors.Checkpoint, piece detectors.Piece) error {
+func (s *Store) Write(ctx context.Context, stream string, partition int, cp ingest.Checkpoint, piece ingest.Piece) error {
 	w := &checkpointWriter{querier: s.pool, stream: stream, partition: partition, cp: cp}
 	err := w.write(ctx, piece)
 	if err != nil {
@@ -34,10 +34,10 @@ type checkpointWriter struct {
 	querier
 	stream    string
 	partition int
-	cp        detectors.Checkpoint
+	cp        ingest.Checkpoint
 }
 
-func (w *checkpointWriter) write(ctx context.Context, piece detectors.Piece) error {
+func (w *checkpointWriter) write(ctx context.Context, piece ingest.Piece) error {
 	var err error
 	switch {
 	case !piece.Last:
@@ -55,14 +55,14 @@ func (w *checkpointWriter) write(ctx context.Context, piece detectors.Piece) err
 	return err
 }
 
-func (w *checkpointWriter) add(ctx context.Context, piece detectors.Piece) error {
+func (w *checkpointWriter) add(ctx context.Context, piece ingest.Piece) error {
 	tag, err := w.Exec(ctx, `
 		INSERT INTO checkpoint_pieces (stream, partition, epoch, attempt, number, crc, data)
 		SELECT $1, $2, $3, $4, $5, $6, $7 FROM partition_owners o WHERE o.stream = $1 AND o.partition = $2 AND o.epoch = $3
 		ON CONFLICT (stream, partition, epoch, attempt, number) DO UPDATE SET crc = excluded.crc, data = excluded.data`,
 		w.stream, w.partition, w.cp.Epoch, w.cp.Attempt, piece.Number, int64(checksum(piece.Data)), piece.Data)
 	if err == nil && tag.RowsAffected() == 0 {
-		return detectors.ErrFenced
+		return ingest.ErrFenced
 	}
 	return err
 }
@@ -110,7 +110,7 @@ func (w *checkpointWriter) publish(ctx context.Context, data []byte, pieces int)
 	case mine:
 		return fmt.Errorf("of its %d pieces not all are there", pieces)
 	}
-	return detectors.ErrFenced
+	return ingest.ErrFenced
 }
 
 // clean removes pieces that are of no generation, as interrupted attempts leave them. This attempt's stay, and those of

@@ -7,13 +7,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
 // ReportedPartition is what a stage last said about a partition, and when.
 type ReportedPartition struct {
-	detectors.PartitionState
+	ingest.PartitionStatus
 	Reported time.Time
 }
 
@@ -28,7 +28,7 @@ const reportState = `
 	WHERE excluded.epoch >= s.epoch`
 
 // Report stores what a stage says about its partitions, in place of what was said before.
-func (s *Store) Report(ctx context.Context, stream string, states []detectors.PartitionState) error {
+func (s *Store) Report(ctx context.Context, stream string, states []ingest.PartitionStatus) error {
 	if len(states) == 0 {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (s *Store) PartitionStates(ctx context.Context, stream string) ([]ReportedP
 }
 
 // Accept stores an operator's word that a gap may be passed, and audits it. The same gap accepted again is as before.
-func (s *Store) Accept(ctx context.Context, stream string, a detectors.Acceptance) error {
+func (s *Store) Accept(ctx context.Context, stream string, a ingest.Acceptance) error {
 	object := fmt.Sprintf("partition %s/%d of %s", a.Side, a.Partition, stream)
 	return s.transact(ctx, "accepting a gap in "+object, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
@@ -80,13 +80,13 @@ func (s *Store) Accept(ctx context.Context, stream string, a detectors.Acceptanc
 }
 
 // Accepted returns all acceptances of the stream, oldest first.
-func (s *Store) Accepted(ctx context.Context, stream string) ([]detectors.Acceptance, error) {
+func (s *Store) Accepted(ctx context.Context, stream string) ([]ingest.Acceptance, error) {
 	rows, err := s.pool.Query(ctx, `SELECT side, partition, gap_source, gap_offset, accepted_by, reason
 		FROM gap_acceptances WHERE stream = $1 ORDER BY seq`, stream)
 	if err != nil {
 		return nil, s.fail("accepted gaps of "+stream, err)
 	}
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (a detectors.Acceptance, err error) {
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (a ingest.Acceptance, err error) {
 		return a, row.Scan(&a.Side, &a.Partition, &a.GapSource, &a.GapOffset, &a.By, &a.Reason)
 	})
 	if err != nil {

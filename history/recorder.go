@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -30,7 +31,7 @@ type Transactions interface {
 var _ Transactions = (*Store)(nil)
 
 // stageRecord is the stage's name in dead letters.
-const stageRecord = "record"
+const stageRecord = ingest.StageRecord
 
 // Reasons of dead letters.
 const (

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/migrations"
 )
 
@@ -29,7 +30,7 @@ var ErrNotMigrated = errors.New("run `weir migrate`")
 
 // Live is the name of the stream that gateways feed. Every other one is a replay, named ReplayPrefix + NAME.
 const (
-	Live         = "live"
+	Live         = string(ingest.Live)
 	ReplayPrefix = "replay/"
 )
 

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -41,7 +42,8 @@ type Stream struct {
 
 var streamPattern = regexp.MustCompile(`^(live|replay/[A-Za-z0-9][A-Za-z0-9._-]{0,99})$`)
 
-// CheckStream says whether name can be a stream's: live, or replay/NAME with a NAME that can be part of a topic's.
+// CheckStream says whether name can be that of a stream in history: live, or replay/NAME. It takes more than
+// ingest.Stream.Check, by which new streams are named: older builds took names with dots, and of up to 100 characters.
 func CheckStream(name string) error {
 	if !streamPattern.MatchString(name) {
 		return fmt.Errorf("stream %q: allowed are live and replay/NAME, NAME of up to 100 letters, digits, dots, _ and -", name)
@@ -51,7 +53,7 @@ func CheckStream(name string) error {
 
 // CreateStream makes a stream with a generation of its own. ErrStreamExists is wrapped where the name is taken.
 func (s *Store) CreateStream(ctx context.Context, name string, n PartitionCounts) (Stream, error) {
-	if err := CheckStream(name); err != nil {
+	if err := ingest.Stream(name).Check(); err != nil {
 		return Stream{}, err
 	}
 	doing := "creating stream " + name

@@ -1,11 +1,16 @@
-// Package ingest is weir's side of Kafka: what takes events in (gateway topics and files), the stages ROUTE and DETECT with
-// the keyed hop between them, and the consumer that RECORD and ENFORCE run in. The stages talk to Kafka through the ports
-// in this file only, so that the same code runs over a simulated log.
+// Package ingest holds the ports of the stream and their plain types: what ROUTE, DETECT and the stages behind them need of
+// a log and of the stores, and the names and rules that they agree on. Nothing here talks to a server. The packages below
+// it do: kafka speaks to the brokers, route and detect are the stages with those names, consume runs RECORD and ENFORCE,
+// archive reads files. The same stages run over a simulated log.
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/traffic"
@@ -33,11 +38,22 @@ type Fetched struct {
 	Err           error        // this partition's own error: ErrOutOfRange, an *UnreadableError, or one that a retry mends
 }
 
-// heldBytes is what a message takes in memory: its value, and its place in a slice.
-func heldBytes(m *traffic.Message) int {
+// HeldBytes is what a message takes in memory: its value, and its place in a slice.
+func HeldBytes(m *traffic.Message) int {
 	const place = 48
 	return len(m.Value) + place
 }
+
+// MessagesFrom cuts off what lies before offset. messages ascend.
+func MessagesFrom(messages []traffic.Message, offset int64) []traffic.Message {
+	n, _ := slices.BinarySearchFunc(messages, offset, func(m traffic.Message, offset int64) int {
+		return cmp.Compare(m.Offset, offset)
+	})
+	return messages[n:]
+}
+
+// DefaultFetchWait is how long a fetch waits for the first record where nothing else is asked of it.
+const DefaultFetchWait = 400 * time.Millisecond
 
 // ErrOutOfRange says that the asked offset lies before the log's start or beyond its end.
 var ErrOutOfRange = errors.New("offset is outside the log")
@@ -79,6 +95,49 @@ type Appender interface {
 	Append(ctx context.Context, batches []Batch) error
 }
 
+// ErrBatchTooLarge is wrapped by Append's error when a batch is larger than the topic (max.message.bytes) or the protocol
+// takes. Such a batch was not written; the same one will never be.
+var ErrBatchTooLarge = errors.New("record batch is larger than the topic takes")
+
+// UnwrittenError wraps the error of a batch that has certainly not been written, so that it may be given again without being
+// there twice. It has the text of what it wraps.
+type UnwrittenError struct{ Err error }
+
+func (e *UnwrittenError) Error() string { return e.Err.Error() }
+
+func (e *UnwrittenError) Unwrap() error { return e.Err }
+
+// AppendError says which partitions did not acknowledge, and why. A batch whose error is no *UnwrittenError may have been
+// written, or be written yet.
+type AppendError struct {
+	Topic  string
+	Failed map[int]error // by partition
+}
+
+// Error names partitions with the same trouble together.
+func (e *AppendError) Error() string {
+	byText := make(map[string][]int)
+	for partition, err := range e.Failed {
+		byText[err.Error()] = append(byText[err.Error()], partition)
+	}
+	var parts []string
+	for text, partitions := range byText {
+		slices.Sort(partitions)
+		parts = append(parts, fmt.Sprintf("partitions %v: %s", partitions, text))
+	}
+	slices.Sort(parts)
+	return "appending to topic " + e.Topic + ": " + strings.Join(parts, "; ")
+}
+
+// Unwrap gives the partitions' errors.
+func (e *AppendError) Unwrap() []error {
+	errs := make([]error, 0, len(e.Failed))
+	for _, err := range e.Failed {
+		errs = append(errs, err)
+	}
+	return errs
+}
+
 // Commit is a group's committed position of one partition.
 type Commit struct {
 	Offset   int64
@@ -114,4 +173,12 @@ type Group interface {
 	// generation does; it must then return soon. After nil the same member goes on to the next generation, after any
 	// error it leaves and joins anew, with back-off.
 	Run(ctx context.Context, session func(ctx context.Context, a Assignment) error) error
+}
+
+// Wake wakes whoever waits on c, now or when it next looks: c has room for one.
+func Wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

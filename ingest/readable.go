@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// unansweredFor is how long a partition may be asked for in vain before it counts as one that cannot be read. A leader's
+// UnansweredFor is how long a partition may be asked for in vain before it counts as one that cannot be read. A leader's
 // election takes seconds.
-const unansweredFor = 30 * time.Second
+const UnansweredFor = 30 * time.Second
 
-// notAskedFor is how long a reader may leave a partition out, for want of room, without beginning to count anew. It is
+// NotAskedFor is how long a reader may leave a partition out, for want of room, without beginning to count anew. It is
 // longer than the pauses of an intake that has much to read: they must not hide a partition that is silent.
-const notAskedFor = 10 * time.Second
+const NotAskedFor = 10 * time.Second
 
 const (
 	boundsTogether = 2 * time.Second        // bounds a look at the logs of several partitions
 	boundsAlone    = 500 * time.Millisecond // bounds a look at one of them, once that has failed
 )
 
-// boundsOfEach asks for all partitions at once, and if that fails for each alone: a partition whose leader is away must not
+// BoundsOfEach asks for all partitions at once, and if that fails for each alone: a partition whose leader is away must not
 // keep the others waiting. away says of those without an answer why they have none.
-func boundsOfEach(ctx context.Context, log Log, partitions []int) (known map[int]Bounds, away map[int]error) {
+func BoundsOfEach(ctx context.Context, log Log, partitions []int) (known map[int]Bounds, away map[int]error) {
 	ask := func(limit time.Duration, partitions ...int) (map[int]Bounds, error) {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
@@ -48,43 +48,43 @@ func boundsOfEach(ctx context.Context, log Log, partitions []int) (known map[int
 	return known, away
 }
 
-// errSilent stands for the answer of a partition that gave none.
-var errSilent = errors.New("it has no leader, or its leader does not answer")
+// ErrSilent stands for the answer of a partition that gave none.
+var ErrSilent = errors.New("it has no leader, or its leader does not answer")
 
-// blockage says why a partition cannot be read on.
-type blockage struct {
-	offset int64 // where reading stands
-	next   int64 // the first offset behind what cannot be read: there an operator may let it go on; NoOffset: nothing helps but waiting
-	reason string
+// Blockage says why a partition cannot be read on.
+type Blockage struct {
+	Offset int64 // where reading stands
+	Next   int64 // the first offset behind what cannot be read: there an operator may let it go on; NoOffset: nothing helps but waiting
+	Reason string
 }
 
-// same reports whether b is what was said before: the words of an error may change while it lasts.
-func (b *blockage) same(c *blockage) bool {
-	return b == c || b != nil && c != nil && b.offset == c.offset && b.next == c.next
+// Same reports whether b is what was said before: the words of an error may change while it lasts.
+func (b *Blockage) Same(c *Blockage) bool {
+	return b == c || b != nil && c != nil && b.Offset == c.Offset && b.Next == c.Next
 }
 
-// readable watches whether a partition that is asked for can be read. A batch that does not decode blocks it at once: the
+// Readable watches whether a partition that is asked for can be read. A batch that does not decode blocks it at once: the
 // broker has answered, and will answer the same again. Silence and passing errors block it when they last.
-type readable struct {
+type Readable struct {
 	since   time.Time // since when it is asked for in vain; zero: it is not
 	last    error     // of the attempts since then
 	asked   time.Time // when it was asked for last, of a reader that does not always ask for it
-	blocked *blockage
+	Blocked *Blockage
 }
 
-// answered notes an answer that could be read.
-func (r *readable) answered() { *r = readable{} }
+// Answered notes an answer that could be read.
+func (r *Readable) Answered() { *r = Readable{} }
 
-// ask notes that the partition is asked for now. After a time in which it was not, the silence before says nothing.
-func (r *readable) ask(now time.Time) {
-	if r.blocked == nil && now.Sub(r.asked) > notAskedFor {
+// Ask notes that the partition is asked for now. After a time in which it was not, the silence before says nothing.
+func (r *Readable) Ask(now time.Time) {
+	if r.Blocked == nil && now.Sub(r.asked) > NotAskedFor {
 		r.since, r.last = time.Time{}, nil
 	}
 	r.asked = now
 }
 
-// failed notes that reading at offset went wrong; err is nil where there was no answer at all.
-func (r *readable) failed(now time.Time, offset int64, err error) {
+// Failed notes that reading at offset went wrong; err is nil where there was no answer at all.
+func (r *Readable) Failed(now time.Time, offset int64, err error) {
 	if r.since.IsZero() {
 		r.since = now
 	}
@@ -94,11 +94,11 @@ func (r *readable) failed(now time.Time, offset int64, err error) {
 	var unreadable *UnreadableError
 	switch {
 	case errors.As(err, &unreadable):
-		r.blocked = &blockage{offset: offset, next: unreadable.Next, reason: whyUnreadable(offset, unreadable)}
-	case r.blocked != nil && r.blocked.next != NoOffset:
+		r.Blocked = &Blockage{Offset: offset, Next: unreadable.Next, Reason: whyUnreadable(offset, unreadable)}
+	case r.Blocked != nil && r.Blocked.Next != NoOffset:
 		// The batch is as it was: that nobody can be asked for it just now is not news.
-	case now.Sub(r.since) >= unansweredFor:
-		r.blocked = &blockage{offset: offset, next: NoOffset, reason: whySilent(offset, r.last)}
+	case now.Sub(r.since) >= UnansweredFor:
+		r.Blocked = &Blockage{Offset: offset, Next: NoOffset, Reason: whySilent(offset, r.last)}
 	}
 }
 
@@ -111,10 +111,10 @@ func whyUnreadable(offset int64, e *UnreadableError) string {
 }
 
 func whySilent(offset int64, last error) string {
-	why := errSilent.Error()
+	why := ErrSilent.Error()
 	if last != nil {
 		why = last.Error()
 	}
 	return fmt.Sprintf("cannot be read from offset %d on for %v or longer: %s; it goes on by itself when it can be read again",
-		offset, unansweredFor, why)
+		offset, UnansweredFor, why)
 }

@@ -8,40 +8,6 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Checkpoint is detectors.Checkpoint: the plain types that stores and this package share live there, so that a store
-// needs not import ingest.
-type Checkpoint = detectors.Checkpoint
-
-// Piece is detectors.Piece.
-type Piece = detectors.Piece
-
-// Claim is detectors.Claim.
-type Claim = detectors.Claim
-
-// Side is detectors.Side.
-type Side = detectors.Side
-
-// PartitionState is detectors.PartitionState.
-type PartitionState = detectors.PartitionState
-
-// Acceptance is detectors.Acceptance.
-type Acceptance = detectors.Acceptance
-
-// The two sides of the stream that have partitions.
-const (
-	SideRequests = detectors.SideRequests
-	SideKeyed    = detectors.SideKeyed
-)
-
-// GapInKeyed is detectors.GapInKeyed.
-const GapInKeyed = detectors.GapInKeyed
-
-// NoOffset is detectors.NoOffset.
-const NoOffset = detectors.NoOffset
-
-// ErrFenced is what Checkpoints.Write returns when another owner has taken the partition since.
-var ErrFenced = detectors.ErrFenced
-
 // Routings gives the routing versions of a stream. Versions are immutable; a stage may keep what it has read.
 type Routings interface {
 	// Newest is the number of the newest version of stream; 0 when there is none yet.
@@ -66,7 +32,7 @@ type Checkpoints interface {
 
 // Partitions is where stages report their partitions and find what operators accepted.
 type Partitions interface {
-	Report(ctx context.Context, stream string, states []PartitionState) error
+	Report(ctx context.Context, stream string, states []PartitionStatus) error
 	// Accepted returns all acceptances of the stream, oldest first.
 	Accepted(ctx context.Context, stream string) ([]Acceptance, error)
 }

@@ -3,66 +3,10 @@ package ingest
 import (
 	"errors"
 	"fmt"
-	"regexp"
+	"math"
 	"strconv"
-	"strings"
 	"time"
 )
-
-// Names are the topics of one stream.
-type Names struct {
-	Requests, Keyed, Hits, Blocks, Dead string
-}
-
-// All lists the topics in the order of the stream.
-func (n Names) All() []string { return []string{n.Requests, n.Keyed, n.Hits, n.Blocks, n.Dead} }
-
-// LiveStream is the name of the live stream; a replay's is ReplayStream(NAME).
-const LiveStream = "live"
-
-const replayPrefix = "replay/"
-
-// ReplayStream is the stream name of a replay.
-func ReplayStream(name string) string { return replayPrefix + name }
-
-// TopicNames gives the topics of stream "live" (weir.requests, …) or "replay/NAME" (weir.replay.NAME.requests, …).
-// CheckStream says whether the names are ones that Kafka takes.
-func TopicNames(namespace, stream string) Names {
-	prefix := streamPrefix(namespace, stream)
-	return Names{
-		Requests: prefix + "requests", Keyed: prefix + "keyed", Hits: prefix + "hits", Blocks: prefix + "blocks", Dead: prefix + "dead",
-	}
-}
-
-// GroupID names the consumer group of a stage: weir.route, weir.replay.NAME.route, ….
-func GroupID(namespace, stream, stage string) string { return streamPrefix(namespace, stream) + stage }
-
-func streamPrefix(namespace, stream string) string {
-	if name, ok := strings.CutPrefix(stream, replayPrefix); ok {
-		return namespace + ".replay." + name + "."
-	}
-	return namespace + "."
-}
-
-// CheckStream refuses a namespace or stream name from which no topic names can be made, or not unambiguously: dots
-// separate the parts of a topic name, so neither may hold one.
-func CheckStream(namespace, stream string) error {
-	part := regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
-	if !part.MatchString(namespace) {
-		return fmt.Errorf("namespace %q: want 1 to 80 letters, digits, _ or -", namespace)
-	}
-	if stream == LiveStream {
-		return nil
-	}
-	name, ok := strings.CutPrefix(stream, replayPrefix)
-	if !ok {
-		return fmt.Errorf("stream %q: want %q or %q", stream, LiveStream, replayPrefix+"NAME")
-	}
-	if !part.MatchString(name) {
-		return fmt.Errorf("replay name %q: want 1 to 80 letters, digits, _ or -", name)
-	}
-	return nil
-}
 
 // TopicSettings are the parts of the topics that configuration decides.
 type TopicSettings struct {
@@ -89,12 +33,12 @@ type TopicSpec struct {
 
 // The largest record batch of each topic, compressed. One event has at most 1 MiB, but gateways batch.
 const (
-	requestsMaxMessageBytes = 4 << 20
+	RequestsMaxMessageBytes = 4 << 20
 	internalMaxMessageBytes = 32 << 20
 )
 
-// Topics gives the specs of names.
-func (s TopicSettings) Topics(names Names) []TopicSpec {
+// Topics gives the specs of a stream's topics.
+func (s TopicSettings) Topics(names TopicNames) []TopicSpec {
 	count := func(n, otherwise int) int {
 		if n > 0 {
 			return n
@@ -102,7 +46,7 @@ func (s TopicSettings) Topics(names Names) []TopicSpec {
 		return otherwise
 	}
 	specs := []TopicSpec{
-		{Name: names.Requests, Partitions: count(s.RequestsPartitions, 12), Retention: s.RequestsRetention, MaxMessageBytes: requestsMaxMessageBytes},
+		{Name: names.Requests, Partitions: count(s.RequestsPartitions, 12), Retention: s.RequestsRetention, MaxMessageBytes: RequestsMaxMessageBytes},
 		{Name: names.Keyed, Partitions: count(s.KeyedPartitions, 64), FixedPartitions: true, Retention: s.KeyedRetention, MaxMessageBytes: internalMaxMessageBytes},
 		{Name: names.Hits, Partitions: count(s.HitsPartitions, 12), Retention: s.HitsRetention, MaxMessageBytes: internalMaxMessageBytes},
 		{Name: names.Blocks, Partitions: count(s.BlocksPartitions, 12), Retention: s.BlocksRetention, MaxMessageBytes: internalMaxMessageBytes},
@@ -116,16 +60,17 @@ func (s TopicSettings) Topics(names Names) []TopicSpec {
 
 // Topic settings that weir depends on.
 const (
-	timestampTypeKey   = "message.timestamp.type"
-	logAppendTime      = "LogAppendTime"
-	maxMessageBytesKey = "max.message.bytes"
-	cleanupPolicyKey   = "cleanup.policy"
-	retentionKey       = "retention.ms"
+	TimestampTypeKey   = "message.timestamp.type"
+	LogAppendTime      = "LogAppendTime"
+	MaxMessageBytesKey = "max.message.bytes"
+	CleanupPolicyKey   = "cleanup.policy"
+	RetentionKey       = "retention.ms"
 	retentionBytesKey  = "retention.bytes"
 	minInsyncKey       = "min.insync.replicas"
 )
 
-func (s TopicSpec) check() error {
+// Check refuses a topic that cannot be created.
+func (s TopicSpec) Check() error {
 	switch {
 	case s.Name == "":
 		return errors.New("topic without a name")
@@ -137,13 +82,25 @@ func (s TopicSpec) check() error {
 	return nil
 }
 
-// settings are the topic's settings as Kafka writes them.
-func (s TopicSpec) settings() map[string]string {
+// CheckPartitions compares the number of partitions that a topic has with the wanted one. note is empty where they are equal.
+func (s TopicSpec) CheckPartitions(has int) (note string, err error) {
+	if has == s.Partitions {
+		return "", nil
+	}
+	if s.FixedPartitions {
+		return "", fmt.Errorf("topic %s has %d partitions, the configuration says %d: its partition count is fixed when it is "+
+			"created; correct the configuration, or use another namespace", s.Name, has, s.Partitions)
+	}
+	return fmt.Sprintf("has %d partitions, the configuration says %d; it is used as it is", has, s.Partitions), nil
+}
+
+// Settings are the topic's settings as Kafka writes them.
+func (s TopicSpec) Settings() map[string]string {
 	out := map[string]string{
-		timestampTypeKey: logAppendTime, cleanupPolicyKey: "delete", maxMessageBytesKey: strconv.Itoa(s.MaxMessageBytes),
+		TimestampTypeKey: LogAppendTime, CleanupPolicyKey: "delete", MaxMessageBytesKey: strconv.Itoa(s.MaxMessageBytes),
 	}
 	if s.Retention != 0 {
-		out[retentionKey] = s.retentionMillis()
+		out[RetentionKey] = s.retentionMillis()
 	}
 	if s.Replication >= 3 {
 		// An acknowledged record must survive the loss of a broker; with one in-sync replica "all" would mean one.
@@ -159,14 +116,14 @@ func (s TopicSpec) retentionMillis() string {
 	return strconv.FormatInt(s.Retention.Milliseconds(), 10)
 }
 
-// differences compares what a topic has with what it must have. An entry says setting, got and wanted.
-func (s TopicSpec) differences(has map[string]string) map[string]string {
+// Differences compares what a topic has with what it must have. An entry says setting, got and wanted.
+func (s TopicSpec) Differences(has map[string]string) map[string]string {
 	wrong := make(map[string]string)
-	for key, want := range s.settings() {
+	for key, want := range s.Settings() {
 		got, known := has[key]
 		switch {
 		case !known || got == want:
-		case key == maxMessageBytesKey && atLeast(got, s.MaxMessageBytes):
+		case key == MaxMessageBytesKey && atLeast(got, s.MaxMessageBytes):
 		case key == minInsyncKey && atLeast(got, 2):
 		default:
 			wrong[key] = fmt.Sprintf("%s is %s, want %s", key, got, want)
@@ -178,4 +135,22 @@ func (s TopicSpec) differences(has map[string]string) map[string]string {
 func atLeast(text string, least int) bool {
 	n, err := strconv.Atoi(text)
 	return err == nil && n >= least
+}
+
+// Retention is what a topic keeps of each partition.
+type Retention struct {
+	Time  time.Duration // 0: for ever
+	Bytes int64         // 0: without bound
+}
+
+// ParseRetention reads a topic's settings. Kafka writes -1 for no bound; a broker that says nothing has none.
+func ParseRetention(settings map[string]string) Retention {
+	var r Retention
+	if millis, err := strconv.ParseInt(settings[RetentionKey], 10, 64); err == nil && millis > 0 {
+		r.Time = time.Duration(min(millis, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+	}
+	if n, err := strconv.ParseInt(settings[retentionBytesKey], 10, 64); err == nil && n > 0 {
+		r.Bytes = n
+	}
+	return r
 }

@@ -334,7 +334,7 @@ func (l *releasing) append(ctx context.Context) (*detectors.Hit, error) {
 	if err := service.WaitKafka(ctx, k, service.AnswerTimeout); err != nil {
 		return nil, err
 	}
-	topic := ingest.TopicNames(l.store.config.Namespace, history.Live).Hits
+	topic := ingest.Live.Topics(l.store.config.Namespace).Hits
 	n, err := k.Partitions(ctx, topic)
 	if err != nil {
 		return nil, fmt.Errorf("%w: run weir migrate", err)

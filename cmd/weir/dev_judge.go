@@ -74,7 +74,7 @@ func (d *dev) awaitRecorded(ctx context.Context, ledger demo.Ledger) (demo.Recor
 	// Hits that should not be there count as well. A stage that stands still is no reason to wait for ever.
 	last, stop := context.WithTimeout(ctx, historyPatience)
 	defer stop()
-	if err := d.in.Kafka.AwaitCaughtUp(last, ingest.GroupID(d.conf.Namespace, ingest.LiveStream, service.StageRecord), d.names.Hits); err != nil {
+	if err := d.in.Kafka.AwaitCaughtUp(last, ingest.Live.Group(d.conf.Namespace, service.StageRecord), d.names.Hits); err != nil {
 		if ctx.Err() != nil || last.Err() == nil {
 			return demo.Recorded{}, err
 		}

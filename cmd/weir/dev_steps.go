@@ -44,7 +44,7 @@ type dev struct {
 	listeners devListeners
 	directory *local.Directory
 	in        *service.Installation
-	names     ingest.Names // of the live stream's topics
+	names     ingest.TopicNames // of the live stream's topics
 	closers   []func()
 
 	hooks  devHooks
@@ -247,6 +247,6 @@ func (d *dev) connect(ctx context.Context) error {
 		return err
 	}
 	d.closers = append(d.closers, d.in.Close)
-	d.names = ingest.TopicNames(d.conf.Namespace, ingest.LiveStream)
+	d.names = ingest.Live.Topics(d.conf.Namespace)
 	return d.writeConfig()
 }

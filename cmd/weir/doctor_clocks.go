@@ -7,15 +7,15 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
-	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/traffic"
 )
 
 // Differences of clocks. From clockFails on, event times are corrected or blocks begin and end at wrong moments.
 const (
 	clockWarns = time.Second
-	clockFails = ingest.FutureTolerance
+	clockFails = route.FutureTolerance
 )
 
 // lookAtClocks compares this machine's clock with those of the servers.
@@ -70,7 +70,7 @@ func (e *examination) kafkaClock(ctx context.Context) finding {
 		return fine(name, "not compared: there is nothing to read it off")
 	}
 	wait := kafkaClockWait
-	if g, err := e.kafka.InspectGroup(ctx, ingest.GroupID(e.conf.Namespace, history.Live, service.StageRoute)); err == nil && g.Members == 0 {
+	if g, err := e.kafka.InspectGroup(ctx, ingest.Live.Group(e.conf.Namespace, service.StageRoute)); err == nil && g.Members == 0 {
 		wait = 0 // nobody ticks
 	}
 	reading, news, err := watchAppend(ctx, e.kafka.Log(e.names.Keyed), wait, service.Now)

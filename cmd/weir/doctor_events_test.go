@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -44,7 +45,7 @@ func examined(t *testing.T, mode rules.Mode) *examination {
 	}
 	v, _ := rules.NextVersion(nil, docs[0])
 	return &examination{
-		conf: config.Default(), names: ingest.TopicNames("weir", history.Live), modes: map[string]rules.ModeState{"devices": {Rule: "devices", Mode: mode}},
+		conf: config.Default(), names: ingest.Live.Topics("weir"), modes: map[string]rules.ModeState{"devices": {Rule: "devices", Mode: mode}},
 		routing: &rules.Routing{
 			Rules: []rules.Version{v}, Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: "weir", MaxEventBytes: 1 << 20},
 		},
@@ -171,7 +172,7 @@ func TestJudgeRouteCommits(t *testing.T) {
 
 func TestJudgeProgress(t *testing.T) {
 	at := traffic.At(time.Now())
-	running := ingest.InspectedGroup{State: "Stable", Members: 2}
+	running := kafka.InspectedGroup{State: "Stable", Members: 2}
 	for _, tc := range []struct {
 		name string
 		p    progressOf

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
-	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 )
 
 func (e *examination) lookAtKafka(ctx context.Context) []finding {
@@ -29,7 +29,7 @@ func (e *examination) lookAtTopics(ctx context.Context) []finding {
 		return nil
 	}
 	topics, err := e.kafka.InspectTopics(ctx, e.conf.TopicSettings().Topics(e.names))
-	e.topics = map[string]ingest.InspectedTopic{}
+	e.topics = map[string]kafka.InspectedTopic{}
 	var found []finding
 	for _, t := range topics {
 		e.topics[t.Name] = t
@@ -42,7 +42,7 @@ func (e *examination) lookAtTopics(ctx context.Context) []finding {
 }
 
 // judgeTopic says the worst about a topic.
-func judgeTopic(t *ingest.InspectedTopic) finding {
+func judgeTopic(t *kafka.InspectedTopic) finding {
 	name := "topic " + t.Name
 	text := fmt.Sprintf("%s, %s", terminal.Plural(t.Partitions, "partition"), terminal.Plural(t.Replicas, "replica"))
 	switch {

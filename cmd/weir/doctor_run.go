@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -24,15 +25,15 @@ import (
 type examination struct {
 	conf    *config.Config
 	events  int // of each partition
-	names   ingest.Names
-	kafka   *ingest.Kafka
+	names   ingest.TopicNames
+	kafka   *kafka.Client
 	redis   *blocklist.Store
 	history *history.Store
 	closers []func()
 
 	// What the rounds have found. Each is written by one check, and read in later rounds only.
 	kafkaUp  bool
-	topics   map[string]ingest.InspectedTopic
+	topics   map[string]kafka.InspectedTopic
 	cache    *blocklist.Inspected // nil: Redis is away
 	database *history.Inspected   // nil: PostgreSQL is away
 	stream   *history.Stream      // nil: not known
@@ -54,7 +55,7 @@ const (
 
 // newExamination makes the clients, which connect nowhere yet. They are silent: what they would log is a finding.
 func newExamination(ctx context.Context, c *config.Config, events int) (*examination, error) {
-	e := &examination{conf: c, events: events, names: ingest.TopicNames(c.Namespace, history.Live)}
+	e := &examination{conf: c, events: events, names: ingest.Live.Topics(c.Namespace)}
 	silent := slog.New(slog.DiscardHandler)
 	var err error
 	if e.history, err = service.OpenHistory(ctx, c, silent); err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -43,7 +43,7 @@ func readSample(messages []traffic.Message, routing *rules.Routing, blocks func(
 	if err != nil {
 		return nil, err
 	}
-	identifier, err := ingest.Identifier(routing)
+	identifier, err := route.Identifier(routing)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (s *sampled) time(r *traffic.Request, appended traffic.Time) {
 	if s.lateness.late(r.Time, appended) {
 		s.late++
 	}
-	if r.Time > appended.Add(ingest.FutureTolerance) {
+	if r.Time > appended.Add(route.FutureTolerance) {
 		s.future++
 	}
 }

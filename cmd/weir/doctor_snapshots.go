@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
-	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/detect"
 )
 
 // lookAtSnapshots says whether the snapshots of all partitions, with their budgets used up, can be stored before the log
@@ -17,10 +17,10 @@ func (e *examination) lookAtSnapshots(context.Context) []finding {
 		return nil
 	}
 	n := e.stream.Partitions
-	return []finding{judgeSnapshots(ingest.SnapshotRoom{Budget: n.Budget, Partitions: n.Keyed, Retention: e.topics[e.names.Keyed].Retention}, e.names.Keyed)}
+	return []finding{judgeSnapshots(detect.SnapshotRoom{Budget: n.Budget, Partitions: n.Keyed, Retention: e.topics[e.names.Keyed].Retention}, e.names.Keyed)}
 }
 
-func judgeSnapshots(room ingest.SnapshotRoom, topic string) finding {
+func judgeSnapshots(room detect.SnapshotRoom, topic string) finding {
 	const name = "snapshots"
 	if !room.Fits() {
 		problem, mend := service.SnapshotAdvice(room, topic)

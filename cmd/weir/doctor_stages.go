@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -42,7 +43,7 @@ func (e *examination) lookAtStages(ctx context.Context) []finding {
 
 // progressOf is how far a group has come in its topic.
 type progressOf struct {
-	group     ingest.InspectedGroup
+	group     kafka.InspectedGroup
 	commits   map[int]ingest.Commit
 	bounds    map[int]ingest.Bounds
 	records   int64        // not done yet
@@ -67,7 +68,7 @@ func (e *examination) lookAtStage(ctx context.Context, w stageWork) finding {
 func (e *examination) progress(ctx context.Context, w stageWork) (progressOf, error) {
 	var p progressOf
 	var err error
-	id := ingest.GroupID(e.conf.Namespace, history.Live, w.stage)
+	id := ingest.Live.Group(e.conf.Namespace, w.stage)
 	partitions := upTo(e.topics[w.topic].Partitions)
 	if p.group, err = e.kafka.InspectGroup(ctx, id); err != nil {
 		return p, err

@@ -9,9 +9,9 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/detect"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -67,15 +67,15 @@ func TestDoctorFindsPartitionsThatStopped(t *testing.T) {
 	b := fullBed(t)
 	b.ok("migrate")
 	s := b.store()
-	err := s.Report(t.Context(), history.Live, []detectors.PartitionState{
-		{Side: detectors.SideRequests, Partition: 0, State: "refused", Reason: "its commit was moved", GapSource: 0, GapOffset: 7},
-		{Side: detectors.SideRequests, Partition: 1, State: "running", GapOffset: -1},
-		{Side: detectors.SideKeyed, Partition: 2, State: "halted", Reason: "log shorter than the snapshot", Epoch: 3},
+	err := s.Report(t.Context(), history.Live, []ingest.PartitionStatus{
+		{Side: ingest.SideRequests, Partition: 0, State: "refused", Reason: "its commit was moved", GapSource: 0, GapOffset: 7},
+		{Side: ingest.SideRequests, Partition: 1, State: "running", GapOffset: -1},
+		{Side: ingest.SideKeyed, Partition: 2, State: "halted", Reason: "log shorter than the snapshot", Epoch: 3},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	group := ingest.GroupID(b.flag("--namespace"), ingest.LiveStream, service.StageRoute)
+	group := ingest.Live.Group(b.flag("--namespace"), service.StageRoute)
 	if err := b.kafka().CommitInitial(t.Context(), group, b.names().Requests, map[int]ingest.Commit{1: {Offset: 0}}); err != nil {
 		t.Fatal(err)
 	}
@@ -89,19 +89,19 @@ func TestDoctorFindsPartitionsThatStopped(t *testing.T) {
 func TestDoctorJudgesSnapshots(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
-		room       ingest.SnapshotRoom
+		room       detect.SnapshotRoom
 		st         status
 		text, mend string
 	}{
-		{"defaults", ingest.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: config.Day}}, statusOK,
+		{"defaults", detect.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: config.Day}}, statusOK,
 			"all 64 keyed partitions, 256MiB each at most, in 27m0s; weir.keyed keeps 1d", ""},
-		{"kept for ever", ingest.SnapshotRoom{Budget: 256 << 20, Partitions: 64}, statusOK, "27m0s", ""},
-		{"kept for an hour", ingest.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: time.Hour}}, statusFail,
+		{"kept for ever", detect.SnapshotRoom{Budget: 256 << 20, Partitions: 64}, statusOK, "27m0s", ""},
+		{"kept for an hour", detect.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: time.Hour}}, statusFail,
 			"256MiB for each of 64 keyed partitions: one process that owns them all stores their snapshots in 27m0s; allowed: 20m0s",
 			"set kafka.retention.keyed to 2h0m0s or more, or detect.budget_per_partition to 187MiB or less"},
-		{"kept for seconds", ingest.SnapshotRoom{Budget: 1 << 20, Partitions: 1024, Retention: ingest.Retention{Time: time.Minute}}, statusFail,
+		{"kept for seconds", detect.SnapshotRoom{Budget: 1 << 20, Partitions: 1024, Retention: ingest.Retention{Time: time.Minute}}, statusFail,
 			"allowed: 20s", "set kafka.retention.keyed to 1h0m0s or more and run weir migrate"},
-		{"few bytes kept", ingest.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: config.Day, Bytes: 100 << 20}}, statusWarn,
+		{"few bytes kept", detect.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: config.Day, Bytes: 100 << 20}}, statusWarn,
 			"weir.keyed keeps 100MiB of a partition", "retention.bytes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

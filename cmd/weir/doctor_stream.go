@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -106,7 +107,7 @@ func (e *examination) lookAtPartitions(ctx context.Context) []finding {
 		return []finding{failed("partitions", err, "see PostgreSQL's log")}
 	}
 	var found []finding
-	stopped, running := 0, map[detectors.Side]int{}
+	stopped, running := 0, map[ingest.Side]int{}
 	oldest := time.Time{}
 	for i := range states {
 		p := &states[i]
@@ -135,17 +136,17 @@ func judgeStopped(p *history.ReportedPartition) finding {
 	return failing(fmt.Sprintf("partition %s/%d", p.Side, p.Partition), mend, "%s since %s or before: %s", p.State, terminal.Stamp(p.Reported), p.Reason)
 }
 
-func (e *examination) judgeRunning(running map[detectors.Side]int, oldest time.Time, stopped int) finding {
+func (e *examination) judgeRunning(running map[ingest.Side]int, oldest time.Time, stopped int) finding {
 	n := e.stream.Partitions
 	n.Requests = max(n.Requests, e.topics[e.names.Requests].Partitions) // some may have been added
-	text := fmt.Sprintf("%d of %d of requests and %d of %d of keyed at work", running[detectors.SideRequests], n.Requests, running[detectors.SideKeyed], n.Keyed)
+	text := fmt.Sprintf("%d of %d of requests and %d of %d of keyed at work", running[ingest.SideRequests], n.Requests, running[ingest.SideKeyed], n.Keyed)
 	silence := e.database.Clock.Std().Sub(oldest) // both by PostgreSQL's clock
 	switch {
 	case len(running) == 0 && stopped == 0:
 		return warning("partitions", "start weir run", "no stage has ever worked on them")
 	case len(running) > 0 && silence > reportSilence:
 		return warning("partitions", "start weir run, or see the log of the stages", "%s, but one was last reported %s ago", text, terminal.Roughly(silence))
-	case running[detectors.SideRequests] < n.Requests || running[detectors.SideKeyed] < n.Keyed:
+	case running[ingest.SideRequests] < n.Requests || running[ingest.SideKeyed] < n.Keyed:
 		return warning("partitions", "see the lines of those that stopped; start weir run with route and detect where there are none", "%s", text)
 	}
 	return fine("partitions", "%s, reported %s ago at most", text, terminal.Roughly(max(silence, 0)))

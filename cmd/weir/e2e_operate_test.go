@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -31,9 +32,9 @@ func (b *bed) flag(name string) string {
 	return ""
 }
 
-func (b *bed) kafka() *ingest.Kafka {
+func (b *bed) kafka() *kafka.Client {
 	b.t.Helper()
-	k, err := ingest.NewKafka(ingest.KafkaConfig{Brokers: strings.Split(b.flag("--kafka-brokers"), ",")})
+	k, err := kafka.New(kafka.Config{Brokers: strings.Split(b.flag("--kafka-brokers"), ",")})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -41,8 +42,8 @@ func (b *bed) kafka() *ingest.Kafka {
 	return k
 }
 
-func (b *bed) names() ingest.Names {
-	return ingest.TopicNames(b.flag("--namespace"), ingest.LiveStream)
+func (b *bed) names() ingest.TopicNames {
+	return ingest.Live.Topics(b.flag("--namespace"))
 }
 
 func (b *bed) generation() int64 {

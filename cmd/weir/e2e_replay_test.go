@@ -166,7 +166,7 @@ func TestReplayStoppedByItsUserSaysHowFarItCame(t *testing.T) {
 	b := replayBed(t)
 	p := b.start("ingest", writeFile(t, "small.log", small()), "--format", "combined", "--replay", "slow", "--speed", "0.5",
 		"--rules", writeFile(t, "small.yaml", smallRule))
-	requests := b.kafka().Log(ingest.TopicNames(b.flag("--namespace"), ingest.ReplayStream("slow")).Requests)
+	requests := b.kafka().Log(ingest.Replay("slow").Topics(b.flag("--namespace")).Requests)
 	testbed.Eventually(t, 30*time.Second, func() error {
 		bounds, err := requests.Bounds(t.Context(), []int{0})
 		if err == nil && bounds[0].End == 0 {
@@ -203,7 +203,7 @@ func TestReplayThatSentNothingLeavesItsNameFree(t *testing.T) {
 	if replays := decode[[]map[string]any](b, "history", "replays"); len(replays) != 0 {
 		t.Errorf("left behind: %v", replays)
 	}
-	if there, err := b.kafka().TopicExists(t.Context(), ingest.TopicNames(b.flag("--namespace"), ingest.ReplayStream("early")).Keyed); err != nil || there {
+	if there, err := b.kafka().TopicExists(t.Context(), ingest.Replay("early").Topics(b.flag("--namespace")).Keyed); err != nil || there {
 		t.Errorf("its topics exist: %v, %v", there, err)
 	}
 	b.ok(args...)

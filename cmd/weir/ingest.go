@@ -18,7 +18,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -40,7 +40,7 @@ type ingestFlags struct {
 	// What parse makes of them.
 	fields  map[string]string
 	within  time.Duration
-	pace    *ingest.Pace
+	pace    *archive.Pace
 	decoder traffic.Decoder
 }
 
@@ -130,7 +130,7 @@ func (f *ingestFlags) parse(c *config.Config) error {
 		return usage.Errorf("--format, --map: %w", err)
 	}
 	if f.speed > 0 {
-		f.pace = ingest.NewPace(f.speed)
+		f.pace = archive.NewPace(f.speed)
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (a *app) ingest(parent context.Context, c *config.Config, f *ingestFlags, p
 }
 
 // raw gives lines to Kafka as they are.
-func raw(d traffic.Decoder) ingest.ArchiveDecode {
+func raw(d traffic.Decoder) archive.Decode {
 	return func(line []byte, r *traffic.Request) ([]byte, error) {
 		if err := d.Decode(line, r); err != nil {
 			return nil, err
@@ -161,7 +161,7 @@ func raw(d traffic.Decoder) ingest.ArchiveDecode {
 }
 
 // converted gives them as weir events, which is what the stream reads. limit bounds what comes out.
-func converted(d traffic.Decoder, limit int) ingest.ArchiveDecode {
+func converted(d traffic.Decoder, limit int) archive.Decode {
 	return func(line []byte, r *traffic.Request) ([]byte, error) {
 		if err := d.Decode(line, r); err != nil {
 			return nil, err
@@ -223,7 +223,7 @@ func (a *app) ingestLive(ctx context.Context, c *config.Config, r *reading) erro
 
 // liveDecode makes of the files' lines what the live stream reads: the lines themselves if both have one format, weir
 // events if it reads those.
-func (f *ingestFlags) liveDecode(stream rules.Format) (ingest.ArchiveDecode, error) {
+func (f *ingestFlags) liveDecode(stream rules.Format) (archive.Decode, error) {
 	switch {
 	case stream.Name == f.format && maps.Equal(stream.Map, f.fields):
 		return raw(f.decoder), nil

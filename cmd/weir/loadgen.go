@@ -16,8 +16,8 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
-	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/internal/loadgen"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -270,7 +270,7 @@ func (a *app) loadLive(parent context.Context, c *config.Config, f *loadgenFlags
 		return err
 	}
 	defer quiet()
-	sink := &kafkaSink{sender: ingest.NewArchiveSender(in.Kafka.Appender(in.Names.Requests), in.DeadLetters, in.RequestsPartitions, nil)}
+	sink := &kafkaSink{sender: archive.NewSender(in.Kafka.Appender(in.Names.Requests), in.DeadLetters, in.RequestsPartitions, nil)}
 	o := loadgen.RunOptions{Settings: f.settings, Start: h.Started, Paced: true, Sink: sink, Truth: truth}
 	out, err := a.runLoad(ctx, o, func(e *loadgen.End) error { return endOffsets(ctx, in, e) })
 	return errors.Join(err, a.showLoad(f, out, service.Now().Sub(h.Started)))
@@ -304,7 +304,7 @@ func endOffsets(ctx context.Context, in *service.Installation, e *loadgen.End) e
 }
 
 // kafkaSink sends a load as weir ingest sends files: acks=all, the events of one address to one partition.
-type kafkaSink struct{ sender *ingest.ArchiveSender }
+type kafkaSink struct{ sender *archive.Sender }
 
 var _ loadgen.Sink = (*kafkaSink)(nil)
 
@@ -317,7 +317,7 @@ func (s *kafkaSink) Send(ctx context.Context, events []loadgen.Outgoing) (int, e
 
 func (s *kafkaSink) sendAll(ctx context.Context, events []loadgen.Outgoing) error {
 	for _, e := range events {
-		if err := s.sender.Send(ctx, ingest.ArchiveEvent{IP: e.IP, Value: e.Value}); err != nil {
+		if err := s.sender.Send(ctx, archive.Event{IP: e.IP, Value: e.Value}); err != nil {
 			return err
 		}
 	}

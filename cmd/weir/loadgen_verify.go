@@ -100,7 +100,7 @@ func (a *app) verifyLoad(parent context.Context, c *config.Config, f *verifyFlag
 	if in.Stream, err = in.History.Stream(ctx, name); err != nil {
 		return err
 	}
-	hits := ingest.TopicNames(c.Namespace, name).Hits
+	hits := ingest.Stream(name).Topics(c.Namespace).Hits
 	verdicts, err := verify.Run(ctx, verify.Options{
 		Truth: t, Stream: in.Stream, Rules: in.History, Findings: in.History, Broker: in.Kafka, Bounds: in.Kafka.Log(hits),
 		Hits: hits, Record: in.Group(service.StageRecord), Wait: wait, Log: log,

@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 )
 
 func (a *app) migrateCommand() *cobra.Command {
@@ -68,8 +69,8 @@ type migration struct {
 	conf  *config.Config
 	opt   migrateOptions
 	store *history.Store
-	kafka *ingest.Kafka
-	names ingest.Names
+	kafka *kafka.Client
+	names ingest.TopicNames
 	by    string
 	did   []string
 
@@ -117,7 +118,7 @@ func migrateInstallation(ctx context.Context, c *config.Config, log *slog.Logger
 		return nil, err
 	}
 	defer k.Close()
-	m := &migration{conf: c, opt: o, store: s, kafka: k, names: ingest.TopicNames(c.Namespace, ingest.LiveStream), by: by}
+	m := &migration{conf: c, opt: o, store: s, kafka: k, names: ingest.Live.Topics(c.Namespace), by: by}
 	if err := service.WaitKafka(ctx, k, service.AnswerTimeout); err != nil {
 		return nil, err
 	}
@@ -212,7 +213,7 @@ func (m *migration) readLog(ctx context.Context) (err error) {
 	return err
 }
 
-func (m *migration) sayTopic(r ingest.TopicReport) {
+func (m *migration) sayTopic(r kafka.TopicReport) {
 	switch {
 	case r.Created:
 		m.say("topic %s made with %s", r.Name, terminal.Plural(r.Partitions, "partition"))

@@ -55,7 +55,7 @@ func (m *migration) setBudget(ctx context.Context) error {
 
 // routeGroup is the consumer group whose commits say where routing stands.
 func (m *migration) routeGroup() string {
-	return ingest.GroupID(m.conf.Namespace, ingest.LiveStream, service.StageRoute)
+	return ingest.Live.Group(m.conf.Namespace, service.StageRoute)
 }
 
 // readCommits reads where routing stands. A commit that cannot be read as weir's is left to its stage, which refuses the

@@ -10,8 +10,8 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -80,7 +80,7 @@ func newPartitionRow(p *history.ReportedPartition) partitionRow {
 		Side: string(p.Side), Partition: p.Partition, State: p.State, Owner: p.Owner, Offset: p.Offset, End: p.End,
 		Epoch: p.Epoch, Reported: p.Reported, Reason: p.Reason,
 	}
-	if p.Side == detectors.SideKeyed {
+	if p.Side == ingest.SideKeyed {
 		r.Watermark = p.Watermark
 	}
 	if acceptable(p) {
@@ -93,7 +93,7 @@ func newPartitionRow(p *history.ReportedPartition) partitionRow {
 // reports -1 where there is none, and older ones did 0 of keyed: a gap of keyed ends behind offset 0.
 func acceptable(p *history.ReportedPartition) bool {
 	least := int64(0)
-	if p.Side == detectors.SideKeyed {
+	if p.Side == ingest.SideKeyed {
 		least = 1
 	}
 	return p.State != "running" && p.GapOffset >= least
@@ -112,9 +112,9 @@ is reported now is accepted; the next one stops the partition again.`,
 		Example: `  weir partitions resume --keyed 12 --accept-gap --reason "broker 3 lost its disk"`,
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
-			side, n := detectors.SideRequests, requests
+			side, n := ingest.SideRequests, requests
 			if cmd.Flags().Changed("keyed") {
-				side, n = detectors.SideKeyed, keyed
+				side, n = ingest.SideKeyed, keyed
 			}
 			switch {
 			case cmd.Flags().Changed("keyed") == cmd.Flags().Changed("requests"):
@@ -134,7 +134,7 @@ is reported now is accepted; the next one stops the partition again.`,
 	return c
 }
 
-func (a *app) resume(ctx context.Context, s *store, side detectors.Side, n int, act actFlags) error {
+func (a *app) resume(ctx context.Context, s *store, side ingest.Side, n int, act actFlags) error {
 	all, err := s.PartitionStates(ctx, history.Live)
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ func (a *app) resume(ctx context.Context, s *store, side detectors.Side, n int, 
 		if !acceptable(p) {
 			return fmt.Errorf("partition %s/%d is %s, and not for a gap that could be accepted: %s", side, n, p.State, p.Reason)
 		}
-		gap := detectors.Acceptance{
+		gap := ingest.Acceptance{
 			Side: side, Partition: n, GapSource: p.GapSource, GapOffset: p.GapOffset, By: act.by, Reason: act.reason,
 		}
 		if err := s.Accept(ctx, history.Live, gap); err != nil {
@@ -160,7 +160,7 @@ func (a *app) resume(ctx context.Context, s *store, side detectors.Side, n int, 
 			return a.WriteJSON(newPartitionRow(p))
 		}
 		where := fmt.Sprintf("source partition %d", gap.GapSource)
-		if gap.GapSource == detectors.GapInKeyed {
+		if gap.GapSource == ingest.GapInKeyed {
 			where = "the keyed log"
 		}
 		_, err := fmt.Fprintf(a.Stdout, "partition %s/%d: gap before offset %d of %s accepted; its stage goes on within seconds\n",

@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -22,26 +23,26 @@ type reading struct {
 	stderr io.Writer
 	allow  *lateness // of the live stream; nil for a replay, in which what is old counts
 
-	sender   *ingest.ArchiveSender
-	archive  *ingest.Archive
+	sender   *archive.Sender
+	archive  *archive.Reader
 	progress *terminal.Progress
 	took     time.Duration
 	late     int64 // events sent that are too late for every rule
 }
 
-var _ ingest.ArchiveSink = (*reading)(nil)
+var _ archive.Sink = (*reading)(nil)
 
 // into says where the events go. It is called once, before all.
-func (r *reading) into(events ingest.Appender, dead ingest.DeadLetters, partitions int, decode ingest.ArchiveDecode) {
-	r.sender = ingest.NewArchiveSender(events, dead, partitions, r.flags.pace)
-	r.archive = ingest.NewArchive(ingest.ArchiveOptions{
+func (r *reading) into(events ingest.Appender, dead ingest.DeadLetters, partitions int, decode archive.Decode) {
+	r.sender = archive.NewSender(events, dead, partitions, r.flags.pace)
+	r.archive = archive.NewReader(archive.Options{
 		Format: r.flags.format, Formats: strings.Join(config.LineFormats(), ", "), Decode: decode, MaxBytes: r.limit,
 		Reorder: r.flags.within, Replay: !r.flags.live, Now: service.Now,
 	}, r)
 }
 
 // Send passes an event on and counts it.
-func (r *reading) Send(ctx context.Context, e ingest.ArchiveEvent) error {
+func (r *reading) Send(ctx context.Context, e archive.Event) error {
 	r.progress.Events.Add(1)
 	if r.allow != nil && e.HasTime && r.allow.late(e.Time, service.Now()) {
 		r.late++

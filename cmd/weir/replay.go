@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -40,7 +41,7 @@ type replay struct {
 	settings ingest.TopicSettings
 	dropped  *deadCount
 	frequent frequent // requests of the files
-	router   *ingest.Router
+	router   *route.Router
 	begun    time.Time
 	// begunMaking says that what carries the name is of this run, and not of one before it.
 	begunMaking bool
@@ -49,7 +50,7 @@ type replay struct {
 
 func (a *app) ingestReplay(ctx context.Context, c *config.Config, r *reading) error {
 	p := &replay{reading: r, name: history.ReplayPrefix + r.flags.replay, begun: time.Now(), settings: replaySettings(c, r.flags.partitions)}
-	if err := errors.Join(history.CheckStream(p.name), ingest.CheckStream(c.Namespace, p.name)); err != nil {
+	if err := errors.Join(ingest.CheckNamespace(c.Namespace), ingest.Stream(p.name).Check()); err != nil {
 		return usage.Errorf("--replay: %w", err)
 	}
 	defer context.AfterFunc(ctx, func() { p.signalled.Store(time.Now().UnixNano()) })()
@@ -139,7 +140,7 @@ func (p *replay) make(ctx context.Context) error {
 	if _, err := p.History.CreateStream(ctx, p.name, counts); err != nil {
 		return err
 	}
-	names := ingest.TopicNames(p.Config.Namespace, p.name)
+	names := ingest.Stream(p.name).Topics(p.Config.Namespace)
 	if _, err := p.Kafka.EnsureTopics(ctx, p.settings.Topics(names)); err != nil {
 		return err
 	}
@@ -169,7 +170,7 @@ func replayFormat(c *config.Config) rules.Format {
 // makeRoom removes an older replay of the name, if it may.
 func (p *replay) makeRoom(ctx context.Context) error {
 	before, err := p.History.Stream(ctx, p.name)
-	topics := ingest.TopicNames(p.Config.Namespace, p.name).All()
+	topics := ingest.Stream(p.name).Topics(p.Config.Namespace).All()
 	switch {
 	case errors.Is(err, history.ErrNotFound):
 	case err != nil:
@@ -243,7 +244,7 @@ func (p *replay) unmade(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return errors.Join(cause, p.History.DeleteStream(ctx, p.name),
-		p.Kafka.DeleteTopics(ctx, ingest.TopicNames(p.Config.Namespace, p.name).All()...))
+		p.Kafka.DeleteTopics(ctx, ingest.Stream(p.name).Topics(p.Config.Namespace).All()...))
 }
 
 // lastWords is the context for what is still to be said when ctx may have ended. After a signal it is what is left of a

@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
-	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -142,7 +142,7 @@ func (d *deadCount) timeless() []byte {
 
 // keepTimeless is called with each letter, under the lock.
 func (d *deadCount) keepTimeless(letter *traffic.DeadLetter) {
-	if d.noTime == nil && letter.Reason == ingest.ReasonNoTime {
+	if d.noTime == nil && letter.Reason == archive.ReasonNoTime {
 		d.noTime = slices.Clone(letter.Value)
 	}
 }

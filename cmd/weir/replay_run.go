@@ -10,6 +10,8 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/archive"
+	"github.com/weirhq/weir/ingest/detect"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -50,7 +52,7 @@ func (p *replay) run(parent context.Context, c *config.Config) (replaySummary, e
 }
 
 // replayDecode gives weir events as they are and converts everything else.
-func (f *ingestFlags) replayDecode(limit int) ingest.ArchiveDecode {
+func (f *ingestFlags) replayDecode(limit int) archive.Decode {
 	if f.format == traffic.FormatWeir {
 		return raw(f.decoder)
 	}
@@ -58,7 +60,7 @@ func (f *ingestFlags) replayDecode(limit int) ingest.ArchiveDecode {
 }
 
 // often counts what decode reads, for the summary.
-func (p *replay) often(decode ingest.ArchiveDecode) ingest.ArchiveDecode {
+func (p *replay) often(decode archive.Decode) archive.Decode {
 	return func(line []byte, r *traffic.Request) ([]byte, error) {
 		value, err := decode(line, r)
 		if err == nil {
@@ -69,7 +71,7 @@ func (p *replay) often(decode ingest.ArchiveDecode) ingest.ArchiveDecode {
 }
 
 // feed sends the events and the end marks, and waits until they have had their effect.
-func (p *replay) feed(ctx context.Context, d *ingest.Detector) error {
+func (p *replay) feed(ctx context.Context, d *detect.Detector) error {
 	if err := p.reading.all(ctx); err != nil {
 		return err
 	}

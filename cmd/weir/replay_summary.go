@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
-	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -126,7 +126,7 @@ func (p *replay) ruleSummaries(ctx context.Context) []replayedRule {
 }
 
 // lacking is how many of the events that a rule watches lack each field of its key.
-func lacking(st *ingest.RuleStats) map[string]int64 {
+func lacking(st *route.RuleStats) map[string]int64 {
 	var out map[string]int64
 	for f, n := range st.Missing {
 		if n > 0 {

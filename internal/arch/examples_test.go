@@ -25,7 +25,7 @@ func examples() []example {
 		{"imports run one way", "cmd/weir/b.go", ours + `/internal/testbed"`, []string{"for tests only"}},
 		{"imports run one way", "internal/oracle/a.go", ours + `/detectors"`, []string{"may import nothing"}},
 
-		{"client libraries stay at home", "ingest/a.go", `package p; import "github.com/segmentio/kafka-go/protocol"`, nil},
+		{"client libraries stay at home", "ingest/kafka/a.go", `package p; import "github.com/segmentio/kafka-go/protocol"`, nil},
 		{"client libraries stay at home", "gate/a_test.go", `package p; import "github.com/redis/go-redis/v9"`, nil},
 		{"client libraries stay at home", "gate/a.go", `package p; import "github.com/redis/go-redis/v9"`, []string{"in blocklist only"}},
 		{"client libraries stay at home", "cmd/weir/a.go", `package p; import "github.com/jackc/pgx/v5"`, []string{"history, migrations"}},

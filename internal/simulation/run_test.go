@@ -13,6 +13,9 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/consume"
+	"github.com/weirhq/weir/ingest/detect"
+	"github.com/weirhq/weir/ingest/route"
 )
 
 // stage is what a process runs.
@@ -198,7 +201,7 @@ func (w *world) router(h *host) (stage, error) {
 	if w.bugs.carryChunk {
 		out = carryingAppender{&topicAppender{host: h, t: w.keyed}}
 	}
-	return ingest.NewRouter(ingest.RouterOptions{
+	return route.New(route.Options{
 		Stream: "live", Topic: requestsTopic, Generation: generation, Live: true, KeyedPartitions: len(w.keyed.parts),
 		Secret: key[:], SecretID: "s",
 		Log: &topicLog{h, w.requests}, Keyed: out, Group: &membership{host: h, g: w.routers},
@@ -210,7 +213,7 @@ func (w *world) router(h *host) (stage, error) {
 }
 
 func (w *world) detector(h *host) (stage, error) {
-	return ingest.NewDetector(ingest.DetectorOptions{
+	return detect.New(detect.Options{
 		Stream: "live", Owner: h.name, Generation: generation, Sources: len(w.requests.parts), Keyed: len(w.keyed.parts),
 		Secret: detectors.Secret(secret()), Budget: w.budget,
 		Log: &topicLog{h, w.keyed}, Hits: &topicAppender{host: h, t: w.hits, rash: w.bugs.ackUnwrittenHits}, HitsCount: len(w.hits.parts),
@@ -220,7 +223,7 @@ func (w *world) detector(h *host) (stage, error) {
 }
 
 func (w *world) consumer(h *host, g *group, s ingest.Sink) (stage, error) {
-	return ingest.NewConsumer(ingest.ConsumerOptions{
+	return consume.New(consume.Options{
 		Name: g.name, Log: &topicLog{h, w.hits}, Group: &membership{host: h, g: g}, Sink: sink{w, s, make(chan struct{}, 1)},
 		BatchRecords: 8, Wait: 2 * time.Second, CommitEvery: 1500 * time.Millisecond, Logger: quiet(), Registerer: nowhere{},
 	})

@@ -198,7 +198,7 @@ type partitions struct{ *host }
 
 var _ ingest.Partitions = partitions{}
 
-func (s partitions) Report(ctx context.Context, _ string, states []ingest.PartitionState) error {
+func (s partitions) Report(ctx context.Context, _ string, states []ingest.PartitionStatus) error {
 	if err := s.pass(ctx, reporting, time.Millisecond, 20*time.Millisecond); err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (s partitions) Report(ctx context.Context, _ string, states []ingest.Partit
 }
 
 // stoppedForGood tells a keyed partition that has stopped from one that waits for a store.
-func stoppedForGood(st ingest.PartitionState) bool {
+func stoppedForGood(st ingest.PartitionStatus) bool {
 	return st.State == "halted" && !passing(errors.New(st.Reason))
 }
 

@@ -43,7 +43,7 @@ type world struct {
 	requests, keyed, hits                  *topic
 	routers, detectors, recorders, keepers *group // keepers run ENFORCE
 	owned                                  []ownership
-	states                                 map[int]ingest.PartitionState
+	states                                 map[int]ingest.PartitionStatus
 	halted                                 map[int]string // why a keyed partition was ever reported as halted
 	letters                                map[[2]int64]bool
 	tables                                 map[string]map[string]row
@@ -68,7 +68,7 @@ func newWorld(seed uint64, l *lab) *world {
 	sources, keyed, hits := 1+d.below(3), []int{1, 1, 2, 3}[d.below(4)], 1+d.below(2)
 	w := &world{
 		seed: seed, bugs: l.bugs, lab: l, begin: now(), loss: []float64{.02, .08, .2}[d.below(3)], lossy: d.below(12) == 0 || l.bugs.lossy,
-		states: map[int]ingest.PartitionState{}, halted: map[int]string{}, letters: map[[2]int64]bool{}, tables: map[string]map[string]row{},
+		states: map[int]ingest.PartitionStatus{}, halted: map[int]string{}, letters: map[[2]int64]bool{}, tables: map[string]map[string]row{},
 		decided: map[string]int{}, releases: map[string]int{}, shown: map[[2]int]*shown{}, owned: make([]ownership, keyed),
 		seen: seen{folded: map[int]int64{}},
 	}

@@ -128,8 +128,8 @@ func routing(number int64, versions ...rules.Version) rules.Routing {
 	return rules.Routing{Stream: history.Live, Number: number, Identity: traffic.DefaultIdentityMap(), Rules: versions}
 }
 
-func reported(side detectors.Side, offset int64, watermark traffic.Time) history.ReportedPartition {
-	return history.ReportedPartition{PartitionState: detectors.PartitionState{Side: side, State: "running", Offset: offset, Watermark: watermark}}
+func reported(side ingest.Side, offset int64, watermark traffic.Time) history.ReportedPartition {
+	return history.ReportedPartition{PartitionStatus: ingest.PartitionStatus{Side: side, State: "running", Offset: offset, Watermark: watermark}}
 }
 
 func (i *installation) options(truth *loadgen.Truth, said *[]string) Options {
@@ -157,10 +157,10 @@ func TestSteadyRulesAreJudgedWhenHistoryHasCaughtUp(t *testing.T) {
 			case since < 10*time.Second:
 				return nil, errors.New("refused")
 			case since < 20*time.Second:
-				return []history.ReportedPartition{reported(detectors.SideRequests, 3, 0), reported(detectors.SideKeyed, 0, traffic.At(time.Now()))}, nil
+				return []history.ReportedPartition{reported(ingest.SideRequests, 3, 0), reported(ingest.SideKeyed, 0, traffic.At(time.Now()))}, nil
 			}
 			return []history.ReportedPartition{
-				reported(detectors.SideRequests, truth.End.Events, 0), reported(detectors.SideKeyed, 0, traffic.At(time.Now()).Add(-detectors.IdleMargin)),
+				reported(ingest.SideRequests, truth.End.Events, 0), reported(ingest.SideKeyed, 0, traffic.At(time.Now()).Add(-detectors.IdleMargin)),
 			}, nil
 		}
 		i.recorded = func() int64 { return min(10, int64(time.Since(loaded)/(15*time.Second))) }
@@ -194,17 +194,17 @@ func TestHistoryThatHasNotCaughtUpIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		truth := load(t, true, loadgen.RuleUsed{ID: "kept", Version: 1, Lineage: 1})
 		started := truth.Header.Started
-		stopped := reported(detectors.SideKeyed, 0, traffic.EndOfTime)
+		stopped := reported(ingest.SideKeyed, 0, traffic.EndOfTime)
 		stopped.State, stopped.Reason = "stopped", "a hole"
 		for _, tc := range []struct {
 			states []history.ReportedPartition
 			want   string
 		}{
-			{[]history.ReportedPartition{reported(detectors.SideRequests, truth.End.Events, 0)}, "0 of 1 keyed partitions are reported"},
+			{[]history.ReportedPartition{reported(ingest.SideRequests, truth.End.Events, 0)}, "0 of 1 keyed partitions are reported"},
 			{[]history.ReportedPartition{stopped}, "partition keyed/0 is stopped: a hole"},
-			{[]history.ReportedPartition{reported(detectors.SideKeyed, 0, traffic.EndOfTime)}, "records of the requests topic are not routed yet"},
-			{[]history.ReportedPartition{reported(detectors.SideKeyed, 0, started), reported(detectors.SideRequests, truth.End.Events, 0)}, "the watermark is at"},
-			{[]history.ReportedPartition{reported(detectors.SideKeyed, 0, traffic.EndOfTime), reported(detectors.SideRequests, truth.End.Events, 0)}, "caught up with the hits: 10 records of topic weir.hits"},
+			{[]history.ReportedPartition{reported(ingest.SideKeyed, 0, traffic.EndOfTime)}, "records of the requests topic are not routed yet"},
+			{[]history.ReportedPartition{reported(ingest.SideKeyed, 0, started), reported(ingest.SideRequests, truth.End.Events, 0)}, "the watermark is at"},
+			{[]history.ReportedPartition{reported(ingest.SideKeyed, 0, traffic.EndOfTime), reported(ingest.SideRequests, truth.End.Events, 0)}, "caught up with the hits: 10 records of topic weir.hits"},
 		} {
 			i := &installation{versions: []rules.Routing{routing(1, rule(t, "kept", 1, 5))}, recorded: func() int64 { return 0 }}
 			i.states = func() ([]history.ReportedPartition, error) { return tc.states, nil }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
@@ -172,7 +173,7 @@ func (v *verification) reach(ctx context.Context) (reach, error) {
 		switch {
 		case s.State != "running":
 			return reach{behind: fmt.Sprintf("partition %s/%d is %s: %s", s.Side, s.Partition, s.State, s.Reason)}, nil
-		case s.Side == detectors.SideKeyed:
+		case s.Side == ingest.SideKeyed:
 			r.watermark = min(r.watermark, s.Watermark)
 			keyed++
 		default:

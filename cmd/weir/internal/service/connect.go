@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/history"
-	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
@@ -41,21 +41,21 @@ func openLookups(ctx context.Context, c *config.Config, log *slog.Logger) (*hist
 }
 
 // OpenKafka makes the Kafka client of the configured installation. Its metrics go to registry, nowhere without one.
-func OpenKafka(c *config.Config, log *slog.Logger, registry prometheus.Registerer) (*ingest.Kafka, error) {
+func OpenKafka(c *config.Config, log *slog.Logger, registry prometheus.Registerer) (*kafka.Client, error) {
 	secure, err := clientTLS(&c.Kafka.TLS, "kafka.tls")
 	if err != nil {
 		return nil, err
 	}
-	return ingest.NewKafka(ingest.KafkaConfig{
+	return kafka.New(kafka.Config{
 		Brokers: c.Kafka.Brokers, TLS: secure, Logger: log, Registerer: registry,
-		SASL: ingest.SASL{
+		SASL: kafka.SASL{
 			Mechanism: c.Kafka.SASL.Mechanism, User: c.Kafka.SASL.Username, Password: c.Kafka.SASL.Password.Reveal(),
 		},
 	})
 }
 
 // WaitKafka waits for Kafka, for timeout at most.
-func WaitKafka(ctx context.Context, k *ingest.Kafka, timeout time.Duration) error {
+func WaitKafka(ctx context.Context, k *kafka.Client, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return k.WaitReady(ctx)

@@ -18,6 +18,8 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/consume"
+	"github.com/weirhq/weir/ingest/kafka"
 )
 
 // Installation is the servers of one namespace, connected, and what all stages need to know of its stream.
@@ -27,14 +29,14 @@ type Installation struct {
 	registry *prometheus.Registry
 
 	History *history.Store
-	Kafka   *ingest.Kafka
+	Kafka   *kafka.Client
 	Redis   *blocklist.Store // nil where nobody needs it
 	// lookups is the database for those who block, with connections of its own: what is asked for each block must not
 	// wait behind what RECORD and snapshots write. Nil like redis.
 	lookups *history.Store
 
 	Stream             history.Stream
-	Names              ingest.Names
+	Names              ingest.TopicNames
 	secret             detectors.Secret
 	SecretID           string
 	RequestsPartitions int // partitions, as the topics have them
@@ -99,7 +101,7 @@ func (in *Installation) Enter(ctx context.Context, stream string, topics ingest.
 	if in.Stream, err = in.History.Stream(ctx, stream); err != nil {
 		return fmt.Errorf("%w: run weir migrate", err)
 	}
-	in.Names = ingest.TopicNames(in.Config.Namespace, stream)
+	in.Names = ingest.Stream(stream).Topics(in.Config.Namespace)
 	if err := in.Kafka.VerifyTopics(ctx, topics.Topics(in.Names)); err != nil {
 		return err
 	}
@@ -117,7 +119,7 @@ func (in *Installation) Enter(ctx context.Context, stream string, topics ingest.
 	if in.SecretID, in.secret, err = in.History.Secret(ctx); err != nil {
 		return err
 	}
-	in.DeadLetters, err = ingest.NewDeadLetters(ingest.DeadLetterOptions{
+	in.DeadLetters, err = consume.NewDeadLetters(consume.DeadLetterOptions{
 		Appender: in.Kafka.Appender(in.Names.Dead), Logger: in.Log, Registerer: in.registry,
 	})
 	return err

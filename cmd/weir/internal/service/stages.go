@@ -12,6 +12,10 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/consume"
+	"github.com/weirhq/weir/ingest/detect"
+	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -30,25 +34,25 @@ const RecordBlocks = "record-blocks"
 func AllStages() []string { return []string{StageRoute, StageDetect, StageRecord, StageEnforce} }
 
 // Router makes ROUTE of the installation's stream.
-func (in *Installation) Router() (*ingest.Router, error) {
+func (in *Installation) Router() (*route.Router, error) {
 	owner, err := processName()
 	if err != nil {
 		return nil, err
 	}
-	return ingest.NewRouter(ingest.RouterOptions{
+	return route.New(route.Options{
 		Stream: in.Stream.Name, Topic: in.Names.Requests, Generation: in.Stream.Generation,
 		Sources: in.Stream.Partitions.Requests,
 		Live:    in.Stream.Name == history.Live, KeyedPartitions: in.Stream.Partitions.Keyed,
 		Secret: in.secret[:], SecretID: in.SecretID,
 		Log: in.Kafka.Log(in.Names.Requests), Keyed: in.Kafka.Appender(in.Names.Keyed),
-		Group:    in.Kafka.Group(in.Group(StageRoute), in.Names.Requests, ingest.GroupOptions{}),
+		Group:    in.Kafka.Group(in.Group(StageRoute), in.Names.Requests, kafka.GroupOptions{}),
 		Routings: in.History, Partitions: in.History, DeadLetters: in.DeadLetters, Figures: in.History, Owner: owner,
 		Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
 }
 
 // Detector makes DETECT of the installation's stream.
-func (in *Installation) Detector() (*ingest.Detector, error) {
+func (in *Installation) Detector() (*detect.Detector, error) {
 	if err := in.checkBudget(); err != nil {
 		return nil, err
 	}
@@ -59,12 +63,12 @@ func (in *Installation) Detector() (*ingest.Detector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ingest.NewDetector(ingest.DetectorOptions{
+	return detect.New(detect.Options{
 		Stream: in.Stream.Name, Owner: owner, Generation: in.Stream.Generation,
 		Sources: in.Stream.Partitions.Requests, Keyed: in.Stream.Partitions.Keyed, Secret: in.secret,
 		Budget: in.Stream.Partitions.Budget, Holding: holdMemory(in.Stream.Partitions.Budget, in.Log), Retention: in.KeyedRetention,
 		Log: in.Kafka.Log(in.Names.Keyed), Hits: in.Kafka.Appender(in.Names.Hits), HitsCount: in.HitsPartitions,
-		Group:    in.Kafka.Group(in.Group(StageDetect), in.Names.Keyed, ingest.GroupOptions{}),
+		Group:    in.Kafka.Group(in.Group(StageDetect), in.Names.Keyed, kafka.GroupOptions{}),
 		Routings: in.History, Checkpoints: in.History, Partitions: in.History,
 		Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
@@ -81,7 +85,7 @@ func (in *Installation) checkBudget() error {
 
 // checkSnapshots refuses to detect where snapshots might not be stored before the log that they need is gone.
 func (in *Installation) checkSnapshots() error {
-	room := ingest.SnapshotRoom{Budget: in.Stream.Partitions.Budget, Partitions: in.Stream.Partitions.Keyed, Retention: in.KeyedRetention}
+	room := detect.SnapshotRoom{Budget: in.Stream.Partitions.Budget, Partitions: in.Stream.Partitions.Keyed, Retention: in.KeyedRetention}
 	if room.Fits() {
 		return nil
 	}
@@ -91,19 +95,19 @@ func (in *Installation) checkSnapshots() error {
 
 // Group is the consumer group of a stage of this stream.
 func (in *Installation) Group(stage string) string {
-	return ingest.GroupID(in.Config.Namespace, in.Stream.Name, stage)
+	return ingest.Stream(in.Stream.Name).Group(in.Config.Namespace, stage)
 }
 
 // consumer reads a topic of the stream into a sink.
-func (in *Installation) consumer(stage, topic string, sink ingest.Sink) (*ingest.Consumer, error) {
-	return ingest.NewConsumer(ingest.ConsumerOptions{
-		Name: stage, Log: in.Kafka.Log(topic), Group: in.Kafka.Group(in.Group(stage), topic, ingest.GroupOptions{}),
+func (in *Installation) consumer(stage, topic string, sink ingest.Sink) (*consume.Consumer, error) {
+	return consume.New(consume.Options{
+		Name: stage, Log: in.Kafka.Log(topic), Group: in.Kafka.Group(in.Group(stage), topic, kafka.GroupOptions{}),
 		Sink: sink, Logger: in.Log, Registerer: in.registry,
 	})
 }
 
 // RecordHits makes the half of RECORD that stores hits.
-func (in *Installation) RecordHits() (*ingest.Consumer, error) {
+func (in *Installation) RecordHits() (*consume.Consumer, error) {
 	sink, err := history.NewHitRecorder(in.History, in.Stream.Name, in.Names.Hits, in.DeadLetters, in.registry)
 	if err != nil {
 		return nil, err
@@ -112,7 +116,7 @@ func (in *Installation) RecordHits() (*ingest.Consumer, error) {
 }
 
 // recordDecisions makes the half of RECORD that stores block decisions.
-func (in *Installation) recordDecisions() (*ingest.Consumer, error) {
+func (in *Installation) recordDecisions() (*consume.Consumer, error) {
 	sink, err := history.NewDecisionRecorder(in.History, in.Stream.Name, in.Names.Blocks, in.DeadLetters, in.registry)
 	if err != nil {
 		return nil, err
@@ -124,7 +128,7 @@ func (in *Installation) recordDecisions() (*ingest.Consumer, error) {
 // it does the stage, and the reconciler.
 type enforcement struct {
 	stage      *blocklist.Enforcer
-	consumer   *ingest.Consumer
+	consumer   *consume.Consumer
 	publisher  *blocklist.ModePublisher
 	reconciler *blocklist.Reconciler
 }
@@ -301,7 +305,7 @@ func (in *Installation) sinks(stages []string) ([]Part, error) {
 }
 
 // SnapshotAdvice says why snapshots do not fit what the keyed topic keeps, and what to change.
-func SnapshotAdvice(room ingest.SnapshotRoom, topic string) (problem, mend string) {
+func SnapshotAdvice(room detect.SnapshotRoom, topic string) (problem, mend string) {
 	problem = fmt.Sprintf("%s for each of %d keyed partitions: one process that owns them all stores their snapshots in %s; allowed: %s, a third of "+
 		"what topic %s keeps", config.Size(room.Budget), room.Partitions, terminal.Roughly(room.WriteTime()), terminal.Roughly(room.MostTime()), topic)
 	// Rounded to what a person would write, in the direction that fits.

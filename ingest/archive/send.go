@@ -1,0 +1,187 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/retry"
+	"github.com/weirhq/weir/traffic"
+)
+
+// Bounds of what an ArchiveSender gathers before it appends.
+const (
+	sendEvents = 2000
+	sendBytes  = 256 << 10 // of one partition: far below what a broker takes as one batch
+	sendDead   = 16        // dead letters: each may hold DeadLetterBytes
+)
+
+// sendPatience is how long an append is tried that a topic without a leader refuses.
+const sendPatience = 30 * time.Second
+
+// Sender appends an archive's events to a requests topic and its refused lines to the dead letters. All events
+// of one address go to one partition, so their order stays. It is not safe for concurrent use.
+type Sender struct {
+	events  ingest.Appender
+	dead    ingest.DeadLetters
+	pace    *Pace // nil: as fast as possible
+	batches []ingest.Batch
+	sizes   []int
+	waiting int
+	letters []traffic.DeadLetter
+
+	acked int64
+	last  map[string]int64 // file → its greatest acknowledged line
+	next  map[string]int64 // file → greatest line waiting
+}
+
+var _ Sink = (*Sender)(nil)
+
+// NewSender makes a sender to a topic of so many partitions. pace may be nil.
+func NewSender(events ingest.Appender, dead ingest.DeadLetters, partitions int, pace *Pace) *Sender {
+	s := &Sender{
+		events: events, dead: dead, pace: pace, batches: make([]ingest.Batch, partitions), sizes: make([]int, partitions),
+		last: map[string]int64{}, next: map[string]int64{},
+	}
+	for p := range s.batches {
+		s.batches[p].Partition = p
+	}
+	return s
+}
+
+// Send gathers e; it is acknowledged when Flush has returned nil, which Send calls when enough has been gathered.
+func (s *Sender) Send(ctx context.Context, e Event) error {
+	if err := s.hold(ctx, e); err != nil {
+		return err
+	}
+	p := s.partition(e.IP)
+	s.batches[p].Values = append(s.batches[p].Values, e.Value)
+	s.sizes[p] += len(e.Value)
+	s.waiting++
+	s.next[e.File] = max(s.next[e.File], e.Line)
+	if s.waiting >= sendEvents || s.sizes[p] >= sendBytes {
+		return s.Flush(ctx)
+	}
+	return nil
+}
+
+// hold waits until e is due, having sent what is due already.
+func (s *Sender) hold(ctx context.Context, e Event) error {
+	if s.pace == nil || !e.HasTime {
+		return nil
+	}
+	if s.pace.Due(e.Time) > 0 {
+		if err := s.Flush(ctx); err != nil {
+			return err
+		}
+	}
+	return s.pace.Wait(ctx, e.Time)
+}
+
+func (s *Sender) partition(ip string) int {
+	if len(s.batches) == 1 {
+		return 0
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(ip)) // a hash takes everything
+	return int(h.Sum32() % uint32(len(s.batches)))
+}
+
+// Refuse gathers a line's dead letter; it is acknowledged when Flush has returned nil.
+func (s *Sender) Refuse(ctx context.Context, letter traffic.DeadLetter) error {
+	s.letters = append(s.letters, letter)
+	if len(s.letters) < sendDead {
+		return nil
+	}
+	return s.flushDead(ctx)
+}
+
+func (s *Sender) flushDead(ctx context.Context) error {
+	if len(s.letters) == 0 {
+		return nil
+	}
+	if err := s.dead.Put(ctx, s.letters); err != nil {
+		return fmt.Errorf("%d dead letters were given to Kafka without an answer: %w", len(s.letters), err)
+	}
+	s.letters = nil
+	return nil
+}
+
+// Flush appends what was gathered. After an error some of it may have been written, now or later: sending it again
+// would count it twice, so the caller ends and says how far it came (see Acked).
+func (s *Sender) Flush(ctx context.Context) error {
+	if err := s.flushDead(ctx); err != nil {
+		return err
+	}
+	if s.waiting == 0 {
+		return nil
+	}
+	full := make([]ingest.Batch, 0, len(s.batches))
+	for _, b := range s.batches {
+		if len(b.Values) > 0 {
+			full = append(full, b)
+		}
+	}
+	if err := s.append(ctx, full); err != nil {
+		return fmt.Errorf("%d events were given to Kafka without an answer: %w", s.waiting, err)
+	}
+	s.acked += int64(s.waiting)
+	s.waiting = 0
+	for p := range s.batches {
+		s.batches[p].Values, s.sizes[p] = nil, 0 // not reused: a late retry in the client may still read it
+	}
+	for file, line := range s.next {
+		s.last[file] = line
+	}
+	clear(s.next)
+	return nil
+}
+
+// append appends batches. What Kafka has certainly not written is given again, for sendPatience; what it may have written
+// is not, since the events would count twice.
+func (s *Sender) append(ctx context.Context, batches []ingest.Batch) error {
+	wait := retry.NewBackoff(50*time.Millisecond, time.Second)
+	for begun := time.Now(); ; {
+		err := s.events.Append(ctx, batches)
+		if err == nil {
+			return nil
+		}
+		left := unwritten(batches, err)
+		if left == nil || time.Since(begun) > sendPatience {
+			return err
+		}
+		batches = left
+		if wait.Wait(ctx) != nil {
+			return err
+		}
+	}
+}
+
+// unwritten gives the batches that err is about if none of them can have been written, else nil.
+func unwritten(batches []ingest.Batch, err error) []ingest.Batch {
+	var failed *ingest.AppendError
+	if !errors.As(err, &failed) {
+		return batches // the topic's layout was not known: nothing was sent
+	}
+	var left []ingest.Batch
+	for _, b := range batches {
+		trouble, ok := failed.Failed[b.Partition]
+		if !ok {
+			continue
+		}
+		if !errors.As(trouble, new(*ingest.UnwrittenError)) {
+			return nil // it may have been
+		}
+		left = append(left, b)
+	}
+	return left
+}
+
+// Acked is how many events Kafka has acknowledged.
+func (s *Sender) Acked() int64 { return s.acked }
+
+// AckedLine is the greatest line of file whose event was acknowledged, 0 for none. Without sorting, all before it were.
+func (s *Sender) AckedLine(file string) int64 { return s.last[file] }

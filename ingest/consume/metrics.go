@@ -1,0 +1,84 @@
+package consume
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/ingest"
+)
+
+// metrics are the numbers of all consumers of a process, by stage.
+type metrics struct {
+	records  *prometheus.CounterVec   // stage
+	failures *prometheus.CounterVec   // stage
+	seconds  *prometheus.HistogramVec // stage
+	losses   *prometheus.CounterVec   // stage, partition
+	behind   *prometheus.GaugeVec     // stage, partition
+	stranded *prometheus.GaugeVec     // stage, partition
+	newer    *prometheus.GaugeVec     // stage, partition
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	opts := func(name, help string) prometheus.Opts {
+		return prometheus.Opts{Namespace: "weir", Subsystem: "stage", Name: name, Help: help}
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts(opts(name, help)), labels)
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts(opts(name, help)), labels)
+	}
+	var err error
+	m := &metrics{
+		records:  ingest.Published(r, counter("records_total", "Records that the stage's store has acknowledged.", "stage"), &err),
+		failures: ingest.Published(r, counter("apply_failures_total", "Batches that the stage's store did not take; they are given again.", "stage"), &err),
+		seconds: ingest.Published(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "weir", Subsystem: "stage", Name: "apply_seconds", Help: "Time to apply one batch, failures included.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
+		}, []string{"stage"}), &err),
+		losses:   ingest.Published(r, counter("lost_records_total", "Records that retention deleted before the stage read them.", "stage", "partition"), &err),
+		behind:   ingest.Published(r, gauge("lag_records", "Offsets between the end of the log and what is applied.", "stage", "partition"), &err),
+		stranded: ingest.Published(r, gauge("stranded_partition", "1 while the commit lies beyond the end of the log and nothing is read.", "stage", "partition"), &err),
+		newer:    ingest.Published(r, gauge("newer_format_partition", "1 while a record that a newer build wrote waits for an upgrade of this process.", "stage", "partition"), &err),
+	}
+	return m, err
+}
+
+func (m *metrics) applied(stage string, started time.Time, records int, err error) {
+	m.seconds.WithLabelValues(stage).Observe(time.Since(started).Seconds())
+	if err != nil {
+		m.failures.WithLabelValues(stage).Inc()
+		return
+	}
+	m.records.WithLabelValues(stage).Add(float64(records))
+}
+
+// lag shows a lane's distance from the end; the caller holds its lock.
+func (m *metrics) lag(l *lane) {
+	m.behind.WithLabelValues(l.s.c.opts.Name, strconv.Itoa(l.partition)).Set(float64(max(0, l.end-l.applied)))
+}
+
+func (m *metrics) lost(stage string, partition int, records int64) {
+	m.losses.WithLabelValues(stage, strconv.Itoa(partition)).Add(float64(records))
+}
+
+func (m *metrics) strand(stage string, partition int, stranded float64) {
+	m.stranded.WithLabelValues(stage, strconv.Itoa(partition)).Set(stranded)
+}
+
+// await shows whether a partition waits at a record of a newer build.
+func (m *metrics) await(stage string, partition int, waits bool) {
+	value := 0.0
+	if waits {
+		value = 1
+	}
+	m.newer.WithLabelValues(stage, strconv.Itoa(partition)).Set(value)
+}
+
+func (m *metrics) forget(stage string, partition int) {
+	m.behind.DeleteLabelValues(stage, strconv.Itoa(partition))
+	m.stranded.DeleteLabelValues(stage, strconv.Itoa(partition))
+	m.newer.DeleteLabelValues(stage, strconv.Itoa(partition))
+}

@@ -1,0 +1,183 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/kafkakit"
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/traffic"
+)
+
+func TestConsumerLostRecords(t *testing.T) {
+	kit, cluster := kafkakit.NewFaulty(t, 1)
+	topic := kit.Topic(1)
+	kit.Put(topic, map[int][]string{0: kafkakit.Numbered("e", 10)})
+	if err := kit.K.CommitInitial(kit.Ctx, topic, topic, map[int]ingest.Commit{0: {Offset: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.DeleteRecords(topic, 0, 7); err != nil {
+		t.Fatal(err)
+	}
+	sink := newNoteSink(t)
+	stop := startConsumer(kit, kit.K, topic, sink)
+	if err := kit.K.AwaitCaughtUp(kit.Ctx, topic, topic); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if got := sink.offsets(0); !slices.Equal(got, []int64{7, 8, 9}) {
+		t.Errorf("applied %v", got)
+	}
+	if n := testutil.ToFloat64(kit.Counter(t, "weir_stage_lost_records_total")); n != 5 {
+		t.Errorf("%v lost records counted, want 5", n)
+	}
+}
+
+func TestConsumerLostRecordsWhileRunning(t *testing.T) {
+	kit, cluster := kafkakit.NewFaulty(t, 1)
+	topic := kit.Topic(1)
+	kit.Put(topic, map[int][]string{0: {"a"}})
+	sink := newNoteSink(t)
+	stop := startConsumer(kit, kit.K, topic, sink)
+	if err := kit.K.AwaitCaughtUp(kit.Ctx, topic, topic); err != nil {
+		t.Fatal(err)
+	}
+	away := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: topic, Err: kerr.NotLeaderForPartition, Count: -1})
+	ctx, cancel := context.WithTimeout(kit.Ctx, 10*time.Second)
+	defer cancel()
+	if err := away.Wait(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	kit.Put(topic, map[int][]string{0: kafkakit.Numbered("e", 4)})
+	if err := cluster.DeleteRecords(topic, 0, 3); err != nil {
+		t.Fatal(err)
+	}
+	away.Remove()
+	if err := kit.K.AwaitCaughtUp(kit.Ctx, topic, topic); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if got := sink.offsets(0); !slices.Equal(got, []int64{0, 3, 4}) {
+		t.Errorf("applied %v", got)
+	}
+	if n := testutil.ToFloat64(kit.Counter(t, "weir_stage_lost_records_total")); n != 2 {
+		t.Errorf("%v lost records counted, want 2", n)
+	}
+}
+
+func TestConsumerCommitBeyondEnd(t *testing.T) {
+	kit := kafkakit.New(t)
+	topic := kit.Topic(2)
+	kit.Put(topic, map[int][]string{0: {"a"}, 1: {"b"}})
+	if err := kit.K.CommitInitial(kit.Ctx, topic, topic, map[int]ingest.Commit{0: {Offset: 3}}); err != nil {
+		t.Fatal(err)
+	}
+	sink := newNoteSink(t)
+	stop := startConsumer(kit, kit.K, topic, sink)
+	testbed.Eventually(t, 20*time.Second, func() error {
+		if len(sink.offsets(1)) == 0 {
+			return errors.New("the other partition is not read")
+		}
+		return nil
+	})
+	alarm := "# HELP weir_stage_stranded_partition 1 while the commit lies beyond the end of the log and nothing is read.\n" +
+		"# TYPE weir_stage_stranded_partition gauge\n" + `weir_stage_stranded_partition{partition="0",stage="test"} `
+	if err := testutil.GatherAndCompare(kit.Registry, strings.NewReader(alarm+"1\n"), "weir_stage_stranded_partition"); err != nil {
+		t.Error(err)
+	}
+	kit.Put(topic, map[int][]string{0: {"c", "d", "e"}})
+	testbed.Eventually(t, 20*time.Second, func() error {
+		if got := sink.offsets(0); !slices.Equal(got, []int64{3}) {
+			return fmt.Errorf("applied %v", got)
+		}
+		return nil
+	})
+	if err := testutil.GatherAndCompare(kit.Registry, strings.NewReader(alarm+"0\n"), "weir_stage_stranded_partition"); err != nil {
+		t.Error(err)
+	}
+	stop()
+}
+
+// A record that a newer build wrote holds its partition, which a gauge shows until a process takes it.
+func TestConsumerShowsWhatWaitsForAnUpgrade(t *testing.T) {
+	kit := kafkakit.New(t)
+	topic := kit.Topic(2)
+	kit.Put(topic, map[int][]string{0: {"newer"}, 1: {"b"}})
+	sink, upgraded := newNoteSink(t), make(chan struct{})
+	sink.before = func(_ context.Context, batch []traffic.Message) error {
+		select {
+		case <-upgraded:
+			return nil
+		default:
+		}
+		if batch[0].Partition == 0 {
+			return fmt.Errorf("recording: %w", &detectors.UnknownFormatError{What: "hit", Got: "2", Known: "1"})
+		}
+		return nil
+	}
+	stop := startConsumer(kit, kit.K, topic, sink)
+	alarm := func(waits int) error {
+		const name = "weir_stage_newer_format_partition"
+		want := "# HELP " + name + " 1 while a record that a newer build wrote waits for an upgrade of this process.\n# TYPE " + name + " gauge\n" +
+			fmt.Sprintf("%[1]s{partition=\"0\",stage=\"test\"} %[2]d\n%[1]s{partition=\"1\",stage=\"test\"} 0\n", name, waits)
+		return testutil.GatherAndCompare(kit.Registry, strings.NewReader(want), name)
+	}
+	testbed.Eventually(t, 20*time.Second, func() error {
+		if len(sink.offsets(1)) == 0 {
+			return errors.New("the other partition is not read")
+		}
+		return alarm(1)
+	})
+	if commits, err := kit.K.FetchCommits(kit.Ctx, topic, topic, []int{0}); err != nil || commits[0].Offset != 0 {
+		t.Errorf("committed past it: %+v, %v", commits, err)
+	}
+	close(upgraded)
+	testbed.Eventually(t, 20*time.Second, func() error { return alarm(0) })
+	stop()
+	if got := sink.offsets(0); !slices.Equal(got, []int64{0}) {
+		t.Errorf("applied %v", got)
+	}
+}
+
+func TestConsumerPassesControlRecords(t *testing.T) {
+	kit := kafkakit.New(t)
+	topic := kit.Topic(1)
+	kit.Put(topic, map[int][]string{0: {"a"}})
+	kit.PutAborted(topic, "aborted")
+	sink := newNoteSink(t)
+	stop := startConsumer(kit, kit.K, topic, sink)
+	if err := kit.K.AwaitCaughtUp(kit.Ctx, topic, topic); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if got := sink.offsets(0); !slices.Equal(got, []int64{0}) {
+		t.Errorf("applied %v", got)
+	}
+}
+
+func TestConsumerCommitUnanswered(t *testing.T) {
+	kit, cluster := kafkakit.NewFaulty(t, 1)
+	topic := kit.Topic(1)
+	cluster.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) { return nil, errors.New("cut"), true })
+	kit.Put(topic, map[int][]string{0: {"a"}})
+	stop := startConsumer(kit, kit.K, topic, newNoteSink(t))
+	if err := kit.K.AwaitCaughtUp(kit.Ctx, topic, topic); err != nil {
+		t.Fatal(err)
+	}
+	if n := testutil.ToFloat64(kit.Counter(t, "weir_kafka_group_rejoins_total")); n != 1 {
+		t.Errorf("%v rejoins counted, want 1", n)
+	}
+	stop()
+}

@@ -1,0 +1,344 @@
+// Package detect is the stage DETECT: it owns partitions of the keyed topic, folds their records into the windows of package
+// detectors, sends what comes out to the hits topic, and keeps snapshots.
+package detect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/retry"
+	"github.com/weirhq/weir/traffic"
+)
+
+// Options is what a DETECT stage needs. All ports are required.
+type Options struct {
+	Stream     string
+	Owner      string // names this process among all; different at every start
+	Generation int64  // of the requests topic
+	Sources    int    // partitions of the requests topic
+	Keyed      int    // partitions of the keyed topic
+	Secret     detectors.Secret
+	Budget     int64 // bytes that the windows of one keyed partition may take; default detectors.DefaultBudget
+
+	Log         ingest.Log // of the keyed topic
+	Hits        ingest.Appender
+	HitsCount   int // partitions of the hits topic
+	Group       ingest.Group
+	Routings    ingest.Routings
+	Checkpoints ingest.Checkpoints
+	Partitions  ingest.Partitions
+
+	// Holding is told how many partitions' windows this process is to hold, before they are loaded; it may be nil.
+	Holding func(partitions int)
+
+	Clock      func() traffic.Time
+	Workers    int              // partitions folded at once; default GOMAXPROCS
+	Stall      time.Duration    // default detectors.DefaultStall
+	Checkpoint time.Duration    // least time between two snapshots of a partition; default 5 s
+	Piece      int              // bytes of a snapshot that are stored at a time, about; default 4 MiB
+	Retention  ingest.Retention // of the keyed topic: what it keeps bounds the time between two snapshots
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+func (o *Options) setDefaults() error {
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.Checkpoint <= 0 {
+		o.Checkpoint = 5 * time.Second
+	}
+	if o.Piece <= 0 {
+		o.Piece = 4 << 20
+	}
+	if o.Budget <= 0 {
+		o.Budget = detectors.DefaultBudget
+	}
+	if o.Keyed < 1 || o.Sources < 1 || o.HitsCount < 1 {
+		return fmt.Errorf("detect: %d source, %d keyed and %d hits partitions; each must be at least 1", o.Sources, o.Keyed, o.HitsCount)
+	}
+	return nil
+}
+
+// Detector is the DETECT stage: it owns partitions of the keyed topic, folds their records into windows, sends what
+// comes out to the hits topic, and keeps snapshots.
+//
+//	      ┌ fetch all owned partitions at once, a step ahead
+//	      ▼
+//	fold, a partition a worker ──▶ pending hits ──▶ append to hits, until acknowledged ──▶ take what was fetched
+//	                                                      │
+//	                          nothing pending, time is due ▼
+//	                        encode by slices, a piece at a time ──▶ writer ──▶ checkpoint store
+//
+// What it remembers of a partition outlives a group generation: when the partition comes back under the same epoch, its
+// memory is still right.
+type Detector struct {
+	opt     Options
+	log     *slog.Logger
+	metrics *metrics
+
+	memory   map[int]*owned // by keyed partition; touched by one session at a time
+	routings *routingShelf
+	attempts atomic.Int64 // snapshots that were begun
+
+	fetching, sending, waiting retry.Trouble
+
+	ended     chan struct{}
+	endedOnce sync.Once
+}
+
+// New checks the options and registers the stage's metrics.
+func New(opt Options) (*Detector, error) {
+	if err := opt.setDefaults(); err != nil {
+		return nil, err
+	}
+	metrics, err := newMetrics(opt.Registerer, opt.Stream)
+	if err != nil {
+		return nil, err
+	}
+	d := &Detector{
+		opt: opt, log: opt.Logger.With("stage", ingest.StageDetect, "stream", opt.Stream), metrics: metrics,
+		memory: map[int]*owned{}, ended: make(chan struct{}),
+	}
+	d.routings = newRoutingShelf(d)
+	return d, nil
+}
+
+// Ended is closed when this process owns all keyed partitions and the watermark of each has reached the end of time,
+// with every hit acknowledged: a replay is over.
+func (d *Detector) Ended() <-chan struct{} { return d.ended }
+
+// Run works until ctx is done. It returns an error only for what no retry mends.
+func (d *Detector) Run(ctx context.Context) error {
+	if err := d.opt.Group.Run(ctx, d.session); err != nil {
+		return fmt.Errorf("detect: %w", err)
+	}
+	return nil
+}
+
+// session is one group generation.
+func (d *Detector) session(ctx context.Context, a ingest.Assignment) error {
+	maps.DeleteFunc(d.memory, func(p int, _ *owned) bool { return !slices.Contains(a.Partitions, p) })
+	if d.opt.Holding != nil {
+		d.opt.Holding(len(a.Partitions))
+	}
+	loading, endLoading := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer endLoading()
+	beside.Go(func() { d.routings.run(loading) })
+	if err := d.takeAll(ctx, a.Partitions); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	d.log.Info("keyed partitions taken", "generation", a.Generation, "partitions", len(a.Partitions))
+	working, cancel := context.WithCancel(ctx)
+	w, r := startWriter(working, d), newReporter(d, a)
+	err := d.work(working, a, w, r)
+	cancel()
+	w.stop()
+	r.stop()
+	d.lastCheckpoints()
+	d.metrics.forget(a.Partitions)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// maxWait is how long one fetch waits for something to happen.
+const maxWait = 250 * time.Millisecond
+
+// work fetches and folds until the generation ends. The next fetch is under way while records are folded; snapshots are
+// encoded between foldings, a slice at least, and more while there is nothing to fold.
+func (d *Detector) work(ctx context.Context, a ingest.Assignment, w *snapshotWriter, reports *reporter) error {
+	next := newReadAhead(d.opt.Log)
+	defer next.stop()
+	for ctx.Err() == nil {
+		if err := d.send(ctx); err != nil {
+			return err
+		}
+		d.checkEnded(a)
+		if err := w.offer(); err != nil {
+			return err
+		}
+		reports.due(ctx)
+		if !next.ask(ctx, d.positions()) { // no partition is this member's, or all have stopped
+			if !w.slice() {
+				d.awaitRouting(ctx)
+			}
+			continue
+		}
+		for w.slice() && !next.ready() {
+			continue
+		}
+		fetched, err := next.take(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				d.metrics.errors.WithLabelValues("fetch").Inc()
+				d.fetching.Failed(d.log, "keyed topic cannot be read, trying again", err)
+				for _, p := range d.positions() {
+					d.unread(d.memory[p.Partition], err)
+				}
+				_ = retry.NewBackoff(maxWait, maxWait).Wait(ctx) // its error is ctx's, which ends the loop
+			}
+			continue
+		}
+		d.fetching.Over(d.log, "keyed topic can be read again")
+		next.ask(ctx, d.beyond(fetched))
+		if err := d.foldAll(ctx, fetched); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beyond is where the partitions will stand once fetched is folded. An answer from farther on will not be.
+func (d *Detector) beyond(fetched []keyedFetch) []ingest.Position {
+	out := d.positions()
+	for i := range out {
+		for _, f := range fetched {
+			if f.Partition == out[i].Partition && f.Err == nil && f.asked <= out[i].Offset {
+				out[i].Offset = max(out[i].Offset, f.Next)
+			}
+		}
+	}
+	return out
+}
+
+func (d *Detector) positions() []ingest.Position {
+	var out []ingest.Position
+	for _, p := range slices.Sorted(maps.Keys(d.memory)) {
+		if o := d.memory[p]; o.halt == nil && !d.waits(o) {
+			out = append(out, ingest.Position{Partition: p, Offset: o.offset})
+		}
+	}
+	return out
+}
+
+// waits reports whether a partition waits for a routing version that is not loaded yet.
+func (d *Detector) waits(o *owned) bool {
+	if o.wants != 0 && d.routings.has(o.wants) {
+		o.wants = 0
+	}
+	return o.wants != 0
+}
+
+// awaitRouting waits for a routing version, for as long as a fetch would.
+func (d *Detector) awaitRouting(ctx context.Context) {
+	timer := time.NewTimer(maxWait)
+	defer timer.Stop()
+	select {
+	case <-d.routings.loaded:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// foldAll gives each partition's records to its state, several partitions at once. Partitions share nothing, so the
+// number of workers does not show in the hits.
+func (d *Detector) foldAll(ctx context.Context, fetched []keyedFetch) error {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, d.opt.Workers)
+	errs := make([]error, len(fetched))
+	for i := range fetched {
+		o, ok := d.memory[fetched[i].Partition]
+		if !ok || o.halt != nil || o.wants != 0 || fetched[i].asked > o.offset {
+			continue // it was asked for when the partition was thought to come this far
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = d.fold(ctx, o, &fetched[i])
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// send appends what is pending to the hits topic and waits until it is acknowledged. Nothing more is folded, and no
+// snapshot is taken, before that: a snapshot's past must have happened.
+func (d *Detector) send(ctx context.Context) error {
+	for {
+		batches, taken, err := d.nextHits()
+		if err != nil || len(batches) == 0 {
+			return err
+		}
+		for wait := retry.NewBackoff(50*time.Millisecond, 5*time.Second); ; {
+			err := d.opt.Hits.Append(ctx, batches)
+			if err == nil {
+				break
+			}
+			if ctx.Err() != nil {
+				return nil // they stay pending, for the next generation or for whoever folds the log again
+			}
+			d.metrics.errors.WithLabelValues("append").Inc()
+			d.sending.Failed(d.log, "hits topic does not take hits, trying again", err)
+			_ = wait.Wait(ctx) // its error is ctx's, which the next Append meets
+		}
+		d.sending.Over(d.log, "hits topic takes hits again")
+		for o, n := range taken {
+			o.pending = o.pending[n:]
+		}
+	}
+}
+
+// maxSend bounds the hits of one append.
+const maxSend = 1000
+
+// nextHits encodes up to maxSend pending hits into one batch per hits partition.
+func (d *Detector) nextHits() ([]ingest.Batch, map[*owned]int, error) {
+	values := map[int][][]byte{}
+	taken := map[*owned]int{}
+	left := maxSend
+	for _, p := range slices.Sorted(maps.Keys(d.memory)) {
+		o := d.memory[p]
+		n := min(left, len(o.pending))
+		for i := range o.pending[:n] {
+			h := &o.pending[i]
+			raw, err := detectors.EncodeHit(h)
+			if err != nil {
+				return nil, nil, err
+			}
+			to := h.Partition(d.opt.HitsCount)
+			values[to] = append(values[to], raw)
+			d.metrics.hits.WithLabelValues(string(h.Kind), string(h.Phase)).Inc()
+		}
+		if n > 0 {
+			taken[o] = n
+			left -= n
+		}
+	}
+	var out []ingest.Batch
+	for _, p := range slices.Sorted(maps.Keys(values)) {
+		out = append(out, ingest.Batch{Partition: p, Values: values[p]})
+	}
+	return out, taken, nil
+}
+
+// checkEnded closes Ended when every keyed partition is here and at the end of time.
+func (d *Detector) checkEnded(a ingest.Assignment) {
+	if len(a.Partitions) != d.opt.Keyed {
+		return
+	}
+	for _, o := range d.memory {
+		if o.halt != nil || len(o.pending) > 0 || o.state.Watermark() != traffic.EndOfTime {
+			return
+		}
+	}
+	d.endedOnce.Do(func() { close(d.ended) })
+}

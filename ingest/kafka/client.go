@@ -1,0 +1,209 @@
+// Package kafka implements the ports of ingest over a Kafka cluster: logs, appenders, consumer groups and their commits,
+// and what is asked of topics. It is the only package that uses a Kafka library.
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+	"github.com/segmentio/kafka-go/sasl"
+)
+
+// Config says how to reach a Kafka cluster (0.11 or newer).
+type Config struct {
+	Brokers  []string    // host:port of one or more brokers to start from; required
+	ClientID string      // what brokers see in their logs and quotas; default "weir"
+	TLS      *tls.Config // nil: no TLS
+	SASL     SASL        // zero: no authentication
+
+	// RequestTimeout bounds each request, beside the time that a fetch may wait for records; default 10 s.
+	RequestTimeout time.Duration
+	// MetadataTTL is the greatest age of the cached cluster layout, so the time that a moved leader may hurt;
+	// default 2 s.
+	MetadataTTL time.Duration
+	// FetchBytes bounds a fetch answer of one broker, default 16 MiB; PartitionFetchBytes bounds the share of one
+	// partition in it, default 1 MiB. A larger record batch still comes through, by itself.
+	FetchBytes, PartitionFetchBytes int
+
+	Logger     *slog.Logger          // nil: silent
+	Registerer prometheus.Registerer // nil: metrics are kept but not published
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if len(c.Brokers) == 0 {
+		return c, errors.New("kafka: no broker addresses are configured: want one or more host:port")
+	}
+	for _, broker := range c.Brokers {
+		if _, port, err := net.SplitHostPort(broker); err != nil {
+			return c, fmt.Errorf("kafka: broker address %q: want host:port: %w", broker, err)
+		} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return c, fmt.Errorf("kafka: broker address %q: the port must be a number from 0 to 65535", broker)
+		}
+	}
+	if c.ClientID == "" {
+		c.ClientID = "weir"
+	}
+	if c.RequestTimeout <= 0 {
+		c.RequestTimeout = 10 * time.Second
+	}
+	if c.MetadataTTL <= 0 {
+		c.MetadataTTL = 2 * time.Second
+	}
+	if c.FetchBytes <= 0 {
+		c.FetchBytes = 16 << 20
+	}
+	if c.PartitionFetchBytes <= 0 {
+		c.PartitionFetchBytes = 1 << 20
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+// Client is a client of one cluster: it makes the Logs, Appenders and Groups that the stages work with. It is safe for
+// concurrent use. Requests of different kinds never wait for each other: kafka-go's Transport keeps one request in
+// flight per connection and opens another connection when all are busy.
+type Client struct {
+	cfg       Config
+	log       *slog.Logger
+	addr      net.Addr
+	mechanism sasl.Mechanism
+	dials     *dials
+	transport *kafka.Transport
+	client    *kafka.Client
+	metrics   *metrics
+	codecs    *codecs
+	packers   sync.Pool // of *packer
+
+	life     context.Context // ends with Close: requests that outlive the call which sent them hang on it
+	end      context.CancelFunc
+	closing  sync.Mutex // orders the start of such a request before or after Close
+	inFlight sync.WaitGroup
+}
+
+var errKafkaClosed = errors.New("kafka client is closed")
+
+// New checks the configuration; it does not connect yet. See Ping and WaitReady.
+func New(cfg Config) (*Client, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	mechanism, err := cfg.SASL.mechanism()
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := newMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	codecs, err := newCodecs(maxUnpackedBytes)
+	if err != nil {
+		return nil, err
+	}
+	k := &Client{
+		cfg: cfg, log: cfg.Logger, addr: kafka.TCP(cfg.Brokers...), mechanism: mechanism, metrics: metrics, dials: newDials(),
+		codecs: codecs,
+	}
+	k.life, k.end = context.WithCancel(context.Background())
+	k.transport = &kafka.Transport{
+		Dial: k.dials.dial, DialTimeout: 5 * time.Second, MetadataTTL: cfg.MetadataTTL, ClientID: cfg.ClientID,
+		TLS: cfg.TLS, SASL: mechanism, Context: k.life,
+	}
+	k.client = &kafka.Client{Addr: k.addr, Transport: k.transport, Timeout: cfg.RequestTimeout}
+	return k, nil
+}
+
+// Close ends all connections. Calls that are still under way fail. It is safe to call more than once.
+func (k *Client) Close() error {
+	k.closing.Lock()
+	k.end()
+	k.closing.Unlock()
+	k.transport.CloseIdleConnections()
+	k.dials.close()
+	k.inFlight.Wait()
+	k.codecs.close()
+	return nil
+}
+
+// background runs fn, which must end with k.life; nothing is started after Close.
+func (k *Client) background(fn func()) {
+	k.closing.Lock()
+	defer k.closing.Unlock()
+	if k.life.Err() == nil {
+		k.inFlight.Go(fn)
+	}
+}
+
+// roundTrip sends one request and waits for its answer. The deadline matters beyond the call: when ctx is cancelled the
+// connection still waits for the answer, and only the deadline set here frees it.
+func (k *Client) roundTrip(ctx context.Context, timeout time.Duration, request protocol.Message) (protocol.Message, error) {
+	if k.life.Err() != nil {
+		return nil, errKafkaClosed
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return k.transport.RoundTrip(ctx, k.addr, request)
+}
+
+// leaders returns the broker that leads each partition of topic, by partition number, -1 where there is none just now.
+// It is read from the Transport's cache, so it costs nothing and may be MetadataTTL old.
+func (k *Client) leaders(ctx context.Context, topic string) ([]int32, error) {
+	answer, err := k.roundTrip(ctx, k.cfg.RequestTimeout, &metadata.Request{TopicNames: []string{topic}})
+	if err != nil {
+		return nil, fmt.Errorf("layout of topic %s: %w", topic, err)
+	}
+	layout, ok := answer.(*metadata.Response)
+	if !ok || len(layout.Topics) != 1 {
+		return nil, fmt.Errorf("layout of topic %s: unexpected answer %T", topic, answer)
+	}
+	found := layout.Topics[0]
+	if found.ErrorCode != 0 {
+		return nil, fmt.Errorf("layout of topic %s: %w", topic, kafka.Error(found.ErrorCode))
+	}
+	known := make(map[int32]bool, len(layout.Brokers))
+	for _, broker := range layout.Brokers {
+		known[broker.NodeID] = true
+	}
+	var leaders []int32
+	for _, p := range found.Partitions {
+		for len(leaders) <= int(p.PartitionIndex) {
+			leaders = append(leaders, -1)
+		}
+		if known[p.LeaderID] {
+			leaders[p.PartitionIndex] = p.LeaderID
+		}
+	}
+	return leaders, nil
+}
+
+// Partitions returns how many partitions topic has; an unknown topic is an error that wraps
+// kafka.UnknownTopicOrPartition.
+func (k *Client) Partitions(ctx context.Context, topic string) (int, error) {
+	leaders, err := k.leaders(ctx, topic)
+	return len(leaders), err
+}
+
+// numbers are the partitions of a topic that has n.
+func numbers(n int) []int {
+	all := make([]int, n)
+	for p := range all {
+		all[p] = p
+	}
+	return all
+}
+
+func (k *Client) addresses() string { return strings.Join(k.cfg.Brokers, ",") }

@@ -1,0 +1,276 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/retry"
+	"github.com/weirhq/weir/traffic"
+)
+
+// Log gives read access to topic. All readers of a topic in a process may share it.
+//
+// A message's value lies in the buffer of its fetch answer, or of its decompressed batch: it stays valid, and keeps that
+// whole buffer alive, so a value that is kept for long should be copied.
+func (k *Client) Log(topic string) ingest.Log {
+	return &topicLog{k: k, topic: topic, rests: make(map[int]setback), watch: newSilence(silentAfter)}
+}
+
+// topicLog implements Log. One request per leader is in flight for a position; where the leaders are several, an answer
+// of one does not wait for the others: their requests stay under way and the next Fetch takes their answers up.
+type topicLog struct {
+	k           *Client
+	topic       string
+	correlation atomic.Int32
+	failing     retry.Trouble
+	watch       *silence
+
+	mu     sync.Mutex
+	parked []*fetchCall
+	rests  map[int]setback
+	turn   int // rotates who is asked for first: the answer is bounded, and filled in the order of the request
+}
+
+var _ ingest.Log = (*topicLog)(nil)
+
+// setback keeps a partition that has just failed from being asked again at once.
+type setback struct {
+	until  time.Time
+	length time.Duration
+	// offset is what must not be asked for; -1 for any: another offset may well do after ErrOutOfRange.
+	offset int64
+	// hungry: the first batch was larger than the partition's share; first in the request it is sent whole.
+	hungry bool
+}
+
+const (
+	restLeast = 50 * time.Millisecond
+	restMost  = time.Second
+	// fetchGrace is for the way of an answer that the broker sends when the wait is over.
+	fetchGrace = 250 * time.Millisecond
+	// parkedFor bounds how long an answer that nobody took up is kept: after a rebalance nobody will.
+	parkedFor = 5 * time.Second
+)
+
+// Bounds implements Log.
+func (l *topicLog) Bounds(ctx context.Context, partitions []int) (map[int]ingest.Bounds, error) {
+	return l.k.bounds(ctx, l.topic, partitions)
+}
+
+// Fetch implements Log. A broker or leader that is away is logged, counted and tried again with back-off; Fetch itself
+// fails only when ctx is done or the client is closed.
+func (l *topicLog) Fetch(ctx context.Context, positions []ingest.Position, wait time.Duration) ([]ingest.Fetched, error) {
+	out, err := l.fetch(ctx, positions, wait)
+	if err == nil {
+		l.observe(positions, out)
+	}
+	return out, err
+}
+
+func (l *topicLog) fetch(ctx context.Context, positions []ingest.Position, wait time.Duration) ([]ingest.Fetched, error) {
+	round := &fetchRound{
+		log: l, ends: time.Now().Add(wait), open: make(map[int]ingest.Position, len(positions)), room: newFetchRoom(positions),
+		wake: make(chan struct{}, 1),
+	}
+	for _, p := range positions {
+		round.open[p.Partition] = p
+	}
+	defer round.release()
+	round.claim()
+	over := time.NewTimer(wait + fetchGrace)
+	defer over.Stop()
+	for {
+		if ctx.Err() != nil {
+			round.abandoned = true
+			return nil, ctx.Err()
+		}
+		if l.k.life.Err() != nil {
+			return nil, errKafkaClosed
+		}
+		again := round.launch(ctx)
+		round.collect()
+		if round.news || len(round.open) == 0 || (len(round.answers) > 0 && len(round.calls) == 0) {
+			return round.answers, nil
+		}
+		retry := time.NewTimer(again)
+		select {
+		case <-ctx.Done():
+		case <-l.k.life.Done():
+		case <-over.C:
+			retry.Stop()
+			return round.answers, nil
+		case <-round.wake:
+		case <-retry.C:
+		}
+		retry.Stop()
+	}
+}
+
+// fetchCall is one request to one leader.
+type fetchCall struct {
+	positions []ingest.Position
+	room      *fetchRoom
+	finished  time.Time // zero until the answer is there
+	answers   []fetchedPart
+	notify    chan<- struct{} // of the round that waits for it; guarded, like finished and answers, by topicLog.mu
+}
+
+// fetchedPart is the answer for one position.
+type fetchedPart struct {
+	ingest.Fetched
+	asked int64
+}
+
+func (c *fetchCall) asksFor(partition int, offset int64) bool {
+	for _, p := range c.positions {
+		if p.Partition == partition {
+			return p.Offset == offset
+		}
+	}
+	return false
+}
+
+// run sends the request and hands its answer in. It outlives the Fetch that launched it, never the client.
+func (l *topicLog) run(call *fetchCall, request *fetchRequest) {
+	asked := traffic.At(time.Now()) // before the request is sent: see Fetched.Asked
+	answer, err := l.k.roundTrip(l.k.life, request.wait+l.k.cfg.RequestTimeout, request)
+	var parts []fetchedPart
+	if err == nil {
+		response, ok := answer.(*fetchResponse)
+		if !ok {
+			err = fmt.Errorf("fetch: unexpected answer %T", answer)
+		} else {
+			parts = l.decode(call, response, asked)
+		}
+	}
+	if err != nil && l.k.life.Err() == nil {
+		l.k.metrics.fetchErrors.WithLabelValues(l.topic, errorReason(err)).Inc()
+		l.failing.Failed(l.k.log, "cannot read from Kafka, trying again", err, "topic", l.topic, "broker", request.broker)
+	} else if err == nil {
+		l.failing.Over(l.k.log, "reading from Kafka again", "topic", l.topic)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		for _, p := range call.positions {
+			l.rest(p.Partition, -1)
+		}
+	}
+	call.answers, call.finished = parts, time.Now()
+	select {
+	case call.notify <- struct{}{}:
+	default: // it is awake already, or nobody waits (a nil channel)
+	}
+}
+
+// decode turns a response into answers; a partition whose leader has moved gets none, and a rest.
+func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffic.Time) []fetchedPart {
+	got := make(map[int]*fetchedPartition, len(response.partitions))
+	for i := range response.partitions {
+		got[response.partitions[i].partition] = &response.partitions[i]
+	}
+	parts := make([]fetchedPart, 0, len(call.positions))
+	for _, p := range call.positions {
+		part := fetchedPart{asked: p.Offset, Fetched: ingest.Fetched{Partition: p.Partition, Next: p.Offset, Asked: asked}}
+		answer := got[p.Partition]
+		hungry := false
+		switch {
+		case answer == nil:
+			l.failed(p.Partition, -1, kafka.UnknownTopicOrPartition)
+			continue
+		case answer.code != 0 && leaderAway(answer.code):
+			l.failed(p.Partition, -1, answer.code)
+			continue
+		case answer.code == kafka.OffsetOutOfRange:
+			part.Err = fmt.Errorf("topic %s partition %d offset %d: %w", l.topic, p.Partition, p.Offset, ingest.ErrOutOfRange)
+		case answer.code != 0:
+			part.Err = fmt.Errorf("fetching topic %s partition %d: %w", l.topic, p.Partition, answer.code)
+		default:
+			part.HighWatermark, part.Readable, part.LogStart = answer.highWatermark, answer.lastStable, answer.logStart
+			part.Err = l.records(&part.Fetched, answer, p, call.room)
+			// Where there is no room any more, nothing was looked at, and nothing is known of the batch.
+			hungry = part.Err == nil && part.Next == p.Offset && len(answer.records) > 0 && call.room.open()
+			if hungry && p == call.positions[0] && l.isHungry(p.Partition) {
+				// First in a request a batch is sent whole, whatever its size (KIP-74).
+				part.Err = &ingest.UnreadableError{Next: ingest.NoOffset, Why: fmt.Errorf("topic %s partition %d: %w: the broker sends %d bytes, "+
+					"and no whole batch in them that holds the offset", l.topic, p.Partition, errCorrupt, len(answer.records))}
+			}
+		}
+		if part.Err != nil {
+			l.failed(p.Partition, p.Offset, part.Err)
+		} else {
+			l.answered(p.Partition, hungry)
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+func (l *topicLog) records(f *ingest.Fetched, answer *fetchedPartition, p ingest.Position, room *fetchRoom) error {
+	set, err := decodeWithin(room, p, answer.records, answer.aborted, l.k.codecs)
+	if err != nil {
+		return &ingest.UnreadableError{
+			Next: behindBad(answer.records, p.Offset, answer.highWatermark),
+			Why:  fmt.Errorf("topic %s partition %d: %w", l.topic, f.Partition, err),
+		}
+	}
+	f.Messages, f.Next, f.Following = set.messages, set.next, set.following
+	m := l.k.metrics
+	m.fetchedRecords.WithLabelValues(l.topic).Add(float64(len(set.messages)))
+	m.fetchedBytes.WithLabelValues(l.topic).Add(float64(len(answer.records)))
+	if set.control > 0 {
+		m.skippedRecords.WithLabelValues(l.topic, "control").Add(float64(set.control))
+	}
+	if set.aborted > 0 {
+		m.skippedRecords.WithLabelValues(l.topic, "aborted").Add(float64(set.aborted))
+	}
+	return nil
+}
+
+// leaderAway says that the answer of another broker, or of this one a little later, will do.
+func leaderAway(code kafka.Error) bool {
+	switch code {
+	case kafka.UnknownTopicOrPartition, kafka.LeaderNotAvailable, kafka.NotLeaderForPartition, kafka.ReplicaNotAvailable,
+		kafka.KafkaStorageError, kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch, kafka.OffsetNotAvailable, kafka.UnknownTopicID:
+		return true
+	}
+	return false
+}
+
+func (l *topicLog) failed(partition int, offset int64, err error) {
+	l.k.metrics.fetchErrors.WithLabelValues(l.topic, errorReason(err)).Inc()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest(partition, offset)
+}
+
+func (l *topicLog) answered(partition int, hungry bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if hungry {
+		l.rests[partition] = setback{hungry: true}
+	} else {
+		delete(l.rests, partition)
+	}
+}
+
+// isHungry reports whether the last answer for the partition held less than a batch.
+func (l *topicLog) isHungry(partition int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rests[partition].hungry
+}
+
+// rest lets the partition be, longer each time. The caller holds mu.
+func (l *topicLog) rest(partition int, offset int64) {
+	r := l.rests[partition]
+	r.length = min(max(2*r.length, restLeast), restMost)
+	r.until, r.offset = time.Now().Add(r.length), offset
+	l.rests[partition] = r
+}

@@ -1,0 +1,174 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+func TestKafkaConfigErrors(t *testing.T) {
+	for _, tc := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{}, "no broker addresses"},
+		{Config{Brokers: []string{"kafka"}}, `"kafka": want host:port`},
+		{Config{Brokers: []string{"kafka:99999"}}, "port must be a number"},
+		{Config{Brokers: []string{"k:1"}, SASL: SASL{Mechanism: "gssapi", User: "u"}}, `"gssapi": want plain, scram-sha-256 or scram-sha-512`},
+		{Config{Brokers: []string{"k:1"}, SASL: SASL{Mechanism: "plain"}}, "needs a user"},
+		{Config{Brokers: []string{"k:1"}, SASL: SASL{User: "u", Password: "hidden"}}, "without a mechanism"},
+	} {
+		_, err := New(tc.cfg)
+		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "hidden") {
+			t.Errorf("%+v: %v, want %q", tc.cfg, err, tc.want)
+		}
+	}
+	if text := fmt.Sprintf("%v %+v %#v", SASL{"plain", "u", "hidden"}, Config{SASL: SASL{"plain", "u", "hidden"}}, SASL{"plain", "u", "hidden"}); strings.Contains(text, "hidden") {
+		t.Errorf("the password shows in %s", text)
+	}
+}
+
+func TestPing(t *testing.T) {
+	kit := newKit(t)
+	if err := kit.k.Ping(kit.ctx); err != nil {
+		t.Error(err)
+	}
+	if err := kit.k.WaitReady(kit.ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPingNobodyThere(t *testing.T) {
+	checkLeaks(t)
+	address := freeAddress(t)
+	var logged bytes.Buffer
+	k, err := New(Config{Brokers: []string{address}, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 1200*time.Millisecond)
+	defer cancel()
+	err = k.WaitReady(ctx)
+	if err == nil || !strings.Contains(err.Error(), "kafka at "+address+" does not answer") ||
+		!strings.Contains(err.Error(), "start Kafka or correct the broker addresses") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v, want one line with the address and what to do", err)
+	}
+	// After the attempts at 0 and 0.5 s the next one would come at 1.5 s: there is none, and no line that announces it.
+	if n := strings.Count(logged.String(), "waiting for Kafka"); n != 1 || ctx.Err() != nil {
+		t.Errorf("%d lines before it gave up (%v), want 1, at 0 s, and no wait for nothing:\n%s", n, ctx.Err(), &logged)
+	}
+	// It comes up late.
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.ListenFn(func(network, _ string) (net.Listener, error) { return net.Listen(network, address) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	testbed.Record(t, testbed.KafkaKind, testbed.Embedded)
+	late, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	if err := k.WaitReady(late); err != nil {
+		t.Error(err)
+	}
+	if err := k.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := k.Ping(t.Context()); err == nil {
+		t.Error("a closed client answers")
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// The raw path, the ordinary one and the group work over TLS and with each SASL mechanism.
+func TestKafkaSecured(t *testing.T) {
+	server, client := selfSigned(t)
+	for _, mechanism := range []string{"plain", "scram-sha-256", "scram-sha-512"} {
+		t.Run(mechanism, func(t *testing.T) {
+			checkLeaks(t)
+			testbed.Record(t, testbed.KafkaKind, testbed.Embedded)
+			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.TLS(server), kfake.EnableSASL(),
+				kfake.Superuser(strings.ToUpper(mechanism), "weir", "secret"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(cluster.Close)
+			secured := func(c *Config) {
+				c.TLS, c.SASL = client, SASL{Mechanism: mechanism, User: "weir", Password: "secret"}
+			}
+			kit := kitFor(t, cluster.ListenAddrs(), secured)
+			if err := kit.k.Ping(kit.ctx); err != nil {
+				t.Fatal(err)
+			}
+			topic := kit.topic(1)
+			kit.put(topic, map[int][]string{0: {"x"}})
+			if got := kit.read(kit.k.Log(topic), positions(0, 0), 1); string(got[0][0].Value) != "x" {
+				t.Errorf("got %v", got)
+			}
+			m := startMember(kit, kit.k, topic, topic)
+			s := m.next(1)
+			if err := s.Commits.Commit(kit.ctx, map[int]ingest.Commit{0: {Offset: 1}}); err != nil {
+				t.Error(err)
+			}
+			m.leave(s)
+			wrong := kit.client(secured, func(c *Config) { c.SASL.Password = "wrong" })
+			if err := wrong.Ping(kit.ctx); err == nil || strings.Contains(err.Error(), "wrong") {
+				t.Errorf("a wrong password: %v", err)
+			}
+			plain := kit.client(func(c *Config) { c.RequestTimeout = 2 * time.Second })
+			if err := plain.Ping(kit.ctx); err == nil || !strings.Contains(err.Error(), "TLS") {
+				t.Errorf("without TLS: %v, want a hint at it", err)
+			}
+			unknown := kit.client(secured, func(c *Config) { c.TLS = &tls.Config{MinVersion: tls.VersionTLS12} })
+			if err := unknown.Ping(kit.ctx); err == nil || !strings.Contains(err.Error(), "check the CA certificate") {
+				t.Errorf("with another CA: %v", err)
+			}
+		})
+	}
+}
+
+func selfSigned(t *testing.T) (server, client *tls.Config) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(certificate)
+	server = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	return server, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+}

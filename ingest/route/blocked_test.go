@@ -1,0 +1,257 @@
+package route
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/traffic"
+)
+
+// loudLog keeps what a router says at level error.
+type loudLog struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (l *loudLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Write(p)
+}
+
+func (l *loudLog) lines() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Split(strings.TrimSuffix(l.out.String(), "\n"), "\n")
+}
+
+func (w *world) listen() *loudLog {
+	said := &loudLog{}
+	w.edit = func(o *Options) {
+		o.Logger = slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelError}))
+	}
+	return said
+}
+
+// ticksOf counts the ticks of a source partition.
+func (w *world) ticksOf(t *testing.T, p int) int {
+	return len(flat(w.keyedOf(t, detectors.KeyedTick, p)))
+}
+
+// TestRouteStopsAtABatchThatDoesNotDecode: the partition stands there, says so everywhere, and holds nobody else back; an
+// acceptance of exactly that gap goes on behind it, and what stood before it is routed once.
+func TestRouteStopsAtABatchThatDoesNotDecode(t *testing.T) {
+	var said *loudLog
+	calmWorld(t, func(w *world) {
+		said = w.listen()
+		w.append(1, 20)
+		w.spoil(1, spoiled{from: 10, next: 14})
+	}, func(ctx context.Context, w *world, r *Router, _ *simHost) {
+		rest(ctx, 5*time.Second)
+		w.append(0, 3)
+		w.append(1, 3)
+		before := w.ticksOf(t, 1)
+		rest(ctx, 5*time.Second)
+		st := w.state(1)
+		if st.State != "halted" || st.Offset != 10 || st.GapSource != 1 || st.GapOffset != 14 ||
+			!strings.Contains(st.Reason, "CRC-32C") || !strings.Contains(st.Reason, "offsets 10 to 13 would be lost") {
+			t.Errorf("reported: %+v", st)
+		}
+		if w.commit(0).Offset != 3 || w.state(0).State != "running" {
+			t.Errorf("partition 0: offset %d, %+v: the others must go on", w.commit(0).Offset, w.state(0))
+		}
+		if n := w.ticksOf(t, 1) - before; n > 0 || w.ticksOf(t, 0) == 0 {
+			t.Errorf("%d ticks tell that nothing is missing of a partition that cannot be read", n)
+		}
+		if s := r.Stats().Sources[1]; !s.Halted || s.Offset != 10 || s.HighWatermark != 23 {
+			t.Errorf("statistics %+v, want it halted, and the lag to grow", s)
+		}
+		if lines := said.lines(); len(lines) != 1 || !strings.Contains(lines[0], "partition=1") || !strings.Contains(lines[0], "CRC-32C") {
+			t.Errorf("said %q, want one line", lines)
+		}
+		w.grant(ingest.Acceptance{Side: ingest.SideRequests, Partition: 1, GapSource: 1, GapOffset: 15, By: "ann"})
+		w.grant(ingest.Acceptance{Side: ingest.SideRequests, Partition: 0, GapSource: 0, GapOffset: 14, By: "ann"})
+		w.grant(ingest.Acceptance{Side: ingest.SideKeyed, Partition: 1, GapSource: 1, GapOffset: 14, By: "ann"})
+		rest(ctx, 5*time.Second)
+		if w.state(1).State != "halted" || r.Stats().AcceptedGaps != 0 {
+			t.Errorf("went on by the acceptance of another gap: %+v", w.state(1))
+		}
+		w.grant(ingest.Acceptance{Side: ingest.SideRequests, Partition: 1, GapSource: 1, GapOffset: 14, By: "ann", Reason: "disk"})
+		rest(ctx, 5*time.Second)
+		if w.state(1).State != "running" || w.commit(1).Offset != 23 || r.Stats().AcceptedGaps != 1 || r.Stats().Sources[1].Halted {
+			t.Errorf("after the acceptance: %+v, offset %d", w.state(1), w.commit(1).Offset)
+		}
+		for q, losses := range w.keyedOf(t, detectors.KeyedLoss, 1) {
+			if len(losses) != 1 || losses[0].Offset != 14 {
+				t.Errorf("keyed %d: loss records %+v, want one up to 14", q, losses)
+			}
+		}
+		routed := map[int64]bool{}
+		for _, k := range flat(w.keyedOf(t, detectors.KeyedEvent, 1)) {
+			routed[k.Offset] = true
+		}
+		for o := range int64(23) {
+			if lost := o >= 10 && o < 14; routed[o] == lost {
+				t.Errorf("event %d is routed: %v", o, routed[o])
+			}
+		}
+		if n := w.ticksOf(t, 1); n <= before {
+			t.Error("a partition that goes on does not tick")
+		}
+	})
+}
+
+// TestRouteGoesOnWhenALeaderIsBack: a partition that nobody answers for stands still with a reason, with nothing that could
+// be accepted, and goes on by itself. It does not matter whether the leader went before the partition was adopted or after.
+func TestRouteGoesOnWhenALeaderIsBack(t *testing.T) {
+	for _, adopted := range []bool{false, true} {
+		var said *loudLog
+		calmWorld(t, func(w *world) {
+			said = w.listen()
+			w.append(1, 5)
+			if !adopted {
+				w.spoil(1, spoiled{leaderless: true})
+			}
+		}, func(ctx context.Context, w *world, r *Router, _ *simHost) {
+			rest(ctx, 5*time.Second)
+			w.spoil(1, spoiled{leaderless: true})
+			w.append(0, 3)
+			w.append(1, 5)
+			rest(ctx, 20*time.Second)
+			if w.commit(0).Offset != 3 || w.state(0).State != "running" {
+				t.Errorf("partition 0 waits for partition 1: offset %d, %+v", w.commit(0).Offset, w.state(0))
+			}
+			if w.state(1).State == "halted" {
+				t.Errorf("an election takes seconds: %+v", w.state(1))
+			}
+			rest(ctx, 20*time.Second)
+			before := w.ticksOf(t, 1)
+			rest(ctx, 5*time.Second)
+			want := int64(0)
+			if adopted {
+				want = 5
+			}
+			if st := w.state(1); st.State != "halted" || st.GapOffset != ingest.NoOffset || st.Offset != want || !strings.Contains(st.Reason, "goes on by itself") {
+				t.Errorf("adopted %v, reported: %+v", adopted, st)
+			}
+			if n := w.ticksOf(t, 1) - before; n > 0 || len(said.lines()) != 1 || !r.Stats().Sources[1].Halted {
+				t.Errorf("adopted %v: %d ticks, said %q", adopted, n, said.lines())
+			}
+			w.mend(1)
+			rest(ctx, 15*time.Second)
+			if w.state(1).State != "running" || w.commit(1).Offset != 10 || w.ticksOf(t, 1) <= before || len(said.lines()) != 1 {
+				t.Errorf("adopted %v, after the leader is back: %+v, offset %d, said %q", adopted, w.state(1), w.commit(1).Offset, said.lines())
+			}
+		})
+	}
+}
+
+// TestRouteUnreadablePartitionFreezesNoExpiry: detectors wait for a source partition that cannot be read for as long as for
+// one that is silent, and no longer.
+func TestRouteUnreadablePartitionFreezesNoExpiry(t *testing.T) {
+	calmWorld(t, func(w *world) {
+		for p := range simSources {
+			w.append(p, 12)
+		}
+		w.spoil(1, spoiled{from: 10, next: 11})
+	}, func(ctx context.Context, w *world, _ *Router, _ *simHost) {
+		for range 60 {
+			w.append(0, 1)
+			w.append(2, 1)
+			rest(ctx, time.Second)
+		}
+		p := detectors.NewPartition(detectors.Config{Sources: simSources, Generation: 7, Stall: 30 * time.Second})
+		for v := int64(1); v <= simVersions; v++ {
+			p.Learn(simRouting(v))
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, rec := range w.keyed[0] {
+			var k detectors.Keyed
+			if err := detectors.DecodeKeyed(rec.value, &k); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Fold(rec.at, &k, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if behind := simNow().Sub(p.Watermark()); behind > 5*time.Second || len(p.Stalled()) != 1 {
+			t.Errorf("the watermark is %v behind, stalled are %v: want source partition 1 to be left out", behind, p.Stalled())
+		}
+	})
+}
+
+// TestRouteReadsAddedPartitions: a partition that was added since is read from its start without a commit. One that was
+// there has lost its commit, and one whose beginning is gone has lost events: those are refused.
+func TestRouteReadsAddedPartitions(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		sources int
+		start   int64
+		read    bool
+	}{
+		{"added since", simSources - 1, 0, true},
+		{"there from the beginning", simSources, 0, false},
+		{"added since, and retention was faster", simSources - 1, 2, false},
+		{"nobody knows", 0, 0, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			const added = simSources - 1
+			calmWorld(t, func(w *world) {
+				w.append(added, 5)
+				delete(w.commits, added)
+				w.starts[added] = tc.start
+				w.edit = func(o *Options) { o.Sources = tc.sources }
+			}, func(ctx context.Context, w *world, _ *Router, _ *simHost) {
+				rest(ctx, 5*time.Second)
+				if !tc.read {
+					if st := w.state(added); st.State != "refused" || !strings.Contains(st.Reason, "no commit") {
+						t.Errorf("reported %+v, want it refused", st)
+					}
+					return
+				}
+				a, err := ingest.DecodeAnnouncement(w.commit(added).Metadata)
+				if err != nil || a.Offset != 5 || a.Generation != 7 || w.state(added).State != "running" {
+					t.Errorf("commit %+v, %v, reported %+v", a, err, w.state(added))
+				}
+				for q, events := range w.keyedOf(t, detectors.KeyedEvent, added) {
+					if len(events) > 0 && events[0].Prev != detectors.NoOffset {
+						t.Errorf("keyed %d: the first event follows %d, want nothing before it", q, events[0].Prev)
+					}
+				}
+				if ticks := flat(w.keyedOf(t, detectors.KeyedTick, added)); len(ticks) == 0 || ticks[len(ticks)-1].Time == traffic.BeforeTime {
+					t.Errorf("%d ticks", len(ticks))
+				}
+			})
+		})
+	}
+}
+
+// TestRoutePassesAGapLast: what stands before a batch that does not decode is routed, also where the gap was accepted before
+// that could be done.
+func TestRoutePassesAGapLast(t *testing.T) {
+	calmWorld(t, func(w *world) {
+		w.append(1, 20)
+		w.spoil(1, spoiled{from: 10, next: 14})
+		w.grant(ingest.Acceptance{Side: ingest.SideRequests, Partition: 1, GapSource: 1, GapOffset: 14, By: "ann"})
+		for v := range w.released {
+			w.released[v] = w.begin.Add(10 * time.Second) // nothing can be routed before
+		}
+	}, func(ctx context.Context, w *world, _ *Router, _ *simHost) {
+		rest(ctx, 20*time.Second)
+		routed := map[int64]bool{}
+		for _, k := range flat(w.keyedOf(t, detectors.KeyedEvent, 1)) {
+			routed[k.Offset] = true
+		}
+		if len(routed) != 16 || !routed[0] || !routed[9] || w.commit(1).Offset != 20 {
+			t.Errorf("%d events are routed, up to %d, want the 16 that can be read", len(routed), w.commit(1).Offset)
+		}
+	})
+}

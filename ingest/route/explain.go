@@ -1,0 +1,97 @@
+package route
+
+import (
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// Explainer reads single events as routers read them under one routing version, and tells what they decide and why. It
+// writes nothing. It is not safe for concurrent use.
+type Explainer struct {
+	version *routingVersion
+	reader  eventRouter
+	rules   []ExplainedRule // memory of Explain
+}
+
+// NewExplainer makes an Explainer for a routing version of the live stream, or of a replay. It returns an error for a
+// version that this build could not route by.
+func NewExplainer(r *rules.Routing, live bool) (*Explainer, error) {
+	// One keyed partition and no secret: where records would go is not told.
+	opt := &Options{Live: live, SecretID: r.SecretID, KeyedPartitions: 1}
+	v, err := compile(r, opt)
+	if err != nil {
+		return nil, err
+	}
+	return &Explainer{version: v, reader: eventRouter{live: live, targets: newTargeter(nil, 1)}}, nil
+}
+
+// Explanation is what routers make of one event. It is valid until the next call of Explain.
+type Explanation struct {
+	Fate Fate
+	Err  error // with FateDead: why it cannot be used, often a *traffic.DecodeError
+
+	// Request is the event as it was decoded, with the time that routing decided on; nothing for FateDead.
+	Request  *traffic.Request
+	Told     traffic.Time // the time that the event itself gives; with Timeless 0
+	Timeless bool         // it gives none, and has got the append time
+	Future   bool         // its time was too far ahead of the append time, and was replaced by that: see FutureTolerance
+	Identity *traffic.Identity
+	Missing  *traffic.Missing // which parts of the identity it lacks, and why; with FateDead and FateEndMark nil
+	// Rules are those that watch the event, ascending by index; there are none unless Fate is FateKeyless or FateRouted.
+	Rules []ExplainedRule
+}
+
+// ExplainedRule says what one rule that watches an event does with it.
+type ExplainedRule struct {
+	Index   int             // into the routing version's rules
+	Lacking []traffic.Field // fields of the rule's key that the event lacks
+	Counts  bool            // the event feeds the rule's windows
+	// Why says why not: "missing" where a field of the key is missing and the rule skips such events, else the reason that
+	// metrics have as a label, such as distinct_missing. Empty with Counts.
+	Why string
+}
+
+// Explain reads one event. Nothing that came before it counts: no event is behind another one's time.
+func (e *Explainer) Explain(m *traffic.Message) Explanation {
+	got := e.reader.read(e.version, m, traffic.BeforeTime)
+	out := Explanation{Fate: got.fate, Err: got.err}
+	if got.fate == FateDead {
+		return out
+	}
+	out.Request = &e.reader.request
+	if got.fate == FateEndMark {
+		return out
+	}
+	out.Told, out.Timeless, out.Future = got.told, got.timeless, got.future
+	out.Identity, out.Missing = &got.identity, &got.missing
+	e.rules = e.rules[:0]
+	for i := range got.watched {
+		e.rules = append(e.rules, e.explain(&got.watched[i]))
+	}
+	out.Rules = e.rules
+	return out
+}
+
+func (e *Explainer) explain(w *watching) ExplainedRule {
+	out := ExplainedRule{Index: w.rule, Counts: !w.skipped && w.why == counted}
+	for _, k := range e.version.rules[w.rule].key {
+		if w.lacking&(1<<k.Field) != 0 {
+			out.Lacking = append(out.Lacking, k.Field)
+		}
+	}
+	switch {
+	case w.skipped:
+		out.Why = "missing"
+	case !out.Counts:
+		out.Why = w.why.String()
+	}
+	return out
+}
+
+// Identifier derives identities as routers do under a routing version.
+func Identifier(r *rules.Routing) (*traffic.Identifier, error) {
+	if r.RecordFormat < rules.ReadingRecordFormat {
+		return r.Identity.Compile(traffic.FieldsAsIs())
+	}
+	return r.Identity.Compile()
+}

@@ -1,0 +1,127 @@
+package route
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/traffic"
+)
+
+// figures stores, per minute of this machine's clock, how many events this router left out, by rule and reason: what
+// ROUTE leaves out reaches no detector, so nobody else can tell. A sum is stored again, under the same id and greater, until
+// its minute is over and the store has it; while the store is away the minute lasts, so nothing is lost and nothing piles
+// up. What a router that is killed had counted since its last report is not told.
+type figures struct {
+	opt   *Options
+	tally *tally
+
+	mu       sync.Mutex
+	minute   traffic.Time      // the open one; BeforeTime before the first
+	before   map[leftOut]int64 // of this router at the minute's start
+	stored   map[leftOut]int64 // of this router, as the store has it
+	unsure   bool              // the last call failed: the store may have it or not
+	reported traffic.Time      // when the store took it last; BeforeTime before the first time
+}
+
+const figuresMinute = traffic.Time(time.Minute / time.Microsecond)
+
+// leftOut names one figure.
+type leftOut struct {
+	rule   string
+	reason detectors.Uncounted
+}
+
+func newFigures(opt *Options, tally *tally) *figures {
+	return &figures{opt: opt, tally: tally, minute: traffic.BeforeTime, reported: traffic.BeforeTime}
+}
+
+// due stores the figures every ReportEvery.
+func (f *figures) due(ctx context.Context) error {
+	f.mu.Lock()
+	since, first := f.opt.Clock().Sub(f.reported), f.reported == traffic.BeforeTime
+	f.mu.Unlock()
+	if !first && since >= 0 && since < f.opt.ReportEvery {
+		return nil
+	}
+	return f.store(ctx)
+}
+
+// store stores what has changed since it last did.
+func (f *figures) store(ctx context.Context) error {
+	if f.opt.Figures == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.opt.Clock()
+	totals := f.tally.leftOut()
+	if minute := now - now%figuresMinute; minute != f.minute && !f.unsure {
+		f.minute, f.before = minute, f.stored
+	}
+	var sums []detectors.RoutedUncounted
+	for key, total := range totals {
+		if total == f.stored[key] {
+			continue
+		}
+		if events := total - f.before[key]; events > 0 {
+			sums = append(sums, detectors.RoutedUncounted{
+				Router: f.opt.Owner, Rule: key.rule, Reason: key.reason, Minute: f.minute, Seen: now, Events: events,
+			})
+		}
+	}
+	slices.SortFunc(sums, func(a, b detectors.RoutedUncounted) int {
+		return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Reason, b.Reason))
+	})
+	if len(sums) > 0 {
+		if err := f.opt.Figures.StoreUncounted(ctx, f.opt.Stream, sums); err != nil {
+			f.unsure = true
+			return err
+		}
+	}
+	f.stored, f.unsure, f.reported = totals, false, now
+	return nil
+}
+
+// lastFigures bounds how long a router that stops waits for the store to take its figures.
+const lastFigures = 2 * time.Second
+
+// last stores what was counted since the last report, when the router's own context is over.
+func (f *figures) last(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastFigures)
+	defer cancel()
+	if err := f.store(ctx); err != nil {
+		f.opt.Logger.Warn("route: the last figures of what was left out are not stored", "error", err)
+		f.tally.bump(func(st *Stats) { st.ReportFailures++ })
+	}
+}
+
+// leftOut is what the router has left out since it was made.
+func (t *tally) leftOut() map[leftOut]int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := map[leftOut]int64{}
+	for id := range t.stats.Rules {
+		stats := t.stats.Rules[id]
+		for reason, n := range stats.LeftOut() {
+			out[leftOut{id, reason}] = n
+		}
+	}
+	return out
+}
+
+// LeftOut is how many events of the rule ROUTE left out, by reason: an event is left out for what its key lacks, or else for
+// what is counted.
+func (s *RuleStats) LeftOut() map[detectors.Uncounted]int64 {
+	values := int64(0)
+	for _, n := range s.Uncounted {
+		values += n
+	}
+	out := map[detectors.Uncounted]int64{detectors.UncountedMissingField: s.Skipped, detectors.UncountedMissingValue: values}
+	maps.DeleteFunc(out, func(_ detectors.Uncounted, n int64) bool { return n == 0 })
+	return out
+}

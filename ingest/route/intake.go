@@ -1,0 +1,222 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/retry"
+	"github.com/weirhq/weir/traffic"
+)
+
+// Waits of the intake's loop.
+const (
+	crowdWait     = 5 * time.Millisecond // while a full queue is left out, a fetch must not wait long for the others
+	minFetchPause = 100 * time.Millisecond
+	maxFetchPause = 2 * time.Second
+)
+
+// intake reads ahead of the session, so that a chunk in flight does not keep the next events waiting. One goroutine
+// runs it; the session's goroutine opens, reads and empties the queues.
+type intake struct {
+	log        ingest.Log
+	wait       time.Duration
+	queueBytes int             // what all queues together may hold, unpacked; the last batch may pass it
+	wake       chan<- struct{} // there is something new for the session
+	room       chan struct{}   // there is something new to ask for
+	failed     func(error)     // is told of every fetch, or part of one, that went wrong
+
+	mu     sync.Mutex
+	queues map[int]*fetchQueue
+}
+
+// fetchQueue holds what was read of one partition and not yet routed.
+type fetchQueue struct {
+	partition int
+	messages  []traffic.Message
+	bytes     int
+	next      int64        // the next offset to ask for: everything before it is in messages, was routed, or is no event
+	high      int64        // the log's end when last seen
+	atEnd     bool         // the last answer reached the log's end
+	dry       bool         // the last answer reached the end of what can be read, which an open transaction may put before the log's
+	since     traffic.Time // what stands at next was not appended before this, as far as is known
+	asked     traffic.Time
+	silent    bool // the last fetch that asked for it has not answered
+	lost      bool // next lies outside the log
+	readable  ingest.Readable
+}
+
+func newIntake(log ingest.Log, wait time.Duration, queueBytes int, wake chan<- struct{}, failed func(error)) *intake {
+	return &intake{
+		log: log, wait: wait, queueBytes: queueBytes, wake: wake, room: make(chan struct{}, 1), failed: failed,
+		queues: map[int]*fetchQueue{},
+	}
+}
+
+// run fetches until ctx is done.
+func (in *intake) run(ctx context.Context) {
+	pause := time.Duration(0)
+	for ctx.Err() == nil {
+		asked, wait := in.ask()
+		if len(asked) == 0 {
+			select {
+			case <-in.room:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		answers, err := in.log.Fetch(ctx, positionsOf(asked), wait)
+		if ctx.Err() != nil {
+			return
+		}
+		if in.take(asked, answers, err) {
+			pause = 0
+			continue
+		}
+		pause = min(max(2*pause, minFetchPause), maxFetchPause)
+		_ = retry.Sleep(ctx, pause)
+	}
+}
+
+// take puts answers into their queues. It reports whether the log can be asked again at once.
+func (in *intake) take(asked []asking, answers []ingest.Fetched, err error) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if err != nil {
+		in.failed(err)
+	}
+	news, troubled := in.missed(asked, answers, err), err != nil
+	for i := range answers {
+		f := &answers[i]
+		at := sort.Search(len(asked), func(k int) bool { return asked[k].at.Partition >= f.Partition })
+		if at == len(asked) || asked[at].at.Partition != f.Partition {
+			continue
+		}
+		q := asked[at].q
+		switch {
+		case in.queues[f.Partition] != q: // closed since
+		case errors.Is(f.Err, ingest.ErrOutOfRange):
+			q.lost, news = true, true
+		case f.Err != nil:
+			in.failed(f.Err)
+			q.high = max(q.high, f.HighWatermark)
+			news = q.failed(f.Err) || news
+			troubled = true
+		default:
+			q.readable.Answered()
+			q.add(f)
+			news = true
+		}
+	}
+	if news {
+		ingest.Wake(in.wake)
+	}
+	return news || !troubled
+}
+
+// missed notes the partitions that were asked for and are not among the answers. It reports whether that blocks one.
+func (in *intake) missed(asked []asking, answers []ingest.Fetched, err error) (news bool) {
+	for _, a := range asked {
+		there := func(f ingest.Fetched) bool { return f.Partition == a.at.Partition }
+		if in.queues[a.at.Partition] == a.q && !slices.ContainsFunc(answers, there) {
+			news = a.q.failed(err) || news
+		}
+	}
+	return news
+}
+
+// failed notes an attempt that brought nothing. It reports whether that changes what blocks the partition.
+func (q *fetchQueue) failed(err error) bool {
+	before := q.readable.Blocked
+	q.readable.Failed(time.Now(), q.next, err)
+	return !before.Same(q.readable.Blocked)
+}
+
+// blockage is why a partition cannot be read on; nil while it can.
+func (in *intake) blockage(partition int) *ingest.Blockage {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.queues[partition].readable.Blocked
+}
+
+func (q *fetchQueue) add(f *ingest.Fetched) {
+	for i := range f.Messages {
+		q.bytes += ingest.HeldBytes(&f.Messages[i])
+		q.since = f.Messages[i].Appended
+	}
+	q.messages = append(q.messages, f.Messages...)
+	if f.Following != 0 {
+		q.since = f.Following
+	}
+	q.next = max(q.next, f.Next)
+	q.high = f.HighWatermark
+	q.atEnd = q.next >= f.HighWatermark
+	q.dry = q.atEnd || f.Readable > 0 && q.next >= f.Readable
+	q.asked, q.silent = f.Asked, false
+}
+
+// open makes a queue for a partition, to be read from offset on after the next poke of room. since is a time before
+// which nothing from there on was appended, as far as is known.
+func (in *intake) open(partition int, offset int64, since traffic.Time) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.queues[partition] = &fetchQueue{partition: partition, next: offset, high: offset, since: since}
+}
+
+// closeLost closes the queues whose position lies outside their log, and says which.
+func (in *intake) closeLost() []int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	var lost []int
+	for p, q := range in.queues {
+		if q.lost {
+			lost = append(lost, p)
+			delete(in.queues, p)
+		}
+	}
+	sort.Ints(lost)
+	return lost
+}
+
+// peek returns what is queued of a partition, and the offset up to which the log was read. The slice stays valid, and
+// as it is, until the next drop.
+func (in *intake) peek(partition int) ([]traffic.Message, int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	q := in.queues[partition]
+	return q.messages, q.next
+}
+
+// drop forgets what lies before offset.
+func (in *intake) drop(partition int, offset int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	q := in.queues[partition]
+	n := 0
+	for ; n < len(q.messages) && q.messages[n].Offset < offset; n++ {
+		q.bytes -= ingest.HeldBytes(&q.messages[n])
+	}
+	if q.messages = q.messages[n:]; len(q.messages) == 0 {
+		q.messages = nil // the array with all its values may go
+	}
+	ingest.Wake(in.room)
+}
+
+// logTail is what is known of the end of a partition's log.
+type logTail struct {
+	high  int64
+	empty bool         // read to the end, and nothing is queued
+	next  int64        // with empty: the end that was found
+	asked traffic.Time // with empty: the clock from before the fetch that found it
+}
+
+func (in *intake) tail(partition int) logTail {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	q := in.queues[partition]
+	return logTail{high: q.high, empty: q.atEnd && len(q.messages) == 0, next: q.next, asked: q.asked}
+}

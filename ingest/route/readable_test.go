@@ -1,0 +1,90 @@
+package route
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/traffic"
+)
+
+// TestSilenceBehindABacklog: an intake that has much to read leaves partitions out again and again, and a silent one among
+// them is still found out. What was left out for long has not been silent.
+func TestSilenceBehindABacklog(t *testing.T) {
+	begin := time.Unix(1e9, 0)
+	for _, test := range []struct {
+		every   time.Duration // between two times that the partition is asked for
+		blocked bool
+	}{
+		{100 * time.Millisecond, true},
+		{ingest.NotAskedFor, true},
+		{ingest.NotAskedFor + time.Second, false},
+	} {
+		var r ingest.Readable
+		now := begin
+		for ; now.Sub(begin) < 4*ingest.UnansweredFor; now = now.Add(test.every) {
+			r.Ask(now)
+			r.Failed(now, 7, nil)
+			if r.Blocked != nil && now.Sub(begin) < ingest.UnansweredFor {
+				t.Fatalf("asked for every %v: blocked after %v", test.every, now.Sub(begin))
+			}
+		}
+		if (r.Blocked != nil) != test.blocked {
+			t.Errorf("asked for every %v: blocked is %v, want %v", test.every, r.Blocked, test.blocked)
+		}
+		if r.Blocked != nil {
+			r.Ask(now.Add(time.Hour))
+			if r.Blocked == nil {
+				t.Errorf("asked for every %v: what is known to be blocked is forgotten for want of room", test.every)
+			}
+		}
+	}
+}
+
+// TestNobodyWaitsForWhatCannotBeRead: as soon as it is known that a partition cannot be read on, what others hold waits
+// for it no more; what was read of it comes in its turn.
+func TestNobodyWaitsForWhatCannotBeRead(t *testing.T) {
+	const now = traffic.Time(1 << 40)
+	clock := func() traffic.Time { return now }
+	fresh := func() *intake {
+		in := newIntake(nil, time.Second, 1<<20, make(chan struct{}, 1), func(error) {})
+		in.open(0, 5, now-2*oneSecond)
+		in.open(1, 0, now-2*oneSecond)
+		return in
+	}
+	bad := &ingest.UnreadableError{Next: 9, Why: errors.New("corrupt record batch")}
+	live := ingest.Fetched{Partition: 1, Next: 1, HighWatermark: 1, Messages: appendedAt(1, now-oneSecond)}
+	for _, test := range []struct {
+		name    string
+		answers []ingest.Fetched
+		held    bool
+	}{
+		{"silent for the first time", []ingest.Fetched{live}, true},
+		{"does not decode", []ingest.Fetched{{Partition: 0, Next: 5, HighWatermark: 20, Err: bad}, live}, false},
+	} {
+		in := fresh()
+		asked, _ := in.ask()
+		in.take(asked, test.answers, nil)
+		o := newOrder(clock)
+		o.startsAt(now - 2*oneSecond)
+		queued := []*queuedSource{in.queued(0, 5), in.queued(1, 0)}
+		if held := o.choose(queued, &chunkRoom{10, 1 << 20}); held != test.held {
+			t.Errorf("%s: the other partition's event waits: %v, want %v", test.name, held, test.held)
+		}
+		if queued[0].behind {
+			t.Errorf("%s: counts as behind", test.name)
+		}
+	}
+
+	in := fresh()
+	asked, _ := in.ask()
+	in.take(asked, []ingest.Fetched{{Partition: 0, Next: 6, HighWatermark: 20, Messages: []traffic.Message{{Offset: 5, Appended: now - 2*oneSecond}}}}, nil)
+	asked, _ = in.ask()
+	in.take(asked, []ingest.Fetched{{Partition: 0, Next: 6, HighWatermark: 20, Err: bad}}, nil)
+	o := newOrder(clock)
+	q := in.queued(0, 5)
+	if held := o.choose([]*queuedSource{q}, &chunkRoom{10, 1 << 20}); held || len(q.messages) > 0 {
+		t.Errorf("held %v with %d events left of what was read before the bad batch", held, len(q.messages))
+	}
+}

@@ -1,0 +1,151 @@
+// Package route is the stage ROUTE: it turns each event of the requests topic into at most one keyed record per keyed
+// partition, exactly once whatever dies on the way.
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/traffic"
+)
+
+// Defaults of RouterOptions.
+const (
+	DefaultMaxChunkEvents = 10_000
+	DefaultMaxChunkBytes  = 8 << 20
+	DefaultTickEvery      = time.Second
+	DefaultLookEvery      = time.Second
+	DefaultReportEvery    = 2 * time.Second
+	DefaultLinger         = 3 * time.Millisecond
+)
+
+// Options is what a Router needs. Everything without a stated default is required.
+type Options struct {
+	Stream          string // "live" or "replay/NAME"
+	Topic           string // name of the requests topic, for dead letters
+	Generation      int64  // g: which life of the requests topic; kept in Postgres by weir migrate
+	Sources         int    // partitions that requests had when that life began; those with a greater number were added since
+	Live            bool   // correct times in the future, read no end mark, tell detectors when a partition is idle
+	KeyedPartitions int
+	Secret          []byte // the deployment secret, for Target
+	SecretID        string // a routing version made under another secret is refused
+
+	Log         ingest.Log      // requests
+	Keyed       ingest.Appender // keyed
+	Group       ingest.Group    // of requests
+	Routings    ingest.Routings
+	Partitions  ingest.Partitions
+	DeadLetters ingest.DeadLetters
+	Figures     ingest.Figures // what was left out; default none: it is in the metrics only
+	Owner       string         // a name that no other router has, with Figures
+
+	Clock      func() traffic.Time // this machine's clock
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+
+	MaxChunkEvents int           // events in one chunk; default DefaultMaxChunkEvents
+	MaxChunkBytes  int           // bytes of events in one chunk; default DefaultMaxChunkBytes
+	TickEvery      time.Duration // default DefaultTickEvery
+	LookEvery      time.Duration // how often routing versions, and partitions that are not routed, are looked at; default DefaultLookEvery
+	ReportEvery    time.Duration // default DefaultReportEvery
+	FetchWait      time.Duration // how long a fetch waits for the first event; default DefaultFetchWait
+	Linger         time.Duration // least time between announcements, so that chunks fill up under load; default DefaultLinger, negative for none
+}
+
+// Router is the ROUTE stage: it turns every event of the requests topic into at most one keyed record per keyed
+// partition, so that the keyed log, after the fence, holds each of them exactly once whatever dies on the way.
+//
+// How that is reached (DESIGN §2, "Counting exactly once"), and where:
+//
+//	every generation starts from the fetched commits            routeSession.adopt
+//	a commit announces a chunk before any of it is appended     routeSession.announce
+//	no chunk crosses an announced end                           chunkBuilder.build
+//	an announced end and a version never go back                routeSession.plan
+//	a failed chunk is retried whole, with the same bytes        routeSession.deliver
+//	a commit without an answer ends the membership              routeSession.commit
+type Router struct {
+	opt      Options
+	versions *versionShelf
+	tally    *tally
+	figures  *figures
+	// refused remembers the last refused commit of each partition, over generations. Only a session's goroutine uses it.
+	refused map[int]refusedCommit
+	// deviate lets a test break a sentence of the protocol, to see that its checker notices. Zero in production.
+	deviate deviation
+}
+
+// deviation holds the places where a test can make a router break the protocol.
+type deviation struct {
+	start  func(src *source)                 // where a generation starts
+	stop   func(a ingest.Announcement) int64 // how far a chunk may go
+	commit func(err error) error             // what is made of a commit's outcome
+}
+
+// New checks the options and fills in defaults. It registers the stage's metrics.
+func New(opt Options) (*Router, error) {
+	if err := opt.check(); err != nil {
+		return nil, fmt.Errorf("route stage: %w", err)
+	}
+	opt.fillIn()
+	r := &Router{opt: opt, versions: newVersionShelf(&opt), tally: newTally(), refused: map[int]refusedCommit{}}
+	r.figures = newFigures(&r.opt, r.tally)
+	if err := opt.Registerer.Register(newRouteCollector(r.tally)); err != nil {
+		return nil, fmt.Errorf("route stage: metrics: %w", err)
+	}
+	return r, nil
+}
+
+func (o *Options) check() error {
+	for _, need := range []struct {
+		name string
+		ok   bool
+	}{
+		{"Stream", o.Stream != ""}, {"Topic", o.Topic != ""}, {"Secret", len(o.Secret) > 0}, {"Log", o.Log != nil},
+		{"Keyed", o.Keyed != nil}, {"Group", o.Group != nil}, {"Routings", o.Routings != nil},
+		{"Partitions", o.Partitions != nil}, {"DeadLetters", o.DeadLetters != nil}, {"Clock", o.Clock != nil},
+		{"Logger", o.Logger != nil}, {"Registerer", o.Registerer != nil}, {"Owner", o.Owner != "" || o.Figures == nil},
+	} {
+		if !need.ok {
+			return errors.New("option " + need.name + " is required")
+		}
+	}
+	if o.Generation < 0 {
+		return fmt.Errorf("option Generation: got %d, allowed: 0 and more", o.Generation)
+	}
+	return ingest.CheckMetadata(o.KeyedPartitions)
+}
+
+func (o *Options) fillIn() {
+	setDefault(&o.MaxChunkEvents, DefaultMaxChunkEvents)
+	setDefault(&o.MaxChunkBytes, DefaultMaxChunkBytes)
+	setDefault(&o.TickEvery, DefaultTickEvery)
+	setDefault(&o.LookEvery, DefaultLookEvery)
+	setDefault(&o.ReportEvery, DefaultReportEvery)
+	setDefault(&o.FetchWait, ingest.DefaultFetchWait)
+	if o.Linger == 0 {
+		o.Linger = DefaultLinger
+	}
+}
+
+func setDefault[T int | time.Duration](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+// Run routes until ctx is done, one session per group generation. It returns what Group.Run returns.
+func (r *Router) Run(ctx context.Context) error {
+	defer r.figures.last(ctx)
+	return r.opt.Group.Run(ctx, func(ctx context.Context, a ingest.Assignment) error {
+		return newSession(r, a).run(ctx)
+	})
+}
+
+// Stats is a snapshot of what this router has done since it was made.
+func (r *Router) Stats() Stats { return r.tally.snapshot() }

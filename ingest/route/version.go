@@ -1,0 +1,176 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// routingVersion is one routing version, compiled.
+type routingVersion struct {
+	number     int64
+	format     int // of the keyed records
+	decoder    traffic.Decoder
+	identifier *traffic.Identifier
+	index      *rules.Index
+	rules      []routedRule
+	dimensions []traffic.KeyField // distinct, in the order in which rules use them first
+}
+
+// routedRule is what routing needs of a rule.
+type routedRule struct {
+	id        string
+	key       []traffic.KeyField
+	dimension int // index into version.dimensions, or ruleDimension
+	target    int // with ruleDimension: its keyed partition
+	skip      bool
+	amount    amount
+	lateness  time.Duration
+}
+
+// ruleDimension marks a rule without a key: it is its own dimension.
+const ruleDimension = -1
+
+// unfitError says that a routing version exists, and that this process cannot route by it.
+type unfitError struct {
+	number int64
+	why    error
+}
+
+func (e *unfitError) Error() string {
+	return fmt.Sprintf("routing version %d cannot be used by this process: %v", e.number, e.why)
+}
+
+func (e *unfitError) Unwrap() error { return e.why }
+
+// compile makes a version ready for routing. Whatever this process does not know for certain is an *unfitError: a
+// guess would put records where no other process would.
+func compile(r *rules.Routing, opt *Options) (*routingVersion, error) {
+	unfit := func(format string, args ...any) error { return &unfitError{r.Number, fmt.Errorf(format, args...)} }
+	switch {
+	case !detectors.KnowsRecordFormat(r.RecordFormat):
+		return nil, unfit("its record format is %d, this build writes %s", r.RecordFormat, detectors.KnownRecordFormats())
+	case r.CheckRecordFormat() != nil:
+		return nil, unfit("%w", r.CheckRecordFormat())
+	case r.SecretID != opt.SecretID:
+		return nil, unfit("it was made under the secret %q, this process has %q", r.SecretID, opt.SecretID)
+	case len(r.Rules) > detectors.MaxRulesPerRecord:
+		return nil, unfit("it has %d rules, allowed: %d", len(r.Rules), detectors.MaxRulesPerRecord)
+	}
+	var how []traffic.DecoderOption
+	if !opt.Live {
+		how = append(how, traffic.AllowControl())
+	}
+	if r.RecordFormat < rules.EndTimeRecordFormat {
+		how = append(how, traffic.TimesAsTold())
+	}
+	if r.RecordFormat < rules.ReadingRecordFormat {
+		how = append(how, traffic.URLsAsIs())
+	}
+	decoder, err := traffic.NewDecoder(r.Format.Name, r.Format.Map, r.Format.MaxEventBytes, how...)
+	if err != nil {
+		return nil, unfit("%w", err)
+	}
+	identifier, err := Identifier(r)
+	if err != nil {
+		return nil, unfit("identity map: %w", err)
+	}
+	v := &routingVersion{
+		number: r.Number, format: r.RecordFormat, decoder: decoder, identifier: identifier, index: r.Index(),
+	}
+	targets := newTargeter(opt.Secret, opt.KeyedPartitions)
+	for i := range r.Rules {
+		rule := &r.Rules[i]
+		amount, err := compileAmount(rule.Count)
+		if err != nil {
+			return nil, unfit("rule %s: %w", rule.ID, err)
+		}
+		v.rules = append(v.rules, routedRule{
+			id: rule.ID, key: rule.Key, skip: rule.Missing != rules.MissingGroup, amount: amount, lateness: rule.Lateness,
+			dimension: v.dimension(rule.Key), target: targets.ofRule(rule.ID),
+		})
+	}
+	return v, nil
+}
+
+func (v *routingVersion) dimension(key []traffic.KeyField) int {
+	if len(key) == 0 {
+		return ruleDimension
+	}
+	if at := slices.Index(v.dimensions, key[0]); at >= 0 {
+		return at
+	}
+	v.dimensions = append(v.dimensions, key[0])
+	return len(v.dimensions) - 1
+}
+
+// versionShelf loads versions and keeps the newest ones that were asked for. Versions are immutable, so that one which
+// was read once is good while the store is away.
+type versionShelf struct {
+	opt *Options
+
+	mu   sync.Mutex
+	kept map[int64]*routingVersion
+	top  *routingVersion
+}
+
+const keptVersions = 16
+
+func newVersionShelf(opt *Options) *versionShelf {
+	return &versionShelf{opt: opt, kept: map[int64]*routingVersion{}}
+}
+
+// get returns a version, from the store if need be.
+func (s *versionShelf) get(ctx context.Context, number int64) (*routingVersion, error) {
+	s.mu.Lock()
+	v := s.kept[number]
+	s.mu.Unlock()
+	if v != nil {
+		return v, nil
+	}
+	r, err := s.opt.Routings.Routing(ctx, s.opt.Stream, number)
+	if errors.Is(err, rules.ErrRouting) {
+		return nil, &unfitError{number, err}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("routing version %d of stream %s: %w", number, s.opt.Stream, err)
+	}
+	if v, err = compile(r, s.opt); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept[number] = v
+	for len(s.kept) > keptVersions {
+		oldest := number
+		for n := range s.kept {
+			oldest = min(oldest, n)
+		}
+		delete(s.kept, oldest)
+	}
+	return v, nil
+}
+
+// newest is the newest version of the stream that is known here, nil before there is one. New chunks are announced
+// under it.
+func (s *versionShelf) newest() *routingVersion {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.top
+}
+
+// advance makes v the newest version, unless a newer one is known.
+func (s *versionShelf) advance(v *routingVersion) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.top == nil || v.number > s.top.number {
+		s.top = v
+	}
+}
