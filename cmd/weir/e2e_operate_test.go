@@ -247,7 +247,7 @@ func TestPartitionThatStoppedGoesOnWhenItsGapIsAccepted(t *testing.T) {
 	b := fullBed(t)
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
-	group := ingest.GroupID(b.flag("--namespace"), ingest.LiveStream, service.StageRoute)
+	group := ingest.Live.Group(b.flag("--namespace"), service.StageRoute)
 	moved := map[int]ingest.Commit{0: {Offset: 0}, 1: {Offset: 0}}
 	if err := b.kafka().CommitInitial(t.Context(), group, b.names().Requests, moved); err != nil {
 		t.Fatal(err)
