@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
@@ -211,8 +212,8 @@ func (d *dev) migrate(ctx context.Context) error {
 	}
 	d.say("making schema and topics")
 	// No process of another build runs beside this one.
-	newest := migrateOptions{recordFormat: detectors.RecordFormat}
-	if _, err := migrateInstallation(ctx, d.conf, d.log, whoami(d.environ), newest); err != nil {
+	newest := stream.MigrateOptions{RecordFormat: detectors.RecordFormat}
+	if _, err := stream.Migrate(ctx, d.conf, d.log, whoami(d.environ), newest); err != nil {
 		return err
 	}
 	return d.signSchema(ctx)

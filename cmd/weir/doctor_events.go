@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
@@ -64,7 +65,7 @@ func (e *examination) judgeSample(messages []traffic.Message) []finding {
 // newest reads the last records of each partition of a topic.
 func (e *examination) newest(ctx context.Context, topic string, partitions, each int) ([]traffic.Message, error) {
 	log := e.kafka.Log(topic)
-	bounds, err := log.Bounds(ctx, upTo(partitions))
+	bounds, err := log.Bounds(ctx, stream.UpTo(partitions))
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -21,7 +22,7 @@ type sampled struct {
 	good     int // events that could be read
 	missing  [traffic.NumFields][traffic.NumMissingReasons]int
 	timeless int
-	lateness lateness        // of the rules
+	lateness stream.Lateness // of the rules
 	late     int             // events that came too late for every rule
 	future   int             // later than the broker's clock by more than what is tolerated
 	delays   []time.Duration // from an event's time until Kafka took it; negative: it came from the future. Ascending
@@ -48,7 +49,7 @@ func readSample(messages []traffic.Message, routing *rules.Routing, blocks func(
 		return nil, err
 	}
 	index := routing.Index()
-	s := &sampled{refused: map[string]int{}, byRule: make([]ruleSample, len(routing.Rules)), lateness: latenessOf(routing.Rules)}
+	s := &sampled{refused: map[string]int{}, byRule: make([]ruleSample, len(routing.Rules)), lateness: stream.LatenessOf(routing.Rules)}
 	var r traffic.Request
 	var matched []int
 	for i := range messages {
@@ -96,7 +97,7 @@ func (s *sampled) time(r *traffic.Request, appended traffic.Time) {
 		return
 	}
 	s.delays = append(s.delays, appended.Sub(r.Time))
-	if s.lateness.late(r.Time, appended) {
+	if s.lateness.Late(r.Time, appended) {
 		s.late++
 	}
 	if r.Time > appended.Add(route.FutureTolerance) {

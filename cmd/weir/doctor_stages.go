@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
@@ -69,7 +70,7 @@ func (e *examination) progress(ctx context.Context, w stageWork) (progressOf, er
 	var p progressOf
 	var err error
 	id := ingest.Live.Group(e.conf.Namespace, w.stage)
-	partitions := upTo(e.topics[w.topic].Partitions)
+	partitions := stream.UpTo(e.topics[w.topic].Partitions)
 	if p.group, err = e.kafka.InspectGroup(ctx, id); err != nil {
 		return p, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/ingest/archive"
@@ -289,10 +290,7 @@ func rulesUsed(routing *rules.Routing) []loadgen.RuleUsed {
 func endOffsets(ctx context.Context, in *service.Installation, e *loadgen.End) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), service.AnswerTimeout)
 	defer cancel()
-	partitions := make([]int, in.RequestsPartitions)
-	for p := range partitions {
-		partitions[p] = p
-	}
+	partitions := stream.UpTo(in.RequestsPartitions)
 	bounds, err := in.Kafka.Log(in.Names.Requests).Bounds(bounded, partitions)
 	if err != nil {
 		return fmt.Errorf("asking where %s ends after the load: %w", in.Names.Requests, err)

@@ -33,14 +33,17 @@ var plan = map[string][]string{
 	"cmd/weir/internal/terminal": {"traffic"},                                                          // what commands show: tables, times, progress
 	"cmd/weir/internal/usage":    {"rules", "cmd/weir/internal/terminal"},                              // mistakes in what weir is told
 	"cmd/weir/internal/subject":  {"traffic", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"}, // subjects as words of a shell
-	"examples":                   {"traffic", "gate"},                                                  // and below: what users import too
-	"internal/retry":             {},                                                                   // backoff, and what to log meanwhile
-	"internal/yamlnode":          {},                                                                   // YAML values with their lines, for rules and the configuration
-	"internal/duration":          {},                                                                   // 90s, 1d12h: in rules, settings and flags
-	"internal/local":             {},                                                                   // servers of this machine, for weir dev and tests
-	"internal/testbed":           {"internal/local"},
-	"internal/kafkakit":          {"traffic", "ingest", "ingest/kafka", "internal/testbed"}, // a client and topics for a test
-	"internal/oracle":            {},                                                        // judges the detectors, so shares nothing with them
+	// The life of a stream: migrate, and replays from files.
+	"cmd/weir/internal/stream": {"traffic", "rules", "detectors", "ingest", "ingest/kafka", "ingest/route", "ingest/detect", "ingest/archive", "history", "internal/duration",
+		"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"},
+	"examples":          {"traffic", "gate"}, // and below: what users import too
+	"internal/retry":    {},                  // backoff, and what to log meanwhile
+	"internal/yamlnode": {},                  // YAML values with their lines, for rules and the configuration
+	"internal/duration": {},                  // 90s, 1d12h: in rules, settings and flags
+	"internal/local":    {},                  // servers of this machine, for weir dev and tests
+	"internal/testbed":  {"internal/local"},
+	"internal/kafkakit": {"traffic", "ingest", "ingest/kafka", "internal/testbed"}, // a client and topics for a test
+	"internal/oracle":   {},                                                        // judges the detectors, so shares nothing with them
 	// A load and what is true of it; judges, so asks the oracle. The windows that it judges are for its tests.
 	"internal/loadgen": {"traffic", "rules", "detectors", "internal/oracle"},
 	// A load against what an installation has in history of it.

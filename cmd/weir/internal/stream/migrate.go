@@ -1,21 +1,197 @@
-package main
+// Package stream has the life of a stream: how the live one is made, corrected and begun anew (migrate), and how a replay is made,
+// fed from files, ended, summed up and cleaned away.
+package stream
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"strings"
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/rules"
 )
 
+// MigrateOptions are what the caller decides beside the configuration.
+type MigrateOptions struct {
+	Recreated    bool // the requests topic was made anew
+	RecordFormat int  // of the stream from now on; 0 keeps what is
+}
+
+// Migration is one run of Migrate.
+//
+//	schema, secret ──▶ topics ──▶ stream, generation ──▶ routing version ──▶ first commits
+//
+// Each step looks at what is there and does what is missing, so a run that broke off is finished by the next one. The
+// commits come last: a router that finds them may start.
+type Migration struct {
+	conf  *config.Config
+	opt   MigrateOptions
+	store *history.Store
+	kafka *kafka.Client
+	names ingest.TopicNames
+	by    string
+	did   []string
+
+	topics  topicState
+	stream  history.Stream
+	isNew   bool                         // this run made the stream
+	renewed bool                         // this run began a new generation
+	commits map[int]*ingest.Announcement // where routing stands; nil: a commit that is not weir's
+	version int64                        // newest routing version
+}
+
+// Migrate runs a migration and gives a line for each thing that it did, also where it failed after some.
+func Migrate(ctx context.Context, c *config.Config, log *slog.Logger, by string, o MigrateOptions) ([]string, error) {
+	if err := ingest.CheckMetadata(c.Kafka.Partitions.Keyed); err != nil {
+		return nil, &usage.Error{Err: fmt.Errorf("kafka.partitions.keyed: %w", err)}
+	}
+	if o.RecordFormat != 0 && !detectors.KnowsRecordFormat(o.RecordFormat) {
+		return nil, usage.Errorf("--record-format: got %d, allowed %s", o.RecordFormat, detectors.KnownRecordFormats())
+	}
+	s, err := service.OpenHistory(ctx, c, log)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	k, err := service.OpenKafka(c, log, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	if err := service.WaitKafka(ctx, k, service.AnswerTimeout); err != nil {
+		return nil, err
+	}
+	m := NewMigration(c, s, k, by, o)
+	for _, step := range m.Steps() {
+		if err := step(ctx); err != nil {
+			return m.Done(), err
+		}
+	}
+	return m.Done(), nil
+}
+
+// NewMigration prepares the steps of a migration, in the name of by.
+func NewMigration(c *config.Config, s *history.Store, k *kafka.Client, by string, o MigrateOptions) *Migration {
+	return &Migration{conf: c, opt: o, store: s, kafka: k, names: ingest.Live.Topics(c.Namespace), by: by}
+}
+
+// Done has a line for each thing that was done, or needed nothing.
+func (m *Migration) Done() []string { return m.did }
+
+func (m *Migration) say(format string, args ...any) {
+	m.did = append(m.did, fmt.Sprintf(format, args...))
+}
+
+// Steps are to be taken in their order.
+func (m *Migration) Steps() []func(context.Context) error {
+	return []func(context.Context) error{
+		m.makeSchema, m.makeTopics, m.makeStream, m.readCommits, m.readLog, m.renew, m.publish, m.writeFirstCommits,
+	}
+}
+
+// makeSchema applies the migrations, waiting a little for a server that is just starting.
+func (m *Migration) makeSchema(ctx context.Context) error {
+	patient, cancel := context.WithTimeout(ctx, service.AnswerTimeout)
+	defer cancel()
+	var refused error
+	before := m.store.Ping(ctx) == nil
+	err := service.Retry(patient, service.NewLogger(config.Log{Level: "error"}, io.Discard), "", func(ctx context.Context) error {
+		err := m.store.Migrate(ctx)
+		var away *history.UnreachableError
+		if err != nil && !errors.As(err, &away) {
+			refused = err // not a matter of waiting
+			return nil
+		}
+		return err
+	})
+	if err := errors.Join(err, refused); err != nil {
+		return err
+	}
+	if !before {
+		m.say("schema %s in PostgreSQL is up to date now", m.store.Schema())
+	} else {
+		m.say("schema %s in PostgreSQL: nothing to do", m.store.Schema())
+	}
+	return nil
+}
+
+// topicState is what migrate knows about the topics.
+type topicState struct {
+	requests int // partitions
+	hits     int
+	made     bool                  // requests was made by this run
+	log      map[int]ingest.Bounds // of requests
+	unused   bool                  // keyed has never had a record
+	// keyedHolds says that keyed holds records now.
+	keyedHolds bool
+}
+
+func (m *Migration) makeTopics(ctx context.Context) error {
+	reports, err := m.kafka.EnsureTopics(ctx, m.conf.TopicSettings().Topics(m.names))
+	t := &m.topics
+	for _, r := range reports {
+		m.sayTopic(r)
+		switch r.Name {
+		case m.names.Requests:
+			t.requests, t.made = r.Partitions, r.Created
+		case m.names.Hits:
+			t.hits = r.Partitions
+		}
+	}
+	if err != nil {
+		return err
+	}
+	keyed, err := m.kafka.Log(m.names.Keyed).Bounds(ctx, UpTo(m.conf.Kafka.Partitions.Keyed))
+	t.unused = true
+	for _, b := range keyed {
+		t.unused = t.unused && b.End == 0
+		t.keyedHolds = t.keyedHolds || b.End > b.Start
+	}
+	return err
+}
+
+// readLog reads where the requests topic begins and ends. It comes after the commits: routers may be at work, and a log that
+// was read before would seem to end before what they have routed since.
+func (m *Migration) readLog(ctx context.Context) (err error) {
+	m.topics.log, err = m.kafka.Log(m.names.Requests).Bounds(ctx, UpTo(m.topics.requests))
+	return err
+}
+
+func (m *Migration) sayTopic(r kafka.TopicReport) {
+	switch {
+	case r.Created:
+		m.say("topic %s made with %s", r.Name, terminal.Plural(r.Partitions, "partition"))
+	case len(r.Mended) > 0:
+		m.say("topic %s corrected: %s", r.Name, strings.Join(r.Mended, "; "))
+	default:
+		m.say("topic %s: nothing to do", r.Name)
+	}
+	if r.Note != "" {
+		m.say("topic %s: %s", r.Name, r.Note)
+	}
+}
+
+// UpTo lists the partitions 0 to n-1.
+func UpTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
 // makeStream finds the live stream or makes it.
-func (m *migration) makeStream(ctx context.Context) error {
+func (m *Migration) makeStream(ctx context.Context) error {
 	st, err := m.store.Stream(ctx, history.Live)
 	keyed := m.conf.Kafka.Partitions.Keyed
 	switch {
@@ -40,7 +216,7 @@ func (m *migration) makeStream(ctx context.Context) error {
 }
 
 // setBudget stores what one keyed partition may hold, where the configuration says another number than before.
-func (m *migration) setBudget(ctx context.Context) error {
+func (m *Migration) setBudget(ctx context.Context) error {
 	before, now := m.stream.Partitions.Budget, m.conf.Detect.BudgetPerPartition
 	if before == int64(now) {
 		return nil
@@ -54,18 +230,18 @@ func (m *migration) setBudget(ctx context.Context) error {
 }
 
 // routeGroup is the consumer group whose commits say where routing stands.
-func (m *migration) routeGroup() string {
+func (m *Migration) routeGroup() string {
 	return ingest.Live.Group(m.conf.Namespace, service.StageRoute)
 }
 
 // readCommits reads where routing stands. A commit that cannot be read as weir's is left to its stage, which refuses the
 // partition and says why.
-func (m *migration) readCommits(ctx context.Context) error {
+func (m *Migration) readCommits(ctx context.Context) error {
 	m.commits = map[int]*ingest.Announcement{}
 	if m.isNew {
 		return nil // a commit that is there all the same is of an installation whose database is gone
 	}
-	stored, err := m.kafka.FetchCommits(ctx, m.routeGroup(), m.names.Requests, upTo(m.topics.requests))
+	stored, err := m.kafka.FetchCommits(ctx, m.routeGroup(), m.names.Requests, UpTo(m.topics.requests))
 	if err != nil {
 		return err
 	}
@@ -81,11 +257,11 @@ func (m *migration) readCommits(ctx context.Context) error {
 }
 
 // renew begins a new generation of the stream where the requests topic is not the one that was routed so far.
-func (m *migration) renew(ctx context.Context) error {
+func (m *Migration) renew(ctx context.Context) error {
 	why := ""
 	switch {
 	case m.isNew:
-	case m.opt.recreated:
+	case m.opt.Recreated:
 		why = "the operator says that requests was made anew"
 	case m.topics.made:
 		why = "requests was missing and was made anew"
@@ -122,7 +298,7 @@ func shorterThanRouted(log map[int]ingest.Bounds, commits map[int]*ingest.Announ
 
 // publish makes the routing version that holds the configuration's identity map and event format, with the rules that
 // count.
-func (m *migration) publish(ctx context.Context) error {
+func (m *Migration) publish(ctx context.Context) error {
 	secretID, _, err := m.store.Secret(ctx)
 	if err != nil {
 		return err
@@ -164,10 +340,10 @@ func (m *migration) publish(ctx context.Context) error {
 
 // recordFormat is the format of the next routing version. Without an order it is the one before: processes that run may
 // know no newer one. Where there is none before, none runs.
-func (m *migration) recordFormat(prev *rules.Routing) int {
+func (m *Migration) recordFormat(prev *rules.Routing) int {
 	switch {
-	case m.opt.recordFormat != 0:
-		return m.opt.recordFormat
+	case m.opt.RecordFormat != 0:
+		return m.opt.RecordFormat
 	case prev != nil:
 		return prev.RecordFormat
 	}
@@ -192,7 +368,7 @@ func safeFormat(before, after rules.Format, modes []rules.ModeState) error {
 // writeFirstCommits writes the first announcing commit of each partition that has none of this generation. A partition
 // that lost its commit after it had been routed is not given another: what that would double or lose is an operator's to
 // accept.
-func (m *migration) writeFirstCommits(ctx context.Context) error {
+func (m *Migration) writeFirstCommits(ctx context.Context) error {
 	first := map[int]ingest.Commit{}
 	for p, b := range m.topics.log {
 		switch a, has := m.commits[p]; {

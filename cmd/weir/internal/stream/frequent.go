@@ -1,4 +1,4 @@
-package main
+package stream
 
 import (
 	"cmp"
@@ -54,8 +54,8 @@ func (f *frequent) makeRoom() {
 	}
 }
 
-// frequentRequest is one of the most frequent requests of a file.
-type frequentRequest struct {
+// FrequentRequest is one of the most frequent requests of a file.
+type FrequentRequest struct {
 	Method string `json:"method"`
 	Path   string `json:"path"`
 	Events int64  `json:"events"`
@@ -64,12 +64,12 @@ type frequentRequest struct {
 }
 
 // top are the most frequent ones, at most so many.
-func (f *frequent) top(most int) []frequentRequest {
-	var all []frequentRequest
+func (f *frequent) top(most int) []FrequentRequest {
+	var all []FrequentRequest
 	for line, n := range f.counts {
-		all = append(all, frequentRequest{traffic.Printable(line.method), traffic.Printable(line.path), *n, f.missed > 0})
+		all = append(all, FrequentRequest{traffic.Printable(line.method), traffic.Printable(line.path), *n, f.missed > 0})
 	}
-	slices.SortFunc(all, func(a, b frequentRequest) int {
+	slices.SortFunc(all, func(a, b FrequentRequest) int {
 		return cmp.Or(cmp.Compare(b.Events, a.Events), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method))
 	})
 	return all[:min(len(all), most)]

@@ -1,13 +1,15 @@
-package main
+package stream
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
@@ -26,7 +28,60 @@ const (
 	replayHits  = 1
 )
 
-// replay is one run of weir ingest --replay.
+// ReplayOptions say what a replay is.
+type ReplayOptions struct {
+	Name       string
+	Partitions int             // of requests
+	Rules      []rules.Version // nil: those that count in the live stream now
+	Replace    bool            // a replay of that name is deleted first
+	KeepTopics bool
+}
+
+// Replay makes a stream of its own, sends the files through it, waits until all that they caused is recorded, and stores what
+// came of it. Without an error the summary is whole.
+func Replay(ctx context.Context, c *config.Config, log *slog.Logger, registry *prometheus.Registry, r *Reading, o ReplayOptions) (Summary, error) {
+	p := &replay{ReplayOptions: o, reading: r, stream: ingest.Replay(o.Name), rules: o.Rules, begun: time.Now(), settings: replaySettings(c, o.Partitions)}
+	if err := CheckReplay(c.Namespace, o.Name); err != nil {
+		return Summary{}, err
+	}
+	defer context.AfterFunc(ctx, func() { p.signalled.Store(time.Now().UnixNano()) })()
+	var err error
+	if p.Installation, err = service.Open(ctx, c, log, registry, false); err != nil {
+		return Summary{}, err
+	}
+	defer p.Close()
+	if err := p.Wait(ctx, service.AnswerTimeout); err != nil {
+		return Summary{}, err
+	}
+	if p.rules == nil {
+		if p.rules, err = p.liveRules(ctx); err != nil {
+			return Summary{}, err
+		}
+	}
+	if err := p.make(ctx); err != nil {
+		return Summary{}, p.unmade(ctx, err)
+	}
+	quiet, err := service.ServeHealthIfAsked(ctx, c, registry, p.Installation)
+	if err != nil {
+		return Summary{}, p.unmade(ctx, err)
+	}
+	defer quiet()
+	summary, err := p.run(ctx, c)
+	if cerr := p.finish(ctx, summary); err == nil {
+		err = cerr
+	}
+	return summary, err
+}
+
+// CheckReplay refuses a name that a replay cannot have.
+func CheckReplay(namespace, name string) error {
+	if err := errors.Join(ingest.CheckNamespace(namespace), ingest.Replay(name).Check()); err != nil {
+		return usage.Errorf("--replay: %w", err)
+	}
+	return nil
+}
+
+// replay is one run of Replay.
 //
 //	files ──▶ sender ──▶ requests ─▶ Router ─▶ keyed ─▶ Detector ─▶ hits ─▶ HitRecorder ──▶ Postgres
 //	             │           ▲                              │                    │
@@ -35,8 +90,9 @@ const (
 // There is no ENFORCE: a replay blocks nobody.
 type replay struct {
 	*service.Installation
-	reading  *reading
-	name     string // of the stream: replay/NAME
+	ReplayOptions
+	reading  *Reading
+	stream   ingest.Stream
 	rules    []rules.Version
 	settings ingest.TopicSettings
 	dropped  *deadCount
@@ -48,67 +104,11 @@ type replay struct {
 	signalled   atomic.Int64 // when the signal came, in nanoseconds since 1970; 0 before
 }
 
-func (a *app) ingestReplay(ctx context.Context, c *config.Config, r *reading) error {
-	p := &replay{reading: r, name: history.ReplayPrefix + r.flags.replay, begun: time.Now(), settings: replaySettings(c, r.flags.partitions)}
-	if err := errors.Join(ingest.CheckNamespace(c.Namespace), ingest.Stream(p.name).Check()); err != nil {
-		return usage.Errorf("--replay: %w", err)
-	}
-	defer context.AfterFunc(ctx, func() { p.signalled.Store(time.Now().UnixNano()) })()
-	var err error
-	if len(r.flags.rules) > 0 {
-		if p.rules, err = a.replayRules(r.flags.rules, c); err != nil {
-			return err
-		}
-	}
-	registry := service.NewRegistry(readBuildVersion().Version)
-	if p.Installation, err = service.Open(ctx, c, a.quietLogger(c), registry, false); err != nil {
-		return err
-	}
-	defer p.Close()
-	if err := p.Wait(ctx, service.AnswerTimeout); err != nil {
-		return err
-	}
-	if p.rules == nil {
-		if p.rules, err = p.liveRules(ctx); err != nil {
-			return err
-		}
-	}
-	if err := p.make(ctx); err != nil {
-		return p.unmade(ctx, err)
-	}
-	quiet, err := service.ServeHealthIfAsked(ctx, c, registry, p.Installation)
-	if err != nil {
-		return p.unmade(ctx, err)
-	}
-	defer quiet()
-	summary, err := p.run(ctx, c)
-	if cerr := p.finish(ctx, summary); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return a.showReplay(summary)
-}
-
 // replaySettings are those of the live topics but for the partition counts.
 func replaySettings(c *config.Config, requests int) ingest.TopicSettings {
 	s := c.TopicSettings()
 	s.RequestsPartitions, s.KeyedPartitions, s.HitsPartitions, s.BlocksPartitions = requests, replayKeyed, replayHits, 1
 	return s
-}
-
-// replayRules reads the rules of --rules; each is its own first version.
-func (a *app) replayRules(from []string, c *config.Config) ([]rules.Version, error) {
-	docs, err := a.ruleFiles(from, c.Identity)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]rules.Version, len(docs))
-	for i, d := range docs {
-		out[i], _ = rules.NextVersion(nil, d)
-	}
-	return out, nil
 }
 
 // liveRules are the newest versions of the rules that count now.
@@ -137,21 +137,21 @@ func (p *replay) make(ctx context.Context) error {
 	p.begunMaking = true
 	counts := history.PartitionCounts{Requests: p.settings.RequestsPartitions, Keyed: replayKeyed, Hits: replayHits,
 		Budget: int64(p.Config.Detect.BudgetPerPartition)}
-	if _, err := p.History.CreateStream(ctx, p.name, counts); err != nil {
+	if _, err := p.History.CreateStream(ctx, string(p.stream), counts); err != nil {
 		return err
 	}
-	names := ingest.Stream(p.name).Topics(p.Config.Namespace)
+	names := p.stream.Topics(p.Config.Namespace)
 	if _, err := p.Kafka.EnsureTopics(ctx, p.settings.Topics(names)); err != nil {
 		return err
 	}
-	if err := p.Enter(ctx, p.name, p.settings); err != nil {
+	if err := p.Enter(ctx, string(p.stream), p.settings); err != nil {
 		return err
 	}
 	p.dropped = &deadCount{next: p.DeadLetters, reasons: map[string]int64{}}
 	p.DeadLetters = p.dropped
-	version, _, err := p.History.PublishRouting(ctx, p.name, func(*rules.Routing) (rules.Routing, error) {
+	version, _, err := p.History.PublishRouting(ctx, string(p.stream), func(*rules.Routing) (rules.Routing, error) {
 		made := rules.Routing{
-			Stream: p.name, Number: 1, RecordFormat: detectors.RecordFormat, SecretID: p.SecretID,
+			Stream: string(p.stream), Number: 1, RecordFormat: detectors.RecordFormat, SecretID: p.SecretID,
 			Rules: p.rules, Identity: p.Config.Identity, Format: replayFormat(p.Config),
 		}
 		return made, nil
@@ -169,17 +169,17 @@ func replayFormat(c *config.Config) rules.Format {
 
 // makeRoom removes an older replay of the name, if it may.
 func (p *replay) makeRoom(ctx context.Context) error {
-	before, err := p.History.Stream(ctx, p.name)
-	topics := ingest.Stream(p.name).Topics(p.Config.Namespace).All()
+	before, err := p.History.Stream(ctx, string(p.stream))
+	topics := p.stream.Topics(p.Config.Namespace).All()
 	switch {
 	case errors.Is(err, history.ErrNotFound):
 	case err != nil:
 		return err
-	case p.reading.flags.onExists != "replace":
+	case !p.Replace:
 		return fmt.Errorf("replay %s exists since %s: take another name, or --on-exists replace to delete it first",
-			p.reading.flags.replay, terminal.Stamp(before.Created))
+			p.Name, terminal.Stamp(before.Created))
 	default:
-		if err := p.History.DeleteStream(ctx, p.name); err != nil {
+		if err := p.History.DeleteStream(ctx, string(p.stream)); err != nil {
 			return err
 		}
 	}
@@ -243,8 +243,8 @@ func (p *replay) unmade(ctx context.Context, cause error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return errors.Join(cause, p.History.DeleteStream(ctx, p.name),
-		p.Kafka.DeleteTopics(ctx, ingest.Stream(p.name).Topics(p.Config.Namespace).All()...))
+	return errors.Join(cause, p.History.DeleteStream(ctx, string(p.stream)),
+		p.Kafka.DeleteTopics(ctx, p.stream.Topics(p.Config.Namespace).All()...))
 }
 
 // lastWords is the context for what is still to be said when ctx may have ended. After a signal it is what is left of a
@@ -258,7 +258,7 @@ func (p *replay) lastWords(ctx context.Context) (context.Context, context.Cancel
 }
 
 // finish stores the summary and removes the topics, also when the run has failed: a replay cannot be taken up again.
-func (p *replay) finish(ctx context.Context, s replaySummary) error {
+func (p *replay) finish(ctx context.Context, s Summary) error {
 	ctx, cancel := p.lastWords(ctx)
 	defer cancel()
 	text, err := json.Marshal(s)
@@ -266,11 +266,11 @@ func (p *replay) finish(ctx context.Context, s replaySummary) error {
 		return err
 	}
 	if !s.Complete && s.Events == 0 {
-		err = p.History.DeleteStream(ctx, p.name) // nothing was sent: the name stays free
+		err = p.History.DeleteStream(ctx, string(p.stream)) // nothing was sent: the name stays free
 	} else {
-		err = p.History.FinishStream(ctx, p.name, text)
+		err = p.History.FinishStream(ctx, string(p.stream), text)
 	}
-	if !p.reading.flags.keepTopics {
+	if !p.KeepTopics {
 		err = errors.Join(err, p.Kafka.DeleteTopics(ctx, p.Names.All()...))
 	}
 	return err

@@ -1,4 +1,4 @@
-package main
+package stream
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // run runs the stages, sends the events, and waits until all that they caused is recorded. The summary says what is
 // known also when it fails.
-func (p *replay) run(parent context.Context, c *config.Config) (replaySummary, error) {
+func (p *replay) run(parent context.Context, c *config.Config) (Summary, error) {
 	router, err := p.Installation.Router()
 	if err != nil {
 		return p.summary(parent, err), err
@@ -31,8 +31,8 @@ func (p *replay) run(parent context.Context, c *config.Config) (replaySummary, e
 	if err != nil {
 		return p.summary(parent, err), err
 	}
-	decode := p.often(p.reading.flags.replayDecode(replayFormat(c).MaxEventBytes))
-	p.reading.into(p.Kafka.Appender(p.Names.Requests), p.DeadLetters, p.RequestsPartitions, decode)
+	decode := p.often(p.reading.replayDecode(replayFormat(c).MaxEventBytes))
+	p.reading.into(p.Kafka.Appender(p.Names.Requests), p.DeadLetters, p.RequestsPartitions, decode, true)
 
 	ctx, over := context.WithCancel(parent)
 	defer over()
@@ -52,11 +52,11 @@ func (p *replay) run(parent context.Context, c *config.Config) (replaySummary, e
 }
 
 // replayDecode gives weir events as they are and converts everything else.
-func (f *ingestFlags) replayDecode(limit int) archive.Decode {
-	if f.format == traffic.FormatWeir {
-		return raw(f.decoder)
+func (r *Reading) replayDecode(limit int) archive.Decode {
+	if r.files.Format == traffic.FormatWeir {
+		return raw(r.files.Decoder)
 	}
-	return converted(f.decoder, limit)
+	return converted(r.files.Decoder, limit)
 }
 
 // often counts what decode reads, for the summary.
@@ -72,7 +72,7 @@ func (p *replay) often(decode archive.Decode) archive.Decode {
 
 // feed sends the events and the end marks, and waits until they have had their effect.
 func (p *replay) feed(ctx context.Context, d *detect.Detector) error {
-	if err := p.reading.all(ctx); err != nil {
+	if err := p.reading.All(ctx); err != nil {
 		return err
 	}
 	if err := p.endMarks(ctx); err != nil {
@@ -111,7 +111,7 @@ func (p *replay) watch(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		states, err := p.History.PartitionStates(ctx, p.name)
+		states, err := p.History.PartitionStates(ctx, string(p.stream))
 		if err != nil {
 			continue // the stages say so, and wait
 		}
