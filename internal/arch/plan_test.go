@@ -36,6 +36,9 @@ var plan = map[string][]string{
 	// The life of a stream: migrate, and replays from files.
 	"cmd/weir/internal/stream": {"traffic", "rules", "detectors", "ingest", "ingest/kafka", "ingest/route", "ingest/detect", "ingest/archive", "history", "internal/duration",
 		"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"},
+	// weir dev: all of weir in one process, and a demo.
+	"cmd/weir/internal/devserver": {"rules", "detectors", "ingest", "blocklist", "history", "gate", "console", "internal/demo", "internal/local",
+		"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"},
 	"examples":          {"traffic", "gate"}, // and below: what users import too
 	"internal/retry":    {},                  // backoff, and what to log meanwhile
 	"internal/yamlnode": {},                  // YAML values with their lines, for rules and the configuration

@@ -1,4 +1,4 @@
-package main
+package devserver
 
 import (
 	"context"
@@ -9,19 +9,99 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/console"
+	"go.yaml.in/yaml/v3"
 )
 
+// stopTimeout is how long all parts may take to end; with closeTimeout it stays below the 10 s of a process.
+const stopTimeout = 7500 * time.Millisecond
+
+// serve runs all parts until a signal comes, or the demo has been judged.
+func (d *server) serve(ctx context.Context) error {
+	d.say("starting stages, gate and console")
+	var started atomic.Bool
+	o, err := service.NewHealth(d.conf, d.registry, d.log, d.in.Probes()...)
+	if err != nil {
+		return err
+	}
+	closeLate := func() { _ = o.Listener.Close() } // closed before: no harm
+	d.closers = append(d.closers, closeLate)
+	guard, replica, err := service.NewGate(d.conf, d.in.Redis, d.log, d.registry)
+	if err != nil {
+		return err
+	}
+	page, err := d.console()
+	if err != nil {
+		return err
+	}
+	waves := [][]service.Part{
+		{{Name: "stages", Run: func(ctx context.Context) error { return d.in.RunStages(ctx, service.AllStages(), &started) }}},
+		{{Name: "replica", Run: replica.Run}},
+		{
+			{Name: "console page", Run: page.Run},
+			{Name: "console", Run: func(ctx context.Context) error { return service.ServeHTTP(ctx, d.listeners.console, page.Handler()) }},
+			{Name: "disk", Run: d.watchDisk},
+			{Name: "PostgreSQL", Run: d.watchPostgres},
+			o.Part(),
+		},
+	}
+	ready := func(ctx context.Context) error {
+		if err := d.awaitReady(ctx, replica); err != nil {
+			return err
+		}
+		d.say("everything runs")
+		return d.welcome(o.Listener.Addr().String())
+	}
+	if d.o.NoDemo {
+		return d.end(service.Serve(ctx, d.log, stopTimeout, append([][]service.Part{{{Name: "start", Run: once(ready)}}}, waves...)...))
+	}
+	return (&demoRun{d}).serve(ctx, guard, ready, waves)
+}
+
+// console makes the page; what it says about the stages comes from their own metrics.
+func (d *server) console() (*console.Console, error) {
+	return console.New(console.Options{
+		History: d.in.History, Blocks: d.in.Redis, Pulse: console.MetricsPulse(d.registry, nil), Command: d.commandLine(),
+		Clock: service.Now, Logger: d.log, Registerer: d.registry,
+	})
+}
+
+// once makes a part of work that ends by itself.
+func once(work func(ctx context.Context) error) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		if err := work(ctx); err != nil {
+			return service.UnlessStopped(ctx, err)
+		}
+		<-ctx.Done()
+		return nil
+	}
+}
+
+// end reports how the run ended. Parts that were stuck are no failure of the run: what they had under way is done again
+// at the next start.
+func (d *server) end(err error) error {
+	var stuck *service.StuckError
+	if err != nil && !errors.As(err, &stuck) {
+		return err
+	}
+	if stuck != nil {
+		d.log.Warn("stopped", "error", stuck)
+	}
+	d.say("stopped")
+	return nil
+}
+
 // writeConfig writes a configuration with which other commands find the servers: weir --config FILE rules list.
-func (d *dev) writeConfig() error {
+func (d *server) writeConfig() error {
 	c := d.conf
 	text, err := yaml.Marshal(map[string]any{
 		"namespace": c.Namespace,
@@ -38,10 +118,10 @@ func (d *dev) writeConfig() error {
 	return os.WriteFile(d.configFile(), append([]byte(head), text...), 0o600)
 }
 
-func (d *dev) configFile() string { return d.directory.Path(config.DefaultFile) }
+func (d *server) configFile() string { return d.directory.Path(config.DefaultFile) }
 
 // commandLine is how other commands of this program are called to reach this installation.
-func (d *dev) commandLine() string {
+func (d *server) commandLine() string {
 	program := "weir"
 	if len(os.Args) > 0 && strings.HasSuffix(os.Args[0], "/weir") {
 		program = os.Args[0] // as the user has called it
@@ -62,7 +142,7 @@ func shellWord(s string) string {
 
 // awaitReady waits until every partition is owned and the gate has its blocklist: the first request of the demo is not
 // to wait for a rebalance.
-func (d *dev) awaitReady(ctx context.Context, replica *blocklist.Replica) error {
+func (d *server) awaitReady(ctx context.Context, replica *blocklist.Replica) error {
 	tick, tell := time.NewTicker(20*time.Millisecond), time.NewTicker(10*time.Second)
 	defer tick.Stop()
 	defer tell.Stop()
@@ -83,7 +163,7 @@ func (d *dev) awaitReady(ctx context.Context, replica *blocklist.Replica) error 
 }
 
 // unready says what is still missing, by the metrics that a stage has for each partition that it owns.
-func (d *dev) unready(replica *blocklist.Replica) error {
+func (d *server) unready(replica *blocklist.Replica) error {
 	if !replica.Ready() {
 		return errors.New("the blocklist has not been loaded yet")
 	}
@@ -126,16 +206,16 @@ type stoppedError struct {
 }
 
 func (e *stoppedError) Error() string {
-	mend := "weir dev --fresh starts anew"
+	remedy := "weir dev --fresh starts anew"
 	if !e.own {
-		mend = "another --namespace, or that schema dropped, starts anew"
+		remedy = "another --namespace, or that schema dropped, starts anew"
 	}
 	return fmt.Sprintf("%s of the keyed topic stopped: what PostgreSQL and the data directory hold does not belong together (while weir dev runs, "+
-		"%s says more); %s", terminal.Plural(e.partitions, "partition"), e.ask, mend)
+		"%s says more); %s", terminal.Plural(e.partitions, "partition"), e.ask, remedy)
 }
 
 // watchPostgres ends weir dev with a clear word when the PostgreSQL that it has started ends: nobody else can start it.
-func (d *dev) watchPostgres(ctx context.Context) error {
+func (d *server) watchPostgres(ctx context.Context) error {
 	if !d.ownPostgres() {
 		<-ctx.Done()
 		return nil
@@ -162,11 +242,11 @@ func (d *dev) watchPostgres(ctx context.Context) error {
 			refused++
 		}
 	}
-	return fmt.Errorf("PostgreSQL, which weir dev had started, has ended: %s says why; start weir dev again", d.directory.Path(devPostgres, "log"))
+	return fmt.Errorf("PostgreSQL, which weir dev had started, has ended: %s says why; start weir dev again", d.directory.Path(postgresFolder, "log"))
 }
 
 // watchDisk ends weir dev with a clear word before its servers run out of space in the middle of a write.
-func (d *dev) watchDisk(ctx context.Context) error {
+func (d *server) watchDisk(ctx context.Context) error {
 	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
 	for {
@@ -179,15 +259,15 @@ func (d *dev) watchDisk(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if free < devFull {
+		if free < FullBelow {
 			return fmt.Errorf("%d MB free on the disk of %s, at least %d MB are needed: free some space and start again, or use --data-dir",
-				free>>20, d.directory.Path(), devFull>>20)
+				free>>20, d.directory.Path(), FullBelow>>20)
 		}
 	}
 }
 
 // welcome says how to reach everything.
-func (d *dev) welcome(metrics string) error {
+func (d *server) welcome(metrics string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n  console   http://%s\n", d.listeners.console.Addr())
 	if d.listeners.gateway != nil {
@@ -195,9 +275,9 @@ func (d *dev) welcome(metrics string) error {
 	}
 	fmt.Fprintf(&b, "  metrics   http://%s/metrics\n", metrics)
 	fmt.Fprintf(&b, "  commands  %s rules list\n\n", d.commandLine())
-	if !d.o.exit {
+	if !d.o.Exit {
 		b.WriteString("  Ctrl-C stops everything; the next weir dev goes on from here.\n\n")
 	}
-	_, err := io.WriteString(d.Stdout, b.String())
+	_, err := io.WriteString(d.o.Stdout, b.String())
 	return err
 }
