@@ -17,13 +17,13 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 )
 
-func (a *app) blocksCommand() *cobra.Command {
+func blocksCommand(a *app) *cobra.Command {
 	return family("blocks", "See who is blocked, and release them", `  weir blocks list
   weir blocks release guest-token-flood ip=192.0.2.1 --reason "ticket 4711"`,
-		a.blocksList(), a.blocksRelease())
+		blocksList(a), blocksRelease(a))
 }
 
-func (a *app) blocksList() *cobra.Command {
+func blocksList(a *app) *cobra.Command {
 	var filter blocklist.Filter
 	var limit int
 	c := &cobra.Command{
@@ -54,7 +54,7 @@ subject in single quotes, in which a shell finds nothing.`,
 						return err
 					}
 				}
-				return a.showBlocks(found, limit)
+				return showBlocks(&a.Output, found, limit)
 			})
 		}),
 	}
@@ -81,15 +81,15 @@ func ruleInRedis(ctx context.Context, r *blocklist.Store, rule string) error {
 	return usage.Unknown("rule", rule, names, "weir rules list shows the rules")
 }
 
-func (a *app) showBlocks(found blocklist.Listing, limit int) error {
+func showBlocks(o *terminal.Output, found blocklist.Listing, limit int) error {
 	items := found.Items
 	if limit > 0 && len(items) > limit {
 		items = items[:limit]
 	}
-	err := terminal.List(&a.Output, items, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT"}, blockRow)
-	a.Cut("first", len(items), int64(len(found.Items)), math.MaxInt64)
+	err := terminal.List(o, items, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT"}, blockRow)
+	o.Cut("first", len(items), int64(len(found.Items)), math.MaxInt64)
 	if found.Unreadable > 0 {
-		fmt.Fprintf(a.Stderr, "weir: %s in Redis cannot be read by this build\n", terminal.Plural(found.Unreadable, "key"))
+		fmt.Fprintf(o.Stderr, "weir: %s in Redis cannot be read by this build\n", terminal.Plural(found.Unreadable, "key"))
 	}
 	return err
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
-	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -28,7 +27,7 @@ type releaseFlags struct {
 	force bool
 }
 
-func (a *app) blocksRelease() *cobra.Command {
+func blocksRelease(a *app) *cobra.Command {
 	var f releaseFlags
 	c := &cobra.Command{
 		Use:   "release RULE SOURCE…",
@@ -74,7 +73,7 @@ releases where no block is seen: no hit from before the release blocks the sourc
 		}),
 	}
 	f.register(c, a.environ)
-	c.Flags().DurationVar(&f.wait, "wait", 10*time.Second, "how long to wait until ENFORCE has acted; 0: do not wait")
+	usage.DurationFlag(c, &f.wait, "wait", 10*time.Second, "how long to wait until ENFORCE has acted; 0: do not wait")
 	c.Flags().BoolVar(&f.force, "force", false, "release although no block is seen")
 	return c
 }
@@ -265,15 +264,15 @@ func withFields(who traffic.Subject, key []traffic.KeyField) traffic.Subject {
 	return traffic.Subject(strings.Join(kept, "&"))
 }
 
-// offerPatience is how long blocks are looked for that contain what was named.
-const offerPatience = 5 * time.Second
+// offerTimeout is how long blocks are looked for that contain what was named.
+const offerTimeout = 5 * time.Second
 
 // offer gathers the blocks of the rule that contain who. One of just who is given back, and is no offer.
 func (l *releasing) offer(ctx context.Context, who traffic.Subject) *blocklist.Block {
 	if who == "" {
 		return nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, offerPatience)
+	bounded, cancel := context.WithTimeout(ctx, offerTimeout)
 	defer cancel()
 	found, err := l.redis.Containing(bounded, service.Now(), blocklist.Containing{Rule: l.report.Rule, Subject: who})
 	if err != nil {
@@ -334,16 +333,7 @@ func (l *releasing) append(ctx context.Context) (*detectors.Hit, error) {
 	if err := service.WaitKafka(ctx, k, service.AnswerTimeout); err != nil {
 		return nil, err
 	}
-	topic := ingest.Live.Topics(l.store.config.Namespace).Hits
-	n, err := k.Partitions(ctx, topic)
-	if err != nil {
-		return nil, fmt.Errorf("%w: run weir migrate", err)
-	}
-	value, err := detectors.EncodeHit(&h)
-	if err != nil {
-		return nil, err
-	}
-	if err := k.Appender(topic).Append(ctx, []ingest.Batch{{Partition: h.Partition(n), Values: [][]byte{value}}}); err != nil {
+	if err := service.AppendRelease(ctx, k, l.store.config.Namespace, &h); err != nil {
 		return nil, err
 	}
 	l.report.Release = h.ID

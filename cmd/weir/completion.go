@@ -15,14 +15,14 @@ import (
 	"github.com/weirhq/weir/rules"
 )
 
-// completionPatience is how long the shell may wait for names from PostgreSQL; then there are none.
-const completionPatience = time.Second
+// completionTimeout is how long the shell may wait for names from PostgreSQL; then there are none.
+const completionTimeout = time.Second
 
 // suggest finds what may stand next on the command line.
 type suggest = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective)
 
 // addCompletion adds weir completion, and what it knows about the arguments of the commands. It comes after all commands.
-func (a *app) addCompletion(root *cobra.Command) {
+func addCompletion(a *app, root *cobra.Command) {
 	root.SetOut(a.Stdout) // the scripts go where it points at this moment
 	root.SetCompletionCommandGroupID("other")
 	root.InitDefaultCompletionCmd()
@@ -34,10 +34,10 @@ func (a *app) addCompletion(root *cobra.Command) {
 		"weir completion powershell": "  weir completion powershell | Out-String | Invoke-Expression",
 	}
 	arguments := map[string]suggest{
-		"weir rules show":     a.suggestRules(func(rules.Mode) bool { return true }),
-		"weir rules promote":  a.suggestRules(func(m rules.Mode) bool { return m != rules.ModeBlock }),
-		"weir rules demote":   a.suggestRules(func(m rules.Mode) bool { return m == rules.ModeBlock }),
-		"weir blocks release": a.suggestRules(func(rules.Mode) bool { return true }),
+		"weir rules show":     suggestRules(a, func(rules.Mode) bool { return true }),
+		"weir rules promote":  suggestRules(a, func(m rules.Mode) bool { return m != rules.ModeBlock }),
+		"weir rules demote":   suggestRules(a, func(m rules.Mode) bool { return m == rules.ModeBlock }),
+		"weir blocks release": suggestRules(a, func(rules.Mode) bool { return true }),
 	}
 	fixed := map[string]map[string][]string{
 		"weir":                   {"output": {"table", "json"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"}},
@@ -58,9 +58,9 @@ func (a *app) addCompletion(root *cobra.Command) {
 		for flag, values := range fixed[path] {
 			suggestFor(c, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		}
-		suggestFor(c, "rule", a.suggestRules(func(rules.Mode) bool { return true }))
+		suggestFor(c, "rule", suggestRules(a, func(rules.Mode) bool { return true }))
 		if strings.HasPrefix(path, "weir history") {
-			suggestFor(c, "replay", a.suggestNames(replayNames))
+			suggestFor(c, "replay", suggestNames(a, replayNames))
 		}
 	})
 }
@@ -80,8 +80,8 @@ func suggestFor(c *cobra.Command, flag string, find suggest) {
 }
 
 // suggestRules suggests the rules whose mode is one of those wanted, as first argument.
-func (a *app) suggestRules(want func(rules.Mode) bool) suggest {
-	find := a.suggestNames(func(ctx context.Context, s *history.Store) ([]string, error) {
+func suggestRules(a *app, want func(rules.Mode) bool) suggest {
+	find := suggestNames(a, func(ctx context.Context, s *history.Store) ([]string, error) {
 		all, err := s.Rules(ctx)
 		var names []string
 		for i := range all {
@@ -112,12 +112,12 @@ func replayNames(ctx context.Context, s *history.Store) ([]string, error) {
 
 // suggestNames asks history. Whatever goes wrong, or takes too long, suggests nothing and says nothing: a shell that waits
 // for a key is no place for an error.
-func (a *app) suggestNames(ask func(ctx context.Context, s *history.Store) ([]string, error)) suggest {
+func suggestNames(a *app, ask func(ctx context.Context, s *history.Store) ([]string, error)) suggest {
 	return func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 		defer cancel()
 		answers := make(chan []string, 1)
-		go func() { answers <- a.askHistory(ctx, cmd, ask) }()
+		go func() { answers <- askHistory(ctx, a, cmd, ask) }()
 		var fitting []string
 		select {
 		case names := <-answers:
@@ -132,7 +132,7 @@ func (a *app) suggestNames(ask func(ctx context.Context, s *history.Store) ([]st
 	}
 }
 
-func (a *app) askHistory(ctx context.Context, cmd *cobra.Command, ask func(context.Context, *history.Store) ([]string, error)) []string {
+func askHistory(ctx context.Context, a *app, cmd *cobra.Command, ask func(context.Context, *history.Store) ([]string, error)) []string {
 	c, err := a.config(cmd)
 	if err != nil {
 		return nil

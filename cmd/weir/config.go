@@ -6,7 +6,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 )
 
-func (a *app) configCommand() *cobra.Command {
+func configCommand(a *app) *cobra.Command {
 	show := &cobra.Command{
 		Use:   "show",
 		Short: "Show the configuration that holds, secrets masked",
@@ -15,7 +15,7 @@ Secrets are masked. The command needs no server.`,
 		Example: `  weir config show
   WEIR_KAFKA_BROKERS=kafka-1:9092,kafka-2:9092 weir config show --output json`,
 		Args: cobra.NoArgs,
-		RunE: a.does(func(cmd *cobra.Command, _ []string) error { return a.configShow(cmd) }),
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error { return configShow(a, cmd) }),
 	}
 	return family("config", "Look at the configuration", "  weir config show", show)
 }
@@ -28,7 +28,7 @@ type shownField struct {
 	Environment string `json:"environment"`
 }
 
-func (a *app) configShow(cmd *cobra.Command) error {
+func configShow(a *app, cmd *cobra.Command) error {
 	c, err := a.config(cmd)
 	if err != nil {
 		return err

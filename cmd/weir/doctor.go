@@ -47,7 +47,7 @@ The exit code is 1 if anything fails; warnings alone leave it 0.`,
 			return a.doctor(cmd.Context(), conf, patience, events)
 		}),
 	}
-	c.Flags().DurationVar(&patience, "timeout", doctorPatience, "how long all of it may take")
+	usage.DurationFlag(c, &patience, "timeout", doctorPatience, "how long all of it may take")
 	c.Flags().IntVar(&events, "events", 200, "how many of the newest events of each partition to look at")
 	return c
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 )
 
-func (a *app) gateCommand() *cobra.Command {
+func gateCommand(a *app) *cobra.Command {
 	var observe bool
 	var address, file string
 	c := &cobra.Command{
@@ -43,7 +43,7 @@ as that file exists the gate observes, with Redis, Kafka and Postgres down, too.
 			if err != nil {
 				return err
 			}
-			return a.runGate(cmd.Context(), conf)
+			return runGate(cmd.Context(), a, conf)
 		}),
 	}
 	c.Flags().BoolVar(&observe, "observe", false, "let everything pass and say what would have been refused (gate.observe)")
@@ -61,7 +61,7 @@ as that file exists the gate observes, with Redis, Kafka and Postgres down, too.
 //
 // It does not wait for Redis: a gate without its blocklist lets everything pass. The numbers are the order in which the
 // parts are stopped.
-func (a *app) runGate(parent context.Context, c *config.Config) error {
+func runGate(parent context.Context, a *app, c *config.Config) error {
 	log := service.NewLogger(c.Log, a.Stderr)
 	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()

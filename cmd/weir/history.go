@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
-	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
@@ -20,10 +19,10 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-func (a *app) historyCommand() *cobra.Command {
+func historyCommand(a *app) *cobra.Command {
 	return family("history", "Ask what happened: hits, late events, block decisions, replays", `  weir history hits --since 24h --rule guest-token-flood
   weir history decisions --source ip=192.0.2.1`,
-		a.historyHits(), a.historyLate(), a.historyUncounted(), a.historyDecisions(), a.historyReplays())
+		historyHits(a), historyLate(a), historyUncounted(a), historyDecisions(a), historyReplays(a))
 }
 
 // lookFlags select rows of history.
@@ -82,7 +81,7 @@ func parseSince(text string, now time.Time) (traffic.Time, error) {
 	if text == "" {
 		return 0, nil
 	}
-	if d, err := config.ParseDuration(text); err == nil {
+	if d, err := duration.Parse(text); err == nil {
 		return traffic.At(now).Add(-d), nil
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
@@ -121,7 +120,7 @@ func listNewest[T any](a *app, rows []T, limit int, count func() (int64, error),
 	return nil
 }
 
-func (a *app) historyHits() *cobra.Command {
+func historyHits(a *app) *cobra.Command {
 	var f lookFlags
 	var merged bool
 	c := &cobra.Command{
@@ -173,7 +172,7 @@ func hitRow(h history.RecordedHit) []string {
 	}
 }
 
-func (a *app) historyLate() *cobra.Command {
+func historyLate(a *app) *cobra.Command {
 	var f lookFlags
 	c := &cobra.Command{
 		Use:   "late",
@@ -207,7 +206,7 @@ source partition than its rule's lateness allows; it is recorded here and counte
 	return c
 }
 
-func (a *app) historyDecisions() *cobra.Command {
+func historyDecisions(a *app) *cobra.Command {
 	var f lookFlags
 	var action string
 	c := &cobra.Command{
@@ -258,7 +257,7 @@ func decisionRow(d history.RecordedDecision) []string {
 	}
 }
 
-func (a *app) historyReplays() *cobra.Command {
+func historyReplays(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "replays",
 		Short:   "List the replays that were made with weir ingest",
@@ -307,7 +306,7 @@ func uncountedCells(f *history.Figures) []string {
 	return cells
 }
 
-func (a *app) historyUncounted() *cobra.Command {
+func historyUncounted(a *app) *cobra.Command {
 	var f lookFlags
 	var reason string
 	c := &cobra.Command{

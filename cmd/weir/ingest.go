@@ -19,6 +19,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/ingest/archive"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -43,7 +44,7 @@ type ingestFlags struct {
 	decoder traffic.Decoder
 }
 
-func (a *app) ingestCommand() *cobra.Command {
+func ingestCommand(a *app) *cobra.Command {
 	var f ingestFlags
 	c := &cobra.Command{
 		Use:   "ingest FILE… --format F (--replay NAME | --live)",
@@ -75,7 +76,7 @@ A line that is no event becomes a dead letter with file and line, and is counted
 			if err := f.parse(conf); err != nil {
 				return err
 			}
-			return a.ingest(cmd.Context(), conf, &f, args)
+			return ingestFiles(cmd.Context(), a, conf, &f, args)
 		}),
 	}
 	f.register(c)
@@ -119,7 +120,7 @@ func (f *ingestFlags) parse(c *config.Config) error {
 	if f.live && (f.partitions != 1 || len(f.rules) > 0 || f.keepTopics || f.onExists != "error") {
 		return usage.Errorf("--partitions, --rules, --on-exists and --keep-topics are for --replay")
 	}
-	if f.within, err = config.ParseDuration(f.reorder); err != nil {
+	if f.within, err = duration.Parse(f.reorder); err != nil {
 		return usage.Errorf("--reorder: %w", err)
 	}
 	if f.fields, err = traffic.ParseFieldMap(f.fieldMap); err != nil {
@@ -134,7 +135,7 @@ func (f *ingestFlags) parse(c *config.Config) error {
 	return nil
 }
 
-func (a *app) ingest(parent context.Context, c *config.Config, f *ingestFlags, paths []string) error {
+func ingestFiles(parent context.Context, a *app, c *config.Config, f *ingestFlags, paths []string) error {
 	log := a.quietLogger(c)
 	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
@@ -146,12 +147,12 @@ func (a *app) ingest(parent context.Context, c *config.Config, f *ingestFlags, p
 		return err
 	}
 	if f.live {
-		return a.ingestLive(ctx, c, r)
+		return ingestLive(ctx, a, c, r)
 	}
-	return a.ingestReplay(ctx, c, f, r)
+	return ingestReplay(ctx, a, c, f, r)
 }
 
-func (a *app) ingestLive(ctx context.Context, c *config.Config, r *stream.Reading) error {
+func ingestLive(ctx context.Context, a *app, c *config.Config, r *stream.Reading) error {
 	registry := service.NewRegistry(readBuildVersion().Version)
 	in, err := service.Open(ctx, c, a.quietLogger(c), registry, false)
 	if err != nil {
@@ -173,17 +174,17 @@ func (a *app) ingestLive(ctx context.Context, c *config.Config, r *stream.Readin
 	if err := r.All(ctx); err != nil {
 		return err
 	}
-	return a.showLive(r.LiveSummary())
+	return showLive(&a.Output, r.LiveSummary())
 }
 
-func (a *app) ingestReplay(ctx context.Context, c *config.Config, f *ingestFlags, r *stream.Reading) error {
+func ingestReplay(ctx context.Context, a *app, c *config.Config, f *ingestFlags, r *stream.Reading) error {
 	if err := stream.CheckReplay(c.Namespace, f.replay); err != nil {
 		return err
 	}
 	o := stream.ReplayOptions{Name: f.replay, Partitions: f.partitions, Replace: f.onExists == "replace", KeepTopics: f.keepTopics}
 	var err error
 	if len(f.rules) > 0 {
-		if o.Rules, err = a.replayRules(f.rules, c); err != nil {
+		if o.Rules, err = replayRules(a, f.rules, c); err != nil {
 			return err
 		}
 	}
@@ -191,12 +192,12 @@ func (a *app) ingestReplay(ctx context.Context, c *config.Config, f *ingestFlags
 	if err != nil {
 		return err
 	}
-	return a.showReplay(summary)
+	return showReplay(&a.Output, summary)
 }
 
 // replayRules reads the rules of --rules; each is its own first version.
-func (a *app) replayRules(from []string, c *config.Config) ([]rules.Version, error) {
-	docs, err := a.ruleFiles(from, c.Identity)
+func replayRules(a *app, from []string, c *config.Config) ([]rules.Version, error) {
+	docs, err := ruleFiles(a, from, c.Identity)
 	if err != nil {
 		return nil, err
 	}
@@ -207,15 +208,15 @@ func (a *app) replayRules(from []string, c *config.Config) ([]rules.Version, err
 	return out, nil
 }
 
-func (a *app) showLive(s stream.LiveSummary) error {
-	if a.Format == "json" {
-		return a.WriteJSON(s)
+func showLive(o *terminal.Output, s stream.LiveSummary) error {
+	if o.Format == "json" {
+		return o.WriteJSON(s)
 	}
-	fmt.Fprintf(a.Stdout, "%s sent of %s, in %s\n", terminal.Plural(s.Events, "event"), terminal.Plural(s.Lines, "line"), terminal.Seconds(s.Took))
-	a.showDead(s.Dead)
-	a.showTooLate(s.TooLate)
+	fmt.Fprintf(o.Stdout, "%s sent of %s, in %s\n", terminal.Plural(s.Events, "event"), terminal.Plural(s.Lines, "line"), terminal.Seconds(s.Took))
+	showDead(o, s.Dead)
+	showTooLate(o, s.TooLate)
 	if s.Late > 0 {
-		fmt.Fprintf(a.Stdout, "%d of %s are too late for every rule and count nowhere, unless weir run is behind: they are old by %s\n"+
+		fmt.Fprintf(o.Stdout, "%d of %s are too late for every rule and count nowhere, unless weir run is behind: they are old by %s\n"+
 			"weir history late tells how many were late for which rule; weir ingest --replay NAME counts what is old\n", s.Late, terminal.Plural(s.Events, "event"), s.Lateness)
 	}
 	if s.Events == 0 && s.Lines > 0 {
@@ -224,24 +225,24 @@ func (a *app) showLive(s stream.LiveSummary) error {
 	return nil
 }
 
-func (a *app) showDead(dead map[string]int64) {
+func showDead(o *terminal.Output, dead map[string]int64) {
 	for _, reason := range slices.Sorted(maps.Keys(dead)) {
-		fmt.Fprintf(a.Stdout, "dead letters, %s: %d\n", reason, dead[reason])
+		fmt.Fprintf(o.Stdout, "dead letters, %s: %d\n", reason, dead[reason])
 	}
 }
 
-func (a *app) showTooLate(n int64) {
+func showTooLate(o *terminal.Output, n int64) {
 	if n > 0 {
-		fmt.Fprintf(a.Stdout, "came too late for --reorder: %s, sent all the same\n", terminal.Plural(n, "event"))
+		fmt.Fprintf(o.Stdout, "came too late for --reorder: %s, sent all the same\n", terminal.Plural(n, "event"))
 	}
 }
 
-func (a *app) showReplay(s stream.Summary) error {
-	if a.Format == "json" {
-		if err := a.WriteJSON(s); err != nil {
+func showReplay(o *terminal.Output, s stream.Summary) error {
+	if o.Format == "json" {
+		if err := o.WriteJSON(s); err != nil {
 			return err
 		}
-	} else if err := a.replayTable(s); err != nil {
+	} else if err := replayTable(o, s); err != nil {
 		return err
 	}
 	if s.Events == 0 && s.Lines > 0 {
@@ -250,23 +251,23 @@ func (a *app) showReplay(s stream.Summary) error {
 	return nil
 }
 
-func (a *app) replayTable(s stream.Summary) error {
-	fmt.Fprintf(a.Stdout, "replay %s: %s of %s", s.Replay, terminal.Plural(s.Events, "event"), terminal.Plural(s.Lines, "line"))
+func replayTable(o *terminal.Output, s stream.Summary) error {
+	fmt.Fprintf(o.Stdout, "replay %s: %s of %s", s.Replay, terminal.Plural(s.Events, "event"), terminal.Plural(s.Lines, "line"))
 	if s.Events > 0 && s.Last != 0 {
-		fmt.Fprintf(a.Stdout, ", %s to %s", terminal.Time(s.First), terminal.Time(s.Last))
+		fmt.Fprintf(o.Stdout, ", %s to %s", terminal.Time(s.First), terminal.Time(s.Last))
 	}
-	fmt.Fprintf(a.Stdout, ", in %s\n", terminal.Seconds(s.Seconds))
-	a.showDead(s.Dead)
+	fmt.Fprintf(o.Stdout, ", in %s\n", terminal.Seconds(s.Seconds))
+	showDead(o, s.Dead)
 	for _, e := range s.Examples {
-		fmt.Fprintf(a.Stdout, "  %s\n", terminal.Cell(e))
+		fmt.Fprintf(o.Stdout, "  %s\n", terminal.Cell(e))
 	}
-	a.showTooLate(s.TooLate)
+	showTooLate(o, s.TooLate)
 	if s.Forced > 0 {
-		fmt.Fprintf(a.Stdout, "sent early because the --reorder buffer was full: %s\n", terminal.Plural(s.Forced, "event"))
+		fmt.Fprintf(o.Stdout, "sent early because the --reorder buffer was full: %s\n", terminal.Plural(s.Forced, "event"))
 	}
-	fmt.Fprintln(a.Stdout)
+	fmt.Fprintln(o.Stdout)
 	head := append([]string{"RULE", "SOURCES", "EPISODES", "EVENTS", "MATCHED"}, uncountedHead()...)
-	if err := terminal.List(&a.Output, s.Rules, head, func(r stream.ReplayedRule) []string {
+	if err := terminal.List(o, s.Rules, head, func(r stream.ReplayedRule) []string {
 		out := []string{r.Rule}
 		for _, n := range []int64{r.Sources, r.Episodes, r.Events, r.Matched} {
 			out = append(out, strconv.FormatInt(n, 10))
@@ -276,16 +277,16 @@ func (a *app) replayTable(s stream.Summary) error {
 		return err
 	}
 	if len(s.Notes) > 0 {
-		fmt.Fprintln(a.Stdout)
+		fmt.Fprintln(o.Stdout)
 	}
 	for _, note := range s.Notes {
-		fmt.Fprintln(a.Stdout, note)
+		fmt.Fprintln(o.Stdout, note)
 	}
 	switch {
 	case slices.ContainsFunc(s.Rules, func(r stream.ReplayedRule) bool { return r.Episodes > 0 }):
-		fmt.Fprintf(a.Stdout, "\nweir history hits --replay %s shows who, and when\n", s.Replay)
+		fmt.Fprintf(o.Stdout, "\nweir history hits --replay %s shows who, and when\n", s.Replay)
 	case s.Complete && s.Events > 0:
-		fmt.Fprint(a.Stdout, "\nnobody was over a limit\n")
+		fmt.Fprint(o.Stdout, "\nnobody was over a limit\n")
 	}
 	return nil
 }

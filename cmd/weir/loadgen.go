@@ -19,6 +19,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/ingest/archive"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/loadgen"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -118,10 +119,10 @@ func (f *loadgenFlags) parse() error {
 		return err
 	}
 	var err error
-	if s.Duration, err = config.ParseDuration(f.duration); err != nil {
+	if s.Duration, err = duration.Parse(f.duration); err != nil {
 		return usage.Errorf("--duration: %w", err)
 	}
-	if s.Disorder, err = config.ParseDuration(f.disorder); err != nil {
+	if s.Disorder, err = duration.Parse(f.disorder); err != nil {
 		return usage.Errorf("--disorder: %w", err)
 	}
 	if f.changed("events") && !f.changed("duration") && s.Rate > 0 && s.Events > 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/loadgen"
 	"github.com/weirhq/weir/internal/loadgen/verify"
 	"github.com/weirhq/weir/traffic"
@@ -44,7 +45,7 @@ Exit code 0: at least one rule was judged, and nothing contradicts the oracle. W
 			if f.truth == "" {
 				return usage.Errorf("--truth is required: the file that weir loadgen --truth wrote")
 			}
-			wait, err := config.ParseDuration(f.wait)
+			wait, err := duration.Parse(f.wait)
 			if err != nil {
 				return usage.Errorf("--wait: %w", err)
 			}

@@ -102,7 +102,7 @@ Exit codes: 0 done, 1 failed, 2 the command line or the configuration is wrong.`
 		a.common[f.path] = flags.String(f.flag, "", f.usage)
 	}
 	a.groups(root)
-	a.addCompletion(root)
+	addCompletion(a, root)
 	return root
 }
 
@@ -117,9 +117,9 @@ func (a *app) groups(root *cobra.Command) {
 		id       string
 		commands []*cobra.Command
 	}{
-		{"stream", []*cobra.Command{a.devCommand(), a.migrateCommand(), a.runCommand(), a.gateCommand(), a.readyCommand(), a.ingestCommand(), a.partitionsCommand()}},
-		{"look", []*cobra.Command{a.rulesCommand(), a.blocksCommand(), a.whyCommand(), a.historyCommand()}},
-		{"other", []*cobra.Command{a.doctorCommand(), a.loadgenCommand(), a.configCommand(), a.versionCommand()}},
+		{"stream", []*cobra.Command{a.devCommand(), a.migrateCommand(), runCommand(a), gateCommand(a), readyCommand(a), ingestCommand(a), partitionsCommand(a)}},
+		{"look", []*cobra.Command{rulesCommand(a), blocksCommand(a), whyCommand(a), historyCommand(a)}},
+		{"other", []*cobra.Command{a.doctorCommand(), a.loadgenCommand(), configCommand(a), versionCommand(a)}},
 	} {
 		for _, c := range g.commands {
 			c.GroupID = g.id

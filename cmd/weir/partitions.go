@@ -15,10 +15,10 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-func (a *app) partitionsCommand() *cobra.Command {
+func partitionsCommand(a *app) *cobra.Command {
 	return family("partitions", "See what each partition does, and let one that stopped go on", `  weir partitions list
   weir partitions resume --keyed 12 --accept-gap --reason "broker 3 lost its disk"`,
-		a.partitionsList(), a.partitionsResume())
+		partitionsList(a), partitionsResume(a))
 }
 
 // partitionRow is one line of weir partitions list.
@@ -38,7 +38,7 @@ type partitionRow struct {
 	GapOffset *int64 `json:"gap_offset,omitempty"`
 }
 
-func (a *app) partitionsList() *cobra.Command {
+func partitionsList(a *app) *cobra.Command {
 	var stopped bool
 	c := &cobra.Command{
 		Use:   "list",
@@ -99,7 +99,7 @@ func acceptable(p *history.ReportedPartition) bool {
 	return p.State != "running" && p.GapOffset >= least
 }
 
-func (a *app) partitionsResume() *cobra.Command {
+func partitionsResume(a *app) *cobra.Command {
 	var act actFlags
 	var requests, keyed int
 	var accept bool
@@ -124,7 +124,7 @@ is reported now is accepted; the next one stops the partition again.`,
 			case act.reason == "":
 				return usage.Errorf("--reason is required: the acceptance is audited")
 			}
-			return a.withStore(cmd, func(ctx context.Context, s *store) error { return a.resume(ctx, s, side, n, act) })
+			return a.withStore(cmd, func(ctx context.Context, s *store) error { return acceptGap(ctx, a, s, side, n, act) })
 		}),
 	}
 	c.Flags().IntVar(&requests, "requests", 0, "partition of requests")
@@ -134,7 +134,7 @@ is reported now is accepted; the next one stops the partition again.`,
 	return c
 }
 
-func (a *app) resume(ctx context.Context, s *store, side ingest.Side, n int, act actFlags) error {
+func acceptGap(ctx context.Context, a *app, s *store, side ingest.Side, n int, act actFlags) error {
 	all, err := s.PartitionStates(ctx, history.Live)
 	if err != nil {
 		return err

@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 )
 
-// readyPatience bounds weir ready; it is above probeTimeout, after which /readyz answers whatever happens.
-const readyPatience = 4 * time.Second
+// readyTimeout bounds weir ready; it is above probeTimeout, after which /readyz answers whatever happens.
+const readyTimeout = 4 * time.Second
 
-func (a *app) readyCommand() *cobra.Command {
+func readyCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ready",
 		Short: "Ask the weir process on this machine whether it can do its work",
@@ -29,17 +31,17 @@ It is the health check of containers that hold no other program.`,
 			if err != nil {
 				return err
 			}
-			return a.ready(cmd.Context(), conf.HTTP.Listen)
+			return askReady(cmd.Context(), &a.Output, conf.HTTP.Listen)
 		}),
 	}
 }
 
-func (a *app) ready(ctx context.Context, listens string) error {
+func askReady(ctx context.Context, o *terminal.Output, listens string) error {
 	address, err := reachable(listens)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyPatience)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
 	if err != nil {
@@ -58,7 +60,7 @@ func (a *app) ready(ctx context.Context, listens string) error {
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", address, bytes.TrimSpace(said))
 	}
-	_, err = fmt.Fprintln(a.Stdout, "ready")
+	_, err = fmt.Fprintln(o.Stdout, "ready")
 	return err
 }
 

@@ -22,22 +22,22 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-func (a *app) rulesCommand() *cobra.Command {
+func rulesCommand(a *app) *cobra.Command {
 	return family("rules", "Check, apply and promote rules", `  weir rules lint -f rules/
   weir rules apply -f rules/ --dry-run
   weir rules promote guest-token-flood --reason "two days of shadow, no viewer among the hits"`,
-		a.rulesLint(), a.rulesApply(), a.rulesList(), a.rulesShow(), a.rulesPromote(), a.rulesDemote())
+		rulesLint(a), rulesApply(a), rulesList(a), rulesShow(a), rulesPromote(a), rulesDemote(a))
 }
 
 // ruleFiles reads rule documents from files, directories and standard input (-). What is probably not meant in them is said
 // on standard error.
-func (a *app) ruleFiles(paths []string, identity traffic.IdentityMap) ([]rules.Document, error) {
-	return a.readRules(paths, rules.Environment{Identity: identity, Warn: func(p rules.Problem) {
+func ruleFiles(a *app, paths []string, identity traffic.IdentityMap) ([]rules.Document, error) {
+	return readRules(a, paths, rules.Environment{Identity: identity, Warn: func(p rules.Problem) {
 		fmt.Fprintf(a.Stderr, "weir: warning: %s\n", p.Error())
 	}})
 }
 
-func (a *app) readRules(paths []string, env rules.Environment) ([]rules.Document, error) {
+func readRules(a *app, paths []string, env rules.Environment) ([]rules.Document, error) {
 	if len(paths) == 0 {
 		return nil, usage.Errorf("-f is required: a file or directory of rules, or - for standard input")
 	}
@@ -51,7 +51,7 @@ func (a *app) readRules(paths []string, env rules.Environment) ([]rules.Document
 			trees, problems = append(trees, docs...), append(problems, err)
 			continue
 		}
-		src, err := a.readBounded(path)
+		src, err := readBounded(a, path)
 		if err != nil {
 			return nil, fmt.Errorf("rules: %w", err)
 		}
@@ -65,7 +65,7 @@ func (a *app) readRules(paths []string, env rules.Environment) ([]rules.Document
 }
 
 // readBounded reads a file of rules, and a byte more than is allowed of one that is too big, so that the parser says so.
-func (a *app) readBounded(path string) ([]byte, error) {
+func readBounded(a *app, path string) ([]byte, error) {
 	if path == "-" {
 		return io.ReadAll(io.LimitReader(a.stdin, rules.MaxFileBytes+1))
 	}
@@ -92,7 +92,7 @@ func onceEach(docs []rules.Document) ([]rules.Document, error) {
 	return docs, nil
 }
 
-func (a *app) rulesLint() *cobra.Command {
+func rulesLint(a *app) *cobra.Command {
 	var from []string
 	c := &cobra.Command{
 		Use:   "lint -f FILE|DIR",
@@ -108,9 +108,9 @@ warned about in the same form, and is no problem. No server is needed.`,
 				return err
 			}
 			warnings := []rules.Problem{}
-			docs, err := a.readRules(from, rules.Environment{Identity: conf.Identity, Warn: func(p rules.Problem) { warnings = append(warnings, p) }})
+			docs, err := readRules(a, from, rules.Environment{Identity: conf.Identity, Warn: func(p rules.Problem) { warnings = append(warnings, p) }})
 			if a.Format == "json" {
-				return a.lintJSON(docs, warnings, err)
+				return lintJSON(&a.Output, docs, warnings, err)
 			}
 			for _, w := range warnings {
 				fmt.Fprintf(a.Stdout, "warning: %s\n", w.Error())
@@ -127,7 +127,7 @@ warned about in the same form, and is no problem. No server is needed.`,
 }
 
 // lintJSON writes problems and warnings as arrays, empty when there are none.
-func (a *app) lintJSON(docs []rules.Document, warnings []rules.Problem, err error) error {
+func lintJSON(o *terminal.Output, docs []rules.Document, warnings []rules.Problem, err error) error {
 	found := append([]rules.Problem{}, problemsIn(err)...)
 	if err != nil && len(found) == 0 {
 		return err // not about a document: a file that cannot be read
@@ -137,7 +137,7 @@ func (a *app) lintJSON(docs []rules.Document, warnings []rules.Problem, err erro
 		Problems []rules.Problem `json:"problems"`
 		Warnings []rules.Problem `json:"warnings"`
 	}{len(docs), found, warnings}
-	if werr := a.WriteJSON(report); werr != nil {
+	if werr := o.WriteJSON(report); werr != nil {
 		return werr
 	}
 	if err != nil {
@@ -162,7 +162,7 @@ func problemsIn(err error) []rules.Problem {
 	return nil
 }
 
-func (a *app) rulesApply() *cobra.Command {
+func rulesApply(a *app) *cobra.Command {
 	var from []string
 	var opts history.ApplyOptions
 	var act actFlags
@@ -178,7 +178,7 @@ refused if it may block more than before: demote it, apply, watch it, promote it
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				docs, err := a.ruleFiles(from, s.config.Identity)
+				docs, err := ruleFiles(a, from, s.config.Identity)
 				if err != nil {
 					return err
 				}
@@ -187,10 +187,10 @@ refused if it may block more than before: demote it, apply, watch it, promote it
 					return err
 				}
 				if opts.DryRun {
-					return a.showPlan(plan, nil)
+					return showPlan(&a.Output, plan, nil)
 				}
 				p := s.publishModes(ctx)
-				return a.showPlan(plan, &p)
+				return showPlan(&a.Output, plan, &p)
 			})
 		}),
 	}
@@ -211,9 +211,9 @@ func withSources(docs []rules.Document) []history.RuleDocument {
 
 // showPlan writes one line for each rule and one for each field that changed, and whether gates were told: p, nil for a dry
 // run.
-func (a *app) showPlan(plan history.Plan, p *publication) error {
-	if a.Format == "json" {
-		return a.WriteJSON(struct {
+func showPlan(o *terminal.Output, plan history.Plan, p *publication) error {
+	if o.Format == "json" {
+		return o.WriteJSON(struct {
 			history.Plan
 			*publication
 		}{plan, p})
@@ -240,13 +240,13 @@ func (a *app) showPlan(plan history.Plan, p *publication) error {
 	default:
 		fmt.Fprintf(&b, "applied as routing version %d\n", plan.Routing)
 	}
-	if _, err := io.WriteString(a.Stdout, b.String()); err != nil || p == nil {
+	if _, err := io.WriteString(o.Stdout, b.String()); err != nil || p == nil {
 		return err
 	}
-	return p.show(a.Stdout, plan.Changed(), "the rules are stored; weir run publishes them")
+	return p.show(o.Stdout, plan.Changed(), "the rules are stored; weir run publishes them")
 }
 
-func (a *app) rulesList() *cobra.Command {
+func rulesList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
 		Short:   "List the rules with their modes, and what they did not count",
@@ -276,7 +276,7 @@ func (a *app) rulesList() *cobra.Command {
 	}
 }
 
-func (a *app) rulesShow() *cobra.Command {
+func rulesShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "show RULE",
 		Short:   "Show a rule: its newest document, mode and versions, and what it did not count",
@@ -295,22 +295,22 @@ func (a *app) rulesShow() *cobra.Command {
 				if a.Format == "json" {
 					return a.WriteJSON(figured[0])
 				}
-				return a.showRule(figured[0])
+				return showRule(&a.Output, figured[0])
 			})
 		}),
 	}
 }
 
-func (a *app) showRule(r figuredRule) error {
+func showRule(o *terminal.Output, r figuredRule) error {
 	removed := ""
 	if r.Removed {
 		removed = ", removed"
 	}
-	fmt.Fprintf(a.Stdout, "# mode %s since %s, set by %s%s\n# not counted in the last 24 h: %s\n%s\n", r.Mode, terminal.Stamp(r.Changed),
+	fmt.Fprintf(o.Stdout, "# mode %s since %s, set by %s%s\n# not counted in the last 24 h: %s\n%s\n", r.Mode, terminal.Stamp(r.Changed),
 		terminal.Cell(r.ChangedBy), removed, uncountedText(&r.Uncounted),
 		strings.TrimRight(r.Newest.Version.YAML(), "\n"))
-	fmt.Fprintln(a.Stdout)
-	return terminal.List(&a.Output, r.Versions, []string{"VERSION", "LINEAGE", "CREATED", "AUTHOR", "REASON"}, func(v history.StoredVersion) []string {
+	fmt.Fprintln(o.Stdout)
+	return terminal.List(o, r.Versions, []string{"VERSION", "LINEAGE", "CREATED", "AUTHOR", "REASON"}, func(v history.StoredVersion) []string {
 		return []string{strconv.Itoa(v.Version.Number), strconv.Itoa(v.Version.Lineage), terminal.Stamp(v.Created), terminal.Brief(v.Author), terminal.Brief(v.Reason)}
 	})
 }
@@ -320,19 +320,8 @@ func fileFlag(c *cobra.Command, from *[]string) {
 	c.Flags().StringArrayVarP(from, "file", "f", nil, "file or directory of rules, - for standard input; may be repeated")
 }
 
-// uncountedText is figures in one line: those that are not 0, and those that are not known.
-func uncountedText(f *history.Figures) string {
-	var parts []string
-	for _, reason := range uncountedReasons() {
-		if n := f.Of(reason); n != 0 {
-			parts = append(parts, reason.String()+" "+n.String())
-		}
-	}
-	if len(parts) == 0 {
-		return "0"
-	}
-	return strings.Join(parts, ", ")
-}
+// uncountedPeriod is how far back the figures of rules go.
+const uncountedPeriod = 24 * time.Hour
 
 // figuredRule is a rule with what it did not count in the live stream during uncountedPeriod.
 type figuredRule struct {
@@ -353,5 +342,16 @@ func withFigures(ctx context.Context, s *store, all ...history.Rule) ([]figuredR
 	return out, nil
 }
 
-// uncountedPeriod is how far back the figures of rules go.
-const uncountedPeriod = 24 * time.Hour
+// uncountedText is figures in one line: those that are not 0, and those that are not known.
+func uncountedText(f *history.Figures) string {
+	var parts []string
+	for _, reason := range uncountedReasons() {
+		if n := f.Of(reason); n != 0 {
+			parts = append(parts, reason.String()+" "+n.String())
+		}
+	}
+	if len(parts) == 0 {
+		return "0"
+	}
+	return strings.Join(parts, ", ")
+}

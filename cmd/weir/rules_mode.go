@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/rules"
 )
 
-func (a *app) rulesPromote() *cobra.Command {
+func rulesPromote(a *app) *cobra.Command {
 	var act actFlags
 	var override bool
 	c := &cobra.Command{
@@ -29,7 +29,7 @@ refusals would feed the rule's windows, and keep a client blocked for ever.`,
 		Example: `  weir rules promote guest-token-flood --reason "two days of shadow, no viewer among the hits"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return a.setMode(cmd, promotion(args[0], act.by, act.reason, override))
+			return setMode(a, cmd, promotion(args[0], act.by, act.reason, override))
 		}),
 	}
 	c.Flags().BoolVar(&override, "override", false, "promote although the log format carries no verdict")
@@ -43,7 +43,7 @@ func promotion(rule, by, reason string, override bool) history.ModeChange {
 	return history.ModeChange{Rule: rule, Mode: rules.ModeBlock, By: by, Reason: reason, Override: override}
 }
 
-func (a *app) rulesDemote() *cobra.Command {
+func rulesDemote(a *app) *cobra.Command {
 	var act actFlags
 	c := &cobra.Command{
 		Use:   "demote RULE",
@@ -53,7 +53,7 @@ told by this command, whether or not weir run is running; where Redis does not a
 		Example: `  weir rules demote guest-token-flood --reason "a partner is among the hits"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return a.setMode(cmd, history.ModeChange{Rule: args[0], Mode: rules.ModeShadow, By: act.by, Reason: act.reason})
+			return setMode(a, cmd, history.ModeChange{Rule: args[0], Mode: rules.ModeShadow, By: act.by, Reason: act.reason})
 		}),
 	}
 	act.register(c, a.environ)
@@ -61,7 +61,7 @@ told by this command, whether or not weir run is running; where Redis does not a
 	return c
 }
 
-func (a *app) setMode(cmd *cobra.Command, change history.ModeChange) error {
+func setMode(a *app, cmd *cobra.Command, change history.ModeChange) error {
 	return a.withStore(cmd, func(ctx context.Context, s *store) error {
 		set, err := s.SetMode(ctx, change)
 		if err != nil {
@@ -92,13 +92,13 @@ func showMode(w io.Writer, set *history.ModeSet) error {
 	return err
 }
 
-// publishPatience bounds how long a command that has changed a rule waits for Redis to take it. The change is stored by
+// publishTimeout bounds how long a command that has changed a rule waits for Redis to take it. The change is stored by
 // then, and weir run publishes what nobody else could.
-const publishPatience = 5 * time.Second
+const publishTimeout = 5 * time.Second
 
-// publishTimeout bounds each answer of a server meanwhile: of several nodes of a cluster, one that hangs may be the first to
+// publishAnswerTimeout bounds each answer of a server meanwhile: of several nodes of a cluster, one that hangs may be the first to
 // be asked where the modes are, and a demotion is to take effect within a second.
-const publishTimeout = 500 * time.Millisecond
+const publishAnswerTimeout = 500 * time.Millisecond
 
 // publication is whether gates have been told of the modes that a command has left in the rule store.
 type publication struct {
@@ -112,7 +112,7 @@ type publication struct {
 // publishModes makes the stored modes known to all gates, so that a promotion or demotion needs nobody else to take
 // effect. That Redis does not take it is no failure of the command: who may change rules may have no access to Redis.
 func (s *store) publishModes(ctx context.Context) publication {
-	ctx, cancel := context.WithTimeout(ctx, publishPatience)
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	p := publication{}
 	err := func() error {
@@ -120,7 +120,7 @@ func (s *store) publishModes(ctx context.Context) publication {
 		if err != nil {
 			return err
 		}
-		server.Timeout = publishTimeout
+		server.Timeout = publishAnswerTimeout
 		redis, err := blocklist.Connect(server, s.config.Namespace)
 		if err != nil {
 			return err

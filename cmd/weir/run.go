@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 )
 
-func (a *app) runCommand() *cobra.Command {
+func runCommand(a *app) *cobra.Command {
 	var stages []string
 	c := &cobra.Command{
 		Use:   "run",
@@ -38,7 +38,7 @@ A server that is away is waited for. Ctrl-C lets what is under way finish, withi
 			if stages, err = parseStages(stages); err != nil {
 				return err
 			}
-			return a.runStages(cmd.Context(), conf, stages)
+			return runStages(cmd.Context(), a, conf, stages)
 		}),
 	}
 	c.Flags().StringSliceVar(&stages, "stages", service.AllStages(), "which stages to run")
@@ -63,7 +63,7 @@ A server that is away is waited for. Ctrl-C lets what is under way finish, withi
 //	                └────────────────────────────────────────────────────────────────┘
 //
 // The numbers are the order in which the parts are stopped.
-func (a *app) runStages(parent context.Context, c *config.Config, stages []string) error {
+func runStages(parent context.Context, a *app, c *config.Config, stages []string) error {
 	log := service.NewLogger(c.Log, a.Stderr)
 	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()

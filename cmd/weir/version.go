@@ -43,7 +43,7 @@ func readBuildVersion() buildVersion {
 	return v
 }
 
-func (a *app) versionCommand() *cobra.Command {
+func versionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Show the version and the formats that this build writes",

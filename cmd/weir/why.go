@@ -30,7 +30,7 @@ const (
 	leastID    = 8
 )
 
-func (a *app) whyCommand() *cobra.Command {
+func whyCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "why ID",
 		Short: "Say why somebody was blocked: what is behind the block id that a client was told",
@@ -60,7 +60,7 @@ beginning of one, of 8 digits or more.`,
 				if a.Format == "json" {
 					return a.WriteJSON(story)
 				}
-				return a.showStory(story)
+				return showStory(&a.Output, story)
 			})
 		}),
 	}
@@ -232,8 +232,8 @@ func (q *asking) holds(ctx context.Context, st *whyStory) {
 }
 
 // showStory writes a story as a table of what is asked first.
-func (a *app) showStory(st *whyStory) error {
-	w := tabwriter.NewWriter(a.Stdout, 0, 8, 2, ' ', 0)
+func showStory(o *terminal.Output, st *whyStory) error {
+	w := tabwriter.NewWriter(o.Stdout, 0, 8, 2, ' ', 0)
 	line := func(name string, texts ...string) {
 		for i, text := range texts {
 			if i > 0 {

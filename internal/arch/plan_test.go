@@ -24,14 +24,15 @@ var plan = map[string][]string{
 	"gate":           {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
 	"console":        {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
 	"dashboards":     {},
-	"cmd/weir":       {"*"},
+
+	"cmd/weir": {"*"},
 	// What all that is set is called, and where it is read.
-	"cmd/weir/internal/config": {"traffic", "rules", "detectors", "blocklist", "ingest"},
+	"cmd/weir/internal/config": {"traffic", "rules", "detectors", "blocklist", "ingest", "internal/yamlnode", "internal/duration"},
 	// Opens the servers, makes the stages, runs and stops them.
-	"cmd/weir/internal/service": {"traffic", "rules", "detectors", "ingest", "ingest/kafka", "ingest/route", "ingest/detect", "ingest/consume", "blocklist", "history", "gate",
-		"internal/retry", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"},
+	"cmd/weir/internal/service": {"traffic", "rules", "detectors", "ingest", "ingest/kafka", "ingest/route", "ingest/detect", "ingest/consume",
+		"blocklist", "history", "gate", "internal/retry", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"},
 	"cmd/weir/internal/terminal": {"traffic"},                                                          // what commands show: tables, times, progress
-	"cmd/weir/internal/usage":    {"rules", "cmd/weir/internal/terminal"},                              // mistakes in what weir is told
+	"cmd/weir/internal/usage":    {"rules", "internal/duration", "cmd/weir/internal/terminal"},         // mistakes in what weir is told
 	"cmd/weir/internal/subject":  {"traffic", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"}, // subjects as words of a shell
 	// The life of a stream: migrate, and replays from files.
 	"cmd/weir/internal/stream": {"traffic", "rules", "detectors", "ingest", "ingest/kafka", "ingest/route", "ingest/detect", "ingest/archive", "history", "internal/duration",
@@ -39,6 +40,7 @@ var plan = map[string][]string{
 	// weir dev: all of weir in one process, and a demo.
 	"cmd/weir/internal/devserver": {"rules", "detectors", "ingest", "blocklist", "history", "gate", "console", "internal/demo", "internal/local",
 		"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"},
+
 	"examples":          {"traffic", "gate"}, // and below: what users import too
 	"internal/retry":    {},                  // backoff, and what to log meanwhile
 	"internal/yamlnode": {},                  // YAML values with their lines, for rules and the configuration

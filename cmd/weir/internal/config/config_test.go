@@ -129,7 +129,7 @@ func TestConfigLeavesServiceLinksAlone(t *testing.T) {
 
 func TestConfigTypes(t *testing.T) {
 	c, err := Load(Source{Environ: []string{
-		"WEIR_NEVER_BLOCK=192.0.2.0/24,2001:db8::/32", "WEIR_KAFKA_RETENTION_HITS=36h", "WEIR_GATE_OBSERVE=true",
+		"WEIR_NEVER_BLOCK=192.0.2.0/24,2001:db8::/32", "WEIR_KAFKA_RETENTION_HITS=1d12h", "WEIR_GATE_OBSERVE=true",
 		"WEIR_EVENTS_FORMAT=json", "WEIR_EVENTS_MAP=time=ts,user_agent=ua", "WEIR_IDENTITY_IP_TRUSTED_PROXIES=2",
 		"WEIR_DETECT_BUDGET_PER_PARTITION=1536MiB",
 	}, ReadFile: files(nil)})

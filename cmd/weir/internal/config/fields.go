@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirhq/weir/internal/duration"
 )
 
 // Secret is a text that is never shown: every way of printing it gives the mask.
@@ -42,7 +44,7 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // Reveal is the text itself, for the one place that connects with it.
 func (s Secret) Reveal() string { return string(s) }
 
-// Duration is a duration written with s, m, h or d: 90s, 24h, 7d.
+// Duration is a duration written with s, m, h or d: 90s, 24h, 7d, 1d12h.
 type Duration time.Duration
 
 // String writes whole days as 7d, everything else as Go does.
@@ -57,29 +59,14 @@ func (s Duration) String() string {
 // MarshalText writes s as String does.
 func (s Duration) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads Go's durations and whole days.
+// UnmarshalText reads what package duration does.
 func (s *Duration) UnmarshalText(b []byte) error {
-	d, err := ParseDuration(string(b))
+	d, err := duration.Parse(string(b))
 	if err != nil {
 		return err
 	}
 	*s = Duration(d)
 	return nil
-}
-
-// ParseDuration reads Go's durations and whole days: 90s, 1h30m, 7d. They are never negative.
-func ParseDuration(text string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseInt(days, 10, 32)
-		if err == nil && n >= 0 && n <= 36500 {
-			return time.Duration(n) * Day, nil
-		}
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("got %q; allowed: a duration like 90s, 15m, 24h or 7d", text)
-	}
-	return d, nil
 }
 
 // Size is a number of bytes, written with B, KiB, MiB or GiB: 256MiB.

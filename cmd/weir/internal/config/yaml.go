@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/weirhq/weir/internal/yamlnode"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -24,31 +22,29 @@ type yamlReader struct {
 	errs    []error
 }
 
-// readYAML sets in c what the document sets. Each error names file, line, field, what it got and what is allowed.
+// readYAML sets in c what the first document of text sets. Each error names file, line, field, what it got and what is allowed.
 func readYAML(c *Config, file string, text []byte) error {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return yamlSyntaxError(file, err)
-	}
-	if doc.Kind == 0 {
-		return nil // an empty file sets nothing
-	}
 	r := &yamlReader{file: file, origins: c.Origins}
-	r.section(reflect.ValueOf(c).Elem(), doc.Content[0], "")
+	for doc, err := range yamlnode.Documents(text) {
+		if err != nil {
+			return notYAML(file, err)
+		}
+		r.section(reflect.ValueOf(c).Elem(), doc, "")
+		break
+	}
 	return errors.Join(r.errs...)
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
-
-func yamlSyntaxError(file string, err error) error {
-	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("%s:%s: not YAML: %s", file, m[1], m[2])
+func notYAML(file string, err error) error {
+	var wrong *yamlnode.SyntaxError
+	if !errors.As(err, &wrong) || wrong.Line == 0 {
+		return fmt.Errorf("%s: not YAML: %w", file, err)
 	}
-	return fmt.Errorf("%s: not YAML: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
+	return fmt.Errorf("%s:%d: not YAML: %s", file, wrong.Line, wrong.Reason)
 }
 
-func (r *yamlReader) fail(n *yaml.Node, path, format string, args ...any) {
-	where := fmt.Sprintf("%s:%d: ", r.file, n.Line)
+func (r *yamlReader) fail(n yamlnode.Node, path, format string, args ...any) {
+	where := fmt.Sprintf("%s:%d: ", r.file, n.Line())
 	if path != "" {
 		where += path + ": "
 	}
@@ -56,47 +52,42 @@ func (r *yamlReader) fail(n *yaml.Node, path, format string, args ...any) {
 }
 
 // section reads a mapping into the struct v.
-func (r *yamlReader) section(v reflect.Value, n *yaml.Node, path string) {
-	n = resolve(n)
-	if isNull(n) {
+func (r *yamlReader) section(v reflect.Value, n yamlnode.Node, path string) {
+	n = n.Resolved()
+	if n.Kind() == yamlnode.Null {
 		return // `kafka:` with nothing below it sets nothing
 	}
-	if n.Kind != yaml.MappingNode {
+	if n.Kind() != yamlnode.Mapping {
 		r.fail(n, path, "got %s; allowed: a mapping with %s", describe(n), strings.Join(sectionNames(v), ", "))
 		return
 	}
-	seen := map[string]int{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		sub := joinPath(path, key.Value)
-		f, ok := sectionField(v, key.Value)
-		if !ok {
-			r.fail(key, sub, "unknown field; allowed: %s", strings.Join(sectionNames(v), ", "))
-			continue
+	for _, m := range n.Members() {
+		name := m.Name.Value()
+		sub := joinPath(path, name)
+		f, ok := sectionField(v, name)
+		switch {
+		case !ok:
+			r.fail(m.Name, sub, "unknown field; allowed: %s", strings.Join(sectionNames(v), ", "))
+		case m.First > 0:
+			r.fail(m.Name, sub, "given twice; first in line %d", m.First)
+		case isSection(f):
+			r.section(f, m.Value, sub)
+		default:
+			r.leaf(f, m.Value.Resolved(), sub)
 		}
-		if line, twice := seen[key.Value]; twice {
-			r.fail(key, sub, "given twice; first in line %d", line)
-			continue
-		}
-		seen[key.Value] = key.Line
-		if isSection(f) {
-			r.section(f, value, sub)
-			continue
-		}
-		r.leaf(f, resolve(value), sub)
 	}
 }
 
-func (r *yamlReader) leaf(v reflect.Value, n *yaml.Node, path string) {
-	r.origins[path] = Origin{File: r.file, Line: n.Line}
-	if isNull(n) {
+func (r *yamlReader) leaf(v reflect.Value, n yamlnode.Node, path string) {
+	r.origins[path] = Origin{File: r.file, Line: n.Line()}
+	if n.Kind() == yamlnode.Null {
 		v.SetZero() // `never_block:` means: none
 		return
 	}
 	var err error
 	list, takesList := v.Addr().Interface().(listSetter)
 	switch {
-	case takesList && n.Kind == yaml.SequenceNode:
+	case takesList && n.Kind() == yamlnode.List:
 		err = partsFromNode(n, list.SetList)
 	case v.Kind() == reflect.Slice:
 		err = listFromNode(v, n)
@@ -110,76 +101,62 @@ func (r *yamlReader) leaf(v reflect.Value, n *yaml.Node, path string) {
 	}
 }
 
-func scalarFromNode(v reflect.Value, n *yaml.Node) error {
-	if n.Kind != yaml.ScalarNode {
+func scalarFromNode(v reflect.Value, n yamlnode.Node) error {
+	if !n.IsScalar() {
 		return fmt.Errorf("got %s; allowed: %s", describe(n), wanted(v))
 	}
-	if v.Kind() == reflect.String && n.Tag != "!!str" {
-		if n.Tag == "!!bool" || n.Tag == "!!null" {
-			return fmt.Errorf("got %s; allowed: a text (put it in quotes)", describe(n))
-		}
+	if v.Kind() == reflect.String && n.Kind() == yamlnode.Boolean {
+		return fmt.Errorf("got %s; allowed: a text (put it in quotes)", describe(n))
 	}
-	return setText(v, n.Value)
+	return setText(v, n.Value())
 }
 
-func listFromNode(v reflect.Value, n *yaml.Node) error {
-	if n.Kind != yaml.SequenceNode {
+func listFromNode(v reflect.Value, n yamlnode.Node) error {
+	if n.Kind() != yamlnode.List {
 		return fmt.Errorf("got %s; allowed: a list", describe(n))
 	}
 	return partsFromNode(n, func(parts []string) error { return setList(v, parts) })
 }
 
 // partsFromNode hands the elements of a list to set.
-func partsFromNode(n *yaml.Node, set func([]string) error) error {
-	parts := make([]string, len(n.Content))
-	for i, item := range n.Content {
-		item = resolve(item)
-		if item.Kind != yaml.ScalarNode || isNull(item) {
+func partsFromNode(n yamlnode.Node, set func([]string) error) error {
+	var parts []string
+	for i, item := range n.Children() {
+		item = item.Resolved()
+		if !isText(item) {
 			return fmt.Errorf("element %d: got %s; allowed: a text", i+1, describe(item))
 		}
-		parts[i] = item.Value
+		parts = append(parts, item.Value())
 	}
 	return set(parts)
 }
 
-func mapFromNode(v reflect.Value, n *yaml.Node) error {
-	if n.Kind != yaml.MappingNode {
+func mapFromNode(v reflect.Value, n yamlnode.Node) error {
+	if n.Kind() != yamlnode.Mapping {
 		return fmt.Errorf("got %s; allowed: a mapping of names to names", describe(n))
 	}
-	m := make(map[string]string, len(n.Content)/2)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		value := resolve(n.Content[i+1])
-		if value.Kind != yaml.ScalarNode || isNull(value) {
-			return fmt.Errorf("member %s: got %s; allowed: a text", n.Content[i].Value, describe(value))
+	m := map[string]string{}
+	for _, member := range n.Members() {
+		value := member.Value.Resolved()
+		if !isText(value) {
+			return fmt.Errorf("member %s: got %s; allowed: a text", member.Name.Value(), describe(value))
 		}
-		m[n.Content[i].Value] = value.Value
+		m[member.Name.Value()] = value.Value()
 	}
 	v.Set(reflect.ValueOf(m))
 	return nil
 }
 
-func resolve(n *yaml.Node) *yaml.Node {
-	for n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	return n
-}
-
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+// isText reports whether n is one value with a text of some kind, rather than none, a list or a mapping.
+func isText(n yamlnode.Node) bool { return n.IsScalar() && n.Kind() != yamlnode.Null }
 
 // describe names what stands in the document, without the value of a text: it might be a secret in the wrong place.
-func describe(n *yaml.Node) string {
-	switch {
-	case n.Kind == yaml.MappingNode:
-		return "a mapping"
-	case n.Kind == yaml.SequenceNode:
-		return "a list"
-	case isNull(n):
-		return "nothing"
-	case n.Tag == "!!str":
-		return "a text"
+func describe(n yamlnode.Node) string {
+	switch n.Kind() {
+	case yamlnode.Integer, yamlnode.Float, yamlnode.Boolean, yamlnode.Timestamp, yamlnode.Tagged:
+		return n.Value()
 	}
-	return n.Value
+	return n.Describe(func(string) string { return "a text" })
 }
 
 func wanted(v reflect.Value) string {

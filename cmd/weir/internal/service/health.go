@@ -58,11 +58,12 @@ const probeTimeout = 2 * time.Second
 
 // Health serves /metrics, /livez and /readyz.
 type Health struct {
-	registry *prometheus.Registry
 	Listener net.Listener
-	probes   []Probe
 	Notes    []func() string // what a process that is ready lacks all the same; "": nothing
-	Stopping atomic.Bool
+	Stopping atomic.Bool     // the process is about to end, so it is not ready
+
+	registry *prometheus.Registry
+	probes   []Probe
 	log      *slog.Logger
 }
 
@@ -84,26 +85,26 @@ func Listen(field, address string) (net.Listener, error) {
 	return l, nil
 }
 
-func (o *Health) handler() http.Handler {
+func (h *Health) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(o.registry, promhttp.HandlerOpts{Registry: o.registry}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{Registry: h.registry}))
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", o.ready)
+	mux.HandleFunc("GET /readyz", h.ready)
 	return mux
 }
 
 // ready answers 200 when every probe passes, with a line for each note, and 503 with a line for each that does not. The
 // reasons go to the log, not to the network: they name addresses.
-func (o *Health) ready(w http.ResponseWriter, r *http.Request) {
+func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
 	defer cancel()
 	var failing []string
-	if o.Stopping.Load() {
+	if h.Stopping.Load() {
 		failing = append(failing, "stopping")
 	}
-	for _, p := range o.probes {
+	for _, p := range h.probes {
 		if err := p.Check(ctx); err != nil {
-			o.log.Debug("not ready", "part", p.Name, "error", err)
+			h.log.Debug("not ready", "part", p.Name, "error", err)
 			failing = append(failing, p.Name)
 		}
 	}
@@ -112,7 +113,7 @@ func (o *Health) ready(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "ok")
-	for _, note := range o.Notes {
+	for _, note := range h.Notes {
 		if text := note(); text != "" {
 			fmt.Fprintln(w, text)
 		}
@@ -120,8 +121,8 @@ func (o *Health) ready(w http.ResponseWriter, r *http.Request) {
 }
 
 // Part serves until it is stopped; it is the last part of a process to be stopped.
-func (o *Health) Part() Part {
-	return Part{Name: "metrics", Run: func(ctx context.Context) error { return ServeHTTP(ctx, o.Listener, o.handler()) }}
+func (h *Health) Part() Part {
+	return Part{Name: "metrics", Run: func(ctx context.Context) error { return ServeHTTP(ctx, h.Listener, h.handler()) }}
 }
 
 // ServeHealthIfAsked serves metrics and health of a command that runs for a while, if http.listen was set for it: its default

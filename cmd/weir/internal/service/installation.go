@@ -30,20 +30,21 @@ type Installation struct {
 
 	History *history.Store
 	Kafka   *kafka.Client
-	Redis   *blocklist.Store // nil where nobody needs it
+	Redis   *blocklist.Store // nil unless Open was told that it is needed
 	// lookups is the database for those who block, with connections of its own: what is asked for each block must not
-	// wait behind what RECORD and snapshots write. Nil like redis.
+	// wait behind what RECORD and snapshots write. Nil like Redis.
 	lookups *history.Store
 
+	// Of the stream that Enter was told of; before that they are zero.
 	Stream             history.Stream
-	Names              ingest.TopicNames
-	secret             detectors.Secret
-	SecretID           string
-	RequestsPartitions int // partitions, as the topics have them
+	Names              ingest.TopicNames // of its topics
+	RequestsPartitions int               // as the topics have them
 	HitsPartitions     int
-	BlocksPartitions   int
-	KeyedRetention     ingest.Retention
+	blocksPartitions   int
+	keyedRetention     ingest.Retention
 	DeadLetters        ingest.DeadLetters
+	SecretID           string
+	secret             detectors.Secret
 
 	closers []func()
 }
@@ -51,7 +52,7 @@ type Installation struct {
 // Close gives the clients back, the newest first.
 func (in *Installation) Close() { CloseAll(in.closers) }
 
-// Open makes the clients. It connects nowhere yet.
+// Open makes the clients, that of Redis and the database for lookups only where they are needed. It connects nowhere yet.
 func Open(ctx context.Context, c *config.Config, log *slog.Logger, registry *prometheus.Registry, withRedis bool) (*Installation, error) {
 	in := &Installation{Config: c, Log: log, registry: registry}
 	var err error
@@ -108,12 +109,12 @@ func (in *Installation) Enter(ctx context.Context, stream string, topics ingest.
 	for _, t := range []struct {
 		topic string
 		n     *int
-	}{{in.Names.Requests, &in.RequestsPartitions}, {in.Names.Hits, &in.HitsPartitions}, {in.Names.Blocks, &in.BlocksPartitions}} {
+	}{{in.Names.Requests, &in.RequestsPartitions}, {in.Names.Hits, &in.HitsPartitions}, {in.Names.Blocks, &in.blocksPartitions}} {
 		if *t.n, err = in.Kafka.Partitions(ctx, t.topic); err != nil {
 			return err
 		}
 	}
-	if in.KeyedRetention, err = in.Kafka.Retention(ctx, in.Names.Keyed); err != nil {
+	if in.keyedRetention, err = in.Kafka.Retention(ctx, in.Names.Keyed); err != nil {
 		return err
 	}
 	if in.SecretID, in.secret, err = in.History.Secret(ctx); err != nil {

@@ -69,7 +69,7 @@ func Serve(ctx context.Context, log *slog.Logger, timeout time.Duration, groups 
 	return errors.Join(cause, stopAll(log, timeout, all))
 }
 
-// start runs p in a context that ends only when the part is stopped: serve decides the order, not ctx.
+// start runs p in a context that ends only when the part is stopped: Serve decides the order, not ctx.
 func start(ctx context.Context, p Part, failed chan<- *running) *running {
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r := &running{Part: p, stop: stop, done: make(chan struct{})}
@@ -145,7 +145,7 @@ func logEnd(log *slog.Logger, r *running) {
 // does not wait long for that.
 func CloseAll(closers []func()) { CloseWithin(time.Second, closers) }
 
-// CloseWithin is CloseAll with another limit.
+// CloseWithin is CloseAll that waits for limit at most.
 func CloseWithin(limit time.Duration, closers []func()) {
 	done := make(chan struct{})
 	go func() {
@@ -162,7 +162,7 @@ func CloseWithin(limit time.Duration, closers []func()) {
 	}
 }
 
-// LogStopped logs and reports how a process ended.
+// LogStopped logs that a process ended in order, and gives back the error if it did not.
 func LogStopped(log *slog.Logger, err error) error {
 	if err == nil {
 		log.Info("stopped")

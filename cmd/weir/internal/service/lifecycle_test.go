@@ -36,7 +36,7 @@ func (s *story) stage(name string, ending time.Duration) Part {
 	}}
 }
 
-func TestServeEndsWaveByWave(t *testing.T) {
+func TestServeEndsGroupByGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s story
 		ctx, stop := context.WithCancel(t.Context())

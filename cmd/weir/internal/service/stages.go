@@ -33,199 +33,8 @@ const RecordBlocks = "record-blocks"
 // AllStages are the stages in the order of the stream.
 func AllStages() []string { return []string{StageRoute, StageDetect, StageRecord, StageEnforce} }
 
-// Router makes ROUTE of the installation's stream.
-func (in *Installation) Router() (*route.Router, error) {
-	owner, err := processName()
-	if err != nil {
-		return nil, err
-	}
-	return route.New(route.Options{
-		Stream: in.Stream.Name, Topic: in.Names.Requests, Generation: in.Stream.Generation,
-		Sources: in.Stream.Partitions.Requests,
-		Live:    in.Stream.Name == history.Live, KeyedPartitions: in.Stream.Partitions.Keyed,
-		Secret: in.secret[:], SecretID: in.SecretID,
-		Log: in.Kafka.Log(in.Names.Requests), Keyed: in.Kafka.Appender(in.Names.Keyed),
-		Group:    in.Kafka.Group(in.Group(StageRoute), in.Names.Requests, kafka.GroupOptions{}),
-		Routings: in.History, Partitions: in.History, DeadLetters: in.DeadLetters, Figures: in.History, Owner: owner,
-		Clock: Now, Logger: in.Log, Registerer: in.registry,
-	})
-}
-
-// Detector makes DETECT of the installation's stream.
-func (in *Installation) Detector() (*detect.Detector, error) {
-	if err := in.checkBudget(); err != nil {
-		return nil, err
-	}
-	if err := in.checkSnapshots(); err != nil {
-		return nil, err
-	}
-	owner, err := processName()
-	if err != nil {
-		return nil, err
-	}
-	return detect.New(detect.Options{
-		Stream: in.Stream.Name, Owner: owner, Generation: in.Stream.Generation,
-		Sources: in.Stream.Partitions.Requests, Keyed: in.Stream.Partitions.Keyed, Secret: in.secret,
-		Budget: in.Stream.Partitions.Budget, Holding: holdMemory(in.Stream.Partitions.Budget, in.Log), Retention: in.KeyedRetention,
-		Log: in.Kafka.Log(in.Names.Keyed), Hits: in.Kafka.Appender(in.Names.Hits), HitsCount: in.HitsPartitions,
-		Group:    in.Kafka.Group(in.Group(StageDetect), in.Names.Keyed, kafka.GroupOptions{}),
-		Routings: in.History, Checkpoints: in.History, Partitions: in.History,
-		Clock: Now, Logger: in.Log, Registerer: in.registry,
-	})
-}
-
-// checkBudget refuses to detect within another budget than the stream's: with the same log, all must evict the same keys.
-func (in *Installation) checkBudget() error {
-	if has, want := in.Stream.Partitions.Budget, in.Config.Detect.BudgetPerPartition; has != int64(want) {
-		return fmt.Errorf("detect.budget_per_partition is %s, stream %s has %s: run weir migrate to change the stream's, or correct the "+
-			"configuration", want, in.Stream.Name, config.Size(has))
-	}
-	return nil
-}
-
-// checkSnapshots refuses to detect where snapshots might not be stored before the log that they need is gone.
-func (in *Installation) checkSnapshots() error {
-	room := detect.SnapshotRoom{Budget: in.Stream.Partitions.Budget, Partitions: in.Stream.Partitions.Keyed, Retention: in.KeyedRetention}
-	if room.Fits() {
-		return nil
-	}
-	problem, mend := SnapshotAdvice(room, in.Names.Keyed)
-	return fmt.Errorf("detect.budget_per_partition: %s; %s", problem, mend)
-}
-
-// Group is the consumer group of a stage of this stream.
-func (in *Installation) Group(stage string) string {
-	return ingest.Stream(in.Stream.Name).Group(in.Config.Namespace, stage)
-}
-
-// consumer reads a topic of the stream into a sink.
-func (in *Installation) consumer(stage, topic string, sink ingest.Sink) (*consume.Consumer, error) {
-	return consume.New(consume.Options{
-		Name: stage, Log: in.Kafka.Log(topic), Group: in.Kafka.Group(in.Group(stage), topic, kafka.GroupOptions{}),
-		Sink: sink, Logger: in.Log, Registerer: in.registry,
-	})
-}
-
-// RecordHits makes the half of RECORD that stores hits.
-func (in *Installation) RecordHits() (*consume.Consumer, error) {
-	sink, err := history.NewHitRecorder(in.History, in.Stream.Name, in.Names.Hits, in.DeadLetters, in.registry)
-	if err != nil {
-		return nil, err
-	}
-	return in.consumer(StageRecord, in.Names.Hits, sink)
-}
-
-// recordDecisions makes the half of RECORD that stores block decisions.
-func (in *Installation) recordDecisions() (*consume.Consumer, error) {
-	sink, err := history.NewDecisionRecorder(in.History, in.Stream.Name, in.Names.Blocks, in.DeadLetters, in.registry)
-	if err != nil {
-		return nil, err
-	}
-	return in.consumer(RecordBlocks, in.Names.Blocks, sink)
-}
-
-// enforcement is ENFORCE: the stage itself, the publisher of modes, which the watch tells of a promotion or demotion as
-// it does the stage, and the reconciler.
-type enforcement struct {
-	stage      *blocklist.Enforcer
-	consumer   *consume.Consumer
-	publisher  *blocklist.ModePublisher
-	reconciler *blocklist.Reconciler
-}
-
-func (in *Installation) enforcement() (*enforcement, error) {
-	stage, err := blocklist.NewEnforcer(blocklist.EnforcerOptions{
-		Store: in.Redis, Stream: in.Stream.Name, Topic: in.Names.Hits, Modes: in.lookups, Rules: in.lookups,
-		Decisions:   &decisionLog{appender: in.Kafka.Appender(in.Names.Blocks), partitions: in.BlocksPartitions},
-		DeadLetters: in.DeadLetters, NeverBlock: in.Config.NeverBlock,
-		// A release must be remembered for as long as the hits that it answers can be read again.
-		TombstoneTTL: max(time.Duration(in.Config.Kafka.Retention.Hits), blocklist.DefaultTombstoneTTL),
-		Clock:        Now, Logger: in.Log, Registerer: in.registry,
-	})
-	if err != nil {
-		return nil, err
-	}
-	consumer, err := in.consumer(StageEnforce, in.Names.Hits, stage)
-	if err != nil {
-		return nil, err
-	}
-	publisher, err := blocklist.NewModePublisher(blocklist.ModePublisherOptions{
-		Store: in.Redis, Modes: in.lookups, Clock: Now, Logger: in.Log, Registerer: in.registry,
-	})
-	if err != nil {
-		return nil, err
-	}
-	reconciler, err := blocklist.NewReconciler(blocklist.ReconcilerOptions{
-		Store: in.Redis, Modes: in.History, Active: in.History, NeverBlock: in.Config.NeverBlock,
-		Clock: Now, Logger: in.Log, Registerer: in.registry,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &enforcement{stage, consumer, publisher, reconciler}, nil
-}
-
-func (e *enforcement) modesChanged() {
-	e.publisher.ModesChanged()
-	e.stage.ModesChanged()
-}
-
-// decisionLog is the blocks topic as ENFORCE sees it. A decision lies in the partition that its hit lay in.
-type decisionLog struct {
-	appender   ingest.Appender
-	partitions int
-}
-
-var _ blocklist.DecisionLog = (*decisionLog)(nil)
-
-// Append returns nil after Kafka has acknowledged all decisions.
-func (l *decisionLog) Append(ctx context.Context, partition int, decisions []blocklist.Decision) error {
-	b := ingest.Batch{Partition: partition % l.partitions}
-	for i := range decisions {
-		value, err := blocklist.EncodeDecision(&decisions[i])
-		if err != nil {
-			return err
-		}
-		b.Values = append(b.Values, value)
-	}
-	return l.appender.Append(ctx, []ingest.Batch{b})
-}
-
-// The stages find in history what they need of it.
-var (
-	_ ingest.Routings        = (*history.Store)(nil)
-	_ ingest.Checkpoints     = (*history.Store)(nil)
-	_ ingest.Partitions      = (*history.Store)(nil)
-	_ ingest.Figures         = (*history.Store)(nil)
-	_ blocklist.Modes        = (*history.Store)(nil)
-	_ blocklist.RuleVersions = (*history.Store)(nil)
-	_ blocklist.ActiveBlocks = (*history.Store)(nil)
-)
-
-// EnterLive waits a little for the servers, and gives the routing version under which the live stream takes events.
-func (in *Installation) EnterLive(ctx context.Context, c *config.Config) (*rules.Routing, error) {
-	if err := in.Wait(ctx, AnswerTimeout); err != nil {
-		return nil, err
-	}
-	if err := in.Enter(ctx, history.Live, c.TopicSettings()); err != nil {
-		return nil, err
-	}
-	return in.checkRouting(ctx)
-}
-
-// checkRouting makes sure that the stream has a routing version, and that this process can read it.
-func (in *Installation) checkRouting(ctx context.Context) (*rules.Routing, error) {
-	number, err := in.History.Newest(ctx, in.Stream.Name)
-	if err != nil {
-		return nil, err
-	}
-	if number == 0 {
-		return nil, fmt.Errorf("stream %s has no routing version yet: run weir migrate", in.Stream.Name)
-	}
-	return in.History.Routing(ctx, in.Stream.Name, number)
-}
-
-// RunStages waits for the servers, makes the stages and runs them.
+// RunStages waits for the servers, makes the stages asked for and runs them until ctx ends. started says from then on that they
+// have begun.
 func (in *Installation) RunStages(ctx context.Context, stages []string, started *atomic.Bool) error {
 	if err := in.Wait(ctx, Forever); err != nil {
 		return UnlessStopped(ctx, err)
@@ -304,16 +113,187 @@ func (in *Installation) sinks(stages []string) ([]Part, error) {
 	return parts, nil
 }
 
+// Router makes ROUTE of the installation's stream.
+func (in *Installation) Router() (*route.Router, error) {
+	owner, err := processName()
+	if err != nil {
+		return nil, err
+	}
+	return route.New(route.Options{
+		Stream: in.Stream.Name, Topic: in.Names.Requests, Generation: in.Stream.Generation,
+		Sources: in.Stream.Partitions.Requests,
+		Live:    in.Stream.Name == history.Live, KeyedPartitions: in.Stream.Partitions.Keyed,
+		Secret: in.secret[:], SecretID: in.SecretID,
+		Log: in.Kafka.Log(in.Names.Requests), Keyed: in.Kafka.Appender(in.Names.Keyed),
+		Group:    in.Kafka.Group(in.Group(StageRoute), in.Names.Requests, kafka.GroupOptions{}),
+		Routings: in.History, Partitions: in.History, DeadLetters: in.DeadLetters, Figures: in.History, Owner: owner,
+		Clock: Now, Logger: in.Log, Registerer: in.registry,
+	})
+}
+
+// Detector makes DETECT of the installation's stream.
+func (in *Installation) Detector() (*detect.Detector, error) {
+	if err := in.checkBudget(); err != nil {
+		return nil, err
+	}
+	if err := in.checkSnapshots(); err != nil {
+		return nil, err
+	}
+	owner, err := processName()
+	if err != nil {
+		return nil, err
+	}
+	return detect.New(detect.Options{
+		Stream: in.Stream.Name, Owner: owner, Generation: in.Stream.Generation,
+		Sources: in.Stream.Partitions.Requests, Keyed: in.Stream.Partitions.Keyed, Secret: in.secret,
+		Budget: in.Stream.Partitions.Budget, Holding: holdMemory(in.Stream.Partitions.Budget, in.Log), Retention: in.keyedRetention,
+		Log: in.Kafka.Log(in.Names.Keyed), Hits: in.Kafka.Appender(in.Names.Hits), HitsCount: in.HitsPartitions,
+		Group:    in.Kafka.Group(in.Group(StageDetect), in.Names.Keyed, kafka.GroupOptions{}),
+		Routings: in.History, Checkpoints: in.History, Partitions: in.History,
+		Clock: Now, Logger: in.Log, Registerer: in.registry,
+	})
+}
+
+// checkBudget refuses to detect within another budget than the stream's: with the same log, all must evict the same keys.
+func (in *Installation) checkBudget() error {
+	if has, want := in.Stream.Partitions.Budget, in.Config.Detect.BudgetPerPartition; has != int64(want) {
+		return fmt.Errorf("detect.budget_per_partition is %s, stream %s has %s: run weir migrate to change the stream's, or correct the "+
+			"configuration", want, in.Stream.Name, config.Size(has))
+	}
+	return nil
+}
+
+// checkSnapshots refuses to detect where snapshots might not be stored before the log that they need is gone.
+func (in *Installation) checkSnapshots() error {
+	room := detect.SnapshotRoom{Budget: in.Stream.Partitions.Budget, Partitions: in.Stream.Partitions.Keyed, Retention: in.keyedRetention}
+	if room.Fits() {
+		return nil
+	}
+	problem, remedy := SnapshotAdvice(room, in.Names.Keyed)
+	return fmt.Errorf("detect.budget_per_partition: %s; %s", problem, remedy)
+}
+
 // SnapshotAdvice says why snapshots do not fit what the keyed topic keeps, and what to change.
-func SnapshotAdvice(room detect.SnapshotRoom, topic string) (problem, mend string) {
+func SnapshotAdvice(room detect.SnapshotRoom, topic string) (problem, remedy string) {
 	problem = fmt.Sprintf("%s for each of %d keyed partitions: one process that owns them all stores their snapshots in %s; allowed: %s, a third of "+
 		"what topic %s keeps", config.Size(room.Budget), room.Partitions, terminal.Roughly(room.WriteTime()), terminal.Roughly(room.MostTime()), topic)
 	// Rounded to what a person would write, in the direction that fits.
 	budget := room.MostBudget() >> 20 << 20
 	hours := (room.LeastRetention() + time.Hour - 1) / time.Hour * time.Hour
-	mend = fmt.Sprintf("set kafka.retention.keyed to %s or more, or detect.budget_per_partition to %s or less, and run weir migrate", config.Duration(hours), config.Size(budget))
+	remedy = fmt.Sprintf("set kafka.retention.keyed to %s or more, or detect.budget_per_partition to %s or less, and run weir migrate", config.Duration(hours), config.Size(budget))
 	if budget < config.LeastBudget {
-		mend = fmt.Sprintf("set kafka.retention.keyed to %s or more and run weir migrate", config.Duration(hours))
+		remedy = fmt.Sprintf("set kafka.retention.keyed to %s or more and run weir migrate", config.Duration(hours))
 	}
-	return problem, mend
+	return problem, remedy
+}
+
+// Group is the consumer group of a stage of this stream.
+func (in *Installation) Group(stage string) string {
+	return ingest.Stream(in.Stream.Name).Group(in.Config.Namespace, stage)
+}
+
+// consumer reads a topic of the stream into a sink.
+func (in *Installation) consumer(stage, topic string, sink ingest.Sink) (*consume.Consumer, error) {
+	return consume.New(consume.Options{
+		Name: stage, Log: in.Kafka.Log(topic), Group: in.Kafka.Group(in.Group(stage), topic, kafka.GroupOptions{}),
+		Sink: sink, Logger: in.Log, Registerer: in.registry,
+	})
+}
+
+// RecordHits makes the half of RECORD that stores hits.
+func (in *Installation) RecordHits() (*consume.Consumer, error) {
+	sink, err := history.NewHitRecorder(in.History, in.Stream.Name, in.Names.Hits, in.DeadLetters, in.registry)
+	if err != nil {
+		return nil, err
+	}
+	return in.consumer(StageRecord, in.Names.Hits, sink)
+}
+
+// recordDecisions makes the half of RECORD that stores block decisions.
+func (in *Installation) recordDecisions() (*consume.Consumer, error) {
+	sink, err := history.NewDecisionRecorder(in.History, in.Stream.Name, in.Names.Blocks, in.DeadLetters, in.registry)
+	if err != nil {
+		return nil, err
+	}
+	return in.consumer(RecordBlocks, in.Names.Blocks, sink)
+}
+
+// enforcement is ENFORCE: the stage itself, the publisher of modes, which the watch tells of a promotion or demotion as
+// it does the stage, and the reconciler.
+type enforcement struct {
+	stage      *blocklist.Enforcer
+	consumer   *consume.Consumer
+	publisher  *blocklist.ModePublisher
+	reconciler *blocklist.Reconciler
+}
+
+func (in *Installation) enforcement() (*enforcement, error) {
+	stage, err := blocklist.NewEnforcer(blocklist.EnforcerOptions{
+		Store: in.Redis, Stream: in.Stream.Name, Topic: in.Names.Hits, Modes: in.lookups, Rules: in.lookups,
+		Decisions:   &decisionLog{appender: in.Kafka.Appender(in.Names.Blocks), partitions: in.blocksPartitions},
+		DeadLetters: in.DeadLetters, NeverBlock: in.Config.NeverBlock,
+		// A release must be remembered for as long as the hits that it answers can be read again.
+		TombstoneTTL: max(time.Duration(in.Config.Kafka.Retention.Hits), blocklist.DefaultTombstoneTTL),
+		Clock:        Now, Logger: in.Log, Registerer: in.registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := in.consumer(StageEnforce, in.Names.Hits, stage)
+	if err != nil {
+		return nil, err
+	}
+	publisher, err := blocklist.NewModePublisher(blocklist.ModePublisherOptions{
+		Store: in.Redis, Modes: in.lookups, Clock: Now, Logger: in.Log, Registerer: in.registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	reconciler, err := blocklist.NewReconciler(blocklist.ReconcilerOptions{
+		Store: in.Redis, Modes: in.History, Active: in.History, NeverBlock: in.Config.NeverBlock,
+		Clock: Now, Logger: in.Log, Registerer: in.registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &enforcement{stage, consumer, publisher, reconciler}, nil
+}
+
+func (e *enforcement) modesChanged() {
+	e.publisher.ModesChanged()
+	e.stage.ModesChanged()
+}
+
+// The stages find in history what they need of it.
+var (
+	_ ingest.Routings        = (*history.Store)(nil)
+	_ ingest.Checkpoints     = (*history.Store)(nil)
+	_ ingest.Partitions      = (*history.Store)(nil)
+	_ ingest.Figures         = (*history.Store)(nil)
+	_ blocklist.Modes        = (*history.Store)(nil)
+	_ blocklist.RuleVersions = (*history.Store)(nil)
+	_ blocklist.ActiveBlocks = (*history.Store)(nil)
+)
+
+// EnterLive waits a little for the servers, and gives the routing version under which the live stream takes events.
+func (in *Installation) EnterLive(ctx context.Context, c *config.Config) (*rules.Routing, error) {
+	if err := in.Wait(ctx, AnswerTimeout); err != nil {
+		return nil, err
+	}
+	if err := in.Enter(ctx, history.Live, c.TopicSettings()); err != nil {
+		return nil, err
+	}
+	return in.checkRouting(ctx)
+}
+
+// checkRouting makes sure that the stream has a routing version, and that this process can read it.
+func (in *Installation) checkRouting(ctx context.Context) (*rules.Routing, error) {
+	number, err := in.History.Newest(ctx, in.Stream.Name)
+	if err != nil {
+		return nil, err
+	}
+	if number == 0 {
+		return nil, fmt.Errorf("stream %s has no routing version yet: run weir migrate", in.Stream.Name)
+	}
+	return in.History.Routing(ctx, in.Stream.Name, number)
 }
