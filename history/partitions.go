@@ -34,7 +34,7 @@ func (s *Store) Report(ctx context.Context, stream string, states []ingest.Parti
 	}
 	var batch pgx.Batch
 	for _, st := range states {
-		batch.Queue(reportState, stream, string(st.Side), st.Partition, traffic.Printable(st.Owner), st.State,
+		batch.Queue(reportState, stream, string(st.Side), st.Partition, traffic.Printable(st.Owner), string(st.State),
 			traffic.Printable(st.Reason), st.Offset, st.End, st.Epoch, stamp(st.Watermark), st.GapSource, st.GapOffset)
 	}
 	if err := s.pool.SendBatch(ctx, &batch).Close(); err != nil {

@@ -3,7 +3,9 @@ package ingest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -33,7 +35,7 @@ type TopicSpec struct {
 
 // The largest record batch of each topic, compressed. One event has at most 1 MiB, but gateways batch.
 const (
-	RequestsMaxMessageBytes = 4 << 20
+	requestsMaxMessageBytes = 4 << 20
 	internalMaxMessageBytes = 32 << 20
 )
 
@@ -46,7 +48,7 @@ func (s TopicSettings) Topics(names TopicNames) []TopicSpec {
 		return otherwise
 	}
 	specs := []TopicSpec{
-		{Name: names.Requests, Partitions: count(s.RequestsPartitions, 12), Retention: s.RequestsRetention, MaxMessageBytes: RequestsMaxMessageBytes},
+		{Name: names.Requests, Partitions: count(s.RequestsPartitions, 12), Retention: s.RequestsRetention, MaxMessageBytes: requestsMaxMessageBytes},
 		{Name: names.Keyed, Partitions: count(s.KeyedPartitions, 64), FixedPartitions: true, Retention: s.KeyedRetention, MaxMessageBytes: internalMaxMessageBytes},
 		{Name: names.Hits, Partitions: count(s.HitsPartitions, 12), Retention: s.HitsRetention, MaxMessageBytes: internalMaxMessageBytes},
 		{Name: names.Blocks, Partitions: count(s.BlocksPartitions, 12), Retention: s.BlocksRetention, MaxMessageBytes: internalMaxMessageBytes},
@@ -60,11 +62,11 @@ func (s TopicSettings) Topics(names TopicNames) []TopicSpec {
 
 // Topic settings that weir depends on.
 const (
-	TimestampTypeKey   = "message.timestamp.type"
-	LogAppendTime      = "LogAppendTime"
-	MaxMessageBytesKey = "max.message.bytes"
-	CleanupPolicyKey   = "cleanup.policy"
-	RetentionKey       = "retention.ms"
+	timestampTypeKey   = "message.timestamp.type"
+	logAppendTime      = "LogAppendTime"
+	maxMessageBytesKey = "max.message.bytes"
+	cleanupPolicyKey   = "cleanup.policy"
+	retentionKey       = "retention.ms"
 	retentionBytesKey  = "retention.bytes"
 	minInsyncKey       = "min.insync.replicas"
 )
@@ -82,25 +84,56 @@ func (s TopicSpec) Check() error {
 	return nil
 }
 
-// CheckPartitions compares the number of partitions that a topic has with the wanted one. note is empty where they are equal.
+// CheckPartitions is an error if a topic has another number of partitions than it must have. note tells of another number
+// that does no harm; it is empty where there is nothing to tell.
 func (s TopicSpec) CheckPartitions(has int) (note string, err error) {
-	if has == s.Partitions {
+	d, differs := s.PartitionDifference(has)
+	switch {
+	case !differs:
 		return "", nil
+	case d.Fixed:
+		return "", Advise(fmt.Errorf("topic %s has %d partitions, the configuration says %d: its partition count is fixed when it is created",
+			s.Name, has, s.Partitions), "correct the configuration, or use another namespace")
 	}
-	if s.FixedPartitions {
-		return "", fmt.Errorf("topic %s has %d partitions, the configuration says %d: its partition count is fixed when it is "+
-			"created; correct the configuration, or use another namespace", s.Name, has, s.Partitions)
+	return d.String(), nil
+}
+
+// PartitionDifference compares the number of partitions that a topic has with the wanted one.
+func (s TopicSpec) PartitionDifference(has int) (d TopicDifference, differs bool) {
+	return TopicDifference{Got: strconv.Itoa(has), Want: strconv.Itoa(s.Partitions), Fixed: s.FixedPartitions}, has != s.Partitions
+}
+
+// TopicDifference is one thing in which a topic is not as its spec says.
+type TopicDifference struct {
+	Setting   string // as Kafka calls it; empty: the number of partitions
+	Got, Want string
+	Fixed     bool // nothing can change it: what is stored depends on it
+}
+
+// String says setting, got and wanted.
+func (d TopicDifference) String() string {
+	switch {
+	case d.Setting != "":
+		return fmt.Sprintf("%s is %s, want %s", d.Setting, d.Got, d.Want)
+	case d.Fixed:
+		return fmt.Sprintf("it has %s partitions, want %s", d.Got, d.Want)
 	}
-	return fmt.Sprintf("has %d partitions, the configuration says %d; it is used as it is", has, s.Partitions), nil
+	return fmt.Sprintf("has %s partitions, the configuration says %s; it is used as it is", d.Got, d.Want)
+}
+
+// OperatorsChoice says that weir works with what the topic has: how long it keeps records, and how many partitions where
+// that is not fixed.
+func (d TopicDifference) OperatorsChoice() bool {
+	return !d.Fixed && (d.Setting == "" || d.Setting == retentionKey)
 }
 
 // Settings are the topic's settings as Kafka writes them.
 func (s TopicSpec) Settings() map[string]string {
 	out := map[string]string{
-		TimestampTypeKey: LogAppendTime, CleanupPolicyKey: "delete", MaxMessageBytesKey: strconv.Itoa(s.MaxMessageBytes),
+		timestampTypeKey: logAppendTime, cleanupPolicyKey: "delete", maxMessageBytesKey: strconv.Itoa(s.MaxMessageBytes),
 	}
 	if s.Retention != 0 {
-		out[RetentionKey] = s.retentionMillis()
+		out[retentionKey] = s.retentionMillis()
 	}
 	if s.Replication >= 3 {
 		// An acknowledged record must survive the loss of a broker; with one in-sync replica "all" would mean one.
@@ -116,17 +149,19 @@ func (s TopicSpec) retentionMillis() string {
 	return strconv.FormatInt(s.Retention.Milliseconds(), 10)
 }
 
-// Differences compares what a topic has with what it must have. An entry says setting, got and wanted.
-func (s TopicSpec) Differences(has map[string]string) map[string]string {
-	wrong := make(map[string]string)
-	for key, want := range s.Settings() {
+// Differences compares the settings that a topic has with those that it must have, in the order of their names. A setting
+// that the broker does not tell is none.
+func (s TopicSpec) Differences(has map[string]string) []TopicDifference {
+	var wrong []TopicDifference
+	wanted := s.Settings()
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		got, known := has[key]
-		switch {
+		switch want := wanted[key]; {
 		case !known || got == want:
-		case key == MaxMessageBytesKey && atLeast(got, s.MaxMessageBytes):
+		case key == maxMessageBytesKey && atLeast(got, s.MaxMessageBytes):
 		case key == minInsyncKey && atLeast(got, 2):
 		default:
-			wrong[key] = fmt.Sprintf("%s is %s, want %s", key, got, want)
+			wrong = append(wrong, TopicDifference{Setting: key, Got: got, Want: want})
 		}
 	}
 	return wrong
@@ -146,7 +181,7 @@ type Retention struct {
 // ParseRetention reads a topic's settings. Kafka writes -1 for no bound; a broker that says nothing has none.
 func ParseRetention(settings map[string]string) Retention {
 	var r Retention
-	if millis, err := strconv.ParseInt(settings[RetentionKey], 10, 64); err == nil && millis > 0 {
+	if millis, err := strconv.ParseInt(settings[retentionKey], 10, 64); err == nil && millis > 0 {
 		r.Time = time.Duration(min(millis, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 	}
 	if n, err := strconv.ParseInt(settings[retentionBytesKey], 10, 64); err == nil && n > 0 {

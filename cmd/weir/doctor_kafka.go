@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
 )
 
@@ -52,17 +54,25 @@ func judgeTopic(t *kafka.InspectedTopic) finding {
 		return failing(name, "start the brokers that hold them", "%s; nobody leads partitions %s", text, numbered(t.Leaderless))
 	case len(t.Wrong) > 0:
 		mend := "run weir migrate"
-		if strings.Contains(strings.Join(t.Wrong, " "), "partitions, want") {
+		if slices.ContainsFunc(t.Wrong, func(d ingest.TopicDifference) bool { return d.Fixed }) {
 			mend = "correct kafka.partitions.keyed, or use another namespace: the count is fixed when the topic is made"
 		}
-		return failing(name, mend, "%s; %s", text, strings.Join(t.Wrong, "; "))
+		return failing(name, mend, "%s; %s", text, joined(t.Wrong))
 	case len(t.Behind) > 0:
 		return warning(name, "see what became of the brokers that hold the other replicas", "%s; replicas of partitions %s are not in sync",
 			text, numbered(t.Behind))
 	case len(t.Differs) > 0:
-		return warning(name, "weir migrate sets retention; for partitions, correct kafka.partitions", "%s; %s", text, strings.Join(t.Differs, "; "))
+		return warning(name, "weir migrate sets retention; for partitions, correct kafka.partitions", "%s; %s", text, joined(t.Differs))
 	}
 	return fine(name, "%s, settings as they should be", text)
+}
+
+func joined(differences []ingest.TopicDifference) string {
+	texts := make([]string, len(differences))
+	for i, d := range differences {
+		texts[i] = d.String()
+	}
+	return strings.Join(texts, "; ")
 }
 
 func numbered(partitions []int) string {

@@ -111,7 +111,7 @@ func (e *examination) lookAtPartitions(ctx context.Context) []finding {
 	oldest := time.Time{}
 	for i := range states {
 		p := &states[i]
-		if p.State == "running" {
+		if p.State == ingest.Running {
 			running[p.Side]++
 			if oldest.IsZero() || p.Reported.Before(oldest) {
 				oldest = p.Reported

@@ -57,7 +57,7 @@ waits for a routing version, goes on by itself.`,
 				}
 				var rows []partitionRow
 				for i := range all {
-					if r := newPartitionRow(&all[i]); !stopped || r.State != "running" {
+					if r := newPartitionRow(&all[i]); !stopped || r.State != string(ingest.Running) {
 						rows = append(rows, r)
 					}
 				}
@@ -77,7 +77,7 @@ waits for a routing version, goes on by itself.`,
 
 func newPartitionRow(p *history.ReportedPartition) partitionRow {
 	r := partitionRow{
-		Side: string(p.Side), Partition: p.Partition, State: p.State, Owner: p.Owner, Offset: p.Offset, End: p.End,
+		Side: string(p.Side), Partition: p.Partition, State: string(p.State), Owner: p.Owner, Offset: p.Offset, End: p.End,
 		Epoch: p.Epoch, Reported: p.Reported, Reason: p.Reason,
 	}
 	if p.Side == ingest.SideKeyed {
@@ -96,7 +96,7 @@ func acceptable(p *history.ReportedPartition) bool {
 	if p.Side == ingest.SideKeyed {
 		least = 1
 	}
-	return p.State != "running" && p.GapOffset >= least
+	return p.State != ingest.Running && p.GapOffset >= least
 }
 
 func partitionsResume(a *app) *cobra.Command {
@@ -144,7 +144,7 @@ func acceptGap(ctx context.Context, a *app, s *store, side ingest.Side, n int, a
 		if p.Side != side || p.Partition != n {
 			continue
 		}
-		if p.State == "running" {
+		if p.State == ingest.Running {
 			return fmt.Errorf("partition %s/%d is running: there is nothing to accept", side, n)
 		}
 		if !acceptable(p) {

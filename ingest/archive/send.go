@@ -19,8 +19,8 @@ const (
 	sendDead   = 16        // dead letters: each may hold DeadLetterBytes
 )
 
-// sendPatience is how long an append is tried that a topic without a leader refuses.
-const sendPatience = 30 * time.Second
+// sendTimeout is how long an append is tried that a topic without a leader refuses.
+const sendTimeout = 30 * time.Second
 
 // Sender appends an archive's events to a requests topic and its refused lines to the dead letters. All events
 // of one address go to one partition, so their order stays. It is not safe for concurrent use.
@@ -140,7 +140,7 @@ func (s *Sender) Flush(ctx context.Context) error {
 	return nil
 }
 
-// append appends batches. What Kafka has certainly not written is given again, for sendPatience; what it may have written
+// append appends batches. What Kafka has certainly not written is given again, for sendTimeout; what it may have written
 // is not, since the events would count twice.
 func (s *Sender) append(ctx context.Context, batches []ingest.Batch) error {
 	wait := retry.NewBackoff(50*time.Millisecond, time.Second)
@@ -150,7 +150,7 @@ func (s *Sender) append(ctx context.Context, batches []ingest.Batch) error {
 			return nil
 		}
 		left := unwritten(batches, err)
-		if left == nil || time.Since(begun) > sendPatience {
+		if left == nil || time.Since(begun) > sendTimeout {
 			return err
 		}
 		batches = left
@@ -185,3 +185,39 @@ func (s *Sender) Acked() int64 { return s.acked }
 
 // AckedLine is the greatest line of file whose event was acknowledged, 0 for none. Without sorting, all before it were.
 func (s *Sender) AckedLine(file string) int64 { return s.last[file] }
+
+// Pace holds events back so that they go out as they once came in, speed times as fast. An event that is older than the
+// first one, or than one that has just gone out, goes out at once.
+type Pace struct {
+	speed float64
+	first traffic.Time // event time at begin
+	begin time.Time
+	begun bool
+}
+
+// NewPace makes a Pace; speed 1 is the pace of the archive, 10 ten times as fast. speed must be above 0.
+func NewPace(speed float64) *Pace { return &Pace{speed: speed} }
+
+// Due is how long an event of time t has to wait from now on; 0 or less: not at all. The first call sets the beginning.
+func (p *Pace) Due(t traffic.Time) time.Duration {
+	if !p.begun {
+		p.first, p.begin, p.begun = t, time.Now(), true
+	}
+	return time.Duration(float64(t.Sub(p.first))/p.speed) - time.Since(p.begin)
+}
+
+// Wait waits until an event of time t is due, or ctx ends.
+func (p *Pace) Wait(ctx context.Context, t traffic.Time) error {
+	due := p.Due(t)
+	if due <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(due)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

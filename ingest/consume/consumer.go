@@ -24,12 +24,14 @@ type Options struct {
 	// the same time.
 	Sink ingest.Sink
 
+	// The program leaves the numbers below to their defaults; tests and simulations set them.
+
 	BatchRecords int           // greatest batch given to Apply; default 1,000
 	Linger       time.Duration // how long a batch that is not full waits for more; default 0
 	Wait         time.Duration // how long a fetch waits for records; default 500 ms
 	CommitEvery  time.Duration // default 200 ms
 	// Drain is how long a batch in hand may take to be applied when the generation or the process ends; default 4 s. It
-	// must be less than the group's RebalanceTimeout; a last commit (2 s) and leaving the group (3 s) may follow.
+	// must be less than the 10 s that a group's members have in a rebalance; a last commit (2 s) and leaving the group (3 s) may follow.
 	Drain time.Duration
 
 	Logger     *slog.Logger          // nil: silent
@@ -146,8 +148,8 @@ func (s *consumption) finish(ctx context.Context, cause error) error {
 const (
 	// finalCommit bounds the commit at the end of a session.
 	finalCommit = 2 * time.Second
-	// crowdedWait is the fetch wait while a lane is full: its room must be noticed soon.
-	crowdedWait = 20 * time.Millisecond
+	// fullLaneWait is the fetch wait while a lane is full: its room must be noticed soon.
+	fullLaneWait = 20 * time.Millisecond
 )
 
 // fetchLoop reads all partitions at once and hands the records to the lanes.
@@ -155,16 +157,16 @@ func (s *consumption) fetchLoop(ctx context.Context) {
 	wait := retry.NewBackoff(100*time.Millisecond, 5*time.Second)
 	for ctx.Err() == nil {
 		s.revive(ctx)
-		positions, crowded := s.positions()
+		positions, full := s.positions()
 		if len(positions) == 0 {
 			s.awaitRoom(ctx)
 			continue
 		}
-		patience := s.c.opts.Wait
-		if crowded {
-			patience = min(patience, crowdedWait)
+		timeout := s.c.opts.Wait
+		if full {
+			timeout = min(timeout, fullLaneWait)
 		}
-		answers, err := s.c.opts.Log.Fetch(ctx, positions, patience)
+		answers, err := s.c.opts.Log.Fetch(ctx, positions, timeout)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.fetch.Failed(s.c.opts.Logger, "cannot read, trying again", err)
@@ -183,16 +185,16 @@ func (s *consumption) fetchLoop(ctx context.Context) {
 }
 
 // positions are those of the lanes that have room.
-func (s *consumption) positions() (positions []ingest.Position, crowded bool) {
+func (s *consumption) positions() (positions []ingest.Position, full bool) {
 	for _, l := range s.lanes {
 		offset, ready := l.position()
 		if ready {
 			positions = append(positions, ingest.Position{Partition: l.partition, Offset: offset})
 		} else {
-			crowded = true
+			full = true
 		}
 	}
-	return positions, crowded
+	return positions, full
 }
 
 // awaitRoom waits until a lane has taken something out of its queue, or it is time to look at stranded lanes again.

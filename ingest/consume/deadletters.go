@@ -141,7 +141,7 @@ func (d *deadLetterLog) append(ctx context.Context, batches []ingest.Batch) erro
 func (d *deadLetterLog) appendHalves(ctx context.Context, batches []ingest.Batch, refused error) error {
 	for _, b := range batches {
 		if len(b.Values) == 1 && len(batches) == 1 {
-			return fmt.Errorf("one letter of %d bytes: %w; raise max.message.bytes of the dead-letter topic", len(b.Values[0]), refused)
+			return ingest.Advise(fmt.Errorf("one letter of %d bytes: %w", len(b.Values[0]), refused), "raise max.message.bytes of the dead-letter topic")
 		}
 		half := (len(b.Values) + 1) / 2
 		for _, values := range [][][]byte{b.Values[:half], b.Values[half:]} {

@@ -35,7 +35,7 @@ func newBlindBench(t *testing.T) *blindBench {
 	p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{{Number: 1, Lineage: 1, Document: rules.Document{
 		ID: "a", Key: []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}}, Limit: 2, Window: time.Minute,
 	}}}})
-	b.o = &owned{state: p}
+	b.o = &owned{d: b.d, state: p}
 	return b
 }
 
@@ -56,7 +56,7 @@ func (b *blindBench) pass(d, gap time.Duration, event func()) {
 		for ; !next.After(b.now); next = next.Add(gap) {
 			event()
 		}
-		b.d.observe(b.o, b.now)
+		b.o.observe(b.now)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestBlindPartitionAlarms(t *testing.T) {
 	for _, gap := range []time.Duration{time.Second / 10, time.Second, 2 * time.Second, 3 * time.Second, 30 * time.Second, 10 * time.Minute} {
 		b := newBlindBench(t)
 		b.fold(1000, detectors.NoOffset)
-		b.d.observe(b.o, b.now)
+		b.o.observe(b.now)
 		repeat := func() { b.fold(7, 6) }
 		b.pass(time.Hour, gap, repeat)
 		if b.alarms() != 1 || !b.o.blind {
@@ -81,7 +81,7 @@ func TestBlindPartitionAlarms(t *testing.T) {
 			t.Errorf("an event each %v: silence has ended the alarm", gap)
 		}
 		b.fold(1001, 1000)
-		b.d.observe(b.o, b.now)
+		b.o.observe(b.now)
 		if b.o.blind {
 			t.Errorf("an event each %v: an accepted event has not ended the alarm", gap)
 		}
@@ -92,7 +92,7 @@ func TestBlindPartitionAlarms(t *testing.T) {
 func TestRepeatedChunkIsNoAlarm(t *testing.T) {
 	b := newBlindBench(t)
 	b.fold(1000, detectors.NoOffset)
-	b.d.observe(b.o, b.now)
+	b.o.observe(b.now)
 	for offset := range int64(500) {
 		b.fold(offset, offset-1)
 	}

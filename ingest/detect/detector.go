@@ -4,7 +4,6 @@ package detect
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -43,7 +42,8 @@ type Options struct {
 	// Holding is told how many partitions' windows this process is to hold, before they are loaded; it may be nil.
 	Holding func(partitions int)
 
-	Clock      func() traffic.Time
+	Clock func() traffic.Time
+	// Workers, Stall, Checkpoint and Piece are left to their defaults by the program; tests and simulations set them.
 	Workers    int              // partitions folded at once; default GOMAXPROCS
 	Stall      time.Duration    // default detectors.DefaultStall
 	Checkpoint time.Duration    // least time between two snapshots of a partition; default 5 s
@@ -192,7 +192,7 @@ func (d *Detector) work(ctx context.Context, a ingest.Assignment, w *snapshotWri
 				d.metrics.errors.WithLabelValues("fetch").Inc()
 				d.fetching.Failed(d.log, "keyed topic cannot be read, trying again", err)
 				for _, p := range d.positions() {
-					d.unread(d.memory[p.Partition], err)
+					d.memory[p.Partition].unread(err)
 				}
 				_ = retry.NewBackoff(maxWait, maxWait).Wait(ctx) // its error is ctx's, which ends the loop
 			}
@@ -223,19 +223,11 @@ func (d *Detector) beyond(fetched []keyedFetch) []ingest.Position {
 func (d *Detector) positions() []ingest.Position {
 	var out []ingest.Position
 	for _, p := range slices.Sorted(maps.Keys(d.memory)) {
-		if o := d.memory[p]; o.halt == nil && !d.waits(o) {
+		if o := d.memory[p]; o.halt == nil && !o.waits() {
 			out = append(out, ingest.Position{Partition: p, Offset: o.offset})
 		}
 	}
 	return out
-}
-
-// waits reports whether a partition waits for a routing version that is not loaded yet.
-func (d *Detector) waits(o *owned) bool {
-	if o.wants != 0 && d.routings.has(o.wants) {
-		o.wants = 0
-	}
-	return o.wants != 0
 }
 
 // awaitRouting waits for a routing version, for as long as a fetch would.
@@ -247,27 +239,6 @@ func (d *Detector) awaitRouting(ctx context.Context) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-}
-
-// foldAll gives each partition's records to its state, several partitions at once. Partitions share nothing, so the
-// number of workers does not show in the hits.
-func (d *Detector) foldAll(ctx context.Context, fetched []keyedFetch) error {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, d.opt.Workers)
-	errs := make([]error, len(fetched))
-	for i := range fetched {
-		o, ok := d.memory[fetched[i].Partition]
-		if !ok || o.halt != nil || o.wants != 0 || fetched[i].asked > o.offset {
-			continue // it was asked for when the partition was thought to come this far
-		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = d.fold(ctx, o, &fetched[i])
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }
 
 // send appends what is pending to the hits topic and waits until it is acknowledged. Nothing more is folded, and no

@@ -168,7 +168,7 @@ func TestDetectStopsAtAHoleUntilAccepted(t *testing.T) {
 		)
 		w.mu.Unlock()
 		pass(10 * time.Second)
-		if said := r.errors(); len(said) != 1 || w.state(0).State != "halted" {
+		if said := r.errors(); len(said) != 1 || w.state(0).State != ingest.Halted {
 			t.Errorf("said %q, %+v: want it to stop once, whatever other gap is accepted", said, w.state(0))
 		}
 		w.mu.Lock()
@@ -176,7 +176,7 @@ func TestDetectStopsAtAHoleUntilAccepted(t *testing.T) {
 			Side: ingest.SideKeyed, Partition: 0, GapSource: halted.GapSource, GapOffset: halted.GapOffset, By: "ops", Reason: "test",
 		})
 		w.mu.Unlock()
-		if halted.State != "halted" || !strings.Contains(halted.Reason, "80") || running.State != "running" {
+		if halted.State != ingest.Halted || !strings.Contains(halted.Reason, "80") || running.State != ingest.Running {
 			t.Fatalf("states %+v and %+v", halted, running)
 		}
 		pass(10 * time.Second)
@@ -228,7 +228,7 @@ func TestDetectHaltsWhenTheLogIsShorterThanTheSnapshot(t *testing.T) {
 		b := w.run("b", 0)
 		pass(5 * time.Second)
 		b.stop(t)
-		if s := w.states[0]; s.State != "halted" || !strings.Contains(s.Reason, "the log ends at 5") {
+		if s := w.states[0]; s.State != ingest.Halted || !strings.Contains(s.Reason, "the log ends at 5") {
 			t.Errorf("state %+v", s)
 		}
 	})

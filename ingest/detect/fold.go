@@ -1,26 +1,77 @@
 package detect
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
 // foldTogether is how many records are decoded before they are folded: the memory that they need is loaded together.
 const foldTogether = 64
 
+// outsideCheck is the least time between two looks at the bounds of a log outside of which a partition stands.
+const outsideCheck = 5 * time.Second
+
+// foldAll gives each partition's records to its state, several partitions at once. Partitions share nothing, so the
+// number of workers does not show in the hits.
+func (d *Detector) foldAll(ctx context.Context, fetched []keyedFetch) error {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, d.opt.Workers)
+	errs := make([]error, len(fetched))
+	for i := range fetched {
+		o, ok := d.memory[fetched[i].Partition]
+		if !ok || o.halt != nil || o.wants != 0 || fetched[i].asked > o.offset {
+			continue // it was asked for when the partition was thought to come this far
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = o.fold(ctx, &fetched[i])
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// fold gives one partition's answer to its state. What stops only this partition is noted in it; an error ends the session.
+func (o *owned) fold(ctx context.Context, f *keyedFetch) error {
+	switch {
+	case f.Err == nil:
+		o.end = f.HighWatermark
+		o.readAgain()
+		// Whole batches are answered, with records below what was asked for.
+		if done, err := o.foldMessages(ingest.MessagesFrom(f.Messages, o.offset)); done || err != nil {
+			return err
+		}
+		o.offset = max(o.offset, f.Next)
+		return nil
+	case f.asked != o.offset:
+		return nil // asked for before the partition went on: it says nothing of where it stands now
+	case errors.Is(f.Err, ingest.ErrOutOfRange):
+		return o.outside(ctx)
+	}
+	o.end = max(o.end, f.HighWatermark)
+	o.unread(f.Err)
+	o.passUnreadable()
+	return nil
+}
+
 // foldMessages folds records in order. done says that the partition is not to go on: o.halt or o.wants says why, or err.
-func (d *Detector) foldMessages(o *owned, messages []traffic.Message) (done bool, err error) {
+func (o *owned) foldMessages(messages []traffic.Message) (done bool, err error) {
 	for len(messages) > 0 {
 		records, unread := o.decode(messages)
-		if done, err := d.foldRecords(o, messages[:len(records)], records); done || err != nil {
+		if done, err := o.foldRecords(messages[:len(records)], records); done || err != nil {
 			return true, err
 		}
 		messages = messages[len(records):]
 		if unread != nil {
-			return true, d.unreadable(o, &messages[0], unread)
+			return true, o.unreadable(&messages[0], unread)
 		}
 	}
 	return false, nil
@@ -44,7 +95,7 @@ func (o *owned) decode(messages []traffic.Message) ([]detectors.Record, error) {
 
 // foldRecords folds what messages hold, learning the routing versions that records name. o.offset moves on with each record
 // that is folded. done says that the partition is not to go on.
-func (d *Detector) foldRecords(o *owned, messages []traffic.Message, records []detectors.Record) (done bool, err error) {
+func (o *owned) foldRecords(messages []traffic.Message, records []detectors.Record) (done bool, err error) {
 	for len(records) > 0 {
 		var n int
 		n, o.pending, err = o.state.FoldAll(records, o.pending)
@@ -61,16 +112,16 @@ func (d *Detector) foldRecords(o *owned, messages []traffic.Message, records []d
 		switch {
 		case err == nil:
 		case errors.As(err, &unknown):
-			if known, err := d.learn(o, unknown.Version); !known {
+			if known, err := o.learn(unknown.Version); !known {
 				return true, err
 			}
 		case errors.As(err, &hole):
-			d.stop(o, halt{reason: hole.Error(), gap: &gap{hole.Source, hole.Offset}})
+			o.stop(halt{reason: hole.Error(), gap: &gap{hole.Source, hole.Offset}})
 			return true, nil
 		case errors.As(err, &generation):
 			return true, err
 		default:
-			d.stop(o, halt{reason: fmt.Sprintf("keyed offset %d: %v", messages[0].Offset, err)})
+			o.stop(halt{reason: fmt.Sprintf("keyed offset %d: %v", messages[0].Offset, err)})
 			return true, nil
 		}
 	}
@@ -79,18 +130,18 @@ func (d *Detector) foldRecords(o *owned, messages []traffic.Message, records []d
 
 // unreadable handles a record that does not decode: one of a newer format is not this process's to touch, a damaged one
 // stops the partition, since what it said is unknown.
-func (d *Detector) unreadable(o *owned, m *traffic.Message, err error) error {
+func (o *owned) unreadable(m *traffic.Message, err error) error {
 	if unknown := (*detectors.UnknownFormatError)(nil); errors.As(err, &unknown) {
 		return fmt.Errorf("keyed partition %d offset %d: %w", o.partition, m.Offset, err)
 	}
-	d.stop(o, halt{reason: fmt.Sprintf("keyed offset %d cannot be read: %v", m.Offset, err)})
+	o.stop(halt{reason: fmt.Sprintf("keyed offset %d cannot be read: %v", m.Offset, err)})
 	return nil
 }
 
 // learn gives the state a routing version. known is false while it is not loaded: then this partition waits for it, and no
 // other.
-func (d *Detector) learn(o *owned, version int64) (known bool, err error) {
-	r, err := d.routings.get(version)
+func (o *owned) learn(version int64) (known bool, err error) {
+	r, err := o.d.routings.get(version)
 	if err != nil {
 		return false, err
 	}
@@ -99,6 +150,69 @@ func (d *Detector) learn(o *owned, version int64) (known bool, err error) {
 		return false, nil
 	}
 	o.state.Learn(r)
-	d.metrics.watch(r)
+	o.d.metrics.watch(r)
 	return true, nil
+}
+
+// waits reports whether a partition waits for a routing version that is not loaded yet.
+func (o *owned) waits() bool {
+	if o.wants != 0 && o.d.routings.has(o.wants) {
+		o.wants = 0
+	}
+	return o.wants != 0
+}
+
+// outside handles a partition that stands outside its log.
+func (o *owned) outside(ctx context.Context) error {
+	now := time.Now()
+	if now.Sub(o.checked) < outsideCheck {
+		return nil
+	}
+	o.checked = now
+	bounds, away := ingest.BoundsOfEach(ctx, o.d.opt.Log, []int{o.partition})
+	if err := away[o.partition]; err != nil {
+		o.unread(fmt.Errorf("offset %d is outside the log, whose bounds cannot be asked for: %w", o.offset, err))
+		return nil
+	}
+	return o.checkBounds(ctx, bounds[o.partition])
+}
+
+// unread notes an attempt to read a partition that brought nothing. One that is blocked is asked for again and again, and
+// goes on by itself when it can be read.
+func (o *owned) unread(err error) {
+	if errors.Is(err, ingest.ErrSilent) {
+		err = nil // the lack of an answer, and not an error of a call
+	} else {
+		o.d.metrics.errors.WithLabelValues("fetch").Inc()
+	}
+	before := o.readable.Blocked
+	o.readable.Failed(time.Now(), o.offset, err)
+	if b := o.readable.Blocked; !b.Same(before) {
+		o.d.log.Error("keyed partition cannot be read on", "partition", o.partition, "offset", o.offset, "reason", b.Reason, "gap_offset", b.Next)
+	}
+}
+
+func (o *owned) readAgain() {
+	if o.readable.Blocked != nil {
+		o.d.log.Info("keyed partition can be read again", "partition", o.partition, "offset", o.offset)
+	}
+	o.readable.Answered()
+}
+
+// passUnreadable goes on behind what cannot be read, if an operator has accepted exactly that: as where retention was
+// faster than reading, nobody knows whose records were in it.
+func (o *owned) passUnreadable() {
+	b := o.readable.Blocked
+	if b == nil || b.Next == ingest.NoOffset {
+		return
+	}
+	a, ok := o.accepted[gap{ingest.GapInKeyed, b.Next}]
+	if !ok {
+		return
+	}
+	o.d.log.Warn("gap accepted, keyed partition goes on behind what cannot be read", "partition", o.partition, "from", o.offset,
+		"to", b.Next, "by", a.By, "reason", a.Reason)
+	o.pending = append(o.pending, o.state.Rebase(o.offset, b.Next, "could not be read, and were given up"))
+	o.offset = b.Next
+	o.readable.Answered()
 }

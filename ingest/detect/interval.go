@@ -65,6 +65,6 @@ func (d *Detector) interval(size int64) time.Duration {
 
 // runsAway reports whether so much was folded since the partition's newest snapshot that the log, which keeps a number of
 // bytes, may soon begin after it. Records are counted as they are unpacked, and so rather too early.
-func (d *Detector) runsAway(o *owned) bool {
-	return d.opt.Retention.Bytes > 0 && o.folded-o.savedAt > d.opt.Retention.Bytes/retentionParts
+func (o *owned) runsAway() bool {
+	return o.d.opt.Retention.Bytes > 0 && o.folded-o.savedAt > o.d.opt.Retention.Bytes/retentionParts
 }

@@ -99,7 +99,7 @@ func TestSnapshotBeforeTheLogRunsAway(t *testing.T) {
 	d := &Detector{opt: Options{Checkpoint: time.Second, Retention: ingest.Retention{Bytes: bytes}, Clock: func() traffic.Time { return 0 }}}
 	w := &snapshotWriter{d: d}
 	now := time.Unix(1e9, 0)
-	o := &owned{state: partitionWithWindows(t, 10), soonest: now, nextSave: now.Add(time.Hour), folded: 5000, savedAt: 5000}
+	o := &owned{d: d, state: partitionWithWindows(t, 10), soonest: now, nextSave: now.Add(time.Hour), folded: 5000, savedAt: 5000}
 	d.memory = map[int]*owned{0: o}
 	folded, offset := 0, int64(10)
 	for ; folded <= bytes/3; offset++ {
@@ -108,7 +108,7 @@ func TestSnapshotBeforeTheLogRunsAway(t *testing.T) {
 		}
 		k := detectors.Keyed{Kind: detectors.KeyedTick, Generation: 1, Offset: offset, Prev: detectors.NoOffset, Time: 1e15}
 		m := traffic.Message{Offset: offset - 10, Value: detectors.AppendKeyed(nil, &k)}
-		if err := d.fold(t.Context(), o, &keyedFetch{ingest.Fetched{Messages: []traffic.Message{m}, Next: offset - 9, HighWatermark: 1000}, o.offset}); err != nil || o.halt != nil {
+		if err := o.fold(t.Context(), &keyedFetch{ingest.Fetched{Messages: []traffic.Message{m}, Next: offset - 9, HighWatermark: 1000}, o.offset}); err != nil || o.halt != nil {
 			t.Fatal(err, o.halt)
 		}
 		folded += len(m.Value)
@@ -122,7 +122,7 @@ func TestSnapshotBeforeTheLogRunsAway(t *testing.T) {
 	w = &snapshotWriter{d: d, pieces: make(chan snapshotPiece, 1)}
 	w.now = &snapshotJob{owned: o, encoder: o.state.BeginSnapshot(), whole: true, folded: o.folded}
 	w.give()
-	if d.runsAway(o) {
+	if o.runsAway() {
 		t.Error("due again although all that was folded is in the snapshot that was given")
 	}
 }

@@ -9,31 +9,39 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/retry"
 )
 
-// owned is one keyed partition as this process remembers it.
+// owned is one keyed partition as this process remembers it. Its fields belong to the goroutine of the session; while foldAll
+// runs, to the one worker that folds this partition.
 type owned struct {
+	d         *Detector
 	partition int
 	epoch     int64
-	state     *detectors.Partition
-	offset    int64           // the next keyed offset to fold
-	end       int64           // end of the log when last seen
-	pending   []detectors.Hit // caused by records below offset, not yet acknowledged by the hits topic
-	halt      *halt
-	readable  ingest.Readable           // whether the log can be read at offset
-	accepted  map[gap]ingest.Acceptance // what operators let pass
-	wants     int64                     // the routing version that the next record needs and that is not loaded; 0: none
-	checked   time.Time                 // when the log's bounds were last asked for, since a fetch fell outside
 
-	saved      int64                      // offset of the newest snapshot given to the writer
-	again      bool                       // the store did not take it
-	encoder    *detectors.SnapshotEncoder // the last one that was begun by slices; nil once another snapshot was begun
-	nextSave   time.Time
-	soonest    time.Time          // before nextSave, for a partition whose log runs away
-	size       int64              // of the newest snapshot
-	folded     int64              // bytes of records, in all
-	savedAt    int64              // what folded was at saved
-	records    []detectors.Record // memory of foldMessages
+	// What folding reads and moves (fold.go).
+	state    *detectors.Partition
+	offset   int64                     // the next keyed offset to fold
+	end      int64                     // end of the log when last seen
+	pending  []detectors.Hit           // caused by records below offset, not yet acknowledged by the hits topic
+	readable ingest.Readable           // whether the log can be read at offset
+	accepted map[gap]ingest.Acceptance // what operators let pass; from the reports
+	halt     *halt                     // why it does not go on, set by folding; an acceptance clears it (reporter.resume)
+	wants    int64                     // the routing version that the next record needs and that is not loaded; 0: none
+	checked  time.Time                 // when the log's bounds were last asked for, since a fetch fell outside
+	records  []detectors.Record        // memory of foldMessages
+	folded   int64                     // bytes of records, in all
+
+	// What snapshotWriter keeps of it (snapshots.go).
+	saved    int64                      // offset of the newest snapshot given to the writer
+	savedAt  int64                      // what folded was at saved
+	size     int64                      // bytes of the newest snapshot
+	again    bool                       // the store did not take the newest snapshot
+	encoder  *detectors.SnapshotEncoder // the last one that was begun by slices; nil once another snapshot was begun
+	nextSave time.Time
+	soonest  time.Time // before nextSave, for a partition whose log runs away
+
+	// What observe has seen (report.go).
 	lastCounts detectors.Counts
 	blindSince time.Time // since when the fence has dropped every event record
 	blind      bool
@@ -74,7 +82,7 @@ func (d *Detector) takeAll(ctx context.Context, partitions []int) error {
 		if !known {
 			continue // its leader is away: the first fetch that it answers says whether it stands outside its log
 		}
-		if err := d.checkBounds(ctx, o, b); err != nil {
+		if err := o.checkBounds(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -91,7 +99,7 @@ func (d *Detector) rememberAll(ctx context.Context, partitions []int) ([]*owned,
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			claim, err := d.claim(ctx, p)
+			claim, err := d.take(ctx, p)
 			if err == nil {
 				taken[i], err = d.remember(ctx, p, claim)
 			}
@@ -102,8 +110,8 @@ func (d *Detector) rememberAll(ctx context.Context, partitions []int) ([]*owned,
 	return taken, errors.Join(errs...)
 }
 
-// claim takes a partition, under the epoch of what is remembered of it.
-func (d *Detector) claim(ctx context.Context, partition int) (ingest.Claim, error) {
+// take takes a partition, under the epoch of what is remembered of it.
+func (d *Detector) take(ctx context.Context, partition int) (ingest.Claim, error) {
 	held := int64(0)
 	if o := d.memory[partition]; o != nil {
 		held = o.epoch
@@ -143,21 +151,21 @@ func (o *owned) accept(all []ingest.Acceptance) {
 // It begins anew at the log's start, or stops, only while the partition is still its own. An owner that slept for longer
 // than the log is kept, and was replaced meanwhile, would tell of a loss that never was, and go on with windows that lack
 // what its successor has counted.
-func (d *Detector) checkBounds(ctx context.Context, o *owned, b ingest.Bounds) error {
+func (o *owned) checkBounds(ctx context.Context, b ingest.Bounds) error {
 	o.end = b.End
 	if b.Start <= o.offset && o.offset <= b.End || len(o.pending) > 0 {
 		return nil // with hits not yet sent, no snapshot may be written: the next fetch says the same again
 	}
-	switch err := d.stillMine(ctx, o); {
+	switch err := o.stillMine(ctx); {
 	case errors.Is(err, ingest.ErrFenced):
 		return fmt.Errorf("keyed partition %d: %w", o.partition, err)
 	case err != nil:
-		d.unread(o, fmt.Errorf("offset %d is outside the log, and whose the partition is cannot be asked: %w", o.offset, err))
+		o.unread(fmt.Errorf("offset %d is outside the log, and whose the partition is cannot be asked: %w", o.offset, err))
 	case o.offset > b.End:
-		d.stop(o, halt{reason: fmt.Sprintf("the log ends at %d, the snapshot stands at %d: the keyed topic was truncated or recreated; "+
+		o.stop(halt{reason: fmt.Sprintf("the log ends at %d, the snapshot stands at %d: the keyed topic was truncated or recreated; "+
 			"restore it, or delete this partition's checkpoints to begin anew", b.End, o.offset)})
 	default:
-		d.log.Error("keyed records were deleted before they were read", "partition", o.partition, "from", o.offset, "to", b.Start)
+		o.d.log.Error("keyed records were deleted before they were read", "partition", o.partition, "from", o.offset, "to", b.Start)
 		o.pending = append(o.pending, o.state.Rebase(o.offset, b.Start, "were deleted before they were read"))
 		o.offset = b.Start
 	}
@@ -167,20 +175,82 @@ func (d *Detector) checkBounds(ctx context.Context, o *owned, b ingest.Bounds) e
 // stillMine asks the store whether o's epoch stands, by writing a snapshot under it; ErrFenced says that it does not. To
 // take the partition would not do: it would be taken away from whoever has it. Each piece is tried once: a store that is
 // away is asked when the log's bounds are looked at again.
-func (d *Detector) stillMine(ctx context.Context, o *owned) error {
-	return d.snapshot(o, func(cp ingest.Checkpoint, piece ingest.Piece) error {
-		ctx, cancel := context.WithTimeout(ctx, attemptPatience)
+func (o *owned) stillMine(ctx context.Context) error {
+	return o.snapshot(func(cp ingest.Checkpoint, piece ingest.Piece) error {
+		ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 		defer cancel()
-		err := d.opt.Checkpoints.Write(ctx, d.opt.Stream, o.partition, cp, piece)
+		err := o.d.opt.Checkpoints.Write(ctx, o.d.opt.Stream, o.partition, cp, piece)
 		if err != nil && !errors.Is(err, ingest.ErrFenced) {
-			d.metrics.errors.WithLabelValues("ownership").Inc()
+			o.d.metrics.errors.WithLabelValues("ownership").Inc()
 		}
 		return err
 	})
 }
 
 // stop halts a partition, loudly and once.
-func (d *Detector) stop(o *owned, h halt) {
+func (o *owned) stop(h halt) {
 	o.halt = &h
-	d.log.Error("keyed partition stopped", "partition", o.partition, "offset", o.offset, "reason", h.reason)
+	o.d.log.Error("keyed partition stopped", "partition", o.partition, "offset", o.offset, "reason", h.reason)
+}
+
+// restore builds memory from the stored generations. The newest alone is loaded; a torn one is passed over for the older;
+// with none, it begins before the log's first record.
+func (d *Detector) restore(ctx context.Context, partition int, claim ingest.Claim) (*owned, error) {
+	cfg := detectors.Config{
+		Keyed: partition, Sources: d.opt.Sources, Generation: d.opt.Generation, Secret: d.opt.Secret, Stall: d.opt.Stall,
+		Budget: d.opt.Budget,
+	}
+	for _, cp := range claim.Generations {
+		state, err := detectors.RestoreFrom(cfg, cp.Size, d.pieces(ctx, partition, claim.Epoch, cp))
+		if err == nil {
+			d.metrics.restores.WithLabelValues("restored").Inc()
+			return &owned{d: d, partition: partition, epoch: claim.Epoch, state: state, offset: cp.Offset, saved: cp.Offset, size: cp.Size}, nil
+		}
+		if !errors.Is(err, detectors.ErrSnapshot) {
+			return nil, fmt.Errorf("keyed partition %d: %w", partition, err)
+		}
+		d.metrics.restores.WithLabelValues("torn").Inc()
+		d.log.Error("snapshot is damaged, using the one before it", "partition", partition, "offset", cp.Offset, "error", err)
+	}
+	d.metrics.restores.WithLabelValues("fresh").Inc()
+	return &owned{d: d, partition: partition, epoch: claim.Epoch, state: detectors.NewPartition(cfg)}, nil
+}
+
+// pieces gives a stored snapshot piece by piece. Each is asked for until it is there: however long all of them take, what
+// has come is not loaded again.
+func (d *Detector) pieces(ctx context.Context, partition int, epoch int64, cp ingest.Checkpoint) func() ([]byte, error) {
+	number := 0
+	return func() ([]byte, error) {
+		piece, err := retryUntilDone(ctx, d, "load", func(ctx context.Context) ([]byte, error) {
+			return d.opt.Checkpoints.Load(ctx, d.opt.Stream, partition, epoch, cp, number)
+		})
+		number++
+		return piece, err
+	}
+}
+
+// attemptTimeout bounds one attempt of retryUntilDone: a store that has taken the question and gives no answer, because it is
+// frozen or its machine is gone, is asked again over another connection, and the operator hears of it.
+const attemptTimeout = 30 * time.Second
+
+// retryUntilDone does f until it works or ctx is done, or the store answers that the partition is another owner's or its snapshot
+// damaged. It is for what nothing can be done without.
+func retryUntilDone[T any](ctx context.Context, d *Detector, what string, f func(ctx context.Context) (T, error)) (T, error) {
+	for wait := retry.NewBackoff(100*time.Millisecond, 5*time.Second); ; {
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		v, err := f(attempt)
+		cancel()
+		if err == nil || errors.Is(err, ingest.ErrFenced) || errors.Is(err, detectors.ErrSnapshot) {
+			d.waiting.Over(d.log, "DETECT goes on")
+			return v, err
+		}
+		if ctx.Err() != nil {
+			return v, ctx.Err()
+		}
+		d.metrics.errors.WithLabelValues(what).Inc()
+		d.waiting.Failed(d.log, "DETECT waits, keyed partitions are not read", err, "for", what)
+		if err := wait.Wait(ctx); err != nil {
+			return v, err
+		}
+	}
 }

@@ -113,7 +113,7 @@ func TestDetectSnapshotNewerThanBounds(t *testing.T) {
 		w.replay(want, func(o *detect.Options) {
 			o.Checkpoints = lastMinuteStore{checkpointStore{w}, new(sync.Once), tail}
 		})
-		if st := w.states[0]; st.State == "halted" {
+		if st := w.states[0]; st.State == ingest.Halted {
 			t.Errorf("halted: %s", st.Reason)
 		}
 	})

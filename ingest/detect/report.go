@@ -45,8 +45,8 @@ func (r *reporter) due(ctx context.Context) {
 	var states []ingest.PartitionStatus
 	commits := map[int]ingest.Commit{}
 	for p, o := range r.d.memory {
-		r.d.observe(o, now)
-		states = append(states, r.d.describe(o))
+		o.observe(now)
+		states = append(states, o.describe())
 		commits[p] = ingest.Commit{Offset: o.saved}
 	}
 	select {
@@ -101,13 +101,13 @@ func (r *reporter) resume() {
 }
 
 // describe says how a partition is: one that stands still says why.
-func (d *Detector) describe(o *owned) ingest.PartitionStatus {
+func (o *owned) describe() ingest.PartitionStatus {
 	s := ingest.PartitionStatus{
-		Side: ingest.SideKeyed, Partition: o.partition, Owner: d.opt.Owner, State: "running", Offset: o.offset, End: o.end, Epoch: o.epoch,
+		Side: ingest.SideKeyed, Partition: o.partition, Owner: o.d.opt.Owner, State: ingest.Running, Offset: o.offset, End: o.end, Epoch: o.epoch,
 		Watermark: o.state.Watermark(), GapSource: ingest.GapInKeyed, GapOffset: ingest.NoOffset,
 	}
-	if h := d.standstill(o); h != nil {
-		s.State, s.Reason = "halted", h.reason
+	if h := o.standstill(); h != nil {
+		s.State, s.Reason = ingest.Halted, h.reason
 		if h.gap != nil {
 			s.GapSource, s.GapOffset = h.gap.source, h.gap.offset
 		}
@@ -116,7 +116,7 @@ func (d *Detector) describe(o *owned) ingest.PartitionStatus {
 }
 
 // standstill is why a partition does not go on, for good or for now; nil while it does.
-func (d *Detector) standstill(o *owned) *halt {
+func (o *owned) standstill() *halt {
 	if o.halt != nil {
 		return o.halt
 	}
@@ -128,7 +128,7 @@ func (d *Detector) standstill(o *owned) *halt {
 		return h
 	}
 	if o.wants != 0 {
-		if err := d.routings.trouble(o.wants); err != nil {
+		if err := o.d.routings.trouble(o.wants); err != nil {
 			return &halt{reason: fmt.Sprintf("waits at offset %d for what it is to be counted by: %v", o.offset, err)}
 		}
 	}
@@ -136,9 +136,9 @@ func (d *Detector) standstill(o *owned) *halt {
 }
 
 // observe moves the metrics of one partition, and raises the alarm of one that looks healthy but is blind.
-func (d *Detector) observe(o *owned, now time.Time) {
+func (o *owned) observe(now time.Time) {
 	c, last, p := o.state.Counts(), o.lastCounts, label(o.partition)
-	d.metrics.add(c, last, o.state.TakeUncounted(nil))
+	o.d.metrics.add(c, last, o.state.TakeUncounted(nil))
 	o.lastCounts = c
 	switch dropped := c.Duplicates > last.Duplicates; {
 	case c.Events > last.Events:
@@ -148,17 +148,17 @@ func (d *Detector) observe(o *owned, now time.Time) {
 		o.blindSince = now
 	case now.Sub(o.blindSince) >= blindAfter && !o.blind:
 		o.blind = true
-		d.log.Error("the fence drops every record of a keyed partition: its routers repeat the past", "partition", o.partition)
+		o.d.log.Error("the fence drops every record of a keyed partition: its routers repeat the past", "partition", o.partition)
 	}
-	d.metrics.blind.WithLabelValues(p).Set(truth(o.blind))
-	d.metrics.halted.WithLabelValues(p).Set(truth(d.standstill(o) != nil))
-	d.metrics.lag.WithLabelValues(p).Set(float64(max(0, o.end-o.offset)))
-	d.metrics.keys.WithLabelValues(p).Set(float64(o.state.Keys()))
-	d.metrics.bytes.WithLabelValues(p).Set(float64(o.state.Bytes()))
-	d.metrics.skew.WithLabelValues(p).Set(o.state.Skew().Seconds())
-	d.metrics.stalled.WithLabelValues(p).Set(float64(len(o.state.Stalled())))
+	o.d.metrics.blind.WithLabelValues(p).Set(truth(o.blind))
+	o.d.metrics.halted.WithLabelValues(p).Set(truth(o.standstill() != nil))
+	o.d.metrics.lag.WithLabelValues(p).Set(float64(max(0, o.end-o.offset)))
+	o.d.metrics.keys.WithLabelValues(p).Set(float64(o.state.Keys()))
+	o.d.metrics.bytes.WithLabelValues(p).Set(float64(o.state.Bytes()))
+	o.d.metrics.skew.WithLabelValues(p).Set(o.state.Skew().Seconds())
+	o.d.metrics.stalled.WithLabelValues(p).Set(float64(len(o.state.Stalled())))
 	if w := o.state.Watermark(); w != traffic.BeforeTime && w != traffic.EndOfTime {
-		d.metrics.watermark.WithLabelValues(p).Set(float64(w) / 1e6)
+		o.d.metrics.watermark.WithLabelValues(p).Set(float64(w) / 1e6)
 	}
 }
 

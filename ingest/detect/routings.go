@@ -175,10 +175,10 @@ func (s *routingShelf) forget(just int64) {
 // lookEvery is how often new routing versions are looked for.
 const lookEvery = time.Second
 
-// attempt does f once, for attemptPatience at most, and counts a failure. That this build cannot read what the store
+// attempt does f once, for attemptTimeout at most, and counts a failure. That this build cannot read what the store
 // answered is none.
 func attempt[T any](ctx context.Context, d *Detector, what string, f func(ctx context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptPatience)
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	v, err := f(ctx)
 	if err != nil && !errors.Is(err, rules.ErrRouting) && !errors.Is(ctx.Err(), context.Canceled) {

@@ -85,7 +85,7 @@ func (w *snapshotWriter) store(piece snapshotPiece) {
 	if piece.Number == 0 {
 		job.began = time.Now()
 	}
-	err := w.d.writePatiently(w.ctx, job.partition, job.cp, piece.Piece)
+	err := w.d.writeRetrying(w.ctx, job.partition, job.cp, piece.Piece)
 	switch {
 	case errors.Is(err, ingest.ErrFenced):
 		w.fenced.Store(int64(job.partition) + 1)
@@ -131,14 +131,14 @@ func (w *snapshotWriter) offer() error {
 	if o := w.longestDue(now); o != nil {
 		o.encoder = o.state.BeginSnapshot()
 		o.soonest, o.nextSave = now.Add(w.d.opt.Checkpoint), now.Add(w.d.interval(o.size))
-		w.now = &snapshotJob{partition: o.partition, cp: w.d.checkpoint(o), owned: o, encoder: o.encoder, folded: o.folded}
+		w.now = &snapshotJob{partition: o.partition, cp: o.checkpoint(), owned: o, encoder: o.encoder, folded: o.folded}
 	}
 	return nil
 }
 
 // checkpoint names a snapshot of the state as it is.
-func (d *Detector) checkpoint(o *owned) ingest.Checkpoint {
-	return ingest.Checkpoint{Epoch: o.epoch, Offset: o.offset, Attempt: d.attempts.Add(1)}
+func (o *owned) checkpoint() ingest.Checkpoint {
+	return ingest.Checkpoint{Epoch: o.epoch, Offset: o.offset, Attempt: o.d.attempts.Add(1)}
 }
 
 // longestDue is the partition whose snapshot has been due for longest: a store that is slow serves all of them in turn.
@@ -152,7 +152,7 @@ func (w *snapshotWriter) longestDue(now time.Time) (due *owned) {
 			continue
 		}
 		at := o.nextSave
-		if w.d.runsAway(o) {
+		if o.runsAway() {
 			at = o.soonest
 		}
 		if o.stored() || len(o.pending) > 0 || now.Before(at) {
@@ -231,16 +231,16 @@ func (w *snapshotWriter) give() {
 	w.pieces <- snapshotPiece{job, piece}
 }
 
-// stallPatience bounds how long a snapshot may make no progress: then it fails, and the partition's next one is due.
-const stallPatience = 2 * attemptPatience
+// stallTimeout bounds how long a snapshot may make no progress: then it fails, and the partition's next one is due.
+const stallTimeout = 2 * attemptTimeout
 
-// writePatiently stores a piece, trying again while a store that is away may come back. A failure is no reason to stop
+// writeRetrying stores a piece, trying again while a store that is away may come back. A failure is no reason to stop
 // folding: the next snapshot will say the same and more.
-func (d *Detector) writePatiently(parent context.Context, partition int, cp ingest.Checkpoint, piece ingest.Piece) error {
-	ctx, cancel := context.WithTimeout(parent, stallPatience)
+func (d *Detector) writeRetrying(parent context.Context, partition int, cp ingest.Checkpoint, piece ingest.Piece) error {
+	ctx, cancel := context.WithTimeout(parent, stallTimeout)
 	defer cancel()
 	for wait := retry.NewBackoff(100*time.Millisecond, 5*time.Second); ; {
-		attempt, cancel := context.WithTimeout(ctx, attemptPatience)
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 		err := d.write(attempt, partition, cp, piece)
 		cancel()
 		if err == nil || errors.Is(err, ingest.ErrFenced) {
@@ -279,14 +279,14 @@ func (d *Detector) notStored(partition int, err error) {
 
 // snapshot encodes the state as it is, at once, and gives it piece by piece. One that is being encoded by slices is given
 // up.
-func (d *Detector) snapshot(o *owned, give func(ingest.Checkpoint, ingest.Piece) error) error {
+func (o *owned) snapshot(give func(ingest.Checkpoint, ingest.Piece) error) error {
 	o.encoder = nil
 	encoder := o.state.BeginSnapshot()
 	defer encoder.GiveUp()
 	var spare []byte
-	cp := d.checkpoint(o)
+	cp := o.checkpoint()
 	for number, whole := 0, false; !whole; number++ {
-		for !whole && encoder.Written() < d.opt.Piece {
+		for !whole && encoder.Written() < o.d.opt.Piece {
 			whole = encoder.Next(sliceBytes)
 		}
 		piece := ingest.Piece{Number: number, Last: whole, Data: encoder.Take(spare)}
@@ -311,7 +311,7 @@ func (d *Detector) lastCheckpoints() {
 		if len(o.pending) > 0 || o.stored() {
 			continue
 		}
-		err := d.snapshot(o, func(cp ingest.Checkpoint, piece ingest.Piece) error { return d.write(ctx, p, cp, piece) })
+		err := o.snapshot(func(cp ingest.Checkpoint, piece ingest.Piece) error { return d.write(ctx, p, cp, piece) })
 		switch {
 		case err == nil:
 			o.saved, o.savedAt, o.again = o.offset, o.folded, false

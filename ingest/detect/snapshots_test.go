@@ -40,7 +40,7 @@ func newSnapshotting(t *testing.T, opt Options, owns ...*owned) *Detector {
 	opt.Stream, opt.Checkpoint = "live", time.Second
 	d := &Detector{opt: opt, log: slog.New(slog.DiscardHandler), metrics: metrics, memory: map[int]*owned{}}
 	for _, o := range owns {
-		d.memory[o.partition] = o
+		o.d, d.memory[o.partition] = d, o
 	}
 	return d
 }

@@ -154,7 +154,7 @@ func TestAnnouncedRecords(t *testing.T) {
 		{"fewer than none", slices.Concat(none, whole), 3},
 		{"a length that leads back", append(slices.Clone(whole[:8]), make([]byte, 100)...), 0},
 	} {
-		if got := announced(tc.set); got != tc.want {
+		if got := recordHint(tc.set); got != tc.want {
 			t.Errorf("%s: got %d, want %d", tc.name, got, tc.want)
 		}
 	}

@@ -42,8 +42,8 @@ func (r *boundsRequest) Broker(cluster protocol.Cluster) (protocol.Broker, error
 	return broker, nil
 }
 
-// boundsPatience is how long bounds tries before it gives an error.
-const boundsPatience = 20 * time.Second
+// boundsTimeout is how long bounds tries before it gives an error.
+const boundsTimeout = 20 * time.Second
 
 // bounds asks the leaders for the first and the end offset of partitions, and tries again while leaders are away.
 func (k *Client) bounds(ctx context.Context, topic string, partitions []int) (map[int]ingest.Bounds, error) {
@@ -63,7 +63,7 @@ func (k *Client) bounds(ctx context.Context, topic string, partitions []int) (ma
 		}
 		last = err
 		err = fmt.Errorf("bounds of topic %s partitions %v: %w", topic, open, err)
-		if ctx.Err() != nil || k.life.Err() != nil || !passing(err) || time.Since(started) > boundsPatience {
+		if ctx.Err() != nil || k.life.Err() != nil || !passing(err) || time.Since(started) > boundsTimeout {
 			return nil, err
 		}
 		if wait.Wait(ctx) != nil {

@@ -5,8 +5,10 @@ package kafka
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"strconv"
@@ -19,23 +21,27 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/sasl"
+
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/retry"
 )
 
 // Config says how to reach a Kafka cluster (0.11 or newer).
 type Config struct {
-	Brokers  []string    // host:port of one or more brokers to start from; required
-	ClientID string      // what brokers see in their logs and quotas; default "weir"
-	TLS      *tls.Config // nil: no TLS
-	SASL     SASL        // zero: no authentication
+	Brokers []string    // host:port of one or more brokers to start from; required
+	TLS     *tls.Config // nil: no TLS
+	SASL    SASL        // zero: no authentication
+
+	// The program leaves the times to their defaults; tests shorten them.
 
 	// RequestTimeout bounds each request, beside the time that a fetch may wait for records; default 10 s.
 	RequestTimeout time.Duration
 	// MetadataTTL is the greatest age of the cached cluster layout, so the time that a moved leader may hurt;
 	// default 2 s.
 	MetadataTTL time.Duration
-	// FetchBytes bounds a fetch answer of one broker, default 16 MiB; PartitionFetchBytes bounds the share of one
-	// partition in it, default 1 MiB. A larger record batch still comes through, by itself.
-	FetchBytes, PartitionFetchBytes int
+	// fetchBytes bounds a fetch answer of one broker, default 16 MiB; partitionFetchBytes bounds the share of one
+	// partition in it, default 1 MiB. A larger record batch still comes through, by itself. Tests set them.
+	fetchBytes, partitionFetchBytes int
 
 	Logger     *slog.Logger          // nil: silent
 	Registerer prometheus.Registerer // nil: metrics are kept but not published
@@ -52,26 +58,26 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("kafka: broker address %q: the port must be a number from 0 to 65535", broker)
 		}
 	}
-	if c.ClientID == "" {
-		c.ClientID = "weir"
-	}
 	if c.RequestTimeout <= 0 {
 		c.RequestTimeout = 10 * time.Second
 	}
 	if c.MetadataTTL <= 0 {
 		c.MetadataTTL = 2 * time.Second
 	}
-	if c.FetchBytes <= 0 {
-		c.FetchBytes = 16 << 20
+	if c.fetchBytes <= 0 {
+		c.fetchBytes = 16 << 20
 	}
-	if c.PartitionFetchBytes <= 0 {
-		c.PartitionFetchBytes = 1 << 20
+	if c.partitionFetchBytes <= 0 {
+		c.partitionFetchBytes = 1 << 20
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
 }
+
+// clientID is what brokers see in their logs and quotas.
+const clientID = "weir"
 
 // Client is a client of one cluster: it makes the Logs, Appenders and Groups that the stages work with. It is safe for
 // concurrent use. Requests of different kinds never wait for each other: kafka-go's Transport keeps one request in
@@ -86,7 +92,7 @@ type Client struct {
 	client    *kafka.Client
 	metrics   *metrics
 	codecs    *codecs
-	packers   sync.Pool // of *packer
+	packers   packers
 
 	life     context.Context // ends with Close: requests that outlive the call which sent them hang on it
 	end      context.CancelFunc
@@ -120,7 +126,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	k.life, k.end = context.WithCancel(context.Background())
 	k.transport = &kafka.Transport{
-		Dial: k.dials.dial, DialTimeout: 5 * time.Second, MetadataTTL: cfg.MetadataTTL, ClientID: cfg.ClientID,
+		Dial: k.dials.dial, DialTimeout: 5 * time.Second, MetadataTTL: cfg.MetadataTTL, ClientID: clientID,
 		TLS: cfg.TLS, SASL: mechanism, Context: k.life,
 	}
 	k.client = &kafka.Client{Addr: k.addr, Transport: k.transport, Timeout: cfg.RequestTimeout}
@@ -207,3 +213,82 @@ func numbers(n int) []int {
 }
 
 func (k *Client) addresses() string { return strings.Join(k.cfg.Brokers, ",") }
+
+// Ping asks the cluster whether it is there. Its error is one line that names the addresses and says what to do.
+func (k *Client) Ping(ctx context.Context) error {
+	if k.life.Err() != nil {
+		return errKafkaClosed
+	}
+	answer, err := k.client.ApiVersions(ctx, &kafka.ApiVersionsRequest{})
+	if err == nil {
+		err = answer.Error
+	}
+	if err != nil {
+		return ingest.Advise(fmt.Errorf("kafka at %s does not answer: %w", k.addresses(), err), pingAdvice(err))
+	}
+	layout, err := k.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{}})
+	if err != nil {
+		return ingest.Advise(fmt.Errorf("kafka at %s does not tell its brokers: %w", k.addresses(), err), pingAdvice(err))
+	}
+	return k.reachable(ctx, layout.Brokers)
+}
+
+// reachable checks what people who run Kafka in a container meet first: the address to start from answers, but the
+// brokers advertise another one that this machine cannot reach.
+func (k *Client) reachable(ctx context.Context, brokers []kafka.Broker) error {
+	if len(brokers) == 0 {
+		return ingest.Advise(fmt.Errorf("kafka at %s answers, but lists no brokers", k.addresses()), "wait until the cluster has started")
+	}
+	ctx, cancel := context.WithTimeout(ctx, k.cfg.RequestTimeout)
+	defer cancel()
+	var last error
+	for _, broker := range brokers {
+		address := net.JoinHostPort(broker.Host, strconv.Itoa(broker.Port))
+		conn, err := k.dials.dial(ctx, "tcp", address)
+		if err == nil {
+			return conn.Close()
+		}
+		last = ingest.Advise(fmt.Errorf("kafka at %s answers, but says that broker %d is at %s, which cannot be reached: %w",
+			k.addresses(), broker.ID, address, err), "correct advertised.listeners of the broker")
+	}
+	return last
+}
+
+func pingAdvice(err error) string {
+	var unknownCA x509.UnknownAuthorityError
+	var wrongHost x509.HostnameError
+	var notTLS tls.RecordHeaderError
+	switch {
+	case errors.Is(err, kafka.SASLAuthenticationFailed):
+		return "check the SASL user and password"
+	case errors.Is(err, kafka.UnsupportedSASLMechanism):
+		return "the broker does not offer this SASL mechanism; check sasl.enabled.mechanisms"
+	case errors.As(err, &unknownCA), errors.As(err, &wrongHost):
+		return "check the CA certificate and the host name of the broker"
+	case errors.As(err, &notTLS):
+		return "this listener does not speak TLS; turn TLS off or name another port"
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return "the listener may expect TLS or SASL; check the security settings of that port"
+	}
+	return "start Kafka or correct the broker addresses"
+}
+
+// WaitReady calls Ping until it succeeds or ctx is done, with pauses from half a second to ten seconds and one log line
+// per attempt that failed and is followed by another one. When none can follow before ctx's deadline, or ctx is done, it
+// returns the last failure.
+func (k *Client) WaitReady(ctx context.Context) error {
+	wait := retry.NewBackoff(500*time.Millisecond, 10*time.Second)
+	for attempt := 1; ; attempt++ {
+		err := k.Ping(ctx)
+		if err == nil || errors.Is(err, errKafkaClosed) {
+			return err
+		}
+		if deadline, bounded := ctx.Deadline(); ctx.Err() != nil || bounded && time.Until(deadline) <= wait.Next() {
+			return err
+		}
+		k.log.Warn("waiting for Kafka", "attempt", attempt, "again_in", wait.Next(), "error", err)
+		if wait.Wait(ctx) != nil {
+			return err
+		}
+	}
+}

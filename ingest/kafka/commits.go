@@ -13,33 +13,39 @@ import (
 	"github.com/weirhq/weir/internal/retry"
 )
 
-// memberCommits is a member's access to its group's commits for one generation.
-type memberCommits struct {
+// groupCommits are the commits of a group for one topic.
+type groupCommits struct {
 	k            *Client
 	group, topic string
-	generation   int
-	member       string
+}
+
+// memberCommits is a member's access to its group's commits for one generation.
+type memberCommits struct {
+	groupCommits
+	generation int
+	member     string
 }
 
 var _ ingest.Commits = (*memberCommits)(nil)
 
 // Fetch implements Commits.
 func (c *memberCommits) Fetch(ctx context.Context, partitions []int) (map[int]ingest.Commit, error) {
-	return c.k.FetchCommits(ctx, c.group, c.topic, partitions)
+	return c.fetch(ctx, partitions)
 }
 
 // Commit implements Commits.
 func (c *memberCommits) Commit(ctx context.Context, commits map[int]ingest.Commit) error {
-	return c.k.commit(ctx, &kafka.OffsetCommitRequest{GroupID: c.group, GenerationID: c.generation, MemberID: c.member}, c.topic, commits)
+	return c.commit(ctx, &kafka.OffsetCommitRequest{GenerationID: c.generation, MemberID: c.member}, commits)
 }
 
 // CommitInitial stores commits for a group that has no members, as `weir migrate` does before a group's first start. A
 // group with members refuses.
 func (k *Client) CommitInitial(ctx context.Context, group, topic string, commits map[int]ingest.Commit) error {
+	c := groupCommits{k, group, topic}
 	wait := retry.NewBackoff(100*time.Millisecond, time.Second)
-	deadline := time.Now().Add(topicPatience)
+	deadline := time.Now().Add(topicTimeout)
 	for {
-		err := k.commit(ctx, &kafka.OffsetCommitRequest{GroupID: group, GenerationID: -1}, topic, commits)
+		err := c.commit(ctx, &kafka.OffsetCommitRequest{GenerationID: -1}, commits)
 		if errors.Is(err, ingest.ErrGenerationOver) {
 			return fmt.Errorf("group %s has running members, and only they may commit: stop them first: %w", group, err)
 		}
@@ -53,27 +59,31 @@ func (k *Client) CommitInitial(ctx context.Context, group, topic string, commits
 // FetchCommits returns the stored commits of group; a partition without one is absent. While the coordinator moves or
 // loads it is asked again, until ctx is done.
 func (k *Client) FetchCommits(ctx context.Context, group, topic string, partitions []int) (map[int]ingest.Commit, error) {
+	return groupCommits{k, group, topic}.fetch(ctx, partitions)
+}
+
+func (c groupCommits) fetch(ctx context.Context, partitions []int) (map[int]ingest.Commit, error) {
 	wait := retry.NewBackoff(50*time.Millisecond, time.Second)
-	deadline := time.Now().Add(topicPatience)
+	deadline := time.Now().Add(topicTimeout)
 	for {
-		commits, err := k.fetchCommitsOnce(ctx, group, topic, partitions)
+		commits, err := c.fetchOnce(ctx, partitions)
 		if err == nil {
 			return commits, nil
 		}
-		if k.life.Err() != nil || !passing(err) || time.Now().After(deadline) || wait.Wait(ctx) != nil {
-			return nil, fmt.Errorf("commits of group %s for topic %s: %w", group, topic, err)
+		if c.k.life.Err() != nil || !passing(err) || time.Now().After(deadline) || wait.Wait(ctx) != nil {
+			return nil, fmt.Errorf("commits of group %s for topic %s: %w", c.group, c.topic, err)
 		}
 	}
 }
 
-func (k *Client) fetchCommitsOnce(ctx context.Context, group, topic string, partitions []int) (map[int]ingest.Commit, error) {
+func (c groupCommits) fetchOnce(ctx context.Context, partitions []int) (map[int]ingest.Commit, error) {
 	if len(partitions) == 0 {
 		return map[int]ingest.Commit{}, nil // to Kafka, no partitions would mean all of all topics
 	}
-	if k.life.Err() != nil {
+	if c.k.life.Err() != nil {
 		return nil, errKafkaClosed
 	}
-	answer, err := k.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: group, Topics: map[string][]int{topic: partitions}})
+	answer, err := c.k.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: c.group, Topics: map[string][]int{c.topic: partitions}})
 	if err == nil {
 		err = answer.Error
 	}
@@ -85,7 +95,7 @@ func (k *Client) fetchCommitsOnce(ctx context.Context, group, topic string, part
 	}
 	answered := make(map[int]bool)
 	commits := make(map[int]ingest.Commit)
-	for _, p := range answer.Topics[topic] {
+	for _, p := range answer.Topics[c.topic] {
 		if p.Error != nil {
 			return nil, fmt.Errorf("partition %d: %w", p.Partition, p.Error)
 		}
@@ -104,43 +114,43 @@ func (k *Client) fetchCommitsOnce(ctx context.Context, group, topic string, part
 
 // commit sends one OffsetCommit, and again only while the coordinator says that it is still loading, for then it has
 // looked at nothing. Every other failure ends it, because the caller must know whether the commit may have been stored.
-func (k *Client) commit(ctx context.Context, request *kafka.OffsetCommitRequest, topic string, commits map[int]ingest.Commit) error {
+func (c groupCommits) commit(ctx context.Context, request *kafka.OffsetCommitRequest, commits map[int]ingest.Commit) error {
 	if len(commits) == 0 {
 		return nil
 	}
 	offsets := make([]kafka.OffsetCommit, 0, len(commits))
-	for partition, c := range commits {
-		offsets = append(offsets, kafka.OffsetCommit{Partition: partition, Offset: c.Offset, Metadata: c.Metadata})
+	for partition, commit := range commits {
+		offsets = append(offsets, kafka.OffsetCommit{Partition: partition, Offset: commit.Offset, Metadata: commit.Metadata})
 	}
 	slices.SortFunc(offsets, func(a, b kafka.OffsetCommit) int { return a.Partition - b.Partition })
-	request.Topics = map[string][]kafka.OffsetCommit{topic: offsets}
+	request.GroupID, request.Topics = c.group, map[string][]kafka.OffsetCommit{c.topic: offsets}
 	wait := retry.NewBackoff(50*time.Millisecond, time.Second)
 	for {
-		err := k.commitOnce(ctx, request, topic, commits)
+		err := c.commitOnce(ctx, request, commits)
 		if err == nil {
 			return nil
 		}
 		if errors.Is(err, errGroupLoading) && wait.Wait(ctx) == nil {
 			continue
 		}
-		k.metrics.commitErrors.WithLabelValues(request.GroupID, errorReason(err)).Inc()
-		return fmt.Errorf("commit of group %s generation %d for topic %s: %w", request.GroupID, request.GenerationID, topic, err)
+		c.k.metrics.commitErrors.WithLabelValues(c.group, errorReason(err)).Inc()
+		return fmt.Errorf("commit of group %s generation %d for topic %s: %w", c.group, request.GenerationID, c.topic, err)
 	}
 }
 
 // errGroupLoading says that the coordinator refused every partition because it is still loading the group.
 var errGroupLoading = errors.New("the group is being loaded")
 
-func (k *Client) commitOnce(ctx context.Context, request *kafka.OffsetCommitRequest, topic string, commits map[int]ingest.Commit) error {
-	if k.life.Err() != nil {
+func (c groupCommits) commitOnce(ctx context.Context, request *kafka.OffsetCommitRequest, commits map[int]ingest.Commit) error {
+	if c.k.life.Err() != nil {
 		return errKafkaClosed
 	}
-	answer, err := k.client.OffsetCommit(ctx, request)
+	answer, err := c.k.client.OffsetCommit(ctx, request)
 	if err != nil {
 		return err
 	}
 	answers := make(map[int]error)
-	for _, p := range answer.Topics[topic] {
+	for _, p := range answer.Topics[c.topic] {
 		answers[p.Partition] = p.Error
 	}
 	return commitVerdict(commits, answers)
@@ -188,4 +198,54 @@ func generationRefused(err error) bool {
 		}
 	}
 	return false
+}
+
+// Lag returns, for each partition of topic, how many offsets lie between group's commit and the end of the log. Without
+// a commit that is the whole log.
+func (k *Client) Lag(ctx context.Context, group, topic string) (map[int]int64, error) {
+	n, err := k.Partitions(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	partitions := numbers(n)
+	// The commits first: what is appended in between makes the lag larger than it was, never smaller.
+	commits, err := k.FetchCommits(ctx, group, topic, partitions)
+	if err != nil {
+		return nil, err
+	}
+	bounds, err := k.bounds(ctx, topic, partitions)
+	if err != nil {
+		return nil, err
+	}
+	lag := make(map[int]int64, n)
+	for p, b := range bounds {
+		from := b.Start
+		if commit, ok := commits[p]; ok {
+			from = max(from, commit.Offset)
+		}
+		lag[p] = max(0, b.End-from)
+	}
+	return lag, nil
+}
+
+// AwaitCaughtUp waits until group has committed everything that topic holds. It is for a topic that nobody writes to any
+// more, such as a replay's, and for a group that runs a Consumer: what a Consumer has committed is applied.
+func (k *Client) AwaitCaughtUp(ctx context.Context, group, topic string) error {
+	wait := retry.NewBackoff(50*time.Millisecond, 500*time.Millisecond)
+	for {
+		lag, err := k.Lag(ctx, group, topic)
+		if err != nil {
+			return fmt.Errorf("waiting for group %s: %w", group, err)
+		}
+		left := int64(0)
+		for _, n := range lag {
+			left += n
+		}
+		if left == 0 {
+			return nil
+		}
+		if err := wait.Wait(ctx); err != nil {
+			return fmt.Errorf("group %s still has %d records of topic %s to apply: %w", group, left, topic, err)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +20,7 @@ import (
 // A message's value lies in the buffer of its fetch answer, or of its decompressed batch: it stays valid, and keeps that
 // whole buffer alive, so a value that is kept for long should be copied.
 func (k *Client) Log(topic string) ingest.Log {
-	return &topicLog{k: k, topic: topic, rests: make(map[int]setback), watch: newSilence(silentAfter)}
+	return &topicLog{k: k, topic: topic, backoffs: make(map[int]partitionBackoff), watch: newSilence(silentAfter)}
 }
 
 // topicLog implements Log. One request per leader is in flight for a position; where the leaders are several, an answer
@@ -31,27 +32,27 @@ type topicLog struct {
 	failing     retry.Trouble
 	watch       *silence
 
-	mu     sync.Mutex
-	parked []*fetchCall
-	rests  map[int]setback
-	turn   int // rotates who is asked for first: the answer is bounded, and filled in the order of the request
+	mu       sync.Mutex
+	parked   []*fetchCall
+	backoffs map[int]partitionBackoff
+	turn     int // rotates who is asked for first: the answer is bounded, and filled in the order of the request
 }
 
 var _ ingest.Log = (*topicLog)(nil)
 
-// setback keeps a partition that has just failed from being asked again at once.
-type setback struct {
+// partitionBackoff keeps a partition that has just failed from being asked again at once.
+type partitionBackoff struct {
 	until  time.Time
 	length time.Duration
 	// offset is what must not be asked for; -1 for any: another offset may well do after ErrOutOfRange.
 	offset int64
-	// hungry: the first batch was larger than the partition's share; first in the request it is sent whole.
-	hungry bool
+	// needsFull: the first batch was larger than the partition's share; first in the request it is sent whole.
+	needsFull bool
 }
 
 const (
-	restLeast = 50 * time.Millisecond
-	restMost  = time.Second
+	backoffLeast = 50 * time.Millisecond
+	backoffMost  = time.Second
 	// fetchGrace is for the way of an answer that the broker sends when the wait is over.
 	fetchGrace = 250 * time.Millisecond
 	// parkedFor bounds how long an answer that nobody took up is kept: after a rebalance nobody will.
@@ -82,7 +83,7 @@ func (l *topicLog) fetch(ctx context.Context, positions []ingest.Position, wait 
 		round.open[p.Partition] = p
 	}
 	defer round.release()
-	round.claim()
+	round.takeOver()
 	over := time.NewTimer(wait + fetchGrace)
 	defer over.Stop()
 	for {
@@ -159,7 +160,7 @@ func (l *topicLog) run(call *fetchCall, request *fetchRequest) {
 	defer l.mu.Unlock()
 	if err != nil {
 		for _, p := range call.positions {
-			l.rest(p.Partition, -1)
+			l.backOff(p.Partition, -1)
 		}
 	}
 	call.answers, call.finished = parts, time.Now()
@@ -179,7 +180,7 @@ func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffi
 	for _, p := range call.positions {
 		part := fetchedPart{asked: p.Offset, Fetched: ingest.Fetched{Partition: p.Partition, Next: p.Offset, Asked: asked}}
 		answer := got[p.Partition]
-		hungry := false
+		needsFull := false
 		switch {
 		case answer == nil:
 			l.failed(p.Partition, -1, kafka.UnknownTopicOrPartition)
@@ -195,8 +196,8 @@ func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffi
 			part.HighWatermark, part.Readable, part.LogStart = answer.highWatermark, answer.lastStable, answer.logStart
 			part.Err = l.records(&part.Fetched, answer, p, call.room)
 			// Where there is no room any more, nothing was looked at, and nothing is known of the batch.
-			hungry = part.Err == nil && part.Next == p.Offset && len(answer.records) > 0 && call.room.open()
-			if hungry && p == call.positions[0] && l.isHungry(p.Partition) {
+			needsFull = part.Err == nil && part.Next == p.Offset && len(answer.records) > 0 && call.room.open()
+			if needsFull && p == call.positions[0] && l.needsFullFetch(p.Partition) {
 				// First in a request a batch is sent whole, whatever its size (KIP-74).
 				part.Err = &ingest.UnreadableError{Next: ingest.NoOffset, Why: fmt.Errorf("topic %s partition %d: %w: the broker sends %d bytes, "+
 					"and no whole batch in them that holds the offset", l.topic, p.Partition, errCorrupt, len(answer.records))}
@@ -205,7 +206,7 @@ func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffi
 		if part.Err != nil {
 			l.failed(p.Partition, p.Offset, part.Err)
 		} else {
-			l.answered(p.Partition, hungry)
+			l.answered(p.Partition, needsFull)
 		}
 		parts = append(parts, part)
 	}
@@ -247,30 +248,96 @@ func (l *topicLog) failed(partition int, offset int64, err error) {
 	l.k.metrics.fetchErrors.WithLabelValues(l.topic, errorReason(err)).Inc()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rest(partition, offset)
+	l.backOff(partition, offset)
 }
 
-func (l *topicLog) answered(partition int, hungry bool) {
+func (l *topicLog) answered(partition int, needsFull bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if hungry {
-		l.rests[partition] = setback{hungry: true}
+	if needsFull {
+		l.backoffs[partition] = partitionBackoff{needsFull: true}
 	} else {
-		delete(l.rests, partition)
+		delete(l.backoffs, partition)
 	}
 }
 
-// isHungry reports whether the last answer for the partition held less than a batch.
-func (l *topicLog) isHungry(partition int) bool {
+// needsFullFetch reports whether the last answer for the partition held less than a batch.
+func (l *topicLog) needsFullFetch(partition int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.rests[partition].hungry
+	return l.backoffs[partition].needsFull
 }
 
-// rest lets the partition be, longer each time. The caller holds mu.
-func (l *topicLog) rest(partition int, offset int64) {
-	r := l.rests[partition]
-	r.length = min(max(2*r.length, restLeast), restMost)
+// backOff lets the partition be, longer each time. The caller holds mu.
+func (l *topicLog) backOff(partition int, offset int64) {
+	r := l.backoffs[partition]
+	r.length = min(max(2*r.length, backoffLeast), backoffMost)
 	r.until, r.offset = time.Now().Add(r.length), offset
-	l.rests[partition] = r
+	l.backoffs[partition] = r
+}
+
+// silentAfter is how long a partition may go unanswered while others are answered before that is an alarm. kafka-go's
+// issues #387, #847 and #955 tell of readers that stall for ever after a broker restart.
+const silentAfter = 30 * time.Second
+
+// silence watches that every partition that is asked for gets answers.
+type silence struct {
+	after time.Duration
+
+	mu     sync.Mutex
+	asked  map[int]unanswered
+	latest time.Time // of any answer
+}
+
+type unanswered struct {
+	since    time.Time // asked without an answer since then
+	reported time.Time // last time in an alarm
+	recent   time.Time // asked last
+}
+
+func newSilence(after time.Duration) *silence {
+	return &silence{after: after, asked: make(map[int]unanswered)}
+}
+
+// observe takes in one fetch. silent are the partitions in alarm now, ascending; report are those of them to log: at
+// first, and again each time the period has passed.
+func (s *silence) observe(now time.Time, positions []ingest.Position, answers []ingest.Fetched) (silent, report []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range positions {
+		a, known := s.asked[p.Partition]
+		if !known || now.Sub(a.recent) > s.after {
+			a = unanswered{since: now} // it may well have been another owner's in between
+		}
+		a.recent = now
+		s.asked[p.Partition] = a
+	}
+	for _, f := range answers {
+		s.asked[f.Partition] = unanswered{since: now, recent: now}
+		s.latest = now
+	}
+	for partition, a := range s.asked {
+		switch {
+		case now.Sub(a.recent) > s.after:
+			delete(s.asked, partition) // no longer asked for
+		case now.Sub(a.since) >= s.after && s.latest.After(a.since):
+			silent = append(silent, partition)
+			if now.Sub(a.reported) >= s.after {
+				a.reported = now
+				s.asked[partition] = a
+				report = append(report, partition)
+			}
+		}
+	}
+	slices.Sort(silent)
+	slices.Sort(report)
+	return silent, report
+}
+
+func (l *topicLog) observe(positions []ingest.Position, answers []ingest.Fetched) {
+	silent, report := l.watch.observe(time.Now(), positions, answers)
+	l.k.metrics.silent.WithLabelValues(l.topic).Set(float64(len(silent)))
+	if len(report) > 0 {
+		l.k.log.Error("partitions give no answer while others do", "topic", l.topic, "partitions", report, "for_at_least", l.watch.after)
+	}
 }

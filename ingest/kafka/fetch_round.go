@@ -3,11 +3,13 @@ package kafka
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/traffic"
 )
 
 // fetchRound is one call of Fetch: the positions that are still open, and the requests that it waits for.
@@ -23,8 +25,8 @@ type fetchRound struct {
 	wake      chan struct{}
 }
 
-// claim takes over requests of earlier rounds that ask for a position of this one, and drops stale ones.
-func (r *fetchRound) claim() {
+// takeOver takes over requests of earlier rounds that ask for a position of this one, and drops stale ones.
+func (r *fetchRound) takeOver() {
 	l := r.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,7 +43,7 @@ func (r *fetchRound) claim() {
 	})
 }
 
-// launch asks for every open position that no request is under way for and that is not resting. It returns after how
+// launch asks for every open position that no request is under way for and that is not backoff. It returns after how
 // long there may be another one to ask for.
 func (r *fetchRound) launch(ctx context.Context) (again time.Duration) {
 	positions, again := r.due()
@@ -61,7 +63,7 @@ func (r *fetchRound) launch(ctx context.Context) (again time.Duration) {
 	for _, p := range positions {
 		if p.Partition >= len(leaders) || p.Partition < 0 || leaders[p.Partition] < 0 {
 			l.failed(p.Partition, -1, kafka.LeaderNotAvailable)
-			again = min(again, restLeast)
+			again = min(again, backoffLeast)
 			continue
 		}
 		leader := leaders[p.Partition]
@@ -73,7 +75,7 @@ func (r *fetchRound) launch(ctx context.Context) (again time.Duration) {
 	return again
 }
 
-// due lists what to ask for now: hungry partitions first, the others in turn.
+// due lists what to ask for now: needsFull partitions first, the others in turn.
 func (r *fetchRound) due() (due []ingest.Position, again time.Duration) {
 	l := r.log
 	l.mu.Lock()
@@ -83,8 +85,8 @@ func (r *fetchRound) due() (due []ingest.Position, again time.Duration) {
 		if r.underWay(partition, p.Offset) {
 			continue
 		}
-		resting := l.rests[partition]
-		if left := resting.until.Sub(now); left > 0 && (resting.offset < 0 || resting.offset == p.Offset) {
+		backoff := l.backoffs[partition]
+		if left := backoff.until.Sub(now); left > 0 && (backoff.offset < 0 || backoff.offset == p.Offset) {
 			again = min(again, left)
 			continue
 		}
@@ -98,7 +100,7 @@ func (r *fetchRound) due() (due []ingest.Position, again time.Duration) {
 	turn := l.turn % len(due)
 	due = slices.Concat(due[turn:], due[:turn])
 	slices.SortStableFunc(due, func(a, b ingest.Position) int {
-		switch x, y := l.rests[a.Partition].hungry, l.rests[b.Partition].hungry; {
+		switch x, y := l.backoffs[a.Partition].needsFull, l.backoffs[b.Partition].needsFull; {
 		case x == y:
 			return 0
 		case x:
@@ -116,8 +118,8 @@ func (r *fetchRound) underWay(partition int, offset int64) bool {
 func (r *fetchRound) send(leader int32, positions []ingest.Position) {
 	l := r.log
 	request := &fetchRequest{
-		broker: leader, client: l.k.cfg.ClientID, topic: l.topic, positions: positions,
-		wait: max(0, time.Until(r.ends)), bytes: l.k.cfg.FetchBytes, partitionBytes: l.k.cfg.PartitionFetchBytes,
+		broker: leader, client: clientID, topic: l.topic, positions: positions,
+		wait: max(0, time.Until(r.ends)), bytes: l.k.cfg.fetchBytes, partitionBytes: l.k.cfg.partitionFetchBytes,
 		correlation: l.correlation.Add(1),
 	}
 	call := &fetchCall{positions: positions, room: r.room, notify: r.wake}
@@ -156,4 +158,41 @@ func (r *fetchRound) release() {
 			r.log.parked = append(r.log.parked, call)
 		}
 	}
+}
+
+// fetchRoom is what the answers of one Fetch may hold together, unpacked. A batch of a megabyte may unpack to hundreds, so
+// what came over the wire says nothing; and since nobody knows how much before it is unpacked, every batch is asked for
+// room before, and the last one may pass the bound. A nil room has no bound.
+type fetchRoom struct{ left atomic.Int64 }
+
+func newFetchRoom(positions []ingest.Position) *fetchRoom {
+	room := &fetchRoom{}
+	for _, p := range positions {
+		if p.Room <= 0 {
+			return nil
+		}
+		room.left.Add(int64(p.Room))
+	}
+	return room
+}
+
+// open reports whether anything more may be unpacked.
+func (r *fetchRoom) open() bool { return r == nil || r.left.Load() > 0 }
+
+// admits reports whether another batch may be unpacked at a position whose answer holds so many bytes already.
+func (r *fetchRoom) admits(at ingest.Position, held int) bool {
+	return r == nil || held < at.Room && r.open()
+}
+
+// take gives the messages of a batch their room, and says how much that is.
+func (r *fetchRoom) take(messages []traffic.Message) int {
+	if r == nil {
+		return 0
+	}
+	bytes := 0
+	for i := range messages {
+		bytes += ingest.HeldBytes(&messages[i])
+	}
+	r.left.Add(-int64(bytes))
+	return bytes
 }

@@ -87,7 +87,7 @@ func TestFetchAllCodecs(t *testing.T) {
 func TestFetchCreateTime(t *testing.T) {
 	kit := newKit(t)
 	topic := kit.topic(1)
-	setTopic(kit, topic, ingest.TimestampTypeKey, "CreateTime")
+	setTopic(kit, topic, "message.timestamp.type", "CreateTime")
 	at := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	sent := int64(0)
 	testbed.Eventually(t, 10*time.Second, func() error { // a broker heeds a setting a moment after it has taken it
@@ -123,7 +123,7 @@ func setTopic(kit *kit, topic, key, value string) {
 // Batches larger than all bounds of a fetch come through, also when a partition with small ones is always asked for too.
 
 func TestFetchLargerThanBounds(t *testing.T) {
-	kit := newKit(t, func(c *Config) { c.FetchBytes, c.PartitionFetchBytes = 64<<10, 16<<10 })
+	kit := newKit(t, func(c *Config) { c.fetchBytes, c.partitionFetchBytes = 64<<10, 16<<10 })
 	topic := kit.topic(3)
 	large := incompressible(t, 3<<20)
 	for range 20 {
@@ -217,3 +217,56 @@ func TestFetchOutOfRange(t *testing.T) {
 // A read-committed reader sees committed transactions only, in order, and steps over everything else.
 
 // transact writes values in a transaction of its own, and ends it.
+
+func TestSilence(t *testing.T) {
+	start := time.Unix(1000, 0)
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	answers := func(partitions ...int) []ingest.Fetched {
+		var out []ingest.Fetched
+		for _, p := range partitions {
+			out = append(out, ingest.Fetched{Partition: p})
+		}
+		return out
+	}
+	type step struct {
+		at             int
+		asked          []int
+		answered       []int
+		silent, report []int
+	}
+	for _, tc := range []struct {
+		name  string
+		steps []step
+	}{
+		{"one is silent while the other answers", []step{
+			{at: 0, asked: []int{0, 1}, answered: []int{0}},
+			{at: 29, asked: []int{0, 1}, answered: []int{0}},
+			{at: 30, asked: []int{0, 1}, answered: []int{0}, silent: []int{1}, report: []int{1}},
+			{at: 40, asked: []int{0, 1}, answered: []int{0}, silent: []int{1}},
+			{at: 61, asked: []int{0, 1}, answered: []int{0}, silent: []int{1}, report: []int{1}},
+			{at: 62, asked: []int{0, 1}, answered: []int{0, 1}},
+			{at: 80, asked: []int{0, 1}, answered: []int{0}},
+		}},
+		{"all are silent: that is an outage, and told as one", []step{
+			{at: 0, asked: []int{0, 1}}, {at: 20, asked: []int{0, 1}}, {at: 40, asked: []int{0, 1}}, {at: 60, asked: []int{0, 1}},
+		}},
+		{"given to another owner", []step{
+			{at: 0, asked: []int{0, 1}, answered: []int{0}},
+			{at: 20, asked: []int{0}, answered: []int{0}},
+			{at: 60, asked: []int{0}, answered: []int{0}},
+			{at: 70, asked: []int{0, 1}, answered: []int{0}}, // and back: the clock starts anew
+			{at: 99, asked: []int{0, 1}, answered: []int{0}},
+			{at: 101, asked: []int{0, 1}, answered: []int{0}, silent: []int{1}, report: []int{1}},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSilence(30 * time.Second)
+			for _, step := range tc.steps {
+				silent, report := s.observe(at(step.at), positions(0, step.asked...), answers(step.answered...))
+				if !slices.Equal(silent, step.silent) || !slices.Equal(report, step.report) {
+					t.Errorf("at %d: silent %v report %v, want %v %v", step.at, silent, report, step.silent, step.report)
+				}
+			}
+		})
+	}
+}

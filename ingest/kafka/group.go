@@ -14,13 +14,15 @@ import (
 	"github.com/weirhq/weir/internal/retry"
 )
 
-// GroupOptions are the times of a group membership. The brokers' limits are group.min.session.timeout.ms (6 s unless
+// rebalanceTimeout is how long members may take to finish their work in a rebalance.
+const rebalanceTimeout = 10 * time.Second
+
+// GroupOptions are the times of a group membership: the program leaves them to their defaults, tests shorten them. The brokers' limits are group.min.session.timeout.ms (6 s unless
 // changed) and group.max.session.timeout.ms.
 type GroupOptions struct {
-	SessionTimeout   time.Duration // a member that is silent for so long is out; default 10 s
-	Heartbeat        time.Duration // so soon a member hears of a rebalance; default 1 s, at most a third of the session
-	RebalanceTimeout time.Duration // so long members may take to finish their work in a rebalance; default 10 s
-	LookEvery        time.Duration // so often a member looks whether partitions were added to its topic; default 5 s
+	SessionTimeout time.Duration // a member that is silent for so long is out; default 10 s
+	Heartbeat      time.Duration // so soon a member hears of a rebalance; default 1 s, at most a third of the session
+	LookEvery      time.Duration // so often a member looks whether partitions were added to its topic; default 5 s
 }
 
 func (o GroupOptions) withDefaults() GroupOptions {
@@ -31,9 +33,6 @@ func (o GroupOptions) withDefaults() GroupOptions {
 		o.Heartbeat = time.Second
 	}
 	o.Heartbeat = min(o.Heartbeat, o.SessionTimeout/3)
-	if o.RebalanceTimeout <= 0 {
-		o.RebalanceTimeout = 10 * time.Second
-	}
 	if o.LookEvery <= 0 {
 		o.LookEvery = 5 * time.Second
 	}
@@ -62,8 +61,8 @@ const (
 	joinBackoff = 250 * time.Millisecond
 	// A session that lasted so long has worked: the back-off before the next membership starts anew.
 	goodSession = 30 * time.Second
-	// leavePatience bounds how long leaving may take when the group is in the middle of a rebalance.
-	leavePatience = 3 * time.Second
+	// leaveTimeout bounds how long leaving may take when the group is in the middle of a rebalance.
+	leaveTimeout = 3 * time.Second
 )
 
 // Run implements Group. It returns nil when ctx is done, or the client closed, and the member has left; an error only if
@@ -140,11 +139,11 @@ func (g *kafkaGroup) newMember() (*groupMember, error) {
 	cg, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID: g.id, Topics: []string{g.topic}, Brokers: k.cfg.Brokers,
 		Dialer: &kafka.Dialer{
-			ClientID: k.cfg.ClientID, DialFunc: dials.dial, Timeout: 5 * time.Second, TLS: k.cfg.TLS, SASLMechanism: k.mechanism,
+			ClientID: clientID, DialFunc: dials.dial, Timeout: 5 * time.Second, TLS: k.cfg.TLS, SASLMechanism: k.mechanism,
 		},
 		// Range is for the time in which older processes run beside this one: they know no other way.
 		GroupBalancers:    []kafka.GroupBalancer{g.sticky, kafka.RangeGroupBalancer{}},
-		HeartbeatInterval: g.opts.Heartbeat, SessionTimeout: g.opts.SessionTimeout, RebalanceTimeout: g.opts.RebalanceTimeout,
+		HeartbeatInterval: g.opts.Heartbeat, SessionTimeout: g.opts.SessionTimeout, RebalanceTimeout: rebalanceTimeout,
 		JoinGroupBackoff: joinBackoff, Timeout: min(k.cfg.RequestTimeout, g.opts.SessionTimeout/2),
 	})
 	if err != nil {
@@ -204,7 +203,7 @@ func (m *groupMember) serve(ctx, genCtx context.Context, gen *kafka.Generation, 
 	watching.Go(func() { m.g.awaitGrowth(sessionCtx, cancel) })
 	a := ingest.Assignment{
 		Generation: int(gen.ID), Member: gen.MemberID,
-		Commits: &memberCommits{k: m.g.k, group: m.g.id, topic: m.g.topic, generation: int(gen.ID), member: gen.MemberID},
+		Commits: &memberCommits{groupCommits{m.g.k, m.g.id, m.g.topic}, int(gen.ID), gen.MemberID},
 	}
 	for _, p := range gen.Assignments[m.g.topic] {
 		a.Partitions = append(a.Partitions, p.ID)
@@ -266,7 +265,7 @@ func (m *groupMember) startClosing() {
 // When the group does not let go in time the connections are cut; the member then ends with its session timeout.
 func (m *groupMember) leave() {
 	m.startClosing()
-	timer := time.NewTimer(leavePatience)
+	timer := time.NewTimer(leaveTimeout)
 	defer timer.Stop()
 	select {
 	case <-m.closed:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -84,19 +83,19 @@ type InspectedTopic struct {
 	Name       string
 	Exists     bool
 	Partitions int
-	Replicas   int              // of the partition that has the fewest
-	Leaderless []int            // partitions that nobody leads: they can be neither read nor written
-	Behind     []int            // partitions with a replica that is not in sync
-	Wrong      []string         // what weir depends on: settings, and a partition count where it is fixed
-	Differs    []string         // what is the operator's business: retention, other partition counts
-	Retention  ingest.Retention // what it keeps
+	Replicas   int                      // of the partition that has the fewest
+	Leaderless []int                    // partitions that nobody leads: they can be neither read nor written
+	Behind     []int                    // partitions with a replica that is not in sync
+	Wrong      []ingest.TopicDifference // what weir depends on: settings, and a partition count where it is fixed
+	Differs    []ingest.TopicDifference // what is the operator's business: see TopicDifference.OperatorsChoice
+	Retention  ingest.Retention         // what it keeps
 }
 
 // InspectTopics looks at topics without changing them. A topic that does not exist is no error.
 func (k *Client) InspectTopics(ctx context.Context, specs []ingest.TopicSpec) ([]InspectedTopic, error) {
 	found := make([]InspectedTopic, 0, len(specs))
 	for _, spec := range specs {
-		t, err := k.inspectTopic(ctx, spec)
+		t, err := k.admin().inspectTopic(ctx, spec)
 		if err != nil {
 			return found, err
 		}
@@ -105,9 +104,9 @@ func (k *Client) InspectTopics(ctx context.Context, specs []ingest.TopicSpec) ([
 	return found, nil
 }
 
-func (k *Client) inspectTopic(ctx context.Context, spec ingest.TopicSpec) (InspectedTopic, error) {
+func (a topicAdmin) inspectTopic(ctx context.Context, spec ingest.TopicSpec) (InspectedTopic, error) {
 	t := InspectedTopic{Name: spec.Name}
-	layout, err := k.topicLayout(ctx, spec.Name)
+	layout, err := a.topicLayout(ctx, spec.Name)
 	if errors.Is(err, kafka.UnknownTopicOrPartition) {
 		return t, nil
 	}
@@ -116,22 +115,20 @@ func (k *Client) inspectTopic(ctx context.Context, spec ingest.TopicSpec) (Inspe
 	}
 	t.Exists = true
 	t.read(layout)
-	if note, err := spec.CheckPartitions(t.Partitions); err != nil {
-		t.Wrong = append(t.Wrong, fmt.Sprintf("it has %d partitions, want %d", t.Partitions, spec.Partitions))
-	} else if note != "" {
-		t.Differs = append(t.Differs, note)
-	}
-	settings, err := k.topicSettings(ctx, spec.Name)
+	settings, err := a.topicSettings(ctx, spec.Name)
 	if err != nil {
 		return t, err
 	}
 	t.Retention = ingest.ParseRetention(settings)
 	differences := spec.Differences(settings)
-	for _, key := range slices.Sorted(maps.Keys(differences)) {
-		if key == ingest.RetentionKey {
-			t.Differs = append(t.Differs, differences[key])
+	if d, differs := spec.PartitionDifference(t.Partitions); differs {
+		differences = slices.Insert(differences, 0, d)
+	}
+	for _, d := range differences {
+		if d.OperatorsChoice() {
+			t.Differs = append(t.Differs, d)
 		} else {
-			t.Wrong = append(t.Wrong, differences[key])
+			t.Wrong = append(t.Wrong, d)
 		}
 	}
 	return t, nil
@@ -151,8 +148,8 @@ func (t *InspectedTopic) read(partitions []metadata.ResponsePartition) {
 	}
 }
 
-func (k *Client) topicLayout(ctx context.Context, topic string) ([]metadata.ResponsePartition, error) {
-	answer, err := k.roundTrip(ctx, k.cfg.RequestTimeout, &metadata.Request{TopicNames: []string{topic}})
+func (a topicAdmin) topicLayout(ctx context.Context, topic string) ([]metadata.ResponsePartition, error) {
+	answer, err := a.k.roundTrip(ctx, a.k.cfg.RequestTimeout, &metadata.Request{TopicNames: []string{topic}})
 	if err != nil {
 		return nil, fmt.Errorf("layout of topic %s: %w", topic, err)
 	}

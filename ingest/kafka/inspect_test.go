@@ -59,8 +59,8 @@ func TestInspectTopics(t *testing.T) {
 	other := spec
 	other.Partitions, other.Retention, other.MaxMessageBytes = 4, 2*time.Hour, 2<<20
 	got, err = kit.k.InspectTopics(kit.ctx, []ingest.TopicSpec{other})
-	if err != nil || len(got) != 1 || !slices.Equal(got[0].Wrong, []string{"it has 3 partitions, want 4", "max.message.bytes is 1048576, want 2097152"}) ||
-		!slices.Equal(got[0].Differs, []string{"retention.ms is 3600000, want 7200000"}) {
+	if err != nil || len(got) != 1 || !slices.Equal(texts(got[0].Wrong), []string{"it has 3 partitions, want 4", "max.message.bytes is 1048576, want 2097152"}) ||
+		!slices.Equal(texts(got[0].Differs), []string{"retention.ms is 3600000, want 7200000"}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	other.FixedPartitions = false
@@ -121,4 +121,12 @@ func TestTailReadsTheLastRecords(t *testing.T) {
 	if _, err := ingest.Tail(over, log, bounds, 3); !errors.Is(err, context.Canceled) {
 		t.Errorf("after its context has ended: %v", err)
 	}
+}
+
+func texts(differences []ingest.TopicDifference) []string {
+	var out []string
+	for _, d := range differences {
+		out = append(out, d.String())
+	}
+	return out
 }

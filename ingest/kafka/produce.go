@@ -138,8 +138,8 @@ func (a *topicAppender) pack(batches []ingest.Batch) (sets [][]byte, errs []erro
 	}
 	var next atomic.Int64
 	work := func() {
-		p := a.k.packer()
-		defer a.k.giveBack(p)
+		p := a.k.packers.get()
+		defer a.k.packers.giveBack(p)
 		for i := int(next.Add(1)) - 1; i < len(batches); i = int(next.Add(1)) - 1 {
 			set, err := p.recordSet(batches[i].Values, time.Now().UnixMilli())
 			if err == nil && len(set) > mostRequestBytes {
@@ -157,17 +157,20 @@ func (a *topicAppender) pack(batches []ingest.Batch) (sets [][]byte, errs []erro
 	return sets, errs
 }
 
-// packer gives one that nobody uses.
-func (k *Client) packer() *packer {
-	if p, ok := k.packers.Get().(*packer); ok {
+// packers are those that nobody uses just now.
+type packers struct{ pool sync.Pool }
+
+// get gives one that nobody uses.
+func (ps *packers) get() *packer {
+	if p, ok := ps.pool.Get().(*packer); ok {
 		return p
 	}
 	return &packer{}
 }
 
-func (k *Client) giveBack(p *packer) {
+func (ps *packers) giveBack(p *packer) {
 	if cap(p.plain) <= packerKeeps && cap(p.set) <= packerKeeps {
-		k.packers.Put(p)
+		ps.pool.Put(p)
 	}
 }
 

@@ -35,7 +35,7 @@ func decodeRecords(partition int, set []byte, asked int64, aborts []abortedTrans
 // next fetch asks for them again.
 func decodeWithin(room *fetchRoom, at ingest.Position, set []byte, aborts []abortedTransaction, c *codecs) (recordSet, error) {
 	partition, asked := at.Partition, at.Offset
-	out := recordSet{next: asked, messages: make([]traffic.Message, 0, announced(set))}
+	out := recordSet{next: asked, messages: make([]traffic.Message, 0, recordHint(set))}
 	aborts = slices.Clone(aborts)
 	slices.SortFunc(aborts, func(a, b abortedTransaction) int {
 		switch {

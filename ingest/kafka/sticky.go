@@ -14,27 +14,27 @@ import (
 // know: beside members that only know range, range it is.
 const stickyProtocol = "weir-sticky"
 
-// claimFormat is the format of a claim that this build writes, its first byte. A claim of another format counts as none:
+// lastAssignmentFormat is the format of a last assignment that this build writes, its first byte. Another format counts as none:
 // its member is given its share like a new one.
-const claimFormat = 1
+const lastAssignmentFormat = 1
 
-// maxClaimPartitions bounds what a claim may name; far above any topic of weir.
-const maxClaimPartitions = 1 << 20
+// maxAssignedPartitions bounds what a last assignment may name; far above any topic of weir.
+const maxAssignedPartitions = 1 << 20
 
-// claim is what a member says it had last, and under which generation of the group it was given it. It travels as the
+// lastAssignment is what a member says it had last, and under which generation of the group it was given it. It travels as the
 // member's user data when it joins.
 //
-// The generation only decides between claims of the same partition: the later one is whose memory is warm. It is no
-// fence, because generations count anew when a group was forgotten by its brokers; the worst that a wrong claim does is
+// The generation only decides between members that both had a partition: the later one is whose memory is warm. It is no
+// fence, because generations count anew when a group was forgotten by its brokers; the worst that a wrong one does is
 // a partition that comes to an owner with cold memory.
-type claim struct {
+type lastAssignment struct {
 	generation int64
 	partitions []int // ascending
 }
 
 // encode writes the layout: byte format, uvarint generation, uvarint count, partitions (first, then differences).
-func (c claim) encode() []byte {
-	dst := []byte{claimFormat}
+func (c lastAssignment) encode() []byte {
+	dst := []byte{lastAssignmentFormat}
 	dst = binary.AppendUvarint(dst, uint64(c.generation))
 	dst = binary.AppendUvarint(dst, uint64(len(c.partitions)))
 	last := 0
@@ -45,10 +45,10 @@ func (c claim) encode() []byte {
 	return dst
 }
 
-// decodeClaim reads a claim. One that is damaged, or of another format, is an error: it claims nothing.
-func decodeClaim(b []byte) (claim, error) {
-	if len(b) == 0 || b[0] != claimFormat {
-		return claim{}, fmt.Errorf("claim of %d bytes: its format is not %d", len(b), claimFormat)
+// decodeLastAssignment reads what encode wrote. What is damaged, or of another format, is an error.
+func decodeLastAssignment(b []byte) (lastAssignment, error) {
+	if len(b) == 0 || b[0] != lastAssignmentFormat {
+		return lastAssignment{}, fmt.Errorf("last assignment of %d bytes: its format is not %d", len(b), lastAssignmentFormat)
 	}
 	b = b[1:]
 	bad := false
@@ -61,18 +61,18 @@ func decodeClaim(b []byte) (claim, error) {
 		b = b[n:]
 		return int64(v)
 	}
-	c := claim{generation: number(1<<62 - 1)}
-	count, last := number(min(maxClaimPartitions, uint64(len(b)))), int64(0)
+	c := lastAssignment{generation: number(1<<62 - 1)}
+	count, last := number(min(maxAssignedPartitions, uint64(len(b)))), int64(0)
 	for i := range count {
-		step := number(maxClaimPartitions)
+		step := number(maxAssignedPartitions)
 		last += step
-		if bad || i > 0 && step == 0 || last > maxClaimPartitions {
-			return claim{}, fmt.Errorf("claim: partition %d of %d is cut, out of order or above %d", i, count, maxClaimPartitions)
+		if bad || i > 0 && step == 0 || last > maxAssignedPartitions {
+			return lastAssignment{}, fmt.Errorf("last assignment: partition %d of %d is cut, out of order or above %d", i, count, maxAssignedPartitions)
 		}
 		c.partitions = append(c.partitions, int(last))
 	}
 	if bad || len(b) != 0 {
-		return claim{}, fmt.Errorf("claim: %d bytes too many or a number that is cut", len(b))
+		return lastAssignment{}, fmt.Errorf("last assignment: %d bytes too many or a number that is cut", len(b))
 	}
 	return c, nil
 }
@@ -81,17 +81,17 @@ func decodeClaim(b []byte) (claim, error) {
 // partition stays warm. The idea is that of Kafka's StickyAssignor (KIP-54) for one topic, where balance and the least
 // number of moves do not contradict each other.
 //
-// It is a function of the members' claims and the partitions alone:
+// It is a function of the members' last assignments and the partitions alone:
 //
 //	every partition is given to exactly one member
 //	no member has two more than another
-//	among all such ways, one with the most partitions that stay with the member whose claim to them is of the group's
-//	last generation, and then with the member whose claim is the latest of older ones, which may be warm yet
+//	among all such ways, one with the most partitions that stay with the member who had them in the group's last
+//	generation, and then with the one who had them latest in older ones, whose memory may be warm yet
 type stickyBalancer struct {
 	topic string
 
 	mu  sync.Mutex
-	own claim // what this process had last, under any membership: memory outlives those
+	own lastAssignment // what this process had last, under any membership: memory outlives those
 }
 
 var _ kafka.GroupBalancer = (*stickyBalancer)(nil)
@@ -100,7 +100,7 @@ var _ kafka.GroupBalancer = (*stickyBalancer)(nil)
 func (b *stickyBalancer) remember(generation int, partitions []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.own = claim{generation: int64(generation), partitions: slices.Clone(partitions)}
+	b.own = lastAssignment{generation: int64(generation), partitions: slices.Clone(partitions)}
 }
 
 // ProtocolName implements kafka.GroupBalancer.
@@ -122,11 +122,11 @@ func (b *stickyBalancer) AssignGroups(members []kafka.GroupMember, all []kafka.P
 		if !slices.Contains(m.Topics, b.topic) {
 			continue
 		}
-		c, err := decodeClaim(m.UserData)
+		c, err := decodeLastAssignment(m.UserData)
 		if err != nil {
-			c = claim{} // of a build that says it otherwise: as if it were new
+			c = lastAssignment{} // of a build that says it otherwise: as if it were new
 		}
-		sharing = append(sharing, shareholder{id: m.ID, claim: c})
+		sharing = append(sharing, shareholder{id: m.ID, last: c})
 	}
 	var partitions []int
 	for _, p := range all {
@@ -146,7 +146,7 @@ func (b *stickyBalancer) AssignGroups(members []kafka.GroupMember, all []kafka.P
 // shareholder is a member while partitions are shared out.
 type shareholder struct {
 	id    string
-	claim claim
+	last  lastAssignment
 	given []int // ascending in the end
 	quota int
 }
@@ -160,7 +160,7 @@ func share(members []shareholder, partitions []int) []shareholder {
 	settle(members, partitions)
 	floor, extra, newest := len(partitions)/len(members), len(partitions)%len(members), int64(0)
 	for i := range members {
-		newest = max(newest, members[i].claim.generation)
+		newest = max(newest, members[i].last.generation)
 	}
 	// Where the partitions do not come out even, the places for one more go first to those who keep by it one that would
 	// have to move otherwise.
@@ -201,19 +201,19 @@ func (s *shareholder) gain(floor int, newest int64) int {
 	switch {
 	case len(s.given) <= floor:
 		return 0
-	case s.claim.generation < newest:
+	case s.last.generation < newest:
 		return 1
 	}
 	return 2
 }
 
-// settle gives each partition that is claimed to the member whose claim is of the latest generation; of the same one,
+// settle gives each partition that members had to the one who had it in the latest generation; of the same one,
 // which two members hold only when generations have begun anew, to the first by id.
 func settle(members []shareholder, partitions []int) {
 	owner := make(map[int]int, len(partitions))
 	for i := range members {
-		for _, p := range members[i].claim.partitions {
-			if before, taken := owner[p]; !taken || members[before].claim.generation < members[i].claim.generation {
+		for _, p := range members[i].last.partitions {
+			if before, taken := owner[p]; !taken || members[before].last.generation < members[i].last.generation {
 				owner[p] = i
 			}
 		}

@@ -22,7 +22,7 @@ func topicPartitions(topic string, n int) []kafka.Partition {
 }
 
 func claimant(id string, generation int, partitions ...int) kafka.GroupMember {
-	c := claim{generation: int64(generation), partitions: partitions}
+	c := lastAssignment{generation: int64(generation), partitions: partitions}
 	return kafka.GroupMember{ID: id, Topics: []string{stickyTopic}, UserData: c.encode()}
 }
 
@@ -58,7 +58,7 @@ func TestStickyAssignments(t *testing.T) {
 		{"a claim beyond the topic", 2, []kafka.GroupMember{claimant("a", 1, 1, 2, 3), claimant("b", 1)},
 			map[string][]int{"a": {1}, "b": {0}}},
 		{"claims that cannot be read", 2, []kafka.GroupMember{
-			{ID: "a", Topics: []string{stickyTopic}, UserData: []byte{claimFormat + 1, 9}},
+			{ID: "a", Topics: []string{stickyTopic}, UserData: []byte{lastAssignmentFormat + 1, 9}},
 			{ID: "b", Topics: []string{stickyTopic}}},
 			map[string][]int{"a": {0}, "b": {1}}},
 		{"a member of another topic", 2, []kafka.GroupMember{claimant("a", 0), {ID: "x", Topics: []string{"other"}}},
@@ -201,19 +201,19 @@ func TestStickyOverGenerations(t *testing.T) {
 }
 
 func FuzzClaim(f *testing.F) {
-	f.Add(claim{}.encode())
-	f.Add(claim{generation: 7, partitions: []int{0, 1, 63}}.encode())
-	f.Add([]byte{claimFormat, 1, 0xff, 0xff, 0xff, 0xff, 0x0f})
-	f.Add([]byte{claimFormat, 1, 2, 1, 0})
+	f.Add(lastAssignment{}.encode())
+	f.Add(lastAssignment{generation: 7, partitions: []int{0, 1, 63}}.encode())
+	f.Add([]byte{lastAssignmentFormat, 1, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Add([]byte{lastAssignmentFormat, 1, 2, 1, 0})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		c, err := decodeClaim(raw)
+		c, err := decodeLastAssignment(raw)
 		if err != nil {
 			return
 		}
 		if !slices.IsSorted(c.partitions) || len(slices.Compact(slices.Clone(c.partitions))) != len(c.partitions) {
 			t.Fatalf("partitions %v", c.partitions)
 		}
-		again, err := decodeClaim(c.encode())
+		again, err := decodeLastAssignment(c.encode())
 		if err != nil || !reflect.DeepEqual(again, c) {
 			t.Fatalf("%+v became %+v, %v", c, again, err)
 		}

@@ -24,8 +24,8 @@ type TopicReport struct {
 	Note       string   // something that an operator should know, or ""
 }
 
-// topicPatience bounds how long a new topic may take until all its partitions have leaders.
-const topicPatience = 30 * time.Second
+// topicTimeout bounds how long a new topic may take until all its partitions have leaders.
+const topicTimeout = 30 * time.Second
 
 // EnsureTopics creates the topics that are missing, and mends the settings of those that are there: times must be the
 // broker's (LogAppendTime), batches of MaxMessageBytes must fit, records must not be compacted, and retention must be
@@ -37,20 +37,20 @@ func (k *Client) EnsureTopics(ctx context.Context, specs []ingest.TopicSpec) ([]
 			return nil, err
 		}
 	}
-	created, err := k.createTopics(ctx, specs)
+	created, err := k.admin().createTopics(ctx, specs)
 	if err != nil {
 		return nil, err
 	}
 	var reports []TopicReport
 	for _, spec := range specs {
 		report := TopicReport{Name: spec.Name, Created: created[spec.Name]}
-		if report.Partitions, err = k.awaitLeaders(ctx, spec.Name); err != nil {
+		if report.Partitions, err = k.admin().awaitLeaders(ctx, spec.Name); err != nil {
 			return reports, err
 		}
 		if report.Note, err = spec.CheckPartitions(report.Partitions); err != nil {
 			return reports, err
 		}
-		if report.Mended, err = k.mendTopic(ctx, spec); err != nil {
+		if report.Mended, err = k.admin().mendTopic(ctx, spec); err != nil {
 			return reports, err
 		}
 		reports = append(reports, report)
@@ -74,22 +74,27 @@ func (k *Client) VerifyTopics(ctx context.Context, specs []ingest.TopicSpec) err
 		if _, err := spec.CheckPartitions(has); err != nil {
 			wrong = append(wrong, err)
 		}
-		settings, err := k.topicSettings(ctx, spec.Name)
+		settings, err := k.admin().topicSettings(ctx, spec.Name)
 		if err != nil {
 			return err
 		}
-		differences := spec.Differences(settings)
-		delete(differences, ingest.RetentionKey)
-		for _, key := range slices.Sorted(maps.Keys(differences)) {
-			wrong = append(wrong, fmt.Errorf("topic %s: %s: run weir migrate", spec.Name, differences[key]))
+		for _, d := range spec.Differences(settings) {
+			if !d.OperatorsChoice() {
+				wrong = append(wrong, fmt.Errorf("topic %s: %s: run weir migrate", spec.Name, d))
+			}
 		}
 	}
 	return errors.Join(wrong...)
 }
 
+// topicAdmin is the work on topics, one request each.
+type topicAdmin struct{ k *Client }
+
+func (k *Client) admin() topicAdmin { return topicAdmin{k} }
+
 // createTopics creates what is missing and returns which those were. It always asks, because the cached layout may be
 // as old as MetadataTTL.
-func (k *Client) createTopics(ctx context.Context, specs []ingest.TopicSpec) (map[string]bool, error) {
+func (a topicAdmin) createTopics(ctx context.Context, specs []ingest.TopicSpec) (map[string]bool, error) {
 	request := &kafka.CreateTopicsRequest{}
 	for _, spec := range specs {
 		topic := kafka.TopicConfig{Topic: spec.Name, NumPartitions: spec.Partitions, ReplicationFactor: -1}
@@ -102,7 +107,7 @@ func (k *Client) createTopics(ctx context.Context, specs []ingest.TopicSpec) (ma
 		}
 		request.Topics = append(request.Topics, topic)
 	}
-	answer, err := k.client.CreateTopics(ctx, request)
+	answer, err := a.k.client.CreateTopics(ctx, request)
 	if err != nil {
 		return nil, fmt.Errorf("creating topics: %w", err)
 	}
@@ -116,7 +121,7 @@ func (k *Client) createTopics(ctx context.Context, specs []ingest.TopicSpec) (ma
 			created[topic.Topic] = true
 			continue
 		}
-		if _, missing := k.Partitions(ctx, topic.Topic); missing == nil || errors.Is(err, kafka.TopicAlreadyExists) {
+		if _, missing := a.k.Partitions(ctx, topic.Topic); missing == nil || errors.Is(err, kafka.TopicAlreadyExists) {
 			continue // it is there; that it must not be created, by rights or policy, does not matter
 		}
 		if errors.Is(err, kafka.InvalidReplicationFactor) {
@@ -128,17 +133,17 @@ func (k *Client) createTopics(ctx context.Context, specs []ingest.TopicSpec) (ma
 }
 
 // awaitLeaders waits until every partition of topic has a leader and returns how many there are.
-func (k *Client) awaitLeaders(ctx context.Context, topic string) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, topicPatience)
+func (a topicAdmin) awaitLeaders(ctx context.Context, topic string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, topicTimeout)
 	defer cancel()
 	wait := retry.NewBackoff(20*time.Millisecond, 500*time.Millisecond)
 	for {
-		leaders, err := k.leaders(ctx, topic)
+		leaders, err := a.k.leaders(ctx, topic)
 		if err == nil {
 			without := slices.Index(leaders, -1)
 			if without < 0 && len(leaders) > 0 {
 				// Brokers are told of new partitions a little after clients are: the leaders themselves must answer.
-				_, err := k.bounds(ctx, topic, numbers(len(leaders)))
+				_, err := a.k.bounds(ctx, topic, numbers(len(leaders)))
 				return len(leaders), err
 			}
 			err = fmt.Errorf("topic %s partition %d has no leader: %w", topic, max(0, without), kafka.LeaderNotAvailable)
@@ -149,8 +154,8 @@ func (k *Client) awaitLeaders(ctx context.Context, topic string) (int, error) {
 	}
 }
 
-func (k *Client) topicSettings(ctx context.Context, topic string) (map[string]string, error) {
-	answer, err := k.client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{
+func (a topicAdmin) topicSettings(ctx context.Context, topic string) (map[string]string, error) {
+	answer, err := a.k.client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{
 		Resources: []kafka.DescribeConfigRequestResource{{ResourceType: kafka.ResourceTypeTopic, ResourceName: topic}},
 	})
 	if err != nil {
@@ -171,7 +176,7 @@ func (k *Client) topicSettings(ctx context.Context, topic string) (map[string]st
 
 // Retention asks for what a topic keeps.
 func (k *Client) Retention(ctx context.Context, topic string) (ingest.Retention, error) {
-	settings, err := k.topicSettings(ctx, topic)
+	settings, err := k.admin().topicSettings(ctx, topic)
 	if err != nil {
 		return ingest.Retention{}, err
 	}
@@ -179,8 +184,8 @@ func (k *Client) Retention(ctx context.Context, topic string) (ingest.Retention,
 }
 
 // mendTopic sets what differs and returns what it was.
-func (k *Client) mendTopic(ctx context.Context, spec ingest.TopicSpec) ([]string, error) {
-	settings, err := k.topicSettings(ctx, spec.Name)
+func (a topicAdmin) mendTopic(ctx context.Context, spec ingest.TopicSpec) ([]string, error) {
+	settings, err := a.topicSettings(ctx, spec.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -188,15 +193,15 @@ func (k *Client) mendTopic(ctx context.Context, spec ingest.TopicSpec) ([]string
 	if len(differences) == 0 {
 		return nil, nil
 	}
-	wanted, mended := spec.Settings(), []string(nil)
+	mended := []string(nil)
 	resource := kafka.IncrementalAlterConfigsRequestResource{ResourceType: kafka.ResourceTypeTopic, ResourceName: spec.Name}
-	for _, key := range slices.Sorted(maps.Keys(differences)) {
+	for _, d := range differences {
 		resource.Configs = append(resource.Configs, kafka.IncrementalAlterConfigsRequestConfig{
-			Name: key, Value: wanted[key], ConfigOperation: kafka.ConfigOperationSet,
+			Name: d.Setting, Value: d.Want, ConfigOperation: kafka.ConfigOperationSet,
 		})
-		mended = append(mended, differences[key])
+		mended = append(mended, d.String())
 	}
-	answer, err := k.client.IncrementalAlterConfigs(ctx, &kafka.IncrementalAlterConfigsRequest{
+	answer, err := a.k.client.IncrementalAlterConfigs(ctx, &kafka.IncrementalAlterConfigsRequest{
 		Resources: []kafka.IncrementalAlterConfigsRequestResource{resource},
 	})
 	if err == nil && len(answer.Resources) != 1 {
@@ -227,4 +232,14 @@ func (k *Client) DeleteTopics(ctx context.Context, topics ...string) error {
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// TopicExists says whether the cluster knows topic. The answer may be as old as KafkaConfig.MetadataTTL, so a caller that
+// waits for a deletion asks until it is false.
+func (k *Client) TopicExists(ctx context.Context, topic string) (bool, error) {
+	_, err := k.Partitions(ctx, topic)
+	if errors.Is(err, kafka.UnknownTopicOrPartition) {
+		return false, nil
+	}
+	return err == nil, err
 }

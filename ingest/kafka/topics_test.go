@@ -31,11 +31,11 @@ func TestEnsureTopics(t *testing.T) {
 		}
 	}
 	for topic, want := range map[string]map[string]string{
-		names.Requests: {ingest.TimestampTypeKey: ingest.LogAppendTime, ingest.MaxMessageBytesKey: "4194304", ingest.CleanupPolicyKey: "delete"},
-		names.Keyed:    {ingest.TimestampTypeKey: ingest.LogAppendTime, ingest.MaxMessageBytesKey: "33554432", ingest.RetentionKey: "172800000"},
-		names.Dead:     {ingest.TimestampTypeKey: ingest.LogAppendTime, ingest.MaxMessageBytesKey: "33554432", ingest.RetentionKey: "-1"},
+		names.Requests: {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "4194304", "cleanup.policy": "delete"},
+		names.Keyed:    {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "33554432", "retention.ms": "172800000"},
+		names.Dead:     {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "33554432", "retention.ms": "-1"},
 	} {
-		has, err := kit.k.topicSettings(kit.ctx, topic)
+		has, err := kit.k.admin().topicSettings(kit.ctx, topic)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,8 +64,8 @@ func TestEnsureTopicsMends(t *testing.T) {
 	specs := []ingest.TopicSpec{{Name: testbed.Namespace(t) + ".keyed", Partitions: 2, MaxMessageBytes: 1 << 20, Retention: time.Hour, FixedPartitions: true}}
 	name := specs[0].Name
 	_, err := kit.k.client.CreateTopics(kit.ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{Topic: name, NumPartitions: 2, ReplicationFactor: 1,
-		ConfigEntries: []kafka.ConfigEntry{{ConfigName: ingest.TimestampTypeKey, ConfigValue: "CreateTime"}, {ConfigName: ingest.MaxMessageBytesKey, ConfigValue: "1000"},
-			{ConfigName: ingest.RetentionKey, ConfigValue: "1234"}}}}})
+		ConfigEntries: []kafka.ConfigEntry{{ConfigName: "message.timestamp.type", ConfigValue: "CreateTime"}, {ConfigName: "max.message.bytes", ConfigValue: "1000"},
+			{ConfigName: "retention.ms", ConfigValue: "1234"}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,9 +78,9 @@ func TestEnsureTopicsMends(t *testing.T) {
 		t.Fatalf("%+v, %v, want three settings mended", reports, err)
 	}
 	testbed.Eventually(t, 5*time.Second, func() error { return kit.k.VerifyTopics(kit.ctx, specs) })
-	setTopic(kit, name, ingest.MaxMessageBytesKey, "2000000")
+	setTopic(kit, name, "max.message.bytes", "2000000")
 	testbed.Eventually(t, 5*time.Second, func() error {
-		if has, err := kit.k.topicSettings(kit.ctx, name); err != nil || has[ingest.MaxMessageBytesKey] != "2000000" {
+		if has, err := kit.k.admin().topicSettings(kit.ctx, name); err != nil || has["max.message.bytes"] != "2000000" {
 			return errors.Join(err, errors.New("not set yet"))
 		}
 		return nil

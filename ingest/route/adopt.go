@@ -4,80 +4,65 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
-// retire takes a partition out of routing until the lookout has found out how it stands.
-func (s *session) retire(partition int) {
+// drop takes a partition out of routing until the watcher has found out how it stands.
+func (s *session) drop(partition int) {
 	s.sources = slices.DeleteFunc(s.sources, func(src *source) bool { return src.partition == partition })
-	s.tickets++
-	s.idle[partition] = &resting{ticket: s.tickets}
-	s.lookout.lookAt(s.idle)
-	ingest.Wake(s.lookout.asked)
+	s.drops++
+	s.idle[partition] = &idlePartition{number: s.drops}
+	s.standing++
+	s.watcher.lookAt(s.idle)
+	ingest.Wake(s.watcher.asked)
 }
 
-// lookAt tells the lookout which partitions are not routed.
-func (l *lookout) lookAt(idle map[int]*resting) {
-	l.mu.Lock()
-	clear(l.idle)
-	for p, rest := range idle {
-		l.idle[p] = rest.ticket
-	}
-	l.mu.Unlock()
-}
-
-// heed acts on what the intake and the lookout have found since the last step.
-func (s *session) heed(ctx context.Context) error {
-	for _, p := range s.intake.closeLost() {
+// apply acts on what the prefetcher and the watcher have found since the last step.
+func (s *session) apply(ctx context.Context) error {
+	for _, p := range s.prefetcher.closeLost() {
 		s.r.opt.Logger.Warn("partition of requests: the next offset lies outside its log", "partition", p)
-		s.retire(p)
+		s.drop(p)
 	}
-	l := s.lookout
-	l.mu.Lock()
-	found, granted, fresh, unfit := l.found, l.granted, l.fresh, l.unfit
-	l.found, l.fresh = nil, false
-	l.mu.Unlock()
-	if unfit != nil {
-		s.reportUnfit(ctx, unfit)
-		return fmt.Errorf("leaving the group of requests: %w", unfit)
+	news := s.watcher.news()
+	if news.unfit != nil {
+		s.r.reportUnfit(ctx, s.assignment, news.unfit)
+		return fmt.Errorf("leaving the group of requests: %w", news.unfit)
 	}
-	for i := range found {
-		f := &found[i]
+	for i := range news.found {
+		f := &news.found[i]
 		rest, ok := s.idle[f.partition]
 		switch {
-		case !ok || rest.ticket != f.ticket:
+		case !ok || rest.number != f.number:
 		case f.away != nil:
 			s.unreachable(f, rest)
 		default:
-			if err := s.adopt(ctx, f, granted); err != nil {
+			if err := s.adopt(ctx, f, news.granted); err != nil {
 				return err
 			}
 		}
 	}
-	if len(found) > 0 {
+	if len(news.found) > 0 {
 		s.showSources()
-		ingest.Wake(s.intake.room)
+		ingest.Wake(s.prefetcher.room)
 	}
 	s.watch()
-	if fresh {
-		return s.passBlocked(ctx, granted)
+	if news.fresh {
+		return s.passBlocked(ctx, news.granted)
 	}
 	return nil
 }
 
 // adopt makes a partition a source from the commit that was fetched in this generation, also one that this router had
 // before: in between, others may have routed it. A refused partition is adopted once its gap is accepted.
-func (s *session) adopt(ctx context.Context, f *finding, granted []ingest.Acceptance) error {
+func (s *session) adopt(ctx context.Context, f *observation, granted []ingest.Acceptance) error {
 	s.idle[f.partition].log.Answered()
 	at, no := s.r.judge(f.partition, f.commit, f.has, f.log)
 	if no == nil {
 		src := &source{partition: f.partition, at: at, version: f.version}
-		if s.r.deviate.start != nil {
-			s.r.deviate.start(src)
-		}
 		s.add(src)
 		return nil
 	}
@@ -104,7 +89,7 @@ func (s *session) resume(ctx context.Context, src *source, g ingest.Acceptance) 
 	batches := make([]ingest.Batch, s.r.opt.KeyedPartitions)
 	for q := range batches {
 		loss := detectors.Keyed{
-			Format: s.formatFor(src.version), Kind: detectors.KeyedLoss, Generation: at.Generation, Source: src.partition, Offset: at.Offset,
+			Format: s.r.versions.format(src.version), Kind: detectors.KeyedLoss, Generation: at.Generation, Source: src.partition, Offset: at.Offset,
 			Prev: detectors.NoOffset, Time: at.Progress,
 		}
 		batches[q] = ingest.Batch{Partition: q, Values: [][]byte{detectors.AppendKeyed(nil, &loss)}}
@@ -115,7 +100,7 @@ func (s *session) resume(ctx context.Context, src *source, g ingest.Acceptance) 
 		return ctx.Err() // the next look tries again
 	}
 	s.add(src)
-	if err := s.commit(ctx, s.present()); err != nil {
+	if err := s.commit(ctx, standings(s.sources)); err != nil {
 		return err
 	}
 	s.r.tally.bump(func(st *Stats) { st.AcceptedGaps++ })
@@ -127,7 +112,8 @@ func (s *session) resume(ctx context.Context, src *source, g ingest.Acceptance) 
 // add begins to route a partition, or to route it from another place.
 func (s *session) add(src *source) {
 	delete(s.idle, src.partition)
-	s.lookout.lookAt(s.idle)
+	s.standing++
+	s.watcher.lookAt(s.idle)
 	at, there := slices.BinarySearchFunc(s.sources, src.partition, func(x *source, p int) int { return x.partition - p })
 	if there {
 		s.sources[at] = src
@@ -139,27 +125,27 @@ func (s *session) add(src *source) {
 	if since == traffic.BeforeTime {
 		since = s.order.front // nothing is known of it yet: it is taken for one of the others
 	}
-	s.intake.open(src.partition, src.at.Offset, since)
-	ingest.Wake(s.intake.room)
+	s.prefetcher.open(src.partition, src.at.Offset, since)
+	ingest.Wake(s.prefetcher.room)
 }
 
-// showSources publishes where the partitions stand, to the lookout's reports and to the statistics.
+// showSources publishes where the partitions stand, to the watcher's reports and to the statistics.
 func (s *session) showSources() {
 	states := make([]ingest.PartitionStatus, 0, len(s.sources)+len(s.idle))
 	seen := make(map[int]SourceStats, cap(states))
 	for _, src := range s.sources {
 		state := ingest.PartitionStatus{
-			Side: ingest.SideRequests, Partition: src.partition, Owner: s.assignment.Member, State: "running",
+			Side: ingest.SideRequests, Partition: src.partition, Owner: s.assignment.Member, State: ingest.Running,
 			Offset: src.at.Offset, End: src.at.End,
 		}
 		states = append(states, describeBlocked(src.blocked, state))
 		seen[src.partition] = SourceStats{
 			Halted: src.blocked != nil,
 			Offset: src.at.Offset, End: src.at.End, Version: src.at.Version, Progress: src.at.Progress,
-			HighWatermark: s.intake.tail(src.partition).high,
+			HighWatermark: s.prefetcher.tail(src.partition).high,
 		}
 	}
-	stopped := s.anyBlocked()
+	stopped := slices.ContainsFunc(s.sources, func(src *source) bool { return src.blocked != nil })
 	for p, rest := range s.idle {
 		if b := rest.log.Blocked; b != nil {
 			states = append(states, describeBlocked(b, ingest.PartitionStatus{
@@ -173,32 +159,103 @@ func (s *session) showSources() {
 		}
 		stopped = true
 		states = append(states, ingest.PartitionStatus{
-			Side: ingest.SideRequests, Partition: p, Owner: s.assignment.Member, State: "refused", Reason: rest.refusal.reason,
+			Side: ingest.SideRequests, Partition: p, Owner: s.assignment.Member, State: ingest.Refused, Reason: rest.refusal.reason,
 			Offset: rest.commit.Offset, End: rest.commit.Offset, GapSource: p, GapOffset: rest.refusal.gap(),
 		})
 		seen[p] = SourceStats{Refused: true}
 	}
 	slices.SortFunc(states, func(a, b ingest.PartitionStatus) int { return a.Partition - b.Partition })
-	s.lookout.mu.Lock()
-	s.lookout.states, s.lookout.stopped = states, stopped
-	s.lookout.mu.Unlock()
-	held := s.intake.size()
-	s.r.tally.bump(func(st *Stats) { st.Sources, st.IntakeBytes = seen, held })
+	s.watcher.show(states, stopped)
+	held := s.prefetcher.size()
+	s.r.tally.bump(func(st *Stats) { st.Sources, st.PrefetchedBytes = seen, held })
 }
 
 // reportUnfit tells operators, as far as the store can be reached, that this process gives its partitions up. The error
 // itself is the session's outcome.
-func (s *session) reportUnfit(ctx context.Context, unfit error) {
+func (r *Router) reportUnfit(ctx context.Context, a ingest.Assignment, unfit error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	var states []ingest.PartitionStatus
-	for _, p := range s.assignment.Partitions {
+	for _, p := range a.Partitions {
 		states = append(states, ingest.PartitionStatus{
-			Side: ingest.SideRequests, Partition: p, Owner: s.assignment.Member, State: "refused", Reason: unfit.Error(),
+			Side: ingest.SideRequests, Partition: p, Owner: a.Member, State: ingest.Refused, Reason: unfit.Error(),
 			GapSource: p, GapOffset: noGap,
 		})
 	}
-	if err := s.r.opt.Partitions.Report(ctx, s.r.opt.Stream, states); err != nil {
-		s.r.tally.bump(func(st *Stats) { st.ReportFailures++ })
+	if err := r.opt.Partitions.Report(ctx, r.opt.Stream, states); err != nil {
+		r.tally.bump(func(st *Stats) { st.ReportFailures++ })
 	}
+}
+
+// watch takes over from the prefetcher which sources cannot be read on. Such a source stays one, since it goes on by itself
+// when it can be read again. But it must not hold back the stream: it falls silent, so that detectors stop waiting for it
+// after a while, and says why.
+func (s *session) watch() {
+	changed := false
+	for _, src := range s.sources {
+		now := s.prefetcher.blockage(src.partition)
+		if now.Same(src.blocked) {
+			continue
+		}
+		log := s.r.opt.Logger.With("partition", src.partition, "offset", src.at.Offset)
+		if now == nil {
+			log.Info("partition of requests can be read again")
+		} else {
+			log.Error("partition of requests cannot be read on", "reason", now.Reason, "gap_offset", now.Next)
+		}
+		src.blocked, changed = now, true
+	}
+	if changed {
+		s.showSources()
+	}
+}
+
+// describeBlocked says in a report of a partition of requests why it cannot be read on.
+func describeBlocked(b *ingest.Blockage, state ingest.PartitionStatus) ingest.PartitionStatus {
+	if b != nil {
+		state.State, state.Reason, state.GapSource, state.GapOffset = ingest.Halted, b.Reason, state.Partition, b.Next
+	}
+	return state
+}
+
+// unreachable notes that the log of a partition that is not routed yet could not be looked at. After a while that is said
+// of it, as of one that is routed.
+func (s *session) unreachable(f *observation, rest *idlePartition) {
+	before := rest.log.Blocked
+	rest.commit = f.commit
+	rest.log.Failed(time.Now(), f.commit.Offset, f.away)
+	if !rest.log.Blocked.Same(before) {
+		s.r.opt.Logger.Error("partition of requests cannot be read", "partition", f.partition, "offset", f.commit.Offset,
+			"reason", rest.log.Blocked.Reason)
+	}
+}
+
+// passBlocked goes on behind what cannot be read, where an operator has accepted exactly that. All before it must be
+// acknowledged first.
+func (s *session) passBlocked(ctx context.Context, granted []ingest.Acceptance) error {
+	for _, src := range s.sources {
+		b := src.blocked
+		if b == nil || b.Next == ingest.NoOffset || src.at.Offset < b.Offset {
+			continue
+		}
+		at := slices.IndexFunc(granted, func(g ingest.Acceptance) bool {
+			return g.Side == ingest.SideRequests && g.Partition == src.partition && g.GapOffset == b.Next
+		})
+		if at < 0 {
+			continue
+		}
+		behind := &source{partition: src.partition, at: announceBehind(src.at, b.Next), version: src.version}
+		if err := s.resume(ctx, behind, granted[at]); err != nil {
+			return err
+		}
+		s.showSources()
+	}
+	return nil
+}
+
+// announceBehind is where routing goes on when what lies before offset is given up. What is announced beyond it stays announced,
+// since an earlier router may have read it, and appended parts of it under its version.
+func announceBehind(a ingest.Announcement, offset int64) ingest.Announcement {
+	a.Offset, a.End, a.Prev = offset, max(offset, a.End), sentBefore(offset, len(a.Prev))
+	return a
 }

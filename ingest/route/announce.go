@@ -4,35 +4,41 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
 
-// announce commits next, with the ends of the chunk that follows. It covers every source, also those without events:
-// a commit that left one out would leave its announcement to an older commit.
-func (s *session) announce(ctx context.Context, next []ingest.Announcement) error {
+// announce commits where c, which is acknowledged, ends, with the ends of the chunk that follows. It covers every source,
+// also those without events: a commit that left one out would leave its announcement to an older commit.
+func (s *session) announce(ctx context.Context, c *chunk) error {
 	s.linger(ctx)
-	if ahead := s.prepared; ahead != nil && s.follows(ahead, next) {
-		return s.announceAs(ctx, ahead.announced, &ahead.plan)
+	if p := s.prepared; p != nil && p.behind == s.standing {
+		if err := s.announceAs(ctx, p.announced, &p.plan); err != nil {
+			return err
+		}
+		p.announcedAs = s.standing
+		return nil
 	}
 	s.prepared = nil
-	p := s.plan(next)
-	return s.announceAs(ctx, next, &p)
+	p := s.plan(c.next)
+	return s.announceAs(ctx, c.next, &p)
 }
 
 // announceNews announces what has come while nothing was announced. What waits for something older that is not read yet
 // is not announced: a commit that says nothing new would only be repeated.
 func (s *session) announceNews(ctx context.Context) error {
 	s.linger(ctx)
-	next := s.present()
+	next := standings(s.sources)
 	p := s.plan(next)
 	waits := p.held && !p.further
-	patience := s.order.wait(waits)
+	timeout := s.order.wait(waits)
 	if waits {
 		s.r.tally.bump(func(st *Stats) { st.OrderWaits++ })
-		s.await(ctx, patience)
+		s.await(ctx, timeout)
 	}
 	if !p.further {
 		return nil
@@ -45,6 +51,7 @@ func (s *session) announceAs(ctx context.Context, next []ingest.Announcement, p 
 	if err := s.commit(ctx, next); err != nil {
 		return err
 	}
+	s.standing++
 	s.order.announced(p.front)
 	for i, src := range s.sources {
 		if next[i].Progress == traffic.EndOfTime && src.at.Progress != traffic.EndOfTime {
@@ -52,16 +59,19 @@ func (s *session) announceAs(ctx context.Context, next []ingest.Announcement, p 
 		}
 		src.at, src.version = next[i], p.versions[i]
 		if src.at.End > src.at.Offset {
-			s.announced = s.r.opt.Clock()
+			s.lastAnnounced = s.r.opt.Clock()
 		}
 	}
 	return nil
 }
 
+// lingerTime is the least time between announcements, so that chunks fill up under load.
+const lingerTime = 3 * time.Millisecond
+
 // linger lets a chunk fill up when chunks follow each other closely. The first event after a pause never waits.
 func (s *session) linger(ctx context.Context) {
-	left := s.announced.Add(s.r.opt.Linger).Sub(s.r.opt.Clock())
-	if s.announced != traffic.BeforeTime && left > 0 && left <= s.r.opt.Linger {
+	left := s.lastAnnounced.Add(lingerTime).Sub(s.r.opt.Clock())
+	if s.lastAnnounced != traffic.BeforeTime && left > 0 && left <= lingerTime {
 		_ = retry.Sleep(ctx, left)
 	}
 }
@@ -86,8 +96,8 @@ func (s *session) plan(next []ingest.Announcement) chunkPlan {
 	for i, src := range s.sources {
 		a := &next[i]
 		p.versions[i] = src.version
-		v := s.versionFor(src)
-		q := s.intake.queued(src.partition, a.Offset)
+		v := s.r.versions.after(src.version)
+		q := s.prefetcher.queued(src.partition, a.Offset)
 		switch {
 		case a.Offset < a.End:
 			q.stand(a.End, &room)
@@ -117,9 +127,6 @@ func (s *session) commit(ctx context.Context, next []ingest.Announcement) error 
 		commits[src.partition] = next[i].Commit()
 	}
 	err := s.assignment.Commits.Commit(ctx, commits)
-	if s.r.deviate.commit != nil {
-		err = s.r.deviate.commit(err)
-	}
 	switch {
 	case err == nil:
 		s.r.tally.bump(func(st *Stats) { st.Announcements++ })
@@ -132,11 +139,42 @@ func (s *session) commit(ctx context.Context, next []ingest.Announcement) error 
 	return fmt.Errorf("a commit without an answer: %w: %w", err, ingest.ErrRejoin)
 }
 
-// versionFor is the version that a chunk of src would be announced under now: versions only go forward.
-func (s *session) versionFor(src *source) *routingVersion {
-	newest := s.r.versions.newest()
-	if newest == nil || src.version != nil && src.version.number > newest.number {
-		return src.version
+// preparedChunk is the chunk after the one that is being appended, built while that one is on its way. It changes nothing
+// of the protocol: what announced says is committed after the chunk before is acknowledged, and before anything of this
+// one is appended. If it does not come to that, it is dropped.
+type preparedChunk struct {
+	behind      int64 // session.standing when it was prepared: another one since, and it follows something else
+	announcedAs int64 // session.standing after announced was committed; 0 before
+	announced   []ingest.Announcement
+	plan        chunkPlan
+	chunk       *chunk
+}
+
+// prepare plans and builds the chunk after c if what is queued fills it: then nothing is gained by waiting for more. A
+// chunk that is not full is built as late as can be, so that it takes along what came meanwhile.
+func (s *session) prepare(c *chunk) {
+	s.prepared = nil
+	p := &preparedChunk{behind: s.standing, announced: slices.Clone(c.next)}
+	p.plan = s.plan(p.announced)
+	if !p.plan.full {
+		return
 	}
-	return newest
+	sources := make([]*source, len(s.sources))
+	for i, src := range s.sources {
+		sources[i] = &source{partition: src.partition, at: p.announced[i], version: p.plan.versions[i]}
+	}
+	s.turn = 1 - s.turn // the bytes of c live in the other builder
+	p.chunk = s.builders[s.turn].build(sources, s.prefetcher)
+	s.prepared = p
+}
+
+// nextChunk is the chunk that is announced: the one that was prepared, if it was announced as it was planned and the
+// sources are still those, or one that is built now.
+func (s *session) nextChunk() *chunk {
+	p := s.prepared
+	s.prepared = nil
+	if p != nil && p.announcedAs == s.standing {
+		return p.chunk
+	}
+	return s.builders[s.turn].build(s.sources, s.prefetcher)
 }

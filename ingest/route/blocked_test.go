@@ -60,11 +60,11 @@ func TestRouteStopsAtABatchThatDoesNotDecode(t *testing.T) {
 		before := w.ticksOf(t, 1)
 		rest(ctx, 5*time.Second)
 		st := w.state(1)
-		if st.State != "halted" || st.Offset != 10 || st.GapSource != 1 || st.GapOffset != 14 ||
+		if st.State != ingest.Halted || st.Offset != 10 || st.GapSource != 1 || st.GapOffset != 14 ||
 			!strings.Contains(st.Reason, "CRC-32C") || !strings.Contains(st.Reason, "offsets 10 to 13 would be lost") {
 			t.Errorf("reported: %+v", st)
 		}
-		if w.commit(0).Offset != 3 || w.state(0).State != "running" {
+		if w.commit(0).Offset != 3 || w.state(0).State != ingest.Running {
 			t.Errorf("partition 0: offset %d, %+v: the others must go on", w.commit(0).Offset, w.state(0))
 		}
 		if n := w.ticksOf(t, 1) - before; n > 0 || w.ticksOf(t, 0) == 0 {
@@ -80,12 +80,12 @@ func TestRouteStopsAtABatchThatDoesNotDecode(t *testing.T) {
 		w.grant(ingest.Acceptance{Side: ingest.SideRequests, Partition: 0, GapSource: 0, GapOffset: 14, By: "ann"})
 		w.grant(ingest.Acceptance{Side: ingest.SideKeyed, Partition: 1, GapSource: 1, GapOffset: 14, By: "ann"})
 		rest(ctx, 5*time.Second)
-		if w.state(1).State != "halted" || r.Stats().AcceptedGaps != 0 {
+		if w.state(1).State != ingest.Halted || r.Stats().AcceptedGaps != 0 {
 			t.Errorf("went on by the acceptance of another gap: %+v", w.state(1))
 		}
 		w.grant(ingest.Acceptance{Side: ingest.SideRequests, Partition: 1, GapSource: 1, GapOffset: 14, By: "ann", Reason: "disk"})
 		rest(ctx, 5*time.Second)
-		if w.state(1).State != "running" || w.commit(1).Offset != 23 || r.Stats().AcceptedGaps != 1 || r.Stats().Sources[1].Halted {
+		if w.state(1).State != ingest.Running || w.commit(1).Offset != 23 || r.Stats().AcceptedGaps != 1 || r.Stats().Sources[1].Halted {
 			t.Errorf("after the acceptance: %+v, offset %d", w.state(1), w.commit(1).Offset)
 		}
 		for q, losses := range w.keyedOf(t, detectors.KeyedLoss, 1) {
@@ -125,10 +125,10 @@ func TestRouteGoesOnWhenALeaderIsBack(t *testing.T) {
 			w.append(0, 3)
 			w.append(1, 5)
 			rest(ctx, 20*time.Second)
-			if w.commit(0).Offset != 3 || w.state(0).State != "running" {
+			if w.commit(0).Offset != 3 || w.state(0).State != ingest.Running {
 				t.Errorf("partition 0 waits for partition 1: offset %d, %+v", w.commit(0).Offset, w.state(0))
 			}
-			if w.state(1).State == "halted" {
+			if w.state(1).State == ingest.Halted {
 				t.Errorf("an election takes seconds: %+v", w.state(1))
 			}
 			rest(ctx, 20*time.Second)
@@ -138,7 +138,7 @@ func TestRouteGoesOnWhenALeaderIsBack(t *testing.T) {
 			if adopted {
 				want = 5
 			}
-			if st := w.state(1); st.State != "halted" || st.GapOffset != ingest.NoOffset || st.Offset != want || !strings.Contains(st.Reason, "goes on by itself") {
+			if st := w.state(1); st.State != ingest.Halted || st.GapOffset != ingest.NoOffset || st.Offset != want || !strings.Contains(st.Reason, "goes on by itself") {
 				t.Errorf("adopted %v, reported: %+v", adopted, st)
 			}
 			if n := w.ticksOf(t, 1) - before; n > 0 || len(said.lines()) != 1 || !r.Stats().Sources[1].Halted {
@@ -146,7 +146,7 @@ func TestRouteGoesOnWhenALeaderIsBack(t *testing.T) {
 			}
 			w.mend(1)
 			rest(ctx, 15*time.Second)
-			if w.state(1).State != "running" || w.commit(1).Offset != 10 || w.ticksOf(t, 1) <= before || len(said.lines()) != 1 {
+			if w.state(1).State != ingest.Running || w.commit(1).Offset != 10 || w.ticksOf(t, 1) <= before || len(said.lines()) != 1 {
 				t.Errorf("adopted %v, after the leader is back: %+v, offset %d, said %q", adopted, w.state(1), w.commit(1).Offset, said.lines())
 			}
 		})
@@ -212,13 +212,13 @@ func TestRouteReadsAddedPartitions(t *testing.T) {
 			}, func(ctx context.Context, w *world, _ *Router, _ *simHost) {
 				rest(ctx, 5*time.Second)
 				if !tc.read {
-					if st := w.state(added); st.State != "refused" || !strings.Contains(st.Reason, "no commit") {
+					if st := w.state(added); st.State != ingest.Refused || !strings.Contains(st.Reason, "no commit") {
 						t.Errorf("reported %+v, want it refused", st)
 					}
 					return
 				}
 				a, err := ingest.DecodeAnnouncement(w.commit(added).Metadata)
-				if err != nil || a.Offset != 5 || a.Generation != 7 || w.state(added).State != "running" {
+				if err != nil || a.Offset != 5 || a.Generation != 7 || w.state(added).State != ingest.Running {
 					t.Errorf("commit %+v, %v, reported %+v", a, err, w.state(added))
 				}
 				for q, events := range w.keyedOf(t, detectors.KeyedEvent, added) {

@@ -36,7 +36,6 @@ type chunkBuilder struct {
 	evidence []byte // of the present event, as its records end
 	sample   []byte
 	counts   map[*routingVersion]*ruleCounts
-	stop     func(ingest.Announcement) int64
 }
 
 // keyedPart is what goes to one keyed partition.
@@ -46,12 +45,9 @@ type keyedPart struct {
 	size   int // as maxBatchBytes counts
 }
 
-func newBuilder(opt *Options, stop func(ingest.Announcement) int64) *chunkBuilder {
-	if stop == nil {
-		stop = func(a ingest.Announcement) int64 { return a.End } // no chunk crosses an announced end
-	}
+func newBuilder(opt *Options) *chunkBuilder {
 	return &chunkBuilder{
-		opt: opt, stop: stop, keyed: make([]keyedPart, opt.KeyedPartitions), counts: map[*routingVersion]*ruleCounts{},
+		opt: opt, keyed: make([]keyedPart, opt.KeyedPartitions), counts: map[*routingVersion]*ruleCounts{},
 		reader: eventRouter{live: opt.Live, targets: newTargeter(opt.Secret, opt.KeyedPartitions)},
 	}
 }
@@ -67,7 +63,7 @@ type stretch struct {
 
 // build makes a chunk of what is queued within the announced ends. The records of the sources are interleaved by append
 // time, each source's in the order of its offsets. The chunk may end short of an announced end: the end stays.
-func (b *chunkBuilder) build(sources []*source, in *intake) *chunk {
+func (b *chunkBuilder) build(sources []*source, in *prefetcher) *chunk {
 	b.reset()
 	c := &chunk{next: make([]ingest.Announcement, len(sources)), stats: newEventStats()}
 	open := make([]*stretch, len(sources))
@@ -107,9 +103,9 @@ func (b *chunkBuilder) reset() {
 	b.touched = b.touched[:0]
 }
 
-func (b *chunkBuilder) open(src *source, at *ingest.Announcement, in *intake) *stretch {
+func (b *chunkBuilder) open(src *source, at *ingest.Announcement, in *prefetcher) *stretch {
 	messages, read := in.peek(src.partition)
-	stop := max(b.stop(*at), at.Offset)
+	stop := max(at.End, at.Offset) // no chunk crosses an announced end
 	n, _ := slices.BinarySearchFunc(messages, stop, func(m traffic.Message, offset int64) int {
 		return cmp.Compare(m.Offset, offset)
 	})

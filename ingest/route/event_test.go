@@ -134,14 +134,14 @@ func TestReadEventAims(t *testing.T) {
 		value := fmt.Sprintf(`{"v":1,"ip":"%s","device":"tv","path":"/v1/all"}`, address)
 		got := r.read(v, &traffic.Message{Appended: noon, Value: []byte(value)}, 0)
 		want := map[int][]int{}
-		byIP := Target(simSecret, ip, fmt.Sprintf("2001:db8:0:%x::/64", i), false, "", simKeyed)
+		byIP := target(simSecret, ip, fmt.Sprintf("2001:db8:0:%x::/64", i), false, "", simKeyed)
 		if i == 0 {
-			byIP = Target(simSecret, ip, "2001:db8::/64", false, "", simKeyed)
+			byIP = target(simSecret, ip, "2001:db8::/64", false, "", simKeyed)
 		}
 		want[byIP] = append(want[byIP], 0, 1) // both by ip: one record, whatever the rest of the key
-		all := Target(simSecret, traffic.KeyField{}, "", false, "c-all", simKeyed)
+		all := target(simSecret, traffic.KeyField{}, "", false, "c-all", simKeyed)
 		want[all] = append(want[all], 2)
-		grouped := Target(simSecret, user, "", true, "", simKeyed)
+		grouped := target(simSecret, user, "", true, "", simKeyed)
 		want[grouped] = append(want[grouped], 3)
 		have := map[int][]int{}
 		for _, to := range got.targets {
@@ -156,7 +156,7 @@ func TestReadEventAims(t *testing.T) {
 func TestCountEvents(t *testing.T) {
 	opt := routedOptions(true)
 	v := compiled(t, opt, watchRouting())
-	b := newBuilder(opt, nil)
+	b := newBuilder(opt)
 	counts, sum := b.countsOf(v), newEventStats()
 	read := func(progress traffic.Time, members string) {
 		value := `{"v":1,"time":"` + noon.String() + `",` + members + `}`

@@ -27,7 +27,7 @@ func TestEvidenceIsText(t *testing.T) {
 		}
 		src := sourceAt(0, v, 0, int64(len(messages)))
 		src.at.Prev = ingest.NoneSent(opt.KeyedPartitions)
-		c := newBuilder(opt, nil).build([]*source{src}, filled(map[int]int64{0: int64(len(messages))}, messages...))
+		c := newBuilder(opt).build([]*source{src}, filled(map[int]int64{0: int64(len(messages))}, messages...))
 		for _, b := range c.batches {
 			p := detectors.NewPartition(detectors.Config{Keyed: b.Partition, Sources: 1, Generation: src.at.Generation})
 			p.Learn(routing)

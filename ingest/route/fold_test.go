@@ -122,10 +122,10 @@ func (e *simEvent) expected(version int64) map[int][]int {
 		case lacking && r.Missing == rules.MissingSkip:
 			continue
 		case len(r.Key) == 0:
-			q = Target(simSecret, traffic.KeyField{}, "", false, r.ID, simKeyed)
+			q = target(simSecret, traffic.KeyField{}, "", false, r.ID, simKeyed)
 		default:
 			value := values[r.Key[0].Field]
-			q = Target(simSecret, r.Key[0], value, value == "", "", simKeyed)
+			q = target(simSecret, r.Key[0], value, value == "", "", simKeyed)
 		}
 		out[q] = append(out[q], i)
 	}

@@ -35,12 +35,11 @@ func newSimHost(w *world, name string, number uint64) *simHost {
 }
 
 // router makes the process's router, which knows nothing of one before.
-func (h *simHost) router(deviate deviation) (*Router, error) {
+func (h *simHost) router() (*Router, error) {
 	r, err := New(h.options())
 	if err != nil {
 		return nil, err
 	}
-	r.deviate = deviate
 	return r, nil
 }
 

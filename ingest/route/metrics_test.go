@@ -16,7 +16,7 @@ func TestRouteMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	tally.bump(func(s *Stats) {
-		s.Events, s.Chunks, s.OrderWaits, s.IntakeBytes = 12, 3, 7, 4096
+		s.Events, s.Chunks, s.OrderWaits, s.PrefetchedBytes = 12, 3, 7, 4096
 		s.DeadLetters["empty"] = 2
 		s.MissingIdentities[traffic.FieldIP][traffic.MissingBadIP] = 4
 		s.Rules["a"] = RuleStats{Matched: 9, Behind: 2, Missing: [traffic.NumFields]int64{traffic.FieldDevice: 1}, Skipped: 1,

@@ -10,11 +10,11 @@ import (
 const (
 	// orderSpan is how far behind the newest that is routed a partition may be and still be waited for, by append time.
 	orderSpan = 10 * time.Second
-	// orderPatience is how long events wait, in all, for what was appended before them and is not read yet. It comes back
+	// orderTimeout is how long events wait, in all, for what was appended before them and is not read yet. It comes back
 	// at a tenth of the time that passes, so that partitions which answer slowly, or not at all, cost the others no more
 	// than that.
-	orderPatience = time.Second
-	orderRegain   = 10
+	orderTimeout = time.Second
+	orderRegain  = 10
 )
 
 // order says what the next chunk is made of, over all sources: the events that were appended first. After an outage
@@ -22,23 +22,23 @@ const (
 // unevenly the backlog lies and the partitions are read.
 //
 // A source of which nothing is queued, though there is more to be read, holds the others back at what it may hold, for as
-// long as there is patience. One that is orderSpan behind what is routed already (its leader was away, or the router that
+// long as there is timeout. One that is orderSpan behind what is routed already (its leader was away, or the router that
 // had it was slow) is a straggler. To hold the others until it has caught up would not undo that they are ahead, and would
 // delay the blocks that are due now. So stragglers have half of each chunk, the oldest first among them, and the others
 // the other half; what either half leaves free is the other's. Nobody waits for a straggler.
 //
 // Of a session. Only its goroutine uses it.
 type order struct {
-	clock    func() traffic.Time
-	front    traffic.Time // append time of the newest event that was announced, or what commits say about it
-	chosen   traffic.Time // what front becomes if what was chosen last is announced
-	patience time.Duration
-	looked   traffic.Time // when patience was reckoned last
-	held     bool         // events have been waiting since then
+	clock   func() traffic.Time
+	front   traffic.Time // append time of the newest event that was announced, or what commits say about it
+	chosen  traffic.Time // what front becomes if what was chosen last is announced
+	timeout time.Duration
+	looked  traffic.Time // when timeout was reckoned last
+	held    bool         // events have been waiting since then
 }
 
 func newOrder(clock func() traffic.Time) *order {
-	return &order{clock: clock, front: traffic.BeforeTime, patience: orderPatience, looked: clock()}
+	return &order{clock: clock, front: traffic.BeforeTime, timeout: orderTimeout, looked: clock()}
 }
 
 // startsAt notes how far a source was routed when the session took it.
@@ -118,7 +118,7 @@ func (o *order) choose(sources []*queuedSource, room *chunkRoom) (held bool) {
 }
 
 // merge takes the oldest events of the stragglers, or of the others, until the room is full, or the next one is not read
-// yet and there is patience for it.
+// yet and there is timeout for it.
 func (o *order) merge(sources []*queuedSource, stragglers bool, now traffic.Time, room *chunkRoom) (held bool) {
 	for !room.full() {
 		first, until := o.oldest(sources, stragglers)
@@ -144,7 +144,7 @@ func (o *order) oldest(sources []*queuedSource, stragglers bool) (first *queuedS
 	least, until := traffic.EndOfTime, traffic.EndOfTime
 	for _, q := range sources {
 		at, ok := q.next()
-		if !ok || q.behind != stragglers || len(q.messages) == 0 && (stragglers || o.patience <= 0) {
+		if !ok || q.behind != stragglers || len(q.messages) == 0 && (stragglers || o.timeout <= 0) {
 			continue
 		}
 		if first == nil || at < least || at == least && len(first.messages) == 0 {
@@ -156,14 +156,14 @@ func (o *order) oldest(sources []*queuedSource, stragglers bool) (first *queuedS
 	return first, until
 }
 
-// reckon brings patience up to date.
+// reckon brings timeout up to date.
 func (o *order) reckon(now traffic.Time) {
 	passed := max(now.Sub(o.looked), 0)
 	o.looked = now
 	if o.held {
-		o.patience = max(o.patience-passed, 0)
+		o.timeout = max(o.timeout-passed, 0)
 	} else {
-		o.patience = min(o.patience+passed/orderRegain, orderPatience)
+		o.timeout = min(o.timeout+passed/orderRegain, orderTimeout)
 	}
 }
 
@@ -173,5 +173,5 @@ func (o *order) announced(front traffic.Time) { o.front = max(o.front, front) }
 // wait notes whether events wait from now on, and how long they will at most.
 func (o *order) wait(held bool) time.Duration {
 	o.held = held
-	return o.patience
+	return o.timeout
 }

@@ -90,7 +90,7 @@ func TestEventsWaitABoundedTime(t *testing.T) {
 			now = now.Add(step)
 		}
 	}
-	if low, high := orderPatience+4*time.Second, orderPatience+time.Minute/orderRegain; waited < low || waited > high {
+	if low, high := orderTimeout+4*time.Second, orderTimeout+time.Minute/orderRegain; waited < low || waited > high {
 		t.Errorf("events waited %v of a minute, want %v to %v", waited, low, high)
 	}
 }

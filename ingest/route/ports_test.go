@@ -259,7 +259,7 @@ func (s *simPartitions) Report(_ context.Context, _ string, states []ingest.Part
 	defer s.world.mu.Unlock()
 	for _, st := range states {
 		s.world.states[st.Partition] = st
-		if st.State != "running" {
+		if st.State != ingest.Running {
 			s.world.refusals++
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// TestSilenceBehindABacklog: an intake that has much to read leaves partitions out again and again, and a silent one among
+// TestSilenceBehindABacklog: a prefetcher that has much to read leaves partitions out again and again, and a silent one among
 // them is still found out. What was left out for long has not been silent.
 func TestSilenceBehindABacklog(t *testing.T) {
 	begin := time.Unix(1e9, 0)
@@ -47,8 +47,8 @@ func TestSilenceBehindABacklog(t *testing.T) {
 func TestNobodyWaitsForWhatCannotBeRead(t *testing.T) {
 	const now = traffic.Time(1 << 40)
 	clock := func() traffic.Time { return now }
-	fresh := func() *intake {
-		in := newIntake(nil, time.Second, 1<<20, make(chan struct{}, 1), func(error) {})
+	fresh := func() *prefetcher {
+		in := newPrefetcher(nil, time.Second, 1<<20, make(chan struct{}, 1), func(error) {})
 		in.open(0, 5, now-2*oneSecond)
 		in.open(1, 0, now-2*oneSecond)
 		return in

@@ -15,14 +15,13 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Defaults of RouterOptions.
+// Defaults of Options.
 const (
-	DefaultMaxChunkEvents = 10_000
-	DefaultMaxChunkBytes  = 8 << 20
-	DefaultTickEvery      = time.Second
-	DefaultLookEvery      = time.Second
-	DefaultReportEvery    = 2 * time.Second
-	DefaultLinger         = 3 * time.Millisecond
+	defaultMaxChunkEvents = 10_000
+	defaultMaxChunkBytes  = 8 << 20
+	defaultTickEvery      = time.Second
+	defaultLookEvery      = time.Second
+	defaultReportEvery    = 2 * time.Second
 )
 
 // Options is what a Router needs. Everything without a stated default is required.
@@ -49,13 +48,14 @@ type Options struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 
-	MaxChunkEvents int           // events in one chunk; default DefaultMaxChunkEvents
-	MaxChunkBytes  int           // bytes of events in one chunk; default DefaultMaxChunkBytes
-	TickEvery      time.Duration // default DefaultTickEvery
-	LookEvery      time.Duration // how often routing versions, and partitions that are not routed, are looked at; default DefaultLookEvery
-	ReportEvery    time.Duration // default DefaultReportEvery
-	FetchWait      time.Duration // how long a fetch waits for the first event; default DefaultFetchWait
-	Linger         time.Duration // least time between announcements, so that chunks fill up under load; default DefaultLinger, negative for none
+	// The program leaves the rest to their defaults; tests and simulations set it.
+
+	MaxChunkEvents int           // events in one chunk; default defaultMaxChunkEvents
+	MaxChunkBytes  int           // bytes of events in one chunk; default defaultMaxChunkBytes
+	TickEvery      time.Duration // default defaultTickEvery
+	LookEvery      time.Duration // how often routing versions, and partitions that are not routed, are looked at; default defaultLookEvery
+	ReportEvery    time.Duration // default defaultReportEvery
+	FetchWait      time.Duration // how long a fetch waits for the first event; default ingest.DefaultFetchWait
 }
 
 // Router is the ROUTE stage: it turns every event of the requests topic into at most one keyed record per keyed
@@ -76,15 +76,6 @@ type Router struct {
 	figures  *figures
 	// refused remembers the last refused commit of each partition, over generations. Only a session's goroutine uses it.
 	refused map[int]refusedCommit
-	// deviate lets a test break a sentence of the protocol, to see that its checker notices. Zero in production.
-	deviate deviation
-}
-
-// deviation holds the places where a test can make a router break the protocol.
-type deviation struct {
-	start  func(src *source)                 // where a generation starts
-	stop   func(a ingest.Announcement) int64 // how far a chunk may go
-	commit func(err error) error             // what is made of a commit's outcome
 }
 
 // New checks the options and fills in defaults. It registers the stage's metrics.
@@ -122,15 +113,12 @@ func (o *Options) check() error {
 }
 
 func (o *Options) fillIn() {
-	setDefault(&o.MaxChunkEvents, DefaultMaxChunkEvents)
-	setDefault(&o.MaxChunkBytes, DefaultMaxChunkBytes)
-	setDefault(&o.TickEvery, DefaultTickEvery)
-	setDefault(&o.LookEvery, DefaultLookEvery)
-	setDefault(&o.ReportEvery, DefaultReportEvery)
+	setDefault(&o.MaxChunkEvents, defaultMaxChunkEvents)
+	setDefault(&o.MaxChunkBytes, defaultMaxChunkBytes)
+	setDefault(&o.TickEvery, defaultTickEvery)
+	setDefault(&o.LookEvery, defaultLookEvery)
+	setDefault(&o.ReportEvery, defaultReportEvery)
 	setDefault(&o.FetchWait, ingest.DefaultFetchWait)
-	if o.Linger == 0 {
-		o.Linger = DefaultLinger
-	}
 }
 
 func setDefault[T int | time.Duration](v *T, def T) {

@@ -18,11 +18,11 @@ const (
 	maxChunkPause = 2 * time.Second
 )
 
-// letterPatience bounds one try to put dead letters, whose writer would try for ever: ticks must go on.
-const letterPatience = 2 * time.Second
+// letterTimeout bounds one try to put dead letters, whose writer would try for ever: ticks must go on.
+const letterTimeout = 2 * time.Second
 
-// session is one generation's routing. One goroutine runs its state machine; beside it an intake reads ahead and a
-// lookout does the slow work. Nothing of a session outlives its generation: what was in flight is dropped, never
+// session is one generation's routing. One goroutine runs its state machine; beside it a prefetcher reads ahead and a
+// watcher does the slow work. Nothing of a session outlives its generation: what was in flight is dropped, never
 // retried or committed later, because the group may have given the partitions to others.
 //
 // Each assigned partition is in one of two states:
@@ -31,7 +31,7 @@ const letterPatience = 2 * time.Second
 //	source  routed: in the steps that follow, over all sources together; blocked while it cannot be read on (see watch)
 //
 //	idle ── adopt: commit fetched and judged, or its gap accepted ──▶ source
-//	idle ◀── retire: the next offset lies outside the log ─────────── source
+//	idle ◀── drop: the next offset lies outside the log ─────────── source
 //
 //	   ┌▶ announce         commit {offset, end, version, prev, progress} of all sources
 //	   │     ▼
@@ -45,19 +45,21 @@ type session struct {
 	r          *Router
 	assignment ingest.Assignment
 	sources    []*source // ascending by partition
-	idle       map[int]*resting
-	tickets    int
-	intake     *intake
+	idle       map[int]*idlePartition
+	drops      int
+	prefetcher *prefetcher
 	order      *order
-	lookout    *lookout
+	watcher    *watcher
 	builders   [2]*chunkBuilder // one for the chunk in flight, one for the chunk after it
 	turn       int              // whose turn it is: the other one's chunk is acknowledged, or being appended
 	prepared   *preparedChunk
-	wake       chan struct{}
+	// standing counts what changes where the sources stand: every announcement, and every source that comes or goes.
+	standing int64
+	wake     chan struct{}
 
-	nextTick  traffic.Time
-	announced traffic.Time // when a chunk was last announced
-	troubles  troubles
+	nextTick      traffic.Time
+	lastAnnounced traffic.Time // when a chunk was last announced
+	troubles      troubles
 }
 
 // source is a partition that is routed.
@@ -68,11 +70,11 @@ type source struct {
 	blocked   *ingest.Blockage    // why it cannot be read on; nil while it can
 }
 
-// resting is a partition that is not routed.
-type resting struct {
-	// ticket tells findings that were made since the partition came to rest from older ones: a commit that was fetched
+// idlePartition is a partition that is not routed.
+type idlePartition struct {
+	// number tells observations that were made since the partition came to rest from older ones: a commit that was fetched
 	// before must not start it again.
-	ticket  int
+	number  int
 	refusal *refusal // nil: not judged yet
 	commit  ingest.Commit
 	log     ingest.Readable // whether its log can be looked at
@@ -83,21 +85,21 @@ var errOver = errors.New("the generation is over")
 
 func newSession(r *Router, a ingest.Assignment) *session {
 	s := &session{
-		r: r, assignment: a, idle: map[int]*resting{}, wake: make(chan struct{}, 1),
+		r: r, assignment: a, idle: map[int]*idlePartition{}, wake: make(chan struct{}, 1),
 		order:    newOrder(r.opt.Clock),
-		nextTick: traffic.BeforeTime, announced: traffic.BeforeTime, troubles: troubles{},
+		nextTick: traffic.BeforeTime, lastAnnounced: traffic.BeforeTime, troubles: troubles{},
 	}
-	s.intake = newIntake(r.opt.Log, r.opt.FetchWait, 2*r.opt.MaxChunkBytes, s.wake, s.fetchFailed)
-	s.lookout = newLookout(r, a.Commits, s.wake)
+	s.prefetcher = newPrefetcher(r.opt.Log, r.opt.FetchWait, 2*r.opt.MaxChunkBytes, s.wake, r.fetchFailed)
+	s.watcher = newWatcher(r, a.Commits, s.wake)
 	for i := range s.builders {
-		s.builders[i] = newBuilder(&r.opt, r.deviate.stop)
+		s.builders[i] = newBuilder(&r.opt)
 	}
 	return s
 }
 
-func (s *session) fetchFailed(err error) {
-	s.r.tally.bump(func(st *Stats) { st.FetchFailures++ })
-	s.r.opt.Logger.Debug("route: a fetch failed", "error", err)
+func (r *Router) fetchFailed(err error) {
+	r.tally.bump(func(st *Stats) { st.FetchFailures++ })
+	r.opt.Logger.Debug("route: a fetch failed", "error", err)
 }
 
 // run routes until the generation is over. Nil: this member may go on with the next one.
@@ -108,10 +110,10 @@ func (s *session) run(ctx context.Context) error {
 	defer cancel()
 	s.r.tally.bump(func(st *Stats) { clear(st.Sources) })
 	for _, p := range s.assignment.Partitions {
-		s.retire(p)
+		s.drop(p)
 	}
-	beside.Go(func() { s.intake.run(ctx) })
-	beside.Go(func() { s.lookout.run(ctx) })
+	beside.Go(func() { s.prefetcher.run(ctx) })
+	beside.Go(func() { s.watcher.run(ctx) })
 	for {
 		err := s.step(ctx)
 		switch {
@@ -125,7 +127,7 @@ func (s *session) run(ctx context.Context) error {
 
 // step does what is next: the loop of the state machine.
 func (s *session) step(ctx context.Context) error {
-	if err := s.heed(ctx); err != nil {
+	if err := s.apply(ctx); err != nil {
 		return err
 	}
 	s.tickIfDue(ctx)
@@ -136,9 +138,9 @@ func (s *session) step(ctx context.Context) error {
 			return err
 		}
 		for i, src := range s.sources {
-			s.intake.drop(src.partition, c.next[i].Offset)
+			s.prefetcher.drop(src.partition, c.next[i].Offset)
 		}
-		if err := s.announce(ctx, c.next); err != nil {
+		if err := s.announce(ctx, c); err != nil {
 			return err
 		}
 		s.r.tally.bump(func(st *Stats) { st.EventStats.add(&c.stats); st.Chunks++ })
@@ -156,11 +158,6 @@ func (s *session) await(ctx context.Context, d time.Duration) {
 	if left := s.nextTick.Sub(s.r.opt.Clock()); len(s.sources) > 0 && left > 0 {
 		d = min(d, left)
 	}
-	s.pause(ctx, d)
-}
-
-// pause waits for d, or until something is new, or ctx is done.
-func (s *session) pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -173,7 +170,7 @@ func (s *session) pause(ctx context.Context, d time.Duration) {
 // announcedIsQueued reports whether events of an announced chunk can be routed.
 func (s *session) announcedIsQueued() bool {
 	return slices.ContainsFunc(s.sources, func(src *source) bool {
-		_, read := s.intake.peek(src.partition)
+		_, read := s.prefetcher.peek(src.partition)
 		return src.at.Offset < src.at.End && read > src.at.Offset
 	})
 }
@@ -181,15 +178,15 @@ func (s *session) announcedIsQueued() bool {
 // newsIsQueued reports whether there is something to announce.
 func (s *session) newsIsQueued() bool {
 	return slices.ContainsFunc(s.sources, func(src *source) bool {
-		_, read := s.intake.peek(src.partition)
-		return src.at.Offset >= src.at.End && read > src.at.Offset && s.versionFor(src) != nil
+		_, read := s.prefetcher.peek(src.partition)
+		return src.at.Offset >= src.at.End && read > src.at.Offset && s.r.versions.after(src.version) != nil
 	})
 }
 
-// present is where the sources stand.
-func (s *session) present() []ingest.Announcement {
-	at := make([]ingest.Announcement, len(s.sources))
-	for i, src := range s.sources {
+// standings is where the sources stand.
+func standings(sources []*source) []ingest.Announcement {
+	at := make([]ingest.Announcement, len(sources))
+	for i, src := range sources {
 		at[i] = src.at
 	}
 	return at
@@ -234,7 +231,7 @@ func (s *session) append(ctx context.Context, c *chunk, first bool) error {
 }
 
 func (s *session) putLetters(ctx context.Context, letters []traffic.DeadLetter) error {
-	ctx, cancel := context.WithTimeout(ctx, letterPatience)
+	ctx, cancel := context.WithTimeout(ctx, letterTimeout)
 	defer cancel()
 	return s.r.opt.DeadLetters.Put(ctx, letters)
 }

@@ -27,7 +27,7 @@ func calmWorld(t *testing.T, before func(*world), during func(ctx context.Contex
 		}
 		before(w)
 		host := newSimHost(w, "r", 1)
-		router, err := host.router(deviation{})
+		router, err := host.router()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,11 +112,11 @@ func TestRouteRefusesAndResumes(t *testing.T) {
 	}, func(ctx context.Context, w *world, r *Router, _ *simHost) {
 		rest(ctx, 5*time.Second)
 		st := w.state(1)
-		if st.State != "refused" || st.GapOffset != 20 || st.GapSource != 1 || !strings.Contains(st.Reason, "moved by hand") || st.Side != ingest.SideRequests {
+		if st.State != ingest.Refused || st.GapOffset != 20 || st.GapSource != 1 || !strings.Contains(st.Reason, "moved by hand") || st.Side != ingest.SideRequests {
 			t.Errorf("reported: %+v", st)
 		}
 		for _, p := range []int{0, 2} {
-			if c := w.commit(p); c.Offset != 30 || w.state(p).State != "running" || w.state(p).Offset != 30 {
+			if c := w.commit(p); c.Offset != 30 || w.state(p).State != ingest.Running || w.state(p).Offset != 30 {
 				t.Errorf("partition %d: offset %d, %+v: the others must go on", p, c.Offset, w.state(p))
 			}
 		}
@@ -126,12 +126,12 @@ func TestRouteRefusesAndResumes(t *testing.T) {
 		w.grant(ingest.Acceptance{Side: ingest.SideRequests, Partition: 1, GapSource: 1, GapOffset: 21, By: "ann"})
 		w.grant(ingest.Acceptance{Side: ingest.SideKeyed, Partition: 1, GapSource: 1, GapOffset: 20, By: "ann"})
 		rest(ctx, 5*time.Second)
-		if w.state(1).State != "refused" || len(flat(w.keyedOf(t, detectors.KeyedLoss, 1))) > 0 {
+		if w.state(1).State != ingest.Refused || len(flat(w.keyedOf(t, detectors.KeyedLoss, 1))) > 0 {
 			t.Error("resumed by the acceptance of another gap")
 		}
 		w.grant(ingest.Acceptance{Side: ingest.SideRequests, Partition: 1, GapSource: 1, GapOffset: 20, By: "ann", Reason: "known"})
 		rest(ctx, 5*time.Second)
-		if w.state(1).State != "running" || w.commit(1).Offset != 30 || r.Stats().AcceptedGaps != 1 {
+		if w.state(1).State != ingest.Running || w.commit(1).Offset != 30 || r.Stats().AcceptedGaps != 1 {
 			t.Errorf("after the acceptance: %+v, offset %d", w.state(1), w.commit(1).Offset)
 		}
 		for q, losses := range w.keyedOf(t, detectors.KeyedLoss, 1) {
@@ -170,12 +170,12 @@ func TestRouteRetention(t *testing.T) {
 		w.mu.Unlock()
 		rest(ctx, 4*time.Second)
 		st := w.state(0)
-		if st.State != "refused" || st.GapOffset != 45 || !strings.Contains(st.Reason, "offsets 10 to 44 would be lost") {
+		if st.State != ingest.Refused || st.GapOffset != 45 || !strings.Contains(st.Reason, "offsets 10 to 44 would be lost") {
 			t.Errorf("reported: %+v", st)
 		}
 		w.grant(ingest.Acceptance{Side: ingest.SideRequests, Partition: 0, GapOffset: 45, By: "ann"})
 		rest(ctx, 4*time.Second)
-		if w.state(0).State != "running" || w.commit(0).Offset != 50 {
+		if w.state(0).State != ingest.Running || w.commit(0).Offset != 50 {
 			t.Errorf("after the acceptance: %+v", w.state(0))
 		}
 	})
@@ -287,7 +287,7 @@ func TestRouteLeavesForAVersionItDoesNotKnow(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "record format is 5, this build writes 1 to 4") {
 				t.Errorf("inherited %v: the session ended with %v", inherited, err)
 			}
-			if st := w.state(0); st.State != "refused" || !strings.Contains(st.Reason, "record format") {
+			if st := w.state(0); st.State != ingest.Refused || !strings.Contains(st.Reason, "record format") {
 				t.Errorf("inherited %v: reported %+v", inherited, st)
 			}
 			if len(flat(w.keyedOf(t, detectors.KeyedEvent, 0))) > 0 || w.group.formedSoFar() < 2 {

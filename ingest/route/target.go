@@ -9,29 +9,22 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Target is the keyed partition, 0 to n-1, that owns a rule's window for an event. It follows the rule's dimension, the
+// targeter tells the keyed partition, 0 to n-1, that owns a rule's window for an event. That follows the rule's dimension, the
 // first field of its key with its address prefix, so that all events of one value meet, whatever the rest of the key.
 //
 // The rule, for anyone who wants to compute it again:
 //
 //	key     = the first 16 bytes of SHA-256("weir/target/1" 0x00 secret), as two little-endian 64-bit numbers k0, k1
 //	message = 0x00, the rule's ID                  for a rule with the empty key: ruleID is not empty
-//	          0x01, field name, 0x00, value        for a dimension that the event has: missing is false
-//	          0x02, field name, 0x00, v4, v6       for one that it lacks: missing is true; prefixes as single bytes
+//	          0x01, field name, 0x00, value        for a dimension that the event has
+//	          0x02, field name, 0x00, v4, v6       for one that it lacks; prefixes as single bytes
 //	target  = SipHash-2-4(k0, k1, message) mod n   as an unsigned 64-bit number
 //
-// A rule with a key passes ruleID "", so two rules with one dimension have one target. The field name is
+// So two rules with one dimension have one target. The field name is
 // traffic.Field's; the value is what Identity.Value gives: for ip the address cut to the dimension's prefix, with the
 // prefix ("192.0.2.1/32"). n must be at least 1.
-func Target(secret []byte, field traffic.KeyField, value string, missing bool, ruleID string, n int) int {
-	t := newTargeter(secret, n)
-	if ruleID != "" {
-		return t.ofRule(ruleID)
-	}
-	return t.ofValue(field, value, missing)
-}
-
-// targeter is Target with its key derived once. It is not safe for concurrent use.
+//
+// A targeter is not safe for concurrent use.
 type targeter struct {
 	k0, k1  uint64
 	n       uint64

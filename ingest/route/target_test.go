@@ -68,7 +68,7 @@ func TestTarget(t *testing.T) {
 	for _, tt := range tests {
 		for _, n := range []int{1, 2, 64, 1000003} {
 			want := targetByTheBook("secret", tt.message, n)
-			if got := Target([]byte("secret"), tt.field, tt.value, tt.missing, tt.rule, n); got != want {
+			if got := target([]byte("secret"), tt.field, tt.value, tt.missing, tt.rule, n); got != want {
 				t.Errorf("%s, of %d: got %d, want %d", tt.name, n, got, want)
 			}
 		}
@@ -79,7 +79,7 @@ func TestTarget(t *testing.T) {
 func TestTargetStays(t *testing.T) {
 	ip := traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 64}
 	for value, want := range map[string]int{"192.0.2.1/32": 585087, "2001:db8::/64": 152985} {
-		if got := Target([]byte("secret"), ip, value, false, "", 1<<20); got != want {
+		if got := target([]byte("secret"), ip, value, false, "", 1<<20); got != want {
 			t.Errorf("%s: got %d, want %d", value, got, want)
 		}
 	}
@@ -98,4 +98,13 @@ func TestTargetSpreads(t *testing.T) {
 			t.Errorf("partition %d gets %d of %d values, want about %d", q, c, values, values/n)
 		}
 	}
+}
+
+// target is where a rule's window for an event is; ruleID is set for a rule with the empty key.
+func target(secret []byte, field traffic.KeyField, value string, missing bool, ruleID string, n int) int {
+	t := newTargeter(secret, n)
+	if ruleID != "" {
+		return t.ofRule(ruleID)
+	}
+	return t.ofValue(field, value, missing)
 }

@@ -2,6 +2,7 @@ package route
 
 import (
 	"context"
+	"slices"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
@@ -18,7 +19,7 @@ func (s *session) tickIfDue(ctx context.Context) {
 		return
 	}
 	s.nextTick = now.Add(s.r.opt.TickEvery)
-	speaking := s.speaking()
+	speaking := speaking(s.sources)
 	if len(speaking) == 0 {
 		s.showSources()
 		return
@@ -47,7 +48,7 @@ func (s *session) ticks(sources []*source) []ingest.Batch {
 		batches[q].Partition = q
 		for _, src := range sources {
 			k := detectors.Keyed{
-				Format: s.formatFor(src.version), Kind: detectors.KeyedTick, Generation: src.at.Generation, Source: src.partition, Offset: src.at.Offset,
+				Format: s.r.versions.format(src.version), Kind: detectors.KeyedTick, Generation: src.at.Generation, Source: src.partition, Offset: src.at.Offset,
 				Prev: src.at.Prev[q], Time: src.at.Progress,
 			}
 			k.Clock, k.Idle = s.idleSince(src)
@@ -59,18 +60,6 @@ func (s *session) ticks(sources []*source) []ingest.Batch {
 	return batches
 }
 
-// formatFor is the format of records that belong to no event, for a source that is routed by v, nil for none yet: what all
-// readers of its events know, too. A reader that does not would leave the group over a tick.
-func (s *session) formatFor(v *routingVersion) int {
-	if v == nil {
-		v = s.r.versions.newest()
-	}
-	if v == nil {
-		return detectors.OldestRecordFormat
-	}
-	return v.format
-}
-
 // idleSince is the clock from before the fetch that found the end of the source's log, if everything up to that end is
 // acknowledged: no event that was appended before that clock is still to come. A replay is never idle; it has an end
 // mark instead.
@@ -78,9 +67,15 @@ func (s *session) idleSince(src *source) (traffic.Time, bool) {
 	if !s.r.opt.Live || src.at.Offset < src.at.End {
 		return 0, false
 	}
-	end := s.intake.tail(src.partition)
+	end := s.prefetcher.tail(src.partition)
 	if !end.empty || end.next != src.at.Offset {
 		return 0, false
 	}
 	return end.asked, true
+}
+
+// speaking are the sources that tick. A tick of one that cannot be read would say that nothing is missing of it: the
+// watermark would wait for it, and with it every expiry of every rule.
+func speaking(sources []*source) []*source {
+	return slices.DeleteFunc(slices.Clone(sources), func(src *source) bool { return src.blocked != nil })
 }

@@ -208,9 +208,9 @@ func (s partitions) Report(ctx context.Context, _ string, states []ingest.Partit
 		switch {
 		case st.Side == ingest.SideRequests && passing(errors.New(st.Reason)):
 			// It could not load the version of the chunk that it inherited: another process may, so it leaves.
-		case st.Side == ingest.SideRequests && st.State == "halted" && st.GapOffset == ingest.NoOffset && s.w.longAway(st.Partition):
+		case st.Side == ingest.SideRequests && st.State == ingest.Halted && st.GapOffset == ingest.NoOffset && s.w.longAway(st.Partition):
 			// It has had no leader for so long that its router says so.
-		case st.Side == ingest.SideRequests && st.State != "running":
+		case st.Side == ingest.SideRequests && st.State != ingest.Running:
 			s.w.say("requests partition %d is %s: %s", st.Partition, st.State, st.Reason)
 		case st.Side == ingest.SideKeyed:
 			s.w.states[st.Partition] = st
@@ -225,7 +225,7 @@ func (s partitions) Report(ctx context.Context, _ string, states []ingest.Partit
 
 // stoppedForGood tells a keyed partition that has stopped from one that waits for a store.
 func stoppedForGood(st ingest.PartitionStatus) bool {
-	return st.State == "halted" && !passing(errors.New(st.Reason))
+	return st.State == ingest.Halted && !passing(errors.New(st.Reason))
 }
 
 func (s partitions) Accepted(ctx context.Context, _ string) ([]ingest.Acceptance, error) {

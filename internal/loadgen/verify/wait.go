@@ -171,7 +171,7 @@ func (v *verification) reach(ctx context.Context) (reach, error) {
 	for i := range states {
 		s := &states[i]
 		switch {
-		case s.State != "running":
+		case s.State != ingest.Running:
 			return reach{behind: fmt.Sprintf("partition %s/%d is %s: %s", s.Side, s.Partition, s.State, s.Reason)}, nil
 		case s.Side == ingest.SideKeyed:
 			r.watermark = min(r.watermark, s.Watermark)

@@ -116,7 +116,7 @@ func (p *replay) watch(ctx context.Context) error {
 			continue // the stages say so, and wait
 		}
 		for _, s := range states {
-			if s.State != "running" {
+			if s.State != ingest.Running {
 				return fmt.Errorf("partition %s/%d is %s: %s", s.Side, s.Partition, s.State, s.Reason)
 			}
 		}

@@ -164,7 +164,7 @@ func TestDetectStopsAtABatchThatDoesNotDecode(t *testing.T) {
 		w.keyed[0] = append(w.keyed[0], tail...)
 		w.mu.Unlock()
 		pass(10 * time.Second)
-		if s := w.state(0); s.State != "halted" || s.Offset != 20 || s.End != int64(length) || s.GapSource != ingest.GapInKeyed || s.GapOffset != 25 ||
+		if s := w.state(0); s.State != ingest.Halted || s.Offset != 20 || s.End != int64(length) || s.GapSource != ingest.GapInKeyed || s.GapOffset != 25 ||
 			!strings.Contains(s.Reason, "CRC-32C") || !strings.Contains(s.Reason, "offsets 20 to 24 would be lost") {
 			t.Errorf("reported %+v", s)
 		}
@@ -177,7 +177,7 @@ func TestDetectStopsAtABatchThatDoesNotDecode(t *testing.T) {
 		w.accept(ingest.Acceptance{GapSource: 0, GapOffset: 25})
 		w.accept(ingest.Acceptance{Partition: 1, GapSource: ingest.GapInKeyed, GapOffset: 25})
 		pass(10 * time.Second)
-		if s := w.state(0); s.State != "halted" || w.losses(t) != 0 {
+		if s := w.state(0); s.State != ingest.Halted || w.losses(t) != 0 {
 			t.Errorf("went on by the acceptance of another gap: %+v", s)
 		}
 		w.accept(ingest.Acceptance{GapSource: ingest.GapInKeyed, GapOffset: 25})
@@ -217,20 +217,20 @@ func TestDetectGoesOnWhenALeaderIsBack(t *testing.T) {
 			pass(150 * time.Millisecond)
 			log.lead(1)
 			pass(20 * time.Second)
-			if s := w.state(0); s.Offset != int64(len(w.keyed[0])) || s.State != "running" {
+			if s := w.state(0); s.Offset != int64(len(w.keyed[0])) || s.State != ingest.Running {
 				t.Errorf("partition 0 waits for partition 1: %+v", s)
 			}
-			if s := w.state(1); s.State != "running" {
+			if s := w.state(1); s.State != ingest.Running {
 				t.Errorf("an election takes seconds: %+v", s)
 			}
 			pass(20 * time.Second)
-			if s := w.state(1); s.State != "halted" || s.GapOffset != ingest.NoOffset || !strings.Contains(s.Reason, "no leader") {
+			if s := w.state(1); s.State != ingest.Halted || s.GapOffset != ingest.NoOffset || !strings.Contains(s.Reason, "no leader") {
 				t.Errorf("reported %+v", s)
 			}
 			log.lead(-1)
 			r.ended(t)
 			pass(3 * time.Second)
-			if s := w.state(1); s.State != "running" || len(r.errors()) != 1 {
+			if s := w.state(1); s.State != ingest.Running || len(r.errors()) != 1 {
 				t.Errorf("reported %+v, said %q", s, r.errors())
 			}
 			r.stop(t)
@@ -286,10 +286,10 @@ func TestDetectWaitsForAVersionInItsPartitionOnly(t *testing.T) {
 		waiting.put(3, 2)
 		other.put(40, 1)
 		pass(30 * time.Second)
-		if s := w.state(1); s.Offset != 60 || s.State != "running" {
+		if s := w.state(1); s.Offset != 60 || s.State != ingest.Running {
 			t.Errorf("partition 1 waits for partition 0: %+v", s)
 		}
-		if s := w.state(0); s.Offset != 23 || s.State != "halted" || !strings.Contains(s.Reason, "routing version 2") || s.GapOffset != ingest.NoOffset {
+		if s := w.state(0); s.Offset != 23 || s.State != ingest.Halted || !strings.Contains(s.Reason, "routing version 2") || s.GapOffset != ingest.NoOffset {
 			t.Errorf("partition 0 reported %+v", s)
 		}
 		w.publish(2)
@@ -297,7 +297,7 @@ func TestDetectWaitsForAVersionInItsPartitionOnly(t *testing.T) {
 		w.storeDown = false
 		w.mu.Unlock()
 		pass(10 * time.Second)
-		if s := w.state(0); s.Offset != 26 || s.State != "running" {
+		if s := w.state(0); s.Offset != 26 || s.State != ingest.Running {
 			t.Errorf("partition 0 does not go on: %+v", s)
 		}
 		r.stop(t)
@@ -323,7 +323,7 @@ func TestDetectKnowsPublishedVersions(t *testing.T) {
 			s.put(4, version)
 		}
 		pass(5 * time.Second)
-		if st := w.state(0); st.Offset != 36 || st.State != "running" {
+		if st := w.state(0); st.Offset != 36 || st.State != ingest.Running {
 			t.Errorf("reported %+v, want all folded", st)
 		}
 		r.stop(t)
@@ -349,7 +349,7 @@ func TestDetectLearnsVersionsOfAnyAge(t *testing.T) {
 		r := w.watch("a", func(*detect.Options) {}, 0, 1, 2)
 		pass(3 * time.Minute)
 		for q := range partitions {
-			if st := w.state(q); st.Offset != 60 || st.State != "running" {
+			if st := w.state(q); st.Offset != 60 || st.State != ingest.Running {
 				t.Errorf("reported %+v, want all folded", st)
 			}
 		}

@@ -44,13 +44,23 @@ const (
 	SideKeyed    Side = "keyed"    // the log that DETECT owns partitions of
 )
 
+// State says whether a partition goes on.
+type State string
+
+// The states of a partition.
+const (
+	Running State = "running"
+	Refused State = "refused" // of requests: its commit is no good, and it is not routed
+	Halted  State = "halted"  // it stands at its offset
+)
+
 // PartitionStatus is what a stage reports about one partition, for `weir partitions list` and alarms.
 type PartitionStatus struct {
 	Side      Side
 	Partition int
 	Owner     string
-	State     string       // running | refused (requests: its commit is no good) | halted (it stands at Offset)
-	Reason    string       // refused, halted: why, in words an operator can act on
+	State     State
+	Reason    string       // of a partition that does not run: why, in words an operator can act on
 	Offset    int64        // requests: acknowledged up to; keyed: folded up to
 	End       int64        // requests: announced end; keyed: log end when last seen
 	Epoch     int64        // keyed

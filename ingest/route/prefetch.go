@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -13,16 +14,16 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Waits of the intake's loop.
+// Waits of the prefetcher's loop.
 const (
-	crowdWait     = 5 * time.Millisecond // while a full queue is left out, a fetch must not wait long for the others
+	fullQueueWait = 5 * time.Millisecond // while a full queue is left out, a fetch must not wait long for the others
 	minFetchPause = 100 * time.Millisecond
 	maxFetchPause = 2 * time.Second
 )
 
-// intake reads ahead of the session, so that a chunk in flight does not keep the next events waiting. One goroutine
+// prefetcher reads ahead of the session, so that a chunk in flight does not keep the next events waiting. One goroutine
 // runs it; the session's goroutine opens, reads and empties the queues.
-type intake struct {
+type prefetcher struct {
 	log        ingest.Log
 	wait       time.Duration
 	queueBytes int             // what all queues together may hold, unpacked; the last batch may pass it
@@ -50,15 +51,15 @@ type fetchQueue struct {
 	readable  ingest.Readable
 }
 
-func newIntake(log ingest.Log, wait time.Duration, queueBytes int, wake chan<- struct{}, failed func(error)) *intake {
-	return &intake{
+func newPrefetcher(log ingest.Log, wait time.Duration, queueBytes int, wake chan<- struct{}, failed func(error)) *prefetcher {
+	return &prefetcher{
 		log: log, wait: wait, queueBytes: queueBytes, wake: wake, room: make(chan struct{}, 1), failed: failed,
 		queues: map[int]*fetchQueue{},
 	}
 }
 
 // run fetches until ctx is done.
-func (in *intake) run(ctx context.Context) {
+func (in *prefetcher) run(ctx context.Context) {
 	pause := time.Duration(0)
 	for ctx.Err() == nil {
 		asked, wait := in.ask()
@@ -83,7 +84,7 @@ func (in *intake) run(ctx context.Context) {
 }
 
 // take puts answers into their queues. It reports whether the log can be asked again at once.
-func (in *intake) take(asked []asking, answers []ingest.Fetched, err error) bool {
+func (in *prefetcher) take(asked []asking, answers []ingest.Fetched, err error) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if err != nil {
@@ -119,7 +120,7 @@ func (in *intake) take(asked []asking, answers []ingest.Fetched, err error) bool
 }
 
 // missed notes the partitions that were asked for and are not among the answers. It reports whether that blocks one.
-func (in *intake) missed(asked []asking, answers []ingest.Fetched, err error) (news bool) {
+func (in *prefetcher) missed(asked []asking, answers []ingest.Fetched, err error) (news bool) {
 	for _, a := range asked {
 		there := func(f ingest.Fetched) bool { return f.Partition == a.at.Partition }
 		if in.queues[a.at.Partition] == a.q && !slices.ContainsFunc(answers, there) {
@@ -137,7 +138,7 @@ func (q *fetchQueue) failed(err error) bool {
 }
 
 // blockage is why a partition cannot be read on; nil while it can.
-func (in *intake) blockage(partition int) *ingest.Blockage {
+func (in *prefetcher) blockage(partition int) *ingest.Blockage {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.queues[partition].readable.Blocked
@@ -161,14 +162,14 @@ func (q *fetchQueue) add(f *ingest.Fetched) {
 
 // open makes a queue for a partition, to be read from offset on after the next poke of room. since is a time before
 // which nothing from there on was appended, as far as is known.
-func (in *intake) open(partition int, offset int64, since traffic.Time) {
+func (in *prefetcher) open(partition int, offset int64, since traffic.Time) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.queues[partition] = &fetchQueue{partition: partition, next: offset, high: offset, since: since}
 }
 
 // closeLost closes the queues whose position lies outside their log, and says which.
-func (in *intake) closeLost() []int {
+func (in *prefetcher) closeLost() []int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	var lost []int
@@ -184,7 +185,7 @@ func (in *intake) closeLost() []int {
 
 // peek returns what is queued of a partition, and the offset up to which the log was read. The slice stays valid, and
 // as it is, until the next drop.
-func (in *intake) peek(partition int) ([]traffic.Message, int64) {
+func (in *prefetcher) peek(partition int) ([]traffic.Message, int64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	q := in.queues[partition]
@@ -192,7 +193,7 @@ func (in *intake) peek(partition int) ([]traffic.Message, int64) {
 }
 
 // drop forgets what lies before offset.
-func (in *intake) drop(partition int, offset int64) {
+func (in *prefetcher) drop(partition int, offset int64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	q := in.queues[partition]
@@ -214,9 +215,114 @@ type logTail struct {
 	asked traffic.Time // with empty: the clock from before the fetch that found it
 }
 
-func (in *intake) tail(partition int) logTail {
+func (in *prefetcher) tail(partition int) logTail {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	q := in.queues[partition]
 	return logTail{high: q.high, empty: q.atEnd && len(q.messages) == 0, next: q.next, asked: q.asked}
+}
+
+// asking is a queue with the position that was asked for it.
+type asking struct {
+	q  *fetchQueue
+	at ingest.Position
+}
+
+func positionsOf(asked []asking) []ingest.Position {
+	positions := make([]ingest.Position, len(asked))
+	for i := range asked {
+		positions[i] = asked[i].at
+	}
+	return positions
+}
+
+// ask chooses what to fetch next, ascending by partition. The room that is left is shared by the partitions that the next
+// chunks are made of: those with nothing queued, and of the others those that are hardly ahead of the one that is furthest
+// behind (routeOrder). So a partition with most of the backlog gets most of the memory, and what is read of the others does
+// not lie there while it is waited for.
+func (in *prefetcher) ask() ([]asking, time.Duration) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	room := in.queueBytes - in.held()
+	if room <= 0 {
+		return in.askOver(), fullQueueWait
+	}
+	behind := traffic.EndOfTime
+	for _, q := range in.queues {
+		if !q.dry && !q.lost && !q.silent {
+			behind = min(behind, q.since)
+		}
+	}
+	wait := in.wait
+	asked := make([]asking, 0, len(in.queues))
+	for _, q := range in.queues {
+		switch {
+		case q.lost:
+		case len(q.messages) > 0 && q.since > behind.Add(orderSpan):
+			wait = min(wait, fullQueueWait)
+		default:
+			asked = append(asked, q.ask(1))
+		}
+	}
+	for i := range asked {
+		asked[i].at.Room = max(room/len(asked), 1)
+	}
+	slices.SortFunc(asked, func(a, b asking) int { return cmp.Compare(a.at.Partition, b.at.Partition) })
+	return asked, wait
+}
+
+// askOver chooses what to fetch although the bound is reached: one batch of the partition that the order waits for, without
+// which nothing that is queued may be routed. Beyond twice the bound the order does not get it, and goes on without.
+func (in *prefetcher) askOver() []asking {
+	var first *fetchQueue
+	for _, q := range in.queues {
+		waits := len(q.messages) > 0 || !q.dry && !q.silent
+		if !q.lost && waits && (first == nil || q.front() < first.front()) {
+			first = q
+		}
+	}
+	if first == nil || len(first.messages) > 0 || in.held() >= 2*in.queueBytes {
+		return nil
+	}
+	return []asking{first.ask(1)}
+}
+
+// ask notes that the partition is asked for.
+func (q *fetchQueue) ask(room int) asking {
+	q.silent = true
+	q.readable.Ask(time.Now())
+	return asking{q, ingest.Position{Partition: q.partition, Offset: q.next, Room: room}}
+}
+
+// front is when the first message that is not routed was appended, or a time before which it was not.
+func (q *fetchQueue) front() traffic.Time {
+	if len(q.messages) > 0 {
+		return q.messages[0].Appended
+	}
+	return q.since
+}
+
+// held is what all queues hold. The caller holds mu.
+func (in *prefetcher) held() int {
+	n := 0
+	for _, q := range in.queues {
+		n += q.bytes
+	}
+	return n
+}
+
+// size is what all queues hold, in bytes.
+func (in *prefetcher) size() int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.held()
+}
+
+// queued is what is queued of a partition from offset on, as an order sees it. It stays valid until the next drop. Nothing
+// is waited for that cannot be read.
+func (in *prefetcher) queued(partition int, offset int64) *queuedSource {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	q := in.queues[partition]
+	return &queuedSource{messages: ingest.MessagesFrom(q.messages, offset), read: q.next, since: q.since, dry: q.dry || q.readable.Blocked != nil}
 }

@@ -21,7 +21,7 @@ func TestIntakeHoldsWhatItMay(t *testing.T) {
 		n            = 40_000
 	)
 	kit := kafkakit.New(t)
-	topic := kit.Topic(parts, func(s *ingest.TopicSpec) { s.MaxMessageBytes = ingest.RequestsMaxMessageBytes })
+	topic := kit.Topic(parts, func(s *ingest.TopicSpec) { s.MaxMessageBytes = 4 << 20 })
 	value := []byte(`{"v":1,"ip":"192.0.2.1","user_agent":"` + strings.Repeat("x", 400) + `"}`)
 	batch := n * ingest.HeldBytes(&traffic.Message{Value: value})
 	values := make([][]byte, n)
@@ -32,7 +32,7 @@ func TestIntakeHoldsWhatItMay(t *testing.T) {
 		kit.PutPacked(topic, p, values)
 	}
 	wake := make(chan struct{}, 1)
-	in := newIntake(kit.K.Log(topic), 100*time.Millisecond, bound, wake, func(err error) { t.Error(err) })
+	in := newPrefetcher(kit.K.Log(topic), 100*time.Millisecond, bound, wake, func(err error) { t.Error(err) })
 	for p := range parts {
 		in.open(p, 0, traffic.BeforeTime)
 	}
@@ -40,7 +40,7 @@ func TestIntakeHoldsWhatItMay(t *testing.T) {
 	done := make(chan struct{})
 	go func() { in.run(ctx); close(done) }()
 	read, most := 0, 0
-	again := time.NewTicker(orderPatience / 10) // as a session's timer does, when what it waits for does not come
+	again := time.NewTicker(orderTimeout / 10) // as a session's timer does, when what it waits for does not come
 	defer again.Stop()
 	for order := newOrder(simNow); read < parts*n; {
 		select {
@@ -84,14 +84,14 @@ func TestIntakeHoldsWhatItMay(t *testing.T) {
 }
 
 // lastTaken is the offset of the k-th message that is queued of a partition.
-func lastTaken(in *intake, partition, k int) int64 {
+func lastTaken(in *prefetcher, partition, k int) int64 {
 	messages, _ := in.peek(partition)
 	return messages[k-1].Offset
 }
 
 // TestIntakeReadsTheOldestFirst: room goes to those that are behind, and not to what lies far ahead of them.
 func TestIntakeReadsTheOldestFirst(t *testing.T) {
-	in := newIntake(nil, time.Second, 10_000, make(chan struct{}, 1), func(err error) { t.Error(err) })
+	in := newPrefetcher(nil, time.Second, 10_000, make(chan struct{}, 1), func(err error) { t.Error(err) })
 	for p := range 4 {
 		in.open(p, 0, traffic.BeforeTime)
 	}
