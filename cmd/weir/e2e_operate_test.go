@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/doctor"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/detectors"
@@ -201,7 +202,7 @@ func TestBudgetBeyondWhatSnapshotsAllow(t *testing.T) {
 		}
 	}
 	found, _ := b.doctor()
-	wantFinding(t, found, "snapshots", statusFail, "allowed: 8h0m0s", "detect.budget_per_partition to")
+	wantFinding(t, found, "snapshots", doctor.Fail, "allowed: 8h0m0s", "detect.budget_per_partition to")
 }
 
 func TestMigratePublishesChangesOfTheConfiguration(t *testing.T) {

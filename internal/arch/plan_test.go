@@ -37,6 +37,9 @@ var plan = map[string][]string{
 	// The life of a stream: migrate, and replays from files.
 	"cmd/weir/internal/stream": {"traffic", "rules", "detectors", "ingest", "ingest/kafka", "ingest/route", "ingest/detect", "ingest/archive", "history", "internal/duration",
 		"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"},
+	// weir doctor: looks at everything that an installation needs, and says what to do.
+	"cmd/weir/internal/doctor": {"traffic", "rules", "detectors", "ingest", "ingest/kafka", "ingest/route", "ingest/detect", "blocklist", "history",
+		"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/terminal"},
 	// weir dev: all of weir in one process, and a demo.
 	"cmd/weir/internal/devserver": {"rules", "detectors", "ingest", "blocklist", "history", "gate", "console", "internal/demo", "internal/local",
 		"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage"},

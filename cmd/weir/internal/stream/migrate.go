@@ -181,15 +181,6 @@ func (m *Migration) sayTopic(r kafka.TopicReport) {
 	}
 }
 
-// UpTo lists the partitions 0 to n-1.
-func UpTo(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
-}
-
 // makeStream finds the live stream or makes it.
 func (m *Migration) makeStream(ctx context.Context) error {
 	st, err := m.store.Stream(ctx, history.Live)

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -25,11 +25,11 @@ type stageWork struct {
 }
 
 // lookAtStages asks each stage's consumer group who works, and how far it has come.
-func (e *examination) lookAtStages(ctx context.Context) []finding {
+func (e *examination) lookAtStages(ctx context.Context) []Finding {
 	if !e.kafkaUp {
 		return nil
 	}
-	var found []finding
+	var found []Finding
 	for _, w := range []stageWork{
 		{service.StageRoute, service.StageRoute, e.names.Requests}, {service.StageDetect, service.StageDetect, e.names.Keyed}, {service.StageRecord, service.StageRecord, e.names.Hits},
 		{service.RecordBlocks, service.StageRecord, e.names.Blocks}, {service.StageEnforce, service.StageEnforce, e.names.Hits},
@@ -52,14 +52,14 @@ type progressOf struct {
 	uncovered []int        // partitions whose commit lies before the log's start: what is between was never read
 }
 
-func (e *examination) lookAtStage(ctx context.Context, w stageWork) finding {
+func (e *examination) lookAtStage(ctx context.Context, w stageWork) Finding {
 	name := "stage " + w.stage
 	p, err := e.progress(ctx, w)
 	if err != nil {
 		return failed(name, err, "see the brokers' logs")
 	}
 	if w.stage == service.StageRoute && e.stream != nil {
-		if f := judgeRouteCommits(name, p, e.stream); f.Status != statusOK {
+		if f := judgeRouteCommits(name, p, e.stream); f.Status != OK {
 			return f
 		}
 	}
@@ -106,7 +106,7 @@ func (e *examination) progress(ctx context.Context, w stageWork) (progressOf, er
 }
 
 // judgeRouteCommits looks at the commits that say where routing stands: without a good one, a partition is refused.
-func judgeRouteCommits(name string, p progressOf, stream *history.Stream) finding {
+func judgeRouteCommits(name string, p progressOf, stream *history.Stream) Finding {
 	var absent, foreign, older, beyond []int
 	for n := range p.bounds {
 		c, has := p.commits[n]
@@ -139,10 +139,10 @@ func judgeRouteCommits(name string, p progressOf, stream *history.Stream) findin
 		return failing(name, "run weir migrate --recreated if requests was made anew; else "+resume,
 			"the commits of partitions %s lie beyond the end of requests: it has lost records", numbered(beyond))
 	}
-	return finding{Status: statusOK}
+	return Finding{Status: OK}
 }
 
-func judgeProgress(name string, w stageWork, p progressOf, at traffic.Time) finding {
+func judgeProgress(name string, w stageWork, p progressOf, at traffic.Time) Finding {
 	left := "nothing left to do"
 	age := time.Duration(0)
 	if p.records > 0 {

@@ -1,7 +1,8 @@
-package main
+package doctor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +14,6 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
-	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -29,37 +29,37 @@ const (
 )
 
 // lookAtEvents reads the newest events as ROUTE does.
-func (e *examination) lookAtEvents(ctx context.Context) []finding {
+func (e *examination) lookAtEvents(ctx context.Context) []Finding {
 	t := e.topics[e.names.Requests]
 	if !t.Exists || len(t.Leaderless) > 0 || e.routing == nil {
 		return nil
 	}
 	messages, err := e.newest(ctx, e.names.Requests, t.Partitions, min(e.events, max(1, sampleEvents/t.Partitions)))
 	if len(messages) == 0 && err != nil {
-		return []finding{failed("events", err, "see the brokers' logs")}
+		return []Finding{failed("events", err, "see the brokers' logs")}
 	}
 	return e.judgeSample(messages)
 }
 
 // judgeSample says what the newest events are like.
-func (e *examination) judgeSample(messages []traffic.Message) []finding {
+func (e *examination) judgeSample(messages []traffic.Message) []Finding {
 	if len(messages) == 0 {
-		return []finding{warning("events", "let the gateways write to it (docs/events.md), or weir ingest FILE --live",
+		return []Finding{warning("events", "let the gateways write to it (docs/events.md), or weir ingest FILE --live",
 			"topic %s holds none", e.names.Requests)}
 	}
-	s, err := readSample(messages, e.routing, func(rule string) bool { return e.modes[rule].Mode == rules.ModeBlock })
+	s, err := readSample(messages, e.routing, e.modes)
 	if err != nil {
-		return []finding{failed("events", err, "run weir migrate with a corrected configuration")}
+		return []Finding{failed("events", err, "run weir migrate with a corrected configuration")}
 	}
-	found := []finding{judgeEvents(s, service.Now())}
+	found := []Finding{judgeEvents(s, service.Now())}
 	if s.good == 0 {
 		return found
 	}
 	found = append(found, judgeTimes(s))
 	for f := range traffic.NumFields {
-		found = append(found, e.judgeIdentity(s, f))
+		found = append(found, s.judgeIdentity(f))
 	}
-	return append(found, e.judgeVerdicts(s), e.judgeMatches(s))
+	return append(found, s.judgeVerdicts(), s.judgeMatches())
 }
 
 // newest reads the last records of each partition of a topic.
@@ -72,19 +72,19 @@ func (e *examination) newest(ctx context.Context, topic string, partitions, each
 	return ingest.Tail(ctx, log, bounds, int64(each))
 }
 
-func judgeEvents(s *sampled, at traffic.Time) finding {
+func judgeEvents(s *sampled, at traffic.Time) Finding {
 	age := max(0, at.Sub(s.newest))
 	text := fmt.Sprintf("%s looked at, the newest of %s ago", terminal.Plural(s.events, "event"), terminal.Roughly(age))
 	if s.unknown > 0 {
 		text += fmt.Sprintf("; %d with members that the format does not define", s.unknown)
 	}
 	bad := s.events - s.good
-	mend := "correct what the gateway writes, or events.format and events.map; weir migrate puts these into effect"
+	remedy := "correct what the gateway writes, or events.format and events.map; weir migrate puts these into effect"
 	switch {
 	case s.good == 0:
-		return failing("events", mend, "%s; none can be read (%s), the first: %s", text, reasons(s.refused), terminal.Cell(s.example))
+		return failing("events", remedy, "%s; none can be read (%s), the first: %s", text, reasons(s.refused), terminal.Cell(s.example))
 	case bad > 0:
-		return warning("events", mend, "%s; %d cannot be read (%s), the first: %s", text, bad, reasons(s.refused), terminal.Cell(s.example))
+		return warning("events", remedy, "%s; %d cannot be read (%s), the first: %s", text, bad, reasons(s.refused), terminal.Cell(s.example))
 	case age > quietWarns:
 		return warning("events", "see whether the gateways still write", "%s", text)
 	}
@@ -100,7 +100,7 @@ func reasons(count map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-func judgeTimes(s *sampled) finding {
+func judgeTimes(s *sampled) Finding {
 	const name = "event times"
 	if len(s.delays) == 0 {
 		return warning(name, "let the gateway write time: delays move requests into other windows",
@@ -127,34 +127,34 @@ func judgeTimes(s *sampled) finding {
 }
 
 // judgeIdentity says how many events carry a field, and whether rules wait for it in vain.
-func (e *examination) judgeIdentity(s *sampled, f traffic.Field) finding {
+func (s *sampled) judgeIdentity(f traffic.Field) Finding {
 	name := "identity " + f.String()
 	percent := 100 * s.carry(f) / s.good
 	text := fmt.Sprintf("in %d %% of %s", percent, terminal.Plural(s.good, "event"))
 	if absent := s.absences(f); absent != "" {
 		text += "; missing: " + absent
 	}
-	mend := fmt.Sprintf("let the gateway write %s, or name its header or cookie in identity.%s", f, f)
+	remedy := fmt.Sprintf("let the gateway write %s, or name its header or cookie in identity.%s", f, f)
 	if f == traffic.FieldIP {
-		mend = "let the gateway write ip, and correct identity.ip.trusted_proxies"
+		remedy = "let the gateway write ip, and correct identity.ip.trusted_proxies"
 	}
-	counting, never, seldom := e.waiting(s, f)
+	counting, never, seldom := s.waiting(f)
 	switch {
 	case !counting:
 		return fine(name, "%s; no rule counts by it", text)
 	case len(never) > 0:
-		return failing(name, mend, "%s; no event that these rules match has it, so they never fire: %s", text, terminal.FirstFew(never))
+		return failing(name, remedy, "%s; no event that these rules match has it, so they never fire: %s", text, terminal.FirstFew(never))
 	case len(seldom) > 0:
-		return warning(name, mend, "%s; most events that these rules match lack it, and count nowhere: %s", text, terminal.FirstFew(seldom))
+		return warning(name, remedy, "%s; most events that these rules match lack it, and count nowhere: %s", text, terminal.FirstFew(seldom))
 	}
 	return fine(name, "%s", text)
 }
 
 // waiting finds the rules that count by a field which the events that they match never, or seldom, have. A handful of
 // events that lack it is called seldom: they may be an accident.
-func (e *examination) waiting(s *sampled, f traffic.Field) (counting bool, never, seldom []string) {
-	for i := range e.routing.Rules {
-		v, of := &e.routing.Rules[i], s.byRule[i]
+func (s *sampled) waiting(f traffic.Field) (counting bool, never, seldom []string) {
+	for i := range s.routing.Rules {
+		v, of := &s.routing.Rules[i], s.byRule[i]
 		if !keyedOn(v, f) {
 			continue
 		}
@@ -183,27 +183,27 @@ func (s *sampled) absences(f traffic.Field) string {
 
 // judgeVerdicts finds out whether weir's own refusals are logged as such. Where they are not, they feed the rules'
 // windows, and a busy client stays blocked for ever.
-func (e *examination) judgeVerdicts(s *sampled) finding {
+func (s *sampled) judgeVerdicts() Finding {
 	const name = "verdicts"
 	text := fmt.Sprintf("%d of %s were refused by weir", s.verdicts, terminal.Plural(s.good, "event"))
-	blocking := e.modeIs(rules.ModeBlock)
-	mend := "let the gateway log X-Weir-Rule and X-Weir-Block as verdict (docs/gate.md)"
+	blocking := s.blocking()
+	remedy := "let the gateway log X-Weir-Rule and X-Weir-Block as verdict (docs/gate.md)"
 	switch {
 	case len(blocking) > 0 && s.silent > 0:
-		return failing(name, mend, "%s, and %d more were answered 429 on paths of rules that block, without saying by whom: weir's own refusals may keep clients blocked", text, s.silent)
-	case len(blocking) > 0 && !traffic.CarriesVerdict(e.routing.Format.Name, e.routing.Format.Map):
-		return warning(name, mend+", and in a format that has a place for it", "format %s, as it is read here, has no place for them, and rules block: %s",
-			e.routing.Format.Name, terminal.FirstFew(blocking))
+		return failing(name, remedy, "%s, and %d more were answered 429 on paths of rules that block, without saying by whom: weir's own refusals may keep clients blocked", text, s.silent)
+	case len(blocking) > 0 && !traffic.CarriesVerdict(s.routing.Format.Name, s.routing.Format.Map):
+		return warning(name, remedy+", and in a format that has a place for it", "format %s, as it is read here, has no place for them, and rules block: %s",
+			s.routing.Format.Name, terminal.FirstFew(blocking))
 	}
 	return fine(name, "%s", text)
 }
 
 // judgeMatches names the rules that match none of the events.
-func (e *examination) judgeMatches(s *sampled) finding {
+func (s *sampled) judgeMatches() Finding {
 	var idle []string
-	for i := range e.routing.Rules {
+	for i := range s.routing.Rules {
 		if s.byRule[i].matched == 0 {
-			idle = append(idle, e.routing.Rules[i].ID)
+			idle = append(idle, s.routing.Rules[i].ID)
 		}
 	}
 	if len(idle) == 0 {
@@ -220,7 +220,7 @@ const (
 )
 
 // lookAtDeadLetters counts the newest dead letters by stage and reason.
-func (e *examination) lookAtDeadLetters(ctx context.Context) []finding {
+func (e *examination) lookAtDeadLetters(ctx context.Context) []Finding {
 	const name = "dead letters"
 	t := e.topics[e.names.Dead]
 	if !t.Exists || len(t.Leaderless) > 0 {
@@ -228,13 +228,13 @@ func (e *examination) lookAtDeadLetters(ctx context.Context) []finding {
 	}
 	messages, err := e.newest(ctx, e.names.Dead, t.Partitions, deadSample)
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return []finding{failed(name, err, "see the brokers' logs")}
+		return []Finding{failed(name, err, "see the brokers' logs")}
 	}
 	recent, detail, older := countDeadLetters(messages, service.Now())
 	if len(recent) == 0 {
-		return []finding{fine(name, "none within the last hour; %d older among those that are looked at", older)}
+		return []Finding{fine(name, "none within the last hour; %d older among those that are looked at", older)}
 	}
-	return []finding{warning(name, "read topic "+e.names.Dead+": each has its place, its reason and its bytes",
+	return []Finding{warning(name, "read topic "+e.names.Dead+": each has its place, its reason and its bytes",
 		"within the last hour: %s; the newest: %s", reasons(recent), terminal.Cell(detail))}
 }
 
@@ -255,4 +255,13 @@ func countDeadLetters(messages []traffic.Message, at traffic.Time) (recent map[s
 		}
 	}
 	return recent, detail, older
+}
+
+// readDeadLetter reads a record of the dead-letter topic; one that is none counts as such.
+func readDeadLetter(value []byte) traffic.DeadLetter {
+	var letter traffic.DeadLetter
+	if err := json.Unmarshal(value, &letter); err != nil || letter.Reason == "" {
+		return traffic.DeadLetter{Stage: "somebody", Reason: "wrote what is no dead letter"}
+	}
+	return letter
 }

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
@@ -47,6 +48,7 @@ func examined(t *testing.T, mode rules.Mode) *examination {
 	return &examination{
 		conf: config.Default(), names: ingest.Live.Topics("weir"), modes: map[string]rules.ModeState{"devices": {Rule: "devices", Mode: mode}},
 		routing: &rules.Routing{
+			Stream: history.Live, Number: 1, RecordFormat: detectors.RecordFormat,
 			Rules: []rules.Version{v}, Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: "weir", MaxEventBytes: 1 << 20},
 		},
 	}
@@ -55,33 +57,33 @@ func examined(t *testing.T, mode rules.Mode) *examination {
 // Events as gateways should not write them, each sort with its line.
 func TestDoctorFindsWhatIsWrongWithEvents(t *testing.T) {
 	for _, tc := range []struct {
-		name       string
-		promote    bool
-		events     []string
-		check      string
-		st         status
-		text, mend string
+		name         string
+		promote      bool
+		events       []string
+		check        string
+		st           Status
+		text, remedy string
 	}{
-		{"none", false, nil, "events", statusWarn, "holds none", "docs/events.md"},
-		{"one that cannot be read", false, append(repeat(9, event(0, "")), `{"v":1,`), "events", statusWarn, "1 cannot be read (malformed 1)", "events.format"},
-		{"none that can", false, repeat(3, "not JSON"), "events", statusFail, "none can be read (malformed 3)", "events.format"},
-		{"unknown members", false, repeat(3, event(0, `,"colour":"red"`)), "events", statusOK, "3 with members that the format does not define", ""},
-		{"without the field of a key", false, repeat(12, event(0, "")), "identity device", statusFail, "never fire: devices", "identity.device"},
-		{"too few to be sure", false, repeat(3, event(0, "")), "identity device", statusWarn, "lack it, and count nowhere: devices", "identity.device"},
-		{"mostly without it", false, append(repeat(8, event(0, "")), repeat(2, event(0, `,"device":"tv"`))...), "identity device", statusWarn, "in 20 % of 10 events; missing: absent 8", "identity.device"},
-		{"with it", false, repeat(12, event(0, `,"device":"tv"`)), "identity device", statusOK, "in 100 % of 12 events", ""},
-		{"a bad address", false, repeat(12, `{"v":1,"ip":"localhost","device":"tv","path":"/v1/guest-tokens"}`), "identity ip", statusFail, "missing: ip_unparsable 12", "trusted_proxies"},
-		{"from the future", false, append(repeat(5, event(0, "")), event(-time.Hour, "")), "event times", statusWarn, "1 of 6 come from the future, the farthest by 1h0m0s", "NTP"},
-		{"old", false, repeat(5, event(2*time.Hour, "")), "event times", statusWarn, "2h0m0s or less before Kafka took them", "time zone"},
-		{"too late to count", false, repeat(5, event(2*time.Hour, "")), "event times", statusWarn, "5 of 5 came too late for every rule and count nowhere (old by more than 2m: ", "time zone"},
-		{"some too late to count", false, append(repeat(20, event(0, "")), repeat(10, event(2*time.Hour, ""))...), "event times", statusWarn, "10 of 30 came too late for every rule", "weir ingest --replay"},
-		{"a few too late to count", false, append(repeat(20, event(0, "")), repeat(9, event(2*time.Hour, ""))...), "event times", statusOK, "9 of 29 came too late for every rule", ""},
-		{"without time", false, repeat(5, `{"v":1,"ip":"198.51.100.7"}`), "event times", statusWarn, "none of 5 carries a time", "write time"},
-		{"paths that no rule matches", false, repeat(5, `{"v":1,"ip":"198.51.100.7","path":"/elsewhere"}`), "rules", statusWarn, "of the newest 5 events, none matches: devices", "weir rules show"},
-		{"429 in shadow", false, repeat(5, strings.Replace(event(0, ""), "201", "429", 1)), "verdicts", statusOK, "0 of 5 events were refused by weir", ""},
-		{"429 without a verdict", true, repeat(5, strings.Replace(event(0, ""), "201", "429", 1)), "verdicts", statusFail, "5 more were answered 429", "X-Weir-Rule"},
-		{"429 with one", true, repeat(5, strings.Replace(event(0, `,"verdict":{"rule":"devices","block":"0123"}`), "201", "429", 1)), "verdicts", statusOK, "5 of 5 events were refused by weir", ""},
-		{"a claimed identity", false, nil, "identities", statusWarn, "counted by all the same: devices", "vouched"},
+		{"none", false, nil, "events", Warn, "holds none", "docs/events.md"},
+		{"one that cannot be read", false, append(repeat(9, event(0, "")), `{"v":1,`), "events", Warn, "1 cannot be read (malformed 1)", "events.format"},
+		{"none that can", false, repeat(3, "not JSON"), "events", Fail, "none can be read (malformed 3)", "events.format"},
+		{"unknown members", false, repeat(3, event(0, `,"colour":"red"`)), "events", OK, "3 with members that the format does not define", ""},
+		{"without the field of a key", false, repeat(12, event(0, "")), "identity device", Fail, "never fire: devices", "identity.device"},
+		{"too few to be sure", false, repeat(3, event(0, "")), "identity device", Warn, "lack it, and count nowhere: devices", "identity.device"},
+		{"mostly without it", false, append(repeat(8, event(0, "")), repeat(2, event(0, `,"device":"tv"`))...), "identity device", Warn, "in 20 % of 10 events; missing: absent 8", "identity.device"},
+		{"with it", false, repeat(12, event(0, `,"device":"tv"`)), "identity device", OK, "in 100 % of 12 events", ""},
+		{"a bad address", false, repeat(12, `{"v":1,"ip":"localhost","device":"tv","path":"/v1/guest-tokens"}`), "identity ip", Fail, "missing: ip_unparsable 12", "trusted_proxies"},
+		{"from the future", false, append(repeat(5, event(0, "")), event(-time.Hour, "")), "event times", Warn, "1 of 6 come from the future, the farthest by 1h0m0s", "NTP"},
+		{"old", false, repeat(5, event(2*time.Hour, "")), "event times", Warn, "2h0m0s or less before Kafka took them", "time zone"},
+		{"too late to count", false, repeat(5, event(2*time.Hour, "")), "event times", Warn, "5 of 5 came too late for every rule and count nowhere (old by more than 2m: ", "time zone"},
+		{"some too late to count", false, append(repeat(20, event(0, "")), repeat(10, event(2*time.Hour, ""))...), "event times", Warn, "10 of 30 came too late for every rule", "weir ingest --replay"},
+		{"a few too late to count", false, append(repeat(20, event(0, "")), repeat(9, event(2*time.Hour, ""))...), "event times", OK, "9 of 29 came too late for every rule", ""},
+		{"without time", false, repeat(5, `{"v":1,"ip":"198.51.100.7"}`), "event times", Warn, "none of 5 carries a time", "write time"},
+		{"paths that no rule matches", false, repeat(5, `{"v":1,"ip":"198.51.100.7","path":"/elsewhere"}`), "rules", Warn, "of the newest 5 events, none matches: devices", "weir rules show"},
+		{"429 in shadow", false, repeat(5, strings.Replace(event(0, ""), "201", "429", 1)), "verdicts", OK, "0 of 5 events were refused by weir", ""},
+		{"429 without a verdict", true, repeat(5, strings.Replace(event(0, ""), "201", "429", 1)), "verdicts", Fail, "5 more were answered 429", "X-Weir-Rule"},
+		{"429 with one", true, repeat(5, strings.Replace(event(0, `,"verdict":{"rule":"devices","block":"0123"}`), "201", "429", 1)), "verdicts", OK, "5 of 5 events were refused by weir", ""},
+		{"a claimed identity", false, nil, "identities", Warn, "counted by all the same: devices", "vouched"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			mode := rules.ModeShadow
@@ -93,11 +95,11 @@ func TestDoctorFindsWhatIsWrongWithEvents(t *testing.T) {
 			for _, event := range tc.events {
 				messages = append(messages, traffic.Message{Appended: service.Now(), Value: []byte(event)})
 			}
-			found := map[string]finding{}
+			found := map[string]Finding{}
 			for _, f := range append(e.judgeSample(messages), e.lookAtIdentities(t.Context())...) {
 				found[f.Check] = f
 			}
-			wantFinding(t, found, tc.check, tc.st, tc.text, tc.mend)
+			wantFinding(t, found, tc.check, tc.st, tc.text, tc.remedy)
 		})
 	}
 }
@@ -107,41 +109,22 @@ func TestDoctorKnowsFormatsWithoutVerdicts(t *testing.T) {
 	for _, tc := range []struct {
 		format   string
 		fieldMap map[string]string
-		st       status
+		st       Status
 		text     string
 	}{
-		{traffic.FormatCombined, nil, statusWarn, "format combined, as it is read here, has no place for them"},
-		{traffic.FormatJSON, map[string]string{"path": "uri"}, statusWarn, "format json, as it is read here"},
-		{traffic.FormatJSON, map[string]string{"verdict.rule": "refused_by"}, statusOK, "0 of 0 events were refused by weir"},
-		{traffic.FormatWeir, nil, statusOK, "0 of 0 events were refused by weir"},
+		{traffic.FormatCombined, nil, Warn, "format combined, as it is read here, has no place for them"},
+		{traffic.FormatJSON, map[string]string{"path": "uri"}, Warn, "format json, as it is read here"},
+		{traffic.FormatJSON, map[string]string{"verdict.rule": "refused_by"}, OK, "0 of 0 events were refused by weir"},
+		{traffic.FormatWeir, nil, OK, "0 of 0 events were refused by weir"},
 	} {
 		e := examined(t, rules.ModeBlock)
 		e.routing.Format.Name, e.routing.Format.Map = tc.format, tc.fieldMap
-		f := e.judgeVerdicts(&sampled{})
-		wantFinding(t, map[string]finding{f.Check: f}, "verdicts", tc.st, tc.text, "")
+		f := (&sampled{routing: e.routing, modes: e.modes}).judgeVerdicts()
+		wantFinding(t, map[string]Finding{f.Check: f}, "verdicts", tc.st, tc.text, "")
 	}
 }
 
-func TestDoctorReadsTheNewestEvents(t *testing.T) {
-	b := fullBed(t)
-	b.ok("migrate")
-	b.ok("rules", "apply", "-f", writeFile(t, "devices.yaml", deviceRule))
-	b.appendRaw(b.names().Requests, append(repeat(20, event(-time.Hour, "")), `{"v":1,`)...)
-	found, _ := b.doctor("--events", "15")
-	wantFinding(t, found, "events", statusWarn, "15 events looked at", "events.format")
-	wantFinding(t, found, "events", statusWarn, "1 cannot be read (malformed 1)", "events.format")
-	wantFinding(t, found, "event times", statusWarn, "14 of 14 come from the future", "NTP")
-	wantFinding(t, found, "identity device", statusFail, "never fire: devices", "identity.device")
-}
-
-func TestDoctorShowsRecentDeadLetters(t *testing.T) {
-	b := fullBed(t)
-	b.ok("migrate")
-	b.appendRaw(b.names().Dead, `{"v":1,"stage":"route","reason":"wrong_type","detail":"column 9: status: got a string","topic":"x"}`,
-		`{"v":1,"stage":"route","reason":"wrong_type","detail":"column 9","topic":"x"}`, "nonsense")
-	found, _ := b.doctor()
-	wantFinding(t, found, "dead letters", statusWarn, "route wrong_type 2, somebody wrote what is no dead letter 1", b.names().Dead)
-
+func TestOldDeadLettersAreCounted(t *testing.T) {
 	at := traffic.At(time.Now())
 	recent, _, older := countDeadLetters([]traffic.Message{{Appended: at.Add(-2 * time.Hour), Value: []byte("{}")}}, at)
 	if len(recent) != 0 || older != 1 {
@@ -164,7 +147,7 @@ func TestJudgeRouteCommits(t *testing.T) {
 	} {
 		p := progressOf{commits: tc.commits, bounds: map[int]ingest.Bounds{0: {End: 10}, 1: {End: 10}}}
 		f := judgeRouteCommits("stage route", p, &history.Stream{Generation: 7})
-		if want := map[bool]status{true: statusOK, false: statusFail}[tc.text == ""]; f.Status != want || !strings.Contains(f.Found, tc.text) {
+		if want := map[bool]Status{true: OK, false: Fail}[tc.text == ""]; f.Status != want || !strings.Contains(f.Found, tc.text) {
 			t.Errorf("%s: %+v", tc.name, f)
 		}
 	}
@@ -176,14 +159,14 @@ func TestJudgeProgress(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		p    progressOf
-		st   status
+		st   Status
 		text string
 	}{
-		{"done", progressOf{group: running}, statusOK, "2 processes, nothing left to do"},
-		{"a little behind", progressOf{group: running, records: 5, oldest: at.Add(-time.Second)}, statusOK, "5 records left to do, the oldest of 1s ago"},
-		{"far behind", progressOf{group: running, records: 5, oldest: at.Add(-time.Hour)}, statusWarn, "1h0m0s ago"},
-		{"nobody", progressOf{records: 5, oldest: at}, statusWarn, "nobody runs it; 5 records"},
-		{"too late", progressOf{group: running, uncovered: []int{3}}, statusFail, "of partitions 3 records went before they were read"},
+		{"done", progressOf{group: running}, OK, "2 processes, nothing left to do"},
+		{"a little behind", progressOf{group: running, records: 5, oldest: at.Add(-time.Second)}, OK, "5 records left to do, the oldest of 1s ago"},
+		{"far behind", progressOf{group: running, records: 5, oldest: at.Add(-time.Hour)}, Warn, "1h0m0s ago"},
+		{"nobody", progressOf{records: 5, oldest: at}, Warn, "nobody runs it; 5 records"},
+		{"too late", progressOf{group: running, uncovered: []int{3}}, Fail, "of partitions 3 records went before they were read"},
 	} {
 		if f := judgeProgress("stage record", stageWork{stage: service.StageRecord, run: service.StageRecord}, tc.p, at); f.Status != tc.st || !strings.Contains(f.Found, tc.text) {
 			t.Errorf("%s: %+v", tc.name, f)
@@ -240,13 +223,14 @@ func TestKafkasClockIsReadOffWhatIsAppended(t *testing.T) {
 
 func TestSampleOfAJSONLog(t *testing.T) {
 	routing := &rules.Routing{
+		Stream: history.Live, Number: 1, RecordFormat: detectors.RecordFormat,
 		Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: "json", Map: map[string]string{"time": "ts"}, MaxEventBytes: 1 << 20},
 	}
 	at := traffic.At(time.Date(2026, 11, 21, 5, 6, 7, 0, time.UTC))
 	s, err := readSample([]traffic.Message{
 		{Appended: at, Value: []byte(`{"ts":"2026-11-21T05:06:05Z","ip":"192.0.2.1"}`)},
 		{Appended: at.Add(time.Second), Value: []byte(`{"ts":"tomorrow"}`)},
-	}, routing, func(string) bool { return false })
+	}, routing, nil)
 	if err != nil || s.events != 2 || s.good != 1 || s.delay(50) != 2*time.Second || s.newest != at.Add(time.Second) || s.refused["bad_value"] != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}

@@ -1,13 +1,16 @@
-package main
+package doctor
 
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
@@ -44,16 +47,16 @@ type examination struct {
 // doctorCheck is one thing to look at.
 type doctorCheck struct {
 	name string
-	look func(ctx context.Context) []finding
+	look func(ctx context.Context) []Finding
 }
 
 // Bounds within a run. The last part of its time is kept for saying what was found.
 const (
-	checkPatience = 6 * time.Second
-	sayingTime    = 250 * time.Millisecond
+	checkTimeout = 6 * time.Second
+	sayingTime   = 250 * time.Millisecond
 )
 
-// newExamination makes the clients, which connect nowhere yet. They are silent: what they would log is a finding.
+// newExamination makes the clients, which connect nowhere yet. They are silent: what they would log is a Finding.
 func newExamination(ctx context.Context, c *config.Config, events int) (*examination, error) {
 	e := &examination{conf: c, events: events, names: ingest.Live.Topics(c.Namespace)}
 	silent := slog.New(slog.DiscardHandler)
@@ -75,8 +78,19 @@ func newExamination(ctx context.Context, c *config.Config, events int) (*examina
 	return e, nil
 }
 
-func (e *examination) run(ctx context.Context) []finding {
-	var found []finding
+// Examine makes all checks, and looks at so many of the newest events of each partition. What was found is in the order of the
+// checks. It ends with ctx; what could not be looked at by then is a finding.
+func Examine(ctx context.Context, c *config.Config, events int) ([]Finding, error) {
+	e, err := newExamination(ctx, c, events)
+	if err != nil {
+		return nil, err
+	}
+	defer service.CloseAll(e.closers)
+	return e.run(ctx), nil
+}
+
+func (e *examination) run(ctx context.Context) []Finding {
+	var found []Finding
 	for _, round := range [][]doctorCheck{
 		{{"configuration", e.lookAtConfiguration}, {"kafka", e.lookAtKafka}, {"redis", e.lookAtRedis}, {"postgres", e.lookAtPostgres}},
 		{{"topics", e.lookAtTopics}, {"stream", e.lookAtStream}},
@@ -96,12 +110,12 @@ func (e *examination) run(ctx context.Context) []finding {
 
 // together makes the checks at the same time, and gives their findings in the order of the checks. A check that does not
 // end in time is a failing line and is not waited for; whole is false then.
-func together(ctx context.Context, checks []doctorCheck) (found []finding, whole bool) {
+func together(ctx context.Context, checks []doctorCheck) (found []Finding, whole bool) {
 	type result struct {
 		at       int
-		findings []finding
+		findings []Finding
 	}
-	bounded, cancel := context.WithTimeout(ctx, checkPatience)
+	bounded, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	results := make(chan result, len(checks))
 	for i, c := range checks {
@@ -109,7 +123,7 @@ func together(ctx context.Context, checks []doctorCheck) (found []finding, whole
 	}
 	over, stop := graceAfter(bounded)
 	defer stop()
-	byCheck, ended := make([][]finding, len(checks)), make([]bool, len(checks))
+	byCheck, ended := make([][]Finding, len(checks)), make([]bool, len(checks))
 	whole = true
 	for range checks {
 		select {
@@ -123,7 +137,7 @@ func together(ctx context.Context, checks []doctorCheck) (found []finding, whole
 	}
 	for i, c := range checks {
 		if !ended[i] {
-			byCheck[i] = []finding{failing(c.name, "try again with more --timeout", "it could not be looked at in time")}
+			byCheck[i] = []Finding{failing(c.name, "try again with more --timeout", "it could not be looked at in time")}
 		}
 		found = append(found, byCheck[i]...)
 	}
@@ -137,24 +151,65 @@ func graceAfter(ctx context.Context) (<-chan struct{}, func()) {
 	return over, func() { stop() }
 }
 
-// clockReading is what another machine's clock said between two readings of this one's.
-type clockReading struct {
-	theirs, asked, answered traffic.Time
+// lookAtConfiguration says where the configuration comes from; that it can be read is known already.
+func (e *examination) lookAtConfiguration(context.Context) []Finding {
+	return []Finding{fine("configuration", "%s; namespace %s", e.conf.Origins, e.conf.Namespace)}
 }
 
-// ahead bounds by how much their clock is ahead of this machine's: at least least, at most most. Negative is behind.
-func (r clockReading) ahead() (least, most time.Duration) {
-	return r.theirs.Sub(r.answered), r.theirs.Sub(r.asked)
-}
-
-// apart is by how much the clocks differ at the least, whatever the way of question and answer took.
-func (r clockReading) apart() time.Duration {
-	least, most := r.ahead()
-	switch {
-	case least > 0:
-		return least
-	case most < 0:
-		return most
+// lookAtIdentities says which identities nobody vouches for, and which rules believe them all the same.
+func (e *examination) lookAtIdentities(context.Context) []Finding {
+	identity, known := e.conf.Identity, []rules.Version(nil)
+	if e.routing != nil {
+		identity, known = e.routing.Identity, e.routing.Rules
 	}
-	return 0
+	var claimed []string
+	believers := map[string]bool{}
+	for f := range traffic.NumFields {
+		if identity.Vouched(f) {
+			continue
+		}
+		claimed = append(claimed, f.String())
+		for i := range known {
+			if keyedOn(&known[i], f) {
+				believers[known[i].ID] = true
+			}
+		}
+	}
+	trusted := judgeTrustedProxies(identity.IP.TrustedProxies)
+	switch {
+	case len(claimed) == 0:
+		return []Finding{fine("identities", "the gateway vouches for all of them"), trusted}
+	case len(believers) == 0:
+		return []Finding{fine("identities", "claimed by the client, not vouched for: %s; no rule counts by them", strings.Join(claimed, ", ")), trusted}
+	}
+	return []Finding{warning("identities",
+		"let the gateway verify them and set identity.FIELD.vouched, or count by what it vouches for as well: who makes up a new one each time is never over",
+		"claimed by the client, not vouched for: %s; counted by all the same: %s", strings.Join(claimed, ", "), terminal.FirstFew(sorted(believers))), trusted}
+}
+
+// judgeTrustedProxies warns where the proxies in front are counted, and not known.
+func judgeTrustedProxies(p traffic.TrustedProxies) Finding {
+	const name = "trusted proxies"
+	switch {
+	case len(p.Prefixes) > 0:
+		return fine(name, "X-Forwarded-For is believed of %s", p)
+	case p.Hops == 0:
+		return fine(name, "none: a client's address is that of the connection")
+	}
+	return warning(name, "name them, with identity.ip.trusted_proxies: [10.0.0.0/8, 192.0.2.7], or whatever their addresses are",
+		"as many as %d, whoever they are: who reaches the gateway past them is taken for any address that X-Forwarded-For claims", p.Hops)
+}
+
+// keyedOn reports whether a rule's key has the field.
+func keyedOn(v *rules.Version, f traffic.Field) bool {
+	return slices.ContainsFunc(v.Key, func(k traffic.KeyField) bool { return k.Field == f })
+}
+
+func sorted(set map[string]bool) []string {
+	names := make([]string, 0, len(set))
+	for name := range set {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
 }

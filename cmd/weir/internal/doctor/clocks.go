@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -19,8 +19,8 @@ const (
 )
 
 // lookAtClocks compares this machine's clock with those of the servers.
-func (e *examination) lookAtClocks(ctx context.Context) []finding {
-	var found []finding
+func (e *examination) lookAtClocks(ctx context.Context) []Finding {
+	var found []Finding
 	if e.kafkaUp {
 		found = append(found, e.kafkaClock(ctx))
 	}
@@ -38,9 +38,9 @@ func (e *examination) lookAtClocks(ctx context.Context) []finding {
 }
 
 // judgeClock says by how much a clock differs, as far as that is certain.
-func judgeClock(name string, r clockReading, matter string) finding {
+func judgeClock(name string, r clockReading, matter string) Finding {
 	apart := r.apart()
-	mend := "set both machines' clocks by NTP: " + matter
+	remedy := "set both machines' clocks by NTP: " + matter
 	least, most := r.ahead()
 	if apart == 0 {
 		return fine(name, "no difference to this machine's that shows (at most %s)", terminal.Roughly(max(most, -least)))
@@ -51,9 +51,9 @@ func judgeClock(name string, r clockReading, matter string) finding {
 	}
 	switch size := max(apart, -apart); {
 	case size >= clockFails:
-		return failing(name, mend, "%s", text)
+		return failing(name, remedy, "%s", text)
 	case size >= clockWarns:
-		return warning(name, mend, "%s", text)
+		return warning(name, remedy, "%s", text)
 	}
 	return fine(name, "%s", text)
 }
@@ -63,7 +63,7 @@ const kafkaClockWait = 2500 * time.Millisecond
 
 // kafkaClock reads the broker's clock off a record that is appended while one watches, which a tick of ROUTE does. Where
 // nothing is appended, what there is can only show that the clock is ahead.
-func (e *examination) kafkaClock(ctx context.Context) finding {
+func (e *examination) kafkaClock(ctx context.Context) Finding {
 	const name = "clock kafka"
 	const matter = "what comes later than its clock gets its time"
 	if t := e.topics[e.names.Keyed]; !t.Exists || len(t.Leaderless) > 0 {
@@ -112,4 +112,26 @@ func watchAppend(ctx context.Context, log ingest.Log, wait time.Duration, clock 
 	}
 	r.theirs = last[len(last)-1].Appended
 	return clockReading{theirs: r.theirs, asked: traffic.BeforeTime, answered: r.answered}, false, nil
+}
+
+// clockReading is what another machine's clock said between two readings of this one's.
+type clockReading struct {
+	theirs, asked, answered traffic.Time
+}
+
+// ahead bounds by how much their clock is ahead of this machine's: at least least, at most most. Negative is behind.
+func (r clockReading) ahead() (least, most time.Duration) {
+	return r.theirs.Sub(r.answered), r.theirs.Sub(r.asked)
+}
+
+// apart is by how much the clocks differ at the least, whatever the way of question and answer took.
+func (r clockReading) apart() time.Duration {
+	least, most := r.ahead()
+	switch {
+	case least > 0:
+		return least
+	case most < 0:
+		return most
+	}
+	return 0
 }

@@ -1,13 +1,13 @@
-package main
+package doctor
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
@@ -16,45 +16,45 @@ import (
 )
 
 // lookAtStream loads what the live stream is made of: its partitions, routing version and modes.
-func (e *examination) lookAtStream(ctx context.Context) []finding {
+func (e *examination) lookAtStream(ctx context.Context) []Finding {
 	if !e.migrated() {
 		return nil
 	}
 	stream, err := e.history.Stream(ctx, history.Live)
 	if errors.Is(err, history.ErrNotFound) {
-		return []finding{failing("stream live", "run weir migrate", "it has not been made")}
+		return []Finding{failing("stream live", "run weir migrate", "it has not been made")}
 	}
 	if err != nil {
-		return []finding{failed("stream live", err, "see PostgreSQL's log")}
+		return []Finding{failed("stream live", err, "see PostgreSQL's log")}
 	}
 	e.stream = &stream
 	number, err := e.history.Newest(ctx, history.Live)
 	if err == nil && number == 0 {
-		return []finding{failing("stream live", "run weir migrate", "it has no routing version")}
+		return []Finding{failing("stream live", "run weir migrate", "it has no routing version")}
 	}
 	if err != nil {
-		return []finding{failed("routing", err, "see PostgreSQL's log")}
+		return []Finding{failed("routing", err, "see PostgreSQL's log")}
 	}
 	routing, err := e.history.Routing(ctx, history.Live, number)
 	if err != nil {
-		return []finding{failed("routing", err, "use the build of weir that wrote it, or a newer one")}
+		return []Finding{failed("routing", err, "use the build of weir that wrote it, or a newer one")}
 	}
 	if _, err := e.history.SecretByID(ctx, routing.SecretID); err != nil {
-		return []finding{failed("routing", err, "restore the table secrets from a backup: keyed records were made with it")}
+		return []Finding{failed("routing", err, "restore the table secrets from a backup: keyed records were made with it")}
 	}
 	modes, err := e.history.Modes(ctx)
 	if err != nil {
-		return []finding{failed("rules", err, "see PostgreSQL's log")}
+		return []Finding{failed("rules", err, "see PostgreSQL's log")}
 	}
 	e.routing, e.modes = routing, map[string]rules.ModeState{}
 	for _, m := range modes {
 		e.modes[m.Rule] = m
 	}
-	return []finding{e.judgeStream(), e.judgeRouting()}
+	return []Finding{e.judgeStream(), e.judgeRouting()}
 }
 
 // judgeStream holds the partition counts of the topics against those that the stream was made with.
-func (e *examination) judgeStream() finding {
+func (e *examination) judgeStream() Finding {
 	n := e.stream.Partitions
 	text := fmt.Sprintf("generation %d, made with %d, %d and %d partitions of requests, keyed and hits", e.stream.Generation, n.Requests, n.Keyed, n.Hits)
 	if e.conf.Kafka.Partitions.Keyed != n.Keyed {
@@ -65,7 +65,7 @@ func (e *examination) judgeStream() finding {
 }
 
 // judgeRouting says which rules count, and whether the configuration's identity map and event format are in effect.
-func (e *examination) judgeRouting() finding {
+func (e *examination) judgeRouting() Finding {
 	blocking := 0
 	for _, m := range e.modes {
 		if m.Mode == rules.ModeBlock {
@@ -98,15 +98,15 @@ const reportSilence = 30 * time.Second
 const shownPartitions = 8
 
 // lookAtPartitions says which partitions have stopped, and whether somebody works on the others.
-func (e *examination) lookAtPartitions(ctx context.Context) []finding {
+func (e *examination) lookAtPartitions(ctx context.Context) []Finding {
 	if e.stream == nil {
 		return nil
 	}
 	states, err := e.history.PartitionStates(ctx, history.Live)
 	if err != nil {
-		return []finding{failed("partitions", err, "see PostgreSQL's log")}
+		return []Finding{failed("partitions", err, "see PostgreSQL's log")}
 	}
-	var found []finding
+	var found []Finding
 	stopped, running := 0, map[ingest.Side]int{}
 	oldest := time.Time{}
 	for i := range states {
@@ -128,15 +128,15 @@ func (e *examination) lookAtPartitions(ctx context.Context) []finding {
 	return append(found, e.judgeRunning(running, oldest, stopped))
 }
 
-func judgeStopped(p *history.ReportedPartition) finding {
-	mend := "weir partitions list says more; it goes on by itself when that is mended"
-	if acceptable(p) {
-		mend = fmt.Sprintf("find out what is missing, then weir partitions resume --%s %d --accept-gap --reason TEXT", p.Side, p.Partition)
+func judgeStopped(p *history.ReportedPartition) Finding {
+	remedy := "weir partitions list says more; it goes on by itself when that is mended"
+	if stream.GapAcceptable(p) {
+		remedy = fmt.Sprintf("find out what is missing, then weir partitions resume --%s %d --accept-gap --reason TEXT", p.Side, p.Partition)
 	}
-	return failing(fmt.Sprintf("partition %s/%d", p.Side, p.Partition), mend, "%s since %s or before: %s", p.State, terminal.Stamp(p.Reported), p.Reason)
+	return failing(fmt.Sprintf("partition %s/%d", p.Side, p.Partition), remedy, "%s since %s or before: %s", p.State, terminal.Stamp(p.Reported), p.Reason)
 }
 
-func (e *examination) judgeRunning(running map[ingest.Side]int, oldest time.Time, stopped int) finding {
+func (e *examination) judgeRunning(running map[ingest.Side]int, oldest time.Time, stopped int) Finding {
 	n := e.stream.Partitions
 	n.Requests = max(n.Requests, e.topics[e.names.Requests].Partitions) // some may have been added
 	text := fmt.Sprintf("%d of %d of requests and %d of %d of keyed at work", running[ingest.SideRequests], n.Requests, running[ingest.SideKeyed], n.Keyed)
@@ -150,16 +150,4 @@ func (e *examination) judgeRunning(running map[ingest.Side]int, oldest time.Time
 		return warning("partitions", "see the lines of those that stopped; start weir run with route and detect where there are none", "%s", text)
 	}
 	return fine("partitions", "%s, reported %s ago at most", text, terminal.Roughly(max(silence, 0)))
-}
-
-// modeIs lists the rules of a mode, ascending.
-func (e *examination) modeIs(mode rules.Mode) []string {
-	var out []string
-	for id, m := range e.modes {
-		if m.Mode == mode {
-			out = append(out, id)
-		}
-	}
-	slices.Sort(out)
-	return out
 }

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"strings"
@@ -11,14 +11,14 @@ import (
 
 // TestDoctorWarnsOfCountedProxies: where proxies are counted, who comes past them is whoever it claims to be.
 func TestDoctorWarnsOfCountedProxies(t *testing.T) {
-	for value, want := range map[string]status{"0": statusOK, "1": statusWarn, "10.0.0.0/8": statusOK} {
+	for value, want := range map[string]Status{"0": OK, "1": Warn, "10.0.0.0/8": OK} {
 		e := examined(t, rules.ModeShadow)
 		if err := e.routing.Identity.IP.TrustedProxies.UnmarshalText([]byte(value)); err != nil {
 			t.Fatal(err)
 		}
 		found := e.lookAtIdentities(t.Context())
 		f := found[len(found)-1]
-		if f.Check != "trusted proxies" || f.Status != want || (want == statusWarn) != strings.Contains(f.Mend, "identity.ip.trusted_proxies: [") {
+		if f.Check != "trusted proxies" || f.Status != want || (want == Warn) != strings.Contains(f.Remedy, "identity.ip.trusted_proxies: [") {
 			t.Errorf("%s: %+v", value, f)
 		}
 	}
@@ -34,7 +34,7 @@ func TestDoctorTellsOfClaimedMembers(t *testing.T) {
 		messages = append(messages, traffic.Message{Value: []byte(line), Appended: service.Now()})
 	}
 	for _, f := range e.judgeSample(messages) {
-		if f.Check == "identity device" && f.Status == statusFail && strings.Contains(f.Found, "claimed 12") {
+		if f.Check == "identity device" && f.Status == Fail && strings.Contains(f.Found, "claimed 12") {
 			return
 		}
 	}
