@@ -13,7 +13,7 @@ import (
 const UnansweredFor = 30 * time.Second
 
 // NotAskedFor is how long a reader may leave a partition out, for want of room, without beginning to count anew. It is
-// longer than the pauses of an intake that has much to read: they must not hide a partition that is silent.
+// longer than the pauses of a prefetcher that has much to read: they must not hide a partition that is silent.
 const NotAskedFor = 10 * time.Second
 
 const (

@@ -120,8 +120,8 @@ func (a *Reader) Read(ctx context.Context, name string, r io.Reader) error {
 	f := openFile{Reader: a, name: name, probing: true}
 	err := eachLine(ctx, r, a.opts.MaxBytes, func(l textLine) error { return f.line(ctx, l) })
 	if err != nil {
-		if strings.HasPrefix(err.Error(), name+":") {
-			return err
+		if errors.As(err, new(*FormatError)) {
+			return err // it names the file
 		}
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Bounds of what an ArchiveSender gathers before it appends.
+// Bounds of what a Sender gathers before it appends.
 const (
 	sendEvents = 2000
 	sendBytes  = 256 << 10 // of one partition: far below what a broker takes as one batch

@@ -53,7 +53,7 @@ type halt struct {
 	gap    *gap // what an operator may accept; nil: nothing
 }
 
-// gap names what is missing, as reports and acceptances do: see PartitionState.
+// gap names what is missing, as reports and acceptances do: see PartitionStatus.
 type gap struct {
 	source int
 	offset int64

@@ -196,23 +196,4 @@ func benchBrokers(b *testing.B) []string {
 	return testbed.Kafka(b)
 }
 
-// counter gives the one series of a counter that the test has moved.
-func (kit *kit) counter(t testing.TB, name string) prometheus.Collector {
-	t.Helper()
-	families, err := kit.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := prometheus.NewCounter(prometheus.CounterOpts{Name: "found"})
-	for _, family := range families {
-		if family.GetName() == name {
-			if n := len(family.GetMetric()); n != 1 {
-				t.Fatalf("%s has %d series, want 1", name, n)
-			}
-			found.Add(family.GetMetric()[0].GetCounter().GetValue())
-		}
-	}
-	return found
-}
-
 func onRealKafka() bool { return os.Getenv(testbed.KafkaKind.Env()) != "" }

@@ -234,7 +234,7 @@ func (k *Client) DeleteTopics(ctx context.Context, topics ...string) error {
 	return errors.Join(failed...)
 }
 
-// TopicExists says whether the cluster knows topic. The answer may be as old as KafkaConfig.MetadataTTL, so a caller that
+// TopicExists says whether the cluster knows topic. The answer may be as old as Config.MetadataTTL, so a caller that
 // waits for a deletion asks until it is false.
 func (k *Client) TopicExists(ctx context.Context, topic string) (bool, error) {
 	_, err := k.Partitions(ctx, topic)

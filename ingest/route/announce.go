@@ -87,7 +87,7 @@ type chunkPlan struct {
 
 // plan sets the ends of the chunk that follows, for the sources that have reached the end that was announced last: an
 // announced end stands until it is reached, because a part of what it announced may be written. There, and only there,
-// the version may change. How far the ends go, the order of append times says (routeOrder); what is announced already
+// the version may change. How far the ends go, the order of append times says (order); what is announced already
 // comes first.
 func (s *session) plan(next []ingest.Announcement) chunkPlan {
 	p := chunkPlan{versions: make([]*routingVersion, len(next))}

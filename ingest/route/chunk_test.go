@@ -209,3 +209,27 @@ func BenchmarkChunk(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/event")
 }
+
+// A chunk that was prepared is used only while the sources stand where they stood when it was announced.
+func TestAPreparedChunkIsDroppedWhenASourceGoes(t *testing.T) {
+	opt := routedOptions(true)
+	v := compiled(t, opt, watchRouting())
+	opt.Clock = simNow
+	r := &Router{opt: *opt, tally: newTally(), versions: newVersionShelf(opt)}
+	for _, goes := range []bool{false, true} {
+		s := newSession(r, ingest.Assignment{})
+		s.prefetcher = filled(map[int]int64{0: 1, 1: 1}, routedEvent(0, 0, 1, "192.0.2.1"))
+		s.sources = []*source{sourceAt(0, v, 0, 1), sourceAt(1, v, 0, 0)}
+		prepared := &chunk{}
+		s.prepared = &preparedChunk{announcedAs: s.standing, chunk: prepared}
+		if goes {
+			s.drop(1)
+		}
+		if used := s.nextChunk() == prepared; used == goes {
+			t.Errorf("a source goes: %v; the prepared chunk is used: %v", goes, used)
+		}
+		if s.prepared != nil {
+			t.Error("it could be used again")
+		}
+	}
+}

@@ -82,12 +82,6 @@ func (c *coordinator) rebalance(now traffic.Time) {
 	}
 }
 
-func (c *coordinator) shake() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.rebalance(simNow())
-}
-
 func (c *coordinator) join(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -58,18 +58,6 @@ func (h *simHost) options() Options {
 	return opt
 }
 
-func (h *simHost) freeze(d time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.frozen = max(h.frozen, simNow().Add(d))
-}
-
-func (h *simHost) kill() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.killed = true
-}
-
 func (h *simHost) dead() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -238,7 +238,7 @@ func positionsOf(asked []asking) []ingest.Position {
 
 // ask chooses what to fetch next, ascending by partition. The room that is left is shared by the partitions that the next
 // chunks are made of: those with nothing queued, and of the others those that are hardly ahead of the one that is furthest
-// behind (routeOrder). So a partition with most of the backlog gets most of the memory, and what is read of the others does
+// behind (order). So a partition with most of the backlog gets most of the memory, and what is read of the others does
 // not lie there while it is waited for.
 func (in *prefetcher) ask() ([]asking, time.Duration) {
 	in.mu.Lock()

@@ -32,7 +32,7 @@ type Options struct {
 	Sources         int    // partitions that requests had when that life began; those with a greater number were added since
 	Live            bool   // correct times in the future, read no end mark, tell detectors when a partition is idle
 	KeyedPartitions int
-	Secret          []byte // the deployment secret, for Target
+	Secret          []byte // the deployment secret, which the places of keyed records depend on
 	SecretID        string // a routing version made under another secret is refused
 
 	Log         ingest.Log      // requests
@@ -50,11 +50,11 @@ type Options struct {
 
 	// The program leaves the rest to their defaults; tests and simulations set it.
 
-	MaxChunkEvents int           // events in one chunk; default defaultMaxChunkEvents
-	MaxChunkBytes  int           // bytes of events in one chunk; default defaultMaxChunkBytes
-	TickEvery      time.Duration // default defaultTickEvery
-	LookEvery      time.Duration // how often routing versions, and partitions that are not routed, are looked at; default defaultLookEvery
-	ReportEvery    time.Duration // default defaultReportEvery
+	MaxChunkEvents int           // events in one chunk; default 10,000
+	MaxChunkBytes  int           // bytes of events in one chunk; default 8 MiB
+	TickEvery      time.Duration // between two rounds of ticks; default 1 s
+	LookEvery      time.Duration // how often routing versions, and partitions that are not routed, are looked at; default 1 s
+	ReportEvery    time.Duration // between two reports to the stores; default 2 s
 	FetchWait      time.Duration // how long a fetch waits for the first event; default ingest.DefaultFetchWait
 }
 
@@ -63,12 +63,12 @@ type Options struct {
 //
 // How that is reached (DESIGN §2, "Counting exactly once"), and where:
 //
-//	every generation starts from the fetched commits            routeSession.adopt
-//	a commit announces a chunk before any of it is appended     routeSession.announce
+//	every generation starts from the fetched commits            session.adopt
+//	a commit announces a chunk before any of it is appended     session.announce
 //	no chunk crosses an announced end                           chunkBuilder.build
-//	an announced end and a version never go back                routeSession.plan
-//	a failed chunk is retried whole, with the same bytes        routeSession.deliver
-//	a commit without an answer ends the membership              routeSession.commit
+//	an announced end and a version never go back                session.plan
+//	a failed chunk is retried whole, with the same bytes        session.deliver
+//	a commit without an answer ends the membership              session.commit
 type Router struct {
 	opt      Options
 	versions *versionShelf

@@ -150,7 +150,7 @@ func (l *watcher) lookAtPartitions(ctx context.Context) error {
 func (l *watcher) versionOf(ctx context.Context, c ingest.Commit) (*routingVersion, error) {
 	a, err := ingest.DecodeAnnouncement(c.Metadata)
 	if err != nil || a.Version == 0 || a.Generation != l.r.opt.Generation {
-		return nil, nil // nothing will be routed by it; routeSession.adopt says why
+		return nil, nil // nothing will be routed by it; session.adopt says why
 	}
 	return l.r.versions.get(ctx, a.Version)
 }

@@ -219,28 +219,10 @@ func (w *world) end(p int) int64 {
 	return int64(n)
 }
 
-// routed reports whether every partition is acknowledged to its end.
-func (w *world) routed() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for p := range w.requests {
-		if w.commits[p].Offset != int64(len(w.requests[p])) {
-			return false
-		}
-	}
-	return true
-}
-
 func (w *world) setAway(p int, away bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.away[p] = away
-}
-
-func (w *world) setCalm() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.calm = true
 }
 
 // faulty draws whether something goes wrong.
