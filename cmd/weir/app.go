@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/devserver"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
@@ -36,7 +37,7 @@ type app struct {
 	common     map[string]*string // config path → value of its own flag
 	started    bool               // a command's own work has begun
 
-	devHooks devHooks // of tests
+	devHooks devserver.Hooks // of tests
 }
 
 // does wraps a command's work: from here on a failure is the work's, not the command line's.

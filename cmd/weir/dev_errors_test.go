@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/devserver"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -102,7 +102,7 @@ func TestDevLeavesForeignDirectoriesAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantWords(t, fails(t, devCommand(t, dir, "--no-demo", "--fresh")), "--fresh", "also holds src", "nothing was erased")
-	if _, err := os.Stat(filepath.Join(dir, devPostgres)); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, "postgres")); err != nil {
 		t.Error(err)
 	}
 }
@@ -117,7 +117,7 @@ func TestDevLeavesForeignSchemasAlone(t *testing.T) {
 		p.interrupt()
 	}
 	wantWords(t, fails(t, devCommand(t, other, flags...)), "was not made by weir dev in "+other, "--namespace", "drop that schema")
-	if err := os.Remove(filepath.Join(mine, devSchema)); err != nil {
+	if err := os.Remove(filepath.Join(mine, "schema")); err != nil {
 		t.Fatal(err)
 	}
 	wantWords(t, fails(t, devCommand(t, mine, flags...)), "was not made by weir dev in "+mine)
@@ -132,7 +132,7 @@ func TestDevWhosePartitionsStopSaysSo(t *testing.T) {
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
 	p.sendUntilHit("198.51.100.8")
 	p.interrupt()
-	if err := os.RemoveAll(filepath.Join(dir, devKafka)); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, "kafka")); err != nil {
 		t.Fatal(err)
 	}
 	p = startDev(t, dir, "--no-demo")
@@ -151,7 +151,7 @@ func TestDevWhosePostgresEndsSaysSo(t *testing.T) {
 	dir := testbed.Folder(t)
 	p := startDev(t, dir, "--no-demo")
 	p.await(`everything runs`)
-	text, err := os.ReadFile(filepath.Join(dir, devPostgres, "data", "postmaster.pid"))
+	text, err := os.ReadFile(filepath.Join(dir, "postgres", "data", "postmaster.pid"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,27 +173,6 @@ func TestDevListensOnThisMachineOnly(t *testing.T) {
 			if got.code != exitUsage || !strings.Contains(got.stderr, flag+": got") || !strings.Contains(got.stderr, "localhost:0") {
 				t.Errorf("%s %q: exit code %d, said %s", flag, address, got.code, got.stderr)
 			}
-		}
-	}
-	for _, address := range []string{"127.0.0.1:0", "localhost:0", "127.9.9.9:0"} {
-		l, err := listenHere("--x", address)
-		if err != nil {
-			t.Errorf("%s: %v", address, err)
-			continue
-		}
-		_ = l.Close()
-	}
-}
-
-func TestShellWord(t *testing.T) {
-	for word, want := range map[string]string{
-		"bin/weir": "bin/weir", "/x/my dir/weir": "'/x/my dir/weir'", "it's": `'it'\''s'`, "": "''", "$(reboot)": "'$(reboot)'", "ü": "'ü'",
-	} {
-		if got := shellWord(word); got != want {
-			t.Errorf("%q becomes %s, want %s", word, got, want)
-		}
-		if out, err := exec.Command("sh", "-c", "printf %s "+shellWord(word)).Output(); err != nil || string(out) != word {
-			t.Errorf("a shell reads %q of %q, %v", out, word, err)
 		}
 	}
 }
@@ -228,7 +207,7 @@ func TestDevWhoseDiskFillsUp(t *testing.T) {
 	chunk := make([]byte, 1<<20)
 	for err == nil {
 		var free uint64
-		if free, err = freeOn(dir); free < devFull {
+		if free, err = freeOn(dir); free < devserver.FullBelow {
 			break
 		}
 		if err == nil {
@@ -282,38 +261,11 @@ func TestDevRefusesFlagsThatContradict(t *testing.T) {
 	}{
 		{[]string{"--exit"}, "--exit needs --demo-seconds"},
 		{[]string{"--exit", "--demo-seconds", "20", "--no-demo"}, "--no-demo leaves it out"},
-		{[]string{"--demo-seconds", "-1"}, fmt.Sprintf("--demo-seconds: got -1; allowed: 0 (until stopped), or %d to 3600", demoLeast)},
+		{[]string{"--demo-seconds", "-1"}, fmt.Sprintf("--demo-seconds: got -1; allowed: 0 (until stopped), or %d to 3600", devserver.MinDemo)},
 	} {
 		got := offline(t, "", append([]string{"dev", "--config", emptyFile(t)}, test.args...)...)
 		if got.code != exitUsage || !strings.Contains(got.stderr, test.want) {
 			t.Errorf("%v: exit code %d, %s", test.args, got.code, got.stderr)
-		}
-	}
-}
-
-func TestDevTakesOfTheConfigurationWhatItSays(t *testing.T) {
-	given, err := config.Load(config.Source{File: writeFile(t, "weir.yaml", "namespace: mine\nkafka: {brokers: [10.0.0.1:9092]}\n"),
-		Environ: []string{"WEIR_REDIS_URL=redis://10.0.0.2:6379/0", "WEIR_LOG_LEVEL=debug"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, ignored := devConfig(given, devOptions{})
-	if c.Namespace != "mine" || c.Log.Level != "debug" || c.Kafka.Brokers[0] == "10.0.0.1:9092" {
-		t.Errorf("took namespace %s, log level %s, brokers %v", c.Namespace, c.Log.Level, c.Kafka.Brokers)
-	}
-	if len(ignored) != 2 || !strings.HasPrefix(ignored[0], "kafka.brokers (") || ignored[1] != "redis.url (WEIR_REDIS_URL)" {
-		t.Errorf("ignored %q", ignored)
-	}
-	for environ, want := range map[string]string{
-		"WEIR_POSTGRES_URL=postgres://weir@10.0.0.3:5432/weir": devNamespace, // where the default may be an installation's
-		"WEIR_LOG_LEVEL=debug":                                 config.Default().Namespace,
-	} {
-		given, err := config.Load(config.Source{File: emptyFile(t), Environ: []string{environ}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c, _ := devConfig(given, devOptions{}); c.Namespace != want {
-			t.Errorf("%s: namespace %s, want %s", environ, c.Namespace, want)
 		}
 	}
 }

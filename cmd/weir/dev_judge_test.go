@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weirhq/weir/cmd/weir/internal/devserver"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/internal/demo"
 )
@@ -123,19 +124,19 @@ func TestDevJudgesTheDemo(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		hooks devHooks
+		hooks devserver.Hooks
 		args  []string
 		code  int
 		says  []string
 	}{
-		{"weir as it is", devHooks{}, nil, exitOK, []string{"ordinary viewers refused   0 of", "The outcome is the truth: every abuser was blocked, and nobody else."}},
-		{"nothing is promoted", devHooks{}, []string{"--no-promote"}, exitOK, []string{"answered 429               0\n", "nobody was blocked"}},
-		{"an abuser's events are lost", devHooks{emit: losing}, nil, exitError, []string{"history does not know", castOf(demo.KindStuffer).Name}},
-		{"a neighbour is blocked", devHooks{guard: confusing}, nil, exitError, []string{"FAIL  no ordinary viewer is ever refused", "neighbour-"}},
-		{"a block never lifts", devHooks{guard: unforgiving}, nil, exitError, []string{"FAIL  nobody else is refused, and nobody for longer"}},
-		{"a limit is one too high", devHooks{rules: replacing("limit: 20\n", "limit: 21\n")}, nil, exitError, []string{"FAIL  history has exactly the truth's sources"}},
-		{"a limit is one too low", devHooks{rules: replacing("limit: 2\n", "limit: 1\n")}, nil, exitError, []string{"FAIL  no ordinary viewer is ever refused"}},
-		{"somebody is refused though nothing is promoted", devHooks{guard: hasty}, []string{"--no-promote"}, exitError, []string{"FAIL  nobody else is refused"}},
+		{"weir as it is", devserver.Hooks{}, nil, exitOK, []string{"ordinary viewers refused   0 of", "The outcome is the truth: every abuser was blocked, and nobody else."}},
+		{"nothing is promoted", devserver.Hooks{}, []string{"--no-promote"}, exitOK, []string{"answered 429               0\n", "nobody was blocked"}},
+		{"an abuser's events are lost", devserver.Hooks{Emit: losing}, nil, exitError, []string{"history does not know", castOf(demo.KindStuffer).Name}},
+		{"a neighbour is blocked", devserver.Hooks{Guard: confusing}, nil, exitError, []string{"FAIL  no ordinary viewer is ever refused", "neighbour-"}},
+		{"a block never lifts", devserver.Hooks{Guard: unforgiving}, nil, exitError, []string{"FAIL  nobody else is refused, and nobody for longer"}},
+		{"a limit is one too high", devserver.Hooks{Rules: replacing("limit: 20\n", "limit: 21\n")}, nil, exitError, []string{"FAIL  history has exactly the truth's sources"}},
+		{"a limit is one too low", devserver.Hooks{Rules: replacing("limit: 2\n", "limit: 1\n")}, nil, exitError, []string{"FAIL  no ordinary viewer is ever refused"}},
+		{"somebody is refused though nothing is promoted", devserver.Hooks{Guard: hasty}, []string{"--no-promote"}, exitError, []string{"FAIL  nobody else is refused"}},
 	}
 	if slowBuild {
 		tests = tests[1:2]
@@ -144,7 +145,7 @@ func TestDevJudgesTheDemo(t *testing.T) {
 	var all sync.WaitGroup
 	two := make(chan struct{}, 2)
 	for i, test := range tests {
-		args := append([]string{"dev", "--demo-seconds", fmt.Sprint(demoLeast), "--exit", "--seed", fmt.Sprint(devSeed), "--config", emptyFile(t),
+		args := append([]string{"dev", "--demo-seconds", fmt.Sprint(devserver.MinDemo), "--exit", "--seed", fmt.Sprint(devSeed), "--config", emptyFile(t),
 			"--console-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0"}, test.args...)
 		all.Go(func() {
 			two <- struct{}{}

@@ -11,16 +11,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/doctor"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 )
 
-// doctorPatience bounds a whole run of weir doctor, unless --timeout says otherwise.
-const doctorPatience = 20 * time.Second
+// doctorTimeout bounds a whole run of weir doctor, unless --timeout says otherwise.
+const doctorTimeout = 20 * time.Second
 
 func (a *app) doctorCommand() *cobra.Command {
-	var patience time.Duration
+	var timeout time.Duration
 	var events int
 	c := &cobra.Command{
 		Use:   "doctor",
@@ -34,8 +35,8 @@ The exit code is 1 if anything fails; warnings alone leave it 0.`,
 		Example: "  weir doctor\n  weir doctor --output json --timeout 10s",
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
-			if patience <= 0 {
-				return usage.Errorf("--timeout: got %s; allowed: above 0s", patience)
+			if timeout <= 0 {
+				return usage.Errorf("--timeout: got %s; allowed: above 0s", timeout)
 			}
 			if events < 1 || events > 10_000 {
 				return usage.Errorf("--events: got %d; allowed: 1 to 10000", events)
@@ -44,63 +45,23 @@ The exit code is 1 if anything fails; warnings alone leave it 0.`,
 			if err != nil {
 				return err
 			}
-			return a.doctor(cmd.Context(), conf, patience, events)
+			return a.doctor(cmd.Context(), conf, timeout, events)
 		}),
 	}
-	usage.DurationFlag(c, &patience, "timeout", doctorPatience, "how long all of it may take")
+	usage.DurationFlag(c, &timeout, "timeout", doctorTimeout, "how long all of it may take")
 	c.Flags().IntVar(&events, "events", 200, "how many of the newest events of each partition to look at")
 	return c
 }
 
-// status is what a finding means.
-type status string
-
-const (
-	statusOK   status = "ok"
-	statusWarn status = "warn" // it works, and somebody should know
-	statusFail status = "fail" // something that weir is for does not work
-)
-
-// finding is one line of weir doctor.
-type finding struct {
-	Check  string `json:"check"`
-	Status status `json:"status"`
-	Found  string `json:"found"`
-	Mend   string `json:"mend,omitempty"` // what to do about it; empty where nothing is to be done
-}
-
-func fine(check, format string, args ...any) finding {
-	return finding{Check: check, Status: statusOK, Found: fmt.Sprintf(format, args...)}
-}
-
-func warning(check, mend, format string, args ...any) finding {
-	return finding{Check: check, Status: statusWarn, Found: fmt.Sprintf(format, args...), Mend: mend}
-}
-
-func failing(check, mend, format string, args ...any) finding {
-	return finding{Check: check, Status: statusFail, Found: fmt.Sprintf(format, args...), Mend: mend}
-}
-
-// failed is the finding of a check that could not be made. weir's errors say behind their last semicolon what to do.
-func failed(check string, err error, otherwise string) finding {
-	text := oneProblem(err)
-	if at := strings.LastIndex(text, "; "); at > 0 {
-		return failing(check, text[at+2:], "%s", text[:at])
-	}
-	return failing(check, otherwise, "%s", text)
-}
-
-func (a *app) doctor(parent context.Context, c *config.Config, patience time.Duration, events int) error {
+func (a *app) doctor(parent context.Context, c *config.Config, timeout time.Duration, events int) error {
 	ctx, forget := service.UntilSignal(parent, a.quietLogger(c))
 	defer forget()
-	bounded, cancel := context.WithTimeout(ctx, patience)
+	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	e, err := newExamination(bounded, c, events)
+	found, err := doctor.Examine(bounded, c, events)
 	if err != nil {
 		return err
 	}
-	found := e.run(bounded)
-	service.CloseAll(e.closers)
 	if err := a.showFindings(found); err != nil {
 		return err
 	}
@@ -108,7 +69,7 @@ func (a *app) doctor(parent context.Context, c *config.Config, patience time.Dur
 		return fmt.Errorf("stopped: %w", ctx.Err())
 	}
 	for _, f := range found {
-		if f.Status == statusFail {
+		if f.Status == doctor.Fail {
 			return errSaid
 		}
 	}
@@ -116,11 +77,11 @@ func (a *app) doctor(parent context.Context, c *config.Config, patience time.Dur
 }
 
 // showFindings writes a line for each finding, and what they amount to.
-func (a *app) showFindings(found []finding) error {
+func (a *app) showFindings(found []doctor.Finding) error {
 	if a.Format == "json" {
 		return a.WriteJSON(found)
 	}
-	width, count := 0, map[status]int{}
+	width, count := 0, map[doctor.Status]int{}
 	for _, f := range found {
 		width = max(width, utf8.RuneCountInString(f.Check))
 		count[f.Status]++
@@ -128,12 +89,12 @@ func (a *app) showFindings(found []finding) error {
 	var b strings.Builder
 	for _, f := range found {
 		fmt.Fprintf(&b, "%-4s  %-*s  %s", f.Status, width, terminal.Safe(f.Check), terminal.Safe(f.Found))
-		if f.Mend != "" {
-			fmt.Fprintf(&b, " ▸ %s", terminal.Safe(f.Mend))
+		if f.Remedy != "" {
+			fmt.Fprintf(&b, " ▸ %s", terminal.Safe(f.Remedy))
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "%d ok, %s, %d failed\n", count[statusOK], terminal.Plural(count[statusWarn], "warning"), count[statusFail])
+	fmt.Fprintf(&b, "%d ok, %s, %d failed\n", count[doctor.OK], terminal.Plural(count[doctor.Warn], "warning"), count[doctor.Fail])
 	_, err := io.WriteString(a.Stdout, b.String())
 	return err
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/weirhq/weir/cmd/weir/internal/doctor"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/ingest"
@@ -23,23 +25,23 @@ import (
 )
 
 // doctor runs weir doctor and gives its findings by check.
-func (b *bed) doctor(args ...string) (map[string]finding, int) {
+func (b *bed) doctor(args ...string) (map[string]doctor.Finding, int) {
 	b.t.Helper()
 	o := b.weir(append([]string{"doctor", "--output", "json"}, args...)...)
-	var all []finding
+	var all []doctor.Finding
 	if err := json.Unmarshal([]byte(o.stdout), &all); err != nil {
 		b.t.Fatalf("exit code %d, %v\n%s%s", o.code, err, o.stdout, o.stderr)
 	}
-	found := map[string]finding{}
+	found := map[string]doctor.Finding{}
 	failures := 0
 	for _, f := range all {
 		if _, twice := found[f.Check]; twice {
 			b.t.Errorf("two lines about %s", f.Check)
 		}
-		if found[f.Check] = f; f.Status != statusOK && f.Mend == "" {
+		if found[f.Check] = f; f.Status != doctor.OK && f.Remedy == "" {
 			b.t.Errorf("%s is %s, and nothing says how to mend it: %s", f.Check, f.Status, f.Found)
 		}
-		if f.Status == statusFail {
+		if f.Status == doctor.Fail {
 			failures++
 		}
 	}
@@ -50,15 +52,15 @@ func (b *bed) doctor(args ...string) (map[string]finding, int) {
 }
 
 // wantFinding looks for one line.
-func wantFinding(t *testing.T, found map[string]finding, check string, st status, text, mend string) {
+func wantFinding(t *testing.T, found map[string]doctor.Finding, check string, st doctor.Status, text, mend string) {
 	t.Helper()
 	f, ok := found[check]
 	if !ok {
 		t.Errorf("no line about %q among %v", check, found)
 		return
 	}
-	if f.Status != st || !strings.Contains(f.Found, text) || !strings.Contains(f.Mend, mend) {
-		t.Errorf("%s: %s: %q, mend %q; want %s with %q, mend %q", check, f.Status, f.Found, f.Mend, st, text, mend)
+	if f.Status != st || !strings.Contains(f.Found, text) || !strings.Contains(f.Remedy, mend) {
+		t.Errorf("%s: %s: %q, mend %q; want %s with %q, mend %q", check, f.Status, f.Found, f.Remedy, st, text, mend)
 	}
 }
 
@@ -102,15 +104,15 @@ func TestDoctorFindsAHealthyInstallationHealthy(t *testing.T) {
 		stages := b.start("run")
 		b.send("198.51.100.7", 6)
 		awaitHits(b, "198.51.100.7", 1)
-		var found map[string]finding
+		var found map[string]doctor.Finding
 		testbed.Eventually(t, 60*time.Second, func() error {
 			var failures int
 			if found, failures = b.doctor(); failures > 0 {
 				t.Fatalf("failures in %v", found)
 			}
 			for check, f := range found {
-				if f.Status != statusOK {
-					return fmt.Errorf("%s: %s (%s)", check, f.Found, f.Mend)
+				if f.Status != doctor.OK {
+					return fmt.Errorf("%s: %s (%s)", check, f.Found, f.Remedy)
 				}
 			}
 			return nil
@@ -121,12 +123,12 @@ func TestDoctorFindsAHealthyInstallationHealthy(t *testing.T) {
 			"stream live", "routing", "identities", "clock postgres", "stage route", "stage detect", "stage record", "stage record-blocks",
 			"stage enforce", "partitions", "snapshots", "event times", "identity device", "verdicts", "rules", "dead letters",
 		} {
-			wantFinding(t, found, check, statusOK, "", "")
+			wantFinding(t, found, check, doctor.OK, "", "")
 		}
-		wantFinding(t, found, "clock kafka", statusOK, "no difference", "") // read off a tick
-		wantFinding(t, found, "events", statusOK, "6 events looked at", "")
-		wantFinding(t, found, "identity ip", statusOK, "in 100 % of 6 events", "")
-		wantFinding(t, found, "stage route", statusOK, "1 process, nothing left to do", "")
+		wantFinding(t, found, "clock kafka", doctor.OK, "no difference", "") // read off a tick
+		wantFinding(t, found, "events", doctor.OK, "6 events looked at", "")
+		wantFinding(t, found, "identity ip", doctor.OK, "in 100 % of 6 events", "")
+		wantFinding(t, found, "stage route", doctor.OK, "1 process, nothing left to do", "")
 		stages.end()
 		table := b.weir("doctor")
 		if table.code != exitOK || !strings.Contains(table.stdout, "warn  stage route") || !strings.Contains(table.stdout, "▸ start weir run --stages route") ||
@@ -139,9 +141,9 @@ func TestDoctorFindsAHealthyInstallationHealthy(t *testing.T) {
 func TestDoctorBeforeMigrate(t *testing.T) {
 	b := fullBed(t)
 	found, failures := b.doctor()
-	wantFinding(t, found, "schema "+b.flag("--namespace"), statusFail, "it lacks", "run weir migrate")
+	wantFinding(t, found, "schema "+b.flag("--namespace"), doctor.Fail, "it lacks", "run weir migrate")
 	for _, topic := range b.names().All() {
-		wantFinding(t, found, "topic "+topic, statusFail, "does not exist", "run weir migrate")
+		wantFinding(t, found, "topic "+topic, doctor.Fail, "does not exist", "run weir migrate")
 	}
 	if failures != 6 {
 		t.Errorf("%d failures, want those of the schema and five topics: %v", failures, found)
@@ -178,12 +180,12 @@ func TestDoctorFindsBrokenTopics(t *testing.T) {
 	}
 	b.flags = append(b.flags, "--set", "kafka.partitions.keyed=16")
 	found, failures := b.doctor()
-	wantFinding(t, found, "topic "+names.Requests, statusFail, "message.timestamp.type is CreateTime, want LogAppendTime", "run weir migrate")
-	wantFinding(t, found, "topic "+names.Keyed, statusFail, "max.message.bytes is 1000", "correct kafka.partitions.keyed")
-	wantFinding(t, found, "topic "+names.Keyed, statusFail, "it has 4 partitions, want 16", "correct kafka.partitions.keyed")
-	wantFinding(t, found, "topic "+names.Hits, statusWarn, "retention.ms is 7200000, want 604800000", "weir migrate sets retention")
-	wantFinding(t, found, "topic "+names.Dead, statusFail, "does not exist", "run weir migrate")
-	wantFinding(t, found, "stream live", statusFail, "the configuration says 16 keyed ones", "correct kafka.partitions.keyed")
+	wantFinding(t, found, "topic "+names.Requests, doctor.Fail, "message.timestamp.type is CreateTime, want LogAppendTime", "run weir migrate")
+	wantFinding(t, found, "topic "+names.Keyed, doctor.Fail, "max.message.bytes is 1000", "correct kafka.partitions.keyed")
+	wantFinding(t, found, "topic "+names.Keyed, doctor.Fail, "it has 4 partitions, want 16", "correct kafka.partitions.keyed")
+	wantFinding(t, found, "topic "+names.Hits, doctor.Warn, "retention.ms is 7200000, want 604800000", "weir migrate sets retention")
+	wantFinding(t, found, "topic "+names.Dead, doctor.Fail, "does not exist", "run weir migrate")
+	wantFinding(t, found, "stream live", doctor.Fail, "the configuration says 16 keyed ones", "correct kafka.partitions.keyed")
 	if failures != 4 {
 		t.Errorf("%d failures, want 4: %v", failures, found)
 	}
@@ -216,7 +218,7 @@ func TestDoctorWithServersAway(t *testing.T) {
 			address := nowhere(t)
 			b.set(tc.flag, fmt.Sprintf(tc.value, address))
 			found, failures := b.doctor()
-			wantFinding(t, found, tc.name, statusFail, address, tc.mend)
+			wantFinding(t, found, tc.name, doctor.Fail, address, tc.mend)
 			if failures != 1 || strings.Contains(fmt.Sprint(found), "hunter2") {
 				t.Errorf("%d failures, want one, without the password: %v", failures, found)
 			}
@@ -331,4 +333,68 @@ func separator(url string) string {
 		return "&"
 	}
 	return "?"
+}
+
+func TestDoctorFindsPartitionsThatStopped(t *testing.T) {
+	b := fullBed(t)
+	b.ok("migrate")
+	s := b.store()
+	err := s.Report(t.Context(), history.Live, []ingest.PartitionStatus{
+		{Side: ingest.SideRequests, Partition: 0, State: ingest.Refused, Reason: "its commit was moved", GapSource: 0, GapOffset: 7},
+		{Side: ingest.SideRequests, Partition: 1, State: ingest.Running, GapOffset: -1},
+		{Side: ingest.SideKeyed, Partition: 2, State: ingest.Halted, Reason: "log shorter than the snapshot", Epoch: 3},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := ingest.Live.Group(b.flag("--namespace"), service.StageRoute)
+	if err := b.kafka().CommitInitial(t.Context(), group, b.names().Requests, map[int]ingest.Commit{1: {Offset: 0}}); err != nil {
+		t.Fatal(err)
+	}
+	found, _ := b.doctor()
+	wantFinding(t, found, "partition requests/0", doctor.Fail, "its commit was moved", "weir partitions resume --requests 0 --accept-gap")
+	wantFinding(t, found, "partition keyed/2", doctor.Fail, "log shorter than the snapshot", "weir partitions list")
+	wantFinding(t, found, "partitions", doctor.Warn, "1 of 2 of requests and 0 of 4 of keyed", "weir run")
+	wantFinding(t, found, "stage route", doctor.Fail, "partitions 1 were not written by weir", "weir partitions")
+}
+
+// event is one event of a gateway, a while ago.
+func event(ago time.Duration, more string) string {
+	return fmt.Sprintf(`{"v":1,"time":%q,"ip":"198.51.100.7","method":"POST","path":"/v1/guest-tokens","status":201%s}`,
+		time.Now().Add(-ago).UTC().Format(time.RFC3339Nano), more)
+}
+
+func repeat(n int, line string) []string {
+	return strings.Split(strings.Repeat(line+"\n", n)[:n*(len(line)+1)-1], "\n")
+}
+
+const deviceRule = `
+id: devices
+owner: identity
+match: {path: /v1/guest-tokens}
+key: [ip, device]
+limit: 1000
+window: 60s
+block: {key: [ip], ttl: 10m}
+`
+
+func TestDoctorReadsTheNewestEvents(t *testing.T) {
+	b := fullBed(t)
+	b.ok("migrate")
+	b.ok("rules", "apply", "-f", writeFile(t, "devices.yaml", deviceRule))
+	b.appendRaw(b.names().Requests, append(repeat(20, event(-time.Hour, "")), `{"v":1,`)...)
+	found, _ := b.doctor("--events", "15")
+	wantFinding(t, found, "events", doctor.Warn, "15 events looked at", "events.format")
+	wantFinding(t, found, "events", doctor.Warn, "1 cannot be read (malformed 1)", "events.format")
+	wantFinding(t, found, "event times", doctor.Warn, "14 of 14 come from the future", "NTP")
+	wantFinding(t, found, "identity device", doctor.Fail, "never fire: devices", "identity.device")
+}
+
+func TestDoctorShowsRecentDeadLetters(t *testing.T) {
+	b := fullBed(t)
+	b.ok("migrate")
+	b.appendRaw(b.names().Dead, `{"v":1,"stage":"route","reason":"wrong_type","detail":"column 9: status: got a string","topic":"x"}`,
+		`{"v":1,"stage":"route","reason":"wrong_type","detail":"column 9","topic":"x"}`, "nonsense")
+	found, _ := b.doctor()
+	wantFinding(t, found, "dead letters", doctor.Warn, "route wrong_type 2, somebody wrote what is no dead letter 1", b.names().Dead)
 }

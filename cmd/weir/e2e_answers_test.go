@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/internal/testbed"
@@ -120,8 +121,8 @@ func TestReplayOfARuleThatMatchesNothingNamesTheRequests(t *testing.T) {
 	if !strings.HasSuffix(found, "\nweir history hits --replay found shows who, and when\n") || strings.Contains(found, "most frequent") {
 		t.Errorf("a replay that found somebody says\n%s", found)
 	}
-	s := decode[replaySummary](b, "ingest", file, "--format", "combined", "--replay", "json", "--rules", writeFile(t, "r.yaml", regex))
-	if len(s.Frequent) != 2 || s.Frequent[0] != (frequentRequest{"GET", "/a", 6, false}) || len(s.Notes) != 2 {
+	s := decode[stream.Summary](b, "ingest", file, "--format", "combined", "--replay", "json", "--rules", writeFile(t, "r.yaml", regex))
+	if len(s.Frequent) != 2 || s.Frequent[0] != (stream.FrequentRequest{Method: "GET", Path: "/a", Events: 6}) || len(s.Notes) != 2 {
 		t.Errorf("as JSON: %+v %q", s.Frequent, s.Notes)
 	}
 }
@@ -194,7 +195,7 @@ func TestIngestLiveSaysWhatIsTooLateToCount(t *testing.T) {
 			t.Errorf("%s: exit code %d, no %q in\n%s%s", tc.name, o.code, tc.want, o.stdout, o.stderr)
 		}
 		o = b.weirWith(tc.events, "ingest", "-", "--format", "weir", "--live", "--output", "json")
-		var s liveSummary
+		var s stream.LiveSummary
 		if err := json.Unmarshal([]byte(o.stdout), &s); err != nil || s.Late != tc.late {
 			t.Errorf("%s: as JSON %d, %v\n%s", tc.name, s.Late, err, o.stdout)
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/internal/testbed"
 )
@@ -43,7 +44,7 @@ func calls(ip string, n int) string {
 func (b *bed) send(ip string, n int) {
 	b.t.Helper()
 	o := b.weirWith(calls(ip, n), "ingest", "-", "--format", "weir", "--live", "--output", "json")
-	var s liveSummary
+	var s stream.LiveSummary
 	if err := json.Unmarshal([]byte(o.stdout), &s); err != nil || o.code != exitOK || s.Events != int64(n) {
 		b.t.Fatalf("sending %d events of %s: exit code %d, %v\n%s%s", n, ip, o.code, err, o.stdout, o.stderr)
 	}

@@ -59,6 +59,45 @@ limit: 10
 window: 5s
 `
 
+// countedRules count the same load in other ways.
+const countedRules = `
+---
+id: tokens-fixed
+owner: identity
+match: {method: POST, path: /v1/guest-tokens}
+key: [ip]
+limit: 6
+window: 5s
+lateness: 10s
+algorithm: fixed
+---
+id: tokens-bucket
+owner: identity
+match: {method: POST, path: /v1/guest-tokens}
+key: [ip]
+limit: 6
+window: 5s
+lateness: 10s
+algorithm: token-bucket
+---
+id: addresses-of-devices
+owner: identity
+match: {}
+key: [device]
+count: {distinct: {field: ip, v4: 32, v6: 128}}
+limit: 2
+window: 10s
+lateness: 10s
+---
+id: costs
+owner: identity
+match: {}
+key: [ip]
+count: {sum: attrs.cost}
+limit: 6
+window: 5s
+`
+
 // sql runs a statement in the installation's schema, which stands for {ns}, and gives the number of rows it touched.
 func (b *bed) sql(statement string, args ...any) int64 {
 	b.t.Helper()
@@ -75,14 +114,14 @@ func (b *bed) sql(statement string, args ...any) int64 {
 }
 
 // verify runs weir loadgen verify and gives its verdicts by rule.
-func (b *bed) verify(want int, args ...string) map[string]ruleVerdict {
+func (b *bed) verify(want int, args ...string) map[string]loadgen.Verdict {
 	b.t.Helper()
 	o := b.weir(append([]string{"loadgen", "verify", "--output", "json"}, args...)...)
 	var answer verifiedLoad
 	if err := json.Unmarshal([]byte(o.stdout), &answer); err != nil || o.code != want || answer.Verified != (want == exitOK) {
 		b.t.Fatalf("verify %v: exit code %d, want %d, %v\n%s%s", args, o.code, want, err, o.stdout, o.stderr)
 	}
-	verdicts := map[string]ruleVerdict{}
+	verdicts := map[string]loadgen.Verdict{}
 	for _, v := range answer.Rules {
 		verdicts[v.Rule] = v
 	}
@@ -90,13 +129,13 @@ func (b *bed) verify(want int, args ...string) map[string]ruleVerdict {
 }
 
 // breakHistory changes history, wants verify to find that, and changes it back.
-func (b *bed) breakHistory(statement string, found func(ruleVerdict) bool, args ...string) {
+func (b *bed) breakHistory(statement string, found func(loadgen.Verdict) bool, args ...string) {
 	b.t.Helper()
 	b.sql("CREATE TABLE {ns}.kept AS SELECT * FROM {ns}.hits")
 	if n := b.sql(statement); n < 1 {
 		b.t.Fatalf("%s: %d rows", statement, n)
 	}
-	if v := b.verify(exitError, args...)["tokens-by-ip"]; v.Verdict != verdictDiffers || !found(v) || len(v.Differences) != 1 {
+	if v := b.verify(exitError, args...)["tokens-by-ip"]; v.Verdict != loadgen.Differs || !found(v) || len(v.Differences) != 1 {
 		b.t.Errorf("%s: %s %+v", statement, v.Verdict, v.Comparison)
 	}
 	b.sql("DELETE FROM {ns}.hits")
@@ -116,10 +155,10 @@ func (b *bed) breakings(stream, truth string, args ...string) {
 	add := func(subject string) string {
 		return "INSERT INTO {ns}.hits (id, subject, " + columns + ") SELECT 'added', '" + subject + "', " + columns + " FROM {ns}.hits" + one
 	}
-	missing := func(v ruleVerdict) bool { return v.Missing == 1 }
-	unequal := func(v ruleVerdict) bool { return v.Unequal == 1 }
+	missing := func(v loadgen.Verdict) bool { return v.Missing == 1 }
+	unequal := func(v loadgen.Verdict) bool { return v.Unequal == 1 }
 	b.breakHistory("DELETE FROM {ns}.hits"+of, missing, args...)
-	b.breakHistory(add(innocent), func(v ruleVerdict) bool { return v.Extra == 1 }, args...)
+	b.breakHistory(add(innocent), func(v loadgen.Verdict) bool { return v.Extra == 1 }, args...)
 	if stream == history.Live {
 		return // each look at a live stream takes seconds
 	}
@@ -133,7 +172,7 @@ func (b *bed) breakings(stream, truth string, args ...string) {
 // is not.
 func (b *bed) guiltyAndInnocent(stream, truth string) (guilty, innocent string) {
 	b.t.Helper()
-	read, err := readTruth(truth)
+	read, err := loadgen.OpenTruth(truth)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -196,14 +235,14 @@ func TestLoadIsVerified(t *testing.T) {
 		}
 		for _, rule := range []string{"tokens-by-ip", "by-device", "users-and-addresses"} {
 			v := verdicts[rule]
-			if v.Verdict != verdictAgrees || v.Found < 2 || v.Found != v.Sources || v.Open > 0 || exact && (v.Equal < 2 || v.Equal != v.Exact) {
+			if v.Verdict != loadgen.Agrees || v.Found < 2 || v.Found != v.Sources || v.Open > 0 || exact && (v.Equal < 2 || v.Equal != v.Exact) {
 				t.Errorf("%s: %s: %s %+v", path, rule, v.Verdict, v.Comparison)
 			}
 		}
-		if v := verdicts["edited"]; v.Verdict != verdictNotJudged || v.Reason != "it was changed since the load began, from version 1 to 2" {
+		if v := verdicts["edited"]; v.Verdict != loadgen.NotJudged || v.Reason != "it was changed since the load began, from version 1 to 2" {
 			t.Errorf("an edited rule: %+v", v)
 		}
-		if v := verdicts["everything"]; v.Verdict != verdictNotJudged || v.Shared == 0 {
+		if v := verdicts["everything"]; v.Verdict != loadgen.NotJudged || v.Shared == 0 {
 			t.Errorf("a rule over all traffic: %+v", v)
 		}
 	}
@@ -261,7 +300,7 @@ func TestLoadInProtobufIsVerified(t *testing.T) {
 	b.ok("loadgen", "--duration", "8s", "--seed", "4", "--rate", "100", "--abuse-rate", "4", "--truth", truth)
 	verdicts := b.verify(exitOK, "--truth", truth)
 	for _, rule := range []string{"tokens-by-ip", "by-device"} {
-		if v := verdicts[rule]; v.Verdict != verdictAgrees || v.Found < 2 || v.Found != v.Sources {
+		if v := verdicts[rule]; v.Verdict != loadgen.Agrees || v.Found < 2 || v.Found != v.Sources {
 			t.Errorf("%s: %s %s %+v", rule, v.Verdict, v.Reason, v.Comparison)
 		}
 	}
@@ -290,7 +329,7 @@ lateness: 2s
 func TestLoadOfAReplayIsVerified(t *testing.T) {
 	t.Parallel()
 	b := replayBed(t)
-	rule := writeFile(t, "rules.yaml", loadRules)
+	rule := writeFile(t, "rules.yaml", loadRules+countedRules)
 	for _, tc := range []struct {
 		name, partitions string
 		flags            []string
@@ -307,6 +346,19 @@ func TestLoadOfAReplayIsVerified(t *testing.T) {
 		doubted, exact := tc.name == "too-late", len(tc.flags) == 0
 		if v.Found < 3 || v.Found != v.Sources || (v.Doubted > 0) != doubted || (v.Equal > 0) != exact {
 			t.Errorf("%s: %+v", tc.name, v.Comparison)
+		}
+		if v := verdicts["tokens-fixed"]; v.Verdict != loadgen.Agrees || v.Found < 3 || v.Found != v.Sources || (v.Equal > 0) != exact {
+			t.Errorf("%s: fixed: %s %+v", tc.name, v.Verdict, v.Comparison)
+		}
+		bucket := verdicts["tokens-bucket"]
+		if ordered := bucket.Verdict == loadgen.Agrees && bucket.Found >= 3 && bucket.Equal > 0; ordered != exact || bucket.Verdict == loadgen.Differs {
+			t.Errorf("%s: token-bucket: %s %s %+v", tc.name, bucket.Verdict, bucket.Reason, bucket.Comparison)
+		}
+		if v := verdicts["addresses-of-devices"]; v.Verdict != loadgen.Agrees || v.Found < 1 || v.Found != v.Sources {
+			t.Errorf("%s: distinct: %s %+v", tc.name, v.Verdict, v.Comparison)
+		}
+		if v := verdicts["costs"]; v.Verdict != loadgen.NotJudged || v.Reason != "no event of a load carries attrs.cost, which it adds up" {
+			t.Errorf("%s: sum: %s %s", tc.name, v.Verdict, v.Reason)
 		}
 		if tc.name == "in-order" {
 			b.breakings("replay/in-order", truth, "--truth", truth, "--replay", tc.name)

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/doctor"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
@@ -122,9 +124,9 @@ func TestMigrateBesideRoutersKeepsTheGeneration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &migration{conf: c, store: b.store(), kafka: kafka, names: names, by: "a test"}
+	m := stream.NewMigration(c, b.store(), kafka, "a test", stream.MigrateOptions{})
 	routed := func() (at []int64) {
-		commits, err := kafka.FetchCommits(t.Context(), m.routeGroup(), names.Requests, upTo(2))
+		commits, err := kafka.FetchCommits(t.Context(), ingest.Live.Group(c.Namespace, service.StageRoute), names.Requests, stream.UpTo(2))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +135,7 @@ func TestMigrateBesideRoutersKeepsTheGeneration(t *testing.T) {
 		}
 		return at
 	}
-	for n, step := range m.steps() {
+	for n, step := range m.Steps() {
 		before := routed()
 		event := []byte(calls("198.51.100.7", 1))
 		both := []ingest.Batch{{Partition: 0, Values: [][]byte{event}}, {Partition: 1, Values: [][]byte{event}}}
@@ -147,11 +149,11 @@ func TestMigrateBesideRoutersKeepsTheGeneration(t *testing.T) {
 			return nil
 		})
 		if err := step(t.Context()); err != nil {
-			t.Fatalf("step %d: %v after %q", n, err, m.did)
+			t.Fatalf("step %d: %v after %q", n, err, m.Done())
 		}
 	}
-	if g := b.generation(); m.renewed || g != 1 {
-		t.Errorf("generation %d, want 1: %q", g, m.did)
+	if g := b.generation(); g != 1 {
+		t.Errorf("generation %d, want 1: %q", g, m.Done())
 	}
 	stages.end()
 }
@@ -201,7 +203,7 @@ func TestBudgetBeyondWhatSnapshotsAllow(t *testing.T) {
 		}
 	}
 	found, _ := b.doctor()
-	wantFinding(t, found, "snapshots", statusFail, "allowed: 8h0m0s", "detect.budget_per_partition to")
+	wantFinding(t, found, "snapshots", doctor.Fail, "allowed: 8h0m0s", "detect.budget_per_partition to")
 }
 
 func TestMigratePublishesChangesOfTheConfiguration(t *testing.T) {

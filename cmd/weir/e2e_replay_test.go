@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/testbed"
 )
@@ -40,7 +41,7 @@ func TestReplayTwiceUnderOneName(t *testing.T) {
 	b := replayBed(t)
 	file, rule := writeFile(t, "small.log", small()), writeFile(t, "small.yaml", smallRule)
 	args := []string{"ingest", file, "--format", "combined", "--replay", "again", "--rules", rule}
-	first := decode[replaySummary](b, args...)
+	first := decode[stream.Summary](b, args...)
 	if first.Rules[0].Sources != 1 || first.Rules[0].Events != 3 || first.Rules[0].Matched != 7 {
 		t.Errorf("first: %+v", first.Rules)
 	}
@@ -48,7 +49,7 @@ func TestReplayTwiceUnderOneName(t *testing.T) {
 	if o.code != exitError || !strings.Contains(o.stderr, "replay again exists since") || !strings.Contains(o.stderr, "--on-exists replace") {
 		t.Errorf("the second run: exit code %d, %s", o.code, o.stderr)
 	}
-	again := decode[replaySummary](b, append(args, "--on-exists", "replace", "--partitions", "3")...)
+	again := decode[stream.Summary](b, append(args, "--on-exists", "replace", "--partitions", "3")...)
 	if !reflect.DeepEqual(again.Rules, first.Rules) || again.Partitions != 3 {
 		t.Errorf("replaced: %+v of %d partitions, want %+v", again.Rules, again.Partitions, first.Rules)
 	}
@@ -71,7 +72,7 @@ func TestReplayOfLiveRulesBlocksNobody(t *testing.T) {
 	}
 	b.ok("rules", "apply", "-f", writeFile(t, "small.yaml", smallRule))
 	b.ok("rules", "promote", "small", "--reason", "seen enough")
-	s := decode[replaySummary](b, "ingest", file, "--format", "combined", "--replay", "live-rules")
+	s := decode[stream.Summary](b, "ingest", file, "--format", "combined", "--replay", "live-rules")
 	if len(s.Rules) != 1 || s.Rules[0].Sources != 1 {
 		t.Errorf("summary %+v", s.Rules)
 	}
@@ -89,7 +90,7 @@ func TestReplayRefusesWhatCannotBeBelieved(t *testing.T) {
 		`198.51.100.9 - - [17/May/2015:12:30:00 +0000] "GET /ahead HTTP/1.1" 200 1 "-" "-"` + "\n" +
 		`198.51.100.9 - - [17/May/2015:10:05:08 +0000] "GET /a HTTP/1.1" 200 1 "-" "-"` + "\n" +
 		`198.51.100.9 - - [17/May/2215:10:05:09 +0000] "GET /future HTTP/1.1" 200 1 "-" "-"` + "\n"
-	s := decode[replaySummary](b, "ingest", writeFile(t, "odd.log", text), "--format", "combined", "--replay", "odd",
+	s := decode[stream.Summary](b, "ingest", writeFile(t, "odd.log", text), "--format", "combined", "--replay", "odd",
 		"--rules", writeFile(t, "small.yaml", smallRule))
 	want := map[string]int64{"malformed": 1, "empty": 1, "ahead": 1, "future": 1}
 	if !maps.Equal(s.Dead, want) || s.Events != 8 || s.Lines != 12 {
@@ -126,7 +127,7 @@ func TestReplayOfHostileStrings(t *testing.T) {
 		}
 	}
 	rule := "id: small\nowner: platform\nmatch: {}\nkey: [device]\nlimit: 3\nwindow: 60s\n"
-	s := decode[replaySummary](b, "ingest", writeFile(t, "hostile.jsonl", text.String()), "--format", "weir", "--replay", "h",
+	s := decode[stream.Summary](b, "ingest", writeFile(t, "hostile.jsonl", text.String()), "--format", "weir", "--replay", "h",
 		"--rules", writeFile(t, "small.yaml", rule))
 	var dead int64
 	for _, n := range s.Dead {

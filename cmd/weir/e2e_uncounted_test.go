@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/history"
 )
 
@@ -56,7 +57,7 @@ func TestReplayTellsWhatWasNotCounted(t *testing.T) {
 	b := replayBed(t)
 	args := []string{"ingest", writeFile(t, "log.jsonl", leavingOut()), "--format", "weir", "--reorder", "0", "--partitions", "1",
 		"--rules", writeFile(t, "rules.yaml", uncountedRules), "--replay"}
-	s := decode[replaySummary](b, append(args, "n")...)
+	s := decode[stream.Summary](b, append(args, "n")...)
 	want := map[string]history.Figures{
 		"by-device": {Late: 3, MissingField: 5},
 		"cost":      {Late: 3, MissingValue: 3},

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,13 +15,12 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
-	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
 
@@ -140,56 +139,20 @@ func ingestFiles(parent context.Context, a *app, c *config.Config, f *ingestFlag
 	log := a.quietLogger(c)
 	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	r := &reading{flags: f, limit: c.Events.MaxEventBytes, stderr: a.Stderr}
-	var err error
-	if r.inputs, err = a.inputs(paths, func() error { return r.sender.Flush(ctx) }); err != nil {
+	r, err := stream.NewReading(ctx, stream.Files{
+		Paths: paths, Format: f.format, Fields: f.fields, Decoder: f.decoder, Reorder: f.within, Pace: f.pace, MaxBytes: c.Events.MaxEventBytes,
+		Stdin: a.stdin, Progress: a.Stderr,
+	})
+	if err != nil {
 		return err
 	}
 	if f.live {
 		return ingestLive(ctx, a, c, r)
 	}
-	return a.ingestReplay(ctx, c, r)
+	return ingestReplay(ctx, a, c, f, r)
 }
 
-// raw gives lines to Kafka as they are.
-func raw(d format.Decoder) archive.Decode {
-	return func(line []byte, r *traffic.Request) ([]byte, error) {
-		if err := d.Decode(line, r); err != nil {
-			return nil, err
-		}
-		return bytes.Clone(line), nil
-	}
-}
-
-// converted gives them as weir events, which is what the stream reads. limit bounds what comes out.
-func converted(d format.Decoder, limit int) archive.Decode {
-	return func(line []byte, r *traffic.Request) ([]byte, error) {
-		if err := d.Decode(line, r); err != nil {
-			return nil, err
-		}
-		value := format.AppendEvent(make([]byte, 0, len(line)+256), r)
-		if len(value) > limit {
-			return nil, &format.DecodeError{
-				Reason: format.ReasonOversized, Detail: fmt.Sprintf("got %d bytes as a weir event, allowed: at most %d", len(value), limit),
-			}
-		}
-		return value, nil
-	}
-}
-
-// liveSummary is what weir ingest --live says at its end.
-type liveSummary struct {
-	Lines   int64            `json:"lines"`
-	Events  int64            `json:"events"` // acknowledged by Kafka
-	Dead    map[string]int64 `json:"dead_letters"`
-	TooLate int64            `json:"too_late_for_reorder,omitempty"`
-	Took    float64          `json:"seconds"`
-	// Late are events that are too old for every rule of the live stream: they count nowhere, unless it is read behind time.
-	Late     int64 `json:"too_late_to_count"`
-	lateness lateness
-}
-
-func ingestLive(ctx context.Context, a *app, c *config.Config, r *reading) error {
+func ingestLive(ctx context.Context, a *app, c *config.Config, r *stream.Reading) error {
 	registry := service.NewRegistry(readBuildVersion().Version)
 	in, err := service.Open(ctx, c, a.quietLogger(c), registry, false)
 	if err != nil {
@@ -200,8 +163,7 @@ func ingestLive(ctx context.Context, a *app, c *config.Config, r *reading) error
 	if err != nil {
 		return err
 	}
-	decode, err := r.flags.liveDecode(routing.Format)
-	if err != nil {
+	if err := r.ToLive(in, routing); err != nil {
 		return err
 	}
 	quiet, err := service.ServeHealthIfAsked(ctx, c, registry, in)
@@ -209,33 +171,44 @@ func ingestLive(ctx context.Context, a *app, c *config.Config, r *reading) error
 		return err
 	}
 	defer quiet()
-	allow := latenessOf(routing.Rules)
-	r.allow = &allow
-	r.into(in.Kafka.Appender(in.Names.Requests), in.DeadLetters, in.RequestsPartitions, decode)
-	if err := r.all(ctx); err != nil {
+	if err := r.All(ctx); err != nil {
 		return err
 	}
-	counts := r.archive.Counts()
-	return showLive(&a.Output, liveSummary{
-		Lines: counts.Lines, Events: r.sender.Acked(), Dead: counts.Refused, TooLate: counts.TooLate, Took: r.took.Seconds(),
-		Late: r.late, lateness: allow,
-	})
+	return showLive(&a.Output, r.LiveSummary())
 }
 
-// liveDecode makes of the files' lines what the live stream reads: the lines themselves if both have one format, weir
-// events if it reads those.
-func (f *ingestFlags) liveDecode(stream rules.Format) (archive.Decode, error) {
-	switch {
-	case stream.Name == f.format && maps.Equal(stream.Map, f.fields):
-		return raw(f.decoder), nil
-	case stream.Name == "weir":
-		return converted(f.decoder, stream.MaxEventBytes), nil
+func ingestReplay(ctx context.Context, a *app, c *config.Config, f *ingestFlags, r *stream.Reading) error {
+	if err := stream.CheckReplay(c.Namespace, f.replay); err != nil {
+		return err
 	}
-	return nil, fmt.Errorf("the live stream reads format %q (map %q), the files are in %q (map %q); allowed: the stream's own format, "+
-		"or any where the stream reads weir (events.format)", stream.Name, config.JoinMap(stream.Map), f.format, config.JoinMap(f.fields))
+	o := stream.ReplayOptions{Name: f.replay, Partitions: f.partitions, Replace: f.onExists == "replace", KeepTopics: f.keepTopics}
+	var err error
+	if len(f.rules) > 0 {
+		if o.Rules, err = replayRules(a, f.rules, c); err != nil {
+			return err
+		}
+	}
+	summary, err := stream.Replay(ctx, c, a.quietLogger(c), service.NewRegistry(readBuildVersion().Version), r, o)
+	if err != nil {
+		return err
+	}
+	return showReplay(&a.Output, summary)
 }
 
-func showLive(o *terminal.Output, s liveSummary) error {
+// replayRules reads the rules of --rules; each is its own first version.
+func replayRules(a *app, from []string, c *config.Config) ([]rules.Version, error) {
+	docs, err := ruleFiles(a, from, c.Identity)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]rules.Version, len(docs))
+	for i, d := range docs {
+		out[i], _ = rules.NextVersion(nil, d)
+	}
+	return out, nil
+}
+
+func showLive(o *terminal.Output, s stream.LiveSummary) error {
 	if o.Format == "json" {
 		return o.WriteJSON(s)
 	}
@@ -244,7 +217,7 @@ func showLive(o *terminal.Output, s liveSummary) error {
 	showTooLate(o, s.TooLate)
 	if s.Late > 0 {
 		fmt.Fprintf(o.Stdout, "%d of %s are too late for every rule and count nowhere, unless weir run is behind: they are old by %s\n"+
-			"weir history late tells how many were late for which rule; weir ingest --replay NAME counts what is old\n", s.Late, terminal.Plural(s.Events, "event"), s.lateness)
+			"weir history late tells how many were late for which rule; weir ingest --replay NAME counts what is old\n", s.Late, terminal.Plural(s.Events, "event"), s.Lateness)
 	}
 	if s.Events == 0 && s.Lines > 0 {
 		return errors.New("not one line could be read")
@@ -264,27 +237,56 @@ func showTooLate(o *terminal.Output, n int64) {
 	}
 }
 
-// lateness is how old an event may be when it comes into a live stream that is read as it comes: older ones are late for every
-// rule of it. Where another event of its source partition is newer than the clock allows for, it may be late sooner.
-type lateness struct {
-	rules    int
-	greatest time.Duration // of the rules
-}
-
-func latenessOf(all []rules.Version) lateness {
-	l := lateness{rules: len(all)}
-	for i := range all {
-		l.greatest = max(l.greatest, all[i].Lateness)
+func showReplay(o *terminal.Output, s stream.Summary) error {
+	if o.Format == "json" {
+		if err := o.WriteJSON(s); err != nil {
+			return err
+		}
+	} else if err := replayTable(o, s); err != nil {
+		return err
 	}
-	return l
+	if s.Events == 0 && s.Lines > 0 {
+		return errors.New("not one line could be read")
+	}
+	return nil
 }
 
-func (l lateness) late(event, came traffic.Time) bool { return came.Sub(event) > l.allowed() }
-
-func (l lateness) allowed() time.Duration { return l.greatest + detectors.DefaultIdleMargin }
-
-// String says where the allowance comes from.
-func (l lateness) String() string {
-	return fmt.Sprintf("more than %s: the greatest lateness of %s, %s, and a margin of %s", duration.Format(l.allowed()),
-		terminal.Plural(l.rules, "rule"), duration.Format(l.greatest), duration.Format(detectors.DefaultIdleMargin))
+func replayTable(o *terminal.Output, s stream.Summary) error {
+	fmt.Fprintf(o.Stdout, "replay %s: %s of %s", s.Replay, terminal.Plural(s.Events, "event"), terminal.Plural(s.Lines, "line"))
+	if s.Events > 0 && s.Last != 0 {
+		fmt.Fprintf(o.Stdout, ", %s to %s", terminal.Time(s.First), terminal.Time(s.Last))
+	}
+	fmt.Fprintf(o.Stdout, ", in %s\n", terminal.Seconds(s.Seconds))
+	showDead(o, s.Dead)
+	for _, e := range s.Examples {
+		fmt.Fprintf(o.Stdout, "  %s\n", terminal.Cell(e))
+	}
+	showTooLate(o, s.TooLate)
+	if s.Forced > 0 {
+		fmt.Fprintf(o.Stdout, "sent early because the --reorder buffer was full: %s\n", terminal.Plural(s.Forced, "event"))
+	}
+	fmt.Fprintln(o.Stdout)
+	head := append([]string{"RULE", "SOURCES", "EPISODES", "EVENTS", "MATCHED"}, uncountedHead()...)
+	if err := terminal.List(o, s.Rules, head, func(r stream.ReplayedRule) []string {
+		out := []string{r.Rule}
+		for _, n := range []int64{r.Sources, r.Episodes, r.Events, r.Matched} {
+			out = append(out, strconv.FormatInt(n, 10))
+		}
+		return append(out, uncountedCells(&r.Uncounted)...)
+	}); err != nil {
+		return err
+	}
+	if len(s.Notes) > 0 {
+		fmt.Fprintln(o.Stdout)
+	}
+	for _, note := range s.Notes {
+		fmt.Fprintln(o.Stdout, note)
+	}
+	switch {
+	case slices.ContainsFunc(s.Rules, func(r stream.ReplayedRule) bool { return r.Episodes > 0 }):
+		fmt.Fprintf(o.Stdout, "\nweir history hits --replay %s shows who, and when\n", s.Replay)
+	case s.Complete && s.Events > 0:
+		fmt.Fprint(o.Stdout, "\nnobody was over a limit\n")
+	}
+	return nil
 }

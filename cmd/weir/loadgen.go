@@ -4,18 +4,24 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/loadgen"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -221,4 +227,151 @@ func (a *app) runLoad(ctx context.Context, o loadgen.RunOptions, end func(*loadg
 		err = terr
 	}
 	return out, err
+}
+
+// loadSummary is what weir loadgen says at its end.
+type loadSummary struct {
+	Seed     uint64  `json:"seed"`
+	Events   int64   `json:"events"` // acknowledged
+	Complete bool    `json:"complete"`
+	Took     float64 `json:"seconds"`
+	Behind   float64 `json:"seconds_behind"` // the most that an acknowledgement came after the event was due
+	Truth    string  `json:"truth,omitempty"`
+}
+
+// loadLive sends a load into the live stream.
+func (a *app) loadLive(parent context.Context, c *config.Config, f *loadgenFlags) (err error) {
+	log := a.quietLogger(c)
+	ctx, forget := service.UntilSignal(parent, log)
+	defer forget()
+	registry := service.NewRegistry(readBuildVersion().Version)
+	in, err := service.Open(ctx, c, log, registry, false)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	routing, err := in.EnterLive(ctx, c)
+	if err != nil {
+		return err
+	}
+	if formats := loadgen.Formats(); !slices.Contains(formats, routing.Format.Name) {
+		return fmt.Errorf("the live stream reads format %q (events.format); a load can be made in one of %v", routing.Format.Name, formats)
+	}
+	f.settings.Format = routing.Format.Name
+	f.settings.Proxies = routing.Identity.IP.TrustedProxies.Hops // where it has prefixes, the clients of a load connect by themselves
+	h := loadgen.Header{
+		Started: service.Now(), Parameters: f.settings, Namespace: c.Namespace, Partitions: in.RequestsPartitions, Routing: routing.Number, Rules: rulesUsed(routing),
+	}
+	truth, done, err := loadgen.CreateTruth(f.truth, h)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	quiet, err := service.ServeHealthIfAsked(ctx, c, registry, in)
+	if err != nil {
+		return err
+	}
+	defer quiet()
+	sink := &kafkaSink{sender: archive.NewSender(in.Kafka.Appender(in.Names.Requests), in.DeadLetters, in.RequestsPartitions, nil)}
+	o := loadgen.RunOptions{Settings: f.settings, Start: h.Started, Paced: true, Sink: sink, Truth: truth}
+	out, err := a.runLoad(ctx, o, func(e *loadgen.End) error { return endOffsets(ctx, in, e) })
+	return errors.Join(err, a.showLoad(f, out, service.Now().Sub(h.Started)))
+}
+
+func rulesUsed(routing *rules.Routing) []loadgen.RuleUsed {
+	var used []loadgen.RuleUsed
+	for i := range routing.Rules {
+		r := &routing.Rules[i]
+		used = append(used, loadgen.RuleUsed{ID: r.ID, Version: r.Number, Lineage: r.Lineage})
+	}
+	return used
+}
+
+// endOffsets finds where the live stream ends now: what is routed up to there has the whole load in it.
+func endOffsets(ctx context.Context, in *service.Installation, e *loadgen.End) error {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), service.AnswerTimeout)
+	defer cancel()
+	partitions := stream.UpTo(in.RequestsPartitions)
+	bounds, err := in.Kafka.Log(in.Names.Requests).Bounds(bounded, partitions)
+	if err != nil {
+		return fmt.Errorf("asking where %s ends after the load: %w", in.Names.Requests, err)
+	}
+	for p := range partitions {
+		e.Offsets = append(e.Offsets, bounds[p].End)
+	}
+	return nil
+}
+
+// kafkaSink sends a load as weir ingest sends files: acks=all, the events of one address to one partition.
+type kafkaSink struct{ sender *archive.Sender }
+
+var _ loadgen.Sink = (*kafkaSink)(nil)
+
+// Send sends all events and waits for Kafka's word on them.
+func (s *kafkaSink) Send(ctx context.Context, events []loadgen.Outgoing) (int, error) {
+	before := s.sender.Acked()
+	err := s.sendAll(ctx, events)
+	return int(s.sender.Acked() - before), err
+}
+
+func (s *kafkaSink) sendAll(ctx context.Context, events []loadgen.Outgoing) error {
+	for _, e := range events {
+		if err := s.sender.Send(ctx, archive.Event{IP: e.IP, Value: e.Value}); err != nil {
+			return err
+		}
+	}
+	return s.sender.Flush(ctx)
+}
+
+// loadToFile writes a load as JSON lines.
+func (a *app) loadToFile(parent context.Context, f *loadgenFlags) (err error) {
+	ctx, forget := service.UntilSignal(parent, service.NewLogger(config.Log{Level: "warn", Format: "text"}, a.Stderr))
+	defer forget()
+	h := loadgen.Header{Started: f.start(), Parameters: f.settings}
+	out := a.Stdout
+	if f.to != "-" {
+		file, err := loadgen.Create("--to", f.to)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		out = file
+	}
+	truth, done, err := loadgen.CreateTruth(f.truth, h)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	begun := service.Now()
+	o := loadgen.RunOptions{Settings: f.settings, Start: h.Started, Sink: loadgen.NewLineSink(out), Truth: truth}
+	outcome, err := a.runLoad(ctx, o, func(*loadgen.End) error { return nil })
+	return errors.Join(err, a.showLoad(f, outcome, service.Now().Sub(begun)))
+}
+
+// showLoad says how the load went; beside the events, if they are on standard output.
+func (a *app) showLoad(f *loadgenFlags, out loadgen.Outcome, took time.Duration) error {
+	to := a.Stdout
+	if f.to == "-" {
+		to = a.Stderr
+	}
+	if a.Format == "json" && f.to != "-" {
+		return a.WriteJSON(loadSummary{
+			Seed: f.settings.Seed, Events: out.Events, Complete: out.Complete, Took: took.Seconds(), Behind: out.Behind.Seconds(), Truth: f.truth,
+		})
+	}
+	verb, end := "sent", ""
+	if f.to != "" {
+		verb = "written"
+	}
+	if !out.Complete {
+		end = ", and ended early"
+	}
+	fmt.Fprintf(to, "%s %s in %s%s\n", terminal.Plural(out.Events, "event"), verb, terminal.Seconds(took.Seconds()), end)
+	if out.Behind > time.Second {
+		fmt.Fprintf(to, "up to %s behind the schedule: fewer events a second would arrive in time\n", out.Behind.Round(10*time.Millisecond))
+	}
+	if f.truth == "" {
+		fmt.Fprintf(to, "no truth was written (--truth FILE), so this load cannot be verified\n")
+	}
+	return nil
 }

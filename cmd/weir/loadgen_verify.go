@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,12 +12,12 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/loadgen"
-	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/internal/loadgen/verify"
+	"github.com/weirhq/weir/traffic"
 )
 
 // verifyFlags are what weir loadgen verify is told.
@@ -49,7 +49,7 @@ Exit code 0: at least one rule was judged, and nothing contradicts the oracle. W
 			if err != nil {
 				return usage.Errorf("--wait: %w", err)
 			}
-			t, err := readTruth(f.truth)
+			t, err := loadgen.OpenTruth(f.truth)
 			if err != nil {
 				return err
 			}
@@ -69,15 +69,6 @@ Exit code 0: at least one rule was judged, and nothing contradicts the oracle. W
 	return c
 }
 
-func readTruth(path string) (*loadgen.Truth, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("--truth: %w", err)
-	}
-	defer func() { _ = file.Close() }()
-	return loadgen.ReadTruth(path, file)
-}
-
 // fits holds the command line against what load it was.
 func (f *verifyFlags) fits(t *loadgen.Truth, c *config.Config) error {
 	switch h := &t.Header; {
@@ -91,32 +82,6 @@ func (f *verifyFlags) fits(t *loadgen.Truth, c *config.Config) error {
 	return nil
 }
 
-// verification is one comparison of a load with what is in history of it.
-type verification struct {
-	*service.Installation
-	truth    *loadgen.Truth
-	name     string // of the stream
-	routing  *rules.Routing
-	expected []*loadgen.Expectation
-	verdicts []ruleVerdict // of rules that cannot be judged
-	say      func(format string, args ...any)
-}
-
-// ruleVerdict is what is said of one rule in the end.
-type ruleVerdict struct {
-	Rule    string `json:"rule"`
-	Version int    `json:"version"`
-	Verdict string `json:"verdict"` // agrees, differs, not judged
-	Reason  string `json:"reason,omitempty"`
-	*loadgen.Comparison
-}
-
-const (
-	verdictAgrees    = "agrees"
-	verdictDiffers   = "differs"
-	verdictNotJudged = "not judged"
-)
-
 func (a *app) verifyLoad(parent context.Context, c *config.Config, f *verifyFlags, t *loadgen.Truth, wait time.Duration) error {
 	log := a.quietLogger(c)
 	ctx, forget := service.UntilSignal(parent, log)
@@ -126,147 +91,131 @@ func (a *app) verifyLoad(parent context.Context, c *config.Config, f *verifyFlag
 		return err
 	}
 	defer in.Close()
-	v := &verification{Installation: in, truth: t, name: history.Live}
-	v.say = func(format string, args ...any) { fmt.Fprintf(a.Stderr, format+"\n", args...) }
+	name := history.Live
 	if f.replay != "" {
-		v.name = string(ingest.Replay(f.replay))
+		name = string(ingest.Replay(f.replay))
 	}
 	if err := in.History.WaitReady(ctx, service.AnswerTimeout); err != nil {
 		return err
 	}
-	if in.Stream, err = in.History.Streams.Find(ctx, v.name); err != nil {
+	if in.Stream, err = in.History.Streams.Find(ctx, name); err != nil {
 		return err
 	}
-	if err := v.expect(ctx); err != nil {
-		return err
-	}
-	if err := v.await(ctx, wait); err != nil {
-		return err
-	}
-	verdicts, err := v.judge(ctx)
+	hits := ingest.Stream(name).Topics(c.Namespace).Hits
+	verdicts, err := verify.Run(ctx, verify.Options{
+		Truth: t, Stream: in.Stream, Rules: in.History.Rules, Findings: in.History, Partitions: in.History.Partitions, Broker: in.Kafka, Bounds: in.Kafka.Log(hits),
+		Hits: hits, Record: in.Group(service.StageRecord), Wait: wait, Log: log,
+		Say: func(format string, args ...any) { fmt.Fprintf(a.Stderr, format+"\n", args...) },
+	})
 	if err != nil {
 		return err
 	}
 	return a.showVerdicts(t, verdicts)
 }
 
-// expect asks the oracle about every rule that can be judged.
-func (v *verification) expect(ctx context.Context) error {
-	steady, err := v.steadyRules(ctx)
-	if err != nil {
+// verifiedLoad is the answer of weir loadgen verify as JSON.
+type verifiedLoad struct {
+	Seed     uint64            `json:"seed"`
+	Started  traffic.Time      `json:"started"`
+	Complete bool              `json:"complete"` // the load came to its own end
+	Verified bool              `json:"verified"`
+	Rules    []loadgen.Verdict `json:"rules"`
+}
+
+// showVerdicts says how each rule did. Its error is the exit code's.
+func (a *app) showVerdicts(t *loadgen.Truth, verdicts []loadgen.Verdict) error {
+	differ, agree := 0, 0
+	for _, v := range verdicts {
+		switch v.Verdict {
+		case loadgen.Differs:
+			differ++
+		case loadgen.Agrees:
+			agree++
+		}
+	}
+	ok := differ == 0 && agree > 0
+	if a.Format == "json" {
+		h := &t.Header
+		err := a.WriteJSON(verifiedLoad{
+			Seed: h.Parameters.Seed, Started: h.Started, Complete: t.End != nil && t.End.Complete, Verified: ok, Rules: verdicts,
+		})
+		if err == nil && !ok {
+			err = errSaid
+		}
 		return err
 	}
-	partitions := v.truth.Header.Partitions
-	if !v.truth.Header.Live() {
-		partitions = v.Stream.Partitions.Requests
-		if got, want := v.routing.Identity.IP.TrustedProxies.Hops, v.truth.Header.Parameters.Proxies; got != want {
-			return fmt.Errorf("the replay took addresses through %d trusted proxies, the load was written for %d: write it with --proxies %d", got, want, got)
-		}
+	head := []string{"RULE", "VERSION", "EVENTS", "OVER", "FOUND", "MISSING", "EXTRA", "EPISODES", "EQUAL", "UNEQUAL", "OPEN", "UNSURE", "VERDICT"}
+	if err := terminal.List(&a.Output, verdicts, head, verdictRow); err != nil {
+		return err
 	}
-	v.say("computing who was over, for %s", terminal.Plural(len(steady), "rule"))
-	v.expected, err = v.truth.Expect(steady, &v.routing.Identity, partitions)
-	return err
+	for _, v := range verdicts {
+		a.explain(&v)
+	}
+	return a.conclude(t, differ, agree)
 }
 
-// steadyRules are the rules that had one version from the beginning of the load until now. Of the others a verdict is
-// kept. An event may be routed long after it was sent, so until now is until it certainly was.
-func (v *verification) steadyRules(ctx context.Context) ([]rules.Version, error) {
-	newest, err := v.History.Rules.Newest(ctx, v.name)
-	if err != nil {
-		return nil, err
+func verdictRow(v loadgen.Verdict) []string {
+	row := []string{v.Rule, strconv.Itoa(v.Version)}
+	c := v.Comparison
+	if c == nil {
+		return append(row, "", "", "", "", "", "", "", "", "", "", v.Verdict)
 	}
-	first := max(v.truth.Header.Routing, 1)
-	if newest < first {
-		return nil, fmt.Errorf("stream %s has routing version %d at most, the load began under %d: it is another installation, or was made anew", v.name, newest, first)
-	}
-	var begun *rules.Routing
-	reasons := map[string]string{}
-	for n := first; n <= newest; n++ {
-		if v.routing, err = v.History.Rules.Routing(ctx, v.name, n); err != nil {
-			return nil, err
-		}
-		if begun == nil {
-			begun = v.routing
-			if err := v.sameRules(begun); err != nil {
-				return nil, err
-			}
-		}
-		compareRules(begun, v.routing, reasons)
-	}
-	var steady []rules.Version
-	for i := range begun.Rules {
-		r := begun.Rules[i]
-		if reason := reasons[r.ID]; reason != "" {
-			v.verdicts = append(v.verdicts, ruleVerdict{Rule: r.ID, Version: r.Number, Verdict: verdictNotJudged, Reason: reason})
-			continue
-		}
-		steady = append(steady, r)
-	}
-	for i := range v.routing.Rules {
-		if r := &v.routing.Rules[i]; begun.Find(r.ID) == nil {
-			v.verdicts = append(v.verdicts, ruleVerdict{Rule: r.ID, Version: r.Number, Verdict: verdictNotJudged, Reason: "it is newer than the load's beginning"})
-		}
-	}
-	return steady, nil
+	equal := fmt.Sprintf("%d of %d", c.Equal, c.Exact)
+	return append(row, strconv.FormatInt(c.Events, 10), strconv.Itoa(c.Sources), strconv.Itoa(c.Found), strconv.Itoa(c.Missing), strconv.Itoa(c.Extra),
+		strconv.Itoa(c.Episodes), equal, strconv.Itoa(c.Unequal), strconv.Itoa(c.Open), strconv.Itoa(c.Unsure), v.Verdict)
 }
 
-// sameRules holds the routing version that the load began under against what the truth says of it.
-func (v *verification) sameRules(begun *rules.Routing) error {
-	if !v.truth.Header.Live() {
-		return nil
+// explain says what the table cannot.
+func (a *app) explain(v *loadgen.Verdict) {
+	say := func(format string, args ...any) { fmt.Fprintf(a.Stdout, v.Rule+": "+format+"\n", args...) }
+	if v.Reason != "" {
+		say("not judged: %s", v.Reason)
 	}
-	same := len(v.truth.Header.Rules) == len(begun.Rules)
-	for _, used := range v.truth.Header.Rules {
-		r := begun.Find(used.ID)
-		same = same && r != nil && r.Number == used.Version && r.Lineage == used.Lineage
+	c := v.Comparison
+	if c == nil {
+		return
 	}
-	if !same {
-		return fmt.Errorf("routing version %d has other rules than the load began under: it is another installation, or was made anew", begun.Number)
+	if c.Doubted > 0 {
+		say("%s may have come too late for it, or are not certain to have been sent: sources that hang on them are unsure", terminal.Plural(c.Doubted, "event"))
 	}
+	if c.Shared > 0 {
+		say("%s share a window with other traffic and are not judged", terminal.Plural(c.Shared, "event"))
+	}
+	if c.Disordered > 0 {
+		say("%s are of sources that may be over or not, depending on the order of events, and may be missed: such sources are unsure",
+			terminal.Plural(c.Disordered, "event"))
+	}
+	if c.Before > 0 {
+		say("%s over since before the load and not judged: another load used the same identities", wasWere(c.Before))
+	}
+	for _, d := range c.Differences {
+		say("%s", d)
+	}
+	if all := c.Missing + c.Extra + c.Unequal; all > len(c.Differences) {
+		say("and %s more", terminal.Plural(all-len(c.Differences), "difference"))
+	}
+}
+
+func wasWere(sources int) string {
+	if sources == 1 {
+		return "1 source was"
+	}
+	return fmt.Sprintf("%d sources were", sources)
+}
+
+// conclude is the last line.
+func (a *app) conclude(t *loadgen.Truth, differ, agree int) error {
+	if t.End == nil {
+		fmt.Fprintln(a.Stdout, "the load was killed: its last chunk may be in the stream or not")
+	}
+	switch {
+	case differ > 0:
+		fmt.Fprintf(a.Stdout, "history differs from the truth on %s\n", terminal.Plural(differ, "rule"))
+		return errSaid
+	case agree == 0:
+		fmt.Fprintln(a.Stdout, "no rule could be judged")
+		return errSaid
+	}
+	fmt.Fprintf(a.Stdout, "history agrees with the truth on %s\n", terminal.Plural(agree, "rule"))
 	return nil
-}
-
-// compareRules finds reasons why rules of begun cannot be judged, given a later routing version.
-func compareRules(begun, later *rules.Routing, reasons map[string]string) {
-	for i := range begun.Rules {
-		r := &begun.Rules[i]
-		now := later.Find(r.ID)
-		switch {
-		case reasons[r.ID] != "":
-		case now == nil:
-			reasons[r.ID] = "it was removed or disabled since the load began"
-		case now.Number != r.Number:
-			reasons[r.ID] = fmt.Sprintf("it was changed since the load began, from version %d to %d", r.Number, now.Number)
-		case !later.Identity.Equal(&begun.Identity):
-			reasons[r.ID] = "the identity map was changed since the load began"
-		}
-	}
-}
-
-// judge reads history and compares it, rule by rule.
-func (v *verification) judge(ctx context.Context) ([]ruleVerdict, error) {
-	var judged []ruleVerdict
-	for _, x := range v.expected {
-		hits, err := v.History.Hits(ctx, history.HitQuery{Stream: v.name, Rule: x.Rule.ID, Since: v.truth.Earliest()})
-		if err != nil {
-			return nil, err
-		}
-		found := make([]loadgen.Found, len(hits))
-		for i := range hits {
-			h := &hits[i]
-			found[i] = loadgen.Found{Subject: h.Subject, First: h.First, Last: h.Last, Count: h.Count, Closed: h.Phase == detectors.PhaseClosed}
-		}
-		c := x.Compare(found)
-		said := ruleVerdict{Rule: x.Rule.ID, Version: x.Rule.Number, Verdict: verdictAgrees, Comparison: &c}
-		switch {
-		case !c.Agrees():
-			said.Verdict = verdictDiffers
-		case c.Events == 0 && c.Shared > 0:
-			said.Verdict, said.Reason = verdictNotJudged, "its key does not tell the load from other traffic"
-		case c.Events > 0 && c.Doubted == c.Events:
-			said.Verdict, said.Reason = verdictNotJudged, "every event may have been late for it, or is not certain to have been sent"
-		}
-		judged = append(judged, said)
-	}
-	return append(judged, v.verdicts...), nil
 }

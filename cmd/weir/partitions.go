@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/history"
@@ -84,20 +85,10 @@ func newPartitionRow(p *partitions.ReportedPartition) partitionRow {
 	if p.Side == ingest.SideKeyed {
 		r.Watermark = p.Watermark
 	}
-	if acceptable(p) {
+	if stream.GapAcceptable(p) {
 		r.GapSource, r.GapOffset = &p.GapSource, &p.GapOffset
 	}
 	return r
-}
-
-// acceptable reports whether a partition stopped at a gap, which an operator may accept, and for nothing else. A stage
-// reports -1 where there is none, and older ones did 0 of keyed: a gap of keyed ends behind offset 0.
-func acceptable(p *partitions.ReportedPartition) bool {
-	least := int64(0)
-	if p.Side == ingest.SideKeyed {
-		least = 1
-	}
-	return p.State != ingest.Running && p.GapOffset >= least
 }
 
 func partitionsResume(a *app) *cobra.Command {
@@ -148,7 +139,7 @@ func acceptGap(ctx context.Context, a *app, s *store, side ingest.Side, n int, a
 		if p.State == ingest.Running {
 			return fmt.Errorf("partition %s/%d is running: there is nothing to accept", side, n)
 		}
-		if !acceptable(p) {
+		if !stream.GapAcceptable(p) {
 			return fmt.Errorf("partition %s/%d is %s, and not for a gap that could be accepted: %s", side, n, p.State, p.Reason)
 		}
 		gap := ingest.Acceptance{

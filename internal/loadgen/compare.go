@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
-	"github.com/weirhq/weir/internal/oracle"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -17,6 +17,7 @@ type Found struct {
 	First, Last traffic.Time
 	Count       int64
 	Closed      bool
+	AtLeast     bool // Count, First and Last are bounds
 }
 
 // Comparison says how history agrees with the oracle about one rule.
@@ -31,10 +32,13 @@ type Comparison struct {
 	Equal    int   `json:"equal"`    // of those, the same in number, bounds and counts
 	Unequal  int   `json:"unequal"`  // found sources whose episodes contradict the oracle
 	Open     int   `json:"open"`     // episodes that are not closed yet, whose counts are not final
-	Unsure   int   `json:"unsure"`   // sources that are over or not, depending on events that perhaps do not count
+	Unsure   int   `json:"unsure"`   // sources that are over or not, depending on events that perhaps do not count, or on their order
 	Before   int   `json:"before"`   // sources with an episode that began before the load: not judged
 	Doubted  int64 `json:"doubted"`  // events that perhaps do not count
 	Shared   int64 `json:"shared"`   // events counted together with other traffic's: not judged
+	// Disordered are events of sources that are judged by half: the algorithm depends on the order in which events come,
+	// which is not known, so history may have missed such a source and must not have accused it falsely.
+	Disordered int64 `json:"disordered"`
 	// Differences explains the first of what is missing, extra or unequal.
 	Differences []string `json:"differences,omitempty"`
 }
@@ -48,7 +52,7 @@ func (c *Comparison) Agrees() bool { return c.Missing+c.Extra+c.Unequal == 0 }
 // Compare holds history's episodes of the rule, of all sources, against what is expected. Sources that are not the
 // load's are passed over.
 func (x *Expectation) Compare(found []Found) Comparison {
-	c := Comparison{Events: x.Fed, Doubted: x.Doubted, Shared: x.Shared}
+	c := Comparison{Events: x.Fed, Doubted: x.Doubted, Shared: x.Shared, Disordered: x.Disordered}
 	bySubject := map[string][]Found{}
 	for _, f := range found {
 		bySubject[string(f.Subject)] = append(bySubject[string(f.Subject)], f)
@@ -56,6 +60,9 @@ func (x *Expectation) Compare(found []Found) Comparison {
 	for _, subject := range x.subjects(bySubject) {
 		episodes := bySubject[subject]
 		slices.SortFunc(episodes, func(a, b Found) int { return cmp.Compare(a.First, b.First) })
+		if x.narrowed() {
+			episodes = joined(episodes)
+		}
 		j := x.sources[subject]
 		if j == nil {
 			j = &judged{exact: true} // never sent
@@ -102,7 +109,7 @@ func (x *Expectation) compareSource(c *Comparison, subject string, j *judged, fo
 			c.Open++
 		}
 	}
-	over, perhaps, seen := len(j.must) > 0, len(j.may) > 0, len(found) > 0
+	over, perhaps, seen := len(j.must) > 0, j.perhaps, len(found) > 0
 	switch {
 	case !perhaps && seen:
 		c.Extra++
@@ -112,6 +119,10 @@ func (x *Expectation) compareSource(c *Comparison, subject string, j *judged, fo
 		return
 	case !over:
 		c.Unsure++
+		if contradiction := x.contradicts(j, found); contradiction != "" {
+			c.Unequal++
+			c.differ("%s: %s", subject, contradiction)
+		}
 		return
 	}
 	c.Sources++
@@ -122,7 +133,7 @@ func (x *Expectation) compareSource(c *Comparison, subject string, j *judged, fo
 	}
 	c.Found++
 	c.Episodes += len(found)
-	contradiction := j.contradicts(found)
+	contradiction := x.contradicts(j, found)
 	if j.exact {
 		c.Exact++
 	}
@@ -141,10 +152,10 @@ func (c *Comparison) differ(format string, args ...any) {
 	}
 }
 
-// contradicts says how the episodes of a source that is over contradict the oracle; empty when they do not.
-func (j *judged) contradicts(found []Found) string {
+// contradicts says how the episodes of a source that may be over contradict the oracle; empty when they do not.
+func (x *Expectation) contradicts(j *judged, found []Found) string {
 	if !j.exact {
-		return j.outside(found)
+		return j.outside(found, x.Rule.Window)
 	}
 	open := !found[len(found)-1].Closed
 	if len(found) != len(j.must) && !(open && len(found) < len(j.must)) {
@@ -169,15 +180,19 @@ func (f *Found) text() string {
 }
 
 // outside looks for what cannot be, in whatever order the events came and whichever of the doubted ones count: an episode
-// that begins before the first over event of all, ends after the last, or has more events than there were.
-func (j *judged) outside(found []Found) string {
-	hull := oracle.Episode{First: j.may[0].First, Last: j.may[len(j.may)-1].Last}
+// that begins before the first time at which the source may be over, ends after the last, or has more events than there
+// were. An episode whose figures are bounds may be a window off.
+func (j *judged) outside(found []Found, window time.Duration) string {
 	for i, f := range found {
-		if int64(f.First) < hull.First || int64(f.Last) > hull.Last {
-			return fmt.Sprintf("episode %d in history is %s, the oracle has over events from %s to %s only", i+1, f.text(),
-				traffic.Time(hull.First), traffic.Time(hull.Last))
+		beside := int64(0)
+		if f.AtLeast {
+			beside = window.Microseconds()
 		}
-		if n := j.between(int64(f.First), int64(f.Last)); f.Count > n {
+		if int64(f.First) < j.earliest-beside || int64(f.Last) > j.latest+beside {
+			return fmt.Sprintf("episode %d in history is %s, the oracle has over events from %s to %s only", i+1, f.text(),
+				traffic.Time(j.earliest), traffic.Time(j.latest))
+		}
+		if n := j.between(int64(f.First)-beside, int64(f.Last)+beside); f.Count > n {
 			return fmt.Sprintf("episode %d in history is %s, the load sent %d in that time", i+1, f.text(), n)
 		}
 	}
@@ -191,11 +206,26 @@ func (j *judged) between(from, to int64) int64 {
 	return int64(hi - lo)
 }
 
-func sortedTimes(events []oracle.Event) []int64 {
-	times := make([]int64, len(events))
-	for i, e := range events {
-		times[i] = e.Time
+// narrowed reports whether the rule would block by a field that its key has not: there is a hit then for each block of an
+// episode.
+func (x *Expectation) narrowed() bool {
+	b := x.Rule.Block
+	return b != nil && slices.ContainsFunc(b.Key, func(k traffic.KeyField) bool {
+		return !slices.ContainsFunc(x.Rule.Key, func(of traffic.KeyField) bool { return of.Field == k.Field })
+	})
+}
+
+// joined makes one of the hits of each episode, which all have its first time; found ascends by it.
+func joined(found []Found) []Found {
+	var out []Found
+	for _, f := range found {
+		if n := len(out); n > 0 && out[n-1].First == f.First {
+			o := &out[n-1]
+			o.Last, o.Count = max(o.Last, f.Last), max(o.Count, f.Count)
+			o.Closed, o.AtLeast = o.Closed && f.Closed, o.AtLeast || f.AtLeast
+			continue
+		}
+		out = append(out, f)
 	}
-	slices.Sort(times)
-	return times
+	return out
 }

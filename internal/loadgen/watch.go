@@ -109,6 +109,19 @@ func valueOf(k traffic.KeyField, e *Event, identities *traffic.IdentityMap) (val
 	return value, true
 }
 
+// countedOf is the value of the event that a rule counts distinct ones of, empty where it counts events, and whether the
+// event carries what the rule counts. A load's events carry no numbers, so nothing of them adds up.
+func countedOf(c *rules.Count, e *Event, identities *traffic.IdentityMap) (value string, carried bool) {
+	switch {
+	case c.Sum != "":
+		return "", false
+	case c.Distinct == nil:
+		return "", true
+	}
+	value, _ = valueOf(*c.Distinct, e, identities)
+	return value, value != ""
+}
+
 // percent writes s with every byte outside of RFC 3986's unreserved set percent-encoded.
 func percent(b *strings.Builder, s string) {
 	const hex = "0123456789ABCDEF"

@@ -136,6 +136,15 @@ func TestTruthOnlyGrows(t *testing.T) {
 		steps := drawSteps(t, 1)
 		part := slices.Clone(steps)[:rapid.IntRange(0, len(steps)).Draw(t, "left in")]
 		all, some := NewTruth(d, steps), NewTruth(d, part)
+		var times []int64
+		for _, step := range Sorted(steps) {
+			if n := len(times); all.Over(step.Time) && (n == 0 || times[n-1] != step.Time) {
+				times = append(times, step.Time)
+			}
+		}
+		if got := all.OverTimes(); !slices.Equal(got, times) {
+			t.Fatalf("over at %v, one by one at %v, of %v", got, times, steps)
+		}
 		for _, j := range d.Judge(part) {
 			switch {
 			case j.Over && !some.Over(j.Time):

@@ -63,10 +63,6 @@ func (t *Truth) Over(at int64) bool {
 
 // poured reports whether in a stretch of time that ends at the instant at more has come than a bucket takes.
 func (t *Truth) poured(at int64) bool {
-	capacity := t.definition.Capacity
-	if capacity == 0 {
-		capacity = t.least
-	}
 	come := tally{distinct: t.definition.Distinct}
 	for i := len(t.sorted) - 1; i >= 0; i-- {
 		s := t.sorted[i]
@@ -74,7 +70,7 @@ func (t *Truth) poured(at int64) bool {
 			continue
 		}
 		come.put(s)
-		if come.count()*t.definition.Window > capacity*t.definition.Window+t.least*(at-s.Time) {
+		if come.count()*t.definition.Window > t.capacity()*t.definition.Window+t.least*(at-s.Time) {
 			return true
 		}
 	}
@@ -87,4 +83,73 @@ func (t *Truth) Held(from, to int64) int64 {
 		return sort.Search(len(t.sorted), func(i int) bool { return t.sorted[i].Time >= x })
 	}
 	return int64(search(to+1) - search(from))
+}
+
+// OverTimes are the times of events at which the key was over, ascending.
+func (t *Truth) OverTimes() []int64 {
+	switch {
+	case t.bucket && t.definition.Distinct:
+		return t.pouredValues()
+	case t.bucket:
+		return t.pouredUnits()
+	}
+	var out []int64
+	for _, j := range t.judged {
+		if n := len(out); j.Over && (n == 0 || out[n-1] != j.Time) {
+			out = append(out, j.Time)
+		}
+	}
+	return out
+}
+
+// pouredUnits is poured at all events at once: what the fullest stretch that ends at an event has come to, less what a bucket
+// has lost meanwhile, is a bucket into which all fits.
+func (t *Truth) pouredUnits() []int64 {
+	var out []int64
+	level := int64(0)
+	for i, s := range t.sorted {
+		if i > 0 {
+			level = max(0, level-t.least*(s.Time-t.sorted[i-1].Time))
+		}
+		level += s.Units * t.definition.Window
+		last := i == len(t.sorted)-1 || t.sorted[i+1].Time > s.Time
+		if last && level > t.capacity()*t.definition.Window {
+			out = append(out, s.Time)
+		}
+	}
+	return out
+}
+
+// pouredValues is poured at all events, but not beyond the stretch in which a bucket loses as many values as there are.
+func (t *Truth) pouredValues() []int64 {
+	values := map[string]bool{}
+	for _, s := range t.sorted {
+		values[s.Value] = true
+	}
+	spare := (int64(len(values)) - t.capacity()) * t.definition.Window
+	if spare <= 0 {
+		return nil
+	}
+	var out []int64
+	for i, s := range t.sorted {
+		if i+1 < len(t.sorted) && t.sorted[i+1].Time == s.Time {
+			continue
+		}
+		come := tally{distinct: true}
+		for k := i; k >= 0 && t.least*(s.Time-t.sorted[k].Time) < spare; k-- {
+			come.put(t.sorted[k])
+			if come.count()*t.definition.Window > t.capacity()*t.definition.Window+t.least*(s.Time-t.sorted[k].Time) {
+				out = append(out, s.Time)
+				break
+			}
+		}
+	}
+	return out
+}
+
+func (t *Truth) capacity() int64 {
+	if t.definition.Capacity == 0 {
+		return t.least
+	}
+	return t.definition.Capacity
 }

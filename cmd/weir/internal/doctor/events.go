@@ -1,0 +1,268 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
+)
+
+// sampleEvents bounds how many events are looked at in all, whatever the number of partitions.
+const sampleEvents = 20_000
+
+// What a sample of events should look like.
+const (
+	quietWarns = time.Hour   // the newest event is older
+	delayWarns = time.Minute // so old are events when they come; rules' lateness and max_lag are a minute by default
+	carryWarns = 50          // percent of a rule's events that carry a field of its key
+	handful    = 10          // events; fewer prove nothing
+)
+
+// lookAtEvents reads the newest events as ROUTE does.
+func (e *examination) lookAtEvents(ctx context.Context) []Finding {
+	t := e.topics[e.names.Requests]
+	if !t.Exists || len(t.Leaderless) > 0 || e.routing == nil {
+		return nil
+	}
+	messages, err := e.newest(ctx, e.names.Requests, t.Partitions, min(e.events, max(1, sampleEvents/t.Partitions)))
+	if len(messages) == 0 && err != nil {
+		return []Finding{failed("events", err, "see the brokers' logs")}
+	}
+	return e.judgeSample(messages)
+}
+
+// judgeSample says what the newest events are like.
+func (e *examination) judgeSample(messages []traffic.Message) []Finding {
+	if len(messages) == 0 {
+		return []Finding{warning("events", "let the gateways write to it (docs/events.md), or weir ingest FILE --live",
+			"topic %s holds none", e.names.Requests)}
+	}
+	s, err := readSample(messages, e.routing, e.modes)
+	if err != nil {
+		return []Finding{failed("events", err, "run weir migrate with a corrected configuration")}
+	}
+	found := []Finding{judgeEvents(s, service.Now())}
+	if s.good == 0 {
+		return found
+	}
+	found = append(found, judgeTimes(s))
+	for f := range traffic.NumFields {
+		found = append(found, s.judgeIdentity(f))
+	}
+	return append(found, s.judgeVerdicts(), s.judgeMatches())
+}
+
+// newest reads the last records of each partition of a topic.
+func (e *examination) newest(ctx context.Context, topic string, partitions, each int) ([]traffic.Message, error) {
+	log := e.kafka.Log(topic)
+	bounds, err := log.Bounds(ctx, stream.UpTo(partitions))
+	if err != nil {
+		return nil, err
+	}
+	return ingest.Tail(ctx, log, bounds, int64(each))
+}
+
+func judgeEvents(s *sampled, at traffic.Time) Finding {
+	age := max(0, at.Sub(s.newest))
+	text := fmt.Sprintf("%s looked at, the newest of %s ago", terminal.Plural(s.events, "event"), terminal.Roughly(age))
+	if s.unknown > 0 {
+		text += fmt.Sprintf("; %d with members that the format does not define", s.unknown)
+	}
+	bad := s.events - s.good
+	remedy := "correct what the gateway writes, or events.format and events.map; weir migrate puts these into effect"
+	switch {
+	case s.good == 0:
+		return failing("events", remedy, "%s; none can be read (%s), the first: %s", text, reasons(s.refused), terminal.Cell(s.example))
+	case bad > 0:
+		return warning("events", remedy, "%s; %d cannot be read (%s), the first: %s", text, bad, reasons(s.refused), terminal.Cell(s.example))
+	case age > quietWarns:
+		return warning("events", "see whether the gateways still write", "%s", text)
+	}
+	return fine("events", "%s", text)
+}
+
+// reasons writes counts by reason: malformed 3, wrong_type 1.
+func reasons(count map[string]int) string {
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(count)) {
+		parts = append(parts, fmt.Sprintf("%s %d", reason, count[reason]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func judgeTimes(s *sampled) Finding {
+	const name = "event times"
+	if len(s.delays) == 0 {
+		return warning(name, "let the gateway write time: delays move requests into other windows",
+			"none of %d carries a time, so each gets the moment when Kafka took it", s.good)
+	}
+	text := fmt.Sprintf("half of them %s or less before Kafka took them, all but 1 %% %s or less", terminal.Roughly(s.delay(50)), terminal.Roughly(s.delay(99)))
+	if s.timeless > 0 {
+		text += fmt.Sprintf("; %d of %d without a time", s.timeless, s.good)
+	}
+	if s.late > 0 {
+		text += fmt.Sprintf("; %d of %d came too late for every rule and count nowhere (old by %s)", s.late, s.good, s.lateness)
+	}
+	switch {
+	case s.future > 0:
+		return warning(name, "set the clocks of the gateways by NTP", "%s; %d of %d come from the future, the farthest by %s, and get Kafka's time",
+			text, s.future, s.good, terminal.Roughly(-s.delays[0]))
+	case s.delay(50) > delayWarns:
+		return warning(name, "send events sooner or correct the gateway's clock or time zone; or raise lateness and max_lag of the rules",
+			"%s: with the default max_lag of a minute they block nobody", text)
+	case s.late >= handful:
+		return warning(name, "send events sooner or correct the gateway's clock or time zone; old logs are for weir ingest --replay", "%s", text)
+	}
+	return fine(name, "%s", text)
+}
+
+// judgeIdentity says how many events carry a field, and whether rules wait for it in vain.
+func (s *sampled) judgeIdentity(f traffic.Field) Finding {
+	name := "identity " + f.String()
+	percent := 100 * s.carry(f) / s.good
+	text := fmt.Sprintf("in %d %% of %s", percent, terminal.Plural(s.good, "event"))
+	if absent := s.absences(f); absent != "" {
+		text += "; missing: " + absent
+	}
+	remedy := fmt.Sprintf("let the gateway write %s, or name its header or cookie in identity.%s", f, f)
+	if f == traffic.FieldIP {
+		remedy = "let the gateway write ip, and correct identity.ip.trusted_proxies"
+	}
+	counting, never, seldom := s.waiting(f)
+	switch {
+	case !counting:
+		return fine(name, "%s; no rule counts by it", text)
+	case len(never) > 0:
+		return failing(name, remedy, "%s; no event that these rules match has it, so they never fire: %s", text, terminal.FirstFew(never))
+	case len(seldom) > 0:
+		return warning(name, remedy, "%s; most events that these rules match lack it, and count nowhere: %s", text, terminal.FirstFew(seldom))
+	}
+	return fine(name, "%s", text)
+}
+
+// waiting finds the rules that count by a field which the events that they match never, or seldom, have. A handful of
+// events that lack it is called seldom: they may be an accident.
+func (s *sampled) waiting(f traffic.Field) (counting bool, never, seldom []string) {
+	for i := range s.routing.Rules {
+		v, of := &s.routing.Rules[i], s.byRule[i]
+		if !keyedOn(v, f) {
+			continue
+		}
+		counting = true
+		switch lacking := of.lacking[f]; {
+		case of.matched == 0:
+		case lacking == of.matched && lacking >= handful:
+			never = append(never, v.ID)
+		case 100*(of.matched-lacking) < carryWarns*of.matched:
+			seldom = append(seldom, v.ID)
+		}
+	}
+	return counting, never, seldom
+}
+
+// absences writes why the field is missing, and how often.
+func (s *sampled) absences(f traffic.Field) string {
+	count := map[string]int{}
+	for reason := range traffic.NumMissingReasons {
+		if n := s.missing[f][reason]; n > 0 && reason != traffic.Present {
+			count[reason.String()] = n
+		}
+	}
+	return reasons(count)
+}
+
+// judgeVerdicts finds out whether weir's own refusals are logged as such. Where they are not, they feed the rules'
+// windows, and a busy client stays blocked for ever.
+func (s *sampled) judgeVerdicts() Finding {
+	const name = "verdicts"
+	text := fmt.Sprintf("%d of %s were refused by weir", s.verdicts, terminal.Plural(s.good, "event"))
+	blocking := s.blocking()
+	remedy := "let the gateway log X-Weir-Rule and X-Weir-Block as verdict (docs/gate.md)"
+	switch {
+	case len(blocking) > 0 && s.silent > 0:
+		return failing(name, remedy, "%s, and %d more were answered 429 on paths of rules that block, without saying by whom: weir's own refusals may keep clients blocked", text, s.silent)
+	case len(blocking) > 0 && !format.CarriesVerdict(s.routing.Format.Name, s.routing.Format.Map):
+		return warning(name, remedy+", and in a format that has a place for it", "format %s, as it is read here, has no place for them, and rules block: %s",
+			s.routing.Format.Name, terminal.FirstFew(blocking))
+	}
+	return fine(name, "%s", text)
+}
+
+// judgeMatches names the rules that match none of the events.
+func (s *sampled) judgeMatches() Finding {
+	var idle []string
+	for i := range s.routing.Rules {
+		if s.byRule[i].matched == 0 {
+			idle = append(idle, s.routing.Rules[i].ID)
+		}
+	}
+	if len(idle) == 0 {
+		return fine("rules", "each matches some of these events")
+	}
+	return warning("rules", "see that method and path are those that the gateway reports (weir rules show RULE)",
+		"of the newest %s, none matches: %s", terminal.Plural(s.good, "event"), terminal.FirstFew(idle))
+}
+
+// Dead letters: how many of the newest are looked at, and how recent makes them worth a warning.
+const (
+	deadSample = 500
+	deadRecent = time.Hour
+)
+
+// lookAtDeadLetters counts the newest dead letters by stage and reason.
+func (e *examination) lookAtDeadLetters(ctx context.Context) []Finding {
+	const name = "dead letters"
+	t := e.topics[e.names.Dead]
+	if !t.Exists || len(t.Leaderless) > 0 {
+		return nil
+	}
+	messages, err := e.newest(ctx, e.names.Dead, t.Partitions, deadSample)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return []Finding{failed(name, err, "see the brokers' logs")}
+	}
+	recent, detail, older := countDeadLetters(messages, service.Now())
+	if len(recent) == 0 {
+		return []Finding{fine(name, "none within the last hour; %d older among those that are looked at", older)}
+	}
+	return []Finding{warning(name, "read topic "+e.names.Dead+": each has its place, its reason and its bytes",
+		"within the last hour: %s; the newest: %s", reasons(recent), terminal.Cell(detail))}
+}
+
+// countDeadLetters counts the recent ones by stage and reason; detail is the newest one's.
+func countDeadLetters(messages []traffic.Message, at traffic.Time) (recent map[string]int, detail string, older int) {
+	recent = map[string]int{}
+	newest := traffic.BeforeTime
+	for i := range messages {
+		m := &messages[i]
+		if m.Appended < at.Add(-deadRecent) {
+			older++
+			continue
+		}
+		letter := readDeadLetter(m.Value)
+		recent[letter.Stage+" "+letter.Reason]++
+		if m.Appended >= newest {
+			newest, detail = m.Appended, letter.Detail
+		}
+	}
+	return recent, detail, older
+}
+
+// readDeadLetter reads a record of the dead-letter topic; one that is none counts as such.
+func readDeadLetter(value []byte) traffic.DeadLetter {
+	var letter traffic.DeadLetter
+	if err := json.Unmarshal(value, &letter); err != nil || letter.Reason == "" {
+		return traffic.DeadLetter{Stage: "somebody", Reason: "wrote what is no dead letter"}
+	}
+	return letter
+}

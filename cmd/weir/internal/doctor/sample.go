@@ -1,0 +1,142 @@
+package doctor
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
+	"github.com/weirhq/weir/ingest/route"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
+)
+
+// sampled is what a sample of events showed, as routers explain them under a routing version.
+type sampled struct {
+	routing *rules.Routing
+	modes   map[string]rules.ModeState
+
+	events  int // all that were looked at
+	refused map[string]int
+	example string // why the first of them was refused
+	newest  traffic.Time
+
+	good     int // events that could be read
+	missing  [traffic.NumFields][traffic.NumMissingReasons]int
+	timeless int
+	lateness stream.Lateness // of the rules
+	late     int             // events that came too late for every rule
+	future   int             // later than the broker's clock by more than what is tolerated
+	delays   []time.Duration // from an event's time until Kafka took it; negative: it came from the future. Ascending
+	unknown  int             // events with members that the format does not define
+	verdicts int             // requests that weir itself refused
+	byRule   []ruleSample    // by index of the routing version's rules; of requests that weir did not refuse
+	silent   int             // answered 429 without a verdict, where a rule that blocks matches
+}
+
+// ruleSample is how many of the events a rule matches, and how many of those lack each field of its key.
+type ruleSample struct {
+	matched int
+	lacking [traffic.NumFields]int
+}
+
+// readSample asks what routers make of each message under a routing version.
+func readSample(messages []traffic.Message, routing *rules.Routing, modes map[string]rules.ModeState) (*sampled, error) {
+	explainer, err := route.NewExplainer(routing, true)
+	if err != nil {
+		return nil, err
+	}
+	s := &sampled{
+		routing: routing, modes: modes, refused: map[string]int{}, byRule: make([]ruleSample, len(routing.Rules)), lateness: stream.LatenessOf(routing.Rules),
+	}
+	for i := range messages {
+		m := &messages[i]
+		s.events++
+		s.newest = max(s.newest, m.Appended)
+		got := explainer.Explain(m)
+		if got.Fate == route.FateDead {
+			s.refuse(got.Err)
+			continue
+		}
+		s.good++
+		s.time(&got, m.Appended)
+		for f, reason := range got.Missing {
+			s.missing[f][reason]++
+		}
+		if got.Request.UnknownFields > 0 {
+			s.unknown++
+		}
+		if got.Fate == route.FateRefusal {
+			s.verdicts++
+			continue
+		}
+		s.match(&got)
+	}
+	slices.Sort(s.delays)
+	return s, nil
+}
+
+func (s *sampled) time(got *route.Explanation, appended traffic.Time) {
+	if got.Timeless {
+		s.timeless++
+		return
+	}
+	s.delays = append(s.delays, appended.Sub(got.Told))
+	if s.lateness.Late(got.Told, appended) {
+		s.late++
+	}
+	if got.Future {
+		s.future++
+	}
+}
+
+func (s *sampled) match(got *route.Explanation) {
+	held := false
+	for i := range got.Rules {
+		r := &got.Rules[i]
+		of := &s.byRule[r.Index]
+		of.matched++
+		for _, f := range r.Lacking {
+			of.lacking[f]++
+		}
+		held = held || s.modes[s.routing.Rules[r.Index].ID].Mode == rules.ModeBlock
+	}
+	if held && got.Request.Status == 429 {
+		s.silent++
+	}
+}
+
+func (s *sampled) refuse(err error) {
+	reason := format.ReasonMalformed
+	if bad := (*format.DecodeError)(nil); errors.As(err, &bad) {
+		reason = bad.Reason
+	}
+	s.refused[reason]++
+	if s.example == "" {
+		s.example = err.Error()
+	}
+}
+
+// delay is the delay that so many of a hundred events stay below.
+func (s *sampled) delay(percent int) time.Duration {
+	if len(s.delays) == 0 {
+		return 0
+	}
+	return s.delays[min(len(s.delays)-1, len(s.delays)*percent/100)]
+}
+
+// carry is how many of the readable events have an identity's field.
+func (s *sampled) carry(f traffic.Field) int { return s.missing[f][traffic.Present] }
+
+// blocking lists the rules that block, ascending.
+func (s *sampled) blocking() []string {
+	var out []string
+	for id, m := range s.modes {
+		if m.Mode == rules.ModeBlock {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

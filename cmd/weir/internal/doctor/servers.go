@@ -1,0 +1,231 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/detect"
+	"github.com/weirhq/weir/ingest/kafka"
+)
+
+// The oldest servers that weir is made for.
+const (
+	oldestRedis    = 7
+	oldestPostgres = 130000
+)
+
+func (e *examination) lookAtRedis(ctx context.Context) []Finding {
+	r, err := e.redis.Inspect(ctx, service.Now)
+	if err != nil {
+		return []Finding{failed("redis", err, "start it, or correct redis.url or redis.addresses")}
+	}
+	e.cache = &r
+	var found []Finding
+	if r.Cluster && r.State != "" && r.State != "ok" {
+		found = append(found, failing("redis", "see redis-cli --cluster check", "the cluster's state is %s: it does not take all keys", r.State))
+	} else if r.Cluster {
+		found = append(found, fine("redis", "a cluster of %s", terminal.Plural(len(r.Nodes), "master")))
+	}
+	for i := range r.Nodes {
+		found = append(found, judgeRedis(&r.Nodes[i], r.Cluster))
+	}
+	return found
+}
+
+// judgeRedis says the worst about one server. Losing keys matters more than anything else: an evicted block lets an
+// abuser in, and an evicted tombstone blocks a released client again.
+func judgeRedis(n *blocklist.InspectedNode, cluster bool) Finding {
+	name := "redis " + n.Address
+	text := describeRedis(n, cluster)
+	major, _, _ := strings.Cut(n.Version, ".")
+	version, err := strconv.Atoi(major)
+	policy := "set maxmemory-policy noeviction"
+	switch {
+	case n.Role == "slave":
+		return failing(name, "name its master in redis.url", "%s; it is a replica and takes no writes", text)
+	case n.MaxMemory > 0 && n.Policy == "volatile-ttl":
+		return warning(name, policy, "%s; when memory is full, the blocks that end soonest are lifted early", text)
+	case n.MaxMemory > 0 && n.Policy != "" && n.Policy != "noeviction":
+		return failing(name, policy, "%s; when memory is full, it drops blocks and releases: abusers get in, and released clients are blocked again", text)
+	case n.EvictedKeys > 0:
+		return warning(name, "give it more memory", "%s; it has evicted %s since it was started", text, terminal.Plural(n.EvictedKeys, "key"))
+	case n.MaxMemory > 0 && n.UsedMemory > n.MaxMemory/10*9:
+		return warning(name, "raise maxmemory: when it is full, no block can be written", "%s; nine tenths of its memory are used", text)
+	case err == nil && version < oldestRedis:
+		return warning(name, "upgrade it", "%s; weir is made for Redis %d and newer", text, oldestRedis)
+	case n.LastSave == "err":
+		return warning(name, "see its log; with stop-writes-on-bgsave-error it takes no blocks", "%s; its last snapshot failed", text)
+	}
+	return fine(name, "%s", text)
+}
+
+func describeRedis(n *blocklist.InspectedNode, cluster bool) string {
+	parts := []string{"standalone"}
+	if cluster {
+		parts[0] = "master of the cluster"
+	}
+	if n.Version == "" {
+		return parts[0] + "; it tells nothing about itself"
+	}
+	parts = append(parts, "version "+n.Version, "maxmemory-policy "+n.Policy)
+	if n.MaxMemory > 0 {
+		parts = append(parts, fmt.Sprintf("%sB of %sB used", terminal.Amount(float64(n.UsedMemory)), terminal.Amount(float64(n.MaxMemory))))
+	} else {
+		parts = append(parts, fmt.Sprintf("%sB used, no maxmemory", terminal.Amount(float64(n.UsedMemory))))
+	}
+	if n.AppendOnly {
+		parts = append(parts, "append-only file on")
+	} else {
+		parts = append(parts, "no append-only file: after a restart blocks are put back from history")
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (e *examination) lookAtPostgres(ctx context.Context) []Finding {
+	d, err := e.history.Inspect(ctx, service.Now)
+	var away *postgres.UnreachableError
+	switch {
+	case errors.As(err, &away):
+		return []Finding{failing("postgres", away.Advice, "PostgreSQL at %s cannot be reached: %s", away.Address, away.Cause)}
+	case err != nil:
+		return []Finding{failed("postgres", err, "start it, or correct postgres.url")}
+	}
+	e.database = &d
+	return []Finding{judgePostgres(&d), judgeSchema(&d, e.conf.Namespace)}
+}
+
+func judgePostgres(d *postgres.Inspected) Finding {
+	text := fmt.Sprintf("version %s at %s", d.Version, d.Address)
+	switch {
+	case d.Replica:
+		return failing("postgres", "name its primary in postgres.url", "%s; it is a standby and takes no writes", text)
+	case d.Number < oldestPostgres:
+		return warning("postgres", "upgrade it", "%s; weir is made for %d and newer", text, oldestPostgres/10_000)
+	}
+	return fine("postgres", "%s", text)
+}
+
+func judgeSchema(d *postgres.Inspected, schema string) Finding {
+	switch pending := d.Pending(); {
+	case d.SchemaErr != nil:
+		return failing("schema "+schema, "use the build of weir that made it, or a newer one", "%s", problems(d.SchemaErr))
+	case pending > 0:
+		return failing("schema "+schema, "run weir migrate", "it lacks %d of %s", pending, terminal.Plural(len(d.Steps), "migration"))
+	}
+	return fine("schema "+schema, "all %s applied", terminal.Plural(len(d.Steps), "migration"))
+}
+
+// migrated reports whether the schema can be asked.
+func (e *examination) migrated() bool {
+	return e.database != nil && e.database.SchemaErr == nil && e.database.Pending() == 0
+}
+
+func (e *examination) lookAtKafka(ctx context.Context) []Finding {
+	c, err := e.kafka.InspectCluster(ctx)
+	if err != nil {
+		return []Finding{failed("kafka", err, "start Kafka, or correct kafka.brokers")}
+	}
+	e.kafkaUp = true
+	text := fmt.Sprintf("%s (%s); it speaks %s", terminal.Plural(len(c.Brokers), "broker"), terminal.FirstFew(c.Brokers), c.Speaks)
+	if len(c.Lacks) > 0 {
+		return []Finding{failing("kafka", "use Apache Kafka 2.3 or newer, or a build of weir that speaks what it takes",
+			"%s; it does not take what weir sends: %s", text, strings.Join(c.Lacks, ", "))}
+	}
+	return []Finding{fine("kafka", "%s", text)}
+}
+
+// lookAtTopics holds the live stream's topics against the configuration.
+func (e *examination) lookAtTopics(ctx context.Context) []Finding {
+	if !e.kafkaUp {
+		return nil
+	}
+	topics, err := e.kafka.InspectTopics(ctx, e.conf.TopicSettings().Topics(e.names))
+	e.topics = map[string]kafka.InspectedTopic{}
+	var found []Finding
+	for _, t := range topics {
+		e.topics[t.Name] = t
+		found = append(found, judgeTopic(&t))
+	}
+	if err != nil {
+		found = append(found, failed("topics", err, "see the brokers' logs"))
+	}
+	return found
+}
+
+// judgeTopic says the worst about a topic.
+func judgeTopic(t *kafka.InspectedTopic) Finding {
+	name := "topic " + t.Name
+	text := fmt.Sprintf("%s, %s", terminal.Plural(t.Partitions, "partition"), terminal.Plural(t.Replicas, "replica"))
+	switch {
+	case !t.Exists:
+		return failing(name, "run weir migrate", "it does not exist")
+	case len(t.Leaderless) > 0:
+		return failing(name, "start the brokers that hold them", "%s; nobody leads partitions %s", text, numbered(t.Leaderless))
+	case len(t.Wrong) > 0:
+		remedy := "run weir migrate"
+		if slices.ContainsFunc(t.Wrong, func(d ingest.TopicDifference) bool { return d.Fixed }) {
+			remedy = "correct kafka.partitions.keyed, or use another namespace: the count is fixed when the topic is made"
+		}
+		return failing(name, remedy, "%s; %s", text, joined(t.Wrong))
+	case len(t.Behind) > 0:
+		return warning(name, "see what became of the brokers that hold the other replicas", "%s; replicas of partitions %s are not in sync",
+			text, numbered(t.Behind))
+	case len(t.Differs) > 0:
+		return warning(name, "weir migrate sets retention; for partitions, correct kafka.partitions", "%s; %s", text, joined(t.Differs))
+	}
+	return fine(name, "%s, settings as they should be", text)
+}
+
+func joined(differences []ingest.TopicDifference) string {
+	texts := make([]string, len(differences))
+	for i, d := range differences {
+		texts[i] = d.String()
+	}
+	return strings.Join(texts, "; ")
+}
+
+func numbered(partitions []int) string {
+	names := make([]string, len(partitions))
+	for i, p := range partitions {
+		names[i] = fmt.Sprint(p)
+	}
+	return terminal.FirstFew(names)
+}
+
+// lookAtSnapshots says whether the snapshots of all partitions, with their budgets used up, can be stored before the log
+// that they need is gone.
+func (e *examination) lookAtSnapshots(context.Context) []Finding {
+	if e.stream == nil || !e.topics[e.names.Keyed].Exists {
+		return nil
+	}
+	n := e.stream.Partitions
+	return []Finding{judgeSnapshots(detect.SnapshotRoom{Budget: n.Budget, Partitions: n.Keyed, Retention: e.topics[e.names.Keyed].Retention}, e.names.Keyed)}
+}
+
+func judgeSnapshots(room detect.SnapshotRoom, topic string) Finding {
+	const name = "snapshots"
+	if !room.Fits() {
+		problem, remedy := service.SnapshotAdvice(room, topic)
+		return failing(name, remedy, "%s", problem)
+	}
+	text := fmt.Sprintf("one process stores those of all %d keyed partitions, %s each at most, in %s", room.Partitions, config.Size(room.Budget),
+		terminal.Roughly(room.WriteTime()))
+	switch r := room.Retention; {
+	case r.Bytes > 0 && r.Bytes < room.Budget:
+		return warning(name, fmt.Sprintf("set retention.bytes of %s to %s or more, or to -1", topic, config.Size(room.Budget)),
+			"%s; %s keeps %s of a partition, less than a snapshot may have: with full budgets they are written all the time", text, topic, config.Size(r.Bytes))
+	case r.Time > 0:
+		return fine(name, "%s; %s keeps %s, a third of which they may take", text, topic, config.Duration(r.Time))
+	}
+	return fine(name, "%s", text)
+}

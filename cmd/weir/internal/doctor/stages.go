@@ -1,0 +1,176 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/stream"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/history/streams"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/traffic"
+)
+
+// backlogWarns is how old the oldest record may be that a stage has not done yet. Rules withhold new blocks from evidence
+// that is older than their max_lag, a minute by default.
+const backlogWarns = time.Minute
+
+// stageWork is a consumer group and the topic that it works through.
+type stageWork struct {
+	stage, run, topic string // run: what --stages calls it
+}
+
+// lookAtStages asks each stage's consumer group who works, and how far it has come.
+func (e *examination) lookAtStages(ctx context.Context) []Finding {
+	if !e.kafkaUp {
+		return nil
+	}
+	var found []Finding
+	for _, w := range []stageWork{
+		{service.StageRoute, service.StageRoute, e.names.Requests}, {service.StageDetect, service.StageDetect, e.names.Keyed}, {service.StageRecord, service.StageRecord, e.names.Hits},
+		{service.RecordBlocks, service.StageRecord, e.names.Blocks}, {service.StageEnforce, service.StageEnforce, e.names.Hits},
+	} {
+		if t := e.topics[w.topic]; !t.Exists || len(t.Leaderless) > 0 {
+			continue // its topic's line says so
+		}
+		found = append(found, e.lookAtStage(ctx, w))
+	}
+	return found
+}
+
+// progressOf is how far a group has come in its topic.
+type progressOf struct {
+	group     kafka.InspectedGroup
+	commits   map[int]ingest.Commit
+	bounds    map[int]ingest.Bounds
+	records   int64        // not done yet
+	oldest    traffic.Time // append time of the oldest of them; 0: none
+	uncovered []int        // partitions whose commit lies before the log's start: what is between was never read
+}
+
+func (e *examination) lookAtStage(ctx context.Context, w stageWork) Finding {
+	name := "stage " + w.stage
+	p, err := e.progress(ctx, w)
+	if err != nil {
+		return failed(name, err, "see the brokers' logs")
+	}
+	if w.stage == service.StageRoute && e.stream != nil {
+		if f := judgeRouteCommits(name, p, e.stream); f.Status != OK {
+			return f
+		}
+	}
+	return judgeProgress(name, w, p, service.Now())
+}
+
+func (e *examination) progress(ctx context.Context, w stageWork) (progressOf, error) {
+	var p progressOf
+	var err error
+	id := ingest.Live.Group(e.conf.Namespace, w.stage)
+	partitions := stream.UpTo(e.topics[w.topic].Partitions)
+	if p.group, err = e.kafka.InspectGroup(ctx, id); err != nil {
+		return p, err
+	}
+	if p.commits, err = e.kafka.FetchCommits(ctx, id, w.topic, partitions); err != nil {
+		return p, err
+	}
+	log := e.kafka.Log(w.topic)
+	if p.bounds, err = log.Bounds(ctx, partitions); err != nil {
+		return p, err
+	}
+	open := map[int]ingest.Bounds{}
+	for n, b := range p.bounds {
+		from := b.Start
+		if c, ok := p.commits[n]; ok {
+			if c.Offset < b.Start {
+				p.uncovered = append(p.uncovered, n)
+			}
+			from = max(from, c.Offset)
+		}
+		if from < b.End {
+			p.records += b.End - from
+			open[n] = ingest.Bounds{Start: from, End: from + 1}
+		}
+	}
+	slices.Sort(p.uncovered)
+	first, err := ingest.Tail(ctx, log, open, 1)
+	for _, m := range first {
+		if p.oldest == 0 || m.Appended < p.oldest {
+			p.oldest = m.Appended
+		}
+	}
+	return p, err
+}
+
+// judgeRouteCommits looks at the commits that say where routing stands: without a good one, a partition is refused.
+func judgeRouteCommits(name string, p progressOf, stream *streams.Stream) Finding {
+	var absent, foreign, older, beyond []int
+	for n := range p.bounds {
+		c, has := p.commits[n]
+		if !has {
+			absent = append(absent, n)
+			continue
+		}
+		switch a, err := ingest.DecodeAnnouncement(c.Metadata); {
+		case err != nil:
+			foreign = append(foreign, n)
+		case a.Generation != stream.Generation:
+			older = append(older, n)
+		case a.Offset > p.bounds[n].End:
+			beyond = append(beyond, n)
+		}
+	}
+	for _, list := range [][]int{absent, foreign, older, beyond} {
+		slices.Sort(list)
+	}
+	resume := "weir partitions list says what weir partitions resume would accept"
+	switch {
+	case len(absent) > 0:
+		return failing(name, "start weir run, which routes partitions that were added to requests; if it runs, see weir partitions list, or run weir migrate",
+			"no commit for partitions %s of requests, so they are not routed", numbered(absent))
+	case len(foreign) > 0:
+		return failing(name, resume, "the commits of partitions %s were not written by weir: another tool has moved them", numbered(foreign))
+	case len(older) > 0:
+		return failing(name, "run weir migrate", "the commits of partitions %s are of another life of requests than generation %d", numbered(older), stream.Generation)
+	case len(beyond) > 0:
+		return failing(name, "run weir migrate --recreated if requests was made anew; else "+resume,
+			"the commits of partitions %s lie beyond the end of requests: it has lost records", numbered(beyond))
+	}
+	return Finding{Status: OK}
+}
+
+func judgeProgress(name string, w stageWork, p progressOf, at traffic.Time) Finding {
+	left := "nothing left to do"
+	age := time.Duration(0)
+	if p.records > 0 {
+		left = terminal.Plural(p.records, "record") + " left to do"
+		if w.stage == service.StageDetect {
+			left = terminal.Plural(p.records, "record") + " since its last snapshot" // it commits with snapshots only
+		}
+		if p.oldest != 0 {
+			age = max(0, at.Sub(p.oldest))
+			left += fmt.Sprintf(", the oldest of %s ago", terminal.Roughly(age))
+		}
+	}
+	text := workers(p.group.Members) + ", " + left
+	switch {
+	case len(p.uncovered) > 0:
+		return failing(name, "raise the retention of the topic; weir history shows what was lost",
+			"%s; of partitions %s records went before they were read", text, numbered(p.uncovered))
+	case p.group.Members == 0:
+		return warning(name, "start weir run --stages "+w.run, "nobody runs it; %s", left)
+	case age > backlogWarns:
+		return warning(name, "start more of weir run --stages "+w.run+", or see its log; evidence older than max_lag blocks nobody", "%s", text)
+	}
+	return fine(name, "%s", text)
+}
+
+func workers(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
+}

@@ -1,0 +1,117 @@
+package stream
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest/archive"
+	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
+)
+
+// LiveSummary is what weir ingest --live says at its end.
+type LiveSummary struct {
+	Lines   int64            `json:"lines"`
+	Events  int64            `json:"events"` // acknowledged by Kafka
+	Dead    map[string]int64 `json:"dead_letters"`
+	TooLate int64            `json:"too_late_for_reorder,omitempty"`
+	Took    float64          `json:"seconds"`
+	// Late are events that are too old for every rule of the live stream: they count nowhere, unless it is read behind time.
+	Late     int64    `json:"too_late_to_count"`
+	Lateness Lateness `json:"-"`
+}
+
+// ToLive says that the events go into the live stream of an installation, as its routing version reads them.
+func (r *Reading) ToLive(in *service.Installation, routing *rules.Routing) error {
+	decode, err := r.liveDecode(&routing.Format)
+	if err != nil {
+		return err
+	}
+	allow := LatenessOf(routing.Rules)
+	r.allow = &allow
+	r.into(in.Kafka.Appender(in.Names.Requests), in.DeadLetters, in.RequestsPartitions, decode, false)
+	return nil
+}
+
+// liveDecode makes of the files' lines what the live stream reads: the lines themselves if both have one format, weir
+// events if it reads those.
+func (r *Reading) liveDecode(stream *rules.Format) (archive.Decode, error) {
+	switch {
+	case stream.Name == r.files.Format && maps.Equal(stream.Map, r.files.Fields):
+		return raw(r.files.Decoder), nil
+	case stream.Name == "weir":
+		return converted(r.files.Decoder, stream.MaxEventBytes), nil
+	}
+	return nil, fmt.Errorf("the live stream reads format %q (map %q), the files are in %q (map %q); allowed: the stream's own format, "+
+		"or any where the stream reads weir (events.format)", stream.Name, config.JoinMap(stream.Map), r.files.Format, config.JoinMap(r.files.Fields))
+}
+
+// LiveSummary is what came of a reading that went to the live stream.
+func (r *Reading) LiveSummary() LiveSummary {
+	counts := r.archive.Counts()
+	return LiveSummary{
+		Lines: counts.Lines, Events: r.sender.Acked(), Dead: counts.Refused, TooLate: counts.TooLate, Took: r.took.Seconds(),
+		Late: r.late, Lateness: *r.allow,
+	}
+}
+
+// raw gives lines to Kafka as they are.
+func raw(d format.Decoder) archive.Decode {
+	return func(line []byte, r *traffic.Request) ([]byte, error) {
+		if err := d.Decode(line, r); err != nil {
+			return nil, err
+		}
+		return bytes.Clone(line), nil
+	}
+}
+
+// converted gives them as weir events, which is what the stream reads. limit bounds what comes out.
+func converted(d format.Decoder, limit int) archive.Decode {
+	return func(line []byte, r *traffic.Request) ([]byte, error) {
+		if err := d.Decode(line, r); err != nil {
+			return nil, err
+		}
+		value := format.AppendEvent(make([]byte, 0, len(line)+256), r)
+		if len(value) > limit {
+			return nil, &format.DecodeError{
+				Reason: format.ReasonOversized, Detail: fmt.Sprintf("got %d bytes as a weir event, allowed: at most %d", len(value), limit),
+			}
+		}
+		return value, nil
+	}
+}
+
+// Lateness is how old an event may be when it comes into a live stream that is read as it comes: older ones are late for every
+// rule of it. Where another event of its source partition is newer than the clock allows for, it may be late sooner.
+type Lateness struct {
+	rules    int
+	greatest time.Duration // of the rules
+}
+
+// LatenessOf is the allowance of a stream with these rules.
+func LatenessOf(all []rules.Version) Lateness {
+	l := Lateness{rules: len(all)}
+	for i := range all {
+		l.greatest = max(l.greatest, all[i].Lateness)
+	}
+	return l
+}
+
+// Late reports whether an event of this time that came then is late for every rule.
+func (l Lateness) Late(event, came traffic.Time) bool { return came.Sub(event) > l.allowed() }
+
+func (l Lateness) allowed() time.Duration { return l.greatest + detectors.DefaultIdleMargin }
+
+// String says where the allowance comes from.
+func (l Lateness) String() string {
+	return fmt.Sprintf("more than %s: the greatest lateness of %s, %s, and a margin of %s", duration.Format(l.allowed()),
+		terminal.Plural(l.rules, "rule"), duration.Format(l.greatest), duration.Format(detectors.DefaultIdleMargin))
+}

@@ -1,0 +1,386 @@
+// Package stream has the life of a stream: how the live one is made, corrected and begun anew (migrate), and how a replay is made,
+// fed from files, ended, summed up and cleaned away.
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/streams"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/rules"
+)
+
+// MigrateOptions are what the caller decides beside the configuration.
+type MigrateOptions struct {
+	Recreated    bool // the requests topic was made anew
+	RecordFormat int  // of the stream from now on; 0 keeps what is
+}
+
+// Migration is one run of Migrate.
+//
+//	schema, secret ──▶ topics ──▶ stream, generation ──▶ routing version ──▶ first commits
+//
+// Each step looks at what is there and does what is missing, so a run that broke off is finished by the next one. The
+// commits come last: a router that finds them may start.
+type Migration struct {
+	conf  *config.Config
+	opt   MigrateOptions
+	store *history.Store
+	kafka *kafka.Client
+	names ingest.TopicNames
+	by    string
+	did   []string
+
+	topics  topicState
+	stream  streams.Stream
+	isNew   bool                         // this run made the stream
+	renewed bool                         // this run began a new generation
+	commits map[int]*ingest.Announcement // where routing stands; nil: a commit that is not weir's
+	version int64                        // newest routing version
+}
+
+// Migrate runs a migration and gives a line for each thing that it did, also where it failed after some.
+func Migrate(ctx context.Context, c *config.Config, log *slog.Logger, by string, o MigrateOptions) ([]string, error) {
+	if err := ingest.CheckMetadata(c.Kafka.Partitions.Keyed); err != nil {
+		return nil, &usage.Error{Err: fmt.Errorf("kafka.partitions.keyed: %w", err)}
+	}
+	if o.RecordFormat != 0 && !detectors.KnowsRecordFormat(o.RecordFormat) {
+		return nil, usage.Errorf("--record-format: got %d, allowed %s", o.RecordFormat, detectors.KnownRecordFormats())
+	}
+	s, err := service.OpenHistory(ctx, c, log)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	k, err := service.OpenKafka(c, log, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	if err := service.WaitKafka(ctx, k, service.AnswerTimeout); err != nil {
+		return nil, err
+	}
+	m := NewMigration(c, s, k, by, o)
+	for _, step := range m.Steps() {
+		if err := step(ctx); err != nil {
+			return m.Done(), err
+		}
+	}
+	return m.Done(), nil
+}
+
+// NewMigration prepares the steps of a migration, in the name of by.
+func NewMigration(c *config.Config, s *history.Store, k *kafka.Client, by string, o MigrateOptions) *Migration {
+	return &Migration{conf: c, opt: o, store: s, kafka: k, names: ingest.Live.Topics(c.Namespace), by: by}
+}
+
+// Done has a line for each thing that was done, or needed nothing.
+func (m *Migration) Done() []string { return m.did }
+
+func (m *Migration) say(format string, args ...any) {
+	m.did = append(m.did, fmt.Sprintf(format, args...))
+}
+
+// Steps are to be taken in their order.
+func (m *Migration) Steps() []func(context.Context) error {
+	return []func(context.Context) error{
+		m.makeSchema, m.makeTopics, m.makeStream, m.readCommits, m.readLog, m.renew, m.publish, m.writeFirstCommits,
+	}
+}
+
+// makeSchema applies the migrations, waiting a little for a server that is just starting.
+func (m *Migration) makeSchema(ctx context.Context) error {
+	patient, cancel := context.WithTimeout(ctx, service.AnswerTimeout)
+	defer cancel()
+	var refused error
+	before := m.store.Ping(ctx) == nil
+	err := service.Retry(patient, service.NewLogger(config.Log{Level: "error"}, io.Discard), "", func(ctx context.Context) error {
+		err := m.store.Migrate(ctx)
+		var away *postgres.UnreachableError
+		if err != nil && !errors.As(err, &away) {
+			refused = err // not a matter of waiting
+			return nil
+		}
+		return err
+	})
+	if err := errors.Join(err, refused); err != nil {
+		return err
+	}
+	if !before {
+		m.say("schema %s in PostgreSQL is up to date now", m.store.Schema())
+	} else {
+		m.say("schema %s in PostgreSQL: nothing to do", m.store.Schema())
+	}
+	return nil
+}
+
+// topicState is what migrate knows about the topics.
+type topicState struct {
+	requests int // partitions
+	hits     int
+	made     bool                  // requests was made by this run
+	log      map[int]ingest.Bounds // of requests
+	unused   bool                  // keyed has never had a record
+	// keyedHolds says that keyed holds records now.
+	keyedHolds bool
+}
+
+func (m *Migration) makeTopics(ctx context.Context) error {
+	reports, err := m.kafka.EnsureTopics(ctx, m.conf.TopicSettings().Topics(m.names))
+	t := &m.topics
+	for _, r := range reports {
+		m.sayTopic(r)
+		switch r.Name {
+		case m.names.Requests:
+			t.requests, t.made = r.Partitions, r.Created
+		case m.names.Hits:
+			t.hits = r.Partitions
+		}
+	}
+	if err != nil {
+		return err
+	}
+	keyed, err := m.kafka.Log(m.names.Keyed).Bounds(ctx, UpTo(m.conf.Kafka.Partitions.Keyed))
+	t.unused = true
+	for _, b := range keyed {
+		t.unused = t.unused && b.End == 0
+		t.keyedHolds = t.keyedHolds || b.End > b.Start
+	}
+	return err
+}
+
+// readLog reads where the requests topic begins and ends. It comes after the commits: routers may be at work, and a log that
+// was read before would seem to end before what they have routed since.
+func (m *Migration) readLog(ctx context.Context) (err error) {
+	m.topics.log, err = m.kafka.Log(m.names.Requests).Bounds(ctx, UpTo(m.topics.requests))
+	return err
+}
+
+func (m *Migration) sayTopic(r kafka.TopicReport) {
+	switch {
+	case r.Created:
+		m.say("topic %s made with %s", r.Name, terminal.Plural(r.Partitions, "partition"))
+	case len(r.Mended) > 0:
+		m.say("topic %s corrected: %s", r.Name, strings.Join(r.Mended, "; "))
+	default:
+		m.say("topic %s: nothing to do", r.Name)
+	}
+	if r.Note != "" {
+		m.say("topic %s: %s", r.Name, r.Note)
+	}
+}
+
+// makeStream finds the live stream or makes it.
+func (m *Migration) makeStream(ctx context.Context) error {
+	st, err := m.store.Streams.Find(ctx, history.Live)
+	keyed := m.conf.Kafka.Partitions.Keyed
+	switch {
+	case errors.Is(err, postgres.ErrNotFound) && m.topics.keyedHolds:
+		return fmt.Errorf("topic %s holds records, but schema %s knows no stream that wrote them: they are of an installation whose "+
+			"database is gone; delete the topics %s.*, or use another namespace", m.names.Keyed, m.store.Schema(), m.conf.Namespace)
+	case errors.Is(err, postgres.ErrNotFound):
+		counts := streams.PartitionCounts{Requests: m.topics.requests, Keyed: keyed, Hits: m.topics.hits, Budget: int64(m.conf.Detect.BudgetPerPartition)}
+		if st, err = m.store.Streams.Create(ctx, history.Live, counts); err != nil {
+			return err
+		}
+		m.isNew = true
+		m.say("stream live made, generation %d", st.Generation)
+	case err != nil:
+		return err
+	case st.Partitions.Keyed != keyed:
+		return fmt.Errorf("stream live was made with %d keyed partitions, the configuration says %d: "+
+			"the number is fixed, correct kafka.partitions.keyed or use another namespace", st.Partitions.Keyed, keyed)
+	}
+	m.stream = st
+	return m.setBudget(ctx)
+}
+
+// setBudget stores what one keyed partition may hold, where the configuration says another number than before.
+func (m *Migration) setBudget(ctx context.Context) error {
+	before, now := m.stream.Partitions.Budget, m.conf.Detect.BudgetPerPartition
+	if before == int64(now) {
+		return nil
+	}
+	if err := m.store.Streams.SetBudget(ctx, history.Live, int64(now), m.by); err != nil {
+		return err
+	}
+	m.stream.Partitions.Budget = int64(now)
+	m.say("budget of a keyed partition is %s now, before %s; restart the processes that detect", now, config.Size(before))
+	return nil
+}
+
+// routeGroup is the consumer group whose commits say where routing stands.
+func (m *Migration) routeGroup() string {
+	return ingest.Live.Group(m.conf.Namespace, service.StageRoute)
+}
+
+// readCommits reads where routing stands. A commit that cannot be read as weir's is left to its stage, which refuses the
+// partition and says why.
+func (m *Migration) readCommits(ctx context.Context) error {
+	m.commits = map[int]*ingest.Announcement{}
+	if m.isNew {
+		return nil // a commit that is there all the same is of an installation whose database is gone
+	}
+	stored, err := m.kafka.FetchCommits(ctx, m.routeGroup(), m.names.Requests, UpTo(m.topics.requests))
+	if err != nil {
+		return err
+	}
+	for p, c := range stored {
+		a, err := ingest.DecodeAnnouncement(c.Metadata)
+		if err != nil {
+			m.say("partition requests/%d: its commit is not weir's (%v); weir partitions list says more", p, err)
+			a = nil
+		}
+		m.commits[p] = a
+	}
+	return nil
+}
+
+// renew begins a new generation of the stream where the requests topic is not the one that was routed so far.
+func (m *Migration) renew(ctx context.Context) error {
+	why := ""
+	switch {
+	case m.isNew:
+	case m.opt.Recreated:
+		why = "the operator says that requests was made anew"
+	case m.topics.made:
+		why = "requests was missing and was made anew"
+	case shorterThanRouted(m.topics.log, m.commits):
+		why = "requests ends before what was routed, in every partition: it was made anew"
+	}
+	if why == "" {
+		return nil
+	}
+	g, err := m.store.Streams.RecreateGeneration(ctx, history.Live, m.topics.requests, m.by, why)
+	if err != nil {
+		return err
+	}
+	m.say("stream live begins generation %d: %s", g, why)
+	m.stream.Generation, m.stream.Partitions.Requests, m.renewed = g, m.topics.requests, true
+	return nil
+}
+
+// shorterThanRouted reports whether no partition's log reaches what was routed of it, and all begin at 0: a topic that
+// was deleted and made anew. A log that only lost its end in a few partitions is another matter, for an operator.
+func shorterThanRouted(log map[int]ingest.Bounds, commits map[int]*ingest.Announcement) bool {
+	routed := 0
+	for p, a := range commits {
+		if a == nil || a.Offset == 0 {
+			continue
+		}
+		if log[p].Start > 0 || log[p].End >= a.Offset {
+			return false
+		}
+		routed++
+	}
+	return routed > 0
+}
+
+// publish makes the routing version that holds the configuration's identity map and event format, with the rules that
+// count.
+func (m *Migration) publish(ctx context.Context) error {
+	secretID, _, err := m.store.Streams.Secret(ctx)
+	if err != nil {
+		return err
+	}
+	modes, err := m.store.Rules.Modes(ctx)
+	if err != nil {
+		return err
+	}
+	format := 0
+	number, changed, err := m.store.Rules.PublishRouting(ctx, history.Live, func(prev *rules.Routing) (rules.Routing, error) {
+		format = m.recordFormat(prev)
+		made := rules.Routing{
+			// The number is set where it is stored; the check wants one.
+			Stream: history.Live, Number: 1, RecordFormat: format, SecretID: secretID,
+			Identity: m.conf.Identity, Format: m.conf.EventFormat(),
+		}
+		if prev != nil {
+			made.Rules = prev.Rules
+			if err := safeFormat(prev.Format, made.Format, modes); err != nil {
+				return made, err
+			}
+		}
+		return made, made.Validate()
+	})
+	if err != nil {
+		return err
+	}
+	m.version = number
+	if changed {
+		m.say("routing version %d published, record format %d", number, format)
+	} else {
+		m.say("routing version %d: nothing to do", number)
+	}
+	if format < detectors.RecordFormat {
+		m.say("record format %d is kept; when all processes are of this build: weir migrate --record-format %d", format, detectors.RecordFormat)
+	}
+	return nil
+}
+
+// recordFormat is the format of the next routing version. Without an order it is the one before: processes that run may
+// know no newer one. Where there is none before, none runs.
+func (m *Migration) recordFormat(prev *rules.Routing) int {
+	switch {
+	case m.opt.RecordFormat != 0:
+		return m.opt.RecordFormat
+	case prev != nil:
+		return prev.RecordFormat
+	}
+	return detectors.RecordFormat
+}
+
+// safeFormat refuses to change how events are read under a rule that blocks: promotion made sure that the format carries
+// weir's own verdicts, and must do so again.
+func safeFormat(before, after rules.Format, modes []rules.ModeState) error {
+	if before.Name == after.Name && config.JoinMap(before.Map) == config.JoinMap(after.Map) {
+		return nil
+	}
+	for _, m := range modes {
+		if m.Mode == rules.ModeBlock {
+			return fmt.Errorf("events: the format changes while rule %s blocks: demote it (weir rules demote %s), run weir migrate, promote it again",
+				m.Rule, m.Rule)
+		}
+	}
+	return nil
+}
+
+// writeFirstCommits writes the first announcing commit of each partition that has none of this generation. A partition
+// that lost its commit after it had been routed is not given another: what that would double or lose is an operator's to
+// accept.
+func (m *Migration) writeFirstCommits(ctx context.Context) error {
+	first := map[int]ingest.Commit{}
+	for p, b := range m.topics.log {
+		switch a, has := m.commits[p]; {
+		case has && a == nil: // reported
+		case has && a.Generation == m.stream.Generation: // in use
+		case has, m.isNew, m.renewed, m.topics.unused, p >= m.stream.Partitions.Requests:
+			first[p] = ingest.InitialCommit(m.stream.Generation, b.Start, m.version, m.conf.Kafka.Partitions.Keyed)
+		default:
+			m.say("partition requests/%d has lost its commit: weir partitions resume --requests %d accepts that; "+
+				"if the topic was deleted and made anew, weir migrate --recreated", p, p)
+		}
+	}
+	if len(first) == 0 {
+		m.say("first commits: nothing to do")
+		return nil
+	}
+	if err := m.kafka.CommitInitial(ctx, m.routeGroup(), m.names.Requests, first); err != nil {
+		return err
+	}
+	m.say("first commits written for %s of requests", terminal.Plural(len(first), "partition"))
+	return nil
+}

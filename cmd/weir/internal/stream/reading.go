@@ -1,0 +1,264 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/archive"
+	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
+)
+
+// Files are log files to read, and how.
+type Files struct {
+	Paths    []string          // - is standard input
+	Format   string            // of their lines
+	Fields   map[string]string // of the format, where it takes some
+	Decoder  format.Decoder    // of lines in this format with these fields
+	Reorder  time.Duration     // sort by time what is out of order by at most so much
+	Pace     *archive.Pace     // nil: as fast as possible
+	MaxBytes int               // of a line
+	Stdin    io.Reader
+	Progress io.Writer // takes lines, or a bar, about how far reading has come
+}
+
+// Reading is one run over log files: it hands their events to a sender and shows how far it has come.
+type Reading struct {
+	files  Files
+	inputs []input
+	allow  *Lateness // of the live stream; nil for a replay, in which what is old counts
+
+	sender   *archive.Sender
+	archive  *archive.Reader
+	progress *terminal.Progress
+	took     time.Duration
+	late     int64 // events sent that are too late for every rule
+}
+
+var _ archive.Sink = (*Reading)(nil)
+
+// into says where the events go. It is called once, before all reads. A replay refuses what a live
+// stream takes with the time of its arrival.
+func (r *Reading) into(events ingest.Appender, dead ingest.DeadLetters, partitions int, decode archive.Decode, replay bool) {
+	r.sender = archive.NewSender(events, dead, partitions, r.files.Pace)
+	r.archive = archive.NewReader(archive.Options{
+		Format: r.files.Format, Formats: strings.Join(config.LineFormats(), ", "), Decode: decode, MaxBytes: r.files.MaxBytes,
+		Reorder: r.files.Reorder, Replay: replay, Now: service.Now,
+	}, r)
+}
+
+// Send passes an event on and counts it.
+func (r *Reading) Send(ctx context.Context, e archive.Event) error {
+	r.progress.Events.Add(1)
+	if r.allow != nil && e.HasTime && r.allow.Late(e.Time, service.Now()) {
+		r.late++
+	}
+	return r.sender.Send(ctx, e)
+}
+
+// Refuse passes a dead letter on.
+func (r *Reading) Refuse(ctx context.Context, letter traffic.DeadLetter) error {
+	return r.sender.Refuse(ctx, letter)
+}
+
+// All reads every input to its end. After an error, what was read up to it is still sent, and the error says how far
+// Kafka has acknowledged.
+func (r *Reading) All(ctx context.Context) error {
+	begun := time.Now()
+	r.progress = terminal.StartProgress(r.files.Progress, totalOf(r.inputs))
+	err := r.each(ctx)
+	r.progress.Close()
+	r.took = time.Since(begun)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("stopped: %w", ctx.Err())
+		// What was read is sent all the same: it costs moments, and what is said below is then true of all of it.
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+		defer cancel()
+		if ferr := r.sender.Flush(last); ferr != nil {
+			err = ferr
+		}
+	}
+	return fmt.Errorf("%w; %s", err, r.howFar())
+}
+
+func (r *Reading) each(ctx context.Context) error {
+	for _, in := range r.inputs {
+		if err := r.one(ctx, in); err != nil {
+			return err
+		}
+	}
+	if err := r.archive.Flush(ctx); err != nil {
+		return err
+	}
+	return r.sender.Flush(ctx)
+}
+
+func (r *Reading) one(ctx context.Context, in input) error {
+	from, err := in.open(ctx)
+	if err != nil {
+		return err
+	}
+	err = r.archive.Read(ctx, in.name, &countingReader{from, r.progress})
+	if cerr := from.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// howFar says what Kafka has acknowledged.
+func (r *Reading) howFar() string {
+	for i := len(r.inputs) - 1; i >= 0; i-- {
+		if line := r.sender.AckedLine(r.inputs[i].name); line > 0 {
+			return fmt.Sprintf("%s acknowledged by Kafka, the last of %s:%d", terminal.Plural(r.sender.Acked(), "event"), r.inputs[i].name, line)
+		}
+	}
+	return "no event was sent"
+}
+
+// input is one file to read.
+type input struct {
+	name string
+	size int64 // bytes; 0: not known
+	open func(ctx context.Context) (io.ReadCloser, error)
+}
+
+// NewReading looks at all files before anything is sent, so that a mistyped name is found at once. What was read is sent when
+// standard input has shown nothing for a while. ctx is that of the whole reading.
+func NewReading(ctx context.Context, files Files) (*Reading, error) {
+	r := &Reading{files: files}
+	idle := func() error { return r.sender.Flush(ctx) }
+	var problems []error
+	stdin := 0
+	for _, path := range files.Paths {
+		if path == "-" {
+			stdin++
+			r.inputs = append(r.inputs, input{name: "stdin", open: func(ctx context.Context) (io.ReadCloser, error) {
+				return newPatientReader(ctx, files.Stdin, idle), nil
+			}})
+			continue
+		}
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			problems = append(problems, err)
+			continue
+		case info.IsDir():
+			problems = append(problems, fmt.Errorf("%s is a directory; allowed: files, or - for standard input", path))
+			continue
+		}
+		r.inputs = append(r.inputs, input{name: path, size: info.Size(), open: func(context.Context) (io.ReadCloser, error) { return os.Open(path) }})
+	}
+	if stdin > 1 {
+		problems = append(problems, errors.New("- is given twice; standard input can be read once"))
+	}
+	return r, errors.Join(problems...)
+}
+
+// totalOf is the size of all inputs, 0 if one is not known.
+func totalOf(all []input) int64 {
+	var sum int64
+	for _, in := range all {
+		if in.size == 0 {
+			return 0
+		}
+		sum += in.size
+	}
+	return sum
+}
+
+// idleAfter is how long an input may show nothing before what was read of it is sent.
+const idleAfter = 200 * time.Millisecond
+
+// patientReader reads from something that may block for ever, a terminal or a pipe: it ends with its context, and
+// calls idle when nothing has come for a while.
+type patientReader struct {
+	ctx    context.Context // Read has no other way to be told
+	pieces chan piece
+	rest   []byte
+	err    error
+	idle   func() error
+	done   chan struct{}
+}
+
+type piece struct {
+	data []byte
+	err  error
+}
+
+func newPatientReader(ctx context.Context, from io.Reader, idle func() error) *patientReader {
+	r := &patientReader{ctx: ctx, pieces: make(chan piece), idle: idle, done: make(chan struct{})}
+	go r.pump(from)
+	return r
+}
+
+// pump reads ahead by one piece. It ends with the input, or at the first piece after Close; a Read that never returns
+// keeps it until the process ends, which nothing in Go can change.
+func (r *patientReader) pump(from io.Reader) {
+	for {
+		buf := make([]byte, 64<<10)
+		n, err := from.Read(buf)
+		select {
+		case r.pieces <- piece{buf[:n], err}:
+		case <-r.done:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Read gives what has come, waiting for the first of it.
+func (r *patientReader) Read(p []byte) (int, error) {
+	quiet := time.NewTimer(idleAfter)
+	defer quiet.Stop()
+	for len(r.rest) == 0 {
+		if r.err != nil {
+			return 0, r.err
+		}
+		select {
+		case got := <-r.pieces:
+			r.rest, r.err = got.data, got.err
+		case <-r.ctx.Done():
+			return 0, r.ctx.Err()
+		case <-quiet.C:
+			if err := r.idle(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+// Close lets the reading goroutine go.
+func (r *patientReader) Close() error {
+	close(r.done)
+	return nil
+}
+
+// countingReader adds what is read to a progress.
+type countingReader struct {
+	io.Reader
+	progress *terminal.Progress
+}
+
+// Read counts the bytes before they are decompressed: they are what the size of the file says.
+func (r *countingReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	r.progress.Bytes.Add(int64(n))
+	return n, err
+}
