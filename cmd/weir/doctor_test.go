@@ -339,7 +339,7 @@ func TestDoctorFindsPartitionsThatStopped(t *testing.T) {
 	b := fullBed(t)
 	b.ok("migrate")
 	s := b.store()
-	err := s.Report(t.Context(), history.Live, []ingest.PartitionStatus{
+	err := s.Partitions.Report(t.Context(), history.Live, []ingest.PartitionStatus{
 		{Side: ingest.SideRequests, Partition: 0, State: ingest.Refused, Reason: "its commit was moved", GapSource: 0, GapOffset: 7},
 		{Side: ingest.SideRequests, Partition: 1, State: ingest.Running, GapOffset: -1},
 		{Side: ingest.SideKeyed, Partition: 2, State: ingest.Halted, Reason: "log shorter than the snapshot", Epoch: 3},

@@ -31,8 +31,8 @@ func TestIngestTheLogsOfGateways(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		log := writeFile(t, format+".jsonl", strings.Repeat(string(lines), 3))
-		s := decode[stream.Summary](b, "ingest", log, "--format", format, "--replay", format, "--rules", rule)
+		log := writeFile(t, name+".jsonl", strings.Repeat(string(lines), 3))
+		s := decode[stream.Summary](b, "ingest", log, "--format", name, "--replay", name, "--rules", rule)
 		want := stream.ReplayedRule{Rule: "device", Matched: 3, Episodes: 1, Sources: 1, Events: 1}
 		if s.Events != 6 || len(s.Dead) != 0 || len(s.Rules) != 1 || !reflect.DeepEqual(s.Rules[0], want) {
 			t.Errorf("%s: %d events, dead letters %v, %+v, want %+v", name, s.Events, s.Dead, s.Rules, want)
