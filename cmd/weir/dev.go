@@ -14,7 +14,7 @@ const (
 	devGateway = "127.0.0.1:9467"
 )
 
-func (a *app) devCommand() *cobra.Command {
+func devCommand(a *app) *cobra.Command {
 	var o devserver.Options
 	c := &cobra.Command{
 		Use:   "dev",

@@ -57,7 +57,7 @@ func TestDevSaysWhichPortIsTaken(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	for _, flag := range []string{"--console-listen", "--gateway-listen"} {
 		dir := testbed.Folder(t)
-		wantWords(t, fails(t, devCommand(t, dir, flag, taken.Addr().String())), flag, taken.Addr().String(), "address already in use")
+		wantWords(t, fails(t, devProgram(t, dir, flag, taken.Addr().String())), flag, taken.Addr().String(), "address already in use")
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 1 {
 			t.Errorf("%s: before the port was tried the data directory was given %v (%v), allowed: its lock", flag, entries, err)
 		}
@@ -69,10 +69,10 @@ func TestDevRunsOnceInADirectory(t *testing.T) {
 	p := startDev(t, dir, "--no-demo")
 	console := p.await(`console +http://([^/\s]+)`)
 	p.await(`everything runs`)
-	wantWords(t, fails(t, devCommand(t, dir, "--no-demo")), "running already", fmt.Sprintf("pid %d", p.command.Process.Pid), "--data-dir")
-	wantWords(t, fails(t, devCommand(t, dir, "--no-demo", "--fresh")), "running already")
+	wantWords(t, fails(t, devProgram(t, dir, "--no-demo")), "running already", fmt.Sprintf("pid %d", p.command.Process.Pid), "--data-dir")
+	wantWords(t, fails(t, devProgram(t, dir, "--no-demo", "--fresh")), "running already")
 	// A second one has the ports of the first one too, and what it has to say is that there is one.
-	wantWords(t, fails(t, devCommand(t, dir, "--console-listen", console)), "running already")
+	wantWords(t, fails(t, devProgram(t, dir, "--console-listen", console)), "running already")
 	if got := decode[[]any](p.bed(), "rules", "list"); len(got) != 0 {
 		t.Errorf("got rules %v", got)
 	}
@@ -88,7 +88,7 @@ func TestDevLeavesForeignDirectoriesAlone(t *testing.T) {
 	if err := os.WriteFile(precious, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantWords(t, fails(t, devCommand(t, dir, "--fresh")), "somebody else", "thesis.tex", "--data-dir")
+	wantWords(t, fails(t, devProgram(t, dir, "--fresh")), "somebody else", "thesis.tex", "--data-dir")
 	if _, err := os.Stat(precious); err != nil {
 		t.Error(err)
 	}
@@ -101,7 +101,7 @@ func TestDevLeavesForeignDirectoriesAlone(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "src"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	wantWords(t, fails(t, devCommand(t, dir, "--no-demo", "--fresh")), "--fresh", "also holds src", "nothing was erased")
+	wantWords(t, fails(t, devProgram(t, dir, "--no-demo", "--fresh")), "--fresh", "also holds src", "nothing was erased")
 	if _, err := os.Stat(filepath.Join(dir, "postgres")); err != nil {
 		t.Error(err)
 	}
@@ -116,11 +116,11 @@ func TestDevLeavesForeignSchemasAlone(t *testing.T) {
 		p.await(`everything runs`)
 		p.interrupt()
 	}
-	wantWords(t, fails(t, devCommand(t, other, flags...)), "was not made by weir dev in "+other, "--namespace", "drop that schema")
+	wantWords(t, fails(t, devProgram(t, other, flags...)), "was not made by weir dev in "+other, "--namespace", "drop that schema")
 	if err := os.Remove(filepath.Join(mine, "schema")); err != nil {
 		t.Fatal(err)
 	}
-	wantWords(t, fails(t, devCommand(t, mine, flags...)), "was not made by weir dev in "+mine)
+	wantWords(t, fails(t, devProgram(t, mine, flags...)), "was not made by weir dev in "+mine)
 }
 
 // The broker's files are gone and PostgreSQL's are not: nothing can be detected, and weir dev does not say that all is well.
@@ -183,16 +183,16 @@ func TestDevInAReadOnlyDirectory(t *testing.T) {
 		if err := os.Mkdir(dir, 0o555); err != nil {
 			t.Fatal(err)
 		}
-		wantWords(t, fails(t, devCommand(t, dir)), dir, "permission denied", "--data-dir")
+		wantWords(t, fails(t, devProgram(t, dir)), dir, "permission denied", "--data-dir")
 		return
 	}
 	dir := testbed.Mount(t, "ro,size=1m")
-	wantWords(t, fails(t, devCommand(t, dir)), dir, "read-only file system", "--data-dir")
+	wantWords(t, fails(t, devProgram(t, dir)), dir, "read-only file system", "--data-dir")
 }
 
 func TestDevWithoutSpace(t *testing.T) {
 	dir := testbed.Mount(t, "size=8m,mode=755")
-	wantWords(t, fails(t, devCommand(t, dir)), dir, "MB free on its disk, at least 256 MB are needed", "--data-dir")
+	wantWords(t, fails(t, devProgram(t, dir)), dir, "MB free on its disk, at least 256 MB are needed", "--data-dir")
 }
 
 // A disk that fills up while weir dev runs ends it before a server fails in the middle of a write.
@@ -247,7 +247,7 @@ exec "$@"`
 	if out, err := exec.Command("unshare", "-m", "true").CombinedOutput(); err != nil {
 		t.Skipf("unprivileged: no mount namespace can be made here: %v %s", err, out)
 	}
-	inner := devCommand(t, testbed.Folder(t))
+	inner := devProgram(t, testbed.Folder(t))
 	command := exec.Command("unshare", append([]string{"-m", "sh", "-c", hide, "sh"}, inner.Args...)...)
 	command.Env = inner.Env
 	wantWords(t, fails(t, command), "this machine has no PostgreSQL", "apt-get install postgresql", "--postgres-url", "WEIR_POSTGRES_URL",

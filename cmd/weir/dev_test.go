@@ -25,8 +25,8 @@ func devEnviron() []string {
 	}), asProcess+"=1")
 }
 
-// devCommand is weir dev as a process of its own, on free ports.
-func devCommand(t *testing.T, dir string, args ...string) *exec.Cmd {
+// devProgram is weir dev as a process of its own, on free ports.
+func devProgram(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
 	all := append([]string{"dev", "--data-dir", dir, "--console-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0",
 		"--config", emptyFile(t)}, args...)
@@ -46,7 +46,7 @@ type devProcess struct {
 
 func startDev(t *testing.T, dir string, args ...string) *devProcess {
 	t.Helper()
-	p := &devProcess{t: t, dir: dir, command: devCommand(t, dir, args...), log: &lines{}, ended: make(chan error, 1)}
+	p := &devProcess{t: t, dir: dir, command: devProgram(t, dir, args...), log: &lines{}, ended: make(chan error, 1)}
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	if err := p.command.Start(); err != nil {
 		t.Fatal(err)
@@ -214,5 +214,5 @@ func TestDevWithAPostgresOfTheUsers(t *testing.T) {
 		t.Errorf("it has started one of its own: %v", err)
 	}
 	p.interrupt()
-	wantWords(t, fails(t, devCommand(t, dir, append(flags, "--fresh")...)), "--fresh does not erase", "--namespace")
+	wantWords(t, fails(t, devProgram(t, dir, append(flags, "--fresh")...)), "--fresh does not erase", "--namespace")
 }

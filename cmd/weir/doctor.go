@@ -20,7 +20,7 @@ import (
 // doctorTimeout bounds a whole run of weir doctor, unless --timeout says otherwise.
 const doctorTimeout = 20 * time.Second
 
-func (a *app) doctorCommand() *cobra.Command {
+func doctorCommand(a *app) *cobra.Command {
 	var timeout time.Duration
 	var events int
 	c := &cobra.Command{
@@ -45,7 +45,7 @@ The exit code is 1 if anything fails; warnings alone leave it 0.`,
 			if err != nil {
 				return err
 			}
-			return a.doctor(cmd.Context(), conf, timeout, events)
+			return runDoctor(cmd.Context(), a, conf, timeout, events)
 		}),
 	}
 	usage.DurationFlag(c, &timeout, "timeout", doctorTimeout, "how long all of it may take")
@@ -53,7 +53,7 @@ The exit code is 1 if anything fails; warnings alone leave it 0.`,
 	return c
 }
 
-func (a *app) doctor(parent context.Context, c *config.Config, timeout time.Duration, events int) error {
+func runDoctor(parent context.Context, a *app, c *config.Config, timeout time.Duration, events int) error {
 	ctx, forget := service.UntilSignal(parent, a.quietLogger(c))
 	defer forget()
 	bounded, cancel := context.WithTimeout(ctx, timeout)
@@ -62,7 +62,7 @@ func (a *app) doctor(parent context.Context, c *config.Config, timeout time.Dura
 	if err != nil {
 		return err
 	}
-	if err := a.showFindings(found); err != nil {
+	if err := showFindings(a, found); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -77,7 +77,7 @@ func (a *app) doctor(parent context.Context, c *config.Config, timeout time.Dura
 }
 
 // showFindings writes a line for each finding, and what they amount to.
-func (a *app) showFindings(found []doctor.Finding) error {
+func showFindings(a *app, found []doctor.Finding) error {
 	if a.Format == "json" {
 		return a.WriteJSON(found)
 	}

@@ -429,7 +429,7 @@ func TestLoadgenPage(t *testing.T) {
 	if shown < 6 {
 		t.Errorf("%d commands found", shown)
 	}
-	for _, flag := range regexp.MustCompile(`--[a-z0-9-]+ `).FindAllString((&app{}).loadgenCommand().Flags().FlagUsages(), -1) {
+	for _, flag := range regexp.MustCompile(`--[a-z0-9-]+ `).FindAllString(loadgenCommand(&app{}).Flags().FlagUsages(), -1) {
 		if !strings.Contains(string(page), "`"+strings.TrimSpace(flag)) {
 			t.Errorf("docs/loadgen.md does not name %s", flag)
 		}

@@ -38,7 +38,7 @@ type loadgenFlags struct {
 	beginsAt traffic.Time           // what parse makes of begin
 }
 
-func (a *app) loadgenCommand() *cobra.Command {
+func loadgenCommand(a *app) *cobra.Command {
 	var f loadgenFlags
 	c := &cobra.Command{
 		Use:   "loadgen",
@@ -67,17 +67,17 @@ addresses of one IPv6 /64), slow (a tenth of --abuse-rate), return (20 s of ever
 				return err
 			}
 			if f.to != "" {
-				return a.loadToFile(cmd.Context(), &f)
+				return loadToFile(cmd.Context(), a, &f)
 			}
 			conf, err := a.config(cmd)
 			if err != nil {
 				return err
 			}
-			return a.loadLive(cmd.Context(), conf, &f)
+			return loadLive(cmd.Context(), a, conf, &f)
 		}),
 	}
 	f.register(c)
-	c.AddCommand(a.loadgenVerify())
+	c.AddCommand(loadgenVerify(a))
 	return c
 }
 
@@ -195,7 +195,7 @@ func (f *loadgenFlags) start() traffic.Time {
 }
 
 // describe says what load it is, before it begins.
-func (a *app) describeLoad(s *loadgen.Settings) {
+func describeLoad(a *app, s *loadgen.Settings) {
 	bound := "for " + s.Duration.String()
 	if s.Events > 0 {
 		bound += fmt.Sprintf(" or %s", terminal.Plural(s.Events, "event"))
@@ -209,8 +209,8 @@ func (a *app) describeLoad(s *loadgen.Settings) {
 }
 
 // runLoad sends a load and closes its truth.
-func (a *app) runLoad(ctx context.Context, o loadgen.RunOptions, end func(*loadgen.End) error) (loadgen.Outcome, error) {
-	a.describeLoad(&o.Settings)
+func runLoad(ctx context.Context, a *app, o loadgen.RunOptions, end func(*loadgen.End) error) (loadgen.Outcome, error) {
+	describeLoad(a, &o.Settings)
 	progress := terminal.StartProgress(a.Stderr, 0)
 	o.Clock = service.Now
 	o.Sent = func(events, bytes int) {
@@ -240,7 +240,7 @@ type loadSummary struct {
 }
 
 // loadLive sends a load into the live stream.
-func (a *app) loadLive(parent context.Context, c *config.Config, f *loadgenFlags) (err error) {
+func loadLive(parent context.Context, a *app, c *config.Config, f *loadgenFlags) (err error) {
 	log := a.quietLogger(c)
 	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
@@ -274,8 +274,8 @@ func (a *app) loadLive(parent context.Context, c *config.Config, f *loadgenFlags
 	defer quiet()
 	sink := &kafkaSink{sender: archive.NewSender(in.Kafka.Appender(in.Names.Requests), in.DeadLetters, in.RequestsPartitions, nil)}
 	o := loadgen.RunOptions{Settings: f.settings, Start: h.Started, Paced: true, Sink: sink, Truth: truth}
-	out, err := a.runLoad(ctx, o, func(e *loadgen.End) error { return endOffsets(ctx, in, e) })
-	return errors.Join(err, a.showLoad(f, out, service.Now().Sub(h.Started)))
+	out, err := runLoad(ctx, a, o, func(e *loadgen.End) error { return endOffsets(ctx, in, e) })
+	return errors.Join(err, showLoad(a, f, out, service.Now().Sub(h.Started)))
 }
 
 func rulesUsed(routing *rules.Routing) []loadgen.RuleUsed {
@@ -324,7 +324,7 @@ func (s *kafkaSink) sendAll(ctx context.Context, events []loadgen.Outgoing) erro
 }
 
 // loadToFile writes a load as JSON lines.
-func (a *app) loadToFile(parent context.Context, f *loadgenFlags) (err error) {
+func loadToFile(parent context.Context, a *app, f *loadgenFlags) (err error) {
 	ctx, forget := service.UntilSignal(parent, service.NewLogger(config.Log{Level: "warn", Format: "text"}, a.Stderr))
 	defer forget()
 	h := loadgen.Header{Started: f.start(), Parameters: f.settings}
@@ -344,12 +344,12 @@ func (a *app) loadToFile(parent context.Context, f *loadgenFlags) (err error) {
 	defer func() { err = errors.Join(err, done()) }()
 	begun := service.Now()
 	o := loadgen.RunOptions{Settings: f.settings, Start: h.Started, Sink: loadgen.NewLineSink(out), Truth: truth}
-	outcome, err := a.runLoad(ctx, o, func(*loadgen.End) error { return nil })
-	return errors.Join(err, a.showLoad(f, outcome, service.Now().Sub(begun)))
+	outcome, err := runLoad(ctx, a, o, func(*loadgen.End) error { return nil })
+	return errors.Join(err, showLoad(a, f, outcome, service.Now().Sub(begun)))
 }
 
 // showLoad says how the load went; beside the events, if they are on standard output.
-func (a *app) showLoad(f *loadgenFlags, out loadgen.Outcome, took time.Duration) error {
+func showLoad(a *app, f *loadgenFlags, out loadgen.Outcome, took time.Duration) error {
 	to := a.Stdout
 	if f.to == "-" {
 		to = a.Stderr

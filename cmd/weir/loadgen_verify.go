@@ -23,7 +23,7 @@ import (
 // verifyFlags are what weir loadgen verify is told.
 type verifyFlags struct{ truth, replay, wait string }
 
-func (a *app) loadgenVerify() *cobra.Command {
+func loadgenVerify(a *app) *cobra.Command {
 	var f verifyFlags
 	c := &cobra.Command{
 		Use:   "verify --truth FILE",
@@ -60,7 +60,7 @@ Exit code 0: at least one rule was judged, and nothing contradicts the oracle. W
 			if err := f.fits(t, conf); err != nil {
 				return err
 			}
-			return a.verifyLoad(cmd.Context(), conf, &f, t, wait)
+			return verifyLoad(cmd.Context(), a, conf, &f, t, wait)
 		}),
 	}
 	c.Flags().StringVar(&f.truth, "truth", "", "file that weir loadgen --truth wrote (required)")
@@ -82,7 +82,7 @@ func (f *verifyFlags) fits(t *loadgen.Truth, c *config.Config) error {
 	return nil
 }
 
-func (a *app) verifyLoad(parent context.Context, c *config.Config, f *verifyFlags, t *loadgen.Truth, wait time.Duration) error {
+func verifyLoad(parent context.Context, a *app, c *config.Config, f *verifyFlags, t *loadgen.Truth, wait time.Duration) error {
 	log := a.quietLogger(c)
 	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
@@ -110,7 +110,7 @@ func (a *app) verifyLoad(parent context.Context, c *config.Config, f *verifyFlag
 	if err != nil {
 		return err
 	}
-	return a.showVerdicts(t, verdicts)
+	return showVerdicts(a, t, verdicts)
 }
 
 // verifiedLoad is the answer of weir loadgen verify as JSON.
@@ -123,7 +123,7 @@ type verifiedLoad struct {
 }
 
 // showVerdicts says how each rule did. Its error is the exit code's.
-func (a *app) showVerdicts(t *loadgen.Truth, verdicts []loadgen.Verdict) error {
+func showVerdicts(a *app, t *loadgen.Truth, verdicts []loadgen.Verdict) error {
 	differ, agree := 0, 0
 	for _, v := range verdicts {
 		switch v.Verdict {
@@ -149,9 +149,9 @@ func (a *app) showVerdicts(t *loadgen.Truth, verdicts []loadgen.Verdict) error {
 		return err
 	}
 	for _, v := range verdicts {
-		a.explain(&v)
+		explainVerdict(a, &v)
 	}
-	return a.conclude(t, differ, agree)
+	return concludeVerdicts(a, t, differ, agree)
 }
 
 func verdictRow(v loadgen.Verdict) []string {
@@ -166,7 +166,7 @@ func verdictRow(v loadgen.Verdict) []string {
 }
 
 // explain says what the table cannot.
-func (a *app) explain(v *loadgen.Verdict) {
+func explainVerdict(a *app, v *loadgen.Verdict) {
 	say := func(format string, args ...any) { fmt.Fprintf(a.Stdout, v.Rule+": "+format+"\n", args...) }
 	if v.Reason != "" {
 		say("not judged: %s", v.Reason)
@@ -204,7 +204,7 @@ func wasWere(sources int) string {
 }
 
 // conclude is the last line.
-func (a *app) conclude(t *loadgen.Truth, differ, agree int) error {
+func concludeVerdicts(a *app, t *loadgen.Truth, differ, agree int) error {
 	if t.End == nil {
 		fmt.Fprintln(a.Stdout, "the load was killed: its last chunk may be in the stream or not")
 	}

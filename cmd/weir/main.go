@@ -117,9 +117,9 @@ func (a *app) groups(root *cobra.Command) {
 		id       string
 		commands []*cobra.Command
 	}{
-		{"stream", []*cobra.Command{a.devCommand(), a.migrateCommand(), runCommand(a), gateCommand(a), readyCommand(a), ingestCommand(a), partitionsCommand(a)}},
+		{"stream", []*cobra.Command{devCommand(a), migrateCommand(a), runCommand(a), gateCommand(a), readyCommand(a), ingestCommand(a), partitionsCommand(a)}},
 		{"look", []*cobra.Command{rulesCommand(a), blocksCommand(a), whyCommand(a), historyCommand(a)}},
-		{"other", []*cobra.Command{a.doctorCommand(), a.loadgenCommand(), configCommand(a), versionCommand(a)}},
+		{"other", []*cobra.Command{doctorCommand(a), loadgenCommand(a), configCommand(a), versionCommand(a)}},
 	} {
 		for _, c := range g.commands {
 			c.GroupID = g.id

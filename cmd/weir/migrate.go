@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 )
 
-func (a *app) migrateCommand() *cobra.Command {
+func migrateCommand(a *app) *cobra.Command {
 	var o stream.MigrateOptions
 	c := &cobra.Command{
 		Use:   "migrate",
@@ -35,7 +35,7 @@ deleted and made anew: then the stream gets a new generation, so that old offset
 			if err != nil {
 				return err
 			}
-			return a.migrate(cmd.Context(), conf, o)
+			return runMigrate(cmd.Context(), a, conf, o)
 		}),
 	}
 	c.Flags().BoolVar(&o.Recreated, "recreated", false,
@@ -46,7 +46,7 @@ deleted and made anew: then the stream gets a new generation, so that old offset
 	return c
 }
 
-func (a *app) migrate(ctx context.Context, c *config.Config, o stream.MigrateOptions) error {
+func runMigrate(ctx context.Context, a *app, c *config.Config, o stream.MigrateOptions) error {
 	did, err := stream.Migrate(ctx, c, a.quietLogger(c), whoami(a.environ), o)
 	if err != nil && len(did) == 0 {
 		return err
