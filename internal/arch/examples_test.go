@@ -16,7 +16,6 @@ func examples() []example {
 	ours := `package p; import "` + module
 	return []example{
 		{"floor plan", "detectors/a.go", "package detectors", nil},
-		{"floor plan", "examples/server/a.go", "package main", nil},
 		{"floor plan", "cache/a.go", "package cache", []string{"cache: is not in the floor plan"}},
 
 		{"imports run one way", "detectors/a.go", ours + `/rules"`, nil},

@@ -3,76 +3,16 @@ package arch
 import (
 	"slices"
 	"strings"
+	"testing"
 )
 
-// plan lists every package and what else of this repository it may import:
-//
-//	traffic ← traffic/format ← rules ← detectors ← {ingest, blocklist, history} ← {gate, console} ← cmd
-var plan = map[string][]string{
-	"traffic":        {},
-	"rules":          {"traffic", "internal/yamlnode", "internal/duration"},
-	"detectors":      {"traffic", "rules"},
-	"ingest":         {"traffic", "rules", "detectors"}, // the ports; what implements and uses them is below
-	"ingest/kafka":   {"traffic", "ingest", "internal/retry"},
-	"ingest/route":   {"traffic", "rules", "detectors", "ingest", "internal/retry"},
-	"ingest/detect":  {"traffic", "rules", "detectors", "ingest", "internal/retry"},
-	"ingest/consume": {"traffic", "detectors", "ingest", "internal/retry"},
-	"ingest/archive": {"traffic", "ingest", "internal/retry"},
-	// The contract of blocks in Redis and the store; who decides, who puts back and who follows are below, and know the contract.
-	"blocklist":                    {"traffic", "rules", "detectors", "internal/retry"},
-	"blocklist/enforce":            {"traffic", "rules", "detectors", "blocklist", "blocklist/internal/recent", "internal/retry"},
-	"blocklist/reconcile":          {"traffic", "rules", "blocklist", "blocklist/internal/recent", "internal/retry"},
-	"blocklist/replica":            {"traffic", "rules", "blocklist", "internal/retry"},
-	"blocklist/internal/recent":    {},                                                                                      // a bounded set of ids
-	"blocklist/internal/blocktest": {"traffic", "rules", "detectors", "blocklist", "blocklist/enforce", "internal/testbed"}, // a stage for a test
-	"history":                      {"traffic", "rules", "detectors", "ingest", "blocklist", "migrations", "internal/retry"},
-	"migrations":                   {},
-	"gate":                         {"traffic", "blocklist"}, // users' own servers import it: see examples
-	"console":                      {"traffic", "rules", "detectors", "ingest", "blocklist", "history", "internal/retry"},
-	"dashboards":                   {},
-	"cmd/weir":                     {"*"},
-	"examples":                     {"traffic", "gate"}, // and below: what users import too
-	"internal/retry":               {},                  // backoff, and what to log meanwhile
-	"internal/local":               {},                  // servers of this machine, for weir dev and tests
-	"internal/testbed":             {"internal/local"},
-	"internal/kafkakit":            {"traffic", "ingest", "ingest/kafka", "internal/testbed"}, // a client and topics for a test
-	"internal/oracle":              {},                                                        // judges the detectors, so shares nothing with them
-	"internal/loadgen":             {"traffic", "rules", "internal/oracle"},                   // a load and what is true of it; judges, so asks the oracle
-	// The demo and its judge, who asks the oracle; rules and detectors are for its tests.
-	"internal/demo":       {"traffic", "traffic/format", "rules", "detectors", "blocklist", "gate", "internal/oracle"},
-	"internal/arch":       {},
-	"scripts/testreport":  {},
-	"internal/doctest":    {"traffic", "traffic/format", "rules"}, // what the documents show, read and run; tests only
-	"internal/deploy":     {"internal/testbed"},                   // what docker-compose.yml mounts, run by real programs; tests only
-	"internal/simulation": {"*"},                                  // the stages over fakes, by seeds; tests only
-	// What a simulated stream must have come to: judges, so asks the oracle and shares nothing else.
-	"internal/simulation/judge": {"internal/oracle"},
-	"internal/peers":            {"traffic", "traffic/format", "rules", "detectors"}, // other limiters' cases, run through our windows; tests only
-	"internal/order":            {"traffic", "rules", "detectors"},                   // the windows under every order of events; tests only
-	"internal/acceptance":       {"*"},                                               // whole streams judged from outside; tests only
-	"internal/adversary":        {"traffic", "traffic/format", "rules", "blocklist"}, // clients that want past a block, and real servers; tests only
-	"internal/exactness":        {"internal/oracle"},                                 // a load, and the judges of what came of it
-	"internal/faults":           {"internal/local"},                                  // real processes and servers killed, frozen and restarted; tests only
-}
+// testKits hold servers and parts of the house ready for tests, which hand them their testing.TB.
+var testKits = []string{"internal/testbed", "internal/kafkakit", "blocklist/internal/blocktest", "history/historytest"}
 
 // forTests are imported by tests, of any package, and beside them only where the plan names them.
-var forTests = []string{"internal/testbed", "internal/kafkakit", "blocklist/internal/blocktest", "internal/oracle", "internal/exactness"}
+var forTests = []string{"internal/testbed", "internal/kafkakit", "blocklist/internal/blocktest", "history/historytest", "internal/oracle", "internal/exactness"}
 
-// alsoInTests lists what the tests of a package import beside what the plan names: a stage over the log and the neighbour that
-// it really has.
-var alsoInTests = map[string][]string{
-	"ingest/consume": {"ingest/kafka"},
-	"ingest/route":   {"ingest/kafka", "ingest/consume"},
-	"ingest/detect":  {"ingest/kafka", "ingest/route"},
-	// Blocks are what the reconciler puts back, what a gate follows, and what a gate's tests go through from a hit on.
-	"blocklist/enforce":   {"blocklist/replica"},
-	"blocklist/reconcile": {"detectors", "blocklist/replica"},
-	"blocklist/replica":   {"detectors", "blocklist/reconcile"},
-	"console":             {"blocklist/enforce"},
-	"gate":                {"rules", "detectors", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica"},
-}
-
-// libraries lists the packages that may use a client library; tests and internal/testbed use what they like.
+// libraries lists the packages that may use a client library; tests and their kits use what they like.
 var libraries = []struct {
 	prefix string
 	users  []string
@@ -88,52 +28,85 @@ var libraries = []struct {
 	{"github.com/fergusstrange/embedded-postgres", []string{"internal/local"}},
 }
 
-// planned returns what a folder may import, and whether it is in the plan.
-func planned(name string) ([]string, bool) {
-	if strings.HasPrefix(name, "examples/") {
-		name = "examples"
-	}
-	allowed, ok := plan[name]
-	return allowed, ok
+// planned returns the plan of a folder, and whether there is one.
+func planned(name string) (room, bool) {
+	found, ok := plan[name]
+	return found, ok
 }
 
 func onlyPlannedPackages(f folder) []string {
 	if _, ok := planned(f.path); ok {
 		return nil
 	}
-	return []string{f.path + ": is not in the floor plan (internal/arch/plan_test.go)"}
+	return []string{f.path + ": is not in the floor plan (internal/arch/floorplan_test.go)"}
 }
 
 func importsOneWay(f folder) []string {
-	allowed, ok := planned(f.path)
+	p, ok := planned(f.path)
 	if !ok {
 		return nil // told already
 	}
 	var findings []string
 	for _, s := range f.files {
 		for name, spec := range s.imports() {
-			if name != module && !strings.HasPrefix(name, module+"/") {
-				continue
-			}
-			other := strings.TrimPrefix(strings.TrimPrefix(name, module), "/")
+			other, ours := strings.CutPrefix(name, module+"/")
 			switch {
+			case !ours || slices.Contains(p.imports, other):
+			case s.test && (other == f.path || slices.Contains(forTests, other) || slices.Contains(p.tests, other)):
 			case slices.Contains(forTests, other):
-				if !s.test && !slices.Contains(allowed, other) {
-					findings = append(findings, s.at(spec, "%s is for tests only", other))
-				}
-			case s.test && (other == f.path || slices.Contains(alsoInTests[f.path], other)):
-			case slices.Contains(allowed, "*") || slices.Contains(allowed, other):
+				findings = append(findings, s.at(spec, "%s is for tests only", other))
+			case s.test:
+				findings = append(findings, s.at(spec, "tests of %s must not import %s; they may import %s", f.path, other, list(slices.Concat(p.imports, p.tests))))
 			default:
-				findings = append(findings, s.at(spec, "%s must not import %s; it may import %s", f.path, other, list(allowed)))
+				findings = append(findings, s.at(spec, "%s must not import %s; it may import %s", f.path, other, list(p.imports)))
 			}
 		}
 	}
 	return findings
 }
 
+// A fence that is wider than the field guards nothing: each import that the plan allows is one that somebody needs.
+func TestPlanIsExact(t *testing.T) {
+	used := map[string]map[string]bool{} // by room; in tests as "test NAME"
+	for _, f := range repository(t) {
+		name := f.path
+		if used[name] == nil {
+			used[name] = map[string]bool{}
+		}
+		for _, s := range f.files {
+			for imported := range s.imports() {
+				other := strings.TrimPrefix(imported, module+"/")
+				if s.test {
+					other = "test " + other
+				}
+				used[name][other] = true
+			}
+		}
+	}
+	for name, p := range plan {
+		if p.what == "" {
+			t.Errorf("the plan does not say what %s is", name)
+		}
+		if used[name] == nil {
+			t.Errorf("the plan has %s, which does not exist", name)
+			continue
+		}
+		for _, other := range p.imports {
+			if !used[name][other] {
+				t.Errorf("%s may import %s and does not", name, other)
+			}
+		}
+		for _, other := range p.tests {
+			if !used[name]["test "+other] || slices.Contains(p.imports, other) {
+				t.Errorf("tests of %s may import %s, and do not, or the package does", name, other)
+			}
+		}
+	}
+}
+
 func librariesStayHome(f folder) []string {
 	var findings []string
-	if f.path == "internal/testbed" || f.path == "internal/kafkakit" || f.path == "blocklist/internal/blocktest" {
+	if slices.Contains(testKits, f.path) {
 		return nil
 	}
 	for _, s := range f.code() {

@@ -1,0 +1,196 @@
+package arch
+
+// room is a package of the floor plan: what it is, which other packages of this repository it imports, and which its tests
+// import beside those and forTests.
+type room struct {
+	what           string
+	imports, tests []string
+}
+
+// plan lists every package. Imports run one way:
+//
+//	traffic ← traffic/format ← rules ← detectors ← {ingest, blocklist, history} ← {gate, console} ← cmd
+//
+// It is exact: what a package does not import it may not import, either.
+var plan = map[string]room{
+	"traffic":        {what: "whose request it is: Request, identity map, Subject"},
+	"traffic/format": {what: "how gateways write events: the decoders", imports: []string{"traffic"}},
+	"rules": {
+		what:    "rule documents: parse, validate, compare, match index",
+		imports: []string{"internal/duration", "internal/yamlnode", "traffic", "traffic/format"},
+	},
+	"detectors": {
+		what:    "pure: windows, fence, watermark, episodes, hits, snapshot encoding",
+		imports: []string{"rules", "traffic"},
+		tests:   []string{"traffic/format"},
+	},
+	"ingest":       {what: "the ports of the stream and their plain types", imports: []string{"detectors", "rules", "traffic"}},
+	"ingest/kafka": {what: "the only place that speaks Kafka", imports: []string{"ingest", "internal/retry", "traffic"}},
+	"ingest/route": {
+		what:    "ROUTE: where an event is routed, and where a commit is decided",
+		imports: []string{"detectors", "ingest", "internal/retry", "rules", "traffic", "traffic/format"},
+		tests:   []string{"ingest/consume", "ingest/kafka"},
+	},
+	"ingest/detect": {
+		what:    "DETECT: where an event is counted",
+		imports: []string{"detectors", "ingest", "internal/retry", "rules", "traffic"},
+		tests:   []string{"ingest/kafka", "ingest/route", "traffic/format"},
+	},
+	"ingest/consume": {
+		what:    "runs RECORD and ENFORCE over a topic; dead letters",
+		imports: []string{"detectors", "ingest", "internal/retry", "traffic"},
+		tests:   []string{"ingest/kafka"},
+	},
+	"ingest/archive": {what: "files of events to requests", imports: []string{"ingest", "internal/retry", "traffic", "traffic/format"}},
+	"blocklist": {
+		what:    "the contract of blocks in Redis, and the store",
+		imports: []string{"detectors", "internal/retry", "rules", "traffic"},
+	},
+	"blocklist/enforce": {
+		what:    "ENFORCE: what a hit does to whom",
+		imports: []string{"blocklist", "blocklist/internal/recent", "detectors", "internal/retry", "rules", "traffic"},
+		tests:   []string{"blocklist/replica"},
+	},
+	"blocklist/reconcile": {
+		what:    "puts back what Redis forgot; publishes modes",
+		imports: []string{"blocklist", "blocklist/internal/recent", "internal/retry", "rules", "traffic"},
+		tests:   []string{"blocklist/replica", "detectors"},
+	},
+	"blocklist/replica": {
+		what:    "the copy in process that gates ask",
+		imports: []string{"blocklist", "internal/retry", "rules", "traffic"},
+		tests:   []string{"blocklist/reconcile", "detectors"},
+	},
+	"blocklist/internal/recent": {what: "a bounded set of ids"},
+	"blocklist/internal/blocktest": {
+		what:    "ENFORCE over a store, for tests",
+		imports: []string{"blocklist", "blocklist/enforce", "detectors", "internal/testbed", "rules", "traffic"},
+	},
+	"history": {
+		what:    "RECORD, and what analysts ask",
+		imports: []string{"blocklist", "detectors", "history/audit", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "ingest", "rules", "traffic"},
+	},
+	"history/postgres": {what: "connections, watch, errors", imports: []string{"internal/retry", "migrations", "traffic"}},
+	"history/rulestore": {
+		what:    "rule versions, routing versions, modes",
+		imports: []string{"history/audit", "history/postgres", "history/streams", "rules", "traffic", "traffic/format"},
+	},
+	"history/partitions": {
+		what:    "claims and snapshots of DETECT",
+		imports: []string{"detectors", "history/audit", "history/postgres", "ingest", "traffic"},
+		tests:   []string{"history/streams"},
+	},
+	"history/streams": {
+		what:    "generations and secrets of streams",
+		imports: []string{"detectors", "history/audit", "history/postgres", "ingest", "traffic"},
+	},
+	"history/audit": {what: "who did what, and why", imports: []string{"history/postgres", "traffic"}},
+	"history/historytest": {
+		what:    "a history for tests",
+		imports: []string{"detectors", "history", "history/postgres", "history/rulestore", "history/streams", "internal/testbed", "rules", "traffic", "traffic/format"},
+	},
+	"migrations": {what: "SQL, embedded"},
+	"gate": {
+		what:    "inline enforcement; users' own servers import it: see examples",
+		imports: []string{"blocklist", "traffic"},
+		tests:   []string{"blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "detectors", "rules", "traffic/format"},
+	},
+	"console": {
+		what:    "web pages",
+		imports: []string{"blocklist", "detectors", "history", "history/rulestore", "internal/retry", "rules", "traffic"},
+		tests:   []string{"blocklist/enforce", "history/postgres", "history/streams", "traffic/format"},
+	},
+	"cmd/weir": {
+		what:    "one file per command: flags, call, print; the only os.Exit",
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "gate", "history", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "ingest", "ingest/archive", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "rules", "traffic", "traffic/format"},
+		tests:   []string{"ingest/kafka", "internal/demo"},
+	},
+	"cmd/weir/internal/config": {
+		what:    "what can be set: schema, load, validate, origins",
+		imports: []string{"blocklist", "detectors", "ingest", "internal/duration", "internal/yamlnode", "rules", "traffic", "traffic/format"},
+	},
+	"cmd/weir/internal/service": {
+		what:    "opens the servers, makes the stages, runs and stops them",
+		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "detectors", "gate", "history", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "ingest", "ingest/consume", "ingest/detect", "ingest/kafka", "ingest/route", "internal/retry", "rules", "traffic"},
+	},
+	"cmd/weir/internal/doctor": {
+		what:    "what weir doctor checks",
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/terminal", "detectors", "history", "history/partitions", "history/postgres", "history/streams", "ingest", "ingest/detect", "ingest/kafka", "ingest/route", "rules", "traffic", "traffic/format"},
+	},
+	"cmd/weir/internal/devserver": {
+		what:    "weir dev",
+		imports: []string{"blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "detectors", "gate", "history", "history/rulestore", "ingest", "internal/demo", "internal/local", "rules"},
+	},
+	"cmd/weir/internal/stream": {
+		what:    "the life of a stream: migrate, ingest, replay",
+		imports: []string{"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "history", "history/partitions", "history/postgres", "history/streams", "ingest", "ingest/archive", "ingest/detect", "ingest/kafka", "ingest/route", "internal/duration", "rules", "traffic", "traffic/format"},
+	},
+	"cmd/weir/internal/terminal": {what: "tables, times, safe text, progress", imports: []string{"traffic"}},
+	"cmd/weir/internal/usage": {
+		what:    "mistakes of a command line, and its flags",
+		imports: []string{"cmd/weir/internal/terminal", "internal/duration", "rules"},
+	},
+	"cmd/weir/internal/subject": {
+		what:    "subjects as words of a shell",
+		imports: []string{"cmd/weir/internal/usage", "traffic"},
+		tests:   []string{"cmd/weir/internal/terminal"},
+	},
+	"internal/retry":    {what: "backoff, and what to log meanwhile"},
+	"internal/yamlnode": {what: "YAML values with their lines, for rules, stories and the configuration"},
+	"internal/duration": {what: "90s, 1d12h: in rules, settings and flags"},
+	"internal/local":    {what: "servers of this machine, for weir dev and tests"},
+	"internal/testbed":  {what: "servers for tests", imports: []string{"internal/local"}},
+	"internal/kafkakit": {
+		what:    "a Kafka client and topics for tests",
+		imports: []string{"ingest", "ingest/kafka", "internal/testbed", "traffic"},
+	},
+	"internal/oracle": {what: "judges the detectors, so shares nothing with them"},
+	"internal/loadgen": {
+		what:    "a load and what is true of it; judges, so asks the oracle",
+		imports: []string{"internal/oracle", "rules", "traffic", "traffic/format"},
+		tests:   []string{"detectors"},
+	},
+	"internal/loadgen/verify": {
+		what:    "what an installation has in history against the truth of a load",
+		imports: []string{"detectors", "history", "history/partitions", "history/rulestore", "history/streams", "ingest", "internal/loadgen", "internal/retry", "rules", "traffic"},
+	},
+	"internal/demo": {
+		what:    "the traffic of weir dev, and its judge, who asks the oracle",
+		imports: []string{"blocklist", "gate", "internal/oracle", "traffic", "traffic/format"},
+		tests:   []string{"detectors", "rules"},
+	},
+	"internal/story": {
+		what:    "stories read, and played through the windows",
+		imports: []string{"detectors", "internal/duration", "rules", "traffic", "traffic/format"},
+	},
+	"internal/arch":      {what: "this plan"},
+	"scripts/testreport": {what: "reads go test -json"},
+	"internal/doctest": {
+		what:  "what the documents show, read and run; tests only",
+		tests: []string{"internal/story", "rules", "traffic", "traffic/format"},
+	},
+	"internal/deploy": {what: "what docker-compose.yml mounts, run by real programs; tests only"},
+	"internal/simulation": {
+		what:  "the stages over fakes, by seeds; tests only",
+		tests: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "detectors", "history", "ingest", "ingest/consume", "ingest/detect", "ingest/route", "internal/simulation/judge", "internal/story", "rules", "traffic", "traffic/format"},
+	},
+	"internal/simulation/judge": {
+		what:    "what a simulated stream must have come to: judges, so asks the oracle and shares nothing else",
+		imports: []string{"internal/oracle"},
+	},
+	"internal/peers": {
+		what:  "other limiters' cases, run through our windows; tests only",
+		tests: []string{"detectors", "rules", "traffic", "traffic/format"},
+	},
+	"internal/order": {what: "the windows under every order of events; tests only", tests: []string{"detectors", "rules", "traffic"}},
+	"internal/acceptance": {
+		what:  "whole streams judged from outside; tests only",
+		tests: []string{"blocklist", "blocklist/replica", "gate", "traffic"},
+	},
+	"internal/adversary": {
+		what:  "clients that want past a block, and real servers; tests only",
+		tests: []string{"blocklist", "rules", "traffic", "traffic/format"},
+	},
+	"internal/exactness": {what: "a load, and the judges of what came of it", imports: []string{"internal/oracle"}},
+	"internal/faults":    {what: "real processes and servers killed, frozen and restarted; tests only", tests: []string{"internal/local"}},
+}
