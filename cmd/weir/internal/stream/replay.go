@@ -252,11 +252,11 @@ func (p *replay) unmade(ctx context.Context, cause error) error {
 // lastWords is the context for what is still to be said when ctx may have ended. After a signal it is what is left of a
 // process's time to end, and a second at least: the stages may have taken most of it.
 func (p *replay) lastWords(ctx context.Context) (context.Context, context.CancelFunc) {
-	patience := 5 * time.Second
+	timeout := 5 * time.Second
 	if at := p.signalled.Load(); at != 0 {
-		patience = min(patience, max(time.Second, service.StopTimeout-time.Second-time.Since(time.Unix(0, at))))
+		timeout = min(timeout, max(time.Second, service.StopTimeout-time.Second-time.Since(time.Unix(0, at))))
 	}
-	return context.WithTimeout(context.WithoutCancel(ctx), patience)
+	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
 }
 
 // finish stores the summary and removes the topics, also when the run has failed: a replay cannot be taken up again.
