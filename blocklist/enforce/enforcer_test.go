@@ -21,7 +21,6 @@ import (
 )
 
 func TestWhatOneRecordDoes(t *testing.T) {
-	t.Parallel()
 	private := traffic.Subject("ip=10.1.2.3%2F32")
 	own := traffic.Subject("ip=198.51.100.7%2F32&device=probe")
 	tests := []struct {
@@ -89,7 +88,6 @@ func TestWhatOneRecordDoes(t *testing.T) {
 }
 
 func TestBlockFollowsTheEpisode(t *testing.T) {
-	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		open := s.Hit()
@@ -135,7 +133,6 @@ func TestBlockFollowsTheEpisode(t *testing.T) {
 }
 
 func TestExtendNeverCountsTheOpeningOnly(t *testing.T) {
-	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		s.Rules.Block[blocktest.FloodRule].Extend = rules.ExtendNever
@@ -153,7 +150,6 @@ func TestExtendNeverCountsTheOpeningOnly(t *testing.T) {
 
 // A crash may come after any of the three effects. Whatever has been done, a retry finishes it, with the same ids.
 func TestRetryAfterACrashTellsAgain(t *testing.T) {
-	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		batch := s.Messages(s.Hit(), s.Hit(func(h *detectors.Hit) { h.Phase, h.Last = detectors.PhaseUpdate, h.Last.Add(time.Millisecond) }))
@@ -183,7 +179,6 @@ func TestRetryAfterACrashTellsAgain(t *testing.T) {
 }
 
 func TestReleaseSticks(t *testing.T) {
-	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		open := s.Hit()
@@ -229,7 +224,6 @@ func TestReleaseSticks(t *testing.T) {
 
 // Records of one key in one batch act in the order of the log.
 func TestOrderWithinABatch(t *testing.T) {
-	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		open, request := s.Hit(), s.Release()
@@ -247,7 +241,6 @@ func TestOrderWithinABatch(t *testing.T) {
 }
 
 func TestManyKeysInOneBatch(t *testing.T) {
-	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		var hits []detectors.Hit
