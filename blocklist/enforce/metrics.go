@@ -48,6 +48,9 @@ func newEnforcerMetrics(to prometheus.Registerer) (*enforcerMetrics, error) {
 // countDecision counts under a reason from a fixed list: the reason of a release is an operator's own words.
 func (m *enforcerMetrics) countDecision(d *blocklist.Decision) {
 	m.decisions.WithLabelValues(string(d.Action), d.WithheldReason()).Inc()
+	if d.Action == blocklist.ActionWritten {
+		m.written.Add(1)
+	}
 }
 
 // register registers all collectors or reports the first that the registry refuses.
