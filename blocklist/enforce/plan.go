@@ -31,7 +31,8 @@ const (
 	ignoredRepeated  = "repeated"   // decided before, and told
 )
 
-const stageEnforce = "enforce"
+// Stage is the name of ENFORCE in dead letters. It is ingest.StageEnforce, of a package that users of the blocklist need not build.
+const Stage = "enforce"
 
 // read decodes the batch; what is no hit becomes a dead letter. A hit that a newer build wrote ends it: newer says so, and
 // what lies before it is to have its effect.
@@ -53,7 +54,7 @@ func (e *Enforcer) read(s *batchState, batch []traffic.Message) (records []*hitR
 
 func (e *Enforcer) refuse(s *batchState, m traffic.Message, err error) {
 	detail := strings.ToValidUTF8(err.Error(), "\uFFFD")
-	s.letters = append(s.letters, traffic.NewDeadLetter(stageEnforce, "malformed", detail, e.o.Topic, m))
+	s.letters = append(s.letters, traffic.NewDeadLetter(Stage, "malformed", detail, e.o.Topic, m))
 }
 
 // planAll plans the records in their order. For all of them together, the rule store is waited for at most versionsTimeout,

@@ -24,8 +24,6 @@ func allSlots() (s slotSet) {
 
 func (s *slotSet) add(slot int) { s[slot/64] |= 1 << (slot % 64) }
 
-func (s *slotSet) has(slot int) bool { return s[slot/64]&(1<<(slot%64)) != 0 }
-
 func (s *slotSet) unite(o *slotSet) {
 	for i := range s {
 		s[i] |= o[i]

@@ -35,7 +35,7 @@ func (d *demoRun) rules() []rules.File {
 }
 
 // serve runs the demo's gateway and traffic before all else.
-func (d *demoRun) serve(ctx context.Context, guard *gate.Gate, ready func(context.Context) error, waves [][]service.Part) error {
+func (d *demoRun) serve(ctx context.Context, guard *gate.Gate, ready func(context.Context) error, groups [][]service.Part) error {
 	ctx, finish := context.WithCancel(ctx)
 	defer finish()
 	ledger := 1 // nobody asks for it
@@ -68,7 +68,7 @@ func (d *demoRun) serve(ctx context.Context, guard *gate.Gate, ready func(contex
 		}
 		return err
 	})}
-	err = d.end(service.Serve(ctx, d.log, stopTimeout, append([][]service.Part{{traffic}, {gateway}}, waves...)...))
+	err = d.end(service.Serve(ctx, d.log, stopTimeout, append([][]service.Part{{traffic}, {gateway}}, groups...)...))
 	if err != nil || !d.o.Exit {
 		return err
 	}
@@ -239,7 +239,7 @@ func (d *demoRun) awaitRecorded(ctx context.Context, ledger demo.Ledger) (demo.R
 	// Hits that should not be there count as well. A stage that stands still is no reason to wait for ever.
 	last, stop := context.WithTimeout(ctx, historyTimeout)
 	defer stop()
-	if err := d.in.Kafka.AwaitCaughtUp(last, ingest.Live.Group(d.conf.Namespace, service.StageRecord), d.names.Hits); err != nil {
+	if err := d.in.Kafka.AwaitCaughtUp(last, ingest.Live.Group(d.conf.Namespace, ingest.StageRecord), d.names.Hits); err != nil {
 		if ctx.Err() != nil || last.Err() == nil {
 			return demo.Recorded{}, err
 		}

@@ -70,7 +70,7 @@ func (e *examination) kafkaClock(ctx context.Context) Finding {
 		return fine(name, "not compared: there is nothing to read it off")
 	}
 	wait := kafkaClockWait
-	if g, err := e.kafka.InspectGroup(ctx, ingest.Live.Group(e.conf.Namespace, service.StageRoute)); err == nil && g.Members == 0 {
+	if g, err := e.kafka.InspectGroup(ctx, ingest.Live.Group(e.conf.Namespace, ingest.StageRoute)); err == nil && g.Members == 0 {
 		wait = 0 // nobody ticks
 	}
 	reading, news, err := watchAppend(ctx, e.kafka.Log(e.names.Keyed), wait, service.Now)

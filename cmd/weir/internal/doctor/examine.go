@@ -146,7 +146,7 @@ func together(ctx context.Context, checks []doctorCheck) (found []Finding, whole
 	return found, whole
 }
 
-// graceAfter is closed a moment after ctx has ended: checks that heed it get that long to come back.
+// graceAfter is closed a moment after ctx has ended: checks that look at ctx get that long to come back.
 func graceAfter(ctx context.Context) (<-chan struct{}, func()) {
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(sayingTime, func() { close(over) }) })

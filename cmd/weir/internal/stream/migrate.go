@@ -103,11 +103,11 @@ func (m *Migration) Steps() []func(context.Context) error {
 
 // makeSchema applies the migrations, waiting a little for a server that is just starting.
 func (m *Migration) makeSchema(ctx context.Context) error {
-	patient, cancel := context.WithTimeout(ctx, service.AnswerTimeout)
+	bounded, cancel := context.WithTimeout(ctx, service.AnswerTimeout)
 	defer cancel()
 	var refused error
 	before := m.store.Ping(ctx) == nil
-	err := service.Retry(patient, service.NewLogger(config.Log{Level: "error"}, io.Discard), "", func(ctx context.Context) error {
+	err := service.Retry(bounded, service.NewLogger(config.Log{Level: "error"}, io.Discard), "", func(ctx context.Context) error {
 		err := m.store.Migrate(ctx)
 		var away *postgres.UnreachableError
 		if err != nil && !errors.As(err, &away) {
@@ -224,7 +224,7 @@ func (m *Migration) setBudget(ctx context.Context) error {
 
 // routeGroup is the consumer group whose commits say where routing stands.
 func (m *Migration) routeGroup() string {
-	return ingest.Live.Group(m.conf.Namespace, service.StageRoute)
+	return ingest.Live.Group(m.conf.Namespace, ingest.StageRoute)
 }
 
 // readCommits reads where routing stands. A commit that cannot be read as weir's is left to its stage, which refuses the

@@ -145,7 +145,7 @@ func NewReading(ctx context.Context, files Files) (*Reading, error) {
 		if path == "-" {
 			stdin++
 			r.inputs = append(r.inputs, input{name: "stdin", open: func(ctx context.Context) (io.ReadCloser, error) {
-				return newPatientReader(ctx, files.Stdin, idle), nil
+				return newInterruptibleReader(ctx, files.Stdin, idle), nil
 			}})
 			continue
 		}
@@ -181,9 +181,9 @@ func totalOf(all []input) int64 {
 // idleAfter is how long an input may show nothing before what was read of it is sent.
 const idleAfter = 200 * time.Millisecond
 
-// patientReader reads from something that may block for ever, a terminal or a pipe: it ends with its context, and
+// interruptibleReader reads from something that may block for ever, a terminal or a pipe: it ends with its context, and
 // calls idle when nothing has come for a while.
-type patientReader struct {
+type interruptibleReader struct {
 	ctx    context.Context // Read has no other way to be told
 	pieces chan piece
 	rest   []byte
@@ -197,15 +197,15 @@ type piece struct {
 	err  error
 }
 
-func newPatientReader(ctx context.Context, from io.Reader, idle func() error) *patientReader {
-	r := &patientReader{ctx: ctx, pieces: make(chan piece), idle: idle, done: make(chan struct{})}
+func newInterruptibleReader(ctx context.Context, from io.Reader, idle func() error) *interruptibleReader {
+	r := &interruptibleReader{ctx: ctx, pieces: make(chan piece), idle: idle, done: make(chan struct{})}
 	go r.pump(from)
 	return r
 }
 
 // pump reads ahead by one piece. It ends with the input, or at the first piece after Close; a Read that never returns
 // keeps it until the process ends, which nothing in Go can change.
-func (r *patientReader) pump(from io.Reader) {
+func (r *interruptibleReader) pump(from io.Reader) {
 	for {
 		buf := make([]byte, 64<<10)
 		n, err := from.Read(buf)
@@ -221,7 +221,7 @@ func (r *patientReader) pump(from io.Reader) {
 }
 
 // Read gives what has come, waiting for the first of it.
-func (r *patientReader) Read(p []byte) (int, error) {
+func (r *interruptibleReader) Read(p []byte) (int, error) {
 	quiet := time.NewTimer(idleAfter)
 	defer quiet.Stop()
 	for len(r.rest) == 0 {
@@ -245,7 +245,7 @@ func (r *patientReader) Read(p []byte) (int, error) {
 }
 
 // Close lets the reading goroutine go.
-func (r *patientReader) Close() error {
+func (r *interruptibleReader) Close() error {
 	close(r.done)
 	return nil
 }

@@ -217,13 +217,13 @@ func (p *replay) firstCommits(ctx context.Context, version int64) error {
 	for q := range p.RequestsPartitions {
 		routed[q] = ingest.InitialCommit(p.Stream.Generation, 0, version, p.Stream.Partitions.Keyed)
 	}
-	if err := p.Kafka.CommitInitial(ctx, p.Group(service.StageRoute), p.Names.Requests, routed); err != nil {
+	if err := p.Kafka.CommitInitial(ctx, p.Group(ingest.StageRoute), p.Names.Requests, routed); err != nil {
 		return err
 	}
 	for _, g := range []struct {
 		stage, topic string
 		n            int
-	}{{service.StageDetect, p.Names.Keyed, replayKeyed}, {service.StageRecord, p.Names.Hits, p.HitsPartitions}} {
+	}{{ingest.StageDetect, p.Names.Keyed, replayKeyed}, {ingest.StageRecord, p.Names.Hits, p.HitsPartitions}} {
 		zero := map[int]ingest.Commit{}
 		for q := range g.n {
 			zero[q] = ingest.Commit{}
