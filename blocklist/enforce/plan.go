@@ -34,8 +34,8 @@ const (
 // Stage is the name of ENFORCE in dead letters. It is ingest.StageEnforce, of a package that users of the blocklist need not build.
 const Stage = "enforce"
 
-// read decodes the batch; what is no hit becomes a dead letter. A hit that a newer build wrote ends it: newer says so, and
-// what lies before it is to have its effect.
+// read decodes the batch; a record that is no hit becomes a dead letter. A hit that a newer build wrote ends the reading: newer
+// is its error, and the hits before it are to take effect.
 func (e *Enforcer) read(s *batchState, batch []traffic.Message) (records []*hitRecord, newer error) {
 	records = make([]*hitRecord, 0, len(batch))
 	for _, m := range batch {
@@ -57,8 +57,8 @@ func (e *Enforcer) refuse(s *batchState, m traffic.Message, err error) {
 	s.letters = append(s.letters, traffic.NewDeadLetter(Stage, "malformed", detail, e.o.Topic, m))
 }
 
-// planAll plans the records in their order. For all of them together, the rule store is waited for at most versionsTimeout,
-// since releases may stand among the records.
+// planAll plans the records in their order. The waits for the rule store, of all records together, last at most
+// versionsTimeout: there may be releases among the records.
 func (e *Enforcer) planAll(ctx context.Context, s *batchState, records []*hitRecord, modes map[string]rules.ModeState) error {
 	learning, cancel := context.WithTimeout(ctx, versionsTimeout)
 	defer cancel()

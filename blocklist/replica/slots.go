@@ -50,8 +50,8 @@ func (s *slotSet) size() int {
 	return n
 }
 
-// ownSlots reads a node's answer to CLUSTER NODES: the slots that it has to itself, by its own word. One that is on its
-// way to or from another node is none of them, since its keys lie on both.
+// ownSlots reads a node's answer to CLUSTER NODES: the slots that the node says it has to itself. A slot that is migrating to
+// or from another node is left out, since its keys lie on both.
 func ownSlots(nodes string) (slotSet, error) {
 	for line := range strings.Lines(nodes) {
 		fields := strings.Fields(line)

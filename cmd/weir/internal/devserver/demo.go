@@ -208,8 +208,8 @@ func (d *demoRun) judge(ctx context.Context, g *demo.Gateway) error {
 	return nil
 }
 
-// awaitRecorded waits until weir has gone through all of the run's events and history has what should have come of them,
-// or for historyTimeout: the judge says what is missing then. What has not been detected now never will be.
+// awaitRecorded waits until weir has processed all of the run's events and history has the hits that they should cause, or for
+// historyTimeout: then the judge says what is missing. Hits that have not been detected by then never will be.
 func (d *demoRun) awaitRecorded(ctx context.Context, ledger demo.Ledger) (demo.Recorded, error) {
 	bounded, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()

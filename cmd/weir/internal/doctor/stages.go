@@ -15,8 +15,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// backlogWarns is how old the oldest record may be that a stage has not done yet. Rules withhold new blocks from evidence
-// that is older than their max_lag, a minute by default.
+// backlogWarns is the age from which on the oldest record that a stage has not processed is a warning. Rules withhold new
+// blocks from evidence that is older than their max_lag, a minute by default.
 const backlogWarns = time.Minute
 
 // stageWork is a consumer group and the topic that it works through.

@@ -27,8 +27,7 @@ func AllStages() []string {
 	return []string{ingest.StageRoute, ingest.StageDetect, ingest.StageRecord, ingest.StageEnforce}
 }
 
-// RunStages waits for the servers, makes the stages asked for and runs them until ctx ends. started says from then on that they
-// have begun.
+// RunStages waits for the servers, makes the stages asked for and runs them until ctx ends. It sets started when they begin.
 func (in *Installation) RunStages(ctx context.Context, stages []string, started *atomic.Bool) error {
 	if err := in.Wait(ctx, Forever); err != nil {
 		return UnlessStopped(ctx, err)
@@ -221,8 +220,8 @@ func (in *Installation) recordDecisions() (*consume.Consumer, error) {
 	return in.consumer(ingest.StageRecordBlocks, in.Names.Blocks, sink)
 }
 
-// enforcement is ENFORCE: the stage itself, the publisher of modes, which the watch tells of a promotion or demotion as
-// it does the stage, and the reconciler.
+// enforcement is ENFORCE: the stage itself, the reconciler, and the publisher of modes. The watch of modes wakes the stage and
+// the publisher.
 type enforcement struct {
 	stage      *enforce.Enforcer
 	consumer   *consume.Consumer

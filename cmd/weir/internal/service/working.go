@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/ingest/route"
 )
 
-// working is the stages that were made in this process: the console shows what they have done. A stage that does not work here
-// is nil. Its zero value is ready; it is safe for concurrent use.
+// working has the stages that were made in this process, whose figures the console shows. A stage that does not work here is
+// nil. The zero value is ready; it is safe for concurrent use.
 type working struct {
 	mu        sync.Mutex
 	router    *route.Router

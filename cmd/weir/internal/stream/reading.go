@@ -46,8 +46,8 @@ type Reading struct {
 
 var _ archive.Sink = (*Reading)(nil)
 
-// into says where the events go. It is called once, before all reads. A replay refuses what a live
-// stream takes with the time of its arrival.
+// into sets the destination of the events. It is called once, before all reads. A replay refuses lines without a time, to which
+// a live stream gives the time of arrival.
 func (r *Reading) into(events ingest.Appender, dead ingest.DeadLetters, partitions int, decode archive.Decode, replay bool) {
 	r.sender = archive.NewSender(events, dead, partitions, r.files.Pace)
 	r.archive = archive.NewReader(archive.Options{
@@ -70,8 +70,8 @@ func (r *Reading) Refuse(ctx context.Context, letter traffic.DeadLetter) error {
 	return r.sender.Refuse(ctx, letter)
 }
 
-// All reads every input to its end. After an error, what was read up to it is still sent, and the error says how far
-// Kafka has acknowledged.
+// All reads every input to its end. After an error, the events read before it are still sent, and the error says how far Kafka
+// has acknowledged.
 func (r *Reading) All(ctx context.Context) error {
 	begun := time.Now()
 	r.progress = terminal.StartProgress(r.files.Progress, totalOf(r.inputs))
@@ -134,8 +134,8 @@ type input struct {
 	open func(ctx context.Context) (io.ReadCloser, error)
 }
 
-// NewReading looks at all files before anything is sent, so that a mistyped name is found at once. What was read is sent when
-// standard input has shown nothing for a while. ctx is that of the whole reading.
+// NewReading opens all files before anything is sent, so that a mistyped name is found at once. Events are sent when standard
+// input has shown nothing for a while. ctx bounds the whole reading.
 func NewReading(ctx context.Context, files Files) (*Reading, error) {
 	r := &Reading{files: files}
 	idle := func() error { return r.sender.Flush(ctx) }

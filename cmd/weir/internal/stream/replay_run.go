@@ -52,14 +52,6 @@ func (p *replay) run(parent context.Context, c *config.Config) (Summary, error) 
 	return p.summary(parent, err), err
 }
 
-// replayDecode gives weir events as they are and converts everything else.
-func (r *Reading) replayDecode(limit int) archive.Decode {
-	if r.files.Format == format.Weir {
-		return raw(r.files.Decoder)
-	}
-	return converted(r.files.Decoder, limit)
-}
-
 // often counts what decode reads, for the summary.
 func (p *replay) often(decode archive.Decode) archive.Decode {
 	return func(line []byte, r *traffic.Request) ([]byte, error) {
