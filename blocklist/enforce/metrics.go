@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirhq/weir/blocklist"
 )
 
@@ -53,6 +54,9 @@ func (m *enforcerMetrics) countDecision(d *blocklist.Decision) {
 	}
 }
 
+// Written is the number of blocks that this stage has written since it was made.
+func (e *Enforcer) Written() int64 { return e.metrics.written.Load() }
+
 // register registers all collectors or reports the first that the registry refuses.
 func register(to prometheus.Registerer, collectors ...prometheus.Collector) error {
 	for _, c := range collectors {
@@ -62,6 +66,3 @@ func register(to prometheus.Registerer, collectors ...prometheus.Collector) erro
 	}
 	return nil
 }
-
-// Written is the number of blocks that this stage has written since it was made.
-func (e *Enforcer) Written() int64 { return e.metrics.written.Load() }
