@@ -23,7 +23,7 @@ type Crowds struct {
 	Claimed []traffic.Field
 }
 
-// What the script answers beside outcomeCrowded and outcomeFull.
+// Answers of the script, beside outcomeCrowded and outcomeFull.
 const (
 	outcomeAdmitted Outcome = "admitted"
 	outcomeCounted  Outcome = "counted"
@@ -36,8 +36,8 @@ type crowd struct {
 	name  string
 }
 
-// crowd finds where the block h is counted; false where clients cannot choose its key. Blocks of another generation of the
-// rule's mode are not in force, and are counted elsewhere.
+// crowd returns the set in which the block h is counted; false where clients cannot choose its key. Blocks of other mode
+// generations are not in force, and are counted in other sets.
 func (w *Writer) crowd(index int, h Name, generation int64) (crowd, bool) {
 	if w.store.crowds.PerAddress <= 0 {
 		return crowd{}, false
@@ -51,8 +51,8 @@ func (w *Writer) crowd(index int, h Name, generation int64) (crowd, bool) {
 	return crowd{index, w.store.Keys.Crowd(traffic.Subject(address), h.Rule, generation), base64.RawURLEncoding.EncodeToString(sum[:16])}, true
 }
 
-// admit counts the raises that are bounded and have no outcome yet, and gives those that find no room their outcome. It is one
-// pipeline, and none where nothing is bounded. It returns those that were not counted before.
+// admit counts the bounded raises that have no outcome yet, and sets the outcome of those that find no room. It returns the
+// newly counted ones. All calls go in one pipeline; without a bounded raise there is none.
 func (w *Writer) admit(ctx context.Context, raises []Raise, out []Outcome) ([]crowd, error) {
 	var bound, fresh []crowd
 	var calls []call
@@ -102,8 +102,8 @@ func (w *Writer) crowdsOf(releases []Release) (bound []crowd) {
 // leaveTimeout bounds leave: what comes after it is told to gates.
 const leaveTimeout = 100 * time.Millisecond
 
-// leave counts those of bound no more that over names. Nothing fails by it: what stays counted makes room when the block would
-// have ended.
+// leave takes the blocks of bound for which over is true out of their sets. Errors are dropped: a block that stays counted
+// makes room when it would have expired.
 func (w *Writer) leave(ctx context.Context, bound []crowd, over func(i int) bool) {
 	var calls []call
 	for _, c := range bound {

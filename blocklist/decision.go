@@ -11,7 +11,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// StreamLive is the only stream whose hits may block. A replay never writes live blocks.
+// StreamLive is the only stream whose hits may block: a replay never writes live blocks. It is ingest.Live, of a package that users
+// of the blocklist need not build.
 const StreamLive = "live"
 
 // DecisionFormat is the format of decisions that this build writes. It reads DecisionFormat and the one before it.

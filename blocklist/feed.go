@@ -109,8 +109,8 @@ type Node struct {
 // Address is what an operator reads about where the servers are.
 func (n *Node) Address() string { return n.store.redis.address }
 
-// ClusterNodes is the node's own answer to CLUSTER NODES: others hear of a slot that moves later than the node itself. It is false
-// where there is no cluster.
+// ClusterNodes is the node's own answer to CLUSTER NODES: of a slot that moves, the other nodes learn later. cluster is false
+// where there is none.
 func (n *Node) ClusterNodes(ctx context.Context) (text string, cluster bool, err error) {
 	if _, cluster := n.store.redis.client.(*redis.ClusterClient); !cluster {
 		return "", false, nil
@@ -122,8 +122,8 @@ func (n *Node) ClusterNodes(ctx context.Context) (text string, cluster bool, err
 	return text, true, nil
 }
 
-// Scan visits every block and tombstone of the namespace. Tombstones come first: a release that was missed acts before
-// anything else is read.
+// Scan visits every tombstone and then every block of the namespace: a release that was missed takes effect before any block is
+// read.
 func (n *Node) Scan(ctx context.Context, take func(h Name, tombstone bool, value string), unreadable func()) error {
 	for _, pattern := range []string{n.store.Keys.tombstonePattern(), n.store.Keys.blockPattern()} {
 		err := n.store.redis.eachKey(ctx, n.client, pattern, func(keys []string) error { return n.store.values(ctx, keys, take, unreadable) })

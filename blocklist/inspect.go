@@ -35,8 +35,8 @@ type InspectedNode struct {
 	Clock, Asked, Answered traffic.Time
 }
 
-// inspect asks the server, or every master of the cluster, about itself, and changes nothing. A server that answers that it does
-// not tell is there, which is the question. clock is this machine's.
+// inspect asks the server, or every master of the cluster, about itself, and changes nothing. A server that answers counts as
+// reachable even if it refuses to tell. clock is this machine's.
 func (s *servers) inspect(ctx context.Context, clock func() traffic.Time) (Inspected, error) {
 	found := Inspected{}
 	var mu sync.Mutex

@@ -33,8 +33,9 @@ func NewKeys(namespace string) (Keys, error) {
 	return Keys{prefix: namespace + ":v1:"}, nil
 }
 
-// Block is the key of the block of subject, a stored one, by rule. The braces make subject the hash tag: everything about one identity
-// lies in one slot. A subject cannot contain a brace, since all but unreserved bytes of its values are percent-encoded or stand in a digest.
+// Block is the key of the block of subject, in its stored form, by rule. The braces make subject the hash tag: all keys of one
+// identity lie in one slot. A subject cannot contain a brace, since all but unreserved bytes of its values are percent-encoded
+// or stand in a digest.
 func (k Keys) Block(subject traffic.Subject, rule string) string {
 	return k.prefix + "block:{" + string(subject) + "}:" + rule
 }
@@ -74,14 +75,14 @@ func (k Keys) Lease() string { return k.prefix + "reconciler" }
 func (k Keys) blockPattern() string     { return k.prefix + "block:{*" }
 func (k Keys) tombstonePattern() string { return k.prefix + "tombstone:{*" }
 
-// Name names one block: who, by which rule. Where it names a place (a key, a gate's table) its subject is a stored one.
+// Name names one block: its subject and its rule. In keys, and in a gate's table, the subject is in its stored form.
 type Name struct {
 	Subject traffic.Subject
 	Rule    string
 }
 
-// parse reads a key that Block or Tombstone made; false for any other. An older weir wrote long values whole: the name that
-// is found is that of the stored subject in any case.
+// parse reads a key made by Block or Tombstone; ok is false for any other. Older weirs wrote long values whole; h has the
+// stored subject for their keys, too.
 func (k Keys) parse(key string) (h Name, tombstone, ok bool) {
 	rest, ok := strings.CutPrefix(key, k.prefix)
 	if !ok {

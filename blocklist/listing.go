@@ -28,8 +28,8 @@ type Listed struct {
 	Block     *Block          `json:"block,omitempty"`
 	Tombstone *Tombstone      `json:"tombstone,omitempty"`
 	Remaining time.Duration   `json:"remaining"` // nanoseconds until it expires
-	// InForce says whether gates refuse for it: its rule blocks, and has not been promoted anew since, and its address is
-	// none that never is.
+	// InForce says whether gates refuse requests for the block: its rule blocks and has not been promoted anew since, and no
+	// never-block list has its address.
 	InForce bool `json:"in_force"`
 }
 
@@ -111,8 +111,8 @@ func (s *Store) listed(h Name, tombstone bool, value string, modes map[string]ru
 	return item, err
 }
 
-// Unheld says why gates refuse nobody for a block of subject, and "" if they refuse. mode is the one that Redis has for its
-// rule, nil for none.
+// Unheld is the reason why gates refuse nobody for a block of subject, and "" if they refuse. mode is the one that Redis has
+// for the block's rule, nil for none.
 func (s *Store) Unheld(subject traffic.Subject, b *Block, mode *rules.ModeState, now traffic.Time) string {
 	switch {
 	case s.never.Holds(subject):

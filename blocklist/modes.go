@@ -36,8 +36,8 @@ func (s *Store) modesByRule(ctx context.Context) (map[string]rules.ModeState, er
 	return out, nil
 }
 
-// PublishModes makes the modes known to every gate: each is raised by its generation in the rules hash, and what changed
-// goes out on the modes stream. It may be called by anybody who has just changed a mode; gates act on it at once.
+// PublishModes makes the modes known to every gate: each is raised by its generation in the rules hash, and changed ones go out
+// on the modes stream. Any process that has just changed a mode may call it; gates act at once.
 func (s *Store) PublishModes(ctx context.Context, now traffic.Time, modes []rules.ModeState) error {
 	keys := []string{s.Keys.Rules(), s.Keys.Stream(StreamModes), s.Keys.Last(StreamModes), s.Keys.Streams()}
 	for start := 0; start < len(modes); start += deltasPerCall {
@@ -63,9 +63,9 @@ func (s *Store) PublishModes(ctx context.Context, now traffic.Time, modes []rule
 	return nil
 }
 
-// SyncModes publishes those of modes that Redis lacks or knows in an older form, and returns how many those were. What it
-// holds is read each time rather than remembered: a flush, or somebody who published an older form late, is made good by
-// the next call. Only the server with the modes is asked, whatever becomes of the others.
+// SyncModes publishes those of modes that Redis lacks or has in an older form, and returns their number. Redis is read each
+// time, and nothing remembered: a flush, or an older form that was published late, is repaired by the next call. Only the
+// server with the modes is asked, whether or not the others answer.
 func (s *Store) SyncModes(ctx context.Context, now traffic.Time, modes []rules.ModeState) (int, error) {
 	hash, err := s.redis.client.HGetAll(ctx, s.Keys.Rules()).Result()
 	if err != nil {

@@ -2,9 +2,9 @@ package blocklist
 
 // Each script touches the keys of one slot, and each is idempotent: the client may send it twice after a lost answer.
 
-// luaAlways is the first line of a script that may write when Redis is at maxmemory. The way out of a block has it, and all
-// that gates have to be told; what makes a block has not. What such a script adds is bounded by what people do (releases,
-// modes), or by the trimming of its streams.
+// luaAlways is the first line of scripts that may write when Redis is at maxmemory: those that end blocks, and those that gates
+// must be told by. Scripts that make blocks lack it. The growth by the former is bounded by the number of releases and mode
+// changes, or by the trimming of streams.
 const luaAlways = "#!lua flags=allow-oom\n"
 
 // luaFull takes the answer of the first write of a script without luaAlways. It is nil when the write was done.

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// servers are the one Redis server, or the masters of the cluster, of a namespace: who has which key, who answers, and how scripts
-// are called.
+// servers are the one Redis server, or the masters of the cluster, of a namespace: which master has which key, which of them
+// answer, and how scripts are called.
 type servers struct {
 	client  redis.UniversalClient
 	address string // as an operator reads it
@@ -41,7 +41,8 @@ func (s *servers) eachMaster(ctx context.Context, visit func(ctx context.Context
 	}
 }
 
-// eachKey visits a master's keys of a pattern, those of one step at a time. One that stands there all the time comes at least once.
+// eachKey visits the keys of a master that match pattern, a step of SCAN at a time. A key that exists during the whole scan is
+// visited at least once.
 func (s *servers) eachKey(ctx context.Context, node *redis.Client, pattern string, visit func(keys []string) error) error {
 	for at := uint64(0); ; {
 		keys, next, err := node.Scan(ctx, at, pattern, scanSize).Result()
@@ -119,8 +120,8 @@ func (s *servers) masterNode(ctx context.Context, key string) (*redis.Client, er
 	}
 }
 
-// home is the address of the master of the modes and the delta streams. Without it gates are told nothing, so nothing goes on
-// without it; a server that is no cluster is its own.
+// home is the address of the master of the modes and the delta streams; without a cluster, that of the server. Gates are told
+// of changes through it alone, so no work goes on while it is away.
 func (s *servers) home(ctx context.Context) (string, error) { return s.masterOf(ctx, s.homeKey) }
 
 // How long a master of a cluster that does not answer is waited for. Releases wait behind it.
@@ -174,8 +175,8 @@ func (r *reach) isAway(address string) (away, turn bool) {
 	return away, turn
 }
 
-// unreachedError stands where the master of a key did not answer, or could not serve the key. Whether it did what it was asked,
-// or will when it goes on, is not known.
+// unreachedError is the error of a key whose master did not answer, or could not serve the key. The master may have executed
+// the command, or may yet.
 type unreachedError struct {
 	address string
 	why     error
@@ -261,8 +262,8 @@ func (s *servers) reached(ctx context.Context, sh *share, timeout time.Duration,
 	return answers
 }
 
-// pings looks for a sign of life. A master that does not answer is asked for nothing else: it would do it when it goes on, after
-// all others have gone on without it.
+// pings reports whether the master answers a ping. Before it does, nothing else is sent to it: a frozen master would execute
+// commands when it goes on, long after all others have gone on without it.
 func (s *servers) pings(ctx context.Context, node *redis.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()

@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Store is one namespace's blocks in Redis or Redis Cluster. Its methods may be called by several goroutines. What it offers is for
-// who asks about blocks; a Writer changes them, and a Feed tells of their changes.
+// Store is one namespace in Redis or Redis Cluster: it reads blocks and publishes modes. A Writer changes blocks, and a Feed
+// follows all changes. Its methods may be called by several goroutines.
 type Store struct {
 	redis  *servers
 	Keys   Keys

@@ -11,15 +11,15 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Writer changes the blocks of a Store, and tells gates of changes. It is ENFORCE's and the reconciler's: nothing else decides
-// about blocks. Its methods may be called by several goroutines.
+// Writer changes the blocks of a Store, and tells gates of changes. Only ENFORCE and the reconciler have one. Its methods may
+// be called by several goroutines.
 type Writer struct{ store *Store }
 
 // NewWriter makes a Writer of s.
 func NewWriter(s *Store) *Writer { return &Writer{s} }
 
-// Raise runs the raise script for each element that its address has room for; all keys must differ, since their order
-// is not kept. What is refused, or unreached, is an outcome, and keeps no other from being raised.
+// Raise runs the raise script for each element that its address has room for. All keys must differ, since the scripts may run
+// in any order. A raise that is refused, or unreached, has that as its outcome, and the others run all the same.
 func (w *Writer) Raise(ctx context.Context, raises []Raise) ([]Outcome, error) {
 	out := make([]Outcome, len(raises))
 	if err := w.legacyReleases(ctx, raises, out); err != nil {
@@ -67,8 +67,8 @@ func (w *Writer) raiseCall(r *Raise) call {
 	}
 }
 
-// legacyReleases gives raises that a tombstone of an older weir covers their outcome: it lies under the key with the values
-// whole, and lasts for as long as any. Nothing is asked where no value is long.
+// legacyReleases sets the outcome of raises that a tombstone of an older weir covers: such a tombstone has a key with long
+// values whole, and lasts as long as any. Without a long value, Redis is not asked.
 func (w *Writer) legacyReleases(ctx context.Context, raises []Raise, out []Outcome) error {
 	var keys []string
 	var of []int
@@ -170,8 +170,8 @@ func (w *Writer) releaseCall(r *Release, subject traffic.Subject) call {
 	}
 }
 
-// AddShapes names the shapes of what is about to be written. An *unreachedError says that the set's master does not answer: who
-// looks blocks up by it cannot read it either.
+// AddShapes adds the shapes of blocks that are about to be written to the shapes set. An *unreachedError means that the set's
+// master does not answer: then no gate can read the set either.
 func (w *Writer) AddShapes(ctx context.Context, subjects []Name) error {
 	members := map[string]bool{}
 	for _, h := range subjects {
@@ -226,8 +226,8 @@ func (w *Writer) Tell(ctx context.Context, stream string, base traffic.Time, del
 	return nil
 }
 
-// Standing is what Redis holds under one block's keys; nil for what is not there, and for what this build cannot read,
-// about which the scripts decide.
+// Standing is the content of Redis under one block's keys. Members are nil where there is none, or none that this build can
+// read: the scripts decide about those.
 type Standing struct {
 	Block     *Block
 	Tombstone *Tombstone

@@ -166,8 +166,8 @@ func (s *readings) problems(told []Problem) []Problem {
 	return out
 }
 
-// send publishes a section. The views hold only numbers, texts and times, which always encode; were that ever wrong, the
-// section would stand still and the log would say so.
+// send publishes a section. The views hold only numbers, texts and times, which always encode; a failure all the same leaves
+// the section as it was, and is logged.
 func (c *Console) send(section string, view any) {
 	frame, err := json.Marshal(view)
 	if err != nil {

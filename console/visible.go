@@ -12,9 +12,9 @@ import (
 // maxShown bounds, in characters, what is shown of a text that a client chose.
 const maxShown = 512
 
-// visible makes a text that shows on one line what s holds. Bytes that are no UTF-8 are written \xNN, and every character
-// that is not seen, or that moves others about (controls, zero-width and bidirectional marks, blanks other than the
-// space), as \u{HEX}. It is made for reading: nothing may be keyed on its result.
+// visible writes s as a text that shows on one line. Bytes that are no UTF-8 are written \xNN, and every character that is
+// invisible, or that moves others about (controls, zero-width and bidirectional marks, blanks other than the space), as
+// \u{HEX}. The result is for reading: nothing may be keyed on it.
 func visible(s string) string {
 	var out strings.Builder
 	shown := 0

@@ -116,7 +116,7 @@ func (s *Secret) value(scratch []byte, id *traffic.Identity, k traffic.KeyField)
 	return s.sum(scratch).Lo, scratch, ok
 }
 
-// hitID is hash(kind, rule, lineage, key, block tuple, g, p, o), see docs/DESIGN.md, "Deterministic, monotone
+// hitID is hash(kind, rule, lineage, key, block tuple, g, p, o), see docs/DESIGN.md §2, "Deterministic, monotone
 // effects". The rule's version is not part of it: an edited rule that replays the log finds the same offences.
 //
 // nth is 0 but for the second and further hits of equal parts that one event opens.

@@ -68,8 +68,8 @@ func (g *Gate) AuthRequest() http.Handler {
 	})
 }
 
-// cannotRead answers a sub-request that said nothing a gate could judge. It is no reason to let a request pass: what made
-// the sub-request so is the request in question, or whoever asks is no proxy.
+// cannotRead answers a sub-request that no gate can judge. Such a request must not pass: its client, or a caller that is no
+// proxy, has made it unreadable.
 func (g *Gate) cannotRead(w http.ResponseWriter, why string) {
 	p := Problem{Type: "about:blank", Status: http.StatusBadRequest, Detail: "The request cannot be checked, since it cannot be read."}
 	if why == tooLarge {

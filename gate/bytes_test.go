@@ -151,7 +151,7 @@ func eachByte(t *testing.T, guarded, plain string, blocked, other func(call) cal
 func TestNginxChecksEveryByte(t *testing.T) {
 	list := holding(theAbuser)
 	g := newGate(t, list, withSession)
-	n := startNginxBefore(t, doorOf(t, g).address, laxAPI(t), patient)
+	n := startNginxBefore(t, doorOf(t, g).address, laxAPI(t), longTimeouts)
 	as := func(client string) func(call) call {
 		return func(c call) call { c.client = client; return c }
 	}
@@ -200,7 +200,7 @@ func TestNginxChecksEveryByte(t *testing.T) {
 
 func TestCaddyChecksEveryByte(t *testing.T) {
 	g := newGate(t, holding(loopbackAbuser), withSession)
-	address, plain := startCaddyBefore(t, doorOf(t, g).address, laxAPI(t), patient)
+	address, plain := startCaddyBefore(t, doorOf(t, g).address, laxAPI(t), longTimeouts)
 	from := func(client string) func(call) call {
 		return func(c call) call { c.from = client; return c }
 	}
@@ -240,7 +240,7 @@ func eachSize(t *testing.T, address string, most int, blocked, other func(call) 
 // asDocumented leaves a configuration as it is.
 func asDocumented(text string) string { return text }
 
-// patient lets a proxy wait for the gate for longer than a busy machine may need.
-func patient(text string) string {
+// longTimeouts lets a proxy wait for the gate for longer than a busy machine may need.
+func longTimeouts(text string) string {
 	return strings.NewReplacer(" 50ms", " 10s", " 100ms", " 10s", " 500ms", " 10s").Replace(text)
 }

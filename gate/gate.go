@@ -1,6 +1,6 @@
-// Package gate is inline enforcement: it answers, without any network I/O, whether a request is held by a block: as an
-// HTTP endpoint for proxies (forward-auth, nginx auth_request) and as a net/http middleware. Whatever is missing or away
-// lets requests pass.
+// Package gate is inline enforcement: it answers whether a request is held by a block, without any network I/O, as an HTTP
+// endpoint for proxies (forward-auth, nginx auth_request) and as a net/http middleware. Requests pass where the blocklist, or a
+// part of it, is missing or away.
 package gate
 
 import (

@@ -121,8 +121,8 @@ func forwarded(r *http.Request) Request {
 	return q
 }
 
-// target is the request's target as it was received, which is what logs tell and rules are about. What handlers before this
-// one have made of the URL (http.StripPrefix) is another path, and Go reads "#" and "\\" in a target in its own way.
+// target is the request's target as it was received, which is what logs show and rules match. r.URL may have been changed by
+// handlers before this one (http.StripPrefix), and Go reads "#" and "\\" in a target in its own way.
 func target(r *http.Request) string {
 	if r.RequestURI != "" {
 		return r.RequestURI

@@ -28,6 +28,8 @@ var wanted = []struct{ prefix, why string }{
 	{"golang.org/x/sys", "of Prometheus and go-redis"},
 	{"github.com/dchest/siphash", "fingerprints of detectors"},
 	{"go.yaml.in/yaml/v3", "the documents of rules"},
+	{"github.com/weirhq/weir/internal/yamlnode", "their values with their lines"},
+	{"github.com/weirhq/weir/internal/duration", "their windows"},
 }
 
 // A user's own server with the middleware is a module that builds with nothing but what is wanted: no Kafka, no Postgres, no

@@ -65,8 +65,8 @@ func (f *ObserveFile) Run(ctx context.Context) error {
 	}
 }
 
-// look makes the gate do as the file says. Where it cannot be told whether the file exists, the gate goes on as it does:
-// neither a permission that is lost nor one that is given shall let abusers in or hold people.
+// look follows the file. While its existence cannot be determined, the gate stays as it is: losing a permission, or getting
+// one, must neither let abusers in nor refuse people.
 func (f *ObserveFile) look() {
 	err := f.stat(f.path)
 	exists := err == nil

@@ -113,8 +113,8 @@ func wholeSubject(s traffic.Subject) bool {
 	return true
 }
 
-// likeAddress reports whether somebody who wrote text meant an address: four numbers with dots, or hexadecimal digits with as
-// many colons as an IPv6 address has, and a hardware address has not. A prefix length may follow.
+// likeAddress reports whether text was probably meant as an address: four numbers with dots, or hexadecimal digits with as many
+// colons as an IPv6 address has and a hardware address has not. A prefix length may follow.
 func likeAddress(text string) bool {
 	address, _, _ := strings.Cut(text, "/")
 	if strings.Trim(address, "0123456789.") == "" {

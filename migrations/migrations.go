@@ -49,8 +49,8 @@ const (
 	breakingMark = "-- breaking"
 )
 
-// table is where it is recorded that the step was applied. Builds refuse a schema with steps in schema_migrations that they
-// do not know; those in schema_additions are nobody's concern who does not know them.
+// table is the table that records the step. Builds refuse a schema with unknown steps in schema_migrations, and ignore unknown
+// ones in schema_additions.
 func (s Step) table() string {
 	if s.Breaking {
 		return "schema_migrations"

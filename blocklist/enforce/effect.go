@@ -35,8 +35,8 @@ func newEffect(a *hitRecord) *effect {
 // outcomeDemoted stands where the rule ceased to block while the batch was applied.
 const outcomeDemoted blocklist.Outcome = "demoted"
 
-// effect runs what was planned, and once more, under modes read anew, what a newer mode generation stood against. What lies on
-// a master that does not answer is passed over, as long as gates can be told of anything at all.
+// effect runs the scripts of the planned effects. Effects that a newer mode generation refused are planned once more, under
+// modes read anew. Keys whose master does not answer are passed over, as long as gates can be told of anything at all.
 func (e *Enforcer) effect(ctx context.Context, s *batchState) error {
 	if err := e.effectOf(ctx, s); err != nil {
 		return err

@@ -129,6 +129,9 @@ func TestBlockFollowsTheEpisode(t *testing.T) {
 		if err != nil || !slices.Equal(shapes, []string{"match:ip4/32&device"}) {
 			t.Errorf("shapes: got %v, %v", shapes, err)
 		}
+		if n := s.Written(); n != 1 { // extending and repeating writes none
+			t.Errorf("%d blocks written, want 1", n)
+		}
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirhq/weir/blocklist"
 )
 
@@ -48,7 +49,13 @@ func newEnforcerMetrics(to prometheus.Registerer) (*enforcerMetrics, error) {
 // countDecision counts under a reason from a fixed list: the reason of a release is an operator's own words.
 func (m *enforcerMetrics) countDecision(d *blocklist.Decision) {
 	m.decisions.WithLabelValues(string(d.Action), d.WithheldReason()).Inc()
+	if d.Action == blocklist.ActionWritten {
+		m.written.Add(1)
+	}
 }
+
+// Written is the number of blocks that this stage has written since it was made.
+func (e *Enforcer) Written() int64 { return e.metrics.written.Load() }
 
 // register registers all collectors or reports the first that the registry refuses.
 func register(to prometheus.Registerer, collectors ...prometheus.Collector) error {
@@ -59,6 +66,3 @@ func register(to prometheus.Registerer, collectors ...prometheus.Collector) erro
 	}
 	return nil
 }
-
-// Written is the number of blocks that this stage has written since it was made.
-func (e *Enforcer) Written() int64 { return e.metrics.written.Load() }

@@ -23,9 +23,9 @@ const (
 	knownModesTimeout = 400 * time.Millisecond // the same where modes are known to go on with: releases wait behind it
 )
 
-// modeCache keeps the modes for modesMaxAge. When the store of rules is away, what is known goes on, raised by what is
-// published in Redis: a demotion that somebody else could still make is seen there. A process that has never heard from the
-// store goes by what is published alone, as gates do.
+// modeCache keeps the modes for modesMaxAge. While the rule store is away, the last known modes stay in use, raised by the
+// modes published in Redis: there, demotions by other processes are seen. A process that has never read the rule store uses the
+// published modes alone, as gates do.
 type modeCache struct {
 	source    Modes
 	published Modes
@@ -50,9 +50,9 @@ func (c *modeCache) changed() {
 	c.dirty = true
 }
 
-// get returns the modes by rule, as they were at since or later: a hit that came after a promotion finds the rule
-// promoted. The map must not be changed. fallback is the reason why the modes are not the source's own; while there is
-// one, the source is asked again every modesMaxAge only.
+// get returns the modes by rule, as of since or later: a hit that came after a promotion finds the rule promoted. The map must
+// not be changed. fallback is the reason why the modes are not the rule store's own; while there is one, the rule store is
+// asked again every modesMaxAge only.
 func (c *modeCache) get(ctx context.Context, since traffic.Time) (states map[string]rules.ModeState, fallback, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

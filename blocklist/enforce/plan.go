@@ -31,10 +31,11 @@ const (
 	ignoredRepeated  = "repeated"   // decided before, and told
 )
 
-const stageEnforce = "enforce"
+// Stage is the name of ENFORCE in dead letters. It is ingest.StageEnforce, of a package that users of the blocklist need not build.
+const Stage = "enforce"
 
-// read decodes the batch; what is no hit becomes a dead letter. A hit that a newer build wrote ends it: newer says so, and
-// what lies before it is to have its effect.
+// read decodes the batch; a record that is no hit becomes a dead letter. A hit that a newer build wrote ends the reading: newer
+// is its error, and the hits before it are to take effect.
 func (e *Enforcer) read(s *batchState, batch []traffic.Message) (records []*hitRecord, newer error) {
 	records = make([]*hitRecord, 0, len(batch))
 	for _, m := range batch {
@@ -53,11 +54,11 @@ func (e *Enforcer) read(s *batchState, batch []traffic.Message) (records []*hitR
 
 func (e *Enforcer) refuse(s *batchState, m traffic.Message, err error) {
 	detail := strings.ToValidUTF8(err.Error(), "\uFFFD")
-	s.letters = append(s.letters, traffic.NewDeadLetter(stageEnforce, "malformed", detail, e.o.Topic, m))
+	s.letters = append(s.letters, traffic.NewDeadLetter(Stage, "malformed", detail, e.o.Topic, m))
 }
 
-// planAll plans the records in their order. For all of them together, the rule store is waited for at most versionsTimeout,
-// since releases may stand among the records.
+// planAll plans the records in their order. The waits for the rule store, of all records together, last at most
+// versionsTimeout: there may be releases among the records.
 func (e *Enforcer) planAll(ctx context.Context, s *batchState, records []*hitRecord, modes map[string]rules.ModeState) error {
 	learning, cancel := context.WithTimeout(ctx, versionsTimeout)
 	defer cancel()

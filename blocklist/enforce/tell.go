@@ -71,8 +71,8 @@ func (e *Enforcer) settle(s *batchState, f *effect) {
 	}
 }
 
-// settleChange tells of a block or tombstone that stands. What stood already as asked is told again unless this process
-// knows that it was: a crash may have come between Redis and the log.
+// settleChange tells of a block or tombstone that stands. One that stood before as asked is told again unless this process
+// knows that it was told: a crash may have come between Redis and the log.
 func (e *Enforcer) settleChange(s *batchState, f *effect, again bool) {
 	change := blocklist.BlockDelta(f.Name, &f.block)
 	var decision blocklist.Decision

@@ -21,9 +21,9 @@ const (
 	versionsBackoff = 2 * time.Second        // after it has not answered, it is not asked for so long
 )
 
-// versions knows what the versions of rules say about blocks. They do not change, so each is learned once, ahead of the hits
-// that need it as far as possible. What cannot be learned blocks nobody, and holds nothing up: the next update of the
-// episode asks again.
+// versions caches the block specs of rule versions. Versions do not change, so each is read once, ahead of the hits that need
+// it where possible. A hit whose version cannot be read blocks nobody and holds nothing up: the next update of its episode
+// tries again.
 type versions struct {
 	source RuleVersions
 	now    func() traffic.Time
@@ -94,8 +94,8 @@ func (v *versions) allows(ctx context.Context, h *detectors.Hit, mode *rules.Mod
 	return spec, ""
 }
 
-// spec finds what a version says about blocks; false when it does not exist or has none. A version that does not exist may
-// a moment later, so only one that does is learned for good.
+// spec returns the block spec of a version; false when the version does not exist or has none. A version that does not exist
+// yet may exist a moment later, so only existing ones are cached.
 func (v *versions) spec(ctx context.Context, key versionKey) (blockSpec, bool, error) {
 	v.mu.Lock()
 	spec, ok := v.specs[key]
@@ -130,9 +130,9 @@ func (v *versions) keep(key versionKey, spec *blockSpec) {
 	v.specs[key] = spec
 }
 
-// within reports whether what a version says about blocks stays within what the promotion was about. An episode keeps the
-// version that it opened under, its block's key included, for up to a day: an edit that was made because that version would
-// have blocked the wrong clients must not be undone by its running episodes.
+// within reports whether the block spec of a version stays within the one that was promoted. An episode keeps the version that
+// it opened under, its block's key included, for up to a day: where a version would have blocked the wrong clients and was
+// edited, its running episodes must not undo the edit.
 func (v *versions) within(ctx context.Context, key supersededVersion) (bool, error) {
 	v.mu.Lock()
 	within, ok := v.superseded[key]
@@ -185,10 +185,10 @@ func (v *versions) unanswered() {
 // prefetched is how many versions of a rule are learned ahead. A running episode may be of any version of its last day.
 const prefetched = 16
 
-// prefetch learns what the versions of rules that block say about blocks before a hit asks: while the rule store answers, so
-// that blocking goes on when it does not. Newest versions come first. What there is no time for is learned after the next
-// reading of modes, or with the hit that needs it. read is when the modes were read, 0 when the store did not answer; what was
-// read at the same instant is looked at once.
+// prefetch reads the versions of blocking rules before a hit asks for them, while the rule store answers, so that blocking goes
+// on when it does not. Newest versions come first. Versions for which there is no time are read after the next reading of
+// modes, or with the hit that needs them. read is when the modes were read, 0 when the store did not answer; one reading of
+// modes is followed by one prefetch.
 func (v *versions) prefetch(ctx context.Context, modes map[string]rules.ModeState, read traffic.Time) {
 	v.mu.Lock()
 	again := v.ahead == read || read == 0

@@ -51,8 +51,8 @@ func (r *Reconciler) newAssertion(cause string, modes []rules.ModeState) *assert
 	return a
 }
 
-// run asserts everything that can be. Tombstones go first, so that a block which was released never stands in between.
-// Gates are told of what changed also when an error ends the round.
+// run asserts tombstones before blocks, so that a released block never stands in between. Gates are told of the changes also
+// when an error ends the round.
 func (a *assertion) run(ctx context.Context) error {
 	err := a.releases(ctx)
 	if err == nil {

@@ -48,9 +48,9 @@ func (o *PublisherOptions) validate() error {
 	return nil
 }
 
-// Publisher keeps the modes in Redis as the rule store says. It does nothing else, so that a demotion never waits for
-// anything: not for the reconciler, which may take minutes to assert all blocks, nor for a master without the modes that
-// does not answer. Any number may run.
+// Publisher keeps the modes in Redis as the rule store has them, and does nothing else: a demotion must not wait for the
+// reconciler, which may take minutes to assert all blocks, nor for a master of a cluster that has no modes and does not answer.
+// Any number may run.
 type Publisher struct {
 	o        PublisherOptions
 	changed  chan struct{}
@@ -87,8 +87,8 @@ func (p *Publisher) ModesChanged() {
 	}
 }
 
-// Run publishes what changed until ctx is done, and then returns nil. Failures are logged when they begin and end, and
-// tried again.
+// Run publishes changed modes until ctx is done, and then returns nil. Failures are logged when they begin and end, and
+// retried.
 func (p *Publisher) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -27,19 +27,19 @@ type Modes interface {
 	Modes(ctx context.Context) ([]rules.ModeState, error)
 }
 
-// ActiveBlocks gives the decisions from which Redis can be rebuilt: every written, extended and released one whose Until
-// is still ahead. More than that does no harm.
+// ActiveBlocks is the source from which Redis is rebuilt: every written, extended and released decision whose Until is still
+// ahead. Further decisions do no harm.
 type ActiveBlocks interface {
-	// ActiveBlocks gives the next page, in descending order of Until and then of ID. One with less than the limit is the
-	// last.
+	// ActiveBlocks returns the next page, in descending order of Until and then of ID. A page with fewer decisions than the
+	// limit is the last.
 	ActiveBlocks(ctx context.Context, q blocklist.ActiveQuery) ([]blocklist.Decision, error)
 }
 
 // Interval is how often Redis is asked whether it has forgotten.
 const Interval = 2 * time.Second
 
-// sweepInterval is how often everything is asserted anew though nothing seems lost: a failover may lose a second of writes and keep the
-// marker. One reconciler of all does it each time.
+// sweepInterval is how often all blocks are asserted though nothing seems lost: a failover may lose a second of writes and keep
+// the marker. Of all reconcilers, one does each sweep.
 const sweepInterval = time.Minute
 
 // Options configure a Reconciler. All but NeverBlock are required.
@@ -68,9 +68,9 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// Reconciler keeps Redis as the decisions of ENFORCE and the rule store say: after a flush or a failover, and every minute,
-// it asserts modes, tombstones and blocks anew. It never reads hits. Any number may run. A change of mode is not its work
-// but a Publisher's: a sweep takes as long as there are blocks.
+// Reconciler keeps Redis as the decisions of ENFORCE and the rule store say: after a flush or a failover, and every minute, it
+// asserts modes, tombstones and blocks anew. It never reads hits. Any number may run. Changes of modes are the Publisher's
+// work, not its own, since a sweep of many blocks takes long.
 type Reconciler struct {
 	o       Options
 	writer  *blocklist.Writer
@@ -224,8 +224,8 @@ func (r *Reconciler) settle(ctx context.Context) error {
 	return nil
 }
 
-// postpone keeps a round in which Redis did not take everything from being repeated all the time. It is done anew when a
-// look finds another situation, and else after a backoff that doubles up to the interval of sweeps.
+// postpone delays the repetition of a round in which Redis did not take everything. The round is repeated when a look finds
+// another situation, and otherwise after a backoff that doubles up to the interval of sweeps.
 func (r *Reconciler) postpone(left error) {
 	r.left = left
 	r.backoff = min(max(2*r.backoff, r.interval), r.sweep)
@@ -257,14 +257,14 @@ func (r *Reconciler) owe(cause string) {
 	}
 }
 
-// tellsChanges reports whether gates are told of what was put back for cause, since they have missed nothing else. After any
-// other cause they are told to load everything.
+// tellsChanges reports whether gates are told of the single changes of a round that was made for cause: then they have missed
+// nothing else. After any other cause they are told to load everything.
 func tellsChanges(cause string) bool {
 	return cause == causeSweep || cause == causeReturn
 }
 
-// meet takes note of the masters and reports whether they are others than before. One that does not answer is the one it
-// was until it does.
+// meet remembers the masters' run ids and reports whether any differs from before. A master that does not answer counts as
+// unchanged until it answers.
 func (r *Reconciler) meet(servers map[string]blocklist.Master) bool {
 	others := len(servers) != len(r.masters)
 	now := make(map[string]string, len(servers))
@@ -301,9 +301,9 @@ func listMasters(servers map[string]blocklist.Master) (string, error) {
 	return strings.Join(names, ","), nil
 }
 
-// look asks whether Redis has forgotten, and takes the lease of a sweep that is due. What lies on a master that does not
-// answer is not known, and keeps nothing else from being found out. The lease is asked for also where the marker is gone
-// and a round is owed already: a flush takes it along, and so a second one shows that comes before the first is made good.
+// look finds out whether Redis has forgotten, and takes the lease of a sweep that is due. Keys on a master that does not answer
+// count as not known, and keep nothing else from being found out. The lease is also taken where the marker is gone and a round
+// is owed already: a flush deletes the lease too, so a missing lease shows a second flush before the first one is repaired.
 func (r *Reconciler) look(ctx context.Context) (forgotten, due bool, err error) {
 	known, err := r.o.Store.HasMarker(ctx)
 	forgotten = err == nil && !known

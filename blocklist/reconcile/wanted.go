@@ -7,14 +7,14 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// seenBlocks is how many blocks of a round are remembered at least, 16 bytes each: about 25 MB at most, while a round of so
-// many goes on. One that has been forgotten is compared once more, which changes nothing. It is more than a page has, so that
-// no page gives a block twice.
+// seenBlocks is how many blocks of a round are remembered at least, 16 bytes each: about 25 MB at most, during a round of so
+// many blocks. A block that was dropped from memory is compared once more, which changes nothing. The number is above a page's
+// size, so that no page contains a block twice.
 const seenBlocks = 1 << 18
 
-// wanted gives the blocks of a page that should stand, of those that no release covers and that were written under the
-// rule's generation of now. Each update of an episode is a decision of its own, so a block has many; they come in
-// descending order of expiry, and only the first is given, in this page or in one before.
+// wanted selects from a page the blocks that should stand: not covered by a release, and written under the rule's present
+// generation. Each update of an episode is a decision, so a block has many; they come in descending order of expiry, and only
+// the first one counts, in this page or in one before.
 func (a *assertion) wanted(page []blocklist.Decision) []blocklist.Raise {
 	now := a.r.o.Clock()
 	raises := make([]blocklist.Raise, 0, len(page))

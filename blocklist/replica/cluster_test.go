@@ -15,6 +15,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
+func (s *slotSet) has(slot int) bool { return s[slot/64]&(1<<(slot%64)) != 0 }
+
 func holdsDevice(r *Replica, c *blocktest.Clock, i int) bool {
 	_, held := r.Find(traffic.Identity{Device: fmt.Sprint(i)}, "POST", "/", c.Now())
 	return held

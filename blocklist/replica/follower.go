@@ -166,10 +166,10 @@ func (f *follower) probe(ctx context.Context) error {
 	return nil
 }
 
-// endLoad drops what a load has not seen, once all that was written while it read has been applied. Only then is it sure
-// that Redis held everything all the time: had it been flushed and rebuilt meanwhile, the streams would have gone back, or
-// would have asked for a load before the marker was there, and the mark would be an old one. A load that cannot be sure
-// drops nothing; blocks end by themselves.
+// endLoad drops the blocks that a load did not see, once all changes that were written during the load have been applied. Only
+// then is it certain that Redis held everything during the load: after a flush and a rebuild, the streams would have gone back,
+// or would have asked for another load before the marker was there, and the mark would be outdated. An uncertain load drops
+// nothing; blocks end by themselves.
 func (f *follower) endLoad() {
 	if f.loaded == nil || !f.reached(f.loaded) {
 		return

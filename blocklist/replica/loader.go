@@ -49,8 +49,8 @@ func newLoader(r *Replica) *loader {
 	return l
 }
 
-// again makes everything unread. What a round has read so far does not count: it may have passed by a key before the
-// change that was missed. It reports whether everything had been read.
+// again marks everything as unread, the slots that the present round has read included: a change that was missed may have come
+// after they were read. It reports whether everything had been read.
 func (l *loader) again(reason string) bool {
 	l.r.metrics.reloads.WithLabelValues(reason).Inc()
 	l.mu.Lock()
@@ -163,8 +163,8 @@ func (l *loader) load(ctx context.Context) {
 	trouble.Over(l.r.o.Logger, "blocklist has been read whole")
 }
 
-// end asks whether Redis still knows what it has been told, after everything has been read. Without the reconciler's
-// marker it was flushed, and what it lacks is no reason to drop anything: not before all has been put back.
+// end looks, after everything has been read, for the reconciler's marker. Without the marker Redis was flushed, and blocks that
+// it lacks are kept until all has been put back.
 func (l *loader) end(ctx context.Context) (marked bool) {
 	mark, _ := l.owed()
 	marked, err := l.r.from.HasMarker(ctx)

@@ -100,8 +100,8 @@ func (r *Replica) Staleness() time.Duration {
 	return max(0, r.o.Clock().Sub(traffic.Time(r.contact.Load())))
 }
 
-// Behind is how old the newest moment is of which the Replica is known to hold everything that was written; before Redis
-// has answered, how old the Replica is. Loads make no difference to it.
+// Behind is the age of the newest moment up to which the Replica certainly has every change; before Redis has answered, the age
+// of the Replica. Loads do not change it.
 func (r *Replica) Behind() time.Duration {
 	return max(0, r.o.Clock().Sub(traffic.Time(r.level.Load())))
 }

@@ -24,8 +24,6 @@ func allSlots() (s slotSet) {
 
 func (s *slotSet) add(slot int) { s[slot/64] |= 1 << (slot % 64) }
 
-func (s *slotSet) has(slot int) bool { return s[slot/64]&(1<<(slot%64)) != 0 }
-
 func (s *slotSet) unite(o *slotSet) {
 	for i := range s {
 		s[i] |= o[i]
@@ -52,8 +50,8 @@ func (s *slotSet) size() int {
 	return n
 }
 
-// ownSlots reads a node's answer to CLUSTER NODES: the slots that it has to itself, by its own word. One that is on its
-// way to or from another node is none of them, since its keys lie on both.
+// ownSlots reads a node's answer to CLUSTER NODES: the slots that the node says it has to itself. A slot that is migrating to
+// or from another node is left out, since its keys lie on both.
 func ownSlots(nodes string) (slotSet, error) {
 	for line := range strings.Lines(nodes) {
 		fields := strings.Fields(line)

@@ -78,8 +78,8 @@ releases where no block is seen: no hit from before the release blocks the sourc
 	return c
 }
 
-// releasedSubject reads the words of SOURCE. Their fields decide which of the keys gives an address its prefix length; fits says
-// whether there is one that has just these fields.
+// releasedSubject reads the words of SOURCE. Their fields decide which of the keys gives an address its prefix length; fits
+// says whether a key has exactly these fields.
 func releasedSubject(keys [][]traffic.KeyField, words []string) (who traffic.Subject, fits bool, err error) {
 	for _, k := range keys {
 		v4, v6 := prefixLengths(k)
@@ -190,8 +190,8 @@ func (l *releasing) run(ctx context.Context, fits bool) error {
 	return l.say(block)
 }
 
-// look finds the block that stands, and where there is none under that name, those that contain what was named. A long value
-// of a block that an older weir wrote stands as it is: such a block is among the latter.
+// look finds the block of the named source or, where none stands under that name, the blocks that contain it. Blocks of an
+// older weir, which has written long values whole, are found in the second way.
 func (l *releasing) look(ctx context.Context, away error) (*blocklist.Block, error) {
 	if away != nil {
 		return nil, away

@@ -17,7 +17,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirhq/weir/cmd/weir/internal/doctor"
-	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/ingest"
@@ -347,7 +346,7 @@ func TestDoctorFindsPartitionsThatStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	group := ingest.Live.Group(b.flag("--namespace"), service.StageRoute)
+	group := ingest.Live.Group(b.flag("--namespace"), ingest.StageRoute)
 	if err := b.kafka().CommitInitial(t.Context(), group, b.names().Requests, map[int]ingest.Commit{1: {Offset: 0}}); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/doctor"
-	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
@@ -129,7 +128,7 @@ func TestMigrateBesideRoutersKeepsTheGeneration(t *testing.T) {
 	}
 	m := stream.NewMigration(c, b.store(), kafka, "a test", stream.MigrateOptions{})
 	routed := func() (at []int64) {
-		commits, err := kafka.FetchCommits(t.Context(), ingest.Live.Group(c.Namespace, service.StageRoute), names.Requests, stream.UpTo(2))
+		commits, err := kafka.FetchCommits(t.Context(), ingest.Live.Group(c.Namespace, ingest.StageRoute), names.Requests, stream.UpTo(2))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +258,7 @@ func TestPartitionThatStoppedGoesOnWhenItsGapIsAccepted(t *testing.T) {
 	b := fullBed(t)
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
-	group := ingest.Live.Group(b.flag("--namespace"), service.StageRoute)
+	group := ingest.Live.Group(b.flag("--namespace"), ingest.StageRoute)
 	moved := map[int]ingest.Commit{0: {Offset: 0}, 1: {Offset: 0}}
 	if err := b.kafka().CommitInitial(t.Context(), group, b.names().Requests, moved); err != nil {
 		t.Fatal(err)

@@ -96,8 +96,8 @@ func showMode(w io.Writer, set *rulestore.ModeSet) error {
 // then, and weir run publishes what nobody else could.
 const publishTimeout = 5 * time.Second
 
-// publishAnswerTimeout bounds each answer of a server meanwhile: of several nodes of a cluster, one that hangs may be the first to
-// be asked where the modes are, and a demotion is to take effect within a second.
+// publishAnswerTimeout bounds each answer of a server meanwhile: the first node of a cluster that is asked where the modes are
+// may hang, and a demotion is to take effect within a second.
 const publishAnswerTimeout = 500 * time.Millisecond
 
 // publication is whether gates have been told of the modes that a command has left in the rule store.
@@ -109,8 +109,8 @@ type publication struct {
 	at   string
 }
 
-// publishModes makes the stored modes known to all gates, so that a promotion or demotion needs nobody else to take
-// effect. That Redis does not take it is no failure of the command: who may change rules may have no access to Redis.
+// publishModes makes the stored modes known to all gates, so that a promotion or demotion takes effect without any other
+// process. A Redis that does not take them is no failure of the command: users who may change rules may lack access to Redis.
 func (s *store) publishModes(ctx context.Context) publication {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()

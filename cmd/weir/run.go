@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/ingest"
 )
 
 func runCommand(a *app) *cobra.Command {
@@ -68,7 +69,7 @@ func runStages(parent context.Context, a *app, c *config.Config, stages []string
 	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
 	registry := service.NewRegistry(readBuildVersion().Version)
-	in, err := service.Open(ctx, c, log, registry, slices.Contains(stages, service.StageEnforce))
+	in, err := service.Open(ctx, c, log, registry, slices.Contains(stages, ingest.StageEnforce))
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ type whyStory struct {
 	Release string           `json:"release_command,omitempty"`
 }
 
-// asking is one question.
+// asking is one call of weir why.
 type asking struct {
 	store *store
 	redis *blocklist.Store
@@ -169,8 +169,8 @@ func (q *asking) standing(ctx context.Context) (*whyStory, error) {
 	return nil, fmt.Errorf("%s, nor has one of the %d blocks and releases in Redis", looked, len(found.Items))
 }
 
-// decisions gathers what was decided about the hit, and the releases of its source since: the block may have been another
-// episode's by then.
+// decisions gathers the decisions about the hit, and the later releases of its source: by then, the block may have been another
+// episode's.
 func (q *asking) decisions(ctx context.Context, st *whyStory) error {
 	all, err := q.store.Decisions(ctx, history.DecisionQuery{Stream: history.Live, Hit: st.ID})
 	if err != nil {

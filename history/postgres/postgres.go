@@ -1,6 +1,6 @@
 // Package postgres is one installation's schema in PostgreSQL, as connections: opening them and waiting for the server,
-// transactions, what the server says about itself, hearing of changes, and errors that say where and what to do. What is
-// kept there is the business of the packages beside it.
+// transactions, the server's state, notifications of changes, and errors that say where and what to do. The tables belong to
+// the packages beside it.
 package postgres
 
 import (

@@ -61,7 +61,7 @@ type Options struct {
 // Router is the ROUTE stage: it turns every event of the requests topic into at most one keyed record per keyed
 // partition, so that the keyed log, after the fence, holds each of them exactly once whatever dies on the way.
 //
-// How that is reached (DESIGN §2, "Counting exactly once"), and where:
+// How that is reached (docs/DESIGN.md §2, "Counting exactly once"), and where:
 //
 //	every generation starts from the fetched commits            session.adopt
 //	a commit announces a chunk before any of it is appended     session.announce

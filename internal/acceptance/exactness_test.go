@@ -54,9 +54,9 @@ func TestNothingLostNothingDoubled(t *testing.T) {
 			apply((n + 1) * 5 / kills)
 		}
 	}
-	patient, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	bounded, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	total, err := load.Finish(patient)
+	total, err := load.Finish(bounded)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,9 +139,9 @@ func blockOf(c *client) (key []traffic.KeyField, rule, shape string) {
 	return []traffic.KeyField{ip}, "tokens-by-ip", "match:" + ipShape
 }
 
-// patient gives a gate that is asked on a busy machine more time than the shipped files do: that a gate which does not
+// longTimeouts gives a gate that is asked on a busy machine more time than the shipped files do: that a gate which does not
 // answer in time lets pass is the subject of other tests.
-func patient(t *testing.T, text string) string {
+func longTimeouts(t *testing.T, text string) string {
 	t.Helper()
 	changed := regexp.MustCompile(`\b(50|100|500)ms\b`).ReplaceAllString(text, "20s")
 	return changed
@@ -208,7 +208,7 @@ func startNginx(t *testing.T, gate string, apis []string) *gateway {
 		fmt.Fprintf(&sites, nginxSite, at, dir, api)
 	}
 	write(t, filepath.Join(dir, "nginx.conf"), fmt.Sprintf(nginxGateway, dir, gate, sites.String()))
-	write(t, filepath.Join(dir, "weir_check.conf"), patient(t, shipped(t, "deploy/gateway/weir_check.conf")))
+	write(t, filepath.Join(dir, "weir_check.conf"), longTimeouts(t, shipped(t, "deploy/gateway/weir_check.conf")))
 	write(t, filepath.Join(dir, "weir_log.conf"), replaced(t, shipped(t, "deploy/gateway/weir_log.conf"),
 		`"headers":{`, `"remote_user":"$remote_user","headers":{"X-User-Id":"$http_x_user_id","Cookie":"$http_cookie",`))
 	running := testbed.Run(t, exec.Command(program, "-e", "stderr", "-c", filepath.Join(dir, "nginx.conf"), "-g", "daemon off;"))
@@ -232,7 +232,7 @@ func startCaddy(t *testing.T, gate string, apis []string) *gateway {
 		at := address(t)
 		log := filepath.Join(dir, portOf(at)+".log") // each site needs one of its own
 		g.addresses, g.logs = append(g.addresses, at), append(g.logs, log)
-		file += patient(t, replaced(t, documented[0][1], "http://api.example.com {", "http://:"+portOf(at)+" {\n\tbind 127.0.0.1",
+		file += longTimeouts(t, replaced(t, documented[0][1], "http://api.example.com {", "http://:"+portOf(at)+" {\n\tbind 127.0.0.1",
 			"127.0.0.1:9465 {", gate+" {\n\t\ttrusted_proxies 127.0.0.1/32", "127.0.0.1:8080", api, "/var/log/caddy/access.log", log))
 	}
 	config := filepath.Join(dir, "Caddyfile")

@@ -10,8 +10,8 @@ const (
 	slack = 30 * time.Millisecond
 	// probing is how often one that has gone over asks whether it is blocked by now.
 	probing = 5 * time.Millisecond
-	// patience is how long it does so: longer than a block may take.
-	patience = Allowance + 500*time.Millisecond
+	// probeTimeout is how long it does so: longer than a block may take.
+	probeTimeout = Allowance + 500*time.Millisecond
 )
 
 // view plays an ordinary viewer until the phase ends. No pause is measured from when a request was to be sent, but from
@@ -181,7 +181,7 @@ func (a *actor) fire(ctx, phase context.Context, probe bool, how assault) (last 
 	if how.barely {
 		every = Allowance + slack
 	}
-	for until := a.clock().Add(patience); probe && a.clock() < until; {
+	for until := a.clock().Add(probeTimeout); probe && a.clock() < until; {
 		if !a.pause(phase, every) {
 			return last, false
 		}

@@ -72,7 +72,7 @@ func (s *scene) metadata(ctx context.Context) (*kmsg.MetadataResponse, error) {
 // leaderOf is the number of the broker that leads a partition.
 func (s *scene) leaderOf(topic string, partition int32) (leader int) {
 	s.Helper()
-	testbed.Eventually(s, patience, func() error {
+	testbed.Eventually(s, workTimeout, func() error {
 		layout, err := s.metadata(s.Context())
 		if err != nil {
 			return err
@@ -94,7 +94,7 @@ func (s *scene) leaderOf(topic string, partition int32) (leader int) {
 // started.
 func (s *scene) inSync() {
 	s.Helper()
-	testbed.Eventually(s, patience, func() error {
+	testbed.Eventually(s, workTimeout, func() error {
 		layout, err := s.metadata(s.Context())
 		if err != nil {
 			return err

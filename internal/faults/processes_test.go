@@ -60,7 +60,7 @@ func (s *scene) freezeOften(processes []*process) {
 // as a zombie.
 func (s *scene) ownedByOthers(zombie *process) {
 	s.Helper()
-	testbed.Eventually(s, patience, func() error {
+	testbed.Eventually(s, workTimeout, func() error {
 		owned := 0
 		err := s.stream.Query(s.Context(), `SELECT count(*) FROM {ns}.partition_owners WHERE owner LIKE '%-`+fmt.Sprint(zombie.pid())+`-%'`,
 			func(rows pgx.Rows) error { return rows.Scan(&owned) })

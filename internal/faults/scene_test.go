@@ -40,8 +40,8 @@ const (
 	// behind lets episodes close with the last event of the load. It is less than the 60 s by which the progress of an idle
 	// partition trails the clock, so nothing is late that waits for a server for half a minute.
 	behind = 15 * time.Second
-	// patience is for what a working stream does in seconds, on a machine that is busy with other tests.
-	patience = 3 * time.Minute
+	// workTimeout is for what a working stream does in seconds, on a machine that is busy with other tests.
+	workTimeout = 3 * time.Minute
 )
 
 // play runs one fault from an empty installation to the verdict.
@@ -77,7 +77,7 @@ func play(t *testing.T, f form, seed uint64, what *fault, r *row) {
 	s.works(time.Now())
 	what.harm(s)
 
-	finish, stop := context.WithTimeout(ctx, time.Duration(f.events/f.rate)*time.Second+patience)
+	finish, stop := context.WithTimeout(ctx, time.Duration(f.events/f.rate)*time.Second+workTimeout)
 	defer stop()
 	if r.events, err = s.load.Finish(finish); err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func (s *scene) harmed() time.Time {
 // works waits until the whole stream works on what was sent after since.
 func (s *scene) works(since time.Time) {
 	s.Helper()
-	testbed.Eventually(s, patience, func() error { return s.watch.works(since) })
+	testbed.Eventually(s, workTimeout, func() error { return s.watch.works(since) })
 }
 
 // pause lets the load go on for a moment of a random length.
@@ -105,7 +105,7 @@ func (s *scene) pause(most time.Duration) { s.sends(time.Duration(s.rnd.Int64N(i
 func (s *scene) sends(long time.Duration) {
 	s.Helper()
 	goal := s.load.Sent() + int64(long.Seconds()*float64(s.form.rate))
-	testbed.Eventually(s, patience, func() error {
+	testbed.Eventually(s, workTimeout, func() error {
 		if sent := s.load.Sent(); sent < goal {
 			return fmt.Errorf("the load has sent %d events, want %d", sent, goal)
 		}
@@ -115,9 +115,9 @@ func (s *scene) sends(long time.Duration) {
 
 // judge fills the row. The load has ended.
 func (s *scene) judge(r *row) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*workTimeout)
 	defer cancel()
-	testbed.Eventually(s, patience, func() error {
+	testbed.Eventually(s, workTimeout, func() error {
 		routed, err := s.stream.Routed(ctx)
 		if err == nil && routed < int64(r.events) {
 			err = fmt.Errorf("%d of %d requests are routed%s", routed, r.events, s.stopped(ctx))
@@ -166,7 +166,7 @@ func (s *scene) settle(ctx context.Context, logs *exactness.Logs) exactness.Hits
 			s.noneLate(ctx)
 			return v
 		}
-		if time.Since(start) > patience {
+		if time.Since(start) > workTimeout {
 			return v
 		}
 	}

@@ -36,7 +36,7 @@ func (s *scene) flipSnapshots() {
 func (s *scene) twoGenerations() {
 	s.Helper()
 	since := time.Now()
-	testbed.Eventually(s, patience, func() error {
+	testbed.Eventually(s, workTimeout, func() error {
 		ready := 0
 		err := s.stream.Query(s.Context(), fmt.Sprintf(`SELECT count(*) FROM (SELECT partition FROM {ns}.checkpoints
 			WHERE stream = 'live' AND written_at > to_timestamp(%d) GROUP BY partition HAVING count(DISTINCT keyed_offset) = 2) p`, since.Unix()),

@@ -33,7 +33,7 @@ func TestRollingUpgrade(t *testing.T) {
 			u.relieve(old, now, func() { now.in.Weir("migrate") })
 			newest := u.newestFormat(now.in)
 			now.in.Weir("migrate", "--record-format", fmt.Sprint(newest))
-			testbed.Eventually(u, patience, func() error { return u.formats(newest) }) // while the load goes on
+			testbed.Eventually(u, workTimeout, func() error { return u.formats(newest) }) // while the load goes on
 			u.works(time.Now())
 			u.end()
 			u.holdsFormat(newest)
@@ -216,7 +216,7 @@ func (u *upgrade) shared(builds ...*build) {
 // end ends the load and judges what came of it.
 func (u *upgrade) end() {
 	u.Helper()
-	finish, stop := context.WithTimeout(u.Context(), time.Duration(u.form.events/u.form.rate)*time.Second+patience)
+	finish, stop := context.WithTimeout(u.Context(), time.Duration(u.form.events/u.form.rate)*time.Second+workTimeout)
 	defer stop()
 	var r row
 	var err error
@@ -257,7 +257,7 @@ func (u *upgrade) understood(b *build) {
 // answered holds that ENFORCE has decided about every episode of the rule that blocks, and that history has the decision.
 func (u *upgrade) answered(ctx context.Context) {
 	u.Helper()
-	testbed.Eventually(u, patience, func() error {
+	testbed.Eventually(u, workTimeout, func() error {
 		var owed, missing int
 		err := u.stream.Query(ctx, `SELECT count(*), count(*) FILTER (WHERE NOT EXISTS (SELECT FROM {ns}.block_decisions d WHERE d.hit = h.id))
 			FROM {ns}.hits h WHERE h.rule = 'probe' AND h.phase <> 4`, func(rows pgx.Rows) error { return rows.Scan(&owed, &missing) })
@@ -279,7 +279,7 @@ func (u *upgrade) holdsFormat(want int) {
 // formats says which keyed partitions hold no record of a format, or one of a newer format.
 func (u *upgrade) formats(want int) error {
 	newest := make([]int, u.stream.Keyed)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), workTimeout)
 	defer cancel()
 	err := u.stream.EachRecord(ctx, u.stream.Topic("keyed"), u.stream.Keyed, func(r *kgo.Record) error {
 		newest[r.Partition] = max(newest[r.Partition], int(r.Value[0]))

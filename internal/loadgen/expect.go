@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// maxEpisode is where a running episode is cut (docs/DESIGN.md).
+// maxEpisode is where a running episode is cut (docs/DESIGN.md §4).
 const maxEpisode = 24 * time.Hour
 
 // maxAhead is how far other gateways' clocks may be ahead: what is later than Kafka's own time by more is corrected.

@@ -107,8 +107,8 @@ func holderOf(file *os.File) string {
 }
 
 // awaitLock takes the lock of a directory that may still be in use by a server that is just ending.
-func awaitLock(ctx context.Context, path string, patience time.Duration) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func awaitLock(ctx context.Context, path string, timeout time.Duration) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -26,7 +26,7 @@ type bugs struct {
 	script [2]string // a line of a Redis script, and what it is replaced by
 }
 
-// mutation is one sentence of DESIGN §2 taken away.
+// mutation is one sentence of docs/DESIGN.md §2 taken away.
 type mutation struct {
 	name     string // in model's words where shared with it
 	sentence string

@@ -23,7 +23,7 @@ type Reading struct {
 	wrong      []string
 }
 
-// fold reads the log of one keyed partition as DESIGN says that its owner must: the fence first, prev of what passes it;
+// fold reads the log of one keyed partition as docs/DESIGN.md §2 says that its owner must: the fence first, prev of what passes it;
 // progress by source partition, the watermark, what is late.
 type fold struct {
 	s   *Stream

@@ -43,7 +43,7 @@ func (a *arrivals) ordered() bool {
 }
 
 // History judges what RECORD stored: the episodes of every window with their bounds and counts, nothing else, and the
-// sums of late events. Where the events of a window came out of order, only whether it was over is asked: DESIGN
+// sums of late events. Where the events of a window came out of order, only whether it was over is asked: docs/DESIGN.md §4
 // leaves the edges of such an episode open.
 func (s *Stream) History(readings []Reading, rows []Hit, sums []LateSum) Verdict {
 	var v Verdict

@@ -1,6 +1,6 @@
 // Package judge says what a simulated stream must have come to. It reads the logs that the stages wrote and the tables
 // and keys that they left, works out by itself what each of them should hold, and names every difference. It shares no
-// code with the stages: beside internal/oracle it imports nothing of weir, and what it knows it has from docs/DESIGN.md.
+// code with the stages: beside internal/oracle it imports nothing of weir, and what it knows it has from docs/DESIGN.md §2 to §4.
 //
 // All times are microseconds since the Unix epoch.
 package judge

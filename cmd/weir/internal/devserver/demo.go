@@ -35,7 +35,7 @@ func (d *demoRun) rules() []rules.File {
 }
 
 // serve runs the demo's gateway and traffic before all else.
-func (d *demoRun) serve(ctx context.Context, guard *gate.Gate, ready func(context.Context) error, waves [][]service.Part) error {
+func (d *demoRun) serve(ctx context.Context, guard *gate.Gate, ready func(context.Context) error, groups [][]service.Part) error {
 	ctx, finish := context.WithCancel(ctx)
 	defer finish()
 	ledger := 1 // nobody asks for it
@@ -68,7 +68,7 @@ func (d *demoRun) serve(ctx context.Context, guard *gate.Gate, ready func(contex
 		}
 		return err
 	})}
-	err = d.end(service.Serve(ctx, d.log, stopTimeout, append([][]service.Part{{traffic}, {gateway}}, waves...)...))
+	err = d.end(service.Serve(ctx, d.log, stopTimeout, append([][]service.Part{{traffic}, {gateway}}, groups...)...))
 	if err != nil || !d.o.Exit {
 		return err
 	}
@@ -208,8 +208,8 @@ func (d *demoRun) judge(ctx context.Context, g *demo.Gateway) error {
 	return nil
 }
 
-// awaitRecorded waits until weir has gone through all of the run's events and history has what should have come of them,
-// or for historyTimeout: the judge says what is missing then. What has not been detected now never will be.
+// awaitRecorded waits until weir has processed all of the run's events and history has the hits that they should cause, or for
+// historyTimeout: then the judge says what is missing. Hits that have not been detected by then never will be.
 func (d *demoRun) awaitRecorded(ctx context.Context, ledger demo.Ledger) (demo.Recorded, error) {
 	bounded, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
@@ -239,7 +239,7 @@ func (d *demoRun) awaitRecorded(ctx context.Context, ledger demo.Ledger) (demo.R
 	// Hits that should not be there count as well. A stage that stands still is no reason to wait for ever.
 	last, stop := context.WithTimeout(ctx, historyTimeout)
 	defer stop()
-	if err := d.in.Kafka.AwaitCaughtUp(last, ingest.Live.Group(d.conf.Namespace, service.StageRecord), d.names.Hits); err != nil {
+	if err := d.in.Kafka.AwaitCaughtUp(last, ingest.Live.Group(d.conf.Namespace, ingest.StageRecord), d.names.Hits); err != nil {
 		if ctx.Err() != nil || last.Err() == nil {
 			return demo.Recorded{}, err
 		}

@@ -36,7 +36,7 @@ func (d *server) serve(ctx context.Context) error {
 	}
 	closeLate := func() { _ = o.Listener.Close() } // closed before: no harm
 	d.closers = append(d.closers, closeLate)
-	guard, replica, err := service.NewGate(d.conf, d.in.Redis, d.log, d.registry)
+	guard, blocks, err := service.NewGate(d.conf, d.in.Redis, d.log, d.registry)
 	if err != nil {
 		return err
 	}
@@ -44,9 +44,9 @@ func (d *server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	waves := [][]service.Part{
+	groups := [][]service.Part{
 		{{Name: "stages", Run: func(ctx context.Context) error { return d.in.RunStages(ctx, service.AllStages(), &started) }}},
-		{{Name: "replica", Run: replica.Run}},
+		{{Name: "replica", Run: blocks.Run}},
 		{
 			{Name: "console page", Run: page.Run},
 			{Name: "console", Run: func(ctx context.Context) error { return service.ServeHTTP(ctx, d.listeners.console, page.Handler()) }},
@@ -56,16 +56,16 @@ func (d *server) serve(ctx context.Context) error {
 		},
 	}
 	ready := func(ctx context.Context) error {
-		if err := d.awaitReady(ctx, replica); err != nil {
+		if err := d.awaitReady(ctx, blocks); err != nil {
 			return err
 		}
 		d.say("everything runs")
 		return d.welcome(o.Listener.Addr().String())
 	}
 	if d.o.NoDemo {
-		return d.end(service.Serve(ctx, d.log, stopTimeout, append([][]service.Part{{{Name: "start", Run: once(ready)}}}, waves...)...))
+		return d.end(service.Serve(ctx, d.log, stopTimeout, append([][]service.Part{{{Name: "start", Run: once(ready)}}}, groups...)...))
 	}
-	return (&demoRun{d}).serve(ctx, guard, ready, waves)
+	return (&demoRun{d}).serve(ctx, guard, ready, groups)
 }
 
 // console makes the page.
@@ -182,7 +182,7 @@ func (d *server) unready(blocks *replica.Replica) error {
 		}
 	}
 	if halted > 0 {
-		return &stoppedError{partitions: halted, ask: d.commandLine() + " partitions list", own: d.ownPostgres()}
+		return &stoppedError{partitions: halted, command: d.commandLine() + " partitions list", own: d.ownPostgres()}
 	}
 	p := d.conf.Kafka.Partitions
 	for _, stage := range []struct {
@@ -202,7 +202,7 @@ func (d *server) unready(blocks *replica.Replica) error {
 // stoppedError says that partitions do not go on, and will not by waiting.
 type stoppedError struct {
 	partitions int
-	ask        string // the command that tells why
+	command    string // that tells why
 	own        bool   // PostgreSQL is weir dev's own
 }
 
@@ -212,7 +212,7 @@ func (e *stoppedError) Error() string {
 		remedy = "another --namespace, or that schema dropped, starts anew"
 	}
 	return fmt.Sprintf("%s of the keyed topic stopped: what PostgreSQL and the data directory hold does not belong together (while weir dev runs, "+
-		"%s says more); %s", terminal.Plural(e.partitions, "partition"), e.ask, remedy)
+		"%s says more); %s", terminal.Plural(e.partitions, "partition"), e.command, remedy)
 }
 
 // watchPostgres ends weir dev with a clear word when the PostgreSQL that it has started ends: nobody else can start it.

@@ -114,8 +114,8 @@ func isOwnField(path string) bool {
 	return false
 }
 
-// listeners are bound before anything is started, so that a taken port is found at once. The data directory is locked
-// before: of a second weir dev, it says that there is a first one, which has the ports too.
+// listeners are bound before anything is started, so that a taken port is found at once. The data directory is locked before
+// them: a second weir dev is told that there is a first one, rather than that its ports are taken.
 type listeners struct {
 	console, gateway net.Listener
 }

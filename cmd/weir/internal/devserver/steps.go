@@ -268,9 +268,9 @@ type schemaClaim struct {
 	directory *local.Directory
 }
 
-// claim sees to it that weir dev works in no schema but one that it has made from this data directory: its topics
-// begin anew with the directory, and a schema of another installation would take that for a new life of the requests. The
-// mark in the directory names the schema and its origin; before it is made, that it will be.
+// claim makes sure that weir dev works only in a schema that it has made from this data directory: its topics begin anew with
+// the directory, which a schema of another installation would take for a requests topic that was made anew. The mark in the
+// directory names the schema and its origin; before the schema is made, it announces it.
 func (s *schemaClaim) claim(ctx context.Context) error {
 	if ownPostgres(s.conf) {
 		return nil // it lies in the directory itself

@@ -61,8 +61,8 @@ func judgeClock(name string, r clockReading, matter string) Finding {
 // kafkaClockWait is how long to wait for a record to come: routers append ticks to keyed every second.
 const kafkaClockWait = 2500 * time.Millisecond
 
-// kafkaClock reads the broker's clock off a record that is appended while one watches, which a tick of ROUTE does. Where
-// nothing is appended, what there is can only show that the clock is ahead.
+// kafkaClock reads the broker's clock from a record that is appended during the examination, such as a tick of ROUTE. Where no
+// record is appended, older ones can only show that the broker's clock is ahead.
 func (e *examination) kafkaClock(ctx context.Context) Finding {
 	const name = "clock kafka"
 	const matter = "what comes later than its clock gets its time"
@@ -70,7 +70,7 @@ func (e *examination) kafkaClock(ctx context.Context) Finding {
 		return fine(name, "not compared: there is nothing to read it off")
 	}
 	wait := kafkaClockWait
-	if g, err := e.kafka.InspectGroup(ctx, ingest.Live.Group(e.conf.Namespace, service.StageRoute)); err == nil && g.Members == 0 {
+	if g, err := e.kafka.InspectGroup(ctx, ingest.Live.Group(e.conf.Namespace, ingest.StageRoute)); err == nil && g.Members == 0 {
 		wait = 0 // nobody ticks
 	}
 	reading, news, err := watchAppend(ctx, e.kafka.Log(e.names.Keyed), wait, service.Now)
@@ -85,9 +85,9 @@ func (e *examination) kafkaClock(ctx context.Context) Finding {
 	return fine(name, "not compared: nothing is being appended to %s; weir run, with route, appends every second", e.names.Keyed)
 }
 
-// watchAppend waits for a record that is appended to partition 0 of log while it watches. Its append time lies between
-// asked and answered if both clocks agree. Without one (news is false) the reading is of the newest record that is there,
-// which was appended at some time before answered, so only its being ahead says something; theirs is 0 where there is none.
+// watchAppend waits for a record to be appended to partition 0 of log. If both clocks agree, its append time lies between asked
+// and answered. Without a new record (news is false) the reading is of the newest one there is, appended at some time before
+// answered, so that it only shows whether the broker is ahead; theirs is 0 where there is no record.
 func watchAppend(ctx context.Context, log ingest.Log, wait time.Duration, clock func() traffic.Time) (r clockReading, news bool, err error) {
 	r.asked = clock() // before the end of the log is known: what is behind it was appended later
 	bounds, err := log.Bounds(ctx, []int{0})

@@ -151,8 +151,8 @@ func (s *sampled) judgeIdentity(f traffic.Field) Finding {
 	return fine(name, "%s", text)
 }
 
-// waiting finds the rules that count by a field which the events that they match never, or seldom, have. A handful of
-// events that lack it is called seldom: they may be an accident.
+// waiting finds the rules that count by a field which the events they match lack, always or mostly. Where only a handful of
+// events lack it, that is called seldom: it may be an accident.
 func (s *sampled) waiting(f traffic.Field) (counting bool, never, seldom []string) {
 	for i := range s.routing.Rules {
 		v, of := &s.routing.Rules[i], s.byRule[i]

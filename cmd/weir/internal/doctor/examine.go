@@ -80,8 +80,8 @@ func newExamination(ctx context.Context, c *config.Config, events int) (*examina
 	return e, nil
 }
 
-// Examine makes all checks, and looks at so many of the newest events of each partition. What was found is in the order of the
-// checks. It ends with ctx; what could not be looked at by then is a finding.
+// Examine runs all checks, and samples as many of the newest events of each partition as asked. Findings are in the order of
+// the checks. It ends with ctx; a check that had not ended by then is a finding.
 func Examine(ctx context.Context, c *config.Config, events int) ([]Finding, error) {
 	e, err := newExamination(ctx, c, events)
 	if err != nil {
@@ -146,7 +146,7 @@ func together(ctx context.Context, checks []doctorCheck) (found []Finding, whole
 	return found, whole
 }
 
-// graceAfter is closed a moment after ctx has ended: checks that heed it get that long to come back.
+// graceAfter is closed a moment after ctx has ended: checks that look at ctx get that long to come back.
 func graceAfter(ctx context.Context) (<-chan struct{}, func()) {
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(sayingTime, func() { close(over) }) })

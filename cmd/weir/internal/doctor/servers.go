@@ -42,8 +42,8 @@ func (e *examination) lookAtRedis(ctx context.Context) []Finding {
 	return found
 }
 
-// judgeRedis says the worst about one server. Losing keys matters more than anything else: an evicted block lets an
-// abuser in, and an evicted tombstone blocks a released client again.
+// judgeRedis reports the worst problem of one server. Losing keys is the worst of all: an evicted block lets an abuser in, and
+// an evicted tombstone blocks a released client again.
 func judgeRedis(n *blocklist.InspectedNode, cluster bool) Finding {
 	name := "redis " + n.Address
 	text := describeRedis(n, cluster)

@@ -15,8 +15,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// backlogWarns is how old the oldest record may be that a stage has not done yet. Rules withhold new blocks from evidence
-// that is older than their max_lag, a minute by default.
+// backlogWarns is the age from which on the oldest record that a stage has not processed is a warning. Rules withhold new
+// blocks from evidence that is older than their max_lag, a minute by default.
 const backlogWarns = time.Minute
 
 // stageWork is a consumer group and the topic that it works through.
@@ -31,8 +31,8 @@ func (e *examination) lookAtStages(ctx context.Context) []Finding {
 	}
 	var found []Finding
 	for _, w := range []stageWork{
-		{service.StageRoute, service.StageRoute, e.names.Requests}, {service.StageDetect, service.StageDetect, e.names.Keyed}, {service.StageRecord, service.StageRecord, e.names.Hits},
-		{service.RecordBlocks, service.StageRecord, e.names.Blocks}, {service.StageEnforce, service.StageEnforce, e.names.Hits},
+		{ingest.StageRoute, ingest.StageRoute, e.names.Requests}, {ingest.StageDetect, ingest.StageDetect, e.names.Keyed}, {ingest.StageRecord, ingest.StageRecord, e.names.Hits},
+		{ingest.StageRecordBlocks, ingest.StageRecord, e.names.Blocks}, {ingest.StageEnforce, ingest.StageEnforce, e.names.Hits},
 	} {
 		if t := e.topics[w.topic]; !t.Exists || len(t.Leaderless) > 0 {
 			continue // its topic's line says so
@@ -58,7 +58,7 @@ func (e *examination) lookAtStage(ctx context.Context, w stageWork) Finding {
 	if err != nil {
 		return failed(name, err, "see the brokers' logs")
 	}
-	if w.stage == service.StageRoute && e.stream != nil {
+	if w.stage == ingest.StageRoute && e.stream != nil {
 		if f := judgeRouteCommits(name, p, e.stream); f.Status != OK {
 			return f
 		}
@@ -147,7 +147,7 @@ func judgeProgress(name string, w stageWork, p progressOf, at traffic.Time) Find
 	age := time.Duration(0)
 	if p.records > 0 {
 		left = terminal.Plural(p.records, "record") + " left to do"
-		if w.stage == service.StageDetect {
+		if w.stage == ingest.StageDetect {
 			left = terminal.Plural(p.records, "record") + " since its last snapshot" // it commits with snapshots only
 		}
 		if p.oldest != 0 {

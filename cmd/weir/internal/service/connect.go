@@ -126,8 +126,8 @@ func waitAnswer(ctx context.Context, ping func(ctx context.Context) error, timeo
 	return Retry(ctx, log, "Redis is not ready, trying again", ping)
 }
 
-// Retry tries until it works or ctx ends, with waits from 100 ms to 5 s. The reasons are logged with message, a lasting one ever
-// more seldom; the last one is the error.
+// Retry calls work until it succeeds or ctx ends, with waits from 100 ms to 5 s. Its errors are logged with message, lasting
+// ones ever more seldom; the last one is returned.
 func Retry(ctx context.Context, log *slog.Logger, message string, try func(ctx context.Context) error) error {
 	var trouble retry.Trouble
 	backoff := retry.NewBackoff(100*time.Millisecond, 5*time.Second)

@@ -26,8 +26,8 @@ func WatchObserveFile(g *gate.Gate, path string) ([]Part, error) {
 }
 
 // MissingBlocks says what part of the blocklist is missing from a gate that is ready.
-func MissingBlocks(replica *replica.Replica) string {
-	if n := replica.Missing(); n > 0 {
+func MissingBlocks(blocks *replica.Replica) string {
+	if n := blocks.Missing(); n > 0 {
 		return fmt.Sprintf("blocklist: the blocks of %d of Redis's 16384 hash slots have not been read", n)
 	}
 	return ""
@@ -35,7 +35,7 @@ func MissingBlocks(replica *replica.Replica) string {
 
 // NewGate makes a gate and the copy of the blocklist that it asks, which has to be run.
 func NewGate(c *config.Config, redis *blocklist.Store, log *slog.Logger, registry *prometheus.Registry) (*gate.Gate, *replica.Replica, error) {
-	replica, err := replica.New(replica.Options{
+	blocks, err := replica.New(replica.Options{
 		Store: redis, NeverBlock: c.NeverBlock, Clock: Now, Logger: log, Registerer: registry,
 	})
 	if err != nil {
@@ -46,7 +46,7 @@ func NewGate(c *config.Config, redis *blocklist.Store, log *slog.Logger, registr
 		return nil, nil, &usage.Error{Err: err}
 	}
 	g, err := gate.New(gate.Options{
-		Blocklist: replica, Identifier: identifier, Observe: c.Gate.Observe, Clock: Now, Logger: log, Registerer: registry,
+		Blocklist: blocks, Identifier: identifier, Observe: c.Gate.Observe, Clock: Now, Logger: log, Registerer: registry,
 	})
-	return g, replica, err
+	return g, blocks, err
 }

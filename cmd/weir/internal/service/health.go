@@ -125,8 +125,8 @@ func (h *Health) Part() Part {
 	return Part{Name: "metrics", Run: func(ctx context.Context) error { return ServeHTTP(ctx, h.Listener, h.handler()) }}
 }
 
-// ServeHealthIfAsked serves metrics and health of a command that runs for a while, if http.listen was set for it: its default
-// address belongs to weir run. The function that it returns ends that.
+// ServeHealthIfAsked serves metrics and health of a short-lived command, if http.listen was set for it: the default address
+// belongs to weir run. The returned function stops serving.
 func ServeHealthIfAsked(ctx context.Context, c *config.Config, registry *prometheus.Registry, in *Installation) (func(), error) {
 	if !c.Origins.Has("http.listen") {
 		return func() {}, nil

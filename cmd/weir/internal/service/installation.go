@@ -32,8 +32,8 @@ type Installation struct {
 	History *history.Store
 	Kafka   *kafka.Client
 	Redis   *blocklist.Store // nil unless Open was told that it is needed
-	// lookups is the database for those who block, with connections of its own: what is asked for each block must not
-	// wait behind what RECORD and snapshots write. Nil like Redis.
+	// lookups is the database as ENFORCE reads it, over connections of its own: the look-ups for each block must not wait
+	// behind the writes of RECORD and of snapshots. Nil like Redis.
 	lookups *history.Store
 
 	// Of the stream that Enter was told of; before that they are zero.

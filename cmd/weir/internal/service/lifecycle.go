@@ -32,8 +32,8 @@ type running struct {
 	err  error // valid after done
 }
 
-// UntilSignal gives a context that ends with the first SIGINT or SIGTERM. From then on signals act as if nobody listened,
-// so a second Ctrl-C ends the process at once.
+// UntilSignal returns a context that ends with the first SIGINT or SIGTERM. From then on signals have their default effect, so
+// that a second Ctrl-C ends the process at once.
 func UntilSignal(parent context.Context, log *slog.Logger) (context.Context, context.CancelFunc) {
 	ctx, forget := signal.NotifyContext(parent, syscall.SIGINT, syscall.SIGTERM)
 	unhook := context.AfterFunc(ctx, func() {

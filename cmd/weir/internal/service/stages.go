@@ -22,22 +22,12 @@ import (
 	"github.com/weirhq/weir/rules"
 )
 
-// The stages, as --stages and consumer groups name them.
-const (
-	StageRoute   = "route"
-	StageDetect  = "detect"
-	StageRecord  = "record"
-	StageEnforce = "enforce"
-)
+// AllStages are the stages in the order of the stream, as --stages names them.
+func AllStages() []string {
+	return []string{ingest.StageRoute, ingest.StageDetect, ingest.StageRecord, ingest.StageEnforce}
+}
 
-// RecordBlocks is the group of RECORD's second half, which stores block decisions.
-const RecordBlocks = "record-blocks"
-
-// AllStages are the stages in the order of the stream.
-func AllStages() []string { return []string{StageRoute, StageDetect, StageRecord, StageEnforce} }
-
-// RunStages waits for the servers, makes the stages asked for and runs them until ctx ends. started says from then on that they
-// have begun.
+// RunStages waits for the servers, makes the stages asked for and runs them until ctx ends. It sets started when they begin.
 func (in *Installation) RunStages(ctx context.Context, stages []string, started *atomic.Bool) error {
 	if err := in.Wait(ctx, Forever); err != nil {
 		return UnlessStopped(ctx, err)
@@ -69,22 +59,22 @@ func (in *Installation) stages(ctx context.Context, stages []string) ([][]Part, 
 		return nil, err
 	}
 	groups := make([][]Part, 3)
-	if slices.Contains(stages, StageRoute) {
+	if slices.Contains(stages, ingest.StageRoute) {
 		r, err := in.Router()
 		if err != nil {
 			return nil, err
 		}
-		groups[0] = append(groups[0], Part{StageRoute, r.Run}, Part{"watch routing versions", func(ctx context.Context) error {
+		groups[0] = append(groups[0], Part{ingest.StageRoute, r.Run}, Part{"watch routing versions", func(ctx context.Context) error {
 			in.History.Rules.WatchRoutings(ctx, r.RoutingsChanged)
 			return nil
 		}})
 	}
-	if slices.Contains(stages, StageDetect) {
+	if slices.Contains(stages, ingest.StageDetect) {
 		d, err := in.Detector()
 		if err != nil {
 			return nil, err
 		}
-		groups[1] = append(groups[1], Part{StageDetect, d.Run})
+		groups[1] = append(groups[1], Part{ingest.StageDetect, d.Run})
 	}
 	sinks, err := in.sinks(stages)
 	groups[2] = sinks
@@ -94,7 +84,7 @@ func (in *Installation) stages(ctx context.Context, stages []string) ([][]Part, 
 // sinks makes what reads hits and decisions.
 func (in *Installation) sinks(stages []string) ([]Part, error) {
 	var parts []Part
-	if slices.Contains(stages, StageRecord) {
+	if slices.Contains(stages, ingest.StageRecord) {
 		hits, err := in.RecordHits()
 		if err != nil {
 			return nil, err
@@ -103,14 +93,14 @@ func (in *Installation) sinks(stages []string) ([]Part, error) {
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, Part{StageRecord, hits.Run}, Part{RecordBlocks, decisions.Run})
+		parts = append(parts, Part{ingest.StageRecord, hits.Run}, Part{ingest.StageRecordBlocks, decisions.Run})
 	}
-	if slices.Contains(stages, StageEnforce) {
+	if slices.Contains(stages, ingest.StageEnforce) {
 		e, err := in.enforcement()
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, Part{StageEnforce, e.consumer.Run}, Part{"publish modes", e.publisher.Run},
+		parts = append(parts, Part{ingest.StageEnforce, e.consumer.Run}, Part{"publish modes", e.publisher.Run},
 			Part{"reconcile", e.reconciler.Run}, Part{"watch modes", func(ctx context.Context) error {
 				in.History.Rules.WatchModes(ctx, e.modesChanged)
 				return nil
@@ -131,7 +121,7 @@ func (in *Installation) Router() (*route.Router, error) {
 		Live:    in.Stream.Name == history.Live, KeyedPartitions: in.Stream.Partitions.Keyed,
 		Secret: in.secret[:], SecretID: in.SecretID,
 		Log: in.Kafka.Log(in.Names.Requests), Keyed: in.Kafka.Appender(in.Names.Keyed),
-		Group:    in.Kafka.Group(in.Group(StageRoute), in.Names.Requests, kafka.GroupOptions{}),
+		Group:    in.Kafka.Group(in.Group(ingest.StageRoute), in.Names.Requests, kafka.GroupOptions{}),
 		Routings: in.History.Rules, Partitions: in.History.Partitions, DeadLetters: in.DeadLetters, Figures: in.History, Owner: owner,
 		Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
@@ -157,7 +147,7 @@ func (in *Installation) Detector() (*detect.Detector, error) {
 		IdleMargin: time.Duration(in.Config.Detect.IdleMargin),
 		Budget:     in.Stream.Partitions.Budget, Holding: holdMemory(in.Stream.Partitions.Budget, in.Log), Retention: in.keyedRetention,
 		Log: in.Kafka.Log(in.Names.Keyed), Hits: in.Kafka.Appender(in.Names.Hits), HitsCount: in.HitsPartitions,
-		Group:    in.Kafka.Group(in.Group(StageDetect), in.Names.Keyed, kafka.GroupOptions{}),
+		Group:    in.Kafka.Group(in.Group(ingest.StageDetect), in.Names.Keyed, kafka.GroupOptions{}),
 		Routings: in.History.Rules, Checkpoints: in.History.Partitions, Partitions: in.History.Partitions,
 		Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
@@ -219,7 +209,7 @@ func (in *Installation) RecordHits() (*consume.Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return in.consumer(StageRecord, in.Names.Hits, sink)
+	return in.consumer(ingest.StageRecord, in.Names.Hits, sink)
 }
 
 // recordDecisions makes the half of RECORD that stores block decisions.
@@ -228,11 +218,11 @@ func (in *Installation) recordDecisions() (*consume.Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return in.consumer(RecordBlocks, in.Names.Blocks, sink)
+	return in.consumer(ingest.StageRecordBlocks, in.Names.Blocks, sink)
 }
 
-// enforcement is ENFORCE: the stage itself, the publisher of modes, which the watch tells of a promotion or demotion as
-// it does the stage, and the reconciler.
+// enforcement is ENFORCE: the stage itself, the reconciler, and the publisher of modes. The watch of modes wakes the stage and
+// the publisher.
 type enforcement struct {
 	stage      *enforce.Enforcer
 	consumer   *consume.Consumer
@@ -253,7 +243,7 @@ func (in *Installation) enforcement() (*enforcement, error) {
 		return nil, err
 	}
 	in.working.note(func(w *working) { w.enforcer = stage })
-	consumer, err := in.consumer(StageEnforce, in.Names.Hits, stage)
+	consumer, err := in.consumer(ingest.StageEnforce, in.Names.Hits, stage)
 	if err != nil {
 		return nil, err
 	}

@@ -7,13 +7,14 @@ import (
 
 	"github.com/weirhq/weir/blocklist/enforce"
 	"github.com/weirhq/weir/console"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/consume"
 	"github.com/weirhq/weir/ingest/detect"
 	"github.com/weirhq/weir/ingest/route"
 )
 
-// working is the stages that were made in this process: the console shows what they have done. A stage that does not work here
-// is nil. Its zero value is ready; it is safe for concurrent use.
+// working has the stages that were made in this process, whose figures the console shows. A stage that does not work here is
+// nil. The zero value is ready; it is safe for concurrent use.
 type working struct {
 	mu        sync.Mutex
 	router    *route.Router
@@ -51,7 +52,7 @@ func (w *working) pulse() console.Pulse {
 	for _, c := range w.consumers {
 		p.Stages = append(p.Stages, console.StageLag{Stage: c.stage, Records: c.consumer.Lag()})
 	}
-	way := []string{StageRoute, StageDetect, StageRecord, RecordBlocks, StageEnforce} // of an event
+	way := []string{ingest.StageRoute, ingest.StageDetect, ingest.StageRecord, ingest.StageRecordBlocks, ingest.StageEnforce} // of an event
 	slices.SortStableFunc(p.Stages, func(a, b console.StageLag) int {
 		return cmp.Compare(slices.Index(way, a.Stage), slices.Index(way, b.Stage))
 	})
@@ -60,7 +61,7 @@ func (w *working) pulse() console.Pulse {
 
 func addDetect(p *console.Pulse, s detect.Stats) {
 	p.Hits = s.Opened
-	p.Stages = append(p.Stages, console.StageLag{Stage: StageDetect, Records: s.Lag})
+	p.Stages = append(p.Stages, console.StageLag{Stage: ingest.StageDetect, Records: s.Lag})
 	for _, partition := range s.Halted {
 		p.Problems = append(p.Problems, console.StoppedPartition("keyed", partition))
 	}
@@ -78,7 +79,7 @@ func addRoute(p *console.Pulse, s route.Stats) {
 			lag += max(0, source.HighWatermark-source.Offset)
 		}
 	}
-	p.Stages = append(p.Stages, console.StageLag{Stage: StageRoute, Records: lag})
+	p.Stages = append(p.Stages, console.StageLag{Stage: ingest.StageRoute, Records: lag})
 	slices.Sort(stopped)
 	for _, partition := range stopped {
 		p.Problems = append(p.Problems, console.StoppedPartition("requests", partition))

@@ -4,10 +4,20 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/enforce"
 	"github.com/weirhq/weir/console"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/detect"
 	"github.com/weirhq/weir/ingest/route"
 )
+
+// blocklist cannot import ingest, and names what both know by itself.
+func TestBlocklistNamesStreamAndStageAsIngest(t *testing.T) {
+	if blocklist.StreamLive != string(ingest.Live) || enforce.Stage != ingest.StageEnforce {
+		t.Errorf("stream %s and stage %s, of ingest: %s and %s", blocklist.StreamLive, enforce.Stage, ingest.Live, ingest.StageEnforce)
+	}
+}
 
 // What the console shows is what the stages' own figures say.
 func TestPulseOfTheStages(t *testing.T) {

@@ -16,7 +16,8 @@ const (
 )
 
 // frequent finds the most frequent requests of a file of any length (Misra and Gries, Finding repeated elements, 1982): when
-// there is no more room, all counts fall by one, and those of nothing go. The counts are then too low by missed at most.
+// there is no more room, all counts fall by one, and requests whose count is 0 are dropped. Counts are too low by missed at
+// most.
 type frequent struct {
 	counts map[requestLine]*int64 // not numbers: an assignment would keep the strings that it was made with
 	missed int64

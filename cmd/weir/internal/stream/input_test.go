@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-func TestPatientReader(t *testing.T) {
+func TestInterruptibleReader(t *testing.T) {
 	t.Run("gives everything, and tells of silence", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			from, to := io.Pipe()
 			silences := 0
-			r := newPatientReader(t.Context(), from, func() error { silences++; return nil })
+			r := newInterruptibleReader(t.Context(), from, func() error { silences++; return nil })
 			go func() {
 				_, _ = io.WriteString(to, "one\n")
 				time.Sleep(10 * idleAfter)
@@ -36,7 +36,7 @@ func TestPatientReader(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			from, to := io.Pipe()
-			r := newPatientReader(ctx, from, func() error { return nil })
+			r := newInterruptibleReader(ctx, from, func() error { return nil })
 			if _, err := r.Read(make([]byte, 10)); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v, want the context's error", err)
 			}

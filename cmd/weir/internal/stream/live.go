@@ -40,8 +40,8 @@ func (r *Reading) ToLive(in *service.Installation, routing *rules.Routing) error
 	return nil
 }
 
-// liveDecode makes of the files' lines what the live stream reads: the lines themselves if both have one format, weir
-// events if it reads those.
+// liveDecode returns the conversion of lines into events of the live stream: none if both have one format, into weir events if
+// the stream reads those.
 func (r *Reading) liveDecode(stream *rules.Format) (archive.Decode, error) {
 	switch {
 	case stream.Name == r.files.Format && maps.Equal(stream.Map, r.files.Fields):
@@ -60,6 +60,14 @@ func (r *Reading) LiveSummary() LiveSummary {
 		Lines: counts.Lines, Events: r.sender.Acked(), Dead: counts.Refused, TooLate: counts.TooLate, Took: r.took.Seconds(),
 		Late: r.late, Lateness: *r.allow,
 	}
+}
+
+// replayDecode gives weir events as they are and converts everything else.
+func (r *Reading) replayDecode(limit int) archive.Decode {
+	if r.files.Format == format.Weir {
+		return raw(r.files.Decoder)
+	}
+	return converted(r.files.Decoder, limit)
 }
 
 // raw gives lines to Kafka as they are.
@@ -88,8 +96,8 @@ func converted(d format.Decoder, limit int) archive.Decode {
 	}
 }
 
-// Lateness is how old an event may be when it comes into a live stream that is read as it comes: older ones are late for every
-// rule of it. Where another event of its source partition is newer than the clock allows for, it may be late sooner.
+// Lateness is the age from which on an event is too late for every rule of a live stream when it arrives. An event can be late
+// earlier, where its source partition has a newer one that is ahead of the clock.
 type Lateness struct {
 	rules    int
 	greatest time.Duration // of the rules

@@ -103,11 +103,11 @@ func (m *Migration) Steps() []func(context.Context) error {
 
 // makeSchema applies the migrations, waiting a little for a server that is just starting.
 func (m *Migration) makeSchema(ctx context.Context) error {
-	patient, cancel := context.WithTimeout(ctx, service.AnswerTimeout)
+	bounded, cancel := context.WithTimeout(ctx, service.AnswerTimeout)
 	defer cancel()
 	var refused error
 	before := m.store.Ping(ctx) == nil
-	err := service.Retry(patient, service.NewLogger(config.Log{Level: "error"}, io.Discard), "", func(ctx context.Context) error {
+	err := service.Retry(bounded, service.NewLogger(config.Log{Level: "error"}, io.Discard), "", func(ctx context.Context) error {
 		err := m.store.Migrate(ctx)
 		var away *postgres.UnreachableError
 		if err != nil && !errors.As(err, &away) {
@@ -162,8 +162,8 @@ func (m *Migration) makeTopics(ctx context.Context) error {
 	return err
 }
 
-// readLog reads where the requests topic begins and ends. It comes after the commits: routers may be at work, and a log that
-// was read before would seem to end before what they have routed since.
+// readLog reads where the requests topic begins and ends, after the commits: routers may be at work, and the end of a log that
+// was read first could lie before offsets routed since.
 func (m *Migration) readLog(ctx context.Context) (err error) {
 	m.topics.log, err = m.kafka.Log(m.names.Requests).Bounds(ctx, UpTo(m.topics.requests))
 	return err
@@ -173,8 +173,8 @@ func (m *Migration) sayTopic(r kafka.TopicReport) {
 	switch {
 	case r.Created:
 		m.say("topic %s made with %s", r.Name, terminal.Plural(r.Partitions, "partition"))
-	case len(r.Mended) > 0:
-		m.say("topic %s corrected: %s", r.Name, strings.Join(r.Mended, "; "))
+	case len(r.Corrected) > 0:
+		m.say("topic %s corrected: %s", r.Name, strings.Join(r.Corrected, "; "))
 	default:
 		m.say("topic %s: nothing to do", r.Name)
 	}
@@ -224,7 +224,7 @@ func (m *Migration) setBudget(ctx context.Context) error {
 
 // routeGroup is the consumer group whose commits say where routing stands.
 func (m *Migration) routeGroup() string {
-	return ingest.Live.Group(m.conf.Namespace, service.StageRoute)
+	return ingest.Live.Group(m.conf.Namespace, ingest.StageRoute)
 }
 
 // readCommits reads where routing stands. A commit that cannot be read as weir's is left to its stage, which refuses the
@@ -331,8 +331,8 @@ func (m *Migration) publish(ctx context.Context) error {
 	return nil
 }
 
-// recordFormat is the format of the next routing version. Without an order it is the one before: processes that run may
-// know no newer one. Where there is none before, none runs.
+// recordFormat is the format of the next routing version: that of --record-format or, without it, of the version before, since
+// running processes may know no newer one. Without a version before, no process runs yet.
 func (m *Migration) recordFormat(prev *rules.Routing) int {
 	switch {
 	case m.opt.RecordFormat != 0:

@@ -5,8 +5,8 @@ import (
 	"github.com/weirhq/weir/ingest"
 )
 
-// GapAcceptable reports whether a partition stopped at a gap, which an operator may accept, and for nothing else. A stage
-// reports -1 where there is none, and older ones did 0 of keyed: a gap of keyed ends behind offset 0.
+// GapAcceptable reports whether a partition has stopped at a gap, which an operator may accept, and for no other reason.
+// Without a gap, stages report -1; those of older builds reported 0 of keyed partitions, where no gap can end.
 func GapAcceptable(p *partitions.ReportedPartition) bool {
 	least := int64(0)
 	if p.Side == ingest.SideKeyed {

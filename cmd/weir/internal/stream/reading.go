@@ -46,8 +46,8 @@ type Reading struct {
 
 var _ archive.Sink = (*Reading)(nil)
 
-// into says where the events go. It is called once, before all reads. A replay refuses what a live
-// stream takes with the time of its arrival.
+// into sets the destination of the events. It is called once, before all reads. A replay refuses lines without a time, to which
+// a live stream gives the time of arrival.
 func (r *Reading) into(events ingest.Appender, dead ingest.DeadLetters, partitions int, decode archive.Decode, replay bool) {
 	r.sender = archive.NewSender(events, dead, partitions, r.files.Pace)
 	r.archive = archive.NewReader(archive.Options{
@@ -70,8 +70,8 @@ func (r *Reading) Refuse(ctx context.Context, letter traffic.DeadLetter) error {
 	return r.sender.Refuse(ctx, letter)
 }
 
-// All reads every input to its end. After an error, what was read up to it is still sent, and the error says how far
-// Kafka has acknowledged.
+// All reads every input to its end. After an error, the events read before it are still sent, and the error says how far Kafka
+// has acknowledged.
 func (r *Reading) All(ctx context.Context) error {
 	begun := time.Now()
 	r.progress = terminal.StartProgress(r.files.Progress, totalOf(r.inputs))
@@ -134,8 +134,8 @@ type input struct {
 	open func(ctx context.Context) (io.ReadCloser, error)
 }
 
-// NewReading looks at all files before anything is sent, so that a mistyped name is found at once. What was read is sent when
-// standard input has shown nothing for a while. ctx is that of the whole reading.
+// NewReading opens all files before anything is sent, so that a mistyped name is found at once. Events are sent when standard
+// input has shown nothing for a while. ctx bounds the whole reading.
 func NewReading(ctx context.Context, files Files) (*Reading, error) {
 	r := &Reading{files: files}
 	idle := func() error { return r.sender.Flush(ctx) }
@@ -145,7 +145,7 @@ func NewReading(ctx context.Context, files Files) (*Reading, error) {
 		if path == "-" {
 			stdin++
 			r.inputs = append(r.inputs, input{name: "stdin", open: func(ctx context.Context) (io.ReadCloser, error) {
-				return newPatientReader(ctx, files.Stdin, idle), nil
+				return newInterruptibleReader(ctx, files.Stdin, idle), nil
 			}})
 			continue
 		}
@@ -181,9 +181,9 @@ func totalOf(all []input) int64 {
 // idleAfter is how long an input may show nothing before what was read of it is sent.
 const idleAfter = 200 * time.Millisecond
 
-// patientReader reads from something that may block for ever, a terminal or a pipe: it ends with its context, and
+// interruptibleReader reads from something that may block for ever, a terminal or a pipe: it ends with its context, and
 // calls idle when nothing has come for a while.
-type patientReader struct {
+type interruptibleReader struct {
 	ctx    context.Context // Read has no other way to be told
 	pieces chan piece
 	rest   []byte
@@ -197,15 +197,15 @@ type piece struct {
 	err  error
 }
 
-func newPatientReader(ctx context.Context, from io.Reader, idle func() error) *patientReader {
-	r := &patientReader{ctx: ctx, pieces: make(chan piece), idle: idle, done: make(chan struct{})}
+func newInterruptibleReader(ctx context.Context, from io.Reader, idle func() error) *interruptibleReader {
+	r := &interruptibleReader{ctx: ctx, pieces: make(chan piece), idle: idle, done: make(chan struct{})}
 	go r.pump(from)
 	return r
 }
 
 // pump reads ahead by one piece. It ends with the input, or at the first piece after Close; a Read that never returns
 // keeps it until the process ends, which nothing in Go can change.
-func (r *patientReader) pump(from io.Reader) {
+func (r *interruptibleReader) pump(from io.Reader) {
 	for {
 		buf := make([]byte, 64<<10)
 		n, err := from.Read(buf)
@@ -221,7 +221,7 @@ func (r *patientReader) pump(from io.Reader) {
 }
 
 // Read gives what has come, waiting for the first of it.
-func (r *patientReader) Read(p []byte) (int, error) {
+func (r *interruptibleReader) Read(p []byte) (int, error) {
 	quiet := time.NewTimer(idleAfter)
 	defer quiet.Stop()
 	for len(r.rest) == 0 {
@@ -245,7 +245,7 @@ func (r *patientReader) Read(p []byte) (int, error) {
 }
 
 // Close lets the reading goroutine go.
-func (r *patientReader) Close() error {
+func (r *interruptibleReader) Close() error {
 	close(r.done)
 	return nil
 }

@@ -39,8 +39,8 @@ type ReplayOptions struct {
 	KeepTopics bool
 }
 
-// Replay makes a stream of its own, sends the files through it, waits until all that they caused is recorded, and stores what
-// came of it. Without an error the summary is whole.
+// Replay makes a stream of its own, sends the files through it, waits until all their consequences are recorded, and stores the
+// summary. Without an error the summary is complete.
 func Replay(ctx context.Context, c *config.Config, log *slog.Logger, registry *prometheus.Registry, r *Reading, o ReplayOptions) (Summary, error) {
 	p := &replay{ReplayOptions: o, reading: r, stream: ingest.Replay(o.Name), rules: o.Rules, begun: time.Now(), settings: replaySettings(c, o.Partitions)}
 	if err := CheckReplay(c.Namespace, o.Name); err != nil {
@@ -217,13 +217,13 @@ func (p *replay) firstCommits(ctx context.Context, version int64) error {
 	for q := range p.RequestsPartitions {
 		routed[q] = ingest.InitialCommit(p.Stream.Generation, 0, version, p.Stream.Partitions.Keyed)
 	}
-	if err := p.Kafka.CommitInitial(ctx, p.Group(service.StageRoute), p.Names.Requests, routed); err != nil {
+	if err := p.Kafka.CommitInitial(ctx, p.Group(ingest.StageRoute), p.Names.Requests, routed); err != nil {
 		return err
 	}
 	for _, g := range []struct {
 		stage, topic string
 		n            int
-	}{{service.StageDetect, p.Names.Keyed, replayKeyed}, {service.StageRecord, p.Names.Hits, p.HitsPartitions}} {
+	}{{ingest.StageDetect, p.Names.Keyed, replayKeyed}, {ingest.StageRecord, p.Names.Hits, p.HitsPartitions}} {
 		zero := map[int]ingest.Commit{}
 		for q := range g.n {
 			zero[q] = ingest.Commit{}
@@ -249,8 +249,8 @@ func (p *replay) unmade(ctx context.Context, cause error) error {
 		p.Kafka.DeleteTopics(ctx, p.stream.Topics(p.Config.Namespace).All()...))
 }
 
-// lastWords is the context for what is still to be said when ctx may have ended. After a signal it is what is left of a
-// process's time to end, and a second at least: the stages may have taken most of it.
+// lastWords is the context of the calls that end a replay, when ctx may have ended. After a signal it lasts for the rest of the
+// time that a process has to end, and at least for a second: the stages may have used most of it.
 func (p *replay) lastWords(ctx context.Context) (context.Context, context.CancelFunc) {
 	timeout := 5 * time.Second
 	if at := p.signalled.Load(); at != 0 {

@@ -45,19 +45,11 @@ func (p *replay) run(parent context.Context, c *config.Config) (Summary, error) 
 		return nil
 	}}
 	err = service.Serve(ctx, p.Log, service.StageTimeout,
-		[]service.Part{feed, {Name: "watch", Run: p.watch}}, []service.Part{{Name: service.StageRoute, Run: router.Run}}, []service.Part{{Name: service.StageDetect, Run: detector.Run}}, []service.Part{{Name: service.StageRecord, Run: recorder.Run}})
+		[]service.Part{feed, {Name: "watch", Run: p.watch}}, []service.Part{{Name: ingest.StageRoute, Run: router.Run}}, []service.Part{{Name: ingest.StageDetect, Run: detector.Run}}, []service.Part{{Name: ingest.StageRecord, Run: recorder.Run}})
 	if sending != nil && !(errors.Is(sending, context.Canceled) && err != nil) {
 		err = errors.Join(sending, err)
 	}
 	return p.summary(parent, err), err
-}
-
-// replayDecode gives weir events as they are and converts everything else.
-func (r *Reading) replayDecode(limit int) archive.Decode {
-	if r.files.Format == format.Weir {
-		return raw(r.files.Decoder)
-	}
-	return converted(r.files.Decoder, limit)
 }
 
 // often counts what decode reads, for the summary.
@@ -84,7 +76,7 @@ func (p *replay) feed(ctx context.Context, d *detect.Detector) error {
 	case <-ctx.Done():
 		return fmt.Errorf("stopped before all windows were closed: %w", ctx.Err())
 	}
-	return p.Kafka.AwaitCaughtUp(ctx, p.Group(service.StageRecord), p.Names.Hits)
+	return p.Kafka.AwaitCaughtUp(ctx, p.Group(ingest.StageRecord), p.Names.Hits)
 }
 
 // endMarks closes each partition of requests. A mark that is written twice does no harm, so it is simply tried again.

@@ -143,8 +143,8 @@ func lacking(st *route.RuleStats) map[string]int64 {
 	return out
 }
 
-// Notes say what a replay's figures leave a reader to find out: why a rule has counted nothing, and what a file would have to
-// be read as. A row of zeros looks like "nobody was over".
+// Notes explain a replay's figures: why a rule has counted nothing, and in which format the file should probably have been
+// read. Without them a row of zeros looks like "nobody was over".
 
 // frequentShown is how many of the most frequent requests, and of a line's members, are shown.
 const (

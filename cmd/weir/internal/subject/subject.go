@@ -1,4 +1,4 @@
-// Package subject writes and reads subjects on the command line. What is shown of one can be pasted into a shell, which finds
+// Package subject writes and reads subjects on the command line. A printed subject can be pasted into a shell, which finds
 // nothing in it, and is read back as the same subject: clients choose devices, users and the like, and may choose them for the
 // operator who releases them.
 package subject

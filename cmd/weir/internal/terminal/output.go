@@ -24,8 +24,8 @@ type Output struct {
 // maxCell is the most characters that a table shows of a text without bounds.
 const maxCell = 120
 
-// Cut says on standard error, where no script reads it as data, that a list is not all that there is. most is what the query
-// for total stopped at.
+// Cut says on standard error, where no script reads it as data, that a list is incomplete. most is the number at which the
+// query for total stopped.
 func (o *Output) Cut(order string, shown int, total, most int64) {
 	if int64(shown) >= total {
 		return

@@ -24,8 +24,8 @@ func Errorf(format string, args ...any) error {
 	return &Error{fmt.Errorf(format, args...)}
 }
 
-// Unknown is the error about a name that nothing has. An empty answer to a question about it would look like "nobody". known
-// are the names that there are; where tells how to list them.
+// Unknown is the error for a name that nothing has: an empty answer would look like "nobody". known are the existing names;
+// where is the command that lists them.
 func Unknown(thing, got string, known []string, where string) error {
 	text := fmt.Sprintf("there is no %s %q", thing, got)
 	switch meant := rules.Nearest(got, known); {
