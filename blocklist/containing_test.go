@@ -18,6 +18,7 @@ import (
 
 // An operator who knows an address only finds the blocks that hold it.
 func TestContainingFindsTheBlocksOfAPart(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		s.Rules.States["login-burst"] = rules.ModeState{Rule: "login-burst", Mode: rules.ModeBlock, Generation: 1}
@@ -97,6 +98,7 @@ func subjectsOf(l blocklist.Listing) (out []traffic.Subject) {
 
 // What a release answers tells a block from nothing.
 func TestReleaseTellsWhatStood(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		open := s.Hit()

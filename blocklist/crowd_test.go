@@ -16,6 +16,7 @@ var claimed = Crowds{PerAddress: 3, Claimed: []traffic.Field{traffic.FieldDevice
 // However raises, extensions and releases come, and from wherever: never more blocks than the bound, never one that is not
 // counted, and every release acts.
 func TestCrowdsHoldWhateverComes(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		client, namespace, run := server.Client(t), testbed.Namespace(t), 0
 		rapid.Check(t, func(rt *rapid.T) {

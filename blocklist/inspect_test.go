@@ -10,6 +10,7 @@ import (
 )
 
 func TestInspect(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s, err := NewStore(server.Client(t), testbed.Namespace(t))
 		if err != nil {

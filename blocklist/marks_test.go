@@ -79,6 +79,7 @@ func TestDeltaStreamsAreTrimmedByAge(t *testing.T) {
 
 // The modes' entries are few and are kept by number: a gate that was away for long reads them all.
 func TestModesAreNotTrimmedByAge(t *testing.T) {
+	t.Parallel()
 	s := newBare(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	for range 5 {
 		s.publish(rules.ModeShadow)

@@ -15,6 +15,7 @@ import (
 )
 
 func TestDecisionRecorder(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	box := &letterBox{}
 	registry := prometheus.NewRegistry()
@@ -59,6 +60,7 @@ func TestDecisionRecorder(t *testing.T) {
 }
 
 func TestDecisionOfANewerBuildIsLeftForItsReader(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	box := &letterBox{}
 	r, err := history.NewDecisionRecorder(b.Store, history.Live, "weir.blocks", box, prometheus.NewRegistry())

@@ -17,6 +17,7 @@ import (
 )
 
 func TestActiveBlocks(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	recorder, err := history.NewDecisionRecorder(b.Store, history.Live, "weir.blocks", &letterBox{}, prometheus.NewRegistry())
 	if err != nil {
@@ -86,6 +87,7 @@ func TestActiveBlocks(t *testing.T) {
 
 // The reconciler never holds all blocks at once: it gets each of them, and none twice, in pages.
 func TestActiveBlocksComeInPages(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Run(t, `INSERT INTO `+b.Schema()+`.block_decisions
 			(stream, id, action, reason, rule, subject, hit, generation, since, until, at, decided_by)
@@ -117,6 +119,7 @@ func TestActiveBlocksComeInPages(t *testing.T) {
 // The reconcilers read the decisions that hold every minute. However many there are beside the few releases, and whether
 // the server plans for the values asked about or once for all, no page is found by reading the whole table.
 func TestNoPageOfActiveBlocksReadsTheWholeTable(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Run(t, `INSERT INTO `+b.Schema()+`.block_decisions
 			(stream, id, action, reason, rule, subject, hit, generation, since, until, at, decided_by)

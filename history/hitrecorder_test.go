@@ -67,6 +67,7 @@ func naiveRow(records []detectors.Hit) history.RecordedHit {
 // Whatever the order in which an episode's records are read, how often, and how they fall into batches: the row is the
 // same, and it is what a look at all of them says.
 func TestRecorderIsOrderFree(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	recorder := b.hitRecorder(t, &letterBox{})
 	episode := 0
@@ -101,6 +102,7 @@ func TestRecorderIsOrderFree(t *testing.T) {
 }
 
 func TestDuplicatesCostNoWrite(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	recorder := b.hitRecorder(t, &letterBox{})
 	batch := messages(t, hitNumber(1), hitNumber(2))
@@ -118,6 +120,7 @@ func TestDuplicatesCostNoWrite(t *testing.T) {
 }
 
 func TestReleaseIsAuditedOnce(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	release := detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindRelease, ID: "r1", Rule: "flood", BlockSubject: "device=tv",
 		By: "bob", Reason: "a school"}
@@ -142,6 +145,7 @@ func newerHits() map[string]string {
 // A hit that a newer build wrote is that build's to record. What lies before it is stored; it and what lies behind it wait,
 // however often they are given.
 func TestHitOfANewerBuildIsLeftForItsReader(t *testing.T) {
+	t.Parallel()
 	for name, value := range newerHits() {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)

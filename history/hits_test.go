@@ -12,6 +12,7 @@ import (
 )
 
 func TestHitsByRuleTimeAndStream(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	var hits []detectors.Hit
 	for n := range 6 {
@@ -58,6 +59,7 @@ func TestHitsByRuleTimeAndStream(t *testing.T) {
 }
 
 func TestSummaryLateAndLosses(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	hits := []detectors.Hit{hitNumber(0), hitNumber(1), hitNumber(2), hitNumber(3)}
 	hits[1].Subject = hits[0].Subject

@@ -9,6 +9,7 @@ import (
 
 // How much a list leaves out is counted under the conditions of the list, and not under its limit.
 func TestRowsAreCountedBeyondTheLimit(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	var hits []detectors.Hit
 	for n := range 7 {

@@ -35,6 +35,7 @@ func hostile() map[string]string {
 // Every field of a hit takes every hostile value, among good neighbours: the neighbours are stored, and the hostile one
 // is stored too or, where PostgreSQL cannot, in the dead letters.
 func TestHostileFields(t *testing.T) {
+	t.Parallel()
 	fields := map[string]func(h *detectors.Hit, s string){
 		"id":            func(h *detectors.Hit, s string) { h.ID = s },
 		"rule":          func(h *detectors.Hit, s string) { h.Rule = s },
@@ -92,6 +93,7 @@ func TestHostileFields(t *testing.T) {
 }
 
 func TestPoisonIsSingledOut(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	box := &letterBox{}
 	registry := prometheus.NewRegistry()
@@ -158,6 +160,7 @@ func counters(t *testing.T, registry *prometheus.Registry, name string) map[stri
 }
 
 func TestBatchFailsWhole(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	batch := messages(t, hitNumber(1))
 	t.Run("no server", func(t *testing.T) {

@@ -24,6 +24,7 @@ func subject(id traffic.Identity, v4, v6 uint8, fields ...traffic.Field) traffic
 }
 
 func TestHitsBySource(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	subjects := []traffic.Subject{
 		0: subject(traffic.Identity{IP: addr("192.0.2.1")}, 32, 64, traffic.FieldIP),

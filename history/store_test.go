@@ -107,6 +107,7 @@ func (b *bed) record(t testing.TB, stream string, hits ...detectors.Hit) {
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func TestHitsView(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	h := hitNumber(1)
 	h.First, h.Last = traffic.BeforeTime, traffic.EndOfTime
@@ -125,6 +126,7 @@ func TestHitsView(t *testing.T) {
 
 // Every example of docs/history.md runs.
 func TestDocumentedQueries(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "docs", "history.md"))
 	if err != nil {
 		t.Fatal(err)

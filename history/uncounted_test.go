@@ -14,6 +14,7 @@ import (
 )
 
 func TestWhatRulesDidNotCount(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	sum := func(n int, kind detectors.Kind, reason string, minute int, events int64) detectors.Hit {
 		return detectors.Hit{Format: detectors.HitFormat, Kind: kind, ID: fmt.Sprint("sum-", n), Rule: "flood", Lineage: 1, Reason: reason,
@@ -97,6 +98,7 @@ func TestWhatRulesDidNotCount(t *testing.T) {
 
 // What is not known is null, so that nobody takes it for 0.
 func TestUnknownFiguresAreNull(t *testing.T) {
+	t.Parallel()
 	f := history.UnknownFigures()
 	f.Late = 3
 	raw, err := json.Marshal(f)

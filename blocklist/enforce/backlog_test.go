@@ -29,6 +29,7 @@ func backlogHit(s *blocktest.Stage, n int, phase detectors.Phase, first, last ti
 // TestABacklogBlocksNobodyButWhoIsOverNow: while an outage is caught up, hits of all ages come mixed. Whoever was over then
 // is not blocked; whoever is over now is, with the very record that says so.
 func TestABacklogBlocksNobodyButWhoIsOverNow(t *testing.T) {
+	t.Parallel()
 	const over, fine = 90, 91
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)

@@ -27,6 +27,7 @@ func claim(s *blocktest.Stage, address string, n int, change ...func(h *detector
 
 // One address that goes on claiming devices has so many blocks and no more, whichever instance decides, however often.
 func TestBlocksOfAnAddressAreBounded(t *testing.T) {
+	t.Parallel()
 	const one, another = "192.0.2.1%2F32", "2001%3Adb8%3A%3A%2F64"
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
@@ -72,6 +73,7 @@ func later(n int) func(h *detectors.Hit) {
 
 // What is counted ends with the blocks, and lasts as long as they do.
 func TestCountedBlocksExpire(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		s.Store.Bound(claimedDevice)
@@ -108,6 +110,7 @@ func TestCountedBlocksExpire(t *testing.T) {
 
 // Keys that clients cannot choose are not counted, and cost no call.
 func TestVouchedKeysAreNotBounded(t *testing.T) {
+	t.Parallel()
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	s.Store.Bound(blocklist.Crowds{PerAddress: 1, Claimed: []traffic.Field{traffic.FieldUser}})
 	var hits []detectors.Hit

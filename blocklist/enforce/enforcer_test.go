@@ -21,6 +21,7 @@ import (
 )
 
 func TestWhatOneRecordDoes(t *testing.T) {
+	t.Parallel()
 	private := traffic.Subject("ip=10.1.2.3%2F32")
 	own := traffic.Subject("ip=198.51.100.7%2F32&device=probe")
 	tests := []struct {
@@ -88,6 +89,7 @@ func TestWhatOneRecordDoes(t *testing.T) {
 }
 
 func TestBlockFollowsTheEpisode(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		open := s.Hit()
@@ -136,6 +138,7 @@ func TestBlockFollowsTheEpisode(t *testing.T) {
 }
 
 func TestExtendNeverCountsTheOpeningOnly(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		s.Rules.Block[blocktest.FloodRule].Extend = rules.ExtendNever
@@ -153,6 +156,7 @@ func TestExtendNeverCountsTheOpeningOnly(t *testing.T) {
 
 // A crash may come after any of the three effects. Whatever has been done, a retry finishes it, with the same ids.
 func TestRetryAfterACrashTellsAgain(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		batch := s.Messages(s.Hit(), s.Hit(func(h *detectors.Hit) { h.Phase, h.Last = detectors.PhaseUpdate, h.Last.Add(time.Millisecond) }))
@@ -182,6 +186,7 @@ func TestRetryAfterACrashTellsAgain(t *testing.T) {
 }
 
 func TestReleaseSticks(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		open := s.Hit()
@@ -227,6 +232,7 @@ func TestReleaseSticks(t *testing.T) {
 
 // Records of one key in one batch act in the order of the log.
 func TestOrderWithinABatch(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		open, request := s.Hit(), s.Release()
@@ -244,6 +250,7 @@ func TestOrderWithinABatch(t *testing.T) {
 }
 
 func TestManyKeysInOneBatch(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		var hits []detectors.Hit

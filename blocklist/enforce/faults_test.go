@@ -41,6 +41,7 @@ func TestScriptsAreLoadedWhereTheyAreMissing(t *testing.T) {
 }
 
 func TestModesAreLookedUpWhenTheEffectIsWritten(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		s.Decide(s.Hit())
@@ -80,6 +81,7 @@ func TestModesAreLookedUpWhenTheEffectIsWritten(t *testing.T) {
 
 // A block of a newer mode generation tells an Enforcer that its modes are old.
 func TestStaleGenerationReadsTheModesAgain(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		s.Decide(s.Hit(func(h *detectors.Hit) { h.BlockSubject = "device=other" })) // caches generation 1
@@ -104,6 +106,7 @@ func TestStaleGenerationReadsTheModesAgain(t *testing.T) {
 }
 
 func TestBlockingGoesOnWithoutTheRuleStore(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		away := errors.New("connection refused")
@@ -133,6 +136,7 @@ func TestBlockingGoesOnWithoutTheRuleStore(t *testing.T) {
 // A rule that is edited or promoted just before the rule store goes away blocks as before: what its versions say about
 // blocks was learned with the modes, not with the first hit.
 func TestFirstHitOfAVersionNeedsNoRuleStore(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		s.Rules.States[blocktest.FloodRule] = rules.ModeState{Rule: blocktest.FloodRule, Mode: rules.ModeBlock, Generation: 1, Promoted: 3, Newest: 4}
@@ -151,6 +155,7 @@ func TestFirstHitOfAVersionNeedsNoRuleStore(t *testing.T) {
 }
 
 func TestUnusableRecordsGoToTheDeadLetters(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		end := s.Hit(func(h *detectors.Hit) { h.Last = traffic.EndOfTime })
@@ -185,6 +190,7 @@ func TestUnusableRecordsGoToTheDeadLetters(t *testing.T) {
 }
 
 func TestReplaysMayNotEnforce(t *testing.T) {
+	t.Parallel()
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	o := enforce.Options{
 		Store: s.Store, Topic: "weir.hits", Modes: s.Rules, Rules: s.Rules, Decisions: s.Log, DeadLetters: s.Dead, Clock: s.Clock.Now,
@@ -197,6 +203,7 @@ func TestReplaysMayNotEnforce(t *testing.T) {
 }
 
 func TestForeignValuesAreLeftAlone(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		key := s.Keys.Block(blocktest.Viewer, blocktest.FloodRule)

@@ -15,6 +15,7 @@ import (
 // An outage of the rule store is told of once, when it begins, and each batch of it is counted: those, too, that go by modes
 // which were read a moment before.
 func TestAnOutageOfTheRuleStoreIsToldOfOnce(t *testing.T) {
+	t.Parallel()
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	var text bytes.Buffer
 	s.Logger = slog.New(slog.NewTextHandler(&text, nil))

@@ -15,6 +15,7 @@ import (
 // A hit that a newer build wrote may be an offence, or forgive one. It is left for a process of that build: what lies
 // before it has its effect, what lies behind it waits.
 func TestHitOfANewerBuildIsLeftForItsReader(t *testing.T) {
+	t.Parallel()
 	for name, value := range map[string]string{
 		"format":                `{"v":%d,"kind":"hit","id":"00000000000000000000000000000001","rule":"guest-token-flood","phase":"open"}`,
 		"format, other members": `{"v":%d,"kind":"hit","id":7,"limit":"three"}`,

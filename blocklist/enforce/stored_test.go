@@ -35,6 +35,7 @@ func held1(t *testing.T, s *blocktest.Stage, r *replica.Replica, id traffic.Iden
 // A long value is in Redis as its digest; it holds its client and nobody who claims the digest; and its release may name
 // either.
 func TestLongValuesAreStoredAsDigests(t *testing.T) {
+	t.Parallel()
 	stored := longSubject.Stored()
 	if want := traffic.Subject("ip=192.0.2.1%2F32&device=" + longDigest); stored != want {
 		t.Fatalf("got %s, want %s", stored, want)
@@ -86,6 +87,7 @@ func TestLongValuesAreStoredAsDigests(t *testing.T) {
 
 // Two builds side by side: what an older weir has written, with values whole, holds and is released as ever.
 func TestBlocksOfAnOlderWeirWithLongValues(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		modes, _ := s.Rules.Modes(t.Context())
@@ -147,6 +149,7 @@ func TestBlocksOfAnOlderWeirWithLongValues(t *testing.T) {
 
 // A release by an older weir lasts for days. Its tombstone is where it put it, and counts.
 func TestReleaseOfAnOlderWeirHolds(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		hit := s.Hit(func(h *detectors.Hit) { h.BlockSubject = longSubject })

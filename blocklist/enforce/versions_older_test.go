@@ -14,6 +14,7 @@ import (
 // An owner sees in shadow that version 1 would block whole addresses, makes version 2 of it, which blocks (ip, device)
 // only, and promotes that. Episodes that opened under version 1 run on, and must not block the address.
 func TestEpisodesOfAnOlderVersionBlockNobodyElse(t *testing.T) {
+	t.Parallel()
 	ip := []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}}
 	both := []traffic.KeyField{ip[0], {Field: traffic.FieldDevice}}
 	limits := map[int]int{1: 5, 2: 5, 3: 5, 4: 5}

@@ -65,6 +65,7 @@ func TestARuleStoreThatHangsStopsNothing(t *testing.T) {
 
 // Versions from before the promotion, of which episodes may still run, are learned with the modes: they need no rule store.
 func TestElderVersionsAreLearnedAhead(t *testing.T) {
+	t.Parallel()
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	ip := []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}}
 	s.Rules.Edit = func(v *rules.Version) {
@@ -88,6 +89,7 @@ func TestElderVersionsAreLearnedAhead(t *testing.T) {
 
 // A process that ends while it asks has decided nothing.
 func TestEndingWhileAskingDecidesNothing(t *testing.T) {
+	t.Parallel()
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	s.Decide(s.Hit())
 	s.Rules.Freeze(true)

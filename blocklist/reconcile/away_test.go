@@ -130,6 +130,7 @@ func (f *frozen) otherAddr() string {
 func TestReconcilerAssertsWhatItCanWithAMasterAway(t *testing.T) {
 	for which := range 2 {
 		t.Run(fmt.Sprint("master ", which), func(t *testing.T) {
+			t.Parallel() // each has a cluster of its own, and waits for it
 			f, rec := freezeOne(t, which)
 			f.Forget() // all of it, on all three
 			f.node.Freeze()

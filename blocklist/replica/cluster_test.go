@@ -97,6 +97,7 @@ func loadedFrom(t testing.TB, nodes []*blocktest.OwnRedis) int {
 // A gate that starts while a master is away is ready with what the others have, says what is missing, and follows; the
 // rest comes with the master.
 func TestOneMasterAwayCostsItsOwnBlocksOnly(t *testing.T) {
+	t.Parallel()
 	const blocks = 3000
 	nodes := blocktest.StartCluster(t)
 	s := blocktest.ClusterStage(t, nodes, nodes[0], &scanGate{})

@@ -173,6 +173,7 @@ func TestReplicaFollowsWhileItLoads(t *testing.T) {
 
 // A gate that missed a release learns of it from the first keys that it reads, before the load has come to the blocks.
 func TestMissedReleaseActsBeforeBlocksAreRead(t *testing.T) {
+	t.Parallel()
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	gate := &scanGate{}
 	s.PublishModes()
@@ -212,6 +213,7 @@ func (g blockScans) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // A load that has read everything drops what Redis does not hold; one that may have missed something drops nothing.
 func TestLoadDropsWhatItIsSureOf(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		rec := reconcilerOf(t, s)

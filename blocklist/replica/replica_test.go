@@ -32,6 +32,7 @@ func (r *Replica) allReloads() float64 {
 }
 
 func TestReplicaFollows(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		s.PublishModes()
@@ -73,6 +74,7 @@ func TestReplicaFollows(t *testing.T) {
 }
 
 func TestReplicaLoadsWhatStands(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		mode := s.Rules.States[blocktest.FloodRule]
@@ -199,6 +201,7 @@ func TestReplicaNoticesGaps(t *testing.T) {
 }
 
 func TestReplicaReloadsWhenItIsTime(t *testing.T) {
+	t.Parallel()
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	r, err := New(Options{
 		Store: s.Store, Reload: time.Millisecond, Clock: s.Clock.Now, Logger: blocktest.Quiet(), Registerer: prometheus.NewRegistry(),
@@ -216,6 +219,7 @@ func TestReplicaReloadsWhenItIsTime(t *testing.T) {
 }
 
 func TestNeverBlockHoldsAtRead(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		s.PublishModes()
@@ -257,6 +261,7 @@ func newReplica(t testing.TB, s *blocktest.Stage) *Replica {
 
 // A stream that nobody writes to goes as a whole: that is no reason to load, and its next entry is taken.
 func TestAStreamThatHasExpiredIsFollowedOn(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		ctx, client, key := t.Context(), s.Client, s.Keys.Stream("0")

@@ -29,6 +29,7 @@ func over(n int) string {
 
 // A list that is not all there is says so, where no script takes it for data.
 func TestACutListSaysSo(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	b.ok("ingest", writeFile(t, "log.jsonl", over(130)+leavingOut()), "--format", "weir", "--replay", "many", "--rules", writeFile(t, "r.yaml", smallRule+"---\n"+uncountedRules))
 	for _, tc := range []struct {
@@ -61,6 +62,7 @@ func TestACutListSaysSo(t *testing.T) {
 
 // An empty answer would look like "nothing happened".
 func TestWhatDoesNotExistIsAnError(t *testing.T) {
+	t.Parallel()
 	b := fullBed(t)
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "r.yaml", smallRule+"---\n"+tokenRule))
@@ -105,6 +107,7 @@ func TestWhatDoesNotExistIsAnError(t *testing.T) {
 
 // A replay in which a rule counts nothing says what it would have to watch.
 func TestReplayOfARuleThatMatchesNothingNamesTheRequests(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	file := writeFile(t, "small.log", small())
 	regex := strings.Replace(smallRule, "match: {}", `match: {method: POST, path: "^/a$"}`, 1)
@@ -128,6 +131,7 @@ func TestReplayOfARuleThatMatchesNothingNamesTheRequests(t *testing.T) {
 }
 
 func TestReplayWithoutAFieldOfTheKeySaysSo(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	file := writeFile(t, "small.log", small())
 	for missing, want := range map[string]string{
@@ -142,6 +146,7 @@ func TestReplayWithoutAFieldOfTheKeySaysSo(t *testing.T) {
 
 // A file in which no time is found names the members that it has, and nobody is sent to look for hits.
 func TestReplayWithoutATimeNamesTheMembers(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	rule := writeFile(t, "r.yaml", smallRule)
 	for _, tc := range []struct{ name, format, line, want string }{
@@ -165,6 +170,7 @@ func TestReplayWithoutATimeNamesTheMembers(t *testing.T) {
 
 // What comes into the live stream too late for every rule counts nowhere: whoever sends it is told so, and how much it was.
 func TestIngestLiveSaysWhatIsTooLateToCount(t *testing.T) {
+	t.Parallel()
 	b := fullBed(t)
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "r.yaml", tokenRule+"lateness: 3m\n---\n"+smallRule))

@@ -15,6 +15,7 @@ import (
 // TestIngestTheLogsOfGateways replays the sample of every gateway's log three times over: the device that passed is over
 // a limit of two, and the one that weir refused feeds no window, because the verdict came along.
 func TestIngestTheLogsOfGateways(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	rule := writeFile(t, "device.yaml", "id: device\nowner: platform\nmatch: {}\nkey: [device]\nlimit: 2\nwindow: 60s\n")
 	files, err := filepath.Glob("../../traffic/format/testdata/gateways/*.jsonl")

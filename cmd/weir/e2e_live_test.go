@@ -82,6 +82,7 @@ func awaitStatus(t *testing.T, address, ip string, want int) {
 
 // The life of a rule: shadow, promotion, block, release, restart, demotion.
 func TestLiveFromShadowToDemotion(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, redis testbed.RedisServer) {
 		b := newBed(t, redis)
 		b.ok("migrate")
@@ -175,6 +176,7 @@ func wantDecisions(b *bed, ip string) {
 
 // What was sent before any stage ran is routed by the rules of now, and not by those of weir migrate, which had none.
 func TestBacklogIsRoutedByTheNewestRules(t *testing.T) {
+	t.Parallel()
 	for range 5 {
 		b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 		b.ok("migrate")
@@ -187,6 +189,7 @@ func TestBacklogIsRoutedByTheNewestRules(t *testing.T) {
 }
 
 func TestGateThatObservesRefusesNobody(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
@@ -212,6 +215,7 @@ func TestGateThatObservesRefusesNobody(t *testing.T) {
 
 // The way out that needs nothing but the gate's machine: a file, while nothing else of weir runs.
 func TestGateObservesWhileItsFileExists(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
@@ -228,7 +232,7 @@ func TestGateObservesWhileItsFileExists(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	testbed.Eventually(t, 5*time.Second, func() error {
+	testbed.Eventually(t, 30*time.Second, func() error {
 		answer := check(t, address, abuser)
 		if answer.status != http.StatusOK || answer.header.Get(gate.HeaderWouldRule) != "tokens" {
 			return fmt.Errorf("the gate answers %d with %v", answer.status, answer.header)
@@ -250,6 +254,7 @@ func TestGateObservesWhileItsFileExists(t *testing.T) {
 
 // The process reads its checks by the gate's own listener: net/http alone answers 400 and 431 to these.
 func TestGateProcessTakesWhatClientsWrite(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	door := b.start("gate", "--listen", "127.0.0.1:0")
 	address := door.awaitLog(`forward-auth checks" address=(\S+)`)
@@ -278,6 +283,7 @@ func TestGateProcessTakesWhatClientsWrite(t *testing.T) {
 }
 
 func TestProcessesServeMetricsAndHealth(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	for _, tc := range []struct {

@@ -69,6 +69,7 @@ func fullBed(t *testing.T) *bed {
 }
 
 func TestMigrateTwiceDoesNothingTheSecondTime(t *testing.T) {
+	t.Parallel()
 	b := fullBed(t)
 	first := b.ok("migrate")
 	for _, want := range []string{"is up to date now", ".requests made with 2 partitions", "routing version 1 published", "first commits written for 2 partitions"} {
@@ -86,6 +87,7 @@ func TestMigrateTwiceDoesNothingTheSecondTime(t *testing.T) {
 
 // What processes write for each other changes its form by an order only: older processes may run beside this build.
 func TestMigrateKeepsTheRecordFormat(t *testing.T) {
+	t.Parallel()
 	b := fullBed(t)
 	if out := b.ok("migrate"); !strings.Contains(out, fmt.Sprintf("published, record format %d", detectors.RecordFormat)) {
 		t.Errorf("a new stream:\n%s", out)
@@ -112,6 +114,7 @@ func TestMigrateKeepsTheRecordFormat(t *testing.T) {
 // Who migrates an installation at work looks at its log and its commits at different times, and must not take what was routed
 // in between for a topic that was made anew.
 func TestMigrateBesideRoutersKeepsTheGeneration(t *testing.T) {
+	t.Parallel()
 	b := fullBed(t)
 	b.ok("migrate")
 	stages := b.start("run")
@@ -158,6 +161,7 @@ func TestMigrateBesideRoutersKeepsTheGeneration(t *testing.T) {
 }
 
 func TestMigrateRefusesAnotherPartitionCount(t *testing.T) {
+	t.Parallel()
 	b := fullBed(t)
 	b.ok("migrate")
 	o := b.weir("migrate", "--set", "kafka.partitions.keyed=8")
@@ -175,6 +179,7 @@ func TestMigrateRefusesAnotherPartitionCount(t *testing.T) {
 
 // The budget of a keyed partition belongs to the stream: migrate changes it, a process that says otherwise does not start.
 func TestBudgetIsTheStreams(t *testing.T) {
+	t.Parallel()
 	b := fullBed(t)
 	b.ok("migrate")
 	b.flags = append(b.flags, "--set", "detect.budget_per_partition=64MiB")
@@ -191,6 +196,7 @@ func TestBudgetIsTheStreams(t *testing.T) {
 
 // Where the snapshots of full budgets cannot be stored before the log is gone, no process detects, and doctor says why.
 func TestBudgetBeyondWhatSnapshotsAllow(t *testing.T) {
+	t.Parallel()
 	b := fullBed(t)
 	b.ok("migrate")
 	b.flags = append(b.flags, "--set", "detect.budget_per_partition=200GiB")
@@ -206,6 +212,7 @@ func TestBudgetBeyondWhatSnapshotsAllow(t *testing.T) {
 }
 
 func TestMigratePublishesChangesOfTheConfiguration(t *testing.T) {
+	t.Parallel()
 	b := fullBed(t)
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
@@ -221,6 +228,7 @@ func TestMigratePublishesChangesOfTheConfiguration(t *testing.T) {
 }
 
 func TestRecreatedRequestsBeginANewGeneration(t *testing.T) {
+	t.Parallel()
 	b := fullBed(t)
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
@@ -246,6 +254,7 @@ func TestRecreatedRequestsBeginANewGeneration(t *testing.T) {
 
 // A partition whose commit another tool has moved is refused, until an operator accepts what that loses.
 func TestPartitionThatStoppedGoesOnWhenItsGapIsAccepted(t *testing.T) {
+	t.Parallel()
 	b := fullBed(t)
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
@@ -321,6 +330,7 @@ func TestServersThatAreAway(t *testing.T) {
 }
 
 func TestRunBeforeMigrateSaysSo(t *testing.T) {
+	t.Parallel()
 	b := fullBed(t)
 	p := b.start("run")
 	p.awaitLog("(run `?weir migrate)")

@@ -61,6 +61,7 @@ func (b *bed) releases() int {
 // A release is of somebody who is blocked. Whatever else is named, nothing is released, and the answer says so and offers what
 // can be.
 func TestReleaseOfNobodySaysSo(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", floodRule+"---\n"+tokenRule))
@@ -129,6 +130,7 @@ func TestReleaseOfNobodySaysSo(t *testing.T) {
 // A client chooses what its device is called. What the list prints of it, pasted into a shell, releases that client and runs
 // nothing; a name above 64 bytes is a digest in Redis, and is found by the name, too.
 func TestListedBlocksAreReleasedAsPrinted(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", floodRule))

@@ -38,6 +38,7 @@ func small() string {
 const smallRule = "id: small\nowner: platform\nmatch: {}\nkey: [ip]\nlimit: 3\nwindow: 60s\nblock: {key: [ip], ttl: 10m}\n"
 
 func TestReplayTwiceUnderOneName(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	file, rule := writeFile(t, "small.log", small()), writeFile(t, "small.yaml", smallRule)
 	args := []string{"ingest", file, "--format", "combined", "--replay", "again", "--rules", rule}
@@ -63,6 +64,7 @@ func TestReplayTwiceUnderOneName(t *testing.T) {
 
 // A promoted rule that is replayed still blocks nobody, and without --rules the live ones are taken.
 func TestReplayOfLiveRulesBlocksNobody(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	file := writeFile(t, "small.log", small())
@@ -85,6 +87,7 @@ func TestReplayOfLiveRulesBlocksNobody(t *testing.T) {
 }
 
 func TestReplayRefusesWhatCannotBeBelieved(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	text := small() + "no line of a log\n\n" +
 		`198.51.100.9 - - [17/May/2015:12:30:00 +0000] "GET /ahead HTTP/1.1" 200 1 "-" "-"` + "\n" +
@@ -105,6 +108,7 @@ func TestReplayRefusesWhatCannotBeBelieved(t *testing.T) {
 }
 
 func TestReplayInTheWrongFormatKeepsItsName(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	file := writeFile(t, "small.log", strings.Repeat(small(), 4))
 	args := []string{"ingest", file, "--replay", "n", "--rules", writeFile(t, "small.yaml", smallRule)}
@@ -117,6 +121,7 @@ func TestReplayInTheWrongFormatKeepsItsName(t *testing.T) {
 
 // Whatever bytes a client sends, they come through to history, or become a dead letter.
 func TestReplayOfHostileStrings(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	huge := strings.Repeat("A", 900_000)
 	var text strings.Builder
@@ -145,6 +150,7 @@ func TestReplayOfHostileStrings(t *testing.T) {
 }
 
 func TestReplayFromStandardInputAndGzip(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	rule := writeFile(t, "small.yaml", smallRule)
 	var packed bytes.Buffer
@@ -164,6 +170,7 @@ func TestReplayFromStandardInputAndGzip(t *testing.T) {
 }
 
 func TestReplayStoppedByItsUserSaysHowFarItCame(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	p := b.start("ingest", writeFile(t, "small.log", small()), "--format", "combined", "--replay", "slow", "--speed", "0.5",
 		"--rules", writeFile(t, "small.yaml", smallRule))
@@ -189,6 +196,7 @@ func TestReplayStoppedByItsUserSaysHowFarItCame(t *testing.T) {
 // A replay that ends before it has sent anything leaves nothing behind, and above all not its name. Here a port that is
 // taken ends it, after stream, topics and commits were made.
 func TestReplayThatSentNothingLeavesItsNameFree(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -54,6 +54,7 @@ func leavingOut() string {
 // What a rule did not count is in the summary of a replay, by reason: together with what was counted it is all that the rule
 // watches.
 func TestReplayTellsWhatWasNotCounted(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	args := []string{"ingest", writeFile(t, "log.jsonl", leavingOut()), "--format", "weir", "--reorder", "0", "--partitions", "1",
 		"--rules", writeFile(t, "rules.yaml", uncountedRules), "--replay"}
@@ -87,6 +88,7 @@ func TestReplayTellsWhatWasNotCounted(t *testing.T) {
 
 // Rules are listed with what they did not count. A stream whose processes may be older ones tells only of late events.
 func TestRulesTellWhatTheyDidNotCount(t *testing.T) {
+	t.Parallel()
 	b := replayBed(t)
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", uncountedRules))
 	for _, r := range decode[[]figuredRule](b, "rules", "list") {

@@ -28,6 +28,7 @@ func awaitWhy(b *bed, id string, want ...string) {
 
 // The id that a refused client is told leads to what is behind its block, from the moment of the refusal to its release.
 func TestTheBlockIDOfARefusalLeadsToItsEvidence(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", floodRule+"---\n"+tokenRule))
@@ -86,6 +87,7 @@ func TestTheBlockIDOfARefusalLeadsToItsEvidence(t *testing.T) {
 
 // An id that leads nowhere is an error that says where it was looked for.
 func TestWhyOfAnUnknownID(t *testing.T) {
+	t.Parallel()
 	b := fullBed(t)
 	b.ok("migrate")
 	b.ok("ingest", writeFile(t, "log.jsonl", over(12)), "--format", "weir", "--replay", "many", "--rules", writeFile(t, "r.yaml", smallRule))

@@ -104,7 +104,7 @@ func verifyLoad(parent context.Context, a *app, c *config.Config, f *verifyFlags
 	hits := ingest.Stream(name).Topics(c.Namespace).Hits
 	verdicts, err := verify.Run(ctx, verify.Options{
 		Truth: t, Stream: in.Stream, Rules: in.History.Rules, Findings: in.History, Partitions: in.History.Partitions, Broker: in.Kafka, Bounds: in.Kafka.Log(hits),
-		Hits: hits, Record: in.Group(ingest.StageRecord), Wait: wait, Log: log,
+		Hits: hits, Record: in.Group(ingest.StageRecord), IdleMargin: time.Duration(c.Detect.IdleMargin), Wait: wait, Log: log,
 		Say: func(format string, args ...any) { fmt.Fprintf(a.Stderr, format+"\n", args...) },
 	})
 	if err != nil {

@@ -66,6 +66,7 @@ func (b *bed) publishedMode(rule string) rules.ModeState {
 
 // Who demotes tells the gates: nobody has to be there to do it for them.
 func TestDemotionReachesGatesWithoutWeirRun(t *testing.T) {
+	t.Parallel()
 	testbed.EachRedis(t, func(t *testing.T, redis testbed.RedisServer) {
 		b := newBed(t, redis)
 		b.ok("migrate")
@@ -80,7 +81,7 @@ func TestDemotionReachesGatesWithoutWeirRun(t *testing.T) {
 		stages.end()
 
 		b.ok("rules", "demote", "tokens", "--reason", "a partner is among the hits")
-		testbed.Eventually(t, 5*time.Second, func() error {
+		testbed.Eventually(t, 30*time.Second, func() error {
 			if got := check(t, address, abuser).status; got != http.StatusOK {
 				return errors.New("the gate still refuses")
 			}
@@ -91,6 +92,7 @@ func TestDemotionReachesGatesWithoutWeirRun(t *testing.T) {
 }
 
 func TestModesNeedAReason(t *testing.T) {
+	t.Parallel()
 	b := standaloneBed(t)
 	for _, verb := range []string{"promote", "demote"} {
 		for _, reason := range [][]string{nil, {"--reason", " "}, {"--reason", "…"}} {
@@ -106,6 +108,7 @@ func TestModesNeedAReason(t *testing.T) {
 }
 
 func TestPromotionSaysWhetherAnythingChanged(t *testing.T) {
+	t.Parallel()
 	b := standaloneBed(t)
 	first := decode[modeAnswer](b, "rules", "promote", "tokens", "--by", "anna", "--reason", "seen enough")
 	if !*first.Changed || !*first.Published || first.Mode != "block" || first.By != "anna" || first.Reason != "seen enough" || first.Since.IsZero() {
@@ -132,6 +135,7 @@ func TestPromotionSaysWhetherAnythingChanged(t *testing.T) {
 
 // Who may change rules may have no access to Redis: the change is stored, and the command says that gates do not know yet.
 func TestPromotionWithoutRedisIsStored(t *testing.T) {
+	t.Parallel()
 	b := standaloneBed(t)
 	away := b.withoutRedis()
 	answer := decode[modeAnswer](away, "rules", "promote", "tokens", "--reason", "seen enough")
@@ -168,6 +172,7 @@ func TestPromotionWithoutRedisIsStored(t *testing.T) {
 }
 
 func TestApplyPublishesWhatItChanged(t *testing.T) {
+	t.Parallel()
 	b := standaloneBed(t)
 	b.ok("rules", "promote", "tokens", "--reason", "seen enough")
 	narrower := strings.Replace(tokenRule, "/v1/guest-tokens", "/v1/guest-tokens/narrow", 1)

@@ -93,6 +93,7 @@ func (b *bed) former(t *testing.T) (epoch int64, found [][]byte) {
 
 // While processes of the build before may be there, each reads what the other one wrote, large or small, newest first.
 func TestFormerBuildSharesCheckpoints(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.PublishRecordFormat(t, 2)
 	large := randomPieces(3, 4<<20+1000)
@@ -126,6 +127,7 @@ func TestFormerBuildSharesCheckpoints(t *testing.T) {
 // Once the operator has said that no older build is left, a large snapshot stays in pieces. Should one come back all the
 // same, it refuses the partition, and neither takes the mark for a torn snapshot nor begins anew; what it writes over the mark is read.
 func TestFormerBuildRefusesPieces(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.PublishRecordFormat(t, 3)
 	pieces := randomPieces(2, 5000)
@@ -154,6 +156,7 @@ func TestFormerBuildRefusesPieces(t *testing.T) {
 
 // Damage of a piece, or one that is gone, is damage of the snapshot; that somebody else has the partition is not.
 func TestLoadTellsDamageFromOwnership(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.PublishRecordFormat(t, 3)
 	claim := b.takes(t, "ours")
@@ -186,6 +189,7 @@ func TestLoadTellsDamageFromOwnership(t *testing.T) {
 
 // A snapshot of which a piece is missing is never made current, and what attempts leave behind does not pile up.
 func TestInterruptedSnapshotsStayUnseen(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.PublishRecordFormat(t, 3)
 	claim := b.takes(t, "ours")
@@ -216,6 +220,7 @@ func TestInterruptedSnapshotsStayUnseen(t *testing.T) {
 
 // An attempt that is begun before the one before is whole, or whose last piece is under way still, takes nothing from it.
 func TestAttemptSparesTheOneBefore(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.PublishRecordFormat(t, 3)
 	claim := b.takes(t, "ours")

@@ -90,6 +90,7 @@ func (b *bed) stored(t testing.TB, partition int, claim ingest.Claim) (out []gen
 // Whatever is written in pieces, interrupted, begun anew and written again by owners that take the partition from each
 // other: what was made whole last is found, with the one before; of the rest, nothing is seen and little is left.
 func TestCheckpointsAgainstNaive(t *testing.T) {
+	t.Parallel()
 	for _, format := range []int{2, 3} {
 		t.Run(fmt.Sprint("record format ", format), func(t *testing.T) {
 			b := newBed(t)
@@ -183,6 +184,7 @@ func (b *bed) hold(t *testing.T, owner string) tenure {
 
 // Every taker writes as long as it is let; each must find, in what it took, the last write that was acknowledged.
 func TestConcurrentTakersAreFenced(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	const takers, rounds = 4, 25
 	all := make([][]tenure, takers)

@@ -11,6 +11,7 @@ import (
 )
 
 func TestPartitionReports(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	ctx := t.Context()
 	halted := ingest.PartitionStatus{Side: ingest.SideKeyed, Partition: 1, Owner: "b", State: "halted", Reason: "hole\x00",
@@ -35,6 +36,7 @@ func TestPartitionReports(t *testing.T) {
 }
 
 func TestAcceptances(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	ctx := t.Context()
 	gap := ingest.Acceptance{Side: ingest.SideKeyed, Partition: 1, GapSource: 2, GapOffset: 5, By: "ann", Reason: "retention"}

@@ -23,6 +23,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
 
 func TestOpenRefusesBadConfiguration(t *testing.T) {
+	t.Parallel()
 	const password = "hunter2"
 	tests := []struct{ name, url, schema, want string }{
 		{"no URL at all", "host=localhost password=" + password, historytest.Schema, "postgres://USER:PASSWORD"},
@@ -85,6 +86,7 @@ func TestUnreachableIsOneLine(t *testing.T) {
 }
 
 func TestWaitReadyWaitsForMigrate(t *testing.T) {
+	t.Parallel()
 	s := historytest.Open(t, testbed.Postgres(t))
 	if err := s.Ping(t.Context()); !errors.Is(err, postgres.ErrNotMigrated) {
 		t.Fatalf("an empty database: got %v, want ErrNotMigrated", err)
@@ -102,6 +104,7 @@ func TestWaitReadyWaitsForMigrate(t *testing.T) {
 func machineClock() traffic.Time { return traffic.At(time.Now()) }
 
 func TestInspectTellsOfServerAndSchema(t *testing.T) {
+	t.Parallel()
 	b := historytest.New(t)
 	got, err := b.Inspect(t.Context(), machineClock)
 	if err != nil || got.Pending() != 0 || got.SchemaErr != nil || got.Number < 100000 || got.Version == "" || got.Replica {
@@ -123,6 +126,7 @@ func TestInspectTellsOfServerAndSchema(t *testing.T) {
 }
 
 func TestInspectBeforeThereIsASchema(t *testing.T) {
+	t.Parallel()
 	s := historytest.Open(t, testbed.Postgres(t))
 	steps, err := migrations.Steps()
 	if err != nil {
@@ -144,6 +148,7 @@ func TestInspectOfAServerThatIsAway(t *testing.T) {
 
 // A schema is known by its making: one that is dropped and made again is another, and so is that of somebody else.
 func TestOrigin(t *testing.T) {
+	t.Parallel()
 	url := testbed.Postgres(t)
 	s := historytest.Open(t, url)
 	conn, err := pgx.Connect(t.Context(), url)

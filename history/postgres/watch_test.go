@@ -69,6 +69,7 @@ func notify(t *testing.T, b *historytest.Bed) {
 
 // Where polls are a minute apart, a change is heard by its notification: at once, and again after the connection was lost.
 func TestAChangeIsHeardLongBeforeThePoll(t *testing.T) {
+	t.Parallel()
 	b := historytest.New(t)
 	b.PollEvery(time.Minute)
 	w := watch(t, b)
@@ -85,6 +86,7 @@ func TestAChangeIsHeardLongBeforeThePoll(t *testing.T) {
 
 // A change that nobody notified of is found by polling, and once.
 func TestAChangeWithoutANotificationIsFound(t *testing.T) {
+	t.Parallel()
 	b := historytest.New(t)
 	b.PollEvery(10 * time.Millisecond)
 	w := watch(t, b)

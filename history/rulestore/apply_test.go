@@ -42,6 +42,7 @@ func kinds(p rulestore.Plan) string {
 }
 
 func TestApplyRules(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	ctx := t.Context()
 	a, z := historytest.Document("alpha"), historytest.Document("zeta")
@@ -89,6 +90,7 @@ func TestApplyRules(t *testing.T) {
 }
 
 func TestApplyRemovesOnlyWhenPruning(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	ctx := t.Context()
 	b.Publish(t, rules.Format{Name: "weir"})
@@ -132,6 +134,7 @@ func TestApplyRemovesOnlyWhenPruning(t *testing.T) {
 }
 
 func TestEditOfABlockingRule(t *testing.T) {
+	t.Parallel()
 	more := map[string]func(*rules.Document){
 		"lower limit": func(d *rules.Document) { d.Limit = 4 },
 		"longer ttl":  func(d *rules.Document) { d.Block.TTL = time.Hour },

@@ -20,6 +20,7 @@ func setMode(t *testing.T, b *bed, rule string, mode rules.Mode) rulestore.ModeS
 }
 
 func TestModes(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	ctx := t.Context()
 	b.Publish(t, rules.Format{Name: "weir"})
@@ -68,6 +69,7 @@ func TestModes(t *testing.T) {
 }
 
 func TestPromoteNeedsVerdicts(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		format rules.Format
 		ok     bool
@@ -110,6 +112,7 @@ func TestPromoteNeedsVerdicts(t *testing.T) {
 
 // A mode tells which version the promotion was about, whatever is applied after it.
 func TestModesTellWhatWasPromoted(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Publish(t, rules.Format{Name: "weir"})
 	d := historytest.Document("flood")

@@ -17,6 +17,7 @@ import (
 )
 
 func TestPublishRouting(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	ctx := t.Context()
 	if n, err := b.Rules.Newest(ctx, streams.Live); n != 0 || err != nil {
@@ -84,6 +85,7 @@ func TestPublishRouting(t *testing.T) {
 }
 
 func TestPublishersWaitForEachOther(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	const publishers = 6
 	errs := make([]error, publishers)
@@ -111,6 +113,7 @@ func TestPublishersWaitForEachOther(t *testing.T) {
 }
 
 func TestRoutingOfANewerBuildIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Publish(t, rules.Format{Name: "weir"})
 	plan := b.Apply(t, historytest.Document("login"))

@@ -29,6 +29,7 @@ func newBed(t testing.TB) *bed {
 
 // A rule that was removed still has a history, and so a name.
 func TestRuleNamesIncludeRemovedRules(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Publish(t, rules.Format{Name: "weir"})
 	b.Apply(t, historytest.Document("one"), historytest.Document("two"))
@@ -44,6 +45,7 @@ func TestRuleNamesIncludeRemovedRules(t *testing.T) {
 }
 
 func TestRuleOfANewerBuildIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Publish(t, rules.Format{Name: "weir"})
 	b.Apply(t, historytest.Document("login"))

@@ -16,6 +16,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
 
 func TestStreams(t *testing.T) {
+	t.Parallel()
 	b := historytest.New(t)
 	ctx := t.Context()
 	counts := streams.PartitionCounts{Requests: 1, Keyed: 4, Hits: 1, Budget: 1 << 40}
@@ -75,6 +76,7 @@ func TestStreams(t *testing.T) {
 }
 
 func TestSecret(t *testing.T) {
+	t.Parallel()
 	b := historytest.New(t)
 	id, secret, err := b.Streams.Secret(t.Context())
 	if err != nil || secret == [16]byte{} {

@@ -30,6 +30,9 @@ type Options struct {
 	Keyed      int    // partitions of the keyed topic
 	Secret     detectors.Secret
 	Budget     int64 // bytes that the windows of one keyed partition may take; default detectors.DefaultBudget
+	// IdleMargin is how far the progress of an idle source partition stays behind the clock, the same in all processes of the
+	// stream; default detectors.DefaultIdleMargin.
+	IdleMargin time.Duration
 
 	Log         ingest.Log // of the keyed topic
 	Hits        ingest.Appender

@@ -197,7 +197,7 @@ func (o *owned) stop(h halt) {
 func (d *Detector) restore(ctx context.Context, partition int, claim ingest.Claim) (*owned, error) {
 	cfg := detectors.Config{
 		Keyed: partition, Sources: d.opt.Sources, Generation: d.opt.Generation, Secret: d.opt.Secret, Stall: d.opt.Stall,
-		Budget: d.opt.Budget,
+		IdleMargin: d.opt.IdleMargin, Budget: d.opt.Budget,
 	}
 	for _, cp := range claim.Generations {
 		state, err := detectors.RestoreFrom(cfg, cp.Size, d.pieces(ctx, partition, claim.Epoch, cp))

@@ -64,6 +64,8 @@ type Options struct {
 	Bounds     Bounds // of topic Hits
 	Hits       string // the stream's topic of hits
 	Record     string // RECORD's group
+	// IdleMargin is how far the watermark of an idle stream stays behind the clock, as DETECT has it.
+	IdleMargin time.Duration
 	// Wait is how long history may take to catch up and episodes to close.
 	Wait time.Duration
 	Log  *slog.Logger

@@ -138,7 +138,7 @@ func reported(side ingest.Side, offset int64, watermark traffic.Time) partitions
 func (i *installation) options(truth *loadgen.Truth, said *[]string) Options {
 	return Options{
 		Truth: truth, Stream: streams.Stream{Name: history.Live, Partitions: streams.PartitionCounts{Requests: 1, Keyed: 1, Hits: 1}},
-		Rules: i, Findings: i, Partitions: i, Broker: i, Bounds: i, Hits: "weir.hits", Record: "weir.record", Wait: 5 * time.Minute,
+		Rules: i, Findings: i, Partitions: i, Broker: i, Bounds: i, Hits: "weir.hits", Record: "weir.record", IdleMargin: detectors.DefaultIdleMargin, Wait: 5 * time.Minute,
 		Log: slog.New(slog.DiscardHandler), Say: func(format string, args ...any) { *said = append(*said, fmt.Sprintf(format, args...)) },
 	}
 }

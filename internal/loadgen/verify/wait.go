@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
@@ -19,8 +18,8 @@ const (
 	// settleTime is how long the reports must show the load done: hits that a watermark has caused may be on their way
 	// while the watermark is reported.
 	settleTime = 3 * time.Second
-	// idleLag is more than the watermark of an idle stream is behind the clock, with what reporting takes.
-	idleLag = detectors.DefaultIdleMargin + 15*time.Second
+	// reportLag is more than it takes until the progress of a stream is reported.
+	reportLag = 15 * time.Second
 	// clocksAhead is how far another gateway's time may be ahead of Kafka's: a watermark so much later than the load's
 	// last event has the load behind it.
 	clocksAhead   = 5 * time.Second
@@ -93,6 +92,7 @@ func (v *verification) awaitRecorded(ctx context.Context) error {
 func (v *verification) settles(deadline traffic.Time) (least, most traffic.Time) {
 	least = v.Truth.LastAck().Add(clocksAhead)
 	most = least
+	idleLag := v.IdleMargin + reportLag
 	for _, x := range v.expected {
 		switch at := x.Settled(); {
 		case at.Add(idleLag) <= deadline:

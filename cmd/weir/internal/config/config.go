@@ -100,10 +100,13 @@ type Events struct {
 	MaxEventBytes int               `yaml:"max_event_bytes"`
 }
 
-// Detect is kept by migrate and checked at every start.
+// Detect is what all processes that detect must have alike.
 type Detect struct {
-	// BudgetPerPartition bounds the windows of one keyed partition: a process needs it times the partitions that it owns.
+	// BudgetPerPartition bounds the windows of one keyed partition: a process needs it times the partitions that it owns. It
+	// is kept by migrate and checked at every start.
 	BudgetPerPartition Size `yaml:"budget_per_partition"`
+	// IdleMargin is how far the progress of an idle partition of the requests topic stays behind the clock.
+	IdleMargin Duration `yaml:"idle_margin"`
 }
 
 // Blocks bounds what ENFORCE writes to Redis.
@@ -150,7 +153,7 @@ func Default() *Config {
 		Postgres: Postgres{URL: "postgres://127.0.0.1:5432/weir"},
 		Identity: traffic.DefaultIdentityMap(),
 		Events:   Events{Format: "weir", MaxEventBytes: 1 << 20},
-		Detect:   Detect{BudgetPerPartition: detectors.DefaultBudget},
+		Detect:   Detect{BudgetPerPartition: detectors.DefaultBudget, IdleMargin: Duration(detectors.DefaultIdleMargin)},
 		Blocks:   Blocks{PerAddress: blocklist.DefaultPerAddress},
 		HTTP:     HTTP{Listen: "127.0.0.1:9464"},
 		Gate:     Gate{Listen: "127.0.0.1:9465"},

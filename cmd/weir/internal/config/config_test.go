@@ -52,6 +52,8 @@ func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 		{"size without a unit", "detect:\n  budget_per_partition: 64\n", `weir.yaml:2: detect.budget_per_partition: got "64"; allowed: a number of`},
 		{"size beyond all", "detect:\n  budget_per_partition: 8589934592GiB\n", `weir.yaml:2: detect.budget_per_partition: got "8589934592GiB"`},
 		{"small size", "detect: {budget_per_partition: 1023KiB}\n", "weir.yaml:1: detect.budget_per_partition: got 1023KiB; allowed: 1MiB or more"},
+		{"no idle margin", "detect:\n  idle_margin: 0s\n", "weir.yaml:2: detect.idle_margin: got 0s; allowed: 1s to 10m"},
+		{"long idle margin", "detect:\n  idle_margin: 11m\n", "weir.yaml:2: detect.idle_margin: got 11m0s; allowed: 1s to 10m"},
 		{"bad level", "log:\n  level: loud\n", `weir.yaml:2: log.level: got "loud"; allowed: debug, info, warn, error`},
 		{"bad format", "events:\n  format: csv\n", `weir.yaml:2: events.format: got "csv"; allowed: weir, weir-protobuf, json, combined`},
 		{"map without json", "events:\n  map: {time: ts}\n", "weir.yaml:2: events.map: "},

@@ -73,6 +73,9 @@ func (c *Config) Validate() error {
 	if b := c.Detect.BudgetPerPartition; b < LeastBudget {
 		k.fail("detect.budget_per_partition", b.String(), Size(LeastBudget).String()+" or more")
 	}
+	if m := time.Duration(c.Detect.IdleMargin); m < leastIdleMargin || m > mostIdleMargin {
+		k.fail("detect.idle_margin", c.Detect.IdleMargin.String(), "1s to 10m")
+	}
 	k.address("http.listen", c.HTTP.Listen)
 	k.address("gate.listen", c.Gate.Listen)
 	if f := c.Gate.ObserveFile; f != "" && !filepath.IsAbs(f) {
@@ -85,6 +88,12 @@ func (c *Config) Validate() error {
 
 // LeastBudget holds some ten thousand keys.
 const LeastBudget = 1 << 20
+
+// Bounds of detect.idle_margin. Ticks come once a second, so less than that would change nothing but the events that are late.
+const (
+	leastIdleMargin = time.Second
+	mostIdleMargin  = 10 * time.Minute
+)
 
 func (c *Kafka) check(k *checks) {
 	if len(c.Brokers) == 0 {

@@ -48,7 +48,7 @@ func (e *examination) judgeSample(messages []traffic.Message) []Finding {
 		return []Finding{warning("events", "let the gateways write to it (docs/events.md), or weir ingest FILE --live",
 			"topic %s holds none", e.names.Requests)}
 	}
-	s, err := readSample(messages, e.routing, e.modes)
+	s, err := readSample(messages, e.routing, e.modes, time.Duration(e.conf.Detect.IdleMargin))
 	if err != nil {
 		return []Finding{failed("events", err, "run weir migrate with a corrected configuration")}
 	}

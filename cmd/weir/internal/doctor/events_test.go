@@ -232,7 +232,7 @@ func TestSampleOfAJSONLog(t *testing.T) {
 	s, err := readSample([]traffic.Message{
 		{Appended: at, Value: []byte(`{"ts":"2026-11-21T05:06:05Z","ip":"192.0.2.1"}`)},
 		{Appended: at.Add(time.Second), Value: []byte(`{"ts":"tomorrow"}`)},
-	}, routing, nil)
+	}, routing, nil, detectors.DefaultIdleMargin)
 	if err != nil || s.events != 2 || s.good != 1 || s.delay(50) != 2*time.Second || s.newest != at.Add(time.Second) || s.refused["bad_value"] != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}

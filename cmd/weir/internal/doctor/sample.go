@@ -41,14 +41,16 @@ type ruleSample struct {
 	lacking [traffic.NumFields]int
 }
 
-// readSample asks what routers make of each message under a routing version.
-func readSample(messages []traffic.Message, routing *rules.Routing, modes map[string]rules.ModeState) (*sampled, error) {
+// readSample asks what routers make of each message under a routing version, and what of it comes in time where detect.idle_margin
+// is this.
+func readSample(messages []traffic.Message, routing *rules.Routing, modes map[string]rules.ModeState, idleMargin time.Duration) (*sampled, error) {
 	explainer, err := route.NewExplainer(routing, true)
 	if err != nil {
 		return nil, err
 	}
 	s := &sampled{
-		routing: routing, modes: modes, refused: map[string]int{}, byRule: make([]ruleSample, len(routing.Rules)), lateness: stream.LatenessOf(routing.Rules),
+		routing: routing, modes: modes, refused: map[string]int{}, byRule: make([]ruleSample, len(routing.Rules)),
+		lateness: stream.LatenessOf(routing.Rules, idleMargin),
 	}
 	for i := range messages {
 		m := &messages[i]

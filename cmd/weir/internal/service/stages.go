@@ -144,7 +144,8 @@ func (in *Installation) Detector() (*detect.Detector, error) {
 	made, err := detect.New(detect.Options{
 		Stream: in.Stream.Name, Owner: owner, Generation: in.Stream.Generation,
 		Sources: in.Stream.Partitions.Requests, Keyed: in.Stream.Partitions.Keyed, Secret: in.secret,
-		Budget: in.Stream.Partitions.Budget, Holding: holdMemory(in.Stream.Partitions.Budget, in.Log), Retention: in.keyedRetention,
+		IdleMargin: time.Duration(in.Config.Detect.IdleMargin),
+		Budget:     in.Stream.Partitions.Budget, Holding: holdMemory(in.Stream.Partitions.Budget, in.Log), Retention: in.keyedRetention,
 		Log: in.Kafka.Log(in.Names.Keyed), Hits: in.Kafka.Appender(in.Names.Hits), HitsCount: in.HitsPartitions,
 		Group:    in.Kafka.Group(in.Group(ingest.StageDetect), in.Names.Keyed, kafka.GroupOptions{}),
 		Routings: in.History.Rules, Checkpoints: in.History.Partitions, Partitions: in.History.Partitions,

@@ -9,7 +9,6 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
@@ -35,7 +34,7 @@ func (r *Reading) ToLive(in *service.Installation, routing *rules.Routing) error
 	if err != nil {
 		return err
 	}
-	allow := LatenessOf(routing.Rules)
+	allow := LatenessOf(routing.Rules, time.Duration(in.Config.Detect.IdleMargin))
 	r.allow = &allow
 	r.into(in.Kafka.Appender(in.Names.Requests), in.DeadLetters, in.RequestsPartitions, decode, false)
 	return nil
@@ -102,11 +101,12 @@ func converted(d format.Decoder, limit int) archive.Decode {
 type Lateness struct {
 	rules    int
 	greatest time.Duration // of the rules
+	margin   time.Duration // by which an idle partition's progress stays behind the clock
 }
 
-// LatenessOf is the allowance of a stream with these rules.
-func LatenessOf(all []rules.Version) Lateness {
-	l := Lateness{rules: len(all)}
+// LatenessOf is the allowance of a stream with these rules and the configured detect.idle_margin.
+func LatenessOf(all []rules.Version, idleMargin time.Duration) Lateness {
+	l := Lateness{rules: len(all), margin: idleMargin}
 	for i := range all {
 		l.greatest = max(l.greatest, all[i].Lateness)
 	}
@@ -116,10 +116,10 @@ func LatenessOf(all []rules.Version) Lateness {
 // Late reports whether an event of this time that came then is late for every rule.
 func (l Lateness) Late(event, came traffic.Time) bool { return came.Sub(event) > l.allowed() }
 
-func (l Lateness) allowed() time.Duration { return l.greatest + detectors.DefaultIdleMargin }
+func (l Lateness) allowed() time.Duration { return l.greatest + l.margin }
 
 // String says where the allowance comes from.
 func (l Lateness) String() string {
 	return fmt.Sprintf("more than %s: the greatest lateness of %s, %s, and a margin of %s", duration.Format(l.allowed()),
-		terminal.Plural(l.rules, "rule"), duration.Format(l.greatest), duration.Format(detectors.DefaultIdleMargin))
+		terminal.Plural(l.rules, "rule"), duration.Format(l.greatest), duration.Format(l.margin))
 }
