@@ -123,7 +123,7 @@ type updates struct {
 	step        float64
 	keys        int
 	exceedances int
-	peeked      uint64
+	loaded      uint64
 }
 
 func newUpdates(w workload, keys int) *updates {
@@ -153,7 +153,7 @@ func (u *updates) batch(r *rand.Rand) {
 	for i := range keys {
 		spots[i], at[i] = u.l.cells.guess(keys[i])
 	}
-	u.peeked += u.l.ledger.prefetch(spots[:])
+	u.loaded += u.l.ledger.prefetch(spots[:])
 	for i := range keys {
 		u.one(keys[i], at[i])
 	}

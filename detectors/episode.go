@@ -44,7 +44,7 @@ type episode struct {
 	samples [][]byte
 }
 
-// target is one block that an episode leads to, with a hit of its own. Where the block's key has no fields beyond the
+// blockTarget is one block that an episode leads to, with a hit of its own. Where the block's key has no fields beyond the
 // rule's there is one.
 type blockTarget struct {
 	id    string

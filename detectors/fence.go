@@ -118,9 +118,9 @@ func (f *fence) grow(source int) {
 	}
 }
 
-// mend moves the fence up to k.Prev where check has let k pass in spite of a hole, and returns the offsets that are given
-// up: none after a rebase, which was reported when it began.
-func (f *fence) mend(k *Keyed) (lost offsetRange) {
+// passHole moves the fence up to k.Prev where check has let k pass in spite of a hole, and returns the offsets that are
+// given up: none after a rebase, which was reported when it began.
+func (f *fence) passHole(k *Keyed) (lost offsetRange) {
 	s := &f.sources[k.Source]
 	switch {
 	case s.rebase:

@@ -24,7 +24,7 @@ func TestFenceStory(t *testing.T) {
 		if duplicate {
 			return
 		}
-		if got := f.mend(k); got != lost {
+		if got := f.passHole(k); got != lost {
 			t.Errorf("offset %d after %d: lost %v, want %v", k.Offset, k.Prev, got, lost)
 		}
 		f.accept(k)

@@ -92,7 +92,7 @@ func (p *Partition) begin(appended traffic.Time, k *Keyed) {
 
 // foldEvent counts one event, under each of its rules.
 func (p *Partition) foldEvent(k *Keyed, known []prefetched, out []Hit) []Hit {
-	out = p.mend(k, out)
+	out = p.passHole(k, out)
 	p.fence.accept(k)
 	p.counts.Events++
 	p.events++
@@ -175,14 +175,14 @@ func (p *Partition) judge(k *Keyed, b *binding, held *offender, grouped bool, ou
 	return p.reportEpisodes(held, b.cooldown, out)
 }
 
-// settle takes note of what became of a key's episodes, and reports it.
+// reportEpisodes brings the keyspace up to date with a key's episodes, and appends the hits of what happened to them.
 func (p *Partition) reportEpisodes(held *offender, cooldown traffic.Time, out []Hit) []Hit {
 	p.keys.update(held)
 	return p.report.episodes(&p.outcome, p.watermark.appended, cooldown, out)
 }
 
-// evict forgets keys until the budget is kept. Episodes of those are closed: what they lead to holds, only what would have
-// followed is lost.
+// evict forgets keys until the budget is kept. Their episodes are closed: the hits reported so far hold, events that would
+// have followed are lost.
 func (p *Partition) evict(out []Hit) []Hit {
 	for p.keys.full() {
 		for _, victim := range p.keys.victims(p.watermark.at, p.events) {
@@ -199,14 +199,15 @@ func (p *Partition) evict(out []Hit) []Hit {
 
 // foldTick takes a router's word on a source partition.
 func (p *Partition) foldTick(k *Keyed, out []Hit) []Hit {
-	out = p.mend(k, out)
+	out = p.passHole(k, out)
 	p.counts.Ticks++
 	out = p.advance(p.watermark.tick(k), out)
 	p.keys.sweepSome(p.watermark.at)
 	return out
 }
 
-// foldLoss passes a gap that an operator accepted on the requests side: no event of it before k.Offset will ever come.
+// foldLoss passes a gap in requests that an operator accepted: no event before k.Offset will ever come that has not come
+// yet.
 func (p *Partition) foldLoss(k *Keyed, out []Hit) []Hit {
 	if lost := p.fence.skip(k); !lost.empty() {
 		out = append(out, p.report.gap(k, lost, &p.watermark))
@@ -214,9 +215,9 @@ func (p *Partition) foldLoss(k *Keyed, out []Hit) []Hit {
 	return out
 }
 
-// mend reports the records before k that are given up.
-func (p *Partition) mend(k *Keyed, out []Hit) []Hit {
-	if lost := p.fence.mend(k); !lost.empty() {
+// passHole goes on behind a hole that check let pass, and reports the offsets that are given up.
+func (p *Partition) passHole(k *Keyed, out []Hit) []Hit {
+	if lost := p.fence.passHole(k); !lost.empty() {
 		out = append(out, p.report.hole(k, lost, &p.watermark))
 	}
 	return out

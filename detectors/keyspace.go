@@ -8,8 +8,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// keyspace is the keys of all lineages of a partition: what they take, which of them are dead, and which go when the
-// budget is spent.
+// keyspace holds the keys of all lineages of a partition: their memory, the walk that forgets dead ones, and the choice of
+// keys that go when the budget is spent.
 type keyspace struct {
 	lineages map[string]*lineage
 	ordered  []*lineage // by id
@@ -95,7 +95,7 @@ func (s *keyspace) walk(at *sweep, limit int, visit func(l *lineage, x *slot) (f
 	}
 }
 
-// settle brings ledger and timer up to date with a key's episodes.
+// update brings ledger and timer up to date with a key's episodes.
 func (s *keyspace) update(o *offender) {
 	if len(o.episodes) == 0 {
 		s.charge(o, 0)

@@ -36,8 +36,8 @@ func (l *ledger) prefetch(slots []*slot) (sum uint64) {
 // after a restore.
 const keyBytes = 46
 
-// lineage is what all windows of one lineage of a rule share. What a lineage counts, and how, is settled when it gets its
-// first key and holds until it has none left; then it may start anew.
+// lineage is the state that all windows of one lineage of a rule share. Algorithm and count are fixed when it gets its first
+// key and hold until it has none left; then they may change.
 type lineage struct {
 	rule   string
 	number int
@@ -182,7 +182,7 @@ func (l *lineage) isDead(s *slot, watermark traffic.Time) bool {
 	return false
 }
 
-// takeUncounted appends what was left out since the last call.
+// takeUncounted appends the events left out since the last call.
 func (l *lineage) takeUncounted(dst []RuleUncounted) []RuleUncounted {
 	for reason, n := range l.uncounted {
 		if n > 0 {

@@ -116,7 +116,7 @@ func (p *Partition) Learn(r *rules.Routing) {
 	p.keys.prune(named)
 }
 
-// ForgetOldest drops the lowest versions but just beyond KeptRoutings.
+// ForgetOldest drops the lowest versions, but never just, until KeptRoutings are left.
 func ForgetOldest[V any](versions map[int64]V, just int64) {
 	for len(versions) > KeptRoutings {
 		oldest := int64(math.MaxInt64)

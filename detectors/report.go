@@ -88,7 +88,7 @@ func (o *outcome) move(from *episode, t *blockTarget, to *episode) {
 	o.extend(to)
 }
 
-// report writes hits: all of a partition's have its number, and ids under its secret.
+// report writes hits: all of a partition's hits have its number, and ids under its secret.
 type report struct {
 	keyed  int
 	secret *Secret

@@ -15,7 +15,7 @@ import (
 )
 
 // loaded are keys as a snapshot may have them, in order: hashes, and among them groups that share their upper words, as
-// many as a crowd lets in.
+// many as the density check lets in.
 func loaded(rt *rapid.T) []Fingerprint {
 	n := rapid.SampledFrom([]int{0, 1, 7, loadedMean, loadedMean + 1, 5000, 40_000}).Draw(rt, "hashes")
 	var keys []Fingerprint
@@ -34,11 +34,11 @@ func loaded(rt *rapid.T) []Fingerprint {
 	}
 	slices.SortFunc(keys, Fingerprint.compare)
 	keys = slices.Compact(keys)
-	crowd := newDensityCheck(len(keys))
+	density := newDensityCheck(len(keys))
 	return slices.DeleteFunc(keys, func(k Fingerprint) bool {
-		before := *crowd
-		if crowd.admit(k); crowd.full {
-			*crowd = before
+		before := *density
+		if density.admit(k); density.full {
+			*density = before
 			return true
 		}
 		return false
@@ -170,7 +170,7 @@ func TestCrowdBoundsTheDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if dir := len(p.keys.ordered[0].cells.dir); dir < 256 || dir > 8*n {
-		t.Errorf("a directory of %d for %d keys, want one that the crowd deepened to at most %d", dir, n, 8*n)
+		t.Errorf("a directory of %d for %d keys, want one that the keys deepened to at most %d", dir, n, 8*n)
 	}
 }
 

@@ -95,10 +95,10 @@ func (a Algorithm) bucket() bool { return a == AlgorithmTokenBucket || a == Algo
 // window, or, of distinct values, is a sliding-counter.
 const SlidingExact = 128
 
-// monotone reports whether an event less can make no other event over: d's windows hold what they hold, however the
-// events before went on and in whatever order they came. With other algorithms an event less can move a window's start,
-// leave room in a bucket, or have a late event counted that came too late; with sets of values, estimates of fewer values
-// are not always lower.
+// monotone reports whether leaving an event out can never put another event over the limit: d's windows hold what they hold,
+// however the events before went on and in whatever order they came. With other algorithms an event less can move a window's
+// start, leave room in a bucket, or have a late event counted that came too late; with sets of values, estimates of fewer
+// values are not always lower.
 func (d *Document) monotone() bool {
 	switch a := d.Counting(); {
 	case d.Count.Kind() == CountDistinct:

@@ -68,7 +68,7 @@ type section struct {
 	later []string
 }
 
-// leaveOut is the hint for who writes out what stands for a default.
+// leaveOut is the hint where a document writes out the value that stands for a default.
 const leaveOut = "leave the field out for the default"
 
 func ruleSection() section {

@@ -228,7 +228,7 @@ func (d *decoder) readAlgorithm(field string, n yamlnode.Node) {
 	}
 }
 
-// countSection is count where it is a mapping: exactly one of the two.
+// countSection reads a count that is written as a mapping: of its members exactly one.
 func countSection() section {
 	return section{
 		prefix: "count.",

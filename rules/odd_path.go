@@ -156,7 +156,7 @@ func (o *oddPath) add(p piece, text string) {
 	o.pieces = append(o.pieces, p)
 }
 
-// seen reports whether a reading before this one is no other for this path.
+// seen reports whether an earlier one of readings reads this path alike.
 func (o *oddPath) seen(at int) bool {
 	for _, r := range readings[:at] {
 		if r&o.matters == readings[at]&o.matters {

@@ -52,8 +52,8 @@ func (r *Routing) Validate() error {
 	return nil
 }
 
-// What a stream's processes write for each other has the form that all of them know: the record format of a routing
-// version says which. It is raised by an operator once every process of the installation is of a build that knows it
+// Records, hits and identities that one process of a stream writes for another have a form that all of them know: the record
+// format of the routing version. An operator raises it once every process of the installation is of a build that knows it
 // (weir migrate --record-format).
 const (
 	// CountingRecordFormat is the first format that holds what a rule with an algorithm, count, burst or cooldown of its

@@ -86,8 +86,9 @@ const (
 
 // Block is what a block would be, were the rule promoted. Its scope is the rule's own match.
 type Block struct {
-	// Key is who is blocked, by default the rule's own key. With fewer fields the block is wider. A field that the rule's key
-	// does not have narrows the block: there is one hit for each combination of values among the events over the limit.
+	// Key names the fields whose values are blocked, by default the rule's own key. With fewer fields the block is wider. A
+	// field that the rule's key does not have narrows the block: there is one hit for each combination of values among the
+	// events over the limit.
 	Key    []traffic.KeyField `json:"key"`
 	TTL    time.Duration      `json:"ttl"`
 	Extend Extend             `json:"extend"`

@@ -137,7 +137,7 @@ func appendLower(dst []byte, s string) []byte {
 	return dst
 }
 
-// lowerSize is how many bytes at the beginning of s are n in lower case, and more than there are if there are not so many.
+// lowerSize is the length of the beginning of s that is n bytes long in lower case; len(s)+1 where s is too short.
 func lowerSize(s string, n int) int {
 	at := 0
 	for ; n > 0; n-- {

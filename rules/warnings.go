@@ -68,7 +68,7 @@ func regexSigns(path string) string {
 	return strings.Join(found, " ")
 }
 
-// withoutRegex is the path that a simple regular expression means; "" where there is none, or it is not simple.
+// withoutRegex is the path that a simple regular expression means; "" where path is none, or is not simple.
 func withoutRegex(path string) string {
 	path = strings.TrimPrefix(path, "^")
 	ends := strings.HasSuffix(path, "$")

@@ -104,8 +104,8 @@ func (c *chain) next() (string, bool) {
 	return entry, true
 }
 
-// client finds whose request it is: peer's, the connection's other end, or who the trusted proxies say they heard from.
-// What lies further left in the chain is the client's own word and is never looked at.
+// client is the address that a request is counted for: the peer's, at the other end of the connection, or the one that the
+// trusted proxies say they heard from. Entries further left in the chain are the client's own word and are never looked at.
 func (p *TrustedProxies) client(peer string, entries chain) (netip.Addr, MissingReason) {
 	switch {
 	case len(p.Prefixes) > 0:

@@ -1,5 +1,6 @@
-// Package traffic says what a request is and whose it was: Request, the identity map with its Identifier, and Subject, the
-// text of whom a rule counts. How events are written is traffic/format. Nothing in either knows Kafka, rules or windows.
+// Package traffic has the request as gateways report it (Request), the identity that the identity map derives from it
+// (IdentityMap, Identifier), and the canonical text of the values that a rule counts by (Subject). How events are written is
+// traffic/format. Nothing in either knows Kafka, rules or windows.
 package traffic
 
 import "net/netip"
@@ -50,7 +51,8 @@ type Verdict struct{ Rule, Block string }
 // would stay blocked for ever.
 func (v Verdict) Refused() bool { return v.Rule != "" || v.Block != "" }
 
-// Identity is who a request came from, as the identity map derived it. The zero value of a field means: missing.
+// Identity holds the parts of a request's origin, as the identity map derived them. The zero value of a field means:
+// missing.
 type Identity struct {
 	IP      netip.Addr // unmapped, without zone, not yet cut to a prefix
 	Device  string

@@ -217,8 +217,8 @@ func unescapePercent(s string) (string, error) {
 
 // The form that a value above maxPlainValue bytes takes in a stored subject: digestMark and its SHA-256 in lower-case hex.
 //
-// No plain value reads like it: the mark's colon stands as it is, and in a plain value it would be percent-encoded. So
-// whoever claims a device named `sha256:…` is never taken for the one whose digest that is.
+// No plain value reads like it: the mark's colon stands as it is, and in a plain value it would be percent-encoded. So a
+// client that claims a device named `sha256:…` is never taken for the device with that digest.
 const (
 	maxPlainValue = 64
 	digestMark    = "sha256:"

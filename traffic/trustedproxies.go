@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// TrustedProxies says which proxies in front of the gateway are believed when they name, in X-Forwarded-For, who they
-// heard from: those with an address in Prefixes or, where there are none, as many as Hops says, whoever they are. The
-// zero value believes nobody. Written, it is a list of prefixes and addresses, or a number.
+// TrustedProxies says which proxies in front of the gateway are believed when they name, in X-Forwarded-For, the client that
+// they heard from: proxies with an address in Prefixes or, where there are none, the Hops nearest ones, whatever their
+// addresses. The zero value believes nobody. Written, it is a list of prefixes and addresses, or a number.
 type TrustedProxies struct {
 	Hops     int
 	Prefixes []netip.Prefix

@@ -85,7 +85,7 @@ func readLine(in *bufio.Reader, buf []byte, limit int) (line []byte, size int, e
 	}
 }
 
-// trimEnding drops LF or CR LF of a line that was kept whole, and cuts one that was not to limit.
+// trimEnding drops the LF or CR LF of a line that was kept whole, and cuts a longer line to limit.
 func trimEnding(line []byte, size, limit int) (text []byte, n int) {
 	if len(line) < size {
 		return line[:limit], size // without the LF, see readLine

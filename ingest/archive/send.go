@@ -19,7 +19,7 @@ const (
 	sendDead   = 16        // dead letters: each may hold DeadLetterBytes
 )
 
-// sendTimeout is how long an append is tried that a topic without a leader refuses.
+// sendTimeout is how long an append is repeated while the topic has no leader.
 const sendTimeout = 30 * time.Second
 
 // Sender appends an archive's events to a requests topic and its refused lines to the dead letters. All events
@@ -40,7 +40,8 @@ type Sender struct {
 
 var _ Sink = (*Sender)(nil)
 
-// NewSender makes a sender to a topic of so many partitions. pace may be nil.
+// NewSender makes a sender to a topic with the given number of partitions. Without a pace, nil, events go out as fast as
+// they are read.
 func NewSender(events ingest.Appender, dead ingest.DeadLetters, partitions int, pace *Pace) *Sender {
 	s := &Sender{
 		events: events, dead: dead, pace: pace, batches: make([]ingest.Batch, partitions), sizes: make([]int, partitions),
@@ -140,8 +141,8 @@ func (s *Sender) Flush(ctx context.Context) error {
 	return nil
 }
 
-// append appends batches. What Kafka has certainly not written is given again, for sendTimeout; what it may have written
-// is not, since the events would count twice.
+// append appends batches. Batches that Kafka has certainly not written are sent again, for sendTimeout; batches that may
+// have been written are not, since their events would count twice.
 func (s *Sender) append(ctx context.Context, batches []ingest.Batch) error {
 	wait := retry.NewBackoff(50*time.Millisecond, time.Second)
 	for begun := time.Now(); ; {

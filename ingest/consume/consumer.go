@@ -125,7 +125,7 @@ func (c *Consumer) session(ctx context.Context, a ingest.Assignment) error {
 	defer c.working.Store(nil)
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	// Apply goes on a little after the session's end, so that what is done need not be done again elsewhere.
+	// Apply goes on a little after the session's end, so that a batch that is nearly done need not be done again elsewhere.
 	working, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	defer context.AfterFunc(running, func() {
@@ -144,7 +144,7 @@ func (c *Consumer) session(ctx context.Context, a ingest.Assignment) error {
 	return s.finish(ctx, context.Cause(running))
 }
 
-// finish commits what the lanes have done at last, and decides how the membership goes on. cause is what ended the work.
+// finish makes the session's last commit and decides how the membership goes on. cause is the reason why the work ended.
 func (s *consumption) finish(ctx context.Context, cause error) error {
 	switch {
 	case errors.Is(cause, ingest.ErrGenerationOver):
@@ -164,7 +164,7 @@ func (s *consumption) finish(ctx context.Context, cause error) error {
 const (
 	// finalCommit bounds the commit at the end of a session.
 	finalCommit = 2 * time.Second
-	// fullLaneWait is the fetch wait while a lane is full: its room must be noticed soon.
+	// fullLaneWait is the fetch wait while a lane's queue is full: the loop must notice soon that there is room again.
 	fullLaneWait = 20 * time.Millisecond
 )
 

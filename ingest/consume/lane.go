@@ -167,7 +167,7 @@ func (l *lane) committed(offset int64) {
 	l.stored = offset
 }
 
-// dueCheck says whether a stranded lane is to be looked at again, and if so, notes that it is.
+// dueCheck reports whether a stranded lane is due for another look, and if so sets the time of the next one.
 func (l *lane) dueCheck(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -284,7 +284,8 @@ func (c *Consumer) unstrand(partition int) {
 	c.metrics.strand(c.opts.Name, partition, 0)
 }
 
-// outOfPlace handles a partition's own error during the session. The fetch log has logged and counted what a retry mends.
+// outOfPlace handles a partition's own error during the session. Errors that go away with a retry are logged and counted by
+// the fetch log already.
 func (s *consumption) outOfPlace(ctx context.Context, l *lane, f ingest.Fetched) {
 	if !errors.Is(f.Err, ingest.ErrOutOfRange) {
 		l.apply.Failed(s.c.opts.Logger, "cannot read a partition, trying again", f.Err, "partition", l.partition)

@@ -23,8 +23,8 @@ type aheadAnswer struct {
 	err     error
 }
 
-// keyedFetch is what one partition answered, with the offset that it was asked for: what is not folded up to there when
-// the answer is taken must not be given this.
+// keyedFetch is one partition's answer, with the offset that was asked for. A partition that is not folded up to that offset
+// when the answer is taken must not be given it.
 type keyedFetch struct {
 	ingest.Fetched
 	asked int64
@@ -34,7 +34,8 @@ func newReadAhead(log ingest.Log) *readAhead {
 	return &readAhead{log: log, answers: make(chan aheadAnswer, 1), stopped: func() {}}
 }
 
-// ask begins a fetch of positions unless one is under way. It reports whether one is: there is none without positions.
+// ask begins a fetch of positions, unless a fetch is under way or there are no positions. It reports whether a fetch is
+// under way now.
 func (r *readAhead) ask(ctx context.Context, positions []ingest.Position) bool {
 	if r.under || len(positions) == 0 {
 		return r.under

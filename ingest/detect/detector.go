@@ -82,8 +82,8 @@ func (o *Options) setDefaults() error {
 //	                          nothing pending, time is due ▼
 //	                        encode by slices, a piece at a time ──▶ writer ──▶ checkpoint store
 //
-// What it remembers of a partition outlives a group generation: when the partition comes back under the same epoch, its
-// memory is still right.
+// The memory of a partition outlives a group generation: when the partition comes back under the same epoch, it is still
+// right.
 type Detector struct {
 	opt     Options
 	log     *slog.Logger
@@ -209,7 +209,8 @@ func (d *Detector) work(ctx context.Context, a ingest.Assignment, w *snapshotWri
 	return nil
 }
 
-// beyond is where the partitions will stand once fetched is folded. An answer from farther on will not be.
+// beyond returns where the partitions will stand once fetched is folded. An answer that begins beyond a partition's offset
+// does not move it.
 func (d *Detector) beyond(fetched []keyedFetch) []ingest.Position {
 	out := d.positions()
 	for i := range out {

@@ -15,7 +15,7 @@ import (
 // foldTogether is how many records are decoded before they are folded: the memory that they need is loaded together.
 const foldTogether = 64
 
-// outsideCheck is the least time between two looks at the bounds of a log outside of which a partition stands.
+// outsideCheck is the least time between two looks at a log's bounds while the partition's offset lies outside of them.
 const outsideCheck = 5 * time.Second
 
 // foldAll gives each partition's records to its state, several partitions at once. Partitions share nothing, so the
@@ -39,7 +39,8 @@ func (d *Detector) foldAll(ctx context.Context, fetched []keyedFetch) error {
 	return errors.Join(errs...)
 }
 
-// fold gives one partition's answer to its state. What stops only this partition is noted in it; an error ends the session.
+// fold gives one partition's answer to its state. A fault that stops this partition alone is noted in it; an error ends the
+// session.
 func (o *owned) fold(ctx context.Context, f *keyedFetch) error {
 	switch {
 	case f.Err == nil:
@@ -52,7 +53,7 @@ func (o *owned) fold(ctx context.Context, f *keyedFetch) error {
 		o.offset = max(o.offset, f.Next)
 		return nil
 	case f.asked != o.offset:
-		return nil // asked for before the partition went on: it says nothing of where it stands now
+		return nil // of an offset that the partition has left since
 	case errors.Is(f.Err, ingest.ErrOutOfRange):
 		return o.outside(ctx)
 	}
@@ -177,8 +178,8 @@ func (o *owned) outside(ctx context.Context) error {
 	return o.checkBounds(ctx, bounds[o.partition])
 }
 
-// unread notes an attempt to read a partition that brought nothing. One that is blocked is asked for again and again, and
-// goes on by itself when it can be read.
+// unread notes that an attempt to read a partition brought nothing. A blocked partition is asked for again and again, and
+// goes on by itself once it can be read.
 func (o *owned) unread(err error) {
 	if errors.Is(err, ingest.ErrSilent) {
 		err = nil // the lack of an answer, and not an error of a call
@@ -199,8 +200,8 @@ func (o *owned) readAgain() {
 	o.readable.Answered()
 }
 
-// passUnreadable goes on behind what cannot be read, if an operator has accepted exactly that: as where retention was
-// faster than reading, nobody knows whose records were in it.
+// passUnreadable goes on behind a stretch that cannot be read, if an operator has accepted exactly this gap. As after a loss
+// by retention, nobody knows which source partitions had records in it.
 func (o *owned) passUnreadable() {
 	b := o.readable.Blocked
 	if b == nil || b.Next == ingest.NoOffset {

@@ -11,11 +11,11 @@ import (
 // interval grows.
 const snapshotRate = 10 << 20
 
-// A snapshot is of use while the log still holds what follows it, and so is the one before it, which is there for when the
-// newest is torn. A third of what the log keeps leaves time for both and for writing them.
+// A snapshot is of use while the log still holds the records that follow it. So is the snapshot before it, which stands in
+// when the newest one is torn. A third of the log's retention leaves time for both and for writing them.
 const retentionParts = 3
 
-// mostInterval is the most that may lie between two snapshots of a partition.
+// mostInterval is the longest interval between two snapshots of a partition.
 func mostInterval(r ingest.Retention) time.Duration {
 	if r.Time <= 0 {
 		return math.MaxInt64
@@ -57,7 +57,7 @@ func writeTime(bytes float64) time.Duration {
 	return time.Duration(min(bytes/snapshotRate*float64(time.Second), math.MaxInt64/2))
 }
 
-// interval is the time until the next snapshot of a partition whose last one was size bytes, if all are like it.
+// interval is the time until the next snapshot of a partition whose last one had size bytes, if all partitions are like it.
 func (d *Detector) interval(size int64) time.Duration {
 	all := writeTime(float64(size) * float64(len(d.memory)))
 	return min(max(d.opt.Checkpoint, all), mostInterval(d.opt.Retention))

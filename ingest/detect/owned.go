@@ -59,9 +59,9 @@ type gap struct {
 	offset int64
 }
 
-// takeAll claims the partitions of a generation. It waits as long as a store is away, since without a claim nobody may
-// fold. The logs' bounds are asked for after the claims: until then the owner before may still write snapshots, and one
-// that stands beyond bounds which are older looks like a log that was cut.
+// takeAll claims the partitions of a generation. While a store is away it waits, since without a claim nobody may fold. It
+// asks for the logs' bounds after the claims: until then the previous owner may still write snapshots, and against bounds
+// that are older than a snapshot the log would look cut.
 func (d *Detector) takeAll(ctx context.Context, partitions []int) error {
 	accepted, err := retryUntilDone(ctx, d, "acceptances", func(ctx context.Context) ([]ingest.Acceptance, error) {
 		return d.opt.Partitions.Accepted(ctx, d.opt.Stream)
@@ -121,8 +121,7 @@ func (d *Detector) take(ctx context.Context, partition int) (ingest.Claim, error
 	})
 }
 
-// remember gives what is known of a claimed partition: memory that is still right is kept, else the newest snapshot that
-// is whole is restored.
+// remember returns the state of a claimed partition: the one in memory if it is still right, else the newest whole snapshot.
 func (d *Detector) remember(ctx context.Context, partition int, claim ingest.Claim) (*owned, error) {
 	if o := d.memory[partition]; claim.Kept && o != nil {
 		d.metrics.restores.WithLabelValues("warm").Inc()
@@ -233,8 +232,8 @@ func (d *Detector) pieces(ctx context.Context, partition int, epoch int64, cp in
 // frozen or its machine is gone, is asked again over another connection, and the operator hears of it.
 const attemptTimeout = 30 * time.Second
 
-// retryUntilDone does f until it works or ctx is done, or the store answers that the partition is another owner's or its snapshot
-// damaged. It is for what nothing can be done without.
+// retryUntilDone repeats f until it works, ctx is done, or the store answers that the partition is another owner's or its
+// snapshot damaged. It is for calls without which the stage cannot go on.
 func retryUntilDone[T any](ctx context.Context, d *Detector, what string, f func(ctx context.Context) (T, error)) (T, error) {
 	for wait := retry.NewBackoff(100*time.Millisecond, 5*time.Second); ; {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)

@@ -58,7 +58,7 @@ func (s *routingShelf) get(version int64) (*rules.Routing, error) {
 	return nil, nil
 }
 
-// has reports whether get would say something about a version.
+// has reports whether get would answer at once, with the version or with the error that this process cannot fold by it.
 func (s *routingShelf) has(version int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,8 +175,8 @@ func (s *routingShelf) forget(just int64) {
 // lookEvery is how often new routing versions are looked for.
 const lookEvery = time.Second
 
-// attempt does f once, for attemptTimeout at most, and counts a failure. That this build cannot read what the store
-// answered is none.
+// attempt calls f once, for attemptTimeout at most, and counts a failure. An answer that this build cannot read is no
+// failure.
 func attempt[T any](ctx context.Context, d *Detector, what string, f func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()

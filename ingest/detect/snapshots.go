@@ -165,10 +165,10 @@ func (w *snapshotWriter) longestDue(now time.Time) (due *owned) {
 	return due
 }
 
-// stored reports whether no snapshot would say more than the newest one.
+// stored reports whether the newest snapshot says all that another one would.
 func (o *owned) stored() bool { return o.offset == o.saved && !o.again }
 
-// recall notes that a snapshot was not stored, so that the partition's next one is taken soon, though nothing may have come
+// recall notes that a snapshot was not stored, so that the partition's next one is taken soon, even if no record has come
 // since.
 func (w *snapshotWriter) recall() {
 	if o := w.failed.Swap(nil); o != nil {
@@ -277,8 +277,8 @@ func (d *Detector) notStored(partition int, err error) {
 	d.log.Warn("snapshot not stored, the next one will be", "partition", partition, "error", err)
 }
 
-// snapshot encodes the state as it is, at once, and gives it piece by piece. One that is being encoded by slices is given
-// up.
+// snapshot encodes the state as it is, at once, and gives it piece by piece. A snapshot that is being encoded by slices is
+// given up.
 func (o *owned) snapshot(give func(ingest.Checkpoint, ingest.Piece) error) error {
 	o.encoder = nil
 	encoder := o.state.BeginSnapshot()

@@ -104,7 +104,7 @@ func TestReadingGoesOnBehindBadBatches(t *testing.T) {
 		asked := int64(0)
 		for step := 0; asked < high && step < 100; step++ {
 			set := answer(asked)
-			r, err := decodeRecords(0, set, asked, nil, c)
+			r, err := decodeAll(0, set, asked, nil, c)
 			for _, m := range r.messages {
 				got = append(got, m.Offset)
 			}

@@ -82,7 +82,8 @@ func nextBatch(set []byte) (b batchHeader, rest []byte, cut bool, err error) {
 	return b, rest, true, nil
 }
 
-// recordHint is how many records the whole batches of a set say they hold, at most as many as so many bytes hold uncompressed.
+// recordHint is an upper bound of the records in a set, for preallocation: the sum of the counts in the headers of its whole
+// batches, capped by the bytes present, so that a lying header cannot make us allocate.
 func recordHint(set []byte) int {
 	n, most := 0, len(set)/leastRecordBytes
 	for len(set) >= batchHeaderBytes && n < most {
@@ -96,8 +97,8 @@ func recordHint(set []byte) int {
 	return min(n, most)
 }
 
-// appendTimeOf is the append time of the first record of a set, as far as its header is there to tell; else 0. It looks
-// at nothing that would have to be unpacked.
+// appendTimeOf is the append time of a set's first record, 0 where the header is cut short. It reads only the header, so
+// that nothing is unpacked for it.
 func appendTimeOf(set []byte) traffic.Time {
 	if len(set) < batchHeaderBytes || set[16] != 2 {
 		return 0
@@ -209,14 +210,14 @@ func (c *recordCursor) nullable() []byte {
 	return c.take(n)
 }
 
-// What can be said of a batch that does not decode: how long it says it is, and where the log goes on behind it. Brokers
-// find their way by the same fields, without looking at the checksum.
+// A batch that does not decode still has a length and a last offset in its header, and from these follows where the log goes
+// on. Brokers find their way by the same fields, without looking at the checksum.
 
 // leastEntryBytes is the shortest thing that a log of any format holds: an old message without key and value.
 const leastEntryBytes = batchPrefixBytes + 14
 
-// cutEntry cuts the first entry of set off by the length that it says it has, and gives the last offset that it says it
-// holds. ok is false where set ends before that.
+// cutEntry cuts off the first entry of set by the length in its header, and returns the last offset that the header names.
+// ok is false where set ends within the entry.
 func cutEntry(set []byte) (last int64, rest []byte, ok bool) {
 	if len(set) < leastEntryBytes {
 		return 0, nil, false
@@ -232,9 +233,9 @@ func cutEntry(set []byte) (last int64, rest []byte, ok bool) {
 	return last, set[size:], true
 }
 
-// behindBad is the offset where the log goes on behind what cannot be read at the beginning of set, which was asked for
-// from offset asked on; NoOffset where that cannot be told. A batch whose checksum is right is believed, so that its
-// neighbour's base offset counts for more than what a damaged one says of itself. A stretch of damaged ones is one gap.
+// behindBad is the offset behind the unreadable batches at the beginning of set, the answer to a fetch from asked on;
+// NoOffset where their headers do not tell. A batch whose checksum is right is believed: its base offset counts for more
+// than the last offset in the damaged header before it. Damaged batches in a row are one gap.
 func behindBad(set []byte, asked, high int64) int64 {
 	next := ingest.NoOffset
 	for first := true; ; first = false {
@@ -258,8 +259,8 @@ func behindBad(set []byte, asked, high int64) int64 {
 	}
 }
 
-// passedBy cuts off bad batches of which nothing is wanted, since the good one behind them begins at asked or before: a
-// broker sends them when the offset that one of them ends with is damaged.
+// passedBy cuts off damaged batches that lie before asked altogether, which the good batch behind them shows: it begins at
+// asked or before. A broker sends such batches when the last offset in one of their headers is damaged.
 func passedBy(set []byte, asked int64) (rest []byte, ok bool) {
 	for {
 		if _, rest, ok = cutEntry(set); !ok {

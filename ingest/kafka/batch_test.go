@@ -13,6 +13,7 @@ import (
 
 	"github.com/segmentio/kafka-go/compress"
 
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -101,7 +102,7 @@ type decodeCase struct {
 }
 
 func (tc decodeCase) check(t *testing.T, c *codecs) {
-	got, err := decodeRecords(3, tc.set, tc.asked, tc.aborts, c)
+	got, err := decodeAll(3, tc.set, tc.asked, tc.aborts, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +196,7 @@ func TestDecodeRecordsTimes(t *testing.T) {
 		{"too early for microseconds", madeBatch{values: []string{"a"}, ms: math.MinInt64}, -(math.MaxInt64 / 1000 * 1000)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := decodeRecords(0, tc.batch.bytes(t), 0, nil, c)
+			got, err := decodeAll(0, tc.batch.bytes(t), 0, nil, c)
 			if err != nil || len(got.messages) != 1 || got.messages[0].Appended != tc.want {
 				t.Errorf("got %v, %v, want one message of %d", got.messages, err, tc.want)
 			}
@@ -231,7 +232,7 @@ func TestDecodeRecordsCorrupt(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.batch.values = []string{"aaa", "bbb"}
-			got, err := decodeRecords(0, tc.batch.bytes(t), 0, nil, c)
+			got, err := decodeAll(0, tc.batch.bytes(t), 0, nil, c)
 			if !errors.Is(err, errCorrupt) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want a corrupt batch with %q", err, tc.want)
 			}
@@ -257,7 +258,7 @@ func FuzzDecodeRecords(f *testing.F) {
 				binary.BigEndian.PutUint32(set[17:], crc32.Checksum(set[21:n], crc32.MakeTable(crc32.Castagnoli)))
 			}
 		}
-		got, err := decodeRecords(0, set, asked, []abortedTransaction{{producer: 7, first: aborted}}, c)
+		got, err := decodeAll(0, set, asked, []abortedTransaction{{producer: 7, first: aborted}}, c)
 		if err != nil && (len(got.messages) > 0 || got.next != asked) {
 			t.Errorf("answers beside the error %v", err)
 		}
@@ -272,4 +273,9 @@ func FuzzDecodeRecords(f *testing.F) {
 			before = m.Offset
 		}
 	})
+}
+
+// decodeAll is decodeRecords without a bound.
+func decodeAll(partition int, set []byte, asked int64, aborts []abortedTransaction, c *codecs) (recordSet, error) {
+	return decodeRecords(nil, ingest.Position{Partition: partition, Offset: asked}, set, aborts, c)
 }

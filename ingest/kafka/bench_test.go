@@ -43,7 +43,7 @@ func BenchmarkDecodeRecords(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if got, err := decodeRecords(0, set[4:], 0, nil, c); err != nil || len(got.messages) != len(values) {
+		if got, err := decodeAll(0, set[4:], 0, nil, c); err != nil || len(got.messages) != len(values) {
 			b.Fatal(err)
 		}
 	}
@@ -59,7 +59,7 @@ func BenchmarkRecordSet(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	if got, err := decodeRecords(0, p.set[4:], 0, nil, c); err != nil || len(got.messages) != len(values) {
+	if got, err := decodeAll(0, p.set[4:], 0, nil, c); err != nil || len(got.messages) != len(values) {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(values)), "ns/record")

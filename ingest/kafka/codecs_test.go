@@ -39,7 +39,7 @@ func TestDecodeAllCodecs(t *testing.T) {
 	long := strings.Repeat("0123456789", 50_000)
 	for _, codec := range []compress.Compression{compress.None, compress.Gzip, compress.Snappy, compress.Lz4, compress.Zstd} {
 		t.Run(codec.String(), func(t *testing.T) {
-			got, err := decodeRecords(0, kafkaGoBatch(t, codec, "a", long, ""), 0, nil, c)
+			got, err := decodeAll(0, kafkaGoBatch(t, codec, "a", long, ""), 0, nil, c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +62,7 @@ func TestDecompressLimit(t *testing.T) {
 	bomb := strings.Repeat("0", 2*limit)
 	for _, codec := range []compress.Compression{compress.Gzip, compress.Snappy, compress.Lz4, compress.Zstd} {
 		t.Run(codec.String(), func(t *testing.T) {
-			if _, err := decodeRecords(0, kafkaGoBatch(t, codec, bomb), 0, nil, c); !errors.Is(err, errCorrupt) {
+			if _, err := decodeAll(0, kafkaGoBatch(t, codec, bomb), 0, nil, c); !errors.Is(err, errCorrupt) {
 				t.Errorf("error %v, want the batch refused", err)
 			}
 		})

@@ -156,8 +156,9 @@ func (c groupCommits) commitOnce(ctx context.Context, request *kafka.OffsetCommi
 	return commitVerdict(commits, answers)
 }
 
-// commitVerdict turns the partitions' answers into one. Refused means that all were: the coordinator checks member and
-// generation once, before it stores anything, so a mixed answer is none that it gives, and its outcome is unknown.
+// commitVerdict turns the partitions' answers into one. A commit is refused only if every partition's was: the coordinator
+// checks member and generation once, before it stores anything, and so never gives a mixed answer. Should one come, the
+// outcome is unknown.
 func commitVerdict(commits map[int]ingest.Commit, answers map[int]error) error {
 	var failed error
 	refused, loading := 0, 0

@@ -44,16 +44,18 @@ var _ ingest.Log = (*topicLog)(nil)
 type partitionBackoff struct {
 	until  time.Time
 	length time.Duration
-	// offset is what must not be asked for; -1 for any: another offset may well do after ErrOutOfRange.
+	// offset is the offset that must not be asked for, -1 for any: after ErrOutOfRange another offset may well do.
 	offset int64
-	// needsFull: the first batch was larger than the partition's share; first in the request it is sent whole.
+	// needsFull says that the last answer held only part of a batch larger than the partition's share. Such a partition is
+	// asked for first: brokers send the first batch of an answer whole.
 	needsFull bool
 }
 
 const (
 	backoffLeast = 50 * time.Millisecond
 	backoffMost  = time.Second
-	// fetchGrace is for the way of an answer that the broker sends when the wait is over.
+	// fetchGrace is how much longer than its wait a fetch may take: the way of an answer that the broker sends when the wait
+	// is over.
 	fetchGrace = 250 * time.Millisecond
 	// parkedFor bounds how long an answer that nobody took up is kept: after a rebalance nobody will.
 	parkedFor = 5 * time.Second
@@ -170,7 +172,7 @@ func (l *topicLog) run(call *fetchCall, request *fetchRequest) {
 	}
 }
 
-// decode turns a response into answers; a partition whose leader has moved gets none, and a rest.
+// decode turns a response into answers; a partition whose leader has moved gets none, and a backoff.
 func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffic.Time) []fetchedPart {
 	got := make(map[int]*fetchedPartition, len(response.partitions))
 	for i := range response.partitions {
@@ -214,7 +216,7 @@ func (l *topicLog) decode(call *fetchCall, response *fetchResponse, asked traffi
 }
 
 func (l *topicLog) records(f *ingest.Fetched, answer *fetchedPartition, p ingest.Position, room *fetchRoom) error {
-	set, err := decodeWithin(room, p, answer.records, answer.aborted, l.k.codecs)
+	set, err := decodeRecords(room, p, answer.records, answer.aborted, l.k.codecs)
 	if err != nil {
 		return &ingest.UnreadableError{
 			Next: behindBad(answer.records, p.Offset, answer.highWatermark),
@@ -268,7 +270,7 @@ func (l *topicLog) needsFullFetch(partition int) bool {
 	return l.backoffs[partition].needsFull
 }
 
-// backOff lets the partition be, longer each time. The caller holds mu.
+// backOff keeps the partition from being asked for a while, longer each time. The caller holds mu.
 func (l *topicLog) backOff(partition int, offset int64) {
 	r := l.backoffs[partition]
 	r.length = min(max(2*r.length, backoffLeast), backoffMost)

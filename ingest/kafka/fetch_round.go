@@ -43,8 +43,8 @@ func (r *fetchRound) takeOver() {
 	})
 }
 
-// launch asks for every open position that no request is under way for and that is not backoff. It returns after how
-// long there may be another one to ask for.
+// launch asks for every open position that no request is under way for and that is not backing off. It returns the time
+// after which another position may be due.
 func (r *fetchRound) launch(ctx context.Context) (again time.Duration) {
 	positions, again := r.due()
 	if len(positions) == 0 {
@@ -75,7 +75,7 @@ func (r *fetchRound) launch(ctx context.Context) (again time.Duration) {
 	return again
 }
 
-// due lists what to ask for now: needsFull partitions first, the others in turn.
+// due lists the positions to ask for now: partitions that need a full fetch first, the others in turn.
 func (r *fetchRound) due() (due []ingest.Position, again time.Duration) {
 	l := r.log
 	l.mu.Lock()
@@ -160,9 +160,9 @@ func (r *fetchRound) release() {
 	}
 }
 
-// fetchRoom is what the answers of one Fetch may hold together, unpacked. A batch of a megabyte may unpack to hundreds, so
-// what came over the wire says nothing; and since nobody knows how much before it is unpacked, every batch is asked for
-// room before, and the last one may pass the bound. A nil room has no bound.
+// fetchRoom bounds what the answers of one Fetch hold together, unpacked. The size on the wire says nothing, since a batch
+// of a megabyte may unpack to hundreds, and the unpacked size is known only afterwards. So room is asked for before each
+// batch, and the last batch may pass the bound. A nil room has no bound.
 type fetchRoom struct{ left atomic.Int64 }
 
 func newFetchRoom(positions []ingest.Position) *fetchRoom {

@@ -146,7 +146,7 @@ func (r *fetchRequest) encode() []byte {
 const (
 	// leastShare is asked for at least, however little room there is: a batch is answered whole or not at all.
 	leastShare = 128 << 10
-	// usualPacking is about how much smaller events are on their way.
+	// usualPacking is about how many times smaller events are on the wire, compressed.
 	usualPacking = 4
 )
 

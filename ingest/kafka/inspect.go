@@ -78,7 +78,7 @@ func lackingRequests(takes map[protocol.ApiKey]kafka.ApiVersionsResponseApiKey) 
 	return lacks
 }
 
-// InspectedTopic is what is found of a topic, held against its spec.
+// InspectedTopic is a topic as the cluster has it, compared with its spec.
 type InspectedTopic struct {
 	Name       string
 	Exists     bool

@@ -63,9 +63,9 @@ func growBy(b []byte, n int) []byte {
 	return b[:len(b)+n]
 }
 
-// appendUnLZ4 appends what src, exactly one frame, holds, at most limit bytes. known is false for a frame of a kind that
-// it leaves to the library: blocks that refer to others, a dictionary, an old format, another frame behind. Checksums within the frame are
-// passed over: the record batch has its own.
+// appendUnLZ4 appends the decompressed bytes of src, exactly one frame, at most limit of them. known is false for a frame of
+// a kind that it leaves to the library: blocks that refer to others, a dictionary, an old format, another frame behind.
+// Checksums within the frame are passed over: the record batch has its own.
 func appendUnLZ4(dst, src []byte, limit int) (out []byte, known bool, err error) {
 	f, body, ok := openLZ4(src)
 	if !ok {

@@ -236,7 +236,7 @@ func produceError(code kafka.Error, message string) error {
 	return told(code, message)
 }
 
-// told is a partition's answer with what the broker adds to it.
+// told is the error of a partition's answer, with the message that the broker adds to it.
 func told(code kafka.Error, message string) error {
 	switch {
 	case code == 0:

@@ -23,17 +23,12 @@ type recordSet struct {
 	aborted   int          // records of aborted transactions passed by
 }
 
-// decodeRecords reads a partition's batches as a read-committed consumer does (Kafka's own: CompletedFetch): control
-// batches and aborted records are skipped, as is everything below asked, because brokers answer whole batches. A batch
-// cut off at the end is left for the next fetch. What stands before a bad batch is delivered, and the next fetch starts at
-// the bad one: only where nothing stands before it is there an error.
-func decodeRecords(partition int, set []byte, asked int64, aborts []abortedTransaction, c *codecs) (recordSet, error) {
-	return decodeWithin(nil, ingest.Position{Partition: partition, Offset: asked}, set, aborts, c)
-}
-
-// decodeWithin is decodeRecords for as long as there is room: the batches that are left over stay as they came, and the
-// next fetch asks for them again.
-func decodeWithin(room *fetchRoom, at ingest.Position, set []byte, aborts []abortedTransaction, c *codecs) (recordSet, error) {
+// decodeRecords reads a partition's batches as a read-committed consumer does (Kafka's own: CompletedFetch): control batches
+// and aborted records are skipped, as are the records below the offset that was asked for, because brokers answer whole
+// batches. A batch cut off at the end is left for the next fetch. Batches before a bad one are delivered, and the next fetch
+// starts at the bad one; it is an error only at the beginning of the set. Batches for which there is no room are left as they
+// came; the next fetch asks for them again. A nil room has no bound.
+func decodeRecords(room *fetchRoom, at ingest.Position, set []byte, aborts []abortedTransaction, c *codecs) (recordSet, error) {
 	partition, asked := at.Partition, at.Offset
 	out := recordSet{next: asked, messages: make([]traffic.Message, 0, recordHint(set))}
 	aborts = slices.Clone(aborts)

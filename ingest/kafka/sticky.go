@@ -162,8 +162,8 @@ func share(members []shareholder, partitions []int) []shareholder {
 	for i := range members {
 		newest = max(newest, members[i].last.generation)
 	}
-	// Where the partitions do not come out even, the places for one more go first to those who keep by it one that would
-	// have to move otherwise.
+	// Where the partitions do not divide evenly some members have one more: first those that thereby keep a partition that
+	// would have to move otherwise.
 	byGain := make([]*shareholder, len(members))
 	for i := range members {
 		byGain[i] = &members[i]
@@ -207,8 +207,8 @@ func (s *shareholder) gain(floor int, newest int64) int {
 	return 2
 }
 
-// settle gives each partition that members had to the one who had it in the latest generation; of the same one,
-// which two members hold only when generations have begun anew, to the first by id.
+// settle gives each partition to the member who had it in the latest generation. Two members name the same generation only
+// when generations have begun anew; then the first by id gets it.
 func settle(members []shareholder, partitions []int) {
 	owner := make(map[int]int, len(partitions))
 	for i := range members {

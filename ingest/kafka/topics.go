@@ -20,14 +20,14 @@ type TopicReport struct {
 	Name       string
 	Partitions int      // what it has now
 	Created    bool     // else it was there
-	Mended     []string // settings that were changed: "message.timestamp.type is CreateTime, want LogAppendTime"
+	Corrected  []string // settings that were changed: "message.timestamp.type is CreateTime, want LogAppendTime"
 	Note       string   // something that an operator should know, or ""
 }
 
 // topicTimeout bounds how long a new topic may take until all its partitions have leaders.
 const topicTimeout = 30 * time.Second
 
-// EnsureTopics creates the topics that are missing, and mends the settings of those that are there: times must be the
+// EnsureTopics creates the topics that are missing, and corrects the settings of those that are there: times must be the
 // broker's (LogAppendTime), batches of MaxMessageBytes must fit, records must not be compacted, and retention must be
 // what configuration says, if it says anything. A wrong partition count where it is fixed is an error, for the records
 // that are there lie by the old one. Reports are in the order of specs, as far as it came.
@@ -50,7 +50,7 @@ func (k *Client) EnsureTopics(ctx context.Context, specs []ingest.TopicSpec) ([]
 		if report.Note, err = spec.CheckPartitions(report.Partitions); err != nil {
 			return reports, err
 		}
-		if report.Mended, err = k.admin().mendTopic(ctx, spec); err != nil {
+		if report.Corrected, err = k.admin().correctTopic(ctx, spec); err != nil {
 			return reports, err
 		}
 		reports = append(reports, report)
@@ -183,8 +183,8 @@ func (k *Client) Retention(ctx context.Context, topic string) (ingest.Retention,
 	return ingest.ParseRetention(settings), nil
 }
 
-// mendTopic sets what differs and returns what it was.
-func (a topicAdmin) mendTopic(ctx context.Context, spec ingest.TopicSpec) ([]string, error) {
+// correctTopic sets what differs and returns what it was.
+func (a topicAdmin) correctTopic(ctx context.Context, spec ingest.TopicSpec) ([]string, error) {
 	settings, err := a.topicSettings(ctx, spec.Name)
 	if err != nil {
 		return nil, err
@@ -193,13 +193,13 @@ func (a topicAdmin) mendTopic(ctx context.Context, spec ingest.TopicSpec) ([]str
 	if len(differences) == 0 {
 		return nil, nil
 	}
-	mended := []string(nil)
+	corrected := []string(nil)
 	resource := kafka.IncrementalAlterConfigsRequestResource{ResourceType: kafka.ResourceTypeTopic, ResourceName: spec.Name}
 	for _, d := range differences {
 		resource.Configs = append(resource.Configs, kafka.IncrementalAlterConfigsRequestConfig{
 			Name: d.Setting, Value: d.Want, ConfigOperation: kafka.ConfigOperationSet,
 		})
-		mended = append(mended, d.String())
+		corrected = append(corrected, d.String())
 	}
 	answer, err := a.k.client.IncrementalAlterConfigs(ctx, &kafka.IncrementalAlterConfigsRequest{
 		Resources: []kafka.IncrementalAlterConfigsRequestResource{resource},
@@ -211,9 +211,9 @@ func (a topicAdmin) mendTopic(ctx context.Context, spec ingest.TopicSpec) ([]str
 		err = answer.Resources[0].Error
 	}
 	if err != nil {
-		return nil, fmt.Errorf("topic %s: %s, and cannot be changed: %w", spec.Name, strings.Join(mended, ", "), err)
+		return nil, fmt.Errorf("topic %s: %s, and cannot be changed: %w", spec.Name, strings.Join(corrected, ", "), err)
 	}
-	return mended, nil
+	return corrected, nil
 }
 
 // DeleteTopics removes topics; one that is not there is no error.

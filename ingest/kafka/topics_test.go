@@ -26,7 +26,7 @@ func TestEnsureTopics(t *testing.T) {
 		t.Fatal(reports, err)
 	}
 	for i, want := range []int{3, 8, 2, 2, 1} {
-		if r := reports[i]; !r.Created || r.Partitions != want || len(r.Mended) > 0 || r.Note != "" || r.Name != specs[i].Name {
+		if r := reports[i]; !r.Created || r.Partitions != want || len(r.Corrected) > 0 || r.Note != "" || r.Name != specs[i].Name {
 			t.Errorf("report %+v, want %s created with %d partitions", r, specs[i].Name, want)
 		}
 	}
@@ -50,7 +50,7 @@ func TestEnsureTopics(t *testing.T) {
 	}
 	reports, err = kit.k.EnsureTopics(kit.ctx, specs)
 	for _, r := range reports {
-		if r.Created || len(r.Mended) > 0 {
+		if r.Created || len(r.Corrected) > 0 {
 			t.Errorf("the second time: %+v", r)
 		}
 	}
@@ -74,8 +74,8 @@ func TestEnsureTopicsMends(t *testing.T) {
 		t.Errorf("verify: %v", err)
 	}
 	reports, err := kit.k.EnsureTopics(kit.ctx, specs)
-	if err != nil || len(reports) != 1 || reports[0].Created || len(reports[0].Mended) != 3 {
-		t.Fatalf("%+v, %v, want three settings mended", reports, err)
+	if err != nil || len(reports) != 1 || reports[0].Created || len(reports[0].Corrected) != 3 {
+		t.Fatalf("%+v, %v, want three settings corrected", reports, err)
 	}
 	testbed.Eventually(t, 5*time.Second, func() error { return kit.k.VerifyTopics(kit.ctx, specs) })
 	setTopic(kit, name, "max.message.bytes", "2000000")

@@ -218,8 +218,8 @@ func describeBlocked(b *ingest.Blockage, state ingest.PartitionStatus) ingest.Pa
 	return state
 }
 
-// unreachable notes that the log of a partition that is not routed yet could not be looked at. After a while that is said
-// of it, as of one that is routed.
+// unreachable notes that the log of a partition that is not routed yet could not be looked at. After a while the partition
+// is reported as blocked, as one that is routed would be.
 func (s *session) unreachable(f *observation, rest *idlePartition) {
 	before := rest.log.Blocked
 	rest.commit = f.commit
@@ -230,8 +230,8 @@ func (s *session) unreachable(f *observation, rest *idlePartition) {
 	}
 }
 
-// passBlocked goes on behind what cannot be read, where an operator has accepted exactly that. All before it must be
-// acknowledged first.
+// passBlocked goes on behind a stretch that cannot be read, where an operator has accepted exactly this gap. Everything
+// before it must be acknowledged first.
 func (s *session) passBlocked(ctx context.Context, granted []ingest.Acceptance) error {
 	for _, src := range s.sources {
 		b := src.blocked

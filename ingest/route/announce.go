@@ -28,8 +28,8 @@ func (s *session) announce(ctx context.Context, c *chunk) error {
 	return s.announceAs(ctx, c.next, &p)
 }
 
-// announceNews announces what has come while nothing was announced. What waits for something older that is not read yet
-// is not announced: a commit that says nothing new would only be repeated.
+// announceNews announces events that have come while nothing was announced. Events that wait for older ones which are not
+// read yet are left out; a commit without any new event would only be repeated.
 func (s *session) announceNews(ctx context.Context) error {
 	s.linger(ctx)
 	next := standings(s.sources)
@@ -143,7 +143,7 @@ func (s *session) commit(ctx context.Context, next []ingest.Announcement) error 
 // of the protocol: what announced says is committed after the chunk before is acknowledged, and before anything of this
 // one is appended. If it does not come to that, it is dropped.
 type preparedChunk struct {
-	behind      int64 // session.standing when it was prepared: another one since, and it follows something else
+	behind      int64 // session.standing when it was prepared; if that has changed, the chunk follows something else
 	announcedAs int64 // session.standing after announced was committed; 0 before
 	announced   []ingest.Announcement
 	plan        chunkPlan

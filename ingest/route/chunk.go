@@ -192,7 +192,7 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 	return true
 }
 
-// boundOf is at least what an event's record takes in a batch.
+// boundOf is an upper bound of the bytes that an event's record takes in a batch.
 func boundOf(evidence []byte, rules int) int {
 	const numbers = 100    // all numbers but those of rules
 	const eachRule = 3 + 5 // its index, and units up to format.MaxUnits

@@ -25,7 +25,7 @@ type routeCollector struct {
 	refused    *prometheus.Desc
 	halted     *prometheus.Desc
 	version    *prometheus.Desc
-	prefetcher *prometheus.Desc
+	prefetched *prometheus.Desc
 }
 
 var _ prometheus.Collector = (*routeCollector)(nil)
@@ -52,7 +52,7 @@ func newRouteCollector(t *tally) *routeCollector {
 		refused:    desc("partition_refused", "1 while a requests partition is not routed; see weir partitions list.", "partition"),
 		halted:     desc("partition_halted", "1 while a requests partition cannot be read on; see weir partitions list.", "partition"),
 		version:    desc("routing_version", "Newest routing version that was loaded."),
-		prefetcher: desc("intake_bytes", "Bytes that events take in memory, unpacked, which are read and not yet routed."),
+		prefetched: desc("intake_bytes", "Bytes that events take in memory, unpacked, which are read and not yet routed."),
 	}
 	for _, n := range []struct {
 		name, help string
@@ -91,7 +91,7 @@ func (c *routeCollector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- n.desc
 	}
 	for _, d := range []*prometheus.Desc{
-		c.dead, c.identities, c.rules, c.missing, c.uncounted, c.lag, c.offset, c.refused, c.halted, c.version, c.prefetcher,
+		c.dead, c.identities, c.rules, c.missing, c.uncounted, c.lag, c.offset, c.refused, c.halted, c.version, c.prefetched,
 	} {
 		ch <- d
 	}
@@ -144,7 +144,7 @@ func (c *routeCollector) collectSources(ch chan<- prometheus.Metric, s *Stats) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	gauge(c.version, float64(s.NewestVersion))
-	gauge(c.prefetcher, float64(s.PrefetchedBytes))
+	gauge(c.prefetched, float64(s.PrefetchedBytes))
 	for p, src := range s.Sources {
 		partition := strconv.Itoa(p)
 		if src.Refused {

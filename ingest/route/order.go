@@ -10,24 +10,25 @@ import (
 const (
 	// orderSpan is how far behind the newest that is routed a partition may be and still be waited for, by append time.
 	orderSpan = 10 * time.Second
-	// orderTimeout is how long events wait, in all, for what was appended before them and is not read yet. It comes back
-	// at a tenth of the time that passes, so that partitions which answer slowly, or not at all, cost the others no more
-	// than that.
+	// orderTimeout is how long events wait, in all, for events that were appended before them and are not read yet. Waiting
+	// time is regained at a tenth of the time that passes, so that partitions which answer slowly, or not at all, cost the
+	// others no more than that.
 	orderTimeout = time.Second
 	orderRegain  = 10
 )
 
-// order says what the next chunk is made of, over all sources: the events that were appended first. After an outage
-// the sources' backlogs are so caught up evenly, and what happened at one time is counted at about one time, however
-// unevenly the backlog lies and the partitions are read.
+// order chooses the events of the next chunk over all sources: those that were appended first. So after an outage the
+// sources' backlogs are caught up evenly, and events of one time are counted at about one time, however unevenly the backlog
+// lies and the partitions are read.
 //
-// A source of which nothing is queued, though there is more to be read, holds the others back at what it may hold, for as
-// long as there is timeout. One that is orderSpan behind what is routed already (its leader was away, or the router that
-// had it was slow) is a straggler. To hold the others until it has caught up would not undo that they are ahead, and would
-// delay the blocks that are due now. So stragglers have half of each chunk, the oldest first among them, and the others
-// the other half; what either half leaves free is the other's. Nobody waits for a straggler.
+// A source of which nothing is queued, though there is more to be read, holds the others back at the earliest append time
+// that its next event may have, as long as any of the timeout is left. A source that is orderSpan behind what is routed
+// already (its leader was away, or the router that had it was slow) is a straggler. To hold the others until it has caught
+// up would not undo that they are ahead, and would delay the blocks that are due now. So stragglers have half of each chunk,
+// the oldest first among them, and the others the other half; room that either half leaves free is the other's. Nobody waits
+// for a straggler.
 //
-// Of a session. Only its goroutine uses it.
+// An order belongs to one session; only that session's goroutine uses it.
 type order struct {
 	clock   func() traffic.Time
 	front   traffic.Time // append time of the newest event that was announced, or what commits say about it
@@ -117,8 +118,8 @@ func (o *order) choose(sources []*queuedSource, room *chunkRoom) (held bool) {
 	return held
 }
 
-// merge takes the oldest events of the stragglers, or of the others, until the room is full, or the next one is not read
-// yet and there is timeout for it.
+// merge takes the oldest events of the stragglers, or of the others, until the room is full, or until the next event is not
+// read yet and timeout is left to wait for it.
 func (o *order) merge(sources []*queuedSource, stragglers bool, now traffic.Time, room *chunkRoom) (held bool) {
 	for !room.full() {
 		first, until := o.oldest(sources, stragglers)
@@ -167,7 +168,7 @@ func (o *order) reckon(now traffic.Time) {
 	}
 }
 
-// announced notes that what was chosen up to front is announced.
+// announced notes that the events up to the append time front are announced.
 func (o *order) announced(front traffic.Time) { o.front = max(o.front, front) }
 
 // wait notes whether events wait from now on, and how long they will at most.

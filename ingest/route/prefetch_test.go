@@ -13,9 +13,9 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// TestIntakeHoldsWhatItMay: what is read ahead stays within its bound and one batch, however small the batches were on
+// TestPrefetcherHoldsWhatItMay: what is read ahead stays within its bound and one batch, however small the batches were on
 // their way; and every partition is read in the end, the one that the order waits for first.
-func TestIntakeHoldsWhatItMay(t *testing.T) {
+func TestPrefetcherHoldsWhatItMay(t *testing.T) {
 	const (
 		parts, bound = 6, 2 << 20
 		n            = 40_000
@@ -89,8 +89,8 @@ func lastTaken(in *prefetcher, partition, k int) int64 {
 	return messages[k-1].Offset
 }
 
-// TestIntakeReadsTheOldestFirst: room goes to those that are behind, and not to what lies far ahead of them.
-func TestIntakeReadsTheOldestFirst(t *testing.T) {
+// TestPrefetcherReadsTheOldestFirst: room goes to those that are behind, and not to what lies far ahead of them.
+func TestPrefetcherReadsTheOldestFirst(t *testing.T) {
 	in := newPrefetcher(nil, time.Second, 10_000, make(chan struct{}, 1), func(err error) { t.Error(err) })
 	for p := range 4 {
 		in.open(p, 0, traffic.BeforeTime)

@@ -58,13 +58,13 @@ type EventStats struct {
 // RuleStats counts the events that one rule watches.
 type RuleStats struct {
 	Matched int64
-	// Behind are those older than the progress of their source partition by more than the rule's lateness, whether or
-	// not they have a complete key; BehindComplete are those of them that have it, and what the rule counts.
+	// Behind counts events older than the progress of their source partition by more than the rule's lateness, whether or
+	// not they have a complete key; BehindComplete counts those of them that have it, and the amount that the rule counts.
 	Behind, BehindComplete int64
-	Missing                [traffic.NumFields]int64 // those that lack a field of the key
-	Skipped                int64                    // those that for this reason feed no window (on_missing: skip)
-	Grouped                int64                    // those that for this reason share one (on_missing: group)
-	Uncounted              [numUncounted]int64      // those that feed no window since they lack what the rule counts
+	Missing                [traffic.NumFields]int64 // events that lack a field of the key
+	Skipped                int64                    // events that for this reason feed no window (on_missing: skip)
+	Grouped                int64                    // events that for this reason share a window (on_missing: group)
+	Uncounted              [numUncounted]int64      // events that feed no window since they lack the value or number that the rule counts
 }
 
 func newEventStats() EventStats {

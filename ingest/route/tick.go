@@ -74,8 +74,8 @@ func (s *session) idleSince(src *source) (traffic.Time, bool) {
 	return end.asked, true
 }
 
-// speaking are the sources that tick. A tick of one that cannot be read would say that nothing is missing of it: the
-// watermark would wait for it, and with it every expiry of every rule.
+// speaking returns the sources that tick: all but the blocked ones. A tick of a blocked source would say that nothing of it
+// is missing; the watermark would wait for it, and with the watermark every expiry of every rule.
 func speaking(sources []*source) []*source {
 	return slices.DeleteFunc(slices.Clone(sources), func(src *source) bool { return src.blocked != nil })
 }

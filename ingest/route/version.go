@@ -215,8 +215,8 @@ func compileAmount(c rules.Count) (amount, error) {
 	return amount{}, nil
 }
 
-// of is what the event adds to the rule's windows, or why it is not counted. Distinct values are read from the identity
-// where windows are: only whether there is one is asked here.
+// of is the event's units for the rule's windows, or the reason why it is not counted. For a distinct count it only checks
+// that there is a value: DETECT reads the value itself from the identity.
 func (a *amount) of(r *traffic.Request, missing *traffic.Missing) (units int64, why uncounted) {
 	switch {
 	case a.distinct && missing[a.field] != traffic.Present:
@@ -228,7 +228,8 @@ func (a *amount) of(r *traffic.Request, missing *traffic.Missing) (units int64, 
 	return 1, counted
 }
 
-// after is the version that a chunk behind one under v is announced under now: versions only go forward. v may be nil.
+// after is the version under which the chunk behind one of version v is announced now: versions only go forward. v may be
+// nil.
 func (s *versionShelf) after(v *routingVersion) *routingVersion {
 	newest := s.newest()
 	if newest == nil || v != nil && v.number > newest.number {
@@ -237,8 +238,8 @@ func (s *versionShelf) after(v *routingVersion) *routingVersion {
 	return newest
 }
 
-// format is the format of records that belong to no event, for a source that is routed by v, nil for none yet: what all
-// readers of its events know, too. A reader that does not would leave the group over a tick.
+// format is the record format of ticks and loss records for a source that is routed by v, or by nothing yet: nil. All
+// readers of the source's events know it; a reader that does not know a tick's format would leave the group.
 func (s *versionShelf) format(v *routingVersion) int {
 	if v == nil {
 		v = s.newest()

@@ -138,8 +138,8 @@ func (g gateHook) read(ctx context.Context, cmd *redis.XStreamSliceCmd) error {
 	if err := g.reach(ctx, following, 10*time.Millisecond); err != nil {
 		return err
 	}
-	patience := time.NewTimer(500 * time.Millisecond)
-	defer patience.Stop()
+	timeout := time.NewTimer(500 * time.Millisecond)
+	defer timeout.Stop()
 	for waited := false; ; {
 		g.w.mu.Lock()
 		found, grown := g.w.redis.after(keys, ids, 500), g.w.redis.grown
@@ -156,7 +156,7 @@ func (g gateHook) read(ctx context.Context, cmd *redis.XStreamSliceCmd) error {
 		}
 		select {
 		case <-grown:
-		case <-patience.C:
+		case <-timeout.C:
 			waited = true
 		case <-g.over:
 			return context.Canceled

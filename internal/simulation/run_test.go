@@ -89,8 +89,8 @@ func (w *world) run() {
 }
 
 // await waits until something is so, or has failed to become so for long enough.
-func (w *world) await(ctx context.Context, what string, patience time.Duration, so func() bool) {
-	for end := now().Add(patience); ; rest(ctx, 503*time.Millisecond) {
+func (w *world) await(ctx context.Context, what string, timeout time.Duration, so func() bool) {
+	for end := now().Add(timeout); ; rest(ctx, 503*time.Millisecond) {
 		w.mu.Lock()
 		done := so()
 		if !done && now() > end {

@@ -86,13 +86,13 @@ func (f *facts) choice(name string, words ...string) field {
 	return field{name, func(path string, n *yaml.Node) { f.keep(name, f.p.choice(path, n, words...)) }}
 }
 
-// read reads a line about a rule and one of its sources; key is which of the rule's keys names that.
+// read reads a line about a rule and one of its sources; key tells which of the rule's keys names the source.
 func (f *facts) read(path string, n *yaml.Node, key func(*rules.Version) []traffic.KeyField, more ...field) Line {
 	var id string
-	var who traffic.Identity
+	var identity traffic.Identity
 	fields := []field{{"rule", func(path string, n *yaml.Node) { id = f.p.ruleID(path, n) }}}
 	if key != nil {
-		fields = append(fields, f.p.identity(&who)...)
+		fields = append(fields, f.p.identity(&identity)...)
 	}
 	found := f.p.mapping(path, n, append(fields, more...))
 	f.p.require(path, n, found, []string{"rule"})
@@ -103,14 +103,14 @@ func (f *facts) read(path string, n *yaml.Node, key func(*rules.Version) []traff
 	}
 	about := []Fact{{"rule", id}}
 	if key != nil {
-		about = append(about, f.p.who(path, n, v.ID, &who, key(v), found)...)
+		about = append(about, f.p.sourceFacts(path, n, v.ID, &identity, key(v), found)...)
 	}
 	f.line.Facts = append(about, f.line.Facts...)
 	return f.line
 }
 
-// who names a source by the fields of a key, as far as the line says them.
-func (p *parser) who(path string, n *yaml.Node, id string, who *traffic.Identity, key []traffic.KeyField, found map[string]*yaml.Node) []Fact {
+// sourceFacts names a source by the fields of a key, as far as the line says them.
+func (p *parser) sourceFacts(path string, n *yaml.Node, id string, identity *traffic.Identity, key []traffic.KeyField, found map[string]*yaml.Node) []Fact {
 	names := keyNames(key)
 	for _, name := range traffic.FieldNames() {
 		if found[name] != nil && !slices.Contains(strings.Split(names, ", "), name) {
@@ -118,7 +118,7 @@ func (p *parser) who(path string, n *yaml.Node, id string, who *traffic.Identity
 		}
 	}
 	var out []Fact
-	for _, f := range subjectFacts(subjectOf(who, key)) {
+	for _, f := range subjectFacts(subjectOf(identity, key)) {
 		if found[f.Name] != nil {
 			out = append(out, f)
 		}
@@ -160,8 +160,8 @@ func offset(at traffic.Time) string {
 	return duration.Format(time.Duration(at-Begin) * time.Microsecond)
 }
 
-func subjectOf(who *traffic.Identity, key []traffic.KeyField) traffic.Subject {
-	s, _ := traffic.MakeSubject(who, key)
+func subjectOf(identity *traffic.Identity, key []traffic.KeyField) traffic.Subject {
+	s, _ := traffic.MakeSubject(identity, key)
 	return s
 }
 
@@ -252,8 +252,8 @@ func (s *Story) Diff(o *Outcome) string {
 	return b.String()
 }
 
-// section writes the lines of one kind, if they differ: those that are as expected, "-" what did not come, "+" what came
-// and was not expected.
+// section writes the lines of one kind, if they differ: the expected ones that came plain, "-" before a line that did not
+// come, "+" before one that came and was not expected.
 func section(b *strings.Builder, name string, want, got []Line) {
 	of := pair(want, got)
 	taken := make([]bool, len(got))

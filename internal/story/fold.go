@@ -104,7 +104,8 @@ func (f *folding) heard() []Step {
 	return steps
 }
 
-// ticks are those of every source partition that is heard of, each second, as routers write them that have read all.
+// ticks are the ticks of every source partition that is not silent, one a second, as a router writes them that has read
+// everything.
 func (f *folding) ticks(clock *time.Duration, until time.Duration) error {
 	for ; *clock < until; *clock += tickEvery {
 		for p := range f.sources {
@@ -123,7 +124,8 @@ func (f *folding) ticks(clock *time.Duration, until time.Duration) error {
 	return nil
 }
 
-// event routes an event as ROUTE does: whom it names, which rules watch it, which of them have their key.
+// event routes an event as ROUTE does: it derives the identity and finds the rules that watch the event and have their key
+// in it.
 func (f *folding) event(s *Step) error {
 	src := &f.sources[s.Partition]
 	k := detectors.Keyed{Kind: detectors.KeyedEvent, Source: s.Partition, Offset: src.next, Prev: src.sent, Time: s.Request.Time, Version: f.routing.Number}
@@ -146,7 +148,7 @@ func (f *folding) event(s *Step) error {
 	return f.fold(s.At, &k)
 }
 
-// feeds reports whether an event that a rule watches goes to its windows, and what it adds there.
+// feeds reports whether an event that a rule watches goes to its windows, and with how many units.
 func feeds(v *rules.Version, q *traffic.Request, missing *traffic.Missing) (units int64, ok bool) {
 	lacks := func(k traffic.KeyField) bool { return missing[k.Field] != traffic.Present }
 	if v.Missing == rules.MissingSkip && slices.ContainsFunc(v.Key, lacks) || v.Count.Distinct != nil && lacks(*v.Count.Distinct) {

@@ -198,7 +198,7 @@ func (p *parser) step(path string, n, each *yaml.Node) []Step {
 		return func(path string, n *yaml.Node) { s.Stage = Stage(p.choice(path, n, words...)) }
 	}
 	all := stage(StageRoute, StageDetect, StageRecord, StageEnforce)
-	var who traffic.Identity
+	var identity traffic.Identity
 	switch act {
 	case ActKill:
 		fields = append(fields, field{"kill", all}, field{"when", func(path string, n *yaml.Node) {
@@ -213,14 +213,14 @@ func (p *parser) step(path string, n, each *yaml.Node) []Step {
 	case ActPromote, ActDemote:
 		fields = append(fields, field{string(act), rule})
 	case ActRelease:
-		fields = append(append(fields, field{"release", rule}), p.identity(&who)...)
+		fields = append(append(fields, field{"release", rule}), p.identity(&identity)...)
 	case ActRewind:
 		fields = append(fields, field{"rewind", stage(StageRecord, StageEnforce)})
 	}
 	p.require(path, n, p.mapping(path, n, fields), required)
 	p.fits(path, &s)
 	if v := p.s.rule(s.Rule); v != nil && act == ActRelease {
-		s.Subject = p.blockOf(path, n.Line, v, &who)
+		s.Subject = p.blockOf(path, n.Line, v, &identity)
 	}
 	return []Step{s}
 }
@@ -243,12 +243,12 @@ func (p *parser) fits(path string, s *Step) {
 }
 
 // blockOf is the subject of a block of a rule.
-func (p *parser) blockOf(path string, line int, v *rules.Version, who *traffic.Identity) traffic.Subject {
+func (p *parser) blockOf(path string, line int, v *rules.Version, identity *traffic.Identity) traffic.Subject {
 	if v.Block == nil {
 		p.add(line, path, "rule "+v.ID+", which has no block", "a rule with one", "")
 		return ""
 	}
-	subject, missing := traffic.MakeSubject(who, v.Block.Key)
+	subject, missing := traffic.MakeSubject(identity, v.Block.Key)
 	if missing > 0 {
 		p.add(line, path, "not every field of the block's key", keyNames(v.Block.Key), "")
 	}
@@ -332,7 +332,7 @@ func (p *parser) attrs(path string, n *yaml.Node) []byte {
 	return nil
 }
 
-// identity are the fields that say who.
+// identity are the fields of an identity.
 func (p *parser) identity(id *traffic.Identity) []field {
 	text := func(name string, to *string) field {
 		return field{name, func(path string, n *yaml.Node) { *to = p.word(path, n) }}

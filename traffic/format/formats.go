@@ -141,7 +141,7 @@ func (f *namedFormat) compile(fieldMap map[string]string) (*fieldNode, error) {
 	return root, nil
 }
 
-// mappedAs is how the member is written that a field map names for a field.
+// mappedAs is the notation of the member that a field map names for field.
 func (f *namedFormat) mappedAs(field member) notation {
 	for _, s := range f.sources {
 		switch {
@@ -174,7 +174,7 @@ func (f *namedFormat) asTold() *namedFormat {
 	return &told
 }
 
-// reading is the format with all members that are read in one way read in another.
+// reading returns the format with the members of one notation read in another.
 func (f *namedFormat) reading(one, other notation) *namedFormat {
 	changed := *f
 	changed.sources = slices.Clone(f.sources)

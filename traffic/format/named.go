@@ -102,8 +102,8 @@ func beforePeers(chain string, peers *[2]string) string {
 }
 
 // objectReader reads a JSON object by a tree: that of a field map, or that of a gateway's table. By a field map alone each
-// member is read into all that want it, and of several the last one counts. By a table a value that says nothing is passed
-// over, and of several members for one field the most wanted counts.
+// member is read into every field that names it, and of several members for one field the last one counts. By a table a
+// value that says nothing is passed over, and of several members for one field the most wanted counts.
 type objectReader struct {
 	memberReader
 	counted *fieldNode   // the node whose unknown members are counted, nil for none: they are many in a gateway's log

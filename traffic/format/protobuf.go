@@ -146,7 +146,7 @@ func (p *protoReader) readAttrs(start int, r *traffic.Request) error {
 	return nil
 }
 
-// inAttrs says where the JSON scanner has found what it names by column only.
+// inAttrs adds to an error of the JSON scanner that its column is one of attrs.
 func inAttrs(err error) error {
 	if e := (*DecodeError)(nil); errors.As(err, &e) {
 		e.Detail += " (in attrs)"

@@ -6,8 +6,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// eventReader reads the values of an event's members into a Request. A null is as good as no member at all, and resets
-// what an earlier member of the same name has set: the last one wins.
+// memberReader reads the values of an event's members into a Request. A null is as good as no member at all, and resets what
+// an earlier member of the same name has set: the last one wins.
 type memberReader struct {
 	scanner
 	// lax is for logs that were not written for weir: numbers pass as text, text that is a number passes as one, and

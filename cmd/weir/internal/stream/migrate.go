@@ -173,8 +173,8 @@ func (m *Migration) sayTopic(r kafka.TopicReport) {
 	switch {
 	case r.Created:
 		m.say("topic %s made with %s", r.Name, terminal.Plural(r.Partitions, "partition"))
-	case len(r.Mended) > 0:
-		m.say("topic %s corrected: %s", r.Name, strings.Join(r.Mended, "; "))
+	case len(r.Corrected) > 0:
+		m.say("topic %s corrected: %s", r.Name, strings.Join(r.Corrected, "; "))
 	default:
 		m.say("topic %s: nothing to do", r.Name)
 	}
