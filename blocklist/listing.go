@@ -142,10 +142,10 @@ type Containing struct {
 const DefaultContaining = 100
 
 // Containing finds blocks by a part of their identity, by subject and rule. It walks over the keys of every server and ends
-// with the context's time or with ask.Limit blocks; then the listing says that it is Cut. It takes a second or so for
+// with the context's time or with q.Limit blocks; then the listing says that it is Cut. It takes a second or so for
 // each million keys, so the context should have a deadline.
-func (s *Store) Containing(ctx context.Context, now traffic.Time, ask Containing) (Listing, error) {
-	named, err := ParseSubject(ask.Subject.Stored())
+func (s *Store) Containing(ctx context.Context, now traffic.Time, q Containing) (Listing, error) {
+	named, err := ParseSubject(q.Subject.Stored())
 	if err != nil {
 		return Listing{}, fmt.Errorf("blocks that contain a source: %w", err)
 	}
@@ -154,9 +154,9 @@ func (s *Store) Containing(ctx context.Context, now traffic.Time, ask Containing
 		return Listing{}, err
 	}
 	w := &walk{
-		store: s, now: now, modes: modes, limit: cmp.Or(ask.Limit, DefaultContaining), found: map[Name]Listed{},
-		wants: func(h Name, who *ParsedSubject) bool {
-			return (ask.Rule == "" || ask.Rule == h.Rule) && who.contains(&named)
+		store: s, now: now, modes: modes, limit: cmp.Or(q.Limit, DefaultContaining), found: map[Name]Listed{},
+		wants: func(h Name, parsed *ParsedSubject) bool {
+			return (q.Rule == "" || q.Rule == h.Rule) && parsed.contains(&named)
 		},
 	}
 	inner, stop := context.WithCancel(ctx)
@@ -196,8 +196,8 @@ func (w *walk) node(ctx context.Context, node *redis.Client) error {
 			if !ok {
 				return true
 			}
-			who, err := ParseSubject(h.Subject)
-			return err != nil || !w.wants(h, &who)
+			parsed, err := ParseSubject(h.Subject)
+			return err != nil || !w.wants(h, &parsed)
 		})
 		return w.store.values(ctx, wanted, w.take, w.skip)
 	})

@@ -175,11 +175,11 @@ func (w *Writer) releaseCall(r *Release, subject traffic.Subject) call {
 func (w *Writer) AddShapes(ctx context.Context, subjects []Name) error {
 	members := map[string]bool{}
 	for _, h := range subjects {
-		who, err := ParseSubject(h.Subject)
+		parsed, err := ParseSubject(h.Subject)
 		if err != nil {
 			return err
 		}
-		members[scopeMatch+":"+who.Shape().String()] = true
+		members[scopeMatch+":"+parsed.Shape().String()] = true
 	}
 	if len(members) == 0 {
 		return nil

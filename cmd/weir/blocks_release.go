@@ -55,7 +55,7 @@ releases where no block is seen: no hit from before the release blocks the sourc
 				if len(keys) == 0 {
 					return fmt.Errorf("rule %s has no block in any version, so it blocks nobody", args[0])
 				}
-				who, fits, err := releasedSubject(keys, args[1:])
+				source, fits, err := releasedSubject(keys, args[1:])
 				if err != nil {
 					return err
 				}
@@ -66,7 +66,7 @@ releases where no block is seen: no hit from before the release blocks the sourc
 				defer func() { _ = r.Close() }()
 				l := releasing{
 					app: a, store: s, redis: r, flags: f, keys: keys,
-					report: releaseReport{Rule: args[0], Subject: who.Stored(), Offers: []releaseOffer{}},
+					report: releaseReport{Rule: args[0], Subject: source.Stored(), Offers: []releaseOffer{}},
 				}
 				return l.run(ctx, fits)
 			})
@@ -80,16 +80,16 @@ releases where no block is seen: no hit from before the release blocks the sourc
 
 // releasedSubject reads the words of SOURCE. Their fields decide which of the keys gives an address its prefix length; fits
 // says whether a key has exactly these fields.
-func releasedSubject(keys [][]traffic.KeyField, words []string) (who traffic.Subject, fits bool, err error) {
+func releasedSubject(keys [][]traffic.KeyField, words []string) (source traffic.Subject, fits bool, err error) {
 	for _, k := range keys {
 		v4, v6 := prefixLengths(k)
-		if who, err = subject.Read(words, v4, v6); err != nil || sameFields(who, k) {
-			return who, err == nil, err
+		if source, err = subject.Read(words, v4, v6); err != nil || sameFields(source, k) {
+			return source, err == nil, err
 		}
 	}
 	v4, v6 := prefixLengths(keys[0])
-	who, err = subject.Read(words, v4, v6)
-	return who, false, err
+	source, err = subject.Read(words, v4, v6)
+	return source, false, err
 }
 
 // blockKeys are the keys of a rule's blocks, of the newest version first: blocks of older ones may still stand.
@@ -112,8 +112,8 @@ func prefixLengths(key []traffic.KeyField) (v4, v6 uint8) {
 	return traffic.DefaultV4, traffic.DefaultV6
 }
 
-func sameFields(who traffic.Subject, key []traffic.KeyField) bool {
-	values, err := who.Values()
+func sameFields(source traffic.Subject, key []traffic.KeyField) bool {
+	values, err := source.Values()
 	if err != nil || len(values) != len(key) {
 		return false
 	}
@@ -252,10 +252,10 @@ func (l *releasing) nothing() error {
 	return l.refuse(errors.New(l.report.Problem))
 }
 
-// withFields is the subject of those values of who whose fields key has; empty where there is none.
-func withFields(who traffic.Subject, key []traffic.KeyField) traffic.Subject {
+// withFields is the subject of those values of source whose fields key has; empty where there is none.
+func withFields(source traffic.Subject, key []traffic.KeyField) traffic.Subject {
 	var kept []string
-	for value := range strings.SplitSeq(string(who), "&") {
+	for value := range strings.SplitSeq(string(source), "&") {
 		field, _, _ := strings.Cut(value, "=")
 		if slices.ContainsFunc(key, func(k traffic.KeyField) bool { return k.Field.String() == field }) {
 			kept = append(kept, value)
@@ -267,16 +267,16 @@ func withFields(who traffic.Subject, key []traffic.KeyField) traffic.Subject {
 // offerTimeout is how long blocks are looked for that contain what was named.
 const offerTimeout = 5 * time.Second
 
-// offer gathers the blocks of the rule that contain who. One of just who is given back, and is no offer.
-func (l *releasing) offer(ctx context.Context, who traffic.Subject) *blocklist.Block {
-	if who == "" {
+// offer gathers the blocks of the rule that contain source. One of source alone is given back, and is no offer.
+func (l *releasing) offer(ctx context.Context, source traffic.Subject) *blocklist.Block {
+	if source == "" {
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, offerTimeout)
 	defer cancel()
-	found, err := l.redis.Containing(bounded, service.Now(), blocklist.Containing{Rule: l.report.Rule, Subject: who})
+	found, err := l.redis.Containing(bounded, service.Now(), blocklist.Containing{Rule: l.report.Rule, Subject: source})
 	if err != nil {
-		fmt.Fprintf(l.Stderr, "weir: blocks that contain %s: %v\n", subject.Text(who), err)
+		fmt.Fprintf(l.Stderr, "weir: blocks that contain %s: %v\n", subject.Text(source), err)
 		return nil
 	}
 	l.report.OffersCut = found.Cut
@@ -293,8 +293,8 @@ func (l *releasing) offer(ctx context.Context, who traffic.Subject) *blocklist.B
 }
 
 // releaseCommand is what releases a block, to be pasted.
-func releaseCommand(rule string, who traffic.Subject, reason string) string {
-	command := "weir blocks release " + rule + " " + subject.Text(who)
+func releaseCommand(rule string, source traffic.Subject, reason string) string {
+	command := "weir blocks release " + rule + " " + subject.Text(source)
 	if reason != "" {
 		command += " --reason " + subject.Quoted(reason)
 	}

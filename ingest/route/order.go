@@ -34,7 +34,7 @@ type order struct {
 	front   traffic.Time // append time of the newest event that was announced, or what commits say about it
 	chosen  traffic.Time // what front becomes if what was chosen last is announced
 	timeout time.Duration
-	looked  traffic.Time // when timeout was reckoned last
+	looked  traffic.Time // when the timeout was brought up to date last
 	held    bool         // events have been waiting since then
 }
 
@@ -157,7 +157,7 @@ func (o *order) oldest(sources []*queuedSource, stragglers bool) (first *queuedS
 	return first, until
 }
 
-// reckon brings timeout up to date.
+// reckon brings the timeout up to date: waiting uses it up, other time restores it.
 func (o *order) reckon(now traffic.Time) {
 	passed := max(now.Sub(o.looked), 0)
 	o.looked = now
