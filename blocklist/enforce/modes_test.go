@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/internal/testbed"
 )
 
-// An outage of the rule store is told of once, when it begins, and each batch of it is counted: those, too, that go by modes
+// An outage of the rule store is told of when it begins and seldom while it lasts, and each batch of it is counted: those, too, that go by modes
 // which were read a moment before.
 func TestAnOutageOfTheRuleStoreIsNotToldOfByEachBatch(t *testing.T) {
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
