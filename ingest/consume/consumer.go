@@ -92,15 +92,22 @@ func New(opts Options) (*Consumer, error) {
 // Run consumes until ctx is done; then it lets the batches in hand finish, commits, and leaves the group.
 func (c *Consumer) Run(ctx context.Context) error { return c.opts.Group.Run(ctx, c.session) }
 
-// Lag is the number of records between what is applied and the ends of the partitions that this member reads, as far as it
-// has seen them. It answers at once, and may be called at any time.
-func (c *Consumer) Lag() (records int64) {
+// Stats is how the partitions are that a consumer reads.
+type Stats struct {
+	Owned int   // partitions
+	Lag   int64 // records between what is applied and the ends of these partitions, as far as it has seen them
+}
+
+// Stats answers at once, and may be called at any time.
+func (c *Consumer) Stats() Stats {
+	var stats Stats
 	if s := c.working.Load(); s != nil {
+		stats.Owned = len(s.lanes)
 		for _, l := range s.lanes {
-			records += l.lag()
+			stats.Lag += l.lag()
 		}
 	}
-	return records
+	return stats
 }
 
 // consumption is a Consumer's work during one generation.

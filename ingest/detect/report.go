@@ -152,7 +152,7 @@ func (o *owned) observe(now time.Time) {
 	}
 	o.d.metrics.blind.WithLabelValues(p).Set(truth(o.blind))
 	lag, halted := max(0, o.end-o.offset), o.standstill() != nil
-	o.d.tally.observe(o.partition, lag, halted)
+	o.d.tally.observe(o.partition, int64(c.Events-last.Events), lag, halted)
 	o.d.metrics.halted.WithLabelValues(p).Set(truth(halted))
 	o.d.metrics.lag.WithLabelValues(p).Set(float64(lag))
 	o.d.metrics.keys.WithLabelValues(p).Set(float64(o.state.Keys()))

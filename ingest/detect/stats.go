@@ -9,6 +9,8 @@ import (
 // Stats is what a detector has done since it was made, and how its partitions are.
 type Stats struct {
 	Opened int64 // episodes that it opened
+	Events int64 // event records that the fences accepted, as of the last reports
+	Owned  int   // partitions that it owns and has reported of
 	// Lag is the number of keyed records not yet folded, and Halted lists the partitions that have stopped, ascending: both of
 	// the partitions that it owns, as of their last report.
 	Lag    int64
@@ -19,6 +21,7 @@ type Stats struct {
 type tally struct {
 	mu     sync.Mutex
 	opened int64
+	events int64
 	lag    map[int]int64 // by partition
 	halted map[int]bool
 }
@@ -29,9 +32,11 @@ func (t *tally) open() {
 	t.opened++
 }
 
-func (t *tally) observe(partition int, lag int64, halted bool) {
+// observe takes the report of a partition; events are those since its report before.
+func (t *tally) observe(partition int, events, lag int64, halted bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.events += events
 	if t.lag == nil {
 		t.lag, t.halted = map[int]int64{}, map[int]bool{}
 	}
@@ -57,7 +62,7 @@ func (d *Detector) Stats() Stats {
 	t := &d.tally
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := Stats{Opened: t.opened, Halted: slices.Sorted(maps.Keys(t.halted))}
+	s := Stats{Opened: t.opened, Events: t.events, Owned: len(t.lag), Halted: slices.Sorted(maps.Keys(t.halted))}
 	for _, n := range t.lag {
 		s.Lag += n
 	}

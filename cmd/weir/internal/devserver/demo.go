@@ -216,11 +216,7 @@ func (d *demoRun) awaitRecorded(ctx context.Context, ledger demo.Ledger) (demo.R
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for waiting := true; waiting; {
-		done, err := d.detected(len(ledger.Stamps))
-		if err != nil {
-			return demo.Recorded{}, err
-		}
-		if done {
+		if d.detected(len(ledger.Stamps)) {
 			recorded, err := d.recorded(ctx)
 			if err != nil {
 				return demo.Recorded{}, err
@@ -248,20 +244,11 @@ func (d *demoRun) awaitRecorded(ctx context.Context, ledger demo.Ledger) (demo.R
 	return d.recorded(ctx)
 }
 
-// detected reports whether all events have been routed, and all that was routed has been folded into windows, by the
-// stages' own counters. They began with the run: its directory is its own.
-func (d *demoRun) detected(events int) (bool, error) {
-	families, err := d.registry.Gather()
-	if err != nil {
-		return false, err
-	}
-	count := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			count[f.GetName()] += m.GetCounter().GetValue() // 0 of what is no counter
-		}
-	}
-	return count["weir_route_events_total"] >= float64(events) && count["weir_detect_events_total"] >= count["weir_route_records_total"], nil
+// detected reports whether all events have been routed, and all that was routed has been folded into windows, as the
+// stages count. They began with the run: its directory is its own.
+func (d *demoRun) detected(events int) bool {
+	progress := d.in.Progress()
+	return progress.Events >= int64(events) && progress.Folded >= progress.Keyed
 }
 
 func (d *demoRun) recorded(ctx context.Context) (demo.Recorded, error) {

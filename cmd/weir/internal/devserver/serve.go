@@ -21,6 +21,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/console"
+	"github.com/weirhq/weir/ingest"
 )
 
 // stopTimeout is how long all parts may take to end; with closeTimeout it stays below the 10 s of a process.
@@ -163,37 +164,25 @@ func (d *server) awaitReady(ctx context.Context, blocks *replica.Replica) error 
 	}
 }
 
-// unready says what is still missing, by the metrics that a stage has for each partition that it owns.
+// unready says what is still missing, as the stages tell it.
 func (d *server) unready(blocks *replica.Replica) error {
 	if !blocks.Ready() {
 		return errors.New("the blocklist has not been loaded yet")
 	}
-	families, err := d.registry.Gather()
-	if err != nil {
-		return err
-	}
-	owned, halted := map[string]int{}, 0
-	for _, f := range families {
-		owned[f.GetName()] = len(f.GetMetric())
-		for _, m := range f.GetMetric() {
-			if f.GetName() == "weir_detect_halted" && m.GetGauge().GetValue() > 0 {
-				halted++
-			}
-		}
-	}
-	if halted > 0 {
-		return &stoppedError{partitions: halted, command: d.commandLine() + " partitions list", own: d.ownPostgres()}
+	progress := d.in.Progress()
+	if progress.Halted > 0 {
+		return &stoppedError{partitions: progress.Halted, command: d.commandLine() + " partitions list", own: d.ownPostgres()}
 	}
 	p := d.conf.Kafka.Partitions
 	for _, stage := range []struct {
-		metric string
-		want   int
+		name string
+		want int
 	}{
-		{"weir_route_lag_events", p.Requests}, {"weir_detect_lag_records", p.Keyed},
-		{"weir_stage_lag_records", 2*p.Hits + p.Hits}, // record and enforce read hits, record-blocks blocks
+		{ingest.StageRoute, p.Requests}, {ingest.StageDetect, p.Keyed}, {ingest.StageRecord, p.Hits}, {ingest.StageEnforce, p.Hits},
+		{ingest.StageRecordBlocks, p.Hits}, // blocks has as many as hits
 	} {
-		if owned[stage.metric] < stage.want {
-			return fmt.Errorf("%s: %d of %d partitions", stage.metric, owned[stage.metric], stage.want)
+		if owned := progress.Owned[stage.name]; owned < stage.want {
+			return fmt.Errorf("stage %s has %d of %d partitions", stage.name, owned, stage.want)
 		}
 	}
 	return nil

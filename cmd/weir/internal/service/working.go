@@ -50,7 +50,7 @@ func (w *working) pulse() console.Pulse {
 		p.Blocks = w.enforcer.Written()
 	}
 	for _, c := range w.consumers {
-		p.Stages = append(p.Stages, console.StageLag{Stage: c.stage, Records: c.consumer.Lag()})
+		p.Stages = append(p.Stages, console.StageLag{Stage: c.stage, Records: c.consumer.Stats().Lag})
 	}
 	way := []string{ingest.StageRoute, ingest.StageDetect, ingest.StageRecord, ingest.StageRecordBlocks, ingest.StageEnforce} // of an event
 	slices.SortStableFunc(p.Stages, func(a, b console.StageLag) int {
@@ -88,3 +88,43 @@ func addRoute(p *console.Pulse, s route.Stats) {
 
 // Pulse is what the stages that work in this process have done.
 func (in *Installation) Pulse() console.Pulse { return in.working.pulse() }
+
+// Progress is how far the stages that work in this process have come.
+type Progress struct {
+	Owned  map[string]int // partitions that each stage reads, by its name
+	Halted int            // keyed partitions that have stopped
+	Events int64          // events that ROUTE has read,
+	Keyed  int64          // the keyed records that it has made of them,
+	Folded int64          // and those that DETECT has counted
+}
+
+// Progress asks the stages.
+func (in *Installation) Progress() Progress { return in.working.progress() }
+
+func (w *working) progress() Progress {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := Progress{Owned: map[string]int{}}
+	if w.router != nil {
+		s := w.router.Stats()
+		p.Events, p.Keyed, p.Owned[ingest.StageRoute] = s.Events, s.Records, routed(s)
+	}
+	if w.detector != nil {
+		s := w.detector.Stats()
+		p.Folded, p.Halted, p.Owned[ingest.StageDetect] = s.Events, len(s.Halted), s.Owned
+	}
+	for _, c := range w.consumers {
+		p.Owned[c.stage] += c.consumer.Stats().Owned
+	}
+	return p
+}
+
+// routed is how many partitions of the requests topic are routed: those whose commit was refused are not.
+func routed(s route.Stats) (partitions int) {
+	for _, source := range s.Sources {
+		if !source.Refused {
+			partitions++
+		}
+	}
+	return partitions
+}
