@@ -78,7 +78,7 @@ programs() {
 
 # Most tests wait for a server most of the time, so more packages and tests run at once than there are processors. The
 # program's own deadlines (a session, a lease, a header) hold in tests too: that bounds how many.
-side_by_side=(-p 4 -parallel 8)
+side_by_side=(-p 3 -parallel 4)
 
 # What starts no goroutine (internal/arch sees to that for detectors) has nothing for the race detector to find, and runs ten
 # times as fast without it.
