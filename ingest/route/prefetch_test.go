@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/kafkakit"
 	"github.com/weirhq/weir/traffic"
