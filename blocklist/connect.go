@@ -24,8 +24,8 @@ type Server struct {
 	Timeout time.Duration
 }
 
-// DefaultTimeout bounds dialling and answers.
-const DefaultTimeout = 2 * time.Second
+// defaultTimeout bounds dialling and answers.
+const defaultTimeout = 2 * time.Second
 
 // Address is what an operator reads about s: where it is, never a password.
 func (s *Server) Address() string {
@@ -43,7 +43,7 @@ func (s *Server) Address() string {
 func (s *Server) client() (redis.UniversalClient, error) {
 	timeout := s.Timeout
 	if timeout <= 0 {
-		timeout = DefaultTimeout
+		timeout = defaultTimeout
 	}
 	switch {
 	case (s.URL == "") == (len(s.Cluster) == 0):

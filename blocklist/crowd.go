@@ -23,7 +23,7 @@ type Crowds struct {
 	Claimed []traffic.Field
 }
 
-// Answers of the script, beside outcomeCrowded and outcomeFull.
+// Answers of the script, beside OutcomeCrowded and OutcomeFull.
 const (
 	outcomeAdmitted Outcome = "admitted"
 	outcomeCounted  Outcome = "counted"
@@ -48,7 +48,7 @@ func (w *Writer) crowd(index int, h Name, generation int64) (crowd, bool) {
 	}
 	address, _, _ := strings.Cut(string(h.Subject), "&") // ip is the first field of any subject
 	sum := sha256.Sum256([]byte(h.Subject))
-	return crowd{index, w.store.Keys.Crowd(traffic.Subject(address), h.Rule, generation), base64.RawURLEncoding.EncodeToString(sum[:16])}, true
+	return crowd{index, w.store.keys.Crowd(traffic.Subject(address), h.Rule, generation), base64.RawURLEncoding.EncodeToString(sum[:16])}, true
 }
 
 // admit counts the bounded raises that have no outcome yet, and sets the outcome of those that find no room. It returns the

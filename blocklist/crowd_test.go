@@ -64,7 +64,7 @@ func TestCrowdsHoldWhateverComes(t *testing.T) {
 							stand[c.name] = expiryMS(b.Until)
 						}
 					}
-					counted, err := client.ZRangeWithScores(t.Context(), stores[0].Keys.Crowd(address, someRule, 1), 0, -1).Result()
+					counted, err := client.ZRangeWithScores(t.Context(), stores[0].keys.Crowd(address, someRule, 1), 0, -1).Result()
 					if err != nil {
 						rt.Fatal(err)
 					}

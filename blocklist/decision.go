@@ -15,7 +15,7 @@ import (
 // of the blocklist need not build.
 const StreamLive = "live"
 
-// DecisionFormat is the format of decisions that this build writes. It reads DecisionFormat and the one before it.
+// DecisionFormat is the format of decisions that this build writes, and, as the first one, reads.
 const DecisionFormat = 1
 
 // Action is what ENFORCE decided.

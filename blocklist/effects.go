@@ -50,14 +50,14 @@ func (r *Raise) scope() string {
 // Release asks for one tombstone.
 type Release struct {
 	Name
-	Legacy     traffic.Subject // as in raise
+	Legacy     traffic.Subject // as in Raise
 	Tombstone  Tombstone
 	Covered    bool  // remove only a block that the tombstone covers: for what is asserted anew
 	Generation int64 // the rule's mode generation; 0: not known
 }
 
-// released is the answer to a release.
-type released struct {
+// Released is the answer to a Release.
+type Released struct {
 	Outcome    Outcome
 	Hit        string       // of the block that was there
 	StoodUntil traffic.Time // when it would have ended

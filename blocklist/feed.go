@@ -21,7 +21,7 @@ type Cursor map[string]string
 
 // Cursor reads the newest id of every stream.
 func (f *Feed) Cursor(ctx context.Context) (Cursor, error) {
-	names, err := f.store.redis.client.SMembers(ctx, f.store.Keys.Streams()).Result()
+	names, err := f.store.redis.client.SMembers(ctx, f.store.keys.Streams()).Result()
 	if err != nil {
 		return nil, fmt.Errorf("%s: delta streams: %w", f.store.redis.address, err)
 	}
@@ -38,7 +38,7 @@ func (f *Feed) newest(ctx context.Context, at Cursor) error {
 	keys := make([]string, 0, len(at))
 	for name := range at {
 		names = append(names, name)
-		keys = append(keys, f.store.Keys.Last(name))
+		keys = append(keys, f.store.keys.Last(name))
 	}
 	values, err := f.store.redis.client.MGet(ctx, keys...).Result()
 	if err != nil {
@@ -65,7 +65,7 @@ func (f *Feed) Deltas(ctx context.Context, after Cursor, timeout time.Duration) 
 	names := make(map[string]string, len(after))
 	var args, ids []string
 	for name, id := range after {
-		key := f.store.Keys.Stream(name)
+		key := f.store.keys.Stream(name)
 		names[key] = name
 		if id == "" {
 			id = "0-0"
@@ -73,7 +73,7 @@ func (f *Feed) Deltas(ctx context.Context, after Cursor, timeout time.Duration) 
 		args, ids = append(args, key), append(ids, id)
 	}
 	// A server that swallows requests must not hold up the probe, or the end of Run.
-	ctx, cancel := context.WithTimeout(ctx, timeout+DefaultTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout+defaultTimeout)
 	defer cancel()
 	answer, err := f.store.redis.client.XRead(ctx, &redis.XReadArgs{Streams: append(args, ids...), Count: DeltasPerRead, Block: timeout}).Result()
 	if errors.Is(err, redis.Nil) {
@@ -125,7 +125,7 @@ func (n *Node) ClusterNodes(ctx context.Context) (text string, cluster bool, err
 // Scan visits every tombstone and then every block of the namespace: a release that was missed takes effect before any block is
 // read.
 func (n *Node) Scan(ctx context.Context, take func(h Name, tombstone bool, value string), unreadable func()) error {
-	for _, pattern := range []string{n.store.Keys.tombstonePattern(), n.store.Keys.blockPattern()} {
+	for _, pattern := range []string{n.store.keys.tombstonePattern(), n.store.keys.blockPattern()} {
 		err := n.store.redis.eachKey(ctx, n.client, pattern, func(keys []string) error { return n.store.values(ctx, keys, take, unreadable) })
 		if err != nil {
 			return err
@@ -150,7 +150,7 @@ func (s *Store) values(ctx context.Context, keys []string, visit func(h Name, to
 	_, execErr := pipe.Exec(ctx)
 	for i, cmd := range cmds {
 		value, err := cmd.Result()
-		h, tombstone, ours := s.Keys.parse(keys[i])
+		h, tombstone, ours := s.keys.parse(keys[i])
 		switch {
 		case errors.Is(err, redis.Nil):
 		case redis.HasErrorPrefix(err, "WRONGTYPE") || err == nil && !ours:

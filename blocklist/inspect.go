@@ -51,7 +51,7 @@ func (s *servers) inspect(ctx context.Context, clock func() traffic.Time) (Inspe
 		return nil
 	})
 	if err != nil {
-		return found, fmt.Errorf("%s does not answer: %w; start it, or correct its address", s.address, err)
+		return found, fmt.Errorf("%s does not answer: %w", s.address, err)
 	}
 	slices.SortFunc(found.Nodes, func(a, b InspectedNode) int { return strings.Compare(a.Address, b.Address) })
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {

@@ -135,11 +135,11 @@ type Containing struct {
 	// Subject names at least one field. An address is also contained in the prefixes that it lies in, and a prefix
 	// contains what lies in it. Values may be given whole or as their digest.
 	Subject traffic.Subject
-	Limit   int // at most so many; 0: DefaultContaining
+	Limit   int // at most so many; 0: defaultContaining
 }
 
-// DefaultContaining is how many blocks Containing finds when it is not told.
-const DefaultContaining = 100
+// defaultContaining is how many blocks Containing finds when it is not told.
+const defaultContaining = 100
 
 // Containing finds blocks by a part of their identity, by subject and rule. It walks over the keys of every server and ends
 // with the context's time or with q.Limit blocks; then the listing says that it is Cut. It takes a second or so for
@@ -154,7 +154,7 @@ func (s *Store) Containing(ctx context.Context, now traffic.Time, q Containing) 
 		return Listing{}, err
 	}
 	w := &walk{
-		store: s, now: now, modes: modes, limit: cmp.Or(q.Limit, DefaultContaining), found: map[Name]Listed{},
+		store: s, now: now, modes: modes, limit: cmp.Or(q.Limit, defaultContaining), found: map[Name]Listed{},
 		wants: func(h Name, parsed *ParsedSubject) bool {
 			return (q.Rule == "" || q.Rule == h.Rule) && parsed.contains(&named)
 		},
@@ -180,7 +180,7 @@ type walk struct {
 	now   traffic.Time
 	modes map[string]rules.ModeState
 	limit int
-	wants func(h Name, w *ParsedSubject) bool
+	wants func(h Name, p *ParsedSubject) bool
 	stop  context.CancelFunc // ends the walk at every master
 
 	mu         sync.Mutex
@@ -190,9 +190,9 @@ type walk struct {
 }
 
 func (w *walk) node(ctx context.Context, node *redis.Client) error {
-	return w.store.redis.eachKey(ctx, node, w.store.Keys.blockPattern(), func(keys []string) error {
+	return w.store.redis.eachKey(ctx, node, w.store.keys.blockPattern(), func(keys []string) error {
 		wanted := slices.DeleteFunc(keys, func(key string) bool {
-			h, _, ok := w.store.Keys.parse(key)
+			h, _, ok := w.store.keys.parse(key)
 			if !ok {
 				return true
 			}
@@ -244,7 +244,7 @@ func (s *Store) Get(ctx context.Context, subject traffic.Subject, rule string) (
 
 func (s *Store) get(ctx context.Context, h Name) (block *Block, tombstone *Tombstone, err error) {
 	// Both keys lie in one slot, so one command reads them at one moment.
-	values, err := s.redis.client.MGet(ctx, s.Keys.Block(h.Subject, h.Rule), s.Keys.Tombstone(h.Subject, h.Rule)).Result()
+	values, err := s.redis.client.MGet(ctx, s.keys.Block(h.Subject, h.Rule), s.keys.Tombstone(h.Subject, h.Rule)).Result()
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", s.redis.address, err)
 	}

@@ -111,7 +111,7 @@ func newBare(t testing.TB, server testbed.RedisServer) *bare {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bare{t: t, store: store, writer: NewWriter(store), client: client, keys: store.Keys}
+	return &bare{t: t, store: store, writer: NewWriter(store), client: client, keys: store.keys}
 }
 
 func (b *bare) now() traffic.Time { return traffic.At(time.Now().Add(b.ahead)) }

@@ -11,7 +11,7 @@ import (
 
 // Modes reads the modes as they were last published. An entry that cannot be read is left out: its rule blocks nobody.
 func (s *Store) Modes(ctx context.Context) ([]rules.ModeState, error) {
-	hash, err := s.redis.client.HGetAll(ctx, s.Keys.Rules()).Result()
+	hash, err := s.redis.client.HGetAll(ctx, s.keys.Rules()).Result()
 	if err != nil {
 		return nil, fmt.Errorf("%s: read modes: %w", s.redis.address, err)
 	}
@@ -39,7 +39,7 @@ func (s *Store) modesByRule(ctx context.Context) (map[string]rules.ModeState, er
 // PublishModes makes the modes known to every gate: each is raised by its generation in the rules hash, and changed ones go out
 // on the modes stream. Any process that has just changed a mode may call it; gates act at once.
 func (s *Store) PublishModes(ctx context.Context, now traffic.Time, modes []rules.ModeState) error {
-	keys := []string{s.Keys.Rules(), s.Keys.Stream(StreamModes), s.Keys.Last(StreamModes), s.Keys.Streams()}
+	keys := []string{s.keys.Rules(), s.keys.Stream(StreamModes), s.keys.Last(StreamModes), s.keys.Streams()}
 	for start := 0; start < len(modes); start += deltasPerCall {
 		args, err := numbering(now, StreamModes, modesLength)
 		if err != nil {
@@ -67,7 +67,7 @@ func (s *Store) PublishModes(ctx context.Context, now traffic.Time, modes []rule
 // time, and nothing remembered: a flush, or an older form that was published late, is repaired by the next call. Only the
 // server with the modes is asked, whether or not the others answer.
 func (s *Store) SyncModes(ctx context.Context, now traffic.Time, modes []rules.ModeState) (int, error) {
-	hash, err := s.redis.client.HGetAll(ctx, s.Keys.Rules()).Result()
+	hash, err := s.redis.client.HGetAll(ctx, s.keys.Rules()).Result()
 	if err != nil {
 		return 0, fmt.Errorf("%s: read modes: %w", s.redis.address, err)
 	}

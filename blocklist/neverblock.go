@@ -40,16 +40,16 @@ func NewNeverBlock(configured []netip.Prefix) NeverBlock {
 
 // Holds reports whether subject must never be blocked. A subject that is none is held too.
 func (n *NeverBlock) Holds(subject traffic.Subject) bool {
-	w, err := ParseSubject(subject)
-	return err != nil || n.HoldsParsed(&w)
+	p, err := ParseSubject(subject)
+	return err != nil || n.HoldsParsed(&p)
 }
 
 // HoldsParsed is Holds of a subject that has been parsed.
-func (n *NeverBlock) HoldsParsed(w *ParsedSubject) bool {
-	if !w.Prefix.IsValid() {
+func (n *NeverBlock) HoldsParsed(p *ParsedSubject) bool {
+	if !p.Prefix.IsValid() {
 		return false
 	}
-	return slices.ContainsFunc(n.configured, w.Prefix.Overlaps) || w.bareIP() && slices.ContainsFunc(n.special, w.Prefix.Overlaps)
+	return slices.ContainsFunc(n.configured, p.Prefix.Overlaps) || p.bareIP() && slices.ContainsFunc(n.special, p.Prefix.Overlaps)
 }
 
 // HoldsAddr reports whether a request from a may never be refused: a is in one of the configured prefixes.

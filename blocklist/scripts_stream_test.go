@@ -27,7 +27,7 @@ func manyDeltas(n int) []Delta {
 // newest. It returns how many there are.
 func chained(t testing.TB, s *Store, stream string) int {
 	t.Helper()
-	entries, err := s.redis.client.XRange(t.Context(), s.Keys.Stream(stream), "-", "+").Result()
+	entries, err := s.redis.client.XRange(t.Context(), s.keys.Stream(stream), "-", "+").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func chained(t testing.TB, s *Store, stream string) int {
 		}
 		before = x.ID
 	}
-	last, err := s.redis.client.Get(t.Context(), s.Keys.Last(stream)).Result()
+	last, err := s.redis.client.Get(t.Context(), s.keys.Last(stream)).Result()
 	if err != nil || last != before {
 		t.Fatalf("last of stream %s: %q, %v, want %q", stream, last, err, before)
 	}
@@ -124,11 +124,11 @@ func TestAScriptThatStopsInBetweenIsNoticed(t *testing.T) {
 		if err := NewWriter(store).Tell(ctx, "0", top-1, manyDeltas(9)); err == nil {
 			t.Fatal("no entry was refused")
 		}
-		last, err := store.redis.client.Get(ctx, store.Keys.Last("0")).Result()
+		last, err := store.redis.client.Get(ctx, store.keys.Last("0")).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries, err := store.redis.client.XRange(ctx, store.Keys.Stream("0"), "-", "+").Result()
+		entries, err := store.redis.client.XRange(ctx, store.keys.Stream("0"), "-", "+").Result()
 		if err != nil {
 			t.Fatal(err)
 		}

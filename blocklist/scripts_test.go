@@ -47,13 +47,13 @@ func (m *slotModel) raise(b Block, extendOnly bool) Outcome {
 	return OutcomeExtended
 }
 
-func (m *slotModel) release(t Tombstone, covered bool) released {
+func (m *slotModel) release(t Tombstone, covered bool) Released {
 	if old := m.tombstone; old != nil && old.Released >= t.Released {
 		what := OutcomeUnchanged
 		if old.Released == t.Released {
 			what = OutcomeSame
 		}
-		return released{Outcome: what, Hit: old.Hit, StoodUntil: old.StoodUntil}
+		return Released{Outcome: what, Hit: old.Hit, StoodUntil: old.StoodUntil}
 	}
 	if b := m.block; b != nil && (!covered || b.Since <= t.Released || b.Hit == t.Hit) {
 		m.block = nil
@@ -62,7 +62,7 @@ func (m *slotModel) release(t Tombstone, covered bool) released {
 		}
 	}
 	m.tombstone = &t
-	return released{Outcome: OutcomeReleased, Hit: t.Hit, StoodUntil: t.StoodUntil}
+	return Released{Outcome: OutcomeReleased, Hit: t.Hit, StoodUntil: t.StoodUntil}
 }
 
 func TestScriptsDoWhatTheModelSays(t *testing.T) {

@@ -87,7 +87,7 @@ func (s *servers) masters(ctx context.Context) (map[string]Master, error) {
 }
 
 func askMaster(ctx context.Context, node *redis.Client) Master {
-	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
 	info, err := node.Info(ctx, "server").Result()
 	if err == nil || !unanswered(err) {
@@ -182,12 +182,10 @@ type unreachedError struct {
 	why     error
 }
 
-// Error names the master.
 func (e *unreachedError) Error() string {
 	return fmt.Sprintf("master at %s does not answer: %v", e.address, e.why)
 }
 
-// Unwrap is what came instead of an answer.
 func (e *unreachedError) Unwrap() error { return e.why }
 
 // IsUnreached reports whether err says that the master of a key did not answer, or could not serve the key.

@@ -14,7 +14,7 @@ import (
 // follows all changes. Its methods may be called by several goroutines.
 type Store struct {
 	redis  *servers
-	Keys   Keys
+	keys   Keys
 	marks  *marks
 	crowds Crowds
 	never  NeverBlock
@@ -30,7 +30,7 @@ func NewStore(client redis.UniversalClient, namespace string) (*Store, error) {
 }
 
 func newStore(client redis.UniversalClient, address string, keys Keys) *Store {
-	return &Store{redis: newServers(client, address, keys), Keys: keys, marks: newMarks()}
+	return &Store{redis: newServers(client, address, keys), keys: keys, marks: newMarks()}
 }
 
 // Connect makes a Store of namespace on the server. It does not dial; Ping does.
@@ -89,7 +89,7 @@ func (s *Store) Inspect(ctx context.Context, clock func() traffic.Time) (Inspect
 
 // HasMarker reports whether the reconciler's marker is there. Without the marker, Redis has forgotten.
 func (s *Store) HasMarker(ctx context.Context) (bool, error) {
-	n, err := s.redis.client.Exists(ctx, s.Keys.Epoch()).Result()
+	n, err := s.redis.client.Exists(ctx, s.keys.Epoch()).Result()
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", s.redis.address, err)
 	}
@@ -98,7 +98,7 @@ func (s *Store) HasMarker(ctx context.Context) (bool, error) {
 
 // SetMarker sets the reconciler's marker: Redis holds what it should, says the reconciler called id.
 func (s *Store) SetMarker(ctx context.Context, id string) error {
-	if err := s.redis.client.Set(ctx, s.Keys.Epoch(), id, 0).Err(); err != nil {
+	if err := s.redis.client.Set(ctx, s.keys.Epoch(), id, 0).Err(); err != nil {
 		return fmt.Errorf("%s: %w", s.redis.address, err)
 	}
 	return nil
@@ -106,7 +106,7 @@ func (s *Store) SetMarker(ctx context.Context, id string) error {
 
 // TakeLease gives the reconcilers' lease to the reconciler called id for ttl, unless one has it.
 func (s *Store) TakeLease(ctx context.Context, id string, ttl time.Duration) (taken bool, err error) {
-	return s.redis.client.SetNX(ctx, s.Keys.Lease(), id, ttl).Result()
+	return s.redis.client.SetNX(ctx, s.keys.Lease(), id, ttl).Result()
 }
 
 // Masters asks the server, or all masters of the cluster at the same time, for their run ids. The result, by address, has the

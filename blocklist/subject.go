@@ -59,28 +59,28 @@ func ParseSubject(subject traffic.Subject) (ParsedSubject, error) {
 	if len(values) == 0 {
 		return ParsedSubject{}, fmt.Errorf("block subject is empty")
 	}
-	var w ParsedSubject
+	var p ParsedSubject
 	for i := range values {
 		v := &values[i]
 		f, ok := traffic.ParseField(v.Field)
 		if !ok || v.Missing || v.Value == "" {
 			return ParsedSubject{}, fmt.Errorf("block subject %q: field %q is unknown or has no value", subject, v.Field)
 		}
-		if w.Fields>>f != 0 {
+		if p.Fields>>f != 0 {
 			return ParsedSubject{}, fmt.Errorf("block subject %q: field %q is not in its place", subject, v.Field)
 		}
-		w.Fields |= 1 << f
-		w.Values[f] = v.Value
+		p.Fields |= 1 << f
+		p.Values[f] = v.Value
 		if !v.Digest && traffic.StoredAsDigest(v.Value) {
-			w.Values[f] = string(traffic.AppendStoredValue(nil, v.Value))
+			p.Values[f] = string(traffic.AppendStoredValue(nil, v.Value))
 		}
 		if f == traffic.FieldIP {
-			if w.Prefix, err = canonicalPrefix(v.Value); err != nil {
+			if p.Prefix, err = canonicalPrefix(v.Value); err != nil {
 				return ParsedSubject{}, fmt.Errorf("block subject %q: %w", subject, err)
 			}
 		}
 	}
-	return w, nil
+	return p, nil
 }
 
 func canonicalPrefix(text string) (netip.Prefix, error) {
@@ -95,44 +95,44 @@ func canonicalPrefix(text string) (netip.Prefix, error) {
 }
 
 // Shape is what the subject is keyed on.
-func (w *ParsedSubject) Shape() Shape {
-	s := Shape{Fields: w.Fields}
+func (p *ParsedSubject) Shape() Shape {
+	s := Shape{Fields: p.Fields}
 	if s.Has(traffic.FieldIP) {
-		s.V6 = w.Prefix.Addr().Is6()
-		s.Bits = uint8(w.Prefix.Bits()) // 0 to 128: the prefix is valid
+		s.V6 = p.Prefix.Addr().Is6()
+		s.Bits = uint8(p.Prefix.Bits()) // 0 to 128: the prefix is valid
 	}
 	return s
 }
 
-// hasAny reports whether one of fields is among w's.
-func (w *ParsedSubject) hasAny(fields []traffic.Field) bool {
+// hasAny reports whether one of fields is among p's.
+func (p *ParsedSubject) hasAny(fields []traffic.Field) bool {
 	for _, f := range fields {
-		if w.Fields&(1<<f) != 0 {
+		if p.Fields&(1<<f) != 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// contains reports whether w has all of part's fields with the same values, an address in the same prefix or one around or
+// contains reports whether p has all of part's fields with the same values, an address in the same prefix or one around or
 // inside it.
-func (w *ParsedSubject) contains(part *ParsedSubject) bool {
-	if w.Fields&part.Fields != part.Fields {
+func (p *ParsedSubject) contains(part *ParsedSubject) bool {
+	if p.Fields&part.Fields != part.Fields {
 		return false
 	}
 	for f := traffic.Field(0); f < traffic.NumFields; f++ {
 		switch {
 		case part.Fields&(1<<f) == 0:
 		case f == traffic.FieldIP:
-			if !w.Prefix.Overlaps(part.Prefix) {
+			if !p.Prefix.Overlaps(part.Prefix) {
 				return false
 			}
-		case w.Values[f] != part.Values[f]:
+		case p.Values[f] != part.Values[f]:
 			return false
 		}
 	}
 	return true
 }
 
-// bareIP reports whether w is an address and nothing else.
-func (w *ParsedSubject) bareIP() bool { return w.Fields == 1<<traffic.FieldIP }
+// bareIP reports whether p is an address and nothing else.
+func (p *ParsedSubject) bareIP() bool { return p.Fields == 1<<traffic.FieldIP }

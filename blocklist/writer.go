@@ -59,7 +59,7 @@ func (w *Writer) raiseCall(r *Raise) call {
 	fresh.Extended, extended.Extended = false, true
 	return call{
 		script: w.store.redis.scripts.raise,
-		keys:   []string{w.store.Keys.Block(r.Subject, r.Rule), w.store.Keys.Tombstone(r.Subject, r.Rule)},
+		keys:   []string{w.store.keys.Block(r.Subject, r.Rule), w.store.keys.Tombstone(r.Subject, r.Rule)},
 		args: []any{
 			encode(&fresh), encode(&extended), r.Block.Until.String(), expiryMS(r.Block.Until),
 			r.Block.Generation, r.Block.Hit, r.Block.Since.String(), r.scope(),
@@ -74,7 +74,7 @@ func (w *Writer) legacyReleases(ctx context.Context, raises []Raise, out []Outco
 	var of []int
 	for i := range raises {
 		if r := &raises[i]; r.Legacy != "" {
-			keys, of = append(keys, w.store.Keys.Tombstone(r.Legacy, r.Rule)), append(of, i)
+			keys, of = append(keys, w.store.keys.Tombstone(r.Legacy, r.Rule)), append(of, i)
 		}
 	}
 	if len(keys) == 0 {
@@ -106,7 +106,7 @@ func (w *Writer) legacyReleases(ctx context.Context, raises []Raise, out []Outco
 }
 
 // Release runs the release script for each element; all keys must differ. What is unreached keeps no other from being released.
-func (w *Writer) Release(ctx context.Context, releases []Release) ([]released, error) {
+func (w *Writer) Release(ctx context.Context, releases []Release) ([]Released, error) {
 	calls := make([]call, 0, len(releases))
 	at := make([]int, 0, len(releases))
 	for i := range releases {
@@ -116,7 +116,7 @@ func (w *Writer) Release(ctx context.Context, releases []Release) ([]released, e
 			calls, at = append(calls, w.releaseCall(r, r.Legacy)), append(at, i)
 		}
 	}
-	out := make([]released, len(releases))
+	out := make([]Released, len(releases))
 	err := w.store.redis.run(ctx, calls, func(i int, answer any) error {
 		got, err := readReleased(answer)
 		if err != nil {
@@ -138,21 +138,21 @@ func (w *Writer) Release(ctx context.Context, releases []Release) ([]released, e
 	return out, nil
 }
 
-func readReleased(answer any) (released, error) {
+func readReleased(answer any) (Released, error) {
 	parts, ok := answer.([]any)
 	if !ok || len(parts) != 3 {
-		return released{}, badAnswer("release", answer)
+		return Released{}, badAnswer("release", answer)
 	}
 	var texts [3]string
 	for i := range parts {
 		if texts[i], ok = parts[i].(string); !ok {
-			return released{}, badAnswer("release", answer)
+			return Released{}, badAnswer("release", answer)
 		}
 	}
-	r := released{Outcome: Outcome(texts[0]), Hit: texts[1]}
+	r := Released{Outcome: Outcome(texts[0]), Hit: texts[1]}
 	if texts[2] != "" {
 		if err := r.StoodUntil.UnmarshalText([]byte(texts[2])); err != nil {
-			return released{}, badAnswer("release", answer)
+			return Released{}, badAnswer("release", answer)
 		}
 	}
 	return r, nil
@@ -165,7 +165,7 @@ func (w *Writer) releaseCall(r *Release, subject traffic.Subject) call {
 	}
 	return call{
 		script: w.store.redis.scripts.release,
-		keys:   []string{w.store.Keys.Block(subject, r.Rule), w.store.Keys.Tombstone(subject, r.Rule)},
+		keys:   []string{w.store.keys.Block(subject, r.Rule), w.store.keys.Tombstone(subject, r.Rule)},
 		args:   []any{encode(&r.Tombstone), r.Tombstone.Released.String(), expiryMS(r.Tombstone.Until), scope},
 	}
 }
@@ -188,7 +188,7 @@ func (w *Writer) AddShapes(ctx context.Context, subjects []Name) error {
 	for m := range members {
 		args = append(args, m)
 	}
-	_, errs, err := w.store.redis.runPart(ctx, []call{{script: w.store.redis.scripts.shapes, keys: []string{w.store.Keys.Shapes()}, args: args}})
+	_, errs, err := w.store.redis.runPart(ctx, []call{{script: w.store.redis.scripts.shapes, keys: []string{w.store.keys.Shapes()}, args: args}})
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return fmt.Errorf("%s: set of shapes: %w", w.store.redis.address, err)
 	}
@@ -199,7 +199,7 @@ func (w *Writer) AddShapes(ctx context.Context, subjects []Name) error {
 // writer's clock in microseconds.
 func (w *Writer) Tell(ctx context.Context, stream string, base traffic.Time, deltas []Delta) error {
 	keys := []string{
-		w.store.Keys.Stream(stream), w.store.Keys.Last(stream), w.store.Keys.Streams(), w.store.Keys.Stream(StreamModes), w.store.Keys.Last(StreamModes),
+		w.store.keys.Stream(stream), w.store.keys.Last(stream), w.store.keys.Streams(), w.store.keys.Stream(StreamModes), w.store.keys.Last(StreamModes),
 	}
 	for start := 0; start < len(deltas); start += deltasPerCall {
 		args, err := numbering(base, stream, streamLength)
@@ -238,15 +238,15 @@ type Standing struct {
 func (w *Writer) Standing(ctx context.Context, names []Name) []Standing {
 	keys := make([]string, len(names))
 	for i, h := range names {
-		keys[i] = w.store.Keys.Block(h.Subject, h.Rule)
+		keys[i] = w.store.keys.Block(h.Subject, h.Rule)
 	}
 	out := make([]Standing, len(names))
-	errs, err := w.store.redis.spread(ctx, keys, "", DefaultTimeout, func(ctx context.Context, at []int) []error {
+	errs, err := w.store.redis.spread(ctx, keys, "", defaultTimeout, func(ctx context.Context, at []int) []error {
 		pipe := w.store.redis.client.Pipeline()
 		cmds := make([]*redis.SliceCmd, len(at))
 		for j, i := range at {
 			// Both keys lie in one slot, so one command reads them at one moment.
-			cmds[j] = pipe.MGet(ctx, keys[i], w.store.Keys.Tombstone(names[i].Subject, names[i].Rule))
+			cmds[j] = pipe.MGet(ctx, keys[i], w.store.keys.Tombstone(names[i].Subject, names[i].Rule))
 		}
 		_, execErr := pipe.Exec(ctx)
 		errs := make([]error, len(at))

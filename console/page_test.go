@@ -12,6 +12,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/weirhq/weir/internal/browser"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -25,7 +26,7 @@ const (
 
 // The page changes while traffic flows, on every screen, without a complaint and without asking anybody else.
 func TestPageIsLive(t *testing.T) {
-	browser := startBrowser(t)
+	chromium := browser.Start(t)
 	for _, l := range looks() {
 		t.Run(l.name, func(t *testing.T) {
 			s := newScene(55)
@@ -33,7 +34,7 @@ func TestPageIsLive(t *testing.T) {
 			s.before(c)
 			address := serve(t, c)
 			defer every(100*time.Millisecond, func() { s.flow(0.1) })()
-			p := open(browser, t, address, l)
+			p := open(chromium, t, address, l)
 			p.until(isLive + ` && document.querySelectorAll("table.hits tbody").length > 5`)
 
 			events, left, newest := p.text(eventsRate), p.text(remaining), p.text(newestOver)
@@ -82,7 +83,7 @@ func opened(t *testing.T, o func(s *scene) Options) (*scene, *tab, string) {
 	t.Helper()
 	s := newScene(30)
 	address := serve(t, newConsole(t, o(s)))
-	p := open(startBrowser(t), t, address, looks()[0])
+	p := open(browser.Start(t), t, address, looks()[0])
 	p.until(isLive + ` && document.querySelectorAll("table.hits tbody").length > 5`)
 	return s, p, address
 }
@@ -196,7 +197,7 @@ func TestPageFindsBack(t *testing.T) {
 		return func() { stop(); server.Close() }
 	}
 	end := begin(listener)
-	p := open(startBrowser(t), t, "http://"+address, looks()[0])
+	p := open(browser.Start(t), t, "http://"+address, looks()[0])
 	p.until(isLive)
 	end()
 	p.until(`document.querySelector("#status").innerText.startsWith("The console's server does not answer")`)
@@ -211,7 +212,7 @@ func TestPageFindsBack(t *testing.T) {
 // An installation in which nothing has happened says so in every place.
 func TestPageIsEmpty(t *testing.T) {
 	address := serve(t, newConsole(t, options(&stores{})))
-	p := open(startBrowser(t), t, address, looks()[1])
+	p := open(browser.Start(t), t, address, looks()[1])
 	for _, words := range []string{"Nobody was over a limit in the last 60 minutes.", "Nobody is blocked.", "Nobody has been released.", "No rule is in shadow.", "No rule blocks: nobody is held back."} {
 		p.until(`document.body.innerText.includes(` + quote(words) + `)`)
 	}

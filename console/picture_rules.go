@@ -188,7 +188,7 @@ func (p *picture) rule(r *rulestore.Rule) ruleView {
 	v := ruleView{
 		ID: d.ID, Owner: visible(d.Owner), Version: r.Newest.Version.Number, Mode: string(r.Mode),
 		Changed: traffic.At(r.Changed).String(), ChangedBy: visible(r.ChangedBy), Reason: visible(r.Reason),
-		Methods: append([]string{}, d.Match.Methods...), Path: visible(d.Match.Path), Key: keyWords(d.Key), Limit: d.Limit,
+		Methods: append([]string{}, d.Match.Methods...), Path: visible(watchedPath(&d.Match)), Key: keyWords(d.Key), Limit: d.Limit,
 		WindowMS: d.Window.Milliseconds(), BlockKey: []string{}, Top: []overView{}, Command: modeCommand(p.command, d.ID, r.Mode),
 	}
 	if d.Block != nil {
@@ -199,6 +199,14 @@ func (p *picture) rule(r *rulestore.Rule) ruleView {
 	}
 	p.count(&v, p.readings.hits[d.ID])
 	return v
+}
+
+// watchedPath is what a match asks beside the methods; empty: nothing.
+func watchedPath(m *rules.Match) string {
+	if where := m.Where(); where != "any path" {
+		return where
+	}
+	return ""
 }
 
 // count sums up the episodes of a rule.
@@ -233,7 +241,7 @@ func (p *picture) count(v *ruleView, hits []history.RecordedHit) {
 func keyWords(key []traffic.KeyField) []string {
 	out := []string{}
 	for _, k := range key {
-		word := k.Field.String()
+		word := k.String()
 		if k.Field == traffic.FieldIP && (k.V4 != traffic.DefaultV4 || k.V6 != traffic.DefaultV6) {
 			word = fmt.Sprintf("ip (/%d, /%d)", k.V4, k.V6)
 		}

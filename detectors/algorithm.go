@@ -31,6 +31,7 @@ type event struct {
 	units int64  // at least 1
 	value uint64 // hash of what is counted, when distinct values are
 	limit int64  // the event's own limit: that of its record's routing version
+	most  int64  // the greatest limit that an event of that version can have
 	burst int64  // capacity of a bucket
 	// dead is the instant before which no event on time can lie: state of its past is of no use any more.
 	dead traffic.Time
@@ -51,13 +52,14 @@ type event struct {
 
 // begin makes ev an arrival of one unit. Field by field: a whole event would be cleared, filled and copied.
 func (ev *event) begin(at traffic.Time, limit, burst int64) {
-	ev.time, ev.units, ev.limit, ev.burst = at, 1, limit, burst
+	ev.time, ev.units, ev.limit, ev.most, ev.burst = at, 1, limit, limit, burst
 	ev.value, ev.nth, ev.exceedances = 0, 0, ev.exceedances[:0]
 	ev.left, ev.behind, ev.settles, ev.withdraw = 0, false, traffic.BeforeTime, false
 }
 
-// entry is one event in the order of its key's time. Events of one time are ordered by their limits, so that which are
-// over depends on nothing but times and limits, whatever the order of arrival.
+// entry is one event in the order of its key's time. Events of one time are ordered by their limits, the greatest first, so
+// that which are over depends on nothing but times and limits, whatever the order of arrival; and the least limit is asked
+// of all events of its instant.
 type entry struct {
 	time  traffic.Time
 	limit int64
@@ -70,9 +72,9 @@ func (e entry) compare(o entry) int {
 			return -1
 		}
 		return 1
-	case e.limit < o.limit:
-		return -1
 	case e.limit > o.limit:
+		return -1
+	case e.limit < o.limit:
 		return 1
 	}
 	return 0
@@ -110,6 +112,14 @@ func (ev *event) judge(count int64) { ev.judgeAt(ev.time, count, overEvent) }
 
 func (ev *event) judgeAt(at traffic.Time, count int64, how precision) {
 	if count > ev.limit {
+		ev.exceed(at, count, how)
+	}
+}
+
+// judgeLate is judgeAt where a late event may have put another one over, of which the limit is not known: it has at most the
+// greatest one.
+func (ev *event) judgeLate(at traffic.Time, count int64, how precision) {
+	if count > ev.most {
 		ev.exceed(at, count, how)
 	}
 }
@@ -247,11 +257,11 @@ const (
 	numCounts
 )
 
-// kindOf is the kind of a rule; `sliding` is resolved.
-func kindOf(v *rules.Version) kind {
+// kindOf is the kind of a rule's windows; `sliding` is resolved by the greatest limit of their events.
+func kindOf(v *rules.Version, limit int64) kind {
 	k := kind{}
 	switch {
-	case v.Count.Distinct != nil:
+	case v.Count.Kind() == rules.CountDistinct:
 		k.count = countDistinct
 	case v.Count.Sum != "":
 		k.count = countSum
@@ -270,7 +280,7 @@ func kindOf(v *rules.Version) kind {
 	case rules.AlgorithmLeakyBucket:
 		k.algorithm = kindLeakyBucket
 	default:
-		k.algorithm = pickSliding(v.Limit, k.count)
+		k.algorithm = pickSliding(limit, k.count)
 	}
 	return k
 }

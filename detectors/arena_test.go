@@ -18,7 +18,7 @@ const begin = traffic.Time(1_700_000_000_000_000)
 // logOf is the algorithm of an otherwise empty lineage.
 func logOf(d rules.Document) algorithm {
 	l := newLineage("r", 1, &ledger{})
-	l.start(&rules.Version{Document: d})
+	l.start(&rules.Version{Document: d}, int64(d.Limit))
 	return l.algorithm
 }
 

@@ -30,7 +30,8 @@ type eventLoad struct {
 	keys     map[traffic.Field]int
 }
 
-// newEventLoad makes n events within the minute of one window, of 20,021 addresses, 20,011 devices and 50,021 users, of which each hundredth is of one of a few busy sources.
+// newEventLoad makes n events within the minute of one window, of 20,021 addresses, 20,011 devices and 50,021 users, of
+// which each hundredth is of one of a few busy sources.
 func newEventLoad(n int) *eventLoad {
 	l := &eventLoad{over: map[string]bool{}, keys: map[traffic.Field]int{}}
 	counts := map[string]int{}
@@ -131,7 +132,7 @@ func (r *eventReader) read(m *traffic.Message) error {
 	if r.request.Verdict.Refused() {
 		return nil
 	}
-	r.matched = r.index.Match(r.matched[:0], r.request.Method, r.request.Path)
+	r.matched = r.index.Match(r.matched[:0], &rules.Target{Method: r.request.Method, Path: r.request.Path})
 	for _, i := range r.matched {
 		field := r.versions[i].Key[0].Field
 		if missing[field] != traffic.Present {

@@ -169,8 +169,8 @@ func (u *updates) one(key Fingerprint, at int32) {
 	u.l.algorithm.add(c, &u.ev)
 	if len(u.ev.exceedances) > 0 {
 		u.exceedances++
-		if log, ok := u.l.algorithm.(rangeCounter); ok {
-			log.trim(c, &u.ev)
+		if u.l.ranges != nil {
+			u.l.ranges.trim(c, &u.ev)
 		}
 	}
 	u.now += u.step

@@ -67,13 +67,15 @@ func (b *bucket) write(c *cell, at traffic.Time, level, first int64) {
 	*c = cell{a: uint64(at), b: cellUsed | uint64(level) | uint64(first&(span-1))<<b.levels}
 }
 
-// pour counts ev in the bucket. An event that does not fit is over and adds nothing. One of no units moves the key's time.
+// pour counts ev in the bucket. An event that does not fit is over and adds nothing. One of no units only moves the key's
+// time, and is never late: a value that is known is poured so, and the key's time may be newer than anything that a snapshot
+// of format 2 has kept of its values.
 func (b *bucket) pour(c *cell, ev *event) {
 	at, level, first := ev.time, int64(0), b.grainOf(ev.time)
 	w := int64(b.lineage.window)
 	if c.b != 0 {
 		newest, held, _ := b.read(c)
-		if ev.time < newest {
+		if ev.time < newest && ev.units > 0 {
 			b.pourLate(c, ev)
 			return
 		}

@@ -113,7 +113,7 @@ func FuzzRestore(f *testing.F) {
 	for i := range 6 {
 		m.send(i%2, origin+traffic.Time(i)*second, "192.0.2.1", fmt.Sprint(i), 2)
 	}
-	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), crowded(f).p.Snapshot(nil), readFile(f, "snapshot-2.bin"), readFile(f, "snapshot-2-text.bin")} {
+	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), crowded(f).p.Snapshot(nil), everyBeside(f).p.Snapshot(nil), readFile(f, "snapshot-2.bin"), readFile(f, "snapshot-2-text.bin"), readFile(f, "snapshot-3.bin")} {
 		f.Add(raw[:len(raw)-4])
 	}
 	table := crc32.MakeTable(crc32.Castagnoli)
@@ -200,8 +200,9 @@ func TestGoldenFormats(t *testing.T) {
 		}
 		golden(t, fmt.Sprintf("keyed-%d.bin", format), all)
 	}
-	golden(t, "snapshot-3.bin", everyAlgorithm(t).p.Snapshot(nil))
-	golden(t, "snapshot-3-crowded.bin", crowded(t).p.Snapshot(nil))
+	golden(t, "snapshot-3.bin", everyAlgorithm(t).written(rules.LanguageRecordFormat-1))
+	golden(t, "snapshot-3-crowded.bin", crowded(t).written(rules.LanguageRecordFormat-1))
+	golden(t, "snapshot-4.bin", everyBeside(t).p.Snapshot(nil))
 
 	written := readFile(t, "hit-1.json")
 	h, err := detectors.DecodeHit(written)
@@ -223,6 +224,19 @@ func crowded(t testing.TB) *many {
 		t.Fatalf("evicted %v: nobody came back", evicted)
 	}
 	return m
+}
+
+// written is the snapshot that m's log leaves when its records are of a format.
+func (m *many) written(format int) []byte {
+	p := detectors.NewPartition(m.cfg)
+	m.learn(p)
+	for _, l := range m.log {
+		l.keyed.Format = format
+		if _, err := p.Fold(l.appended, &l.keyed, nil); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	return p.Snapshot(nil)
 }
 
 // A snapshot of format 2 restores: the log goes on with the windows that it had, the episodes that it had open close under the
@@ -345,8 +359,8 @@ func TestSnapshotsHaveTheStreamsFormat(t *testing.T) {
 		m.must(k)
 	}
 	raw := m.p.Snapshot(nil)
-	if raw[0] != detectors.SnapshotFormat-1 {
-		t.Fatalf("format %d, want %d", raw[0], detectors.SnapshotFormat-1)
+	if raw[0] != 2 {
+		t.Fatalf("format %d, want 2", raw[0])
 	}
 	p, err := detectors.Restore(m.cfg, raw)
 	if err != nil {

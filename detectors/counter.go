@@ -32,14 +32,15 @@ type Verdict struct {
 func NewCounter(d rules.Document) *Counter {
 	c := &Counter{rule: rules.Version{Document: d}}
 	c.lineage = newLineage(d.ID, 0, &ledger{})
-	c.lineage.start(&c.rule)
+	c.lineage.start(&c.rule, int64(d.Limit))
 	return c
 }
 
 // SetLimit changes limit and burst, as a new version of the rule in the same lineage does. burst 0 means limit.
 func (c *Counter) SetLimit(limit, burst int) { c.rule.Limit, c.rule.Burst = limit, burst }
 
-// Add gives the window an event at the instant at, of so many units: 1 for one event; 0 or fewer adds nothing and only asks. value is counted when the rule counts distinct values, and ignored otherwise; there units above 1 mean 1.
+// Add gives the window an event at the instant at, of so many units: 1 for one event; 0 or fewer adds nothing and only asks.
+// value is counted when the rule counts distinct values, and ignored otherwise; there units above 1 mean 1.
 func (c *Counter) Add(at traffic.Time, units int64, value string) Verdict {
 	ev := &c.event
 	ev.begin(at, int64(c.rule.Limit), capacity(&c.rule))
@@ -50,8 +51,8 @@ func (c *Counter) Add(at traffic.Time, units int64, value string) Verdict {
 	}
 	if units > 0 {
 		c.lineage.algorithm.add(&c.cell, ev)
-		if log, ok := c.lineage.algorithm.(rangeCounter); ok && len(ev.exceedances) > 0 {
-			log.trim(&c.cell, ev)
+		if c.lineage.ranges != nil && len(ev.exceedances) > 0 {
+			c.lineage.ranges.trim(&c.cell, ev)
 		}
 	}
 	v := Verdict{Over: len(ev.exceedances) > 0, Count: c.lineage.algorithm.countAt(&c.cell, at, ev.limit)}

@@ -45,7 +45,7 @@ func (d *distinctWindows) add(c *cell, ev *event) {
 	v := &w.list[i]
 	if ev.time < v.start {
 		ev.leave()
-		ev.withdraw = v.set.least() <= 2*ev.limit
+		ev.withdraw = v.set.least() <= 2*ev.most
 		v.unsure = true
 		return
 	}
@@ -53,11 +53,11 @@ func (d *distinctWindows) add(c *cell, ev *event) {
 	ev.behind = ev.time < v.newest || i < len(w.list)-1
 	v.newest = max(v.newest, ev.time)
 	if d.aligned {
-		how := overEvent
 		if ev.behind {
-			how = overNear
+			ev.judgeLate(ev.time, v.set.least(), overNear)
+		} else {
+			ev.judge(v.set.least())
 		}
-		ev.judgeAt(ev.time, v.set.least(), how)
 	} else {
 		judgeFirstSeen(ev, v.start, v.newest, v.set.least(), v.unsure)
 	}
@@ -207,9 +207,9 @@ func bit(b bool) uint64 {
 }
 
 // holdValues gives an empty cell a T of its own for its values, and charges for the T.
-func holdValues[T any](far *pool[T], l *lineage, c *cell, charge int64) *T {
+func holdValues[T any](p *pool[T], l *lineage, c *cell, charge int64) *T {
 	l.ledger.bytes += charge
-	return far.hold(c)
+	return p.hold(c)
 }
 
 // newDistinct is newAlgorithm for lineages that count distinct values.

@@ -15,9 +15,9 @@ import (
 //
 // Order matters more than to any other algorithm. A late event may be the one that should have poured its value, which would
 // have leaked earlier then; and a value that was over may have been a known one. So an exceedance is certain only once no
-// event on time can come before it (event.settles), and withdrawn when an event comes late. The late event itself pours nothing: its value is
-// known from then on, and if it was before, the bucket is taken to be emptier by it. Before the life's first event it is
-// left out, and nothing is over for the rest of that life, up to a pause of a life's length.
+// event on time can come before it (event.settles), and withdrawn when an event comes late. The late event itself pours
+// nothing: its value is known from then on, and if it was before, the bucket is taken to be emptier by it. Before the life's
+// first event it is left out, and nothing is over for the rest of that life, up to a pause of a life's length.
 //
 // Memory: 8 bytes a value of this life up to DistinctExact, with up to half as much room, then 2 KiB.
 //

@@ -43,7 +43,7 @@ func (d *distinctRotating) add(c *cell, ev *event) {
 		if p.before.add(ev.value) {
 			p.compare()
 		}
-		ev.judgeAt(ev.time, p.before.least(), overNear)
+		ev.judgeLate(ev.time, p.before.least(), overNear)
 	case steps == 0:
 		p.add(ev.value)
 	case steps == 1:
@@ -56,7 +56,11 @@ func (d *distinctRotating) add(c *cell, ev *event) {
 	}
 	ev.behind = ev.time < p.newest
 	p.newest = max(p.newest, ev.time)
-	ev.judgeAt(p.newest, d.weighted(p), overNear)
+	if ev.behind {
+		ev.judgeLate(p.newest, d.weighted(p), overNear)
+	} else {
+		ev.judgeAt(p.newest, d.weighted(p), overNear)
+	}
 	d.lineage.ledger.bytes += p.now.bytes() + p.before.bytes() - was
 }
 

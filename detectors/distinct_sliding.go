@@ -12,8 +12,9 @@ import (
 // each value. It is `sliding` with count: distinct, up to the limit SlidingExact.
 //
 // Exact for events in any order (two values are taken for one with a chance below 2^-47): a late event is put in its place,
-// and every window that it lies in is judged again; windows of other events by the greatest limit that the lineage has had. A time of a value is not kept when the ones before and after it lie no more than a window apart:
-// whatever window holds it holds one of them, or ends before another value comes.
+// and every window that it lies in is judged again; windows of other events by the greatest limit that the lineage has had.
+// A time of a value is not kept when the ones before and after it lie no more than a window apart: whatever window holds it
+// holds one of them, or ends before another value comes.
 //
 // Memory: 16 bytes for each time that is kept and that an event on time can still meet, with up to half as much room: of
 // one value at most two in a window's length. Once the newest event is over, only the times of the newest limit+1 values are
@@ -57,7 +58,7 @@ func (d *distinctLog) add(c *cell, ev *event) {
 		log.put(x, d.lineage.window)
 		ev.judge(log.distinct(earlier(ev.time, d.lineage.window)))
 		if len(ev.exceedances) > 0 {
-			log.saturate(int(ev.limit) + 1)
+			log.saturate(int(ev.most) + 1)
 		}
 	} else {
 		ev.behind = true

@@ -10,8 +10,8 @@ import (
 const (
 	// MaxEpisode is where a running episode is cut: it closes, and the next over event opens another.
 	MaxEpisode = 24 * time.Hour
-	// MaxSamples is how many sample events an episode keeps: the first ones over the limit.
-	MaxSamples = 3
+	// maxSamples is how many sample events an episode keeps: the first ones over the limit.
+	maxSamples = 3
 	// MaxTuples is how many different blocks one episode may lead to, where a block's key tells apart what the rule's key
 	// does not. Beyond, one for the rule's own key stands for all others.
 	MaxTuples = 64
@@ -22,6 +22,7 @@ const (
 // over event, both included.
 type episode struct {
 	rule     *lineage
+	kind     Kind // under which it opened: of its hits
 	limit    int
 	subject  traffic.Subject
 	grouped  bool
@@ -39,6 +40,8 @@ type episode struct {
 	seen    int64 // rank of the event at whose arrival the episode was first seen; of two that merge, the lesser
 
 	targets []*blockTarget // at least one, at most MaxTuples+1
+	told    bool           // a hit of it was sent: it is among the open episodes of its rule
+	muted   bool           // a warning beyond the bound of openings: no hit of it is sent
 	users   distinct
 	devices distinct
 	samples [][]byte
@@ -85,16 +88,16 @@ func (ep *episode) meet(x place) bool {
 
 // extend takes the over event x into the episode, and counts the events between x and the bounds so far.
 func (ep *episode) extend(x *exceedance, a *arrival, o *offender) {
-	log, keeps := o.lineage.algorithm.(rangeCounter)
+	keeps := o.lineage.ranges != nil
 	after, before := x.compare(ep.last), x.compare(ep.first)
 	switch {
 	case after == 0 && x.place != a.at: // the last over event, judged again
 	case keeps && after >= 0:
-		ep.count += o.between(log, ep.last, x.place)
+		ep.count += o.between(ep.last, x.place)
 		ep.last = x.place
 	case keeps && before < 0:
 		// Events in [x, first): between counts (x, first], which is as many.
-		ep.count += max(1, o.between(log, x.place, ep.first))
+		ep.count += max(1, o.between(x.place, ep.first))
 		ep.first = x.place
 	case keeps:
 	case after >= 0 && !a.behind:
@@ -120,8 +123,8 @@ func (ep *episode) absorb(other *episode, o *offender) {
 		a, b = b, a
 	}
 	gap := int64(0)
-	if log, keeps := o.lineage.algorithm.(rangeCounter); keeps {
-		gap = max(0, o.between(log, a.last, b.first)-1)
+	if o.lineage.ranges != nil {
+		gap = max(0, o.between(a.last, b.first)-1)
 	} else {
 		ep.atLeast = true // how many events lie between the two is not known
 	}
@@ -171,7 +174,7 @@ func (ep *episode) under(version int) *blockTarget {
 // hit describes the episode as a record of the hits topic, for one of its block targets.
 func (ep *episode) hit(t *blockTarget, phase Phase, keyed int, seen traffic.Time) Hit {
 	h := Hit{
-		Format: HitFormat, Kind: KindHit, ID: t.id, Rule: ep.rule.rule, RuleVersion: t.version,
+		Format: HitFormat, Kind: ep.kind, ID: t.id, Rule: ep.rule.rule, RuleVersion: t.version,
 		Lineage: ep.rule.number, Phase: phase, Subject: ep.subject, BlockSubject: t.block, Grouped: ep.grouped,
 		Limit: ep.limit, WindowMS: int64(ep.rule.window) / 1000, Count: ep.count, Peak: int(ep.peak),
 		AtLeast: ep.atLeast, First: ep.first.time, Last: t.last, Seen: seen,

@@ -110,10 +110,52 @@ func appendKeyAddress(dst []byte, id *traffic.Identity, k traffic.KeyField) ([]b
 	return append(append(dst, 16), raw[:]...), true
 }
 
+// extraKey is binaryKey for a key with fields beside the identity, or with alternatives: each element is written as the field
+// that the event has of it, a field beside the identity as its number, its name and its value, both with length. key must be in
+// one order for all rules that share fingerprints.
+func (s *Secret) extraKey(scratch []byte, id *traffic.Identity, extra traffic.Extra, key []traffic.KeyField) (f Fingerprint, missing int, out []byte) {
+	scratch = append(scratch[:0], 0xfd) // no other key or value begins so
+	for _, k := range key {
+		var ok bool
+		if scratch, ok = appendExtraValue(scratch, id, extra, k); !ok {
+			missing++
+		}
+	}
+	return s.sum(scratch), missing, scratch
+}
+
+func appendExtraValue(dst []byte, id *traffic.Identity, extra traffic.Extra, k traffic.KeyField) ([]byte, bool) {
+	chosen, ok := id.Choose(extra, k)
+	if ok && chosen.OfIdentity() {
+		return appendKeyValue(dst, id, chosen)
+	}
+	mark := byte(chosen.Field)
+	if !ok {
+		mark |= 0x80
+	}
+	dst = appendText(append(dst, mark), chosen.Name)
+	if !ok {
+		return dst, false
+	}
+	value, _ := extra.ExtraValue(chosen)
+	return appendText(dst, value), true
+}
+
 // value is the hash of the value of a field that is counted as distinct; false when the event has none.
 func (s *Secret) value(scratch []byte, id *traffic.Identity, k traffic.KeyField) (v uint64, out []byte, ok bool) {
 	scratch, ok = appendKeyValue(append(scratch[:0], 0xfe), id, k)
 	return s.sum(scratch).Lo, scratch, ok
+}
+
+// values is value for any fields, and for combinations of them; false when the event lacks one.
+func (s *Secret) values(scratch []byte, id *traffic.Identity, extra traffic.Extra, fields []traffic.KeyField) (v uint64, out []byte, ok bool) {
+	scratch = append(scratch[:0], 0xfc)
+	for _, k := range fields {
+		if scratch, ok = appendExtraValue(scratch, id, extra, k); !ok {
+			return 0, scratch, false
+		}
+	}
+	return s.sum(scratch).Lo, scratch, true
 }
 
 // hitID is hash(kind, rule, lineage, key, block tuple, g, p, o), see docs/DESIGN.md §2, "Deterministic, monotone
@@ -140,6 +182,7 @@ type fingerprinter struct {
 	prefetched       []prefetched // of the event's rules; nil where nothing was prefetched
 	shared           []sharedKey  // keys of the event that were computed so far
 	subject, scratch []byte       // memory that every event uses again
+	extra            Extra
 }
 
 // sharedKey is the fingerprint of a key that several rules of one event have.
@@ -168,7 +211,7 @@ func (f *fingerprinter) locate(k *Keyed, i int, b *binding) (key Fingerprint, mi
 // key is the fingerprint of the event's key under a rule, and how many of its fields the event lacks.
 func (f *fingerprinter) key(k *Keyed, b *binding) (key Fingerprint, missing int) {
 	if b.lineage.form == keyText {
-		f.subject, missing = traffic.AppendSubject(f.subject[:0], &k.Identity, b.version.Key)
+		f.subject, missing = traffic.AppendSubjectOf(f.subject[:0], &k.Identity, f.of(k, b), b.version.Key)
 		key, f.scratch = f.secret.textKey(f.scratch, b.lineage.id, f.subject)
 		return key, missing
 	}
@@ -177,7 +220,11 @@ func (f *fingerprinter) key(k *Keyed, b *binding) (key Fingerprint, missing int)
 			return f.shared[i].print, f.shared[i].missing
 		}
 	}
-	key, missing, f.scratch = f.secret.binaryKey(f.scratch, &k.Identity, b.version.Key)
+	if b.key == nil {
+		key, missing, f.scratch = f.secret.binaryKey(f.scratch, &k.Identity, b.version.Key)
+	} else {
+		key, missing, f.scratch = f.secret.extraKey(f.scratch, &k.Identity, f.of(k, b), b.key)
+	}
 	f.shared = append(f.shared, sharedKey{b.group, key, missing})
 	return key, missing
 }
@@ -186,6 +233,9 @@ func (f *fingerprinter) key(k *Keyed, b *binding) (key Fingerprint, missing int)
 // lacks the value.
 func (f *fingerprinter) measure(k *Keyed, i int, b *binding, ev *event) (ok bool) {
 	switch c := &b.version.Count; {
+	case b.counted != nil:
+		ev.value, f.scratch, ok = f.secret.values(f.scratch, &k.Identity, f.of(k, b), b.counted)
+		return ok
 	case c.Distinct != nil:
 		ev.value, f.scratch, ok = f.secret.value(f.scratch, &k.Identity, *c.Distinct)
 		return ok
@@ -197,6 +247,12 @@ func (f *fingerprinter) measure(k *Keyed, i int, b *binding, ev *event) (ok bool
 
 // text is the event's key under a rule as subjects are written. It is valid until the next call.
 func (f *fingerprinter) text(k *Keyed, b *binding) []byte {
-	f.subject, _ = traffic.AppendSubject(f.subject[:0], &k.Identity, b.version.Key)
+	f.subject, _ = traffic.AppendSubjectOf(f.subject[:0], &k.Identity, f.of(k, b), b.version.Key)
 	return f.subject
+}
+
+// of is what the event has beside its identity, as a rule names it. It is valid until the next call.
+func (f *fingerprinter) of(k *Keyed, b *binding) traffic.Extra {
+	f.extra = Extra{k.Extra, b.extra}
+	return &f.extra
 }

@@ -59,7 +59,7 @@ func (f *firstSeen) add(c *cell, ev *event) {
 		start, newest, count = ev.time, ev.time, 0
 	case ev.time < start:
 		ev.leave()
-		ev.withdraw = count <= 2*ev.limit
+		ev.withdraw = count <= 2*ev.most
 		c.b |= cellUnsure
 		return
 	}
@@ -73,10 +73,14 @@ func (f *firstSeen) add(c *cell, ev *event) {
 
 // judgeFirstSeen judges a window by its count, as far as that is certain. The newest event is over if any is.
 func judgeFirstSeen(ev *event, start, newest traffic.Time, count int64, unsure bool) {
+	limit := ev.limit
+	if ev.behind {
+		limit = ev.most // the newest event's is not known
+	}
 	switch {
-	case count <= ev.limit || unsure && count <= 2*ev.limit:
+	case count <= limit || unsure && count <= 2*ev.most:
 		return
-	case count <= 2*ev.limit && start > ev.dead:
+	case count <= 2*ev.most && start > ev.dead:
 		ev.settles = start
 	}
 	ev.exceed(newest, count, overNear)

@@ -87,11 +87,15 @@ func (f *fixed) addOdd(c *cell, ev *event, n int64) {
 	case d == 0:
 		newest = plus(newest, ev.units)
 		ev.behind = ev.time < at
-		ev.judgeAt(at, newest, overEvent) // the newest of the window is over if any is
+		if ev.behind {
+			ev.judgeLate(at, newest, overEvent) // the newest of the window is over if any is
+		} else {
+			ev.judge(newest)
+		}
 	case d == -1:
 		before = plus(before, ev.units)
 		ev.behind = true
-		ev.judgeAt(ev.time, before, f.late())
+		ev.judgeLate(ev.time, before, f.late())
 	case d == 1 && (before == 0 || !f.open(n-2, ev.dead)):
 		newest, before = plus(0, ev.units), newest
 		ev.judge(newest)
@@ -171,10 +175,13 @@ func (f *fixed) addOverflow(c *cell, ev *event, n int64) {
 	s.list[at].count = plus(s.list[at].count, ev.units)
 	ev.behind = ev.time < s.newest
 	s.newest = max(s.newest, ev.time)
-	if at == len(s.list)-1 {
-		ev.judgeAt(s.newest, s.list[at].count, overEvent)
-	} else {
-		ev.judgeAt(ev.time, s.list[at].count, f.late())
+	switch {
+	case at < len(s.list)-1:
+		ev.judgeLate(ev.time, s.list[at].count, f.late())
+	case ev.behind:
+		ev.judgeLate(s.newest, s.list[at].count, overEvent)
+	default:
+		ev.judge(s.list[at].count)
 	}
 	closed := 0
 	for closed < len(s.list)-1 && !f.open(s.list[closed].number, ev.dead) {

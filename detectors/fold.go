@@ -3,7 +3,6 @@ package detectors
 import (
 	"fmt"
 
-	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -68,9 +67,12 @@ func (p *Partition) checkRules(k *Keyed) error {
 	if !ok {
 		return &UnknownVersionError{Version: k.Version}
 	}
-	for _, r := range k.Rules {
+	for i, r := range k.Rules {
 		if r >= len(bindings) {
 			return fmt.Errorf("%w: rule %d of routing version %d, which has %d", ErrRecord, r, k.Version, len(bindings))
+		}
+		if tier := k.tier(i); tier > len(bindings[r].version.Tiers) {
+			return fmt.Errorf("%w: tier %d of rule %d of routing version %d, which has %d", ErrRecord, tier, r, k.Version, len(bindings[r].version.Tiers))
 		}
 	}
 	return nil
@@ -86,7 +88,7 @@ func (p *Partition) begin(appended traffic.Time, k *Keyed) {
 	if k.Generation == p.fence.generation {
 		p.fence.grow(k.Source)
 		p.watermark.grow(k.Source)
-		p.recent = k.format() >= rules.UncountedRecordFormat
+		p.format = max(p.format, snapshotFormat(k.format()))
 	}
 }
 
@@ -117,7 +119,9 @@ func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 		return out
 	}
 	ev := &p.event
-	ev.begin(k.Time, b.limit, b.burst)
+	limit := b.limitOf(k, i)
+	ev.begin(k.Time, limit, b.burstOf(limit))
+	ev.most = b.most
 	if !p.fingerprints.measure(k, i, b, ev) {
 		p.counts.MissingValue++
 		p.uncounted.add(k, b, UncountedMissingValue, p.watermark.appended)
@@ -125,25 +129,61 @@ func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 	}
 	if ev.units == 0 { // a sum is as right without it
 		p.counts.Counted++
+		b.lineage.counts.counted(b)
 		return out
 	}
-	l := b.lineage
-	l.feed(b)
+	b.lineage.feed(b)
+	at := located{form: b.lineage.form}
+	at.key, at.missing, at.guess = p.fingerprints.locate(k, i, b)
+	out = p.feed(k, b, at, limit, out)
+	for j := range b.beside {
+		other := &b.beside[j]
+		other.lineage.feed(other)
+		other.besideEvent(ev, k, i)
+		out = p.feed(k, other, at.beside(&p.fingerprints, k, other), limit, out)
+	}
+	return out
+}
+
+// located is where the windows of an event's key lie.
+type located struct {
+	key     Fingerprint
+	form    keyForm
+	missing int   // fields of the key that the event lacks
+	guess   int32 // as in table.put
+}
+
+// feed gives p.event to the window of its key, in a lineage that was told of b. limit is the rule's, for the event.
+func (p *Partition) feed(k *Keyed, b *binding, at located, limit int64, out []Hit) []Hit {
+	ev, l := &p.event, b.lineage
 	ev.dead = l.dead(p.watermark.at)
-	key, missing, guess := p.fingerprints.locate(k, i, b)
-	c, held := l.cellOf(key, guess)
+	c, held := l.cellOf(at.key, at.guess)
 	l.algorithm.add(c, ev)
-	if ev.left > 0 {
+	switch {
+	case l.role != roleMain: // the rule is told of once
+	case ev.left > 0:
 		p.counts.OutOfOrder++
 		p.uncounted.add(k, b, UncountedOutOfOrder, p.watermark.appended)
-	} else {
+	default:
 		p.counts.Counted++
+		l.counts.counted(b)
 	}
 	if held != nil || len(ev.exceedances) > 0 {
 		if held == nil {
-			held = l.addOffender(key, c)
+			held = l.addOffender(at.key, c)
+			if b.above != nil {
+				b.lift(at.key, &held.cell, ev)
+			}
 		}
-		out = p.judge(k, b, held, missing > 0, out)
+		if len(ev.exceedances) > 0 && b.kind == KindHit {
+			l.counts.told.Over++
+		}
+		out = p.judge(k, b, held, at.missing > 0, limit, out)
+		if b.above != nil {
+			b.above.climb(ev, k)
+			at.guess = 0
+			out = p.feed(k, b.above, at, b.above.limit, out)
+		}
 	}
 	if p.keys.full() {
 		out = p.evict(out)
@@ -152,7 +192,7 @@ func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 }
 
 // judge brings the episodes of a key up to date with an event that was counted in its window, or left out.
-func (p *Partition) judge(k *Keyed, b *binding, held *offender, grouped bool, out []Hit) []Hit {
+func (p *Partition) judge(k *Keyed, b *binding, held *offender, grouped bool, limit int64, out []Hit) []Hit {
 	ev := &p.event
 	res := p.outcome.empty()
 	if ev.withdraw {
@@ -163,7 +203,7 @@ func (p *Partition) judge(k *Keyed, b *binding, held *offender, grouped bool, ou
 	}
 	if ev.left < ev.units {
 		a := arrival{
-			event: k, bound: b, secret: &p.cfg.Secret, subject: p.fingerprints.text(k, b), grouped: grouped, rank: p.events,
+			event: k, bound: b, secret: &p.cfg.Secret, subject: p.fingerprints.text(k, b), grouped: grouped, limit: limit, rank: p.events,
 			at: held.among(place{entry{ev.time, ev.limit}, ev.nth}), behind: ev.behind, settles: ev.settles,
 		}
 		for i := range ev.exceedances {
@@ -184,13 +224,20 @@ func (p *Partition) reportEpisodes(held *offender, cooldown traffic.Time, out []
 // evict forgets keys until the budget is kept. Their episodes are closed: the hits reported so far hold, events that would
 // have followed are lost.
 func (p *Partition) evict(out []Hit) []Hit {
+	end := func(held *offender) {
+		held.end(p.outcome.empty())
+		out = p.reportEpisodes(held, 0, out)
+	}
 	for p.keys.full() {
 		for _, victim := range p.keys.victims(p.watermark.at, p.events) {
+			if victim.lineage.cells.get(victim.key) == nil {
+				continue // it went with the rung below it
+			}
 			if held := victim.lineage.offenderOf(victim.key); held != nil {
-				held.end(p.outcome.empty())
-				out = p.reportEpisodes(held, 0, out)
+				end(held)
 			}
 			victim.lineage.evict(victim.key, victim.events)
+			victim.lineage.forgetAbove(victim.key, end)
 			p.counts.Evicted[victim.what]++
 		}
 	}

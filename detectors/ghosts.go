@@ -11,9 +11,10 @@ import (
 // as few events that never were away. This is the ghost list of ARC (Megiddo and Modha, 2003)
 // with the frequencies of TinyLFU (Einziger, Friedman and Manes, 2017), within the budget and part of the state.
 //
-// A key's bucket has room for ghostWays, the newest first; one more pushes out the oldest. With 1/8 of the budget they
-// are 2.1 for each key that the rest holds, so a key that comes back after 1.2 times as many others as the budget holds is known with 99.4 %.
-// A key is taken for another with a chance of 4 in 10,000: it is kept longer than it merits, and the other is forgotten.
+// A key's bucket has room for ghostWays, the newest first; one more pushes out the oldest. With 1/8 of the budget they are
+// 2.1 for each key that the rest holds, so a key that comes back after 1.2 times as many others as the budget holds is known
+// with 99.4 %. A key is taken for another with a chance of 4 in 10,000: it is kept longer than it merits, and the other is
+// forgotten.
 type ghosts struct {
 	pages   []*ghostPage // nil: nobody yet
 	buckets int

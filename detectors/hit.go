@@ -14,19 +14,17 @@ import (
 // is written only for records of a format that allows it (see rules.UncountedRecordFormat).
 const HitFormat = 1
 
-// Kind is the kind of a record on the hits topic.
+// Kind is the kind of a record on the hits topic. The names attempt and statistics are reserved.
 type Kind string
 
 const (
-	KindHit       Kind = "hit"        // an episode of one source over one rule's limit
-	KindLate      Kind = "late"       // late events, summed per rule, source partition and minute
-	KindUncounted Kind = "uncounted"  // events left out for another reason, summed likewise; Reason is an Uncounted
-	KindLoss      Kind = "loss"       // a gap that an operator accepted, or that retention made
-	KindRelease   Kind = "release"    // an operator releases a block; written by the CLI, acted on by ENFORCE
-	KindNear      Kind = "near"       // reserved
-	KindCandidate Kind = "candidate"  // reserved
-	KindAttempt   Kind = "attempt"    // reserved
-	KindStats     Kind = "statistics" // reserved
+	KindHit       Kind = "hit"       // an episode of one source over one rule's limit
+	KindNear      Kind = "near"      // an episode of one source near one rule's limit: open and closed only, nobody to block
+	KindCandidate Kind = "candidate" // an episode over a limit on trial, of a candidate or a pending version: never enforced
+	KindLate      Kind = "late"      // late events, summed per rule, source partition and minute
+	KindUncounted Kind = "uncounted" // events left out for another reason, summed likewise; Reason is an Uncounted
+	KindLoss      Kind = "loss"      // a gap that an operator accepted, or that retention made
+	KindRelease   Kind = "release"   // an operator releases a block; written by the CLI, acted on by ENFORCE
 )
 
 // Phase is how far an episode is.
@@ -56,7 +54,7 @@ type Hit struct {
 	BlockSubject traffic.Subject `json:"block_subject,omitempty"` // who a block would hold; empty: no block is possible
 	Grouped      bool            `json:"grouped,omitempty"`       // a field of the key is missing: recorded, never blocking
 
-	Limit    int   `json:"limit"`
+	Limit    int   `json:"limit"` // of the source's events; near: the one that it is near to
 	WindowMS int64 `json:"window_ms,omitempty"`
 	Count    int64 `json:"count"` // events from the first to the last over event; late, uncounted: events
 	// AtLeast says that Count may be too low, and First and Last not those of the events in order of time: an event came so
@@ -101,10 +99,20 @@ func EncodeHit(h *Hit) ([]byte, error) {
 }
 
 // knownKinds are the kinds of hits that this build writes, and that its readers know what to do with.
-func knownKinds() []Kind { return []Kind{KindHit, KindLate, KindUncounted, KindLoss, KindRelease} }
+func knownKinds() []Kind {
+	return append(episodeKinds(), KindLate, KindUncounted, KindLoss, KindRelease)
+}
+
+// episodeKinds are the kinds whose hits tell of episodes. Snapshots write their indexes.
+func episodeKinds() []Kind { return []Kind{KindHit, KindNear, KindCandidate} }
+
+// Episode reports whether hits of this kind tell of episodes, in phases. Those of KindNear and KindCandidate are told apart from
+// KindHit: nothing comes of them. They are written under rules.LanguageRecordFormat and later only.
+func (k Kind) Episode() bool { return slices.Contains(episodeKinds(), k) }
 
 // DecodeHit reads a record of the hits topic. One of a newer format, or of a kind that a newer build has brought, gives
-// *UnknownFormatError: a reader that goes past such a record loses it. Any other fault gives an error that wraps ErrHit. Unknown members are ignored: a member that changes the meaning of others raises the format.
+// *UnknownFormatError: a reader that goes past such a record loses it. Any other fault gives an error that wraps ErrHit.
+// Unknown members are ignored: a member that changes the meaning of others raises the format.
 func DecodeHit(b []byte) (Hit, error) {
 	var h Hit
 	err := json.Unmarshal(b, &h)

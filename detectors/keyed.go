@@ -13,10 +13,10 @@ import (
 // Formats of keyed records. A stream's routing version names the one that its routers write, so that every process of a
 // rolling upgrade can read it; this build writes and reads all from OldestRecordFormat to RecordFormat. Format 2 brought
 // units and packed samples. Formats 3 and 4 have the layout of format 2; what they allow, rules.UncountedRecordFormat and
-// rules.ReadingRecordFormat say.
+// rules.ReadingRecordFormat say. Format 5 brought tiers and extra values.
 const (
 	OldestRecordFormat = 1
-	RecordFormat       = 4
+	RecordFormat       = 5
 )
 
 // KnownRecordFormats names, for messages, the formats that this build writes and reads.
@@ -27,14 +27,13 @@ func KnowsRecordFormat(format int) bool {
 	return OldestRecordFormat <= format && format <= RecordFormat
 }
 
-// KeyedKind is the kind of a keyed record.
+// KeyedKind is the kind of a keyed record. 4 is reserved for counts that a router has summed over a chunk.
 type KeyedKind uint8
 
 const (
-	KeyedEvent   KeyedKind = 1 // one event, for the rules that this partition owns a window of
-	KeyedTick    KeyedKind = 2 // progress of a source partition that has shown nothing here
-	KeyedLoss    KeyedKind = 3 // an operator accepted a gap in a source partition
-	KeyedPartial KeyedKind = 4 // reserved: pre-aggregated counts of a chunk
+	KeyedEvent KeyedKind = 1 // one event, for the rules that this partition owns a window of
+	KeyedTick  KeyedKind = 2 // progress of a source partition that has shown nothing here
+	KeyedLoss  KeyedKind = 3 // an operator accepted a gap in a source partition
 )
 
 // NoOffset stands for "none before" in Prev and in fences.
@@ -58,7 +57,13 @@ type Keyed struct {
 	Rules   []int // indexes into that version's rules, ascending
 	// Units is what the event adds to the windows of rules that count a sum: nil for one each, else one number for each of
 	// Rules, from 0 up (0 adds nothing; rules that do not sum ignore theirs). Format 1 cannot hold it.
-	Units    []int64
+	Units []int64
+	// Tiers says by which limit the event is judged under each of Rules: nil for each rule's own, else 0 for that and n for the
+	// n-th of its tiers. Formats before 5 cannot hold it.
+	Tiers []int
+	// Extra are the values beside the identity that keys and distinct counts of Rules use, ascending by index; one that is not
+	// there is missing. Formats before 5 cannot hold them.
+	Extra    []ExtraValue
 	Identity traffic.Identity
 	Sample   []byte // JSON of traffic.Sample, for evidence
 
@@ -67,6 +72,38 @@ type Keyed struct {
 	Idle  bool
 	Clock traffic.Time
 }
+
+// ExtraValue is the event's value of a field that is no part of an identity.
+type ExtraValue struct {
+	Index int    // into the routing version's extra fields
+	Text  string // not empty
+}
+
+// Extra finds the values of a record by the fields that one rule uses.
+type Extra struct {
+	Values []ExtraValue
+	Uses   []rules.ExtraUse // of the rule
+}
+
+var _ traffic.Extra = (*Extra)(nil)
+
+// ExtraValue is the record's value of a field, false where it has none.
+func (e *Extra) ExtraValue(k traffic.KeyField) (string, bool) {
+	for _, u := range e.Uses {
+		if u.Field != k {
+			continue
+		}
+		for i := range e.Values {
+			if e.Values[i].Index == u.Index {
+				return e.Values[i].Text, e.Values[i].Text != ""
+			}
+		}
+	}
+	return "", false
+}
+
+// maxExtraValues bounds Keyed.Extra when a record is read.
+const maxExtraValues = 1 << 16
 
 // format is Format with its default: of a record that was read, the format under which its routing version lets all that
 // it causes be written.
@@ -97,10 +134,12 @@ func (e *UnknownFormatError) Error() string {
 	return fmt.Sprintf("%s has format %s, this build reads %s: upgrade this process", e.What, e.Got, e.Known)
 }
 
-// The layout of a keyed record, formats 2 and 3; format 1 is the same without units. Numbers are varints (unsigned unless marked ±), strings carry their length.
+// The layout of a keyed record, format 5; formats 2 to 4 are the same without tiers and extra values, format 1 also without units. Numbers are varints (unsigned unless
+// marked ±), strings carry their length.
 //
 //	byte format, byte kind, g, p, o, o-prev (0: none), ±time
 //	event: ±progress, version, rule count, rules (first, then differences), byte units (0: one each; 1: a number per rule),
+//	       byte tiers (0: none; 1: a number per rule), extra count, extra values (index: first, then differences; string),
 //	       mask of present identities (bit = Field), ip: 4 or 16 bytes with length, others: strings in Field order, sample
 //	tick:  byte idle, ±clock
 //	loss:  nothing more
@@ -162,6 +201,33 @@ func appendEvent(dst []byte, k *Keyed) []byte {
 	if k.format() >= rules.CountingRecordFormat {
 		dst = appendUnits(dst, k)
 	}
+	if k.format() >= rules.LanguageRecordFormat {
+		dst = appendExtra(appendTiers(dst, k), k)
+	}
+	return dst
+}
+
+func appendTiers(dst []byte, k *Keyed) []byte {
+	if len(k.Tiers) != len(k.Rules) || len(k.Tiers) == 0 {
+		return append(dst, 0)
+	}
+	dst = append(dst, 1)
+	for _, n := range k.Tiers {
+		dst = binary.AppendUvarint(dst, uint64(n))
+	}
+	return dst
+}
+
+func appendExtra(dst []byte, k *Keyed) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(k.Extra)))
+	last := 0
+	for i := range k.Extra {
+		x := &k.Extra[i]
+		dst = binary.AppendUvarint(dst, uint64(x.Index-last))
+		dst = binary.AppendUvarint(dst, uint64(len(x.Text)))
+		dst = append(dst, x.Text...)
+		last = x.Index
+	}
 	return dst
 }
 
@@ -206,8 +272,8 @@ func appendBytes(dst, b []byte) []byte {
 	return append(dst, b...)
 }
 
-// DecodeKeyed reads one record into k, overwriting all of it but reusing the capacity of k.Rules and k.Units. k.Sample and the
-// texts of k.Identity alias b, which must stay as it is while k is used.
+// DecodeKeyed reads one record into k, overwriting all of it but reusing the capacity of its slices. k.Sample and the texts
+// of k.Identity and k.Extra alias b, which must stay as it is while k is used.
 // A record of an unknown format gives *UnknownFormatError, a damaged one an error that wraps ErrRecord.
 func DecodeKeyed(b []byte, k *Keyed) error {
 	if len(b) < 2 {
@@ -218,6 +284,7 @@ func DecodeKeyed(b []byte, k *Keyed) error {
 	}
 	// Field by field: a whole record would be built beside, and copied with its pointers.
 	k.Format, k.Kind, k.Rules, k.Units = int(b[0]), KeyedKind(b[1]), k.Rules[:0], k.Units[:0]
+	k.Tiers, k.Extra = k.Tiers[:0], k.Extra[:0]
 	k.Progress, k.Version, k.Idle, k.Clock = 0, 0, false, 0
 	k.Identity, k.Sample = traffic.Identity{}, nil
 	r := reader{b: b[2:]}
@@ -260,8 +327,30 @@ func readEvent(r *reader, k *Keyed) {
 			k.Units = append(k.Units, r.count())
 		}
 	}
+	if k.Format >= rules.LanguageRecordFormat {
+		readTiers(r, k, n)
+		readExtra(r, k)
+	}
 	readIdentity(r, &k.Identity)
 	k.Sample = r.bytes()
+}
+
+func readTiers(r *reader, k *Keyed, n int) {
+	if r.upTo(1, "tiers flag") == 0 {
+		return
+	}
+	for i := 0; i < n && r.err == nil; i++ {
+		k.Tiers = append(k.Tiers, int(r.upTo(rules.MaxTiers, "tier")))
+	}
+}
+
+func readExtra(r *reader, k *Keyed) {
+	n := int(r.upTo(maxExtraValues, "extra value count"))
+	last := 0
+	for i := 0; i < n && r.err == nil; i++ {
+		last += int(r.upTo(maxExtraValues, "extra value index"))
+		k.Extra = append(k.Extra, ExtraValue{Index: last, Text: r.text()})
+	}
 }
 
 func readIdentity(r *reader, id *traffic.Identity) {

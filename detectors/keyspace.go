@@ -39,8 +39,8 @@ func newKeyspace(budget int64) keyspace {
 }
 
 // lineage finds a lineage, or makes it.
-func (s *keyspace) lineage(rule string, number int) *lineage {
-	l := newLineage(rule, number, &s.ledger)
+func (s *keyspace) lineage(rule string, number int, r role) *lineage {
+	l := newLineageOf(rule, number, r, &s.ledger)
 	if known, ok := s.lineages[l.id]; ok {
 		return known
 	}
@@ -50,10 +50,10 @@ func (s *keyspace) lineage(rule string, number int) *lineage {
 	return l
 }
 
-// prune forgets lineages that hold nothing, have nothing left to tell, and are not named.
-func (s *keyspace) prune(named map[*lineage]bool) {
+// prune forgets lineages that hold nothing, have nothing left to tell, and are not named. minute is the one of append time.
+func (s *keyspace) prune(named map[*lineage]bool, minute traffic.Time) {
 	s.ordered = slices.DeleteFunc(s.ordered, func(l *lineage) bool {
-		if named[l] || l.cells.n > 0 || l.uncounted != [NumUncounted]int64{} {
+		if named[l] || l.cells.n > 0 || l.bounds(minute) || l.counts.told != (RuleEvents{}) {
 			return false
 		}
 		delete(s.lineages, l.id)

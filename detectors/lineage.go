@@ -3,6 +3,7 @@ package detectors
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -41,11 +42,16 @@ const keyBytes = 46
 type lineage struct {
 	rule   string
 	number int
-	id     string // rule/number
+	role   role
+	id     string // rule/number, and what its role adds
 	salt   uint64 // of the tags of its keys: rules of equal keys share fingerprints
 	ledger *ledger
 
-	uncounted [NumUncounted]int64 // events left out since the last TakeUncounted; no part of the state
+	counts lineageCounts // for metrics; no part of the state
+	above  *lineage      // the next rung of a ladder; nil: there is none
+
+	minute   traffic.Time // of append time, in which the openings of warnings are counted
+	openings int
 
 	// Of a lineage that has keys.
 	kind      kind
@@ -57,42 +63,48 @@ type lineage struct {
 	burst     int64
 	form      keyForm
 	algorithm algorithm
-	compacter compacter // the algorithm, if it has blocks to compact
+	ranges    rangeCounter // the algorithm, if it can count between two events; else nil
+	compacter compacter    // the algorithm, if it has blocks to compact; else nil
 	cells     table
 	offenders []*offender // keys with episodes, by the index in their cell
 	free      []uint32
 }
 
 func newLineage(rule string, number int, l *ledger) *lineage {
-	id := fmt.Sprintf("%s/%d", rule, number)
+	return newLineageOf(rule, number, roleMain, l)
+}
+
+func newLineageOf(rule string, number int, r role, l *ledger) *lineage {
+	id := fmt.Sprintf("%s/%d%s", rule, number, r.suffix())
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id)) // never an error
-	return &lineage{rule: rule, number: number, id: id, salt: h.Sum64(), ledger: l}
+	return &lineage{rule: rule, number: number, role: r, id: id, salt: h.Sum64(), ledger: l}
 }
 
 // tag is the part of a key that is remembered once the key is evicted.
 func (l *lineage) tag(key Fingerprint) uint16 { return uint16(mix(key.Lo ^ l.salt)) }
 
-// start sets what an empty lineage counts, and how.
-func (l *lineage) start(v *rules.Version) {
-	l.begin(kindOf(v), traffic.Time(v.Window.Microseconds()), keyBinary)
+// start sets what an empty lineage counts, and how. limit is the greatest of its events, but for a time.
+func (l *lineage) start(v *rules.Version, limit int64) {
+	l.begin(kindOf(v, limit), traffic.Time(v.Window.Microseconds()), keyBinary)
 }
 
 func (l *lineage) begin(k kind, window traffic.Time, form keyForm) {
 	l.kind, l.window, l.form, l.lateness, l.greatest, l.evicted = k, window, form, 0, 0, traffic.BeforeTime
 	l.offenders, l.free = nil, nil
 	l.algorithm = newAlgorithm(l)
+	l.ranges, _ = l.algorithm.(rangeCounter)
 	l.compacter, _ = l.algorithm.(compacter)
 }
 
 // feed notes the version under which the next event comes.
 func (l *lineage) feed(b *binding) {
 	if l.cells.n == 0 {
-		l.start(b.version)
+		l.start(b.version, b.steady)
 	}
 	l.lateness = max(l.lateness, b.lateness)
 	l.limit, l.burst = b.limit, b.burst
-	l.greatest = max(l.greatest, b.limit)
+	l.greatest = max(l.greatest, b.most)
 }
 
 // cellOf is the cell of a key, which is added if need be, and its episodes if it has any. guess is as in table.put.
@@ -176,21 +188,10 @@ func (l *lineage) isDead(s *slot, watermark traffic.Time) bool {
 	if k == nil && l.algorithm.dead(c, l.dead(watermark)) {
 		return true
 	}
-	if l.compacter != nil {
+	if l.compacter != nil && l.ledger.arena.sparse() {
 		l.compacter.compact(c)
 	}
 	return false
-}
-
-// takeUncounted appends the events left out since the last call.
-func (l *lineage) takeUncounted(dst []RuleUncounted) []RuleUncounted {
-	for reason, n := range l.uncounted {
-		if n > 0 {
-			dst = append(dst, RuleUncounted{Rule: l.rule, Reason: Uncounted(reason), Events: n})
-		}
-	}
-	l.uncounted = [NumUncounted]int64{}
-	return dst
 }
 
 // dead is the instant before which no event on time can lie, by the greatest lateness of the lineage.
@@ -205,38 +206,105 @@ func (l *lineage) dead(watermark traffic.Time) traffic.Time {
 type binding struct {
 	version  *rules.Version
 	lineage  *lineage
-	limit    int64
+	kind     Kind  // of its hits
+	limit    int64 // of its events, where limits is nil; else of those of no tier
+	limits   *limits
+	steady   int64 // the greatest limit that is not for a time
+	most     int64 // the greatest limit
 	burst    int64 // capacity of a bucket
+	fills    bool  // the capacity is the limit
 	lateness traffic.Time
 	cooldown traffic.Time
-	wide     bool // the block's key has fields that the rule's key has not
-	tells    bool // hits of KindUncounted may be written
-	group    int  // the first rule of the version that has the same key: they share fingerprints
+	wide     bool     // the block's key has fields that the rule's key has not
+	tells    bool     // hits of KindUncounted may be written
+	above    *binding // the next rung of a ladder; nil: there is none
+	group    int      // the first rule of the version that has the same key: they share fingerprints
+	beside   []binding
+
+	// Of a rule that counts by more than identities.
+	key     []traffic.KeyField // the rule's key in one order for all rules of the group; nil for a key of identities
+	counted []traffic.KeyField // the fields that are counted by distinct values; nil for none, and for one of an identity
+	extra   []rules.ExtraUse
 }
 
 // newBindings ties the rules of a routing version to their lineages, which lineageOf finds or makes.
-func newBindings(r *rules.Routing, lineageOf func(rule string, number int) *lineage) []binding {
+func newBindings(r *rules.Routing, lineageOf func(rule string, number int, r role) *lineage) []binding {
 	out := make([]binding, len(r.Rules))
+	extras := r.Extras()
 	for i := range r.Rules {
 		v := &r.Rules[i]
-		out[i] = newBinding(v, lineageOf(v.ID, v.Lineage))
-		out[i].tells, out[i].group = tellsUncounted(r), i
+		out[i] = newBinding(v, lineageOf(v.ID, v.Lineage, roleMain))
+		out[i].tells, out[i].group, out[i].extra = tellsUncounted(r), i, extras.ByRule[i]
+		out[i].beside = besideOf(v, lineageOf)
+		for j := range out[i].beside {
+			out[i].beside[j].extra = extras.ByRule[i]
+		}
 		for j := range i {
-			if sameKey(v.Key, r.Rules[j].Key) {
+			if sameKey(v.Key, r.Rules[j].Key) && sameUses(v.Key, extras.ByRule[i], extras.ByRule[j]) {
 				out[i].group = j
 				break
 			}
+		}
+		for j := range out[i].beside {
+			out[i].beside[j].group = out[i].group
 		}
 	}
 	return out
 }
 
+// newBinding ties a rule to the windows of its limit.
 func newBinding(v *rules.Version, l *lineage) binding {
-	return binding{
-		version: v, lineage: l, limit: int64(v.Limit), burst: capacity(v),
-		lateness: traffic.Time(v.Lateness.Microseconds()), cooldown: traffic.Time(v.UpdateEvery().Microseconds()),
-		wide: v.Block != nil && widens(v.Block.Key, v.Key),
+	b := bind(v, l, roleMain)
+	if v.Pending {
+		b.kind = KindCandidate
 	}
+	return b
+}
+
+// bind ties a rule to its windows of a role.
+func bind(v *rules.Version, l *lineage, r role) binding {
+	b := binding{
+		version: v, lineage: l, kind: KindHit, limit: limitFor(v, r, v.Limit), limits: newLimits(v, r),
+		lateness: traffic.Time(v.Lateness.Microseconds()), cooldown: traffic.Time(v.UpdateEvery().Microseconds()),
+		wide:  v.Block != nil && widens(v.Block.Key, v.Key),
+		fills: v.Burst == 0 || v.Burst == v.Limit,
+	}
+	if r == roleCandidate {
+		b.limit = int64(v.Candidate.Limit)
+	}
+	b.burst, b.steady, b.most = int64(v.Burst), b.limit, b.limit
+	if b.fills {
+		b.burst = b.limit
+	}
+	if b.limits != nil {
+		b.steady = b.limits.steady()
+		b.most = max(b.steady, b.limits.raised)
+	}
+	if !traffic.IdentityKey(v.Key) {
+		b.key = slices.SortedFunc(slices.Values(v.Key), traffic.KeyField.Compare)
+	}
+	switch c := &v.Count; {
+	case len(c.Tuple) > 0:
+		b.counted = slices.SortedFunc(slices.Values(c.Tuple), traffic.KeyField.Compare)
+	case c.Distinct != nil && !c.Distinct.OfIdentity():
+		b.counted = []traffic.KeyField{*c.Distinct}
+	}
+	return b
+}
+
+// sameUses reports whether two rules find the fields of a key beside the identity in the same place: {id} is another one in
+// another path.
+func sameUses(key []traffic.KeyField, a, b []rules.ExtraUse) bool {
+	for _, k := range key {
+		for one := range k.Alternatives() {
+			named := func(u rules.ExtraUse) bool { return u.Field == one }
+			i, j := slices.IndexFunc(a, named), slices.IndexFunc(b, named)
+			if (i < 0) != (j < 0) || i >= 0 && a[i].Index != b[j].Index {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // widens reports whether the block's key tells sources apart that the rule's key does not.

@@ -27,6 +27,7 @@ type arrival struct {
 	secret  *Secret
 	subject []byte // of the rule's key
 	grouped bool   // a field of the key is missing
+	limit   int64  // of the rule, for the event
 	rank    int64  // of the event among all that the partition has folded
 	at      place
 	behind  bool         // the key has had a newer event
@@ -36,7 +37,7 @@ type arrival struct {
 // blockSubject is the identity that a block would hold: that of the block's own key. It is empty where the event lacks a
 // field of that key.
 func (a *arrival) blockSubject() traffic.Subject {
-	if a.grouped || a.bound.version.Block == nil {
+	if a.grouped || a.bound.version.Block == nil || a.bound.kind == KindNear {
 		return ""
 	}
 	s, missing := traffic.MakeSubject(&a.event.Identity, a.bound.version.Block.Key)
@@ -46,17 +47,29 @@ func (a *arrival) blockSubject() traffic.Subject {
 	return s
 }
 
-// wideSubject is the identity of the block that stands for all others beyond MaxTuples: that of the rule's own key.
+// wideSubject is the identity of the block that stands for all others beyond MaxTuples: that of the rule's own key. It is empty
+// where that key is more than an identity, which no block can hold: a wider one is nobody's wish.
 func (a *arrival) wideSubject() traffic.Subject {
-	if a.grouped || a.bound.version.Block == nil {
+	if a.grouped || a.bound.version.Block == nil || a.bound.key != nil {
 		return ""
 	}
 	return traffic.Subject(a.subject)
 }
 
+// told is the limit that a hit names, of an event that is over: its own, or of a warning the rule's.
+func (a *arrival) told(x *exceedance) int {
+	switch {
+	case a.bound.kind == KindNear:
+		return int(a.limit)
+	case a.bound.limits != nil:
+		return int(x.limit)
+	}
+	return int(a.bound.limit)
+}
+
 // judge gives the arrival, and the events that it put over the limit, to the key's episodes.
 func (o *offender) judge(a *arrival, exceedances []exceedance, res *outcome) {
-	_, keeps := o.lineage.algorithm.(rangeCounter)
+	keeps := o.lineage.ranges != nil
 	for _, ep := range o.episodes {
 		if ep.meet(a.at) {
 			res.extend(ep)
@@ -90,15 +103,18 @@ func (o *offender) withdraw() {
 // opens one.
 func (o *offender) mark(x *exceedance, a *arrival, res *outcome) {
 	window := o.lineage.window
+	if a.bound.kind == KindCandidate && o.offends(x) {
+		return
+	}
 	var into *episode
 	for i := 0; i < len(o.episodes); i++ {
 		ep := o.episodes[i]
 		switch {
 		case !ep.touches(x.time, window):
 			continue
-		case ep.outlived(x.place):
+		case ep.outlived(x.place), ep.kind != a.bound.kind:
 			o.remove(ep)
-			res.end(ep, PhaseClosed, true)
+			res.end(ep, PhaseClosed, ep.kind == a.bound.kind)
 			i--
 		case into == nil:
 			ep.extend(x, a, o)
@@ -124,13 +140,18 @@ func (o *offender) mark(x *exceedance, a *arrival, res *outcome) {
 	}
 }
 
+// offends reports whether an over event lies in an episode of the live version. One that comes late and was routed when the
+// version was pending still has no part in it, nor ends it.
+func (o *offender) offends(x *exceedance) bool {
+	return slices.ContainsFunc(o.episodes, func(ep *episode) bool { return ep.kind == KindHit && ep.touches(x.time, o.lineage.window) })
+}
+
 // trim has the algorithm drop events that no decision needs, once an event was over.
 func (o *offender) trim(ev *event) {
-	log, keeps := o.lineage.algorithm.(rangeCounter)
-	if !keeps || len(ev.exceedances) == 0 {
+	if o.lineage.ranges == nil || len(ev.exceedances) == 0 {
 		return
 	}
-	switch given, equals := log.trim(&o.cell, ev); {
+	switch given, equals := o.lineage.ranges.trim(&o.cell, ev); {
 	case equals > 0 && given == o.trimmed.entry:
 		o.trimmed.nth += equals
 	case equals > 0:
@@ -146,9 +167,10 @@ func (o *offender) among(at place) place {
 	return at
 }
 
-// between counts the events x with a < x <= b: what the algorithm still keeps, and the trimmed equals of a.
-func (o *offender) between(log rangeCounter, a, b place) int64 {
-	n := log.between(&o.cell, a, b)
+// between counts the events x with a < x <= b, for a lineage that can count ranges: what the algorithm still keeps, and the
+// trimmed equals of a.
+func (o *offender) between(a, b place) int64 {
+	n := o.lineage.ranges.between(&o.cell, a, b)
 	if a.entry == o.trimmed.entry && b.entry != a.entry {
 		n += int64(o.trimmed.nth) + 1 // equals of a that are kept no more
 	}
@@ -213,10 +235,9 @@ func (ep *episode) addTarget(t *blockTarget, a *arrival, res *outcome) *blockTar
 }
 
 func (o *offender) open(x *exceedance, a *arrival) *episode {
-	v := a.bound.version
-	_, keeps := o.lineage.algorithm.(rangeCounter)
+	keeps := o.lineage.ranges != nil
 	ep := &episode{
-		rule: o.lineage, limit: v.Limit, subject: traffic.Subject(a.subject), grouped: a.grouped,
+		rule: o.lineage, kind: a.bound.kind, limit: a.told(x), subject: traffic.Subject(a.subject), grouped: a.grouped,
 		first: x.place, last: x.place, count: 1, seen: a.rank, settles: a.settles,
 		// The newest event of a window is its first over one if there is room for all others. Else it may be any.
 		atLeast: a.behind && !keeps && (x.how != overEvent || x.count != x.limit+1 || o.lineage.kind.count == countDistinct),
@@ -236,6 +257,7 @@ func (o *offender) join(a, b *episode, wide bool, res *outcome) *episode {
 		a, b = b, a
 	}
 	a.absorb(b, o)
+	a.muted = a.muted && b.muted
 	o.remove(b)
 	for _, t := range b.targets {
 		stays := a.target(t.block)
@@ -261,13 +283,14 @@ func (o *offender) addEvidence(a *arrival) {
 		}
 		ep.users.add(a.secret, a.event.Identity.User)
 		ep.devices.add(a.secret, a.event.Identity.Device)
-		if len(ep.samples) < MaxSamples && len(a.event.Sample) > 0 {
+		if len(ep.samples) < maxSamples && len(a.event.Sample) > 0 {
 			ep.samples = append(ep.samples, traffic.AppendSampleText(nil, a.event.Sample, a.event.Time, &a.event.Identity))
 		}
 	}
 }
 
 func (o *offender) remove(ep *episode) {
+	ep.ends()
 	o.episodes = slices.DeleteFunc(o.episodes, func(x *episode) bool { return x == ep })
 }
 
@@ -288,6 +311,7 @@ func (o *offender) expire(watermark traffic.Time, res *outcome) {
 // end closes all episodes before their time: the key is evicted.
 func (o *offender) end(res *outcome) {
 	for _, ep := range o.episodes {
+		ep.ends()
 		res.end(ep, PhaseClosed, false)
 	}
 	o.episodes = nil

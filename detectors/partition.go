@@ -16,7 +16,7 @@ import (
 // is part of the deployment: changing Stall, IdleMargin or Budget changes what a replay finds.
 type Config struct {
 	Keyed      int   // number of this keyed partition
-	Sources    int   // partitions that the requests topic had when this generation of it began; see grow for those added since
+	Sources    int   // partitions that the requests topic had when this generation of it began; see fence.grow for those added since
 	Generation int64 // the newest generation of the requests topic that this process knows
 	Secret     Secret
 	// Stall is how long, by append time that passes, a source partition may be silent before the watermark stops waiting
@@ -51,7 +51,7 @@ type Partition struct {
 	report    report
 
 	events   int64            // accepted event records, the rank of the next
-	recent   bool             // the last record was of a format that the release before does not know
+	format   int              // of snapshots: what every process of the stream can read
 	snapshot *SnapshotEncoder // the snapshot under way
 
 	counts Counts
@@ -69,7 +69,8 @@ type Counts struct {
 	Duplicates int64 // event records that the fence dropped
 	Ticks      int64
 	// Counted are (event, rule) pairs that fed a window. The others were left out: Late, OutOfOrder and MissingValue say
-	// why, as Uncounted has it, and TakeUncounted by rule. Each pair is in one of the four.
+	// why, as Uncounted has it, and TakeRuleEvents by rule. Each pair is in one of the four, whatever stands beside the rule's
+	// limit; a pending version is a rule here.
 	Counted, Late, OutOfOrder, MissingValue int64
 	// Evicted are the keys that were forgotten for the budget's sake, by what they were.
 	Evicted [NumEvictions]int64
@@ -94,7 +95,8 @@ func NewPartition(cfg Config) *Partition {
 		cfg: cfg, routings: map[int64][]binding{},
 		fence: newFence(&cfg), watermark: newWatermark(&cfg), keys: newKeyspace(cfg.Budget), uncounted: newUncountedSums(),
 	}
-	p.report = report{keyed: cfg.Keyed, secret: &p.cfg.Secret}
+	p.format = oldestSnapshotFormat
+	p.report = report{keyed: cfg.Keyed, secret: &p.cfg.Secret, minutes: &p.uncounted}
 	p.fingerprints.secret = &p.cfg.Secret
 	return p
 }
@@ -106,26 +108,29 @@ const KeptRoutings = 16
 // Learn gives the partition a routing version that records may name. Beyond KeptRoutings the oldest other one is forgotten.
 func (p *Partition) Learn(r *rules.Routing) {
 	p.routings[r.Number] = newBindings(r, p.keys.lineage)
-	ForgetOldest(p.routings, r.Number)
+	forgetOldest(p.routings, r.Number)
 	named := p.uncounted.lineages()
 	for _, bindings := range p.routings {
 		for i := range bindings {
 			named[bindings[i].lineage] = true
+			for _, b := range bindings[i].beside {
+				named[b.lineage] = true
+			}
 		}
 	}
-	p.keys.prune(named)
+	p.keys.prune(named, p.uncounted.passed())
 }
 
-// ForgetOldest drops the lowest versions, but never just, until KeptRoutings are left.
-func ForgetOldest[V any](versions map[int64]V, just int64) {
-	for len(versions) > KeptRoutings {
+// forgetOldest drops the oldest routing versions, but never just, until KeptRoutings are left.
+func forgetOldest(routings map[int64][]binding, just int64) {
+	for len(routings) > KeptRoutings {
 		oldest := int64(math.MaxInt64)
-		for number := range versions {
+		for number := range routings {
 			if number != just {
 				oldest = min(oldest, number)
 			}
 		}
-		delete(versions, oldest)
+		delete(routings, oldest)
 	}
 }
 
@@ -159,12 +164,3 @@ func (p *Partition) Bytes() int64 { return p.keys.bytes() }
 
 // Counts returns the counts since the partition was made or restored.
 func (p *Partition) Counts() Counts { return p.counts }
-
-// TakeUncounted appends how many events were left out since the last call, by rule and reason, late events included. The
-// numbers are for metrics and no part of the state.
-func (p *Partition) TakeUncounted(dst []RuleUncounted) []RuleUncounted {
-	for _, l := range p.keys.ordered {
-		dst = l.takeUncounted(dst)
-	}
-	return dst
-}

@@ -278,7 +278,7 @@ func TestHitJSON(t *testing.T) {
 		}
 	}
 	var newer *detectors.UnknownFormatError
-	for _, later := range []string{`{"v":2,"kind":"hit","id":"x"}`, `{"v":2,"kind":"hit","limit":"three"}`, `{"v":1,"kind":"weather","id":"x"}`, `{"v":1,"kind":"near"}`} {
+	for _, later := range []string{`{"v":2,"kind":"hit","id":"x"}`, `{"v":2,"kind":"hit","limit":"three"}`, `{"v":1,"kind":"weather","id":"x"}`, `{"v":1,"kind":"attempt"}`} {
 		if _, err := detectors.DecodeHit([]byte(later)); !errors.As(err, &newer) {
 			t.Errorf("%s, of a newer build: %v", later, err)
 		}

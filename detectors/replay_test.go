@@ -17,6 +17,9 @@ func drawMany(t *testing.T, rt *rapid.T, budget int64) *many {
 	window := time.Duration(rapid.IntRange(2, 30).Draw(rt, "window")) * time.Second
 	lateness := time.Duration(rapid.IntRange(0, 60).Draw(rt, "lateness")) * time.Second
 	m := newMany(t, rapid.IntRange(1, 3).Draw(rt, "sources"), budget, everyRule(rapid.IntRange(0, 3).Draw(rt, "limit"), window, lateness))
+	if rapid.Bool().Draw(rt, "beside") {
+		m.besideAll(origin + 40*second)
+	}
 	keys := rapid.SampledFrom([]int{1, 3, 40, 250}).Draw(rt, "keys")
 	now := origin
 	seed := rapid.Uint64().Draw(rt, "seed")

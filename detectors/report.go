@@ -3,6 +3,7 @@ package detectors
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -40,6 +41,9 @@ func (o *outcome) extend(ep *episode) {
 
 // tell notes that an episode is certain: its targets that were not reported yet open.
 func (o *outcome) tell(ep *episode) {
+	if ep.muted {
+		return
+	}
 	for _, t := range ep.targets {
 		if t.sent == traffic.BeforeTime && !slices.ContainsFunc(o.opened, func(n notice) bool { return n.target == t }) {
 			o.opened = append(o.opened, notice{ep: ep, target: t, phase: PhaseOpen})
@@ -90,20 +94,33 @@ func (o *outcome) move(from *episode, t *blockTarget, to *episode) {
 
 // report writes hits: all of a partition's hits have its number, and ids under its secret.
 type report struct {
-	keyed  int
-	secret *Secret
+	keyed   int
+	secret  *Secret
+	minutes *uncountedSums // which minute it is by append time
 }
 
 // episodes appends the hits of what happened to episodes: endings first, so that a cut episode is closed before the next
 // one opens. seen is the append time of the record that caused it; an update is sent once cooldown has passed since the
 // record before it.
 func (r *report) episodes(o *outcome, seen, cooldown traffic.Time, out []Hit) []Hit {
+	r.mute(o, seen)
 	for _, e := range o.ended {
+		if e.ep.muted {
+			continue
+		}
+		if e.phase == PhaseOpen && !e.ep.told { // the same arrival opened and cut it
+			e.ep.opens()
+			e.ep.ends()
+		}
 		h := e.ep.hit(e.target, e.phase, r.keyed, seen)
 		h.Cut, h.IntoID = e.cut, e.into
 		out = append(out, h)
 	}
 	for _, n := range o.opened {
+		if n.ep.muted {
+			continue
+		}
+		n.ep.opens()
 		n.target.sent = n.target.last
 		out = append(out, n.ep.hit(n.target, PhaseOpen, r.keyed, seen))
 	}
@@ -137,9 +154,15 @@ func (r *report) uncounted(u *uncountedSums, generation int64, seen traffic.Time
 	return out
 }
 
+// gapAccepted begins the reason of a gap in requests.
+const gapAccepted = "gap in requests accepted"
+
+// Shared reports whether h is a loss that all keyed partitions tell of, under one id: a gap in requests that an operator accepted.
+func (h *Hit) Shared() bool { return h.Kind == KindLoss && strings.HasPrefix(h.Reason, gapAccepted) }
+
 // gap is the hit of a gap in requests that an operator accepted. All keyed partitions meet it: it is one loss, of one id.
 func (r *report) gap(k *Keyed, lost offsetRange, w *watermark) Hit {
-	h := r.loss(k, lost, w, "gap in requests accepted")
+	h := r.loss(k, lost, w, gapAccepted)
 	h.ID = r.secret.hitID(&h, 0)
 	return h
 }

@@ -11,11 +11,6 @@ import (
 // sumBytes is the length of a snapshot's checksum, which ends it.
 const sumBytes = crc32.Size
 
-// Restore makes a partition from what Snapshot wrote: see RestoreFrom.
-func Restore(cfg Config, b []byte) (*Partition, error) {
-	return RestoreFrom(cfg, int64(len(b)), func() ([]byte, error) { return b, nil })
-}
-
 // RestoreFrom makes a partition from a snapshot of size bytes, which next gives piece by piece, in order; a piece
 // may not be written over. Nothing of it is believed before all of it is checked: a torn or flipped snapshot gives an
 // error that wraps ErrSnapshot, one of a newer build *UnknownFormatError. An error of next is wrapped, and says nothing
@@ -46,13 +41,13 @@ func restore(cfg Config, r *reader) (*Partition, error) {
 			continue
 		}
 	}
-	if r.err == nil && format != SnapshotFormat && format != SnapshotFormat-1 {
+	if r.err == nil && (format < oldestSnapshotFormat || format > SnapshotFormat) {
 		return nil, &UnknownFormatError{
-			What: "snapshot", Got: fmt.Sprint(format), Known: fmt.Sprintf("%d and %d", SnapshotFormat-1, SnapshotFormat),
+			What: "snapshot", Got: fmt.Sprint(format), Known: fmt.Sprintf("%d to %d", oldestSnapshotFormat, SnapshotFormat),
 		}
 	}
 	p := NewPartition(cfg)
-	r.format, p.recent = format, format == SnapshotFormat
+	r.format, p.format = format, format
 	if keyed := r.count(); r.err == nil && keyed != int64(cfg.Keyed) {
 		return nil, fmt.Errorf("of keyed partition %d, wanted %d", keyed, cfg.Keyed)
 	}
@@ -115,7 +110,11 @@ const (
 
 func (s *keyspace) restoreLineage(r *reader) *lineage {
 	rule := string(r.bytes())
-	l := s.lineage(rule, int(r.upTo(1<<31, "lineage number")))
+	number, purpose := int(r.upTo(1<<31, "lineage number")), roleMain
+	if r.format > 3 {
+		purpose = role(r.upTo(uint64(numRoles)-1, "role of a lineage"))
+	}
+	l := s.lineage(rule, number, purpose)
 	k := kind{uint8(r.upTo(numAlgorithms-1, "algorithm")), uint8(r.upTo(numCounts-1, "count"))}
 	form := keyForm(r.upTo(uint64(keyBinary), "form of keys"))
 	window := traffic.Time(r.upTo(uint64(mostWindow), "window"))
@@ -126,6 +125,9 @@ func (s *keyspace) restoreLineage(r *reader) *lineage {
 	greatest, evicted := limit, traffic.BeforeTime
 	if r.format > 2 {
 		greatest, evicted = r.upTo(mostLimit, "greatest limit"), traffic.Time(r.varint())
+	}
+	if r.format > 3 && purpose == roleNear {
+		l.minute, l.openings = traffic.Time(r.varint()), int(r.upTo(MaxNearOpenings, "openings of warnings"))
 	}
 	if r.err != nil {
 		return l
@@ -220,6 +222,9 @@ func (s *keyspace) restoreEpisodes(r *reader, l *lineage, key Fingerprint, c *ce
 		k.episodes = append(k.episodes, restoreEpisode(r, l))
 	}
 	if r.err == nil {
+		for _, ep := range k.episodes {
+			ep.restoreOpen()
+		}
 		s.update(k)
 	}
 }
@@ -233,7 +238,11 @@ func restorePlace(r *reader) place {
 }
 
 func restoreEpisode(r *reader, rule *lineage) *episode {
-	ep := &episode{rule: rule, subject: traffic.Subject(r.bytes()), grouped: r.upTo(1, "grouped flag") == 1}
+	ep := &episode{rule: rule, kind: KindHit, subject: traffic.Subject(r.bytes()), grouped: r.upTo(1, "grouped flag") == 1}
+	if r.format > 3 {
+		kinds := episodeKinds()
+		ep.kind, ep.muted = kinds[r.upTo(uint64(len(kinds)-1), "kind of an episode")], r.upTo(1, "muted flag") == 1
+	}
 	ep.first, ep.last, ep.settles = restorePlace(r), restorePlace(r), traffic.BeforeTime
 	if r.format > 2 {
 		ep.settles, ep.atLeast = traffic.Time(r.varint()), r.upTo(1, "lower bound flag") == 1

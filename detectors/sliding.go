@@ -9,7 +9,7 @@ const SlidingExact = 128
 //
 // The choice is made when a lineage gets its first key and holds until it has none left: a limit that is changed across
 // SlidingExact meanwhile does not throw the counts away.
-func pickSliding(limit int, count uint8) uint8 {
+func pickSliding(limit int64, count uint8) uint8 {
 	switch {
 	case limit <= SlidingExact:
 		return kindSlidingLog

@@ -69,14 +69,14 @@ func (s *slidingCounter) addLate(c *cell, ev *event, back int64) {
 		newest = plus(newest, ev.units)
 	case 1:
 		before = plus(before, ev.units)
-		ev.judgeAt(ev.time, before, overNear)
+		ev.judgeLate(ev.time, before, overNear)
 	default:
 		ev.leave()
 		return
 	}
 	ev.behind = true
 	*c = cell{a: uint64(at), b: cellUsed | uint64(newest) | uint64(before)<<30}
-	ev.judgeAt(at, s.weighted(newest, before, at), overNear)
+	ev.judgeLate(at, s.weighted(newest, before, at), overNear)
 }
 
 // weighted is the approximate count at an instant of the newest window.

@@ -1,20 +1,23 @@
 package detectors
 
 import (
+	"cmp"
 	"encoding/binary"
+	"iter"
+	"slices"
 
 	"github.com/weirhq/weir/traffic"
 )
 
 // slidingLog keeps the times of a key's events, in order. The window of an event at t is (t-window, t], of the events
-// that come before it in the order of (time, limit) or are it; the event is over when they add up to more than its own
-// limit.
+// that come before it in the order of time, the greatest limit first where times are equal, or are it; the event is over when
+// they add up to more than its own limit.
 //
 // Exact for events in any order: one that comes late is put in its place, and every window that it lies in is judged
 // again. In order, that is one comparison: the event is over if the limit-th before it lies in its window.
 //
 // Memory: the entries not yet dead by the watermark. Once the newest event is over, only the newest n are kept, n the
-// greatest limit among the entries plus one, or leastKept, trimmed at 2n so that the work is amortised: enough to judge
+// greatest limit among the entries and of the rule plus one, or leastKept, trimmed at 2n so that the work is amortised: enough to judge
 // everything that comes after. What is lost is exactness for late events that lie before those n in an
 // attack that is already known; a limit raised above n under-counts for at most one window. Both let pass.
 // An entry takes 8 bytes; two lie within the slot, more in a block of the arena, of which the least has room for eight.
@@ -96,11 +99,11 @@ func (s *slidingLog) trim(c *cell, ev *event) (given entry, equals int) {
 		return given, 0
 	}
 	if c.b&cellOverflow == 0 {
-		return s.packed.trim(c)
+		return s.packed.trim(c, ev.most)
 	}
 	log := s.overflows.at(c)
 	was := log.bytes()
-	given, equals = log.trim()
+	given, equals = log.trim(ev.most)
 	s.lineage.ledger.bytes += log.bytes() - was
 	return given, equals
 }
@@ -182,20 +185,51 @@ func (s *slidingLog) append(dst []byte, c *cell, _ int) []byte {
 	if c.b&cellOverflow != 0 {
 		form = logOverflow
 	}
-	log, last := s.entries(c)
+	log, base := s.entries(c)
 	dst = append(dst, form)
 	dst = binary.AppendUvarint(dst, uint64(len(log)))
 	before := traffic.Time(0)
-	for i := range log {
+	for i := range ascending(log) {
 		dst = binary.AppendVarint(dst, int64(log[i].time-before))
 		dst = binary.AppendUvarint(dst, uint64(log[i].limit))
 		before = log[i].time
 		if form == logOverflow {
-			dst = binary.AppendUvarint(dst, uint64(log[i].sum-last))
-			last = log[i].sum
+			dst = binary.AppendUvarint(dst, uint64(log[i].sum-sumUpTo(log, i, base)))
 		}
 	}
 	return dst
+}
+
+// ascending yields the indexes of log as a snapshot has them, by (time, limit): what every build reads. Equal entries keep
+// their order.
+func ascending(log []logEntry) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for from, to := 0, 0; from < len(log); from = to {
+			for to < len(log) && log[to].time == log[from].time {
+				to++
+			}
+			for end := to; end > from; {
+				start := end - 1
+				for start > from && log[start-1].limit == log[start].limit {
+					start--
+				}
+				for i := start; i < end; i++ {
+					if !yield(i) {
+						return
+					}
+				}
+				end = start
+			}
+		}
+	}
+}
+
+// sumUpTo is the sum before the entry at i. base is the sum before the log.
+func sumUpTo(log []logEntry, i int, base int64) int64 {
+	if i == 0 {
+		return base
+	}
+	return log[i-1].sum
 }
 
 func (s *slidingLog) restore(c *cell, r *reader) {
@@ -205,21 +239,20 @@ func (s *slidingLog) restore(c *cell, r *reader) {
 	}
 	n := r.length(2, "log entries")
 	log := make([]logEntry, 0, n)
-	before, sum := traffic.Time(0), int64(0)
+	before := traffic.Time(0)
 	for i := 0; i < n && r.err == nil; i++ {
 		e := entry{before + traffic.Time(r.varint()), int64(r.upTo(1<<31-1, "limit"))}
 		units := int64(1)
 		if form == logOverflow {
 			units = int64(r.upTo(1<<40, "units"))
 		}
-		if i > 0 && log[i-1].compare(e) > 0 {
+		if i > 0 && cmp.Or(cmp.Compare(before, e.time), cmp.Compare(log[i-1].limit, e.limit)) > 0 {
 			r.fail("log entries are not ascending")
 		}
 		if form == logPacked && (!packable(e, 1) || n > packedMost) {
 			r.fail("a log entry that does not fit its form")
 		}
-		sum += units
-		log = append(log, logEntry{e, sum})
+		log = append(log, logEntry{e, units})
 		before = e.time
 	}
 	if r.err == nil && n == 0 {
@@ -227,6 +260,10 @@ func (s *slidingLog) restore(c *cell, r *reader) {
 	}
 	if r.err != nil {
 		return
+	}
+	slices.SortStableFunc(log, func(a, b logEntry) int { return a.compare(b.entry) })
+	for i := range log {
+		log[i].sum += sumUpTo(log, i, 0)
 	}
 	s.put(c, log, form)
 }

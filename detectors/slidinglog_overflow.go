@@ -37,8 +37,7 @@ func (o *overflowLog) expire(window, dead traffic.Time, atLeast int) {
 }
 
 // trim keeps the newest n once more than 2n are held, as for packed logs, and returns the newest that it gave up.
-func (o *overflowLog) trim() (given entry, equals int) {
-	most := int64(0)
+func (o *overflowLog) trim(most int64) (given entry, equals int) {
 	for i := range o.entries {
 		most = max(most, o.entries[i].limit)
 	}

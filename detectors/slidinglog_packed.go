@@ -9,7 +9,7 @@ import (
 // packedLogs are the sliding logs that take a word for each entry: nearly all. Two entries lie within the slot, more in a
 // block of the ledger's arena.
 //
-// A packed entry is time<<8 | limit, 60 bits, so that its order is that of entries. The cell of a packed log:
+// A packed entry is time<<8 | 255-limit, 60 bits, so that its order is that of entries. The cell of a packed log:
 //
 //	one or two entries: a is the first, with their number in bits 60-61; b has the second in bits 0-59
 //	more:               b has cellBlock, the number in bits 32-47 and the block's ref in bits 0-31; a is the last entry,
@@ -32,9 +32,9 @@ func packable(e entry, units int64) bool {
 	return units == 1 && e.time >= 0 && e.time < packedTime && e.limit <= packedLimit
 }
 
-func pack(e entry) uint64 { return uint64(e.time)<<8 | uint64(e.limit) }
+func pack(e entry) uint64 { return uint64(e.time)<<8 | uint64(packedLimit-e.limit) }
 
-func unpack(v uint64) entry { return entry{traffic.Time(v >> 8), int64(v & packedLimit)} }
+func unpack(v uint64) entry { return entry{traffic.Time(v >> 8), packedLimit - int64(v&packedLimit)} }
 
 // add counts an event whose entry is e, and judges it; false when the log is too long to be packed, and nothing was done.
 func (s *packedLogs) add(c *cell, ev *event, e uint64) (ok bool) {
@@ -60,8 +60,8 @@ func (s *packedLogs) add(c *cell, ev *event, e uint64) (ok bool) {
 		for ev.nth < n && v[n-1-ev.nth] == e {
 			ev.nth++
 		}
-		start := entry{time: ev.time - window, limit: packedLimit}
-		count := int64(n-searchPacked(v, pack(start)+1)) + 1
+		start := entry{time: max(0, ev.time-window+1), limit: packedLimit}
+		count := int64(n-searchPacked(v, pack(start))) + 1
 		ev.exceedances = append(ev.exceedances, exceedance{place: place{unpack(e), ev.nth}, count: count})
 	}
 	s.append1(c, v, e)
@@ -137,11 +137,10 @@ func (s *packedLogs) entries(dst []logEntry, c *cell) []logEntry {
 }
 
 // trim is slidingLog.trim of a cell whose newest entry is over.
-func (s *packedLogs) trim(c *cell) (given entry, equals int) {
+func (s *packedLogs) trim(c *cell, most int64) (given entry, equals int) {
 	v := s.view(c, nil)
-	most := int64(0)
 	for _, e := range v {
-		most = max(most, int64(e&packedLimit))
+		most = max(most, unpack(e).limit)
 	}
 	keep := max(int(most)+1, leastKept)
 	n := len(v)

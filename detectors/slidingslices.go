@@ -85,7 +85,7 @@ func (s *slidingSlices) add(c *cell, ev *event) {
 		together += other
 	}
 	if n < top {
-		ev.judgeAt(ev.time, other, overNear)
+		ev.judgeLate(ev.time, other, overNear)
 	}
 	s.judgeNewest(ev, at, together)
 }

@@ -93,7 +93,7 @@ func (s *slidingSlices) judgeOverflow(f *overflowSlices, ev *event, at int) {
 	}
 	first++
 	if at < newest {
-		ev.judgeAt(ev.time, min(sum, maxCount), overNear)
+		ev.judgeLate(ev.time, min(sum, maxCount), overNear)
 	}
 	for i := at; i <= newest && number(i) < number(at)+s.span; i++ {
 		if i > at {

@@ -6,50 +6,48 @@ import (
 	"hash/crc32"
 	"slices"
 
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
-// SnapshotFormat is the format of snapshots that this build writes. It reads SnapshotFormat and the one before it.
-const SnapshotFormat = 3
+// SnapshotFormat is the newest format of snapshots that this build writes. It reads all from oldestSnapshotFormat on.
+const (
+	SnapshotFormat       = 4
+	oldestSnapshotFormat = 2
+)
 
-// ErrSnapshot is wrapped by every error of Restore: the bytes are damaged, or not a snapshot.
+// ErrSnapshot is wrapped by every error of RestoreFrom: the bytes are damaged, or not a snapshot.
 var ErrSnapshot = errors.New("snapshot")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The layout of a snapshot, format 3. Numbers are varints (unsigned unless marked ±), texts carry their length.
+// The layout of a snapshot, format 4. Numbers are varints (unsigned unless marked ±), texts carry their length.
 //
 //	byte format, keyed partition, generation, ±stall clock, ±last append, ±greatest append, ±watermark, events
 //	source partitions: number; each: byte flags, ±fence, ±progress, ±ticked
 //	sweep: lineage id, fingerprint (16 bytes); eviction: upper word of a fingerprint (8 bytes)
-//	lineages: number; each: rule, number, byte algorithm, byte count, byte form of keys, window, lateness, limit, burst,
-//	  greatest limit, ±newest event evicted
+//	lineages: number; each: rule, number, byte role, byte algorithm, byte count, byte form of keys, window, lateness, limit,
+//	  burst, greatest limit, ±newest event evicted; of warnings: ±minute, openings in it
 //	sums of events left out: number; each: lineage, source, byte reason, ±minute, version, count, ±latest, offset
 //	for each lineage, keys: number; each: fingerprint, byte events before its eviction, state as its algorithm writes it,
 //	  episodes: number, and where there are any, the newest event given up, then each
 //	buckets of evicted keys: number; each: byte number of keys, tag of each (2 bytes), events of each (4 bits)
 //	CRC-32C of all before, 4 bytes
 //
-// Format 2 has no reasons: all of its sums are of late events.
+// Format 2 has no reasons: all of its sums are of late events. Formats 2 and 3 have no roles, and no kinds of episodes: all
+// lineages are of limits, and all episodes over them.
 
-// Snapshot appends the whole state to dst: windows, episodes, sums of events left out, fences, progress, ticks, stall clock,
-// watermark. It is one unit: the last four bytes are a CRC-32C of all before. Equal states give equal bytes.
-func (p *Partition) Snapshot(dst []byte) []byte {
-	e := p.BeginSnapshot()
-	for !e.Next(1 << 30) {
-		continue
-	}
-	return append(dst, e.Take(nil)...)
-}
-
-// snapshotFormat is a format that every process of the stream can read. As long as the stream's records are not recent, which
-// is of a format that the release before this one does not know, it is the snapshot format of that release. It leaves out
-// newer state; a process that takes over from it knows less of late events.
-func snapshotFormat(recent bool) int {
-	if recent {
+// snapshotFormat is the format that every process can read which knows records of a format. An older one leaves out newer
+// state: a process that takes over from format 2 knows less of late events. What an older build would take for something else
+// has come with a record format, and a partition that has seen a record of it never writes an older snapshot again.
+func snapshotFormat(records int) int {
+	switch {
+	case records >= rules.LanguageRecordFormat:
 		return SnapshotFormat
+	case records >= rules.UncountedRecordFormat:
+		return 3
 	}
-	return SnapshotFormat - 1
+	return oldestSnapshotFormat
 }
 
 // head is all of a snapshot before the keys.
@@ -87,6 +85,18 @@ func (e *SnapshotEncoder) head(lineages []*lineage) []byte {
 func (l *lineage) append(dst []byte, format int) []byte {
 	dst = appendText(dst, l.rule)
 	dst = binary.AppendUvarint(dst, uint64(l.number))
+	if format > 3 {
+		dst = append(dst, byte(l.role))
+	}
+	dst = l.appendCounting(dst, min(format, 3))
+	if format > 3 && l.role == roleNear {
+		dst = binary.AppendUvarint(binary.AppendVarint(dst, int64(l.minute)), uint64(l.openings))
+	}
+	return dst
+}
+
+// appendCounting writes what the windows of the lineage count, and how, in format 2 or 3.
+func (l *lineage) appendCounting(dst []byte, format int) []byte {
 	if l.cells.n == 0 { // named by sums of what was left out only: what it counts will be settled anew
 		return append(dst, []byte{0, 0, byte(keyBinary), 1, 0, 0, 0, 0, 0}[:2*format+3]...)
 	}
@@ -115,12 +125,12 @@ func appendSource(dst []byte, f offsetFence, s *progress) []byte {
 	return binary.AppendVarint(dst, int64(s.ticked))
 }
 
-// lineagesOf are the lineages with keys or sums of events left out, by id.
+// lineagesOf are the lineages with keys, sums of events left out or warnings to be bounded, by id.
 func lineagesOf(keys *keyspace, uncounted *uncountedSums) []*lineage {
 	summed := uncounted.lineages()
 	var used []*lineage
 	for _, l := range keys.ordered {
-		if l.cells.n > 0 || summed[l] {
+		if l.cells.n > 0 || summed[l] || l.bounds(uncounted.passed()) {
 			used = append(used, l)
 		}
 	}
@@ -189,6 +199,9 @@ func (l *lineage) appendSlot(dst []byte, s *slot, past uint8, format int) []byte
 	return dst
 }
 
+// kindCode is how a snapshot writes the kind of an episode: its place among episodeKinds.
+func kindCode(k Kind) byte { return byte(max(0, slices.Index(episodeKinds(), k))) }
+
 func (a place) append(dst []byte, format int) []byte {
 	dst = binary.AppendUvarint(binary.AppendVarint(dst, int64(a.time)), uint64(a.limit))
 	if format < 3 {
@@ -204,6 +217,9 @@ func (ep *episode) append(dst []byte, format int) []byte {
 		grouped = 1
 	}
 	dst = append(dst, grouped)
+	if format > 3 {
+		dst = append(dst, kindCode(ep.kind), byte(bit(ep.muted)))
+	}
 	dst = ep.last.append(ep.first.append(dst, format), format)
 	if format > 2 {
 		dst = append(binary.AppendVarint(dst, int64(ep.settles)), byte(bit(ep.atLeast)))
@@ -214,9 +230,9 @@ func (ep *episode) append(dst []byte, format int) []byte {
 		dst = binary.AppendVarint(dst, n)
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(ep.targets)))
-	for _, y := range ep.targets {
-		dst = appendText(appendText(dst, y.id), string(y.block))
-		for _, n := range []int64{int64(y.version), y.generation, int64(y.source), y.offset, int64(y.last), int64(y.sent)} {
+	for _, t := range ep.targets {
+		dst = appendText(appendText(dst, t.id), string(t.block))
+		for _, n := range []int64{int64(t.version), t.generation, int64(t.source), t.offset, int64(t.last), int64(t.sent)} {
 			dst = binary.AppendVarint(dst, n)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 // fewer where they have long logs, so that a fold waits for some tens of microseconds, or for one key with a long log.
 //
 // The bytes come out in order and may be taken while the rest is not written yet. In memory are the bytes that were not taken,
-// and those that folds had written ahead of their turn: at most the encoded state, once.
+// and those that folds had written ahead of their turn: at most the encoded state, once. They are one unit: the last four are
+// a CRC-32C of all before. Equal states give equal bytes.
 type SnapshotEncoder struct {
 	p      *Partition // nil when all is written
 	out    []byte     // in order, not yet taken
@@ -52,10 +53,8 @@ func (c chunks) Len() int           { return len(c) }
 func (c chunks) Less(i, j int) bool { return c[i].from < c[j].from }
 func (c chunks) Swap(i, j int)      { c[i], c[j] = c[j], c[i] }
 
-// Push is heap.Push's.
 func (c *chunks) Push(x any) { *c = append(*c, x.(chunk)) }
 
-// Pop is heap.Pop's.
 func (c *chunks) Pop() any {
 	last := len(*c) - 1
 	x := (*c)[last]
@@ -71,7 +70,7 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 		p.snapshot.GiveUp()
 	}
 	used := lineagesOf(&p.keys, &p.uncounted)
-	e := &SnapshotEncoder{p: p, format: snapshotFormat(p.recent), gone: ghostWriter{ghosts: p.keys.ledger.gone.share()}}
+	e := &SnapshotEncoder{p: p, format: p.format, gone: ghostWriter{ghosts: p.keys.ledger.gone.share()}}
 	e.out = e.head(used)
 	for _, l := range used {
 		part := &snapshotPart{e: e, lineage: l, keys: l.cells.n, walked: l.cells.n == 0}

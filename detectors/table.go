@@ -12,9 +12,9 @@ import (
 // It is a directory of sub-tables by the leading bits of the fingerprint (extendible hashing: Fagin et al., 1979), each an
 // ordered linear-probing table (Amble and Knuth, 1974): slots stand in order of fingerprint, each at or after its home.
 // Sub-tables grow by about an eighth, one at a time, and split in two at 1024 slots, so nothing pauses and the load is
-// between 3/4 and 7/8 at any size, and not below 0.7 after a restore: slots of 32 bytes and two more cost 39 to 46 bytes a key. A look-up compares sixteen tags
-// at once and then, nearly always, one slot: it has no branch that depends on how far a key stands from its home, so a
-// processor fetches the slots of several look-ups at a time.
+// between 3/4 and 7/8 at any size, and not below 0.7 after a restore: slots of 32 bytes and two more cost 39 to 46 bytes a
+// key. A look-up compares sixteen tags at once and then, nearly always, one slot: it has no branch that depends on how far a
+// key stands from its home, so a processor fetches the slots of several look-ups at a time.
 //
 // Keys are fingerprints under a secret, so nobody can aim at one place of it.
 type table struct {

@@ -34,7 +34,8 @@ func newTableLoader(t *table, n int) *tableLoader {
 	return l
 }
 
-// add returns the cell of the next key, which is above all before. The caller must fill it before the next call. past is as in subtable.
+// add returns the cell of the next key, which is above all before. The caller must fill it before the next call. past is as
+// in subtable.
 func (l *tableLoader) add(key Fingerprint, past uint8) *cell {
 	if at := key.Hi >> (64 - l.depth); at != l.at {
 		l.flush(at)

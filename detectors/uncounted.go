@@ -38,13 +38,6 @@ func (u Uncounted) String() string {
 	return "unknown"
 }
 
-// RuleUncounted is how many events a rule left out for one reason.
-type RuleUncounted struct {
-	Rule   string
-	Reason Uncounted
-	Events int64
-}
-
 // RoutedUncounted is how many events one router left out of a rule, for one reason, in one minute.
 type RoutedUncounted struct {
 	Router string // its name, which no other router has
@@ -87,9 +80,13 @@ func newUncountedSums() uncountedSums {
 	return uncountedSums{newest: traffic.BeforeTime, sums: map[uncountedKey]*uncountedSum{}}
 }
 
-// add sums up an event, appended at the time given, that b's rule does not count.
+// add sums up an event, appended at the time given, that b's rule does not count. What a pending version does not count is
+// not told: the rule is the live one.
 func (u *uncountedSums) add(k *Keyed, b *binding, reason Uncounted, appended traffic.Time) {
-	b.lineage.uncounted[reason]++
+	if b.kind != KindHit {
+		return
+	}
+	b.lineage.counts.told.Uncounted[reason]++
 	if reason != UncountedLate && !b.tells {
 		return
 	}
@@ -115,8 +112,11 @@ func (u *uncountedSums) due(appended traffic.Time, ended bool) bool {
 // greatest one, so that a minute that was sent is never opened again.
 func (u *uncountedSums) minuteOf(appended traffic.Time) traffic.Time {
 	u.newest = max(u.newest, appended)
-	return u.newest - u.newest%minute
+	return u.passed()
 }
+
+// passed is the newest minute that minuteOf has given, or before it.
+func (u *uncountedSums) passed() traffic.Time { return u.newest - u.newest%minute }
 
 // ordered are the keys of all sums in the order in which they are sent and written.
 func (u *uncountedSums) ordered() []uncountedKey {

@@ -2,6 +2,7 @@ package detectors
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -170,16 +171,12 @@ func TestEachEventIsCountedOrLeftOutForOneReason(t *testing.T) {
 		c.Counted+c.Late+c.OutOfOrder+c.MissingValue != 2*c.Events {
 		t.Errorf("of %d pairs: %+v, want %v left out", 2*c.Events, c, want)
 	}
-	told := [NumUncounted]int64{}
-	for _, u := range b.p.TakeUncounted(nil) {
-		told[u.Reason] += u.Events
+	var told RuleEvents
+	b.p.TakeRuleEvents(func(_ string, e *RuleEvents) { told.Add(e) })
+	if told.Uncounted != want || told.Counted != c.Counted {
+		t.Errorf("told of %v, want %v left out and %d counted", told, want, c.Counted)
 	}
-	if told != want {
-		t.Errorf("told of %v, want %v", told, want)
-	}
-	if again := b.p.TakeUncounted(nil); len(again) > 0 {
-		t.Errorf("told again of %v", again)
-	}
+	b.p.TakeRuleEvents(func(rule string, e *RuleEvents) { t.Errorf("told again of %v of %s", e, rule) })
 }
 
 // Metrics are told of what a rule left out also when the rule is gone meanwhile.
@@ -192,8 +189,10 @@ func TestARemovedRuleIsToldOf(t *testing.T) {
 	for n := range int64(KeptRoutings) {
 		b.p.Learn(&rules.Routing{Number: 2 + n})
 	}
-	told := b.p.TakeUncounted(nil)
-	if len(told) != 2 || told[0] != (RuleUncounted{"a-users", UncountedLate, 1}) || told[1] != (RuleUncounted{"b-cost", UncountedLate, 1}) {
+	told := map[string]RuleEvents{}
+	b.p.TakeRuleEvents(func(rule string, e *RuleEvents) { told[rule] = *e })
+	late := RuleEvents{Uncounted: [NumUncounted]int64{UncountedLate: 1}}
+	if want := map[string]RuleEvents{"a-users": late, "b-cost": late}; !maps.Equal(told, want) {
 		t.Errorf("told of %+v, want a late event of two rules", told)
 	}
 	if b.p.Learn(&rules.Routing{Number: 100}); len(b.p.keys.ordered) > 0 {

@@ -14,11 +14,18 @@ const PathAuthRequest = "/v1/auth-request"
 const (
 	headerForwardedMethod = "X-Forwarded-Method"
 	headerForwardedURI    = "X-Forwarded-Uri"
+	headerForwardedHost   = "X-Forwarded-Host"
 	headerOriginalMethod  = "X-Original-Method"
 	headerOriginalURI     = "X-Original-Uri"
+	headerOriginalHost    = "X-Original-Host"
 )
 
-// HeaderStatus is the status that the client shall see, in an answer whose own status cannot say it.
+// HeaderRoute is the header in which a proxy tells its own name of the route, for the blocks of rules that name routes. A proxy
+// that sets it has to do so in place of what its client sent.
+const HeaderRoute = "X-Weir-Route"
+
+// HeaderStatus is the status that the client shall see, in an answer whose own status cannot say it; and 200 in the answer
+// of forward auth that lets a request pass.
 const HeaderStatus = "X-Weir-Status"
 
 // Handler answers the checks of all proxies on one address: AuthRequest at PathAuthRequest, ForwardAuth at every other
@@ -45,18 +52,22 @@ func (g *Gate) Handler() http.Handler {
 // HeaderBlock and HeaderRule, from which nginx's configuration makes the 429 (docs/gate.md). Bodies are empty: nginx would
 // not read one, and would have to give up the connection because of it.
 //
-// The request in question is read from X-Original-Method, X-Original-URI, X-Forwarded-For and its own headers. Without
-// the first two, it is counted, and only blocks of all requests of its client hold it: the headers of forward-auth are
-// not looked at, since a nginx that is not told to set them passes on what the client has written there.
+// The request in question is read from X-Original-Method, X-Original-URI, X-Original-Host, X-Forwarded-For, HeaderRoute and its
+// own headers. Without one of the first three, it is counted, and no block that is about what is missing holds it: the headers of
+// forward-auth are not looked at, since a nginx that is not told to set them passes on what the client has written there.
 //
 // The proxy's word is believed, so the endpoint must be reachable for the proxy only.
 func (g *Gate) AuthRequest() http.Handler {
+	g.metrics.decisions.serve(byAuthRequest)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := Request{Method: r.Header.Get(headerOriginalMethod), Path: r.Header.Get(headerOriginalURI), From: carrier(r)}
-		if q.Method == "" || q.Path == "" {
+		q := Request{
+			Method: r.Header.Get(headerOriginalMethod), Path: r.Header.Get(headerOriginalURI), Host: r.Header.Get(headerOriginalHost),
+			Route: r.Header.Get(HeaderRoute), From: carrier(r),
+		}
+		if q.Method == "" || q.Path == "" || q.Host == "" {
 			g.metrics.untold.Inc()
 		}
-		a := g.Check(&q)
+		a := g.checkBy(byAuthRequest, &q)
 		if !a.Blocked {
 			hint(w.Header(), &a)
 			w.WriteHeader(http.StatusOK)

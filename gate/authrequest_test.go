@@ -82,7 +82,7 @@ func TestAuthRequest(t *testing.T) {
 			g := newGate(t, abuser(), func(_ *Options, m *traffic.IdentityMap) { m.IP.TrustedProxies.Hops = tt.proxies })
 			w := httptest.NewRecorder()
 			r := asked(PathAuthRequest)
-			for name, value := range map[string]string{"X-Original-Method": tt.method, "X-Original-URI": tt.path, "X-Forwarded-For": tt.forwarded} {
+			for name, value := range map[string]string{"X-Original-Method": tt.method, "X-Original-URI": tt.path, "X-Forwarded-For": tt.forwarded, "X-Original-Host": "api.test"} {
 				if value != "" {
 					r.Header.Set(name, value)
 				}

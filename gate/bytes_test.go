@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -25,15 +26,17 @@ type holdsAll struct {
 	asked map[string]traffic.Identity
 }
 
-func (h *holdsAll) Find(id traffic.Identity, _, path string, now traffic.Time) (blocklist.Block, bool) {
+func (h *holdsAll) Find(id traffic.Identity, request rules.Target, now traffic.Time) (blocklist.Block, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	id.Device = strings.Clone(id.Device)
-	h.asked[strings.Clone(path)] = id
+	h.asked[strings.Clone(request.Path)] = id
 	return blocklist.Block{Rule: "guest-token-flood", Hit: "0123456789abcdef0123456789abcdef", Until: now.Add(time.Minute)}, id.IP == h.ip
 }
 
 func (h *holdsAll) Ready() bool { return true }
+
+func (h *holdsAll) Rules() []string { return []string{"guest-token-flood"} }
 
 func (h *holdsAll) of(path string) (traffic.Identity, bool) {
 	h.mu.Lock()

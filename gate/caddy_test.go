@@ -81,6 +81,16 @@ func TestCaddyHoldsBack(t *testing.T) {
 	}
 }
 
+// A connection that Caddy has begun to the API may be taken for one to the gate. Here every check goes to an API, which
+// answers 200 to whatever it does not know.
+func TestCaddyTakesNobodyElsesWordForTheGates(t *testing.T) {
+	address := startCaddy(t, sampleAPI(t))
+	got := through(t, address, call{method: "POST", path: "/v1/guest-tokens", body: "x"})
+	if got.status != 200 || got.body != "the API got 0 bytes" { // the API's answer to the check
+		t.Errorf("got %d %q: the request has passed without a word of the gate", got.status, got.body)
+	}
+}
+
 func TestCaddyPassesWithoutAGate(t *testing.T) {
 	d := newDoor(t, silent(t))
 	for _, tt := range []struct{ name, gate string }{{"nobody listens", port(t)}, {"it never answers", d.address}} {

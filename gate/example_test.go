@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/gate"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -20,11 +21,13 @@ type oneBlock struct {
 	block blocklist.Block
 }
 
-func (b oneBlock) Find(id traffic.Identity, _, _ string, now traffic.Time) (blocklist.Block, bool) {
+func (b oneBlock) Find(id traffic.Identity, _ rules.Target, now traffic.Time) (blocklist.Block, bool) {
 	return b.block, id.User == b.user && b.block.Until > now
 }
 
 func (b oneBlock) Ready() bool { return true }
+
+func (b oneBlock) Rules() []string { return []string{b.block.Rule} }
 
 // newExample makes a gate that refuses mallory until two minutes after eight.
 func newExample() *gate.Gate {

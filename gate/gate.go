@@ -6,28 +6,35 @@ package gate
 import (
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
-// Blocklist is what a gate asks; a replica.Replica is one. Neither method may wait for anything.
+// Blocklist is what a gate asks; a replica.Replica is one. No method may wait for anything.
 type Blocklist interface {
-	// Find returns the block that holds a request of id by method and path at now.
-	Find(id traffic.Identity, method, path string, now traffic.Time) (blocklist.Block, bool)
+	// Find returns the block that holds a request of id at now.
+	Find(id traffic.Identity, request rules.Target, now traffic.Time) (blocklist.Block, bool)
 	// Ready reports whether the blocks are known at all.
 	Ready() bool
+	// Rules are the rules that block, in any order. Metrics name these, from 0 on, and no others.
+	Rules() []string
 }
 
-// Options configure a Gate. All but Observe are required.
+// Options configure a Gate. All but Route and Observe are required.
 type Options struct {
 	Blocklist Blocklist
 	// Identifier is compiled from the identity map that events are read with, so that both name the same client.
 	Identifier *traffic.Identifier
+	// Route tells the Middleware the route of a request, by the name that events have for it; nil for no routes. Blocks of rules that
+	// name routes hold the requests of these only.
+	Route func(*http.Request) string
 	// Observe lets everything pass and says what would have been refused: the first step of a roll-out. SetObserve changes
 	// it later.
 	Observe    bool
@@ -60,7 +67,7 @@ func New(o Options) (*Gate, error) {
 	g := &Gate{o: o}
 	g.observe.Store(o.Observe)
 	var err error
-	if g.metrics, err = newMetrics(o.Registerer, g.Observing); err != nil {
+	if g.metrics, err = newMetrics(o.Registerer, g.Observing, o.Blocklist.Rules, o.Clock); err != nil {
 		return nil, fmt.Errorf("gate: %w", err)
 	}
 	return g, nil
@@ -70,6 +77,8 @@ func New(o Options) (*Gate, error) {
 type Request struct {
 	Method string
 	Path   string // as on the request line, not decoded; a query is ignored
+	Host   string // as in its Host header; "" for not known: then no block that is about hosts holds it
+	Route  string // the gateway's own name of the route; "" for not known: then no block that is about routes holds it
 	From   traffic.Carrier
 }
 
@@ -85,20 +94,22 @@ type Answer struct {
 }
 
 // Check decides on a request in about the time of a few memory accesses. It cannot fail: what it does not know passes.
-func (g *Gate) Check(r *Request) Answer {
+func (g *Gate) Check(r *Request) Answer { return g.checkBy(byCall, r) }
+
+func (g *Gate) checkBy(by protocol, r *Request) Answer {
 	n := g.metrics.next()
 	if n%timedEvery != 0 {
-		return g.check(r)
+		return g.check(by, r)
 	}
 	start := time.Now()
-	answer := g.check(r)
+	answer := g.check(by, r)
 	g.metrics.duration.Observe(time.Since(start).Seconds())
 	return answer
 }
 
-func (g *Gate) check(r *Request) Answer {
+func (g *Gate) check(by protocol, r *Request) Answer {
 	if !g.o.Blocklist.Ready() {
-		g.metrics.notReady.Inc()
+		g.metrics.decisions.unjudged[by].Add(1)
 		return Answer{}
 	}
 	id, missing := g.o.Identifier.FromCarrier(&r.From)
@@ -111,22 +122,17 @@ func (g *Gate) check(r *Request) Answer {
 		}
 	}
 	now := g.o.Clock()
-	b, held := g.o.Blocklist.Find(id, r.Method, r.Path, now)
+	b, held := g.o.Blocklist.Find(id, rules.Target{Method: r.Method, Path: r.Path, Host: r.Host, Route: r.Route}, now)
 	if !held {
-		g.metrics.passed.Inc()
+		g.metrics.decisions.passed[by].Add(1)
 		return Answer{}
 	}
 	observing := g.Observing()
-	a := Answer{
+	g.metrics.decisions.held(b.Rule, by, observing)
+	return Answer{
 		Blocked: !observing, WouldBlock: observing, Rule: b.Rule, BlockID: BlockID(b.Hit),
 		Until: b.Until, RetryAfter: b.Until.Sub(now), Scope: b.Scope,
 	}
-	if a.Blocked {
-		g.metrics.refused.WithLabelValues(b.Rule).Inc()
-	} else {
-		g.metrics.wouldRefuse.WithLabelValues(b.Rule).Inc()
-	}
-	return a
 }
 
 // blockIDBytes is how much of a hit's id clients are told: 64 bits are enough to find it again.

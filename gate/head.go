@@ -42,6 +42,8 @@ type head struct {
 	version        byte   // its minor one
 	toldMethod     bool   // X-Forwarded-Method was written
 	toldURI        bool   // X-Forwarded-Uri was written
+	toldHost       bool   // X-Forwarded-Host was written
+	host           []byte // of the Host header
 	malformed      string // the reason, if any
 
 	close, persist bool // what Connection says
@@ -224,10 +226,13 @@ func (h *head) header(name string, value []byte) {
 		n, err := strconv.ParseUint(string(value), 10, 63)
 		h.length, h.lengths = int64(n), h.lengths+1
 		h.unclear = h.unclear || err != nil || h.lengths > 1
-	case headerForwardedMethod, headerForwardedURI:
+	case "Host":
+		h.host = bytes.Clone(value)
+	case headerForwardedMethod, headerForwardedURI, headerForwardedHost:
 		if len(value) == 0 {
 			return // the request itself says it
 		}
+		h.toldHost = h.toldHost || name == headerForwardedHost
 		h.toldMethod = h.toldMethod || name == headerForwardedMethod
 		h.toldURI = h.toldURI || name == headerForwardedURI
 		h.write(name, value)
@@ -262,6 +267,9 @@ func (h *head) finish() {
 		}
 		if !h.toldURI {
 			h.write(headerForwardedURI, h.target)
+			if !h.toldHost && len(h.host) > 0 {
+				h.write(headerForwardedHost, h.host)
+			}
 		}
 	}
 	if h.malformed != "" {

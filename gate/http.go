@@ -32,14 +32,18 @@ type Problem struct {
 }
 
 // ForwardAuth answers the sub-requests of a proxy's forward auth (Traefik, Caddy): 200 for a request that may pass, 429
-// for one that is held. The request in question is read from X-Forwarded-Method, -Uri and -For and its own headers;
-// without them, the sub-request itself is judged.
+// for one that is held. The request in question is read from X-Forwarded-Method, -Uri, -Host and -For, HeaderRoute and its own
+// headers; without -Method and -Uri, the sub-request itself is judged.
+//
+// A 200 carries HeaderStatus, by which a proxy can tell the gate's word from another server's that was asked by mistake.
 //
 // The proxy's word is believed, so the endpoint must be reachable for the proxy only.
 func (g *Gate) ForwardAuth() http.Handler {
+	g.metrics.decisions.serve(byForwardAuth)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := forwarded(r)
-		if g.answer(w, &q) {
+		if g.answer(w, byForwardAuth, &q) {
+			w.Header().Set(HeaderStatus, strconv.Itoa(http.StatusOK))
 			w.WriteHeader(http.StatusOK)
 		}
 	})
@@ -47,19 +51,23 @@ func (g *Gate) ForwardAuth() http.Handler {
 
 // Middleware lets next serve the requests that no block holds, and answers the others.
 func (g *Gate) Middleware(next http.Handler) http.Handler {
+	g.metrics.decisions.serve(byHTTP)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := Request{Method: r.Method, Path: target(r), From: traffic.Carrier{
+		q := Request{Method: r.Method, Path: target(r), Host: r.Host, From: traffic.Carrier{
 			Peer: r.RemoteAddr, Forwarded: r.Header.Values("X-Forwarded-For"), Header: r.Header,
 		}}
-		if g.answer(w, &q) {
+		if g.o.Route != nil {
+			q.Route = g.o.Route(r)
+		}
+		if g.answer(w, byHTTP, &q) {
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
 // answer refuses a request that is held, and reports whether it may pass.
-func (g *Gate) answer(w http.ResponseWriter, q *Request) bool {
-	a := g.Check(q)
+func (g *Gate) answer(w http.ResponseWriter, by protocol, q *Request) bool {
+	a := g.checkBy(by, q)
 	if a.Blocked {
 		refuse(w, &a)
 		return false
@@ -111,12 +119,18 @@ func retryAfter(d time.Duration) string {
 
 // forwarded reads the request that a proxy asks about.
 func forwarded(r *http.Request) Request {
-	q := Request{Method: r.Header.Get(headerForwardedMethod), Path: r.Header.Get(headerForwardedURI), From: carrier(r)}
+	q := Request{
+		Method: r.Header.Get(headerForwardedMethod), Path: r.Header.Get(headerForwardedURI), Host: r.Header.Get(headerForwardedHost),
+		Route: r.Header.Get(HeaderRoute), From: carrier(r),
+	}
 	if q.Method == "" {
 		q.Method = r.Method
 	}
 	if q.Path == "" {
 		q.Path = target(r)
+		if q.Host == "" {
+			q.Host = r.Host // the proxy asks with the request itself
+		}
 	}
 	return q
 }

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -26,16 +26,24 @@ type held struct {
 	ip    netip.Addr
 	until traffic.Time
 	ready bool
+	gone  bool // the rule does not block any more
 }
 
-func (h *held) Find(id traffic.Identity, method, path string, now traffic.Time) (blocklist.Block, bool) {
-	if id.IP != h.ip || method != "POST" || path != "/v1/guest-tokens" && path != "/v1/guest-tokens?free=1" || now >= h.until {
+func (h *held) Find(id traffic.Identity, request rules.Target, now traffic.Time) (blocklist.Block, bool) {
+	if id.IP != h.ip || request.Method != "POST" || request.Path != "/v1/guest-tokens" && request.Path != "/v1/guest-tokens?free=1" || now >= h.until {
 		return blocklist.Block{}, false
 	}
 	return blocklist.Block{Rule: "guest-token-flood", Hit: "0123456789abcdef0123456789abcdef", Until: h.until, Scope: "match"}, true
 }
 
 func (h *held) Ready() bool { return h.ready }
+
+func (h *held) Rules() []string {
+	if h.gone {
+		return nil
+	}
+	return []string{"guest-token-flood"}
+}
 
 var _ Blocklist = (*held)(nil)
 
@@ -152,8 +160,10 @@ func TestRefusal(t *testing.T) {
 	if served != 0 {
 		t.Errorf("the handler behind the middleware was called %d times", served)
 	}
-	if n := testutil.ToFloat64(g.metrics.refused.WithLabelValues("guest-token-flood")); n != 2 {
-		t.Errorf("%v refusals counted, want 2", n)
+	for _, by := range []string{"forward_auth", "http"} {
+		if n := decided(t, g, by, "refuse", "guest-token-flood"); n != 1 {
+			t.Errorf("%v refusals by %s counted, want 1", n, by)
+		}
 	}
 }
 
@@ -196,8 +206,9 @@ func TestObserveLetsPassAndSaysSo(t *testing.T) {
 	if w.Header().Get("X-Weir-Block") != "" || w.Header().Get("X-Weir-Rule") != "" || w.Header().Get("Retry-After") != "" {
 		t.Errorf("an observing gate gives a verdict: %v", w.Header())
 	}
-	if would, refused := testutil.ToFloat64(g.metrics.wouldRefuse.WithLabelValues("guest-token-flood")), testutil.CollectAndCount(g.metrics.refused); would != 1 || refused != 0 {
-		t.Errorf("%v would-be refusals and %v rules with refusals counted, want 1 and 0", would, refused)
+	would, refused := decided(t, g, "forward_auth", "would_refuse", "guest-token-flood"), decided(t, g, "forward_auth", "refuse", "guest-token-flood")
+	if would != 1 || refused != 0 {
+		t.Errorf("%v would-be refusals and %v refusals counted, want 1 and 0", would, refused)
 	}
 }
 
@@ -209,7 +220,7 @@ func TestNothingIsRefusedBeforeTheBlocklistIsLoaded(t *testing.T) {
 	r.RemoteAddr = "192.0.2.1:1"
 	w := httptest.NewRecorder()
 	g.ForwardAuth().ServeHTTP(w, r)
-	if n := testutil.ToFloat64(g.metrics.notReady); w.Code != 200 || n != 1 {
+	if n := decided(t, g, "forward_auth", "fail_open", ""); w.Code != 200 || n != 1 {
 		t.Errorf("got %d, and %v requests counted as unjudged", w.Code, n)
 	}
 }

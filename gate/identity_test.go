@@ -10,17 +10,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
 // heldIdentity holds one client, whatever it asks for.
 type heldIdentity struct{ holds func(traffic.Identity) bool }
 
-func (h heldIdentity) Find(id traffic.Identity, _, _ string, now traffic.Time) (blocklist.Block, bool) {
+func (h heldIdentity) Find(id traffic.Identity, _ rules.Target, now traffic.Time) (blocklist.Block, bool) {
 	return blocklist.Block{Rule: "r", Hit: "0123456789abcdef", Until: now.Add(1e9), Scope: "all"}, h.holds(id)
 }
 
 func (h heldIdentity) Ready() bool { return true }
+
+func (h heldIdentity) Rules() []string { return []string{"r"} }
 
 var _ Blocklist = heldIdentity{}
 

@@ -29,6 +29,7 @@ var wanted = []struct{ prefix, why string }{
 	{"github.com/dchest/siphash", "fingerprints of detectors"},
 	{"go.yaml.in/yaml/v3", "the documents of rules"},
 	{"github.com/weirhq/weir/internal/yamlnode", "their values with their lines"},
+	{"github.com/weirhq/weir/internal/nearest", "hints about their names"},
 	{"github.com/weirhq/weir/internal/duration", "their windows"},
 }
 
@@ -87,6 +88,12 @@ func TestAUsersServerImportsGate(t *testing.T) {
 	for _, stage := range []string{"enforce", "reconcile"} {
 		if strings.Contains(run("list", "-deps", "."), "blocklist/"+stage) {
 			t.Errorf("a user's server gets blocklist/%s, which decides and does not ask", stage)
+		}
+	}
+	// CEL is a parser, a checker and an interpreter. A gate holds the request part of a match, and never asks a condition.
+	for _, name := range []string{"cel.dev/cel-go", "github.com/antlr4-go/antlr", "github.com/weirhq/weir/rules/condition"} {
+		if strings.Contains(run("list", "-deps", "."), name) {
+			t.Errorf("a user's server links %s: gates judge no conditions", name)
 		}
 	}
 }

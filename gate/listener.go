@@ -37,12 +37,12 @@ func (g *Gate) Server() *http.Server {
 func (g *Gate) Listener(l net.Listener) net.Listener {
 	keep := make(map[string]string)
 	for _, name := range append(g.o.Identifier.Headers(),
-		"X-Forwarded-For", headerForwardedMethod, headerForwardedURI, headerOriginalMethod, headerOriginalURI,
+		"X-Forwarded-For", headerForwardedMethod, headerForwardedURI, headerForwardedHost, headerOriginalMethod, headerOriginalURI, headerOriginalHost,
+		HeaderRoute, "Host",
 		"Connection", "Content-Length", "Expect", "Transfer-Encoding") {
 		keep[strings.ToLower(name)] = http.CanonicalHeaderKey(name)
 	}
-	// What else net/http acts on, it is not told, though an identity map names it.
-	delete(keep, "host")
+	// What else net/http acts on, it is not told, though an identity map names it; nor the Host, see head.
 	delete(keep, "trailer")
 	return &listener{Listener: l, keep: keep}
 }

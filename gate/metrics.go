@@ -12,27 +12,20 @@ import (
 const timedEvery = 64
 
 type metrics struct {
-	checks      atomic.Uint64
-	passed      prometheus.Counter
-	notReady    prometheus.Counter
-	refused     *prometheus.CounterVec // rule
-	wouldRefuse *prometheus.CounterVec // rule
-	untold      prometheus.Counter
-	notHTTP     prometheus.Counter
-	tooLarge    prometheus.Counter
-	noAddress   [traffic.NumMissingReasons]prometheus.Counter
-	repeated    [traffic.NumFields]prometheus.Counter
-	duration    prometheus.Histogram
+	checks    atomic.Uint64
+	decisions *decisions
+	untold    prometheus.Counter
+	notHTTP   prometheus.Counter
+	tooLarge  prometheus.Counter
+	noAddress [traffic.NumMissingReasons]prometheus.Counter
+	repeated  [traffic.NumFields]prometheus.Counter
+	duration  prometheus.Histogram
 }
 
 // next counts a check and returns its number.
 func (m *metrics) next() uint64 { return m.checks.Add(1) }
 
-func newMetrics(to prometheus.Registerer, observing func() bool) (*metrics, error) {
-	passed := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_gate_passed_total",
-		Help: "Requests that passed: held by no block (clear), or unjudged since the blocklist is not loaded (not_ready).",
-	}, []string{"reason"})
+func newMetrics(to prometheus.Registerer, observing func() bool, blocking func() []string, clock func() traffic.Time) (*metrics, error) {
 	noAddress := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_gate_no_address_total", Help: "Requests whose client address could not be told, by reason.",
 	}, []string{"reason"})
@@ -45,17 +38,12 @@ func newMetrics(to prometheus.Registerer, observing func() bool) (*metrics, erro
 		Help: "Checks that were refused since they could not be read: no HTTP (not_http), or more than 2 MiB to look at (too_large).",
 	}, []string{"reason"})
 	m := &metrics{
-		notHTTP:  malformed.WithLabelValues(notHTTP),
-		tooLarge: malformed.WithLabelValues(tooLarge),
-		passed:   passed.WithLabelValues("clear"),
-		notReady: passed.WithLabelValues("not_ready"),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_gate_refused_total", Help: "Requests that were refused."}, []string{"rule"}),
-		wouldRefuse: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_gate_would_refuse_total", Help: "Requests that would have been refused, were the gate not observing."}, []string{"rule"}),
+		decisions: newDecisions(blocking, clock),
+		notHTTP:   malformed.WithLabelValues(notHTTP),
+		tooLarge:  malformed.WithLabelValues(tooLarge),
 		untold: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_gate_untold_total",
-			Help: "Checks of nginx that lacked X-Original-Method or X-Original-URI: only blocks of scope all can hold such a request."}),
+			Help: "Checks of nginx that lacked X-Original-Method, X-Original-URI or X-Original-Host: no block that is about what is missing holds such a request."}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_gate_check_seconds", Help: "Time of a check, of one in 64.",
 			Buckets: []float64{1e-7, 2.5e-7, 5e-7, 1e-6, 2.5e-6, 5e-6, 1e-5, 1e-4, 1e-3, 1e-2}}),
@@ -66,8 +54,6 @@ func newMetrics(to prometheus.Registerer, observing func() bool) (*metrics, erro
 	for f := traffic.FieldDevice; f < traffic.NumFields; f++ {
 		m.repeated[f] = missing.WithLabelValues(f.String(), traffic.MissingRepeated.String())
 	}
-	checks := prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "weir_gate_checks_total", Help: "Requests that were checked."}, func() float64 { return float64(m.checks.Load()) })
 	observes := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_gate_observing", Help: "1 while the gate observes, which refuses nobody; 0 while it holds what is blocked."},
 		func() float64 {
@@ -76,7 +62,7 @@ func newMetrics(to prometheus.Registerer, observing func() bool) (*metrics, erro
 			}
 			return 0
 		})
-	for _, c := range []prometheus.Collector{passed, noAddress, missing, malformed, m.refused, m.wouldRefuse, m.untold, m.duration, checks, observes} {
+	for _, c := range []prometheus.Collector{m.decisions, noAddress, missing, malformed, m.untold, m.duration, observes} {
 		if err := to.Register(c); err != nil {
 			return nil, err
 		}

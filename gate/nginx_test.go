@@ -309,10 +309,12 @@ func TestNginxTellsTheGateNamedHeaders(t *testing.T) {
 	headers := map[string]string{
 		"X-Device-Id": "d", "X-User-Id": "u", "X-Api-Key": "k", "X-Session-Id": "s", "Cookie": "sid=1; a=b",
 		"X-Original-Uri": "/v1/films?q", "X-Original-Method": "POST", "X-Forwarded-For": "203.0.113.5, " + theAbuser,
+		"X-Original-Host": "api.example.com",
 	}
 	c := call{client: theAbuser, method: "POST", path: "/v1/films?q", body: "x", headers: [][2]string{
 		{"X-Any", "a"}, {"User-Agent", "a"}, {"Authorization", "a"}, {"Range", "bytes=0-1"}, {"If-Match", "a"}, {"Expect", "100-continue"},
 		{"X-Weir-Malformed", "too_large"}, {"X-Forwarded-Method", "GET"}, {"X-Forwarded-Uri", "/"}, {"X-Original-URI", "/"}, {"Upgrade", "h2c"},
+		{"X-Original-Host", "other.test"}, {"X-Forwarded-Host", "other.test"}, {"X-Weir-Route", "r"},
 	}}
 	for name, value := range headers {
 		if !strings.HasPrefix(name, "X-Original-") {

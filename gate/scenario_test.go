@@ -85,9 +85,11 @@ func (o *office) set(mode rules.Mode) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.mode = rules.ModeState{
-		Rule: rule, Mode: mode, Generation: o.mode.Generation + 1, Match: rules.Match{Methods: []string{"POST"}, Path: target},
+		Rule: rule, Mode: mode, Generation: o.mode.Generation + 1, Match: rules.Held{Methods: []string{"POST"}, Path: target},
 	}
 }
+
+var _ gate.Blocklist = (*replica.Replica)(nil)
 
 // site is an API behind weir: ENFORCE and reconciler on a Redis, and a gate in both its forms.
 type site struct {

@@ -26,14 +26,16 @@ type watched struct {
 
 var _ Blocklist = (*watched)(nil)
 
-func (w *watched) Find(id traffic.Identity, method, path string, now traffic.Time) (blocklist.Block, bool) {
-	if id.IP != w.ip || !w.match.Reaches(method, path) {
+func (w *watched) Find(id traffic.Identity, request rules.Target, now traffic.Time) (blocklist.Block, bool) {
+	if id.IP != w.ip || !w.match.Reaches(&request) {
 		return blocklist.Block{}, false
 	}
 	return blocklist.Block{Rule: "guest-token-flood", Hit: "0123456789abcdef0123456789abcdef", Until: now.Add(time.Minute), Scope: "match"}, true
 }
 
 func (w *watched) Ready() bool { return true }
+
+func (w *watched) Rules() []string { return []string{"guest-token-flood"} }
 
 func guestTokens() rules.Match {
 	return rules.Match{Methods: []string{"POST"}, Path: "/v1/guest-tokens"}
@@ -98,7 +100,7 @@ func TestNoSpellingPassesNginx(t *testing.T) {
 			if r.Status != http.StatusCreated {
 				continue
 			}
-			if logged++; len(index.Match(nil, r.Method, r.Path)) == 0 {
+			if logged++; len(index.Match(nil, &rules.Target{Method: r.Method, Path: r.Path})) == 0 {
 				t.Errorf("%q was served, and is counted by no rule", r.Path)
 			}
 		}

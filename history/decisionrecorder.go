@@ -33,13 +33,14 @@ func NewDecisionRecorder(store Transactions, stream, topic string, letters DeadL
 	if err := ingest.Stream(stream).Check(); err != nil {
 		return nil, err
 	}
-	metrics, err := newRecordMetrics(registry)
+	r := &DecisionRecorder{stream: stream, table: decisionsTable()}
+	metrics, err := newRecordMetrics(registry, r.table.table)
 	if err != nil {
 		return nil, err
 	}
-	r := &DecisionRecorder{stream: stream, table: decisionsTable()}
 	r.core = recorder[blocklist.Decision]{
-		store: store, letters: letters, topic: topic, metrics: metrics, decode: blocklist.DecodeDecision, write: r.write,
+		store: store, letters: letters, topic: topic, metrics: metrics, decode: blocklist.DecodeDecision,
+		table: func(*blocklist.Decision) string { return r.table.table }, write: r.write,
 	}
 	return r, nil
 }

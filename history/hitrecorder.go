@@ -21,9 +21,9 @@ import (
 // records, nor on how often each is given: counts, peaks and last times only grow, first times only fall, and phases go from
 // open through update and closed to merged. Giving the records of a partition in order only saves writes.
 type HitRecorder struct {
-	stream                string
-	core                  recorder[detectors.Hit]
-	hits, late, uncounted *upsert
+	stream                        string
+	core                          recorder[detectors.Hit]
+	hits, beside, late, uncounted *upsert
 }
 
 var _ interface {
@@ -37,13 +37,13 @@ func NewHitRecorder(store Transactions, stream, topic string, letters DeadLetter
 	if err := ingest.Stream(stream).Check(); err != nil {
 		return nil, err
 	}
-	metrics, err := newRecordMetrics(registry)
+	r := &HitRecorder{stream: stream, hits: hitsTable(), beside: besideTable(), late: lateTable(), uncounted: uncountedTable()}
+	metrics, err := newRecordMetrics(registry, r.hits.table, r.beside.table, r.late.table, r.uncounted.table, lossesTable, auditTable)
 	if err != nil {
 		return nil, err
 	}
-	r := &HitRecorder{stream: stream, hits: hitsTable(), late: lateTable(), uncounted: uncountedTable()}
 	r.core = recorder[detectors.Hit]{
-		store: store, letters: letters, topic: topic, metrics: metrics, decode: decodeHit, write: r.write,
+		store: store, letters: letters, topic: topic, metrics: metrics, decode: decodeHit, table: r.table, write: r.write,
 	}
 	return r, nil
 }
@@ -58,14 +58,37 @@ func (r *HitRecorder) Apply(ctx context.Context, batch []traffic.Message) error 
 // decodeHit decodes a hit and refuses phases that the hits table does not know.
 func decodeHit(value []byte) (detectors.Hit, error) {
 	h, err := detectors.DecodeHit(value)
-	if err == nil && h.Kind == detectors.KindHit {
+	if err == nil && h.Kind.Episode() {
 		_, err = phaseRank(h.Phase)
 	}
 	return h, err
 }
 
+// The tables that take what is no sum and no episode.
+const (
+	lossesTable = "losses"
+	auditTable  = "audit"
+)
+
+func (r *HitRecorder) table(h *detectors.Hit) string {
+	switch h.Kind {
+	case detectors.KindNear, detectors.KindCandidate:
+		return r.beside.table
+	case detectors.KindLate:
+		return r.late.table
+	case detectors.KindUncounted:
+		return r.uncounted.table
+	case detectors.KindLoss:
+		return lossesTable
+	case detectors.KindRelease:
+		return auditTable
+	}
+	return r.hits.table
+}
+
 func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detectors.Hit]) error {
 	hits, late, uncounted := make(map[string]*hitRow), make(map[string]*lateRow), make(map[string]*uncountedRow)
+	beside := make(map[string]*besideRow)
 	var rest pgx.Batch
 	for i := range items {
 		h := items[i].row
@@ -76,6 +99,12 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 				return err
 			}
 			mergeInto(hits, h.ID, &row, (*hitRow).merge)
+		case detectors.KindNear, detectors.KindCandidate:
+			row, err := newHitRow(h)
+			if err != nil {
+				return err
+			}
+			mergeInto(beside, h.ID, &besideRow{row}, (*besideRow).merge)
 		case detectors.KindLate:
 			mergeInto(late, h.ID, &lateRow{hit: h}, (*lateRow).merge)
 		case detectors.KindUncounted:
@@ -88,6 +117,9 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 	}
 	if err := r.hits.run(ctx, tx, valuesInOrder(r.stream, hits)); err != nil {
 		return fmt.Errorf("hits: %w", err)
+	}
+	if err := r.beside.run(ctx, tx, valuesInOrder(r.stream, beside)); err != nil {
+		return fmt.Errorf("hits beside a limit: %w", err)
 	}
 	if err := r.late.run(ctx, tx, valuesInOrder(r.stream, late)); err != nil {
 		return fmt.Errorf("late sums: %w", err)
@@ -135,7 +167,7 @@ const idColumn = 1
 
 // queueLoss keeps the first record of a loss: all records with one id say the same.
 func (r *HitRecorder) queueLoss(b *pgx.Batch, h *detectors.Hit) {
-	b.Queue(`INSERT INTO losses (stream, id, generation, source_partition, source_offset, keyed_partition, offsets,
+	b.Queue(`INSERT INTO `+lossesTable+` (stream, id, generation, source_partition, source_offset, keyed_partition, offsets,
 			watermark, seen, accepted_by, reason)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING`,
 		r.stream, h.ID, h.Generation, h.Source, h.Offset, h.Keyed, h.Count, postgres.Timestamp(h.First), postgres.Timestamp(h.Seen),
@@ -264,6 +296,19 @@ const updateHit = `DO UPDATE SET
 
 func hitsTable() *upsert {
 	return &upsert{table: "hits", columns: strings.Fields(hitColumns), update: updateHit}
+}
+
+// besideRow is a hitRow of an episode near a limit, or over one on trial.
+type besideRow struct{ hitRow }
+
+func (r *besideRow) merge(o *besideRow) { r.hitRow.merge(&o.hitRow) }
+
+func (r *besideRow) values(stream string) []any {
+	return append(r.hitRow.values(stream), string(r.hit.Kind))
+}
+
+func besideTable() *upsert {
+	return &upsert{table: tableBeside, columns: strings.Fields(hitColumns + " kind"), update: updateHit}
 }
 
 // lateRow is a sum of late events.

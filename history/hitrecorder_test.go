@@ -138,7 +138,7 @@ func newerHits() map[string]string {
 		"format":                 fmt.Sprintf(`{"v":%d,"kind":"hit","id":"00000000000000000000000000000001","rule":"a","phase":"open"}`, detectors.HitFormat+1),
 		"format, other members":  fmt.Sprintf(`{"v":%d,"kind":"hit","id":["1"],"limit":{"of":3}}`, detectors.HitFormat+1),
 		"kind":                   fmt.Sprintf(`{"v":%d,"kind":"weather","id":"00000000000000000000000000000001"}`, detectors.HitFormat),
-		"kind that was reserved": fmt.Sprintf(`{"v":%d,"kind":"near","id":"00000000000000000000000000000001"}`, detectors.HitFormat),
+		"kind that was reserved": fmt.Sprintf(`{"v":%d,"kind":"attempt","id":"00000000000000000000000000000001"}`, detectors.HitFormat),
 	}
 }
 

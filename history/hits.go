@@ -13,13 +13,14 @@ import (
 
 // HitQuery selects episodes. Its zero value selects all episodes of all streams, except merged ones.
 type HitQuery struct {
-	Stream string       // live, replay/NAME; empty: all
-	Rule   string       // empty: all
-	Source *Source      // nil: all
-	Since  traffic.Time // episodes whose last over event is not before it; 0: no bound
-	Until  traffic.Time // episodes whose first over event is before it; 0: no bound
-	Merged bool         // with episodes that were merged into others, which are no offences of their own
-	Limit  int          // 0: no limit
+	Stream string         // live, replay/NAME; empty: all
+	Rule   string         // empty: all
+	Source *Source        // nil: all
+	Since  traffic.Time   // episodes whose last over event is not before it; 0: no bound
+	Until  traffic.Time   // episodes whose first over event is before it; 0: no bound
+	Kind   detectors.Kind // of episodes; empty: KindHit
+	Merged bool           // with episodes that were merged into others, which are no offences of their own
+	Limit  int            // 0: no limit
 }
 
 // RecordedHit is one episode: all records with its id, joined. Seen is when the newest of those records was caused.
@@ -30,10 +31,10 @@ type RecordedHit struct {
 	Recorded  time.Time    `json:"recorded_at"` // when its first record was stored
 }
 
-// Hits returns episodes, those with the newest last over event first.
+// Hits returns episodes of one kind, those with the newest last over event first.
 func (s *Store) Hits(ctx context.Context, q HitQuery) ([]RecordedHit, error) {
 	w := q.where()
-	rows, err := s.Query(ctx, "SELECT "+recordedHitColumns+" FROM hits"+w.String()+" ORDER BY last DESC, id LIMIT NULLIF("+w.arg(q.Limit)+"::bigint, 0)", w.args...)
+	rows, err := s.Query(ctx, "SELECT "+recordedHitColumns+", "+q.kindColumn()+" FROM "+q.table()+w.String()+" ORDER BY last DESC, id LIMIT NULLIF("+w.arg(q.Limit)+"::bigint, 0)", w.args...)
 	if err != nil {
 		return nil, s.Fail("reading hits", err)
 	}
@@ -48,8 +49,9 @@ func (s *Store) Hits(ctx context.Context, q HitQuery) ([]RecordedHit, error) {
 // all streams, the live one's first.
 func (s *Store) HitsByID(ctx context.Context, prefix string, limit int) ([]RecordedHit, error) {
 	// With the streams named, the primary key is a range; g comes after all hex digits.
-	rows, err := s.Query(ctx, "SELECT "+recordedHitColumns+` FROM hits
-		WHERE stream IN (SELECT name FROM streams) AND id >= $1 AND id < $1 || 'g'
+	const found = ` WHERE stream IN (SELECT name FROM streams) AND id >= $1 AND id < $1 || 'g'`
+	rows, err := s.Query(ctx, "SELECT * FROM (SELECT "+recordedHitColumns+", 'hit' AS kind FROM hits"+found+`
+		UNION ALL SELECT `+recordedHitColumns+", kind FROM "+tableBeside+found+`) found
 		ORDER BY stream <> 'live', id, stream LIMIT $2`, traffic.Printable(prefix), limit)
 	if err != nil {
 		return nil, s.Fail("finding hits by id", err)
@@ -63,7 +65,7 @@ func (s *Store) HitsByID(ctx context.Context, prefix string, limit int) ([]Recor
 
 // CountHits is the number of episodes that q selects without its limit, CountCap at most.
 func (s *Store) CountHits(ctx context.Context, q HitQuery) (int64, error) {
-	return s.count(ctx, "hits", q.where())
+	return s.count(ctx, q.table(), q.where())
 }
 
 func (q *HitQuery) where() *where {
@@ -78,7 +80,28 @@ func (q *HitQuery) where() *where {
 	if !q.Merged {
 		w.add("phase < 4")
 	}
+	if q.table() == tableBeside {
+		w.add("kind = ?", string(q.Kind))
+	}
 	return w
+}
+
+// tableBeside has the episodes that nothing comes of: near a limit, and over one on trial.
+const tableBeside = "hits_beside"
+
+// table is where the episodes of the query's kind are.
+func (q *HitQuery) table() string {
+	if q.Kind == "" || q.Kind == detectors.KindHit {
+		return "hits"
+	}
+	return tableBeside
+}
+
+func (q *HitQuery) kindColumn() string {
+	if q.table() == tableBeside {
+		return "kind"
+	}
+	return "'hit' AS kind"
 }
 
 const recordedHitColumns = `stream, id, rule, rule_version, lineage, phase, subject, block_subject, grouped, rule_limit, window_ms, events, peak,
@@ -90,8 +113,8 @@ func scanHit(row pgx.CollectableRow) (r RecordedHit, err error) {
 	var phase int
 	err = row.Scan(&r.Stream, &h.ID, &h.Rule, &h.RuleVersion, &h.Lineage, &phase, &h.Subject, &h.BlockSubject, &h.Grouped,
 		&h.Limit, &h.WindowMS, &h.Count, &h.Peak, postgres.ScanTime(&h.First), postgres.ScanTime(&h.Last), postgres.ScanTime(&r.SeenFirst), postgres.ScanTime(&h.Seen),
-		&h.Cut, &h.Generation, &h.Source, &h.Offset, &h.Keyed, &h.IntoID, &h.Users, &h.Devices, &h.Samples, &h.AtLeast, &r.Recorded)
-	h.Format, h.Kind = detectors.HitFormat, detectors.KindHit
+		&h.Cut, &h.Generation, &h.Source, &h.Offset, &h.Keyed, &h.IntoID, &h.Users, &h.Devices, &h.Samples, &h.AtLeast, &r.Recorded, &h.Kind)
+	h.Format = detectors.HitFormat
 	if known := phases(); phase >= 1 && phase <= len(known) {
 		h.Phase = known[phase-1]
 	}

@@ -38,16 +38,8 @@ func TestHitsByRuleTimeAndStream(t *testing.T) {
 		{"limit", history.HitQuery{Stream: "live", Limit: 2}, "[4 3]"},
 	}
 	for _, tt := range tests {
-		got, err := b.Hits(t.Context(), tt.query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var offsets []int64
-		for _, h := range got {
-			offsets = append(offsets, h.Offset)
-		}
-		if fmt.Sprint(offsets) != tt.want {
-			t.Errorf("%s: %v, want %s", tt.name, offsets, tt.want)
+		if got := fmt.Sprint(b.offsets(t, tt.query)); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
 	if err := b.Streams.Delete(t.Context(), "replay/monday"); err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
@@ -51,6 +50,7 @@ type recorder[R any] struct {
 	topic   string
 	metrics *recordMetrics
 	decode  func(value []byte) (R, error)
+	table   func(row *R) string // that it is stored in
 	write   func(ctx context.Context, tx pgx.Tx, rows []item[R]) error
 }
 
@@ -81,27 +81,23 @@ func (r *recorder[R]) read(batch []traffic.Message) (items []item[R], letters []
 func (r *recorder[R]) apply(ctx context.Context, batch []traffic.Message) error {
 	items, letters, newer := r.read(batch)
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
-	refused, err := r.put(bounded, items)
+	stored := map[string]int{}
+	refused, err := r.put(bounded, items, stored)
 	cancel()
 	if err != nil {
-		r.metrics.batches.WithLabelValues(r.topic, "failed").Inc()
 		return fmt.Errorf("history: recording %s: %w", r.topic, err)
 	}
 	if newer != nil { // the letters are put once, with the batch that passes
-		r.metrics.batches.WithLabelValues(r.topic, "failed").Inc()
 		return fmt.Errorf("history: recording %s: %w", r.topic, newer)
 	}
 	letters = append(letters, refused...)
 	if len(letters) > 0 {
 		if err := r.letters.Put(ctx, letters); err != nil {
-			r.metrics.batches.WithLabelValues(r.topic, "failed").Inc()
 			return err
 		}
 	}
-	r.metrics.batches.WithLabelValues(r.topic, "stored").Inc()
-	r.metrics.records.WithLabelValues(r.topic, "stored").Add(float64(len(items) - len(refused)))
+	r.metrics.stored(stored)
 	for i := range letters {
-		r.metrics.records.WithLabelValues(r.topic, letters[i].Reason).Inc()
 		r.store.Logger().Warn("record not stored, see the dead letters", "topic", r.topic, "partition", letters[i].Partition,
 			"offset", letters[i].Offset, "reason", letters[i].Reason, "detail", letters[i].Detail)
 	}
@@ -110,14 +106,18 @@ func (r *recorder[R]) apply(ctx context.Context, batch []traffic.Message) error 
 
 // put stores items in one transaction. Where PostgreSQL refuses it because of the data, each half is tried by itself,
 // down to the single record, which becomes a dead letter. Transactions of their own are as good as savepoints here,
-// because rows do not depend on each other and storing one twice changes nothing.
-func (r *recorder[R]) put(ctx context.Context, items []item[R]) (refused []traffic.DeadLetter, err error) {
+// because rows do not depend on each other and storing one twice changes nothing. stored gets the number of records of each
+// table.
+func (r *recorder[R]) put(ctx context.Context, items []item[R], stored map[string]int) (refused []traffic.DeadLetter, err error) {
 	if len(items) == 0 {
 		return nil, nil
 	}
 	err = pgx.BeginFunc(ctx, r.store, func(tx pgx.Tx) error { return r.write(ctx, tx, items) })
 	switch {
 	case err == nil:
+		for i := range items {
+			stored[r.table(&items[i].row)]++
+		}
 		return nil, nil
 	case !isRefusal(err):
 		return nil, err
@@ -125,11 +125,11 @@ func (r *recorder[R]) put(ctx context.Context, items []item[R]) (refused []traff
 		return []traffic.DeadLetter{r.letter(reasonRefused, err, items[0].message)}, nil
 	}
 	half := len(items) / 2
-	refused, err = r.put(ctx, items[:half])
+	refused, err = r.put(ctx, items[:half], stored)
 	if err != nil {
 		return nil, err
 	}
-	rest, err := r.put(ctx, items[half:])
+	rest, err := r.put(ctx, items[half:], stored)
 	return append(refused, rest...), err
 }
 
@@ -184,40 +184,4 @@ func (u *upsert) run(ctx context.Context, tx pgx.Tx, rows [][]any) error {
 	_, err = tx.Exec(ctx, "INSERT INTO "+u.table+" AS h ("+columns+") SELECT "+columns+" FROM "+incoming+
 		" ON CONFLICT (stream, id) "+u.update)
 	return err
-}
-
-// recordMetrics are shared by all recorders of a process, told apart by topic.
-type recordMetrics struct {
-	records *prometheus.CounterVec
-	batches *prometheus.CounterVec
-}
-
-func newRecordMetrics(registry prometheus.Registerer) (*recordMetrics, error) {
-	var m recordMetrics
-	var err error
-	m.records, err = registerCounter(registry, "weir_record_records_total",
-		"Records of the hits and blocks topics by what became of them: stored, malformed or refused (both are in the dead letters).",
-		"topic", "outcome")
-	if err != nil {
-		return nil, err
-	}
-	m.batches, err = registerCounter(registry, "weir_record_batches_total",
-		"Batches given to RECORD: stored, or failed and to be given again.", "topic", "outcome")
-	return &m, err
-}
-
-// registerCounter returns the counter that is registered already where there is one of the same description.
-func registerCounter(registry prometheus.Registerer, name, help string, labels ...string) (*prometheus.CounterVec, error) {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	err := registry.Register(c)
-	var taken prometheus.AlreadyRegisteredError
-	if errors.As(err, &taken) {
-		if existing, ok := taken.ExistingCollector.(*prometheus.CounterVec); ok {
-			return existing, nil
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("history: metric %s: %w", name, err)
-	}
-	return c, nil
 }

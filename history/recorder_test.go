@@ -121,10 +121,12 @@ func TestPoisonIsSingledOut(t *testing.T) {
 	if rows := b.Number(t, "SELECT count(*) FROM weir.hits"); rows != 92 {
 		t.Errorf("%d rows, want 92", rows)
 	}
-	outcomes := counters(t, registry, "weir_record_records_total")
-	want := map[string]float64{"stored": 92, "refused": 4, "malformed": 4}
-	if !reflect.DeepEqual(outcomes, want) {
-		t.Errorf("counted %v, want %v", outcomes, want)
+	want := map[string]float64{"hits": 92, "hits_beside": 0, "late_sums": 0, "uncounted_sums": 0, "losses": 0, "audit": 0}
+	if stored := rowsRecorded(t, registry); !reflect.DeepEqual(stored, want) {
+		t.Errorf("counted %v, want %v", stored, want)
+	}
+	if len(box.letters) != 8 {
+		t.Errorf("%d dead letters, want 4 that PostgreSQL refuses and 4 that do not decode", len(box.letters))
 	}
 	var refused []int64
 	for _, l := range box.letters {
@@ -137,7 +139,8 @@ func TestPoisonIsSingledOut(t *testing.T) {
 	}
 }
 
-func counters(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
+// rowsRecorded is what the metrics say was stored, by table.
+func rowsRecorded(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
@@ -145,12 +148,12 @@ func counters(t *testing.T, registry *prometheus.Registry, name string) map[stri
 	}
 	out := make(map[string]float64)
 	for _, f := range families {
-		if f.GetName() != name {
+		if f.GetName() != "weir_history_rows_recorded_total" {
 			continue
 		}
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {
-				if l.GetName() == "outcome" {
+				if l.GetName() == "table" {
 					out[l.GetValue()] = m.GetCounter().GetValue()
 				}
 			}

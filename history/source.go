@@ -59,9 +59,12 @@ type Source struct {
 	inside    netip.Prefix
 	// subject is set instead of all else where a canonical subject was asked for.
 	subject traffic.Subject
+	// parts is set instead of all else where a value beside the identity was asked for: how a subject may write it. No column has
+	// it, so every row of the span of time is read.
+	parts []string
 }
 
-// ParseSource reads what `--source` takes: FIELD=VALUE, a VALUE to be found in any field, or a canonical subject
+// ParseSource reads what `--source` takes: FIELD=VALUE, a VALUE to be found in any field of an identity, or a canonical subject
 // (ip=192.0.2.1%2F32&device=tv-7). An address finds the subjects whose prefix holds it, a prefix (192.0.2.0/24) those within it.
 // A text that looks like one of these forms and is not is an error: no row has it, and an empty answer would look like
 // "nothing happened".
@@ -74,10 +77,15 @@ func ParseSource(text string) (Source, error) {
 	}
 	src := Source{any: true, text: text}
 	if name, value, ok := strings.Cut(text, "="); ok {
-		if err := src.field.UnmarshalText([]byte(name)); err != nil {
-			return Source{}, fmt.Errorf("source %q: %w; a value with = in it needs its field before it, like session=%s", text, err, text)
+		field, known := traffic.ParseKeyField(name)
+		if !known || field.Field == traffic.FieldFallback {
+			return Source{}, fmt.Errorf("source %q: %q is no field of a subject; allowed: %s, {param}, attrs.NAME; a value with = in it needs its field before it, like session=%s",
+				text, name, strings.Join(traffic.KeyFieldNames(), ", "), text)
 		}
-		src.any, src.text = false, value
+		if !field.OfIdentity() && value != "" {
+			return Source{parts: extraParts(field, value)}, nil
+		}
+		src.any, src.field, src.text = false, field.Field, value
 	}
 	if src.any || src.field == traffic.FieldIP {
 		src.readAddress()
@@ -106,12 +114,28 @@ func wholeSubject(s traffic.Subject) bool {
 		return false
 	}
 	for _, v := range values {
-		if _, known := traffic.ParseField(v.Field); !known {
+		if _, known := traffic.ParseKeyField(v.Field); !known {
 			return false
 		}
 	}
 	return true
 }
+
+// extraParts is how a subject may write a value beside the identity: as it is, and a long one as its digest.
+func extraParts(field traffic.KeyField, value string) []string {
+	written, _ := traffic.MakeSubjectOf(&traffic.Identity{}, oneValue(value), []traffic.KeyField{field})
+	parts := []string{string(written)}
+	if stored := written.Stored(); stored != written {
+		parts = append(parts, string(stored))
+	}
+	return append(parts, string(written.WithDigests()))
+}
+
+// oneValue is the value of every field.
+type oneValue string
+
+// ExtraValue is the value.
+func (v oneValue) ExtraValue(traffic.KeyField) (string, bool) { return string(v), true }
 
 // likeAddress reports whether text was probably meant as an address: four numbers with dots, or hexadecimal digits with as many
 // colons as an IPv6 address has and a hardware address has not. A prefix length may follow.
@@ -152,6 +176,10 @@ func column(f traffic.Field) string {
 func (src *Source) condition(w *where) {
 	if src.subject != "" {
 		src.subjectCondition(w)
+		return
+	}
+	if src.parts != nil {
+		w.add("string_to_array(subject, '&') && ?::text[]", src.parts)
 		return
 	}
 	var parts []string

@@ -104,6 +104,20 @@ func (b *bed) record(t testing.TB, stream string, hits ...detectors.Hit) {
 	}
 }
 
+// offsets are those of the hits that a query finds.
+func (b *bed) offsets(t *testing.T, q history.HitQuery) []int64 {
+	t.Helper()
+	hits, err := b.Hits(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var offsets []int64
+	for i := range hits {
+		offsets = append(offsets, hits[i].Offset)
+	}
+	return offsets
+}
+
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func TestHitsView(t *testing.T) {

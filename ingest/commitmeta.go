@@ -42,13 +42,13 @@ var errMetadata = errors.New("commit metadata")
 func InitialCommit(generation, offset, version int64, keyedPartitions int) Commit {
 	a := Announcement{
 		Generation: generation, Offset: offset, End: offset, Version: version,
-		Prev: NoneSent(keyedPartitions), Progress: traffic.BeforeTime,
+		Prev: noneSent(keyedPartitions), Progress: traffic.BeforeTime,
 	}
 	return a.Commit()
 }
 
-// NoneSent is the Prev of an announcement before which nothing was sent.
-func NoneSent(keyedPartitions int) []int64 {
+// noneSent is the Prev of an announcement before which nothing was sent.
+func noneSent(keyedPartitions int) []int64 {
 	prev := make([]int64, keyedPartitions)
 	for q := range prev {
 		prev[q] = detectors.NoOffset
@@ -180,7 +180,7 @@ func (r *metadataReader) prevs(offset int64) []int64 {
 		r.fail("%d keyed partitions announced, %d bytes left", n, len(r.b))
 		return nil
 	}
-	prev := NoneSent(int(n))
+	prev := noneSent(int(n))
 	for q := range prev {
 		back := r.count()
 		if back > offset {

@@ -25,3 +25,11 @@ func Published[C prometheus.Collector](r prometheus.Registerer, c C, failed *err
 	}
 	return c
 }
+
+// UncountedOpts describe the counter of the events that a stage leaves out of a rule, by rule and reason.
+func UncountedOpts(stage string) prometheus.CounterOpts {
+	return prometheus.CounterOpts{
+		Name: "weir_rule_uncounted_events_total", ConstLabels: prometheus.Labels{"stage": stage},
+		Help: "Events that a rule watches and that feed none of its windows.",
+	}
+}

@@ -15,9 +15,10 @@ type Checkpoint struct {
 	Epoch   int64
 	Offset  int64 // the first keyed offset that is not in the snapshot
 	Attempt int64 // above 0; tells apart the snapshots that an owner has begun under the epoch
-	// Pieces and Size, in bytes, are what a store holds of it, and nothing that its writer sets.
-	Pieces int
-	Size   int64
+	// What a store knows of it, and nothing that its writer sets.
+	Pieces  int
+	Size    int64        // bytes
+	Written traffic.Time // when it was whole, by the store's clock
 }
 
 // Piece is a part of a snapshot.

@@ -52,6 +52,15 @@ func MessagesFrom(messages []traffic.Message, offset int64) []traffic.Message {
 	return messages[n:]
 }
 
+// AllPartitions lists the partitions of a topic that has n: 0 to n-1.
+func AllPartitions(n int) []int {
+	all := make([]int, n)
+	for p := range all {
+		all[p] = p
+	}
+	return all
+}
+
 // DefaultFetchWait is how long a fetch waits for the first record where nothing else is asked of it.
 const DefaultFetchWait = 400 * time.Millisecond
 
@@ -80,6 +89,14 @@ type Log interface {
 	Fetch(ctx context.Context, positions []Position, wait time.Duration) ([]Fetched, error)
 	// Bounds asks for the log's bounds; every partition asked for is in the answer, or an error is returned.
 	Bounds(ctx context.Context, partitions []int) (map[int]Bounds, error)
+}
+
+// TimedLog is a Log that also finds records by the time at which they were appended.
+type TimedLog interface {
+	Log
+	// OffsetsAt asks for the first offset of each partition that was appended at the instant or later; NoOffset where there is
+	// none. Every partition asked for is in the answer, or an error is returned.
+	OffsetsAt(ctx context.Context, partitions []int, at traffic.Time) (map[int]int64, error)
 }
 
 // Batch is the records for one partition that must be appended together.
@@ -129,7 +146,6 @@ func (e *AppendError) Error() string {
 	return "appending to topic " + e.Topic + ": " + strings.Join(parts, "; ")
 }
 
-// Unwrap gives the partitions' errors.
 func (e *AppendError) Unwrap() []error {
 	errs := make([]error, 0, len(e.Failed))
 	for _, err := range e.Failed {

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// UnansweredFor is how long a partition may be asked for in vain before it counts as one that cannot be read. A leader's
+// unansweredFor is how long a partition may be asked for in vain before it counts as one that cannot be read. A leader's
 // election takes seconds.
-const UnansweredFor = 30 * time.Second
+const unansweredFor = 30 * time.Second
 
-// NotAskedFor is how long a reader may leave a partition out, for want of room, without beginning to count anew. It is
+// notAskedFor is how long a reader may leave a partition out, for want of room, without beginning to count anew. It is
 // longer than the pauses of a prefetcher that has much to read: they must not hide a partition that is silent.
-const NotAskedFor = 10 * time.Second
+const notAskedFor = 10 * time.Second
 
 const (
 	boundsTogether = 2 * time.Second        // bounds a look at the logs of several partitions
@@ -77,7 +77,7 @@ func (r *Readable) Answered() { *r = Readable{} }
 
 // Ask notes that the partition is asked for now. After a time in which it was not, the silence before says nothing.
 func (r *Readable) Ask(now time.Time) {
-	if r.Blocked == nil && now.Sub(r.asked) > NotAskedFor {
+	if r.Blocked == nil && now.Sub(r.asked) > notAskedFor {
 		r.since, r.last = time.Time{}, nil
 	}
 	r.asked = now
@@ -97,7 +97,7 @@ func (r *Readable) Failed(now time.Time, offset int64, err error) {
 		r.Blocked = &Blockage{Offset: offset, Next: unreadable.Next, Reason: whyUnreadable(offset, unreadable)}
 	case r.Blocked != nil && r.Blocked.Next != NoOffset:
 		// The batch is as it was: that nobody can be asked for it just now is not news.
-	case now.Sub(r.since) >= UnansweredFor:
+	case now.Sub(r.since) >= unansweredFor:
 		r.Blocked = &Blockage{Offset: offset, Next: NoOffset, Reason: whySilent(offset, r.last)}
 	}
 }
@@ -116,5 +116,5 @@ func whySilent(offset int64, last error) string {
 		why = last.Error()
 	}
 	return fmt.Sprintf("cannot be read from offset %d on for %v or longer: %s; it goes on by itself when it can be read again",
-		offset, UnansweredFor, why)
+		offset, unansweredFor, why)
 }

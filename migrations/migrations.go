@@ -1,6 +1,7 @@
 // Package migrations brings a PostgreSQL schema to the form that this build of weir works with. The steps are the SQL
 // files in sql/, embedded; a step that was released is never edited, only followed by another one. A step is additive: processes of the
-// build before it work on, and start, on the schema that has it. One that cannot be begins with the line "-- breaking".
+// build before it work on, and start, on the schema that has it. One that cannot be begins with the line "-- breaking". That rule,
+// and what an older build does about a newer schema, are why no library (tern, goose) runs the steps: they number and apply, no more.
 package migrations
 
 import (
@@ -153,7 +154,7 @@ func compare(ctx context.Context, conn *pgx.Conn, schema string, breaking bool, 
 
 // Apply creates schema if need be and applies the steps that it lacks, all in one transaction: on an error nothing has
 // changed. Several callers may do so at once; they wait for each other. The first one also makes the deployment secret.
-// A schema that lacks nothing is left as it is.
+// Each lets Reader read the views. A schema that lacks nothing is left as it is.
 func Apply(ctx context.Context, conn *pgx.Conn, schema string, log *slog.Logger) error {
 	if err := CheckSchema(schema); err != nil {
 		return err
@@ -178,6 +179,9 @@ func Apply(ctx context.Context, conn *pgx.Conn, schema string, log *slog.Logger)
 				return err
 			}
 			log.Info("migration applied", "schema", schema, "number", step.Number, "name", step.Name)
+		}
+		if err := admitReader(ctx, tx, schema, log); err != nil {
+			return err
 		}
 		return ensureSecret(ctx, tx)
 	})

@@ -1,14 +1,13 @@
 package rules
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weirhq/weir/internal/duration"
-	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/rules/reading"
 )
 
 // Bounds of a document's values. Those of Window stand beside its defaults.
@@ -22,6 +21,8 @@ const (
 	MaxMaxLag   = 24 * time.Hour
 	MinTTL      = time.Second
 	MaxTTL      = 31 * 24 * time.Hour
+	// MaxTiers bounds the tiers of a rule.
+	MaxTiers    = 16
 	MinCooldown = time.Second
 	MaxCooldown = 24 * time.Hour
 )
@@ -30,84 +31,191 @@ const (
 const (
 	allowedID       = "1 to 64 characters a-z, 0-9 and -, not starting with -"
 	allowedOwner    = "the name of the team that answers for the rule, 1 to 128 bytes of printable text without spaces around it"
-	allowedMatch    = "a mapping with the members method, path, path_as, path_case; {} for every request"
-	allowedPath     = "a path of literal segments, {param} segments and a trailing *, such as /v1/users/{id}/posts*"
+	allowedMatch    = "a mapping with the members method, path, except, host, route, status, path_as, path_case, when; {} for every request"
+	allowedReach    = "a mapping with the members method, path, except, host, route, path_as, path_case, which a request has; {} for every request"
+	allowedMethod   = "a method name or a list of them, such as POST or [GET, HEAD]"
+	allowedPath     = "a path of literal segments, {param} segments and a trailing *, such as /v1/users/{id}/posts*, or a list of them"
+	allowedHost     = "a host such as api.example.com, *.example.com for all hosts below it, or a list of them"
+	allowedRoute    = "a route's name as the gateway writes it, 1 to 256 bytes of printable text, or a list of them"
+	allowedStatus   = "a status from 100 to 599, such as 401, a class of them, 1xx to 5xx, or a list of them"
 	allowedPathAs   = "normal, raw"
 	allowedPathCase = "exact, ignore"
-	allowedKeyField = "ip, device, user, api_key, session"
-	allowedKey      = "a list of " + allowedKeyField + " and {field: ip, v4: N, v6: N}; [] for one window in all"
+	allowedIdentity = "ip, device, user, api_key, session"
+	allowedKeyField = allowedIdentity + ", host, method, route, plan, user_agent, {param}, attrs.NAME, FIELD|FIELD"
+	allowedKey      = "a list of " + allowedKeyField + ", or {field: ip, v4: N, v6: N}; [] for one window in all"
+	allowedCounted  = allowedKeyField + ", path; a list of them for combinations"
 	allowedMissing  = "skip, group"
 	allowedLimit    = "a whole number from 0 to 1000000"
 	allowedWindow   = "1s to 31d, in units s m h d"
 	allowedLateness = "0s to 1d, in units s m h d"
 	allowedMaxLag   = "1s to 1d, in units s m h d"
 	allowedTTL      = "1s to 31d, in units s m h d"
-	allowedBlockKey = "at least one field; those of the rule's key with the same prefix lengths"
+	allowedBlockKey = "at least one field of an identity (" + allowedIdentity + "); those of the rule's key with the same prefix lengths"
 	allowedExtend   = "never, on-hit"
-	allowedCount    = "events, {distinct: FIELD} or {sum: attrs.NAME}"
-	allowedSum      = "attrs. and the names of members, joined by dots, such as attrs.cost or attrs.usage.tokens"
+	allowedCount    = "events, {distinct: FIELD}, {distinct: [FIELD, FIELD]} or {sum: NUMBER}"
+	allowedSum      = "bytes, latency_ms, or attrs. and the names of members, joined by dots, such as attrs.cost or attrs.usage.tokens"
 	allowedBurst    = "a whole number from 1 to 1000000"
 	allowedCooldown = "1s to 1d, in units s m h d"
+	allowedTests    = "a list of at most 100 tests, each with name, timeline and expect"
 )
 
-// Validate checks a document that did not come from Parse, against the same rules. The error is a Problems.
+// Validate checks a document that did not come from ParseFiles, against the same rules. The error is a Problems.
 func (d *Document) Validate(env Environment) error {
 	var ps Problems
 	d.check(env, func(p Problem) { ps = append(ps, p) })
 	return ps.err()
 }
 
-// check reports everything about d that is not allowed.
-func (d *Document) check(env Environment, report func(Problem)) {
-	say := func(ok bool, field, got, allowed string) {
-		if !ok {
-			report(Problem{Field: field, Got: got, Allowed: allowed})
-		}
-	}
-	say(validID(d.ID), "id", quoteShort(d.ID), allowedID)
-	say(validOwner(d.Owner), "owner", quoteShort(d.Owner), allowedOwner)
-	for i, m := range d.Match.Methods {
-		allowed := checkMethod(m)
-		say(allowed == "", element("match.method", i), quoteShort(m), allowed)
-	}
-	if d.Match.Path != "" {
-		allowed := checkPath(d.Match.Path)
-		say(allowed == "", "match.path", quoteShort(d.Match.Path), allowed)
-	}
-	d.Match.checkReading(say)
-	checkKey("key", d.Key, say)
-	say(d.Missing == MissingSkip || d.Missing == MissingGroup, "on_missing", quoteShort(string(d.Missing)), allowedMissing)
-	say(d.Limit >= 0 && d.Limit <= MaxLimit, "limit", "the number "+strconv.Itoa(d.Limit), allowedLimit)
-	d.checkCounting(say)
-	span := func(field string, v, least, most time.Duration, allowed string) {
-		say(v >= least && v <= most && v%time.Second == 0, field, duration.Format(v), allowed)
-	}
-	span("window", d.Window, MinWindow, MaxWindow, allowedWindow)
-	span("lateness", d.Lateness, 0, MaxLateness, allowedLateness)
-	span("max_lag", d.MaxLag, MinMaxLag, MaxMaxLag, allowedMaxLag)
-	if b := d.Block; b != nil {
-		span("block.ttl", b.TTL, MinTTL, MaxTTL, allowedTTL)
-		say(b.Extend == ExtendNever || b.Extend == ExtendOnHit, "block.extend", quoteShort(string(b.Extend)), allowedExtend)
-		d.checkBlockKey(env, report, say)
+// checker is a document that is checked.
+type checker struct {
+	*Document
+	env    Environment
+	report func(Problem)
+}
+
+// say reports a field unless ok.
+func (c *checker) say(ok bool, field, got, allowed string) {
+	if !ok {
+		c.report(Problem{Field: field, Got: got, Allowed: allowed})
 	}
 }
 
-// checkReading checks how the path is compared. That a path is in normal form is asked of files only: older documents,
-// whose path is not, are read as normalPath says.
-func (m *Match) checkReading(say func(ok bool, field, got, allowed string)) {
-	const needed = "only beside match.path, whose comparison it is about"
+// span checks a duration of whole seconds.
+func (c *checker) span(field string, v, least, most time.Duration, allowed string) {
+	c.say(v >= least && v <= most && v%time.Second == 0, field, duration.Format(v), allowed)
+}
+
+// check reports everything about d that is not allowed.
+func (d *Document) check(env Environment, report func(Problem)) {
+	c := &checker{d, env, report}
+	c.say(validID(d.ID), "id", quoteShort(d.ID), allowedID)
+	c.say(validOwner(d.Owner), "owner", quoteShort(d.Owner), allowedOwner)
+	d.Match.check("match.", false, report)
+	c.fields("key", d.Key, false)
+	c.say(d.Missing == MissingSkip || d.Missing == MissingGroup, "on_missing", quoteShort(string(d.Missing)), allowedMissing)
+	c.say(d.Limit >= 0 && d.Limit <= MaxLimit, "limit", "the number "+strconv.Itoa(d.Limit), allowedLimit)
+	c.counting()
+	c.conditions()
+	c.beside()
+	c.span("window", d.Window, MinWindow, MaxWindow, allowedWindow)
+	c.span("lateness", d.Lateness, 0, MaxLateness, allowedLateness)
+	c.span("max_lag", d.MaxLag, MinMaxLag, MaxMaxLag, allowedMaxLag)
+	if d.Block != nil {
+		c.block(d.Block)
+	}
+	c.allow()
+}
+
+func (c *checker) block(b *Block) {
+	c.span("block.ttl", b.TTL, MinTTL, MaxTTL, allowedTTL)
+	c.say(b.Extend == ExtendNever || b.Extend == ExtendOnHit, "block.extend", quoteShort(string(b.Extend)), allowedExtend)
+	c.blockKey()
+	if b.Match != nil {
+		b.Match.check("block.match.", true, c.report)
+		c.say(len(b.Match.Statuses) == 0, "block.match.status", "a status", notInRequest)
+		c.say(b.Match.When == "", "block.match.when", "a condition", notInRequest)
+	}
+}
+
+// notInRequest says what a block may ask.
+const notInRequest = "what a gate knows of a request before it is answered: method, path, except, host, route"
+
+// check reports what is not allowed in m. Its members stand under prefix in the document. normal requires paths in normal form
+// also of a match with a single path: that is asked of files else, since older documents have others, which are read as
+// normalPath says.
+func (m *Match) check(prefix string, normal bool, report func(Problem)) {
+	say := func(ok bool, field, got, allowed, hint string) {
+		if !ok {
+			report(Problem{Field: prefix + field, Got: got, Allowed: allowed, Hint: hint})
+		}
+	}
+	for i, name := range m.Methods {
+		allowed := checkMethod(name)
+		say(allowed == "", element("method", i), quoteShort(name), allowed, "")
+	}
+	normal = (normal || len(m.Paths) > 0 || len(m.Except) > 0) && m.PathAs != PathRaw
+	path := func(field, p string) {
+		allowed, hint := reading.CheckPattern(p), ""
+		if allowed == "" && normal {
+			allowed, hint = checkNormal(p)
+		}
+		say(allowed == "", field, quoteShort(p), allowed, hint)
+	}
+	if m.Path != "" {
+		path("path", m.Path)
+	}
+	say(m.Path == "" || len(m.Paths) == 0, "path", "one path and a list", "one of them", "")
+	say(len(m.Paths) != 1, "path", "a list of one", "that path", "")
+	for i, p := range m.Paths {
+		path(element("path", i), p)
+	}
+	for i, p := range m.Except {
+		path(element("except", i), p)
+	}
+	say(!m.exceptsAll(), "except", strings.Join(quoteAll(m.Except), ", ")+", which leaves out all that path matches",
+		"paths that leave some requests", "")
+	for i, host := range m.Hosts {
+		allowed, hint := checkHost(host)
+		say(allowed == "", element("host", i), quoteShort(host), allowed, hint)
+	}
+	for i, route := range m.Routes {
+		say(route != "" && len(route) <= MaxRouteBytes && reading.Printable(route), element("route", i), quoteShort(route), allowedRoute, "")
+	}
+	for i, status := range m.Statuses {
+		allowed := checkStatus(status)
+		say(allowed == "", element("status", i), quoteShort(status), allowed, "")
+	}
+	for _, list := range []struct {
+		field string
+		of    []string
+	}{{"path", m.Paths}, {"except", m.Except}, {"host", m.Hosts}, {"route", m.Routes}, {"status", m.Statuses}} {
+		say(len(list.of) <= maxAlternatives, list.field, strconv.Itoa(len(list.of))+" of them", "at most "+strconv.Itoa(maxAlternatives), "")
+	}
+	m.checkReading(say)
+}
+
+// checkReading checks how paths are compared.
+func (m *Match) checkReading(say func(ok bool, field, got, allowed, hint string)) {
+	const needed = "only beside path or except, whose comparison it is about"
+	compared := len(m.paths())+len(m.Except) > 0
 	switch m.PathAs {
 	case "", PathNormal, PathRaw:
-		say(m.PathAs == "" || m.Path != "", "match.path_as", quoteShort(string(m.PathAs))+" without match.path", needed)
+		say(m.PathAs == "" || compared, "path_as", quoteShort(string(m.PathAs))+" without a path", needed, "")
 	default:
-		say(false, "match.path_as", quoteShort(string(m.PathAs)), allowedPathAs)
+		say(false, "path_as", quoteShort(string(m.PathAs)), allowedPathAs, "")
 	}
 	switch m.PathCase {
 	case "", PathCaseExact, PathCaseIgnore:
-		say(m.PathCase == "" || m.Path != "", "match.path_case", quoteShort(string(m.PathCase))+" without match.path", needed)
+		say(m.PathCase == "" || compared, "path_case", quoteShort(string(m.PathCase))+" without a path", needed, "")
 	default:
-		say(false, "match.path_case", quoteShort(string(m.PathCase)), allowedPathCase)
+		say(false, "path_case", quoteShort(string(m.PathCase)), allowedPathCase, "")
 	}
+}
+
+// exceptsAll reports whether each of m's paths is left out as a whole.
+func (m *Match) exceptsAll() bool {
+	paths := m.paths()
+	if len(paths) == 0 {
+		paths = []string{"*"}
+	}
+	for _, p := range paths {
+		p = compared(m, p)
+		if !slices.ContainsFunc(m.Except, func(e string) bool {
+			e = compared(m, e)
+			return reading.Includes(e, p) || strings.HasSuffix(p, "/") && m.PathAs != PathRaw && reading.Includes(e, strings.TrimSuffix(p, "/"))
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+func quoteAll(list []string) []string {
+	out := make([]string, 0, len(list))
+	for _, s := range list {
+		out = append(out, quoteShort(s))
+	}
+	return out
 }
 
 func validID(id string) bool {
@@ -121,94 +229,5 @@ func validID(id string) bool {
 }
 
 func validOwner(owner string) bool {
-	return strings.TrimSpace(owner) == owner && owner != "" && len(owner) <= MaxOwnerBytes && printable(owner)
-}
-
-// checkKey checks the elements of a key, not whether it may be empty.
-func checkKey(field string, key []traffic.KeyField, say func(ok bool, field, got, allowed string)) {
-	for i, k := range key {
-		place := element(field, i)
-		checkKeyField(place, k, say)
-		repeated := slices.ContainsFunc(key[:i], func(other traffic.KeyField) bool { return other.Field == k.Field })
-		say(!repeated || k.Field >= traffic.NumFields, place, k.Field.String()+" a second time", "each field once")
-	}
-}
-
-func checkKeyField(place string, k traffic.KeyField, say func(ok bool, field, got, allowed string)) {
-	switch {
-	case k.Field >= traffic.NumFields:
-		say(false, place, k.Field.String(), allowedKeyField)
-	case k.Field == traffic.FieldIP:
-		say(k.V4 >= 1 && k.V4 <= 32, place+".v4", strconv.Itoa(int(k.V4)), "a whole number from 1 to 32")
-		say(k.V6 >= 1 && k.V6 <= 128, place+".v6", strconv.Itoa(int(k.V6)), "a whole number from 1 to 128")
-	default:
-		say(k.V4 == 0 && k.V6 == 0, place, "a prefix length for "+k.Field.String(), "v4 and v6 only with field: ip")
-	}
-}
-
-// checkBlockKey holds two promises: a block is about the sources that the rule counted, as it tells them apart, and
-// nobody is blocked on what a client only claims to be. The second one keeps an attacker from having others blocked under
-// their names. Fields that the rule's key has not are no breach of the first: each tuple that is blocked has made a
-// request that was over the limit.
-func (d *Document) checkBlockKey(env Environment, report func(Problem), say func(ok bool, field, got, allowed string)) {
-	key := d.Block.Key
-	if len(d.Key) == 0 {
-		report(Problem{Field: "block.key", Got: "a block for a rule whose key is []", Allowed: allowedBlockKey,
-			Hint: "such a rule counts everybody together and has nobody to block: remove block"})
-		return
-	}
-	say(len(key) > 0, "block.key", "[]", allowedBlockKey)
-	checkKey("block.key", key, say)
-	narrower := false
-	for i, k := range key {
-		at := slices.IndexFunc(d.Key, func(other traffic.KeyField) bool { return other.Field == k.Field })
-		if narrower = narrower || at < 0; at >= 0 {
-			say(d.Key[at] == k, element("block.key", i), describeKeyField(k), describeKeyField(d.Key[at])+", as in the rule's key, or a plain "+k.Field.String())
-		}
-	}
-	const allowed = "a key with at least one field that the gateway vouches for, so that nobody can be blocked under a name that somebody else made up"
-	switch names, hint := claimedOnly(env, key); {
-	case names != "":
-		report(Problem{Field: "block.key", Got: names + ": claimed by the client only", Allowed: allowed, Hint: hint})
-	case narrower:
-		// The 65th tuple of one episode, and all after it, stand for the rule's own key: whoever rotates addresses could
-		// lock out the user that he pretends to be.
-		if names, hint := claimedOnly(env, d.Key); names != "" {
-			report(Problem{Field: "block.key", Got: "fields that the rule's key has not, and a rule's key of " + names + ": claimed by the client only",
-				Allowed: "with them a rule's key, on which a block falls back where there are too many tuples, that is " + allowed, Hint: hint})
-		}
-	}
-}
-
-// claimedOnly names the fields of a key whose every field is the client's own claim, and the settings with which the gateway
-// would vouch for them. Both are empty if the gateway vouches for one of the fields, and for an empty key.
-func claimedOnly(env Environment, key []traffic.KeyField) (fields, hint string) {
-	names, settings := make([]string, len(key)), make([]string, len(key))
-	for i, k := range key {
-		if env.Identity.Vouched(k.Field) {
-			return "", ""
-		}
-		names[i], settings[i] = k.Field.String(), "identity."+k.Field.String()+".vouched: true"
-		if k.Field == traffic.FieldIP {
-			settings[i] = "identity.ip.claimed: false"
-		}
-	}
-	return strings.Join(names, ", "), "add such a field, for example ip, or set " + strings.Join(settings, " or ") +
-		" in the configuration if the gateway itself establishes it"
-}
-
-// describeKey writes a key as a rule does.
-func describeKey(key []traffic.KeyField) string {
-	parts := make([]string, len(key))
-	for i, k := range key {
-		parts[i] = describeKeyField(k)
-	}
-	return "[" + strings.Join(parts, ", ") + "]"
-}
-
-func describeKeyField(k traffic.KeyField) string {
-	if k.Field == traffic.FieldIP {
-		return fmt.Sprintf("{field: ip, v4: %d, v6: %d}", k.V4, k.V6)
-	}
-	return k.Field.String()
+	return strings.TrimSpace(owner) == owner && owner != "" && len(owner) <= MaxOwnerBytes && reading.Printable(owner)
 }

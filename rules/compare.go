@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/rules/reading"
 )
 
 // MayBlockMore gives the reasons why next, were it to act in the place of prev, could block a request that prev would
@@ -35,7 +36,12 @@ func MayBlockMore(prev, next *Document) (reasons []string) {
 	because(p.ID == n.ID, "id %s → %s: not the same rule", p.ID, n.ID)
 	because(sameWindows(&p, &n), "%s: windows start anew, and episodes that are running open a second time", windowChange(&p, &n))
 	because(n.Limit >= p.Limit, "limit %d → %d: fires earlier", p.Limit, n.Limit)
+	lower, _ := tiersMayBlockMore(&p, &n)
+	because(!lower || n.Limit < p.Limit, "tiers %s → %s: may fire earlier for some events", orNone(describeTiers(p.Tiers)), orNone(describeTiers(n.Tiers)))
 	because(p.Match.includes(n.Match), "match %s → %s: watches requests that it did not watch before", describeMatch(p.Match), describeMatch(n.Match))
+	if held, holds := p.Reach(), n.Reach(); p.Block.Match != nil || n.Block.Match != nil {
+		because(held.includes(holds), "block.match %s → %s: holds requests that it did not hold before", describeMatch(held), describeMatch(holds))
+	}
 	because(p.Lateness == n.Lateness, "lateness %s → %s: other events are counted", duration.Format(p.Lateness), duration.Format(n.Lateness))
 	because(n.MaxLag <= p.MaxLag, "max_lag %s → %s: blocks on older evidence", duration.Format(p.MaxLag), duration.Format(n.MaxLag))
 	because(n.Block.TTL <= p.Block.TTL, "block.ttl %s → %s: blocks for longer", duration.Format(p.Block.TTL), duration.Format(n.Block.TTL))
@@ -43,20 +49,39 @@ func MayBlockMore(prev, next *Document) (reasons []string) {
 	because(n.Block.Extend == ExtendNever || p.Block.Extend == n.Block.Extend, "block.extend %s → %s: keeps extending", p.Block.Extend, n.Block.Extend)
 	because(n.Block.Extend == ExtendNever || p.UpdateEvery() == n.UpdateEvery(), "cooldown %s → %s: extends blocks at other moments",
 		duration.Format(p.UpdateEvery()), duration.Format(n.UpdateEvery()))
+	because(includesAll(n.Allow, p.Allow), "allow %s → %s: counts sources that it did not count", describeAllow(p.Allow), describeAllow(n.Allow))
 	return append(reasons, countingReasons(&p, &n)...)
 }
+
+// includesAll reports whether all names of some are among all.
+func includesAll(all, some []string) bool {
+	return !slices.ContainsFunc(some, func(name string) bool { return !slices.Contains(all, name) })
+}
+
+func describeAllow(names []string) string { return "[" + strings.Join(names, ", ") + "]" }
 
 // countingReasons are the reasons that lie in how windows count. Of documents whose windows differ, whose limit falls or
 // whose match widens it may miss some; these have reasons already.
 func countingReasons(p, n *Document) (reasons []string) {
-	higher, narrower := n.Limit > p.Limit, !sameMatch(p.Match, n.Match) && p.Match.includes(n.Match)
+	_, higher := tiersMayBlockMore(p, n)
+	narrower := !sameMatch(p.Match, n.Match) && p.Match.includes(n.Match)
+	fewer := !includesAll(p.Allow, n.Allow) // sources that are left out from now on
 	a := n.Counting()
 	if narrower && !(p.monotone() && n.monotone()) {
 		reasons = append(reasons, fmt.Sprintf("match %s → %s with algorithm %s, count %s: without the events before it, one may be over that was not",
 			describeMatch(p.Match), describeMatch(n.Match), a, n.Count))
 	}
-	if a == AlgorithmSliding && n.Count.Kind() == CountDistinct && p.Limit <= SlidingExact && n.Limit > SlidingExact {
-		reasons = append(reasons, fmt.Sprintf("limit %d → %d: above %d sliding counts values approximately, and may count more", p.Limit, n.Limit, SlidingExact))
+	if fewer && !(p.monotone() && n.monotone()) {
+		reasons = append(reasons, fmt.Sprintf("allow %s → %s with algorithm %s, count %s: without the events before it, one may be over that was not",
+			describeAllow(p.Allow), describeAllow(n.Allow), a, n.Count))
+	}
+	conditions := len(n.Tiers) > len(p.Tiers) // an event on which one fails is not counted
+	if conditions && !(p.monotone() && n.monotone()) {
+		reasons = append(reasons, fmt.Sprintf("tiers %s → %s with algorithm %s, count %s: without the events on which a condition fails, one may be over that was not",
+			orNone(describeTiers(p.Tiers)), describeTiers(n.Tiers), a, n.Count))
+	}
+	if a == AlgorithmSliding && n.Count.Kind() == CountDistinct && greatestLimit(p) <= SlidingExact && greatestLimit(n) > SlidingExact {
+		reasons = append(reasons, fmt.Sprintf("limit %d → %d: above %d sliding counts values approximately, and may count more", greatestLimit(p), greatestLimit(n), SlidingExact))
 	}
 	if a.bucket() && (higher || p.Capacity() != n.Capacity()) {
 		reasons = append(reasons, fmt.Sprintf("limit %d, burst %d → limit %d, burst %d with %s: what it lets in now fills it for later",
@@ -65,7 +90,7 @@ func countingReasons(p, n *Document) (reasons []string) {
 	// With fewer over events a long episode falls into several. Under on-hit each over event holds the source anyway;
 	// under never only openings do, and there are now more of them.
 	bothNever := p.Block.Extend == ExtendNever && n.Block.Extend == ExtendNever
-	if bothNever && (higher || narrower) {
+	if bothNever && (higher || narrower || fewer || conditions) {
 		reasons = append(reasons, "fewer events over the limit with extend never: one episode may become several, and each opening blocks")
 	}
 	return reasons
@@ -83,31 +108,71 @@ func (m Match) includes(narrow Match) bool {
 			}
 		}
 	}
-	return m.includesPaths(&narrow)
+	covers := func(wide, inner []string, covered func(wide, inner string) bool) bool {
+		return len(wide) == 0 || len(inner) > 0 && !slices.ContainsFunc(inner, func(i string) bool {
+			return !slices.ContainsFunc(wide, func(w string) bool { return covered(w, i) })
+		})
+	}
+	same := func(wide, inner string) bool { return wide == inner }
+	return covers(m.Hosts, narrow.Hosts, includesHost) && covers(m.Routes, narrow.Routes, same) &&
+		covers(m.Statuses, narrow.Statuses, includesStatus) && (m.When == "" || m.When == narrow.When) && m.includesPaths(&narrow)
+}
+
+func includesHost(wide, inner string) bool {
+	suffix, ok := belowHost(wide)
+	return wide == inner || ok && strings.HasSuffix(inner, suffix)
+}
+
+func includesStatus(wide, inner string) bool {
+	return wide == inner || strings.HasSuffix(wide, "xx") && wide[:1] == inner[:1]
 }
 
 // includesPaths reports whether every path that reaches narrow reaches m. Where both have the same paths in mind, reading
-// them in more ways or without case takes in more of them.
+// them in more ways or without case takes in more of them. Of several paths each must be within a single one of m's, and
+// whatever m leaves out must be within what narrow does.
 func (m *Match) includesPaths(narrow *Match) bool {
-	if m.Path == "" || m.Path == "*" {
+	for _, out := range m.Except {
+		if m.PathAs != narrow.PathAs || m.PathCase != narrow.PathCase || !slices.ContainsFunc(narrow.Except, func(e string) bool {
+			return reading.Includes(compared(m, e), compared(m, out))
+		}) {
+			return false
+		}
+	}
+	inner := narrow.paths()
+	if len(inner) == 0 {
+		inner = []string{""}
+	}
+	wide := m.paths()
+	return len(wide) == 0 || !slices.ContainsFunc(inner, func(i string) bool {
+		return !slices.ContainsFunc(wide, func(w string) bool { return m.includesPath(w, narrow, i) })
+	})
+}
+
+// compared is a pattern as m compares it.
+func compared(m *Match, pattern string) string {
+	if m.folds() {
+		return string(reading.AppendLower(nil, pattern))
+	}
+	return pattern
+}
+
+// includesPath reports whether every path that reaches narrow by the pattern inner reaches m by the pattern wide.
+func (m *Match) includesPath(wide string, narrow *Match, inner string) bool {
+	if wide == "" || wide == "*" {
 		return true
 	}
 	if m.PathAs == PathRaw && narrow.PathAs != PathRaw || !m.folds() && narrow.folds() {
 		return false
 	}
-	wide, inner := m.Path, narrow.Path
 	if m.PathAs != PathRaw {
-		w, ok1 := normalPath(wide)
-		n, ok2 := normalPath(inner)
+		w, ok1 := reading.Normal(wide)
+		n, ok2 := reading.Normal(inner)
 		if !ok1 || !ok2 || n != inner {
 			return wide == inner // a path is compared as it stands, too, with a pattern that is not in normal form
 		}
 		wide = w
 	}
-	if m.folds() {
-		wide, inner = string(appendLower(nil, wide)), string(appendLower(nil, inner))
-	}
-	return includes(wide, inner)
+	return reading.Includes(compared(m, wide), compared(m, inner))
 }
 
 func windowChange(prev, next *Document) string {
@@ -116,6 +181,10 @@ func windowChange(prev, next *Document) string {
 		switch name, _, _ := strings.Cut(line, " "); name {
 		case "key", "window", "algorithm", "count", "on_missing":
 			parts = append(parts, line)
+		case "match":
+			if prev.usesParam() || next.usesParam() {
+				parts = append(parts, line)
+			}
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -133,6 +202,9 @@ func (d *Document) attributes() []attribute {
 		{"key", describeKey(d.Key)},
 		{"on_missing", string(d.Missing)},
 		{"limit", strconv.Itoa(d.Limit)},
+		{"tiers", describeTiers(d.Tiers)},
+		{"near", describeNear(d.Near)},
+		{"candidate.limit", describeCandidate(d.Candidate)},
 		{"window", duration.Format(d.Window)},
 		{"algorithm", string(d.Counting())},
 		{"count", d.Count.String()},
@@ -140,16 +212,26 @@ func (d *Document) attributes() []attribute {
 		{"cooldown", duration.Format(d.UpdateEvery())},
 		{"lateness", duration.Format(d.Lateness)},
 		{"max_lag", duration.Format(d.MaxLag)},
-		{"block.key", ""}, {"block.ttl", ""}, {"block.extend", ""},
+		{"block.key", ""}, {"block.ttl", ""}, {"block.extend", ""}, {"block.match", ""},
 	}
 	if d.Counting().bucket() {
 		list[slices.IndexFunc(list, func(a attribute) bool { return a.name == "burst" })].value = strconv.Itoa(d.Capacity())
 	}
 	if d.Block != nil {
-		list = append(list[:len(list)-3],
+		held := ""
+		if d.Block.Match != nil {
+			held = describeMatch(*d.Block.Match)
+		}
+		list = append(list[:len(list)-4],
 			attribute{"block.key", describeKey(d.Block.Key)},
 			attribute{"block.ttl", duration.Format(d.Block.TTL)},
-			attribute{"block.extend", string(d.Block.Extend)})
+			attribute{"block.extend", string(d.Block.Extend)},
+			attribute{"block.match", held})
+	}
+	if len(d.Allow) > 0 {
+		list = append(list, attribute{"allow", describeAllow(d.Allow)})
+	} else {
+		list = append(list, attribute{"allow", ""})
 	}
 	return list
 }
@@ -190,19 +272,51 @@ func orNone(value string) string {
 	return value
 }
 
+// String is m for people: POST /v1/guest-tokens.
+func (m Match) String() string { return describeMatch(m) }
+
 func describeMatch(m Match) string {
-	methods, path := "any method", "any path"
+	methods := "any method"
 	if len(m.Methods) > 0 {
 		methods = strings.Join(m.Methods, ",")
 	}
-	if m.Path != "" {
-		path = yamlText(m.Path) // quoted where it could be taken for the words above
+	return methods + " " + m.where(yamlText) // quoted where it could be taken for other words
+}
+
+// Where is m for people, but for its methods: "any path, host api.example.com".
+func (m Match) Where() string { return m.where(func(s string) string { return s }) }
+
+func (m *Match) where(show func(string) string) string {
+	join := func(list []string) string {
+		shown := make([]string, len(list))
+		for i, s := range list {
+			shown[i] = show(s)
+		}
+		return strings.Join(shown, ",")
+	}
+	text := "any path"
+	if len(m.paths()) > 0 {
+		text = join(m.paths())
+	}
+	list := func(before string, of []string) {
+		if len(of) > 0 {
+			text += before + join(of)
+		}
 	}
 	if m.PathAs == PathRaw {
-		path += ", path_as raw"
+		text += ", path_as raw"
 	}
 	if m.folds() {
-		path += ", path_case ignore"
+		text += ", path_case ignore"
 	}
-	return methods + " " + path
+	list(", except ", m.Except)
+	list(", host ", m.Hosts)
+	list(", route ", m.Routes)
+	if len(m.Statuses) > 0 {
+		text += ", status " + strings.Join(m.Statuses, ",")
+	}
+	if m.When != "" {
+		text += ", when " + strconv.Quote(m.When)
+	}
+	return text
 }

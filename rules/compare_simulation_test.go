@@ -17,6 +17,8 @@ type call struct {
 	behind, lag  int // seconds behind its source's progress, and between its time and the decision
 	cost         int
 	method, path string
+	host         string
+	status       int
 	id           traffic.Identity
 }
 
@@ -24,13 +26,13 @@ type call struct {
 // episode and block, the slow way. calls are in the order of time.
 func held(d *Document, calls []call, world []call) map[string]bool {
 	type episode struct{ last int }
-	refused := map[string]bool{}
+	refused, reach := map[string]bool{}, d.Reach()
 	running := map[string]*episode{}
 	counted := map[string][]call{}
 	window := int(d.Window / time.Second)
 	for _, c := range calls {
 		key, missing := traffic.MakeSubject(&c.id, d.Key)
-		if !d.Match.Reaches(c.method, c.path) || c.behind > int(d.Lateness/time.Second) || missing > 0 && d.Missing == MissingSkip ||
+		if target := c.target(); !d.Match.Reaches(&target) || !namesStatus(d.Match.Statuses, c.status) || d.Match.When != "" && d.Match.When != c.method || c.behind > int(d.Lateness/time.Second) || missing > 0 && d.Missing == MissingSkip ||
 			d.Count.Distinct != nil && c.value(d) == "" {
 			continue
 		}
@@ -50,13 +52,17 @@ func held(d *Document, calls []call, world []call) map[string]bool {
 			continue
 		}
 		for _, w := range world {
-			if s, missing := traffic.MakeSubject(&w.id, d.Block.Key); missing == 0 && s == victim && d.Match.Reaches(w.method, w.path) &&
+			if s, missing := traffic.MakeSubject(&w.id, d.Block.Key); missing == 0 && s == victim && reach.Reaches(&Target{Method: w.method, Path: w.path, Host: w.host}) &&
 				w.at > c.at && w.at <= c.at+int(d.Block.TTL/time.Second) {
 				refused[w.String()] = true
 			}
 		}
 	}
 	return refused
+}
+
+func (c call) target() Target {
+	return Target{Method: c.method, Path: c.path, Host: c.host, Status: c.status}
 }
 
 // value is what a count of distinct values looks at.
@@ -73,8 +79,22 @@ func (c call) amount(d *Document) float64 {
 	return 1
 }
 
+// limited is d with the limit by which c is judged: that of the first tier that names its method, which is all that
+// conditions say in this world.
+func limited(d *Document, c call) *Document {
+	for _, t := range d.Tiers {
+		if t.When == c.method {
+			own := *d
+			own.Limit = t.Limit
+			return &own
+		}
+	}
+	return d
+}
+
 // over reports whether the last of the calls of one key, in order, is over the limit.
 func over(d *Document, calls []call) bool {
+	d = limited(d, calls[len(calls)-1])
 	window, now := int(d.Window/time.Second), calls[len(calls)-1].at
 	switch d.Counting() {
 	case AlgorithmFixed:
@@ -132,13 +152,14 @@ func overflows(d *Document, calls []call) (last bool) {
 	return last
 }
 
-func (c call) String() string { return fmt.Sprint(c.at, c.method, c.path, c.id) }
+func (c call) String() string { return fmt.Sprint(c.at, c.method, c.path, c.host, c.id) }
 
 func drawCall(t *rapid.T) call {
 	return call{
 		at: rapid.SampledFrom([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20}).Draw(t, "at"), behind: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "behind"),
 		lag: rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "lag"), cost: rapid.SampledFrom([]int{0, 1, 1, 2}).Draw(t, "cost"),
 		method: rapid.SampledFrom([]string{"GET", "POST"}).Draw(t, "method"), path: rapid.SampledFrom([]string{"/a", "/b"}).Draw(t, "path"),
+		host: rapid.SampledFrom([]string{"h", "h", "x.h"}).Draw(t, "host"), status: rapid.SampledFrom([]int{200, 404}).Draw(t, "status"),
 		id: traffic.Identity{Device: rapid.SampledFrom([]string{"d", "d", "d", "e", ""}).Draw(t, "device"), Session: rapid.SampledFrom([]string{"s", "s", "s", "r", ""}).Draw(t, "session")},
 	}
 }
@@ -151,7 +172,9 @@ func world() []call {
 			for _, path := range []string{"/a", "/b"} {
 				for _, device := range []string{"", "d", "e"} {
 					for _, session := range []string{"", "s", "r"} {
-						all = append(all, call{at: at, method: method, path: path, id: traffic.Identity{Device: device, Session: session}})
+						for _, host := range []string{"h", "x.h"} {
+							all = append(all, call{at: at, method: method, path: path, host: host, id: traffic.Identity{Device: device, Session: session}})
+						}
 					}
 				}
 			}
@@ -168,7 +191,7 @@ func mutated(t *rapid.T, d Document) Document {
 	device, session := traffic.KeyField{Field: traffic.FieldDevice}, traffic.KeyField{Field: traffic.FieldSession}
 	block := *d.Block
 	d.Block = &block
-	switch rapid.SampledFrom([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 9, 10, 11, 12, 13, 14}).Draw(t, "mutation") {
+	switch rapid.SampledFrom([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 18, 19, 19, 19, 20, 20}).Draw(t, "mutation") {
 	case 0, 1:
 		d.Limit = rapid.IntRange(0, 3).Draw(t, "limit")
 	case 2:
@@ -187,6 +210,14 @@ func mutated(t *rapid.T, d Document) Document {
 		d.Match.Methods = rapid.SampledFrom([][]string{nil, {"GET"}, {"POST"}, {"GET", "POST"}}).Draw(t, "methods")
 	case 9:
 		d.Match.Path = rapid.SampledFrom([]string{"", "/a", "/b", "/{x}", "/a*"}).Draw(t, "path")
+	case 15:
+		d.Match.Statuses = rapid.SampledFrom([][]string{nil, {"404"}, {"4xx"}, {"200", "404"}}).Draw(t, "statuses")
+	case 16:
+		d.Match.Except = rapid.SampledFrom([][]string{nil, {"/b"}, {"/b*"}, {"/c"}}).Draw(t, "except")
+	case 17:
+		d.Match.Hosts = rapid.SampledFrom([][]string{nil, {"h"}, {"*.h"}, {"*.h", "h"}}).Draw(t, "hosts")
+	case 18:
+		block.Match = rapid.SampledFrom([]*Match{nil, {}, {Path: "/a"}, {Paths: []string{"/a", "/b"}}, {Hosts: []string{"h"}}, {Except: []string{"/a"}}, {Methods: []string{"GET"}}}).Draw(t, "block's match")
 	case 10:
 		d.Key = rapid.SampledFrom([][]traffic.KeyField{{device}, {device, session}, {session, device}}).Draw(t, "key")
 		block.Key = d.Key[:rapid.IntRange(1, len(d.Key)).Draw(t, "block key")]
@@ -201,8 +232,18 @@ func mutated(t *rapid.T, d Document) Document {
 		if d.Burst = 0; d.Counting().bucket() {
 			d.Burst = rapid.IntRange(1, 3).Draw(t, "burst")
 		}
+	case 19:
+		d.Tiers = nil
+		for _, method := range rapid.SampledFrom([][]string{nil, {"GET"}, {"POST"}, {"GET", "POST"}, {"POST", "GET"}}).Draw(t, "tiers") {
+			d.Tiers = append(d.Tiers, Tier{When: method, Limit: rapid.IntRange(0, 3).Draw(t, "tier")})
+		}
+	case 20:
+		d.Match.When = rapid.SampledFrom([]string{"", "GET", "POST"}).Draw(t, "when")
 	case 11:
 		block.Key = d.Key[rapid.IntRange(0, len(d.Key)-1).Draw(t, "block key"):]
+	}
+	if d.Counting().bucket() {
+		d.Tiers = nil
 	}
 	return d
 }

@@ -19,6 +19,14 @@ func TestMayBlockMore(t *testing.T) {
 	distinctSessions := func(d *Document) {
 		d.Count.Distinct, d.Match.Path = &traffic.KeyField{Field: traffic.FieldSession}, "/v1/*"
 	}
+	tiers := func(list ...any) func(d *Document) {
+		return func(d *Document) {
+			d.Tiers = nil
+			for i := 0; i < len(list); i += 2 {
+				d.Tiers = append(d.Tiers, Tier{When: list[i].(string), Limit: list[i+1].(int)})
+			}
+		}
+	}
 	for _, c := range []struct {
 		name           string
 		before, change func(d *Document)
@@ -32,6 +40,26 @@ func TestMayBlockMore(t *testing.T) {
 		{"wider path", nil, func(d *Document) { d.Match.Path = "/v1/*" }, "match POST /v1/guest-tokens → POST /v1/*"},
 		{"more methods", nil, func(d *Document) { d.Match.Methods = []string{"GET", "POST"} }, "match POST"},
 		{"any method", nil, func(d *Document) { d.Match.Methods = nil }, "match POST"},
+		{"a condition", nil, func(d *Document) { d.Match.When = "true" }, ""},
+		{"a condition of a first-seen window", algorithm(AlgorithmFirstSeen), func(d *Document) { d.Match.When = "true" }, "match POST"},
+		{"no condition", func(d *Document) { d.Match.When = "true" }, func(d *Document) { d.Match.When = "" }, `match POST /v1/guest-tokens, when "true" → POST /v1/guest-tokens`},
+		{"another condition", func(d *Document) { d.Match.When = "true" }, func(d *Document) { d.Match.When = "false" }, "match POST"},
+		{"a tier with a higher limit", nil, tiers("a", 3), ""},
+		{"a tier with the limit", nil, tiers("a", 2), ""},
+		{"a tier with a lower limit", nil, tiers("a", 1), `tiers none → [{when: "a", limit: 1}]: may fire earlier`},
+		{"a tier less, which was higher", tiers("a", 3), tiers(), `tiers [{when: "a", limit: 3}] → none: may fire earlier`},
+		{"a tier less, which was lower", tiers("a", 1), tiers(), "tiers [{when: \"a\", limit: 1}] → none: may fire earlier"},
+		{"a higher tier", tiers("a", 3), tiers("a", 4), ""},
+		{"a lower tier", tiers("a", 3), tiers("a", 2), "tiers"},
+		{"a second tier", tiers("a", 3), tiers("a", 3, "b", 2), ""},
+		{"a second tier that is lower than the limit", tiers("a", 3), tiers("a", 3, "b", 1), "tiers"},
+		{"a tier before another", tiers("a", 5), tiers("b", 4, "a", 5), "tiers"},
+		{"a tier before another, as high", tiers("a", 5), tiers("b", 5, "a", 5), "tiers"},
+		{"tiers in another order", tiers("a", 3, "b", 4), tiers("b", 4, "a", 3), "tiers"},
+		{"another condition of a tier", tiers("a", 3), tiers("b", 3), "tiers"},
+		{"a higher tier, extend never", func(d *Document) { d.Block.Extend = ExtendNever }, tiers("a", 3), "fewer events over the limit"},
+		{"a tier above which values are counted approximately", func(d *Document) { distinctSessions(d); d.Limit, d.Tiers = 128, []Tier{{When: "a", Limit: 128}} }, tiers("a", 129), "limit 128 → 129: above 128 sliding"},
+		{"a condition where less may be more", func(d *Document) { distinctSessions(d) }, tiers("a", 3), "tiers none → "},
 		{"longer ttl", nil, func(d *Document) { d.Block.TTL = time.Hour }, "block.ttl 15m → 1h"},
 		{"shorter ttl", nil, func(d *Document) { d.Block.TTL = time.Minute }, ""},
 		{"other block key", nil, func(d *Document) { d.Block.Key = d.Block.Key[:1] }, "block.key [{field: ip, v4: 32, v6: 64}, device] → [{field: ip, v4: 32, v6: 64}]"},

@@ -1,12 +1,15 @@
 package rules
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/rules/reading"
+	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
 
@@ -26,7 +29,7 @@ func CountKinds() []CountKind { return []CountKind{CountEvents, CountDistinct, C
 // Kind is what c adds up.
 func (c Count) Kind() CountKind {
 	switch {
-	case c.Distinct != nil:
+	case c.Distinct != nil, len(c.Tuple) > 0:
 		return CountDistinct
 	case c.Sum != "":
 		return CountSum
@@ -38,6 +41,9 @@ func (c Count) Kind() CountKind {
 func (c Count) String() string {
 	switch c.Kind() {
 	case CountDistinct:
+		if c.Distinct == nil {
+			return "{distinct: " + describeKey(c.Tuple) + "}"
+		}
 		return "{distinct: " + describeKeyField(*c.Distinct) + "}"
 	case CountSum:
 		return "{sum: " + flowText(c.Sum) + "}"
@@ -46,10 +52,13 @@ func (c Count) String() string {
 }
 
 func (c Count) equal(o Count) bool {
-	if c.Distinct == nil || o.Distinct == nil {
-		return c.Distinct == o.Distinct && c.Sum == o.Sum
+	if c.Sum != o.Sum || !slices.Equal(c.Tuple, o.Tuple) {
+		return false
 	}
-	return *c.Distinct == *o.Distinct && c.Sum == o.Sum
+	if c.Distinct == nil || o.Distinct == nil {
+		return c.Distinct == o.Distinct
+	}
+	return *c.Distinct == *o.Distinct
 }
 
 // clone is c without memory that it shares with another document.
@@ -58,6 +67,7 @@ func (c Count) clone() Count {
 		field := *c.Distinct
 		c.Distinct = &field
 	}
+	c.Tuple = slices.Clone(c.Tuple)
 	return c
 }
 
@@ -162,45 +172,100 @@ func (d *Document) plainCounting() {
 	if d.Cooldown == DefaultCooldown {
 		d.Cooldown = 0
 	}
-	d.Count = d.Count.clone()
 }
 
-// checkCounting checks algorithm, count, burst and cooldown.
-func (d *Document) checkCounting(say func(ok bool, field, got, allowed string)) {
-	a := d.Counting()
+// counting checks algorithm, count, burst and cooldown.
+func (c *checker) counting() {
+	a := c.Counting()
 	known := slices.Contains(Algorithms(), a)
-	say(known, "algorithm", quoteShort(string(d.Algorithm)), allowedAlgorithm())
-	kind := d.Count.Kind()
-	say(d.Count.Distinct == nil || d.Count.Sum == "", "count", "both distinct and sum", allowedCount)
+	c.say(known, "algorithm", quoteShort(string(c.Algorithm)), allowedAlgorithm())
+	kind := c.Count.Kind()
+	c.say(kind != CountDistinct || c.Count.Sum == "", "count", "both distinct and sum", allowedCount)
+	c.say(c.Count.Distinct == nil || len(c.Count.Tuple) == 0, "count", "both a field and a combination", allowedCount)
 	if known && !Legal(a, kind) {
-		say(false, "count", d.Count.String()+" with algorithm "+string(a), legalCounts(a))
+		c.say(false, "count", c.Count.String()+" with algorithm "+string(a), legalCounts(a))
 	}
-	d.checkDistinct(say)
-	if kind == CountSum {
-		_, err := format.ParseAttrPath(d.Count.Sum)
-		say(err == nil && printable(d.Count.Sum), "count.sum", quoteShort(d.Count.Sum), allowedSum)
+	c.distinct()
+	if kind == CountSum && c.Count.Sum != SumBytes && c.Count.Sum != SumLatency {
+		_, err := format.ParseAttrPath(c.Count.Sum)
+		c.say(err == nil && reading.Printable(c.Count.Sum), "count.sum", quoteShort(c.Count.Sum), allowedSum)
 	}
-	if known && d.Burst != 0 {
-		got := "the number " + strconv.Itoa(d.Burst)
-		say(a.bucket(), "burst", got+" with algorithm "+string(a), "burst only with token-bucket and leaky-bucket")
-		say(d.Burst >= 1 && d.Burst <= MaxLimit, "burst", got, allowedBurst)
-		say(!a.bucket() || d.Limit != 0 || d.Burst < 1, "burst", got+" with limit 0", "no burst, since nothing ever flows out of that bucket")
+	if known && c.Burst != 0 {
+		got := "the number " + strconv.Itoa(c.Burst)
+		c.say(a.bucket(), "burst", got+" with algorithm "+string(a), "burst only with token-bucket and leaky-bucket")
+		c.say(c.Burst >= 1 && c.Burst <= MaxLimit, "burst", got, allowedBurst)
+		c.say(!a.bucket() || c.Limit != 0 || c.Burst < 1, "burst", got+" with limit 0", "no burst, since nothing ever flows out of that bucket")
 	}
-	if d.Cooldown != 0 {
-		say(d.Cooldown >= MinCooldown && d.Cooldown <= MaxCooldown && d.Cooldown%time.Second == 0, "cooldown", duration.Format(d.Cooldown), allowedCooldown)
+	if c.Cooldown != 0 {
+		c.say(c.Cooldown >= MinCooldown && c.Cooldown <= MaxCooldown && c.Cooldown%time.Second == 0, "cooldown", duration.Format(c.Cooldown), allowedCooldown)
 	}
 }
 
-// checkDistinct refuses to count distinct values of a field of the key: all events of one window have the same one.
-func (d *Document) checkDistinct(say func(ok bool, field, got, allowed string)) {
-	f := d.Count.Distinct
-	if f == nil {
-		return
+// What Count.Sum may name beside a number within attrs.
+const (
+	SumBytes   = "bytes"      // the size of the answer
+	SumLatency = "latency_ms" // how long it took, in whole milliseconds
+)
+
+// Summand reads the number that an event adds to a sum. The zero value reads none.
+type Summand struct {
+	of   string
+	path format.AttrPath
+}
+
+// Summand is that of a count of kind CountSum.
+func (c Count) Summand() (Summand, error) {
+	s := Summand{of: c.Sum}
+	if c.Sum == SumBytes || c.Sum == SumLatency {
+		return s, nil
 	}
-	checkKeyField("count.distinct", *f, say)
-	for _, k := range d.Key {
-		same := k.Field == f.Field && f.V4 <= k.V4 && f.V6 <= k.V6
-		say(!same, "count.distinct", describeKeyField(*f), "a field that differs among the events of one key "+describeKey(d.Key))
+	var err error
+	if s.path, err = format.ParseAttrPath(c.Sum); err != nil {
+		return Summand{}, fmt.Errorf("count.sum: %w", err)
+	}
+	return s, nil
+}
+
+// OfAttrs reports whether the number stands within attrs, where it may be of any type.
+func (s *Summand) OfAttrs() bool { return s.of != SumBytes && s.of != SumLatency }
+
+// Units is what an event adds: whole bytes, or milliseconds to the nearest whole one, a half up; 0 to format.MaxUnits. An event
+// without size, or duration, and one of 0 look alike: both are format.UnitsAbsent.
+func (s *Summand) Units(q *traffic.Request) (int64, format.UnitsFault) {
+	if s.OfAttrs() {
+		return s.path.Units(q.Attrs)
+	}
+	n := q.Bytes
+	if s.of == SumLatency {
+		n = q.LatencyUS
+	}
+	switch {
+	case n == 0:
+		return 0, format.UnitsAbsent
+	case n < 0:
+		return 0, format.UnitsNegative
+	case s.of == SumLatency:
+		n = n/1000 + n%1000/500
+	}
+	return min(n, format.MaxUnits), format.UnitsFine
+}
+
+// distinct refuses to count distinct values of a field of the key: all events of one window have the same one.
+func (c *checker) distinct() {
+	const place = "count.distinct"
+	counted := c.Count.Tuple
+	if f := c.Count.Distinct; f != nil {
+		counted = []traffic.KeyField{*f}
+		c.keyField(place, *f, true)
+	} else if len(counted) > 0 {
+		c.say(len(counted) > 1, place, "a combination of one field", "the field itself, or two and more of them")
+		c.fields(place, counted, true)
+	}
+	for _, f := range counted {
+		for _, k := range c.Key {
+			same := k.Field == f.Field && k.Name == f.Name && f.V4 <= k.V4 && f.V6 <= k.V6
+			c.say(!same, place, describeKeyField(f), "a field that differs among the events of one key "+describeKey(c.Key))
+		}
 	}
 }
 

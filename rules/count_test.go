@@ -28,7 +28,7 @@ func TestParseNarrowerBlock(t *testing.T) {
 	} {
 		env := testEnvironment()
 		env.Identity.User.Vouched = c.vouched
-		_, err := Parse("a.yaml", []byte(strings.NewReplacer("%KEY", c.key, "%BLOCK", c.block).Replace(src)), env)
+		_, err := parse("a.yaml", []byte(strings.NewReplacer("%KEY", c.key, "%BLOCK", c.block).Replace(src)), env)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("key [%s], block.key [%s], user vouched %v: got %v, want %q", c.key, c.block, c.vouched, err, c.want)
 		}
@@ -52,7 +52,7 @@ func TestParseCounting(t *testing.T) {
 		{"count: {distinct: ip}\n", Document{Algorithm: AlgorithmSliding, Count: Count{Distinct: &ip}, Cooldown: time.Minute, Lateness: time.Minute}},
 		{"count: {sum: attrs.usage.größe}\n", Document{Algorithm: AlgorithmSliding, Count: Count{Sum: "attrs.usage.größe"}, Cooldown: time.Minute, Lateness: time.Minute}},
 	} {
-		docs, err := Parse("a.yaml", []byte(src+c.more), env)
+		docs, err := parse("a.yaml", []byte(src+c.more), env)
 		if err != nil {
 			t.Errorf("%s: %v", c.more, err)
 			continue

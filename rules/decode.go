@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/yamlnode"
+	"github.com/weirhq/weir/rules/reading"
 )
 
 // decoder reads one YAML document into a Document and collects all that is wrong on the way. What a value may be is
@@ -22,7 +23,8 @@ type decoder struct {
 	problems Problems
 
 	key, blockKey []keyEntry // as written; resolveKeys turns them into the document's
-	distinct      *keyEntry  // the same, of count
+	distinct      []keyEntry // the same, of count: one, or the parts of a combination
+	tests         yamlnode.Node
 }
 
 // member is one field of a section: how it is read, and what it must be when it is required and absent.
@@ -66,6 +68,8 @@ type section struct {
 	// later are names that belong to rules and that this version cannot act upon. To read over them would be to do
 	// something else than the owner wrote.
 	later []string
+	// unknown are names that do not belong here though they belong to a section like it, with what does.
+	unknown map[string]string
 }
 
 // leaveOut is the hint where a document writes out the value that stands for a default.
@@ -74,13 +78,17 @@ const leaveOut = "leave the field out for the default"
 func ruleSection() section {
 	return section{
 		members: []member{
+			{"kind", "", readKind},
 			{"id", allowedID, into(textAs[string], allowedID, func(d *Document) *string { return &d.ID })},
 			{"owner", allowedOwner, into(textAs[string], allowedOwner, func(d *Document) *string { return &d.Owner })},
 			{"match", allowedMatch, (*decoder).readMatch},
 			{"key", allowedKey, (*decoder).readKey},
 			{"on_missing", "", into(textAs[OnMissing], allowedMissing, func(d *Document) *OnMissing { return &d.Missing })},
 			{"limit", allowedLimit, into((*decoder).integer, allowedLimit, func(d *Document) *int { return &d.Limit })},
+			{"near", "", (*decoder).readNear},
+			{"candidate", "", (*decoder).readCandidate},
 			{"window", allowedWindow, into((*decoder).duration, allowedWindow, func(d *Document) *time.Duration { return &d.Window })},
+			{"tiers", "", readTiers},
 			{"algorithm", "", (*decoder).readAlgorithm},
 			{"count", "", (*decoder).readCount},
 			{"burst", "", intoUnlessZero((*decoder).integer, allowedBurst, "leave the field out for a capacity of limit",
@@ -90,24 +98,47 @@ func ruleSection() section {
 			{"lateness", "", into((*decoder).duration, allowedLateness, func(d *Document) *time.Duration { return &d.Lateness })},
 			{"max_lag", "", into((*decoder).duration, allowedMaxLag, func(d *Document) *time.Duration { return &d.MaxLag })},
 			{"block", "", (*decoder).readBlock},
+			{"allow", "", readAllow},
+			{"tests", "", readTests},
 		},
-		later: []string{"near", "candidate", "tiers", "allow", "collateral", "cap", "promote",
-			"canary", "tests"},
+		later: []string{"collateral", "cap", "promote", "canary"},
 	}
 }
 
-func matchSection() section {
+// matchSection are the members of a match, whose names stand under prefix, and which belongs where of says.
+func matchSection(prefix string, of func(*Document) *Match) section {
 	return section{
-		prefix: "match.",
+		prefix: prefix,
 		members: []member{
-			{"method", "", (*decoder).readMethod},
-			{"path", "", intoUnlessZero(textAs[string], allowedPath, "leave the field out to match every path",
-				func(d *Document) *string { return &d.Match.Path })},
-			{"path_as", "", intoUnlessZero(textAs[PathAs], allowedPathAs, leaveOut, func(d *Document) *PathAs { return &d.Match.PathAs })},
-			{"path_case", "", intoUnlessZero(textAs[PathCase], allowedPathCase, leaveOut, func(d *Document) *PathCase { return &d.Match.PathCase })},
+			{"method", "", readMethods(of)},
+			{"path", "", readPaths(of)},
+			{"except", "", readList("path", allowedPath, "leave the field out to leave nothing out", aText,
+				func(d *Document) *[]string { return &of(d).Except })},
+			{"host", "", readList("host", allowedHost, "leave the field out to match every host", aHost,
+				func(d *Document) *[]string { return &of(d).Hosts })},
+			{"route", "", readList("route", allowedRoute, "leave the field out to match every route", aText,
+				func(d *Document) *[]string { return &of(d).Routes })},
+			{"status", "", readList("status", allowedStatus, "leave the field out to match every status", aStatus,
+				func(d *Document) *[]string { return &of(d).Statuses })},
+			{"path_as", "", intoUnlessZero(textAs[PathAs], allowedPathAs, leaveOut, func(d *Document) *PathAs { return &of(d).PathAs })},
+			{"path_case", "", intoUnlessZero(textAs[PathCase], allowedPathCase, leaveOut, func(d *Document) *PathCase { return &of(d).PathCase })},
+			{"when", "", readMatchWhen},
 		},
-		later: []string{"host", "when"},
 	}
+}
+
+// watchSection is the match of a rule.
+func watchSection() section {
+	return matchSection("match.", func(d *Document) *Match { return &d.Match })
+}
+
+// reachSection is the match of a rule's block.
+func reachSection() section {
+	s := matchSection("block.match.", func(d *Document) *Match { return d.Block.Match })
+	s.members = slices.DeleteFunc(s.members, func(m member) bool { return m.name == "status" || m.name == "when" })
+	s.later = nil
+	s.unknown = map[string]string{"status": notInRequest, "when": notInRequest}
+	return s
 }
 
 func blockSection() section {
@@ -117,6 +148,7 @@ func blockSection() section {
 			{"key", "", (*decoder).readBlockKey},
 			{"ttl", allowedTTL, into((*decoder).duration, allowedTTL, func(d *Document) *time.Duration { return &d.Block.TTL })},
 			{"extend", "", (*decoder).readExtend},
+			{"match", "", readReach},
 		},
 		later: []string{"scope", "after", "escalate", "max", "jitter", "action", "on_error"},
 	}
@@ -125,7 +157,9 @@ func blockSection() section {
 // document reads the whole document, fills in defaults and checks the result.
 func (d *decoder) document(n yamlnode.Node) {
 	d.lines[""] = n.Line()
-	d.refuseReferences(n)
+	for _, found := range n.References(quoteShort) {
+		d.add(found.Line, "", found.Got, found.Allowed, "")
+	}
 	if !d.section(ruleSection(), "", n) {
 		return
 	}
@@ -149,6 +183,10 @@ func (d *decoder) document(n yamlnode.Node) {
 		}
 	})
 	d.requireNormalPath()
+	requireReach(d)
+	if p := d.doc.lockout(); p != nil && !d.reported(p.Field) {
+		d.add(d.line(p.Field), p.Field, p.Got, p.Allowed, p.Hint)
+	}
 	if d.env.Warn != nil && len(d.problems) == 0 {
 		d.doc.warn(d.env, func(p Problem) {
 			p.File, p.Line = d.file, d.line(p.Field)
@@ -157,23 +195,8 @@ func (d *decoder) document(n yamlnode.Node) {
 	}
 	d.doc.fillCounting()
 	d.doc.sortSets() // after the check, whose messages count elements as they stand in the file
-}
-
-// refuseReferences reports anchors, aliases and tags anywhere in the document. Without them a document means what it
-// shows, and cannot unfold into more than its own size.
-func (d *decoder) refuseReferences(n yamlnode.Node) {
-	const allowed = "values written out"
-	switch {
-	case n.Kind() == yamlnode.Alias:
-		d.add(n.Line(), "", "the YAML alias "+quoteShort("*"+n.Value()), allowed, "")
-		return
-	case n.Anchor() != "":
-		d.add(n.Line(), "", "the YAML anchor "+quoteShort("&"+n.Anchor()), allowed, "")
-	case n.Tag() != "":
-		d.add(n.Line(), "", "the YAML tag "+quoteShort(n.Tag()), "values without a tag", "")
-	}
-	for _, c := range n.Children() {
-		d.refuseReferences(c)
+	if d.env.Tests != nil && d.has("tests") && len(d.problems) == 0 {
+		d.env.Tests.ReadTests(&d.doc, d.file, d.tests, func(p Problem) { d.problems = append(d.problems, p) })
 	}
 }
 
@@ -185,9 +208,12 @@ func (d *decoder) section(s section, field string, n yamlnode.Node) bool {
 	}
 	seen := map[string]bool{}
 	for _, m := range n.Members() {
+		if len(d.problems) >= 10*maxProblems {
+			break
+		}
 		name := m.Name
 		switch {
-		case name.Kind() == yamlnode.Alias: // reported by refuseReferences
+		case name.Kind() == yamlnode.Alias: // reported already
 		case !name.IsScalar():
 			d.add(name.Line(), strings.TrimSuffix(s.prefix, "."), name.Describe(quoteShort)+" as a name", strings.Join(s.names(), ", "), "")
 		case m.First != 0:
@@ -214,6 +240,10 @@ func (d *decoder) member(s section, key, value yamlnode.Node) {
 		return
 	}
 	names := s.names()
+	if allowed := s.unknown[key.Value()]; allowed != "" {
+		d.add(key.Line(), name, "what only an answer or an event has", allowed, "")
+		return
+	}
 	if slices.Contains(s.later, key.Value()) {
 		d.add(key.Line(), name, "a field that is not supported by this version", strings.Join(names, ", "), "")
 		return
@@ -237,7 +267,7 @@ func (s section) names() []string {
 
 // elsewhere finds the section that has a member of this name.
 func elsewhere(name string) string {
-	for _, s := range []section{ruleSection(), matchSection(), countSection(), blockSection()} {
+	for _, s := range []section{ruleSection(), watchSection(), countSection(), candidateSection(), blockSection()} {
 		if slices.Contains(s.names(), name) {
 			return s.prefix + name
 		}
@@ -288,7 +318,7 @@ func parentField(field string) string {
 
 // printableName is a field's name as a message may show it.
 func printableName(name string) string {
-	if len(name) <= 60 && printable(name) && !strings.ContainsAny(name, " :") {
+	if len(name) <= 60 && reading.Printable(name) && !strings.ContainsAny(name, " :") {
 		return name
 	}
 	return quoteShort(name)

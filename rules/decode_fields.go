@@ -1,74 +1,148 @@
 package rules
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/weirhq/weir/internal/yamlnode"
-	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/rules/reading"
 )
-
-// keyEntry is one element of a key as it is written. A prefix length that is left out is 0.
-type keyEntry struct {
-	field  traffic.Field
-	v4, v6 uint8
-}
-
-// resolve fills in the prefix lengths that e leaves out: v4 and v6, or the defaults where those are 0.
-func (e keyEntry) resolve(v4, v6 uint8) traffic.KeyField {
-	k := traffic.KeyField{Field: e.field}
-	if e.field == traffic.FieldIP {
-		k.V4, k.V6 = cmp.Or(e.v4, v4, traffic.DefaultV4), cmp.Or(e.v6, v6, traffic.DefaultV6)
-	}
-	return k
-}
 
 func (d *decoder) readMatch(field string, n yamlnode.Node) {
 	if n.Kind() == yamlnode.Null {
 		d.wrong(field, n, allowedMatch, "write {} to match every request")
 		return
 	}
-	d.section(matchSection(), field, n)
+	d.section(watchSection(), field, n)
 }
 
-func (d *decoder) readMethod(field string, n yamlnode.Node) {
-	const allowed = "a method name or a list of them, such as POST or [GET, HEAD]"
-	names := []yamlnode.Node{n}
-	if n.Kind() == yamlnode.List {
-		names = n.Children()
-		if len(names) == 0 {
-			d.bad[field] = true
-			d.add(n.Line(), field, "an empty list", allowed, "leave the field out to match every method")
-			return
+func readReach(d *decoder, field string, n yamlnode.Node) {
+	if n.Kind() == yamlnode.Null {
+		d.wrong(field, n, allowedReach, "write {} to hold every request of the key")
+		return
+	}
+	d.doc.Block.Match = &Match{}
+	if !d.section(reachSection(), field, n) {
+		d.doc.Block.Match = nil
+	}
+}
+
+// readList reads a member that is a text or a list of texts, each once: of a kind, that take reads and place holds. all is the hint
+// of an empty one.
+func readList(kind, allowed, all string, take func(*decoder, string, yamlnode.Node, string) (string, bool), place func(*Document) *[]string) memberReader {
+	return func(d *decoder, field string, n yamlnode.Node) {
+		items := []yamlnode.Node{n}
+		if n.Kind() == yamlnode.List {
+			if items = n.Children(); len(items) == 0 {
+				d.bad[field] = true
+				d.add(n.Line(), field, "an empty list", allowed, all)
+				return
+			}
+			if d.tooMany(field, n, maxAlternatives) {
+				return
+			}
+		}
+		list := place(&d.doc)
+		for i, item := range items {
+			at := field
+			if n.Kind() == yamlnode.List {
+				at = element(field, i)
+			} else {
+				d.lines[element(field, 0)] = item.Line() // as which it is checked
+			}
+			d.lines[at] = item.Line()
+			s, ok := take(d, at, item, allowed)
+			switch {
+			case !ok:
+				d.bad[field] = true
+			case s == "":
+				d.bad[field] = true
+				d.wrong(at, item, allowed, all)
+			case slices.Contains(*list, s):
+				d.add(item.Line(), at, quoteShort(s)+" a second time", "each "+kind+" once", "")
+			default:
+				*list = append(*list, s)
+			}
 		}
 	}
-	for i, item := range names {
-		place := field
-		if n.Kind() == yamlnode.List {
-			place = element(field, i)
-			d.lines[place] = item.Line()
+}
+
+// tooMany reports a list that is longer than most, before its elements are compared with each other.
+func (d *decoder) tooMany(field string, n yamlnode.Node, most int) bool {
+	count := len(n.Children())
+	if count > most {
+		d.bad[field] = true
+		d.add(n.Line(), field, strconv.Itoa(count)+" of them", "at most "+strconv.Itoa(most), "")
+	}
+	return count > most
+}
+
+func aText(d *decoder, field string, n yamlnode.Node, allowed string) (string, bool) {
+	return d.text(field, n, allowed)
+}
+
+// aHost reads a host, which is compared in lower case.
+func aHost(d *decoder, field string, n yamlnode.Node, allowed string) (string, bool) {
+	host, ok := d.text(field, n, allowed)
+	return strings.ToLower(host), ok
+}
+
+// aStatus reads a status, which is a number, or a text for a class of them.
+func aStatus(d *decoder, field string, n yamlnode.Node, allowed string) (string, bool) {
+	if n.Kind() == yamlnode.Integer && n.Tag() == "" && checkStatus(n.Value()) == "" {
+		return n.Value(), true
+	}
+	if n.Kind() != yamlnode.Text || n.Tag() != "" {
+		d.wrong(field, n, allowed, "")
+		return "", false
+	}
+	return strings.ToLower(n.Value()), true
+}
+
+// readMethods reads method, whose names are compared in upper case.
+func readMethods(of func(*Document) *Match) memberReader {
+	upper := func(d *decoder, field string, n yamlnode.Node, allowed string) (string, bool) {
+		name, ok := d.text(field, n, allowed)
+		return strings.ToUpper(name), ok
+	}
+	return readList("method", allowedMethod, "leave the field out to match every method", upper,
+		func(d *Document) *[]string { return &of(d).Methods })
+}
+
+// readPaths reads path: one stands by itself, several are a list.
+func readPaths(of func(*Document) *Match) memberReader {
+	read := readList("path", allowedPath, "leave the field out to match every path", aText, func(d *Document) *[]string { return &of(d).Paths })
+	return func(d *decoder, field string, n yamlnode.Node) {
+		read(d, field, n)
+		if m := of(&d.doc); len(m.Paths) == 1 {
+			m.Path, m.Paths = m.Paths[0], nil
 		}
-		name, ok := d.text(place, item, allowed)
-		if !ok {
-			d.bad[field] = true
-			return
-		}
-		name = strings.ToUpper(name)
-		if slices.Contains(d.doc.Match.Methods, name) {
-			d.add(item.Line(), place, quoteShort(name)+" a second time", "each method once", "")
-			continue
-		}
-		d.doc.Match.Methods = append(d.doc.Match.Methods, name)
+	}
+}
+
+// requireReach reports a block that no request can meet.
+func requireReach(d *decoder) {
+	if d.doc.Block == nil {
+		return
+	}
+	reach, field := d.doc.Reach(), "match.path"
+	if d.doc.Block.Match != nil {
+		field = "block.match.path"
+	}
+	if paths := reach.paths(); !d.reported(field) && len(paths) > 0 && !slices.ContainsFunc(paths, func(p string) bool {
+		return reading.CheckPattern(p) != "" || !(&Match{Methods: reach.Methods, Path: p}).pathless()
+	}) {
+		d.add(d.line(field), field, strings.Join(quoteAll(paths), ", ")+", and a block, which no request can meet",
+			"a path as requests have it, from the first / on, where there is a block", "")
 	}
 }
 
 // requireNormalPath reports a path that is not in the form in which it is compared.
 func (d *decoder) requireNormalPath() {
 	m := &d.doc.Match
-	if m.Path == "" || m.PathAs == PathRaw || d.reported("match.path") || checkPath(m.Path) != "" {
+	if m.Path == "" || len(m.Except) > 0 || m.PathAs == PathRaw || d.reported("match.path") || reading.CheckPattern(m.Path) != "" {
 		return
 	}
 	if allowed, hint := checkNormal(m.Path); allowed != "" {
@@ -92,119 +166,6 @@ func (d *decoder) readExtend(field string, n yamlnode.Node) {
 		d.add(n.Line(), field, quoteShort(s)+", which is not supported by this version", allowedExtend, "")
 	default:
 		d.doc.Block.Extend = Extend(s)
-	}
-}
-
-func (d *decoder) readKey(field string, n yamlnode.Node) { d.key = d.keyList(field, n) }
-
-func (d *decoder) readBlockKey(field string, n yamlnode.Node) { d.blockKey = d.keyList(field, n) }
-
-// keyList reads a list of key elements: a field's name, or {field: ip, v4: N, v6: N}.
-func (d *decoder) keyList(field string, n yamlnode.Node) []keyEntry {
-	if n.Kind() != yamlnode.List {
-		hint := ""
-		if n.IsScalar() && n.Kind() != yamlnode.Null {
-			hint = "a key of one field is a list too: [ip]"
-		}
-		d.wrong(field, n, allowedKey, hint)
-		return nil
-	}
-	var entries []keyEntry
-	for i, item := range n.Children() {
-		place := element(field, i)
-		d.lines[place] = item.Line()
-		entry, ok := d.keyElement(place, item)
-		if !ok {
-			d.bad[field] = true
-			continue
-		}
-		entries = append(entries, entry)
-	}
-	return entries
-}
-
-func (d *decoder) keyElement(place string, n yamlnode.Node) (keyEntry, bool) {
-	if n.Kind() != yamlnode.Mapping {
-		f, ok := d.keyField(place, n)
-		return keyEntry{field: f}, ok
-	}
-	entry, before := keyEntry{}, len(d.problems)
-	d.section(section{prefix: place + ".", members: []member{
-		{"field", allowedKeyField, func(d *decoder, field string, n yamlnode.Node) {
-			entry.field, _ = d.keyField(field, n)
-		}},
-		{"v4", "", func(d *decoder, field string, n yamlnode.Node) {
-			entry.v4 = d.prefixLength(field, n, 32)
-		}},
-		{"v6", "", func(d *decoder, field string, n yamlnode.Node) {
-			entry.v6 = d.prefixLength(field, n, 128)
-		}},
-	}}, place, n)
-	if len(d.problems) == before && entry.field != traffic.FieldIP && (entry.v4 != 0 || entry.v6 != 0) {
-		d.add(n.Line(), place, "a prefix length for "+entry.field.String(), "v4 and v6 only with field: ip", "")
-	}
-	return entry, len(d.problems) == before
-}
-
-func (d *decoder) keyField(place string, n yamlnode.Node) (traffic.Field, bool) {
-	s, ok := d.text(place, n, allowedKeyField)
-	if !ok {
-		return 0, false
-	}
-	if f, ok := traffic.ParseField(s); ok {
-		return f, true
-	}
-	d.bad[place] = true
-	if strings.Contains(s, "|") {
-		d.add(n.Line(), place, quoteShort(s)+"; alternatives are not supported by this version", allowedKeyField, "")
-		return 0, false
-	}
-	hint := ""
-	if meant := Nearest(s, traffic.FieldNames()); meant != "" {
-		hint = fmt.Sprintf("did you mean %q?", meant)
-	}
-	d.add(n.Line(), place, quoteShort(s), allowedKeyField, hint)
-	return 0, false
-}
-
-func (d *decoder) prefixLength(field string, n yamlnode.Node, most int) uint8 {
-	allowed := fmt.Sprintf("a whole number from 1 to %d", most)
-	v, ok := d.integer(field, n, allowed)
-	if ok && (v < 1 || v > most) {
-		d.wrong(field, n, allowed, "")
-		return 0
-	}
-	return uint8(v)
-}
-
-// resolveKeys fills in what the keys leave out: prefix lengths come from the identity map for the rule's key and for what
-// is counted by distinct values, from the rule's key for the block's where that has the field, and from the identity map
-// where it has not; a block without a key has the rule's.
-func (d *decoder) resolveKeys() {
-	ip := d.env.Identity.IP
-	d.doc.Key = make([]traffic.KeyField, 0, len(d.key))
-	for _, e := range d.key {
-		d.doc.Key = append(d.doc.Key, e.resolve(ip.V4, ip.V6))
-	}
-	if d.distinct != nil {
-		field := d.distinct.resolve(ip.V4, ip.V6)
-		d.doc.Count.Distinct = &field
-	}
-	if d.bad["key"] {
-		d.bad["block.key"] = true // it cannot be judged
-	}
-	if d.doc.Block == nil {
-		return
-	}
-	if !d.has("block.key") {
-		d.doc.Block.Key = slices.Clone(d.doc.Key)
-	}
-	for _, e := range d.blockKey {
-		k := e.resolve(ip.V4, ip.V6)
-		if i := slices.IndexFunc(d.doc.Key, func(r traffic.KeyField) bool { return r.Field == e.field }); i >= 0 {
-			k = e.resolve(d.doc.Key[i].V4, d.doc.Key[i].V6)
-		}
-		d.doc.Block.Key = append(d.doc.Block.Key, k)
 	}
 }
 
@@ -260,13 +221,16 @@ func (d *decoder) readCount(field string, n yamlnode.Node) {
 	case CountDistinct:
 		hint = "say of which field: {distinct: device}"
 	case CountSum:
-		hint = "say of what: {sum: attrs.cost}"
+		hint = "say of what: {sum: attrs.cost}, {sum: bytes}"
 	}
 	d.wrong(field, n, allowedCount, hint)
 }
 
-func (d *decoder) readDistinct(field string, n yamlnode.Node) {
-	if entry, ok := d.keyElement(field, n); ok {
-		d.distinct = &entry
+// readTests keeps the tests for Environment.Tests. They are no part of the document: a test that changes makes no version.
+func readTests(d *decoder, field string, n yamlnode.Node) {
+	if n.Kind() != yamlnode.List || len(n.Children()) > MaxTests {
+		d.wrong(field, n, allowedTests, "")
+		return
 	}
+	d.tests = n
 }

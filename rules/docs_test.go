@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -21,7 +20,7 @@ func TestReference(t *testing.T) {
 	for _, block := range blocks {
 		warnings, env := "", testEnvironment()
 		env.Warn = func(p Problem) { warnings += "warning: " + p.Error() + "\n" }
-		docs, err := Parse("rule.yaml", []byte(block[2]), env)
+		docs, err := parse("rule.yaml", []byte(block[2]), env)
 		switch block[1] {
 		case "yaml":
 			good++
@@ -46,7 +45,7 @@ func TestReference(t *testing.T) {
 	if good < 4 || wrong < 1 || warned < 1 || strings.Count(text, "```yaml") != good+wrong {
 		t.Errorf("got %d good and %d wrong blocks of %d", good, wrong, strings.Count(text, "```yaml"))
 	}
-	for _, s := range []section{ruleSection(), matchSection(), countSection(), blockSection()} {
+	for _, s := range []section{ruleSection(), watchSection(), countSection(), candidateSection(), blockSection()} {
 		for _, name := range s.names() {
 			if !strings.Contains(text, "| `"+s.prefix+name+"` |") {
 				t.Errorf("%s%s is not in the table of fields", s.prefix, name)
@@ -107,7 +106,7 @@ func TestReferencePatterns(t *testing.T) {
 		m := Match{Path: code.FindStringSubmatch(cells[0])[1]}
 		for i, want := range []bool{true, false} {
 			for _, path := range code.FindAllStringSubmatch(cells[i+1], -1) {
-				if got := m.Reaches("GET", path[1]); got != want {
+				if got := m.Reaches(&Target{Method: "GET", Path: path[1]}); got != want {
 					t.Errorf("%s on %s: got %v, want %v", m.Path, path[1], got, want)
 				}
 			}
@@ -133,15 +132,15 @@ func TestReferenceSpellings(t *testing.T) {
 			t.Errorf("row %q", row)
 		}
 		for _, path := range found {
-			if !m.Reaches("GET", path[1]) {
+			if !m.Reaches(&Target{Method: "GET", Path: path[1]}) {
 				t.Errorf("%s does not reach %s", path[1], m.Path)
 			}
 		}
 	}
-	if len(rows) < 10 || !strings.Contains(after, fmt.Sprintf("at most %d ways", mostWays())) {
-		t.Errorf("%d rows, and %d ways of reading", len(rows), mostWays())
+	if len(rows) < 10 {
+		t.Errorf("%d rows", len(rows))
 	}
-	if other := "/v1/%2567uest-tokens"; !strings.Contains(after, other) || m.Reaches("GET", other) {
+	if other := "/v1/%2567uest-tokens"; !strings.Contains(after, other) || m.Reaches(&Target{Method: "GET", Path: other}) {
 		t.Errorf("%s is another path", other)
 	}
 }

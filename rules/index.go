@@ -3,32 +3,34 @@ package rules
 import (
 	"slices"
 	"strings"
+
+	"github.com/weirhq/weir/rules/reading"
 )
 
-// Index finds the rules that watch a request. It is made of tries over path segments, so that its cost follows the depth of
-// the path and the number of rules that match, not the number of rules: 1,000 cost about what 10 do. An Index does not
-// change after it was made and may be used by any number of goroutines.
+// Index finds the rules that watch a request. It is made of tries over path segments, whose leaves ask for the other parts of a
+// match one after the other, so that its cost follows the depth of the path and the number of rules that match, not the number of
+// rules: 1,000 cost about what 10 do. An Index does not change after it was made and may be used by any number of goroutines.
 type Index struct {
 	// One trie for each way of comparing; nil where no rule has it. The folding ones are second.
 	raw, normal [2]*node
+	// guards are the matches of rules of which the tries do not know all, by rule; nil where there is none.
+	guards []*guard
+	asked  [numQuestions]bool // by some rule
 }
 
 // node is a place in the trie: some segments of a path have been read, the next one decides.
 type node struct {
 	here     ruleSet          // rules whose pattern ends with the segment that led here
 	literals map[string]*node // by the next segment
-	param    *node            // {param}: any next segment but the empty one
+	param    *node            // {param} and *: any next segment but the empty one
 	below    ruleSet          // rules whose trailing * is the next segment, whatever that is
 	// rests are the rules whose trailing * stands in the next segment, by what stands before the *; restLens are the
 	// lengths of those prefixes, ascending and distinct, so that a look-up asks once per length.
 	rests    map[string]*ruleSet
 	restLens []int
-}
-
-// ruleSet holds rule indexes by the methods that they watch.
-type ruleSet struct {
-	all      []int
-	byMethod map[string][]int
+	// ends are the same for patterns whose next segment is the last one, by how that ends.
+	ends    map[string]*node
+	endLens []int
 }
 
 // NewIndex builds the index of rules; Match returns positions in this slice. Rules are expected to be valid; a pattern
@@ -36,20 +38,38 @@ type ruleSet struct {
 func NewIndex(rules []Version) *Index {
 	ix := &Index{}
 	for i := range rules {
-		m := rules[i].Match
-		if m.Path == "" || m.Path == "*" { // every path as it stands, so that no reading of it is asked
-			add(&ix.raw, m, "*", i)
-			continue
-		}
-		pattern, ok := m.normalPath()
-		if ok {
-			add(&ix.normal, m, pattern, i)
-		}
-		if !ok || pattern != m.Path {
-			add(&ix.raw, m, m.Path, i)
-		}
+		ix.enter(&rules[i].Match, i)
 	}
 	return ix
+}
+
+// enter puts a rule into the tries.
+func (ix *Index) enter(m *Match, rule int) {
+	paths := m.paths()
+	lists := ix.lists(m, rule, max(len(paths), 1))
+	if len(paths) == 0 {
+		paths = []string{"*"}
+	}
+	for _, p := range paths {
+		switch {
+		case len(m.Except) > 0 || len(m.Paths) > 0: // as they are: no such match was stored before there was a normal form
+			tries := &ix.normal
+			if m.PathAs == PathRaw {
+				tries = &ix.raw
+			}
+			add(tries, m.folds(), p, &lists, rule)
+		case p == "*": // every path as it stands, so that no reading of it is asked
+			add(&ix.raw, m.folds(), p, &lists, rule)
+		default:
+			pattern, ok := m.normalPath()
+			if ok {
+				add(&ix.normal, m.folds(), pattern, &lists, rule)
+			}
+			if !ok || pattern != p {
+				add(&ix.raw, m.folds(), p, &lists, rule)
+			}
+		}
+	}
 }
 
 // Index builds the index by which the records of r are routed: NewIndex, and the paths as they stand under a record format
@@ -60,35 +80,41 @@ func (r *Routing) Index() *Index {
 	}
 	ix := &Index{}
 	for i := range r.Rules {
-		add(&ix.raw, r.Rules[i].Match, r.Rules[i].Match.Path, i)
+		m := r.Rules[i].Match
+		m.PathAs = PathRaw
+		ix.enter(&m, i)
 	}
 	return ix
 }
 
-func add(tries *[2]*node, m Match, pattern string, rule int) {
+func add(tries *[2]*node, folds bool, pattern string, lists *[numQuestions][]string, rule int) {
 	trie := &tries[0]
-	if m.folds() {
-		trie, pattern = &tries[1], string(appendLower(nil, pattern))
+	if folds {
+		trie, pattern = &tries[1], string(reading.AppendLower(nil, pattern))
 	}
 	if *trie == nil {
 		*trie = &node{}
 	}
-	(*trie).add(m.Methods, pattern, rule)
+	(*trie).add(lists, pattern, rule)
 }
 
-func (n *node) add(methods []string, path string, rule int) {
+func (n *node) add(lists *[numQuestions][]string, path string, rule int) {
 	if path == "" {
 		path = "*"
 	}
 	for {
 		segment, rest, more := strings.Cut(path, "/")
-		if prefix, ok := restPrefix(segment, more); ok {
-			n.rest(prefix).add(methods, rule)
+		if prefix, ok := reading.RestPrefix(segment, more); ok {
+			n.rest(prefix).add(lists, askMethod, rule)
+			return
+		}
+		if end, ok := reading.SuffixOf(segment, more); ok {
+			n.end(end).here.add(lists, askMethod, rule)
 			return
 		}
 		n = n.child(segment)
 		if !more {
-			n.here.add(methods, rule)
+			n.here.add(lists, askMethod, rule)
 			return
 		}
 		path = rest
@@ -99,22 +125,29 @@ func (n *node) rest(prefix string) *ruleSet {
 	if prefix == "" {
 		return &n.below
 	}
-	if set, ok := n.rests[prefix]; ok {
-		return set
+	return place(&n.rests, &n.restLens, prefix)
+}
+
+func (n *node) end(suffix string) *node { return place(&n.ends, &n.endLens, suffix) }
+
+// place is what stands under a text of which only the length is asked first.
+func place[T any](in *map[string]*T, lens *[]int, text string) *T {
+	if found, ok := (*in)[text]; ok {
+		return found
 	}
-	if n.rests == nil {
-		n.rests = map[string]*ruleSet{}
+	if *in == nil {
+		*in = map[string]*T{}
 	}
-	if at, found := slices.BinarySearch(n.restLens, len(prefix)); !found {
-		n.restLens = slices.Insert(n.restLens, at, len(prefix))
+	if at, found := slices.BinarySearch(*lens, len(text)); !found {
+		*lens = slices.Insert(*lens, at, len(text))
 	}
-	set := &ruleSet{}
-	n.rests[prefix] = set
-	return set
+	made := new(T)
+	(*in)[text] = made
+	return made
 }
 
 func (n *node) child(segment string) *node {
-	if isParam(segment) {
+	if reading.IsAny(segment) {
 		if n.param == nil {
 			n.param = &node{}
 		}
@@ -131,46 +164,33 @@ func (n *node) child(segment string) *node {
 	return c
 }
 
-func (s *ruleSet) add(methods []string, rule int) {
-	if len(methods) == 0 {
-		s.all = append(s.all, rule)
-		return
-	}
-	if s.byMethod == nil {
-		s.byMethod = map[string][]int{}
-	}
-	for i, m := range methods {
-		if m != "" && !slices.Contains(methods[:i], m) { // a rule is in the set of a request at most once
-			s.byMethod[m] = append(s.byMethod[m], rule)
-		}
-	}
-}
-
-func (s *ruleSet) appendTo(dst []int, method []byte) []int {
-	dst = append(dst, s.all...)
-	if len(s.byMethod) > 0 {
-		dst = append(dst, s.byMethod[string(method)]...)
-	}
-	return dst
-}
-
-// Match appends the indexes of the rules that watch a request of this method and path to dst, ascending. It agrees with
-// Match.Reaches of each rule, and does not allocate for an ordinary path when dst has room.
-func (ix *Index) Match(dst []int, method, path string) []int {
+// Match appends the indexes of the rules that watch a request to dst, ascending: those that it reaches, and whose status is its.
+// It agrees with Match.Reaches of each rule, and does not allocate for an ordinary path when dst has room.
+func (ix *Index) Match(dst []int, t *Target) []int {
 	var buf [maxMethodBytes]byte
 	start := len(dst)
-	path = cutQuery(path)
-	q := query{method: upperMethod(&buf, method)}
-	q.path = segments{text: path}
+	path := reading.CutQuery(t.Path)
+	q := query{target: t, guards: ix.guards, method: upperMethod(&buf, t.Method)}
+	if ix.asked[askHost] {
+		var rooms [2]reading.HostRoom
+		q.hosts[0] = reading.Host(&rooms[0], t.Host)
+		q.hosts[1] = reading.Host(&rooms[1], reading.HostOf(t.Path, reading.IsConnect(t.Method)))
+	}
+	q.path = reading.Raw(path)
 	dst = q.collect(dst, &ix.raw)
 	if ix.normal == [2]*node{} {
 		return sorted(dst, start)
 	}
-	if q.path.loose = true; ordinary(path) {
+	if q.path.Loose = true; reading.Ordinary(path) {
 		return sorted(q.collect(dst, &ix.normal), start)
 	}
-	for s := spellingsOf(path, isConnect(method)); s.next(); {
-		q.path = s.segments
+	n := 0
+	for s := reading.SpellingsOf(path, reading.IsConnect(t.Method)); s.Next(); n++ {
+		q.path, q.unread = s.Segments, n == 0
+		dst = q.collect(dst, &ix.normal)
+	}
+	if n == 1 && len(ix.guards) > 0 { // see readsAs
+		q.path, q.unread = reading.Plain(path), false
 		dst = q.collect(dst, &ix.normal)
 	}
 	return sorted(dst, start)
@@ -184,17 +204,25 @@ func sorted(dst []int, start int) []int {
 
 // query is one question put to a trie.
 type query struct {
+	target *Target
+	guards []*guard
 	method []byte
-	path   segments
+	hosts  [2][]byte // of the Host header and of the target; empty: none
+	path   reading.Segments
+	unread bool // the path as it stands, where no server takes it so
 	fold   bool
 }
 
 func (q *query) collect(dst []int, tries *[2]*node) []int {
+	start := len(dst)
 	for i, trie := range tries {
 		if trie != nil {
 			q.fold = i == 1
 			dst = trie.collect(dst, q, 0)
 		}
+	}
+	if len(q.guards) > 0 {
+		dst = q.pass(dst, start)
 	}
 	return dst
 }
@@ -202,28 +230,31 @@ func (q *query) collect(dst []int, tries *[2]*node) []int {
 // collect appends the rules below n that match the path from a place on, the one after the segments that led to n. A rule
 // has one place in a trie, and is met at most once.
 func (n *node) collect(dst []int, q *query, place int) []int {
-	segment, next, more := q.path.at(place)
-	if !more && q.path.loose {
-		tail := q.path.tail(segment, q.fold)
+	segment, next, more := q.path.At(place)
+	if !more && q.path.Loose {
+		tail := q.path.Tail(segment, q.fold)
 		if tail == "" {
-			dst = n.here.appendTo(dst, q.method) // what led here, and a slash at the end
+			dst = n.here.appendTo(dst, q) // what led here, and a slash at the end
 		}
 		if len(tail) < len(segment) {
 			if c := lookUp(n.literals, tail, q.fold); c != nil {
-				dst = c.here.appendTo(dst, q.method)
+				dst = c.here.appendTo(dst, q)
 			}
 		}
 	}
-	dst = n.below.appendTo(dst, q.method)
+	dst = n.below.appendTo(dst, q)
+	if n.ends != nil {
+		dst = n.ending(dst, q, segment, next, more)
+	}
 	for _, l := range n.restLens {
 		if q.fold {
-			l = lowerSize(segment, l)
+			l = reading.LowerSize(segment, l)
 		}
 		if l > len(segment) {
 			break
 		}
 		if set := lookUp(n.rests, segment[:l], q.fold); set != nil {
-			dst = set.appendTo(dst, q.method)
+			dst = set.appendTo(dst, q)
 		}
 	}
 	if c := lookUp(n.literals, segment, q.fold); c != nil {
@@ -235,9 +266,40 @@ func (n *node) collect(dst []int, q *query, place int) []int {
 	return dst
 }
 
+// ending appends the rules whose last segment ends as this one does.
+func (n *node) ending(dst []int, q *query, segment string, next int, more bool) []int {
+	var room [64]byte
+	lower := []byte(nil)
+	tail := segment
+	if !more {
+		tail = q.path.Tail(segment, q.fold)
+	}
+	for {
+		if q.fold && reading.HasUpper(segment) {
+			lower = reading.AppendLower(room[:0], segment)
+		}
+		for _, l := range n.endLens {
+			var c *node
+			switch {
+			case lower != nil && l <= len(lower):
+				c = n.ends[string(lower[len(lower)-l:])]
+			case lower == nil && l <= len(segment):
+				c = n.ends[segment[len(segment)-l:]]
+			}
+			if c != nil {
+				dst = c.enter(dst, q, next, more)
+			}
+		}
+		if tail == segment {
+			return dst
+		}
+		segment = tail
+	}
+}
+
 // lookUp finds what stands in a trie under a text, which is in lower case there if the trie folds.
 func lookUp[T any](in map[string]*T, text string, fold bool) *T {
-	if fold && hasUpper(text) {
+	if fold && reading.HasUpper(text) {
 		return lookUpLower(in, text)
 	}
 	return in[text]
@@ -245,12 +307,12 @@ func lookUp[T any](in map[string]*T, text string, fold bool) *T {
 
 func lookUpLower[T any](in map[string]*T, text string) *T {
 	var room [64]byte
-	return in[string(appendLower(room[:0], text))]
+	return in[string(reading.AppendLower(room[:0], text))]
 }
 
 func (n *node) enter(dst []int, q *query, place int, more bool) []int {
 	if more {
 		return n.collect(dst, q, place)
 	}
-	return n.here.appendTo(dst, q.method)
+	return n.here.appendTo(dst, q)
 }

@@ -23,10 +23,28 @@ type Environment struct {
 	// Identity is the deployment's identity map: which fields the gateway vouches for, and the address prefixes that a
 	// plain `ip` stands for. A prefix of 0 stands for the default, 32 and 64.
 	Identity traffic.IdentityMap
+	// Conditions judges conditions. Without it ParseFiles refuses `when` and tiers, and Validate takes any text for one.
+	Conditions Conditions
+	// Format is the deployment's event format, for warnings; the zero value is not known.
+	Format Format
 	// Warn, unless it is nil, is told what is legal in the documents of files and probably not meant, in the order of the
 	// files. A document with a problem is not warned about.
 	Warn func(Problem)
+	// AllowLists are the ids of the allow lists that there are beside those of the files. With nil, which ones there are is
+	// not known, and a rule that names one which the files have not is warned about; else it is a problem.
+	AllowLists []string
+	// Tests, unless it is nil, reads the tests of each document without a problem. Without it, tests are only known to be a list.
+	Tests TestReader
 }
+
+// TestReader reads what a document says under tests. The language is that of stories, which this package does not know.
+type TestReader interface {
+	// ReadTests reads the tests of d, which stand in file, and reports what is wrong with them: Field and Line are of the file.
+	ReadTests(d *Document, file string, tests yamlnode.Node, report func(Problem))
+}
+
+// MaxTests bounds the tests of one document.
+const MaxTests = 100
 
 // File is one file of rule documents.
 type File struct {
@@ -34,28 +52,44 @@ type File struct {
 	Src  []byte
 }
 
-// located is a document and the place of its id.
+// located is a document and the place of its id: a rule or, with allow, an allow list.
 type located struct {
-	doc  Document
-	file string
-	line int
+	doc   Document
+	allow *AllowList
+	file  string
+	line  int
+	lines map[string]int // of the document's fields
 }
 
-// Parse reads the rule documents of one file, in the order of the file. Documents are separated by `---`; empty ones are
-// passed over. The error is a Problems with everything that is wrong, and then no document is returned.
-func Parse(name string, src []byte, env Environment) ([]Document, error) {
-	docs, problems := parseFile(File{Name: name, Src: src}, env)
-	problems = append(problems, repeatedIDs(docs)...)
-	if len(problems) > 0 {
-		return nil, problems.bounded()
+// id is that of the rule or list, with what it is.
+func (l *located) id() (kind, id string) {
+	if l.allow != nil {
+		return "allow list", l.allow.ID
 	}
-	return documents(docs), nil
+	return "rule", l.doc.ID
 }
 
-// ParseFiles reads the rule documents of several files, ascending by id. An id that occurs twice, in whichever files, is
-// a problem that names both places. The error is a Problems with everything that is wrong, and then no document is
-// returned.
+func (l *located) lineOf(field string) int { return cmp.Or(l.lines[field], l.line) }
+
+// Set is what files hold: rules and allow lists, each ascending by id.
+type Set struct {
+	Rules      []Document
+	AllowLists []AllowList
+}
+
+// ParseFiles is ParseSet for who has no use for the allow lists of the files.
 func ParseFiles(files []File, env Environment) ([]Document, error) {
+	set, err := ParseSet(files, env)
+	if err != nil {
+		return nil, err
+	}
+	return set.Rules, nil
+}
+
+// ParseSet reads the documents of files. In a file they are separated by `---`; empty ones are passed over. An id that
+// occurs twice, in whichever files, is a problem that names both places. The error is a Problems with everything that is
+// wrong, and then no document is returned.
+func ParseSet(files []File, env Environment) (*Set, error) {
 	var all []located
 	var problems Problems
 	for _, f := range files {
@@ -64,17 +98,44 @@ func ParseFiles(files []File, env Environment) ([]Document, error) {
 		problems = append(problems, found.bounded()...)
 	}
 	problems = append(problems, repeatedIDs(all)...)
+	set := &Set{}
+	for i := range all {
+		if all[i].allow != nil {
+			set.AllowLists = append(set.AllowLists, *all[i].allow)
+		} else {
+			set.Rules = append(set.Rules, all[i].doc)
+		}
+	}
+	problems = append(problems, unknownLists(all, set.AllowLists, env)...)
 	if len(problems) > 0 {
 		return nil, problems
 	}
-	slices.SortFunc(all, func(a, b located) int { return cmp.Compare(a.doc.ID, b.doc.ID) })
-	return documents(all), nil
+	slices.SortFunc(set.Rules, func(a, b Document) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(set.AllowLists, func(a, b AllowList) int { return cmp.Compare(a.ID, b.ID) })
+	return set, nil
 }
 
 // LoadDir reads all *.yaml and *.yml files of fsys and its folders, except those whose name starts with a dot, as
 // ParseFiles does. dir is put before the file names in messages; empty for none. A tree without any rule is an error:
 // it is a mistyped directory more often than a wish to have no rules.
 func LoadDir(fsys fs.FS, dir string, env Environment) ([]Document, error) {
+	files, err := ReadDir(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	docs, err := ParseFiles(files, env)
+	if err != nil {
+		return nil, err
+	}
+	if len(docs) == 0 {
+		return nil, fmt.Errorf("rules directory %q: got no rules in %d files, allowed at least one rule in *.yaml or *.yml files",
+			cmp.Or(dir, "."), len(files))
+	}
+	return docs, nil
+}
+
+// ReadDir finds the files that LoadDir parses.
+func ReadDir(fsys fs.FS, dir string) ([]File, error) {
 	var files []File
 	err := fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -100,15 +161,7 @@ func LoadDir(fsys fs.FS, dir string, env Environment) ([]Document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rules directory %q: %w", cmp.Or(dir, "."), err)
 	}
-	docs, err := ParseFiles(files, env)
-	if err != nil {
-		return nil, err
-	}
-	if len(docs) == 0 {
-		return nil, fmt.Errorf("rules directory %q: got no rules in %d files, allowed at least one rule in *.yaml or *.yml files",
-			cmp.Or(dir, "."), len(files))
-	}
-	return docs, nil
+	return files, nil
 }
 
 // readBounded reads a file up to one byte more than is allowed, at which the parser refuses it.
@@ -121,30 +174,23 @@ func readBounded(fsys fs.FS, name string) ([]byte, error) {
 	return src, errors.Join(err, f.Close())
 }
 
-func documents(all []located) []Document {
-	docs := make([]Document, len(all))
-	for i := range all {
-		docs[i] = all[i].doc
-	}
-	return docs
-}
-
 func repeatedIDs(all []located) Problems {
 	var problems Problems
-	first := map[string]located{}
+	first := map[[2]string]located{}
 	for _, l := range all {
-		if l.doc.ID == "" {
+		kind, id := l.id()
+		if id == "" {
 			continue // reported as missing
 		}
-		if f, ok := first[l.doc.ID]; ok {
+		if f, ok := first[[2]string{kind, id}]; ok {
 			problems = append(problems, Problem{
 				File: l.file, Line: l.line, Field: "id",
-				Got:     fmt.Sprintf("%s a second time (first at %s:%d)", quoteShort(l.doc.ID), f.file, f.line),
-				Allowed: "an id of its own for every rule",
+				Got:     fmt.Sprintf("%s a second time (first at %s:%d)", quoteShort(id), f.file, f.line),
+				Allowed: "an id of its own for every " + kind,
 			})
 			continue
 		}
-		first[l.doc.ID] = l
+		first[[2]string{kind, id}] = l
 	}
 	return problems
 }
@@ -165,9 +211,17 @@ func parseFile(f File, env Environment) ([]located, Problems) {
 			continue
 		}
 		d := &decoder{file: f.Name, env: env, lines: map[string]int{}, bad: map[string]bool{}}
-		d.document(n)
+		l := located{file: f.Name}
+		if kindOf(n) == kindAllow {
+			list := allowDocument(d, n)
+			l.allow = &list
+		} else {
+			d.document(n)
+			l.doc, l.lines = d.doc, d.lines
+		}
+		l.line = d.line("id")
 		problems = append(problems, d.problems...)
-		docs = append(docs, located{doc: d.doc, file: f.Name, line: d.line("id")})
+		docs = append(docs, l)
 		if len(problems) >= 10*maxProblems {
 			break
 		}

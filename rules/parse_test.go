@@ -12,12 +12,28 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 )
 
 var update = flag.Bool("update", false, "write the golden files of testdata anew")
 
-func testEnvironment() Environment { return Environment{Identity: traffic.DefaultIdentityMap()} }
+func testEnvironment() Environment {
+	return Environment{Identity: traffic.DefaultIdentityMap(), Conditions: testConditions()}
+}
+
+func testConditions() Conditions {
+	language, err := condition.New()
+	if err != nil {
+		panic(err)
+	}
+	return language
+}
+
+// parse reads the rule documents of one file.
+func parse(name string, src []byte, env Environment) ([]Document, error) {
+	return ParseFiles([]File{{Name: name, Src: src}}, env)
+}
 
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
@@ -40,7 +56,7 @@ func TestParseEveryField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Parse("every-field.yaml", src, testEnvironment())
+	got, err := parse("every-field.yaml", src, testEnvironment())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +69,7 @@ func TestParseEveryField(t *testing.T) {
 		Algorithm: AlgorithmLeakyBucket, Count: Count{Distinct: &traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 64}}, Burst: 20, Cooldown: 10 * time.Minute,
 		Lateness: 15 * time.Minute, MaxLag: 90 * time.Second,
 		Block: &Block{Key: []traffic.KeyField{ip, {Field: traffic.FieldSession}}, TTL: 7 * 24 * time.Hour, Extend: ExtendNever},
+		Allow: []string{"office-egress", "partners"},
 	}, {
 		ID: "fewest-fields", Owner: "ops", Key: []traffic.KeyField{}, Missing: MissingSkip, Window: time.Second,
 		Algorithm: AlgorithmSliding, Cooldown: DefaultCooldown, Lateness: DefaultLateness, MaxLag: DefaultMaxLag,
@@ -77,7 +94,7 @@ func TestParsePrefixesComeFromTheIdentityMap(t *testing.T) {
 		{"{field: ip, v4: 16}", env, 16, 48},
 		{"{field: ip, v4: 16, v6: 128}", env, 16, 128},
 	} {
-		docs, err := Parse("a.yaml", []byte(strings.Replace(src, "%KEY", c.key, 1)), c.env)
+		docs, err := parse("a.yaml", []byte(strings.Replace(src, "%KEY", c.key, 1)), c.env)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +117,7 @@ func TestParseBad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			docs, err := Parse(filepath.Base(name), src, testEnvironment())
+			docs, err := parse(filepath.Base(name), src, testEnvironment())
 			var problems Problems
 			if !errors.As(err, &problems) || docs != nil {
 				t.Fatalf("got %d documents and %v, want no document and Problems", len(docs), err)
@@ -118,16 +135,16 @@ func TestParseBad(t *testing.T) {
 func TestParseVouchedBlockKey(t *testing.T) {
 	const src = "id: a\nowner: b\nmatch: {}\nkey: [user]\nlimit: 1\nwindow: 5m\nblock: {ttl: 1m}\n"
 	env := testEnvironment()
-	if _, err := Parse("a.yaml", []byte(src), env); err == nil || !strings.Contains(err.Error(), "identity.user.vouched: true") {
+	if _, err := parse("a.yaml", []byte(src), env); err == nil || !strings.Contains(err.Error(), "identity.user.vouched: true") {
 		t.Errorf("claimed user: got %v, want a refusal that says how to vouch", err)
 	}
 	env.Identity.User.Vouched = true
-	if _, err := Parse("a.yaml", []byte(src), env); err != nil {
+	if _, err := parse("a.yaml", []byte(src), env); err != nil {
 		t.Errorf("vouched user: %v", err)
 	}
 	env.Identity.IP.Claimed = true
 	src2 := strings.Replace(src, "[user]", "[ip]", 1)
-	if _, err := Parse("a.yaml", []byte(src2), env); err == nil || !strings.Contains(err.Error(), "identity.ip.claimed: false") {
+	if _, err := parse("a.yaml", []byte(src2), env); err == nil || !strings.Contains(err.Error(), "identity.ip.claimed: false") {
 		t.Errorf("claimed ip: got %v, want a refusal that says how to vouch", err)
 	}
 }
@@ -162,7 +179,7 @@ func TestParseHostile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			started := time.Now()
-			docs, err := Parse("hostile.yaml", []byte(src), testEnvironment())
+			docs, err := parse("hostile.yaml", []byte(src), testEnvironment())
 			if err == nil || docs != nil {
 				t.Fatalf("got %d documents and no error", len(docs))
 			}
@@ -181,7 +198,7 @@ func TestParseHostile(t *testing.T) {
 
 func TestParseNothing(t *testing.T) {
 	for _, src := range []string{"", "\n", "# only words\n", "---\n---\n", "\ufeff"} {
-		if docs, err := Parse("a.yaml", []byte(src), testEnvironment()); err != nil || len(docs) != 0 {
+		if docs, err := parse("a.yaml", []byte(src), testEnvironment()); err != nil || len(docs) != 0 {
 			t.Errorf("%q: got %v and %v, want nothing", src, docs, err)
 		}
 	}
@@ -238,7 +255,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(src)
 	}
 	f.Fuzz(func(t *testing.T, src []byte) {
-		docs, err := Parse("fuzz.yaml", src, testEnvironment())
+		docs, err := parse("fuzz.yaml", src, testEnvironment())
 		var problems Problems
 		if err != nil && (!errors.As(err, &problems) || docs != nil) {
 			t.Fatalf("got %v and %v", docs, err)
@@ -252,7 +269,7 @@ func FuzzParse(f *testing.F) {
 			if err := docs[i].Validate(testEnvironment()); err != nil {
 				t.Fatalf("parsed, but not valid: %v", err)
 			}
-			again, err := Parse("again.yaml", []byte(docs[i].YAML()), Environment{Identity: testEnvironment().Identity})
+			again, err := parse("again.yaml", []byte(docs[i].YAML()), testEnvironment())
 			if err != nil || len(again) != 1 || !again[0].Equal(&docs[i]) {
 				t.Fatalf("%s\nis read back as %v, %v", docs[i].YAML(), again, err)
 			}

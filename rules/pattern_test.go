@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/rules/reading"
 )
 
 // TestPatterns is about paths that are compared as they stand, but for their query.
@@ -60,10 +62,10 @@ func TestPatterns(t *testing.T) {
 		{"", "/u/{id}/*", "", "/u//x", false},
 	} {
 		m := Match{Methods: strings.Fields(c.methods), Path: c.pattern, PathAs: PathRaw}
-		if got := m.Reaches(c.method, c.path); got != c.want {
+		if got := m.Reaches(&Target{Method: c.method, Path: c.path}); got != c.want {
 			t.Errorf("%s on %q %q: got %v, want %v", describeMatch(m), c.method, c.path, got, c.want)
 		}
-		if got := NewIndex([]Version{{Document: Document{Match: m}}}).Match(nil, c.method, c.path); (len(got) == 1) != c.want {
+		if got := NewIndex([]Version{{Document: Document{Match: m}}}).Match(nil, &Target{Method: c.method, Path: c.path}); (len(got) == 1) != c.want {
 			t.Errorf("index of %s on %q %q: got %v, want %v", describeMatch(m), c.method, c.path, got, c.want)
 		}
 	}
@@ -134,12 +136,12 @@ func drawMethods(t *rapid.T, label string) []string {
 func TestPatternsAgainstRegexp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := Match{Path: drawPattern(t, "pattern"), PathAs: PathRaw}
-		if m.Path != "" && checkPath(m.Path) != "" {
-			t.Fatalf("the generator made %q, which is refused: %s", m.Path, checkPath(m.Path))
+		if m.Path != "" && reading.CheckPattern(m.Path) != "" {
+			t.Fatalf("the generator made %q, which is refused: %s", m.Path, reading.CheckPattern(m.Path))
 		}
 		path := drawPath(t)
 		want := patternRegexp(m.Path).MatchString(strings.SplitN(path, "?", 2)[0])
-		if got := m.Reaches("GET", path); got != want {
+		if got := m.Reaches(&Target{Method: "GET", Path: path}); got != want {
 			t.Fatalf("%q on %q: got %v, want %v", m.Path, path, got, want)
 		}
 	})
@@ -176,12 +178,12 @@ func TestIncludes(t *testing.T) {
 		w, n := Match{Path: wide, PathAs: PathRaw}, Match{Path: narrow, PathAs: PathRaw}
 		want := true
 		for _, p := range paths {
-			if n.Reaches("", p) && !w.Reaches("", p) {
+			if n.Reaches(&Target{Method: "", Path: p}) && !w.Reaches(&Target{Method: "", Path: p}) {
 				want = false
 				break
 			}
 		}
-		if got := includes(wide, narrow); got != want {
+		if got := reading.Includes(wide, narrow); got != want {
 			t.Fatalf("includes(%q, %q): got %v, want %v", wide, narrow, got, want)
 		}
 		if want {
@@ -215,7 +217,7 @@ func TestIncludesInEveryReading(t *testing.T) {
 		}
 		included++
 		for range 20 {
-			if path := drawOddPath(t); n.Reaches("GET", path) && !w.Reaches("GET", path) {
+			if path := drawOddPath(t); n.Reaches(&Target{Method: "GET", Path: path}) && !w.Reaches(&Target{Method: "GET", Path: path}) {
 				t.Fatalf("%s is said to include %s, and %q reaches only the latter", describeMatch(w), describeMatch(n), path)
 			}
 		}

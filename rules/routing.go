@@ -10,11 +10,12 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/rules/reading"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
 
-// Validate checks that r is whole and that its rules are what Parse would have let pass. Errors of rules name the rule.
+// Validate checks that r is whole and that its rules are what ParseFiles would have let pass. Errors of rules name the rule.
 func (r *Routing) Validate() error {
 	var errs []error
 	say := func(ok bool, field string, got any, allowed string) {
@@ -22,10 +23,10 @@ func (r *Routing) Validate() error {
 			errs = append(errs, fmt.Errorf("%s: got %v, allowed %s", field, got, allowed))
 		}
 	}
-	say(r.Stream != "" && printable(r.Stream), "stream", quoteShort(r.Stream), "the name of a stream")
+	say(r.Stream != "" && reading.Printable(r.Stream), "stream", quoteShort(r.Stream), "the name of a stream")
 	say(r.Number >= 1, "number", r.Number, "1 and more")
 	say(r.RecordFormat >= 1, "record_format", r.RecordFormat, "1 and more")
-	say(r.SecretID != "" && printable(r.SecretID), "secret_id", quoteShort(r.SecretID), "the id of the deployment's secret")
+	say(r.SecretID != "" && reading.Printable(r.SecretID), "secret_id", quoteShort(r.SecretID), "the id of the deployment's secret")
 	formats := format.Names()
 	say(slices.Contains(formats, r.Format.Name), "format.name", quoteShort(r.Format.Name), strings.Join(formats, ", "))
 	say(len(r.Format.Map) == 0 || format.TakesFieldMap(r.Format.Name), "format.map", "a map for "+quoteShort(r.Format.Name), "a map only for json and gateways' formats")
@@ -36,9 +37,16 @@ func (r *Routing) Validate() error {
 	env := Environment{Identity: r.Identity}
 	for i := range r.Rules {
 		v := &r.Rules[i]
-		if i > 0 {
-			// Keyed records name rules by index, and Find searches: the order is part of the version's meaning.
+		// Keyed records name rules by index, and Find searches: the order is part of the version's meaning.
+		switch {
+		case v.Pending:
+			r.checkPending(i, say)
+		case i > 0:
 			say(r.Rules[i-1].ID < v.ID, element("rules", i), quoteShort(v.ID)+" after "+quoteShort(r.Rules[i-1].ID), "rules ascending by id, each once")
+		}
+		if v.Raised != nil {
+			say(!v.Pending && v.Raised.Limit > v.Limit && v.Raised.Limit <= MaxLimit && v.Raised.Until > 0, element("rules", i)+".raised",
+				fmt.Sprintf("limit %d", v.Raised.Limit), fmt.Sprintf("for a live version a limit above %d, at most %d, until a time", v.Limit, MaxLimit))
 		}
 		say(v.Number >= 1, element("rules", i)+".version", v.Number, "1 and more")
 		say(v.Lineage >= 1 && v.Lineage <= max(v.Number, 1), element("rules", i)+".lineage", v.Lineage, "1 to the version's number")
@@ -46,10 +54,24 @@ func (r *Routing) Validate() error {
 			errs = append(errs, fmt.Errorf("rule %s: %w", quoteShort(v.ID), err))
 		}
 	}
+	errs = append(errs, r.checkAllow(env)...)
 	if len(errs) > 0 {
 		return fmt.Errorf("routing version %d of stream %s: %w", r.Number, quoteShort(r.Stream), errors.Join(errs...))
 	}
 	return nil
+}
+
+// checkPending checks the place of a pending version, the i-th: what is the rule is the live version before it, and its
+// windows are no other version's.
+func (r *Routing) checkPending(i int, say func(ok bool, field string, got any, allowed string)) {
+	place, v := element("rules", i), &r.Rules[i]
+	if i == 0 || r.Rules[i-1].ID != v.ID || r.Rules[i-1].Pending {
+		say(false, place, quoteShort(v.ID)+" pending", "a pending version directly after the live one of the same rule, at most one")
+		return
+	}
+	live := &r.Rules[i-1]
+	say(v.Number > live.Number, place+".version", v.Number, fmt.Sprintf("above that of the live version, %d", live.Number))
+	say(v.Lineage > live.Lineage, place+".lineage", v.Lineage, fmt.Sprintf("above that of the live version, %d", live.Lineage))
 }
 
 // Records, hits and identities that one process of a stream writes for another have a form that all of them know: the record
@@ -69,6 +91,10 @@ const (
 	// ReadingRecordFormat is the first under which paths and identities are read as the gate reads them, however a client
 	// spells them. Routers of builds before it take them as they stand, and one chunk must be routed one way.
 	ReadingRecordFormat = 4
+	// LanguageRecordFormat is the first whose records hold tiers and values beside the identity, and under which rules may
+	// have the members that came with them: match by more than method and one path, conditions, keys of any field of an event,
+	// near, candidate, tiers, allow. Processes of builds before it refuse documents with such members as a whole.
+	LanguageRecordFormat = 5
 )
 
 // CheckRecordFormat refuses rules that count, or read paths, in a way that the version's record format cannot hold, and
@@ -90,13 +116,74 @@ func (r *Routing) CheckRecordFormat() error {
 		if r.RecordFormat < ReadingRecordFormat && (d.Match.PathAs != "" || d.Match.PathCase != "") {
 			return refuse("match "+describeMatch(d.Match), ReadingRecordFormat)
 		}
+		if r.RecordFormat < LanguageRecordFormat && len(d.Tiers) > 0 {
+			return refuse("tiers "+describeTiers(d.Tiers), LanguageRecordFormat)
+		}
+		if r.RecordFormat < LanguageRecordFormat && (!traffic.IdentityKey(d.countedBy()) || len(d.Count.Tuple) > 0 || d.Count.Sum == SumBytes || d.Count.Sum == SumLatency) {
+			return refuse(fmt.Sprintf("key %s, count %s", describeKey(d.Key), d.Count), LanguageRecordFormat)
+		}
+		if r.RecordFormat < LanguageRecordFormat && d.Match.usesLanguage() {
+			return refuse("match "+describeMatch(d.Match), LanguageRecordFormat)
+		}
+		if r.RecordFormat < LanguageRecordFormat && d.Block != nil && d.Block.Match != nil {
+			return refuse("block.match "+describeMatch(*d.Block.Match), LanguageRecordFormat)
+		}
+		if r.RecordFormat < LanguageRecordFormat && len(d.Allow) > 0 {
+			return refuse("allow "+describeAllow(d.Allow), LanguageRecordFormat)
+		}
+		if got := r.Rules[i].beside(); got != "" && r.RecordFormat < LanguageRecordFormat {
+			return refuse(got, LanguageRecordFormat)
+		}
 	}
 	return nil
+}
+
+// checkAllow returns what is wrong with the allow lists of r, and the names in rules that no list of r has: to read over one
+// would be to count whom the owner lets pass.
+func (r *Routing) checkAllow(env Environment) (errs []error) {
+	if r.RecordFormat < LanguageRecordFormat && len(r.Allow) > 0 {
+		errs = append(errs, fmt.Errorf("allow: got %d lists in record format %d, allowed from record format %d on", len(r.Allow), r.RecordFormat, LanguageRecordFormat))
+	}
+	entries := 0
+	for i := range r.Allow {
+		l := &r.Allow[i]
+		entries += len(l.Entries)
+		if i > 0 && r.Allow[i-1].ID >= l.ID {
+			errs = append(errs, fmt.Errorf("%s: got %s after %s, allowed lists ascending by id, each once", element("allow", i), quoteShort(l.ID), quoteShort(r.Allow[i-1].ID)))
+		}
+		if err := l.Validate(env); err != nil {
+			errs = append(errs, fmt.Errorf("allow list %s: %w", quoteShort(l.ID), err))
+		}
+	}
+	if entries > MaxRoutingAllow {
+		errs = append(errs, fmt.Errorf("allow: got %d entries in all lists that rules name, allowed %d", entries, MaxRoutingAllow))
+	}
+	for i := range r.Rules {
+		if missing := missingAllow(&r.Rules[i].Document, r.Allow); len(missing) > 0 {
+			errs = append(errs, fmt.Errorf("rule %s: allow: got %s, which no allow list of the version has as its id", quoteShort(r.Rules[i].ID), strings.Join(missing, ", ")))
+		}
+	}
+	return errs
+}
+
+// WithAllow gives r those of lists that its rules name, ascending by id and in normal form. A name that none of them has is left
+// to Validate.
+func (r *Routing) WithAllow(lists []AllowList) {
+	r.Allow = nil
+	for i := range lists {
+		if slices.ContainsFunc(r.Rules, func(v Version) bool { return slices.Contains(v.Allow, lists[i].ID) }) {
+			r.Allow = append(r.Allow, lists[i].Normal())
+		}
+	}
+	slices.SortFunc(r.Allow, func(a, b AllowList) int { return strings.Compare(a.ID, b.ID) })
 }
 
 // checkIdentityFormat refuses what an identity map could not say before ReadingRecordFormat.
 func (r *Routing) checkIdentityFormat() error {
 	const sentence = "identity.%s: got %s in record format %d, allowed from record format %d on: weir migrate --record-format %[4]d raises it, once every process knows it"
+	if header := r.Identity.IP.Header; header != "" && r.RecordFormat < LanguageRecordFormat {
+		return fmt.Errorf(sentence, "ip.header", quoteShort(header), r.RecordFormat, LanguageRecordFormat)
+	}
 	if r.RecordFormat >= ReadingRecordFormat {
 		return nil
 	}
@@ -111,7 +198,7 @@ func (r *Routing) checkIdentityFormat() error {
 	return nil
 }
 
-// Find gives the rule with this id, nil when the routing version has none.
+// Find gives the live version of the rule with this id, nil when the routing version has none.
 func (r *Routing) Find(id string) *Version {
 	i, found := slices.BinarySearchFunc(r.Rules, id, func(v Version, id string) int { return strings.Compare(v.ID, id) })
 	if !found {
@@ -150,7 +237,7 @@ func DecodeRouting(b []byte) (*Routing, error) {
 
 // DecodeDocument reads a rule's document from the JSON that the rule store keeps. As with a routing version, a member that
 // this build does not know is an error: a match without one of its conditions would count, and block, other requests.
-// What Parse would refuse today may have been applied before, and is read.
+// What ParseFiles would refuse today may have been applied before, and is read.
 func DecodeDocument(b []byte) (Document, error) {
 	var d Document
 	if err := decodeStrictly(b, &d); err != nil {

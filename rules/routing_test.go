@@ -84,11 +84,11 @@ func TestPathsFromBeforeTheNormalFormGoOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, path := range []string{"/a%3Fb//c", "/v1/%67uest//tokens"} {
-			if got := back.Index().Match(nil, "POST", path); !slices.Equal(got, []int{i}) {
+			if got := back.Index().Match(nil, &Target{Method: "POST", Path: path}); !slices.Equal(got, []int{i}) {
 				t.Errorf("record format %d, %s: routed to %v, want %d", format, path, got, i)
 			}
 		}
-		plain := back.Index().Match(nil, "POST", "/v1/guest/tokens")
+		plain := back.Index().Match(nil, &Target{Method: "POST", Path: "/v1/guest/tokens"})
 		if want := format >= ReadingRecordFormat; (len(plain) == 1) != want {
 			t.Errorf("record format %d: the path that servers read is routed to %v, want a rule: %v", format, plain, want)
 		}
@@ -171,7 +171,7 @@ func TestRoutingValidate(t *testing.T) {
 		{"missing", func(r *Routing) { r.Rules[1].Missing = "" }, `on_missing: got ""`},
 		{"half a second", func(r *Routing) { r.Rules[1].Window += 5e8 }, "window: got 5m0.5s"},
 		{"method", func(r *Routing) { r.Rules[1].Match.Methods = []string{"post"} }, "match.method[0]"},
-		{"key field", func(r *Routing) { r.Rules[1].Key[1].Field = 9 }, "key[1]: got field(9)"},
+		{"key field", func(r *Routing) { r.Rules[1].Key[1].Field = 99 }, `key[1]: got "field(99)"`},
 		{"no prefix", func(r *Routing) { r.Rules[1].Key[0].V4 = 0 }, "key[0].v4: got 0"},
 		{"algorithm", func(r *Routing) { r.Rules[1].Algorithm = "log" }, `algorithm: got "log"`},
 		{"illegal pair", func(r *Routing) {
@@ -187,8 +187,8 @@ func TestRoutingValidate(t *testing.T) {
 		}, "path_case ignore in record format 3, allowed from record format 4 on"},
 		{"path_as", func(r *Routing) { r.RecordFormat, r.Rules[1].Match.PathAs = ReadingRecordFormat, "bytes" }, `match.path_as: got "bytes"`},
 		{"path_case", func(r *Routing) { r.RecordFormat, r.Rules[1].Match.PathCase = ReadingRecordFormat, "fold" }, `match.path_case: got "fold"`},
-		{"distinct what", func(r *Routing) { r.Rules[1].Count.Distinct = &traffic.KeyField{Field: 9} }, "count.distinct: got field(9)"},
-		{"sum of what", func(r *Routing) { r.Rules[1].Count.Sum = "bytes" }, `count.sum: got "bytes"`},
+		{"distinct what", func(r *Routing) { r.Rules[1].Count.Distinct = &traffic.KeyField{Field: 99} }, `count.distinct: got "field(99)"`},
+		{"sum of what", func(r *Routing) { r.Rules[1].Count.Sum = "byte" }, `count.sum: got "byte"`},
 		{"burst", func(r *Routing) { r.Rules[1].Burst = 3 }, "burst: got the number 3 with algorithm sliding"},
 		{"cooldown", func(r *Routing) { r.Rules[1].Cooldown = -time.Second }, "cooldown: got -1s"},
 		{"proxies by prefix", func(r *Routing) {
@@ -219,7 +219,7 @@ func TestDecodeRoutingRefuses(t *testing.T) {
 		"nothing":        nil,
 		"half":           good[:len(good)/2],
 		"two":            append(bytes.Clone(good), good...),
-		"a newer member": bytes.Replace(good, []byte(`"limit"`), []byte(`"candidate":{},"limit"`), 1),
+		"a newer member": bytes.Replace(good, []byte(`"limit"`), []byte(`"canary":{},"limit"`), 1),
 		"an unknown key": bytes.Replace(good, []byte(`"device"`), []byte(`"plan"`), 1),
 		"null":           []byte("null"),
 		"an empty one":   []byte("{}"),

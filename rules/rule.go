@@ -3,6 +3,9 @@
 package rules
 
 import (
+	"encoding/json"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/weirhq/weir/traffic"
@@ -18,7 +21,7 @@ type Document struct {
 	Limit   int                `json:"limit"`  // fires when the count goes above it; 0 fires on every event
 	Window  time.Duration      `json:"window"` // nanoseconds in JSON; 1s to 31d
 
-	// Of these four the zero value is the default, as in all that was stored before they existed. Parse fills defaults in,
+	// Of these four the zero value is the default, as in all that was stored before they existed. ParseFiles fills defaults in,
 	// the stored form leaves them out; whoever acts upon a document asks Counting, Capacity and UpdateEvery.
 	Algorithm Algorithm     `json:"algorithm,omitempty"` // default sliding
 	Count     Count         `json:"count,omitzero"`      // default events
@@ -28,16 +31,45 @@ type Document struct {
 	Lateness time.Duration `json:"lateness"` // default 60s; with fixed the lesser of 60s and the window
 	MaxLag   time.Duration `json:"max_lag"`  // default 60s
 	Block    *Block        `json:"block,omitempty"`
+
+	// Near is the share of the limit, in percent, from which a source is warned about: 1 to 99; 0 for never.
+	Near int `json:"near,omitempty"`
+	// Candidate is a second limit that is counted beside the first and never enforced; nil for none.
+	Candidate *Candidate `json:"candidate,omitempty"`
+	// Tiers give some events a limit of their own: the first whose When holds. Events of no tier have Limit.
+	Tiers []Tier `json:"tiers,omitempty"`
+	// Allow names the allow lists whose sources the rule does not count, ascending.
+	Allow []string `json:"allow,omitempty"`
+}
+
+// Candidate is a limit on trial.
+type Candidate struct {
+	Limit int `json:"limit"`
+}
+
+// Tier is a limit for the events for which a condition holds.
+type Tier struct {
+	When  string `json:"when"` // as Match.When
+	Limit int    `json:"limit"`
 }
 
 // Match says which requests a rule watches. An absent part matches all.
 type Match struct {
 	Methods []string `json:"methods,omitempty"` // upper case
-	Path    string   `json:"path,omitempty"`    // literal, {param} segments and a trailing *
+	// Path is made of literal segments, {param} or * for any one, and at the end * for all that follows or *.php for how the last one
+	// ends.
+	Path string `json:"path,omitempty"`
 
 	// The zero values are the defaults, as in all that was stored before there was a choice.
 	PathAs   PathAs   `json:"path_as,omitempty"`   // default normal
 	PathCase PathCase `json:"path_case,omitempty"` // default exact
+
+	Paths    []string `json:"paths,omitempty"`    // two or more paths instead of Path, ascending
+	Except   []string `json:"except,omitempty"`   // paths that are left out, ascending; compared as Path is
+	Hosts    []string `json:"hosts,omitempty"`    // lower case: exact, or *.example.com for all below it; ascending
+	Routes   []string `json:"routes,omitempty"`   // the gateway's own names of routes, ascending
+	Statuses []string `json:"statuses,omitempty"` // 401, or 4xx for a class; ascending
+	When     string   `json:"when,omitempty"`     // a condition in CEL on the event, as it was written
 }
 
 // PathAs says in which form a request's path is compared with a rule's.
@@ -73,7 +105,9 @@ const (
 // Count is what a window adds up. The zero value counts events.
 type Count struct {
 	Distinct *traffic.KeyField `json:"distinct,omitempty"` // distinct values of this field; events without it are not counted
-	Sum      string            `json:"sum,omitempty"`      // sum of this whole number, such as attrs.cost; events without it are not counted
+	Sum      string            `json:"sum,omitempty"`      // sum of this whole number: attrs.NAME, bytes or latency_ms; events without it are not counted
+	// Tuple is Distinct for combinations of two or more fields' values; events that lack one of them are not counted.
+	Tuple []traffic.KeyField `json:"tuple,omitempty"`
 }
 
 // OnMissing says what becomes of an event that lacks one of the key's fields. Either way it is counted.
@@ -92,6 +126,8 @@ type Block struct {
 	Key    []traffic.KeyField `json:"key"`
 	TTL    time.Duration      `json:"ttl"`
 	Extend Extend             `json:"extend"`
+	// Match is what a block holds back, where that is not the request part of the rule's match; nil for that.
+	Match *Match `json:"match,omitempty"`
 }
 
 // Extend says what pushes a block's expiry out.
@@ -118,6 +154,17 @@ type Version struct {
 	Document
 	Number  int `json:"version"`
 	Lineage int `json:"lineage"`
+	// Pending says that the version waits for its promotion: it is counted beside the live one, in a lineage of its own, and
+	// never enforced. Routing versions only.
+	Pending bool `json:"pending,omitempty"`
+	// Raised is a limit for a time, above the document's; nil for none. Routing versions only.
+	Raised *Raise `json:"raised,omitempty"`
+}
+
+// Raise lifts the limits of a rule, those of its tiers included, to at least Limit for events before Until.
+type Raise struct {
+	Limit int          `json:"limit"`
+	Until traffic.Time `json:"until"` // event time; the limits hold as written from here on
 }
 
 // Routing is a routing version: one immutable document that holds everything the records of the keyed log depend on.
@@ -127,9 +174,11 @@ type Routing struct {
 	Number       int64               `json:"number"` // from 1, ascending within the stream
 	RecordFormat int                 `json:"record_format"`
 	SecretID     string              `json:"secret_id"`
-	Rules        []Version           `json:"rules"` // ascending by ID; keyed records name rules by their index here
+	Rules        []Version           `json:"rules"` // ascending by ID, a pending version after the live one; keyed records name rules by their index here
 	Identity     traffic.IdentityMap `json:"identity"`
 	Format       Format              `json:"format"`
+	// Allow are the allow lists that Rules name, ascending by id; see WithAllow.
+	Allow []AllowList `json:"allow,omitempty"`
 }
 
 // Format is how events of the stream are decoded.
@@ -148,16 +197,99 @@ const (
 	ModeBlock  Mode = "block"  // and blocks
 )
 
+// Reach is what a block of d holds back: block.match, or the part of d.Match that a request has before it is answered, which a gate
+// can ask about. It is the zero Match, every request, where d has no block and matches everything.
+func (d *Document) Reach() Match {
+	if d.Block != nil && d.Block.Match != nil {
+		return *d.Block.Match
+	}
+	return d.Match.requestPart()
+}
+
+// HoldsApart reports whether a block of d may hold requests that d does not watch, or not hold some that it does.
+func (d *Document) HoldsApart() bool {
+	return d.Block != nil && (d.Block.Match != nil || len(d.Match.Statuses) > 0 || d.Match.When != "")
+}
+
+// requestPart is m without what is known of answers and events only.
+func (m Match) requestPart() Match {
+	m.Statuses, m.When = nil, ""
+	return m
+}
+
+// usesLanguage reports whether builds before LanguageRecordFormat do not know all that m asks.
+func (m *Match) usesLanguage() bool {
+	return len(m.Paths)+len(m.Except)+len(m.Hosts)+len(m.Routes)+len(m.Statuses) > 0 || m.When != "" ||
+		slices.ContainsFunc(m.paths(), hasNewStar)
+}
+
+// hasNewStar reports whether a pattern has a * that builds before LanguageRecordFormat take for itself: elsewhere than at the end.
+func hasNewStar(pattern string) bool {
+	for i := 0; i+1 < len(pattern); i++ {
+		if pattern[i] == '*' {
+			return true
+		}
+	}
+	return false
+}
+
 // ModeState is a rule's mode as promote and demote left it. Generation rises with every change; a block carries the
 // generation it was written under and holds only while that is the newest.
 type ModeState struct {
 	Rule       string `json:"rule"`
 	Mode       Mode   `json:"mode"`
 	Generation int64  `json:"generation"`
-	Match      Match  `json:"match"` // of the newest version, for gates
+	// Match is what a block of the newest version that acts holds back: its Reach, for gates; never a pending one's.
+	Match Held `json:"match"`
 	// Promoted is the newest version when the rule began to block: what the promotion was about. 0: not known, or the
 	// rule does not block.
 	Promoted int `json:"promoted,omitempty"`
-	// Newest is the number of the rule's newest version. 0: not known.
+	// Newest is the number of the rule's newest version that acts. 0: not known.
 	Newest int `json:"newest,omitempty"`
+}
+
+// Held is a Reach as it is told to gates.
+type Held Match
+
+// Reaches is Match.Reaches.
+func (h *Held) Reaches(t *Target) bool { return (*Match)(h).Reaches(t) }
+
+// noRequest is a match of no request, in any build: no method is empty, and no path has what begins its query.
+func noRequest() Match { return Match{Methods: []string{""}, Path: "?"} }
+
+// MarshalJSON writes h so that no gate holds more than h. Gates of builds before LanguageRecordFormat, and those of others that keep
+// to the contract, read methods and path, and pass over members that they do not know. Where these are not all that is
+// asked, they say what no request is, and what a block holds stands in a member of its own.
+func (h Held) MarshalJSON() ([]byte, error) {
+	m := Match(h)
+	if len(m.Paths)+len(m.Except)+len(m.Hosts)+len(m.Routes) == 0 {
+		return json.Marshal(m)
+	}
+	return json.Marshal(struct {
+		Match
+		Reach Match `json:"reach"`
+	}{noRequest(), m})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote, and what builds before it did. It passes over no member that it does not know: that
+// would be to hold more than is asked. Such a match holds nothing.
+func (h *Held) UnmarshalJSON(b []byte) error {
+	var in struct {
+		Match
+		Reach *json.RawMessage `json:"reach"`
+	}
+	if !json.Valid(b) {
+		return errors.New("no JSON")
+	}
+	err := decodeStrictly(b, &in)
+	m := in.Match
+	if err == nil && in.Reach != nil {
+		m = Match{}
+		err = decodeStrictly(*in.Reach, &m)
+	}
+	if err != nil || len(m.Statuses) > 0 || m.When != "" {
+		m = noRequest()
+	}
+	*h = Held(m)
+	return nil
 }

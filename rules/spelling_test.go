@@ -2,13 +2,13 @@ package rules
 
 import (
 	"encoding/hex"
-	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/weirhq/weir/rules/reading"
 )
 
 // TestReachesHoweverThePathIsSpelled asks for paths that servers read as the watched one, and for neighbours that none
@@ -213,148 +213,12 @@ func TestReachesHoweverThePathIsSpelled(t *testing.T) {
 		{Match{Path: "/a%2A"}, "GET", "/ab", false},
 	}
 	for _, tt := range tests {
-		if got := tt.match.Reaches(tt.method, tt.path); got != tt.want {
+		if got := tt.match.Reaches(&Target{Method: tt.method, Path: tt.path}); got != tt.want {
 			t.Errorf("%s, %s %q: reached %v, want %v", describeMatch(tt.match), tt.method, tt.path, got, tt.want)
 		}
 		ix := NewIndex([]Version{{Document: Document{Match: tt.match}}})
-		if got := ix.Match(nil, tt.method, tt.path); (len(got) == 1) != tt.want {
+		if got := ix.Match(nil, &Target{Method: tt.method, Path: tt.path}); (len(got) == 1) != tt.want {
 			t.Errorf("%s, %s %q: routed to %v, want %v", describeMatch(tt.match), tt.method, tt.path, got, tt.want)
-		}
-	}
-}
-
-// TestEachReadingIsNeeded has for each reading, in their order, a path that is served under it and under no other one.
-func TestEachReadingIsNeeded(t *testing.T) {
-	for i, tt := range [len(readings)]struct{ pattern, path string }{
-		{"/{x}/{y}", "/a%2F#/.."},
-		{"/{x}", `//h/%2e%2e;%2e%2e%5C\a//%2e%2e#`},
-		{"/{x}/a", "//;/a/%2F.."},
-		{"/{x}/{y}", "/..%2F#"},
-		{"/{x}/a", "/../#%2Fa"},
-		{"/{x}/{y}", `//;\hh/../#`},
-		{"/{x}", "///#//.."},
-		{"/{x}", `//;a%2F\a\\a#/;`},
-		{"/{x}/{y}", `/%2F\..`},
-		{"/{x}/a", `/..\a%2F`},
-		{"/a", `/\a/\..`},
-		{"/a", `//%2Fa\a`},
-		{"/a", `/\h%2Fa`},
-		{"/{x}", `/%5C/\..\;%2Fh/#`},
-		{"/a", `/\a%2F/%5C/..`},
-		{"/{x}/a", "/;%5Ca"},
-		{"/{x}", `//;a/;\%2Fa`},
-		{"/{x}/{y}/a", "//h/../;b%2Fa"},
-		{"/a", "//h/a/;b//.."},
-		{"/{x}", "//h/b%2Fa/;"},
-		{"/{x}/a", "//h/..%2Fa;"},
-		{"/{x}", "//h/h/..;/b"},
-		{"/{x}", "/../%2e%2e"},
-		{"/{x}", "/b;/a"},
-		{"/{x}/{y}/a", "//..;/%2F/a;"},
-		{"/{x}/a", "//..%2Fa;"},
-		{"/{x}", `//h//../a%2F\b`},
-		{"/{x}/a", `//h/a%2F\//..;`},
-		{"/{x}/a", `/%2F\a;`},
-		{"/a", `/\%2Fa;`},
-		{"/{x}/a", `/\%2Fb/a///..;#ah`},
-		{"/{x}", "/b%2F/..;"},
-	} {
-		odd := newOddPath(tt.path, false)
-		for j, r := range readings {
-			s := segments{text: odd.text, cuts: odd.read(r), loose: true}
-			if got := s.match(tt.pattern, false); got != (i == j) {
-				t.Errorf("%q reaches %s under reading %d (%011b): %v; it is there to be reached under %d only", tt.path, tt.pattern, j, r, got, i)
-			}
-		}
-	}
-}
-
-// TestTwoServersInARowAreNeeded has paths that the watched operation is served under only if a server passes on what it has
-// read to another one, in each of the ways in which that one may read on.
-func TestTwoServersInARowAreNeeded(t *testing.T) {
-	for _, tt := range []struct{ pattern, path string }{
-		{"/a/b", "/a/x;y/../b;c/d"},
-		{"/a", `/x%3B/..%2Fa%3B/b`},
-		{"/{x}/b/{y}", `/a;b/../c%3B/b%5C\..`},
-	} {
-		odd := newOddPath(tt.path, false)
-		for j, r := range readings {
-			if s := (segments{text: odd.text, cuts: odd.read(r), loose: true}); s.match(tt.pattern, false) {
-				t.Errorf("%q reaches %s under reading %d alone", tt.path, tt.pattern, j)
-			}
-		}
-		if m := (Match{Path: tt.pattern}); !m.Reaches("GET", tt.path) {
-			t.Errorf("%q does not reach %s", tt.path, tt.pattern)
-		}
-	}
-}
-
-// TestEachReadingIsGiven holds that what next leaves out, as no other way to read a path, is none: of odd paths, of ordinary
-// ones, of those behind a host, and of those that one server passes on to another.
-func TestEachReadingIsGiven(t *testing.T) {
-	whole := func(s *segments) string {
-		var all []string
-		for place, more := 0, true; more; {
-			var one string
-			one, place, more = s.at(place)
-			all = append(all, one)
-		}
-		return fmt.Sprintf("%q", all)
-	}
-	bits := []string{
-		"/", "/", "/", "a", "b", "h", "..", ".", "%2e", "%2e%2e", "%2F", "%5C", `\`, ";", "#", "%3B", "%23", "%", "%25", " ", "\xa0", "\u00e0",
-	}
-	random := rand.New(rand.NewPCG(1, 2))
-	var odd, plain, behind, handed int
-	for range 30_000 {
-		path := "/"
-		for range random.IntN(9) {
-			path += bits[random.IntN(len(bits))]
-		}
-		target, hosted := path, false
-		if random.IntN(4) == 0 {
-			target = "http:/" + path
-		}
-		if path, hosted = pathOf(withoutBlanks(target), false); path == "" {
-			continue
-		}
-		given := map[string]bool{}
-		for s := spellingsOf(target, false); s.next(); {
-			given[whole(&s.segments)] = true
-		}
-		check := func(o *oddPath, what string, n *int) {
-			*n++
-			for i, r := range readings {
-				s := segments{text: o.text, cuts: o.read(r)}
-				if got := whole(&s); !given[got] {
-					t.Fatalf("%s %q of %q: reading %d (%011b), %s, is not given", what, o.text, target, i, r, got)
-				}
-			}
-		}
-		switch o := newOddPath(path, hosted); {
-		case hosted:
-			check(o, "path behind a host", &behind)
-		case ordinary(path):
-			check(o, "ordinary path", &plain)
-		default:
-			check(o, "path", &odd)
-			c := newCutter(len(path)) // what a server passes on, however little the next one may find in it
-			for i, cut := range o.read(readAndPassedOn) {
-				if i > 0 {
-					c.put('/', false)
-				}
-				for _, b := range []byte(o.text[cut.from:cut.to]) {
-					c.put(b, b == '#')
-				}
-			}
-			if next := c.done(); strings.ContainsAny(next.text, `;\`) {
-				check(next, "passed on", &handed)
-			}
-		}
-	}
-	for _, n := range []int{odd, plain, behind, handed} {
-		if n < 1000 {
-			t.Errorf("%d odd paths, %d ordinary, %d behind a host, %d passed on: the test said nothing about one kind", odd, plain, behind, handed)
 		}
 	}
 }
@@ -382,11 +246,11 @@ func FuzzReading(f *testing.F) {
 		agree := func(path string) (reached [4]bool) {
 			var want []int
 			for i := range versions {
-				if reached[i] = versions[i].Match.Reaches("GET", path); reached[i] {
+				if reached[i] = versions[i].Match.Reaches(&Target{Method: "GET", Path: path}); reached[i] {
 					want = append(want, i)
 				}
 			}
-			if got := ix.Match(nil, "GET", path); !slices.Equal(got, want) {
+			if got := ix.Match(nil, &Target{Method: "GET", Path: path}); !slices.Equal(got, want) {
 				t.Fatalf("%q, %q: routed to %v, reaches %v", pattern, path, got, want)
 			}
 			if reached[1] && !reached[0] || reached[3] && !reached[2] || reached[0] && !reached[2] {
@@ -395,11 +259,11 @@ func FuzzReading(f *testing.F) {
 			return reached
 		}
 		agree(path)
-		if !strings.HasPrefix(pattern, "/") || checkPath(pattern) != "" || strings.ContainsAny(pattern, "*{}") {
+		if !strings.HasPrefix(pattern, "/") || reading.CheckPattern(pattern) != "" || strings.ContainsAny(pattern, "*{}") {
 			return
 		}
 		// The pattern itself is a path that reaches it, and so is each of its spellings.
-		if normal, ok := normalPath(pattern); !ok || normal != pattern || strings.ContainsAny(pattern, `%#;\`) {
+		if normal, ok := reading.Normal(pattern); !ok || normal != pattern || strings.ContainsAny(pattern, `%#;\`) {
 			return
 		}
 		if respelled := respell(pattern, how); !agree(respelled)[0] {
@@ -452,8 +316,8 @@ func respell(path string, how []byte) string {
 	return []string{"", "http://h:1"}[next()%2] + b.String()
 }
 
-// TestTheCostOfAPath holds that ordinary paths cost no memory, and that a path made to be costly is read as often as any
-// other odd one, and takes memory in proportion to its length.
+// TestTheCostOfAPath holds that ordinary paths cost no memory, and that a path made to be costly takes memory in proportion to its
+// length.
 func TestTheCostOfAPath(t *testing.T) {
 	m := Match{Methods: []string{"POST"}, Path: "/v1/guest-tokens"}
 	ix := NewIndex(append(manyRules(100), Version{Document: Document{Match: m}},
@@ -462,21 +326,17 @@ func TestTheCostOfAPath(t *testing.T) {
 	for _, path := range []string{
 		"/v1/guest-tokens", "/v1/other/", "/v1/Guest-Tokens?x=%20", "/.well-known/a.b/..c", "http://host.example/v1/guest-tokens", "*", "",
 	} {
-		if n := testing.AllocsPerRun(100, func() { m.Reaches("POST", path); dst = ix.Match(dst[:0], "POST", path) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() {
+			m.Reaches(&Target{Method: "POST", Path: path})
+			dst = ix.Match(dst[:0], &Target{Method: "POST", Path: path})
+		}); n != 0 {
 			t.Errorf("%q: %v allocations", path, n)
 		}
 	}
 	for _, unit := range []string{"%2e%2e;/", "/a/..", "/", `\;#%2F%5C%3B`, "%2e%2e%2F", "/;a%3B/..", "%", `%u005c;x\..%2F#%2e%2e//`, "..;\xa0"} {
 		path := "//h/" + strings.Repeat(unit, 8192/len(unit))
-		ways := 0
-		for s := spellingsOf(path, false); s.next(); {
-			ways++
-		}
-		if most := mostWays(); ways > most {
-			t.Errorf("8 KB of %q are read in %d ways, at most %d", unit, ways, most)
-		}
 		const most = 100 * 8192
-		if took := memory(func() { dst = ix.Match(dst[:0], "POST", path) }); took > most {
+		if took := memory(func() { dst = ix.Match(dst[:0], &Target{Method: "POST", Path: path}) }); took > most {
 			t.Errorf("8 KB of %q take %d bytes of memory, at most %d", unit, took, most)
 		}
 	}
@@ -490,20 +350,9 @@ func TestRulesForEveryPathAreMetOnce(t *testing.T) {
 	}
 	ix, dst := NewIndex(versions), make([]int, 0, len(versions))
 	const path = `/%2e%2e;/a\b%2F..%5C//#/;a%3B/..%2f\;#`
-	if n := testing.AllocsPerRun(10, func() { dst = ix.Match(dst[:0], "GET", path) }); n != 0 || len(dst) != len(versions) {
+	if n := testing.AllocsPerRun(10, func() { dst = ix.Match(dst[:0], &Target{Method: "GET", Path: path}) }); n != 0 || len(dst) != len(versions) {
 		t.Errorf("%d of %d rules are reached, with %v allocations", len(dst), len(versions), n)
 	}
-}
-
-// mostWays is in how many ways a path is read at most: as it stands, and with and without the blanks around it under all
-// readings and under those that differ for what a server passes on.
-func mostWays() int {
-	const passedOn = readSemicolonEnd | readParameters | readBackslash | readDots | readEmptySegments | readAuthority
-	differ := map[reading]bool{}
-	for _, r := range readings {
-		differ[r&passedOn] = true
-	}
-	return 1 + 2*(len(readings)+len(differ))
 }
 
 // memory is how many bytes f takes from the heap.
@@ -527,11 +376,11 @@ func BenchmarkReaches(b *testing.B) {
 		{"8KB", "/v1/guest-tokens/" + strings.Repeat("%2e%2e;/", 1024) + "v1/guest-tokens"},
 		{"8KB-mixed", "/v1/guest-tokens/" + strings.Repeat(`x\..;%3B%2F..%5C/`, 512)},
 	} {
-		want := m.Reaches("POST", bb.path)
+		want := m.Reaches(&Target{Method: "POST", Path: bb.path})
 		b.Run("gate/"+bb.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if m.Reaches("POST", bb.path) != want {
+				if m.Reaches(&Target{Method: "POST", Path: bb.path}) != want {
 					b.Fatal("another answer")
 				}
 			}
@@ -540,7 +389,7 @@ func BenchmarkReaches(b *testing.B) {
 		b.Run("route/"+bb.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if dst = ix.Match(dst[:0], "POST", bb.path); slices.Contains(dst, 1000) != want {
+				if dst = ix.Match(dst[:0], &Target{Method: "POST", Path: bb.path}); slices.Contains(dst, 1000) != want {
 					b.Fatal("another answer")
 				}
 			}

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirhq/weir/rules/reading"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -51,8 +52,8 @@ func drawDocument(t *rapid.T, label string) Document {
 	if d.Match.Path != "" {
 		d.Match.PathAs, d.Match.PathCase = drawReading(t)
 	}
-	if normal, _ := normalPath(d.Match.Path); normal != d.Match.Path {
-		d.Match.PathAs = PathRaw
+	if rapid.IntRange(0, 2).Draw(t, label+" match") == 0 {
+		d.Match = drawMatch(t, label)
 	}
 	var blockKey []traffic.KeyField
 	for _, k := range key {
@@ -61,21 +62,36 @@ func drawDocument(t *rapid.T, label string) Document {
 		}
 	}
 	if len(blockKey) > 0 && rapid.Bool().Draw(t, label+" block") {
+		if d.Match.Path != "" && !strings.ContainsAny(d.Match.Path[:1], `/\`) {
+			d.Match.Path = "/" + d.Match.Path // a block has to be one that a request can meet
+		}
 		d.Block = &Block{Key: blockKey, TTL: seconds("ttl", 1, 900),
 			Extend: rapid.SampledFrom([]Extend{ExtendNever, ExtendOnHit}).Draw(t, label+" extend")}
+		if rapid.Bool().Draw(t, label+" block's match") {
+			reach := drawMatch(t, label+" block")
+			reach.Statuses = nil
+			d.Block.Match = &reach
+		}
+	}
+	if normal, _ := reading.Normal(d.Match.Path); normal != d.Match.Path {
+		d.Match.PathAs = PathRaw
 	}
 	return d
 }
 
 // shuffled is d written in another way: methods and block key in another order, nil for empty.
 func shuffled(t *rapid.T, d Document) Document {
-	d.Match.Methods = rapid.Permutation(d.Match.Methods).Draw(t, "method order")
+	d.Match = shuffledMatch(t, d.Match)
 	if len(d.Key) == 0 {
 		d.Key = nil
 	}
 	if d.Block != nil {
 		b := *d.Block
 		b.Key = rapid.Permutation(b.Key).Draw(t, "block key order")
+		if b.Match != nil {
+			held := shuffledMatch(t, *b.Match)
+			b.Match = &held
+		}
 		d.Block = &b
 	}
 	if rapid.Bool().Draw(t, "defaults written out") {
@@ -95,7 +111,9 @@ func oneFieldOf(t *rapid.T, d, other Document) Document {
 	case 2:
 		d.Match.Methods = other.Match.Methods
 	case 3:
-		d.Match.Path, d.Match.PathAs, d.Match.PathCase = other.Match.Path, other.Match.PathAs, other.Match.PathCase
+		methods := d.Match.Methods
+		d.Match = other.Match
+		d.Match.Methods = methods
 	case 4:
 		d.Key, d.Block = other.Key, other.Block // a block's key is part of the rule's
 	case 5:
@@ -174,7 +192,7 @@ func TestSameness(t *testing.T) {
 		} else {
 			different++
 		}
-		back, err := Parse("a.yaml", []byte(a.YAML()), Environment{Identity: vouchAll().Identity})
+		back, err := parse("a.yaml", []byte(a.YAML()), Environment{Identity: vouchAll().Identity})
 		if err != nil || len(back) != 1 || !back[0].Equal(&a) {
 			t.Fatalf("%s\nis read back as %+v, %v", a.YAML(), back, err)
 		}
@@ -193,7 +211,7 @@ func TestFingerprintIsStable(t *testing.T) {
 	if got, err := d.Fingerprint(); err != nil || got != want {
 		t.Errorf("got %s, %v, want %s: stored versions would all look changed", got, err, want)
 	}
-	d.Key[0].Field = traffic.NumFields
+	d.Key[0].Field = traffic.FieldFallback + 1
 	if _, err := d.Fingerprint(); err == nil {
 		t.Error("a document with an unknown field has a fingerprint")
 	}
@@ -202,8 +220,8 @@ func TestFingerprintIsStable(t *testing.T) {
 func TestCommentsAndOrderDoNotMatter(t *testing.T) {
 	const one = "id: a\nowner: b\nmatch: {method: [POST, GET], path: /x}\nkey: [ip, device]\nlimit: 1\nwindow: 5m\nblock: {ttl: 60s, key: [device, ip]}\n"
 	const two = "# why\nwindow: 300s\nblock:\n  ttl: 1m\nlimit: 1 # much\nkey: [{field: ip, v4: 32}, {field: device}]\non_missing: skip\nmatch:\n  path: '/x'\n  method: [get, post]\nowner: \"b\"\nid: a\nlateness: 1m\n"
-	a, errA := Parse("a.yaml", []byte(one), testEnvironment())
-	b, errB := Parse("b.yaml", []byte(two), testEnvironment())
+	a, errA := parse("a.yaml", []byte(one), testEnvironment())
+	b, errB := parse("b.yaml", []byte(two), testEnvironment())
 	if errA != nil || errB != nil {
 		t.Fatal(errA, errB)
 	}

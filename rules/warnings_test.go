@@ -22,8 +22,8 @@ func warned(t *testing.T, src string) (warnings []string, err error) {
 func TestWhatIsProbablyNotMeantIsWarnedAbout(t *testing.T) {
 	const registered = "allowed methods that requests have, such as GET or POST"
 	for _, tt := range []struct{ match, key, more, want string }{
-		{`{method: "404"}`, "[ip]", "", `r.yaml:3: match.method[0]: got "404", which is no registered method, ` + registered + `; a status cannot be matched`},
-		{`{method: 4xx}`, "[ip]", "", `r.yaml:3: match.method[0]: got "4XX", which is no registered method, ` + registered + `; a status cannot be matched`},
+		{`{method: "404"}`, "[ip]", "", `r.yaml:3: match.method[0]: got "404", which is no registered method, ` + registered + `; did you mean match.status?`},
+		{`{method: 4xx}`, "[ip]", "", `r.yaml:3: match.method[0]: got "4XX", which is no registered method, ` + registered + `; did you mean match.status?`},
 		{`{method: [GET, PSOT]}`, "[ip]", "", `r.yaml:3: match.method[1]: got "PSOT", which is no registered method, ` + registered + `; did you mean POST?`},
 		{`{method: X-FROBNICATE}`, "[ip]", "", `r.yaml:3: match.method[0]: got "X-FROBNICATE", which is no registered method, ` + registered},
 		{`{path: v1/login}`, "[ip]", "", `r.yaml:3: match.path: got "v1/login", which does not begin with /, allowed a path as requests have it, from the first / on; did you mean "/v1/login"?`},
@@ -83,7 +83,8 @@ func TestWarningsAreNoProblems(t *testing.T) {
 
 // The rules that weir ships are what a reader starts from.
 func TestExamplesAreNotWarnedAbout(t *testing.T) {
-	env := Environment{Identity: traffic.DefaultIdentityMap(), Warn: func(p Problem) { t.Error(p) }}
+	env := testEnvironment()
+	env.Warn = func(p Problem) { t.Error(p) }
 	for _, src := range []*traffic.FieldSource{&env.Identity.Device, &env.Identity.User, &env.Identity.APIKey, &env.Identity.Session} {
 		src.Header = "X-Some"
 	}

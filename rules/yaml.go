@@ -2,13 +2,15 @@ package rules
 
 import (
 	"cmp"
+	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/traffic"
 )
 
-// YAML writes d as a rule document: every field with its value, defaults included, in the order of the reference. Parse
+// YAML writes d as a rule document: every field with its value, defaults included, in the order of the reference. ParseFiles
 // reads it back into an Equal document, whatever the identity map's prefix lengths. Only a path that was stored before
 // there was a normal form, and has another one, is refused there.
 //
@@ -22,22 +24,19 @@ func (d *Document) YAML() string {
 	line := func(name, value string) { b.WriteString(name + ": " + value + "\n") }
 	line("id", yamlText(n.ID))
 	line("owner", yamlText(n.Owner))
-	if len(n.Match.Methods) == 0 && n.Match.Path == "" {
-		line("match", "{}")
-	} else {
-		b.WriteString("match:\n")
-		if len(n.Match.Methods) > 0 {
-			line("  method", yamlTexts(n.Match.Methods))
-		}
-		if n.Match.Path != "" {
-			line("  path", yamlText(n.Match.Path))
-			line("  path_as", string(cmp.Or(n.Match.PathAs, PathNormal)))
-			line("  path_case", string(cmp.Or(n.Match.PathCase, PathCaseExact)))
-		}
-	}
+	writeMatch(&b, "", &n.Match)
 	line("key", describeKey(n.Key))
 	line("on_missing", string(n.Missing))
 	line("limit", strconv.Itoa(n.Limit))
+	if len(n.Tiers) > 0 {
+		line("tiers", describeTiers(n.Tiers))
+	}
+	if n.Near != 0 {
+		line("near", describeNear(n.Near))
+	}
+	if n.Candidate != nil {
+		line("candidate", "{limit: "+describeCandidate(n.Candidate)+"}")
+	}
 	line("window", duration.Format(n.Window))
 	line("algorithm", string(n.Algorithm))
 	line("count", n.Count.String())
@@ -52,20 +51,61 @@ func (d *Document) YAML() string {
 		line("  key", describeKey(n.Block.Key))
 		line("  ttl", duration.Format(n.Block.TTL))
 		line("  extend", string(n.Block.Extend))
+		if n.Block.Match != nil {
+			writeMatch(&b, "  ", n.Block.Match)
+		}
+	}
+	if len(n.Allow) > 0 {
+		line("allow", "["+strings.Join(yamlEach(n.Allow), ", ")+"]")
 	}
 	return b.String()
 }
 
-// yamlTexts writes a single text plainly and several as a list.
+// writeMatch writes a match that stands in a section of this indent.
+func writeMatch(b *strings.Builder, indent string, m *Match) {
+	var members strings.Builder
+	line := func(name, value string) { members.WriteString(indent + "  " + name + ": " + value + "\n") }
+	lists := func(name string, of []string) {
+		if len(of) > 0 {
+			line(name, yamlTexts(of))
+		}
+	}
+	lists("method", m.Methods)
+	lists("path", m.paths())
+	lists("except", m.Except)
+	if len(m.paths())+len(m.Except) > 0 {
+		line("path_as", string(cmp.Or(m.PathAs, PathNormal)))
+		line("path_case", string(cmp.Or(m.PathCase, PathCaseExact)))
+	}
+	lists("host", m.Hosts)
+	lists("route", m.Routes)
+	lists("status", m.Statuses)
+	if m.When != "" {
+		line("when", strconv.Quote(m.When))
+	}
+	if members.Len() == 0 {
+		b.WriteString(indent + "match: {}\n")
+		return
+	}
+	b.WriteString(indent + "match:\n" + members.String())
+}
+
+// yamlTexts writes a single text plainly and several as a list, in quotes what has a meaning there.
 func yamlTexts(list []string) string {
 	if len(list) == 1 {
 		return yamlText(list[0])
 	}
+	return "[" + strings.Join(yamlEach(list), ", ") + "]"
+}
+
+func yamlEach(list []string) []string {
 	parts := make([]string, len(list))
 	for i, s := range list {
-		parts[i] = yamlText(s)
+		if parts[i] = yamlText(s); strings.ContainsAny(parts[i], "{}") && parts[i] == s {
+			parts[i] = strconv.Quote(s)
+		}
 	}
-	return "[" + strings.Join(parts, ", ") + "]"
+	return parts
 }
 
 // yamlText writes s plainly where YAML surely reads the same text back, in quotes elsewhere. Go's quoted form is a
@@ -97,4 +137,30 @@ func flowText(s string) string {
 		}
 	}
 	return s
+}
+
+// describeKey writes a key as a rule does.
+func describeKey(key []traffic.KeyField) string {
+	parts := make([]string, len(key))
+	for i, k := range key {
+		parts[i] = describeKeyField(k)
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+// describeKeyField writes an element of a key so that YAML reads it back.
+func describeKeyField(k traffic.KeyField) string {
+	switch {
+	case k.Field == traffic.FieldIP:
+		return fmt.Sprintf("{field: ip, v4: %d, v6: %d}", k.V4, k.V6)
+	case k.Field == traffic.FieldFallback:
+		var parts []string
+		for one := range k.Alternatives() {
+			parts = append(parts, describeKeyField(one))
+		}
+		return "{any: [" + strings.Join(parts, ", ") + "]}"
+	case k.Field >= traffic.FieldParam:
+		return flowText(k.String())
+	}
+	return k.String()
 }

@@ -26,6 +26,7 @@ programs() {
 	for program in nginx caddy prometheus curl python3; do
 		have "$program" || wanted+=("$program")
 	done
+	if have prometheus && ! have promtool; then wanted+=(prometheus); fi # one package has both
 	have node || wanted+=(nodejs)
 	have javac || wanted+=(default-jdk-headless) # java runs a source file only where the compiler is
 	if ! have "${WEIR_TEST_CHROMIUM:-chromium}" && ! have chromium-browser && ! have google-chrome-stable && ! have google-chrome; then

@@ -78,7 +78,8 @@ programs() {
 
 # Most tests wait for a server most of the time, so more packages and tests run at once than there are processors. The
 # program's own deadlines (a session, a lease, a header) hold in tests too: that bounds how many.
-side_by_side=(-p 3 -parallel 4)
+# `go vet` is lint's.
+side_by_side=(-vet=off -p 3 -parallel 4)
 
 # What starts no goroutine (internal/arch sees to that for detectors) has nothing for the race detector to find, and runs ten
 # times as fast without it.
@@ -91,22 +92,33 @@ but() {
 	grep -vxF "$(go list "$@")" <<<"$all"
 }
 
-# with_servers: the packages whose tests can make use of a server; the others have said everything in the run before. The
-# simulation runs all of its mutations without the race detector only, and comes first: it takes the longest, on one core,
-# while the others wait for their servers most of the time.
+# longest_first: the packages of the list on standard input, those that take longest in front: what waits for servers for minutes
+# does so beside the others, not after them.
+longest_first() {
+	local all first=(internal/simulation cmd/weir internal/faults internal/acceptance blocklist/reconcile internal/demo internal/boardtest)
+	all=$(cat)
+	for p in "${first[@]}"; do grep -x "github.com/weirhq/weir/$p" <<<"$all" || true; done
+	grep -vxF "$(printf 'github.com/weirhq/weir/%s\n' "${first[@]}")" <<<"$all"
+}
+
+# with_servers: the packages whose tests can make use of a server or a browser; the others have said everything in the run before. The
+# simulation runs all of its mutations without the race detector only, on the processors that the others, who wait for their
+# servers most of the time, leave.
 with_servers() {
-	go list ./internal/simulation
-	go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}} {{join .Imports " "}}' ./... |
-		grep -E '/internal/testbed( |$)' | cut -d' ' -f1
+	{
+		go list ./internal/simulation
+		go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}} {{join .Imports " "}}' ./... |
+			grep -E '/internal/(testbed|browser)( |$)' | cut -d' ' -f1
+	} | longest_first
 }
 
 embedded_tests() {
 	local racing status=0
-	racing=$(but "${sequential[@]}")
+	racing=$(but "${sequential[@]}" | longest_first)
 	# shellcheck disable=SC2086 # one word a package
 	env -u WEIR_TEST_KAFKA -u WEIR_TEST_KAFKA_HOME -u WEIR_TEST_REDIS -u WEIR_TEST_REDIS_CLUSTER -u WEIR_TEST_POSTGRES -u WEIR_TEST_REQUIRE_REAL \
 		WEIR_TEST_REPORT="$work/embedded" go test -race -timeout 20m "${side_by_side[@]}" -json $racing || status=$?
-	go test -timeout 15m -json "${sequential[@]}" || status=$?
+	go test -vet=off -timeout 15m -json "${sequential[@]}" || status=$?
 	return "$status"
 }
 

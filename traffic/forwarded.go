@@ -72,9 +72,10 @@ func trimBlank(s string) string {
 // chain reads a forwarded chain from the right, entry by entry. Its lines are one list. Empty entries count: whoever reads
 // past them would be led to what the client itself wrote on the left. Only a chain with nothing in it at all has no entry.
 type chain struct {
-	lines []string // not yet begun, from the left
-	rest  string   // of the line at hand
-	more  bool     // rest holds an entry, which may be empty
+	lines    []string // not yet begun, from the left
+	rest     string   // of the line at hand
+	more     bool     // rest holds an entry, which may be empty
+	elements bool     // the entries are elements of RFC 7239
 }
 
 func newChain(lines []string) chain {
@@ -97,9 +98,15 @@ func (c *chain) next() (string, bool) {
 		c.rest, c.lines, c.more = c.lines[last], c.lines[:last], true
 	}
 	comma := strings.LastIndexByte(c.rest, ',')
+	if c.elements {
+		comma = lastDelimiter(c.rest, ',')
+	}
 	entry := c.rest[comma+1:]
 	if c.more = comma >= 0; c.more {
 		c.rest = c.rest[:comma]
+	}
+	if c.elements {
+		entry = forwardedFor(entry)
 	}
 	return entry, true
 }

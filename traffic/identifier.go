@@ -53,6 +53,9 @@ type Identifier struct {
 	trusted TrustedProxies
 	sources [NumFields]FieldSource
 	asIs    bool
+
+	addressKind   addressHeader
+	addressHeader string // unless it is X-Forwarded-For
 }
 
 // IdentifierOption changes how Compile builds an Identifier.
@@ -67,6 +70,9 @@ func (m *IdentityMap) Compile(options ...IdentifierOption) (*Identifier, error) 
 	for f := FieldDevice; f < NumFields; f++ {
 		x.sources[f] = *m.source(f)
 		x.sources[f].Header = textproto.CanonicalMIMEHeaderKey(x.sources[f].Header) // http.Header looks for no other without making it
+	}
+	if x.addressKind = m.IP.kind(); x.addressKind != addressXForwardedFor {
+		x.addressHeader = textproto.CanonicalMIMEHeaderKey(m.IP.Header)
 	}
 	for _, o := range options {
 		o(x)
@@ -89,7 +95,11 @@ type Carrier struct {
 // FromCarrier derives the identity of a request at a gate: a field is its header, else its cookie. The strings may alias
 // those of c.
 func (x *Identifier) FromCarrier(c *Carrier) (id Identity, missing Missing) {
-	id.IP, missing[FieldIP] = x.trusted.client(c.Peer, newChain(c.Forwarded))
+	if x.addressKind == addressXForwardedFor {
+		id.IP, missing[FieldIP] = x.trusted.client(c.Peer, newChain(c.Forwarded))
+	} else {
+		id.IP, missing[FieldIP] = x.told(c.Peer, c.Header.Values(x.addressHeader))
+	}
 	for f := FieldDevice; f < NumFields; f++ {
 		src := &x.sources[f]
 		var v fieldValue
@@ -108,7 +118,12 @@ func (x *Identifier) FromCarrier(c *Carrier) (id Identity, missing Missing) {
 // cookie in the reported Cookie header. A member that is the client's own claim comes last, and never fills a field that
 // the gateway vouches for. The strings may alias those of r.
 func (x *Identifier) FromEvent(r *Request) (id Identity, missing Missing) {
-	id.IP, missing[FieldIP] = x.trusted.client(r.IP, chainOf(r.Forwarded))
+	if x.addressKind == addressXForwardedFor {
+		id.IP, missing[FieldIP] = x.trusted.client(r.IP, chainOf(r.Forwarded))
+	} else {
+		var room [4]string
+		id.IP, missing[FieldIP] = x.told(r.IP, reportedLines(r.Headers, x.addressHeader, room[:0]))
+	}
 	for f := FieldDevice; f < NumFields; f++ {
 		src := &x.sources[f]
 		if x.asIs {
@@ -257,6 +272,9 @@ func unquoted(value string) string {
 // be told of a request beside its addresses.
 func (x *Identifier) Headers() []string {
 	var names []string
+	if x.addressHeader != "" {
+		names = append(names, x.addressHeader)
+	}
 	cookies := false
 	for f := FieldDevice; f < NumFields; f++ {
 		if name := x.sources[f].Header; name != "" {

@@ -23,6 +23,10 @@ type IPSource struct {
 	// is none of theirs. A number n takes the n-th entry of the chain from the right, whoever wrote it. A chain that ends
 	// before leaves the ip missing.
 	TrustedProxies TrustedProxies `json:"trusted_proxies" yaml:"trusted_proxies"`
+	// Header is where the trusted proxies write the client's address instead of X-Forwarded-For: Forwarded (RFC 7239), which is
+	// a chain like that, or any header that holds one address, such as X-Real-IP, CF-Connecting-IP or True-Client-IP. It is
+	// believed only where the peer is in a prefix of TrustedProxies. Empty, the default: X-Forwarded-For.
+	Header string `json:"header,omitempty" yaml:"header"`
 	// V4 and V6 are the prefix lengths that make one source; defaults 32 and 64.
 	V4 uint8 `json:"v4" yaml:"v4"`
 	V6 uint8 `json:"v6" yaml:"v6"`
@@ -72,7 +76,7 @@ func (m *IdentityMap) Vouched(f Field) bool {
 
 // Equal reports whether m and o derive the same identities in the same words.
 func (m *IdentityMap) Equal(o *IdentityMap) bool {
-	return m.IP.TrustedProxies.Equal(o.IP.TrustedProxies) && m.IP.V4 == o.IP.V4 && m.IP.V6 == o.IP.V6 && m.IP.Claimed == o.IP.Claimed &&
+	return m.IP.TrustedProxies.Equal(o.IP.TrustedProxies) && m.IP.Header == o.IP.Header && m.IP.V4 == o.IP.V4 && m.IP.V6 == o.IP.V6 && m.IP.Claimed == o.IP.Claimed &&
 		m.Device == o.Device && m.User == o.User && m.APIKey == o.APIKey && m.Session == o.Session
 }
 
@@ -81,6 +85,11 @@ const (
 	DefaultV4 = 32
 	DefaultV6 = 64
 )
+
+// forwarded reports whether the address is found in X-Forwarded-For.
+func (s *IPSource) forwarded() bool {
+	return s.Header == "" || strings.EqualFold(s.Header, "X-Forwarded-For")
+}
 
 // source is where field f is found; nil for ip.
 func (m *IdentityMap) source(f Field) *FieldSource {
@@ -112,6 +121,12 @@ func (m *IdentityMap) Validate() error {
 	var errs []error
 	if err := m.IP.TrustedProxies.validate(); err != nil {
 		errs = append(errs, fmt.Errorf("identity.ip.trusted_proxies: %w", err))
+	}
+	switch header := m.IP.Header; {
+	case !validToken(header) || strings.EqualFold(header, "Cookie"):
+		errs = append(errs, fmt.Errorf("identity.ip.header: got %q, allowed: the name of a header, such as Forwarded or CF-Connecting-IP", header))
+	case header != "" && !m.IP.forwarded() && len(m.IP.TrustedProxies.Prefixes) == 0:
+		errs = append(errs, fmt.Errorf("identity.ip.header: got %q without prefixes in identity.ip.trusted_proxies, allowed: with the addresses of the proxies that write it, since anybody can send it", header))
 	}
 	if m.IP.V4 > 32 {
 		errs = append(errs, fmt.Errorf("identity.ip.v4: got %d, allowed: 1 to 32, or 0 for the default, %d", m.IP.V4, DefaultV4))

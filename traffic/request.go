@@ -71,7 +71,20 @@ const (
 	FieldUser
 	FieldAPIKey
 	FieldSession
-	NumFields
+	NumFields // of an identity
+)
+
+// The fields of an event beside its identity by which a rule may count.
+const (
+	FieldHost Field = NumFields + iota
+	FieldMethod
+	FieldRoute
+	FieldPlan
+	FieldUserAgent
+	FieldPath     // as the client sent it, up to the first '?'
+	FieldParam    // a {param} of the rule's path; KeyField.Name names it
+	FieldAttr     // a value within attrs; KeyField.Name is its path without "attrs."
+	FieldFallback // the first of several fields that the event has; KeyField.Name lists them
 )
 
 // FieldSet is a set of fields.
@@ -84,11 +97,13 @@ func (s FieldSet) Has(f Field) bool { return s&(1<<f) != 0 }
 func (s FieldSet) With(f Field) FieldSet { return s | 1<<f }
 
 // KeyField is one field of a rule's key. V4 and V6 are the prefix lengths that an address is cut to; they are zero for
-// every field but ip.
+// every field but ip, and fallbacks on it.
 type KeyField struct {
 	Field Field `json:"field"`
 	V4    uint8 `json:"v4,omitempty"`
 	V6    uint8 `json:"v6,omitempty"`
+	// Name is empty but for FieldParam, FieldAttr and FieldFallback.
+	Name string `json:"name,omitempty"`
 }
 
 // TokenByte reports whether c is a tchar of RFC 9110, section 5.6.2: what methods and header names are made of.

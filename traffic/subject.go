@@ -8,11 +8,13 @@ import (
 	"strings"
 )
 
-var fieldNames = [NumFields]string{"ip", "device", "user", "api_key", "session"}
+// fieldNames are the names in rules, events and subjects; from FieldParam on, of kinds of fields.
+var fieldNames = [...]string{"ip", "device", "user", "api_key", "session",
+	"host", "method", "route", "plan", "user_agent", "path", "param", "attrs", "fallback"}
 
 // String is the field's name in rules, events and subjects.
 func (f Field) String() string {
-	if f < NumFields {
+	if int(f) < len(fieldNames) {
 		return fieldNames[f]
 	}
 	return fmt.Sprintf("field(%d)", uint8(f))
@@ -20,28 +22,28 @@ func (f Field) String() string {
 
 // MarshalText writes the field's name.
 func (f Field) MarshalText() ([]byte, error) {
-	if f >= NumFields {
-		return nil, fmt.Errorf("no identity field has number %d", uint8(f))
+	if int(f) >= len(fieldNames) {
+		return nil, fmt.Errorf("no field has number %d", uint8(f))
 	}
 	return []byte(fieldNames[f]), nil
 }
 
 // UnmarshalText reads a field's name.
 func (f *Field) UnmarshalText(b []byte) error {
-	got, ok := ParseField(string(b))
-	if !ok {
-		return fmt.Errorf("%q is no identity field; allowed: %s", b, strings.Join(fieldNames[:], ", "))
+	at := slices.Index(fieldNames[:], string(b))
+	if at < 0 {
+		return fmt.Errorf("%q is no field; allowed: %s", b, strings.Join(fieldNames[:], ", "))
 	}
-	*f = got
+	*f = Field(at)
 	return nil
 }
 
-// FieldNames are the names of all fields, in their order.
-func FieldNames() []string { return slices.Clone(fieldNames[:]) }
+// FieldNames are the names of the fields of an identity, in their order.
+func FieldNames() []string { return slices.Clone(fieldNames[:NumFields]) }
 
-// ParseField finds a field by its name.
+// ParseField finds a field of an identity by its name.
 func ParseField(name string) (Field, bool) {
-	for i, n := range fieldNames {
+	for i, n := range fieldNames[:NumFields] {
 		if n == name {
 			return Field(i), true
 		}
@@ -51,8 +53,9 @@ func ParseField(name string) (Field, bool) {
 
 // Subject is the canonical text of a key's values: `field=value` joined by `&` in the order of the Field constants,
 // every byte outside RFC 3986's unreserved set percent-encoded, addresses with their prefix
-// (`ip=192.0.2.1%2F32&device=tv-7`). A field that is missing is written without `=`. The encoding is injective: two
-// different lists of values never have the same text, and the text is ASCII, so that every store takes it.
+// (`ip=192.0.2.1%2F32&device=tv-7`). Fields beside the identity stand behind those, in the order of their names, which are
+// percent-encoded like values (`attrs.tenant=acme&%7Bid%7D=7`). A field that is missing is written without `=`. The encoding is
+// injective: two different lists of values never have the same text, and the text is ASCII, so that every store takes it.
 // The subject of the empty key is the empty string.
 type Subject string
 
@@ -71,6 +74,19 @@ func (id *Identity) Value(k KeyField) (string, bool) {
 		return id.Session, id.Session != ""
 	}
 	return "", false
+}
+
+// AppendValue appends what Value gives, without a string in between; nothing where it is missing.
+func (id *Identity) AppendValue(dst []byte, k KeyField) ([]byte, bool) {
+	if k.Field == FieldIP {
+		p, ok := cutAddress(id.IP, k)
+		if !ok {
+			return dst, false
+		}
+		return p.AppendTo(dst), true
+	}
+	value, ok := id.Value(k)
+	return append(dst, value...), ok
 }
 
 func prefixText(a netip.Addr, k KeyField) (string, bool) {
@@ -94,8 +110,12 @@ func cutAddress(a netip.Addr, k KeyField) (netip.Prefix, bool) {
 }
 
 // AppendSubject appends the subject of key's values in id to dst. The fields are written in canonical order whatever
-// the order of key. missing counts the fields of key that id does not have.
+// the order of key. missing counts the fields of key that id does not have, those beside an identity among them.
 func AppendSubject(dst []byte, id *Identity, key []KeyField) (out []byte, missing int) {
+	return AppendSubjectOf(dst, id, nil, key)
+}
+
+func appendIdentitySubject(dst []byte, id *Identity, key []KeyField) (out []byte, missing int) {
 	first := true
 	for f := Field(0); f < NumFields; f++ {
 		for _, k := range key {
@@ -174,9 +194,13 @@ func (s Subject) Values() ([]SubjectValue, error) {
 	parts := strings.Split(string(s), "&")
 	out := make([]SubjectValue, 0, len(parts))
 	for _, part := range parts {
-		name, enc, has := strings.Cut(part, "=")
-		if name == "" {
+		encoded, enc, has := strings.Cut(part, "=")
+		if encoded == "" {
 			return nil, fmt.Errorf("subject %q: a part without a field name", s)
+		}
+		name, err := unescapePercent(encoded)
+		if err != nil {
+			return nil, fmt.Errorf("subject %q: field name: %w", s, err)
 		}
 		if isDigest(enc) {
 			out = append(out, SubjectValue{Field: name, Value: enc, Digest: true})

@@ -10,24 +10,26 @@ import (
 type batchState struct {
 	now     traffic.Time
 	effects []*effect
+	would   []wouldBe                  // of rules in shadow
 	last    map[blocklist.Name]*effect // newest planned effect of each key
 
 	deltas    map[int][]blocklist.Delta
 	decisions map[int][]blocklist.Decision
 	letters   []traffic.DeadLetter
-	ages      []float64 // seconds, of the evidence of what was written
-	unwritten int       // releases that are told and have no tombstone yet
+	unwritten int // releases that are told and have no tombstone yet
 	ignored   map[string]int
+	withheld  map[string]int // by reason, also what was told before
 	kinds     map[detectors.Kind]int
 
-	emitted map[string]bool      // ids in decisions
-	told    func(id string) bool // whether a decision has been acknowledged before
+	emitted  map[string]bool      // ids in decisions
+	observed []string             // ids of those whose latency was observed
+	told     func(id string) bool // whether a decision has been acknowledged before
 }
 
 func newBatchState(now traffic.Time, told func(id string) bool) *batchState {
 	return &batchState{
 		now: now, last: map[blocklist.Name]*effect{}, deltas: map[int][]blocklist.Delta{}, decisions: map[int][]blocklist.Decision{},
-		ignored: map[string]int{}, kinds: map[detectors.Kind]int{}, emitted: map[string]bool{}, told: told,
+		ignored: map[string]int{}, withheld: map[string]int{}, kinds: map[detectors.Kind]int{}, emitted: map[string]bool{}, told: told,
 	}
 }
 
@@ -35,7 +37,7 @@ func (s *batchState) ignore(reason string) { s.ignored[reason]++ }
 
 func (s *batchState) kind(k detectors.Kind) {
 	switch k {
-	case detectors.KindHit, detectors.KindLate, detectors.KindUncounted, detectors.KindLoss, detectors.KindRelease:
+	case detectors.KindHit, detectors.KindLate, detectors.KindUncounted, detectors.KindLoss, detectors.KindRelease, detectors.KindNear, detectors.KindCandidate:
 		s.kinds[k]++
 	default:
 		s.kinds["other"]++ // kinds come from the log, and a label must not
@@ -54,6 +56,9 @@ func (s *batchState) add(f *effect) {
 	last.block.Since = min(last.block.Since, f.block.Since)
 	last.block.Until = max(last.block.Until, f.block.Until)
 	last.record = f.record
+	if last.asked == nil || f.asked != nil && f.asked.hit.Last < last.asked.hit.Last {
+		last.asked = f.asked
+	}
 }
 
 // decide words a decision about f.
@@ -80,6 +85,7 @@ func (s *batchState) emit(f *effect, d blocklist.Decision) {
 
 // withhold says why f does not block, once: an episode that goes on brings the same answer with each update.
 func (s *batchState) withhold(f *effect, reason string) {
+	s.withheld[reason]++
 	d := s.decide(f, blocklist.ActionWithheld, reason)
 	if s.emitted[d.ID] || s.told(d.ID) {
 		s.ignore(ignoredRepeated)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -15,6 +16,7 @@ type effect struct {
 	blocklist.Name                 // its subject is a stored one
 	legacy         traffic.Subject // what an older weir calls the subject, where that differs
 	record         *hitRecord      // the newest record
+	asked          *hitRecord      // the opening hit or update of the earliest evidence: its source has waited longest; nil: there is none
 	release        bool
 	block          blocklist.Block
 	extendOnly     bool
@@ -22,12 +24,16 @@ type effect struct {
 	generation     int64 // release: the rule's mode generation
 
 	outcome blocklist.Outcome
+	raised  traffic.Time // when Redis had answered
 }
 
-func newEffect(a *hitRecord) *effect {
-	f := &effect{Name: blocklist.Name{Subject: a.hit.BlockSubject.Stored(), Rule: a.hit.Rule}, record: a}
-	if f.Subject != a.hit.BlockSubject {
-		f.legacy = a.hit.BlockSubject
+func newEffect(r *hitRecord) *effect {
+	f := &effect{Name: blocklist.Name{Subject: r.hit.BlockSubject.Stored(), Rule: r.hit.Rule}, record: r}
+	if r.hit.Phase == detectors.PhaseOpen || r.hit.Phase == detectors.PhaseUpdate {
+		f.asked = r
+	}
+	if f.Subject != r.hit.BlockSubject {
+		f.legacy = r.hit.BlockSubject
 	}
 	return f
 }
@@ -122,8 +128,9 @@ func (e *Enforcer) runPipeline(ctx context.Context, effects []*effect) error {
 	if err != nil {
 		return fmt.Errorf("raise blocks: %w", err)
 	}
+	now := e.o.Clock()
 	for i, f := range raising {
-		f.outcome = outcomes[i]
+		f.outcome, f.raised = outcomes[i], now
 	}
 	answers, err := e.writer.Release(ctx, releases)
 	if err != nil {

@@ -3,10 +3,14 @@
 package enforce
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +45,7 @@ type DeadLetters interface {
 	Put(ctx context.Context, letters []traffic.DeadLetter) error
 }
 
-// Options configure an Enforcer. All but NeverBlock and TombstoneTTL are required.
+// Options configure an Enforcer. All but NeverBlock, HitsPartitions, AllPartitions and TombstoneTTL are required.
 type Options struct {
 	Store       *blocklist.Store
 	Stream      string // must be StreamLive
@@ -51,6 +55,11 @@ type Options struct {
 	Decisions   DecisionLog
 	DeadLetters DeadLetters
 	NeverBlock  []netip.Prefix
+	// HitsPartitions is how many partitions the hits topic has, for Standing; default 1.
+	HitsPartitions int
+	// AllPartitions is for an Enforcer that no group gives its partitions: blocks of all are counted from the start. Otherwise
+	// those of none are until Standing is told which it was assigned, since another process counts them.
+	AllPartitions bool
 	// TombstoneTTL is at least the retention of the hits topic; default DefaultTombstoneTTL.
 	TombstoneTTL time.Duration
 	Clock        func() traffic.Time
@@ -88,11 +97,14 @@ type Enforcer struct {
 	never   blocklist.NeverBlock
 	modes   *modeCache
 	metrics *enforcerMetrics
+	// standing is told of what was applied, by rule and mode.
+	standing *Standing
+	latency  *latency
 
 	versions *versions
 
 	mu   sync.Mutex
-	done *recent.Set
+	done *recent.Set // decisions that were acknowledged
 
 	trouble retry.Trouble // with the rule store
 }
@@ -105,19 +117,38 @@ func New(o Options) (*Enforcer, error) {
 	if o.TombstoneTTL == 0 {
 		o.TombstoneTTL = DefaultTombstoneTTL
 	}
-	metrics, err := newEnforcerMetrics(o.Registerer)
+	blocks := newStanding(o.Clock, cmp.Or(o.HitsPartitions, 1), o.AllPartitions)
+	metrics, err := newEnforcerMetrics(o.Registerer, blocks)
 	if err != nil {
 		return nil, fmt.Errorf("enforcer: %w", err)
 	}
+	modes := newModeCache(o.Modes, o.Store, o.Clock)
+	modes.renewed = func(states map[string]rules.ModeState) {
+		metrics.rules.Keep(slices.Collect(maps.Keys(states)))
+		blocks.know(states)
+	}
 	return &Enforcer{
-		o: o, writer: blocklist.NewWriter(o.Store), never: blocklist.NewNeverBlock(o.NeverBlock), modes: newModeCache(o.Modes, o.Store, o.Clock), metrics: metrics,
-		versions: newVersions(o.Rules, o.Clock, o.Logger), done: recent.NewSet(seenDecisions),
+		o: o, writer: blocklist.NewWriter(o.Store), never: blocklist.NewNeverBlock(o.NeverBlock), modes: modes, metrics: metrics, standing: blocks,
+		versions: newVersions(o.Rules, o.Clock, o.Logger), done: recent.NewSet(seenDecisions), latency: newLatency(metrics.latency, blocks),
 	}, nil
 }
 
 // ModesChanged makes the next batch read the modes anew. Whoever hears of a change calls it; without it, a mode is
 // noticed within two seconds.
 func (e *Enforcer) ModesChanged() { e.modes.changed() }
+
+// RefreshModes reads the modes if they have changed or are old, so that metrics follow them also while no hits come, and learns the
+// versions of rules ahead, all that are missing. An error says that some of it is still to be done: call it again after a while.
+func (e *Enforcer) RefreshModes(ctx context.Context) error {
+	modes, fallback, err := e.modes.get(ctx, 0)
+	if err = errors.Join(err, fallback); err != nil {
+		return fmt.Errorf("modes of rules: %w", err)
+	}
+	if err := e.versions.learnAhead(ctx, modes, learnTimeout); err != nil {
+		return fmt.Errorf("versions of rules: %w", err)
+	}
+	return nil
+}
 
 // Apply gives the records of one or more partitions their effect: blocks and tombstones in Redis, then the delta streams,
 // then the blocks topic. It returns nil after all three have acknowledged. After an error the whole batch may be applied
@@ -127,6 +158,7 @@ func (e *Enforcer) Apply(ctx context.Context, batch []traffic.Message) error {
 	s := newBatchState(start, e.told)
 	if err := e.apply(ctx, s, batch); err != nil {
 		e.metrics.failures.Inc()
+		e.latency.remember(s)
 		// Whatever went wrong took time: the modes must be looked up when the effect is written, not when it was tried.
 		e.modes.changed()
 		return fmt.Errorf("enforce: %w", err)
@@ -165,9 +197,9 @@ func (e *Enforcer) apply(ctx context.Context, s *batchState, batch []traffic.Mes
 
 // newestOf is the append time of the newest record that a mode may decide about; 0 when there is none.
 func newestOf(records []*hitRecord) (newest traffic.Time) {
-	for _, a := range records {
-		if a.hit.Kind == detectors.KindHit && a.hit.BlockSubject != "" {
-			newest = max(newest, a.message.Appended)
+	for _, r := range records {
+		if r.hit.Kind == detectors.KindHit && r.hit.BlockSubject != "" {
+			newest = max(newest, r.message.Appended)
 		}
 	}
 	return newest

@@ -38,6 +38,8 @@ func TestWhatOneRecordDoes(t *testing.T) {
 		{name: "nobody to block", change: func(h *detectors.Hit) { h.BlockSubject = "" }, want: "[]"},
 		{name: "late events block nobody", change: func(h *detectors.Hit) { h.Kind = detectors.KindLate }, want: "[]"},
 		{name: "events left out block nobody", change: func(h *detectors.Hit) { h.Kind = detectors.KindUncounted }, want: "[]"},
+		{name: "a limit on trial of a rule that blocks", change: func(h *detectors.Hit) { h.Kind = detectors.KindCandidate }, want: "[]"},
+		{name: "a warning, whoever it names", change: func(h *detectors.Hit) { h.Kind = detectors.KindNear }, want: "[]"},
 		{name: "a rule in shadow", set: func(s *blocktest.Stage) { s.Rules.Set(blocktest.FloodRule, rules.ModeShadow) }, want: "[]"},
 		{name: "a rule that is off", set: func(s *blocktest.Stage) { s.Rules.Set(blocktest.FloodRule, rules.ModeOff) }, want: "[]"},
 		{name: "a rule that nobody knows", change: func(h *detectors.Hit) { h.Rule = "other" }, want: "[]"},

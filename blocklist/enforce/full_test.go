@@ -14,36 +14,11 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// fill takes all memory that s's server has, to less than a small block; room gives it back.
-func fill(t *testing.T, s *blocktest.Stage) (room func()) {
-	t.Helper()
-	var keys []string
-	for size := 1 << 20; size >= 8; size /= 2 {
-		value := strings.Repeat("x", size)
-		for {
-			key := fmt.Sprintf("filling:%d", len(keys))
-			err := s.Client.Set(t.Context(), key, value, 0).Err()
-			if err != nil && strings.HasPrefix(err.Error(), "OOM") {
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			keys = append(keys, key)
-		}
-	}
-	return func() {
-		if err := s.Client.Del(t.Context(), keys...).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func notHeldWithinASecond(t *testing.T, what string, r blocktest.Finder, c *blocktest.Clock, id traffic.Identity) {
 	t.Helper()
 	blocktest.WithinASecond(t, what, func() {
 		testbed.Eventually(t, 10*time.Second, func() error {
-			if _, held := r.Find(id, "POST", "/v1/guest-tokens", c.Now()); held {
+			if _, held := r.Find(id, rules.Target{Method: "POST", Path: "/v1/guest-tokens"}, c.Now()); held {
 				return fmt.Errorf("%s: still held", what)
 			}
 			return nil
@@ -54,7 +29,7 @@ func notHeldWithinASecond(t *testing.T, what string, r blocktest.Finder, c *bloc
 // Redis is at maxmemory. New blocks are withheld, as decisions; what stands is extended; releases and demotions act at
 // every gate within a second; and with room the episode that could not block does so with its next update.
 func TestAFullRedisRefusesNewBlocksAndNothingElse(t *testing.T) {
-	s := blocktest.NewStage(t, blocktest.FullRedis(t))
+	s := blocktest.NewStage(t, testbed.OwnRedis(t).Server())
 	publish := func() {
 		t.Helper()
 		modes, err := s.Rules.Modes(t.Context())
@@ -74,7 +49,7 @@ func TestAFullRedisRefusesNewBlocksAndNothingElse(t *testing.T) {
 	s.Decide(s.Hit(), on("a1", "tv-8", detectors.PhaseOpen), on("a2", "tv-9", detectors.PhaseOpen))
 	r := newReplica(t, s)
 	blocktest.EventuallyHeld(t, r, s.Clock, true)
-	room := fill(t, s)
+	room := blocktest.Full(t, s)
 
 	s.Clock.Add(50 * time.Millisecond)
 	batch := s.Messages(on("b1", "tv-10", detectors.PhaseOpen), s.Release(), on("a1", "tv-8", detectors.PhaseUpdate))
@@ -113,7 +88,7 @@ func TestAFullRedisRefusesNewBlocksAndNothingElse(t *testing.T) {
 
 	other := blocktest.ViewerIdentity
 	other.Device = "tv-8"
-	if _, held := r.Find(other, "POST", "/v1/guest-tokens", s.Clock.Now()); !held {
+	if _, held := r.Find(other, rules.Target{Method: "POST", Path: "/v1/guest-tokens"}, s.Clock.Now()); !held {
 		t.Error("a block that nobody released is gone")
 	}
 	s.Rules.Set(blocktest.FloodRule, rules.ModeShadow)
@@ -130,10 +105,10 @@ func TestAFullRedisRefusesNewBlocksAndNothingElse(t *testing.T) {
 
 // Where blocks are counted by address, a full Redis grows by neither block nor count.
 func TestAFullRedisIsNotFilledByCounting(t *testing.T) {
-	s := blocktest.NewStage(t, blocktest.FullRedis(t))
+	s := blocktest.NewStage(t, testbed.OwnRedis(t).Server())
 	s.Store.Bound(blocklist.Crowds{PerAddress: 10, Claimed: []traffic.Field{traffic.FieldDevice}})
 	s.Decide(s.Hit())
-	room := fill(t, s)
+	room := blocktest.Full(t, s)
 	var hits []detectors.Hit
 	for i := range 100 {
 		hits = append(hits, s.Hit(func(h *detectors.Hit) {

@@ -6,30 +6,41 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/internal/ruleseries"
+	"github.com/weirhq/weir/rules"
 )
 
 type enforcerMetrics struct {
 	records   *prometheus.CounterVec // kind
-	decisions *prometheus.CounterVec // action, reason
-	written   atomic.Int64           // decisions of action written
-	ignored   *prometheus.CounterVec // reason
-	dead      *prometheus.CounterVec // reason
+	rules     *ruleseries.Rules
+	decisions *ruleseries.Series[prometheus.Counter] // mode, action, reason
+	written   atomic.Int64                           // decisions of action written
+	ignored   *prometheus.CounterVec                 // reason
+	withheld  *prometheus.CounterVec                 // reason
 	unwritten prometheus.Counter
 	failures  prometheus.Counter
 	fallback  prometheus.Counter
-	age       prometheus.Histogram
+	latency   prometheus.Histogram
 	duration  prometheus.Histogram
 }
 
-func newEnforcerMetrics(to prometheus.Registerer) (*enforcerMetrics, error) {
+func newEnforcerMetrics(to prometheus.Registerer, blocks *Standing) (*enforcerMetrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
+	byRule := ruleseries.New()
 	m := &enforcerMetrics{
-		records:   counter("weir_enforce_records_total", "Records of the hits topic that ENFORCE has applied, by kind.", "kind"),
-		decisions: counter("weir_enforce_decisions_total", "Decisions appended to the blocks topic.", "action", "reason"),
-		ignored:   counter("weir_enforce_ignored_total", "Records that had no effect on any block, by reason.", "reason"),
-		dead:      counter("weir_enforce_dead_letters_total", "Records that went to the dead letters, by reason.", "reason"),
+		rules:   byRule,
+		records: counter("weir_enforce_records_total", "Records of the hits topic that ENFORCE has applied, by kind.", "kind"),
+		decisions: byRule.Counters(prometheus.CounterOpts{
+			Name: "weir_enforce_decisions_total",
+			Help: "Decisions by rule. Mode block: as appended to the blocks topic (written, extended, withheld with its reason, released). Mode shadow: " +
+				"would_write for each block that the rule would have written, would_withhold for each episode that would have opened without one; Redis is not asked. All of them begin at 0 with the rule.",
+		}, []string{"mode", "action", "reason"},
+			allDecisions()...),
+		ignored: counter("weir_enforce_ignored_total", "Records that had no effect on any block, by reason.", "reason"),
+		withheld: counter("weir_enforce_withheld_total", "Attempts to block that were withheld, by reason: each hit and each update of it in a batch of its own, "+
+			"also where the decision was told before and is not told again.", "reason"),
 		unwritten: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_enforce_unwritten_releases_total",
 			Help: "Releases that gates were told of and whose tombstone the reconciler is to put, since the master of the key did not answer."}),
@@ -37,21 +48,54 @@ func newEnforcerMetrics(to prometheus.Registerer) (*enforcerMetrics, error) {
 			Name: "weir_enforce_failures_total", Help: "Batches that failed and are retried."}),
 		fallback: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_enforce_modes_fallback_total", Help: "Batches applied under the last known modes, since the rule store did not answer."}),
-		age: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_enforce_evidence_age_seconds", Help: "Age of the evidence when its block was written or extended.",
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "weir_event_to_block_seconds",
+			Help: "From the time of an episode's last over event, as the event says, to when ENFORCE knew that Redis has the block that it wrote or extended; each once, " +
+				"also of a batch that fails afterwards. Of several records about an episode in one batch the earliest counts. Closing hits are left out. An event ahead of the clock counts as 0.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_enforce_batch_seconds", Help: "Time to apply one batch.", Buckets: prometheus.DefBuckets}),
 	}
-	return m, register(to, m.records, m.decisions, m.ignored, m.dead, m.unwritten, m.failures, m.fallback, m.age, m.duration)
+	for _, reason := range withheldReasons() { // what begins with its first count grows unseen
+		m.withheld.WithLabelValues(reason)
+	}
+	return m, register(to, m.records, m.rules, m.ignored, m.withheld, m.unwritten, m.failures, m.fallback, m.latency, m.duration, blocks)
+}
+
+// allDecisions are the modes, actions and reasons that there are of each rule. Each decision is told once, and many come together, when
+// Redis is full or a backlog is worked off: of a series that begins with them a rate sees none.
+func allDecisions() (all [][]string) {
+	for _, action := range []blocklist.Action{blocklist.ActionWritten, blocklist.ActionExtended, blocklist.ActionReleased} {
+		all = append(all, []string{string(rules.ModeBlock), string(action), ""})
+	}
+	for _, reason := range withheldReasons() {
+		all = append(all, []string{string(rules.ModeBlock), string(blocklist.ActionWithheld), reason})
+	}
+	all = append(all, []string{string(rules.ModeShadow), actionWouldWrite, ""})
+	for _, reason := range shadowReasons() {
+		all = append(all, []string{string(rules.ModeShadow), actionWouldWithhold, reason})
+	}
+	return all
+}
+
+// withheldReasons are all reasons of withheld decisions.
+func withheldReasons() []string {
+	return []string{
+		blocklist.ReasonFull, blocklist.ReasonCrowded, blocklist.ReasonUnreachable, blocklist.ReasonMaxLag, blocklist.ReasonNeverBlock, blocklist.ReasonReleased,
+		blocklist.ReasonExpired, blocklist.ReasonStale, blocklist.ReasonUnreadable, blocklist.ReasonOldVersion, blocklist.ReasonUnlearned, blocklist.ReasonNoSpec,
+	}
 }
 
 // countDecision counts under a reason from a fixed list: the reason of a release is an operator's own words.
 func (m *enforcerMetrics) countDecision(d *blocklist.Decision) {
-	m.decisions.WithLabelValues(string(d.Action), d.WithheldReason()).Inc()
+	m.decide(d.Rule, rules.ModeBlock, string(d.Action), d.WithheldReason())
 	if d.Action == blocklist.ActionWritten {
 		m.written.Add(1)
 	}
+}
+
+func (m *enforcerMetrics) decide(rule string, mode rules.Mode, action, reason string) {
+	m.decisions.Of(rule, string(mode), action, reason).Inc()
 }
 
 // Written is the number of blocks that this stage has written since it was made.

@@ -30,6 +30,7 @@ type modeCache struct {
 	source    Modes
 	published Modes
 	now       func() traffic.Time
+	renewed   func(states map[string]rules.ModeState) // is told of each reading
 
 	mu     sync.Mutex
 	states map[string]rules.ModeState // nil until they have been asked for once
@@ -40,7 +41,7 @@ type modeCache struct {
 }
 
 func newModeCache(source, published Modes, now func() traffic.Time) *modeCache {
-	return &modeCache{source: source, published: published, now: now}
+	return &modeCache{source: source, published: published, now: now, renewed: func(map[string]rules.ModeState) {}}
 }
 
 // changed makes the next get read anew.
@@ -75,6 +76,7 @@ func (c *modeCache) get(ctx context.Context, since traffic.Time) (states map[str
 		c.states[m.Rule] = m
 	}
 	c.read, c.away, c.dirty, c.heard = now, nil, false, true
+	c.renewed(c.states)
 	return c.states, nil, nil
 }
 
@@ -114,5 +116,6 @@ func (c *modeCache) fallBack(ctx context.Context, now traffic.Time, cause error)
 		}
 	}
 	c.states, c.read, c.away, c.dirty = merged, now, cause, false
+	c.renewed(merged)
 	return merged, cause, nil
 }

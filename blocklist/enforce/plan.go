@@ -62,8 +62,8 @@ func (e *Enforcer) refuse(s *batchState, m traffic.Message, err error) {
 func (e *Enforcer) planAll(ctx context.Context, s *batchState, records []*hitRecord, modes map[string]rules.ModeState) error {
 	learning, cancel := context.WithTimeout(ctx, versionsTimeout)
 	defer cancel()
-	for _, a := range records {
-		e.plan(learning, s, a, modes)
+	for _, r := range records {
+		e.plan(learning, s, r, modes)
 		if err := ctx.Err(); err != nil {
 			return err // what could not be learned because the process ends is nobody's decision
 		}
@@ -72,20 +72,20 @@ func (e *Enforcer) planAll(ctx context.Context, s *batchState, records []*hitRec
 }
 
 // plan decides what a record should do, without looking at Redis.
-func (e *Enforcer) plan(ctx context.Context, s *batchState, a *hitRecord, modes map[string]rules.ModeState) {
-	s.kind(a.hit.Kind)
-	switch a.hit.Kind {
+func (e *Enforcer) plan(ctx context.Context, s *batchState, r *hitRecord, modes map[string]rules.ModeState) {
+	s.kind(r.hit.Kind)
+	switch r.hit.Kind {
 	case detectors.KindHit:
-		e.planHit(ctx, s, a, modes)
+		e.planHit(ctx, s, r, modes)
 	case detectors.KindRelease:
-		e.planRelease(s, a, modes)
+		e.planRelease(s, r, modes)
 	default:
 		s.ignore(ignoredKind)
 	}
 }
 
-func (e *Enforcer) planHit(ctx context.Context, s *batchState, a *hitRecord, modes map[string]rules.ModeState) {
-	h := &a.hit
+func (e *Enforcer) planHit(ctx context.Context, s *batchState, r *hitRecord, modes map[string]rules.ModeState) {
+	h := &r.hit
 	mode, known := modes[h.Rule]
 	known = known || e.modes.complete()
 	switch {
@@ -101,13 +101,16 @@ func (e *Enforcer) planHit(ctx context.Context, s *batchState, a *hitRecord, mod
 	case known && mode.Mode != rules.ModeBlock:
 		// The rule's document names a block, but only a promotion gives it effect.
 		s.ignore(ignoredMode)
+		if mode.Mode == rules.ModeShadow {
+			e.planShadow(s, r, &mode)
+		}
 		return
 	}
 	if err := checkHit(blocklist.Name{Subject: h.BlockSubject, Rule: h.Rule}, h); err != nil {
-		e.refuse(s, a.message, err)
+		e.refuse(s, r.message, err)
 		return
 	}
-	f := newEffect(a)
+	f := newEffect(r)
 	if !known {
 		s.withhold(f, blocklist.ReasonUnlearned)
 		return
@@ -119,46 +122,56 @@ func (e *Enforcer) planHit(ctx context.Context, s *batchState, a *hitRecord, mod
 		return
 	}
 	if !blocklist.Storable(f.block.Until) {
-		e.refuse(s, a.message, fmt.Errorf("hit %s: its block would last until %s", h.ID, f.block.Until))
+		e.refuse(s, r.message, fmt.Errorf("hit %s: its block would last until %s", h.ID, f.block.Until))
 		return
 	}
 	e.planRaise(s, f, spec)
 }
 
-// planRaise asks for the block of f unless lag, the never-block list or time itself stand against it.
+// planRaise asks for the block of f unless something stands against it.
 func (e *Enforcer) planRaise(s *batchState, f *effect, spec blockSpec) {
-	h := &f.record.hit
-	age := s.now.Sub(h.Last)
-	over := f.block.Until <= s.now
-	if h.Phase == detectors.PhaseClosed {
-		// The last over events of an episode may have come within the cooldown after its last update: the closing hit
-		// brings their expiry, to a block that stands. It comes a window and the lateness after them by nature.
-		f.extendOnly = true
-		if spec.extend != rules.ExtendOnHit || over || age > spec.maxLag+spec.closing || e.never.Holds(f.Subject) {
-			s.ignore(ignoredClosed)
-			return
-		}
-		s.add(f)
-		return
-	}
-	switch {
-	case e.never.Holds(f.Subject):
-		s.withhold(f, blocklist.ReasonNeverBlock)
-	case over && h.Phase == detectors.PhaseUpdate && spec.extend != rules.ExtendOnHit:
-		s.ignore(ignoredExpired) // the block of the opening hit has run its time
-	case age > spec.maxLag:
-		s.withhold(f, blocklist.ReasonMaxLag)
-	case over:
-		s.withhold(f, blocklist.ReasonExpired)
+	switch withheld, ignored := e.judge(s.now, f, spec); {
+	case ignored != "":
+		s.ignore(ignored)
+	case withheld != "":
+		s.withhold(f, withheld)
 	default:
 		s.add(f)
 	}
 }
 
+// judge says whether lag, the never-block list or time itself stand against the block of f: why it is withheld, or why the hit has
+// no effect at all. It sets whether f may only extend a block.
+func (e *Enforcer) judge(now traffic.Time, f *effect, spec blockSpec) (withheld, ignored string) {
+	h := &f.record.hit
+	age := now.Sub(h.Last)
+	over := f.block.Until <= now
+	if h.Phase == detectors.PhaseClosed {
+		// The last over events of an episode may have come within the cooldown after its last update: the closing hit
+		// brings their expiry, to a block that stands. It comes a window and the lateness after them by nature.
+		f.extendOnly = true
+		if spec.extend != rules.ExtendOnHit || over || age > spec.maxLag+spec.closing || e.never.Holds(f.Subject) {
+			return "", ignoredClosed
+		}
+		return "", ""
+	}
+	switch {
+	case e.never.Holds(f.Subject):
+		return blocklist.ReasonNeverBlock, ""
+	case over && h.Phase == detectors.PhaseUpdate && spec.extend != rules.ExtendOnHit:
+		return "", ignoredExpired // the block of the opening hit has run its time
+	case age > spec.maxLag:
+		return blocklist.ReasonMaxLag, ""
+	case over:
+		return blocklist.ReasonExpired, ""
+	}
+	return "", ""
+}
+
 // planRelease asks for a tombstone. Its time is the log's, so that a replay finds the tombstone that it made.
-func (e *Enforcer) planRelease(s *batchState, a *hitRecord, modes map[string]rules.ModeState) {
-	h := &a.hit
-	at := a.message.Appended
+func (e *Enforcer) planRelease(s *batchState, r *hitRecord, modes map[string]rules.ModeState) {
+	h := &r.hit
+	at := r.message.Appended
 	if at <= 0 {
 		at = h.Seen
 	}
@@ -167,10 +180,10 @@ func (e *Enforcer) planRelease(s *batchState, a *hitRecord, modes map[string]rul
 		err = fmt.Errorf("release %s: time %s", h.ID, at)
 	}
 	if err != nil {
-		e.refuse(s, a.message, err)
+		e.refuse(s, r.message, err)
 		return
 	}
-	f := newEffect(a)
+	f := newEffect(r)
 	f.release, f.generation = true, modes[h.Rule].Generation
 	f.tombstone = blocklist.NewTombstone(h.Rule, h.By, at, at.Add(e.o.TombstoneTTL))
 	f.tombstone.Request = h.ID

@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/blocklist/replica"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -25,7 +26,7 @@ var longIdentity = traffic.Identity{IP: blocktest.ViewerIdentity.IP, Device: blo
 func held1(t *testing.T, s *blocktest.Stage, r *replica.Replica, id traffic.Identity, want bool, what string) {
 	t.Helper()
 	testbed.Eventually(t, 10*time.Second, func() error {
-		if _, held := r.Find(id, "POST", "/v1/guest-tokens", s.Clock.Now()); held != want {
+		if _, held := r.Find(id, rules.Target{Method: "POST", Path: "/v1/guest-tokens"}, s.Clock.Now()); held != want {
 			return fmt.Errorf("%s: held is %v", what, held)
 		}
 		return nil

@@ -36,7 +36,6 @@ func (e *Enforcer) settle(s *batchState, f *effect) {
 	f.block.Extended = f.outcome == blocklist.OutcomeExtended || f.outcome == blocklist.OutcomeSameExtended
 	switch f.outcome {
 	case blocklist.OutcomeWritten, blocklist.OutcomeExtended:
-		s.ages = append(s.ages, s.now.Sub(f.record.hit.Last).Seconds())
 		e.settleChange(s, f, false)
 	case blocklist.OutcomeSame, blocklist.OutcomeSameExtended:
 		e.settleChange(s, f, true)
@@ -74,20 +73,25 @@ func (e *Enforcer) settle(s *batchState, f *effect) {
 // settleChange tells of a block or tombstone that stands. One that stood before as asked is told again unless this process
 // knows that it was told: a crash may have come between Redis and the log.
 func (e *Enforcer) settleChange(s *batchState, f *effect, again bool) {
-	change := blocklist.BlockDelta(f.Name, &f.block)
+	var change blocklist.Delta
 	var decision blocklist.Decision
 	switch {
 	case f.release:
 		change = blocklist.ReleaseDelta(f.Name, &f.tombstone)
 		decision = s.decide(f, blocklist.ActionReleased, f.record.hit.Reason)
 	case f.block.Extended:
+		change = blocklist.BlockDelta(f.Name, &f.block)
 		decision = s.decide(f, blocklist.ActionExtended, "")
 	default:
+		change = blocklist.BlockDelta(f.Name, &f.block)
 		decision = s.decide(f, blocklist.ActionWritten, "")
 	}
 	if again && s.told(decision.ID) {
 		s.ignore(ignoredRepeated)
 		return
+	}
+	if !f.release {
+		e.latency.observe(s, f, decision.ID, again)
 	}
 	p := f.record.message.Partition
 	s.deltas[p] = append(s.deltas[p], change)
@@ -120,16 +124,15 @@ func (e *Enforcer) count(s *batchState) {
 	for reason, n := range s.ignored {
 		e.metrics.ignored.WithLabelValues(reason).Add(float64(n))
 	}
+	for reason, n := range s.withheld {
+		e.metrics.withheld.WithLabelValues(reason).Add(float64(n))
+	}
 	for _, list := range s.decisions {
 		for i := range list {
 			e.metrics.countDecision(&list[i])
 		}
 	}
-	for i := range s.letters {
-		e.metrics.dead.WithLabelValues(s.letters[i].Reason).Inc()
-	}
 	e.metrics.unwritten.Add(float64(s.unwritten))
-	for _, age := range s.ages {
-		e.metrics.age.Observe(age)
-	}
+	e.countStanding(s.effects)
+	e.countShadow(s.would)
 }

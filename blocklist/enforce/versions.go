@@ -18,6 +18,7 @@ import (
 const (
 	versionsTimeout = 400 * time.Millisecond // with all versions that the hits of a batch need
 	prefetchTimeout = 200 * time.Millisecond // with those that hits may need later
+	learnTimeout    = 10 * time.Second       // with the same, where no hits wait
 	versionsBackoff = 2 * time.Second        // after it has not answered, it is not asked for so long
 )
 
@@ -114,6 +115,14 @@ func (v *versions) spec(ctx context.Context, key versionKey) (blockSpec, bool, e
 	return *spec, true, nil
 }
 
+// learned is spec without asking the rule store: false when the version has not been learned, nil when it has no block.
+func (v *versions) learned(key versionKey) (*blockSpec, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	spec, ok := v.specs[key]
+	return spec, ok
+}
+
 func specOf(doc *rules.Version) *blockSpec {
 	if doc.Block == nil {
 		return nil
@@ -172,6 +181,9 @@ func (v *versions) learn(ctx context.Context, key versionKey) (*rules.Version, b
 	if err != nil {
 		return nil, false, fmt.Errorf("version %d of rule %s: %w", key.number, key.rule, err)
 	}
+	if found && doc.Pending {
+		return nil, false, nil // it is on trial, or never acted: whatever names it blocks nobody
+	}
 	return doc, found, nil
 }
 
@@ -186,9 +198,9 @@ func (v *versions) unanswered() {
 const prefetched = 16
 
 // prefetch reads the versions of blocking rules before a hit asks for them, while the rule store answers, so that blocking goes
-// on when it does not. Newest versions come first. Versions for which there is no time are read after the next reading of
-// modes, or with the hit that needs them. read is when the modes were read, 0 when the store did not answer; one reading of
-// modes is followed by one prefetch.
+// on when it does not, and then those of rules in shadow, whose hits never ask. Versions for which there is no time are read after
+// the next reading of modes, by RefreshModes, or with the hit that needs them. read is when the modes were read, 0 when the store did
+// not answer; one reading of modes is followed by one prefetch.
 func (v *versions) prefetch(ctx context.Context, modes map[string]rules.ModeState, read traffic.Time) {
 	v.mu.Lock()
 	again := v.ahead == read || read == 0
@@ -199,27 +211,47 @@ func (v *versions) prefetch(ctx context.Context, modes map[string]rules.ModeStat
 	if again {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, prefetchTimeout)
-	defer cancel()
-	for back := range prefetched {
-		for _, m := range modes {
-			number := m.Newest - back
-			if m.Mode != rules.ModeBlock || number < 1 {
-				continue
-			}
-			if err := v.foresee(ctx, versionKey{m.Rule, number}, m.Promoted); err != nil {
-				v.log.DebugContext(ctx, "a rule's version is not learned ahead", "error", err)
-				return
-			}
-		}
+	if err := v.learnAhead(ctx, modes, prefetchTimeout); err != nil {
+		v.log.DebugContext(ctx, "a rule's version is not learned ahead", "error", err)
 	}
 }
 
+// learnAhead reads what is missing of the newest versions, those of blocking rules first, and of them the newest.
+func (v *versions) learnAhead(ctx context.Context, modes map[string]rules.ModeState, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for _, mode := range []rules.Mode{rules.ModeBlock, rules.ModeShadow} {
+		if err := v.foreseeAll(ctx, modes, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// foreseeAll learns the newest versions of the rules with a mode.
+func (v *versions) foreseeAll(ctx context.Context, modes map[string]rules.ModeState, mode rules.Mode) error {
+	for back := range prefetched {
+		for _, m := range modes {
+			number := m.Newest - back
+			if m.Mode != mode || number < 1 {
+				continue
+			}
+			if err := v.foresee(ctx, versionKey{m.Rule, number}, &m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // foresee learns all that a hit of a version may need.
-func (v *versions) foresee(ctx context.Context, key versionKey, promoted int) error {
+func (v *versions) foresee(ctx context.Context, key versionKey, mode *rules.ModeState) error {
 	_, found, err := v.spec(ctx, key)
-	if err == nil && found && key.number < promoted {
-		_, err = v.within(ctx, supersededVersion{key, promoted})
+	if err == nil && !found && key.number < mode.Newest {
+		v.keep(key, nil) // a number that was pending, and never comes to act: only newer versions than the newest do
+	}
+	if err == nil && found && key.number < mode.Promoted {
+		_, err = v.within(ctx, supersededVersion{key, mode.Promoted})
 	}
 	return err
 }

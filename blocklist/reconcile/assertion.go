@@ -25,12 +25,11 @@ const (
 // assertion is one round of comparing Redis with the decisions and putting back what it lacks, slice by slice. A master
 // that does not answer keeps its own blocks from being asserted, and no others.
 type assertion struct {
+	selection
 	r          *Reconciler
 	cause      string
-	generation map[string]int64                       // of the rules that block
-	released   map[blocklist.Name]blocklist.Tombstone // the newest release of each block; releases are acts of people, and few
-	unreleased map[blocklist.Name]bool                // of those, the ones that could not be asserted: their blocks are left alone
-	raised     *recent.Set                            // the blocks that have been asserted, or tried
+	unreleased map[blocklist.Name]bool // of those that were released, the ones that could not be asserted: their blocks are left alone
+	raised     *recent.Set             // the blocks that have been asserted, or tried
 
 	compared, changes, missing int
 	first                      error // the first thing that could not be done
@@ -39,16 +38,9 @@ type assertion struct {
 }
 
 func (r *Reconciler) newAssertion(cause string, modes []rules.ModeState) *assertion {
-	a := &assertion{
-		r: r, cause: cause, generation: make(map[string]int64, len(modes)), released: map[blocklist.Name]blocklist.Tombstone{},
-		unreleased: map[blocklist.Name]bool{}, raised: recent.NewSet(seenBlocks), said: time.Now(),
+	return &assertion{
+		selection: newSelection(modes, r.never), r: r, cause: cause, unreleased: map[blocklist.Name]bool{}, raised: recent.NewSet(seenBlocks), said: time.Now(),
 	}
-	for _, m := range modes {
-		if m.Mode == rules.ModeBlock {
-			a.generation[m.Rule] = m.Generation
-		}
-	}
-	return a
 }
 
 // run asserts tombstones before blocks, so that a released block never stands in between. Gates are told of the changes also
@@ -84,23 +76,18 @@ type unassertedError struct {
 	why          error
 }
 
-// Error says how many, and why the first.
 func (e *unassertedError) Error() string {
 	return fmt.Sprintf("%d of %d blocks and releases could not be asserted, the others are: %v", e.missing, e.all, e.why)
 }
 
-// Unwrap is why the first could not be.
 func (e *unassertedError) Unwrap() error { return e.why }
 
 // releases reads all releases and asserts their tombstones.
 func (a *assertion) releases(ctx context.Context) error {
 	now := a.r.o.Clock()
-	err := a.eachPage(ctx, true, func(page []blocklist.Decision) error {
-		for i := range page {
-			if key, t, ok := tombstoneOf(&page[i], now); ok && a.released[key].Released < t.Released {
-				a.released[key] = t
-			}
-		}
+	err := eachPage(ctx, a.r.o.Active, true, func(page []blocklist.Decision) error {
+		a.progress(ctx)
+		a.release(page, now)
 		return nil
 	})
 	if err != nil {
@@ -116,21 +103,23 @@ func (a *assertion) releases(ctx context.Context) error {
 
 // blocks asserts the blocks, page by page.
 func (a *assertion) blocks(ctx context.Context) error {
-	return a.eachPage(ctx, false, func(page []blocklist.Decision) error { return a.raiseSlice(ctx, a.wanted(page)) })
+	return eachPage(ctx, a.r.o.Active, false, func(page []blocklist.Decision) error {
+		a.progress(ctx)
+		return a.raiseSlice(ctx, a.wanted(page))
+	})
 }
 
 // eachPage reads the decisions that hold, a slice at a time.
-func (a *assertion) eachPage(ctx context.Context, released bool, visit func(page []blocklist.Decision) error) error {
+func eachPage(ctx context.Context, from ActiveBlocks, released bool, visit func(page []blocklist.Decision) error) error {
 	q := blocklist.ActiveQuery{Released: released, Limit: sliceSize}
 	for {
-		page, err := bounded(ctx, func(ctx context.Context) ([]blocklist.Decision, error) { return a.r.o.Active.ActiveBlocks(ctx, q) })
+		page, err := bounded(ctx, func(ctx context.Context) ([]blocklist.Decision, error) { return from.ActiveBlocks(ctx, q) })
 		if err != nil {
 			return err
 		}
 		if err := visit(page); err != nil {
 			return err
 		}
-		a.progress(ctx)
 		if len(page) < sliceSize {
 			return nil
 		}

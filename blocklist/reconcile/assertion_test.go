@@ -113,7 +113,7 @@ func TestTheWayOutIsOpenWhileAllBlocksAreAsserted(t *testing.T) {
 	})))
 	r := newReplica(t, s)
 	holds := func(id traffic.Identity) bool {
-		_, held := r.Find(id, "POST", "/v1/guest-tokens", s.Clock.Now())
+		_, held := r.Find(id, rules.Target{Method: "POST", Path: "/v1/guest-tokens"}, s.Clock.Now())
 		return held
 	}
 	passes := func(what string, id traffic.Identity, act func()) {

@@ -90,7 +90,7 @@ func TestDemotionTakesEffectWithAMasterAway(t *testing.T) {
 				begin := time.Now()
 				tell()
 				testbed.Eventually(t, 8*time.Second, func() error {
-					b, got := r.Find(blocktest.ViewerIdentity, "POST", "/v1/guest-tokens", f.Clock.Now())
+					b, got := r.Find(blocktest.ViewerIdentity, rules.Target{Method: "POST", Path: "/v1/guest-tokens"}, f.Clock.Now())
 					if got != held {
 						return fmt.Errorf("%s after mode %s held is %v, block %+v", time.Since(begin), mode, got, b)
 					}
@@ -101,11 +101,10 @@ func TestDemotionTakesEffectWithAMasterAway(t *testing.T) {
 			turn(rules.ModeShadow, false, p.ModesChanged)
 			turn(rules.ModeBlock, true, p.ModesChanged)
 			turn(rules.ModeShadow, false, func() {
-				fresh, err := blocklist.Connect(blocklist.Server{Cluster: []string{f.node.Addr, f.otherAddr()}, Timeout: 500 * time.Millisecond}, "weir")
+				fresh, err := blocklist.Connect(blocklist.Server{Cluster: []string{f.node.Addr, f.otherAddr()}, Timeout: 500 * time.Millisecond}, f.Namespace)
 				if err != nil {
 					t.Fatal(err)
 				}
-				fresh.Keys = f.Keys
 				ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 				defer cancel()
 				modes, err := f.Rules.Modes(ctx)

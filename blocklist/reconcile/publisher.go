@@ -87,7 +87,7 @@ func (p *Publisher) ModesChanged() {
 	}
 }
 
-// Run publishes changed modes until ctx is done, and then returns nil. Failures are logged when they begin and end, and
+// Run publishes changed modes until ctx is done, and then returns nil. Failures are logged and
 // retried.
 func (p *Publisher) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)

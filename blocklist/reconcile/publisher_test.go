@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/rules"
 )
 
-// publisher looks only when it is told, unless it has failed.
+// newPublisher makes a Publisher that looks only when it is told, unless it has failed.
 func newPublisher(t testing.TB, s *blocktest.Stage) *Publisher {
 	t.Helper()
 	p, err := NewPublisher(PublisherOptions{
@@ -54,7 +54,7 @@ func TestModesThatRedisForgotArePublishedAnew(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		s.Rules.States[blocktest.FloodRule] = rules.ModeState{
-			Rule: blocktest.FloodRule, Mode: rules.ModeBlock, Generation: 3, Newest: 2, Match: rules.Match{Path: "/v1/guest-tokens"},
+			Rule: blocktest.FloodRule, Mode: rules.ModeBlock, Generation: 3, Newest: 2, Match: rules.Held{Path: "/v1/guest-tokens"},
 		}
 		p := newPublisher(t, s)
 		sync := func(want float64) {
@@ -75,7 +75,7 @@ func TestModesThatRedisForgotArePublishedAnew(t *testing.T) {
 		sync(0)
 		s.Forget()
 		sync(1)
-		stale := rules.ModeState{Rule: blocktest.FloodRule, Mode: rules.ModeBlock, Generation: 3, Newest: 1, Match: rules.Match{Path: "/v0"}}
+		stale := rules.ModeState{Rule: blocktest.FloodRule, Mode: rules.ModeBlock, Generation: 3, Newest: 1, Match: rules.Held{Path: "/v0"}}
 		if err := s.Store.PublishModes(t.Context(), s.Clock.Now(), []rules.ModeState{stale}); err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestPublisherGoesOnAfterAFailure(t *testing.T) {
 	s.Published(rules.ModeBlock, 1)
 }
 
-func TestModePublisherOptions(t *testing.T) {
+func TestPublisherOptions(t *testing.T) {
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	good := newPublisher(t, s).o
 	good.Registerer = prometheus.NewRegistry()

@@ -1,5 +1,5 @@
 // Package reconcile keeps Redis as the decisions of ENFORCE and the rule store say: a Reconciler puts back blocks and tombstones that
-// Redis has lost, a Publisher publishes the modes of rules.
+// Redis has lost, a Publisher publishes the modes of rules. A Reader tells who counts blocks what stands, and leaves Redis alone.
 package reconcile
 
 import (
@@ -68,8 +68,8 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// Reconciler keeps Redis as the decisions of ENFORCE and the rule store say: after a flush or a failover, and every minute, it
-// asserts modes, tombstones and blocks anew. It never reads hits. Any number may run. Changes of modes are the Publisher's
+// Reconciler keeps Redis as the decisions of ENFORCE and the rule store say: after a flush or a failover, and every
+// minute, it asserts modes, tombstones and blocks anew. It never reads hits. Any number may run. Changes of modes are the Publisher's
 // work, not its own, since a sweep of many blocks takes long.
 type Reconciler struct {
 	o       Options
@@ -77,7 +77,7 @@ type Reconciler struct {
 	never   blocklist.NeverBlock
 	id      string
 	metrics *reconcilerMetrics
-	// Interval and sweepInterval; tests set others.
+	// interval is the time between two looks, sweep that between two sweeps; tests set others.
 	interval, sweep time.Duration
 
 	masters map[string]string // run id of each master when it last answered, by address; nil: never asked
@@ -119,7 +119,7 @@ func New(o Options) (*Reconciler, error) {
 	}, nil
 }
 
-// Run works until ctx is done, and then returns nil. Failures are logged when they begin and end, and tried again.
+// Run works until ctx is done, and then returns nil. Failures are logged, and tried again.
 func (r *Reconciler) Run(ctx context.Context) error {
 	ticker := time.NewTicker(r.interval)
 	defer ticker.Stop()

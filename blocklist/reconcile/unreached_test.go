@@ -65,7 +65,7 @@ func TestReleaseActsWithAMasterAway(t *testing.T) {
 				}
 			}
 			blocktest.EventuallyIs(t, "blocked on the master that answers", r, s, onLive[7], true)
-			if got := s.Metric("weir_enforce_decisions_total", "withheld", blocklist.ReasonUnreachable); got != 6000 {
+			if got := s.Metric("weir_enforce_decisions_total", "withheld", "block", blocklist.ReasonUnreachable, blocktest.FloodRule); got != 6000 {
 				t.Errorf("the metric counts %v withheld, want 6000", got)
 			}
 			if got := s.Metric("weir_enforce_unwritten_releases_total"); got != 6 {

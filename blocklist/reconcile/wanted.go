@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -12,19 +13,52 @@ import (
 // size, so that no page contains a block twice.
 const seenBlocks = 1 << 18
 
-// wanted selects from a page the blocks that should stand: not covered by a release, and written under the rule's present
-// generation. Each update of an episode is a decision, so a block has many; they come in descending order of expiry, and only
-// the first one counts, in this page or in one before.
+// selection says which decisions are blocks that should stand: not covered by a release, written under the rule's present
+// generation, and of nobody who is never to be blocked.
+type selection struct {
+	generation map[string]int64                       // of the rules that block
+	released   map[blocklist.Name]blocklist.Tombstone // the newest release of each block; releases are acts of people, and few
+	never      blocklist.NeverBlock
+}
+
+func newSelection(modes []rules.ModeState, never blocklist.NeverBlock) selection {
+	s := selection{generation: make(map[string]int64, len(modes)), released: map[blocklist.Name]blocklist.Tombstone{}, never: never}
+	for _, m := range modes {
+		if m.Mode == rules.ModeBlock {
+			s.generation[m.Rule] = m.Generation
+		}
+	}
+	return s
+}
+
+// release notes the releases of a page. All of them come before the first block.
+func (s *selection) release(page []blocklist.Decision, now traffic.Time) {
+	for i := range page {
+		if key, t, ok := tombstoneOf(&page[i], now); ok && s.released[key].Released < t.Released {
+			s.released[key] = t
+		}
+	}
+}
+
+// block is the block that a decision says should stand; false for any other decision.
+func (s *selection) block(d *blocklist.Decision, now traffic.Time) (blocklist.Name, blocklist.Block, bool) {
+	key, b, ok := blockOf(d, now)
+	gen, blocking := s.generation[d.Rule]
+	if !ok || !blocking || b.Generation != gen || s.never.Holds(key.Subject) {
+		return key, b, false
+	}
+	t, ok := s.released[key]
+	return key, b, !ok || !t.Covers(b.Hit, b.Since)
+}
+
+// wanted selects from a page the blocks to assert. Each update of an episode is a decision, so a block has many; they come in
+// descending order of expiry, and only the first one counts, in this page or in one before.
 func (a *assertion) wanted(page []blocklist.Decision) []blocklist.Raise {
 	now := a.r.o.Clock()
 	raises := make([]blocklist.Raise, 0, len(page))
 	for i := range page {
-		key, b, ok := blockOf(&page[i], now)
-		gen, blocking := a.generation[page[i].Rule]
-		if !ok || !blocking || b.Generation != gen || a.unreleased[key] || a.r.never.Holds(key.Subject) {
-			continue
-		}
-		if t, ok := a.released[key]; ok && t.Covers(b.Hit, b.Since) {
+		key, b, ok := a.block(&page[i], now)
+		if !ok || a.unreleased[key] {
 			continue
 		}
 		if id := digest(key); !a.raised.Has(id) {

@@ -147,7 +147,7 @@ func measureChanges(t *testing.T, s *blocktest.Stage, r *Replica, d *delays, n i
 	id := traffic.Identity{Device: fmt.Sprint("marker-", n)}
 	is := func(want bool) func() bool {
 		return func() bool {
-			_, held := r.Find(id, "POST", "/", s.Clock.Now())
+			_, held := r.Find(id, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now())
 			return held == want
 		}
 	}

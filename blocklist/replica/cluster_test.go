@@ -18,7 +18,7 @@ import (
 func (s *slotSet) has(slot int) bool { return s[slot/64]&(1<<(slot%64)) != 0 }
 
 func holdsDevice(r *Replica, c *blocktest.Clock, i int) bool {
-	_, held := r.Find(traffic.Identity{Device: fmt.Sprint(i)}, "POST", "/", c.Now())
+	_, held := r.Find(traffic.Identity{Device: fmt.Sprint(i)}, rules.Target{Method: "POST", Path: "/"}, c.Now())
 	return held
 }
 

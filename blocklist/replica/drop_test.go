@@ -56,7 +56,7 @@ func (p *moved) load() {
 
 func (p *moved) holds(want bool, when string) {
 	p.Helper()
-	if _, got := p.r.Find(traffic.Identity{Device: "d0"}, "GET", "/", 1); got != want {
+	if _, got := p.r.Find(traffic.Identity{Device: "d0"}, rules.Target{Method: "GET", Path: "/"}, 1); got != want {
 		p.Fatalf("%s: held: %v, want %v", when, got, want)
 	}
 }

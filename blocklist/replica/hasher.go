@@ -77,15 +77,15 @@ func (h *hasher) value(value string) uint64 {
 // maxStoredText has room for any digest.
 const maxStoredText = 80
 
-// subject hashes w, equal to what identity gives for a request of w.
-func (h *hasher) subject(w *blocklist.ParsedSubject, s blocklist.Shape) uint64 {
+// subject hashes p, equal to what identity gives for a request of p.
+func (h *hasher) subject(p *blocklist.ParsedSubject, s blocklist.Shape) uint64 {
 	sum := uint64(s.Fields)
 	if s.Has(traffic.FieldIP) {
-		sum = h.address(sum, w.Prefix.Addr(), s.Bits)
+		sum = h.address(sum, p.Prefix.Addr(), s.Bits)
 	}
 	for f := traffic.FieldDevice; f < traffic.NumFields; f++ {
 		if s.Has(f) {
-			sum = h.mix(sum, maphash.String(h.strings, w.Values[f]))
+			sum = h.mix(sum, maphash.String(h.strings, p.Values[f]))
 		}
 	}
 	return sum

@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/blocklist/internal/blocktest"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -26,7 +27,7 @@ func BenchmarkHitToGate(b *testing.B) {
 		}))
 		s.ApplyMessages(batch)
 		for end := time.Now().Add(5 * time.Second); ; runtime.Gosched() {
-			if _, held := r.Find(traffic.Identity{Device: device}, "POST", "/", s.Clock.Now()); held {
+			if _, held := r.Find(traffic.Identity{Device: device}, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); held {
 				break
 			}
 			if time.Now().After(end) {

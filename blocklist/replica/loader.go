@@ -117,12 +117,12 @@ func (l *loader) run(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		l.load(ctx)
-		l.rest(ctx)
+		l.await(ctx)
 	}
 }
 
-// rest waits for a reason to read again.
-func (l *loader) rest(ctx context.Context) {
+// await waits for a reason to read again.
+func (l *loader) await(ctx context.Context) {
 	due, ask := time.NewTimer(l.r.o.Reload), time.NewTicker(loadApart)
 	defer due.Stop()
 	defer ask.Stop()

@@ -276,7 +276,7 @@ func awaitProbe(s *blocktest.Stage, r *Replica, n int) error {
 		return err
 	}
 	eventually(s.T, "probed", func() bool {
-		_, held := r.Find(traffic.Identity{Device: name}, "POST", "/", s.Clock.Now())
+		_, held := r.Find(traffic.Identity{Device: name}, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now())
 		return held
 	})
 	return nil

@@ -27,7 +27,7 @@ func newReplicaMetrics(to prometheus.Registerer, r *Replica) (*replicaMetrics, e
 			Name: "weir_blocklist_spared_total", Help: "Requests of the never-block list that a block by another field would have held."}),
 	}
 	return m, register(to, m.reloads, m.deltas, m.rejected, m.failures, m.spared,
-		gauge("weir_blocklist_blocks", "Blocks held in memory.", func() float64 { return float64(r.Len()) }),
+		newBlocksByRule(r.table),
 		gauge("weir_blocklist_staleness_seconds", "Time since Redis last answered.", func() float64 { return r.Staleness().Seconds() }),
 		gauge("weir_blocklist_behind_seconds", "Age of the newest moment of which every change is known.", func() float64 { return r.Behind().Seconds() }),
 		gauge("weir_blocklist_missing_slots", "Hash slots of Redis not read since the start, or since changes were missed.",
@@ -38,6 +38,30 @@ func newReplicaMetrics(to prometheus.Registerer, r *Replica) (*replicaMetrics, e
 			}
 			return 0
 		}))
+}
+
+// blocksByRule shows how many blocks of each rule the table holds.
+type blocksByRule struct {
+	table *table
+	desc  *prometheus.Desc
+}
+
+var _ prometheus.Collector = (*blocksByRule)(nil)
+
+const blocksHelp = "Blocks that this copy holds, by rule: those that have just expired, or that a change of their rule's mode has ended, are among them."
+
+func newBlocksByRule(t *table) *blocksByRule {
+	return &blocksByRule{table: t, desc: prometheus.NewDesc("weir_blocklist_blocks", blocksHelp, []string{"rule"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (c *blocksByRule) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements prometheus.Collector. The table has counted: a scrape looks at no block.
+func (c *blocksByRule) Collect(ch chan<- prometheus.Metric) {
+	for rule, n := range c.table.counts() {
+		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), rule)
+	}
 }
 
 // register registers all collectors or reports the first that the registry refuses.

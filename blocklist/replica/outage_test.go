@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/blocklist/reconcile"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
 )
 
 func TestReplicaFailsStatic(t *testing.T) {
@@ -34,14 +35,14 @@ func TestReplicaFailsStatic(t *testing.T) {
 		return nil
 	})
 	s.Clock.Add(blocktest.TTL / 2)
-	if _, held := r.Find(blocktest.ViewerIdentity, "POST", "/", s.Clock.Now()); !held || !r.Ready() {
+	if _, held := r.Find(blocktest.ViewerIdentity, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); !held || !r.Ready() {
 		t.Error("a known block is gone with Redis away")
 	}
 	if r.Staleness() < blocktest.TTL/2 {
 		t.Errorf("staleness is %s, want half of %s at least", r.Staleness(), blocktest.TTL)
 	}
 	s.Clock.Add(blocktest.TTL / 2)
-	if _, held := r.Find(blocktest.ViewerIdentity, "POST", "/", s.Clock.Now()); held {
+	if _, held := r.Find(blocktest.ViewerIdentity, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); held {
 		t.Error("a block outlasts its expiry")
 	}
 
@@ -74,7 +75,7 @@ func TestReplicaHoldsBlocksThroughAFlush(t *testing.T) {
 			if reloads(r, reloadBackward) == 0 {
 				return errors.New("the replica has not noticed")
 			}
-			if _, held := r.Find(blocktest.ViewerIdentity, "POST", "/", s.Clock.Now()); !held {
+			if _, held := r.Find(blocktest.ViewerIdentity, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); !held {
 				t.Fatal("the block is gone with the flush")
 			}
 			return nil
@@ -105,7 +106,7 @@ func TestReplicaWithoutRedisIsNotReady(t *testing.T) {
 		}
 		return nil
 	})
-	if _, held := r.Find(blocktest.ViewerIdentity, "POST", "/", s.Clock.Now()); held || r.Ready() {
+	if _, held := r.Find(blocktest.ViewerIdentity, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); held || r.Ready() {
 		t.Error("ready without having read anything")
 	}
 	server.SetError("")

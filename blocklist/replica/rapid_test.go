@@ -179,7 +179,7 @@ func (p *play) check(whole bool) {
 	for i := range modelSubjects {
 		subject := modelSubject(i)
 		want, known := p.truth(subject, whole)
-		got, _ := p.r.Find(traffic.Identity{Device: string(subject[len("device="):])}, "GET", "/", p.base)
+		got, _ := p.r.Find(traffic.Identity{Device: string(subject[len("device="):])}, rules.Target{Method: "GET", Path: "/"}, p.base)
 		if known && got.Until != want {
 			p.Fatalf("%s is held until %s, want %s (whole: %v)", subject, got.Until, want, whole)
 		}

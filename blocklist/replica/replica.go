@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/internal/retry"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -60,6 +61,9 @@ func New(o Options) (*Replica, error) {
 			return nil, fmt.Errorf("replica: %s is missing", p.name)
 		}
 	}
+	if o.Reload < 0 {
+		return nil, fmt.Errorf("replica: Reload is %s, allowed: a positive duration, or 0 for the default, %s", o.Reload, defaultReload)
+	}
 	if o.Reload == 0 {
 		o.Reload = defaultReload
 	}
@@ -78,9 +82,9 @@ func New(o Options) (*Replica, error) {
 // Find returns the block that holds a request of id, and false when there is none. Of several, the one that lasts longest
 // counts. It takes about 100 ns, allocates nothing, and may be called by any number of goroutines at any time.
 //
-// id is taken by value: behind an interface a pointer would put it on the heap.
-func (r *Replica) Find(id traffic.Identity, method, path string, now traffic.Time) (blocklist.Block, bool) {
-	b, ok := r.table.find(&id, method, path, now)
+// id and request are taken by value: behind an interface a pointer would put them on the heap.
+func (r *Replica) Find(id traffic.Identity, request rules.Target, now traffic.Time) (blocklist.Block, bool) {
+	b, ok := r.table.find(&id, &request, now)
 	if ok && r.never.HoldsAddr(id.IP) {
 		r.metrics.spared.Inc() // blocked by another field than its address, which may never be refused
 		return blocklist.Block{}, false
@@ -90,6 +94,9 @@ func (r *Replica) Find(id traffic.Identity, method, path string, now traffic.Tim
 
 // Ready reports whether the blocklist has been loaded once, from every server that answered. Missing is what it lacks.
 func (r *Replica) Ready() bool { return r.loaded.Load() }
+
+// Rules are the rules that block, in any order.
+func (r *Replica) Rules() []string { return r.table.blocking() }
 
 // Missing is how many hash slots of Redis have not been read since the start, or since changes were missed: 16,384 before
 // the first load, 0 when nothing can be missing. Blocks that have been written since hold all the same.
@@ -116,8 +123,8 @@ const (
 	sweepEvery = 100 * time.Millisecond // one shard each time: a whole round takes half a minute
 )
 
-// Run keeps the Replica up to date until ctx is done, and then returns nil, within a second. Failures are logged when
-// they begin and end, and tried again for ever.
+// Run keeps the Replica up to date until ctx is done, and then returns nil, within a second. Failures are logged, and
+// tried again for ever.
 func (r *Replica) Run(ctx context.Context) error {
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -177,22 +184,22 @@ func (r *Replica) takeBlock(h blocklist.Name, b *blocklist.Block, err error) {
 	if err == nil && b.Rule != h.Rule {
 		err = fmt.Errorf("block of rule %q under the key of rule %q", b.Rule, h.Rule)
 	}
-	w, whoErr := blocklist.ParseSubject(h.Subject)
+	p, parseErr := blocklist.ParseSubject(h.Subject)
 	switch {
-	case err != nil || whoErr != nil:
+	case err != nil || parseErr != nil:
 		r.takeUnreadable()
-	case r.never.HoldsParsed(&w):
+	case r.never.HoldsParsed(&p):
 		r.metrics.rejected.WithLabelValues("never_block").Inc()
 	default:
-		r.table.put(h.Subject, &w, b)
+		r.table.put(h.Subject, &p, b)
 	}
 }
 
 func (r *Replica) takeTombstone(h blocklist.Name, tomb blocklist.Tombstone, err error) {
-	w, whoErr := blocklist.ParseSubject(h.Subject)
-	if err != nil || whoErr != nil || tomb.Rule != h.Rule {
+	p, parseErr := blocklist.ParseSubject(h.Subject)
+	if err != nil || parseErr != nil || tomb.Rule != h.Rule {
 		r.takeUnreadable()
 		return
 	}
-	r.table.release(h.Subject, &w, tomb)
+	r.table.release(h.Subject, &p, tomb)
 }

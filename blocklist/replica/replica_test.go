@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,13 +43,13 @@ func TestReplicaFollows(t *testing.T) {
 		open := s.Hit()
 		s.Decide(open)
 		blocktest.EventuallyHeld(t, r, s.Clock, true)
-		if b, _ := r.Find(blocktest.ViewerIdentity, "POST", "/", s.Clock.Now()); b.Hit != open.ID || b.Until != open.Last.Add(blocktest.TTL) || b.Rule != blocktest.FloodRule || b.Scope != "match" {
+		if b, _ := r.Find(blocktest.ViewerIdentity, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); b.Hit != open.ID || b.Until != open.Last.Add(blocktest.TTL) || b.Rule != blocktest.FloodRule || b.Scope != "match" {
 			t.Errorf("found %+v", b)
 		}
-		if _, held := r.Find(traffic.Identity{IP: blocktest.ViewerIdentity.IP, Device: "tv-8"}, "POST", "/", s.Clock.Now()); held {
+		if _, held := r.Find(traffic.Identity{IP: blocktest.ViewerIdentity.IP, Device: "tv-8"}, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); held {
 			t.Error("another device behind the same address is held")
 		}
-		if _, held := r.Find(blocktest.ViewerIdentity, "POST", "/", open.Last.Add(blocktest.TTL)); held {
+		if _, held := r.Find(blocktest.ViewerIdentity, rules.Target{Method: "POST", Path: "/"}, open.Last.Add(blocktest.TTL)); held {
 			t.Error("held at the moment when the block ends")
 		}
 
@@ -57,7 +58,7 @@ func TestReplicaFollows(t *testing.T) {
 		s.Publish(blocktest.FloodRule, rules.ModeBlock)
 		s.Decide(s.Hit(func(h *detectors.Hit) { h.ID, h.BlockSubject = "b", "device=marker" }))
 		testbed.Eventually(t, 10*time.Second, func() error {
-			if _, held := r.Find(traffic.Identity{Device: "marker"}, "POST", "/", s.Clock.Now()); !held {
+			if _, held := r.Find(traffic.Identity{Device: "marker"}, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); !held {
 				return errors.New("the block after the promotion has not arrived")
 			}
 			return nil
@@ -78,7 +79,7 @@ func TestReplicaLoadsWhatStands(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		mode := s.Rules.States[blocktest.FloodRule]
-		mode.Match = rules.Match{Methods: []string{"POST"}, Path: "/v1/guest-tokens"}
+		mode.Match = rules.Held{Methods: []string{"POST"}, Path: "/v1/guest-tokens"}
 		s.Rules.States[blocktest.FloodRule] = mode
 		s.PublishModes()
 		open := s.Hit()
@@ -101,7 +102,7 @@ func TestReplicaLoadsWhatStands(t *testing.T) {
 			{"a released device", "POST", "/v1/guest-tokens", traffic.Identity{Device: "free"}, false},
 			{"nobody", "POST", "/v1/guest-tokens", traffic.Identity{}, false},
 		} {
-			if _, held := r.Find(tt.id, tt.method, tt.path, s.Clock.Now()); held != tt.want {
+			if _, held := r.Find(tt.id, rules.Target{Method: tt.method, Path: tt.path}, s.Clock.Now()); held != tt.want {
 				t.Errorf("%s: held is %v, want %v", tt.name, held, tt.want)
 			}
 		}
@@ -119,12 +120,12 @@ func TestReplicaLoadsWhatStands(t *testing.T) {
 			t.Fatal(err)
 		}
 		testbed.Eventually(t, 10*time.Second, func() error {
-			if _, held := r.Find(traffic.Identity{Device: "marker"}, "POST", "/v1/guest-tokens", s.Clock.Now()); !held {
+			if _, held := r.Find(traffic.Identity{Device: "marker"}, rules.Target{Method: "POST", Path: "/v1/guest-tokens"}, s.Clock.Now()); !held {
 				return errors.New("the marker has not arrived")
 			}
 			return nil
 		})
-		if _, held := r.Find(traffic.Identity{Device: "free"}, "POST", "/v1/guest-tokens", s.Clock.Now()); held {
+		if _, held := r.Find(traffic.Identity{Device: "free"}, rules.Target{Method: "POST", Path: "/v1/guest-tokens"}, s.Clock.Now()); held {
 			t.Error("the released device is held again")
 		}
 	})
@@ -185,7 +186,7 @@ func TestReplicaNoticesGaps(t *testing.T) {
 				if _, err := s.Writer.Raise(t.Context(), []blocklist.Raise{{Name: blocklist.Name{Subject: blocktest.Viewer, Rule: blocktest.FloodRule}, Block: b}}); err != nil {
 					t.Fatal(err)
 				}
-				if _, held := r.Find(blocktest.ViewerIdentity, "POST", "/", s.Clock.Now()); held {
+				if _, held := r.Find(blocktest.ViewerIdentity, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); held {
 					t.Fatal("the block is known before anything told of it")
 				}
 				if err := tt.lose(t.Context(), s, last, number(id)); err != nil {
@@ -235,12 +236,12 @@ func TestNeverBlockHoldsAtRead(t *testing.T) {
 		blocktest.Run(t, r.Run)
 		elsewhere := traffic.Identity{IP: netip.MustParseAddr("203.0.113.9"), Device: "tv-7"}
 		testbed.Eventually(t, 10*time.Second, func() error {
-			if _, held := r.Find(elsewhere, "POST", "/", s.Clock.Now()); !held {
+			if _, held := r.Find(elsewhere, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); !held {
 				return errors.New("the device's block has not arrived")
 			}
 			return nil
 		})
-		if _, held := r.Find(blocktest.ViewerIdentity, "POST", "/", s.Clock.Now()); held {
+		if _, held := r.Find(blocktest.ViewerIdentity, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); held {
 			t.Error("an address of the never-block list is refused")
 		}
 		if r.Len() != 1 || testutil.ToFloat64(r.metrics.rejected.WithLabelValues("never_block")) == 0 || testutil.ToFloat64(r.metrics.spared) != 1 {
@@ -286,4 +287,22 @@ func TestAStreamThatHasExpiredIsFollowedOn(t *testing.T) {
 			t.Errorf("%v loads because a silent stream went, want none", n)
 		}
 	})
+}
+
+func TestOptionsThatMakeNoReplica(t *testing.T) {
+	for name, change := range map[string]func(o *Options){
+		"Store":      func(o *Options) { o.Store = nil },
+		"Clock":      func(o *Options) { o.Clock = nil },
+		"Logger":     func(o *Options) { o.Logger = nil },
+		"Registerer": func(o *Options) { o.Registerer = nil },
+		"Reload":     func(o *Options) { o.Reload = -time.Second }, // it would load without end
+	} {
+		o := Options{
+			Store: &blocklist.Store{}, Clock: func() traffic.Time { return 0 }, Logger: blocktest.Quiet(), Registerer: prometheus.NewRegistry(),
+		}
+		change(&o)
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), name+" is ") {
+			t.Errorf("%s: got %v, want an error that names it", name, err)
+		}
+	}
 }

@@ -11,14 +11,14 @@ import (
 
 // source is what a Replica reads: Redis, but for tests of what a Replica makes of what it reads.
 type source interface {
-	// cursor reads the newest id of every stream.
+	// Cursor reads the newest id of every stream.
 	Cursor(ctx context.Context) (blocklist.Cursor, error)
-	// deltas reads what the streams hold after the ids, and waits up to timeout if that is nothing.
+	// Deltas reads what the streams hold after the ids, and waits up to timeout if that is nothing.
 	Deltas(ctx context.Context, after blocklist.Cursor, timeout time.Duration) ([]blocklist.Streamed, error)
 	Modes(ctx context.Context) ([]rules.ModeState, error)
 	// HasMarker reports whether the reconciler's marker is there.
 	HasMarker(ctx context.Context) (bool, error)
-	// eachNode calls visit at the same time for every node, those that do not answer included.
+	// EachNode calls visit at the same time for every node, those that do not answer included.
 	EachNode(ctx context.Context, visit func(ctx context.Context, n node)) error
 }
 
@@ -26,7 +26,7 @@ type source interface {
 type node interface {
 	// slots are those that it has to itself now.
 	slots(ctx context.Context) (slotSet, error)
-	// scan calls take for each block and tombstone that stands there all the time, tombstones first.
+	// Scan calls take for each block and tombstone that stands there all the time, tombstones first.
 	Scan(ctx context.Context, take func(h blocklist.Name, tombstone bool, value string), unreadable func()) error
 }
 

@@ -24,6 +24,7 @@ type table struct {
 	inUse      map[blocklist.Shape]int // subjects of each shape
 	tombstones map[blocklist.Name]blocklist.Tombstone
 	ruleNames  map[string]string // one copy of each rule's id
+	byRule     map[string]int    // blocks that are held
 	blocks     atomic.Int64
 }
 
@@ -59,6 +60,7 @@ func (h *heldBlock) block() blocklist.Block {
 func newTable() *table {
 	t := &table{
 		hasher: newHasher(), inUse: map[blocklist.Shape]int{}, tombstones: map[blocklist.Name]blocklist.Tombstone{}, ruleNames: map[string]string{},
+		byRule: map[string]int{},
 	}
 	for i := range t.shards {
 		t.shards[i].entries = map[uint64]*entry{}
@@ -72,7 +74,7 @@ func newTable() *table {
 func (t *table) shard(hash uint64) *shard { return &t.shards[hash>>24%tableShards] }
 
 // find returns the block that lasts longest of those that hold the request, and no memory is allocated for it.
-func (t *table) find(id *traffic.Identity, method, path string, now traffic.Time) (blocklist.Block, bool) {
+func (t *table) find(id *traffic.Identity, request *rules.Target, now traffic.Time) (blocklist.Block, bool) {
 	filter := t.filter.Load()
 	var best heldBlock
 	var values sums
@@ -83,7 +85,7 @@ func (t *table) find(id *traffic.Identity, method, path string, now traffic.Time
 		if !ok || !filter.has(hash) {
 			continue
 		}
-		t.longest(&best, hash, id, s, method, path, now)
+		t.longest(&best, hash, id, s, request, now)
 	}
 	if best.until == 0 {
 		return blocklist.Block{}, false
@@ -92,7 +94,7 @@ func (t *table) find(id *traffic.Identity, method, path string, now traffic.Time
 }
 
 // longest puts into best what lasts longer and holds the request.
-func (t *table) longest(best *heldBlock, hash uint64, id *traffic.Identity, s *blocklist.Shape, method, path string, now traffic.Time) {
+func (t *table) longest(best *heldBlock, hash uint64, id *traffic.Identity, s *blocklist.Shape, request *rules.Target, now traffic.Time) {
 	modes := *t.modes.Load()
 	sh := t.shard(hash)
 	sh.mu.RLock()
@@ -108,7 +110,7 @@ func (t *table) longest(best *heldBlock, hash uint64, id *traffic.Identity, s *b
 			}
 			// A rule without a known mode blocks nobody, nor does a block from before the rule's last promotion.
 			mode, ok := modes[b.rule]
-			if ok && mode.Mode == rules.ModeBlock && b.generation >= mode.Generation && mode.Match.Reaches(method, path) {
+			if ok && mode.Mode == rules.ModeBlock && b.generation >= mode.Generation && mode.Match.Reaches(request) {
 				*best = *b
 			}
 		}
@@ -137,14 +139,14 @@ func (t *table) renew() uint32 {
 }
 
 // put adds or raises a block, unless a tombstone covers it or what is held is newer or lasts as long.
-func (t *table) put(subject traffic.Subject, w *blocklist.ParsedSubject, b *blocklist.Block) {
+func (t *table) put(subject traffic.Subject, p *blocklist.ParsedSubject, b *blocklist.Block) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if tomb, ok := t.tombstones[blocklist.Name{Subject: subject, Rule: b.Rule}]; ok && tomb.Covers(b.Hit, b.Since) {
 		return
 	}
-	s := w.Shape()
-	hash := t.hasher.subject(w, s)
+	s := p.Shape()
+	hash := t.hasher.subject(p, s)
 	next := heldBlock{rule: t.ruleName(b.Rule), hit: b.Hit, generation: b.Generation, since: b.Since, until: b.Until, seen: t.mark}
 	sh := t.shard(hash)
 	sh.mu.Lock()
@@ -159,12 +161,41 @@ func (t *table) put(subject traffic.Subject, w *blocklist.ParsedSubject, b *bloc
 		sh.most = max(sh.most, len(sh.entries))
 	}
 	if e.raise(next) {
-		t.blocks.Add(1)
+		t.count(next.rule, 1)
 	}
 	sh.mu.Unlock()
 	if fresh {
 		t.admit(s, hash)
 	}
+}
+
+// count notes that more blocks of a rule are held, or fewer. mu is held.
+func (t *table) count(rule string, more int) {
+	t.blocks.Add(int64(more))
+	if t.byRule[rule] += more; t.byRule[rule] == 0 {
+		delete(t.byRule, rule)
+	}
+}
+
+// counts are the blocks held of each rule that has any, or that blocks.
+func (t *table) counts() map[string]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := maps.Clone(t.byRule)
+	for _, rule := range t.blocking() {
+		all[rule] += 0
+	}
+	return all
+}
+
+// blocking are the rules whose mode is known and lets their blocks hold.
+func (t *table) blocking() (list []string) {
+	for rule, m := range *t.modes.Load() {
+		if m.Mode == rules.ModeBlock {
+			list = append(list, rule)
+		}
+	}
+	return list
 }
 
 func (t *table) ruleName(rule string) string {
@@ -234,7 +265,7 @@ func (t *table) rebuildFilter() {
 }
 
 // release keeps a tombstone and removes the block that it covers.
-func (t *table) release(subject traffic.Subject, w *blocklist.ParsedSubject, tomb blocklist.Tombstone) {
+func (t *table) release(subject traffic.Subject, p *blocklist.ParsedSubject, tomb blocklist.Tombstone) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := blocklist.Name{Subject: subject, Rule: tomb.Rule}
@@ -242,7 +273,7 @@ func (t *table) release(subject traffic.Subject, w *blocklist.ParsedSubject, tom
 		return
 	}
 	t.tombstones[key] = tomb
-	t.remove(t.hasher.subject(w, w.Shape()), func(e *entry, b *heldBlock) bool {
+	t.remove(t.hasher.subject(p, p.Shape()), func(e *entry, b *heldBlock) bool {
 		return e.subject == subject && b.rule == tomb.Rule && tomb.Covers(b.hit, b.since)
 	})
 }
@@ -280,7 +311,7 @@ func (e *entry) keep(t *table, drop func(e *entry, b *heldBlock) bool) {
 	blocks := e.blocks[:0]
 	for i := range e.blocks {
 		if drop(e, &e.blocks[i]) {
-			t.blocks.Add(-1)
+			t.count(e.blocks[i].rule, -1)
 		} else {
 			blocks = append(blocks, e.blocks[i])
 		}

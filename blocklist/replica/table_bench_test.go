@@ -31,7 +31,7 @@ var benchKeys = [][]traffic.KeyField{
 func benchTable(b *testing.B, now traffic.Time) *table {
 	b.Helper()
 	t := newTable()
-	t.setModes(rules.ModeState{Rule: "r1", Mode: rules.ModeBlock, Generation: 1, Match: rules.Match{Methods: []string{"POST"}, Path: "/v1/{x}"}})
+	t.setModes(rules.ModeState{Rule: "r1", Mode: rules.ModeBlock, Generation: 1, Match: rules.Held{Methods: []string{"POST"}, Path: "/v1/{x}"}})
 	for i := range benchBlocks {
 		id := benchIdentity(i)
 		subject, _ := traffic.MakeSubject(&id, benchKeys[i%len(benchKeys)])
@@ -67,7 +67,7 @@ func BenchmarkFind(b *testing.B) {
 			b.ReportAllocs()
 			got, rounds := 0, 0
 			for b.Loop() {
-				_, ok := t.find(&ids[rounds%len(ids)], "POST", "/v1/tokens", now)
+				_, ok := t.find(&ids[rounds%len(ids)], &rules.Target{Method: "POST", Path: "/v1/tokens"}, now)
 				if ok {
 					got++
 				}
@@ -122,7 +122,7 @@ func TestFindAllocatesNothing(t *testing.T) {
 	for i, want := range map[int]bool{0: true, 1: true, 2: true, 3: true, n: false} {
 		id := sessionIdentity(i)
 		held := false
-		allocations := testing.AllocsPerRun(100, func() { _, held = table.find(&id, "POST", "/", now) })
+		allocations := testing.AllocsPerRun(100, func() { _, held = table.find(&id, &rules.Target{Method: "POST", Path: "/"}, now) })
 		if held != want || allocations != 0 {
 			t.Errorf("request %d: held: %v, want %v; %v allocations", i, held, want, allocations)
 		}
@@ -142,7 +142,7 @@ func BenchmarkFindSession(b *testing.B) {
 			b.ReportAllocs()
 			rounds := 0
 			for b.Loop() {
-				if _, ok := t.find(&ids[rounds%len(ids)], "POST", "/v1/tokens", now); ok != (first == 0) {
+				if _, ok := t.find(&ids[rounds%len(ids)], &rules.Target{Method: "POST", Path: "/v1/tokens"}, now); ok != (first == 0) {
 					b.Fatalf("request %d: held: %v", first+rounds%len(ids), ok)
 				}
 				rounds++

@@ -63,6 +63,20 @@ func (m *tableModel) find(id *traffic.Identity, keys [][]traffic.KeyField, metho
 	return until
 }
 
+// counts are the blocks of each rule that has any, or that blocks.
+func (m *tableModel) counts() map[string]int {
+	all := map[string]int{}
+	for h := range m.blocks {
+		all[h.Rule]++
+	}
+	for rule, mode := range m.modes {
+		if mode.Mode == rules.ModeBlock {
+			all[rule] += 0
+		}
+	}
+	return all
+}
+
 var oddKeys = [][]traffic.KeyField{
 	{{Field: traffic.FieldIP, V4: 32, V6: 64}},
 	{{Field: traffic.FieldIP, V4: 24, V6: 48}},
@@ -148,10 +162,13 @@ func TestTableAgreesWithTheList(t *testing.T) {
 			"": func(rt *rapid.T) {
 				id := drawIdentity(rt)
 				method := rapid.SampledFrom([]string{"GET", "POST"}).Draw(rt, "method")
-				got, ok := table.find(&id, method, "/", now)
+				got, ok := table.find(&id, &rules.Target{Method: method, Path: "/"}, now)
 				want := model.find(&id, oddKeys, method, now)
 				if got.Until != want || ok != (want > 0) {
 					rt.Fatalf("find %+v: got %+v %v, want a block until %s", id, got, ok, want)
+				}
+				if got, want := table.counts(), model.counts(); !maps.Equal(got, want) {
+					rt.Fatalf("blocks by rule: %v, want %v", got, want)
 				}
 				shapes := map[blocklist.Shape]bool{}
 				for h, b := range model.blocks {
@@ -179,7 +196,7 @@ func TestTableGrowsAndShrinks(t *testing.T) {
 		putNumber(t, table, i, now.Add(time.Duration(1+i%10)*time.Second))
 	}
 	for i := range n {
-		if _, ok := table.find(&traffic.Identity{Device: fmt.Sprint("d", i)}, "GET", "/", now); !ok {
+		if _, ok := table.find(&traffic.Identity{Device: fmt.Sprint("d", i)}, &rules.Target{Method: "GET", Path: "/"}, now); !ok {
 			t.Fatalf("block %d is not found", i)
 		}
 	}
@@ -187,7 +204,7 @@ func TestTableGrowsAndShrinks(t *testing.T) {
 	filter := table.filter.Load()
 	for i := range n {
 		id := traffic.Identity{Device: fmt.Sprint("other", i)}
-		if _, ok := table.find(&id, "GET", "/", now); ok {
+		if _, ok := table.find(&id, &rules.Target{Method: "GET", Path: "/"}, now); ok {
 			t.Fatalf("a device that nobody blocked is held")
 		}
 		if hash, _ := table.hasher.identity(&id, &blocklist.Shape{Fields: 1 << traffic.FieldDevice}, &sums{}); filter.has(hash) {
@@ -241,7 +258,7 @@ func TestReadersAndWriterMeet(t *testing.T) {
 					done <- missed
 					return
 				default:
-					if _, ok := table.find(&traffic.Identity{Device: "d0"}, "GET", "/", now); !ok {
+					if _, ok := table.find(&traffic.Identity{Device: "d0"}, &rules.Target{Method: "GET", Path: "/"}, now); !ok {
 						missed++
 					}
 					runtime.Gosched()

@@ -42,9 +42,14 @@ type app struct {
 
 // does wraps a command's work: from here on a failure is the work's, not the command line's.
 func (a *app) does(work func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return a.doesIn([]string{"table", "json"}, work)
+}
+
+// doesIn is does for a command that has other forms of output.
+func (a *app) doesIn(formats []string, work func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		if a.Format != "table" && a.Format != "json" {
-			return usage.Errorf("--output: got %q; allowed: table, json", a.Format)
+		if !slices.Contains(formats, a.Format) {
+			return usage.Errorf("--output: got %q; allowed: %s", a.Format, strings.Join(formats, ", "))
 		}
 		a.started = true
 		return work(cmd, args)
@@ -132,6 +137,19 @@ func (s *store) knownRule(ctx context.Context, stream, rule string) error {
 		where = "weir history replays shows what replays there are"
 	}
 	return usage.Unknown("rule", rule, names, where)
+}
+
+// allowNames are the ids of the stored allow lists.
+func (s *store) allowNames(ctx context.Context) ([]string, error) {
+	all, err := s.Rules.AllowLists(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].List.ID
+	}
+	return names, nil
 }
 
 // named finds a rule, also one that was removed. The error about a name that no rule has says which one it may have meant.

@@ -11,16 +11,37 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/allow"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/internal/plural"
 )
 
 func blocksCommand(a *app) *cobra.Command {
 	return family("blocks", "See who is blocked, and release them", `  weir blocks list
   weir blocks release guest-token-flood ip=192.0.2.1 --reason "ticket 4711"`,
 		blocksList(a), blocksRelease(a))
+}
+
+func allowCommand(a *app) *cobra.Command {
+	return family("allow", "Say whom rules do not count: allow lists", `  weir allow list
+  weir allow add office-egress cidr=192.0.2.0/24 --until 30d --reason "the new office, ticket 4711"`,
+		allow.Commands(allow.Program{
+			Output: &a.Output, Does: a.does,
+			WithStore: func(cmd *cobra.Command, work func(context.Context, *allow.Installation) error) error {
+				return a.withStore(cmd, func(ctx context.Context, s *store) error {
+					return work(ctx, &allow.Installation{Store: s.Store, Config: s.config, Log: s.log})
+				})
+			},
+			Acts: func(c *cobra.Command) func() (by, reason string) {
+				var act actFlags
+				act.register(c, a.environ)
+				act.reasonRequired(c)
+				return func() (by, reason string) { return act.by, act.reason }
+			},
+		})...)
 }
 
 func blocksList(a *app) *cobra.Command {
@@ -89,7 +110,7 @@ func showBlocks(o *terminal.Output, found blocklist.Listing, limit int) error {
 	err := terminal.List(o, items, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT"}, blockRow)
 	o.Cut("first", len(items), int64(len(found.Items)), math.MaxInt64)
 	if found.Unreadable > 0 {
-		fmt.Fprintf(o.Stderr, "weir: %s in Redis cannot be read by this build\n", terminal.Plural(found.Unreadable, "key"))
+		fmt.Fprintf(o.Stderr, "weir: %s in Redis cannot be read by this build\n", plural.Of(found.Unreadable, "key"))
 	}
 	return err
 }

@@ -39,11 +39,16 @@ func addCompletion(a *app, root *cobra.Command) {
 		"weir rules promote":  suggestRules(a, func(m rules.Mode) bool { return m != rules.ModeBlock }),
 		"weir rules demote":   suggestRules(a, func(m rules.Mode) bool { return m == rules.ModeBlock }),
 		"weir blocks release": suggestRules(a, func(rules.Mode) bool { return true }),
+		"weir allow show":     suggestAllow(a),
+		"weir allow add":      suggestAllow(a),
+		"weir allow remove":   suggestAllow(a),
 	}
 	fixed := map[string]map[string][]string{
 		"weir":                   {"output": {"table", "json"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"}},
 		"weir run":               {"stages": service.AllStages()},
 		"weir ingest":            {"format": config.LineFormats(), "on-exists": {"error", "replace"}},
+		"weir backtest":          {"format": config.LineFormats(), "output": backtestFormats()},
+		"weir rules explain":     {"format": config.LineFormats()},
 		"weir history decisions": {"action": decisionActions()},
 	}
 	visitCommands(root, func(c *cobra.Command) {
@@ -89,6 +94,24 @@ func suggestRules(a *app, want func(rules.Mode) bool) suggest {
 			if want(all[i].Mode) {
 				names = append(names, cobra.CompletionWithDesc(all[i].Newest.Version.ID, string(all[i].Mode)+", of "+terminal.Safe(all[i].Newest.Version.Owner)))
 			}
+		}
+		return names, err
+	})
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return find(cmd, args, begun)
+	}
+}
+
+// suggestAllow suggests the allow lists, as first argument.
+func suggestAllow(a *app) suggest {
+	find := suggestNames(a, func(ctx context.Context, s *history.Store) ([]string, error) {
+		all, err := s.Rules.AllowLists(ctx)
+		var names []string
+		for i := range all {
+			names = append(names, cobra.CompletionWithDesc(all[i].List.ID, "of "+terminal.Safe(all[i].List.Owner)))
 		}
 		return names, err
 	})

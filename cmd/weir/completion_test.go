@@ -81,6 +81,19 @@ func TestCompletionIsSilentWhenHistoryIsAway(t *testing.T) {
 	}
 }
 
+// A file is a file to the shell; where there are few values, these are suggested.
+func TestCompletionOfBacktest(t *testing.T) {
+	for words, want := range map[string]string{"--output": "table\njson\ncsv\n:4\n", "--format": "weir\njson\ncombined\n", "": ":0\n"} {
+		args := []string{"__complete", "backtest"}
+		if words != "" {
+			args = append(args, words)
+		}
+		if o := outcomeOf(t, append(args, "")...); !strings.HasPrefix(o.stdout, want) {
+			t.Errorf("backtest %s: suggested %q, want %q", words, o.stdout, want)
+		}
+	}
+}
+
 func TestCompletionScripts(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		if o := outcomeOf(t, "completion", shell); !strings.Contains(o.stdout, "__complete") {

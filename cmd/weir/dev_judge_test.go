@@ -145,7 +145,7 @@ func TestDevJudgesTheDemo(t *testing.T) {
 	var all sync.WaitGroup
 	two := make(chan struct{}, 2)
 	for i, test := range tests {
-		args := append([]string{"dev", "--demo-seconds", fmt.Sprint(devserver.MinDemo), "--exit", "--seed", fmt.Sprint(devSeed), "--config", emptyFile(t),
+		args := append([]string{"dev", "--demo-seconds", fmt.Sprint(demo.MinDuration.Seconds()), "--exit", "--seed", fmt.Sprint(devSeed), "--config", emptyFile(t),
 			"--console-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0"}, test.args...)
 		all.Go(func() {
 			two <- struct{}{}

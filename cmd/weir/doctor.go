@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/internal/plural"
 )
 
 // doctorTimeout bounds a whole run of weir doctor, unless --timeout says otherwise.
@@ -25,8 +26,8 @@ func doctorCommand(a *app) *cobra.Command {
 	var events int
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look at everything an installation needs, and say how to mend what is wrong",
-		Long: `Look at everything an installation needs, and say of each thing whether it is as it should be, and how to mend it if not:
+		Short: "Look at everything an installation needs, and name the remedy for what is wrong",
+		Long: `Look at everything an installation needs, and say of each thing whether it is as it should be, and the remedy if not:
 the configuration, Kafka with its topics and groups, Redis, PostgreSQL, their clocks, the stages and their partitions, dead
 letters, and the newest events: which identities they carry, whether their times are right, which rules match none of them.
 
@@ -94,7 +95,7 @@ func showFindings(a *app, found []doctor.Finding) error {
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "%d ok, %s, %d failed\n", count[doctor.OK], terminal.Plural(count[doctor.Warn], "warning"), count[doctor.Fail])
+	fmt.Fprintf(&b, "%d ok, %s, %d failed\n", count[doctor.OK], plural.Of(count[doctor.Warn], "warning"), count[doctor.Fail])
 	_, err := io.WriteString(a.Stdout, b.String())
 	return err
 }

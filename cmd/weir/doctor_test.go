@@ -38,7 +38,7 @@ func (b *bed) doctor(args ...string) (map[string]doctor.Finding, int) {
 			b.t.Errorf("two lines about %s", f.Check)
 		}
 		if found[f.Check] = f; f.Status != doctor.OK && f.Remedy == "" {
-			b.t.Errorf("%s is %s, and nothing says how to mend it: %s", f.Check, f.Status, f.Found)
+			b.t.Errorf("%s is %s, and has no remedy: %s", f.Check, f.Status, f.Found)
 		}
 		if f.Status == doctor.Fail {
 			failures++
@@ -51,15 +51,15 @@ func (b *bed) doctor(args ...string) (map[string]doctor.Finding, int) {
 }
 
 // wantFinding looks for one line.
-func wantFinding(t *testing.T, found map[string]doctor.Finding, check string, st doctor.Status, text, mend string) {
+func wantFinding(t *testing.T, found map[string]doctor.Finding, check string, st doctor.Status, text, remedy string) {
 	t.Helper()
 	f, ok := found[check]
 	if !ok {
 		t.Errorf("no line about %q among %v", check, found)
 		return
 	}
-	if f.Status != st || !strings.Contains(f.Found, text) || !strings.Contains(f.Remedy, mend) {
-		t.Errorf("%s: %s: %q, mend %q; want %s with %q, mend %q", check, f.Status, f.Found, f.Remedy, st, text, mend)
+	if f.Status != st || !strings.Contains(f.Found, text) || !strings.Contains(f.Remedy, remedy) {
+		t.Errorf("%s: %s: %q, remedy %q; want %s with %q, remedy %q", check, f.Status, f.Found, f.Remedy, st, text, remedy)
 	}
 }
 
@@ -204,7 +204,7 @@ func nowhere(t *testing.T) string {
 func TestDoctorWithServersAway(t *testing.T) {
 	for _, tc := range []struct {
 		name, flag, value string
-		mend              string
+		remedy            string
 		still, not        []string
 	}{
 		{"kafka", "--kafka-brokers", "%s", "start Kafka", []string{"redis", "postgres", "stream live", "clock postgres", "partitions"}, []string{"topic", "events", "stage"}},
@@ -217,7 +217,7 @@ func TestDoctorWithServersAway(t *testing.T) {
 			address := nowhere(t)
 			b.set(tc.flag, fmt.Sprintf(tc.value, address))
 			found, failures := b.doctor()
-			wantFinding(t, found, tc.name, doctor.Fail, address, tc.mend)
+			wantFinding(t, found, tc.name, doctor.Fail, address, tc.remedy)
 			if failures != 1 || strings.Contains(fmt.Sprint(found), "hunter2") {
 				t.Errorf("%d failures, want one, without the password: %v", failures, found)
 			}
@@ -357,36 +357,17 @@ func TestDoctorFindsPartitionsThatStopped(t *testing.T) {
 	wantFinding(t, found, "stage route", doctor.Fail, "partitions 1 were not written by weir", "weir partitions")
 }
 
-// event is one event of a gateway, a while ago.
-func event(ago time.Duration, more string) string {
-	return fmt.Sprintf(`{"v":1,"time":%q,"ip":"198.51.100.7","method":"POST","path":"/v1/guest-tokens","status":201%s}`,
-		time.Now().Add(-ago).UTC().Format(time.RFC3339Nano), more)
-}
-
-func repeat(n int, line string) []string {
-	return strings.Split(strings.Repeat(line+"\n", n)[:n*(len(line)+1)-1], "\n")
-}
-
-const deviceRule = `
-id: devices
-owner: identity
-match: {path: /v1/guest-tokens}
-key: [ip, device]
-limit: 1000
-window: 60s
-block: {key: [ip], ttl: 10m}
-`
-
 func TestDoctorReadsTheNewestEvents(t *testing.T) {
 	b := fullBed(t)
 	b.ok("migrate")
-	b.ok("rules", "apply", "-f", writeFile(t, "devices.yaml", deviceRule))
-	b.appendRaw(b.names().Requests, append(repeat(20, event(-time.Hour, "")), `{"v":1,`)...)
+	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", strings.Replace(tokenRule, "key: [ip]", "key: [ip, device]", 1)))
+	ahead := fmt.Sprintf(`{"v":1,"time":%q,"ip":"198.51.100.7","method":"POST","path":"/v1/guest-tokens"}`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339Nano))
+	b.appendRaw(b.names().Requests, append(slices.Repeat([]string{ahead}, 20), `{"v":1,`)...)
 	found, _ := b.doctor("--events", "15")
 	wantFinding(t, found, "events", doctor.Warn, "15 events looked at", "events.format")
 	wantFinding(t, found, "events", doctor.Warn, "1 cannot be read (malformed 1)", "events.format")
 	wantFinding(t, found, "event times", doctor.Warn, "14 of 14 come from the future", "NTP")
-	wantFinding(t, found, "identity device", doctor.Fail, "never fire: devices", "identity.device")
+	wantFinding(t, found, "identity device", doctor.Fail, "never fire: tokens", "identity.device")
 }
 
 func TestDoctorShowsRecentDeadLetters(t *testing.T) {

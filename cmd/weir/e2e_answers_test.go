@@ -80,7 +80,7 @@ func TestWhatDoesNotExistIsAnError(t *testing.T) {
 		{[]string{"history", "uncounted", "--rule", "Tokens"}, exitError, `did you mean tokens?`},
 		{[]string{"history", "hits", "--rule", "small", "--replay", "monday"}, exitError, `there is no rule "small"; known: other`},
 		{[]string{"history", "hits", "--replay", "munday"}, exitError, `there is no replay "munday"; did you mean monday?; weir history replays shows them`},
-		{[]string{"history", "hits", "--source", "foo=bar"}, exitUsage, `"foo" is no identity field; allowed: ip, device, user, api_key, session`},
+		{[]string{"history", "hits", "--source", "foo=bar"}, exitUsage, `"foo" is no field of a subject; allowed: ip, device, user, api_key, session`},
 		{[]string{"history", "hits", "--source", "300.1.1.1"}, exitUsage, `source "300.1.1.1" is no address`},
 		{[]string{"history", "decisions", "--source", "192.0.2.0/33"}, exitUsage, `is no address`},
 		{[]string{"history", "hits", "--since", tomorrow}, exitUsage, "--since: got " + tomorrow + ", which lies ahead of now"},
@@ -110,7 +110,8 @@ func TestReplayOfARuleThatMatchesNothingNamesTheRequests(t *testing.T) {
 	t.Parallel()
 	b := replayBed(t)
 	file := writeFile(t, "small.log", small())
-	regex := strings.Replace(smallRule, "match: {}", `match: {method: POST, path: "^/a$"}`, 1)
+	// Without a block: one that no request can meet is refused.
+	regex, _, _ := strings.Cut(strings.Replace(smallRule, "match: {}", `match: {method: POST, path: "^/a$"}`, 1), "block:")
 	o := b.weir("ingest", file, "--format", "combined", "--replay", "regex", "--rules", writeFile(t, "r.yaml", regex))
 	for _, want := range []string{"rule small matched none of 7 events: it watches POST ^/a$", "the most frequent requests of the file: GET /a (6), GET /b (1)", "nobody was over a limit"} {
 		if o.code != exitOK || !strings.Contains(o.stdout, want) {

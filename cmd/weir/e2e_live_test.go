@@ -292,7 +292,7 @@ func TestProcessesServeMetricsAndHealth(t *testing.T) {
 		metric string
 	}{
 		{[]string{"run"}, `serving metrics and health" address=(\S+)`, "weir_build_info"},
-		{[]string{"gate", "--listen", "127.0.0.1:0"}, `metrics=(\S+)`, "weir_gate_checks_total"},
+		{[]string{"gate", "--listen", "127.0.0.1:0"}, `metrics=(\S+)`, "weir_gate_decisions_total"},
 	} {
 		p := b.start(tc.args...)
 		address := p.awaitLog(tc.log)

@@ -128,7 +128,7 @@ func TestMigrateBesideRoutersKeepsTheGeneration(t *testing.T) {
 	}
 	m := stream.NewMigration(c, b.store(), kafka, "a test", stream.MigrateOptions{})
 	routed := func() (at []int64) {
-		commits, err := kafka.FetchCommits(t.Context(), ingest.Live.Group(c.Namespace, ingest.StageRoute), names.Requests, stream.UpTo(2))
+		commits, err := kafka.FetchCommits(t.Context(), ingest.Live.Group(c.Namespace, ingest.StageRoute), names.Requests, ingest.AllPartitions(2))
 		if err != nil {
 			t.Fatal(err)
 		}

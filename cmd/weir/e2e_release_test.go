@@ -52,7 +52,7 @@ func awaitBlocks(b *bed, want int) []blocklist.Listed {
 	return blocks
 }
 
-// decisionsOf counts the releases that history holds: each names somebody who was released.
+// releases counts the releases that history holds: each names somebody who was released.
 func (b *bed) releases() int {
 	b.t.Helper()
 	return len(decode[[]map[string]any](b, "history", "decisions", "--action", "released"))

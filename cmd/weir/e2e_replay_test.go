@@ -5,8 +5,10 @@ import (
 	"compress/gzip"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
+	"net/http"
 	"reflect"
 	"strings"
 	"testing"
@@ -167,6 +169,47 @@ func TestReplayFromStandardInputAndGzip(t *testing.T) {
 			t.Errorf("%s: exit code %d\n%s%s", name, o.code, o.stdout, o.stderr)
 		}
 	}
+}
+
+// Prometheus, which cannot know that a replay is one, must not take it for a live stream that is behind.
+func TestMetricsOfAReplayAreNotOfTheLiveStream(t *testing.T) {
+	t.Parallel()
+	b := replayBed(t)
+	address := fmt.Sprintf("127.0.0.1:%d", testbed.FreePort(t))
+	p := b.startAt(address, "ingest", writeFile(t, "small.log", small()), "--format", "combined", "--replay", "past", "--speed", "0.1",
+		"--rules", writeFile(t, "small.yaml", smallRule))
+	testbed.Eventually(t, 30*time.Second, func() error {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)
+		if err != nil {
+			return err
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = answer.Body.Close() }()
+		page, err := io.ReadAll(answer.Body)
+		if err != nil {
+			return err
+		}
+		got, err := series(b.flag("--namespace"), "replay", string(page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{
+			`weir_stage_lag_records{partition="0",stage="route"}`, `weir_stage_lag_seconds{partition="0",stage="detect"}`,
+			`weir_stage_partition_halted{partition="0",stage="record"}`, `weir_rule_uncounted_events_total{reason="late",rule="small",stage="detect"}`,
+			`weir_route_rule_events_total{outcome="matched",rule="small"}`, `weir_detect_hits_total{kind="hit",phase="open",rule="small"}`,
+			`weir_dead_letters_total{reason="malformed",stage="route"}`, `weir_history_rows_recorded_total{table="hits"}`,
+		} {
+			if _, ok := got[name]; !ok {
+				err = errors.Join(err, fmt.Errorf("no series %s", name))
+			}
+		}
+		return err
+	})
+	p.stop()
+	<-p.done
 }
 
 func TestReplayStoppedByItsUserSaysHowFarItCame(t *testing.T) {

@@ -129,9 +129,15 @@ type process struct {
 // start starts a command that runs until the test ends, or stop is called.
 func (b *bed) start(args ...string) *process {
 	b.t.Helper()
+	return b.startAt("127.0.0.1:0", args...)
+}
+
+// startAt is start of a command that serves its metrics at an address.
+func (b *bed) startAt(address string, args ...string) *process {
+	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.t.Context()))
 	p := &process{b: b, log: &lines{}, stop: cancel, done: make(chan int, 1)}
-	all := append(append(args, b.flags...), "--http-listen", "127.0.0.1:0")
+	all := append(append(args, b.flags...), "--http-listen", address)
 	go func() { p.done <- run(ctx, all, strings.NewReader(""), p.log, p.log) }()
 	b.t.Cleanup(func() {
 		cancel()

@@ -65,7 +65,7 @@ func runGate(parent context.Context, a *app, c *config.Config) error {
 	log := service.NewLogger(c.Log, a.Stderr)
 	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	registry := service.NewRegistry(readBuildVersion().Version)
+	registry := service.NewRegistry(readBuildVersion().Version, c.Namespace)
 	redis, err := service.OpenRedis(c)
 	if err != nil {
 		return err

@@ -63,7 +63,7 @@ func (f *lookFlags) parse(now time.Time) (looked, error) {
 			return l, usage.Errorf("--replay: %w", err)
 		}
 	}
-	since, err := parseSince(f.since, now)
+	since, err := parseTime("since", f.since, now)
 	if err != nil {
 		return l, err
 	}
@@ -78,8 +78,8 @@ func (f *lookFlags) parse(now time.Time) (looked, error) {
 	return l, nil
 }
 
-// parseSince reads a duration back from now, or a time; 0 for none.
-func parseSince(text string, now time.Time) (traffic.Time, error) {
+// parseTime reads a flag that is a duration back from now, or a time; 0 for none.
+func parseTime(flag, text string, now time.Time) (traffic.Time, error) {
 	if text == "" {
 		return 0, nil
 	}
@@ -88,10 +88,10 @@ func parseSince(text string, now time.Time) (traffic.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return 0, usage.Errorf("--since: got %q; allowed: a duration like 90m, 24h or 7d, or a time like 2026-01-31T12:00:00Z", text)
+		return 0, usage.Errorf("--%s: got %q; allowed: a duration like 90m, 24h or 7d, or a time like 2026-01-31T12:00:00Z", flag, text)
 	}
 	if t.After(now) {
-		return 0, usage.Errorf("--since: got %s, which lies ahead of now, %s; allowed: a time before", text, now.UTC().Format(time.RFC3339))
+		return 0, usage.Errorf("--%s: got %s, which lies ahead of now, %s; allowed: a time before", flag, text, now.UTC().Format(time.RFC3339))
 	}
 	return traffic.At(t), nil
 }
@@ -125,13 +125,18 @@ func listNewest[T any](a *app, rows []T, limit int, count func() (int64, error),
 func historyHits(a *app) *cobra.Command {
 	var f lookFlags
 	var merged bool
+	var kind string
 	c := &cobra.Command{
 		Use:   "hits",
 		Short: "List hits: who was over which rule's limit, when and how far",
 		Long: `List episodes of sources over a rule's limit, the newest first. An event is over when more than the rule's limit lie in its
 window; an episode goes from the first over event to the last one, and EVENTS counts all between them, both included.
-The table shows sources as they are known to the rule; --output json has the evidence, too.`,
+The table shows sources as they are known to the rule; --output json has the evidence, too.
+
+Listed are those over the limit. --kind near lists who came near it (a rule's near), --kind candidate who was over a limit on trial (its
+candidate's, or that of a pending version); nothing comes of either.`,
 		Example: `  weir history hits --since 24h --rule guest-token-flood
+  weir history hits --kind candidate --rule guest-token-flood
   weir history hits --source 192.0.2.1 --output json
   weir history hits --replay monday`,
 		Args: cobra.NoArgs,
@@ -140,11 +145,14 @@ The table shows sources as they are known to the rule; --output json has the evi
 			if err != nil {
 				return err
 			}
+			if err := usage.OneOf("kind", kind, episodeKinds()...); err != nil {
+				return err
+			}
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
 				if err := l.check(ctx, s); err != nil {
 					return err
 				}
-				q := history.HitQuery{Stream: l.stream, Rule: f.rule, Source: l.source, Since: l.since, Merged: merged, Limit: f.limit}
+				q := history.HitQuery{Kind: detectors.Kind(kind), Stream: l.stream, Rule: f.rule, Source: l.source, Since: l.since, Merged: merged, Limit: f.limit}
 				hits, err := s.Hits(ctx, q)
 				if err != nil {
 					return err
@@ -156,7 +164,12 @@ The table shows sources as they are known to the rule; --output json has the evi
 	}
 	f.register(c, true)
 	c.Flags().BoolVar(&merged, "merged", false, "also episodes that a late event joined to another one")
+	c.Flags().StringVar(&kind, "kind", string(detectors.KindHit), "episodes of this kind: "+strings.Join(episodeKinds(), ", "))
 	return c
+}
+
+func episodeKinds() []string {
+	return []string{string(detectors.KindHit), string(detectors.KindNear), string(detectors.KindCandidate)}
 }
 
 func hitRow(h history.RecordedHit) []string {

@@ -18,8 +18,10 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -153,7 +155,7 @@ func ingestFiles(parent context.Context, a *app, c *config.Config, f *ingestFlag
 }
 
 func ingestLive(ctx context.Context, a *app, c *config.Config, r *stream.Reading) error {
-	registry := service.NewRegistry(readBuildVersion().Version)
+	registry := service.NewRegistry(readBuildVersion().Version, c.Namespace)
 	in, err := service.Open(ctx, c, a.quietLogger(c), registry, false)
 	if err != nil {
 		return err
@@ -184,40 +186,54 @@ func ingestReplay(ctx context.Context, a *app, c *config.Config, f *ingestFlags,
 	o := stream.ReplayOptions{Name: f.replay, Partitions: f.partitions, Replace: f.onExists == "replace", KeepTopics: f.keepTopics}
 	var err error
 	if len(f.rules) > 0 {
-		if o.Rules, err = replayRules(a, f.rules, c); err != nil {
+		if o.Rules, o.Allow, err = replayRules(a, f.rules, c, nil); err != nil {
 			return err
 		}
 	}
-	summary, err := stream.Replay(ctx, c, a.quietLogger(c), service.NewRegistry(readBuildVersion().Version), r, o)
+	summary, err := stream.Replay(ctx, c, a.quietLogger(c), service.NewReplayRegistry(readBuildVersion().Version, c.Namespace), r, o)
 	if err != nil {
 		return err
 	}
 	return showReplay(&a.Output, summary)
 }
 
-// replayRules reads the rules of --rules; each is its own first version.
-func replayRules(a *app, from []string, c *config.Config) ([]rules.Version, error) {
-	docs, err := ruleFiles(a, from, c.Identity)
-	if err != nil {
-		return nil, err
+// replayRules reads the rules of --rules, each its own first version, and the allow lists beside them. stored are lists that rules may
+// name, too; one of the files with the same id takes the place of such a list.
+func replayRules(a *app, from []string, c *config.Config, stored []rulestore.AllowList) ([]rules.Version, []rules.AllowList, error) {
+	names := make([]string, len(stored))
+	for i := range stored {
+		names[i] = stored[i].List.ID
 	}
-	out := make([]rules.Version, len(docs))
-	for i, d := range docs {
+	set, err := ruleFiles(a, from, c, names)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(set.Rules) == 0 {
+		return nil, nil, fmt.Errorf("got no rules in %s, allowed at least one beside the allow lists", strings.Join(from, ", "))
+	}
+	out := make([]rules.Version, len(set.Rules))
+	for i, d := range set.Rules {
 		out[i], _ = rules.NextVersion(nil, d)
 	}
-	return out, nil
+	lists := set.AllowLists
+	for i := range stored {
+		if !slices.ContainsFunc(set.AllowLists, func(l rules.AllowList) bool { return l.ID == stored[i].List.ID }) {
+			lists = append(lists, stored[i].List)
+		}
+	}
+	return out, lists, nil
 }
 
 func showLive(o *terminal.Output, s stream.LiveSummary) error {
 	if o.Format == "json" {
 		return o.WriteJSON(s)
 	}
-	fmt.Fprintf(o.Stdout, "%s sent of %s, in %s\n", terminal.Plural(s.Events, "event"), terminal.Plural(s.Lines, "line"), terminal.Seconds(s.Took))
+	fmt.Fprintf(o.Stdout, "%s sent of %s, in %s\n", plural.Of(s.Events, "event"), plural.Of(s.Lines, "line"), terminal.Seconds(s.Took))
 	showDead(o, s.Dead)
 	showTooLate(o, s.TooLate)
 	if s.Late > 0 {
 		fmt.Fprintf(o.Stdout, "%d of %s are too late for every rule and count nowhere, unless weir run is behind: they are old by %s\n"+
-			"weir history late tells how many were late for which rule; weir ingest --replay NAME counts what is old\n", s.Late, terminal.Plural(s.Events, "event"), s.Lateness)
+			"weir history late tells how many were late for which rule; weir ingest --replay NAME counts what is old\n", s.Late, plural.Of(s.Events, "event"), s.Lateness)
 	}
 	if s.Events == 0 && s.Lines > 0 {
 		return errors.New("not one line could be read")
@@ -233,7 +249,7 @@ func showDead(o *terminal.Output, dead map[string]int64) {
 
 func showTooLate(o *terminal.Output, n int64) {
 	if n > 0 {
-		fmt.Fprintf(o.Stdout, "came too late for --reorder: %s, sent all the same\n", terminal.Plural(n, "event"))
+		fmt.Fprintf(o.Stdout, "came too late for --reorder: %s, sent all the same\n", plural.Of(n, "event"))
 	}
 }
 
@@ -252,7 +268,7 @@ func showReplay(o *terminal.Output, s stream.Summary) error {
 }
 
 func replayTable(o *terminal.Output, s stream.Summary) error {
-	fmt.Fprintf(o.Stdout, "replay %s: %s of %s", s.Replay, terminal.Plural(s.Events, "event"), terminal.Plural(s.Lines, "line"))
+	fmt.Fprintf(o.Stdout, "replay %s: %s of %s", s.Replay, plural.Of(s.Events, "event"), plural.Of(s.Lines, "line"))
 	if s.Events > 0 && s.Last != 0 {
 		fmt.Fprintf(o.Stdout, ", %s to %s", terminal.Time(s.First), terminal.Time(s.Last))
 	}
@@ -263,7 +279,7 @@ func replayTable(o *terminal.Output, s stream.Summary) error {
 	}
 	showTooLate(o, s.TooLate)
 	if s.Forced > 0 {
-		fmt.Fprintf(o.Stdout, "sent early because the --reorder buffer was full: %s\n", terminal.Plural(s.Forced, "event"))
+		fmt.Fprintf(o.Stdout, "sent early because the --reorder buffer was full: %s\n", plural.Of(s.Forced, "event"))
 	}
 	fmt.Fprintln(o.Stdout)
 	head := append([]string{"RULE", "SOURCES", "EPISODES", "EVENTS", "MATCHED"}, uncountedHead()...)

@@ -15,12 +15,13 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
-	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/loadgen"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -194,18 +195,18 @@ func (f *loadgenFlags) start() traffic.Time {
 	return service.Now().Add(-f.settings.Duration)
 }
 
-// describe says what load it is, before it begins.
+// describeLoad says what load it is, before it begins.
 func describeLoad(a *app, s *loadgen.Settings) {
 	bound := "for " + s.Duration.String()
 	if s.Events > 0 {
-		bound += fmt.Sprintf(" or %s", terminal.Plural(s.Events, "event"))
+		bound += fmt.Sprintf(" or %s", plural.Of(s.Events, "event"))
 	}
 	var patterns []string
 	for n := range min(s.Abusers, len(s.Patterns)) {
 		patterns = append(patterns, string(s.Patterns[n]))
 	}
-	fmt.Fprintf(a.Stderr, "seed %d: %s at %s requests/s, %s (%s), %s\n", s.Seed, terminal.Plural(s.Viewers, "viewer"), terminal.Amount(s.Rate),
-		terminal.Plural(s.Abusers, "abuser"), strings.Join(patterns, ", "), bound)
+	fmt.Fprintf(a.Stderr, "seed %d: %s at %s requests/s, %s (%s), %s\n", s.Seed, plural.Of(s.Viewers, "viewer"), terminal.Amount(s.Rate),
+		plural.Of(s.Abusers, "abuser"), strings.Join(patterns, ", "), bound)
 }
 
 // runLoad sends a load and closes its truth.
@@ -244,7 +245,7 @@ func loadLive(parent context.Context, a *app, c *config.Config, f *loadgenFlags)
 	log := a.quietLogger(c)
 	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	registry := service.NewRegistry(readBuildVersion().Version)
+	registry := service.NewRegistry(readBuildVersion().Version, c.Namespace)
 	in, err := service.Open(ctx, c, log, registry, false)
 	if err != nil {
 		return err
@@ -282,6 +283,9 @@ func rulesUsed(routing *rules.Routing) []loadgen.RuleUsed {
 	var used []loadgen.RuleUsed
 	for i := range routing.Rules {
 		r := &routing.Rules[i]
+		if r.Pending {
+			continue // the load is judged by what acts
+		}
 		used = append(used, loadgen.RuleUsed{ID: r.ID, Version: r.Number, Lineage: r.Lineage})
 	}
 	return used
@@ -291,7 +295,7 @@ func rulesUsed(routing *rules.Routing) []loadgen.RuleUsed {
 func endOffsets(ctx context.Context, in *service.Installation, e *loadgen.End) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), service.AnswerTimeout)
 	defer cancel()
-	partitions := stream.UpTo(in.RequestsPartitions)
+	partitions := ingest.AllPartitions(in.RequestsPartitions)
 	bounds, err := in.Kafka.Log(in.Names.Requests).Bounds(bounded, partitions)
 	if err != nil {
 		return fmt.Errorf("asking where %s ends after the load: %w", in.Names.Requests, err)
@@ -330,9 +334,9 @@ func loadToFile(parent context.Context, a *app, f *loadgenFlags) (err error) {
 	h := loadgen.Header{Started: f.start(), Parameters: f.settings}
 	out := a.Stdout
 	if f.to != "-" {
-		file, err := loadgen.Create("--to", f.to)
-		if err != nil {
-			return err
+		file, cerr := loadgen.Create("--to", f.to) // not err, which the closing of file may set
+		if cerr != nil {
+			return cerr
 		}
 		defer func() { err = errors.Join(err, file.Close()) }()
 		out = file
@@ -366,7 +370,7 @@ func showLoad(a *app, f *loadgenFlags, out loadgen.Outcome, took time.Duration) 
 	if !out.Complete {
 		end = ", and ended early"
 	}
-	fmt.Fprintf(to, "%s %s in %s%s\n", terminal.Plural(out.Events, "event"), verb, terminal.Seconds(took.Seconds()), end)
+	fmt.Fprintf(to, "%s %s in %s%s\n", plural.Of(out.Events, "event"), verb, terminal.Seconds(took.Seconds()), end)
 	if out.Behind > time.Second {
 		fmt.Fprintf(to, "up to %s behind the schedule: fewer events a second would arrive in time\n", out.Behind.Round(10*time.Millisecond))
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/loadgen"
 	"github.com/weirhq/weir/internal/loadgen/verify"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -86,7 +87,7 @@ func verifyLoad(parent context.Context, a *app, c *config.Config, f *verifyFlags
 	log := a.quietLogger(c)
 	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	in, err := service.Open(ctx, c, log, service.NewRegistry(readBuildVersion().Version), false)
+	in, err := service.Open(ctx, c, log, service.NewRegistry(readBuildVersion().Version, c.Namespace), false)
 	if err != nil {
 		return err
 	}
@@ -165,7 +166,7 @@ func verdictRow(v loadgen.Verdict) []string {
 		strconv.Itoa(c.Episodes), equal, strconv.Itoa(c.Unequal), strconv.Itoa(c.Open), strconv.Itoa(c.Unsure), v.Verdict)
 }
 
-// explain says what the table cannot.
+// explainVerdict says what the table cannot.
 func explainVerdict(a *app, v *loadgen.Verdict) {
 	say := func(format string, args ...any) { fmt.Fprintf(a.Stdout, v.Rule+": "+format+"\n", args...) }
 	if v.Reason != "" {
@@ -176,14 +177,14 @@ func explainVerdict(a *app, v *loadgen.Verdict) {
 		return
 	}
 	if c.Doubted > 0 {
-		say("%s may have come too late for it, or are not certain to have been sent: sources that hang on them are unsure", terminal.Plural(c.Doubted, "event"))
+		say("%s may have come too late for it, or are not certain to have been sent: sources that hang on them are unsure", plural.Of(c.Doubted, "event"))
 	}
 	if c.Shared > 0 {
-		say("%s share a window with other traffic and are not judged", terminal.Plural(c.Shared, "event"))
+		say("%s share a window with other traffic and are not judged", plural.Of(c.Shared, "event"))
 	}
 	if c.Disordered > 0 {
 		say("%s are of sources that may be over or not, depending on the order of events, and may be missed: such sources are unsure",
-			terminal.Plural(c.Disordered, "event"))
+			plural.Of(c.Disordered, "event"))
 	}
 	if c.Before > 0 {
 		say("%s over since before the load and not judged: another load used the same identities", wasWere(c.Before))
@@ -192,7 +193,7 @@ func explainVerdict(a *app, v *loadgen.Verdict) {
 		say("%s", d)
 	}
 	if all := c.Missing + c.Extra + c.Unequal; all > len(c.Differences) {
-		say("and %s more", terminal.Plural(all-len(c.Differences), "difference"))
+		say("and %s more", plural.Of(all-len(c.Differences), "difference"))
 	}
 }
 
@@ -203,19 +204,19 @@ func wasWere(sources int) string {
 	return fmt.Sprintf("%d sources were", sources)
 }
 
-// conclude is the last line.
+// concludeVerdicts writes the last line. Its error is the exit code's.
 func concludeVerdicts(a *app, t *loadgen.Truth, differ, agree int) error {
 	if t.End == nil {
 		fmt.Fprintln(a.Stdout, "the load was killed: its last chunk may be in the stream or not")
 	}
 	switch {
 	case differ > 0:
-		fmt.Fprintf(a.Stdout, "history differs from the truth on %s\n", terminal.Plural(differ, "rule"))
+		fmt.Fprintf(a.Stdout, "history differs from the truth on %s\n", plural.Of(differ, "rule"))
 		return errSaid
 	case agree == 0:
 		fmt.Fprintln(a.Stdout, "no rule could be judged")
 		return errSaid
 	}
-	fmt.Fprintf(a.Stdout, "history agrees with the truth on %s\n", terminal.Plural(agree, "rule"))
+	fmt.Fprintf(a.Stdout, "history agrees with the truth on %s\n", plural.Of(agree, "rule"))
 	return nil
 }

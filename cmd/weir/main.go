@@ -3,11 +3,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +18,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/detectors"
 )
 
 func main() {
@@ -85,7 +89,8 @@ func (a *app) root() *cobra.Command {
 New rules are in shadow: they record who is over, and refuse nobody until they are promoted.
 
 Exit codes: 0 done, 1 failed, 2 the command line or the configuration is wrong.`,
-		Example: `  weir migrate
+		Example: `  weir backtest access.log.gz --format combined -f rules/
+  weir migrate
   weir rules apply -f rules/
   weir run
   weir history hits --since 24h`,
@@ -118,8 +123,8 @@ func (a *app) groups(root *cobra.Command) {
 		commands []*cobra.Command
 	}{
 		{"stream", []*cobra.Command{devCommand(a), migrateCommand(a), runCommand(a), gateCommand(a), readyCommand(a), ingestCommand(a), partitionsCommand(a)}},
-		{"look", []*cobra.Command{rulesCommand(a), blocksCommand(a), whyCommand(a), historyCommand(a)}},
-		{"other", []*cobra.Command{doctorCommand(a), loadgenCommand(a), configCommand(a), versionCommand(a)}},
+		{"look", []*cobra.Command{backtestCommand(a), rulesCommand(a), allowCommand(a), blocksCommand(a), whyCommand(a), historyCommand(a)}},
+		{"other", []*cobra.Command{doctorCommand(a), dashboardsCommand(a), loadgenCommand(a), configCommand(a), versionCommand(a)}},
 	} {
 		for _, c := range g.commands {
 			c.GroupID = g.id
@@ -137,4 +142,54 @@ func family(use, short, example string, commands ...*cobra.Command) *cobra.Comma
 	}
 	c.AddCommand(commands...)
 	return c
+}
+
+// linkedVersion is the version of a build that cannot know it by itself, as in an image, where there is no git: go build
+// -ldflags "-X main.linkedVersion=v1.2.3". Only the linker writes it, which takes nothing but a package's variable.
+var linkedVersion string
+
+// buildVersion describes this binary.
+type buildVersion struct {
+	Version      string `json:"version"`
+	Revision     string `json:"revision,omitempty"`
+	Go           string `json:"go"`
+	RecordFormat int    `json:"record_format"`
+	HitFormat    int    `json:"hit_format"`
+}
+
+func readBuildVersion() buildVersion {
+	v := buildVersion{
+		Version: cmp.Or(linkedVersion, "(devel)"), Go: runtime.Version(), RecordFormat: detectors.RecordFormat, HitFormat: detectors.HitFormat,
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if linkedVersion == "" && info.Main.Version != "" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			v.Revision = s.Value
+		}
+	}
+	return v
+}
+
+func versionCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Show the version and the formats that this build writes",
+		Example: "  weir version\n  weir version --output json",
+		Args:    cobra.NoArgs,
+		RunE: a.does(func(*cobra.Command, []string) error {
+			v := readBuildVersion()
+			if a.Format == "json" {
+				return a.WriteJSON(v)
+			}
+			_, err := fmt.Fprintf(a.Stdout, "weir %s %s\nkeyed records: format %d; hits: format %d\n",
+				v.Version, v.Go, v.RecordFormat, v.HitFormat)
+			return err
+		}),
+	}
 }

@@ -194,3 +194,33 @@ func TestConfigShowMasksSecrets(t *testing.T) {
 		}
 	}
 }
+
+// What tries rules needs no server, and says by its exit code what came of it.
+func TestRulesAreTriedWithoutAServer(t *testing.T) {
+	examples := filepath.Join("..", "..", "examples")
+	broken := filepath.Join(t.TempDir(), "rule.yaml")
+	const rule = "id: r\nowner: a\nmatch: {}\nkey: [ip]\nlimit: 1\nwindow: 1m\ntests:\n"
+	for _, tt := range []struct {
+		tests, stdin string
+		args         []string
+		code         int
+		want         string
+	}{
+		{"", "", []string{"rules", "test", examples}, exitOK, "ok    " + filepath.Join(examples, "rules", "login-burst.yaml")},
+		{"  - {name: a, timeline: [{at: 0s, ip: 192.0.2.1}], expect: {hits: [{count: 1}]}}\n", "", []string{"rules", "test", broken}, exitError, "--- FAIL: r/a"},
+		{"  - {name: a, timelin: []}\n", "", []string{"rules", "lint", "-f", broken}, exitError, ""},
+		{"  - {name: a, timelin: []}\n", "", []string{"rules", "test", broken}, exitError, ""},
+		{"", "", []string{"rules", "test"}, exitUsage, ""},
+		{"", "", []string{"rules", "test", examples, "--run", "("}, exitUsage, ""},
+		{"", "{\"v\":1,\"time\":\"2026-01-01T00:00:00Z\",\"ip\":\"192.0.2.1\",\"method\":\"POST\",\"path\":\"/login\"}", []string{"rules", "explain", "login-burst", "-f", filepath.Join(examples, "rules"), "--event", "-"}, exitOK, "count 1 of limit 10: not over"},
+		{"", "", []string{"rules", "explain", "login-burst", "-f", filepath.Join(examples, "rules")}, exitUsage, ""},
+		{"", "", []string{"rules", "schema"}, exitOK, `"$schema": "https://json-schema.org/draft/2020-12/schema"`},
+	} {
+		if err := os.WriteFile(broken, []byte(rule+tt.tests), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := offline(t, tt.stdin, tt.args...); got.code != tt.code || !strings.Contains(got.stdout, tt.want) {
+			t.Errorf("%v: got %+v", tt.args, got)
+		}
+	}
+}

@@ -64,7 +64,7 @@ func askReady(ctx context.Context, o *terminal.Output, listens string) error {
 	return err
 }
 
-// reachable is the address by which this machine reaches who listens on listens: loopback, if that is every address.
+// reachable is the address at which this machine reaches a server that listens on listens: loopback, if that is every address.
 func reachable(listens string) (string, error) {
 	host, port, err := net.SplitHostPort(listens)
 	if err != nil {

@@ -7,49 +7,77 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/ruletry"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/cmd/weir/internal/versions"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
-	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/rules/condition"
 )
 
 func rulesCommand(a *app) *cobra.Command {
 	return family("rules", "Check, apply and promote rules", `  weir rules lint -f rules/
   weir rules apply -f rules/ --dry-run
   weir rules promote guest-token-flood --reason "two days of shadow, no viewer among the hits"`,
-		rulesLint(a), rulesApply(a), rulesList(a), rulesShow(a), rulesPromote(a), rulesDemote(a))
+		slices.Concat(versions.Commands(versionsHost(a)), tryCommands(a),
+			[]*cobra.Command{rulesLint(a), rulesApply(a), rulesList(a), rulesShow(a), rulesPromote(a), rulesDemote(a)})...)
+}
+
+// tryCommands are those that try documents without a server.
+func tryCommands(a *app) []*cobra.Command {
+	h := &ruletry.Host{
+		Output: &a.Output, Stdin: func() io.Reader { return a.stdin }, Config: a.config, Does: a.does, Failed: errSaid,
+		Documents: func(paths []string, env rules.Environment) (*rules.Set, error) { return readRules(a, paths, env) },
+	}
+	return h.Commands()
 }
 
 // ruleFiles reads rule documents from files, directories and standard input (-). What is probably not meant in them is said
-// on standard error.
-func ruleFiles(a *app, paths []string, identity traffic.IdentityMap) ([]rules.Document, error) {
-	return readRules(a, paths, rules.Environment{Identity: identity, Warn: func(p rules.Problem) {
-		fmt.Fprintf(a.Stderr, "weir: warning: %s\n", p.Error())
-	}})
+// on standard error. stored are the ids of the allow lists that rules may name beside those of the files.
+func ruleFiles(a *app, paths []string, c *config.Config, stored []string) (*rules.Set, error) {
+	env, err := ruleEnvironment(c, func(p rules.Problem) { fmt.Fprintf(a.Stderr, "weir: warning: %s\n", p.Error()) })
+	if err != nil {
+		return nil, err
+	}
+	env.AllowLists = append([]string{}, stored...)
+	return readRules(a, paths, env)
 }
 
-func readRules(a *app, paths []string, env rules.Environment) ([]rules.Document, error) {
+// ruleEnvironment is what the documents of files are judged against.
+func ruleEnvironment(c *config.Config, warn func(rules.Problem)) (rules.Environment, error) {
+	conditions, err := condition.New()
+	if err != nil {
+		return rules.Environment{}, err
+	}
+	return rules.Environment{Identity: c.Identity, Conditions: conditions, Format: c.EventFormat(), Warn: warn, Tests: ruletry.CheckTests()}, nil
+}
+
+func readRules(a *app, paths []string, env rules.Environment) (*rules.Set, error) {
 	if len(paths) == 0 {
 		return nil, usage.Errorf("-f is required: a file or directory of rules, or - for standard input")
 	}
 	var files []rules.File
-	var trees []rules.Document
-	var problems []error
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err == nil && info.IsDir() {
-			docs, err := rules.LoadDir(os.DirFS(path), filepath.ToSlash(path), env)
-			trees, problems = append(trees, docs...), append(problems, err)
+			tree, err := rules.ReadDir(os.DirFS(path), filepath.ToSlash(path))
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, tree...)
 			continue
 		}
 		src, err := readBounded(a, path)
@@ -58,11 +86,15 @@ func readRules(a *app, paths []string, env rules.Environment) ([]rules.Document,
 		}
 		files = append(files, rules.File{Name: path, Src: src})
 	}
-	docs, err := rules.ParseFiles(files, env)
-	if err := errors.Join(append(problems, err)...); err != nil {
+	set, err := rules.ParseSet(files, env)
+	if err != nil {
 		return nil, err
 	}
-	return onceEach(append(trees, docs...))
+	if len(set.Rules)+len(set.AllowLists) == 0 {
+		return nil, fmt.Errorf("got no rules in %s of %s, allowed at least one rule in the files, or in the *.yaml or *.yml files of directories",
+			plural.Of(len(files), "file"), strings.Join(paths, ", "))
+	}
+	return set, nil
 }
 
 // readBounded reads a file of rules, and a byte more than is allowed of one that is too big, so that the parser says so.
@@ -78,21 +110,6 @@ func readBounded(a *app, path string) ([]byte, error) {
 	return src, errors.Join(err, f.Close())
 }
 
-// onceEach refuses an id that two of several -f have.
-func onceEach(docs []rules.Document) ([]rules.Document, error) {
-	seen := map[string]bool{}
-	for _, d := range docs {
-		if seen[d.ID] {
-			return nil, fmt.Errorf("rule %s is in two of the -f given; allowed: once", d.ID)
-		}
-		seen[d.ID] = true
-	}
-	if len(docs) == 0 {
-		return nil, errors.New("no rule in the files given")
-	}
-	return docs, nil
-}
-
 func rulesLint(a *app) *cobra.Command {
 	var from []string
 	c := &cobra.Command{
@@ -100,7 +117,8 @@ func rulesLint(a *app) *cobra.Command {
 		Short: "Check rule documents; needs no server",
 		Long: `Check rule documents against the configuration's identity map. Every problem is shown with file, line, field, what it got
 and what is allowed. The exit code is 1 if there is one. What is legal and probably not meant, such as a method that no request has, is
-warned about in the same form, and is no problem. No server is needed.`,
+warned about in the same form, and is no problem: so is the name of an allow list that is not in the files, since it may be stored. No
+server is needed.`,
 		Example: "  weir rules lint -f rules/\n  weir rules lint -f - < rule.yaml",
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
@@ -109,9 +127,13 @@ warned about in the same form, and is no problem. No server is needed.`,
 				return err
 			}
 			warnings := []rules.Problem{}
-			docs, err := readRules(a, from, rules.Environment{Identity: conf.Identity, Warn: func(p rules.Problem) { warnings = append(warnings, p) }})
+			env, err := ruleEnvironment(conf, func(p rules.Problem) { warnings = append(warnings, p) })
+			if err != nil {
+				return err
+			}
+			set, err := readRules(a, from, env)
 			if a.Format == "json" {
-				return lintJSON(&a.Output, docs, warnings, err)
+				return lintJSON(&a.Output, set, warnings, err)
 			}
 			for _, w := range warnings {
 				fmt.Fprintf(a.Stdout, "warning: %s\n", w.Error())
@@ -119,7 +141,11 @@ warned about in the same form, and is no problem. No server is needed.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(a.Stdout, "%s without a problem\n", terminal.Plural(len(docs), "rule"))
+			what := plural.Of(len(set.Rules), "rule")
+			if n := len(set.AllowLists); n > 0 {
+				what += " and " + plural.Of(n, "allow list")
+			}
+			_, err = fmt.Fprintf(a.Stdout, "%s without a problem\n", what)
 			return err
 		}),
 	}
@@ -128,16 +154,20 @@ warned about in the same form, and is no problem. No server is needed.`,
 }
 
 // lintJSON writes problems and warnings as arrays, empty when there are none.
-func lintJSON(o *terminal.Output, docs []rules.Document, warnings []rules.Problem, err error) error {
+func lintJSON(o *terminal.Output, set *rules.Set, warnings []rules.Problem, err error) error {
 	found := append([]rules.Problem{}, problemsIn(err)...)
 	if err != nil && len(found) == 0 {
 		return err // not about a document: a file that cannot be read
 	}
+	if set == nil {
+		set = &rules.Set{}
+	}
 	report := struct {
-		Rules    int             `json:"rules"`
-		Problems []rules.Problem `json:"problems"`
-		Warnings []rules.Problem `json:"warnings"`
-	}{len(docs), found, warnings}
+		Rules      int             `json:"rules"`
+		AllowLists int             `json:"allow_lists"`
+		Problems   []rules.Problem `json:"problems"`
+		Warnings   []rules.Problem `json:"warnings"`
+	}{len(set.Rules), len(set.AllowLists), found, warnings}
 	if werr := o.WriteJSON(report); werr != nil {
 		return werr
 	}
@@ -167,81 +197,90 @@ func rulesApply(a *app) *cobra.Command {
 	var from []string
 	var opts rulestore.ApplyOptions
 	var act actFlags
+	var yes bool
 	c := &cobra.Command{
 		Use:   "apply -f FILE|DIR",
 		Short: "Make the stored rules those of the documents",
-		Long: `Make the stored rules those of the documents, in one step, and show what changed. New rules start in shadow.
-Rules that are stored but not among the documents are kept, unless --prune removes them. An edit of a rule that blocks is
-refused if it may block more than before: demote it, apply, watch it, promote it again.`,
+		Long: `Make the stored rules and allow lists those of the documents, in one step, and show what changed. New rules start in shadow.
+Rules that are stored but not among the documents are kept, unless --prune removes them, and so are allow lists, which --prune removes
+where no rule names them. An edit of a rule that blocks acts at once if it can only block less. Otherwise it is pending: counted beside
+the version that blocks and never enforced, until weir rules promote makes it the one that blocks, or another document takes its place.
+Taking an entry back from an allow list that a blocking rule names is refused, if the rule was promoted with that entry. On a terminal
+the changes are shown and agreed to first.`,
 		Example: `  weir rules apply -f rules/ --dry-run
   weir rules apply -f rules/ --reason "looser limit for partners"
   weir rules apply -f rules/ --prune`,
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				docs, err := ruleFiles(a, from, s.config.Identity)
+				stored, err := s.allowNames(ctx)
 				if err != nil {
 					return err
 				}
-				plan, err := s.Rules.Apply(ctx, withSources(docs), act.by, act.reason, opts)
+				set, err := ruleFiles(a, from, s.config, stored)
 				if err != nil {
 					return err
 				}
-				if opts.DryRun {
-					return showPlan(&a.Output, plan, nil)
+				if opts.AllowLists = set.AllowLists; opts.Prune && len(set.Rules) == 0 {
+					return errors.New("--prune with allow lists alone would remove all rules: give the rules, too")
 				}
-				p := s.publishModes(ctx)
-				return showPlan(&a.Output, plan, &p)
+				return a.carry(ctx, s, rulestore.WithSources(set.Rules), versions.Act{By: act.by, Reason: act.reason}, opts, yes)
 			})
 		}),
 	}
 	fileFlag(c, &from)
 	c.Flags().BoolVar(&opts.DryRun, "dry-run", false, "show what would change, change nothing")
 	c.Flags().BoolVar(&opts.Prune, "prune", false, "remove stored rules that are not among the documents")
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask, as where standard input is no terminal")
 	act.register(c, a.environ)
 	return c
 }
 
-func withSources(docs []rules.Document) []rulestore.Document {
-	out := make([]rulestore.Document, len(docs))
-	for i, d := range docs {
-		out[i] = rulestore.Document{Document: d, Source: d.YAML()}
+// carry applies documents. Where somebody can be asked, the plan is shown first, and carried out only as it was shown.
+func (a *app) carry(ctx context.Context, s *store, docs []rulestore.Document, act versions.Act, opts rulestore.ApplyOptions, yes bool) error {
+	if !yes && !opts.DryRun && a.Format != "json" && versions.Asks(a.stdin) {
+		shown := opts
+		shown.DryRun = true
+		plan, err := s.Rules.Apply(ctx, docs, act.By, act.Reason, shown)
+		if err != nil {
+			return err
+		}
+		if plan.Changed() {
+			fmt.Fprint(a.Stderr, versions.PlanText(&plan))
+			if ok, err := versions.Agreed(a.stdin, a.Stderr); err != nil || !ok {
+				return errors.Join(err, errors.New("not applied"))
+			}
+		}
+		opts.Shown = &plan
 	}
-	return out
+	plan, err := s.Rules.Apply(ctx, docs, act.By, act.Reason, opts)
+	if err != nil {
+		return err
+	}
+	if opts.DryRun {
+		return showPlan(&a.Output, &plan, nil)
+	}
+	p := s.publishModes(ctx)
+	return showPlan(&a.Output, &plan, &p)
 }
 
-// showPlan writes one line for each rule and one for each field that changed, and whether gates were told: p, nil for a dry
-// run.
-func showPlan(o *terminal.Output, plan rulestore.Plan, p *publication) error {
+// showPlan writes a plan, and whether gates were told of it: p, nil for a dry run.
+func showPlan(o *terminal.Output, plan *rulestore.Plan, p *publication) error {
 	if o.Format == "json" {
 		return o.WriteJSON(struct {
-			rulestore.Plan
+			*rulestore.Plan
 			*publication
 		}{plan, p})
 	}
-	var b strings.Builder
-	for _, c := range plan.Changes {
-		fmt.Fprintf(&b, "%-9s %s version %d, %s", c.Kind, c.Rule, c.Version, c.Mode)
-		if c.Warming {
-			b.WriteString(", warming: its windows start empty")
-		}
-		b.WriteString("\n")
-		for _, line := range c.Diff {
-			fmt.Fprintf(&b, "            %s\n", terminal.Cell(line))
-		}
-		for _, reason := range c.Refused {
-			fmt.Fprintf(&b, "            would be refused: %s\n", terminal.Cell(reason))
-		}
-	}
+	said := "dry run: nothing was changed\n"
 	switch {
 	case p == nil:
-		b.WriteString("dry run: nothing was changed\n")
 	case !plan.Changed():
-		fmt.Fprintf(&b, "no change; routing version %d stays\n", plan.Routing)
+		said = fmt.Sprintf("no change; routing version %d stays\n", plan.Routing)
 	default:
-		fmt.Fprintf(&b, "applied as routing version %d\n", plan.Routing)
+		said = fmt.Sprintf("%sapplied as routing version %d\n", versions.Promotions(plan), plan.Routing)
 	}
-	if _, err := io.WriteString(o.Stdout, b.String()); err != nil || p == nil {
+	if _, err := io.WriteString(o.Stdout, versions.PlanText(plan)+said); err != nil || p == nil {
 		return err
 	}
 	return p.show(o.Stdout, plan.Changed(), "the rules are stored; weir run publishes them")
@@ -263,11 +302,13 @@ func rulesList(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				head := []string{"RULE", "MODE", "VERSION", "OWNER", "LIMIT", "WINDOW", "CHANGED", "BY", "NOT COUNTED 24H"}
+				now := service.Now().Std()
+				head := []string{"RULE", "MODE", "VERSION", "PENDING", "OWNER", "LIMIT", "WINDOW", "CHANGED", "BY", "NOT COUNTED 24H"}
 				return terminal.List(&a.Output, figured, head, func(r figuredRule) []string {
 					v := r.Newest.Version
 					return []string{
-						v.ID, string(r.Mode), strconv.Itoa(v.Number), terminal.Brief(v.Owner), strconv.Itoa(v.Limit),
+						v.ID, string(r.Mode), numberText(v.Number, r.Warm(now)), pendingText(&r.Rule, now), terminal.Brief(v.Owner),
+						strconv.Itoa(v.Limit) + raisedText(r.Raised, now),
 						duration.Format(v.Window), terminal.Stamp(r.Changed), terminal.Brief(r.ChangedBy),
 						uncountedText(&r.Uncounted),
 					}
@@ -307,12 +348,12 @@ func showRule(o *terminal.Output, r figuredRule) error {
 	if r.Removed {
 		removed = ", removed"
 	}
-	fmt.Fprintf(o.Stdout, "# mode %s since %s, set by %s%s\n# not counted in the last 24 h: %s\n%s\n", r.Mode, terminal.Stamp(r.Changed),
-		terminal.Cell(r.ChangedBy), removed, uncountedText(&r.Uncounted),
-		strings.TrimRight(r.Newest.Version.YAML(), "\n"))
-	fmt.Fprintln(o.Stdout)
-	return terminal.List(o, r.Versions, []string{"VERSION", "LINEAGE", "CREATED", "AUTHOR", "REASON"}, func(v rulestore.StoredVersion) []string {
-		return []string{strconv.Itoa(v.Version.Number), strconv.Itoa(v.Version.Lineage), terminal.Stamp(v.Created), terminal.Brief(v.Author), terminal.Brief(v.Reason)}
+	fmt.Fprintf(o.Stdout, "# mode %s since %s, set by %s%s\n# not counted in the last 24 h: %s\n", r.Mode, terminal.Stamp(r.Changed),
+		terminal.Cell(r.ChangedBy), removed, uncountedText(&r.Uncounted))
+	fmt.Fprint(o.Stdout, besideText(&r.Rule, service.Now().Std()))
+	fmt.Fprintf(o.Stdout, "%s\n\n", strings.TrimRight(r.Newest.Version.YAML(), "\n"))
+	return terminal.List(o, r.Versions, []string{"VERSION", "STATE", "LINEAGE", "CREATED", "AUTHOR", "REASON"}, func(v rulestore.StoredVersion) []string {
+		return []string{strconv.Itoa(v.Version.Number), r.StateOf(&v), strconv.Itoa(v.Version.Lineage), terminal.Stamp(v.Created), terminal.Brief(v.Author), terminal.Brief(v.Reason)}
 	})
 }
 

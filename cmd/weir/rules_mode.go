@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,35 +14,41 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/cmd/weir/internal/versions"
+	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
 )
 
 func rulesPromote(a *app) *cobra.Command {
 	var act actFlags
-	var override bool
+	change := rulestore.ModeChange{Mode: rules.ModeBlock}
 	c := &cobra.Command{
 		Use:   "promote RULE",
-		Short: "Let a rule block",
+		Short: "Let a rule block, or the pending version of one that blocks",
 		Long: `Let a rule block from now on. Look at its hits first: weir history hits --rule RULE. Gates are told at once; where Redis
 does not answer, weir run tells them when it does.
+Of a rule that blocks and has a pending version, that one blocks from now on, in the place of the one before; its windows go on. --version
+says which version was looked at, and refuses another. Where a rule does not block and has a pending version, it must be said.
 A rule whose document has no block is refused, and so is one whose log format carries no verdict: without it weir's own
 refusals would feed the rule's windows, and keep a client blocked for ever.`,
 		Example: `  weir rules promote guest-token-flood --reason "two days of shadow, no viewer among the hits"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return setMode(a, cmd, promotion(args[0], act.by, act.reason, override))
+			if cmd.Flags().Changed("version") && change.Version < 1 {
+				return usage.Errorf("--version: got %d; allowed: a version of the rule, from 1 on", change.Version)
+			}
+			change.Rule, change.By, change.Reason = args[0], act.by, act.reason
+			return setMode(a, cmd, change)
 		}),
 	}
-	c.Flags().BoolVar(&override, "override", false, "promote although the log format carries no verdict")
+	c.Flags().BoolVar(&change.Override, "override", false, "promote although the log format carries no verdict")
+	c.Flags().IntVar(&change.Version, "version", 0, "the version that is to block: the newest, or the pending one")
+	c.Flags().BoolVar(&change.Pending, "pending", false, "the pending version is to block")
 	act.register(c, a.environ)
 	act.reasonRequired(c)
 	return c
-}
-
-// promotion asks for a rule to block from now on.
-func promotion(rule, by, reason string, override bool) rulestore.ModeChange {
-	return rulestore.ModeChange{Rule: rule, Mode: rules.ModeBlock, By: by, Reason: reason, Override: override}
 }
 
 func rulesDemote(a *app) *cobra.Command {
@@ -49,7 +57,8 @@ func rulesDemote(a *app) *cobra.Command {
 		Use:   "demote RULE",
 		Short: "Stop a rule from blocking; its blocks hold no longer",
 		Long: `Put a rule back into shadow. Its blocks hold no longer, at every gate, within a second; it goes on to record hits. Gates are
-told by this command, whether or not weir run is running; where Redis does not answer, weir run tells them when it does.`,
+told by this command, whether or not weir run is running; where Redis does not answer, weir run tells them when it does. A pending version
+stays pending.`,
 		Example: `  weir rules demote guest-token-flood --reason "a partner is among the hits"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
@@ -80,7 +89,11 @@ func setMode(a *app, cmd *cobra.Command, change rulestore.ModeChange) error {
 
 func showMode(w io.Writer, set *rulestore.ModeSet) error {
 	if set.Changed {
-		_, err := fmt.Fprintf(w, "rule %s: mode %s, generation %d\n", set.Rule, set.Mode, set.Generation)
+		promoted := ""
+		if set.Replaced != 0 {
+			promoted = fmt.Sprintf(", version %d in place of %d", set.Version, set.Replaced)
+		}
+		_, err := fmt.Fprintf(w, "rule %s: mode %s, generation %d%s\n", set.Rule, set.Mode, set.Generation, promoted)
 		return err
 	}
 	reason := ""
@@ -156,4 +169,99 @@ func (p *publication) show(w io.Writer, changed bool, stored string) error {
 		_, err = fmt.Fprintf(w, "published to %s: gates act on it within a second\n", p.at)
 	}
 	return err
+}
+
+// versionsHost is what the commands about versions have of a.
+func versionsHost(a *app) *versions.Host {
+	return &versions.Host{
+		Output: &a.Output, Does: a.does, FileFlag: fileFlag,
+		Open: func(cmd *cobra.Command, work func(ctx context.Context, in versions.Installation) error) error {
+			return a.withStore(cmd, func(ctx context.Context, s *store) error { return work(ctx, &installation{a, s}) })
+		},
+		Audited: func(c *cobra.Command, reasonRequired bool) *versions.Act {
+			var flags actFlags
+			act := &versions.Act{}
+			run := c.RunE
+			c.RunE = func(cmd *cobra.Command, args []string) error {
+				*act = versions.Act{By: flags.by, Reason: flags.reason}
+				return run(cmd, args)
+			}
+			flags.register(c, a.environ)
+			if reasonRequired {
+				flags.reasonRequired(c)
+			}
+			return act
+		},
+		Completed: func(c *cobra.Command) { c.ValidArgsFunction = suggestRules(a, func(rules.Mode) bool { return true }) },
+	}
+}
+
+// installation is a store as the commands about versions see it.
+type installation struct {
+	a *app
+	s *store
+}
+
+func (in *installation) Store() *rulestore.Store { return in.s.Rules }
+
+func (in *installation) Trail() *audit.Trail { return in.s.Audit }
+
+func (in *installation) Named(ctx context.Context, rule string) (rulestore.Rule, error) {
+	return in.s.named(ctx, rule)
+}
+
+func (in *installation) Read(ctx context.Context, paths []string) (*rules.Set, error) {
+	stored, err := in.s.allowNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return ruleFiles(in.a, paths, in.s.config, stored)
+}
+
+func (in *installation) Carry(ctx context.Context, docs []rulestore.Document, act versions.Act, opts rulestore.ApplyOptions, yes bool) error {
+	return in.a.carry(ctx, in.s, docs, act, opts, yes)
+}
+
+// besideText is what a rule has beside its document and mode, as comments in front of the document.
+func besideText(r *rulestore.Rule, now time.Time) string {
+	var b strings.Builder
+	if warm := r.Warm(now); !warm.IsZero() {
+		fmt.Fprintf(&b, "# warming: its windows are full at %s\n", terminal.Stamp(warm))
+	}
+	if up := r.Raised; up.In(now) {
+		fmt.Fprintf(&b, "# limit %d until %s, set by %s: %s\n", up.Limit, terminal.Stamp(up.Until), terminal.Cell(up.By), terminal.Cell(up.Reason))
+	}
+	if p := r.Pending; p != nil {
+		fmt.Fprintf(&b, "# pending: version %d, of %s, by %s; counted, never enforced\n", p.Version.Number, terminal.Stamp(p.Created), terminal.Cell(p.Author))
+		if warm := r.WarmPending(now); !warm.IsZero() {
+			fmt.Fprintf(&b, "#   warming: its windows are full at %s\n", terminal.Stamp(warm))
+		}
+		for _, line := range rules.Diff(&r.Newest.Version.Document, &p.Version.Document) {
+			fmt.Fprintf(&b, "#   %s\n", terminal.Cell(line))
+		}
+	}
+	return b.String()
+}
+
+// pendingText is a rule's pending version in a word; nothing where there is none.
+func pendingText(r *rulestore.Rule, now time.Time) string {
+	if r.Pending == nil {
+		return ""
+	}
+	return numberText(r.Pending.Version.Number, r.WarmPending(now))
+}
+
+// numberText is a version whose windows are full at a time; zero: they are.
+func numberText(number int, full time.Time) string {
+	if full.IsZero() {
+		return strconv.Itoa(number)
+	}
+	return strconv.Itoa(number) + " (warming)"
+}
+
+func raisedText(up *rulestore.Raised, now time.Time) string {
+	if !up.In(now) {
+		return ""
+	}
+	return fmt.Sprintf(" (%d until %s)", up.Limit, terminal.Stamp(up.Until))
 }

@@ -58,7 +58,7 @@ A server that is away is waited for. Ctrl-C lets what is under way finish, withi
 //	hits     ───────┼───────────────────────────────────────────▶ Enforcer ──▶ Redis│
 //	blocks   ◀──────┼─────────────────────────────────────────────────┘     ▲       │
 //	blocks   ───────┼────────────────────────────▶ DecisionRecorder ──▶ PG  │       │
-//	                │               ModePublisher, Reconciler ──────────────┘       │
+//	                │               Publisher, Reconciler ──────────────────┘       │
 //	                │                 ▲ modes ── watch ── Postgres                  │
 //	                │  4 metrics: /metrics /livez /readyz                           │
 //	                └────────────────────────────────────────────────────────────────┘
@@ -68,7 +68,7 @@ func runStages(parent context.Context, a *app, c *config.Config, stages []string
 	log := service.NewLogger(c.Log, a.Stderr)
 	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	registry := service.NewRegistry(readBuildVersion().Version)
+	registry := service.NewRegistry(readBuildVersion().Version, c.Namespace)
 	in, err := service.Open(ctx, c, log, registry, slices.Contains(stages, ingest.StageEnforce))
 	if err != nil {
 		return err

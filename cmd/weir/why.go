@@ -21,6 +21,7 @@ import (
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -79,11 +80,13 @@ type whyStory struct {
 	Hit       *history.RecordedHit       `json:"hit"`
 	Decisions []history.RecordedDecision `json:"decisions"` // oldest first
 	// Block is the one that stands for the source by the rule; Holds says whether gates refuse for it, null: not known.
-	Block   *blocklist.Block `json:"block"`
-	Holds   *bool            `json:"holds"`
-	Unheld  string           `json:"unheld,omitempty"`  // why gates refuse nobody for it
-	Unknown string           `json:"unknown,omitempty"` // why it is not known
-	Release string           `json:"release_command,omitempty"`
+	Block *blocklist.Block `json:"block"`
+	Holds *bool            `json:"holds"`
+	// Back is what the block holds back of its source's requests, while one stands and its rule's mode is known.
+	Back    string `json:"holds_back,omitempty"`
+	Unheld  string `json:"unheld,omitempty"`  // why gates refuse nobody for it
+	Unknown string `json:"unknown,omitempty"` // why it is not known
+	Release string `json:"release_command,omitempty"`
 }
 
 // asking is one call of weir why.
@@ -136,7 +139,11 @@ func (q *asking) recorded(ctx context.Context) (*whyStory, error) {
 		return nil, fmt.Errorf("several hits have an id that begins with %s; give more of it: %s", q.id, terminal.FirstFew(ids))
 	}
 	h := &hits[0] // the live stream's, if it has it
-	return &whyStory{ID: h.ID, Rule: h.Rule, Subject: h.BlockSubject.Stored(), Hit: h, Decisions: []history.RecordedDecision{}}, nil
+	subject := h.BlockSubject.Stored()
+	if h.Kind != detectors.KindHit {
+		subject = "" // who a promotion would block is not blocked for it
+	}
+	return &whyStory{ID: h.ID, Rule: h.Rule, Subject: subject, Hit: h, Decisions: []history.RecordedDecision{}}, nil
 }
 
 // standing finds a block or a release in Redis whose hit is not in history: RECORD may be behind. If there is none, the error
@@ -146,7 +153,7 @@ func (q *asking) standing(ctx context.Context) (*whyStory, error) {
 	if err != nil {
 		return nil, err
 	}
-	looked := fmt.Sprintf("no hit of %s in history has an id that begins with %s", terminal.Plural(len(streams), "stream"), q.id)
+	looked := fmt.Sprintf("no hit of %s in history has an id that begins with %s", plural.Of(len(streams), "stream"), q.id)
 	if q.away != nil {
 		return nil, fmt.Errorf("%s, and Redis could not be asked: %w", looked, q.away)
 	}
@@ -224,6 +231,7 @@ func (q *asking) holds(ctx context.Context, st *whyStory) {
 		var mode *rules.ModeState
 		if i := slices.IndexFunc(modes, func(m rules.ModeState) bool { return m.Rule == st.Rule }); i >= 0 {
 			mode = &modes[i]
+			st.Back = rules.Match(mode.Match).String()
 		}
 		st.Unheld = q.redis.Unheld(st.Subject, st.Block, mode, service.Now())
 		holds = st.Unheld == ""
@@ -246,7 +254,9 @@ func showStory(o *terminal.Output, st *whyStory) error {
 	line("BLOCK", st.BlockID)
 	line("HIT", st.ID)
 	line("RULE", st.ruleText())
-	if st.Subject != "" {
+	if st.trial() {
+		line("SOURCE", subject.Text(st.Hit.Subject)+"; nothing comes of a hit of kind "+string(st.Hit.Kind))
+	} else if st.Subject != "" {
 		line("SOURCE", subject.Text(st.Subject))
 	} else if st.Hit != nil {
 		line("SOURCE", subject.Text(st.Hit.Subject)+"; nobody can be blocked for it")
@@ -254,11 +264,17 @@ func showStory(o *terminal.Output, st *whyStory) error {
 	line("EVIDENCE", st.evidence()...)
 	line("DECISIONS", st.decided()...)
 	line("HOLDS NOW", st.holding())
+	if st.Back != "" {
+		line("HOLDS BACK", st.Back)
+	}
 	if st.Release != "" {
 		line("TO RELEASE", st.Release)
 	}
 	return w.Flush()
 }
+
+// trial reports whether the hit is one that nothing comes of: near a limit, or over one on trial.
+func (st *whyStory) trial() bool { return st.Hit != nil && st.Hit.Kind != detectors.KindHit }
 
 func (st *whyStory) ruleText() string {
 	text := st.Rule
@@ -280,16 +296,23 @@ func (st *whyStory) evidence() []string {
 	if h == nil {
 		return []string{"not in history: RECORD has not stored the hit yet"}
 	}
-	count := terminal.Plural(h.Count, "event")
+	count := plural.Of(h.Count, "event")
 	if h.AtLeast {
 		count = "≥" + count
 	}
+	over := "over the limit"
+	switch h.Kind {
+	case detectors.KindNear:
+		over = "near the limit"
+	case detectors.KindCandidate:
+		over = "over a limit on trial"
+	}
 	lines := []string{
-		fmt.Sprintf("%s over the limit, from %s to %s; %s", count, terminal.Time(h.First), terminal.Time(h.Last), phaseText(h)),
+		fmt.Sprintf("%s %s, from %s to %s; %s", count, over, terminal.Time(h.First), terminal.Time(h.Last), phaseText(h)),
 		fmt.Sprintf("limit %d in %s, at most %d were seen in one window", h.Limit, duration.Format(time.Duration(h.WindowMS)*time.Millisecond), h.Peak),
 	}
 	if h.Users > 0 || h.Devices > 0 {
-		lines = append(lines, fmt.Sprintf("%s and %s among them", terminal.Plural(h.Users, "user"), terminal.Plural(h.Devices, "device")))
+		lines = append(lines, fmt.Sprintf("%s and %s among them", plural.Of(h.Users, "user"), plural.Of(h.Devices, "device")))
 	}
 	for _, sample := range h.Samples {
 		lines = append(lines, terminal.Brief(sample))

@@ -15,8 +15,8 @@ import (
 type Entry struct {
 	At     time.Time `json:"at"` // set by the database
 	Actor  string    `json:"actor"`
-	Action string    `json:"action"` // apply, promote, demote, disable, enable, remove, release, accept-gap, recreate, budget
-	Object string    `json:"object"` // "rule ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
+	Action string    `json:"action"` // apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, release, accept-gap, recreate, budget
+	Object string    `json:"object"` // "rule ID", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
 	Reason string    `json:"reason"`
 	Detail string    `json:"detail,omitempty"`
 

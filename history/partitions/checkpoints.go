@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/traffic"
 )
 
 // Store is that of one installation. It is safe for concurrent use.
@@ -69,7 +71,7 @@ func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.
 
 func loadCheckpoints(ctx context.Context, tx pgx.Tx, stream string, partition int) ([]ingest.Checkpoint, error) {
 	rows, err := tx.Query(ctx, `
-		SELECT c.epoch, c.keyed_offset, c.attempt, s.pieces, s.size FROM checkpoints c
+		SELECT c.epoch, c.keyed_offset, c.attempt, c.written_at, s.pieces, s.size FROM checkpoints c
 		JOIN partition_owners o USING (stream, partition)
 		CROSS JOIN LATERAL (
 			SELECT count(*) AS pieces, coalesce(sum(octet_length(p.data)), 0)::bigint AS size FROM checkpoint_pieces p
@@ -82,7 +84,10 @@ func loadCheckpoints(ctx context.Context, tx pgx.Tx, stream string, partition in
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c ingest.Checkpoint, err error) {
-		return c, row.Scan(&c.Epoch, &c.Offset, &c.Attempt, &c.Pieces, &c.Size)
+		var written time.Time
+		err = row.Scan(&c.Epoch, &c.Offset, &c.Attempt, &written, &c.Pieces, &c.Size)
+		c.Written = traffic.At(written)
+		return c, err
 	})
 }
 

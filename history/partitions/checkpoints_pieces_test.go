@@ -7,10 +7,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/traffic"
 )
 
 // randomPieces are n pieces of a size, as little alike as snapshots are.
@@ -138,7 +140,7 @@ func TestFormerBuildRefusesPieces(t *testing.T) {
 	epoch, found := b.former(t)
 	for _, data := range found {
 		var newer *detectors.UnknownFormatError
-		if _, err := detectors.Restore(detectors.Config{Sources: 1}, data); !errors.As(err, &newer) {
+		if _, err := detectors.RestoreFrom(detectors.Config{Sources: 1}, int64(len(data)), func() ([]byte, error) { return data, nil }); !errors.As(err, &newer) {
 			t.Errorf("of %d bytes the former build says: %v", len(data), err)
 		}
 	}
@@ -238,5 +240,26 @@ func TestAttemptSparesTheOneBefore(t *testing.T) {
 	got := b.stored(t, 1, b.takes(t, "next"))
 	if want := []generation{{claim.Epoch, 1, "1 01 1"}, {claim.Epoch, 2, "2 02 1"}}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Whoever takes a partition learns when each of its snapshots was whole, also where one was stored twice.
+func TestSnapshotsSayWhenTheyWereStored(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	claim := b.takes(t, "first")
+	var least []traffic.Time
+	for _, attempt := range []int64{1, 2, 3} {
+		least = append(least, traffic.At(time.Now()))
+		b.writes(t, ingest.Checkpoint{Epoch: claim.Epoch, Offset: min(attempt, 2), Attempt: attempt}, randomPieces(int(attempt), 1000)...)
+	}
+	next := b.takes(t, "next")
+	if len(next.Generations) != 2 {
+		t.Fatalf("found %+v", next.Generations)
+	}
+	for i, between := range [][2]traffic.Time{{least[2], traffic.At(time.Now())}, {least[0], least[1]}} {
+		if at := next.Generations[i].Written; at < between[0] || at > between[1] {
+			t.Errorf("generation %d was stored at %s, and is said to be of %s", i, between, at)
+		}
 	}
 }

@@ -122,7 +122,7 @@ func (db *DB) Logger() *slog.Logger { return db.log }
 func (db *DB) Begin(ctx context.Context) (pgx.Tx, error) {
 	tx, err := db.pool.Begin(ctx)
 	if err != nil {
-		return nil, db.Plain(err)
+		return nil, db.plain(err)
 	}
 	return tx, nil
 }
@@ -236,11 +236,11 @@ func NoRows(err error) error {
 
 // Fail wraps err with what was being done.
 func (db *DB) Fail(doing string, err error) error {
-	return fmt.Errorf("history: %s: %w", doing, db.Plain(err))
+	return fmt.Errorf("history: %s: %w", doing, db.plain(err))
 }
 
-// Plain turns the driver's account of a failed connection into UnreachableError, and returns other errors as they are.
-func (db *DB) Plain(err error) error { return unreachable(db.address, err) }
+// plain turns the driver's account of a failed connection into UnreachableError, and returns other errors as they are.
+func (db *DB) plain(err error) error { return unreachable(db.address, err) }
 
 // Inspected describes the server and the schema.
 type Inspected struct {

@@ -24,7 +24,6 @@ func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("PostgreSQL at %s cannot be reached (%s): %s", e.Address, e.Cause, e.Advice)
 }
 
-// Unwrap gives the driver's error.
 func (e *UnreachableError) Unwrap() error { return e.err }
 
 // unreachable turns the driver's account of a failed connection to address, which is long and of several lines, into

@@ -52,7 +52,7 @@ func (db *DB) Watch(ctx context.Context, t Topic, onChange func()) {
 		if ctx.Err() != nil {
 			return
 		}
-		trouble.Failed(db.log, "lost the connection that tells of changes, connecting again", db.Plain(err), "channel", db.channel(t))
+		trouble.Failed(db.log, "lost the connection that tells of changes, connecting again", db.plain(err), "channel", db.channel(t))
 		if backoff.Wait(ctx) != nil {
 			return
 		}

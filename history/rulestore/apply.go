@@ -5,9 +5,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,18 +26,39 @@ type Document struct {
 	Source string
 }
 
+// WithSources gives each document the YAML that it amounts to.
+func WithSources(docs []rules.Document) []Document {
+	out := make([]Document, len(docs))
+	for i, d := range docs {
+		out[i] = Document{Document: d, Source: d.YAML()}
+	}
+	return out
+}
+
 // ApplyOptions say what Apply may do.
 type ApplyOptions struct {
 	Prune  bool // remove stored rules that are not among the documents
 	DryRun bool // only plan
+	Alone  bool // leave what is not among the documents out of the plan, too
+	// Shown is the plan of a dry run that somebody has agreed to; nil for none. Where the stored rules have changed since, so that another
+	// plan would be carried out, nothing is applied: ErrOvertaken.
+	Shown *Plan
+	// AllowLists are the allow lists of the documents. With Prune, stored ones that are not among them are removed, unless a
+	// rule names them.
+	AllowLists []rules.AllowList
 }
+
+// ErrOvertaken says that the stored rules have changed since a plan was shown.
+var ErrOvertaken = errors.New("the stored rules have changed since the plan was shown: nothing was applied, look again")
 
 // ChangeKind is the effect of applying on one rule.
 type ChangeKind string
 
 const (
 	ChangeNew       ChangeKind = "new"       // starts in shadow
-	ChangeEdited    ChangeKind = "changed"   // a new version
+	ChangeEdited    ChangeKind = "changed"   // a new version, which acts at once; one that was pending is no more
+	ChangePending   ChangeKind = "pending"   // a new version that may block more: counted beside the one that acts, never enforced
+	ChangeWithdrawn ChangeKind = "withdrawn" // what is pending is no more: the document is that of the version that acts
 	ChangeRestored  ChangeKind = "restored"  // was removed before; starts in shadow
 	ChangeUnchanged ChangeKind = "unchanged" // no new version
 	ChangeRemoved   ChangeKind = "removed"   // its versions and history stay
@@ -45,26 +69,31 @@ const (
 type RuleChange struct {
 	Rule    string     `json:"rule"`
 	Kind    ChangeKind `json:"kind"`
-	Version int        `json:"version"` // the newest one after applying
+	Version int        `json:"version"` // the newest one after applying; of ChangePending the pending one
 	Mode    rules.Mode `json:"mode"`    // after applying
 	Warming bool       `json:"warming"` // windows start cold: the lineage is a new one
 	Diff    []string   `json:"diff,omitempty"`
-	// Refused has the reasons for which the change is refused: the rule blocks, and would block more than was promoted.
+	// Pending has the reasons for which the version does not act: the rule blocks, and would block more than was promoted.
+	Pending []string `json:"pending,omitempty"`
+	// Refused has the reasons for which the change is refused: the rule blocks, and would be removed.
 	Refused []string `json:"refused,omitempty"`
 }
 
 // Plan is the effect of applying documents: planned, of a dry run, or done.
 type Plan struct {
 	Changes []RuleChange `json:"changes"` // ascending by rule
-	Routing int64        `json:"routing"` // the live stream's newest routing version afterwards; 0 for a dry run
+	// AllowLists is the plan for allow lists, ascending by id.
+	AllowLists []AllowChange `json:"allow_lists,omitempty"`
+	Routing    int64         `json:"routing"` // the live stream's newest routing version afterwards; 0 for a dry run
 }
 
 // Changed reports whether there is anything to do.
 func (p *Plan) Changed() bool {
-	return slices.ContainsFunc(p.Changes, func(c RuleChange) bool { return c.Kind != ChangeUnchanged && c.Kind != ChangeKept })
+	return slices.ContainsFunc(p.Changes, func(c RuleChange) bool { return c.Kind != ChangeUnchanged && c.Kind != ChangeKept }) ||
+		slices.ContainsFunc(p.AllowLists, func(c AllowChange) bool { return c.Kind != ChangeUnchanged && c.Kind != ChangeKept })
 }
 
-// RefusedError says that nothing was applied because rules that block would block more or be removed.
+// RefusedError says that nothing was applied because rules that block would be removed.
 type RefusedError struct{ Changes []RuleChange }
 
 func (e *RefusedError) Error() string {
@@ -73,21 +102,17 @@ func (e *RefusedError) Error() string {
 		if i > 0 {
 			b.WriteString("\n")
 		}
-		if c.Kind == ChangeRemoved {
-			fmt.Fprintf(&b, "rule %s blocks and would be removed: demote it first (weir rules demote %s)", c.Rule, c.Rule)
-			continue
-		}
-		fmt.Fprintf(&b, "rule %s blocks, and the edit may block more (%s): ", c.Rule, strings.Join(c.Refused, "; "))
-		fmt.Fprintf(&b, "demote it (weir rules demote %s), apply, watch it in shadow, promote it again", c.Rule)
+		fmt.Fprintf(&b, "rule %s blocks and would be removed: demote it first (weir rules demote %s)", c.Rule, c.Rule)
 	}
 	b.WriteString("\nnothing was applied")
 	return b.String()
 }
 
 // Apply makes the stored rules those of docs, in one transaction, and publishes them to the live stream. New rules
-// start in shadow; a document that says what the newest version says gives no new version. An edit that may block more
-// of a rule whose mode is block, and the removal of such a rule, refuse the whole with *RefusedError; a dry run puts the
-// reasons into its plan instead.
+// start in shadow; a document that says what the version says that acts, or the pending one, gives no new version. An edit of a rule
+// whose mode is block becomes its pending version where it may block more than the version that acts, with which it is compared; any
+// other edit acts at once. Either way it takes the place of what was pending before. The removal of a rule that blocks refuses the
+// whole with *RefusedError; a dry run puts the reasons into its plan instead.
 func (s *Store) Apply(ctx context.Context, docs []Document, author, reason string, opts ApplyOptions) (Plan, error) {
 	var plan Plan
 	err := s.db.Transact(ctx, "applying rules", func(tx pgx.Tx) error {
@@ -98,7 +123,11 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 		if err != nil {
 			return err
 		}
-		steps, err := planRules(stored, docs, opts.Prune)
+		now, err := clock(ctx, tx)
+		if err != nil {
+			return err
+		}
+		steps, err := planRules(stored, docs, opts, now)
 		if err != nil {
 			return err
 		}
@@ -109,11 +138,41 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 				refused.Changes = append(refused.Changes, step.RuleChange)
 			}
 		}
+		lists, err := loadAllow(ctx, tx)
+		if err != nil {
+			return err
+		}
+		allowed, err := (&allowPlanner{tx: tx, stored: stored, before: lists}).planApply(ctx, opts.AllowLists, steps, opts.Prune)
+		if err != nil {
+			return err
+		}
+		takenBack := &AllowRefusedError{}
+		for _, st := range allowed {
+			plan.AllowLists = append(plan.AllowLists, st.AllowChange)
+			if len(st.Refused) > 0 {
+				takenBack.Changes = append(takenBack.Changes, st.AllowChange)
+			}
+		}
 		if opts.DryRun {
 			return nil
 		}
+		if opts.Shown != nil && !(reflect.DeepEqual(opts.Shown.Changes, plan.Changes) && reflect.DeepEqual(opts.Shown.AllowLists, plan.AllowLists)) {
+			return ErrOvertaken
+		}
 		if len(refused.Changes) > 0 {
 			return refused
+		}
+		if len(takenBack.Changes) > 0 {
+			return takenBack
+		}
+		for i := range allowed {
+			action := "apply"
+			if allowed[i].Kind == ChangeRemoved {
+				action = "remove"
+			}
+			if err := storeAllow(ctx, tx, &allowed[i].AllowChange, &allowed[i].next, action, author, reason); err != nil {
+				return err
+			}
 		}
 		plan.Routing, err = s.applySteps(ctx, tx, steps, author, reason)
 		return err
@@ -127,9 +186,24 @@ type step struct {
 	next   rules.Version
 	edited bool // next is to be stored
 	source string
+	adopts *Rule          // whose pending version is to act: the rule does not block any more
+	ends   Outcome        // of what was pending; empty where nothing was, or goes on
+	beside *rules.Version // of the rule too afterwards: what acts while next is pending, or what stays pending; nil for none
 }
 
-func planRules(stored []Rule, docs []Document, prune bool) ([]step, error) {
+// names are the allow lists that the rule's versions name afterwards.
+func (st *step) names() []string {
+	if st.Kind == ChangeRemoved {
+		return nil
+	}
+	list := slices.Clone(st.next.Allow)
+	if st.beside != nil {
+		list = append(list, st.beside.Allow...)
+	}
+	return list
+}
+
+func planRules(stored []Rule, docs []Document, opts ApplyOptions, now time.Time) ([]step, error) {
 	byID := make(map[string]*Rule, len(stored))
 	for i := range stored {
 		byID[stored[i].Newest.Version.ID] = &stored[i]
@@ -141,52 +215,91 @@ func planRules(stored []Rule, docs []Document, prune bool) ([]step, error) {
 			return nil, fmt.Errorf("rule %s is given twice", d.ID)
 		}
 		seen[d.ID] = true
-		steps = append(steps, planRule(byID[d.ID], d))
+		steps = append(steps, planRule(byID[d.ID], d, now))
 	}
 	for id, r := range byID {
-		if seen[id] || r.Removed {
+		if seen[id] || r.Removed || opts.Alone && !opts.Prune {
 			continue
 		}
-		steps = append(steps, planAbsent(r, prune))
+		steps = append(steps, planAbsent(r, opts.Prune))
 	}
 	slices.SortFunc(steps, func(a, b step) int { return cmp.Compare(a.Rule, b.Rule) })
 	return steps, nil
 }
 
 // planRule plans for a rule that is among the documents; r is nil for a new one.
-func planRule(r *Rule, d Document) step {
+func planRule(r *Rule, d Document, now time.Time) step {
 	if r == nil {
 		next, _ := rules.NextVersion(nil, d.Document)
 		return step{next: next, edited: true, source: d.Source, RuleChange: RuleChange{
 			Rule: d.ID, Kind: ChangeNew, Version: next.Number, Mode: rules.ModeShadow, Warming: true, Diff: rules.Diff(nil, &d.Document)}}
 	}
+	if r.Pending != nil && r.Pending.Version.Equal(&d.Document) {
+		return planPending(r)
+	}
 	prev := r.Newest.Version
-	next, edited := rules.NextVersion(&prev, d.Document)
+	next, edited := r.used.Next(&prev, d.Document)
 	st := step{next: next, edited: edited, source: d.Source, RuleChange: RuleChange{Rule: d.ID, Kind: ChangeUnchanged,
 		Version: next.Number, Mode: r.Mode, Warming: next.Lineage != prev.Lineage}}
 	if edited {
-		st.Kind = ChangeEdited
-		st.Diff = rules.Diff(&prev.Document, &next.Document)
+		st.Kind, st.Diff = ChangeEdited, rules.Diff(&prev.Document, &next.Document)
 	}
 	switch {
 	case r.Removed:
 		st.Kind, st.Mode, st.Warming = ChangeRestored, rules.ModeShadow, true
 	case edited && r.Mode == rules.ModeBlock:
-		st.Refused = rules.MayBlockMore(&prev.Document, &next.Document)
+		if st.Pending = r.mayBlockMore(&next.Document, now); len(st.Pending) > 0 {
+			st.next, st.Kind, st.Warming = r.used.Pending(d.Document), ChangePending, true
+			st.Version, st.beside = st.next.Number, &r.Newest.Version
+		}
+	}
+	switch {
+	case edited:
+		st.ends = OutcomeReplaced // also of one that a build has left which knows of none
+	case r.Pending != nil:
+		st.Kind, st.ends, st.Diff = ChangeWithdrawn, OutcomeWithdrawn, rules.Diff(&r.Pending.Version.Document, &prev.Document)
 	}
 	return st
+}
+
+// planPending plans for a rule whose pending version is what its document says. Where the rule does not block any more, that version
+// may act as any other.
+func planPending(r *Rule) step {
+	v := r.Pending.Version
+	st := step{next: v, RuleChange: RuleChange{Rule: v.ID, Kind: ChangeUnchanged, Version: v.Number, Mode: r.Mode}}
+	if r.Mode == rules.ModeBlock {
+		st.beside = &r.Newest.Version
+	} else {
+		st.Kind, st.adopts, st.Diff = ChangeEdited, r, rules.Diff(&r.Newest.Version.Document, &v.Document)
+	}
+	return st
+}
+
+// mayBlockMore gives the reasons why next must not act at once in the place of the version that acts, of a rule that blocks. A limit that
+// is raised for a time, and comes down again, must not lead to a block under next either.
+func (r *Rule) mayBlockMore(next *rules.Document, now time.Time) []string {
+	reasons := rules.MayBlockMore(&r.Newest.Version.Document, next)
+	if r.Raised.In(now) && r.Raised.Limit > next.Limit {
+		for _, reason := range raiseMayBlockMore(next, r.Raised.Limit) {
+			reasons = append(reasons, "while the limit is raised, "+reason)
+		}
+	}
+	return reasons
 }
 
 // planAbsent plans for a stored rule that is not among the documents.
 func planAbsent(r *Rule, prune bool) step {
 	v := r.Newest.Version
 	st := step{next: v, RuleChange: RuleChange{Rule: v.ID, Kind: ChangeKept, Version: v.Number, Mode: r.Mode}}
+	if r.Pending != nil {
+		st.beside = &r.Pending.Version
+	}
 	if prune {
 		st.Kind, st.Diff = ChangeRemoved, rules.Diff(&v.Document, nil)
 		if r.Mode == rules.ModeBlock {
 			st.Refused = []string{"it blocks"}
 		} else {
-			st.Mode = rules.ModeOff
+			st.Mode, st.ends = rules.ModeOff, OutcomeRemoved
 		}
 	}
 	return st
@@ -235,6 +348,19 @@ func (st *step) apply(ctx context.Context, tx pgx.Tx, author, reason string) err
 		if _, err := tx.Exec(ctx, setRemoved, st.Rule, author, reason); err != nil {
 			return err
 		}
+		if _, err := tx.Exec(ctx, "DELETE FROM raised_limits WHERE rule = $1", st.Rule); err != nil {
+			return err
+		}
+	}
+	switch {
+	case st.adopts != nil:
+		if err := st.adopts.act(ctx, tx, OutcomeAdopted); err != nil {
+			return err
+		}
+	case st.ends != "":
+		if err := endPending(ctx, tx, st.Rule, st.ends); err != nil {
+			return err
+		}
 	}
 	if st.edited {
 		if err := st.insertVersion(ctx, tx, author, reason); err != nil {
@@ -251,7 +377,11 @@ func (st *step) insertVersion(ctx context.Context, tx pgx.Tx, author, reason str
 		return err
 	}
 	hash := sha256.Sum256(document)
-	_, err = tx.Exec(ctx, `INSERT INTO rule_versions (rule, version, lineage, document, source, hash, author, reason, created_at)
+	table := "rule_versions"
+	if st.next.Pending {
+		table = "pending_versions"
+	}
+	_, err = tx.Exec(ctx, "INSERT INTO "+table+` (rule, version, lineage, document, source, hash, author, reason, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())`, st.Rule, st.next.Number, st.next.Lineage, string(document),
 		traffic.Printable(st.source), hash[:], author, reason)
 	return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,19 +25,28 @@ type ModeChange struct {
 	By       string
 	Reason   string
 	Override bool // promote although the log format carries no verdict; needs a reason
+
+	// Version is the version to promote: the one that acts, or the pending one. 0 is the one that acts, and of a rule that
+	// blocks already the pending one, where there is one; of a rule that does not block and has both it is refused.
+	Version int
+	Pending bool // promote the pending version, whatever its number
 }
 
 // ModeSet is a rule's mode after SetMode, with when, by whom and why it was set: by the caller or, where nothing changed, by
 // somebody before.
 type ModeSet struct {
 	rules.ModeState
-	Changed bool      `json:"changed"` // false: the rule had that mode already
-	Since   time.Time `json:"since"`
-	By      string    `json:"by"`
-	Reason  string    `json:"reason"`
+	Version  int       `json:"version"`            // the one that acts
+	Pending  int       `json:"pending,omitempty"`  // the one that is pending; 0 for none
+	Replaced int       `json:"replaced,omitempty"` // the one that acted before a pending one was promoted; 0: none was
+	Changed  bool      `json:"changed"`            // false: the rule had that mode already
+	Since    time.Time `json:"since"`
+	By       string    `json:"by"`
+	Reason   string    `json:"reason"`
 }
 
-// SetMode sets a rule's mode: promote, demote, disable and enable. The generation rises, so that blocks written before hold no
+// SetMode sets a rule's mode: promote, demote, disable and enable. To promote a pending version is to make it the one that acts, in
+// the place of the one before; other changes leave it pending. The generation rises, so that blocks written before hold no
 // longer. The change is audited, heard by WatchModes, and published as a routing version where the rule starts or stops to
 // count. A mode that the rule has already changes nothing. postgres.ErrNotFound is wrapped for an unknown rule.
 //
@@ -52,39 +63,95 @@ func (s *Store) SetMode(ctx context.Context, c ModeChange) (ModeSet, error) {
 			return err
 		}
 		if r.Removed {
-			return fmt.Errorf("removed on %s by %s: %w", r.Changed.Format("2006-01-02"), r.ChangedBy, postgres.ErrNotFound)
+			return r.removedError()
 		}
 		action, err := actionOf(r.Mode, c.Mode)
 		if err != nil {
 			return err
 		}
-		if r.Mode == c.Mode {
+		pending, err := r.promotes(c)
+		if err != nil {
+			return err
+		}
+		if r.Mode == c.Mode && !pending {
 			set = r.modeSet(false)
 			return nil
 		}
-		var detail string
-		if c.Mode == rules.ModeBlock {
-			if detail, err = mayBlock(ctx, tx, &r, c); err != nil {
+		var details []string
+		live := r.Newest.Version
+		if pending {
+			if err := r.act(ctx, tx, OutcomePromoted); err != nil {
 				return err
 			}
+			details = append(details, fmt.Sprintf("version %d, which was pending, in place of version %d: %s",
+				r.Newest.Version.Number, live.Number, strings.Join(rules.Diff(&live.Document, &r.Newest.Version.Document), "; ")))
 		}
-		if err := s.storeMode(ctx, tx, &r, c, audit.Entry{Action: action, Detail: detail}); err != nil {
+		if c.Mode == rules.ModeBlock {
+			override, err := mayBlock(ctx, tx, &r, c)
+			if err != nil {
+				return err
+			}
+			if override != "" {
+				details = append(details, override)
+			}
+		}
+		slices.Reverse(details)
+		if err := s.storeMode(ctx, tx, &r, c, audit.Entry{Action: action, Detail: strings.Join(details, "; ")}); err != nil {
 			return err
 		}
 		set = r.modeSet(true)
+		if pending {
+			set.Replaced = live.Number
+		}
 		return nil
 	})
 	return set, err
 }
 
+func (r *Rule) removedError() error {
+	return fmt.Errorf("removed on %s by %s: %w", r.Changed.Format("2006-01-02"), r.ChangedBy, postgres.ErrNotFound)
+}
+
 func (r *Rule) modeSet(changed bool) ModeSet {
-	return ModeSet{ModeState: r.modeState(), Changed: changed, Since: r.Changed, By: r.ChangedBy, Reason: r.Reason}
+	set := ModeSet{ModeState: r.modeState(), Version: r.Newest.Version.Number, Changed: changed, Since: r.Changed, By: r.ChangedBy, Reason: r.Reason}
+	if r.Pending != nil {
+		set.Pending = r.Pending.Version.Number
+	}
+	return set
+}
+
+// promotes reports whether it is the pending version that c asks to promote.
+func (r *Rule) promotes(c ModeChange) (pending bool, err error) {
+	live := r.Newest.Version.Number
+	if c.Mode != rules.ModeBlock {
+		if c.Version != 0 || c.Pending {
+			return false, fmt.Errorf("a version is named only to promote it: mode %s is the rule's", c.Mode)
+		}
+		return false, nil
+	}
+	if r.Pending == nil {
+		switch {
+		case c.Pending:
+			return false, errors.New("no version is pending")
+		case c.Version != 0 && c.Version != live:
+			return false, fmt.Errorf("version: got %d, allowed %d, which is the newest; weir rules rollback makes an old document a new version", c.Version, live)
+		}
+		return false, nil
+	}
+	next := r.Pending.Version.Number
+	switch {
+	case c.Version != 0 && c.Version != live && c.Version != next, c.Pending && c.Version == live:
+		return false, fmt.Errorf("version: got %d, allowed %d, which is pending, and %d, which acts", c.Version, next, live)
+	case c.Version == 0 && !c.Pending && r.Mode != rules.ModeBlock:
+		return false, fmt.Errorf("version %d acts, in %s, and version %d is pending: say which is to block with --version", live, r.Mode, next)
+	}
+	return c.Pending || c.Version != live, nil
 }
 
 // storeMode stores the change, and updates r.
 func (s *Store) storeMode(ctx context.Context, tx pgx.Tx, r *Rule, c ModeChange, entry audit.Entry) error {
 	entry.Actor, entry.Object, entry.Reason = c.By, "rule "+c.Rule, c.Reason
-	r.Mode, r.Promoted = c.Mode, r.Newest.Version.Number
+	r.Mode, r.Promoted = c.Mode, r.Newest.Version.Number // whether it was pending or not: its number was given before this moment
 	r.ChangedBy, r.Reason = traffic.Printable(c.By), traffic.Printable(c.Reason)
 	// The clock at this moment, under the stream's lock, and not that of the transaction's start: see Rule.Promoted.
 	err := tx.QueryRow(ctx, `

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/rules"
 )
 
-func setMode(t *testing.T, b *bed, rule string, mode rules.Mode) rulestore.ModeSet {
+func setMode(t *testing.T, b *historytest.Bed, rule string, mode rules.Mode) rulestore.ModeSet {
 	t.Helper()
 	state, err := b.Rules.SetMode(t.Context(), rulestore.ModeChange{Rule: rule, Mode: mode, By: "ann", Reason: "test"})
 	if err != nil {
@@ -21,7 +21,7 @@ func setMode(t *testing.T, b *bed, rule string, mode rules.Mode) rulestore.ModeS
 
 func TestModes(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := historytest.New(t)
 	ctx := t.Context()
 	b.Publish(t, rules.Format{Name: "weir"})
 	bare := historytest.Document("bare")
@@ -82,7 +82,7 @@ func TestPromoteNeedsVerdicts(t *testing.T) {
 		{rules.Format{Name: "nginx"}, true},
 		{rules.Format{Name: "traefik", Map: map[string]string{"user": "sub"}}, true},
 	}
-	b := newBed(t)
+	b := historytest.New(t)
 	b.Publish(t, rules.Format{Name: "weir"})
 	b.Apply(t, historytest.Document("flood"))
 	for _, tt := range tests {
@@ -113,7 +113,7 @@ func TestPromoteNeedsVerdicts(t *testing.T) {
 // A mode tells which version the promotion was about, whatever is applied after it.
 func TestModesTellWhatWasPromoted(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := historytest.New(t)
 	b.Publish(t, rules.Format{Name: "weir"})
 	d := historytest.Document("flood")
 	b.Apply(t, d)

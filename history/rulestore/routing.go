@@ -61,12 +61,15 @@ type RoutingBuilder = func(prev *rules.Routing) (rules.Routing, error)
 
 // PublishRouting makes the next routing version of stream from the newest. Stream, Number and the order of the rules are
 // set here, whatever build says. Where build changes nothing, no version is stored: number is the newest one's and changed is
-// false. Publishers of one stream wait for each other; running stages hear of
-// it through WatchRoutings.
+// false. Publishers of one stream wait for each other; running stages hear of a version through WatchRoutings. The rules of the live
+// stream are those that were applied and promoted, and build must leave them as they are: ErrLiveRules.
 func (s *Store) PublishRouting(ctx context.Context, stream string, build RoutingBuilder) (number int64, changed bool, err error) {
 	err = s.db.Transact(ctx, "publishing a routing version of "+stream, func(tx pgx.Tx) error {
 		if err := streams.Lock(ctx, tx, stream); err != nil {
 			return err
+		}
+		if stream == streams.Live {
+			build = keepingRules(build)
 		}
 		number, changed, err = s.publish(ctx, tx, stream, build)
 		return err
@@ -75,6 +78,28 @@ func (s *Store) PublishRouting(ctx context.Context, stream string, build Routing
 		return 0, false, err
 	}
 	return number, changed, nil
+}
+
+// ErrLiveRules says that a routing version of the live stream was to have other rules than the one before.
+var ErrLiveRules = errors.New("rules and allow lists of the live stream change by applying and promoting only")
+
+// keepingRules is build, refused where it changes the rules, or the allow lists that they name.
+func keepingRules(build RoutingBuilder) RoutingBuilder {
+	return func(prev *rules.Routing) (rules.Routing, error) {
+		next, err := build(prev)
+		if err != nil {
+			return next, err
+		}
+		var before rules.Routing
+		if prev != nil {
+			before.Rules, before.Allow = prev.Rules, prev.Allow
+		}
+		same, err := sameContent(before, rules.Routing{Rules: next.Rules, Allow: next.Allow})
+		if err == nil && !same && len(before.Rules)+len(next.Rules)+len(before.Allow)+len(next.Allow) > 0 {
+			err = ErrLiveRules
+		}
+		return next, err
+	}
 }
 
 func (s *Store) publish(ctx context.Context, tx pgx.Tx, stream string, build RoutingBuilder) (number int64, changed bool, err error) {
@@ -88,7 +113,7 @@ func (s *Store) publish(ctx context.Context, tx pgx.Tx, stream string, build Rou
 	}
 	next.Stream = stream
 	next.Rules = slices.Clone(next.Rules)
-	slices.SortFunc(next.Rules, func(a, b rules.Version) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortStableFunc(next.Rules, func(a, b rules.Version) int { return strings.Compare(a.ID, b.ID) }) // a pending one stays after its own
 	if prev != nil {
 		same, err := sameContent(*prev, next)
 		if err != nil {

@@ -18,9 +18,13 @@ import (
 
 func TestPublishRouting(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := historytest.New(t)
 	ctx := t.Context()
-	if n, err := b.Rules.Newest(ctx, streams.Live); n != 0 || err != nil {
+	const stream = "replay/check"
+	if _, err := b.Streams.Create(ctx, stream, streams.PartitionCounts{Requests: 1, Keyed: 2, Hits: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.Rules.Newest(ctx, stream); n != 0 || err != nil {
 		t.Fatalf("newest of none: %d, %v", n, err)
 	}
 	versions := []rules.Version{
@@ -29,7 +33,7 @@ func TestPublishRouting(t *testing.T) {
 	}
 	publish := func(list []rules.Version) (int64, bool) {
 		t.Helper()
-		n, changed, err := b.Rules.PublishRouting(ctx, streams.Live, func(*rules.Routing) (rules.Routing, error) {
+		n, changed, err := b.Rules.PublishRouting(ctx, stream, func(*rules.Routing) (rules.Routing, error) {
 			next := historytest.Routing()
 			next.Number, next.Stream, next.Rules = 77, "other", list
 			return next, nil
@@ -48,27 +52,27 @@ func TestPublishRouting(t *testing.T) {
 			t.Errorf("step %d: number %d, changed %v; want %d, %v", i, n, changed, step.number, step.changed)
 		}
 	}
-	got, err := b.Rules.Routing(ctx, streams.Live, 3)
+	got, err := b.Rules.Routing(ctx, stream, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Stream != streams.Live || got.Number != 3 || len(got.Rules) != 2 || got.Rules[0].ID != "alpha" || got.Rules[1].Number != 2 {
+	if got.Stream != stream || got.Number != 3 || len(got.Rules) != 2 || got.Rules[0].ID != "alpha" || got.Rules[1].Number != 2 {
 		t.Errorf("stored %+v", got)
 	}
 	if got.Rules[1].Window != time.Minute || got.Rules[1].Key[1].Field != traffic.FieldDevice {
 		t.Errorf("the document did not survive: %+v", got.Rules[1])
 	}
-	if _, err := b.Rules.Routing(ctx, streams.Live, 4); !errors.Is(err, postgres.ErrNotFound) {
+	if _, err := b.Rules.Routing(ctx, stream, 4); !errors.Is(err, postgres.ErrNotFound) {
 		t.Errorf("unknown version: %v", err)
 	}
 	boom := errors.New("boom")
-	_, _, err = b.Rules.PublishRouting(ctx, streams.Live, func(*rules.Routing) (rules.Routing, error) { return rules.Routing{}, boom })
+	_, _, err = b.Rules.PublishRouting(ctx, stream, func(*rules.Routing) (rules.Routing, error) { return rules.Routing{}, boom })
 	if !errors.Is(err, boom) {
 		t.Errorf("build's error is lost: %v", err)
 	}
 	fixed := historytest.Document("fixed")
 	fixed.Algorithm = rules.AlgorithmFixed
-	_, _, err = b.Rules.PublishRouting(ctx, streams.Live, func(prev *rules.Routing) (rules.Routing, error) {
+	_, _, err = b.Rules.PublishRouting(ctx, stream, func(prev *rules.Routing) (rules.Routing, error) {
 		next := *prev
 		next.RecordFormat, next.Rules = 1, []rules.Version{{Document: fixed, Number: 1, Lineage: 1}}
 		return next, nil
@@ -76,7 +80,7 @@ func TestPublishRouting(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "weir migrate --record-format 2 raises it") {
 		t.Errorf("a version that its record format cannot hold: %v", err)
 	}
-	if n, err := b.Rules.Newest(ctx, streams.Live); n != 3 || err != nil {
+	if n, err := b.Rules.Newest(ctx, stream); n != 3 || err != nil {
 		t.Errorf("the newest is %d, %v, want 3: ROUTE would stand still at what was refused", n, err)
 	}
 	if _, _, err := b.Rules.PublishRouting(ctx, "replay/none", func(*rules.Routing) (rules.Routing, error) { return rules.Routing{}, nil }); !errors.Is(err, postgres.ErrNotFound) {
@@ -86,7 +90,7 @@ func TestPublishRouting(t *testing.T) {
 
 func TestPublishersWaitForEachOther(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := historytest.New(t)
 	const publishers = 6
 	errs := make([]error, publishers)
 	var wg sync.WaitGroup
@@ -114,7 +118,7 @@ func TestPublishersWaitForEachOther(t *testing.T) {
 
 func TestRoutingOfANewerBuildIsRefused(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := historytest.New(t)
 	b.Publish(t, rules.Format{Name: "weir"})
 	plan := b.Apply(t, historytest.Document("login"))
 	insert := func(number int64, change string) {

@@ -5,7 +5,6 @@ package rulestore
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -32,7 +31,7 @@ func routingTopic() postgres.Topic {
 
 func modesTopic() postgres.Topic {
 	return postgres.Topic{Name: "modes", Fingerprint: `SELECT (SELECT coalesce(sum(generation), 0)::bigint FROM rule_modes),
-		(SELECT count(*) FROM rule_versions)`}
+		(SELECT count(*) FROM rule_versions) + (SELECT count(*) + count(ended_at) FROM pending_versions)`}
 }
 
 // WatchRoutings calls onChange when routing versions of any stream have been published, see postgres.DB.Watch.
@@ -45,20 +44,30 @@ func (s *Store) WatchModes(ctx context.Context, onChange func()) {
 	s.db.Watch(ctx, modesTopic(), onChange)
 }
 
-// Rule is a stored rule: its newest version and its mode.
+// Rule is a stored rule: the version that acts, its mode, and what was set beside both.
 type Rule struct {
+	// Newest is the newest version that acts, or acted: the live one. What is pending is in Pending alone.
 	Newest     StoredVersion `json:"newest"`
 	Mode       rules.Mode    `json:"mode"`
 	Generation int64         `json:"generation"`
 	Changed    time.Time     `json:"changed"` // when the mode was set last, by whom and why
 	ChangedBy  string        `json:"changed_by"`
 	Reason     string        `json:"reason,omitempty"`
+	// Since is when the lineage of Newest began. Its windows are warming until one window has passed from then.
+	Since time.Time `json:"lineage_since"`
+	// Pending is an edit that may block more than Newest does: counted beside it, never enforced, until it is promoted or another
+	// document takes its place.
+	Pending *StoredVersion `json:"pending,omitempty"`
+	// Raised is the higher limit that Newest has for a time, also when that is over.
+	Raised *Raised `json:"raised,omitempty"`
 	// Promoted is the number of the version that was the newest when the mode was set last.
 	Promoted int `json:"-"`
 	// Removed says that `rules apply --prune` removed the rule. Its versions and history stay.
 	Removed bool `json:"removed,omitempty"`
-	// Versions are all versions, newest first. Only Find fills it in.
+	// Versions are all versions, newest first, with those that were pending. Only Find fills it in.
 	Versions []StoredVersion `json:"versions,omitempty"`
+
+	used rules.Used
 }
 
 // StoredVersion is one immutable version of a rule with its origin.
@@ -69,6 +78,8 @@ type StoredVersion struct {
 	Created time.Time     `json:"created"`
 	Author  string        `json:"author"`
 	Reason  string        `json:"reason,omitempty"`
+	// Ended says what became of a version that was pending and acted never; empty for all others.
+	Ended Outcome `json:"ended,omitempty"`
 }
 
 const versionColumns = "v.version, v.lineage, v.document, v.source, v.hash, v.created_at, v.author, v.reason"
@@ -94,18 +105,29 @@ func scanVersion(row pgx.CollectableRow, more ...any) (v StoredVersion, err erro
 // loadRules reads the rules that the condition selects, removed ones included, ascending by id. It does not fill in Versions.
 func loadRules(ctx context.Context, q postgres.Querier, where string, args ...any) ([]Rule, error) {
 	rows, err := q.Query(ctx, "SELECT "+versionColumns+`, m.mode, m.generation, m.changed_at, m.changed_by, m.reason, m.removed,
-			(SELECT coalesce(max(p.version), 0) FROM rule_versions p WHERE p.rule = m.rule AND p.created_at <= m.changed_at)
+			(SELECT coalesce(max(p.version), 0) FROM rule_versions p WHERE p.rule = m.rule AND p.created_at <= m.changed_at),
+			(SELECT min(f.created_at) FROM rule_versions f WHERE f.rule = m.rule AND f.lineage = v.lineage),
+			greatest(v.version, q.version), greatest((SELECT max(l.lineage) FROM rule_versions l WHERE l.rule = m.rule), q.lineage)
 		FROM rule_modes m
 		JOIN LATERAL (SELECT * FROM rule_versions w WHERE w.rule = m.rule ORDER BY w.version DESC LIMIT 1) v ON true
+		LEFT JOIN LATERAL (SELECT max(o.version) AS version, max(o.lineage) AS lineage FROM pending_versions o WHERE o.rule = m.rule) q ON true
 		WHERE `+where+" ORDER BY m.rule", args...)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Rule, err error) {
-		r.Newest, err = scanVersion(row, &r.Mode, &r.Generation, &r.Changed, &r.ChangedBy, &r.Reason, &r.Removed, &r.Promoted)
-		r.Changed = r.Changed.UTC()
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Rule, err error) {
+		r.Newest, err = scanVersion(row, &r.Mode, &r.Generation, &r.Changed, &r.ChangedBy, &r.Reason, &r.Removed, &r.Promoted,
+			&r.Since, &r.used.Number, &r.used.Lineage)
+		r.Changed, r.Since = r.Changed.UTC(), r.Since.UTC()
 		return r, err
 	})
+	if err != nil {
+		return nil, err
+	}
+	if err := addPending(ctx, q, all, where, args...); err != nil {
+		return nil, err
+	}
+	return all, addRaised(ctx, q, all, where, args...)
 }
 
 // List returns all rules that have not been removed, ascending by id.
@@ -123,31 +145,10 @@ func (s *Store) Find(ctx context.Context, id string) (Rule, error) {
 	if err != nil {
 		return Rule{}, s.db.Fail(fmt.Sprintf("rule %q", id), err)
 	}
-	rows, err := s.db.Query(ctx, "SELECT "+versionColumns+" FROM rule_versions v WHERE v.rule = $1 ORDER BY v.version DESC", id)
-	if err == nil {
-		r.Versions, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (StoredVersion, error) { return scanVersion(row) })
-	}
-	if err != nil {
+	if r.Versions, err = versionsOf(ctx, s.db, id, 0); err != nil {
 		return Rule{}, s.db.Fail(fmt.Sprintf("versions of rule %q", id), err)
 	}
 	return r, nil
-}
-
-// RuleVersion returns one version of a rule, false where there is none.
-func (s *Store) RuleVersion(ctx context.Context, id string, number int) (*rules.Version, bool, error) {
-	rows, err := s.db.Query(ctx, "SELECT "+versionColumns+" FROM rule_versions v WHERE v.rule = $1 AND v.version = $2",
-		traffic.Printable(id), number)
-	if err != nil {
-		return nil, false, s.db.Fail(fmt.Sprintf("version %d of rule %q", number, id), err)
-	}
-	v, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (StoredVersion, error) { return scanVersion(row) })
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, s.db.Fail(fmt.Sprintf("version %d of rule %q", number, id), err)
-	}
-	return &v.Version, true, nil
 }
 
 func findRule(ctx context.Context, q postgres.Querier, id string) (Rule, error) {
@@ -176,41 +177,13 @@ func (s *Store) Modes(ctx context.Context) ([]rules.ModeState, error) {
 
 func (r *Rule) modeState() rules.ModeState {
 	state := rules.ModeState{
-		Rule: r.Newest.Version.ID, Mode: r.Mode, Generation: r.Generation, Match: r.Newest.Version.Match,
+		Rule: r.Newest.Version.ID, Mode: r.Mode, Generation: r.Generation, Match: rules.Held(r.Newest.Version.Reach()),
 		Newest: r.Newest.Version.Number,
 	}
 	if r.Mode == rules.ModeBlock {
 		state.Promoted = r.Promoted
 	}
 	return state
-}
-
-// counts reports whether routing versions have the rule.
-func (r *Rule) counts() bool { return !r.Removed && r.Mode != rules.ModeOff }
-
-// errNoRouting says that rules cannot take effect yet.
-var errNoRouting = errors.New("stream live has no routing version yet: run `weir migrate`")
-
-// publishRules publishes the rules that count now as the live stream's next routing version, whose number it returns.
-func (s *Store) publishRules(ctx context.Context, tx pgx.Tx) (int64, error) {
-	all, err := loadRules(ctx, tx, "NOT m.removed")
-	if err != nil {
-		return 0, err
-	}
-	number, _, err := s.publish(ctx, tx, streams.Live, func(prev *rules.Routing) (rules.Routing, error) {
-		if prev == nil {
-			return rules.Routing{}, errNoRouting
-		}
-		next := *prev
-		next.Rules = nil
-		for i := range all {
-			if all[i].counts() {
-				next.Rules = append(next.Rules, all[i].Newest.Version)
-			}
-		}
-		return next, nil
-	})
-	return number, err
 }
 
 // Names are the ids of the rules that a stream has or had, ascending: removed rules are among them, since their history stays.

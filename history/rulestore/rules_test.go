@@ -19,18 +19,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
 
-// bed is a migrated store with a live stream.
-type bed struct{ *historytest.Bed }
-
-func newBed(t testing.TB) *bed {
-	t.Helper()
-	return &bed{historytest.New(t)}
-}
-
 // A rule that was removed still has a history, and so a name.
 func TestRuleNamesIncludeRemovedRules(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := historytest.New(t)
 	b.Publish(t, rules.Format{Name: "weir"})
 	b.Apply(t, historytest.Document("one"), historytest.Document("two"))
 	if _, err := b.Rules.Apply(t.Context(), historytest.Documents(historytest.Document("two")), "ann", "", rulestore.ApplyOptions{Prune: true}); err != nil {
@@ -46,7 +38,7 @@ func TestRuleNamesIncludeRemovedRules(t *testing.T) {
 
 func TestRuleOfANewerBuildIsRefused(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := historytest.New(t)
 	b.Publish(t, rules.Format{Name: "weir"})
 	b.Apply(t, historytest.Document("login"))
 	b.Run(t, `UPDATE weir.rule_versions SET document = jsonb_set(document::jsonb, '{match,host}', '"api.example.com"')::text`)
@@ -94,7 +86,7 @@ func (w *watcher) reach(t *testing.T, n int64, within time.Duration) {
 }
 
 func TestWatch(t *testing.T) {
-	b := newBed(t)
+	b := historytest.New(t)
 	var routing, modes watcher
 	routing.start(t, b.Rules.WatchRoutings)
 	modes.start(t, b.Rules.WatchModes)

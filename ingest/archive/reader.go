@@ -106,13 +106,11 @@ type FormatError struct {
 	Err     error // of the first line
 }
 
-// Error names file, line, what was got and what is allowed.
 func (e *FormatError) Error() string {
 	return fmt.Sprintf("%s:%d: not in format %q: %v (none of the first %d lines could be read; allowed formats: %s)",
 		e.File, e.Line, e.Format, e.Err, e.Lines, e.Formats)
 }
 
-// Unwrap gives the first line's error.
 func (e *FormatError) Unwrap() error { return e.Err }
 
 // Read reads one file to its end. A file whose first lines all fail ends it with a FormatError, before any of them is

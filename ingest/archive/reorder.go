@@ -84,10 +84,8 @@ type eventHeap []heldEvent
 
 var _ heap.Interface = (*eventHeap)(nil)
 
-// Len is part of heap.Interface.
 func (h eventHeap) Len() int { return len(h) }
 
-// Less is part of heap.Interface.
 func (h eventHeap) Less(i, j int) bool {
 	if h[i].Time != h[j].Time {
 		return h[i].Time < h[j].Time
@@ -95,15 +93,12 @@ func (h eventHeap) Less(i, j int) bool {
 	return h[i].seq < h[j].seq
 }
 
-// Swap is part of heap.Interface.
 func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 
-// Push is part of heap.Interface.
 func (h *eventHeap) Push(x any) {
 	*h = append(*h, x.(heldEvent)) // the heap holds nothing else
 }
 
-// Pop is part of heap.Interface.
 func (h *eventHeap) Pop() any {
 	last := len(*h) - 1
 	e := (*h)[last]

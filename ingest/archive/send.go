@@ -74,7 +74,7 @@ func (s *Sender) hold(ctx context.Context, e Event) error {
 	if s.pace == nil || !e.HasTime {
 		return nil
 	}
-	if s.pace.Due(e.Time) > 0 {
+	if s.pace.due(e.Time) > 0 {
 		if err := s.Flush(ctx); err != nil {
 			return err
 		}
@@ -199,8 +199,8 @@ type Pace struct {
 // NewPace makes a Pace; speed 1 is the pace of the archive, 10 ten times as fast. speed must be above 0.
 func NewPace(speed float64) *Pace { return &Pace{speed: speed} }
 
-// Due is how long an event of time t has to wait from now on; 0 or less: not at all. The first call sets the beginning.
-func (p *Pace) Due(t traffic.Time) time.Duration {
+// due is how long an event of time t has to wait from now on; 0 or less: not at all. The first call sets the beginning.
+func (p *Pace) due(t traffic.Time) time.Duration {
 	if !p.begun {
 		p.first, p.begin, p.begun = t, time.Now(), true
 	}
@@ -209,7 +209,7 @@ func (p *Pace) Due(t traffic.Time) time.Duration {
 
 // Wait waits until an event of time t is due, or ctx ends.
 func (p *Pace) Wait(ctx context.Context, t traffic.Time) error {
-	due := p.Due(t)
+	due := p.due(t)
 	if due <= 0 {
 		return ctx.Err()
 	}

@@ -24,6 +24,8 @@ type Options struct {
 	// Sink is required. Apply is called for one batch of a partition at a time, in order, and for several partitions at
 	// the same time.
 	Sink ingest.Sink
+	// Assigned is told of the partitions of each generation before the first batch of it. Nil: nobody is.
+	Assigned func(partitions []int)
 
 	// The program leaves the numbers below to their defaults; tests and simulations set them.
 
@@ -31,8 +33,9 @@ type Options struct {
 	Linger       time.Duration // how long a batch that is not full waits for more; default 0
 	Wait         time.Duration // how long a fetch waits for records; default 500 ms
 	CommitEvery  time.Duration // default 200 ms
-	// Drain is how long a batch in hand may take to be applied when the generation or the process ends; default 4 s. It
-	// must be less than the 10 s that a group's members have in a rebalance; a last commit (2 s) and leaving the group (3 s) may follow.
+	// Drain is how long a batch in hand may take to be applied when the generation or the process ends; default 4 s. It must
+	// be less than the 10 s that a group's members have in a rebalance; a last commit (2 s) and leaving the group (3 s) may
+	// follow.
 	Drain time.Duration
 
 	Logger     *slog.Logger          // nil: silent
@@ -69,7 +72,7 @@ type Consumer struct {
 	opts    Options
 	metrics *metrics
 
-	working atomic.Pointer[consumption] // the present generation's, nil between two
+	present atomic.Pointer[consumption] // the present generation's, nil between two
 
 	mu sync.Mutex
 	// stranded are partitions whose commit lies beyond the end of the log, with that commit: see lane.place.
@@ -90,7 +93,9 @@ func New(opts Options) (*Consumer, error) {
 }
 
 // Run consumes until ctx is done; then it lets the batches in hand finish, commits, and leaves the group.
-func (c *Consumer) Run(ctx context.Context) error { return c.opts.Group.Run(ctx, c.session) }
+func (c *Consumer) Run(ctx context.Context) error {
+	return c.metrics.lags.Run(ctx, c.opts.Name, c.opts.Group, c.session)
+}
 
 // Stats is how the partitions are that a consumer reads.
 type Stats struct {
@@ -101,10 +106,10 @@ type Stats struct {
 // Stats answers at once, and may be called at any time.
 func (c *Consumer) Stats() Stats {
 	var stats Stats
-	if s := c.working.Load(); s != nil {
+	if s := c.present.Load(); s != nil {
 		stats.Owned = len(s.lanes)
 		for _, l := range s.lanes {
-			stats.Lag += l.lag()
+			stats.Lag += l.behind()
 		}
 	}
 	return stats
@@ -128,8 +133,11 @@ func (c *Consumer) session(ctx context.Context, a ingest.Assignment) error {
 		return err
 	}
 	defer s.forget()
-	c.working.Store(s)
-	defer c.working.Store(nil)
+	if c.opts.Assigned != nil {
+		c.opts.Assigned(a.Partitions)
+	}
+	c.present.Store(s)
+	defer c.present.Store(nil)
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	// Apply goes on a little after the session's end, so that a batch that is nearly done need not be done again elsewhere.

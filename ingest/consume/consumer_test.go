@@ -19,7 +19,6 @@ import (
 )
 
 // noteSink notes what was applied; before, if set, decides about a batch first.
-
 type noteSink struct {
 	t      *testing.T
 	before func(ctx context.Context, batch []traffic.Message) error
@@ -74,7 +73,6 @@ func (s *noteSink) offsets(p int) []int64 {
 }
 
 // startConsumer runs a consumer until the returned function is called, which waits for its end.
-
 func startConsumer(kit *kafkakit.Kit, k *kafka.Client, topic string, sink ingest.Sink, edit ...func(*Options)) (stop func()) {
 	kit.T.Helper()
 	opts := Options{Name: "test", Log: k.Log(topic), Sink: sink, Wait: 100 * time.Millisecond, CommitEvery: 20 * time.Millisecond,
@@ -161,7 +159,6 @@ func TestConsumerAppliesInOrder(t *testing.T) {
 }
 
 // A batch that is refused is given again, the same, until it is taken; other partitions go on.
-
 func TestConsumerRefusedBatch(t *testing.T) {
 	kit := kafkakit.New(t)
 	topic := kit.Topic(2)
@@ -209,7 +206,6 @@ func TestConsumerRefusedBatch(t *testing.T) {
 }
 
 // What is in hand when the process is stopped is finished and committed; a sink that hangs is given up after Drain.
-
 func TestConsumerDrains(t *testing.T) {
 	kit := kafkakit.New(t)
 	topic := kit.Topic(2)
@@ -241,7 +237,6 @@ func TestConsumerDrains(t *testing.T) {
 }
 
 // Members come and go; nothing is lost, and what is applied twice is so because of a takeover.
-
 func TestConsumersShareAndTakeOver(t *testing.T) {
 	kit := kafkakit.New(t)
 	topic := kit.Topic(4)
@@ -289,14 +284,6 @@ func TestConsumersShareAndTakeOver(t *testing.T) {
 		}
 	}
 }
-
-// Records deleted under a running consumer that cannot keep up are counted too.
-
-// A commit beyond the end of the log is no reason to skip what is written next: the partition waits, with an alarm.
-
-// Commits move over what is no record, so that a log that ends with a marker counts as read.
-
-// A commit without an answer makes the consumer join anew, and go on.
 
 func TestConsumerLingers(t *testing.T) {
 	kit := kafkakit.New(t)

@@ -44,6 +44,9 @@ func NewDeadLetters(opts DeadLetterOptions) (ingest.DeadLetters, error) {
 		Namespace: "weir", Name: "dead_letters_total", Help: "Records put to the dead-letter topic.",
 	}, []string{"stage", "reason"})
 	var err error
+	for _, stage := range []string{ingest.StageRoute, ingest.StageRecord, ingest.StageEnforce} {
+		letters.WithLabelValues(stage, reasonMalformed) // the reason that all of them have begins at 0
+	}
 	d := &deadLetterLog{
 		appender: opts.Appender, partitions: max(1, opts.Partitions), log: opts.Logger,
 		letters: ingest.Published(opts.Registerer, letters, &err),
@@ -55,6 +58,8 @@ func NewDeadLetters(opts DeadLetterOptions) (ingest.DeadLetters, error) {
 }
 
 const (
+	// reasonMalformed is why any stage puts a record there that does not decode.
+	reasonMalformed = "malformed"
 	// deadLetterDetail bounds the explanation of a letter: a parser's message may quote what it could not read.
 	deadLetterDetail = 4 << 10
 	// deadLetterBatchBytes bounds the JSON of one append to a partition, far below what the topic takes.

@@ -71,6 +71,8 @@ func TestDeadLetters(t *testing.T) {
 	counts := `
 		# HELP weir_dead_letters_total Records put to the dead-letter topic.
 		# TYPE weir_dead_letters_total counter
+		weir_dead_letters_total{reason="malformed",stage="enforce"} 0
+		weir_dead_letters_total{reason="malformed",stage="record"} 0
 		weir_dead_letters_total{reason="malformed",stage="route"} 5
 		weir_dead_letters_total{reason="refused",stage="record"} 1
 	`

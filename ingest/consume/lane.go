@@ -18,14 +18,18 @@ type lane struct {
 	partition int
 	wake      chan struct{}
 	apply     retry.Trouble
+	lag       *ingest.Lag
 
 	mu        sync.Mutex
 	queue     []traffic.Message
-	next      int64 // to fetch; everything before is in the queue or was taken
-	applied   int64 // everything before is applied
-	stored    int64 // the commit, -1 for none
-	end       int64 // of the log when last seen
-	stranded  int64 // while the commit lies beyond the end of the log: that commit, else -1
+	next      int64             // to fetch; everything before is in the queue or was taken
+	applied   int64             // everything before is applied
+	stored    int64             // the commit, -1 for none
+	end       int64             // of the log when last seen
+	since     traffic.Time      // nothing from next on was appended before this, as far as is known
+	inHand    []traffic.Message // the batch that the sink has
+	newer     bool              // it holds a record of a newer build
+	stranded  int64             // while the commit lies beyond the end of the log: that commit, else -1
 	lookAgain time.Time
 }
 
@@ -49,23 +53,32 @@ func (l *lane) offer(ctx context.Context, f ingest.Fetched) {
 	l.queue = append(l.queue, f.Messages...)
 	l.next = max(l.next, f.Next)
 	l.end = f.HighWatermark
-	l.s.c.metrics.lag(l)
+	if at := f.NotBefore(); at != traffic.BeforeTime {
+		l.since = at
+	}
+	l.show()
 	l.mu.Unlock()
-	l.signal()
+	ingest.Wake(l.wake)
 }
 
-// lag is the number of records between what is applied and the end of the log.
-func (l *lane) lag() int64 {
+// show brings the metrics up to date. The caller holds the lock.
+func (l *lane) show() {
+	since := l.since
+	for _, waiting := range [][]traffic.Message{l.inHand, l.queue} {
+		if len(waiting) > 0 {
+			since = waiting[0].Appended
+			break
+		}
+	}
+	l.lag.Behind(l.end-l.applied, since)
+	l.lag.Halt(l.newer || l.stranded >= 0)
+}
+
+// behind is the number of records between what is applied and the end of the log.
+func (l *lane) behind() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(0, l.end-l.applied)
-}
-
-func (l *lane) signal() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
 }
 
 // run applies batches until running is done. working outlives it by the drain time.
@@ -78,11 +91,16 @@ func (l *lane) run(running, working context.Context) {
 		if len(batch) > 0 && !l.applyBatch(running, working, batch) {
 			return
 		}
-		l.mu.Lock()
-		l.applied = after
-		l.s.c.metrics.lag(l)
-		l.mu.Unlock()
+		l.advance(after)
 	}
+}
+
+// advance notes that all before an offset is applied.
+func (l *lane) advance(offset int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.applied, l.inHand = offset, nil
+	l.show()
 }
 
 // take waits for records and takes a batch of them; after is the offset up to which all is applied once the batch is. An
@@ -119,16 +137,14 @@ func (l *lane) cut(n int) (batch []traffic.Message, after int64) {
 	n = min(n, len(l.queue))
 	batch = l.queue[:n:n]
 	l.queue = l.queue[n:]
+	l.inHand = batch
 	if len(l.queue) == 0 {
 		l.queue = nil // lets the fetch answers go
 		after = l.next
 	} else {
 		after = batch[n-1].Offset + 1
 	}
-	select {
-	case l.s.room <- struct{}{}:
-	default:
-	}
+	ingest.Wake(l.s.room)
 	return batch, after
 }
 
@@ -141,7 +157,7 @@ func (l *lane) applyBatch(running, working context.Context, batch []traffic.Mess
 		err := c.opts.Sink.Apply(working, batch)
 		c.metrics.applied(c.opts.Name, started, len(batch), err)
 		newer := (*detectors.UnknownFormatError)(nil)
-		c.metrics.await(c.opts.Name, l.partition, errors.As(err, &newer))
+		l.await(errors.As(err, &newer))
 		if err == nil {
 			l.apply.Over(c.opts.Logger, "records are taken again", "partition", l.partition)
 			return true
@@ -152,6 +168,15 @@ func (l *lane) applyBatch(running, working context.Context, batch []traffic.Mess
 			return false
 		}
 	}
+}
+
+// await shows whether the lane waits at a record of a newer build.
+func (l *lane) await(newer bool) {
+	l.s.c.metrics.await(l.s.c.opts.Name, l.partition, newer)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.newer = newer
+	l.show()
 }
 
 // progress is the offset to commit; dirty says that it is not the stored one.
@@ -195,8 +220,11 @@ func (s *consumption) open(ctx context.Context) error {
 		return err
 	}
 	for _, p := range s.a.Partitions {
-		l := &lane{s: s, partition: p, wake: make(chan struct{}, 1), stored: -1, stranded: -1}
-		s.c.metrics.await(s.c.opts.Name, p, false)
+		l := &lane{
+			s: s, partition: p, wake: make(chan struct{}, 1), stored: -1, stranded: -1,
+			lag: s.c.metrics.lags.Of(s.c.opts.Name, p), since: traffic.At(time.Now()),
+		}
+		s.c.metrics.begin(s.c.opts.Name, p)
 		if commit, ok := commits[p]; ok {
 			l.stored = commit.Offset
 			l.place(commit.Offset, bounds[p])
@@ -211,7 +239,7 @@ func (s *consumption) open(ctx context.Context) error {
 // start puts a lane with an empty queue at offset.
 func (l *lane) start(offset, end int64) {
 	l.next, l.applied, l.end, l.stranded = offset, offset, end, -1
-	l.s.c.metrics.lag(l)
+	l.show()
 }
 
 // place puts a lane at the offset that it is to go on from. Records below the log's start are lost, by retention: they
@@ -242,6 +270,7 @@ func (l *lane) strand(offset int64, bounds ingest.Bounds) {
 	l.next, l.applied, l.end, l.stranded = offset, offset, bounds.End, offset
 	l.lookAgain = time.Now().Add(strandedCheck)
 	c.metrics.strand(c.opts.Name, l.partition, 1)
+	l.show()
 	if !known || before != offset {
 		c.opts.Logger.Error("the commit lies beyond the end of the log, as if the topic was made anew: nothing is read until the "+
 			"log has grown past it; stop weir and reset the group's offset to go on sooner",
@@ -306,9 +335,11 @@ func (s *consumption) outOfPlace(ctx context.Context, l *lane, f ingest.Fetched)
 	l.place(l.next, bounds[l.partition])
 }
 
-// forget takes the partitions of this generation out of the metrics: they may be another process's now.
+// forget takes what is known of the partitions of this generation out of the metrics: they may be another process's now. How far behind
+// they are stays for as long as ingest.Lags says; that one has stopped does not, as who reads it next finds that out.
 func (s *consumption) forget() {
 	for _, l := range s.lanes {
+		l.lag.Halt(false)
 		s.c.metrics.forget(s.c.opts.Name, l.partition)
 	}
 }

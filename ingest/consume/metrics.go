@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/traffic"
 )
 
 // metrics are the numbers of all consumers of a process, by stage.
@@ -15,9 +16,9 @@ type metrics struct {
 	failures *prometheus.CounterVec   // stage
 	seconds  *prometheus.HistogramVec // stage
 	losses   *prometheus.CounterVec   // stage, partition
-	behind   *prometheus.GaugeVec     // stage, partition
 	stranded *prometheus.GaugeVec     // stage, partition
 	newer    *prometheus.GaugeVec     // stage, partition
+	lags     *ingest.Lags
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -39,10 +40,13 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
 		}, []string{"stage"}), &err),
 		losses:   ingest.Published(r, counter("lost_records_total", "Records that retention deleted before the stage read them.", "stage", "partition"), &err),
-		behind:   ingest.Published(r, gauge("lag_records", "Offsets between the end of the log and what is applied.", "stage", "partition"), &err),
 		stranded: ingest.Published(r, gauge("stranded_partition", "1 while the commit lies beyond the end of the log and nothing is read.", "stage", "partition"), &err),
 		newer:    ingest.Published(r, gauge("newer_format_partition", "1 while a record that a newer build wrote waits for an upgrade of this process.", "stage", "partition"), &err),
 	}
+	if err != nil {
+		return nil, err
+	}
+	m.lags, err = ingest.NewLags(r, func() traffic.Time { return traffic.At(time.Now()) })
 	return m, err
 }
 
@@ -55,9 +59,11 @@ func (m *metrics) applied(stage string, started time.Time, records int, err erro
 	m.records.WithLabelValues(stage).Add(float64(records))
 }
 
-// lag shows a lane's distance from the end; the caller holds its lock.
-func (m *metrics) lag(l *lane) {
-	m.behind.WithLabelValues(l.s.c.opts.Name, strconv.Itoa(l.partition)).Set(float64(max(0, l.end-l.applied)))
+// begin has the series of a partition begin at 0.
+func (m *metrics) begin(stage string, partition int) {
+	m.lost(stage, partition, 0)
+	m.strand(stage, partition, 0)
+	m.await(stage, partition, false)
 }
 
 func (m *metrics) lost(stage string, partition int, records int64) {
@@ -78,7 +84,6 @@ func (m *metrics) await(stage string, partition int, waits bool) {
 }
 
 func (m *metrics) forget(stage string, partition int) {
-	m.behind.DeleteLabelValues(stage, strconv.Itoa(partition))
 	m.stranded.DeleteLabelValues(stage, strconv.Itoa(partition))
 	m.newer.DeleteLabelValues(stage, strconv.Itoa(partition))
 }

@@ -45,6 +45,7 @@ func TestConsumerLostRecords(t *testing.T) {
 	}
 }
 
+// Records deleted under a running consumer that cannot keep up are counted too.
 func TestConsumerLostRecordsWhileRunning(t *testing.T) {
 	kit, cluster := kafkakit.NewFaulty(t, 1)
 	topic := kit.Topic(1)
@@ -77,6 +78,7 @@ func TestConsumerLostRecordsWhileRunning(t *testing.T) {
 	}
 }
 
+// A commit beyond the end of the log is no reason to skip what is written next: the partition waits, with an alarm.
 func TestConsumerCommitBeyondEnd(t *testing.T) {
 	kit := kafkakit.New(t)
 	topic := kit.Topic(2)
@@ -94,9 +96,11 @@ func TestConsumerCommitBeyondEnd(t *testing.T) {
 	})
 	alarm := "# HELP weir_stage_stranded_partition 1 while the commit lies beyond the end of the log and nothing is read.\n" +
 		"# TYPE weir_stage_stranded_partition gauge\n" + `weir_stage_stranded_partition{partition="0",stage="test"} `
-	if err := testutil.GatherAndCompare(kit.Registry, strings.NewReader(alarm+"1\n"), "weir_stage_stranded_partition"); err != nil {
+	const calm = `weir_stage_stranded_partition{partition="1",stage="test"} 0` + "\n"
+	if err := testutil.GatherAndCompare(kit.Registry, strings.NewReader(alarm+"1\n"+calm), "weir_stage_stranded_partition"); err != nil {
 		t.Error(err)
 	}
+	expectHalted(t, kit, 1, 0)
 	kit.Put(topic, map[int][]string{0: {"c", "d", "e"}})
 	testbed.Eventually(t, 20*time.Second, func() error {
 		if got := sink.offsets(0); !slices.Equal(got, []int64{3}) {
@@ -104,10 +108,22 @@ func TestConsumerCommitBeyondEnd(t *testing.T) {
 		}
 		return nil
 	})
-	if err := testutil.GatherAndCompare(kit.Registry, strings.NewReader(alarm+"0\n"), "weir_stage_stranded_partition"); err != nil {
+	if err := testutil.GatherAndCompare(kit.Registry, strings.NewReader(alarm+"0\n"+calm), "weir_stage_stranded_partition"); err != nil {
 		t.Error(err)
 	}
+	expectHalted(t, kit, 0, 0)
 	stop()
+}
+
+// expectHalted asks which of the partitions 0 and 1 are said to have stopped.
+func expectHalted(t *testing.T, kit *kafkakit.Kit, first, second int) {
+	t.Helper()
+	const name = "weir_stage_partition_halted"
+	want := "# HELP " + name + " 1 while the stage cannot go on with a partition; see weir partitions list and the log.\n# TYPE " + name + " gauge\n" +
+		fmt.Sprintf("%[1]s{partition=\"0\",stage=\"test\"} %[2]d\n%[1]s{partition=\"1\",stage=\"test\"} %[3]d\n", name, first, second)
+	if err := testutil.GatherAndCompare(kit.Registry, strings.NewReader(want), name); err != nil {
+		t.Error(err)
+	}
 }
 
 // A record that a newer build wrote holds its partition, which a gauge shows until a process takes it.
@@ -151,11 +167,12 @@ func TestConsumerShowsWhatWaitsForAnUpgrade(t *testing.T) {
 	}
 }
 
+// Commits move over what is no record, so that a log that ends with a marker counts as read.
 func TestConsumerPassesControlRecords(t *testing.T) {
 	kit := kafkakit.New(t)
 	topic := kit.Topic(1)
 	kit.Put(topic, map[int][]string{0: {"a"}})
-	kit.PutAborted(topic, "aborted")
+	kit.Transact(topic, false, "aborted")
 	sink := newNoteSink(t)
 	stop := startConsumer(kit, kit.K, topic, sink)
 	if err := kit.K.AwaitCaughtUp(kit.Ctx, topic, topic); err != nil {
@@ -167,6 +184,7 @@ func TestConsumerPassesControlRecords(t *testing.T) {
 	}
 }
 
+// A commit without an answer makes the consumer join anew, and go on.
 func TestConsumerCommitUnanswered(t *testing.T) {
 	kit, cluster := kafkakit.NewFaulty(t, 1)
 	topic := kit.Topic(1)

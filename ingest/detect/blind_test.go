@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -25,17 +26,17 @@ type blindBench struct {
 }
 
 func newBlindBench(t *testing.T) *blindBench {
-	metrics, err := newMetrics(prometheus.NewRegistry(), "live")
+	b := &blindBench{t: t, now: time.Unix(1_700_000_000, 0)}
+	metrics, err := newMetrics(&Options{Registerer: prometheus.NewRegistry(), Stream: "live", Clock: func() traffic.Time { return traffic.At(b.now) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &blindBench{t: t, now: time.Unix(1_700_000_000, 0)}
 	b.d = &Detector{log: slog.New(slog.NewTextHandler(&b.said, nil)), metrics: metrics}
 	p := detectors.NewPartition(detectors.Config{Sources: 1, Generation: 1})
 	p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{{Number: 1, Lineage: 1, Document: rules.Document{
 		ID: "a", Key: []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}}, Limit: 2, Window: time.Minute,
 	}}}})
-	b.o = &owned{d: b.d, state: p}
+	b.o = &owned{d: b.d, state: p, lag: metrics.lags.Of(ingest.StageDetect, 0)}
 	return b
 }
 

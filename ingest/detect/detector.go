@@ -69,6 +69,9 @@ func (o *Options) setDefaults() error {
 	if o.Budget <= 0 {
 		o.Budget = detectors.DefaultBudget
 	}
+	if o.IdleMargin <= 0 {
+		o.IdleMargin = detectors.DefaultIdleMargin
+	}
 	if o.Keyed < 1 || o.Sources < 1 || o.HitsCount < 1 {
 		return fmt.Errorf("detect: %d source, %d keyed and %d hits partitions; each must be at least 1", o.Sources, o.Keyed, o.HitsCount)
 	}
@@ -108,7 +111,7 @@ func New(opt Options) (*Detector, error) {
 	if err := opt.setDefaults(); err != nil {
 		return nil, err
 	}
-	metrics, err := newMetrics(opt.Registerer, opt.Stream)
+	metrics, err := newMetrics(&opt)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +129,8 @@ func (d *Detector) Ended() <-chan struct{} { return d.ended }
 
 // Run works until ctx is done. It returns an error only for what no retry mends.
 func (d *Detector) Run(ctx context.Context) error {
-	if err := d.opt.Group.Run(ctx, d.session); err != nil {
+	defer d.metrics.partitions.assign(nil)
+	if err := d.metrics.lags.Run(ctx, ingest.StageDetect, d.opt.Group, d.session); err != nil {
 		return fmt.Errorf("detect: %w", err)
 	}
 	return nil
@@ -138,12 +142,14 @@ func (d *Detector) session(ctx context.Context, a ingest.Assignment) error {
 	if d.opt.Holding != nil {
 		d.opt.Holding(len(a.Partitions))
 	}
+	d.metrics.partitions.assign(a.Partitions)
+	defer d.metrics.forget(a.Partitions)
 	loading, endLoading := context.WithCancel(ctx)
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer endLoading()
 	beside.Go(func() { d.routings.run(loading) })
-	if err := d.takeAll(ctx, a.Partitions); err != nil {
+	if err := d.takeAll(ctx, a); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -157,7 +163,11 @@ func (d *Detector) session(ctx context.Context, a ingest.Assignment) error {
 	w.stop()
 	r.stop()
 	d.lastCheckpoints()
-	d.metrics.forget(a.Partitions)
+	for _, o := range d.memory {
+		if o.stored() { // what is not, whoever goes on from the snapshot before counts again
+			o.tellCounts()
+		}
+	}
 	d.tally.forget(a.Partitions)
 	if ctx.Err() != nil {
 		return nil
@@ -199,7 +209,7 @@ func (d *Detector) work(ctx context.Context, a ingest.Assignment, w *snapshotWri
 				for _, p := range d.positions() {
 					d.memory[p.Partition].unread(err)
 				}
-				_ = retry.NewBackoff(maxWait, maxWait).Wait(ctx) // its error is ctx's, which ends the loop
+				_ = retry.Sleep(ctx, maxWait) // its error is ctx's, which ends the loop
 			}
 			continue
 		}
@@ -269,7 +279,7 @@ func (d *Detector) send(ctx context.Context) error {
 		}
 		d.sending.Over(d.log, "hits topic takes hits again")
 		for o, n := range taken {
-			o.pending = o.pending[n:]
+			o.acknowledged(n)
 		}
 	}
 }
@@ -293,10 +303,6 @@ func (d *Detector) nextHits() ([]ingest.Batch, map[*owned]int, error) {
 			}
 			to := h.Partition(d.opt.HitsCount)
 			values[to] = append(values[to], raw)
-			d.metrics.hits.WithLabelValues(string(h.Kind), string(h.Phase)).Inc()
-			if h.Kind == detectors.KindHit && h.Phase == detectors.PhaseOpen {
-				d.tally.open()
-			}
 		}
 		if n > 0 {
 			taken[o] = n

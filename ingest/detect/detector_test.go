@@ -26,9 +26,15 @@ type running struct {
 }
 
 func (w *detectWorld) run(owner string, partitions ...int) *running {
+	return w.begin(owner, partitions)
+}
+
+// begin is run with other options.
+func (w *detectWorld) begin(owner string, partitions []int, edit ...func(*detect.Options)) *running {
 	group := alone(partitions...)
+	group.commits = groupCommits{w}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{Detector: w.detector(owner, group), group: group, cancel: cancel, done: make(chan error, 1)}
+	r := &running{Detector: w.detector(owner, group, edit...), group: group, cancel: cancel, done: make(chan error, 1)}
 	go func() { r.done <- r.Run(ctx) }()
 	return r
 }
@@ -58,13 +64,10 @@ func TestDetectGivesWhatTheLogSays(t *testing.T) {
 		r := w.run("a", 0, 1, 2)
 		r.ended(t)
 		r.stop(t)
-		want := w.expect()
-		if len(want) < 20 {
-			t.Fatalf("only %d hits expected: the story proves nothing", len(want))
+		if n := len(w.expect()); n < 20 {
+			t.Fatalf("only %d hits expected: the story proves nothing", n)
 		}
-		if got := w.got(); !slices.Equal(got, want) {
-			t.Errorf("got %d hits, want %d", len(got), len(want))
-		}
+		w.check()
 	})
 }
 
@@ -102,8 +105,8 @@ func TestDetectSurvivesCrashes(t *testing.T) {
 			for _, z := range zombies {
 				z.stop(t)
 			}
-			if got, want := w.got(), w.expect(); !slices.Equal(got, want) {
-				t.Errorf("seed %d: got %d different hits, want %d", seed, len(got), len(want))
+			if !w.check() {
+				t.Errorf("with seed %d", seed)
 			}
 		})
 	}
@@ -121,9 +124,7 @@ func TestDetectKeepsWarmMemory(t *testing.T) {
 		if w.taken != 1 {
 			t.Errorf("the epoch was raised %d times, want once: memory was warm", w.taken)
 		}
-		if got, want := w.got(), w.expect(); !slices.Equal(got, want) {
-			t.Error("hits differ")
-		}
+		w.check()
 	})
 }
 
@@ -136,17 +137,13 @@ func TestDetectIsFenced(t *testing.T) {
 		b := w.run("b", 0) // takes over while a still believes in itself
 		b.ended(t)
 		pass(5 * time.Second)
-		a.group.mu.Lock()
-		errs := fmt.Sprint(a.group.errs)
-		a.group.mu.Unlock()
+		errs := fmt.Sprint(a.group.returned())
 		if !strings.Contains(errs, ingest.ErrFenced.Error()) {
 			t.Errorf("the first owner was not told: %s", errs)
 		}
 		a.stop(t)
 		b.stop(t)
-		if got, want := w.got(), w.expect(); !slices.Equal(got, want) {
-			t.Error("hits differ")
-		}
+		w.check()
 	})
 }
 
@@ -211,9 +208,7 @@ func TestDetectUsesTheOlderOfTwoSnapshotsWhenOneIsTorn(t *testing.T) {
 		if !slices.Contains(w.loaded, older) {
 			t.Error("the older one was not loaded")
 		}
-		if got, want := w.got(), w.expect(); !slices.Equal(got, want) {
-			t.Error("hits differ")
-		}
+		w.check()
 	})
 }
 
@@ -272,9 +267,7 @@ func TestDetectWaitsForItsStores(t *testing.T) {
 		w.mu.Unlock()
 		r.ended(t)
 		r.stop(t)
-		if got, want := w.got(), w.expect(); !slices.Equal(got, want) {
-			t.Error("hits differ")
-		}
+		w.check()
 	})
 }
 
@@ -284,14 +277,10 @@ func TestDetectFoldsOnWhileTheStoreIsAway(t *testing.T) {
 		w.fill(300)
 		r := w.run("a", 0)
 		pass(200 * time.Millisecond)
-		w.mu.Lock()
-		w.storeDown = true
-		w.mu.Unlock()
+		w.takeStore(true)
 		r.ended(t)
 		r.stop(t)
-		if got, want := w.got(), w.expect(); !slices.Equal(got, want) {
-			t.Error("hits differ")
-		}
+		w.check()
 	})
 }
 
@@ -302,9 +291,7 @@ func TestDetectLeavesANewerFormatAlone(t *testing.T) {
 		w.keyed[0][1].Value[0] = detectors.RecordFormat + 1
 		r := w.run("a", 0)
 		pass(5 * time.Second)
-		r.group.mu.Lock()
-		errs := fmt.Sprint(r.group.errs)
-		r.group.mu.Unlock()
+		errs := fmt.Sprint(r.group.returned())
 		r.stop(t)
 		if !strings.Contains(errs, "upgrade this process") {
 			t.Errorf("sessions ended with %s", errs)
@@ -334,9 +321,7 @@ func TestDetectLeavesAnUnreadableRoutingVersionAlone(t *testing.T) {
 				w.routing[test.number] = test.stored // is there
 				r := w.run("a", 0)
 				pass(5 * time.Second)
-				r.group.mu.Lock()
-				errs := fmt.Sprint(r.group.errs)
-				r.group.mu.Unlock()
+				errs := fmt.Sprint(r.group.returned())
 				r.stop(t)
 				if !strings.Contains(errs, test.want) {
 					t.Errorf("sessions ended with %s", errs)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/detect"
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -37,6 +39,7 @@ type detectWorld struct {
 	generations map[int][]storedSnapshot // newest first
 	unfinished  map[int]storedSnapshot   // the attempt that is being written
 	storeDown   bool
+	commits     map[int]ingest.Commit
 	taken       int
 	loaded      []int64 // the offset of the snapshot of each piece
 
@@ -58,9 +61,9 @@ func newDetectWorld(t testing.TB, partitions int) *detectWorld {
 	return &detectWorld{
 		t: t, keyed: make([][]traffic.Message, partitions), start: make([]int64, partitions),
 		epochs: map[int]int64{}, owners: map[int]string{}, generations: map[int][]storedSnapshot{},
-		unfinished: map[int]storedSnapshot{},
-		states:     map[int]ingest.PartitionStatus{},
-		routing:    map[int64]*rules.Routing{1: {Stream: "live", Number: 1, RecordFormat: 1, Rules: []rules.Version{limit}}},
+		unfinished: map[int]storedSnapshot{}, commits: map[int]ingest.Commit{},
+		states:  map[int]ingest.PartitionStatus{},
+		routing: map[int64]*rules.Routing{1: {Stream: "live", Number: 1, RecordFormat: 1, Rules: []rules.Version{limit}}},
 	}
 }
 
@@ -123,6 +126,35 @@ func (w *detectWorld) got() []string {
 	return distinctHits(w.t, w.hits)
 }
 
+// check reports whether the hits are those that the log gives.
+func (w *detectWorld) check() bool {
+	w.t.Helper()
+	return w.compare(w.expect())
+}
+
+// compare reports whether the hits are these, and shows some of those that make a difference.
+func (w *detectWorld) compare(want []string) bool {
+	w.t.Helper()
+	got := w.got()
+	less := func(all, those []string) []string {
+		return slices.DeleteFunc(slices.Clone(all), func(hit string) bool { return slices.Contains(those, hit) })
+	}
+	missing, extra := less(want, got), less(got, want)
+	if len(missing)+len(extra) == 0 {
+		return true
+	}
+	w.t.Errorf("got %d hits, want %d; %d are missing:\n%q\nand %d too many:\n%q", len(got), len(want),
+		len(missing), missing[:min(3, len(missing))], len(extra), extra[:min(3, len(extra))])
+	return false
+}
+
+// takeStore takes the stores away, or gives them back.
+func (w *detectWorld) takeStore(away bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.storeDown = away
+}
+
 // distinctHits is the set that an idempotent consumer ends up with.
 func distinctHits(t testing.TB, hits []detectors.Hit) []string {
 	var out []string
@@ -179,12 +211,10 @@ func (l keyedLog) Fetch(ctx context.Context, positions []ingest.Position, wait t
 		out = append(out, f)
 	}
 	l.w.mu.Unlock()
-	if !news {
-		waitFor(ctx, wait)
-	} else {
-		waitFor(ctx, 50*time.Millisecond)
+	if news {
+		wait = 50 * time.Millisecond
 	}
-	return out, ctx.Err()
+	return out, retry.Sleep(ctx, wait)
 }
 
 func (l keyedLog) Bounds(_ context.Context, partitions []int) (map[int]ingest.Bounds, error) {
@@ -195,15 +225,6 @@ func (l keyedLog) Bounds(_ context.Context, partitions []int) (map[int]ingest.Bo
 		out[p] = ingest.Bounds{Start: l.w.start[p], End: l.w.start[p] + int64(len(l.w.keyed[p]))}
 	}
 	return out, nil
-}
-
-func waitFor(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 type hitsTopic struct{ w *detectWorld }
@@ -340,6 +361,7 @@ func (c checkpointStore) Write(_ context.Context, _ string, p int, cp ingest.Che
 	if !piece.Last {
 		return nil
 	}
+	u.Written = traffic.At(time.Now())
 	c.w.generations[p] = append([]storedSnapshot{u}, c.w.generations[p]...)
 	c.w.generations[p] = c.w.generations[p][:min(2, len(c.w.generations[p]))]
 	return nil
@@ -370,6 +392,7 @@ func (s stateStore) Accepted(context.Context, string) ([]ingest.Acceptance, erro
 // oneMember is a group with this member only; end starts a new generation.
 type oneMember struct {
 	partitions []int
+	commits    ingest.Commits
 	end        chan struct{}
 	mu         sync.Mutex
 	errs       []error // what sessions returned
@@ -378,7 +401,7 @@ type oneMember struct {
 var _ ingest.Group = (*oneMember)(nil)
 
 func alone(partitions ...int) *oneMember {
-	return &oneMember{partitions: partitions, end: make(chan struct{})}
+	return &oneMember{partitions: partitions, commits: noCommits{}, end: make(chan struct{})}
 }
 
 func (g *oneMember) Run(ctx context.Context, session func(context.Context, ingest.Assignment) error) error {
@@ -386,7 +409,7 @@ func (g *oneMember) Run(ctx context.Context, session func(context.Context, inges
 		sctx, cancel := context.WithCancel(ctx)
 		done := make(chan error, 1)
 		go func() {
-			done <- session(sctx, ingest.Assignment{Generation: generation, Partitions: g.partitions, Commits: noCommits{}})
+			done <- session(sctx, ingest.Assignment{Generation: generation, Partitions: g.partitions, Commits: g.commits})
 		}()
 		var err error
 		select {
@@ -400,10 +423,17 @@ func (g *oneMember) Run(ctx context.Context, session func(context.Context, inges
 		g.errs = append(g.errs, err)
 		g.mu.Unlock()
 		if err != nil {
-			waitFor(ctx, time.Second)
+			_ = retry.Sleep(ctx, time.Second) // the loop asks ctx itself
 		}
 	}
 	return nil
+}
+
+// returned is what the sessions so far have ended with.
+func (g *oneMember) returned() []error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.errs)
 }
 
 type noCommits struct{}
@@ -412,6 +442,24 @@ var _ ingest.Commits = noCommits{}
 
 func (noCommits) Fetch(context.Context, []int) (map[int]ingest.Commit, error) { return nil, nil }
 func (noCommits) Commit(context.Context, map[int]ingest.Commit) error         { return nil }
+
+// groupCommits are the commits of a group, in the world.
+type groupCommits struct{ w *detectWorld }
+
+var _ ingest.Commits = groupCommits{}
+
+func (c groupCommits) Fetch(context.Context, []int) (map[int]ingest.Commit, error) {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	return maps.Clone(c.w.commits), nil
+}
+
+func (c groupCommits) Commit(_ context.Context, commits map[int]ingest.Commit) error {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	maps.Copy(c.w.commits, commits)
+	return nil
+}
 
 // pass lets d go by on the clock of the test's bubble.
 func pass(d time.Duration) { <-time.After(d) }

@@ -47,10 +47,14 @@ func (o *owned) fold(ctx context.Context, f *keyedFetch) error {
 		o.end = f.HighWatermark
 		o.readAgain()
 		// Whole batches are answered, with records below what was asked for.
-		if done, err := o.foldMessages(ingest.MessagesFrom(f.Messages, o.offset)); done || err != nil {
+		if done, err := o.foldFetched(ingest.MessagesFrom(f.Messages, o.offset)); done || err != nil {
 			return err
 		}
 		o.offset = max(o.offset, f.Next)
+		if at := f.NotBefore(); at != traffic.BeforeTime {
+			o.since = at
+		}
+		o.lag.Behind(o.end-o.offset, o.since)
 		return nil
 	case f.asked != o.offset:
 		return nil // of an offset that the partition has left since
@@ -101,6 +105,9 @@ func (o *owned) foldRecords(messages []traffic.Message, records []detectors.Reco
 		var n int
 		n, o.pending, err = o.state.FoldAll(records, o.pending)
 		if n > 0 {
+			if o.began == 0 {
+				o.began = messages[0].Appended
+			}
 			o.offset = messages[n-1].Offset + 1
 			for i := range messages[:n] {
 				o.folded += int64(len(messages[i].Value))
@@ -151,7 +158,6 @@ func (o *owned) learn(version int64) (known bool, err error) {
 		return false, nil
 	}
 	o.state.Learn(r)
-	o.d.metrics.watch(r)
 	return true, nil
 }
 

@@ -32,16 +32,9 @@ func TestDetectWithoutPartitionsRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDetectWorld(t, 1)
 		var asked atomic.Int64
-		group := alone()
-		ctx, cancel := context.WithCancel(t.Context())
-		d := w.detector("idle", group, func(o *detect.Options) { o.Log = promptLog{keyedLog{w}, &asked} })
-		done := make(chan error, 1)
-		go func() { done <- d.Run(ctx) }()
+		r := w.begin("idle", nil, func(o *detect.Options) { o.Log = promptLog{keyedLog{w}, &asked} })
 		pass(10 * time.Second)
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		r.stop(t)
 		if n := asked.Load(); n > 100 {
 			t.Errorf("asked the log %d times in 10 s", n)
 		}
@@ -69,18 +62,8 @@ func TestDetectAsksAFrozenStoreAgain(t *testing.T) {
 		w := newDetectWorld(t, 1)
 		w.fill(20)
 		var asked atomic.Int64
-		ctx, cancel := context.WithCancel(t.Context())
-		d := w.detector("a", alone(0), func(o *detect.Options) { o.Checkpoints = frozenStore{checkpointStore{w}, &asked} })
-		done := make(chan error, 1)
-		go func() { done <- d.Run(ctx) }()
-		select {
-		case <-d.Ended():
-		case <-time.After(5 * time.Minute):
-			t.Error("the partition still waits for the answer of a store that is frozen")
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		r := w.begin("a", []int{0}, func(o *detect.Options) { o.Checkpoints = frozenStore{checkpointStore{w}, &asked} })
+		r.ended(t)
+		r.stop(t)
 	})
 }

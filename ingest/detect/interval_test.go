@@ -99,7 +99,11 @@ func TestSnapshotBeforeTheLogRunsAway(t *testing.T) {
 	d := &Detector{opt: Options{Checkpoint: time.Second, Retention: ingest.Retention{Bytes: bytes}, Clock: func() traffic.Time { return 0 }}}
 	w := &snapshotWriter{d: d}
 	now := time.Unix(1e9, 0)
-	o := &owned{d: d, state: partitionWithWindows(t, 10), soonest: now, nextSave: now.Add(time.Hour), folded: 5000, savedAt: 5000}
+	lags, err := ingest.NewLags(nil, d.opt.Clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &owned{d: d, lag: lags.Of(ingest.StageDetect, 0), state: partitionWithWindows(t, 10), soonest: now, nextSave: now.Add(time.Hour), folded: 5000, savedAt: 5000}
 	d.memory = map[int]*owned{0: o}
 	folded, offset := 0, int64(10)
 	for ; folded <= bytes/3; offset++ {

@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/retry"
+	"github.com/weirhq/weir/traffic"
 )
 
 // owned is one keyed partition as this process remembers it. Its fields belong to the goroutine of the session; while foldAll
@@ -23,6 +24,8 @@ type owned struct {
 	state    *detectors.Partition
 	offset   int64                     // the next keyed offset to fold
 	end      int64                     // end of the log when last seen
+	since    traffic.Time              // nothing from offset on was appended before this, as far as is known
+	lag      *ingest.Lag               // shows the two
 	pending  []detectors.Hit           // caused by records below offset, not yet acknowledged by the hits topic
 	readable ingest.Readable           // whether the log can be read at offset
 	accepted map[gap]ingest.Acceptance // what operators let pass; from the reports
@@ -31,6 +34,7 @@ type owned struct {
 	checked  time.Time                 // when the log's bounds were last asked for, since a fetch fell outside
 	records  []detectors.Record        // memory of foldMessages
 	folded   int64                     // bytes of records, in all
+	began    traffic.Time              // when the first record was appended that was folded; 0: none
 
 	// What snapshotWriter keeps of it (snapshots.go).
 	saved    int64                      // offset of the newest snapshot given to the writer
@@ -40,6 +44,15 @@ type owned struct {
 	encoder  *detectors.SnapshotEncoder // the last one that was begun by slices; nil once another snapshot was begun
 	nextSave time.Time
 	soonest  time.Time // before nextSave, for a partition whose log runs away
+
+	// What metrics were told (told.go).
+	asked    bool  // the commits were asked how far, or there is nothing to ask: what is in memory was counted here
+	told     int64 // keyed offset below which records were counted, by this process or one before it
+	scraped  int64 // what told was when whoever scrapes had time to read it since
+	marked   int64 // what told was at markedAt
+	markedAt time.Time
+	counted  detectors.Counts // of what was folded, as much as the counters have, here or there
+	repeated int              // of pending, the first ones: their records were counted before
 
 	// What observe has seen (report.go).
 	lastCounts detectors.Counts
@@ -62,23 +75,39 @@ type gap struct {
 // takeAll claims the partitions of a generation. While a store is away it waits, since without a claim nobody may fold. It
 // asks for the logs' bounds after the claims: until then the previous owner may still write snapshots, and against bounds
 // that are older than a snapshot the log would look cut.
-func (d *Detector) takeAll(ctx context.Context, partitions []int) error {
+func (d *Detector) takeAll(ctx context.Context, a ingest.Assignment) error {
 	accepted, err := retryUntilDone(ctx, d, "acceptances", func(ctx context.Context) ([]ingest.Acceptance, error) {
 		return d.opt.Partitions.Accepted(ctx, d.opt.Stream)
 	})
 	if err != nil {
 		return err
 	}
-	taken, err := d.rememberAll(ctx, partitions)
+	taken, err := d.rememberAll(ctx, a.Partitions)
 	if err != nil {
 		return err
 	}
-	bounds, _ := ingest.BoundsOfEach(ctx, d.opt.Log, partitions)
+	var restored []int // what is warm knows what was counted, and what is fresh begins anew
 	for _, o := range taken {
+		if !o.asked && o.size > 0 {
+			restored = append(restored, o.partition)
+		}
+	}
+	var before map[int]int64 // up to where each of them was counted
+	var beside sync.WaitGroup
+	beside.Go(func() { before = d.toldBefore(ctx, a.Commits, restored) })
+	bounds, _ := ingest.BoundsOfEach(ctx, d.opt.Log, a.Partitions)
+	beside.Wait()
+	asked := ctx.Err() == nil // else the generation has ended meanwhile, and the next one asks again
+	for _, o := range taken {
+		o.asked = o.asked || asked
 		o.halt, o.wants, o.readable = nil, 0, ingest.Readable{} // whatever it was is found again
+		o.since, o.lag = d.opt.Clock(), d.metrics.lags.Of(ingest.StageDetect, o.partition)
 		o.accept(accepted)
 		d.memory[o.partition] = o
 		b, known := bounds[o.partition]
+		if at, counted := before[o.partition]; counted && (!known || at <= b.End) { // else it is of a log before this one
+			o.told, o.scraped, o.marked = at, at, at
+		}
 		if !known {
 			continue // its leader is away: the first fetch that it answers says whether it stands outside its log
 		}
@@ -124,11 +153,14 @@ func (d *Detector) take(ctx context.Context, partition int) (ingest.Claim, error
 // remember returns the state of a claimed partition: the one in memory if it is still right, else the newest whole snapshot.
 func (d *Detector) remember(ctx context.Context, partition int, claim ingest.Claim) (*owned, error) {
 	if o := d.memory[partition]; claim.Kept && o != nil {
-		d.metrics.restores.WithLabelValues("warm").Inc()
+		d.metrics.restores.WithLabelValues(restoreWarm).Inc()
 		return o, nil
 	}
 	return d.restore(ctx, partition, claim)
 }
+
+// forget drops what is remembered of a partition that another process has taken.
+func (d *Detector) forget(partition int) { delete(d.memory, partition) }
 
 // accept notes which gaps an operator lets pass.
 func (o *owned) accept(all []ingest.Acceptance) {
@@ -202,16 +234,18 @@ func (d *Detector) restore(ctx context.Context, partition int, claim ingest.Clai
 	for _, cp := range claim.Generations {
 		state, err := detectors.RestoreFrom(cfg, cp.Size, d.pieces(ctx, partition, claim.Epoch, cp))
 		if err == nil {
-			d.metrics.restores.WithLabelValues("restored").Inc()
+			d.metrics.restores.WithLabelValues(restoreRestored).Inc()
+			d.metrics.partitions.took(partition, storedSnapshot{cp.Offset, cp.Written})
 			return &owned{d: d, partition: partition, epoch: claim.Epoch, state: state, offset: cp.Offset, saved: cp.Offset, size: cp.Size}, nil
 		}
 		if !errors.Is(err, detectors.ErrSnapshot) {
 			return nil, fmt.Errorf("keyed partition %d: %w", partition, err)
 		}
-		d.metrics.restores.WithLabelValues("torn").Inc()
+		d.metrics.restores.WithLabelValues(restoreTorn).Inc()
 		d.log.Error("snapshot is damaged, using the one before it", "partition", partition, "offset", cp.Offset, "error", err)
 	}
-	d.metrics.restores.WithLabelValues("fresh").Inc()
+	d.metrics.restores.WithLabelValues(restoreFresh).Inc()
+	d.metrics.partitions.took(partition, storedSnapshot{})
 	return &owned{d: d, partition: partition, epoch: claim.Epoch, state: detectors.NewPartition(cfg)}, nil
 }
 

@@ -30,30 +30,22 @@ func (w *detectWorld) succeed(n int) {
 			w.t.Error(err)
 		}
 	}
+	e := p.BeginSnapshot()
+	for !e.Next(1 << 30) {
+		continue
+	}
 	w.epochs[0]++
 	w.owners[0] = "successor"
-	w.generations[0] = []storedSnapshot{{ingest.Checkpoint{Epoch: w.epochs[0], Offset: int64(n)}, [][]byte{p.Snapshot(nil)}}}
+	w.generations[0] = []storedSnapshot{{ingest.Checkpoint{Epoch: w.epochs[0], Offset: int64(n)}, [][]byte{e.Take(nil)}}}
 }
 
 // replay runs a detector until the stream has ended, and compares its hits.
 func (w *detectWorld) replay(want []string, edit func(*detect.Options)) {
 	w.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	d := w.detector("a", alone(0), edit)
-	done := make(chan error, 1)
-	go func() { done <- d.Run(ctx) }()
-	select {
-	case <-d.Ended():
-	case <-time.After(5 * time.Minute):
-		w.t.Errorf("the stream has not ended: %+v", w.states[0])
-	}
-	cancel()
-	if err := <-done; err != nil {
-		w.t.Error(err)
-	}
-	if got := w.got(); !slices.Equal(got, want) {
-		w.t.Errorf("got %d hits\n%q\nwant %d\n%q", len(got), got, len(want), want)
-	}
+	r := w.begin("a", []int{0}, edit)
+	r.ended(w.t)
+	r.stop(w.t)
+	w.compare(want)
 }
 
 // sleepersLog is a keyed log whose reader falls asleep before its second fetch. When it wakes, another owner has gone on,

@@ -3,11 +3,9 @@ package detect
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/weirhq/weir/ingest"
-	"github.com/weirhq/weir/traffic"
 )
 
 // reportEvery is how often a session tells the store and the metrics how its partitions are, and looks for gaps that
@@ -37,6 +35,9 @@ func (r *reporter) stop() { r.busy <- struct{}{} }
 // due reports when it is time, and lets partitions go on whose gap was accepted.
 func (r *reporter) due(ctx context.Context) {
 	r.resume()
+	if ctx.Err() != nil {
+		return // hits may be pending: what is counted now may be counted again by another process
+	}
 	now := r.d.opt.Clock().Std()
 	if now.Before(r.next) {
 		return
@@ -44,11 +45,14 @@ func (r *reporter) due(ctx context.Context) {
 	r.next = now.Add(reportEvery)
 	var states []ingest.PartitionStatus
 	commits := map[int]ingest.Commit{}
+	open := map[string]int64{}
 	for p, o := range r.d.memory {
 		o.observe(now)
+		o.state.OpenEpisodes(func(rule string, n int64) { open[rule] += n })
 		states = append(states, o.describe())
-		commits[p] = ingest.Commit{Offset: o.saved}
+		commits[p] = o.commit(now)
 	}
+	r.d.metrics.rules.open(open)
 	select {
 	case r.busy <- struct{}{}:
 	default:
@@ -63,7 +67,6 @@ func (r *reporter) due(ctx context.Context) {
 func (r *reporter) send(ctx context.Context, states []ingest.PartitionStatus, commits map[int]ingest.Commit) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	// The commit is for tools that show lag. Where to begin, the checkpoint says.
 	if err := r.a.Commits.Commit(ctx, commits); err != nil {
 		r.d.metrics.errors.WithLabelValues("commit").Inc()
 	}
@@ -137,9 +140,9 @@ func (o *owned) standstill() *halt {
 
 // observe moves the metrics of one partition, and raises the alarm of one that looks healthy but is blind.
 func (o *owned) observe(now time.Time) {
-	c, last, p := o.state.Counts(), o.lastCounts, label(o.partition)
-	o.d.metrics.add(c, last, o.state.TakeUncounted(nil))
+	c, last := o.state.Counts(), o.lastCounts
 	o.lastCounts = c
+	o.tellCounts()
 	switch dropped := c.Duplicates > last.Duplicates; {
 	case c.Events > last.Events:
 		o.blindSince, o.blind = time.Time{}, false
@@ -150,25 +153,14 @@ func (o *owned) observe(now time.Time) {
 		o.blind = true
 		o.d.log.Error("the fence drops every record of a keyed partition: its routers repeat the past", "partition", o.partition)
 	}
-	o.d.metrics.blind.WithLabelValues(p).Set(truth(o.blind))
-	lag, halted := max(0, o.end-o.offset), o.standstill() != nil
-	o.d.tally.observe(o.partition, int64(c.Events-last.Events), lag, halted)
-	o.d.metrics.halted.WithLabelValues(p).Set(truth(halted))
-	o.d.metrics.lag.WithLabelValues(p).Set(float64(lag))
-	o.d.metrics.keys.WithLabelValues(p).Set(float64(o.state.Keys()))
-	o.d.metrics.bytes.WithLabelValues(p).Set(float64(o.state.Bytes()))
-	o.d.metrics.skew.WithLabelValues(p).Set(o.state.Skew().Seconds())
-	o.d.metrics.stalled.WithLabelValues(p).Set(float64(len(o.state.Stalled())))
-	if w := o.state.Watermark(); w != traffic.BeforeTime && w != traffic.EndOfTime {
-		o.d.metrics.watermark.WithLabelValues(p).Set(float64(w) / 1e6)
+	halted := o.standstill() != nil
+	o.d.tally.observe(o.partition, int64(c.Events-last.Events), max(0, o.end-o.offset), halted)
+	o.lag.Halt(halted)
+	if behind := o.end - o.offset; behind > 0 { // that there is nothing left only an answer of the log says, see fold
+		o.lag.Behind(behind, o.since)
 	}
+	o.d.metrics.partitions.observe(o.partition, partitionShown{
+		keys: o.state.Keys(), bytes: o.state.Bytes(), stalled: len(o.state.Stalled()), skew: o.state.Skew(),
+		watermark: o.state.Watermark(), blind: o.blind, offset: o.offset, began: o.began,
+	})
 }
-
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func label(partition int) string { return strconv.Itoa(partition) }

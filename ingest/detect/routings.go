@@ -39,7 +39,7 @@ func newRoutingShelf(d *Detector) *routingShelf {
 	}
 }
 
-// get gives a version, or nil when it is not here: then it is loaded, and loaded is poked. The error says that this process
+// get gives a version, or nil when it is not here: then it is loaded, and loaded is woken. The error says that this process
 // cannot fold by it.
 func (s *routingShelf) get(version int64) (*rules.Routing, error) {
 	s.mu.Lock()
@@ -154,6 +154,7 @@ func (s *routingShelf) load(ctx context.Context, version int64) error {
 		return fmt.Errorf("routing version %d of stream %s: %w", version, s.d.opt.Stream, err)
 	default:
 		s.known[version] = r
+		s.d.metrics.rules.follow(r)
 		s.forget(version)
 	}
 	ingest.Wake(s.loaded)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/detect"
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -24,8 +24,7 @@ type thinStore struct {
 }
 
 func (s thinStore) passes(ctx context.Context, d time.Duration) error {
-	waitFor(ctx, d)
-	if err := ctx.Err(); err != nil {
+	if err := retry.Sleep(ctx, d); err != nil {
 		return err
 	}
 	*s.calls++
@@ -72,23 +71,16 @@ func TestSlowStoreKeepsSnapshots(t *testing.T) {
 					o.Piece = 1000
 					o.Checkpoints = thinStore{checkpointStore{w}, aPiece, aPiece, harm, new(int)}
 				}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error, 1)
-				d := w.detector("a", alone(0), slow)
-				go func() { done <- d.Run(ctx) }()
+				a := w.begin("a", []int{0}, slow)
 				pass(30 * time.Minute)
-				cancel()
-				<-done
+				a.stop(t)
 				if len(w.generations[0]) == 0 || len(w.generations[0][0].pieces) < 4 {
 					t.Fatalf("after half an hour %d generations are stored", len(w.generations[0]))
 				}
 				newest, pieces := w.generations[0][0].Offset, len(w.generations[0][0].pieces)
-				ctx, cancel = context.WithCancel(t.Context())
-				d = w.detector("b", alone(0), slow)
-				go func() { done <- d.Run(ctx) }()
+				b := w.begin("b", []int{0}, slow)
 				pass(30 * time.Minute)
-				cancel()
-				<-done
+				b.stop(t)
 				if state := w.states[0]; state.Owner != "b" || state.Offset != int64(len(w.keyed[0])) {
 					t.Errorf("the successor stands at %d of %d: %+v", state.Offset, len(w.keyed[0]), state)
 				}
@@ -111,12 +103,9 @@ func TestStoreWithoutProgressIsAskedAgain(t *testing.T) {
 		w := newDetectWorld(t, 1)
 		w.fill(2000)
 		began, calls := time.Now(), 0
-		ctx, cancel := context.WithCancel(t.Context())
-		d := w.detector("a", alone(0), func(o *detect.Options) {
+		r := w.begin("a", []int{0}, func(o *detect.Options) {
 			o.Checkpoints = muteStore{checkpointStore{w}, began.Add(20 * time.Minute), &calls}
 		})
-		done := make(chan error, 1)
-		go func() { done <- d.Run(ctx) }()
 		pass(20 * time.Minute)
 		w.mu.Lock()
 		if calls < 20 || calls > 100 || len(w.generations[0]) > 0 {
@@ -129,8 +118,7 @@ func TestStoreWithoutProgressIsAskedAgain(t *testing.T) {
 			t.Error("no snapshot of all was stored when the store answered again")
 		}
 		w.mu.Unlock()
-		cancel()
-		<-done
+		r.stop(t)
 	})
 }
 
@@ -177,24 +165,16 @@ func TestOvertakenWhileLoading(t *testing.T) {
 		a := w.run("a", 0)
 		pass(2500 * time.Millisecond)
 		a.stop(t)
-		group, overtaken := alone(0), false
-		ctx, cancel := context.WithCancel(t.Context())
-		d := w.detector("b", group, func(o *detect.Options) {
+		overtaken := false
+		b := w.begin("b", []int{0}, func(o *detect.Options) {
 			o.Checkpoints = overtakenStore{checkpointStore{w}, &overtaken}
 		})
-		done := make(chan error, 1)
-		go func() { done <- d.Run(ctx) }()
 		pass(100 * time.Millisecond)
-		group.mu.Lock()
-		if len(group.errs) != 1 || !errors.Is(group.errs[0], ingest.ErrFenced) {
-			t.Errorf("sessions ended with %v", group.errs)
+		if errs := b.group.returned(); len(errs) != 1 || !errors.Is(errs[0], ingest.ErrFenced) {
+			t.Errorf("sessions ended with %v", errs)
 		}
-		group.mu.Unlock()
-		<-d.Ended()
-		cancel()
-		<-done
-		if got, want := w.got(), w.expect(); !slices.Equal(got, want) {
-			t.Error("hits differ")
-		}
+		b.ended(t)
+		b.stop(t)
+		w.check()
 	})
 }

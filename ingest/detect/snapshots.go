@@ -120,7 +120,7 @@ func (w *snapshotWriter) giveUp() {
 func (w *snapshotWriter) offer() error {
 	if p := w.fenced.Load(); p != 0 {
 		w.giveUp()
-		delete(w.d.memory, int(p-1))
+		w.d.forget(int(p - 1))
 		return fmt.Errorf("keyed partition %d: %w", p-1, ingest.ErrFenced)
 	}
 	if w.now != nil || w.given != nil && !w.given.over.Load() {
@@ -262,7 +262,7 @@ func (d *Detector) write(ctx context.Context, partition int, cp ingest.Checkpoin
 	case err == nil:
 		d.metrics.snapshotBytes.Add(float64(len(piece.Data)))
 		if piece.Last {
-			d.metrics.snapshotAge.WithLabelValues(label(partition)).SetToCurrentTime()
+			d.metrics.partitions.stored(partition, cp.Offset)
 		}
 	case errors.Is(err, ingest.ErrFenced):
 		d.metrics.errors.WithLabelValues("fenced").Inc()
@@ -316,7 +316,7 @@ func (d *Detector) lastCheckpoints() {
 		case err == nil:
 			o.saved, o.savedAt, o.again = o.offset, o.folded, false
 		case errors.Is(err, ingest.ErrFenced):
-			delete(d.memory, p)
+			d.forget(p)
 		default:
 			d.notStored(p, err)
 			return

@@ -33,11 +33,11 @@ func (s hangingStore) Write(ctx context.Context, _ string, _ int, _ ingest.Check
 // newSnapshotting is a detector that owns partitions and has nothing to fold.
 func newSnapshotting(t *testing.T, opt Options, owns ...*owned) *Detector {
 	t.Helper()
-	metrics, err := newMetrics(prometheus.NewRegistry(), "live")
+	opt.Stream, opt.Checkpoint, opt.Registerer = "live", time.Second, prometheus.NewRegistry()
+	metrics, err := newMetrics(&opt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt.Stream, opt.Checkpoint = "live", time.Second
 	d := &Detector{opt: opt, log: slog.New(slog.DiscardHandler), metrics: metrics, memory: map[int]*owned{}}
 	for _, o := range owns {
 		o.d, d.memory[o.partition] = d, o
@@ -82,7 +82,11 @@ func TestSnapshotUnderWayHoldsAFewPieces(t *testing.T) {
 	const piece = 64 << 10
 	now, taken := time.Now(), make(chan struct{})
 	o := &owned{state: partitionWithWindows(t, 60_000)}
-	whole := len(o.state.Snapshot(nil))
+	all := o.state.BeginSnapshot()
+	for !all.Next(1 << 30) {
+		continue
+	}
+	whole := all.Written()
 	d := newSnapshotting(t, Options{
 		Checkpoints: hangingStore{taken: taken}, Clock: func() traffic.Time { return traffic.At(now) }, Piece: piece,
 	}, o)

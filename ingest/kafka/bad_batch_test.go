@@ -2,14 +2,9 @@ package kafka
 
 import (
 	"encoding/binary"
-	"errors"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
-	"github.com/klauspost/compress/zstd"
-	"github.com/segmentio/kafka-go/compress"
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/ingest"
@@ -128,54 +123,4 @@ func TestReadingGoesOnBehindBadBatches(t *testing.T) {
 			rt.Fatalf("read %v, want %v", got, want)
 		}
 	})
-}
-
-// TestFetchOfABatchThatUnpacksToTooMuch: its partition answers with what is wrong, where the log ends and where it goes on,
-// and reads on from there. Other partitions do not notice.
-func TestFetchOfABatchThatUnpacksToTooMuch(t *testing.T) {
-	kit := newKit(t)
-	kit.k.codecs.close()
-	kit.k.codecs = testCodecs(t, 1<<20)
-	topic := kit.topic(2)
-	kit.put(topic, map[int][]string{0: {"a"}, 1: {"b"}})
-	const records = 3000
-	value := []byte(strings.Repeat("x", 1000))
-	var payload []byte
-	for i := range int64(records) {
-		payload = appendRecord(payload, i, value)
-	}
-	encoder, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set := append(make([]byte, 4+batchHeaderBytes), encoder.EncodeAll(payload, nil)...)
-	fillHeader(set, compress.Zstd, records, time.Now().UnixMilli())
-	leaders, err := kit.k.leaders(kit.ctx, topic)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &topicAppender{k: kit.k, topic: topic}
-	if errs := a.send(kit.ctx, []encodedBatch{{partition: 0, leader: leaders[0], set: set}}); errs[0] != nil {
-		t.Fatal(errs[0])
-	}
-	kit.put(topic, map[int][]string{0: {"after"}})
-	log := kit.k.Log(topic)
-	if got := kit.read(log, positions(0, 0), 1); values(got[0])[0] != "a" {
-		t.Fatalf("before it: %v", got)
-	}
-	answers, err := log.Fetch(kit.ctx, positions(1, 0), 5*time.Second)
-	var unreadable *ingest.UnreadableError
-	if err != nil || len(answers) != 1 || !errors.As(answers[0].Err, &unreadable) {
-		t.Fatalf("answers %+v, %v", answers, err)
-	}
-	if unreadable.Next != 1+records || answers[0].Next != 1 || answers[0].HighWatermark != 2+records ||
-		!strings.Contains(unreadable.Error(), "the limit of 1048576 bytes") || !strings.Contains(unreadable.Error(), "at offset 1") {
-		t.Errorf("answer %+v, goes on at %d", answers[0], unreadable.Next)
-	}
-	if got := kit.read(log, positions(unreadable.Next, 0), 1); values(got[0])[0] != "after" {
-		t.Errorf("behind it: %v", got)
-	}
-	if got := kit.read(log, positions(0, 1), 1); values(got[1])[0] != "b" {
-		t.Errorf("the other partition: %v", got)
-	}
 }

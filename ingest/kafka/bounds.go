@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/retry"
+	"github.com/weirhq/weir/traffic"
 )
 
 // boundsRequest is a ListOffsets of several partitions of one leader. kafka-go's own type splits itself into a request,
@@ -47,13 +47,40 @@ const boundsTimeout = 20 * time.Second
 
 // bounds asks the leaders for the first and the end offset of partitions, and tries again while leaders are away.
 func (k *Client) bounds(ctx context.Context, topic string, partitions []int) (map[int]ingest.Bounds, error) {
-	found := make(map[int]ingest.Bounds, len(partitions))
+	return askAll(ctx, k, "bounds of topic "+topic, partitions, func(open []int, found map[int]ingest.Bounds) error {
+		return k.boundsOnce(ctx, topic, open, found)
+	})
+}
+
+// offsetsAt asks for the first offsets of records that were appended at an instant or later.
+func (k *Client) offsetsAt(ctx context.Context, topic string, partitions []int, at traffic.Time) (map[int]int64, error) {
+	ms := int64(at) / 1000
+	if at > 0 && at%1000 != 0 {
+		ms++ // Kafka counts in milliseconds
+	}
+	ms = max(ms, 0) // less asks for something else
+	return askAll(ctx, k, "offsets of topic "+topic, partitions, func(open []int, found map[int]int64) error {
+		byLeader, failed := k.byLeader(ctx, topic, open)
+		for _, of := range byLeader {
+			got, err := k.listOffsets(ctx, topic, of, ms)
+			maps.Copy(found, got)
+			if err != nil {
+				failed = err
+			}
+		}
+		return failed
+	})
+}
+
+// askAll asks for something of partitions until all are found, as long as what fails passes. what is for errors.
+func askAll[T any](ctx context.Context, k *Client, what string, partitions []int, once func(open []int, found map[int]T) error) (map[int]T, error) {
+	found := make(map[int]T, len(partitions))
 	open := slices.Clone(partitions)
 	wait := retry.NewBackoff(100*time.Millisecond, time.Second)
 	started := time.Now()
 	var last error
 	for {
-		err := k.boundsOnce(ctx, topic, open, found)
+		err := once(open, found)
 		open = slices.DeleteFunc(open, func(p int) bool { _, ok := found[p]; return ok })
 		if len(open) == 0 {
 			return found, nil
@@ -62,7 +89,7 @@ func (k *Client) bounds(ctx context.Context, topic string, partitions []int) (ma
 			err = last // that the time is over says less
 		}
 		last = err
-		err = fmt.Errorf("bounds of topic %s partitions %v: %w", topic, open, err)
+		err = fmt.Errorf("%s partitions %v: %w", what, open, err)
 		if ctx.Err() != nil || k.life.Err() != nil || !passing(err) || time.Since(started) > boundsTimeout {
 			return nil, err
 		}
@@ -72,35 +99,29 @@ func (k *Client) bounds(ctx context.Context, topic string, partitions []int) (ma
 	}
 }
 
-// passing says that the same request may well succeed a little later.
-func passing(err error) bool {
-	var code kafka.Error
-	if errors.As(err, &code) {
-		return code.Temporary() || code == kafka.Unknown || code == kafka.BrokerNotAvailable
-	}
-	return !errors.Is(err, context.Canceled) && !errors.Is(err, errKafkaClosed)
-}
-
-var errNoAnswer = errors.New("the broker left it out of its answer")
-
-// boundsOnce asks once and adds to found what was answered. The error is nil only if everything was.
-func (k *Client) boundsOnce(ctx context.Context, topic string, partitions []int, found map[int]ingest.Bounds) error {
+// byLeader gives the partitions of each leader. The error is that of the partitions that have none now, or that there are none.
+func (k *Client) byLeader(ctx context.Context, topic string, partitions []int) (map[int32][]int, error) {
 	leaders, err := k.leaders(ctx, topic)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	byLeader := make(map[int32][]int)
-	failed := error(nil)
 	for _, p := range partitions {
 		switch {
 		case p < 0 || p >= len(leaders):
-			return fmt.Errorf("partition %d of %d: %w", p, len(leaders), kafka.UnknownTopicOrPartition)
+			return nil, fmt.Errorf("partition %d of %d: %w", p, len(leaders), kafka.UnknownTopicOrPartition)
 		case leaders[p] < 0:
-			failed = fmt.Errorf("partition %d: %w", p, kafka.LeaderNotAvailable)
+			err = fmt.Errorf("partition %d: %w", p, kafka.LeaderNotAvailable)
 		default:
 			byLeader[leaders[p]] = append(byLeader[leaders[p]], p)
 		}
 	}
+	return byLeader, err
+}
+
+// boundsOnce asks once and adds to found what was answered. The error is nil only if everything was.
+func (k *Client) boundsOnce(ctx context.Context, topic string, partitions []int, found map[int]ingest.Bounds) error {
+	byLeader, failed := k.byLeader(ctx, topic, partitions)
 	var (
 		mu         sync.Mutex
 		wg         sync.WaitGroup
@@ -130,7 +151,8 @@ func (k *Client) boundsOnce(ctx context.Context, topic string, partitions []int,
 	return failed
 }
 
-// listOffsets asks one leader, with kafka.FirstOffset or kafka.LastOffset as time.
+// listOffsets asks one leader, with kafka.FirstOffset, kafka.LastOffset or milliseconds since 1970 as time. It answers -1 where
+// nothing is that new.
 func (k *Client) listOffsets(ctx context.Context, topic string, partitions []int, at int64) (map[int]int64, error) {
 	asked := make([]listoffsets.RequestPartition, len(partitions))
 	for i, p := range partitions {

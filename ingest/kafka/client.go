@@ -165,6 +165,18 @@ func (k *Client) roundTrip(ctx context.Context, timeout time.Duration, request p
 	return k.transport.RoundTrip(ctx, k.addr, request)
 }
 
+// errNoAnswer says that an answer lacks what was asked for.
+var errNoAnswer = errors.New("the broker left it out of its answer")
+
+// passing says that the same request may well succeed a little later.
+func passing(err error) bool {
+	var code kafka.Error
+	if errors.As(err, &code) {
+		return code.Temporary() || code == kafka.Unknown || code == kafka.BrokerNotAvailable
+	}
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, errKafkaClosed)
+}
+
 // leaders returns the broker that leads each partition of topic, by partition number, -1 where there is none just now.
 // It is read from the Transport's cache, so it costs nothing and may be MetadataTTL old.
 func (k *Client) leaders(ctx context.Context, topic string) ([]int32, error) {
@@ -201,15 +213,6 @@ func (k *Client) leaders(ctx context.Context, topic string) ([]int32, error) {
 func (k *Client) Partitions(ctx context.Context, topic string) (int, error) {
 	leaders, err := k.leaders(ctx, topic)
 	return len(leaders), err
-}
-
-// numbers are the partitions of a topic that has n.
-func numbers(n int) []int {
-	all := make([]int, n)
-	for p := range all {
-		all[p] = p
-	}
-	return all
 }
 
 func (k *Client) addresses() string { return strings.Join(k.cfg.Brokers, ",") }

@@ -1,4 +1,4 @@
-package kafka
+package kafka_test
 
 import (
 	"bytes"
@@ -17,48 +17,51 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/internal/kafkakit"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
 func TestKafkaConfigErrors(t *testing.T) {
 	for _, tc := range []struct {
-		cfg  Config
+		cfg  kafka.Config
 		want string
 	}{
-		{Config{}, "no broker addresses"},
-		{Config{Brokers: []string{"kafka"}}, `"kafka": want host:port`},
-		{Config{Brokers: []string{"kafka:99999"}}, "port must be a number"},
-		{Config{Brokers: []string{"k:1"}, SASL: SASL{Mechanism: "gssapi", User: "u"}}, `"gssapi": want plain, scram-sha-256 or scram-sha-512`},
-		{Config{Brokers: []string{"k:1"}, SASL: SASL{Mechanism: "plain"}}, "needs a user"},
-		{Config{Brokers: []string{"k:1"}, SASL: SASL{User: "u", Password: "hidden"}}, "without a mechanism"},
+		{kafka.Config{}, "no broker addresses"},
+		{kafka.Config{Brokers: []string{"kafka"}}, `"kafka": want host:port`},
+		{kafka.Config{Brokers: []string{"kafka:99999"}}, "port must be a number"},
+		{kafka.Config{Brokers: []string{"k:1"}, SASL: kafka.SASL{Mechanism: "gssapi", User: "u"}}, `"gssapi": want plain, scram-sha-256 or scram-sha-512`},
+		{kafka.Config{Brokers: []string{"k:1"}, SASL: kafka.SASL{Mechanism: "plain"}}, "needs a user"},
+		{kafka.Config{Brokers: []string{"k:1"}, SASL: kafka.SASL{User: "u", Password: "hidden"}}, "without a mechanism"},
 	} {
-		_, err := New(tc.cfg)
+		_, err := kafka.New(tc.cfg)
 		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("%+v: %v, want %q", tc.cfg, err, tc.want)
 		}
 	}
-	if text := fmt.Sprintf("%v %+v %#v", SASL{"plain", "u", "hidden"}, Config{SASL: SASL{"plain", "u", "hidden"}}, SASL{"plain", "u", "hidden"}); strings.Contains(text, "hidden") {
+	if text := fmt.Sprintf("%v %+v %#v", kafka.SASL{"plain", "u", "hidden"}, kafka.Config{SASL: kafka.SASL{"plain", "u", "hidden"}}, kafka.SASL{"plain", "u", "hidden"}); strings.Contains(text, "hidden") {
 		t.Errorf("the password shows in %s", text)
 	}
 }
 
 func TestPing(t *testing.T) {
-	kit := newKit(t)
-	if err := kit.k.Ping(kit.ctx); err != nil {
+	kit := kafkakit.New(t)
+	if err := kit.K.Ping(kit.Ctx); err != nil {
 		t.Error(err)
 	}
-	if err := kit.k.WaitReady(kit.ctx); err != nil {
+	if err := kit.K.WaitReady(kit.Ctx); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestPingNobodyThere(t *testing.T) {
-	checkLeaks(t)
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	address := freeAddress(t)
 	var logged bytes.Buffer
-	k, err := New(Config{Brokers: []string{address}, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	k, err := kafka.New(kafka.Config{Brokers: []string{address}, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,42 +112,36 @@ func TestKafkaSecured(t *testing.T) {
 	server, client := selfSigned(t)
 	for _, mechanism := range []string{"plain", "scram-sha-256", "scram-sha-512"} {
 		t.Run(mechanism, func(t *testing.T) {
-			checkLeaks(t)
-			testbed.Record(t, testbed.KafkaKind, testbed.Embedded)
-			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.TLS(server), kfake.EnableSASL(),
+			kit, _ := kafkakit.NewFaulty(t, 1, kfake.TLS(server), kfake.EnableSASL(),
 				kfake.Superuser(strings.ToUpper(mechanism), "weir", "secret"))
-			if err != nil {
+			secured := func(c *kafka.Config) {
+				c.TLS, c.SASL = client, kafka.SASL{Mechanism: mechanism, User: "weir", Password: "secret"}
+			}
+			kit.K = kit.Client(secured)
+			if err := kit.K.Ping(kit.Ctx); err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(cluster.Close)
-			secured := func(c *Config) {
-				c.TLS, c.SASL = client, SASL{Mechanism: mechanism, User: "weir", Password: "secret"}
-			}
-			kit := kitFor(t, cluster.ListenAddrs(), secured)
-			if err := kit.k.Ping(kit.ctx); err != nil {
-				t.Fatal(err)
-			}
-			topic := kit.topic(1)
-			kit.put(topic, map[int][]string{0: {"x"}})
-			if got := kit.read(kit.k.Log(topic), positions(0, 0), 1); string(got[0][0].Value) != "x" {
+			topic := kit.Topic(1)
+			kit.Put(topic, map[int][]string{0: {"x"}})
+			if got := kit.Read(kit.K.Log(topic), kafkakit.Positions(0, 0), 1); string(got[0][0].Value) != "x" {
 				t.Errorf("got %v", got)
 			}
-			m := startMember(kit, kit.k, topic, topic)
+			m := startMember(kit, kit.K, topic, topic)
 			s := m.next(1)
-			if err := s.Commits.Commit(kit.ctx, map[int]ingest.Commit{0: {Offset: 1}}); err != nil {
+			if err := s.Commits.Commit(kit.Ctx, map[int]ingest.Commit{0: {Offset: 1}}); err != nil {
 				t.Error(err)
 			}
 			m.leave(s)
-			wrong := kit.client(secured, func(c *Config) { c.SASL.Password = "wrong" })
-			if err := wrong.Ping(kit.ctx); err == nil || strings.Contains(err.Error(), "wrong") {
+			wrong := kit.Client(secured, func(c *kafka.Config) { c.SASL.Password = "wrong" })
+			if err := wrong.Ping(kit.Ctx); err == nil || strings.Contains(err.Error(), "wrong") {
 				t.Errorf("a wrong password: %v", err)
 			}
-			plain := kit.client(func(c *Config) { c.RequestTimeout = 2 * time.Second })
-			if err := plain.Ping(kit.ctx); err == nil || !strings.Contains(err.Error(), "TLS") {
+			plain := kit.Client(func(c *kafka.Config) { c.RequestTimeout = 2 * time.Second })
+			if err := plain.Ping(kit.Ctx); err == nil || !strings.Contains(err.Error(), "TLS") {
 				t.Errorf("without TLS: %v, want a hint at it", err)
 			}
-			unknown := kit.client(secured, func(c *Config) { c.TLS = &tls.Config{MinVersion: tls.VersionTLS12} })
-			if err := unknown.Ping(kit.ctx); err == nil || !strings.Contains(err.Error(), "check the CA certificate") {
+			unknown := kit.Client(secured, func(c *kafka.Config) { c.TLS = &tls.Config{MinVersion: tls.VersionTLS12} })
+			if err := unknown.Ping(kit.Ctx); err == nil || !strings.Contains(err.Error(), "check the CA certificate") {
 				t.Errorf("with another CA: %v", err)
 			}
 		})

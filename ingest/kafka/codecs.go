@@ -146,3 +146,13 @@ func snappyBlock(block []byte, limit int) (int, error) {
 	}
 	return int(size), nil
 }
+
+// growBy lengthens b by n bytes, whatever they hold.
+func growBy(b []byte, n int) []byte {
+	if cap(b)-len(b) < n {
+		bigger := make([]byte, len(b), max(2*cap(b), len(b)+n))
+		copy(bigger, b)
+		b = bigger
+	}
+	return b[:len(b)+n]
+}

@@ -208,7 +208,7 @@ func (k *Client) Lag(ctx context.Context, group, topic string) (map[int]int64, e
 	if err != nil {
 		return nil, err
 	}
-	partitions := numbers(n)
+	partitions := ingest.AllPartitions(n)
 	// The commits first: what is appended in between makes the lag larger than it was, never smaller.
 	commits, err := k.FetchCommits(ctx, group, topic, partitions)
 	if err != nil {

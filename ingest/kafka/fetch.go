@@ -19,7 +19,7 @@ import (
 //
 // A message's value lies in the buffer of its fetch answer, or of its decompressed batch: it stays valid, and keeps that
 // whole buffer alive, so a value that is kept for long should be copied.
-func (k *Client) Log(topic string) ingest.Log {
+func (k *Client) Log(topic string) ingest.TimedLog {
 	return &topicLog{k: k, topic: topic, backoffs: make(map[int]partitionBackoff), watch: newSilence(silentAfter)}
 }
 
@@ -38,7 +38,7 @@ type topicLog struct {
 	turn     int // rotates who is asked for first: the answer is bounded, and filled in the order of the request
 }
 
-var _ ingest.Log = (*topicLog)(nil)
+var _ ingest.TimedLog = (*topicLog)(nil)
 
 // partitionBackoff keeps a partition that has just failed from being asked again at once.
 type partitionBackoff struct {
@@ -64,6 +64,11 @@ const (
 // Bounds implements Log.
 func (l *topicLog) Bounds(ctx context.Context, partitions []int) (map[int]ingest.Bounds, error) {
 	return l.k.bounds(ctx, l.topic, partitions)
+}
+
+// OffsetsAt implements TimedLog.
+func (l *topicLog) OffsetsAt(ctx context.Context, partitions []int, at traffic.Time) (map[int]int64, error) {
+	return l.k.offsetsAt(ctx, l.topic, partitions, at)
 }
 
 // Fetch implements Log. A broker or leader that is away is logged, counted and tried again with back-off; Fetch itself

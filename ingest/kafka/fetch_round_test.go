@@ -1,28 +1,29 @@
-package kafka
+package kafka_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/kafkakit"
 	"github.com/weirhq/weir/traffic"
 )
 
 // TestFetchKeepsToItsRoom: an answer ends with the batch that fills the room, tells when the next one was appended, and
 // the rooms of all positions bound the answers together.
 func TestFetchKeepsToItsRoom(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(3)
+	kit := kafkakit.New(t)
+	topic := kit.Topic(3)
 	for p := range 3 {
 		for range 3 {
-			kit.put(topic, map[int][]string{p: numbered("event-", 10)})
+			kit.Put(topic, map[int][]string{p: kafkakit.Numbered("event-", 10)})
 		}
 	}
-	log := kit.k.Log(topic)
-	whole := kit.read(log, positions(0, 0), 30)[0]
+	log := kit.K.Log(topic)
+	whole := kit.Read(log, kafkakit.Positions(0, 0), 30)[0]
 	fetch := func(at ...ingest.Position) map[int]ingest.Fetched {
 		t.Helper()
-		answers, err := log.Fetch(kit.ctx, at, time.Second)
+		answers, err := log.Fetch(kit.Ctx, at, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package kafka
+package kafka_test
 
 import (
 	"context"
@@ -9,29 +9,31 @@ import (
 	"testing"
 	"time"
 
-	"github.com/segmentio/kafka-go"
+	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/internal/kafkakit"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
 )
 
 func TestAppendAndFetch(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(3)
+	kit := kafkakit.New(t)
+	topic := kit.Topic(3)
 	before := traffic.At(time.Now())
-	many, long := numbered("event ", 500), strings.Repeat("compressible ", 1000)
-	kit.put(topic, map[int][]string{0: {"a", "", long}, 1: many})
-	kit.put(topic, map[int][]string{0: {"b"}, 2: {"c", "d", "e", "f"}})
-	log := kit.k.Log(topic)
+	many, long := kafkakit.Numbered("event ", 500), strings.Repeat("compressible ", 1000)
+	kit.Put(topic, map[int][]string{0: {"a", "", long}, 1: many})
+	kit.Put(topic, map[int][]string{0: {"b"}, 2: {"c", "d", "e", "f"}})
+	log := kit.K.Log(topic)
 
-	got := kit.read(log, positions(0, 0, 2), 4)
+	got := kit.Read(log, kafkakit.Positions(0, 0, 2), 4)
 	if !slices.Equal(values(got[0]), []string{"a", "", long, "b"}) || !slices.Equal(values(got[2]), []string{"c", "d", "e", "f"}) {
-		t.Errorf("got %v and %v", shown(got[0]), shown(got[2]))
+		t.Errorf("got %v and %v", values(got[0]), values(got[2]))
 	}
-	got = kit.read(log, positions(0, 1), 500)
+	got = kit.Read(log, kafkakit.Positions(0, 1), 500)
 	if !slices.Equal(values(got[1]), many) {
-		t.Errorf("500 events came back as %v…", shown(got[1][:5]))
+		t.Errorf("500 events came back as %v…", values(got[1][:5]))
 	}
 	for i, m := range got[1] {
 		if m.Offset != int64(i) || m.Partition != 1 {
@@ -45,7 +47,7 @@ func TestAppendAndFetch(t *testing.T) {
 			t.Fatalf("message %d of one batch has another append time", i)
 		}
 	}
-	answers, err := log.Fetch(kit.ctx, positions(497, 1), time.Second)
+	answers, err := log.Fetch(kit.Ctx, kafkakit.Positions(497, 1), time.Second)
 	if err != nil || len(answers) != 1 {
 		t.Fatal(answers, err)
 	}
@@ -59,46 +61,44 @@ func TestAppendAndFetch(t *testing.T) {
 }
 
 // The batches of other producers, with keys, headers and every codec, read as one log.
-
 func TestFetchAllCodecs(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(1)
+	kit := kafkakit.New(t)
+	topic := kit.Topic(1)
 	want := []string{}
-	for codec := kafka.Compression(0); codec <= kafka.Zstd; codec++ {
-		var records []kafka.Record
-		for _, v := range numbered(codec.String()+strings.Repeat("-", 100), 20) {
-			records = append(records, kafka.Record{Key: kafka.NewBytes([]byte("k")), Value: kafka.NewBytes([]byte(v)), Headers: []kafka.Header{{Key: "h", Value: []byte("v")}}})
+	for codec := kafkago.Compression(0); codec <= kafkago.Zstd; codec++ {
+		var records []kafkago.Record
+		for _, v := range kafkakit.Numbered(codec.String()+strings.Repeat("-", 100), 20) {
+			records = append(records, kafkago.Record{Key: kafkago.NewBytes([]byte("k")), Value: kafkago.NewBytes([]byte(v)), Headers: []kafkago.Header{{Key: "h", Value: []byte("v")}}})
 			want = append(want, v)
 		}
-		_, err := kit.k.client.Produce(kit.ctx, &kafka.ProduceRequest{
-			Topic: topic, RequiredAcks: kafka.RequireAll, Compression: codec, Records: kafka.NewRecordReader(records...),
+		_, err := kit.K.Raw().Produce(kit.Ctx, &kafkago.ProduceRequest{
+			Topic: topic, RequiredAcks: kafkago.RequireAll, Compression: codec, Records: kafkago.NewRecordReader(records...),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := kit.read(kit.k.Log(topic), positions(0, 0), len(want)); !slices.Equal(values(got[0]), want) {
-		t.Errorf("got %v", shown(got[0]))
+	if got := kit.Read(kit.K.Log(topic), kafkakit.Positions(0, 0), len(want)); !slices.Equal(values(got[0]), want) {
+		t.Errorf("got %v", values(got[0]))
 	}
 }
 
 // A topic with the producers' times gives those.
-
 func TestFetchCreateTime(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(1)
+	kit := kafkakit.New(t)
+	topic := kit.Topic(1)
 	setTopic(kit, topic, "message.timestamp.type", "CreateTime")
 	at := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	sent := int64(0)
 	testbed.Eventually(t, 10*time.Second, func() error { // a broker heeds a setting a moment after it has taken it
-		_, err := kit.k.client.Produce(kit.ctx, &kafka.ProduceRequest{
-			Topic: topic, RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(
-				kafka.Record{Time: at, Value: kafka.NewBytes([]byte("a"))}, kafka.Record{Time: at.Add(time.Second), Value: kafka.NewBytes([]byte("b"))}),
+		_, err := kit.K.Raw().Produce(kit.Ctx, &kafkago.ProduceRequest{
+			Topic: topic, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader(
+				kafkago.Record{Time: at, Value: kafkago.NewBytes([]byte("a"))}, kafkago.Record{Time: at.Add(time.Second), Value: kafkago.NewBytes([]byte("b"))}),
 		})
 		if err != nil {
 			return err
 		}
-		got := kit.read(kit.k.Log(topic), positions(sent, 0), 2)[0]
+		got := kit.Read(kit.K.Log(topic), kafkakit.Positions(sent, 0), 2)[0]
 		sent += 2
 		if got[0].Appended != traffic.At(at) || got[1].Appended != traffic.At(at.Add(time.Second)) {
 			return fmt.Errorf("got %v and %v, want %v and a second more", got[0].Appended, got[1].Appended, at)
@@ -107,37 +107,37 @@ func TestFetchCreateTime(t *testing.T) {
 	})
 }
 
-func setTopic(kit *kit, topic, key, value string) {
-	kit.t.Helper()
-	answer, err := kit.k.client.IncrementalAlterConfigs(kit.ctx, &kafka.IncrementalAlterConfigsRequest{
-		Resources: []kafka.IncrementalAlterConfigsRequestResource{{
-			ResourceType: kafka.ResourceTypeTopic, ResourceName: topic,
-			Configs: []kafka.IncrementalAlterConfigsRequestConfig{{Name: key, Value: value}},
+func setTopic(kit *kafkakit.Kit, topic, key, value string) {
+	kit.T.Helper()
+	answer, err := kit.K.Raw().IncrementalAlterConfigs(kit.Ctx, &kafkago.IncrementalAlterConfigsRequest{
+		Resources: []kafkago.IncrementalAlterConfigsRequestResource{{
+			ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic,
+			Configs: []kafkago.IncrementalAlterConfigsRequestConfig{{Name: key, Value: value}},
 		}},
 	})
 	if err != nil || answer.Resources[0].Error != nil {
-		kit.t.Fatal(err, answer)
+		kit.T.Fatal(err, answer)
 	}
 }
 
 // Batches larger than all bounds of a fetch come through, also when a partition with small ones is always asked for too.
 func TestFetchLargerThanBounds(t *testing.T) {
-	kit := newKit(t, func(c *Config) { c.fetchBytes, c.partitionFetchBytes = 64<<10, 16<<10 })
-	topic := kit.topic(3)
-	large := incompressible(t, 3<<20)
+	kit := kafkakit.New(t, func(c *kafka.Config) { c.LimitFetch(64<<10, 16<<10) })
+	topic := kit.Topic(3)
+	large := kafkakit.Incompressible(t, 3<<20)
 	for range 20 {
-		kit.put(topic, map[int][]string{0: {incompressible(t, 20<<10)}, 1: {incompressible(t, 20<<10)}})
+		kit.Put(topic, map[int][]string{0: {kafkakit.Incompressible(t, 20<<10)}, 1: {kafkakit.Incompressible(t, 20<<10)}})
 	}
-	kit.put(topic, map[int][]string{2: {large}})
-	kit.put(topic, map[int][]string{2: {"after"}})
-	log := kit.k.Log(topic)
-	at := positions(0, 0, 1, 2)
+	kit.Put(topic, map[int][]string{2: {large}})
+	kit.Put(topic, map[int][]string{2: {"after"}})
+	log := kit.K.Log(topic)
+	at := kafkakit.Positions(0, 0, 1, 2)
 	var got []string
 	for began, round := time.Now(), 0; len(got) < 2; round++ {
 		if round > 200 && time.Since(began) > 10*time.Second { // small answers come faster than the large one is read
 			t.Fatalf("partition 2 gave %d of 2 records in %d fetches", len(got), round)
 		}
-		answers, err := log.Fetch(kit.ctx, at, time.Second)
+		answers, err := log.Fetch(kit.Ctx, at, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,11 +156,11 @@ func TestFetchLargerThanBounds(t *testing.T) {
 }
 
 func TestFetchWaits(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(2)
-	log := kit.k.Log(topic)
+	kit := kafkakit.New(t)
+	topic := kit.Topic(2)
+	log := kit.K.Log(topic)
 	started := time.Now()
-	answers, err := log.Fetch(kit.ctx, positions(0, 0, 1), 300*time.Millisecond)
+	answers, err := log.Fetch(kit.Ctx, kafkakit.Positions(0, 0, 1), 300*time.Millisecond)
 	if took := time.Since(started); err != nil || len(answers) != 2 || took < 290*time.Millisecond {
 		t.Fatalf("an empty topic answered %v, %v after %v; want both partitions, empty, after the wait", answers, err, took)
 	}
@@ -172,30 +172,30 @@ func TestFetchWaits(t *testing.T) {
 	// While a fetch waits, other requests of the same client go on, and the first record ends it.
 	done := make(chan time.Duration, 1)
 	go func() {
-		answers, err = log.Fetch(kit.ctx, positions(0, 0, 1), 20*time.Second)
+		answers, err = log.Fetch(kit.Ctx, kafkakit.Positions(0, 0, 1), 20*time.Second)
 		done <- time.Since(started)
 	}()
 	started = time.Now()
-	kit.put(topic, map[int][]string{1: {"x"}})
+	kit.Put(topic, map[int][]string{1: {"x"}})
 	if took := <-done; err != nil || took > 5*time.Second {
 		t.Fatalf("the fetch ended after %v with %v", took, err)
 	}
 	if !slices.ContainsFunc(answers, func(f ingest.Fetched) bool { return f.Partition == 1 && len(f.Messages) == 1 }) {
 		t.Errorf("the record is not in the answer %v", answers)
 	}
-	ctx, cancel := context.WithCancel(kit.ctx)
+	ctx, cancel := context.WithCancel(kit.Ctx)
 	time.AfterFunc(50*time.Millisecond, cancel)
 	started = time.Now()
-	if _, err := log.Fetch(ctx, positions(1, 1), 20*time.Second); !errors.Is(err, context.Canceled) || time.Since(started) > 5*time.Second {
+	if _, err := log.Fetch(ctx, kafkakit.Positions(1, 1), 20*time.Second); !errors.Is(err, context.Canceled) || time.Since(started) > 5*time.Second {
 		t.Errorf("a cancelled fetch ended with %v after %v", err, time.Since(started))
 	}
 }
 
 func TestFetchOutOfRange(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(2)
-	kit.put(topic, map[int][]string{0: {"a"}, 1: {"b"}})
-	answers, err := kit.k.Log(topic).Fetch(kit.ctx, []ingest.Position{{Partition: 0, Offset: 17}, {Partition: 1, Offset: 0}}, time.Second)
+	kit := kafkakit.New(t)
+	topic := kit.Topic(2)
+	kit.Put(topic, map[int][]string{0: {"a"}, 1: {"b"}})
+	answers, err := kit.K.Log(topic).Fetch(kit.Ctx, []ingest.Position{{Partition: 0, Offset: 17}, {Partition: 1, Offset: 0}}, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,62 +210,5 @@ func TestFetchOutOfRange(t *testing.T) {
 	}
 	if !found {
 		t.Errorf("partition 0 is not in the answer %v", answers)
-	}
-}
-
-// A read-committed reader sees committed transactions only, in order, and steps over everything else.
-
-// transact writes values in a transaction of its own, and ends it.
-
-func TestSilence(t *testing.T) {
-	start := time.Unix(1000, 0)
-	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
-	answers := func(partitions ...int) []ingest.Fetched {
-		var out []ingest.Fetched
-		for _, p := range partitions {
-			out = append(out, ingest.Fetched{Partition: p})
-		}
-		return out
-	}
-	type step struct {
-		at             int
-		asked          []int
-		answered       []int
-		silent, report []int
-	}
-	for _, tc := range []struct {
-		name  string
-		steps []step
-	}{
-		{"one is silent while the other answers", []step{
-			{at: 0, asked: []int{0, 1}, answered: []int{0}},
-			{at: 29, asked: []int{0, 1}, answered: []int{0}},
-			{at: 30, asked: []int{0, 1}, answered: []int{0}, silent: []int{1}, report: []int{1}},
-			{at: 40, asked: []int{0, 1}, answered: []int{0}, silent: []int{1}},
-			{at: 61, asked: []int{0, 1}, answered: []int{0}, silent: []int{1}, report: []int{1}},
-			{at: 62, asked: []int{0, 1}, answered: []int{0, 1}},
-			{at: 80, asked: []int{0, 1}, answered: []int{0}},
-		}},
-		{"all are silent: that is an outage, and told as one", []step{
-			{at: 0, asked: []int{0, 1}}, {at: 20, asked: []int{0, 1}}, {at: 40, asked: []int{0, 1}}, {at: 60, asked: []int{0, 1}},
-		}},
-		{"given to another owner", []step{
-			{at: 0, asked: []int{0, 1}, answered: []int{0}},
-			{at: 20, asked: []int{0}, answered: []int{0}},
-			{at: 60, asked: []int{0}, answered: []int{0}},
-			{at: 70, asked: []int{0, 1}, answered: []int{0}}, // and back: the clock starts anew
-			{at: 99, asked: []int{0, 1}, answered: []int{0}},
-			{at: 101, asked: []int{0, 1}, answered: []int{0}, silent: []int{1}, report: []int{1}},
-		}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s := newSilence(30 * time.Second)
-			for _, step := range tc.steps {
-				silent, report := s.observe(at(step.at), positions(0, step.asked...), answers(step.answered...))
-				if !slices.Equal(silent, step.silent) || !slices.Equal(report, step.report) {
-					t.Errorf("at %d: silent %v report %v, want %v %v", step.at, silent, report, step.silent, step.report)
-				}
-			}
-		})
 	}
 }

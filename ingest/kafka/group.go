@@ -17,8 +17,8 @@ import (
 // rebalanceTimeout is how long members may take to finish their work in a rebalance.
 const rebalanceTimeout = 10 * time.Second
 
-// GroupOptions are the times of a group membership: the program leaves them to their defaults, tests shorten them. The brokers' limits are group.min.session.timeout.ms (6 s unless
-// changed) and group.max.session.timeout.ms.
+// GroupOptions are the times of a group membership: the program leaves them to their defaults, tests shorten them. The
+// brokers' limits are group.min.session.timeout.ms (6 s unless changed) and group.max.session.timeout.ms.
 type GroupOptions struct {
 	SessionTimeout time.Duration // a member that is silent for so long is out; default 10 s
 	Heartbeat      time.Duration // so soon a member hears of a rebalance; default 1 s, at most a third of the session

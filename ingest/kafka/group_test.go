@@ -1,4 +1,4 @@
-package kafka
+package kafka_test
 
 import (
 	"context"
@@ -12,12 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/internal/kafkakit"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -37,11 +38,11 @@ type testSession struct {
 	end chan error
 }
 
-func startMember(kit *kit, k *Client, id, topic string) *testMember {
-	kit.t.Helper()
-	ctx, cancel := context.WithCancel(kit.ctx)
-	m := &testMember{t: kit.t.(*testing.T), sessions: make(chan testSession, 100), stop: cancel, left: make(chan error, 1)}
-	group := k.Group(id, topic, GroupOptions{Heartbeat: 100 * time.Millisecond, SessionTimeout: 6 * time.Second})
+func startMember(kit *kafkakit.Kit, k *kafka.Client, id, topic string) *testMember {
+	kit.T.Helper()
+	ctx, cancel := context.WithCancel(kit.Ctx)
+	m := &testMember{t: kit.T.(*testing.T), sessions: make(chan testSession, 100), stop: cancel, left: make(chan error, 1)}
+	group := k.Group(id, topic, kafka.GroupOptions{Heartbeat: 100 * time.Millisecond, SessionTimeout: 6 * time.Second})
 	go func() {
 		m.left <- group.Run(ctx, func(ctx context.Context, a ingest.Assignment) error {
 			if m.running.Add(1) != 1 {
@@ -53,7 +54,7 @@ func startMember(kit *kit, k *Client, id, topic string) *testMember {
 			return <-s.end
 		})
 	}()
-	kit.t.Cleanup(func() { // also when the test has failed in the middle
+	kit.T.Cleanup(func() { // also when the test has failed in the middle
 		cancel()
 		for {
 			select {
@@ -111,28 +112,16 @@ func ended(s testSession) error {
 	}
 }
 
-// grow adds partitions to a topic, up to n.
-func (kit *kit) grow(topic string, n int) {
-	kit.t.Helper()
-	answer, err := kit.k.client.CreatePartitions(kit.ctx, &kafka.CreatePartitionsRequest{Topics: []kafka.TopicPartitionsConfig{{Name: topic, Count: int32(n)}}})
-	if err == nil {
-		err = answer.Errors[topic]
-	}
-	if err != nil {
-		kit.t.Fatal(err)
-	}
-}
-
 // Partitions that are added while members work are given to them, and each time.
 func TestGroupSharesAddedPartitions(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(2)
-	ctx, cancel := context.WithCancel(kit.ctx)
+	kit := kafkakit.New(t)
+	topic := kit.Topic(2)
+	ctx, cancel := context.WithCancel(kit.Ctx)
 	var mu sync.Mutex
 	var given [2][]int
 	var running sync.WaitGroup
 	for i := range given {
-		group := kit.client().Group(topic, topic, GroupOptions{Heartbeat: 100 * time.Millisecond, SessionTimeout: 6 * time.Second, LookEvery: 100 * time.Millisecond})
+		group := kit.Client().Group(topic, topic, kafka.GroupOptions{Heartbeat: 100 * time.Millisecond, SessionTimeout: 6 * time.Second, LookEvery: 100 * time.Millisecond})
 		running.Go(func() {
 			err := group.Run(ctx, func(ctx context.Context, a ingest.Assignment) error {
 				mu.Lock()
@@ -148,13 +137,13 @@ func TestGroupSharesAddedPartitions(t *testing.T) {
 	}
 	for _, n := range []int{2, 4, 6} {
 		if n > 2 {
-			kit.grow(topic, n)
+			kit.Grow(topic, n)
 		}
 		testbed.Eventually(t, 50*time.Second, func() error {
 			mu.Lock()
 			defer mu.Unlock()
 			all := slices.Sorted(slices.Values(slices.Concat(given[0], given[1])))
-			if len(given[0]) != n/2 || !slices.Equal(all, numbers(n)) {
+			if len(given[0]) != n/2 || !slices.Equal(all, ingest.AllPartitions(n)) {
 				return fmt.Errorf("of %d partitions, %v are given", n, given)
 			}
 			return nil
@@ -165,14 +154,14 @@ func TestGroupSharesAddedPartitions(t *testing.T) {
 }
 
 func TestGroupSharesPartitions(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(4)
-	a := startMember(kit, kit.k, topic, topic)
+	kit := kafkakit.New(t)
+	topic := kit.Topic(4)
+	a := startMember(kit, kit.K, topic, topic)
 	first := a.next(4)
 	if !slices.Equal(first.Partitions, []int{0, 1, 2, 3}) || first.Member == "" {
 		t.Fatalf("assignment %+v", first.Assignment)
 	}
-	b := startMember(kit, kit.client(), topic, topic)
+	b := startMember(kit, kit.Client(), topic, topic)
 	if err := ended(first); err != nil {
 		t.Fatal(err)
 	}
@@ -204,9 +193,9 @@ func TestGroupSharesPartitions(t *testing.T) {
 }
 
 func TestGroupErrorMakesNewMember(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(1)
-	m := startMember(kit, kit.k, topic, topic)
+	kit := kafkakit.New(t)
+	topic := kit.Topic(1)
+	m := startMember(kit, kit.K, topic, topic)
 	first := m.next(1)
 	first.end <- nil // the generation is given back, the membership not
 	second := m.next(1)
@@ -218,101 +207,101 @@ func TestGroupErrorMakesNewMember(t *testing.T) {
 	if third.Member == second.Member || third.Generation <= second.Generation {
 		t.Errorf("after an error: %+v, before %+v", third.Assignment, second.Assignment)
 	}
-	if err := second.Commits.Commit(kit.ctx, map[int]ingest.Commit{0: {Offset: 1}}); !errors.Is(err, ingest.ErrGenerationOver) {
+	if err := second.Commits.Commit(kit.Ctx, map[int]ingest.Commit{0: {Offset: 1}}); !errors.Is(err, ingest.ErrGenerationOver) {
 		t.Errorf("the old member's commit: %v, want it refused", err)
 	}
-	if err := third.Commits.Commit(kit.ctx, map[int]ingest.Commit{0: {Offset: 2}}); err != nil {
+	if err := third.Commits.Commit(kit.Ctx, map[int]ingest.Commit{0: {Offset: 2}}); err != nil {
 		t.Errorf("the new member's commit: %v", err)
 	}
 	m.leave(third)
 }
 
 func TestGroupCommits(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(4)
+	kit := kafkakit.New(t)
+	topic := kit.Topic(4)
 	group := topic + ".group"
 	metadata := strings.Repeat("m", ingest.MaxCommitMetadata)
 	initial := map[int]ingest.Commit{0: {Offset: 5, Metadata: "initial"}, 1: {Offset: 0}}
-	if err := kit.k.CommitInitial(kit.ctx, group, topic, initial); err != nil {
+	if err := kit.K.CommitInitial(kit.Ctx, group, topic, initial); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := kit.k.FetchCommits(kit.ctx, group, topic, []int{0, 1, 2}); err != nil || !maps.Equal(got, initial) {
+	if got, err := kit.K.FetchCommits(kit.Ctx, group, topic, []int{0, 1, 2}); err != nil || !maps.Equal(got, initial) {
 		t.Fatalf("got %v, %v, want %v", got, err, initial)
 	}
-	a := startMember(kit, kit.k, group, topic)
+	a := startMember(kit, kit.K, group, topic)
 	first := a.next(4)
-	if got, err := first.Commits.Fetch(kit.ctx, []int{0, 2}); err != nil || !maps.Equal(got, map[int]ingest.Commit{0: initial[0]}) {
+	if got, err := first.Commits.Fetch(kit.Ctx, []int{0, 2}); err != nil || !maps.Equal(got, map[int]ingest.Commit{0: initial[0]}) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for i := range int64(20) { // each is seen by the next look, also from elsewhere
 		want := map[int]ingest.Commit{0: {Offset: 10 + i, Metadata: metadata}, 2: {Offset: i, Metadata: fmt.Sprint(i)}}
-		if err := first.Commits.Commit(kit.ctx, want); err != nil {
+		if err := first.Commits.Commit(kit.Ctx, want); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := kit.k.FetchCommits(kit.ctx, group, topic, []int{0, 2}); err != nil || !maps.Equal(got, want) {
+		if got, err := kit.K.FetchCommits(kit.Ctx, group, topic, []int{0, 2}); err != nil || !maps.Equal(got, want) {
 			t.Fatalf("got %v, %v", got, err)
 		}
 	}
-	if err := first.Commits.Commit(kit.ctx, map[int]ingest.Commit{1: {Offset: 1, Metadata: metadata + "m"}}); onRealKafka() &&
+	if err := first.Commits.Commit(kit.Ctx, map[int]ingest.Commit{1: {Offset: 1, Metadata: metadata + "m"}}); onRealKafka() &&
 		(err == nil || errors.Is(err, ingest.ErrGenerationOver) || !strings.Contains(err.Error(), "offset.metadata.max.bytes")) {
 		t.Errorf("a byte too much of metadata: %v", err)
 	}
-	if err := kit.k.CommitInitial(kit.ctx, group, topic, initial); err == nil || !strings.Contains(err.Error(), "stop them first") {
+	if err := kit.K.CommitInitial(kit.Ctx, group, topic, initial); err == nil || !strings.Contains(err.Error(), "stop them first") {
 		t.Errorf("an initial commit beside a running member: %v", err)
 	}
 	// The zombie: its generation is over, it does not know yet.
-	b := startMember(kit, kit.client(), group, topic)
+	b := startMember(kit, kit.Client(), group, topic)
 	if err := ended(first); err != nil {
 		t.Fatal(err)
 	}
 	first.end <- nil
 	sa, sb := a.next(2), b.next(2)
-	before, err := kit.k.FetchCommits(kit.ctx, group, topic, []int{0, 1, 2})
+	before, err := kit.K.FetchCommits(kit.Ctx, group, topic, []int{0, 1, 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Commits.Commit(kit.ctx, map[int]ingest.Commit{0: {Offset: 999}}); !errors.Is(err, ingest.ErrGenerationOver) {
+	if err := first.Commits.Commit(kit.Ctx, map[int]ingest.Commit{0: {Offset: 999}}); !errors.Is(err, ingest.ErrGenerationOver) {
 		t.Errorf("the zombie's commit: %v, want it refused", err)
 	}
-	if after, err := kit.k.FetchCommits(kit.ctx, group, topic, []int{0, 1, 2}); err != nil || !maps.Equal(before, after) {
+	if after, err := kit.K.FetchCommits(kit.Ctx, group, topic, []int{0, 1, 2}); err != nil || !maps.Equal(before, after) {
 		t.Errorf("the zombie changed %v to %v, %v", before, after, err)
 	}
 	b.leave(sb)
 	sa.end <- nil
 	a.leave(a.next(4))
-	if err := sa.Commits.Commit(kit.ctx, map[int]ingest.Commit{0: {Offset: 999}}); !errors.Is(err, ingest.ErrGenerationOver) {
+	if err := sa.Commits.Commit(kit.Ctx, map[int]ingest.Commit{0: {Offset: 999}}); !errors.Is(err, ingest.ErrGenerationOver) {
 		t.Errorf("the commit of a member that has left: %v, want it refused", err)
 	}
 }
 
 // A coordinator that is moving or loading is waited for.
 func TestGroupCoordinatorAway(t *testing.T) {
-	kit, cluster := newFaultyKit(t, 1)
-	topic := kit.topic(1)
+	kit, cluster := kafkakit.NewFaulty(t, 1)
+	topic := kit.Topic(1)
 	cluster.Fault(
 		kfake.Fault{Keys: []kmsg.Key{kmsg.FindCoordinator}, Group: topic, Err: kerr.CoordinatorNotAvailable, Count: 2},
 		kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Group: topic, Err: kerr.CoordinatorLoadInProgress},
 		kfake.Fault{Keys: []kmsg.Key{kmsg.SyncGroup}, Group: topic, Err: kerr.NotCoordinator},
 	)
-	m := startMember(kit, kit.k, topic, topic)
+	m := startMember(kit, kit.K, topic, topic)
 	s := m.next(1)
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: topic, Err: kerr.CoordinatorLoadInProgress, Count: 2})
-	if err := s.Commits.Commit(kit.ctx, map[int]ingest.Commit{0: {Offset: 3}}); err != nil {
+	if err := s.Commits.Commit(kit.Ctx, map[int]ingest.Commit{0: {Offset: 3}}); err != nil {
 		t.Errorf("a commit while the group is loaded: %v", err)
 	}
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Group: topic, Err: kerr.CoordinatorLoadInProgress, Count: 2})
-	if got, err := s.Commits.Fetch(kit.ctx, []int{0}); err != nil || got[0].Offset != 3 {
+	if got, err := s.Commits.Fetch(kit.Ctx, []int{0}); err != nil || got[0].Offset != 3 {
 		t.Errorf("got %v, %v", got, err)
 	}
 	// After these the commit may have been stored or not.
 	for _, code := range []*kerr.Error{kerr.CoordinatorNotAvailable, kerr.NotCoordinator, kerr.RequestTimedOut} {
 		cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: topic, Err: code})
-		if err := s.Commits.Commit(kit.ctx, map[int]ingest.Commit{0: {Offset: 4}}); err == nil || errors.Is(err, ingest.ErrGenerationOver) {
+		if err := s.Commits.Commit(kit.Ctx, map[int]ingest.Commit{0: {Offset: 4}}); err == nil || errors.Is(err, ingest.ErrGenerationOver) {
 			t.Errorf("%s: %v, want an unknown outcome", code.Message, err)
 		}
 	}
 	cluster.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) { return nil, errors.New("cut"), true })
-	if err := s.Commits.Commit(kit.ctx, map[int]ingest.Commit{0: {Offset: 5}}); err == nil || errors.Is(err, ingest.ErrGenerationOver) {
+	if err := s.Commits.Commit(kit.Ctx, map[int]ingest.Commit{0: {Offset: 5}}); err == nil || errors.Is(err, ingest.ErrGenerationOver) {
 		t.Errorf("a cut connection: %v, want an unknown outcome", err)
 	}
 	m.leave(s)
@@ -320,12 +309,12 @@ func TestGroupCoordinatorAway(t *testing.T) {
 
 // A member that the coordinator has thrown out learns it by its commit, and joins again.
 func TestGroupThrownOut(t *testing.T) {
-	kit, cluster := newFaultyKit(t, 1)
-	topic := kit.topic(1)
-	m := startMember(kit, kit.k, topic, topic)
+	kit, cluster := kafkakit.NewFaulty(t, 1)
+	topic := kit.Topic(1)
+	m := startMember(kit, kit.K, topic, topic)
 	s := m.next(1)
 	fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit, kmsg.Heartbeat}, Group: topic, Err: kerr.UnknownMemberID, Count: -1})
-	if err := s.Commits.Commit(kit.ctx, map[int]ingest.Commit{0: {Offset: 3}}); !errors.Is(err, ingest.ErrGenerationOver) {
+	if err := s.Commits.Commit(kit.Ctx, map[int]ingest.Commit{0: {Offset: 3}}); !errors.Is(err, ingest.ErrGenerationOver) {
 		t.Errorf("the commit: %v, want it refused", err)
 	}
 	if err := ended(s); err != nil {
@@ -337,15 +326,15 @@ func TestGroupThrownOut(t *testing.T) {
 }
 
 func TestGroupWaitsForTopic(t *testing.T) {
-	kit := newKit(t)
+	kit := kafkakit.New(t)
 	spec := ingest.TopicSpec{Name: testbed.Namespace(t) + ".late", Partitions: 2, MaxMessageBytes: 1 << 20}
-	m := startMember(kit, kit.k, spec.Name, spec.Name)
+	m := startMember(kit, kit.K, spec.Name, spec.Name)
 	select {
 	case s := <-m.sessions:
 		t.Fatalf("session %+v without a topic", s.Assignment)
 	case <-time.After(200 * time.Millisecond):
 	}
-	if _, err := kit.client().EnsureTopics(kit.ctx, []ingest.TopicSpec{spec}); err != nil {
+	if _, err := kit.Client().EnsureTopics(kit.Ctx, []ingest.TopicSpec{spec}); err != nil {
 		t.Fatal(err)
 	}
 	m.leave(m.next(2))
@@ -353,14 +342,14 @@ func TestGroupWaitsForTopic(t *testing.T) {
 
 // Close of the client ends a membership that nobody stopped.
 func TestGroupEndsWithClient(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(1)
-	k := kit.client()
+	kit := kafkakit.New(t)
+	topic := kit.Topic(1)
+	k := kit.Client()
 	var once sync.Once
 	joined := make(chan struct{})
 	left := make(chan error, 1)
 	go func() {
-		left <- k.Group(topic, topic, GroupOptions{}).Run(kit.ctx, func(ctx context.Context, _ ingest.Assignment) error {
+		left <- k.Group(topic, topic, kafka.GroupOptions{}).Run(kit.Ctx, func(ctx context.Context, _ ingest.Assignment) error {
 			once.Do(func() { close(joined) })
 			<-ctx.Done()
 			return nil
@@ -372,31 +361,5 @@ func TestGroupEndsWithClient(t *testing.T) {
 	}
 	if err := <-left; err != nil {
 		t.Error(err)
-	}
-}
-
-func TestCommitVerdict(t *testing.T) {
-	both := map[int]ingest.Commit{0: {Offset: 1}, 1: {Offset: 2}}
-	for _, tc := range []struct {
-		name    string
-		answers map[int]error
-		refused bool
-		ok      bool
-	}{
-		{name: "taken", answers: map[int]error{0: nil, 1: nil}, ok: true},
-		{name: "refused", answers: map[int]error{0: kafka.IllegalGeneration, 1: kafka.IllegalGeneration}, refused: true},
-		{name: "unknown member", answers: map[int]error{0: kafka.UnknownMemberId, 1: kafka.UnknownMemberId}, refused: true},
-		{name: "rebalance", answers: map[int]error{0: kafka.RebalanceInProgress, 1: kafka.RebalanceInProgress}, refused: true},
-		{name: "refused for one only", answers: map[int]error{0: nil, 1: kafka.IllegalGeneration}},
-		{name: "left out", answers: map[int]error{0: nil}},
-		{name: "refused and left out", answers: map[int]error{0: kafka.IllegalGeneration}},
-		{name: "another error", answers: map[int]error{0: kafka.NotCoordinatorForGroup, 1: nil}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			err := commitVerdict(both, tc.answers)
-			if (err == nil) != tc.ok || errors.Is(err, ingest.ErrGenerationOver) != tc.refused {
-				t.Errorf("got %v, want taken %v, refused %v", err, tc.ok, tc.refused)
-			}
-		})
 	}
 }

@@ -1,4 +1,4 @@
-package kafka
+package kafka_test
 
 import (
 	"context"
@@ -9,48 +9,31 @@ import (
 	"testing"
 	"time"
 
-	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
-
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/internal/kafkakit"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
 func TestInspectCluster(t *testing.T) {
-	kit := newKit(t)
-	got, err := kit.k.InspectCluster(kit.ctx)
+	kit := kafkakit.New(t)
+	got, err := kit.K.InspectCluster(kit.Ctx)
 	if err != nil || len(got.Brokers) == 0 || len(got.Lacks) != 0 || !strings.HasPrefix(got.Speaks, "Produce ") {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
 
-func TestLackingRequests(t *testing.T) {
-	takes := map[protocol.ApiKey]kafka.ApiVersionsResponseApiKey{}
-	for key := protocol.Produce; key <= protocol.IncrementalAlterConfigs; key++ {
-		takes[key] = kafka.ApiVersionsResponseApiKey{MaxVersion: 100}
-	}
-	if lacks := lackingRequests(takes); len(lacks) != 0 {
-		t.Errorf("of a cluster that takes all versions: %q", lacks)
-	}
-	delete(takes, protocol.IncrementalAlterConfigs)
-	takes[protocol.Fetch] = kafka.ApiVersionsResponseApiKey{MinVersion: 90, MaxVersion: 100}
-	lacks := lackingRequests(takes)
-	if len(lacks) != 2 || !strings.HasPrefix(lacks[0], "Fetch ") || !strings.HasSuffix(lacks[0], "(it takes 90-100)") || lacks[1] != "IncrementalAlterConfigs" {
-		t.Errorf("got %q", lacks)
-	}
-}
-
 func TestInspectTopics(t *testing.T) {
-	kit := newKit(t)
+	kit := kafkakit.New(t)
 	name := testbed.Namespace(t)
 	spec := ingest.TopicSpec{Name: name, Partitions: 3, FixedPartitions: true, Replication: 1, Retention: time.Hour, MaxMessageBytes: 1 << 20}
 	absent := spec
 	absent.Name += ".absent"
-	if _, err := kit.k.EnsureTopics(kit.ctx, []ingest.TopicSpec{spec}); err != nil {
+	if _, err := kit.K.EnsureTopics(kit.Ctx, []ingest.TopicSpec{spec}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := kit.k.InspectTopics(kit.ctx, []ingest.TopicSpec{spec, absent})
-	want := []InspectedTopic{
+	got, err := kit.K.InspectTopics(kit.Ctx, []ingest.TopicSpec{spec, absent})
+	want := []kafka.InspectedTopic{
 		{Name: spec.Name, Exists: true, Partitions: 3, Replicas: 1, Retention: ingest.Retention{Time: time.Hour}}, {Name: absent.Name},
 	}
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
@@ -58,37 +41,37 @@ func TestInspectTopics(t *testing.T) {
 	}
 	other := spec
 	other.Partitions, other.Retention, other.MaxMessageBytes = 4, 2*time.Hour, 2<<20
-	got, err = kit.k.InspectTopics(kit.ctx, []ingest.TopicSpec{other})
+	got, err = kit.K.InspectTopics(kit.Ctx, []ingest.TopicSpec{other})
 	if err != nil || len(got) != 1 || !slices.Equal(texts(got[0].Wrong), []string{"it has 3 partitions, want 4", "max.message.bytes is 1048576, want 2097152"}) ||
 		!slices.Equal(texts(got[0].Differs), []string{"retention.ms is 3600000, want 7200000"}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	other.FixedPartitions = false
-	if got, err = kit.k.InspectTopics(kit.ctx, []ingest.TopicSpec{other}); err != nil || len(got[0].Wrong) != 1 || len(got[0].Differs) != 2 {
+	if got, err = kit.K.InspectTopics(kit.Ctx, []ingest.TopicSpec{other}); err != nil || len(got[0].Wrong) != 1 || len(got[0].Differs) != 2 {
 		t.Errorf("a count that is not fixed: %+v, %v", got, err)
 	}
-	if there, err := kit.k.TopicExists(kit.ctx, absent.Name); there || err != nil {
+	if there, err := kit.K.TopicExists(kit.Ctx, absent.Name); there || err != nil {
 		t.Errorf("looking for a topic has made it (%v), or %v", there, err)
 	}
 }
 
 func TestInspectGroup(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(2)
-	if got, err := kit.k.InspectGroup(kit.ctx, topic+".absent"); err != nil || got != (InspectedGroup{State: "Dead"}) {
+	kit := kafkakit.New(t)
+	topic := kit.Topic(2)
+	if got, err := kit.K.InspectGroup(kit.Ctx, topic+".absent"); err != nil || got != (kafka.InspectedGroup{State: "Dead"}) {
 		t.Errorf("a group that nobody has joined: %+v, %v", got, err)
 	}
-	ctx, leave := context.WithCancel(kit.ctx)
+	ctx, leave := context.WithCancel(kit.Ctx)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- kit.k.Group(topic+".watched", topic, GroupOptions{}).Run(ctx, func(ctx context.Context, _ ingest.Assignment) error {
+		ended <- kit.K.Group(topic+".watched", topic, kafka.GroupOptions{}).Run(ctx, func(ctx context.Context, _ ingest.Assignment) error {
 			<-ctx.Done()
 			return nil
 		})
 	}()
 	testbed.Eventually(t, 30*time.Second, func() error {
-		got, err := kit.k.InspectGroup(kit.ctx, topic+".watched")
-		if err == nil && got != (InspectedGroup{State: "Stable", Members: 1}) {
+		got, err := kit.K.InspectGroup(kit.Ctx, topic+".watched")
+		if err == nil && got != (kafka.InspectedGroup{State: "Stable", Members: 1}) {
 			err = fmt.Errorf("got %+v", got)
 		}
 		return err
@@ -100,23 +83,23 @@ func TestInspectGroup(t *testing.T) {
 }
 
 func TestTailReadsTheLastRecords(t *testing.T) {
-	kit := newKit(t)
-	topic := kit.topic(3)
-	kit.put(topic, map[int][]string{0: numbered("a", 10), 2: numbered("c", 2)})
-	log := kit.k.Log(topic)
-	bounds, err := log.Bounds(kit.ctx, []int{0, 1, 2})
+	kit := kafkakit.New(t)
+	topic := kit.Topic(3)
+	kit.Put(topic, map[int][]string{0: kafkakit.Numbered("a", 10), 2: kafkakit.Numbered("c", 2)})
+	log := kit.K.Log(topic)
+	bounds, err := log.Bounds(kit.Ctx, []int{0, 1, 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	kit.put(topic, map[int][]string{0: {"later"}}) // behind the bounds
-	got, err := ingest.Tail(kit.ctx, log, bounds, 3)
+	kit.Put(topic, map[int][]string{0: {"later"}}) // behind the bounds
+	got, err := ingest.Tail(kit.Ctx, log, bounds, 3)
 	if want := []string{"a7", "a8", "a9", "c0", "c1"}; err != nil || !slices.Equal(values(got), want) {
 		t.Errorf("got %q, %v; want %q", values(got), err, want)
 	}
-	if got, err := ingest.Tail(kit.ctx, log, map[int]ingest.Bounds{1: bounds[1]}, 3); err != nil || len(got) != 0 {
+	if got, err := ingest.Tail(kit.Ctx, log, map[int]ingest.Bounds{1: bounds[1]}, 3); err != nil || len(got) != 0 {
 		t.Errorf("of an empty partition: %q, %v", values(got), err)
 	}
-	over, cancel := context.WithCancel(kit.ctx)
+	over, cancel := context.WithCancel(kit.Ctx)
 	cancel()
 	if _, err := ingest.Tail(over, log, bounds, 3); !errors.Is(err, context.Canceled) {
 		t.Errorf("after its context has ended: %v", err)

@@ -53,16 +53,6 @@ func appendLZ4(dst, src []byte, c *lz4.Compressor) ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(dst, 0), nil
 }
 
-// growBy lengthens b by n bytes, whatever they hold.
-func growBy(b []byte, n int) []byte {
-	if cap(b)-len(b) < n {
-		bigger := make([]byte, len(b), max(2*cap(b), len(b)+n))
-		copy(bigger, b)
-		b = bigger
-	}
-	return b[:len(b)+n]
-}
-
 // appendUnLZ4 appends the decompressed bytes of src, exactly one frame, at most limit of them. known is false for a frame of
 // a kind that it leaves to the library: blocks that refer to others, a dictionary, an old format, another frame behind.
 // Checksums within the frame are passed over: the record batch has its own.

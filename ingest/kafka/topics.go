@@ -143,7 +143,7 @@ func (a topicAdmin) awaitLeaders(ctx context.Context, topic string) (int, error)
 			without := slices.Index(leaders, -1)
 			if without < 0 && len(leaders) > 0 {
 				// Brokers are told of new partitions a little after clients are: the leaders themselves must answer.
-				_, err := a.k.bounds(ctx, topic, numbers(len(leaders)))
+				_, err := a.k.bounds(ctx, topic, ingest.AllPartitions(len(leaders)))
 				return len(leaders), err
 			}
 			err = fmt.Errorf("topic %s partition %d has no leader: %w", topic, max(0, without), kafka.LeaderNotAvailable)

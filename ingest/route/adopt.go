@@ -14,6 +14,7 @@ import (
 // drop takes a partition out of routing until the watcher has found out how it stands.
 func (s *session) drop(partition int) {
 	s.sources = slices.DeleteFunc(s.sources, func(src *source) bool { return src.partition == partition })
+	s.r.lag(partition).Unknown()
 	s.drops++
 	s.idle[partition] = &idlePartition{number: s.drops}
 	s.standing++
@@ -34,11 +35,11 @@ func (s *session) apply(ctx context.Context) error {
 	}
 	for i := range news.found {
 		f := &news.found[i]
-		rest, ok := s.idle[f.partition]
+		waiting, ok := s.idle[f.partition]
 		switch {
-		case !ok || rest.number != f.number:
+		case !ok || waiting.number != f.number:
 		case f.away != nil:
-			s.unreachable(f, rest)
+			s.unreachable(f, waiting)
 		default:
 			if err := s.adopt(ctx, f, news.granted); err != nil {
 				return err
@@ -125,7 +126,7 @@ func (s *session) add(src *source) {
 	if since == traffic.BeforeTime {
 		since = s.order.front // nothing is known of it yet: it is taken for one of the others
 	}
-	s.prefetcher.open(src.partition, src.at.Offset, since)
+	s.prefetcher.open(src.partition, src.at.Offset, since, s.r.lag(src.partition))
 	ingest.Wake(s.prefetcher.room)
 }
 
@@ -139,6 +140,7 @@ func (s *session) showSources() {
 			Offset: src.at.Offset, End: src.at.End,
 		}
 		states = append(states, describeBlocked(src.blocked, state))
+		s.r.lag(src.partition).Halt(src.blocked != nil)
 		seen[src.partition] = SourceStats{
 			Halted: src.blocked != nil,
 			Offset: src.at.Offset, End: src.at.End, Version: src.at.Version, Progress: src.at.Progress,
@@ -146,21 +148,23 @@ func (s *session) showSources() {
 		}
 	}
 	stopped := slices.ContainsFunc(s.sources, func(src *source) bool { return src.blocked != nil })
-	for p, rest := range s.idle {
-		if b := rest.log.Blocked; b != nil {
+	for p, waiting := range s.idle {
+		if b := waiting.log.Blocked; b != nil {
 			states = append(states, describeBlocked(b, ingest.PartitionStatus{
-				Side: ingest.SideRequests, Partition: p, Owner: s.assignment.Member, Offset: rest.commit.Offset, End: rest.commit.Offset,
+				Side: ingest.SideRequests, Partition: p, Owner: s.assignment.Member, Offset: waiting.commit.Offset, End: waiting.commit.Offset,
 			}))
-			seen[p] = SourceStats{Halted: true, Offset: rest.commit.Offset, HighWatermark: rest.commit.Offset}
+			s.r.lag(p).Halt(true)
+			seen[p] = SourceStats{Halted: true, Offset: waiting.commit.Offset, HighWatermark: waiting.commit.Offset}
 			continue
 		}
-		if rest.refusal == nil {
+		if waiting.refusal == nil {
 			continue
 		}
+		s.r.lag(p).Unknown() // it was perhaps blocked before it was judged
 		stopped = true
 		states = append(states, ingest.PartitionStatus{
-			Side: ingest.SideRequests, Partition: p, Owner: s.assignment.Member, State: ingest.Refused, Reason: rest.refusal.reason,
-			Offset: rest.commit.Offset, End: rest.commit.Offset, GapSource: p, GapOffset: rest.refusal.gap(),
+			Side: ingest.SideRequests, Partition: p, Owner: s.assignment.Member, State: ingest.Refused, Reason: waiting.refusal.reason,
+			Offset: waiting.commit.Offset, End: waiting.commit.Offset, GapSource: p, GapOffset: waiting.refusal.gap(),
 		})
 		seen[p] = SourceStats{Refused: true}
 	}
@@ -220,13 +224,13 @@ func describeBlocked(b *ingest.Blockage, state ingest.PartitionStatus) ingest.Pa
 
 // unreachable notes that the log of a partition that is not routed yet could not be looked at. After a while the partition
 // is reported as blocked, as one that is routed would be.
-func (s *session) unreachable(f *observation, rest *idlePartition) {
-	before := rest.log.Blocked
-	rest.commit = f.commit
-	rest.log.Failed(time.Now(), f.commit.Offset, f.away)
-	if !rest.log.Blocked.Same(before) {
+func (s *session) unreachable(f *observation, waiting *idlePartition) {
+	before := waiting.log.Blocked
+	waiting.commit = f.commit
+	waiting.log.Failed(time.Now(), f.commit.Offset, f.away)
+	if !waiting.log.Blocked.Same(before) {
 		s.r.opt.Logger.Error("partition of requests cannot be read", "partition", f.partition, "offset", f.commit.Offset,
-			"reason", rest.log.Blocked.Reason)
+			"reason", waiting.log.Blocked.Reason)
 	}
 }
 

@@ -96,7 +96,7 @@ func TestKeylessForWantOfAnAmount(t *testing.T) {
 		t.Errorf("got fate %d, targets %v", got.fate, got.targets)
 	}
 	var s RuleStats
-	s.count(&got.watched[0])
+	s.count(&got.watched[0], nil)
 	if s.Behind != 1 || s.BehindComplete != 0 || s.Uncounted[distinctMissing] != 1 {
 		t.Errorf("got %+v: what is not counted is not late either", s)
 	}
@@ -105,14 +105,15 @@ func TestKeylessForWantOfAnAmount(t *testing.T) {
 // TestBoundHoldsUnits: the bound by which batches are cut must not be below what a record with the greatest units takes.
 func TestBoundHoldsUnits(t *testing.T) {
 	k := detectors.Keyed{
-		Kind: detectors.KeyedEvent, Generation: 1 << 40, Source: 1 << 19, Offset: 1 << 50, Prev: 1, Time: noon, Progress: noon, Version: 1 << 40,
+		Format: detectors.RecordFormat, Kind: detectors.KeyedEvent, Generation: 1 << 40, Source: 1 << 19, Offset: 1 << 50, Prev: 1, Time: noon, Progress: noon, Version: 1 << 40,
 		Identity: traffic.Identity{Device: strings.Repeat("d", 256)},
 	}
 	for i := range 2000 {
 		k.Rules, k.Units = append(k.Rules, i*32), append(k.Units, format.MaxUnits)
+		k.Tiers = append(k.Tiers, rules.MaxTiers)
 	}
-	if size := len(detectors.AppendKeyed(nil, &k)); size > boundOf(detectors.AppendEvidence(nil, &k), len(k.Rules)) {
-		t.Errorf("a record of %d bytes, bound %d", size, boundOf(detectors.AppendEvidence(nil, &k), len(k.Rules)))
+	if size := len(detectors.AppendKeyed(nil, &k)); size > boundOf(detectors.AppendEvidence(nil, &k), &eventTarget{rules: k.Rules}) {
+		t.Errorf("a record of %d bytes, bound %d", size, boundOf(detectors.AppendEvidence(nil, &k), &eventTarget{rules: k.Rules}))
 	}
 }
 

@@ -168,7 +168,7 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 	b.evidence = detectors.AppendEvidence(b.evidence[:0], &k)
 	for i := range got.targets {
 		t := &got.targets[i]
-		if part := &b.keyed[t.partition]; part.size > 0 && part.size+boundOf(b.evidence, len(t.rules)) > maxBatchBytes {
+		if part := &b.keyed[t.partition]; part.size > 0 && part.size+boundOf(b.evidence, t) > maxBatchBytes {
 			return false
 		}
 	}
@@ -178,7 +178,10 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 		if part.size == 0 {
 			b.touched = append(b.touched, t.partition)
 		}
-		k.Rules, k.Units, k.Prev = t.rules, nil, s.at.Prev[t.partition]
+		k.Rules, k.Units, k.Tiers, k.Extra, k.Prev = t.rules, nil, nil, t.extra, s.at.Prev[t.partition]
+		if t.tiered {
+			k.Tiers = t.tiers
+		}
 		if t.summed {
 			k.Units = t.units
 		}
@@ -193,8 +196,13 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 }
 
 // boundOf is an upper bound of the bytes that an event's record takes in a batch.
-func boundOf(evidence []byte, rules int) int {
-	const numbers = 100    // all numbers but those of rules
-	const eachRule = 3 + 5 // its index, and units up to format.MaxUnits
-	return recordOverhead + numbers + len(evidence) + eachRule*rules
+func boundOf(evidence []byte, t *eventTarget) int {
+	const numbers = 100        // all numbers but those of rules and extra values
+	const eachRule = 3 + 5 + 1 // its index, units up to format.MaxUnits, and a tier up to rules.MaxTiers
+	const eachExtra = 3 + 3    // its index, and the length of its text
+	n := recordOverhead + numbers + len(evidence) + eachRule*len(t.rules)
+	for i := range t.extra {
+		n += eachExtra + len(t.extra[i].Text)
+	}
+	return n
 }

@@ -1,7 +1,9 @@
 package route
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +18,7 @@ import (
 func filled(next map[int]int64, messages ...traffic.Message) *prefetcher {
 	in := newPrefetcher(nil, 0, 1<<30, make(chan struct{}, 1), func(error) {})
 	for p, end := range next {
-		in.open(p, end, traffic.BeforeTime)
+		in.open(p, end, traffic.BeforeTime, nil)
 	}
 	for _, m := range messages {
 		q := in.queues[m.Partition]
@@ -32,7 +34,7 @@ func routedEvent(partition int, offset int64, appended traffic.Time, ip string) 
 }
 
 func sourceAt(partition int, v *routingVersion, offset, end int64) *source {
-	prev := ingest.NoneSent(simKeyed)
+	prev := sentBefore(0, simKeyed)
 	for q := range prev {
 		prev[q] = offset - 1
 	}
@@ -138,7 +140,7 @@ func TestChunkFitsIntoBatches(t *testing.T) {
 		}
 		chunks, events = chunks+1, events+len(records(t, c))
 		src.at = c.next[0]
-		in.drop(0, src.at.Offset)
+		in.discard(0, src.at.Offset)
 	}
 	if chunks < 2 || events != n || src.at.End != n {
 		t.Errorf("%d events in %d chunks, end %d; want %d in 2 or more", events, chunks, src.at.End, n)
@@ -199,7 +201,7 @@ func BenchmarkChunk(b *testing.B) {
 	}
 	in, builder := filled(map[int]int64{0: n}, messages...), newBuilder(opt)
 	src := sourceAt(0, v, 0, n)
-	src.at.Prev = ingest.NoneSent(opt.KeyedPartitions)
+	src.at.Prev = sentBefore(0, opt.KeyedPartitions)
 	b.ReportAllocs()
 	for b.Loop() {
 		c := builder.build([]*source{src}, in)
@@ -210,12 +212,21 @@ func BenchmarkChunk(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/event")
 }
 
+func lagsOf(t *testing.T, opt *Options) *ingest.Lags {
+	t.Helper()
+	lags, err := ingest.NewLags(nil, opt.Clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lags
+}
+
 // A chunk that was prepared is used only while the sources stand where they stood when it was announced.
 func TestAPreparedChunkIsDroppedWhenASourceGoes(t *testing.T) {
 	opt := routedOptions(true)
 	v := compiled(t, opt, watchRouting())
 	opt.Clock = simNow
-	r := &Router{opt: *opt, tally: newTally(), versions: newVersionShelf(opt)}
+	r := &Router{opt: *opt, tally: newTally(), versions: newVersionShelf(opt), lags: lagsOf(t, opt)}
 	for _, goes := range []bool{false, true} {
 		s := newSession(r, ingest.Assignment{})
 		s.prefetcher = filled(map[int]int64{0: 1, 1: 1}, routedEvent(0, 0, 1, "192.0.2.1"))
@@ -230,6 +241,44 @@ func TestAPreparedChunkIsDroppedWhenASourceGoes(t *testing.T) {
 		}
 		if s.prepared != nil {
 			t.Error("it could be used again")
+		}
+	}
+}
+
+// notedCommits takes every commit, and keeps the newest.
+type notedCommits map[int]ingest.Commit
+
+func (c notedCommits) Fetch(context.Context, []int) (map[int]ingest.Commit, error) { return c, nil }
+
+func (c notedCommits) Commit(_ context.Context, commits map[int]ingest.Commit) error {
+	maps.Copy(c, commits)
+	return nil
+}
+
+// The plan of a chunk that was prepared is announced only while the sources stand where it was planned from.
+func TestAPreparedPlanIsDroppedWhenASourceGoes(t *testing.T) {
+	opt := routedOptions(true)
+	v := compiled(t, opt, watchRouting())
+	opt.Clock = simNow
+	r := &Router{opt: *opt, tally: newTally(), versions: newVersionShelf(opt), lags: lagsOf(t, opt)}
+	for goes, want := range map[bool]int64{false: 7, true: 2} {
+		commits := notedCommits{}
+		s := newSession(r, ingest.Assignment{Commits: commits})
+		s.prefetcher = filled(map[int]int64{0: 2, 1: 0}, routedEvent(0, 0, 1, "192.0.2.1"), routedEvent(0, 1, 2, "192.0.2.1"))
+		s.sources = []*source{sourceAt(0, v, 0, 1)}
+		c := s.nextChunk()
+		planned := slices.Clone(c.next)
+		planned[0].End = 7
+		s.prepared = &preparedChunk{behind: s.standing, announced: planned, plan: chunkPlan{versions: []*routingVersion{v}}}
+		if goes {
+			s.drop(1)
+		}
+		if err := s.announce(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		a, err := ingest.DecodeAnnouncement(commits[0].Metadata)
+		if err != nil || a.Offset != 1 || a.End != want {
+			t.Errorf("a source goes: %v; announced are %d to %d, %v, want 1 to %d", goes, a.Offset, a.End, err, want)
 		}
 	}
 }

@@ -63,7 +63,7 @@ type refusedCommit struct {
 // A partition that was added to the topic since its generation began has no commit until it is routed for the first time.
 // It is read from its log's start, as one that was there from the beginning is, of which nothing is lost. Should it have
 // been routed before, and lost its commit, then the fences drop what comes twice, and what comes after is a hole: see
-// detectors.Partition.check.
+// fence.check in package detectors.
 func (r *Router) judge(partition int, c ingest.Commit, found bool, log ingest.Bounds) (ingest.Announcement, *refusal) {
 	if !found && r.opt.Sources > 0 && partition >= r.opt.Sources && log.Start == 0 {
 		r.opt.Logger.Info("partition was added to requests, routing it from its start", "partition", partition)

@@ -14,7 +14,7 @@ func judging() *Router {
 
 func TestJudgeCommit(t *testing.T) {
 	says := func(g, offset, end int64, keyed int) ingest.Commit {
-		a := ingest.Announcement{Generation: g, Offset: offset, End: end, Version: 3, Prev: ingest.NoneSent(keyed), Progress: noon}
+		a := ingest.Announcement{Generation: g, Offset: offset, End: end, Version: 3, Prev: sentBefore(0, keyed), Progress: noon}
 		return a.Commit()
 	}
 	moved := says(7, 50, 60, simKeyed)
@@ -80,7 +80,7 @@ func TestJudgeCommit(t *testing.T) {
 // TestJudgeRemembers: a log that has lost records grows past its commit, and must not look healthy then.
 func TestJudgeRemembers(t *testing.T) {
 	r := judging()
-	c := (&ingest.Announcement{Generation: 7, Offset: 150, End: 160, Version: 3, Prev: ingest.NoneSent(simKeyed)}).Commit()
+	c := (&ingest.Announcement{Generation: 7, Offset: 150, End: 160, Version: 3, Prev: sentBefore(0, simKeyed)}).Commit()
 	if _, no := r.judge(0, c, true, ingest.Bounds{Start: 0, End: 100}); no == nil || no.gap() != noGap {
 		t.Fatalf("got %+v, want a refusal that nobody can lift: fences may stand beyond the log's end", no)
 	}

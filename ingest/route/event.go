@@ -2,8 +2,12 @@ package route
 
 import (
 	"errors"
+	"slices"
 	"time"
 
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -22,7 +26,7 @@ const (
 	FateEndMark               // the end of a replay's partition
 	FateRefusal               // weir itself refused this request
 	FateUnmatched             // no rule watches it
-	FateKeyless               // rules watch it, but none has its key and what it counts
+	FateKeyless               // rules watch it, but none counts it: for want of its key or of what it counts, or since it is let pass
 	FateRouted                // it has keyed records
 )
 
@@ -43,6 +47,7 @@ type reading struct {
 	missing  traffic.Missing
 
 	watched []watching
+	turned  []turnedAway  // ascending but for those whose tiers are at fault, which come last
 	targets []eventTarget // ascending by keyed partition
 }
 
@@ -50,17 +55,25 @@ type reading struct {
 type watching struct {
 	rule    int
 	behind  bool      // the event is older than the rule's lateness allows, measured at its source partition
-	lacking uint8     // bit f: field f of the key is missing
+	lacking uint8     // bit i: the i-th element of the key is missing
 	skipped bool      // for that reason it feeds no window
 	why     uncounted // counted, or why it feeds no window although it has the key
+	allowed int32     // index into the version's allow lists, of one that lets the event pass, so that the rule does not count it; or -1
+	tier    int       // by whose limit it is judged: 0 for the rule's own
 }
+
+// counts reports whether the event feeds the rule's windows.
+func (w *watching) counts() bool { return w.allowed < 0 && !w.skipped && w.why == counted }
 
 // eventTarget is a keyed partition that needs the event, and for which rules.
 type eventTarget struct {
 	partition int
-	rules     []int   // ascending
-	units     []int64 // for each of rules, what the event adds to its windows
-	summed    bool    // one of rules counts a sum; units are all 1 if not
+	rules     []int                  // ascending
+	units     []int64                // for each of rules, what the event adds to its windows
+	summed    bool                   // one of rules counts a sum; units are all 1 if not
+	tiers     []int                  // for each of rules, the tier by whose limit the event is judged
+	tiered    bool                   // one of tiers is not 0
+	extra     []detectors.ExtraValue // what rules need beside the identity, ascending by index
 }
 
 // eventRouter reads events. It is not safe for concurrent use; each read overwrites the one before.
@@ -69,15 +82,18 @@ type eventRouter struct {
 	targets *targeter
 
 	request traffic.Request
+	event   condition.Event // of request, for conditions
 	out     reading
 	matched []int
 	hashed  []int // by dimension: target+1, or 0 where it is not yet known
+	extra   extraValues
+	judged  []uint8 // by allow list: what it says of the event
 }
 
 // read decides everything about m that goes into its records. progress is the greatest event time before m.
 func (r *eventRouter) read(v *routingVersion, m *traffic.Message, progress traffic.Time) *reading {
 	out := &r.out
-	*out = reading{progress: progress, watched: out.watched[:0], targets: out.targets[:0]}
+	*out = reading{progress: progress, watched: out.watched[:0], turned: out.turned[:0], targets: out.targets[:0]}
 	if err := v.decoder.Decode(m.Value, &r.request); err != nil {
 		out.fate, out.err, out.reason, out.detail = FateDead, err, format.ReasonMalformed, err.Error()
 		if bad := (*format.DecodeError)(nil); errors.As(err, &bad) {
@@ -96,17 +112,28 @@ func (r *eventRouter) read(v *routingVersion, m *traffic.Message, progress traff
 		out.fate = FateRefusal
 		return out
 	}
-	r.matched = v.index.Match(r.matched[:0], r.request.Method, r.request.Path)
-	if len(r.matched) == 0 {
-		out.fate = FateUnmatched
-		return out
+	r.matched = v.index.Match(r.matched[:0], r.asked())
+	if v.conditional && len(r.matched) > 0 {
+		r.judge(v)
 	}
-	r.aim(v)
-	out.fate = FateRouted
-	if len(out.targets) == 0 {
+	if len(r.matched) > 0 {
+		r.aim(v)
+	}
+	switch {
+	case len(out.targets) > 0:
+		out.fate = FateRouted
+	case len(out.watched) > 0:
 		out.fate = FateKeyless
+	default:
+		out.fate = FateUnmatched
 	}
 	return out
+}
+
+// asked is the request as rules are asked about it.
+func (r *eventRouter) asked() *rules.Target {
+	q := &r.request
+	return &rules.Target{Method: q.Method, Path: q.Path, Host: q.Host, Route: q.Route, Status: q.Status}
 }
 
 // decideTime fixes the event's time once and for all.
@@ -127,24 +154,47 @@ func (r *eventRouter) decideTime(m *traffic.Message) {
 func (r *eventRouter) aim(v *routingVersion) {
 	out := &r.out
 	r.hashed = append(r.hashed[:0], make([]int, len(v.dimensions))...)
+	r.extra.begin(v, &r.request)
+	if len(v.allow) > 0 {
+		r.judged = append(r.judged[:0], make([]uint8, len(v.allow))...)
+	}
 	for _, i := range r.matched {
 		rule := &v.rules[i]
-		w := watching{rule: i, behind: out.time < out.progress.Add(-rule.lateness)}
-		for _, k := range rule.key {
-			if out.missing[k.Field] != traffic.Present {
-				w.lacking |= 1 << k.Field
+		w := watching{rule: i, allowed: -1, behind: out.time < out.progress.Add(-rule.lateness)}
+		if len(rule.allow) > 0 {
+			if w.allowed = r.allowedBy(v, rule); w.allowed >= 0 {
+				out.watched = append(out.watched, w)
+				continue
+			}
+		}
+		r.extra.uses = rule.extra
+		for at, k := range rule.key {
+			if !r.has(k) {
+				w.lacking |= 1 << at
 			}
 		}
 		w.skipped = w.lacking != 0 && rule.skip
 		var units int64
 		if !w.skipped {
-			units, w.why = rule.amount.of(&r.request, &out.missing)
+			units, w.why = r.amount(&rule.amount)
+		}
+		if rule.tiers != nil && !w.skipped && w.why == counted {
+			tier, fault := r.tierOf(rule)
+			if fault != condition.Fine {
+				out.turned = append(out.turned, turnedAway{i, fault})
+				continue
+			}
+			w.tier = tier
 		}
 		out.watched = append(out.watched, w)
-		if !w.skipped && w.why == counted {
+		if w.counts() {
 			t := r.target(r.targetOf(v, rule))
 			t.rules, t.units = append(t.rules, i), append(t.units, units)
 			t.summed = t.summed || rule.amount.sum
+			t.tiers, t.tiered = append(t.tiers, w.tier), t.tiered || w.tier != 0
+			if len(rule.extra) > 0 {
+				t.extra = r.extra.appendTo(t.extra, rule.extra)
+			}
 		}
 	}
 }
@@ -156,9 +206,7 @@ func (r *eventRouter) targetOf(v *routingVersion, rule *routedRule) int {
 	if known := r.hashed[rule.dimension]; known != 0 {
 		return known - 1
 	}
-	field := v.dimensions[rule.dimension]
-	value, present := r.out.identity.Value(field)
-	at := r.targets.ofValue(field, value, !present)
+	at := r.dimensionTarget(v.dimensions[rule.dimension])
 	r.hashed[rule.dimension] = at + 1
 	return at
 }
@@ -181,6 +229,69 @@ func (r *eventRouter) target(partition int) *eventTarget {
 	}
 	free := out.targets[last]
 	copy(out.targets[at+1:], out.targets[at:])
-	out.targets[at] = eventTarget{partition: partition, rules: free.rules[:0], units: free.units[:0]}
+	out.targets[at] = eventTarget{partition: partition, rules: free.rules[:0], units: free.units[:0], tiers: free.tiers[:0], extra: free.extra[:0]}
 	return &out.targets[at]
+}
+
+// extraValues are the values of one event that rules need beside its identity. Each is read when a rule first asks for it.
+type extraValues struct {
+	fields  []rules.ExtraField
+	request *traffic.Request
+	known   []extraValue
+	uses    []rules.ExtraUse // of the rule at hand
+}
+
+type extraValue struct {
+	read bool
+	text string // empty: missing
+}
+
+func (x *extraValues) begin(v *routingVersion, q *traffic.Request) {
+	x.fields, x.request = v.extras, q
+	if len(v.extras) > 0 {
+		x.known = append(x.known[:0], make([]extraValue, len(v.extras))...)
+	}
+}
+
+var _ traffic.Extra = (*extraValues)(nil)
+
+// ExtraValue is the event's value of a field that the rule at hand uses.
+func (x *extraValues) ExtraValue(k traffic.KeyField) (string, bool) {
+	for _, u := range x.uses {
+		if u.Field == k {
+			text := x.at(u.Index)
+			return text, text != ""
+		}
+	}
+	return "", false
+}
+
+func (x *extraValues) at(index int) string {
+	v := &x.known[index]
+	if !v.read {
+		v.read = true
+		v.text, _ = x.fields[index].Value(x.request)
+	}
+	return v.text
+}
+
+// appendTo adds to the values of a record those that the event has of what one more rule uses.
+func (x *extraValues) appendTo(dst []detectors.ExtraValue, uses []rules.ExtraUse) []detectors.ExtraValue {
+	for _, u := range uses {
+		text := x.at(u.Index)
+		at, found := slices.BinarySearchFunc(dst, u.Index, func(v detectors.ExtraValue, index int) int { return v.Index - index })
+		if text != "" && !found {
+			dst = slices.Insert(dst, at, detectors.ExtraValue{Index: u.Index, Text: text})
+		}
+	}
+	return dst
+}
+
+// has reports whether the event has a field that the rule at hand uses.
+func (r *eventRouter) has(k traffic.KeyField) bool {
+	if k.OfIdentity() {
+		return r.out.missing[k.Field] == traffic.Present
+	}
+	_, ok := r.out.identity.Choose(&r.extra, k)
+	return ok
 }

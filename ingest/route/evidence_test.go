@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -26,7 +25,7 @@ func TestEvidenceIsText(t *testing.T) {
 			messages = append(messages, traffic.Message{Offset: o, Appended: noon, Value: value})
 		}
 		src := sourceAt(0, v, 0, int64(len(messages)))
-		src.at.Prev = ingest.NoneSent(opt.KeyedPartitions)
+		src.at.Prev = sentBefore(0, opt.KeyedPartitions)
 		c := newBuilder(opt).build([]*source{src}, filled(map[int]int64{0: int64(len(messages))}, messages...))
 		for _, b := range c.batches {
 			p := detectors.NewPartition(detectors.Config{Keyed: b.Partition, Sources: 1, Generation: src.at.Generation})

@@ -2,6 +2,7 @@ package route
 
 import (
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -11,6 +12,7 @@ type Explainer struct {
 	version *routingVersion
 	reader  eventRouter
 	rules   []ExplainedRule // memory of Explain
+	turned  []TurnedAway    // the same
 }
 
 // NewExplainer makes an Explainer for a routing version of the live stream, or of a replay. It returns an error for a
@@ -23,6 +25,16 @@ func NewExplainer(r *rules.Routing, live bool) (*Explainer, error) {
 		return nil, err
 	}
 	return &Explainer{version: v, reader: eventRouter{live: live, targets: newTargeter(nil, 1)}}, nil
+}
+
+// NewFileExplainer makes an Explainer for events of files, as NewReader reads them: of any format, and times stand.
+func NewFileExplainer(r *rules.Routing) (*Explainer, error) {
+	e, err := NewExplainer(r, true)
+	if err != nil {
+		return nil, err
+	}
+	e.reader.live = false
+	return e, nil
 }
 
 // Explanation is what routers make of one event. It is valid until the next call of Explain.
@@ -39,16 +51,29 @@ type Explanation struct {
 	Missing  *traffic.Missing // which parts of the identity it lacks, and why; with FateDead and FateEndMark nil
 	// Rules are those that watch the event, ascending by index; there are none unless Fate is FateKeyless or FateRouted.
 	Rules []ExplainedRule
+	// Turned are the rules whose match the event meets but for their conditions.
+	Turned []TurnedAway
+}
+
+// TurnedAway is a rule whose conditions keep an event from it.
+type TurnedAway struct {
+	Index int             // into the routing version's rules
+	Fault condition.Fault // Fine: match.when does not hold; else why it, or a tier's, could not be judged
 }
 
 // ExplainedRule says what one rule that watches an event does with it.
 type ExplainedRule struct {
-	Index   int             // into the routing version's rules
-	Lacking []traffic.Field // fields of the rule's key that the event lacks
-	Counts  bool            // the event feeds the rule's windows
+	Index   int                // into the routing version's rules
+	Lacking []traffic.KeyField // fields of the rule's key that the event lacks
+	Counts  bool               // the event feeds the rule's windows
 	// Why says why not: "missing" where a field of the key is missing and the rule skips such events, else the reason that
-	// metrics have as a label, such as distinct_missing. Empty with Counts.
+	// metrics have as a label, such as distinct_missing; "allowed" with Allowed. Empty with Counts.
 	Why string
+	// Allowed is the allow list that lets the event pass, and Entry its entry for it that ends last; empty and nil for none.
+	Allowed string
+	Entry   *rules.AllowEntry
+	// Tier says by which limit the event is judged: 0 for the rule's own, n for its n-th tier's. 0 for one that does not count.
+	Tier int
 }
 
 // Explain reads one event. Nothing that came before it counts: no event is behind another one's time.
@@ -69,17 +94,25 @@ func (e *Explainer) Explain(m *traffic.Message) Explanation {
 		e.rules = append(e.rules, e.explain(&got.watched[i]))
 	}
 	out.Rules = e.rules
+	e.turned = e.turned[:0]
+	for _, t := range got.turned {
+		e.turned = append(e.turned, TurnedAway{t.rule, t.fault})
+	}
+	out.Turned = e.turned
 	return out
 }
 
 func (e *Explainer) explain(w *watching) ExplainedRule {
-	out := ExplainedRule{Index: w.rule, Counts: !w.skipped && w.why == counted}
-	for _, k := range e.version.rules[w.rule].key {
-		if w.lacking&(1<<k.Field) != 0 {
-			out.Lacking = append(out.Lacking, k.Field)
+	out := ExplainedRule{Index: w.rule, Counts: w.counts(), Tier: w.tier}
+	for i, k := range e.version.rules[w.rule].key {
+		if w.lacking&(1<<i) != 0 {
+			out.Lacking = append(out.Lacking, k)
 		}
 	}
 	switch {
+	case w.allowed >= 0:
+		list, got := e.version.allow[w.allowed], &e.reader.out
+		out.Why, out.Allowed, out.Entry = "allowed", list.id, list.entry(&got.identity, got.time)
 	case w.skipped:
 		out.Why = "missing"
 	case !out.Counts:

@@ -29,10 +29,10 @@ func TestExplainTellsWhatRoutersDecide(t *testing.T) {
 		{name: "from the future", value: fmt.Sprintf(`{"v":1,"time":"%s","path":"/v9"}`, noon+60_000_000), fate: FateUnmatched, told: noon + 60_000_000, future: true},
 		{name: "lacking fields", value: fmt.Sprintf(`{"v":1,"time":"%s","ip":"192.0.2.1","path":"/v1/x"}`, noon), fate: FateRouted, told: noon,
 			rules: []ExplainedRule{
-				{Index: 0, Counts: true}, {Index: 1, Lacking: []traffic.Field{traffic.FieldDevice}, Why: "missing"},
-				{Index: 3, Lacking: []traffic.Field{traffic.FieldUser}, Counts: true}}},
+				{Index: 0, Counts: true}, {Index: 1, Lacking: []traffic.KeyField{{Field: traffic.FieldDevice}}, Why: "missing"},
+				{Index: 3, Lacking: []traffic.KeyField{{Field: traffic.FieldUser}}, Counts: true}}},
 		{name: "keyless", value: fmt.Sprintf(`{"v":1,"time":"%s","path":"/v2"}`, noon), fate: FateKeyless, told: noon,
-			rules: []ExplainedRule{{Index: 4, Lacking: []traffic.Field{traffic.FieldDevice}, Why: "missing"}}},
+			rules: []ExplainedRule{{Index: 4, Lacking: []traffic.KeyField{{Field: traffic.FieldDevice}}, Why: "missing"}}},
 		{name: "our own refusal", value: fmt.Sprintf(`{"v":1,"time":"%s","verdict":{"rule":"a","block":"b"},%s}`, noon, whole), fate: FateRefusal, told: noon},
 	} {
 		got := e.Explain(&traffic.Message{Value: []byte(tc.value), Appended: noon})

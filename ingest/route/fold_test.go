@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -41,7 +40,7 @@ func (w *world) check() []string {
 	if len(wrong) > 0 {
 		return wrong
 	}
-	return append(w.checkEvents(accepted), w.checkCommits()...)
+	return w.checkEvents(accepted)
 }
 
 func (f *simFold) fold(w *world, rec simRecord) bool {
@@ -88,7 +87,7 @@ func (f *simFold) tick(w *world, k *detectors.Keyed) {
 		return
 	}
 	for i := k.Offset; i < int64(len(w.requests[k.Source])); i++ {
-		if e := &w.requests[k.Source][i]; e.appended < k.Clock && !e.mark {
+		if e := &w.requests[k.Source][i]; e.appended < k.Clock {
 			f.wrong = append(f.wrong, fmt.Sprintf("tick of %d/%d is idle at %v, but %d came at %v", k.Source, k.Offset, k.Clock, i, e.appended))
 		}
 	}
@@ -96,7 +95,7 @@ func (f *simFold) tick(w *world, k *detectors.Keyed) {
 
 // decided is the time of an event by the rules of the design, and the progress after it.
 func (e *simEvent) decided(progress traffic.Time) (at, after traffic.Time) {
-	if e.bad || e.mark {
+	if e.bad {
 		return 0, progress
 	}
 	at = e.time
@@ -109,7 +108,7 @@ func (e *simEvent) decided(progress traffic.Time) (at, after traffic.Time) {
 // expected is where an event belongs under a version: keyed partition → rule indexes.
 func (e *simEvent) expected(version int64) map[int][]int {
 	out := map[int][]int{}
-	if e.bad || e.mark || e.refused {
+	if e.bad {
 		return out
 	}
 	values := map[traffic.Field]string{
@@ -177,31 +176,6 @@ func (w *world) checkEvents(accepted [][]detectors.Keyed) []string {
 					say("event %d/%d is missing on %d", p, e.offset, q)
 				}
 			}
-		}
-	}
-	return wrong
-}
-
-// checkCommits looks at the history of commits: offsets, ends and versions only go forward.
-func (w *world) checkCommits() []string {
-	var wrong []string
-	last := [simSources]ingest.Announcement{}
-	for _, commits := range w.history {
-		for p, c := range commits {
-			a, err := ingest.DecodeAnnouncement(c.Metadata)
-			if err != nil {
-				return append(wrong, err.Error())
-			}
-			was := last[p]
-			first := was.Generation == 0
-			if !first && a.Offset > was.End {
-				wrong = append(wrong, fmt.Sprintf("commit of %d goes on at %d, but only events up to %d were announced", p, a.Offset, was.End))
-			}
-			if a.Offset < was.Offset || a.End < was.End || a.Version < was.Version || a.Version != was.Version && a.Offset < was.End {
-				wrong = append(wrong, fmt.Sprintf("commit of %d goes from [%d,%d) v%d to [%d,%d) v%d", p,
-					was.Offset, was.End, was.Version, a.Offset, a.End, a.Version))
-			}
-			last[p] = *a
 		}
 	}
 	return wrong

@@ -28,11 +28,7 @@ type routeBed struct {
 }
 
 func newRouteBed(t *testing.T) *routeBed {
-	b := &routeBed{Kit: kafkakit.New(t), world: newWorld(1)}
-	b.world.calm = true
-	for p := range b.world.requests {
-		b.world.requests[p] = nil
-	}
+	b := &routeBed{Kit: kafkakit.New(t), world: newWorld()}
 	for v := range b.world.released {
 		b.world.released[v] = b.world.begin.Add(time.Duration(v) * 150 * time.Millisecond)
 	}
@@ -49,14 +45,14 @@ func newRouteBed(t *testing.T) *routeBed {
 }
 
 // start runs a router of its own, as a process of its own would, until stop.
-func (b *routeBed) start(number uint64) (stop func()) {
+func (b *routeBed) start() (stop func()) {
 	b.T.Helper()
 	client := b.Client()
 	letters, err := consume.NewDeadLetters(consume.DeadLetterOptions{Appender: client.Appender(b.dead), Partitions: 1})
 	if err != nil {
 		b.T.Fatal(err)
 	}
-	opt := newSimHost(b.world, fmt.Sprint("r", number), number).options()
+	opt := newSimHost(b.world).options()
 	opt.Topic, opt.Log, opt.Keyed, opt.DeadLetters = b.requests, client.Log(b.requests), client.Appender(b.keyed), letters
 	opt.Group = client.Group(b.group, b.requests, kafka.GroupOptions{SessionTimeout: 6 * time.Second, Heartbeat: 100 * time.Millisecond, LookEvery: 200 * time.Millisecond})
 	opt.Clock, opt.Logger = simNow, kafkakit.Logger(b.T)
@@ -81,7 +77,7 @@ func (b *routeBed) send(r *rand.Rand, n int) {
 	for range n {
 		p := r.IntN(simSources)
 		e := simEvent{
-			offset: int64(len(b.world.requests[p])), time: simNow().Add(-jitter(r, time.Second)), bad: r.Float64() < .02,
+			offset: int64(len(b.world.requests[p])), time: simNow().Add(-time.Duration(r.Int64N(int64(time.Second)))), bad: r.Float64() < .02,
 			ip: fmt.Sprint("192.0.2.", r.IntN(50)), device: fmt.Sprint("tv-", r.IntN(50)), user: fmt.Sprint("u", r.IntN(50)),
 		}
 		b.world.requests[p] = append(b.world.requests[p], e)
@@ -141,7 +137,7 @@ func (b *routeBed) logs(topic string, partitions int) map[int][]traffic.Message 
 func TestRouteOverKafka(t *testing.T) {
 	b := newRouteBed(t)
 	r := rand.New(rand.NewPCG(1, 2))
-	stops := []func(){b.start(1)}
+	stops := []func(){b.start()}
 	const waves = 40
 	pace := time.NewTicker(40 * time.Millisecond)
 	defer pace.Stop()
@@ -150,7 +146,7 @@ func TestRouteOverKafka(t *testing.T) {
 		<-pace.C
 		switch i {
 		case 8, 24:
-			stops = append(stops, b.start(uint64(i)))
+			stops = append(stops, b.start())
 		case 16, 32:
 			stops[0]()
 			stops = stops[1:]
@@ -183,7 +179,7 @@ func TestRouteOverKafka(t *testing.T) {
 // TestRouteReadsPartitionsAddedMeanwhile: an operator adds partitions to requests, and gateways write into them at once.
 func TestRouteReadsPartitionsAddedMeanwhile(t *testing.T) {
 	b := newRouteBed(t)
-	stop := b.start(1)
+	stop := b.start()
 	b.send(rand.New(rand.NewPCG(1, 2)), 60)
 	const added = simSources
 	b.Grow(b.requests, added+2)

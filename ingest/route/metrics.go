@@ -6,24 +6,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 )
 
 // routeCollector shows a router's statistics as metrics. They are read from the one tally when asked for, so that what
 // a summary prints and what a dashboard shows cannot differ.
 type routeCollector struct {
-	tally *tally
+	tally    *tally
+	versions *versionShelf
 
 	counts     []routeCount
-	dead       *prometheus.Desc
 	identities *prometheus.Desc
 	rules      *prometheus.Desc
 	missing    *prometheus.Desc
+	valueless  *prometheus.Desc
+	conditions *prometheus.Desc
 	uncounted  *prometheus.Desc
-	lag        *prometheus.Desc
+	allowed    *prometheus.Desc
 	offset     *prometheus.Desc
 	refused    *prometheus.Desc
-	halted     *prometheus.Desc
 	version    *prometheus.Desc
 	prefetched *prometheus.Desc
 }
@@ -36,21 +39,22 @@ type routeCount struct {
 	read func(*Stats) int64
 }
 
-func newRouteCollector(t *tally) *routeCollector {
+func newRouteCollector(t *tally, versions *versionShelf) *routeCollector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("weir_route_"+name, help, labels, nil)
 	}
+	left := ingest.UncountedOpts(ingest.StageRoute)
 	c := &routeCollector{
-		tally:      t,
-		dead:       desc("dead_letters_total", "Events that went to the dead-letter topic.", "reason"),
+		tally: t, versions: versions,
 		identities: desc("identity_missing_total", "Events that lack an identity field.", "field", "reason"),
 		rules:      desc("rule_events_total", "Events that a rule watches.", "rule", "outcome"),
 		missing:    desc("rule_key_missing_total", "Events that lack a field of the key of a rule that watches them.", "rule", "field"),
-		uncounted:  desc("rule_uncounted_total", "Events that a rule watches and that feed none of its windows, since they lack a field of its key, or what it counts.", "rule", "reason"),
-		lag:        desc("lag_events", "Offsets between the end of a requests partition and what is routed of it.", "partition"),
+		valueless:  desc("rule_value_missing_total", "Events with the key of a rule that watches them which lack what it counts, by what is wrong with that.", "rule", "reason"),
+		conditions: desc("rule_condition_errors_total", "Events that a rule does not watch since one of its conditions could not be judged.", "rule", "reason"),
+		uncounted:  prometheus.NewDesc(left.Name, left.Help, []string{"rule", "reason"}, left.ConstLabels),
+		allowed:    desc("allowed_events_total", "Events that a rule watches and does not count, since an allow list that it names lets their source pass.", "rule", "list"),
 		offset:     desc("offset", "Offset of a requests partition up to which all is acknowledged.", "partition"),
 		refused:    desc("partition_refused", "1 while a requests partition is not routed; see weir partitions list.", "partition"),
-		halted:     desc("partition_halted", "1 while a requests partition cannot be read on; see weir partitions list.", "partition"),
 		version:    desc("routing_version", "Newest routing version that was loaded."),
 		prefetched: desc("intake_bytes", "Bytes that events take in memory, unpacked, which are read and not yet routed."),
 	}
@@ -63,7 +67,7 @@ func newRouteCollector(t *tally) *routeCollector {
 		{"end_marks_total", "End marks of a replay.", func(s *Stats) int64 { return s.EndMarks }},
 		{"own_refusals_total", "Requests that weir itself had refused.", func(s *Stats) int64 { return s.OwnRefusals }},
 		{"unmatched_total", "Events that no rule watches.", func(s *Stats) int64 { return s.Unmatched }},
-		{"keyless_total", "Events that lack, for every rule that watches them, its key or what it counts.", func(s *Stats) int64 { return s.Keyless }},
+		{"keyless_total", "Events that rules watch and none counts: they lack its key or what it counts, or an allow list lets them pass.", func(s *Stats) int64 { return s.Keyless }},
 		{"future_corrected_total", "Event times in the future, corrected.", func(s *Stats) int64 { return s.FutureCorrected }},
 		{"timeless_total", "Events without a time.", func(s *Stats) int64 { return s.Timeless }},
 		{"unknown_fields_total", "Event members that the format does not define.", func(s *Stats) int64 { return s.UnknownFields }},
@@ -91,7 +95,7 @@ func (c *routeCollector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- n.desc
 	}
 	for _, d := range []*prometheus.Desc{
-		c.dead, c.identities, c.rules, c.missing, c.uncounted, c.lag, c.offset, c.refused, c.halted, c.version, c.prefetched,
+		c.identities, c.rules, c.missing, c.valueless, c.conditions, c.uncounted, c.allowed, c.offset, c.refused, c.version, c.prefetched,
 	} {
 		ch <- d
 	}
@@ -106,9 +110,6 @@ func (c *routeCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, n := range c.counts {
 		counter(n.desc, n.read(&s))
 	}
-	for reason, n := range s.DeadLetters {
-		counter(c.dead, n, reason)
-	}
 	for f, reasons := range s.MissingIdentities {
 		for reason, n := range reasons {
 			if n > 0 {
@@ -116,27 +117,54 @@ func (c *routeCollector) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	for id, r := range s.Rules {
-		counter(c.rules, r.Matched, id, "matched")
-		counter(c.rules, r.Behind, id, "behind")
-		counter(c.rules, r.BehindComplete, id, "behind_complete")
-		counter(c.rules, r.Skipped, id, "skipped")
-		counter(c.rules, r.Grouped, id, "grouped")
-		for f, n := range r.Missing {
-			if n > 0 {
-				counter(c.missing, n, id, traffic.Field(f).String())
+	if newest := c.versions.newest(); newest != nil {
+		for i := range newest.rules {
+			if newest.rules[i].pending {
+				continue
 			}
-		}
-		if r.Skipped > 0 {
-			counter(c.uncounted, r.Skipped, id, detectors.UncountedMissingField.String())
-		}
-		for why, n := range r.Uncounted {
-			if n > 0 {
-				counter(c.uncounted, n, id, uncounted(why).String())
+			r := s.Rules[newest.rules[i].id]
+			c.collectRule(&newest.rules[i], &r, counter)
+			for _, at := range newest.rules[i].allow {
+				list := newest.allow[at].id
+				counter(c.allowed, s.Allowed[RuleList{newest.rules[i].id, list}], newest.rules[i].id, list)
 			}
 		}
 	}
 	c.collectSources(ch, &s)
+}
+
+// collectRule sends the values of a rule of the newest version: its series begin at 0 when it comes, and are gone with it.
+func (c *routeCollector) collectRule(rule *routedRule, r *RuleStats, counter func(d *prometheus.Desc, v int64, labels ...string)) {
+	counter(c.rules, r.Matched, rule.id, "matched")
+	counter(c.rules, r.Behind, rule.id, "behind")
+	counter(c.rules, r.BehindComplete, rule.id, "behind_complete")
+	counter(c.rules, r.Skipped, rule.id, "skipped")
+	counter(c.rules, r.Grouped, rule.id, "grouped")
+	fields := map[string]bool{}
+	for _, k := range rule.key {
+		fields[k.String()] = true
+	}
+	lacking := r.Lacking()
+	for f := range lacking {
+		fields[f] = true
+	}
+	for f := range fields {
+		counter(c.missing, lacking[f], rule.id, f)
+	}
+	for why, n := range r.Uncounted {
+		if n > 0 || rule.amount.lacks(uncounted(why)) {
+			counter(c.valueless, n, rule.id, uncounted(why).String())
+		}
+	}
+	for fault := condition.Fine + 1; fault < condition.NumFaults; fault++ {
+		if n := r.Faults[fault]; n > 0 || rule.when != nil || rule.tiers != nil {
+			counter(c.conditions, n, rule.id, fault.String())
+		}
+	}
+	left := r.LeftOut()
+	for _, reason := range []detectors.Uncounted{detectors.UncountedMissingField, detectors.UncountedMissingValue} {
+		counter(c.uncounted, left[reason], rule.id, reason.String())
+	}
 }
 
 func (c *routeCollector) collectSources(ch chan<- prometheus.Metric, s *Stats) {
@@ -152,15 +180,6 @@ func (c *routeCollector) collectSources(ch chan<- prometheus.Metric, s *Stats) {
 			continue
 		}
 		gauge(c.refused, 0, partition)
-		gauge(c.halted, oneIf(src.Halted), partition)
 		gauge(c.offset, float64(src.Offset), partition)
-		gauge(c.lag, float64(max(src.HighWatermark-src.Offset, 0)), partition)
 	}
-}
-
-func oneIf(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }

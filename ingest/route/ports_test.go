@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,18 +18,12 @@ type simLog struct{ *simHost }
 var _ ingest.Log = (*simLog)(nil)
 
 func (l *simLog) Fetch(ctx context.Context, positions []ingest.Position, wait time.Duration) ([]ingest.Fetched, error) {
-	if err := l.thaw(ctx, l.fetching); err != nil {
-		return nil, err
-	}
 	asked := simNow()
 	if left := l.untilNews(positions, wait); left > 0 {
 		rest(ctx, left)
 	}
-	if err := l.pass(ctx, l.fetching, time.Millisecond, 3*time.Millisecond); err != nil {
+	if err := l.pass(ctx, 2*time.Millisecond); err != nil {
 		return nil, err
-	}
-	if l.world.faulty(l.fetching, .01) {
-		return nil, errSim
 	}
 	return l.answers(positions, asked), nil
 }
@@ -52,9 +47,6 @@ func (l *simLog) answers(positions []ingest.Position, asked traffic.Time) []inge
 	w := l.world
 	var out []ingest.Fetched
 	for _, at := range positions {
-		if w.faulty(l.fetching, .03) {
-			continue // its leader is away
-		}
 		w.mu.Lock()
 		if w.away[at.Partition] {
 			w.mu.Unlock()
@@ -77,12 +69,11 @@ func (l *simLog) answers(positions []ingest.Position, asked traffic.Time) []inge
 			f.Err = &ingest.UnreadableError{Next: bad.next, Why: errors.New("corrupt record batch: CRC-32C is 1")}
 			end = at.Offset
 		}
-		stop := min(end, at.Offset+1+l.fetching.Int64N(20))
-		for o := at.Offset; o < stop; o++ {
+		const most = 10 // so that what lies there takes several
+		for o := at.Offset; o < min(end, at.Offset+most); o++ {
+			e := &w.requests[at.Partition][o]
+			f.Messages = append(f.Messages, traffic.Message{Partition: at.Partition, Offset: o, Appended: e.appended, Value: e.value()})
 			f.Next = o + 1
-			if e := &w.requests[at.Partition][o]; !e.mark {
-				f.Messages = append(f.Messages, traffic.Message{Partition: at.Partition, Offset: o, Appended: e.appended, Value: e.value()})
-			}
 		}
 		w.mu.Unlock()
 		out = append(out, f)
@@ -91,11 +82,8 @@ func (l *simLog) answers(positions []ingest.Position, asked traffic.Time) []inge
 }
 
 func (l *simLog) Bounds(ctx context.Context, partitions []int) (map[int]ingest.Bounds, error) {
-	if err := l.pass(ctx, l.bounding, time.Millisecond, 3*time.Millisecond); err != nil {
+	if err := l.pass(ctx, 2*time.Millisecond); err != nil {
 		return nil, err
-	}
-	if l.world.faulty(l.bounding, .05) {
-		return nil, errSim
 	}
 	if l.world.leaderless(partitions) {
 		<-ctx.Done() // the client asks again and again
@@ -114,41 +102,17 @@ type simAppender struct{ *simHost }
 
 var _ ingest.Appender = (*simAppender)(nil)
 
-// Append writes some batches, some not, some later, and of some it loses the answer only.
 func (a *simAppender) Append(ctx context.Context, batches []ingest.Batch) error {
-	w, r := a.world, a.appending
-	var failed error
-	for _, i := range r.Perm(len(batches)) {
-		if err := a.pass(ctx, r, 100*time.Microsecond, 2*time.Millisecond); err != nil {
-			return err
-		}
-		b := batches[i]
-		values := make([][]byte, len(b.Values))
-		for k, v := range b.Values {
-			values[k] = slices.Clone(v)
-		}
-		if w.refusesEvents(values) {
+	if err := a.pass(ctx, 2*time.Millisecond); err != nil {
+		return err
+	}
+	for _, b := range batches {
+		if a.world.refusesEvents(b.Values) {
 			return errSim
 		}
-		write := func() { w.write(b.Partition, values) }
-		switch x := r.Float64(); {
-		case w.lossy && w.faulty(r, .02):
-			w.mu.Lock()
-			w.vanished++
-			w.mu.Unlock()
-		case !w.faulty(r, w.loss):
-			write()
-		case x < .3:
-			failed = errSim
-		case x < .6:
-			failed = errSim
-			w.later(10*time.Millisecond+jitter(r, 8*time.Second), write)
-		default:
-			failed = errSim
-			write()
-		}
+		a.world.write(b.Partition, b.Values)
 	}
-	return failed
+	return nil
 }
 
 // refusesEvents reports whether the batch is one of events, and none is taken.
@@ -162,31 +126,23 @@ func (w *world) write(partition int, values [][]byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, v := range values {
-		w.keyed[partition] = append(w.keyed[partition], simRecord{at: simNow(), value: v})
+		w.keyed[partition] = append(w.keyed[partition], simRecord{at: simNow(), value: slices.Clone(v)})
 	}
 }
 
-type simCommits struct {
-	host       *simHost
-	member     string
-	generation int
-}
+type simCommits struct{ *simHost }
 
 var _ ingest.Commits = (*simCommits)(nil)
 
 func (c *simCommits) Fetch(ctx context.Context, partitions []int) (map[int]ingest.Commit, error) {
-	if err := c.host.pass(ctx, c.host.reading, time.Millisecond, 5*time.Millisecond); err != nil {
+	if err := c.pass(ctx, 3*time.Millisecond); err != nil {
 		return nil, err
 	}
-	w := c.host.world
-	if w.faulty(c.host.reading, .05) {
-		return nil, errSim
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
 	out := map[int]ingest.Commit{}
 	for _, p := range partitions {
-		if commit, ok := w.commits[p]; ok {
+		if commit, ok := c.world.commits[p]; ok {
 			out[p] = commit
 		}
 	}
@@ -194,35 +150,12 @@ func (c *simCommits) Fetch(ctx context.Context, partitions []int) (map[int]inges
 }
 
 func (c *simCommits) Commit(ctx context.Context, commits map[int]ingest.Commit) error {
-	w, r := c.host.world, c.host.committing
-	if err := c.host.pass(ctx, r, 500*time.Microsecond, 3*time.Millisecond); err != nil {
+	if err := c.pass(ctx, 2*time.Millisecond); err != nil {
 		return err
 	}
-	store := func() bool {
-		if !w.group.accepts(c.member, c.generation) {
-			return false
-		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		for p, commit := range commits {
-			w.commits[p] = commit
-		}
-		w.history = append(w.history, commits)
-		return true
-	}
-	if w.faulty(r, w.loss/2) {
-		switch x := r.Float64(); {
-		case x < .3:
-		case x < .6:
-			w.later(10*time.Millisecond+jitter(r, 4*time.Second), func() { store() })
-		default:
-			store()
-		}
-		return errSim
-	}
-	if !store() {
-		return ingest.ErrGenerationOver
-	}
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	maps.Copy(c.world.commits, commits)
 	return nil
 }
 
@@ -231,11 +164,8 @@ type simRoutings struct{ *simHost }
 var _ ingest.Routings = (*simRoutings)(nil)
 
 func (s *simRoutings) Newest(ctx context.Context, _ string) (int64, error) {
-	if err := s.pass(ctx, s.storing, time.Millisecond, 20*time.Millisecond); err != nil {
+	if err := s.pass(ctx, 10*time.Millisecond); err != nil {
 		return 0, err
-	}
-	if s.world.faulty(s.storing, .1) {
-		return 0, errSim
 	}
 	newest := int64(0)
 	for v := 1; v <= simVersions; v++ {
@@ -259,9 +189,6 @@ func (s *simPartitions) Report(_ context.Context, _ string, states []ingest.Part
 	defer s.world.mu.Unlock()
 	for _, st := range states {
 		s.world.states[st.Partition] = st
-		if st.State != ingest.Running {
-			s.world.refusals++
-		}
 	}
 	return nil
 }
@@ -277,11 +204,8 @@ type simLetters struct{ *simHost }
 var _ ingest.DeadLetters = (*simLetters)(nil)
 
 func (s *simLetters) Put(ctx context.Context, letters []traffic.DeadLetter) error {
-	if err := s.pass(ctx, s.dying, time.Millisecond, 3*time.Millisecond); err != nil {
+	if err := s.pass(ctx, 2*time.Millisecond); err != nil {
 		return err
-	}
-	if s.world.faulty(s.dying, .1) {
-		return errSim
 	}
 	s.world.mu.Lock()
 	defer s.world.mu.Unlock()

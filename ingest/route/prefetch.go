@@ -49,6 +49,7 @@ type fetchQueue struct {
 	silent    bool // the last fetch that asked for it has not answered
 	lost      bool // next lies outside the log
 	readable  ingest.Readable
+	lag       *ingest.Lag // shows what was not routed yet
 }
 
 func newPrefetcher(log ingest.Log, wait time.Duration, queueBytes int, wake chan<- struct{}, failed func(error)) *prefetcher {
@@ -59,38 +60,37 @@ func newPrefetcher(log ingest.Log, wait time.Duration, queueBytes int, wake chan
 }
 
 // run fetches until ctx is done.
-func (in *prefetcher) run(ctx context.Context) {
-	pause := time.Duration(0)
+func (p *prefetcher) run(ctx context.Context) {
+	wait := retry.NewBackoff(minFetchPause, maxFetchPause)
 	for ctx.Err() == nil {
-		asked, wait := in.ask()
+		asked, most := p.ask()
 		if len(asked) == 0 {
 			select {
-			case <-in.room:
+			case <-p.room:
 			case <-ctx.Done():
 			}
 			continue
 		}
-		answers, err := in.log.Fetch(ctx, positionsOf(asked), wait)
+		answers, err := p.log.Fetch(ctx, positionsOf(asked), most)
 		if ctx.Err() != nil {
 			return
 		}
-		if in.take(asked, answers, err) {
-			pause = 0
+		if p.take(asked, answers, err) {
+			wait.Reset()
 			continue
 		}
-		pause = min(max(2*pause, minFetchPause), maxFetchPause)
-		_ = retry.Sleep(ctx, pause)
+		_ = wait.Wait(ctx) // its error is ctx's, which ends the loop
 	}
 }
 
 // take puts answers into their queues. It reports whether the log can be asked again at once.
-func (in *prefetcher) take(asked []asking, answers []ingest.Fetched, err error) bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
+func (p *prefetcher) take(asked []asking, answers []ingest.Fetched, err error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if err != nil {
-		in.failed(err)
+		p.failed(err)
 	}
-	news, troubled := in.missed(asked, answers, err), err != nil
+	news, troubled := p.missed(asked, answers, err), err != nil
 	for i := range answers {
 		f := &answers[i]
 		at := sort.Search(len(asked), func(k int) bool { return asked[k].at.Partition >= f.Partition })
@@ -99,11 +99,11 @@ func (in *prefetcher) take(asked []asking, answers []ingest.Fetched, err error) 
 		}
 		q := asked[at].q
 		switch {
-		case in.queues[f.Partition] != q: // closed since
+		case p.queues[f.Partition] != q: // closed since
 		case errors.Is(f.Err, ingest.ErrOutOfRange):
 			q.lost, news = true, true
 		case f.Err != nil:
-			in.failed(f.Err)
+			p.failed(f.Err)
 			q.high = max(q.high, f.HighWatermark)
 			news = q.failed(f.Err) || news
 			troubled = true
@@ -114,16 +114,16 @@ func (in *prefetcher) take(asked []asking, answers []ingest.Fetched, err error) 
 		}
 	}
 	if news {
-		ingest.Wake(in.wake)
+		ingest.Wake(p.wake)
 	}
 	return news || !troubled
 }
 
 // missed notes the partitions that were asked for and are not among the answers. It reports whether that blocks one.
-func (in *prefetcher) missed(asked []asking, answers []ingest.Fetched, err error) (news bool) {
+func (p *prefetcher) missed(asked []asking, answers []ingest.Fetched, err error) (news bool) {
 	for _, a := range asked {
 		there := func(f ingest.Fetched) bool { return f.Partition == a.at.Partition }
-		if in.queues[a.at.Partition] == a.q && !slices.ContainsFunc(answers, there) {
+		if p.queues[a.at.Partition] == a.q && !slices.ContainsFunc(answers, there) {
 			news = a.q.failed(err) || news
 		}
 	}
@@ -138,10 +138,10 @@ func (q *fetchQueue) failed(err error) bool {
 }
 
 // blockage is why a partition cannot be read on; nil while it can.
-func (in *prefetcher) blockage(partition int) *ingest.Blockage {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.queues[partition].readable.Blocked
+func (p *prefetcher) blockage(partition int) *ingest.Blockage {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.queues[partition].readable.Blocked
 }
 
 func (q *fetchQueue) add(f *ingest.Fetched) {
@@ -158,25 +158,35 @@ func (q *fetchQueue) add(f *ingest.Fetched) {
 	q.atEnd = q.next >= f.HighWatermark
 	q.dry = q.atEnd || f.Readable > 0 && q.next >= f.Readable
 	q.asked, q.silent = f.Asked, false
+	q.showLag()
 }
 
-// open makes a queue for a partition, to be read from offset on after the next poke of room. since is a time before
-// which nothing from there on was appended, as far as is known.
-func (in *prefetcher) open(partition int, offset int64, since traffic.Time) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.queues[partition] = &fetchQueue{partition: partition, next: offset, high: offset, since: since}
+// showLag shows how much of the log is not routed yet.
+func (q *fetchQueue) showLag() {
+	if n := len(q.messages); n > 0 {
+		q.lag.Behind(q.high-q.messages[0].Offset, q.messages[0].Appended)
+		return
+	}
+	q.lag.Behind(q.high-q.next, q.since)
+}
+
+// open makes a queue for a partition, to be read from offset on once room is woken. since is a time before
+// which nothing from there on was appended, as far as is known. lag is to show what of it is not routed yet.
+func (p *prefetcher) open(partition int, offset int64, since traffic.Time, lag *ingest.Lag) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.queues[partition] = &fetchQueue{partition: partition, next: offset, high: offset, since: since, lag: lag}
 }
 
 // closeLost closes the queues whose position lies outside their log, and says which.
-func (in *prefetcher) closeLost() []int {
-	in.mu.Lock()
-	defer in.mu.Unlock()
+func (p *prefetcher) closeLost() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	var lost []int
-	for p, q := range in.queues {
+	for partition, q := range p.queues {
 		if q.lost {
-			lost = append(lost, p)
-			delete(in.queues, p)
+			lost = append(lost, partition)
+			delete(p.queues, partition)
 		}
 	}
 	sort.Ints(lost)
@@ -184,19 +194,19 @@ func (in *prefetcher) closeLost() []int {
 }
 
 // peek returns what is queued of a partition, and the offset up to which the log was read. The slice stays valid, and
-// as it is, until the next drop.
-func (in *prefetcher) peek(partition int) ([]traffic.Message, int64) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	q := in.queues[partition]
+// as it is, until the next discard.
+func (p *prefetcher) peek(partition int) ([]traffic.Message, int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := p.queues[partition]
 	return q.messages, q.next
 }
 
-// drop forgets what lies before offset.
-func (in *prefetcher) drop(partition int, offset int64) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	q := in.queues[partition]
+// discard forgets what lies before offset.
+func (p *prefetcher) discard(partition int, offset int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := p.queues[partition]
 	n := 0
 	for ; n < len(q.messages) && q.messages[n].Offset < offset; n++ {
 		q.bytes -= ingest.HeldBytes(&q.messages[n])
@@ -204,7 +214,8 @@ func (in *prefetcher) drop(partition int, offset int64) {
 	if q.messages = q.messages[n:]; len(q.messages) == 0 {
 		q.messages = nil // the array with all its values may go
 	}
-	ingest.Wake(in.room)
+	q.showLag()
+	ingest.Wake(p.room)
 }
 
 // logTail is what is known of the end of a partition's log.
@@ -215,10 +226,10 @@ type logTail struct {
 	asked traffic.Time // with empty: the clock from before the fetch that found it
 }
 
-func (in *prefetcher) tail(partition int) logTail {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	q := in.queues[partition]
+func (p *prefetcher) tail(partition int) logTail {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := p.queues[partition]
 	return logTail{high: q.high, empty: q.atEnd && len(q.messages) == 0, next: q.next, asked: q.asked}
 }
 
@@ -240,22 +251,22 @@ func positionsOf(asked []asking) []ingest.Position {
 // chunks are made of: those with nothing queued, and of the others those that are hardly ahead of the one that is furthest
 // behind (order). So a partition with most of the backlog gets most of the memory, and what is read of the others does
 // not lie there while it is waited for.
-func (in *prefetcher) ask() ([]asking, time.Duration) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	room := in.queueBytes - in.held()
+func (p *prefetcher) ask() ([]asking, time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	room := p.queueBytes - p.held()
 	if room <= 0 {
-		return in.askOver(), fullQueueWait
+		return p.askOver(), fullQueueWait
 	}
 	behind := traffic.EndOfTime
-	for _, q := range in.queues {
+	for _, q := range p.queues {
 		if !q.dry && !q.lost && !q.silent {
 			behind = min(behind, q.since)
 		}
 	}
-	wait := in.wait
-	asked := make([]asking, 0, len(in.queues))
-	for _, q := range in.queues {
+	wait := p.wait
+	asked := make([]asking, 0, len(p.queues))
+	for _, q := range p.queues {
 		switch {
 		case q.lost:
 		case len(q.messages) > 0 && q.since > behind.Add(orderSpan):
@@ -273,15 +284,15 @@ func (in *prefetcher) ask() ([]asking, time.Duration) {
 
 // askOver chooses what to fetch although the bound is reached: one batch of the partition that the order waits for, without
 // which nothing that is queued may be routed. Beyond twice the bound the order does not get it, and goes on without.
-func (in *prefetcher) askOver() []asking {
+func (p *prefetcher) askOver() []asking {
 	var first *fetchQueue
-	for _, q := range in.queues {
+	for _, q := range p.queues {
 		waits := len(q.messages) > 0 || !q.dry && !q.silent
 		if !q.lost && waits && (first == nil || q.front() < first.front()) {
 			first = q
 		}
 	}
-	if first == nil || len(first.messages) > 0 || in.held() >= 2*in.queueBytes {
+	if first == nil || len(first.messages) > 0 || p.held() >= 2*p.queueBytes {
 		return nil
 	}
 	return []asking{first.ask(1)}
@@ -303,26 +314,26 @@ func (q *fetchQueue) front() traffic.Time {
 }
 
 // held is what all queues hold. The caller holds mu.
-func (in *prefetcher) held() int {
+func (p *prefetcher) held() int {
 	n := 0
-	for _, q := range in.queues {
+	for _, q := range p.queues {
 		n += q.bytes
 	}
 	return n
 }
 
 // size is what all queues hold, in bytes.
-func (in *prefetcher) size() int {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.held()
+func (p *prefetcher) size() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held()
 }
 
-// queued is what is queued of a partition from offset on, as an order sees it. It stays valid until the next drop. Nothing
+// queued is what is queued of a partition from offset on, as an order sees it. It stays valid until the next discard. Nothing
 // is waited for that cannot be read.
-func (in *prefetcher) queued(partition int, offset int64) *queuedSource {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	q := in.queues[partition]
+func (p *prefetcher) queued(partition int, offset int64) *queuedSource {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := p.queues[partition]
 	return &queuedSource{messages: ingest.MessagesFrom(q.messages, offset), read: q.next, since: q.since, dry: q.dry || q.readable.Blocked != nil}
 }

@@ -35,7 +35,7 @@ func TestPrefetcherHoldsWhatItMay(t *testing.T) {
 	wake := make(chan struct{}, 1)
 	in := newPrefetcher(kit.K.Log(topic), 100*time.Millisecond, bound, wake, func(err error) { t.Error(err) })
 	for p := range parts {
-		in.open(p, 0, traffic.BeforeTime)
+		in.open(p, 0, traffic.BeforeTime, nil)
 	}
 	ctx, cancel := context.WithCancel(kit.Ctx)
 	done := make(chan struct{})
@@ -63,7 +63,7 @@ func TestPrefetcherHoldsWhatItMay(t *testing.T) {
 			for p, q := range sources {
 				if k := before[p] - len(q.messages); k > 0 {
 					took += k
-					in.drop(p, lastTaken(in, p, k)+1)
+					in.discard(p, lastTaken(in, p, k)+1)
 				}
 			}
 			if read += took; took == 0 {
@@ -94,7 +94,7 @@ func lastTaken(in *prefetcher, partition, k int) int64 {
 func TestPrefetcherReadsTheOldestFirst(t *testing.T) {
 	in := newPrefetcher(nil, time.Second, 10_000, make(chan struct{}, 1), func(err error) { t.Error(err) })
 	for p := range 4 {
-		in.open(p, 0, traffic.BeforeTime)
+		in.open(p, 0, traffic.BeforeTime, nil)
 	}
 	asks := func() string {
 		asked, _ := in.ask()
@@ -129,13 +129,13 @@ func TestPrefetcherReadsTheOldestFirst(t *testing.T) {
 	if got := asks(); got != "" {
 		t.Errorf("the bound is reached, and the order waits for nobody: %s", got)
 	}
-	in.drop(0, 30)
+	in.discard(0, 30)
 	answer(1, 40, 9*oneSecond, 10*oneSecond, 1000)
 	in.queues[0].silent, in.queues[3].silent = false, false
 	if got := asks(); got != "" {
 		t.Errorf("partition 1 has what is older than all that may come of 0: %s", got)
 	}
-	in.drop(1, 60)
+	in.discard(1, 60)
 	answer(2, 60, 300*oneSecond, 310*oneSecond, 1000)
 	if got := asks(); got != "0:1 " {
 		t.Errorf("the order waits for partition 0: one batch of it, though the bound is reached: %s", got)

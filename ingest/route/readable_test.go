@@ -9,39 +9,6 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// TestSilenceBehindABacklog: a prefetcher that has much to read leaves partitions out again and again, and a silent one among
-// them is still found out. What was left out for long has not been silent.
-func TestSilenceBehindABacklog(t *testing.T) {
-	begin := time.Unix(1e9, 0)
-	for _, test := range []struct {
-		every   time.Duration // between two times that the partition is asked for
-		blocked bool
-	}{
-		{100 * time.Millisecond, true},
-		{ingest.NotAskedFor, true},
-		{ingest.NotAskedFor + time.Second, false},
-	} {
-		var r ingest.Readable
-		now := begin
-		for ; now.Sub(begin) < 4*ingest.UnansweredFor; now = now.Add(test.every) {
-			r.Ask(now)
-			r.Failed(now, 7, nil)
-			if r.Blocked != nil && now.Sub(begin) < ingest.UnansweredFor {
-				t.Fatalf("asked for every %v: blocked after %v", test.every, now.Sub(begin))
-			}
-		}
-		if (r.Blocked != nil) != test.blocked {
-			t.Errorf("asked for every %v: blocked is %v, want %v", test.every, r.Blocked, test.blocked)
-		}
-		if r.Blocked != nil {
-			r.Ask(now.Add(time.Hour))
-			if r.Blocked == nil {
-				t.Errorf("asked for every %v: what is known to be blocked is forgotten for want of room", test.every)
-			}
-		}
-	}
-}
-
 // TestNobodyWaitsForWhatCannotBeRead: as soon as it is known that a partition cannot be read on, what others hold waits
 // for it no more; what was read of it comes in its turn.
 func TestNobodyWaitsForWhatCannotBeRead(t *testing.T) {
@@ -49,8 +16,8 @@ func TestNobodyWaitsForWhatCannotBeRead(t *testing.T) {
 	clock := func() traffic.Time { return now }
 	fresh := func() *prefetcher {
 		in := newPrefetcher(nil, time.Second, 1<<20, make(chan struct{}, 1), func(error) {})
-		in.open(0, 5, now-2*oneSecond)
-		in.open(1, 0, now-2*oneSecond)
+		in.open(0, 5, now-2*oneSecond, nil)
+		in.open(1, 0, now-2*oneSecond, nil)
 		return in
 	}
 	bad := &ingest.UnreadableError{Next: 9, Why: errors.New("corrupt record batch")}

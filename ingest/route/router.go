@@ -74,6 +74,7 @@ type Router struct {
 	versions *versionShelf
 	heard    chan struct{} // holds an item when routing versions have changed since the last look
 	tally    *tally
+	lags     *ingest.Lags
 	figures  *figures
 	// refused remembers the last refused commit of each partition, over generations. Only a session's goroutine uses it.
 	refused map[int]refusedCommit
@@ -87,8 +88,12 @@ func New(opt Options) (*Router, error) {
 	opt.fillIn()
 	r := &Router{opt: opt, versions: newVersionShelf(&opt), heard: make(chan struct{}, 1), tally: newTally(), refused: map[int]refusedCommit{}}
 	r.figures = newFigures(&r.opt, r.tally)
-	if err := opt.Registerer.Register(newRouteCollector(r.tally)); err != nil {
+	if err := opt.Registerer.Register(newRouteCollector(r.tally, r.versions)); err != nil {
 		return nil, fmt.Errorf("route stage: metrics: %w", err)
+	}
+	var err error
+	if r.lags, err = ingest.NewLags(opt.Registerer, opt.Clock); err != nil {
+		return nil, fmt.Errorf("route stage: %w", err)
 	}
 	return r, nil
 }
@@ -135,10 +140,13 @@ func (r *Router) RoutingsChanged() { ingest.Wake(r.heard) }
 // Run routes until ctx is done, one session per group generation. It returns what Group.Run returns.
 func (r *Router) Run(ctx context.Context) error {
 	defer r.figures.last(ctx)
-	return r.opt.Group.Run(ctx, func(ctx context.Context, a ingest.Assignment) error {
+	return r.lags.Run(ctx, ingest.StageRoute, r.opt.Group, func(ctx context.Context, a ingest.Assignment) error {
 		return newSession(r, a).run(ctx)
 	})
 }
 
 // Stats is a snapshot of what this router has done since it was made.
 func (r *Router) Stats() Stats { return r.tally.snapshot() }
+
+// lag shows how far a partition of requests is behind.
+func (r *Router) lag(partition int) *ingest.Lag { return r.lags.Of(ingest.StageRoute, partition) }

@@ -138,7 +138,7 @@ func (s *session) step(ctx context.Context) error {
 			return err
 		}
 		for i, src := range s.sources {
-			s.prefetcher.drop(src.partition, c.next[i].Offset)
+			s.prefetcher.discard(src.partition, c.next[i].Offset)
 		}
 		if err := s.announce(ctx, c); err != nil {
 			return err
@@ -195,7 +195,7 @@ func standings(sources []*source) []ingest.Announcement {
 // deliver appends the chunk, and puts its dead letters, until both are acknowledged. A try that fails is repeated
 // whole: nobody knows which of its batches were written, and the fence drops those that come twice.
 func (s *session) deliver(ctx context.Context, c *chunk) error {
-	appended, pause := len(c.batches) == 0, minChunkPause
+	appended, wait := len(c.batches) == 0, retry.NewBackoff(minChunkPause, maxChunkPause)
 	for try := 1; ; try++ {
 		var err error
 		if !appended {
@@ -214,8 +214,7 @@ func (s *session) deliver(ctx context.Context, c *chunk) error {
 		}
 		s.r.tally.bump(func(st *Stats) { st.ChunkRetries++ })
 		s.tickIfDue(ctx)
-		_ = retry.Sleep(ctx, pause)
-		pause = min(2*pause, maxChunkPause)
+		_ = wait.Wait(ctx) // its error is ctx's, which the next try meets
 	}
 }
 

@@ -16,30 +16,19 @@ import (
 	"github.com/weirhq/weir/traffic/format"
 )
 
-// calmWorld runs one router in a world without faults. before may change the world, during drives it; both run in the
-// bubble.
+// calmWorld runs one router in a world. before may change the world, during drives it; both run in the bubble.
 func calmWorld(t *testing.T, before func(*world), during func(ctx context.Context, w *world, r *Router, h *simHost)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(1)
-		w.calm = true
-		for p := range w.requests {
-			w.requests[p] = nil
-		}
+		w := newWorld()
 		before(w)
-		host := newSimHost(w, "r", 1)
-		router, err := host.router()
+		host := newSimHost(w)
+		router, err := New(host.options())
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		var running sync.WaitGroup
-		running.Go(func() {
-			for ctx.Err() == nil {
-				w.group.step(simNow(), func([]int) {})
-				rest(ctx, 17*time.Millisecond)
-			}
-		})
 		running.Go(func() {
 			if err := router.Run(ctx); err != nil {
 				t.Error(err)
@@ -48,7 +37,6 @@ func calmWorld(t *testing.T, before func(*world), during func(ctx context.Contex
 		during(ctx, w, router, host)
 		cancel()
 		running.Wait()
-		w.late.Wait()
 	})
 }
 
@@ -278,21 +266,19 @@ func TestRouteLeavesForAVersionItDoesNotKnow(t *testing.T) {
 				for v := range w.released {
 					w.released[v] = traffic.EndOfTime
 				}
-				w.commits[0] = (&ingest.Announcement{Generation: 7, Offset: 0, End: 2, Version: 1, Prev: ingest.NoneSent(simKeyed)}).Commit()
+				w.commits[0] = (&ingest.Announcement{Generation: 7, Offset: 0, End: 2, Version: 1, Prev: sentBefore(0, simKeyed)}).Commit()
 			}
 		}, func(ctx context.Context, w *world, _ *Router, h *simHost) {
 			rest(ctx, 3*time.Second)
-			h.mu.Lock()
-			err := h.oddity
-			h.mu.Unlock()
-			if err == nil || !strings.Contains(err.Error(), "record format is 5, this build writes 1 to 4") {
+			generations, err := h.joined()
+			if err == nil || !strings.Contains(err.Error(), "record format is 6, this build writes 1 to 5") {
 				t.Errorf("inherited %v: the session ended with %v", inherited, err)
 			}
 			if st := w.state(0); st.State != ingest.Refused || !strings.Contains(st.Reason, "record format") {
 				t.Errorf("inherited %v: reported %+v", inherited, st)
 			}
-			if len(flat(w.keyedOf(t, detectors.KeyedEvent, 0))) > 0 || w.group.formedSoFar() < 2 {
-				t.Errorf("inherited %v: it routed, or did not leave (%d generations)", inherited, w.group.formedSoFar())
+			if len(flat(w.keyedOf(t, detectors.KeyedEvent, 0))) > 0 || generations < 2 {
+				t.Errorf("inherited %v: it routed, or did not leave (%d generations)", inherited, generations)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"sync"
 
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -46,14 +47,20 @@ type EventStats struct {
 	EndMarks        int64
 	OwnRefusals     int64 // requests that weir itself refused: they feed no window
 	Unmatched       int64 // events that no rule watches
-	Keyless         int64 // events that rules watch, but that lack for each of them fields of its key or what it counts
+	Keyless         int64 // events that rules watch and none counts: they lack fields of its key or what it counts, or are let pass
 	FutureCorrected int64 // times later than append time + FutureTolerance, replaced by the append time
 	Timeless        int64 // events without a time, which got the append time
 	UnknownFields   int64 // members that the event format does not define
 	// MissingIdentities counts decoded events by the field that their identity lacks, and why.
 	MissingIdentities [traffic.NumFields][traffic.NumMissingReasons]int64
 	Rules             map[string]RuleStats // by rule id
+	// Allowed counts, by rule and allow list, the events that a rule watches and does not count, since the first of its lists
+	// that says so lets their source pass.
+	Allowed map[RuleList]int64
 }
+
+// RuleList is a rule and one of the allow lists that it names, by their ids.
+type RuleList struct{ Rule, List string }
 
 // RuleStats counts the events that one rule watches.
 type RuleStats struct {
@@ -61,14 +68,16 @@ type RuleStats struct {
 	// Behind counts events older than the progress of their source partition by more than the rule's lateness, whether or
 	// not they have a complete key; BehindComplete counts those of them that have it, and the amount that the rule counts.
 	Behind, BehindComplete int64
-	Missing                [traffic.NumFields]int64 // events that lack a field of the key
-	Skipped                int64                    // events that for this reason feed no window (on_missing: skip)
-	Grouped                int64                    // events that for this reason share a window (on_missing: group)
-	Uncounted              [numUncounted]int64      // events that feed no window since they lack the value or number that the rule counts
+	Missing                [traffic.NumFields]int64   // events that lack a field of the key
+	MissingExtra           map[string]int64           // the same of fields beside the identity, by name; nil for none
+	Skipped                int64                      // events that for this reason feed no window (on_missing: skip)
+	Grouped                int64                      // events that for this reason share a window (on_missing: group)
+	Faults                 [condition.NumFaults]int64 // events that are not watched since a condition could not be judged
+	Uncounted              [numUncounted]int64        // events that feed no window since they lack the value or number that the rule counts
 }
 
 func newEventStats() EventStats {
-	return EventStats{DeadLetters: map[string]int64{}, Rules: map[string]RuleStats{}}
+	return EventStats{DeadLetters: map[string]int64{}, Rules: map[string]RuleStats{}, Allowed: map[RuleList]int64{}}
 }
 
 func (s *EventStats) add(d *EventStats) {
@@ -94,6 +103,9 @@ func (s *EventStats) add(d *EventStats) {
 		sum.add(&r)
 		s.Rules[id] = sum
 	}
+	for key, n := range d.Allowed {
+		s.Allowed[key] += n
+	}
 }
 
 func (s *RuleStats) add(d *RuleStats) {
@@ -103,10 +115,16 @@ func (s *RuleStats) add(d *RuleStats) {
 	for f := range s.Missing {
 		s.Missing[f] += d.Missing[f]
 	}
+	for f, n := range d.MissingExtra {
+		s.lackExtra(f, n)
+	}
 	s.Skipped += d.Skipped
 	s.Grouped += d.Grouped
 	for why := range s.Uncounted {
 		s.Uncounted[why] += d.Uncounted[why]
+	}
+	for fault := range s.Faults {
+		s.Faults[fault] += d.Faults[fault]
 	}
 }
 
@@ -133,6 +151,13 @@ func (t *tally) snapshot() Stats {
 	s := t.stats
 	s.DeadLetters = maps.Clone(s.DeadLetters)
 	s.Rules = maps.Clone(s.Rules)
+	for id, r := range s.Rules {
+		if r.MissingExtra != nil {
+			r.MissingExtra = maps.Clone(r.MissingExtra)
+			s.Rules[id] = r
+		}
+	}
+	s.Allowed = maps.Clone(s.Allowed)
 	s.Sources = maps.Clone(s.Sources)
 	return s
 }
@@ -142,7 +167,17 @@ func (t *tally) snapshot() Stats {
 type ruleCounts struct {
 	version *routingVersion
 	stats   []RuleStats
+	marked  []bool // those in touched
 	touched []int
+	allowed map[[2]int]int64 // by rule and allow list of version
+}
+
+// of is where events of a rule are counted.
+func (c *ruleCounts) of(rule int) *RuleStats {
+	if !c.marked[rule] {
+		c.marked[rule], c.touched = true, append(c.touched, rule)
+	}
+	return &c.stats[rule]
 }
 
 // countsOf is where the present chunk counts events by the rules of v; nil for a source without a version, which has no
@@ -153,7 +188,7 @@ func (b *chunkBuilder) countsOf(v *routingVersion) *ruleCounts {
 	}
 	c := b.counts[v]
 	if c == nil {
-		c = &ruleCounts{version: v, stats: make([]RuleStats, len(v.rules))}
+		c = &ruleCounts{version: v, stats: make([]RuleStats, len(v.rules)), marked: make([]bool, len(v.rules)), allowed: map[[2]int]int64{}}
 		b.counts[v] = c
 	}
 	return c
@@ -163,13 +198,20 @@ func (b *chunkBuilder) countsOf(v *routingVersion) *ruleCounts {
 func (b *chunkBuilder) sumRules(s *EventStats) {
 	for _, c := range b.counts {
 		for _, i := range c.touched {
-			id := c.version.rules[i].id
-			sum := s.Rules[id]
-			sum.add(&c.stats[i])
-			s.Rules[id] = sum
-			c.stats[i] = RuleStats{}
+			if r := &c.version.rules[i]; !r.pending {
+				sum := s.Rules[r.id]
+				sum.add(&c.stats[i])
+				s.Rules[r.id] = sum
+			}
+			c.stats[i], c.marked[i] = RuleStats{}, false
 		}
 		c.touched = c.touched[:0]
+		for at, n := range c.allowed {
+			if r := &c.version.rules[at[0]]; !r.pending {
+				s.Allowed[RuleList{r.id, c.version.allow[at[1]].id}] += n
+			}
+		}
+		clear(c.allowed)
 	}
 	if len(b.counts) > keptVersions {
 		clear(b.counts)
@@ -209,27 +251,59 @@ func (s *EventStats) count(rules *ruleCounts, got *reading) {
 	}
 	for i := range got.watched {
 		w := &got.watched[i]
-		if rules.stats[w.rule].Matched == 0 {
-			rules.touched = append(rules.touched, w.rule)
+		rules.of(w.rule).count(w, rules.version.rules[w.rule].key)
+		if w.allowed >= 0 {
+			rules.allowed[[2]int{w.rule, int(w.allowed)}]++
 		}
-		rules.stats[w.rule].count(w)
+	}
+	for _, t := range got.turned {
+		if t.fault != condition.Fine {
+			rules.of(t.rule).Faults[t.fault]++
+		}
 	}
 }
 
-func (s *RuleStats) count(w *watching) {
+// Lacking is how many of the events that the rule watches lack each field of its key, by name; fields that none lacks are
+// left out.
+func (s *RuleStats) Lacking() map[string]int64 {
+	out := maps.Clone(s.MissingExtra)
+	for f, n := range s.Missing {
+		if n > 0 {
+			if out == nil {
+				out = map[string]int64{}
+			}
+			out[traffic.Field(f).String()] = n
+		}
+	}
+	return out
+}
+
+func (s *RuleStats) lackExtra(field string, n int64) {
+	if s.MissingExtra == nil {
+		s.MissingExtra = map[string]int64{}
+	}
+	s.MissingExtra[field] += n
+}
+
+func (s *RuleStats) count(w *watching, key []traffic.KeyField) {
 	s.Matched++
 	if w.behind {
 		s.Behind++
-		if w.lacking == 0 && w.why == counted {
+		if w.lacking == 0 && w.counts() {
 			s.BehindComplete++
 		}
 	}
-	for f := range s.Missing {
-		if w.lacking&(1<<f) != 0 {
-			s.Missing[f]++
+	for i := 0; w.lacking>>i != 0; i++ {
+		switch {
+		case w.lacking&(1<<i) == 0:
+		case key[i].OfIdentity():
+			s.Missing[key[i].Field]++
+		default:
+			s.lackExtra(key[i].String(), 1)
 		}
 	}
 	switch {
+	case w.allowed >= 0: // counted by rule and list
 	case w.skipped:
 		s.Skipped++
 	case w.why != counted:

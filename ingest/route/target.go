@@ -3,9 +3,11 @@ package route
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 
 	"github.com/dchest/siphash"
 
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -20,8 +22,8 @@ import (
 //	          0x02, field name, 0x00, v4, v6       for one that it lacks; prefixes as single bytes
 //	target  = SipHash-2-4(k0, k1, message) mod n   as an unsigned 64-bit number
 //
-// So two rules with one dimension have one target. The field name is
-// traffic.Field's; the value is what Identity.Value gives: for ip the address cut to the dimension's prefix, with the
+// So two rules with one dimension have one target. The field name is traffic.KeyField's; of a fallback the name and the value
+// are those of the alternative that the event has, and where it has none, the name is the fallback's. The value is what Identity.ValueOf gives: for ip the address cut to the dimension's prefix, with the
 // prefix ("192.0.2.1/32"). n must be at least 1.
 //
 // A targeter is not safe for concurrent use.
@@ -44,19 +46,72 @@ func (t *targeter) ofRule(id string) int {
 	return t.sum()
 }
 
+// ofValue is the target of a value, or of a missing one.
 func (t *targeter) ofValue(field traffic.KeyField, value string, missing bool) int {
-	kind := byte(1)
-	if missing {
-		kind = 2
-	}
-	t.scratch = append(append(t.scratch[:0], kind), field.Field.String()...)
-	t.scratch = append(t.scratch, 0)
-	if missing {
-		t.scratch = append(t.scratch, field.V4, field.V6)
-	} else {
+	t.begin(field, missing)
+	if !missing {
 		t.scratch = append(t.scratch, value...)
 	}
 	return t.sum()
 }
 
+// ofIdentity is the target of the value that id has, or of a missing one.
+func (t *targeter) ofIdentity(field traffic.KeyField, id *traffic.Identity) int {
+	t.begin(field, false)
+	var present bool
+	if t.scratch, present = id.AppendValue(t.scratch, field); !present {
+		t.begin(field, true)
+	}
+	return t.sum()
+}
+
+// begin writes what stands before a value, or all of it for a missing one.
+func (t *targeter) begin(field traffic.KeyField, missing bool) {
+	kind := byte(1)
+	if missing {
+		kind = 2
+	}
+	t.scratch = append(append(t.scratch[:0], kind), field.String()...)
+	t.scratch = append(t.scratch, 0)
+	if missing {
+		t.scratch = append(t.scratch, field.V4, field.V6)
+	}
+}
+
 func (t *targeter) sum() int { return int(siphash.Hash(t.k0, t.k1, t.scratch) % t.n) }
+
+// dimension is the first field of a key, by which a rule's windows are spread over the keyed partitions.
+type dimension struct {
+	field traffic.KeyField
+	uses  []rules.ExtraUse // where its values are found beside the identity
+}
+
+func dimensionOf(field traffic.KeyField, uses []rules.ExtraUse) dimension {
+	d := dimension{field: field}
+	for one := range field.Alternatives() {
+		if at := slices.IndexFunc(uses, func(u rules.ExtraUse) bool { return u.Field == one }); at >= 0 {
+			d.uses = append(d.uses, uses[at])
+		}
+	}
+	return d
+}
+
+// equal reports whether all events have the same value under d and o.
+func (d dimension) equal(o dimension) bool { return d.field == o.field && slices.Equal(d.uses, o.uses) }
+
+// dimensionTarget is the keyed partition of the event's value of a dimension.
+func (r *eventRouter) dimensionTarget(d dimension) int {
+	if d.field.OfIdentity() {
+		return r.targets.ofIdentity(d.field, &r.out.identity)
+	}
+	r.extra.uses = d.uses
+	chosen, ok := r.out.identity.Choose(&r.extra, d.field)
+	switch {
+	case !ok:
+		return r.targets.ofValue(chosen, "", true)
+	case chosen.OfIdentity():
+		return r.targets.ofIdentity(chosen, &r.out.identity)
+	}
+	value, _ := r.extra.ExtraValue(chosen)
+	return r.targets.ofValue(chosen, value, false)
+}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math/bits"
+	"net/netip"
 	"testing"
 
 	"github.com/weirhq/weir/traffic"
@@ -75,6 +76,18 @@ func TestTarget(t *testing.T) {
 	}
 }
 
+// An identity's value gives the partition of that value's text.
+func TestTargetOfIdentity(t *testing.T) {
+	targets := newTargeter([]byte("secret"), 1000003)
+	id := traffic.Identity{IP: netip.MustParseAddr("192.0.2.77"), User: "ann"}
+	for _, field := range []traffic.KeyField{{Field: traffic.FieldIP, V4: 24, V6: 48}, {Field: traffic.FieldUser}, {Field: traffic.FieldDevice}} {
+		value, present := id.Value(field)
+		if got, want := targets.ofIdentity(field, &id), targets.ofValue(field, value, !present); got != want {
+			t.Errorf("%v: got %d, want %d", field, got, want)
+		}
+	}
+}
+
 // TestTargetStays holds the numbers themselves: a change of the rule would send running windows to other partitions.
 func TestTargetStays(t *testing.T) {
 	ip := traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 64}
@@ -91,7 +104,12 @@ func TestTargetSpreads(t *testing.T) {
 	targets := newTargeter([]byte("secret"), n)
 	var counts [n]int
 	for i := range values {
-		counts[targets.ofValue(device, string(binary.BigEndian.AppendUint32(nil, uint32(i))), false)]++
+		id := traffic.Identity{Device: string(binary.BigEndian.AppendUint32(nil, uint32(i)))}
+		at := targets.ofIdentity(device, &id)
+		if at != targets.ofValue(device, id.Device, false) {
+			t.Fatalf("value %d: partition %d by the identity", i, at)
+		}
+		counts[at]++
 	}
 	for q, c := range counts {
 		if c < values/n*8/10 || c > values/n*12/10 {

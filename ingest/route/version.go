@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -22,18 +23,27 @@ type routingVersion struct {
 	identifier *traffic.Identifier
 	index      *rules.Index
 	rules      []routedRule
-	dimensions []traffic.KeyField // distinct, in the order in which rules use them first
+	// conditional says that a rule has conditions.
+	conditional bool
+	dimensions  []dimension // distinct, in the order in which rules use them first
+	extras      []rules.ExtraField
+	allow       []*allowIndex // ascending by id
 }
 
 // routedRule is what routing needs of a rule.
 type routedRule struct {
 	id        string
 	key       []traffic.KeyField
-	dimension int // index into version.dimensions, or ruleDimension
-	target    int // with ruleDimension: its keyed partition
+	extra     []rules.ExtraUse // what key and count need beside the identity
+	dimension int              // index into version.dimensions, or ruleDimension
+	target    int              // with ruleDimension: its keyed partition
 	skip      bool
 	amount    amount
 	lateness  time.Duration
+	allow     []int                // indexes into version.allow
+	when      *condition.Condition // nil: it has none
+	tiers     []*condition.Condition
+	pending   bool // counted beside the live version of the same rule, which alone is told of
 }
 
 // ruleDimension marks a rule without a key: it is its own dimension.
@@ -86,6 +96,8 @@ func compile(r *rules.Routing, opt *Options) (*routingVersion, error) {
 	v := &routingVersion{
 		number: r.Number, format: r.RecordFormat, decoder: decoder, identifier: identifier, index: r.Index(),
 	}
+	extras := r.Extras()
+	v.extras = extras.Fields
 	targets := newTargeter(opt.Secret, opt.KeyedPartitions)
 	for i := range r.Rules {
 		rule := &r.Rules[i]
@@ -94,21 +106,28 @@ func compile(r *rules.Routing, opt *Options) (*routingVersion, error) {
 			return nil, unfit("rule %s: %w", rule.ID, err)
 		}
 		v.rules = append(v.rules, routedRule{
-			id: rule.ID, key: rule.Key, skip: rule.Missing != rules.MissingGroup, amount: amount, lateness: rule.Lateness,
-			dimension: v.dimension(rule.Key), target: targets.ofRule(rule.ID),
+			id: rule.ID, key: rule.Key, extra: extras.ByRule[i], skip: rule.Missing != rules.MissingGroup, amount: amount, lateness: rule.Lateness, pending: rule.Pending,
+			dimension: v.dimension(rule.Key, extras.ByRule[i]), target: targets.ofRule(rule.ID),
 		})
+	}
+	if err := v.compileAllow(r); err != nil {
+		return nil, unfit("%w", err)
+	}
+	if err := v.compileConditions(r.Rules); err != nil {
+		return nil, unfit("%w", err)
 	}
 	return v, nil
 }
 
-func (v *routingVersion) dimension(key []traffic.KeyField) int {
+func (v *routingVersion) dimension(key []traffic.KeyField, uses []rules.ExtraUse) int {
 	if len(key) == 0 {
 		return ruleDimension
 	}
-	if at := slices.Index(v.dimensions, key[0]); at >= 0 {
+	d := dimensionOf(key[0], uses)
+	if at := slices.IndexFunc(v.dimensions, d.equal); at >= 0 {
 		return at
 	}
-	v.dimensions = append(v.dimensions, key[0])
+	v.dimensions = append(v.dimensions, d)
 	return len(v.dimensions) - 1
 }
 
@@ -174,58 +193,6 @@ func (s *versionShelf) advance(v *routingVersion) {
 	if s.top == nil || v.number > s.top.number {
 		s.top = v
 	}
-}
-
-// uncounted says why an event that has a rule's key is not counted by it. The first ones are traffic.UnitsFault.
-type uncounted uint8
-
-const (
-	counted         = uncounted(format.UnitsFine)
-	distinctMissing = uncounted(format.NumUnitsFaults) // no value of the field whose distinct values are counted
-	numUncounted    = distinctMissing + 1
-)
-
-// String is the reason as a counter's label.
-func (u uncounted) String() string {
-	if u == distinctMissing {
-		return "distinct_missing"
-	}
-	return format.UnitsFault(u).String()
-}
-
-// amount is what routing needs of a rule's count.
-type amount struct {
-	distinct bool
-	field    traffic.Field // with distinct
-	sum      bool
-	path     format.AttrPath // with sum
-}
-
-func compileAmount(c rules.Count) (amount, error) {
-	switch c.Kind() {
-	case rules.CountDistinct:
-		return amount{distinct: true, field: c.Distinct.Field}, nil
-	case rules.CountSum:
-		path, err := format.ParseAttrPath(c.Sum)
-		if err != nil {
-			return amount{}, fmt.Errorf("count.sum: %w", err)
-		}
-		return amount{sum: true, path: path}, nil
-	}
-	return amount{}, nil
-}
-
-// of is the event's units for the rule's windows, or the reason why it is not counted. For a distinct count it only checks
-// that there is a value: DETECT reads the value itself from the identity.
-func (a *amount) of(r *traffic.Request, missing *traffic.Missing) (units int64, why uncounted) {
-	switch {
-	case a.distinct && missing[a.field] != traffic.Present:
-		return 0, distinctMissing
-	case a.sum:
-		units, fault := a.path.Units(r.Attrs)
-		return units, uncounted(fault)
-	}
-	return 1, counted
 }
 
 // after is the version under which the chunk behind one of version v is announced now: versions only go forward. v may be

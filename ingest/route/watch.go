@@ -58,24 +58,24 @@ func newWatcher(r *Router, commits ingest.Commits, wake chan<- struct{}) *watche
 }
 
 // run looks until ctx is done, every LookEvery and whenever there are new partitions to look at.
-func (l *watcher) run(ctx context.Context) {
+func (w *watcher) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
-		case <-l.asked: // is what this look is for
+		case <-w.asked: // is what this look is for
 		default:
 		}
 		select {
-		case <-l.r.heard:
+		case <-w.r.heard:
 		default:
 		}
-		wait := l.r.opt.LookEvery
-		if !l.look(ctx) {
+		wait := w.r.opt.LookEvery
+		if !w.look(ctx) {
 			wait = min(wait, fastLook)
 		}
 		t := time.NewTimer(wait)
 		select {
-		case <-l.asked:
-		case <-l.r.heard:
+		case <-w.asked:
+		case <-w.r.heard:
 		case <-t.C:
 		case <-ctx.Done():
 		}
@@ -86,19 +86,19 @@ func (l *watcher) run(ctx context.Context) {
 // look does one round. Kafka comes before the stores: a partition may wait for the former only. But a process that has
 // just started asks for the newest version first, for a short while, so that events which come after the rules were
 // applied are routed by them, and not by the version that the last commit names.
-func (l *watcher) look(ctx context.Context) bool {
-	if l.r.versions.newest() == nil {
-		l.attempt(ctx, firstLook, "routing versions", l.lookAtVersions)
+func (w *watcher) look(ctx context.Context) bool {
+	if w.r.versions.newest() == nil {
+		w.attempt(ctx, firstLook, "routing versions", w.lookAtVersions)
 	}
-	ok := l.attempt(ctx, lookTimeout, "commits and log bounds", l.lookAtPartitions)
-	ok = l.attempt(ctx, lookTimeout, "routing versions", l.lookAtVersions) && ok
-	l.attempt(ctx, lookTimeout, "reports", l.report)
-	l.attempt(ctx, lookTimeout, "reports of what was left out", l.r.figures.due)
+	ok := w.attempt(ctx, lookTimeout, "commits and log bounds", w.lookAtPartitions)
+	ok = w.attempt(ctx, lookTimeout, "routing versions", w.lookAtVersions) && ok
+	w.attempt(ctx, lookTimeout, "reports", w.report)
+	w.attempt(ctx, lookTimeout, "reports of what was left out", w.r.figures.due)
 	return ok
 }
 
 // attempt runs one part of a look, for limit at most. A failure is counted, told once, and tried again with the next look.
-func (l *watcher) attempt(ctx context.Context, limit time.Duration, what string, part func(context.Context) error) bool {
+func (w *watcher) attempt(ctx context.Context, limit time.Duration, what string, part func(context.Context) error) bool {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	err := part(bounded)
 	cancel()
@@ -106,7 +106,7 @@ func (l *watcher) attempt(ctx context.Context, limit time.Duration, what string,
 		return false
 	}
 	if err != nil {
-		l.r.tally.bump(func(st *Stats) {
+		w.r.tally.bump(func(st *Stats) {
 			if strings.HasPrefix(what, "reports") {
 				st.ReportFailures++
 			} else {
@@ -114,23 +114,23 @@ func (l *watcher) attempt(ctx context.Context, limit time.Duration, what string,
 			}
 		})
 	}
-	l.troubles.note(l.r.opt.Logger, what, err)
+	w.troubles.note(w.r.opt.Logger, what, err)
 	return err == nil
 }
 
-func (l *watcher) lookAtPartitions(ctx context.Context) error {
-	l.mu.Lock()
-	numbers := maps.Clone(l.idle)
-	l.mu.Unlock()
+func (w *watcher) lookAtPartitions(ctx context.Context) error {
+	w.mu.Lock()
+	numbers := maps.Clone(w.idle)
+	w.mu.Unlock()
 	if len(numbers) == 0 {
 		return nil
 	}
 	partitions := slices.Sorted(maps.Keys(numbers))
-	commits, err := l.commits.Fetch(ctx, partitions)
+	commits, err := w.commits.Fetch(ctx, partitions)
 	if err != nil {
 		return err
 	}
-	bounds, away := ingest.BoundsOfEach(ctx, l.r.opt.Log, partitions)
+	bounds, away := ingest.BoundsOfEach(ctx, w.r.opt.Log, partitions)
 	var found []observation
 	var troubled []error
 	for _, p := range partitions {
@@ -140,71 +140,71 @@ func (l *watcher) lookAtPartitions(ctx context.Context) error {
 			found, troubled = append(found, f), append(troubled, f.away)
 			continue
 		}
-		if f.version, err = l.versionOf(ctx, f.commit); err != nil {
-			l.tell(func() { l.seen.unfit = err })
+		if f.version, err = w.versionOf(ctx, f.commit); err != nil {
+			w.tell(func() { w.seen.unfit = err })
 			return nil
 		}
 		found = append(found, f)
 	}
-	l.tell(func() { l.seen.found = append(l.seen.found, found...) })
+	w.tell(func() { w.seen.found = append(w.seen.found, found...) })
 	return errors.Join(troubled...)
 }
 
 // versionOf loads the routing version that a commit announces a chunk under. A version that cannot be had ends the
 // membership: another process may know it, and this one must not guess.
-func (l *watcher) versionOf(ctx context.Context, c ingest.Commit) (*routingVersion, error) {
+func (w *watcher) versionOf(ctx context.Context, c ingest.Commit) (*routingVersion, error) {
 	a, err := ingest.DecodeAnnouncement(c.Metadata)
-	if err != nil || a.Version == 0 || a.Generation != l.r.opt.Generation {
+	if err != nil || a.Version == 0 || a.Generation != w.r.opt.Generation {
 		return nil, nil // nothing will be routed by it; session.adopt says why
 	}
-	return l.r.versions.get(ctx, a.Version)
+	return w.r.versions.get(ctx, a.Version)
 }
 
-func (l *watcher) lookAtVersions(ctx context.Context) error {
-	number, err := l.r.opt.Routings.Newest(ctx, l.r.opt.Stream)
+func (w *watcher) lookAtVersions(ctx context.Context) error {
+	number, err := w.r.opt.Routings.Newest(ctx, w.r.opt.Stream)
 	if err != nil {
 		return err
 	}
-	if newest := l.r.versions.newest(); number == 0 || newest != nil && number <= newest.number {
+	if newest := w.r.versions.newest(); number == 0 || newest != nil && number <= newest.number {
 		return nil
 	}
-	v, err := l.r.versions.get(ctx, number)
+	v, err := w.r.versions.get(ctx, number)
 	if unfit := (*unfitError)(nil); errors.As(err, &unfit) {
-		l.tell(func() { l.seen.unfit = err })
+		w.tell(func() { w.seen.unfit = err })
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	l.r.tally.bump(func(st *Stats) { st.NewestVersion = v.number })
-	l.r.opt.Logger.Info("routing version loaded", "version", v.number, "rules", len(v.rules))
-	l.r.versions.advance(v)
-	ingest.Wake(l.wake)
+	w.r.tally.bump(func(st *Stats) { st.NewestVersion = v.number })
+	w.r.opt.Logger.Info("routing version loaded", "version", v.number, "rules", len(v.rules))
+	w.r.versions.advance(v)
+	ingest.Wake(w.wake)
 	return nil
 }
 
 // report tells the store how the partitions are, and reads what operators accepted while one of them has stopped.
-func (l *watcher) report(ctx context.Context) error {
-	l.mu.Lock()
-	states, stopped := slices.Clone(l.states), l.stopped
-	l.mu.Unlock()
-	now := l.r.opt.Clock()
-	since := now.Sub(l.reported)
-	if len(states) == 0 || l.reported != traffic.BeforeTime && since >= 0 && since < l.r.opt.ReportEvery {
+func (w *watcher) report(ctx context.Context) error {
+	w.mu.Lock()
+	states, stopped := slices.Clone(w.states), w.stopped
+	w.mu.Unlock()
+	now := w.r.opt.Clock()
+	since := now.Sub(w.reported)
+	if len(states) == 0 || w.reported != traffic.BeforeTime && since >= 0 && since < w.r.opt.ReportEvery {
 		return nil
 	}
-	if err := l.r.opt.Partitions.Report(ctx, l.r.opt.Stream, states); err != nil {
+	if err := w.r.opt.Partitions.Report(ctx, w.r.opt.Stream, states); err != nil {
 		return err
 	}
-	l.reported = now
+	w.reported = now
 	if !stopped {
 		return nil
 	}
-	granted, err := l.r.opt.Partitions.Accepted(ctx, l.r.opt.Stream)
+	granted, err := w.r.opt.Partitions.Accepted(ctx, w.r.opt.Stream)
 	if err != nil {
 		return err
 	}
-	l.tell(func() { l.seen.granted, l.seen.fresh = granted, true })
+	w.tell(func() { w.seen.granted, w.seen.fresh = granted, true })
 	return nil
 }
 
@@ -217,37 +217,37 @@ type watcherNews struct {
 }
 
 // lookAt sets the partitions that are not routed.
-func (l *watcher) lookAt(idle map[int]*idlePartition) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.idle)
-	for p, rest := range idle {
-		l.idle[p] = rest.number
+func (w *watcher) lookAt(idle map[int]*idlePartition) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.idle)
+	for p, waiting := range idle {
+		w.idle[p] = waiting.number
 	}
 }
 
 // show sets what the next report says. stopped: one of states is not running.
-func (l *watcher) show(states []ingest.PartitionStatus, stopped bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.states, l.stopped = states, stopped
+func (w *watcher) show(states []ingest.PartitionStatus, stopped bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.states, w.stopped = states, stopped
 }
 
 // news takes what was found since it was called last.
-func (l *watcher) news() watcherNews {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	news := l.seen
-	l.seen.found, l.seen.fresh = nil, false
+func (w *watcher) news() watcherNews {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	news := w.seen
+	w.seen.found, w.seen.fresh = nil, false
 	return news
 }
 
 // tell changes what the session will read, and wakes it.
-func (l *watcher) tell(change func()) {
-	l.mu.Lock()
+func (w *watcher) tell(change func()) {
+	w.mu.Lock()
 	change()
-	l.mu.Unlock()
-	ingest.Wake(l.wake)
+	w.mu.Unlock()
+	ingest.Wake(w.wake)
 }
 
 // troubles are the failures that repeat, by what failed.

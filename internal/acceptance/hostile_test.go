@@ -1,14 +1,9 @@
 package acceptance
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path"
 	"strings"
 	"testing"
 	"time"
@@ -119,7 +114,7 @@ lateness: 1h
 	t.Logf("%d files of JSONTestSuite: %d n_ refused; %d events that had to be accepted are in history; %d dead letters in all",
 		len(suite), refused, len(accepted), dead)
 	p.stop()
-	if log := p.tail(); strings.Contains(log, "panic") {
+	if log := p.Said(); strings.Contains(log, "panic") {
 		t.Errorf("a panic:\n%s", log)
 	}
 }
@@ -137,33 +132,10 @@ func produceAll(t *testing.T, in *install, records []*kgo.Record) {
 	}
 }
 
-// jsonTestSuite unpacks the suite that the decoder's own tests use: file name → bytes.
+// jsonTestSuite is the suite that the decoder's own tests use: file name → bytes.
 func jsonTestSuite(t *testing.T) map[string][]byte {
 	t.Helper()
-	f, err := os.Open("../../traffic/format/testdata/JSONTestSuite/test_parsing.tar.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string][]byte{}
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if h.Typeflag == tar.TypeReg {
-			if files[path.Base(h.Name)], err = io.ReadAll(r); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	files := testbed.Unpack(t, "../../traffic/format/testdata/JSONTestSuite/test_parsing.tar.gz")
 	if len(files) < 300 {
 		t.Fatalf("only %d files", len(files))
 	}

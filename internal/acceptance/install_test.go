@@ -3,10 +3,8 @@ package acceptance
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -80,54 +78,26 @@ func (in *install) json(to any, args ...string) {
 	}
 }
 
-// process is a weir that runs until it is stopped or killed.
+// process is weir at work.
 type process struct {
-	t    testing.TB
-	cmd  *exec.Cmd
-	log  string
-	done chan error
+	*testbed.Running
+	t   testing.TB
+	cmd *exec.Cmd
 }
 
-// start runs a command in the background; its log goes to a file that is shown when the test fails.
+// start runs a command in the background, until the test ends at the latest.
 func (in *install) start(args ...string) *process {
 	in.t.Helper()
-	f, err := os.CreateTemp(in.t.TempDir(), "log-*")
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	p := &process{t: in.t, cmd: in.Command(context.Background(), args...), log: f.Name(), done: make(chan error, 1)}
-	p.cmd.Stdout, p.cmd.Stderr = f, f
-	if err := p.cmd.Start(); err != nil {
-		in.t.Fatal(err)
-	}
-	go func() {
-		p.done <- p.cmd.Wait()
-		_ = f.Close()
-	}()
-	in.t.Cleanup(func() {
-		p.kill()
-		if in.t.Failed() {
-			in.t.Logf("weir %s:\n%s", strings.Join(args, " "), p.tail())
-		}
-	})
-	return p
-}
-
-func (p *process) tail() string {
-	b, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	if len(b) > 6000 {
-		b = b[len(b)-6000:]
-	}
-	return string(b)
+	command := in.Command(context.Background(), args...)
+	return &process{testbed.Run(in.t, command), in.t, command}
 }
 
 // kill is kill -9, and waits until the process is gone.
 func (p *process) kill() {
+	p.t.Helper()
 	_ = p.cmd.Process.Signal(syscall.SIGKILL) // fails when it has ended already, which is as good
-	if err := p.wait(10 * time.Second); errors.Is(err, errStillRunning) {
+	_ = p.Wait(10 * time.Second)              // it was killed, which is what exec calls an error
+	if p.Alive() == nil {
 		p.t.Error("a process outlives kill -9")
 	}
 }
@@ -136,22 +106,8 @@ func (p *process) kill() {
 func (p *process) stop() {
 	p.t.Helper()
 	_ = p.cmd.Process.Signal(syscall.SIGINT)
-	if err := p.wait(12 * time.Second); err != nil {
-		p.t.Errorf("after an interrupt: %v\n%s", err, p.tail())
-	}
-}
-
-var errStillRunning = errors.New("still running")
-
-func (p *process) wait(limit time.Duration) error {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case err := <-p.done:
-		p.done <- err
-		return err
-	case <-timer.C:
-		return errStillRunning
+	if err := p.Wait(12 * time.Second); err != nil {
+		p.t.Errorf("after an interrupt: %v\n%s", err, p.Said())
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/blocklist/replica"
 	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -125,7 +126,7 @@ func (l *latencyBed) event(device string) *kgo.Record {
 }
 
 func (l *latencyBed) refused(device string) bool {
-	_, held := l.replica.Find(traffic.Identity{Device: device}, "POST", "/v1/guest-tokens", traffic.At(time.Now()))
+	_, held := l.replica.Find(traffic.Identity{Device: device}, rules.Target{Method: "POST", Path: "/v1/guest-tokens"}, traffic.At(time.Now()))
 	return held
 }
 

@@ -71,17 +71,20 @@ func TestRealLogs(t *testing.T) {
 				t.Errorf("as it comes: %d sources and %d late events, want %d and none", r.Sources, r.Late, log.sources)
 			}
 			want := log.oracle(t)
-			for source := range hitsOf(in, log.name+"-as-it-comes") {
+			found := hitsOf(in, log.name+"-as-it-comes")
+			for source := range found {
 				if len(want[source]) == 0 {
 					t.Errorf("%s is no abuser", source)
 				}
 			}
+			compareEpisodes(t, log.backtest(t, in, late), found)
 			// Sorted: episode by episode.
 			s = log.replay(t, in, "sorted", "60s", "--reorder", "15m")
 			if r := s.Rules[0]; r.Sources != log.sources || r.Episodes != log.episodes || r.Events != log.events {
 				t.Errorf("sorted: %d sources, %d episodes, %d events, want %d, %d, %d",
 					r.Sources, r.Episodes, r.Events, log.sources, log.episodes, log.events)
 			}
+			compareEpisodes(t, log.backtest(t, in, "60s", "--reorder", "15m"), want)
 			compareEpisodes(t, hitsOf(in, log.name+"-sorted"), want)
 		})
 	}
@@ -95,6 +98,41 @@ func TestRealLogs(t *testing.T) {
 
 // replay runs the log through weir, with limit 10 in 60 s.
 func (log *realLog) replay(t *testing.T, in *install, name, lateness string, flags ...string) summary {
+	t.Helper()
+	args := append([]string{"ingest", "--replay", log.name + "-" + name}, log.args(t, in, lateness)...)
+	var s summary
+	in.json(&s, append(args, flags...)...)
+	if !s.Complete || len(s.Rules) != 1 || len(s.Dead) != 0 {
+		t.Fatalf("summary %+v", s)
+	}
+	return s
+}
+
+// backtest runs the log through the same rule without any server: subject → episodes, by time.
+func (log *realLog) backtest(t *testing.T, in *install, lateness string, flags ...string) map[string][]oracle.Episode {
+	t.Helper()
+	var found struct {
+		Rules []struct {
+			Hits []struct {
+				Subject     string
+				First, Last time.Time
+				Count       int64
+			}
+		}
+	}
+	in.json(&found, append(append([]string{"backtest"}, log.args(t, in, lateness)...), flags...)...)
+	if len(found.Rules) != 1 {
+		t.Fatalf("backtest: %+v", found)
+	}
+	out := map[string][]oracle.Episode{}
+	for _, h := range found.Rules[0].Hits {
+		out[h.Subject] = append(out[h.Subject], oracle.Episode{First: h.First.UnixMicro(), Last: h.Last.UnixMicro(), Count: h.Count})
+	}
+	return out
+}
+
+// args say which log is read, how, and with which rule: the same words to ingest and to backtest.
+func (log *realLog) args(t *testing.T, in *install, lateness string) []string {
 	t.Helper()
 	rule := in.Write("rule-"+log.name+".yaml", fmt.Sprintf(`
 id: burst
@@ -110,18 +148,11 @@ lateness: %s
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"ingest", path, "--replay", log.name + "-" + name, "--partitions", "1", "--rules", rule}
+	args := []string{path, "--partitions", "1", "--rules", rule}
 	if log.combined {
-		args = append(args, "--format", "combined")
-	} else {
-		args = append(args, "--format", "json", "--map", "time=ts,user_agent=ua")
+		return append(args, "--format", "combined")
 	}
-	var s summary
-	in.json(&s, append(args, flags...)...)
-	if !s.Complete || len(s.Rules) != 1 || len(s.Dead) != 0 {
-		t.Fatalf("summary %+v", s)
-	}
-	return s
+	return append(args, "--format", "json", "--map", "time=ts,user_agent=ua")
 }
 
 // hitsOf is what history holds of a replay: subject → episodes, by time.

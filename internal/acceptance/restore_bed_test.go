@@ -89,7 +89,7 @@ func (r *restoreBed) sendKeys(first, n int) {
 // probe sends new keys over their limit, after all that was sent before is routed: behind it in every keyed partition.
 func (r *restoreBed) probe() {
 	r.b.Helper()
-	testbed.Eventually(r.b, restorePatience, func() error {
+	testbed.Eventually(r.b, restoreTimeout, func() error {
 		routed, err := r.stream.Routed(r.b.Context())
 		if err == nil && routed < r.sent {
 			err = fmt.Errorf("%d of %d events are routed", routed, r.sent)
@@ -109,7 +109,7 @@ func (r *restoreBed) probe() {
 // await reads hits until each source that is over has one, and returns when the last of them was appended.
 func (r *restoreBed) await() time.Time {
 	r.b.Helper()
-	ctx, cancel := context.WithTimeout(r.b.Context(), restorePatience)
+	ctx, cancel := context.WithTimeout(r.b.Context(), restoreTimeout)
 	defer cancel()
 	for len(r.hits) < len(r.over) && !r.b.Failed() {
 		r.kafka.PollFetches(ctx).EachRecord(r.see)
@@ -152,7 +152,7 @@ var (
 // taken waits until the owner has the state of all partitions, and returns when it was given them and when it had it.
 func (r *restoreBed) taken() (given, restored time.Time) {
 	r.b.Helper()
-	testbed.Eventually(r.b, restorePatience, func() error {
+	testbed.Eventually(r.b, restoreTimeout, func() error {
 		log := r.log()
 		a, b := partitionsGiven.FindAllStringSubmatch(log, -1), partitionsTaken.FindAllStringSubmatch(log, -1)
 		if len(b) == 0 || b[len(b)-1][2] != strconv.Itoa(r.keyed) {
@@ -172,7 +172,7 @@ func (r *restoreBed) taken() (given, restored time.Time) {
 
 func (r *restoreBed) log() string {
 	r.b.Helper()
-	raw, err := os.ReadFile(r.owner.log)
+	raw, err := os.ReadFile(r.owner.Log())
 	if err != nil {
 		r.b.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func (r *restoreBed) holds() {
 		r.b.Fatal("the detector does not say where its metrics are")
 	}
 	want := restoreKeys + r.probes
-	testbed.Eventually(r.b, restorePatience, func() error {
+	testbed.Eventually(r.b, restoreTimeout, func() error {
 		keys, restored, err := scrape("http://" + address[1] + "/metrics")
 		if err == nil && (keys != want || restored != r.keyed) {
 			err = fmt.Errorf("%d keys in %d restored partitions, want %d in %d", keys, restored, want, r.keyed)

@@ -25,12 +25,12 @@ lateness: 10m
 `
 
 const (
-	restoreKeys     = 1_000_000
-	restoreSources  = 4
-	restoreTail     = 100_000 // keys that get their third event around one kill -9
-	restoreProbes   = 10      // keys a partition whose hits tell that the log up to them is folded
-	restoreSample   = 10_000  // keys that are brought over their limit at the end
-	restorePatience = 3 * time.Minute
+	restoreKeys    = 1_000_000
+	restoreSources = 4
+	restoreTail    = 100_000 // keys that get their third event around one kill -9
+	restoreProbes  = 10      // keys a partition whose hits tell that the log up to them is folded
+	restoreSample  = 10_000  // keys that are brought over their limit at the end
+	restoreTimeout = 3 * time.Minute
 )
 
 // BenchmarkRestore kills the owner of a million windows with SIGKILL while events arrive, and measures what its successor
@@ -80,7 +80,7 @@ func (r *restoreBed) fill() {
 	r.probe()
 	r.await()
 	since := time.Now()
-	testbed.Eventually(r.b, restorePatience, func() error {
+	testbed.Eventually(r.b, restoreTimeout, func() error {
 		var ready, size int64
 		err := r.stream.Query(r.b.Context(), fmt.Sprintf(`SELECT count(*), coalesce(sum(size), 0)::bigint FROM (
 			SELECT max(octet_length(data) + (SELECT coalesce(sum(octet_length(p.data)), 0) FROM {ns}.checkpoint_pieces p

@@ -168,7 +168,8 @@ func replaced(t *testing.T, text string, oldAndNew ...string) string {
 	return text
 }
 
-const nginxGateway = `
+// nginxHead begins a configuration of nginx, whose last brace it leaves open. %[1]s: a folder.
+const nginxHead = `
 pid %[1]s/pid;
 error_log stderr crit;
 worker_processes 1;
@@ -179,6 +180,9 @@ http {
     fastcgi_temp_path %[1]s/fastcgi;
     uwsgi_temp_path %[1]s/uwsgi;
     scgi_temp_path %[1]s/scgi;
+`
+
+const nginxGateway = nginxHead + `
     include weir_log.conf;
     upstream weir_gate { server %[2]s; keepalive 64; }
 %[3]s

@@ -31,6 +31,7 @@ func examples() []example {
 		{"client libraries stay at home", "gate/a_test.go", `package p; import "github.com/redis/go-redis/v9"`, nil},
 		{"client libraries stay at home", "gate/a.go", `package p; import "github.com/redis/go-redis/v9"`, []string{"in blocklist only"}},
 		{"client libraries stay at home", "cmd/weir/a.go", `package p; import "github.com/jackc/pgx/v5"`, []string{"history, migrations"}},
+		{"client libraries stay at home", "rules/a.go", `package p; import "go.yaml.in/yaml/v3"`, []string{"in internal/yamlnode"}},
 		{"client libraries stay at home", "rules/a.go", `package p; import "testing"`, []string{"test flags"}},
 
 		{"names say something", "history/model_hit.go", "package p", []string{"file's name says nothing"}},

@@ -17,7 +17,13 @@ var plan = map[string]room{
 	"traffic/format": {what: "how gateways write events: the decoders", imports: []string{"traffic"}},
 	"rules": {
 		what:    "rule documents: parse, validate, compare, match index",
-		imports: []string{"internal/duration", "internal/yamlnode", "traffic", "traffic/format"},
+		imports: []string{"internal/duration", "internal/nearest", "internal/yamlnode", "rules/reading", "traffic", "traffic/format"},
+		tests:   []string{"rules/condition"},
+	},
+	"rules/reading": {what: "how servers read a request's target, and what a path pattern means for it", imports: []string{"traffic"}},
+	"rules/condition": {
+		what:    "conditions of rules: CEL on one event; what gates need not link",
+		imports: []string{"internal/nearest", "rules/reading", "traffic", "traffic/format"},
 	},
 	"detectors": {
 		what:    "pure: windows, fence, watermark, episodes, hits, snapshot encoding",
@@ -28,12 +34,12 @@ var plan = map[string]room{
 	"ingest/kafka": {what: "the only place that speaks Kafka", imports: []string{"ingest", "internal/retry", "traffic"}},
 	"ingest/route": {
 		what:    "ROUTE: where an event is routed, and where a commit is decided",
-		imports: []string{"detectors", "ingest", "internal/retry", "rules", "traffic", "traffic/format"},
+		imports: []string{"detectors", "ingest", "internal/retry", "rules", "rules/condition", "traffic", "traffic/format"},
 		tests:   []string{"ingest/consume", "ingest/kafka"},
 	},
 	"ingest/detect": {
 		what:    "DETECT: where an event is counted",
-		imports: []string{"detectors", "ingest", "internal/retry", "rules", "traffic"},
+		imports: []string{"detectors", "ingest", "internal/retry", "internal/ruleseries", "rules", "traffic"},
 		tests:   []string{"ingest/kafka", "ingest/route", "traffic/format"},
 	},
 	"ingest/consume": {
@@ -42,13 +48,18 @@ var plan = map[string]room{
 		tests:   []string{"ingest/kafka"},
 	},
 	"ingest/archive": {what: "files of events to requests", imports: []string{"ingest", "internal/retry", "traffic", "traffic/format"}},
+	"ingest/backtest": {
+		what:    "rules over logs in process, without a server; over the live log beside the stages",
+		imports: []string{"detectors", "ingest", "ingest/archive", "ingest/route", "internal/duration", "internal/retry", "rules", "traffic", "traffic/format"},
+		tests:   []string{"internal/oracle", "rules/condition"},
+	},
 	"blocklist": {
 		what:    "the contract of blocks in Redis, and the store",
 		imports: []string{"detectors", "internal/retry", "rules", "traffic"},
 	},
 	"blocklist/enforce": {
 		what:    "ENFORCE: what a hit does to whom",
-		imports: []string{"blocklist", "blocklist/internal/recent", "detectors", "internal/retry", "rules", "traffic"},
+		imports: []string{"blocklist", "blocklist/internal/recent", "detectors", "internal/retry", "internal/ruleseries", "rules", "traffic"},
 		tests:   []string{"blocklist/replica"},
 	},
 	"blocklist/reconcile": {
@@ -89,57 +100,90 @@ var plan = map[string]room{
 		what:    "a history for tests",
 		imports: []string{"detectors", "history", "history/postgres", "history/rulestore", "history/streams", "internal/testbed", "rules", "traffic", "traffic/format"},
 	},
-	"migrations": {what: "SQL, embedded"},
+	"migrations": {what: "SQL, embedded", tests: []string{"internal/local"}},
 	"gate": {
 		what:    "inline enforcement; users' own servers import it: see examples",
-		imports: []string{"blocklist", "traffic"},
-		tests:   []string{"blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "detectors", "rules", "traffic/format"},
+		imports: []string{"blocklist", "rules", "traffic"},
+		tests:   []string{"blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "detectors", "traffic/format"},
 	},
 	"console": {
 		what:    "web pages",
 		imports: []string{"blocklist", "detectors", "history", "history/rulestore", "internal/retry", "rules", "traffic"},
 		tests:   []string{"blocklist/enforce", "history/postgres", "history/streams", "traffic/format"},
 	},
+	"dashboards": {
+		what:    "what Grafana shows of weir, as Go and as its JSON",
+		imports: []string{"dashboards/alerts"},
+		tests:   []string{"blocklist", "detectors", "history", "history/rulestore", "rules", "traffic"},
+	},
+	"dashboards/alerts":              {what: "rules for Prometheus: records, alerts, objectives", imports: []string{"internal/duration"}},
+	"dashboards/grafana":             {what: "puts boards into a Grafana by its HTTP API", imports: []string{"dashboards", "internal/retry"}},
+	"dashboards/grafana/grafanatest": {what: "a Grafana for tests of that"},
 	"cmd/weir": {
 		what:    "one file per command: flags, call, print; the only os.Exit",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "gate", "history", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "ingest", "ingest/archive", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "rules", "traffic", "traffic/format"},
+		imports: []string{"blocklist", "cmd/weir/internal/allow", "cmd/weir/internal/config", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/report", "cmd/weir/internal/ruletry", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "cmd/weir/internal/versions", "dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "gate", "history", "history/audit", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
 		tests:   []string{"ingest/kafka", "internal/demo"},
+	},
+	"cmd/weir/internal/versions": {
+		what:    "weir rules diff, history, rollback, export, set-limit",
+		imports: []string{"cmd/weir/internal/service", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "history/audit", "history/rulestore", "internal/plural", "rules"},
+		tests:   []string{"traffic"},
 	},
 	"cmd/weir/internal/config": {
 		what:    "what can be set: schema, load, validate, origins",
-		imports: []string{"blocklist", "detectors", "ingest", "internal/duration", "internal/yamlnode", "rules", "traffic", "traffic/format"},
+		imports: []string{"blocklist", "detectors", "ingest", "internal/duration", "internal/plural", "internal/yamlnode", "rules", "traffic", "traffic/format"},
 	},
 	"cmd/weir/internal/service": {
 		what:    "opens the servers, makes the stages, runs and stops them",
-		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "detectors", "gate", "history", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "ingest", "ingest/consume", "ingest/detect", "ingest/kafka", "ingest/route", "internal/retry", "rules", "traffic"},
+		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "detectors", "gate", "history", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "ingest", "ingest/consume", "ingest/detect", "ingest/kafka", "ingest/route", "internal/retry", "internal/ruleseries", "rules", "traffic"},
 	},
 	"cmd/weir/internal/doctor": {
 		what:    "what weir doctor checks",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/terminal", "detectors", "history", "history/partitions", "history/postgres", "history/streams", "ingest", "ingest/detect", "ingest/kafka", "ingest/route", "rules", "traffic", "traffic/format"},
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/terminal", "detectors", "history", "history/partitions", "history/postgres", "history/streams", "ingest", "ingest/detect", "ingest/kafka", "ingest/route", "internal/plural", "rules", "traffic", "traffic/format"},
 	},
 	"cmd/weir/internal/devserver": {
 		what:    "weir dev",
-		imports: []string{"blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "detectors", "gate", "history", "history/rulestore", "ingest", "internal/demo", "internal/local", "rules"},
+		imports: []string{"blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/usage", "console", "detectors", "gate", "history", "history/rulestore", "ingest", "internal/demo", "internal/local", "internal/plural", "rules", "rules/condition"},
 	},
 	"cmd/weir/internal/stream": {
-		what:    "the life of a stream: migrate, ingest, replay",
-		imports: []string{"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "history", "history/partitions", "history/postgres", "history/streams", "ingest", "ingest/archive", "ingest/detect", "ingest/kafka", "ingest/route", "internal/duration", "rules", "traffic", "traffic/format"},
+		what:    "the life of a stream: migrate, ingest, replay, backtest beside it",
+		imports: []string{"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "history", "history/partitions", "history/postgres", "history/streams", "ingest", "ingest/archive", "ingest/backtest", "ingest/detect", "ingest/kafka", "ingest/route", "internal/duration", "internal/plural", "internal/retry", "rules", "traffic", "traffic/format"},
 	},
-	"cmd/weir/internal/terminal": {what: "tables, times, safe text, progress", imports: []string{"traffic"}},
+	"cmd/weir/internal/allow": {
+		what:    "weir allow: the commands about allow lists",
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "history", "history/postgres", "history/rulestore", "internal/duration", "rules", "traffic"},
+	},
+	"cmd/weir/internal/report": {
+		what:    "what a backtest has found: table, JSON, CSV, page",
+		imports: []string{"cmd/weir/internal/subject", "cmd/weir/internal/terminal", "detectors", "ingest/backtest", "internal/duration", "internal/plural", "rules", "traffic"},
+	},
+	"cmd/weir/internal/ruletry": {
+		what:    "rule documents tried without a server: tests, explain, schema",
+		imports: []string{"cmd/weir/internal/config", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "ingest/route", "internal/duration", "internal/plural", "internal/story", "internal/yamlnode", "rules", "rules/condition", "traffic", "traffic/format"},
+	},
+	"cmd/weir/internal/terminal": {what: "tables, times, safe text, progress", imports: []string{"internal/plural", "traffic"}},
 	"cmd/weir/internal/usage": {
 		what:    "mistakes of a command line, and its flags",
 		imports: []string{"cmd/weir/internal/terminal", "internal/duration", "rules"},
+	},
+	"cmd/weir/internal/metrics": {
+		what:  "docs/metrics.md held to the registries of an installation; tests only",
+		tests: []string{"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "console", "gate", "internal/demo"},
 	},
 	"cmd/weir/internal/subject": {
 		what:    "subjects as words of a shell",
 		imports: []string{"cmd/weir/internal/usage", "traffic"},
 		tests:   []string{"cmd/weir/internal/terminal"},
 	},
-	"internal/retry":    {what: "backoff, and what to log meanwhile"},
-	"internal/yamlnode": {what: "YAML values with their lines, for rules, stories and the configuration"},
-	"internal/duration": {what: "90s, 1d12h: in rules, settings and flags"},
-	"internal/local":    {what: "servers of this machine, for weir dev and tests"},
-	"internal/testbed":  {what: "servers for tests", imports: []string{"internal/local"}},
+	"internal/retry":      {what: "backoff, and what to log meanwhile"},
+	"internal/yamlnode":   {what: "YAML values with their lines, for rules, stories and the configuration"},
+	"internal/duration":   {what: "90s, 1d12h: in rules, settings and flags"},
+	"internal/nearest":    {what: "the name that was probably meant, for hints"},
+	"internal/plural":     {what: "1 rule, 2 rules: in messages"},
+	"internal/ruleseries": {what: "Prometheus series by rule: they come and go with it"},
+	"internal/local":      {what: "servers of this machine, for weir dev and tests"},
+	"internal/browser":    {what: "a Chromium for tests"},
+	"internal/testbed":    {what: "servers for tests", imports: []string{"internal/local"}},
 	"internal/kafkakit": {
 		what:    "a Kafka client and topics for tests",
 		imports: []string{"ingest", "ingest/kafka", "internal/testbed", "traffic"},
@@ -147,29 +191,30 @@ var plan = map[string]room{
 	"internal/oracle": {what: "judges the detectors, so shares nothing with them"},
 	"internal/loadgen": {
 		what:    "a load and what is true of it; judges, so asks the oracle",
-		imports: []string{"internal/oracle", "rules", "traffic", "traffic/format"},
+		imports: []string{"internal/oracle", "internal/retry", "rules", "traffic", "traffic/format"},
 		tests:   []string{"detectors"},
 	},
 	"internal/loadgen/verify": {
 		what:    "what an installation has in history against the truth of a load",
-		imports: []string{"detectors", "history", "history/partitions", "history/rulestore", "history/streams", "ingest", "internal/loadgen", "internal/retry", "rules", "traffic"},
+		imports: []string{"detectors", "history", "history/partitions", "history/rulestore", "history/streams", "ingest", "internal/loadgen", "internal/plural", "internal/retry", "rules", "traffic"},
 	},
 	"internal/demo": {
 		what:    "the traffic of weir dev, and its judge, who asks the oracle",
-		imports: []string{"blocklist", "gate", "internal/oracle", "traffic", "traffic/format"},
-		tests:   []string{"detectors", "rules"},
+		imports: []string{"blocklist", "gate", "internal/oracle", "internal/retry", "rules", "traffic", "traffic/format"},
+		tests:   []string{"detectors"},
 	},
 	"internal/story": {
 		what:    "stories read, and played through the windows",
-		imports: []string{"detectors", "internal/duration", "rules", "traffic", "traffic/format"},
+		imports: []string{"detectors", "ingest", "ingest/route", "internal/duration", "internal/yamlnode", "rules", "rules/condition", "traffic", "traffic/format"},
 	},
 	"internal/arch":      {what: "this plan"},
 	"scripts/testreport": {what: "reads go test -json"},
 	"internal/doctest": {
 		what:  "what the documents show, read and run; tests only",
-		tests: []string{"internal/story", "rules", "traffic", "traffic/format"},
+		tests: []string{"internal/story", "rules", "rules/condition", "traffic", "traffic/format"},
 	},
-	"internal/deploy": {what: "what docker-compose.yml mounts, run by real programs; tests only"},
+	"internal/boardtest": {what: "every query of boards and alerts, asked of real servers; tests only", tests: []string{"internal/demo"}},
+	"internal/deploy":    {what: "what docker-compose.yml mounts, run by real programs; tests only"},
 	"internal/simulation": {
 		what:  "the stages over fakes, by seeds; tests only",
 		tests: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "detectors", "history", "ingest", "ingest/consume", "ingest/detect", "ingest/route", "internal/simulation/judge", "internal/story", "rules", "traffic", "traffic/format"},
@@ -185,7 +230,7 @@ var plan = map[string]room{
 	"internal/order": {what: "the windows under every order of events; tests only", tests: []string{"detectors", "rules", "traffic"}},
 	"internal/acceptance": {
 		what:  "whole streams judged from outside; tests only",
-		tests: []string{"blocklist", "blocklist/replica", "gate", "traffic"},
+		tests: []string{"blocklist", "blocklist/replica", "detectors", "gate", "ingest/backtest", "rules", "traffic"},
 	},
 	"internal/adversary": {
 		what:  "clients that want past a block, and real servers; tests only",

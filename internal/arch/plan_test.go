@@ -7,18 +7,21 @@ import (
 )
 
 // testKits hold servers and parts of the house ready for tests, which hand them their testing.TB.
-var testKits = []string{"internal/testbed", "internal/kafkakit", "blocklist/internal/blocktest", "history/historytest"}
+var testKits = []string{"internal/testbed", "internal/kafkakit", "blocklist/internal/blocktest", "history/historytest", "dashboards/grafana/grafanatest", "internal/browser"}
 
 // forTests are imported by tests, of any package, and beside them only where the plan names them.
-var forTests = []string{"internal/testbed", "internal/kafkakit", "blocklist/internal/blocktest", "history/historytest", "internal/oracle", "internal/exactness"}
+var forTests = []string{"internal/testbed", "internal/kafkakit", "blocklist/internal/blocktest", "history/historytest", "dashboards/grafana/grafanatest", "internal/browser", "internal/oracle", "internal/exactness"}
 
-// libraries lists the packages that may use a client library; tests and their kits use what they like.
+// libraries lists the packages that may use a client library, or the YAML one; tests and their kits use what they like.
 var libraries = []struct {
 	prefix string
 	users  []string
 }{
 	{"github.com/segmentio/kafka-go", []string{"ingest/kafka"}},
 	{"github.com/redis/go-redis", []string{"blocklist"}},
+	{"go.yaml.in/yaml", []string{"internal/yamlnode", "cmd/weir/internal/devserver", "dashboards/alerts"}}, // one reads, two write
+	{"cel.dev/cel-go", []string{"rules/condition"}},
+	{"github.com/grafana/grafana-foundation-sdk", []string{"dashboards"}},
 	{"github.com/jackc/pgx", []string{
 		"history", "migrations", "internal/exactness",
 		"history/audit", "history/partitions", "history/postgres", "history/rulestore", "history/streams",

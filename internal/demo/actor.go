@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/gate"
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -118,14 +119,7 @@ func (a *actor) address() netip.Addr {
 
 // pause waits, and reports whether the client goes on: not when the phase has ended or it has sent enough.
 func (a *actor) pause(phase context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-phase.Done():
-		return false
-	case <-timer.C:
-		return phase.Err() == nil && len(a.answers) < a.most
-	}
+	return retry.Sleep(phase, d) == nil && phase.Err() == nil && len(a.answers) < a.most
 }
 
 // between is a time from low to high.

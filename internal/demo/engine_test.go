@@ -52,7 +52,7 @@ const partitions = 4
 func newEngine(t *testing.T, documents []byte, seed uint64) *engine {
 	t.Helper()
 	identity := demo.IdentityMap()
-	parsed, err := rules.Parse("rules.yaml", documents, rules.Environment{Identity: identity})
+	parsed, err := rules.ParseFiles([]rules.File{{Name: "rules.yaml", Src: documents}}, rules.Environment{Identity: identity})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func (e *engine) detect(event demo.Event) []detectors.Hit {
 	offset := e.offset[p]
 	e.offset[p]++
 	e.progress[p] = max(e.progress[p], int64(r.Time))
-	matched := e.index.Match(nil, r.Method, r.Path)
+	matched := e.index.Match(nil, &rules.Target{Method: r.Method, Path: r.Path})
 	if r.Verdict.Refused() || len(matched) == 0 {
 		return nil
 	}
@@ -174,15 +174,22 @@ func (e *engine) enforce(h *detectors.Hit) {
 	}
 }
 
-// Ready and Find make it a gate's blocklist.
+// Ready, Rules and Find make it a gate's blocklist.
 func (e *engine) Ready() bool { return true }
 
-func (e *engine) Find(id traffic.Identity, method, path string, now traffic.Time) (best blocklist.Block, found bool) {
+func (e *engine) Rules() (ids []string) {
+	for i := range e.rules {
+		ids = append(ids, e.rules[i].ID)
+	}
+	return ids
+}
+
+func (e *engine) Find(id traffic.Identity, request rules.Target, now traffic.Time) (best blocklist.Block, found bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range e.rules {
 		v := &e.rules[i]
-		if now < e.visible || v.Block == nil || !v.Match.Reaches(method, path) {
+		if now < e.visible || v.Block == nil || !v.Match.Reaches(&request) {
 			continue
 		}
 		subject, _ := traffic.MakeSubject(&id, v.Block.Key)

@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/internal/oracle"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -76,11 +77,11 @@ type neighbourBlocked struct {
 }
 
 // Find takes the neighbour for the abuser.
-func (n *neighbourBlocked) Find(id traffic.Identity, method, path string, now traffic.Time) (blocklist.Block, bool) {
+func (n *neighbourBlocked) Find(id traffic.Identity, request rules.Target, now traffic.Time) (blocklist.Block, bool) {
 	if device, ok := n.abuser[id.Device]; ok {
 		id.Device = device
 	}
-	return n.Blocklist.Find(id, method, path, now)
+	return n.Blocklist.Find(id, request, now)
 }
 
 type blockStays struct {
@@ -92,15 +93,15 @@ type blockStays struct {
 }
 
 // Find remembers what it has found.
-func (s *blockStays) Find(id traffic.Identity, method, path string, now traffic.Time) (blocklist.Block, bool) {
-	b, ok := s.Blocklist.Find(id, method, path, now)
+func (s *blockStays) Find(id traffic.Identity, request rules.Target, now traffic.Time) (blocklist.Block, bool) {
+	b, ok := s.Blocklist.Find(id, request, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.rules {
 		r := &s.rules[i]
 		key := source{r.ID, r.Subject(id.IP, id.Device)}
 		switch old, known := s.held[key]; {
-		case !r.Watches(method, path):
+		case !r.Watches(request.Method, request.Path):
 		case ok && b.Rule == r.ID:
 			s.held[key] = b
 		case !ok && known:

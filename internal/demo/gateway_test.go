@@ -19,6 +19,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/internal/demo"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -41,9 +42,11 @@ type oneBlock struct{ device string }
 
 func (oneBlock) Ready() bool { return true }
 
-func (o oneBlock) Find(id traffic.Identity, method, path string, now traffic.Time) (blocklist.Block, bool) {
+func (oneBlock) Rules() []string { return []string{"guest-tokens"} }
+
+func (o oneBlock) Find(id traffic.Identity, request rules.Target, now traffic.Time) (blocklist.Block, bool) {
 	b := blocklist.Block{Rule: "guest-tokens", Hit: "0123456789abcdef0123456789abcdef", Until: now.Add(4500 * time.Millisecond)}
-	return b, id.Device == o.device && method == "POST" && path == "/v1/guest-tokens"
+	return b, id.Device == o.device && request.Method == "POST" && request.Path == "/v1/guest-tokens"
 }
 
 func newGateway(t *testing.T, o demo.GatewayOptions) (*demo.Gateway, *prometheus.Registry) {

@@ -190,7 +190,7 @@ func (j *judge) held() {
 			if s.answer.Rule != may.Rule {
 				rule.failf("%s was refused at %s by %s; it was over %s", s.client.Name, s.stamp.Time, s.answer.Rule, may.Rule)
 			}
-			if least, most := retry(may.until-s.stamp.Checked), retry(may.until-s.stamp.Arrived); s.answer.RetryAfter < least || s.answer.RetryAfter > most {
+			if least, most := retryAfter(may.until-s.stamp.Checked), retryAfter(may.until-s.stamp.Arrived); s.answer.RetryAfter < least || s.answer.RetryAfter > most {
 				rule.failf("%s was told at %s to wait %d s; the block ended %s later", s.client.Name, s.stamp.Time, s.answer.RetryAfter,
 					may.until.Sub(s.stamp.Time))
 			}
@@ -204,8 +204,8 @@ func (j *judge) held() {
 	}
 }
 
-// retry is what Retry-After says about a block that lasts so much longer.
-func retry(left traffic.Time) int {
+// retryAfter is what Retry-After says about a block that lasts so much longer.
+func retryAfter(left traffic.Time) int {
 	const second = traffic.Time(1_000_000)
 	return int(max(1, (left+second-1)/second))
 }

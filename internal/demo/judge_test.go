@@ -62,7 +62,6 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// TestRealTime plays outside of a bubble: by the machine's clock, with its scheduler and its connections.
 // TestBusyMachine: a machine that is too busy at first for anybody to go over the greater limits makes the run longer,
 // not its outcome wrong.
 func TestBusyMachine(t *testing.T) {
@@ -78,6 +77,7 @@ func TestBusyMachine(t *testing.T) {
 	})
 }
 
+// TestRealTime plays outside of a bubble: by the machine's clock, with its scheduler and its connections.
 func TestRealTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 20 s")
@@ -107,7 +107,7 @@ const (
 	decided   = "the truth is decided"
 	refused   = "over-limit sources are refused"
 	nobody    = "nobody else is refused"
-	retry     = "a refusal names the rule"
+	refusal   = "a refusal names the rule"
 	ordinary  = "no ordinary viewer"
 	oneID     = "each block has one id"
 	exactly   = "history has exactly"
@@ -141,8 +141,8 @@ func TestLies(t *testing.T) {
 		{"a page less", world{edit: swap("limit: 30", "limit: 29")}, []string{ordinary, nobody, exactly}},
 		{"a longer window", world{edit: swap("window: 3s", "window: 4s")}, []string{ordinary, exactly}},
 		{"a shorter window", world{edit: swap("window: 3s", "window: 2s")}, []string{exactly}},
-		{"a longer block", world{edit: swap("ttl: 5s", "ttl: 6s")}, []string{nobody, retry}},
-		{"a shorter block", world{edit: swap("ttl: 5s", "ttl: 4s")}, []string{refused, retry}},
+		{"a longer block", world{edit: swap("ttl: 5s", "ttl: 6s")}, []string{nobody, refusal}},
+		{"a shorter block", world{edit: swap("ttl: 5s", "ttl: 4s")}, []string{refused, refusal}},
 		{"a wider key", world{edit: swap("[ip, device]", "[ip]")}, []string{ordinary, exactly}},
 		{"a narrower key", world{edit: swap("key: [ip]", "key: [{field: ip, v6: 128}, device]")}, []string{exactly}},
 		{"addresses, not networks", world{edit: swap("[ip, device]", "[{field: ip, v6: 128}, device]")}, []string{refused, exactly}},

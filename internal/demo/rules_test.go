@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,12 +14,15 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
+// parsed are the documents in the order of the truth's own account of them.
 func parsed(t *testing.T) []rules.Document {
 	t.Helper()
-	documents, err := rules.Parse("rules.yaml", Rules(), rules.Environment{Identity: IdentityMap()})
+	documents, err := rules.ParseFiles([]rules.File{{Name: "rules.yaml", Src: Rules()}}, rules.Environment{Identity: IdentityMap()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	order := RuleIDs()
+	slices.SortFunc(documents, func(a, b rules.Document) int { return slices.Index(order, a.ID) - slices.Index(order, b.ID) })
 	return documents
 }
 
@@ -117,7 +121,8 @@ func TestTruthIsItsOwn(t *testing.T) {
 		}
 		for _, spec := range file.Imports {
 			for _, not := range []string{"/detectors", "/rules", "/ingest", "/history"} {
-				if strings.HasSuffix(strings.Trim(spec.Path.Value, `"`), "weir"+not) {
+				faulty := name == "fault.go" && not == "/rules" // it plays a gate that errs, which is asked about a rules.Target
+				if !faulty && strings.HasSuffix(strings.Trim(spec.Path.Value, `"`), "weir"+not) {
 					t.Errorf("%s imports %s", name, spec.Path.Value)
 				}
 			}

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -182,7 +183,7 @@ func (p *play) phases(ctx context.Context) error {
 	shadow := max(shadowFor, p.o.Duration/5)
 	p.o.Log.Info("demo: the rules watch", "for", shadow, "clients", len(p.actors))
 	p.abuse(ctx, shadow, false)
-	if err := rest(ctx, pauseFor); err != nil {
+	if err := retry.Sleep(ctx, pauseFor); err != nil {
 		return err
 	}
 	if p.o.Promote != nil {
@@ -192,7 +193,7 @@ func (p *play) phases(ctx context.Context) error {
 		}
 		p.answers.Promoted = p.o.Clock()
 	}
-	if err := rest(ctx, settleFor); err != nil {
+	if err := retry.Sleep(ctx, settleFor); err != nil {
 		return err
 	}
 	left := p.o.Duration - shadow - pauseFor - settleFor
@@ -214,7 +215,7 @@ func (p *play) abuse(ctx context.Context, d time.Duration, probe bool) {
 			abusers.Go(func() { a.abuse(ctx, phase, probe) })
 		}
 	}
-	if rest(ctx, d) == nil {
+	if retry.Sleep(ctx, d) == nil {
 		late, cancel := context.WithTimeout(ctx, grace)
 		for _, played := range parts {
 			select {
@@ -237,19 +238,8 @@ func work(ctx, phase context.Context, office []*actor) {
 			people.Go(func() { a.visit(ctx, phase, round, len(office)) })
 		}
 		people.Wait()
-		if rest(phase, window+slack) != nil {
+		if retry.Sleep(phase, window+slack) != nil {
 			return
 		}
-	}
-}
-
-func rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }

@@ -97,8 +97,7 @@ func (s *site) command(name string) *exec.Cmd {
 		return exec.Command(s.programs.nginx, "-c", s.path(name, "/etc/nginx/nginx.conf"), "-e", "stderr",
 			"-g", "daemon off; pid "+filepath.Join(s.dir, "nginx.pid")+";")
 	case "prom/prometheus":
-		return exec.Command(s.programs.prometheus, "--config.file="+s.path(name, "/etc/prometheus/prometheus.yml"),
-			"--storage.tsdb.path="+s.path(name, "/prometheus"), "--web.listen-address="+s.address(name, "9090"))
+		return exec.Command(s.programs.prometheus, append(s.args(name), "--web.listen-address="+s.address(name, "9090"))...)
 	case "grafana/grafana":
 		return nil
 	case "weir", "weir-shipper":

@@ -1,15 +1,10 @@
 package deploy
 
 import (
-	"bytes"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/weirhq/weir/internal/testbed"
 )
@@ -33,60 +28,11 @@ func TestDocumentedNginxIsTheOneThatRuns(t *testing.T) {
 }
 
 func TestPrometheusConfiguration(t *testing.T) {
-	config := filepath.Join(repository, "deploy/prometheus/prometheus.yml")
-	out, err := exec.Command(testbed.Program(t, "promtool"), "check", "config", config).CombinedOutput()
-	if err != nil {
+	s := emptySite(t)
+	s.mount("prometheus")
+	out, err := exec.Command(testbed.Program(t, "promtool"), "check", "config", s.path("prometheus", "/etc/prometheus/prometheus.yml")).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "rules found") {
 		t.Errorf("promtool: %v\n%s", err, out)
-	}
-}
-
-// datasources is a provisioning file of Grafana: grafana.com/docs/grafana/latest/administration/provisioning/#data-sources.
-type datasources struct {
-	APIVersion  int `yaml:"apiVersion"`
-	Datasources []struct {
-		Name, UID, Type, Access, URL string
-		IsDefault                    bool `yaml:"isDefault"`
-		Editable                     bool
-		JSONData                     struct {
-			TimeInterval string `yaml:"timeInterval"`
-		} `yaml:"jsonData"`
-	}
-}
-
-// Grafana is not started here: its files are read, and what they name exists.
-func TestGrafanaFindsPrometheus(t *testing.T) {
-	var provisioned datasources
-	decoder := yaml.NewDecoder(bytes.NewReader(read(t, "deploy/grafana/provisioning/datasources/prometheus.yaml")))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&provisioned); err != nil {
-		t.Fatal(err)
-	}
-	if provisioned.APIVersion != 1 || len(provisioned.Datasources) != 1 {
-		t.Fatalf("got %+v, want one data source", provisioned)
-	}
-	d := provisioned.Datasources[0]
-	if d.Type != "prometheus" || d.Access != "proxy" || !d.IsDefault || d.UID == "" || d.Name == "" {
-		t.Errorf("data source %+v", d)
-	}
-	var scraped struct {
-		Global struct {
-			Interval string `yaml:"scrape_interval"`
-		}
-	}
-	must(t, yaml.Unmarshal(read(t, "deploy/prometheus/prometheus.yml"), &scraped))
-	if _, err := time.ParseDuration(d.JSONData.TimeInterval); err != nil || d.JSONData.TimeInterval != scraped.Global.Interval {
-		t.Errorf("Grafana takes Prometheus to scrape every %q, it does every %q", d.JSONData.TimeInterval, scraped.Global.Interval)
-	}
-	// It is reached by the service's name and the port that its health check asks.
-	check := readComposition(t).Services["prometheus"].HealthCheck.Test
-	port := regexp.MustCompile(`:(\d+)/`).FindStringSubmatch(check[len(check)-1])[1]
-	if d.URL != "http://prometheus:"+port {
-		t.Errorf("the data source is %s, Prometheus listens on port %s", d.URL, port)
-	}
-	for line := range strings.Lines(string(read(t, "deploy/grafana/grafana.ini"))) {
-		if !regexp.MustCompile(`^(\s*|;.*|\[[a-z_.]+\]|[a-z_]+ = \S.*)\n$`).MatchString(line) {
-			t.Errorf("grafana.ini: %q is no section, setting or comment", line)
-		}
 	}
 }
 

@@ -75,7 +75,7 @@ func routed(s *site, output string) error {
 		if err != nil {
 			return err
 		}
-		return contains("\nweir_route_routing_version 2\n")(s, page)
+		return contains("\nweir_route_routing_version{namespace=\"weir\",stream=\"live\"} 2\n")(s, page)
 	})
 	return nil
 }
@@ -138,6 +138,8 @@ func TestTheWalkThroughDeployment(t *testing.T) {
 	s.wantOtherAnswers()
 	s.wantVerdicts()
 	s.wantMetrics()
+	s.wantRules()
+	s.wantReader()
 	s.wantActors()
 }
 
@@ -241,9 +243,11 @@ func (s *site) wantMetrics() {
 				return fmt.Errorf("no target %q among %v", want, seen)
 			}
 		}
-		wanted := []string{`weir_gate_refused_total{rule="guest-token-flood"} > 0`, `weir_build_info{version="` + builtVersion + `"}`}
+		wanted := []string{`weir_gate_decisions_total{decision="refuse",rule="guest-token-flood"} > 0`, `weir_build_info{version="` + builtVersion + `"}`}
 		for _, name := range regexp.MustCompile("`(weir_[a-z_]+)`").FindAllStringSubmatch(string(read(s.t, "docs/deploy.md")), -1) {
-			wanted = append(wanted, `{__name__=~"`+name[1]+`(_count)?"}`)
+			if name[1] != "weir_read" { // the role
+				wanted = append(wanted, `{__name__=~"`+name[1]+`(_count)?"}`)
+			}
 		}
 		for _, promql := range wanted {
 			if found, err := s.query(promql); err != nil || len(found) == 0 {

@@ -20,6 +20,7 @@ import (
 	"github.com/weirhq/weir/internal/story"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -61,13 +62,17 @@ func readBlock(b *block) error {
 }
 
 func environment() rules.Environment {
-	return rules.Environment{Identity: traffic.DefaultIdentityMap()}
+	conditions, err := condition.New()
+	if err != nil {
+		panic(err)
+	}
+	return rules.Environment{Identity: traffic.DefaultIdentityMap(), Conditions: conditions}
 }
 
 // readYAML finds out by its top-level members what a document is, and reads it as such.
 func readYAML(b *block) error {
 	if b.more == "wrong" { // its messages are compared in package rules
-		if _, err := rules.Parse("rule.yaml", []byte(b.text), environment()); err == nil {
+		if _, err := rules.ParseFiles([]rules.File{{Name: "rule.yaml", Src: []byte(b.text)}}, environment()); err == nil {
 			return errors.New("nothing is wrong with this rule")
 		}
 		return nil
@@ -117,6 +122,7 @@ func yamlKinds() []yamlKind {
 	shape := func(*block) error { return nil } // that it is YAML, with members that its program knows, has been seen
 	return []yamlKind{
 		{has("id", "owner", "match"), readRule},
+		{has("kind", "id", "owner", "entries"), readAllowList},
 		{has("story", "timeline"), readStory},
 		{has("services"), readCompose},
 		{has("apiVersion", "kind", "metadata"), shape},
@@ -145,9 +151,17 @@ func readStory(b *block) error {
 }
 
 func readRule(b *block) error {
-	docs, err := rules.Parse("rule.yaml", []byte(b.text), environment())
+	docs, err := rules.ParseFiles([]rules.File{{Name: "rule.yaml", Src: []byte(b.text)}}, environment())
 	if err == nil && len(docs) == 0 {
 		err = errors.New("no rule")
+	}
+	return err
+}
+
+func readAllowList(b *block) error {
+	set, err := rules.ParseSet([]rules.File{{Name: "allow.yaml", Src: []byte(b.text)}}, environment())
+	if err == nil && len(set.AllowLists) == 0 {
+		err = errors.New("no allow list")
 	}
 	return err
 }

@@ -21,13 +21,15 @@ import (
 const aside = "*Beside it:*"
 
 // docs/tour.md walks down the calls: within a section, each function that it names is called by one that the section named
-// before. The first function of a section, and of an item that begins with aside, is where a reader enters.
+// before. The first function of a section, and of an item that begins with aside, is where a reader enters: the program comes to
+// it from main.
 func TestTourFollowsTheCalls(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(repository, "docs", "tour.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	graph := loadCalls(t)
+	graph.start("main in cmd/weir/main.go")
 	walked := 0
 	for _, section := range strings.Split(string(text), "\n## ") {
 		findings, steps := graph.follow(section)
@@ -44,11 +46,12 @@ func TestTourFollowsTheCalls(t *testing.T) {
 
 // A tour that leaves out a step, turns one round, or names what is nowhere is found.
 func TestTourThatLeavesTheCallsIsFound(t *testing.T) {
-	graph := &calls{functions: map[string][]string{"a.go": {"Run", "session.step"}, "b.go": {"session.deliver", "send"}}, edges: map[string][]string{
+	graph := &calls{functions: map[string][]string{"a.go": {"Run", "session.step"}, "b.go": {"session.deliver", "send", "forgotten"}}, edges: map[string][]string{
 		"Run in a.go":             {"session.step in a.go"},
 		"session.step in a.go":    {"session.deliver in b.go"},
 		"session.deliver in b.go": {"send in b.go"},
 	}}
+	graph.start("Run in a.go")
 	for _, test := range []struct {
 		tour  string
 		want  string // a part of the only finding; none if empty
@@ -59,6 +62,9 @@ func TestTourThatLeavesTheCallsIsFound(t *testing.T) {
 		{"- `b.go`: `send()`. `session.deliver()`", "none of the functions named before calls session.deliver()", 0},
 		{"- `a.go`: `Run()`.\n- " + aside + " `b.go`: `send()`", "", 0},
 		{"- `a.go`: `send()`", "no file that the paragraph names has send()", 0},
+		{"- `b.go`: `forgotten()`", "the program never comes to forgotten() of b.go", 0},
+		{"- `a.go`: `Run()`.\n- " + aside + " `a.go`: `session.step()`", "is nothing beside the way, Run in a.go calls it", 0},
+		{"- `a.go`: `Run()`.\n- " + aside + " `b.go`: `forgotten()`", "the program never comes to forgotten() of b.go", 0},
 	} {
 		findings, steps := graph.follow(test.tour)
 		if steps != test.steps || (len(findings) == 0) != (test.want == "") || len(findings) > 0 && !strings.Contains(findings[0], test.want) {
@@ -71,6 +77,20 @@ func TestTourThatLeavesTheCallsIsFound(t *testing.T) {
 type calls struct {
 	functions map[string][]string // by file
 	edges     map[string][]string
+	reached   map[string]bool // from where the program starts
+}
+
+// start finds what the program comes to from a function.
+func (c *calls) start(from string) {
+	c.reached = map[string]bool{from: true}
+	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
+		for _, next := range c.edges[queue[0]] {
+			if !c.reached[next] {
+				c.reached[next] = true
+				queue = append(queue, next)
+			}
+		}
+	}
 }
 
 // follow walks through a section. steps is how many of its functions were reached by a call.
@@ -91,8 +111,12 @@ func (c *calls) follow(section string) (findings []string, steps int) {
 			name := m[1] + " in " + files[at]
 			switch {
 			case slices.Contains(before, name):
+			case enter && c.callerOf(name, before) != "":
+				findings = append(findings, fmt.Sprintf("%s() of %s is nothing beside the way, %s calls it", m[1], files[at], c.callerOf(name, before)))
+			case enter && !c.reached[name]:
+				findings = append(findings, fmt.Sprintf("the program never comes to %s() of %s", m[1], files[at]))
 			case enter:
-			case slices.ContainsFunc(before, func(caller string) bool { return slices.Contains(c.edges[caller], name) }):
+			case c.callerOf(name, before) != "":
 				steps++
 			default:
 				findings = append(findings, fmt.Sprintf("none of the functions named before calls %s() of %s%s", m[1], files[at], c.way(before, name)))
@@ -101,6 +125,15 @@ func (c *calls) follow(section string) (findings []string, steps int) {
 		}
 	}
 	return findings, steps
+}
+
+// callerOf is the first of some functions that calls the named one, "" for none.
+func (c *calls) callerOf(name string, before []string) string {
+	at := slices.IndexFunc(before, func(caller string) bool { return slices.Contains(c.edges[caller], name) })
+	if at < 0 {
+		return ""
+	}
+	return before[at]
 }
 
 // way tells whoever writes the tour how to get there: the shortest chain of calls from one of the functions.

@@ -72,6 +72,8 @@ func (s *session) treatOne(words []string) (treatment, error) {
 		return treatDemo(words)
 	case isWeir(words, "run"), isWeir(words, "gate"):
 		return startIt, nil
+	case isWeir(words, "dashboards") && slices.Contains(words, "push"):
+		return leaveIt, nil // into somebody's Grafana; cmd/weir tries it on one that speaks its API
 	case isWeir(words):
 		return runIt, nil
 	case words[0] == "export":

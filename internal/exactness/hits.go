@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,7 +14,7 @@ import (
 
 // Hit is what history says of one episode.
 type Hit struct {
-	Source      string // rule/lineage subject
+	Source      string // rule/lineage subject, and candidate where its limit was on trial
 	Closed      bool
 	First, Last time.Time
 	Events      int64
@@ -22,13 +23,18 @@ type Hit struct {
 // ReadHits reads the episodes of the live stream from history. Those that were joined to others are none.
 func (s *Stream) ReadHits(ctx context.Context) ([]Hit, error) {
 	var out []Hit
-	err := s.Query(ctx, `SELECT rule, lineage, subject, phase = 3, first, last, events FROM {ns}.hits WHERE stream = 'live' AND phase <> 4`,
+	err := s.Query(ctx, `SELECT rule, lineage, subject, '' AS kind, phase = 3, first, last, events FROM {ns}.hits WHERE stream = 'live' AND phase <> 4
+		UNION ALL
+		SELECT rule, lineage, subject, kind, phase = 3, first, last, events FROM {ns}.hits_beside WHERE stream = 'live' AND phase <> 4`,
 		func(rows pgx.Rows) error {
 			var h Hit
-			var rule, subject string
+			var rule, subject, kind string
 			var lineage int
-			err := rows.Scan(&rule, &lineage, &subject, &h.Closed, &h.First, &h.Last, &h.Events)
+			err := rows.Scan(&rule, &lineage, &subject, &kind, &h.Closed, &h.First, &h.Last, &h.Events)
 			h.Source = sourceName(rule, lineage, subject)
+			if kind != "" {
+				h.Source += " " + kind
+			}
 			out = append(out, h)
 			return err
 		})
@@ -43,7 +49,11 @@ func sourceName(rule string, lineage int, subject string) string {
 type expected struct {
 	episodes []oracle.Episode
 	inOrder  bool // all of its events came from one source partition, so counts and bounds are exact
+	free     bool // events of several partitions came around a promotion: where one episode ends and the next begins is in their order
 }
+
+// trial is what the name of a source has where its limit was on trial.
+const trial = " candidate"
 
 // Expectations are what history must say, by rule, lineage and subject.
 type Expectations map[string]expected
@@ -51,37 +61,88 @@ type Expectations map[string]expected
 // Expected runs the oracle of the sliding log over the keyed log after the fence. It takes for granted that no event is
 // late: each source partition of the load is in order, and none stalls for long.
 func (l *Logs) Expected() Expectations {
-	type window struct {
-		events  []oracle.Event
-		sources map[int]bool
-		size    time.Duration
-	}
 	windows := map[string]*window{}
+	feed := func(name string, k *oracle.Keyed, r *rule, limit int, onTrial bool) {
+		w, ok := windows[name]
+		if !ok {
+			w = &window{sources: map[int]bool{}, size: r.Window}
+			windows[name] = w
+		}
+		w.sources[k.Source] = true
+		w.events = append(w.events, oracle.Event{Time: k.Time, Source: k.Source, Offset: k.Offset, Limit: limit, Trial: onTrial})
+	}
 	for _, records := range l.fenced {
 		for _, k := range records {
-			for _, i := range k.Rules {
+			for n, i := range k.Rules {
 				if i >= len(l.routings[k.Version].Rules) {
 					continue // JudgeRouting has told
 				}
 				r := &l.routings[k.Version].Rules[i]
 				name := sourceName(r.ID, r.Lineage, r.subject(k.IP, k.Device, k.User))
-				w, ok := windows[name]
-				if !ok {
-					w = &window{sources: map[int]bool{}, size: r.Window}
-					windows[name] = w
+				tier := 0
+				if n < len(k.Tiers) {
+					tier = k.Tiers[n]
 				}
-				w.sources[k.Source] = true
-				w.events = append(w.events, oracle.Event{Time: k.Time, Source: k.Source, Offset: k.Offset, Limit: r.Limit})
+				feed(name, &k, r, r.limitAt(k.Time, tier, r.Limit), r.Pending)
+				if r.Candidate != nil && !r.Pending {
+					feed(name+besideMark, &k, r, r.limitAt(k.Time, tier, r.Candidate.Limit), true)
+				}
 			}
 		}
 	}
 	out := Expectations{}
 	for name, w := range windows {
-		if e := oracle.Sliding(w.events, w.size.Microseconds(), (24 * time.Hour).Microseconds()); len(e) > 0 {
-			out[name] = expected{episodes: e, inOrder: len(w.sources) == 1}
+		for _, e := range oracle.Sliding(w.events, w.size.Microseconds(), (24 * time.Hour).Microseconds()) {
+			source := strings.TrimSuffix(name, besideMark)
+			if e.Trial {
+				source += trial
+			}
+			of := out[source]
+			of.episodes, of.inOrder = append(of.episodes, e), len(w.sources) == 1
+			out[source] = of
+		}
+		if len(w.sources) > 1 && w.switches() {
+			out[name], out[name+trial] = expected{free: true}, expected{free: true}
 		}
 	}
 	return out
+}
+
+// window is all that feeds one window of one key.
+type window struct {
+	events  []oracle.Event
+	sources map[int]bool
+	size    time.Duration
+}
+
+// switches reports whether the window was on trial at first and then not.
+func (w *window) switches() bool {
+	return slices.ContainsFunc(w.events, func(e oracle.Event) bool { return e.Trial != w.events[0].Trial })
+}
+
+// besideMark tells the window of a candidate from that of its rule, whose lineage it has.
+const besideMark = " (beside)"
+
+// limitAt is the limit of an event at a time, in a tier, of which 0 is none, where the rule's own would be limit: a candidate differs in
+// that alone.
+func (r *rule) limitAt(at int64, tier, limit int) int {
+	if tier > 0 && tier <= len(r.Tiers) { // JudgeRouting tells of others
+		limit = r.Tiers[tier-1].Limit
+	}
+	if r.Raised != nil && at < r.Raised.Until.UnixMicro() {
+		return max(limit, r.Raised.Limit)
+	}
+	return limit
+}
+
+// Count is how many sources' names end so.
+func (want Expectations) Count(suffix string) (n int) {
+	for name := range want {
+		if strings.HasSuffix(name, suffix) {
+			n++
+		}
+	}
+	return n
 }
 
 // Hits is the verdict over history.
@@ -115,6 +176,7 @@ func (want Expectations) Judge(got []Hit) Hits {
 		hits := bySource[name]
 		slices.SortFunc(hits, func(a, b Hit) int { return a.First.Compare(b.First) })
 		switch n := len(hits) - len(w.episodes); {
+		case w.free:
 		case n != 0:
 			v.Lost += max(0, -n)
 			v.Extra += max(0, n)

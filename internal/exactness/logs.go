@@ -26,6 +26,14 @@ type Logs struct {
 // routing is the published part of a routing version that the judges need.
 type routing struct {
 	Rules []rule `json:"rules"`
+	Allow []struct {
+		ID      string `json:"id"`
+		Entries []struct {
+			Kind  string    `json:"kind"`
+			Value string    `json:"value"`
+			Until time.Time `json:"until"`
+		} `json:"entries"`
+	} `json:"allow"`
 }
 
 type rule struct {
@@ -38,7 +46,20 @@ type rule struct {
 	Key []struct {
 		Field string `json:"field"`
 	} `json:"key"`
-	Limit    int           `json:"limit"`
+	Limit   int  `json:"limit"`
+	Pending bool `json:"pending"`
+	Raised  *struct {
+		Limit int       `json:"limit"`
+		Until time.Time `json:"until"`
+	} `json:"raised"`
+	Candidate *struct {
+		Limit int `json:"limit"`
+	} `json:"candidate"`
+	Allow []string `json:"allow"`
+	Tiers []struct {
+		When  string `json:"when"`
+		Limit int    `json:"limit"`
+	} `json:"tiers"`
 	Window   time.Duration `json:"window"`
 	Lateness time.Duration `json:"lateness"`
 }

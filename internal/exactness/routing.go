@@ -3,7 +3,9 @@ package exactness
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirhq/weir/internal/oracle"
 )
@@ -70,7 +72,7 @@ func (j *routingJudge) compareRepeats(q int) {
 			continue // it came out of order, and will be missed
 		}
 		first := j.queues[q][k.Source][at]
-		if first.Version != k.Version || first.Time != k.Time || first.Prev != k.Prev || !slices.Equal(first.Rules, k.Rules) {
+		if first.Version != k.Version || first.Time != k.Time || first.Prev != k.Prev || !slices.Equal(first.Rules, k.Rules) || !slices.Equal(first.Tiers, k.Tiers) {
 			j.wrong("source %d offset %d on keyed %d came as %+v and as %+v", k.Source, k.Offset, q, first, k)
 		}
 	}
@@ -110,19 +112,21 @@ func (j *routingJudge) event(p int, o int64, e *Event, before int64) int64 {
 			j.wrong("source %d offset %d (%s) is missing on keyed %d", p, o, e.ID, q)
 			continue
 		}
-		j.compare(q, e, &k, rules)
+		j.compare(q, e, &k, rules, j.l.tiers(e, version, rules))
 	}
 	j.Extra += len(got)
 	return version
 }
 
-func (j *routingJudge) compare(q int, e *Event, k *oracle.Keyed, rules []int) {
+func (j *routingJudge) compare(q int, e *Event, k *oracle.Keyed, rules, tiers []int) {
 	at, err := e.micros()
 	switch {
 	case err != nil:
 		j.wrong("%v", err)
 	case !slices.Equal(k.Rules, rules):
 		j.wrong("source %d offset %d on keyed %d: rules %v, want %v", k.Source, k.Offset, q, k.Rules, rules)
+	case !slices.Equal(k.Tiers, tiers):
+		j.wrong("source %d offset %d on keyed %d: tiers %v, want %v", k.Source, k.Offset, q, k.Tiers, tiers)
 	case k.Time != at:
 		j.wrong("source %d offset %d: time %d, want %d", k.Source, k.Offset, k.Time, at)
 	case k.Device != e.Device || k.User != e.User || k.IP.String() != e.IP:
@@ -136,13 +140,47 @@ func (l *Logs) route(e *Event, version int64) map[int][]int {
 	rules := l.routings[version].Rules
 	for i := range rules {
 		r := &rules[i]
-		if !r.watches(e) {
+		if !r.watches(e) || l.allowed(e, version, r) {
 			continue
 		}
 		q := oracle.Dimension(l.secret, r.Key[0].Field, e.value(r.Key[0].Field), len(l.keyed))
 		out[q] = append(out[q], i)
 	}
 	return out
+}
+
+// tiers says by which limit an event is judged under each of rules; none where it is each rule's own.
+func (l *Logs) tiers(e *Event, version int64, rules []int) []int {
+	out, any := make([]int, len(rules)), false
+	for i, at := range rules {
+		for n, t := range l.routings[version].Rules[at].Tiers {
+			if device, ok := strings.CutPrefix(t.When, "event.device == "); !ok || device != strconv.Quote(e.Device) {
+				continue
+			}
+			out[i], any = n+1, true
+			break
+		}
+	}
+	if !any {
+		return nil
+	}
+	return out
+}
+
+// allowed reports whether a list that the rule names lets the event's address pass at its time.
+func (l *Logs) allowed(e *Event, version int64, r *rule) bool {
+	at, _ := time.Parse(time.RFC3339Nano, e.Time) // compare tells of one that is none
+	for _, list := range l.routings[version].Allow {
+		if !slices.Contains(r.Allow, list.ID) {
+			continue
+		}
+		for _, entry := range list.Entries {
+			if entry.Kind == "cidr" && entry.Value == e.IP+"/32" && (entry.Until.IsZero() || at.Before(entry.Until)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // watches reports whether the rule matches the event and finds its key in it.

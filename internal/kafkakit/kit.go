@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -50,6 +51,15 @@ func NewFaulty(t *testing.T, brokers int, opts ...kfake.Opt) (*Kit, *kfake.Clust
 	}
 	t.Cleanup(cluster.Close)
 	return kitFor(t, cluster.ListenAddrs()), cluster
+}
+
+// Bench connects to the real brokers of the environment: a benchmark of an embedded one, in the same process, measures that.
+func Bench(b *testing.B) *Kit {
+	b.Helper()
+	if os.Getenv(testbed.KafkaKind.Env()) == "" {
+		b.Skip("needs " + testbed.KafkaKind.Env())
+	}
+	return kitFor(b, testbed.Kafka(b))
 }
 
 // checkLeaks fails the test if goroutines are left over when all its clean-ups have run.
@@ -225,19 +235,21 @@ func (kit *Kit) Grow(topic string, n int) {
 	}
 }
 
-// PutAborted appends values to partition 0 in a transaction that is then aborted.
-func (kit *Kit) PutAborted(topic string, values ...string) {
+// Transact appends values to partition 0 in a transaction, and commits or aborts it.
+func (kit *Kit) Transact(topic string, commit bool, values ...string) {
 	kit.T.Helper()
-	client := kit.producer(kgo.TransactionalID(topic+".aborted"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	client := kit.producer(kgo.TransactionalID(topic+".transactions"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	defer client.Close()
+	records := make([]*kgo.Record, len(values))
+	for i, v := range values {
+		records[i] = &kgo.Record{Topic: topic, Value: []byte(v)}
+	}
 	err := client.BeginTransaction()
-	for _, v := range values {
-		if err == nil {
-			err = client.ProduceSync(kit.Ctx, &kgo.Record{Topic: topic, Value: []byte(v)}).FirstErr()
-		}
+	if err == nil {
+		err = client.ProduceSync(kit.Ctx, records...).FirstErr()
 	}
 	if err == nil {
-		err = client.EndTransaction(kit.Ctx, kgo.TryAbort)
+		err = client.EndTransaction(kit.Ctx, kgo.TransactionEndTry(commit))
 	}
 	if err != nil {
 		kit.T.Fatal(err)

@@ -54,21 +54,16 @@ type abuserHeap []*abuser
 
 var _ heap.Interface = (*abuserHeap)(nil)
 
-// Len is the number of abusers.
 func (h abuserHeap) Len() int { return len(h) }
 
-// Less orders by time, then by number.
 func (h abuserHeap) Less(i, j int) bool {
 	return h[i].next < h[j].next || h[i].next == h[j].next && h[i].number < h[j].number
 }
 
-// Swap swaps.
 func (h abuserHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 
-// Push adds an abuser.
 func (h *abuserHeap) Push(x any) { *h = append(*h, x.(*abuser)) }
 
-// Pop takes the last one away.
 func (h *abuserHeap) Pop() any {
 	last := len(*h) - 1
 	x := (*h)[last]

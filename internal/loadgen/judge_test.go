@@ -14,14 +14,14 @@ import (
 
 func TestWatchesAsRulesDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		segment := rapid.SampledFrom([]string{"a", "b", "ab", "{x}", "{x}y", "*"})
+		segment := rapid.SampledFrom([]string{"a", "b", "ab", "a.b", ".b", "{x}", "{x}y", "*"})
 		join := func(what string) (s string) {
 			for _, part := range rapid.SliceOfN(segment, 0, 4).Draw(t, what) {
 				s += "/" + part
 			}
 			return s
 		}
-		m := rules.Match{Path: join("pattern") + rapid.SampledFrom([]string{"", "", "/", "*", "/a*"}).Draw(t, "end")}
+		m := rules.Match{Path: join("pattern") + rapid.SampledFrom([]string{"", "", "/", "*", "/a*", "/*.b"}).Draw(t, "end")}
 		m.Methods = rapid.SliceOfN(rapid.SampledFrom([]string{"GET", "POST"}), 0, 2).Draw(t, "methods")
 		d := rules.Document{ID: "a", Owner: "b", Match: m, Key: []traffic.KeyField{{Field: traffic.FieldUser}}, Window: time.Minute,
 			Missing: rules.MissingSkip, MaxLag: time.Minute}
@@ -29,7 +29,7 @@ func TestWatchesAsRulesDo(t *testing.T) {
 			t.Skip("no rule has this match")
 		}
 		c := Call{Method: rapid.SampledFrom([]string{"GET", "POST", "get"}).Draw(t, "method"), Path: join("path") + rapid.SampledFrom([]string{"", "", "/"}).Draw(t, "slash")}
-		if got, want := watches(&m, &c), m.Reaches(c.Method, c.Path); got != want {
+		if got, want := watches(&m, &c), m.Reaches(&rules.Target{Method: c.Method, Path: c.Path}); got != want {
 			t.Fatalf("%+v of %+v: %v, rules say %v", c, m, got, want)
 		}
 	})

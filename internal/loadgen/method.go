@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirhq/weir/internal/oracle"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
 // What docs/windows.md says of sizes.
@@ -20,9 +21,10 @@ type method struct {
 	definition oracle.Definition
 	// exact: where a source's events came in order, history's episodes are those of definition.
 	exact bool
-	// anyOrder: who is over certain is in history in whatever order the events came, and an event less makes nobody over.
+	// anyOrder: a source that is over by certain is in history in whatever order its events came, and without one of them none
+	// is over that was not.
 	anyOrder bool
-	// certain is what history cannot miss; the zero value stands for definition.
+	// certain is what history cannot miss: definition, or less where that is not exact.
 	certain oracle.Definition
 	// within: certain counts only so long after the beginning of a window of the clock; 0: all the time.
 	within int64
@@ -34,6 +36,19 @@ type method struct {
 
 // methodOf chooses the method for a rule; without one, the reason is told.
 func methodOf(r *Rule) (m method, reason string) {
+	distinct := r.Count.Distinct
+	if !traffic.IdentityKey(r.Key) || len(r.Count.Tuple) > 0 || distinct != nil && !distinct.OfIdentity() {
+		return method{}, "a load is judged by identities: there is no oracle for a key or count of other fields"
+	}
+	if w := &r.Match; len(w.Paths)+len(w.Except)+len(w.Hosts)+len(w.Routes)+len(w.Statuses) > 0 {
+		return method{}, "there is no oracle for a match by more than method and path"
+	}
+	if r.Match.When != "" || len(r.Tiers) > 0 {
+		return method{}, "there is no oracle for conditions"
+	}
+	if len(r.Allow) > 0 {
+		return method{}, "there is no oracle for allow lists"
+	}
 	m.limit = int64(r.Limit)
 	m.greatest = m.limit
 	for _, before := range r.Limits {

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"time"
 
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -60,7 +61,7 @@ func Run(ctx context.Context, o RunOptions) (Outcome, error) {
 				return r.out, err
 			}
 		}
-		if o.Paced && r.more && len(r.chunk) < maxChunk && r.wait(ctx, max(begun+chunkEvery, r.pending.Sent)) != nil {
+		if o.Paced && r.more && len(r.chunk) < maxChunk && retry.Sleep(ctx, max(begun+chunkEvery, r.pending.Sent)-r.elapsed()) != nil {
 			break
 		}
 	}
@@ -100,18 +101,6 @@ func (r *runner) gather() bool {
 		from = end
 	}
 	return len(r.chunk) > 0
-}
-
-// wait waits until the load is so far.
-func (r *runner) wait(ctx context.Context, until time.Duration) error {
-	timer := time.NewTimer(until - r.elapsed())
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // send announces the chunk, sends it and writes down what became of it.

@@ -59,7 +59,7 @@ func (x *Expectation) idle(c *Comparison) string {
 		return "its key does not tell the load from other traffic"
 	case x.Valueless > 0 && count.Sum != "":
 		return fmt.Sprintf("no event of a load carries %s, which it adds up", count.Sum)
-	case x.Valueless > 0:
+	case x.Valueless > 0 && count.Distinct != nil:
 		return fmt.Sprintf("no event of the load carries the %s that it counts", count.Distinct.Field)
 	}
 	return "it counts no event of the load"

@@ -36,12 +36,15 @@ func watchesPath(pattern, path string) bool {
 		return false
 	}
 	for i, w := range want {
-		param := strings.HasPrefix(w, "{") && strings.HasSuffix(w, "}")
+		last := i == len(want)-1
+		param := strings.HasPrefix(w, "{") && strings.HasSuffix(w, "}") || w == "*"
+		end, ended := strings.CutPrefix(w, "*") // *.php, of the last one
 		switch {
 		case param && got[i] == "":
 			return false
 		case param, w == got[i]:
-		case open && i == len(want)-1 && strings.HasPrefix(got[i], w):
+		case open && last && strings.HasPrefix(got[i], w):
+		case ended && last && strings.HasSuffix(got[i], end):
 		default:
 			return false
 		}

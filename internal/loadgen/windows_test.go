@@ -98,7 +98,7 @@ func detected(t testing.TB, truth *Truth, v rules.Version, partitions int) []Fou
 		if v.Count.Distinct != nil {
 			fields = append(fields, *v.Count.Distinct)
 		}
-		if _, missing := traffic.MakeSubject(&id, fields); missing > 0 || v.Count.Sum != "" || !v.Match.Reaches(e.Method, e.Path) {
+		if _, missing := traffic.MakeSubject(&id, fields); missing > 0 || v.Count.Sum != "" || !v.Match.Reaches(&rules.Target{Method: e.Method, Path: e.Path}) {
 			return // ROUTE leaves it out
 		}
 		h := fnv.New32a()
@@ -264,11 +264,20 @@ func TestWhatIsNotJudgedSaysWhy(t *testing.T) {
 	truth := truthOf(t, settings(9))
 	unknown := counting{rules.AlgorithmSliding, rules.CountEvents, false}.rule(t)
 	unknown.Algorithm = "tiers"
+	with := func(change func(*rules.Version)) rules.Version {
+		v := counting{rules.AlgorithmSliding, rules.CountEvents, false}.rule(t)
+		change(&v)
+		return v
+	}
 	for _, tc := range []struct {
 		rule rules.Version
 		want string
 	}{
 		{unknown, "there is no oracle for algorithm tiers"},
+		{with(func(v *rules.Version) { v.Match.Hosts = []string{"api.test"} }), "there is no oracle for a match by more than method and path"},
+		{with(func(v *rules.Version) { v.Match.When = "event.status == 401" }), "there is no oracle for conditions"},
+		{with(func(v *rules.Version) { v.Tiers = []rules.Tier{{When: "event.status == 401", Limit: 9}} }), "there is no oracle for conditions"},
+		{with(func(v *rules.Version) { v.Allow = []string{"office"} }), "there is no oracle for allow lists"},
 		{parseRule(t, "id: a\nowner: b\nmatch: {path: /elsewhere}\nkey: [ip]\nlimit: 3\nwindow: 10s\n"), "it counts no event of the load"},
 		{parseRule(t, "id: a\nowner: b\nmatch: {}\nkey: []\nlimit: 3\nwindow: 10s\n"), "its key does not tell the load from other traffic"},
 		{parseRule(t, "id: a\nowner: b\nmatch: {}\nkey: [ip]\nlimit: 3\nwindow: 10s\nalgorithm: fixed\ncount: {distinct: api_key}\n"), "no event of the load carries the api_key that it counts"},

@@ -117,7 +117,7 @@ func parsed(t testing.TB, text string) *Truth {
 
 func parseRule(t testing.TB, yaml string) rules.Version {
 	t.Helper()
-	docs, err := rules.Parse("rule.yaml", []byte(yaml), rules.Environment{Identity: traffic.DefaultIdentityMap()})
+	docs, err := rules.ParseFiles([]rules.File{{Name: "rule.yaml", Src: []byte(yaml)}}, rules.Environment{Identity: traffic.DefaultIdentityMap()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -172,7 +172,7 @@ func (d *Directory) Erase(ctx context.Context, made ...string) error {
 
 func erase(ctx context.Context, path string) error {
 	if _, err := os.Stat(filepath.Join(path, lockFile)); err == nil {
-		lock, err := awaitLock(ctx, path, stopPatience)
+		lock, err := awaitLock(ctx, path, stopTimeout)
 		if err != nil {
 			return err
 		}

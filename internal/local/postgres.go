@@ -45,8 +45,8 @@ type Postgres struct {
 }
 
 const (
-	// stopPatience is how long an ending server is waited for.
-	stopPatience = 20 * time.Second
+	// stopTimeout bounds the wait for a server that is ending.
+	stopTimeout = 20 * time.Second
 	// superuser is the role in a server's URL.
 	superuser = "weir"
 )
@@ -111,7 +111,7 @@ func (p *Postgres) prepare(ctx context.Context, o PostgresOptions) (*os.File, er
 	if err := p.account.give(p.dir); err != nil {
 		return nil, fileError(p.dir, err)
 	}
-	lock, err := awaitLock(ctx, p.dir, stopPatience)
+	lock, err := awaitLock(ctx, p.dir, stopTimeout)
 	if err != nil {
 		return nil, err
 	}

@@ -158,7 +158,7 @@ func stopStray(ctx context.Context, dir string) error {
 	if err := process.Signal(os.Interrupt); err != nil {
 		return fmt.Errorf("PostgreSQL in %s is still running as process %d and cannot be stopped: %w", dir, pid, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, stopPatience)
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

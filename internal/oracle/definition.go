@@ -20,10 +20,10 @@ type Judged struct {
 	Answer
 }
 
-// Sorted puts steps in order of time; those of one time by their limits, and then as they came.
+// Sorted puts steps in order of time; those of one time by their limits, the greatest first, and then as they came.
 func Sorted(steps []Step) []Step {
 	return slices.SortedStableFunc(slices.Values(steps), func(a, b Step) int {
-		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Limit, b.Limit))
+		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(b.Limit, a.Limit))
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Keyed is a record of the keyed log, read from the documented layout of formats 1 to 4.
+// Keyed is a record of the keyed log, read from the documented layout of formats 1 to 5.
 type Keyed struct {
 	Kind          byte // 1 event, 2 tick, 3 loss
 	Generation    uint64
@@ -16,7 +16,9 @@ type Keyed struct {
 	Progress      int64
 	Version       int64
 	Rules         []int
-	Units         []int64 // what the event adds under each of Rules; none: one
+	Units         []int64        // what the event adds under each of Rules; none: one
+	Tiers         []int          // by which limit it is judged under each of Rules; none: the rule's own
+	Extra         map[int]string // values beside the identity, by the routing version's extra fields
 	IP            netip.Addr
 	Device, User  string
 	APIKey, Other string
@@ -28,8 +30,8 @@ var errShort = errors.New("keyed record ends early")
 
 // ReadKeyed takes a record apart.
 func ReadKeyed(b []byte) (Keyed, error) {
-	if len(b) < 2 || b[0] < 1 || b[0] > 4 {
-		return Keyed{}, errors.New("not a keyed record of formats 1 to 4")
+	if len(b) < 2 || b[0] < 1 || b[0] > 5 {
+		return Keyed{}, errors.New("not a keyed record of formats 1 to 5")
 	}
 	k := Keyed{Kind: b[1]}
 	format := b[0]
@@ -71,26 +73,7 @@ func ReadKeyed(b []byte) (Keyed, error) {
 	}
 	k.Time = s()
 	if k.Kind == 1 {
-		k.Progress, k.Version = s(), int64(u())
-		at := 0
-		for n := u(); n > 0 && !bad; n-- {
-			at += int(u())
-			k.Rules = append(k.Rules, at)
-		}
-		if format >= 2 && u() == 1 {
-			for range k.Rules {
-				k.Units = append(k.Units, int64(u()))
-			}
-		}
-		mask := u()
-		if mask&1 != 0 {
-			k.IP, _ = netip.AddrFromSlice(text())
-		}
-		for i, to := range []*string{&k.Device, &k.User, &k.APIKey, &k.Other} {
-			if mask&(2<<i) != 0 {
-				*to = string(text())
-			}
-		}
+		k.readEvent(format, &bad, u, s, text)
 	}
 	if k.Kind == 2 {
 		k.Idle, k.Clock = u() == 1, s()
@@ -99,6 +82,45 @@ func ReadKeyed(b []byte) (Keyed, error) {
 		return Keyed{}, errShort
 	}
 	return k, nil
+}
+
+// readEvent reads what only events have.
+func (k *Keyed) readEvent(format byte, bad *bool, u func() uint64, s func() int64, text func() []byte) {
+	k.Progress, k.Version = s(), int64(u())
+	at := 0
+	for n := u(); n > 0 && !*bad; n-- {
+		at += int(u())
+		k.Rules = append(k.Rules, at)
+	}
+	if format >= 2 && u() == 1 {
+		for range k.Rules {
+			k.Units = append(k.Units, int64(u()))
+		}
+	}
+	if format >= 5 {
+		if u() == 1 {
+			for range k.Rules {
+				k.Tiers = append(k.Tiers, int(u()))
+			}
+		}
+		index := 0
+		for n := u(); n > 0 && !*bad; n-- {
+			index += int(u())
+			if k.Extra == nil {
+				k.Extra = map[int]string{}
+			}
+			k.Extra[index] = string(text())
+		}
+	}
+	mask := u()
+	if mask&1 != 0 {
+		k.IP, _ = netip.AddrFromSlice(text())
+	}
+	for i, to := range []*string{&k.Device, &k.User, &k.APIKey, &k.Other} {
+		if mask&(2<<i) != 0 {
+			*to = string(text())
+		}
+	}
 }
 
 // Fence keeps, of one keyed partition's event records in log order, those that count: per source partition only a

@@ -13,20 +13,24 @@ type Event struct {
 	Source int
 	Offset int64
 	Limit  int
+	Trial  bool // its limit is on trial: over it is over in trial episodes only
 }
 
 // Episode is a run of over events, each less than a window after the one before.
 type Episode struct {
 	First, Last int64 // times of the first and the last over event
 	Count       int64 // events from the first to the last over event, both included
+	Trial       bool
 }
 
 // Sliding gives the episodes of one key under the sliding log: an event is over when more than its limit events lie in
-// (time-window, time], of those that come before it in (time, limit, source, offset) order or are it. An episode that has
-// lasted maxEpisode is cut: the next over event opens another.
+// (time-window, time], of those that come before it in the order of time or are it; of one time, the greatest limit comes
+// first, then it goes by source and offset. An episode that has
+// lasted maxEpisode is cut: the next over event opens another. Where a limit is no longer on trial, the next event over it opens
+// another, too, which an event on trial that comes late has no part in.
 func Sliding(events []Event, window, maxEpisode int64) []Episode {
 	sorted := slices.SortedFunc(slices.Values(events), func(a, b Event) int {
-		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Offset, b.Offset))
+		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(b.Limit, a.Limit), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Offset, b.Offset))
 	})
 	var out []Episode
 	firstIndex, lastIndex, oldest := 0, 0, 0
@@ -37,8 +41,12 @@ func Sliding(events []Event, window, maxEpisode int64) []Episode {
 		if inWindow := i - oldest + 1; inWindow <= e.Limit {
 			continue
 		}
-		if len(out) == 0 || e.Time >= sorted[lastIndex].Time+window || e.Time >= sorted[firstIndex].Time+maxEpisode {
-			out = append(out, Episode{First: e.Time})
+		running := len(out) > 0 && e.Time < sorted[lastIndex].Time+window && e.Time < sorted[firstIndex].Time+maxEpisode
+		if running && e.Trial && !out[len(out)-1].Trial {
+			continue
+		}
+		if !running || e.Trial != out[len(out)-1].Trial {
+			out = append(out, Episode{First: e.Time, Trial: e.Trial})
 			firstIndex = i
 		}
 		lastIndex = i

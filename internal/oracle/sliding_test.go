@@ -11,7 +11,7 @@ import (
 // byDefinition is Sliding as its comment says it: each window is counted anew.
 func byDefinition(events []Event, window, maxEpisode int64) []Episode {
 	sorted := slices.SortedFunc(slices.Values(events), func(a, b Event) int {
-		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Offset, b.Offset))
+		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(b.Limit, a.Limit), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Offset, b.Offset))
 	})
 	var out []Episode
 	first, last := 0, 0

@@ -12,7 +12,7 @@
 //	go test ./internal/order -rapid.checks=10000
 //
 // To see that the properties find what they are for, carry an event that comes late forward to its key's newest time, in
-// any algorithm: give slidingCounter.add and bucket.pourInto the greater of the event's time and the cell's, or count the
+// any algorithm: give slidingCounter.add and bucket.pour the greater of the event's time and the cell's, or count the
 // event in the window of firstSeen that is open when it lies before its start. TestFlaggedIsTrulyOver then fails well within
 // 1,000 cases (-rapid.checks=1000), for events, sums and distinct values alike.
 package order

@@ -127,7 +127,12 @@ func (d *driver) fold() {
 func (d *driver) restore() {
 	d.fold()
 	d.before += d.p.Counts().Late
-	p, err := detectors.Restore(d.cfg, d.p.Snapshot(nil))
+	e := d.p.BeginSnapshot()
+	for !e.Next(1 << 30) {
+		continue
+	}
+	raw := e.Take(nil)
+	p, err := detectors.RestoreFrom(d.cfg, int64(len(raw)), func() ([]byte, error) { return raw, nil })
 	if err != nil {
 		d.t.Fatal(err)
 	}

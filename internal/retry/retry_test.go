@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -51,6 +52,42 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
+func TestDoTriesUntilItWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		tries := 0
+		err := Do(t.Context(), slog.New(slog.NewTextHandler(&out, nil)), "waiting for it", func(context.Context) error {
+			if tries++; tries < 4 {
+				return errors.New("refused")
+			}
+			return nil
+		})
+		if err != nil || tries != 4 || strings.Count(out.String(), "waiting for it") != 1 {
+			t.Errorf("%v after %d tries; logged\n%s", err, tries, out.String())
+		}
+	})
+}
+
+// The reason is what was wrong while there was time, not that the last try was cut short.
+func TestDoSaysWhatIsWrongWhenTimeRunsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var out bytes.Buffer
+		tries := 0
+		err := Do(ctx, slog.New(slog.NewTextHandler(&out, nil)), "waiting for it", func(ctx context.Context) error {
+			if tries++; tries < 4 {
+				return errors.New("refused")
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if err == nil || err.Error() != "refused" || strings.Contains(out.String(), "deadline") {
+			t.Errorf("got %v, want what was refused; logged\n%s", err, out.String())
+		}
+	})
+}
+
 func TestTroubleIsToldOfAtOnceThenSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -93,6 +130,30 @@ func TestTroubleIsToldOfAtOnceThenSeldom(t *testing.T) {
 		}
 		if n := lines(); n < 24 || n > 34 {
 			t.Errorf("%d lines in two hours, want one in five minutes", n)
+		}
+	})
+}
+
+// A server that takes connections and never answers gives each try an error of its own port.
+func TestThePortOfEachTryIsNoOtherTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&out, nil))
+		var trouble Trouble
+		for i := range 15 { // half a minute
+			trouble.Failed(log, "cannot", fmt.Errorf("redis: read tcp 127.0.0.1:%d->127.0.0.1:6379: i/o timeout", 40_000+i))
+			time.Sleep(2 * time.Second)
+		}
+		if n := strings.Count(out.String(), "\n"); n != 5 { // at 0, 2, 4, 8 and 16 s
+			t.Errorf("%d lines of one failure:\n%s", n, out.String())
+		}
+		if !strings.Contains(out.String(), "127.0.0.1:40000->127.0.0.1:6379") {
+			t.Errorf("the error is not told as it is:\n%s", out.String())
+		}
+		out.Reset()
+		trouble.Failed(log, "cannot", errors.New("redis: read tcp 127.0.0.1:40000->127.0.0.2:6379: i/o timeout"))
+		if out.Len() == 0 {
+			t.Error("another server is no other trouble")
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/blocklist/replica"
 	"github.com/weirhq/weir/internal/simulation/judge"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -228,7 +229,7 @@ func (w *world) judgeGate(quiet bool) {
 		if !g.Whole {
 			w.seen.loadingAnswers++
 		}
-		b, _ := r.Find(who.identity, "GET", "/v1/x", now())
+		b, _ := r.Find(who.identity, rules.Target{Method: "GET", Path: "/v1/x"}, now())
 		if !want.Allows(int64(b.Until)) && max(int64(b.Until), want.Until) > g.Now+1000 { // Redis knows milliseconds
 			w.say("%s at work for %s (whole: %v, quiet: %v): %s is held until %s, want %s (exactly: %v)", w.gateNow.name, w.gateNow.steady(), g.Whole, quiet,
 				subject, b.Until, traffic.Time(want.Until), want.Exact)

@@ -34,12 +34,12 @@ type seat struct {
 
 func (w *world) seats() []seat {
 	seats := []seat{
-		{"route", w.router, w.routers}, {"route", w.router, w.routers},
-		{"detect", w.detector, w.detectors}, {"detect", w.detector, w.detectors},
-		{"record", w.recorder, w.recorders}, {"enforce", w.enforcer, w.keepers},
+		{ingest.StageRoute, w.router, w.routers}, {ingest.StageRoute, w.router, w.routers},
+		{ingest.StageDetect, w.detector, w.detectors}, {ingest.StageDetect, w.detector, w.detectors},
+		{ingest.StageRecord, w.recorder, w.recorders}, {ingest.StageEnforce, w.enforcer, w.keepers},
 	}
 	if w.seed%2 == 0 {
-		seats = append(seats, seat{"enforce", w.enforcer, w.keepers})
+		seats = append(seats, seat{ingest.StageEnforce, w.enforcer, w.keepers})
 	}
 	if w.gated {
 		seats = append(seats, seat{"gate", w.gate, nil})
@@ -211,7 +211,7 @@ func (w *world) router(h *host) (stage, error) {
 		out = carryingAppender{&topicAppender{host: h, t: w.keyed}}
 	}
 	return route.New(route.Options{
-		Stream: "live", Topic: requestsTopic, Generation: generation, Live: true, KeyedPartitions: len(w.keyed.parts),
+		Stream: string(ingest.Live), Topic: requestsTopic, Generation: generation, Live: true, KeyedPartitions: len(w.keyed.parts),
 		Secret: key[:], SecretID: "s",
 		Log: &topicLog{h, w.requests}, Keyed: out, Group: &membership{host: h, g: w.routers},
 		Routings: routings{h}, Partitions: partitions{h}, DeadLetters: deadLetters{h},
@@ -223,7 +223,7 @@ func (w *world) router(h *host) (stage, error) {
 
 func (w *world) detector(h *host) (stage, error) {
 	return detect.New(detect.Options{
-		Stream: "live", Owner: h.name, Generation: generation, Sources: len(w.requests.parts), Keyed: len(w.keyed.parts),
+		Stream: string(ingest.Live), Owner: h.name, Generation: generation, Sources: len(w.requests.parts), Keyed: len(w.keyed.parts),
 		Secret: detectors.Secret(secret()), Budget: w.budget,
 		Log: &topicLog{h, w.keyed}, Hits: &topicAppender{host: h, t: w.hits, rash: w.bugs.ackUnwrittenHits}, HitsCount: len(w.hits.parts),
 		Group: &membership{host: h, g: w.detectors}, Routings: routings{h}, Checkpoints: checkpoints{h}, Partitions: partitions{h},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/simulation/judge"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -60,7 +61,7 @@ func routingOf(number int64) *rules.Routing {
 		list = append(list, e, rule("z", 1, 6, 4*time.Second, time.Second))
 	}
 	return &rules.Routing{
-		Stream: "live", Number: number, RecordFormat: detectors.RecordFormat, SecretID: "s", Rules: list,
+		Stream: string(ingest.Live), Number: number, RecordFormat: detectors.RecordFormat, SecretID: "s", Rules: list,
 		Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: format.Weir, MaxEventBytes: 1 << 16},
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/story"
 )
 
@@ -55,7 +56,7 @@ func (s *script) arm(step story.Step) {
 }
 
 // each does something to every process of a stage that lives.
-func (s *script) each(stage story.Stage, do func(*host)) {
+func (s *script) each(stage string, do func(*host)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for h := range s.hosts {
@@ -65,7 +66,7 @@ func (s *script) each(stage story.Stage, do func(*host)) {
 	}
 }
 
-func (h *host) runs(stage story.Stage) bool { return strings.HasPrefix(h.name, string(stage)) }
+func (h *host) runs(stage string) bool { return strings.HasPrefix(h.name, stage) }
 
 // watch waits until a process is dead, or over.
 func (s *script) watch(ctx context.Context, h *host) {
@@ -132,10 +133,10 @@ func (s *script) written(a *topicAppender, value []byte) bool {
 }
 
 // rewind lets a stage read the hits again from the beginning.
-func (w *world) rewind(stage story.Stage) {
+func (w *world) rewind(stage string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if stage == story.StageRecord {
+	if stage == ingest.StageRecord {
 		clear(w.recorders.commits)
 	} else {
 		clear(w.keepers.commits)

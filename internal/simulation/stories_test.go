@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -89,11 +88,7 @@ func mutated(t *testing.T, name string) bugs {
 
 func readStory(t *testing.T, file string) *story.Story {
 	t.Helper()
-	src, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := story.Parse(file, src, func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(filepath.Dir(file), name)) })
+	s, err := story.Read(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,8 +123,8 @@ func storyWorld(s *story.Story, seed uint64, l *lab) *world {
 	}
 	w.calm.Store(true)
 	w.requests, w.keyed, w.hits = newTopic(w, s.Partitions), newTopic(w, len(w.owned)), newTopic(w, 2)
-	w.routers, w.detectors = newGroup(w, "route", s.Partitions, 1), newGroup(w, "detect", len(w.owned), 2)
-	w.recorders, w.keepers = newGroup(w, "record", 2, 3), newGroup(w, "enforce", 2, 4)
+	w.routers, w.detectors = newGroup(w, ingest.StageRoute, s.Partitions, 1), newGroup(w, ingest.StageDetect, len(w.owned), 2)
+	w.recorders, w.keepers = newGroup(w, ingest.StageRecord, 2, 3), newGroup(w, ingest.StageEnforce, 2, 4)
 	w.redis = newKeyspace(w)
 	w.events = make([][]judge.Event, s.Partitions)
 	for p := range s.Partitions {

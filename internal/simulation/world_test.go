@@ -89,8 +89,8 @@ func newWorld(seed uint64, l *lab) *world {
 		w.full = w.begin.Add(full.span(0, lively))
 	}
 	w.requests, w.keyed, w.hits = newTopic(w, sources), newTopic(w, keyed), newTopic(w, hits)
-	w.routers, w.detectors = newGroup(w, "route", sources, 1), newGroup(w, "detect", keyed, 2)
-	w.recorders, w.keepers = newGroup(w, "record", hits, 3), newGroup(w, "enforce", hits, 4)
+	w.routers, w.detectors = newGroup(w, ingest.StageRoute, sources, 1), newGroup(w, ingest.StageDetect, keyed, 2)
+	w.recorders, w.keepers = newGroup(w, ingest.StageRecord, hits, 3), newGroup(w, ingest.StageEnforce, hits, 4)
 	w.redis = newKeyspace(w)
 	w.end = w.begin.Add(lively)
 	if d.below(8) == 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -14,23 +15,25 @@ import (
 )
 
 const (
-	tickEvery = time.Second
+	tickEvery = time.Second      // of a story that lasts no longer than mostTicks of them
+	mostTicks = 10_000           // of each source partition
 	sortsAway = 10 * time.Minute // how long the ticks go on behind the last step
 )
 
-// Fold plays a story's events through the production windows, in one keyed partition and without any stage around it: the
-// hits of an undisturbed stream. Kills and freezes make no difference to those, so it reads over them; of blocks it knows
-// nothing.
+// Fold plays a story's events through ROUTE's own reading and the production windows, in one keyed partition and without any
+// stage around it: the hits of an undisturbed stream, and the blocks that ENFORCE would write for them. Kills and freezes make
+// no difference to those, so it reads over them.
 func Fold(s *Story) (*Outcome, error) {
 	routing := s.Routing()
-	identifier, err := routing.Identity.Compile()
+	reader, err := route.NewReader(routing, []byte("story"), 1)
 	if err != nil {
 		return nil, err
 	}
 	f := &folding{
-		story: s, routing: routing, index: routing.Index(), identifier: identifier,
+		story: s, routing: routing, reader: reader,
 		partition: detectors.NewPartition(detectors.Config{Sources: s.Partitions, Generation: 1, Secret: detectors.Secret{9}}),
-		sources:   make([]progress, s.Partitions),
+		sources:   make([]progress, s.Partitions), blocks: newBlocking(s),
+		every: max(tickEvery, (s.End() / mostTicks).Truncate(time.Second)),
 	}
 	for i := range f.sources {
 		f.sources[i] = progress{sent: detectors.NoOffset, newest: traffic.BeforeTime}
@@ -39,8 +42,9 @@ func Fold(s *Story) (*Outcome, error) {
 	if err := f.play(); err != nil {
 		return nil, err
 	}
-	var o Outcome
+	o := Outcome{Enforced: true}
 	o.Hits, o.Uncounted = Tell(f.hits)
+	o.Blocks = f.blocks.lines()
 	return &o, nil
 }
 
@@ -52,14 +56,15 @@ type progress struct {
 }
 
 type folding struct {
-	story      *Story
-	routing    *rules.Routing
-	index      *rules.Index
-	identifier *traffic.Identifier
-	partition  *detectors.Partition
-	sources    []progress
-	hits       []detectors.Hit
-	matched    []int
+	story     *Story
+	routing   *rules.Routing
+	reader    *route.Reader
+	partition *detectors.Partition
+	sources   []progress
+	hits      []detectors.Hit
+	blocks    *blocking
+	text      []byte
+	every     time.Duration // of the ticks
 }
 
 func (f *folding) play() error {
@@ -75,6 +80,8 @@ func (f *folding) play() error {
 			if err := f.event(&s); err != nil {
 				return err
 			}
+		case ActPromote, ActDemote, ActRelease:
+			f.blocks.act(&s)
 		}
 	}
 	if err := f.ticks(&clock, f.story.End()+sortsAway); err != nil {
@@ -104,10 +111,10 @@ func (f *folding) heard() []Step {
 	return steps
 }
 
-// ticks are the ticks of every source partition that is not silent, one a second, as a router writes them that has read
-// everything.
+// ticks are the ticks of every source partition that is not silent, one a second, fewer in a long story, as a router writes
+// them that has read everything.
 func (f *folding) ticks(clock *time.Duration, until time.Duration) error {
-	for ; *clock < until; *clock += tickEvery {
+	for ; *clock < until; *clock += f.every {
 		for p := range f.sources {
 			src := &f.sources[p]
 			if *clock < src.silent {
@@ -124,45 +131,26 @@ func (f *folding) ticks(clock *time.Duration, until time.Duration) error {
 	return nil
 }
 
-// event routes an event as ROUTE does: it derives the identity and finds the rules that watch the event and have their key
-// in it.
+// event routes an event as ROUTE does, from the text that a gateway would write.
 func (f *folding) event(s *Step) error {
 	src := &f.sources[s.Partition]
 	k := detectors.Keyed{Kind: detectors.KeyedEvent, Source: s.Partition, Offset: src.next, Prev: src.sent, Time: s.Request.Time, Version: f.routing.Number}
 	src.next++
 	src.newest = max(src.newest, s.Request.Time)
 	k.Progress = src.newest
-	var missing traffic.Missing
-	k.Identity, missing = f.identifier.FromEvent(&s.Request)
-	f.matched = f.index.Match(f.matched[:0], s.Request.Method, s.Request.Path)
-	for _, i := range f.matched {
-		if units, feeds := feeds(&f.routing.Rules[i], &s.Request, &missing); feeds {
-			k.Rules, k.Units = append(k.Rules, i), append(k.Units, units)
-		}
+	f.text = format.AppendEvent(f.text[:0], &s.Request)
+	got := f.reader.Read(f.text)
+	if got.Fate == route.FateDead {
+		return fmt.Errorf("the event of line %d cannot be read: %w", s.Line, got.Err)
 	}
-	if len(k.Rules) == 0 {
+	if len(got.Targets) == 0 {
 		return nil
 	}
+	target := &got.Targets[0] // the only keyed partition
+	k.Identity, k.Rules, k.Units, k.Tiers, k.Extra = *got.Identity, target.Rules, target.Units, target.Tiers, target.Extra
 	src.sent = k.Offset
-	k.Sample = traffic.AppendPackedSample(nil, &s.Request, &k.Identity)
+	k.Sample = traffic.AppendPackedSample(nil, got.Request, &k.Identity)
 	return f.fold(s.At, &k)
-}
-
-// feeds reports whether an event that a rule watches goes to its windows, and with how many units.
-func feeds(v *rules.Version, q *traffic.Request, missing *traffic.Missing) (units int64, ok bool) {
-	lacks := func(k traffic.KeyField) bool { return missing[k.Field] != traffic.Present }
-	if v.Missing == rules.MissingSkip && slices.ContainsFunc(v.Key, lacks) || v.Count.Distinct != nil && lacks(*v.Count.Distinct) {
-		return 0, false
-	}
-	if v.Count.Sum == "" {
-		return 1, true
-	}
-	path, err := format.ParseAttrPath(v.Count.Sum)
-	if err != nil {
-		return 0, false // no rule that was parsed has another
-	}
-	units, fault := path.Units(q.Attrs)
-	return units, fault == format.UnitsFine
 }
 
 func (f *folding) fold(at time.Duration, k *detectors.Keyed) error {
@@ -171,8 +159,12 @@ func (f *folding) fold(at time.Duration, k *detectors.Keyed) error {
 		k.Offset, k.Prev = f.sources[k.Source].next, f.sources[k.Source].sent
 	}
 	var err error
+	before := len(f.hits)
 	if f.hits, err = f.partition.Fold(Begin.Add(at), k, f.hits); err != nil {
 		return fmt.Errorf("at %s: %w", duration.Format(at), err)
+	}
+	for i := range f.hits[before:] {
+		f.blocks.hit(&f.hits[before+i], Begin.Add(at))
 	}
 	return nil
 }

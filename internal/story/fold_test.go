@@ -1,7 +1,6 @@
 package story_test
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -10,14 +9,9 @@ import (
 
 const stories = "../../examples/stories"
 
-// read reads a story, and the files that it names.
 func read(t *testing.T, file string) *story.Story {
 	t.Helper()
-	src, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := story.Parse(file, src, func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(filepath.Dir(file), name)) })
+	s, err := story.Read(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,17 +2,19 @@ package story
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/internal/yamlnode"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -26,12 +28,21 @@ const (
 // Files gives the text of a file of rules that a story names.
 type Files func(name string) ([]byte, error)
 
+// Read reads the story in a file, and the files of rules that it names.
+func Read(file string) (*Story, error) {
+	src, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(file, src, func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(filepath.Dir(file), name)) })
+}
+
 // Parse reads a story. file is its name in messages; open reads the files of rules that it names, relative to itself. The
 // error is a rules.Problems with everything that is wrong, by file and line.
 func Parse(file string, src []byte, open Files) (*Story, error) {
-	p := &parser{reader: reader{file: file}, open: open, src: src, s: &Story{Partitions: 1}}
-	doc := p.document(src)
-	if doc == nil {
+	p := &parser{reader: reader{file: file}, open: open, lines: lines(src), s: &Story{Partitions: 1}, room: maxSteps}
+	doc, ok := p.document(src)
+	if !ok {
 		return nil, p.problems
 	}
 	p.story(doc)
@@ -44,129 +55,151 @@ func Parse(file string, src []byte, open Files) (*Story, error) {
 
 type parser struct {
 	reader
-	open Files
-	src  []byte
-	s    *Story
+	open  Files
+	lines []string
+	s     *Story
+	each  traffic.Request // what every event has that does not say otherwise
+
+	tested string // the rule whose test is read; empty for a story
+	room   int    // how many steps there may be
 }
 
 // story reads the document. What other members are judged by comes first, wherever it stands.
-func (p *parser) story(doc *yaml.Node) {
-	var list, each, timeline, expect *yaml.Node
-	keep := func(to **yaml.Node) func(string, *yaml.Node) {
-		return func(_ string, n *yaml.Node) { *to = n }
+func (p *parser) story(doc yamlnode.Node) {
+	var list, each, timeline, expect yamlnode.Node
+	keep := func(to *yamlnode.Node) func(string, yamlnode.Node) {
+		return func(_ string, n yamlnode.Node) { *to = n }
 	}
 	found := p.mapping("", doc, []field{
-		{"story", func(path string, n *yaml.Node) { p.s.Name = p.text(path, n) }},
-		{"teaches", func(path string, n *yaml.Node) { p.s.Teaches = p.text(path, n) }},
+		{"story", func(path string, n yamlnode.Node) { p.s.Name = p.text(path, n) }},
+		{"teaches", func(path string, n yamlnode.Node) { p.s.Teaches = p.text(path, n) }},
 		{"rules", keep(&list)},
-		{"partitions", func(path string, n *yaml.Node) { p.s.Partitions = int(p.number(path, n, 1, maxPartitions)) }},
+		{"partitions", func(path string, n yamlnode.Node) { p.s.Partitions = int(p.number(path, n, 1, maxPartitions)) }},
 		{"each", keep(&each)},
 		{"timeline", keep(&timeline)},
 		{"expect", keep(&expect)},
 	})
 	for _, name := range []string{"story", "rules", "timeline", "expect"} {
-		if found[name] == nil {
-			p.add(doc.Line, name, "nothing", "story, rules, timeline and expect in every story", "")
+		if !found[name] {
+			p.add(doc.Line(), name, "nothing", "story, rules, timeline and expect in every story", "")
 		}
 	}
-	if list != nil {
+	if found["rules"] {
 		p.rules(list, after(doc, list))
 	}
 	if len(p.s.Rules) == 0 && len(p.problems) > 0 {
 		return // all that names a rule would be wrong
 	}
-	if each != nil {
-		p.event("each", each, &traffic.Request{}) // for its mistakes
+	if found["each"] {
+		p.mapping("each", each, p.eventFields(&p.each))
 	}
-	if timeline != nil {
-		p.timeline(timeline, each)
+	if found["timeline"] {
+		p.timeline("timeline", timeline)
 	}
-	if expect != nil {
-		p.expect(expect)
+	if found["expect"] {
+		p.expect("expect", expect)
 	}
 }
 
 // after is the first line behind the value of doc; a large number for the last one.
-func after(doc, value *yaml.Node) int {
-	for i := 1; i+1 < len(doc.Content); i += 2 {
-		if doc.Content[i] == value {
-			return doc.Content[i+1].Line
+func after(doc, value yamlnode.Node) int {
+	members := doc.Members()
+	for i := range len(members) - 1 {
+		if members[i].Value == value {
+			return members[i+1].Name.Line()
 		}
 	}
 	return 1 << 30
 }
 
 // rules reads a list of rule documents, and of names of files with such.
-func (p *parser) rules(n *yaml.Node, end int) {
-	var files []rules.File
-	if n.Kind == yaml.SequenceNode && (n.Style&yaml.FlowStyle != 0 || len(n.Content) == 0 || len(n.Content) > maxRules) {
-		p.add(n.Line, "rules", describe(n), fmt.Sprintf("1 to %d rule documents or names of files, each behind a dash", maxRules), "")
+func (p *parser) rules(n yamlnode.Node, end int) {
+	items := n.Children()
+	if n.Kind() != yamlnode.List || n.Flow() || len(items) == 0 || len(items) > maxRules {
+		p.wrong("rules", n, fmt.Sprintf("1 to %d rule documents or names of files, each behind a dash", maxRules))
 		return
 	}
-	p.list("rules", n, func(path string, item *yaml.Node) {
-		if item.Kind == yaml.MappingNode {
+	var files []rules.File
+	for i, item := range items {
+		if item.Kind() == yamlnode.Mapping {
 			next := end
-			if i := slices.Index(n.Content, item); i+1 < len(n.Content) {
-				next = n.Content[i+1].Line
+			if i+1 < len(items) {
+				next = items[i+1].Line()
 			}
 			files = append(files, rules.File{Name: p.file, Src: p.part(item, next)})
-			return
+			continue
 		}
-		name, ok := p.scalar(path, item, "a rule document, or the name of a file with some", "!!str")
+		path := element("rules", i)
+		name, ok := p.scalar(path, item, "a rule document, or the name of a file with some", yamlnode.Text)
 		if !ok {
-			return
+			continue
 		}
 		src, err := p.open(name)
 		if err != nil {
-			p.add(item.Line, path, short(name)+" ("+err.Error()+")", "a file that can be read", "")
-			return
+			p.add(item.Line(), path, short(name)+" ("+err.Error()+")", "a file that can be read", "")
+			continue
 		}
 		files = append(files, rules.File{Name: name, Src: src})
-	})
+	}
 	if len(p.problems) > 0 {
 		return
 	}
-	docs, err := rules.ParseFiles(files, rules.Environment{Identity: traffic.DefaultIdentityMap()})
+	conditions, err := condition.New()
+	if err != nil {
+		p.problems = append(p.problems, rules.Problem{File: p.file, Line: 1, Got: err.Error(), Allowed: "a program that can judge conditions"})
+		return
+	}
+	set, err := rules.ParseSet(files, rules.Environment{Identity: traffic.DefaultIdentityMap(), Conditions: conditions, AllowLists: []string{}})
 	var problems rules.Problems
-	if errors.As(err, &problems) { // as ParseFiles says
+	if errors.As(err, &problems) { // as ParseSet says
 		p.problems = append(p.problems, problems...)
 	}
-	for _, d := range docs {
+	if set == nil {
+		return
+	}
+	p.s.Allow = set.AllowLists
+	for _, d := range set.Rules {
 		v, _ := rules.NextVersion(nil, d)
 		p.s.Rules = append(p.s.Rules, v)
 	}
 }
 
+// lines are those of a text as YAML counts them, which knows more ends of a line than one.
+func lines(src []byte) []string {
+	ends := strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n")
+	return strings.SplitAfter(ends.Replace(string(src)), "\n")
+}
+
 // part is the text of a rule document within the story, each line where it stands in the file, so that messages about it
 // name the right one.
-func (p *parser) part(n *yaml.Node, end int) []byte {
-	lines := strings.SplitAfter(string(p.src), "\n")
-	first := n.Line - 1
+func (p *parser) part(n yamlnode.Node, end int) []byte {
+	first := n.Line() - 1
+	before := min(n.Column()-1, len(p.lines[first]))
 	var b strings.Builder
 	b.WriteString(strings.Repeat("\n", first))
-	b.WriteString(strings.Repeat(" ", min(n.Column-1, len(lines[first]))) + lines[first][min(n.Column-1, len(lines[first])):])
-	for _, line := range lines[first+1 : min(max(end-1, first+1), len(lines))] {
+	b.WriteString(strings.Repeat(" ", before) + p.lines[first][before:])
+	for _, line := range p.lines[first+1 : min(max(end-1, first+1), len(p.lines))] {
 		b.WriteString(line)
 	}
 	return []byte(b.String())
 }
 
 // timeline reads the steps, and puts repeated events where they come.
-func (p *parser) timeline(n, each *yaml.Node) {
+func (p *parser) timeline(path string, n yamlnode.Node) {
 	latest := time.Duration(0)
-	p.list("timeline", n, func(path string, item *yaml.Node) {
-		steps := p.step(path, item, each)
+	p.list(path, n, func(path string, item yamlnode.Node) {
+		steps := p.step(path, item)
 		if len(steps) == 0 {
 			return
 		}
 		if at := steps[0].At; at < latest {
-			p.add(item.Line, path, duration.Format(at)+" after "+duration.Format(latest), "steps in the order in which they come",
+			p.add(item.Line(), path, duration.Format(at)+" after "+duration.Format(latest), "steps in the order in which they come",
 				"an event that comes late says so: {at: 1m, comes: 3m}")
 		} else {
 			latest = at
 		}
-		if len(p.s.Steps)+len(steps) > maxSteps {
-			p.add(item.Line, path, fmt.Sprintf("more than %d events", maxSteps), "as many at most", "")
+		if len(p.s.Steps)+len(steps) > p.room {
+			p.add(item.Line(), path, fmt.Sprintf("more than %d events", maxSteps), "as many at most", "")
 			return
 		}
 		p.s.Steps = append(p.s.Steps, steps...)
@@ -175,39 +208,38 @@ func (p *parser) timeline(n, each *yaml.Node) {
 }
 
 // step reads one step: an act by the field that names it, or else an event, which may be repeated.
-func (p *parser) step(path string, n, each *yaml.Node) []Step {
+func (p *parser) step(path string, n yamlnode.Node) []Step {
 	act := ActEvent
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		if a := Act(n.Content[i].Value); slices.Contains([]Act{ActKill, ActFreeze, ActSilent, ActPromote, ActDemote, ActRelease, ActRewind}, a) {
+	for _, m := range n.Members() {
+		if a := Act(m.Name.Value()); slices.Contains([]Act{ActKill, ActFreeze, ActSilent, ActPromote, ActDemote, ActRelease, ActRewind}, a) {
 			act = a
 		}
 	}
-	s := Step{Line: n.Line, Do: act, When: Now}
+	if p.refusesAct(path, n, act) {
+		return nil
+	}
+	s := Step{Line: n.Line(), Do: act, When: Now}
 	if act == ActEvent {
-		return p.events(path, n, each, s)
+		return p.events(path, n, s)
 	}
-	fields := []field{{"at", func(path string, n *yaml.Node) { s.At = p.duration(path, n) }}}
+	fields := []field{{"at", func(path string, n yamlnode.Node) { s.At = p.duration(path, n) }}}
 	required := []string{"at"}
-	lasts := field{"for", func(path string, n *yaml.Node) { s.For = p.duration(path, n) }}
-	rule := func(path string, n *yaml.Node) { s.Rule = p.ruleID(path, n) }
-	stage := func(of ...Stage) func(string, *yaml.Node) {
-		words := make([]string, len(of))
-		for i := range of {
-			words[i] = string(of[i])
-		}
-		return func(path string, n *yaml.Node) { s.Stage = Stage(p.choice(path, n, words...)) }
+	lasts := field{"for", func(path string, n yamlnode.Node) { s.For = p.duration(path, n) }}
+	rule := func(path string, n yamlnode.Node) { s.Rule = p.ruleID(path, n) }
+	stage := func(of ...string) func(string, yamlnode.Node) {
+		return func(path string, n yamlnode.Node) { s.Stage = p.choice(path, n, of...) }
 	}
-	all := stage(StageRoute, StageDetect, StageRecord, StageEnforce)
+	all := stage(ingest.StageRoute, ingest.StageDetect, ingest.StageRecord, ingest.StageEnforce)
 	var identity traffic.Identity
 	switch act {
 	case ActKill:
-		fields = append(fields, field{"kill", all}, field{"when", func(path string, n *yaml.Node) {
+		fields = append(fields, field{"kill", all}, field{"when", func(path string, n yamlnode.Node) {
 			s.When = Moment(p.choice(path, n, string(Now), string(MidChunk), string(BeforeSnapshot), string(BeforeCommit)))
 		}})
 	case ActFreeze:
 		fields, required = append(fields, field{"freeze", all}, lasts), append(required, "for")
 	case ActSilent:
-		fields, required = append(fields, field{"silent", func(path string, n *yaml.Node) {
+		fields, required = append(fields, field{"silent", func(path string, n yamlnode.Node) {
 			s.Partition = int(p.number(path, n, 0, int64(p.s.Partitions-1)))
 		}}, lasts), append(required, "for")
 	case ActPromote, ActDemote:
@@ -215,29 +247,35 @@ func (p *parser) step(path string, n, each *yaml.Node) []Step {
 	case ActRelease:
 		fields = append(append(fields, field{"release", rule}), p.identity(&identity)...)
 	case ActRewind:
-		fields = append(fields, field{"rewind", stage(StageRecord, StageEnforce)})
+		fields = append(fields, field{"rewind", stage(ingest.StageRecord, ingest.StageEnforce)})
 	}
 	p.require(path, n, p.mapping(path, n, fields), required)
 	p.fits(path, &s)
 	if v := p.s.rule(s.Rule); v != nil && act == ActRelease {
-		s.Subject = p.blockOf(path, n.Line, v, &identity)
+		s.Subject = p.blockOf(path, n.Line(), v, &identity)
 	}
 	return []Step{s}
 }
 
-func (p *parser) require(path string, n *yaml.Node, found map[string]*yaml.Node, names []string) {
+func (p *parser) require(path string, n yamlnode.Node, found map[string]bool, names []string) {
+	p.requireIn(path, n, found, names, "it in every step of this kind")
+}
+
+func (p *parser) requireIn(path string, n yamlnode.Node, found map[string]bool, names []string, allowed string) {
 	for _, name := range names {
-		if n.Kind == yaml.MappingNode && found[name] == nil {
-			p.add(n.Line, join(path, name), "nothing", "it in every step of this kind", "")
+		if n.Kind() == yamlnode.Mapping && !found[name] {
+			p.add(n.Line(), join(path, name), "nothing", allowed, "")
 		}
 	}
 }
 
 // fits asks whether a kill's moment is one of its stage's.
 func (p *parser) fits(path string, s *Step) {
-	of := map[Moment][]Stage{MidChunk: {StageRoute}, BeforeSnapshot: {StageDetect}, BeforeCommit: {StageRecord, StageEnforce}}
+	of := map[Moment][]string{
+		MidChunk: {ingest.StageRoute}, BeforeSnapshot: {ingest.StageDetect}, BeforeCommit: {ingest.StageRecord, ingest.StageEnforce},
+	}
 	if stages := of[s.When]; stages != nil && !slices.Contains(stages, s.Stage) {
-		p.add(s.Line, path+".when", string(s.When)+" of "+string(s.Stage),
+		p.add(s.Line, path+".when", string(s.When)+" of "+s.Stage,
 			"now of every stage, mid-chunk of route, before-snapshot of detect, before-commit of record and enforce", "")
 	}
 }
@@ -255,96 +293,19 @@ func (p *parser) blockOf(path string, line int, v *rules.Version, identity *traf
 	return subject
 }
 
-// events reads an event, with what each event has, as often as it comes.
-func (p *parser) events(path string, n, each *yaml.Node, s Step) []Step {
-	var at, comes, every time.Duration
-	times := int64(1)
-	if each != nil {
-		quiet := parser{reader: reader{file: p.file}, s: p.s} // its mistakes are told already
-		quiet.event("each", each, &s.Request)
-	}
-	fields := append([]field{
-		{"at", func(path string, n *yaml.Node) { at = p.duration(path, n) }},
-		{"comes", func(path string, n *yaml.Node) { comes = p.duration(path, n) }},
-		{"times", func(path string, n *yaml.Node) { times = p.number(path, n, 1, maxSteps) }},
-		{"every", func(path string, n *yaml.Node) { every = p.duration(path, n) }},
-		{"partition", func(path string, n *yaml.Node) { s.Partition = int(p.number(path, n, 0, int64(p.s.Partitions-1))) }},
-	}, p.eventFields(&s.Request)...)
-	found := p.mapping(path, n, fields)
-	p.require(path, n, found, []string{"at"})
-	if (found["times"] == nil) != (found["every"] == nil) {
-		p.add(n.Line, path, "one of times and every", "both: {at: 1m, times: 3, every: 10s}", "")
-	}
-	if found["comes"] != nil && comes < at {
-		p.add(n.Line, path+".comes", duration.Format(comes), "a time from "+duration.Format(at)+" on, when the event happens", "")
-	}
-	if every > 0 && time.Duration(times) > longest/every {
-		p.add(n.Line, path+".every", "more than 31 days in all", "less", "")
-		return nil
-	}
-	delay := max(comes-at, 0)
-	var steps []Step
-	for i := range times {
-		one := s
-		happens := at + time.Duration(i)*every
-		one.At = happens + delay
-		one.Request.Time, one.Request.HasTime = Begin.Add(happens), true
-		steps = append(steps, one)
-	}
-	return steps
-}
-
-func (p *parser) event(path string, n *yaml.Node, q *traffic.Request) {
-	p.mapping(path, n, p.eventFields(q))
-}
-
-// eventFields are those of the documented event that a story may say.
-func (p *parser) eventFields(q *traffic.Request) []field {
-	text := func(name string, to *string) field {
-		return field{name, func(path string, n *yaml.Node) { *to = p.word(path, n) }}
-	}
-	return []field{
-		{"ip", func(path string, n *yaml.Node) { q.IP = p.address(path, n).String() }},
-		text("device", &q.Device), text("user", &q.User), text("api_key", &q.APIKey), text("session", &q.Session),
-		text("method", &q.Method), text("path", &q.Path), text("host", &q.Host), text("route", &q.Route), text("plan", &q.Plan),
-		{"status", func(path string, n *yaml.Node) { q.Status = int(p.number(path, n, 100, 599)) }},
-		{"bytes", func(path string, n *yaml.Node) { q.Bytes = p.number(path, n, 0, 1<<50) }},
-		{"attrs", func(path string, n *yaml.Node) { q.Attrs = p.attrs(path, n) }},
-	}
-}
-
-// attrs are an event's own members, as JSON.
-func (p *parser) attrs(path string, n *yaml.Node) []byte {
-	const allowed = "a mapping of names to values that JSON can say"
-	var value map[string]any
-	if n.Kind != yaml.MappingNode {
-		p.wrong(path, n, allowed)
-		return nil
-	}
-	err := n.Decode(&value)
-	if err == nil {
-		var text []byte
-		if text, err = json.Marshal(value); err == nil {
-			return text
-		}
-	}
-	p.add(n.Line, path, "a mapping that cannot be read ("+short(err.Error())+")", allowed, "")
-	return nil
-}
-
 // identity are the fields of an identity.
 func (p *parser) identity(id *traffic.Identity) []field {
 	text := func(name string, to *string) field {
-		return field{name, func(path string, n *yaml.Node) { *to = p.word(path, n) }}
+		return field{name, func(path string, n yamlnode.Node) { *to = p.word(path, n) }}
 	}
 	return []field{
-		{"ip", func(path string, n *yaml.Node) { id.IP = p.address(path, n) }},
+		{"ip", func(path string, n yamlnode.Node) { id.IP = p.address(path, n) }},
 		text("device", &id.Device), text("user", &id.User), text("api_key", &id.APIKey), text("session", &id.Session),
 	}
 }
 
 // ruleID is the id of one of the story's rules.
-func (p *parser) ruleID(path string, n *yaml.Node) string {
+func (p *parser) ruleID(path string, n yamlnode.Node) string {
 	var ids []string
 	for i := range p.s.Rules {
 		ids = append(ids, p.s.Rules[i].ID)
@@ -355,7 +316,7 @@ func (p *parser) ruleID(path string, n *yaml.Node) string {
 func keyNames(key []traffic.KeyField) string {
 	var names []string
 	for _, k := range key {
-		names = append(names, k.Field.String())
+		names = append(names, k.String())
 	}
 	return strings.Join(names, ", ")
 }

@@ -52,11 +52,14 @@ func TestParse(t *testing.T) {
 		change [2]string
 		want   string
 	}{
-		{"nothing", [2]string{whole, ""}, "a.yaml:1: got a text that is not YAML (EOF), allowed one YAML document that is a mapping"},
+		{"nothing", [2]string{whole, ""}, "a.yaml:1: got nothing, allowed one YAML document that is a mapping"},
 		{"no mapping", [2]string{whole, "- a\n"}, "a.yaml:1: got a list, allowed one YAML document that is a mapping"},
 		{"two documents", [2]string{"expect:", "---\nexpect:"}, "a second document"},
+		{"a second document that is no YAML", [2]string{"count: 1}\n", "count: 1}\n---\nx: {\n"}, "a.yaml:22: got a text that is not YAML"},
 		{"no YAML", [2]string{"story: one", "story: {"}, "not YAML"},
 		{"an anchor", [2]string{"story: one", "story: &a one"}, "a.yaml:1: got the YAML anchor &a, allowed values written out"},
+		{"an alias", [2]string{"story: one", "teaches: &a x\nstory: *a\nx: one"}, "a.yaml:2: got the YAML alias *a, allowed values written out"},
+		{"a tag", [2]string{"story: one", "story: !mine one"}, "a.yaml:1: got the YAML tag !mine, allowed values without a tag"},
 		{"a mistyped member", [2]string{"timeline:", "timelin:"}, `a.yaml:16: timelin: got an unknown field, allowed story, teaches, rules, partitions, each, timeline, expect; did you mean "timeline"?`},
 		{"a member twice", [2]string{"expect:", "story: two\nexpect:"}, "a.yaml:18: story: got it a second time (first at line 1), allowed each field once"},
 		{"no timeline", [2]string{"timeline:\n  - {at: 10s, ip: 192.0.2.1, device: 7}\n", ""}, "a.yaml:1: timeline: got nothing"},
@@ -65,14 +68,14 @@ func TestParse(t *testing.T) {
 		{"rules in one line", [2]string{"rules:", "partitions: 1\nrules: [a.yaml]\neach: {}\nx:"}, "a.yaml:3: rules: got a list, allowed 1 to 100 rule documents"},
 		{"an unknown field of an event", step("{at: 1s, devise: 1}"), "a.yaml:17: timeline[0].devise: got an unknown field, allowed at, comes, times, every, partition, ip, device"},
 		{"no time", step("{ip: 192.0.2.1}"), "a.yaml:17: timeline[0].at: got nothing, allowed it in every step of this kind"},
-		{"a number for a time", step("{at: 10}"), "a.yaml:17: timeline[0].at: got 10, allowed a duration from 0s to 31d, such as 90s, 5m or 1h30m"},
+		{"a number for a time", step("{at: 10}"), "a.yaml:17: timeline[0].at: got the number 10, allowed a duration from 0s to 31d, such as 90s, 5m or 1h30m"},
 		{"no address", step("{at: 1s, ip: host}"), "a.yaml:17: timeline[0].ip: got host, allowed an IP address"},
 		{"before it happens", step("{at: 2m, comes: 1m}"), "timeline[0].comes: got 1m, allowed a time from 2m on, when the event happens"},
 		{"out of order", step("{at: 2m}\n  - {at: 1m}"), "a.yaml:18: timeline[1]: got 1m after 2m, allowed steps in the order in which they come"},
 		{"times alone", step("{at: 2m, times: 3}"), "timeline[0]: got one of times and every, allowed both"},
-		{"too many", step("{at: 2m, times: 100001, every: 1s}"), "timeline[0].times: got 100001, allowed a whole number from 1 to 100000"},
+		{"too many", step("{at: 2m, times: 100001, every: 1s}"), "timeline[0].times: got the number 100001, allowed a whole number from 1 to 100000"},
 		{"too long", step("{at: 2m, times: 100000, every: 1h}"), "timeline[0].every: got more than 31 days in all"},
-		{"a partition that is not there", step("{at: 2m, partition: 1}"), "timeline[0].partition: got 1, allowed a whole number from 0 to 0"},
+		{"a partition that is not there", step("{at: 2m, partition: 1}"), "timeline[0].partition: got the number 1, allowed a whole number from 0 to 0"},
 		{"attrs that JSON cannot say", step("{at: 2m, attrs: {x: .nan}}"), "timeline[0].attrs: got a mapping that cannot be read"},
 		{"an unknown stage", step("{at: 2m, kill: router}"), "timeline[0].kill: got router, allowed route, detect, record, enforce"},
 		{"another stage's moment", step("{at: 2m, kill: detect, when: mid-chunk}"), "timeline[0].when: got mid-chunk of detect, allowed now of every stage"},
@@ -98,6 +101,19 @@ func TestParse(t *testing.T) {
 				t.Errorf("got:\n%v\nwant:\n%s", err, tt.want)
 			}
 		})
+	}
+}
+
+// A line ends where YAML says it does, also for the places in messages.
+func TestParseKnowsYAMLsLines(t *testing.T) {
+	for _, end := range []string{"\n", "\r\n", "\r", "\u0085", "\u2028", "\u2029"} {
+		if _, err := story.Parse("a.yaml", []byte(strings.ReplaceAll(whole, "\n", end)), noFiles); err != nil {
+			t.Errorf("lines that end with %q: %v", end, err)
+		}
+		wrong := strings.ReplaceAll(strings.Replace(whole, "limit: 9", "limit: -9", 1), "\n", end)
+		if _, err := story.Parse("a.yaml", []byte(wrong), noFiles); err == nil || !strings.HasPrefix(err.Error(), "a.yaml:14: limit: ") {
+			t.Errorf("lines that end with %q: got %v, want the mistake in line 14", end, err)
+		}
 	}
 }
 

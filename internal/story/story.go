@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
@@ -22,9 +23,11 @@ type Story struct {
 	Name       string // what the story says, in one sentence
 	Teaches    string // why it is so; may be empty
 	Rules      []rules.Version
+	Allow      []rules.AllowList
 	Partitions int    // source partitions of the requests topic
 	Steps      []Step // in the order of At
 	Expect     Expect
+	Blocking   bool // every rule blocks from the beginning, as in the tests of a document; else it is in shadow
 }
 
 // Step is one thing that happens.
@@ -35,7 +38,7 @@ type Step struct {
 
 	Partition int             // ActEvent, ActSilent: the source partition
 	Request   traffic.Request // ActEvent
-	Stage     Stage           // ActKill, ActFreeze, ActRewind
+	Stage     string          // ActKill, ActFreeze, ActRewind: by the names of ingest
 	When      Moment          // ActKill
 	For       time.Duration   // ActFreeze, ActSilent
 	Rule      string          // ActPromote, ActDemote, ActRelease
@@ -55,17 +58,6 @@ const (
 	ActDemote  Act = "demote"  // it returns to shadow
 	ActRelease Act = "release" // an operator releases a block
 	ActRewind  Act = "rewind"  // a stage begins to read again at the beginning
-)
-
-// Stage is one of the stages of the stream.
-type Stage string
-
-// The stages.
-const (
-	StageRoute   Stage = "route"
-	StageDetect  Stage = "detect"
-	StageRecord  Stage = "record"
-	StageEnforce Stage = "enforce"
 )
 
 // Moment is when a kill happens.
@@ -91,10 +83,12 @@ func (s *Story) rule(id string) *rules.Version {
 
 // Routing is the routing version under which the story's events are routed.
 func (s *Story) Routing() *rules.Routing {
-	return &rules.Routing{
-		Stream: "live", Number: 1, RecordFormat: detectors.RecordFormat, SecretID: "s", Rules: s.Rules,
+	r := &rules.Routing{
+		Stream: string(ingest.Live), Number: 1, RecordFormat: detectors.RecordFormat, SecretID: "s", Rules: s.Rules,
 		Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: format.Weir, MaxEventBytes: format.DefaultMaxEventBytes},
 	}
+	r.WithAllow(s.Allow)
+	return r
 }
 
 // End is when the last step is over.

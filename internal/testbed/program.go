@@ -187,6 +187,9 @@ func (p *Running) Wait(limit time.Duration) error {
 	}
 }
 
+// PID is the id of the program's process.
+func (p *Running) PID() int { return p.process.Pid }
+
 // Log is the path of the file with all that the program wrote to its outputs. It goes with the test.
 func (p *Running) Log() string { return p.log }
 

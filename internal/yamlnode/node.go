@@ -1,5 +1,5 @@
 // Package yamlnode reads YAML as a tree of values that know their line and say, in the words of an error message, what they
-// are. Rule documents and the configuration are read through it; what a value may be is for them to say.
+// are. Rule documents, stories and the configuration are read through it; what a value may be is for them to say.
 package yamlnode
 
 import (
@@ -23,7 +23,6 @@ type SyntaxError struct {
 
 var _ error = (*SyntaxError)(nil)
 
-// Error is the line, if there is one, and the reason.
 func (e *SyntaxError) Error() string {
 	if e.Line == 0 {
 		return e.Reason
@@ -121,6 +120,15 @@ func (n Node) IsScalar() bool { return n.yaml.Kind == yaml.ScalarNode }
 // Line is where n begins, from 1.
 func (n Node) Line() int { return n.yaml.Line }
 
+// Column is the character of its line with which n begins, from 1.
+func (n Node) Column() int { return n.yaml.Column }
+
+// Flow reports whether n is a mapping or list in the flow style, {…} or […], which needs no lines of its own.
+func (n Node) Flow() bool { return n.yaml.Style&yaml.FlowStyle != 0 }
+
+// Decode stores what n holds in to, as the YAML library does: for values of which no rule is known but YAML's.
+func (n Node) Decode(to any) error { return n.yaml.Decode(to) }
+
 // Value is the text of a scalar as written, without quotes and escapes; the anchor's name for an alias; else empty.
 func (n Node) Value() string { return n.yaml.Value }
 
@@ -156,6 +164,31 @@ func (n Node) Children() []Node {
 type Member struct {
 	Name, Value Node // the name may be of any kind
 	First       int  // the line of the first member with this name, if this is not it; else 0
+}
+
+// Reference is an alias, an anchor or a tag: what lets a document mean something else than it shows, and unfold into more than
+// its own size.
+type Reference struct {
+	Line         int
+	Got, Allowed string // for messages
+}
+
+// References are those anywhere in n, n included, in the order of the document; show writes their names.
+func (n Node) References(show func(text string) string) []Reference {
+	const allowed = "values written out"
+	var found []Reference
+	switch {
+	case n.Kind() == Alias:
+		return []Reference{{n.Line(), "the YAML alias " + show("*"+n.Value()), allowed}}
+	case n.Anchor() != "":
+		found = append(found, Reference{n.Line(), "the YAML anchor " + show("&"+n.Anchor()), allowed})
+	case n.Tag() != "":
+		found = append(found, Reference{n.Line(), "the YAML tag " + show(n.Tag()), "values without a tag"})
+	}
+	for _, c := range n.Children() {
+		found = append(found, c.References(show)...)
+	}
+	return found
 }
 
 // Members are the members of a mapping in the order of the document; none of anything else. A name that occurs twice, which

@@ -2,6 +2,7 @@ package yamlnode
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -96,7 +97,41 @@ func TestReferencesAndTagsAreKept(t *testing.T) {
 	if r := b.Resolved(); r.Kind() != Text || r.Value() != "5" || r.Resolved() != r {
 		t.Errorf("resolved: got kind %d, value %q", r.Kind(), r.Value())
 	}
+	show := func(text string) string { return "<" + text + ">" }
+	if got, want := n.References(show), []Reference{
+		{1, "the YAML anchor <&here>", "values written out"}, {2, "the YAML alias <*here>", "values written out"},
+	}; !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := documents(t, "[{a: !mine x}]")[0].References(show), []Reference{{1, "the YAML tag <!mine>", "values without a tag"}}; !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
 	if got := len(n.Children()); got != 4 {
 		t.Errorf("got %d children, want two names and two values", got)
+	}
+}
+
+func TestHowItIsWritten(t *testing.T) {
+	for _, tt := range []struct {
+		src          string
+		line, column int
+		flow         bool
+	}{
+		{"a:\n  - b", 2, 3, false}, {"a: [b]", 1, 4, true}, {"ä: {b: c}", 1, 4, true}, {"a:\n  b: c", 2, 3, false}, {"a: b", 1, 4, false},
+	} {
+		n := documents(t, tt.src)[0].Members()[0].Value
+		if n.Line() != tt.line || n.Column() != tt.column || n.Flow() != tt.flow {
+			t.Errorf("%q: got %d:%d, flow %v; want %d:%d, %v", tt.src, n.Line(), n.Column(), n.Flow(), tt.line, tt.column, tt.flow)
+		}
+	}
+}
+
+func TestDecode(t *testing.T) {
+	var got map[string]any
+	if err := documents(t, "{a: 1, b: [x]}")[0].Decode(&got); err != nil || got["a"] != 1 || !slices.Equal(got["b"].([]any), []any{"x"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if err := documents(t, "[x]")[0].Decode(&got); err == nil {
+		t.Error("a list was decoded as a mapping")
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // AttrPrefix begins the text of every AttrPath.
-const AttrPrefix = "attrs."
+const AttrPrefix = traffic.AttrPrefix
 
 // MaxAttrPathBytes bounds the text of an AttrPath.
 const MaxAttrPathBytes = 256
@@ -60,15 +60,12 @@ func (f UnitsFault) String() string {
 // a whole number is one (7, 7.0, 70e-1); a text that looks like one is none. Where a name repeats, the last one counts, as
 // everywhere in an event. With any fault but UnitsFine the number is 0.
 func (p AttrPath) Units(attrs []byte) (int64, UnitsFault) {
-	s := scanner{b: attrs}
-	s.space()
-	for _, name := range p.names {
-		if !s.enter(name) {
-			return 0, UnitsAbsent
-		}
+	s, ok := p.find(attrs)
+	if !ok {
+		return 0, UnitsAbsent
 	}
 	switch c := s.peek(); {
-	case c == 'n', len(p.names) == 0, s.i >= len(s.b):
+	case c == 'n':
 		return 0, UnitsAbsent
 	case c != '-' && (c < '0' || c > '9'):
 		return 0, UnitsNoNumber
@@ -79,6 +76,46 @@ func (p AttrPath) Units(attrs []byte) (int64, UnitsFault) {
 		return 0, UnitsNoNumber
 	}
 	return d.units()
+}
+
+// find goes to the value that p names; false if there is none.
+func (p AttrPath) find(attrs []byte) (scanner, bool) {
+	s := scanner{b: attrs}
+	s.space()
+	for _, name := range p.names {
+		if !s.enter(name) {
+			return s, false
+		}
+	}
+	return s, len(p.names) > 0 && s.i < len(s.b)
+}
+
+// Text is the text of the scalar that p names in attrs: a text as it is, true and false, and a number in one spelling for all
+// JSON spellings of it, exact and without a size of its own: 7, -0.5, and 1e21 or 12e-7 where plain digits would need more than
+// 21 of them. An object, a list, null and an empty text have none. Where a name repeats, the last one counts. The text may alias
+// attrs.
+func (p AttrPath) Text(attrs []byte) (string, bool) {
+	s, ok := p.find(attrs)
+	if !ok {
+		return "", false
+	}
+	switch c := s.peek(); {
+	case c == '"':
+		text, err := s.text()
+		return text, err == nil && text != ""
+	case c == 't':
+		return "true", s.literal("true") == nil
+	case c == 'f':
+		return "false", s.literal("false") == nil
+	case c != '-' && (c < '0' || c > '9'):
+		return "", false
+	}
+	text, err := s.number()
+	d, ok := parseDecimal(text)
+	if err != nil || !ok {
+		return "", false
+	}
+	return d.text(text), true
 }
 
 // enter goes to the value of the last member of this name, given that an object begins at hand.

@@ -129,7 +129,6 @@ type DecodeError struct {
 
 var _ error = (*DecodeError)(nil)
 
-// Error is the reason and the detail.
 func (e *DecodeError) Error() string { return e.Reason + " event: " + e.Detail }
 
 // failure makes a DecodeError at the byte offset at, or about the whole message if at is negative.

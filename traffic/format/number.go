@@ -1,6 +1,10 @@
 package format
 
-import "math"
+import (
+	"math"
+	"strconv"
+	"strings"
+)
 
 // number reads a JSON number and returns its text, which aliases the input.
 func (s *scanner) number() (string, error) {
@@ -148,4 +152,38 @@ func (d *decimal) digit(i int) int64 {
 		return int64(d.whole[i] - '0')
 	}
 	return int64(d.frac[i-len(d.whole)] - '0')
+}
+
+// plainDigits is how many digits a number is written with before it takes an exponent.
+const plainDigits = 21
+
+// text writes d in the one spelling of its number. written is how it came: most numbers are in that spelling already.
+func (d *decimal) text(written string) string {
+	if d.frac == "" && d.exponent == 0 && len(d.whole) <= plainDigits && (d.whole[0] != '0' || d.whole == "0" && !d.negative) {
+		return written
+	}
+	digits := strings.TrimLeft(d.whole+d.frac, "0")
+	exponent := d.exponent - len(d.frac) // of the last digit
+	if plain := strings.TrimRight(digits, "0"); len(plain) < len(digits) {
+		exponent += len(digits) - len(plain)
+		digits = plain
+	}
+	if digits == "" {
+		return "0"
+	}
+	var b strings.Builder
+	if d.negative {
+		b.WriteByte('-')
+	}
+	switch point := len(digits) + exponent; { // how many digits stand before the point
+	case exponent >= 0 && point <= plainDigits:
+		b.WriteString(digits + strings.Repeat("0", exponent))
+	case exponent < 0 && point > 0 && len(digits) <= plainDigits:
+		b.WriteString(digits[:point] + "." + digits[point:])
+	case exponent < 0 && point <= 0 && len(digits)-point <= plainDigits:
+		b.WriteString("0." + strings.Repeat("0", -point) + digits)
+	default:
+		b.WriteString(digits + "e" + strconv.Itoa(exponent))
+	}
+	return b.String()
 }

@@ -1,46 +1,17 @@
 package format
 
 import (
-	"archive/tar"
-	"compress/gzip"
-	"errors"
-	"io"
-	"os"
-	"path"
 	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
 )
 
-// suiteFiles unpacks JSONTestSuite: file name → bytes.
+// suiteFiles is JSONTestSuite: file name → bytes.
 func suiteFiles(t testing.TB) map[string][]byte {
 	t.Helper()
-	f, err := os.Open("testdata/JSONTestSuite/test_parsing.tar.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := make(map[string][]byte)
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return files
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if h.Typeflag != tar.TypeReg {
-			continue
-		}
-		if files[path.Base(h.Name)], err = io.ReadAll(r); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return testbed.Unpack(t, "testdata/JSONTestSuite/test_parsing.tar.gz")
 }
 
 // TestJSONTestSuite puts each file's bytes into a valid event, as its attrs and as a member of attrs.

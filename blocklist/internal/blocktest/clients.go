@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -72,7 +73,7 @@ func Spread(batches ...[]traffic.Message) []traffic.Message {
 func EventuallyIs(t testing.TB, what string, r Finder, s *Stage, c client, want bool) {
 	t.Helper()
 	testbed.Eventually(t, 10*time.Second, func() error {
-		if _, held := r.Find(c.id, "POST", "/v1/guest-tokens", s.Clock.Now()); held != want {
+		if _, held := r.Find(c.id, rules.Target{Method: "POST", Path: "/v1/guest-tokens"}, s.Clock.Now()); held != want {
 			return fmt.Errorf("%s: held is %v, want %v", what, held, want)
 		}
 		return nil

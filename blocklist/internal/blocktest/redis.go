@@ -100,7 +100,7 @@ func StartCluster(t testing.TB) []*OwnRedis {
 	return nodes
 }
 
-// MoveKeys begins to move a slot and moves its keys, all of them or as good as; it stays where it was until giveSlot.
+// MoveKeys begins to move a slot and moves its keys, all of them or as good as; it stays where it was until GiveSlot.
 func (s *OwnRedis) MoveKeys(slot int, to *OwnRedis) {
 	s.t.Helper()
 	to.Do("cluster", "setslot", slot, "importing", s.id)
@@ -215,8 +215,8 @@ func FullRedis(t *testing.T) testbed.RedisServer {
 	return testbed.OwnRedis(t, "--maxmemory", "64mb", "--maxmemory-policy", "noeviction").Server()
 }
 
-// Full has s's server, which must be the test's own, refuse whatever takes memory; room ends that. What fill leaves depends on
-// the server's buffers; this does not.
+// Full has s's server, which must be the test's own, refuse whatever takes memory; room ends that. How many blocks go into a limit
+// depends on the server's buffers; this does not.
 func Full(t *testing.T, s *Stage) (room func()) {
 	t.Helper()
 	limit := func(bytes string) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/blocklist"
@@ -30,7 +31,7 @@ const (
 	Viewer    = traffic.Subject("ip=192.0.2.1%2F32&device=tv-7")
 	TTL       = 10 * time.Minute
 
-	// longDevice is one that a stored subject has as its digest.
+	// LongDevice is one that a stored subject has as its digest.
 	LongDevice = "0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-"
 )
 
@@ -39,16 +40,17 @@ type Stage struct {
 	*enforce.Enforcer
 	T         testing.TB
 	Store     *blocklist.Store
-	Client    redis.UniversalClient // store's
-	Keys      blocklist.Keys        // store's
+	Client    redis.UniversalClient // of Store, until Reconnect
+	Keys      blocklist.Keys        // of Store
 	Namespace string
-	Server    blocklist.Server  // for reconnect
-	Writer    *blocklist.Writer // of store, beside the Enforcer's
-	Logger    *slog.Logger      // of the Enforcer, from the next restart on
+	Server    blocklist.Server  // for Reconnect
+	Writer    *blocklist.Writer // of Store, beside the Enforcer's
+	Logger    *slog.Logger      // of the Enforcer, from the next Restart on
 	Rules     *ruleStore
 	Log       *decisionLog
 	Dead      *deadLetters
 	Clock     *Clock
+	Grouped   bool  // the Enforcer counts the blocks of the partitions that it is assigned, from the next Restart on; otherwise of all
 	next      int64 // offset in the hits log
 
 	registry *prometheus.Registry // of the Enforcer
@@ -83,7 +85,7 @@ func (s *Stage) Restart(never ...netip.Prefix) {
 	s.registry = prometheus.NewRegistry()
 	e, err := enforce.New(enforce.Options{
 		Store: s.Store, Stream: blocklist.StreamLive, Topic: "weir.hits", Modes: s.Rules, Rules: s.Rules, Decisions: s.Log, DeadLetters: s.Dead,
-		NeverBlock: never, Clock: s.Clock.Now, Logger: s.Logger, Registerer: s.registry,
+		NeverBlock: never, AllPartitions: !s.Grouped, Clock: s.Clock.Now, Logger: s.Logger, Registerer: s.registry,
 	})
 	if err != nil {
 		s.T.Fatal(err)
@@ -91,7 +93,7 @@ func (s *Stage) Restart(never ...netip.Prefix) {
 	s.Enforcer = e
 }
 
-// Hit is an opening hit of viewer, a second after its evidence.
+// Hit is an opening hit of Viewer, a second after its evidence.
 func (s *Stage) Hit(change ...func(h *detectors.Hit)) detectors.Hit {
 	at := s.Clock.Now().Add(-time.Second)
 	h := detectors.Hit{
@@ -134,7 +136,7 @@ func (s *Stage) ApplyMessages(batch []traffic.Message) {
 	}
 }
 
-// Stands reads viewer's block and tombstone.
+// Stands reads Viewer's block and tombstone.
 func (s *Stage) Stands() (*blocklist.Block, *blocklist.Tombstone) {
 	s.T.Helper()
 	b, tomb, err := s.Store.Get(s.T.Context(), Viewer, FloodRule)
@@ -171,11 +173,11 @@ func Run(t testing.TB, f func(ctx context.Context) error) {
 // ViewerIdentity is who Viewer names.
 var ViewerIdentity = traffic.Identity{IP: netip.MustParseAddr("192.0.2.1"), Device: "tv-7"}
 
-// EventuallyHeld waits until r holds viewer, or does not.
+// EventuallyHeld waits until r holds the client of Viewer, or does not.
 func EventuallyHeld(t testing.TB, r Finder, c *Clock, want bool) {
 	t.Helper()
 	testbed.Eventually(t, 10*time.Second, func() error {
-		if _, held := r.Find(ViewerIdentity, "POST", "/v1/guest-tokens", c.Now()); held != want {
+		if _, held := r.Find(ViewerIdentity, rules.Target{Method: "POST", Path: "/v1/guest-tokens"}, c.Now()); held != want {
 			return fmt.Errorf("held is %v, want %v", held, want)
 		}
 		return nil
@@ -264,7 +266,7 @@ func WithinASecond(t *testing.T, what string, do func()) {
 
 // Finder is what a gate asks: a replica.
 type Finder interface {
-	Find(id traffic.Identity, method, path string, now traffic.Time) (blocklist.Block, bool)
+	Find(id traffic.Identity, request rules.Target, now traffic.Time) (blocklist.Block, bool)
 }
 
 // running is a copy of the blocks that a test runs.
@@ -298,11 +300,7 @@ func Metric(t testing.TB, registry *prometheus.Registry, name string, labels ...
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			var values []string
-			for _, l := range m.GetLabel() {
-				values = append(values, l.GetValue())
-			}
-			if len(labels) == 0 || slices.Equal(values, labels) {
+			if len(labels) == 0 || slices.Equal(valuesOf(m), labels) {
 				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}
@@ -313,6 +311,52 @@ func Metric(t testing.TB, registry *prometheus.Registry, name string, labels ...
 // Metric is Metric of the Enforcer's registry.
 func (s *Stage) Metric(name string, labels ...string) float64 {
 	return Metric(s.T, s.registry, name, labels...)
+}
+
+// Series is how many series the Enforcer's registry has of a metric, with these label values if any are given; of all metrics where
+// name is empty.
+func (s *Stage) Series(name string, labels ...string) int {
+	s.T.Helper()
+	n := 0
+	for _, f := range s.gather() {
+		if name != "" && f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if len(labels) == 0 || slices.Equal(valuesOf(m), labels) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func valuesOf(m *dto.Metric) (values []string) {
+	for _, l := range m.GetLabel() {
+		values = append(values, l.GetValue())
+	}
+	return values
+}
+
+// Histogram is how many values a histogram of the Enforcer's registry was given, and their sum.
+func (s *Stage) Histogram(name string) (n uint64, sum float64) {
+	s.T.Helper()
+	for _, f := range s.gather() {
+		if f.GetName() == name {
+			h := f.GetMetric()[0].GetHistogram()
+			return h.GetSampleCount(), h.GetSampleSum()
+		}
+	}
+	return 0, 0
+}
+
+func (s *Stage) gather() []*dto.MetricFamily {
+	s.T.Helper()
+	families, err := s.registry.Gather()
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return families
 }
 
 // JSONText is how a value stands in Redis.

@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// DecisionLog stands in for the blocks topic and for history, which keeps each decision once.
+// decisionLog stands in for the blocks topic and for history, which keeps each decision once.
 type decisionLog struct {
 	mu   sync.Mutex
 	All  []blocklist.Decision
@@ -90,6 +90,7 @@ type ruleStore struct {
 	States map[string]rules.ModeState
 	Block  map[string]*rules.Block // by rule; every version says the same
 	fail   error                   // answered by both methods while set
+	lost   error                   // answered about versions while set
 	Edit   func(v *rules.Version)  // nil: every version says the same
 	hang   bool                    // both methods take the question and never answer, as a frozen server does
 }
@@ -132,8 +133,8 @@ func (s *ruleStore) RuleVersion(ctx context.Context, id string, number int) (*ru
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, ok := s.Block[id]
-	if !ok || s.fail != nil {
-		return nil, false, s.fail
+	if fail := cmp.Or(s.fail, s.lost); !ok || fail != nil {
+		return nil, false, fail
 	}
 	v := &rules.Version{
 		Document: rules.Document{ID: id, Window: time.Minute, Lateness: time.Minute, MaxLag: time.Minute, Block: b}, Number: number,
@@ -150,6 +151,13 @@ func (s *ruleStore) Set(rule string, mode rules.Mode) {
 	m := s.States[rule]
 	m.Rule, m.Mode, m.Generation = rule, mode, m.Generation+1
 	s.States[rule] = m
+}
+
+// AnswerVersions makes what is asked about versions fail with err, or work again.
+func (s *ruleStore) AnswerVersions(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = err
 }
 
 // Answer makes both methods fail with err, or work again.

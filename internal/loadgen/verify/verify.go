@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/loadgen"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -107,7 +108,7 @@ func (v *verification) expect(ctx context.Context) error {
 			return fmt.Errorf("the replay took addresses through %d trusted proxies, the load was written for %d: write it with --proxies %d", got, want, got)
 		}
 	}
-	v.Say("computing who was over, for %s", plural(len(steady), "rule"))
+	v.Say("computing who was over, for %s", plural.Of(len(steady), "rule"))
 	v.expected, err = v.Truth.Expect(steady, &v.routing.Identity, partitions)
 	return err
 }
@@ -142,6 +143,9 @@ func (v *verification) steadyRules(ctx context.Context) ([]loadgen.Rule, error) 
 	var steady []loadgen.Rule
 	for i := range begun.Rules {
 		r := begun.Rules[i]
+		if r.Pending {
+			continue
+		}
 		if reason := reasons[r.ID]; reason != "" {
 			v.unjudged = append(v.unjudged, loadgen.Unjudged(&r, reason))
 			continue
@@ -171,6 +175,9 @@ func (v *verification) earlierLimits(ctx context.Context, r *rules.Version) (lim
 		if err != nil {
 			return nil, err
 		}
+		if found && before.Pending {
+			continue // it never acted
+		}
 		if !found || before.Lineage != r.Lineage {
 			break
 		}
@@ -185,7 +192,13 @@ func (v *verification) sameRules(begun *rules.Routing) error {
 	if !h.Live() {
 		return nil
 	}
-	same := len(h.Rules) == len(begun.Rules)
+	acting := 0
+	for i := range begun.Rules {
+		if !begun.Rules[i].Pending {
+			acting++
+		}
+	}
+	same := len(h.Rules) == acting
 	for _, used := range h.Rules {
 		r := begun.Find(used.ID)
 		same = same && r != nil && r.Number == used.Version && r.Lineage == used.Lineage
@@ -205,6 +218,8 @@ func compareRules(begun, later *rules.Routing, reasons map[string]string) {
 		case reasons[r.ID] != "":
 		case now == nil:
 			reasons[r.ID] = "it was removed or disabled since the load began"
+		case r.Raised != nil || now.Raised != nil:
+			reasons[r.ID] = "its limit is raised for a time"
 		case now.Number != r.Number:
 			reasons[r.ID] = fmt.Sprintf("it was changed since the load began, from version %d to %d", r.Number, now.Number)
 		case !later.Identity.Equal(&begun.Identity):
@@ -231,11 +246,4 @@ func (v *verification) judge(ctx context.Context) ([]loadgen.Verdict, error) {
 		verdicts = append(verdicts, x.Judge(found))
 	}
 	return append(verdicts, v.unjudged...), nil
-}
-
-func plural[N int | int64](n N, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -119,7 +119,7 @@ func load(t *testing.T, live bool, used ...loadgen.RuleUsed) *loadgen.Truth {
 
 func rule(t *testing.T, id string, number, limit int) rules.Version {
 	t.Helper()
-	docs, err := rules.Parse("rule.yaml", fmt.Appendf(nil, "id: %s\nowner: edge\nmatch: {path: /login}\nkey: [ip]\nlimit: %d\nwindow: 10s\n", id, limit),
+	docs, err := rules.ParseFiles([]rules.File{{Name: "rule.yaml", Src: fmt.Appendf(nil, "id: %s\nowner: edge\nmatch: {path: /login}\nkey: [ip]\nlimit: %d\nwindow: 10s\n", id, limit)}},
 		rules.Environment{Identity: traffic.DefaultIdentityMap()})
 	if err != nil {
 		t.Fatal(err)
@@ -215,6 +215,36 @@ func TestHistoryThatHasNotCaughtUpIsAFailure(t *testing.T) {
 			if _, err := Run(t.Context(), i.options(truth, &said)); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q in it", err, tc.want)
 			}
+		}
+	})
+}
+
+// frozen is a broker that answers once, and then to nothing.
+type frozen struct {
+	*installation
+	answered bool
+}
+
+func (f *frozen) FetchCommits(ctx context.Context, group, topic string, partitions []int) (map[int]ingest.Commit, error) {
+	if f.answered {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	f.answered = true
+	return f.installation.FetchCommits(ctx, group, topic, partitions)
+}
+
+// Where time runs out during a question, the error is what the answers before it showed.
+func TestHitsThatAreNotRecordedAreTheReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := &installation{recorded: func() int64 { return 3 }}
+		var said []string
+		o := i.options(load(t, true), &said)
+		o.Broker = &frozen{installation: i}
+		ctx, cancel := context.WithTimeout(t.Context(), recordTimeout)
+		defer cancel()
+		if err := (&verification{Options: o}).awaitRecorded(ctx); err == nil || !strings.Contains(err.Error(), "7 records of topic weir.hits are not in history yet") {
+			t.Errorf("got %v", err)
 		}
 	})
 }

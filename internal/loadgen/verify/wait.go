@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
@@ -58,33 +59,25 @@ func (v *verification) awaitRecorded(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	partitions := make([]int, n)
-	for p := range partitions {
-		partitions[p] = p
-	}
+	partitions := ingest.AllPartitions(n)
 	ends, err := v.Bounds.Bounds(ctx, partitions)
 	if err != nil {
 		return err
 	}
-	var trouble retry.Trouble
-	backoff := retry.NewBackoff(100*time.Millisecond, 5*time.Second)
-	for {
+	return retry.Do(ctx, v.Log, "waiting for RECORD", func(ctx context.Context) error {
 		commits, err := v.Broker.FetchCommits(ctx, v.Record, v.Hits, partitions)
+		if err != nil {
+			return err
+		}
 		left := int64(0)
 		for p, end := range ends {
 			left += max(0, end.End-max(end.Start, commits[p].Offset))
 		}
-		switch {
-		case err == nil && left == 0:
-			return nil
-		case err == nil:
-			err = fmt.Errorf("%s of topic %s are not in history yet, which stage record does", plural(left, "record"), v.Hits)
+		if left > 0 {
+			return fmt.Errorf("%s of topic %s are not in history yet, which stage record does", plural.Of(left, "record"), v.Hits)
 		}
-		trouble.Failed(v.Log, "waiting for RECORD", err)
-		if backoff.Wait(ctx) != nil {
-			return err // which says what is wrong, rather than that time ran out
-		}
-	}
+		return nil
+	})
 }
 
 // settles says which watermark has the whole load behind it, and which has closed its episodes too: of those rules that
@@ -184,7 +177,7 @@ func (v *verification) reach(ctx context.Context) (reach, error) {
 		r.behind = fmt.Sprintf("%d of %d keyed partitions are reported, which stage detect does", keyed, want)
 	}
 	if left := v.unrouted(routed); left > 0 {
-		r.behind = fmt.Sprintf("%s of the requests topic are not routed yet, which stage route does", plural(left, "record"))
+		r.behind = fmt.Sprintf("%s of the requests topic are not routed yet, which stage route does", plural.Of(left, "record"))
 	}
 	return r, nil
 }
@@ -231,7 +224,7 @@ func (v *verification) replayTook() error {
 			refused += n
 		}
 		return fmt.Errorf("%s took in %s and refused %d, the load has %d: it is not the replay of this load",
-			name, plural(s.Events, "event"), refused, end.Events)
+			name, plural.Of(s.Events, "event"), refused, end.Events)
 	}
 	if at := v.Truth.Earliest(); s.First < at {
 		return fmt.Errorf("%s begins at %s, the load not before %s: it is not the replay of this load", name, s.First, at)

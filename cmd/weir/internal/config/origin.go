@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/weirhq/weir/internal/plural"
 )
 
 // Origin is where a field was set. The zero value is its default; of the others one of File, Variable and Flag is set.
@@ -49,11 +51,7 @@ func (o Origins) String() string {
 	}
 	var parts []string
 	for file, n := range files {
-		thing := "fields"
-		if n == 1 {
-			thing = "field"
-		}
-		parts = append(parts, fmt.Sprintf("%d %s from %s", n, thing, file))
+		parts = append(parts, plural.Of(n, "field")+" from "+file)
 	}
 	slices.Sort(parts)
 	if variables > 0 {

@@ -19,9 +19,9 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
-	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/console"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/plural"
 )
 
 // stopTimeout is how long all parts may take to end; with closeTimeout it stays below the 10 s of a process.
@@ -201,7 +201,7 @@ func (e *stoppedError) Error() string {
 		remedy = "another --namespace, or that schema dropped, starts anew"
 	}
 	return fmt.Sprintf("%s of the keyed topic stopped: what PostgreSQL and the data directory hold does not belong together (while weir dev runs, "+
-		"%s says more); %s", terminal.Plural(e.partitions, "partition"), e.command, remedy)
+		"%s says more); %s", plural.Of(e.partitions, "partition"), e.command, remedy)
 }
 
 // watchPostgres ends weir dev with a clear word when the PostgreSQL that it has started ends: nobody else can start it.
@@ -249,9 +249,9 @@ func (d *server) watchDisk(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if free < FullBelow {
+		if free < fullBelow {
 			return fmt.Errorf("%d MB free on the disk of %s, at least %d MB are needed: free some space and start again, or use --data-dir",
-				free>>20, d.directory.Path(), FullBelow>>20)
+				free>>20, d.directory.Path(), fullBelow>>20)
 		}
 	}
 }

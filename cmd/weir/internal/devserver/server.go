@@ -20,8 +20,8 @@ import (
 // Namespace is weir dev's own in a PostgreSQL of the user's.
 const Namespace = "weir_dev"
 
-// MinDemo is the shortest demo in which everybody can play their part, in seconds.
-const MinDemo = int(demo.MinDuration / time.Second)
+// minDemo is the shortest demo in which everybody can play their part, in seconds.
+const minDemo = int(demo.MinDuration / time.Second)
 
 // ErrDemoFailed says that the judge of a demo found a mistake; the report that was printed says which.
 var ErrDemoFailed = errors.New("the demo's outcome is not the truth")
@@ -62,8 +62,8 @@ func hooked[T any](hook func(T) T, value T) T {
 // Check refuses flags that make no sense together.
 func (o *Options) Check() error {
 	switch {
-	case o.DemoSeconds != 0 && (o.DemoSeconds < MinDemo || o.DemoSeconds > 3600):
-		return usage.Errorf("--demo-seconds: got %d; allowed: 0 (until stopped), or %d to 3600", o.DemoSeconds, MinDemo)
+	case o.DemoSeconds != 0 && (o.DemoSeconds < minDemo || o.DemoSeconds > 3600):
+		return usage.Errorf("--demo-seconds: got %d; allowed: 0 (until stopped), or %d to 3600", o.DemoSeconds, minDemo)
 	case o.Exit && o.DemoSeconds == 0:
 		return usage.Errorf("--exit needs --demo-seconds: how long the demo runs before it is judged")
 	case o.Exit && o.NoDemo:
@@ -178,7 +178,7 @@ func Run(parent context.Context, given *config.Config, o Options) error {
 	log := service.NewLogger(conf.Log, o.Stderr)
 	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	d := &server{o: o, conf: conf, log: log, registry: service.NewRegistry(o.Version), narrator: narrator{o.Stdout, time.Now()}}
+	d := &server{o: o, conf: conf, log: log, registry: service.NewRegistry(o.Version, conf.Namespace), narrator: narrator{o.Stdout, time.Now()}}
 	defer d.close()
 	if len(ignored) > 0 {
 		d.say("weir dev brings its own servers; not used: %s", strings.Join(ignored, ", "))

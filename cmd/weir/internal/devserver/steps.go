@@ -11,25 +11,24 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/stream"
-	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/demo"
 	"github.com/weirhq/weir/internal/local"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/condition"
 )
 
 const (
 	// leastFree is what a data directory must have free at the start: a new database and some hours of demo traffic.
 	leastFree = 256 << 20
-	// FullBelow is what must stay free while it runs: below it, weir dev ends before a server fails in the middle of a write.
-	FullBelow = 32 << 20
+	// fullBelow is what must stay free while it runs: below it, weir dev ends before a server fails in the middle of a write.
+	fullBelow = 32 << 20
 	// closeTimeout is how long the servers may take to end. PostgreSQL's watcher goes on when this process has ended.
 	closeTimeout = 2 * time.Second
 )
@@ -40,7 +39,7 @@ type server struct {
 	o        Options
 	conf     *config.Config
 	log      *slog.Logger
-	registry *prometheus.Registry
+	registry *service.Registry
 
 	listeners listeners
 	directory *local.Directory
@@ -226,7 +225,11 @@ func (d *server) applyRules(ctx context.Context) error {
 	if d.o.NoDemo {
 		return nil
 	}
-	docs, err := rules.ParseFiles((&demoRun{d}).rules(), rules.Environment{Identity: d.conf.Identity})
+	conditions, err := condition.New()
+	if err != nil {
+		return err
+	}
+	set, err := rules.ParseSet((&demoRun{d}).rules(), rules.Environment{Identity: d.conf.Identity, Conditions: conditions, AllowLists: []string{}})
 	if err != nil {
 		return fmt.Errorf("rules of the demo: %w", err)
 	}
@@ -235,12 +238,8 @@ func (d *server) applyRules(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
-	documents := make([]rulestore.Document, len(docs))
-	for i, doc := range docs {
-		documents[i] = rulestore.Document{Document: doc, Source: doc.YAML()}
-	}
-	d.say("applying %s of the demo; new ones begin in shadow", terminal.Plural(len(docs), "rule"))
-	_, err = s.Rules.Apply(ctx, documents, d.o.By, "weir dev: the demo's rules", rulestore.ApplyOptions{})
+	d.say("applying %s of the demo; new ones begin in shadow", plural.Of(len(set.Rules), "rule"))
+	_, err = s.Rules.Apply(ctx, rulestore.WithSources(set.Rules), d.o.By, "weir dev: the demo's rules", rulestore.ApplyOptions{AllowLists: set.AllowLists})
 	if err != nil {
 		return fmt.Errorf("rules of the demo: %w (weir dev --fresh starts anew)", err)
 	}

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/service"
-	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -60,13 +60,14 @@ func (e *examination) judgeSample(messages []traffic.Message) []Finding {
 	for f := range traffic.NumFields {
 		found = append(found, s.judgeIdentity(f))
 	}
+	found = append(found, s.judgeKeys()...)
 	return append(found, s.judgeVerdicts(), s.judgeMatches())
 }
 
 // newest reads the last records of each partition of a topic.
 func (e *examination) newest(ctx context.Context, topic string, partitions, each int) ([]traffic.Message, error) {
 	log := e.kafka.Log(topic)
-	bounds, err := log.Bounds(ctx, stream.UpTo(partitions))
+	bounds, err := log.Bounds(ctx, ingest.AllPartitions(partitions))
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +76,7 @@ func (e *examination) newest(ctx context.Context, topic string, partitions, each
 
 func judgeEvents(s *sampled, at traffic.Time) Finding {
 	age := max(0, at.Sub(s.newest))
-	text := fmt.Sprintf("%s looked at, the newest of %s ago", terminal.Plural(s.events, "event"), terminal.Roughly(age))
+	text := fmt.Sprintf("%s looked at, the newest of %s ago", plural.Of(s.events, "event"), terminal.Roughly(age))
 	if s.unknown > 0 {
 		text += fmt.Sprintf("; %d with members that the format does not define", s.unknown)
 	}
@@ -131,7 +132,7 @@ func judgeTimes(s *sampled) Finding {
 func (s *sampled) judgeIdentity(f traffic.Field) Finding {
 	name := "identity " + f.String()
 	percent := 100 * s.carry(f) / s.good
-	text := fmt.Sprintf("in %d %% of %s", percent, terminal.Plural(s.good, "event"))
+	text := fmt.Sprintf("in %d %% of %s", percent, plural.Of(s.good, "event"))
 	if absent := s.absences(f); absent != "" {
 		text += "; missing: " + absent
 	}
@@ -139,7 +140,7 @@ func (s *sampled) judgeIdentity(f traffic.Field) Finding {
 	if f == traffic.FieldIP {
 		remedy = "let the gateway write ip, and correct identity.ip.trusted_proxies"
 	}
-	counting, never, seldom := s.waiting(f)
+	counting, never, seldom := s.waiting(f.String())
 	switch {
 	case !counting:
 		return fine(name, "%s; no rule counts by it", text)
@@ -151,16 +152,39 @@ func (s *sampled) judgeIdentity(f traffic.Field) Finding {
 	return fine(name, "%s", text)
 }
 
-// waiting finds the rules that count by a field which the events they match lack, always or mostly. Where only a handful of
+// judgeKeys is about the fields of keys beside identities, and fallbacks: rules that wait for one in vain. A field that is there as a
+// rule is no finding: there may be any number.
+func (s *sampled) judgeKeys() (found []Finding) {
+	names := map[string]bool{}
+	for i := range s.routing.Rules {
+		for _, k := range s.routing.Rules[i].Key {
+			if !k.OfIdentity() {
+				names[k.String()] = true
+			}
+		}
+	}
+	for _, name := range sorted(names) {
+		const remedy = "let the gateway write it, or correct the key: weir rules explain RULE shows what an event has"
+		switch _, never, seldom := s.waiting(name); {
+		case len(never) > 0:
+			found = append(found, failing("key "+name, remedy, "no event that these rules match has it, so they never fire: %s", terminal.FirstFew(never)))
+		case len(seldom) > 0:
+			found = append(found, warning("key "+name, remedy, "most events that these rules match lack it, and count nowhere: %s", terminal.FirstFew(seldom)))
+		}
+	}
+	return found
+}
+
+// waiting finds the rules that count by a field, or a fallback, which the events they match lack, always or mostly. Where only a handful of
 // events lack it, that is called seldom: it may be an accident.
-func (s *sampled) waiting(f traffic.Field) (counting bool, never, seldom []string) {
+func (s *sampled) waiting(field string) (counting bool, never, seldom []string) {
 	for i := range s.routing.Rules {
 		v, of := &s.routing.Rules[i], s.byRule[i]
-		if !keyedOn(v, f) {
+		if v.Pending || !slices.ContainsFunc(v.Key, func(k traffic.KeyField) bool { return k.String() == field }) {
 			continue
 		}
 		counting = true
-		switch lacking := of.lacking[f]; {
+		switch lacking := of.lacking[field]; {
 		case of.matched == 0:
 		case lacking == of.matched && lacking >= handful:
 			never = append(never, v.ID)
@@ -186,7 +210,7 @@ func (s *sampled) absences(f traffic.Field) string {
 // windows, and a busy client stays blocked for ever.
 func (s *sampled) judgeVerdicts() Finding {
 	const name = "verdicts"
-	text := fmt.Sprintf("%d of %s were refused by weir", s.verdicts, terminal.Plural(s.good, "event"))
+	text := fmt.Sprintf("%d of %s were refused by weir", s.verdicts, plural.Of(s.good, "event"))
 	blocking := s.blocking()
 	remedy := "let the gateway log X-Weir-Rule and X-Weir-Block as verdict (docs/gate.md)"
 	switch {
@@ -203,7 +227,7 @@ func (s *sampled) judgeVerdicts() Finding {
 func (s *sampled) judgeMatches() Finding {
 	var idle []string
 	for i := range s.routing.Rules {
-		if s.byRule[i].matched == 0 {
+		if s.byRule[i].matched == 0 && !s.routing.Rules[i].Pending {
 			idle = append(idle, s.routing.Rules[i].ID)
 		}
 	}
@@ -211,7 +235,7 @@ func (s *sampled) judgeMatches() Finding {
 		return fine("rules", "each matches some of these events")
 	}
 	return warning("rules", "see that method and path are those that the gateway reports (weir rules show RULE)",
-		"of the newest %s, none matches: %s", terminal.Plural(s.good, "event"), terminal.FirstFew(idle))
+		"of the newest %s, none matches: %s", plural.Of(s.good, "event"), terminal.FirstFew(idle))
 }
 
 // Dead letters: how many of the newest are looked at, and how recent makes them worth a warning.

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func event(ago time.Duration, more string) string {
 }
 
 func repeat(n int, line string) []string {
-	return strings.Split(strings.Repeat(line+"\n", n)[:n*(len(line)+1)-1], "\n")
+	return slices.Repeat([]string{line}, n)
 }
 
 const deviceRule = `
@@ -42,7 +43,7 @@ block: {key: [ip], ttl: 10m}
 // examined is an installation with deviceRule, without its servers.
 func examined(t *testing.T, mode rules.Mode) *examination {
 	t.Helper()
-	docs, err := rules.Parse("devices.yaml", []byte(deviceRule), rules.Environment{Identity: traffic.DefaultIdentityMap()})
+	docs, err := rules.ParseFiles([]rules.File{{Name: "devices.yaml", Src: []byte(deviceRule)}}, rules.Environment{Identity: traffic.DefaultIdentityMap()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +103,54 @@ func TestDoctorFindsWhatIsWrongWithEvents(t *testing.T) {
 				found[f.Check] = f
 			}
 			wantFinding(t, found, tc.check, tc.st, tc.text, tc.remedy)
+		})
+	}
+}
+
+// Keys of other fields than identities: a rule that waits for one in vain is told of, one that falls back on another field does not wait.
+func TestDoctorFindsKeysThatNoEventHas(t *testing.T) {
+	tenants := func(key string) string {
+		return "id: tenants\nowner: identity\nmatch: {path: /v1/*}\nkey: " + key + "\nlimit: 9\nwindow: 60s\n"
+	}
+	tenant := event(0, `,"attrs":{"tenant":"a"}`)
+	for _, tc := range []struct {
+		name, key string
+		events    []string
+		check     string
+		st        Status // empty: no finding
+		text      string
+	}{
+		{"never", "[attrs.tenant]", repeat(12, event(0, "")), "key attrs.tenant", Fail, "no event that these rules match has it, so they never fire: tenants"},
+		{"too few to be sure", "[attrs.tenant]", repeat(3, event(0, "")), "key attrs.tenant", Warn, "count nowhere: tenants"},
+		{"mostly not", "[attrs.tenant, ip]", append(repeat(8, event(0, "")), tenant), "key attrs.tenant", Warn, "count nowhere: tenants"},
+		{"always", "[attrs.tenant]", repeat(12, tenant), "key attrs.tenant", "", ""},
+		{"falls back", "[attrs.tenant|ip]", repeat(12, event(0, "")), "key attrs.tenant|ip", "", ""},
+		{"nothing to fall back on", "[api_key|route]", repeat(12, event(0, "")), "key api_key|route", Fail, "never fire: tenants"},
+		{"what it falls back on", "[api_key|route]", repeat(12, event(0, "")), "identity api_key", OK, "no rule counts by it"},
+		{"a claimed one to fall back on", "[device|ip]", repeat(12, event(0, "")), "identities", Warn, "counted by all the same: tenants"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := examined(t, rules.ModeShadow)
+			docs, err := rules.ParseFiles([]rules.File{{Name: "r.yaml", Src: []byte(tenants(tc.key))}}, rules.Environment{Identity: traffic.DefaultIdentityMap()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.routing.Rules[0], _ = rules.NextVersion(nil, docs[0])
+			var messages []traffic.Message
+			for _, event := range tc.events {
+				messages = append(messages, traffic.Message{Appended: service.Now(), Value: []byte(event)})
+			}
+			found := map[string]Finding{}
+			for _, f := range append(e.judgeSample(messages), e.lookAtIdentities(t.Context())...) {
+				found[f.Check] = f
+			}
+			if f, ok := found[tc.check]; tc.st == "" {
+				if ok {
+					t.Errorf("it finds %+v", f)
+				}
+				return
+			}
+			wantFinding(t, found, tc.check, tc.st, tc.text, "")
 		})
 	}
 }

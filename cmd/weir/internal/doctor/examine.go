@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -177,7 +178,7 @@ func (e *examination) lookAtIdentities(context.Context) []Finding {
 			}
 		}
 	}
-	trusted := judgeTrustedProxies(identity.IP.TrustedProxies)
+	trusted := judgeTrustedProxies(identity.IP.TrustedProxies, cmp.Or(identity.IP.Header, "X-Forwarded-For"))
 	switch {
 	case len(claimed) == 0:
 		return []Finding{fine("identities", "the gateway vouches for all of them"), trusted}
@@ -190,11 +191,11 @@ func (e *examination) lookAtIdentities(context.Context) []Finding {
 }
 
 // judgeTrustedProxies warns where the proxies in front are counted, and not known.
-func judgeTrustedProxies(p traffic.TrustedProxies) Finding {
+func judgeTrustedProxies(p traffic.TrustedProxies, header string) Finding {
 	const name = "trusted proxies"
 	switch {
 	case len(p.Prefixes) > 0:
-		return fine(name, "X-Forwarded-For is believed of %s", p)
+		return fine(name, "%s is believed of %s", header, p)
 	case p.Hops == 0:
 		return fine(name, "none: a client's address is that of the connection")
 	}
@@ -202,9 +203,16 @@ func judgeTrustedProxies(p traffic.TrustedProxies) Finding {
 		"as many as %d, whoever they are: who reaches the gateway past them is taken for any address that X-Forwarded-For claims", p.Hops)
 }
 
-// keyedOn reports whether a rule's key has the field.
+// keyedOn reports whether a rule's key has the field, alone or to fall back on.
 func keyedOn(v *rules.Version, f traffic.Field) bool {
-	return slices.ContainsFunc(v.Key, func(k traffic.KeyField) bool { return k.Field == f })
+	for _, k := range v.Key {
+		for alternative := range k.Alternatives() {
+			if alternative.Field == f {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func sorted(set map[string]bool) []string {

@@ -38,7 +38,7 @@ type sampled struct {
 // ruleSample is how many of the events a rule matches, and how many of those lack each field of its key.
 type ruleSample struct {
 	matched int
-	lacking [traffic.NumFields]int
+	lacking map[string]int // by the field's name
 }
 
 // readSample asks what routers make of each message under a routing version, and what of it comes in time where detect.idle_margin
@@ -97,12 +97,25 @@ func (s *sampled) match(got *route.Explanation) {
 	held := false
 	for i := range got.Rules {
 		r := &got.Rules[i]
+		if s.routing.Rules[r.Index].Pending {
+			continue // it holds nobody
+		}
 		of := &s.byRule[r.Index]
 		of.matched++
-		for _, f := range r.Lacking {
-			of.lacking[f]++
+		for _, k := range r.Lacking {
+			if of.lacking == nil {
+				of.lacking = map[string]int{}
+			}
+			of.lacking[k.String()]++
 		}
-		held = held || s.modes[s.routing.Rules[r.Index].ID].Mode == rules.ModeBlock
+	}
+	q := got.Request
+	asked := rules.Target{Method: q.Method, Path: q.Path, Host: q.Host, Route: q.Route}
+	for i := range s.routing.Rules {
+		rule := &s.routing.Rules[i]
+		if reach := rule.Reach(); s.modes[rule.ID].Mode == rules.ModeBlock && reach.Reaches(&asked) {
+			held = true
+		}
 	}
 	if held && got.Request.Status == 429 {
 		s.silent++

@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/detect"
 	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/internal/plural"
 )
 
 // The oldest servers that weir is made for.
@@ -34,7 +35,7 @@ func (e *examination) lookAtRedis(ctx context.Context) []Finding {
 	if r.Cluster && r.State != "" && r.State != "ok" {
 		found = append(found, failing("redis", "see redis-cli --cluster check", "the cluster's state is %s: it does not take all keys", r.State))
 	} else if r.Cluster {
-		found = append(found, fine("redis", "a cluster of %s", terminal.Plural(len(r.Nodes), "master")))
+		found = append(found, fine("redis", "a cluster of %s", plural.Of(len(r.Nodes), "master")))
 	}
 	for i := range r.Nodes {
 		found = append(found, judgeRedis(&r.Nodes[i], r.Cluster))
@@ -58,7 +59,7 @@ func judgeRedis(n *blocklist.InspectedNode, cluster bool) Finding {
 	case n.MaxMemory > 0 && n.Policy != "" && n.Policy != "noeviction":
 		return failing(name, policy, "%s; when memory is full, it drops blocks and releases: abusers get in, and released clients are blocked again", text)
 	case n.EvictedKeys > 0:
-		return warning(name, "give it more memory", "%s; it has evicted %s since it was started", text, terminal.Plural(n.EvictedKeys, "key"))
+		return warning(name, "give it more memory", "%s; it has evicted %s since it was started", text, plural.Of(n.EvictedKeys, "key"))
 	case n.MaxMemory > 0 && n.UsedMemory > n.MaxMemory/10*9:
 		return warning(name, "raise maxmemory: when it is full, no block can be written", "%s; nine tenths of its memory are used", text)
 	case err == nil && version < oldestRedis:
@@ -120,9 +121,9 @@ func judgeSchema(d *postgres.Inspected, schema string) Finding {
 	case d.SchemaErr != nil:
 		return failing("schema "+schema, "use the build of weir that made it, or a newer one", "%s", problems(d.SchemaErr))
 	case pending > 0:
-		return failing("schema "+schema, "run weir migrate", "it lacks %d of %s", pending, terminal.Plural(len(d.Steps), "migration"))
+		return failing("schema "+schema, "run weir migrate", "it lacks %d of %s", pending, plural.Of(len(d.Steps), "migration"))
 	}
-	return fine("schema "+schema, "all %s applied", terminal.Plural(len(d.Steps), "migration"))
+	return fine("schema "+schema, "all %s applied", plural.Of(len(d.Steps), "migration"))
 }
 
 // migrated reports whether the schema can be asked.
@@ -136,7 +137,7 @@ func (e *examination) lookAtKafka(ctx context.Context) []Finding {
 		return []Finding{failed("kafka", err, "start Kafka, or correct kafka.brokers")}
 	}
 	e.kafkaUp = true
-	text := fmt.Sprintf("%s (%s); it speaks %s", terminal.Plural(len(c.Brokers), "broker"), terminal.FirstFew(c.Brokers), c.Speaks)
+	text := fmt.Sprintf("%s (%s); it speaks %s", plural.Of(len(c.Brokers), "broker"), terminal.FirstFew(c.Brokers), c.Speaks)
 	if len(c.Lacks) > 0 {
 		return []Finding{failing("kafka", "use Apache Kafka 2.3 or newer, or a build of weir that speaks what it takes",
 			"%s; it does not take what weir sends: %s", text, strings.Join(c.Lacks, ", "))}
@@ -165,7 +166,7 @@ func (e *examination) lookAtTopics(ctx context.Context) []Finding {
 // judgeTopic says the worst about a topic.
 func judgeTopic(t *kafka.InspectedTopic) Finding {
 	name := "topic " + t.Name
-	text := fmt.Sprintf("%s, %s", terminal.Plural(t.Partitions, "partition"), terminal.Plural(t.Replicas, "replica"))
+	text := fmt.Sprintf("%s, %s", plural.Of(t.Partitions, "partition"), plural.Of(t.Replicas, "replica"))
 	switch {
 	case !t.Exists:
 		return failing(name, "run weir migrate", "it does not exist")

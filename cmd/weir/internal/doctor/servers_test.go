@@ -65,6 +65,23 @@ func TestDoctorJudgesRedis(t *testing.T) {
 	}
 }
 
+// Of a server that is away, the line says what is wrong, and what to do only as the remedy.
+func TestDoctorSaysOnceWhatToDoAboutRedis(t *testing.T) {
+	mini := testbed.EmbeddedRedis(t)
+	address := mini.Addr()
+	store, err := blocklist.Connect(blocklist.Server{URL: "redis://" + address + "/0"}, "weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	mini.Close()
+	found := (&examination{redis: store}).lookAtRedis(t.Context())
+	wantFinding(t, map[string]Finding{found[0].Check: found[0]}, "redis", Fail, address, "start it, or correct redis.url")
+	if strings.Contains(found[0].Found, "start it") {
+		t.Errorf("found %q", found[0].Found)
+	}
+}
+
 func TestDoctorJudgesSnapshots(t *testing.T) {
 	for _, tc := range []struct {
 		name         string

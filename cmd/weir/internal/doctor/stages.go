@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/service"
-	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -70,7 +70,7 @@ func (e *examination) progress(ctx context.Context, w stageWork) (progressOf, er
 	var p progressOf
 	var err error
 	id := ingest.Live.Group(e.conf.Namespace, w.stage)
-	partitions := stream.UpTo(e.topics[w.topic].Partitions)
+	partitions := ingest.AllPartitions(e.topics[w.topic].Partitions)
 	if p.group, err = e.kafka.InspectGroup(ctx, id); err != nil {
 		return p, err
 	}
@@ -146,9 +146,9 @@ func judgeProgress(name string, w stageWork, p progressOf, at traffic.Time) Find
 	left := "nothing left to do"
 	age := time.Duration(0)
 	if p.records > 0 {
-		left = terminal.Plural(p.records, "record") + " left to do"
+		left = plural.Of(p.records, "record") + " left to do"
 		if w.stage == ingest.StageDetect {
-			left = terminal.Plural(p.records, "record") + " since its last snapshot" // it commits with snapshots only
+			left = plural.Of(p.records, "record") + " since its last snapshot" // it commits with snapshots only
 		}
 		if p.oldest != 0 {
 			age = max(0, at.Sub(p.oldest))

@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/history/partitions"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -74,7 +75,7 @@ func (e *examination) judgeRouting() Finding {
 			blocking++
 		}
 	}
-	text := fmt.Sprintf("version %d: %s, %d of them blocking; format %s", e.routing.Number, terminal.Plural(len(e.routing.Rules), "rule"), blocking, e.routing.Format.Name)
+	text := fmt.Sprintf("version %d: %s, %d of them blocking; format %s", e.routing.Number, plural.Of(len(e.routing.Rules), "rule"), blocking, e.routing.Format.Name)
 	want := e.conf.EventFormat()
 	switch {
 	case !detectors.KnowsRecordFormat(e.routing.RecordFormat):
@@ -131,7 +132,7 @@ func (e *examination) lookAtPartitions(ctx context.Context) []Finding {
 }
 
 func judgeStopped(p *partitions.ReportedPartition) Finding {
-	remedy := "weir partitions list says more; it goes on by itself when that is mended"
+	remedy := "weir partitions list says more; it goes on by itself when that is remedied"
 	if stream.GapAcceptable(p) {
 		remedy = fmt.Sprintf("find out what is missing, then weir partitions resume --%s %d --accept-gap --reason TEXT", p.Side, p.Partition)
 	}

@@ -24,8 +24,8 @@ import (
 // AnswerTimeout is how long a command that answers a question waits for each server.
 const AnswerTimeout = 10 * time.Second
 
-// Forever is how long processes that run until a signal wait for a server: as long as it takes.
-const Forever = 10 * 365 * config.Day
+// forever is how long processes that run until a signal wait for a server: as long as it takes.
+const forever = 10 * 365 * config.Day
 
 // Now is this machine's clock.
 func Now() traffic.Time { return traffic.At(time.Now()) }
@@ -123,30 +123,7 @@ func waitStreams(ctx context.Context, s *blocklist.Store, timeout time.Duration,
 func waitAnswer(ctx context.Context, ping func(ctx context.Context) error, timeout time.Duration, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return Retry(ctx, log, "Redis is not ready, trying again", ping)
-}
-
-// Retry calls work until it succeeds or ctx ends, with waits from 100 ms to 5 s. Its errors are logged with message, lasting
-// ones ever more seldom; the last one is returned.
-func Retry(ctx context.Context, log *slog.Logger, message string, try func(ctx context.Context) error) error {
-	var trouble retry.Trouble
-	backoff := retry.NewBackoff(100*time.Millisecond, 5*time.Second)
-	var last error
-	for {
-		err := try(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() == nil || last == nil {
-			last = err // what is wrong, rather than that time ran out
-		}
-		if ctx.Err() == nil {
-			trouble.Failed(log, message, err)
-		}
-		if backoff.Wait(ctx) != nil {
-			return last
-		}
-	}
+	return retry.Do(ctx, log, "Redis is not ready, trying again", ping)
 }
 
 // clientTLS makes the TLS settings of a client; nil without TLS. path is the section, for errors.

@@ -34,7 +34,7 @@ func MissingBlocks(blocks *replica.Replica) string {
 }
 
 // NewGate makes a gate and the copy of the blocklist that it asks, which has to be run.
-func NewGate(c *config.Config, redis *blocklist.Store, log *slog.Logger, registry *prometheus.Registry) (*gate.Gate, *replica.Replica, error) {
+func NewGate(c *config.Config, redis *blocklist.Store, log *slog.Logger, registry prometheus.Registerer) (*gate.Gate, *replica.Replica, error) {
 	blocks, err := replica.New(replica.Options{
 		Store: redis, NeverBlock: c.NeverBlock, Clock: Now, Logger: log, Registerer: registry,
 	})

@@ -8,31 +8,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 )
-
-// NewRegistry is the process's own registry, with Go's and the process's metrics and the version of the build.
-func NewRegistry(version string) *prometheus.Registry {
-	r := prometheus.NewRegistry()
-	r.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "weir_build_info", Help: "1, with the version of this build.",
-			ConstLabels: prometheus.Labels{"version": version, "go": runtime.Version()},
-		}, func() float64 { return 1 }),
-	)
-	return r
-}
 
 // NewLogger is the process's logger, which writes to w.
 func NewLogger(c config.Log, w io.Writer) *slog.Logger {
@@ -62,13 +45,13 @@ type Health struct {
 	Notes    []func() string // what a process that is ready lacks all the same; "": nothing
 	Stopping atomic.Bool     // the process is about to end, so it is not ready
 
-	registry *prometheus.Registry
+	registry *Registry
 	probes   []Probe
 	log      *slog.Logger
 }
 
 // NewHealth binds the address at once, so that a port that is taken is found before any work begins.
-func NewHealth(c *config.Config, registry *prometheus.Registry, log *slog.Logger, probes ...Probe) (*Health, error) {
+func NewHealth(c *config.Config, registry *Registry, log *slog.Logger, probes ...Probe) (*Health, error) {
 	l, err := Listen("http.listen", c.HTTP.Listen)
 	if err != nil {
 		return nil, err
@@ -87,7 +70,7 @@ func Listen(field, address string) (net.Listener, error) {
 
 func (h *Health) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{Registry: h.registry}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{Registry: h.registry.Registry}))
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", h.ready)
 	return mux
@@ -127,7 +110,7 @@ func (h *Health) Part() Part {
 
 // ServeHealthIfAsked serves metrics and health of a short-lived command, if http.listen was set for it: the default address
 // belongs to weir run. The returned function stops serving.
-func ServeHealthIfAsked(ctx context.Context, c *config.Config, registry *prometheus.Registry, in *Installation) (func(), error) {
+func ServeHealthIfAsked(ctx context.Context, c *config.Config, registry *Registry, in *Installation) (func(), error) {
 	if !c.Origins.Has("http.listen") {
 		return func() {}, nil
 	}

@@ -7,15 +7,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // A process that is ready and lacks something says both: it is sent requests, and whoever looks sees what is missing.
 func TestReadyTellsWhatIsMissing(t *testing.T) {
 	var broken error
 	o := &Health{
-		registry: prometheus.NewRegistry(),
+		registry: NewRegistry("", "weir"),
 		log:      slog.New(slog.DiscardHandler),
 		probes:   []Probe{{"blocklist", func(context.Context) error { return broken }}},
 		Notes:    []func() string{func() string { return "" }, func() string { return "5461 slots are missing" }},

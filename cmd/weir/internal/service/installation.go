@@ -27,7 +27,7 @@ import (
 type Installation struct {
 	Config   *config.Config
 	Log      *slog.Logger
-	registry *prometheus.Registry
+	registry prometheus.Registerer
 
 	History *history.Store
 	Kafka   *kafka.Client
@@ -55,7 +55,7 @@ type Installation struct {
 func (in *Installation) Close() { CloseAll(in.closers) }
 
 // Open makes the clients, that of Redis and the database for lookups only where they are needed. It connects nowhere yet.
-func Open(ctx context.Context, c *config.Config, log *slog.Logger, registry *prometheus.Registry, withRedis bool) (*Installation, error) {
+func Open(ctx context.Context, c *config.Config, log *slog.Logger, registry prometheus.Registerer, withRedis bool) (*Installation, error) {
 	in := &Installation{Config: c, Log: log, registry: registry}
 	var err error
 	if in.History, err = OpenHistory(ctx, c, log); err != nil {

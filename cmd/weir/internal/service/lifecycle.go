@@ -92,7 +92,6 @@ type StuckError struct {
 	timeout time.Duration
 }
 
-// Error names the parts.
 func (e *StuckError) Error() string {
 	return fmt.Sprintf("%s did not end within %s; what was under way is done again at the next start", strings.Join(e.parts, ", "), e.timeout)
 }

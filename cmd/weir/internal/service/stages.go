@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/blocklist/enforce"
 	"github.com/weirhq/weir/blocklist/reconcile"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
@@ -29,7 +30,7 @@ func AllStages() []string {
 
 // RunStages waits for the servers, makes the stages asked for and runs them until ctx ends. It sets started when they begin.
 func (in *Installation) RunStages(ctx context.Context, stages []string, started *atomic.Bool) error {
-	if err := in.Wait(ctx, Forever); err != nil {
+	if err := in.Wait(ctx, forever); err != nil {
 		return UnlessStopped(ctx, err)
 	}
 	groups, err := in.stages(ctx, stages)
@@ -76,13 +77,17 @@ func (in *Installation) stages(ctx context.Context, stages []string) ([][]Part, 
 		}
 		groups[1] = append(groups[1], Part{ingest.StageDetect, d.Run})
 	}
-	sinks, err := in.sinks(stages)
-	groups[2] = sinks
+	watch, err := newRuleWatch(in.History.Rules, in.Log, in.registry)
+	if err != nil {
+		return nil, err
+	}
+	sinks, err := in.sinks(stages, watch)
+	groups[2] = append(sinks, watch.parts()...)
 	return groups, err
 }
 
-// sinks makes what reads hits and decisions.
-func (in *Installation) sinks(stages []string) ([]Part, error) {
+// sinks makes what reads hits and decisions. ENFORCE hears of modes by watch.
+func (in *Installation) sinks(stages []string, watch *ruleWatch) ([]Part, error) {
 	var parts []Part
 	if slices.Contains(stages, ingest.StageRecord) {
 		hits, err := in.RecordHits()
@@ -93,18 +98,22 @@ func (in *Installation) sinks(stages []string) ([]Part, error) {
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, Part{ingest.StageRecord, hits.Run}, Part{ingest.StageRecordBlocks, decisions.Run})
+		sizes, err := history.NewSizes(in.History, in.registry)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, Part{ingest.StageRecord, hits.Run}, Part{ingest.StageRecordBlocks, decisions.Run},
+			Part{"sizes of history", sizes.Run})
 	}
 	if slices.Contains(stages, ingest.StageEnforce) {
 		e, err := in.enforcement()
 		if err != nil {
 			return nil, err
 		}
+		watch.tell, watch.follow = e.modesChanged, e.stage.RefreshModes
 		parts = append(parts, Part{ingest.StageEnforce, e.consumer.Run}, Part{"publish modes", e.publisher.Run},
-			Part{"reconcile", e.reconciler.Run}, Part{"watch modes", func(ctx context.Context) error {
-				in.History.Rules.WatchModes(ctx, e.modesChanged)
-				return nil
-			}})
+			Part{"reconcile", e.reconciler.Run},
+			Part{"read standing blocks", e.reader.Run}, Part{"memory of Redis", e.memory.run})
 	}
 	return parts, nil
 }
@@ -125,8 +134,11 @@ func (in *Installation) Router() (*route.Router, error) {
 		Routings: in.History.Rules, Partitions: in.History.Partitions, DeadLetters: in.DeadLetters, Figures: in.History, Owner: owner,
 		Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
+	if err != nil {
+		return nil, err
+	}
 	in.working.note(func(w *working) { w.router = made })
-	return made, err
+	return made, nil
 }
 
 // Detector makes DETECT of the installation's stream.
@@ -151,8 +163,11 @@ func (in *Installation) Detector() (*detect.Detector, error) {
 		Routings: in.History.Rules, Checkpoints: in.History.Partitions, Partitions: in.History.Partitions,
 		Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
+	if err != nil {
+		return nil, err
+	}
 	in.working.note(func(w *working) { w.detector = made })
-	return made, err
+	return made, nil
 }
 
 // checkBudget refuses to detect within another budget than the stream's: with the same log, all must evict the same keys.
@@ -194,13 +209,16 @@ func (in *Installation) Group(stage string) string {
 }
 
 // consumer reads a topic of the stream into a sink.
-func (in *Installation) consumer(stage, topic string, sink ingest.Sink) (*consume.Consumer, error) {
+func (in *Installation) consumer(stage, topic string, sink ingest.Sink, assigned func(partitions []int)) (*consume.Consumer, error) {
 	made, err := consume.New(consume.Options{
 		Name: stage, Log: in.Kafka.Log(topic), Group: in.Kafka.Group(in.Group(stage), topic, kafka.GroupOptions{}),
-		Sink: sink, Logger: in.Log, Registerer: in.registry,
+		Sink: sink, Assigned: assigned, Logger: in.Log, Registerer: in.registry,
 	})
+	if err != nil {
+		return nil, err
+	}
 	in.working.note(func(w *working) { w.consumers = append(w.consumers, stageConsumer{stage, made}) })
-	return made, err
+	return made, nil
 }
 
 // RecordHits makes the half of RECORD that stores hits.
@@ -209,7 +227,7 @@ func (in *Installation) RecordHits() (*consume.Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return in.consumer(ingest.StageRecord, in.Names.Hits, sink)
+	return in.consumer(ingest.StageRecord, in.Names.Hits, sink, nil)
 }
 
 // recordDecisions makes the half of RECORD that stores block decisions.
@@ -218,23 +236,25 @@ func (in *Installation) recordDecisions() (*consume.Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return in.consumer(ingest.StageRecordBlocks, in.Names.Blocks, sink)
+	return in.consumer(ingest.StageRecordBlocks, in.Names.Blocks, sink, nil)
 }
 
-// enforcement is ENFORCE: the stage itself, the reconciler, and the publisher of modes. The watch of modes wakes the stage and
-// the publisher.
+// enforcement is ENFORCE: the stage itself, the reconciler, the publisher of modes, the reader of what stands, and the memory of
+// Redis that it fills. The watch of modes wakes the stage and the publisher.
 type enforcement struct {
 	stage      *enforce.Enforcer
 	consumer   *consume.Consumer
 	publisher  *reconcile.Publisher
 	reconciler *reconcile.Reconciler
+	reader     *reconcile.Reader
+	memory     *redisMemory
 }
 
 func (in *Installation) enforcement() (*enforcement, error) {
 	stage, err := enforce.New(enforce.Options{
 		Store: in.Redis, Stream: in.Stream.Name, Topic: in.Names.Hits, Modes: in.lookups.Rules, Rules: in.lookups.Rules,
 		Decisions:   &decisionLog{appender: in.Kafka.Appender(in.Names.Blocks), partitions: in.blocksPartitions},
-		DeadLetters: in.DeadLetters, NeverBlock: in.Config.NeverBlock,
+		DeadLetters: in.DeadLetters, NeverBlock: in.Config.NeverBlock, HitsPartitions: in.HitsPartitions,
 		// A release must be remembered for as long as the hits that it answers can be read again.
 		TombstoneTTL: max(time.Duration(in.Config.Kafka.Retention.Hits), enforce.DefaultTombstoneTTL),
 		Clock:        Now, Logger: in.Log, Registerer: in.registry,
@@ -243,7 +263,7 @@ func (in *Installation) enforcement() (*enforcement, error) {
 		return nil, err
 	}
 	in.working.note(func(w *working) { w.enforcer = stage })
-	consumer, err := in.consumer(ingest.StageEnforce, in.Names.Hits, stage)
+	consumer, err := in.consumer(ingest.StageEnforce, in.Names.Hits, stage, stage.Standing().Assigned)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +280,18 @@ func (in *Installation) enforcement() (*enforcement, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &enforcement{stage, consumer, publisher, reconciler}, nil
+	reader, err := reconcile.NewReader(reconcile.ReaderOptions{
+		Modes: in.History.Rules, Active: in.History, NeverBlock: in.Config.NeverBlock, Standing: stage.Standing(),
+		Clock: Now, Logger: in.Log, Registerer: in.registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	memory, err := newRedisMemory(func(ctx context.Context) (blocklist.Inspected, error) { return in.Redis.Inspect(ctx, Now) }, in.registry)
+	if err != nil {
+		return nil, err
+	}
+	return &enforcement{stage, consumer, publisher, reconciler, reader, memory}, nil
 }
 
 func (e *enforcement) modesChanged() {

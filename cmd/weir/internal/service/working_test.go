@@ -2,13 +2,16 @@ package service
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/blocklist/enforce"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/console"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/detect"
+	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/ingest/route"
 )
 
@@ -16,6 +19,22 @@ import (
 func TestBlocklistNamesStreamAndStageAsIngest(t *testing.T) {
 	if blocklist.StreamLive != string(ingest.Live) || enforce.Stage != ingest.StageEnforce {
 		t.Errorf("stream %s and stage %s, of ingest: %s and %s", blocklist.StreamLive, enforce.Stage, ingest.Live, ingest.StageEnforce)
+	}
+}
+
+// A stage that could not be made has no figures.
+func TestAStageThatWasNotMadeIsNotAsked(t *testing.T) {
+	broker, err := kafka.New(kafka.Config{Brokers: []string{"127.0.0.1:1"}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = broker.Close() })
+	in := &Installation{Config: config.Default(), Log: slog.New(slog.DiscardHandler), Kafka: broker}
+	if _, err := in.consumer("record", "weir.hits", nil, nil); err == nil {
+		t.Fatal("made without a sink")
+	}
+	if p := in.Progress(); len(p.Owned) != 0 || len(in.Pulse().Stages) != 0 {
+		t.Errorf("progress %+v, pulse %+v", p, in.Pulse())
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
-	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
@@ -121,5 +121,5 @@ func (l Lateness) allowed() time.Duration { return l.greatest + l.margin }
 // String says where the allowance comes from.
 func (l Lateness) String() string {
 	return fmt.Sprintf("more than %s: the greatest lateness of %s, %s, and a margin of %s", duration.Format(l.allowed()),
-		terminal.Plural(l.rules, "rule"), duration.Format(l.greatest), duration.Format(l.margin))
+		plural.Of(l.rules, "rule"), duration.Format(l.greatest), duration.Format(l.margin))
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
-	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
@@ -20,6 +19,8 @@ import (
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/internal/plural"
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -107,7 +108,7 @@ func (m *Migration) makeSchema(ctx context.Context) error {
 	defer cancel()
 	var refused error
 	before := m.store.Ping(ctx) == nil
-	err := service.Retry(bounded, service.NewLogger(config.Log{Level: "error"}, io.Discard), "", func(ctx context.Context) error {
+	err := retry.Do(bounded, service.NewLogger(config.Log{Level: "error"}, io.Discard), "", func(ctx context.Context) error {
 		err := m.store.Migrate(ctx)
 		var away *postgres.UnreachableError
 		if err != nil && !errors.As(err, &away) {
@@ -153,7 +154,7 @@ func (m *Migration) makeTopics(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	keyed, err := m.kafka.Log(m.names.Keyed).Bounds(ctx, UpTo(m.conf.Kafka.Partitions.Keyed))
+	keyed, err := m.kafka.Log(m.names.Keyed).Bounds(ctx, ingest.AllPartitions(m.conf.Kafka.Partitions.Keyed))
 	t.unused = true
 	for _, b := range keyed {
 		t.unused = t.unused && b.End == 0
@@ -165,14 +166,14 @@ func (m *Migration) makeTopics(ctx context.Context) error {
 // readLog reads where the requests topic begins and ends, after the commits: routers may be at work, and the end of a log that
 // was read first could lie before offsets routed since.
 func (m *Migration) readLog(ctx context.Context) (err error) {
-	m.topics.log, err = m.kafka.Log(m.names.Requests).Bounds(ctx, UpTo(m.topics.requests))
+	m.topics.log, err = m.kafka.Log(m.names.Requests).Bounds(ctx, ingest.AllPartitions(m.topics.requests))
 	return err
 }
 
 func (m *Migration) sayTopic(r kafka.TopicReport) {
 	switch {
 	case r.Created:
-		m.say("topic %s made with %s", r.Name, terminal.Plural(r.Partitions, "partition"))
+		m.say("topic %s made with %s", r.Name, plural.Of(r.Partitions, "partition"))
 	case len(r.Corrected) > 0:
 		m.say("topic %s corrected: %s", r.Name, strings.Join(r.Corrected, "; "))
 	default:
@@ -234,7 +235,7 @@ func (m *Migration) readCommits(ctx context.Context) error {
 	if m.isNew {
 		return nil // a commit that is there all the same is of an installation whose database is gone
 	}
-	stored, err := m.kafka.FetchCommits(ctx, m.routeGroup(), m.names.Requests, UpTo(m.topics.requests))
+	stored, err := m.kafka.FetchCommits(ctx, m.routeGroup(), m.names.Requests, ingest.AllPartitions(m.topics.requests))
 	if err != nil {
 		return err
 	}
@@ -309,7 +310,7 @@ func (m *Migration) publish(ctx context.Context) error {
 			Identity: m.conf.Identity, Format: m.conf.EventFormat(),
 		}
 		if prev != nil {
-			made.Rules = prev.Rules
+			made.Rules, made.Allow = prev.Rules, prev.Allow
 			if err := safeFormat(prev.Format, made.Format, modes); err != nil {
 				return made, err
 			}
@@ -381,6 +382,6 @@ func (m *Migration) writeFirstCommits(ctx context.Context) error {
 	if err := m.kafka.CommitInitial(ctx, m.routeGroup(), m.names.Requests, first); err != nil {
 		return err
 	}
-	m.say("first commits written for %s of requests", terminal.Plural(len(first), "partition"))
+	m.say("first commits written for %s of requests", plural.Of(len(first), "partition"))
 	return nil
 }

@@ -14,12 +14,3 @@ func GapAcceptable(p *partitions.ReportedPartition) bool {
 	}
 	return p.State != ingest.Running && p.GapOffset >= least
 }
-
-// UpTo lists the partitions 0 to n-1.
-func UpTo(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
-}

@@ -2,10 +2,8 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/archive"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -34,7 +33,7 @@ type Files struct {
 // Reading is one run over log files: it hands their events to a sender and shows how far it has come.
 type Reading struct {
 	files  Files
-	inputs []input
+	inputs []Input
 	allow  *Lateness // of the live stream; nil for a replay, in which what is old counts
 
 	sender   *archive.Sender
@@ -74,7 +73,7 @@ func (r *Reading) Refuse(ctx context.Context, letter traffic.DeadLetter) error {
 // has acknowledged.
 func (r *Reading) All(ctx context.Context) error {
 	begun := time.Now()
-	r.progress = terminal.StartProgress(r.files.Progress, totalOf(r.inputs))
+	r.progress = terminal.StartProgress(r.files.Progress, SizeOf(r.inputs))
 	err := r.each(ctx)
 	r.progress.Close()
 	r.took = time.Since(begun)
@@ -94,8 +93,8 @@ func (r *Reading) All(ctx context.Context) error {
 }
 
 func (r *Reading) each(ctx context.Context) error {
-	for _, in := range r.inputs {
-		if err := r.one(ctx, in); err != nil {
+	for i := range r.inputs {
+		if err := r.one(ctx, &r.inputs[i]); err != nil {
 			return err
 		}
 	}
@@ -105,12 +104,12 @@ func (r *Reading) each(ctx context.Context) error {
 	return r.sender.Flush(ctx)
 }
 
-func (r *Reading) one(ctx context.Context, in input) error {
-	from, err := in.open(ctx)
+func (r *Reading) one(ctx context.Context, in *Input) error {
+	from, err := in.Open()
 	if err != nil {
 		return err
 	}
-	err = r.archive.Read(ctx, in.name, &countingReader{from, r.progress})
+	err = r.archive.Read(ctx, in.Name, &countingReader{from, r.progress})
 	if cerr := from.Close(); err == nil {
 		err = cerr
 	}
@@ -120,62 +119,28 @@ func (r *Reading) one(ctx context.Context, in input) error {
 // howFar says what Kafka has acknowledged.
 func (r *Reading) howFar() string {
 	for i := len(r.inputs) - 1; i >= 0; i-- {
-		if line := r.sender.AckedLine(r.inputs[i].name); line > 0 {
-			return fmt.Sprintf("%s acknowledged by Kafka, the last of %s:%d", terminal.Plural(r.sender.Acked(), "event"), r.inputs[i].name, line)
+		if line := r.sender.AckedLine(r.inputs[i].Name); line > 0 {
+			return fmt.Sprintf("%s acknowledged by Kafka, the last of %s:%d", plural.Of(r.sender.Acked(), "event"), r.inputs[i].Name, line)
 		}
 	}
 	return "no event was sent"
 }
 
-// input is one file to read.
-type input struct {
-	name string
-	size int64 // bytes; 0: not known
-	open func(ctx context.Context) (io.ReadCloser, error)
-}
-
-// NewReading opens all files before anything is sent, so that a mistyped name is found at once. Events are sent when standard
+// NewReading looks for all files before anything is sent, so that a mistyped name is found at once. Events are sent when standard
 // input has shown nothing for a while. ctx bounds the whole reading.
 func NewReading(ctx context.Context, files Files) (*Reading, error) {
 	r := &Reading{files: files}
+	var err error
+	if r.inputs, err = Inputs(files.Paths, files.Stdin); err != nil {
+		return nil, err
+	}
 	idle := func() error { return r.sender.Flush(ctx) }
-	var problems []error
-	stdin := 0
-	for _, path := range files.Paths {
-		if path == "-" {
-			stdin++
-			r.inputs = append(r.inputs, input{name: "stdin", open: func(ctx context.Context) (io.ReadCloser, error) {
-				return newInterruptibleReader(ctx, files.Stdin, idle), nil
-			}})
-			continue
+	for i := range r.inputs {
+		if in := &r.inputs[i]; in.Stdin {
+			in.Open = func() (io.ReadCloser, error) { return newInterruptibleReader(ctx, files.Stdin, idle), nil }
 		}
-		info, err := os.Stat(path)
-		switch {
-		case err != nil:
-			problems = append(problems, err)
-			continue
-		case info.IsDir():
-			problems = append(problems, fmt.Errorf("%s is a directory; allowed: files, or - for standard input", path))
-			continue
-		}
-		r.inputs = append(r.inputs, input{name: path, size: info.Size(), open: func(context.Context) (io.ReadCloser, error) { return os.Open(path) }})
 	}
-	if stdin > 1 {
-		problems = append(problems, errors.New("- is given twice; standard input can be read once"))
-	}
-	return r, errors.Join(problems...)
-}
-
-// totalOf is the size of all inputs, 0 if one is not known.
-func totalOf(all []input) int64 {
-	var sum int64
-	for _, in := range all {
-		if in.size == 0 {
-			return 0
-		}
-		sum += in.size
-	}
-	return sum
+	return r, nil
 }
 
 // idleAfter is how long an input may show nothing before what was read of it is sent.

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
@@ -20,6 +18,7 @@ import (
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/route"
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -34,15 +33,16 @@ const (
 type ReplayOptions struct {
 	Name       string
 	Partitions int             // of requests
-	Rules      []rules.Version // nil: those that count in the live stream now
-	Replace    bool            // a replay of that name is deleted first
+	Rules      []rules.Version // nil: those that count in the live stream now, with the allow lists that are stored
+	Allow      []rules.AllowList
+	Replace    bool // a replay of that name is deleted first
 	KeepTopics bool
 }
 
 // Replay makes a stream of its own, sends the files through it, waits until all their consequences are recorded, and stores the
 // summary. Without an error the summary is complete.
-func Replay(ctx context.Context, c *config.Config, log *slog.Logger, registry *prometheus.Registry, r *Reading, o ReplayOptions) (Summary, error) {
-	p := &replay{ReplayOptions: o, reading: r, stream: ingest.Replay(o.Name), rules: o.Rules, begun: time.Now(), settings: replaySettings(c, o.Partitions)}
+func Replay(ctx context.Context, c *config.Config, log *slog.Logger, registry *service.Registry, r *Reading, o ReplayOptions) (Summary, error) {
+	p := &replay{ReplayOptions: o, reading: r, streamName: ingest.Replay(o.Name), begun: time.Now(), settings: replaySettings(c, o.Partitions)}
 	if err := CheckReplay(c.Namespace, o.Name); err != nil {
 		return Summary{}, err
 	}
@@ -55,9 +55,16 @@ func Replay(ctx context.Context, c *config.Config, log *slog.Logger, registry *p
 	if err := p.Wait(ctx, service.AnswerTimeout); err != nil {
 		return Summary{}, err
 	}
-	if p.rules == nil {
-		if p.rules, err = p.liveRules(ctx); err != nil {
+	if p.Rules == nil {
+		if p.Rules, err = p.liveRules(ctx); err != nil {
 			return Summary{}, err
+		}
+		stored, err := p.History.Rules.AllowLists(ctx)
+		if err != nil {
+			return Summary{}, err
+		}
+		for i := range stored {
+			p.Allow = append(p.Allow, stored[i].List)
 		}
 	}
 	if err := p.make(ctx); err != nil {
@@ -93,14 +100,13 @@ func CheckReplay(namespace, name string) error {
 type replay struct {
 	*service.Installation
 	ReplayOptions
-	reading  *Reading
-	stream   ingest.Stream
-	rules    []rules.Version
-	settings ingest.TopicSettings
-	dropped  *deadCount
-	frequent frequent // requests of the files
-	router   *route.Router
-	begun    time.Time
+	reading    *Reading
+	streamName ingest.Stream
+	settings   ingest.TopicSettings
+	dropped    *deadCount
+	frequent   frequent // requests of the files
+	router     *route.Router
+	begun      time.Time
 	// begunMaking says that what carries the name is of this run, and not of one before it.
 	begunMaking bool
 	signalled   atomic.Int64 // when the signal came, in nanoseconds since 1970; 0 before
@@ -139,23 +145,24 @@ func (p *replay) make(ctx context.Context) error {
 	p.begunMaking = true
 	counts := streams.PartitionCounts{Requests: p.settings.RequestsPartitions, Keyed: replayKeyed, Hits: replayHits,
 		Budget: int64(p.Config.Detect.BudgetPerPartition)}
-	if _, err := p.History.Streams.Create(ctx, string(p.stream), counts); err != nil {
+	if _, err := p.History.Streams.Create(ctx, string(p.streamName), counts); err != nil {
 		return err
 	}
-	names := p.stream.Topics(p.Config.Namespace)
+	names := p.streamName.Topics(p.Config.Namespace)
 	if _, err := p.Kafka.EnsureTopics(ctx, p.settings.Topics(names)); err != nil {
 		return err
 	}
-	if err := p.Enter(ctx, string(p.stream), p.settings); err != nil {
+	if err := p.Enter(ctx, string(p.streamName), p.settings); err != nil {
 		return err
 	}
 	p.dropped = &deadCount{next: p.DeadLetters, reasons: map[string]int64{}}
 	p.DeadLetters = p.dropped
-	version, _, err := p.History.Rules.PublishRouting(ctx, string(p.stream), func(*rules.Routing) (rules.Routing, error) {
+	version, _, err := p.History.Rules.PublishRouting(ctx, string(p.streamName), func(*rules.Routing) (rules.Routing, error) {
 		made := rules.Routing{
-			Stream: string(p.stream), Number: 1, RecordFormat: detectors.RecordFormat, SecretID: p.SecretID,
-			Rules: p.rules, Identity: p.Config.Identity, Format: replayFormat(p.Config),
+			Stream: string(p.streamName), Number: 1, RecordFormat: detectors.RecordFormat, SecretID: p.SecretID,
+			Rules: p.Rules, Identity: p.Config.Identity, Format: replayFormat(p.Config),
 		}
+		made.WithAllow(p.Allow)
 		return made, nil
 	})
 	if err != nil {
@@ -171,8 +178,8 @@ func replayFormat(c *config.Config) rules.Format {
 
 // makeRoom removes an older replay of the name, if it may.
 func (p *replay) makeRoom(ctx context.Context) error {
-	before, err := p.History.Streams.Find(ctx, string(p.stream))
-	topics := p.stream.Topics(p.Config.Namespace).All()
+	before, err := p.History.Streams.Find(ctx, string(p.streamName))
+	topics := p.streamName.Topics(p.Config.Namespace).All()
 	switch {
 	case errors.Is(err, postgres.ErrNotFound):
 	case err != nil:
@@ -181,7 +188,7 @@ func (p *replay) makeRoom(ctx context.Context) error {
 		return fmt.Errorf("replay %s exists since %s: take another name, or --on-exists replace to delete it first",
 			p.Name, terminal.Stamp(before.Created))
 	default:
-		if err := p.History.Streams.Delete(ctx, string(p.stream)); err != nil {
+		if err := p.History.Streams.Delete(ctx, string(p.streamName)); err != nil {
 			return err
 		}
 	}
@@ -197,7 +204,7 @@ func (p *replay) awaitGone(ctx context.Context, topics []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for _, topic := range topics {
-		err := service.Retry(ctx, p.Log, "waiting for the topics of the replay before to be gone", func(ctx context.Context) error {
+		err := retry.Do(ctx, p.Log, "waiting for the topics of the replay before to be gone", func(ctx context.Context) error {
 			there, err := p.Kafka.TopicExists(ctx, topic)
 			if err == nil && there {
 				err = fmt.Errorf("topic %s is being deleted", topic)
@@ -245,8 +252,8 @@ func (p *replay) unmade(ctx context.Context, cause error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return errors.Join(cause, p.History.Streams.Delete(ctx, string(p.stream)),
-		p.Kafka.DeleteTopics(ctx, p.stream.Topics(p.Config.Namespace).All()...))
+	return errors.Join(cause, p.History.Streams.Delete(ctx, string(p.streamName)),
+		p.Kafka.DeleteTopics(ctx, p.streamName.Topics(p.Config.Namespace).All()...))
 }
 
 // lastWords is the context of the calls that end a replay, when ctx may have ended. After a signal it lasts for the rest of the
@@ -268,9 +275,9 @@ func (p *replay) finish(ctx context.Context, s Summary) error {
 		return err
 	}
 	if !s.Complete && s.Events == 0 {
-		err = p.History.Streams.Delete(ctx, string(p.stream)) // nothing was sent: the name stays free
+		err = p.History.Streams.Delete(ctx, string(p.streamName)) // nothing was sent: the name stays free
 	} else {
-		err = p.History.Streams.Finish(ctx, string(p.stream), text)
+		err = p.History.Streams.Finish(ctx, string(p.streamName), text)
 	}
 	if !p.KeepTopics {
 		err = errors.Join(err, p.Kafka.DeleteTopics(ctx, p.Names.All()...))

@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/ingest/detect"
+	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -88,7 +89,7 @@ func (p *replay) endMarks(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	to := p.Kafka.Appender(p.Names.Requests)
-	return service.Retry(bounded, p.Log, "cannot write the end marks, trying again", func(ctx context.Context) error { return to.Append(ctx, batches) })
+	return retry.Do(bounded, p.Log, "cannot write the end marks, trying again", func(ctx context.Context) error { return to.Append(ctx, batches) })
 }
 
 // watchEvery is how often a replay looks for a partition that stopped: nobody would accept its gap, so it would wait for
@@ -104,7 +105,7 @@ func (p *replay) watch(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		states, err := p.History.Partitions.PartitionStates(ctx, string(p.stream))
+		states, err := p.History.Partitions.PartitionStates(ctx, string(p.streamName))
 		if err != nil {
 			continue // the stages say so, and wait
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest/archive"
-	"github.com/weirhq/weir/ingest/route"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
@@ -92,11 +92,11 @@ func (p *replay) summary(ctx context.Context, failed error) Summary {
 func (p *replay) ruleSummaries(ctx context.Context) []ReplayedRule {
 	ctx, cancel := p.lastWords(ctx)
 	defer cancel()
-	found, err := p.History.Summary(ctx, string(p.stream))
+	found, err := p.History.Summary(ctx, string(p.streamName))
 	if err != nil {
 		p.Log.Error("the summary lacks what history holds", "error", err)
 	}
-	missed, missedErr := p.History.NotCounted(ctx, string(p.stream), 0)
+	missed, missedErr := p.History.NotCounted(ctx, string(p.streamName), 0)
 	if missedErr != nil {
 		p.Log.Error("the summary lacks what was not counted", "error", missedErr)
 	}
@@ -104,9 +104,9 @@ func (p *replay) ruleSummaries(ctx context.Context) []ReplayedRule {
 	for _, f := range found {
 		byRule[f.Rule] = f
 	}
-	out := make([]ReplayedRule, len(p.rules))
-	for i := range p.rules {
-		id := p.rules[i].ID
+	out := make([]ReplayedRule, len(p.Rules))
+	for i := range p.Rules {
+		id := p.Rules[i].ID
 		out[i] = ReplayedRule{
 			Rule: id, Episodes: byRule[id].Episodes, Sources: byRule[id].Sources, Events: byRule[id].Events, Late: byRule[id].Late,
 		}
@@ -119,26 +119,12 @@ func (p *replay) ruleSummaries(ctx context.Context) []ReplayedRule {
 		if p.router != nil {
 			st := p.router.Stats().Rules[id]
 			out[i].Matched, out[i].Behind, out[i].Skipped = st.Matched, st.Behind, st.Skipped
-			out[i].Lacking = lacking(&st)
+			out[i].Lacking = st.Lacking()
 			left := st.LeftOut()
 			figures.MissingField = history.Figure(left[detectors.UncountedMissingField])
 			figures.MissingValue = history.Figure(left[detectors.UncountedMissingValue])
 		}
 		out[i].Uncounted = figures
-	}
-	return out
-}
-
-// lacking is how many of the events that a rule watches lack each field of its key.
-func lacking(st *route.RuleStats) map[string]int64 {
-	var out map[string]int64
-	for f, n := range st.Missing {
-		if n > 0 {
-			if out == nil {
-				out = map[string]int64{}
-			}
-			out[traffic.Field(f).String()] = n
-		}
 	}
 	return out
 }
@@ -163,9 +149,9 @@ func (p *replay) notes(s *Summary) []string {
 	}
 	var idle []string
 	for i := range s.Rules {
-		r, v := &s.Rules[i], &p.rules[i]
+		r, v := &s.Rules[i], &p.Rules[i]
 		if r.Matched == 0 {
-			idle = append(idle, fmt.Sprintf("rule %s matched none of %s: it watches %s", r.Rule, terminal.Plural(s.Events, "event"), watched(&v.Match)))
+			idle = append(idle, fmt.Sprintf("rule %s matched none of %s: it watches %s", r.Rule, plural.Of(s.Events, "event"), watched(&v.Match)))
 			continue
 		}
 		for _, f := range slices.Sorted(maps.Keys(r.Lacking)) {
@@ -189,14 +175,11 @@ func lackingMeans(missing rules.OnMissing) string {
 
 // watched writes a match: POST /v1/guest-tokens.
 func watched(m *rules.Match) string {
-	method, path := "any method", m.Path
+	method := "any method"
 	if len(m.Methods) > 0 {
 		method = strings.Join(m.Methods, " or ")
 	}
-	if path == "" {
-		path = "any path"
-	}
-	return terminal.Safe(method + " " + path)
+	return terminal.Safe(method + " " + m.Where())
 }
 
 func frequentNote(top []FrequentRequest) string {

@@ -27,8 +27,8 @@ func Text(s traffic.Subject) string {
 	parts := make([]string, len(values))
 	for i, v := range values {
 		switch {
-		case !plain(v.Value):
-			return Quoted(string(s))
+		case !plain(v.Value), !plain(v.Field):
+			return Quoted(string(s)) // braces, for one, are no plain text to a shell
 		case v.Missing:
 			parts[i] = v.Field + " missing"
 		default:
@@ -46,7 +46,7 @@ func subjectByte(r rune) rune {
 	return '·'
 }
 
-// plain reports whether a value means the same to a shell, to a reader and to parseSubject.
+// plain reports whether a value means the same to a shell, to people and to parseSubject.
 func plain(value string) bool {
 	return strings.IndexFunc(value, func(r rune) bool { return !plainByte(r) }) < 0
 }
@@ -61,7 +61,7 @@ func Quoted(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// Read reads a subject as subject writes it, or as people type it. v4 and v6 are the prefix lengths of addresses that
+// Read reads a subject as Text writes it, or as people type it. v4 and v6 are the prefix lengths of addresses that
 // come without.
 func Read(words []string, v4, v6 uint8) (traffic.Subject, error) {
 	if len(words) != 1 || !strings.ContainsAny(words[0], "%&") {
@@ -85,35 +85,35 @@ func canonical(s traffic.Subject) ([]traffic.SubjectValue, error) {
 		return nil, err
 	}
 	for _, v := range values {
-		if _, known := traffic.ParseField(v.Field); !known {
+		if _, known := traffic.ParseKeyField(v.Field); !known {
 			return nil, unknownField(v.Field)
 		}
 	}
 	return values, nil
 }
 
-// unknownField is the mistake of a name that is no identity field's.
+// unknownField is the mistake of a name that is no field's.
 func unknownField(name string) error {
-	return usage.Unknown("identity field", name, traffic.FieldNames(), "")
+	return usage.Unknown("field", name, append(traffic.KeyFieldNames(), "{param}", "attrs.NAME"), "")
 }
 
 // parseSubject reads FIELD=VALUE words. v4 and v6 are the prefix lengths of addresses that come without.
 func parseSubject(words []string, v4, v6 uint8) (traffic.Subject, error) {
 	var id traffic.Identity
 	var key []traffic.KeyField
-	seen := map[traffic.Field]bool{}
+	extra := typed{}
+	seen := map[traffic.KeyField]bool{}
 	for _, w := range words {
 		name, value, ok := strings.Cut(w, "=")
-		f, known := traffic.ParseField(name)
-		if ok && !known {
+		k, known := traffic.ParseKeyField(name)
+		if ok && (!known || k.Field == traffic.FieldFallback) {
 			return "", usage.Errorf("SOURCE: %w", unknownField(name))
 		}
-		if !ok || value == "" || seen[f] {
-			return "", usage.Errorf("SOURCE: got %q; allowed: FIELD=VALUE, each of %s once at most", w, strings.Join(traffic.FieldNames(), ", "))
+		if !ok || value == "" || seen[k] {
+			return "", usage.Errorf("SOURCE: got %q; allowed: FIELD=VALUE, each of %s, {param} and attrs.NAME once at most", w, strings.Join(traffic.KeyFieldNames(), ", "))
 		}
-		seen[f] = true
-		k := traffic.KeyField{Field: f}
-		switch f {
+		seen[k] = true
+		switch k.Field {
 		case traffic.FieldIP:
 			addr, bits, err := parseAddress(value)
 			if err != nil {
@@ -132,11 +132,22 @@ func parseSubject(words []string, v4, v6 uint8) (traffic.Subject, error) {
 			id.APIKey = value
 		case traffic.FieldSession:
 			id.Session = value
+		default:
+			extra[k] = value
 		}
 		key = append(key, k)
 	}
-	who, _ := traffic.MakeSubject(&id, key)
+	who, _ := traffic.MakeSubjectOf(&id, extra, key)
 	return who.WithDigests(), nil
+}
+
+// typed are the values of a source beside its identity.
+type typed map[traffic.KeyField]string
+
+// ExtraValue is the value of a field that was typed.
+func (t typed) ExtraValue(k traffic.KeyField) (string, bool) {
+	value, ok := t[k]
+	return value, ok
 }
 
 // parseAddress reads an address or a range; bits is -1 for an address alone.

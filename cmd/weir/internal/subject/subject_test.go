@@ -113,6 +113,41 @@ func wantRead(t interface {
 	}
 }
 
+// A source may be named by more than an identity, and by names that mean something to a shell.
+func TestSubjectsBesideTheIdentity(t *testing.T) {
+	id := traffic.Identity{IP: netip.MustParseAddr("192.0.2.1"), APIKey: "k"}
+	fields := []string{"{id}", "attrs.tenant", "attrs.a b&c=d", "host", "path", "user_agent"}
+	for n := range 1 << len(fields) {
+		key, extra := []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}}, typed{}
+		for i, name := range fields {
+			if n&(1<<i) != 0 {
+				k, ok := traffic.ParseKeyField(name)
+				if !ok {
+					t.Fatal(name)
+				}
+				key, extra[k] = append(key, k), []string{"7", "a'b $(id)", "GET&ip=x", strings.Repeat("long", 40)}[(n+i)%4]
+			}
+		}
+		s, missing := traffic.MakeSubjectOf(&id, extra, key)
+		if missing != 0 {
+			t.Fatal(s)
+		}
+		wantRead(t, s, "sh")
+		wantRead(t, s.Stored(), "sh")
+	}
+	if got := Text("ip=192.0.2.1%2F32&attrs.tenant=acme"); got != "ip=192.0.2.1/32 attrs.tenant=acme" {
+		t.Error(got)
+	}
+	if got, err := Read([]string{"attrs.tenant=acme", "{id}=7", "ip=192.0.2.1"}, 32, 64); err != nil || got != "ip=192.0.2.1%2F32&attrs.tenant=acme&%7Bid%7D=7" {
+		t.Error(got, err)
+	}
+	for _, bad := range []string{"api_key|ip=1", "attrs.=1", "{}=1"} {
+		if got, err := Read([]string{bad}, 32, 64); err == nil {
+			t.Errorf("%s is read as %s", bad, got)
+		}
+	}
+}
+
 // What is no subject names nobody, and a shell finds nothing in it either.
 func TestWhatIsNoSubjectIsHarmlessToo(t *testing.T) {
 	for _, bad := range []traffic.Subject{"device='; rm -rf ~'", "=x", "device=$(id)", "device=%zz", "\x1b[2J"} {
@@ -158,10 +193,10 @@ func TestReadSubject(t *testing.T) {
 		{"ip=192.0.2.1%2F32&device=a%26b", "ip=192.0.2.1%2F32&device=a%26b", ""},
 		{"user=50%", "", "with %25 for a % itself"},
 		{"user=50%25", "user=50%25", ""},
-		{"colour=a%20b", "", `there is no identity field "colour"; known: ip, device, user, api_key, session`},
+		{"colour=a%20b", "", `there is no field "colour"; known: ip, device, user, api_key, session`},
 		{"ip=nowhere", "", "allowed: an address or a range"},
-		{"ip=192.0.2.1 ip=192.0.2.2", "", "each of ip, device, user, api_key, session once at most"},
-		{"devcie=tv", "", `there is no identity field "devcie"; did you mean device?`},
+		{"ip=192.0.2.1 ip=192.0.2.2", "", "each of ip, device, user, api_key, session, host, method, route, plan, user_agent, path, {param} and attrs.NAME once at most"},
+		{"devcie=tv", "", `there is no field "devcie"; did you mean device?`},
 		{"user=", "", "allowed: FIELD=VALUE"},
 		{"192.0.2.1", "", "allowed: FIELD=VALUE"},
 	} {

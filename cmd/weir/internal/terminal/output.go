@@ -117,14 +117,6 @@ func Stamp(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05Z")
 }
 
-// Plural writes a number of things: 1 rule, 2 rules.
-func Plural[N int | int64](n N, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
 // Roughly writes a duration with two or three digits.
 func Roughly(d time.Duration) string {
 	switch {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"github.com/weirhq/weir/internal/plural"
 )
 
 // progressEvery is how often plain progress lines are written where there is no terminal.
@@ -69,7 +71,7 @@ func (p *Progress) show(every time.Duration) {
 			fmt.Fprintln(p.out, p.line(time.Since(p.begun)))
 			continue
 		}
-		p.bar.Describe(fmt.Sprintf("%s, %s/s", Plural(p.Events.Load(), "event"), Amount(p.rate(time.Since(p.begun)))))
+		p.bar.Describe(fmt.Sprintf("%s, %s/s", plural.Of(p.Events.Load(), "event"), Amount(p.rate(time.Since(p.begun)))))
 		_ = p.bar.Set64(p.Bytes.Load()) // a terminal that went away is no reason to stop
 	}
 }
@@ -78,7 +80,7 @@ func (p *Progress) show(every time.Duration) {
 func (p *Progress) line(elapsed time.Duration) string {
 	var b strings.Builder
 	read := p.Bytes.Load()
-	fmt.Fprintf(&b, "%s, %sB", Plural(p.Events.Load(), "event"), Amount(float64(read)))
+	fmt.Fprintf(&b, "%s, %sB", plural.Of(p.Events.Load(), "event"), Amount(float64(read)))
 	if p.total > 0 {
 		fmt.Fprintf(&b, " of %sB (%d %%)", Amount(float64(p.total)), min(100, 100*read/p.total))
 	}

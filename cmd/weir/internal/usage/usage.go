@@ -13,10 +13,8 @@ import (
 // Error is a mistake in the command line or the configuration, found after the command has begun.
 type Error struct{ Err error }
 
-// Error is the mistake's own text.
 func (e *Error) Error() string { return e.Err.Error() }
 
-// Unwrap gives the mistake.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Errorf words an Error.

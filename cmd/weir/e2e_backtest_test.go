@@ -1,0 +1,184 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/traffic"
+)
+
+const quickRules = `
+id: burst
+owner: tests
+match: {method: POST, path: /v1/guest-tokens}
+key: [ip]
+limit: 3
+window: 2s
+lateness: 1s
+---
+id: pairs
+owner: tests
+match: {path: /v1/*}
+key: [ip]
+limit: 5
+window: 1s
+lateness: 1s
+`
+
+// episode is what two hits of one episode have in common.
+type episode struct {
+	id, rule    string
+	subject     traffic.Subject
+	first, last traffic.Time
+	count       int64
+}
+
+func episodeOf(h *detectors.Hit) episode {
+	return episode{h.ID, h.Rule, h.Subject, h.First, h.Last, h.Count}
+}
+
+// besideReport is what the test reads of a backtest's JSON.
+type besideReport struct {
+	Files  []string
+	Events int64
+	Gaps   []any
+	Rules  []struct {
+		Rule    string
+		Hits    []detectors.Hit
+		Allowed map[string]int64
+	}
+}
+
+func (r *besideReport) episodes() []episode {
+	var all []episode
+	for i := range r.Rules {
+		for j := range r.Rules[i].Hits {
+			all = append(all, episodeOf(&r.Rules[i].Hits[j]))
+		}
+	}
+	slices.SortFunc(all, func(a, b episode) int { return strings.Compare(a.id, b.id) })
+	return all
+}
+
+// commits are what the stages' groups have committed.
+func (b *bed) commits(k *kafka.Client, namespace string) map[string]ingest.Commit {
+	b.t.Helper()
+	names, out := ingest.Live.Topics(namespace), map[string]ingest.Commit{}
+	for stage, topic := range map[string]string{ingest.StageRoute: names.Requests, ingest.StageRecord: names.Hits} {
+		got, err := k.FetchCommits(b.t.Context(), ingest.Live.Group(namespace, stage), topic, []int{0, 1})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for p, c := range got {
+			out[fmt.Sprint(stage, p)] = ingest.Commit{Offset: c.Offset}
+		}
+	}
+	return out
+}
+
+// A backtest beside the stages finds what they have recorded, id by id, and leaves them as they are.
+func TestBacktestFromLive(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, testbed.RedisServer{})
+	b.flags = append(b.flags, "--set", "detect.idle_margin=1s")
+	namespace := b.flags[slices.Index(b.flags, "--namespace")+1]
+	b.ok("migrate")
+	rules := writeFile(t, "rules.yaml", quickRules)
+	b.ok("rules", "apply", "-f", rules, "--reason", "first")
+	stages := b.start("run", "--stages", "route,detect,record")
+	k, err := kafka.New(kafka.Config{Brokers: testbed.Kafka(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = k.Close() }()
+
+	for n := range 30 {
+		b.send(fmt.Sprintf("198.51.100.%d", n), 1+n%9)
+	}
+	recorded := func() []episode {
+		var all []episode
+		for _, h := range decode[[]history.RecordedHit](b, "history", "hits", "--since", "1h", "--limit", "1000") {
+			if h.Phase != detectors.PhaseClosed {
+				return nil
+			}
+			all = append(all, episodeOf(&h.Hit))
+		}
+		slices.SortFunc(all, func(a, b episode) int { return strings.Compare(a.id, b.id) })
+		return all
+	}
+	const want = 18 + 12 // sources with 4 to 9 requests, and with 6 to 9
+	testbed.Eventually(t, time.Minute, func() error {
+		if got := recorded(); len(got) != want {
+			return fmt.Errorf("%d episodes are closed, want %d", len(got), want)
+		}
+		return nil
+	})
+	live, before := recorded(), b.commits(k, namespace)
+
+	found := decode[besideReport](b, "backtest", "--from-live", "-f", rules)
+	if got := found.episodes(); !slices.Equal(got, live) {
+		t.Errorf("beside the stages:\n%v\nrecorded:\n%v", got, live)
+	}
+	if found.Events != 3*45+1+2+3 || len(found.Gaps) != 0 || !slices.Equal(found.Files, []string{namespace + ".requests"}) {
+		t.Errorf("%d events of %v, gaps %v", found.Events, found.Files, found.Gaps)
+	}
+	if after := b.commits(k, namespace); !maps.Equal(after, before) {
+		t.Errorf("commits were %v, are %v", before, after)
+	}
+	var conns kafkago.Transport
+	defer conns.CloseIdleConnections()
+	groups, err := (&kafkago.Client{Addr: kafkago.TCP(testbed.Kafka(t)...), Transport: &conns}).ListGroups(t.Context(), &kafkago.ListGroupsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups.Groups {
+		if name, ours := strings.CutPrefix(g.GroupID, namespace+"."); ours && !slices.Contains([]string{"route", "detect", "record", "record-blocks"}, name) {
+			t.Errorf("there is a group %s", g.GroupID)
+		}
+	}
+
+	// Stored allow lists may be named, also those that no stored rule names; a list in the files takes the place of a stored one.
+	list := func(id, cidr string) string {
+		return "kind: allow\nid: " + id + "\nowner: tests\nentries:\n  - {cidr: " + cidr + ", reason: test}\n"
+	}
+	b.ok("rules", "apply", "-f", writeFile(t, "lists.yaml", list("office", "198.51.100.0/28")+"---\n"+list("home", "198.51.100.16/28")), "--reason", "lists")
+	letting := strings.ReplaceAll(quickRules, "lateness: 1s\n", "lateness: 1s\nallow: [office, home]\n")
+	passed := decode[besideReport](b, "backtest", "--from-live", "-f", writeFile(t, "letting.yaml", letting))
+	if got := passed.episodes(); len(got) != 0 || passed.Rules[0].Allowed["office"] == 0 || passed.Rules[0].Allowed["home"] == 0 {
+		t.Errorf("stored lists let all pass: %v, %v", got, passed.Rules[0].Allowed)
+	}
+	passed = decode[besideReport](b, "backtest", "--from-live", "-f", writeFile(t, "other.yaml", letting+"---\n"+list("office", "203.0.113.0/24")))
+	if got := passed.episodes(); len(got) == 0 || len(got) == len(live) || passed.Rules[0].Allowed["office"] != 0 || passed.Rules[0].Allowed["home"] == 0 {
+		t.Errorf("with another list of the same name: %d episodes, %v", len(got), passed.Rules[0].Allowed)
+	}
+	if o := b.weir("backtest", "--from-live", "-f", writeFile(t, "wrong.yaml", quickRules+"allow: [ofice]\n")); o.code != exitError || !strings.Contains(o.stderr, `did you mean "office"?`) {
+		t.Errorf("a list that there is not: exit code %d, %s", o.code, o.stderr)
+	}
+
+	// The same in slow motion, and what is asked for by time.
+	if slow := decode[besideReport](b, "backtest", "--from-live", "-f", rules, "--max-rate", "64KiB"); !slices.Equal(slow.episodes(), live) {
+		t.Error("at a low rate other hits are found")
+	}
+	if none := decode[besideReport](b, "backtest", "--from-live", "-f", rules, "--until", "1h"); none.Events != 0 {
+		t.Errorf("%d events came an hour ago", none.Events)
+	}
+	b.send("203.0.113.1", 6)
+	testbed.Eventually(t, time.Minute, func() error {
+		if got := recorded(); len(got) != want+2 {
+			return fmt.Errorf("%d episodes after the backtest, want %d", len(got), want+2)
+		}
+		return nil
+	})
+	stages.end()
+}

@@ -1,0 +1,224 @@
+package allow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+func (p *Program) add() *cobra.Command {
+	var until string
+	c := &cobra.Command{
+		Use:   "add LIST SOURCE…",
+		Short: "Let sources pass: the rules that name the list do not count them",
+		Long: `Add sources to an allow list, each with the reason, or give those that it has another end or reason. SOURCE is cidr=PREFIX,
+user=VALUE, device=VALUE, api_key=VALUE or session=VALUE. What clients merely claim is refused: whoever sends the name would be let pass.
+Running stages take the list within two seconds; it needs no promotion, and neither does the entry's end, which is judged by the time of
+each event.
+
+An entry says what is not counted. It releases nobody: the blocks that hold such a source now are listed, with the commands that release
+them.`,
+		Example: `  weir allow add office-egress cidr=192.0.2.0/24 --until 30d --reason "the new office, ticket 4711"
+  weir allow add partners cidr=2001:db8:7::/48 --until 2027-01-01T00:00:00Z --reason "migration of the catalogue"`,
+		Args: cobra.MinimumNArgs(2),
+	}
+	var act func() (by, reason string)
+	c.RunE = p.Does(func(cmd *cobra.Command, args []string) error {
+		by, reason := act()
+		end, err := parseUntil(until, time.Now())
+		if err != nil {
+			return err
+		}
+		entries, err := parseSources(args[1:])
+		if err != nil {
+			return err
+		}
+		for i := range entries {
+			entries[i].Until, entries[i].Reason = end, reason
+		}
+		return p.WithStore(cmd, func(ctx context.Context, in *Installation) error {
+			done, err := in.Rules.ChangeAllowList(ctx, args[0], "add-entry", by, reason, func(l *rules.AllowList) error {
+				for _, e := range entries {
+					if i := find(l, &e); i >= 0 {
+						l.Entries[i] = e
+					} else {
+						l.Entries = append(l.Entries, e)
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return in.misnamed(ctx, args[0], err)
+			}
+			r := report{AllowChange: done, Blocks: []standing{}}
+			if err := r.look(ctx, in, entries); err != nil {
+				r.Unknown = err.Error()
+			}
+			return p.say(&r)
+		})
+	})
+	c.Flags().StringVar(&until, "until", "", "when the entry ends: a duration from now or an RFC 3339 time (default: no end)")
+	act = p.Acts(c)
+	return c
+}
+
+func (p *Program) remove() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "remove LIST SOURCE…",
+		Short: "Take sources off an allow list: the rules that name it count them again",
+		Long: `Take sources off an allow list, SOURCE as in weir allow add. The rules that name it count them from now on.
+
+Where such a rule blocks, it may then block them. That is refused for sources that the list let pass when the rule was promoted: demote
+it, remove, watch it in shadow, promote it again. What was added since then may be removed, and what ended more than a day ago.`,
+		Example: `  weir allow remove office-egress cidr=192.0.2.0/24 --reason "the office has moved"`,
+		Args:    cobra.MinimumNArgs(2),
+	}
+	var act func() (by, reason string)
+	c.RunE = p.Does(func(cmd *cobra.Command, args []string) error {
+		by, reason := act()
+		entries, err := parseSources(args[1:])
+		if err != nil {
+			return err
+		}
+		return p.WithStore(cmd, func(ctx context.Context, in *Installation) error {
+			done, err := in.Rules.ChangeAllowList(ctx, args[0], "remove-entry", by, reason, func(l *rules.AllowList) error {
+				for _, e := range entries {
+					i := find(l, &e)
+					if i < 0 {
+						return absent(l, &e)
+					}
+					l.Entries = slices.Delete(l.Entries, i, i+1)
+				}
+				return nil
+			})
+			if err != nil {
+				return in.misnamed(ctx, args[0], err)
+			}
+			return p.say(&report{AllowChange: done, Blocks: []standing{}})
+		})
+	})
+	act = p.Acts(c)
+	return c
+}
+
+// find is the place of e's source in l, -1 for none.
+func find(l *rules.AllowList, e *rules.AllowEntry) int {
+	return slices.IndexFunc(l.Entries, func(o rules.AllowEntry) bool { return o.Kind == e.Kind && o.Value == e.Value })
+}
+
+// absent says that l has no such source, and which of its prefixes contain it.
+func absent(l *rules.AllowList, e *rules.AllowEntry) error {
+	hint := "weir allow show " + l.ID + " shows the list"
+	if p, ok := e.Prefix(); ok {
+		for i := range l.Entries {
+			if q, ok := l.Entries[i].Prefix(); ok && q.Overlaps(p) {
+				hint = fmt.Sprintf("it has %s", l.Entries[i].Source())
+				break
+			}
+		}
+	}
+	return fmt.Errorf("SOURCE: got %s, which is not in allow list %s; %s", e.Source(), l.ID, hint)
+}
+
+// parseSources reads words of KIND=VALUE.
+func parseSources(words []string) ([]rules.AllowEntry, error) {
+	kinds := make([]string, 0, len(rules.AllowKinds()))
+	for _, k := range rules.AllowKinds() {
+		kinds = append(kinds, string(k))
+	}
+	var out []rules.AllowEntry
+	for _, w := range words {
+		kind, value, ok := strings.Cut(w, "=")
+		e := rules.AllowEntry{Kind: rules.AllowKind(kind), Value: value}
+		if _, known := e.Kind.Field(); !ok || !known || value == "" {
+			hint := ""
+			if meant := rules.Nearest(kind, kinds); meant != "" && ok {
+				hint = "; did you mean " + meant + "?"
+			} else if kind == "ip" {
+				hint = "; did you mean cidr?"
+			}
+			return nil, usage.Errorf("SOURCE: got %q; allowed: KIND=VALUE with a kind of %s%s", w, strings.Join(kinds, ", "), hint)
+		}
+		if p, ok := e.Prefix(); ok {
+			e.Value = p.String()
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// parseUntil reads the end of an entry: a duration from now, or a time; 0 for none.
+func parseUntil(text string, now time.Time) (traffic.Time, error) {
+	if text == "" {
+		return 0, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if d, derr := duration.Parse(text); derr == nil {
+		t, err = now.Add(d), nil
+	}
+	if err != nil {
+		return 0, usage.Errorf("--until: got %q; allowed: a duration like 90m, 24h or 30d, or a time like 2027-01-31T12:00:00Z", text)
+	}
+	if !t.After(now) {
+		return 0, usage.Errorf("--until: got %s, which is past now, %s; allowed: a time after", text, now.UTC().Format(time.RFC3339))
+	}
+	return traffic.At(t), nil
+}
+
+// report is what a change has done, and the blocks that hold all the same.
+type report struct {
+	rulestore.AllowChange
+	Blocks []standing `json:"blocks"`
+	// BlocksCut says that there are more than are listed. Unknown says why blocks are not known.
+	BlocksCut bool   `json:"blocks_cut,omitempty"`
+	Unknown   string `json:"blocks_unknown,omitempty"`
+}
+
+func (p *Program) say(r *report) error {
+	if p.Format == "json" {
+		return p.WriteJSON(r)
+	}
+	var b strings.Builder
+	if r.Kind == rulestore.ChangeUnchanged {
+		fmt.Fprintf(&b, "allow list %s: version %d says so already; nothing changed\n", r.List, r.Version)
+	} else {
+		fmt.Fprintf(&b, "allow list %s: version %d, entries: %d; routing version %d\n", r.List, r.Version, r.Entries, r.Routing)
+	}
+	for _, line := range r.Diff {
+		fmt.Fprintf(&b, "  %s\n", terminal.Cell(line))
+	}
+	if len(r.Rules) == 0 {
+		fmt.Fprintf(&b, "no rule names the list, so it has no effect: add allow: [%s] to a rule\n", r.List)
+	} else {
+		fmt.Fprintf(&b, "named by %s; running stages take it within two seconds\n", strings.Join(r.Rules, ", "))
+	}
+	if r.Unknown != "" {
+		fmt.Fprintf(&b, "whether a block holds such a source is not known: %s\n", terminal.Cell(r.Unknown))
+	}
+	if len(r.Blocks) > 0 {
+		b.WriteString("an entry releases nobody; these blocks hold until they end, or are released:\n")
+	}
+	if _, err := p.Stdout.Write([]byte(b.String())); err != nil || len(r.Blocks) == 0 {
+		return err
+	}
+	err := terminal.List(p.Output, r.Blocks, []string{"UNTIL", "TO RELEASE IT"}, func(s standing) []string {
+		return []string{terminal.Time(s.Until), s.Command}
+	})
+	if r.BlocksCut {
+		_, werr := fmt.Fprintf(p.Stderr, "weir: the first %d; there are more: weir blocks list lists all\n", len(r.Blocks))
+		err = errors.Join(err, werr)
+	}
+	return err
+}

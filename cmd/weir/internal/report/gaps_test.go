@@ -1,0 +1,36 @@
+package report
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/ingest/backtest"
+)
+
+// What could not be read of a live topic, and what was given up, stands among what was not read.
+func TestGapsAreTold(t *testing.T) {
+	t.Parallel()
+	r := &Report{Files: []string{"weir.requests"}, Live: true, Result: &backtest.Result{
+		Lines: 3, Events: 2, GivenUp: []string{"b\u202e.log"},
+		Gaps: []backtest.Gap{{Partition: 3, From: -1, To: 70, Why: "expired: x"}, {Partition: 4, From: 5, To: 9, Why: "bad\x1b checksum"}},
+	}}
+	got := r.unread()
+	for _, want := range []string{
+		"given up: b", "not read, partition 3: what came before offset 70: expired: x", "not read, partition 4: offsets 5 up to, not with, 9: bad",
+	} {
+		if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, want) }) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if all := strings.Join(got, "\n"); strings.ContainsAny(all, "\u202e\x1b") {
+		t.Errorf("%q", all)
+	}
+	if got := r.headline(); !strings.HasPrefix(got, "2 events of 3 records") {
+		t.Errorf("headline %q", got)
+	}
+	r.Result.Gaps = slices.Repeat(r.Result.Gaps, 10)
+	if got := r.gaps(); len(got) != gapsShown+1 || got[gapsShown] != "  and 12 gaps more" {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,147 @@
+package versions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/internal/plural"
+	"github.com/weirhq/weir/rules"
+)
+
+func exportCommand(h *Host) *cobra.Command {
+	var to string
+	var force bool
+	c := &cobra.Command{
+		Use:   "export [RULE]",
+		Short: "Write the stored rules and allow lists as documents that apply to no change",
+		Long: `Write the documents of all stored rules and allow lists, or of one rule: to standard output, or each into a file of its own in a
+directory, a rule into ID.yaml and a list into ID.allow.yaml. Of a rule with a pending version it is that one's, the newest that was applied.
+To apply what was written changes nothing, with --prune either; what is no part of documents, as modes and raised limits, is not written. A
+file that holds something else is left alone without --force.`,
+		Example: "  weir rules export -o rules/\n  weir rules export guest-token-flood -o -",
+		Args:    cobra.MaximumNArgs(1),
+	}
+	c.RunE = h.Does(func(cmd *cobra.Command, args []string) error {
+		if to == "" {
+			return usage.Errorf("-o is required: a directory, or - for standard output")
+		}
+		return h.Open(cmd, func(ctx context.Context, in Installation) error {
+			all, lists, err := exported(ctx, in, args)
+			if err != nil {
+				return err
+			}
+			if to == "-" {
+				return exportTo(h.Stdout, documents(all, lists))
+			}
+			if err := exportFiles(to, documents(all, lists), force); err != nil {
+				return err
+			}
+			what := plural.Of(len(all), "rule")
+			if len(lists) > 0 {
+				what += " and " + plural.Of(len(lists), "allow list")
+			}
+			_, err = fmt.Fprintf(h.Stdout, "%s written to %s\n", what, to)
+			return err
+		})
+	})
+	h.Completed(c)
+	c.Flags().StringVarP(&to, "to", "o", "", "the directory to write to, - for standard output")
+	c.Flags().BoolVar(&force, "force", false, "write over files that hold something else")
+	return c
+}
+
+// exported are all rules and allow lists, or the one rule that is named.
+func exported(ctx context.Context, in Installation, named []string) ([]rulestore.Rule, []rulestore.AllowList, error) {
+	if len(named) > 0 {
+		r, err := in.Named(ctx, named[0])
+		if err == nil && r.Removed {
+			err = fmt.Errorf("rule %s was removed: weir rules show %[1]s has its documents", named[0])
+		}
+		return []rulestore.Rule{r}, nil, err
+	}
+	all, err := in.Store().List(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	lists, err := in.Store().AllowLists(ctx)
+	return all, lists, err
+}
+
+// documentOf is the newest document that was applied, as it was written where that is stored and still means the same.
+func documentOf(r *rulestore.Rule) string {
+	v := &r.Newest
+	if r.Pending != nil {
+		v = r.Pending
+	}
+	text := v.Source
+	docs, err := rules.ParseFiles([]rules.File{{Name: "stored", Src: []byte(text)}}, rules.Environment{})
+	if err != nil || len(docs) != 1 || !docs[0].Equal(&v.Version.Document) {
+		text = v.Version.YAML()
+	}
+	return strings.TrimRight(text, "\n") + "\n"
+}
+
+// written is a document, and the file that it is written to.
+type written struct{ file, text string }
+
+// documents are those of rules, and of allow lists behind them. No rule's id has a dot, so no rule has the file of a list.
+func documents(all []rulestore.Rule, lists []rulestore.AllowList) []written {
+	out := make([]written, 0, len(all)+len(lists))
+	for i := range all {
+		out = append(out, written{all[i].Newest.Version.ID + ".yaml", documentOf(&all[i])})
+	}
+	for i := range lists {
+		out = append(out, written{lists[i].List.ID + ".allow.yaml", lists[i].List.YAML()})
+	}
+	return out
+}
+
+func exportTo(w io.Writer, all []written) error {
+	for i, d := range all {
+		if i > 0 {
+			d.text = "---\n" + d.text
+		}
+		if _, err := io.WriteString(w, d.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exportFiles writes all files or, where one holds something else, none.
+func exportFiles(dir string, all []written, force bool) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var foreign []string
+	for _, d := range all {
+		name := filepath.Join(dir, d.file)
+		there, err := os.ReadFile(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return err
+		case string(there) != d.text:
+			foreign = append(foreign, name)
+		}
+	}
+	if len(foreign) > 0 && !force {
+		return fmt.Errorf("%s: got a file that holds something else, allowed with --force; nothing was written", strings.Join(foreign, ", "))
+	}
+	for _, d := range all {
+		if err := os.WriteFile(filepath.Join(dir, d.file), []byte(d.text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

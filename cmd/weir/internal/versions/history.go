@@ -1,0 +1,43 @@
+package versions
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/history/audit"
+)
+
+func historyCommand(h *Host) *cobra.Command {
+	limit := 0
+	c := &cobra.Command{
+		Use:   "history RULE",
+		Short: "Show what was done to a rule: versions, modes, limits; by whom and why",
+		Long: `Show what was done to a rule, the newest first: documents applied, promotions and demotions, raised limits; when, by whom and why. The
+history of a rule that was removed stays.`,
+		Example: "  weir rules history guest-token-flood\n  weir rules history guest-token-flood --output json",
+		Args:    cobra.ExactArgs(1),
+	}
+	c.RunE = h.Does(func(cmd *cobra.Command, args []string) error {
+		if limit < 0 {
+			return usage.Errorf("--limit: got %d; allowed: 0 and more", limit)
+		}
+		return h.Open(cmd, func(ctx context.Context, in Installation) error {
+			if _, err := in.Named(ctx, args[0]); err != nil {
+				return err
+			}
+			entries, err := in.Trail().Of(ctx, "rule "+args[0], limit)
+			if err != nil {
+				return err
+			}
+			return terminal.List(h.Output, entries, []string{"AT", "ACTION", "BY", "REASON", "WHAT"}, func(e audit.Entry) []string {
+				return []string{terminal.Stamp(e.At), e.Action, terminal.Brief(e.Actor), terminal.Brief(e.Reason), terminal.Brief(e.Detail)}
+			})
+		})
+	})
+	h.Completed(c)
+	c.Flags().IntVar(&limit, "limit", 100, "at most so many entries; 0: all")
+	return c
+}

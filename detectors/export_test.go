@@ -1,0 +1,38 @@
+package detectors
+
+import (
+	"slices"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// Restore makes a partition from a snapshot that is there as a whole.
+func Restore(cfg Config, b []byte) (*Partition, error) {
+	return RestoreFrom(cfg, int64(len(b)), func() ([]byte, error) { return b, nil })
+}
+
+// Snapshot appends the whole state to dst.
+func (p *Partition) Snapshot(dst []byte) []byte {
+	e := p.BeginSnapshot()
+	for !e.Next(1 << 30) {
+		continue
+	}
+	return append(dst, e.Take(nil)...)
+}
+
+// Reported counts, by looking at each, the episodes of which a hit was sent.
+func (p *Partition) Reported() (n int64) {
+	for _, l := range p.keys.ordered {
+		for _, o := range l.offenders {
+			if o == nil {
+				continue // its index is free
+			}
+			for _, ep := range o.episodes {
+				if slices.ContainsFunc(ep.targets, func(t *blockTarget) bool { return t.sent != traffic.BeforeTime }) {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,297 @@
+package backtest
+
+import (
+	"bytes"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest/route"
+	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
+)
+
+// event is what is left of a line once it was read: all that windows need. Its texts lie in its block, unless it was
+// detached.
+type event struct {
+	line     int64 // within its block, then within its file
+	file     int
+	size     int // bytes of the line
+	source   int
+	own      bool // weir itself refused the request
+	offset   int64
+	appended traffic.Time // of a live topic: when Kafka took it; else when the run began
+	time     traffic.Time
+	progress traffic.Time
+	identity traffic.Identity
+	sample   []byte
+	watched  []watch
+	targets  []target
+}
+
+// watch is a rule that watches an event, or whose block may hold it.
+type watch struct {
+	rule      int // as given, before a sweep multiplies it
+	partition int // where the rule's block is simulated for this event
+	matched   bool
+	held      bool // the rule's block holds such requests, if it has one
+	why       detectors.Uncounted
+	counts    bool
+	allowed   string // the allow list for which it does not count
+	units     int64
+	tier      int
+}
+
+// target is a keyed partition that counts an event.
+type target struct {
+	partition int
+	rules     []int // as multiplied by a sweep
+	units     []int64
+	tiers     []int // nil: each rule's own limit
+	extra     []detectors.ExtraValue
+}
+
+// refusal is a line that is no event.
+type refusal struct {
+	line           int64
+	reason, detail string
+	err            error // of decoding; nil: another reason
+}
+
+// decoding is what a decoder made of a block's lines.
+type decoding struct {
+	lines    int64
+	events   []event
+	refusals []refusal
+
+	// Memory of the events.
+	watched []watch
+	targets []target
+	rules   []int
+	units   []int64
+	tiers   []int
+	samples []byte
+	extra   []detectors.ExtraValue
+}
+
+// decoder reads the lines of blocks. Each goroutine has one.
+type decoder struct {
+	plan   *plan
+	reader *route.Reader
+	now    traffic.Time
+}
+
+func newDecoder(p *plan) (*decoder, error) {
+	r, err := route.NewReader(&p.routing, p.Secret[:], keyedPartitions)
+	if err != nil {
+		return nil, err
+	}
+	return &decoder{plan: p, reader: r, now: p.Now()}, nil
+}
+
+func (d *decoder) block(b *block) {
+	x := &b.decoding
+	clear(x.events)
+	clear(x.refusals)
+	*x = decoding{events: x.events[:0], refusals: x.refusals[:0], watched: x.watched[:0], targets: x.targets[:0],
+		rules: x.rules[:0], units: x.units[:0], tiers: x.tiers[:0], samples: x.samples[:0],
+		extra: x.extra[:0]}
+	if b.oversized > 0 {
+		x.lines = 1
+		d.oversized(x, b.oversized)
+		return
+	}
+	for i := range b.messages {
+		x.lines++
+		d.message(x, &b.messages[i])
+	}
+	if len(b.messages) > 0 {
+		return
+	}
+	for rest := b.text; len(rest) > 0; {
+		line := rest
+		if at := bytes.IndexByte(rest, '\n'); at >= 0 {
+			line, rest = rest[:at], rest[at+1:]
+			line = bytes.TrimSuffix(line, []byte{'\r'})
+		} else {
+			rest = nil
+		}
+		x.lines++
+		d.line(x, line)
+	}
+}
+
+func (d *decoder) oversized(x *decoding, size int) {
+	x.refuse(format.ReasonOversized, fmt.Sprintf("got %d bytes; allowed: %d", size, d.plan.MaxEventBytes), nil)
+}
+
+func (x *decoding) refuse(reason, detail string, err error) {
+	x.refusals = append(x.refusals, refusal{x.lines, reason, detail, err})
+}
+
+func (d *decoder) line(x *decoding, line []byte) {
+	switch {
+	case len(line) == 0:
+		x.refuse(format.ReasonEmpty, "the line is empty", nil)
+		return
+	case len(line) > d.plan.MaxEventBytes:
+		d.oversized(x, len(line))
+		return
+	}
+	got := d.reader.Read(line)
+	switch {
+	case got.Fate == route.FateDead:
+		x.refuse(got.Reason, got.Detail, got.Err)
+	case !got.Request.HasTime:
+		x.refuse(reasonNoTime, "the event has no time, and a backtest takes times from nowhere else", nil)
+	case got.Request.Time > d.now:
+		x.refuse(reasonFuture, fmt.Sprintf("time %s is later than now, %s", got.Request.Time, d.now), nil)
+	default:
+		e := d.keep(x, got, len(line))
+		e.appended = d.plan.began
+		if d.plan.Partitions > 1 {
+			e.source = sourceOf(got.Request.IP, d.plan.Partitions)
+		}
+	}
+}
+
+// message reads an event of a live topic.
+func (d *decoder) message(x *decoding, m *traffic.Message) {
+	got := d.reader.ReadLive(m)
+	if got.Fate == route.FateDead {
+		x.refuse(got.Reason, got.Detail, got.Err)
+		return
+	}
+	e := d.keep(x, got, len(m.Value))
+	e.source, e.offset, e.appended = m.Partition, m.Offset, m.Appended
+}
+
+// keep notes an event. Events that no rule watches are noted too: time passes by them.
+func (d *decoder) keep(x *decoding, got *route.Reading, size int) *event {
+	q := got.Request
+	x.events = append(x.events, event{})
+	e := &x.events[len(x.events)-1]
+	e.line, e.size, e.time, e.own = x.lines, size, q.Time, got.Fate == route.FateRefusal
+	if len(got.Watched)+len(got.Held) == 0 {
+		return e
+	}
+	e.identity = *got.Identity
+	if len(got.Targets) > 0 {
+		at := len(x.samples)
+		x.samples = traffic.AppendPackedSample(x.samples, q, got.Identity)
+		e.sample = x.samples[at:len(x.samples):len(x.samples)]
+	}
+	at := len(x.targets)
+	for i := range got.Targets {
+		x.targets = append(x.targets, d.target(x, &got.Targets[i]))
+	}
+	e.targets = x.targets[at:len(x.targets):len(x.targets)]
+	at = len(x.watched)
+	for i := range got.Watched {
+		x.watched = append(x.watched, d.watch(&got.Watched[i], got))
+	}
+	for _, h := range got.Held {
+		if !slices.ContainsFunc(got.Watched, func(w route.Watched) bool { return w.Rule == h.Rule }) {
+			x.watched = append(x.watched, watch{rule: h.Rule, partition: d.whereHeld(h.Rule, h.Partition), held: true})
+		}
+	}
+	e.watched = x.watched[at:len(x.watched):len(x.watched)]
+	return e
+}
+
+// target is t with the rules that a sweep makes of each, of a ladder the first.
+func (d *decoder) target(x *decoding, t *route.Target) target {
+	rules, units, tiers := len(x.rules), len(x.units), len(x.tiers)
+	for i, r := range t.Rules {
+		for _, counted := range d.plan.named[r] {
+			x.rules = append(x.rules, counted)
+			if t.Units != nil {
+				x.units = append(x.units, t.Units[i])
+			}
+			if t.Tiers != nil {
+				x.tiers = append(x.tiers, t.Tiers[i])
+			}
+		}
+	}
+	out := target{partition: t.Partition, rules: x.rules[rules:len(x.rules):len(x.rules)]}
+	if t.Units != nil {
+		out.units = x.units[units:len(x.units):len(x.units)]
+	}
+	if t.Tiers != nil {
+		out.tiers = x.tiers[tiers:len(x.tiers):len(x.tiers)]
+	}
+	if len(t.Extra) > 0 {
+		at := len(x.extra)
+		x.extra = append(x.extra, t.Extra...)
+		out.extra = x.extra[at:len(x.extra):len(x.extra)]
+	}
+	return out
+}
+
+func (d *decoder) watch(w *route.Watched, got *route.Reading) watch {
+	out := watch{rule: w.Rule, partition: d.whereHeld(w.Rule, w.Partition), matched: true, why: w.Why, counts: w.Counts, allowed: w.Allowed, units: 1}
+	out.held = !d.plan.Rules[w.Rule].HoldsApart() || slices.ContainsFunc(got.Held, func(h route.Held) bool { return h.Rule == w.Rule })
+	for i := range got.Targets {
+		t := &got.Targets[i]
+		if !w.Counts || t.Units == nil && t.Tiers == nil {
+			continue
+		}
+		if at, found := slices.BinarySearch(t.Rules, w.Rule); found {
+			if t.Units != nil {
+				out.units = t.Units[at]
+			}
+			if t.Tiers != nil {
+				out.tier = t.Tiers[at]
+			}
+		}
+	}
+	return out
+}
+
+// whereHeld is the partition in which a rule's block is simulated for an event, whose partition of the rule's dimension is given.
+func (d *decoder) whereHeld(rule, partition int) int {
+	if d.plan.whole[rule] {
+		return d.reader.PartitionOfRule(rule)
+	}
+	return partition
+}
+
+// sourceOf is the source partition that weir ingest gives an address.
+func sourceOf(ip string, n int) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(ip)) // a hash takes everything
+	return int(h.Sum32() % uint32(n))
+}
+
+// detached is a copy of e that needs none of its block's memory.
+func (e *event) detached() *event {
+	c := *e
+	c.identity.Device, c.identity.User = strings.Clone(c.identity.Device), strings.Clone(c.identity.User)
+	c.identity.APIKey, c.identity.Session = strings.Clone(c.identity.APIKey), strings.Clone(c.identity.Session)
+	c.sample = bytes.Clone(c.sample)
+	c.watched = slices.Clone(c.watched)
+	c.targets = slices.Clone(c.targets)
+	for i := range c.targets {
+		t := &c.targets[i]
+		t.rules, t.units, t.tiers = slices.Clone(t.rules), slices.Clone(t.units), slices.Clone(t.tiers)
+		t.extra = slices.Clone(t.extra)
+		for j := range t.extra {
+			t.extra[j].Text = strings.Clone(t.extra[j].Text)
+		}
+	}
+	return &c
+}
+
+// bytes is about what a detached event takes.
+func (e *event) bytes() int {
+	n := 320 + len(e.sample) + len(e.identity.Device) + len(e.identity.User) + len(e.identity.APIKey) + len(e.identity.Session) + 40*len(e.watched)
+	for i := range e.targets {
+		n += 104 + 8*len(e.targets[i].rules) + 8*len(e.targets[i].units) + 8*len(e.targets[i].tiers)
+		for _, x := range e.targets[i].extra {
+			n += 24 + len(x.Text)
+		}
+	}
+	return n
+}

@@ -1,0 +1,197 @@
+package boardtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+func TestMain(m *testing.M) { os.Exit(testbed.MainWithWeir(m)) }
+
+// reader is the role that Grafana asks PostgreSQL as.
+const reader = "weir_read"
+
+// installation is weir dev with its own servers, and a weir gate beside it, each a process of its own.
+type installation struct {
+	t         *testing.T
+	dir       string
+	processes map[string]*process
+	dev       *testbed.Running
+	metrics   map[string]string // addresses, by role
+	gateway   string            // address of the demo's
+	gates     []weirGate
+	shipper   io.Writer // takes lines for weir ingest
+	redis     string    // URL
+	brokers   []string
+	began     time.Time
+	schema    string
+	postgres  string // URL, of who may do everything
+}
+
+// startInstallation starts weir dev, whose demo promotes its rules within the first seconds, and adds two rules that do not stand in
+// the demo's way: one stays in shadow, one blocks, and what they find is still so when the load is over.
+func startInstallation(t *testing.T) *installation {
+	t.Helper()
+	address := func() string { return fmt.Sprintf("127.0.0.1:%d", testbed.FreePort(t)) }
+	in := &installation{
+		t: t, dir: testbed.Folder(t), began: time.Now(), processes: map[string]*process{},
+		gates:   []weirGate{{role: "gate", address: address()}, {role: "observer", address: address()}, {role: "blind", address: address()}},
+		metrics: map[string]string{"run": address(), "gate": address(), "observer": address(), "blind": address(), "shipper": address()},
+	}
+	empty := filepath.Join(t.TempDir(), "weir.yaml")
+	write(t, empty, "")
+	in.dev = in.start("run", "dev", "--config", empty, "--data-dir", in.dir, "--console-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0",
+		"--http-listen", in.metrics["run"], "--demo-seconds", "20")
+	in.gateway = in.said(`gateway +http://(\S+)`)
+	var config struct {
+		Namespace string
+		Postgres  struct{ URL string }
+		Redis     struct{ URL string }
+		Kafka     struct{ Brokers []string }
+	}
+	text, err := os.ReadFile(in.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	in.schema, in.postgres, in.redis, in.brokers = config.Namespace, config.Postgres.URL, config.Redis.URL, config.Kafka.Brokers
+	for _, g := range in.gates {
+		args := []string{"gate", "--config", in.config(), "--listen", g.address, "--http-listen", in.metrics[g.role]}
+		switch g.role {
+		case "observer":
+			args = append(args, "--observe")
+		case "blind": // nobody listens there
+			args = append(args, "--redis-url", "redis://"+address()+"/0")
+		}
+		in.start(g.role, args...)
+	}
+	in.startShipper()
+	rules := filepath.Join(t.TempDir(), "trailers.yaml")
+	write(t, rules, fmt.Sprintf(trailers, "watched", 2, 4)+"allow: ["+officeList+"]\n---\n"+fmt.Sprintf(trailers, "held", 3, 2)+"---\n"+office)
+	in.weir("rules", "apply", "-f", rules, "--by", "anna", "--reason", "nobody wants that many trailers")
+	in.weir("rules", "promote", "held-trailers", "--by", "anna", "--reason", "seen enough")
+	return in
+}
+
+const trailers = `id: %s-trailers
+owner: trailers
+match:
+  method: GET
+  path: /v1/trailers/*
+key: [ip]
+limit: %d
+near: 0.6
+candidate:
+  limit: %d
+window: 10m
+lateness: 3s
+block:
+  ttl: 10m
+`
+
+// office lets one of the five who ask for trailers pass, where a rule names the list.
+const (
+	officeList    = "office"
+	officeAddress = "198.51.100.5"
+	office        = `kind: allow
+id: ` + officeList + `
+owner: trailers
+entries:
+  - cidr: ` + officeAddress + `/32
+    reason: they make the trailers
+`
+)
+
+func (in *installation) config() string { return filepath.Join(in.dir, "weir.yaml") }
+
+func (in *installation) command(args ...string) *exec.Cmd {
+	c := exec.Command(testbed.Weir(), args...)
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "WEIR_") { // what a user may have set
+			c.Env = append(c.Env, kv)
+		}
+	}
+	return c
+}
+
+func (in *installation) start(role string, args ...string) *testbed.Running {
+	in.t.Helper()
+	return in.run(role, in.command(args...))
+}
+
+func (in *installation) run(role string, command *exec.Cmd) *testbed.Running {
+	in.t.Helper()
+	p := &process{after: time.Now()}
+	p.Running = testbed.Run(in.t, command)
+	p.before = time.Now()
+	in.processes[role] = p
+	return p.Running
+}
+
+// weir runs a command to its end.
+func (in *installation) weir(args ...string) {
+	in.t.Helper()
+	if out, err := in.command(append([]string{"--config", in.config()}, args...)...).CombinedOutput(); err != nil {
+		in.t.Fatalf("weir %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// said waits for what weir dev says, and gives the last group of the pattern.
+func (in *installation) said(pattern string) string {
+	in.t.Helper()
+	wanted := regexp.MustCompile(pattern)
+	var found []string
+	testbed.Eventually(in.t, time.Minute, func() error {
+		if err := in.dev.Alive(); err != nil {
+			in.t.Fatal(err)
+		}
+		text, err := os.ReadFile(in.dev.Log())
+		if err != nil {
+			return err
+		}
+		if found = wanted.FindStringSubmatch(string(text)); found == nil {
+			return fmt.Errorf("weir dev has not said %s", pattern)
+		}
+		return nil
+	})
+	return found[len(found)-1]
+}
+
+// connect lets a role log in, and does so.
+func (in *installation) connect(role string) *pgx.Conn {
+	in.t.Helper()
+	ctx := context.WithoutCancel(in.t.Context())
+	admin, err := pgx.Connect(ctx, in.postgres)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	in.t.Cleanup(func() { _ = admin.Close(ctx) })
+	if role == "" {
+		return admin
+	}
+	if _, err := admin.Exec(ctx, "ALTER ROLE "+role+" LOGIN PASSWORD 'look-only'"); err != nil {
+		in.t.Fatal(err)
+	}
+	config := admin.Config().Copy()
+	config.User, config.Password = role, "look-only"
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	in.t.Cleanup(func() { _ = conn.Close(ctx) })
+	return conn
+}

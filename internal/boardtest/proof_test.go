@@ -1,0 +1,199 @@
+package boardtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+// uidOverLimit is the board for which there is no excuse.
+const uidOverLimit = "weir-overlimit"
+
+// Under demo load every query of every board and rule finds something, and afterwards Prometheus' counts are those of history.
+func TestBoardsAndRulesOnALoadedInstallation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	boards, rules := committedBoards(t), committedRules(t)
+	in := startInstallation(t)
+	played, targets := startStage(t)
+	maps.Copy(targets, in.metrics)
+	g := &grafana{prometheus: startPrometheus(t, targets)}
+	f := &facts{g: g, in: in, played: targets}
+	f.sizes = f.sizesOfTables()
+	in.said(`the demo's traffic is over`)
+	begun := g.prometheus.quiet()
+	g.postgres = in.connect(reader)
+	in.measure(func(p *process) *measure { return &p.begin })
+	sent := in.load()
+	asked, unanswered := g.askAll(boards, rules, in.began.Add(-10*time.Minute))
+	sent.end()
+	played.on.Store(true)
+	judge(t, asked, unanswered)
+	wantPages(t, in.metrics)
+	s := span{from: begun, to: g.prometheus.quiet(), scrape: scrapeEvery}
+	g.postgres = in.connect(reader) // the other one may have stopped at an error
+	g.wantEqualCounts(boards, s)
+	in.measure(func(p *process) *measure { return &p.end })
+	f.s, f.load = s, sent
+	f.gather(t)
+	g.wantTruths(t, boards, f)
+}
+
+// mostDelay is how far, in seconds, the watermark of an installation at rest is behind the clock: while clocks of source partitions
+// wait on a busy machine, it is not at rest.
+const mostDelay = 10
+
+// quiet waits until the stream stands still, its clocks come through and what the demo's rules hold is over, and gives the moment of
+// the last scrape.
+func (p *prometheus) quiet() time.Time {
+	p.t.Helper()
+	const moving = `sum(increase({__name__=~"weir_(detect_hits|enforce_decisions|route_events|stage_records|gate_decisions|dead_letters)_total", namespace!="` + stageNamespace + `"}[9s])) +
+		sum(weir_stage_lag_records{stage=~"route|record.*|enforce", namespace!="` + stageNamespace + `"})`
+	var last time.Time
+	testbed.Eventually(p.t, 40*time.Second, func() error {
+		found, err := p.instant(moving, time.Now())
+		if err != nil {
+			return err
+		}
+		if len(found) != 1 || found[0].Value.value != 0 {
+			return fmt.Errorf("hits or decisions are still coming: %v", found)
+		}
+		late, err := p.instant(fmt.Sprintf(`max(weir_detect_watermark_delay_seconds{stream="live", namespace!=%q})`, stageNamespace), time.Now())
+		if err != nil {
+			return err
+		}
+		if len(late) != 1 || late[0].Value.value > mostDelay {
+			return fmt.Errorf("the watermark is behind: %v", late)
+		}
+		scraped, err := p.instant(`weir_build_info{role="run"}[5s]`, time.Now())
+		if err != nil {
+			return err
+		}
+		if len(scraped) != 1 {
+			return errors.New("weir dev has not been scraped for 5 s")
+		}
+		last = scraped[0].Values[len(scraped[0].Values)-1].at
+		return nil
+	})
+	return last
+}
+
+// patience is how long a query may find nothing: what it looks for may come with the next block.
+const patience = 25 * time.Second
+
+// askAll asks everything, what finds nothing again, and gives the number of queries and what is wrong with some, by place.
+func (g *grafana) askAll(boards []*board, rules []rule, from time.Time) (asked int, unanswered map[string]error) {
+	type asking struct {
+		place string
+		ask   func(ctx context.Context, s span) error
+	}
+	var left []asking
+	for _, b := range boards {
+		for _, q := range b.questions() {
+			left = append(left, asking{q.place, func(ctx context.Context, s span) error { return g.ask(ctx, &q, s) }})
+		}
+	}
+	for _, r := range rules {
+		left = append(left, asking{r.place(), func(_ context.Context, s span) error {
+			if _, err := g.prometheus.instant(r.Expr, s.to); err != nil {
+				return fmt.Errorf("%w\n%s", err, r.Expr)
+			}
+			return g.askPrometheus(unbounded(r.Expr), false, s)
+		}})
+	}
+	asked = len(left)
+	for i, a := range left {
+		if slices.ContainsFunc(left[:i], func(b asking) bool { return a.place == b.place }) {
+			g.prometheus.t.Errorf("two queries stand at %s", a.place)
+		}
+	}
+	ctx, cancel := context.WithTimeout(g.prometheus.t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(scrapeEvery)
+	defer tick.Stop()
+	unanswered = map[string]error{}
+	for {
+		left = slices.DeleteFunc(left, func(a asking) bool {
+			now := span{from: from, to: time.Now(), scrape: scrapeEvery}
+			err := a.ask(context.WithoutCancel(ctx), now)
+			if unanswered[a.place] = err; err == nil {
+				delete(unanswered, a.place)
+			}
+			return !errors.Is(err, errNothing) // what is wrong stays wrong
+		})
+		if len(left) == 0 {
+			return asked, unanswered
+		}
+		select {
+		case <-ctx.Done():
+			return asked, unanswered
+		case <-tick.C:
+		}
+	}
+}
+
+// comparison finds a comparison of PromQL, with the bool that makes it an answer rather than a filter.
+var comparison = regexp.MustCompile(`\s(==|!=|>=|<=|>|<)(\s+bool\b)?`)
+
+// unbounded is a rule's expression with nothing that holds an answer back on an installation that is well and a minute old: comparisons
+// answer 0 or 1, what must be away may be there, what must be absent is counted, and the past is the present. What is left shows
+// that all it looks at is there, with labels that fit together; that it fires, and when, is for promtool's tests of the rules.
+func unbounded(promql string) string {
+	promql = comparison.ReplaceAllString(promql, " $1 bool")
+	promql = regexp.MustCompile(`\bunless\b`).ReplaceAllString(promql, "and")
+	promql = regexp.MustCompile(`\s+offset\s+[0-9a-z]+`).ReplaceAllString(promql, "")
+	return regexp.MustCompile(`\babsent\(`).ReplaceAllString(promql, "count(")
+}
+
+// judge holds what found nothing against what may.
+func judge(t *testing.T, asked int, unanswered map[string]error) {
+	t.Helper()
+	excused := expectedEmpty()
+	empty := 0
+	for _, place := range slices.Sorted(maps.Keys(unanswered)) {
+		err := unanswered[place]
+		if !errors.Is(err, errNothing) {
+			t.Errorf("%s: %v", place, err)
+			continue
+		}
+		if excused[place] == "" || strings.HasPrefix(place, uidOverLimit) {
+			t.Errorf("%s %v", place, err)
+			continue
+		}
+		empty++
+	}
+	t.Logf("%d queries, of which %d find nothing", asked, empty)
+	if most := asked / 20; len(excused) > most {
+		t.Errorf("%d of %d queries are excused, allowed: %d", len(excused), asked, most)
+	}
+	for place, reason := range excused {
+		if unanswered[place] == nil {
+			t.Errorf("%s finds something, or is not asked any more: it needs no excuse (%s)", place, reason)
+		}
+	}
+}
+
+// expectedEmpty are the queries that find nothing within a minute of a demo that goes well, with the reason.
+func expectedEmpty() map[string]string {
+	const (
+		past   = "looks at what was recorded of the week before; promtool's tests of the rules have one"
+		memory = "weir dev's Redis does not tell what it takes"
+	)
+	return map[string]string{
+		"alert / WeirBlockRateHigh / severity=owner":              past,
+		"alert / WeirBlockRateLow / severity=owner":               past,
+		"alert / WeirRedisMemoryHigh / severity=ticket":           memory,
+		"alert / WeirGateObserveFileUnreadable / severity=ticket": "only gates with gate.observe_file count it",
+		"weir-pipeline / Memory of Redis / A":                     memory,
+		"weir-pipeline / Memory of Redis in bytes / A":            memory,
+	}
+}

@@ -1,0 +1,66 @@
+package condition
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
+)
+
+// FuzzWhen: whatever is written and whatever the event is, there is an answer in bounded time, or an error with a place; and
+// closures and program agree.
+func FuzzWhen(f *testing.F) {
+	for line := range strings.Lines(strings.TrimSpace(verdicts)) {
+		expr, _, _ := strings.Cut(line, " => ")
+		f.Add(expr, "/v1/login", "free", 401, `{"country": "DE", "cost": 7, "tags": ["a", {"b": [1.5]}]}`)
+	}
+	f.Add(`(((((((event.path.matches("(a*)*b"))))))) ? true : false`, strings.Repeat("a", 2000), "", 0, `[[[[]]]]`)
+	f.Add(strings.Repeat("!", 500)+"true", "", "", 0, "")
+	f.Add(`event.attrs.a.matches("`+strings.Repeat("(x|y)?", 60)+`")`, "", "", 0, `{"a": "`+strings.Repeat("xy", 4000)+`"}`)
+	f.Add(strings.Repeat("event.plan + ", 100)+`event.plan == ""`, "", strings.Repeat("p", 9000), 0, "")
+	l, err := New()
+	if err != nil {
+		f.Fatal(err)
+	}
+	decoder, err := format.NewDecoder(format.Weir, nil, format.DefaultMaxEventBytes)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, expr, path, plan string, status int, attrs string) {
+		begun := time.Now()
+		c, err := l.Compile(expr)
+		if err != nil {
+			bad := (*Error)(nil)
+			if !errors.As(err, &bad) || len(bad.Problems) == 0 || strings.ContainsAny(bad.Problems[0].Got, "\n\x00") || len(err.Error()) > 8192 {
+				t.Fatalf("%q: %v", expr, err)
+			}
+			return
+		}
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Fatalf("%q took %v to compile", expr, took)
+		}
+		slow, err := l.compile(expr, true)
+		if err != nil {
+			t.Fatalf("%q is no program: %v", expr, err)
+		}
+		// Attrs are what a decoder takes: JSON.
+		var r traffic.Request
+		if decoder.Decode([]byte(`{"attrs": `+attrs+`}`), &r) != nil {
+			r = traffic.Request{}
+		}
+		r.Path, r.Plan, r.Status = path, plan, status
+		e := &Event{}
+		e.Reset(&r, &traffic.Identity{Device: plan})
+		begun = time.Now()
+		holds, fault := c.Holds(e)
+		if again, f := slow.Holds(e); again != holds || f != fault {
+			t.Fatalf("%q of %q %q %d %q: %v %v, as a program %v %v", expr, path, plan, status, attrs, holds, fault, again, f)
+		}
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Fatalf("%q of %q %q %d %q took %v", expr, path, plan, status, attrs, took)
+		}
+	})
+}

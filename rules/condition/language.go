@@ -1,0 +1,185 @@
+package condition
+
+import (
+	"fmt"
+	"maps"
+	"regexp/syntax"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+)
+
+// Language compiles conditions. It may be used by any number of goroutines.
+type Language struct{ env *cel.Env }
+
+// clauseName is the function around each clause: a missing value makes it false.
+const clauseName, hasName = "@clause", "@has"
+
+// New makes a Language.
+func New() (*Language, error) {
+	options := []cel.EnvOption{
+		cel.ClearMacros(),
+		cel.Macros(cel.GlobalMacro("has", 1, expandHas)),
+		cel.CrossTypeNumericComparisons(true),
+		cel.DefaultUTCTimeZone(true),
+		cel.EnableIdentifierEscapeSyntax(),
+		cel.ParserRecursionLimit(maxNesting),
+		cel.ParserErrorRecoveryLimit(1),
+		cel.ParserExpressionSizeLimit(MaxBytes),
+		cel.Function(clauseName, cel.Overload(clauseName, []*cel.Type{cel.BoolType}, cel.BoolType,
+			cel.OverloadIsNonStrict(), cel.UnaryBinding(clauseOf))),
+	}
+	for f, name := range fieldNames {
+		options = append(options, cel.Variable(eventPrefix+name, fieldKinds[f].cel()))
+	}
+	for i := range MaxValues {
+		options = append(options, cel.Variable(valueName(valuePrefix, i), cel.DynType), cel.Variable(valueName(hasPrefix, i), cel.BoolType))
+	}
+	env, err := cel.NewEnv(options...)
+	if err != nil {
+		return nil, fmt.Errorf("conditions: %w", err)
+	}
+	return &Language{env: env}, nil
+}
+
+// expandHas keeps has() for the rewriter, which knows what an event has.
+func expandHas(f cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *cel.Error) {
+	return f.NewCall(hasName, args[0]), nil
+}
+
+// clauseOf is a clause's answer: false where it needs what is missing.
+func clauseOf(v ref.Val) ref.Val {
+	switch v := v.(type) {
+	case types.Bool:
+		return v
+	case *types.Err:
+		if missing(v) {
+			return types.False
+		}
+		return v
+	}
+	return types.NoSuchOverloadErr()
+}
+
+// Compile compiles a condition. The error is an *Error with all that is wrong.
+func (l *Language) Compile(expr string) (*Condition, error) { return l.compile(expr, false) }
+
+// compile compiles a condition; with program to a program in any case.
+func (l *Language) compile(expr string, program bool) (*Condition, error) {
+	if len(expr) > MaxBytes {
+		return nil, problem(0, 0, fmt.Sprintf("an expression of %d bytes", len(expr)), fmt.Sprintf("at most %d bytes", MaxBytes), "")
+	}
+	if err := checkText(expr); err != nil {
+		return nil, err
+	}
+	plain, re, err := l.parse(expr)
+	if err != nil {
+		return nil, err
+	}
+	checked, issues := l.env.Check(plain)
+	if issues.Err() != nil {
+		return nil, checkError(issues)
+	}
+	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
+		return nil, problem(1, 1, "an expression that gives "+typeWords(t.String()), allowedCondition, "compare it with something")
+	}
+	if err := l.checkCost(checked); err != nil {
+		return nil, err
+	}
+	wrapped, _, err := l.parse(expr) // Check may have changed the first one
+	if err != nil {
+		return nil, err
+	}
+	re.wrap(wrapped.NativeRep().Expr())
+	if checked, issues = l.env.Check(wrapped); issues.Err() != nil {
+		return nil, checkError(issues)
+	}
+	c := &Condition{source: expr, values: re.values, reads: slices.Sorted(maps.Keys(re.reads))}
+	if !program {
+		c.clause = compileClause(checked.NativeRep().Expr(), c.values)
+	}
+	if c.clause != nil {
+		return c, nil
+	}
+	c.program, err = l.env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(MaxCost))
+	if err != nil {
+		return nil, problem(1, 1, "an expression that cannot be planned ("+short(err.Error())+")", allowedCondition, "")
+	}
+	return c, nil
+}
+
+// checkText refuses what no editor shows.
+func checkText(expr string) error {
+	if strings.TrimSpace(expr) == "" {
+		return problem(0, 0, "nothing", allowedCondition, "")
+	}
+	if !utf8.ValidString(expr) || strings.ContainsFunc(expr, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }) {
+		return problem(0, 0, "an expression with bytes that cannot be seen", "printable text; escapes such as \\n in quotes", "")
+	}
+	return nil
+}
+
+// parse reads an expression, with the event's fields and values as variables.
+func (l *Language) parse(expr string) (*cel.Ast, *rewriter, error) {
+	parsed, issues := l.env.Parse(expr)
+	if issues.Err() != nil {
+		return nil, nil, syntaxError(issues)
+	}
+	tree := parsed.NativeRep()
+	re := &rewriter{info: tree.SourceInfo(), make: ast.NewExprFactory(), reads: map[string]bool{}, next: ast.MaxID(tree)}
+	re.rewrite(tree.Expr(), 0)
+	if len(re.problems) > 0 {
+		return nil, nil, &Error{re.problems}
+	}
+	return parsed, re, nil
+}
+
+// sizes tells CEL's estimate of cost how long an event's texts and lists may be.
+type sizes struct{}
+
+func (sizes) EstimateCallCost(string, string, *cost.AstNode, []cost.AstNode) *cost.CallEstimate {
+	return nil
+}
+
+func (sizes) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
+	path := n.Path()
+	if len(path) == 0 {
+		return nil
+	}
+	if _, _, ok := parseValueName(path[0]); ok {
+		return &cost.SizeEstimate{Min: 0, Max: MaxComposite}
+	}
+	return &cost.SizeEstimate{Min: 0, Max: MaxText}
+}
+
+func (l *Language) checkCost(checked *cel.Ast) error {
+	estimate, err := l.env.EstimateCost(checked, sizes{})
+	if err != nil {
+		return problem(1, 1, "an expression whose cost cannot be told ("+short(err.Error())+")", allowedCondition, "")
+	}
+	if estimate.Max > MaxCost {
+		return problem(1, 1, fmt.Sprintf("an expression that may cost %d steps for one event", estimate.Max), fmt.Sprintf("at most %d", MaxCost),
+			"compare fewer texts with each other, or split the rule")
+	}
+	return nil
+}
+
+// patternSize is how many instructions a pattern of matches has.
+func patternSize(pattern string) (int, error) {
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return 0, err
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return 0, err
+	}
+	return len(program.Inst), nil
+}

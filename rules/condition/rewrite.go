@@ -1,0 +1,266 @@
+package condition
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/types"
+
+	"github.com/weirhq/weir/internal/nearest"
+	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
+)
+
+// rewriter turns a parsed expression into one over variables: the event's fields, and the values of attrs and headers that
+// the expression names. What no event has it reports.
+type rewriter struct {
+	info     *ast.SourceInfo
+	make     ast.ExprFactory
+	next     int64 // the greatest id in use
+	values   []value
+	reads    map[string]bool
+	pattern  int // instructions of patterns so far
+	problems []Problem
+}
+
+func (r *rewriter) report(e ast.Expr, got, allowed, hint string) {
+	at := r.info.GetStartLocation(e.ID())
+	r.problems = append(r.problems, Problem{Line: at.Line(), Column: at.Column() + 1, Got: got, Allowed: allowed, Hint: hint})
+}
+
+// rewrite goes through e. Its depth is bounded by the parser's, and by its own: chains of operators nest to the left.
+func (r *rewriter) rewrite(e ast.Expr, depth int) {
+	if depth > 4*maxNesting {
+		if len(r.problems) == 0 {
+			r.report(e, "an expression that nests too deep", fmt.Sprintf("at most %d levels", 4*maxNesting), "")
+		}
+		return
+	}
+	if root, names, ok := pathOf(e); ok && root.AsIdent() == eventName {
+		r.place(e, root, names, valuePrefix)
+		return
+	}
+	switch e.Kind() {
+	case ast.CallKind:
+		r.call(e, depth)
+	case ast.SelectKind:
+		r.rewrite(e.AsSelect().Operand(), depth+1)
+	case ast.ListKind:
+		for _, element := range e.AsList().Elements() {
+			r.rewrite(element, depth+1)
+		}
+	case ast.MapKind:
+		for _, entry := range e.AsMap().Entries() {
+			r.rewrite(entry.AsMapEntry().Key(), depth+1)
+			r.rewrite(entry.AsMapEntry().Value(), depth+1)
+		}
+	case ast.StructKind:
+		r.report(e, traffic.Quote(e.AsStruct().TypeName())+", a message of a type of its own", "texts, numbers, lists and maps", "")
+	}
+}
+
+func (r *rewriter) call(e ast.Expr, depth int) {
+	call := e.AsCall()
+	name, args := call.FunctionName(), call.Args()
+	switch {
+	case name == hasName:
+		r.has(e, args[0])
+		return
+	case name == "matches":
+		r.checkPattern(args)
+	case timeGetter(name) && len(args) == 1:
+		r.checkZone(args[0])
+	}
+	if call.IsMemberFunction() {
+		r.rewrite(call.Target(), depth+1)
+	}
+	for _, arg := range args {
+		r.rewrite(arg, depth+1)
+	}
+}
+
+// has rewrites has(): whether a field is not empty, or a value is there.
+func (r *rewriter) has(e, arg ast.Expr) {
+	root, names, ok := pathOf(arg)
+	if !ok || root.AsIdent() != eventName || len(names) == 0 {
+		r.report(arg, "has() of something else than a member of the event", "has(event.FIELD), has(event.attrs.NAME), has(event.headers[\"NAME\"])", "")
+		return
+	}
+	r.place(e, root, names, hasPrefix)
+}
+
+// pathOf takes a chain of members apart: event.attrs.a["b"]. ok is false for any other expression.
+func pathOf(e ast.Expr) (root ast.Expr, names []string, ok bool) {
+	for {
+		switch e.Kind() {
+		case ast.IdentKind:
+			slices.Reverse(names)
+			return e, names, true
+		case ast.SelectKind:
+			names, e = append(names, e.AsSelect().FieldName()), e.AsSelect().Operand()
+		case ast.CallKind:
+			call := e.AsCall()
+			if call.FunctionName() != operators.Index || call.Args()[1].Kind() != ast.LiteralKind {
+				return nil, nil, false
+			}
+			name, isText := call.Args()[1].AsLiteral().(types.String)
+			if !isText {
+				return nil, nil, false
+			}
+			names, e = append(names, string(name)), call.Args()[0]
+		default:
+			return nil, nil, false
+		}
+	}
+}
+
+// place makes e the variable that names stand for, or the question whether the event has it.
+func (r *rewriter) place(e, root ast.Expr, names []string, prefix string) {
+	if len(names) == 0 {
+		r.report(root, "event as a whole", allowedFields(), "")
+		return
+	}
+	f, known := fieldNamed(names[0])
+	switch {
+	case names[0] == attrsName:
+		r.value(e, root, value{name: strings.Join(names, "."), id: strings.Join(names, "\x00"), attrs: format.AttrPathOf(names[1:]...)}, prefix)
+	case names[0] == headersName && len(names) == 2 && names[1] != "":
+		name := lower(names[1])
+		r.value(e, root, value{name: headersName + "." + name, id: headersName + "\x00" + name, header: name}, prefix)
+	case names[0] == headersName:
+		r.report(root, "event."+headersName+" without the name of one header", `event.headers["x-app-version"]`, "")
+	case !known:
+		hint := ""
+		if meant := nearest.Name(names[0], Fields()); meant != "" {
+			hint = "did you mean event." + meant + "?"
+		} else {
+			hint = "members of your own are in event." + attrsName
+		}
+		r.report(root, traffic.Quote(eventPrefix+short(names[0]))+", which no event has", allowedFields(), hint)
+	case len(names) > 1:
+		r.report(root, traffic.Quote(short(eventPrefix+strings.Join(names, "."))), "event."+names[0]+", which has no members", "")
+	default:
+		r.reads[names[0]] = true
+		r.field(e, f, prefix)
+	}
+}
+
+func (r *rewriter) field(e ast.Expr, f field, prefix string) {
+	name := r.make.NewIdent(e.ID(), eventPrefix+fieldNames[f])
+	if prefix == valuePrefix {
+		e.SetKindCase(name)
+		return
+	}
+	zero := r.make.NewLiteral(r.id(e), types.String(""))
+	switch fieldKinds[f] {
+	case kindTime:
+		e.SetKindCase(r.make.NewLiteral(e.ID(), types.True))
+		return
+	case kindWhole:
+		zero = r.make.NewLiteral(zero.ID(), types.Int(0))
+	case kindDecimal:
+		zero = r.make.NewLiteral(zero.ID(), types.Double(0))
+	}
+	e.SetKindCase(r.make.NewCall(e.ID(), operators.NotEquals, r.make.NewIdent(r.id(e), eventPrefix+fieldNames[f]), zero))
+}
+
+func (r *rewriter) value(e, root ast.Expr, v value, prefix string) {
+	r.reads[v.name] = true
+	at := slices.IndexFunc(r.values, func(o value) bool { return o.name == v.name && o.header == v.header && o.attrs.Equal(v.attrs) })
+	if at < 0 {
+		if at = len(r.values); at == MaxValues {
+			r.report(root, "one more member of attrs or headers", fmt.Sprintf("at most %d in one condition", MaxValues), "")
+			return
+		}
+		r.values = append(r.values, v)
+	}
+	e.SetKindCase(r.make.NewIdent(e.ID(), valueName(prefix, at)))
+}
+
+// id is a new id that stands where e does.
+func (r *rewriter) id(e ast.Expr) int64 {
+	r.next++
+	if at, ok := r.info.GetOffsetRange(e.ID()); ok {
+		r.info.SetOffsetRange(r.next, at)
+	}
+	return r.next
+}
+
+// checkPattern holds matches to a literal pattern of bounded size.
+func (r *rewriter) checkPattern(args []ast.Expr) {
+	if len(args) == 0 {
+		return // CEL says so
+	}
+	last := args[len(args)-1]
+	if last.Kind() != ast.LiteralKind {
+		r.report(last, "a pattern that is not written out", `a text: event.path.matches("^/v[0-9]+/login$")`, "")
+		return
+	}
+	text, ok := last.AsLiteral().(types.String)
+	if !ok {
+		return
+	}
+	size, err := patternSize(string(text))
+	if err != nil {
+		r.report(last, "a pattern that is none ("+short(err.Error())+")", "a regular expression of RE2", "")
+		return
+	}
+	if r.pattern += size; r.pattern > MaxPattern {
+		r.report(last, fmt.Sprintf("patterns of %d instructions", r.pattern), fmt.Sprintf("at most %d in one condition", MaxPattern),
+			"repetitions like {100} count as often as they repeat")
+	}
+}
+
+func timeGetter(name string) bool { return strings.HasPrefix(name, "get") }
+
+// checkZone holds the time zone of getHours and its like to what means the same on every machine.
+func (r *rewriter) checkZone(arg ast.Expr) {
+	const allowed = `"UTC" or an offset such as "+01:00"`
+	if arg.Kind() != ast.LiteralKind {
+		r.report(arg, "a time zone that is not written out", allowed, "")
+		return
+	}
+	zone, ok := arg.AsLiteral().(types.String)
+	if ok && string(zone) != "UTC" && !offset(string(zone)) {
+		r.report(arg, traffic.Quote(short(string(zone))), allowed, "what a zone's name means differs between machines")
+	}
+}
+
+// offset reports whether s is ±hh:mm.
+func offset(s string) bool {
+	if len(s) != 6 || s[0] != '+' && s[0] != '-' || s[3] != ':' {
+		return false
+	}
+	hours, err1 := strconv.ParseUint(s[1:3], 10, 8)
+	minutes, err2 := strconv.ParseUint(s[4:], 10, 8)
+	return err1 == nil && err2 == nil && hours < 24 && minutes < 60
+}
+
+// wrap puts each clause of e into the function that makes one false whose value is missing.
+func (r *rewriter) wrap(e ast.Expr) {
+	switch e.Kind() {
+	case ast.LiteralKind:
+		if _, ok := e.AsLiteral().(types.Bool); ok {
+			return
+		}
+	case ast.IdentKind:
+		if strings.HasPrefix(e.AsIdent(), hasPrefix) {
+			return
+		}
+	case ast.CallKind:
+		switch e.AsCall().FunctionName() {
+		case operators.LogicalAnd, operators.LogicalOr, operators.LogicalNot, operators.Conditional:
+			for _, arg := range e.AsCall().Args() {
+				r.wrap(arg)
+			}
+			return
+		}
+	}
+	inner := r.make.NewUnspecifiedExpr(r.id(e))
+	inner.SetKindCase(e)
+	e.SetKindCase(r.make.NewCall(e.ID(), clauseName, inner))
+}

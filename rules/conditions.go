@@ -1,0 +1,212 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirhq/weir/internal/yamlnode"
+	"github.com/weirhq/weir/traffic/format"
+)
+
+// Conditions judges what `when` says, which is CEL. Package rules/condition does; a program that only holds blocks, as a gate,
+// links neither.
+type Conditions interface {
+	// Check reports each thing that is wrong with a condition, with its place in the expression from 1; 0 for all of it.
+	Check(expr string, report func(line, column int, got, allowed, hint string))
+	// Reads lists the fields of the event that a condition reads, without `event.`: plan, attrs.cost, headers.x-app.
+	Reads(expr string) []string
+}
+
+// MaxWhenBytes bounds a condition.
+const MaxWhenBytes = 2048
+
+const (
+	allowedWhen      = `a condition in CEL on the event, such as event.plan == "free" && event.status >= 400`
+	allowedTiers     = "a list of 1 to 16 of {when: CONDITION, limit: N}"
+	allowedTierLimit = allowedLimit
+)
+
+// conditions checks match.when and the tiers.
+func (c *checker) conditions() {
+	if c.Match.When != "" {
+		checkWhen(c.env, "match.when", c.Match.When, c.report)
+	}
+	c.say(len(c.Tiers) <= MaxTiers, "tiers", strconv.Itoa(len(c.Tiers))+" tiers", allowedTiers)
+	if len(c.Tiers) > 0 && c.Counting().bucket() {
+		c.say(false, "tiers", "tiers with "+string(c.Counting()), "tiers with an algorithm that has no bucket, since a bucket has one rate")
+	}
+	for i, t := range c.Tiers[:min(len(c.Tiers), MaxTiers)] {
+		place := element("tiers", i)
+		if t.When == "" {
+			c.say(false, place+".when", "nothing", allowedWhen)
+		} else {
+			checkWhen(c.env, place+".when", t.When, c.report)
+		}
+		c.say(t.Limit >= 0 && t.Limit <= MaxLimit, place+".limit", "the number "+strconv.Itoa(t.Limit), allowedTierLimit)
+		for j, before := range c.Tiers[:i] {
+			c.say(before.When != t.When, place+".when", "the condition of "+element("tiers", j)+" a second time", "each condition once: the first tier whose condition holds counts")
+		}
+	}
+}
+
+func checkWhen(env Environment, field, expr string, report func(Problem)) {
+	if len(expr) > MaxWhenBytes {
+		report(Problem{Field: field, Got: fmt.Sprintf("an expression of %d bytes", len(expr)), Allowed: fmt.Sprintf("at most %d bytes", MaxWhenBytes)})
+		return
+	}
+	if env.Conditions == nil {
+		return
+	}
+	env.Conditions.Check(expr, func(line, column int, got, allowed, hint string) {
+		if line > 0 {
+			got += fmt.Sprintf(" (line %d, column %d of the expression)", line, column)
+		}
+		report(Problem{Field: field, Got: got, Allowed: allowed, Hint: hint})
+	})
+}
+
+// readWhen reads a condition.
+func readWhen(d *decoder, field string, n yamlnode.Node) (string, bool) {
+	s, ok := d.text(field, n, allowedWhen)
+	if !ok {
+		return "", false
+	}
+	if s = strings.TrimSpace(s); s == "" {
+		d.wrong(field, n, allowedWhen, "leave the field out to match every event")
+		return "", false
+	}
+	if d.env.Conditions == nil {
+		d.bad[field] = true
+		d.add(n.Line(), field, "a condition, which this program cannot judge", "rules without when and tiers", "")
+		return "", false
+	}
+	return s, true
+}
+
+func readMatchWhen(d *decoder, field string, n yamlnode.Node) {
+	if s, ok := readWhen(d, field, n); ok {
+		d.doc.Match.When = s
+	}
+}
+
+func readTiers(d *decoder, field string, n yamlnode.Node) {
+	if n.Kind() != yamlnode.List || len(n.Children()) == 0 {
+		hint := ""
+		if n.Kind() == yamlnode.Mapping {
+			hint = "one tier is a list too: put a - before it"
+		} else if n.Kind() == yamlnode.List {
+			hint = "leave the field out for one limit"
+		}
+		d.wrong(field, n, allowedTiers, hint)
+		return
+	}
+	for i, item := range n.Children() {
+		place, tier := element(field, i), Tier{}
+		d.lines[place] = item.Line()
+		if i > MaxTiers {
+			break // more are one problem
+		}
+		d.section(section{prefix: place + ".", members: []member{
+			{"when", allowedWhen, func(d *decoder, field string, n yamlnode.Node) {
+				var ok bool
+				if tier.When, ok = readWhen(d, field, n); !ok {
+					d.bad[field] = true
+				}
+			}},
+			{"limit", allowedTierLimit, func(d *decoder, field string, n yamlnode.Node) {
+				var ok bool
+				if tier.Limit, ok = d.integer(field, n, allowedTierLimit); !ok {
+					d.bad[field] = true
+				}
+			}},
+		}}, place, item)
+		d.doc.Tiers = append(d.doc.Tiers, tier)
+	}
+}
+
+// plainConditions is the normal form of conditions.
+func plainConditions(d *Document) {
+	d.Match.When = strings.TrimSpace(d.Match.When)
+	if len(d.Tiers) == 0 {
+		d.Tiers = nil
+		return
+	}
+	d.Tiers = slices.Clone(d.Tiers)
+	for i := range d.Tiers {
+		d.Tiers[i].When = strings.TrimSpace(d.Tiers[i].When)
+	}
+}
+
+// describeTiers writes tiers as a rule does; empty for none.
+func describeTiers(tiers []Tier) string {
+	parts := make([]string, len(tiers))
+	for i, t := range tiers {
+		parts[i] = fmt.Sprintf("{when: %s, limit: %d}", strconv.Quote(t.When), t.Limit)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+// tiersMayBlockMore is why an event may have a lower limit under n than under p, or a higher one, which matters where less
+// may be more (see countingReasons). Documents in normal form. The first tiers that have the same conditions hold for the
+// same events; of the others nothing is known, so that each limit is held to each. An event on which a condition fails is not
+// counted, so that without one of p's conditions more may be.
+func tiersMayBlockMore(p, n *Document) (lower, higher bool) {
+	same := 0
+	for same < len(p.Tiers) && same < len(n.Tiers) && p.Tiers[same].When == n.Tiers[same].When {
+		lower = lower || n.Tiers[same].Limit < p.Tiers[same].Limit
+		higher = higher || n.Tiers[same].Limit > p.Tiers[same].Limit
+		same++
+	}
+	lower = lower || same < len(p.Tiers)
+	before, after := []int{p.Limit}, []int{n.Limit}
+	for _, t := range p.Tiers[same:] {
+		before = append(before, t.Limit)
+	}
+	for _, t := range n.Tiers[same:] {
+		after = append(after, t.Limit)
+	}
+	return lower || slices.Min(after) < slices.Max(before), higher || slices.Max(after) > slices.Min(before)
+}
+
+// greatestLimit is the limit of the rule or the greatest of its tiers.
+func greatestLimit(d *Document) int {
+	greatest := d.Limit
+	for _, t := range d.Tiers {
+		greatest = max(greatest, t.Limit)
+	}
+	return greatest
+}
+
+// warnConditions reports conditions on fields that no event has as the configuration says: they are empty, and a condition
+// on them says nothing or always the same.
+func warnConditions(d *Document, env Environment, report func(Problem)) {
+	if env.Conditions == nil || env.Format.Name == "" {
+		return
+	}
+	warn := func(field, expr string) {
+		for _, name := range env.Conditions.Reads(expr) {
+			member, _, _ := strings.Cut(name, ".")
+			if format.Carries(env.Format.Name, env.Format.Map, member) || identityFromHeaders(member) && format.Carries(env.Format.Name, env.Format.Map, "headers") {
+				continue
+			}
+			report(Problem{Field: field, Got: "event." + name + ", which events of the format " + env.Format.Name + " never have",
+				Allowed: "fields that the configured format fills", Hint: "it is empty, or missing, in every event"})
+		}
+	}
+	if d.Match.When != "" {
+		warn("match.when", d.Match.When)
+	}
+	for i, t := range d.Tiers {
+		warn(element("tiers", i)+".when", t.When)
+	}
+}
+
+// identityFromHeaders says of which members the identity map may find the value in a header.
+func identityFromHeaders(member string) bool {
+	return slices.Contains([]string{"device", "user", "api_key", "session"}, member)
+}

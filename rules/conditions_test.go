@@ -1,0 +1,129 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/rules/condition"
+	"github.com/weirhq/weir/traffic"
+)
+
+const tieredRule = `id: spend
+owner: models
+match: {path: /v1/*, when: ' event.plan != "staff" '}
+key: [api_key]
+limit: 10
+tiers:
+  - {when: 'event.plan == "partner"', limit: 50}
+  - when: |
+      event.attrs.seats > 5
+      && has(event.attrs.seats)
+    limit: 20
+window: 1m
+`
+
+func tiered(t *testing.T) Document {
+	t.Helper()
+	docs, err := parse("rule.yaml", []byte(tieredRule), testEnvironment())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return docs[0]
+}
+
+func TestConditionsOfADocument(t *testing.T) {
+	if MaxWhenBytes != condition.MaxBytes {
+		t.Errorf("rules takes conditions of %d bytes, package condition of %d", MaxWhenBytes, condition.MaxBytes)
+	}
+	d := tiered(t)
+	want := []Tier{{`event.plan == "partner"`, 50}, {"event.attrs.seats > 5\n&& has(event.attrs.seats)", 20}}
+	if d.Match.When != `event.plan != "staff"` || !slices.Equal(d.Tiers, want) {
+		t.Fatalf("got %q, %v", d.Match.When, d.Tiers)
+	}
+	again, err := parse("rule.yaml", []byte(d.YAML()), testEnvironment())
+	if err != nil || !again[0].Equal(&d) {
+		t.Errorf("%s\nis read as %+v, %v", d.YAML(), again, err)
+	}
+	stored, err := d.Canonical()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := DecodeDocument(stored)
+	if err != nil || !read.Equal(&d) {
+		t.Errorf("%s is read as %+v, %v", stored, read, err)
+	}
+	for name, change := range map[string]func(*Document){
+		"when": func(d *Document) { d.Match.When += " || true" }, "a tier's limit": func(d *Document) { d.Tiers[1].Limit++ },
+		"a tier's condition": func(d *Document) { d.Tiers[1].When = "true" }, "the order of tiers": func(d *Document) { slices.Reverse(d.Tiers) },
+		"a tier less": func(d *Document) { d.Tiers = d.Tiers[:1] }, "no tier": func(d *Document) { d.Tiers = nil },
+	} {
+		other := tiered(t)
+		change(&other)
+		first, _ := NextVersion(nil, d)
+		v, changed := NextVersion(&first, other)
+		if d.Equal(&other) || !changed || v.Lineage != 1 || len(Diff(&d, &other)) != 1 {
+			t.Errorf("%s: changed %v, lineage %d, %q", name, changed, v.Lineage, Diff(&d, &other))
+		}
+	}
+	other := tiered(t)
+	other.Match.When = "\n" + other.Match.When
+	if !d.Equal(&other) {
+		t.Error("white space around a condition makes a difference")
+	}
+}
+
+// A program that cannot judge conditions refuses them; it never reads over them.
+func TestConditionsNeedAJudge(t *testing.T) {
+	_, err := parse("rule.yaml", []byte(tieredRule), Environment{Identity: traffic.DefaultIdentityMap()})
+	if err == nil || strings.Count(err.Error(), "got a condition, which this program cannot judge, allowed rules without when and tiers") != 3 {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Routers of builds that know no conditions would count everything.
+func TestConditionsNeedARecordFormat(t *testing.T) {
+	for name, change := range map[string]func(*Document){
+		`when "true"`: func(d *Document) { d.Match.When = "true" },
+		"tiers":       func(d *Document) { d.Tiers = []Tier{{"true", 5}} },
+	} {
+		v := Version{Document: storyRule(), Number: 1, Lineage: 1}
+		change(&v.Document)
+		r := Routing{RecordFormat: LanguageRecordFormat - 1, Rules: []Version{v}}
+		if err := r.CheckRecordFormat(); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "from record format 5 on") {
+			t.Errorf("%s: got %v", name, err)
+		}
+		r.RecordFormat++
+		if err := r.CheckRecordFormat(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestConditionsOnWhatNoEventHas(t *testing.T) {
+	for _, test := range []struct {
+		format, when string
+		want         int
+	}{
+		{"combined", `event.plan == "free"`, 1}, {"combined", `event.attrs.a == 1 && event.headers["x"] == "1"`, 2}, {"combined", `event.status == 401`, 0},
+		{"weir", `event.plan == "free"`, 0}, {"", `event.plan == "free"`, 0}, {"caddy", `event.device == "a"`, 0}, {"combined", `event.device == "a"`, 1},
+		{"envoy", `event.plan == "free" || event.route == "a"`, 1},
+	} {
+		var warnings []string
+		env := testEnvironment()
+		env.Format.Name = test.format
+		env.Warn = func(p Problem) { warnings = append(warnings, p.Error()) }
+		d := "id: a\nowner: o\nmatch: {path: /a, when: '" + test.when + "'}\nkey: [ip]\nlimit: 1\nwindow: 1m\n"
+		if _, err := parse("rule.yaml", []byte(d), env); err != nil {
+			t.Fatal(err)
+		}
+		if len(warnings) != test.want {
+			t.Errorf("%s, %s: %q", test.format, test.when, warnings)
+		}
+		for _, w := range warnings {
+			if !strings.Contains(w, "rule.yaml:3: match.when: got event.") || !strings.Contains(w, "which events of the format "+test.format+" never have") {
+				t.Errorf("got %s", w)
+			}
+		}
+	}
+}

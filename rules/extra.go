@@ -1,0 +1,191 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weirhq/weir/rules/reading"
+	"github.com/weirhq/weir/traffic"
+	"github.com/weirhq/weir/traffic/format"
+)
+
+// ExtraField is a field beside the identity by which rules of a routing version count. It reads the value that an event has.
+type ExtraField struct {
+	Field traffic.KeyField
+	match *Match          // with FieldParam: where the path has it
+	attr  format.AttrPath // with FieldAttr
+}
+
+// ExtraUse is an extra field as one rule uses it.
+type ExtraUse struct {
+	Field traffic.KeyField
+	Index int // into Extras.Fields, and that of detectors.ExtraValue
+}
+
+// Extras are the extra fields of a routing version, each once, in the order in which its rules use them first: in the order of
+// the rules, and in a rule of its key and then its count. A {param} is one field for all rules with the same paths. Every
+// process finds the same order: keyed records name the fields by it.
+type Extras struct {
+	Fields []ExtraField
+	ByRule [][]ExtraUse // for each rule, ascending by index
+}
+
+// Extras finds the extra fields of r.
+func (r *Routing) Extras() *Extras {
+	x := &Extras{ByRule: make([][]ExtraUse, len(r.Rules))}
+	for i := range r.Rules {
+		d := &r.Rules[i].Document
+		for _, k := range d.countedBy() {
+			for one := range k.Alternatives() {
+				if !one.OfIdentity() {
+					x.use(i, d, one)
+				}
+			}
+		}
+		slices.SortFunc(x.ByRule[i], func(a, b ExtraUse) int { return a.Index - b.Index })
+	}
+	return x
+}
+
+// countedBy are the fields of the key and of the count.
+func (d *Document) countedBy() []traffic.KeyField {
+	fields := slices.Concat(d.Key, d.Count.Tuple)
+	if d.Count.Distinct != nil {
+		fields = append(fields, *d.Count.Distinct)
+	}
+	return fields
+}
+
+func (x *Extras) use(rule int, d *Document, k traffic.KeyField) {
+	at := slices.IndexFunc(x.Fields, func(f ExtraField) bool {
+		return f.Field == k && (k.Field != traffic.FieldParam || f.match.samePaths(&d.Match))
+	})
+	if at < 0 {
+		at = len(x.Fields)
+		f := ExtraField{Field: k, match: &d.Match}
+		if k.Field == traffic.FieldAttr {
+			f.attr, _ = format.ParseAttrPath(k.String()) // of a document that was checked; any other names nothing
+		}
+		x.Fields = append(x.Fields, f)
+	}
+	use := ExtraUse{k, at}
+	if !slices.Contains(x.ByRule[rule], use) {
+		x.ByRule[rule] = append(x.ByRule[rule], use)
+	}
+}
+
+// Of reads what a rule uses of one event. Each call of ExtraValue reads anew.
+func (x *Extras) Of(rule int, q *traffic.Request) traffic.Extra {
+	return &extrasOf{x, x.ByRule[rule], q}
+}
+
+type extrasOf struct {
+	all  *Extras
+	uses []ExtraUse
+	q    *traffic.Request
+}
+
+// ExtraValue is the event's value of a field.
+func (o *extrasOf) ExtraValue(k traffic.KeyField) (string, bool) {
+	for _, u := range o.uses {
+		if u.Field == k {
+			return o.all.Fields[u.Index].Value(o.q)
+		}
+	}
+	return "", false
+}
+
+// Value is the event's value, false where it is missing. It is never empty. It may alias q.
+//
+// A host is in lower case and without port and final dot, a method in upper case: clients choose their spelling. The path is as
+// the client sent it, up to the first '?'. Values are readable text of bounded length, like those of an identity.
+func (f *ExtraField) Value(q *traffic.Request) (string, bool) {
+	text := ""
+	switch f.Field.Field {
+	case traffic.FieldHost:
+		text = reading.PlainHost(q.Host)
+	case traffic.FieldMethod:
+		text = strings.ToUpper(q.Method)
+	case traffic.FieldRoute:
+		text = q.Route
+	case traffic.FieldPlan:
+		text = q.Plan
+	case traffic.FieldUserAgent:
+		text = q.UserAgent
+	case traffic.FieldPath:
+		text = reading.CutQuery(q.Path)
+	case traffic.FieldParam:
+		text, _ = f.match.Param(f.Field.Name, q.Method, q.Path)
+	case traffic.FieldAttr:
+		text, _ = f.attr.Text(q.Attrs)
+	}
+	if text == "" {
+		return "", false
+	}
+	return traffic.BoundedValue(text), true
+}
+
+// samePaths reports whether m and o have the same {param}s of every path.
+func (m *Match) samePaths(o *Match) bool {
+	return m.Path == o.Path && slices.Equal(m.Paths, o.Paths) && m.PathAs == o.PathAs && m.PathCase == o.PathCase
+}
+
+// Param is the segment of a path that stands for {name} in m's paths: of all readings of the path that match one of them the shortest
+// such segment, which has least of what servers do not take for the segment (/users/42;x=1 has the id 42), percent-decoded once or,
+// with path_as raw, as it stands. It is false where no path of m with that name matches.
+func (m *Match) Param(name, method, path string) (value string, ok bool) {
+	path = reading.CutQuery(path)
+	take := func(got string, decoded bool) {
+		if !decoded {
+			got = reading.DecodeOnce(got)
+		}
+		if got != "" && (!ok || len(got) < len(value)) {
+			value, ok = got, true
+		}
+	}
+	var normal []string // as the readings are compared with
+	for _, written := range m.paths() {
+		one := Match{Path: written, PathAs: m.PathAs, PathCase: m.PathCase}
+		pattern, isNormal := one.normalPath()
+		if raw := reading.Raw(path); (!isNormal || pattern != written) && raw.Match(written, m.folds()) {
+			if got, found := raw.Param(written, name); found {
+				take(got, !isNormal)
+			}
+		}
+		if isNormal {
+			normal = append(normal, pattern)
+		}
+	}
+	if len(normal) == 0 {
+		return value, ok
+	}
+	read := func(s *reading.Segments, decoded bool) {
+		for _, pattern := range normal {
+			if s.Match(pattern, m.folds()) {
+				if got, found := s.Param(pattern, name); found {
+					take(got, decoded)
+				}
+			}
+		}
+	}
+	if reading.Ordinary(path) {
+		plain := reading.Plain(path)
+		read(&plain, true)
+		return value, ok
+	}
+	for s := reading.SpellingsOf(path, reading.IsConnect(method)); s.Next(); {
+		read(&s.Segments, s.Decoded())
+	}
+	return value, ok
+}
+
+// countParams is how often {name} is a segment of a pattern.
+func countParams(pattern, name string) int {
+	n := 0
+	for segment := range strings.SplitSeq(pattern, "/") {
+		if reading.IsParam(segment) && segment[1:len(segment)-1] == name {
+			n++
+		}
+	}
+	return n
+}
