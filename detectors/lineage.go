@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -231,6 +233,7 @@ type binding struct {
 func newBindings(r *rules.Routing, lineageOf func(rule string, number int, r role) *lineage) []binding {
 	out := make([]binding, len(r.Rules))
 	extras := r.Extras()
+	groups := map[string]int{} // the first rule with a key
 	for i := range r.Rules {
 		v := &r.Rules[i]
 		out[i] = newBinding(v, lineageOf(v.ID, v.Lineage, roleMain))
@@ -239,11 +242,11 @@ func newBindings(r *rules.Routing, lineageOf func(rule string, number int, r rol
 		for j := range out[i].beside {
 			out[i].beside[j].extra = extras.ByRule[i]
 		}
-		for j := range i {
-			if sameKey(v.Key, r.Rules[j].Key) && sameUses(v.Key, extras.ByRule[i], extras.ByRule[j]) {
-				out[i].group = j
-				break
-			}
+		key := groupKey(v.Key, extras.ByRule[i])
+		if first, found := groups[key]; found {
+			out[i].group = first
+		} else {
+			groups[key] = i
 		}
 		for j := range out[i].beside {
 			out[i].beside[j].group = out[i].group
@@ -292,19 +295,23 @@ func bind(v *rules.Version, l *lineage, r role) binding {
 	return b
 }
 
-// sameUses reports whether two rules find the fields of a key beside the identity in the same place: {id} is another one in
-// another path.
-func sameUses(key []traffic.KeyField, a, b []rules.ExtraUse) bool {
-	for _, k := range key {
+// groupKey is the same text for keys of the same fields, in whatever order, whose values beside the identity are found in the
+// same place: {id} is another field in another path.
+func groupKey(key []traffic.KeyField, uses []rules.ExtraUse) string {
+	fields := make([]string, len(key))
+	for i, k := range key {
+		b := strconv.AppendQuote([]byte{byte(k.Field), k.V4, k.V6}, k.Name)
 		for one := range k.Alternatives() {
-			named := func(u rules.ExtraUse) bool { return u.Field == one }
-			i, j := slices.IndexFunc(a, named), slices.IndexFunc(b, named)
-			if (i < 0) != (j < 0) || i >= 0 && a[i].Index != b[j].Index {
-				return false
+			at := slices.IndexFunc(uses, func(u rules.ExtraUse) bool { return u.Field == one })
+			if at >= 0 {
+				at = uses[at].Index
 			}
+			b = strconv.AppendInt(append(b, ' '), int64(at), 10)
 		}
+		fields[i] = string(append(b, '\n'))
 	}
-	return true
+	slices.Sort(fields)
+	return strings.Join(fields, "")
 }
 
 // widens reports whether the block's key tells sources apart that the rule's key does not.
@@ -319,21 +326,4 @@ func widens(block, key []traffic.KeyField) bool {
 		}
 	}
 	return false
-}
-
-// sameKey reports whether two keys have the same fields, in whatever order.
-func sameKey(a, b []traffic.KeyField) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for _, x := range a {
-		found := false
-		for _, y := range b {
-			found = found || x == y
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
 }

@@ -378,10 +378,19 @@ func (l *AllowList) YAML() string {
 	return b.String()
 }
 
-// missingAllow are the names in a rule's allow that no list has.
-func missingAllow(d *Document, lists []AllowList) (missing []string) {
+// allowIDs is the set of the lists' ids.
+func allowIDs(lists []AllowList) map[string]bool {
+	ids := make(map[string]bool, len(lists))
+	for i := range lists {
+		ids[lists[i].ID] = true
+	}
+	return ids
+}
+
+// missingAllow are the names in a rule's allow that are none of the known lists.
+func missingAllow(d *Document, known map[string]bool) (missing []string) {
 	for _, name := range d.Allow {
-		if !slices.ContainsFunc(lists, func(l AllowList) bool { return l.ID == name }) {
+		if !known[name] {
 			missing = append(missing, name)
 		}
 	}

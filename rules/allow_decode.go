@@ -200,7 +200,7 @@ func unknownLists(all []located, lists []AllowList, env Environment) (problems P
 	slices.Sort(names)
 	for i := range all {
 		for j, name := range all[i].doc.Allow {
-			if slices.Contains(names, name) || !validID(name) {
+			if _, found := slices.BinarySearch(names, name); found || !validID(name) {
 				continue
 			}
 			p := Problem{File: all[i].file, Line: all[i].lineOf(element("allow", j)), Field: element("allow", j),

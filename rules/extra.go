@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -33,12 +34,13 @@ type Extras struct {
 // Extras finds the extra fields of r.
 func (r *Routing) Extras() *Extras {
 	x := &Extras{ByRule: make([][]ExtraUse, len(r.Rules))}
+	known := map[extraKey]int{}
 	for i := range r.Rules {
 		d := &r.Rules[i].Document
 		for _, k := range d.countedBy() {
 			for one := range k.Alternatives() {
 				if !one.OfIdentity() {
-					x.use(i, d, one)
+					x.use(known, i, d, one)
 				}
 			}
 		}
@@ -56,12 +58,25 @@ func (d *Document) countedBy() []traffic.KeyField {
 	return fields
 }
 
-func (x *Extras) use(rule int, d *Document, k traffic.KeyField) {
-	at := slices.IndexFunc(x.Fields, func(f ExtraField) bool {
-		return f.Field == k && (k.Field != traffic.FieldParam || f.match.samePaths(&d.Match))
-	})
-	if at < 0 {
+// extraKey is equal for the fields that are one: a {param} is that of its paths.
+type extraKey struct {
+	field traffic.KeyField
+	paths string
+}
+
+func (d *Document) extraKey(k traffic.KeyField) extraKey {
+	if k.Field != traffic.FieldParam {
+		return extraKey{field: k}
+	}
+	return extraKey{k, d.Match.pathsKey()}
+}
+
+func (x *Extras) use(known map[extraKey]int, rule int, d *Document, k traffic.KeyField) {
+	key := d.extraKey(k)
+	at, found := known[key]
+	if !found {
 		at = len(x.Fields)
+		known[key] = at
 		f := ExtraField{Field: k, match: &d.Match}
 		if k.Field == traffic.FieldAttr {
 			f.attr, _ = format.ParseAttrPath(k.String()) // of a document that was checked; any other names nothing
@@ -128,6 +143,11 @@ func (f *ExtraField) Value(q *traffic.Request) (string, bool) {
 // samePaths reports whether m and o have the same {param}s of every path.
 func (m *Match) samePaths(o *Match) bool {
 	return m.Path == o.Path && slices.Equal(m.Paths, o.Paths) && m.PathAs == o.PathAs && m.PathCase == o.PathCase
+}
+
+// pathsKey is the same text for matches with samePaths, and for no others.
+func (m *Match) pathsKey() string {
+	return fmt.Sprintf("%q %q %q %q", m.Path, m.Paths, m.PathAs, m.PathCase)
 }
 
 // Param is the segment of a path that stands for {name} in m's paths: of all readings of the path that match one of them the shortest

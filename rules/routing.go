@@ -158,8 +158,9 @@ func (r *Routing) checkAllow(env Environment) (errs []error) {
 	if entries > MaxRoutingAllow {
 		errs = append(errs, fmt.Errorf("allow: got %d entries in all lists that rules name, allowed %d", entries, MaxRoutingAllow))
 	}
+	known := allowIDs(r.Allow)
 	for i := range r.Rules {
-		if missing := missingAllow(&r.Rules[i].Document, r.Allow); len(missing) > 0 {
+		if missing := missingAllow(&r.Rules[i].Document, known); len(missing) > 0 {
 			errs = append(errs, fmt.Errorf("rule %s: allow: got %s, which no allow list of the version has as its id", quoteShort(r.Rules[i].ID), strings.Join(missing, ", ")))
 		}
 	}
@@ -170,8 +171,14 @@ func (r *Routing) checkAllow(env Environment) (errs []error) {
 // to Validate.
 func (r *Routing) WithAllow(lists []AllowList) {
 	r.Allow = nil
+	named := map[string]bool{}
+	for i := range r.Rules {
+		for _, id := range r.Rules[i].Allow {
+			named[id] = true
+		}
+	}
 	for i := range lists {
-		if slices.ContainsFunc(r.Rules, func(v Version) bool { return slices.Contains(v.Allow, lists[i].ID) }) {
+		if named[lists[i].ID] {
 			r.Allow = append(r.Allow, lists[i].Normal())
 		}
 	}

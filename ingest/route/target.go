@@ -96,8 +96,19 @@ func dimensionOf(field traffic.KeyField, uses []rules.ExtraUse) dimension {
 	return d
 }
 
-// equal reports whether all events have the same value under d and o.
-func (d dimension) equal(o dimension) bool { return d.field == o.field && slices.Equal(d.uses, o.uses) }
+// dimensionKey is equal for two dimensions under which all events have the same value.
+type dimensionKey struct {
+	field traffic.KeyField
+	uses  string // the indexes of the extra fields: each is one field
+}
+
+func (d dimension) key() dimensionKey {
+	var uses []byte
+	for _, u := range d.uses {
+		uses = binary.AppendUvarint(uses, uint64(u.Index))
+	}
+	return dimensionKey{d.field, string(uses)}
+}
 
 // dimensionTarget is the keyed partition of the event's value of a dimension.
 func (r *eventRouter) dimensionTarget(d dimension) int {

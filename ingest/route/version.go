@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -99,6 +98,7 @@ func compile(r *rules.Routing, opt *Options) (*routingVersion, error) {
 	extras := r.Extras()
 	v.extras = extras.Fields
 	targets := newTargeter(opt.Secret, opt.KeyedPartitions)
+	dimensions := map[dimensionKey]int{}
 	for i := range r.Rules {
 		rule := &r.Rules[i]
 		amount, err := compileAmount(rule.Count)
@@ -107,7 +107,7 @@ func compile(r *rules.Routing, opt *Options) (*routingVersion, error) {
 		}
 		v.rules = append(v.rules, routedRule{
 			id: rule.ID, key: rule.Key, extra: extras.ByRule[i], skip: rule.Missing != rules.MissingGroup, amount: amount, lateness: rule.Lateness, pending: rule.Pending,
-			dimension: v.dimension(rule.Key, extras.ByRule[i]), target: targets.ofRule(rule.ID),
+			dimension: v.dimension(dimensions, rule.Key, extras.ByRule[i]), target: targets.ofRule(rule.ID),
 		})
 	}
 	if err := v.compileAllow(r); err != nil {
@@ -119,16 +119,19 @@ func compile(r *rules.Routing, opt *Options) (*routingVersion, error) {
 	return v, nil
 }
 
-func (v *routingVersion) dimension(key []traffic.KeyField, uses []rules.ExtraUse) int {
+// dimension is the index of the dimension of a key into v.dimensions; known are those that stand there.
+func (v *routingVersion) dimension(known map[dimensionKey]int, key []traffic.KeyField, uses []rules.ExtraUse) int {
 	if len(key) == 0 {
 		return ruleDimension
 	}
 	d := dimensionOf(key[0], uses)
-	if at := slices.IndexFunc(v.dimensions, d.equal); at >= 0 {
-		return at
+	at, found := known[d.key()]
+	if !found {
+		at = len(v.dimensions)
+		known[d.key()] = at
+		v.dimensions = append(v.dimensions, d)
 	}
-	v.dimensions = append(v.dimensions, d)
-	return len(v.dimensions) - 1
+	return at
 }
 
 // versionShelf loads versions and keeps the newest ones that were asked for. Versions are immutable, so that one which

@@ -1,0 +1,66 @@
+package detectors
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// keyedRouting has a rule for each key; of their paths, those of two rules in turn are the same.
+func keyedRouting(keys [][]traffic.KeyField) *rules.Routing {
+	r := &rules.Routing{Number: 1, RecordFormat: rules.LanguageRecordFormat}
+	for i, key := range keys {
+		r.Rules = append(r.Rules, rules.Version{Number: 1, Lineage: 1, Document: rules.Document{
+			ID: fmt.Sprintf("rule-%05d", i), Match: rules.Match{Path: fmt.Sprintf("/service-%d/{id}", i/2)}, Key: key, Limit: 10, Window: time.Minute,
+		}})
+	}
+	return r
+}
+
+// Rules share fingerprints exactly where their keys are the same set of fields, found in the same places.
+func TestRulesShareFingerprintsByKey(t *testing.T) {
+	ip, wide := traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 64}, traffic.KeyField{Field: traffic.FieldIP, V4: 24, V6: 64}
+	device, id := traffic.KeyField{Field: traffic.FieldDevice}, traffic.KeyField{Field: traffic.FieldParam, Name: "id"}
+	host := traffic.KeyField{Field: traffic.FieldHost}
+	either := traffic.KeyField{Field: traffic.FieldFallback, Name: "{id}|ip", V4: 32, V6: 64}
+	r := keyedRouting([][]traffic.KeyField{
+		{ip, device}, {device, ip}, {wide, device}, {ip}, // 0 to 3
+		{ip, id}, {id, ip}, {ip, id}, {id, ip}, // 4 and 5 of one path, 6 and 7 of another
+		{either}, {either}, {host, ip}, {ip, host}, {either}, {}, {},
+	})
+	p := NewPartition(Config{})
+	p.Learn(r)
+	for i, want := range []int{0, 0, 2, 3, 4, 4, 6, 6, 8, 8, 10, 10, 12, 13, 13} {
+		if got := p.routings[1][i].group; got != want {
+			t.Errorf("rule %d: group %d, want %d", i, got, want)
+		}
+	}
+}
+
+// BenchmarkLearn is what each keyed partition does with an edited rule set: ten times the rules shall take ten times as long. It
+// knows as many versions as it keeps.
+func BenchmarkLearn(b *testing.B) {
+	for _, n := range []int{100, 1000, 10_000} {
+		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
+			keys := make([][]traffic.KeyField, n)
+			for i := range keys {
+				keys[i] = []traffic.KeyField{{Field: traffic.FieldParam, Name: "id"}, {Field: traffic.FieldAttr, Name: fmt.Sprintf("attrs.tenant%d", i)}}
+			}
+			r := keyedRouting(keys)
+			p := NewPartition(Config{})
+			for range KeptRoutings {
+				r.Number++
+				p.Learn(r)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				r.Number++
+				p.Learn(r)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/rule")
+		})
+	}
+}
