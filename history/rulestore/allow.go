@@ -83,8 +83,9 @@ func (s *Store) AllowLists(ctx context.Context) ([]AllowList, error) {
 		return nil, s.db.Fail(doing, err)
 	}
 	all = slices.DeleteFunc(all, func(a AllowList) bool { return a.Removed })
+	named := naming(stored)
 	for i := range all {
-		all[i].Rules = naming(stored, all[i].List.ID)
+		all[i].Rules = append(all[i].Rules, named[all[i].List.ID]...)
 	}
 	return all, nil
 }
@@ -107,22 +108,28 @@ func (s *Store) AllowVersions(ctx context.Context, id string) ([]AllowList, erro
 	if err != nil {
 		return nil, s.db.Fail(doing, err)
 	}
+	names := naming(stored)[id]
 	for i := range all {
-		all[i].Rules = naming(stored, id)
+		all[i].Rules = append(all[i].Rules, names...)
 	}
 	return all, nil
 }
 
-// naming are the rules of stored that name a list.
-func naming(stored []Rule, list string) []string {
-	names := []string{}
+// naming are, by allow list, the ids of the rules of stored that name it.
+func naming(stored []Rule) map[string][]string {
+	names := map[string][]string{}
 	for i := range stored {
 		r := &stored[i]
 		if r.Removed {
 			continue
 		}
-		if slices.Contains(r.Newest.Version.Allow, list) || r.Pending != nil && slices.Contains(r.Pending.Version.Allow, list) {
-			names = append(names, r.Newest.Version.ID)
+		lists := slices.Clone(r.Newest.Version.Allow)
+		if r.Pending != nil {
+			lists = append(lists, r.Pending.Version.Allow...)
+		}
+		slices.Sort(lists)
+		for _, list := range slices.Compact(lists) {
+			names[list] = append(names[list], r.Newest.Version.ID)
 		}
 	}
 	return names
@@ -203,21 +210,44 @@ type allowPlanner struct {
 	tx     pgx.Tx
 	stored []Rule // all, removed ones included
 	before []AllowList
+
+	identity *traffic.IdentityMap // of the live stream, once it was asked for
+	named    map[string][]string  // by list, the rules that name it; nil until it is asked for
+}
+
+// identities are those that entries must fit.
+func (p *allowPlanner) identities(ctx context.Context) (traffic.IdentityMap, error) {
+	if p.identity == nil {
+		routing, err := newestRouting(ctx, p.tx, streams.Live)
+		if err != nil {
+			return traffic.IdentityMap{}, err
+		}
+		if routing == nil {
+			return traffic.IdentityMap{}, errNoRouting
+		}
+		p.identity = &routing.Identity
+	}
+	return *p.identity, nil
+}
+
+// naming are the rules that name a list, never nil.
+func (p *allowPlanner) naming(list string) []string {
+	if p.named == nil {
+		p.named = naming(p.stored)
+	}
+	return append([]string{}, p.named[list]...)
 }
 
 // plan is the effect of next in the place of the list of its id.
 func (p *allowPlanner) plan(ctx context.Context, next *rules.AllowList) (AllowChange, error) {
-	routing, err := newestRouting(ctx, p.tx, streams.Live)
+	identity, err := p.identities(ctx)
 	if err != nil {
 		return AllowChange{}, err
 	}
-	if routing == nil {
-		return AllowChange{}, errNoRouting
-	}
-	if err := next.Validate(rules.Environment{Identity: routing.Identity}); err != nil {
+	if err := next.Validate(rules.Environment{Identity: identity}); err != nil {
 		return AllowChange{}, fmt.Errorf("allow list %s: %w", next.ID, err)
 	}
-	out := AllowChange{List: next.ID, Kind: ChangeNew, Version: 1, Entries: len(next.Entries), Rules: naming(p.stored, next.ID)}
+	out := AllowChange{List: next.ID, Kind: ChangeNew, Version: 1, Entries: len(next.Entries), Rules: p.naming(next.ID)}
 	at := slices.IndexFunc(p.before, func(a AllowList) bool { return a.List.ID == next.ID })
 	if at < 0 {
 		out.Diff = rules.DiffAllow(nil, next)
@@ -338,7 +368,7 @@ func (p *allowPlanner) planApply(ctx context.Context, lists []rules.AllowList, a
 			continue
 		}
 		there[id] = true
-		st := allowStep{next: a.List, AllowChange: AllowChange{List: id, Kind: ChangeKept, Version: a.Version, Entries: len(a.List.Entries), Rules: naming(p.stored, id)}}
+		st := allowStep{next: a.List, AllowChange: AllowChange{List: id, Kind: ChangeKept, Version: a.Version, Entries: len(a.List.Entries), Rules: p.naming(id)}}
 		if prune && !named[id] {
 			st.Kind, st.Version, st.Diff = ChangeRemoved, a.Version+1, rules.DiffAllow(&a.List, nil)
 		}

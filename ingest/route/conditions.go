@@ -14,17 +14,29 @@ type turnedAway struct {
 }
 
 // compileConditions compiles the conditions of a version's rules. One that does not compile makes the version unfit: without
-// it other events would be counted than its owner wrote.
-func (v *routingVersion) compileConditions(all []rules.Version) error {
+// it other events would be counted than its owner wrote. A condition that before has is the same one here.
+func (v *routingVersion) compileConditions(before *routingVersion, all []rules.Version) error {
+	v.conditions = map[string]*condition.Condition{}
 	var language *condition.Language
-	compile := func(expr string) (*condition.Condition, error) {
-		if language == nil {
-			var err error
+	compile := func(expr string) (c *condition.Condition, err error) {
+		if c = v.conditions[expr]; c != nil {
+			return c, nil
+		}
+		if before != nil {
+			c = before.conditions[expr]
+		}
+		if c == nil && language == nil {
 			if language, err = condition.New(); err != nil {
 				return nil, err
 			}
 		}
-		return language.Compile(expr)
+		if c == nil {
+			if c, err = language.Compile(expr); err != nil {
+				return nil, err
+			}
+		}
+		v.conditions[expr] = c
+		return c, nil
 	}
 	for i := range all {
 		d, rule := &all[i].Document, &v.rules[i]
@@ -33,7 +45,6 @@ func (v *routingVersion) compileConditions(all []rules.Version) error {
 			if rule.when, err = compile(d.Match.When); err != nil {
 				return fmt.Errorf("rule %s: match.when: %w", d.ID, err)
 			}
-			v.conditional = true
 		}
 		for n, t := range d.Tiers {
 			c, err := compile(t.When)
@@ -41,7 +52,6 @@ func (v *routingVersion) compileConditions(all []rules.Version) error {
 				return fmt.Errorf("rule %s: tiers[%d].when: %w", d.ID, n, err)
 			}
 			rule.tiers = append(rule.tiers, c)
-			v.conditional = true
 		}
 	}
 	return nil

@@ -86,6 +86,7 @@ type eventRouter struct {
 	out     reading
 	matched []int
 	hashed  []int // by dimension: target+1, or 0 where it is not yet known
+	found   []int // the dimensions of which hashed knows the target
 	extra   extraValues
 	judged  []uint8 // by allow list: what it says of the event
 }
@@ -113,7 +114,7 @@ func (r *eventRouter) read(v *routingVersion, m *traffic.Message, progress traff
 		return out
 	}
 	r.matched = v.index.Match(r.matched[:0], r.asked())
-	if v.conditional && len(r.matched) > 0 {
+	if len(v.conditions) > 0 && len(r.matched) > 0 {
 		r.judge(v)
 	}
 	if len(r.matched) > 0 {
@@ -153,8 +154,7 @@ func (r *eventRouter) decideTime(m *traffic.Message) {
 // aim finds the keyed partitions of the matched rules.
 func (r *eventRouter) aim(v *routingVersion) {
 	out := &r.out
-	r.hashed = append(r.hashed[:0], make([]int, len(v.dimensions))...)
-	r.extra.begin(v, &r.request)
+	r.begin(v)
 	if len(v.allow) > 0 {
 		r.judged = append(r.judged[:0], make([]uint8, len(v.allow))...)
 	}
@@ -199,6 +199,18 @@ func (r *eventRouter) aim(v *routingVersion) {
 	}
 }
 
+// begin forgets what was found out about the event before. That costs as much as was found out, however many rules there are.
+func (r *eventRouter) begin(v *routingVersion) {
+	for _, d := range r.found {
+		r.hashed[d] = 0
+	}
+	r.found = r.found[:0]
+	if more := len(v.dimensions) - len(r.hashed); more > 0 {
+		r.hashed = append(r.hashed, make([]int, more)...)
+	}
+	r.extra.begin(v, &r.request)
+}
+
 func (r *eventRouter) targetOf(v *routingVersion, rule *routedRule) int {
 	if rule.dimension == ruleDimension {
 		return rule.target
@@ -208,6 +220,7 @@ func (r *eventRouter) targetOf(v *routingVersion, rule *routedRule) int {
 	}
 	at := r.dimensionTarget(v.dimensions[rule.dimension])
 	r.hashed[rule.dimension] = at + 1
+	r.found = append(r.found, rule.dimension)
 	return at
 }
 
@@ -238,6 +251,7 @@ type extraValues struct {
 	fields  []rules.ExtraField
 	request *traffic.Request
 	known   []extraValue
+	found   []int            // the fields that known has read
 	uses    []rules.ExtraUse // of the rule at hand
 }
 
@@ -248,8 +262,12 @@ type extraValue struct {
 
 func (x *extraValues) begin(v *routingVersion, q *traffic.Request) {
 	x.fields, x.request = v.extras, q
-	if len(v.extras) > 0 {
-		x.known = append(x.known[:0], make([]extraValue, len(v.extras))...)
+	for _, i := range x.found {
+		x.known[i] = extraValue{} // and its text, which holds on to the record of the event
+	}
+	x.found = x.found[:0]
+	if more := len(v.extras) - len(x.known); more > 0 {
+		x.known = append(x.known, make([]extraValue, more)...)
 	}
 }
 
@@ -270,6 +288,7 @@ func (x *extraValues) at(index int) string {
 	v := &x.known[index]
 	if !v.read {
 		v.read = true
+		x.found = append(x.found, index)
 		v.text, _ = x.fields[index].Value(x.request)
 	}
 	return v.text

@@ -130,8 +130,7 @@ func (r *Reader) read(m *traffic.Message) *Reading {
 func (r *Reader) hold(out *Reading) {
 	switch out.Fate {
 	case FateUnmatched:
-		r.reader.hashed = append(r.reader.hashed[:0], make([]int, len(r.version.dimensions))...) // nothing was aimed
-		r.reader.extra.begin(r.version, &r.reader.request)
+		r.reader.begin(r.version) // nothing was aimed
 	case FateKeyless, FateRouted:
 	default:
 		return // no request, or one that weir itself has refused

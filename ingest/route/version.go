@@ -22,11 +22,10 @@ type routingVersion struct {
 	identifier *traffic.Identifier
 	index      *rules.Index
 	rules      []routedRule
-	// conditional says that a rule has conditions.
-	conditional bool
-	dimensions  []dimension // distinct, in the order in which rules use them first
-	extras      []rules.ExtraField
-	allow       []*allowIndex // ascending by id
+	conditions map[string]*condition.Condition // of rules, by their text
+	dimensions []dimension                     // distinct, in the order in which rules use them first
+	extras     []rules.ExtraField
+	allow      []*allowIndex // ascending by id
 }
 
 // routedRule is what routing needs of a rule.
@@ -63,6 +62,12 @@ func (e *unfitError) Unwrap() error { return e.why }
 // compile makes a version ready for routing. Whatever this process does not know for certain is an *unfitError: a
 // guess would put records where no other process would.
 func compile(r *rules.Routing, opt *Options) (*routingVersion, error) {
+	return compileAfter(nil, r, opt)
+}
+
+// compileAfter is compile where another version, before, is known: what both have is not compiled again, since of thousands of
+// rules one is edited. before may be nil.
+func compileAfter(before *routingVersion, r *rules.Routing, opt *Options) (*routingVersion, error) {
 	unfit := func(format string, args ...any) error { return &unfitError{r.Number, fmt.Errorf(format, args...)} }
 	switch {
 	case !detectors.KnowsRecordFormat(r.RecordFormat):
@@ -113,7 +118,7 @@ func compile(r *rules.Routing, opt *Options) (*routingVersion, error) {
 	if err := v.compileAllow(r); err != nil {
 		return nil, unfit("%w", err)
 	}
-	if err := v.compileConditions(r.Rules); err != nil {
+	if err := v.compileConditions(before, r.Rules); err != nil {
 		return nil, unfit("%w", err)
 	}
 	return v, nil
@@ -165,7 +170,7 @@ func (s *versionShelf) get(ctx context.Context, number int64) (*routingVersion, 
 	if err != nil {
 		return nil, fmt.Errorf("routing version %d of stream %s: %w", number, s.opt.Stream, err)
 	}
-	if v, err = compile(r, s.opt); err != nil {
+	if v, err = compileAfter(s.newest(), r, s.opt); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

@@ -16,7 +16,7 @@ func diverseRouting(n int, when string) *rules.Routing {
 	for i := range n {
 		r.Rules = append(r.Rules, rules.Version{Number: 1, Lineage: 1, Document: rules.Document{
 			ID: fmt.Sprintf("rule-%05d", i), Owner: "tests", Match: rules.Match{Path: fmt.Sprintf("/service-%d/{id}", i), When: when},
-			Key:     []traffic.KeyField{{Field: traffic.FieldParam, Name: "id"}, {Field: traffic.FieldAttr, Name: fmt.Sprintf("attrs.tenant%d", i)}},
+			Key:     []traffic.KeyField{{Field: traffic.FieldParam, Name: "id"}, {Field: traffic.FieldAttr, Name: fmt.Sprintf("tenant%d", i)}},
 			Missing: rules.MissingSkip, Limit: 10, Window: time.Minute, Lateness: time.Minute, MaxLag: time.Minute,
 		}})
 	}
@@ -44,6 +44,57 @@ func TestDimensionsAreThoseOfTheFirstFields(t *testing.T) {
 	}
 }
 
+// An edit of one rule compiles its condition, and none of those that were there.
+func TestAnEditCompilesWhatIsNew(t *testing.T) {
+	opt := routedOptions(true)
+	r := diverseRouting(3, `event.plan == "a"`)
+	r.Rules[1].Match.When = `event.plan == "b"`
+	first := compiled(t, opt, r)
+	r.Rules[1].Match.When = `event.plan == "c"`
+	second, err := compileAfter(first, r, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.rules[0].when != first.rules[2].when || second.rules[0].when != first.rules[0].when || len(second.conditions) != 2 {
+		t.Error("a condition was compiled twice, or one that is gone is kept")
+	}
+	if got := second.rules[1].when.Source(); got != `event.plan == "c"` {
+		t.Errorf("the edited rule has %s", got)
+	}
+}
+
+// BenchmarkEdit is what a router does with an edit of one rule of many: ten times the rules shall take ten times as long.
+func BenchmarkEdit(b *testing.B) {
+	for _, n := range []int{100, 1000, 10_000} {
+		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
+			r, opt := diverseRouting(n, ""), routedOptions(true)
+			for i := range r.Rules {
+				r.Rules[i].Match.When = fmt.Sprintf(`event.status == 402 && event.attrs.model.startsWith("large%d")`, i)
+			}
+			before, err := compile(r, opt)
+			if err != nil {
+				b.Fatal(err)
+			}
+			r.Rules[n/2].Match.When = `event.status == 403`
+			text, err := r.Encode()
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				next, err := rules.DecodeRouting(text)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := compileAfter(before, next, opt); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/rule")
+		})
+	}
+}
+
 // BenchmarkCompile is what a router does before it can go on under an edited rule set: ten times the rules shall take ten times
 // as long.
 func BenchmarkCompile(b *testing.B) {
@@ -60,5 +111,48 @@ func BenchmarkCompile(b *testing.B) {
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/rule")
 			})
 		}
+	}
+}
+
+// What an event costs does not grow with the rules that it does not meet: it forgets no more of the event before than that found out.
+func TestAnEventForgetsWhatWasFoundOutAlone(t *testing.T) {
+	opt := routedOptions(true)
+	v := compiled(t, opt, diverseRouting(1000, ""))
+	reader := eventRouter{live: true, targets: newTargeter(opt.Secret, opt.KeyedPartitions)}
+	for _, i := range []int{3, 999, 3} {
+		m := &traffic.Message{Appended: noon, Value: fmt.Appendf(nil, `{"v":1,"time":"%s","ip":"192.0.2.1","path":"/service-%d/7","attrs":{"tenant%d":"a"}}`, noon, i, i)}
+		got := reader.read(v, m, noon)
+		if got.fate != FateRouted || len(got.targets) != 1 || len(got.targets[0].extra) != 2 {
+			t.Fatalf("event %d: %+v", i, got)
+		}
+		if len(reader.found) != 1 || len(reader.extra.found) != 2 {
+			t.Errorf("event %d: found %v and %v", i, reader.found, reader.extra.found)
+		}
+		for j := range v.extras {
+			if known := reader.extra.known[j]; known.read != (j/2 == i) {
+				t.Errorf("event %d: field %d %+v", i, j, known)
+			}
+		}
+	}
+}
+
+// BenchmarkReadAmongRules shows that the number of rules hardly matters: the event meets one of them.
+func BenchmarkReadAmongRules(b *testing.B) {
+	for _, n := range []int{100, 1000, 10_000} {
+		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
+			opt := routedOptions(true)
+			v, err := compile(diverseRouting(n, ""), opt)
+			if err != nil {
+				b.Fatal(err)
+			}
+			reader := eventRouter{live: true, targets: newTargeter(opt.Secret, opt.KeyedPartitions)}
+			m := &traffic.Message{Appended: noon, Value: fmt.Appendf(nil, `{"v":1,"time":"%s","ip":"192.0.2.1","path":"/service-50/7","attrs":{"tenant50":"a"}}`, noon)}
+			b.ReportAllocs()
+			for b.Loop() {
+				if got := reader.read(v, m, noon); got.fate != FateRouted {
+					b.Fatal(got.fate)
+				}
+			}
+		})
 	}
 }
