@@ -2,7 +2,7 @@
 // common compiles to Go closures, the rest to a CEL program; both mean the same.
 //
 // A condition has no loops and no I/O, and its size, its cost and its patterns are bounded, so that judging an event takes
-// bounded time. It is a function of the event alone: who judges the event again comes to the same.
+// bounded time: less than a millisecond for the longest texts. It is a function of the event alone: who judges the event again comes to the same.
 //
 // Between &&, || and ! stand clauses. A clause that needs a value which the event does not have is false; one that cannot
 // be judged, for one of the Faults, makes the whole a fault unless the rest decides it.
@@ -26,10 +26,20 @@ const (
 	MaxCost   = 100_000 // in the units of CEL, where a step costs one and ten bytes of text cost one
 	// MaxPattern bounds the patterns of an expression together, in instructions of Go's regexp.
 	MaxPattern = 500
+	// MaxPatterns bounds how many patterns one expression has: each reads its text once.
+	MaxPatterns = 4
+	// MaxPatternTable bounds the tables of an expression's patterns together, in cells: one for each state of what was read and each
+	// class of the next character.
+	MaxPatternTable = 1 << 15
 	// MaxText is how much of a text is judged: what is behind it does not count.
 	MaxText = 8192
 	// MaxComposite bounds the JSON of an object or a list of attrs that a condition reads as a whole.
 	MaxComposite = 16 << 10
+
+	// MaxOperators bounds the operators of an expression, those of one kind in a row included.
+	MaxOperators = 256
+	// MaxLiteral is how deep lists and maps that are written out stand in each other.
+	MaxLiteral = 8
 
 	maxNesting = 64
 )

@@ -184,7 +184,7 @@ func TestErrors(t *testing.T) {
 		{"event.plan == '\xff'", `got an expression with bytes that cannot be seen, allowed printable text; escapes such as \n in quotes`},
 		{`(`, "line 1, column 2: got no CEL (mismatched input '<EOF>'), " + cel},
 		{`google.protobuf.Value{} == 1`, `line 1, column 22: got "google.protobuf.Value", a message of a type of its own, allowed texts, numbers, lists and maps`},
-		{strings.Repeat("(", 200) + "true" + strings.Repeat(")", 200), "line 1, column 1: got no CEL (expression recursion limit exceeded: 64), " + cel},
+		{strings.Repeat("(", 200) + "true" + strings.Repeat(")", 200), "line 1, column 65: got one more bracket within others, allowed at most 64 levels"},
 		{strings.Repeat("x", 3000), "got an expression of 3000 bytes, allowed at most 2048 bytes"},
 		{strings.Repeat("event.user_agent.contains(event.path) || ", 40) + "true", "line 1, column 1: got an expression that may cost 26843640 steps for one event, allowed at most 100000; compare fewer texts with each other, or split the rule"},
 	} {

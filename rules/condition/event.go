@@ -26,6 +26,13 @@ type Event struct {
 	addr   traffic.Identity   // whose IP ip is the text of
 	values []value            // of the condition that is being judged
 	read   []readValue        // of this event, so that no clause reads attrs again
+	trees  []readTree         // of it, so that no program takes an object or a list apart again
+}
+
+// readTree is an object or a list of attrs as programs know it.
+type readTree struct {
+	id  string // of the value
+	got ref.Val
 }
 
 // readValue is what the event has as a value that conditions name.
@@ -43,6 +50,8 @@ func (e *Event) Reset(r *traffic.Request, id *traffic.Identity) {
 	e.request, e.identity = r, id
 	clear(e.read)
 	e.read = e.read[:0]
+	clear(e.trees)
+	e.trees = e.trees[:0]
 	if e.used {
 		e.boxed, e.used = [numFields]ref.Val{}, false
 	}
@@ -195,6 +204,9 @@ func (e *Event) ResolveName(name string) (any, bool) {
 		if kind == hasPrefix {
 			return types.Bool(v.Kind != format.AttrMissing), true
 		}
+		if v.Kind == format.AttrComposite {
+			return e.tree(e.values[i].id, v.JSON), true
+		}
 		return celValue(&v), true
 	}
 	f, ok := fieldNamed(strings.TrimPrefix(name, eventPrefix))
@@ -205,6 +217,20 @@ func (e *Event) ResolveName(name string) (any, bool) {
 		e.boxed[f], e.used = e.box(f), true
 	}
 	return e.boxed[f], true
+}
+
+// tree is an object or a list of attrs, which is taken apart once for an event.
+func (e *Event) tree(id string, text []byte) ref.Val {
+	for i := range e.trees {
+		if e.trees[i].id == id {
+			return e.trees[i].got
+		}
+	}
+	got := celComposite(text)
+	if len(e.trees) < maxRead {
+		e.trees = append(e.trees, readTree{id, got})
+	}
+	return got
 }
 
 // box is the value of a field for CEL.
@@ -249,26 +275,27 @@ func celComposite(text []byte) ref.Val {
 	if err := d.Decode(&tree); err != nil {
 		return types.WrapErr(errMissing) // no JSON: an event cannot have it
 	}
-	return types.DefaultTypeAdapter.NativeToValue(plainTree(tree))
+	return celTree(tree)
 }
 
-// plainTree is a decoded tree with numbers as attrs have them elsewhere.
-func plainTree(v any) any {
+// celTree is a decoded tree as programs know it, its numbers as attrs have them elsewhere.
+func celTree(v any) ref.Val {
 	switch v := v.(type) {
 	case json.Number:
 		n := format.AttrPathOf().Value([]byte(v))
-		if n.Kind == format.AttrWhole {
-			return n.Whole
-		}
-		return n.Decimal
+		return celValue(&n)
 	case []any:
+		list := make([]ref.Val, len(v))
 		for i := range v {
-			v[i] = plainTree(v[i])
+			list[i] = celTree(v[i])
 		}
+		return types.NewRefValList(types.DefaultTypeAdapter, list)
 	case map[string]any:
+		members := make(map[ref.Val]ref.Val, len(v))
 		for name := range v {
-			v[name] = plainTree(v[name])
+			members[types.String(name)] = celTree(v[name])
 		}
+		return types.NewRefValMap(types.DefaultTypeAdapter, members)
 	}
-	return v
+	return types.DefaultTypeAdapter.NativeToValue(v) // a text, true, false or null
 }

@@ -21,6 +21,9 @@ func FuzzWhen(f *testing.F) {
 	f.Add(strings.Repeat("!", 500)+"true", "", "", 0, "")
 	f.Add(`event.attrs.a.matches("`+strings.Repeat("(x|y)?", 60)+`")`, "", "", 0, `{"a": "`+strings.Repeat("xy", 4000)+`"}`)
 	f.Add(strings.Repeat("event.plan + ", 100)+`event.plan == ""`, "", strings.Repeat("p", 9000), 0, "")
+	for _, expr := range dearExpressions() {
+		f.Add(expr, strings.Repeat("xy", 200), strings.Repeat("é", 200), 0, `{"a": [1, [2], {"b": "x"}]}`)
+	}
 	l, err := New()
 	if err != nil {
 		f.Fatal(err)

@@ -3,7 +3,6 @@ package condition
 import (
 	"fmt"
 	"maps"
-	"regexp/syntax"
 	"slices"
 	"strings"
 	"unicode"
@@ -79,7 +78,10 @@ func (l *Language) compile(expr string, program bool) (*Condition, error) {
 	if err := checkText(expr); err != nil {
 		return nil, err
 	}
-	plain, re, err := l.parse(expr)
+	if err := checkExtent(expr); err != nil {
+		return nil, err
+	}
+	plain, re, err := l.parse(expr, patterns{})
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +95,7 @@ func (l *Language) compile(expr string, program bool) (*Condition, error) {
 	if err := l.checkCost(checked); err != nil {
 		return nil, err
 	}
-	wrapped, _, err := l.parse(expr) // Check may have changed the first one
+	wrapped, _, err := l.parse(expr, re.patterns) // Check may have changed the first one
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +110,7 @@ func (l *Language) compile(expr string, program bool) (*Condition, error) {
 	if c.clause != nil {
 		return c, nil
 	}
-	c.program, err = l.env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(MaxCost))
+	c.program, err = l.env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(MaxCost), re.patterns.option())
 	if err != nil {
 		return nil, problem(1, 1, "an expression that cannot be planned ("+short(err.Error())+")", allowedCondition, "")
 	}
@@ -127,13 +129,14 @@ func checkText(expr string) error {
 }
 
 // parse reads an expression, with the event's fields and values as variables.
-func (l *Language) parse(expr string) (*cel.Ast, *rewriter, error) {
+// Patterns that are not among known are made, and put there.
+func (l *Language) parse(expr string, known patterns) (*cel.Ast, *rewriter, error) {
 	parsed, issues := l.env.Parse(expr)
 	if issues.Err() != nil {
 		return nil, nil, syntaxError(issues)
 	}
 	tree := parsed.NativeRep()
-	re := &rewriter{info: tree.SourceInfo(), make: ast.NewExprFactory(), reads: map[string]bool{}, next: ast.MaxID(tree)}
+	re := &rewriter{info: tree.SourceInfo(), make: ast.NewExprFactory(), reads: map[string]bool{}, patterns: known, next: ast.MaxID(tree)}
 	re.rewrite(tree.Expr(), 0)
 	if len(re.problems) > 0 {
 		return nil, nil, &Error{re.problems}
@@ -169,17 +172,4 @@ func (l *Language) checkCost(checked *cel.Ast) error {
 			"compare fewer texts with each other, or split the rule")
 	}
 	return nil
-}
-
-// patternSize is how many instructions a pattern of matches has.
-func patternSize(pattern string) (int, error) {
-	parsed, err := syntax.Parse(pattern, syntax.Perl)
-	if err != nil {
-		return 0, err
-	}
-	program, err := syntax.Compile(parsed.Simplify())
-	if err != nil {
-		return 0, err
-	}
-	return len(program.Inst), nil
 }

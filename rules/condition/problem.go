@@ -67,6 +67,9 @@ func syntaxError(issues *cel.Issues) error {
 		text, _, _ = strings.Cut(text, " expecting ")
 		p := Problem{Line: max(e.Location.Line(), 1), Column: max(e.Location.Column()+1, 1), Got: "no CEL (" + short(text) + ")", Allowed: allowedCondition}
 		switch {
+		case strings.Contains(text, "recursion"):
+			p.Got, p.Allowed = "an expression that nests too deep", fmt.Sprintf("at most %d levels", maxNesting)
+			p.Hint = "operators in a row are levels, but for && and ||, and so are members"
 		case strings.Contains(text, "token recognition error at: '= ") || strings.HasSuffix(text, "at: '='"):
 			p.Hint = "== compares"
 		case strings.Contains(text, "'and'"), strings.Contains(text, "'AND'"):

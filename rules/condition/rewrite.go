@@ -1,6 +1,7 @@
 package condition
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,7 +24,9 @@ type rewriter struct {
 	next     int64 // the greatest id in use
 	values   []value
 	reads    map[string]bool
-	pattern  int // instructions of patterns so far
+	patterns patterns
+	matches  int // how often a pattern is asked for so far
+	literals int // the lists and maps around what is rewritten
 	problems []Problem
 }
 
@@ -49,18 +52,30 @@ func (r *rewriter) rewrite(e ast.Expr, depth int) {
 		r.call(e, depth)
 	case ast.SelectKind:
 		r.rewrite(e.AsSelect().Operand(), depth+1)
-	case ast.ListKind:
+	case ast.ListKind, ast.MapKind:
+		r.literal(e, depth)
+	case ast.StructKind:
+		r.report(e, traffic.Quote(e.AsStruct().TypeName())+", a message of a type of its own", "texts, numbers, lists and maps", "")
+	}
+}
+
+// literal goes through a list or a map that is written out. The type of one that is deep takes CEL long to find.
+func (r *rewriter) literal(e ast.Expr, depth int) {
+	if r.literals++; r.literals > MaxLiteral {
+		if len(r.problems) == 0 {
+			r.report(e, "one more list or map within others", fmt.Sprintf("at most %d levels", MaxLiteral), "")
+		}
+	} else if e.Kind() == ast.ListKind {
 		for _, element := range e.AsList().Elements() {
 			r.rewrite(element, depth+1)
 		}
-	case ast.MapKind:
+	} else {
 		for _, entry := range e.AsMap().Entries() {
 			r.rewrite(entry.AsMapEntry().Key(), depth+1)
 			r.rewrite(entry.AsMapEntry().Value(), depth+1)
 		}
-	case ast.StructKind:
-		r.report(e, traffic.Quote(e.AsStruct().TypeName())+", a message of a type of its own", "texts, numbers, lists and maps", "")
 	}
+	r.literals--
 }
 
 func (r *rewriter) call(e ast.Expr, depth int) {
@@ -204,14 +219,22 @@ func (r *rewriter) checkPattern(args []ast.Expr) {
 	if !ok {
 		return
 	}
-	size, err := patternSize(string(text))
-	if err != nil {
-		r.report(last, "a pattern that is none ("+short(err.Error())+")", "a regular expression of RE2", "")
+	if r.matches++; r.matches == MaxPatterns+1 {
+		r.report(last, "one more pattern", fmt.Sprintf("at most %d in one condition", MaxPatterns), "one pattern has alternatives: a|b")
+	}
+	if r.matches > MaxPatterns {
 		return
 	}
-	if r.pattern += size; r.pattern > MaxPattern {
-		r.report(last, fmt.Sprintf("patterns of %d instructions", r.pattern), fmt.Sprintf("at most %d in one condition", MaxPattern),
+	instructions, err := r.patterns.add(string(text))
+	switch {
+	case errors.Is(err, errPatternSize):
+		r.report(last, fmt.Sprintf("patterns of %d instructions", instructions), fmt.Sprintf("at most %d in one condition", MaxPattern),
 			"repetitions like {100} count as often as they repeat")
+	case errors.Is(err, errPatternTable):
+		r.report(last, "a pattern that has to remember too much of what it has read", fmt.Sprintf("patterns whose tables have at most %d cells together", MaxPatternTable),
+			"let it begin with ^, repeat . and classes without a number, and name fewer classes")
+	case err != nil:
+		r.report(last, "a pattern that is none ("+short(err.Error())+")", "a regular expression of RE2", "")
 	}
 }
 
