@@ -121,7 +121,7 @@ type Record struct {
 }
 
 // MaxRulesPerRecord bounds Keyed.Rules when a record is read.
-const MaxRulesPerRecord = 1 << 16
+const MaxRulesPerRecord = rules.MaxRules
 
 // ErrRecord is wrapped by every error of DecodeKeyed.
 var ErrRecord = errors.New("keyed record")

@@ -198,6 +198,7 @@ func unknownLists(all []located, lists []AllowList, env Environment) (problems P
 		names = append(names, lists[i].ID)
 	}
 	slices.Sort(names)
+	looked := 0 // for names that were meant, each among all
 	for i := range all {
 		for j, name := range all[i].doc.Allow {
 			if _, found := slices.BinarySearch(names, name); found || !validID(name) {
@@ -205,7 +206,11 @@ func unknownLists(all []located, lists []AllowList, env Environment) (problems P
 			}
 			p := Problem{File: all[i].file, Line: all[i].lineOf(element("allow", j)), Field: element("allow", j),
 				Got: quoteShort(name) + ", which no allow list has as its id", Allowed: "the id of an allow list, a document of kind: allow"}
-			switch meant := Nearest(name, names); {
+			meant := ""
+			if looked++; looked <= maxProblems {
+				meant = Nearest(name, names)
+			}
+			switch {
 			case meant != "":
 				p.Hint = fmt.Sprintf("did you mean %q?", meant)
 			case len(names) > 0:

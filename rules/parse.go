@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -15,8 +16,13 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// MaxFileBytes bounds one file of rule documents.
-const MaxFileBytes = 1 << 20
+// Bounds of rule documents that are read together.
+const (
+	MaxFileBytes = 1 << 20  // of one file
+	MaxSetBytes  = 64 << 20 // of all files
+	// MaxRules bounds the rules of a set, and of a routing version with those that are pending: a keyed record names as many.
+	MaxRules = 1 << 16
+)
 
 // Environment is what a rule document is judged against besides itself.
 type Environment struct {
@@ -88,16 +94,24 @@ func ParseFiles(files []File, env Environment) ([]Document, error) {
 
 // ParseSet reads the documents of files. In a file they are separated by `---`; empty ones are passed over. An id that
 // occurs twice, in whichever files, is a problem that names both places. The error is a Problems with everything that is
-// wrong, and then no document is returned.
+// wrong, but for what is beyond a bound: then it says how much, and no document is returned.
 func ParseSet(files []File, env Environment) (*Set, error) {
+	if p := checkSize(files); p != nil {
+		return nil, Problems{*p}
+	}
+	var summed warningBound
+	env.Warn = summed.around(env.Warn)
 	var all []located
 	var problems Problems
 	for _, f := range files {
 		docs, found := parseFile(f, env)
 		all = append(all, docs...)
 		problems = append(problems, found.bounded()...)
+		if len(problems) >= 10*maxSetProblems {
+			break
+		}
 	}
-	problems = append(problems, repeatedIDs(all)...)
+	problems = append(problems, repeatedIDs(all).cut(maxProblems)...)
 	set := &Set{}
 	for i := range all {
 		if all[i].allow != nil {
@@ -106,13 +120,29 @@ func ParseSet(files []File, env Environment) (*Set, error) {
 			set.Rules = append(set.Rules, all[i].doc)
 		}
 	}
-	problems = append(problems, unknownLists(all, set.AllowLists, env)...)
+	problems = append(problems, unknownLists(all, set.AllowLists, env).cut(maxProblems)...)
+	if n := len(set.Rules); n > MaxRules {
+		problems = append(problems, Problem{Got: strconv.Itoa(n) + " rules", Allowed: "at most " + strconv.Itoa(MaxRules)})
+	}
+	summed.tell()
 	if len(problems) > 0 {
-		return nil, problems
+		return nil, problems.cut(maxSetProblems)
 	}
 	slices.SortFunc(set.Rules, func(a, b Document) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortFunc(set.AllowLists, func(a, b AllowList) int { return cmp.Compare(a.ID, b.ID) })
 	return set, nil
+}
+
+// checkSize refuses files that are too many, or too great, to be read together.
+func checkSize(files []File) *Problem {
+	total := 0
+	for _, f := range files {
+		if total += len(f.Src); total > MaxSetBytes {
+			return &Problem{File: f.Name, Line: 1, Got: fmt.Sprintf("more than %d MiB of files, with this one", MaxSetBytes>>20),
+				Allowed: fmt.Sprintf("at most %d MiB of rules together", MaxSetBytes>>20)}
+		}
+	}
+	return nil
 }
 
 // LoadDir reads all *.yaml and *.yml files of fsys and its folders, except those whose name starts with a dot, as
@@ -134,9 +164,10 @@ func LoadDir(fsys fs.FS, dir string, env Environment) ([]Document, error) {
 	return docs, nil
 }
 
-// ReadDir finds the files that LoadDir parses.
+// ReadDir finds the files that LoadDir parses. It stops where they are more than ParseSet takes.
 func ReadDir(fsys fs.FS, dir string) ([]File, error) {
 	var files []File
+	total := 0
 	err := fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -156,6 +187,9 @@ func ReadDir(fsys fs.FS, dir string) ([]File, error) {
 			return err
 		}
 		files = append(files, File{Name: path.Join(dir, name), Src: src})
+		if total += len(src); total > MaxSetBytes {
+			return fs.SkipAll
+		}
 		return nil
 	})
 	if err != nil {

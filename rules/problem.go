@@ -14,6 +14,9 @@ import (
 // a file is not read on: it is no file of rules.
 const maxProblems = 100
 
+// maxSetProblems bounds what is reported of all files together, and how many warnings are.
+const maxSetProblems = 1000
+
 // Problem is one thing that is wrong with a rule document.
 type Problem struct {
 	File    string `json:"file,omitempty"`
@@ -64,14 +67,46 @@ func (ps Problems) err() error {
 // bounded sorts the problems of one file by line and cuts them to maxProblems.
 func (ps Problems) bounded() Problems {
 	slices.SortStableFunc(ps, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
-	if len(ps) <= maxProblems {
+	return ps.cut(maxProblems)
+}
+
+// cut sums up what is beyond the first problems, as they stand, in one more.
+func (ps Problems) cut(most int) Problems {
+	if len(ps) <= most {
 		return ps
 	}
 	more := Problem{
-		File: ps[maxProblems].File, Line: ps[maxProblems].Line,
-		Got: "at least " + strconv.Itoa(len(ps)-maxProblems) + " more problems", Allowed: "none",
+		File: ps[most].File, Line: ps[most].Line,
+		Got: "at least " + strconv.Itoa(len(ps)-most) + " more problems", Allowed: "none",
 	}
-	return append(ps[:maxProblems:maxProblems], more)
+	return append(ps[:most:most], more)
+}
+
+// warningBound passes on the first warnings of a set, and sums up the rest.
+type warningBound struct {
+	warn func(Problem)
+	told int
+	last Problem
+}
+
+// around is warn, bounded; nil for nil.
+func (w *warningBound) around(warn func(Problem)) func(Problem) {
+	if w.warn = warn; warn == nil {
+		return nil
+	}
+	return func(p Problem) {
+		w.last = p
+		if w.told++; w.told <= maxSetProblems {
+			warn(p)
+		}
+	}
+}
+
+// tell warns of what was not told.
+func (w *warningBound) tell() {
+	if more := w.told - maxSetProblems; more > 0 {
+		w.warn(Problem{File: w.last.File, Line: w.last.Line, Got: strconv.Itoa(more) + " more warnings", Allowed: "none"})
+	}
 }
 
 // quoteShort quotes s for a message: one line, printable, at most 60 bytes of it.

@@ -34,6 +34,7 @@ func (r *Routing) Validate() error {
 	if err := r.CheckRecordFormat(); err != nil {
 		errs = append(errs, err)
 	}
+	say(len(r.Rules) <= MaxRules, "rules", len(r.Rules), fmt.Sprintf("at most %d, with those that are pending", MaxRules))
 	env := Environment{Identity: r.Identity}
 	for i := range r.Rules {
 		v := &r.Rules[i]
