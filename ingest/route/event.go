@@ -47,19 +47,21 @@ type reading struct {
 	missing  traffic.Missing
 
 	watched []watching
-	turned  []turnedAway  // ascending but for those whose tiers are at fault, which come last
+	turned  []turnedAway  // ascending
 	targets []eventTarget // ascending by keyed partition
 }
 
 // watching is a rule that watches the event.
 type watching struct {
 	rule    int
-	behind  bool      // the event is older than the rule's lateness allows, measured at its source partition
-	lacking uint8     // bit i: the i-th element of the key is missing
-	skipped bool      // for that reason it feeds no window
-	why     uncounted // counted, or why it feeds no window although it has the key
-	allowed int32     // index into the version's allow lists, of one that lets the event pass, so that the rule does not count it; or -1
-	tier    int       // by whose limit it is judged: 0 for the rule's own
+	behind  bool            // the event is older than the rule's lateness allows, measured at its source partition
+	lacking uint8           // bit i: the i-th element of the key is missing
+	skipped bool            // for that reason it feeds no window
+	why     uncounted       // counted, or why it feeds no window although it has the key
+	allowed int32           // index into the version's allow lists, of one that lets the event pass, so that the rule does not count it; or -1
+	tier    int             // by whose limit it is judged: 0 for the rule's own
+	fault   condition.Fault // why the condition of a tier could not be judged, the first of them; Fine: all could
+	may     rules.TierSet   // with a fault: the limits that it may have, of which tier is the greatest
 }
 
 // counts reports whether the event feeds the rule's windows.
@@ -179,12 +181,7 @@ func (r *eventRouter) aim(v *routingVersion) {
 			units, w.why = r.amount(&rule.amount)
 		}
 		if rule.tiers != nil && !w.skipped && w.why == counted {
-			tier, fault := r.tierOf(rule)
-			if fault != condition.Fine {
-				out.turned = append(out.turned, turnedAway{i, fault})
-				continue
-			}
-			w.tier = tier
+			r.tierOf(rule, &w)
 		}
 		out.watched = append(out.watched, w)
 		if w.counts() {
