@@ -3,6 +3,7 @@ package condition
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strings"
 
 	"cel.dev/cel-go/common/operators"
@@ -39,6 +40,9 @@ func compositeFault(v *format.AttrValue) verdict {
 // compileValue compares a value with constants; nil for an operator that only a program has.
 func compileValue(v value, function string, constants []format.AttrValue) clause {
 	if function == operators.In {
+		if !lists(constants) {
+			return nil
+		}
 		return func(e *Event) verdict {
 			got := v.of(e)
 			if answer, done := absent(&got); done {
@@ -110,6 +114,18 @@ func absent(v *format.AttrValue) (answer verdict, done bool) {
 		return failed(FaultSize), true
 	}
 	return no, false
+}
+
+// exactDecimals is where a decimal has no room for every whole number any more.
+const exactDecimals = 1 << 53
+
+// lists reports whether `in` with these constants is as == with one after the other. CEL takes a list of constants for a set, in
+// which a whole number is compared with a great decimal digit by digit, where == rounds it to a decimal first; and with null it
+// does not. So what is beyond is left to CEL.
+func lists(constants []format.AttrValue) bool {
+	return !slices.ContainsFunc(constants, func(c format.AttrValue) bool {
+		return c.Kind == format.AttrDecimal && math.Abs(c.Decimal) >= exactDecimals
+	})
 }
 
 func among(v *format.AttrValue, constants []format.AttrValue) bool {

@@ -21,6 +21,10 @@ func FuzzWhen(f *testing.F) {
 	f.Add(strings.Repeat("!", 500)+"true", "", "", 0, "")
 	f.Add(`event.attrs.a.matches("`+strings.Repeat("(x|y)?", 60)+`")`, "", "", 0, `{"a": "`+strings.Repeat("xy", 4000)+`"}`)
 	f.Add(strings.Repeat("event.plan + ", 100)+`event.plan == ""`, "", strings.Repeat("p", 9000), 0, "")
+	for _, n := range []string{"9007199254740993", "-9007199254740993", "9223372036854775807", "9223372036854775808", "18446744073709551615", "9007199254740992.0", "1e400", "-0"} {
+		f.Add(`event.attrs.x in [9007199254740992.0, 9223372036854775807] || event.attrs.x >= 9007199254740993`, "", "", 0, `{"x": `+n+`}`)
+		f.Add(`event.attrs.x in [-9007199254740992.0, null] && event.attrs.x == 9223372036854775808.0`, "", "", 0, `{"x": `+n+`}`)
+	}
 	l, err := New()
 	if err != nil {
 		f.Fatal(err)
