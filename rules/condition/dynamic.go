@@ -23,7 +23,7 @@ func truth(v value) clause {
 		case format.AttrFalse, format.AttrMissing:
 			return no
 		case format.AttrComposite:
-			return compositeFault(&got)
+			return compositeFault(got)
 		}
 		return failed(FaultType)
 	}
@@ -45,10 +45,10 @@ func compileValue(v value, function string, constants []format.AttrValue) clause
 		}
 		return func(e *Event) verdict {
 			got := v.of(e)
-			if answer, done := absent(&got); done {
+			if answer, done := absent(got); done {
 				return answer
 			}
-			return is(among(&got, constants))
+			return is(among(got, constants))
 		}
 	}
 	c := constants[0]
@@ -57,10 +57,10 @@ func compileValue(v value, function string, constants []format.AttrValue) clause
 		wanted := function == operators.Equals
 		return func(e *Event) verdict {
 			got := v.of(e)
-			if answer, done := absent(&got); done {
+			if answer, done := absent(got); done {
 				return answer
 			}
-			return is(equal(&got, &c) == wanted)
+			return is(equal(got, &c) == wanted)
 		}
 	case operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
 		return compileOrder(v, c, accepted(function))
@@ -77,7 +77,7 @@ func compileValue(v value, function string, constants []format.AttrValue) clause
 			case format.AttrText:
 				return is(test(got.Text, c.Text))
 			case format.AttrComposite:
-				return compositeFault(&got)
+				return compositeFault(got)
 			}
 			return failed(FaultType)
 		}
@@ -96,10 +96,10 @@ func compileOrder(v value, c format.AttrValue, accept [3]bool) clause {
 			return no
 		case got.Kind == format.AttrText && c.Kind == format.AttrText:
 			return is(accept[strings.Compare(got.Text, c.Text)+1])
-		case number(&got) && number(&c):
-			return is(accept[compareNumbers(&got, &c)+1])
+		case number(got) && number(&c):
+			return is(accept[compareNumbers(got, &c)+1])
 		case got.Kind == format.AttrComposite:
-			return compositeFault(&got)
+			return compositeFault(got)
 		}
 		return failed(FaultType)
 	}

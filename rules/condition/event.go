@@ -25,7 +25,9 @@ type Event struct {
 	ip     string             // of address
 	addr   traffic.Identity   // whose IP ip is the text of
 	values []value            // of the condition that is being judged
-	read   []readValue        // of this event, so that no clause reads attrs again
+	read   [maxRead]readValue // of this event, so that no clause reads a value again
+	reads  int                // how many of read are
+	attrs  format.AttrIndex
 }
 
 // readValue is what the event has as a value that conditions name.
@@ -41,8 +43,9 @@ const maxRead = 32
 // judged.
 func (e *Event) Reset(r *traffic.Request, id *traffic.Identity) {
 	e.request, e.identity = r, id
-	clear(e.read)
-	e.read = e.read[:0]
+	clear(e.read[:e.reads])
+	e.reads = 0
+	e.attrs.Reset(r.Attrs)
 	if e.used {
 		e.boxed, e.used = [numFields]ref.Val{}, false
 	}
@@ -145,24 +148,23 @@ type value struct {
 	attrs  format.AttrPath
 }
 
-// of reads the value from an event.
-func (v *value) of(e *Event) format.AttrValue {
-	for i := range e.read {
+// of reads the value from an event. It stays as it is until the next one is read.
+func (v *value) of(e *Event) *format.AttrValue {
+	for i := range e.read[:e.reads] {
 		if e.read[i].id == v.id {
-			return e.read[i].got
+			return &e.read[i].got
 		}
 	}
-	var got format.AttrValue
+	e.reads = min(e.reads+1, maxRead) // the last place is that of the newest
+	r := &e.read[e.reads-1]
+	r.id = v.id
 	if v.header != "" {
-		got = headerOf(e.request.Headers, v.header)
+		r.got = headerOf(e.request.Headers, v.header)
 	} else {
-		got = v.attrs.Value(e.request.Attrs)
+		r.got = e.attrs.Value(v.attrs)
 	}
-	got.Text = cut(got.Text)
-	if len(e.read) < maxRead {
-		e.read = append(e.read, readValue{v.id, got})
-	}
-	return got
+	r.got.Text = cut(r.got.Text)
+	return &r.got
 }
 
 // headerOf is a header's value. The lines of one with several are joined by commas (RFC 9110, section 5.3).
@@ -195,7 +197,7 @@ func (e *Event) ResolveName(name string) (any, bool) {
 		if kind == hasPrefix {
 			return types.Bool(v.Kind != format.AttrMissing), true
 		}
-		return celValue(&v), true
+		return celValue(v), true
 	}
 	f, ok := fieldNamed(strings.TrimPrefix(name, eventPrefix))
 	if !ok || !strings.HasPrefix(name, eventPrefix) {
