@@ -51,7 +51,6 @@ func (v *routingVersion) compileConditions(all []rules.Version) error {
 // index: conditions cost more.
 func (r *eventRouter) judge(v *routingVersion) {
 	out := &r.out
-	r.event.Reset(&r.request, &out.identity)
 	kept := r.matched[:0]
 	for _, i := range r.matched {
 		if when := v.rules[i].when; when != nil {

@@ -84,7 +84,7 @@ type eventRouter struct {
 	targets *targeter
 
 	request traffic.Request
-	event   condition.Event // of request, for conditions
+	event   condition.Event // of request, for conditions and whatever reads attrs
 	out     reading
 	matched []int
 	hashed  []int // by dimension: target+1, or 0 where it is not yet known
@@ -110,6 +110,7 @@ func (r *eventRouter) read(v *routingVersion, m *traffic.Message, progress traff
 	r.decideTime(m)
 	out.unknown = r.request.UnknownFields
 	out.identity, out.missing = v.identifier.FromEvent(&r.request)
+	r.event.Reset(&r.request, &out.identity)
 	if r.request.Verdict.Refused() {
 		out.fate = FateRefusal
 		return out
@@ -156,7 +157,7 @@ func (r *eventRouter) decideTime(m *traffic.Message) {
 func (r *eventRouter) aim(v *routingVersion) {
 	out := &r.out
 	r.hashed = append(r.hashed[:0], make([]int, len(v.dimensions))...)
-	r.extra.begin(v, &r.request)
+	r.extra.begin(v, &r.request, r.event.Attrs())
 	if len(v.allow) > 0 {
 		r.judged = append(r.judged[:0], make([]uint8, len(v.allow))...)
 	}
@@ -234,6 +235,7 @@ func (r *eventRouter) target(partition int) *eventTarget {
 type extraValues struct {
 	fields  []rules.ExtraField
 	request *traffic.Request
+	attrs   *format.AttrIndex // of request
 	known   []extraValue
 	uses    []rules.ExtraUse // of the rule at hand
 }
@@ -243,8 +245,8 @@ type extraValue struct {
 	text string // empty: missing
 }
 
-func (x *extraValues) begin(v *routingVersion, q *traffic.Request) {
-	x.fields, x.request = v.extras, q
+func (x *extraValues) begin(v *routingVersion, q *traffic.Request, attrs *format.AttrIndex) {
+	x.fields, x.request, x.attrs = v.extras, q, attrs
 	if len(v.extras) > 0 {
 		x.known = append(x.known[:0], make([]extraValue, len(v.extras))...)
 	}
@@ -267,7 +269,7 @@ func (x *extraValues) at(index int) string {
 	v := &x.known[index]
 	if !v.read {
 		v.read = true
-		v.text, _ = x.fields[index].Value(x.request)
+		v.text, _ = x.fields[index].Value(x.request, x.attrs)
 	}
 	return v.text
 }

@@ -136,7 +136,7 @@ func (r *Reader) hold(out *Reading) {
 	switch out.Fate {
 	case FateUnmatched:
 		r.reader.hashed = append(r.reader.hashed[:0], make([]int, len(r.version.dimensions))...) // nothing was aimed
-		r.reader.extra.begin(r.version, &r.reader.request)
+		r.reader.extra.begin(r.version, &r.reader.request, r.reader.event.Attrs())
 	case FateKeyless, FateRouted:
 	default:
 		return // no request, or one that weir itself has refused

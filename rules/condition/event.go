@@ -51,6 +51,9 @@ func (e *Event) Reset(r *traffic.Request, id *traffic.Identity) {
 	}
 }
 
+// Attrs are those of the event, for whoever reads them beside conditions.
+func (e *Event) Attrs() *format.AttrIndex { return &e.attrs }
+
 // text is the value of a text field; empty if the event does not have it.
 func (e *Event) text(f field) string {
 	r, id := e.request, e.identity
