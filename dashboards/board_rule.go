@@ -146,11 +146,12 @@ ORDER BY 1, 2`)).asBars().stacked().ifEmpty("All was counted")
 }
 
 func missing() panel {
-	return timeseries("What events lack", "Events without a field of the rule's key, without the value it counts, and those that a condition could not judge, by field and reason. Fix the gateway's log, or the rule.",
+	return timeseries("What events lack", "Events without a field of the rule's key, without the value it counts, those that a condition could not judge, and those judged by a greater limit since that of a tier could not, by field and reason. Fix the gateway's log, or the rule.",
 		unitEventsPerSecond,
 		prom(orNone(`sum by (field) (rate(weir_route_rule_key_missing_total{stream="live", `+ofRules+`}[$__rate_interval]))`, "field"), "key: {{field}}"),
 		prom(orNone(`sum by (reason) (rate(weir_route_rule_value_missing_total{stream="live", `+ofRules+`}[$__rate_interval]))`, "reason"), "value: {{reason}}"),
-		prom(orNone(`sum by (reason) (rate(weir_route_rule_condition_errors_total{stream="live", `+ofRules+`}[$__rate_interval]))`, "reason"), "condition: {{reason}}"))
+		prom(orNone(`sum by (reason) (rate(weir_route_rule_condition_errors_total{stream="live", `+ofRules+`}[$__rate_interval]))`, "reason"), "condition: {{reason}}"),
+		prom(orNone(`sum by (reason) (rate(weir_route_rule_tier_errors_total{stream="live", `+ofRules+`}[$__rate_interval]))`, "reason"), "tier: {{reason}}"))
 }
 
 func decisionTable() panel {

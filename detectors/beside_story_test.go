@@ -51,68 +51,6 @@ func TestNearOpensAndCloses(t *testing.T) {
 	}
 }
 
-// What warnings tell is bounded by rule, partition and minute of append time; one that is left out is counted, stays silent to
-// its end, and is no hit's loss. Hits are not bounded.
-func TestWarningsAreBounded(t *testing.T) {
-	v := rule(4, time.Minute, 0)
-	v.Near = 50
-	b := newBench(t, 1, v)
-	const sources = 250
-	flood := func() {
-		for n := range sources {
-			for range 5 {
-				b.must(b.event(0, origin, fmt.Sprintf("192.0.2.%d", n), 1))
-			}
-		}
-	}
-	b.now = origin / (60 * second) * 60 * second // a minute's first instant
-	flood()
-	for raw := range 2 { // restored or not, no more are admitted in this minute
-		if raw == 1 {
-			restored, err := detectors.Restore(b.cfg, b.p.Snapshot(nil))
-			if err != nil {
-				t.Fatal(err)
-			}
-			b.p = restored
-			b.p.Learn(&rules.Routing{Stream: "live", Number: 1, Rules: []rules.Version{v}})
-		}
-		b.must(b.event(0, origin, fmt.Sprintf("198.51.100.%d", raw), 1))
-		b.must(b.event(0, origin, fmt.Sprintf("198.51.100.%d", raw), 1))
-	}
-	left := int64(0)
-	count := func() {
-		b.p.TakeRuleEvents(func(_ string, e *detectors.RuleEvents) { left += e.NearLeftOut })
-	}
-	count()
-	if n := len(ofKind(b.hits, detectors.KindNear)); n != detectors.MaxNearOpenings {
-		t.Errorf("%d warnings in a minute, want %d", n, detectors.MaxNearOpenings)
-	}
-	if n := len(ofKind(b.hits, detectors.KindHit)); n != sources {
-		t.Errorf("%d hits, want %d", n, sources)
-	}
-	if left != 1 { // of the restored partition
-		t.Errorf("%d left out, want 1", left)
-	}
-	b.now += 60 * second
-	b.must(b.event(0, origin+second, "203.0.113.1", 1))
-	b.must(b.event(0, origin+second, "203.0.113.1", 1))
-	b.end()
-	open, closed := 0, 0
-	for _, h := range ofKind(b.hits, detectors.KindNear) {
-		switch h.Phase {
-		case detectors.PhaseOpen:
-			open++
-		case detectors.PhaseClosed:
-			closed++
-		default:
-			t.Errorf("a warning is %s", h.Phase)
-		}
-	}
-	if open != detectors.MaxNearOpenings+1 || closed != open {
-		t.Errorf("%d warnings opened, %d closed, want %d", open, closed, detectors.MaxNearOpenings+1)
-	}
-}
-
 // promoted are the routing versions before and after a pending version is promoted.
 func promoted(p *detectors.Partition) {
 	live := rule(5, 10*time.Second, 30*time.Second)

@@ -50,10 +50,10 @@ func (s *keyspace) lineage(rule string, number int, r role) *lineage {
 	return l
 }
 
-// prune forgets lineages that hold nothing, have nothing left to tell, and are not named. minute is the one of append time.
-func (s *keyspace) prune(named map[*lineage]bool, minute traffic.Time) {
+// prune forgets lineages that hold nothing, have nothing left to tell, and are not named.
+func (s *keyspace) prune(named map[*lineage]bool, watermark traffic.Time) {
 	s.ordered = slices.DeleteFunc(s.ordered, func(l *lineage) bool {
-		if named[l] || l.cells.n > 0 || l.bounds(minute) || l.counts.told != (RuleEvents{}) {
+		if named[l] || l.cells.n > 0 || l.openings.matter(watermark) || l.counts.told != (RuleEvents{}) {
 			return false
 		}
 		delete(s.lineages, l.id)

@@ -52,8 +52,7 @@ type lineage struct {
 	counts lineageCounts // for metrics; no part of the state
 	above  *lineage      // the next rung of a ladder; nil: there is none
 
-	minute   traffic.Time // of append time, in which the openings of warnings are counted
-	openings int
+	openings openings // of warnings
 
 	// Of a lineage that has keys.
 	kind      kind

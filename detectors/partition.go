@@ -96,7 +96,7 @@ func NewPartition(cfg Config) *Partition {
 		fence: newFence(&cfg), watermark: newWatermark(&cfg), keys: newKeyspace(cfg.Budget), uncounted: newUncountedSums(),
 	}
 	p.format = oldestSnapshotFormat
-	p.report = report{keyed: cfg.Keyed, secret: &p.cfg.Secret, minutes: &p.uncounted}
+	p.report = report{keyed: cfg.Keyed, secret: &p.cfg.Secret}
 	p.fingerprints.secret = &p.cfg.Secret
 	return p
 }
@@ -118,7 +118,7 @@ func (p *Partition) Learn(r *rules.Routing) {
 			}
 		}
 	}
-	p.keys.prune(named, p.uncounted.passed())
+	p.keys.prune(named, p.watermark.at)
 }
 
 // forgetOldest drops the oldest routing versions, but never just, until KeptRoutings are left.

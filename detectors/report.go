@@ -94,16 +94,15 @@ func (o *outcome) move(from *episode, t *blockTarget, to *episode) {
 
 // report writes hits: all of a partition's hits have its number, and ids under its secret.
 type report struct {
-	keyed   int
-	secret  *Secret
-	minutes *uncountedSums // which minute it is by append time
+	keyed  int
+	secret *Secret
 }
 
 // episodes appends the hits of what happened to episodes: endings first, so that a cut episode is closed before the next
 // one opens. seen is the append time of the record that caused it; an update is sent once cooldown has passed since the
 // record before it.
 func (r *report) episodes(o *outcome, seen, cooldown traffic.Time, out []Hit) []Hit {
-	r.mute(o, seen)
+	o.mute()
 	for _, e := range o.ended {
 		if e.ep.muted {
 			continue

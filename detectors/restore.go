@@ -127,7 +127,7 @@ func (s *keyspace) restoreLineage(r *reader) *lineage {
 		greatest, evicted = r.upTo(mostLimit, "greatest limit"), traffic.Time(r.varint())
 	}
 	if r.format > 3 && purpose == roleNear {
-		l.minute, l.openings = traffic.Time(r.varint()), int(r.upTo(MaxNearOpenings, "openings of warnings"))
+		l.openings = restoreOpenings(r)
 	}
 	if r.err != nil {
 		return l

@@ -13,7 +13,7 @@ type RuleEvents struct {
 	Over      int64               // of those that came, were over the limit, or put an earlier one over it
 	Episodes  int64               // that their first report opened; one that was merged into another later is among them
 	Uncounted [NumUncounted]int64 // left out, by reason
-	// NearLeftOut are the warnings that were not told, because the rule had opened MaxNearOpenings in the minute.
+	// NearLeftOut are the warnings that were not told, because the rule had opened MaxNearOpenings in their minute.
 	NearLeftOut int64
 }
 

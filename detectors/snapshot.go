@@ -27,7 +27,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //	source partitions: number; each: byte flags, ±fence, ±progress, ±ticked
 //	sweep: lineage id, fingerprint (16 bytes); eviction: upper word of a fingerprint (8 bytes)
 //	lineages: number; each: rule, number, byte role, byte algorithm, byte count, byte form of keys, window, lateness, limit,
-//	  burst, greatest limit, ±newest event evicted; of warnings: ±minute, openings in it
+//	  burst, greatest limit, ±newest event evicted; of warnings: ±newest minute of event time that has any, openings in it + 128
+//	  times the number of other minutes; each of those, newest first: minutes that it comes before, openings
 //	sums of events left out: number; each: lineage, source, byte reason, ±minute, version, count, ±latest, offset
 //	for each lineage, keys: number; each: fingerprint, byte events before its eviction, state as its algorithm writes it,
 //	  episodes: number, and where there are any, the newest event given up, then each
@@ -90,7 +91,7 @@ func (l *lineage) append(dst []byte, format int) []byte {
 	}
 	dst = l.appendCounting(dst, min(format, 3))
 	if format > 3 && l.role == roleNear {
-		dst = binary.AppendUvarint(binary.AppendVarint(dst, int64(l.minute)), uint64(l.openings))
+		dst = l.openings.append(dst)
 	}
 	return dst
 }
@@ -126,11 +127,11 @@ func appendSource(dst []byte, f offsetFence, s *progress) []byte {
 }
 
 // lineagesOf are the lineages with keys, sums of events left out or warnings to be bounded, by id.
-func lineagesOf(keys *keyspace, uncounted *uncountedSums) []*lineage {
+func lineagesOf(keys *keyspace, uncounted *uncountedSums, watermark traffic.Time) []*lineage {
 	summed := uncounted.lineages()
 	var used []*lineage
 	for _, l := range keys.ordered {
-		if l.cells.n > 0 || summed[l] || l.bounds(uncounted.passed()) {
+		if l.cells.n > 0 || summed[l] || l.openings.matter(watermark) {
 			used = append(used, l)
 		}
 	}

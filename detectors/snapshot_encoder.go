@@ -69,7 +69,7 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 	if p.snapshot != nil {
 		p.snapshot.GiveUp()
 	}
-	used := lineagesOf(&p.keys, &p.uncounted)
+	used := lineagesOf(&p.keys, &p.uncounted, p.watermark.at)
 	e := &SnapshotEncoder{p: p, format: p.format, gone: ghostWriter{ghosts: p.keys.ledger.gone.share()}}
 	e.out = e.head(used)
 	for _, l := range used {

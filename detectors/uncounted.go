@@ -112,11 +112,8 @@ func (u *uncountedSums) due(appended traffic.Time, ended bool) bool {
 // greatest one, so that a minute that was sent is never opened again.
 func (u *uncountedSums) minuteOf(appended traffic.Time) traffic.Time {
 	u.newest = max(u.newest, appended)
-	return u.passed()
+	return u.newest - u.newest%minute
 }
-
-// passed is the newest minute that minuteOf has given, or before it.
-func (u *uncountedSums) passed() traffic.Time { return u.newest - u.newest%minute }
 
 // ordered are the keys of all sums in the order in which they are sent and written.
 func (u *uncountedSums) ordered() []uncountedKey {

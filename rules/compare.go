@@ -75,11 +75,6 @@ func countingReasons(p, n *Document) (reasons []string) {
 		reasons = append(reasons, fmt.Sprintf("allow %s → %s with algorithm %s, count %s: without the events before it, one may be over that was not",
 			describeAllow(p.Allow), describeAllow(n.Allow), a, n.Count))
 	}
-	conditions := len(n.Tiers) > len(p.Tiers) // an event on which one fails is not counted
-	if conditions && !(p.monotone() && n.monotone()) {
-		reasons = append(reasons, fmt.Sprintf("tiers %s → %s with algorithm %s, count %s: without the events on which a condition fails, one may be over that was not",
-			orNone(describeTiers(p.Tiers)), describeTiers(n.Tiers), a, n.Count))
-	}
 	if a == AlgorithmSliding && n.Count.Kind() == CountDistinct && greatestLimit(p) <= SlidingExact && greatestLimit(n) > SlidingExact {
 		reasons = append(reasons, fmt.Sprintf("limit %d → %d: above %d sliding counts values approximately, and may count more", greatestLimit(p), greatestLimit(n), SlidingExact))
 	}
@@ -90,7 +85,7 @@ func countingReasons(p, n *Document) (reasons []string) {
 	// With fewer over events a long episode falls into several. Under on-hit each over event holds the source anyway;
 	// under never only openings do, and there are now more of them.
 	bothNever := p.Block.Extend == ExtendNever && n.Block.Extend == ExtendNever
-	if bothNever && (higher || narrower || fewer || conditions) {
+	if bothNever && (higher || narrower || fewer) {
 		reasons = append(reasons, "fewer events over the limit with extend never: one episode may become several, and each opening blocks")
 	}
 	return reasons

@@ -20,6 +20,7 @@ type call struct {
 	host         string
 	status       int
 	id           traffic.Identity
+	odd          bool // it has a value that the condition POST cannot be judged on
 }
 
 // held says for every moment and caller of the world whether d, blocking, would refuse it, by the definitions of window,
@@ -32,7 +33,7 @@ func held(d *Document, calls []call, world []call) map[string]bool {
 	window := int(d.Window / time.Second)
 	for _, c := range calls {
 		key, missing := traffic.MakeSubject(&c.id, d.Key)
-		if target := c.target(); !d.Match.Reaches(&target) || !namesStatus(d.Match.Statuses, c.status) || d.Match.When != "" && d.Match.When != c.method || c.behind > int(d.Lateness/time.Second) || missing > 0 && d.Missing == MissingSkip ||
+		if target := c.target(); !d.Match.Reaches(&target) || !namesStatus(d.Match.Statuses, c.status) || d.Match.When != "" && (d.Match.When != c.method || d.Match.When == "POST" && c.odd) || c.behind > int(d.Lateness/time.Second) || missing > 0 && d.Missing == MissingSkip ||
 			d.Count.Distinct != nil && c.value(d) == "" {
 			continue
 		}
@@ -80,16 +81,22 @@ func (c call) amount(d *Document) float64 {
 }
 
 // limited is d with the limit by which c is judged: that of the first tier that names its method, which is all that
-// conditions say in this world.
+// conditions say in this world; but where one cannot be judged, the greatest that c would have whatever it said.
 func limited(d *Document, c call) *Document {
-	for _, t := range d.Tiers {
+	own := *d
+	for i, t := range d.Tiers {
+		if t.When == "POST" && c.odd {
+			said, silent := *d, *d
+			said.Limit, silent.Tiers = t.Limit, d.Tiers[i+1:]
+			own.Limit = max(said.Limit, limited(&silent, c).Limit)
+			break
+		}
 		if t.When == c.method {
-			own := *d
 			own.Limit = t.Limit
-			return &own
+			break
 		}
 	}
-	return d
+	return &own
 }
 
 // over reports whether the last of the calls of one key, in order, is over the limit.
@@ -159,7 +166,7 @@ func drawCall(t *rapid.T) call {
 		at: rapid.SampledFrom([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20}).Draw(t, "at"), behind: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "behind"),
 		lag: rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "lag"), cost: rapid.SampledFrom([]int{0, 1, 1, 2}).Draw(t, "cost"),
 		method: rapid.SampledFrom([]string{"GET", "POST"}).Draw(t, "method"), path: rapid.SampledFrom([]string{"/a", "/b"}).Draw(t, "path"),
-		host: rapid.SampledFrom([]string{"h", "h", "x.h"}).Draw(t, "host"), status: rapid.SampledFrom([]int{200, 404}).Draw(t, "status"),
+		host: rapid.SampledFrom([]string{"h", "h", "x.h"}).Draw(t, "host"), status: rapid.SampledFrom([]int{200, 404}).Draw(t, "status"), odd: rapid.IntRange(0, 3).Draw(t, "odd") == 0,
 		id: traffic.Identity{Device: rapid.SampledFrom([]string{"d", "d", "d", "e", ""}).Draw(t, "device"), Session: rapid.SampledFrom([]string{"s", "s", "s", "r", ""}).Draw(t, "session")},
 	}
 }

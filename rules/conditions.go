@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/internal/yamlnode"
+	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
 
@@ -153,8 +154,8 @@ func describeTiers(tiers []Tier) string {
 
 // tiersMayBlockMore is why an event may have a lower limit under n than under p, or a higher one, which matters where less
 // may be more (see countingReasons). Documents in normal form. The first tiers that have the same conditions hold for the
-// same events; of the others nothing is known, so that each limit is held to each. An event on which a condition fails is not
-// counted, so that without one of p's conditions more may be.
+// same events; of the others nothing is known, so that each limit is held to each. An event on which a
+// condition cannot be judged has the greatest of the limits that it may have, to which the same applies.
 func tiersMayBlockMore(p, n *Document) (lower, higher bool) {
 	same := 0
 	for same < len(p.Tiers) && same < len(n.Tiers) && p.Tiers[same].When == n.Tiers[same].When {
@@ -162,7 +163,6 @@ func tiersMayBlockMore(p, n *Document) (lower, higher bool) {
 		higher = higher || n.Tiers[same].Limit > p.Tiers[same].Limit
 		same++
 	}
-	lower = lower || same < len(p.Tiers)
 	before, after := []int{p.Limit}, []int{n.Limit}
 	for _, t := range p.Tiers[same:] {
 		before = append(before, t.Limit)
@@ -171,6 +171,27 @@ func tiersMayBlockMore(p, n *Document) (lower, higher bool) {
 		after = append(after, t.Limit)
 	}
 	return lower || slices.Min(after) < slices.Max(before), higher || slices.Max(after) > slices.Min(before)
+}
+
+// TierSet are limits of a rule that an event may have: bit 0 stands for the rule's own, bit n for that of its n-th tier.
+type TierSet uint32
+
+// With is s with the limit of the n-th tier, or with the rule's own for 0.
+func (s TierSet) With(n int) TierSet { return s | 1<<n }
+
+// Greatest is the tier of the greatest limit of a set, 0 for the rule's own; of equal ones the first. The set must not be empty.
+func (d *Document) Greatest(of TierSet) (tier int) {
+	greatest := -1
+	for n := range len(d.Tiers) + 1 {
+		limit := d.Limit
+		if n > 0 {
+			limit = d.Tiers[n-1].Limit
+		}
+		if of&(1<<n) != 0 && limit > greatest {
+			tier, greatest = n, limit
+		}
+	}
+	return tier
 }
 
 // greatestLimit is the limit of the rule or the greatest of its tiers.
@@ -209,4 +230,53 @@ func warnConditions(d *Document, env Environment, report func(Problem)) {
 // identityFromHeaders says of which members the identity map may find the value in a header.
 func identityFromHeaders(member string) bool {
 	return slices.Contains([]string{"device", "user", "api_key", "session"}, member)
+}
+
+// warnChoice reports tiers whose condition reads what a client may choose, where the choice gives him another limit: a higher one
+// by what makes it hold, or a lower one escaped by what does not.
+func warnChoice(d *Document, env Environment, report func(Problem)) {
+	if env.Conditions == nil {
+		return
+	}
+	for i, t := range d.Tiers {
+		others := append([]Tier{{Limit: d.Limit}}, d.Tiers[i+1:]...)
+		if !slices.ContainsFunc(others, func(o Tier) bool { return o.Limit != t.Limit }) {
+			continue
+		}
+		var chosen []string
+		hint := "have the gateway write it from what it knows itself, and then leave it so"
+		for _, name := range env.Conditions.Reads(t.When) {
+			setting, ok := chosenByClients(name, &env.Identity)
+			if !ok {
+				continue
+			}
+			chosen = append(chosen, "event."+name)
+			if setting != "" {
+				hint = "set " + setting + " in the configuration if the gateway itself establishes it"
+			}
+		}
+		if len(chosen) > 0 {
+			report(Problem{Field: element("tiers", i) + ".when", Got: strings.Join(chosen, ", ") + ", by which a client may choose his limit",
+				Allowed: "fields that the gateway establishes, such as event.plan", Hint: hint})
+		}
+	}
+}
+
+// chosenByClients reports whether clients may choose the value of a field that conditions read, and the setting with which the
+// gateway would vouch for it, if there is one. What is asked for (method, path, host) they choose, too, but not beside what
+// they want.
+func chosenByClients(name string, m *traffic.IdentityMap) (setting string, ok bool) {
+	member, _, _ := strings.Cut(name, ".")
+	switch member {
+	case "attrs", "headers", "user_agent":
+		return "", true
+	case "ip":
+		return "identity.ip.claimed: false", m.IP.Claimed
+	}
+	for f := range traffic.NumFields {
+		if field := traffic.Field(f); field.String() == member {
+			return "identity." + member + ".vouched: true", !m.Vouched(field)
+		}
+	}
+	return "", false
 }

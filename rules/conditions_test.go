@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -124,6 +125,40 @@ func TestConditionsOnWhatNoEventHas(t *testing.T) {
 			if !strings.Contains(w, "rule.yaml:3: match.when: got event.") || !strings.Contains(w, "which events of the format "+test.format+" never have") {
 				t.Errorf("got %s", w)
 			}
+		}
+	}
+}
+
+// Who chooses what the condition of a tier reads chooses his limit, by a value that faults it, too.
+func TestTiersOnWhatClientsChoose(t *testing.T) {
+	const seats, device, plan = "{when: event.attrs.seats > 5, limit: %d}", "{when: 'event.device == \"a\"', limit: 50}", "{when: 'event.plan == \"a\"', limit: 50}"
+	const allowed, leave = ", by which a client may choose his limit, allowed fields that the gateway establishes, such as event.plan; ",
+		"have the gateway write it from what it knows itself, and then leave it so"
+	for _, test := range []struct {
+		name, tiers string
+		vouched     bool
+		want        []string
+	}{
+		{"a higher limit", fmt.Sprintf(seats, 50), false, []string{"tiers[0].when: got event.attrs.seats" + allowed + leave}},
+		{"a lower limit", fmt.Sprintf(seats, 1), false, []string{"tiers[0].when: got event.attrs.seats" + allowed + leave}},
+		{"the rule's limit", fmt.Sprintf(seats, 10), false, nil},
+		{"the rule's limit, before another", fmt.Sprintf(seats, 10) + ", " + plan, false, []string{"tiers[0].when: got event.attrs.seats" + allowed + leave}},
+		{"behind another", plan + ", " + fmt.Sprintf(seats, 20), false, []string{"tiers[1].when: got event.attrs.seats" + allowed + leave}},
+		{"what the gateway establishes", plan, false, nil},
+		{"what is asked for", `{when: 'event.path == "/a" || event.method == "GET" || event.status == 404', limit: 50}`, false, nil},
+		{"headers", `{when: 'event.headers["x-app"] == "1" && event.user_agent == "a"', limit: 50}`, false, []string{"tiers[0].when: got event.headers.x-app, event.user_agent" + allowed + leave}},
+		{"a claim", device, false, []string{"tiers[0].when: got event.device" + allowed + "set identity.device.vouched: true in the configuration if the gateway itself establishes it"}},
+		{"what is vouched for", device, true, nil},
+	} {
+		var got []string
+		env := testEnvironment()
+		env.Identity.Device.Vouched = test.vouched
+		env.Warn = func(p Problem) { got = append(got, strings.TrimPrefix(p.Error(), "rule.yaml:8: ")) }
+		if _, err := parse("rule.yaml", []byte("id: a\nowner: o\nmatch: {path: /a}\nkey: [ip]\nlimit: 10\nwindow: 1m\ntiers: \n  ["+test.tiers+"]\n"), env); err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s:\ngot  %q\nwant %q", test.name, got, test.want)
 		}
 	}
 }

@@ -230,10 +230,10 @@ func (c Count) Summand() (Summand, error) {
 func (s *Summand) OfAttrs() bool { return s.of != SumBytes && s.of != SumLatency }
 
 // Units is what an event adds: whole bytes, or milliseconds to the nearest whole one, a half up; 0 to format.MaxUnits. An event
-// without size, or duration, and one of 0 look alike: both are format.UnitsAbsent.
-func (s *Summand) Units(q *traffic.Request) (int64, format.UnitsFault) {
+// without size, or duration, and one of 0 look alike: both are format.UnitsAbsent. attrs are those of q.
+func (s *Summand) Units(q *traffic.Request, attrs *format.AttrIndex) (int64, format.UnitsFault) {
 	if s.OfAttrs() {
-		return s.path.Units(q.Attrs)
+		return attrs.Units(s.path)
 	}
 	n := q.Bytes
 	if s.of == SumLatency {

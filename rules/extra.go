@@ -91,30 +91,34 @@ func (x *Extras) use(known map[extraKey]int, rule int, d *Document, k traffic.Ke
 
 // Of reads what a rule uses of one event. Each call of ExtraValue reads anew.
 func (x *Extras) Of(rule int, q *traffic.Request) traffic.Extra {
-	return &extrasOf{x, x.ByRule[rule], q}
+	out := &extrasOf{all: x, uses: x.ByRule[rule], q: q}
+	out.attrs.Reset(q.Attrs)
+	return out
 }
 
 type extrasOf struct {
 	all  *Extras
 	uses []ExtraUse
 	q    *traffic.Request
+
+	attrs format.AttrIndex
 }
 
 // ExtraValue is the event's value of a field.
 func (o *extrasOf) ExtraValue(k traffic.KeyField) (string, bool) {
 	for _, u := range o.uses {
 		if u.Field == k {
-			return o.all.Fields[u.Index].Value(o.q)
+			return o.all.Fields[u.Index].Value(o.q, &o.attrs)
 		}
 	}
 	return "", false
 }
 
-// Value is the event's value, false where it is missing. It is never empty. It may alias q.
+// Value is the event's value, false where it is missing. It is never empty. It may alias q, whose attrs are those given.
 //
 // A host is in lower case and without port and final dot, a method in upper case: clients choose their spelling. The path is as
 // the client sent it, up to the first '?'. Values are readable text of bounded length, like those of an identity.
-func (f *ExtraField) Value(q *traffic.Request) (string, bool) {
+func (f *ExtraField) Value(q *traffic.Request, attrs *format.AttrIndex) (string, bool) {
 	text := ""
 	switch f.Field.Field {
 	case traffic.FieldHost:
@@ -132,7 +136,7 @@ func (f *ExtraField) Value(q *traffic.Request) (string, bool) {
 	case traffic.FieldParam:
 		text, _ = f.match.Param(f.Field.Name, q.Method, q.Path)
 	case traffic.FieldAttr:
-		text, _ = f.attr.Text(q.Attrs)
+		text, _ = attrs.Text(f.attr)
 	}
 	if text == "" {
 		return "", false

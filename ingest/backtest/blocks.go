@@ -121,7 +121,7 @@ func (b *blockade) judge(watched []blocking) error {
 				b.rules[i].matched++
 			}
 			if !refused && w.counts {
-				b.feeds, b.units, b.tiers = append(b.feeds, i), append(b.units, w.units), append(b.tiers, w.tier)
+				b.feeds, b.units, b.tiers = append(b.feeds, i), append(b.units, w.units), append(b.tiers, b.plan.tierOf(i, w.tier, w.may))
 			}
 		}
 	}

@@ -48,13 +48,14 @@ func TestBlocksAreThoseOfANaiveJudge(t *testing.T) {
 		watched, held func(path string, status int) bool
 		tiers         string
 		tier          func(path string, status int) *int // its limit; nil: the rule's own
+		least         int                                // of requests with status 404, whose tier cannot be judged
 	}{
-		{"{path: /a}", "", func(path string, _ int) bool { return path == "/a" }, func(path string, _ int) bool { return path == "/a" }, "", nil},
-		{"{path: /a, status: 404}", "", func(path string, status int) bool { return path == "/a" && status == 404 }, func(path string, _ int) bool { return path == "/a" }, "", nil},
-		{"{status: [404, 5xx]}", "match: {except: /b}", func(_ string, status int) bool { return status == 404 }, func(path string, _ int) bool { return path != "/b" }, "", nil},
-		{"{path: [/a, /c]}", "match: {path: /b}", func(path string, _ int) bool { return path != "/b" }, func(path string, _ int) bool { return path == "/b" }, "", nil},
+		{"{path: /a}", "", func(path string, _ int) bool { return path == "/a" }, func(path string, _ int) bool { return path == "/a" }, "", nil, 0},
+		{"{path: /a, status: 404}", "", func(path string, status int) bool { return path == "/a" && status == 404 }, func(path string, _ int) bool { return path == "/a" }, "", nil, 0},
+		{"{status: [404, 5xx]}", "match: {except: /b}", func(_ string, status int) bool { return status == 404 }, func(path string, _ int) bool { return path != "/b" }, "", nil, 0},
+		{"{path: [/a, /c]}", "match: {path: /b}", func(path string, _ int) bool { return path != "/b" }, func(path string, _ int) bool { return path == "/b" }, "", nil, 0},
 		{`{path: [/a, /b], when: 'event.status > 400 && !has(event.attrs.staff)'}`, "", func(path string, status int) bool { return path != "/c" && status == 404 },
-			func(path string, _ int) bool { return path != "/c" }, "", nil},
+			func(path string, _ int) bool { return path != "/c" }, "", nil, 0},
 		{`{path: [/a, /b]}`, "", func(path string, _ int) bool { return path != "/c" }, func(path string, _ int) bool { return path != "/c" },
 			`[{when: event.status == 404, limit: 1}, {when: 'event.path == "/b"', limit: 5}]`, func(path string, status int) *int {
 				one, five := 1, 5
@@ -64,7 +65,15 @@ func TestBlocksAreThoseOfANaiveJudge(t *testing.T) {
 					return &five
 				}
 				return nil
-			}},
+			}, 0},
+		{`{path: [/a, /b]}`, "", func(path string, _ int) bool { return path != "/c" }, func(path string, _ int) bool { return path != "/c" },
+			`[{when: 'event.path == "/b"', limit: 5}, {when: 'event.status / (event.status - 404) == 7', limit: 4}]`, func(path string, _ int) *int {
+				five := 5
+				if path == "/b" {
+					return &five
+				}
+				return nil
+			}, 4},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		reach := rapid.SampledFrom(reaches).Draw(t, "reach")
@@ -90,6 +99,9 @@ func TestBlocksAreThoseOfANaiveJudge(t *testing.T) {
 			}}
 			if reach.tier != nil {
 				q.limit = reach.tier(path, status)
+				if status == 404 {
+					q.least = reach.least
+				}
 			}
 			log = append(log, q)
 			text.WriteString(lineWith(begin.Add(time.Duration(now)*time.Second), q.fields["ip"], q.fields["device"], q.fields["user"], path, status))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest/route"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -42,6 +43,7 @@ type watch struct {
 	allowed   string // the allow list for which it does not count
 	units     int64
 	tier      int
+	may       rules.TierSet // where its tier could not be judged: the limits that it may have; else 0
 }
 
 // target is a keyed partition that counts an event.
@@ -185,7 +187,7 @@ func (d *decoder) keep(x *decoding, got *route.Reading, size int) *event {
 	}
 	at := len(x.targets)
 	for i := range got.Targets {
-		x.targets = append(x.targets, d.target(x, &got.Targets[i]))
+		x.targets = append(x.targets, d.target(x, &got.Targets[i], got.Watched))
 	}
 	e.targets = x.targets[at:len(x.targets):len(x.targets)]
 	at = len(x.watched)
@@ -202,20 +204,24 @@ func (d *decoder) keep(x *decoding, got *route.Reading, size int) *event {
 }
 
 // target is t with the rules that a sweep makes of each, of a ladder the first.
-func (d *decoder) target(x *decoding, t *route.Target) target {
-	rules, units, tiers := len(x.rules), len(x.units), len(x.tiers)
+func (d *decoder) target(x *decoding, t *route.Target, watched []route.Watched) target {
+	named, units, tiers := len(x.rules), len(x.units), len(x.tiers)
 	for i, r := range t.Rules {
+		may := rules.TierSet(0)
+		if at, found := slices.BinarySearchFunc(watched, r, func(w route.Watched, r int) int { return w.Rule - r }); found {
+			may = watched[at].May
+		}
 		for _, counted := range d.plan.named[r] {
 			x.rules = append(x.rules, counted)
 			if t.Units != nil {
 				x.units = append(x.units, t.Units[i])
 			}
 			if t.Tiers != nil {
-				x.tiers = append(x.tiers, t.Tiers[i])
+				x.tiers = append(x.tiers, d.plan.tierOf(counted, t.Tiers[i], may))
 			}
 		}
 	}
-	out := target{partition: t.Partition, rules: x.rules[rules:len(x.rules):len(x.rules)]}
+	out := target{partition: t.Partition, rules: x.rules[named:len(x.rules):len(x.rules)]}
 	if t.Units != nil {
 		out.units = x.units[units:len(x.units):len(x.units)]
 	}
@@ -231,7 +237,7 @@ func (d *decoder) target(x *decoding, t *route.Target) target {
 }
 
 func (d *decoder) watch(w *route.Watched, got *route.Reading) watch {
-	out := watch{rule: w.Rule, partition: d.whereHeld(w.Rule, w.Partition), matched: true, why: w.Why, counts: w.Counts, allowed: w.Allowed, units: 1}
+	out := watch{rule: w.Rule, partition: d.whereHeld(w.Rule, w.Partition), matched: true, why: w.Why, counts: w.Counts, allowed: w.Allowed, units: 1, may: w.May}
 	out.held = !d.plan.Rules[w.Rule].HoldsApart() || slices.ContainsFunc(got.Held, func(h route.Held) bool { return h.Rule == w.Rule })
 	for i := range got.Targets {
 		t := &got.Targets[i]

@@ -14,6 +14,7 @@ type naiveRequest struct {
 	fields        map[string]string
 	watched, held bool // the rule watches it; its block holds such requests
 	limit         *int // of its tier; nil: the rule's
+	least         int  // a limit of a tier of which nobody knows whether it has it: the greater one counts
 }
 
 type naiveAnswer struct{ refused, watched, held, firstRefused int64 } // watched: of those refused
@@ -70,6 +71,7 @@ func (r *naiveRule) judge(log []naiveRequest) naiveAnswer {
 		if q.limit != nil {
 			limit = *q.limit
 		}
+		limit = max(limit, q.least)
 		if inWindow <= limit {
 			continue
 		}

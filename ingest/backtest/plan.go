@@ -182,6 +182,15 @@ func (s *Sweep) changes() ([]change, error) {
 	return out, nil
 }
 
+// tierOf is the tier of an event under a rule as counted, where tier is that under the rule as given, and may are the limits that
+// it may have if that could not be judged: which of them is the greatest depends on the limit that a sweep tries.
+func (p *plan) tierOf(counted, tier int, may rules.TierSet) int {
+	if may == 0 {
+		return tier
+	}
+	return p.counted.Rules[counted].Greatest(may)
+}
+
 // budget is what one set of windows of one keyed partition may take: of two sets, where a block is tried too, half each.
 func (p *plan) budget() int64 {
 	sets := int64(1)

@@ -30,7 +30,8 @@ func drawSweptRule(t *rapid.T, i int) sweptRule {
 	r.head += one("algorithm", "", "", "", "algorithm: fixed\n", "algorithm: sliding-log\n")
 	r.head += one("missing", "on_missing: skip\n", "on_missing: group\n")
 	r.head += one("allow", "", "", "allow: [office]\n")
-	r.head += one("tiers", "", "", "", "tiers: [{when: event.status == 404, limit: 1}, {when: 'event.host == \"b.example\"', limit: 6}]\n")
+	r.head += one("tiers", "", "", "", "tiers: [{when: event.status == 404, limit: 1}, {when: 'event.host == \"b.example\"', limit: 6}]\n",
+		"tiers: [{when: 'event.status / (event.status - 404) == 7', limit: 4}]\n") // which cannot be judged of a 404
 	if key == "[ip]" {
 		r.head += one("block", "", "block: {key: [ip], ttl: 30s, extend: on-hit}\n", "block: {key: [ip, device], ttl: 5m, extend: never}\n", "block: {key: [ip], ttl: 60s, extend: on-hit, match: {path: '/b/*'}}\n")
 	}

@@ -65,7 +65,7 @@ func (r *eventRouter) amount(a *amount) (units int64, why uncounted) {
 		}
 	}
 	if a.sum {
-		units, fault := a.summand.Units(&r.request)
+		units, fault := a.summand.Units(&r.request, r.event.Attrs())
 		return units, uncounted(fault)
 	}
 	return 1, counted

@@ -7,10 +7,10 @@ import (
 	"github.com/weirhq/weir/rules/condition"
 )
 
-// turnedAway is a rule whose match an event meets but for its conditions: they do not hold, or could not be judged.
+// turnedAway is a rule whose match an event meets but for match.when: it does not hold, or could not be judged.
 type turnedAway struct {
 	rule  int
-	fault condition.Fault // Fine: match.when does not hold
+	fault condition.Fault // Fine: it does not hold
 }
 
 // compileConditions compiles the conditions of a version's rules. One that does not compile makes the version unfit: without
@@ -61,7 +61,6 @@ func (v *routingVersion) compileConditions(before *routingVersion, all []rules.V
 // index: conditions cost more.
 func (r *eventRouter) judge(v *routingVersion) {
 	out := &r.out
-	r.event.Reset(&r.request, &out.identity)
 	kept := r.matched[:0]
 	for _, i := range r.matched {
 		if when := v.rules[i].when; when != nil {
@@ -75,16 +74,32 @@ func (r *eventRouter) judge(v *routingVersion) {
 	r.matched = kept
 }
 
-// tierOf is the tier whose limit an event is judged by: 0 for the rule's own, else n for the n-th. A condition that cannot
-// be judged may be the one that would have given the event a higher limit, so then there is none.
-func (r *eventRouter) tierOf(rule *routedRule) (tier int, fault condition.Fault) {
+// tierOf decides by whose limit an event is judged. Clients choose much of what conditions read, so a condition that cannot be
+// judged must neither keep the event from the rule nor give it a lower limit than any value would have given: of the limits
+// that it may have the greatest counts.
+func (r *eventRouter) tierOf(rule *routedRule, w *watching) {
+	may := rules.TierSet(0)
 	for n, c := range rule.tiers {
-		switch holds, fault := c.Holds(&r.event); {
+		holds, fault := c.Holds(&r.event)
+		switch {
 		case fault != condition.Fine:
-			return 0, fault
+			may = may.With(n + 1)
+			if w.fault == condition.Fine {
+				w.fault = fault
+			}
 		case holds:
-			return n + 1, condition.Fine
+			w.settle(rule.document, may, n+1)
+			return
 		}
 	}
-	return 0, condition.Fine
+	w.settle(rule.document, may, 0)
+}
+
+// settle judges the event by the limit of a tier, or by a greater one of those whose conditions could not be judged.
+func (w *watching) settle(d *rules.Document, unjudged rules.TierSet, tier int) {
+	if w.tier = tier; unjudged == 0 {
+		return
+	}
+	w.may = unjudged.With(tier)
+	w.tier = d.Greatest(w.may)
 }

@@ -53,7 +53,7 @@ func TestConditionsDecideWhatIsRouted(t *testing.T) {
 		{`"status":401,"attrs":{"staff":false,"seats":1}`, []int{0, 1, 2, 3}, nil, nil},
 		{`"status":401,"attrs":{"staff":true,"seats":6}`, []int{1, 2, 3}, []int{2, 2, 0}, []turnedAway{{0, 0}}},
 		{`"status":200,"plan":"partner","attrs":{"seats":6}`, []int{1, 2, 3}, []int{1, 1, 0}, []turnedAway{{0, 0}}},
-		{`"status":200,"attrs":{"seats":"6"}`, []int{3}, nil, []turnedAway{{0, 0}, {2, condition.FaultType}, {1, condition.FaultType}}},
+		{`"status":200,"attrs":{"seats":"6"}`, []int{1, 3}, []int{2, 0}, []turnedAway{{0, 0}, {2, condition.FaultType}}},
 		{`"status":200,"plan":"partner","attrs":{"seats":"6"}`, []int{1, 3}, []int{1, 0}, []turnedAway{{0, 0}, {2, condition.FaultType}}},
 	} {
 		for range 2 { // memory that is used again
@@ -73,11 +73,51 @@ func TestConditionsDecideWhatIsRouted(t *testing.T) {
 	}
 }
 
+// Who faults the condition of a tier neither leaves the rule nor gets a lower limit than any value would have given, nor a
+// higher one: the greatest counts of the limits that the event may have, with what the other conditions say.
+func TestTiersThatCannotBeJudged(t *testing.T) {
+	const seats, free, staff = `event.attrs.seats > 5`, `event.plan == "free"`, `event.attrs.staff`
+	tiers := func(list ...any) (out []rules.Tier) {
+		for i := 0; i < len(list); i += 2 {
+			out = append(out, rules.Tier{When: list[i].(string), Limit: list[i+1].(int)})
+		}
+		return out
+	}
+	opt := routedOptions(true)
+	for _, c := range []struct {
+		name    string
+		tiers   []rules.Tier // beside the rule's own limit, 100
+		members string
+		tier    int
+		fault   condition.Fault
+	}{
+		{"the only tier, which is lower", tiers(seats, 2), `"attrs":{"seats":"6"}`, 0, condition.FaultType},
+		{"the only tier, which is higher", tiers(seats, 200), `"attrs":{"seats":"6"}`, 1, condition.FaultType},
+		{"a tier as high as the rule", tiers(seats, 100), `"attrs":{"seats":"6"}`, 0, condition.FaultType},
+		{"before one that holds, which is lower", tiers(seats, 50, free, 2), `"plan":"free","attrs":{"seats":"6"}`, 1, condition.FaultType},
+		{"before one that holds, which is higher", tiers(seats, 2, free, 50), `"plan":"free","attrs":{"seats":"6"}`, 2, condition.FaultType},
+		{"before one that does not hold", tiers(seats, 50, free, 200), `"attrs":{"seats":"6"}`, 0, condition.FaultType},
+		{"after one that does not hold", tiers(free, 200, seats, 50), `"attrs":{"seats":"6"}`, 0, condition.FaultType},
+		{"after one that holds", tiers(free, 2, seats, 500), `"plan":"free","attrs":{"seats":"6"}`, 1, condition.Fine},
+		{"two, of which the second is greater", tiers(seats, 150, staff, 160), `"attrs":{"seats":"6","staff":1}`, 2, condition.FaultType},
+		{"two faults, of which the first is told", tiers(`1 / event.status == 1`, 500, seats, 300), `"attrs":{"seats":"6"}`, 1, condition.FaultValue},
+	} {
+		routing := conditionRouting()
+		routing.Rules = routing.Rules[1:2]
+		routing.Rules[0].Limit, routing.Rules[0].Tiers = 100, c.tiers
+		r := eventRouter{live: true, targets: newTargeter(opt.Secret, 1)}
+		got := r.read(compiled(t, opt, routing), &traffic.Message{Value: conditionEvent(c.members), Appended: noon}, noon)
+		if len(got.targets) != 1 || len(got.turned) != 0 || !slices.Equal(got.targets[0].tiers, []int{c.tier}) || got.watched[0].fault != c.fault {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
+
 // An event that no rule is left for is one that no rule watches.
 func TestConditionsLeaveAnEventUnmatched(t *testing.T) {
 	opt := routedOptions(true)
 	r := eventRouter{live: true, targets: newTargeter(opt.Secret, 1)}
-	for _, kept := range []int{0, 1} { // whose condition does not hold, whose tiers are at fault
+	for _, kept := range []int{0, 2} { // whose condition does not hold, and whose is at fault
 		routing := conditionRouting()
 		routing.Rules = routing.Rules[kept : kept+1]
 		got := r.read(compiled(t, opt, routing), &traffic.Message{Value: conditionEvent(`"attrs":{"seats":"6"}`), Appended: noon}, noon)
@@ -120,13 +160,13 @@ func TestConditionsInRecordsAndCounts(t *testing.T) {
 	for _, k := range records(t, c) {
 		got = append(got, append(slices.Clone(k.Rules), k.Tiers...))
 	}
-	if want := [][]int{{1, 3}, {1, 3, 1, 0}, {3}, {3}, {1, 2, 3, 2, 2, 0}}; !reflect.DeepEqual(got, want) {
+	if want := [][]int{{1, 3}, {1, 3, 1, 0}, {1, 3, 2, 0}, {1, 3, 2, 0}, {1, 2, 3, 2, 2, 0}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("rules and tiers %v, want %v", got, want)
 	}
-	if got := c.stats.Rules["b-tiers"]; got.Faults[condition.FaultType] != 2 || got.Matched != 3 {
+	if got := c.stats.Rules["b-tiers"]; got.TierFaults[condition.FaultType] != 2 || got.Faults != [condition.NumFaults]int64{} || got.Matched != 5 {
 		t.Errorf("b-tiers: %+v", got)
 	}
-	if got := c.stats.Rules["c-both"]; got.Faults[condition.FaultType] != 2 || got.Matched != 1 {
+	if got := c.stats.Rules["c-both"]; got.Faults[condition.FaultType] != 2 || got.TierFaults != [condition.NumFaults]int64{} || got.Matched != 1 {
 		t.Errorf("c-both: %+v", got)
 	}
 	if got := c.stats.Rules["a-when"]; !reflect.DeepEqual(got, RuleStats{}) {
@@ -141,22 +181,30 @@ func TestConditionsMetric(t *testing.T) {
 	shelf.advance(compiled(t, opt, conditionRouting()))
 	tally := newTally()
 	var stats RuleStats
-	stats.Faults[condition.FaultCost] = 3
+	stats.Faults[condition.FaultCost], stats.TierFaults[condition.FaultCost] = 3, 4
 	tally.stats.Rules["c-both"] = stats
-	var want strings.Builder
-	want.WriteString("# HELP weir_route_rule_condition_errors_total Events that a rule does not watch since one of its conditions could not be judged.\n" +
-		"# TYPE weir_route_rule_condition_errors_total counter\n")
-	for _, rule := range []string{"a-when", "b-tiers", "c-both"} {
-		for _, reason := range []string{"cost", "size", "type", "value"} {
-			n := 0
-			if rule == "c-both" && reason == "cost" {
-				n = 3
+	for _, m := range []struct {
+		name, help string
+		rules      []string
+		n          int
+	}{
+		{"weir_route_rule_condition_errors_total", "Events that a rule does not watch since its match.when could not be judged.", []string{"a-when", "c-both"}, 3},
+		{"weir_route_rule_tier_errors_total", "Events that a rule judges by the greatest limit that they may have, since the condition of a tier could not be judged.", []string{"b-tiers", "c-both"}, 4},
+	} {
+		var want strings.Builder
+		fmt.Fprintf(&want, "# HELP %s %s\n# TYPE %s counter\n", m.name, m.help, m.name)
+		for _, rule := range m.rules {
+			for _, reason := range []string{"cost", "size", "type", "value"} {
+				n := 0
+				if rule == "c-both" && reason == "cost" {
+					n = m.n
+				}
+				fmt.Fprintf(&want, "%s{reason=%q,rule=%q} %d\n", m.name, reason, rule, n)
 			}
-			fmt.Fprintf(&want, "weir_route_rule_condition_errors_total{reason=%q,rule=%q} %d\n", reason, rule, n)
 		}
-	}
-	if err := testutil.CollectAndCompare(newRouteCollector(tally, shelf), strings.NewReader(want.String()), "weir_route_rule_condition_errors_total"); err != nil {
-		t.Error(err)
+		if err := testutil.CollectAndCompare(newRouteCollector(tally, shelf), strings.NewReader(want.String()), m.name); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -171,11 +219,20 @@ func TestConditionsAreExplained(t *testing.T) {
 	if !reflect.DeepEqual(got.Rules, want) || !slices.Equal(got.Turned, []TurnedAway{{0, condition.Fine}}) {
 		t.Errorf("got %+v, turned %+v", got.Rules, got.Turned)
 	}
+	got = e.Explain(&traffic.Message{Value: conditionEvent(`"status":200,"attrs":{"seats":"6"}`), Appended: noon})
+	want = []ExplainedRule{{Index: 1, Counts: true, Tier: 2, TierFault: condition.FaultType}, {Index: 3, Counts: true}}
+	if !reflect.DeepEqual(got.Rules, want) || !slices.Equal(got.Turned, []TurnedAway{{0, condition.Fine}, {2, condition.FaultType}}) {
+		t.Errorf("got %+v, turned %+v", got.Rules, got.Turned)
+	}
 	r, err := NewReader(conditionRouting(), nil, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	reading := r.Read(conditionEvent(`"status":200,"attrs":{"seats":6}`))
+	reading := r.Read(conditionEvent(`"status":200,"attrs":{"seats":"6"}`))
+	if len(reading.Targets) != 1 || !slices.Equal(reading.Targets[0].Tiers, []int{2, 0}) || reading.Watched[0].May != rules.TierSet(0).With(0).With(2) || reading.Watched[1].May != 0 {
+		t.Errorf("got %+v, %+v", reading.Targets, reading.Watched)
+	}
+	reading = r.Read(conditionEvent(`"status":200,"attrs":{"seats":6}`))
 	if len(reading.Targets) != 1 || !slices.Equal(reading.Targets[0].Tiers, []int{2, 2, 0}) || len(reading.Watched) != 3 {
 		t.Errorf("got %+v, %+v", reading.Targets, reading.Watched)
 	}

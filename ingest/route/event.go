@@ -47,19 +47,21 @@ type reading struct {
 	missing  traffic.Missing
 
 	watched []watching
-	turned  []turnedAway  // ascending but for those whose tiers are at fault, which come last
+	turned  []turnedAway  // ascending
 	targets []eventTarget // ascending by keyed partition
 }
 
 // watching is a rule that watches the event.
 type watching struct {
 	rule    int
-	behind  bool      // the event is older than the rule's lateness allows, measured at its source partition
-	lacking uint8     // bit i: the i-th element of the key is missing
-	skipped bool      // for that reason it feeds no window
-	why     uncounted // counted, or why it feeds no window although it has the key
-	allowed int32     // index into the version's allow lists, of one that lets the event pass, so that the rule does not count it; or -1
-	tier    int       // by whose limit it is judged: 0 for the rule's own
+	behind  bool            // the event is older than the rule's lateness allows, measured at its source partition
+	lacking uint8           // bit i: the i-th element of the key is missing
+	skipped bool            // for that reason it feeds no window
+	why     uncounted       // counted, or why it feeds no window although it has the key
+	allowed int32           // index into the version's allow lists, of one that lets the event pass, so that the rule does not count it; or -1
+	tier    int             // by whose limit it is judged: 0 for the rule's own
+	fault   condition.Fault // why the condition of a tier could not be judged, the first of them; Fine: all could
+	may     rules.TierSet   // with a fault: the limits that it may have, of which tier is the greatest
 }
 
 // counts reports whether the event feeds the rule's windows.
@@ -82,7 +84,7 @@ type eventRouter struct {
 	targets *targeter
 
 	request traffic.Request
-	event   condition.Event // of request, for conditions
+	event   condition.Event // of request, for conditions and whatever reads attrs
 	out     reading
 	matched []int
 	hashed  []int // by dimension: target+1, or 0 where it is not yet known
@@ -109,6 +111,7 @@ func (r *eventRouter) read(v *routingVersion, m *traffic.Message, progress traff
 	r.decideTime(m)
 	out.unknown = r.request.UnknownFields
 	out.identity, out.missing = v.identifier.FromEvent(&r.request)
+	r.event.Reset(&r.request, &out.identity)
 	if r.request.Verdict.Refused() {
 		out.fate = FateRefusal
 		return out
@@ -179,12 +182,7 @@ func (r *eventRouter) aim(v *routingVersion) {
 			units, w.why = r.amount(&rule.amount)
 		}
 		if rule.tiers != nil && !w.skipped && w.why == counted {
-			tier, fault := r.tierOf(rule)
-			if fault != condition.Fine {
-				out.turned = append(out.turned, turnedAway{i, fault})
-				continue
-			}
-			w.tier = tier
+			r.tierOf(rule, &w)
 		}
 		out.watched = append(out.watched, w)
 		if w.counts() {
@@ -208,7 +206,7 @@ func (r *eventRouter) begin(v *routingVersion) {
 	if more := len(v.dimensions) - len(r.hashed); more > 0 {
 		r.hashed = append(r.hashed, make([]int, more)...)
 	}
-	r.extra.begin(v, &r.request)
+	r.extra.begin(v, &r.request, r.event.Attrs())
 }
 
 func (r *eventRouter) targetOf(v *routingVersion, rule *routedRule) int {
@@ -250,6 +248,7 @@ func (r *eventRouter) target(partition int) *eventTarget {
 type extraValues struct {
 	fields  []rules.ExtraField
 	request *traffic.Request
+	attrs   *format.AttrIndex // of request
 	known   []extraValue
 	found   []int            // the fields that known has read
 	uses    []rules.ExtraUse // of the rule at hand
@@ -260,8 +259,8 @@ type extraValue struct {
 	text string // empty: missing
 }
 
-func (x *extraValues) begin(v *routingVersion, q *traffic.Request) {
-	x.fields, x.request = v.extras, q
+func (x *extraValues) begin(v *routingVersion, q *traffic.Request, attrs *format.AttrIndex) {
+	x.fields, x.request, x.attrs = v.extras, q, attrs
 	for _, i := range x.found {
 		x.known[i] = extraValue{} // and its text, which holds on to the record of the event
 	}
@@ -289,7 +288,7 @@ func (x *extraValues) at(index int) string {
 	if !v.read {
 		v.read = true
 		x.found = append(x.found, index)
-		v.text, _ = x.fields[index].Value(x.request)
+		v.text, _ = x.fields[index].Value(x.request, x.attrs)
 	}
 	return v.text
 }

@@ -51,14 +51,14 @@ type Explanation struct {
 	Missing  *traffic.Missing // which parts of the identity it lacks, and why; with FateDead and FateEndMark nil
 	// Rules are those that watch the event, ascending by index; there are none unless Fate is FateKeyless or FateRouted.
 	Rules []ExplainedRule
-	// Turned are the rules whose match the event meets but for their conditions.
+	// Turned are the rules whose match the event meets but for match.when.
 	Turned []TurnedAway
 }
 
-// TurnedAway is a rule whose conditions keep an event from it.
+// TurnedAway is a rule whose match.when keeps an event from it.
 type TurnedAway struct {
 	Index int             // into the routing version's rules
-	Fault condition.Fault // Fine: match.when does not hold; else why it, or a tier's, could not be judged
+	Fault condition.Fault // Fine: match.when does not hold; else why it could not be judged
 }
 
 // ExplainedRule says what one rule that watches an event does with it.
@@ -74,6 +74,9 @@ type ExplainedRule struct {
 	Entry   *rules.AllowEntry
 	// Tier says by which limit the event is judged: 0 for the rule's own, n for its n-th tier's. 0 for one that does not count.
 	Tier int
+	// TierFault says why the condition of a tier could not be judged, so that Tier is that of the greatest limit that the event
+	// may have; Fine: all that were asked could.
+	TierFault condition.Fault
 }
 
 // Explain reads one event. Nothing that came before it counts: no event is behind another one's time.
@@ -103,7 +106,7 @@ func (e *Explainer) Explain(m *traffic.Message) Explanation {
 }
 
 func (e *Explainer) explain(w *watching) ExplainedRule {
-	out := ExplainedRule{Index: w.rule, Counts: w.counts(), Tier: w.tier}
+	out := ExplainedRule{Index: w.rule, Counts: w.counts(), Tier: w.tier, TierFault: w.fault}
 	for i, k := range e.version.rules[w.rule].key {
 		if w.lacking&(1<<i) != 0 {
 			out.Lacking = append(out.Lacking, k)

@@ -23,6 +23,7 @@ type routeCollector struct {
 	missing    *prometheus.Desc
 	valueless  *prometheus.Desc
 	conditions *prometheus.Desc
+	tiers      *prometheus.Desc
 	uncounted  *prometheus.Desc
 	allowed    *prometheus.Desc
 	offset     *prometheus.Desc
@@ -50,7 +51,8 @@ func newRouteCollector(t *tally, versions *versionShelf) *routeCollector {
 		rules:      desc("rule_events_total", "Events that a rule watches.", "rule", "outcome"),
 		missing:    desc("rule_key_missing_total", "Events that lack a field of the key of a rule that watches them.", "rule", "field"),
 		valueless:  desc("rule_value_missing_total", "Events with the key of a rule that watches them which lack what it counts, by what is wrong with that.", "rule", "reason"),
-		conditions: desc("rule_condition_errors_total", "Events that a rule does not watch since one of its conditions could not be judged.", "rule", "reason"),
+		conditions: desc("rule_condition_errors_total", "Events that a rule does not watch since its match.when could not be judged.", "rule", "reason"),
+		tiers:      desc("rule_tier_errors_total", "Events that a rule judges by the greatest limit that they may have, since the condition of a tier could not be judged.", "rule", "reason"),
 		uncounted:  prometheus.NewDesc(left.Name, left.Help, []string{"rule", "reason"}, left.ConstLabels),
 		allowed:    desc("allowed_events_total", "Events that a rule watches and does not count, since an allow list that it names lets their source pass.", "rule", "list"),
 		offset:     desc("offset", "Offset of a requests partition up to which all is acknowledged.", "partition"),
@@ -95,7 +97,7 @@ func (c *routeCollector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- n.desc
 	}
 	for _, d := range []*prometheus.Desc{
-		c.identities, c.rules, c.missing, c.valueless, c.conditions, c.uncounted, c.allowed, c.offset, c.refused, c.version, c.prefetched,
+		c.identities, c.rules, c.missing, c.valueless, c.conditions, c.tiers, c.uncounted, c.allowed, c.offset, c.refused, c.version, c.prefetched,
 	} {
 		ch <- d
 	}
@@ -157,8 +159,11 @@ func (c *routeCollector) collectRule(rule *routedRule, r *RuleStats, counter fun
 		}
 	}
 	for fault := condition.Fine + 1; fault < condition.NumFaults; fault++ {
-		if n := r.Faults[fault]; n > 0 || rule.when != nil || rule.tiers != nil {
+		if n := r.Faults[fault]; n > 0 || rule.when != nil {
 			counter(c.conditions, n, rule.id, fault.String())
+		}
+		if n := r.TierFaults[fault]; n > 0 || rule.tiers != nil {
+			counter(c.tiers, n, rule.id, fault.String())
 		}
 	}
 	left := r.LeftOut()

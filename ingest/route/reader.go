@@ -67,6 +67,9 @@ type Watched struct {
 	Counts    bool
 	Why       detectors.Uncounted // of an event that does not count and is not let pass: missing field or value
 	Allowed   string              // the allow list that lets the event pass, so that it does not count; empty for none
+	// May are the limits that the event may have where the condition of a tier could not be judged, so that it is judged by the
+	// greatest; 0 where it could.
+	May rules.TierSet
 }
 
 // Target is a keyed partition that gets a record, with the rules that it names and what the event adds under each of them.
@@ -96,9 +99,11 @@ func (r *Reader) read(m *traffic.Message) *Reading {
 		Fate: got.fate, Reason: got.reason, Detail: got.detail, Err: got.err, Request: &r.reader.request, Identity: &got.identity,
 		Watched: out.Watched[:0], Targets: out.Targets[:0], Held: out.Held[:0],
 	}
+	unjudged := false
 	for i := range got.watched {
 		w := &got.watched[i]
-		x := Watched{Rule: w.rule, Partition: r.reader.targetOf(r.version, &r.version.rules[w.rule]), Counts: w.counts()}
+		unjudged = unjudged || w.may != 0
+		x := Watched{Rule: w.rule, May: w.may, Partition: r.reader.targetOf(r.version, &r.version.rules[w.rule]), Counts: w.counts()}
 		switch {
 		case w.allowed >= 0:
 			x.Allowed = r.version.allow[w.allowed].id
@@ -115,7 +120,7 @@ func (r *Reader) read(m *traffic.Message) *Reading {
 		if t.summed {
 			x.Units = t.units
 		}
-		if t.tiered {
+		if t.tiered || unjudged {
 			x.Tiers = t.tiers
 		}
 		out.Targets = append(out.Targets, x)

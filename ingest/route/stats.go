@@ -72,7 +72,8 @@ type RuleStats struct {
 	MissingExtra           map[string]int64           // the same of fields beside the identity, by name; nil for none
 	Skipped                int64                      // events that for this reason feed no window (on_missing: skip)
 	Grouped                int64                      // events that for this reason share a window (on_missing: group)
-	Faults                 [condition.NumFaults]int64 // events that are not watched since a condition could not be judged
+	Faults                 [condition.NumFaults]int64 // events that are not watched since match.when could not be judged
+	TierFaults             [condition.NumFaults]int64 // counted events whose limit is the greatest that they may have, since the condition of a tier could not be judged
 	Uncounted              [numUncounted]int64        // events that feed no window since they lack the value or number that the rule counts
 }
 
@@ -125,6 +126,7 @@ func (s *RuleStats) add(d *RuleStats) {
 	}
 	for fault := range s.Faults {
 		s.Faults[fault] += d.Faults[fault]
+		s.TierFaults[fault] += d.TierFaults[fault]
 	}
 }
 
@@ -310,5 +312,8 @@ func (s *RuleStats) count(w *watching, key []traffic.KeyField) {
 		s.Uncounted[w.why]++
 	case w.lacking != 0:
 		s.Grouped++
+	}
+	if w.fault != condition.Fine {
+		s.TierFaults[w.fault]++
 	}
 }

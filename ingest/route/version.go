@@ -41,6 +41,7 @@ type routedRule struct {
 	allow     []int                // indexes into version.allow
 	when      *condition.Condition // nil: it has none
 	tiers     []*condition.Condition
+	document  *rules.Document
 	pending   bool // counted beside the live version of the same rule, which alone is told of
 }
 
@@ -111,7 +112,7 @@ func compileAfter(before *routingVersion, r *rules.Routing, opt *Options) (*rout
 			return nil, unfit("rule %s: %w", rule.ID, err)
 		}
 		v.rules = append(v.rules, routedRule{
-			id: rule.ID, key: rule.Key, extra: extras.ByRule[i], skip: rule.Missing != rules.MissingGroup, amount: amount, lateness: rule.Lateness, pending: rule.Pending,
+			id: rule.ID, document: &rule.Document, key: rule.Key, extra: extras.ByRule[i], skip: rule.Missing != rules.MissingGroup, amount: amount, lateness: rule.Lateness, pending: rule.Pending,
 			dimension: v.dimension(dimensions, rule.Key, extras.ByRule[i]), target: targets.ofRule(rule.ID),
 		})
 	}

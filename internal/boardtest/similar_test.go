@@ -65,7 +65,7 @@ var alike = [][]string{
 	{"weir_blocklist_staleness_seconds", "weir_blocklist_behind_seconds"},
 	{"weir_detect_watermark_delay_seconds", "weir_detect_skew_seconds", "weir_stage_lag_seconds", "weir_detect_snapshot_age_seconds"},
 	{"weir_event_to_block_seconds_bucket", "weir_enforce_batch_seconds_bucket", "weir_stage_apply_seconds_bucket"},
-	{"weir_rule_uncounted_events_total", "weir_route_rule_key_missing_total", "weir_route_rule_value_missing_total", "weir_route_rule_condition_errors_total", "weir_route_allowed_events_total", "weir_route_rule_events_total", "weir_detect_rule_events_total"},
+	{"weir_rule_uncounted_events_total", "weir_route_rule_key_missing_total", "weir_route_rule_value_missing_total", "weir_route_rule_condition_errors_total", "weir_route_rule_tier_errors_total", "weir_route_allowed_events_total", "weir_route_rule_events_total", "weir_detect_rule_events_total"},
 	{"weir_reconcile_failures_total", "weir_modes_failures_total", "weir_enforce_modes_fallback_total"},
 	{"weir_kafka_fetch_errors_total", "weir_kafka_append_errors_total", "weir_kafka_commit_errors_total"},
 	{"weir_redis_memory_bytes", "weir_redis_memory_max_bytes"},

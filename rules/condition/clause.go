@@ -271,6 +271,9 @@ func compileNumber(f field, function string, constants []format.AttrValue) claus
 		return format.AttrValue{Kind: format.AttrWhole, Whole: e.whole(f)}
 	}
 	if function == operators.In {
+		if !lists(constants) {
+			return nil
+		}
 		return func(e *Event) verdict { n := read(e); return is(among(&n, constants)) }
 	}
 	c, accept := constants[0], accepted(function)

@@ -44,7 +44,7 @@ const (
 	maxNesting = 64
 )
 
-// Fault says why a condition could not be judged. Such an event never matches.
+// Fault says why a condition could not be judged.
 type Fault uint8
 
 // The faults. Each is a reason that can label a counter.

@@ -25,7 +25,7 @@ func event() *Event {
 	e.Reset(&traffic.Request{
 		Time: 1_764_000_000_000_000, HasTime: true, ID: "r-1", Method: "post", Host: "API.example.com", Path: "/v1/login", Route: "login", Status: 401,
 		UserAgent: "tv/3.1", LatencyUS: 12500, Bytes: 345, Plan: "free", Gateway: "edge-3",
-		Attrs:   []byte(`{"country": "DE", "cost": 7, "ratio": 0.25, "staff": false, "nothing": null, "tags": ["a", "b", 3], "deep": {"er": {"x-y": "z"}}, "with.dot": 1, "esc": "a\u00e9"}`),
+		Attrs:   []byte(`{"country": "DE", "cost": 7, "ratio": 0.25, "staff": false, "nothing": null, "tags": ["a", "b", 3], "deep": {"er": {"x-y": "z"}}, "with.dot": 1, "zone": "eu-1", "esc": "a\u00e9"}`),
 		Headers: []traffic.Header{{Name: "X-App-Version", Value: "2.1"}, {Name: "Accept", Value: "a"}, {Name: "accept", Value: "b"}},
 	}, &traffic.Identity{IP: at, Device: "tv-7", User: "u-42"})
 	return e

@@ -3,6 +3,7 @@ package condition
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strings"
 
 	"cel.dev/cel-go/common/operators"
@@ -22,7 +23,7 @@ func truth(v value) clause {
 		case format.AttrFalse, format.AttrMissing:
 			return no
 		case format.AttrComposite:
-			return compositeFault(&got)
+			return compositeFault(got)
 		}
 		return failed(FaultType)
 	}
@@ -39,12 +40,15 @@ func compositeFault(v *format.AttrValue) verdict {
 // compileValue compares a value with constants; nil for an operator that only a program has.
 func compileValue(v value, function string, constants []format.AttrValue) clause {
 	if function == operators.In {
+		if !lists(constants) {
+			return nil
+		}
 		return func(e *Event) verdict {
 			got := v.of(e)
-			if answer, done := absent(&got); done {
+			if answer, done := absent(got); done {
 				return answer
 			}
-			return is(among(&got, constants))
+			return is(among(got, constants))
 		}
 	}
 	c := constants[0]
@@ -53,10 +57,10 @@ func compileValue(v value, function string, constants []format.AttrValue) clause
 		wanted := function == operators.Equals
 		return func(e *Event) verdict {
 			got := v.of(e)
-			if answer, done := absent(&got); done {
+			if answer, done := absent(got); done {
 				return answer
 			}
-			return is(equal(&got, &c) == wanted)
+			return is(equal(got, &c) == wanted)
 		}
 	case operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
 		return compileOrder(v, c, accepted(function))
@@ -73,7 +77,7 @@ func compileValue(v value, function string, constants []format.AttrValue) clause
 			case format.AttrText:
 				return is(test(got.Text, c.Text))
 			case format.AttrComposite:
-				return compositeFault(&got)
+				return compositeFault(got)
 			}
 			return failed(FaultType)
 		}
@@ -92,10 +96,10 @@ func compileOrder(v value, c format.AttrValue, accept [3]bool) clause {
 			return no
 		case got.Kind == format.AttrText && c.Kind == format.AttrText:
 			return is(accept[strings.Compare(got.Text, c.Text)+1])
-		case number(&got) && number(&c):
-			return is(accept[compareNumbers(&got, &c)+1])
+		case number(got) && number(&c):
+			return is(accept[compareNumbers(got, &c)+1])
 		case got.Kind == format.AttrComposite:
-			return compositeFault(&got)
+			return compositeFault(got)
 		}
 		return failed(FaultType)
 	}
@@ -110,6 +114,18 @@ func absent(v *format.AttrValue) (answer verdict, done bool) {
 		return failed(FaultSize), true
 	}
 	return no, false
+}
+
+// exactDecimals is where a decimal has no room for every whole number any more.
+const exactDecimals = 1 << 53
+
+// lists reports whether `in` with these constants is as == with one after the other. CEL takes a list of constants for a set, in
+// which a whole number is compared with a great decimal digit by digit, where == rounds it to a decimal first; and with null it
+// does not. So what is beyond is left to CEL.
+func lists(constants []format.AttrValue) bool {
+	return !slices.ContainsFunc(constants, func(c format.AttrValue) bool {
+		return c.Kind == format.AttrDecimal && math.Abs(c.Decimal) >= exactDecimals
+	})
 }
 
 func among(v *format.AttrValue, constants []format.AttrValue) bool {

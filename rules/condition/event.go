@@ -25,8 +25,10 @@ type Event struct {
 	ip     string             // of address
 	addr   traffic.Identity   // whose IP ip is the text of
 	values []value            // of the condition that is being judged
-	read   []readValue        // of this event, so that no clause reads attrs again
-	trees  []readTree         // of it, so that no program takes an object or a list apart again
+	read   [maxRead]readValue // of this event, so that no clause reads a value again
+	reads  int                // how many of read are
+	attrs  format.AttrIndex
+	trees  []readTree // of this event, so that no program takes an object or a list apart again
 }
 
 // readTree is an object or a list of attrs as programs know it.
@@ -48,14 +50,18 @@ const maxRead = 32
 // judged.
 func (e *Event) Reset(r *traffic.Request, id *traffic.Identity) {
 	e.request, e.identity = r, id
-	clear(e.read)
-	e.read = e.read[:0]
+	clear(e.read[:e.reads])
+	e.reads = 0
+	e.attrs.Reset(r.Attrs)
 	clear(e.trees)
 	e.trees = e.trees[:0]
 	if e.used {
 		e.boxed, e.used = [numFields]ref.Val{}, false
 	}
 }
+
+// Attrs are those of the event, for whoever reads them beside conditions.
+func (e *Event) Attrs() *format.AttrIndex { return &e.attrs }
 
 // text is the value of a text field; empty if the event does not have it.
 func (e *Event) text(f field) string {
@@ -154,24 +160,23 @@ type value struct {
 	attrs  format.AttrPath
 }
 
-// of reads the value from an event.
-func (v *value) of(e *Event) format.AttrValue {
-	for i := range e.read {
+// of reads the value from an event. It stays as it is until the next one is read.
+func (v *value) of(e *Event) *format.AttrValue {
+	for i := range e.read[:e.reads] {
 		if e.read[i].id == v.id {
-			return e.read[i].got
+			return &e.read[i].got
 		}
 	}
-	var got format.AttrValue
+	e.reads = min(e.reads+1, maxRead) // the last place is that of the newest
+	r := &e.read[e.reads-1]
+	r.id = v.id
 	if v.header != "" {
-		got = headerOf(e.request.Headers, v.header)
+		r.got = headerOf(e.request.Headers, v.header)
 	} else {
-		got = v.attrs.Value(e.request.Attrs)
+		r.got = e.attrs.Value(v.attrs)
 	}
-	got.Text = cut(got.Text)
-	if len(e.read) < maxRead {
-		e.read = append(e.read, readValue{v.id, got})
-	}
-	return got
+	r.got.Text = cut(r.got.Text)
+	return &r.got
 }
 
 // headerOf is a header's value. The lines of one with several are joined by commas (RFC 9110, section 5.3).
@@ -207,7 +212,7 @@ func (e *Event) ResolveName(name string) (any, bool) {
 		if v.Kind == format.AttrComposite {
 			return e.tree(e.values[i].id, v.JSON), true
 		}
-		return celValue(&v), true
+		return celValue(v), true
 	}
 	f, ok := fieldNamed(strings.TrimPrefix(name, eventPrefix))
 	if !ok || !strings.HasPrefix(name, eventPrefix) {

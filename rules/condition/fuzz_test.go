@@ -24,6 +24,10 @@ func FuzzWhen(f *testing.F) {
 	for _, expr := range dearExpressions() {
 		f.Add(expr, strings.Repeat("xy", 200), strings.Repeat("é", 200), 0, `{"a": [1, [2], {"b": "x"}]}`)
 	}
+	for _, n := range []string{"9007199254740993", "-9007199254740993", "9223372036854775807", "9223372036854775808", "18446744073709551615", "9007199254740992.0", "1e400", "-0"} {
+		f.Add(`event.attrs.x in [9007199254740992.0, 9223372036854775807] || event.attrs.x >= 9007199254740993`, "", "", 0, `{"x": `+n+`}`)
+		f.Add(`event.attrs.x in [-9007199254740992.0, null] && event.attrs.x == 9223372036854775808.0`, "", "", 0, `{"x": `+n+`}`)
+	}
 	l, err := New()
 	if err != nil {
 		f.Fatal(err)

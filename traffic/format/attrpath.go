@@ -61,9 +61,14 @@ func (f UnitsFault) String() string {
 // everywhere in an event. With any fault but UnitsFine the number is 0.
 func (p AttrPath) Units(attrs []byte) (int64, UnitsFault) {
 	s, ok := p.find(attrs)
-	if !ok {
+	if !ok || len(p.names) == 0 {
 		return 0, UnitsAbsent
 	}
+	return s.attrUnits()
+}
+
+// attrUnits reads the units at hand.
+func (s *scanner) attrUnits() (int64, UnitsFault) {
 	switch c := s.peek(); {
 	case c == 'n':
 		return 0, UnitsAbsent
@@ -82,12 +87,7 @@ func (p AttrPath) Units(attrs []byte) (int64, UnitsFault) {
 func (p AttrPath) find(attrs []byte) (scanner, bool) {
 	s := scanner{b: attrs}
 	s.space()
-	for _, name := range p.names {
-		if !s.enter(name) {
-			return s, false
-		}
-	}
-	return s, len(p.names) > 0 && s.i < len(s.b)
+	return s, s.enterAll(p.names) && s.i < len(s.b)
 }
 
 // Text is the text of the scalar that p names in attrs: a text as it is, true and false, and a number in one spelling for all
@@ -96,9 +96,14 @@ func (p AttrPath) find(attrs []byte) (scanner, bool) {
 // attrs.
 func (p AttrPath) Text(attrs []byte) (string, bool) {
 	s, ok := p.find(attrs)
-	if !ok {
+	if !ok || len(p.names) == 0 {
 		return "", false
 	}
+	return s.attrText()
+}
+
+// attrText reads the text of the scalar at hand.
+func (s *scanner) attrText() (string, bool) {
 	switch c := s.peek(); {
 	case c == '"':
 		text, err := s.text()
@@ -116,6 +121,16 @@ func (p AttrPath) Text(attrs []byte) (string, bool) {
 		return "", false
 	}
 	return d.text(text), true
+}
+
+// enterAll goes to the value of a member of a member, and so on.
+func (s *scanner) enterAll(names []string) bool {
+	for _, name := range names {
+		if !s.enter(name) {
+			return false
+		}
+	}
+	return true
 }
 
 // enter goes to the value of the last member of this name, given that an object begins at hand.

@@ -39,13 +39,15 @@ func (p AttrPath) String() string { return AttrPrefix + strings.Join(p.names, ".
 // Value reads the value that p names in attrs, the JSON of Request.Attrs. Where a name repeats, the last one counts. It
 // allocates for a text with escapes, and for nothing else.
 func (p AttrPath) Value(attrs []byte) AttrValue {
-	s := scanner{b: attrs}
-	s.space()
-	for _, name := range p.names {
-		if !s.enter(name) {
-			return AttrValue{}
-		}
+	s, ok := p.find(attrs)
+	if !ok {
+		return AttrValue{}
 	}
+	return s.attrValue()
+}
+
+// attrValue reads the value at hand.
+func (s *scanner) attrValue() AttrValue {
 	switch c := s.peek(); c {
 	case 0:
 		return AttrValue{}
@@ -66,11 +68,18 @@ func (p AttrPath) Value(attrs []byte) AttrValue {
 		if s.skip() != nil {
 			return AttrValue{}
 		}
-		return AttrValue{Kind: AttrComposite, JSON: attrs[start:s.i]}
+		return AttrValue{Kind: AttrComposite, JSON: s.b[start:s.i]}
 	}
 	text, err := s.number()
 	if err != nil {
 		return AttrValue{}
+	}
+	if n := digitRun(text); n == len(text) && n <= shortDigits { // most are such
+		whole := int64(0)
+		for i := 0; i < n; i++ {
+			whole = whole*10 + int64(text[i]-'0')
+		}
+		return AttrValue{Kind: AttrWhole, Whole: whole}
 	}
 	return numberValue(text)
 }

@@ -34,27 +34,29 @@ type explainer struct {
 
 // explained is what a rule makes of one event.
 type explained struct {
-	Line    int              `json:"line"`
-	Time    traffic.Time     `json:"time,omitzero"`
-	Method  string           `json:"method,omitempty"`
-	Path    string           `json:"path,omitempty"`
-	Clauses []route.Clause   `json:"clauses"`
-	Watched bool             `json:"watched"` // all clauses held
-	Key     []keyPart        `json:"key"`
-	Allowed *letPass         `json:"allowed,omitempty"` // by an allow list: it is not counted
-	Subject traffic.Subject  `json:"subject,omitempty"`
-	Block   traffic.Subject  `json:"block_subject,omitempty"` // whom a block would hold
-	Counts  bool             `json:"counted"`
-	Why     string           `json:"why,omitempty"` // it is not counted
-	Units   int64            `json:"units"`         // how much it adds; of a rule that counts distinct values 1
-	Value   string           `json:"value,omitempty"`
-	Count   *int             `json:"count,omitempty"` // within the window, with this event; none for buckets, and behind mostCounted
-	Tier    string           `json:"tier,omitempty"`  // the condition of the tier whose limit counts
-	Limit   int              `json:"limit"`
-	Over    bool             `json:"over"`
-	Verdict string           `json:"verdict"`
-	record  *detectors.Keyed // nil: it feeds no window
-	tier    int
+	Line    int             `json:"line"`
+	Time    traffic.Time    `json:"time,omitzero"`
+	Method  string          `json:"method,omitempty"`
+	Path    string          `json:"path,omitempty"`
+	Clauses []route.Clause  `json:"clauses"`
+	Watched bool            `json:"watched"` // all clauses held
+	Key     []keyPart       `json:"key"`
+	Allowed *letPass        `json:"allowed,omitempty"` // by an allow list: it is not counted
+	Subject traffic.Subject `json:"subject,omitempty"`
+	Block   traffic.Subject `json:"block_subject,omitempty"` // whom a block would hold
+	Counts  bool            `json:"counted"`
+	Why     string          `json:"why,omitempty"` // it is not counted
+	Units   int64           `json:"units"`         // how much it adds; of a rule that counts distinct values 1
+	Value   string          `json:"value,omitempty"`
+	Count   *int            `json:"count,omitempty"` // within the window, with this event; none for buckets, and behind mostCounted
+	Tier    string          `json:"tier,omitempty"`  // the condition of the tier whose limit counts
+	// Unjudged is why the condition of a tier could not be judged, so that the greatest limit counts which the event may have.
+	Unjudged string           `json:"tier_unjudged,omitempty"`
+	Limit    int              `json:"limit"`
+	Over     bool             `json:"over"`
+	Verdict  string           `json:"verdict"`
+	record   *detectors.Keyed // nil: it feeds no window
+	tier     int
 }
 
 // keyPart is one field of the rule's key, and what the event has for it.
@@ -215,7 +217,7 @@ func (x *explained) read(v *rules.Version, got *route.Explanation, extra traffic
 	q := got.Request
 	x.Time, x.Method, x.Path = q.Time, q.Method, q.Path
 	x.Clauses = append(x.Clauses, route.Clauses(&v.Match, q)...)
-	if v.Match.When != "" || len(got.Turned) > 0 {
+	if v.Match.When != "" {
 		x.Clauses = append(x.Clauses, whenClause(v, got))
 	}
 	x.Watched = len(got.Rules) > 0
@@ -229,6 +231,9 @@ func (x *explained) read(v *rules.Version, got *route.Explanation, extra traffic
 	if n := got.Rules[0].Tier; n > 0 {
 		x.Tier, x.Limit = v.Tiers[n-1].When, v.Tiers[n-1].Limit
 		x.tier = n
+	}
+	if fault := got.Rules[0].TierFault; fault != condition.Fine {
+		x.Unjudged = fault.String()
 	}
 	if list, e := got.Rules[0].Allowed, got.Rules[0].Entry; list != "" && e != nil {
 		x.Allowed = &letPass{list, e.Source(), e.Reason, e.Until}
@@ -292,7 +297,7 @@ func whenClause(v *rules.Version, got *route.Explanation) route.Clause {
 	case got.Turned[0].Fault == condition.Fine:
 		c.Got = "it does not hold"
 	default:
-		c.Got = "it, or that of a tier, cannot be judged: " + got.Turned[0].Fault.String()
+		c.Got = "it cannot be judged: " + got.Turned[0].Fault.String()
 	}
 	return c
 }

@@ -221,6 +221,30 @@ func TestExplainTellsConditionsAndTiers(t *testing.T) {
 	}
 }
 
+// A tier that cannot be judged is told, with the limit that counts instead.
+func TestExplainTellsTiersThatCannotBeJudged(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"rule.yaml": "id: r\nowner: a\nmatch: {}\nkey: [ip]\nlimit: 9\nwindow: 1m\ntiers: [{when: event.attrs.seats > 5, limit: 20}, {when: event.attrs.staff, limit: 1}]\n"})
+	events := event(0, `"attrs":{"seats":"6"}`) + event(0, `"attrs":{"staff":"yes"}`)
+	var all []explained
+	args := []string{"explain", "r", "-f", filepath.Join(dir, "rule.yaml"), "--event", "-"}
+	got := call(t, "json", events, args...)
+	if err := json.Unmarshal([]byte(got.stdout), &all); err != nil || got.err != nil || len(all) != 2 {
+		t.Fatalf("%v, %v", err, got.err)
+	}
+	for i, want := range []explained{{Tier: "event.attrs.seats > 5", Unjudged: "type", Limit: 20}, {Unjudged: "type", Limit: 9}} {
+		if x := all[i]; !x.Counts || x.Tier != want.Tier || x.Unjudged != want.Unjudged || x.Limit != want.Limit {
+			t.Errorf("line %d: %+v", i+1, x)
+		}
+	}
+	shown := call(t, "", events, args...).stdout
+	for _, want := range []string{"event.attrs.seats > 5  a tier cannot be judged (type)", "the rule's own limit  a tier cannot be judged (type)"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%s\nhas not %q", shown, want)
+		}
+	}
+}
+
 // What a key and a count have of an event is shown for every kind of field, and counted as the windows do.
 func TestExplainTellsFieldsOfEveryKind(t *testing.T) {
 	dir := t.TempDir()

@@ -1,6 +1,7 @@
 package ruletry
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -121,7 +122,11 @@ func rows(v *rules.Version, x *explained) [][]string {
 		adds = x.Value
 	}
 	out = append(out, []string{"count", v.Count.String(), adds, "yes"})
-	if x.Tier != "" {
+	switch {
+	case x.Unjudged != "":
+		greatest := cmp.Or(x.Tier, "the rule's own limit")
+		out = append(out, []string{"tier", greatest, "a tier cannot be judged (" + x.Unjudged + "): the greatest limit that the event may have", "yes"})
+	case x.Tier != "":
 		out = append(out, []string{"tier", x.Tier, "it holds", "yes"})
 	}
 	if x.Count != nil {
