@@ -20,7 +20,7 @@ func (d *Document) warn(env Environment, report func(Problem)) {
 		}
 		warnReach(d, report)
 	}
-	warnConditions(d, env, report)
+	warnUnfilled(d, env, report)
 	carried := func(place string, k traffic.KeyField) {
 		for one := range k.Alternatives() {
 			if one.OfIdentity() && !env.Identity.Carries(one.Field) {

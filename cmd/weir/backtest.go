@@ -121,7 +121,7 @@ func (f *backtestFlags) run(ctx context.Context, a *app, c *config.Config, paths
 		return err
 	}
 	if !f.fromLive {
-		if options.Rules, options.Allow, err = replayRules(a, f.rules, c, nil); err != nil {
+		if options.Rules, options.Allow, err = replayRules(a, f.rules, c, rules.Format{Name: options.Format, Map: options.Fields}, nil); err != nil {
 			return err
 		}
 	}
@@ -161,7 +161,7 @@ func (f *backtestFlags) live(ctx context.Context, a *app, c *config.Config, o ba
 	if err != nil {
 		return err
 	}
-	if o.Rules, o.Allow, err = replayRules(a, f.rules, c, stored); err != nil {
+	if o.Rules, o.Allow, err = replayRules(a, f.rules, c, routing.Format, stored); err != nil {
 		return err
 	}
 	from, err := stream.Beside(ctx, in, routing, &o)

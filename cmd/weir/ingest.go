@@ -186,7 +186,7 @@ func ingestReplay(ctx context.Context, a *app, c *config.Config, f *ingestFlags,
 	o := stream.ReplayOptions{Name: f.replay, Partitions: f.partitions, Replace: f.onExists == "replace", KeepTopics: f.keepTopics}
 	var err error
 	if len(f.rules) > 0 {
-		if o.Rules, o.Allow, err = replayRules(a, f.rules, c, nil); err != nil {
+		if o.Rules, o.Allow, err = replayRules(a, f.rules, c, rules.Format{Name: f.format, Map: f.fields}, nil); err != nil {
 			return err
 		}
 	}
@@ -197,14 +197,14 @@ func ingestReplay(ctx context.Context, a *app, c *config.Config, f *ingestFlags,
 	return showReplay(&a.Output, summary)
 }
 
-// replayRules reads the rules of --rules, each its own first version, and the allow lists beside them. stored are lists that rules may
-// name, too; one of the files with the same id takes the place of such a list.
-func replayRules(a *app, from []string, c *config.Config, stored []rulestore.AllowList) ([]rules.Version, []rules.AllowList, error) {
+// replayRules reads the rules of --rules, each its own first version, and the allow lists beside them. events is the format of what they are
+// run over. stored are lists that rules may name, too; one of the files with the same id takes the place of such a list.
+func replayRules(a *app, from []string, c *config.Config, events rules.Format, stored []rulestore.AllowList) ([]rules.Version, []rules.AllowList, error) {
 	names := make([]string, len(stored))
 	for i := range stored {
 		names[i] = stored[i].List.ID
 	}
-	set, err := ruleFiles(a, from, c, names)
+	set, err := ruleFiles(a, from, c, events, names)
 	if err != nil {
 		return nil, nil, err
 	}

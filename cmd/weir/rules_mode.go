@@ -216,7 +216,7 @@ func (in *installation) Read(ctx context.Context, paths []string) (*rules.Set, e
 	if err != nil {
 		return nil, err
 	}
-	return ruleFiles(in.a, paths, in.s.config, stored)
+	return ruleFiles(in.a, paths, in.s.config, in.s.config.EventFormat(), stored)
 }
 
 func (in *installation) Carry(ctx context.Context, docs []rulestore.Document, act versions.Act, opts rulestore.ApplyOptions, yes bool) error {
