@@ -88,7 +88,7 @@ A line that is no event is counted by its reason, with the first places. The exi
 
 func (f *backtestFlags) register(a *app, c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringArrayVarP(&f.rules, "rules", "f", nil, "file or directory of rules, - for standard input; may be repeated")
+	flags.StringArrayVarP(&f.rules, "rules", "f", nil, "file or directory of rules and their allow lists, - for standard input; may be repeated")
 	flags.StringVar(&f.format, "format", "", strings.Join(config.LineFormats(), ", ")+" (default: events.format, where it is set)")
 	flags.StringVar(&f.fieldMap, "map", "", "event field=member, joined by commas; not for weir and combined")
 	flags.StringVar(&f.reorder, "reorder", "0s", "sort by time what is out of order by at most so much, like 15m")
