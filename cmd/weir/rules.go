@@ -225,7 +225,7 @@ the changes are shown and agreed to first.`,
 				if opts.AllowLists = set.AllowLists; opts.Prune && len(set.Rules) == 0 {
 					return errors.New("--prune with allow lists alone would remove all rules: give the rules, too")
 				}
-				return a.carry(ctx, s, rulestore.WithSources(set.Rules), versions.Act{By: act.by, Reason: act.reason}, opts, yes)
+				return a.carry(ctx, s, rulestore.WithSources(set), versions.Act{By: act.by, Reason: act.reason}, opts, yes)
 			})
 		}),
 	}

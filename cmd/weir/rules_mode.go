@@ -219,6 +219,10 @@ func (in *installation) Read(ctx context.Context, paths []string) (*rules.Set, e
 	return ruleFiles(in.a, paths, in.s.config, in.s.config.EventFormat(), stored)
 }
 
+func (in *installation) Environment() (rules.Environment, error) {
+	return ruleEnvironment(in.s.config, nil)
+}
+
 func (in *installation) Carry(ctx context.Context, docs []rulestore.Document, act versions.Act, opts rulestore.ApplyOptions, yes bool) error {
 	return in.a.carry(ctx, in.s, docs, act, opts, yes)
 }

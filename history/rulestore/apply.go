@@ -20,17 +20,24 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Document is a rule to apply: the document, and the YAML that it was read from, kept for people; it may be empty.
+// Document is a rule to apply: the document, and the YAML that it was read from, kept for people; it may be empty, and then what was kept
+// stays. The text is no part of the version: one that says the same in other words takes its place.
 type Document struct {
 	rules.Document
 	Source string
 }
 
-// WithSources gives each document the YAML that it amounts to.
-func WithSources(docs []rules.Document) []Document {
-	out := make([]Document, len(docs))
-	for i, d := range docs {
-		out[i] = Document{Document: d, Source: d.YAML()}
+// maxSourceBytes bounds the text that is kept of a document. Of a longer one the YAML is kept that it amounts to.
+const maxSourceBytes = 64 << 10
+
+// WithSources gives each rule of a set its text, or the YAML that it amounts to.
+func WithSources(set *rules.Set) []Document {
+	out := make([]Document, len(set.Rules))
+	for i, d := range set.Rules {
+		out[i] = Document{Document: d, Source: set.Texts[d.ID]}
+		if out[i].Source == "" || len(out[i].Source) > maxSourceBytes {
+			out[i].Source = d.YAML()
+		}
 	}
 	return out
 }
@@ -235,7 +242,7 @@ func planRule(r *Rule, d Document, now time.Time) step {
 			Rule: d.ID, Kind: ChangeNew, Version: next.Number, Mode: rules.ModeShadow, Warming: true, Diff: rules.Diff(nil, &d.Document)}}
 	}
 	if r.Pending != nil && r.Pending.Version.Equal(&d.Document) {
-		return planPending(r)
+		return planPending(r, d.Source)
 	}
 	prev := r.Newest.Version
 	next, edited := r.used.Next(&prev, d.Document)
@@ -264,9 +271,9 @@ func planRule(r *Rule, d Document, now time.Time) step {
 
 // planPending plans for a rule whose pending version is what its document says. Where the rule does not block any more, that version
 // may act as any other.
-func planPending(r *Rule) step {
+func planPending(r *Rule, source string) step {
 	v := r.Pending.Version
-	st := step{next: v, RuleChange: RuleChange{Rule: v.ID, Kind: ChangeUnchanged, Version: v.Number, Mode: r.Mode}}
+	st := step{next: v, source: source, RuleChange: RuleChange{Rule: v.ID, Kind: ChangeUnchanged, Version: v.Number, Mode: r.Mode}}
 	if r.Mode == rules.ModeBlock {
 		st.beside = &r.Newest.Version
 	} else {
@@ -310,6 +317,9 @@ func (s *Store) applySteps(ctx context.Context, tx pgx.Tx, steps []step, author,
 	changed := false
 	for i := range steps {
 		st := &steps[i]
+		if err := st.keepSource(ctx, tx); err != nil {
+			return 0, fmt.Errorf("rule %s: %w", st.Rule, err)
+		}
 		if st.Kind == ChangeUnchanged || st.Kind == ChangeKept {
 			continue
 		}
@@ -377,12 +387,25 @@ func (st *step) insertVersion(ctx context.Context, tx pgx.Tx, author, reason str
 		return err
 	}
 	hash := sha256.Sum256(document)
-	table := "rule_versions"
-	if st.next.Pending {
-		table = "pending_versions"
-	}
-	_, err = tx.Exec(ctx, "INSERT INTO "+table+` (rule, version, lineage, document, source, hash, author, reason, created_at)
+	_, err = tx.Exec(ctx, "INSERT INTO "+st.table()+` (rule, version, lineage, document, source, hash, author, reason, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())`, st.Rule, st.next.Number, st.next.Lineage, string(document),
 		traffic.Printable(st.source), hash[:], author, reason)
+	return err
+}
+
+func (st *step) table() string {
+	if st.next.Pending {
+		return "pending_versions"
+	}
+	return "rule_versions"
+}
+
+// keepSource keeps the text of a document that is stored already: its comments and tests may be others.
+func (st *step) keepSource(ctx context.Context, tx pgx.Tx) error {
+	if st.edited || st.source == "" {
+		return nil
+	}
+	_, err := tx.Exec(ctx, "UPDATE "+st.table()+" SET source = $3 WHERE rule = $1 AND version = $2 AND source <> $3",
+		st.Rule, st.next.Number, traffic.Printable(st.source))
 	return err
 }
