@@ -225,7 +225,7 @@ func (d *Document) Unfilled(f *Format, conditions Conditions) []Unfilled {
 		}
 	}
 	d.Match.asks("match.", "no event matches", ask)
-	d.asksKey(ask)
+	askKey(d, ask)
 	const uncounted = "every event lacks it, so the rule counts none"
 	if d.Count.Distinct != nil {
 		for one := range d.Count.Distinct.Alternatives() {
@@ -273,8 +273,8 @@ func (m *Match) asks(prefix, effect string, ask func(place, field, effect string
 	}
 }
 
-// asksKey tells ask which fields the windows and blocks of d are told apart by.
-func (d *Document) asksKey(ask func(place, field, effect string)) {
+// askKey tells ask which fields the windows and blocks of d are told apart by.
+func askKey(d *Document, ask func(place, field, effect string)) {
 	for i, k := range d.Key {
 		effect := "every event lacks it, so the rule counts none"
 		switch {

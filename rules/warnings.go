@@ -165,20 +165,20 @@ func (d *Document) hazards(report func(Problem)) {
 	if d.Block == nil {
 		return
 	}
-	d.hazardOfReach(report)
+	hazardOfReach(d, report)
 	if passedByAPageView(d) {
 		report(Problem{Field: "limit", Got: strconv.Itoa(d.Limit) + " in " + duration.Format(d.Window) + " for requests of every kind, which one page view of a browser may pass",
 			Allowed: "a limit that ordinary clients stay below", Hint: "try it on a log: weir backtest LOG -f FILE --sweep limit=10,50,200,1000"})
 	}
-	d.hazardOfCooldown(report)
-	if place := d.signsInBy(); d.locksOut() && d.countsFailures() == "" && place != "" {
+	hazardOfCooldown(d, report)
+	if place := signsInBy(d); d.locksOut() && d.countsFailures() == "" && place != "" {
 		report(Problem{Field: "block.key", Got: describeKey(d.Block.Key) + " for a " + place + " where clients sign in: whoever tries a stranger's name often enough has the stranger held",
 			Allowed: "a key with the client's own address or device", Hint: "add ip: [" + traffic.FieldUser.String() + ", ip]"})
 	}
 }
 
 // hazardOfReach is a block that leaves a client nothing.
-func (d *Document) hazardOfReach(report func(Problem)) {
+func hazardOfReach(d *Document, report func(Problem)) {
 	reach, place, which := d.Reach(), "match", "a match without path and host, and a block"
 	if d.Block.Match != nil {
 		place, which = "block.match", "a block.match without path and host"
@@ -190,7 +190,7 @@ func (d *Document) hazardOfReach(report func(Problem)) {
 }
 
 // hazardOfCooldown is a cooldown that does not go with the window, or the block.
-func (d *Document) hazardOfCooldown(report func(Problem)) {
+func hazardOfCooldown(d *Document, report func(Problem)) {
 	every := d.UpdateEvery()
 	field, got := "cooldown", duration.Format(every)+", longer than the window of "+duration.Format(d.Window)
 	if d.Cooldown == 0 {
@@ -226,7 +226,7 @@ func (d *Document) locksOut() bool {
 // countsFailures is what says that d counts only requests that were refused, some of them for want of the right credentials; empty
 // where nothing does.
 func (d *Document) countsFailures() string {
-	signsIn := d.signsInBy() != ""
+	signsIn := signsInBy(d) != ""
 	if wrongCredentials(d.Match.Statuses, signsIn) {
 		return "status " + strings.Join(d.Match.Statuses, ", ")
 	}
@@ -329,7 +329,7 @@ func everyPath(m *Match) bool {
 
 // signsInBy is what of the requests that d counts looks like clients signing in: a path, a host or a route; empty where nothing does. Of
 // a rule that counts every path, what it holds is asked.
-func (d *Document) signsInBy() string {
+func signsInBy(d *Document) string {
 	m := d.Match
 	if reach := d.Reach(); everyPath(&m) && len(m.Hosts)+len(m.Routes) == 0 {
 		m = reach

@@ -20,28 +20,6 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Document is a rule to apply: the document, and the YAML that it was read from, kept for people; it may be empty, and then what was kept
-// stays. The text is no part of the version: one that says the same in other words takes its place.
-type Document struct {
-	rules.Document
-	Source string
-}
-
-// maxSourceBytes bounds the text that is kept of a document. Of a longer one the YAML is kept that it amounts to.
-const maxSourceBytes = 64 << 10
-
-// WithSources gives each rule of a set its text, or the YAML that it amounts to.
-func WithSources(set *rules.Set) []Document {
-	out := make([]Document, len(set.Rules))
-	for i, d := range set.Rules {
-		out[i] = Document{Document: d, Source: set.Texts[d.ID]}
-		if out[i].Source == "" || len(out[i].Source) > maxSourceBytes {
-			out[i].Source = d.YAML()
-		}
-	}
-	return out
-}
-
 // ApplyOptions say what Apply may do.
 type ApplyOptions struct {
 	Prune  bool // remove stored rules that are not among the documents
@@ -398,14 +376,4 @@ func (st *step) table() string {
 		return "pending_versions"
 	}
 	return "rule_versions"
-}
-
-// keepSource keeps the text of a document that is stored already: its comments and tests may be others.
-func (st *step) keepSource(ctx context.Context, tx pgx.Tx) error {
-	if st.edited || st.source == "" {
-		return nil
-	}
-	_, err := tx.Exec(ctx, "UPDATE "+st.table()+" SET source = $3 WHERE rule = $1 AND version = $2 AND source <> $3",
-		st.Rule, st.next.Number, traffic.Printable(st.source))
-	return err
 }

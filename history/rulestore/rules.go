@@ -158,41 +158,6 @@ func (s *Store) Find(ctx context.Context, id string) (Rule, error) {
 	return one[0], err
 }
 
-// Sources fills in the texts of the newest and the pending versions of rules that List gave.
-func (s *Store) Sources(ctx context.Context, all []Rule) error {
-	var names []string
-	for i := range all {
-		names = append(names, all[i].Newest.Version.ID)
-	}
-	type key struct {
-		rule    string
-		number  int
-		pending bool
-	}
-	texts := map[key]string{}
-	rows, err := s.db.Query(ctx, "SELECT v.rule, v.version, v.pending, v.source FROM "+allVersions+` WHERE v.rule = ANY ($1) AND (v.pending AND v.outcome = '' OR
-		NOT v.pending AND v.version = (SELECT max(w.version) FROM rule_versions w WHERE w.rule = v.rule))`, names)
-	if err == nil {
-		var k key
-		var text string
-		_, err = pgx.ForEachRow(rows, []any{&k.rule, &k.number, &k.pending, &text}, func() error {
-			texts[k] = text
-			return nil
-		})
-	}
-	if err != nil {
-		return s.db.Fail("texts of rules", err)
-	}
-	for i := range all {
-		r := &all[i]
-		r.Newest.Source = texts[key{r.Newest.Version.ID, r.Newest.Version.Number, false}]
-		if r.Pending != nil {
-			r.Pending.Source = texts[key{r.Newest.Version.ID, r.Pending.Version.Number, true}]
-		}
-	}
-	return nil
-}
-
 func findRule(ctx context.Context, q postgres.Querier, id string) (Rule, error) {
 	found, err := loadRules(ctx, q, "m.rule = $1", traffic.Printable(id))
 	if err != nil {
