@@ -1,6 +1,7 @@
 package console
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/weirhq/weir/rules"
@@ -30,12 +31,18 @@ func subjectWords(s traffic.Subject) string {
 	return strings.ReplaceAll(string(s), "&", " ")
 }
 
-// modeCommand changes what a rule does: a promoted rule goes into shadow, one that is off counts again, one in shadow blocks.
-func modeCommand(weir, rule string, mode rules.Mode) string {
+// modeCommand changes what a rule does: a promoted rule goes into shadow, one that is off counts again, one in shadow blocks by the version
+// that is shown.
+func modeCommand(weir, rule string, mode rules.Mode, version int) string {
 	if mode == rules.ModeShadow {
-		return weir + " rules promote " + rule + ` --reason "…"`
+		return promoteCommand(weir, rule, version)
 	}
 	return weir + " rules demote " + rule + ` --reason "…"`
+}
+
+// promoteCommand lets a version of a rule block, and is refused where another one has come since it was shown.
+func promoteCommand(weir, rule string, version int) string {
+	return weir + " rules promote " + rule + " --version " + strconv.Itoa(version) + ` --reason "…"`
 }
 
 // decisionsCommand shows what was decided about a rule's episodes.

@@ -107,6 +107,13 @@ func TestPageIsUsed(t *testing.T) {
 
 	p.click("#shadow-rules .rule-foot button")
 	p.until(`document.querySelector("#shadow-rules .command:not([hidden]) code")?.textContent.startsWith("weir rules promote catalogue-scrape ")`)
+	p.until(`document.querySelector("#block-rules .pending:not([hidden])").innerText.includes("Version 4 is pending since ")`)
+	p.until(`document.querySelector("#block-rules .pending:not([hidden])").innerText.includes("limit 20 → 10")`)
+	p.until(`document.querySelectorAll(".pending:not([hidden])").length === 1`)
+	p.click("#block-rules .pending:not([hidden]) .button")
+	p.until(`document.querySelector("#block-rules .pending .command:not([hidden]) code")?.textContent.startsWith("weir rules promote guest-token-flood --version 4 ")`)
+	s.change(func(st *stores) { st.rules[1].Pending = nil })
+	p.until(`document.querySelectorAll(".pending:not([hidden])").length === 0`)
 	p.click("table.blocks tbody button")
 	p.until(`document.querySelector("table.blocks .command code")?.textContent.startsWith("weir blocks release ")`)
 

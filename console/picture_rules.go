@@ -158,6 +158,19 @@ type ruleView struct {
 	WouldHold int        `json:"would_hold"` // in shadow: whom it would hold now
 	Top       []overView `json:"top"`        // the newest over-limit sources
 	Command   string     `json:"command"`    // changes the mode
+	// Pending is an edit that may block more than the version that acts; null: there is none.
+	Pending *pendingView `json:"pending"`
+}
+
+// pendingView is a version of a rule that is counted beside the one that acts and never enforced, until it is promoted.
+type pendingView struct {
+	Version int      `json:"version"`
+	Since   string   `json:"since"`             // RFC 3339
+	Warming string   `json:"warming,omitempty"` // until when its windows may hold less than they will, RFC 3339; empty: they are full
+	By      string   `json:"by"`
+	Reason  string   `json:"reason,omitempty"`
+	Diff    []string `json:"diff"`    // what it changes, a line a field
+	Command string   `json:"command"` // promotes it, and no other one
 }
 
 // rulesView is the section "rules".
@@ -189,7 +202,8 @@ func (p *picture) rule(r *rulestore.Rule) ruleView {
 		ID: d.ID, Owner: visible(d.Owner), Version: r.Newest.Version.Number, Mode: string(r.Mode),
 		Changed: traffic.At(r.Changed).String(), ChangedBy: visible(r.ChangedBy), Reason: visible(r.Reason),
 		Methods: append([]string{}, d.Match.Methods...), Path: visible(watchedPath(&d.Match)), Key: keyWords(d.Key), Limit: d.Limit,
-		WindowMS: d.Window.Milliseconds(), BlockKey: []string{}, Top: []overView{}, Command: modeCommand(p.command, d.ID, r.Mode),
+		WindowMS: d.Window.Milliseconds(), BlockKey: []string{}, Top: []overView{}, Command: modeCommand(p.command, d.ID, r.Mode, r.Newest.Version.Number),
+		Pending: p.pending(r),
 	}
 	if d.Block != nil {
 		v.BlockKey, v.BlockMS = keyWords(d.Block.Key), d.Block.TTL.Milliseconds()
@@ -198,6 +212,25 @@ func (p *picture) rule(r *rulestore.Rule) ruleView {
 		v.Command = "" // there is nothing to promote
 	}
 	p.count(&v, p.readings.hits[d.ID])
+	return v
+}
+
+// pending is the pending version of a rule, nil where there is none.
+func (p *picture) pending(r *rulestore.Rule) *pendingView {
+	if r.Pending == nil {
+		return nil
+	}
+	next := &r.Pending.Version
+	v := &pendingView{
+		Version: next.Number, Since: traffic.At(r.Pending.Created).String(), By: visible(r.Pending.Author), Reason: visible(r.Pending.Reason), Diff: []string{},
+		Command: promoteCommand(p.command, next.ID, next.Number),
+	}
+	if full := r.WarmPending(p.now.Std()); !full.IsZero() {
+		v.Warming = traffic.At(full).String()
+	}
+	for _, line := range rules.Diff(&r.Newest.Version.Document, &next.Document) {
+		v.Diff = append(v.Diff, visible(line))
+	}
 	return v
 }
 

@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -162,5 +163,31 @@ func TestMeter(t *testing.T) {
 	}
 	if n := len(m.samples); n != seriesLength {
 		t.Errorf("%d samples are kept", n)
+	}
+}
+
+// A pending version is shown with what it changes, and the command that promotes it names it.
+func TestPendingVersionIsShown(t *testing.T) {
+	r := ruleOf(rules.ModeBlock, time.Minute, rules.ExtendOnHit)
+	p := newPicture(&readings{}, traffic.At(time.Now()), "weir")
+	if v := p.rule(&r); v.Pending != nil || v.Command != `weir rules demote flood --reason "…"` {
+		t.Errorf("%+v", v)
+	}
+	r.Pending = pendingEdit(&r)
+	r.Pending.Reason = "\u202eedis"
+	v := p.rule(&r).Pending
+	full := traffic.At(r.Pending.Created.Add(2 * time.Hour)).String()
+	if v == nil || v.Version != 4 || v.Since != traffic.At(r.Pending.Created).String() || v.Warming != full || v.By != "mara" || v.Reason != visible(r.Pending.Reason) ||
+		!slices.Contains(v.Diff, "limit 3 → 1") || v.Command != `weir rules promote flood --version 4 --reason "…"` {
+		t.Errorf("%+v, want it warming until %s", v, full)
+	}
+	// In shadow both can be promoted, each by its number. What is off counts nothing, and warms nothing.
+	r.Mode = rules.ModeShadow
+	if v := p.rule(&r); v.Command != `weir rules promote flood --version 3 --reason "…"` || v.Pending.Command != `weir rules promote flood --version 4 --reason "…"` {
+		t.Errorf("%+v", v)
+	}
+	r.Pending.Created = time.Now().Add(-3 * time.Hour)
+	if v := p.rule(&r).Pending; v.Warming != "" {
+		t.Errorf("%+v", v)
 	}
 }

@@ -47,6 +47,14 @@ func sceneRule(id, owner, method, path string, limit int, window, ttl time.Durat
 	}
 }
 
+// pendingEdit is a stricter version of a rule, an hour old.
+func pendingEdit(r *rulestore.Rule) *rulestore.StoredVersion {
+	v := r.Newest
+	v.Version.Number, v.Version.Lineage, v.Version.Limit, v.Version.Window, v.Version.Pending = v.Version.Number+1, 2, v.Version.Limit/2, 2*time.Hour, true
+	v.Created, v.Author, v.Reason = time.Now().Add(-time.Hour), "mara", "twenty tokens a minute are still a farm"
+	return &v
+}
+
 // newScene is n minutes into its story.
 func newScene(minutes int) *scene {
 	s := &scene{stores: &stores{}, random: rand.New(rand.NewPCG(7, 11))}
@@ -63,6 +71,7 @@ func newScene(minutes int) *scene {
 			s.rules[i].Reason, s.rules[i].ChangedBy = "", "apply"
 		}
 	}
+	s.rules[1].Pending = pendingEdit(&s.rules[1])
 	s.pulse = Pulse{Events: 18_204_117, Keyed: 31_977_402, Hits: 1874, Blocks: 212}
 	now := wallClock()
 	for ago := minutes * 60; ago > 0; ago -= 20 {

@@ -101,9 +101,9 @@ func TestCommands(t *testing.T) {
 		{releaseCommand("weir", "flood", "device=tv-7&user=u1"), `weir blocks release flood device=tv-7 user=u1 --reason "…"`},
 		{releaseCommand("weir", "flood", "device='; rm -rf ~'"), ""}, // not a subject: nothing that a shell would read
 		{releaseCommand("weir", "flood", ""), ""},
-		{modeCommand("bin/weir -c dev.yaml", "flood", rules.ModeShadow), `bin/weir -c dev.yaml rules promote flood --reason "…"`},
-		{modeCommand("weir", "flood", rules.ModeBlock), `weir rules demote flood --reason "…"`},
-		{modeCommand("weir", "flood", rules.ModeOff), `weir rules demote flood --reason "…"`},
+		{modeCommand("bin/weir -c dev.yaml", "flood", rules.ModeShadow, 3), `bin/weir -c dev.yaml rules promote flood --version 3 --reason "…"`},
+		{modeCommand("weir", "flood", rules.ModeBlock, 3), `weir rules demote flood --reason "…"`},
+		{modeCommand("weir", "flood", rules.ModeOff, 3), `weir rules demote flood --reason "…"`},
 		{decisionsCommand("weir", "flood"), `weir history decisions --rule flood --since 1h`},
 	}
 	for _, tt := range tests {

@@ -215,6 +215,8 @@ func unknownLists(all []located, lists []AllowList, env Environment) (problems P
 				p.Hint = fmt.Sprintf("did you mean %q?", meant)
 			case len(names) > 0:
 				p.Hint = "there are " + strings.Join(names[:min(len(names), 10)], ", ")
+			case env.AllowLists != nil:
+				p.Hint = "give the file of the list beside that of the rule, or the directory of both"
 			}
 			if env.AllowLists != nil {
 				problems = append(problems, p)

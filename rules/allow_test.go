@@ -93,6 +93,14 @@ func TestUnknownAllowLists(t *testing.T) {
 		err.Error() != `a.yaml:9: allow[1]: got "ofice", which no allow list has as its id, allowed the id of an allow list, a document of kind: allow; did you mean "office"?` {
 		t.Errorf("known: %v, %v", warnings, err)
 	}
+	// Where none is known, the file of the list is what is missing.
+	env := testEnvironment()
+	env.AllowLists = []string{}
+	rule, _, _ := strings.Cut(src, "---\n")
+	if _, err := ParseSet([]File{{Name: "a.yaml", Src: []byte(rule)}}, env); err == nil ||
+		strings.Count(err.Error(), "; give the file of the list beside that of the rule, or the directory of both") != 2 {
+		t.Errorf("none known: %v", err)
+	}
 	if warnings, err := read([]string{"ofice"}); len(warnings) != 0 || err != nil {
 		t.Errorf("stored: %v, %v", warnings, err)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/weirhq/weir/internal/yamlnode"
 	"github.com/weirhq/weir/traffic"
-	"github.com/weirhq/weir/traffic/format"
 )
 
 // Conditions judges what `when` says, which is CEL. Package rules/condition does; a program that only holds blocks, as a gate,
@@ -201,35 +200,6 @@ func greatestLimit(d *Document) int {
 		greatest = max(greatest, t.Limit)
 	}
 	return greatest
-}
-
-// warnConditions reports conditions on fields that no event has as the configuration says: they are empty, and a condition
-// on them says nothing or always the same.
-func warnConditions(d *Document, env Environment, report func(Problem)) {
-	if env.Conditions == nil || env.Format.Name == "" {
-		return
-	}
-	warn := func(field, expr string) {
-		for _, name := range env.Conditions.Reads(expr) {
-			member, _, _ := strings.Cut(name, ".")
-			if format.Carries(env.Format.Name, env.Format.Map, member) || identityFromHeaders(member) && format.Carries(env.Format.Name, env.Format.Map, "headers") {
-				continue
-			}
-			report(Problem{Field: field, Got: "event." + name + ", which events of the format " + env.Format.Name + " never have",
-				Allowed: "fields that the configured format fills", Hint: "it is empty, or missing, in every event"})
-		}
-	}
-	if d.Match.When != "" {
-		warn("match.when", d.Match.When)
-	}
-	for i, t := range d.Tiers {
-		warn(element("tiers", i)+".when", t.When)
-	}
-}
-
-// identityFromHeaders says of which members the identity map may find the value in a header.
-func identityFromHeaders(member string) bool {
-	return slices.Contains([]string{"device", "user", "api_key", "session"}, member)
 }
 
 // warnChoice reports tiers whose condition reads what a client may choose, where the choice gives him another limit: a higher one

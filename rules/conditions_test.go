@@ -101,6 +101,58 @@ func TestConditionsNeedARecordFormat(t *testing.T) {
 	}
 }
 
+// A rule that asks what the format never fills counts nothing, wherever it asks.
+func TestWhatTheFormatNeverFills(t *testing.T) {
+	for _, test := range []struct {
+		format string
+		fields map[string]string
+		rule   string
+		want   []string // place: field; effect
+	}{
+		{"combined", nil, "match: {host: a.example.com, route: films, status: 401}\nkey: [ip]",
+			[]string{"match.host: host; no event matches", "match.route: route; no event matches"}},
+		{"combined", nil, "match: {path: /a}\nkey: [ip, attrs.tenant, plan, method, user_agent]", []string{
+			"key[1]: attrs.tenant; every event lacks it, so the rule counts none", "key[2]: plan; every event lacks it, so the rule counts none"}},
+		{"combined", nil, "match: {path: /a}\nkey: [\"route|ip\"]", []string{
+			"key[0]: route; every event lacks it, and another alternative stands in for it, if any"}},
+		{"combined", nil, "match: {path: /a}\nkey: [device]\non_missing: group", []string{"key[0]: device; every event lacks it, so all share one window, which blocks nobody"}},
+		{"combined", nil, "match: {path: \"/a/{id}\"}\nkey: [user, \"{id}\"]\ncount: {distinct: [path, host]}", []string{"count.distinct: host; every event lacks it, so the rule counts none"}},
+		{"combined", nil, "match: {path: /a}\nkey: [ip]\ncount: {distinct: device}", []string{"count.distinct: device; every event lacks it, so the rule counts none"}},
+		{"combined", nil, "match: {path: /a}\nkey: [ip]\ncount: {sum: attrs.cost}", []string{"count.sum: attrs.cost; every event lacks it, so the rule counts none"}},
+		{"combined", nil, "match: {path: /a}\nkey: [ip]\ncount: {sum: latency_ms}", []string{"count.sum: latency_ms; every event lacks it, so the rule counts none"}},
+		{"combined", nil, "match: {path: /a}\nkey: [ip]\ncount: {sum: bytes}", nil},
+		{"combined", nil, "match: {path: /a}\nkey: [ip]\ntiers: [{when: event.status == 1, limit: 2}, {when: event.plan == 'a', limit: 3}]",
+			[]string{"tiers[1].when: event.plan; it is empty, or missing, in every event"}},
+		{"combined", nil, "match: {path: /a}\nkey: [ip]\nblock: {ttl: 1m, key: [ip, device], match: {host: a.example.com}}", []string{
+			"block.key[1]: device; every event lacks it, so the rule blocks nobody",
+			"block.match.host: host; gates know it, but a backtest finds nobody whom the block would hold"}},
+		{"envoy", nil, "match: {path: /a}\nkey: [plan]", []string{"key[0]: plan; every event lacks it, so the rule counts none; events.map can name the member that has it"}},
+		{"envoy", map[string]string{"plan": "tier"}, "match: {path: /a}\nkey: [plan]", nil},
+		{"caddy", nil, "match: {path: /a}\nkey: [device]", nil}, // it may be in a header
+		{"weir", nil, "match: {host: a.example.com, route: r}\nkey: [attrs.tenant]\ncount: {sum: latency_ms}", nil},
+		{"", nil, "match: {host: a.example.com}\nkey: [attrs.tenant]", nil},
+	} {
+		env := testEnvironment()
+		for _, src := range []*traffic.FieldSource{&env.Identity.Device, &env.Identity.User} {
+			src.Header = "X-Some"
+		}
+		env.Format = Format{Name: test.format, Map: test.fields}
+		var got []string
+		env.Warn = func(p Problem) {
+			if field, ok := strings.CutSuffix(p.Got, ", which events of the format "+test.format+" never have"); ok {
+				got = append(got, p.Field+": "+field+"; "+p.Hint)
+			}
+		}
+		src := "id: a\nowner: o\n" + test.rule + "\nlimit: 1\nwindow: 1m\n"
+		if _, err := parse("rule.yaml", []byte(src), env); err != nil {
+			t.Fatalf("%s\n%v", src, err)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s\nformat %s: got %q, want %q", src, test.format, got, test.want)
+		}
+	}
+}
+
 func TestConditionsOnWhatNoEventHas(t *testing.T) {
 	for _, test := range []struct {
 		format, when string

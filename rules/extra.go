@@ -213,3 +213,122 @@ func countParams(pattern, name string) int {
 	}
 	return n
 }
+
+// Fills reports whether events of f can have a field, by its name in keys, counts and conditions: host, attrs.tenant, {id}, api_key,
+// headers.x-app. A format without a name is not known, and fills all.
+func (f *Format) Fills(field string) bool {
+	member, _, _ := strings.Cut(field, ".")
+	if strings.HasPrefix(field, "{") {
+		member = traffic.FieldPath.String()
+	}
+	if f.Name == "" || format.Carries(f.Name, f.Map, member) {
+		return true
+	}
+	for one := traffic.FieldDevice; one < traffic.NumFields; one++ {
+		if one.String() == member { // the identity map may find it in a header
+			return format.Carries(f.Name, f.Map, "headers")
+		}
+	}
+	return false
+}
+
+// Unfilled is a field that a document asks of events and that no event of a format has.
+type Unfilled struct {
+	Place  string // in the document: match.host, key[1], count.sum, tiers[0].when
+	Field  string // as in Format.Fills
+	Effect string // what the document does without it
+}
+
+// Unfilled lists what d asks of events and no event of f has: such a rule counts nothing, and says nothing. conditions may be nil; then
+// those of d are not looked at. What a gate is asked is listed only where block.match says so: gates do not go by the format.
+func (d *Document) Unfilled(f *Format, conditions Conditions) []Unfilled {
+	var found []Unfilled
+	ask := func(place, field, effect string) {
+		if !f.Fills(field) {
+			found = append(found, Unfilled{place, field, effect})
+		}
+	}
+	d.Match.asks("match.", "no event matches", ask)
+	askKey(d, ask)
+	const uncounted = "every event lacks it, so the rule counts none"
+	if d.Count.Distinct != nil {
+		for one := range d.Count.Distinct.Alternatives() {
+			ask("count.distinct", one.String(), uncounted)
+		}
+	}
+	for _, k := range d.Count.Tuple {
+		ask("count.distinct", k.String(), uncounted)
+	}
+	if d.Count.Sum != "" {
+		ask("count.sum", d.Count.Sum, uncounted)
+	}
+	condition := func(place, expr string) {
+		if conditions == nil || expr == "" {
+			return
+		}
+		for _, name := range conditions.Reads(expr) {
+			if !f.Fills(name) {
+				found = append(found, Unfilled{place, "event." + name, "it is empty, or missing, in every event"})
+			}
+		}
+	}
+	condition("match.when", d.Match.When)
+	for i, t := range d.Tiers {
+		condition(element("tiers", i)+".when", t.When)
+	}
+	if d.Block != nil && d.Block.Match != nil {
+		d.Block.Match.asks("block.match.", "gates know it, but a backtest finds nobody whom the block would hold", ask)
+	}
+	return found
+}
+
+// asks tells ask which fields m needs, conditions aside. Every event has method and path.
+func (m *Match) asks(prefix, effect string, ask func(place, field, effect string)) {
+	for _, part := range []struct {
+		field traffic.Field
+		of    []string
+	}{{traffic.FieldHost, m.Hosts}, {traffic.FieldRoute, m.Routes}} {
+		if len(part.of) > 0 {
+			ask(prefix+part.field.String(), part.field.String(), effect)
+		}
+	}
+	if len(m.Statuses) > 0 {
+		ask(prefix+"status", "status", effect)
+	}
+}
+
+// askKey tells ask which fields the windows and blocks of d are told apart by.
+func askKey(d *Document, ask func(place, field, effect string)) {
+	for i, k := range d.Key {
+		effect := "every event lacks it, so the rule counts none"
+		switch {
+		case k.Field == traffic.FieldFallback:
+			effect = "every event lacks it, and another alternative stands in for it, if any"
+		case d.Missing == MissingGroup:
+			effect = "every event lacks it, so all share one window, which blocks nobody"
+		}
+		for one := range k.Alternatives() {
+			ask(element("key", i), one.String(), effect)
+		}
+	}
+	if d.Block == nil {
+		return
+	}
+	for i, k := range d.Block.Key {
+		if !slices.ContainsFunc(d.Key, func(of traffic.KeyField) bool { return of.Field == k.Field }) {
+			ask(element("block.key", i), k.String(), "every event lacks it, so the rule blocks nobody")
+		}
+	}
+}
+
+// warnUnfilled reports what the configured format never fills.
+func warnUnfilled(d *Document, env Environment, report func(Problem)) {
+	hint := ""
+	if format.TakesFieldMap(env.Format.Name) {
+		hint = "; events.map can name the member that has it"
+	}
+	for _, u := range d.Unfilled(&env.Format, env.Conditions) {
+		report(Problem{Field: u.Place, Got: u.Field + ", which events of the format " + env.Format.Name + " never have",
+			Allowed: "fields that the configured format fills", Hint: u.Effect + hint})
+	}
+}

@@ -81,6 +81,9 @@ func (l *located) lineOf(field string) int { return cmp.Or(l.lines[field], l.lin
 type Set struct {
 	Rules      []Document
 	AllowLists []AllowList
+	// Texts are the rules by id as they are written, comments and tests included. One whose text cannot be told from its neighbours' is
+	// not among them.
+	Texts map[string]string
 }
 
 // ParseFiles is ParseSet for who has no use for the allow lists of the files.
@@ -112,7 +115,7 @@ func ParseSet(files []File, env Environment) (*Set, error) {
 		}
 	}
 	problems = append(problems, repeatedIDs(all).cut(maxProblems)...)
-	set := &Set{}
+	set := &Set{Texts: map[string]string{}}
 	for i := range all {
 		if all[i].allow != nil {
 			set.AllowLists = append(set.AllowLists, *all[i].allow)
@@ -127,6 +130,9 @@ func ParseSet(files []File, env Environment) (*Set, error) {
 	summed.tell()
 	if len(problems) > 0 {
 		return nil, problems.cut(maxSetProblems)
+	}
+	for _, f := range files {
+		textsOf(string(f.Src), set.Texts)
 	}
 	slices.SortFunc(set.Rules, func(a, b Document) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortFunc(set.AllowLists, func(a, b AllowList) int { return cmp.Compare(a.ID, b.ID) })
@@ -293,4 +299,57 @@ func syntaxProblem(f File, err error) Problem {
 	}
 	p.Got = "YAML that cannot be read (" + text + ")"
 	return p
+}
+
+// textsOf finds the text of each rule in a file. A line that begins with --- parts documents wherever it stands: no text within one, of
+// whatever notation, may have it. A file of one document is its text as a whole.
+func textsOf(src string, into map[string]string) {
+	if strings.HasPrefix(src, "%") || strings.Contains(src, "\n%") || strings.Contains(src, "\ufeff") {
+		return // a directive or a mark that is the file's, and may not stand in another one
+	}
+	var parts []string
+	from := 0
+	for at := 0; at < len(src); {
+		end := at + strings.IndexByte(src[at:]+"\n", '\n')
+		if line := strings.TrimRight(src[at:end], "\r"); line == "---" || strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "---\t") {
+			parts, from = append(parts, src[from:at]), at+len("---")
+			if strings.TrimSpace(src[from:end]) == "" {
+				from = min(end+1, len(src))
+			}
+		}
+		at = end + 1
+	}
+	found := map[string]string{}
+	documents := 0
+	for _, part := range append(parts, src[from:]) {
+		ids, n := ruleIDs(part)
+		if documents += n; n == 1 && len(ids) == 1 {
+			found[ids[0]] = part
+		}
+	}
+	for id, part := range found {
+		if documents == 1 {
+			part = src
+		}
+		into[id] = part
+	}
+}
+
+// ruleIDs are the ids of the rules in a text, and how many documents it has.
+func ruleIDs(text string) (ids []string, documents int) {
+	for n, err := range yamlnode.Documents([]byte(text)) {
+		if err != nil {
+			return nil, documents + 1
+		}
+		if n.Kind() == yamlnode.Null {
+			continue
+		}
+		documents++
+		for _, m := range n.Members() {
+			if m.Name.Value() == "id" && kindOf(n) != kindAllow {
+				ids = append(ids, m.Value.Value())
+			}
+		}
+	}
+	return ids, documents
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -275,4 +276,45 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The text of each rule is told from its neighbours', and says what the rule does.
+func TestTextsOfRules(t *testing.T) {
+	rule := func(id string) string {
+		return "id: " + id + " # of the edge\nowner: o\nmatch: {}\nkey: [ip]\nlimit: 1\nwindow: 1m\n"
+	}
+	const list = "kind: allow\nid: a\nowner: o\nentries: []\n"
+	for name, test := range map[string]struct {
+		src  string
+		want map[string]string
+	}{
+		"alone":               {"# why\n" + rule("a"), map[string]string{"a": "# why\n" + rule("a")}},
+		"alone behind a line": {"# licence\n---\n" + rule("a"), map[string]string{"a": "# licence\n---\n" + rule("a")}},
+		"two": {"# one\n" + rule("a") + "---\n# two\n" + rule("b") + "\n", map[string]string{
+			"a": "# one\n" + rule("a"), "b": "# two\n" + rule("b") + "\n"}},
+		"on the line":     {rule("b") + "--- # two\n" + rule("a"), map[string]string{"a": " # two\n" + rule("a"), "b": rule("b")}},
+		"flow":            {rule("b") + "--- {id: a, owner: o, match: {}, key: [ip], limit: 1, window: 1m}", map[string]string{"a": " {id: a, owner: o, match: {}, key: [ip], limit: 1, window: 1m}", "b": rule("b")}},
+		"with a list":     {list + "---\n" + rule("a") + "---\n", map[string]string{"a": rule("a")}},
+		"in a text":       {"owner: \"o ---\"\nid: a\nmatch: {route: '--- x'}\nkey: [ip]\nlimit: 1\nwindow: 1m\n", nil},
+		"carriage return": {strings.ReplaceAll(rule("a")+"---\n"+rule("b"), "\n", "\r\n"), map[string]string{"a": strings.ReplaceAll(rule("a"), "\n", "\r\n"), "b": strings.ReplaceAll(rule("b"), "\n", "\r\n")}},
+		"directive":       {"%YAML 1.1\n---\n" + rule("a"), map[string]string{}},
+		"mark":            {"\ufeff" + rule("a"), map[string]string{}},
+		"ended":           {rule("a") + "...\n---\n" + rule("b") + "...\n", map[string]string{"a": rule("a") + "...\n", "b": rule("b") + "...\n"}},
+	} {
+		if test.want == nil {
+			test.want = map[string]string{"a": test.src}
+		}
+		set, err := ParseSet([]File{{Name: "r.yaml", Src: []byte(test.src)}}, testEnvironment())
+		if err != nil || !maps.Equal(set.Texts, test.want) {
+			t.Errorf("%s: %v\ngot  %q\nwant %q", name, err, set.Texts, test.want)
+			continue
+		}
+		for _, d := range set.Rules {
+			if text, ok := set.Texts[d.ID]; ok {
+				if again, err := ParseFiles([]File{{Name: "r.yaml", Src: []byte(text)}}, testEnvironment()); err != nil || len(again) != 1 || !again[0].Equal(&d) {
+					t.Errorf("%s: %q says otherwise: %+v, %v", name, text, again, err)
+				}
+			}
+		}
+	}
 }

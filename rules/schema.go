@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirhq/weir/rules/reading"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -59,7 +60,7 @@ func shapes() map[string]Schema {
 		"burst":      described(whole(1, MaxLimit), "How much a bucket holds; default limit.", allowedBurst),
 		"cooldown":   span("At most one update of a running hit in this time; default 1m.", allowedCooldown),
 		"on_missing": oneOfTexts("What becomes of a request that lacks a field of the key; default skip.", allowedMissing),
-		"lateness":   span("How late a request may come and still be counted; default 1m.", allowedLateness),
+		"lateness":   text("How late a request may come and still be counted; default 1m.", allowedLateness, Schema{"pattern": durationPattern}),
 		"max_lag":    span("How old evidence may be for a new block; default 1m.", allowedMaxLag),
 		"tests": described(Schema{"type": "array", "maxItems": MaxTests, "items": Schema{"$ref": TestsRef}},
 			"What must come of which events; run by weir rules test. No part of the rule: a change makes no version.", allowedTests),
@@ -101,13 +102,13 @@ func shapes() map[string]Schema {
 // matchShapes are those of the members of a match, a rule's or a block's.
 func matchShapes() map[string]Schema {
 	path := Schema{"type": "string", "minLength": 1, "maxLength": MaxPathBytes, "pattern": pathPattern}
-	status := Schema{"oneOf": []any{whole(100, 599), Schema{"type": "string", "pattern": "^[1-5](xx|[0-9][0-9])$"}}}
+	status := Schema{"oneOf": []any{whole(100, 599), Schema{"type": "string", "pattern": "^[1-5]([xX][xX]|[0-9][0-9])$"}}}
 	return map[string]Schema{
 		"method":    described(someOf(Schema{"type": "string", "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$"}), "The method of the request.", allowedMethod),
 		"path":      described(someOf(path), "The path of the request, segment by segment.", allowedPath),
 		"except":    described(someOf(path), "Paths that are left out.", allowedPath),
-		"host":      described(someOf(Schema{"type": "string", "minLength": 1, "pattern": hostPattern}), "The host that the request is for.", allowedHost),
-		"route":     described(someOf(Schema{"type": "string", "minLength": 1, "maxLength": 256}), "The gateway's own name of the route.", allowedRoute),
+		"host":      described(someOf(Schema{"type": "string", "maxLength": reading.MaxHostBytes, "pattern": hostPattern}), "The host that the request is for.", allowedHost),
+		"route":     described(someOf(Schema{"type": "string", "minLength": 1, "maxLength": MaxRouteBytes, "not": unreadable()}), "The gateway's own name of the route.", allowedRoute),
 		"status":    described(someOf(status), "The status of the answer.", allowedStatus),
 		"path_as":   oneOfTexts("In which form paths are compared; default normal.", allowedPathAs),
 		"path_case": oneOfTexts("Whether the case of letters makes a difference; default exact.", allowedPathCase),
@@ -117,7 +118,7 @@ func matchShapes() map[string]Schema {
 
 // conditionText is a text in CEL. What is in it weir rules lint checks.
 func conditionText(what string) Schema {
-	return text(what, allowedWhen, Schema{"minLength": 1})
+	return text(what, allowedWhen, Schema{"pattern": `\S`})
 }
 
 // readingNeedsPath: how paths are compared is said beside a path.
@@ -137,7 +138,7 @@ func someRequest() Schema {
 
 const (
 	idPattern   = `^[a-z0-9][a-z0-9-]{0,63}$`
-	hostPattern = `^(\*\.)?[^/*:\[\]]*[^/*:.\[\]]$|^\[[0-9A-Fa-f:.]+\]$`
+	hostPattern = `^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$|^\[[0-9A-Fa-f:.]+\]$`
 	// pathPattern: braces and stars stand for whole segments; a star stands at the end of the last one, too, or before its suffix.
 	pathPattern     = `^(([^/?*{}]*|\*|\{[A-Za-z_][A-Za-z0-9_]*\})/)*([^/?*{}]*\*?|\*[^/?*{}]*|\{[A-Za-z_][A-Za-z0-9_]*\})$`
 	durationPattern = `^([0-9]+d([0-9]+h)?([0-9]+m)?([0-9]+s)?|[0-9]+h([0-9]+m)?([0-9]+s)?|[0-9]+m([0-9]+s)?|[0-9]+s)$`
@@ -212,11 +213,14 @@ func oneOfTexts(what, allowed string) Schema {
 
 // line is one line of readable text, without spaces around it.
 func line(most int) Schema {
-	return Schema{"minLength": 1, "maxLength": most, "pattern": `^\S(.*\S)?$`, "not": Schema{"pattern": "[\x00-\x1f\x7f\u202a-\u202e\u2066-\u2069]"}}
+	return Schema{"minLength": 1, "maxLength": most, "pattern": `^\S(.*\S)?$`, "not": unreadable()}
 }
 
+// unreadable is what no readable text has: control characters, and those that turn the direction of what follows.
+func unreadable() Schema { return Schema{"pattern": "[\x00-\x1f\x7f\u202a-\u202e\u2066-\u2069]"} }
+
 func span(what, allowed string) Schema {
-	return text(what, allowed, Schema{"pattern": durationPattern})
+	return text(what, allowed, Schema{"pattern": durationPattern, "not": Schema{"pattern": "^[0dhms]+$"}})
 }
 
 func described(s Schema, what, allowed string) Schema {
@@ -238,6 +242,9 @@ const (
 	memberPattern = "[^.|\x00-\x1f\x7f]+"
 	attrPattern   = "^attrs\\.[^.\x00-\x1f\x7f]+(\\.[^.\x00-\x1f\x7f]+)*$"
 )
+
+// NamedFieldPattern is the name of one field of a key that has a name of its own: {id} or attrs.tenant.
+const NamedFieldPattern = "^(" + paramPattern + `|attrs\.` + memberPattern + `(\.` + memberPattern + ")*)$"
 
 // fieldPattern is the text of one field, without its ends. counted says that it is counted by its values.
 func fieldPattern(counted bool) string {

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules/reading"
@@ -21,7 +20,7 @@ func (d *Document) warn(env Environment, report func(Problem)) {
 		}
 		warnReach(d, report)
 	}
-	warnConditions(d, env, report)
+	warnUnfilled(d, env, report)
 	warnChoice(d, env, report)
 	carried := func(place string, k traffic.KeyField) {
 		for one := range k.Alternatives() {
@@ -157,35 +156,54 @@ func knownMethods() []string {
 	}
 }
 
-// pageViewRequests is what a browser may ask for to show one page: documents, scripts, styles, pictures, calls of the API.
+// pageViewRequests is what a browser may ask for to show one page, within a second or two: documents, scripts, styles, pictures, calls of
+// the API.
 const pageViewRequests = 50
 
 // hazards reports what is legal in d and would hurt people who do nothing wrong, were the rule promoted. A rule without a block
-// hurts nobody.
+// hurts nobody. What a block holds is asked of d.Reach, what brings somebody over the limit of d.Match.
 func (d *Document) hazards(report func(Problem)) {
 	if d.Block == nil {
 		return
 	}
-	everything := everyPath(&d.Match) && len(d.Match.Hosts) == 0 && len(d.Match.Routes) == 0
-	if everything {
-		report(Problem{Field: "match", Got: "a match without path and host, and a block: it holds every request of a client, to whatever it asks for",
-			Allowed: "the paths or the host that are abused", Hint: "name match.path or match.host"})
-	}
-	if everything && passedByAPageView(d) {
+	hazardOfReach(d, report)
+	if passedByAPageView(d) {
 		report(Problem{Field: "limit", Got: strconv.Itoa(d.Limit) + " in " + duration.Format(d.Window) + " for requests of every kind, which one page view of a browser may pass",
 			Allowed: "a limit that ordinary clients stay below", Hint: "try it on a log: weir backtest LOG -f FILE --sweep limit=10,50,200,1000"})
 	}
-	if d.Cooldown > d.Window {
-		report(Problem{Field: "cooldown", Got: duration.Format(d.Cooldown) + ", longer than the window of " + duration.Format(d.Window) + ": a running hit is told of once, however long it goes on",
-			Allowed: "at most the window", Hint: leaveOut})
+	hazardOfCooldown(d, report)
+	if place := signsInBy(d); d.locksOut() && d.countsFailures() == "" && place != "" {
+		report(Problem{Field: "block.key", Got: describeKey(d.Block.Key) + " for a " + place + " where clients sign in: whoever tries a stranger's name often enough has the stranger held",
+			Allowed: "a key with the client's own address or device", Hint: "add ip: [" + traffic.FieldUser.String() + ", ip]"})
 	}
-	if every := d.UpdateEvery(); d.Block.Extend == ExtendOnHit && d.Block.TTL < every {
+}
+
+// hazardOfReach is a block that leaves a client nothing.
+func hazardOfReach(d *Document, report func(Problem)) {
+	reach, place, which := d.Reach(), "match", "a match without path and host, and a block"
+	if d.Block.Match != nil {
+		place, which = "block.match", "a block.match without path and host"
+	}
+	if everyPath(&reach) && len(reach.Hosts) == 0 && len(reach.Routes) == 0 {
+		report(Problem{Field: place, Got: which + ": it holds every request of a client, to whatever it asks for",
+			Allowed: "the paths or the host that are abused", Hint: "name " + place + ".path or " + place + ".host"})
+	}
+}
+
+// hazardOfCooldown is a cooldown that does not go with the window, or the block.
+func hazardOfCooldown(d *Document, report func(Problem)) {
+	every := d.UpdateEvery()
+	field, got := "cooldown", duration.Format(every)+", longer than the window of "+duration.Format(d.Window)
+	if d.Cooldown == 0 {
+		field, got = "window", duration.Format(d.Window)+", shorter than the cooldown of "+duration.Format(every)+", which is the default"
+	}
+	if every > d.Window {
+		report(Problem{Field: field, Got: got + ": of a hit that goes on for a whole window nothing is told but its beginning, and its block is not extended meanwhile",
+			Allowed: "a cooldown of at most the window", Hint: "write cooldown: " + duration.Format(d.Window)})
+	}
+	if d.Block.Extend == ExtendOnHit && d.Block.TTL < every {
 		report(Problem{Field: "block.ttl", Got: duration.Format(d.Block.TTL) + ", shorter than the cooldown of " + duration.Format(every) + ": between two updates of a running hit the block ends, and a client is let in and out by turns",
 			Allowed: "at least the cooldown", Hint: "raise block.ttl, or lower cooldown"})
-	}
-	if d.locksOut() && d.countsFailures() == "" && signsIn(&d.Match) {
-		report(Problem{Field: "block.key", Got: describeKey(d.Block.Key) + " for a path where clients sign in: whoever tries a stranger's name often enough has the stranger held",
-			Allowed: "a key with the client's own address or device", Hint: "add ip: [" + traffic.FieldUser.String() + ", ip]"})
 	}
 }
 
@@ -206,23 +224,38 @@ func (d *Document) locksOut() bool {
 		!slices.ContainsFunc(d.Block.Key, func(k traffic.KeyField) bool { return k.Field != traffic.FieldUser })
 }
 
-// countsFailures is what says that d counts only requests that were refused for want of the right credentials; empty where
-// nothing does.
+// countsFailures is what says that d counts only requests that were refused, some of them for want of the right credentials; empty
+// where nothing does.
 func (d *Document) countsFailures() string {
-	refused := func(status string) bool { return status == "401" || status == "403" || status == "4xx" }
-	if len(d.Match.Statuses) > 0 && !slices.ContainsFunc(d.Match.Statuses, func(s string) bool { return !refused(s) }) {
+	signsIn := signsInBy(d) != ""
+	if wrongCredentials(d.Match.Statuses, signsIn) {
 		return "status " + strings.Join(d.Match.Statuses, ", ")
 	}
-	return refusedStatus(d.Match.When)
+	return refusedStatus(d.Match.When, signsIn)
 }
 
-// refusedStatus is the part of a condition that holds of statuses 401 and 403 only, where it is plain to see: one of parts that
+// wrongCredentials reports whether statuses are those of failures only, and one of them is the answer to wrong credentials: 401 or 403
+// anywhere, and any of a client's mistakes where clients sign in, as 400 and 422 are for some APIs.
+func wrongCredentials(statuses []string, signsIn bool) bool {
+	found := false
+	for _, status := range statuses {
+		switch {
+		case status == "401" || status == "403" || status == "4xx" || signsIn && strings.HasPrefix(status, "4"):
+			found = true
+		case !strings.HasPrefix(status, "4") && !strings.HasPrefix(status, "5"):
+			return false
+		}
+	}
+	return found
+}
+
+// refusedStatus is the part of a condition that holds of statuses of wrong credentials only, where it is plain to see: one of parts that
 // must all hold. Empty for any other condition, also for one that says the same in another way.
-func refusedStatus(when string) string {
+func refusedStatus(when string, signsIn bool) string {
 	if strings.ContainsAny(when, "|?") || strings.Contains(when, "//") { // an alternative, or a comment
 		return ""
 	}
-	found := ""
+	found, bounds, more := "", "", false
 	for part := range strings.SplitSeq(when, "&&") {
 		part = strings.TrimSpace(part)
 		for _, pair := range []string{"()", "[]", "{}"} {
@@ -233,38 +266,90 @@ func refusedStatus(when string) string {
 		if strings.Count(part, `"`)%2+strings.Count(part, "'")%2 > 0 {
 			return ""
 		}
-		switch plain := strings.ReplaceAll(part, " ", ""); plain {
-		case "event.status==401", "event.status==403", "event.statusin[401]", "event.statusin[403]", "event.statusin[401,403]", "event.statusin[403,401]":
+		switch names, from := statusesOf(strings.ReplaceAll(part, " ", "")); {
+		case wrongCredentials(names, signsIn) && from:
+			bounds = part
+		case wrongCredentials(names, signsIn):
 			found = part
+		case strings.Contains(part, "status"):
+			more = more || !from // some other condition on it may leave these statuses out
 		}
+	}
+	if found == "" && !more {
+		return bounds
 	}
 	return found
 }
 
+// statusesOf are the statuses that a part of a condition names, written without spaces; none for any other part. from says that it is a
+// bound of statuses: from 400 on they are 4xx and 5xx, and what ends behind 4xx is none.
+func statusesOf(part string) (names []string, from bool) {
+	rest, ok := strings.CutPrefix(part, "event.status")
+	if !ok {
+		return nil, false
+	}
+	switch rest {
+	case ">=400", ">399":
+		return []string{"4xx", "5xx"}, true
+	case "<500", "<=499", "<600", "<=599":
+		return nil, true
+	}
+	if list, ok := strings.CutPrefix(rest, "in["); ok && strings.HasSuffix(list, "]") {
+		names = strings.Split(strings.TrimSuffix(list, "]"), ",")
+	} else if one, ok := strings.CutPrefix(rest, "=="); ok {
+		names = []string{one}
+	}
+	if slices.ContainsFunc(names, func(s string) bool { return checkStatus(s) != "" || s[1:] == "xx" }) {
+		return nil, false
+	}
+	return names, false
+}
+
 // passedByAPageView reports whether one page view may bring a client above the limit.
 func passedByAPageView(d *Document) bool {
-	const view = 10 * time.Second // within which a page has what it needs
-	if d.Count.Kind() != CountEvents || len(d.Match.Statuses) > 0 || d.Match.When != "" || len(d.Key) == 0 || d.Window < view {
+	m := &d.Match
+	if !everyPath(m) || len(m.Routes) > 0 || m.When != "" || len(d.Key) == 0 {
 		return false
 	}
-	reads := len(d.Match.Methods) == 0 || slices.Contains(d.Match.Methods, "GET")
+	if len(m.Statuses) > 0 && !slices.ContainsFunc(m.Statuses, func(s string) bool { return s == "200" || s == "2xx" || s == "304" || s == "3xx" }) {
+		return false
+	}
+	ofPath := func(k traffic.KeyField) bool { return k.Field == traffic.FieldPath }
+	if d.Count.Kind() != CountEvents && !slices.ContainsFunc(d.Count.Tuple, ofPath) && (d.Count.Distinct == nil || !ofPath(*d.Count.Distinct)) {
+		return false
+	}
+	reads := len(m.Methods) == 0 || slices.Contains(m.Methods, "GET")
 	return reads && max(d.Limit, d.Capacity()) < pageViewRequests
 }
 
-// everyPath reports whether m leaves no path out.
+// everyPath reports whether m matches every path, but for those that it leaves out.
 func everyPath(m *Match) bool {
-	return (m.Path == "" || m.Path == "*" || m.Path == "/*") && len(m.Paths) == 0
+	paths := m.paths()
+	return len(paths) == 0 || slices.Contains(paths, "*") || slices.Contains(paths, "/*")
 }
 
-// signsIn reports whether a path of m looks like one where clients sign in.
-func signsIn(m *Match) bool {
-	for _, path := range append([]string{m.Path}, m.Paths...) {
-		path = strings.ToLower(path)
-		for _, word := range []string{"login", "log-in", "logon", "signin", "sign-in", "/session", "/auth", "password", "/token"} {
-			if strings.Contains(path, word) {
-				return true
-			}
-		}
+// signsInBy is what of the requests that d counts looks like clients signing in: a path, a host or a route; empty where nothing does. Of
+// a rule that counts every path, what it holds is asked.
+func signsInBy(d *Document) string {
+	m := d.Match
+	if reach := d.Reach(); everyPath(&m) && len(m.Hosts)+len(m.Routes) == 0 {
+		m = reach
 	}
-	return false
+	words := []string{"login", "log-in", "log_in", "logon", "signin", "sign-in", "sign_in", "/session", "/auth", "password", "/token"}
+	switch {
+	case slices.ContainsFunc(m.paths(), hasOneOf(words)):
+		return "path"
+	case slices.ContainsFunc(m.Hosts, hasOneOf([]string{"login", "logon", "signin", "sign-in", "auth."})):
+		return "host"
+	case slices.ContainsFunc(m.Routes, hasOneOf(words)):
+		return "route"
+	}
+	return ""
+}
+
+func hasOneOf(words []string) func(text string) bool {
+	return func(text string) bool {
+		text = strings.ToLower(text)
+		return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) })
+	}
 }

@@ -88,7 +88,7 @@ A line that is no event is counted by its reason, with the first places. The exi
 
 func (f *backtestFlags) register(a *app, c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringArrayVarP(&f.rules, "rules", "f", nil, "file or directory of rules, - for standard input; may be repeated")
+	flags.StringArrayVarP(&f.rules, "rules", "f", nil, "file or directory of rules and their allow lists, - for standard input; may be repeated")
 	flags.StringVar(&f.format, "format", "", strings.Join(config.LineFormats(), ", ")+" (default: events.format, where it is set)")
 	flags.StringVar(&f.fieldMap, "map", "", "event field=member, joined by commas; not for weir and combined")
 	flags.StringVar(&f.reorder, "reorder", "0s", "sort by time what is out of order by at most so much, like 15m")
@@ -121,7 +121,7 @@ func (f *backtestFlags) run(ctx context.Context, a *app, c *config.Config, paths
 		return err
 	}
 	if !f.fromLive {
-		if options.Rules, options.Allow, err = replayRules(a, f.rules, c, nil); err != nil {
+		if options.Rules, options.Allow, err = replayRules(a, f.rules, c, rules.Format{Name: options.Format, Map: options.Fields}, nil); err != nil {
 			return err
 		}
 	}
@@ -161,7 +161,7 @@ func (f *backtestFlags) live(ctx context.Context, a *app, c *config.Config, o ba
 	if err != nil {
 		return err
 	}
-	if o.Rules, o.Allow, err = replayRules(a, f.rules, c, stored); err != nil {
+	if o.Rules, o.Allow, err = replayRules(a, f.rules, c, routing.Format, stored); err != nil {
 		return err
 	}
 	from, err := stream.Beside(ctx, in, routing, &o)

@@ -199,6 +199,24 @@ func TestBacktestWithAConfiguration(t *testing.T) {
 	}
 }
 
+// What a rule asks that the log never has is said of the log's format, whatever the configured one is.
+func TestBacktestKnowsWhatItsLogNeverHas(t *testing.T) {
+	rule := writeFile(t, "rule.yaml", "id: tenants\nowner: tests\nmatch: {path: /v1/*}\nkey: [attrs.tenant]\nlimit: 0\nwindow: 60s\n")
+	const says = "key[0]: got attrs.tenant, which events of the format combined never have"
+	got := offline(t, "", "backtest", apacheLog(t), "--format", "combined", "-f", rule)
+	if got.code != exitOK || !strings.Contains(got.stderr, says) {
+		t.Errorf("exit code %d, said %q", got.code, got.stderr)
+	}
+	conf := writeFile(t, "weir.yaml", "events: {format: combined}\n")
+	const line = `{"v":1,"time":"2026-01-31T12:00:00Z","ip":"192.0.2.77","path":"/v1/a","attrs":{"tenant":"a"}}` + "\n"
+	if got := offline(t, line, "backtest", "-", "-f", rule, "--config", conf, "--format", "weir"); got.code != exitOK || strings.Contains(got.stderr, "never have") {
+		t.Errorf("exit code %d, said %q of another format", got.code, got.stderr)
+	}
+	if got := offline(t, "", "rules", "lint", "-f", rule, "--config", conf); got.code != exitOK || !strings.Contains(got.stdout, says) {
+		t.Errorf("exit code %d, said %q", got.code, got.stdout)
+	}
+}
+
 // Whom no block may hold, none would have held: private addresses, and those of the configuration.
 func TestBacktestHoldsNobodyWhoIsNeverBlocked(t *testing.T) {
 	rule := writeFile(t, "rule.yaml", strings.Replace(burstRule, "limit: 10", "limit: 1", 1))

@@ -56,7 +56,8 @@ func ingestCommand(a *app) *cobra.Command {
 --replay NAME runs route, detect and record in this process, on topics of its own, with all rules in shadow, and ends by
 itself with a summary; weir history hits --replay NAME shows what was found. Of a rule that counted nothing the summary says
 why: which requests the files have, or which field of the key all lack. A replay never blocks anybody and never mixes
-with the live stream. Times are taken as they stand; an event without a time, one later than now, and a single line more
+with the live stream. --rules takes files and directories, and may be repeated; the allow lists that its rules name are those that stand
+among them, the stored ones are not looked at. Times are taken as they stand; an event without a time, one later than now, and a single line more
 than an hour ahead of both neighbours become dead letters.
 
 --live sends the events into the live stream, where the live rules apply. What is older than the lateness of every rule, by a
@@ -95,7 +96,7 @@ func (f *ingestFlags) register(c *cobra.Command) {
 	flags.Float64Var(&f.speed, "speed", 0, "pace by event time: 1 as it once was, 10 ten times as fast")
 	flags.BoolVar(&f.asap, "asap", true, "as fast as possible")
 	flags.IntVar(&f.partitions, "partitions", 1, "partitions of the replay's requests; events of one address share one")
-	flags.StringArrayVar(&f.rules, "rules", nil, "rules of the replay, file or directory (default: the live rules); may be repeated")
+	flags.StringArrayVar(&f.rules, "rules", nil, "rules of the replay with their allow lists, file or directory (default: what is live); may be repeated")
 	flags.StringVar(&f.onExists, "on-exists", "error", "what to do about a replay of that name: error or replace")
 	flags.BoolVar(&f.keepTopics, "keep-topics", false, "keep the replay's topics when it is over")
 	c.MarkFlagsMutuallyExclusive("replay", "live")
@@ -186,7 +187,7 @@ func ingestReplay(ctx context.Context, a *app, c *config.Config, f *ingestFlags,
 	o := stream.ReplayOptions{Name: f.replay, Partitions: f.partitions, Replace: f.onExists == "replace", KeepTopics: f.keepTopics}
 	var err error
 	if len(f.rules) > 0 {
-		if o.Rules, o.Allow, err = replayRules(a, f.rules, c, nil); err != nil {
+		if o.Rules, o.Allow, err = replayRules(a, f.rules, c, rules.Format{Name: f.format, Map: f.fields}, nil); err != nil {
 			return err
 		}
 	}
@@ -197,14 +198,14 @@ func ingestReplay(ctx context.Context, a *app, c *config.Config, f *ingestFlags,
 	return showReplay(&a.Output, summary)
 }
 
-// replayRules reads the rules of --rules, each its own first version, and the allow lists beside them. stored are lists that rules may
-// name, too; one of the files with the same id takes the place of such a list.
-func replayRules(a *app, from []string, c *config.Config, stored []rulestore.AllowList) ([]rules.Version, []rules.AllowList, error) {
+// replayRules reads the rules of --rules, each its own first version, and the allow lists beside them. events is the format of what they are
+// run over. stored are lists that rules may name, too; one of the files with the same id takes the place of such a list.
+func replayRules(a *app, from []string, c *config.Config, events rules.Format, stored []rulestore.AllowList) ([]rules.Version, []rules.AllowList, error) {
 	names := make([]string, len(stored))
 	for i := range stored {
 		names[i] = stored[i].List.ID
 	}
-	set, err := ruleFiles(a, from, c, names)
+	set, err := ruleFiles(a, from, c, events, names)
 	if err != nil {
 		return nil, nil, err
 	}

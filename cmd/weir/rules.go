@@ -46,13 +46,14 @@ func tryCommands(a *app) []*cobra.Command {
 }
 
 // ruleFiles reads rule documents from files, directories and standard input (-). What is probably not meant in them is said
-// on standard error. stored are the ids of the allow lists that rules may name beside those of the files.
-func ruleFiles(a *app, paths []string, c *config.Config, stored []string) (*rules.Set, error) {
+// on standard error. events is the format of the events that the rules are for. stored are the ids of the allow lists that rules may name
+// beside those of the files.
+func ruleFiles(a *app, paths []string, c *config.Config, events rules.Format, stored []string) (*rules.Set, error) {
 	env, err := ruleEnvironment(c, func(p rules.Problem) { fmt.Fprintf(a.Stderr, "weir: warning: %s\n", p.Error()) })
 	if err != nil {
 		return nil, err
 	}
-	env.AllowLists = append([]string{}, stored...)
+	env.Format, env.AllowLists = events, append([]string{}, stored...)
 	return readRules(a, paths, env)
 }
 
@@ -217,14 +218,14 @@ the changes are shown and agreed to first.`,
 				if err != nil {
 					return err
 				}
-				set, err := ruleFiles(a, from, s.config, stored)
+				set, err := ruleFiles(a, from, s.config, s.config.EventFormat(), stored)
 				if err != nil {
 					return err
 				}
 				if opts.AllowLists = set.AllowLists; opts.Prune && len(set.Rules) == 0 {
 					return errors.New("--prune with allow lists alone would remove all rules: give the rules, too")
 				}
-				return a.carry(ctx, s, rulestore.WithSources(set.Rules), versions.Act{By: act.by, Reason: act.reason}, opts, yes)
+				return a.carry(ctx, s, rulestore.WithSources(set), versions.Act{By: act.by, Reason: act.reason}, opts, yes)
 			})
 		}),
 	}

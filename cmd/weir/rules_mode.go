@@ -29,12 +29,13 @@ func rulesPromote(a *app) *cobra.Command {
 		Short: "Let a rule block, or the pending version of one that blocks",
 		Long: `Let a rule block from now on. Look at its hits first: weir history hits --rule RULE. Gates are told at once; where Redis
 does not answer, weir run tells them when it does.
-Of a rule that blocks and has a pending version, that one blocks from now on, in the place of the one before; its windows go on. --version
-says which version was looked at, and refuses another. Where a rule does not block and has a pending version, it must be said.
+Where a rule has a pending version, it must be said which one is to block: --version names the one that was looked at, and refuses if
+another is pending by now; --pending takes whatever is. A pending version blocks in the place of the one before; its windows go on.
 A rule whose document has no block is refused, and so is one whose log format carries no verdict: without it weir's own
 refusals would feed the rule's windows, and keep a client blocked for ever.`,
-		Example: `  weir rules promote guest-token-flood --reason "two days of shadow, no viewer among the hits"`,
-		Args:    cobra.ExactArgs(1),
+		Example: `  weir rules promote guest-token-flood --reason "two days of shadow, no viewer among the hits"
+  weir rules promote guest-token-flood --version 2 --reason "a day beside, the same sources"`,
+		Args: cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("version") && change.Version < 1 {
 				return usage.Errorf("--version: got %d; allowed: a version of the rule, from 1 on", change.Version)
@@ -44,8 +45,8 @@ refusals would feed the rule's windows, and keep a client blocked for ever.`,
 		}),
 	}
 	c.Flags().BoolVar(&change.Override, "override", false, "promote although the log format carries no verdict")
-	c.Flags().IntVar(&change.Version, "version", 0, "the version that is to block: the newest, or the pending one")
-	c.Flags().BoolVar(&change.Pending, "pending", false, "the pending version is to block")
+	c.Flags().IntVar(&change.Version, "version", 0, "the version that is to block: the one that acts, or the pending one")
+	c.Flags().BoolVar(&change.Pending, "pending", false, "the pending version is to block, whatever its number")
 	act.register(c, a.environ)
 	act.reasonRequired(c)
 	return c
@@ -215,7 +216,11 @@ func (in *installation) Read(ctx context.Context, paths []string) (*rules.Set, e
 	if err != nil {
 		return nil, err
 	}
-	return ruleFiles(in.a, paths, in.s.config, stored)
+	return ruleFiles(in.a, paths, in.s.config, in.s.config.EventFormat(), stored)
+}
+
+func (in *installation) Environment() (rules.Environment, error) {
+	return ruleEnvironment(in.s.config, nil)
 }
 
 func (in *installation) Carry(ctx context.Context, docs []rulestore.Document, act versions.Act, opts rulestore.ApplyOptions, yes bool) error {

@@ -193,6 +193,62 @@ func TestExportIsWhole(t *testing.T) {
 	}
 }
 
+// What is exported is what was applied, byte for byte, with comments and tests, as long as that says what is stored.
+func TestExportKeepsTheTextThatWasApplied(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+	b.ok("migrate")
+	text := func(note string) string {
+		return "# Tokens: " + note + "\n" + strings.TrimLeft(tokenRule, "\n") +
+			"tests:\n  - name: nobody   # " + note + "\n    timeline: []\n    expect: {hits: []}\n"
+	}
+	when := "id: sign-ins # by the dozen\nowner: accounts\nmatch: {path: /login, when: 'event.status == 401'}\nkey: [ip]\nlimit: 9\nwindow: 60s\n"
+	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", text("first")+"---\n"+when), "--yes")
+	exported := func(rule string) string { return b.ok("rules", "export", rule, "-o", "-") }
+	is := func(at, rule, want string) {
+		t.Helper()
+		if got := exported(rule); got != want {
+			t.Errorf("%s: exported\n%swant\n%s", at, got, want)
+		}
+	}
+	is("applied", "tokens", text("first"))
+	is("with a condition", "sign-ins", when)
+	dir := t.TempDir()
+	b.ok("rules", "export", "-o", dir)
+	if got := b.ok("rules", "apply", "-f", dir, "--prune", "--yes"); !strings.Contains(got, "no change; routing version ") {
+		t.Errorf("what was exported applies to a change:\n%s", got)
+	}
+	is("applied again", "tokens", text("first"))
+
+	// Another comment is no version, and the text all the same.
+	if got := b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", text("second")), "--yes"); !strings.Contains(got, "no change; routing version ") {
+		t.Errorf("another comment applies to a change:\n%s", got)
+	}
+	is("commented", "tokens", text("second"))
+	b.ok("rules", "promote", "tokens", "--reason", "test")
+	stricter := strings.Replace(text("third"), "limit: 3", "limit: 2", 1)
+	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", stricter), "--yes")
+	is("pending", "tokens", stricter)
+	stricter = strings.Replace(stricter, "third", "fourth", 2)
+	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", stricter), "--yes")
+	is("pending, commented", "tokens", stricter)
+	b.ok("rules", "set-limit", "tokens", "50", "--for", "1h", "--reason", "test")
+	is("raised", "tokens", stricter)
+	b.ok("rules", "promote", "tokens", "--version", "2", "--reason", "test")
+	is("promoted", "tokens", stricter)
+	b.ok("rules", "rollback", "tokens", "--yes", "--reason", "test")
+	is("rolled back", "tokens", text("second"))
+
+	// A text that says otherwise by now, or that is too long, is none.
+	if got := b.ok("rules", "export", "tokens", "-o", "-", "--set", "identity.ip.v4=24"); strings.Contains(got, "#") || !strings.Contains(got, "{field: ip, v4: 32, v6: 64}") {
+		t.Errorf("by another identity map it is exported as\n%s", got)
+	}
+	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", "# "+strings.Repeat("long ", 14000)+"\n"+text("fifth")), "--yes")
+	if got := exported("tokens"); strings.Contains(got, "#") || !strings.Contains(got, "limit: 3\n") {
+		t.Errorf("a long text is exported as\n%.200s", got)
+	}
+}
+
 // A version whose allow list is gone does not come back, and the error says how it may.
 func TestRollbackToARemovedAllowList(t *testing.T) {
 	t.Parallel()

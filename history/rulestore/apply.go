@@ -20,21 +20,6 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// Document is a rule to apply: the document, and the YAML that it was read from, kept for people; it may be empty.
-type Document struct {
-	rules.Document
-	Source string
-}
-
-// WithSources gives each document the YAML that it amounts to.
-func WithSources(docs []rules.Document) []Document {
-	out := make([]Document, len(docs))
-	for i, d := range docs {
-		out[i] = Document{Document: d, Source: d.YAML()}
-	}
-	return out
-}
-
 // ApplyOptions say what Apply may do.
 type ApplyOptions struct {
 	Prune  bool // remove stored rules that are not among the documents
@@ -235,7 +220,7 @@ func planRule(r *Rule, d Document, now time.Time) step {
 			Rule: d.ID, Kind: ChangeNew, Version: next.Number, Mode: rules.ModeShadow, Warming: true, Diff: rules.Diff(nil, &d.Document)}}
 	}
 	if r.Pending != nil && r.Pending.Version.Equal(&d.Document) {
-		return planPending(r)
+		return planPending(r, d.Source)
 	}
 	prev := r.Newest.Version
 	next, edited := r.used.Next(&prev, d.Document)
@@ -264,9 +249,9 @@ func planRule(r *Rule, d Document, now time.Time) step {
 
 // planPending plans for a rule whose pending version is what its document says. Where the rule does not block any more, that version
 // may act as any other.
-func planPending(r *Rule) step {
+func planPending(r *Rule, source string) step {
 	v := r.Pending.Version
-	st := step{next: v, RuleChange: RuleChange{Rule: v.ID, Kind: ChangeUnchanged, Version: v.Number, Mode: r.Mode}}
+	st := step{next: v, source: source, RuleChange: RuleChange{Rule: v.ID, Kind: ChangeUnchanged, Version: v.Number, Mode: r.Mode}}
 	if r.Mode == rules.ModeBlock {
 		st.beside = &r.Newest.Version
 	} else {
@@ -310,6 +295,9 @@ func (s *Store) applySteps(ctx context.Context, tx pgx.Tx, steps []step, author,
 	changed := false
 	for i := range steps {
 		st := &steps[i]
+		if err := st.keepSource(ctx, tx); err != nil {
+			return 0, fmt.Errorf("rule %s: %w", st.Rule, err)
+		}
 		if st.Kind == ChangeUnchanged || st.Kind == ChangeKept {
 			continue
 		}
@@ -377,12 +365,15 @@ func (st *step) insertVersion(ctx context.Context, tx pgx.Tx, author, reason str
 		return err
 	}
 	hash := sha256.Sum256(document)
-	table := "rule_versions"
-	if st.next.Pending {
-		table = "pending_versions"
-	}
-	_, err = tx.Exec(ctx, "INSERT INTO "+table+` (rule, version, lineage, document, source, hash, author, reason, created_at)
+	_, err = tx.Exec(ctx, "INSERT INTO "+st.table()+` (rule, version, lineage, document, source, hash, author, reason, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())`, st.Rule, st.next.Number, st.next.Lineage, string(document),
 		traffic.Printable(st.source), hash[:], author, reason)
 	return err
+}
+
+func (st *step) table() string {
+	if st.next.Pending {
+		return "pending_versions"
+	}
+	return "rule_versions"
 }

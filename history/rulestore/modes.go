@@ -26,8 +26,8 @@ type ModeChange struct {
 	Reason   string
 	Override bool // promote although the log format carries no verdict; needs a reason
 
-	// Version is the version to promote: the one that acts, or the pending one. 0 is the one that acts, and of a rule that
-	// blocks already the pending one, where there is one; of a rule that does not block and has both it is refused.
+	// Version is the version to promote, as somebody has looked at it: the one that acts, or the pending one. 0 is the one that acts, and
+	// is refused of a rule that has both, so that nobody promotes what he has not looked at.
 	Version int
 	Pending bool // promote the pending version, whatever its number
 }
@@ -142,7 +142,11 @@ func (r *Rule) promotes(c ModeChange) (pending bool, err error) {
 	switch {
 	case c.Version != 0 && c.Version != live && c.Version != next, c.Pending && c.Version == live:
 		return false, fmt.Errorf("version: got %d, allowed %d, which is pending, and %d, which acts", c.Version, next, live)
-	case c.Version == 0 && !c.Pending && r.Mode != rules.ModeBlock:
+	case c.Version == 0 && !c.Pending && r.Mode == rules.ModeBlock:
+		return false, fmt.Errorf("version: got none of a rule that blocks by version %d and has version %d pending, allowed the one that was looked at "+
+			"(weir rules diff %[3]s %[1]d %[2]d): weir rules promote %[3]s --version %[2]d, or weir rules promote %[3]s --pending for whatever is pending",
+			live, next, c.Rule)
+	case c.Version == 0 && !c.Pending:
 		return false, fmt.Errorf("version %d acts, in %s, and version %d is pending: say which is to block with --version", live, r.Mode, next)
 	}
 	return c.Pending || c.Version != live, nil

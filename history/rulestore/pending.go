@@ -26,7 +26,7 @@ const (
 // addPending gives each of all its pending version. One that is older than the newest version was left by a build that knows of none,
 // and is none any more.
 func addPending(ctx context.Context, q postgres.Querier, all []Rule, where string, args ...any) error {
-	rows, err := q.Query(ctx, "SELECT "+versionColumns+`, v.rule FROM pending_versions v JOIN rule_modes m ON m.rule = v.rule
+	rows, err := q.Query(ctx, "SELECT "+withoutSource+`, v.rule FROM pending_versions v JOIN rule_modes m ON m.rule = v.rule
 		WHERE v.ended_at IS NULL AND `+where, args...)
 	if err != nil {
 		return err

@@ -125,7 +125,7 @@ func TestPendingVersions(t *testing.T) {
 		}
 	}
 
-	set, err := b.promote(rulestore.ModeChange{})
+	set, err := b.promote(rulestore.ModeChange{Version: 6})
 	if err != nil || !set.Changed || set.Version != 6 || set.Replaced != 4 || set.Generation <= before.Generation {
 		t.Fatalf("promoted: %+v, %v", set, err)
 	}
@@ -178,6 +178,10 @@ func TestWhichVersionIsPromoted(t *testing.T) {
 	fails(rulestore.ModeChange{Pending: true}, "no version is pending")
 	fails(rulestore.ModeChange{Version: 2}, "got 2, allowed 1")
 	b.limit(3)
+	// A rule that blocks has nothing to promote but what is pending, which somebody may never have looked at.
+	fails(rulestore.ModeChange{}, "blocks by version 1 and has version 2 pending")
+	fails(rulestore.ModeChange{}, "weir rules promote flood --version 2, or weir rules promote flood --pending")
+	fails(rulestore.ModeChange{Override: true}, "weir rules promote flood --version 2")
 	fails(rulestore.ModeChange{Version: 7}, "allowed 2, which is pending, and 1")
 	fails(rulestore.ModeChange{Version: 1, Pending: true}, "allowed 2")
 	b.limit(2)

@@ -73,18 +73,22 @@ type Rule struct {
 // StoredVersion is one immutable version of a rule with its origin.
 type StoredVersion struct {
 	Version rules.Version `json:"document"`
-	Source  string        `json:"source,omitempty"` // the YAML that it was read from
-	Hash    string        `json:"hash"`             // SHA-256 of the stored document, hex
-	Created time.Time     `json:"created"`
-	Author  string        `json:"author"`
-	Reason  string        `json:"reason,omitempty"`
+	// Source is the YAML that it was read from, with comments and tests. Of many rules at once only Sources fills it in: it may be long.
+	Source  string    `json:"source,omitempty"`
+	Hash    string    `json:"hash"` // SHA-256 of the stored document, hex
+	Created time.Time `json:"created"`
+	Author  string    `json:"author"`
+	Reason  string    `json:"reason,omitempty"`
 	// Ended says what became of a version that was pending and acted never; empty for all others.
 	Ended Outcome `json:"ended,omitempty"`
 }
 
-const versionColumns = "v.version, v.lineage, v.document, v.source, v.hash, v.created_at, v.author, v.reason"
+const (
+	versionColumns = "v.version, v.lineage, v.document, v.source, v.hash, v.created_at, v.author, v.reason"
+	withoutSource  = "v.version, v.lineage, v.document, '', v.hash, v.created_at, v.author, v.reason"
+)
 
-// scanVersion reads versionColumns into v, and the columns after them into more.
+// scanVersion reads versionColumns, or withoutSource, into v, and the columns after them into more.
 func scanVersion(row pgx.CollectableRow, more ...any) (v StoredVersion, err error) {
 	var number, lineage int
 	var document string
@@ -102,9 +106,10 @@ func scanVersion(row pgx.CollectableRow, more ...any) (v StoredVersion, err erro
 	return v, nil
 }
 
-// loadRules reads the rules that the condition selects, removed ones included, ascending by id. It does not fill in Versions.
+// loadRules reads the rules that the condition selects, removed ones included, ascending by id. It does not fill in Versions and sources:
+// stages read all rules again and again.
 func loadRules(ctx context.Context, q postgres.Querier, where string, args ...any) ([]Rule, error) {
-	rows, err := q.Query(ctx, "SELECT "+versionColumns+`, m.mode, m.generation, m.changed_at, m.changed_by, m.reason, m.removed,
+	rows, err := q.Query(ctx, "SELECT "+withoutSource+`, m.mode, m.generation, m.changed_at, m.changed_by, m.reason, m.removed,
 			(SELECT coalesce(max(p.version), 0) FROM rule_versions p WHERE p.rule = m.rule AND p.created_at <= m.changed_at),
 			(SELECT min(f.created_at) FROM rule_versions f WHERE f.rule = m.rule AND f.lineage = v.lineage),
 			greatest(v.version, q.version), greatest((SELECT max(l.lineage) FROM rule_versions l WHERE l.rule = m.rule), q.lineage)
@@ -148,7 +153,9 @@ func (s *Store) Find(ctx context.Context, id string) (Rule, error) {
 	if r.Versions, err = versionsOf(ctx, s.db, id, 0); err != nil {
 		return Rule{}, s.db.Fail(fmt.Sprintf("versions of rule %q", id), err)
 	}
-	return r, nil
+	one := []Rule{r}
+	err = s.Sources(ctx, one)
+	return one[0], err
 }
 
 func findRule(ctx context.Context, q postgres.Querier, id string) (Rule, error) {

@@ -23,6 +23,15 @@ func TestSchema() rules.Schema {
 	for _, name := range traffic.FieldNames() {
 		about[name] = event[name]
 	}
+	// A hit says any field of the rule's key. Which ones it has a schema of the test cannot know.
+	word := wordSchema()
+	keyed := rules.Schema{}
+	for _, name := range traffic.KeyFieldNames() {
+		if name != traffic.FieldPath.String() {
+			keyed[name] = word
+		}
+	}
+	keyed = merged(keyed, about)
 	number, truth := rules.Schema{"type": "integer", "minimum": 0}, rules.Schema{"type": "boolean"}
 	var reasons []string
 	for r := range detectors.NumUncounted {
@@ -34,10 +43,10 @@ func TestSchema() rules.Schema {
 		"timeline": list("The events in the order in which they happen; times are since the beginning, a midnight.",
 			merged(object("", step, "at"), rules.Schema{"dependentRequired": rules.Schema{"times": []string{"every"}, "every": []string{"times"}}})),
 		"expect": object("What must come of the events; what is not listed must not come. Nothing is asked of blocks where there is no such list.", rules.Schema{
-			"hits": list("Episodes of sources over the limit.", object("", merged(about, rules.Schema{
+			"hits": list("Episodes of sources over the limit.", merged(object("", merged(keyed, rules.Schema{
 				"count": number, "peak": number, "first": spanSchema(), "last": spanSchema(), "updates": number,
 				"phase": rules.Schema{"enum": []string{string(detectors.PhaseClosed), string(detectors.PhaseMerged)}}, "grouped": truth,
-			}))),
+			})), rules.Schema{"patternProperties": rules.Schema{rules.NamedFieldPattern: word}})),
 			"uncounted": list("What windows left out, summed up.", object("", rules.Schema{
 				"rule": about["rule"], "why": rules.Schema{"enum": reasons}, "count": number,
 			})),
@@ -48,9 +57,14 @@ func TestSchema() rules.Schema {
 	}, "name", "timeline", "expect")
 }
 
+// wordSchema is a text that may look like a number.
+func wordSchema() rules.Schema {
+	return rules.Schema{"type": []string{"string", "number"}, "minLength": 1}
+}
+
 // eventProperties are the fields of an event.
 func eventProperties() rules.Schema {
-	word := rules.Schema{"type": []string{"string", "number"}, "minLength": 1}
+	word := wordSchema()
 	out := rules.Schema{
 		"ip":         rules.Schema{"type": []string{"string", "number"}, "description": "An IP address."},
 		"status":     rules.Schema{"type": "integer", "minimum": 100, "maximum": 599},

@@ -49,6 +49,32 @@ function act(shell) {
   return button;
 }
 
+// makePending is the version of a rule that waits for its promotion, with the command that promotes it and no other one.
+function makePending() {
+  const says = el("p", "pending-says");
+  const diff = el("ul", "pending-diff");
+  const shell = command("");
+  shell.hidden = true;
+  const button = act(shell);
+  const node = el("div", "pending", says, el("div", "pending-foot", diff, button), shell);
+  node.hidden = true;
+  let said = "";
+  node.show = (rule) => {
+    const p = rule.pending;
+    node.hidden = !p;
+    const now = JSON.stringify([rule.id, rule.version, p]);
+    if (!p || now === said) return;
+    said = now;
+    says.replaceChildren(el("b", "", `Version ${p.version} is pending`), ` since ${stamp(p.since).slice(0, 16)}, by ${p.by || "unknown"}${p.reason ? `: ${p.reason}` : ""}. `,
+      `Counted beside version ${rule.version}, never enforced${p.warming ? `; warming until ${stamp(p.warming).slice(0, 16)}` : ""}.`);
+    diff.replaceChildren(...p.diff.map((line) => el("li", "", el("code", "", line))));
+    set(button, `Promote version ${p.version}`);
+    button.setAttribute("aria-label", `Promote version ${p.version} of ${rule.id}: show the command`);
+    shell.show(p.command);
+  };
+  return node;
+}
+
 function makeRule() {
   const name = el("h4", "rule-name");
   const owner = el("span", "rule-owner quiet");
@@ -61,8 +87,9 @@ function makeRule() {
   const shell = command("");
   shell.hidden = true;
   const button = act(shell);
+  const pending = makePending();
   const node = el("article", "panel rule", el("div", "rule-head", name, owner), sentence,
-    el("div", "rule-body", el("dl", "figures", chief.node, sources.node, events.node), list), el("div", "rule-foot", since, button), shell);
+    el("div", "rule-body", el("dl", "figures", chief.node, sources.node, events.node), list), el("div", "rule-foot", since, button), shell, pending);
   let said = "";
   node.update = (rule) => {
     set(name, rule.id);
@@ -83,9 +110,11 @@ function makeRule() {
     set(since, `${word} since ${stamp(rule.changed).slice(0, 16)}, by ${rule.changed_by || "unknown"}${rule.reason ? `: ${rule.reason}` : ""}`);
     since.title = since.textContent;
     button.hidden = !rule.command;
-    set(button, { shadow: "Promote", block: "Demote" }[rule.mode] ?? "Count again");
+    const promote = rule.pending ? `Promote version ${rule.version}` : "Promote";
+    set(button, { shadow: promote, block: "Demote" }[rule.mode] ?? "Count again");
     button.setAttribute("aria-label", `${button.textContent} ${rule.id}: show the command`);
     shell.show(rule.command);
+    pending.show(rule);
   };
   node.tick = () => tops.each((top) => top.tick());
   return node;

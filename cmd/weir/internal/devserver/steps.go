@@ -239,7 +239,7 @@ func (d *server) applyRules(ctx context.Context) error {
 	}
 	defer s.Close()
 	d.say("applying %s of the demo; new ones begin in shadow", plural.Of(len(set.Rules), "rule"))
-	_, err = s.Rules.Apply(ctx, rulestore.WithSources(set.Rules), d.o.By, "weir dev: the demo's rules", rulestore.ApplyOptions{AllowLists: set.AllowLists})
+	_, err = s.Rules.Apply(ctx, rulestore.WithSources(set), d.o.By, "weir dev: the demo's rules", rulestore.ApplyOptions{AllowLists: set.AllowLists})
 	if err != nil {
 		return fmt.Errorf("rules of the demo: %w (weir dev --fresh starts anew)", err)
 	}

@@ -60,7 +60,7 @@ func (e *examination) judgeSample(messages []traffic.Message) []Finding {
 	for f := range traffic.NumFields {
 		found = append(found, s.judgeIdentity(f))
 	}
-	found = append(found, s.judgeKeys()...)
+	found = append(append(found, s.judgeKeys()...), s.judgeFormat()...)
 	return append(found, s.judgeVerdicts(), s.judgeMatches())
 }
 
@@ -145,7 +145,7 @@ func (s *sampled) judgeIdentity(f traffic.Field) Finding {
 	case !counting:
 		return fine(name, "%s; no rule counts by it", text)
 	case len(never) > 0:
-		return failing(name, remedy, "%s; no event that these rules match has it, so they never fire: %s", text, terminal.FirstFew(never))
+		return failing(name, remedy, "%s; %s, so they never fire: %s", text, s.lack(f.String()), terminal.FirstFew(never))
 	case len(seldom) > 0:
 		return warning(name, remedy, "%s; most events that these rules match lack it, and count nowhere: %s", text, terminal.FirstFew(seldom))
 	}
@@ -167,7 +167,7 @@ func (s *sampled) judgeKeys() (found []Finding) {
 		const remedy = "let the gateway write it, or correct the key: weir rules explain RULE shows what an event has"
 		switch _, never, seldom := s.waiting(name); {
 		case len(never) > 0:
-			found = append(found, failing("key "+name, remedy, "no event that these rules match has it, so they never fire: %s", terminal.FirstFew(never)))
+			found = append(found, failing("key "+name, remedy, "%s, so they never fire: %s", s.lack(name), terminal.FirstFew(never)))
 		case len(seldom) > 0:
 			found = append(found, warning("key "+name, remedy, "most events that these rules match lack it, and count nowhere: %s", terminal.FirstFew(seldom)))
 		}
@@ -175,8 +175,51 @@ func (s *sampled) judgeKeys() (found []Finding) {
 	return found
 }
 
+// judgeFormat names the rules that ask of events, beside their keys, what the stream's format never fills.
+func (s *sampled) judgeFormat() []Finding {
+	var waiting []string
+	for i := range s.routing.Rules {
+		for _, place := range s.unfilled(i) {
+			waiting = append(waiting, s.routing.Rules[i].ID+" ("+place+")")
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	return []Finding{failing("format "+s.routing.Format.Name, "let the gateway write it, in a format that has a place for it (events.format, events.map), or correct the rules",
+		"its events never have what these rules ask, so they never fire: %s", terminal.FirstFew(waiting))}
+}
+
+// unfilled are the places in a rule that ask of events what the stream's format never fills, and without which it counts nothing. Keys are
+// judged by what events have, conditions by weir rules lint: they may hold without a field.
+func (s *sampled) unfilled(rule int) (places []string) {
+	v := &s.routing.Rules[rule]
+	if v.Pending {
+		return nil
+	}
+	for _, u := range v.Unfilled(&s.routing.Format, nil) {
+		if strings.HasPrefix(u.Place, "match.") || strings.HasPrefix(u.Place, "count.") {
+			places = append(places, u.Place)
+		}
+	}
+	return places
+}
+
+// fills reports whether the stream's format has a place for a field, or for one of a fallback's.
+func (s *sampled) fills(field string) bool {
+	return slices.ContainsFunc(strings.Split(field, "|"), s.routing.Format.Fills)
+}
+
+// lack says why events lack a field.
+func (s *sampled) lack(field string) string {
+	if !s.fills(field) {
+		return "events of the format " + s.routing.Format.Name + " never have it"
+	}
+	return "no event that these rules match has it"
+}
+
 // waiting finds the rules that count by a field, or a fallback, which the events they match lack, always or mostly. Where only a handful of
-// events lack it, that is called seldom: it may be an accident.
+// events lack it, that is called seldom, unless the format has no place for it: it may be an accident.
 func (s *sampled) waiting(field string) (counting bool, never, seldom []string) {
 	for i := range s.routing.Rules {
 		v, of := &s.routing.Rules[i], s.byRule[i]
@@ -186,7 +229,7 @@ func (s *sampled) waiting(field string) (counting bool, never, seldom []string) 
 		counting = true
 		switch lacking := of.lacking[field]; {
 		case of.matched == 0:
-		case lacking == of.matched && lacking >= handful:
+		case lacking == of.matched && (lacking >= handful || !s.fills(field)):
 			never = append(never, v.ID)
 		case 100*(of.matched-lacking) < carryWarns*of.matched:
 			seldom = append(seldom, v.ID)
@@ -227,7 +270,7 @@ func (s *sampled) judgeVerdicts() Finding {
 func (s *sampled) judgeMatches() Finding {
 	var idle []string
 	for i := range s.routing.Rules {
-		if s.byRule[i].matched == 0 && !s.routing.Rules[i].Pending {
+		if s.byRule[i].matched == 0 && !s.routing.Rules[i].Pending && len(s.unfilled(i)) == 0 {
 			idle = append(idle, s.routing.Rules[i].ID)
 		}
 	}

@@ -155,6 +155,47 @@ func TestDoctorFindsKeysThatNoEventHas(t *testing.T) {
 	}
 }
 
+// What the format never fills is known without waiting for events, and told once.
+func TestDoctorFindsRulesThatTheFormatStarves(t *testing.T) {
+	const line = `198.51.100.7 - - [21/Nov/2026:05:10:02 +0000] "POST /v1/guest-tokens HTTP/1.1" 201 12 "-" "tv"`
+	for _, tc := range []struct {
+		name, rule  string
+		check, text string // of what fails; empty: nothing
+	}{
+		{"a key", "match: {path: /v1/*}\nkey: [attrs.tenant]", "key attrs.tenant", "events of the format combined never have it, so they never fire: r"},
+		{"an identity", "match: {path: /v1/*}\nkey: [device]", "identity device", "events of the format combined never have it, so they never fire: r"},
+		{"what it falls back on", "match: {path: /v1/*}\nkey: [attrs.tenant|route]", "key attrs.tenant|route", "events of the format combined never have it"},
+		{"a fallback that is there", "match: {path: /v1/*}\nkey: [attrs.tenant|user_agent]", "", ""},
+		{"a host", "match: {host: a.example.com}\nkey: [ip]", "format combined", "so they never fire: r (match.host)"},
+		{"a count", "match: {path: /v1/*}\nkey: [ip]\ncount: {distinct: [path, device]}", "format combined", "so they never fire: r (count.distinct)"},
+		{"a sum", "match: {path: /v1/*, route: a}\nkey: [ip]\ncount: {sum: latency_ms}", "format combined", "r (match.route), r (count.sum)"},
+		{"all there", "match: {path: /v1/*, status: 201}\nkey: [ip, user_agent]\ncount: {sum: bytes}", "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := examined(t, rules.ModeShadow)
+			e.routing.Format.Name = format.Combined
+			docs, err := rules.ParseFiles([]rules.File{{Name: "r.yaml", Src: []byte("id: r\nowner: tests\n" + tc.rule + "\nlimit: 9\nwindow: 60s\n")}},
+				rules.Environment{Identity: traffic.DefaultIdentityMap()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.routing.Rules[0], _ = rules.NextVersion(nil, docs[0])
+			found := map[string]Finding{}
+			for _, f := range e.judgeSample([]traffic.Message{{Appended: service.Now(), Value: []byte(line)}}) {
+				if found[f.Check] = f; f.Status == Fail && f.Check != tc.check {
+					t.Errorf("it finds %+v", f)
+				}
+			}
+			if tc.check != "" {
+				wantFinding(t, found, tc.check, Fail, tc.text, "")
+			}
+			if f := found["rules"]; f.Status != OK {
+				t.Errorf("told twice: %+v", f)
+			}
+		})
+	}
+}
+
 // A format that cannot say what weir refused keeps blocked clients blocked; in json a field map decides.
 func TestDoctorKnowsFormatsWithoutVerdicts(t *testing.T) {
 	for _, tc := range []struct {

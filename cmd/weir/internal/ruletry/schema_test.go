@@ -10,11 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
+	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/rules/condition"
@@ -113,7 +115,22 @@ func rulesShown(t *testing.T) (good, wrong map[string]string) {
 		}
 		return err
 	})
-	files, globErr := filepath.Glob(filepath.Join(repository, "examples/rules/*.yaml"))
+	stories, globErr := filepath.Glob(filepath.Join(repository, "examples/stories/*.yaml"))
+	for _, name := range stories {
+		text, readErr := os.ReadFile(name)
+		var story struct{ Rules []yaml.Node }
+		readErr = errors.Join(readErr, yaml.Unmarshal(text, &story))
+		for i := range story.Rules {
+			if story.Rules[i].Kind != yaml.MappingNode {
+				continue // the name of a file, which is among the examples
+			}
+			rule, encodeErr := yaml.Marshal(&story.Rules[i])
+			good[fmt.Sprintf("%s rule %d", name, i)], readErr = string(rule), errors.Join(readErr, encodeErr)
+		}
+		err = errors.Join(err, readErr)
+	}
+	files, rulesErr := filepath.Glob(filepath.Join(repository, "examples/rules/*.yaml"))
+	globErr = errors.Join(globErr, rulesErr)
 	for _, name := range append(files, filepath.Join(repository, "rules/testdata/every-field.yaml")) {
 		text, readErr := os.ReadFile(name)
 		good[name], err = string(text), errors.Join(err, readErr)
@@ -127,8 +144,8 @@ func rulesShown(t *testing.T) (good, wrong map[string]string) {
 func TestSchemaTakesEveryRuleThatIsShown(t *testing.T) {
 	s := published(t)
 	good, _ := rulesShown(t)
-	if len(good) < 10 {
-		t.Fatalf("%d files and blocks", len(good))
+	if len(good) < 40 {
+		t.Fatalf("%d files, blocks and rules of stories", len(good))
 	}
 	for at, src := range good {
 		verdicts := judged(t, s, src)
@@ -253,6 +270,9 @@ func TestSchemaKnowsTests(t *testing.T) {
 	for body, good := range map[string]bool{
 		"  - {name: a, timeline: [], expect: {hits: []}}": true,
 		"  - {name: a, each: {ip: 192.0.2.1, status: 401, attrs: {x: {y: 1}}}, timeline: [{at: 0s, times: 2, every: 1s, comes: 1m30s, latency_ms: 3}], expect: {hits: [{rule: a, ip: 192.0.2.1, count: 1, peak: 2, first: 1s, last: 1s, updates: 0, phase: closed, grouped: false}], uncounted: [{why: late, count: 1}], blocks: [{until: 1h, released: false}]}}": true,
+		"  - {name: a, timeline: [], expect: {hits: [], blocks: [{host: a.example}]}}": false, // a gate holds identities
+		"  - {name: a, timeline: [], expect: {hits: [{path: /a}]}}":                    false,
+		"  - {name: a, timeline: [], expect: {hits: [{attrs.: a}]}}":                   false,
 		"  {}":                                                                    false,
 		"  - {timeline: [], expect: {hits: []}}":                                  false,
 		"  - {name: a, expect: {hits: []}}":                                       false,
@@ -273,4 +293,192 @@ func TestSchemaKnowsTests(t *testing.T) {
 			t.Errorf("%s: the schema says %v, the reader %v; want good %v", body, verdicts, err, good)
 		}
 	}
+}
+
+// A hit is named by the fields of the rule's key, whichever these are.
+func TestSchemaKnowsHitsByOtherFields(t *testing.T) {
+	const head = "id: a\nowner: b\nmatch: {path: '/u/{id}'}\nkey: [host, method, 'route|plan', user_agent, '{id}', attrs.a.b, attrs.x-y]\nlimit: 1\nwindow: 1m\ntests:\n  - name: a\n    timeline: []\n    expect: {hits: ["
+	s := published(t)
+	for _, fact := range []string{"host: a.example", "method: GET", "route: r", "plan: 7", "user_agent: b", "'{id}': 7", "attrs.a.b: x", "attrs.x-y: 1.5"} {
+		src := head + "{" + fact + ", count: 2}]}\n"
+		verdicts := judged(t, s, src)
+		if _, _, err := readSource(src); err != nil || len(verdicts) != 1 || verdicts[0] != nil {
+			t.Errorf("%s: the schema says %v, the reader %v; want it taken", fact, verdicts, err)
+		}
+	}
+}
+
+// anyDocument makes documents, most of them good.
+type anyDocument struct{ *rapid.T }
+
+// bad reports whether the next value is to be a bad one.
+func (t anyDocument) bad() bool { return rapid.IntRange(0, 39).Draw(t.T, "bad") == 39 }
+
+func pick[T any](t anyDocument, name string, of ...T) T {
+	return of[rapid.IntRange(0, len(of)-1).Draw(t.T, name)]
+}
+
+// maybe gives a member one of these values, or leaves it out, as it does more often than not.
+func (t anyDocument) maybe(into map[string]any, name string, good []any, bad ...any) {
+	switch {
+	case rapid.IntRange(0, 3).Draw(t.T, name+" said") != 3:
+	case t.bad():
+		into[name] = pick(t, name, bad...)
+	default:
+		into[name] = pick(t, name, good...)
+	}
+}
+
+// need is maybe for a member that there must be.
+func (t anyDocument) need(into map[string]any, name string, good []any, bad ...any) {
+	switch {
+	case !t.bad():
+		into[name] = pick(t, name, good...)
+	case rapid.Bool().Draw(t.T, name+" left out"):
+	default:
+		into[name] = pick(t, name, bad...)
+	}
+}
+
+func (t anyDocument) span() (good, bad []any) {
+	return []any{"1m", "90s", "1h30m", "1d"}, []any{"60", 60, "1.5m", "1m1h", "m", "", "-1m", "1m 30s", "0s", "32d", true}
+}
+
+func (t anyDocument) match(ofRule bool) map[string]any {
+	m := map[string]any{}
+	t.maybe(m, "method", []any{"GET", "get", []any{"GET", "POST"}}, "G T", []any{}, 7, []any{"GET", "GET"}, "", strings.Repeat("A", 65))
+	t.maybe(m, "path", []any{"/a", []any{"/a", "/b"}, "/u/{id}", "/u/{id}/x", "/a/*", "/a*", "/*.php", "/*/b", "/a/", "/", "/é", "/*"},
+		"a", "/a//b", "/%61", "/a/../b", "", "/a?b", "/a*b", "/{id", "/{1}", []any{}, 7, []any{"/a", "/a"}, []any{"/a", 7}, "//a", "/./a", "/"+strings.Repeat("a", 2048))
+	t.maybe(m, "except", []any{"/b", []any{"/b", "/c/*"}}, "/b//c", "", 7, []any{}, "/*")
+	t.maybe(m, "host", []any{"a.example", "*.example", []any{"a.example", "b.example"}, "[::1]", "a_b-c", "192.0.2.1", "localhost"},
+		"a.example:80", "*", "A.example", "[::1]:80", "a/b", "", "a.example.", 7, "a..b", "é.example", "*.*.a", "a b", ".a", strings.Repeat("a", 300))
+	t.maybe(m, "route", []any{"r", []any{"r", "s"}, "a route"}, "", strings.Repeat("r", 257), 7, "a\tb")
+	if m["path"] != nil || m["except"] != nil || t.bad() {
+		t.maybe(m, "path_as", []any{"raw", "normal"}, "other", 7, "")
+		t.maybe(m, "path_case", []any{"ignore", "exact"}, "other", "")
+	}
+	if ofRule || t.bad() {
+		t.maybe(m, "status", []any{401, "401", "4xx", "4XX", []any{401, "5xx"}}, "600", 600, 99, []any{}, "", "4x1", 401.5, []any{401, 401})
+		t.maybe(m, "when", []any{"true", "event.status == 401", " event.plan == 'a' "}, "", "  ", 7)
+	}
+	return m
+}
+
+func (t anyDocument) key(name string, identities bool, path any) any {
+	bad := []any{"{1}", "attrs.", "attrs.a..b", "path", "status", "api_key|", "", 7, map[string]any{"field": "ip", "v6": 0}, map[string]any{"field": "device", "v4": 24},
+		map[string]any{"field": "ip", "v5": 1}, map[string]any{"v4": 24}, map[string]any{"any": []any{"user"}}, "{id}", "ip"}
+	key := []any{"ip", "device", map[string]any{"field": "user"}, "api_key", "session"}
+	if !identities {
+		key = append(key, "host", "method", "route", "plan", "user_agent", "attrs.a", "attrs.a.b", "plan|route", map[string]any{"any": []any{"attrs.b", "attrs.c"}})
+		if text, ok := path.(string); ok && strings.Contains(text, "{id}") {
+			key = append(key, "{id}", "{id}")
+		}
+	}
+	key = rapid.Permutation(key).Draw(t.T, name)[:rapid.IntRange(1, 3).Draw(t.T, name+" fields")]
+	key[0] = pick[any](t, name+"[0]", key[0], "ip", map[string]any{"field": "ip", "v4": 24}, map[string]any{"field": "ip", "v4": 24, "v6": 48})
+	switch {
+	case !t.bad():
+		return key
+	case rapid.Bool().Draw(t.T, name+" bare"):
+		return pick[any](t, name+" bare", "ip", 7, map[string]any{}, []any{}, "[ip]", nil)
+	}
+	return append(key, pick(t, name+" bad", bad...))
+}
+
+// rule is a rule with any members.
+func (t anyDocument) rule() map[string]any {
+	good, bad := t.span()
+	d := map[string]any{}
+	t.maybe(d, "kind", []any{"rule"}, "alow", 1)
+	t.need(d, "id", []any{"a", "a-1"}, "A", "", "-a", 7, strings.Repeat("a", 65), "a_b", "a\n")
+	t.need(d, "owner", []any{"b", "the team", "é"}, "", " b", "b ", 7, strings.Repeat("x", 129), "a\tb", "a\u202eb")
+	match := t.match(true)
+	t.need(d, "match", []any{match}, nil, "all", []any{})
+	d["key"] = t.key("key", false, match["path"])
+	t.need(d, "limit", []any{2, 20, 1000000}, 1000001, -1, "2", 2.5, nil)
+	t.need(d, "window", good, bad...)
+	t.maybe(d, "on_missing", []any{"skip", "group"}, "drop", "")
+	t.maybe(d, "algorithm", []any{"sliding", "fixed", "first-seen", "sliding-counter", "sliding-log", "token-bucket", "leaky-bucket"}, "tumbling", "")
+	t.maybe(d, "count", []any{"events", map[string]any{"sum": "bytes"}, map[string]any{"sum": "attrs.cost"}, map[string]any{"distinct": "path"}, map[string]any{"distinct": []any{"path", "attrs.sku"}}},
+		"distinct", 7, map[string]any{}, map[string]any{"sum": "cost"}, map[string]any{"sum": "attrs."}, map[string]any{"distinct": []any{}}, map[string]any{"distinct": "plan", "sum": "bytes"})
+	if strings.HasSuffix(fmt.Sprint(d["algorithm"]), "bucket") || t.bad() {
+		t.maybe(d, "burst", []any{1, 20}, 0, 1000001, "20")
+	} else {
+		t.maybe(d, "near", []any{0.8, "80%", 0.99}, "0.8", 80, 0, 1, "0%", "100%", true)
+		t.maybe(d, "tiers", []any{[]any{map[string]any{"when": "true", "limit": 3}}}, []any{}, []any{map[string]any{"when": "true"}}, []any{map[string]any{"when": "true", "limit": "3"}},
+			map[string]any{"when": "true", "limit": 3}, []any{map[string]any{"when": "", "limit": 3}}, []any{map[string]any{"when": "true", "limit": 3, "window": "1m"}})
+	}
+	t.maybe(d, "cooldown", good, bad...)
+	t.maybe(d, "lateness", append(good, "0s"), "", 60, "2d")
+	t.maybe(d, "max_lag", good, bad...)
+	t.maybe(d, "candidate", []any{map[string]any{"limit": 3}}, map[string]any{}, 3, map[string]any{"limit": -1}, map[string]any{"limit": 3, "window": "1m"})
+	t.maybe(d, "allow", []any{[]any{"offices"}, []any{"offices", "partners"}}, []any{"offices", "offices"}, []any{}, "offices", []any{"Offices"}, []any{7})
+	if rapid.Bool().Draw(t.T, "blocks") {
+		b := map[string]any{"key": t.key("block.key", true, nil)}
+		if t.bad() {
+			delete(b, "key")
+		}
+		t.need(b, "ttl", good, bad...)
+		t.maybe(b, "extend", []any{"never", "on-hit"}, "on-attempt", "")
+		if rapid.Bool().Draw(t.T, "block.match said") {
+			b["match"] = t.match(false)
+		}
+		d["block"] = b
+	}
+	if t.bad() {
+		d["wnidow"] = "1m"
+	}
+	return d
+}
+
+// beyondSchema are problems that the schema does not claim to find, by what is said of them.
+func beyondSchema(p rules.Problem) (why string) {
+	text := p.Error()
+	for said, why := range map[string]string{
+		" a second time":                         "what stands between | and in any is one text, or one list, for a schema",
+		"which is no segment of ":                "a pattern is not compared with another text",
+		"which leaves out all that path matches": "the same",
+		"for failed attempts (":                  "which statuses are failures is beyond it",
+		"claimed by the client only":             "which fields the gateway vouches for is in the configuration",
+		", as in the rule's key, or a plain ip":  "the prefix lengths of one list are those of another",
+		"which no request can meet":              "a path without / is met by CONNECT alone",
+		"got 32d":                                "it cannot add up a duration",
+		"got 2d":                                 "the same",
+		"got \"32d\"":                            "the same",
+	} {
+		if strings.Contains(text, said) {
+			return why
+		}
+	}
+	return ""
+}
+
+// Whatever the loader takes the schema takes, and whatever the loader refuses the schema refuses, but for what it does not claim.
+func TestSchemaAndLoaderAgreeOnAnyRule(t *testing.T) {
+	s := published(t)
+	env := rules.Environment{Identity: traffic.DefaultIdentityMap(), AllowLists: []string{"offices", "partners"}}
+	env.Identity.User.Vouched, env.Identity.Device.Vouched, env.Identity.APIKey.Vouched, env.Identity.Session.Vouched = true, true, true, true
+	var err error
+	if env.Conditions, err = condition.New(); err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		src, err := json.Marshal(anyDocument{rt}.rule())
+		if err != nil {
+			rt.Fatal(err)
+		}
+		verdicts := judged(t, s, string(src))
+		_, err = rules.ParseSet([]rules.File{{Name: "a.yaml", Src: src}}, env)
+		var problems rules.Problems
+		if errors.As(err, &problems); len(verdicts) != 1 || (err != nil) != (len(problems) > 0) {
+			rt.Fatalf("%s\n%v, %v", src, verdicts, err)
+		}
+		claimed := slices.ContainsFunc(problems, func(p rules.Problem) bool { return beyondSchema(p) == "" })
+		switch {
+		case err == nil && verdicts[0] != nil:
+			rt.Fatalf("%s\nthe loader takes it, the schema says %v", src, verdicts[0])
+		case claimed && verdicts[0] == nil:
+			rt.Fatalf("%s\nthe schema takes it, the loader says %v", src, err)
+		}
+	})
 }

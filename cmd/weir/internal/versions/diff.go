@@ -48,7 +48,7 @@ func diffFiles(ctx context.Context, h *Host, in Installation, from []string, pru
 		return err
 	}
 	opts := rulestore.ApplyOptions{Prune: prune, DryRun: true, AllowLists: set.AllowLists}
-	plan, err := in.Store().Apply(ctx, rulestore.WithSources(set.Rules), "", "", opts)
+	plan, err := in.Store().Apply(ctx, rulestore.WithSources(set), "", "", opts)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,8 @@ func exportCommand(h *Host) *cobra.Command {
 		Use:   "export [RULE]",
 		Short: "Write the stored rules and allow lists as documents that apply to no change",
 		Long: `Write the documents of all stored rules and allow lists, or of one rule: to standard output, or each into a file of its own in a
-directory, a rule into ID.yaml and a list into ID.allow.yaml. Of a rule with a pending version it is that one's, the newest that was applied.
+directory, a rule into ID.yaml and a list into ID.allow.yaml. A rule is written as it was applied, with its comments and tests, where that
+text, of at most 64 KiB, still says what is stored; else with every field written out. Of a rule with a pending version it is that one's, the newest that was applied.
 To apply what was written changes nothing, with --prune either; what is no part of documents, as modes and raised limits, is not written. A
 file that holds something else is left alone without --force.`,
 		Example: "  weir rules export -o rules/\n  weir rules export guest-token-flood -o -",
@@ -40,10 +41,15 @@ file that holds something else is left alone without --force.`,
 			if err != nil {
 				return err
 			}
-			if to == "-" {
-				return exportTo(h.Stdout, documents(all, lists))
+			env, err := in.Environment()
+			if err != nil {
+				return err
 			}
-			if err := exportFiles(to, documents(all, lists), force); err != nil {
+			found := documents(all, lists, env)
+			if to == "-" {
+				return exportTo(h.Stdout, found)
+			}
+			if err := exportFiles(to, found, force); err != nil {
 				return err
 			}
 			what := plural.Of(len(all), "rule")
@@ -70,6 +76,9 @@ func exported(ctx context.Context, in Installation, named []string) ([]rulestore
 		return []rulestore.Rule{r}, nil, err
 	}
 	all, err := in.Store().List(ctx)
+	if err == nil {
+		err = in.Store().Sources(ctx, all)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -77,28 +86,27 @@ func exported(ctx context.Context, in Installation, named []string) ([]rulestore
 	return all, lists, err
 }
 
-// documentOf is the newest document that was applied, as it was written where that is stored and still means the same.
-func documentOf(r *rulestore.Rule) string {
+// documentOf is the newest document that was applied, byte for byte as it was written where that is stored and still means the same by env.
+func documentOf(r *rulestore.Rule, env rules.Environment) string {
 	v := &r.Newest
 	if r.Pending != nil {
 		v = r.Pending
 	}
-	text := v.Source
-	docs, err := rules.ParseFiles([]rules.File{{Name: "stored", Src: []byte(text)}}, rules.Environment{})
+	docs, err := rules.ParseFiles([]rules.File{{Name: "stored", Src: []byte(v.Source)}}, env)
 	if err != nil || len(docs) != 1 || !docs[0].Equal(&v.Version.Document) {
-		text = v.Version.YAML()
+		return v.Version.YAML()
 	}
-	return strings.TrimRight(text, "\n") + "\n"
+	return v.Source
 }
 
 // written is a document, and the file that it is written to.
 type written struct{ file, text string }
 
 // documents are those of rules, and of allow lists behind them. No rule's id has a dot, so no rule has the file of a list.
-func documents(all []rulestore.Rule, lists []rulestore.AllowList) []written {
+func documents(all []rulestore.Rule, lists []rulestore.AllowList, env rules.Environment) []written {
 	out := make([]written, 0, len(all)+len(lists))
 	for i := range all {
-		out = append(out, written{all[i].Newest.Version.ID + ".yaml", documentOf(&all[i])})
+		out = append(out, written{all[i].Newest.Version.ID + ".yaml", documentOf(&all[i], env)})
 	}
 	for i := range lists {
 		out = append(out, written{lists[i].List.ID + ".allow.yaml", lists[i].List.YAML()})
@@ -110,6 +118,9 @@ func exportTo(w io.Writer, all []written) error {
 	for i, d := range all {
 		if i > 0 {
 			d.text = "---\n" + d.text
+		}
+		if i+1 < len(all) && !strings.HasSuffix(d.text, "\n") {
+			d.text += "\n"
 		}
 		if _, err := io.WriteString(w, d.text); err != nil {
 			return err

@@ -43,6 +43,8 @@ type Installation interface {
 	Named(ctx context.Context, rule string) (rulestore.Rule, error)
 	// Read reads the documents of files, directories and standard input.
 	Read(ctx context.Context, paths []string) (*rules.Set, error)
+	// Environment is what documents are judged by.
+	Environment() (rules.Environment, error)
 	// Carry applies documents: the plan is shown, agreed to on a terminal, carried out and published.
 	Carry(ctx context.Context, docs []rulestore.Document, act Act, opts rulestore.ApplyOptions, yes bool) error
 }

@@ -117,7 +117,8 @@ func TestExportFiles(t *testing.T) {
 	lists := []rulestore.AllowList{{List: rules.AllowList{ID: "flood", Owner: "edge", Entries: []rules.AllowEntry{
 		{Kind: rules.AllowCIDR, Value: "192.0.2.0/24", Reason: "# an office: \"1\"", Until: traffic.At(time.Unix(1_900_000_000, 0))},
 	}}}}
-	if err := exportFiles(dir, documents(all, lists), false); err != nil {
+	env := rules.Environment{Identity: traffic.DefaultIdentityMap()}
+	if err := exportFiles(dir, documents(all, lists, env), false); err != nil {
 		t.Fatal(err)
 	}
 	var set *rules.Set
@@ -131,12 +132,12 @@ func TestExportFiles(t *testing.T) {
 		t.Errorf("wrote %+v", set.AllowLists)
 	}
 	var out bytes.Buffer
-	if err := exportTo(&out, documents(all, lists)); err != nil {
+	if err := exportTo(&out, documents(all, lists, env)); err != nil {
 		t.Error(err)
 	} else if set, err := rules.ParseSet([]rules.File{{Name: "-", Src: out.Bytes()}}, rules.Environment{Identity: traffic.DefaultIdentityMap()}); err != nil || len(set.Rules)+len(set.AllowLists) != 2 {
 		t.Errorf("wrote\n%s%+v, %v", &out, set, err)
 	}
-	if err := exportFiles(dir, documents(all, lists), false); err != nil {
+	if err := exportFiles(dir, documents(all, lists, env), false); err != nil {
 		t.Errorf("the same again: %v", err)
 	}
 	file := filepath.Join(dir, "flood.yaml")
@@ -145,22 +146,35 @@ func TestExportFiles(t *testing.T) {
 	}
 	other := *stored(1)
 	other.Newest.Version.ID = "aaa"
-	if err := exportFiles(dir, documents(append([]rulestore.Rule{other}, all...), lists), false); err == nil || !strings.Contains(err.Error(), "flood.yaml: got a file that holds something else") {
+	if err := exportFiles(dir, documents(append([]rulestore.Rule{other}, all...), lists, env), false); err == nil || !strings.Contains(err.Error(), "flood.yaml: got a file that holds something else") {
 		t.Errorf("over another file: %v", err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
 		t.Errorf("a refused export wrote %d files, %v", len(entries), err)
 	}
-	if err := exportFiles(dir, documents(all, lists), true); err != nil {
+	if err := exportFiles(dir, documents(all, lists, env), true); err != nil {
 		t.Error(err)
 	}
 	// What was stored as it was written is exported so; where it means something else than what was stored, the document is.
 	all[0].Pending.Source = "# why\nid: flood\nowner: edge\nmatch: {}\nkey: [{field: ip, v4: 32, v6: 64}]\nlimit: 4\nwindow: 1m\n"
-	if got := documentOf(&all[0]); !strings.HasPrefix(got, "# why\n") {
+	if got := documentOf(&all[0], env); !strings.HasPrefix(got, "# why\n") {
 		t.Errorf("exported\n%s", got)
 	}
+	all[0].Pending.Source = "key: [ip] # no line end\nid: flood\nowner: edge\nmatch: {}\nlimit: 4\r\nwindow: 1m"
+	if got := documentOf(&all[0], env); got != all[0].Pending.Source {
+		t.Errorf("exported %q", got)
+	}
+	out.Reset()
+	if err := exportTo(&out, documents(all, lists, env)); err != nil || !strings.HasPrefix(out.String(), all[0].Pending.Source+"\n---\n") {
+		t.Errorf("exported %q, %v", out.String(), err)
+	}
+	another := env
+	another.Identity.IP.V4 = 24
+	if got := documentOf(&all[0], another); !strings.Contains(got, "v4: 32") {
+		t.Errorf("by an identity map of which the text says otherwise it is exported as\n%s", got)
+	}
 	all[0].Pending.Source = strings.Replace(all[0].Pending.Source, "limit: 4", "limit: 40", 1)
-	if got := documentOf(&all[0]); strings.Contains(got, "40") || !strings.Contains(got, "limit: 4\n") {
+	if got := documentOf(&all[0], env); strings.Contains(got, "40") || !strings.Contains(got, "limit: 4\n") {
 		t.Errorf("exported\n%s", got)
 	}
 }
