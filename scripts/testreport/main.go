@@ -1,6 +1,6 @@
 // Command testreport reads the events of `go test -json` and prints what `go test` would: the output of what failed and
 // a line per package. It then counts how many tests ran on which kind of server, from the file that WEIR_TEST_REPORT
-// names (internal/testbed writes it), and ends with the package lines once more.
+// names (internal/testbed writes it), repeats why tests failed without the logs of what they ran, and ends with the package lines once more.
 //
 //	go test -json ./... | testreport [-real] [-title TEXT] [-earlier FILE]
 //
@@ -63,6 +63,7 @@ func run(title string, real bool, earlier string) (ok bool, err error) {
 			fmt.Printf("  skipped: %s %s: %s\n", skip.Package, skip.Test, skip.reason)
 		}
 	}
+	results.printFailures(os.Stdout)
 	for _, complaint := range complaints {
 		fmt.Println("FAIL:", complaint)
 	}
