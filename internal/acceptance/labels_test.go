@@ -41,22 +41,13 @@ block: {ttl: 1h}
 `
 
 const (
-	labelKeyed = 4      // keyed partitions
-	crowdFirst = 1_000  // identities after which no new series may come
-	crowdAsked = 1_000  // of the last ones, who ask the gate
-	crowdBatch = 10_000 // events sent together
+	labelKeyed = 4       // keyed partitions
+	crowdFirst = 1_000   // identities after which no new series may come
+	crowdAll   = 100_000 // identities
+	crowdBatch = 10_000  // events sent together
 	// crowdMark is a part of everything that says who it was; addresses have a pattern of their own.
 	crowdMark = "identity"
 )
-
-// crowdAll is how many identities come. Under the race detector the servers of the test, which run in its process, take several minutes for a
-// hundred thousand; the run against real servers has them all.
-func crowdAll() int {
-	if raceDetector {
-		return 10_000
-	}
-	return 100_000
-}
 
 // crowd is as many clients as come, each of another address, device and user, with hostile bytes in what else they send. Of
 // twenty of them one does not say its user, one sends what is no event, and two are blocked.
@@ -185,7 +176,7 @@ func series(t *testing.T, p *process) map[string]bool {
 	return found
 }
 
-// TestNoLabelCarriesAnIdentity lets a hundred thousand clients (crowdAll) through all stages and past a gate: after the first thousand no
+// TestNoLabelCarriesAnIdentity lets a hundred thousand clients through all stages and past a gate: after the first thousand no
 // series is new, and none says anything about who they are.
 func TestNoLabelCarriesAnIdentity(t *testing.T) {
 	t.Parallel()
@@ -211,9 +202,9 @@ func TestNoLabelCarriesAnIdentity(t *testing.T) {
 		return nil
 	})
 	before := map[*process]map[string]bool{stages: series(t, stages), gate: series(t, gate)}
-	c.come(crowdFirst, crowdAll())
+	c.come(crowdFirst, crowdAll)
 	var asked []int
-	for i := crowdAll() - crowdAsked; i < crowdAll(); i++ {
+	for i := crowdAll - 1_000; i < crowdAll; i++ {
 		asked = append(asked, i)
 	}
 	c.ask(asked)
@@ -233,7 +224,7 @@ func TestNoLabelCarriesAnIdentity(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("%d series after %d identities, %d after %d", len(had), crowdFirst, len(now), crowdAll())
+		t.Logf("%d series after %d identities, %d after %d", len(had), crowdFirst, len(now), crowdAll)
 	}
 	stages.stop()
 	gate.stop()
