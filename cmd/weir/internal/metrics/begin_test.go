@@ -61,7 +61,7 @@ func closedLabels() map[string][]string {
 		},
 		"weir_gate_malformed_total":         {"not_http", "too_large"},
 		"weir_gate_missing_total":           {"api_key repeated", "device repeated", "session repeated", "user repeated"},
-		"weir_gate_no_address_total":        {"absent", "claimed", "forwarded_short", "ip_unparsable", "ip_unspecified", "no_source", "present", "repeated"},
+		"weir_gate_no_address_total":        {"absent", "forwarded_short", "ip_unparsable", "ip_unspecified", "no_source", "repeated"},
 		"weir_kafka_append_errors_total":    append(slices.Clone(kafka), "no replicas", "too large"),
 		"weir_kafka_commit_errors_total":    append(slices.Clone(kafka), "generation over", "coordinator"),
 		"weir_kafka_fetch_errors_total":     append(slices.Clone(kafka), "out of range", "corrupt"),
