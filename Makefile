@@ -26,11 +26,11 @@ test: ## everything: set-up, vet, lint, race tests, then all tests against real 
 	scripts/test.sh all
 
 .PHONY: test-embedded
-test-embedded: ## race tests with embedded parts; nothing has to be running
+test-embedded: ## all tests with embedded parts, under the race detector where it has something to watch; nothing has to be running
 	scripts/test.sh embedded
 
 .PHONY: test-real
-test-real: ## all tests against a real Kafka, redis-server, Redis Cluster and PostgreSQL
+test-real: ## all tests that differ against a real Kafka, redis-server, Redis Cluster and PostgreSQL
 	scripts/test.sh real
 
 .PHONY: test-faults

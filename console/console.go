@@ -149,6 +149,12 @@ const (
 	refusedFull = "full" // as many viewers as there may be
 )
 
+// What came of reading a store.
+const (
+	readOK     = "ok"
+	readFailed = "failed"
+)
+
 type metrics struct {
 	reads   *prometheus.CounterVec // store, outcome
 	refused *prometheus.CounterVec // reason
@@ -164,6 +170,12 @@ func newMetrics(to prometheus.Registerer, h *hub) (*metrics, error) {
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_console_dropped_viewers_total", Help: "Viewers that did not take what they were sent."}),
 	}
+	for _, store := range []string{partHistory, partBlocks} {
+		m.reads.WithLabelValues(store, readOK)
+		m.reads.WithLabelValues(store, readFailed)
+	}
+	m.refused.WithLabelValues(refusedHost)
+	m.refused.WithLabelValues(refusedFull)
 	viewers := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_console_viewers", Help: "Open streams of the console."},
 		func() float64 { return float64(h.count()) })
 	for _, c := range []prometheus.Collector{m.reads, m.refused, m.dropped, viewers} {
@@ -175,9 +187,9 @@ func newMetrics(to prometheus.Registerer, h *hub) (*metrics, error) {
 }
 
 func (m *metrics) read(store string, err error) {
-	outcome := "ok"
+	outcome := readOK
 	if err != nil {
-		outcome = "failed"
+		outcome = readFailed
 	}
 	m.reads.WithLabelValues(store, outcome).Inc()
 }

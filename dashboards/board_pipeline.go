@@ -112,7 +112,7 @@ func pipelineLost() []panel {
 		timeseries("Fence drops", "Event records that DETECT had counted before. Expected after a router's restart; all events for ten seconds make the partition blind.", unitEventsPerSecond,
 			prom(rate("", "weir_detect_duplicates_total", liveStream), "dropped")),
 		timeseries("Dead letters by stage and reason", "Records that could not be read, in five minutes.", unitCount,
-			prom(orNone(sum("stage, reason", "increase("+of("weir_dead_letters_total")+"[5m])"), "reason"), "{{stage}} {{reason}}")).asBars(),
+			prom(orNone(sum("stage, reason", "increase("+of("weir_dead_letters_total")+"[5m])")+" > 0", "reason"), "{{stage}} {{reason}}")).asBars(),
 		timeseries("Losses", "Records that Kafka deleted before a stage had read them, and losses that DETECT tells of: gaps and holes that an operator accepted, in five minutes. "+
 			"They are gone: see weir partitions list.", unitCount,
 			prom(orNone(sum("stage", "increase("+of("weir_stage_lost_records_total")+"[5m])"), "stage"), "{{stage}}: deleted"),

@@ -49,7 +49,11 @@ func newMetrics(to prometheus.Registerer, observing func() bool, blocking func()
 			Buckets: []float64{1e-7, 2.5e-7, 5e-7, 1e-6, 2.5e-6, 5e-6, 1e-5, 1e-4, 1e-3, 1e-2}}),
 	}
 	for why := range m.noAddress {
-		m.noAddress[why] = noAddress.WithLabelValues(traffic.MissingReason(why).String())
+		if reason := traffic.MissingReason(why); reason.Concerns(traffic.FieldIP) {
+			m.noAddress[why] = noAddress.WithLabelValues(reason.String())
+		} else {
+			m.noAddress[why] = prometheus.NewCounter(prometheus.CounterOpts{}) // not published: no address is missing for that reason
+		}
 	}
 	for f := traffic.FieldDevice; f < traffic.NumFields; f++ {
 		m.repeated[f] = missing.WithLabelValues(f.String(), traffic.MissingRepeated.String())

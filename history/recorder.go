@@ -36,6 +36,9 @@ const (
 	reasonRefused   = "refused"   // PostgreSQL does not take the row
 )
 
+// DeadReasons are all reasons of dead letters of RECORD.
+func DeadReasons() []string { return []string{reasonMalformed, reasonRefused} }
+
 // item is one decoded record and the message that it came in.
 type item[R any] struct {
 	message *traffic.Message

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# test.sh setup|lint|embedded|real|all|faults: the tests of this repository.
+# test.sh setup|lint|embedded|raced|real|all|faults: the tests of this repository.
 #
 #   setup     installs and fetches what the rest needs
 #   lint      go vet and golangci-lint
-#   embedded  go test -race with embedded parts; nothing has to be running
-#   real      go test of what can use a server against a real Kafka, redis-server, Redis Cluster and PostgreSQL, which it starts where
-#             WEIR_TEST_* does not name any; a skipped test fails it
-#   all       setup, lint, embedded, real: what `make test` does. Every step says how long it took, the last lines
+#   embedded  all tests with embedded parts, those with goroutines of weir's under the race detector; nothing has to be running
+#   raced     of these, those under the race detector; a skipped test fails it
+#   real      without the race detector: what can use a server against a real Kafka, redis-server, Redis Cluster and PostgreSQL, which it starts
+#             where WEIR_TEST_* does not name any, and what `raced` leaves; a skipped test fails it
+#   all       setup, lint, raced, real: what `make test` does. Every step says how long it took, the last lines
 #             are the result lines of the run against the real servers
 #   faults    the long form of internal/faults: kills, freezes and restarts under load, with a table at the end
 set -euo pipefail
@@ -81,9 +82,12 @@ programs() {
 # `go vet` is lint's.
 side_by_side=(-vet=off -p 3 -parallel 4)
 
-# What starts no goroutine (internal/arch sees to that for detectors) has nothing for the race detector to find, and runs ten
-# times as fast without it.
-sequential=(./detectors ./internal/oracle ./internal/order)
+# What starts no goroutine of weir's in its own process has nothing for the race detector to find, and runs ten times as fast without it:
+# arithmetic (internal/arch sees to that for detectors) and the work of other programs, such as promtool.
+plain=(./detectors ./internal/oracle ./internal/order ./internal/arch ./internal/deploy ./dashboards ./dashboards/alerts)
+
+# What runs weir as a user would, in processes of their own, which are built without the race detector.
+processes=(./internal/faults ./internal/acceptance ./internal/boardtest ./internal/adversary ./internal/doctest)
 
 # but PACKAGE...: all packages of the module but these.
 but() {
@@ -92,39 +96,71 @@ but() {
 	grep -vxF "$(go list "$@")" <<<"$all"
 }
 
-# longest_first: the packages of the list on standard input, those that take longest in front: what waits for servers for minutes
-# does so beside the others, not after them.
+# longest_first: the packages of the list on standard input, each once, those that take longest in front: what waits for servers for
+# minutes does so beside the others, not after them.
 longest_first() {
-	local all first=(internal/simulation cmd/weir internal/faults internal/acceptance blocklist/reconcile internal/demo internal/boardtest)
-	all=$(cat)
+	local all first=(internal/simulation cmd/weir internal/faults internal/acceptance blocklist/reconcile dashboards internal/boardtest dashboards/alerts
+		internal/demo internal/adversary internal/deploy history/rulestore internal/loadgen gate blocklist/replica)
+	all=$(sort -u)
 	for p in "${first[@]}"; do grep -x "github.com/weirhq/weir/$p" <<<"$all" || true; done
-	grep -vxF "$(printf 'github.com/weirhq/weir/%s\n' "${first[@]}")" <<<"$all"
+	grep -vxF "$(printf 'github.com/weirhq/weir/%s\n' "${first[@]}")" <<<"$all" || true
 }
 
-# with_servers: the packages whose tests can make use of a server or a browser; the others have said everything in the run before. The
-# simulation runs all of its mutations without the race detector only, on the processors that the others, who wait for their
-# servers most of the time, leave.
+# racing: what has goroutines of weir's for the race detector to watch.
+racing() { but "${plain[@]}" "${processes[@]}" | longest_first; }
+
+# with_servers: the packages whose tests ask for Kafka or Redis, and may so get an embedded one. The others have said everything in the run before: a PostgreSQL,
+# a Prometheus or a browser is the same in both. testreport fails where one is missing here.
 with_servers() {
+	local dir asked='Kafka|Redis|RedisCluster|EachRedis|Own\w+|Embedded\w+' by='kafkakit|exactness|blocktest'
+	# Where somebody names a PostgreSQL, it is another one than those of the run before.
+	if [[ -n ${WEIR_TEST_POSTGRES:-} ]]; then asked+='|Postgres' by+='|historytest'; fi
+	go list -f '{{.Dir}} {{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | while read -r dir package imports; do
+		if grep -qE "/($by)( |\$)" <<<"$imports" || grep -qE "testbed\.($asked)\(" "$dir"/*.go; then echo "$package"; fi
+	done
+}
+
+# unraced: what runs without the race detector, against real servers. The simulation runs all of its seeds and mutations here only, on the
+# processors that the others, who wait for their servers most of the time, leave.
+unraced() {
 	{
-		go list ./internal/simulation
-		go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}} {{join .Imports " "}}' ./... |
-			grep -E '/internal/(testbed|browser)( |$)' | cut -d' ' -f1
+		go list "${plain[@]}" "${processes[@]}" ./internal/simulation
+		with_servers
 	} | longest_first
 }
 
-embedded_tests() {
-	local racing status=0
-	racing=$(but "${sequential[@]}" | longest_first)
+# with_race: the run under the race detector, whose tests get embedded parts.
+with_race() {
+	local packages
+	packages=$(racing)
 	# shellcheck disable=SC2086 # one word a package
-	env -u WEIR_TEST_KAFKA -u WEIR_TEST_KAFKA_HOME -u WEIR_TEST_REDIS -u WEIR_TEST_REDIS_CLUSTER -u WEIR_TEST_POSTGRES -u WEIR_TEST_REQUIRE_REAL \
-		WEIR_TEST_REPORT="$work/embedded" go test -race -timeout 20m "${side_by_side[@]}" -json $racing || status=$?
-	go test -vet=off -timeout 15m -json "${sequential[@]}" || status=$?
+	go test -race -timeout 20m "${side_by_side[@]}" -json $packages
+}
+
+# alone_with_embedded_parts CALL...: calls it where no server is named.
+alone_with_embedded_parts() {
+	unset WEIR_TEST_KAFKA WEIR_TEST_KAFKA_HOME WEIR_TEST_REDIS WEIR_TEST_REDIS_CLUSTER WEIR_TEST_POSTGRES WEIR_TEST_REQUIRE_REAL
+	export WEIR_TEST_REPORT=$work/embedded
+	"$@"
+}
+
+# raced: the part of `all` with embedded parts. What else there is runs against real servers afterwards, once.
+raced() {
+	programs
+	alone_with_embedded_parts with_race |
+		WEIR_TEST_REPORT="$work/embedded" "$work/testreport" -whole -title "with embedded parts, race detector on"
+}
+
+every_embedded_test() {
+	local status=0
+	with_race || status=$?
+	go test -timeout 20m "${side_by_side[@]}" -json "${processes[@]}" "${plain[@]}" || status=$?
 	return "$status"
 }
 
 embedded() {
 	programs
-	embedded_tests |
+	alone_with_embedded_parts every_embedded_test |
 		WEIR_TEST_REPORT="$work/embedded" "$work/testreport" -title "with embedded parts, race detector on"
 }
 
@@ -133,7 +169,7 @@ real() {
 	export WEIR_TEST_REPORT=$work/real WEIR_TEST_REQUIRE_REAL=1
 	# -count=1: a result from the cache says nothing about servers that were started just now.
 	local packages
-	packages=$(with_servers)
+	packages=$(unraced)
 	# shellcheck disable=SC2086 # one word a package
 	scripts/with-servers.sh go test -count=1 -timeout 20m "${side_by_side[@]}" -json $packages |
 		"$work/testreport" -real -title "against real servers" -earlier "$work/embedded"
@@ -148,6 +184,7 @@ case ${1:-} in
 setup) setup ;;
 lint) lint ;;
 embedded) embedded ;;
+raced) raced ;;
 real) real ;;
 faults)
 	setup
@@ -156,9 +193,9 @@ faults)
 all)
 	export WEIR_TEST_WORK=$work
 	step "set-up" setup
-	beside "vet and lint" lint "tests with embedded parts" embedded
+	beside "vet and lint" lint "tests with embedded parts" raced
 	log "== tests against real servers (the rest took ${SECONDS}s)"
 	"$self" real
 	;;
-*) die "usage: $0 setup|lint|embedded|real|all|faults, got \"${1:-}\"" ;;
+*) die "usage: $0 setup|lint|embedded|raced|real|all|faults, got \"${1:-}\"" ;;
 esac

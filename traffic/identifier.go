@@ -8,7 +8,7 @@ import (
 // MissingReason says why an identity lacks a field: countable, by its String.
 type MissingReason uint8
 
-// The reasons. Only ip can be unparsable, unspecified or have a short chain, and only the others repeated or claimed.
+// The reasons. Only ip can be unparsable, unspecified or have a short chain, and only the others claimed.
 const (
 	Present            MissingReason = iota // it is not missing
 	MissingAbsent                           // the request does not carry it
@@ -20,6 +20,17 @@ const (
 	MissingClaimed                          // the gateway vouches for the field, and the event has only what the client claims
 	NumMissingReasons
 )
+
+// Concerns reports whether an identity can lack the field for that reason.
+func (m MissingReason) Concerns(f Field) bool {
+	switch m {
+	case MissingShort, MissingBadIP, MissingUnspecified:
+		return f == FieldIP
+	case MissingClaimed:
+		return f != FieldIP
+	}
+	return m != Present && m < NumMissingReasons
+}
 
 // String is the reason as a counter's label.
 func (m MissingReason) String() string {

@@ -4,6 +4,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/traffic"
+	"slices"
 )
 
 // batchState is one batch on its way.
@@ -36,11 +37,19 @@ func newBatchState(now traffic.Time, told func(id string) bool) *batchState {
 func (s *batchState) ignore(reason string) { s.ignored[reason]++ }
 
 func (s *batchState) kind(k detectors.Kind) {
-	switch k {
-	case detectors.KindHit, detectors.KindLate, detectors.KindUncounted, detectors.KindLoss, detectors.KindRelease, detectors.KindNear, detectors.KindCandidate:
-		s.kinds[k]++
-	default:
-		s.kinds["other"]++ // kinds come from the log, and a label must not
+	if !slices.Contains(recordKinds(), k) {
+		k = otherKind
+	}
+	s.kinds[k]++
+}
+
+// otherKind stands for what this build does not know: kinds come from the log, and a label must not.
+const otherKind detectors.Kind = "other"
+
+// recordKinds are all kinds under which records are counted.
+func recordKinds() []detectors.Kind {
+	return []detectors.Kind{
+		detectors.KindHit, detectors.KindNear, detectors.KindCandidate, detectors.KindLate, detectors.KindUncounted, detectors.KindLoss, detectors.KindRelease, otherKind,
 	}
 }
 

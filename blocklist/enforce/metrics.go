@@ -56,8 +56,15 @@ func newEnforcerMetrics(to prometheus.Registerer, blocks *Standing) (*enforcerMe
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_enforce_batch_seconds", Help: "Time to apply one batch.", Buckets: prometheus.DefBuckets}),
 	}
-	for _, reason := range withheldReasons() { // what begins with its first count grows unseen
+	// What begins with its first count grows unseen.
+	for _, reason := range withheldReasons() {
 		m.withheld.WithLabelValues(reason)
+	}
+	for _, reason := range ignoredReasons() {
+		m.ignored.WithLabelValues(reason)
+	}
+	for _, kind := range recordKinds() {
+		m.records.WithLabelValues(string(kind))
 	}
 	return m, register(to, m.records, m.rules, m.ignored, m.withheld, m.unwritten, m.failures, m.fallback, m.latency, m.duration, blocks)
 }

@@ -31,8 +31,20 @@ const (
 	ignoredRepeated  = "repeated"   // decided before, and told
 )
 
+func ignoredReasons() []string {
+	return []string{
+		ignoredKind, ignoredPhase, ignoredGrouped, ignoredNoSubject, ignoredMode, ignoredClosed, ignoredExpired, ignoredUnchanged, ignoredRepeated,
+	}
+}
+
 // Stage is the name of ENFORCE in dead letters. It is ingest.StageEnforce, of a package that users of the blocklist need not build.
 const Stage = "enforce"
+
+// reasonMalformed is why a record is a dead letter: it does not decode.
+const reasonMalformed = "malformed"
+
+// DeadReasons are all reasons of dead letters of ENFORCE.
+func DeadReasons() []string { return []string{reasonMalformed} }
 
 // read decodes the batch; a record that is no hit becomes a dead letter. A hit that a newer build wrote ends the reading: newer
 // is its error, and the hits before it are to take effect.
@@ -54,7 +66,7 @@ func (e *Enforcer) read(s *batchState, batch []traffic.Message) (records []*hitR
 
 func (e *Enforcer) refuse(s *batchState, m traffic.Message, err error) {
 	detail := strings.ToValidUTF8(err.Error(), "\uFFFD")
-	s.letters = append(s.letters, traffic.NewDeadLetter(Stage, "malformed", detail, e.o.Topic, m))
+	s.letters = append(s.letters, traffic.NewDeadLetter(Stage, reasonMalformed, detail, e.o.Topic, m))
 }
 
 // planAll plans the records in their order. The waits for the rule store, of all records together, last at most

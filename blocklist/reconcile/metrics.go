@@ -1,6 +1,10 @@
 package reconcile
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/blocklist"
+)
 
 type reconcilerMetrics struct {
 	runs       *prometheus.CounterVec // cause
@@ -22,6 +26,12 @@ func newReconcilerMetrics(to prometheus.Registerer) (*reconcilerMetrics, error) 
 			Name: "weir_reconcile_unasserted", Help: "Blocks and tombstones that the last round could not assert, since their master did not answer or was full."}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_reconcile_failures_total", Help: "Rounds of the reconciler that failed."}),
+	}
+	for _, cause := range []string{causeFlush, causeFailover, causeReturn, causeSweep} {
+		m.runs.WithLabelValues(cause)
+	}
+	for _, outcome := range []blocklist.Outcome{blocklist.OutcomeWritten, blocklist.OutcomeExtended, blocklist.OutcomeReleased} {
+		m.changes.WithLabelValues(string(outcome))
 	}
 	return m, register(to, m.runs, m.changes, m.compared, m.unasserted, m.failures)
 }

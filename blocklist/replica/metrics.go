@@ -1,6 +1,16 @@
 package replica
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/blocklist"
+)
+
+// Why a block in Redis is not taken over.
+const (
+	rejectedUnreadable = "unreadable"
+	rejectedNeverBlock = "never_block"
+)
 
 type replicaMetrics struct {
 	reloads  *prometheus.CounterVec // reason
@@ -25,6 +35,15 @@ func newReplicaMetrics(to prometheus.Registerer, r *Replica) (*replicaMetrics, e
 			Name: "weir_blocklist_failures_total", Help: "Times that Redis did not answer a replica."}),
 		spared: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_blocklist_spared_total", Help: "Requests of the never-block list that a block by another field would have held."}),
+	}
+	for _, reason := range []string{reloadGap, reloadBackward, reloadMissing, reloadAsked, reloadDue} {
+		m.reloads.WithLabelValues(reason)
+	}
+	for _, op := range []string{blocklist.OpBlock, blocklist.OpRelease, blocklist.OpMode, blocklist.OpStream, blocklist.OpReload} {
+		m.deltas.WithLabelValues(op)
+	}
+	for _, reason := range []string{rejectedUnreadable, rejectedNeverBlock} {
+		m.rejected.WithLabelValues(reason)
 	}
 	return m, register(to, m.reloads, m.deltas, m.rejected, m.failures, m.spared,
 		newBlocksByRule(r.table),

@@ -177,7 +177,7 @@ func (r *Replica) takeValue(h blocklist.Name, tombstone bool, value string) {
 	r.takeBlock(h, &b, err)
 }
 
-func (r *Replica) takeUnreadable() { r.metrics.rejected.WithLabelValues("unreadable").Inc() }
+func (r *Replica) takeUnreadable() { r.metrics.rejected.WithLabelValues(rejectedUnreadable).Inc() }
 
 // takeBlock puts a block into the table unless it may not hold anybody.
 func (r *Replica) takeBlock(h blocklist.Name, b *blocklist.Block, err error) {
@@ -189,7 +189,7 @@ func (r *Replica) takeBlock(h blocklist.Name, b *blocklist.Block, err error) {
 	case err != nil || parseErr != nil:
 		r.takeUnreadable()
 	case r.never.HoldsParsed(&p):
-		r.metrics.rejected.WithLabelValues("never_block").Inc()
+		r.metrics.rejected.WithLabelValues(rejectedNeverBlock).Inc()
 	default:
 		r.table.put(h.Subject, &p, b)
 	}

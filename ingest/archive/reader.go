@@ -66,8 +66,11 @@ const (
 	ReasonAhead  = "ahead"   // one single line far ahead of both neighbours, see spikes
 )
 
-// stage is DeadLetter.Stage of a refused line.
-const stage = "ingest"
+// Stage is DeadLetter.Stage of a refused line.
+const Stage = "ingest"
+
+// DeadReasons are all reasons of dead letters of ingest.
+func DeadReasons() []string { return append(format.Reasons(), ReasonNoTime, ReasonFuture, ReasonAhead) }
 
 // probeLines is how many lines of a file may fail, none having succeeded, before the format is held to be wrong.
 const probeLines = 20
@@ -232,7 +235,7 @@ func (f *openFile) refuse(ctx context.Context, l textLine, reason, detail string
 
 func (f *openFile) letter(l textLine, reason, detail string) traffic.DeadLetter {
 	text := append([]byte(nil), l.Text[:min(len(l.Text), traffic.DeadLetterBytes)]...)
-	letter := traffic.NewDeadLetter(stage, reason, fmt.Sprintf("%s:%d: %s", f.name, l.Number, detail), f.name,
+	letter := traffic.NewDeadLetter(Stage, reason, fmt.Sprintf("%s:%d: %s", f.name, l.Number, detail), f.name,
 		traffic.Message{Offset: l.Number, Value: text})
 	letter.Size = l.Size
 	return letter

@@ -85,7 +85,7 @@ func New(opts Options) (*Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := newMetrics(opts.Registerer)
+	metrics, err := newMetrics(opts.Registerer, opts.Name)
 	if err != nil {
 		return nil, err
 	}

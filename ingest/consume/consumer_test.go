@@ -97,7 +97,7 @@ func startConsumer(kit *kafkakit.Kit, k *kafka.Client, topic string, sink ingest
 				if err != nil {
 					kit.T.Error(err)
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				kit.T.Error("the consumer does not end")
 			}
 		})

@@ -21,6 +21,7 @@ import (
 type DeadLetterOptions struct {
 	Appender   ingest.Appender       // of the dead-letter topic; required
 	Partitions int                   // of that topic; default 1
+	Reasons    map[string][]string   // by stage, those that its letters have: their counts begin at 0
 	Logger     *slog.Logger          // nil: silent
 	Registerer prometheus.Registerer // nil: counted but not published
 }
@@ -43,10 +44,12 @@ func NewDeadLetters(opts DeadLetterOptions) (ingest.DeadLetters, error) {
 	letters := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "weir", Name: "dead_letters_total", Help: "Records put to the dead-letter topic.",
 	}, []string{"stage", "reason"})
-	var err error
-	for _, stage := range []string{ingest.StageRoute, ingest.StageRecord, ingest.StageEnforce} {
-		letters.WithLabelValues(stage, reasonMalformed) // the reason that all of them have begins at 0
+	for stage, reasons := range opts.Reasons {
+		for _, reason := range reasons {
+			letters.WithLabelValues(stage, reason)
+		}
 	}
+	var err error
 	d := &deadLetterLog{
 		appender: opts.Appender, partitions: max(1, opts.Partitions), log: opts.Logger,
 		letters: ingest.Published(opts.Registerer, letters, &err),
@@ -58,8 +61,6 @@ func NewDeadLetters(opts DeadLetterOptions) (ingest.DeadLetters, error) {
 }
 
 const (
-	// reasonMalformed is why any stage puts a record there that does not decode.
-	reasonMalformed = "malformed"
 	// deadLetterDetail bounds the explanation of a letter: a parser's message may quote what it could not read.
 	deadLetterDetail = 4 << 10
 	// deadLetterBatchBytes bounds the JSON of one append to a partition, far below what the topic takes.

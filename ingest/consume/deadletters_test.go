@@ -22,7 +22,8 @@ import (
 
 func newTestLetters(kit *kafkakit.Kit, topic string, partitions int) ingest.DeadLetters {
 	kit.T.Helper()
-	letters, err := NewDeadLetters(DeadLetterOptions{Appender: kit.K.Appender(topic), Partitions: partitions, Logger: kafkakit.Logger(kit.T), Registerer: kit.Registry})
+	letters, err := NewDeadLetters(DeadLetterOptions{Appender: kit.K.Appender(topic), Partitions: partitions, Logger: kafkakit.Logger(kit.T), Registerer: kit.Registry,
+		Reasons: map[string][]string{ingest.StageRoute: {"malformed"}, ingest.StageRecord: {"malformed"}, ingest.StageEnforce: {"malformed"}}})
 	if err != nil {
 		kit.T.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func TestStatsAreOfTheLanesThatWork(t *testing.T) {
 func TestALaneShowsTheOldestThatIsNotApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		m, err := newMetrics(registry)
+		m, err := newMetrics(registry, "record")
 		if err != nil {
 			t.Fatal(err)
 		}

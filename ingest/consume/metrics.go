@@ -21,7 +21,8 @@ type metrics struct {
 	lags     *ingest.Lags
 }
 
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
+// newMetrics makes the numbers of a stage, or finds those that another consumer of the process published.
+func newMetrics(r prometheus.Registerer, stage string) (*metrics, error) {
 	opts := func(name, help string) prometheus.Opts {
 		return prometheus.Opts{Namespace: "weir", Subsystem: "stage", Name: name, Help: help}
 	}
@@ -46,6 +47,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.records.WithLabelValues(stage)
+	m.failures.WithLabelValues(stage)
+	m.seconds.WithLabelValues(stage)
 	m.lags, err = ingest.NewLags(r, func() traffic.Time { return traffic.At(time.Now()) })
 	return m, err
 }

@@ -204,7 +204,7 @@ func (d *Detector) work(ctx context.Context, a ingest.Assignment, w *snapshotWri
 		fetched, err := next.take(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				d.metrics.errors.WithLabelValues("fetch").Inc()
+				d.metrics.errors.WithLabelValues(callFetch).Inc()
 				d.fetching.Failed(d.log, "keyed topic cannot be read, trying again", err)
 				for _, p := range d.positions() {
 					d.memory[p.Partition].unread(err)
@@ -273,7 +273,7 @@ func (d *Detector) send(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil // they stay pending, for the next generation or for whoever folds the log again
 			}
-			d.metrics.errors.WithLabelValues("append").Inc()
+			d.metrics.errors.WithLabelValues(callAppend).Inc()
 			d.sending.Failed(d.log, "hits topic does not take hits, trying again", err)
 			_ = wait.Wait(ctx) // its error is ctx's, which the next Append meets
 		}

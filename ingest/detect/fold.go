@@ -190,7 +190,7 @@ func (o *owned) unread(err error) {
 	if errors.Is(err, ingest.ErrSilent) {
 		err = nil // the lack of an answer, and not an error of a call
 	} else {
-		o.d.metrics.errors.WithLabelValues("fetch").Inc()
+		o.d.metrics.errors.WithLabelValues(callFetch).Inc()
 	}
 	before := o.readable.Blocked
 	o.readable.Failed(time.Now(), o.offset, err)

@@ -72,6 +72,9 @@ func newMetrics(opt *Options) (*metrics, error) {
 	for _, outcome := range []string{restoreWarm, restoreRestored, restoreTorn, restoreFresh} {
 		m.restores.WithLabelValues(outcome)
 	}
+	for _, call := range calls() {
+		m.errors.WithLabelValues(call)
+	}
 	for _, c := range append(all, m.rules.set, m.partitions) {
 		if err := opt.Registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("detect: metrics: %w", err)
@@ -82,6 +85,28 @@ func newMetrics(opt *Options) (*metrics, error) {
 		return nil, fmt.Errorf("detect: %w", err)
 	}
 	return m, nil
+}
+
+// The calls that may fail.
+const (
+	callFetch       = "fetch"
+	callAppend      = "append"      // to the hits topic
+	callCommits     = "commits"     // looking at them
+	callCommit      = "commit"      // writing one
+	callReport      = "report"      // how partitions are
+	callAcceptances = "acceptances" // reading what operators accept
+	callFenced      = "fenced"      // a snapshot that another owner's took the place of
+	callSnapshot    = "snapshot"
+	callOwnership   = "ownership"
+	callTake        = "take" // a partition
+	callLoad        = "load" // a snapshot
+	callRouting     = "routing"
+)
+
+func calls() []string {
+	return []string{
+		callFetch, callAppend, callCommits, callCommit, callReport, callAcceptances, callFenced, callSnapshot, callOwnership, callTake, callLoad, callRouting,
+	}
 }
 
 // The outcomes of taking a partition.

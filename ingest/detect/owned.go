@@ -76,7 +76,7 @@ type gap struct {
 // asks for the logs' bounds after the claims: until then the previous owner may still write snapshots, and against bounds
 // that are older than a snapshot the log would look cut.
 func (d *Detector) takeAll(ctx context.Context, a ingest.Assignment) error {
-	accepted, err := retryUntilDone(ctx, d, "acceptances", func(ctx context.Context) ([]ingest.Acceptance, error) {
+	accepted, err := retryUntilDone(ctx, d, callAcceptances, func(ctx context.Context) ([]ingest.Acceptance, error) {
 		return d.opt.Partitions.Accepted(ctx, d.opt.Stream)
 	})
 	if err != nil {
@@ -145,7 +145,7 @@ func (d *Detector) take(ctx context.Context, partition int) (ingest.Claim, error
 	if o := d.memory[partition]; o != nil {
 		held = o.epoch
 	}
-	return retryUntilDone(ctx, d, "take", func(ctx context.Context) (ingest.Claim, error) {
+	return retryUntilDone(ctx, d, callTake, func(ctx context.Context) (ingest.Claim, error) {
 		return d.opt.Checkpoints.Take(ctx, d.opt.Stream, partition, d.opt.Owner, held)
 	})
 }
@@ -212,7 +212,7 @@ func (o *owned) stillMine(ctx context.Context) error {
 		defer cancel()
 		err := o.d.opt.Checkpoints.Write(ctx, o.d.opt.Stream, o.partition, cp, piece)
 		if err != nil && !errors.Is(err, ingest.ErrFenced) {
-			o.d.metrics.errors.WithLabelValues("ownership").Inc()
+			o.d.metrics.errors.WithLabelValues(callOwnership).Inc()
 		}
 		return err
 	})
@@ -254,7 +254,7 @@ func (d *Detector) restore(ctx context.Context, partition int, claim ingest.Clai
 func (d *Detector) pieces(ctx context.Context, partition int, epoch int64, cp ingest.Checkpoint) func() ([]byte, error) {
 	number := 0
 	return func() ([]byte, error) {
-		piece, err := retryUntilDone(ctx, d, "load", func(ctx context.Context) ([]byte, error) {
+		piece, err := retryUntilDone(ctx, d, callLoad, func(ctx context.Context) ([]byte, error) {
 			return d.opt.Checkpoints.Load(ctx, d.opt.Stream, partition, epoch, cp, number)
 		})
 		number++

@@ -68,15 +68,15 @@ func (r *reporter) send(ctx context.Context, states []ingest.PartitionStatus, co
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := r.a.Commits.Commit(ctx, commits); err != nil {
-		r.d.metrics.errors.WithLabelValues("commit").Inc()
+		r.d.metrics.errors.WithLabelValues(callCommit).Inc()
 	}
 	if err := r.d.opt.Partitions.Report(ctx, r.d.opt.Stream, states); err != nil {
-		r.d.metrics.errors.WithLabelValues("report").Inc()
+		r.d.metrics.errors.WithLabelValues(callReport).Inc()
 		return
 	}
 	accepted, err := r.d.opt.Partitions.Accepted(ctx, r.d.opt.Stream)
 	if err != nil {
-		r.d.metrics.errors.WithLabelValues("acceptances").Inc()
+		r.d.metrics.errors.WithLabelValues(callAcceptances).Inc()
 		return
 	}
 	select {

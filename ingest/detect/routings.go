@@ -116,7 +116,7 @@ func (s *routingShelf) loadWanted(ctx context.Context) error {
 
 // loadAhead loads the versions that were published since it last did, the newest first and as many as are kept.
 func (s *routingShelf) loadAhead(ctx context.Context) error {
-	newest, err := attempt(ctx, s.d, "routing", func(ctx context.Context) (int64, error) {
+	newest, err := attempt(ctx, s.d, callRouting, func(ctx context.Context) (int64, error) {
 		return s.d.opt.Routings.Newest(ctx, s.d.opt.Stream)
 	})
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *routingShelf) load(ctx context.Context, version int64) error {
 	if s.has(version) {
 		return nil
 	}
-	r, err := attempt(ctx, s.d, "routing", func(ctx context.Context) (*rules.Routing, error) {
+	r, err := attempt(ctx, s.d, callRouting, func(ctx context.Context) (*rules.Routing, error) {
 		return s.d.opt.Routings.Routing(ctx, s.d.opt.Stream, version)
 	})
 	if err == nil && !detectors.KnowsRecordFormat(r.RecordFormat) {

@@ -265,10 +265,10 @@ func (d *Detector) write(ctx context.Context, partition int, cp ingest.Checkpoin
 			d.metrics.partitions.stored(partition, cp.Offset)
 		}
 	case errors.Is(err, ingest.ErrFenced):
-		d.metrics.errors.WithLabelValues("fenced").Inc()
+		d.metrics.errors.WithLabelValues(callFenced).Inc()
 		d.log.Warn("another owner has taken a keyed partition", "partition", partition, "epoch", cp.Epoch)
 	case !errors.Is(ctx.Err(), context.Canceled):
-		d.metrics.errors.WithLabelValues("snapshot").Inc()
+		d.metrics.errors.WithLabelValues(callSnapshot).Inc()
 	}
 	return err
 }

@@ -52,7 +52,7 @@ func (d *Detector) toldBefore(ctx context.Context, commits ingest.Commits, parti
 		return nil
 	}
 	if err != nil {
-		d.metrics.errors.WithLabelValues("commits").Inc()
+		d.metrics.errors.WithLabelValues(callCommits).Inc()
 		d.log.Warn("records since the newest snapshots may be counted again by metrics", "error", err)
 		return nil
 	}

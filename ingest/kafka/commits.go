@@ -133,7 +133,7 @@ func (c groupCommits) commit(ctx context.Context, request *kafka.OffsetCommitReq
 		if errors.Is(err, errGroupLoading) && wait.Wait(ctx) == nil {
 			continue
 		}
-		c.k.metrics.commitErrors.WithLabelValues(c.group, errorReason(err)).Inc()
+		c.k.metrics.commitFailed(c.group, err)
 		return fmt.Errorf("commit of group %s generation %d for topic %s: %w", c.group, request.GenerationID, c.topic, err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 // A message's value lies in the buffer of its fetch answer, or of its decompressed batch: it stays valid, and keeps that
 // whole buffer alive, so a value that is kept for long should be copied.
 func (k *Client) Log(topic string) ingest.TimedLog {
+	k.metrics.beginLog(topic)
 	return &topicLog{k: k, topic: topic, backoffs: make(map[int]partitionBackoff), watch: newSilence(silentAfter)}
 }
 
@@ -158,7 +159,7 @@ func (l *topicLog) run(call *fetchCall, request *fetchRequest) {
 		}
 	}
 	if err != nil && l.k.life.Err() == nil {
-		l.k.metrics.fetchErrors.WithLabelValues(l.topic, errorReason(err)).Inc()
+		l.k.metrics.fetchFailed(l.topic, err)
 		l.failing.Failed(l.k.log, "cannot read from Kafka, trying again", err, "topic", l.topic, "broker", request.broker)
 	} else if err == nil {
 		l.failing.Over(l.k.log, "reading from Kafka again", "topic", l.topic)
@@ -233,10 +234,10 @@ func (l *topicLog) records(f *ingest.Fetched, answer *fetchedPartition, p ingest
 	m.fetchedRecords.WithLabelValues(l.topic).Add(float64(len(set.messages)))
 	m.fetchedBytes.WithLabelValues(l.topic).Add(float64(len(answer.records)))
 	if set.control > 0 {
-		m.skippedRecords.WithLabelValues(l.topic, "control").Add(float64(set.control))
+		m.skippedRecords.WithLabelValues(l.topic, skippedControl).Add(float64(set.control))
 	}
 	if set.aborted > 0 {
-		m.skippedRecords.WithLabelValues(l.topic, "aborted").Add(float64(set.aborted))
+		m.skippedRecords.WithLabelValues(l.topic, skippedAborted).Add(float64(set.aborted))
 	}
 	return nil
 }
@@ -252,7 +253,7 @@ func leaderAway(code kafka.Error) bool {
 }
 
 func (l *topicLog) failed(partition int, offset int64, err error) {
-	l.k.metrics.fetchErrors.WithLabelValues(l.topic, errorReason(err)).Inc()
+	l.k.metrics.fetchFailed(l.topic, err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.backOff(partition, offset)

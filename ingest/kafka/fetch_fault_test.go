@@ -93,11 +93,11 @@ func TestFetchSeveralBrokers(t *testing.T) {
 	for i := range 20 {
 		kit.Put(topic, map[int][]string{0: {"x"}})
 		started := time.Now()
-		answers, err := log.Fetch(kit.Ctx, at, 10*time.Second)
+		answers, err := log.Fetch(kit.Ctx, at, 2*time.Minute)
 		if err != nil || len(answers) != 1 || answers[0].Partition != 0 || len(answers[0].Messages) != 1 {
 			t.Fatalf("round %d: got %v, %v", i, answers, err)
 		}
-		if took := time.Since(started); took > 5*time.Second {
+		if took := time.Since(started); took > time.Minute {
 			t.Fatalf("round %d took %v: it waited for the silent brokers", i, took)
 		}
 		at[0].Offset = answers[0].Next
@@ -106,7 +106,7 @@ func TestFetchSeveralBrokers(t *testing.T) {
 		t.Errorf("%d requests for 20 records of one broker and two silent ones, want at most 22", asked)
 	}
 	kit.Put(topic, map[int][]string{2: {"y"}})
-	answers, err := log.Fetch(kit.Ctx, at, 10*time.Second)
+	answers, err := log.Fetch(kit.Ctx, at, 2*time.Minute)
 	if err != nil || len(answers) != 1 || answers[0].Partition != 2 || values(answers[0].Messages)[0] != "y" {
 		t.Errorf("the request that was under way gave %v, %v", answers, err)
 	}

@@ -54,7 +54,7 @@ func (r *fetchRound) launch(ctx context.Context) (again time.Duration) {
 	leaders, err := l.k.leaders(ctx, l.topic)
 	if err != nil {
 		if ctx.Err() == nil && l.k.life.Err() == nil {
-			l.k.metrics.fetchErrors.WithLabelValues(l.topic, errorReason(err)).Inc()
+			l.k.metrics.fetchFailed(l.topic, err)
 			l.failing.Failed(l.k.log, "cannot read from Kafka, trying again", err, "topic", l.topic)
 		}
 		leaders = nil

@@ -172,12 +172,12 @@ func TestFetchWaits(t *testing.T) {
 	// While a fetch waits, other requests of the same client go on, and the first record ends it.
 	done := make(chan time.Duration, 1)
 	go func() {
-		answers, err = log.Fetch(kit.Ctx, kafkakit.Positions(0, 0, 1), 20*time.Second)
+		answers, err = log.Fetch(kit.Ctx, kafkakit.Positions(0, 0, 1), 2*time.Minute)
 		done <- time.Since(started)
 	}()
 	started = time.Now()
 	kit.Put(topic, map[int][]string{1: {"x"}})
-	if took := <-done; err != nil || took > 5*time.Second {
+	if took := <-done; err != nil || took > time.Minute {
 		t.Fatalf("the fetch ended after %v with %v", took, err)
 	}
 	if !slices.ContainsFunc(answers, func(f ingest.Fetched) bool { return f.Partition == 1 && len(f.Messages) == 1 }) {
@@ -186,7 +186,7 @@ func TestFetchWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(kit.Ctx)
 	time.AfterFunc(50*time.Millisecond, cancel)
 	started = time.Now()
-	if _, err := log.Fetch(ctx, kafkakit.Positions(1, 1), 20*time.Second); !errors.Is(err, context.Canceled) || time.Since(started) > 5*time.Second {
+	if _, err := log.Fetch(ctx, kafkakit.Positions(1, 1), 2*time.Minute); !errors.Is(err, context.Canceled) || time.Since(started) > time.Minute {
 		t.Errorf("a cancelled fetch ended with %v after %v", err, time.Since(started))
 	}
 }

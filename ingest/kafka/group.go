@@ -43,6 +43,7 @@ func (o GroupOptions) withDefaults() GroupOptions {
 // that had them as far as that allows (see stickyBalancer). It is meant for one Run at a time: what a member claims to
 // have had is what the Run before it was given last.
 func (k *Client) Group(id, topic string, opts GroupOptions) ingest.Group {
+	k.metrics.beginGroup(id)
 	return &kafkaGroup{k: k, id: id, topic: topic, opts: opts.withDefaults(), sticky: &stickyBalancer{topic: topic}}
 }
 

@@ -82,7 +82,7 @@ func (m *testMember) next(partitions int) testSession {
 				<-s.ctx.Done()
 				s.end <- nil
 			}()
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			m.t.Fatalf("no session with %d partitions", partitions)
 		}
 	}
@@ -98,7 +98,7 @@ func (m *testMember) leave(s testSession) {
 			m.t.Errorf("Run returned %v", err)
 		}
 		m.left <- err
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		m.t.Fatal("the member does not leave")
 	}
 }
@@ -107,7 +107,7 @@ func ended(s testSession) error {
 	select {
 	case <-s.ctx.Done():
 		return nil
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		return errors.New("the session goes on")
 	}
 }

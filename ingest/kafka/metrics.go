@@ -3,7 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
-	"strconv"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/segmentio/kafka-go"
@@ -55,29 +55,132 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, err
 }
 
-// errorReason is a short, countable name for err.
+// The reasons of failures: few, so that all of them can begin at 0. The log has Kafka's own words.
+const (
+	reasonCancelled      = "cancelled"       // by the caller, or the client was closed
+	reasonConnection     = "connection"      // no answer
+	reasonTimeout        = "timeout"         // no answer in time, the broker's own wait included
+	reasonLeaderAway     = "leader away"     // of the partition; another broker has it, or will
+	reasonNotAllowed     = "not allowed"     // by the cluster's access rules
+	reasonRefused        = "refused"         // any other answer
+	reasonOutOfRange     = "out of range"    // the offset is not in the log
+	reasonCorrupt        = "corrupt"         // the records cannot be read
+	reasonNoReplicas     = "no replicas"     // fewer are in sync than min.insync.replicas
+	reasonTooLarge       = "too large"       // the batch, by the topic's max.message.bytes
+	reasonGenerationOver = "generation over" // the group has gone on without this member
+	reasonCoordinator    = "coordinator"     // of the group: it is loading, or elsewhere
+)
+
+// reasonsOfAll are those of any request.
+func reasonsOfAll() []string {
+	return []string{reasonCancelled, reasonConnection, reasonTimeout, reasonLeaderAway, reasonNotAllowed, reasonRefused}
+}
+
+func fetchReasons() []string  { return append(reasonsOfAll(), reasonOutOfRange, reasonCorrupt) }
+func appendReasons() []string { return append(reasonsOfAll(), reasonNoReplicas, reasonTooLarge) }
+func commitReasons() []string { return append(reasonsOfAll(), reasonGenerationOver, reasonCoordinator) }
+
+// Why records are skipped.
+const (
+	skippedControl = "control"
+	skippedAborted = "aborted"
+)
+
+// beginLog has the series of a topic that is read begin at 0.
+func (m *metrics) beginLog(topic string) {
+	m.fetchedRecords.WithLabelValues(topic)
+	m.fetchedBytes.WithLabelValues(topic)
+	m.silent.WithLabelValues(topic)
+	m.skippedRecords.WithLabelValues(topic, skippedControl)
+	m.skippedRecords.WithLabelValues(topic, skippedAborted)
+	for _, reason := range fetchReasons() {
+		m.fetchErrors.WithLabelValues(topic, reason)
+	}
+}
+
+// beginAppender has the series of a topic that is written begin at 0.
+func (m *metrics) beginAppender(topic string) {
+	m.appendedBytes.WithLabelValues(topic)
+	m.appendSeconds.WithLabelValues(topic)
+	for _, reason := range appendReasons() {
+		m.appendErrors.WithLabelValues(topic, reason)
+	}
+}
+
+// beginGroup has the series of a consumer group begin at 0.
+func (m *metrics) beginGroup(group string) {
+	m.generations.WithLabelValues(group)
+	m.rejoins.WithLabelValues(group)
+	for _, reason := range commitReasons() {
+		m.commitErrors.WithLabelValues(group, reason)
+	}
+}
+
+func (m *metrics) fetchFailed(topic string, err error) {
+	m.fetchErrors.WithLabelValues(topic, reasonOf(err, fetchReasons())).Inc()
+}
+
+func (m *metrics) appendFailed(topic string, err error) {
+	m.appendErrors.WithLabelValues(topic, reasonOf(err, appendReasons())).Inc()
+}
+
+func (m *metrics) commitFailed(group string, err error) {
+	m.commitErrors.WithLabelValues(group, reasonOf(err, commitReasons())).Inc()
+}
+
+// reasonOf is the one of allowed that tells why, reasonRefused for what none of them names.
+func reasonOf(err error, allowed []string) string {
+	if reason := errorReason(err); slices.Contains(allowed, reason) {
+		return reason
+	}
+	return reasonRefused
+}
+
 func errorReason(err error) string {
 	var code kafka.Error
-	switch {
-	case err == nil:
-		return "none"
-	case errors.Is(err, ingest.ErrGenerationOver):
-		return "generation over"
-	case errors.Is(err, ingest.ErrOutOfRange):
-		return "out of range"
-	case errors.Is(err, errCorrupt):
-		return "corrupt"
-	case errors.As(err, &code):
-		if title := code.Title(); title != "" {
-			return title
-		}
-		return "code " + strconv.Itoa(int(code))
-	case errors.Is(err, context.Canceled), errors.Is(err, errKafkaClosed):
-		return "cancelled"
-	}
 	var timeout interface{ Timeout() bool }
-	if errors.As(err, &timeout) && timeout.Timeout() {
-		return "timeout"
+	switch {
+	case errors.Is(err, ingest.ErrGenerationOver):
+		return reasonGenerationOver
+	case errors.Is(err, ingest.ErrOutOfRange):
+		return reasonOutOfRange
+	case errors.Is(err, errCorrupt):
+		return reasonCorrupt
+	case errors.Is(err, ingest.ErrBatchTooLarge):
+		return reasonTooLarge
+	case errors.As(err, &code):
+		return codeReason(code)
+	case errors.Is(err, errGroupLoading):
+		return reasonCoordinator
+	case errors.Is(err, context.Canceled), errors.Is(err, errKafkaClosed):
+		return reasonCancelled
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return reasonTimeout
 	}
-	return "connection"
+	return reasonConnection
+}
+
+func codeReason(code kafka.Error) string {
+	switch code {
+	case kafka.RequestTimedOut:
+		return reasonTimeout
+	case kafka.BrokerNotAvailable, kafka.NetworkException:
+		return reasonConnection
+	case kafka.GroupLoadInProgress, kafka.GroupCoordinatorNotAvailable, kafka.NotCoordinatorForGroup:
+		return reasonCoordinator
+	case kafka.NotEnoughReplicas, kafka.NotEnoughReplicasAfterAppend:
+		return reasonNoReplicas
+	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:
+		return reasonTooLarge
+	case kafka.TopicAuthorizationFailed, kafka.GroupAuthorizationFailed, kafka.ClusterAuthorizationFailed, kafka.SASLAuthenticationFailed:
+		return reasonNotAllowed
+	case kafka.OffsetOutOfRange:
+		return reasonOutOfRange
+	case kafka.InvalidMessage, kafka.InvalidMessageSize:
+		return reasonCorrupt
+	}
+	if leaderAway(code) {
+		return reasonLeaderAway
+	}
+	return reasonRefused
 }

@@ -30,7 +30,10 @@ const (
 // Appender gives write access to topic. Append copies the values, so the caller may reuse them when it returns; it makes
 // one attempt and leaves retries to the caller, who alone knows whether writing twice does harm. Its error is an
 // *AppendError, or one of the layout of the topic or of the caller's batches, after which nothing was sent.
-func (k *Client) Appender(topic string) ingest.Appender { return &topicAppender{k: k, topic: topic} }
+func (k *Client) Appender(topic string) ingest.Appender {
+	k.metrics.beginAppender(topic)
+	return &topicAppender{k: k, topic: topic}
+}
 
 type topicAppender struct {
 	k     *Client
@@ -84,7 +87,7 @@ func (a *topicAppender) Append(ctx context.Context, batches []ingest.Batch) erro
 		return nil
 	}
 	for _, err := range failed {
-		m.appendErrors.WithLabelValues(a.topic, errorReason(err)).Inc()
+		m.appendFailed(a.topic, err)
 	}
 	return &ingest.AppendError{Topic: a.topic, Failed: failed}
 }

@@ -30,6 +30,9 @@ const (
 	FateRouted                // it has keyed records
 )
 
+// DeadReasons are all reasons of dead letters of ROUTE.
+func DeadReasons() []string { return format.Reasons() }
+
 // reading is what one event means under one routing version. It is a function of the event, the version and the
 // progress before it, and of nothing else, so that whoever routes the event again writes the same records.
 type reading struct {

@@ -113,9 +113,9 @@ func (c *routeCollector) Collect(ch chan<- prometheus.Metric) {
 		counter(n.desc, n.read(&s))
 	}
 	for f, reasons := range s.MissingIdentities {
-		for reason, n := range reasons {
-			if n > 0 {
-				counter(c.identities, n, traffic.Field(f).String(), traffic.MissingReason(reason).String())
+		for reason := traffic.Present + 1; reason < traffic.NumMissingReasons; reason++ {
+			if reason.Concerns(traffic.Field(f)) {
+				counter(c.identities, reasons[reason], traffic.Field(f).String(), reason.String())
 			}
 		}
 	}

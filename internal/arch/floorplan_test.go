@@ -135,7 +135,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/service": {
 		what:    "opens the servers, makes the stages, runs and stops them",
-		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "detectors", "gate", "history", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "ingest", "ingest/consume", "ingest/detect", "ingest/kafka", "ingest/route", "internal/retry", "internal/ruleseries", "rules", "traffic"},
+		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "detectors", "gate", "history", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/consume", "ingest/detect", "ingest/kafka", "ingest/route", "internal/retry", "internal/ruleseries", "rules", "traffic"},
 	},
 	"cmd/weir/internal/doctor": {
 		what:    "what weir doctor checks",

@@ -33,6 +33,13 @@ type queued struct {
 	mark  chan<- struct{}
 }
 
+// What becomes of an event.
+const (
+	eventSent    = "sent"
+	eventFailed  = "failed"
+	eventDropped = "dropped"
+)
+
 func startEmitter(o GatewayOptions) (*emitter, error) {
 	e := &emitter{
 		emit: o.Emit, log: o.Logger, queue: make(chan queued, o.Queue), ended: make(chan struct{}),
@@ -40,6 +47,9 @@ func startEmitter(o GatewayOptions) (*emitter, error) {
 			Name: "weir_demo_events_total",
 			Help: "Events of the demo's gateway: sent, failed (Kafka did not take them), dropped (the queue was full).",
 		}, []string{"outcome"}),
+	}
+	for _, outcome := range []string{eventSent, eventFailed, eventDropped} {
+		e.events.WithLabelValues(outcome)
 	}
 	if err := o.Registerer.Register(e.events); err != nil {
 		return nil, err
@@ -61,7 +71,7 @@ func (e *emitter) put(event Event) {
 		default:
 		}
 	}
-	e.events.WithLabelValues("dropped").Inc()
+	e.events.WithLabelValues(eventDropped).Inc()
 	e.count.Lock()
 	e.dropped++
 	e.count.Unlock()
@@ -104,13 +114,13 @@ func (e *emitter) send(ctx context.Context, batch []Event) {
 	}
 	if err := e.emit(ctx, batch); err != nil {
 		e.log.Warn("events of the demo's gateway are lost", "events", len(batch), "error", err)
-		e.events.WithLabelValues("failed").Add(float64(len(batch)))
+		e.events.WithLabelValues(eventFailed).Add(float64(len(batch)))
 		e.count.Lock()
 		e.failed += len(batch)
 		e.count.Unlock()
 		return
 	}
-	e.events.WithLabelValues("sent").Add(float64(len(batch)))
+	e.events.WithLabelValues(eventSent).Add(float64(len(batch)))
 }
 
 func (e *emitter) losses() (dropped, failed int) {

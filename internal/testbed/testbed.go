@@ -58,11 +58,18 @@ func Namespace(t testing.TB) string {
 	return name
 }
 
+// patience is the least time in which Eventually gives up where it was given seconds: they are what an idle machine needs at the most.
+const patience = time.Minute
+
 // Eventually calls check until it returns nil, every few milliseconds, and fails the test with its last error when
-// timeout has passed. At least one call is made.
+// timeout has passed, at the earliest after a minute: its end says that a test hangs, which a machine that is busy with other tests is not to
+// say. What promises a time measures it. At least one call is made.
 func Eventually(t testing.TB, timeout time.Duration, check func() error) {
 	t.Helper()
 	const pause = 5 * time.Millisecond
+	if timeout >= time.Second {
+		timeout = max(timeout, patience)
+	}
 	start := time.Now()
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()

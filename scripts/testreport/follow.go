@@ -35,6 +35,7 @@ type results struct {
 	skipped        []skip
 	lines          []string // one per package, as go test prints it
 	broken         bool     // a test, a build or a package failed
+	failures       []failure
 	packages       []elapsed
 	tests          []elapsed // without their subtests
 }
@@ -61,6 +62,7 @@ type follower struct {
 	results
 	out    io.Writer
 	output map[string]map[string]*strings.Builder // of what is not known to have passed, by package and test
+	built  strings.Builder                        // what the compiler says, up to the build that failed
 }
 
 func (f *follower) line(line []byte) {
@@ -73,8 +75,11 @@ func (f *follower) line(line []byte) {
 	switch e.Action {
 	case "build-output":
 		fmt.Fprint(f.out, e.Output)
+		f.built.WriteString(e.Output)
 	case "build-fail":
 		f.broken = true
+		f.failures = append(f.failures, failure{e.ImportPath, "", f.built.String()})
+		f.built.Reset()
 	case "output":
 		f.keep(e)
 	case "pass", "skip", "fail":
@@ -133,6 +138,7 @@ func (f *follower) end(e event) {
 	case "fail":
 		f.failed++
 		f.broken = true
+		f.failures = append(f.failures, failure{e.Package, e.Test, text})
 		fmt.Fprint(f.out, text)
 	}
 }
@@ -143,7 +149,11 @@ func (f *follower) endPackage(e event) {
 	if e.Action == "fail" {
 		f.broken = true
 		for _, test := range slices.Sorted(maps.Keys(f.output[e.Package])) {
-			fmt.Fprint(f.out, f.output[e.Package][test].String())
+			said := f.output[e.Package][test].String()
+			fmt.Fprint(f.out, said)
+			if test != "" || !slices.Contains([]string{"FAIL\n", "exit status 1\nFAIL\n"}, said) {
+				f.failures = append(f.failures, failure{e.Package, test, said})
+			}
 		}
 	}
 	delete(f.output, e.Package)

@@ -107,6 +107,19 @@ func TestUses(t *testing.T) {
 	}
 }
 
+// A package that had an embedded server is to have a real one later; a private PostgreSQL is as real as any.
+func TestUsesThatNoLaterRunHas(t *testing.T) {
+	earlier := uses{
+		{"a", "TestOne", "kafka", "embedded"}: true, {"b", "TestOne", "kafka", "embedded"}: true, {"b", "TestTwo", "redis", "embedded"}: true,
+		{"c", "TestOne", "postgres", "embedded"}: true, {"d", "TestOne", "redis", "real"}: true,
+	}
+	later := uses{{"a", "TestOther", "kafka", "real"}: true, {"b", "TestTwo", "redis", "embedded"}: true}
+	want := []string{"package b used an embedded kafka, and does not run against a real one"}
+	if got := earlier.unseen(later); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestReadUsesRefusesWhatItCannotRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report")
 	if err := os.WriteFile(file, []byte("a\tTestOne\tkafka\n"), 0o600); err != nil {

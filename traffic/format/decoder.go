@@ -118,6 +118,11 @@ const (
 	ReasonVersion   = "bad_version" // an event version that this build does not know
 )
 
+// Reasons are all of them.
+func Reasons() []string {
+	return []string{ReasonEmpty, ReasonOversized, ReasonMalformed, ReasonWrongType, ReasonBadValue, ReasonVersion}
+}
+
 // DecodeError says why one message is no event. The caller knows the place: file and line, or partition and offset.
 type DecodeError struct {
 	Reason string // one of the Reason constants

@@ -26,7 +26,8 @@ given, and of which ` + "`--replay`" + ` in parentheses says that only a replay 
 Each has two labels beside those listed: ` + "`namespace`" + `, that of weir.yaml; and ` + "`stream`" + `, which is ` + "`replay`" + ` for all that
 ` + "`ingest --replay`" + ` serves, whatever the replay is called, and ` + "`live`" + ` for everything else. A replay is behind the clock by design, so
 what asks about the present asks with ` + "`stream=\"live\"`" + `, as the [boards and alerts](dashboards.md) do. No label holds who somebody is: no address, user, device or block. The label
-` + "`rule`" + ` is bounded by the rules that there are: one that goes takes its series along.
+` + "`rule`" + ` is bounded by the rules that there are: one that goes takes its series along. Every series whose labels are known beforehand is there, at 0, when its process
+starts, and those of a rule, partition, topic or group when it comes: ` + "`rate`" + ` sees the first event.
 
 This page is written by ` + "`WEIR_TEST_UPDATE=1 go test ./cmd/weir/internal/metrics`" + `, and a test fails when it is not up to date.
 `
@@ -100,12 +101,27 @@ func (e entry) unit() string {
 	return "" // a number of what the name says
 }
 
+// values are those of a closed label, where a metric has just one and the help text does not name them.
+func (e entry) values() string {
+	var closed []string
+	for _, l := range e.labels {
+		if !slices.Contains(openLabels(), l) {
+			closed = append(closed, l)
+		}
+	}
+	all := closedLabels()[e.name]
+	if len(closed) != 1 || len(all) == 0 || slices.ContainsFunc(all, func(v string) bool { return strings.Contains(e.help, v) }) {
+		return ""
+	}
+	return fmt.Sprintf(" By `%s`: %s.", closed[0], strings.Join(all, ", "))
+}
+
 func (e entry) row() string {
 	labels := make([]string, len(e.labels))
 	for i, l := range e.labels {
 		labels[i] = "`" + l + "`"
 	}
-	return fmt.Sprintf("| `%s` | %s | %s | %s | %s | %s |\n", e.name, e.kind, strings.Join(labels, ", "), e.unit(), e.exporters(), strings.ReplaceAll(e.help, "|", `\|`))
+	return fmt.Sprintf("| `%s` | %s | %s | %s | %s | %s |\n", e.name, e.kind, strings.Join(labels, ", "), e.unit(), e.exporters(), strings.ReplaceAll(e.help, "|", `\|`)+e.values())
 }
 
 func render(all []entry) string {

@@ -14,13 +14,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/blocklist/enforce"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/ingest/consume"
 	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/ingest/route"
 )
 
 // Installation is the servers of one namespace, connected, and what all stages need to know of its stream.
@@ -124,6 +127,9 @@ func (in *Installation) Enter(ctx context.Context, stream string, topics ingest.
 	}
 	in.DeadLetters, err = consume.NewDeadLetters(consume.DeadLetterOptions{
 		Appender: in.Kafka.Appender(in.Names.Dead), Logger: in.Log, Registerer: in.registry,
+		Reasons: map[string][]string{
+			archive.Stage: archive.DeadReasons(), ingest.StageRoute: route.DeadReasons(), ingest.StageRecord: history.DeadReasons(), ingest.StageEnforce: enforce.DeadReasons(),
+		},
 	})
 	return err
 }
