@@ -208,7 +208,7 @@ weir_route_rule_key_missing_total{rule="a",field="ip"} 8
 weir_route_rule_value_missing_total{rule="a",reason="absent"} 3
 weir_route_allowed_events_total{rule="a",list="office"} 5
 weir_route_rule_condition_errors_total{rule="a",reason="type"} 5
-weir_route_rule_tier_errors_total{rule="a",reason="size"} 2
+weir_route_rule_tier_errors_total{rule="a",reason="size"} 4
 weir_route_rule_events_total{rule="a",outcome="matched"} 21
 weir_detect_rule_events_total{rule="a",outcome="counted"} 23
 weir_detect_rule_events_total{rule="a",outcome="over"} 2
@@ -321,7 +321,7 @@ weir_route_rule_key_missing_total{rule="a",field="ip"} 9
 weir_route_rule_value_missing_total{rule="a",reason="absent"} 4
 weir_route_allowed_events_total{rule="a",list="office"} 9
 weir_route_rule_condition_errors_total{rule="a",reason="type"} 7
-weir_route_rule_tier_errors_total{rule="a",reason="size"} 5
+weir_route_rule_tier_errors_total{rule="a",reason="size"} 9
 weir_route_rule_events_total{rule="a",outcome="matched"} 22
 weir_detect_rule_events_total{rule="a",outcome="counted"} 24
 weir_detect_rule_events_total{rule="a",outcome="over"} 3

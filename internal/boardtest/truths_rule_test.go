@@ -85,7 +85,7 @@ func truthsOfRule() map[string]truth {
 					return nil
 				}
 				return []string{"field", field}
-			})), "value: {{reason}}": nil, "condition: {{reason}}": nil} // no rule here counts values, or has a condition
+			})), "value: {{reason}}": nil, "condition: {{reason}}": nil, "tier: {{reason}}": nil} // no rule here counts values, or has a condition
 		}),
 	}
 }

@@ -96,7 +96,7 @@ func stagedTruths(f *facts, instances map[string]string) map[string]panelTruth {
 			"Refused at gates":               {"{{decision}}": {rate(30, "decision", "refuse")}},
 			"What became of matching events": {"{{outcome}}": {rate(43, "outcome", "matched")}, "let pass: {{list}}": {rate(14, "list", "office")}},
 			"Not counted, by reason":         {"{{reason}}": {rate(12, "reason", "late"), rate(6, "reason", "missing_field")}},
-			"What events lack":               {"key: {{field}}": {rate(17, "field", "ip")}, "value: {{reason}}": {rate(7, "reason", "absent")}, "condition: {{reason}}": {rate(12, "reason", "type")}},
+			"What events lack":               {"key: {{field}}": {rate(17, "field", "ip")}, "value: {{reason}}": {rate(7, "reason", "absent")}, "condition: {{reason}}": {rate(12, "reason", "type")}, "tier: {{reason}}": {rate(13, "reason", "size")}},
 		},
 		uidGate: {
 			"Gates gone":                   {"gone": {is(1)}},
