@@ -310,7 +310,10 @@ func textsOf(src string, into map[string]string) {
 	var parts []string
 	from := 0
 	for at := 0; at < len(src); {
-		end := at + strings.IndexByte(src[at:]+"\n", '\n')
+		end := len(src)
+		if i := strings.IndexByte(src[at:], '\n'); i >= 0 {
+			end = at + i
+		}
 		if line := strings.TrimRight(src[at:end], "\r"); line == "---" || strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "---\t") {
 			parts, from = append(parts, src[from:at]), at+len("---")
 			if strings.TrimSpace(src[from:end]) == "" {
