@@ -102,3 +102,29 @@ func TestMetricsFollowARule(t *testing.T) {
 	b.ok("rules", "apply", "--prune", "-f", writeFile(t, "other.yaml", strings.ReplaceAll(tokenRule, "id: tokens", "id: other")))
 	awaitSeries(b, address, map[string]float64{shadow: -1, wouldBe: -1, written: -1, wouldWrite: -1, `weir_blocks{mode="shadow",rule="other"}`: 0})
 }
+
+// What a condition cannot judge is counted for its rule by its reason, from requests that really come; what it judges is not.
+func TestMetricsTellWhatConditionsCannotJudge(t *testing.T) {
+	t.Parallel()
+	b := standaloneBed(t)
+	b.ok("rules", "apply", "--yes", "-f", writeFile(t, "seats.yaml", "id: seats\nowner: tests\nmatch: {path: /seats, when: 'event.attrs.seats > 5 || 10 / event.attrs.share > 5'}\n"+
+		"key: [ip]\nlimit: 100\nwindow: 1m\n"))
+	stages := b.start("run")
+	address := stages.awaitLog(`serving metrics and health" address=(\S+)`)
+	const ofType, ofValue = `weir_route_rule_condition_errors_total{reason="type",rule="seats"}`, `weir_route_rule_condition_errors_total{reason="value",rule="seats"}`
+	const watched = `weir_route_rule_events_total{outcome="matched",rule="seats"}`
+	awaitSeries(b, address, map[string]float64{ofType: 0, ofValue: 0, watched: 0})
+
+	var log strings.Builder
+	for _, attrs := range []string{
+		`{"seats":6}`, `{"seats":1,"share":1}`, `{"seats":1}`, `{}`, // judged: two hold, and two do not
+		`{"seats":"6"}`, `{"seats":"7"}`, `{"seats":"8","share":9}`, // an order between a text and a number
+		`{"seats":6,"share":0}`, `{"seats":"6","share":1}`, // the rest decides
+		`{"seats":1,"share":0}`, `{"share":0}`, // a division by zero
+	} {
+		fmt.Fprintf(&log, `{"v":1,"time":%q,"ip":"198.51.100.7","path":"/seats","attrs":%s}`+"\n", time.Now().UTC().Format(time.RFC3339Nano), attrs)
+	}
+	b.ok("ingest", writeFile(t, "seats.jsonl", log.String()), "--format", "weir", "--live")
+	awaitSeries(b, address, map[string]float64{ofType: 3, ofValue: 2, watched: 4})
+	stages.end()
+}
