@@ -1,10 +1,11 @@
 package enforce
 
 import (
+	"slices"
+
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/traffic"
-	"slices"
 )
 
 // batchState is one batch on its way.
