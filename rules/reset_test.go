@@ -93,10 +93,10 @@ func TestKeyedSubject(t *testing.T) {
 		"":                              "",
 		"ip=192.0.2.1%2F32&device=tv-7": "ip=192.0.2.1%2F32&device=tv-7",
 		"host=API.Example.com%3A443.&method=post&user": "host=api.example.com&method=POST&user",
-		"device=a%00b": "device=a%EF%BF%BDb",
+		"device=a%00b":                    "device=a%EF%BF%BDb",
 		"device=" + traffic.Subject(long): traffic.SubjectOf([]traffic.SubjectValue{{Field: "device", Value: short}}),
 		traffic.SubjectOf([]traffic.SubjectValue{{Field: "device", Value: short}}): traffic.SubjectOf([]traffic.SubjectValue{{Field: "device", Value: short}}),
-		"device=sha256:" + traffic.Subject(strings.Repeat("0a", 32)): "device=sha256:" + traffic.Subject(strings.Repeat("0a", 32)),
+		"device=sha256:" + traffic.Subject(strings.Repeat("0a", 32)):               "device=sha256:" + traffic.Subject(strings.Repeat("0a", 32)),
 	} {
 		if got, err := KeyedSubject(given); err != nil || got != want {
 			t.Errorf("%s: %s, %v, want %s", given, got, err, want)

@@ -16,8 +16,8 @@ type metrics struct {
 	lags       *ingest.Lags
 
 	events, duplicates, ticks, losses, resets, snapshotBytes prometheus.Counter
-	errors, restores, evicted                        *prometheus.CounterVec // call; outcome; reason
-	snapshotSeconds, snapshotPause                   prometheus.Histogram
+	errors, restores, evicted                                *prometheus.CounterVec // call; outcome; reason
+	snapshotSeconds, snapshotPause                           prometheus.Histogram
 }
 
 // newMetrics registers the stage's metrics.
