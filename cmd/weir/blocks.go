@@ -41,7 +41,8 @@ func allowCommand(a *app) *cobra.Command {
 }
 
 func countersCommand(a *app) *cobra.Command {
-	return family("counters", "Reset what rules have counted", `  weir counters reset guest-token-flood ip=192.0.2.1 device=tv-7 --reason "a load test, ticket 4711"`,
+	return family("counters", "See and reset what rules have counted", `  weir counters show guest-token-flood ip=192.0.2.1 device=tv-7
+  weir counters reset guest-token-flood ip=192.0.2.1 device=tv-7 --reason "a load test, ticket 4711"`,
 		counters.Commands(counters.Program{
 			Output: &a.Output, Does: a.does,
 			WithStore: func(cmd *cobra.Command, work func(context.Context, *counters.Installation) error) error {

@@ -41,7 +41,7 @@ func allowWays() map[string][]string {
 
 // counterWays are the same for the commands of weir counters.
 func counterWays() map[string][]string {
-	return map[string][]string{"reset": {"reset tokens ip=198.51.100.7 --reason path", "reset tokens ip=203.0.113.9 --reason path", "reset tokens --reason path"}}
+	return map[string][]string{"show": {"show tokens ip=198.51.100.7 --at http://127.0.0.1:1"}, "reset": {"reset tokens ip=198.51.100.7 --reason path", "reset tokens ip=203.0.113.9 --reason path", "reset tokens --reason path"}}
 }
 
 const officeList = "kind: allow\nid: office\nowner: identity\nentries:\n  - {cidr: 192.0.2.0/24, reason: the office}\n"

@@ -38,7 +38,7 @@ type Installation struct {
 
 // Commands are the subcommands of weir counters.
 func Commands(p Program) []*cobra.Command {
-	return []*cobra.Command{p.reset()}
+	return []*cobra.Command{p.show(), p.reset()}
 }
 
 // source reads the words of SOURCE as a rule counts it: by the first of its keys that has such a source.
