@@ -58,9 +58,9 @@ type LookEpisode struct {
 // ErrLook says that a routing version has no rule of the name with a key that the subject is of.
 var ErrLook = errors.New("no such rule, or no source of its key")
 
-// Look reads what is counted of the key that subject names, by the rule's live and pending versions in a routing version. The error is
-// ErrLook where that has no such rule, or none of its keys such a subject.
-func (p *Partition) Look(r *rules.Routing, rule string, subject traffic.Subject) (Look, error) {
+// LookAt reads what p has counted of the key that subject names, by the rule's live and pending versions in a routing version. The error
+// is ErrLook where that has no such rule, or none of its keys such a subject.
+func LookAt(p *Partition, r *rules.Routing, rule string, subject traffic.Subject) (Look, error) {
 	out := Look{Rule: rule, Subject: subject, Routing: r.Number, Watermark: known(p.watermark.at), AsOf: p.watermark.newest(), Windows: []LookWindow{}}
 	for i := range r.Rules {
 		v := &r.Rules[i]
@@ -71,7 +71,8 @@ func (p *Partition) Look(r *rules.Routing, rule string, subject traffic.Subject)
 		if err != nil {
 			continue
 		}
-		out.Windows = append(out.Windows, p.lookWindows(v, keyReset{subject: subject, print: print}, out.AsOf)...)
+		l := looker{keys: &p.keys, secret: &p.cfg.Secret, key: keyReset{subject: subject, print: print}, asOf: out.AsOf}
+		out.Windows = append(out.Windows, l.windows(v)...)
 	}
 	for i := range r.Resets {
 		if x := &r.Resets[i]; x.Rule == rule && x.Subject == subject && x.Since > p.resets {
@@ -84,43 +85,51 @@ func (p *Partition) Look(r *rules.Routing, rule string, subject traffic.Subject)
 	return out, nil
 }
 
-// lookWindows are those of a version's limit and of what stands beside it.
-func (p *Partition) lookWindows(v *rules.Version, key keyReset, asOf traffic.Time) []LookWindow {
+// looker reads the windows of one key.
+type looker struct {
+	keys   *keyspace
+	secret *Secret
+	key    keyReset
+	asOf   traffic.Time
+}
+
+// windows are those of a version's limit and of what stands beside it.
+func (x *looker) windows(v *rules.Version) []LookWindow {
 	name := "limit"
 	if v.Pending {
 		name = "pending"
 	}
-	out := []LookWindow{p.lookWindow(v, roleMain, name, &key, asOf)}
+	out := []LookWindow{x.window(v, roleMain, name)}
 	if v.Near > 0 && !v.Pending {
-		out = append(out, p.lookWindow(v, roleNear, "near", &key, asOf))
+		out = append(out, x.window(v, roleNear, "near"))
 	}
 	if v.Candidate != nil && !v.Pending {
-		out = append(out, p.lookWindow(v, roleCandidate, "candidate", &key, asOf))
+		out = append(out, x.window(v, roleCandidate, "candidate"))
 	}
 	return out
 }
 
-func (p *Partition) lookWindow(v *rules.Version, purpose role, name string, key *keyReset, asOf traffic.Time) LookWindow {
-	empty := newLineageOf(v.ID, v.Lineage, purpose, &p.keys.ledger)
+func (x *looker) window(v *rules.Version, purpose role, name string) LookWindow {
+	empty := newLineageOf(v.ID, v.Lineage, purpose, &x.keys.ledger)
 	b := bind(v, empty, purpose)
 	w := LookWindow{Of: name, Version: v.Number, Limit: b.limit, WindowMS: v.Window.Milliseconds()}
 	if b.limits != nil {
-		w.Limit = b.limits.at(0, asOf)
+		w.Limit = b.limits.at(0, x.asOf)
 		for i, t := range v.Tiers {
-			w.Tiers = append(w.Tiers, LookTier{t.When, b.limits.at(i+1, asOf)})
+			w.Tiers = append(w.Tiers, LookTier{t.When, b.limits.at(i+1, x.asOf)})
 		}
 	}
-	w.From, w.To = lookInterval(kindOf(v, b.steady), traffic.Time(v.Window.Microseconds()), asOf)
-	l := p.keys.lineages[empty.id]
+	w.From, w.To = lookInterval(kindOf(v, b.steady), traffic.Time(v.Window.Microseconds()), x.asOf)
+	l := x.keys.lineages[empty.id]
 	if l == nil {
 		return w
 	}
-	s := l.cells.peek(p.keyIn(l, key))
+	s := l.cells.peek(x.key.in(l, x.secret))
 	if s == nil {
 		return w
 	}
 	c, held := l.contents(s)
-	w.Held, w.Count = true, l.algorithm.countAt(c, asOf, w.Limit)
+	w.Held, w.Count = true, l.algorithm.countAt(c, x.asOf, w.Limit)
 	if held != nil {
 		w.AtLeast = w.Count > w.Limit && held.trimmed.time != traffic.BeforeTime
 		for _, ep := range held.episodes {

@@ -38,7 +38,7 @@ func TestLookChangesNothing(t *testing.T) {
 			}
 			for key := range 3 {
 				for v := range m.rules {
-					if _, err := looked.Look(r, m.rules[v].ID, subjectOf(fmt.Sprintf("192.0.2.%d", key))); err != nil {
+					if _, err := detectors.LookAt(looked, r, m.rules[v].ID, subjectOf(fmt.Sprintf("192.0.2.%d", key))); err != nil {
 						rt.Fatal(err)
 					}
 				}
@@ -95,7 +95,7 @@ func TestLookCounts(t *testing.T) {
 				want++
 			}
 		}
-		got, err := b.p.Look(r, "burst", subjectOf("192.0.2.1"))
+		got, err := detectors.LookAt(b.p, r, "burst", subjectOf("192.0.2.1"))
 		if err != nil || got.AsOf != newest || len(got.Windows) != 4 {
 			rt.Fatalf("%+v, %v", got, err)
 		}
@@ -124,13 +124,13 @@ func TestLookAtEpisodesAndResets(t *testing.T) {
 	b.p.Learn(r)
 	look := func(r *rules.Routing, ip string) detectors.LookWindow {
 		t.Helper()
-		got, err := b.p.Look(r, "burst", subjectOf(ip))
+		got, err := detectors.LookAt(b.p, r, "burst", subjectOf(ip))
 		if err != nil || len(got.Windows) != 1 {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		return got.Windows[0]
 	}
-	if got, err := b.p.Look(r, "burst", subjectOf("192.0.2.1")); err != nil || got.AsOf != 0 || got.Watermark != 0 || got.Windows[0].Held {
+	if got, err := detectors.LookAt(b.p, r, "burst", subjectOf("192.0.2.1")); err != nil || got.AsOf != 0 || got.Watermark != 0 || got.Windows[0].Held {
 		t.Errorf("before the first event: %+v, %v", got, err)
 	}
 	b.must(b.event(0, origin, "192.0.2.1", 1))
@@ -150,15 +150,15 @@ func TestLookAtEpisodesAndResets(t *testing.T) {
 	}
 	next := &rules.Routing{Number: 2, Rules: r.Rules, Resets: []rules.Reset{{Rule: "burst", Key: v.Key, Subject: subjectOf("192.0.2.1"), Since: 2}}}
 	b.p.Learn(next)
-	if got, err := b.p.Look(next, "burst", subjectOf("192.0.2.1")); err != nil || got.Reset != 2 || !got.Windows[0].Held {
+	if got, err := detectors.LookAt(b.p, next, "burst", subjectOf("192.0.2.1")); err != nil || got.Reset != 2 || !got.Windows[0].Held {
 		t.Errorf("before the reset: %+v, %v", got, err)
 	}
 	b.must(b.event(0, origin+3*second, "192.0.2.2", 2))
-	if got, err := b.p.Look(next, "burst", subjectOf("192.0.2.1")); err != nil || got.Reset != 0 || got.Windows[0].Held {
+	if got, err := detectors.LookAt(b.p, next, "burst", subjectOf("192.0.2.1")); err != nil || got.Reset != 0 || got.Windows[0].Held {
 		t.Errorf("after the reset: %+v, %v", got, err)
 	}
 	for rule, subject := range map[string]traffic.Subject{"other": subjectOf("192.0.2.1"), "burst": "device=tv"} {
-		if _, err := b.p.Look(r, rule, subject); !errors.Is(err, detectors.ErrLook) {
+		if _, err := detectors.LookAt(b.p, r, rule, subject); !errors.Is(err, detectors.ErrLook) {
 			t.Errorf("%s %s: %v", rule, subject, err)
 		}
 	}

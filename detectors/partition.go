@@ -132,7 +132,7 @@ type learned struct {
 }
 
 func newLearned(r *rules.Routing, p *Partition) learned {
-	v := learned{bindings: newBindings(r, p.keys.lineage), resets: p.newResets(r)}
+	v := learned{bindings: newBindings(r, p.keys.lineage), resets: newResets(r, &p.cfg.Secret, p.resets)}
 	if n := len(v.resets); n > 0 {
 		v.reset = v.resets[n-1].since
 	}

@@ -20,21 +20,30 @@ type keyReset struct {
 	print   Fingerprint // of form keyBinary
 }
 
-// newResets gives the resets of a routing version that are still to be applied. One whose subject no key has, which Validate refuses,
-// resets nothing.
-func (p *Partition) newResets(r *rules.Routing) (out []keyReset) {
+// newResets gives the resets of a routing version that are newer than those applied. One whose subject no key has, which Validate
+// refuses, resets nothing.
+func newResets(r *rules.Routing, secret *Secret, applied int64) (out []keyReset) {
 	for i := range r.Resets {
 		x := &r.Resets[i]
-		if x.Since <= p.resets {
+		if x.Since <= applied {
 			continue
 		}
-		print, err := p.cfg.Secret.named(x.Subject, x.Key)
+		print, err := secret.named(x.Subject, x.Key)
 		if err != nil {
 			continue
 		}
 		out = append(out, keyReset{rule: x.Rule, since: x.Since, subject: x.Subject, print: print})
 	}
 	return out
+}
+
+// in is where the windows of the key lie in a lineage.
+func (x *keyReset) in(l *lineage, secret *Secret) Fingerprint {
+	if l.form != keyText {
+		return x.print
+	}
+	f, _ := secret.textKey(nil, l.id, []byte(x.subject))
+	return f
 }
 
 // named is the fingerprint, in form keyBinary, of a key's values as a subject names them.
@@ -54,38 +63,7 @@ func (s *Secret) named(subject traffic.Subject, key []traffic.KeyField) (f Finge
 // applyResets forgets what has been counted of each key in resets that is newer than those applied. Where it has episodes they are
 // closed.
 func (p *Partition) applyResets(resets []keyReset, out []Hit) []Hit {
-	applied := p.resets
-	for i := range resets {
-		x := &resets[i]
-		if x.since <= applied {
-			continue
-		}
-		p.resets = x.since
-		for _, l := range p.keys.ordered {
-			if l.rule == x.rule {
-				out = p.resetKey(l, p.keyIn(l, x), out)
-			}
-		}
-	}
-	p.format = max(p.format, resetSnapshotFormat(p.resets))
-	return out
-}
-
-// keyIn is where the windows of a reset's key lie in a lineage.
-func (p *Partition) keyIn(l *lineage, x *keyReset) Fingerprint {
-	if l.form != keyText {
-		return x.print
-	}
-	f, _ := p.cfg.Secret.textKey(nil, l.id, []byte(x.subject))
-	return f
-}
-
-// resetKey forgets a key of a lineage as if it had never come.
-func (p *Partition) resetKey(l *lineage, key Fingerprint, out []Hit) []Hit {
-	if l.cells.get(key) == nil {
-		return out
-	}
-	if held := l.offenderOf(key); held != nil {
+	end := func(held *offender) {
 		res := p.outcome.empty()
 		held.end(res)
 		for i := range res.ended {
@@ -93,9 +71,35 @@ func (p *Partition) resetKey(l *lineage, key Fingerprint, out []Hit) []Hit {
 		}
 		out = p.reportEpisodes(held, 0, out)
 	}
-	l.restart(key)
-	p.counts.Reset++
+	applied := p.resets
+	for i := range resets {
+		if x := &resets[i]; x.since > applied {
+			p.resets = x.since
+			p.counts.Reset += p.keys.reset(x, &p.cfg.Secret, end)
+		}
+	}
+	p.format = max(p.format, resetSnapshotFormat(p.resets))
 	return out
+}
+
+// reset forgets a key in all lineages of its rule, as if it had never come, and returns in how many it was. Before, its episodes are
+// given to end.
+func (s *keyspace) reset(x *keyReset, secret *Secret, end func(*offender)) (forgotten int64) {
+	for _, l := range s.ordered {
+		if l.rule != x.rule {
+			continue
+		}
+		key := x.in(l, secret)
+		if l.cells.get(key) == nil {
+			continue
+		}
+		if held := l.offenderOf(key); held != nil {
+			end(held)
+		}
+		l.restart(key)
+		forgotten++
+	}
+	return forgotten
 }
 
 // resetSnapshotFormat is the oldest format of snapshots that tells of the resets applied.

@@ -155,9 +155,14 @@ func (b *bed) counted(ip, device string) service.Counted {
 
 func (b *bed) awaitCount(ip, device string, want int64) {
 	b.t.Helper()
-	testbed.Eventually(b.t, 30*time.Second, func() error {
-		if got := b.counted(ip, device); len(got.Windows) == 0 || got.Windows[0].Count != want {
-			return fmt.Errorf("%+v, want %d counted", got, want)
+	testbed.Eventually(b.t, 30*time.Second, func() error { // until the partition is taken, and reported
+		var got service.Counted
+		o := b.weir("counters", "show", "flood", "ip="+ip, "device="+device, "--output", "json")
+		if o.code != exitOK {
+			return fmt.Errorf("exit code %d, %s", o.code, o.stderr)
+		}
+		if err := json.Unmarshal([]byte(o.stdout), &got); err != nil || len(got.Windows) == 0 || got.Windows[0].Count != want {
+			return fmt.Errorf("%+v, %v, want %d counted", got, err, want)
 		}
 		return nil
 	})

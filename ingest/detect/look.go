@@ -81,6 +81,6 @@ func (d *Detector) answer(q *look) (a lookAnswer) {
 	if r == nil {
 		return lookAnswer{err: detectors.ErrLook}
 	}
-	a.look, a.err = o.state.Look(r, q.rule, q.subject)
+	a.look, a.err = detectors.LookAt(o.state, r, q.rule, q.subject)
 	return a
 }

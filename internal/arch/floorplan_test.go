@@ -155,7 +155,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/counters": {
 		what:    "weir counters: the commands about what rules have counted",
-		imports: []string{"cmd/weir/internal/config", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "history", "history/rulestore", "rules", "traffic"},
+		imports: []string{"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "history", "history/rulestore", "ingest/route", "internal/duration", "internal/retry", "rules", "traffic"},
 	},
 	"cmd/weir/internal/report": {
 		what:    "what a backtest has found: table, JSON, CSV, page",
