@@ -154,7 +154,7 @@ func TestEpisodesOnTrialAreInNoOlderSnapshot(t *testing.T) {
 	old.Format = rules.LanguageRecordFormat - 1
 	b.must(old)
 	raw := b.p.Snapshot(nil)
-	if raw[0] != detectors.SnapshotFormat {
+	if raw[0] != 4 {
 		t.Fatalf("format %d", raw[0])
 	}
 	p, err := detectors.Restore(b.cfg, raw)

@@ -375,7 +375,7 @@ func TestSnapshotsHaveTheStreamsFormat(t *testing.T) {
 	}
 	newer := m.event(0, m.top[0], "192.0.2.1", 1)
 	m.must(newer)
-	if got := m.p.Snapshot(nil)[0]; got != detectors.SnapshotFormat {
+	if got := m.p.Snapshot(nil)[0]; got != 4 {
 		t.Errorf("after a record of the newest format: %d", got)
 	}
 }

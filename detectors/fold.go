@@ -63,10 +63,11 @@ func (p *Partition) checkRules(k *Keyed) error {
 	default:
 		return fmt.Errorf("%w: kind %d", ErrRecord, k.Kind)
 	}
-	bindings, ok := p.routings[k.Version]
+	version, ok := p.routings[k.Version]
 	if !ok {
 		return &UnknownVersionError{Version: k.Version}
 	}
+	bindings := version.bindings
 	for i, r := range k.Rules {
 		if r >= len(bindings) {
 			return fmt.Errorf("%w: rule %d of routing version %d, which has %d", ErrRecord, r, k.Version, len(bindings))
@@ -99,10 +100,13 @@ func (p *Partition) foldEvent(k *Keyed, known []prefetched, out []Hit) []Hit {
 	p.counts.Events++
 	p.events++
 	out = p.advance(p.watermark.event(k), out)
+	version := p.routings[k.Version]
+	if version.reset > p.resets {
+		out = p.applyResets(version.resets, out)
+	}
 	p.fingerprints.begin(known)
-	bindings := p.routings[k.Version]
 	for i, r := range k.Rules {
-		out = p.count(k, i, &bindings[r], out)
+		out = p.count(k, i, &version.bindings[r], out)
 	}
 	if p.events%sweepEvery == 0 {
 		p.keys.sweepSome(p.watermark.at)

@@ -80,8 +80,11 @@ type Hit struct {
 	Samples []string `json:"samples,omitempty"` // JSON texts of traffic.Sample, the first few over events
 
 	By     string `json:"by,omitempty"`     // release, loss: who
-	Reason string `json:"reason,omitempty"` // release, loss, uncounted: why
+	Reason string `json:"reason,omitempty"` // release, loss, uncounted: why; of an episode ReasonReset, or nothing
 }
+
+// ReasonReset is the reason of a hit that closed because an operator reset what its key had counted.
+const ReasonReset = "reset"
 
 // MaxDistinct is where Hit.Users and Hit.Devices saturate.
 const MaxDistinct = 64

@@ -30,7 +30,7 @@ func climbs(v *rules.Version) bool {
 // limits. Records are to name the first of each alone. What became of events, in Counts and TakeRuleEvents, is told of the first.
 func (p *Partition) LearnLadders(r *rules.Routing, ladders [][]int) {
 	p.Learn(r)
-	bindings := p.routings[r.Number]
+	bindings := p.routings[r.Number].bindings
 	for _, ladder := range ladders {
 		for i := range ladder[1:] {
 			low, high := &bindings[ladder[i]], &bindings[ladder[i+1]]

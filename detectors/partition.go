@@ -42,7 +42,7 @@ const DefaultBudget = 256 << 20
 // windows that count it, and the report writes the hits.
 type Partition struct {
 	cfg      Config
-	routings map[int64][]binding // versions learned; not part of the state
+	routings map[int64]learned // versions learned; not part of the state
 
 	fence     fence
 	watermark watermark
@@ -51,6 +51,7 @@ type Partition struct {
 	report    report
 
 	events   int64            // accepted event records, the rank of the next
+	resets   int64            // the newest routing version of which resets were applied; 0: none
 	format   int              // of snapshots: what every process of the stream can read
 	snapshot *SnapshotEncoder // the snapshot under way
 
@@ -74,6 +75,8 @@ type Counts struct {
 	Counted, Late, OutOfOrder, MissingValue int64
 	// Evicted are the keys that were forgotten for the budget's sake, by what they were.
 	Evicted [NumEvictions]int64
+	// Reset are the keys that were forgotten because an operator reset them: windows, of whatever lineage of the rule.
+	Reset int64
 }
 
 // UnknownVersionError says that a record needs a routing version that Learn has not been given.
@@ -92,7 +95,7 @@ func NewPartition(cfg Config) *Partition {
 		cfg.IdleMargin = DefaultIdleMargin
 	}
 	p := &Partition{
-		cfg: cfg, routings: map[int64][]binding{},
+		cfg: cfg, routings: map[int64]learned{},
 		fence: newFence(&cfg), watermark: newWatermark(&cfg), keys: newKeyspace(cfg.Budget), uncounted: newUncountedSums(),
 	}
 	p.format = oldestSnapshotFormat
@@ -107,13 +110,13 @@ const KeptRoutings = 16
 
 // Learn gives the partition a routing version that records may name. Beyond KeptRoutings the oldest other one is forgotten.
 func (p *Partition) Learn(r *rules.Routing) {
-	p.routings[r.Number] = newBindings(r, p.keys.lineage)
+	p.routings[r.Number] = newLearned(r, p)
 	forgetOldest(p.routings, r.Number)
 	named := p.uncounted.lineages()
-	for _, bindings := range p.routings {
-		for i := range bindings {
-			named[bindings[i].lineage] = true
-			for _, b := range bindings[i].beside {
+	for _, v := range p.routings {
+		for i := range v.bindings {
+			named[v.bindings[i].lineage] = true
+			for _, b := range v.bindings[i].beside {
 				named[b.lineage] = true
 			}
 		}
@@ -121,8 +124,23 @@ func (p *Partition) Learn(r *rules.Routing) {
 	p.keys.prune(named, p.watermark.at)
 }
 
+// learned is a routing version, as its records need it.
+type learned struct {
+	bindings []binding
+	resets   []keyReset // those not applied yet when it was learned, ascending by since
+	reset    int64      // the version that brought the newest of them; 0: there is none
+}
+
+func newLearned(r *rules.Routing, p *Partition) learned {
+	v := learned{bindings: newBindings(r, p.keys.lineage), resets: newResets(r, &p.cfg.Secret, p.resets)}
+	if n := len(v.resets); n > 0 {
+		v.reset = v.resets[n-1].since
+	}
+	return v
+}
+
 // forgetOldest drops the oldest routing versions, but never just, until KeptRoutings are left.
-func forgetOldest(routings map[int64][]binding, just int64) {
+func forgetOldest(routings map[int64]learned, just int64) {
 	for len(routings) > KeptRoutings {
 		oldest := int64(math.MaxInt64)
 		for number := range routings {

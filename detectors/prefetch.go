@@ -22,12 +22,12 @@ type prefetcher struct {
 
 // load computes the keys of records, and touches the memory that their windows lie in: first the places of all of them,
 // then the slots, then the blocks of logs, so that within each of the three steps no load waits for another.
-func (f *prefetcher) load(records []Record, routings map[int64][]binding, fingerprints *fingerprinter, l *ledger) {
+func (f *prefetcher) load(records []Record, routings map[int64]learned, fingerprints *fingerprinter, l *ledger) {
 	f.keys, f.ends, f.slots = f.keys[:0], f.ends[:0], f.slots[:0]
 	for i := range records {
 		k := &records[i].Keyed
 		fingerprints.begin(nil)
-		bindings := routings[k.Version]
+		bindings := routings[k.Version].bindings
 		for _, r := range k.Rules {
 			if k.Kind != KeyedEvent || r >= len(bindings) || bindings[r].lineage.form == keyText {
 				f.keys = append(f.keys, prefetched{})

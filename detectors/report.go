@@ -22,6 +22,7 @@ type notice struct {
 	phase  Phase
 	cut    bool
 	into   string
+	reason string
 }
 
 // empty clears the outcome but keeps its memory.
@@ -112,7 +113,7 @@ func (r *report) episodes(o *outcome, seen, cooldown traffic.Time, out []Hit) []
 			e.ep.ends()
 		}
 		h := e.ep.hit(e.target, e.phase, r.keyed, seen)
-		h.Cut, h.IntoID = e.cut, e.into
+		h.Cut, h.IntoID, h.Reason = e.cut, e.into, e.reason
 		out = append(out, h)
 	}
 	for _, n := range o.opened {

@@ -36,7 +36,7 @@ func restore(cfg Config, r *reader) (*Partition, error) {
 	}
 	format := int(r.b[0])
 	r.b = r.b[1:]
-	if format != SnapshotFormat {
+	if format < languageSnapshotFormat || format > SnapshotFormat {
 		for r.grow() { // the checksum comes first: the byte may be damaged
 			continue
 		}
@@ -57,6 +57,9 @@ func restore(cfg Config, r *reader) (*Partition, error) {
 		*t = traffic.Time(r.varint())
 	}
 	p.events = r.count()
+	if format > languageSnapshotFormat {
+		p.resets = r.count()
+	}
 	restoreSources(r, &p.fence, w)
 	lineages := p.keys.restore(r)
 	p.uncounted.restore(r, lineages)

@@ -16,11 +16,11 @@ func TestRoutingVersionsAreForgotten(t *testing.T) {
 	if len(p.routings) > KeptRoutings {
 		t.Errorf("%d routing versions are kept", len(p.routings))
 	}
-	if p.routings[1000] == nil || p.routings[1] != nil {
-		t.Errorf("the newest is known: %v, the oldest: %v", p.routings[1000] != nil, p.routings[1] != nil)
+	if p.routings[1000].bindings == nil || p.routings[1].bindings != nil {
+		t.Errorf("the newest is known: %v, the oldest: %v", p.routings[1000].bindings != nil, p.routings[1].bindings != nil)
 	}
 	p.Learn(&rules.Routing{Number: 1})
-	if p.routings[1] == nil || p.routings[1000] == nil {
+	if p.routings[1].bindings == nil || p.routings[1000].bindings == nil {
 		t.Error("a version that was learned just now is not known")
 	}
 }

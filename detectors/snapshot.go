@@ -12,8 +12,9 @@ import (
 
 // SnapshotFormat is the newest format of snapshots that this build writes. It reads all from oldestSnapshotFormat on.
 const (
-	SnapshotFormat       = 4
-	oldestSnapshotFormat = 2
+	SnapshotFormat         = 5
+	languageSnapshotFormat = 4
+	oldestSnapshotFormat   = 2
 )
 
 // ErrSnapshot is wrapped by every error of RestoreFrom: the bytes are damaged, or not a snapshot.
@@ -21,9 +22,10 @@ var ErrSnapshot = errors.New("snapshot")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The layout of a snapshot, format 4. Numbers are varints (unsigned unless marked ±), texts carry their length.
+// The layout of a snapshot, format 5. Numbers are varints (unsigned unless marked ±), texts carry their length.
 //
-//	byte format, keyed partition, generation, ±stall clock, ±last append, ±greatest append, ±watermark, events
+//	byte format, keyed partition, generation, ±stall clock, ±last append, ±greatest append, ±watermark, events,
+//	  newest routing version of which resets were applied
 //	source partitions: number; each: byte flags, ±fence, ±progress, ±ticked
 //	sweep: lineage id, fingerprint (16 bytes); eviction: upper word of a fingerprint (8 bytes)
 //	lineages: number; each: rule, number, byte role, byte algorithm, byte count, byte form of keys, window, lateness, limit,
@@ -36,7 +38,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //	CRC-32C of all before, 4 bytes
 //
 // Format 2 has no reasons: all of its sums are of late events. Formats 2 and 3 have no roles, and no kinds of episodes: all
-// lineages are of limits, and all episodes over them.
+// lineages are of limits, and all episodes over them. Formats 2 to 4 say nothing of resets: none was applied, and the first one has
+// format 5 written from then on.
 
 // snapshotFormat is the format that every process can read which knows records of a format. An older one leaves out newer
 // state: a process that takes over from format 2 knows less of late events. What an older build would take for something else
@@ -44,7 +47,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func snapshotFormat(records int) int {
 	switch {
 	case records >= rules.LanguageRecordFormat:
-		return SnapshotFormat
+		return languageSnapshotFormat
 	case records >= rules.UncountedRecordFormat:
 		return 3
 	}
@@ -62,6 +65,9 @@ func (e *SnapshotEncoder) head(lineages []*lineage) []byte {
 		dst = binary.AppendVarint(dst, int64(t))
 	}
 	dst = binary.AppendUvarint(dst, uint64(p.events))
+	if format > languageSnapshotFormat {
+		dst = binary.AppendUvarint(dst, uint64(p.resets))
+	}
 	dst = binary.AppendUvarint(dst, uint64(len(w.sources)))
 	for i := range w.sources {
 		dst = appendSource(dst, p.fence.sources[i], &w.sources[i])

@@ -60,6 +60,7 @@ type PartitionStatus struct {
 	Side      Side
 	Partition int
 	Owner     string
+	Address   string // keyed: where the owner answers what it counts, http://host:port; empty: it does not say
 	State     State
 	Reason    string       // of a partition that does not run: why, in words an operator can act on
 	Offset    int64        // requests: acknowledged up to; keyed: folded up to

@@ -157,6 +157,7 @@ func TestFromStep12(t *testing.T) {
 	before := secretOf(t, conn)
 	for _, statement := range []string{
 		"DROP VIEW weir.hits_beside_v", "DROP TABLE weir.hits_beside, weir.pending_versions, weir.raised_limits, weir.allow_versions",
+		"ALTER TABLE weir.partition_states DROP COLUMN address",
 		"DELETE FROM weir.schema_additions WHERE number > 12",
 		"INSERT INTO weir.rule_versions (rule, version, lineage, document, source, hash, author, reason) VALUES ('tokens', 1, 1, '{}', '', '', 'ann', '')",
 	} {

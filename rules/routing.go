@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules/reading"
@@ -56,6 +57,7 @@ func (r *Routing) Validate() error {
 		}
 	}
 	errs = append(errs, r.checkAllow(env)...)
+	errs = append(errs, r.checkResets()...)
 	if len(errs) > 0 {
 		return fmt.Errorf("routing version %d of stream %s: %w", r.Number, quoteShort(r.Stream), errors.Join(errs...))
 	}
@@ -98,11 +100,107 @@ const (
 	LanguageRecordFormat = 5
 )
 
+// Reset sets what one key of a rule has counted back to nothing: in every window of the rule, whatever its lineage, before the first
+// event that a keyed partition folds under version Since or a later one. It names all that this takes, so that it means the same after
+// an edit of the rule.
+type Reset struct {
+	Rule    string             `json:"rule"`
+	Key     []traffic.KeyField `json:"key"`     // of the rule
+	Subject traffic.Subject    `json:"subject"` // of the key, with its values as they are counted
+	Since   int64              `json:"since"`   // the routing version that brought it
+	At      traffic.Time       `json:"at"`      // when it was stored
+}
+
+const (
+	// MaxResets bounds the resets that a routing version names.
+	MaxResets = 1000
+	// ResetKept is how long routing versions name a reset. A partition applies it at its first event since then: one that has had
+	// none for so long has no window left in which the key could have been counted before (MaxWindow), and no record of before that
+	// is still to be folded (the keyed topic keeps less).
+	ResetKept = 62 * 24 * time.Hour
+)
+
+// KeepResets drops the resets that no partition needs any more at now.
+func (r *Routing) KeepResets(now traffic.Time) {
+	r.Resets = slices.DeleteFunc(slices.Clone(r.Resets), func(x Reset) bool { return now.Std().Sub(x.At.Std()) > ResetKept })
+	if len(r.Resets) == 0 {
+		r.Resets = nil
+	}
+}
+
+// Reset adds a reset, in the place of an earlier one of the same key: who applies this one needs that one no more.
+func (r *Routing) Reset(x Reset) {
+	same := func(o Reset) bool { return o.Rule == x.Rule && o.Subject == x.Subject && slices.Equal(o.Key, x.Key) }
+	r.Resets = append(slices.DeleteFunc(slices.Clone(r.Resets), same), x)
+}
+
+// checkResets returns what is wrong with the resets of r.
+func (r *Routing) checkResets() (errs []error) {
+	if len(r.Resets) > MaxResets {
+		errs = append(errs, fmt.Errorf("resets: got %d, allowed %d", len(r.Resets), MaxResets))
+	}
+	for i := range r.Resets {
+		x, place := &r.Resets[i], element("resets", i)
+		if x.Rule == "" || !reading.Printable(x.Rule) || len(x.Key) > traffic.MaxKeyFields {
+			errs = append(errs, fmt.Errorf("%s: got rule %s with a key of %d fields, allowed the name of a rule and up to %d", place, quoteShort(x.Rule), len(x.Key), traffic.MaxKeyFields))
+		}
+		if _, err := x.Subject.Named(x.Key); err != nil {
+			errs = append(errs, fmt.Errorf("%s.subject: %w", place, err))
+		}
+		if x.Since < 1 || x.Since > r.Number || i > 0 && r.Resets[i-1].Since > x.Since {
+			errs = append(errs, fmt.Errorf("%s.since: got %d, allowed 1 to the version's number, %d, ascending", place, x.Since, r.Number))
+		}
+	}
+	return errs
+}
+
+// KeyedSubject is s as a rule counts its values, where a person has typed them: readable text, hosts and methods in one spelling, long
+// values by their beginning and digest.
+func KeyedSubject(s traffic.Subject) (traffic.Subject, error) {
+	values, err := s.Values()
+	if err != nil {
+		return "", err
+	}
+	out := make([]traffic.SubjectValue, 0, len(values))
+	for _, v := range values {
+		switch {
+		case v.Missing || v.Digest || traffic.Shortened(v.Value):
+		case v.Field == traffic.FieldHost.String():
+			v.Value = traffic.BoundedValue(reading.PlainHost(v.Value))
+		case v.Field == traffic.FieldMethod.String():
+			v.Value = traffic.BoundedValue(strings.ToUpper(v.Value))
+		case v.Field != traffic.FieldIP.String():
+			v.Value = traffic.BoundedValue(v.Value)
+		}
+		out = append(out, v)
+	}
+	return traffic.SubjectOf(out), nil
+}
+
+// ResetMayBlockMore gives the reasons why a reset of a count could make a rule of this document block a source that it would not block
+// otherwise, or for longer. None means that it cannot: what is over after a reset would have been over without it.
+func ResetMayBlockMore(d *Document) (reasons []string) {
+	if d.Block == nil {
+		return nil
+	}
+	if !d.monotone() {
+		reasons = append(reasons, fmt.Sprintf("algorithm %s, count %s: without the events before it, one may be over that was not", d.Counting(), d.Count))
+	}
+	if d.Block.Extend == ExtendNever {
+		reasons = append(reasons, "extend never: one episode may become several, and each opening blocks")
+	}
+	return reasons
+}
+
 // CheckRecordFormat refuses rules that count, or read paths, in a way that the version's record format cannot hold, and
 // identities that are read in a way that builds of it do not know.
 func (r *Routing) CheckRecordFormat() error {
 	if err := r.checkIdentityFormat(); err != nil {
 		return err
+	}
+	if len(r.Resets) > 0 && r.RecordFormat < LanguageRecordFormat {
+		return fmt.Errorf("resets: got %d in record format %d, allowed from record format %d on: weir migrate --record-format %[3]d raises it, once every process knows it",
+			len(r.Resets), r.RecordFormat, LanguageRecordFormat)
 	}
 	for i := range r.Rules {
 		d := r.Rules[i].normal()

@@ -179,6 +179,8 @@ type Routing struct {
 	Format       Format              `json:"format"`
 	// Allow are the allow lists that Rules name, ascending by id; see WithAllow.
 	Allow []AllowList `json:"allow,omitempty"`
+	// Resets are the counts that operators have set back to nothing, ascending by Since; at most MaxResets.
+	Resets []Reset `json:"resets,omitempty"`
 }
 
 // Format is how events of the stream are decoded.

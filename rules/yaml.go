@@ -139,6 +139,9 @@ func flowText(s string) string {
 	return s
 }
 
+// DescribeKey is a key as a rule document writes it.
+func DescribeKey(key []traffic.KeyField) string { return describeKey(key) }
+
 // describeKey writes a key as a rule does.
 func describeKey(key []traffic.KeyField) string {
 	parts := make([]string, len(key))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/allow"
+	"github.com/weirhq/weir/cmd/weir/internal/counters"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
@@ -35,13 +36,30 @@ func allowCommand(a *app) *cobra.Command {
 					return work(ctx, &allow.Installation{Store: s.Store, Config: s.config, Log: s.log})
 				})
 			},
-			Acts: func(c *cobra.Command) func() (by, reason string) {
-				var act actFlags
-				act.register(c, a.environ)
-				act.reasonRequired(c)
-				return func() (by, reason string) { return act.by, act.reason }
-			},
+			Acts: a.acts,
 		})...)
+}
+
+func countersCommand(a *app) *cobra.Command {
+	return family("counters", "See and reset what rules have counted", `  weir counters show guest-token-flood ip=192.0.2.1 device=tv-7
+  weir counters reset guest-token-flood ip=192.0.2.1 device=tv-7 --reason "a load test, ticket 4711"`,
+		counters.Commands(counters.Program{
+			Output: &a.Output, Does: a.does,
+			WithStore: func(cmd *cobra.Command, work func(context.Context, *counters.Installation) error) error {
+				return a.withStore(cmd, func(ctx context.Context, s *store) error {
+					return work(ctx, &counters.Installation{Store: s.Store, Config: s.config, Named: s.named})
+				})
+			},
+			Acts: a.acts,
+		})...)
+}
+
+// acts gives a command the flags that say who does something and why, and the function that reads them.
+func (a *app) acts(c *cobra.Command) func() (by, reason string) {
+	var act actFlags
+	act.register(c, a.environ)
+	act.reasonRequired(c)
+	return func() (by, reason string) { return act.by, act.reason }
 }
 
 func blocksList(a *app) *cobra.Command {

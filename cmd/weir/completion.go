@@ -39,6 +39,8 @@ func addCompletion(a *app, root *cobra.Command) {
 		"weir rules promote":  suggestRules(a, func(m rules.Mode) bool { return m != rules.ModeBlock }),
 		"weir rules demote":   suggestRules(a, func(m rules.Mode) bool { return m == rules.ModeBlock }),
 		"weir blocks release": suggestRules(a, func(rules.Mode) bool { return true }),
+		"weir counters show":  suggestRules(a, func(m rules.Mode) bool { return m != rules.ModeOff }),
+		"weir counters reset": suggestRules(a, func(m rules.Mode) bool { return m != rules.ModeOff }),
 		"weir allow show":     suggestAllow(a),
 		"weir allow add":      suggestAllow(a),
 		"weir allow remove":   suggestAllow(a),

@@ -39,13 +39,18 @@ func allowWays() map[string][]string {
 	}
 }
 
+// counterWays are the same for the commands of weir counters.
+func counterWays() map[string][]string {
+	return map[string][]string{"show": {"show tokens ip=198.51.100.7 --at http://127.0.0.1:1"}, "reset": {"reset tokens ip=198.51.100.7 --reason path", "reset tokens ip=203.0.113.9 --reason path", "reset tokens --reason path"}}
+}
+
 const officeList = "kind: allow\nid: office\nowner: identity\nentries:\n  - {cidr: 192.0.2.0/24, reason: the office}\n"
 
 func TestEveryCommandOnRulesIsAPath(t *testing.T) {
 	t.Parallel()
 	root := (&app{}).root()
 	var known []string
-	for name, ways := range map[string]map[string][]string{"rules": ruleWays(), "allow": allowWays()} {
+	for name, ways := range map[string]map[string][]string{"rules": ruleWays(), "allow": allowWays(), "counters": counterWays()} {
 		family, _, err := root.Find([]string{name})
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +58,7 @@ func TestEveryCommandOnRulesIsAPath(t *testing.T) {
 		for _, c := range family.Commands() {
 			of, ok := ways[c.Name()]
 			if !ok {
-				t.Errorf("weir %s %s: enter it in %[1]sWays, with all that it can do to a rule", name, c.Name())
+				t.Errorf("weir %s %s: enter it among its ways, with all that it can do to a rule", name, c.Name())
 			}
 			for _, way := range of {
 				known = append(known, name+" "+way)

@@ -60,7 +60,7 @@ A server that is away is waited for. Ctrl-C lets what is under way finish, withi
 //	blocks   ───────┼────────────────────────────▶ DecisionRecorder ──▶ PG  │       │
 //	                │               Publisher, Reconciler ──────────────────┘       │
 //	                │                 ▲ modes ── watch ── Postgres                  │
-//	                │  4 metrics: /metrics /livez /readyz                           │
+//	                │  4 metrics: /metrics /livez /readyz /v1/counters              │
 //	                └────────────────────────────────────────────────────────────────┘
 //
 // The numbers are the order in which the parts are stopped.
@@ -81,6 +81,11 @@ func runStages(parent context.Context, a *app, c *config.Config, stages []string
 		return nil
 	}})...)
 	if err != nil {
+		in.Close()
+		return err
+	}
+	if err := in.AnswerCounters(o); err != nil {
+		_ = o.Listener.Close()
 		in.Close()
 		return err
 	}

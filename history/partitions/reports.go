@@ -22,9 +22,9 @@ type ReportedPartition struct {
 // reportState ignores a report with a lower epoch than the stored one: its owner was replaced.
 const reportState = `
 	INSERT INTO partition_states AS s (stream, side, partition, owner, state, reason, log_offset, log_end, epoch, watermark,
-		gap_source, gap_offset)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
-	ON CONFLICT (stream, side, partition) DO UPDATE SET owner = excluded.owner, state = excluded.state,
+		gap_source, gap_offset, address)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+	ON CONFLICT (stream, side, partition) DO UPDATE SET owner = excluded.owner, address = excluded.address, state = excluded.state,
 		reason = excluded.reason, log_offset = excluded.log_offset, log_end = excluded.log_end, epoch = excluded.epoch,
 		watermark = excluded.watermark, gap_source = excluded.gap_source, gap_offset = excluded.gap_offset, reported_at = now()
 	WHERE excluded.epoch >= s.epoch`
@@ -37,7 +37,8 @@ func (s *Store) Report(ctx context.Context, stream string, states []ingest.Parti
 	var batch pgx.Batch
 	for _, st := range states {
 		batch.Queue(reportState, stream, string(st.Side), st.Partition, traffic.Printable(st.Owner), string(st.State),
-			traffic.Printable(st.Reason), st.Offset, st.End, st.Epoch, postgres.Timestamp(st.Watermark), st.GapSource, st.GapOffset)
+			traffic.Printable(st.Reason), st.Offset, st.End, st.Epoch, postgres.Timestamp(st.Watermark), st.GapSource, st.GapOffset,
+			traffic.Printable(st.Address))
 	}
 	if err := s.db.SendBatch(ctx, &batch).Close(); err != nil {
 		return s.db.Fail("reporting partitions of "+stream, err)
@@ -48,14 +49,14 @@ func (s *Store) Report(ctx context.Context, stream string, states []ingest.Parti
 // PartitionStates returns the last report about each partition of stream, requests before keyed, ascending.
 func (s *Store) PartitionStates(ctx context.Context, stream string) ([]ReportedPartition, error) {
 	rows, err := s.db.Query(ctx, `
-		SELECT side, partition, owner, state, reason, log_offset, log_end, epoch, watermark, gap_source, gap_offset, reported_at
+		SELECT side, partition, owner, state, reason, log_offset, log_end, epoch, watermark, gap_source, gap_offset, reported_at, address
 		FROM partition_states WHERE stream = $1 ORDER BY side DESC, partition`, stream)
 	if err != nil {
 		return nil, s.db.Fail("partitions of "+stream, err)
 	}
 	states, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p ReportedPartition, err error) {
 		err = row.Scan(&p.Side, &p.Partition, &p.Owner, &p.State, &p.Reason, &p.Offset, &p.End, &p.Epoch,
-			postgres.ScanTime(&p.Watermark), &p.GapSource, &p.GapOffset, &p.Reported)
+			postgres.ScanTime(&p.Watermark), &p.GapSource, &p.GapOffset, &p.Reported, &p.Address)
 		p.Reported = p.Reported.UTC()
 		return p, err
 	})

@@ -57,6 +57,12 @@ func raised(limit int, until time.Duration) path {
 	}
 }
 
+func counterReset(subject traffic.Subject) path {
+	return func(b trial) {
+		_, _ = b.Rules.ResetCounter(b.t.Context(), rulestore.CounterReset{Rule: "flood", Subject: subject, By: "ann", Reason: "path"})
+	}
+}
+
 func mode(m rules.Mode) path {
 	return func(b trial) {
 		_, _ = b.Rules.SetMode(b.t.Context(), rulestore.ModeChange{Rule: "flood", Mode: m, By: "ann", Reason: "path"})
@@ -80,6 +86,7 @@ func smuggled(b trial) {
 		for i := range next.Rules {
 			next.Rules[i].Limit = 0
 		}
+		next.Resets = append(next.Resets, rules.Reset{Rule: "flood", Key: historytest.Document("flood").Key, Subject: "ip=192.0.2.9%2F32&device=tv-7", Since: prev.Number + 1})
 		return next, nil
 	})
 }
@@ -123,6 +130,9 @@ func ways() map[string][]path {
 			listed(addEntry(rules.AllowEntry{Kind: rules.AllowCIDR, Value: "192.0.2.0/24", Reason: "ends", Until: traffic.At(time.Now())})),
 			listed(addEntry(rules.AllowEntry{Kind: rules.AllowCIDR, Value: "203.0.113.0/24", Reason: "more"})),
 			listed(dropEntry("203.0.113.0/24")),
+		},
+		"ResetCounter": {
+			counterReset("ip=192.0.2.1%2F32&device=tv-7"), counterReset("ip=192.0.2.1%2F32"), counterReset("nonsense"),
 		},
 		"SetMode":        {mode(rules.ModeShadow), mode(rules.ModeOff)},
 		"RaiseLimit":     {raised(100, time.Hour), raised(1, time.Hour), raised(100, -time.Hour), raised(60, time.Second), raised(0, 0)},
@@ -323,7 +333,7 @@ func TestPathsInAnyOrder(t *testing.T) {
 	b := newTrial(t)
 	start := b.snapshot()
 	var all []path
-	for _, name := range []string{"Apply", "ChangeAllowList", "PublishRouting", "RaiseLimit", "SetMode"} {
+	for _, name := range []string{"Apply", "ChangeAllowList", "PublishRouting", "RaiseLimit", "ResetCounter", "SetMode"} {
 		all = append(all, ways()[name]...)
 	}
 	rapid.Check(t, func(rt *rapid.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
 // Newest is the number of the newest routing version of stream; 0 when there is none yet.
@@ -81,9 +82,9 @@ func (s *Store) PublishRouting(ctx context.Context, stream string, build Routing
 }
 
 // ErrLiveRules says that a routing version of the live stream was to have other rules than the one before.
-var ErrLiveRules = errors.New("rules and allow lists of the live stream change by applying and promoting only")
+var ErrLiveRules = errors.New("rules and allow lists of the live stream change by applying and promoting only, and counts are reset by weir counters reset only")
 
-// keepingRules is build, refused where it changes the rules, or the allow lists that they name.
+// keepingRules is build, refused where it changes the rules, the allow lists that they name, or the resets of their counts.
 func keepingRules(build RoutingBuilder) RoutingBuilder {
 	return func(prev *rules.Routing) (rules.Routing, error) {
 		next, err := build(prev)
@@ -92,10 +93,10 @@ func keepingRules(build RoutingBuilder) RoutingBuilder {
 		}
 		var before rules.Routing
 		if prev != nil {
-			before.Rules, before.Allow = prev.Rules, prev.Allow
+			before.Rules, before.Allow, before.Resets = prev.Rules, prev.Allow, prev.Resets
 		}
-		same, err := sameContent(before, rules.Routing{Rules: next.Rules, Allow: next.Allow})
-		if err == nil && !same && len(before.Rules)+len(next.Rules)+len(before.Allow)+len(next.Allow) > 0 {
+		same, err := sameContent(before, rules.Routing{Rules: next.Rules, Allow: next.Allow, Resets: next.Resets})
+		if err == nil && !same && len(before.Rules)+len(next.Rules)+len(before.Allow)+len(next.Allow)+len(before.Resets)+len(next.Resets) > 0 {
 			err = ErrLiveRules
 		}
 		return next, err
@@ -125,6 +126,13 @@ func (s *Store) publish(ctx context.Context, tx pgx.Tx, stream string, build Rou
 		number = prev.Number
 	}
 	number++
+	if len(next.Resets) > 0 {
+		now, err := clock(ctx, tx)
+		if err != nil {
+			return 0, false, err
+		}
+		next.KeepResets(traffic.At(now))
+	}
 	next.Number = number
 	// A version that ROUTE would refuse must not be stored: the stream would stand still at it.
 	document, err := next.Encode()

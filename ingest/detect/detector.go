@@ -25,6 +25,7 @@ import (
 type Options struct {
 	Stream     string
 	Owner      string // names this process among all; different at every start
+	Address    string // where this process answers what it counts (Detector.Look), http://host:port; may be empty
 	Generation int64  // of the requests topic
 	Sources    int    // partitions of the requests topic
 	Keyed      int    // partitions of the keyed topic
@@ -99,6 +100,7 @@ type Detector struct {
 	memory   map[int]*owned // by keyed partition; touched by one session at a time
 	routings *routingShelf
 	attempts atomic.Int64 // snapshots that were begun
+	looks    chan *look   // what is asked about counts
 
 	fetching, sending, waiting retry.Trouble
 
@@ -117,7 +119,7 @@ func New(opt Options) (*Detector, error) {
 	}
 	d := &Detector{
 		opt: opt, log: opt.Logger.With("stage", ingest.StageDetect, "stream", opt.Stream), metrics: metrics,
-		memory: map[int]*owned{}, ended: make(chan struct{}),
+		memory: map[int]*owned{}, ended: make(chan struct{}), looks: make(chan *look, maxLooks),
 	}
 	d.routings = newRoutingShelf(d)
 	return d, nil
@@ -192,6 +194,7 @@ func (d *Detector) work(ctx context.Context, a ingest.Assignment, w *snapshotWri
 			return err
 		}
 		reports.due(ctx)
+		d.answerLooks()
 		if !next.ask(ctx, d.positions()) { // no partition is this member's, or all have stopped
 			if !w.slice() {
 				d.awaitRouting(ctx)

@@ -15,9 +15,9 @@ type metrics struct {
 	partitions *partitionMetrics
 	lags       *ingest.Lags
 
-	events, duplicates, ticks, losses, snapshotBytes prometheus.Counter
-	errors, restores, evicted                        *prometheus.CounterVec // call; outcome; reason
-	snapshotSeconds, snapshotPause                   prometheus.Histogram
+	events, duplicates, ticks, losses, resets, snapshotBytes prometheus.Counter
+	errors, restores, evicted                                *prometheus.CounterVec // call; outcome; reason
+	snapshotSeconds, snapshotPause                           prometheus.Histogram
 }
 
 // newMetrics registers the stage's metrics.
@@ -47,6 +47,7 @@ func newMetrics(opt *Options) (*metrics, error) {
 		duplicates:      counter("duplicates_total", "Event records dropped by the fence; expected after a router's restart."),
 		ticks:           counter("ticks_total", "Progress ticks folded."),
 		losses:          counter("losses_total", "Losses that the hits topic has acknowledged: gaps and holes that an operator accepted, and records that were deleted before they were read. A gap in requests is one."),
+		resets:          counter("reset_total", "Windows of keys that were forgotten because an operator reset them (weir counters reset)."),
 		errors:          vec("errors_total", "Failed calls, each tried again.", "call"),
 		restores:        vec("restores_total", "Partitions taken, by what was found: warm (own memory, still right), restored, torn (a snapshot passed over), fresh.", "outcome"),
 		evicted:         vec("evicted_total", "Keys forgotten to stay within the budget, by what they were.", "reason"),
@@ -122,6 +123,7 @@ func (m *metrics) add(now, last detectors.Counts) {
 	m.events.Add(float64(now.Events - last.Events))
 	m.duplicates.Add(float64(now.Duplicates - last.Duplicates))
 	m.ticks.Add(float64(now.Ticks - last.Ticks))
+	m.resets.Add(float64(now.Reset - last.Reset))
 	for reason := range detectors.NumEvictions {
 		m.evicted.WithLabelValues(reason.String()).Add(float64(now.Evicted[reason] - last.Evicted[reason]))
 	}

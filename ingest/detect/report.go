@@ -106,7 +106,7 @@ func (r *reporter) resume() {
 // describe says how a partition is: one that stands still says why.
 func (o *owned) describe() ingest.PartitionStatus {
 	s := ingest.PartitionStatus{
-		Side: ingest.SideKeyed, Partition: o.partition, Owner: o.d.opt.Owner, State: ingest.Running, Offset: o.offset, End: o.end, Epoch: o.epoch,
+		Side: ingest.SideKeyed, Partition: o.partition, Owner: o.d.opt.Owner, Address: o.d.opt.Address, State: ingest.Running, Offset: o.offset, End: o.end, Epoch: o.epoch,
 		Watermark: o.state.Watermark(), GapSource: ingest.GapInKeyed, GapOffset: ingest.NoOffset,
 	}
 	if h := o.standstill(); h != nil {

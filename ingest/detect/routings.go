@@ -58,6 +58,17 @@ func (s *routingShelf) get(version int64) (*rules.Routing, error) {
 	return nil, nil
 }
 
+// newest gives the newest version that is here, or nil.
+func (s *routingShelf) newest() *rules.Routing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	number := int64(0)
+	for version := range s.known {
+		number = max(number, version)
+	}
+	return s.known[number]
+}
+
 // has reports whether get would answer at once, with the version or with the error that this process cannot fold by it.
 func (s *routingShelf) has(version int64) bool {
 	s.mu.Lock()

@@ -41,6 +41,29 @@ func newTargeter(secret []byte, n int) *targeter {
 	return &targeter{k0: binary.LittleEndian.Uint64(key[:8]), k1: binary.LittleEndian.Uint64(key[8:16]), n: uint64(n)}
 }
 
+// TargetOf is the keyed partition, of n, that counts a source under a rule with a key. It fails where the key has no such source.
+func TargetOf(secret []byte, n int, rule string, key []traffic.KeyField, source traffic.Subject) (int, error) {
+	t := newTargeter(secret, n)
+	who, err := source.Named(key)
+	if err != nil {
+		return 0, err
+	}
+	if len(key) == 0 {
+		return t.ofRule(rule), nil
+	}
+	chosen, ok := who.Identity.Choose(who, key[0])
+	switch {
+	case !ok && key[0].OfIdentity():
+		return t.ofIdentity(key[0], &who.Identity), nil
+	case !ok:
+		return t.ofValue(chosen, "", true), nil
+	case chosen.OfIdentity():
+		return t.ofIdentity(chosen, &who.Identity), nil
+	}
+	value, _ := who.ExtraValue(chosen)
+	return t.ofValue(chosen, value, false), nil
+}
+
 func (t *targeter) ofRule(id string) int {
 	t.scratch = append(append(t.scratch[:0], 0), id...)
 	return t.sum()

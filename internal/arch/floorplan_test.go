@@ -121,7 +121,7 @@ var plan = map[string]room{
 	"dashboards/grafana/grafanatest": {what: "a Grafana for tests of that"},
 	"cmd/weir": {
 		what:    "one file per command: flags, call, print; the only os.Exit",
-		imports: []string{"blocklist", "cmd/weir/internal/allow", "cmd/weir/internal/config", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/report", "cmd/weir/internal/ruletry", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "cmd/weir/internal/versions", "dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "gate", "history", "history/audit", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
+		imports: []string{"blocklist", "cmd/weir/internal/allow", "cmd/weir/internal/config", "cmd/weir/internal/counters", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/report", "cmd/weir/internal/ruletry", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "cmd/weir/internal/versions", "dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "gate", "history", "history/audit", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
 		tests:   []string{"ingest/kafka", "internal/demo"},
 	},
 	"cmd/weir/internal/versions": {
@@ -152,6 +152,10 @@ var plan = map[string]room{
 	"cmd/weir/internal/allow": {
 		what:    "weir allow: the commands about allow lists",
 		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "history", "history/postgres", "history/rulestore", "internal/duration", "rules", "traffic"},
+	},
+	"cmd/weir/internal/counters": {
+		what:    "weir counters: the commands about what rules have counted",
+		imports: []string{"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "history", "history/rulestore", "ingest/route", "internal/duration", "internal/retry", "rules", "traffic"},
 	},
 	"cmd/weir/internal/report": {
 		what:    "what a backtest has found: table, JSON, CSV, page",

@@ -115,7 +115,7 @@ type Blocks struct {
 	PerAddress int `yaml:"per_address"`
 }
 
-// HTTP is where a long-running process serves /metrics, /livez and /readyz.
+// HTTP is where a long-running process serves /metrics, /livez and /readyz, and weir run /v1/counters.
 type HTTP struct {
 	Listen string `yaml:"listen"`
 }

@@ -35,6 +35,9 @@ func (d *server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := d.in.AnswerCounters(o); err != nil {
+		return errors.Join(err, o.Listener.Close())
+	}
 	closeLate := func() { _ = o.Listener.Close() } // closed before: no harm
 	d.closers = append(d.closers, closeLate)
 	guard, blocks, err := service.NewGate(d.conf, d.in.Redis, d.log, d.registry)

@@ -78,6 +78,16 @@ func (p process) open(t *testing.T, c *config.Config, withRedis bool) *service.I
 func (p process) runStage(t *testing.T, in *service.Installation) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
+	conf := *in.Config
+	conf.HTTP.Listen = "127.0.0.1:0"
+	health, err := service.NewHealth(&conf, service.NewRegistry("", "weir"), quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = health.Listener.Close() }()
+	if err := in.AnswerCounters(health); err != nil {
+		t.Fatal(err)
+	}
 	var started atomic.Bool
 	ended := make(chan error, 1)
 	go func() { ended <- in.RunStages(ctx, []string{p.part}, &started) }()

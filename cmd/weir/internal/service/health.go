@@ -39,7 +39,7 @@ type Probe struct {
 // probeTimeout bounds all probes of one readiness check together.
 const probeTimeout = 2 * time.Second
 
-// Health serves /metrics, /livez and /readyz.
+// Health serves /metrics, /livez and /readyz, and in weir run what is counted (AnswerCounters).
 type Health struct {
 	Listener net.Listener
 	Notes    []func() string // what a process that is ready lacks all the same; "": nothing
@@ -47,6 +47,7 @@ type Health struct {
 
 	registry *Registry
 	probes   []Probe
+	routes   map[string]http.Handler // what else is served, by pattern
 	log      *slog.Logger
 }
 
@@ -56,7 +57,7 @@ func NewHealth(c *config.Config, registry *Registry, log *slog.Logger, probes ..
 	if err != nil {
 		return nil, err
 	}
-	return &Health{registry: registry, Listener: l, probes: probes, log: log}, nil
+	return &Health{registry: registry, Listener: l, probes: probes, routes: map[string]http.Handler{}, log: log}, nil
 }
 
 // Listen binds address and, if it cannot, says what to do.
@@ -73,6 +74,9 @@ func (h *Health) handler() http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{Registry: h.registry.Registry}))
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", h.ready)
+	for pattern, handler := range h.routes {
+		mux.Handle(pattern, handler)
+	}
 	return mux
 }
 

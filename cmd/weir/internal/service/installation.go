@@ -50,6 +50,7 @@ type Installation struct {
 	SecretID           string
 	secret             detectors.Secret
 
+	address string  // where this process answers what it counts; empty: nowhere
 	working working // the stages that were made
 	closers []func()
 }

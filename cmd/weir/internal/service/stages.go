@@ -154,7 +154,7 @@ func (in *Installation) Detector() (*detect.Detector, error) {
 		return nil, err
 	}
 	made, err := detect.New(detect.Options{
-		Stream: in.Stream.Name, Owner: owner, Generation: in.Stream.Generation,
+		Stream: in.Stream.Name, Owner: owner, Address: in.address, Generation: in.Stream.Generation,
 		Sources: in.Stream.Partitions.Requests, Keyed: in.Stream.Partitions.Keyed, Secret: in.secret,
 		IdleMargin: time.Duration(in.Config.Detect.IdleMargin),
 		Budget:     in.Stream.Partitions.Budget, Holding: holdMemory(in.Stream.Partitions.Budget, in.Log), Retention: in.keyedRetention,

@@ -35,6 +35,13 @@ func (w *working) note(made func(*working)) {
 	made(w)
 }
 
+// detects gives the detector, false while there is none.
+func (w *working) detects() (*detect.Detector, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.detector, w.detector != nil
+}
+
 // pulse asks the stages.
 func (w *working) pulse() console.Pulse {
 	w.mu.Lock()

@@ -310,7 +310,7 @@ func (m *Migration) publish(ctx context.Context) error {
 			Identity: m.conf.Identity, Format: m.conf.EventFormat(),
 		}
 		if prev != nil {
-			made.Rules, made.Allow = prev.Rules, prev.Allow
+			made.Number, made.Rules, made.Allow, made.Resets = prev.Number+1, prev.Rules, prev.Allow, prev.Resets
 			if err := safeFormat(prev.Format, made.Format, modes); err != nil {
 				return made, err
 			}
