@@ -237,10 +237,10 @@ func TestResetsAreReplayed(t *testing.T) {
 		}
 		open := map[string]int{}
 		for _, h := range append(before, after...) {
-			switch {
-			case h.Phase == detectors.PhaseOpen:
+			switch h.Phase {
+			case detectors.PhaseOpen:
 				open[h.ID]++
-			case h.Phase == detectors.PhaseClosed, h.Phase == detectors.PhaseMerged:
+			case detectors.PhaseClosed, detectors.PhaseMerged:
 				open[h.ID]--
 			}
 		}

@@ -126,3 +126,33 @@ func target(secret []byte, field traffic.KeyField, value string, missing bool, r
 	}
 	return t.ofValue(field, value, missing)
 }
+
+// What asks where a source is counted computes as the stage does.
+func TestTargetOfASource(t *testing.T) {
+	ip := traffic.KeyField{Field: traffic.FieldIP, V4: 24, V6: 48}
+	device, host := traffic.KeyField{Field: traffic.FieldDevice}, traffic.KeyField{Field: traffic.FieldHost}
+	either := traffic.KeyField{Field: traffic.FieldFallback, Name: "host|ip", V4: 24, V6: 48}
+	for _, c := range []struct {
+		key     []traffic.KeyField
+		source  traffic.Subject
+		message string
+	}{
+		{nil, "", "\x00logins"},
+		{[]traffic.KeyField{ip, device}, "ip=192.0.2.0%2F24&device=tv", "\x01ip\x00192.0.2.0/24"},
+		{[]traffic.KeyField{device, ip}, "ip=192.0.2.0%2F24&device=t%26v", "\x01device\x00t&v"},
+		{[]traffic.KeyField{device, ip}, "ip=192.0.2.0%2F24&device", "\x02device\x00\x00\x00"},
+		{[]traffic.KeyField{ip}, "ip", "\x02ip\x00\x18\x30"},
+		{[]traffic.KeyField{host}, "host=a.example", "\x01host\x00a.example"},
+		{[]traffic.KeyField{host}, "host", "\x02host\x00\x00\x00"},
+		{[]traffic.KeyField{either}, "host=a.example", "\x01host\x00a.example"},
+		{[]traffic.KeyField{either}, "ip=192.0.2.0%2F24", "\x01ip\x00192.0.2.0/24"},
+		{[]traffic.KeyField{either}, "host%7Cip", "\x02host|ip\x00\x18\x30"},
+	} {
+		if got, err := TargetOf([]byte("secret"), 1000003, "logins", c.key, c.source); err != nil || got != targetByTheBook("secret", c.message, 1000003) {
+			t.Errorf("%v %s: %d, %v", c.key, c.source, got, err)
+		}
+	}
+	if _, err := TargetOf([]byte("secret"), 4, "logins", []traffic.KeyField{ip}, "device=tv"); err == nil {
+		t.Error("gave a partition to what is no source of the key")
+	}
+}
