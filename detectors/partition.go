@@ -105,20 +105,26 @@ func NewPartition(cfg Config) *Partition {
 // any time; an older one is asked for again, and rules that are edited for years fill no memory.
 const KeptRoutings = 16
 
-// Learn gives the partition a routing version that records may name. Beyond KeptRoutings the oldest other one is forgotten.
-func (p *Partition) Learn(r *rules.Routing) {
-	p.routings[r.Number] = newBindings(r, p.keys.lineage)
-	forgetOldest(p.routings, r.Number)
-	named := p.uncounted.lineages()
+// Learn is LearnPlan of a version that no other partition learns.
+func (p *Partition) Learn(r *rules.Routing) { p.LearnPlan(NewPlan(r)) }
+
+// LearnPlan gives the partition a routing version that records may name. Beyond KeptRoutings the oldest other one is forgotten.
+func (p *Partition) LearnPlan(plan *Plan) {
+	p.routings[plan.number] = newBindings(plan.rules, p.keys.lineageOf)
+	forgetOldest(p.routings, plan.number)
+	p.keys.looks++
+	for l := range p.uncounted.lineages() {
+		l.named = p.keys.looks
+	}
 	for _, bindings := range p.routings {
 		for i := range bindings {
-			named[bindings[i].lineage] = true
+			bindings[i].lineage.named = p.keys.looks
 			for _, b := range bindings[i].beside {
-				named[b.lineage] = true
+				b.lineage.named = p.keys.looks
 			}
 		}
 	}
-	p.keys.prune(named, p.uncounted.passed())
+	p.keys.prune(p.uncounted.passed())
 }
 
 // forgetOldest drops the oldest routing versions, but never just, until KeptRoutings are left.
