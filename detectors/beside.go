@@ -32,19 +32,19 @@ func (r role) suffix() string {
 	return ""
 }
 
-// besideOf are the bindings of the windows beside a rule's own. A pending version has none: it is one on trial as a whole.
-func besideOf(v *rules.Version, lineageOf func(rule string, number int, r role) *lineage) (out []binding) {
+// planBeside are the windows beside a rule's own. A pending version has none: it is one on trial as a whole.
+func planBeside(v *rules.Version) (out []planned) {
 	if v.Pending {
 		return nil
 	}
 	if v.Near > 0 {
-		b := bind(v, lineageOf(v.ID, v.Lineage, roleNear), roleNear)
+		b := plan(v, roleNear)
 		// A warning leads to no block, and so is one for a key.
 		b.kind, b.wide, b.cooldown = KindNear, false, traffic.EndOfTime
 		out = append(out, b)
 	}
 	if v.Candidate != nil {
-		b := bind(v, lineageOf(v.ID, v.Lineage, roleCandidate), roleCandidate)
+		b := plan(v, roleCandidate)
 		b.kind = KindCandidate
 		out = append(out, b)
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -13,6 +14,7 @@ import (
 type keyspace struct {
 	lineages map[string]*lineage
 	ordered  []*lineage // by id
+	looks    uint64     // at which lineages versions name
 	ledger   ledger
 	timers   timers // of the keys with episodes
 	sweep    sweep
@@ -40,20 +42,25 @@ func newKeyspace(budget int64) keyspace {
 
 // lineage finds a lineage, or makes it.
 func (s *keyspace) lineage(rule string, number int, r role) *lineage {
-	l := newLineageOf(rule, number, r, &s.ledger)
-	if known, ok := s.lineages[l.id]; ok {
+	return s.lineageOf(&planned{version: &rules.Version{Document: rules.Document{ID: rule}, Lineage: number}, role: r, id: lineageID(rule, number, r)})
+}
+
+// lineageOf finds or makes that of a rule's windows.
+func (s *keyspace) lineageOf(x *planned) *lineage {
+	if known, ok := s.lineages[x.id]; ok {
 		return known
 	}
+	l := newLineageOf(x.version.ID, x.version.Lineage, x.role, &s.ledger)
 	s.lineages[l.id] = l
 	at, _ := slices.BinarySearchFunc(s.ordered, l.id, func(x *lineage, id string) int { return cmp.Compare(x.id, id) })
 	s.ordered = slices.Insert(s.ordered, at, l)
 	return l
 }
 
-// prune forgets lineages that hold nothing, have nothing left to tell, and are not named.
-func (s *keyspace) prune(named map[*lineage]bool, watermark traffic.Time) {
+// prune forgets lineages that hold nothing, have nothing left to tell, and were not named at the last look.
+func (s *keyspace) prune(watermark traffic.Time) {
 	s.ordered = slices.DeleteFunc(s.ordered, func(l *lineage) bool {
-		if named[l] || l.cells.n > 0 || l.openings.matter(watermark) || l.counts.told != (RuleEvents{}) {
+		if l.named == s.looks || l.cells.n > 0 || l.openings.matter(watermark) || l.counts.told != (RuleEvents{}) {
 			return false
 		}
 		delete(s.lineages, l.id)

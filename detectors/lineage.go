@@ -1,7 +1,6 @@
 package detectors
 
 import (
-	"fmt"
 	"hash/fnv"
 	"slices"
 	"strconv"
@@ -56,6 +55,7 @@ type lineage struct {
 
 	// Of a lineage that has keys.
 	kind      kind
+	named     uint64 // the last look at which versions name it that found one
 	window    traffic.Time
 	lateness  traffic.Time // greatest lateness of the versions that fed it: its keys live that much longer
 	limit     int64        // of the version that fed it last
@@ -75,8 +75,12 @@ func newLineage(rule string, number int, l *ledger) *lineage {
 	return newLineageOf(rule, number, roleMain, l)
 }
 
+func lineageID(rule string, number int, r role) string {
+	return rule + "/" + strconv.Itoa(number) + r.suffix()
+}
+
 func newLineageOf(rule string, number int, r role, l *ledger) *lineage {
-	id := fmt.Sprintf("%s/%d%s", rule, number, r.suffix())
+	id := lineageID(rule, number, r)
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id)) // never an error
 	return &lineage{rule: rule, number: number, role: r, id: id, salt: h.Sum64(), ledger: l}
@@ -203,12 +207,23 @@ func (l *lineage) dead(watermark traffic.Time) traffic.Time {
 	return earlier(watermark, l.lateness)
 }
 
-// binding ties a rule of a routing version to its lineage.
-type binding struct {
+// Plan is a routing version as partitions count by it. It is worked out once and does not change: any number of partitions may
+// learn it, in any goroutines.
+type Plan struct {
+	routing *rules.Routing
+	rules   []planned
+}
+
+// Routing is the version that the plan was made of. It must not be changed.
+func (p *Plan) Routing() *rules.Routing { return p.routing }
+
+// planned is what a rule of a routing version says of its windows of one role.
+type planned struct {
 	version  *rules.Version
-	lineage  *lineage
-	kind     Kind  // of its hits
-	limit    int64 // of its events, where limits is nil; else of those of no tier
+	role     role
+	id       string // of the lineage
+	kind     Kind   // of its hits
+	limit    int64  // of its events, where limits is nil; else of those of no tier
 	limits   *limits
 	steady   int64 // the greatest limit that is not for a time
 	most     int64 // the greatest limit
@@ -216,11 +231,10 @@ type binding struct {
 	fills    bool  // the capacity is the limit
 	lateness traffic.Time
 	cooldown traffic.Time
-	wide     bool     // the block's key has fields that the rule's key has not
-	tells    bool     // hits of KindUncounted may be written
-	above    *binding // the next rung of a ladder; nil: there is none
-	group    int      // the first rule of the version that has the same key: they share fingerprints
-	beside   []binding
+	wide     bool      // the block's key has fields that the rule's key has not
+	tells    bool      // hits of KindUncounted may be written
+	group    int       // the first rule of the version that has the same key: they share fingerprints
+	beside   []planned // of the windows beside the rule's own
 
 	// Of a rule that counts by more than identities.
 	key     []traffic.KeyField // the rule's key in one order for all rules of the group; nil for a key of identities
@@ -228,48 +242,39 @@ type binding struct {
 	extra   []rules.ExtraUse
 }
 
-// newBindings ties the rules of a routing version to their lineages, which lineageOf finds or makes.
-func newBindings(r *rules.Routing, lineageOf func(rule string, number int, r role) *lineage) []binding {
-	out := make([]binding, len(r.Rules))
+// NewPlan works out how partitions count by r.
+func NewPlan(r *rules.Routing) *Plan {
+	out := &Plan{routing: r, rules: make([]planned, len(r.Rules))}
 	extras := r.Extras()
 	groups := map[string]int{} // the first rule with a key
 	for i := range r.Rules {
-		v := &r.Rules[i]
-		out[i] = newBinding(v, lineageOf(v.ID, v.Lineage, roleMain))
-		out[i].tells, out[i].group, out[i].extra = tellsUncounted(r), i, extras.ByRule[i]
-		out[i].beside = besideOf(v, lineageOf)
-		for j := range out[i].beside {
-			out[i].beside[j].extra = extras.ByRule[i]
-		}
+		v, x := &r.Rules[i], &out.rules[i]
+		*x = plan(v, roleMain)
+		x.beside = planBeside(v)
+		x.tells, x.group, x.extra = tellsUncounted(r), i, extras.ByRule[i]
 		key := groupKey(v.Key, extras.ByRule[i])
 		if first, found := groups[key]; found {
-			out[i].group = first
+			x.group = first
 		} else {
 			groups[key] = i
 		}
-		for j := range out[i].beside {
-			out[i].beside[j].group = out[i].group
+		for j := range x.beside {
+			x.beside[j].extra, x.beside[j].group = x.extra, x.group
 		}
 	}
 	return out
 }
 
-// newBinding ties a rule to the windows of its limit.
-func newBinding(v *rules.Version, l *lineage) binding {
-	b := bind(v, l, roleMain)
-	if v.Pending {
-		b.kind = KindCandidate
-	}
-	return b
-}
-
-// bind ties a rule to its windows of a role.
-func bind(v *rules.Version, l *lineage, r role) binding {
-	b := binding{
-		version: v, lineage: l, kind: KindHit, limit: limitFor(v, r, v.Limit), limits: newLimits(v, r),
+// plan works out a rule's windows of a role.
+func plan(v *rules.Version, r role) planned {
+	b := planned{
+		version: v, role: r, id: lineageID(v.ID, v.Lineage, r), kind: KindHit, limit: limitFor(v, r, v.Limit), limits: newLimits(v, r),
 		lateness: traffic.Time(v.Lateness.Microseconds()), cooldown: traffic.Time(v.UpdateEvery().Microseconds()),
 		wide:  v.Block != nil && widens(v.Block.Key, v.Key),
 		fills: v.Burst == 0 || v.Burst == v.Limit,
+	}
+	if v.Pending {
+		b.kind = KindCandidate
 	}
 	if r == roleCandidate {
 		b.limit = int64(v.Candidate.Limit)
@@ -292,6 +297,33 @@ func bind(v *rules.Version, l *lineage, r role) binding {
 		b.counted = []traffic.KeyField{*c.Distinct}
 	}
 	return b
+}
+
+// binding ties a rule of a routing version to its lineage in a partition.
+type binding struct {
+	*planned
+	lineage *lineage
+	above   *binding // the next rung of a ladder; nil: there is none
+	beside  []binding
+}
+
+// newBindings ties the rules of a routing version to their lineages, which lineageOf finds or makes.
+func newBindings(from []planned, lineageOf func(x *planned) *lineage) []binding {
+	out := make([]binding, len(from))
+	for i := range from {
+		x := &from[i]
+		out[i] = binding{planned: x, lineage: lineageOf(x)}
+		if len(x.beside) > 0 {
+			out[i].beside = newBindings(x.beside, lineageOf)
+		}
+	}
+	return out
+}
+
+// newBinding ties a rule to the windows of its limit.
+func newBinding(v *rules.Version, l *lineage) binding {
+	x := plan(v, roleMain)
+	return binding{planned: &x, lineage: l}
 }
 
 // groupKey is the same text for keys of the same fields, in whatever order, whose values beside the identity are found in the

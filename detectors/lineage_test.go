@@ -34,10 +34,57 @@ func TestRulesShareFingerprintsByKey(t *testing.T) {
 	p := NewPartition(Config{})
 	p.Learn(r)
 	for i, want := range []int{0, 0, 2, 3, 4, 4, 6, 6, 8, 8, 10, 10, 12, 13, 13} {
-		if got := p.routings[1][i].group; got != want {
+		if got := p.routings[1].bindings[i].group; got != want {
 			t.Errorf("rule %d: group %d, want %d", i, got, want)
 		}
 	}
+}
+
+// What is the same for all partitions is worked out once: a partition keeps places of its own alone.
+func TestPartitionsShareAPlan(t *testing.T) {
+	ip := traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 64}
+	r := keyedRouting([][]traffic.KeyField{{ip}, {{Field: traffic.FieldHost}}})
+	r.Rules[0].Near = 50
+	plan := NewPlan(r)
+	a, b := NewPartition(Config{}), NewPartition(Config{Keyed: 1})
+	a.LearnPlan(plan)
+	b.LearnPlan(plan)
+	for i := range r.Rules {
+		x, y := &a.routings[1].bindings[i], &b.routings[1].bindings[i]
+		if x.planned != y.planned || x.lineage == y.lineage || len(x.beside) != len(y.beside) {
+			t.Fatalf("rule %d: %+v and %+v", i, x, y)
+		}
+	}
+	if x, y := a.routings[1].bindings[0].beside[0], b.routings[1].bindings[0].beside[0]; x.planned != y.planned || x.lineage == y.lineage || x.lineage.id != "rule-00000/1~near" {
+		t.Errorf("beside: %+v and %+v", x, y)
+	}
+	many := NewPlan(keyedRouting(make([][]traffic.KeyField, 1000)))
+	a.LearnPlan(many)
+	if n := testing.AllocsPerRun(5, func() { a.LearnPlan(many) }); n > 100 {
+		t.Errorf("%v allocations for 1000 rules that are known", n)
+	}
+}
+
+// BenchmarkPlan is what a detector does once with an edited rule set.
+func BenchmarkPlan(b *testing.B) {
+	for _, n := range []int{100, 1000, 10_000} {
+		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
+			r := keyedRouting(distinctKeys(n))
+			b.ReportAllocs()
+			for b.Loop() {
+				NewPlan(r)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/rule")
+		})
+	}
+}
+
+func distinctKeys(n int) [][]traffic.KeyField {
+	keys := make([][]traffic.KeyField, n)
+	for i := range keys {
+		keys[i] = []traffic.KeyField{{Field: traffic.FieldParam, Name: "id"}, {Field: traffic.FieldAttr, Name: fmt.Sprintf("tenant%d", i)}}
+	}
+	return keys
 }
 
 // BenchmarkLearn is what each keyed partition does with an edited rule set: ten times the rules shall take ten times as long. It
@@ -45,11 +92,7 @@ func TestRulesShareFingerprintsByKey(t *testing.T) {
 func BenchmarkLearn(b *testing.B) {
 	for _, n := range []int{100, 1000, 10_000} {
 		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
-			keys := make([][]traffic.KeyField, n)
-			for i := range keys {
-				keys[i] = []traffic.KeyField{{Field: traffic.FieldParam, Name: "id"}, {Field: traffic.FieldAttr, Name: fmt.Sprintf("attrs.tenant%d", i)}}
-			}
-			r := keyedRouting(keys)
+			r := keyedRouting(distinctKeys(n))
 			p := NewPartition(Config{})
 			for range KeptRoutings {
 				r.Number++
@@ -57,8 +100,11 @@ func BenchmarkLearn(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
+				b.StopTimer()
 				r.Number++
-				p.Learn(r)
+				plan := NewPlan(r)
+				b.StartTimer()
+				p.LearnPlan(plan)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/rule")
 		})

@@ -111,7 +111,7 @@ func (x *looker) windows(v *rules.Version) []LookWindow {
 
 func (x *looker) window(v *rules.Version, purpose role, name string) LookWindow {
 	empty := newLineageOf(v.ID, v.Lineage, purpose, &x.keys.ledger)
-	b := bind(v, empty, purpose)
+	b := plan(v, purpose)
 	w := LookWindow{Of: name, Version: v.Number, Limit: b.limit, WindowMS: v.Window.Milliseconds()}
 	if b.limits != nil {
 		w.Limit = b.limits.at(0, x.asOf)

@@ -108,20 +108,26 @@ func NewPartition(cfg Config) *Partition {
 // any time; an older one is asked for again, and rules that are edited for years fill no memory.
 const KeptRoutings = 16
 
-// Learn gives the partition a routing version that records may name. Beyond KeptRoutings the oldest other one is forgotten.
-func (p *Partition) Learn(r *rules.Routing) {
-	p.routings[r.Number] = newLearned(r, p)
-	forgetOldest(p.routings, r.Number)
-	named := p.uncounted.lineages()
+// Learn is LearnPlan of a version that no other partition learns.
+func (p *Partition) Learn(r *rules.Routing) { p.LearnPlan(NewPlan(r)) }
+
+// LearnPlan gives the partition a routing version that records may name. Beyond KeptRoutings the oldest other one is forgotten.
+func (p *Partition) LearnPlan(plan *Plan) {
+	p.routings[plan.routing.Number] = newLearned(plan, p)
+	forgetOldest(p.routings, plan.routing.Number)
+	p.keys.looks++
+	for l := range p.uncounted.lineages() {
+		l.named = p.keys.looks
+	}
 	for _, v := range p.routings {
 		for i := range v.bindings {
-			named[v.bindings[i].lineage] = true
+			v.bindings[i].lineage.named = p.keys.looks
 			for _, b := range v.bindings[i].beside {
-				named[b.lineage] = true
+				b.lineage.named = p.keys.looks
 			}
 		}
 	}
-	p.keys.prune(named, p.watermark.at)
+	p.keys.prune(p.watermark.at)
 }
 
 // learned is a routing version, as its records need it.
@@ -131,8 +137,8 @@ type learned struct {
 	reset    int64      // the version that brought the newest of them; 0: there is none
 }
 
-func newLearned(r *rules.Routing, p *Partition) learned {
-	v := learned{bindings: newBindings(r, p.keys.lineage), resets: newResets(r, &p.cfg.Secret, p.resets)}
+func newLearned(plan *Plan, p *Partition) learned {
+	v := learned{bindings: newBindings(plan.rules, p.keys.lineageOf), resets: newResets(plan.routing.Resets, &p.cfg.Secret, p.resets)}
 	if n := len(v.resets); n > 0 {
 		v.reset = v.resets[n-1].since
 	}

@@ -22,9 +22,9 @@ type keyReset struct {
 
 // newResets gives the resets of a routing version that are newer than those applied. One whose subject no key has, which Validate
 // refuses, resets nothing.
-func newResets(r *rules.Routing, secret *Secret, applied int64) (out []keyReset) {
-	for i := range r.Resets {
-		x := &r.Resets[i]
+func newResets(resets []rules.Reset, secret *Secret, applied int64) (out []keyReset) {
+	for i := range resets {
+		x := &resets[i]
 		if x.Since <= applied {
 			continue
 		}

@@ -34,13 +34,13 @@ func BenchmarkApply(b *testing.B) {
 				bed.Publish(b, rules.Format{Name: "weir"})
 				b.StartTimer()
 				begun := time.Now()
-				if _, err := bed.Rules.Apply(b.Context(), rulestore.WithSources(docs), "ann", "", opts); err != nil {
+				if _, err := bed.Rules.Apply(b.Context(), rulestore.WithSources(&rules.Set{Rules: docs}), "ann", "", opts); err != nil {
 					b.Fatal(err)
 				}
 				stored += time.Since(begun)
 				begun = time.Now()
 				docs[n/2].Limit++
-				if _, err := bed.Rules.Apply(b.Context(), rulestore.WithSources(docs), "ann", "", opts); err != nil {
+				if _, err := bed.Rules.Apply(b.Context(), rulestore.WithSources(&rules.Set{Rules: docs}), "ann", "", opts); err != nil {
 					b.Fatal(err)
 				}
 				edited += time.Since(begun)

@@ -149,15 +149,15 @@ func (o *owned) unreadable(m *traffic.Message, err error) error {
 // learn gives the state a routing version. known is false while it is not loaded: then this partition waits for it, and no
 // other.
 func (o *owned) learn(version int64) (known bool, err error) {
-	r, err := o.d.routings.get(version)
+	plan, err := o.d.routings.get(version)
 	if err != nil {
 		return false, err
 	}
-	if r == nil {
+	if plan == nil {
 		o.wants = version
 		return false, nil
 	}
-	o.state.Learn(r)
+	o.state.LearnPlan(plan)
 	return true, nil
 }
 

@@ -24,24 +24,24 @@ type routingShelf struct {
 	loaded chan struct{} // there is a new one
 
 	mu     sync.Mutex
-	known  map[int64]*rules.Routing
-	unfit  map[int64]error // versions that this build cannot fold by
-	wanted map[int64]error // versions that partitions wait for, and why loading failed last
-	ahead  int64           // the recent ones up to here are, or were, known
+	known  map[int64]*detectors.Plan // made once for all partitions
+	unfit  map[int64]error           // versions that this build cannot fold by
+	wanted map[int64]error           // versions that partitions wait for, and why loading failed last
+	ahead  int64                     // the recent ones up to here are, or were, known
 
 	loading retry.Trouble
 }
 
 func newRoutingShelf(d *Detector) *routingShelf {
 	return &routingShelf{
-		d: d, asked: make(chan struct{}, 1), loaded: make(chan struct{}, 1), known: map[int64]*rules.Routing{},
+		d: d, asked: make(chan struct{}, 1), loaded: make(chan struct{}, 1), known: map[int64]*detectors.Plan{},
 		unfit: map[int64]error{}, wanted: map[int64]error{},
 	}
 }
 
 // get gives a version, or nil when it is not here: then it is loaded, and loaded is woken. The error says that this process
 // cannot fold by it.
-func (s *routingShelf) get(version int64) (*rules.Routing, error) {
+func (s *routingShelf) get(version int64) (*detectors.Plan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.unfit[version]; err != nil {
@@ -66,7 +66,10 @@ func (s *routingShelf) newest() *rules.Routing {
 	for version := range s.known {
 		number = max(number, version)
 	}
-	return s.known[number]
+	if plan := s.known[number]; plan != nil {
+		return plan.Routing()
+	}
+	return nil
 }
 
 // has reports whether get would answer at once, with the version or with the error that this process cannot fold by it.
@@ -156,6 +159,10 @@ func (s *routingShelf) load(ctx context.Context, version int64) error {
 			What: fmt.Sprintf("routing version %d", version), Got: fmt.Sprint(r.RecordFormat), Known: detectors.KnownRecordFormats(),
 		}
 	}
+	var plan *detectors.Plan
+	if err == nil {
+		plan = detectors.NewPlan(r)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -164,7 +171,7 @@ func (s *routingShelf) load(ctx context.Context, version int64) error {
 	case err != nil:
 		return fmt.Errorf("routing version %d of stream %s: %w", version, s.d.opt.Stream, err)
 	default:
-		s.known[version] = r
+		s.known[version] = plan
 		s.d.metrics.rules.follow(r)
 		s.forget(version)
 	}

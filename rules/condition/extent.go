@@ -68,8 +68,9 @@ func (s *scanner) next() bool {
 			return true
 		default:
 			s.token = s.rest[:1]
-			if len(s.rest) > 1 && strings.Contains(" && || == != <= >= ", " "+s.rest[:2]+" ") {
-				s.token = s.rest[:2]
+			switch two := s.rest[:min(2, len(s.rest))]; two {
+			case "&&", "||", "==", "!=", "<=", ">=":
+				s.token = two
 			}
 			return true
 		}
