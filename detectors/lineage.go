@@ -181,11 +181,11 @@ func (l *lineage) evict(key Fingerprint, events int64) {
 	l.cells.drop(key)
 }
 
-// isDead reports whether the key in a slot is to be forgotten: it has no episodes, and no event on time by the watermark
-// can meet anything that it holds. A live key is compacted on the way.
-func (l *lineage) isDead(s *slot, watermark traffic.Time) bool {
+// isDead reports whether the key in a slot is to be forgotten: it has no episodes, and no event from dead on can meet anything
+// that it holds. A live key is compacted on the way.
+func (l *lineage) isDead(s *slot, dead traffic.Time) bool {
 	c, k := l.contents(s)
-	if k == nil && l.algorithm.dead(c, l.dead(watermark)) {
+	if k == nil && l.algorithm.dead(c, dead) {
 		return true
 	}
 	if l.compacter != nil && l.ledger.arena.sparse() {
@@ -217,6 +217,7 @@ type binding struct {
 	cooldown traffic.Time
 	wide     bool     // the block's key has fields that the rule's key has not
 	tells    bool     // hits of KindUncounted may be written
+	measured bool     // events count for more or less than one each, so that fingerprinter.measure is to be asked
 	above    *binding // the next rung of a ladder; nil: there is none
 	group    int      // the first rule of the version that has the same key: they share fingerprints
 	beside   []binding
@@ -267,7 +268,7 @@ func bind(v *rules.Version, l *lineage, r role) binding {
 		version: v, lineage: l, kind: KindHit, limit: limitFor(v, r, v.Limit), limits: newLimits(v, r),
 		lateness: traffic.Time(v.Lateness.Microseconds()), cooldown: traffic.Time(v.UpdateEvery().Microseconds()),
 		wide:  v.Block != nil && widens(v.Block.Key, v.Key),
-		fills: v.Burst == 0 || v.Burst == v.Limit,
+		fills: v.Burst == 0 || v.Burst == v.Limit, measured: v.Count.Kind() != rules.CountEvents,
 	}
 	if r == roleCandidate {
 		b.limit = int64(v.Candidate.Limit)

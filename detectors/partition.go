@@ -43,6 +43,7 @@ const DefaultBudget = 256 << 20
 type Partition struct {
 	cfg      Config
 	routings map[int64][]binding // versions learned; not part of the state
+	latest   latestRouting       // of them
 
 	fence     fence
 	watermark watermark
@@ -107,6 +108,7 @@ const KeptRoutings = 16
 
 // Learn gives the partition a routing version that records may name. Beyond KeptRoutings the oldest other one is forgotten.
 func (p *Partition) Learn(r *rules.Routing) {
+	p.latest = latestRouting{}
 	p.routings[r.Number] = newBindings(r, p.keys.lineage)
 	forgetOldest(p.routings, r.Number)
 	named := p.uncounted.lineages()
@@ -119,6 +121,20 @@ func (p *Partition) Learn(r *rules.Routing) {
 		}
 	}
 	p.keys.prune(named, p.uncounted.passed())
+}
+
+// latestRouting is the version that was asked for last: records of one version come in long runs. No bindings: none was.
+type latestRouting struct {
+	number   int64
+	bindings []binding
+}
+
+// bindingsOf are the rules of a version, nil if it is not known here.
+func (p *Partition) bindingsOf(version int64) []binding {
+	if p.latest.bindings == nil || p.latest.number != version {
+		p.latest = latestRouting{version, p.routings[version]}
+	}
+	return p.latest.bindings
 }
 
 // forgetOldest drops the oldest routing versions, but never just, until KeptRoutings are left.

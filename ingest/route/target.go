@@ -100,7 +100,7 @@ func dimensionOf(field traffic.KeyField, uses []rules.ExtraUse) dimension {
 func (d dimension) equal(o dimension) bool { return d.field == o.field && slices.Equal(d.uses, o.uses) }
 
 // dimensionTarget is the keyed partition of the event's value of a dimension.
-func (r *eventRouter) dimensionTarget(d dimension) int {
+func (r *eventRouter) dimensionTarget(d *dimension) int {
 	if d.field.OfIdentity() {
 		return r.targets.ofIdentity(d.field, &r.out.identity)
 	}
