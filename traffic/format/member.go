@@ -46,14 +46,6 @@ var memberNames = [numMembers]string{
 	memberVerdictRule: "verdict.rule", memberVerdictBlock: "verdict.block",
 }
 
-// memberHeads are the names as most writers write them, up to the value.
-var memberHeads = func() (heads [numMembers]string) {
-	for m := memberUnknown + 1; m < numMembers; m++ {
-		heads[m] = `"` + memberNames[m] + `":`
-	}
-	return heads
-}()
-
 // findMember is the top-level member of a weir event with that name. A switch, since the compiler makes it a search by
 // length and bytes that no map comes near to.
 func findMember(name string) member {

@@ -70,26 +70,37 @@ func (d *weirDecoder) Decode(b []byte, r *traffic.Request) error {
 
 // memberOrder is, for each member, the one that came after it when it was last seen: a program writes its members in one order. It
 // is a guess, which costs a comparison where it is wrong, so that goroutines may share it.
-type memberOrder [numMembers]atomic.Uint32
+type memberOrder struct {
+	after [numMembers]atomic.Uint32
+	heads [numMembers]string // the names as most writers write them, up to the value
+}
+
+func newWeirDecoder(maxBytes int, control bool) *weirDecoder {
+	d := &weirDecoder{max: maxBytes, control: control}
+	for m := memberUnknown + 1; m < numMembers; m++ {
+		d.order.heads[m] = `"` + memberNames[m] + `":`
+	}
+	return d
+}
 
 // next reads the name of the member after last, memberUnknown for the first, and stops at its value.
 func (o *memberOrder) next(s *scanner, last member) (member, error) {
-	guess := member(o[last].Load())
-	if s.named(memberHeads[guess]) {
+	guess := member(o.after[last].Load())
+	if guess != memberUnknown && s.headed(o.heads[guess]) {
 		return guess, nil
 	}
 	name, err := s.name()
 	m := findMember(name)
 	if m != guess && m != memberUnknown {
-		o[last].Store(uint32(m))
+		o.after[last].Store(uint32(m))
 	}
 	return m, err
 }
 
-// named passes a name in its quotes and its colon, if the next bytes are these and its value follows at once.
-func (s *scanner) named(head string) bool {
+// headed passes the head of a member, if the next bytes are it and the value follows at once.
+func (s *scanner) headed(head string) bool {
 	end := s.i + len(head)
-	if len(head) == 0 || end >= len(s.b) || string(s.b[s.i:end]) != head || s.b[end] <= ' ' {
+	if end >= len(s.b) || string(s.b[s.i:end]) != head || s.b[end] <= ' ' {
 		return false
 	}
 	s.i = end

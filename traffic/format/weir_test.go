@@ -296,7 +296,7 @@ func TestMembersInAnyOrder(t *testing.T) {
 			readers <- func() error {
 				for seed := range 500 {
 					event := []byte(events.Example(500*reader + seed))
-					fresh := &weirDecoder{max: DefaultMaxEventBytes}
+					fresh := newWeirDecoder(DefaultMaxEventBytes, false)
 					var got, want traffic.Request
 					if err := errors.Join(shared.Decode(event, &got), fresh.Decode(event, &want)); err != nil {
 						return fmt.Errorf("%s: %w", event, err)
