@@ -55,7 +55,7 @@ func newMany(t testing.TB, sources int, budget int64, versions []rules.Version) 
 }
 
 func (m *many) learn(p *detectors.Partition) {
-	p.Learn(&rules.Routing{Stream: "live", Number: 1, Rules: m.rules})
+	p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: 1, Rules: m.rules}))
 }
 
 // send folds an event for all rules; it is so many units.

@@ -118,7 +118,7 @@ func TestPagesFollowTheBlocks(t *testing.T) {
 	short.Document = long.Document
 	short.ID, short.Window = "short", time.Minute
 	p := NewPartition(Config{Sources: 1, Generation: 1})
-	p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{long, short}})
+	p.Learn(NewPlan(&rules.Routing{Number: 1, Rules: []rules.Version{long, short}}))
 	offset := int64(0)
 	send := func(key, rule int, at traffic.Time) {
 		var ip [4]byte

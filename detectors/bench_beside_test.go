@@ -25,7 +25,7 @@ func BenchmarkBeside(b *testing.B) {
 	}{{"plain", []rules.Version{plain}}, {"near", []rules.Version{near}}, {"near+candidate", []rules.Version{both}}, {"three-rules", []rules.Version{plain, second, third}}} {
 		b.Run(x.name, func(b *testing.B) {
 			p := detectors.NewPartition(detectors.Config{Sources: 1, Generation: 1, Budget: detectors.DefaultBudget})
-			p.Learn(&rules.Routing{Stream: "live", Number: 1, RecordFormat: detectors.RecordFormat, Rules: x.rules})
+			p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: 1, RecordFormat: detectors.RecordFormat, Rules: x.rules}))
 			all := make([]int, len(x.rules))
 			for i := range all {
 				all[i] = i

@@ -109,7 +109,7 @@ func newEventReader(b *testing.B, versions []rules.Version, parts int) *eventRea
 	r := &eventReader{decoder: decoder, identifier: identifier, index: rules.NewIndex(versions), versions: versions, progress: traffic.BeforeTime}
 	for q := range parts {
 		p := detectors.NewPartition(detectors.Config{Keyed: q, Sources: 1, Generation: 1, Secret: detectors.Secret{1}, Budget: detectors.DefaultBudget})
-		p.Learn(&rules.Routing{Number: 1, Rules: versions})
+		p.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: versions}))
 		records := make([]detectors.Record, eventGroup)
 		for i := range records {
 			records[i].Keyed.Rules = make([]int, 0, len(versions))

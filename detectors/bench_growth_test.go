@@ -60,7 +60,7 @@ func (g growth) run(b *testing.B) {
 		parts := make([]*detectors.Partition, g.parts)
 		for q := range parts {
 			parts[q] = detectors.NewPartition(detectors.Config{Keyed: q, Sources: 1, Generation: 1, Secret: detectors.Secret{1}})
-			parts[q].Learn(&rules.Routing{Number: 1, Rules: versions})
+			parts[q].Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: versions}))
 		}
 		b.StartTimer()
 		for _, c := range chunks {

@@ -46,7 +46,7 @@ func BenchmarkFold(b *testing.B) {
 			b.ResetTimer()
 			for done := 0; done < b.N; done += n {
 				p := detectors.NewPartition(detectors.Config{Sources: 1, Generation: 1, Secret: detectors.Secret{1}})
-				p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{v}})
+				p.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: []rules.Version{v}}))
 				some := min(n, b.N-done)
 				foldSome(b, p, records[:some], tc.all)
 				if c := p.Counts(); c.Counted != int64(some) || some >= 2*tc.keys && p.Keys() != tc.keys {
@@ -77,7 +77,7 @@ func BenchmarkSnapshot(b *testing.B) {
 	const keys = 1_000_000
 	cfg := detectors.Config{Sources: 1, Generation: 1, Secret: detectors.Secret{1}}
 	p := detectors.NewPartition(cfg)
-	p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{rule(10, 5*time.Hour, time.Minute)}})
+	p.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: []rules.Version{rule(10, 5*time.Hour, time.Minute)}}))
 	records := stream(2*keys, keys)
 	for i := range records {
 		if _, err := p.Fold(origin, &records[i], nil); err != nil {

@@ -56,9 +56,9 @@ func promoted(p *detectors.Partition) {
 	live := rule(5, 10*time.Second, 30*time.Second)
 	next := rule(2, 10*time.Second, 30*time.Second)
 	next.Number, next.Lineage, next.Pending = 2, 2, true
-	p.Learn(&rules.Routing{Stream: "live", Number: 1, RecordFormat: 5, Rules: []rules.Version{live, next}})
+	p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: 1, RecordFormat: 5, Rules: []rules.Version{live, next}}))
 	next.Pending = false
-	p.Learn(&rules.Routing{Stream: "live", Number: 2, RecordFormat: 5, Rules: []rules.Version{next}})
+	p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: 2, RecordFormat: 5, Rules: []rules.Version{next}}))
 }
 
 // A pending version is counted beside the live one, in windows of its own. Promoted, it goes on with them: the episode on trial

@@ -220,7 +220,7 @@ func TestLimitsBesideEachOtherUnderEviction(t *testing.T) {
 		b := newBench(t, 2)
 		b.cfg.Budget = rapid.SampledFrom([]int64{300, 1 << 10, 2 << 10}).Draw(rt, "budget")
 		b.p = detectors.NewPartition(b.cfg)
-		b.p.Learn(&rules.Routing{Stream: "live", Number: 1, Rules: []rules.Version{w.version()}})
+		b.p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: 1, Rules: []rules.Version{w.version()}}))
 		onTime := w.play(b, w.draw(rt, true), rand.New(rand.NewPCG(3, 1)))
 		for _, n := range b.p.Counts().Evicted {
 			evicted += n

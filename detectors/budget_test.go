@@ -37,7 +37,7 @@ func flood(t *testing.T, a rules.Algorithm, keys, attackers int, budget int64) {
 	v := rule(limit, window, time.Minute)
 	v.Algorithm = a
 	p := detectors.NewPartition(detectors.Config{Sources: 1, Generation: 1, Budget: budget})
-	p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{v}})
+	p.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: []rules.Version{v}}))
 	// The whole flood lasts one window, and each attacker sends three times his limit in that time, all at an even pace.
 	every := keys / (attackers * 3 * limit)
 	total := keys + keys/every

@@ -294,8 +294,8 @@ func TestKeyFormIsNotLookedAheadOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{rule(1, 10*time.Second, time.Second)}})
-		p.Learn(&rules.Routing{Number: 2, Rules: []rules.Version{rule(2, 10*time.Second, time.Second)}})
+		p.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: []rules.Version{rule(1, 10*time.Second, time.Second)}}))
+		p.Learn(detectors.NewPlan(&rules.Routing{Number: 2, Rules: []rules.Version{rule(2, 10*time.Second, time.Second)}}))
 		var ahead []detectors.Record
 		for _, k := range records {
 			ahead = append(ahead, detectors.Record{Appended: b.now, Keyed: k})

@@ -89,8 +89,9 @@ func (s *keyspace) draw(watermark traffic.Time, events int64) {
 		if l.cells.n == 0 {
 			continue
 		}
+		dead := l.dead(watermark)
 		l.cells.walk(part, func(x *slot, past uint8) bool {
-			if x.b&cellOffender == 0 && l.isDead(x, watermark) {
+			if x.b&cellOffender == 0 && l.isDead(x, dead) {
 				return true
 			}
 			e.consider(l, x, past, events)

@@ -28,7 +28,7 @@ type crush struct {
 
 func newCrush(t testing.TB, budget int64, versions ...rules.Version) *crush {
 	p := detectors.NewPartition(detectors.Config{Sources: 1, Generation: 1, Budget: budget})
-	p.Learn(&rules.Routing{Number: 1, Rules: versions})
+	p.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: versions}))
 	return &crush{t: t, p: p, budget: budget, at: origin}
 }
 

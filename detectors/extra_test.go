@@ -23,7 +23,7 @@ func extraBench(t testing.TB, change ...func(*rules.Version)) (*bench, *rules.Ro
 		c(&v)
 		r.Rules = append(r.Rules, v)
 	}
-	b.p.Learn(r)
+	b.p.Learn(detectors.NewPlan(r))
 	return b, r
 }
 
@@ -169,7 +169,7 @@ func TestExtraKeysOutliveASnapshot(t *testing.T) {
 	}
 	next, prev, now := slices.Clone(b.next), slices.Clone(b.prev), b.now
 	want := slices.Clone(play(30, 60))
-	restored.Learn(r)
+	restored.Learn(detectors.NewPlan(r))
 	b.p, b.next, b.prev, b.now = restored, next, prev, now
 	if got := play(30, 60); len(got) == 0 || !slices.Equal(encode(t, got), encode(t, want)) {
 		t.Errorf("got %d hits, want %d", len(got), len(want))

@@ -107,7 +107,7 @@ func TestUnknownVersionChangesNothing(t *testing.T) {
 	if !slices.Equal(before, b.p.Snapshot(nil)) {
 		t.Error("state changed")
 	}
-	b.p.Learn(&rules.Routing{Number: 7, Rules: []rules.Version{rule(0, 10*time.Second, time.Minute)}})
+	b.p.Learn(detectors.NewPlan(&rules.Routing{Number: 7, Rules: []rules.Version{rule(0, 10*time.Second, time.Minute)}}))
 	b.must(k)
 }
 
@@ -133,7 +133,7 @@ func TestNewGenerationStartsFencesAnew(t *testing.T) {
 	b := newBench(t, 1, rule(1, 10*time.Second, time.Minute))
 	b.cfg.Generation = 2
 	b.p = detectors.NewPartition(b.cfg)
-	b.p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{rule(1, 10*time.Second, time.Minute)}})
+	b.p.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: []rules.Version{rule(1, 10*time.Second, time.Minute)}}))
 	old := b.event(0, origin, "192.0.2.1", 1)
 	old.Offset = 500
 	b.must(old)
@@ -172,7 +172,7 @@ func growing(b *bench) {
 }
 
 func learned(p *detectors.Partition) *detectors.Partition {
-	p.Learn(&rules.Routing{Stream: "live", Number: 1, Rules: []rules.Version{rule(2, 10*time.Second, time.Minute)}})
+	p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: 1, Rules: []rules.Version{rule(2, 10*time.Second, time.Minute)}}))
 	return p
 }
 

@@ -63,12 +63,12 @@ func (s *Secret) textKey(scratch []byte, lineage string, subject []byte) (Finger
 func (s *Secret) binaryKey(scratch []byte, id *traffic.Identity, key []traffic.KeyField) (f Fingerprint, missing int, out []byte) {
 	scratch = append(scratch[:0], 0xff) // no text key begins so: a rule's id is not that long
 	for field := traffic.Field(0); field < traffic.NumFields; field++ {
-		for _, k := range key {
-			if k.Field != field {
+		for i := range key {
+			if key[i].Field != field {
 				continue
 			}
 			var ok bool
-			if scratch, ok = appendKeyValue(scratch, id, k); !ok {
+			if scratch, ok = appendKeyValue(scratch, id, key[i]); !ok {
 				missing++
 			}
 		}

@@ -57,7 +57,7 @@ func (s shape) play(t *testing.T, budget int64, attackers int) (found map[traffi
 		flooded.Limit = 10 * s.times
 	}
 	p = detectors.NewPartition(detectors.Config{Sources: 1, Generation: 1, Budget: budget})
-	p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{flooded, attacked}})
+	p.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: []rules.Version{flooded, attacked}}))
 	fitting := int(budget / 46)
 	between := fitting * 12 / 10
 	if s.block < 1.2 {

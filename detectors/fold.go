@@ -12,7 +12,7 @@ import (
 func (p *Partition) FoldAll(records []Record, out []Hit) (folded int, hits []Hit, err error) {
 	for folded < len(records) {
 		group := records[folded:min(folded+prefetchMost, len(records))]
-		p.prefetcher.load(group, p.routings, &p.fingerprints, &p.keys.ledger)
+		p.prefetcher.load(group, p)
 		for i := range group {
 			out, err = p.fold(group[i].Appended, &group[i].Keyed, p.prefetcher.of(i), out)
 			if err != nil {
@@ -63,8 +63,8 @@ func (p *Partition) checkRules(k *Keyed) error {
 	default:
 		return fmt.Errorf("%w: kind %d", ErrRecord, k.Kind)
 	}
-	version, ok := p.routings[k.Version]
-	if !ok {
+	version := p.routings.get(k.Version)
+	if version == nil {
 		return &UnknownVersionError{Version: k.Version}
 	}
 	bindings := version.bindings
@@ -72,7 +72,7 @@ func (p *Partition) checkRules(k *Keyed) error {
 		if r >= len(bindings) {
 			return fmt.Errorf("%w: rule %d of routing version %d, which has %d", ErrRecord, r, k.Version, len(bindings))
 		}
-		if tier := k.tier(i); tier > len(bindings[r].version.Tiers) {
+		if tier := k.tier(i); tier > 0 && tier > len(bindings[r].version.Tiers) {
 			return fmt.Errorf("%w: tier %d of rule %d of routing version %d, which has %d", ErrRecord, tier, r, k.Version, len(bindings[r].version.Tiers))
 		}
 	}
@@ -100,7 +100,7 @@ func (p *Partition) foldEvent(k *Keyed, known []prefetched, out []Hit) []Hit {
 	p.counts.Events++
 	p.events++
 	out = p.advance(p.watermark.event(k), out)
-	version := p.routings[k.Version]
+	version := p.routings.get(k.Version)
 	if version.reset > p.resets {
 		out = p.applyResets(version.resets, out)
 	}
@@ -126,7 +126,7 @@ func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 	limit := b.limitOf(k, i)
 	ev.begin(k.Time, limit, b.burstOf(limit))
 	ev.most = b.most
-	if !p.fingerprints.measure(k, i, b, ev) {
+	if b.measured && !p.fingerprints.measure(k, i, b, ev) {
 		p.counts.MissingValue++
 		p.uncounted.add(k, b, UncountedMissingValue, p.watermark.appended)
 		return out

@@ -158,7 +158,7 @@ func (in *interleaving) flagged(t *testing.T, rnd *rand.Rand, versions []rules.V
 	out := map[string]bool{}
 	for q, records := range in.keyed {
 		p := detectors.NewPartition(detectors.Config{Keyed: q, Sources: toldSources, Generation: 1, Secret: detectors.Secret{4}})
-		p.Learn(&rules.Routing{Stream: "live", Number: 1, Rules: versions})
+		p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: 1, Rules: versions}))
 		var hits []detectors.Hit
 		for len(records) > 0 {
 			n := min(1+rnd.IntN(60), len(records))

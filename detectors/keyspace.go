@@ -70,18 +70,18 @@ func (s *keyspace) prune(watermark traffic.Time) {
 
 // sweepSome looks at the next keys and forgets the dead ones.
 func (s *keyspace) sweepSome(watermark traffic.Time) {
-	s.walk(&s.sweep, sweepKeys, func(l *lineage, x *slot) bool { return l.isDead(x, watermark) })
+	s.forget(&s.sweep, sweepKeys, watermark)
 }
 
 // sweepAll forgets every dead key.
 func (s *keyspace) sweepAll(watermark traffic.Time) {
 	s.sweep = sweep{}
-	s.walk(&s.sweep, s.ledger.keys, func(l *lineage, x *slot) bool { return l.isDead(x, watermark) })
+	s.forget(&s.sweep, s.ledger.keys, watermark)
 }
 
-// walk visits at most limit keys from the cursor on, over all lineages by their ids and then from the first again, each at
-// most once. Where visit returns true the key is forgotten.
-func (s *keyspace) walk(at *sweep, limit int, visit func(l *lineage, x *slot) (forget bool)) {
+// forget looks at no more than limit keys from the cursor on, over all lineages by their ids and then from the first again, at
+// each once at most, and forgets the dead ones.
+func (s *keyspace) forget(at *sweep, limit int, watermark traffic.Time) {
 	for limit = min(limit, s.ledger.keys); limit > 0 && s.ledger.keys > 0; {
 		i, found := slices.BinarySearchFunc(s.ordered, at.lineage, func(l *lineage, id string) int { return cmp.Compare(l.id, id) })
 		if i == len(s.ordered) {
@@ -93,7 +93,8 @@ func (s *keyspace) walk(at *sweep, limit int, visit func(l *lineage, x *slot) (f
 			*at = sweep{lineage: l.id}
 		}
 		part := keyRange{from: at.from, to: math.MaxUint64, limit: limit}
-		next, n, done := l.cells.walk(part, func(x *slot, _ uint8) bool { return visit(l, x) }, func(x *slot) { l.forget(&x.cell) })
+		dead := l.dead(watermark)
+		next, n, done := l.cells.walk(part, func(x *slot, _ uint8) bool { return l.isDead(x, dead) }, func(x *slot) { l.forget(&x.cell) })
 		limit -= n
 		at.from = next
 		if done {

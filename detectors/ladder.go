@@ -29,8 +29,8 @@ func climbs(v *rules.Version) bool {
 // LearnLadders is Learn, where each of ladders lists rules of r that share windows (Shares), by index in the order of their
 // limits. Records are to name the first of each alone. What became of events, in Counts and TakeRuleEvents, is told of the first.
 func (p *Partition) LearnLadders(r *rules.Routing, ladders [][]int) {
-	p.Learn(r)
-	bindings := p.routings[r.Number].bindings
+	p.Learn(NewPlan(r))
+	bindings := p.routings.get(r.Number).bindings
 	for _, ladder := range ladders {
 		for i := range ladder[1:] {
 			low, high := &bindings[ladder[i]], &bindings[ladder[i+1]]

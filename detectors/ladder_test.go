@@ -39,7 +39,7 @@ func newClimb(sources int, window, late time.Duration, limits []int, ladder bool
 		c.named = all[:1]
 		return c
 	}
-	c.p.Learn(&r)
+	c.p.Learn(detectors.NewPlan(&r))
 	c.named = all
 	return c
 }

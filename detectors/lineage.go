@@ -186,11 +186,11 @@ func (l *lineage) evict(key Fingerprint, events int64) {
 	l.cells.drop(key)
 }
 
-// isDead reports whether the key in a slot is to be forgotten: it has no episodes, and no event on time by the watermark
-// can meet anything that it holds. A live key is compacted on the way.
-func (l *lineage) isDead(s *slot, watermark traffic.Time) bool {
+// isDead reports whether the key in a slot is to be forgotten: it has no episodes, and no event from dead on can meet anything
+// that it holds. A live key is compacted on the way.
+func (l *lineage) isDead(s *slot, dead traffic.Time) bool {
 	c, k := l.contents(s)
-	if k == nil && l.algorithm.dead(c, l.dead(watermark)) {
+	if k == nil && l.algorithm.dead(c, dead) {
 		return true
 	}
 	if l.compacter != nil && l.ledger.arena.sparse() {
@@ -233,6 +233,7 @@ type planned struct {
 	cooldown traffic.Time
 	wide     bool      // the block's key has fields that the rule's key has not
 	tells    bool      // hits of KindUncounted may be written
+	measured bool      // events count for more or less than one each, so that fingerprinter.measure is to be asked
 	group    int       // the first rule of the version that has the same key: they share fingerprints
 	beside   []planned // of the windows beside the rule's own
 
@@ -271,7 +272,7 @@ func plan(v *rules.Version, r role) planned {
 		version: v, role: r, id: lineageID(v.ID, v.Lineage, r), kind: KindHit, limit: limitFor(v, r, v.Limit), limits: newLimits(v, r),
 		lateness: traffic.Time(v.Lateness.Microseconds()), cooldown: traffic.Time(v.UpdateEvery().Microseconds()),
 		wide:  v.Block != nil && widens(v.Block.Key, v.Key),
-		fills: v.Burst == 0 || v.Burst == v.Limit,
+		fills: v.Burst == 0 || v.Burst == v.Limit, measured: v.Count.Kind() != rules.CountEvents,
 	}
 	if v.Pending {
 		b.kind = KindCandidate

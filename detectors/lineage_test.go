@@ -32,9 +32,9 @@ func TestRulesShareFingerprintsByKey(t *testing.T) {
 		{either}, {either}, {host, ip}, {ip, host}, {either}, {}, {},
 	})
 	p := NewPartition(Config{})
-	p.Learn(r)
+	p.Learn(NewPlan(r))
 	for i, want := range []int{0, 0, 2, 3, 4, 4, 6, 6, 8, 8, 10, 10, 12, 13, 13} {
-		if got := p.routings[1].bindings[i].group; got != want {
+		if got := p.routings.get(1).bindings[i].group; got != want {
 			t.Errorf("rule %d: group %d, want %d", i, got, want)
 		}
 	}
@@ -47,20 +47,20 @@ func TestPartitionsShareAPlan(t *testing.T) {
 	r.Rules[0].Near = 50
 	plan := NewPlan(r)
 	a, b := NewPartition(Config{}), NewPartition(Config{Keyed: 1})
-	a.LearnPlan(plan)
-	b.LearnPlan(plan)
+	a.Learn(plan)
+	b.Learn(plan)
 	for i := range r.Rules {
-		x, y := &a.routings[1].bindings[i], &b.routings[1].bindings[i]
+		x, y := &a.routings.get(1).bindings[i], &b.routings.get(1).bindings[i]
 		if x.planned != y.planned || x.lineage == y.lineage || len(x.beside) != len(y.beside) {
 			t.Fatalf("rule %d: %+v and %+v", i, x, y)
 		}
 	}
-	if x, y := a.routings[1].bindings[0].beside[0], b.routings[1].bindings[0].beside[0]; x.planned != y.planned || x.lineage == y.lineage || x.lineage.id != "rule-00000/1~near" {
+	if x, y := a.routings.get(1).bindings[0].beside[0], b.routings.get(1).bindings[0].beside[0]; x.planned != y.planned || x.lineage == y.lineage || x.lineage.id != "rule-00000/1~near" {
 		t.Errorf("beside: %+v and %+v", x, y)
 	}
 	many := NewPlan(keyedRouting(make([][]traffic.KeyField, 1000)))
-	a.LearnPlan(many)
-	if n := testing.AllocsPerRun(5, func() { a.LearnPlan(many) }); n > 100 {
+	a.Learn(many)
+	if n := testing.AllocsPerRun(5, func() { a.Learn(many) }); n > 100 {
 		t.Errorf("%v allocations for 1000 rules that are known", n)
 	}
 }
@@ -96,7 +96,7 @@ func BenchmarkLearn(b *testing.B) {
 			p := NewPartition(Config{})
 			for range KeptRoutings {
 				r.Number++
-				p.Learn(r)
+				p.Learn(NewPlan(r))
 			}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -104,7 +104,7 @@ func BenchmarkLearn(b *testing.B) {
 				r.Number++
 				plan := NewPlan(r)
 				b.StartTimer()
-				p.LearnPlan(plan)
+				p.Learn(plan)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/rule")
 		})

@@ -71,7 +71,7 @@ func TestLookCounts(t *testing.T) {
 		pending.Pending, pending.Number, pending.Lineage, pending.Limit, pending.Near, pending.Candidate = true, 2, 2, 80, 0, nil
 		b := newBench(t, 1)
 		r := &rules.Routing{Number: 1, Rules: []rules.Version{v, pending}}
-		b.p.Learn(r)
+		b.p.Learn(detectors.NewPlan(r))
 		var times []traffic.Time
 		now := origin
 		for range rapid.IntRange(1, 60).Draw(rt, "events") {
@@ -121,7 +121,7 @@ func TestLookAtEpisodesAndResets(t *testing.T) {
 	v.Raised = &rules.Raise{Limit: 5, Until: origin + 2*second}
 	b := newBench(t, 1)
 	r := &rules.Routing{Number: 1, Rules: []rules.Version{v}}
-	b.p.Learn(r)
+	b.p.Learn(detectors.NewPlan(r))
 	look := func(r *rules.Routing, ip string) detectors.LookWindow {
 		t.Helper()
 		got, err := detectors.LookAt(b.p, r, "burst", subjectOf(ip))
@@ -149,7 +149,7 @@ func TestLookAtEpisodesAndResets(t *testing.T) {
 		t.Errorf("who never came: %+v", w)
 	}
 	next := &rules.Routing{Number: 2, Rules: r.Rules, Resets: []rules.Reset{{Rule: "burst", Key: v.Key, Subject: subjectOf("192.0.2.1"), Since: 2}}}
-	b.p.Learn(next)
+	b.p.Learn(detectors.NewPlan(next))
 	if got, err := detectors.LookAt(b.p, next, "burst", subjectOf("192.0.2.1")); err != nil || got.Reset != 2 || !got.Windows[0].Held {
 		t.Errorf("before the reset: %+v, %v", got, err)
 	}

@@ -29,7 +29,7 @@ func (b *bench) again(v rules.Version) {
 		b.t.Fatal(err)
 	}
 	b.p = restored
-	b.p.Learn(&rules.Routing{Stream: "live", Number: 1, RecordFormat: rules.LanguageRecordFormat, Rules: []rules.Version{v}})
+	b.p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: 1, RecordFormat: rules.LanguageRecordFormat, Rules: []rules.Version{v}}))
 }
 
 // near brings a source near its limit.

@@ -5,10 +5,8 @@ package detectors
 
 import (
 	"fmt"
-	"math"
 	"time"
 
-	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -42,7 +40,7 @@ const DefaultBudget = 256 << 20
 // windows that count it, and the report writes the hits.
 type Partition struct {
 	cfg      Config
-	routings map[int64]learned // versions learned; not part of the state
+	routings learnedVersions
 
 	fence     fence
 	watermark watermark
@@ -95,7 +93,7 @@ func NewPartition(cfg Config) *Partition {
 		cfg.IdleMargin = DefaultIdleMargin
 	}
 	p := &Partition{
-		cfg: cfg, routings: map[int64]learned{},
+		cfg: cfg, routings: learnedVersions{known: map[int64]*learned{}},
 		fence: newFence(&cfg), watermark: newWatermark(&cfg), keys: newKeyspace(cfg.Budget), uncounted: newUncountedSums(),
 	}
 	p.format = oldestSnapshotFormat
@@ -104,22 +102,19 @@ func NewPartition(cfg Config) *Partition {
 	return p
 }
 
-// KeptRoutings is how many routing versions a partition remembers. Records of a few neighbouring ones stand in the log at
-// any time; an older one is asked for again, and rules that are edited for years fill no memory.
-const KeptRoutings = 16
-
-// Learn is LearnPlan of a version that no other partition learns.
-func (p *Partition) Learn(r *rules.Routing) { p.LearnPlan(NewPlan(r)) }
-
-// LearnPlan gives the partition a routing version that records may name. Beyond KeptRoutings the oldest other one is forgotten.
-func (p *Partition) LearnPlan(plan *Plan) {
-	p.routings[plan.routing.Number] = newLearned(plan, p)
-	forgetOldest(p.routings, plan.routing.Number)
+// Learn gives the partition a routing version that records may name. Beyond KeptRoutings the oldest other one is forgotten.
+func (p *Partition) Learn(plan *Plan) {
+	r := plan.routing
+	v := &learned{number: r.Number, bindings: newBindings(plan.rules, p.keys.lineageOf), resets: newResets(r.Resets, &p.cfg.Secret, p.resets)}
+	if n := len(v.resets); n > 0 {
+		v.reset = v.resets[n-1].since
+	}
+	p.routings.put(v)
 	p.keys.looks++
 	for l := range p.uncounted.lineages() {
 		l.named = p.keys.looks
 	}
-	for _, v := range p.routings {
+	for _, v := range p.routings.known {
 		for i := range v.bindings {
 			v.bindings[i].lineage.named = p.keys.looks
 			for _, b := range v.bindings[i].beside {
@@ -128,34 +123,6 @@ func (p *Partition) LearnPlan(plan *Plan) {
 		}
 	}
 	p.keys.prune(p.watermark.at)
-}
-
-// learned is a routing version, as its records need it.
-type learned struct {
-	bindings []binding
-	resets   []keyReset // those not applied yet when it was learned, ascending by since
-	reset    int64      // the version that brought the newest of them; 0: there is none
-}
-
-func newLearned(plan *Plan, p *Partition) learned {
-	v := learned{bindings: newBindings(plan.rules, p.keys.lineageOf), resets: newResets(plan.routing.Resets, &p.cfg.Secret, p.resets)}
-	if n := len(v.resets); n > 0 {
-		v.reset = v.resets[n-1].since
-	}
-	return v
-}
-
-// forgetOldest drops the oldest routing versions, but never just, until KeptRoutings are left.
-func forgetOldest(routings map[int64]learned, just int64) {
-	for len(routings) > KeptRoutings {
-		oldest := int64(math.MaxInt64)
-		for number := range routings {
-			if number != just {
-				oldest = min(oldest, number)
-			}
-		}
-		delete(routings, oldest)
-	}
 }
 
 // AcceptGap lets the hole pass that the record at offset of source found (HoleError's Source and Offset). Acceptances

@@ -208,7 +208,7 @@ func TestCrashAndReplayGiveTheSameHits(t *testing.T) {
 
 func learn(p *detectors.Partition, w world) {
 	for i, v := range w.versions() {
-		p.Learn(&rules.Routing{Number: int64(i + 1), Rules: []rules.Version{v}})
+		p.Learn(detectors.NewPlan(&rules.Routing{Number: int64(i + 1), Rules: []rules.Version{v}}))
 	}
 }
 

@@ -59,7 +59,7 @@ func newBench(t testing.TB, sources int, versions ...rules.Version) *bench {
 		b.top = append(b.top, traffic.BeforeTime)
 	}
 	for i, v := range versions {
-		b.p.Learn(&rules.Routing{Stream: "live", Number: int64(i + 1), Rules: []rules.Version{v}})
+		b.p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: int64(i + 1), Rules: []rules.Version{v}}))
 	}
 	return b
 }

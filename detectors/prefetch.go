@@ -20,20 +20,23 @@ type prefetcher struct {
 	sum   uint64 // only keeps the compiler from removing loads
 }
 
-// load computes the keys of records, and touches the memory that their windows lie in: first the places of all of them,
-// then the slots, then the blocks of logs, so that within each of the three steps no load waits for another.
-func (f *prefetcher) load(records []Record, routings map[int64]learned, fingerprints *fingerprinter, l *ledger) {
+// load computes the keys of records of p, and touches the memory that their windows lie in: first the places of all of them, then
+// the slots, then the blocks of logs, so that within each of the three steps no load waits for another.
+func (f *prefetcher) load(records []Record, p *Partition) {
 	f.keys, f.ends, f.slots = f.keys[:0], f.ends[:0], f.slots[:0]
 	for i := range records {
 		k := &records[i].Keyed
-		fingerprints.begin(nil)
-		bindings := routings[k.Version].bindings
+		p.fingerprints.begin(nil)
+		var bindings []binding
+		if v := p.routings.get(k.Version); v != nil {
+			bindings = v.bindings
+		}
 		for _, r := range k.Rules {
 			if k.Kind != KeyedEvent || r >= len(bindings) || bindings[r].lineage.form == keyText {
 				f.keys = append(f.keys, prefetched{})
 				continue
 			}
-			key, missing := fingerprints.key(k, &bindings[r])
+			key, missing := p.fingerprints.key(k, &bindings[r])
 			x := prefetched{print: key, missing: int32(missing), known: true}
 			if cells := &bindings[r].lineage.cells; cells.n > 0 {
 				var s *slot
@@ -44,7 +47,7 @@ func (f *prefetcher) load(records []Record, routings map[int64]learned, fingerpr
 		}
 		f.ends = append(f.ends, len(f.keys))
 	}
-	f.sum += l.prefetch(f.slots)
+	f.sum += p.keys.ledger.prefetch(f.slots)
 }
 
 // of is the keys of the record at an index in the last call of load, one for each of its rules.

@@ -32,7 +32,7 @@ func (w *resetWorld) learnVersions(p *detectors.Partition, resets []rules.Reset)
 				r.Reset(x)
 			}
 		}
-		p.Learn(r)
+		p.Learn(detectors.NewPlan(r))
 	}
 }
 
@@ -259,8 +259,8 @@ func TestResetOfOneKey(t *testing.T) {
 	other := rule(1, 10*time.Second, time.Second)
 	other.ID = "other"
 	all := []rules.Version{rule(1, 10*time.Second, time.Second), other}
-	b.p.Learn(&rules.Routing{Number: 1, Rules: all})
-	b.p.Learn(&rules.Routing{Number: 2, Rules: all, Resets: []rules.Reset{{Rule: "burst", Key: all[0].Key, Subject: subjectOf("192.0.2.1"), Since: 2}}})
+	b.p.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: all}))
+	b.p.Learn(detectors.NewPlan(&rules.Routing{Number: 2, Rules: all, Resets: []rules.Reset{{Rule: "burst", Key: all[0].Key, Subject: subjectOf("192.0.2.1"), Since: 2}}}))
 	send := func(at traffic.Time, ip string, version int64) {
 		k := b.event(0, origin+at*second, ip, version)
 		k.Rules = []int{0, 1}
@@ -312,7 +312,7 @@ func TestResetFindsEveryKey(t *testing.T) {
 			v.Key, v.Missing, v.Block = key, rules.MissingGroup, nil
 			v.Match = rules.Match{Path: "/v1/things/{id}"}
 			b := newBench(t, 1)
-			b.p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{v}})
+			b.p.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: []rules.Version{v}}))
 			send := func(ip string, version int64) {
 				k := b.event(0, origin, ip, version)
 				k.Extra = []detectors.ExtraValue{{Index: 0, Text: "api.example.com"}, {Index: 1, Text: "a&b"}}
@@ -330,7 +330,7 @@ func TestResetFindsEveryKey(t *testing.T) {
 				t.Fatalf("%+v", b.hits)
 			}
 			subject := b.hits[0].Subject
-			b.p.Learn(&rules.Routing{Number: 2, Rules: []rules.Version{v}, Resets: []rules.Reset{{Rule: v.ID, Key: key, Subject: subject, Since: 2}}})
+			b.p.Learn(detectors.NewPlan(&rules.Routing{Number: 2, Rules: []rules.Version{v}, Resets: []rules.Reset{{Rule: v.ID, Key: key, Subject: subject, Since: 2}}}))
 			send("203.0.113.9", 2)
 			if len(b.hits) < 2 || b.hits[1].Reason != detectors.ReasonReset || b.hits[1].ID != b.hits[0].ID || b.p.Counts().Reset != 1 {
 				t.Errorf("%s: %+v", subject, b.hits[1:])

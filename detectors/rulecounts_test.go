@@ -72,7 +72,7 @@ func TestManyBlocksAreOneEpisode(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.p = restored
-	b.p.Learn(&rules.Routing{Stream: "live", Number: 1, Rules: []rules.Version{narrower(rule(2, 10*time.Second, 0))}})
+	b.p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: 1, Rules: []rules.Version{narrower(rule(2, 10*time.Second, 0))}}))
 	expect("taken over", 1, 0)
 	b.from("tv-12", origin+3*second, 1)
 	expect("yet another device", 1, 0)
@@ -143,7 +143,7 @@ func TestOpenEpisodesAreThoseOfTheHits(t *testing.T) {
 			}
 			b.p = restored
 			for n := range versions {
-				b.p.Learn(&rules.Routing{Stream: "live", Number: int64(n + 1), Rules: []rules.Version{versions[n]}})
+				b.p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: int64(n + 1), Rules: []rules.Version{versions[n]}}))
 			}
 			check()
 		}

@@ -30,7 +30,7 @@ func TestFoldWaitsForNoHeavyNeighbours(t *testing.T) {
 	}
 	fill := func() *Partition {
 		p := NewPartition(Config{Sources: 1, Generation: 1})
-		p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{v}})
+		p.Learn(NewPlan(&rules.Routing{Number: 1, Rules: []rules.Version{v}}))
 		offset = 0
 		for i := range keys * entries {
 			send(p, i%keys)

@@ -105,7 +105,7 @@ func (b *bench) restart(rt *rapid.T, v rules.Version) {
 		rt.Fatal("a restored state encodes differently")
 	}
 	b.p = p
-	b.p.Learn(&rules.Routing{Stream: "live", Number: 1, Rules: []rules.Version{v}})
+	b.p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: 1, Rules: []rules.Version{v}}))
 }
 
 // The lowest limit of an instant is judged last, whichever of its events came first.

@@ -26,7 +26,7 @@ func manyLate(t testing.TB, n int) (fold func(source int, rules []int), p *detec
 	}
 	const sources = 8
 	p = detectors.NewPartition(detectors.Config{Sources: sources, Generation: 1})
-	p.Learn(&rules.Routing{Number: 1, Rules: list})
+	p.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: list}))
 	appended := origin - origin%(60*second)
 	prev := slices.Repeat([]int64{detectors.NoOffset}, sources)
 	send := func(s int, at traffic.Time, watched []int) {
@@ -88,7 +88,7 @@ func TestAMinuteIsSummedOnce(t *testing.T) {
 					rt.Fatal(err)
 				}
 				b.p = p
-				b.p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{rule(0, 10*time.Second, 0)}})
+				b.p.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: []rules.Version{rule(0, 10*time.Second, 0)}}))
 			}
 			b.must(b.event(rapid.IntRange(0, 1).Draw(rt, "source"), origin, "192.0.2.2", 1))
 			sent++

@@ -51,10 +51,10 @@ func (b *uncountedBench) learn() {
 			Lateness: time.Hour, Count: count,
 		}}
 	}
-	b.p.Learn(&rules.Routing{Number: 1, RecordFormat: b.format, Rules: []rules.Version{
+	b.p.Learn(NewPlan(&rules.Routing{Number: 1, RecordFormat: b.format, Rules: []rules.Version{
 		version("a-users", rules.Count{Distinct: &traffic.KeyField{Field: traffic.FieldUser}}),
 		version("b-cost", rules.Count{Sum: "attrs.cost"}),
-	}})
+	}}))
 }
 
 // event is one at a second, by a user or none, for so many units. Each is appended a second after the one before.
@@ -187,7 +187,7 @@ func TestARemovedRuleIsToldOf(t *testing.T) {
 	b.event(50, "", 1) // late, with no window to keep its lineage
 	b.minuteOver()
 	for n := range int64(KeptRoutings) {
-		b.p.Learn(&rules.Routing{Number: 2 + n})
+		b.p.Learn(NewPlan(&rules.Routing{Number: 2 + n}))
 	}
 	told := map[string]RuleEvents{}
 	b.p.TakeRuleEvents(func(rule string, e *RuleEvents) { told[rule] = *e })
@@ -195,7 +195,7 @@ func TestARemovedRuleIsToldOf(t *testing.T) {
 	if want := map[string]RuleEvents{"a-users": late, "b-cost": late}; !maps.Equal(told, want) {
 		t.Errorf("told of %+v, want a late event of two rules", told)
 	}
-	if b.p.Learn(&rules.Routing{Number: 100}); len(b.p.keys.ordered) > 0 {
+	if b.p.Learn(NewPlan(&rules.Routing{Number: 100})); len(b.p.keys.ordered) > 0 {
 		t.Errorf("%d lineages are kept that nothing names and nobody is to be told of", len(b.p.keys.ordered))
 	}
 }

@@ -20,17 +20,57 @@ type Index struct {
 
 // node is a place in the trie: some segments of a path have been read, the next one decides.
 type node struct {
-	here     ruleSet          // rules whose pattern ends with the segment that led here
-	literals map[string]*node // by the next segment
-	param    *node            // {param} and *: any next segment but the empty one
-	below    ruleSet          // rules whose trailing * is the next segment, whatever that is
+	here     ruleSet        // rules whose pattern ends with the segment that led here
+	literals branches[node] // by the next segment
+	param    *node          // {param} and *: any next segment but the empty one
+	below    ruleSet        // rules whose trailing * is the next segment, whatever that is
 	// rests are the rules whose trailing * stands in the next segment, by what stands before the *; restLens are the
 	// lengths of those prefixes, ascending and distinct, so that a look-up asks once per length.
-	rests    map[string]*ruleSet
+	rests    branches[ruleSet]
 	restLens []int
 	// ends are the same for patterns whose next segment is the last one, by how that ends.
-	ends    map[string]*node
+	ends    branches[node]
 	endLens []int
+}
+
+// branches is what stands in an index by texts. The text that came first is compared by itself, which is faster than a map: at
+// many places there is no other.
+type branches[T any] struct {
+	first string
+	item  *T // under first; nil: there is nothing at all
+	more  map[string]*T
+}
+
+func (b *branches[T]) at(text string) *T {
+	if text == b.first {
+		return b.item
+	}
+	return b.more[text]
+}
+
+// atBytes is at without a copy of the text.
+func (b *branches[T]) atBytes(text []byte) *T {
+	if string(text) == b.first {
+		return b.item
+	}
+	return b.more[string(text)]
+}
+
+// place is what stands under a text, made if need be.
+func (b *branches[T]) place(text string) *T {
+	if found := b.at(text); found != nil {
+		return found
+	}
+	made := new(T)
+	switch {
+	case b.item == nil:
+		b.first, b.item = text, made
+		return made
+	case b.more == nil:
+		b.more = map[string]*T{}
+	}
+	b.more[text] = made
+	return made
 }
 
 // NewIndex builds the index of rules; Match returns positions in this slice. Rules are expected to be valid; a pattern
@@ -125,25 +165,20 @@ func (n *node) rest(prefix string) *ruleSet {
 	if prefix == "" {
 		return &n.below
 	}
-	return place(&n.rests, &n.restLens, prefix)
+	n.restLens = withLength(n.restLens, prefix)
+	return n.rests.place(prefix)
 }
 
-func (n *node) end(suffix string) *node { return place(&n.ends, &n.endLens, suffix) }
+func (n *node) end(suffix string) *node {
+	n.endLens = withLength(n.endLens, suffix)
+	return n.ends.place(suffix)
+}
 
-// place is what stands under a text of which only the length is asked first.
-func place[T any](in *map[string]*T, lens *[]int, text string) *T {
-	if found, ok := (*in)[text]; ok {
-		return found
+func withLength(lens []int, text string) []int {
+	if at, found := slices.BinarySearch(lens, len(text)); !found {
+		return slices.Insert(lens, at, len(text))
 	}
-	if *in == nil {
-		*in = map[string]*T{}
-	}
-	if at, found := slices.BinarySearch(*lens, len(text)); !found {
-		*lens = slices.Insert(*lens, at, len(text))
-	}
-	made := new(T)
-	(*in)[text] = made
-	return made
+	return lens
 }
 
 func (n *node) child(segment string) *node {
@@ -153,15 +188,7 @@ func (n *node) child(segment string) *node {
 		}
 		return n.param
 	}
-	if n.literals == nil {
-		n.literals = map[string]*node{}
-	}
-	c := n.literals[segment]
-	if c == nil {
-		c = &node{}
-		n.literals[segment] = c
-	}
-	return c
+	return n.literals.place(segment)
 }
 
 // Match appends the indexes of the rules that watch a request to dst, ascending: those that it reaches, and whose status is its.
@@ -198,6 +225,9 @@ func (ix *Index) Match(dst []int, t *Target) []int {
 
 // sorted puts the rules after start in order, each once: one may be reached by several readings.
 func sorted(dst []int, start int) []int {
+	if len(dst)-start < 2 {
+		return dst
+	}
 	slices.Sort(dst[start:])
 	return dst[:start+len(slices.Compact(dst[start:]))]
 }
@@ -237,13 +267,13 @@ func (n *node) collect(dst []int, q *query, place int) []int {
 			dst = n.here.appendTo(dst, q) // what led here, and a slash at the end
 		}
 		if len(tail) < len(segment) {
-			if c := lookUp(n.literals, tail, q.fold); c != nil {
+			if c := lookUp(&n.literals, tail, q.fold); c != nil {
 				dst = c.here.appendTo(dst, q)
 			}
 		}
 	}
 	dst = n.below.appendTo(dst, q)
-	if n.ends != nil {
+	if n.endLens != nil {
 		dst = n.ending(dst, q, segment, next, more)
 	}
 	for _, l := range n.restLens {
@@ -253,11 +283,11 @@ func (n *node) collect(dst []int, q *query, place int) []int {
 		if l > len(segment) {
 			break
 		}
-		if set := lookUp(n.rests, segment[:l], q.fold); set != nil {
+		if set := lookUp(&n.rests, segment[:l], q.fold); set != nil {
 			dst = set.appendTo(dst, q)
 		}
 	}
-	if c := lookUp(n.literals, segment, q.fold); c != nil {
+	if c := lookUp(&n.literals, segment, q.fold); c != nil {
 		dst = c.enter(dst, q, next, more)
 	}
 	if n.param != nil && segment != "" {
@@ -282,9 +312,9 @@ func (n *node) ending(dst []int, q *query, segment string, next int, more bool) 
 			var c *node
 			switch {
 			case lower != nil && l <= len(lower):
-				c = n.ends[string(lower[len(lower)-l:])]
+				c = n.ends.atBytes(lower[len(lower)-l:])
 			case lower == nil && l <= len(segment):
-				c = n.ends[segment[len(segment)-l:]]
+				c = n.ends.at(segment[len(segment)-l:])
 			}
 			if c != nil {
 				dst = c.enter(dst, q, next, more)
@@ -298,16 +328,16 @@ func (n *node) ending(dst []int, q *query, segment string, next int, more bool) 
 }
 
 // lookUp finds what stands in a trie under a text, which is in lower case there if the trie folds.
-func lookUp[T any](in map[string]*T, text string, fold bool) *T {
+func lookUp[T any](in *branches[T], text string, fold bool) *T {
 	if fold && reading.HasUpper(text) {
 		return lookUpLower(in, text)
 	}
-	return in[text]
+	return in.at(text)
 }
 
-func lookUpLower[T any](in map[string]*T, text string) *T {
+func lookUpLower[T any](in *branches[T], text string) *T {
 	var room [64]byte
-	return in[string(reading.AppendLower(room[:0], text))]
+	return in.atBytes(reading.AppendLower(room[:0], text))
 }
 
 func (n *node) enter(dst []int, q *query, place int, more bool) []int {

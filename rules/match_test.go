@@ -3,6 +3,7 @@ package rules
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -429,14 +430,14 @@ func TestARuleOfManyCombinations(t *testing.T) {
 			places += len(s.rules)
 			if s.next != nil {
 				for _, by := range s.next {
-					for _, c := range by {
+					for c := range by.all() {
 						in(c)
 					}
 				}
 			}
 		}
 		in(&n.here)
-		for _, c := range n.literals {
+		for c := range n.literals.all() {
 			count(c)
 		}
 	}
@@ -607,5 +608,19 @@ func TestOlderDocumentsKeepTheirCanonicalForm(t *testing.T) {
 	const want = `{"id":"a","owner":"o","match":{"methods":["GET","PUT"],"path":"/a/{x}*"},"key":[],"on_missing":"skip","limit":0,"window":0,"lateness":0,"max_lag":0}`
 	if err != nil || string(got) != want {
 		t.Errorf("got %s (%v)", got, err)
+	}
+}
+
+// all yields what stands under any text.
+func (b *branches[T]) all() iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		if b.item == nil || !yield(b.item) {
+			return
+		}
+		for _, item := range b.more {
+			if !yield(item) {
+				return
+			}
+		}
 	}
 }

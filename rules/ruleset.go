@@ -15,9 +15,9 @@ const (
 
 // ruleSet holds rule indexes by the answers to the questions that they ask, in the order of questions.
 type ruleSet struct {
-	rules []int                              // those that ask nothing more
-	next  *[numQuestions]map[string]*ruleSet // by the next question that they ask, and its answer; nil: none
-	other bool                               // another question than that for the method is one of them
+	rules []int                            // those that ask nothing more
+	next  *[numQuestions]branches[ruleSet] // by the next question that they ask, and its answer; nil: none
+	other bool                             // another question than that for the method is one of them
 }
 
 // maxPlaces bounds the places that one rule has in an index: the product of the lengths of its lists.
@@ -33,12 +33,9 @@ func (s *ruleSet) add(lists *[numQuestions][]string, from question, rule int) {
 		return
 	}
 	if s.next == nil {
-		s.next = &[numQuestions]map[string]*ruleSet{}
+		s.next = &[numQuestions]branches[ruleSet]{}
 	}
 	s.other = s.other || from != askMethod
-	if s.next[from] == nil {
-		s.next[from] = map[string]*ruleSet{}
-	}
 	for i, answer := range lists[from] {
 		if slices.Contains(lists[from][:i], answer) {
 			continue
@@ -46,12 +43,7 @@ func (s *ruleSet) add(lists *[numQuestions][]string, from question, rule int) {
 		if suffix, ok := belowHost(answer); ok && from == askHost {
 			answer = suffix
 		}
-		c := s.next[from][answer]
-		if c == nil {
-			c = &ruleSet{}
-			s.next[from][answer] = c
-		}
-		c.add(lists, from+1, rule)
+		s.next[from].place(answer).add(lists, from+1, rule)
 	}
 }
 
@@ -60,8 +52,8 @@ func (s *ruleSet) appendTo(dst []int, q *query) []int {
 	if s.next == nil {
 		return dst
 	}
-	if by := s.next[askMethod]; by != nil && len(q.method) > 0 {
-		switch c := by[string(q.method)]; {
+	if len(q.method) > 0 {
+		switch c := s.next[askMethod].atBytes(q.method); {
 		case c == nil:
 		case c.next == nil:
 			dst = append(dst, c.rules...)
@@ -76,22 +68,22 @@ func (s *ruleSet) appendTo(dst []int, q *query) []int {
 }
 
 func (s *ruleSet) appendOther(dst []int, q *query) []int {
-	if by := s.next[askHost]; by != nil {
+	if by := &s.next[askHost]; by.item != nil {
 		for _, host := range q.hosts {
 			dst = appendBelow(dst, by, host, q)
 		}
 	}
-	if by := s.next[askRoute]; by != nil && q.target.Route != "" {
-		if c := by[q.target.Route]; c != nil {
+	if q.target.Route != "" {
+		if c := s.next[askRoute].at(q.target.Route); c != nil {
 			dst = c.appendTo(dst, q)
 		}
 	}
-	if by := s.next[askStatus]; by != nil {
+	if by := &s.next[askStatus]; by.item != nil {
 		code, class := statusNames(q.target.Status)
-		if c := by[string(code[:])]; c != nil {
+		if c := by.atBytes(code[:]); c != nil {
 			dst = c.appendTo(dst, q)
 		}
-		if c := by[string(class[:])]; c != nil {
+		if c := by.atBytes(class[:]); c != nil {
 			dst = c.appendTo(dst, q)
 		}
 	}
@@ -99,12 +91,12 @@ func (s *ruleSet) appendOther(dst []int, q *query) []int {
 }
 
 // appendBelow appends what stands under a host, and under each that it is below.
-func appendBelow(dst []int, by map[string]*ruleSet, host []byte, q *query) []int {
+func appendBelow(dst []int, by *branches[ruleSet], host []byte, q *query) []int {
 	for i := range host {
 		if i > 0 && host[i] != '.' {
 			continue
 		}
-		if c := by[string(host[i:])]; c != nil && (i > 0 || host[0] != '.') {
+		if c := by.atBytes(host[i:]); c != nil && (i > 0 || host[0] != '.') {
 			dst = c.appendTo(dst, q)
 		}
 	}

@@ -252,8 +252,8 @@ const (
 func AppendPackedSample(dst []byte, r *Request, id *Identity) []byte {
 	texts := packedTexts(r, id)
 	mask := uint64(0)
-	for i, t := range texts {
-		if t.value != "" {
+	for i := range texts {
+		if texts[i].value != "" {
 			mask |= 1 << i
 		}
 	}
@@ -268,8 +268,8 @@ func AppendPackedSample(dst []byte, r *Request, id *Identity) []byte {
 	}
 	dst = append(dst, samplePacked)
 	dst = binary.AppendUvarint(dst, mask)
-	for _, t := range texts {
-		if t.value != "" {
+	for i := range texts {
+		if t := &texts[i]; t.value != "" {
 			// One byte of a value takes one or more of the text, so what is cut here lies beyond what the text holds, and
 			// enough is left to see that the value goes on.
 			const beyond = 8

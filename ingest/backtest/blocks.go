@@ -60,10 +60,10 @@ func (e *event) extra() []detectors.ExtraValue {
 	var out []detectors.ExtraValue
 	for i := range e.targets {
 		if len(out) == 0 {
-			out = e.targets[i].extra
+			out = e.targets[i].told().extra
 			continue
 		}
-		for _, x := range e.targets[i].extra {
+		for _, x := range e.targets[i].told().extra {
 			at, found := slices.BinarySearchFunc(out, x.Index, func(v detectors.ExtraValue, index int) int { return v.Index - index })
 			if !found {
 				out = slices.Insert(slices.Clone(out), at, x)

@@ -50,9 +50,22 @@ type watch struct {
 type target struct {
 	partition int
 	rules     []int // as multiplied by a sweep
-	units     []int64
-	tiers     []int // nil: each rule's own limit
-	extra     []detectors.ExtraValue
+	*terms          // nil: of no rule is there anything to say
+}
+
+// terms are what rules count an event by, beside its identity. Most events have none, and each worker reads every target.
+type terms struct {
+	units []int64 // nil: one for each rule
+	tiers []int   // nil: each rule's own limit
+	extra []detectors.ExtraValue
+}
+
+// told is what a record says of terms.
+func (t *target) told() terms {
+	if t.terms == nil {
+		return terms{}
+	}
+	return *t.terms
 }
 
 // refusal is a line that is no event.
@@ -71,6 +84,7 @@ type decoding struct {
 	// Memory of the events.
 	watched []watch
 	targets []target
+	terms   []terms
 	rules   []int
 	units   []int64
 	tiers   []int
@@ -98,7 +112,7 @@ func (d *decoder) block(b *block) {
 	clear(x.events)
 	clear(x.refusals)
 	*x = decoding{events: x.events[:0], refusals: x.refusals[:0], watched: x.watched[:0], targets: x.targets[:0],
-		rules: x.rules[:0], units: x.units[:0], tiers: x.tiers[:0], samples: x.samples[:0],
+		terms: x.terms[:0], rules: x.rules[:0], units: x.units[:0], tiers: x.tiers[:0], samples: x.samples[:0],
 		extra: x.extra[:0]}
 	if b.oversized > 0 {
 		x.lines = 1
@@ -222,6 +236,11 @@ func (d *decoder) target(x *decoding, t *route.Target, watched []route.Watched) 
 		}
 	}
 	out := target{partition: t.Partition, rules: x.rules[named:len(x.rules):len(x.rules)]}
+	if t.Units == nil && t.Tiers == nil && len(t.Extra) == 0 {
+		return out
+	}
+	x.terms = append(x.terms, terms{})
+	out.terms = &x.terms[len(x.terms)-1]
 	if t.Units != nil {
 		out.units = x.units[units:len(x.units):len(x.units)]
 	}
@@ -281,8 +300,11 @@ func (e *event) detached() *event {
 	c.targets = slices.Clone(c.targets)
 	for i := range c.targets {
 		t := &c.targets[i]
-		t.rules, t.units, t.tiers = slices.Clone(t.rules), slices.Clone(t.units), slices.Clone(t.tiers)
-		t.extra = slices.Clone(t.extra)
+		t.rules = slices.Clone(t.rules)
+		if t.terms == nil {
+			continue
+		}
+		t.terms = &terms{units: slices.Clone(t.units), tiers: slices.Clone(t.tiers), extra: slices.Clone(t.extra)}
 		for j := range t.extra {
 			t.extra[j].Text = strings.Clone(t.extra[j].Text)
 		}
@@ -294,8 +316,9 @@ func (e *event) detached() *event {
 func (e *event) bytes() int {
 	n := 320 + len(e.sample) + len(e.identity.Device) + len(e.identity.User) + len(e.identity.APIKey) + len(e.identity.Session) + 40*len(e.watched)
 	for i := range e.targets {
-		n += 104 + 8*len(e.targets[i].rules) + 8*len(e.targets[i].units) + 8*len(e.targets[i].tiers)
-		for _, x := range e.targets[i].extra {
+		told := e.targets[i].told()
+		n += 112 + 8*len(e.targets[i].rules) + 8*len(told.units) + 8*len(told.tiers)
+		for _, x := range told.extra {
 			n += 24 + len(x.Text)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	blockBytes = 256 << 10 // of lines that are decoded together
+	blockBytes = 64 << 10 // of lines that are decoded together
 	// aheadBytes are read ahead of what unpacks: much less than a block, so that plain text is read into its block at once.
 	aheadBytes = 32 << 10
 	// maxZstdWindow bounds the memory that a zstd file may ask for.

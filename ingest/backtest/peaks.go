@@ -27,14 +27,24 @@ const peakSlices = 8
 // peaks tells how much each source of one keyed partition did at most within a window.
 type peaks struct {
 	plan  *plan
-	rules [][]*peakCounter // by rule as given; for each window that is tried
+	rules []peakRule // as given
+	given []int      // index into rules, by index into the plan's counted rules
 
 	scratch []byte
+}
+
+// peakRule is a rule of which sources are followed.
+type peakRule struct {
+	counters []*peakCounter // for each window that is tried; none: the rule counts distinct values
+	lateness time.Duration
+	key      []traffic.KeyField
+	beside   bool // key has fields beside the identity
 }
 
 // peakCounter counts for one rule and window.
 type peakCounter struct {
 	slice   traffic.Time
+	begin   traffic.Time // of slice 0, see timesBegin
 	sources map[uint64]*peakSource
 	share   uint64 // sources are followed whose hash is a multiple of it
 }
@@ -47,17 +57,26 @@ type peakSource struct {
 }
 
 func newPeaks(p *plan) *peaks {
-	out := &peaks{plan: p, rules: make([][]*peakCounter, len(p.Rules))}
+	out := &peaks{plan: p}
+	for i := range p.counted.Rules {
+		out.given = append(out.given, i/p.values)
+	}
 	for i := range p.Rules {
-		if p.Rules[i].Count.Kind() == rules.CountDistinct {
-			continue
+		v := &p.Rules[i]
+		rule := peakRule{lateness: v.Lateness, key: v.Key, beside: !traffic.IdentityKey(v.Key)}
+		if v.Count.Kind() != rules.CountDistinct {
+			for _, w := range p.windows(i) {
+				rule.counters = append(rule.counters, newPeakCounter(w))
+			}
 		}
-		for _, w := range p.windows(i) {
-			width := traffic.Time(w/time.Microsecond+peakSlices-1) / peakSlices
-			out.rules[i] = append(out.rules[i], &peakCounter{slice: max(width, 1), sources: map[uint64]*peakSource{}, share: 1})
-		}
+		out.rules = append(out.rules, rule)
 	}
 	return out
+}
+
+func newPeakCounter(window time.Duration) *peakCounter {
+	slice := max(1, traffic.Time(window/time.Microsecond+peakSlices-1)/peakSlices)
+	return &peakCounter{slice: slice, begin: timesBegin / slice * slice, sources: map[uint64]*peakSource{}, share: 1}
 }
 
 // windows are those that are tried of a rule, each once.
@@ -72,29 +91,28 @@ func (p *plan) windows(rule int) []time.Duration {
 func (p *peaks) add(e *event, t *target) {
 	last := -1
 	for at := range t.rules {
-		rule := t.rules[at] / p.plan.values
+		rule := p.given[t.rules[at]]
 		if rule == last {
 			continue
 		}
 		last = rule
-		counters := p.rules[rule]
-		v := &p.plan.Rules[rule]
-		if len(counters) == 0 || e.time < e.progress.Add(-v.Lateness) {
+		r := &p.rules[rule]
+		if len(r.counters) == 0 || e.time < e.progress.Add(-r.lateness) {
 			continue
 		}
-		units := int64(1)
-		if t.units != nil {
-			units = t.units[at]
+		told, units := t.told(), int64(1)
+		if told.units != nil {
+			units = told.units[at]
 		}
 		var key uint64
-		if traffic.IdentityKey(v.Key) {
-			key = e.key(v.Key)
-		} else {
-			extra := detectors.Extra{Values: t.extra, Uses: p.plan.extras.ByRule[rule]}
-			p.scratch, _ = traffic.AppendSubjectOf(p.scratch[:0], &e.identity, &extra, v.Key)
+		if r.beside {
+			extra := detectors.Extra{Values: told.extra, Uses: p.plan.extras.ByRule[rule]}
+			p.scratch, _ = traffic.AppendSubjectOf(p.scratch[:0], &e.identity, &extra, r.key)
 			key = hashText(1, p.scratch)
+		} else {
+			key = e.key(r.key)
 		}
-		for _, c := range counters {
+		for _, c := range r.counters {
 			c.add(key, e.time, units)
 		}
 	}
@@ -124,13 +142,17 @@ func (e *event) key(key []traffic.KeyField) uint64 {
 	return h
 }
 
-// hashText goes on with h over a text.
+// hashText goes on with h over a text. What is left of a text beyond whole words is read with bytes before it, as one word.
 func hashText[T string | []byte](h uint64, value T) uint64 {
 	n := len(value)
-	for ; len(value) > 8; value = value[8:] {
-		h = mix(h ^ word(value))
+	rest := value
+	for ; len(rest) > 8; rest = rest[8:] {
+		h = mix(h ^ word(rest))
 	}
-	return mix(h ^ tail(value) ^ uint64(n+1)<<56)
+	if n >= 8 {
+		return mix(h ^ word(value[n-8:]) ^ uint64(n+1)<<56)
+	}
+	return mix(h ^ tail(rest) ^ uint64(n+1)<<56)
 }
 
 // word is the first eight bytes as a number.
@@ -139,11 +161,8 @@ func word[T string | []byte](s T) uint64 {
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// tail is up to eight bytes as a number.
+// tail is less than eight bytes as a number.
 func tail[T string | []byte](s T) uint64 {
-	if len(s) == 8 {
-		return word(s)
-	}
 	h := uint64(0)
 	for i := len(s) - 1; i >= 0; i-- {
 		h = h<<8 | uint64(s[i])
@@ -168,16 +187,16 @@ func (c *peakCounter) add(key uint64, at traffic.Time, units int64) {
 	if key&(c.share-1) != 0 {
 		return
 	}
-	at += timesBegin / c.slice * c.slice // so the borders of slices stay where they are
+	slice := (at + c.begin) / c.slice
 	src := c.sources[key]
 	if src == nil {
 		if c.share >= maxPeakShare && len(c.sources) >= peakSources {
 			return
 		}
-		src = &peakSource{newest: at / c.slice}
+		src = &peakSource{newest: slice}
 		c.sources[key] = src
 	}
-	src.add(at/c.slice, uint32(min(units, 1<<30)))
+	src.add(slice, uint32(min(units, 1<<30)))
 	if len(c.sources) > peakSources && c.share < maxPeakShare {
 		c.share *= 2
 		maps.DeleteFunc(c.sources, func(key uint64, _ *peakSource) bool { return key&(c.share-1) != 0 })
@@ -280,10 +299,10 @@ func (r *run) peaksInto(all []RuleResult) {
 			}
 			var found []followed
 			for _, s := range r.shards {
-				if len(s.peaks.rules[i]) == 0 {
+				if len(s.peaks.rules[i].counters) == 0 {
 					continue
 				}
-				c := s.peaks.rules[i][window]
+				c := s.peaks.rules[i].counters[window]
 				values[v].PeaksShare = max(values[v].PeaksShare, int(c.share))
 				for _, src := range c.sources {
 					found = append(found, followed{int(src.peak), int64(c.share)}) //nolint:gosec // at most maxPeakShare

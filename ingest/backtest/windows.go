@@ -46,7 +46,8 @@ func (s *shard) take(q int, b *batch) error {
 		s.records[len(s.records)-1].Appended = c.event.appended
 		k := &s.records[len(s.records)-1].Keyed
 		s.windows.fill(k, c.event)
-		k.Rules, k.Units, k.Tiers, k.Extra, k.Sample = t.rules, t.units, t.tiers, t.extra, c.event.sample
+		told := t.told()
+		k.Rules, k.Units, k.Tiers, k.Extra, k.Sample = t.rules, told.units, told.tiers, told.extra, c.event.sample
 		if len(s.records) == foldTogether {
 			if err := s.fold(); err != nil {
 				return err

@@ -33,9 +33,9 @@ func newBlindBench(t *testing.T) *blindBench {
 	}
 	b.d = &Detector{log: slog.New(slog.NewTextHandler(&b.said, nil)), metrics: metrics}
 	p := detectors.NewPartition(detectors.Config{Sources: 1, Generation: 1})
-	p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{{Number: 1, Lineage: 1, Document: rules.Document{
+	p.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: []rules.Version{{Number: 1, Lineage: 1, Document: rules.Document{
 		ID: "a", Key: []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}}, Limit: 2, Window: time.Minute,
-	}}}})
+	}}}}))
 	b.o = &owned{d: b.d, state: p, lag: metrics.lags.Of(ingest.StageDetect, 0)}
 	return b
 }

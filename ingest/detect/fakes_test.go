@@ -105,7 +105,7 @@ func (w *detectWorld) expect() []string {
 	var out []detectors.Hit
 	for q := range w.keyed {
 		p := detectors.NewPartition(detectors.Config{Keyed: q, Sources: 1, Generation: 1, Secret: detectors.Secret{9}})
-		p.Learn(w.routing[1])
+		p.Learn(detectors.NewPlan(w.routing[1]))
 		for _, m := range w.keyed[q] {
 			var k detectors.Keyed
 			if err := detectors.DecodeKeyed(m.Value, &k); err != nil {

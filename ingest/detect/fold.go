@@ -157,7 +157,7 @@ func (o *owned) learn(version int64) (known bool, err error) {
 		o.wants = version
 		return false, nil
 	}
-	o.state.LearnPlan(plan)
+	o.state.Learn(plan)
 	return true, nil
 }
 

@@ -114,7 +114,7 @@ func TestDetectResetsOnceAcrossCrashes(t *testing.T) {
 			w.put(0, detectors.Keyed{Kind: detectors.KeyedTick, Generation: 1, Offset: 200, Prev: prev, Time: traffic.EndOfTime})
 			p := detectors.NewPartition(detectors.Config{Sources: 1, Generation: 1, Secret: detectors.Secret{9}})
 			for version := int64(1); version <= 3; version++ {
-				p.Learn(w.routing[version])
+				p.Learn(detectors.NewPlan(w.routing[version]))
 			}
 			var want []detectors.Hit
 			for _, m := range w.keyed[0] {

@@ -19,7 +19,7 @@ func (w *detectWorld) succeed(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := detectors.NewPartition(detectors.Config{Sources: 1, Generation: 1, Secret: detectors.Secret{9}})
-	p.Learn(w.routing[1])
+	p.Learn(detectors.NewPlan(w.routing[1]))
 	for _, m := range w.keyed[0][:n] {
 		var k detectors.Keyed
 		err := detectors.DecodeKeyed(m.Value, &k)

@@ -197,9 +197,9 @@ func TestRefusedSnapshotsAreTakenAgainInTurn(t *testing.T) {
 func partitionWithWindows(t *testing.T, n int) *detectors.Partition {
 	t.Helper()
 	p := detectors.NewPartition(detectors.Config{Sources: 1, Generation: 1})
-	p.Learn(&rules.Routing{Number: 1, Rules: []rules.Version{{Number: 1, Lineage: 1, Document: rules.Document{
+	p.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: []rules.Version{{Number: 1, Lineage: 1, Document: rules.Document{
 		ID: "burst", Key: []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}}, Limit: 2, Window: time.Minute,
-	}}}})
+	}}}}))
 	prev := detectors.NoOffset
 	for i := range n {
 		k := detectors.Keyed{

@@ -169,7 +169,7 @@ func TestRouteUnreadablePartitionFreezesNoExpiry(t *testing.T) {
 		}
 		p := detectors.NewPartition(detectors.Config{Sources: simSources, Generation: 7, Stall: 30 * time.Second})
 		for v := int64(1); v <= simVersions; v++ {
-			p.Learn(simRouting(v))
+			p.Learn(detectors.NewPlan(simRouting(v)))
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -219,7 +219,7 @@ func (r *eventRouter) targetOf(v *routingVersion, rule *routedRule) int {
 	if known := r.hashed[rule.dimension]; known != 0 {
 		return known - 1
 	}
-	at := r.dimensionTarget(v.dimensions[rule.dimension])
+	at := r.dimensionTarget(&v.dimensions[rule.dimension])
 	r.hashed[rule.dimension] = at + 1
 	r.found = append(r.found, rule.dimension)
 	return at
@@ -241,10 +241,17 @@ func (r *eventRouter) target(partition int) *eventTarget {
 	} else {
 		out.targets = append(out.targets, eventTarget{})
 	}
-	free := out.targets[last]
-	copy(out.targets[at+1:], out.targets[at:])
-	out.targets[at] = eventTarget{partition: partition, rules: free.rules[:0], units: free.units[:0], tiers: free.tiers[:0], extra: free.extra[:0]}
+	out.targets[last].begin(partition)
+	for ; last > at; last-- { // a handful: copying them in one go would need one more beside
+		out.targets[last], out.targets[last-1] = out.targets[last-1], out.targets[last]
+	}
 	return &out.targets[at]
+}
+
+// begin makes t the empty target at a partition, with the memory of its lists.
+func (t *eventTarget) begin(partition int) {
+	t.partition, t.summed, t.tiered = partition, false, false
+	t.rules, t.units, t.tiers, t.extra = t.rules[:0], t.units[:0], t.tiers[:0], t.extra[:0]
 }
 
 // extraValues are the values of one event that rules need beside its identity. Each is read when a rule first asks for it.

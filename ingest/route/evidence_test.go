@@ -29,7 +29,7 @@ func TestEvidenceIsText(t *testing.T) {
 		c := newBuilder(opt).build([]*source{src}, filled(map[int]int64{0: int64(len(messages))}, messages...))
 		for _, b := range c.batches {
 			p := detectors.NewPartition(detectors.Config{Keyed: b.Partition, Sources: 1, Generation: src.at.Generation})
-			p.Learn(routing)
+			p.Learn(detectors.NewPlan(routing))
 			var k detectors.Keyed
 			var hits []detectors.Hit
 			for _, value := range b.Values {

@@ -73,7 +73,7 @@ func heldOpen(t *testing.T, format string, record int, held time.Duration, line 
 	}
 	reader := eventRouter{live: true, targets: newTargeter(opt.Secret, 1)}
 	p := detectors.NewPartition(detectors.Config{Sources: 1, Generation: 1})
-	p.Learn(r)
+	p.Learn(detectors.NewPlan(r))
 	progress, prev, offset := traffic.BeforeTime, detectors.NoOffset, int64(0)
 	send := func(value string, appended time.Time) {
 		m := traffic.Message{Offset: offset, Appended: traffic.At(appended), Value: []byte(value)}

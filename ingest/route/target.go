@@ -134,7 +134,7 @@ func (d dimension) key() dimensionKey {
 }
 
 // dimensionTarget is the keyed partition of the event's value of a dimension.
-func (r *eventRouter) dimensionTarget(d dimension) int {
+func (r *eventRouter) dimensionTarget(d *dimension) int {
 	if d.field.OfIdentity() {
 		return r.targets.ofIdentity(d.field, &r.out.identity)
 	}

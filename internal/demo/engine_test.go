@@ -69,7 +69,7 @@ func newEngine(t *testing.T, documents []byte, seed uint64) *engine {
 		t.Fatal(err)
 	}
 	e.partition = detectors.NewPartition(detectors.Config{Sources: partitions, Generation: 1})
-	e.partition.Learn(&rules.Routing{Number: 1, Rules: e.rules})
+	e.partition.Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: e.rules}))
 	for i := range e.last {
 		e.last[i] = detectors.NoOffset
 	}

@@ -79,7 +79,7 @@ func (c counting) load() Settings {
 func detected(t testing.TB, truth *Truth, v rules.Version, partitions int) []Found {
 	t.Helper()
 	p := detectors.NewPartition(detectors.Config{Sources: partitions, Generation: 1, Secret: detectors.Secret{9}})
-	p.Learn(&rules.Routing{Stream: "live", Number: 1, Rules: []rules.Version{v}})
+	p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: 1, Rules: []rules.Version{v}}))
 	offsets, progress := make([]int64, partitions), make([]traffic.Time, partitions)
 	for i := range progress {
 		progress[i] = traffic.BeforeTime

@@ -49,7 +49,7 @@ func orders(visits []visit) map[string][]visit {
 func tell(t *testing.T, d rules.Document, sources int, visits []visit) []detectors.Hit {
 	t.Helper()
 	p := detectors.NewPartition(detectors.Config{Sources: sources, Generation: 1, Secret: detectors.Secret{9}})
-	p.Learn(&rules.Routing{Stream: "live", Number: 1, Rules: []rules.Version{{Document: d, Number: 1, Lineage: 1}}})
+	p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: 1, Rules: []rules.Version{{Document: d, Number: 1, Lineage: 1}}}))
 	next, progress, now := make([]int64, sources), make([]traffic.Time, sources), noon
 	for s := range progress {
 		progress[s] = traffic.BeforeTime

@@ -75,7 +75,7 @@ func (o *world) play(t *rapid.T) *story {
 
 func (d *driver) learn() {
 	for i, v := range d.world.versions() {
-		d.p.Learn(&rules.Routing{Stream: "live", Number: int64(i + 1), Rules: []rules.Version{v}})
+		d.p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: int64(i + 1), Rules: []rules.Version{v}}))
 	}
 }
 

@@ -103,7 +103,7 @@ func (log *realLog) flagged(t *testing.T, in reading, list []logRule) []map[int]
 			units[u] = append(units[u], int64(u))
 		}
 	}
-	p.Learn(routing)
+	p.Learn(detectors.NewPlan(routing))
 	next, progress := make([]int64, in.parts), make([]traffic.Time, in.parts)
 	var records []detectors.Record
 	for i, l := range in.lines {

@@ -129,7 +129,7 @@ func (w *world) foldCalmly(q int) []detectors.Hit {
 			if !errors.As(err, &unknown) {
 				break
 			}
-			p.Learn(w.routings[unknown.Version-1])
+			p.Learn(detectors.NewPlan(w.routings[unknown.Version-1]))
 			err = nil
 		}
 		if err != nil {

@@ -38,7 +38,7 @@ func Fold(s *Story) (*Outcome, error) {
 	for i := range f.sources {
 		f.sources[i] = progress{sent: detectors.NoOffset, newest: traffic.BeforeTime}
 	}
-	f.partition.Learn(routing)
+	f.partition.Learn(detectors.NewPlan(routing))
 	if err := f.play(); err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func NewDecoder(format string, fieldMap map[string]string, maxBytes int, options
 	case Protobuf:
 		return &protobufDecoder{max: set.max}, nil
 	default:
-		return &weirDecoder{max: set.max, control: set.control}, nil
+		return newWeirDecoder(set.max, set.control), nil
 	}
 }
 

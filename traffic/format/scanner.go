@@ -1,6 +1,9 @@
 package format
 
 import (
+	"encoding/binary"
+	"math/bits"
+
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -65,8 +68,16 @@ func (s *scanner) openObject() (more bool, err error) {
 	return true, nil
 }
 
-// name reads a member's name and its colon, and stops at the value.
+// name reads a member's name and its colon, and stops at the value. A name of up to seven bytes, its colon and its value without
+// a space between them, which is how most writers write most members, is read from one word.
 func (s *scanner) name() (string, error) {
+	if start := s.i + 1; start+10 <= len(s.b) && s.b[s.i] == '"' {
+		end := start + bits.TrailingZeros64(notPlain(binary.LittleEndian.Uint64(s.b[start:]))|1<<63)>>3
+		if s.b[end] == '"' && s.b[end+1] == ':' && s.b[end+2] > ' ' {
+			s.i = end + 2
+			return alias(s.b[start:end]), nil
+		}
+	}
 	if s.peek() != '"' {
 		return "", s.unexpected("a member name in double quotes")
 	}

@@ -21,17 +21,19 @@ func alias(b []byte) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// plainEnd is the index, from i on, of the first byte that cannot stand for itself in a JSON string: a quote, a
-// backslash or a control character; len(b) if there is none. Eight bytes at a time: for each byte x of w,
-// (x^c)-1 borrows out of its high bit exactly for x = c as long as no lower byte has borrowed, and x-0x20 for x < 0x20,
-// so the lowest mark is always true and the false ones lie above it.
+// notPlain marks, by its high bit, the first of eight bytes that cannot stand for itself in a JSON string: a quote, a backslash
+// or a control character; it is 0 if there is none. Bytes after the first may be marked falsely: for each byte x of w, (x^c)-1
+// borrows out of its high bit exactly for x = c as long as no lower byte has borrowed, and x-0x20 for x < 0x20.
+func notPlain(w uint64) uint64 {
+	quotes := w ^ '"'*lowBits
+	slashes := w ^ '\\'*lowBits
+	return ((quotes-lowBits)&^quotes | (slashes-lowBits)&^slashes | (w-' '*lowBits)&^w) & highBits
+}
+
+// plainEnd is the index, from i on, of the first byte that cannot stand for itself in a JSON string; len(b) if there is none.
 func plainEnd(b []byte, i int) int {
 	for ; i+8 <= len(b); i += 8 {
-		w := binary.LittleEndian.Uint64(b[i:])
-		quotes := w ^ '"'*lowBits
-		slashes := w ^ '\\'*lowBits
-		marks := (quotes-lowBits)&^quotes | (slashes-lowBits)&^slashes | (w-' '*lowBits)&^w
-		if marks &= highBits; marks != 0 {
+		if marks := notPlain(binary.LittleEndian.Uint64(b[i:])); marks != 0 {
 			return i + bits.TrailingZeros64(marks)>>3
 		}
 	}

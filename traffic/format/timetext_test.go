@@ -59,6 +59,21 @@ func TestParseRFC3339NeverTakesMore(t *testing.T) {
 	})
 }
 
+func TestDaysOfEveryDateAgainstStandardLibrary(t *testing.T) {
+	t.Parallel()
+	for year := range 10_000 {
+		for month := range 14 {
+			for day := range 33 {
+				want := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
+				date := want.Year() == year && want.Month() == time.Month(month) && want.Day() == day
+				if got, ok := civilDays(year, month, day); ok != date || ok && got*86400 != want.Unix() {
+					t.Fatalf("%04d-%02d-%02d: got %d, %v; want %d, %v", year, month, day, got, ok, want.Unix()/86400, date)
+				}
+			}
+		}
+	}
+}
+
 func TestTimeForms(t *testing.T) {
 	want := traffic.At(time.Date(2015, 5, 17, 10, 5, 3, 0, time.UTC))
 	for _, c := range []struct {

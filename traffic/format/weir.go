@@ -2,6 +2,7 @@ package format
 
 import (
 	"strconv"
+	"sync/atomic"
 
 	"github.com/weirhq/weir/traffic"
 )
@@ -21,6 +22,7 @@ func EndMark() []byte { return []byte(`{"v":1,"control":"end"}`) }
 type weirDecoder struct {
 	max     int
 	control bool
+	order   memberOrder
 }
 
 var _ Decoder = (*weirDecoder)(nil)
@@ -35,12 +37,11 @@ func (d *weirDecoder) Decode(b []byte, r *traffic.Request) error {
 	s.space()
 	more, err := s.openObject()
 	members := 0 // beside v and control
-	for more && err == nil {
-		var name string
-		if name, err = s.name(); err != nil {
+	for m := memberUnknown; more && err == nil; {
+		if m, err = d.order.next(&s.scanner, m); err != nil {
 			return err
 		}
-		switch m := findMember(name); m {
+		switch m {
 		case memberUnknown:
 			r.UnknownFields++
 			members++
@@ -65,6 +66,45 @@ func (d *weirDecoder) Decode(b []byte, r *traffic.Request) error {
 		return failure(ReasonMalformed, -1, "an end mark with %d other members, allowed: none but v", members)
 	}
 	return s.end()
+}
+
+// memberOrder is, for each member, the one that came after it when it was last seen: a program writes its members in one order. It
+// is a guess, which costs a comparison where it is wrong, so that goroutines may share it.
+type memberOrder struct {
+	after [numMembers]atomic.Uint32
+	heads [numMembers]string // the names as most writers write them, up to the value
+}
+
+func newWeirDecoder(maxBytes int, control bool) *weirDecoder {
+	d := &weirDecoder{max: maxBytes, control: control}
+	for m := memberUnknown + 1; m < numMembers; m++ {
+		d.order.heads[m] = `"` + memberNames[m] + `":`
+	}
+	return d
+}
+
+// next reads the name of the member after last, memberUnknown for the first, and stops at its value.
+func (o *memberOrder) next(s *scanner, last member) (member, error) {
+	guess := member(o.after[last].Load())
+	if guess != memberUnknown && s.headed(o.heads[guess]) {
+		return guess, nil
+	}
+	name, err := s.name()
+	m := findMember(name)
+	if m != guess && m != memberUnknown {
+		o.after[last].Store(uint32(m))
+	}
+	return m, err
+}
+
+// headed passes the head of a member, if the next bytes are it and the value follows at once.
+func (s *scanner) headed(head string) bool {
+	end := s.i + len(head)
+	if end >= len(s.b) || string(s.b[s.i:end]) != head || s.b[end] <= ' ' {
+		return false
+	}
+	s.i = end
+	return true
 }
 
 // readVersion refuses every version but EventVersion: a later one may mean something else by the same members.

@@ -2,6 +2,8 @@ package format
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -272,6 +274,44 @@ func TestAppendMillis(t *testing.T) {
 	for us, want := range map[int64]string{1: "0.001", 10: "0.01", 100: "0.1", 1000: "1", 1500: "1.5", 123456: "123.456", 2000010: "2000.01"} {
 		if got := string(appendMillis(nil, us)); got != want {
 			t.Errorf("%d: got %s, want %s", us, got, want)
+		}
+	}
+}
+
+// A decoder takes for the next member's name what came next in an event before. Whatever that was, and whoever else reads by the
+// same decoder, an event says what it says to a new one.
+func TestMembersInAnyOrder(t *testing.T) {
+	t.Parallel()
+	members := []string{
+		`"v":1`, `"time":"2026-11-21T05:06:07Z"`, `"id":"a"`, `"ip":"192.0.2.1"`, `"user":"u"`, `"user" : "w"`, `"user":null`, `"user_agent":"x"`,
+		`"path":"/p"`, `"plan": "free"`, `"status":404`, `"u":1`, `"us":[{}]`, `"attrs":{"user":"n"}`, `"latency_ms":1.5`, `"\u0069d":"b"`,
+	}
+	shared := mustDecoder(t, Weir, nil)
+	readers := make(chan error, 4)
+	for reader := range cap(readers) {
+		events := rapid.Custom(func(t *rapid.T) string {
+			return "{" + strings.Join(rapid.SliceOfN(rapid.SampledFrom(members), 0, 12).Draw(t, "members"), rapid.SampledFrom([]string{",", ", "}).Draw(t, "comma")) + "}"
+		})
+		go func() {
+			readers <- func() error {
+				for seed := range 500 {
+					event := []byte(events.Example(500*reader + seed))
+					fresh := newWeirDecoder(DefaultMaxEventBytes, false)
+					var got, want traffic.Request
+					if err := errors.Join(shared.Decode(event, &got), fresh.Decode(event, &want)); err != nil {
+						return fmt.Errorf("%s: %w", event, err)
+					}
+					if !reflect.DeepEqual(got, want) {
+						return fmt.Errorf("%s:\ngot  %+v\nwant %+v", event, got, want)
+					}
+				}
+				return nil
+			}()
+		}()
+	}
+	for range cap(readers) {
+		if err := <-readers; err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -102,7 +102,7 @@ func counts(v *rules.Version, fed []*explained) error {
 func run(versions []rules.Version, fed []*explained) (over [][]bool, left []string, err error) {
 	r := rules.Routing{Stream: "explain", Number: 1, RecordFormat: detectors.RecordFormat, SecretID: "explain", Rules: versions}
 	p := detectors.NewPartition(detectors.Config{Sources: 1, Generation: 1, Secret: detectors.Secret{1}})
-	p.Learn(&r)
+	p.Learn(detectors.NewPlan(&r))
 	index := map[string]int{}
 	every := make([]int, len(versions))
 	for i := range versions {

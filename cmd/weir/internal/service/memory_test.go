@@ -72,7 +72,7 @@ func floodAll(b *testing.B) {
 	parts := make([]*detectors.Partition, floodedPartitions)
 	for i := range parts {
 		parts[i] = detectors.NewPartition(detectors.Config{Sources: 1, Generation: 1, Budget: floodedBudget})
-		parts[i].Learn(&rules.Routing{Number: 1, Rules: []rules.Version{strict, lax}})
+		parts[i].Learn(detectors.NewPlan(&rules.Routing{Number: 1, Rules: []rules.Version{strict, lax}}))
 	}
 	var encoder *detectors.SnapshotEncoder
 	snapshots, written := 0, 0
