@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -44,6 +45,9 @@ type RuleResult struct {
 	Uncounted map[string]int64 `json:"uncounted"` // the others by reason, as detectors.Uncounted says it
 	// Allowed are those that are neither: by allow list, the events of sources that it lets pass.
 	Allowed map[string]int64 `json:"allowed,omitempty"`
+	// Unjudged are the events on which match.when, or the condition of a tier, could not be judged. Those of match.when are not
+	// among Matched.
+	Unjudged route.Unjudged `json:"unjudged,omitzero"`
 
 	Sources  int64        `json:"sources"` // with an episode
 	Episodes int64        `json:"episodes"`

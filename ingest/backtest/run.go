@@ -285,7 +285,7 @@ func (r *run) rule(i int, events *detectors.RuleEvents, all *finding) RuleResult
 	before := &r.sequence.rules[base]
 	out := RuleResult{
 		Rule: p.Rules[base].ID, Version: p.counted.Rules[i], Swept: p.swept[i%p.values],
-		Matched: before.matched, Counted: events.Counted, Uncounted: map[string]int64{}, Allowed: before.allowed,
+		Matched: before.matched, Counted: events.Counted, Uncounted: map[string]int64{}, Allowed: before.allowed, Unjudged: before.unjudged,
 	}
 	out.Version.ID = out.Rule
 	for why, n := range events.Uncounted {

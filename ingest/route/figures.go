@@ -3,12 +3,16 @@ package route
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/internal/plural"
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -123,5 +127,60 @@ func (s *RuleStats) LeftOut() map[detectors.Uncounted]int64 {
 	}
 	out := map[detectors.Uncounted]int64{detectors.UncountedMissingField: s.Skipped, detectors.UncountedMissingValue: values}
 	maps.DeleteFunc(out, func(_ detectors.Uncounted, n int64) bool { return n == 0 })
+	return out
+}
+
+// Unjudged counts, by the fault, the events of a rule on which its conditions could not be judged. The zero value says that all
+// could.
+type Unjudged struct {
+	When  map[string]int64 `json:"when,omitempty"`  // match.when: the rule does not watch such events
+	Tiers map[string]int64 `json:"tiers,omitempty"` // of a tier: the greatest limit counts that such an event may have
+}
+
+// Unjudged is how many events the rule's conditions could not be judged on.
+func (s *RuleStats) Unjudged() Unjudged {
+	var u Unjudged
+	for fault := condition.Fine + 1; fault < condition.NumFaults; fault++ {
+		u.Add(fault, false, s.Faults[fault])
+		u.Add(fault, true, s.TierFaults[fault])
+	}
+	return u
+}
+
+// Add counts events on which match.when could not be judged, or the condition of a tier. A fault that is Fine counts nothing.
+func (u *Unjudged) Add(fault condition.Fault, tier bool, events int64) {
+	if fault == condition.Fine || events == 0 {
+		return
+	}
+	to := &u.When
+	if tier {
+		to = &u.Tiers
+	}
+	if *to == nil {
+		*to = map[string]int64{}
+	}
+	(*to)[fault.String()] += events
+}
+
+// Notes say it in sentences: one for match.when, one for tiers, none where all could be judged.
+func (u Unjudged) Notes(rule string) []string {
+	var out []string
+	for _, said := range []struct {
+		of    map[string]int64
+		which string
+		so    string
+	}{
+		{u.When, "match.when", "so it does not watch them"},
+		{u.Tiers, "the condition of a tier", "so the greatest limit counts that they may have"},
+	} {
+		sum, faults := int64(0), []string(nil)
+		for _, fault := range slices.Sorted(maps.Keys(said.of)) {
+			sum += said.of[fault]
+			faults = append(faults, fmt.Sprintf("%s %d", fault, said.of[fault]))
+		}
+		if sum > 0 {
+			out = append(out, fmt.Sprintf("rule %s: %s could not be judged on %s, %s: %s", rule, said.which, plural.Of(sum, "event"), said.so, strings.Join(faults, ", ")))
+		}
+	}
 	return out
 }

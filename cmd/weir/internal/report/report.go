@@ -106,8 +106,9 @@ func (r *Report) notes() []string {
 	var out []string
 	for i := range r.Result.Rules {
 		found := &r.Result.Rules[i]
+		first := i == 0 || r.Result.Rules[i-1].Rule != found.Rule
 		switch {
-		case r.Result.Events == 0 || i > 0 && r.Result.Rules[i-1].Rule == found.Rule:
+		case r.Result.Events == 0 || !first:
 		case found.Matched == 0:
 			out = append(out, fmt.Sprintf("rule %s matched none of %s: it watches %s", found.Rule, plural.Of(r.Result.Events, "event"), watched(&found.Version.Match)))
 		default:
@@ -117,6 +118,9 @@ func (r *Report) notes() []string {
 			if note := allowedNote(found); note != "" {
 				out = append(out, note)
 			}
+		}
+		if first {
+			out = append(out, found.Unjudged.Notes(found.Rule)...)
 		}
 		out = append(out, besideNotes(found)...)
 		if found.HitsCut > 0 && r.Sweep == "" {
