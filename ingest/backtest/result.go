@@ -39,6 +39,8 @@ type RuleResult struct {
 	Rule    string        `json:"rule"`
 	Version rules.Version `json:"version"`         // as it was counted, the swept value included
 	Swept   string        `json:"swept,omitempty"` // "limit=10"; empty without a sweep
+	// Untried are the fields of the rule that a sweep leaves out, which tries other limits itself: near, candidate.
+	Untried []string `json:"untried,omitempty"`
 
 	Matched   int64            `json:"matched"`
 	Counted   int64            `json:"counted"`   // of those, fed a window

@@ -121,11 +121,27 @@ func (r *Report) notes() []string {
 		}
 		if first {
 			out = append(out, found.Unjudged.Notes(found.Rule)...)
+			out = append(out, r.sweepNotes(found)...)
 		}
 		out = append(out, besideNotes(found)...)
 		if found.HitsCut > 0 && r.Sweep == "" {
 			out = append(out, fmt.Sprintf("rule %s: %s more are not among those of --output json and csv", found.Rule, plural.Of(found.HitsCut, "episode")))
 		}
+	}
+	return out
+}
+
+// sweepNotes say what a sweep does not try, so that nobody takes its rows for the whole rule.
+func (r *Report) sweepNotes(found *backtest.RuleResult) (out []string) {
+	if tiers := found.Version.Tiers; r.Sweep == backtest.SweepLimit && len(tiers) > 0 {
+		limits := make([]string, len(tiers))
+		for i := range tiers {
+			limits[i] = strconv.Itoa(tiers[i].Limit)
+		}
+		out = append(out, fmt.Sprintf("rule %s: the sweep tries limit alone; its tiers keep their own: %s", found.Rule, strings.Join(limits, ", ")))
+	}
+	if len(found.Untried) > 0 {
+		out = append(out, fmt.Sprintf("rule %s: the sweep leaves out %s, which a backtest without --sweep shows", found.Rule, strings.Join(found.Untried, " and ")))
 	}
 	return out
 }
