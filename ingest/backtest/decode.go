@@ -10,7 +10,6 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
-	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -31,14 +30,7 @@ type event struct {
 	sample   []byte
 	watched  []watch
 	targets  []target
-	unjudged []unjudged
-}
-
-// unjudged is a rule with a condition that could not be judged on an event.
-type unjudged struct {
-	rule  int // as given
-	fault condition.Fault
-	tier  bool // the condition of a tier; else match.when, so that the rule does not watch the event
+	failed   []route.Failed // rules as given with a condition that could not be judged on it
 }
 
 // watch is a rule that watches an event, or whose block may hold it.
@@ -85,7 +77,7 @@ type decoding struct {
 	tiers   []int
 	samples []byte
 	extra   []detectors.ExtraValue
-	unknown []unjudged
+	failed  []route.Failed
 }
 
 // decoder reads the lines of blocks. Each goroutine has one.
@@ -109,7 +101,7 @@ func (d *decoder) block(b *block) {
 	clear(x.refusals)
 	*x = decoding{events: x.events[:0], refusals: x.refusals[:0], watched: x.watched[:0], targets: x.targets[:0],
 		rules: x.rules[:0], units: x.units[:0], tiers: x.tiers[:0], samples: x.samples[:0],
-		extra: x.extra[:0], unknown: x.unknown[:0]}
+		extra: x.extra[:0], failed: x.failed[:0]}
 	if b.oversized > 0 {
 		x.lines = 1
 		d.oversized(x, b.oversized)
@@ -186,7 +178,9 @@ func (d *decoder) keep(x *decoding, got *route.Reading, size int) *event {
 	x.events = append(x.events, event{})
 	e := &x.events[len(x.events)-1]
 	e.line, e.size, e.time, e.own = x.lines, size, q.Time, got.Fate == route.FateRefusal
-	e.unjudged = x.unjudged(got)
+	from := len(x.failed)
+	x.failed = append(x.failed, got.Failed...)
+	e.failed = x.failed[from:len(x.failed):len(x.failed)]
 	if len(got.Watched)+len(got.Held) == 0 {
 		return e
 	}
@@ -212,22 +206,6 @@ func (d *decoder) keep(x *decoding, got *route.Reading, size int) *event {
 	}
 	e.watched = x.watched[at:len(x.watched):len(x.watched)]
 	return e
-}
-
-// unjudged notes the conditions that could not be judged on an event.
-func (x *decoding) unjudged(got *route.Reading) []unjudged {
-	at := len(x.unknown)
-	for _, t := range got.Turned {
-		if t.Fault != condition.Fine {
-			x.unknown = append(x.unknown, unjudged{rule: t.Index, fault: t.Fault})
-		}
-	}
-	for i := range got.Watched {
-		if w := &got.Watched[i]; w.TierFault != condition.Fine {
-			x.unknown = append(x.unknown, unjudged{rule: w.Rule, fault: w.TierFault, tier: true})
-		}
-	}
-	return x.unknown[at:len(x.unknown):len(x.unknown)]
 }
 
 // target is t with the rules that a sweep makes of each, of a ladder the first.
@@ -306,7 +284,7 @@ func (e *event) detached() *event {
 	c.sample = bytes.Clone(c.sample)
 	c.watched = slices.Clone(c.watched)
 	c.targets = slices.Clone(c.targets)
-	c.unjudged = slices.Clone(c.unjudged)
+	c.failed = slices.Clone(c.failed)
 	for i := range c.targets {
 		t := &c.targets[i]
 		t.rules, t.units, t.tiers = slices.Clone(t.rules), slices.Clone(t.units), slices.Clone(t.tiers)
@@ -320,7 +298,7 @@ func (e *event) detached() *event {
 
 // bytes is about what a detached event takes.
 func (e *event) bytes() int {
-	n := 320 + len(e.sample) + len(e.identity.Device) + len(e.identity.User) + len(e.identity.APIKey) + len(e.identity.Session) + 40*len(e.watched) + 16*len(e.unjudged)
+	n := 320 + len(e.sample) + len(e.identity.Device) + len(e.identity.User) + len(e.identity.APIKey) + len(e.identity.Session) + 40*len(e.watched) + 24*len(e.failed)
 	for i := range e.targets {
 		n += 104 + 8*len(e.targets[i].rules) + 8*len(e.targets[i].units) + 8*len(e.targets[i].tiers)
 		for _, x := range e.targets[i].extra {

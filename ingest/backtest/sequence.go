@@ -244,8 +244,8 @@ func (s *sequence) place(e *event) {
 			s.batch.blocked[w.partition] = append(s.batch.blocked[w.partition], blocking{e, i})
 		}
 	}
-	for _, u := range e.unjudged {
-		s.rules[u.rule].unjudged.Add(u.fault, u.tier, 1)
+	for i := range e.failed {
+		s.rules[e.failed[i].Rule].unjudged.Add(&e.failed[i])
 	}
 	for i := range e.targets {
 		q := e.targets[i].partition

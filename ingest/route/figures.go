@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 )
@@ -137,19 +136,28 @@ type Unjudged struct {
 	Tiers map[string]int64 `json:"tiers,omitempty"` // of a tier: the greatest limit counts that such an event may have
 }
 
+// Failed is a rule with a condition that could not be judged on an event.
+type Failed struct {
+	Rule  int
+	Fault condition.Fault
+	Tier  bool // the condition of a tier, the first that could not; else match.when, so that the rule does not watch the event
+}
+
 // Unjudged is how many events the rule's conditions could not be judged on.
 func (s *RuleStats) Unjudged() Unjudged {
 	var u Unjudged
 	for fault := condition.Fine + 1; fault < condition.NumFaults; fault++ {
-		u.Add(fault, false, s.Faults[fault])
-		u.Add(fault, true, s.TierFaults[fault])
+		u.add(fault, false, s.Faults[fault])
+		u.add(fault, true, s.TierFaults[fault])
 	}
 	return u
 }
 
-// Add counts events on which match.when could not be judged, or the condition of a tier. A fault that is Fine counts nothing.
-func (u *Unjudged) Add(fault condition.Fault, tier bool, events int64) {
-	if fault == condition.Fine || events == 0 {
+// Add counts an event.
+func (u *Unjudged) Add(f *Failed) { u.add(f.Fault, f.Tier, 1) }
+
+func (u *Unjudged) add(fault condition.Fault, tier bool, events int64) {
+	if events == 0 {
 		return
 	}
 	to := &u.When
@@ -166,20 +174,18 @@ func (u *Unjudged) Add(fault condition.Fault, tier bool, events int64) {
 func (u Unjudged) Notes(rule string) []string {
 	var out []string
 	for _, said := range []struct {
-		of    map[string]int64
-		which string
-		so    string
+		of   map[string]int64
+		what string
 	}{
-		{u.When, "match.when", "so it does not watch them"},
-		{u.Tiers, "the condition of a tier", "so the greatest limit counts that they may have"},
+		{u.When, "events that it does not watch, since match.when could not be judged"},
+		{u.Tiers, "events under the greatest limit that they may have, since the condition of a tier could not be judged"},
 	} {
-		sum, faults := int64(0), []string(nil)
+		var faults []string
 		for _, fault := range slices.Sorted(maps.Keys(said.of)) {
-			sum += said.of[fault]
 			faults = append(faults, fmt.Sprintf("%s %d", fault, said.of[fault]))
 		}
-		if sum > 0 {
-			out = append(out, fmt.Sprintf("rule %s: %s could not be judged on %s, %s: %s", rule, said.which, plural.Of(sum, "event"), said.so, strings.Join(faults, ", ")))
+		if len(faults) > 0 {
+			out = append(out, fmt.Sprintf("rule %s: %s: %s", rule, said.what, strings.Join(faults, ", ")))
 		}
 	}
 	return out

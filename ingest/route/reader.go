@@ -50,7 +50,7 @@ type Reading struct {
 	Identity *traffic.Identity
 	Watched  []Watched // the rules that watch the event, ascending
 	Targets  []Target  // the keyed partitions that get a record of it, ascending
-	Turned   []TurnedAway // the rules whose match the event meets but for match.when, ascending
+	Failed   []Failed  // the rules with a condition that could not be judged on the event
 	// Held are the rules, ascending, whose block would hold the request, of those whose block holds other requests than the rule
 	// watches (rules.Document.HoldsApart). The blocks of all others hold what the rule watches.
 	Held []Held
@@ -72,8 +72,6 @@ type Watched struct {
 	// May are the limits that the event may have where the condition of a tier could not be judged, so that it is judged by the
 	// greatest; 0 where it could.
 	May rules.TierSet
-	// TierFault says why it could not, of the first tier that could not; Fine where all could.
-	TierFault condition.Fault
 }
 
 // Target is a keyed partition that gets a record, with the rules that it names and what the event adds under each of them.
@@ -102,16 +100,18 @@ func (r *Reader) read(m *traffic.Message) *Reading {
 	*out = Reading{
 		Fate: got.fate, Reason: got.reason, Detail: got.detail, Err: got.err, Request: &r.reader.request, Identity: &got.identity,
 		Watched: out.Watched[:0], Targets: out.Targets[:0], Held: out.Held[:0],
-		Turned: out.Turned[:0],
+		Failed: out.Failed[:0],
 	}
 	for _, t := range got.turned {
-		out.Turned = append(out.Turned, TurnedAway{t.rule, t.fault})
+		if t.fault != condition.Fine {
+			out.Failed = append(out.Failed, Failed{Rule: t.rule, Fault: t.fault})
+		}
 	}
 	unjudged := false
 	for i := range got.watched {
 		w := &got.watched[i]
 		unjudged = unjudged || w.may != 0
-		x := Watched{Rule: w.rule, May: w.may, TierFault: w.fault, Partition: r.reader.targetOf(r.version, &r.version.rules[w.rule]), Counts: w.counts()}
+		x := Watched{Rule: w.rule, May: w.may, Partition: r.reader.targetOf(r.version, &r.version.rules[w.rule]), Counts: w.counts()}
 		switch {
 		case w.allowed >= 0:
 			x.Allowed = r.version.allow[w.allowed].id
@@ -121,6 +121,9 @@ func (r *Reader) read(m *traffic.Message) *Reading {
 			x.Why = detectors.UncountedMissingValue
 		}
 		out.Watched = append(out.Watched, x)
+		if w.fault != condition.Fine {
+			out.Failed = append(out.Failed, Failed{Rule: w.rule, Fault: w.fault, Tier: true})
+		}
 	}
 	for i := range got.targets {
 		t := &got.targets[i]

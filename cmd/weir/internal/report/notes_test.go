@@ -7,7 +7,6 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest/backtest"
-	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -15,8 +14,8 @@ import (
 // whatever the number of values.
 func TestNotesAreInEveryForm(t *testing.T) {
 	plain, swept := scene(t), sweep(t)
-	plain.Result.Rules[0].Unjudged = route.Unjudged{When: map[string]int64{"type": 2, "size": 1}, Tiers: map[string]int64{"value": 1}}
-	plain.Result.Rules[2].Unjudged = route.Unjudged{When: map[string]int64{"type": 10_000}}
+	plain.Result.Rules[0].Unjudged.When, plain.Result.Rules[0].Unjudged.Tiers = map[string]int64{"type": 2, "size": 1}, map[string]int64{"value": 1}
+	plain.Result.Rules[2].Unjudged.When = map[string]int64{"type": 10_000}
 	for i := range swept.Result.Rules {
 		found := &swept.Result.Rules[i]
 		found.Version.Tiers = []rules.Tier{{When: `event.plan == "partner"`, Limit: 500}, {When: "event.status == 404", Limit: 2}}
@@ -30,9 +29,9 @@ func TestNotesAreInEveryForm(t *testing.T) {
 		want   []string
 	}{
 		{plain, []string{
-			"rule login-guessing: match.when could not be judged on 3 events, so it does not watch them: size 1, type 2",
-			"rule login-guessing: the condition of a tier could not be judged on 1 event, so the greatest limit counts that they may have: value 1",
-			"rule never-seen: match.when could not be judged on 10000 events, so it does not watch them: type 10000",
+			"rule login-guessing: events that it does not watch, since match.when could not be judged: size 1, type 2",
+			"rule login-guessing: events under the greatest limit that they may have, since the condition of a tier could not be judged: value 1",
+			"rule never-seen: events that it does not watch, since match.when could not be judged: type 10000",
 		}},
 		{swept, []string{
 			"rule login-guessing: the sweep tries limit alone; its tiers keep their own: 500, 2",

@@ -57,9 +57,9 @@ type ReplayedRule struct {
 	// Unjudged are the events on which match.when, or the condition of a tier, could not be judged. Those of match.when are not
 	// among Matched.
 	Unjudged route.Unjudged `json:"unjudged,omitzero"`
-	Episodes  int64           `json:"episodes"`
-	Sources   int64           `json:"sources"`
-	Events    int64           `json:"events"` // in those episodes
+	Episodes int64          `json:"episodes"`
+	Sources  int64          `json:"sources"`
+	Events   int64          `json:"events"` // in those episodes
 }
 
 // summary gathers what is known. failed is why the replay broke off, nil when it is complete.
