@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -46,6 +47,26 @@ func (r *Report) headline() string {
 	}
 	fmt.Fprintf(&b, ", in %s", terminal.Seconds(r.Result.Took.Seconds()))
 	return b.String()
+}
+
+// Warn writes a word where there was nothing to count, though nothing is wrong with what was read: a table of zeros would pass for
+// "nobody was over".
+func (r *Report) Warn(w io.Writer) error {
+	found, word := r.Result, ""
+	switch {
+	case found.Events > 0:
+	case found.LeftOut > 0:
+		word = fmt.Sprintf("not one event is within --since and --until: %s outside", plural.Of(found.LeftOut, "event"))
+	case found.Lines == 0 && r.Live:
+		word = "nothing to count: the topic has no record of that time"
+	case found.Lines == 0 && len(found.Refused) == 0:
+		word = "nothing to count: the log is empty"
+	}
+	if word == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "weir: %s\n", word)
+	return err
 }
 
 // unread says what of the files counts nowhere, and why.
