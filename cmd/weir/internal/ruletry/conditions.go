@@ -78,8 +78,8 @@ func answerOf(j *condition.Judged) string {
 }
 
 // conditionRows are the rows of a condition: the whole of it, and below it each part, under the word that joins it to the others.
-func conditionRows(name, word, got string, j *condition.Judged) [][]string {
-	return append([][]string{{name, oneLine(j.Condition), got, verdictOf(j)}}, partRows(word, j, 1)...)
+func conditionRows(name, got string, j *condition.Judged) [][]string {
+	return append([][]string{{name, oneLine(j.Condition), got, verdictOf(j)}}, partRows("when", j, 1)...)
 }
 
 // partRows are the rows of a condition's parts; of a comparison its own, with what the event has for the fields that it reads.
@@ -135,11 +135,11 @@ func tierRows(x *explained) [][]string {
 			continue
 		case t.Judged.Holds:
 			taken = t.Name
-			out = append(out, conditionRows(t.Name, "when", "it holds: taken", t.Judged)...)
+			out = append(out, conditionRows(t.Name, "it holds: taken", t.Judged)...)
 		case t.Judged.Fault != "":
-			out = append(out, conditionRows(t.Name, "when", answerOf(t.Judged), t.Judged)...)
+			out = append(out, conditionRows(t.Name, answerOf(t.Judged), t.Judged)...)
 		default:
-			out = append(out, conditionRows(t.Name, "when", "it does not hold: passed over", t.Judged)...)
+			out = append(out, conditionRows(t.Name, "it does not hold: passed over", t.Judged)...)
 		}
 	}
 	why := fmt.Sprintf("limit %d", x.Limit)

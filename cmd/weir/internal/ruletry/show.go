@@ -92,7 +92,7 @@ func rows(v *rules.Version, x *explained) [][]string {
 	out := [][]string{{"CLAUSE", "RULE", "EVENT", "HELD"}}
 	for _, c := range x.Clauses {
 		if c.Judged != nil {
-			out = append(out, conditionRows(c.Name, "when", c.Got, c.Judged)...)
+			out = append(out, conditionRows(c.Name, c.Got, c.Judged)...)
 			continue
 		}
 		out = append(out, []string{c.Name, oneLine(c.Rule), c.Got, yes(c.Held)})
