@@ -143,7 +143,7 @@ func (f *backtestFlags) run(ctx context.Context, a *app, c *config.Config, paths
 	if err == nil && f.html != "" {
 		err = r.WritePage(f.html) // before the table: whoever reads only its head ends this process
 	}
-	return errors.Join(show(a, r), err) // where nothing could be read, the reasons are in the report
+	return errors.Join(show(a, r), r.Warn(a.Stderr), err) // where nothing could be read, the reasons are in the report
 }
 
 // live runs the live stream's events through the rules.

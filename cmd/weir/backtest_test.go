@@ -294,8 +294,15 @@ func TestBacktestOfABadLog(t *testing.T) {
 	if got.code != exitError || !strings.Contains(got.stderr, "weir: not read, malformed: 2") || !strings.Contains(got.stderr, "stdin:1: ") || strings.Count(got.stdout, "\n") != 1 {
 		t.Errorf("nothing: exit code %d, said %q\n%s", got.code, got.stderr, got.stdout)
 	}
-	if got := offline(t, "", "backtest", "-", "--format", "combined", "-f", rule); got.code != exitOK || !strings.Contains(got.stdout, "0 events of 0 lines") {
-		t.Errorf("an empty log: exit code %d, said %q\n%s", got.code, got.stderr, got.stdout)
+	for _, form := range backtestFormats() {
+		if got := offline(t, "", "backtest", "-", "--format", "combined", "-f", rule, "--output", form); got.code != exitOK || form == "table" && !strings.Contains(got.stdout, "0 events of 0 lines") ||
+			!strings.HasSuffix(got.stderr, "weir: nothing to count: the log is empty\n") {
+			t.Errorf("an empty log: exit code %d, said %q\n%s", got.code, got.stderr, got.stdout)
+		}
+	}
+	got = offline(t, "", "backtest", torn, "--format", "combined", "-f", rule, "--since", "2026-01-01T00:00:00Z")
+	if got.code != exitOK || !strings.Contains(got.stderr, "weir: not one event is within --since and --until: ") {
+		t.Errorf("before the beginning: exit code %d, said %q\n%s", got.code, got.stderr, got.stdout)
 	}
 	var out, said bytes.Buffer
 	if code := run(t.Context(), []string{"backtest", "-", "--format", "combined", "-f", rule}, iotest.ErrReader(errors.New("the pipe is gone")), &out, &said); code != exitError || !strings.Contains(said.String()+out.String(), "the pipe is gone") {

@@ -309,7 +309,7 @@ func rulesList(a *app) *cobra.Command {
 					v := r.Newest.Version
 					return []string{
 						v.ID, string(r.Mode), numberText(v.Number, r.Warm(now)), pendingText(&r.Rule, now), terminal.Brief(v.Owner),
-						strconv.Itoa(v.Limit) + raisedText(r.Raised, now),
+						limitText(v.Limit, r.Raised, now),
 						duration.Format(v.Window), terminal.Stamp(r.Changed), terminal.Brief(r.ChangedBy),
 						uncountedText(&r.Uncounted),
 					}

@@ -234,7 +234,11 @@ func besideText(r *rulestore.Rule, now time.Time) string {
 		fmt.Fprintf(&b, "# warming: its windows are full at %s\n", terminal.Stamp(warm))
 	}
 	if up := r.Raised; up.In(now) {
-		fmt.Fprintf(&b, "# limit %d until %s, set by %s: %s\n", up.Limit, terminal.Stamp(up.Until), terminal.Cell(up.By), terminal.Cell(up.Reason))
+		without := ""
+		if up.Limit <= r.Newest.Version.Limit {
+			without = fmt.Sprintf(" without effect, since the document's is %d,", r.Newest.Version.Limit)
+		}
+		fmt.Fprintf(&b, "# limit %d until %s,%s set by %s: %s\n", up.Limit, terminal.Stamp(up.Until), without, terminal.Cell(up.By), terminal.Cell(up.Reason))
 	}
 	if p := r.Pending; p != nil {
 		fmt.Fprintf(&b, "# pending: version %d, of %s, by %s; counted, never enforced\n", p.Version.Number, terminal.Stamp(p.Created), terminal.Cell(p.Author))
@@ -264,9 +268,14 @@ func numberText(number int, full time.Time) string {
 	return strconv.Itoa(number) + " (warming)"
 }
 
-func raisedText(up *rulestore.Raised, now time.Time) string {
-	if !up.In(now) {
-		return ""
+// limitText is a rule's limit, with the one to which it is raised for a time. An edit may have set a higher one since.
+func limitText(limit int, up *rulestore.Raised, now time.Time) string {
+	text := strconv.Itoa(limit)
+	switch {
+	case !up.In(now):
+		return text
+	case up.Limit <= limit:
+		return fmt.Sprintf("%s (raised to %d until %s, without effect)", text, up.Limit, terminal.Stamp(up.Until))
 	}
-	return fmt.Sprintf(" (%d until %s)", up.Limit, terminal.Stamp(up.Until))
+	return fmt.Sprintf("%s (%d until %s)", text, up.Limit, terminal.Stamp(up.Until))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 )
@@ -198,5 +199,31 @@ func TestApplyPublishesWhatItChanged(t *testing.T) {
 	out = b.withoutRedis().ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
 	if !strings.Contains(out, "the rules are stored; weir run publishes them when Redis answers") {
 		t.Errorf("applied without Redis:\n%s", out)
+	}
+}
+
+// A limit that was raised for a time, and then exceeded by an edit, is shown as the one without effect that it is.
+func TestRaisedLimitsThatAreWithoutEffectAreShownSo(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	up := &rulestore.Raised{Limit: 50, Until: now.Add(time.Hour), By: "ann", Reason: "a sale"}
+	for _, tt := range []struct {
+		limit          int
+		up             *rulestore.Raised
+		listed, beside string
+	}{
+		{20, up, "20 (50 until 2026-03-01T13:00:00Z)", "# limit 50 until 2026-03-01T13:00:00Z, set by ann: a sale\n"},
+		{60, up, "60 (raised to 50 until 2026-03-01T13:00:00Z, without effect)", "# limit 50 until 2026-03-01T13:00:00Z, without effect, since the document's is 60, set by ann: a sale\n"},
+		{50, up, "50 (raised to 50 until 2026-03-01T13:00:00Z, without effect)", "# limit 50 until 2026-03-01T13:00:00Z, without effect, since the document's is 50, set by ann: a sale\n"},
+		{60, nil, "60", ""},
+		{60, &rulestore.Raised{Limit: 50, Until: now}, "60", ""},
+	} {
+		r := rulestore.Rule{Raised: tt.up}
+		r.Newest.Version.Limit = tt.limit
+		if got := limitText(tt.limit, tt.up, now); got != tt.listed {
+			t.Errorf("limit %d: got %s, want %s", tt.limit, got, tt.listed)
+		}
+		if got := besideText(&r, now); got != tt.beside {
+			t.Errorf("limit %d: got %s, want %s", tt.limit, got, tt.beside)
+		}
 	}
 }

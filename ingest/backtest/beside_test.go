@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,8 +41,8 @@ func TestWhatStandsBesideALimit(t *testing.T) {
 		t.Errorf("near %+v, want %d sources, %d episodes", n, lower.Sources, lower.Episodes)
 	}
 	for _, r := range run("limit: 10\nnear: 0.8\ncandidate: {limit: 20}\n", Sweep{Field: SweepLimit, Limits: []int{10, 20}}).Rules {
-		if r.Near != nil || r.Candidate != nil {
-			t.Errorf("%s has %+v, %+v", r.Swept, r.Near, r.Candidate)
+		if r.Near != nil || r.Candidate != nil || !slices.Equal(r.Untried, []string{"near", "candidate"}) {
+			t.Errorf("%s has %+v, %+v, without %q", r.Swept, r.Near, r.Candidate, r.Untried)
 		}
 	}
 }

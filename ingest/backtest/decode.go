@@ -30,6 +30,7 @@ type event struct {
 	sample   []byte
 	watched  []watch
 	targets  []target
+	failed   []route.Failed // rules as given with a condition that could not be judged on it
 }
 
 // watch is a rule that watches an event, or whose block may hold it.
@@ -90,6 +91,7 @@ type decoding struct {
 	tiers   []int
 	samples []byte
 	extra   []detectors.ExtraValue
+	failed  []route.Failed
 }
 
 // decoder reads the lines of blocks. Each goroutine has one.
@@ -113,7 +115,7 @@ func (d *decoder) block(b *block) {
 	clear(x.refusals)
 	*x = decoding{events: x.events[:0], refusals: x.refusals[:0], watched: x.watched[:0], targets: x.targets[:0],
 		terms: x.terms[:0], rules: x.rules[:0], units: x.units[:0], tiers: x.tiers[:0], samples: x.samples[:0],
-		extra: x.extra[:0]}
+		extra: x.extra[:0], failed: x.failed[:0]}
 	if b.oversized > 0 {
 		x.lines = 1
 		d.oversized(x, b.oversized)
@@ -190,6 +192,9 @@ func (d *decoder) keep(x *decoding, got *route.Reading, size int) *event {
 	x.events = append(x.events, event{})
 	e := &x.events[len(x.events)-1]
 	e.line, e.size, e.time, e.own = x.lines, size, q.Time, got.Fate == route.FateRefusal
+	from := len(x.failed)
+	x.failed = append(x.failed, got.Failed...)
+	e.failed = x.failed[from:len(x.failed):len(x.failed)]
 	if len(got.Watched)+len(got.Held) == 0 {
 		return e
 	}
@@ -298,6 +303,7 @@ func (e *event) detached() *event {
 	c.sample = bytes.Clone(c.sample)
 	c.watched = slices.Clone(c.watched)
 	c.targets = slices.Clone(c.targets)
+	c.failed = slices.Clone(c.failed)
 	for i := range c.targets {
 		t := &c.targets[i]
 		t.rules = slices.Clone(t.rules)
@@ -314,7 +320,7 @@ func (e *event) detached() *event {
 
 // bytes is about what a detached event takes.
 func (e *event) bytes() int {
-	n := 320 + len(e.sample) + len(e.identity.Device) + len(e.identity.User) + len(e.identity.APIKey) + len(e.identity.Session) + 40*len(e.watched)
+	n := 320 + len(e.sample) + len(e.identity.Device) + len(e.identity.User) + len(e.identity.APIKey) + len(e.identity.Session) + 40*len(e.watched) + 24*len(e.failed)
 	for i := range e.targets {
 		told := e.targets[i].told()
 		n += 112 + 8*len(e.targets[i].rules) + 8*len(told.units) + 8*len(told.tiers)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -38,12 +39,17 @@ type RuleResult struct {
 	Rule    string        `json:"rule"`
 	Version rules.Version `json:"version"`         // as it was counted, the swept value included
 	Swept   string        `json:"swept,omitempty"` // "limit=10"; empty without a sweep
+	// Untried are the fields of the rule that a sweep leaves out, which tries other limits itself: near, candidate.
+	Untried []string `json:"untried,omitempty"`
 
 	Matched   int64            `json:"matched"`
 	Counted   int64            `json:"counted"`   // of those, fed a window
 	Uncounted map[string]int64 `json:"uncounted"` // the others by reason, as detectors.Uncounted says it
 	// Allowed are those that are neither: by allow list, the events of sources that it lets pass.
 	Allowed map[string]int64 `json:"allowed,omitempty"`
+	// Unjudged are the events on which match.when, or the condition of a tier, could not be judged. Those of match.when are not
+	// among Matched.
+	Unjudged route.Unjudged `json:"unjudged,omitzero"`
 
 	Sources  int64        `json:"sources"` // with an episode
 	Episodes int64        `json:"episodes"`

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -285,9 +286,12 @@ func (r *run) rule(i int, events *detectors.RuleEvents, all *finding) RuleResult
 	before := &r.sequence.rules[base]
 	out := RuleResult{
 		Rule: p.Rules[base].ID, Version: p.counted.Rules[i], Swept: p.swept[i%p.values],
-		Matched: before.matched, Counted: events.Counted, Uncounted: map[string]int64{}, Allowed: before.allowed,
+		Matched: before.matched, Counted: events.Counted, Uncounted: map[string]int64{}, Allowed: before.allowed, Unjudged: before.unjudged,
 	}
 	out.Version.ID = out.Rule
+	if out.Swept != "" {
+		out.Untried = untried(&p.Rules[base])
+	}
 	for why, n := range events.Uncounted {
 		if n += before.left[why]; n > 0 {
 			out.Uncounted[fmt.Sprint(detectors.Uncounted(why))] = n
@@ -296,5 +300,17 @@ func (r *run) rule(i int, events *detectors.RuleEvents, all *finding) RuleResult
 	all.into(&out, p.Top)
 	all.besideInto(&out, events.NearLeftOut)
 	out.Block = r.blockResult(i, before)
+	return out
+}
+
+// untried are the fields of a rule that a sweep leaves out.
+func untried(v *rules.Version) []string {
+	var out []string
+	if v.Near > 0 {
+		out = append(out, "near")
+	}
+	if v.Candidate != nil {
+		out = append(out, "candidate")
+	}
 	return out
 }

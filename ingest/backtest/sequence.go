@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest/archive"
+	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
 )
@@ -61,6 +62,8 @@ type ruleCount struct {
 	held    int64 // that the rule's block could hold
 	left    [detectors.NumUncounted]int64
 	allowed map[string]int64 // by allow list
+	// unjudged are events on which its conditions could not be judged, the watched and those that for this reason are not.
+	unjudged route.Unjudged
 }
 
 // sequence brings what was decoded into the order of the log, refuses what a replay would refuse, and gives each event its
@@ -240,6 +243,9 @@ func (s *sequence) place(e *event) {
 		if s.plan.Rules[w.rule].Block != nil {
 			s.batch.blocked[w.partition] = append(s.batch.blocked[w.partition], blocking{e, i})
 		}
+	}
+	for i := range e.failed {
+		s.rules[e.failed[i].Rule].unjudged.Add(&e.failed[i])
 	}
 	for i := range e.targets {
 		q := e.targets[i].partition

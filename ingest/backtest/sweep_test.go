@@ -113,7 +113,7 @@ func TestSweepIsOneBacktestForEachLimit(t *testing.T) {
 // said is a result but for what the other values that are tried decide, and what stands beside the limit.
 func said(t fataler, r *RuleResult) string {
 	x := *r
-	x.Version, x.Swept, x.Peaks, x.Near, x.Candidate = rules.Version{}, "", nil, nil, nil
+	x.Version, x.Swept, x.Untried, x.Peaks, x.Near, x.Candidate = rules.Version{}, "", nil, nil, nil, nil
 	text, err := json.Marshal(&x)
 	if err != nil {
 		t.Fatal(err)

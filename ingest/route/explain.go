@@ -13,6 +13,10 @@ type Explainer struct {
 	reader  eventRouter
 	rules   []ExplainedRule // memory of Explain
 	turned  []TurnedAway    // the same
+
+	language *condition.Language // nil before the first Judge
+	parts    map[string]*condition.Parts
+	event    condition.Event
 }
 
 // NewExplainer makes an Explainer for a routing version of the live stream, or of a replay. It returns an error for a
@@ -122,6 +126,26 @@ func (e *Explainer) explain(w *watching) ExplainedRule {
 		out.Why = w.why.String()
 	}
 	return out
+}
+
+// Judge judges the event that was explained last by a condition of the version, match.when or that of a tier, part by part. The
+// event must have an identity. The error is that of a condition that does not compile.
+func (e *Explainer) Judge(expr string) (condition.Judged, error) {
+	if e.language == nil {
+		var err error
+		if e.language, err = condition.New(); err != nil {
+			return condition.Judged{}, err
+		}
+		e.parts = map[string]*condition.Parts{}
+	}
+	if e.parts[expr] == nil {
+		var err error
+		if e.parts[expr], err = e.language.Parts(expr); err != nil {
+			return condition.Judged{}, err
+		}
+	}
+	e.event.Reset(&e.reader.request, &e.reader.out.identity)
+	return e.parts[expr].Judge(&e.event), nil
 }
 
 // Identifier derives identities as routers do under a routing version.

@@ -3,12 +3,15 @@ package route
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -123,5 +126,67 @@ func (s *RuleStats) LeftOut() map[detectors.Uncounted]int64 {
 	}
 	out := map[detectors.Uncounted]int64{detectors.UncountedMissingField: s.Skipped, detectors.UncountedMissingValue: values}
 	maps.DeleteFunc(out, func(_ detectors.Uncounted, n int64) bool { return n == 0 })
+	return out
+}
+
+// Unjudged counts, by the fault, the events of a rule on which its conditions could not be judged. The zero value says that all
+// could.
+type Unjudged struct {
+	When  map[string]int64 `json:"when,omitempty"`  // match.when: the rule does not watch such events
+	Tiers map[string]int64 `json:"tiers,omitempty"` // of a tier: the greatest limit counts that such an event may have
+}
+
+// Failed is a rule with a condition that could not be judged on an event.
+type Failed struct {
+	Rule  int
+	Fault condition.Fault
+	Tier  bool // the condition of a tier, the first that could not; else match.when, so that the rule does not watch the event
+}
+
+// Unjudged is how many events the rule's conditions could not be judged on.
+func (s *RuleStats) Unjudged() Unjudged {
+	var u Unjudged
+	for fault := condition.Fine + 1; fault < condition.NumFaults; fault++ {
+		u.add(fault, false, s.Faults[fault])
+		u.add(fault, true, s.TierFaults[fault])
+	}
+	return u
+}
+
+// Add counts an event.
+func (u *Unjudged) Add(f *Failed) { u.add(f.Fault, f.Tier, 1) }
+
+func (u *Unjudged) add(fault condition.Fault, tier bool, events int64) {
+	if events == 0 {
+		return
+	}
+	to := &u.When
+	if tier {
+		to = &u.Tiers
+	}
+	if *to == nil {
+		*to = map[string]int64{}
+	}
+	(*to)[fault.String()] += events
+}
+
+// Notes say it in sentences: one for match.when, one for tiers, none where all could be judged.
+func (u Unjudged) Notes(rule string) []string {
+	var out []string
+	for _, said := range []struct {
+		of   map[string]int64
+		what string
+	}{
+		{u.When, "events that it does not watch, since match.when could not be judged"},
+		{u.Tiers, "events under the greatest limit that they may have, since the condition of a tier could not be judged"},
+	} {
+		var faults []string
+		for _, fault := range slices.Sorted(maps.Keys(said.of)) {
+			faults = append(faults, fmt.Sprintf("%s %d", fault, said.of[fault]))
+		}
+		if len(faults) > 0 {
+			out = append(out, fmt.Sprintf("rule %s: %s: %s", rule, said.what, strings.Join(faults, ", ")))
+		}
+	}
 	return out
 }

@@ -3,6 +3,7 @@ package route
 import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -49,6 +50,7 @@ type Reading struct {
 	Identity *traffic.Identity
 	Watched  []Watched // the rules that watch the event, ascending
 	Targets  []Target  // the keyed partitions that get a record of it, ascending
+	Failed   []Failed  // the rules with a condition that could not be judged on the event
 	// Held are the rules, ascending, whose block would hold the request, of those whose block holds other requests than the rule
 	// watches (rules.Document.HoldsApart). The blocks of all others hold what the rule watches.
 	Held []Held
@@ -98,6 +100,12 @@ func (r *Reader) read(m *traffic.Message) *Reading {
 	*out = Reading{
 		Fate: got.fate, Reason: got.reason, Detail: got.detail, Err: got.err, Request: &r.reader.request, Identity: &got.identity,
 		Watched: out.Watched[:0], Targets: out.Targets[:0], Held: out.Held[:0],
+		Failed: out.Failed[:0],
+	}
+	for _, t := range got.turned {
+		if t.fault != condition.Fine {
+			out.Failed = append(out.Failed, Failed{Rule: t.rule, Fault: t.fault})
+		}
 	}
 	unjudged := false
 	for i := range got.watched {
@@ -113,6 +121,9 @@ func (r *Reader) read(m *traffic.Message) *Reading {
 			x.Why = detectors.UncountedMissingValue
 		}
 		out.Watched = append(out.Watched, x)
+		if w.fault != condition.Fine {
+			out.Failed = append(out.Failed, Failed{Rule: w.rule, Fault: w.fault, Tier: true})
+		}
 	}
 	for i := range got.targets {
 		t := &got.targets[i]

@@ -179,7 +179,7 @@ func (w *world) told() (o story.Outcome) {
 			once[string(r.value)] = true
 		}
 	}
-	o.Hits, o.Uncounted = story.Tell(hits)
+	o.Expect = story.Tell(hits)
 	o.Blocks, o.Enforced = w.blocks(), true
 	return o
 }

@@ -42,6 +42,8 @@ func (l Line) meets(came Line) bool {
 // Expect is all that must come of a story. What it does not list must not come.
 type Expect struct {
 	Hits, Uncounted, Blocks []Line
+	// Near and Candidate are of episodes of which nothing comes.
+	Near, Candidate Beside
 	// AnyBlocks says that nothing is said of blocks: a test that has no such list.
 	AnyBlocks bool
 }
@@ -60,7 +62,9 @@ func (p *parser) expect(path string, n yamlnode.Node) {
 	}
 	e := &p.s.Expect
 	found := p.mapping(path, n, []field{
-		{"hits", section(&e.Hits, p.hit)},
+		{"hits", func(path string, n yamlnode.Node) { p.list(path, n, p.hitOfAnyKind) }},
+		{"near", e.Near.section(p, detectors.KindNear)},
+		{"candidate", e.Candidate.section(p, detectors.KindCandidate)},
 		{"uncounted", section(&e.Uncounted, p.uncounted)},
 		{"blocks", section(&e.Blocks, p.block)},
 	})
@@ -176,10 +180,10 @@ func (p *parser) extraFacts(path string, n yamlnode.Node, id string, values map[
 	return out
 }
 
-func (p *parser) hit(path string, n yamlnode.Node) Line {
+func (p *parser) hit(path string, n yamlnode.Node, more ...field) Line {
 	f := &facts{p: p}
-	return f.read(path, n, ruleKey, f.number("count"), f.number("peak"), f.duration("first"), f.duration("last"),
-		f.number("updates"), f.choice("phase", string(detectors.PhaseClosed), string(detectors.PhaseMerged)), f.truth("grouped"))
+	return f.read(path, n, ruleKey, append(more, f.number("count"), f.number("peak"), f.duration("first"), f.duration("last"),
+		f.number("updates"), f.choice("phase", string(detectors.PhaseClosed), string(detectors.PhaseMerged)), f.truth("grouped"))...)
 }
 
 func (p *parser) uncounted(path string, n yamlnode.Node) Line {
@@ -241,8 +245,10 @@ func BlockLine(subject traffic.Subject, rule string, until traffic.Time, release
 }
 
 // Tell turns the records of the hits topic into lines: one for each episode, with its last count and phase, and one for
-// each rule and reason of what was left out. A record that stands there twice tells nothing new, and must not be given twice.
-func Tell(records []detectors.Hit) (hits, uncounted []Line) {
+// each rule and reason of what was left out. A record that stands there twice tells nothing new, and must not be given twice. It
+// tells nothing of blocks.
+func Tell(records []detectors.Hit) Expect {
+	var out Expect
 	type told struct {
 		last    detectors.Hit
 		updates int
@@ -256,7 +262,7 @@ func Tell(records []detectors.Hit) (hits, uncounted []Line) {
 			left[[2]string{h.Rule, detectors.UncountedLate.String()}] += h.Count
 		case detectors.KindUncounted:
 			left[[2]string{h.Rule, h.Reason}] += h.Count
-		case detectors.KindHit:
+		case detectors.KindHit, detectors.KindNear, detectors.KindCandidate:
 			e := episodes[h.ID]
 			if e == nil {
 				e = &told{last: *h}
@@ -277,14 +283,16 @@ func Tell(records []detectors.Hit) (hits, uncounted []Line) {
 		facts = append(facts, Fact{"count", strconv.FormatInt(e.last.Count, 10)}, Fact{"peak", strconv.Itoa(e.last.Peak)},
 			Fact{"first", offset(e.last.First)}, Fact{"last", offset(e.last.Last)}, Fact{"updates", strconv.Itoa(e.updates)},
 			Fact{"phase", string(e.last.Phase)}, Fact{"grouped", strconv.FormatBool(e.last.Grouped)})
-		hits = append(hits, Line{Facts: facts})
+		to := out.of(e.last.Kind)
+		*to = append(*to, Line{Facts: facts})
 	}
 	for at, n := range left {
-		uncounted = append(uncounted, Line{Facts: []Fact{{"rule", at[0]}, {"why", at[1]}, {"count", strconv.FormatInt(n, 10)}}})
+		out.Uncounted = append(out.Uncounted, Line{Facts: []Fact{{"rule", at[0]}, {"why", at[1]}, {"count", strconv.FormatInt(n, 10)}}})
 	}
-	sortLines(hits)
-	sortLines(uncounted)
-	return hits, uncounted
+	for _, list := range [][]Line{out.Hits, out.Near.Lines, out.Candidate.Lines, out.Uncounted} {
+		sortLines(list)
+	}
+	return out
 }
 
 func sortLines(list []Line) {
@@ -295,6 +303,12 @@ func sortLines(list []Line) {
 func (s *Story) Diff(o *Outcome) string {
 	var b strings.Builder
 	section(&b, "hits", s.Expect.Hits, o.Hits)
+	if s.Expect.Near.Asked {
+		section(&b, "near", s.Expect.Near.Lines, o.Near.Lines)
+	}
+	if s.Expect.Candidate.Asked {
+		section(&b, "candidate", s.Expect.Candidate.Lines, o.Candidate.Lines)
+	}
 	section(&b, "uncounted", s.Expect.Uncounted, o.Uncounted)
 	if o.Enforced && !s.Expect.AnyBlocks {
 		section(&b, "blocks", s.Expect.Blocks, o.Blocks)

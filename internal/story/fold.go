@@ -43,7 +43,7 @@ func Fold(s *Story) (*Outcome, error) {
 		return nil, err
 	}
 	o := Outcome{Enforced: true}
-	o.Hits, o.Uncounted = Tell(f.hits)
+	o.Expect = Tell(f.hits)
 	o.Blocks = f.blocks.lines()
 	return &o, nil
 }

@@ -37,16 +37,21 @@ func TestSchema() rules.Schema {
 	for r := range detectors.NumUncounted {
 		reasons = append(reasons, r.String())
 	}
+	hit := merged(object("", merged(keyed, rules.Schema{
+		"count": number, "peak": number, "first": spanSchema(), "last": spanSchema(), "updates": number,
+		"phase": rules.Schema{"enum": []string{string(detectors.PhaseClosed), string(detectors.PhaseMerged)}}, "grouped": truth,
+	})), rules.Schema{"patternProperties": rules.Schema{rules.NamedFieldPattern: word}})
+	kinds := rules.Schema{"enum": []string{string(detectors.KindHit), string(detectors.KindNear), string(detectors.KindCandidate)}}
 	return object("A test: which events come, and what must come of them. Run by weir rules test.", rules.Schema{
 		"name": rules.Schema{"type": "string", "minLength": 1, "maxLength": maxName, "pattern": `^[^\n\r]*$`, "description": "What the test shows, in one line."},
 		"each": object("Fields of every event that does not say otherwise.", event),
 		"timeline": list("The events in the order in which they happen; times are since the beginning, a midnight.",
 			merged(object("", step, "at"), rules.Schema{"dependentRequired": rules.Schema{"times": []string{"every"}, "every": []string{"times"}}})),
-		"expect": object("What must come of the events; what is not listed must not come. Nothing is asked of blocks where there is no such list.", rules.Schema{
-			"hits": list("Episodes of sources over the limit.", merged(object("", merged(keyed, rules.Schema{
-				"count": number, "peak": number, "first": spanSchema(), "last": spanSchema(), "updates": number,
-				"phase": rules.Schema{"enum": []string{string(detectors.PhaseClosed), string(detectors.PhaseMerged)}}, "grouped": truth,
-			})), rules.Schema{"patternProperties": rules.Schema{rules.NamedFieldPattern: word}})),
+		"expect": object("What must come of the events; what is not listed must not come. Nothing is asked of near, candidate and blocks where there is no such list.", rules.Schema{
+			"hits": list("Episodes of sources over the limit; one of another kind is as in the list of that kind.",
+				merged(hit, rules.Schema{"properties": merged(hit["properties"].(rules.Schema), rules.Schema{"kind": kinds})})),
+			"near":      list("Episodes of sources near the limit, of a rule with near.", hit),
+			"candidate": list("Episodes of sources over the candidate's limit, of a rule with candidate.", hit),
 			"uncounted": list("What windows left out, summed up.", object("", rules.Schema{
 				"rule": about["rule"], "why": rules.Schema{"enum": reasons}, "count": number,
 			})),

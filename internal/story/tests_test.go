@@ -196,3 +196,46 @@ func TestRepeatedEventsAreNumbered(t *testing.T) {
 		}
 	}
 }
+
+// Warnings and candidate hits are compared where a test speaks of them: by a line of hits with their kind, or by a list of their own.
+func TestATestSpeaksOfWarningsAndCandidateHits(t *testing.T) {
+	head := strings.Replace(ruleHead, "limit: 1\n", "limit: 4\nnear: 0.5\ncandidate: {limit: 2}\n", 1)
+	const body = `  - name: five
+    each: {method: POST, path: /sign-in, ip: 192.0.2.7}
+    timeline: [{at: 0s, times: 5, every: 1s}]
+    expect: {hits: [%s]%s}
+`
+	const (
+		facts     = "{rule: sign-in, ip: 192.0.2.7, count: "
+		nearCame  = "near:\n  + " + facts + "4, peak: 5, first: 1s, last: 4s, updates: 0, phase: closed, grouped: false}   came\n"
+		tooMany   = "candidate:\n  - {rule: sign-in, count: 9}   expected in line 14\n  + " + facts + "3, peak: 5, first: 2s, last: 4s, updates: 0, phase: closed, grouped: false}   came\n"
+		candidate = "{kind: candidate, ip: 192.0.2.7, count: 3, first: 2s}"
+	)
+	for _, tt := range []struct{ hits, more, diff string }{
+		{"{count: 1}", "", ""},
+		{"{kind: hit, count: 1}", "", ""},
+		{"{count: 1}, " + candidate, "", ""},
+		{candidate + ", {kind: near, count: 4, first: 1s}, {kind: hit, count: 1}", "", ""},
+		{"{count: 1}", ", near: [{count: 4}], candidate: [{count: 3, ip: 192.0.2.7}]", ""},
+		{"{count: 1}, {kind: near}", ", near: []", ""},
+		{"{count: 1}", ", near: []", nearCame},
+		{"{count: 1}, {kind: candidate, count: 9}", "", tooMany},
+	} {
+		got := playTest(t, head+fmt.Sprintf(body, tt.hits, tt.more))
+		if got != tt.diff {
+			t.Errorf("%s%s: got\n%s\nwant\n%s", tt.hits, tt.more, got, tt.diff)
+		}
+	}
+	for hits, want := range map[string]string{
+		"hits: [{kind: near}]":                 "tests[0].expect.hits[0]: got an episode of kind near, allowed those of rules with near, which sign-in has not",
+		"hits: [], candidate: [{count: 1}]":    "tests[0].expect.candidate[0]: got an episode of kind candidate, allowed those of rules with candidate, which sign-in has not",
+		"hits: [{kind: late}]":                 "tests[0].expect.hits[0].kind: got late, allowed hit, near, candidate",
+		"hits: [], near: [{kind: near}]":       "tests[0].expect.near[0].kind: got an unknown field",
+		"hits: [], near: [{rule: other}]":      "tests[0].expect.near[0].rule: got other, allowed sign-in",
+		"hits: [{device: a, kind: candidate}]": "tests[0].expect.hits[0].device: got a field that is not of the key",
+	} {
+		if _, _, err := parseTests(ruleHead + "  - {name: a, timeline: [], expect: {" + hits + "}}\n"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", hits, err, want)
+		}
+	}
+}

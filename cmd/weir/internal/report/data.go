@@ -23,6 +23,8 @@ type document struct {
 	Sweep   string       `json:"sweep,omitempty"`
 	*backtest.Result
 	Rules []rule `json:"rules"`
+	// Notes are sentences about what the figures do not say by themselves.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // rule is what one rule found, with its episodes as history would have them.
@@ -35,7 +37,7 @@ type rule struct {
 func (r *Report) JSON(o *terminal.Output) error {
 	d := document{
 		Files: r.Files, Format: r.Format, Reorder: duration.Format(r.Reorder), Since: r.Since, Until: r.Until, Sweep: r.Sweep,
-		Result: r.Result, Rules: make([]rule, len(r.Result.Rules)),
+		Result: r.Result, Rules: make([]rule, len(r.Result.Rules)), Notes: r.notes(),
 	}
 	for i := range r.Result.Rules {
 		d.Rules[i].RuleResult = &r.Result.Rules[i]

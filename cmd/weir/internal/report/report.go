@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -46,6 +47,26 @@ func (r *Report) headline() string {
 	}
 	fmt.Fprintf(&b, ", in %s", terminal.Seconds(r.Result.Took.Seconds()))
 	return b.String()
+}
+
+// Warn writes a word where there was nothing to count, though nothing is wrong with what was read: a table of zeros would pass for
+// "nobody was over".
+func (r *Report) Warn(w io.Writer) error {
+	found, word := r.Result, ""
+	switch {
+	case found.Events > 0:
+	case found.LeftOut > 0:
+		word = fmt.Sprintf("not one event is within --since and --until: %s outside", plural.Of(found.LeftOut, "event"))
+	case found.Lines == 0 && r.Live:
+		word = "nothing to count: the topic has no record of that time"
+	case found.Lines == 0 && len(found.Refused) == 0:
+		word = "nothing to count: the log is empty"
+	}
+	if word == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "weir: %s\n", word)
+	return err
 }
 
 // unread says what of the files counts nowhere, and why.
@@ -106,8 +127,9 @@ func (r *Report) notes() []string {
 	var out []string
 	for i := range r.Result.Rules {
 		found := &r.Result.Rules[i]
+		first := i == 0 || r.Result.Rules[i-1].Rule != found.Rule
 		switch {
-		case r.Result.Events == 0 || i > 0 && r.Result.Rules[i-1].Rule == found.Rule:
+		case r.Result.Events == 0 || !first:
 		case found.Matched == 0:
 			out = append(out, fmt.Sprintf("rule %s matched none of %s: it watches %s", found.Rule, plural.Of(r.Result.Events, "event"), watched(&found.Version.Match)))
 		default:
@@ -118,10 +140,29 @@ func (r *Report) notes() []string {
 				out = append(out, note)
 			}
 		}
+		if first {
+			out = append(out, found.Unjudged.Notes(found.Rule)...)
+			out = append(out, r.sweepNotes(found)...)
+		}
 		out = append(out, besideNotes(found)...)
 		if found.HitsCut > 0 && r.Sweep == "" {
 			out = append(out, fmt.Sprintf("rule %s: %s more are not among those of --output json and csv", found.Rule, plural.Of(found.HitsCut, "episode")))
 		}
+	}
+	return out
+}
+
+// sweepNotes say what a sweep does not try, so that nobody takes its rows for the whole rule.
+func (r *Report) sweepNotes(found *backtest.RuleResult) (out []string) {
+	if tiers := found.Version.Tiers; r.Sweep == backtest.SweepLimit && len(tiers) > 0 {
+		limits := make([]string, len(tiers))
+		for i := range tiers {
+			limits[i] = strconv.Itoa(tiers[i].Limit)
+		}
+		out = append(out, fmt.Sprintf("rule %s: the sweep tries limit alone; its tiers keep their own: %s", found.Rule, strings.Join(limits, ", ")))
+	}
+	if len(found.Untried) > 0 {
+		out = append(out, fmt.Sprintf("rule %s: the sweep leaves out %s, which a backtest without --sweep shows", found.Rule, strings.Join(found.Untried, " and ")))
 	}
 	return out
 }

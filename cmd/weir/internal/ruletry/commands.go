@@ -62,8 +62,8 @@ func (h *Host) explain() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain RULE -f FILE|DIR --event FILE|-",
 		Short: "Show why a rule fires for events, or does not; needs no server",
-		Long: `Show what a rule makes of one event, or of each of several lines in their order: every clause of its match with the event's value and whether it held,
-whose request it was, the key, what is missing, what is counted, and the count against the limit. The events are all that the rule has ever seen:
+		Long: `Show what a rule makes of one event, or of each of several lines in their order: every clause of its match, and each comparison of its conditions,
+with the event's value and whether it held, whose request it was, the key, what is missing, what is counted, and the count against the limit. The events are all that the rule has ever seen:
 its windows are empty before the first one. Formats are those of weir backtest; the default is the configuration's, else weir.`,
 		Example: `  weir rules explain guest-token-flood -f examples/rules --event event.json
   tail -n 20 access.log | weir rules explain login-burst -f examples/rules --event - --format combined`,

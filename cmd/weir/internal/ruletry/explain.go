@@ -38,7 +38,7 @@ type explained struct {
 	Time    traffic.Time    `json:"time,omitzero"`
 	Method  string          `json:"method,omitempty"`
 	Path    string          `json:"path,omitempty"`
-	Clauses []route.Clause  `json:"clauses"`
+	Clauses []clauseAsked   `json:"clauses"`
 	Watched bool            `json:"watched"` // all clauses held
 	Key     []keyPart       `json:"key"`
 	Allowed *letPass        `json:"allowed,omitempty"` // by an allow list: it is not counted
@@ -50,6 +50,7 @@ type explained struct {
 	Value   string          `json:"value,omitempty"`
 	Count   *int            `json:"count,omitempty"` // within the window, with this event; none for buckets, and behind mostCounted
 	Tier    string          `json:"tier,omitempty"`  // the condition of the tier whose limit counts
+	Tiers   []tierAsked     `json:"tiers,omitempty"` // each in turn, of an event that is counted
 	// Unjudged is why the condition of a tier could not be judged, so that the greatest limit counts which the event may have.
 	Unjudged string           `json:"tier_unjudged,omitempty"`
 	Limit    int              `json:"limit"`
@@ -57,6 +58,7 @@ type explained struct {
 	Verdict  string           `json:"verdict"`
 	record   *detectors.Keyed // nil: it feeds no window
 	tier     int
+	dead     bool // it cannot be read
 }
 
 // keyPart is one field of the rule's key, and what the event has for it.
@@ -107,7 +109,13 @@ func (x *explainer) run(h *Host, c *config.Config, rule string) error {
 	if err != nil {
 		return err
 	}
-	return showExplained(h.Output, &v, all)
+	if err := showExplained(h.Output, &v, all); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(all, func(x explained) bool { return !x.dead }) {
+		return errors.New("not one event could be read")
+	}
+	return nil
 }
 
 // prepare checks the command line and reads the events.
@@ -198,10 +206,14 @@ func explainAll(r *rules.Routing, lines [][]byte) ([]explained, error) {
 	now := traffic.Time(time.Now().UnixMicro())
 	all := make([]explained, 0, len(lines))
 	for i, line := range lines {
-		x := explained{Line: i + 1, Limit: v.Limit, Clauses: []route.Clause{}, Key: []keyPart{}}
+		x := explained{Line: i + 1, Limit: v.Limit, Clauses: []clauseAsked{}, Key: []keyPart{}}
 		got := whole.Explain(&traffic.Message{Value: line, Appended: now})
+		x.dead = got.Err != nil
 		if got.Err == nil && got.Identity != nil {
 			x.read(v, &got, extras.Of(0, got.Request))
+			if err := x.judge(v, whole, &got); err != nil {
+				return nil, err
+			}
 			if x.Counts {
 				x.keep(reader.Read(line), got.Request.Time)
 			}
@@ -216,9 +228,8 @@ func explainAll(r *rules.Routing, lines [][]byte) ([]explained, error) {
 func (x *explained) read(v *rules.Version, got *route.Explanation, extra traffic.Extra) {
 	q := got.Request
 	x.Time, x.Method, x.Path = q.Time, q.Method, q.Path
-	x.Clauses = append(x.Clauses, route.Clauses(&v.Match, q)...)
-	if v.Match.When != "" {
-		x.Clauses = append(x.Clauses, whenClause(v, got))
+	for _, c := range route.Clauses(&v.Match, q) {
+		x.Clauses = append(x.Clauses, clauseAsked{Clause: c})
 	}
 	x.Watched = len(got.Rules) > 0
 	for _, k := range v.Key {
@@ -285,21 +296,6 @@ func counted(c rules.Count, got *route.Explanation, extra traffic.Extra) string 
 		texts = append(texts, cmp.Or(part.Chosen, part.Field)+": "+part.Value)
 	}
 	return strings.Join(texts, ", ")
-}
-
-// whenClause is the condition of the match, which is asked only of events that meet the rest of it.
-func whenClause(v *rules.Version, got *route.Explanation) route.Clause {
-	c := route.Clause{Name: "match.when", Rule: v.Match.When, Got: "not asked, since another clause does not hold"}
-	switch {
-	case len(got.Rules) > 0:
-		c.Got, c.Held = "it holds", true
-	case len(got.Turned) == 0:
-	case got.Turned[0].Fault == condition.Fine:
-		c.Got = "it does not hold"
-	default:
-		c.Got = "it cannot be judged: " + got.Turned[0].Fault.String()
-	}
-	return c
 }
 
 // keep makes the record that routers would write.

@@ -237,8 +237,8 @@ func TestExplainTellsTiersThatCannotBeJudged(t *testing.T) {
 			t.Errorf("line %d: %+v", i+1, x)
 		}
 	}
-	shown := call(t, "", events, args...).stdout
-	for _, want := range []string{"event.attrs.seats > 5  a tier cannot be judged (type)", "the rule's own limit  a tier cannot be judged (type)"} {
+	shown := unaligned(call(t, "", events, args...).stdout)
+	for _, want := range []string{"event.attrs.seats > 5 a tier cannot be judged (type): limit 20,", "the rule's own limit a tier cannot be judged (type): limit 9,"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("%s\nhas not %q", shown, want)
 		}

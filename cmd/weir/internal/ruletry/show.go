@@ -1,7 +1,6 @@
 package ruletry
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -92,7 +91,11 @@ func rows(v *rules.Version, x *explained) [][]string {
 	}
 	out := [][]string{{"CLAUSE", "RULE", "EVENT", "HELD"}}
 	for _, c := range x.Clauses {
-		out = append(out, []string{c.Name, c.Rule, c.Got, yes(c.Held)})
+		if c.Judged != nil {
+			out = append(out, conditionRows(c.Name, c.Got, c.Judged)...)
+			continue
+		}
+		out = append(out, []string{c.Name, oneLine(c.Rule), c.Got, yes(c.Held)})
 	}
 	if len(x.Clauses) == 0 {
 		out = append(out, []string{"match", "{}", "any request", "yes"})
@@ -122,13 +125,7 @@ func rows(v *rules.Version, x *explained) [][]string {
 		adds = x.Value
 	}
 	out = append(out, []string{"count", v.Count.String(), adds, "yes"})
-	switch {
-	case x.Unjudged != "":
-		greatest := cmp.Or(x.Tier, "the rule's own limit")
-		out = append(out, []string{"tier", greatest, "a tier cannot be judged (" + x.Unjudged + "): the greatest limit that the event may have", "yes"})
-	case x.Tier != "":
-		out = append(out, []string{"tier", x.Tier, "it holds", "yes"})
-	}
+	out = append(out, tierRows(x)...)
 	if x.Count != nil {
 		in := strconv.Itoa(x.Limit) + " in " + duration.Format(v.Window)
 		out = append(out, []string{"limit", in, strconv.Itoa(*x.Count), yes(!x.Over)})

@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/ingest/archive"
+	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -53,9 +54,12 @@ type ReplayedRule struct {
 	Lacking map[string]int64 `json:"lacking,omitempty"`
 	// Uncounted are the events of Matched that are in no window; each has one reason.
 	Uncounted history.Figures `json:"uncounted"`
-	Episodes  int64           `json:"episodes"`
-	Sources   int64           `json:"sources"`
-	Events    int64           `json:"events"` // in those episodes
+	// Unjudged are the events on which match.when, or the condition of a tier, could not be judged. Those of match.when are not
+	// among Matched.
+	Unjudged route.Unjudged `json:"unjudged,omitzero"`
+	Episodes int64          `json:"episodes"`
+	Sources  int64          `json:"sources"`
+	Events   int64          `json:"events"` // in those episodes
 }
 
 // summary gathers what is known. failed is why the replay broke off, nil when it is complete.
@@ -118,8 +122,7 @@ func (p *replay) ruleSummaries(ctx context.Context) []ReplayedRule {
 		figures.MissingField, figures.MissingValue = history.UnknownFigure, history.UnknownFigure
 		if p.router != nil {
 			st := p.router.Stats().Rules[id]
-			out[i].Matched, out[i].Behind, out[i].Skipped = st.Matched, st.Behind, st.Skipped
-			out[i].Lacking = st.Lacking()
+			out[i].routed(&st)
 			left := st.LeftOut()
 			figures.MissingField = history.Figure(left[detectors.UncountedMissingField])
 			figures.MissingValue = history.Figure(left[detectors.UncountedMissingValue])
@@ -127,6 +130,12 @@ func (p *replay) ruleSummaries(ctx context.Context) []ReplayedRule {
 		out[i].Uncounted = figures
 	}
 	return out
+}
+
+// routed takes over what ROUTE counted of the rule.
+func (r *ReplayedRule) routed(st *route.RuleStats) {
+	r.Matched, r.Behind, r.Skipped = st.Matched, st.Behind, st.Skipped
+	r.Lacking, r.Unjudged = st.Lacking(), st.Unjudged()
 }
 
 // Notes explain a replay's figures: why a rule has counted nothing, and in which format the file should probably have been
@@ -150,6 +159,7 @@ func (p *replay) notes(s *Summary) []string {
 	var idle []string
 	for i := range s.Rules {
 		r, v := &s.Rules[i], &p.Rules[i]
+		notes = append(notes, r.Unjudged.Notes(r.Rule)...)
 		if r.Matched == 0 {
 			idle = append(idle, fmt.Sprintf("rule %s matched none of %s: it watches %s", r.Rule, plural.Of(s.Events, "event"), watched(&v.Match)))
 			continue
