@@ -173,7 +173,7 @@ func TestConditionsOnWhatNoEventHas(t *testing.T) {
 			t.Errorf("%s, %s: %q", test.format, test.when, warnings)
 		}
 		for _, w := range warnings {
-			if !strings.Contains(w, "rule.yaml:3: match.when: got event.") || !strings.Contains(w, "which events of the format "+test.format+" never have") {
+			if !strings.Contains(w, "rule.yaml:3:25: match.when: got event.") || !strings.Contains(w, "which events of the format "+test.format+" never have") {
 				t.Errorf("got %s", w)
 			}
 		}
