@@ -45,15 +45,12 @@ func readKind(d *decoder, field string, n yamlnode.Node) {
 
 // allowDocument reads the whole document as an allow list, and checks the result.
 func allowDocument(d *decoder, n yamlnode.Node) (l AllowList) {
-	d.lines[""] = n.Line()
-	for _, found := range n.References(quoteShort) {
-		d.add(found.Line, "", found.Got, found.Allowed, "")
-	}
+	d.nodes[""] = n
+	references(d, n)
 	d.section(allowSection(&l), "", n)
 	l.check(d.env, func(p Problem) {
 		if !d.reported(p.Field) {
-			p.File, p.Line = d.file, d.line(p.Field)
-			d.problems = append(d.problems, p)
+			d.problems = append(d.problems, d.locate(p))
 		}
 	})
 	return l.Normal()
@@ -84,11 +81,12 @@ func allowEntries(d *decoder, field string, n yamlnode.Node) []AllowEntry {
 	entries := make([]AllowEntry, len(items))
 	for i, item := range items {
 		place := element(field, i)
-		d.lines[place] = item.Line()
-		entries[i] = allowEntry(d, place, item)
+		d.nodes[place] = item
 		if len(d.problems) >= 10*maxProblems {
-			break
+			d.bad[place] = true // it is not read, and so not complained of
+			continue
 		}
+		entries[i] = allowEntry(d, place, item)
 	}
 	return entries
 }
@@ -100,7 +98,7 @@ func entrySection(place string, e *AllowEntry) section {
 		members = append(members, member{string(kind), "", func(d *decoder, field string, n yamlnode.Node) {
 			if e.Kind != "" {
 				d.bad[place] = true
-				d.add(n.Line(), field, "a second source, beside "+string(e.Kind), allowedKinds+" in each entry", "make it an entry of its own")
+				d.add(n.Place(), field, "a second source, beside "+string(e.Kind), allowedKinds+" in each entry", "make it an entry of its own")
 				return
 			}
 			allowed := allowedAllowValue
@@ -130,7 +128,7 @@ func allowEntry(d *decoder, place string, n yamlnode.Node) (e AllowEntry) {
 		if slices.ContainsFunc(n.Members(), func(m yamlnode.Member) bool { return m.Name.Value() == "ip" }) {
 			hint = `did you mean "cidr"?`
 		}
-		d.add(n.Line(), place, "an entry without a source", allowedKinds, hint)
+		d.add(n.Place(), place, "an entry without a source", allowedKinds, hint)
 		d.bad[place] = true
 	}
 	return e
@@ -171,7 +169,7 @@ func readAllow(d *decoder, field string, n yamlnode.Node) {
 	}
 	for i, item := range items {
 		place := element(field, i)
-		d.lines[place] = item.Line()
+		d.nodes[place] = item
 		name, ok := d.text(place, item, allowedAllow)
 		if !ok {
 			d.bad[field] = true
@@ -204,8 +202,8 @@ func unknownLists(all []located, lists []AllowList, env Environment) (problems P
 			if _, found := slices.BinarySearch(names, name); found || !validID(name) {
 				continue
 			}
-			p := Problem{File: all[i].file, Line: all[i].lineOf(element("allow", j)), Field: element("allow", j),
-				Got: quoteShort(name) + ", which no allow list has as its id", Allowed: "the id of an allow list, a document of kind: allow"}
+			p := Problem{Field: element("allow", j), Got: quoteShort(name) + ", which no allow list has as its id",
+				Allowed: "the id of an allow list, a document of kind: allow"}.At(all[i].file, all[i].place(element("allow", j)))
 			meant := ""
 			if looked++; looked <= maxProblems {
 				meant = Nearest(name, names)

@@ -86,11 +86,11 @@ func TestUnknownAllowLists(t *testing.T) {
 		_, err = ParseSet([]File{{Name: "a.yaml", Src: []byte(src)}}, env)
 		return warnings, err
 	}
-	if warnings, err := read(nil); err != nil || len(warnings) != 1 || !strings.HasPrefix(warnings[0], `a.yaml:9: allow[1]: got "ofice", which no allow list of these files has`) {
+	if warnings, err := read(nil); err != nil || len(warnings) != 1 || !strings.HasPrefix(warnings[0], `a.yaml:9:5: allow[1]: got "ofice", which no allow list of these files has`) {
 		t.Errorf("not known: %v, %v", warnings, err)
 	}
 	if warnings, err := read([]string{}); len(warnings) != 0 || err == nil ||
-		err.Error() != `a.yaml:9: allow[1]: got "ofice", which no allow list has as its id, allowed the id of an allow list, a document of kind: allow; did you mean "office"?` {
+		err.Error() != `a.yaml:9:5: allow[1]: got "ofice", which no allow list has as its id, allowed the id of an allow list, a document of kind: allow; did you mean "office"?` {
 		t.Errorf("known: %v, %v", warnings, err)
 	}
 	// Where none is known, the file of the list is what is missing.
@@ -250,7 +250,7 @@ func TestAllowBounds(t *testing.T) {
 		fmt.Fprintf(&b, "- {cidr: 10.%d.%d.%d, reason: r}\n", i>>16, i>>8&255, i&255)
 	}
 	_, err := ParseSet([]File{{Name: "l.yaml", Src: []byte(b.String())}}, testEnvironment())
-	if err == nil || err.Error() != "l.yaml:5: entries: got 10001 entries, allowed at most 10000; split it: a rule may name several lists" {
+	if err == nil || err.Error() != "l.yaml:5:1: entries: got 10001 entries, allowed at most 10000; split it: a rule may name several lists" {
 		t.Errorf("too many entries: %v", err)
 	}
 	r := Routing{Stream: "live", Number: 1, RecordFormat: LanguageRecordFormat, SecretID: "s", Identity: traffic.DefaultIdentityMap(), Format: Format{Name: "weir", MaxEventBytes: 1}}

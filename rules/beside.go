@@ -30,12 +30,17 @@ func (c *checker) beside() {
 		got := describeNear(c.Near)
 		c.say(c.Near >= 1 && c.Near <= 99, "near", got, allowedNear)
 		c.say(!c.Counting().bucket(), "near", got+" with algorithm "+string(c.Counting()), "near with a window; a bucket is full whenever it is used in full")
-		c.say(c.Near < 1 || c.Near > 99 || c.Limit*c.Near > 100, "near", got+" of limit "+strconv.Itoa(c.Limit),
-			"a share of the limit above 1: everybody has a first request")
+		if c.Near >= 1 && c.Near <= 99 && c.Limit*c.Near <= 100 {
+			c.report(Problem{Field: "near", Got: got + " of limit " + strconv.Itoa(c.Limit),
+				Allowed: "a share of the limit above 1: everybody has a first request", needs: "limit"})
+		}
 	}
 	if trial := c.Candidate; trial != nil {
 		c.say(trial.Limit >= 0 && trial.Limit <= MaxLimit, "candidate.limit", "the number "+strconv.Itoa(trial.Limit), allowedLimit)
-		c.say(trial.Limit != c.Limit, "candidate.limit", strconv.Itoa(trial.Limit)+", which is the rule's limit", "another limit than the rule's")
+		if trial.Limit == c.Limit {
+			c.report(Problem{Field: "candidate.limit", Got: strconv.Itoa(trial.Limit) + ", which is the rule's limit",
+				Allowed: "another limit than the rule's", needs: "limit"})
+		}
 	}
 	// A bucket leaks at the rate of its limit: one bucket cannot leak at two.
 	c.say(len(c.Tiers) == 0 || !c.Counting().bucket(), "tiers", "tiers with algorithm "+string(c.Counting()), "tiers with a window; a bucket has one rate")

@@ -36,28 +36,28 @@ func TestGreatFiles(t *testing.T) {
 		return before + strings.Repeat(part, (MaxFileBytes-len(before)-len(after))/len(part)) + after
 	}
 	for name, tt := range map[string]struct{ src, want string }{
-		"one byte more":   {fill("", "#", "") + "#", "r.yaml:1: got a file that is too big, allowed at most 1048576 bytes"},
-		"lists in lists":  {fill("", "[", ""), "r.yaml:1: got YAML that cannot be read (exceeded max depth of 10000)"},
-		"mappings":        {fill("", "{a: ", ""), "r.yaml:1: got YAML that cannot be read (exceeded max depth of 10000)"},
-		"dashes":          {fill("", "- ", "a"), "r.yaml:1: got YAML that cannot be read (exceeded max depth of 10000)"},
-		"deep in a rule":  {rule + "block: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000), "r.yaml:7: block: got a list, allowed a mapping"},
-		"unfolding":       {"a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n", "r.yaml:1: got the YAML anchor \"&a\", allowed values written out"},
-		"anchors":         {fill("", "- &a x\n", ""), "r.yaml:1: got the YAML anchor"},
+		"one byte more":   {fill("", "#", "") + "#", "r.yaml:1:1: got a file that is too big, allowed at most 1048576 bytes"},
+		"lists in lists":  {fill("", "[", ""), "r.yaml:1:1: got YAML that cannot be read (exceeded max depth of 10000)"},
+		"mappings":        {fill("", "{a: ", ""), "r.yaml:1:1: got YAML that cannot be read (exceeded max depth of 10000)"},
+		"dashes":          {fill("", "- ", "a"), "r.yaml:1:1: got YAML that cannot be read (exceeded max depth of 10000)"},
+		"deep in a rule":  {rule + "block: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000), "r.yaml:7:8: block: got a list, allowed a mapping"},
+		"unfolding":       {"a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n", "r.yaml:1:4: got the YAML anchor \"&a\", allowed values written out"},
+		"anchors":         {fill("", "- &a x\n", ""), "r.yaml:1:3: got the YAML anchor"},
 		"empty documents": {fill(rule, "---\n", ""), ""},
-		"documents":       {fill("", "---\n{}\n", ""), "r.yaml:2: id: got nothing"},
-		"the same rule":   {fill("", "---\n"+rule, ""), "r.yaml:9: id: got \"r\" a second time (first at r.yaml:2)"},
-		"unknown fields":  {fill("", "a: 1\n", ""), "r.yaml:1: a: got an unknown field"},
-		"one line":        {fill(rule+"owner: ", "a", "\n"), "r.yaml:7: owner: got it a second time"},
-		"one text":        {fill("id: r\nowner: \"", "\\x41", "\"\n"), "r.yaml:2: owner: got \"AAAA"},
-		"a literal":       {fill("id: r\nowner: |\n", "  a\n", ""), "r.yaml:2: owner: got \"a\\na\\na"},
+		"documents":       {fill("", "---\n{}\n", ""), "r.yaml:2:1: id: got nothing"},
+		"the same rule":   {fill("", "---\n"+rule, ""), "r.yaml:9:5: id: got \"r\" a second time (first at r.yaml:2:5)"},
+		"unknown fields":  {fill("", "a: 1\n", ""), "r.yaml:1:1: a: got an unknown field"},
+		"one line":        {fill(rule+"owner: ", "a", "\n"), "r.yaml:7:1: owner: got it a second time"},
+		"one text":        {fill("id: r\nowner: \"", "\\x41", "\"\n"), "r.yaml:2:8: owner: got \"AAAA"},
+		"a literal":       {fill("id: r\nowner: |\n", "  a\n", ""), "r.yaml:2:8: owner: got \"a\\na\\na"},
 		"comments":        {fill(rule, "# a\n\n", ""), ""},
-		"tiers":           {fill(rule+"tiers: [", "{when: 'true', limit: 2},", "]"), "r.yaml:7: tiers: got "},
-		"tests":           {fill(rule+"tests: [", "{},", "]"), "r.yaml:7: tests: got a list, allowed a list of at most 100 tests"},
-		"sources":         {fill(list, "- {cidr: 192.0.2.1/32, reason: r}\n", ""), "r.yaml:5: entries: got 10001 entries, allowed at most 10000"},
-		"no sources":      {fill(list, "- {}\n", ""), "r.yaml:5: entries[0].reason: got nothing"},
-		"unknown lists":   {fill("", "---\nid: r\nallow: [zz]\n", ""), "r.yaml:2: owner: got nothing"},
-		"a pattern each":  {fill(rule+"when: '", "a", "'"), "r.yaml:7: when: got an unknown field"},
-		"an expression":   {fill("id: r\nowner: o\nmatch: {when: '", "!", "true'}\nkey: [ip]\nlimit: 1\nwindow: 1m\n"), "r.yaml:3: match.when: got an expression of "},
+		"tiers":           {fill(rule+"tiers: [", "{when: 'true', limit: 2},", "]"), "r.yaml:7:8: tiers: got "},
+		"tests":           {fill(rule+"tests: [", "{},", "]"), "r.yaml:7:8: tests: got a list, allowed a list of at most 100 tests"},
+		"sources":         {fill(list, "- {cidr: 192.0.2.1/32, reason: r}\n", ""), "r.yaml:5:1: entries: got 10001 entries, allowed at most 10000"},
+		"no sources":      {fill(list, "- {}\n", ""), "r.yaml:5:3: entries[0].reason: got nothing"},
+		"unknown lists":   {fill("", "---\nid: r\nallow: [zz]\n", ""), "r.yaml:2:1: owner: got nothing"},
+		"a pattern each":  {fill(rule+"when: '", "a", "'"), "r.yaml:7:1: when: got an unknown field"},
+		"an expression":   {fill("id: r\nowner: o\nmatch: {when: '", "!", "true'}\nkey: [ip]\nlimit: 1\nwindow: 1m\n"), "r.yaml:3:15: match.when: got an expression of "},
 	} {
 		warned := 0
 		env := testEnvironment()
@@ -118,7 +118,7 @@ func TestWarningsAreBounded(t *testing.T) {
 	if _, err := ParseSet([]File{{Name: "r.yaml", Src: []byte(b.String())}}, env); err != nil {
 		t.Fatal(err)
 	}
-	const last = "r.yaml:24000: got 5000 more warnings, allowed none"
+	const last = "r.yaml:24000:9: got 5000 more warnings, allowed none"
 	if len(got) != maxSetProblems+1 || got[maxSetProblems] != last {
 		t.Errorf("%d warnings, the last %s, want %s", len(got), got[max(len(got), 1)-1], last)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules/reading"
+	"github.com/weirhq/weir/traffic"
 )
 
 // Bounds of a document's values. Those of Window stand beside its defaults.
@@ -62,7 +63,7 @@ const (
 // Validate checks a document that did not come from ParseFiles, against the same rules. The error is a Problems.
 func (d *Document) Validate(env Environment) error {
 	var ps Problems
-	d.check(env, func(p Problem) { ps = append(ps, p) })
+	d.check(env, func(p Problem) { ps = append(ps, p.inWords()) })
 	return ps.err()
 }
 
@@ -115,6 +116,86 @@ func (c *checker) block(b *Block) {
 		c.say(len(b.Match.Statuses) == 0, "block.match.status", "a status", notInRequest)
 		c.say(b.Match.When == "", "block.match.when", "a condition", notInRequest)
 	}
+}
+
+// blockKey holds three promises: a block is about the sources that the rule counted, as it tells them apart; a gate can
+// tell them apart too, since it derives the same identities; and nobody is blocked on what a client only claims to be. The
+// last one keeps an attacker from having others blocked under their names. Fields that the rule's key has not are no breach of
+// the first: each tuple that is blocked has made a request that was over the limit.
+func (c *checker) blockKey() {
+	key := c.Block.Key
+	if len(c.Key) == 0 {
+		c.report(Problem{Field: "block.key", Got: "a block for a rule whose key is []", Allowed: allowedBlockKey,
+			Hint: "such a rule counts everybody together and has nobody to block: remove block"})
+		return
+	}
+	c.say(len(key) > 0, "block.key", "[]", allowedBlockKey)
+	if i := slices.IndexFunc(key, func(k traffic.KeyField) bool { return !k.OfIdentity() }); i >= 0 {
+		c.report(noIdentity(element("block.key", i), key[i]))
+		return
+	}
+	c.fields("block.key", key, false)
+	narrower := false
+	for i, k := range key {
+		at := slices.IndexFunc(c.Key, func(other traffic.KeyField) bool { return other.Field == k.Field })
+		if narrower = narrower || at < 0; at >= 0 {
+			c.say(c.Key[at] == k, element("block.key", i), describeKeyField(k), describeKeyField(c.Key[at])+", as in the rule's key, or a plain "+k.Field.String())
+		}
+	}
+	const allowed = "a key with at least one field that the gateway vouches for, so that nobody can be blocked under a name that somebody else made up"
+	switch names, hint := claimedOnly(c.env, key); {
+	case names != "":
+		c.report(Problem{Field: "block.key", Got: names + ": claimed by the client only", Allowed: allowed, Hint: hint})
+	case narrower:
+		// Who can fill the window of a key that is only claimed has the others in it blocked: each of their requests is over the
+		// limit, too. And the 65th tuple of one episode, and all after it, stand for a rule's own key where that is of an
+		// identity: whoever rotates addresses could lock out the user that he pretends to be.
+		if names, hint := claimedOnly(c.env, c.Key); names != "" {
+			allowed := "with them a rule's key, on which a block falls back where there are too many tuples, that is " + allowed
+			if !traffic.IdentityKey(c.Key) {
+				allowed = "with them a rule's key with at least one field that the gateway vouches for: whoever fills a window of another has the others in it blocked"
+			}
+			c.report(Problem{Field: "block.key", Got: "fields that the rule's key has not, and a rule's key of " + names + ": claimed by the client only",
+				Allowed: allowed, Hint: hint})
+		}
+	}
+}
+
+// claimedOnly names the fields of a key whose every field is the client's own claim, and the settings with which the gateway
+// would vouch for them. Both are empty if the gateway vouches for one of the fields, and for an empty key. What an event has
+// beside its identity is chosen by clients, or shared by many of them: nobody is told apart by it for certain.
+func claimedOnly(env Environment, key []traffic.KeyField) (fields, hint string) {
+	var names, settings []string
+	for _, k := range key {
+		vouched := true
+		for one := range k.Alternatives() {
+			if env.Identity.Vouched(one.Field) {
+				continue
+			}
+			vouched = false
+			switch {
+			case one.Field == traffic.FieldIP:
+				settings = append(settings, "identity.ip.claimed: false")
+			case one.OfIdentity():
+				settings = append(settings, "identity."+one.String()+".vouched: true")
+			}
+		}
+		if vouched {
+			return "", ""
+		}
+		names = append(names, k.String())
+	}
+	hint = "add such a field, for example ip"
+	if len(settings) > 0 {
+		hint += ", or set " + strings.Join(settings, " or ") + " in the configuration if the gateway itself establishes it"
+	}
+	return strings.Join(names, ", "), hint
+}
+
+// noIdentity is the problem of an element of a block's key.
+func noIdentity(place string, k traffic.KeyField) Problem {
+	return Problem{Field: place, Got: k.String() + ", which is no identity", Allowed: allowedBlockKey,
+		Hint: "a gate derives identities only; of a key with other fields, or with alternatives, name the identity that made the requests, such as ip"}
 }
 
 // notInRequest says what a block may ask.

@@ -60,10 +60,7 @@ func checkWhen(env Environment, field, expr string, report func(Problem)) {
 		return
 	}
 	env.Conditions.Check(expr, func(line, column int, got, allowed, hint string) {
-		if line > 0 {
-			got += fmt.Sprintf(" (line %d, column %d of the expression)", line, column)
-		}
-		report(Problem{Field: field, Got: got, Allowed: allowed, Hint: hint})
+		report(Problem{Field: field, Got: got, Allowed: allowed, Hint: hint, within: yamlnode.Place{Line: line, Column: column}})
 	})
 }
 
@@ -79,7 +76,7 @@ func readWhen(d *decoder, field string, n yamlnode.Node) (string, bool) {
 	}
 	if d.env.Conditions == nil {
 		d.bad[field] = true
-		d.add(n.Line(), field, "a condition, which this program cannot judge", "rules without when and tiers", "")
+		d.add(n.Place(), field, "a condition, which this program cannot judge", "rules without when and tiers", "")
 		return "", false
 	}
 	return s, true
@@ -104,7 +101,7 @@ func readTiers(d *decoder, field string, n yamlnode.Node) {
 	}
 	for i, item := range n.Children() {
 		place, tier := element(field, i), Tier{}
-		d.lines[place] = item.Line()
+		d.nodes[place] = item
 		if i > MaxTiers {
 			break // more are one problem
 		}

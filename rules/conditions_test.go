@@ -174,7 +174,7 @@ func TestConditionsOnWhatNoEventHas(t *testing.T) {
 			t.Errorf("%s, %s: %q", test.format, test.when, warnings)
 		}
 		for _, w := range warnings {
-			if !strings.Contains(w, "rule.yaml:3: match.when: got event.") || !strings.Contains(w, "which events of the format "+test.format+" never have") {
+			if !strings.Contains(w, "rule.yaml:3:25: match.when: got event.") || !strings.Contains(w, "which events of the format "+test.format+" never have") {
 				t.Errorf("got %s", w)
 			}
 		}
@@ -205,7 +205,10 @@ func TestTiersOnWhatClientsChoose(t *testing.T) {
 		var got []string
 		env := testEnvironment()
 		env.Identity.Device.Vouched = test.vouched
-		env.Warn = func(p Problem) { got = append(got, strings.TrimPrefix(p.Error(), "rule.yaml:8: ")) }
+		env.Warn = func(p Problem) {
+			p.File = ""
+			got = append(got, p.Error())
+		}
 		if _, err := parse("rule.yaml", []byte("id: a\nowner: o\nmatch: {path: /a}\nkey: [ip]\nlimit: 10\nwindow: 1m\ntiers: \n  ["+test.tiers+"]\n"), env); err != nil {
 			t.Fatalf("%s: %v", test.name, err)
 		}

@@ -256,7 +256,9 @@ func (c *checker) distinct() {
 	counted := c.Count.Tuple
 	if f := c.Count.Distinct; f != nil {
 		counted = []traffic.KeyField{*f}
-		c.keyField(place, *f, true)
+		if c.keyField(place, *f, true) {
+			c.once(place, *f, map[traffic.KeyField]bool{})
+		}
 	} else if len(counted) > 0 {
 		c.say(len(counted) > 1, place, "a combination of one field", "the field itself, or two and more of them")
 		c.fields(place, counted, true)

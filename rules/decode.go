@@ -18,8 +18,8 @@ type decoder struct {
 	file     string
 	env      Environment
 	doc      Document
-	lines    map[string]int  // where each field stands; "" is the document
-	bad      map[string]bool // fields that are reported already
+	nodes    map[string]yamlnode.Node // what each field says; "" is the document
+	bad      map[string]bool          // fields that are reported already
 	problems Problems
 
 	key, blockKey []keyEntry // as written; resolveKeys turns them into the document's
@@ -156,10 +156,8 @@ func blockSection() section {
 
 // document reads the whole document, fills in defaults and checks the result.
 func (d *decoder) document(n yamlnode.Node) {
-	d.lines[""] = n.Line()
-	for _, found := range n.References(quoteShort) {
-		d.add(found.Line, "", found.Got, found.Allowed, "")
-	}
+	d.nodes[""] = n
+	references(d, n)
 	if !d.section(ruleSection(), "", n) {
 		return
 	}
@@ -177,20 +175,19 @@ func (d *decoder) document(n yamlnode.Node) {
 		d.doc.Block.Extend = ExtendOnHit
 	}
 	d.doc.check(d.env, func(p Problem) {
-		if !d.reported(p.Field) {
-			p.File, p.Line = d.file, d.line(p.Field)
-			d.problems = append(d.problems, p)
+		if !d.reported(p.Field) && !d.reported(p.needs) {
+			d.problems = append(d.problems, d.locate(p))
 		}
 	})
+	restOfKeys(d)
 	d.requireNormalPath()
 	requireReach(d)
 	if p := d.doc.lockout(); p != nil && !d.reported(p.Field) {
-		d.add(d.line(p.Field), p.Field, p.Got, p.Allowed, p.Hint)
+		d.add(d.place(p.Field), p.Field, p.Got, p.Allowed, p.Hint)
 	}
 	if d.env.Warn != nil && len(d.problems) == 0 {
 		d.doc.warn(d.env, func(p Problem) {
-			p.File, p.Line = d.file, d.line(p.Field)
-			d.env.Warn(p)
+			d.env.Warn(d.locate(p))
 		})
 	}
 	d.doc.fillCounting()
@@ -215,9 +212,9 @@ func (d *decoder) section(s section, field string, n yamlnode.Node) bool {
 		switch {
 		case name.Kind() == yamlnode.Alias: // reported already
 		case !name.IsScalar():
-			d.add(name.Line(), strings.TrimSuffix(s.prefix, "."), name.Describe(quoteShort)+" as a name", strings.Join(s.names(), ", "), "")
+			d.add(name.Place(), strings.TrimSuffix(s.prefix, "."), name.Describe(quoteShort)+" as a name", strings.Join(s.names(), ", "), "")
 		case m.First != 0:
-			d.add(name.Line(), printableName(s.prefix+name.Value()), fmt.Sprintf("it a second time (first at line %d)", m.First), "each field once", "")
+			d.add(name.Place(), printableName(s.prefix+name.Value()), fmt.Sprintf("it a second time (first at line %d)", m.First), "each field once", "")
 		default:
 			seen[name.Value()] = true
 			d.member(s, name, m.Value)
@@ -225,7 +222,7 @@ func (d *decoder) section(s section, field string, n yamlnode.Node) bool {
 	}
 	for _, m := range s.members {
 		if !seen[m.name] && m.required != "" {
-			d.add(n.Line(), s.prefix+m.name, "nothing", m.required, "the field is required")
+			d.add(n.Place(), s.prefix+m.name, "nothing", m.required, "the field is required")
 			d.bad[s.prefix+m.name] = true
 		}
 	}
@@ -235,17 +232,17 @@ func (d *decoder) section(s section, field string, n yamlnode.Node) bool {
 func (d *decoder) member(s section, key, value yamlnode.Node) {
 	name := s.prefix + key.Value()
 	if i := slices.IndexFunc(s.members, func(m member) bool { return m.name == key.Value() }); i >= 0 {
-		d.lines[name] = value.Line()
+		d.nodes[name] = value
 		s.members[i].read(d, name, value)
 		return
 	}
 	names := s.names()
 	if allowed := s.unknown[key.Value()]; allowed != "" {
-		d.add(key.Line(), name, "what only an answer or an event has", allowed, "")
+		d.add(key.Place(), name, "what only an answer or an event has", allowed, "")
 		return
 	}
 	if slices.Contains(s.later, key.Value()) {
-		d.add(key.Line(), name, "a field that is not supported by this version", strings.Join(names, ", "), "")
+		d.add(key.Place(), name, "a field that is not supported by this version", strings.Join(names, ", "), "")
 		return
 	}
 	hint := ""
@@ -254,7 +251,7 @@ func (d *decoder) member(s section, key, value yamlnode.Node) {
 	} else if place := elsewhere(key.Value()); place != "" && place != name {
 		hint = fmt.Sprintf("did you mean %q?", place)
 	}
-	d.add(key.Line(), printableName(name), "an unknown field", strings.Join(names, ", "), hint)
+	d.add(key.Place(), printableName(name), "an unknown field", strings.Join(names, ", "), hint)
 }
 
 func (s section) names() []string {
@@ -275,15 +272,15 @@ func elsewhere(name string) string {
 	return ""
 }
 
-func (d *decoder) add(line int, field, got, allowed, hint string) {
-	d.problems = append(d.problems, Problem{File: d.file, Line: line, Field: field, Got: got, Allowed: allowed, Hint: hint})
+func (d *decoder) add(at yamlnode.Place, field, got, allowed, hint string) {
+	d.problems = append(d.problems, Problem{Field: field, Got: got, Allowed: allowed, Hint: hint}.At(d.file, at))
 }
 
 // wrong reports that the value n of field has the wrong type. References and tags are reported already.
 func (d *decoder) wrong(field string, n yamlnode.Node, allowed, hint string) {
 	d.bad[field] = true
 	if n.Kind() != yamlnode.Alias && n.Tag() == "" {
-		d.add(n.Line(), field, n.Describe(quoteShort), allowed, hint)
+		d.add(n.Place(), field, n.Describe(quoteShort), allowed, hint)
 	}
 }
 
@@ -297,18 +294,18 @@ func (d *decoder) reported(field string) bool {
 	return false
 }
 
-// line finds where field stands; a field that the document leaves out stands where its section does.
-func (d *decoder) line(field string) int {
+// place finds where field stands; a field that the document leaves out stands where its section does.
+func (d *decoder) place(field string) yamlnode.Place {
 	for ; field != ""; field = parentField(field) {
-		if l, ok := d.lines[field]; ok {
-			return l
+		if n, ok := d.nodes[field]; ok {
+			return n.Place()
 		}
 	}
-	return d.lines[""]
+	return d.nodes[""].Place()
 }
 
 func (d *decoder) has(field string) bool {
-	_, ok := d.lines[field]
+	_, ok := d.nodes[field]
 	return ok
 }
 
@@ -369,7 +366,9 @@ func (d *decoder) duration(field string, n yamlnode.Node, allowed string) (time.
 		}
 	}
 	hint := ""
-	if n.Kind() == yamlnode.Integer {
+	if meant := duration.Meant(n.Value()); meant != "" {
+		hint = "did you mean " + meant + "?"
+	} else if _, err := strconv.ParseFloat(n.Value(), 64); err == nil {
 		hint = "add a unit: s, m, h or d"
 	}
 	d.wrong(field, n, allowed, hint)

@@ -37,7 +37,7 @@ func readList(kind, allowed, all string, take func(*decoder, string, yamlnode.No
 		if n.Kind() == yamlnode.List {
 			if items = n.Children(); len(items) == 0 {
 				d.bad[field] = true
-				d.add(n.Line(), field, "an empty list", allowed, all)
+				d.add(n.Place(), field, "an empty list", allowed, all)
 				return
 			}
 			if d.tooMany(field, n, maxAlternatives) {
@@ -50,9 +50,9 @@ func readList(kind, allowed, all string, take func(*decoder, string, yamlnode.No
 			if n.Kind() == yamlnode.List {
 				at = element(field, i)
 			} else {
-				d.lines[element(field, 0)] = item.Line() // as which it is checked
+				d.nodes[element(field, 0)] = item // as which it is checked
 			}
-			d.lines[at] = item.Line()
+			d.nodes[at] = item
 			s, ok := take(d, at, item, allowed)
 			switch {
 			case !ok:
@@ -61,7 +61,7 @@ func readList(kind, allowed, all string, take func(*decoder, string, yamlnode.No
 				d.bad[field] = true
 				d.wrong(at, item, allowed, all)
 			case slices.Contains(*list, s):
-				d.add(item.Line(), at, quoteShort(s)+" a second time", "each "+kind+" once", "")
+				d.add(item.Place(), at, quoteShort(s)+" a second time", "each "+kind+" once", "")
 			default:
 				*list = append(*list, s)
 			}
@@ -74,7 +74,7 @@ func (d *decoder) tooMany(field string, n yamlnode.Node, most int) bool {
 	count := len(n.Children())
 	if count > most {
 		d.bad[field] = true
-		d.add(n.Line(), field, strconv.Itoa(count)+" of them", "at most "+strconv.Itoa(most), "")
+		d.add(n.Place(), field, strconv.Itoa(count)+" of them", "at most "+strconv.Itoa(most), "")
 	}
 	return count > most
 }
@@ -134,7 +134,7 @@ func requireReach(d *decoder) {
 	if paths := reach.paths(); !d.reported(field) && len(paths) > 0 && !slices.ContainsFunc(paths, func(p string) bool {
 		return reading.CheckPattern(p) != "" || !(&Match{Methods: reach.Methods, Path: p}).pathless()
 	}) {
-		d.add(d.line(field), field, strings.Join(quoteAll(paths), ", ")+", and a block, which no request can meet",
+		d.add(d.place(field), field, strings.Join(quoteAll(paths), ", ")+", and a block, which no request can meet",
 			"a path as requests have it, from the first / on, where there is a block", "")
 	}
 }
@@ -146,7 +146,7 @@ func (d *decoder) requireNormalPath() {
 		return
 	}
 	if allowed, hint := checkNormal(m.Path); allowed != "" {
-		d.add(d.line("match.path"), "match.path", quoteShort(m.Path), allowed, hint)
+		d.add(d.place("match.path"), "match.path", quoteShort(m.Path), allowed, hint)
 	}
 }
 
@@ -163,7 +163,7 @@ func (d *decoder) readExtend(field string, n yamlnode.Node) {
 	case !ok:
 	case s == "on-attempt":
 		d.bad[field] = true
-		d.add(n.Line(), field, quoteShort(s)+", which is not supported by this version", allowedExtend, "")
+		d.add(n.Place(), field, quoteShort(s)+", which is not supported by this version", allowedExtend, "")
 	default:
 		d.doc.Block.Extend = Extend(s)
 	}

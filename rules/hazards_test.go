@@ -148,7 +148,7 @@ func TestAShortWindowWithTheDefaultCooldown(t *testing.T) {
 	env.Warn = func(p Problem) { got = append(got, p.Error()) }
 	src := "id: r\nowner: tests\nmatch: {path: /login}\nkey: [ip]\nlimit: 9\nwindow: 59s\nblock: {ttl: 1m}\n"
 	if _, err := ParseFiles([]File{{Name: "r.yaml", Src: []byte(src)}}, env); err != nil || len(got) != 1 ||
-		!strings.HasPrefix(got[0], "r.yaml:6: window: got 59s, shorter than the cooldown of 1m, which is the default: ") || !strings.HasSuffix(got[0], "; write cooldown: 59s") {
+		!strings.HasPrefix(got[0], "r.yaml:6:9: window: got 59s, shorter than the cooldown of 1m, which is the default: ") || !strings.HasSuffix(got[0], "; write cooldown: 59s") {
 		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -18,6 +18,7 @@ type keyEntry struct {
 	field  traffic.Field
 	name   string
 	v4, v6 uint8
+	place  string // of an element of a list: key[1]
 }
 
 // holdsIP reports whether k is an address, or may fall back on one: whether it has prefix lengths.
@@ -61,12 +62,13 @@ func (d *decoder) keyList(field string, n yamlnode.Node, allowed string) []keyEn
 	var entries []keyEntry
 	for i, item := range n.Children() {
 		place := element(field, i)
-		d.lines[place] = item.Line()
+		d.nodes[place] = item
 		entry, ok := d.keyElement(place, item)
 		if !ok {
 			d.bad[field] = true
 			continue
 		}
+		entry.place = place
 		entries = append(entries, entry)
 	}
 	return entries
@@ -79,7 +81,7 @@ func (d *decoder) keyElement(place string, n yamlnode.Node) (keyEntry, bool) {
 	if members := n.Members(); len(members) == 1 && members[0].Value.Kind() == yamlnode.Null && members[0].Name.IsScalar() {
 		name := "{" + members[0].Name.Value() + "}"
 		d.bad[place] = true
-		d.add(n.Line(), place, name+", which YAML reads as a mapping", allowedKeyField, "put it in quotes: \""+printableName(name)+"\"")
+		d.add(n.Place(), place, name+", which YAML reads as a mapping", allowedKeyField, "put it in quotes: \""+printableName(name)+"\"")
 		return keyEntry{}, false
 	}
 	entry, before := keyEntry{}, len(d.problems)
@@ -108,11 +110,11 @@ func (d *decoder) keyElement(place string, n yamlnode.Node) (keyEntry, bool) {
 	}
 	switch {
 	case anyOf && oneOf:
-		d.add(n.Line(), place, "both field and any", "one of them", "")
+		d.add(n.Place(), place, "both field and any", "one of them", "")
 	case !anyOf && !oneOf:
-		d.add(n.Line(), place+".field", "nothing", allowedKeyField, "the field is required")
+		d.add(n.Place(), place+".field", "nothing", allowedKeyField, "the field is required")
 	case !holdsIP(traffic.KeyField{Field: entry.field, Name: entry.name}) && (entry.v4 != 0 || entry.v6 != 0):
-		d.add(n.Line(), place, "a prefix length for "+entry.String(), "v4 and v6 only with field: ip", "")
+		d.add(n.Place(), place, "a prefix length for "+entry.String(), "v4 and v6 only with field: ip", "")
 	}
 	return entry, len(d.problems) == before
 }
@@ -131,7 +133,7 @@ func (d *decoder) alternatives(field string, n yamlnode.Node) keyEntry {
 	var names []string
 	for _, e := range d.keyList(field, n, allowed) {
 		if e.field == traffic.FieldFallback {
-			d.add(n.Line(), field, e.String()+" within any", allowed, "write its fields into the list")
+			d.add(n.Place(), field, e.String()+" within any", allowed, "write its fields into the list")
 			d.bad[field] = true
 		}
 		names = append(names, e.String())
@@ -150,12 +152,57 @@ func (d *decoder) keyField(place string, n yamlnode.Node) (keyEntry, bool) {
 		return keyEntry{field: k.Field, name: k.Name}, true
 	}
 	d.bad[place] = true
-	hint := ""
-	if meant := Nearest(s, traffic.KeyFieldNames()); meant != "" {
-		hint = fmt.Sprintf("did you mean %q?", meant)
-	}
-	d.add(n.Line(), place, quoteShort(s), allowedKeyField, hint)
+	d.add(n.Place(), place, quoteShort(s), allowedKeyField, fieldHint(s))
 	return keyEntry{}, false
+}
+
+// fieldHint guesses the field that was meant by a name that no field has; empty for none.
+func fieldHint(name string) string {
+	if len(name) > 40 {
+		return ""
+	}
+	if meant := Nearest(name, traffic.KeyFieldNames()); meant != "" {
+		return fmt.Sprintf("did you mean %q?", meant)
+	}
+	for _, field := range traffic.KeyFieldNames() {
+		if strings.HasPrefix(name, field) || strings.HasSuffix(name, "_"+field) { // ipaddress, user_id, client_ip
+			return fmt.Sprintf("did you mean %q?", field)
+		}
+	}
+	switch {
+	case name == "attrs" || name == traffic.AttrPrefix:
+		return "name the member: attrs.NAME"
+	case name != "status" && reading.IsName(name):
+		return fmt.Sprintf("a member of your own is in attrs: %q", traffic.AttrPrefix+name)
+	}
+	return ""
+}
+
+// restOfKeys judges the elements of keys of which others cannot be read, so that a key as a whole is not judged.
+func restOfKeys(d *decoder) {
+	c := &checker{&d.doc, d.env, func(p Problem) {
+		if !d.bad[p.Field] && !d.reported(p.needs) {
+			d.problems = append(d.problems, d.locate(p))
+		}
+	}}
+	for _, list := range []struct {
+		field   string
+		entries []keyEntry
+	}{{"key", d.key}, {"count.distinct", d.distinct}, {"block.key", d.blockKey}} {
+		seen := map[traffic.KeyField]bool{}
+		for _, e := range list.entries {
+			if !d.bad[list.field] || e.place == "" {
+				continue
+			}
+			k := e.resolve(0, 0)
+			if c.keyField(e.place, k, list.field == "count.distinct") {
+				c.once(e.place, k, seen)
+			}
+			if list.field == "block.key" && !k.OfIdentity() {
+				c.report(noIdentity(e.place, k))
+			}
+		}
+	}
 }
 
 func (d *decoder) prefixLength(field string, n yamlnode.Node, most int) uint8 {
@@ -208,7 +255,7 @@ func (d *decoder) resolveKeys() {
 	if !d.has("block.key") {
 		d.doc.Block.Key = slices.Clone(d.doc.Key)
 		if !d.bad["key"] && !traffic.IdentityKey(d.doc.Key) {
-			d.add(d.line("block"), "block.key", "nothing", allowedBlockKey, "the rule's key is "+describeKey(d.doc.Key)+
+			d.add(d.place("block"), "block.key", "nothing", allowedBlockKey, "the rule's key is "+describeKey(d.doc.Key)+
 				", and a gate knows only identities: say whom a block holds, such as [ip]")
 			d.bad["block.key"] = true
 		}
@@ -268,9 +315,6 @@ func (c *checker) keyField(place string, k traffic.KeyField, counted bool) bool 
 	default:
 		c.say(k.V4 == 0 && k.V6 == 0, place, "a prefix length for "+k.String(), "v4 and v6 only with field: ip")
 	}
-	if k.Field == traffic.FieldFallback {
-		c.once(place, k, map[traffic.KeyField]bool{})
-	}
 	return fine
 }
 
@@ -302,7 +346,7 @@ func (c *checker) param(place string, k traffic.KeyField) bool {
 	}
 	patterns := c.Match.paths()
 	if len(patterns) == 0 {
-		c.say(false, place, k.String()+" in a rule without path", "a {param} that every path of the rule has")
+		c.report(Problem{Field: place, Got: k.String() + " in a rule without path", Allowed: "a {param} that every path of the rule has", needs: "match.path"})
 		return false
 	}
 	for _, p := range patterns {
@@ -311,84 +355,9 @@ func (c *checker) param(place string, k traffic.KeyField) bool {
 			if n > 1 {
 				got = fmt.Sprintf(", which is %d segments of ", n)
 			}
-			c.say(false, place, k.String()+got+quoteShort(p), "a {param} that every path of the rule has once")
+			c.report(Problem{Field: place, Got: k.String() + got + quoteShort(p), Allowed: "a {param} that every path of the rule has once", needs: "match.path"})
 			return false
 		}
 	}
 	return true
-}
-
-// blockKey holds three promises: a block is about the sources that the rule counted, as it tells them apart; a gate can
-// tell them apart too, since it derives the same identities; and nobody is blocked on what a client only claims to be. The
-// last one keeps an attacker from having others blocked under their names. Fields that the rule's key has not are no breach of
-// the first: each tuple that is blocked has made a request that was over the limit.
-func (c *checker) blockKey() {
-	key := c.Block.Key
-	if len(c.Key) == 0 {
-		c.report(Problem{Field: "block.key", Got: "a block for a rule whose key is []", Allowed: allowedBlockKey,
-			Hint: "such a rule counts everybody together and has nobody to block: remove block"})
-		return
-	}
-	c.say(len(key) > 0, "block.key", "[]", allowedBlockKey)
-	if i := slices.IndexFunc(key, func(k traffic.KeyField) bool { return !k.OfIdentity() }); i >= 0 {
-		c.report(Problem{Field: element("block.key", i), Got: key[i].String() + ", which is no identity", Allowed: allowedBlockKey,
-			Hint: "a gate derives identities only; of a key with other fields, or with alternatives, name the identity that made the requests, such as ip"})
-		return
-	}
-	c.fields("block.key", key, false)
-	narrower := false
-	for i, k := range key {
-		at := slices.IndexFunc(c.Key, func(other traffic.KeyField) bool { return other.Field == k.Field })
-		if narrower = narrower || at < 0; at >= 0 {
-			c.say(c.Key[at] == k, element("block.key", i), describeKeyField(k), describeKeyField(c.Key[at])+", as in the rule's key, or a plain "+k.Field.String())
-		}
-	}
-	const allowed = "a key with at least one field that the gateway vouches for, so that nobody can be blocked under a name that somebody else made up"
-	switch names, hint := claimedOnly(c.env, key); {
-	case names != "":
-		c.report(Problem{Field: "block.key", Got: names + ": claimed by the client only", Allowed: allowed, Hint: hint})
-	case narrower:
-		// Who can fill the window of a key that is only claimed has the others in it blocked: each of their requests is over the
-		// limit, too. And the 65th tuple of one episode, and all after it, stand for a rule's own key where that is of an
-		// identity: whoever rotates addresses could lock out the user that he pretends to be.
-		if names, hint := claimedOnly(c.env, c.Key); names != "" {
-			allowed := "with them a rule's key, on which a block falls back where there are too many tuples, that is " + allowed
-			if !traffic.IdentityKey(c.Key) {
-				allowed = "with them a rule's key with at least one field that the gateway vouches for: whoever fills a window of another has the others in it blocked"
-			}
-			c.report(Problem{Field: "block.key", Got: "fields that the rule's key has not, and a rule's key of " + names + ": claimed by the client only",
-				Allowed: allowed, Hint: hint})
-		}
-	}
-}
-
-// claimedOnly names the fields of a key whose every field is the client's own claim, and the settings with which the gateway
-// would vouch for them. Both are empty if the gateway vouches for one of the fields, and for an empty key. What an event has
-// beside its identity is chosen by clients, or shared by many of them: nobody is told apart by it for certain.
-func claimedOnly(env Environment, key []traffic.KeyField) (fields, hint string) {
-	var names, settings []string
-	for _, k := range key {
-		vouched := true
-		for one := range k.Alternatives() {
-			if env.Identity.Vouched(one.Field) {
-				continue
-			}
-			vouched = false
-			switch {
-			case one.Field == traffic.FieldIP:
-				settings = append(settings, "identity.ip.claimed: false")
-			case one.OfIdentity():
-				settings = append(settings, "identity."+one.String()+".vouched: true")
-			}
-		}
-		if vouched {
-			return "", ""
-		}
-		names = append(names, k.String())
-	}
-	hint = "add such a field, for example ip"
-	if len(settings) > 0 {
-		hint += ", or set " + strings.Join(settings, " or ") + " in the configuration if the gateway itself establishes it"
-	}
-	return strings.Join(names, ", "), hint
 }

@@ -45,7 +45,7 @@ type Environment struct {
 
 // TestReader reads what a document says under tests. The language is that of stories, which this package does not know.
 type TestReader interface {
-	// ReadTests reads the tests of d, which stand in file, and reports what is wrong with them: Field and Line are of the file.
+	// ReadTests reads the tests of d, which stand in file, and reports what is wrong with them: File, Line, Column and Field are of the file.
 	ReadTests(d *Document, file string, tests yamlnode.Node, report func(Problem))
 }
 
@@ -63,8 +63,8 @@ type located struct {
 	doc   Document
 	allow *AllowList
 	file  string
-	line  int
-	lines map[string]int // of the document's fields
+	at    yamlnode.Place
+	nodes map[string]yamlnode.Node // what the document's fields say
 }
 
 // id is that of the rule or list, with what it is.
@@ -75,7 +75,13 @@ func (l *located) id() (kind, id string) {
 	return "rule", l.doc.ID
 }
 
-func (l *located) lineOf(field string) int { return cmp.Or(l.lines[field], l.line) }
+// place is where field stands, else the document's id.
+func (l *located) place(field string) yamlnode.Place {
+	if n, ok := l.nodes[field]; ok {
+		return n.Place()
+	}
+	return l.at
+}
 
 // Set is what files hold: rules and allow lists, each ascending by id.
 type Set struct {
@@ -224,10 +230,9 @@ func repeatedIDs(all []located) Problems {
 		}
 		if f, ok := first[[2]string{kind, id}]; ok {
 			problems = append(problems, Problem{
-				File: l.file, Line: l.line, Field: "id",
-				Got:     fmt.Sprintf("%s a second time (first at %s:%d)", quoteShort(id), f.file, f.line),
+				Field: "id", Got: fmt.Sprintf("%s a second time (first at %s:%d:%d)", quoteShort(id), f.file, f.at.Line, f.at.Column),
 				Allowed: "an id of its own for every " + kind,
-			})
+			}.At(l.file, l.at))
 			continue
 		}
 		first[[2]string{kind, id}] = l
@@ -250,16 +255,16 @@ func parseFile(f File, env Environment) ([]located, Problems) {
 		if n.Kind() == yamlnode.Null {
 			continue
 		}
-		d := &decoder{file: f.Name, env: env, lines: map[string]int{}, bad: map[string]bool{}}
+		d := &decoder{file: f.Name, env: env, nodes: map[string]yamlnode.Node{}, bad: map[string]bool{}}
 		l := located{file: f.Name}
 		if kindOf(n) == kindAllow {
 			list := allowDocument(d, n)
 			l.allow = &list
 		} else {
 			d.document(n)
-			l.doc, l.lines = d.doc, d.lines
+			l.doc, l.nodes = d.doc, d.nodes
 		}
-		l.line = d.line("id")
+		l.at = d.place("id")
 		problems = append(problems, d.problems...)
 		docs = append(docs, l)
 		if len(problems) >= 10*maxProblems {
@@ -272,20 +277,20 @@ func parseFile(f File, env Environment) ([]located, Problems) {
 // checkSource refuses what YAML cannot hold before the YAML reader sees it, which would not name the line.
 func checkSource(src []byte) *Problem {
 	if len(src) > MaxFileBytes {
-		return &Problem{Line: 1, Got: "a file that is too big", Allowed: fmt.Sprintf("at most %d bytes", MaxFileBytes)}
+		return &Problem{Line: 1, Column: 1, Got: "a file that is too big", Allowed: fmt.Sprintf("at most %d bytes", MaxFileBytes)}
 	}
-	line := 1
+	line, column := 1, 1
 	for i := 0; i < len(src); {
 		r, size := utf8.DecodeRune(src[i:])
 		switch {
 		case r == utf8.RuneError && size == 1:
-			return &Problem{Line: line, Got: fmt.Sprintf("byte 0x%02X, which is not UTF-8", src[i]), Allowed: "UTF-8 text"}
+			return &Problem{Line: line, Column: column, Got: fmt.Sprintf("byte 0x%02X, which is not UTF-8", src[i]), Allowed: "UTF-8 text"}
 		case r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f:
-			return &Problem{Line: line, Got: fmt.Sprintf("control character U+%04X", r), Allowed: "text"}
+			return &Problem{Line: line, Column: column, Got: fmt.Sprintf("control character U+%04X", r), Allowed: "text"}
 		case r == '\n':
-			line++
+			line, column = line+1, 0
 		}
-		i += size
+		i, column = i+size, column+1
 	}
 	return nil
 }
@@ -295,7 +300,7 @@ func syntaxProblem(f File, err error) Problem {
 	p := Problem{File: f.Name, Line: 1, Allowed: "YAML, one mapping per rule"}
 	text := err.Error()
 	if e := (*yamlnode.SyntaxError)(nil); errors.As(err, &e) {
-		p.Line, text = max(e.Line, 1), e.Reason
+		p.Line, p.Column, p.Hint, text = max(e.Line, 1), e.Column, e.Hint, e.Reason
 	}
 	p.Got = "YAML that cannot be read (" + text + ")"
 	return p

@@ -2,12 +2,15 @@ package rules
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -228,13 +231,13 @@ func TestLoadDir(t *testing.T) {
 
 	tree["dup.yaml"] = &fstest.MapFile{Data: rule("c-rule")}
 	_, err = LoadDir(tree, "rules", testEnvironment())
-	const want = `rules/team/y.yml:1: id: got "c-rule" a second time (first at rules/dup.yaml:1), allowed an id of its own for every rule`
+	const want = `rules/team/y.yml:1:5: id: got "c-rule" a second time (first at rules/dup.yaml:1:5), allowed an id of its own for every rule`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 
 	tree["dup.yaml"] = &fstest.MapFile{Data: bytes.Repeat([]byte("#"), MaxFileBytes+1)}
-	if _, err = LoadDir(tree, "", testEnvironment()); err == nil || !strings.HasPrefix(err.Error(), "dup.yaml:1: got a file that is too big") {
+	if _, err = LoadDir(tree, "", testEnvironment()); err == nil || !strings.HasPrefix(err.Error(), "dup.yaml:1:1: got a file that is too big") {
 		t.Errorf("big file: got %v", err)
 	}
 	if _, err = LoadDir(fstest.MapFS{"a.txt": {}}, "", testEnvironment()); err == nil || !strings.Contains(err.Error(), "no rules") {
@@ -316,5 +319,87 @@ func TestTextsOfRules(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A problem is where an editor finds it: at the value, at the name of an unknown field, and of an expression at the very spot,
+// however it is written, unless escapes or joined lines lie before it.
+func TestProblemsSayTheirLineAndColumn(t *testing.T) {
+	env := testEnvironment()
+	const around = "id: a\nowner: b\nkey: [ip]\nlimit: 1\nwindow: 1m\n"
+	for _, tt := range []struct{ src, want string }{
+		{"match: {method: [GET, 'ü', 5]}", `r.yaml:6:28: match.method[2]: got the number 5`},
+		{"match: {pth: /}", "r.yaml:6:9: match.pth: got an unknown field"},
+		{"match: {}\nnear: 99%\ncandidate: {limit: 1}", "r.yaml:7:7: near: got 0.99 of limit 1"},
+		{`match: {when: event.plan == "ü" && event.pth == "x"}`, `r.yaml:6:36: match.when: got "event.pth", which no event has, allowed`},
+		{`match: {when: 'event.plan == "" && event.pth == "x"'}`, `r.yaml:6:36: match.when: got "event.pth", which no event has, allowed`},
+		{`match: {when: "event.plan == \"\" && event.pth == \"x\""}`, `r.yaml:6:38: match.when: got "event.pth", which no event has, allowed`},
+		{`match: {when: "event.plan == \"\u0061\" && event.pth == \"x\""}`, `r.yaml:6:15: match.when: got "event.pth", which no event has (line 1, column 22 of the expression), allowed`},
+		{"match:\n  when: |\n\n    event.plan == \"\" &&\n      event.pth == \"x\"", `r.yaml:10:7: match.when: got "event.pth", which no event has, allowed`},
+		{"match:\n  when: >-\n    event.plan == \"\" &&\n    event.pth == \"x\"", `r.yaml:9:5: match.when: got "event.pth", which no event has, allowed`},
+		{"match:\n  when: >-\n    event.plan == \"\" &&\n      event.pth == \"x\"", `r.yaml:7:9: match.when: got "event.pth", which no event has (line 2, column 3 of the expression), allowed`},
+		{"match: {}\ntiers: [{when: ' event.pth == 1', limit: 2}]", `r.yaml:7:18: tiers[0].when: got "event.pth", which no event has, allowed`},
+		{"match: {when: event.plan ==}", `r.yaml:6:28: match.when: got no CEL (mismatched input '<EOF>'), allowed`},
+		{"match:\n  when: !event.plan", "r.yaml:7:9: got the YAML tag \"!event.plan\", allowed values without a tag; put the whole expression into quotes, or after |"},
+		{"match: {}\nmax_lag: 5min", `r.yaml:7:10: max_lag: got "5min", allowed 1s to 1d, in units s m h d; did you mean 5m?`},
+	} {
+		_, err := ParseFiles([]File{{"r.yaml", []byte(around + tt.src + "\n")}}, env)
+		if err == nil || !strings.Contains("\n"+err.Error(), "\n"+tt.want) {
+			t.Errorf("%s:\ngot  %v\nwant %s", tt.src, err, tt.want)
+			continue
+		}
+		ps := Problems(nil)
+		if !errors.As(err, &ps) {
+			t.Errorf("%s: got a %T", tt.src, err)
+			continue
+		}
+		text, err := json.Marshal(ps[0])
+		if err != nil || !strings.Contains(string(text), `"column":`) {
+			t.Errorf("%s: as JSON %s, %v", tt.src, text, err)
+		}
+	}
+	bad := Document{ID: "a", Owner: "b", Match: Match{When: "event.pth == 1"}, Missing: MissingSkip, Limit: 1, Window: time.Minute, MaxLag: time.Minute}
+	if err := bad.Validate(env); err == nil || !strings.Contains(err.Error(), `match.when: got "event.pth", which no event has (line 1, column 1 of the expression), allowed`) {
+		t.Errorf("of no file: got %v", err)
+	}
+}
+
+// Elements of a key are judged each by itself, and what cannot be read is no reason to complain of what was said well.
+func TestAllProblemsOfADocumentAreToldAtOnce(t *testing.T) {
+	const src = `id: a
+owner: b
+match: {path: "/a/{id}"}
+key: ["{ID}", path, status, attrs, attrs., attrs.a.b, "ip|device|ip", "user|ip", country, ipaddress]
+limit: 10.0
+near: 99%
+candidate: {limit: 0}
+window: 1m
+block: {key: [host, devcie], ttl: 1m}
+---
+id: b
+owner: b
+match: {path: 5}
+key: ["{id}"]
+limit: 5
+window: 1m
+`
+	_, err := ParseFiles([]File{{"r.yaml", []byte(src)}}, testEnvironment())
+	ps := Problems(nil)
+	if !errors.As(err, &ps) {
+		t.Fatalf("got %v", err)
+	}
+	var got []string
+	for _, p := range ps {
+		got = append(got, fmt.Sprintf("%d:%d %s: %s; %s", p.Line, p.Column, p.Field, p.Got, p.Hint))
+	}
+	want := []string{
+		`4:7 key[0]: {ID}, which is no segment of "/a/{id}"; `, `4:15 key[1]: path; `, `4:21 key[2]: "status"; `, `4:29 key[3]: "attrs"; name the member: attrs.NAME`,
+		`4:36 key[4]: "attrs."; name the member: attrs.NAME`, `4:55 key[6]: ip a second time; `, `4:71 key[7]: ip a second time; `,
+		`4:82 key[8]: "country"; a member of your own is in attrs: "attrs.country"`, `4:91 key[9]: "ipaddress"; did you mean "ip"?`, `5:8 limit: the number 10.0; `,
+		`9:15 block.key[0]: host, which is no identity; a gate derives identities only; of a key with other fields, or with alternatives, name the identity that made the requests, such as ip`,
+		`9:21 block.key[1]: "devcie"; did you mean "device"?`, `13:15 match.path: the number 5; put it in quotes to make it text`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

@@ -22,13 +22,13 @@ func warned(t *testing.T, src string) (warnings []string, err error) {
 func TestWhatIsProbablyNotMeantIsWarnedAbout(t *testing.T) {
 	const registered = "allowed methods that requests have, such as GET or POST"
 	for _, tt := range []struct{ match, key, more, want string }{
-		{`{method: "404"}`, "[ip]", "", `r.yaml:3: match.method[0]: got "404", which is no registered method, ` + registered + `; did you mean match.status?`},
-		{`{method: 4xx}`, "[ip]", "", `r.yaml:3: match.method[0]: got "4XX", which is no registered method, ` + registered + `; did you mean match.status?`},
-		{`{method: [GET, PSOT]}`, "[ip]", "", `r.yaml:3: match.method[1]: got "PSOT", which is no registered method, ` + registered + `; did you mean POST?`},
-		{`{method: X-FROBNICATE}`, "[ip]", "", `r.yaml:3: match.method[0]: got "X-FROBNICATE", which is no registered method, ` + registered},
-		{`{path: v1/login}`, "[ip]", "", `r.yaml:3: match.path: got "v1/login", which does not begin with /, allowed a path as requests have it, from the first / on; did you mean "/v1/login"?`},
-		{`{path: "{tenant}/login"}`, "[ip]", "", `r.yaml:3: match.path: got "{tenant}/login", which does not begin with /, allowed a path as requests have it, from the first / on; did you mean "/{tenant}/login"?`},
-		{`{path: api*}`, "[ip]", "", `r.yaml:3: match.path: got "api*", which does not begin with /, allowed a path as requests have it, from the first / on; did you mean "/api*"?`},
+		{`{method: "404"}`, "[ip]", "", `r.yaml:3:17: match.method[0]: got "404", which is no registered method, ` + registered + `; did you mean match.status?`},
+		{`{method: 4xx}`, "[ip]", "", `r.yaml:3:17: match.method[0]: got "4XX", which is no registered method, ` + registered + `; did you mean match.status?`},
+		{`{method: [GET, PSOT]}`, "[ip]", "", `r.yaml:3:23: match.method[1]: got "PSOT", which is no registered method, ` + registered + `; did you mean POST?`},
+		{`{method: X-FROBNICATE}`, "[ip]", "", `r.yaml:3:17: match.method[0]: got "X-FROBNICATE", which is no registered method, ` + registered},
+		{`{path: v1/login}`, "[ip]", "", `r.yaml:3:15: match.path: got "v1/login", which does not begin with /, allowed a path as requests have it, from the first / on; did you mean "/v1/login"?`},
+		{`{path: "{tenant}/login"}`, "[ip]", "", `r.yaml:3:15: match.path: got "{tenant}/login", which does not begin with /, allowed a path as requests have it, from the first / on; did you mean "/{tenant}/login"?`},
+		{`{path: api*}`, "[ip]", "", `r.yaml:3:15: match.path: got "api*", which does not begin with /, allowed a path as requests have it, from the first / on; did you mean "/api*"?`},
 		{`{path: "^/login$"}`, "[ip]", "", noRegex("^/login$", "^ $", "/login")},
 		{`{path: "/v1/.*"}`, "[ip]", "", noRegex("/v1/.*", ".*", "/v1/*")},
 		{`{path: '^/users/\d+/posts$'}`, "[ip]", "", noRegex(`^/users/\d+/posts$`, `^ $ \ +`, "/users/{id}/posts")},
@@ -38,8 +38,8 @@ func TestWhatIsProbablyNotMeantIsWarnedAbout(t *testing.T) {
 		{`{path: "/c++"}`, "[ip]", "", noRegex("/c++", "+", "")},
 		{`{path: "/files.txt"}`, "[ip]", "", ""},
 		{`{path: "/~ann/a-b_c.d:e@f!g,h;i=j&k"}`, "[ip]", "", ""},
-		{`{}`, "[ip, user]", "", `r.yaml:4: key[1]: got user, for which the identity map has no source: every event lacks it, allowed fields that events carry; name its header or cookie in identity.user of the configuration`},
-		{`{}`, "[ip]", "count: {distinct: user}", `r.yaml:7: count.distinct: got user, for which the identity map has no source: every event lacks it, allowed fields that events carry; name its header or cookie in identity.user of the configuration`},
+		{`{}`, "[ip, user]", "", `r.yaml:4:11: key[1]: got user, for which the identity map has no source: every event lacks it, allowed fields that events carry; name its header or cookie in identity.user of the configuration`},
+		{`{}`, "[ip]", "count: {distinct: user}", `r.yaml:7:19: count.distinct: got user, for which the identity map has no source: every event lacks it, allowed fields that events carry; name its header or cookie in identity.user of the configuration`},
 		{`{method: [get, Head, PROPFIND], path: /v1/*}`, "[ip]", "count: {distinct: device}", ""},
 		{`{path: "*"}`, "[]", "", ""},
 		{`{method: OPTIONS, path: "*"}`, "[ip]", "", ""},
@@ -60,7 +60,7 @@ func TestWhatIsProbablyNotMeantIsWarnedAbout(t *testing.T) {
 
 // noRegex is the warning about a path that holds signs of a regular expression.
 func noRegex(path, signs, meant string) string {
-	text := "r.yaml:3: match.path: got " + strconv.Quote(path) + ", which looks like a regular expression (" + signs + "), " +
+	text := "r.yaml:3:15: match.path: got " + strconv.Quote(path) + ", which looks like a regular expression (" + signs + "), " +
 		"allowed segments as requests have them, {name} for any one, and a * at the end"
 	if meant != "" {
 		text += "; did you mean " + strconv.Quote(meant) + "?"

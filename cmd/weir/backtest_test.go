@@ -409,7 +409,7 @@ func TestBacktestFlags(t *testing.T) {
 		{"standard input twice", []string{"backtest", "-", "-", "--format", "weir", "-f", rule}, exitError, "- is given twice"},
 		{"standard input for both", []string{"backtest", "-", "--format", "weir", "-f", "-"}, exitUsage, "- is given for the log and for -f"},
 		{"missing rules", []string{"backtest", log, "--format", "weir", "-f", "none.yaml"}, exitError, "none.yaml"},
-		{"bad rules", []string{"backtest", log, "--format", "weir", "-f", writeFile(t, "bad.yaml", "id: x\nlimit: many\n")}, exitError, "bad.yaml:2: limit"},
+		{"bad rules", []string{"backtest", log, "--format", "weir", "-f", writeFile(t, "bad.yaml", "id: x\nlimit: many\n")}, exitError, "bad.yaml:2:8: limit"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := offline(t, "", append(tc.args, "--config", emptyFile(t))...)

@@ -140,7 +140,7 @@ func TestExitCodes(t *testing.T) {
 		{"bad action", []string{"history", "decisions", "--action", "made"}, exitUsage, []string{`--action: got "made"`}},
 		{"lint without files", []string{"rules", "lint", "--config", none}, exitUsage, []string{"-f is required"}},
 		{"lint of good rules", []string{"rules", "lint", "-f", good, "--config", none}, exitOK, nil},
-		{"lint of bad rules", []string{"rules", "lint", "-f", bad, "--config", none}, exitError, []string{bad + ":5: limit", bad + ":7: colour"}},
+		{"lint of bad rules", []string{"rules", "lint", "-f", bad, "--config", none}, exitError, []string{bad + ":5:8: limit", bad + ":7:1: colour"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := offline(t, "", tc.args...)
@@ -159,7 +159,7 @@ func TestExitCodes(t *testing.T) {
 func TestLintAsJSONListsAllProblems(t *testing.T) {
 	bad := "id: x\nowner: y\nmatch: {}\nkey: [ip]\nlimit: many\nwindow: 60s\ncolour: red\n"
 	got := offline(t, bad, "rules", "lint", "-f", "-", "--config", emptyFile(t), "--output", "json")
-	if got.code != exitError || got.stderr != "" || strings.Count(got.stdout, `"line"`) != 2 || !strings.Contains(got.stdout, `"field": "colour"`) {
+	if got.code != exitError || got.stderr != "" || strings.Count(got.stdout, `"line"`) != 2 || strings.Count(got.stdout, `"column"`) != 2 || !strings.Contains(got.stdout, `"field": "colour"`) {
 		t.Errorf("exit code %d, stderr %q\n%s", got.code, got.stderr, got.stdout)
 	}
 }
@@ -168,7 +168,7 @@ func TestLintAsJSONListsAllProblems(t *testing.T) {
 func TestLintWarns(t *testing.T) {
 	odd := writeFile(t, "odd.yaml", "id: x\nowner: y\nmatch: {method: \"404\", path: login}\nkey: [ip]\nlimit: 1\nwindow: 60s\n")
 	got := offline(t, "", "rules", "lint", "-f", odd, "--config", emptyFile(t))
-	if got.code != exitOK || !strings.Contains(got.stdout, "warning: "+odd+`:3: match.method[0]: got "404"`) ||
+	if got.code != exitOK || !strings.Contains(got.stdout, "warning: "+odd+`:3:17: match.method[0]: got "404"`) ||
 		!strings.Contains(got.stdout, `match.path: got "login"`) || !strings.Contains(got.stdout, "1 rule without a problem") {
 		t.Errorf("exit code %d, stderr %q\n%s", got.code, got.stderr, got.stdout)
 	}

@@ -4,6 +4,7 @@ package duration
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -45,7 +46,11 @@ func Parse(s string) (time.Duration, error) {
 }
 
 func refused(s string) error {
-	return fmt.Errorf("got %s; allowed: a duration like 90s, 15m, 24h or 7d", quote(s))
+	hint := ""
+	if meant := Meant(s); meant != "" {
+		hint = "; did you mean " + meant + "?"
+	}
+	return fmt.Errorf("got %s; allowed: a duration like 90s, 15m, 24h or 7d%s", quote(s), hint)
 }
 
 // ParseWhole reads a duration as rules take it, of which every rule has one spelling of each unit: whole numbers with the
@@ -72,6 +77,58 @@ func ParseWhole(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("got %s; allowed: whole numbers with the units d, h, m, s, such as 5m or 1h30m", quote(s))
 	}
 	return total, nil
+}
+
+// Meant is the duration that was probably meant by a text that ParseWhole refuses, as it would take it: 5m for 5min or "5 minutes",
+// 1h30m for 1.5h, 7d for 1w, 30d for 1M. Empty for a text that says none.
+func Meant(s string) string {
+	const most = 1000 * day
+	parts := regexp.MustCompile(`^\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([A-Za-z]+)`)
+	total := time.Duration(0)
+	for rest := s; strings.TrimSpace(rest) != ""; {
+		m := parts.FindStringSubmatch(rest)
+		if m == nil {
+			return ""
+		}
+		number, err := strconv.ParseFloat(m[1], 64)
+		length := lengthOf(m[2])
+		if err != nil || length == 0 || number*float64(length) > float64(most) {
+			return ""
+		}
+		total += time.Duration(math.Round(number * float64(length)))
+		rest = rest[len(m[0]):]
+	}
+	if total < time.Second || total > most || total%time.Second != 0 {
+		return ""
+	}
+	return Format(total)
+}
+
+// lengthOf is the length of a unit as people spell it; 0 for none. A month is that of retention times, 30 days.
+func lengthOf(unit string) time.Duration {
+	if unit == "M" {
+		return 30 * day
+	}
+	switch strings.TrimSuffix(strings.ToLower(unit), "s") {
+	case "", "sec", "second":
+		return time.Second
+	case "m":
+		if len(unit) > 1 {
+			return 0 // milliseconds, or nothing
+		}
+		return time.Minute
+	case "min", "minute":
+		return time.Minute
+	case "h", "hr", "hour":
+		return time.Hour
+	case "d", "day":
+		return day
+	case "w", "wk", "week":
+		return 7 * day
+	case "mo", "month":
+		return 30 * day
+	}
+	return 0
 }
 
 // quote is s in quotes, at most 60 bytes of it.

@@ -78,3 +78,18 @@ func TestFormat(t *testing.T) {
 		}
 	})
 }
+
+func TestMeant(t *testing.T) {
+	for s, want := range map[string]string{
+		"5min": "5m", "5 minutes": "5m", "1.5h": "1h30m", "1w": "7d", "1M": "30d", "60 sec": "1m", "1 hour 30 min": "1h30m", "1H": "1h",
+		"30m1h": "1h30m", "2days": "2d", "1month": "30d", "90S": "1m30s",
+		"": "", "60": "", "500ms": "", "0.5s": "", "-5m": "", "soon": "", "5 apples": "", "99999999d": "", "999999999999999999999h": "",
+	} {
+		if got := Meant(s); got != want {
+			t.Errorf("%q: got %q, want %q", s, got, want)
+		}
+		if _, err := ParseWhole(want); want != "" && err != nil {
+			t.Errorf("%q: what is meant is no duration: %v", s, err)
+		}
+	}
+}

@@ -44,17 +44,17 @@ func (p *parser) events(path string, n yamlnode.Node, s Step) []Step {
 	s.Partition = t.partition
 	p.require(path, n, found, []string{"at"})
 	if found["times"] != found["every"] {
-		p.add(n.Line(), path, "one of times and every", "both: {at: 1m, times: 3, every: 10s}", "")
+		p.add(n.Place(), path, "one of times and every", "both: {at: 1m, times: 3, every: 10s}", "")
 	}
 	if found["comes"] && t.comes < t.at {
-		p.add(n.Line(), path+".comes", duration.Format(t.comes), "a time from "+duration.Format(t.at)+" on, when the event happens", "")
+		p.add(n.Place(), path+".comes", duration.Format(t.comes), "a time from "+duration.Format(t.at)+" on, when the event happens", "")
 	}
 	if !found["times"] && strings.Contains(s.Request.IP, repetition) {
-		p.add(n.Line(), path+".ip", short(s.Request.IP), repetition+" only in an event with times", "")
+		p.add(n.Place(), path+".ip", short(s.Request.IP), repetition+" only in an event with times", "")
 		return nil
 	}
 	if t.every > 0 && time.Duration(t.times) > longest/t.every {
-		p.add(n.Line(), path+".every", "more than 31 days in all", "less", "")
+		p.add(n.Place(), path+".every", "more than 31 days in all", "less", "")
 		return nil
 	}
 	delay := max(t.comes-t.at, 0)
@@ -62,7 +62,7 @@ func (p *parser) events(path string, n yamlnode.Node, s Step) []Step {
 	for i := range t.times {
 		one := s
 		if found["times"] && numbered(&one.Request, i+1) && !validIP(&one.Request) {
-			p.add(n.Line(), path+".ip", short(one.Request.IP), "addresses: "+repetition+" is 1 to times", "")
+			p.add(n.Place(), path+".ip", short(one.Request.IP), "addresses: "+repetition+" is 1 to times", "")
 			return nil
 		}
 		happens := t.at + time.Duration(i)*t.every
@@ -143,6 +143,6 @@ func (p *parser) attrs(path string, n yamlnode.Node) []byte {
 			return text
 		}
 	}
-	p.add(n.Line(), path, "a mapping that cannot be read ("+short(err.Error())+")", allowed, "")
+	p.add(n.Place(), path, "a mapping that cannot be read ("+short(err.Error())+")", allowed, "")
 	return nil
 }

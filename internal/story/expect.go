@@ -130,7 +130,7 @@ func (p *parser) sourceFacts(path string, n yamlnode.Node, id string, identity *
 	names := keyNames(key)
 	for _, name := range traffic.FieldNames() {
 		if found[name] && !slices.Contains(strings.FieldsFunc(names, func(r rune) bool { return strings.ContainsRune(", |", r) }), name) {
-			p.add(n.Line(), join(path, name), "a field that is not of the key", cmp.Or(names, "no field")+", the key of "+id, "")
+			p.add(n.Place(), join(path, name), "a field that is not of the key", cmp.Or(names, "no field")+", the key of "+id, "")
 		}
 	}
 	var out []Fact
@@ -172,7 +172,7 @@ func (p *parser) extraFacts(path string, n yamlnode.Node, id string, values map[
 	var out []Fact
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(extraNames(key), name) {
-			p.add(n.Line(), join(path, name), "a field that is not of the key", cmp.Or(keyNames(key), "no field")+", the key of "+id, "")
+			p.add(n.Place(), join(path, name), "a field that is not of the key", cmp.Or(keyNames(key), "no field")+", the key of "+id, "")
 			continue
 		}
 		out = append(out, Fact{name, values[name]})

@@ -54,6 +54,6 @@ func (b *Beside) add(p *parser, path string, n yamlnode.Node, kind detectors.Kin
 	}
 	v := p.s.rule(line.Facts[0].Text)
 	if v != nil && (kind == detectors.KindNear && v.Near == 0 || kind == detectors.KindCandidate && v.Candidate == nil) {
-		p.add(n.Line(), path, "an episode of kind "+string(kind), "those of rules with "+string(kind)+", which "+v.ID+" has not", "")
+		p.add(n.Place(), path, "an episode of kind "+string(kind), "those of rules with "+string(kind)+", which "+v.ID+" has not", "")
 	}
 }

@@ -38,7 +38,7 @@ func Read(file string) (*Story, error) {
 }
 
 // Parse reads a story. file is its name in messages; open reads the files of rules that it names, relative to itself. The
-// error is a rules.Problems with everything that is wrong, by file and line.
+// error is a rules.Problems with everything that is wrong, by file and place.
 func Parse(file string, src []byte, open Files) (*Story, error) {
 	p := &parser{reader: reader{file: file}, open: open, lines: lines(src), s: &Story{Partitions: 1}, room: maxSteps}
 	doc, ok := p.document(src)
@@ -47,7 +47,9 @@ func Parse(file string, src []byte, open Files) (*Story, error) {
 	}
 	p.story(doc)
 	if len(p.problems) > 0 {
-		slices.SortStableFunc(p.problems, func(a, b rules.Problem) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+		slices.SortStableFunc(p.problems, func(a, b rules.Problem) int {
+			return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		})
 		return nil, p.problems
 	}
 	return p.s, nil
@@ -81,7 +83,7 @@ func (p *parser) story(doc yamlnode.Node) {
 	})
 	for _, name := range []string{"story", "rules", "timeline", "expect"} {
 		if !found[name] {
-			p.add(doc.Line(), name, "nothing", "story, rules, timeline and expect in every story", "")
+			p.add(doc.Place(), name, "nothing", "story, rules, timeline and expect in every story", "")
 		}
 	}
 	if found["rules"] {
@@ -136,7 +138,7 @@ func (p *parser) rules(n yamlnode.Node, end int) {
 		}
 		src, err := p.open(name)
 		if err != nil {
-			p.add(item.Line(), path, short(name)+" ("+err.Error()+")", "a file that can be read", "")
+			p.add(item.Place(), path, short(name)+" ("+err.Error()+")", "a file that can be read", "")
 			continue
 		}
 		files = append(files, rules.File{Name: name, Src: src})
@@ -193,13 +195,13 @@ func (p *parser) timeline(path string, n yamlnode.Node) {
 			return
 		}
 		if at := steps[0].At; at < latest {
-			p.add(item.Line(), path, duration.Format(at)+" after "+duration.Format(latest), "steps in the order in which they come",
+			p.add(item.Place(), path, duration.Format(at)+" after "+duration.Format(latest), "steps in the order in which they come",
 				"an event that comes late says so: {at: 1m, comes: 3m}")
 		} else {
 			latest = at
 		}
 		if len(p.s.Steps)+len(steps) > p.room {
-			p.add(item.Line(), path, fmt.Sprintf("more than %d events", maxSteps), "as many at most", "")
+			p.add(item.Place(), path, fmt.Sprintf("more than %d events", maxSteps), "as many at most", "")
 			return
 		}
 		p.s.Steps = append(p.s.Steps, steps...)
@@ -250,9 +252,9 @@ func (p *parser) step(path string, n yamlnode.Node) []Step {
 		fields = append(fields, field{"rewind", stage(ingest.StageRecord, ingest.StageEnforce)})
 	}
 	p.require(path, n, p.mapping(path, n, fields), required)
-	p.fits(path, &s)
+	p.fits(path, n, &s)
 	if v := p.s.rule(s.Rule); v != nil && act == ActRelease {
-		s.Subject = p.blockOf(path, n.Line(), v, &identity)
+		s.Subject = p.blockOf(path, n, v, &identity)
 	}
 	return []Step{s}
 }
@@ -264,31 +266,31 @@ func (p *parser) require(path string, n yamlnode.Node, found map[string]bool, na
 func (p *parser) requireIn(path string, n yamlnode.Node, found map[string]bool, names []string, allowed string) {
 	for _, name := range names {
 		if n.Kind() == yamlnode.Mapping && !found[name] {
-			p.add(n.Line(), join(path, name), "nothing", allowed, "")
+			p.add(n.Place(), join(path, name), "nothing", allowed, "")
 		}
 	}
 }
 
 // fits asks whether a kill's moment is one of its stage's.
-func (p *parser) fits(path string, s *Step) {
+func (p *parser) fits(path string, n yamlnode.Node, s *Step) {
 	of := map[Moment][]string{
 		MidChunk: {ingest.StageRoute}, BeforeSnapshot: {ingest.StageDetect}, BeforeCommit: {ingest.StageRecord, ingest.StageEnforce},
 	}
 	if stages := of[s.When]; stages != nil && !slices.Contains(stages, s.Stage) {
-		p.add(s.Line, path+".when", string(s.When)+" of "+s.Stage,
+		p.add(n.Place(), path+".when", string(s.When)+" of "+s.Stage,
 			"now of every stage, mid-chunk of route, before-snapshot of detect, before-commit of record and enforce", "")
 	}
 }
 
 // blockOf is the subject of a block of a rule.
-func (p *parser) blockOf(path string, line int, v *rules.Version, identity *traffic.Identity) traffic.Subject {
+func (p *parser) blockOf(path string, n yamlnode.Node, v *rules.Version, identity *traffic.Identity) traffic.Subject {
 	if v.Block == nil {
-		p.add(line, path, "rule "+v.ID+", which has no block", "a rule with one", "")
+		p.add(n.Place(), path, "rule "+v.ID+", which has no block", "a rule with one", "")
 		return ""
 	}
 	subject, missing := traffic.MakeSubject(identity, v.Block.Key)
 	if missing > 0 {
-		p.add(line, path, "not every field of the block's key", keyNames(v.Block.Key), "")
+		p.add(n.Place(), path, "not every field of the block's key", keyNames(v.Block.Key), "")
 	}
 	return subject
 }

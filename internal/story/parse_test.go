@@ -52,26 +52,26 @@ func TestParse(t *testing.T) {
 		change [2]string
 		want   string
 	}{
-		{"nothing", [2]string{whole, ""}, "a.yaml:1: got nothing, allowed one YAML document that is a mapping"},
-		{"no mapping", [2]string{whole, "- a\n"}, "a.yaml:1: got a list, allowed one YAML document that is a mapping"},
+		{"nothing", [2]string{whole, ""}, "a.yaml:1:1: got nothing, allowed one YAML document that is a mapping"},
+		{"no mapping", [2]string{whole, "- a\n"}, "a.yaml:1:1: got a list, allowed one YAML document that is a mapping"},
 		{"two documents", [2]string{"expect:", "---\nexpect:"}, "a second document"},
-		{"a second document that is no YAML", [2]string{"count: 1}\n", "count: 1}\n---\nx: {\n"}, "a.yaml:22: got a text that is not YAML"},
+		{"a second document that is no YAML", [2]string{"count: 1}\n", "count: 1}\n---\nx: {\n"}, "a.yaml:22:4: got a text that is not YAML"},
 		{"no YAML", [2]string{"story: one", "story: {"}, "not YAML"},
-		{"an anchor", [2]string{"story: one", "story: &a one"}, "a.yaml:1: got the YAML anchor &a, allowed values written out"},
-		{"an alias", [2]string{"story: one", "teaches: &a x\nstory: *a\nx: one"}, "a.yaml:2: got the YAML alias *a, allowed values written out"},
-		{"a tag", [2]string{"story: one", "story: !mine one"}, "a.yaml:1: got the YAML tag !mine, allowed values without a tag"},
-		{"a mistyped member", [2]string{"timeline:", "timelin:"}, `a.yaml:16: timelin: got an unknown field, allowed story, teaches, rules, partitions, each, timeline, expect; did you mean "timeline"?`},
-		{"a member twice", [2]string{"expect:", "story: two\nexpect:"}, "a.yaml:18: story: got it a second time (first at line 1), allowed each field once"},
-		{"no timeline", [2]string{"timeline:\n  - {at: 10s, ip: 192.0.2.1, device: 7}\n", ""}, "a.yaml:1: timeline: got nothing"},
-		{"a rule's mistake", [2]string{"limit: 9", "limit: -9"}, "a.yaml:14: limit: got the number -9, allowed a whole number from 0 to 1000000"},
-		{"a file that is not there", [2]string{"  - id: all", "  - all.yaml\n  - id: all"}, "a.yaml:10: rules[1]: got all.yaml (no such file), allowed a file that can be read"},
-		{"rules in one line", [2]string{"rules:", "partitions: 1\nrules: [a.yaml]\neach: {}\nx:"}, "a.yaml:3: rules: got a list, allowed 1 to 100 rule documents"},
-		{"an unknown field of an event", step("{at: 1s, devise: 1}"), "a.yaml:17: timeline[0].devise: got an unknown field, allowed at, comes, times, every, partition, ip, device"},
-		{"no time", step("{ip: 192.0.2.1}"), "a.yaml:17: timeline[0].at: got nothing, allowed it in every step of this kind"},
-		{"a number for a time", step("{at: 10}"), "a.yaml:17: timeline[0].at: got the number 10, allowed a duration from 0s to 31d, such as 90s, 5m or 1h30m"},
-		{"no address", step("{at: 1s, ip: host}"), "a.yaml:17: timeline[0].ip: got host, allowed an IP address"},
+		{"an anchor", [2]string{"story: one", "story: &a one"}, "a.yaml:1:8: got the YAML anchor &a, allowed values written out"},
+		{"an alias", [2]string{"story: one", "teaches: &a x\nstory: *a\nx: one"}, "a.yaml:2:8: got the YAML alias *a, allowed values written out"},
+		{"a tag", [2]string{"story: one", "story: !mine one"}, "a.yaml:1:8: got the YAML tag !mine, allowed values without a tag"},
+		{"a mistyped member", [2]string{"timeline:", "timelin:"}, `a.yaml:16:1: timelin: got an unknown field, allowed story, teaches, rules, partitions, each, timeline, expect; did you mean "timeline"?`},
+		{"a member twice", [2]string{"expect:", "story: two\nexpect:"}, "a.yaml:18:1: story: got it a second time (first at line 1), allowed each field once"},
+		{"no timeline", [2]string{"timeline:\n  - {at: 10s, ip: 192.0.2.1, device: 7}\n", ""}, "a.yaml:1:1: timeline: got nothing"},
+		{"a rule's mistake", [2]string{"limit: 9", "limit: -9"}, "a.yaml:14:12: limit: got the number -9, allowed a whole number from 0 to 1000000"},
+		{"a file that is not there", [2]string{"  - id: all", "  - all.yaml\n  - id: all"}, "a.yaml:10:5: rules[1]: got all.yaml (no such file), allowed a file that can be read"},
+		{"rules in one line", [2]string{"rules:", "partitions: 1\nrules: [a.yaml]\neach: {}\nx:"}, "a.yaml:3:8: rules: got a list, allowed 1 to 100 rule documents"},
+		{"an unknown field of an event", step("{at: 1s, devise: 1}"), "a.yaml:17:14: timeline[0].devise: got an unknown field, allowed at, comes, times, every, partition, ip, device"},
+		{"no time", step("{ip: 192.0.2.1}"), "a.yaml:17:5: timeline[0].at: got nothing, allowed it in every step of this kind"},
+		{"a number for a time", step("{at: 10}"), "a.yaml:17:10: timeline[0].at: got the number 10, allowed a duration from 0s to 31d, such as 90s, 5m or 1h30m"},
+		{"no address", step("{at: 1s, ip: host}"), "a.yaml:17:18: timeline[0].ip: got host, allowed an IP address"},
 		{"before it happens", step("{at: 2m, comes: 1m}"), "timeline[0].comes: got 1m, allowed a time from 2m on, when the event happens"},
-		{"out of order", step("{at: 2m}\n  - {at: 1m}"), "a.yaml:18: timeline[1]: got 1m after 2m, allowed steps in the order in which they come"},
+		{"out of order", step("{at: 2m}\n  - {at: 1m}"), "a.yaml:18:5: timeline[1]: got 1m after 2m, allowed steps in the order in which they come"},
 		{"times alone", step("{at: 2m, times: 3}"), "timeline[0]: got one of times and every, allowed both"},
 		{"too many", step("{at: 2m, times: 100001, every: 1s}"), "timeline[0].times: got the number 100001, allowed a whole number from 1 to 100000"},
 		{"too long", step("{at: 2m, times: 100000, every: 1h}"), "timeline[0].every: got more than 31 days in all"},
@@ -84,7 +84,7 @@ func TestParse(t *testing.T) {
 		{"a release of nobody", step("{at: 2m, release: one, ip: 192.0.2.1}"), "timeline[0]: got not every field of the block's key, allowed ip, device"},
 		{"a release without a block", step("{at: 2m, release: all}"), "timeline[0]: got rule all, which has no block, allowed a rule with one"},
 		{"two acts in one", step("{at: 2m, kill: route, freeze: detect}"), "got an unknown field"},
-		{"a hit of another key", hit("{rule: one, user: ann}"), "a.yaml:20: expect.hits[0].user: got a field that is not of the key, allowed ip, device, the key of one"},
+		{"a hit of another key", hit("{rule: one, user: ann}"), "a.yaml:20:7: expect.hits[0].user: got a field that is not of the key, allowed ip, device, the key of one"},
 		{"a hit of no rule", hit("{ip: 192.0.2.1}"), "expect.hits[0].rule: got nothing"},
 		{"a phase that no story ends with", hit("{rule: one, phase: open}"), "expect.hits[0].phase: got open, allowed closed, merged"},
 		{"a count that is none", hit("{rule: one, count: many}"), "expect.hits[0].count: got many, allowed a whole number from 0"},
@@ -111,7 +111,7 @@ func TestParseKnowsYAMLsLines(t *testing.T) {
 			t.Errorf("lines that end with %q: %v", end, err)
 		}
 		wrong := strings.ReplaceAll(strings.Replace(whole, "limit: 9", "limit: -9", 1), "\n", end)
-		if _, err := story.Parse("a.yaml", []byte(wrong), noFiles); err == nil || !strings.HasPrefix(err.Error(), "a.yaml:14: limit: ") {
+		if _, err := story.Parse("a.yaml", []byte(wrong), noFiles); err == nil || !strings.HasPrefix(err.Error(), "a.yaml:14:12: limit: ") {
 			t.Errorf("lines that end with %q: got %v, want the mistake in line 14", end, err)
 		}
 	}

@@ -23,16 +23,16 @@ type reader struct {
 	problems rules.Problems
 }
 
-func (r *reader) add(line int, field, got, allowed, hint string) {
+func (r *reader) add(at yamlnode.Place, field, got, allowed, hint string) {
 	if len(r.problems) < maxProblems {
-		r.problems = append(r.problems, rules.Problem{File: r.file, Line: line, Field: field, Got: got, Allowed: allowed, Hint: hint})
+		r.problems = append(r.problems, rules.Problem{Field: field, Got: got, Allowed: allowed, Hint: hint}.At(r.file, at))
 	}
 }
 
 // wrong reports a value of another kind than the field takes, or out of its range. References are reported already.
 func (r *reader) wrong(field string, n yamlnode.Node, allowed string) {
 	if n.Kind() != yamlnode.Alias && n.Tag() == "" {
-		r.add(n.Line(), field, n.Describe(short), allowed, "")
+		r.add(n.Place(), field, n.Describe(short), allowed, "")
 	}
 }
 
@@ -40,31 +40,34 @@ func (r *reader) wrong(field string, n yamlnode.Node, allowed string) {
 func (r *reader) document(src []byte) (doc yamlnode.Node, ok bool) {
 	const allowed = "one YAML document that is a mapping"
 	if len(src) > rules.MaxFileBytes {
-		r.add(1, "", fmt.Sprintf("%d bytes", len(src)), fmt.Sprintf("at most %d", rules.MaxFileBytes), "")
+		r.add(yamlnode.Place{Line: 1, Column: 1}, "", fmt.Sprintf("%d bytes", len(src)), fmt.Sprintf("at most %d", rules.MaxFileBytes), "")
 		return doc, false
 	}
 	documents := 0
 	for n, err := range yamlnode.Documents(src) {
 		if err != nil {
-			line, text := 1, err.Error()
+			at, text, hint := yamlnode.Place{Line: 1}, err.Error(), ""
 			if e := (*yamlnode.SyntaxError)(nil); errors.As(err, &e) {
-				line, text = max(e.Line, 1), e.Reason
+				text, hint = e.Reason, e.Hint
+				if e.Line > 0 {
+					at = e.Place
+				}
 			}
-			r.add(line, "", "a text that is not YAML ("+text+")", allowed, "")
+			r.add(at, "", "a text that is not YAML ("+text+")", allowed, hint)
 			return doc, false
 		}
 		if documents++; documents > 1 {
-			r.add(n.Line(), "", "a second document", allowed, "")
+			r.add(n.Place(), "", "a second document", allowed, "")
 			return doc, false
 		}
 		doc = n
 	}
 	if documents == 0 {
-		r.add(1, "", "nothing", allowed, "")
+		r.add(yamlnode.Place{Line: 1, Column: 1}, "", "nothing", allowed, "")
 		return doc, false
 	}
 	for _, found := range doc.References(short) { // a story means what it shows
-		r.add(found.Line, "", found.Got, found.Allowed, "")
+		r.add(found.Place, "", found.Got, found.Allowed, "")
 	}
 	if doc.Kind() != yamlnode.Mapping {
 		r.wrong("", doc, allowed)
@@ -96,15 +99,15 @@ func (r *reader) mapping(path string, n yamlnode.Node, fields []field) (found ma
 		switch name := join(path, short(m.Name.Value())); {
 		case m.Name.Kind() == yamlnode.Alias: // reported already
 		case !m.Name.IsScalar():
-			r.add(m.Name.Line(), path, m.Name.Describe(short)+" as a name", allowed, "")
+			r.add(m.Name.Place(), path, m.Name.Describe(short)+" as a name", allowed, "")
 		case at < 0:
 			hint := ""
 			if meant := rules.Nearest(m.Name.Value(), names); meant != "" {
 				hint = fmt.Sprintf("did you mean %q?", meant)
 			}
-			r.add(m.Name.Line(), name, "an unknown field", allowed, hint)
+			r.add(m.Name.Place(), name, "an unknown field", allowed, hint)
 		case m.First > 0:
-			r.add(m.Name.Line(), name, fmt.Sprintf("it a second time (first at line %d)", m.First), "each field once", "")
+			r.add(m.Name.Place(), name, fmt.Sprintf("it a second time (first at line %d)", m.First), "each field once", "")
 		default:
 			found[m.Name.Value()] = true
 			fields[at].read(name, m.Value)
@@ -142,7 +145,7 @@ func (r *reader) text(path string, n yamlnode.Node) string {
 func (r *reader) word(path string, n yamlnode.Node) string {
 	s, ok := r.scalar(path, n, "a text", yamlnode.Text, yamlnode.Integer, yamlnode.Float)
 	if ok && s == "" {
-		r.add(n.Line(), path, "an empty text", "a text; what an event has not is left out", "")
+		r.add(n.Place(), path, "an empty text", "a text; what an event has not is left out", "")
 	}
 	return s
 }
@@ -178,7 +181,13 @@ func (r *reader) duration(path string, n yamlnode.Node) time.Duration {
 	}
 	d, err := duration.Parse(s)
 	if err != nil || d > longest {
-		r.wrong(path, n, allowedDuration)
+		hint := ""
+		if meant := duration.Meant(s); meant != "" {
+			hint = "did you mean " + meant + "?"
+		}
+		if n.Tag() == "" { // which is reported already
+			r.add(n.Place(), path, n.Describe(short), allowedDuration, hint)
+		}
 		return 0
 	}
 	return d

@@ -44,7 +44,7 @@ func (t *Tests) ReadTests(d *rules.Document, file string, tests yamlnode.Node, r
 		p.test(path, n)
 		name := p.s.Name
 		if first, twice := names[name]; twice && name != "" {
-			p.add(n.Line(), join(path, "name"), fmt.Sprintf("%q a second time (first at line %d)", short(name), first), "a name of its own for every test", "")
+			p.add(n.Place(), join(path, "name"), fmt.Sprintf("%q a second time (first at line %d)", short(name), first), "a name of its own for every test", "")
 		}
 		names[name] = n.Line()
 		t.steps += len(p.s.Steps)
@@ -98,7 +98,7 @@ func (p *parser) refusesAct(path string, n yamlnode.Node, act Act) bool {
 	if p.tested == "" || act == ActEvent {
 		return false
 	}
-	p.add(n.Line(), join(path, string(act)), "something else than an event", "events: "+strings.Join(p.eventNames(), ", "),
+	p.add(n.Place(), join(path, string(act)), "something else than an event", "events: "+strings.Join(p.eventNames(), ", "),
 		"a test's rule blocks from the beginning, and nothing fails; what happens to processes and modes is told by stories")
 	return true
 }

@@ -85,21 +85,21 @@ func TestATestIsNoPartOfTheDocument(t *testing.T) {
 
 func TestEverythingWrongWithTestsIsToldWithItsPlace(t *testing.T) {
 	for body, want := range map[string]string{
-		"  {}\n":        "rule.yaml:9: tests: got a mapping, allowed a list of at most 100 tests, each with name, timeline and expect",
-		"  - a test\n":  `rule.yaml:9: tests[0]: got a test, allowed a mapping with name, each, timeline, expect`,
-		"  - name: a\n": "rule.yaml:9: tests[0].timeline: got nothing, allowed name, timeline and expect in every test\nrule.yaml:9: tests[0].expect: got nothing, allowed name, timeline and expect in every test",
-		"  - {name: '', timeline: [], expect: {hits: []}}\n":                                                 "rule.yaml:9: tests[0].name: got , allowed one line of at most 200 bytes",
-		"  - {name: a, timeline: [], expect: {}}\n":                                                          "rule.yaml:9: tests[0].expect.hits: got nothing, allowed it in every test; [] where nothing may come",
-		"  - {name: a, timeline: [], expect: {hits: [{rule: other}]}}\n":                                     "rule.yaml:9: tests[0].expect.hits[0].rule: got other, allowed sign-in",
-		"  - {name: a, timeline: [], expect: {hits: [{device: x}]}}\n":                                       "rule.yaml:9: tests[0].expect.hits[0].device: got a field that is not of the key, allowed ip, the key of sign-in",
-		"  - {name: a, timeline: [{at: 0s, kill: detect}], expect: {hits: []}}\n":                            "rule.yaml:9: tests[0].timeline[0].kill: got something else than an event, allowed events: at, comes, times, every, ip",
-		"  - {name: a, timeline: [{at: 0s, partition: 0}], expect: {hits: []}}\n":                            "rule.yaml:9: tests[0].timeline[0].partition: got an unknown field",
-		"  - {name: a, timeline: [{at: 1h}, {at: 1m}], expect: {hits: []}}\n":                                "rule.yaml:9: tests[0].timeline[1]: got 1m after 1h",
-		"  - {name: a, timeline: [{at: 0s, times: 100001, every: 1s}], expect: {hits: []}}\n":                "rule.yaml:9: tests[0].timeline[0].times: got the number 100001, allowed a whole number from 1 to 100000",
-		"  - {name: a, timeline: [], expect: {hits: []}}\n  - {name: a, timeline: [], expect: {hits: []}}\n": `rule.yaml:10: tests[1].name: got "a" a second time (first at line 9), allowed a name of its own for every test`,
-		strings.Repeat("  - {}\n", 101):                                                                      "rule.yaml:9: tests: got a list, allowed a list of at most 100 tests",
+		"  {}\n":        "rule.yaml:9:3: tests: got a mapping, allowed a list of at most 100 tests, each with name, timeline and expect",
+		"  - a test\n":  `rule.yaml:9:5: tests[0]: got a test, allowed a mapping with name, each, timeline, expect`,
+		"  - name: a\n": "rule.yaml:9:5: tests[0].timeline: got nothing, allowed name, timeline and expect in every test\nrule.yaml:9:5: tests[0].expect: got nothing, allowed name, timeline and expect in every test",
+		"  - {name: '', timeline: [], expect: {hits: []}}\n":                                                 "rule.yaml:9:12: tests[0].name: got , allowed one line of at most 200 bytes",
+		"  - {name: a, timeline: [], expect: {}}\n":                                                          "rule.yaml:9:37: tests[0].expect.hits: got nothing, allowed it in every test; [] where nothing may come",
+		"  - {name: a, timeline: [], expect: {hits: [{rule: other}]}}\n":                                     "rule.yaml:9:52: tests[0].expect.hits[0].rule: got other, allowed sign-in",
+		"  - {name: a, timeline: [], expect: {hits: [{device: x}]}}\n":                                       "rule.yaml:9:45: tests[0].expect.hits[0].device: got a field that is not of the key, allowed ip, the key of sign-in",
+		"  - {name: a, timeline: [{at: 0s, kill: detect}], expect: {hits: []}}\n":                            "rule.yaml:9:26: tests[0].timeline[0].kill: got something else than an event, allowed events: at, comes, times, every, ip",
+		"  - {name: a, timeline: [{at: 0s, partition: 0}], expect: {hits: []}}\n":                            "rule.yaml:9:35: tests[0].timeline[0].partition: got an unknown field",
+		"  - {name: a, timeline: [{at: 1h}, {at: 1m}], expect: {hits: []}}\n":                                "rule.yaml:9:36: tests[0].timeline[1]: got 1m after 1h",
+		"  - {name: a, timeline: [{at: 0s, times: 100001, every: 1s}], expect: {hits: []}}\n":                "rule.yaml:9:42: tests[0].timeline[0].times: got the number 100001, allowed a whole number from 1 to 100000",
+		"  - {name: a, timeline: [], expect: {hits: []}}\n  - {name: a, timeline: [], expect: {hits: []}}\n": `rule.yaml:10:5: tests[1].name: got "a" a second time (first at line 9), allowed a name of its own for every test`,
+		strings.Repeat("  - {}\n", 101):                                                                      "rule.yaml:9:3: tests: got a list, allowed a list of at most 100 tests",
 		// All tests of a file share what there is room for, so that no file asks for more memory than another.
-		"  - {name: a, timeline: [{at: 0s, times: 60000, every: 1s}], expect: {hits: []}}\n  - {name: b, timeline: [{at: 0s, times: 60000, every: 1s}], expect: {hits: []}}\n": "rule.yaml:10: tests[1].timeline[0].times: got the number 60000, allowed a whole number from 1 to 40000",
+		"  - {name: a, timeline: [{at: 0s, times: 60000, every: 1s}], expect: {hits: []}}\n  - {name: b, timeline: [{at: 0s, times: 60000, every: 1s}], expect: {hits: []}}\n": "rule.yaml:10:42: tests[1].timeline[0].times: got the number 60000, allowed a whole number from 1 to 40000",
 	} {
 		kept, docs, err := parseTests(ruleHead + body)
 		if err == nil || !strings.HasPrefix(err.Error(), want) || docs != nil {

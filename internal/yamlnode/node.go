@@ -1,4 +1,4 @@
-// Package yamlnode reads YAML as a tree of values that know their line and say, in the words of an error message, what they
+// Package yamlnode reads YAML as a tree of values that know their place and say, in the words of an error message, what they
 // are. Rule documents, stories and the configuration are read through it; what a value may be is for them to say.
 package yamlnode
 
@@ -8,33 +8,16 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"regexp"
-	"strconv"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
-
-// SyntaxError says where a text stops being YAML.
-type SyntaxError struct {
-	Line   int    // from 1; 0 where the YAML library names none
-	Reason string // the library's words, without its name and the line
-}
-
-var _ error = (*SyntaxError)(nil)
-
-func (e *SyntaxError) Error() string {
-	if e.Line == 0 {
-		return e.Reason
-	}
-	return fmt.Sprintf("line %d: %s", e.Line, e.Reason)
-}
 
 // Documents reads the documents of src, which `---` separates, one by one. An empty document is a Null; src without any
 // has none. The error is a *SyntaxError and comes last: where the next document begins is unknown from there on.
 func Documents(src []byte) iter.Seq2[Node, error] {
 	return func(yield func(Node, error) bool) {
 		decoder := yaml.NewDecoder(bytes.NewReader(src))
+		text := &source{text: src}
 		for {
 			var document yaml.Node
 			err := decoder.Decode(&document)
@@ -42,28 +25,29 @@ func Documents(src []byte) iter.Seq2[Node, error] {
 			case errors.Is(err, io.EOF):
 				return
 			case err != nil:
-				yield(Node{}, syntaxError(err))
+				yield(Node{}, syntaxError(src, err))
 				return
 			case len(document.Content) == 0:
 				continue
 			}
-			if !yield(Node{document.Content[0]}, nil) {
+			if !yield(Node{document.Content[0], text}, nil) {
 				return
 			}
 		}
 	}
 }
 
-// syntaxError takes apart an error of the YAML library, which has the line in its text only: "yaml: line 3: did not find …".
-func syntaxError(err error) *SyntaxError {
-	e := &SyntaxError{Reason: strings.TrimPrefix(err.Error(), "yaml: ")}
-	if m := regexp.MustCompile(`^line (\d+): (?s:(.*))$`).FindStringSubmatch(e.Reason); m != nil {
-		if line, err := strconv.Atoi(m[1]); err == nil {
-			e.Line, e.Reason = max(line, 1), m[2]
+// readError is the error at which reading src stops; nil for YAML.
+func readError(src []byte) error {
+	decoder := yaml.NewDecoder(bytes.NewReader(src))
+	for {
+		var document yaml.Node
+		if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
 		}
 	}
-	e.Reason = strings.ToValidUTF8(e.Reason, "")
-	return e
 }
 
 // Kind is what a node is.
@@ -84,7 +68,10 @@ const (
 )
 
 // Node is one value of a document.
-type Node struct{ yaml *yaml.Node }
+type Node struct {
+	yaml *yaml.Node
+	text *source // that it was read from
+}
 
 // Kind is what n is.
 func (n Node) Kind() Kind {
@@ -117,10 +104,13 @@ func (n Node) Kind() Kind {
 // IsScalar reports whether n is one value with a text: no mapping, list or alias. Null is a scalar.
 func (n Node) IsScalar() bool { return n.yaml.Kind == yaml.ScalarNode }
 
-// Line is where n begins, from 1.
+// Place is where n begins: at its quotes, or at the | or > of a text in lines of its own.
+func (n Node) Place() Place { return Place{n.yaml.Line, n.yaml.Column} }
+
+// Line is the line of n's Place.
 func (n Node) Line() int { return n.yaml.Line }
 
-// Column is the character of its line with which n begins, from 1.
+// Column is the column of n's Place.
 func (n Node) Column() int { return n.yaml.Column }
 
 // Flow reports whether n is a mapping or list in the flow style, {…} or […], which needs no lines of its own.
@@ -155,7 +145,7 @@ func (n Node) Resolved() Node {
 func (n Node) Children() []Node {
 	children := make([]Node, len(n.yaml.Content))
 	for i, c := range n.yaml.Content {
-		children[i] = Node{c}
+		children[i] = Node{c, n.text}
 	}
 	return children
 }
@@ -169,7 +159,7 @@ type Member struct {
 // Reference is an alias, an anchor or a tag: what lets a document mean something else than it shows, and unfold into more than
 // its own size.
 type Reference struct {
-	Line         int
+	Place
 	Got, Allowed string // for messages
 }
 
@@ -179,11 +169,11 @@ func (n Node) References(show func(text string) string) []Reference {
 	var found []Reference
 	switch {
 	case n.Kind() == Alias:
-		return []Reference{{n.Line(), "the YAML alias " + show("*"+n.Value()), allowed}}
+		return []Reference{{n.Place(), "the YAML alias " + show("*"+n.Value()), allowed}}
 	case n.Anchor() != "":
-		found = append(found, Reference{n.Line(), "the YAML anchor " + show("&"+n.Anchor()), allowed})
+		found = append(found, Reference{n.Place(), "the YAML anchor " + show("&"+n.Anchor()), allowed})
 	case n.Tag() != "":
-		found = append(found, Reference{n.Line(), "the YAML tag " + show(n.Tag()), "values without a tag"})
+		found = append(found, Reference{n.Place(), "the YAML tag " + show(n.Tag()), "values without a tag"})
 	}
 	for _, c := range n.Children() {
 		found = append(found, c.References(show)...)
@@ -200,7 +190,7 @@ func (n Node) Members() []Member {
 	members := make([]Member, 0, len(n.yaml.Content)/2)
 	first := map[string]int{}
 	for i := 0; i+1 < len(n.yaml.Content); i += 2 {
-		m := Member{Name: Node{n.yaml.Content[i]}, Value: Node{n.yaml.Content[i+1]}}
+		m := Member{Name: Node{n.yaml.Content[i], n.text}, Value: Node{n.yaml.Content[i+1], n.text}}
 		if m.Name.IsScalar() {
 			if m.First = first[m.Name.Value()]; m.First == 0 {
 				first[m.Name.Value()] = m.Name.Line()

@@ -275,3 +275,36 @@ func TestReads(t *testing.T) {
 		t.Errorf("of what does not compile: %v", got)
 	}
 }
+
+// Everything that is wrong with an expression is told at once, each at its own place, whichever stage of the compiler finds it.
+func TestAllErrorsAreToldAtOnce(t *testing.T) {
+	const expr = `event.pth == "x" || [1, 2].exists(x, x > 1) || event.foo(3) || event.user.substring(1) == "" ||
+  event.status == "1" || event.method == GET || has(event.plam) || event.path.matches("(") || 1 == "a"`
+	_, err := language(t).Compile(expr)
+	bad := (*Error)(nil)
+	if !errors.As(err, &bad) {
+		t.Fatalf("got %v, want an *Error", err)
+	}
+	want := []struct {
+		line, column int
+		got, hint    string
+	}{
+		{1, 1, `"event.pth", which no event has`, "did you mean event.path?"},
+		{1, 34, `"exists", which would be a loop`, "in asks whether a list has a value"},
+		{1, 57, `"foo" as a function of the event`, "the event has fields only: event.FIELD, without ()"},
+		{1, 84, `"substring", which nothing is called`, "did you mean string?"},
+		{2, 16, "== with a whole number and a text", "a text is written in quotes, a number without"},
+		{2, 42, `"GET", which nothing is called`, `a text is written in quotes: "GET"`},
+		{2, 53, `"event.plam", which no event has`, "did you mean event.plan?"},
+		{2, 87, "a pattern that is none (error parsing regexp: missing closing ): `(`)", ""},
+		{2, 97, "== with a whole number and a text", "a text is written in quotes, a number without"},
+	}
+	if len(bad.Problems) != len(want) {
+		t.Errorf("got %d problems, want %d", len(bad.Problems), len(want))
+	}
+	for i, p := range bad.Problems[:min(len(bad.Problems), len(want))] {
+		if w := want[i]; p.Line != w.line || p.Column != w.column || p.Got != w.got || p.Hint != w.hint {
+			t.Errorf("problem %d: got %+v, want %+v", i, p, w)
+		}
+	}
+}

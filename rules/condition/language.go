@@ -1,6 +1,7 @@
 package condition
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -139,9 +140,18 @@ func (l *Language) parse(expr string, known patterns) (*cel.Ast, *rewriter, erro
 	re := &rewriter{info: tree.SourceInfo(), make: ast.NewExprFactory(), reads: map[string]bool{}, patterns: known, next: ast.MaxID(tree)}
 	re.rewrite(tree.Expr(), 0)
 	if len(re.problems) > 0 {
-		return nil, nil, &Error{re.problems}
+		return nil, nil, l.withTypes(parsed, re.problems)
 	}
 	return parsed, re, nil
+}
+
+// withTypes is the error of problems and what the type checker finds besides.
+func (l *Language) withTypes(parsed *cel.Ast, problems []Problem) error {
+	if _, issues := l.env.Check(parsed); issues.Err() != nil {
+		problems = append(problems, checkError(issues).Problems...)
+	}
+	slices.SortStableFunc(problems, func(a, b Problem) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
+	return &Error{problems[:min(len(problems), maxProblems)]}
 }
 
 // sizes tells CEL's estimate of cost how long an event's texts and lists may be.

@@ -149,7 +149,7 @@ func (c *Condition) readOf(e *Event, name string) Read {
 	r := Read{Field: name}
 	if i := slices.IndexFunc(c.values, func(v value) bool { return v.name == name }); i >= 0 {
 		got := c.values[i].of(e)
-		r.show(&got)
+		r.show(got)
 		return r
 	}
 	f, _ := fieldNamed(name)

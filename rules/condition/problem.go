@@ -3,6 +3,8 @@ package condition
 import (
 	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"cel.dev/cel-go/cel"
@@ -83,7 +85,7 @@ func syntaxError(issues *cel.Issues) error {
 }
 
 // checkError is what the type checker found.
-func checkError(issues *cel.Issues) error {
+func checkError(issues *cel.Issues) *Error {
 	undeclared := regexp.MustCompile(`^undeclared reference to '([^']*)'`)
 	overload := regexp.MustCompile(`^found no matching overload for '([^']*)' applied to '([^']*)'`)
 	expected := regexp.MustCompile(`^expected type '([^']*)' but found '([^']*)'`)
@@ -98,14 +100,14 @@ func checkError(issues *cel.Issues) error {
 			p.Got, p.Allowed, p.Hint = typeWords(m[2]), typeWords(m[1]), "compare it with something"
 		}
 		out.Problems = append(out.Problems, p)
-		if p.Hint == noLoops {
-			break // its variables are unknown, too
-		}
 	}
 	return out
 }
 
-const noLoops = "in asks whether a list has a value"
+// isLoop tells the macros of CEL that go over a list.
+func isLoop(name string) bool {
+	return slices.Contains([]string{"exists", "all", "exists_one", "map", "filter"}, name)
+}
 
 // functions are those of CEL's standard library that conditions use most, for hints.
 func functions() []string {
@@ -114,14 +116,15 @@ func functions() []string {
 
 func undeclaredName(name string) (got, allowed, hint string) {
 	got, allowed = traffic.Quote(short(name))+", which nothing is called", "event.FIELD, literals, operators and functions of CEL"
-	switch name {
-	case "exists", "all", "exists_one", "map", "filter":
-		return traffic.Quote(name) + ", which would be a loop", "conditions without loops", noLoops
+	if isLoop(name) {
+		return traffic.Quote(name) + ", which would be a loop", "conditions without loops", "in asks whether a list has a value"
 	}
 	if meant := nearest.Name(name, Fields()); meant != "" {
 		hint = "did you mean event." + meant + "?"
 	} else if meant := nearest.Name(name, functions()); meant != "" && meant != name {
 		hint = "did you mean " + meant + "?"
+	} else if name != "" && name == strings.ToUpper(name) {
+		hint = "a text is written in quotes: " + strconv.Quote(name)
 	}
 	return got, allowed, hint
 }

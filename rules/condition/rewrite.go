@@ -30,9 +30,16 @@ type rewriter struct {
 	problems []Problem
 }
 
+// report reports e, which becomes a value of any type: so the type checker finds what is wrong with the rest, and only that.
 func (r *rewriter) report(e ast.Expr, got, allowed, hint string) {
 	at := r.info.GetStartLocation(e.ID())
 	r.problems = append(r.problems, Problem{Line: at.Line(), Column: at.Column() + 1, Got: got, Allowed: allowed, Hint: hint})
+	e.SetKindCase(r.anything(e))
+}
+
+// anything is a value of any type in the place of e.
+func (r *rewriter) anything(e ast.Expr) ast.Expr {
+	return r.make.NewIdent(e.ID(), valueName(valuePrefix, 0))
 }
 
 // rewrite goes through e. Its depth is bounded by the parser's, and by its own: chains of operators nest to the left.
@@ -89,6 +96,13 @@ func (r *rewriter) call(e ast.Expr, depth int) {
 		r.checkPattern(args)
 	case timeGetter(name) && len(args) == 1:
 		r.checkZone(args[0])
+	case call.IsMemberFunction() && isLoop(name):
+		got, allowed, hint := undeclaredName(name)
+		r.report(e, got, allowed, hint)
+		return
+	case call.IsMemberFunction() && call.Target().Kind() == ast.IdentKind && call.Target().AsIdent() == eventName:
+		r.report(e, traffic.Quote(short(name))+" as a function of the event", allowedFields(), "the event has fields only: event.FIELD, without ()")
+		return
 	}
 	if call.IsMemberFunction() {
 		r.rewrite(call.Target(), depth+1)
@@ -100,6 +114,12 @@ func (r *rewriter) call(e ast.Expr, depth int) {
 
 // has rewrites has(): whether a field is not empty, or a value is there.
 func (r *rewriter) has(e, arg ast.Expr) {
+	before := len(r.problems)
+	defer func() {
+		if len(r.problems) > before {
+			e.SetKindCase(r.anything(e))
+		}
+	}()
 	root, names, ok := pathOf(arg)
 	if !ok || root.AsIdent() != eventName || len(names) == 0 {
 		r.report(arg, "has() of something else than a member of the event", "has(event.FIELD), has(event.attrs.NAME), has(event.headers[\"NAME\"])", "")

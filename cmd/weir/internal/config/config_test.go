@@ -27,47 +27,47 @@ func files(m map[string]string) func(string) ([]byte, error) {
 func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 	for _, tc := range []struct{ name, yaml, want string }{
 		{"unknown field", "namespace: a\nkafka:\n  broker: [a:1]\n",
-			"weir.yaml:3: kafka.broker: unknown field; allowed: brokers, tls, sasl, replication, partitions, retention"},
-		{"unknown section", "kafak: {}\n", "weir.yaml:1: kafak: unknown field; allowed: namespace, kafka, redis,"},
+			"weir.yaml:3:3: kafka.broker: unknown field; allowed: brokers, tls, sasl, replication, partitions, retention"},
+		{"unknown section", "kafak: {}\n", "weir.yaml:1:1: kafak: unknown field; allowed: namespace, kafka, redis,"},
 		{"text for a number", "kafka:\n  replication: three\n",
-			`weir.yaml:2: kafka.replication: got "three"; allowed: a whole number`},
+			`weir.yaml:2:16: kafka.replication: got "three"; allowed: a whole number`},
 		{"fraction for a number", "kafka:\n  replication: 1.5\n",
-			`weir.yaml:2: kafka.replication: got "1.5"; allowed: a whole number`},
-		{"list for a text", "namespace: [a]\n", "weir.yaml:1: namespace: got a list; allowed: a text"},
-		{"bool for a text", "namespace: true\n", "weir.yaml:1: namespace: got true; allowed: a text (put it in quotes)"},
-		{"text for a list", "never_block: 192.0.2.0/24\n", "weir.yaml:1: never_block: got a text; allowed: a list"},
-		{"text for a section", "kafka: there\n", "weir.yaml:1: kafka: got a text; allowed: a mapping with brokers,"},
-		{"text for a bool", "gate:\n  observe: yes please\n", `weir.yaml:2: gate.observe: got "yes please"; allowed: true, false`},
-		{"list in a list", "kafka:\n  brokers: [[a]]\n", "weir.yaml:2: kafka.brokers: element 1: got a list; allowed: a text"},
+			`weir.yaml:2:16: kafka.replication: got "1.5"; allowed: a whole number`},
+		{"list for a text", "namespace: [a]\n", "weir.yaml:1:12: namespace: got a list; allowed: a text"},
+		{"bool for a text", "namespace: true\n", "weir.yaml:1:12: namespace: got true; allowed: a text (put it in quotes)"},
+		{"text for a list", "never_block: 192.0.2.0/24\n", "weir.yaml:1:14: never_block: got a text; allowed: a list"},
+		{"text for a section", "kafka: there\n", "weir.yaml:1:8: kafka: got a text; allowed: a mapping with brokers,"},
+		{"text for a bool", "gate:\n  observe: yes please\n", `weir.yaml:2:12: gate.observe: got "yes please"; allowed: true, false`},
+		{"list in a list", "kafka:\n  brokers: [[a]]\n", "weir.yaml:2:12: kafka.brokers: element 1: got a list; allowed: a text"},
 		{"bad range", "never_block:\n  - 192.0.2.0/24\n  - 192.0.2.0/99\n",
-			`weir.yaml:2: never_block: got "192.0.2.0/99"; allowed: an address range`},
+			`weir.yaml:2:3: never_block: got "192.0.2.0/99"; allowed: an address range`},
 		{"bad duration", "kafka:\n  retention:\n    keyed: 5 days\n",
-			`weir.yaml:3: kafka.retention.keyed: got "5 days"; allowed: a duration like 90s, 15m, 24h or 7d`},
-		{"short retention", "kafka:\n  retention:\n    keyed: 10m\n", "weir.yaml:3: kafka.retention.keyed: got 10m0s; allowed: 1h or more"},
-		{"number out of range", "kafka:\n  partitions:\n    keyed: 0\n", "weir.yaml:3: kafka.partitions.keyed: got 0; allowed: 1 to 1024"},
-		{"byte out of range", "identity:\n  ip:\n    v6: 300\n", `weir.yaml:3: identity.ip.v6: got "300"; allowed: a whole number from 0 to 255`},
-		{"prefix out of range", "identity:\n  ip:\n    v4: 33\n", "weir.yaml:3: identity.ip.v4: got 33; allowed: 1 to 32"},
+			`weir.yaml:3:12: kafka.retention.keyed: got "5 days"; allowed: a duration like 90s, 15m, 24h or 7d`},
+		{"short retention", "kafka:\n  retention:\n    keyed: 10m\n", "weir.yaml:3:12: kafka.retention.keyed: got 10m0s; allowed: 1h or more"},
+		{"number out of range", "kafka:\n  partitions:\n    keyed: 0\n", "weir.yaml:3:12: kafka.partitions.keyed: got 0; allowed: 1 to 1024"},
+		{"byte out of range", "identity:\n  ip:\n    v6: 300\n", `weir.yaml:3:9: identity.ip.v6: got "300"; allowed: a whole number from 0 to 255`},
+		{"prefix out of range", "identity:\n  ip:\n    v4: 33\n", "weir.yaml:3:9: identity.ip.v4: got 33; allowed: 1 to 32"},
 		{"bad size", "detect:\n  budget_per_partition: 1GB\n",
-			`weir.yaml:2: detect.budget_per_partition: got "1GB"; allowed: a number of bytes like 64MiB or 1GiB`},
-		{"size without a unit", "detect:\n  budget_per_partition: 64\n", `weir.yaml:2: detect.budget_per_partition: got "64"; allowed: a number of`},
-		{"size beyond all", "detect:\n  budget_per_partition: 8589934592GiB\n", `weir.yaml:2: detect.budget_per_partition: got "8589934592GiB"`},
-		{"small size", "detect: {budget_per_partition: 1023KiB}\n", "weir.yaml:1: detect.budget_per_partition: got 1023KiB; allowed: 1MiB or more"},
-		{"no idle margin", "detect:\n  idle_margin: 0s\n", "weir.yaml:2: detect.idle_margin: got 0s; allowed: 1s to 10m"},
-		{"long idle margin", "detect:\n  idle_margin: 11m\n", "weir.yaml:2: detect.idle_margin: got 11m0s; allowed: 1s to 10m"},
-		{"bad level", "log:\n  level: loud\n", `weir.yaml:2: log.level: got "loud"; allowed: debug, info, warn, error`},
-		{"bad format", "events:\n  format: csv\n", `weir.yaml:2: events.format: got "csv"; allowed: weir, weir-protobuf, json, combined`},
-		{"map without json", "events:\n  map: {time: ts}\n", "weir.yaml:2: events.map: "},
-		{"map of an unknown field", "events:\n  format: json\n  map: {tyme: ts}\n", `weir.yaml:3: events.map: got event field "tyme"`},
-		{"bad namespace", "namespace: Weir-1\n", `weir.yaml:1: namespace: got "Weir-1"; allowed: a letter`},
-		{"relative file", "gate:\n  observe_file: run/observe\n", `weir.yaml:2: gate.observe_file: got "run/observe"; allowed: an absolute path, or none`},
-		{"bad address", "http:\n  listen: nowhere\n", `weir.yaml:2: http.listen: got "nowhere"; allowed: host:port`},
+			`weir.yaml:2:25: detect.budget_per_partition: got "1GB"; allowed: a number of bytes like 64MiB or 1GiB`},
+		{"size without a unit", "detect:\n  budget_per_partition: 64\n", `weir.yaml:2:25: detect.budget_per_partition: got "64"; allowed: a number of`},
+		{"size beyond all", "detect:\n  budget_per_partition: 8589934592GiB\n", `weir.yaml:2:25: detect.budget_per_partition: got "8589934592GiB"`},
+		{"small size", "detect: {budget_per_partition: 1023KiB}\n", "weir.yaml:1:32: detect.budget_per_partition: got 1023KiB; allowed: 1MiB or more"},
+		{"no idle margin", "detect:\n  idle_margin: 0s\n", "weir.yaml:2:16: detect.idle_margin: got 0s; allowed: 1s to 10m"},
+		{"long idle margin", "detect:\n  idle_margin: 11m\n", "weir.yaml:2:16: detect.idle_margin: got 11m0s; allowed: 1s to 10m"},
+		{"bad level", "log:\n  level: loud\n", `weir.yaml:2:10: log.level: got "loud"; allowed: debug, info, warn, error`},
+		{"bad format", "events:\n  format: csv\n", `weir.yaml:2:11: events.format: got "csv"; allowed: weir, weir-protobuf, json, combined`},
+		{"map without json", "events:\n  map: {time: ts}\n", "weir.yaml:2:8: events.map: "},
+		{"map of an unknown field", "events:\n  format: json\n  map: {tyme: ts}\n", `weir.yaml:3:8: events.map: got event field "tyme"`},
+		{"bad namespace", "namespace: Weir-1\n", `weir.yaml:1:12: namespace: got "Weir-1"; allowed: a letter`},
+		{"relative file", "gate:\n  observe_file: run/observe\n", `weir.yaml:2:17: gate.observe_file: got "run/observe"; allowed: an absolute path, or none`},
+		{"bad address", "http:\n  listen: nowhere\n", `weir.yaml:2:11: http.listen: got "nowhere"; allowed: host:port`},
 		{"given twice", "namespace: a\nnamespace: b\n", "weir.yaml"},
 		{"not YAML", "namespace: a\nkafka: [\n", "weir.yaml:"},
-		{"two clients of Redis", "redis:\n  url: redis://a:1\n  addresses: [b:2]\n", "weir.yaml:3: redis.addresses: got redis.url as well"},
-		{"half a key pair", "kafka:\n  tls:\n    cert_file: a\n", "weir.yaml:3: kafka.tls.cert_file: got one of cert_file and key_file"},
+		{"two clients of Redis", "redis:\n  url: redis://a:1\n  addresses: [b:2]\n", "weir.yaml:3:14: redis.addresses: got redis.url as well"},
+		{"half a key pair", "kafka:\n  tls:\n    cert_file: a\n", "weir.yaml:3:16: kafka.tls.cert_file: got one of cert_file and key_file"},
 		{"unknown mechanism", "kafka:\n  sasl: {mechanism: gssapi, username: u, password: p}\n",
-			`weir.yaml:2: kafka.sasl.mechanism: got "gssapi"; allowed: "" (none), plain, scram-sha-256, scram-sha-512`},
-		{"mechanism without password", "kafka:\n  sasl: {mechanism: plain, username: u}\n", "weir.yaml:2: kafka.sasl.mechanism: got plain without"},
+			`weir.yaml:2:21: kafka.sasl.mechanism: got "gssapi"; allowed: "" (none), plain, scram-sha-256, scram-sha-512`},
+		{"mechanism without password", "kafka:\n  sasl: {mechanism: plain, username: u}\n", "weir.yaml:2:21: kafka.sasl.mechanism: got plain without"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := Load(Source{ReadFile: files(map[string]string{"weir.yaml": tc.yaml})})
@@ -108,7 +108,7 @@ func TestConfigPrecedence(t *testing.T) {
 		t.Errorf("keyed %d, listen %s: the defaults hold where nothing is set", c.Kafka.Partitions.Keyed, c.HTTP.Listen)
 	}
 	for path, want := range map[string]string{
-		"namespace": "--namespace", "kafka.brokers": "WEIR_KAFKA_BROKERS", "kafka.replication": "weir.yaml:4", "log.format": "default",
+		"namespace": "--namespace", "kafka.brokers": "WEIR_KAFKA_BROKERS", "kafka.replication": "weir.yaml:4:16", "log.format": "default",
 	} {
 		if got := c.Origins[path].String(); got != want {
 			t.Errorf("%s was set by %q, want %q", path, got, want)
@@ -330,7 +330,7 @@ func TestTrustedProxiesFromEveryPlace(t *testing.T) {
 		}
 	}
 	for value, want := range map[string]string{
-		"33": "weir.yaml:3: identity.ip.trusted_proxies: got 33; allowed: a list of prefixes", "[10.0.0.0/8, 2]": `got "2"; allowed`,
+		"33": "weir.yaml:3:22: identity.ip.trusted_proxies: got 33; allowed: a list of prefixes", "[10.0.0.0/8, 2]": `got "2"; allowed`,
 		"[0.0.0.0/0]": "everybody", "{a: b}": "got a mapping", "[[10.0.0.0/8]]": "element 1: got a list", "edge": `got "edge"; allowed`,
 	} {
 		if _, err := Load(file(value)); err == nil || !strings.Contains(err.Error(), want) {

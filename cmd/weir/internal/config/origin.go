@@ -7,22 +7,26 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/internal/plural"
+	"github.com/weirhq/weir/internal/yamlnode"
 )
 
 // Origin is where a field was set. The zero value is its default; of the others one of File, Variable and Flag is set.
 type Origin struct {
-	File     string // with Line
-	Line     int
+	File     string // with Place
+	Place    yamlnode.Place
 	Variable string // of the environment
 	Flag     string // as the user wrote it: --kafka-brokers, --set
 }
 
 var _ fmt.Stringer = Origin{}
 
-// String says it as errors do: weir.yaml:3, WEIR_NAMESPACE, --namespace, default.
+// String says it as errors do: weir.yaml:3:9, WEIR_NAMESPACE, --namespace, default.
 func (o Origin) String() string {
 	if o.File != "" {
-		return fmt.Sprintf("%s:%d", o.File, o.Line)
+		if o.Place.Column == 0 {
+			return fmt.Sprintf("%s:%d", o.File, o.Place.Line)
+		}
+		return fmt.Sprintf("%s:%d:%d", o.File, o.Place.Line, o.Place.Column)
 	}
 	return cmp.Or(o.Variable, o.Flag, "default")
 }

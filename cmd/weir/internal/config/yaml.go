@@ -22,7 +22,7 @@ type yamlReader struct {
 	errs    []error
 }
 
-// readYAML sets in c what the first document of text sets. Each error names file, line, field, what it got and what is allowed.
+// readYAML sets in c what the first document of text sets. Each error names file, line, column, field, what it got and what is allowed.
 func readYAML(c *Config, file string, text []byte) error {
 	r := &yamlReader{file: file, origins: c.Origins}
 	for doc, err := range yamlnode.Documents(text) {
@@ -40,11 +40,15 @@ func notYAML(file string, err error) error {
 	if !errors.As(err, &wrong) || wrong.Line == 0 {
 		return fmt.Errorf("%s: not YAML: %w", file, err)
 	}
-	return fmt.Errorf("%s:%d: not YAML: %s", file, wrong.Line, wrong.Reason)
+	reason := wrong.Reason
+	if wrong.Hint != "" {
+		reason += "; " + wrong.Hint
+	}
+	return fmt.Errorf("%s: not YAML: %s", Origin{File: file, Place: wrong.Place}, reason)
 }
 
 func (r *yamlReader) fail(n yamlnode.Node, path, format string, args ...any) {
-	where := fmt.Sprintf("%s:%d: ", r.file, n.Line())
+	where := Origin{File: r.file, Place: n.Place()}.String() + ": "
 	if path != "" {
 		where += path + ": "
 	}
@@ -79,7 +83,7 @@ func (r *yamlReader) section(v reflect.Value, n yamlnode.Node, path string) {
 }
 
 func (r *yamlReader) leaf(v reflect.Value, n yamlnode.Node, path string) {
-	r.origins[path] = Origin{File: r.file, Line: n.Line()}
+	r.origins[path] = Origin{File: r.file, Place: n.Place()}
 	if n.Kind() == yamlnode.Null {
 		v.SetZero() // `never_block:` means: none
 		return

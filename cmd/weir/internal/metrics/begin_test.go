@@ -28,7 +28,7 @@ func perStage() []string {
 func laterSeries() []string {
 	return []string{
 		"weir_blocks", "weir_detect_hits_total", "weir_detect_rule_events_total", "weir_enforce_decisions_total", "weir_route_rule_condition_errors_total",
-		"weir_route_rule_events_total", "weir_route_rule_key_missing_total", "weir_route_rule_value_missing_total", "weir_rule_info", "weir_rule_uncounted_events_total",
+		"weir_route_rule_events_total", "weir_route_rule_key_missing_total", "weir_route_rule_value_missing_total", "weir_route_rule_tier_errors_total", "weir_rule_info", "weir_rule_uncounted_events_total",
 	}
 }
 
@@ -59,6 +59,7 @@ func closedLabels() map[string][]string {
 		"weir_gate_decisions_total": {
 			"pass auth_request", "pass call", "pass forward_auth", "pass http", "fail_open auth_request", "fail_open call", "fail_open forward_auth", "fail_open http",
 		},
+		"weir_counters_requests_total":      {"200", "400", "404", "414", "421", "429", "503"},
 		"weir_gate_malformed_total":         {"not_http", "too_large"},
 		"weir_gate_missing_total":           {"api_key repeated", "device repeated", "session repeated", "user repeated"},
 		"weir_gate_no_address_total":        {"absent", "forwarded_short", "ip_unparsable", "ip_unspecified", "no_source", "repeated"},

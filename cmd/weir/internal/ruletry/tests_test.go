@@ -107,8 +107,8 @@ func TestTestsAreRunAndShown(t *testing.T) {
 		{[]string{at("none")}, "", "no test in the files given"},
 		{[]string{at("empty")}, "", "got no *.yaml or *.yml file"},
 		{[]string{at("absent")}, "", "no such file"},
-		{[]string{at("wrong"), at("good")}, "", at("wrong/rule.yaml") + ":8: tests[0].expect.hist: got an unknown field, allowed hits, near, candidate, uncounted, blocks; did you mean \"hits\"?"},
-		{[]string{at("wrongtale")}, "", at("wrongtale/tale.yaml") + ":1: "},
+		{[]string{at("wrong"), at("good")}, "", at("wrong/rule.yaml") + ":8:92: tests[0].expect.hist: got an unknown field, allowed hits, near, candidate, uncounted, blocks; did you mean \"hits\"?"},
+		{[]string{at("wrongtale")}, "", at("wrongtale/tale.yaml") + ":1:1: "},
 		{[]string{at("good/rule.yaml"), at("bad/rule.yaml")}, "", `id: got "sign-in" a second time`},
 	} {
 		got := call(t, "table", "", append([]string{"test"}, tt.args...)...)

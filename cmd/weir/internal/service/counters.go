@@ -59,9 +59,11 @@ type counters struct {
 // AnswerCounters has h answer what the installation's DETECT counts, once it runs, and has that tell others where.
 func (in *Installation) AnswerCounters(h *Health) error {
 	asked := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_counters_requests_total", Help: "Questions about one count (weir counters show), by HTTP status: 200 answered, 421 of a partition that is not here, 429 too many at once, 503 no answer in time.",
+		Name: "weir_counters_requests_total", Help: "Questions about one count (weir counters show), by HTTP status: 200 answered, 400, 404 and 414 asked wrongly, 421 of a partition that is not here, 429 too many at once, 503 no answer in time.",
 	}, []string{"code"})
-	for _, code := range []int{http.StatusOK, http.StatusMisdirectedRequest, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+	for _, code := range []int{
+		http.StatusOK, http.StatusBadRequest, http.StatusNotFound, http.StatusRequestURITooLong, http.StatusMisdirectedRequest, http.StatusTooManyRequests, http.StatusServiceUnavailable,
+	} {
 		asked.WithLabelValues(strconv.Itoa(code)) // what begins with its first count grows unseen
 	}
 	if err := in.registry.Register(asked); err != nil {

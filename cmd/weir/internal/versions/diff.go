@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -27,7 +28,7 @@ being the one that acts unless another is named, and whether it may block more t
 	}
 	c.RunE = h.Does(func(cmd *cobra.Command, args []string) error {
 		if (len(from) > 0) == (len(args) > 0) || len(args) == 1 {
-			return usage.Errorf("got %d arguments; allowed: -f with files or directories of rules, or a rule and one or two of its versions", len(args))
+			return usage.Errorf("got %s; allowed: -f with files or directories of rules, or a rule and one or two of its versions", plural.Of(len(args), "argument"))
 		}
 		return h.Open(cmd, func(ctx context.Context, in Installation) error {
 			if len(from) > 0 {
