@@ -113,9 +113,12 @@ func (a topicAdmin) inspectTopic(ctx context.Context, spec ingest.TopicSpec) (In
 	if err != nil {
 		return t, err
 	}
+	settings, err := a.topicSettings(ctx, spec.Name)
+	if errors.Is(err, kafka.UnknownTopicOrPartition) {
+		return t, nil // it was deleted just now: brokers learn that one after the other
+	}
 	t.Exists = true
 	t.read(layout)
-	settings, err := a.topicSettings(ctx, spec.Name)
 	if err != nil {
 		return t, err
 	}

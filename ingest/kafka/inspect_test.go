@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/internal/kafkakit"
@@ -52,6 +55,29 @@ func TestInspectTopics(t *testing.T) {
 	}
 	if there, err := kit.K.TopicExists(kit.Ctx, absent.Name); there || err != nil {
 		t.Errorf("looking for a topic has made it (%v), or %v", there, err)
+	}
+}
+
+// A topic that was deleted just now is gone, though a broker that has not learned it yet tells its layout.
+func TestInspectTopicJustDeleted(t *testing.T) {
+	kit, cluster := kafkakit.NewFaulty(t, 1)
+	topic := kit.Topic(2)
+	spec := ingest.TopicSpec{Name: topic, Partitions: 2, Replication: 1, Retention: time.Hour, MaxMessageBytes: 1 << 20}
+	refused := func(code int16) {
+		cluster.ControlKey(int16(kmsg.DescribeConfigs), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			answer := r.ResponseKind().(*kmsg.DescribeConfigsResponse)
+			answer.Resources = []kmsg.DescribeConfigsResponseResource{{ErrorCode: code, ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: topic}}
+			return answer, nil, true
+		})
+	}
+	refused(kerr.UnknownTopicOrPartition.Code)
+	got, err := kit.K.InspectTopics(kit.Ctx, []ingest.TopicSpec{spec})
+	if want := []kafka.InspectedTopic{{Name: topic}}; err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	refused(kerr.TopicAuthorizationFailed.Code)
+	if _, err := kit.K.InspectTopics(kit.Ctx, []ingest.TopicSpec{spec}); err == nil {
+		t.Error("settings that may not be read are no error")
 	}
 }
 
