@@ -64,16 +64,22 @@ beside() {
 	if [[ $failed != 0 ]]; then exit 1; fi
 }
 
+# as_image COMMAND...: where no race detector is needed, everything is compiled as the image's program is (Dockerfile), whose build is
+# tested, too: so that nothing is compiled twice.
+as_image() {
+	CGO_ENABLED=0 GOFLAGS="-trimpath${GOFLAGS:+ $GOFLAGS}" "$@"
+}
+
 lint() {
 	if have shellcheck; then shellcheck scripts/*.sh deploy/*/*.sh .ci/run; fi
-	go vet ./...
-	scripts/golangci-lint.sh run --allow-parallel-runners ./...
+	as_image go vet ./...
+	as_image scripts/golangci-lint.sh run --allow-parallel-runners ./...
 }
 
 # What the tests run is built once: the reporter, and weir itself for the packages that run it as a user would.
 programs() {
-	if [[ ! -x $work/testreport ]]; then go build -o "$work/testreport" ./scripts/testreport; fi
-	if [[ ! -x $work/weir ]]; then go build -o "$work/weir" ./cmd/weir; fi
+	if [[ ! -x $work/testreport ]]; then as_image go build -o "$work/testreport" ./scripts/testreport; fi
+	if [[ ! -x $work/weir ]]; then as_image go build -o "$work/weir" ./cmd/weir; fi
 	export WEIR_TEST_PROGRAM=$work/weir
 }
 
@@ -154,7 +160,7 @@ raced() {
 every_embedded_test() {
 	local status=0
 	with_race || status=$?
-	go test -timeout 20m "${side_by_side[@]}" -json "${processes[@]}" "${plain[@]}" || status=$?
+	as_image go test -timeout 20m "${side_by_side[@]}" -json "${processes[@]}" "${plain[@]}" || status=$?
 	return "$status"
 }
 
@@ -171,7 +177,7 @@ real() {
 	local packages
 	packages=$(unraced)
 	# shellcheck disable=SC2086 # one word a package
-	scripts/with-servers.sh go test -count=1 -timeout 20m "${side_by_side[@]}" -json $packages |
+	as_image scripts/with-servers.sh go test -count=1 -timeout 20m "${side_by_side[@]}" -json $packages |
 		"$work/testreport" -real -title "against real servers" -earlier "$work/embedded"
 }
 

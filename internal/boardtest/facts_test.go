@@ -135,6 +135,7 @@ func readRule(t *testing.T, text string) oracle.Rule {
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
 		t.Fatal(err)
 	}
+	doc.Algorithm, doc.Count = cmp.Or(doc.Algorithm, "sliding"), cmp.Or(doc.Count, "events")
 	window, err := time.ParseDuration(doc.Window)
 	if err != nil || doc.Algorithm != "sliding" || doc.Count != "events" {
 		t.Fatalf("the oracle does not judge %s (%v)", text, err)
