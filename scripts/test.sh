@@ -79,7 +79,7 @@ lint() {
 # What the tests run is built once: the reporter, and weir itself for the packages that run it as a user would.
 programs() {
 	if [[ ! -x $work/testreport ]]; then as_image go build -o "$work/testreport" ./scripts/testreport; fi
-	if [[ ! -x $work/weir ]]; then as_image go build -o "$work/weir" ./cmd/weir; fi
+	if [[ ! -x $work/weir ]]; then as_image go build -buildvcs=false -o "$work/weir" ./cmd/weir; fi
 	export WEIR_TEST_PROGRAM=$work/weir
 }
 

@@ -22,7 +22,10 @@ import (
 type weirGate struct{ role, address string }
 
 // check is a request that a gate was asked about, and what it said.
-type check struct{ role, protocol, decision, rule string }
+type check struct {
+	at                             time.Time
+	role, protocol, decision, rule string
+}
 
 // load is what the test itself sends.
 type load struct {
@@ -124,7 +127,7 @@ func (l *load) check(g weirGate, protocol, path string, headers http.Header) err
 	if err != nil {
 		return err
 	}
-	c := check{role: g.role, protocol: protocol}
+	c := check{at: time.Now(), role: g.role, protocol: protocol}
 	switch {
 	case g.role == "blind":
 		c.decision = "fail_open"

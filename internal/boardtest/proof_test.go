@@ -59,7 +59,8 @@ func (p *prometheus) quiet() time.Time {
 	const moving = `sum(increase({__name__=~"weir_(detect_hits|enforce_decisions|route_events|stage_records|gate_decisions|dead_letters)_total", namespace!="` + stageNamespace + `"}[9s])) +
 		sum(weir_stage_lag_records{stage=~"route|record.*|enforce", namespace!="` + stageNamespace + `"})`
 	var last time.Time
-	testbed.Eventually(p.t, 40*time.Second, func() error {
+	// A source partition whose clock does not come through holds the others up for a minute (detect.idle_margin).
+	testbed.Eventually(p.t, 3*time.Minute, func() error {
 		found, err := p.instant(moving, time.Now())
 		if err != nil {
 			return err

@@ -48,9 +48,9 @@ func truthsOfGates() map[string]truth {
 			}
 			return panelTruth{"{{protocol}}": unjudged}
 		}),
-		// 1 - share / (1 - 0.999), by rates of five minutes that begin before the load.
+		// 1 - share / (1 - 0.999), by rates of five minutes that begin before the load, and with it before Prometheus.
 		"Error budget left": atRest(func(f *facts, _ string) panelTruth {
-			share := f.checked("fail_open") / f.checked("")
+			share := f.failedOpen()
 			return panelTruth{"left": {between(1-2*share*1000, 1-share/2*1000, "namespace", f.in.schema, "slo", "gate_availability")}}
 		}),
 		"Refusals by rule": atRest(func(f *facts, _ string) panelTruth {
@@ -132,13 +132,18 @@ func truthsOfGates() map[string]truth {
 
 // allChecks are those that the test asked for, and those of the demo's gateway, which reports each request with what its gate said.
 func (f *facts) allChecks() []check {
+	return slices.DeleteFunc(f.everyCheck(), func(c check) bool { return !f.within(c.at) })
+}
+
+// everyCheck is all checks, those before the load too.
+func (f *facts) everyCheck() []check {
 	all := slices.Clone(f.load.checks)
 	for i := range f.requests {
 		r := &f.requests[i]
-		if !f.within(r.at) || !r.gateway {
+		if !r.gateway {
 			continue
 		}
-		c := check{"run", "http", "pass", r.refused}
+		c := check{r.at, "run", "http", "pass", r.refused}
 		if r.refused != "" {
 			c.decision = "refuse"
 		}
@@ -166,6 +171,20 @@ func (f *facts) checked(decision string) float64 {
 		}
 	}
 	return n
+}
+
+// failedOpen is the share of checks that failed open, as the mean over rates of five minutes has it: a check counts in each rate from
+// then on, so with the time that has passed since.
+func (f *facts) failedOpen() float64 {
+	failed, all := 0.0, 0.0
+	for _, c := range f.everyCheck() {
+		passed := f.s.to.Sub(c.at).Seconds()
+		all += passed
+		if c.decision == "fail_open" {
+			failed += passed
+		}
+	}
+	return failed / all
 }
 
 func (f *facts) refusals(decision string) []value {
