@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -71,11 +72,29 @@ func (r *besideReport) episodes() []episode {
 	return all
 }
 
+// committing are the stages whose groups commit what they have read, each with its topic.
+func committing(namespace string) map[string]string {
+	names := ingest.Live.Topics(namespace)
+	return map[string]string{ingest.StageRoute: names.Requests, ingest.StageRecord: names.Hits}
+}
+
+// awaitCommitted waits until the stages' groups have committed all that their topics hold.
+func (b *bed) awaitCommitted(k *kafka.Client, namespace string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	defer cancel()
+	for stage, topic := range committing(namespace) {
+		if err := k.AwaitCaughtUp(ctx, ingest.Live.Group(namespace, stage), topic); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
 // commits are what the stages' groups have committed.
 func (b *bed) commits(k *kafka.Client, namespace string) map[string]ingest.Commit {
 	b.t.Helper()
-	names, out := ingest.Live.Topics(namespace), map[string]ingest.Commit{}
-	for stage, topic := range map[string]string{ingest.StageRoute: names.Requests, ingest.StageRecord: names.Hits} {
+	out := map[string]ingest.Commit{}
+	for stage, topic := range committing(namespace) {
 		got, err := k.FetchCommits(b.t.Context(), ingest.Live.Group(namespace, stage), topic, []int{0, 1})
 		if err != nil {
 			b.t.Fatal(err)
@@ -92,12 +111,13 @@ func TestBacktestFromLive(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, testbed.RedisServer{})
 	b.flags = append(b.flags, "--set", "detect.idle_margin=1s")
-	namespace := b.flags[slices.Index(b.flags, "--namespace")+1]
+	namespace := b.flag("--namespace")
 	b.ok("migrate")
 	rules := writeFile(t, "rules.yaml", quickRules)
 	b.ok("rules", "apply", "-f", rules, "--reason", "first")
 	stages := b.start("run", "--stages", "route,detect,record")
-	k, err := kafka.New(kafka.Config{Brokers: testbed.Kafka(t)})
+	brokers := strings.Split(b.flag("--kafka-brokers"), ",")
+	k, err := kafka.New(kafka.Config{Brokers: brokers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +144,8 @@ func TestBacktestFromLive(t *testing.T) {
 		}
 		return nil
 	})
+	// A row is in PostgreSQL before RECORD's group has committed what it came from.
+	b.awaitCommitted(k, namespace)
 	live, before := recorded(), b.commits(k, namespace)
 
 	found := decode[besideReport](b, "backtest", "--from-live", "-f", rules)
@@ -133,12 +155,12 @@ func TestBacktestFromLive(t *testing.T) {
 	if found.Events != 3*45+1+2+3 || len(found.Gaps) != 0 || !slices.Equal(found.Files, []string{namespace + ".requests"}) {
 		t.Errorf("%d events of %v, gaps %v", found.Events, found.Files, found.Gaps)
 	}
-	if after := b.commits(k, namespace); !maps.Equal(after, before) {
+	if after := b.commits(k, namespace); len(before) != 4 || !maps.Equal(after, before) {
 		t.Errorf("commits were %v, are %v", before, after)
 	}
 	var conns kafkago.Transport
 	defer conns.CloseIdleConnections()
-	groups, err := (&kafkago.Client{Addr: kafkago.TCP(testbed.Kafka(t)...), Transport: &conns}).ListGroups(t.Context(), &kafkago.ListGroupsRequest{})
+	groups, err := (&kafkago.Client{Addr: kafkago.TCP(brokers...), Transport: &conns}).ListGroups(t.Context(), &kafkago.ListGroupsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
