@@ -109,7 +109,8 @@ func (b *blockade) judge(watched []blocking) error {
 	b.feeds, b.units, b.tiers = b.feeds[:0], b.units[:0], b.tiers[:0]
 	for _, x := range watched {
 		w := &e.watched[x.watched]
-		for i := w.rule * b.plan.values; i < (w.rule+1)*b.plan.values; i++ {
+		first, more := int(w.rule)*b.plan.values, w.more()
+		for i := first; i < first+b.plan.values; i++ {
 			refused := false
 			if w.held {
 				var err error
@@ -121,7 +122,7 @@ func (b *blockade) judge(watched []blocking) error {
 				b.rules[i].matched++
 			}
 			if !refused && w.counts {
-				b.feeds, b.units, b.tiers = append(b.feeds, i), append(b.units, w.units), append(b.tiers, b.plan.tierOf(i, w.tier, w.may))
+				b.feeds, b.units, b.tiers = append(b.feeds, i), append(b.units, more.units), append(b.tiers, b.plan.tierOf(i, more.tier, more.may))
 			}
 		}
 	}

@@ -33,18 +33,32 @@ type event struct {
 	failed   []route.Failed // rules as given with a condition that could not be judged on it
 }
 
-// watch is a rule that watches an event, or whose block may hold it.
+// watch is a rule that watches an event, or whose block may hold it. It is small: each event has one for each rule, and three
+// goroutines pass them on.
 type watch struct {
-	rule      int // as given, before a sweep multiplies it
-	partition int // where the rule's block is simulated for this event
+	rule      int32 // as given, before a sweep multiplies it
+	partition int16 // where the rule's block is simulated for this event
 	matched   bool
 	held      bool // the rule's block holds such requests, if it has one
-	why       detectors.Uncounted
 	counts    bool
-	allowed   string // the allow list for which it does not count
-	units     int64
-	tier      int
-	may       rules.TierSet // where its tier could not be judged: the limits that it may have; else 0
+	why       detectors.Uncounted
+	*notice   // nil: there is nothing more to say
+}
+
+// notice is what sets an event apart under a rule that watches it. Most have none.
+type notice struct {
+	allowed string // the allow list for which it does not count
+	units   int64
+	tier    int
+	may     rules.TierSet // where its tier could not be judged: the limits that it may have; else 0
+}
+
+// more is what is to be said of an event under a rule.
+func (w *watch) more() notice {
+	if w.notice == nil {
+		return notice{units: 1}
+	}
+	return *w.notice
 }
 
 // target is a keyed partition that counts an event.
@@ -84,6 +98,7 @@ type decoding struct {
 
 	// Memory of the events.
 	watched []watch
+	notices []notice
 	targets []target
 	terms   []terms
 	rules   []int
@@ -113,7 +128,7 @@ func (d *decoder) block(b *block) {
 	x := &b.decoding
 	clear(x.events)
 	clear(x.refusals)
-	*x = decoding{events: x.events[:0], refusals: x.refusals[:0], watched: x.watched[:0], targets: x.targets[:0],
+	*x = decoding{events: x.events[:0], refusals: x.refusals[:0], watched: x.watched[:0], notices: x.notices[:0], targets: x.targets[:0],
 		terms: x.terms[:0], rules: x.rules[:0], units: x.units[:0], tiers: x.tiers[:0], samples: x.samples[:0],
 		extra: x.extra[:0], failed: x.failed[:0]}
 	if b.oversized > 0 {
@@ -206,29 +221,38 @@ func (d *decoder) keep(x *decoding, got *route.Reading, size int) *event {
 	}
 	at := len(x.targets)
 	for i := range got.Targets {
-		x.targets = append(x.targets, d.target(x, &got.Targets[i], got.Watched))
+		x.targets = append(x.targets, target{})
+		d.target(&x.targets[len(x.targets)-1], x, &got.Targets[i], got.Watched)
 	}
 	e.targets = x.targets[at:len(x.targets):len(x.targets)]
 	at = len(x.watched)
 	for i := range got.Watched {
-		x.watched = append(x.watched, d.watch(&got.Watched[i], got))
+		x.watched = append(x.watched, watch{})
+		d.watch(&x.watched[len(x.watched)-1], x, &got.Watched[i], got)
 	}
 	for _, h := range got.Held {
 		if !slices.ContainsFunc(got.Watched, func(w route.Watched) bool { return w.Rule == h.Rule }) {
-			x.watched = append(x.watched, watch{rule: h.Rule, partition: d.whereHeld(h.Rule, h.Partition), held: true})
+			x.watched = append(x.watched, watch{rule: int32(h.Rule), partition: d.whereHeld(h.Rule, h.Partition), held: true})
 		}
 	}
 	e.watched = x.watched[at:len(x.watched):len(x.watched)]
 	return e
 }
 
-// target is t with the rules that a sweep makes of each, of a ladder the first.
-func (d *decoder) target(x *decoding, t *route.Target, watched []route.Watched) target {
+// target makes of out, which is zero, t with the rules that a sweep makes of each, of a ladder the first.
+func (d *decoder) target(out *target, x *decoding, t *route.Target, watched []route.Watched) {
+	out.partition = t.Partition
+	if len(t.Rules) == 1 && t.Units == nil && t.Tiers == nil && len(t.Extra) == 0 {
+		out.rules = d.plan.named[t.Rules[0]]
+		return
+	}
 	named, units, tiers := len(x.rules), len(x.units), len(x.tiers)
 	for i, r := range t.Rules {
 		may := rules.TierSet(0)
-		if at, found := slices.BinarySearchFunc(watched, r, func(w route.Watched, r int) int { return w.Rule - r }); found {
-			may = watched[at].May
+		if t.Tiers != nil {
+			if at, found := slices.BinarySearchFunc(watched, r, func(w route.Watched, r int) int { return w.Rule - r }); found {
+				may = watched[at].May
+			}
 		}
 		for _, counted := range d.plan.named[r] {
 			x.rules = append(x.rules, counted)
@@ -240,9 +264,9 @@ func (d *decoder) target(x *decoding, t *route.Target, watched []route.Watched) 
 			}
 		}
 	}
-	out := target{partition: t.Partition, rules: x.rules[named:len(x.rules):len(x.rules)]}
+	out.rules = x.rules[named:len(x.rules):len(x.rules)]
 	if t.Units == nil && t.Tiers == nil && len(t.Extra) == 0 {
-		return out
+		return
 	}
 	x.terms = append(x.terms, terms{})
 	out.terms = &x.terms[len(x.terms)-1]
@@ -257,12 +281,13 @@ func (d *decoder) target(x *decoding, t *route.Target, watched []route.Watched) 
 		x.extra = append(x.extra, t.Extra...)
 		out.extra = x.extra[at:len(x.extra):len(x.extra)]
 	}
-	return out
 }
 
-func (d *decoder) watch(w *route.Watched, got *route.Reading) watch {
-	out := watch{rule: w.Rule, partition: d.whereHeld(w.Rule, w.Partition), matched: true, why: w.Why, counts: w.Counts, allowed: w.Allowed, units: 1, may: w.May}
-	out.held = !d.plan.Rules[w.Rule].HoldsApart() || slices.ContainsFunc(got.Held, func(h route.Held) bool { return h.Rule == w.Rule })
+// watch makes out say what w says.
+func (d *decoder) watch(out *watch, x *decoding, w *route.Watched, got *route.Reading) {
+	*out = watch{rule: int32(w.Rule), partition: d.whereHeld(w.Rule, w.Partition), matched: true, why: w.Why, counts: w.Counts}
+	out.held = !d.plan.apart[w.Rule] || slices.ContainsFunc(got.Held, func(h route.Held) bool { return h.Rule == w.Rule })
+	units, tier := int64(1), 0
 	for i := range got.Targets {
 		t := &got.Targets[i]
 		if !w.Counts || t.Units == nil && t.Tiers == nil {
@@ -270,22 +295,25 @@ func (d *decoder) watch(w *route.Watched, got *route.Reading) watch {
 		}
 		if at, found := slices.BinarySearch(t.Rules, w.Rule); found {
 			if t.Units != nil {
-				out.units = t.Units[at]
+				units = t.Units[at]
 			}
 			if t.Tiers != nil {
-				out.tier = t.Tiers[at]
+				tier = t.Tiers[at]
 			}
 		}
 	}
-	return out
+	if w.Allowed != "" || w.May != 0 || units != 1 || tier != 0 {
+		x.notices = append(x.notices, notice{w.Allowed, units, tier, w.May})
+		out.notice = &x.notices[len(x.notices)-1]
+	}
 }
 
 // whereHeld is the partition in which a rule's block is simulated for an event, whose partition of the rule's dimension is given.
-func (d *decoder) whereHeld(rule, partition int) int {
+func (d *decoder) whereHeld(rule, partition int) int16 {
 	if d.plan.whole[rule] {
-		return d.reader.PartitionOfRule(rule)
+		partition = d.reader.PartitionOfRule(rule)
 	}
-	return partition
+	return int16(partition) //nolint:gosec // below keyedPartitions
 }
 
 // sourceOf is the source partition that weir ingest gives an address.
@@ -302,6 +330,11 @@ func (e *event) detached() *event {
 	c.identity.APIKey, c.identity.Session = strings.Clone(c.identity.APIKey), strings.Clone(c.identity.Session)
 	c.sample = bytes.Clone(c.sample)
 	c.watched = slices.Clone(c.watched)
+	for i := range c.watched {
+		if w := &c.watched[i]; w.notice != nil {
+			w.notice = &notice{strings.Clone(w.allowed), w.units, w.tier, w.may}
+		}
+	}
 	c.targets = slices.Clone(c.targets)
 	c.failed = slices.Clone(c.failed)
 	for i := range c.targets {
@@ -320,7 +353,7 @@ func (e *event) detached() *event {
 
 // bytes is about what a detached event takes.
 func (e *event) bytes() int {
-	n := 320 + len(e.sample) + len(e.identity.Device) + len(e.identity.User) + len(e.identity.APIKey) + len(e.identity.Session) + 40*len(e.watched) + 24*len(e.failed)
+	n := 320 + len(e.sample) + len(e.identity.Device) + len(e.identity.User) + len(e.identity.APIKey) + len(e.identity.Session) + 24*len(e.watched) + 24*len(e.failed)
 	for i := range e.targets {
 		told := e.targets[i].told()
 		n += 112 + 8*len(e.targets[i].rules) + 8*len(told.units) + 8*len(told.tiers)

@@ -57,14 +57,14 @@ func TestLongLines(t *testing.T) {
 // Sources that are made for their hashes take no more memory than others, and the chart no more time.
 func TestSourcesMadeForTheirHashes(t *testing.T) {
 	t.Parallel()
-	c := &peakCounter{slice: 1, share: 1, sources: map[uint64]*peakSource{}}
+	c := &peakCounter{slice: 1, share: 1}
 	for i := range uint64(10_000) {
 		c.add(i<<40, 5, 1)
 	}
-	if len(c.sources) > peakSources+20 || c.share > maxPeakShare {
-		t.Fatalf("%d sources are followed, each for %d", len(c.sources), c.share)
+	if c.sources.n > peakSources+20 || c.share > maxPeakShare {
+		t.Fatalf("%d sources are followed, each for %d", c.sources.n, c.share)
 	}
-	found := make([]followed, len(c.sources))
+	found := make([]followed, c.sources.n)
 	for i := range found {
 		found[i] = followed{1, int64(c.share)}
 	}

@@ -3,7 +3,6 @@ package backtest
 import (
 	"cmp"
 	"encoding/binary"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -45,15 +44,8 @@ type peakRule struct {
 type peakCounter struct {
 	slice   traffic.Time
 	begin   traffic.Time // of slice 0, see timesBegin
-	sources map[uint64]*peakSource
+	sources followedSources
 	share   uint64 // sources are followed whose hash is a multiple of it
-}
-
-type peakSource struct {
-	newest traffic.Time // number of the newest slice
-	counts [peakSlices + 1]uint32
-	sum    uint32
-	peak   uint32
 }
 
 func newPeaks(p *plan) *peaks {
@@ -76,7 +68,7 @@ func newPeaks(p *plan) *peaks {
 
 func newPeakCounter(window time.Duration) *peakCounter {
 	slice := max(1, traffic.Time(window/time.Microsecond+peakSlices-1)/peakSlices)
-	return &peakCounter{slice: slice, begin: timesBegin / slice * slice, sources: map[uint64]*peakSource{}, share: 1}
+	return &peakCounter{slice: slice, begin: timesBegin / slice * slice, share: 1}
 }
 
 // windows are those that are tried of a rule, each once.
@@ -188,18 +180,17 @@ func (c *peakCounter) add(key uint64, at traffic.Time, units int64) {
 		return
 	}
 	slice := (at + c.begin) / c.slice
-	src := c.sources[key]
-	if src == nil {
-		if c.share >= maxPeakShare && len(c.sources) >= peakSources {
+	src := c.sources.find(key)
+	if !src.taken {
+		if c.share >= maxPeakShare && c.sources.n >= peakSources {
 			return
 		}
-		src = &peakSource{newest: slice}
-		c.sources[key] = src
+		src = c.sources.take(key, slice)
 	}
 	src.add(slice, uint32(min(units, 1<<30)))
-	if len(c.sources) > peakSources && c.share < maxPeakShare {
+	if c.sources.n > peakSources && c.share < maxPeakShare {
 		c.share *= 2
-		maps.DeleteFunc(c.sources, func(key uint64, _ *peakSource) bool { return key&(c.share-1) != 0 })
+		c.sources.keep(func(src *peakSource) bool { return src.key&(c.share-1) == 0 })
 	}
 }
 
@@ -304,9 +295,9 @@ func (r *run) peaksInto(all []RuleResult) {
 				}
 				c := s.peaks.rules[i].counters[window]
 				values[v].PeaksShare = max(values[v].PeaksShare, int(c.share))
-				for _, src := range c.sources {
+				c.sources.all(func(src *peakSource) {
 					found = append(found, followed{int(src.peak), int64(c.share)}) //nolint:gosec // at most maxPeakShare
-				}
+				})
 			}
 			values[v].Peaks = distribute(found, exact)
 		}

@@ -37,6 +37,7 @@ type plan struct {
 	// whole says of a rule as given that its block is simulated in one place, since the block's subjects do not keep to
 	// the partitions of its windows.
 	whole      []bool
+	apart      []bool        // of a rule as given: its block holds other requests than it watches
 	extras     *rules.Extras // of routing, and by the rules' values alike of counted
 	began      traffic.Time
 	idleMargin time.Duration // of a live topic; else 0, the default
@@ -91,6 +92,7 @@ func newPlan(o Options) (*plan, error) {
 	}
 	for i := range p.Rules {
 		p.whole = append(p.whole, !keeps(&p.Rules[i]))
+		p.apart = append(p.apart, p.Rules[i].HoldsApart())
 	}
 	return p, nil
 }

@@ -40,7 +40,7 @@ type batch struct {
 // counting is an event that a partition counts.
 type counting struct {
 	event  *event
-	target int // index into its targets
+	target *target // one of its targets
 }
 
 // blocking is an event that a block may refuse.
@@ -225,7 +225,7 @@ func (s *sequence) place(e *event) {
 		r := &s.rules[w.rule]
 		switch {
 		case !w.matched:
-		case w.allowed != "":
+		case w.notice != nil && w.allowed != "":
 			r.matched++
 			if r.allowed == nil {
 				r.allowed = map[string]int64{}
@@ -248,8 +248,8 @@ func (s *sequence) place(e *event) {
 		s.rules[e.failed[i].Rule].unjudged.Add(&e.failed[i])
 	}
 	for i := range e.targets {
-		q := e.targets[i].partition
-		s.batch.counted[q] = append(s.batch.counted[q], counting{e, i})
+		t := &e.targets[i]
+		s.batch.counted[t.partition] = append(s.batch.counted[t.partition], counting{e, t})
 	}
 }
 

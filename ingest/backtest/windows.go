@@ -41,7 +41,7 @@ func newShard(p *plan, q int) *shard {
 // take counts a batch's events.
 func (s *shard) take(q int, b *batch) error {
 	for _, c := range b.counted[q] {
-		t := &c.event.targets[c.target]
+		t := c.target
 		s.records = s.records[:len(s.records)+1] // of records of events only: what fill does not write stays as it is
 		s.records[len(s.records)-1].Appended = c.event.appended
 		k := &s.records[len(s.records)-1].Keyed

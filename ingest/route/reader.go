@@ -111,7 +111,9 @@ func (r *Reader) read(m *traffic.Message) *Reading {
 	for i := range got.watched {
 		w := &got.watched[i]
 		unjudged = unjudged || w.may != 0
-		x := Watched{Rule: w.rule, May: w.may, Partition: r.reader.targetOf(r.version, &r.version.rules[w.rule]), Counts: w.counts()}
+		out.Watched = append(out.Watched, Watched{}) // and written in its place: a copy would wait for the writing of it
+		x := &out.Watched[len(out.Watched)-1]
+		x.Rule, x.May, x.Partition, x.Counts = w.rule, w.may, r.reader.targetOf(r.version, &r.version.rules[w.rule]), w.counts()
 		switch {
 		case w.allowed >= 0:
 			x.Allowed = r.version.allow[w.allowed].id
@@ -120,21 +122,21 @@ func (r *Reader) read(m *traffic.Message) *Reading {
 		case !x.Counts:
 			x.Why = detectors.UncountedMissingValue
 		}
-		out.Watched = append(out.Watched, x)
 		if w.fault != condition.Fine {
 			out.Failed = append(out.Failed, Failed{Rule: w.rule, Fault: w.fault, Tier: true})
 		}
 	}
 	for i := range got.targets {
 		t := &got.targets[i]
-		x := Target{Partition: t.partition, Rules: t.rules, Extra: t.extra}
+		out.Targets = append(out.Targets, Target{})
+		x := &out.Targets[len(out.Targets)-1]
+		x.Partition, x.Rules, x.Extra = t.partition, t.rules, t.extra
 		if t.summed {
 			x.Units = t.units
 		}
 		if t.tiered || unjudged {
 			x.Tiers = t.tiers
 		}
-		out.Targets = append(out.Targets, x)
 	}
 	if len(r.apart) > 0 {
 		r.hold(out)
