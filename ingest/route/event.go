@@ -166,10 +166,11 @@ func (r *eventRouter) aim(v *routingVersion) {
 	}
 	for _, i := range r.matched {
 		rule := &v.rules[i]
-		w := watching{rule: i, allowed: -1, behind: out.time < out.progress.Add(-rule.lateness)}
+		out.watched = append(out.watched, watching{}) // and written in its place: a copy would wait for the writing of it
+		w := &out.watched[len(out.watched)-1]
+		w.rule, w.allowed, w.behind = i, -1, out.time < out.progress.Add(-rule.lateness)
 		if len(rule.allow) > 0 {
 			if w.allowed = r.allowedBy(v, rule); w.allowed >= 0 {
-				out.watched = append(out.watched, w)
 				continue
 			}
 		}
@@ -185,9 +186,8 @@ func (r *eventRouter) aim(v *routingVersion) {
 			units, w.why = r.amount(&rule.amount)
 		}
 		if rule.tiers != nil && !w.skipped && w.why == counted {
-			r.tierOf(rule, &w)
+			r.tierOf(rule, w)
 		}
-		out.watched = append(out.watched, w)
 		if w.counts() {
 			t := r.target(r.targetOf(v, rule))
 			t.rules, t.units = append(t.rules, i), append(t.units, units)
