@@ -148,10 +148,10 @@ func (s *Store) List(ctx context.Context) ([]Rule, error) {
 func (s *Store) Find(ctx context.Context, id string) (Rule, error) {
 	r, err := findRule(ctx, s.db, id)
 	if err != nil {
-		return Rule{}, s.db.Fail(fmt.Sprintf("rule %q", id), err)
+		return Rule{}, s.db.Fail(fmt.Sprintf("reading rule %q", id), err)
 	}
 	if r.Versions, err = versionsOf(ctx, s.db, id, 0); err != nil {
-		return Rule{}, s.db.Fail(fmt.Sprintf("versions of rule %q", id), err)
+		return Rule{}, s.db.Fail(fmt.Sprintf("reading the versions of rule %q", id), err)
 	}
 	one := []Rule{r}
 	err = s.Sources(ctx, one)
@@ -173,7 +173,7 @@ func findRule(ctx context.Context, q postgres.Querier, id string) (Rule, error) 
 func (s *Store) Modes(ctx context.Context) ([]rules.ModeState, error) {
 	all, err := loadRules(ctx, s.db, "NOT m.removed")
 	if err != nil {
-		return nil, s.db.Fail("modes of rules", err)
+		return nil, s.db.Fail("reading the modes of rules", err)
 	}
 	modes := make([]rules.ModeState, len(all))
 	for i := range all {
