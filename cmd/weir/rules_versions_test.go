@@ -93,14 +93,13 @@ func TestEveryCommandOnRulesIsAPath(t *testing.T) {
 	places := strings.NewReplacer("DIR", strict, "LOOSE", loose, "SHORT", short, "NONE", none, "OUT", out)
 
 	// The live document of the rule, nil where it does not block.
+	stored := b.store()
 	blocks := func() *rules.Document {
 		t.Helper()
-		r := decode[struct {
-			Newest struct {
-				Document rules.Version `json:"document"`
-			} `json:"newest"`
-			Mode rules.Mode `json:"mode"`
-		}](b, "rules", "show", "tokens")
+		r, err := stored.Rules.Find(t.Context(), "tokens")
+		if err != nil {
+			t.Fatal(err)
+		}
 		if r.Mode != rules.ModeBlock {
 			return nil
 		}

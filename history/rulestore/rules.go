@@ -3,8 +3,10 @@
 package rulestore
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -81,6 +83,19 @@ type StoredVersion struct {
 	Reason  string    `json:"reason,omitempty"`
 	// Ended says what became of a version that was pending and acted never; empty for all others.
 	Ended Outcome `json:"ended,omitempty"`
+}
+
+// MarshalJSON writes v as commands show it: the document's durations are as in documents, see rules.Shown.
+func (v StoredVersion) MarshalJSON() ([]byte, error) {
+	type plain StoredVersion
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // whoever embeds the JSON escapes what has to be: conditions are full of && and <
+	err := enc.Encode(struct {
+		Version rules.Shown `json:"document"`
+		plain
+	}{v.Version.Shown(), plain(v)})
+	return b.Bytes(), err
 }
 
 const (

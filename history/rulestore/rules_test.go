@@ -2,6 +2,7 @@ package rulestore_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -33,6 +34,24 @@ func TestRuleNamesIncludeRemovedRules(t *testing.T) {
 	}
 	if got, err := b.Rules.Names(t.Context(), "replay/none"); err != nil || len(got) != 0 {
 		t.Errorf("of a stream that is not there: %q, %v", got, err)
+	}
+}
+
+// Commands show a stored version with durations as documents write them, and a condition as it was written.
+func TestStoredVersionsAsCommandsShowThem(t *testing.T) {
+	t.Parallel()
+	v := rulestore.StoredVersion{Version: rules.Version{Document: historytest.Document("flood"), Number: 2, Lineage: 1}, Hash: "0a", Author: "ann", Source: "id: flood\n"}
+	v.Version.Match.When = `event.status >= 400 && event.plan == "free"`
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(&v); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`{"document":{"id":"flood",`, `"when":"event.status >= 400 && event.plan == \"free\""`, `"window":"1m"`, `"ttl":"15m"`, `"version":2,`, `"source":"id: flood\n"`, `"hash":"0a"`, `"author":"ann"`} {
+		if strings.Count(b.String(), want) != 1 {
+			t.Errorf("%s\nhas not once %s", b.String(), want)
+		}
 	}
 }
 
