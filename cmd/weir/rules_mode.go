@@ -193,7 +193,6 @@ func versionsHost(a *app) *versions.Host {
 			}
 			return act
 		},
-		Completed: func(c *cobra.Command) { c.ValidArgsFunction = suggestRules(a, func(rules.Mode) bool { return true }) },
 	}
 }
 

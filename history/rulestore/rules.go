@@ -208,6 +208,34 @@ func (r *Rule) modeState() rules.ModeState {
 	return state
 }
 
+// Label is a rule without its documents.
+type Label struct {
+	Rule    string
+	Mode    rules.Mode
+	Pending bool // it has a pending version
+	Removed bool
+}
+
+// Labels are the rules whose ids begin with prefix, removed ones included, ascending by id. It reads no document, so that ten thousand take
+// some milliseconds.
+func (s *Store) Labels(ctx context.Context, prefix string) ([]Label, error) {
+	const doing = "listing the labels of rules"
+	rows, err := s.db.Query(ctx, `SELECT m.rule, m.mode, m.removed, EXISTS (SELECT FROM pending_versions p WHERE p.rule = m.rule AND p.ended_at IS NULL
+			AND p.version > (SELECT max(v.version) FROM rule_versions v WHERE v.rule = m.rule))
+		FROM rule_modes m WHERE starts_with(m.rule, $1) ORDER BY m.rule`, traffic.Printable(prefix))
+	if err != nil {
+		return nil, s.db.Fail(doing, err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Label, err error) {
+		err = row.Scan(&l.Rule, &l.Mode, &l.Removed, &l.Pending)
+		return l, err
+	})
+	if err != nil {
+		return nil, s.db.Fail(doing, err)
+	}
+	return all, nil
+}
+
 // Names are the ids of the rules that a stream has or had, ascending: removed rules are among them, since their history stays.
 // A replay has the rules of its newest routing version.
 func (s *Store) Names(ctx context.Context, stream string) ([]string, error) {

@@ -55,6 +55,32 @@ func TestStoredVersionsAsCommandsShowThem(t *testing.T) {
 	}
 }
 
+// Labels are those of all rules, also where a document cannot be read.
+func TestLabels(t *testing.T) {
+	t.Parallel()
+	b := historytest.New(t)
+	b.Publish(t, rules.Format{Name: "weir"})
+	two, old := historytest.Document("two"), historytest.Document("two-old")
+	b.Apply(t, historytest.Document("one"), two, old)
+	setMode(t, b, "two", rules.ModeBlock)
+	setMode(t, b, "two-old", rules.ModeBlock)
+	two.Limit, old.Limit = 4, 4
+	b.Apply(t, two, old)
+	old.Limit = 5
+	b.Apply(t, old) // what was pending is withdrawn
+	if _, err := b.Rules.Apply(t.Context(), historytest.Documents(two, old), "ann", "", rulestore.ApplyOptions{Prune: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.Run(t, `UPDATE weir.rule_versions SET document = 'of a newer build'`)
+	one := rulestore.Label{Rule: "one", Mode: rules.ModeOff, Removed: true}
+	second, third := rulestore.Label{Rule: "two", Mode: rules.ModeBlock, Pending: true}, rulestore.Label{Rule: "two-old", Mode: rules.ModeBlock}
+	for prefix, want := range map[string][]rulestore.Label{"": {one, second, third}, "two": {second, third}, "two-": {third}, "t%": nil, "_": nil, "x\x00": nil} {
+		if got, err := b.Rules.Labels(t.Context(), prefix); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %+v, %v, want %+v", prefix, got, err, want)
+		}
+	}
+}
+
 func TestRuleOfANewerBuildIsRefused(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)

@@ -63,7 +63,6 @@ comments, notation and tests are none.`,
 		return nil
 	})
 	h.FileFlag(c, &from)
-	h.Completed(c)
 	c.Flags().BoolVar(&prune, "prune", false, "with stored rules that are not among the documents as removed")
 	c.Flags().BoolVar(&byCode, "exit-code", false, "exit with 1 where there is a difference, with 3 where the comparison failed")
 	return c

@@ -28,8 +28,6 @@ type Host struct {
 	FileFlag func(c *cobra.Command, from *[]string)
 	// Differs ends a command that was told to answer by its exit code: there is a difference, and it was shown.
 	Differs error
-	// Completed completes the names of rules.
-	Completed func(c *cobra.Command)
 }
 
 // Act is who does something, and why.
