@@ -17,6 +17,9 @@ type Conditions interface {
 	Check(expr string, report func(line, column int, got, allowed, hint string))
 	// Reads lists the fields of the event that a condition reads, without `event.`: plan, attrs.cost, headers.x-app.
 	Reads(expr string) []string
+	// Settled reports each comparison of a condition that comes out the same for every event, with the place of what the field is
+	// compared with.
+	Settled(expr string, report func(line, column int, got, allowed, hint string))
 }
 
 // MaxWhenBytes bounds a condition.
@@ -226,6 +229,25 @@ func warnChoice(d *Document, env Environment, report func(Problem)) {
 			report(Problem{Field: element("tiers", i) + ".when", Got: strings.Join(chosen, ", ") + ", by which a client may choose his limit",
 				Allowed: "fields that the gateway establishes, such as event.plan", Hint: hint})
 		}
+	}
+}
+
+// warnSettled reports comparisons that come out the same for every event, so that they ask nothing.
+func warnSettled(d *Document, env Environment, report func(Problem)) {
+	if env.Conditions == nil {
+		return
+	}
+	ask := func(field, expr string) {
+		if expr == "" {
+			return
+		}
+		env.Conditions.Settled(expr, func(line, column int, got, allowed, hint string) {
+			report(Problem{Field: field, Got: got, Allowed: allowed, Hint: hint, within: yamlnode.Place{Line: line, Column: column}})
+		})
+	}
+	ask("match.when", d.Match.When)
+	for i, t := range d.Tiers {
+		ask(element("tiers", i)+".when", t.When)
 	}
 }
 

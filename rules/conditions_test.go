@@ -181,6 +181,23 @@ func TestConditionsOnWhatNoEventHas(t *testing.T) {
 	}
 }
 
+// What comes out the same for every event is told at its spot in the file, in tiers too, and is no problem.
+func TestConditionsThatAskNothing(t *testing.T) {
+	const src = "id: a\nowner: o\nmatch:\n  path: /a\n  when: |\n    event.plan == \"free\"\n      || event.method == \"get\"\nkey: [ip]\nlimit: 10\nwindow: 1m\n" +
+		"tiers:\n  - {when: 'event.status in [401]', limit: 5}\n  - {when: 'event.ip == \"10.0.0.0/8\"', limit: 20}\n"
+	want := []string{
+		`rule.yaml:7:26: match.when: got event.method == "get", which never holds, allowed a method in upper case, as conditions see each; write "GET"`,
+		`rule.yaml:13:25: tiers[1].when: got event.ip == "10.0.0.0/8", which never holds, allowed an address in its canonical form, such as 203.0.113.9 or 2001:db8::1; ` +
+			`conditions compare texts: event.ip.startsWith("10.") asks for 10.0.0.0/8`,
+	}
+	var got []string
+	env := testEnvironment()
+	env.Warn = func(p Problem) { got = append(got, p.Error()) }
+	if _, err := parse("rule.yaml", []byte(src), env); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v\ngot  %s\nwant %s", err, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+}
+
 // Who chooses what the condition of a tier reads chooses his limit, by a value that faults it, too.
 func TestTiersOnWhatClientsChoose(t *testing.T) {
 	const seats, device, plan = "{when: event.attrs.seats > 5, limit: %d}", "{when: 'event.device == \"a\"', limit: 50}", "{when: 'event.plan == \"a\"', limit: 50}"

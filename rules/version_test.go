@@ -1,6 +1,10 @@
 package rules
 
 import (
+	"encoding/json"
+	"maps"
+	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -325,5 +329,66 @@ block:
 `
 	if got := d.YAML(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// What commands show of a version is its stored form, but for durations, which are as in documents; a duration that is added and not
+// shown so is seen here as a number of nanoseconds.
+func TestShownVersionsHaveDurationsAsDocumentsDo(t *testing.T) {
+	src, err := os.ReadFile("testdata/every-field.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := parse("every-field.yaml", src, testEnvironment())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		d    Document
+		want map[string]any
+		ttl  any
+	}{
+		{docs[0], map[string]any{"window": "1h30m", "cooldown": "10m", "lateness": "15m", "max_lag": "1m30s"}, "7d"},
+		{docs[1], map[string]any{"window": "1s", "cooldown": "1m", "lateness": "1m", "max_lag": "1m"}, nil},
+		{storyRule(), map[string]any{"window": "5m", "lateness": "1m", "max_lag": "1m"}, "15m"},
+	} {
+		members := func(v any) (m map[string]any) {
+			b, err := json.Marshal(v)
+			if err == nil {
+				err = json.Unmarshal(b, &m)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		v := Version{Document: tt.d, Number: 3, Lineage: 2, Pending: true, Raised: &Raise{Limit: 50, Until: 7}}
+		want, got := members(v), members(v.Shown())
+		for name := range tt.want {
+			if _, stored := want[name]; !stored {
+				t.Errorf("%s: %s is shown and not stored", tt.d.ID, name)
+			}
+		}
+		maps.Copy(want, tt.want)
+		if block, ok := want["block"].(map[string]any); ok {
+			block["ttl"] = tt.ttl
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s\ngot  %v\nwant %v", tt.d.ID, got, want)
+		}
+		var numbers func(place string, v any)
+		numbers = func(place string, v any) {
+			switch v := v.(type) {
+			case map[string]any:
+				for name := range v {
+					numbers(place+"."+name, v[name])
+				}
+			case float64:
+				if v >= float64(time.Second) {
+					t.Errorf("%s%s is shown as %v", tt.d.ID, place, v)
+				}
+			}
+		}
+		numbers("", got)
 	}
 }

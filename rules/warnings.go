@@ -21,6 +21,7 @@ func (d *Document) warn(env Environment, report func(Problem)) {
 		warnReach(d, report)
 	}
 	warnUnfilled(d, env, report)
+	warnSettled(d, env, report)
 	warnChoice(d, env, report)
 	carried := func(place string, k traffic.KeyField) {
 		for one := range k.Alternatives() {

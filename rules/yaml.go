@@ -167,3 +167,32 @@ func describeKeyField(k traffic.KeyField) string {
 	}
 	return k.String()
 }
+
+// Shown is a version as commands write it in JSON, for people and their scripts: as it is stored, but with durations as documents have
+// them, 1m and 1d12h, where the stored form has nanoseconds.
+type Shown struct {
+	Version
+	Window   string      `json:"window"`
+	Cooldown string      `json:"cooldown,omitempty"` // empty: the default
+	Lateness string      `json:"lateness"`
+	MaxLag   string      `json:"max_lag"`
+	Block    *ShownBlock `json:"block,omitempty"`
+}
+
+// ShownBlock is the block of a Shown.
+type ShownBlock struct {
+	Block
+	TTL string `json:"ttl"`
+}
+
+// Shown is v for JSON that is shown.
+func (v Version) Shown() Shown {
+	s := Shown{Version: v, Window: duration.Format(v.Window), Lateness: duration.Format(v.Lateness), MaxLag: duration.Format(v.MaxLag)}
+	if v.Cooldown != 0 {
+		s.Cooldown = duration.Format(v.Cooldown)
+	}
+	if v.Block != nil {
+		s.Block = &ShownBlock{*v.Block, duration.Format(v.Block.TTL)}
+	}
+	return s
+}

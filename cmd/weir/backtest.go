@@ -96,7 +96,7 @@ func (f *backtestFlags) register(a *app, c *cobra.Command) {
 	flags.StringVar(&f.since, "since", "", "not before: a duration back from now (24h, 7d) or an RFC 3339 time")
 	flags.StringVar(&f.until, "until", "", "before: a duration back from now or an RFC 3339 time")
 	flags.StringVar(&f.sweep, "sweep", "", "values to try instead of the rules' own: limit=5,10,20 or window=1m,5m,1h")
-	flags.IntVar(&f.top, "top", 10, "sources shown for each rule, the worst first")
+	flags.IntVar(&f.top, "top", 10, "sources shown for each rule, the worst first; 1 and more")
 	flags.StringVar(&f.html, "html", "", "write the report as one page to this file, too")
 	flags.BoolVar(&f.fromLive, "from-live", false, "read what the live requests topic holds, in place of files")
 	flags.StringVar(&f.maxRate, "max-rate", config.Size(backtest.DefaultLiveRate).String(), "with --from-live, bytes a second at most; 0B: no bound")
@@ -245,7 +245,7 @@ func (f *backtestFlags) parse(c *config.Config, now time.Time) (backtest.Options
 	case f.partitions < 1 || f.partitions > 64:
 		return o, usage.Errorf("--partitions: got %d; allowed: 1 to 64", f.partitions)
 	case f.top < 1:
-		return o, usage.Errorf("--top: got %d; allowed: 1 and more", f.top)
+		return o, usage.Errorf("--top: got %d; allowed: 1 and more; --output csv has every episode, and no list of sources", f.top)
 	}
 	if !f.fromLive {
 		if err := f.parseFormat(&o, c); err != nil {

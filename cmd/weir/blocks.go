@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/plural"
 )
 
@@ -125,7 +126,11 @@ func showBlocks(o *terminal.Output, found blocklist.Listing, limit int) error {
 	if limit > 0 && len(items) > limit {
 		items = items[:limit]
 	}
-	err := terminal.List(o, items, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT"}, blockRow)
+	shown := make([]shownBlock, len(items))
+	for i, l := range items {
+		shown[i] = shownBlock{l, duration.Format(l.Remaining.Round(time.Second))}
+	}
+	err := terminal.List(o, shown, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT"}, blockRow)
 	o.Cut("first", len(items), int64(len(found.Items)), math.MaxInt64)
 	if found.Unreadable > 0 {
 		fmt.Fprintf(o.Stderr, "weir: %s in Redis cannot be read by this build\n", plural.Of(found.Unreadable, "key"))
@@ -133,12 +138,17 @@ func showBlocks(o *terminal.Output, found blocklist.Listing, limit int) error {
 	return err
 }
 
-func blockRow(l blocklist.Listed) []string {
-	left := l.Remaining.Round(time.Second).String()
+// shownBlock is a block or a release with what is left of it as durations are written everywhere: 14m59s.
+type shownBlock struct {
+	blocklist.Listed
+	Remaining string `json:"remaining"`
+}
+
+func blockRow(l shownBlock) []string {
 	if l.Tombstone != nil {
-		return []string{subject.Text(l.Subject), l.Rule, "released", terminal.Time(l.Tombstone.Released), terminal.Time(l.Tombstone.Until), left, "", ""}
+		return []string{subject.Text(l.Subject), l.Rule, "released", terminal.Time(l.Tombstone.Released), terminal.Time(l.Tombstone.Until), l.Remaining, "", ""}
 	}
 	return []string{
-		subject.Text(l.Subject), l.Rule, "blocked", terminal.Time(l.Block.Since), terminal.Time(l.Block.Until), left, strconv.FormatBool(l.InForce), l.Block.Hit,
+		subject.Text(l.Subject), l.Rule, "blocked", terminal.Time(l.Block.Since), terminal.Time(l.Block.Until), l.Remaining, strconv.FormatBool(l.InForce), l.Block.Hit,
 	}
 }

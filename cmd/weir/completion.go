@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
@@ -34,16 +36,24 @@ func addCompletion(a *app, root *cobra.Command) {
 		"weir completion fish":       "  weir completion fish > ~/.config/fish/completions/weir.fish",
 		"weir completion powershell": "  weir completion powershell | Out-String | Invoke-Expression",
 	}
+	every := func(*rulestore.Label) bool { return true }
+	stored := func(r *rulestore.Label) bool { return !r.Removed }
+	counting := func(r *rulestore.Label) bool { return !r.Removed && r.Mode != rules.ModeOff }
 	arguments := map[string]suggest{
-		"weir rules show":     suggestRules(a, func(rules.Mode) bool { return true }),
-		"weir rules promote":  suggestRules(a, func(m rules.Mode) bool { return m != rules.ModeBlock }),
-		"weir rules demote":   suggestRules(a, func(m rules.Mode) bool { return m == rules.ModeBlock }),
-		"weir blocks release": suggestRules(a, func(rules.Mode) bool { return true }),
-		"weir counters show":  suggestRules(a, func(m rules.Mode) bool { return m != rules.ModeOff }),
-		"weir counters reset": suggestRules(a, func(m rules.Mode) bool { return m != rules.ModeOff }),
-		"weir allow show":     suggestAllow(a),
-		"weir allow add":      suggestAllow(a),
-		"weir allow remove":   suggestAllow(a),
+		"weir rules show":      suggestRules(a, every),
+		"weir rules history":   suggestRules(a, every),
+		"weir rules diff":      suggestDiff(a),
+		"weir rules rollback":  suggestRules(a, stored),
+		"weir rules export":    suggestRules(a, stored),
+		"weir rules set-limit": suggestRules(a, stored),
+		"weir rules promote":   suggestRules(a, func(r *rulestore.Label) bool { return !r.Removed && (r.Mode != rules.ModeBlock || r.Pending) }),
+		"weir rules demote":    suggestRules(a, func(r *rulestore.Label) bool { return r.Mode == rules.ModeBlock }),
+		"weir blocks release":  suggestRules(a, stored),
+		"weir counters show":   suggestRules(a, counting),
+		"weir counters reset":  suggestRules(a, counting),
+		"weir allow show":      suggestAllow(a),
+		"weir allow add":       suggestAllow(a),
+		"weir allow remove":    suggestAllow(a),
 	}
 	fixed := map[string]map[string][]string{
 		"weir":                   {"output": {"table", "json"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"}},
@@ -52,6 +62,14 @@ func addCompletion(a *app, root *cobra.Command) {
 		"weir backtest":          {"format": config.LineFormats(), "output": backtestFormats()},
 		"weir rules explain":     {"format": config.LineFormats()},
 		"weir history decisions": {"action": decisionActions()},
+	}
+	versions := map[string]map[string]suggest{
+		"weir rules promote": {"version": suggestVersions(a, func(r *rulestore.Rule, v *rulestore.StoredVersion) bool {
+			return v.Version.Number == r.Newest.Version.Number || r.StateOf(v) == "pending"
+		})},
+		"weir rules rollback": {"to": suggestVersions(a, func(r *rulestore.Rule, v *rulestore.StoredVersion) bool {
+			return v.Version.Number != r.Newest.Version.Number || r.Pending != nil
+		})},
 	}
 	visitCommands(root, func(c *cobra.Command) {
 		path := c.CommandPath()
@@ -66,7 +84,10 @@ func addCompletion(a *app, root *cobra.Command) {
 		for flag, values := range fixed[path] {
 			suggestFor(c, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		}
-		suggestFor(c, "rule", suggestRules(a, func(rules.Mode) bool { return true }))
+		for flag, find := range versions[path] {
+			suggestFor(c, flag, find)
+		}
+		suggestFor(c, "rule", anywhere(suggestRules(a, every)))
 		if strings.HasPrefix(path, "weir history") {
 			suggestFor(c, "replay", suggestNames(a, replayNames))
 		}
@@ -87,23 +108,76 @@ func suggestFor(c *cobra.Command, flag string, find suggest) {
 	}
 }
 
-// suggestRules suggests the rules whose mode is one of those wanted, as first argument.
-func suggestRules(a *app, want func(rules.Mode) bool) suggest {
-	find := suggestNames(a, func(ctx context.Context, s *history.Store) ([]string, error) {
-		all, err := s.Rules.List(ctx)
-		var names []string
-		for i := range all {
-			if want(all[i].Mode) {
-				names = append(names, cobra.CompletionWithDesc(all[i].Newest.Version.ID, string(all[i].Mode)+", of "+terminal.Safe(all[i].Newest.Version.Owner)))
-			}
-		}
-		return names, err
-	})
+// suggestRules suggests those rules that are wanted, as first argument. It asks for names alone: thousands of documents take longer than a
+// shell waits.
+func suggestRules(a *app, want func(*rulestore.Label) bool) suggest {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return find(cmd, args, begun)
+		return suggestNames(a, func(ctx context.Context, s *history.Store) ([]string, error) {
+			all, err := s.Rules.Labels(ctx, begun)
+			var names []string
+			for i := range all {
+				if r := &all[i]; want(r) {
+					names = append(names, cobra.CompletionWithDesc(r.Rule, labelText(r)))
+				}
+			}
+			return names, err
+		})(cmd, args, begun)
+	}
+}
+
+// labelText says of a rule what decides which one is meant.
+func labelText(r *rulestore.Label) string {
+	switch {
+	case r.Removed:
+		return "removed"
+	case r.Pending:
+		return string(r.Mode) + ", a version is pending"
+	}
+	return string(r.Mode)
+}
+
+// anywhere has a flag suggest the same wherever it stands on the command line.
+func anywhere(find suggest) suggest {
+	return func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		return find(cmd, nil, begun)
+	}
+}
+
+// suggestVersions suggests those versions that are wanted of the rule that is the first argument, the newest first.
+func suggestVersions(a *app, want func(*rulestore.Rule, *rulestore.StoredVersion) bool) suggest {
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		names, directive := suggestNames(a, func(ctx context.Context, s *history.Store) ([]string, error) {
+			r, err := s.Rules.Find(ctx, args[0])
+			var names []string
+			for i := range r.Versions {
+				if v := &r.Versions[i]; want(&r, v) {
+					names = append(names, cobra.CompletionWithDesc(strconv.Itoa(v.Version.Number), r.StateOf(v)+", "+terminal.Stamp(v.Created)+", by "+terminal.Cell(v.Author)))
+				}
+			}
+			return names, err
+		})(cmd, args, begun)
+		return names, directive | cobra.ShellCompDirectiveKeepOrder
+	}
+}
+
+// suggestDiff suggests a rule, and then one and another of its versions.
+func suggestDiff(a *app) suggest {
+	rule := suggestRules(a, func(*rulestore.Label) bool { return true })
+	version := suggestVersions(a, func(*rulestore.Rule, *rulestore.StoredVersion) bool { return true })
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		switch {
+		case len(args) == 0 && !cmd.Flags().Changed("file"):
+			return rule(cmd, args, begun)
+		case len(args) == 1 || len(args) == 2:
+			return version(cmd, args, begun)
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 

@@ -3,10 +3,15 @@ package main
 import (
 	"net"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/internal/testbed"
 )
 
 // suggestions are what the shell would be given behind the words.
@@ -36,19 +41,35 @@ func TestCompletionKnowsRulesAndReplays(t *testing.T) {
 	b := replayBed(t)
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule), "-f", writeFile(t, "flood.yaml", strings.Replace(tokenRule, "id: tokens", "id: flood", 1)))
 	b.ok("rules", "promote", "tokens", "--reason", "seen enough")
+	b.ok("rules", "apply", "-f", writeFile(t, "stricter.yaml", strings.NewReplacer("id: tokens", "id: ended").Replace(tokenRule)))
+	b.ok("rules", "apply", "--prune", "-f", writeFile(t, "tokens.yaml", strings.Replace(tokenRule, "limit: 3", "limit: 2", 1)),
+		"-f", writeFile(t, "flood.yaml", strings.Replace(tokenRule, "id: tokens", "id: flood", 1))) // ended is removed, and tokens has a version pending
 	file := writeFile(t, "events.jsonl", calls("198.51.100.7", 6))
 	b.ok("ingest", file, "--format", "weir", "--replay", "monday")
 	for _, tc := range []struct {
 		words []string
 		want  []string
 	}{
-		{[]string{"rules", "show", ""}, []string{"flood", "tokens"}},
+		{[]string{"rules", "show", ""}, []string{"ended", "flood", "tokens"}},
+		{[]string{"rules", "history", ""}, []string{"ended", "flood", "tokens"}},
+		{[]string{"rules", "diff", "e"}, []string{"ended"}},
+		{[]string{"rules", "diff", "tokens", ""}, []string{"1", "2"}},
+		{[]string{"rules", "diff", "tokens", "1", ""}, []string{"1", "2"}},
+		{[]string{"rules", "diff", "nobody", ""}, nil},
+		{[]string{"rules", "rollback", ""}, []string{"flood", "tokens"}},
+		{[]string{"rules", "rollback", "tokens", "--to", ""}, []string{"1", "2"}},
+		{[]string{"rules", "rollback", "flood", "--to", ""}, nil},
+		{[]string{"rules", "export", ""}, []string{"flood", "tokens"}},
+		{[]string{"rules", "set-limit", ""}, []string{"flood", "tokens"}},
+		{[]string{"rules", "promote", "tokens", "--version", ""}, []string{"1", "2"}},
+		{[]string{"rules", "promote", "--version", ""}, nil},
+		{[]string{"counters", "show", ""}, []string{"flood", "tokens"}},
 		{[]string{"rules", "show", "to"}, []string{"tokens"}},
 		{[]string{"rules", "show", "tokens", ""}, nil},
-		{[]string{"rules", "promote", ""}, []string{"flood"}},
+		{[]string{"rules", "promote", ""}, []string{"flood", "tokens"}},
 		{[]string{"rules", "demote", ""}, []string{"tokens"}},
 		{[]string{"blocks", "release", "t"}, []string{"tokens"}},
-		{[]string{"history", "hits", "--rule", ""}, []string{"flood", "tokens"}},
+		{[]string{"history", "hits", "--rule", ""}, []string{"ended", "flood", "tokens"}},
 		{[]string{"history", "hits", "--replay", ""}, []string{"monday"}},
 		{[]string{"history", "decisions", "--action", ""}, []string{"extended", "released", "withheld", "written"}},
 		{[]string{"run", "--stages", ""}, []string{"detect", "enforce", "record", "route"}},
@@ -63,6 +84,28 @@ func TestCompletionKnowsRulesAndReplays(t *testing.T) {
 	}
 }
 
+// Whatever takes a rule suggests rules: a command that is added does so, or is entered here with the reason why not.
+func TestCommandsOnRulesSuggestThem(t *testing.T) {
+	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+	b.ok("migrate")
+	b.ok("rules", "apply", "-f", writeFile(t, "blocks.yaml", tokenRule), "-f", writeFile(t, "shadow.yaml", strings.Replace(tokenRule, "id: tokens", "id: other", 1)))
+	b.ok("rules", "promote", "tokens", "--reason", "test")
+	asked := 0
+	visitCommands((&app{}).root(), func(c *cobra.Command) {
+		if !regexp.MustCompile(`\bRULE\b`).MatchString(c.Use) || c.CommandPath() == "weir rules explain" { // a rule of files
+			return
+		}
+		asked++
+		words := append(strings.Fields(c.CommandPath())[1:], "")
+		if got := b.suggestions(words...); !slices.Contains(got, "tokens") && !slices.Contains(got, "other") {
+			t.Errorf("%s: suggested %q", c.CommandPath(), got)
+		}
+	})
+	if asked < 10 {
+		t.Errorf("%d commands take a rule", asked)
+	}
+}
+
 // A shell that waits for a key is no place for an error, nor for a long wait.
 func TestCompletionIsSilentWhenHistoryIsAway(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,10 +116,12 @@ func TestCompletionIsSilentWhenHistoryIsAway(t *testing.T) {
 	for name, url := range map[string]string{
 		"refused": "postgres://u@" + nowhere(t) + "/weir", "mute": "postgres://u@" + mute.Addr().String() + "/weir?sslmode=disable", "no URL": "nonsense",
 	} {
-		begun := time.Now()
-		o := outcomeOf(t, "__complete", "rules", "--postgres-url", url, "show", "")
-		if took := time.Since(begun); took > completionTimeout+time.Second || !strings.HasPrefix(o.stdout, ":") {
-			t.Errorf("%s: took %s, said %q", name, took, o.stdout)
+		for _, words := range [][]string{{"show", ""}, {"promote", ""}, {"diff", "tokens", ""}, {"rollback", "tokens", "--to", ""}} {
+			begun := time.Now()
+			o := outcomeOf(t, append([]string{"__complete", "rules", "--postgres-url", url}, words...)...)
+			if took := time.Since(begun); took > completionTimeout+time.Second || !strings.HasPrefix(o.stdout, ":") {
+				t.Errorf("%s, %v: took %s, said %q", name, words, took, o.stdout)
+			}
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -40,11 +39,11 @@ func (b *bed) flood(ip, device string) {
 	}
 }
 
-func awaitBlocks(b *bed, want int) []blocklist.Listed {
+func awaitBlocks(b *bed, want int) []shownBlock {
 	b.t.Helper()
-	var blocks []blocklist.Listed
+	var blocks []shownBlock
 	testbed.Eventually(b.t, 30*time.Second, func() error {
-		if blocks = decode[[]blocklist.Listed](b, "blocks", "list"); len(blocks) != want {
+		if blocks = decode[[]shownBlock](b, "blocks", "list"); len(blocks) != want {
 			return fmt.Errorf("%d blocks, want %d", len(blocks), want)
 		}
 		return nil

@@ -91,9 +91,19 @@ func TestRulesTellWhatTheyDidNotCount(t *testing.T) {
 	t.Parallel()
 	b := replayBed(t)
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", uncountedRules))
-	for _, r := range decode[[]figuredRule](b, "rules", "list") {
+	for _, r := range decode[[]struct {
+		Newest struct {
+			Document struct {
+				ID, Window, Lateness string
+			}
+		}
+		Uncounted history.Figures `json:"uncounted_24h"`
+	}](b, "rules", "list") {
 		if r.Uncounted != (history.Figures{}) {
-			t.Errorf("%s has not counted %+v of nothing", r.Newest.Version.ID, r.Uncounted)
+			t.Errorf("%s has not counted %+v of nothing", r.Newest.Document.ID, r.Uncounted)
+		}
+		if d := r.Newest.Document; d.Window != "1m" || d.Lateness != "10s" {
+			t.Errorf("%s has a window of %s and a lateness of %s", d.ID, d.Window, d.Lateness)
 		}
 	}
 	if list := b.ok("rules", "list"); !strings.Contains(list, "NOT COUNTED 24H") {

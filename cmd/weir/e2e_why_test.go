@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/internal/testbed"
 )
@@ -56,9 +55,9 @@ func TestTheBlockIDOfARefusalLeadsToItsEvidence(t *testing.T) {
 	}
 
 	b.flood("198.51.100.9", "tv 9; rm")
-	var held blocklist.Listed
+	var held shownBlock
 	testbed.Eventually(t, 30*time.Second, func() error {
-		blocks := decode[[]blocklist.Listed](b, "blocks", "list", "--rule", "flood")
+		blocks := decode[[]shownBlock](b, "blocks", "list", "--rule", "flood")
 		if len(blocks) != 1 {
 			return fmt.Errorf("%d blocks, want 1", len(blocks))
 		}
@@ -69,7 +68,7 @@ func TestTheBlockIDOfARefusalLeadsToItsEvidence(t *testing.T) {
 	// Gates leave out what holds an address that is never blocked, and so the block holds nobody.
 	b.flags = append(b.flags, "--set", "never_block=198.51.100.0/28")
 	awaitWhy(b, held.Block.Hit[:16], "HOLDS NOW no: a block stands until ", ", but its address is one that is never blocked")
-	if listed := decode[[]blocklist.Listed](b, "blocks", "list", "--rule", "flood"); len(listed) != 1 || listed[0].InForce {
+	if listed := decode[[]shownBlock](b, "blocks", "list", "--rule", "flood"); len(listed) != 1 || listed[0].InForce {
 		t.Errorf("an address that is never blocked is listed as held: %+v", listed)
 	}
 	b.flags = b.flags[:len(b.flags)-2]

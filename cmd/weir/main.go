@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/cmd/weir/internal/versions"
 	"github.com/weirhq/weir/detectors"
 )
 
@@ -29,8 +30,9 @@ func main() {
 // Exit codes.
 const (
 	exitOK    = 0
-	exitError = 1 // the command ran and failed; also: lint found errors
+	exitError = 1 // the command ran and failed; also: lint found errors, diff --exit-code a difference
 	exitUsage = 2 // the command line or the configuration is wrong; nothing was done
+	exitOther = 3 // the command ran and failed where exitError says something else
 )
 
 // run is the whole program but for the exit: it runs the command that args name and gives the exit code. ctx ends it as
@@ -57,6 +59,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if !a.started || errors.As(err, &mistake) {
 		fmt.Fprintln(a.Stderr, "weir: see weir --help, or weir COMMAND --help")
 		return exitUsage
+	}
+	if uncompared := (*versions.UncomparedError)(nil); errors.As(err, &uncompared) {
+		return exitOther
 	}
 	return exitError
 }

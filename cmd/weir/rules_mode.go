@@ -175,7 +175,7 @@ func (p *publication) show(w io.Writer, changed bool, stored string) error {
 // versionsHost is what the commands about versions have of a.
 func versionsHost(a *app) *versions.Host {
 	return &versions.Host{
-		Output: &a.Output, Does: a.does, FileFlag: fileFlag,
+		Output: &a.Output, Does: a.does, FileFlag: fileFlag, Differs: errSaid,
 		Open: func(cmd *cobra.Command, work func(ctx context.Context, in versions.Installation) error) error {
 			return a.withStore(cmd, func(ctx context.Context, s *store) error { return work(ctx, &installation{a, s}) })
 		},
@@ -193,7 +193,6 @@ func versionsHost(a *app) *versions.Host {
 			}
 			return act
 		},
-		Completed: func(c *cobra.Command) { c.ValidArgsFunction = suggestRules(a, func(rules.Mode) bool { return true }) },
 	}
 }
 

@@ -93,18 +93,17 @@ func TestEveryCommandOnRulesIsAPath(t *testing.T) {
 	places := strings.NewReplacer("DIR", strict, "LOOSE", loose, "SHORT", short, "NONE", none, "OUT", out)
 
 	// The live document of the rule, nil where it does not block.
+	stored := b.store()
 	blocks := func() *rules.Document {
 		t.Helper()
-		r := decode[struct {
-			Newest struct {
-				Document rules.Version `json:"document"`
-			} `json:"newest"`
-			Mode rules.Mode `json:"mode"`
-		}](b, "rules", "show", "tokens")
+		r, err := stored.Rules.Find(t.Context(), "tokens")
+		if err != nil {
+			t.Fatal(err)
+		}
 		if r.Mode != rules.ModeBlock {
 			return nil
 		}
-		return &r.Newest.Document.Document
+		return &r.Newest.Version.Document
 	}
 	holds := func(way string, was *rules.Document) {
 		t.Helper()
@@ -160,6 +159,49 @@ func TestEveryCommandOnRulesIsAPath(t *testing.T) {
 			if err := os.RemoveAll(out + "/again"); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+}
+
+// Scripts go by the exit code: a difference is one thing, not to know whether there is one another.
+func TestDiffAnswersByItsExitCode(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+	b.ok("migrate")
+	same, wrong := writeFile(t, "same.yaml", tokenRule), writeFile(t, "wrong.yaml", "id: tokens\n")
+	other := writeFile(t, "other.yaml", strings.Replace(tokenRule, "id: tokens", "id: other", 1))
+	edited := writeFile(t, "edited.yaml", strings.Replace(tokenRule, "limit: 3", "limit: 4", 1))
+	comments := writeFile(t, "comments.yaml", "# as agreed\n"+tokenRule)
+	b.ok("rules", "apply", "-f", same, "-f", other)
+	b.ok("rules", "apply", "-f", edited)
+	b.ok("rules", "rollback", "tokens", "--to", "1")
+	for _, tt := range []struct {
+		args        []string
+		code, plain int // with --exit-code, and without
+		says        string
+	}{
+		{[]string{"-f", same}, exitOK, exitOK, "no difference"},
+		{[]string{"-f", comments}, exitOK, exitOK, "no difference"},
+		{[]string{"-f", same, "-f", other, "--prune"}, exitOK, exitOK, "no difference"},
+		{[]string{"-f", same, "--prune"}, exitError, exitOK, "removed   other"},
+		{[]string{"-f", edited}, exitError, exitOK, "limit 3 → 4"},
+		{[]string{"-f", edited, "--output", "json"}, exitError, exitOK, `"limit 3 → 4"`},
+		{[]string{"tokens", "1"}, exitOK, exitOK, "no difference"},
+		{[]string{"tokens", "1", "2"}, exitError, exitOK, "limit 3 → 4"},
+		{[]string{"tokens", "9"}, exitOther, exitError, `version: got "9"`},
+		{[]string{"nobody", "1"}, exitOther, exitError, `there is no rule "nobody"`},
+		{[]string{"-f", wrong}, exitOther, exitError, "wrong.yaml:1:1: owner"},
+		{[]string{"-f", same + ".none"}, exitOther, exitError, "no such file"},
+		{[]string{"-f", same, "--set", "kafka.partitions.keyed=many"}, exitUsage, exitUsage, "kafka.partitions.keyed"},
+		{[]string{"tokens"}, exitUsage, exitUsage, "1 argument"},
+	} {
+		args := append([]string{"rules", "diff"}, tt.args...)
+		if o := b.weir(args...); o.code != tt.plain || !strings.Contains(o.stdout+o.stderr, tt.says) {
+			t.Errorf("%v: exit code %d, want %d\n%s%s", tt.args, o.code, tt.plain, o.stdout, o.stderr)
+		}
+		o := b.weir(append(args, "--exit-code")...)
+		if o.code != tt.code || !strings.Contains(o.stdout+o.stderr, tt.says) || (o.code <= exitError) != (o.stderr == "") {
+			t.Errorf("%v --exit-code: exit code %d, want %d\n%s%s", tt.args, o.code, tt.code, o.stdout, o.stderr)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (s *Store) AllowLists(ctx context.Context) ([]AllowList, error) {
 
 // AllowVersions returns all versions of a list, newest first; postgres.ErrNotFound is wrapped where there is none.
 func (s *Store) AllowVersions(ctx context.Context, id string) ([]AllowList, error) {
-	doing := fmt.Sprintf("allow list %q", id)
+	doing := fmt.Sprintf("reading allow list %q", id)
 	rows, err := s.db.Query(ctx, "SELECT "+allowColumns+" FROM allow_versions WHERE list = $1 ORDER BY version DESC", traffic.Printable(id))
 	if err != nil {
 		return nil, s.db.Fail(doing, err)
@@ -196,7 +196,11 @@ func (s *Store) ChangeAllowList(ctx context.Context, id, action, author, reason 
 		if len(done.Refused) > 0 {
 			return &AllowRefusedError{Changes: []AllowChange{done}}
 		}
-		if err := storeAllow(ctx, tx, &done, &next, action, author, reason); err != nil {
+		b := &batch{tx: tx}
+		if err := storeAllow(b, &done, &next, action, author, reason); err != nil {
+			return err
+		}
+		if err := b.send(ctx); err != nil {
 			return err
 		}
 		done.Routing, err = s.publishRules(ctx, tx)
@@ -245,7 +249,7 @@ func (p *allowPlanner) plan(ctx context.Context, next *rules.AllowList) (AllowCh
 		return AllowChange{}, err
 	}
 	if err := next.Validate(rules.Environment{Identity: identity}); err != nil {
-		return AllowChange{}, fmt.Errorf("allow list %s: %w", next.ID, err)
+		return AllowChange{}, err
 	}
 	out := AllowChange{List: next.ID, Kind: ChangeNew, Version: 1, Entries: len(next.Entries), Rules: p.naming(next.ID)}
 	at := slices.IndexFunc(p.before, func(a AllowList) bool { return a.List.ID == next.ID })
@@ -312,8 +316,8 @@ func (p *allowPlanner) takenBack(ctx context.Context, prev, next *rules.AllowLis
 // maxTakenBack bounds the reasons that are given against one change.
 const maxTakenBack = 20
 
-// storeAllow stores a planned change, where it is one.
-func storeAllow(ctx context.Context, tx pgx.Tx, c *AllowChange, next *rules.AllowList, action, author, reason string) error {
+// storeAllow queues what stores a planned change, where it is one.
+func storeAllow(b *batch, c *AllowChange, next *rules.AllowList, action, author, reason string) error {
 	if c.Kind == ChangeUnchanged || c.Kind == ChangeKept {
 		return nil
 	}
@@ -324,13 +328,11 @@ func storeAllow(ctx context.Context, tx pgx.Tx, c *AllowChange, next *rules.Allo
 	}
 	hash := sha256.Sum256(document)
 	// The clock at this moment, under the stream's lock, as that of promotions: takenBack compares them.
-	_, err = tx.Exec(ctx, "INSERT INTO allow_versions ("+allowColumns+") VALUES ($1, $2, $3, $4, $5, clock_timestamp(), $6, $7)",
+	b.queue("INSERT INTO allow_versions ("+allowColumns+") VALUES ($1, $2, $3, $4, $5, clock_timestamp(), $6, $7)",
 		c.List, c.Version, string(document), hash[:], c.Kind == ChangeRemoved, author, reason)
-	if err != nil {
-		return fmt.Errorf("allow list %s: %w", c.List, err)
-	}
-	return audit.Write(ctx, tx, audit.Entry{Actor: author, Action: action, Object: "allow list " + c.List, Reason: reason,
+	b.audit(audit.Entry{Actor: author, Action: action, Object: "allow list " + c.List, Reason: reason,
 		Detail: fmt.Sprintf("%s, version %d: %s", c.Kind, c.Version, strings.Join(c.Diff, "; "))})
+	return nil
 }
 
 // allowStep is a planned change of a list with the list.
@@ -351,7 +353,7 @@ func (p *allowPlanner) planApply(ctx context.Context, lists []rules.AllowList, a
 		there[lists[i].ID] = true
 		c, err := p.plan(ctx, &lists[i])
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("allow list %s: %w", lists[i].ID, err)
 		}
 		steps = append(steps, allowStep{c, lists[i]})
 	}

@@ -150,16 +150,21 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 		if len(takenBack.Changes) > 0 {
 			return takenBack
 		}
+		b := &batch{tx: tx}
 		for i := range allowed {
+			b.object = "allow list " + allowed[i].List
 			action := "apply"
 			if allowed[i].Kind == ChangeRemoved {
 				action = "remove"
 			}
-			if err := storeAllow(ctx, tx, &allowed[i].AllowChange, &allowed[i].next, action, author, reason); err != nil {
+			if err := storeAllow(b, &allowed[i].AllowChange, &allowed[i].next, action, author, reason); err != nil {
+				return err
+			}
+			if err := b.sendFull(ctx); err != nil {
 				return err
 			}
 		}
-		plan.Routing, err = s.applySteps(ctx, tx, steps, author, reason)
+		plan.Routing, err = s.applySteps(ctx, b, steps, author, reason)
 		return err
 	})
 	return plan, err
@@ -290,28 +295,32 @@ func planAbsent(r *Rule, prune bool) step {
 	return st
 }
 
-func (s *Store) applySteps(ctx context.Context, tx pgx.Tx, steps []step, author, reason string) (routing int64, err error) {
+func (s *Store) applySteps(ctx context.Context, b *batch, steps []step, author, reason string) (routing int64, err error) {
 	author, reason = traffic.Printable(author), traffic.Printable(reason)
 	changed := false
 	for i := range steps {
 		st := &steps[i]
-		if err := st.keepSource(ctx, tx); err != nil {
-			return 0, fmt.Errorf("rule %s: %w", st.Rule, err)
+		b.object = "rule " + st.Rule
+		st.keepSource(b)
+		if st.Kind != ChangeUnchanged && st.Kind != ChangeKept {
+			changed = true
+			if err := st.apply(b, author, reason); err != nil {
+				return 0, fmt.Errorf("rule %s: %w", st.Rule, err)
+			}
 		}
-		if st.Kind == ChangeUnchanged || st.Kind == ChangeKept {
-			continue
-		}
-		changed = true
-		if err := st.apply(ctx, tx, author, reason); err != nil {
-			return 0, fmt.Errorf("rule %s: %w", st.Rule, err)
-		}
-	}
-	if changed {
-		if err := s.db.Notify(ctx, tx, modesTopic(), ""); err != nil {
+		if err := b.sendFull(ctx); err != nil {
 			return 0, err
 		}
 	}
-	return s.publishRules(ctx, tx)
+	if err := b.send(ctx); err != nil {
+		return 0, err
+	}
+	if changed {
+		if err := s.db.Notify(ctx, b.tx, modesTopic(), ""); err != nil {
+			return 0, err
+		}
+	}
+	return s.publishRules(ctx, b.tx)
 }
 
 // setShadow also brings a removed rule back. The generation rises, so no block of the rule's former life holds again.
@@ -324,51 +333,43 @@ const setRemoved = `
 	UPDATE rule_modes SET mode = 'off', generation = generation + 1, removed = true, changed_at = now(), changed_by = $2, reason = $3
 	WHERE rule = $1`
 
-func (st *step) apply(ctx context.Context, tx pgx.Tx, author, reason string) error {
+// apply queues what stores the change.
+func (st *step) apply(b *batch, author, reason string) error {
 	action := "apply"
 	switch st.Kind {
 	case ChangeNew, ChangeRestored:
-		if _, err := tx.Exec(ctx, setShadow, st.Rule, author, reason); err != nil {
-			return err
-		}
+		b.queue(setShadow, st.Rule, author, reason)
 	case ChangeRemoved:
 		action = "remove"
-		if _, err := tx.Exec(ctx, setRemoved, st.Rule, author, reason); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, "DELETE FROM raised_limits WHERE rule = $1", st.Rule); err != nil {
-			return err
-		}
+		b.queue(setRemoved, st.Rule, author, reason)
+		b.queue("DELETE FROM raised_limits WHERE rule = $1", st.Rule)
 	}
 	switch {
 	case st.adopts != nil:
-		if err := st.adopts.act(ctx, tx, OutcomeAdopted); err != nil {
-			return err
-		}
+		st.adopts.act(b, OutcomeAdopted)
 	case st.ends != "":
-		if err := endPending(ctx, tx, st.Rule, st.ends); err != nil {
-			return err
-		}
+		endPending(b, st.Rule, st.ends)
 	}
 	if st.edited {
-		if err := st.insertVersion(ctx, tx, author, reason); err != nil {
+		if err := st.insertVersion(b, author, reason); err != nil {
 			return err
 		}
 	}
-	return audit.Write(ctx, tx, audit.Entry{Actor: author, Action: action, Object: "rule " + st.Rule, Reason: reason,
+	b.audit(audit.Entry{Actor: author, Action: action, Object: "rule " + st.Rule, Reason: reason,
 		Detail: fmt.Sprintf("%s, version %d: %s", st.Kind, st.Version, strings.Join(st.Diff, "; "))})
+	return nil
 }
 
-func (st *step) insertVersion(ctx context.Context, tx pgx.Tx, author, reason string) error {
+func (st *step) insertVersion(b *batch, author, reason string) error {
 	document, err := json.Marshal(st.next.Document)
 	if err != nil {
 		return err
 	}
 	hash := sha256.Sum256(document)
-	_, err = tx.Exec(ctx, "INSERT INTO "+st.table()+` (rule, version, lineage, document, source, hash, author, reason, created_at)
+	b.queue("INSERT INTO "+st.table()+` (rule, version, lineage, document, source, hash, author, reason, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())`, st.Rule, st.next.Number, st.next.Lineage, string(document),
 		traffic.Printable(st.source), hash[:], author, reason)
-	return err
+	return nil
 }
 
 func (st *step) table() string {

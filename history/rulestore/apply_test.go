@@ -89,6 +89,38 @@ func TestApplyRules(t *testing.T) {
 	}
 }
 
+// Rules are stored all or none, also where the server refuses one that goes there with others; the error names it.
+func TestApplyIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	b := historytest.New(t)
+	b.Publish(t, rules.Format{Name: "weir"})
+	b.Run(t, `ALTER TABLE weir.rule_versions ADD CONSTRAINT probe CHECK (rule <> 'rule-0700')`)
+	var docs []rules.Document
+	for i := range 1200 {
+		docs = append(docs, historytest.Document(fmt.Sprintf("rule-%04d", i)))
+	}
+	_, err := b.Rules.Apply(t.Context(), historytest.Documents(docs...), "ann", "", rulestore.ApplyOptions{})
+	if err == nil || !strings.HasPrefix(err.Error(), "history: applying rules: rule rule-0700: ") || !strings.Contains(err.Error(), "probe") {
+		t.Errorf("got %v", err)
+	}
+	if n := b.Number(t, "SELECT (SELECT count(*) FROM weir.rule_modes) + (SELECT count(*) FROM weir.rule_versions) + (SELECT count(*) FROM weir.audit WHERE action = 'apply')"); n != 0 {
+		t.Errorf("%d rows of a refused apply", n)
+	}
+	docs = slices.Delete(docs, 700, 701)
+	if plan := b.Apply(t, docs...); len(plan.Changes) != 1199 || len(routed(t, b)) != 1199 {
+		t.Errorf("%d changes, %d rules routed", len(plan.Changes), len(routed(t, b)))
+	}
+	for _, id := range []string{"rule-0000", "rule-0699", "rule-1199"} {
+		r, err := b.Rules.Find(t.Context(), id)
+		if err != nil || r.Mode != rules.ModeShadow || r.Generation != 1 || len(r.Versions) != 1 || r.Versions[0].Source != "id: "+id+"\n" {
+			t.Errorf("%s: %+v, %v", id, r, err)
+		}
+		if n := b.Number(t, "SELECT count(*) FROM weir.audit WHERE object = $1", "rule "+id); n != 1 {
+			t.Errorf("%s: %d audit entries", id, n)
+		}
+	}
+}
+
 func TestApplyRemovesOnlyWhenPruning(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)

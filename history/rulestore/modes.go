@@ -80,7 +80,9 @@ func (s *Store) SetMode(ctx context.Context, c ModeChange) (ModeSet, error) {
 		var details []string
 		live := r.Newest.Version
 		if pending {
-			if err := r.act(ctx, tx, OutcomePromoted); err != nil {
+			b := &batch{tx: tx}
+			r.act(b, OutcomePromoted)
+			if err := b.send(ctx); err != nil {
 				return err
 			}
 			details = append(details, fmt.Sprintf("version %d, which was pending, in place of version %d: %s",

@@ -137,7 +137,7 @@ func ways() map[string][]path {
 		"SetMode":        {mode(rules.ModeShadow), mode(rules.ModeOff)},
 		"RaiseLimit":     {raised(100, time.Hour), raised(1, time.Hour), raised(100, -time.Hour), raised(60, time.Second), raised(0, 0)},
 		"PublishRouting": {smuggled},
-		"AllowLists":     nil, "AllowVersions": nil, "Find": nil, "List": nil, "Modes": nil, "Names": nil, "Newest": nil, "Routing": nil, "RuleVersion": nil, "Sources": nil,
+		"AllowLists":     nil, "AllowVersions": nil, "Find": nil, "Labels": nil, "List": nil, "Modes": nil, "Names": nil, "Newest": nil, "Routing": nil, "RuleVersion": nil, "Sources": nil,
 		"WatchModes": nil, "WatchRoutings": nil,
 	}
 }

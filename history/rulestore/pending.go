@@ -78,7 +78,7 @@ func versionsOf(ctx context.Context, q postgres.Querier, rule string, number int
 func (s *Store) RuleVersion(ctx context.Context, id string, number int) (*rules.Version, bool, error) {
 	found, err := versionsOf(ctx, s.db, id, max(number, 1)) // no version has another
 	if err != nil {
-		return nil, false, s.db.Fail(fmt.Sprintf("version %d of rule %q", number, id), err)
+		return nil, false, s.db.Fail(fmt.Sprintf("reading version %d of rule %q", number, id), err)
 	}
 	if len(found) == 0 || number < 1 {
 		return nil, false, nil
@@ -87,28 +87,21 @@ func (s *Store) RuleVersion(ctx context.Context, id string, number int) (*rules.
 }
 
 // endPending ends a rule's pending version, if it has one.
-func endPending(ctx context.Context, tx pgx.Tx, rule string, outcome Outcome) error {
-	_, err := tx.Exec(ctx, "UPDATE pending_versions SET ended_at = clock_timestamp(), outcome = $2 WHERE rule = $1 AND ended_at IS NULL",
+func endPending(b *batch, rule string, outcome Outcome) {
+	b.queue("UPDATE pending_versions SET ended_at = clock_timestamp(), outcome = $2 WHERE rule = $1 AND ended_at IS NULL",
 		rule, string(outcome))
-	return err
 }
 
 // act makes a rule's pending version its newest one. It keeps number, lineage and author, and with the lineage its windows.
-func (r *Rule) act(ctx context.Context, tx pgx.Tx, outcome Outcome) error {
+func (r *Rule) act(b *batch, outcome Outcome) {
 	v := r.Pending
-	_, err := tx.Exec(ctx, `INSERT INTO rule_versions (rule, version, lineage, document, source, hash, author, reason, created_at)
+	b.queue(`INSERT INTO rule_versions (rule, version, lineage, document, source, hash, author, reason, created_at)
 		SELECT rule, version, lineage, document, source, hash, author, reason, created_at FROM pending_versions
 		WHERE rule = $1 AND version = $2 AND ended_at IS NULL`, v.Version.ID, v.Version.Number)
-	if err != nil {
-		return err
-	}
-	if err := endPending(ctx, tx, v.Version.ID, outcome); err != nil {
-		return err
-	}
+	endPending(b, v.Version.ID, outcome)
 	live := *v
 	live.Version.Pending = false
 	r.Newest, r.Pending, r.Since = live, nil, v.Created
-	return nil
 }
 
 // Warm is when the windows of a version of r are full that began when its lineage did, and the time is not past now; zero where it is, and

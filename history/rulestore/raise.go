@@ -119,7 +119,7 @@ func (r *Rule) mayRaise(c LimitChange, now time.Time) error {
 	v := &r.Newest.Version
 	switch {
 	case c.Limit <= v.Limit || c.Limit > rules.MaxLimit:
-		return fmt.Errorf("limit: got %d, allowed %d to %d: the document's is %d, and set-limit only raises", c.Limit, v.Limit+1, rules.MaxLimit, v.Limit)
+		return fmt.Errorf("got %d, allowed %d to %d: the document's is %d, and set-limit only raises", c.Limit, v.Limit+1, rules.MaxLimit, v.Limit)
 	case !c.Until.After(now) || c.Until.Sub(now) > MaxRaise:
 		return fmt.Errorf("until: got %s, allowed a time ahead of now (%s), 31 days at most", c.Until.Format(time.RFC3339), now.Format(time.RFC3339))
 	}

@@ -2,6 +2,7 @@ package rulestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -71,7 +72,7 @@ func (r *Rule) mayReset(subject traffic.Subject) (keys [][]traffic.KeyField, err
 	case r.Removed:
 		return nil, r.removedError()
 	case !r.counts():
-		return nil, fmt.Errorf("rule %s is off: it counts nothing that could be reset", live.ID)
+		return nil, errors.New("it is off, and counts nothing that could be reset")
 	}
 	var unfit error
 	for _, key := range r.Keys() {
@@ -84,7 +85,7 @@ func (r *Rule) mayReset(subject traffic.Subject) (keys [][]traffic.KeyField, err
 		keys = append(keys, key)
 	}
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("SOURCE: %w; rule %s counts by %s", unfit, live.ID, rules.DescribeKey(live.Key))
+		return nil, fmt.Errorf("SOURCE: %w; it counts by %s", unfit, rules.DescribeKey(live.Key))
 	}
 	if r.Mode != rules.ModeBlock {
 		return keys, nil

@@ -104,9 +104,9 @@ func TestResetCounterIsRefused(t *testing.T) {
 	}{
 		{"flod", sofa, ""},
 		{"gone", sofa, "removed"},
-		{"off", sofa, "rule off is off: it counts nothing"},
+		{"off", sofa, `resetting a count of rule "off": it is off, and counts nothing`},
 		{"flood", "ip=192.0.2.1%2F32", "SOURCE: "},
-		{"flood", "ip=192.0.2.0%2F24&device=tv-7", "counts by [{field: ip, v4: 32, v6: 64}, device]"},
+		{"flood", "ip=192.0.2.0%2F24&device=tv-7", "; it counts by [{field: ip, v4: 32, v6: 64}, device]"},
 		{"flood", "ip=192.0.2.1%2F32&device=sha256:" + traffic.Subject(strings.Repeat("0a", 32)), "counts are not kept by digests"},
 		{"bucket", sofa, "after a reset it may block more (algorithm leaky-bucket, count events: without the events before it, one may be over that was not)"},
 		{"never", sofa, "each opening blocks"},

@@ -22,7 +22,7 @@ func (s *Store) Newest(ctx context.Context, stream string) (int64, error) {
 	var number int64
 	err := s.db.QueryRow(ctx, "SELECT coalesce(max(number), 0) FROM routing_versions WHERE stream = $1", stream).Scan(&number)
 	if err != nil {
-		return 0, s.db.Fail("newest routing version of "+stream, err)
+		return 0, s.db.Fail("reading the newest routing version of "+stream, err)
 	}
 	return number, nil
 }
@@ -32,7 +32,7 @@ func (s *Store) Newest(ctx context.Context, stream string) (int64, error) {
 func (s *Store) Routing(ctx context.Context, stream string, number int64) (*rules.Routing, error) {
 	r, err := loadRouting(ctx, s.db, "number = $2", stream, number)
 	if err != nil {
-		return nil, s.db.Fail(fmt.Sprintf("routing version %d of %s", number, stream), err)
+		return nil, s.db.Fail(fmt.Sprintf("reading routing version %d of %s", number, stream), err)
 	}
 	return r, nil
 }

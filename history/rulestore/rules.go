@@ -3,8 +3,10 @@
 package rulestore
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -83,6 +85,19 @@ type StoredVersion struct {
 	Ended Outcome `json:"ended,omitempty"`
 }
 
+// MarshalJSON writes v as commands show it: the document's durations are as in documents, see rules.Shown.
+func (v StoredVersion) MarshalJSON() ([]byte, error) {
+	type plain StoredVersion
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // whoever embeds the JSON escapes what has to be: conditions are full of && and <
+	err := enc.Encode(struct {
+		Version rules.Shown `json:"document"`
+		plain
+	}{v.Version.Shown(), plain(v)})
+	return b.Bytes(), err
+}
+
 const (
 	versionColumns = "v.version, v.lineage, v.document, v.source, v.hash, v.created_at, v.author, v.reason"
 	withoutSource  = "v.version, v.lineage, v.document, '', v.hash, v.created_at, v.author, v.reason"
@@ -148,10 +163,10 @@ func (s *Store) List(ctx context.Context) ([]Rule, error) {
 func (s *Store) Find(ctx context.Context, id string) (Rule, error) {
 	r, err := findRule(ctx, s.db, id)
 	if err != nil {
-		return Rule{}, s.db.Fail(fmt.Sprintf("rule %q", id), err)
+		return Rule{}, s.db.Fail(fmt.Sprintf("reading rule %q", id), err)
 	}
 	if r.Versions, err = versionsOf(ctx, s.db, id, 0); err != nil {
-		return Rule{}, s.db.Fail(fmt.Sprintf("versions of rule %q", id), err)
+		return Rule{}, s.db.Fail(fmt.Sprintf("reading the versions of rule %q", id), err)
 	}
 	one := []Rule{r}
 	err = s.Sources(ctx, one)
@@ -173,7 +188,7 @@ func findRule(ctx context.Context, q postgres.Querier, id string) (Rule, error) 
 func (s *Store) Modes(ctx context.Context) ([]rules.ModeState, error) {
 	all, err := loadRules(ctx, s.db, "NOT m.removed")
 	if err != nil {
-		return nil, s.db.Fail("modes of rules", err)
+		return nil, s.db.Fail("reading the modes of rules", err)
 	}
 	modes := make([]rules.ModeState, len(all))
 	for i := range all {
@@ -191,6 +206,34 @@ func (r *Rule) modeState() rules.ModeState {
 		state.Promoted = r.Promoted
 	}
 	return state
+}
+
+// Label is a rule without its documents.
+type Label struct {
+	Rule    string
+	Mode    rules.Mode
+	Pending bool // it has a pending version
+	Removed bool
+}
+
+// Labels are the rules whose ids begin with prefix, removed ones included, ascending by id. It reads no document, so that ten thousand take
+// some milliseconds.
+func (s *Store) Labels(ctx context.Context, prefix string) ([]Label, error) {
+	const doing = "listing the labels of rules"
+	rows, err := s.db.Query(ctx, `SELECT m.rule, m.mode, m.removed, EXISTS (SELECT FROM pending_versions p WHERE p.rule = m.rule AND p.ended_at IS NULL
+			AND p.version > (SELECT max(v.version) FROM rule_versions v WHERE v.rule = m.rule))
+		FROM rule_modes m WHERE starts_with(m.rule, $1) ORDER BY m.rule`, traffic.Printable(prefix))
+	if err != nil {
+		return nil, s.db.Fail(doing, err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Label, err error) {
+		err = row.Scan(&l.Rule, &l.Mode, &l.Removed, &l.Pending)
+		return l, err
+	})
+	if err != nil {
+		return nil, s.db.Fail(doing, err)
+	}
+	return all, nil
 }
 
 // Names are the ids of the rules that a stream has or had, ascending: removed rules are among them, since their history stays.

@@ -2,6 +2,7 @@ package rulestore_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -33,6 +34,50 @@ func TestRuleNamesIncludeRemovedRules(t *testing.T) {
 	}
 	if got, err := b.Rules.Names(t.Context(), "replay/none"); err != nil || len(got) != 0 {
 		t.Errorf("of a stream that is not there: %q, %v", got, err)
+	}
+}
+
+// Commands show a stored version with durations as documents write them, and a condition as it was written.
+func TestStoredVersionsAsCommandsShowThem(t *testing.T) {
+	t.Parallel()
+	v := rulestore.StoredVersion{Version: rules.Version{Document: historytest.Document("flood"), Number: 2, Lineage: 1}, Hash: "0a", Author: "ann", Source: "id: flood\n"}
+	v.Version.Match.When = `event.status >= 400 && event.plan == "free"`
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(&v); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`{"document":{"id":"flood",`, `"when":"event.status >= 400 && event.plan == \"free\""`, `"window":"1m"`, `"ttl":"15m"`, `"version":2,`, `"source":"id: flood\n"`, `"hash":"0a"`, `"author":"ann"`} {
+		if strings.Count(b.String(), want) != 1 {
+			t.Errorf("%s\nhas not once %s", b.String(), want)
+		}
+	}
+}
+
+// Labels are those of all rules, also where a document cannot be read.
+func TestLabels(t *testing.T) {
+	t.Parallel()
+	b := historytest.New(t)
+	b.Publish(t, rules.Format{Name: "weir"})
+	two, old := historytest.Document("two"), historytest.Document("two-old")
+	b.Apply(t, historytest.Document("one"), two, old)
+	setMode(t, b, "two", rules.ModeBlock)
+	setMode(t, b, "two-old", rules.ModeBlock)
+	two.Limit, old.Limit = 4, 4
+	b.Apply(t, two, old)
+	old.Limit = 5
+	b.Apply(t, old) // what was pending is withdrawn
+	if _, err := b.Rules.Apply(t.Context(), historytest.Documents(two, old), "ann", "", rulestore.ApplyOptions{Prune: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.Run(t, `UPDATE weir.rule_versions SET document = 'of a newer build'`)
+	one := rulestore.Label{Rule: "one", Mode: rules.ModeOff, Removed: true}
+	second, third := rulestore.Label{Rule: "two", Mode: rules.ModeBlock, Pending: true}, rulestore.Label{Rule: "two-old", Mode: rules.ModeBlock}
+	for prefix, want := range map[string][]rulestore.Label{"": {one, second, third}, "two": {second, third}, "two-": {third}, "t%": nil, "_": nil, "x\x00": nil} {
+		if got, err := b.Rules.Labels(t.Context(), prefix); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %+v, %v, want %+v", prefix, got, err, want)
+		}
 	}
 }
 

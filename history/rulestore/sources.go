@@ -32,13 +32,12 @@ func WithSources(set *rules.Set) []Document {
 }
 
 // keepSource keeps the text of a document that is stored already: its comments and tests may be others.
-func (st *step) keepSource(ctx context.Context, tx pgx.Tx) error {
+func (st *step) keepSource(b *batch) {
 	if st.edited || st.source == "" {
-		return nil
+		return
 	}
-	_, err := tx.Exec(ctx, "UPDATE "+st.table()+" SET source = $3 WHERE rule = $1 AND version = $2 AND source <> $3",
+	b.queue("UPDATE "+st.table()+" SET source = $3 WHERE rule = $1 AND version = $2 AND source <> $3",
 		st.Rule, st.next.Number, traffic.Printable(st.source))
-	return err
 }
 
 // Sources fills in the texts of the newest and the pending versions of rules that List gave.
@@ -64,7 +63,7 @@ func (s *Store) Sources(ctx context.Context, all []Rule) error {
 		})
 	}
 	if err != nil {
-		return s.db.Fail("texts of rules", err)
+		return s.db.Fail("reading the texts of rules", err)
 	}
 	for i := range all {
 		r := &all[i]

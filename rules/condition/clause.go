@@ -126,23 +126,9 @@ func compileLeaf(e ast.Expr, values []value) clause {
 	if v, ok := valueOf(e, values); ok {
 		return truth(v)
 	}
-	if e.Kind() != ast.CallKind {
+	left, right, function, ok := sides(e)
+	if !ok {
 		return nil
-	}
-	call := e.AsCall()
-	function, operands := call.FunctionName(), call.Args()
-	if call.IsMemberFunction() {
-		operands = append([]ast.Expr{call.Target()}, operands...)
-	}
-	if len(operands) != 2 {
-		return nil
-	}
-	left, right := operands[0], operands[1]
-	if left.Kind() == ast.LiteralKind {
-		if function = mirrored(function); function == "" {
-			return nil
-		}
-		left, right = right, left
 	}
 	constants, ok := literals(right, function == operators.In)
 	if !ok {
@@ -165,6 +151,28 @@ func compileLeaf(e ast.Expr, values []value) clause {
 		return compileNumber(f, function, constants)
 	}
 	return nil
+}
+
+// sides takes a call with two operands apart. A literal before an operator changes places with what is behind it; ok is false where it
+// cannot.
+func sides(e ast.Expr) (left, right ast.Expr, function string, ok bool) {
+	if e.Kind() != ast.CallKind {
+		return nil, nil, "", false
+	}
+	call := e.AsCall()
+	function, operands := call.FunctionName(), call.Args()
+	if call.IsMemberFunction() {
+		operands = append([]ast.Expr{call.Target()}, operands...)
+	}
+	if len(operands) != 2 {
+		return nil, nil, "", false
+	}
+	left, right = operands[0], operands[1]
+	if left.Kind() == ast.LiteralKind {
+		function = mirrored(function)
+		left, right = right, left
+	}
+	return left, right, function, function != ""
 }
 
 // mirrored is the operator for exchanged operands; empty where there is none.

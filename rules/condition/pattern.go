@@ -59,6 +59,35 @@ func (p *pattern) classOf(r rune) int {
 	return int(p.class[sort.Search(len(p.others), func(i int) bool { return p.others[i] > r })-1])
 }
 
+// findable reports whether the pattern is found in any text of the characters that has takes. To has, all characters beyond ASCII are
+// alike.
+func (p *pattern) findable(has func(c rune) bool) bool {
+	classes := make([]bool, p.end+1)
+	classes[p.end] = true
+	for c, class := range p.ascii {
+		classes[class] = classes[class] || has(rune(c))
+	}
+	for i, first := range p.others {
+		classes[p.class[i]] = classes[p.class[i]] || has(first)
+	}
+	seen := make([]bool, p.cells()/(p.end+1))
+	for reached := []uint16{patternBegins}; len(reached) > 0; {
+		state := reached[len(reached)-1]
+		reached = reached[:len(reached)-1]
+		for class, may := range classes {
+			switch next := p.next[int(state)*(p.end+1)+class]; {
+			case !may || next == patternFails:
+			case next == patternHolds:
+				return true
+			case !seen[next]:
+				seen[next] = true
+				reached = append(reached, next)
+			}
+		}
+	}
+	return false
+}
+
 // cells is the size of the table.
 func (p *pattern) cells() int { return len(p.next) }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest/backtest"
 	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -29,6 +30,8 @@ type document struct {
 
 // rule is what one rule found, with its episodes as history would have them.
 type rule struct {
+	Rule    string      `json:"rule"`
+	Version rules.Shown `json:"version"`
 	*backtest.RuleResult
 	Hits []detectors.Hit `json:"hits,omitempty"`
 }
@@ -40,9 +43,10 @@ func (r *Report) JSON(o *terminal.Output) error {
 		Result: r.Result, Rules: make([]rule, len(r.Result.Rules)), Notes: r.notes(),
 	}
 	for i := range r.Result.Rules {
-		d.Rules[i].RuleResult = &r.Result.Rules[i]
+		found := &r.Result.Rules[i]
+		d.Rules[i] = rule{Rule: found.Rule, Version: found.Version.Shown(), RuleResult: found}
 		if r.Sweep == "" {
-			d.Rules[i].Hits = slices.Collect(r.Result.Rules[i].Hits)
+			d.Rules[i].Hits = slices.Collect(found.Hits)
 		}
 	}
 	return o.WriteJSON(d)

@@ -13,15 +13,28 @@ import (
 	"github.com/weirhq/weir/rules"
 )
 
+// UncomparedError is the failure of a command that was told to answer by its exit code, and could not: to scripts that is no
+// difference.
+type UncomparedError struct{ Err error }
+
+func (e *UncomparedError) Error() string { return e.Err.Error() }
+
+func (e *UncomparedError) Unwrap() error { return e.Err }
+
 func diffCommand(h *Host) *cobra.Command {
 	var from []string
-	var prune bool
+	var prune, byCode bool
 	c := &cobra.Command{
 		Use:   "diff {-f FILE|DIR | RULE VERSION [VERSION]}",
 		Short: "Show what documents would change, or how two versions of a rule differ",
 		Long: `Show what weir rules apply would do with the documents, and change nothing; or how two versions of a rule differ, the second
-being the one that acts unless another is named, and whether it may block more than the first.`,
+being the one that acts unless another is named, and whether it may block more than the first.
+
+With --exit-code the exit code is 0 where there is no difference, 1 where there is one, 3 where the comparison failed, and 2, as always,
+where the command line or the configuration is wrong. A stored rule that is not among the documents is a difference with --prune only;
+comments, notation and tests are none.`,
 		Example: `  weir rules diff -f rules/ --prune
+  weir rules diff -f rules/ --prune --exit-code > /dev/null
   weir rules diff guest-token-flood 1
   weir rules diff guest-token-flood 1 3`,
 		Args: cobra.MaximumNArgs(3),
@@ -30,38 +43,52 @@ being the one that acts unless another is named, and whether it may block more t
 		if (len(from) > 0) == (len(args) > 0) || len(args) == 1 {
 			return usage.Errorf("got %s; allowed: -f with files or directories of rules, or a rule and one or two of its versions", plural.Of(len(args), "argument"))
 		}
-		return h.Open(cmd, func(ctx context.Context, in Installation) error {
+		differs := false
+		err := h.Open(cmd, func(ctx context.Context, in Installation) (err error) {
 			if len(from) > 0 {
-				return diffFiles(ctx, h, in, from, prune)
+				differs, err = diffFiles(ctx, h, in, from, prune)
+			} else {
+				differs, err = diffVersions(ctx, h, in, args)
 			}
-			return diffVersions(ctx, h, in, args)
+			return err
 		})
+		switch {
+		case !byCode:
+			return err
+		case err != nil:
+			return &UncomparedError{err}
+		case differs:
+			return h.Differs
+		}
+		return nil
 	})
 	h.FileFlag(c, &from)
-	h.Completed(c)
 	c.Flags().BoolVar(&prune, "prune", false, "with stored rules that are not among the documents as removed")
+	c.Flags().BoolVar(&byCode, "exit-code", false, "exit with 1 where there is a difference, with 3 where the comparison failed")
 	return c
 }
 
-func diffFiles(ctx context.Context, h *Host, in Installation, from []string, prune bool) error {
+// diffFiles shows what documents would change, and reports whether they would change anything.
+func diffFiles(ctx context.Context, h *Host, in Installation, from []string, prune bool) (differs bool, err error) {
 	set, err := in.Read(ctx, from)
 	if err != nil {
-		return err
+		return false, err
 	}
 	opts := rulestore.ApplyOptions{Prune: prune, DryRun: true, AllowLists: set.AllowLists}
 	plan, err := in.Store().Apply(ctx, rulestore.WithSources(set), "", "", opts)
 	if err != nil {
-		return err
+		return false, err
 	}
+	differs = plan.Changed()
 	if h.Format == "json" {
-		return h.WriteJSON(plan)
+		return differs, h.WriteJSON(plan)
 	}
-	if !plan.Changed() {
-		_, err = io.WriteString(h.Stdout, "no difference\n")
-		return err
+	text := "no difference\n"
+	if differs {
+		text = PlanText(&plan)
 	}
-	_, err = io.WriteString(h.Stdout, PlanText(&plan))
-	return err
+	_, err = io.WriteString(h.Stdout, text)
+	return differs, err
 }
 
 // difference is how two versions of a rule differ.
@@ -74,16 +101,17 @@ type difference struct {
 	MayBlock []string `json:"may_block_more"`
 }
 
-func diffVersions(ctx context.Context, h *Host, in Installation, args []string) error {
+// diffVersions shows how two versions differ, and reports whether they do.
+func diffVersions(ctx context.Context, h *Host, in Installation, args []string) (differs bool, err error) {
 	r, err := in.Named(ctx, args[0])
 	if err != nil {
-		return err
+		return false, err
 	}
 	sides := []*rulestore.StoredVersion{nil, &r.Newest}
 	for i, text := range args[1:] {
 		n, ok := versionNumber(text)
 		if sides[i] = find(&r, n); !ok || sides[i] == nil {
-			return fmt.Errorf("version: got %q, allowed 1 to %d, the versions of rule %s: weir rules show %[3]s", text, r.Versions[0].Version.Number, args[0])
+			return false, fmt.Errorf("version: got %q, allowed 1 to %d, the versions of rule %s: weir rules show %[3]s", text, r.Versions[0].Version.Number, args[0])
 		}
 	}
 	a, b := &sides[0].Version, &sides[1].Version
@@ -91,16 +119,17 @@ func diffVersions(ctx context.Context, h *Host, in Installation, args []string) 
 		Rule: args[0], From: a.Number, To: b.Number, Diff: append([]string{}, rules.Diff(&a.Document, &b.Document)...), Warming: a.Lineage != b.Lineage,
 		MayBlock: append([]string{}, rules.MayBlockMore(&a.Document, &b.Document)...),
 	}
+	differs = len(d.Diff) > 0
 	if h.Format == "json" {
-		return h.WriteJSON(d)
+		return differs, h.WriteJSON(d)
 	}
 	fmt.Fprintf(h.Stdout, "rule %s, version %d → %d\n", d.Rule, d.From, d.To)
-	if len(d.Diff) == 0 {
+	if !differs {
 		_, err := io.WriteString(h.Stdout, "no difference\n")
-		return err
+		return false, err
 	}
 	if err := lines(h.Stdout, "  ", d.Diff); err != nil {
-		return err
+		return true, err
 	}
-	return lines(h.Stdout, "  may block more: ", d.MayBlock)
+	return true, lines(h.Stdout, "  may block more: ", d.MayBlock)
 }

@@ -60,7 +60,6 @@ file that holds something else is left alone without --force.`,
 			return err
 		})
 	})
-	h.Completed(c)
 	c.Flags().StringVarP(&to, "to", "o", "", "the directory to write to, - for standard output")
 	c.Flags().BoolVar(&force, "force", false, "write over files that hold something else")
 	return c

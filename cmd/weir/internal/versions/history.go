@@ -37,7 +37,6 @@ history of a rule that was removed stays.`,
 			})
 		})
 	})
-	h.Completed(c)
 	c.Flags().IntVar(&limit, "limit", 100, "at most so many entries; 0: all")
 	return c
 }

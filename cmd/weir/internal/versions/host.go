@@ -26,8 +26,8 @@ type Host struct {
 	Audited func(c *cobra.Command, reasonRequired bool) *Act
 	// FileFlag gives a command its -f.
 	FileFlag func(c *cobra.Command, from *[]string)
-	// Completed completes the names of rules.
-	Completed func(c *cobra.Command)
+	// Differs ends a command that was told to answer by its exit code: there is a difference, and it was shown.
+	Differs error
 }
 
 // Act is who does something, and why.

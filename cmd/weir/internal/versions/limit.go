@@ -55,7 +55,6 @@ with a bucket and with extend: never.`,
 	c.Flags().StringVar(&until, "until", "", "when it ends, like 2026-12-24T18:00:00Z")
 	usage.DurationFlag(c, &length, "for", 0, "how long it lasts from now, like 2h")
 	c.Flags().BoolVar(&end, "clear", false, "end it now")
-	h.Completed(c)
 	act = h.Audited(c, true)
 	return c
 }

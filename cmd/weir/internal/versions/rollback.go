@@ -44,7 +44,6 @@ that acts, and what is pending is withdrawn.`,
 	c.Flags().IntVar(&to, "to", 0, "the version whose document is to be applied (default: the one before the newest)")
 	c.Flags().BoolVar(&dry, "dry-run", false, "show what would change, change nothing")
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	h.Completed(c)
 	act = h.Audited(c, false)
 	return c
 }
