@@ -17,14 +17,14 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
-	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest/archive"
+	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
 
 // plainLog has n events of 50 addresses, one a second.
 func plainLog(n int) []byte {

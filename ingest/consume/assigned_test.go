@@ -28,7 +28,7 @@ func TestAssignedPartitionsAreTold(t *testing.T) {
 	}
 	await := func(when string, enough func() bool) {
 		t.Helper()
-		testbed.Eventually(t, 30*time.Second, func() error {
+		testbed.Eventually(t, 2*time.Minute, func() error {
 			mu.Lock()
 			defer mu.Unlock()
 			if !enough() {

@@ -76,7 +76,7 @@ func (s *noteSink) offsets(p int) []int64 {
 func startConsumer(kit *kafkakit.Kit, k *kafka.Client, topic string, sink ingest.Sink, edit ...func(*Options)) (stop func()) {
 	kit.T.Helper()
 	opts := Options{Name: "test", Log: k.Log(topic), Sink: sink, Wait: 100 * time.Millisecond, CommitEvery: 20 * time.Millisecond,
-		Group:  k.Group(topic, topic, kafka.GroupOptions{Heartbeat: 100 * time.Millisecond, SessionTimeout: 6 * time.Second}),
+		Group:  k.Group(topic, topic, kafkakit.GroupOptions()),
 		Logger: kafkakit.Logger(kit.T), Registerer: kit.Registry}
 	for _, e := range edit {
 		e(&opts)
@@ -97,7 +97,7 @@ func startConsumer(kit *kafkakit.Kit, k *kafka.Client, topic string, sink ingest
 				if err != nil {
 					kit.T.Error(err)
 				}
-			case <-time.After(time.Minute):
+			case <-time.After(3 * time.Minute):
 				kit.T.Error("the consumer does not end")
 			}
 		})
@@ -205,35 +205,48 @@ func TestConsumerRefusedBatch(t *testing.T) {
 	}
 }
 
-// What is in hand when the process is stopped is finished and committed; a sink that hangs is given up after Drain.
+// What is in hand when the process is stopped is finished and committed; a sink that hangs is given up after Drain. That one
+// partition is finished while another hangs is TestConsumerDrainsOneBesideAnother.
 func TestConsumerDrains(t *testing.T) {
 	kit := kafkakit.New(t)
 	topic := kit.Topic(2)
 	kit.Put(topic, map[int][]string{0: {"a"}, 1: {"b"}})
-	sink, inHand := newNoteSink(t), make(chan int, 2)
-	release := make(chan struct{})
-	sink.before = func(ctx context.Context, batch []traffic.Message) error {
-		inHand <- batch[0].Partition
-		if batch[0].Partition == 0 {
-			<-release
+	stops := func(drain time.Duration, released bool) (took time.Duration) {
+		t.Helper()
+		sink, inHand, release := newNoteSink(t), make(chan int, 2), make(chan struct{})
+		sink.before = func(ctx context.Context, batch []traffic.Message) error {
+			inHand <- batch[0].Partition
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
 			return ctx.Err()
 		}
-		<-ctx.Done() // hangs
-		return ctx.Err()
+		stop := startConsumer(kit, kit.K, topic, sink, func(o *Options) { o.Drain = drain })
+		<-inHand
+		<-inHand
+		if released {
+			time.AfterFunc(200*time.Millisecond, func() { close(release) })
+		}
+		started := time.Now()
+		stop()
+		return time.Since(started)
 	}
-	stop := startConsumer(kit, kit.K, topic, sink, func(o *Options) { o.Drain = time.Second })
-	<-inHand
-	<-inHand
-	time.AfterFunc(200*time.Millisecond, func() { close(release) })
-	started := time.Now()
-	stop()
-	if took := time.Since(started); took < 900*time.Millisecond || took > 8*time.Second {
-		t.Errorf("stopping took %v, want the drain time of 1 s and a little", took)
+	committed := func(want int64) {
+		t.Helper()
+		commits, err := kit.K.FetchCommits(kit.Ctx, topic, topic, []int{0, 1})
+		if err != nil || commits[0].Offset != want || commits[1].Offset != want {
+			t.Errorf("commits %v, %v, want %d of both", commits, err, want)
+		}
 	}
-	commits, err := kit.K.FetchCommits(kit.Ctx, topic, topic, []int{0, 1})
-	if err != nil || commits[0].Offset != 1 || commits[1].Offset != 0 {
-		t.Errorf("commits %v, %v, want partition 0 done and 1 not", commits, err)
+	if took := stops(time.Second, false); took < 900*time.Millisecond {
+		t.Errorf("stopping a sink that hangs took %v, want the drain time of 1 s at least", took)
 	}
+	committed(0)
+	if took := stops(time.Minute, true); took < 190*time.Millisecond {
+		t.Errorf("stopping took %v, and the batches in hand 200 ms", took)
+	}
+	committed(1)
 }
 
 // Members come and go; nothing is lost, and what is applied twice is so because of a takeover.
@@ -254,7 +267,7 @@ func TestConsumersShareAndTakeOver(t *testing.T) {
 	stopA := startConsumer(kit, kit.K, topic, sinks[0])
 	put(100)
 	stopB := startConsumer(kit, kit.Client(), topic, sinks[1])
-	testbed.Eventually(t, 20*time.Second, func() error {
+	testbed.Eventually(t, 2*time.Minute, func() error {
 		put(1)
 		for p := range 4 {
 			if len(sinks[1].offsets(p)) > 0 {

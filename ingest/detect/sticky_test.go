@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/detect"
 	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/internal/kafkakit"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -30,9 +30,8 @@ type stickyFleet struct {
 const stickyPartitions = 12
 
 func newStickyFleet(t *testing.T) *stickyFleet {
-	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, before) })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	testbed.VerifyNoLeaks(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	f := &stickyFleet{t: t, world: newDetectWorld(t, stickyPartitions), kafka: testbed.Kafka(t), ctx: ctx,
 		stats: map[string]*prometheus.Registry{}}
@@ -65,7 +64,7 @@ func (f *stickyFleet) client() *kafka.Client {
 func (f *stickyFleet) start(owner string) (stop func()) {
 	f.t.Helper()
 	f.stats[owner] = prometheus.NewRegistry()
-	group := f.client().Group(f.topic+".detect", f.topic, kafka.GroupOptions{SessionTimeout: 6 * time.Second, Heartbeat: 100 * time.Millisecond})
+	group := f.client().Group(f.topic+".detect", f.topic, kafkakit.GroupOptions())
 	d := f.world.detector(owner, group, func(o *detect.Options) { o.Registerer = f.stats[owner] })
 	ctx, cancel := context.WithCancel(f.ctx)
 	var running sync.WaitGroup
@@ -82,7 +81,7 @@ func (f *stickyFleet) start(owner string) (stop func()) {
 func (f *stickyFleet) await(owners ...string) int {
 	f.t.Helper()
 	taken := 0
-	testbed.Eventually(f.t, 30*time.Second, func() error {
+	testbed.Eventually(f.t, 2*time.Minute, func() error {
 		f.world.mu.Lock()
 		defer f.world.mu.Unlock()
 		has := map[string]int{}
@@ -147,7 +146,7 @@ func TestPartitionsStayWithTheirOwners(t *testing.T) {
 
 func (f *stickyFleet) warmReaches(want int, owners ...string) {
 	f.t.Helper()
-	testbed.Eventually(f.t, 10*time.Second, func() error {
+	testbed.Eventually(f.t, 2*time.Minute, func() error {
 		if got := f.warm(owners...); got < want {
 			return fmt.Errorf("%v found %d partitions warm, want %d", owners, got, want)
 		}

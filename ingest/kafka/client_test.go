@@ -12,12 +12,13 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
-	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
@@ -57,37 +58,69 @@ func TestPing(t *testing.T) {
 	}
 }
 
-func TestPingNobodyThere(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+// A process that waits for Kafka says so at each attempt that is followed by another one, and ends with the last failure.
+func TestWaitReadyGivesUp(t *testing.T) {
 	address := freeAddress(t)
-	var logged bytes.Buffer
-	k, err := kafka.New(kafka.Config{Brokers: []string{address}, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	synctest.Test(t, func(t *testing.T) {
+		var logged bytes.Buffer
+		k, err := kafka.New(kafka.Config{Brokers: []string{address}, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 1200*time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		err = k.WaitReady(ctx)
+		if err == nil || !strings.Contains(err.Error(), "kafka at "+address+" does not answer") ||
+			!strings.Contains(err.Error(), "start Kafka or correct the broker addresses") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("got %v, want one line with the address and what to do", err)
+		}
+		// After the attempts at 0 and 0.5 s the next one would come at 1.5 s: there is none, and no line that announces it.
+		if n, took := strings.Count(logged.String(), "waiting for Kafka"), time.Since(begun); n != 1 || took != 500*time.Millisecond {
+			t.Errorf("%d lines before it gave up after %v, want 1, at 0 s, and no wait for nothing:\n%s", n, took, &logged)
+		}
+	})
+}
+
+// lines are what a logger writes, as far as somebody takes them.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	select {
+	case l <- string(p):
+	default:
+	}
+	return len(p), nil
+}
+
+// A client that was there before its brokers goes on when they come.
+func TestWaitReadyForALateKafka(t *testing.T) {
+	testbed.VerifyNoLeaks(t)
+	address, said := freeAddress(t), make(lines, 1)
+	k, err := kafka.New(kafka.Config{Brokers: []string{address}, Logger: slog.New(slog.NewTextHandler(said, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer k.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 1200*time.Millisecond)
-	defer cancel()
-	err = k.WaitReady(ctx)
-	if err == nil || !strings.Contains(err.Error(), "kafka at "+address+" does not answer") ||
-		!strings.Contains(err.Error(), "start Kafka or correct the broker addresses") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("got %v, want one line with the address and what to do", err)
+	ready := make(chan error, 1)
+	go func() { ready <- k.WaitReady(t.Context()) }()
+	if line := <-said; !strings.Contains(line, "waiting for Kafka") {
+		t.Errorf("said %q", line)
 	}
-	// After the attempts at 0 and 0.5 s the next one would come at 1.5 s: there is none, and no line that announces it.
-	if n := strings.Count(logged.String(), "waiting for Kafka"); n != 1 || ctx.Err() != nil {
-		t.Errorf("%d lines before it gave up (%v), want 1, at 0 s, and no wait for nothing:\n%s", n, ctx.Err(), &logged)
-	}
-	// It comes up late.
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.ListenFn(func(network, _ string) (net.Listener, error) { return net.Listen(network, address) }))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer cluster.Close()
 	testbed.Record(t, testbed.KafkaKind, testbed.Embedded)
-	late, stop := context.WithTimeout(t.Context(), 20*time.Second)
-	defer stop()
-	if err := k.WaitReady(late); err != nil {
-		t.Error(err)
+	select {
+	case err := <-ready:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("it does not see that Kafka is there")
 	}
 	if err := k.Close(); err != nil {
 		t.Error(err)
@@ -99,12 +132,7 @@ func TestPingNobodyThere(t *testing.T) {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(testbed.FreePort(t)))
 }
 
 // The raw path, the ordinary one and the group work over TLS and with each SASL mechanism.
@@ -136,7 +164,7 @@ func TestKafkaSecured(t *testing.T) {
 			if err := wrong.Ping(kit.Ctx); err == nil || strings.Contains(err.Error(), "wrong") {
 				t.Errorf("a wrong password: %v", err)
 			}
-			plain := kit.Client(func(c *kafka.Config) { c.RequestTimeout = 2 * time.Second })
+			plain := kit.Client()
 			if err := plain.Ping(kit.Ctx); err == nil || !strings.Contains(err.Error(), "TLS") {
 				t.Errorf("without TLS: %v, want a hint at it", err)
 			}

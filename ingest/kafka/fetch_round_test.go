@@ -23,7 +23,7 @@ func TestFetchKeepsToItsRoom(t *testing.T) {
 	whole := kit.Read(log, kafkakit.Positions(0, 0), 30)[0]
 	fetch := func(at ...ingest.Position) map[int]ingest.Fetched {
 		t.Helper()
-		answers, err := log.Fetch(kit.Ctx, at, time.Second)
+		answers, err := log.Fetch(kit.Ctx, at, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ func TestFetchOfABatchThatUnpacksToTooMuch(t *testing.T) {
 	if got := kit.Read(log, kafkakit.Positions(0, 0), 1); values(got[0])[0] != "a" {
 		t.Fatalf("before it: %v", got)
 	}
-	answers, err := log.Fetch(kit.Ctx, kafkakit.Positions(1, 0), 5*time.Second)
+	answers, err := log.Fetch(kit.Ctx, kafkakit.Positions(1, 0), time.Minute)
 	var unreadable *ingest.UnreadableError
 	if err != nil || len(answers) != 1 || !errors.As(answers[0].Err, &unreadable) {
 		t.Fatalf("answers %+v, %v", answers, err)

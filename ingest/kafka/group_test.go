@@ -42,7 +42,7 @@ func startMember(kit *kafkakit.Kit, k *kafka.Client, id, topic string) *testMemb
 	kit.T.Helper()
 	ctx, cancel := context.WithCancel(kit.Ctx)
 	m := &testMember{t: kit.T.(*testing.T), sessions: make(chan testSession, 100), stop: cancel, left: make(chan error, 1)}
-	group := k.Group(id, topic, kafka.GroupOptions{Heartbeat: 100 * time.Millisecond, SessionTimeout: 6 * time.Second})
+	group := k.Group(id, topic, kafkakit.GroupOptions())
 	go func() {
 		m.left <- group.Run(ctx, func(ctx context.Context, a ingest.Assignment) error {
 			if m.running.Add(1) != 1 {
@@ -82,7 +82,7 @@ func (m *testMember) next(partitions int) testSession {
 				<-s.ctx.Done()
 				s.end <- nil
 			}()
-		case <-time.After(time.Minute):
+		case <-time.After(patience):
 			m.t.Fatalf("no session with %d partitions", partitions)
 		}
 	}
@@ -98,7 +98,7 @@ func (m *testMember) leave(s testSession) {
 			m.t.Errorf("Run returned %v", err)
 		}
 		m.left <- err
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		m.t.Fatal("the member does not leave")
 	}
 }
@@ -107,7 +107,7 @@ func ended(s testSession) error {
 	select {
 	case <-s.ctx.Done():
 		return nil
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		return errors.New("the session goes on")
 	}
 }
@@ -121,7 +121,9 @@ func TestGroupSharesAddedPartitions(t *testing.T) {
 	var given [2][]int
 	var running sync.WaitGroup
 	for i := range given {
-		group := kit.Client().Group(topic, topic, kafka.GroupOptions{Heartbeat: 100 * time.Millisecond, SessionTimeout: 6 * time.Second, LookEvery: 100 * time.Millisecond})
+		membership := kafkakit.GroupOptions()
+		membership.LookEvery = 100 * time.Millisecond
+		group := kit.Client().Group(topic, topic, membership)
 		running.Go(func() {
 			err := group.Run(ctx, func(ctx context.Context, a ingest.Assignment) error {
 				mu.Lock()
@@ -139,7 +141,7 @@ func TestGroupSharesAddedPartitions(t *testing.T) {
 		if n > 2 {
 			kit.Grow(topic, n)
 		}
-		testbed.Eventually(t, 50*time.Second, func() error {
+		testbed.Eventually(t, 2*time.Minute, func() error {
 			mu.Lock()
 			defer mu.Unlock()
 			all := slices.Sorted(slices.Values(slices.Concat(given[0], given[1])))
@@ -186,7 +188,7 @@ func TestGroupSharesPartitions(t *testing.T) {
 	}
 	sa.end <- nil
 	last := a.next(4)
-	if took := time.Since(started); took > 5*time.Second {
+	if took := time.Since(started); took > kafkakit.GroupOptions().SessionTimeout*2/3 {
 		t.Errorf("taking over took %v: the other did not say that it leaves", took)
 	}
 	a.leave(last)

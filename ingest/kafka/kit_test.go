@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"os"
+	"time"
 
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
@@ -14,5 +15,8 @@ func values(messages []traffic.Message) []string {
 	}
 	return out
 }
+
+// patience is when a test says that what it waits for does not come: a busy broker keeps members waiting for their session's end.
+const patience = 3 * time.Minute
 
 func onRealKafka() bool { return os.Getenv(testbed.KafkaKind.Env()) != "" }

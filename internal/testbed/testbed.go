@@ -24,8 +24,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 )
 
 // Main runs the tests of a package, stops the server they shared, and fails the run when goroutines are left over:
@@ -42,7 +40,7 @@ func Main(m *testing.M) int {
 	if code != 0 {
 		return code // what leaks after a failure is most often the failure's own
 	}
-	if err := goleak.Find(); err != nil {
+	if err := leaked(); err != nil {
 		fmt.Fprintln(os.Stderr, "testbed: goroutines are still running after the last test:", err)
 		return 1
 	}

@@ -10,6 +10,22 @@ import (
 	"github.com/weirhq/weir/traffic/format"
 )
 
+// quickest is how long do takes, the least of three times unless it is at most enough: what is slow is so each time, and a
+// machine that stands still for seconds is not.
+func quickest(enough time.Duration, do func()) (least time.Duration) {
+	for try := range 3 {
+		begun := time.Now()
+		do()
+		if took := time.Since(begun); try == 0 || took < least {
+			least = took
+		}
+		if least <= enough {
+			break
+		}
+	}
+	return least
+}
+
 // FuzzWhen: whatever is written and whatever the event is, there is an answer in bounded time, or an error with a place; and
 // closures and program agree.
 func FuzzWhen(f *testing.F) {
@@ -37,8 +53,9 @@ func FuzzWhen(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, expr, path, plan string, status int, attrs string) {
-		begun := time.Now()
-		c, err := l.Compile(expr)
+		var c *Condition
+		var err error
+		took := quickest(5*time.Second, func() { c, err = l.Compile(expr) })
 		if err != nil {
 			bad := (*Error)(nil)
 			if !errors.As(err, &bad) || len(bad.Problems) == 0 || strings.ContainsAny(bad.Problems[0].Got, "\n\x00") || len(err.Error()) > 8192 {
@@ -46,7 +63,7 @@ func FuzzWhen(f *testing.F) {
 			}
 			return
 		}
-		if took := time.Since(begun); took > 5*time.Second {
+		if took > 5*time.Second {
 			t.Fatalf("%q took %v to compile", expr, took)
 		}
 		slow, err := l.compile(expr, true)
@@ -59,14 +76,15 @@ func FuzzWhen(f *testing.F) {
 			r = traffic.Request{}
 		}
 		r.Path, r.Plan, r.Status = path, plan, status
-		e := &Event{}
-		e.Reset(&r, &traffic.Identity{Device: plan})
-		begun = time.Now()
-		holds, fault := c.Holds(e)
-		if again, f := slow.Holds(e); again != holds || f != fault {
-			t.Fatalf("%q of %q %q %d %q: %v %v, as a program %v %v", expr, path, plan, status, attrs, holds, fault, again, f)
-		}
-		if took := time.Since(begun); took > 2*time.Second {
+		took = quickest(2*time.Second, func() {
+			e := &Event{}
+			e.Reset(&r, &traffic.Identity{Device: plan})
+			holds, fault := c.Holds(e)
+			if again, f := slow.Holds(e); again != holds || f != fault {
+				t.Fatalf("%q of %q %q %d %q: %v %v, as a program %v %v", expr, path, plan, status, attrs, holds, fault, again, f)
+			}
+		})
+		if took > 2*time.Second {
 			t.Fatalf("%q of %q %q %d %q took %v", expr, path, plan, status, attrs, took)
 		}
 	})

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -131,9 +132,10 @@ func (g *gatewayRun) traffic() []string {
 		for line := range strings.Lines(string(log)) {
 			switch {
 			case !strings.HasSuffix(line, "}\n"):
-			case strings.Contains(line, "tv-7"):
+			// A gateway that has just begun may have answered otherwise first.
+			case strings.Contains(line, "tv-7") && strings.Contains(line, strconv.Itoa(http.StatusCreated)):
 				passed = strings.TrimSpace(line)
-			case strings.Contains(line, "tv-held"):
+			case strings.Contains(line, "tv-held") && strings.Contains(line, strconv.Itoa(http.StatusTooManyRequests)):
 				refused = strings.TrimSpace(line)
 			}
 		}
@@ -196,7 +198,7 @@ func checkLines(t *testing.T, format, from string, lines []string) {
 		}
 		peer, ok := traffic.ParseClient(r.IP)
 		id, _ := x.FromEvent(&r)
-		if age := time.Since(r.Time.Std()); !r.HasTime || age < -time.Second || age > time.Minute {
+		if age := time.Since(r.Time.Std()); !r.HasTime || age < -time.Second || age > 10*time.Minute {
 			t.Errorf("time %s is %s ago", r.Time, age)
 		}
 		if !ok || peer.String() != from || r.Forwarded != "192.0.2.66, 203.0.113.9" || id.IP.String() != "203.0.113.9" || id.Device != device {
