@@ -142,9 +142,9 @@ func TestBrokenFiles(t *testing.T) {
 		reason string
 		least  int64 // events
 	}{
-		{"truncated", packed[:len(packed)*3/4], ReasonTruncated, 10_000},
-		{"damaged", bad, ReasonUnreadable, 5_000},
-		{"no end", packed[:len(packed)-3], ReasonTruncated, 19_000},
+		{"truncated", packed[:len(packed)*3/4], archive.ReasonTruncated, 10_000},
+		{"damaged", bad, archive.ReasonUnreadable, 5_000},
+		{"no end", packed[:len(packed)-3], archive.ReasonTruncated, 19_000},
 		{"half binary", append(slices.Clone(text), noise...), "malformed", 20_000},
 		{"binary first", append(append(noise[:3000:3000], '\n'), text...), "malformed", 20_000},
 		{"a line too long", append(append(bytes.Repeat([]byte("x"), 3<<20), '\n'), text...), "oversized", 20_000},
@@ -163,7 +163,7 @@ func TestBrokenFiles(t *testing.T) {
 			}
 			var refused int64
 			for reason, n := range r.Refused {
-				if reason != ReasonTruncated && reason != ReasonUnreadable {
+				if reason != archive.ReasonTruncated && reason != archive.ReasonUnreadable {
 					refused += n
 				}
 			}
@@ -186,7 +186,7 @@ func TestNothingCouldBeRead(t *testing.T) {
 	long := plainLog(300_000)
 	var read atomic.Int64
 	file := inMemory("wrong.log", long)
-	file.Open = func() (io.ReadCloser, error) { return io.NopCloser(&countedReader{bytes.NewReader(long), &read}), nil }
+	file.Open = func() (io.ReadCloser, error) { return &countedReader{io.NopCloser(bytes.NewReader(long)), &read}, nil }
 	for _, f := range []File{inMemory("short.log", plainLog(5)), file} {
 		r, err := Run(t.Context(), o, []File{f}, nil)
 		var wrong *archive.FormatError
