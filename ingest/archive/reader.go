@@ -69,7 +69,9 @@ type Break struct {
 }
 
 // String has all of it: "file:line: reason: detail".
-func (b Break) String() string { return fmt.Sprintf("%s:%d: %s: %s", b.File, b.Line, b.Reason, b.Detail) }
+func (b Break) String() string {
+	return fmt.Sprintf("%s:%d: %s: %s", b.File, b.Line, b.Reason, b.Detail)
+}
 
 // Reasons for which an archive's line becomes a dead letter, beside those of format.DecodeError.
 const (

@@ -177,6 +177,19 @@ func TestBrokenFiles(t *testing.T) {
 	}
 }
 
+// Each place at which a file breaks off is told, also where so many bad lines come before it that they are all examples.
+func TestEachBrokenFileIsTold(t *testing.T) {
+	t.Parallel()
+	packed := zipped(append([]byte("bad\nbad\nbad\nbad\n"), plainLog(20_000)...))
+	r := run1(t, plainOptions(t), inMemory("one.gz", packed[:len(packed)-3]), inMemory("two.gz", packed[:len(packed)/2]), inMemory("whole.gz", packed))
+	if len(r.Broken) != 2 || r.Broken[0].String() != "one.gz:20005: truncated: unexpected EOF" || r.Broken[1].File != "two.gz" || r.Broken[1].Line < 1000 || r.Refused[archive.ReasonTruncated] != 2 {
+		t.Errorf("broken %v, refused %v", r.Broken, r.Refused)
+	}
+	if len(r.Examples) != 3 || slices.Contains(r.Examples, r.Broken[0].String()) {
+		t.Errorf("examples %q", r.Examples)
+	}
+}
+
 func TestNothingCouldBeRead(t *testing.T) {
 	t.Parallel()
 	o := plainOptions(t)

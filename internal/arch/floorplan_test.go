@@ -160,6 +160,7 @@ var plan = map[string]room{
 	"cmd/weir/internal/report": {
 		what:    "what a backtest has found: table, JSON, CSV, page",
 		imports: []string{"cmd/weir/internal/subject", "cmd/weir/internal/terminal", "detectors", "ingest/backtest", "internal/duration", "internal/plural", "rules", "traffic"},
+		tests:   []string{"ingest/archive"},
 	},
 	"cmd/weir/internal/ruletry": {
 		what:    "rule documents tried without a server: tests, explain, schema",
