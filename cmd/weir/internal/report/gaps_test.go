@@ -15,7 +15,7 @@ func TestGapsAreTold(t *testing.T) {
 	r := &Report{Files: []string{"weir.requests"}, Live: true, Result: &backtest.Result{
 		Lines: 3, Events: 2, GivenUp: []string{"b\u202e.log"}, Examples: []string{"one.gz:7: truncated: unexpected EOF"},
 		Broken: []archive.Break{{File: "one.gz", Line: 7, Reason: "truncated", Detail: "unexpected EOF"}, {File: "t\u202ewo.gz", Line: 9, Reason: "unreadable", Detail: "gzip: invalid checksum"}},
-		Gaps: []backtest.Gap{{Partition: 3, From: -1, To: 70, Why: "expired: x"}, {Partition: 4, From: 5, To: 9, Why: "bad\x1b checksum"}},
+		Gaps:   []backtest.Gap{{Partition: 3, From: -1, To: 70, Why: "expired: x"}, {Partition: 4, From: 5, To: 9, Why: "bad\x1b checksum"}},
 	}}
 	got := r.unread()
 	for _, want := range []string{
