@@ -91,6 +91,9 @@ func TestCounterIsReset(t *testing.T) {
 	reasons := map[string]int{}
 	for _, h := range decode[[]history.RecordedHit](b, "history", "hits", "--rule", "flood") {
 		reasons[string(h.Phase)+" "+h.Reason]++
+		if told := strings.Contains(b.ok("why", h.ID), "it was closed since its count was reset"); told != (h.Reason != "") {
+			t.Errorf("weir why of %+v tells of a reset: %t", h, told)
+		}
 	}
 	if got := fmt.Sprint(reasons); got != "map[closed reset:1 open :2]" || strings.Count(b.ok("history", "hits", "--rule", "flood"), "closed, reset") != 1 {
 		t.Errorf("history says why they closed: %s\n%s", got, b.ok("history", "hits", "--rule", "flood"))

@@ -47,7 +47,7 @@ var plan = map[string]room{
 		imports: []string{"detectors", "ingest", "internal/retry", "traffic"},
 		tests:   []string{"ingest/kafka"},
 	},
-	"ingest/archive": {what: "files of events to requests", imports: []string{"ingest", "internal/retry", "traffic", "traffic/format"}},
+	"ingest/archive": {what: "log files: their lines, and the way to the requests topic", imports: []string{"ingest", "internal/retry", "traffic", "traffic/format"}},
 	"ingest/backtest": {
 		what:    "rules over logs in process, without a server; over the live log beside the stages",
 		imports: []string{"detectors", "ingest", "ingest/archive", "ingest/route", "internal/duration", "internal/retry", "rules", "traffic", "traffic/format"},
