@@ -28,6 +28,7 @@ type hitView struct {
 	Outcome  outcomeView  `json:"outcome"`
 	Grouped  bool         `json:"grouped,omitempty"` // sources that lack a field of the key, taken together: never blocked
 	Cut      bool         `json:"cut,omitempty"`
+	Reason   string       `json:"reason,omitempty"` // why it was closed before its time: reset
 	Limit    int          `json:"limit"`
 	WindowMS int64        `json:"window_ms"`
 	Count    int64        `json:"count"`              // events from the first to the last over event
@@ -65,7 +66,7 @@ func (p *picture) hit(r *history.RecordedHit) hitView {
 	h := &r.Hit
 	return hitView{
 		ID: h.ID, Rule: h.Rule, Version: h.RuleVersion, Phase: string(h.Phase), Source: source(h.Subject), Outcome: p.outcome(h),
-		Grouped: h.Grouped, Cut: h.Cut, Limit: h.Limit, WindowMS: h.WindowMS, Count: h.Count, AtLeast: h.AtLeast, Peak: h.Peak,
+		Grouped: h.Grouped, Cut: h.Cut, Reason: h.Reason, Limit: h.Limit, WindowMS: h.WindowMS, Count: h.Count, AtLeast: h.AtLeast, Peak: h.Peak,
 		First: h.First, Last: h.Last, Users: h.Users, Devices: h.Devices, Samples: len(h.Samples),
 	}
 }

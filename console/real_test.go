@@ -182,6 +182,11 @@ func TestConsoleOverStores(t *testing.T) {
 	eventually("released", func(r ruleView, hits hitsView, b blocksView) bool {
 		return r.Holds == 0 && hits.Hits[0].Outcome.Kind == outcomeReleased && b.Total == 0 && len(b.Released) == 1 && b.Released[0].By == "ann"
 	})
+	hit.Phase, hit.Reason = detectors.PhaseClosed, detectors.ReasonReset
+	in.apply(t, hit)
+	eventually("reset", func(_ ruleView, hits hitsView, _ blocksView) bool {
+		return hits.Hits[0].Phase == "closed" && hits.Hits[0].Reason == "reset"
+	})
 	var pulse pulseView
 	get(t, h, "/api/v1/pulse", &pulse)
 	if pulse.Blocks.Total != 1 {

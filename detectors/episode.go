@@ -59,7 +59,7 @@ type blockTarget struct {
 	source     int
 	offset     int64
 	last       traffic.Time // its own last over event
-	sent       traffic.Time // last at the newest record sent
+	sent       traffic.Time // last at the newest record sent; of an update about one of several tuples, the episode's last
 }
 
 // touches reports whether an over event at t belongs to the episode: less than a window before its first or after its

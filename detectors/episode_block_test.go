@@ -116,3 +116,67 @@ func TestLossesOfTwoPartitionsAreTwo(t *testing.T) {
 		t.Errorf("ids %s, %s and, of the other partition, %s", first, again, other)
 	}
 }
+
+// A device that goes quiet is told up to its last over event while others of its address go on: its block's end follows from that, and
+// its closing hit comes with theirs, hours later perhaps, when its evidence is too old to act on. Nobody is told more often than once in
+// the cooldown.
+func TestQuietTupleIsToldWhileOthersGoOn(t *testing.T) {
+	v := narrower(rule(0, 10*time.Second, time.Minute))
+	v.Cooldown = 10 * time.Second
+	b := newBench(t, 1, v)
+	type told struct{ at, last traffic.Time }
+	all := map[string][]told{}
+	for s := traffic.Time(0); s <= 100; s++ {
+		device := "goes on"
+		if s <= 7 {
+			device = "quiet"
+		}
+		for _, h := range b.from(device, origin+s*second, 1) {
+			if h.Phase == detectors.PhaseUpdate {
+				at := string(h.BlockSubject)
+				all[at] = append(all[at], told{s, (h.Last - origin) / second})
+			}
+		}
+	}
+	quiet := all[onlyIP+"&device=quiet"]
+	if len(quiet) != 1 || quiet[0] != (told{10, 7}) {
+		t.Errorf("the quiet one is told %v, want once, in second 10, up to second 7", quiet)
+	}
+	on := all[onlyIP+"&device=goes%20on"]
+	if len(on) < 8 {
+		t.Errorf("the one that goes on is told %v", on)
+	}
+	for i := range on {
+		if on[i].at != on[i].last || i > 0 && on[i].at < on[i-1].at+10 {
+			t.Errorf("the one that goes on is told %v", on)
+		}
+	}
+	b.end()
+	for _, h := range b.hits {
+		if h.Phase == detectors.PhaseClosed && h.BlockSubject == onlyIP+"&device=quiet" && h.Last != origin+7*second {
+			t.Errorf("the quiet one closes with %+v", h)
+		}
+	}
+}
+
+// Of two devices that take turns each is told once in the cooldown at most, whosever event it is that tells.
+func TestTuplesThatTakeTurnsAreToldOncePerCooldown(t *testing.T) {
+	v := narrower(rule(0, 10*time.Second, time.Minute))
+	v.Cooldown = 10 * time.Second
+	b := newBench(t, 1, v)
+	last := map[traffic.Subject]traffic.Time{}
+	updates := 0
+	for s := traffic.Time(0); s <= 300; s++ {
+		device := fmt.Sprint("d", s/7%2) // seven seconds each
+		for _, h := range b.from(device, origin+s*second, 1) {
+			if before, ok := last[h.BlockSubject]; ok && s < before+10 {
+				t.Errorf("%s is told in second %d and %d", h.BlockSubject, before, s)
+			}
+			last[h.BlockSubject] = s
+			updates++
+		}
+	}
+	if len(last) != 2 || updates < 2*300/14 {
+		t.Errorf("%d were told, %d times", len(last), updates)
+	}
+}

@@ -216,13 +216,13 @@ func (p *Partition) judge(k *Keyed, b *binding, held *offender, grouped bool, li
 		held.judge(&a, ev.exceedances, res)
 		held.trim(ev)
 	}
-	return p.reportEpisodes(held, b.cooldown, out)
+	return p.reportEpisodes(held, b.cooldown, b.wide, out)
 }
 
 // reportEpisodes brings the keyspace up to date with a key's episodes, and appends the hits of what happened to them.
-func (p *Partition) reportEpisodes(held *offender, cooldown traffic.Time, out []Hit) []Hit {
+func (p *Partition) reportEpisodes(held *offender, cooldown traffic.Time, wide bool, out []Hit) []Hit {
 	p.keys.update(held)
-	return p.report.episodes(&p.outcome, p.watermark.appended, cooldown, out)
+	return p.report.episodes(&p.outcome, p.watermark.appended, cooldown, wide, out)
 }
 
 // evict forgets keys until the budget is kept. Their episodes are closed: the hits reported so far hold, events that would
@@ -230,7 +230,7 @@ func (p *Partition) reportEpisodes(held *offender, cooldown traffic.Time, out []
 func (p *Partition) evict(out []Hit) []Hit {
 	end := func(held *offender) {
 		held.end(p.outcome.empty())
-		out = p.reportEpisodes(held, 0, out)
+		out = p.reportEpisodes(held, 0, false, out)
 	}
 	for p.keys.full() {
 		for _, victim := range p.keys.victims(p.watermark.at, p.events) {
@@ -300,7 +300,7 @@ func (p *Partition) expire(out []Hit) []Hit {
 		}
 		held.lineage.cells.get(held.key) // what a snapshot under way needs of it is written before it changes
 		held.expire(p.watermark.at, p.outcome.empty())
-		out = p.reportEpisodes(held, 0, out)
+		out = p.reportEpisodes(held, 0, false, out)
 	}
 	if p.watermark.at == traffic.EndOfTime {
 		p.keys.sweepAll(p.watermark.at)

@@ -83,7 +83,8 @@ type Hit struct {
 	Reason string `json:"reason,omitempty"` // release, loss, uncounted: why; of an episode ReasonReset, or nothing
 }
 
-// ReasonReset is the reason of a hit that closed because an operator reset what its key had counted.
+// ReasonReset is the reason of a hit that closed because an operator reset what its key had counted. Readers pass over a reason that they do
+// not know: such a hit is closed like any other.
 const ReasonReset = "reset"
 
 // MaxDistinct is where Hit.Users and Hit.Devices saturate.

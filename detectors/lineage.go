@@ -271,7 +271,7 @@ func plan(v *rules.Version, r role) planned {
 	b := planned{
 		version: v, role: r, id: lineageID(v.ID, v.Lineage, r), kind: KindHit, limit: limitFor(v, r, v.Limit), limits: newLimits(v, r),
 		lateness: traffic.Time(v.Lateness.Microseconds()), cooldown: traffic.Time(v.UpdateEvery().Microseconds()),
-		wide:  v.Block != nil && widens(v.Block.Key, v.Key),
+		wide:  v.BlocksTuples(),
 		fills: v.Burst == 0 || v.Burst == v.Limit, measured: v.Count.Kind() != rules.CountEvents,
 	}
 	if v.Pending {
@@ -344,18 +344,4 @@ func groupKey(key []traffic.KeyField, uses []rules.ExtraUse) string {
 	}
 	slices.Sort(fields)
 	return strings.Join(fields, "")
-}
-
-// widens reports whether the block's key tells sources apart that the rule's key does not.
-func widens(block, key []traffic.KeyField) bool {
-	for _, b := range block {
-		found := false
-		for _, k := range key {
-			found = found || k.Field == b.Field
-		}
-		if !found {
-			return true
-		}
-	}
-	return false
 }

@@ -100,9 +100,9 @@ type report struct {
 }
 
 // episodes appends the hits of what happened to episodes: endings first, so that a cut episode is closed before the next
-// one opens. seen is the append time of the record that caused it; an update is sent once cooldown has passed since the
-// record before it.
-func (r *report) episodes(o *outcome, seen, cooldown traffic.Time, out []Hit) []Hit {
+// one opens. seen is the append time of the record that caused it; an update about a target is sent once cooldown has
+// passed since the record before it; wide says that the episode's targets are tuples of the block's key.
+func (r *report) episodes(o *outcome, seen, cooldown traffic.Time, wide bool, out []Hit) []Hit {
 	o.mute()
 	for _, e := range o.ended {
 		if e.ep.muted {
@@ -126,8 +126,12 @@ func (r *report) episodes(o *outcome, seen, cooldown traffic.Time, out []Hit) []
 	}
 	for _, ep := range o.extended {
 		for _, t := range ep.targets {
-			if t.sent != traffic.BeforeTime && t.last >= later(t.sent, cooldown) {
-				t.sent = t.last
+			at := t.last
+			if wide { // of one that is over no more while others go on, too: its closing hit comes with theirs, too late to act on
+				at = ep.last.time
+			}
+			if t.sent != traffic.BeforeTime && t.last > t.sent && at >= later(t.sent, cooldown) {
+				t.sent = at
 				out = append(out, ep.hit(t, PhaseUpdate, r.keyed, seen))
 			}
 		}

@@ -69,7 +69,7 @@ func (p *Partition) applyResets(resets []keyReset, out []Hit) []Hit {
 		for i := range res.ended {
 			res.ended[i].reason = ReasonReset
 		}
-		out = p.reportEpisodes(held, 0, out)
+		out = p.reportEpisodes(held, 0, false, out)
 	}
 	applied := p.resets
 	for i := range resets {

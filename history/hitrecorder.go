@@ -214,6 +214,7 @@ func newHitRow(h detectors.Hit) (hitRow, error) {
 	h.Rule = traffic.Printable(h.Rule)
 	h.Subject = traffic.Subject(traffic.Printable(string(h.Subject)))
 	h.BlockSubject = traffic.Subject(traffic.Printable(string(h.BlockSubject)))
+	h.Reason = traffic.Printable(h.Reason)
 	samples := make([]string, len(h.Samples)) // not nil, which would be NULL
 	for i, s := range h.Samples {
 		samples[i] = traffic.Printable(s)
@@ -247,6 +248,7 @@ func (r *hitRow) merge(o *hitRow) {
 	a.AtLeast = a.AtLeast || b.AtLeast
 	a.Cut = a.Cut || b.Cut
 	a.IntoID = max(a.IntoID, b.IntoID)
+	a.Reason = max(a.Reason, b.Reason)
 	a.Users = max(a.Users, b.Users)
 	a.Devices = max(a.Devices, b.Devices)
 	if cmp.Or(cmp.Compare(o.rank, r.rank), slices.Compare(b.Samples, a.Samples)) > 0 {
@@ -261,13 +263,13 @@ func (r *hitRow) values(stream string) []any {
 	return []any{stream, h.ID, h.Rule, h.RuleVersion, h.Lineage, r.phase, string(h.Subject), string(h.BlockSubject),
 		d.ip, d.device, d.user, d.apiKey, d.session, h.Grouped, h.Limit, h.WindowMS, h.Count, h.Peak,
 		postgres.Timestamp(h.First), postgres.Timestamp(h.Last), postgres.Timestamp(r.seenFirst), postgres.Timestamp(h.Seen), h.Cut, h.Generation, h.Source, h.Offset, h.Keyed,
-		h.IntoID, h.Users, h.Devices, h.Samples, r.rank, h.AtLeast}
+		h.IntoID, h.Users, h.Devices, h.Samples, r.rank, h.AtLeast, h.Reason}
 }
 
 const hitColumns = `stream id rule rule_version lineage phase subject block_subject
 	ip device user_id api_key session grouped rule_limit window_ms events peak
 	first last seen_first seen_last cut generation source_partition source_offset keyed_partition
-	into_id users devices samples samples_rank at_least`
+	into_id users devices samples samples_rank at_least reason`
 
 // updateHit writes a row only where the record adds to it: a record that is read twice costs no write.
 const updateHit = `DO UPDATE SET
@@ -287,11 +289,13 @@ const updateHit = `DO UPDATE SET
 		samples      = CASE WHEN (excluded.samples_rank, excluded.samples) > (h.samples_rank, h.samples)
 			THEN excluded.samples ELSE h.samples END,
 		samples_rank = greatest(h.samples_rank, excluded.samples_rank),
-		at_least     = h.at_least OR excluded.at_least
+		at_least     = h.at_least OR excluded.at_least,
+		reason       = greatest(h.reason, excluded.reason)
 	WHERE excluded.phase > h.phase OR excluded.rule_version > h.rule_version OR excluded.rule_limit > h.rule_limit
 		OR excluded.events > h.events OR excluded.peak > h.peak OR excluded.first < h.first OR excluded.last > h.last
 		OR excluded.seen_first < h.seen_first OR excluded.seen_last > h.seen_last OR excluded.cut > h.cut
 		OR excluded.into_id > h.into_id OR excluded.users > h.users OR excluded.devices > h.devices OR excluded.at_least > h.at_least
+		OR excluded.reason > h.reason
 		OR (excluded.samples_rank, excluded.samples) > (h.samples_rank, h.samples)`
 
 func hitsTable() *upsert {

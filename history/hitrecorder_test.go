@@ -35,6 +35,8 @@ func recordsOf(r *rapid.T, n int) []detectors.Hit {
 		last.Phase = rapid.SampledFrom([]detectors.Phase{detectors.PhaseClosed, detectors.PhaseMerged}).Draw(r, "end")
 		if last.Phase == detectors.PhaseMerged {
 			last.IntoID = fmt.Sprintf("%032x", n+1)
+		} else {
+			last.Reason = rapid.SampledFrom([]string{"", detectors.ReasonReset}).Draw(r, "reason")
 		}
 	}
 	return out
@@ -53,7 +55,7 @@ func naiveRow(records []detectors.Hit) history.RecordedHit {
 		row.First, row.Last = min(row.First, h.First), max(row.Last, h.Last)
 		row.Seen, row.SeenFirst = max(row.Seen, h.Seen), min(row.SeenFirst, h.Seen)
 		row.Users, row.Cut = max(row.Users, h.Users), row.Cut || h.Cut
-		row.IntoID = max(row.IntoID, h.IntoID)
+		row.IntoID, row.Reason = max(row.IntoID, h.IntoID), max(row.Reason, h.Reason)
 		better := h.Count > evidence.Count || h.Count == evidence.Count && (rank[h.Phase] > rank[evidence.Phase] ||
 			h.Phase == evidence.Phase && slices.Compare(h.Samples, evidence.Samples) > 0)
 		if len(h.Samples) > 0 && (len(evidence.Samples) == 0 || better) {

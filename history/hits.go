@@ -106,14 +106,14 @@ func (q *HitQuery) kindColumn() string {
 
 const recordedHitColumns = `stream, id, rule, rule_version, lineage, phase, subject, block_subject, grouped, rule_limit, window_ms, events, peak,
 	first, last, seen_first, seen_last, cut, generation, source_partition, source_offset, keyed_partition, into_id,
-	users, devices, samples, at_least, recorded_at`
+	users, devices, samples, at_least, reason, recorded_at`
 
 func scanHit(row pgx.CollectableRow) (r RecordedHit, err error) {
 	h := &r.Hit
 	var phase int
 	err = row.Scan(&r.Stream, &h.ID, &h.Rule, &h.RuleVersion, &h.Lineage, &phase, &h.Subject, &h.BlockSubject, &h.Grouped,
 		&h.Limit, &h.WindowMS, &h.Count, &h.Peak, postgres.ScanTime(&h.First), postgres.ScanTime(&h.Last), postgres.ScanTime(&r.SeenFirst), postgres.ScanTime(&h.Seen),
-		&h.Cut, &h.Generation, &h.Source, &h.Offset, &h.Keyed, &h.IntoID, &h.Users, &h.Devices, &h.Samples, &h.AtLeast, &r.Recorded, &h.Kind)
+		&h.Cut, &h.Generation, &h.Source, &h.Offset, &h.Keyed, &h.IntoID, &h.Users, &h.Devices, &h.Samples, &h.AtLeast, &h.Reason, &r.Recorded, &h.Kind)
 	h.Format = detectors.HitFormat
 	if known := phases(); phase >= 1 && phase <= len(known) {
 		h.Phase = known[phase-1]

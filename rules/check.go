@@ -135,10 +135,8 @@ func (c *checker) blockKey() {
 		return
 	}
 	c.fields("block.key", key, false)
-	narrower := false
 	for i, k := range key {
-		at := slices.IndexFunc(c.Key, func(other traffic.KeyField) bool { return other.Field == k.Field })
-		if narrower = narrower || at < 0; at >= 0 {
+		if at := slices.IndexFunc(c.Key, func(other traffic.KeyField) bool { return other.Field == k.Field }); at >= 0 {
 			c.say(c.Key[at] == k, element("block.key", i), describeKeyField(k), describeKeyField(c.Key[at])+", as in the rule's key, or a plain "+k.Field.String())
 		}
 	}
@@ -146,7 +144,7 @@ func (c *checker) blockKey() {
 	switch names, hint := claimedOnly(c.env, key); {
 	case names != "":
 		c.report(Problem{Field: "block.key", Got: names + ": claimed by the client only", Allowed: allowed, Hint: hint})
-	case narrower:
+	case c.BlocksTuples():
 		// Who can fill the window of a key that is only claimed has the others in it blocked: each of their requests is over the
 		// limit, too. And the 65th tuple of one episode, and all after it, stand for a rule's own key where that is of an
 		// identity: whoever rotates addresses could lock out the user that he pretends to be.

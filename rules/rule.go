@@ -213,6 +213,13 @@ func (d *Document) HoldsApart() bool {
 	return d.Block != nil && (d.Block.Match != nil || len(d.Match.Statuses) > 0 || d.Match.When != "")
 }
 
+// BlocksTuples reports whether the block's key tells sources apart that the rule's key does not: one episode may have several blocks.
+func (d *Document) BlocksTuples() bool {
+	return d.Block != nil && slices.ContainsFunc(d.Block.Key, func(b traffic.KeyField) bool {
+		return !slices.ContainsFunc(d.Key, func(k traffic.KeyField) bool { return k.Field == b.Field })
+	})
+}
+
 // requestPart is m without what is known of answers and events only.
 func (m Match) requestPart() Match {
 	m.Statuses, m.When = nil, ""

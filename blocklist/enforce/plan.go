@@ -160,7 +160,8 @@ func (e *Enforcer) judge(now traffic.Time, f *effect, spec blockSpec) (withheld,
 	over := f.block.Until <= now
 	if h.Phase == detectors.PhaseClosed {
 		// The last over events of an episode may have come within the cooldown after its last update: the closing hit
-		// brings their expiry, to a block that stands. It comes a window and the lateness after them by nature.
+		// brings their expiry, to a block that stands. It comes a window and the lateness after them by nature, and where others of
+		// the episode went on, up to a cooldown more.
 		f.extendOnly = true
 		if spec.extend != rules.ExtendOnHit || over || age > spec.maxLag+spec.closing || e.never.Holds(f.Subject) {
 			return "", ignoredClosed

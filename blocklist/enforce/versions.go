@@ -58,7 +58,7 @@ type blockSpec struct {
 	ttl     time.Duration
 	extend  rules.Extend
 	maxLag  time.Duration
-	closing time.Duration // how long after its last over event an episode's closing hit is due
+	closing time.Duration // how long after its last over event, at most, an episode's closing hit is due
 }
 
 // until is deterministic: it follows from the hit and the rule's version alone.
@@ -127,7 +127,12 @@ func specOf(doc *rules.Version) *blockSpec {
 	if doc.Block == nil {
 		return nil
 	}
-	return &blockSpec{ttl: doc.Block.TTL, extend: doc.Block.Extend, maxLag: doc.MaxLag, closing: doc.Window + doc.Lateness}
+	spec := &blockSpec{ttl: doc.Block.TTL, extend: doc.Block.Extend, maxLag: doc.MaxLag, closing: doc.Window + doc.Lateness}
+	if doc.BlocksTuples() {
+		// What one tuple was over is told within the cooldown while others go on. If they end before that, the closing hit tells it.
+		spec.closing += doc.UpdateEvery()
+	}
+	return spec
 }
 
 func (v *versions) keep(key versionKey, spec *blockSpec) {

@@ -57,14 +57,15 @@ and who would have been held. The hits are those of weir ingest --replay of the 
 
 Formats: ` + strings.Join(config.LineFormats(), ", ") + `.
 They are those of weir ingest, and so are --map, --reorder and --partitions. Where a configuration is found, its identity map says whose a request
-was, and its events section is the default of --format and --map.
+was, and its events section has the format and its map where --format is not given.
 
 --from-live reads no file but the requests that Kafka holds, beside the running stages, in their format and with their identity map:
 no consumer group is joined and nothing is committed. --since and --until are then the times at which Kafka took an event, and reading ends
 where the log ended when it began. Rules may name the stored allow lists; a list in the files takes the place of the stored one. It asks Kafka
 and PostgreSQL, so it needs the configuration.
 
-A line that is no event is counted by its reason, with the first places. The exit code is 1 only when nothing could be read.`,
+A line that is no event is counted by its reason, with the first places, and so is each place at which a file cannot be read on, because it ends early or is
+damaged. The exit code is 1 only when nothing could be read.`,
 		Example: `  weir backtest access.log.gz --format combined -f rule.yaml
   weir backtest access.log.gz --format combined -f rule.yaml --sweep limit=5,10,20,50
   weir backtest events.jsonl --format json --map time=ts,user_agent=ua -f rules/ --reorder 15m --html report.html

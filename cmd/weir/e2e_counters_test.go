@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/testbed"
 )
@@ -86,6 +87,16 @@ func TestCounterIsReset(t *testing.T) {
 	b.awaitHits("flood", "map[closed:1 open:2]")
 	if got := b.told("tokens"); got["closed"] != 0 {
 		t.Errorf("hits of the other rule: %v", got)
+	}
+	reasons := map[string]int{}
+	for _, h := range decode[[]history.RecordedHit](b, "history", "hits", "--rule", "flood") {
+		reasons[string(h.Phase)+" "+h.Reason]++
+		if told := strings.Contains(b.ok("why", h.ID), "it was closed since its count was reset"); told != (h.Reason != "") {
+			t.Errorf("weir why of %+v tells of a reset: %t", h, told)
+		}
+	}
+	if got := fmt.Sprint(reasons); got != "map[closed reset:1 open :2]" || strings.Count(b.ok("history", "hits", "--rule", "flood"), "closed, reset") != 1 {
+		t.Errorf("history says why they closed: %s\n%s", got, b.ok("history", "hits", "--rule", "flood"))
 	}
 }
 

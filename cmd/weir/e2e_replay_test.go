@@ -15,6 +15,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/weirhq/weir/cmd/weir/internal/stream"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/testbed"
@@ -151,23 +153,59 @@ func TestReplayOfHostileStrings(t *testing.T) {
 	}
 }
 
-func TestReplayFromStandardInputAndGzip(t *testing.T) {
-	t.Parallel()
-	b := replayBed(t)
-	rule := writeFile(t, "small.yaml", smallRule)
+func gzippedText(t *testing.T, text string) string {
+	t.Helper()
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
-	if _, err := w.Write([]byte(small())); err != nil {
+	if _, err := io.WriteString(w, text); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for name, stdin := range map[string]string{"plain": small(), "gzip": packed.String()} {
+	return packed.String()
+}
+
+func TestReplayFromStandardInputAndGzip(t *testing.T) {
+	t.Parallel()
+	b := replayBed(t)
+	rule := writeFile(t, "small.yaml", smallRule)
+	for name, stdin := range map[string]string{"plain": small(), "gzip": gzippedText(t, small())} {
 		o := b.weirWith(stdin, "ingest", "-", "--format", "combined", "--replay", name, "--rules", rule)
 		if o.code != exitOK || !strings.Contains(o.stdout, "7 events of 7 lines") {
 			t.Errorf("%s: exit code %d\n%s%s", name, o.code, o.stdout, o.stderr)
 		}
+	}
+}
+
+// A file that was cut off is told loudly, with what there was of it in the replay, and so are the files behind it. Only where nothing at
+// all could be read is that a failure.
+func TestReplayOfAFileThatBreaksOff(t *testing.T) {
+	t.Parallel()
+	b := replayBed(t)
+	z, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = z.Close() }()
+	rule, good := writeFile(t, "small.yaml", smallRule), writeFile(t, "small.log.zst", string(z.EncodeAll([]byte(small()), nil)))
+	packed := gzippedText(t, small())
+	cut := writeFile(t, "cut.gz", packed[:len(packed)-2])
+	place := cut + ":8: truncated: unexpected EOF"
+
+	o := b.weir("ingest", cut, good, "--format", "combined", "--replay", "cut", "--rules", rule)
+	if o.code != exitOK || !strings.Contains(o.stdout, "14 events of 14 lines") || !strings.Contains(o.stdout, "dead letters, truncated: 1\n  truncated: "+cut[:8]) ||
+		!strings.Contains(o.stderr, "weir: not read from there on: "+place) {
+		t.Errorf("exit code %d\n%s%s", o.code, o.stdout, o.stderr)
+	}
+	s := decode[stream.Summary](b, "ingest", cut, "--format", "combined", "--replay", "alone", "--rules", rule)
+	if len(s.Broken) != 1 || s.Broken[0].String() != place || s.Dead["truncated"] != 1 || s.Events != 7 || !s.Complete {
+		t.Errorf("summary %+v", s)
+	}
+	torn := writeFile(t, "torn.gz", packed[:5])
+	o = b.weir("ingest", torn, "--format", "combined", "--replay", "torn", "--rules", rule)
+	if o.code != exitError || !strings.Contains(o.stderr, torn+":1: truncated: not readable as gzip: unexpected EOF") || !strings.Contains(o.stderr, "not one line could be read") {
+		t.Errorf("nothing but a header: exit code %d\n%s%s", o.code, o.stdout, o.stderr)
 	}
 }
 

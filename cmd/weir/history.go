@@ -177,6 +177,9 @@ func hitRow(h history.RecordedHit) []string {
 	if h.Grouped {
 		phase += ", grouped"
 	}
+	if h.Reason != "" {
+		phase += ", " + terminal.Brief(h.Reason) // why it was closed
+	}
 	events := strconv.FormatInt(h.Count, 10)
 	if h.AtLeast {
 		events = "≥" + events // some came late, and met what is not kept any more

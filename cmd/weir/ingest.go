@@ -51,7 +51,7 @@ func ingestCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ingest FILE… --format F (--replay NAME | --live)",
 		Short: "Send log files through the stream: as a replay, or into the live stream",
-		Long: `Read log files, plain or gzip, - for standard input, and send their events through the stream.
+		Long: `Read log files, plain, gzip or zstd, - for standard input, and send their events through the stream.
 
 --replay NAME runs route, detect and record in this process, on topics of its own, with all rules in shadow, and ends by
 itself with a summary; weir history hits --replay NAME shows what was found. Of a rule that counted nothing the summary says
@@ -66,7 +66,9 @@ minute or more, counts nowhere there; how much that was is said at the end.
 Formats: ` + strings.Join(config.LineFormats(), ", ") + `.
 weir is one JSON event a line; json is any JSON lines, with --map (event field=member); combined is Apache's and nginx's text
 log; the others are the JSON logs of gateways and of the Elastic stack, where --map replaces single entries of their tables.
-A line that is no event becomes a dead letter with file and line, and is counted.`,
+A line that is no event becomes a dead letter with file and line, and is counted. So does the place at which a file cannot be read on, because
+it ends early or is damaged: what stands before it is sent, standard error names it, and the files after it are read. The exit code is 1 only when
+no line could be read.`,
 		Example: `  weir ingest access.log.gz --format combined --replay monday --rules rules/
   weir ingest events.jsonl --format json --map time=ts,user_agent=ua --replay monday --reorder 15m
   tail -F access.log | weir ingest - --format combined --live`,
@@ -142,7 +144,7 @@ func ingestFiles(parent context.Context, a *app, c *config.Config, f *ingestFlag
 	log := a.quietLogger(c)
 	ctx, forget := service.UntilSignal(parent, log)
 	defer forget()
-	r, err := stream.NewReading(ctx, stream.Files{
+	r, err := stream.NewReading(stream.Files{
 		Paths: paths, Format: f.format, Fields: f.fields, Decoder: f.decoder, Reorder: f.within, Pace: f.pace, MaxBytes: c.Events.MaxEventBytes,
 		Stdin: a.stdin, Progress: a.Stderr,
 	})
@@ -227,7 +229,10 @@ func replayRules(a *app, from []string, c *config.Config, events rules.Format, s
 
 func showLive(o *terminal.Output, s stream.LiveSummary) error {
 	if o.Format == "json" {
-		return o.WriteJSON(s)
+		if err := o.WriteJSON(s); err != nil {
+			return err
+		}
+		return warnBroken(o, s.Broken, s.Events, s.Lines)
 	}
 	fmt.Fprintf(o.Stdout, "%s sent of %s, in %s\n", plural.Of(s.Events, "event"), plural.Of(s.Lines, "line"), terminal.Seconds(s.Took))
 	showDead(o, s.Dead)
@@ -236,7 +241,16 @@ func showLive(o *terminal.Output, s stream.LiveSummary) error {
 		fmt.Fprintf(o.Stdout, "%d of %s are too late for every rule and count nowhere, unless weir run is behind: they are old by %s\n"+
 			"weir history late tells how many were late for which rule; weir ingest --replay NAME counts what is old\n", s.Late, plural.Of(s.Events, "event"), s.Lateness)
 	}
-	if s.Events == 0 && s.Lines > 0 {
+	return warnBroken(o, s.Broken, s.Events, s.Lines)
+}
+
+// warnBroken names on standard error, whatever the output, the files that were not read to their end. It is an error where nothing at
+// all could be read.
+func warnBroken(o *terminal.Output, broken []archive.Break, events, lines int64) error {
+	for _, b := range broken {
+		fmt.Fprintf(o.Stderr, "weir: not read from there on: %s\n", terminal.Safe(b.String()))
+	}
+	if events == 0 && (lines > 0 || len(broken) > 0) {
 		return errors.New("not one line could be read")
 	}
 	return nil
@@ -262,10 +276,7 @@ func showReplay(o *terminal.Output, s stream.Summary) error {
 	} else if err := replayTable(o, s); err != nil {
 		return err
 	}
-	if s.Events == 0 && s.Lines > 0 {
-		return errors.New("not one line could be read")
-	}
-	return nil
+	return warnBroken(o, s.Broken, s.Events, s.Lines)
 }
 
 func replayTable(o *terminal.Output, s stream.Summary) error {

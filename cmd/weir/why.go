@@ -323,7 +323,13 @@ func (st *whyStory) evidence() []string {
 func phaseText(h *history.RecordedHit) string {
 	switch h.Phase {
 	case detectors.PhaseClosed:
-		return "it is over"
+		switch h.Reason {
+		case "":
+			return "it is over"
+		case detectors.ReasonReset:
+			return "it was closed since its count was reset (weir counters reset)"
+		}
+		return "it is over: " + terminal.Brief(h.Reason)
 	case detectors.PhaseMerged:
 		return "it was joined to hit " + h.IntoID
 	}

@@ -57,6 +57,20 @@ type Counts struct {
 	Forced  int64            // let go early because the reorder buffer was full
 	First   traffic.Time     // least event time, BeforeTime when there is none
 	Last    traffic.Time     // greatest event time
+	Broken  []Break          // files that were not read to their end; each has a letter, too, by its reason in Refused
+}
+
+// Break is where a file could not be read on. Its lines before that were read.
+type Break struct {
+	File   string `json:"file"`
+	Line   int64  `json:"line"`   // the first one that is lost, from 1
+	Reason string `json:"reason"` // ReasonTruncated or ReasonUnreadable
+	Detail string `json:"detail"`
+}
+
+// String has all of it: "file:line: reason: detail".
+func (b Break) String() string {
+	return fmt.Sprintf("%s:%d: %s: %s", b.File, b.Line, b.Reason, b.Detail)
 }
 
 // Reasons for which an archive's line becomes a dead letter, beside those of format.DecodeError.
@@ -70,7 +84,9 @@ const (
 const Stage = "ingest"
 
 // DeadReasons are all reasons of dead letters of ingest.
-func DeadReasons() []string { return append(format.Reasons(), ReasonNoTime, ReasonFuture, ReasonAhead) }
+func DeadReasons() []string {
+	return append(format.Reasons(), ReasonNoTime, ReasonFuture, ReasonAhead, ReasonTruncated, ReasonUnreadable)
+}
 
 // probeLines is how many lines of a file may fail, none having succeeded, before the format is held to be wrong.
 const probeLines = 20
@@ -116,18 +132,15 @@ func (e *FormatError) Error() string {
 
 func (e *FormatError) Unwrap() error { return e.Err }
 
-// Read reads one file to its end. A file whose first lines all fail ends it with a FormatError, before any of them is
-// given to the sink.
-func (a *Reader) Read(ctx context.Context, name string, r io.Reader) error {
+// Read reads one file to its end, and closes it. A file whose first lines all fail ends it with a FormatError, before any of them is
+// given to the sink. One that breaks off is read up to there, and that is told as a letter and among Counts.Broken: it is no error.
+func (a *Reader) Read(ctx context.Context, name string, file io.ReadCloser) error {
 	f := openFile{Reader: a, name: name, probing: true}
-	err := eachLine(ctx, r, a.opts.MaxBytes, func(l textLine) error { return f.line(ctx, l) })
-	if err != nil {
-		if errors.As(err, new(*FormatError)) {
-			return err // it names the file
-		}
+	err := f.all(ctx, file)
+	if err != nil && !errors.As(err, new(*FormatError)) { // which names the file
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	return f.settle(ctx)
+	return err
 }
 
 // Flush sends what is held back for sorting and checking.
@@ -148,6 +161,58 @@ type openFile struct {
 	failed  []traffic.DeadLetter
 	first   error // of the first line that failed
 	at      int64
+	lines   int64 // so far
+}
+
+// textLine is one line of a file. Text is valid until the next one is read.
+type textLine struct {
+	Number int64  // from 1
+	Text   []byte // without the line ending; of a line that is longer than allowed perhaps the start alone
+	Size   int    // bytes of the whole line
+}
+
+// all reads the file to its end, or to where it breaks off.
+func (f *openFile) all(ctx context.Context, file io.ReadCloser) error {
+	in := NewLineReader(ctx, file, f.opts.MaxBytes, false)
+	defer func() { _ = in.Close() }() // it was only read
+	for l := new(Lines); !l.Last; {
+		if err := in.Next(ctx, l); err != nil {
+			return err
+		}
+		if err := f.take(ctx, l); err != nil {
+			return err
+		}
+		if l.Broken != nil {
+			return f.breakOff(ctx, l.Broken)
+		}
+	}
+	return f.settle(ctx)
+}
+
+func (f *openFile) take(ctx context.Context, l *Lines) error {
+	if l.Oversized > 0 {
+		f.lines++
+		return f.line(ctx, textLine{f.lines, l.Text, l.Oversized})
+	}
+	for text := l.Text; len(text) > 0; {
+		var line []byte
+		line, text = CutLine(text)
+		f.lines++
+		if err := f.line(ctx, textLine{f.lines, line, len(line)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// breakOff tells of a file that cannot be read on. The letter has what there was of the line at which it breaks off.
+func (f *openFile) breakOff(ctx context.Context, b *BreakOff) error {
+	if err := f.settle(ctx); err != nil {
+		return err
+	}
+	lost := Break{File: f.name, Line: f.lines + 1, Reason: b.Reason, Detail: b.Err.Error()}
+	f.counts.Broken = append(f.counts.Broken, lost)
+	return f.refuse(ctx, textLine{lost.Line, b.Rest, len(b.Rest)}, lost.Reason, lost.Detail)
 }
 
 func (f *openFile) line(ctx context.Context, l textLine) error {

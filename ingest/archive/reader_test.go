@@ -86,13 +86,13 @@ func archiveOver(sink Sink, change func(*Options)) *Reader {
 
 func readArchive(t *testing.T, a *Reader, input string) error {
 	t.Helper()
-	if err := a.Read(t.Context(), "a.log", strings.NewReader(input)); err != nil {
+	if err := a.Read(t.Context(), "a.log", io.NopCloser(strings.NewReader(input))); err != nil {
 		return err
 	}
 	return a.Flush(t.Context())
 }
 
-func gzipped(t *testing.T, parts ...string) []byte {
+func gzipped(t testing.TB, parts ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	for _, p := range parts {
@@ -108,7 +108,7 @@ func gzipped(t *testing.T, parts ...string) []byte {
 }
 
 func TestArchiveLines(t *testing.T) {
-	huge := strings.Repeat("x", 3*bufferBytes)
+	huge := strings.Repeat("x", 3*stretchBytes)
 	for _, tc := range []struct {
 		name, input string
 		want        []string
@@ -131,11 +131,11 @@ func TestArchiveLines(t *testing.T) {
 		{"no time", "1 a\n- b\n", []string{"1 a"}, []string{"no_time 2"}},
 		{"future", "1 a\n1000001 b\n2 c\n", []string{"1 a", "2 c"}, []string{"future 2"}},
 	} {
-		for _, packed := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, gzip %v", tc.name, packed), func(t *testing.T) {
+		for _, packing := range []string{"plain", "gzip", "zstd"} {
+			t.Run(tc.name+", "+packing, func(t *testing.T) {
 				input := tc.input
-				if packed {
-					input = string(gzipped(t, tc.input))
+				if packing != "plain" {
+					input = string(packings(t, tc.input)[packing].file)
 				}
 				var log archiveLog
 				a := archiveOver(&log, nil)
@@ -175,24 +175,72 @@ func TestArchiveDeadLetterNamesFileAndLine(t *testing.T) {
 	}
 }
 
-func TestArchiveGzip(t *testing.T) {
-	t.Run("members one after the other", func(t *testing.T) {
-		var log archiveLog
-		if err := readArchive(t, archiveOver(&log, nil), string(gzipped(t, "1 a\n2 ", "b\n"))); err != nil {
-			t.Fatal(err)
+// A file that breaks off is read up to there, and so are the files after it. What is lost is told with its place.
+func TestArchiveBreaksOff(t *testing.T) {
+	var text strings.Builder
+	lineAt := func(i int) string { return fmt.Sprintf("%d %x", 1000+i/100, uint64(i)*0x9e3779b97f4a7c1) }
+	const lines = 30_000
+	for i := range lines {
+		text.WriteString(lineAt(i) + "\n")
+	}
+	away := errors.New("input/output error")
+	for name, p := range packings(t, text.String()) {
+		damaged := slices.Clone(p.file)
+		damaged[len(damaged)-1] ^= 0xff // of a checksum, or of the size
+		for _, tt := range []struct {
+			name, reason string
+			file         io.Reader
+			least        int64
+		}{
+			{"cut in its middle", ReasonTruncated, bytes.NewReader(p.file[:len(p.file)*3/4]), 1000},
+			{"without its end", ReasonTruncated, bytes.NewReader(p.file[:len(p.file)-2]), 20_000},
+			{"nothing but a header", ReasonTruncated, bytes.NewReader(p.file[:5]), 0},
+			{"damaged at its end", ReasonUnreadable, bytes.NewReader(damaged), 20_000},
+			{"on a disk that fails", ReasonUnreadable, io.MultiReader(bytes.NewReader(p.file[:len(p.file)*3/4]), &failing{"", away}), 1000},
+		} {
+			t.Run(name+", "+tt.name, func(t *testing.T) {
+				var log archiveLog
+				a := archiveOver(&log, nil)
+				if err := errors.Join(a.Read(t.Context(), "old.log", io.NopCloser(tt.file)), readArchive(t, a, "2000 z\n")); err != nil {
+					t.Fatal(err)
+				}
+				got := a.Counts()
+				if got.Events < tt.least+1 || got.Lines != got.Events || log.values()[got.Events-1] != "2000 z" {
+					t.Fatalf("counts %+v", got)
+				}
+				for i, line := range log.values()[:got.Events-1] {
+					if line != lineAt(i) {
+						t.Fatalf("line %d is %q, want %q", i+1, line, lineAt(i))
+					}
+				}
+				if len(got.Broken) != 1 || len(log.letters) != 1 || got.Refused[tt.reason] != 1 {
+					t.Fatalf("broken %+v, letters %+v, refused %v", got.Broken, log.letters, got.Refused)
+				}
+				d, lost := log.letters[0], got.Broken[0]
+				if lost.File != "old.log" || lost.Line != got.Lines || lost.Reason != tt.reason || lost.Detail == "" {
+					t.Errorf("broken %+v, want line %d", lost, got.Lines)
+				}
+				if d.Reason != tt.reason || d.Topic != "old.log" || d.Offset != lost.Line || d.Detail != fmt.Sprintf("old.log:%d: %s", lost.Line, lost.Detail) {
+					t.Errorf("letter %+v of %+v", d, lost)
+				}
+				if n := int(lost.Line) - 1; n < lines && !strings.HasPrefix(lineAt(n), string(d.Value)) {
+					t.Errorf("the letter has %q, which is not of line %d", d.Value, lost.Line)
+				}
+			})
 		}
-		if got, want := log.values(), []string{"1 a", "2 b"}; !slices.Equal(got, want) {
-			t.Errorf("events %q, want %q", got, want)
-		}
-	})
-	t.Run("cut short", func(t *testing.T) {
-		packed := gzipped(t, "1 a\n2 b\n3 c\n")
-		var log archiveLog
-		err := readArchive(t, archiveOver(&log, nil), string(packed[:len(packed)-6]))
-		if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.HasPrefix(err.Error(), "a.log: line ") {
-			t.Errorf("got error %v, want one that names file and line", err)
-		}
-	})
+	}
+}
+
+// Lines that fail while the format is still in doubt are told, too, where the file breaks off before that is known.
+func TestArchiveBreaksOffWhileItsFormatIsInDoubt(t *testing.T) {
+	var log archiveLog
+	a := archiveOver(&log, nil)
+	if err := a.Read(t.Context(), "a.log", io.NopCloser(&failing{"bad\nbad\nhalf", errors.New("input/output error")})); err != nil {
+		t.Fatal(err)
+	}
+	if got := log.reasons(); !slices.Equal(got, []string{"malformed 1", "malformed 2", "unreadable 3"}) || string(log.letters[2].Value) != "half" {
+		t.Errorf("dead letters %q, the last of %q", got, log.letters[2].Value)
+	}
 }
 
 func TestArchiveWrongFormat(t *testing.T) {
@@ -295,7 +343,7 @@ func TestArchiveEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var log archiveLog
-	err := archiveOver(&log, nil).Read(ctx, "a.log", strings.NewReader("1 a\n2 b\n"))
+	err := archiveOver(&log, nil).Read(ctx, "a.log", io.NopCloser(strings.NewReader("1 a\n2 b\n")))
 	if !errors.Is(err, context.Canceled) || len(log.events) != 0 {
 		t.Errorf("got %v after %d events, want context.Canceled after none", err, len(log.events))
 	}

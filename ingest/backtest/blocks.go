@@ -46,10 +46,7 @@ func newBlockade(p *plan, q int) *blockade {
 			continue
 		}
 		r := &blockingRule{version: v, held: map[traffic.Subject]hold{}, firstRefused: traffic.EndOfTime}
-		for _, k := range v.Block.Key {
-			r.wide = r.wide || !slices.ContainsFunc(v.Key, func(x traffic.KeyField) bool { return x.Field == k.Field })
-		}
-		r.wide = r.wide && traffic.IdentityKey(v.Key) // else no block stands for tuples beyond MaxTuples
+		r.wide = v.BlocksTuples() && traffic.IdentityKey(v.Key) // else no block stands for tuples beyond MaxTuples
 		b.rules[i] = r
 	}
 	return b

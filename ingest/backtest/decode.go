@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -131,9 +132,9 @@ func (d *decoder) block(b *block) {
 	*x = decoding{events: x.events[:0], refusals: x.refusals[:0], watched: x.watched[:0], notices: x.notices[:0], targets: x.targets[:0],
 		terms: x.terms[:0], rules: x.rules[:0], units: x.units[:0], tiers: x.tiers[:0], samples: x.samples[:0],
 		extra: x.extra[:0], failed: x.failed[:0]}
-	if b.oversized > 0 {
+	if b.text.Oversized > 0 {
 		x.lines = 1
-		d.oversized(x, b.oversized)
+		d.oversized(x, b.text.Oversized)
 		return
 	}
 	for i := range b.messages {
@@ -143,14 +144,9 @@ func (d *decoder) block(b *block) {
 	if len(b.messages) > 0 {
 		return
 	}
-	for rest := b.text; len(rest) > 0; {
-		line := rest
-		if at := bytes.IndexByte(rest, '\n'); at >= 0 {
-			line, rest = rest[:at], rest[at+1:]
-			line = bytes.TrimSuffix(line, []byte{'\r'})
-		} else {
-			rest = nil
-		}
+	for text := b.text.Text; len(text) > 0; {
+		var line []byte
+		line, text = archive.CutLine(text)
 		x.lines++
 		d.line(x, line)
 	}

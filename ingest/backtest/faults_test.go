@@ -142,9 +142,9 @@ func TestBrokenFiles(t *testing.T) {
 		reason string
 		least  int64 // events
 	}{
-		{"truncated", packed[:len(packed)*3/4], ReasonTruncated, 10_000},
-		{"damaged", bad, ReasonUnreadable, 5_000},
-		{"no end", packed[:len(packed)-3], ReasonTruncated, 19_000},
+		{"truncated", packed[:len(packed)*3/4], archive.ReasonTruncated, 10_000},
+		{"damaged", bad, archive.ReasonUnreadable, 5_000},
+		{"no end", packed[:len(packed)-3], archive.ReasonTruncated, 19_000},
 		{"half binary", append(slices.Clone(text), noise...), "malformed", 20_000},
 		{"binary first", append(append(noise[:3000:3000], '\n'), text...), "malformed", 20_000},
 		{"a line too long", append(append(bytes.Repeat([]byte("x"), 3<<20), '\n'), text...), "oversized", 20_000},
@@ -163,7 +163,7 @@ func TestBrokenFiles(t *testing.T) {
 			}
 			var refused int64
 			for reason, n := range r.Refused {
-				if reason != ReasonTruncated && reason != ReasonUnreadable {
+				if reason != archive.ReasonTruncated && reason != archive.ReasonUnreadable {
 					refused += n
 				}
 			}
@@ -177,6 +177,19 @@ func TestBrokenFiles(t *testing.T) {
 	}
 }
 
+// Each place at which a file breaks off is told, also where so many bad lines come before it that they are all examples.
+func TestEachBrokenFileIsTold(t *testing.T) {
+	t.Parallel()
+	packed := zipped(append([]byte("bad\nbad\nbad\nbad\n"), plainLog(20_000)...))
+	r := run1(t, plainOptions(t), inMemory("one.gz", packed[:len(packed)-3]), inMemory("two.gz", packed[:len(packed)/2]), inMemory("whole.gz", packed))
+	if len(r.Broken) != 2 || r.Broken[0].String() != "one.gz:20005: truncated: unexpected EOF" || r.Broken[1].File != "two.gz" || r.Broken[1].Line < 1000 || r.Refused[archive.ReasonTruncated] != 2 {
+		t.Errorf("broken %v, refused %v", r.Broken, r.Refused)
+	}
+	if len(r.Examples) != 3 || slices.Contains(r.Examples, r.Broken[0].String()) {
+		t.Errorf("examples %q", r.Examples)
+	}
+}
+
 func TestNothingCouldBeRead(t *testing.T) {
 	t.Parallel()
 	o := plainOptions(t)
@@ -186,7 +199,7 @@ func TestNothingCouldBeRead(t *testing.T) {
 	long := plainLog(300_000)
 	var read atomic.Int64
 	file := inMemory("wrong.log", long)
-	file.Open = func() (io.ReadCloser, error) { return io.NopCloser(&countedReader{bytes.NewReader(long), &read}), nil }
+	file.Open = func() (io.ReadCloser, error) { return &countedReader{io.NopCloser(bytes.NewReader(long)), &read}, nil }
 	for _, f := range []File{inMemory("short.log", plainLog(5)), file} {
 		r, err := Run(t.Context(), o, []File{f}, nil)
 		var wrong *archive.FormatError

@@ -13,6 +13,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/weirhq/weir/ingest/archive"
 )
 
 // Times before 1970 are times like others: clocks that were never set, and clients that make them up.
@@ -42,7 +44,8 @@ func TestTimesBeforeTheEpoch(t *testing.T) {
 // Lines of any length below the bound may follow each other: what a block leaves for the next one may be more than that holds.
 func TestLongLines(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{blockBytes - 1, blockBytes, 300_000, 600_000, 1_000_000} {
+	const stretch = 64 << 10 // of lines that archive.LineReader gives together
+	for _, size := range []int{stretch - 1, stretch, 300_000, 600_000, 1_000_000} {
 		line := strings.Replace(lineOf(begin, "192.0.2.1", "", "", "/a"), "{", fmt.Sprintf(`{"padding":"%s",`, strings.Repeat("x", size-200)), 1)
 		for _, many := range []int{2, 3, 7} {
 			o := Options{Format: "weir", Rules: parseRules(t, "id: r\nowner: tests\nmatch: {}\nkey: [ip]\nlimit: 1\nwindow: 1m\n")}
@@ -117,7 +120,7 @@ func TestBombs(t *testing.T) {
 		{"an endless line in gzip", packedOf(t, "gzip", repeat("x")), "oversized", 1},
 		{"an endless line in zstd", packedOf(t, "zstd", repeat("x")), "oversized", 1},
 		{"nothing in gzip", packedOf(t, "gzip", repeat("\x00")), "oversized", 1},
-		{"a window of terabytes", []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xf8, 0x01, 0x00, 0x00}, ReasonUnreadable, 0},
+		{"a window of terabytes", []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xf8, 0x01, 0x00, 0x00}, archive.ReasonUnreadable, 0},
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -143,9 +146,9 @@ func TestBrokenZstd(t *testing.T) {
 		file         []byte
 		least        int64
 	}{
-		{"truncated", ReasonTruncated, packed[:len(packed)*3/4], 1000},
-		{"no end", ReasonTruncated, packed[:len(packed)-2], 10_000},
-		{"damaged", ReasonUnreadable, bad, 10_000},
+		{"truncated", archive.ReasonTruncated, packed[:len(packed)*3/4], 1000},
+		{"no end", archive.ReasonTruncated, packed[:len(packed)-2], 10_000},
+		{"damaged", archive.ReasonUnreadable, bad, 10_000},
 	} {
 		r := run1(t, plainOptions(t), inMemory("some.zst", tt.file), inMemory("good.log", text))
 		if r.Events < 20_000+tt.least || r.Events >= 40_001 || r.Refused[tt.reason] != 1 || len(r.Examples) != 1 || !strings.HasPrefix(r.Examples[0], "some.zst:") {

@@ -12,6 +12,8 @@ import (
 )
 
 const (
+	// blockBytes of messages are decoded together.
+	blockBytes = 64 << 10
 	// liveRoom is how many bytes of one partition are asked for at once.
 	liveRoom = 1 << 20
 	// liveHeld is how many bytes of one partition are waited with at least before more are asked for.

@@ -1,8 +1,6 @@
 package backtest
 
 import (
-	"errors"
-	"io"
 	"time"
 
 	"github.com/weirhq/weir/traffic"
@@ -153,9 +151,4 @@ func (s *sorter) down(i int) {
 		s.held[i], s.held[child] = s.held[child], s.held[i]
 		i = child
 	}
-}
-
-// truncated reports whether unpacking failed because there is no more.
-func truncated(err error) bool {
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }

@@ -4,15 +4,10 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
-)
-
-// Reasons why a file or a line was refused, beside those of format.DecodeError and ingest/archive.
-const (
-	ReasonTruncated  = "truncated"  // compressed data ends early
-	ReasonUnreadable = "unreadable" // reading or unpacking failed
 )
 
 // Result is what a run has found.
@@ -21,8 +16,9 @@ type Result struct {
 	Events      int64            `json:"events"`             // that were in time and read well
 	LeftOut     int64            `json:"left_out"`           // before Since, or from Until on
 	OwnRefusals int64            `json:"own_refusals"`       // of Events, requests that weir itself had refused: they feed no window
-	Refused     map[string]int64 `json:"refused"`            // lines, and files that broke off, by reason
+	Refused     map[string]int64 `json:"refused"`            // lines, and files that broke off, by reason: that of format.DecodeError, or of ingest/archive
 	Examples    []string         `json:"examples"`           // the first few of those: "file:line: reason: detail"
+	Broken      []archive.Break  `json:"broken,omitempty"`   // files that were not read to their end; they are among Refused, too
 	GivenUp     []string         `json:"given_up,omitempty"` // files whose rest was not read, since of their first 10,000 lines none could be
 	Gaps        []Gap            `json:"gaps,omitempty"`     // of a live topic: what could not be read
 	TooLate     int64            `json:"too_late"`           // behind what --reorder had let go, counted all the same

@@ -142,8 +142,8 @@ func (s *sequence) block(b *block) (giveUp bool) {
 	s.spikes.detach()
 	s.lines[b.file] = before + b.decoding.lines
 	s.out.Lines += b.decoding.lines
-	if b.broken != nil {
-		s.broken(b)
+	if why := b.text.Broken; why != nil {
+		s.broken(b.file, why)
 	}
 	if s.failed.given = s.failed.probing && s.failed.lines >= probeLines; s.failed.given {
 		s.out.GivenUp = append(s.out.GivenUp, s.files[b.file].Name)
@@ -166,12 +166,10 @@ func (s *sequence) refuse(b *block, before int64, r *refusal) {
 }
 
 // broken tells of a file that cannot be read on.
-func (s *sequence) broken(b *block) {
-	reason := ReasonUnreadable
-	if truncated(b.broken) {
-		reason = ReasonTruncated
-	}
-	s.tell(b.file, s.lines[b.file]+1, reason, b.broken.Error())
+func (s *sequence) broken(file int, why *archive.BreakOff) {
+	lost := archive.Break{File: s.files[file].Name, Line: s.lines[file] + 1, Reason: why.Reason, Detail: why.Err.Error()}
+	s.out.Broken = append(s.out.Broken, lost)
+	s.tell(file, lost.Line, lost.Reason, lost.Detail)
 }
 
 // tell counts something that was refused.

@@ -47,7 +47,7 @@ var plan = map[string]room{
 		imports: []string{"detectors", "ingest", "internal/retry", "traffic"},
 		tests:   []string{"ingest/kafka"},
 	},
-	"ingest/archive": {what: "files of events to requests", imports: []string{"ingest", "internal/retry", "traffic", "traffic/format"}},
+	"ingest/archive": {what: "log files: their lines, and the way to the requests topic", imports: []string{"ingest", "internal/retry", "traffic", "traffic/format"}},
 	"ingest/backtest": {
 		what:    "rules over logs in process, without a server; over the live log beside the stages",
 		imports: []string{"detectors", "ingest", "ingest/archive", "ingest/route", "internal/duration", "internal/retry", "rules", "traffic", "traffic/format"},
@@ -160,6 +160,7 @@ var plan = map[string]room{
 	"cmd/weir/internal/report": {
 		what:    "what a backtest has found: table, JSON, CSV, page",
 		imports: []string{"cmd/weir/internal/subject", "cmd/weir/internal/terminal", "detectors", "ingest/backtest", "internal/duration", "internal/plural", "rules", "traffic"},
+		tests:   []string{"ingest/archive"},
 	},
 	"cmd/weir/internal/ruletry": {
 		what:    "rule documents tried without a server: tests, explain, schema",

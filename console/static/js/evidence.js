@@ -32,7 +32,7 @@ export function evidence(hit) {
     ["Last over the limit", `${clock(hit.last)} UTC`],
     ["Events between these", hit.at_least ? `at least ${count(hit.count)}: some came late` : count(hit.count)],
     ["Rule", `more than ${count(hit.limit)} in ${span(hit.window_ms)}, version ${hit.rule_version}`],
-    ["The episode", phase + (hit.cut ? ", cut after 24 h" : "")],
+    ["The episode", phase + (hit.cut ? ", cut after 24 h" : "") + (hit.reason === "reset" ? ": its count was reset" : "")],
     ["Distinct users, devices", `${saturating(hit.users)}, ${saturating(hit.devices)}`],
     ["A block holds", hit.grouped ? "nobody: a field of the key is missing" : hit.block_source ? holds : "nobody: the rule names no block"],
     ["Block id", el("code", "", hit.block_id)],

@@ -74,7 +74,7 @@ func closedLabels() map[string][]string {
 }
 
 func deadLetters() []string {
-	all := []string{"malformed enforce", "malformed record", "refused record", "no_time ingest", "future ingest", "ahead ingest"}
+	all := []string{"malformed enforce", "malformed record", "refused record", "no_time ingest", "future ingest", "ahead ingest", "truncated ingest", "unreadable ingest"}
 	for _, stage := range []string{"route", "ingest"} {
 		for _, reason := range []string{"empty", "oversized", "malformed", "wrong_type", "bad_value", "bad_version"} {
 			all = append(all, reason+" "+stage)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/ingest/backtest"
 )
 
@@ -12,18 +13,19 @@ import (
 func TestGapsAreTold(t *testing.T) {
 	t.Parallel()
 	r := &Report{Files: []string{"weir.requests"}, Live: true, Result: &backtest.Result{
-		Lines: 3, Events: 2, GivenUp: []string{"b\u202e.log"},
-		Gaps: []backtest.Gap{{Partition: 3, From: -1, To: 70, Why: "expired: x"}, {Partition: 4, From: 5, To: 9, Why: "bad\x1b checksum"}},
+		Lines: 3, Events: 2, GivenUp: []string{"b\u202e.log"}, Examples: []string{"one.gz:7: truncated: unexpected EOF"},
+		Broken: []archive.Break{{File: "one.gz", Line: 7, Reason: "truncated", Detail: "unexpected EOF"}, {File: "t\u202ewo.gz", Line: 9, Reason: "unreadable", Detail: "gzip: invalid checksum"}},
+		Gaps:   []backtest.Gap{{Partition: 3, From: -1, To: 70, Why: "expired: x"}, {Partition: 4, From: 5, To: 9, Why: "bad\x1b checksum"}},
 	}}
 	got := r.unread()
 	for _, want := range []string{
-		"given up: b", "not read, partition 3: what came before offset 70: expired: x", "not read, partition 4: offsets 5 up to, not with, 9: bad",
+		"  one.gz:7: truncated: unexpected EOF", "  t·wo.gz:9: unreadable: gzip: invalid checksum", "given up: b", "not read, partition 3: what came before offset 70: expired: x", "not read, partition 4: offsets 5 up to, not with, 9: bad",
 	} {
 		if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, want) }) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if all := strings.Join(got, "\n"); strings.ContainsAny(all, "\u202e\x1b") {
+	if all := strings.Join(got, "\n"); strings.ContainsAny(all, "\u202e\x1b") || strings.Count(all, "one.gz") != 1 {
 		t.Errorf("%q", all)
 	}
 	if got := r.headline(); !strings.HasPrefix(got, "2 events of 3 records") {

@@ -78,6 +78,11 @@ func (r *Report) unread() []string {
 	for _, e := range r.Result.Examples {
 		out = append(out, "  "+terminal.Cell(e))
 	}
+	for _, b := range r.Result.Broken {
+		if text := b.String(); !slices.Contains(r.Result.Examples, text) {
+			out = append(out, "  "+terminal.Cell(text))
+		}
+	}
 	for _, name := range r.Result.GivenUp {
 		out = append(out, fmt.Sprintf("given up: %s; not one of its first lines could be read, and the rest was not", terminal.Safe(name)))
 	}

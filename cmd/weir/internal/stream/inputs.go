@@ -10,14 +10,12 @@ import (
 // Input is one log file to read.
 type Input struct {
 	Name string
-	Size int64 // bytes; -1: not known
+	Size int64 // bytes; -1: not known, as of a pipe, whose reads may wait for ever
 	Open func() (io.ReadCloser, error)
-	// Stdin says that it is standard input, whose reads may wait for ever.
-	Stdin bool
 }
 
-// Inputs looks for all files before the first is opened, so that a mistyped name is found at once. - is stdin. The error joins
-// what is wrong with each.
+// Inputs looks for all files before the first is read, so that a mistyped name, and a file that may not be read, is found at once. - is
+// stdin. The error joins what is wrong with each.
 func Inputs(paths []string, stdin io.Reader) ([]Input, error) {
 	var all []Input
 	var problems []error
@@ -25,7 +23,7 @@ func Inputs(paths []string, stdin io.Reader) ([]Input, error) {
 	for _, path := range paths {
 		if path == "-" {
 			given++
-			all = append(all, Input{Name: "stdin", Size: -1, Stdin: true, Open: func() (io.ReadCloser, error) { return closable(stdin), nil }})
+			all = append(all, Input{Name: "stdin", Size: -1, Open: func() (io.ReadCloser, error) { return closable(stdin), nil }})
 			continue
 		}
 		info, err := os.Stat(path)
@@ -40,6 +38,9 @@ func Inputs(paths []string, stdin io.Reader) ([]Input, error) {
 		in := Input{Name: path, Size: info.Size(), Open: func() (io.ReadCloser, error) { return os.Open(path) }}
 		if !info.Mode().IsRegular() {
 			in.Size = -1
+		} else if err := readable(path); err != nil {
+			problems = append(problems, err)
+			continue
 		}
 		all = append(all, in)
 	}
@@ -47,6 +48,14 @@ func Inputs(paths []string, stdin io.Reader) ([]Input, error) {
 		problems = append(problems, errors.New("- is given twice; standard input can be read once"))
 	}
 	return all, errors.Join(problems...)
+}
+
+func readable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // SizeOf is the size of all inputs in bytes, 0 if one is not known.

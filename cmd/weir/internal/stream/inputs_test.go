@@ -29,6 +29,15 @@ func TestInputs(t *testing.T) {
 			t.Errorf("got %v, want %q in it", err, want)
 		}
 	}
+	closed := filepath.Join(t.TempDir(), "closed")
+	if err := os.WriteFile(closed, []byte("x"), 0o000); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := os.Open(closed); err == nil {
+		_ = f.Close() // whoever runs this may read everything
+	} else if _, err := Inputs([]string{log, closed}, nil); err == nil || !strings.Contains(err.Error(), closed) {
+		t.Errorf("a file that may not be read: %v", err)
+	}
 	if pipe, _ := io.Pipe(); closable(pipe) != io.ReadCloser(pipe) {
 		t.Error("a read of a pipe cannot be ended")
 	}

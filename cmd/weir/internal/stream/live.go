@@ -21,6 +21,7 @@ type LiveSummary struct {
 	Lines   int64            `json:"lines"`
 	Events  int64            `json:"events"` // acknowledged by Kafka
 	Dead    map[string]int64 `json:"dead_letters"`
+	Broken  []archive.Break  `json:"broken,omitempty"` // files that were not read to their end
 	TooLate int64            `json:"too_late_for_reorder,omitempty"`
 	Took    float64          `json:"seconds"`
 	// Late are events that are too old for every rule of the live stream: they count nowhere, unless it is read behind time.
@@ -57,7 +58,7 @@ func (r *Reading) liveDecode(stream *rules.Format) (archive.Decode, error) {
 func (r *Reading) LiveSummary() LiveSummary {
 	counts := r.archive.Counts()
 	return LiveSummary{
-		Lines: counts.Lines, Events: r.sender.Acked(), Dead: counts.Refused, TooLate: counts.TooLate, Took: r.took.Seconds(),
+		Lines: counts.Lines, Events: r.sender.Acked(), Dead: counts.Refused, Broken: counts.Broken, TooLate: counts.TooLate, Took: r.took.Seconds(),
 		Late: r.late, Lateness: *r.allow,
 	}
 }

@@ -104,16 +104,23 @@ func (r *Reading) each(ctx context.Context) error {
 	return r.sender.Flush(ctx)
 }
 
-func (r *Reading) one(ctx context.Context, in *Input) error {
+func (r *Reading) one(parent context.Context, in *Input) error {
+	ctx, stop := context.WithCancelCause(parent)
+	defer stop(nil)
 	from, err := in.Open()
 	if err != nil {
 		return err
 	}
-	err = r.archive.Read(ctx, in.Name, &countingReader{from, r.progress})
-	if cerr := from.Close(); err == nil {
-		err = cerr
+	if in.Size < 0 { // a pipe, perhaps, that goes on for ever
+		from = newInterruptibleReader(ctx, from, func() error {
+			err := r.sender.Flush(ctx)
+			if err != nil {
+				stop(err) // the file is not to blame
+			}
+			return err
+		})
 	}
-	return err
+	return r.archive.Read(ctx, in.Name, &countingReader{from, r.progress})
 }
 
 // howFar says what Kafka has acknowledged.
@@ -126,21 +133,14 @@ func (r *Reading) howFar() string {
 	return "no event was sent"
 }
 
-// NewReading looks for all files before anything is sent, so that a mistyped name is found at once. Events are sent when standard
-// input has shown nothing for a while. ctx bounds the whole reading.
-func NewReading(ctx context.Context, files Files) (*Reading, error) {
-	r := &Reading{files: files}
-	var err error
-	if r.inputs, err = Inputs(files.Paths, files.Stdin); err != nil {
+// NewReading looks for all files before anything is sent, so that a mistyped name is found at once. Where an input that is no regular
+// file has shown nothing for a while, what was read of it is sent.
+func NewReading(files Files) (*Reading, error) {
+	inputs, err := Inputs(files.Paths, files.Stdin)
+	if err != nil {
 		return nil, err
 	}
-	idle := func() error { return r.sender.Flush(ctx) }
-	for i := range r.inputs {
-		if in := &r.inputs[i]; in.Stdin {
-			in.Open = func() (io.ReadCloser, error) { return newInterruptibleReader(ctx, files.Stdin, idle), nil }
-		}
-	}
-	return r, nil
+	return &Reading{files: files, inputs: inputs}, nil
 }
 
 // idleAfter is how long an input may show nothing before what was read of it is sent.
@@ -150,6 +150,7 @@ const idleAfter = 200 * time.Millisecond
 // calls idle when nothing has come for a while.
 type interruptibleReader struct {
 	ctx    context.Context // Read has no other way to be told
+	from   io.ReadCloser
 	pieces chan piece
 	rest   []byte
 	err    error
@@ -162,18 +163,18 @@ type piece struct {
 	err  error
 }
 
-func newInterruptibleReader(ctx context.Context, from io.Reader, idle func() error) *interruptibleReader {
-	r := &interruptibleReader{ctx: ctx, pieces: make(chan piece), idle: idle, done: make(chan struct{})}
-	go r.pump(from)
+func newInterruptibleReader(ctx context.Context, from io.ReadCloser, idle func() error) *interruptibleReader {
+	r := &interruptibleReader{ctx: ctx, from: from, pieces: make(chan piece), idle: idle, done: make(chan struct{})}
+	go r.pump()
 	return r
 }
 
 // pump reads ahead by one piece. It ends with the input, or at the first piece after Close; a Read that never returns
 // keeps it until the process ends, which nothing in Go can change.
-func (r *interruptibleReader) pump(from io.Reader) {
+func (r *interruptibleReader) pump() {
 	for {
 		buf := make([]byte, 64<<10)
-		n, err := from.Read(buf)
+		n, err := r.from.Read(buf)
 		select {
 		case r.pieces <- piece{buf[:n], err}:
 		case <-r.done:
@@ -209,21 +210,21 @@ func (r *interruptibleReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close lets the reading goroutine go.
+// Close lets the reading goroutine go, and closes what it reads.
 func (r *interruptibleReader) Close() error {
 	close(r.done)
-	return nil
+	return r.from.Close()
 }
 
 // countingReader adds what is read to a progress.
 type countingReader struct {
-	io.Reader
+	io.ReadCloser
 	progress *terminal.Progress
 }
 
 // Read counts the bytes before they are decompressed: they are what the size of the file says.
 func (r *countingReader) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
+	n, err := r.ReadCloser.Read(p)
 	r.progress.Bytes.Add(int64(n))
 	return n, err
 }

@@ -32,6 +32,7 @@ type Summary struct {
 	Last     traffic.Time     `json:"last,omitzero"`
 	Dead     map[string]int64 `json:"dead_letters"` // by reason
 	Examples []string         `json:"dead_letter_examples,omitempty"`
+	Broken   []archive.Break  `json:"broken,omitempty"` // files that were not read to their end
 	TooLate  int64            `json:"too_late_for_reorder"`
 	Forced   int64            `json:"reorder_buffer_full"`
 	Rules    []ReplayedRule   `json:"rules"`
@@ -74,6 +75,7 @@ func (p *replay) summary(ctx context.Context, failed error) Summary {
 	if p.reading.archive != nil {
 		counts := p.reading.archive.Counts()
 		s.Lines, s.Events, s.TooLate, s.Forced = counts.Lines, p.reading.sender.Acked(), counts.TooLate, counts.Forced
+		s.Broken = counts.Broken
 		if counts.First != traffic.BeforeTime {
 			s.First, s.Last = counts.First, counts.Last
 		}
