@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,7 +24,7 @@ func fails(t *testing.T, command *exec.Cmd) string {
 	t.Helper()
 	var out, problems bytes.Buffer
 	command.Stdout, command.Stderr = &out, &problems
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = command.Process.Kill() })
 	defer stop()
@@ -130,6 +131,15 @@ func TestDevWhosePartitionsStopSaysSo(t *testing.T) {
 	b := p.bed()
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
 	p.sendUntilHit("198.51.100.8")
+	// More than the log of a new broker comes to, in ticks, before its partitions are taken, however long that takes.
+	b.send("198.51.100.8", 1000)
+	testbed.Eventually(t, 30*time.Second, func() error {
+		rows := decode[[]partitionRow](b, "partitions", "list")
+		if !slices.ContainsFunc(rows, func(r partitionRow) bool { return r.Side == "keyed" && r.Offset >= 1000 }) {
+			return fmt.Errorf("not counted yet: %+v", rows)
+		}
+		return nil
+	})
 	p.interrupt()
 	if err := os.RemoveAll(filepath.Join(dir, "kafka")); err != nil {
 		t.Fatal(err)

@@ -110,7 +110,7 @@ func (b *bed) commits(k *kafka.Client, namespace string) map[string]ingest.Commi
 func TestBacktestFromLive(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, testbed.RedisServer{})
-	b.flags = append(b.flags, "--set", "detect.idle_margin=1s")
+	b.closesSoon()
 	namespace := b.flag("--namespace")
 	b.ok("migrate")
 	rules := writeFile(t, "rules.yaml", quickRules)

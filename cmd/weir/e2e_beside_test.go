@@ -22,13 +22,13 @@ func TestNearAndCandidateAreRecordedAndBlockNobody(t *testing.T) {
 	}
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", beside))
 	b.ok("rules", "promote", "tokens", "--reason", "test")
-	b.start("run")
+	stages := b.start("run")
 	door := b.start("gate", "--listen", "127.0.0.1:0")
 	address := door.awaitLog(`forward-auth checks" address=(\S+)`)
 	const suspect, abuser = "198.51.100.8", "198.51.100.9"
 	b.send(suspect, 6)
 	b.send(abuser, 12)
-	awaitStatus(t, address, abuser, 429) // what comes after the suspect's requests is acted upon
+	awaitStatus(t, address, abuser, 429)
 	var found []history.RecordedHit
 	for kind, sources := range map[string]int{"hit": 1, "near": 2, "candidate": 2} {
 		testbed.Eventually(t, 30*time.Second, func() error {
@@ -38,6 +38,9 @@ func TestNearAndCandidateAreRecordedAndBlockNobody(t *testing.T) {
 			}
 			return nil
 		})
+	}
+	for _, kind := range []string{"near", "candidate"} { // ENFORCE has seen what RECORD has
+		awaitMetric(b, stages.address(), `weir_enforce_records_total{kind="`+kind+`"`, func(v float64) bool { return v >= 2 })
 	}
 	found = decode[[]history.RecordedHit](b, "history", "hits", "--kind", "candidate", "--source", suspect)
 	if len(found) != 1 || found[0].Limit != 3 || found[0].BlockSubject == "" {

@@ -94,6 +94,7 @@ func TestLiveFromShadowToDemotion(t *testing.T) {
 		shadow := "198.51.100.7"
 		b.send(shadow, 6)
 		awaitHits(b, shadow, 1)
+		awaitMetric(b, stages.address(), `weir_enforce_decisions_total{action="would_write"`, func(v float64) bool { return v == 1 })
 		if got := check(t, address, shadow).status; got != http.StatusOK {
 			t.Fatalf("a rule in shadow refuses: %d", got)
 		}

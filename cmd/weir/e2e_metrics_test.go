@@ -74,6 +74,12 @@ func TestMetricsFollowARule(t *testing.T) {
 	const written = `weir_enforce_decisions_total{action="written",mode="block",reason="",rule="tokens"}`
 	const wouldBe, inForce = `weir_blocks{mode="shadow",rule="tokens"}`, `weir_blocks{mode="block",rule="tokens"}`
 	awaitSeries(b, address, map[string]float64{shadow: 1, wouldWrite: 0, written: 0, wouldBe: 0, inForce: -1})
+	testbed.Eventually(t, 30*time.Second, func() error { // before the blocklist is loaded checks are answered, and counted, otherwise
+		if code, body := fetchPage(t, guard, "/readyz"); code != http.StatusOK {
+			return fmt.Errorf("/readyz of the gate answers %d %s", code, body)
+		}
+		return nil
+	})
 
 	b.send("198.51.100.7", 6)
 	awaitSeries(b, address, map[string]float64{wouldWrite: 1, wouldBe: 1, written: 0, "weir_event_to_block_seconds_count{}": 0})
@@ -89,9 +95,12 @@ func TestMetricsFollowARule(t *testing.T) {
 	})
 	server := strings.TrimSuffix(strings.TrimPrefix(b.flag("--redis-url"), "redis://"), "/0")
 	tells := os.Getenv(testbed.RedisKind.Env()) != "" // the embedded server knows no memory of its own
-	if _, page := fetchPage(t, address, "/metrics"); strings.Contains(page, `node="`+server) != tells {
-		t.Errorf("the memory of Redis at %s is shown: %t, want %t", server, !tells, tells)
-	}
+	testbed.Eventually(t, 30*time.Second, func() error {
+		if _, page := fetchPage(t, address, "/metrics"); strings.Contains(page, `node="`+server) != tells {
+			return fmt.Errorf("the memory of Redis at %s is shown: %t, want %t", server, !tells, tells)
+		}
+		return nil
+	})
 
 	stages.end()
 	address = b.start("run").awaitLog(metricsAt)

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -297,14 +296,7 @@ func TestPartitionThatStoppedGoesOnWhenItsGapIsAccepted(t *testing.T) {
 
 // A server that is away is one clear line, not the end: the process waits, is alive and not ready.
 func TestServersThatAreAway(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nowhere := free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	nowhere := nowhere(t)
 	for _, tc := range []struct{ name, flag, value, advice string }{
 		{"kafka", "--kafka-brokers", nowhere, "start Kafka or correct the broker addresses"},
 		{"postgres", "--postgres-url", "postgres://u:hunter2@" + nowhere + "/weir", "start it there, or correct postgres.url"},
@@ -348,15 +340,16 @@ func TestSignalEndsARealProcess(t *testing.T) {
 	b.ok("migrate")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"run", "--http-listen", "127.0.0.1:0"}, b.flags...)...)
 	cmd.Env = append(os.Environ(), asProcess+"=1")
-	p := &process{b: b, log: &lines{}, done: make(chan int, 1)}
+	p := &process{b: b, log: &lines{}, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	p.stop = func() { _ = cmd.Process.Signal(syscall.SIGINT) }
 	go func() {
+		defer close(p.done)
 		_ = cmd.Wait()
-		p.done <- cmd.ProcessState.ExitCode()
+		p.code = cmd.ProcessState.ExitCode()
 	}()
 	p.awaitLog("msg=(running)")
 	p.end()

@@ -247,13 +247,13 @@ func TestMetricsOfAReplayAreNotOfTheLiveStream(t *testing.T) {
 		return err
 	})
 	p.stop()
-	<-p.done
+	p.awaitEnd()
 }
 
 func TestReplayStoppedByItsUserSaysHowFarItCame(t *testing.T) {
 	t.Parallel()
 	b := replayBed(t)
-	p := b.start("ingest", writeFile(t, "small.log", small()), "--format", "combined", "--replay", "slow", "--speed", "0.5",
+	p := b.start("ingest", writeFile(t, "small.log", small()), "--format", "combined", "--replay", "slow", "--speed", "0.02",
 		"--rules", writeFile(t, "small.yaml", smallRule))
 	requests := b.kafka().Log(ingest.Replay("slow").Topics(b.flag("--namespace")).Requests)
 	testbed.Eventually(t, 30*time.Second, func() error {
@@ -264,13 +264,9 @@ func TestReplayStoppedByItsUserSaysHowFarItCame(t *testing.T) {
 		return err
 	})
 	p.stop()
-	select {
-	case code := <-p.done:
-		if code != exitError || !strings.Contains(p.log.String(), "stopped: context canceled; ") || !strings.Contains(p.log.String(), "acknowledged by Kafka") {
-			t.Errorf("exit code %d\n%s", code, p.log)
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("not ended after 10 s")
+	p.awaitEnd()
+	if p.code != exitError || !strings.Contains(p.log.String(), "stopped: context canceled; ") || !strings.Contains(p.log.String(), "acknowledged by Kafka") {
+		t.Errorf("exit code %d\n%s", p.code, p.log)
 	}
 }
 

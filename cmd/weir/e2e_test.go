@@ -123,10 +123,11 @@ type process struct {
 	b    *bed
 	log  *lines
 	stop context.CancelFunc
-	done chan int
+	done chan struct{} // closed when it has ended
+	code int           // its exit code, valid after done
 }
 
-// start starts a command that runs until the test ends, or stop is called.
+// start starts a command that runs until the test ends, or stop is called. The test's servers stay until it has ended.
 func (b *bed) start(args ...string) *process {
 	b.t.Helper()
 	return b.startAt("127.0.0.1:0", args...)
@@ -136,14 +137,20 @@ func (b *bed) start(args ...string) *process {
 func (b *bed) startAt(address string, args ...string) *process {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.t.Context()))
-	p := &process{b: b, log: &lines{}, stop: cancel, done: make(chan int, 1)}
+	p := &process{b: b, log: &lines{}, stop: cancel, done: make(chan struct{})}
 	all := append(append(args, b.flags...), "--http-listen", address)
-	go func() { p.done <- run(ctx, all, strings.NewReader(""), p.log, p.log) }()
+	go func() {
+		defer close(p.done)
+		p.code = run(ctx, all, strings.NewReader(""), p.log, p.log)
+	}()
 	b.t.Cleanup(func() {
+		defer func() {
+			if b.t.Failed() {
+				b.t.Logf("weir %s said:\n%s", args[0], p.log)
+			}
+		}()
 		cancel()
-		if b.t.Failed() {
-			b.t.Logf("weir %s said:\n%s", args[0], p.log)
-		}
+		p.awaitEnd()
 	})
 	return p
 }
@@ -156,15 +163,20 @@ func (p *process) end() {
 	p.b.t.Helper()
 	begun := time.Now()
 	p.stop()
+	if p.awaitEnd(); p.code != exitOK {
+		p.b.t.Errorf("exit code %d", p.code)
+	}
+	p.b.t.Logf("ended after %s", time.Since(begun).Round(time.Millisecond))
+}
+
+// awaitEnd waits until a process that was told to stop has ended.
+func (p *process) awaitEnd() {
+	p.b.t.Helper()
 	select {
-	case code := <-p.done:
-		if code != exitOK {
-			p.b.t.Errorf("exit code %d", code)
-		}
+	case <-p.done:
 	case <-time.After(endTimeout):
 		p.b.t.Fatal("not ended after ", endTimeout)
 	}
-	p.b.t.Logf("ended after %s", time.Since(begun).Round(time.Millisecond))
 }
 
 // awaitLog waits for a line that matches and gives its first group.

@@ -92,10 +92,10 @@ func once(work func(ctx context.Context) error) func(ctx context.Context) error 
 }
 
 // end reports how the run ended. Parts that were stuck are no failure of the run: what they had under way is done again
-// at the next start.
+// at the next start. What made them end may be one.
 func (d *server) end(err error) error {
 	var stuck *service.StuckError
-	if err != nil && !errors.As(err, &stuck) {
+	if err != nil && (!errors.As(err, &stuck) || stuck.Unwrap() != nil) {
 		return err
 	}
 	if stuck != nil {

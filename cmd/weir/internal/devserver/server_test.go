@@ -1,13 +1,20 @@
 package devserver
 
 import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 )
 
 func file(t *testing.T, text string) string {
@@ -28,6 +35,42 @@ func TestListensOnThisMachineOnly(t *testing.T) {
 		}
 		_ = l.Close()
 	}
+}
+
+// Whatever hangs, the process ends in less than the 10 s after which supervisors kill.
+func TestEndsWithinTenSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		d := &server{log: log, narrator: narrator{io.Discard, time.Now()}}
+		hung := make(chan struct{})
+		hangs := func(context.Context) error { <-hung; return nil }
+		d.closing("a server", func() error { return hangs(t.Context()) })
+		signalled, signal := context.WithCancel(t.Context())
+		signal()
+		begun := time.Now()
+		err := d.end(service.Serve(signalled, log, stopTimeout, []service.Part{{Name: "demo", Run: hangs}}, []service.Part{{Name: "stages", Run: hangs}}))
+		d.close()
+		if took := time.Since(begun); err != nil || took != stopTimeout+closeTimeout || took >= 10*time.Second {
+			t.Errorf("took %s, %v", took, err)
+		}
+		close(hung)
+	})
+}
+
+// A server that is gone holds up those who need it. What weir dev says is that it is gone.
+func TestEndTellsWhatFailedAlsoWhereOthersAreStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		d := &server{log: log, narrator: narrator{io.Discard, time.Now()}}
+		hung := make(chan struct{})
+		err := d.end(service.Serve(t.Context(), log, stopTimeout,
+			[]service.Part{{Name: "stages", Run: func(context.Context) error { <-hung; return nil }}},
+			[]service.Part{{Name: "PostgreSQL", Run: func(context.Context) error { return errors.New("it has ended") }}}))
+		if err == nil || !strings.HasPrefix(err.Error(), "PostgreSQL: it has ended\n") {
+			t.Errorf("got %v", err)
+		}
+		close(hung)
+	})
 }
 
 func TestShellWord(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/route"
@@ -73,7 +72,7 @@ func (e *examination) kafkaClock(ctx context.Context) Finding {
 	if g, err := e.kafka.InspectGroup(ctx, ingest.Live.Group(e.conf.Namespace, ingest.StageRoute)); err == nil && g.Members == 0 {
 		wait = 0 // nobody ticks
 	}
-	reading, news, err := watchAppend(ctx, e.kafka.Log(e.names.Keyed), wait, service.Now)
+	reading, news, err := watchAppend(ctx, e.kafka.Log(e.names.Keyed), wait, e.clock)
 	switch {
 	case err != nil:
 		return failed(name, err, "see the lines about Kafka")

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/plural"
@@ -52,7 +51,7 @@ func (e *examination) judgeSample(messages []traffic.Message) []Finding {
 	if err != nil {
 		return []Finding{failed("events", err, "run weir migrate with a corrected configuration")}
 	}
-	found := []Finding{judgeEvents(s, service.Now())}
+	found := []Finding{judgeEvents(s, e.clock())}
 	if s.good == 0 {
 		return found
 	}
@@ -298,7 +297,7 @@ func (e *examination) lookAtDeadLetters(ctx context.Context) []Finding {
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return []Finding{failed(name, err, "see the brokers' logs")}
 	}
-	recent, detail, older := countDeadLetters(messages, service.Now())
+	recent, detail, older := countDeadLetters(messages, e.clock())
 	if len(recent) == 0 {
 		return []Finding{fine(name, "none within the last hour; %d older among those that are looked at", older)}
 	}

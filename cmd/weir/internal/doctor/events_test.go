@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
-	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/streams"
@@ -20,10 +19,13 @@ import (
 	"github.com/weirhq/weir/traffic/format"
 )
 
+// now is the moment of these tests, a second before midnight: how long they take changes nothing that they look at.
+func now() traffic.Time { return traffic.At(time.Date(2026, 11, 21, 23, 59, 59, 0, time.UTC)) }
+
 // event is one event of a gateway, a while ago.
 func event(ago time.Duration, more string) string {
 	return fmt.Sprintf(`{"v":1,"time":%q,"ip":"198.51.100.7","method":"POST","path":"/v1/guest-tokens","status":201%s}`,
-		time.Now().Add(-ago).UTC().Format(time.RFC3339Nano), more)
+		now().Add(-ago).Std().UTC().Format(time.RFC3339Nano), more)
 }
 
 func repeat(n int, line string) []string {
@@ -49,7 +51,7 @@ func examined(t *testing.T, mode rules.Mode) *examination {
 	}
 	v, _ := rules.NextVersion(nil, docs[0])
 	return &examination{
-		conf: config.Default(), names: ingest.Live.Topics("weir"), modes: map[string]rules.ModeState{"devices": {Rule: "devices", Mode: mode}},
+		clock: now, conf: config.Default(), names: ingest.Live.Topics("weir"), modes: map[string]rules.ModeState{"devices": {Rule: "devices", Mode: mode}},
 		routing: &rules.Routing{
 			Stream: history.Live, Number: 1, RecordFormat: detectors.RecordFormat,
 			Rules: []rules.Version{v}, Identity: traffic.DefaultIdentityMap(), Format: rules.Format{Name: "weir", MaxEventBytes: 1 << 20},
@@ -96,7 +98,7 @@ func TestDoctorFindsWhatIsWrongWithEvents(t *testing.T) {
 			e := examined(t, mode)
 			var messages []traffic.Message
 			for _, event := range tc.events {
-				messages = append(messages, traffic.Message{Appended: service.Now(), Value: []byte(event)})
+				messages = append(messages, traffic.Message{Appended: now(), Value: []byte(event)})
 			}
 			found := map[string]Finding{}
 			for _, f := range append(e.judgeSample(messages), e.lookAtIdentities(t.Context())...) {
@@ -138,7 +140,7 @@ func TestDoctorFindsKeysThatNoEventHas(t *testing.T) {
 			e.routing.Rules[0], _ = rules.NextVersion(nil, docs[0])
 			var messages []traffic.Message
 			for _, event := range tc.events {
-				messages = append(messages, traffic.Message{Appended: service.Now(), Value: []byte(event)})
+				messages = append(messages, traffic.Message{Appended: now(), Value: []byte(event)})
 			}
 			found := map[string]Finding{}
 			for _, f := range append(e.judgeSample(messages), e.lookAtIdentities(t.Context())...) {
@@ -181,7 +183,7 @@ func TestDoctorFindsRulesThatTheFormatStarves(t *testing.T) {
 			}
 			e.routing.Rules[0], _ = rules.NextVersion(nil, docs[0])
 			found := map[string]Finding{}
-			for _, f := range e.judgeSample([]traffic.Message{{Appended: service.Now(), Value: []byte(line)}}) {
+			for _, f := range e.judgeSample([]traffic.Message{{Appended: now(), Value: []byte(line)}}) {
 				if found[f.Check] = f; f.Status == Fail && f.Check != tc.check {
 					t.Errorf("it finds %+v", f)
 				}
@@ -217,7 +219,7 @@ func TestDoctorKnowsFormatsWithoutVerdicts(t *testing.T) {
 }
 
 func TestOldDeadLettersAreCounted(t *testing.T) {
-	at := traffic.At(time.Now())
+	at := now()
 	recent, _, older := countDeadLetters([]traffic.Message{{Appended: at.Add(-2 * time.Hour), Value: []byte("{}")}}, at)
 	if len(recent) != 0 || older != 1 {
 		t.Errorf("a letter of two hours ago: recent %v, older %d", recent, older)
@@ -246,7 +248,7 @@ func TestJudgeRouteCommits(t *testing.T) {
 }
 
 func TestJudgeProgress(t *testing.T) {
-	at := traffic.At(time.Now())
+	at := now()
 	running := kafka.InspectedGroup{State: "Stable", Members: 2}
 	for _, tc := range []struct {
 		name string

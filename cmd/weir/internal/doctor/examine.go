@@ -30,7 +30,8 @@ import (
 //	                 clocks
 type examination struct {
 	conf    *config.Config
-	events  int // of each partition
+	events  int                 // of each partition
+	clock   func() traffic.Time // this machine's
 	names   ingest.TopicNames
 	kafka   *kafka.Client
 	redis   *blocklist.Store
@@ -53,15 +54,26 @@ type doctorCheck struct {
 	look func(ctx context.Context) []Finding
 }
 
-// Bounds within a run. The last part of its time is kept for saying what was found.
+// Bounds within a run. A round may take six seconds, and more where the run may: three tenths of that, so that the others have time, too. The
+// last part of a run's time is kept for saying what was found.
 const (
-	checkTimeout = 6 * time.Second
+	roundTimeout = 6 * time.Second
+	roundTenths  = 3
 	sayingTime   = 250 * time.Millisecond
 )
 
+// roundTime is how long a round of a run may take that ends with ctx.
+func roundTime(ctx context.Context) time.Duration {
+	deadline, bounded := ctx.Deadline()
+	if !bounded {
+		return roundTimeout
+	}
+	return max(roundTimeout, time.Until(deadline)/10*roundTenths)
+}
+
 // newExamination makes the clients, which connect nowhere yet. They are silent: what they would log is a Finding.
 func newExamination(ctx context.Context, c *config.Config, events int) (*examination, error) {
-	e := &examination{conf: c, events: events, names: ingest.Live.Topics(c.Namespace)}
+	e := &examination{conf: c, events: events, clock: service.Now, names: ingest.Live.Topics(c.Namespace)}
 	silent := slog.New(slog.DiscardHandler)
 	var err error
 	if e.history, err = service.OpenHistory(ctx, c, silent); err != nil {
@@ -93,16 +105,21 @@ func Examine(ctx context.Context, c *config.Config, events int) ([]Finding, erro
 }
 
 func (e *examination) run(ctx context.Context) []Finding {
-	var found []Finding
-	for _, round := range [][]doctorCheck{
+	return inRounds(ctx, [][]doctorCheck{
 		{{"configuration", e.lookAtConfiguration}, {"kafka", e.lookAtKafka}, {"redis", e.lookAtRedis}, {"postgres", e.lookAtPostgres}},
 		{{"topics", e.lookAtTopics}, {"stream", e.lookAtStream}},
 		{
 			{"identities", e.lookAtIdentities}, {"clocks", e.lookAtClocks}, {"stages", e.lookAtStages},
 			{"partitions", e.lookAtPartitions}, {"snapshots", e.lookAtSnapshots}, {"events", e.lookAtEvents}, {"dead letters", e.lookAtDeadLetters},
 		},
-	} {
-		findings, whole := together(ctx, round)
+	})
+}
+
+// inRounds makes the checks round by round. A round that does not come to its end is the last one.
+func inRounds(ctx context.Context, rounds [][]doctorCheck) (found []Finding) {
+	limit := roundTime(ctx)
+	for _, round := range rounds {
+		findings, whole := together(ctx, limit, round)
 		found = append(found, findings...)
 		if !whole {
 			break // what the next round reads might still be written
@@ -112,13 +129,13 @@ func (e *examination) run(ctx context.Context) []Finding {
 }
 
 // together makes the checks at the same time, and gives their findings in the order of the checks. A check that does not
-// end in time is a failing line and is not waited for; whole is false then.
-func together(ctx context.Context, checks []doctorCheck) (found []Finding, whole bool) {
+// end within limit is a failing line and is not waited for; whole is false then.
+func together(ctx context.Context, limit time.Duration, checks []doctorCheck) (found []Finding, whole bool) {
 	type result struct {
 		at       int
 		findings []Finding
 	}
-	bounded, cancel := context.WithTimeout(ctx, checkTimeout)
+	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	results := make(chan result, len(checks))
 	for i, c := range checks {

@@ -26,7 +26,7 @@ const (
 )
 
 func (e *examination) lookAtRedis(ctx context.Context) []Finding {
-	r, err := e.redis.Inspect(ctx, service.Now)
+	r, err := e.redis.Inspect(ctx, e.clock)
 	if err != nil {
 		return []Finding{failed("redis", err, "start it, or correct redis.url or redis.addresses")}
 	}
@@ -93,7 +93,7 @@ func describeRedis(n *blocklist.InspectedNode, cluster bool) string {
 }
 
 func (e *examination) lookAtPostgres(ctx context.Context) []Finding {
-	d, err := e.history.Inspect(ctx, service.Now)
+	d, err := e.history.Inspect(ctx, e.clock)
 	var away *postgres.UnreachableError
 	switch {
 	case errors.As(err, &away):

@@ -47,15 +47,13 @@ func TestDoctorJudgesRedis(t *testing.T) {
 				c.WriteBulk(healthy + tc.info)
 				return true
 			})
-			if tc.ahead != 0 {
-				mini.SetTime(time.Now().Add(tc.ahead))
-			}
+			mini.SetTime(now().Add(tc.ahead).Std())
 			store, err := blocklist.Connect(blocklist.Server{URL: "redis://" + mini.Addr() + "/0"}, "weir")
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = store.Close() })
-			e := &examination{redis: store}
+			e := &examination{clock: now, redis: store}
 			found := map[string]Finding{}
 			for _, f := range append(e.lookAtRedis(t.Context()), e.lookAtClocks(t.Context())...) {
 				found[f.Check] = f
@@ -75,7 +73,7 @@ func TestDoctorSaysOnceWhatToDoAboutRedis(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	mini.Close()
-	found := (&examination{redis: store}).lookAtRedis(t.Context())
+	found := (&examination{clock: now, redis: store}).lookAtRedis(t.Context())
 	wantFinding(t, map[string]Finding{found[0].Check: found[0]}, "redis", Fail, address, "start it, or correct redis.url")
 	if strings.Contains(found[0].Found, "start it") {
 		t.Errorf("found %q", found[0].Found)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
@@ -63,7 +62,7 @@ func (e *examination) lookAtStage(ctx context.Context, w stageWork) Finding {
 			return f
 		}
 	}
-	return judgeProgress(name, w, p, service.Now())
+	return judgeProgress(name, w, p, e.clock())
 }
 
 func (e *examination) progress(ctx context.Context, w stageWork) (progressOf, error) {

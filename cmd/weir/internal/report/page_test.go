@@ -46,7 +46,7 @@ func TestPageInABrowser(t *testing.T) {
 func look(chromium context.Context, t *testing.T, file, scheme string, width int64) {
 	ctx, cancel := chromedp.NewContext(chromium)
 	defer cancel()
-	ctx, end := context.WithTimeout(ctx, 30*time.Second)
+	ctx, end := context.WithTimeout(ctx, 2*time.Minute) // longer says that it hangs
 	defer end()
 	var mu sync.Mutex
 	var asked, said []string

@@ -47,7 +47,7 @@ func UntilSignal(parent context.Context, log *slog.Logger) (context.Context, con
 
 // Serve runs all parts until ctx ends or one of them fails, then ends them group by group in the order given: those that
 // take work in come first, so that the later ones can finish what was taken. It waits for timeout at most for all of them.
-// The error is that of the part that failed, or names the parts that did not end (see StuckError).
+// The error is that of the part that failed, or names the parts that did not end (StuckError, with that of the part that failed as its cause).
 func Serve(ctx context.Context, log *slog.Logger, timeout time.Duration, groups ...[]Part) error {
 	count := 0
 	for _, group := range groups {
@@ -66,7 +66,12 @@ func Serve(ctx context.Context, log *slog.Logger, timeout time.Duration, groups 
 	case r := <-failed:
 		cause = fmt.Errorf("%s: %w", r.Name, r.err)
 	}
-	return errors.Join(cause, stopAll(log, timeout, all))
+	stuck := stopAll(log, timeout, all)
+	if stuck == nil {
+		return cause
+	}
+	stuck.cause = cause
+	return stuck
 }
 
 // start runs p in a context that ends only when the part is stopped: Serve decides the order, not ctx.
@@ -90,13 +95,22 @@ func start(ctx context.Context, p Part, failed chan<- *running) *running {
 type StuckError struct {
 	parts   []string
 	timeout time.Duration
+	cause   error
 }
 
 func (e *StuckError) Error() string {
-	return fmt.Sprintf("%s did not end within %s; what was under way is done again at the next start", strings.Join(e.parts, ", "), e.timeout)
+	text := fmt.Sprintf("%s did not end within %s; what was under way is done again at the next start", strings.Join(e.parts, ", "), e.timeout)
+	if e.cause != nil {
+		return e.cause.Error() + "\n" + text
+	}
+	return text
 }
 
-func stopAll(log *slog.Logger, timeout time.Duration, groups [][]*running) error {
+// Unwrap is why the parts had to end: the error of the part that failed; nil where they were told to.
+func (e *StuckError) Unwrap() error { return e.cause }
+
+// stopAll returns nil where all parts have ended in time.
+func stopAll(log *slog.Logger, timeout time.Duration, groups [][]*running) *StuckError {
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
 	stuck := &StuckError{timeout: timeout}

@@ -59,13 +59,27 @@ func TestServeIsBounded(t *testing.T) {
 		err := Serve(ctx, slog.New(slog.DiscardHandler), StageTimeout,
 			[]Part{s.stage("route", 0)}, []Part{s.stage("detect", time.Hour)}, []Part{s.stage("record", time.Second)})
 		var stuck *StuckError
-		if !errors.As(err, &stuck) || !slices.Contains(stuck.parts, "detect") || slices.Contains(stuck.parts, "route") {
+		if !errors.As(err, &stuck) || !slices.Contains(stuck.parts, "detect") || slices.Contains(stuck.parts, "route") || stuck.Unwrap() != nil {
 			t.Errorf("got %v, want an error that names detect", err)
 		}
 		if took := time.Since(begun); took != StageTimeout {
 			t.Errorf("took %s, want %s", took, StageTimeout)
 		}
 		time.Sleep(2 * time.Hour) // let detect end
+	})
+}
+
+// Why all had to end is told also where some of them do not come to it.
+func TestServeTellsTheCauseBesideWhatIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s story
+		err := Serve(t.Context(), slog.New(slog.DiscardHandler), StageTimeout, []Part{s.stage("route", time.Hour)},
+			[]Part{{"detect", func(context.Context) error { return errBroke }}})
+		var stuck *StuckError
+		if !errors.As(err, &stuck) || !errors.Is(stuck.Unwrap(), errBroke) || err.Error() != "detect: broke\nroute did not end within 7s; what was under way is done again at the next start" {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(2 * time.Hour) // let route end
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -38,19 +39,36 @@ func (p *replay) run(parent context.Context, c *config.Config) (Summary, error) 
 
 	ctx, over := context.WithCancel(parent)
 	defer over()
-	var sending error
+	sent := make(chan error, 1)
 	feed := service.Part{Name: "sending", Run: func(ctx context.Context) error {
-		sending = p.feed(ctx, detector)
+		sent <- p.feed(ctx, detector)
 		over() // done or failed: either way the stages may stop
 		<-ctx.Done()
 		return nil
 	}}
-	err = service.Serve(ctx, p.Log, service.StageTimeout,
-		[]service.Part{feed, {Name: "watch", Run: p.watch}}, []service.Part{{Name: ingest.StageRoute, Run: router.Run}}, []service.Part{{Name: ingest.StageDetect, Run: detector.Run}}, []service.Part{{Name: ingest.StageRecord, Run: recorder.Run}})
-	if sending != nil && !(errors.Is(sending, context.Canceled) && err != nil) {
-		err = errors.Join(sending, err)
-	}
+	err = outcome(p.Log, sent, service.Serve(ctx, p.Log, service.StageTimeout,
+		[]service.Part{feed, {Name: "watch", Run: p.watch}}, []service.Part{{Name: ingest.StageRoute, Run: router.Run}}, []service.Part{{Name: ingest.StageDetect, Run: detector.Run}}, []service.Part{{Name: ingest.StageRecord, Run: recorder.Run}}))
 	return p.summary(parent, err), err
+}
+
+// outcome is the error of a replay whose parts have ended with err. Once everything is recorded, stages that are slow to end have nothing under
+// way that could be missing.
+func outcome(log *slog.Logger, sent <-chan error, err error) error {
+	var sending error
+	select {
+	case sending = <-sent:
+	default:
+		return err // it names what is still sending
+	}
+	var stuck *service.StuckError
+	switch {
+	case sending == nil && errors.As(err, &stuck) && stuck.Unwrap() == nil:
+		log.Warn("everything is recorded", "error", stuck)
+		return nil
+	case sending != nil && !(errors.Is(sending, context.Canceled) && err != nil):
+		return errors.Join(sending, err)
+	}
+	return err
 }
 
 // often counts what decode reads, for the summary.
