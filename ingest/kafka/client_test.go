@@ -50,9 +50,7 @@ func TestKafkaConfigErrors(t *testing.T) {
 
 func TestPing(t *testing.T) {
 	kit := kafkakit.New(t)
-	if err := kit.K.Ping(kit.Ctx); err != nil {
-		t.Error(err)
-	}
+	testbed.Eventually(t, 10*time.Second, func() error { return kit.K.Ping(kit.Ctx) }) // connecting has 3 s
 	if err := kit.K.WaitReady(kit.Ctx); err != nil {
 		t.Error(err)
 	}
