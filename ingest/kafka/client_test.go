@@ -50,9 +50,7 @@ func TestKafkaConfigErrors(t *testing.T) {
 
 func TestPing(t *testing.T) {
 	kit := kafkakit.New(t)
-	if err := kit.K.Ping(kit.Ctx); err != nil {
-		t.Error(err)
-	}
+	testbed.Eventually(t, 10*time.Second, func() error { return kit.K.Ping(kit.Ctx) }) // connecting has 3 s
 	if err := kit.K.WaitReady(kit.Ctx); err != nil {
 		t.Error(err)
 	}
@@ -105,8 +103,13 @@ func TestWaitReadyForALateKafka(t *testing.T) {
 	defer k.Close()
 	ready := make(chan error, 1)
 	go func() { ready <- k.WaitReady(t.Context()) }()
-	if line := <-said; !strings.Contains(line, "waiting for Kafka") {
-		t.Errorf("said %q", line)
+	select {
+	case line := <-said:
+		if !strings.Contains(line, "waiting for Kafka") {
+			t.Errorf("said %q", line)
+		}
+	case err := <-ready:
+		t.Fatalf("somebody else is at %s: %v", address, err)
 	}
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.ListenFn(func(network, _ string) (net.Listener, error) { return net.Listen(network, address) }))
 	if err != nil {

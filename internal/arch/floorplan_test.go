@@ -35,7 +35,7 @@ var plan = map[string]room{
 	"ingest/route": {
 		what:    "ROUTE: where an event is routed, and where a commit is decided",
 		imports: []string{"detectors", "ingest", "internal/retry", "rules", "rules/condition", "traffic", "traffic/format"},
-		tests:   []string{"ingest/consume", "ingest/kafka"},
+		tests:   []string{"ingest/consume"},
 	},
 	"ingest/detect": {
 		what:    "DETECT: where an event is counted",

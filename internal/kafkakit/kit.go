@@ -4,8 +4,10 @@ package kafkakit
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"slices"
 	"testing"
@@ -83,7 +85,7 @@ func kitFor(t testing.TB, brokers []string, edit ...func(*kafka.Config)) *Kit {
 // Client makes another client of the same cluster.
 func (kit *Kit) Client(edit ...func(*kafka.Config)) *kafka.Client {
 	kit.T.Helper()
-	cfg := kafka.Config{Brokers: kit.brokers, MetadataTTL: 200 * time.Millisecond, Logger: Logger(kit.T), Registerer: kit.Registry}
+	cfg := kafka.Config{Brokers: kit.brokers, MetadataTTL: 200 * time.Millisecond, RequestTimeout: 30 * time.Second, Logger: Logger(kit.T), Registerer: kit.Registry}
 	for _, e := range edit {
 		e(&cfg)
 	}
@@ -111,18 +113,37 @@ func (kit *Kit) Topic(partitions int, edit ...func(*ingest.TopicSpec)) string {
 	for _, e := range edit {
 		e(&spec)
 	}
-	if _, err := kit.K.EnsureTopics(kit.Ctx, []ingest.TopicSpec{spec}); err != nil {
-		kit.T.Fatal(err)
-	}
+	testbed.Eventually(kit.T, patience, func() error {
+		_, err := kit.K.EnsureTopics(kit.Ctx, []ingest.TopicSpec{spec})
+		return err
+	})
 	return spec.Name
 }
 
 // Put appends one batch per partition.
 func (kit *Kit) Put(topic string, byPartition map[int][]string) {
 	kit.T.Helper()
-	if err := kit.K.Appender(topic).Append(kit.Ctx, Batches(byPartition)); err != nil {
-		kit.T.Fatal(err)
-	}
+	left := Batches(byPartition)
+	testbed.Eventually(kit.T, patience, func() error {
+		err := kit.K.Appender(topic).Append(kit.Ctx, left)
+		var partly *ingest.AppendError
+		if !errors.As(err, &partly) {
+			return err
+		}
+		left = slices.DeleteFunc(left, func(b ingest.Batch) bool { return partly.Failed[b.Partition] == nil })
+		for _, b := range left {
+			if !unsent(partly.Failed[b.Partition]) {
+				kit.T.Fatal(err) // a second attempt may write it twice
+			}
+		}
+		return err
+	})
+}
+
+// unsent says that what failed so is certainly not in the log.
+func unsent(err error) bool {
+	var network *net.OpError
+	return errors.As(err, new(*ingest.UnwrittenError)) || errors.As(err, &network) && network.Op == "dial"
 }
 
 // Batches makes one batch per partition.

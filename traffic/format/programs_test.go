@@ -29,16 +29,17 @@ import (
 type program struct {
 	format string
 	names  []string // of the program, or paths in the home folder
+	asks   bool     // it asks the gate
 	start  func(t *testing.T, path string, g *gatewayRun) *exec.Cmd
 }
 
 func programs() []program {
 	return []program{
-		{Nginx, []string{"nginx", "/usr/sbin/nginx"}, startNginx},
-		{Envoy, []string{"envoy"}, startEnvoy},
-		{Caddy, []string{"caddy"}, startCaddy},
-		{Traefik, []string{"traefik"}, startTraefik},
-		{HAProxy, []string{"haproxy", "/usr/sbin/haproxy"}, startHAProxy},
+		{Nginx, []string{"nginx", "/usr/sbin/nginx"}, true, startNginx},
+		{Envoy, []string{"envoy"}, false, startEnvoy},
+		{Caddy, []string{"caddy"}, true, startCaddy},
+		{Traefik, []string{"traefik"}, true, startTraefik},
+		{HAProxy, []string{"haproxy", "/usr/sbin/haproxy"}, false, startHAProxy},
 	}
 }
 
@@ -68,7 +69,7 @@ func TestPrograms(t *testing.T) {
 			continue
 		}
 		t.Run(p.format, func(t *testing.T) {
-			g := &gatewayRun{t: t, dir: t.TempDir(), origin: apiAndGate(t)}
+			g := &gatewayRun{t: t, dir: t.TempDir(), origin: apiAndGate(t, p.asks)}
 			g.listen = fmt.Sprintf("127.0.0.1:%d", testbed.FreePort(t))
 			for folder := g.dir; folder != "/tmp" && folder != "/"; folder = filepath.Dir(folder) {
 				_ = os.Chmod(folder, 0o755) // a worker may be another user
@@ -81,10 +82,11 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// apiAndGate answers for the API, and for the gate at its two endpoints. The device tv-held is held back.
-func apiAndGate(t *testing.T) string {
+// apiAndGate answers for the API, and for the gate at its two endpoints. The device tv-held is held back: by the gate where it is
+// asked, and by the API, as if it had asked itself, where it is not. So a gateway that did not wait for the gate has let it pass.
+func apiAndGate(t *testing.T, asked bool) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		held := r.Header.Get("X-Device-Id") == "tv-held"
+		held := r.Header.Get("X-Device-Id") == "tv-held" && !(asked && r.URL.Path == "/v1/guest-tokens")
 		if held {
 			w.Header().Set("X-Weir-Rule", "guest-token-flood")
 			w.Header().Set("X-Weir-Block", "0123456789abcdef")
