@@ -2,8 +2,10 @@ package boardtest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +40,7 @@ type installation struct {
 	began     time.Time
 	schema    string
 	postgres  string // URL, of who may do everything
+	version   string // of the program
 }
 
 // startInstallation starts weir dev, whose demo promotes its rules within the first seconds, and adds two rules that do not stand in
@@ -78,6 +81,10 @@ func startInstallation(t *testing.T) *installation {
 			args = append(args, "--redis-url", "redis://"+address()+"/0")
 		}
 		in.start(g.role, args...)
+	}
+	in.version = in.built()
+	for _, g := range in.gates {
+		in.serves(g)
 	}
 	in.startShipper()
 	rules := filepath.Join(t.TempDir(), "trailers.yaml")
@@ -148,6 +155,37 @@ func (in *installation) weir(args ...string) {
 	if out, err := in.command(append([]string{"--config", in.config()}, args...)...).CombinedOutput(); err != nil {
 		in.t.Fatalf("weir %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
+}
+
+// built is the version that the program says it is.
+func (in *installation) built() string {
+	in.t.Helper()
+	out, err := in.command("version", "--output", "json").Output()
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	var said struct{ Version string }
+	if err := json.Unmarshal(out, &said); err != nil || said.Version == "" {
+		in.t.Fatalf("weir version says %s (%v)", out, err)
+	}
+	return said.Version
+}
+
+// serves waits until a gate takes connections.
+func (in *installation) serves(g weirGate) {
+	in.t.Helper()
+	p := in.processes[g.role]
+	testbed.Eventually(in.t, time.Minute, func() error {
+		if err := p.Alive(); err != nil {
+			in.t.Fatal(err)
+		}
+		conn, err := net.Dial("tcp", g.address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+	p.serves = time.Now()
 }
 
 // said waits for what weir dev says, and gives the last group of the pattern.

@@ -16,7 +16,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
@@ -36,14 +35,14 @@ type Kit struct {
 // New connects to the real brokers of the environment, or to an embedded one.
 func New(t *testing.T, edit ...func(*kafka.Config)) *Kit {
 	t.Helper()
-	checkLeaks(t)
+	testbed.CheckLeaks(t)
 	return kitFor(t, testbed.Kafka(t), edit...)
 }
 
 // NewFaulty connects to an embedded cluster that the test can make fail.
 func NewFaulty(t *testing.T, brokers int, opts ...kfake.Opt) (*Kit, *kfake.Cluster) {
 	t.Helper()
-	checkLeaks(t)
+	testbed.CheckLeaks(t)
 	testbed.Record(t, testbed.KafkaKind, testbed.Embedded)
 	cluster, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(brokers)}, opts...)...)
 	if err != nil {
@@ -62,20 +61,13 @@ func Bench(b *testing.B) *Kit {
 	return kitFor(b, testbed.Kafka(b))
 }
 
-// checkLeaks fails the test if goroutines are left over when all its clean-ups have run.
-func checkLeaks(t testing.TB) {
-	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() {
-		if !t.Failed() {
-			goleak.VerifyNone(t, before)
-		}
-	})
-}
+// patience is after how long a test of a kit hangs, on a machine that is busy with others.
+const patience = 5 * time.Minute
 
 func kitFor(t testing.TB, brokers []string, edit ...func(*kafka.Config)) *Kit {
 	t.Helper()
 	kit := &Kit{T: t, brokers: brokers, Registry: prometheus.NewRegistry()}
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	kit.Ctx = ctx
 	kit.K = kit.Client(edit...)
