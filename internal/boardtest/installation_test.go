@@ -53,12 +53,13 @@ func startInstallation(t *testing.T) *installation {
 		gates:   []weirGate{{role: "gate", address: address()}, {role: "observer", address: address()}, {role: "blind", address: address()}},
 		metrics: map[string]string{"run": address(), "gate": address(), "observer": address(), "blind": address(), "shipper": address()},
 	}
-	empty := filepath.Join(t.TempDir(), "weir.yaml")
-	write(t, empty, "")
-	in.dev = in.start("run", "dev", "--config", empty, "--data-dir", in.dir, "--console-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0",
+	// With the usual minute, event time would go on for so long after the last event, and episodes end only then.
+	config := filepath.Join(t.TempDir(), "weir.yaml")
+	write(t, config, fmt.Sprintf("detect: {idle_margin: %ds}\n", idleMargin))
+	in.dev = in.start("run", "dev", "--config", config, "--data-dir", in.dir, "--console-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0",
 		"--http-listen", in.metrics["run"], "--demo-seconds", "20")
 	in.gateway = in.said(`gateway +http://(\S+)`)
-	var config struct {
+	var installed struct {
 		Namespace string
 		Postgres  struct{ URL string }
 		Redis     struct{ URL string }
@@ -68,10 +69,10 @@ func startInstallation(t *testing.T) *installation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := yaml.Unmarshal(text, &config); err != nil {
+	if err := yaml.Unmarshal(text, &installed); err != nil {
 		t.Fatal(err)
 	}
-	in.schema, in.postgres, in.redis, in.brokers = config.Namespace, config.Postgres.URL, config.Redis.URL, config.Kafka.Brokers
+	in.schema, in.postgres, in.redis, in.brokers = installed.Namespace, installed.Postgres.URL, installed.Redis.URL, installed.Kafka.Brokers
 	for _, g := range in.gates {
 		args := []string{"gate", "--config", in.config(), "--listen", g.address, "--http-listen", in.metrics[g.role]}
 		switch g.role {

@@ -10,12 +10,15 @@ import (
 
 // What holds of an installation at rest, as truths have it: while a busy machine is slow with ticks, it is not at rest.
 const (
-	mostDelay = 10 // seconds by which the watermark is behind the clock
+	mostDelay = 10 // seconds by which the watermark is behind the clock, at least idleMargin
 	mostApart = 5  // seconds by which source partitions lie apart: their clocks of a second tick apart
 	mostTicks = 16 // that wait for DETECT: the clocks of two source partitions, in eight
 	mostStale = 10 // seconds for which a gate that sees Redis has not heard of it
 	mostOld   = 3  // seconds since the last scrape of any process
 )
+
+// idleMargin is detect.idle_margin, in seconds: what the watermark of an installation at rest is behind the clocks that tick each second.
+const idleMargin = 5
 
 // closing is how long after its last event an episode of the demo closes at the latest: its window, its lateness, and what the watermark is
 // behind; with a scrape and a tick. Its block is over before.
@@ -44,7 +47,7 @@ func rest() map[string]float64 {
 func (p *prometheus) quiet() time.Time {
 	p.t.Helper()
 	var last time.Time
-	// A source partition whose clock does not come through holds the others up for a minute (detect.idle_margin).
+	why := errors.New("weir dev has not been scraped")
 	testbed.Eventually(p.t, 4*time.Minute, func() error {
 		// Of two scrapes ago: by now, what the others said then is stored, too.
 		scraped, err := p.instant(`weir_build_info{role="run"}[5s]`, time.Now().Add(-2*scrapeEvery))
@@ -54,17 +57,26 @@ func (p *prometheus) quiet() time.Time {
 		if len(scraped) != 1 {
 			return errors.New("weir dev has not been scraped for 5 s")
 		}
-		last = scraped[0].Values[len(scraped[0].Values)-1].at
-		for question, most := range rest() {
-			found, err := p.instant(question, last)
-			if err != nil {
-				return err
-			}
-			if len(found) != 1 || !(found[0].Value.value <= most) {
-				return fmt.Errorf("not at rest: %v, want at most %v, by %s", found, most, question)
-			}
+		newest := scraped[0].Values[len(scraped[0].Values)-1].at
+		if newest.Equal(last) {
+			return why // nothing is known that was not then
 		}
-		return nil
+		last, why = newest, p.atRest(newest)
+		return why
 	})
 	return last
+}
+
+// atRest says what of an installation is not at rest at the moment of a scrape.
+func (p *prometheus) atRest(at time.Time) error {
+	for question, most := range rest() {
+		found, err := p.instant(question, at)
+		if err != nil {
+			return err
+		}
+		if len(found) != 1 || !(found[0].Value.value <= most) {
+			return fmt.Errorf("not at rest: %v, want at most %v, by %s", found, most, question)
+		}
+	}
+	return nil
 }

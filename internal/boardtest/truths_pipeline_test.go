@@ -232,8 +232,8 @@ func (f *facts) fate(r *request) string {
 	return "no rule watches"
 }
 
-// watermarkDelay is that of an installation at rest: its clocks tick each second, and weir dev keeps 5 s behind them.
-func (f *facts) watermarkDelay() value { return between(5, mostDelay) }
+// watermarkDelay is that of an installation at rest: its clocks tick each second.
+func (f *facts) watermarkDelay() value { return between(idleMargin, mostDelay) }
 
 // ticks are what may wait for a stage at rest.
 func (f *facts) ticks() []value { return []value{between(0, mostTicks, "stage", "detect")} }
