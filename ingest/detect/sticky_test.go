@@ -30,7 +30,7 @@ type stickyFleet struct {
 const stickyPartitions = 12
 
 func newStickyFleet(t *testing.T) *stickyFleet {
-	testbed.VerifyNoLeaks(t)
+	testbed.CheckLeaks(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	f := &stickyFleet{t: t, world: newDetectWorld(t, stickyPartitions), kafka: testbed.Kafka(t), ctx: ctx,

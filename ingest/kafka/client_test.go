@@ -94,7 +94,7 @@ func (l lines) Write(p []byte) (int, error) {
 
 // A client that was there before its brokers goes on when they come.
 func TestWaitReadyForALateKafka(t *testing.T) {
-	testbed.VerifyNoLeaks(t)
+	testbed.CheckLeaks(t)
 	address, said := freeAddress(t), make(lines, 1)
 	k, err := kafka.New(kafka.Config{Brokers: []string{address}, Logger: slog.New(slog.NewTextHandler(said, nil))})
 	if err != nil {

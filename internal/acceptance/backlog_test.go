@@ -1,6 +1,7 @@
 package acceptance
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -133,7 +135,8 @@ func (b *backlog) preload() {
 	}
 	slices.SortStableFunc(records, func(a, c *kgo.Record) int { return a.Timestamp.Compare(c.Timestamp) })
 	b.timestamps("CreateTime")
-	if err := b.client.ProduceSync(b.t.Context(), records...).FirstErr(); err != nil {
+	b.first(records[0])
+	if err := b.client.ProduceSync(b.t.Context(), records[1:]...).FirstErr(); err != nil {
 		b.t.Fatal(err)
 	}
 	b.timestamps("LogAppendTime")
@@ -151,6 +154,46 @@ func (b *backlog) timestamps(kind string) {
 	if err != nil || answer.Resources[0].ErrorCode != 0 {
 		b.t.Fatalf("append times of the topic: %v, %+v", err, answer)
 	}
+}
+
+// first appends the record that begins the backlog, with its own time. A broker hears of a topic's configuration a moment after it was
+// changed: a record that came before that, and has the time of its append, is deleted, and sent again.
+func (b *backlog) first(r *kgo.Record) {
+	b.t.Helper()
+	topic := b.in.ns + ".requests"
+	testbed.Eventually(b.t, time.Minute, func() error {
+		again := *r
+		if err := b.client.ProduceSync(b.t.Context(), &again).FirstErr(); err != nil {
+			return err
+		}
+		find := kmsg.NewPtrListOffsetsRequest()
+		find.ReplicaID = -1
+		of, in := kmsg.NewListOffsetsRequestTopic(), kmsg.NewListOffsetsRequestTopicPartition()
+		in.Partition, in.Timestamp = r.Partition, b.begin.Add(backlogOutage/2).UnixMilli()
+		of.Topic, of.Partitions = topic, append(of.Partitions, in)
+		find.Topics = append(find.Topics, of)
+		found, err := find.RequestWith(b.t.Context(), b.client)
+		if err != nil {
+			return err
+		}
+		late := found.Topics[0].Partitions[0]
+		if late.ErrorCode != 0 || late.Offset < 0 {
+			return kerr.ErrorForCode(late.ErrorCode)
+		}
+		forget := kmsg.NewPtrDeleteRecordsRequest()
+		from, part := kmsg.NewDeleteRecordsRequestTopic(), kmsg.NewDeleteRecordsRequestTopicPartition()
+		part.Partition, part.Offset = r.Partition, late.Offset+1
+		from.Topic, from.Partitions = topic, append(from.Partitions, part)
+		forget.Topics, forget.TimeoutMillis = append(forget.Topics, from), 10_000
+		forgotten, err := forget.RequestWith(b.t.Context(), b.client)
+		if err == nil {
+			err = kerr.ErrorForCode(forgotten.Topics[0].Partitions[0].ErrorCode)
+		}
+		if err != nil {
+			b.t.Fatalf("deleting a record that has the time of its append: %v", err)
+		}
+		return errors.New("the topic gives records the time of their append")
+	})
 }
 
 // live sends n events of the present, over all partitions.

@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/internal/testbed"
 )
 
+// tokenRule blocks however long a machine takes to start anew what was killed: evidence that is too old is the subject of other tests.
 const tokenRule = `
 id: guest-tokens
 owner: identity
@@ -24,6 +25,7 @@ key: [ip]
 limit: 2
 window: 10s
 lateness: 5s
+max_lag: 10m
 block: {ttl: 10m}
 `
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -32,7 +31,7 @@ type install struct {
 func newInstall(t testing.TB, partitions [3]int, redis string, proxies int) *install {
 	t.Helper()
 	in := &install{
-		Workplace: testbed.NewWorkplace(t), t: t, ns: testbed.Namespace(t), kafka: testbed.Kafka(t), postgres: testbed.Postgres(t), gate: freeAddress(t),
+		Workplace: testbed.NewWorkplace(t), t: t, ns: testbed.Namespace(t), kafka: testbed.Kafka(t), postgres: testbed.Postgres(t), gate: fmt.Sprint("127.0.0.1:", testbed.FreePort(t)),
 	}
 	in.Write("weir.yaml", fmt.Sprintf(`namespace: %s
 kafka:
@@ -57,16 +56,6 @@ func (in *install) stream(partitions [3]int) *exactness.Stream {
 		Brokers: in.kafka, Postgres: in.postgres, Namespace: in.ns,
 		Requests: partitions[0], Keyed: partitions[1], Hits: partitions[2],
 	}
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // json runs one command with --output json and decodes what it prints.
@@ -96,7 +85,7 @@ func (in *install) start(args ...string) *process {
 func (p *process) kill() {
 	p.t.Helper()
 	_ = p.cmd.Process.Signal(syscall.SIGKILL) // fails when it has ended already, which is as good
-	_ = p.Wait(10 * time.Second)              // it was killed, which is what exec calls an error
+	_ = p.Wait(time.Minute)                   // it was killed, which is what exec calls an error
 	if p.Alive() == nil {
 		p.t.Error("a process outlives kill -9")
 	}
@@ -106,7 +95,7 @@ func (p *process) kill() {
 func (p *process) stop() {
 	p.t.Helper()
 	_ = p.cmd.Process.Signal(syscall.SIGINT)
-	if err := p.Wait(12 * time.Second); err != nil {
+	if err := p.Wait(time.Minute); err != nil {
 		p.t.Errorf("after an interrupt: %v\n%s", err, p.Said())
 	}
 }

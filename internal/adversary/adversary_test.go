@@ -73,6 +73,7 @@ func sendAll(t *testing.T, all []*client, gateways []*gateway, apis int) []reque
 	type connection struct {
 		from     *client
 		to, text string
+		plain    bool // its first request is, and is answered therefore
 	}
 	var queue []connection
 	for len(sent) < cap(sent) {
@@ -83,20 +84,21 @@ func sendAll(t *testing.T, all []*client, gateways []*gateway, apis int) []reque
 		g, api := dice.IntN(len(gateways)), dice.IntN(apis)
 		count := min(1+dice.IntN(4)*dice.IntN(2), cap(sent)-len(sent))
 		var text strings.Builder
+		first := len(sent)
 		for i := range count {
 			r := draw(dice, len(sent), c, i == count-1)
 			r.gateway, r.api = g, api
 			sent = append(sent, r)
 			text.WriteString(r.text)
 		}
-		queue = append(queue, connection{c, gateways[g].addresses[api], text.String()})
+		queue = append(queue, connection{c, gateways[g].addresses[api], text.String(), sent[first].plain})
 	}
 	next := make(chan connection)
 	var sending sync.WaitGroup
 	for range 16 {
 		sending.Go(func() {
 			for c := range next {
-				if err := exchange(c.from, c.to, c.text); err != nil {
+				if err := exchange(c.from, c.to, c.text, c.plain); err != nil {
 					t.Errorf("%s: %v", c.from.name, err)
 				}
 			}
@@ -110,9 +112,10 @@ func sendAll(t *testing.T, all []*client, gateways []*gateway, apis int) []reque
 	return sent
 }
 
-// exchange sends a text on a connection of its own and reads until the other end closes it, or has nothing more to say.
-func exchange(from *client, to, text string) error {
-	dialer := net.Dialer{Timeout: 20 * time.Second}
+// exchange sends a text on a connection of its own and reads until the other end closes it, or has nothing more to say. The answer to a plain
+// request is waited for however busy the machine is: whoever hangs up before may not be served.
+func exchange(from *client, to, text string, plain bool) error {
+	dialer := net.Dialer{Timeout: time.Minute}
 	if loopback(from.ip) {
 		dialer.LocalAddr = &net.TCPAddr{IP: from.ip.AsSlice()}
 	}
@@ -121,10 +124,21 @@ func exchange(from *client, to, text string) error {
 		return fmt.Errorf("connect to %s: %w", to, err)
 	}
 	defer func() { _ = connection.Close() }()
-	if err := connection.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	const silence = 10 * time.Second
+	patience := silence
+	if plain {
+		patience = 2 * time.Minute
+	}
+	if err := connection.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	_, _ = io.WriteString(connection, text) // it may hang up over what it reads
-	_, _ = io.Copy(io.Discard, connection)  // or wait for a body that never comes
-	return nil
+	for answer := make([]byte, 32<<10); ; {
+		if _, err := connection.Read(answer); err != nil { // or wait for a body that never comes
+			return nil
+		}
+		if err := connection.SetDeadline(time.Now().Add(silence)); err != nil {
+			return err
+		}
+	}
 }

@@ -165,7 +165,7 @@ func (s *server) ask(target string) ([]string, error) {
 		return nil, err
 	}
 	defer func() { _ = connection.Close() }()
-	if err := connection.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := connection.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		return nil, err
 	}
 	request := "POST " + target + " HTTP/1.1\r\nHost: api.example.com\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"

@@ -50,8 +50,8 @@ func (r *request) old() bool { return r.at.UnixMicro()-r.Time > time.Minute.Micr
 
 // told is a record of another topic, as far as its JSON is looked at here.
 type told struct {
-	at                                       time.Time
-	Kind, Phase, Rule, Action, Reason, Stage string
+	at                                           time.Time
+	ID, Kind, Phase, Rule, Action, Reason, Stage string
 }
 
 // keyedEvent is a record of an event in the keyed topic.

@@ -2,8 +2,10 @@ package boardtest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +40,7 @@ type installation struct {
 	began     time.Time
 	schema    string
 	postgres  string // URL, of who may do everything
+	version   string // of the program
 }
 
 // startInstallation starts weir dev, whose demo promotes its rules within the first seconds, and adds two rules that do not stand in
@@ -50,12 +53,13 @@ func startInstallation(t *testing.T) *installation {
 		gates:   []weirGate{{role: "gate", address: address()}, {role: "observer", address: address()}, {role: "blind", address: address()}},
 		metrics: map[string]string{"run": address(), "gate": address(), "observer": address(), "blind": address(), "shipper": address()},
 	}
-	empty := filepath.Join(t.TempDir(), "weir.yaml")
-	write(t, empty, "")
-	in.dev = in.start("run", "dev", "--config", empty, "--data-dir", in.dir, "--console-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0",
+	// With the usual minute, event time would go on for so long after the last event, and episodes end only then.
+	config := filepath.Join(t.TempDir(), "weir.yaml")
+	write(t, config, fmt.Sprintf("detect: {idle_margin: %ds}\n", idleMargin))
+	in.dev = in.start("run", "dev", "--config", config, "--data-dir", in.dir, "--console-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0",
 		"--http-listen", in.metrics["run"], "--demo-seconds", "20")
 	in.gateway = in.said(`gateway +http://(\S+)`)
-	var config struct {
+	var installed struct {
 		Namespace string
 		Postgres  struct{ URL string }
 		Redis     struct{ URL string }
@@ -65,10 +69,10 @@ func startInstallation(t *testing.T) *installation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := yaml.Unmarshal(text, &config); err != nil {
+	if err := yaml.Unmarshal(text, &installed); err != nil {
 		t.Fatal(err)
 	}
-	in.schema, in.postgres, in.redis, in.brokers = config.Namespace, config.Postgres.URL, config.Redis.URL, config.Kafka.Brokers
+	in.schema, in.postgres, in.redis, in.brokers = installed.Namespace, installed.Postgres.URL, installed.Redis.URL, installed.Kafka.Brokers
 	for _, g := range in.gates {
 		args := []string{"gate", "--config", in.config(), "--listen", g.address, "--http-listen", in.metrics[g.role]}
 		switch g.role {
@@ -78,6 +82,10 @@ func startInstallation(t *testing.T) *installation {
 			args = append(args, "--redis-url", "redis://"+address()+"/0")
 		}
 		in.start(g.role, args...)
+	}
+	in.version = in.built()
+	for _, g := range in.gates {
+		in.serves(g)
 	}
 	in.startShipper()
 	rules := filepath.Join(t.TempDir(), "trailers.yaml")
@@ -148,6 +156,37 @@ func (in *installation) weir(args ...string) {
 	if out, err := in.command(append([]string{"--config", in.config()}, args...)...).CombinedOutput(); err != nil {
 		in.t.Fatalf("weir %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
+}
+
+// built is the version that the program says it is.
+func (in *installation) built() string {
+	in.t.Helper()
+	out, err := in.command("version", "--output", "json").Output()
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	var said struct{ Version string }
+	if err := json.Unmarshal(out, &said); err != nil || said.Version == "" {
+		in.t.Fatalf("weir version says %s (%v)", out, err)
+	}
+	return said.Version
+}
+
+// serves waits until a gate takes connections.
+func (in *installation) serves(g weirGate) {
+	in.t.Helper()
+	p := in.processes[g.role]
+	testbed.Eventually(in.t, time.Minute, func() error {
+		if err := p.Alive(); err != nil {
+			in.t.Fatal(err)
+		}
+		conn, err := net.Dial("tcp", g.address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+	p.serves = time.Now()
 }
 
 // said waits for what weir dev says, and gives the last group of the pattern.

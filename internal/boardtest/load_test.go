@@ -1,6 +1,7 @@
 package boardtest
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -45,16 +46,23 @@ func (in *installation) load() *load {
 	in.t.Helper()
 	ctx, cancel := context.WithCancel(in.t.Context())
 	l := &load{in: in, cancel: cancel, ended: make(chan error, 4), odd: map[string]int{}}
-	go func() {
-		_, err := demo.Run(ctx, demo.Options{
-			Seed: 1, Round: 1, Duration: 2 * time.Minute, GatewayURL: "http://" + in.gateway, Log: slog.New(slog.DiscardHandler),
-		})
-		l.ended <- err
-	}()
+	go func() { l.ended <- l.play(ctx) }()
 	go func() { l.ended <- l.askForTrailers(ctx) }()
 	go func() { l.ended <- l.askOddly() }()
 	go func() { l.ended <- l.ship(ctx) }()
 	return l
+}
+
+// play plays the demo again and again.
+func (l *load) play(ctx context.Context) error {
+	for round := uint64(1); ; round++ {
+		_, err := demo.Run(ctx, demo.Options{
+			Seed: 1, Round: round, Duration: 2 * time.Minute, GatewayURL: "http://" + l.in.gateway, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 func (l *load) end() {
@@ -192,23 +200,22 @@ func (l *load) count(kind string) {
 	l.odd[kind]++
 }
 
-// raw sends bytes to the first gate, and gives the line with the status.
+// raw sends bytes to the first gate, and gives the line with the status, which may come before all of them are sent: a gate hangs up over
+// what it does not read.
 func (l *load) raw(head string) (string, error) {
 	conn, err := (&net.Dialer{}).DialContext(l.in.t.Context(), "tcp", l.in.gates[0].address)
 	if err != nil {
 		return "", err
 	}
+	var sending sync.WaitGroup
+	defer sending.Wait()
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return "", err
 	}
-	if _, err := io.WriteString(conn, head); err != nil {
-		return "", err
-	}
-	answer := make([]byte, 64)
-	n, err := conn.Read(answer)
-	line, _, _ := strings.Cut(string(answer[:n]), "\r\n")
-	return line, err
+	sending.Go(func() { _, _ = io.WriteString(conn, head) })
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	return strings.TrimSpace(line), err
 }
 
 // startShipper starts weir ingest.

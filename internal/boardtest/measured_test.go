@@ -17,6 +17,7 @@ import (
 type process struct {
 	*testbed.Running
 	after, before time.Time
+	serves        time.Time // of a gate: it has answered by then
 	begin, end    measure
 }
 

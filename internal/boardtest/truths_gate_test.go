@@ -119,7 +119,7 @@ func truthsOfGates() map[string]truth {
 			}
 			builds := f.byGate(func(string) (low, high float64) { return 1, 1 })
 			for i := range builds {
-				builds[i].labels["version"] = "(devel)"
+				builds[i].labels["version"] = f.in.version
 			}
 			return panelTruth{
 				"ready": one(func(role string) bool { return role != "blind" }), "build": builds, "observes": one(func(role string) bool { return role == "observer" }),
@@ -207,17 +207,17 @@ func (f *facts) byGate(of func(role string) (low, high float64)) (values []value
 	return values
 }
 
-// blindFor is how long the blind gate has been there: Redis has not answered it since.
+// blindFor is how long the blind gate has been there, at its last scrape: Redis has not answered it since.
 func (f *facts) blindFor() value {
 	p := f.in.processes["blind"]
-	return between(f.s.to.Sub(p.before).Seconds()-5, f.s.to.Sub(p.after).Seconds())
+	return between(f.s.to.Sub(p.serves).Seconds()-mostOld-1, f.s.to.Sub(p.after).Seconds())
 }
 
 // fresh is the age of what gates know: Redis answers all but one within moments.
 func (f *facts) fresh() []value {
 	return f.byGate(func(role string) (low, high float64) {
 		if role != "blind" {
-			return 0, 10
+			return 0, mostStale
 		}
 		v := f.blindFor()
 		return v.low, v.high

@@ -67,8 +67,7 @@ func truthsOfPipeline() map[string]truth {
 		"Watermark delay over time": atRest(func(f *facts, _ string) panelTruth {
 			return panelTruth{"worst": {f.watermarkDelay()}, "best": {f.watermarkDelay()}}
 		}),
-		// Two source partitions, whose clocks of a second tick apart.
-		"How far sources lie apart": atRest(func(*facts, string) panelTruth { return panelTruth{"apart": {between(0, 5)}} }),
+		"How far sources lie apart": atRest(func(*facts, string) panelTruth { return panelTruth{"apart": {between(0, mostApart)}} }),
 		"Read ahead by ROUTE":       atRest(func(*facts, string) panelTruth { return panelTruth{"read ahead": {is(0)}} }),
 		"Waits for order":           onStage(),
 		"Uncounted events by reason": atRest(func(f *facts, _ string) panelTruth {
@@ -92,8 +91,9 @@ func truthsOfPipeline() map[string]truth {
 		"Evictions by reason": onStage(),
 		"Snapshot age": atRest(func(f *facts, _ string) panelTruth {
 			var ages []value
+			// A detector hears a moment later than PostgreSQL that a snapshot is written: until then the one before it counts.
 			for _, row := range f.sql(`SELECT partition, coalesce(extract(epoch FROM $__timeTo()::timestamptz -
-				max(written_at) FILTER (WHERE written_at <= $__timeTo()::timestamptz)), 60)::float8 FROM {}.checkpoints GROUP BY 1`) {
+				max(written_at) FILTER (WHERE written_at <= $__timeTo()::timestamptz - interval '5 seconds')), 60)::float8 FROM {}.checkpoints GROUP BY 1`) {
 				ages = append(ages, between(0, row[1].(float64)+1, "partition", strconv.FormatInt(row[0].(int64), 10)))
 			}
 			return panelTruth{"{{partition}}": ages}
@@ -112,10 +112,10 @@ func truthsOfPipeline() map[string]truth {
 			for _, le := range append(slices.Clone(blockBuckets), math.Inf(1)) {
 				low, high := 0.0, 0.0
 				for _, d := range took {
-					if d <= le {
+					if d.least <= le {
 						high++
 					}
-					if d+unseen <= le {
+					if d.most <= le {
 						low++
 					}
 				}
@@ -123,9 +123,10 @@ func truthsOfPipeline() map[string]truth {
 			}
 			return panelTruth{"{{le}}": f.perStep(buckets)}
 		}),
-		// No block took five seconds.
+		// 1 - share / (1 - 0.99), as for gates: exactly 1 where no block took five seconds.
 		"Error budget left": atRest(func(f *facts, _ string) panelTruth {
-			return panelTruth{"left": {is(1, "namespace", f.in.schema, "slo", "event_to_block")}}
+			least, most := f.cameLate()
+			return panelTruth{"left": {between(1-2*most*100, 1-least/2*100, "namespace", f.in.schema, "slo", "event_to_block")}}
 		}),
 		"Decisions": atRest(func(f *facts, _ string) panelTruth {
 			return panelTruth{"{{action}}": f.rates(f.by(f.decisions, func(d *told) []string { return []string{"action", d.Action} }))}
@@ -181,15 +182,19 @@ func truthsOfPipeline() map[string]truth {
 		"Goroutines": onStage(),
 		"Processes": atRest(func(f *facts, _ string) panelTruth {
 			started := f.byProcess(func(p *process) (low, high float64) {
-				return float64(p.after.UnixMilli()) - 1000, float64(p.before.UnixMilli()) + 1000
+				return float64(p.after.UnixMilli()) - bootTime, float64(p.before.UnixMilli()) + bootTime
 			})
 			for i := range started {
-				maps.Copy(started[i].labels, map[string]string{"version": "(devel)", "namespace": f.in.schema, "stream": "live"})
+				maps.Copy(started[i].labels, map[string]string{"version": f.in.version, "namespace": f.in.schema, "stream": "live"})
 			}
 			return panelTruth{"started": started}
 		}),
 	}
 }
+
+// bootTime is how far off, in milliseconds, Linux tells when a process began: the time since the machine was booted, to a hundredth of a second,
+// and when that was, to a second.
+const bootTime = 1000 + 1000/ticksPerSecond
 
 func anyRequest(*request) bool { return true }
 func anyTold(*told) bool       { return true }
@@ -227,11 +232,11 @@ func (f *facts) fate(r *request) string {
 	return "no rule watches"
 }
 
-// watermarkDelay is that of an installation at rest: its clocks tick each second, and weir dev keeps 5 s behind them.
-func (f *facts) watermarkDelay() value { return between(5, mostDelay) }
+// watermarkDelay is that of an installation at rest: its clocks tick each second.
+func (f *facts) watermarkDelay() value { return between(idleMargin, mostDelay) }
 
-// ticks are what may wait for a stage at rest: the clocks of two source partitions, in eight.
-func (f *facts) ticks() []value { return []value{between(0, 16, "stage", "detect")} }
+// ticks are what may wait for a stage at rest.
+func (f *facts) ticks() []value { return []value{between(0, mostTicks, "stage", "detect")} }
 
 // keys are the windows that partitions hold: those of the trailers, which look back ten minutes, and at most one for each rule and
 // source that was counted.
@@ -259,46 +264,4 @@ func (f *facts) keys() []value {
 		}
 	}
 	return counts
-}
-
-// blockBuckets are the bounds of the histogram, in seconds.
-var blockBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
-
-// unseen is the most that may lie between a decision and the moment at which Redis has said that it has the block, in seconds.
-const unseen = 0.25
-
-// tookToBlock are the times from the last over event of each block of the span to the decision, in seconds.
-func (f *facts) tookToBlock() (took []float64) {
-	for _, row := range f.sql(`SELECT extract(epoch FROM d.at - (d.until - r.block_ttl))::float8 FROM {}.block_decisions_v d JOIN {}.rules_v r USING (rule)
-		WHERE d.action IN ('written', 'extended') AND d.at > $__timeFrom() AND d.at <= $__timeTo() ORDER BY 1`) {
-		took = append(took, row[0].(float64))
-	}
-	return took
-}
-
-// quantileOfBlocks is where the histogram may put a quantile: in the bucket of that decision, or in one up to where it may have
-// been seen.
-func (f *facts) quantileOfBlocks(q float64) value {
-	took := f.tookToBlock()
-	if len(took) == 0 {
-		return is(math.NaN())
-	}
-	at := took[int(math.Ceil(q*float64(len(took))))-1]
-	v := between(0, blockBuckets[0])
-	for i, bound := range blockBuckets[1:] {
-		if at > blockBuckets[i] {
-			v.low = blockBuckets[i]
-		}
-		if at+unseen > blockBuckets[i] {
-			v.high = bound
-		}
-	}
-	return v
-}
-
-func leText(le float64) string {
-	if math.IsInf(le, 1) {
-		return "+Inf"
-	}
-	return strconv.FormatFloat(le, 'g', -1, 64)
 }

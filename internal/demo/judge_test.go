@@ -2,6 +2,7 @@ package demo_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -83,11 +84,47 @@ func TestRealTime(t *testing.T) {
 		t.Skip("takes 20 s")
 	}
 	t.Parallel()
-	r := world{seed: 7, real: true}.run(t)
-	if r.Err() != nil {
-		t.Error(table(t, &r))
+	for tries := 1; ; tries++ {
+		stood := standstill(t)
+		r := world{seed: 7, real: true}.run(t)
+		longest := stood()
+		if r.Err() == nil {
+			t.Log("\n" + table(t, &r))
+			return
+		}
+		if longest < demo.Allowance/4 || tries == 5 {
+			t.Fatalf("the machine stood still for %s at the longest\n%s", longest, table(t, &r))
+		}
+		t.Logf("the machine stood still for %s, which says nothing of the demo: again\n%s", longest, table(t, &r))
 	}
-	t.Log("\n" + table(t, &r))
+}
+
+// standstill measures for how long the machine lets this process, which has something to do every few milliseconds, do nothing at the
+// longest, until the call of what it returns.
+func standstill(t *testing.T) (longest func() time.Duration) {
+	t.Helper()
+	const every = 5 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan time.Duration, 1)
+	go func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		most, last := time.Duration(0), time.Now()
+		for {
+			select {
+			case <-ctx.Done():
+				done <- most
+				return
+			case <-tick.C:
+				now := time.Now()
+				most, last = max(most, now.Sub(last)-every), now
+			}
+		}
+	}()
+	return func() time.Duration {
+		cancel()
+		return <-done
+	}
 }
 
 // TestLongRun has episodes that last longer than the cooldown of updates.

@@ -248,7 +248,7 @@ func (s *site) healthy(name string) error {
 	for _, w := range s.compose.Services[name].HealthCheck.Test[1:] {
 		words = append(words, s.local(name, w))
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
 	var c *exec.Cmd
 	switch filepath.Base(words[0]) {

@@ -212,12 +212,12 @@ func (s *site) start(name string) {
 	s.running[name] = p
 	s.docker.set(name, "127.0.0.1")
 	if s.compose.oneShot(name) {
-		if err := p.Wait(time.Minute); err != nil {
+		if err := p.Wait(3 * time.Minute); err != nil {
 			s.t.Fatalf("%s: %v\n%s", name, err, p.Said())
 		}
 		return
 	}
-	testbed.Eventually(s.t, 90*time.Second, func() error {
+	testbed.Eventually(s.t, 3*time.Minute, func() error {
 		if err := p.Alive(); err != nil {
 			s.t.Fatal(err)
 		}

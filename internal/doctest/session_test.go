@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,9 @@ import (
 
 	"github.com/weirhq/weir/internal/testbed"
 )
+
+// patience is after how long a command hangs, on a machine that is busy with other tests.
+const patience = time.Minute
 
 // session runs the commands of one document, one after the other, in a directory and against an installation of its own.
 // Both are made at the first command.
@@ -95,10 +97,7 @@ func zipped(t *testing.T, path string) []byte {
 // local gives the address that stands for one of the documents.
 func (s *session) local(address string) string {
 	if s.ports[address] == "" {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		s.must(err)
-		s.ports[address] = l.Addr().String()
-		s.must(l.Close())
+		s.ports[address] = fmt.Sprint("127.0.0.1:", testbed.FreePort(s.t))
 	}
 	return s.ports[address]
 }
@@ -158,7 +157,7 @@ func (s *session) command(c *shown) error {
 // what it asks about takes effect a moment after the command before it.
 func (s *session) finish(c *shown, programs [][]string) error {
 	text := localPort.ReplaceAllStringFunc(c.text, s.local)
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		out, err := s.bash(text)
 		if err == nil {
@@ -254,7 +253,7 @@ func (p *process) awaitReady(programs [][]string) error {
 			ready = "http://"
 		}
 	}
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(patience)
 	for ready != "" && !strings.Contains(p.said(), ready) {
 		select {
 		case err := <-p.done:
@@ -299,8 +298,8 @@ func (s *session) end() {
 			if p.weir && err != nil && !(errors.As(err, &code) && code.ExitCode() == 0) {
 				s.t.Errorf("$ %s: %v after Ctrl-C; it said\n%s", p.text, err, p.said())
 			}
-		case <-time.After(15 * time.Second):
-			s.t.Errorf("$ %s: still there 15 s after Ctrl-C", p.text)
+		case <-time.After(patience):
+			s.t.Errorf("$ %s: still there %s after Ctrl-C", p.text, patience)
 		}
 		_ = syscall.Kill(group, syscall.SIGKILL)
 	}

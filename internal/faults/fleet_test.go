@@ -22,10 +22,11 @@ type install struct {
 	stream *exactness.Stream
 }
 
-// newInstall writes a configuration, and runs weir migrate and weir rules apply.
+// newInstall writes a configuration, and runs weir migrate and weir rules apply. A source partition that waits for a server is idle: its
+// events are not late while that takes less than the margin, a few minutes on a busy machine.
 func newInstall(t testing.TB, stream *exactness.Stream, replication int) *install {
 	t.Helper()
-	in := configure(t, stream, replication, "")
+	in := configure(t, stream, replication, "detect: {idle_margin: 5m}\n")
 	in.Weir("migrate")
 	in.Weir("rules", "apply", "-f", in.Write("rules.yaml", rules), "--reason", "tests")
 	return in
@@ -132,7 +133,7 @@ func (p *process) signal(s syscall.Signal) {
 func (p *process) kill() {
 	p.in.t.Helper()
 	p.signal(syscall.SIGKILL)
-	_ = p.running.Wait(10 * time.Second) // it was killed, which is what exec calls an error
+	_ = p.running.Wait(workTimeout) // it was killed, which is what exec calls an error
 	if p.running.Alive() == nil {
 		p.in.t.Fatalf("the %s process outlives kill -9", p.stage)
 	}

@@ -37,8 +37,8 @@ type scene struct {
 }
 
 const (
-	// behind lets episodes close with the last event of the load. It is less than the 60 s by which the progress of an idle
-	// partition trails the clock, so nothing is late that waits for a server for half a minute.
+	// behind lets episodes close with the last event of the load. It is less than what the progress of an idle partition trails the
+	// clock by, 60 s where two releases run, so nothing is late that waits for a server for half a minute.
 	behind = 15 * time.Second
 	// workTimeout is for what a working stream does in seconds, on a machine that is busy with other tests.
 	workTimeout = 3 * time.Minute

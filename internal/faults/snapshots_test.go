@@ -20,6 +20,7 @@ func (s *scene) flipSnapshots() {
 			d.kill()
 		}
 		at := s.harmed()
+		s.nobodyWrites()
 		for n := range flipped {
 			s.flip(n)
 		}
@@ -43,6 +44,21 @@ func (s *scene) twoGenerations() {
 			func(rows pgx.Rows) error { return rows.Scan(&ready) })
 		if err == nil && ready < s.stream.Keyed {
 			err = fmt.Errorf("%d of %d keyed partitions have two new snapshots", ready, s.stream.Keyed)
+		}
+		return err
+	})
+}
+
+// nobodyWrites waits until PostgreSQL has done what the detectors had asked for when they were killed: a snapshot that came after the
+// flipping would stand in the place of one that was flipped.
+func (s *scene) nobodyWrites() {
+	s.Helper()
+	testbed.Eventually(s, workTimeout, func() error {
+		writing := 0
+		err := s.stream.Query(s.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+			AND state <> 'idle' AND query LIKE '%checkpoint%'`, func(rows pgx.Rows) error { return rows.Scan(&writing) })
+		if err == nil && writing > 0 {
+			err = fmt.Errorf("%d statements about snapshots are under way", writing)
 		}
 		return err
 	})

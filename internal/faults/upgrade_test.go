@@ -216,7 +216,8 @@ func (u *upgrade) shared(builds ...*build) {
 // end ends the load and judges what came of it.
 func (u *upgrade) end() {
 	u.Helper()
-	finish, stop := context.WithTimeout(u.Context(), time.Duration(u.form.events/u.form.rate)*time.Second+workTimeout)
+	ctx := u.Context()
+	finish, stop := context.WithTimeout(ctx, time.Duration(u.form.events/u.form.rate)*time.Second+workTimeout)
 	defer stop()
 	var r row
 	var err error
@@ -227,11 +228,11 @@ func (u *upgrade) end() {
 	if r.lost+r.doubled+r.extra > 0 {
 		u.Errorf("%d lost, %d doubled, %d extra", r.lost, r.doubled, r.extra)
 	}
-	u.answered(finish)
-	if stopped := u.stopped(finish); stopped != "" {
+	u.answered(ctx)
+	if stopped := u.stopped(ctx); stopped != "" {
 		u.Errorf("partitions have stopped%s", stopped)
 	}
-	err = u.stream.EachRecord(finish, u.stream.Topic("dead"), 1, func(r *kgo.Record) error { return fmt.Errorf("a dead letter: %s", r.Value) })
+	err = u.stream.EachRecord(ctx, u.stream.Topic("dead"), 1, func(r *kgo.Record) error { return fmt.Errorf("a dead letter: %s", r.Value) })
 	if err != nil {
 		u.Error(err)
 	}

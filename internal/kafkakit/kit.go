@@ -37,14 +37,14 @@ type Kit struct {
 // New connects to the real brokers of the environment, or to an embedded one.
 func New(t *testing.T, edit ...func(*kafka.Config)) *Kit {
 	t.Helper()
-	testbed.VerifyNoLeaks(t)
+	testbed.CheckLeaks(t)
 	return kitFor(t, testbed.Kafka(t), edit...)
 }
 
 // NewFaulty connects to an embedded cluster that the test can make fail.
 func NewFaulty(t *testing.T, brokers int, opts ...kfake.Opt) (*Kit, *kfake.Cluster) {
 	t.Helper()
-	testbed.VerifyNoLeaks(t)
+	testbed.CheckLeaks(t)
 	testbed.Record(t, testbed.KafkaKind, testbed.Embedded)
 	cluster, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(brokers)}, opts...)...)
 	if err != nil {

@@ -32,6 +32,9 @@ func (j *judged) Fatalf(format string, arguments ...any) {
 	runtime.Goexit()
 }
 
+func (j *judged) Error(arguments ...any) { j.fatal = fmt.Sprint(arguments...) }
+func (j *judged) Failed() bool           { return j.fatal != "" }
+
 func (j *judged) Skipf(string, ...any) {
 	j.skipped = true
 	runtime.Goexit()

@@ -40,16 +40,24 @@ func Missing(t testing.TB, reason string) {
 }
 
 // FreePort returns a loopback port that nobody listens on, from below those that the system gives to clients, so that no
-// passing connection takes it before it is used.
+// passing connection takes it before it is used. Until the test ends no other FreePort of this machine returns it, also while the program that
+// it is for has not begun to listen, or is being restarted: the port's other half, that of UDP, is held meanwhile.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	const lowest, highest = 10_000, 32_000
 	for range 1000 {
 		port := lowest + rand.IntN(highest-lowest)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		claim, err := net.ListenPacket("udp", address)
 		if err != nil {
 			continue
 		}
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			_ = claim.Close()
+			continue
+		}
+		t.Cleanup(func() { _ = claim.Close() })
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +153,7 @@ func (p *Running) End() {
 	if err := p.watcher.Wait(); err != nil {
 		p.t.Errorf("watcher of %s: %v", p.name, err)
 	}
-	if err := p.Wait(10 * time.Second); errors.Is(err, errStillRunning) {
+	if err := p.Wait(patience); errors.Is(err, errStillRunning) {
 		p.t.Errorf("%s outlives kill -9", p.name)
 	}
 }

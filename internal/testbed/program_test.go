@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // A program ends with its test together with its children, also those that it no longer waits for.
@@ -77,8 +80,50 @@ func TestRunKnowsHowAProgramEnded(t *testing.T) {
 
 func TestFreePortIsFree(t *testing.T) {
 	for range 20 {
-		if port := FreePort(t); port < 10_000 || port >= 32_000 {
+		port := FreePort(t)
+		if port < 10_000 || port >= 32_000 {
 			t.Errorf("got %d", port)
 		}
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+	}
+}
+
+// Who is given a port may take its time: nobody else is given it, here or in another process, until the test ends.
+func TestFreePortIsGivenOnce(t *testing.T) {
+	t.Parallel()
+	given := map[int]bool{}
+	t.Run("within", func(t *testing.T) {
+		for range 500 {
+			port := FreePort(t)
+			if given[port] {
+				t.Fatalf("%d is given twice", port)
+			}
+			given[port] = true
+		}
+	})
+	held := 0
+	for port := range given {
+		claim, err := net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			held++ // maybe by the next one who was given it
+			continue
+		}
+		_ = claim.Close()
+	}
+	if held > len(given)/2 {
+		t.Errorf("%d of %d ports are held after the test that had them", held, len(given))
+	}
+}
+
+func TestWhatStaysIsLeftOver(t *testing.T) {
+	before, end := goleak.IgnoreCurrent(), make(chan struct{})
+	defer close(end)
+	go func() { <-end }()
+	if err := leftOver(0, before); err == nil || !strings.Contains(err.Error(), "TestWhatStaysIsLeftOver") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -124,3 +124,16 @@ func TestNamespaceIsAValidAndFreshName(t *testing.T) {
 		seen[name] = true
 	}
 }
+
+// A goroutine that ends a moment after what it belongs to is none that leaks; one that stays is.
+func TestCheckLeaksWaitsForWhatEnds(t *testing.T) {
+	end := make(chan struct{})
+	got := judge(t, func(t testing.TB) {
+		testbed.CheckLeaks(t)
+		go func() { <-end }()
+		t.Cleanup(func() { time.AfterFunc(2*time.Second, func() { close(end) }) })
+	})
+	if got.fatal != "" {
+		t.Errorf("one that ended 2 s later: %s", got.fatal)
+	}
+}

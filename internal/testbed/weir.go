@@ -30,7 +30,7 @@ func MainWithWeir(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	program := filepath.Join(dir, "weir")
-	build := exec.Command("go", "build", "-o", program, "github.com/weirhq/weir/cmd/weir")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", program, "github.com/weirhq/weir/cmd/weir")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building weir: %v\n%s", err, out)
 		return 1

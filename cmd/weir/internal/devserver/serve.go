@@ -113,6 +113,7 @@ func (d *server) writeConfig() error {
 		"kafka":     map[string]any{"brokers": c.Kafka.Brokers, "partitions": c.Kafka.Partitions, "retention": c.Kafka.Retention},
 		"redis":     map[string]any{"url": c.Redis.URL.Reveal()},
 		"postgres":  map[string]any{"url": c.Postgres.URL.Reveal()},
+		"detect":    c.Detect,
 		"identity":  c.Identity,
 	})
 	if err != nil {

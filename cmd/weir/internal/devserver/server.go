@@ -73,7 +73,7 @@ func (o *Options) Check() error {
 }
 
 // ownFields are the settings that weir dev takes; what else a configuration says holds for the servers of others.
-var ownFields = [...]string{"namespace", "postgres.", "http.", "log."}
+var ownFields = [...]string{"namespace", "postgres.", "detect.", "http.", "log."}
 
 // configure makes the configuration of the installation within the process: what the user may set of it, the demo's
 // identity map, few partitions, and short retention, since nobody comes back for the demo's requests. The servers'
@@ -83,7 +83,7 @@ func configure(given *config.Config, o Options) (c *config.Config, ignored []str
 	if !o.NoDemo {
 		c.Identity = demo.IdentityMap()
 	}
-	c.Namespace, c.Postgres, c.Log = given.Namespace, given.Postgres, given.Log
+	c.Namespace, c.Postgres, c.Detect, c.Log = given.Namespace, given.Postgres, given.Detect, given.Log
 	if !given.Origins.Has("namespace") && !ownPostgres(given) {
 		// The default is the namespace of the user's own installation, which may be in that PostgreSQL too.
 		c.Namespace = Namespace

@@ -87,14 +87,14 @@ func TestShellWord(t *testing.T) {
 }
 
 func TestDevTakesOfTheConfigurationWhatItSays(t *testing.T) {
-	given, err := config.Load(config.Source{File: file(t, "namespace: mine\nkafka: {brokers: [10.0.0.1:9092]}\n"),
+	given, err := config.Load(config.Source{File: file(t, "namespace: mine\nkafka: {brokers: [10.0.0.1:9092]}\ndetect: {idle_margin: 5s}\n"),
 		Environ: []string{"WEIR_REDIS_URL=redis://10.0.0.2:6379/0", "WEIR_LOG_LEVEL=debug"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c, ignored := configure(given, Options{})
-	if c.Namespace != "mine" || c.Log.Level != "debug" || c.Kafka.Brokers[0] == "10.0.0.1:9092" {
-		t.Errorf("took namespace %s, log level %s, brokers %v", c.Namespace, c.Log.Level, c.Kafka.Brokers)
+	if c.Namespace != "mine" || c.Log.Level != "debug" || c.Kafka.Brokers[0] == "10.0.0.1:9092" || c.Detect != given.Detect || c.Detect == config.Default().Detect {
+		t.Errorf("took namespace %s, log level %s, brokers %v, %+v", c.Namespace, c.Log.Level, c.Kafka.Brokers, c.Detect)
 	}
 	if len(ignored) != 2 || !strings.HasPrefix(ignored[0], "kafka.brokers (") || ignored[1] != "redis.url (WEIR_REDIS_URL)" {
 		t.Errorf("ignored %q", ignored)
