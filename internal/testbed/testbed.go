@@ -24,6 +24,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // Main runs the tests of a package, stops the server they shared, and fails the run when goroutines are left over:
