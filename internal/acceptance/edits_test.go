@@ -31,13 +31,11 @@ func TestEditsOfEveryKind(t *testing.T) {
 	set("promote", "by-ip")
 	stream := in.stream([3]int{4, 6, 4})
 	ctx := background(t)
-	// Events are of the present: a window and its lateness after them the last ones close all episodes. None waits for the idle margin, which
-	// may be so long that no event is late that waits for a busy machine.
-	load, err := stream.StartLoad(ctx, exactness.LoadOptions{Events: 30_000, Rate: rate, Seed: 3, Last: true, Rest: 11 * time.Second})
+	load, err := stream.StartLoad(ctx, exactness.LoadOptions{Events: 30_000, Rate: rate, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := []string{"run", "--set", "detect.idle_margin=5m"}
+	run := []string{"run", "--set", "detect.idle_margin=10s"}
 	p := in.start(run...)
 	waitForProgress(t, stream, load)
 	killed := func() {

@@ -22,10 +22,9 @@ type LoadOptions struct {
 	Behind time.Duration // how much older than the clock events are; default 0
 
 	// Last makes the load end with one event of the present in every partition, the only ones whose method is HEAD. With
-	// Behind and Rest together longer than window and lateness they move the watermark past all episodes but their own, so that
-	// these close at once and not when the stream has been idle for long enough.
+	// Behind longer than window and lateness they move the watermark past all episodes but their own, so that these close at
+	// once and not when the stream has been idle for long enough.
 	Last bool
-	Rest time.Duration // for how long nothing is sent before the last ones; default 0
 }
 
 // Load is a stream of requests: viewers who stay below every limit, or nearly so, and a few abusers who come in bursts, one
@@ -103,8 +102,12 @@ func (l *Load) send(ctx context.Context, client *kgo.Client) error {
 			}
 		}
 	}
-	if l.options.Last {
-		if err := l.last(ctx, client); err != nil {
+	for p := range l.partitions {
+		if !l.options.Last {
+			break
+		}
+		e := Event{Time: stamp(time.Now()), ID: fmt.Sprint("last", p), IP: fmt.Sprint("192.0.2.", p), Device: "last", Method: "HEAD", Path: "/last", Status: 200}
+		if err := l.give(ctx, client, p, &e); err != nil {
 			return err
 		}
 	}
@@ -113,24 +116,6 @@ func (l *Load) send(ctx context.Context, client *kgo.Client) error {
 	}
 	if sent := l.Sent(); sent != int64(l.n) {
 		return fmt.Errorf("%d of %d events were acknowledged", sent, l.n)
-	}
-	return nil
-}
-
-// last sends the last events.
-func (l *Load) last(ctx context.Context, client *kgo.Client) error {
-	rest := time.NewTimer(l.options.Rest)
-	defer rest.Stop()
-	select {
-	case <-rest.C:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	for p := range l.partitions {
-		e := Event{Time: stamp(time.Now()), ID: fmt.Sprint("last", p), IP: fmt.Sprint("192.0.2.", p), Device: "last", Method: "HEAD", Path: "/last", Status: 200}
-		if err := l.give(ctx, client, p, &e); err != nil {
-			return err
-		}
 	}
 	return nil
 }

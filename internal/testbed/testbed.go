@@ -89,27 +89,29 @@ func Namespace(t testing.TB) string {
 // patience is the least time in which Eventually gives up where it was given seconds: they are what an idle machine needs at the most.
 const patience = time.Minute
 
-// Eventually calls check until it returns nil, every few milliseconds, and fails the test with its last error when
-// timeout has passed, at the earliest after a minute: its end says that a test hangs, which a machine that is busy with other tests is not to
-// say. What promises a time measures it. At least one call is made.
+// Eventually calls check until it returns nil, and fails the test with its last error when timeout has passed, at the earliest after a minute: its
+// end says that a test hangs, which a machine that is busy with other tests is not to say. What promises a time measures it. At least one
+// call is made. Between two calls is a twentieth of the time that has passed, no less than the last one took and than 5 ms, no more than
+// 100 ms: what is waited for needs the processor more than who waits.
 func Eventually(t testing.TB, timeout time.Duration, check func() error) {
 	t.Helper()
-	const pause = 5 * time.Millisecond
 	if timeout >= time.Second {
 		timeout = max(timeout, patience)
 	}
 	start := time.Now()
-	ticker := time.NewTicker(pause)
-	defer ticker.Stop()
 	for {
+		called := time.Now()
 		err := check()
 		if err == nil {
 			return
 		}
-		if time.Since(start) >= timeout {
+		passed := time.Since(start)
+		if passed >= timeout {
 			t.Fatalf("after %v still: %v", timeout, err)
 		}
-		<-ticker.C
+		const least, most = 5 * time.Millisecond, 100 * time.Millisecond
+		pause := time.NewTimer(min(max(passed/20, time.Since(called), least), most))
+		<-pause.C
 	}
 }
 
