@@ -71,9 +71,12 @@ func (p *tab) hear(event any) {
 	}
 }
 
+// patience is when a page that does not come to what is asked of it is given up: its end says that it hangs, not that the machine is busy.
+const patience = 2 * time.Minute
+
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	bounded, cancel := context.WithTimeout(p.ctx, 30*time.Second)
+	bounded, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	if err := chromedp.Do(bounded, steps...); err != nil {
 		p.t.Fatal(err)
@@ -83,7 +86,7 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 // text is what the script says.
 func (p *tab) text(script string) string {
 	p.t.Helper()
-	bounded, cancel := context.WithTimeout(p.ctx, 30*time.Second)
+	bounded, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	out, err := chromedp.Run(bounded, chromedp.Evaluate[string](script))
 	if err != nil {
@@ -101,9 +104,9 @@ func (p *tab) click(selector string) {
 // until waits for a condition of the page.
 func (p *tab) until(condition string) {
 	p.t.Helper()
-	bounded, cancel := context.WithTimeout(p.ctx, 30*time.Second)
+	bounded, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	_, err := chromedp.Run(bounded, chromedp.Poll[chromedp.Void](condition, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(20*time.Second)))
+	_, err := chromedp.Run(bounded, chromedp.Poll[chromedp.Void](condition, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience/2)))
 	if err != nil {
 		p.t.Fatalf("never came true: %s: %v", condition, err)
 	}
@@ -137,7 +140,7 @@ func (p *tab) shoot(name string, whole bool) {
 	if whole {
 		action = chromedp.FullScreenshot(100)
 	}
-	bounded, cancel := context.WithTimeout(p.ctx, 30*time.Second)
+	bounded, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	picture, err := chromedp.Run(bounded, action)
 	if err != nil {
@@ -181,6 +184,7 @@ func (l look) apply(ctx context.Context, t *testing.T) {
 
 func serve(t *testing.T, c *Console) (address string) {
 	t.Helper()
+	c.slowAfter = patience // a busy machine's browser is not dropped
 	server := httptest.NewServer(c.Handler())
 	t.Cleanup(server.Close)
 	run(t, c) // ends before the server is closed, which waits for streams

@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/weirhq/weir/internal/browser"
+	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -127,7 +128,7 @@ func TestPageIsUsed(t *testing.T) {
 	newest := p.text(newestOver)
 	heard := p.text(`document.querySelector("#clock").textContent`)
 	s.offend()
-	p.until(`document.querySelector("#clock").textContent > ` + quote(heard))
+	p.until(`document.querySelector("#clock").textContent !== ` + quote(heard))
 	if got := p.text(`document.querySelector("table.hits tbody").innerText.split("\n")[0]`); got != strings.Split(newest, "\n")[0] {
 		t.Errorf("the page was held, and shows %q after %q", got, newest)
 	}
@@ -166,6 +167,7 @@ func TestPageShowsHostileText(t *testing.T) {
 func TestPageSaysWhatIsAway(t *testing.T) {
 	s, p, _ := opened(t, func(s *scene) Options { return options(s.stores) })
 	const top = `String(document.querySelector("#rules").getBoundingClientRect().top)`
+	p.until(`document.querySelector("#status").innerText === "No problem is reported."`) // all that stands above has come
 	before := p.text(top)
 	s.change(func(s *stores) {
 		s.problems = []Problem{{"Kafka", "does not answer since 12:03:11 UTC; nothing is counted, known blocks hold"}}
@@ -189,11 +191,11 @@ func TestPageSaysWhatIsAway(t *testing.T) {
 
 func TestPageFindsBack(t *testing.T) {
 	s := newScene(10)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address := fmt.Sprint("127.0.0.1:", testbed.FreePort(t)) // not one that the system gives to a client while nobody listens
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := listener.Addr().String()
 	begin := func(l net.Listener) (end func()) {
 		c := newConsole(t, options(s.stores))
 		stop := run(t, c)

@@ -68,7 +68,7 @@ func install(t *testing.T) *installation {
 		}, nil
 	})
 	must(err)
-	in.blocks, err = blocklist.Connect(blocklist.Server{URL: testbed.Redis(t)}, name)
+	in.blocks, err = blocklist.Connect(blocklist.Server{URL: testbed.Redis(t), Timeout: time.Minute}, name)
 	must(err)
 	t.Cleanup(func() { _ = in.blocks.Close() })
 	in.record, err = history.NewHitRecorder(in.history, history.Live, name+".hits", out, in.registry)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/traffic"
 )
 
 // get asks the handler for a path and decodes JSON into out, if out is given.
@@ -120,7 +121,9 @@ func TestForeignHostsAndMethods(t *testing.T) {
 
 func TestSections(t *testing.T) {
 	s := newScene(40)
-	c := newConsole(t, options(s.stores))
+	o, now := options(s.stores), wallClock()
+	o.Clock = func() traffic.Time { return now } // no block ends between one section and the next
+	c := newConsole(t, o)
 	run(t, c)
 	h := c.Handler()
 	var pulse pulseView

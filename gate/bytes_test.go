@@ -71,7 +71,7 @@ func laxAPI(t *testing.T) string {
 			}
 			serving.Go(func() {
 				defer func() { _ = c.Close() }()
-				if c.SetDeadline(time.Now().Add(20*time.Second)) != nil {
+				if c.SetDeadline(time.Now().Add(patience)) != nil {
 					return
 				}
 				for in := bufio.NewReader(c); ; {
@@ -131,12 +131,25 @@ func eachByte(t *testing.T, guarded, plain string, blocked, other func(call) cal
 			taken := 0
 			for i := range 256 {
 				c := places(byte(i))[name]
-				want, takes := status(plain, other(c))
-				if got, served := status(guarded, other(c)); got != want || served != takes {
+				// What a byte does it does every time; that a busy machine kept a proxy from the API, it does not.
+				var want, got, held int
+				var takes, served bool
+				for range 5 {
+					want, takes = status(plain, other(c))
+					if got, served = status(guarded, other(c)); got == want && served == takes {
+						break
+					}
+				}
+				if got != want || served != takes {
 					t.Errorf("%s: byte %#02x of a client that is not blocked: got %d, want %d as without a gate", name, i, got, want)
 				}
-				if got, served := status(guarded, blocked(c)); served || takes && got != 429 {
-					t.Errorf("%s: byte %#02x of a blocked client: got %d, another gets %d", name, i, got, want)
+				for range 5 {
+					if held, served = status(guarded, blocked(c)); served || !takes || held == 429 {
+						break
+					}
+				}
+				if served || takes && held != 429 {
+					t.Errorf("%s: byte %#02x of a blocked client: got %d, another gets %d", name, i, held, want)
 				}
 				if takes {
 					taken++
@@ -243,7 +256,7 @@ func eachSize(t *testing.T, address string, most int, blocked, other func(call) 
 // asDocumented leaves a configuration as it is.
 func asDocumented(text string) string { return text }
 
-// longTimeouts lets a proxy wait for the gate for longer than a busy machine may need.
+// longTimeouts lets a proxy wait for the gate for longer than a busy machine may need: what it was not told in time it lets pass.
 func longTimeouts(text string) string {
-	return strings.NewReplacer(" 50ms", " 10s", " 100ms", " 10s", " 500ms", " 10s").Replace(text)
+	return strings.NewReplacer(" 50ms", " 1m", " 100ms", " 1m", " 500ms", " 1m").Replace(text)
 }

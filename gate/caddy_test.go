@@ -41,7 +41,7 @@ func after(address string) string { return address[strings.LastIndexByte(address
 
 func startCaddy(t *testing.T, gate string) string {
 	t.Helper()
-	address, _ := startCaddyBefore(t, gate, sampleAPI(t), asDocumented)
+	address, _ := startCaddyBefore(t, gate, sampleAPI(t), longTimeouts)
 	return address
 }
 
@@ -95,16 +95,9 @@ func TestCaddyPassesWithoutAGate(t *testing.T) {
 	d := newDoor(t, silent(t))
 	for _, tt := range []struct{ name, gate string }{{"nobody listens", port(t)}, {"it never answers", d.address}} {
 		t.Run(tt.name, func(t *testing.T) {
-			address := startCaddy(t, tt.gate)
+			address, _ := startCaddyBefore(t, tt.gate, sampleAPI(t), asDocumented)
 			for range 3 {
-				begun := time.Now()
-				got := through(t, address, call{method: "POST", path: "/v1/guest-tokens", body: "x"})
-				if got.status != 201 || got.body != "the API got 1 bytes" {
-					t.Errorf("got %d %q, want the API's answer", got.status, got.body)
-				}
-				if took := time.Since(begun); took > 2*time.Second {
-					t.Errorf("took %s", took)
-				}
+				passesSoon(t, address, call{method: "POST", path: "/v1/guest-tokens", body: "x"}, 2*time.Second)
 			}
 		})
 	}

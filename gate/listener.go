@@ -44,12 +44,13 @@ func (g *Gate) Listener(l net.Listener) net.Listener {
 	}
 	// What else net/http acts on, it is not told, though an identity map names it; nor the Host, see head.
 	delete(keep, "trailer")
-	return &listener{Listener: l, keep: keep}
+	return &listener{Listener: l, keep: keep, lingers: lingerTime}
 }
 
 type listener struct {
 	net.Listener
-	keep map[string]string // headers that are looked at: their canonical names by those in lower case
+	keep    map[string]string // headers that are looked at: their canonical names by those in lower case
+	lingers time.Duration     // lingerTime, but for tests
 }
 
 // Accept waits for the next connection.
@@ -58,7 +59,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err // net/http tells apart what it says
 	}
-	return &conn{Conn: c, raw: bufio.NewReaderSize(c, rawBuffer), keep: l.keep}, nil
+	return &conn{Conn: c, raw: bufio.NewReaderSize(c, rawBuffer), keep: l.keep, lingers: l.lingers}, nil
 }
 
 // conn is a connection of a proxy. What is read from it are the heads that the proxy sent, written anew, each with the
@@ -67,13 +68,14 @@ func (l *listener) Accept() (net.Conn, error) {
 // says how much is skipped; where it could be read in two ways, nothing that follows is read.
 type conn struct {
 	net.Conn
-	raw  *bufio.Reader
-	keep map[string]string
-	head head         // that is being read
-	busy bool         // one is
-	out  bytes.Buffer // what has been written anew and not been read yet
-	body int64        // bytes of the last request's body that have not been skipped yet
-	last bool         // no head is read any more
+	raw     *bufio.Reader
+	keep    map[string]string
+	lingers time.Duration
+	head    head         // that is being read
+	busy    bool         // one is
+	out     bytes.Buffer // what has been written anew and not been read yet
+	body    int64        // bytes of the last request's body that have not been skipped yet
+	last    bool         // no head is read any more
 	// unread says that a body may be under way when the connection is closed. Server.Close closes from elsewhere.
 	unread atomic.Bool
 }
@@ -138,7 +140,7 @@ func (c *conn) CloseWrite() error {
 
 // Close ends the connection. One that was closed over a body under way would be reset, and the answer lost with it.
 func (c *conn) Close() error {
-	if c.unread.Swap(false) && c.CloseWrite() == nil && c.SetReadDeadline(time.Now().Add(lingerTime)) == nil {
+	if c.unread.Swap(false) && c.CloseWrite() == nil && c.SetReadDeadline(time.Now().Add(c.lingers)) == nil {
 		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes) // however it ends, the connection is closed
 	}
 	return c.Conn.Close()

@@ -248,12 +248,12 @@ func serving(t *testing.T, g *Gate) string {
 // send writes raw on one connection and reads the statuses of so many answers, or until the end.
 func send(t *testing.T, address, raw string, answers int) (statuses []int, bodies []string) {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", address, 5*time.Second)
+	c, err := net.DialTimeout("tcp", address, patience)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	written := make(chan error, 1)

@@ -249,7 +249,7 @@ func TestFromPromotionToRelease(t *testing.T) {
 		must(t, err)
 		s.apply(request)
 		s.eventually("tv-7", "POST", target, 200)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err = s.store.WaitReleased(ctx, &request)
 		must(t, err)

@@ -75,7 +75,7 @@ const respellingConfig = nginxHead + `
 func TestNoSpellingPassesNginx(t *testing.T) {
 	d := newDoor(t, newGate(t, &watched{netip.MustParseAddr(theAbuser), guestTokens()}, nil).Handler())
 	g := &gateway{t: t, dir: t.TempDir(), address: port(t)}
-	g.start(fmt.Sprintf(respellingConfig, g.dir, g.address, d.address, port(t)), asDocumented)
+	g.start(fmt.Sprintf(respellingConfig, g.dir, g.address, d.address, port(t)), longTimeouts)
 
 	served := 0
 	for _, path := range respelled() {

@@ -96,7 +96,7 @@ func TestCaddyTellsHostAndRoute(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			list := &changing{watched: watched{ip: netip.MustParseAddr(loopbackAbuser)}}
 			g := newGate(t, abuser(), func(o *Options, _ *traffic.IdentityMap) { o.Blocklist = list })
-			address, _ := startCaddyBefore(t, doorOf(t, g).address, sampleAPI(t), tt.edit)
+			address, _ := startCaddyBefore(t, doorOf(t, g).address, sampleAPI(t), func(text string) string { return longTimeouts(tt.edit(text)) })
 			wantTold(t, list, toldCases(tt.routed), func(c call) reply {
 				c.from = loopbackAbuser
 				return through(t, address, c)
@@ -119,7 +119,7 @@ func TestNginxTellsHostAndRoute(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			list := &changing{watched: watched{ip: netip.MustParseAddr(theAbuser)}}
 			g := newGate(t, abuser(), func(o *Options, _ *traffic.IdentityMap) { o.Blocklist = list })
-			n := startNginxBefore(t, doorOf(t, g).address, sampleAPI(t), tt.edit)
+			n := startNginxBefore(t, doorOf(t, g).address, sampleAPI(t), func(text string) string { return longTimeouts(tt.edit(text)) })
 			wantTold(t, list, toldCases(tt.routed), func(c call) reply {
 				c.client = theAbuser
 				return n.send(c)

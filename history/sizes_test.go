@@ -10,7 +10,6 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
-	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -30,18 +29,24 @@ func sizes(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return of
 }
 
-// runSizes reads sizes until the returned function is called.
-func runSizes(t *testing.T, store *history.Store) (registry *prometheus.Registry, stop func()) {
+// newSizes are the sizes of a store's tables, which nobody reads yet, in a registry of their own.
+func newSizes(t *testing.T, store *history.Store) (*history.Sizes, *prometheus.Registry) {
 	t.Helper()
-	registry = prometheus.NewRegistry()
+	registry := prometheus.NewRegistry()
 	s, err := history.NewSizes(store, registry)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, registry
+}
+
+// runSizes reads sizes, the first ones at once, until the returned function is called.
+func runSizes(t *testing.T, s *history.Sizes) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	return registry, func() {
+	return func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -62,8 +67,8 @@ func TestSizesAreThoseOfTheTables(t *testing.T) {
 	if err := b.hitRecorder(t, &letterBox{}).Apply(t.Context(), messages(t, batch...)); err != nil {
 		t.Fatal(err)
 	}
-	registry, stop := runSizes(t, b.Store)
-	defer stop()
+	s, registry := newSizes(t, b.Store)
+	defer runSizes(t, s)()
 	testbed.Eventually(t, 20*time.Second, func() error {
 		of := sizes(t, registry)
 		if of["hits"] == 0 {
@@ -86,9 +91,20 @@ func TestSizesAreThoseOfTheTables(t *testing.T) {
 // While PostgreSQL does not answer, no size is better than an old one.
 func TestSizesOfAServerThatIsAway(t *testing.T) {
 	t.Parallel()
-	registry, stop := runSizes(t, historytest.Open(t, "postgres://nobody@127.0.0.1:1/none"))
-	stop()
-	if of := sizes(t, registry); len(of) > 0 {
-		t.Errorf("shown %v", of)
+	b := newBed(t)
+	s, registry := newSizes(t, b.Store)
+	shown := func(some bool) {
+		t.Helper()
+		stop := runSizes(t, s)
+		defer stop()
+		testbed.Eventually(t, 20*time.Second, func() error {
+			if of := sizes(t, registry); some != (len(of) > 0) {
+				return fmt.Errorf("shown %v", of)
+			}
+			return nil
+		})
 	}
+	shown(true)
+	b.Store.Close() // nobody answers from now on
+	shown(false)
 }

@@ -19,9 +19,22 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
+// eachOwnRedis is testbed.EachRedis on servers that the test has for itself: what it does to them would befall others.
+func eachOwnRedis(t *testing.T, test func(t *testing.T, server testbed.RedisServer)) {
+	t.Helper()
+	t.Run(string(testbed.RedisKind), func(t *testing.T) { test(t, testbed.OwnRedis(t).Server()) })
+	t.Run(string(testbed.RedisClusterKind), func(t *testing.T) {
+		server := testbed.RedisServer{Kind: testbed.RedisClusterKind}
+		for _, node := range testbed.OwnRedisCluster(t) {
+			server.Addrs = append(server.Addrs, node.Addr)
+		}
+		test(t, server)
+	})
+}
+
 // A node that was restarted has lost its scripts.
 func TestScriptsAreLoadedWhereTheyAreMissing(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	eachOwnRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		var hits []detectors.Hit
 		for i := range 50 {

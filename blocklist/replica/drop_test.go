@@ -56,9 +56,13 @@ func (p *moved) load() {
 
 func (p *moved) holds(want bool, when string) {
 	p.Helper()
-	if _, got := p.r.Find(traffic.Identity{Device: "d0"}, rules.Target{Method: "GET", Path: "/"}, 1); got != want {
+	if _, got := p.find(); got != want {
 		p.Fatalf("%s: held: %v, want %v", when, got, want)
 	}
+}
+
+func (p *moved) find() (blocklist.Block, bool) {
+	return p.r.Find(traffic.Identity{Device: "d0"}, rules.Target{Method: "GET", Path: "/"}, 1)
 }
 
 // A Redis that was flushed lacks its marker. What it does not hold is no reason to drop a block before all was put back.

@@ -71,6 +71,7 @@ func (f *follower) read(ctx context.Context, timeout time.Duration) error {
 	asked := f.r.o.Clock()
 	answer, err := f.r.from.Deltas(ctx, f.at, timeout)
 	if err != nil {
+		f.behind = nil // what was not read is not missing
 		return err
 	}
 	f.r.touch()

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +21,9 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// scanGate holds SCANs back while it is shut, as a million blocks would.
+// scanGate holds SCANs back while it is shut, as a million blocks would; another command where it is told.
 type scanGate struct {
+	command string // in lower case; "": scan
 	shut    atomic.Pointer[chan struct{}]
 	waiting atomic.Int64
 }
@@ -36,7 +38,7 @@ func (g *scanGate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 
 func (g *scanGate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if shut := g.shut.Load(); shut != nil && cmd.Name() == "scan" {
+		if shut := g.shut.Load(); shut != nil && cmd.Name() == cmp.Or(g.command, "scan") {
 			g.waiting.Add(1)
 			select {
 			case <-*shut:
@@ -249,8 +251,8 @@ func TestLoadDropsWhatItIsSureOf(t *testing.T) {
 			}
 		}
 		load() // without the marker Redis is not to be believed
-		for range 3 {
-			if err := awaitProbe(s, r, 1); err != nil {
+		for n := range 3 {
+			if err := awaitProbe(s, r, n); err != nil {
 				t.Fatal(err)
 			}
 		}

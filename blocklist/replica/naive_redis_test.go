@@ -50,6 +50,7 @@ type modelRedis struct {
 	owner   [modelSlots]int
 	moving  [modelSlots]int // to which node, -1: to none
 	away    [modelNodes]bool
+	silent  bool // of deltas alone
 	streams map[string]*modelStream
 	modes   map[string]rules.ModeState
 	marker  bool
@@ -263,7 +264,7 @@ func (m *modelRedis) Cursor(context.Context) (blocklist.Cursor, error) {
 }
 
 func (m *modelRedis) Deltas(_ context.Context, after blocklist.Cursor, _ time.Duration) ([]blocklist.Streamed, error) {
-	if m.away[0] {
+	if m.away[0] || m.silent {
 		return nil, errAway
 	}
 	var out []blocklist.Streamed

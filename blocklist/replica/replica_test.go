@@ -173,6 +173,8 @@ func TestReplicaNoticesGaps(t *testing.T) {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()
 				s := blocktest.NewStage(t, server)
+				probes := &scanGate{command: "smembers"} // by which a probe begins
+				s.Client.AddHook(probes)
 				s.PublishModes()
 				s.Decide(s.Hit(func(h *detectors.Hit) { h.BlockSubject = "device=first" }))
 				last := s.Keys.Last(name)
@@ -189,7 +191,12 @@ func TestReplicaNoticesGaps(t *testing.T) {
 				if _, held := r.Find(blocktest.ViewerIdentity, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); held {
 					t.Fatal("the block is known before anything told of it")
 				}
-				if err := tt.lose(t.Context(), s, last, number(id)); err != nil {
+				// What happens between two looks is one thing to who looks, though it takes two commands.
+				open := probes.close()
+				eventually(t, "about to look", func() bool { return probes.waiting.Load() > 0 })
+				err = tt.lose(t.Context(), s, last, number(id))
+				open()
+				if err != nil {
 					t.Fatal(err)
 				}
 				blocktest.EventuallyHeld(t, r, s.Clock, true)

@@ -3,6 +3,7 @@ package historytest
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -51,9 +52,14 @@ func New(t testing.TB) *Bed {
 	t.Helper()
 	b := &Bed{URL: testbed.Postgres(t)}
 	b.Store = Open(t, b.URL)
-	if err := b.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Eventually(t, 20*time.Second, func() error {
+		err := b.Migrate(t.Context())
+		var away *postgres.UnreachableError
+		if err != nil && !errors.As(err, &away) { // on a busy machine the server may be slow for once
+			t.Fatal(err)
+		}
+		return err
+	})
 	counts := streams.PartitionCounts{Requests: 4, Keyed: 8, Hits: 2}
 	if _, err := b.Streams.Create(t.Context(), streams.Live, counts); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func watch(t *testing.T, b *historytest.Bed) *watcher {
 	return &w
 }
 
-// reach waits for the n-th call, for much less than a minute.
+// reach waits for the n-th call.
 func (w *watcher) reach(t *testing.T, n int64) {
 	t.Helper()
 	testbed.Eventually(t, 20*time.Second, func() error {
@@ -67,11 +67,11 @@ func notify(t *testing.T, b *historytest.Bed) {
 	})
 }
 
-// Where polls are a minute apart, a change is heard by its notification: at once, and again after the connection was lost.
+// Where polls are far apart, a change is heard by its notification: at once, and again after the connection was lost.
 func TestAChangeIsHeardLongBeforeThePoll(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)
-	b.PollEvery(time.Minute)
+	b.PollEvery(time.Hour) // longer than anybody waits here
 	w := watch(t, b)
 	calls := int64(1)
 	for range 3 {

@@ -116,13 +116,13 @@ func (w *watcher) start(t *testing.T, watch func(ctx context.Context, onChange f
 		cancel()
 		<-done
 	})
-	w.reach(t, 1, 10*time.Second)
+	w.reach(t, 1)
 }
 
 // reach waits for the n-th call.
-func (w *watcher) reach(t *testing.T, n int64, within time.Duration) {
+func (w *watcher) reach(t *testing.T, n int64) {
 	t.Helper()
-	testbed.Eventually(t, within, func() error {
+	testbed.Eventually(t, 10*time.Second, func() error {
 		if got := w.calls.Load(); got < n {
 			return fmt.Errorf("%d calls, want %d", got, n)
 		}
@@ -130,23 +130,45 @@ func (w *watcher) reach(t *testing.T, n int64, within time.Duration) {
 	})
 }
 
+// notified waits until whoever changed something notifies of it.
+func notified(t *testing.T, b *historytest.Bed, channel, payload string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		n, err := b.Conn.WaitForNotification(ctx)
+		if err != nil {
+			t.Fatalf("nobody was notified of %q on %s: %v", payload, channel, err)
+		}
+		if n.Channel == channel && n.Payload == payload {
+			return
+		}
+	}
+}
+
+// Whoever changes rules notifies of it, and whoever watches hears of a change, notified or not.
 func TestWatch(t *testing.T) {
 	b := historytest.New(t)
+	b.Run(t, "LISTEN weir_routing")
+	b.Run(t, "LISTEN weir_modes")
 	var routing, modes watcher
 	routing.start(t, b.Rules.WatchRoutings)
 	modes.start(t, b.Rules.WatchModes)
 	b.Publish(t, rules.Format{Name: "weir"})
-	routing.reach(t, 2, time.Second) // less than the polling interval: by notification
+	notified(t, b, "weir_routing", streams.Live)
+	routing.reach(t, 2)
 
 	before := routing.calls.Load()
 	// A change without a notification, as behind a connection pooler that swallows them.
 	b.Run(t, `INSERT INTO weir.routing_versions (stream, number, document)
 		SELECT stream, 2, jsonb_set(document::jsonb, '{number}', '2')::text FROM weir.routing_versions WHERE number = 1`)
-	routing.reach(t, before+1, 10*time.Second)
+	routing.reach(t, before+1)
 
 	b.Apply(t, historytest.Document("flood"))
-	modes.reach(t, 2, time.Second)
+	notified(t, b, "weir_modes", "")
+	modes.reach(t, 2)
 	before = modes.calls.Load()
 	setMode(t, b, "flood", rules.ModeOff)
-	modes.reach(t, before+1, time.Second)
+	notified(t, b, "weir_modes", "flood")
+	modes.reach(t, before+1)
 }

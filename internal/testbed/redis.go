@@ -58,7 +58,8 @@ type RedisServer struct {
 	Addrs []string // of the cluster's nodes, or of the one server
 }
 
-// Client returns a client for the server, of the kind that fits, closed when the test ends.
+// Client returns a client for the server, of the kind that fits, closed when the test ends. That of a standalone server waits for an answer
+// for as long as a busy machine may need: it would send the command again, which may have been executed, and get another answer.
 func (s RedisServer) Client(t testing.TB) redis.UniversalClient {
 	t.Helper()
 	var client redis.UniversalClient
@@ -69,6 +70,7 @@ func (s RedisServer) Client(t testing.TB) redis.UniversalClient {
 		if err != nil {
 			t.Fatalf("%s: %v", RedisKind.Env(), err)
 		}
+		options.DialTimeout, options.ReadTimeout, options.WriteTimeout = patience, patience, patience
 		client = redis.NewClient(options)
 	}
 	t.Cleanup(func() {

@@ -97,13 +97,20 @@ func (s *Stage) BlocksWithTheNextUpdate(c client) {
 	s.T.Helper()
 	begin := s.Log.Len()
 	testbed.Eventually(s.T, 20*time.Second, func() error {
-		s.ApplyMessages(s.Raising(detectors.PhaseUpdate, c))
+		// A master that was away, or saw the others away, answers that the cluster is down before it serves again.
+		if err := s.Apply(s.T.Context(), s.Raising(detectors.PhaseUpdate, c)); err != nil {
+			return err
+		}
 		if got := s.Log.Decided(begin); got["written "]+got["extended "] == 0 {
 			return fmt.Errorf("decisions: %v", got)
 		}
 		return nil
 	})
-	if b, _, err := s.Store.Get(s.T.Context(), c.Subject, FloodRule); err != nil || b == nil {
-		s.T.Errorf("block %+v, %v", b, err)
-	}
+	testbed.Eventually(s.T, 20*time.Second, func() error {
+		b, _, err := s.Store.Get(s.T.Context(), c.Subject, FloodRule)
+		if err == nil && b == nil {
+			s.T.Fatal("it was decided that it is blocked, and it is not")
+		}
+		return err
+	})
 }

@@ -65,38 +65,66 @@ func (s *OwnRedis) Do(args ...any) string {
 	return fmt.Sprint(answer)
 }
 
+// How long a node of a cluster waits for another one before it takes that for away.
+const (
+	joiningTimeout = 2 * time.Second // a handshake that gets lost is given up after it
+	nodeTimeout    = time.Minute     // a busy machine makes no node silent for so long
+)
+
+// TakeForAwayAfter sets how long the node waits for the others of its cluster.
+func (s *OwnRedis) TakeForAwayAfter(timeout time.Duration) {
+	s.t.Helper()
+	s.Do("config", "set", "cluster-node-timeout", timeout.Milliseconds())
+}
+
+// clusterOptions are those of a node, which speaks to the others on a port of its own: the usual one, 10,000 above the other, may be a
+// client's.
+func clusterOptions(t testing.TB) (options []string, bus int) {
+	t.Helper()
+	bus = testbed.FreePort(t)
+	return []string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", fmt.Sprint(joiningTimeout.Milliseconds()),
+		"--cluster-require-full-coverage", "no", "--cluster-port", strconv.Itoa(bus)}, bus
+}
+
 // StartCluster starts three masters that have a third of the slots each.
 func StartCluster(t testing.TB) []*OwnRedis {
 	t.Helper()
 	bounds := []int{0, 5461, 10923, 16384}
 	nodes := make([]*OwnRedis, 3)
-	first := testbed.FreePort(t) // of the first node's bus; the usual one, 10,000 above the other, may be a client's
+	buses := make([]int, len(nodes))
 	for i := range nodes {
-		bus := first
-		if i > 0 {
-			bus = testbed.FreePort(t)
-		}
-		nodes[i] = StartRedis(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000",
-			"--cluster-require-full-coverage", "no", "--cluster-port", strconv.Itoa(bus))
+		var options []string
+		options, buses[i] = clusterOptions(t)
+		nodes[i] = StartRedis(t, options...)
 		nodes[i].id = nodes[i].Do("cluster", "myid")
 		nodes[i].Do("cluster", "set-config-epoch", i+1)
 		nodes[i].Do("cluster", "addslotsrange", bounds[i], bounds[i+1]-1)
-		if i > 0 {
-			_, port, err := net.SplitHostPort(nodes[0].Addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			nodes[i].Do("cluster", "meet", "127.0.0.1", port, first)
-		}
+	}
+	_, port, err := net.SplitHostPort(nodes[0].Addr)
+	if err != nil {
+		t.Fatal(err)
 	}
 	testbed.Eventually(t, 20*time.Second, func() error {
 		for _, n := range nodes {
-			if info := n.Do("cluster", "info"); !strings.Contains(info, "cluster_slots_ok:16384") || !strings.Contains(info, "cluster_state:ok") {
-				return errors.New("cluster is not up: " + info)
+			info := n.Do("cluster", "info")
+			if strings.Contains(info, "cluster_slots_ok:16384") && strings.Contains(info, "cluster_state:ok") {
+				continue
+			}
+			for _, other := range nodes[1:] { // again and again: on a busy machine a handshake may be given up
+				other.Do("cluster", "meet", "127.0.0.1", port, buses[0])
+			}
+			return errors.New("cluster is not up: " + info)
+		}
+		for _, n := range nodes {
+			if known := n.Do("cluster", "nodes"); strings.Contains(known, "handshake") {
+				return errors.New("a handshake is under way: " + known)
 			}
 		}
 		return nil
 	})
+	for _, n := range nodes {
+		n.TakeForAwayAfter(nodeTimeout)
+	}
 	return nodes
 }
 
@@ -117,7 +145,7 @@ func (s *OwnRedis) MoveKeys(slot int, to *OwnRedis) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		args := []any{"migrate", host, port, "", 0, 5000, "keys"}
+		args := []any{"migrate", host, port, "", 0, time.Minute.Milliseconds(), "keys"}
 		for _, key := range keys {
 			args = append(args, key)
 		}
@@ -232,8 +260,8 @@ func Full(t *testing.T, s *Stage) (room func()) {
 // ReplicaOf starts a replica of a cluster's master, and waits until it has what that has.
 func ReplicaOf(t *testing.T, of *OwnRedis) *OwnRedis {
 	t.Helper()
-	replica := StartRedis(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000",
-		"--cluster-require-full-coverage", "no", "--cluster-port", strconv.Itoa(testbed.FreePort(t)))
+	options, _ := clusterOptions(t)
+	replica := StartRedis(t, append(options, "--cluster-replica-validity-factor", "0")...) // it takes over however long its master is away
 	_, port, err := net.SplitHostPort(of.Addr)
 	if err != nil {
 		t.Fatal(err)
@@ -242,8 +270,13 @@ func ReplicaOf(t *testing.T, of *OwnRedis) *OwnRedis {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replica.Do("cluster", "meet", "127.0.0.1", port, bus["cluster-port"])
-	testbed.Eventually(t, 20*time.Second, func() error { return replica.Client.ClusterReplicate(t.Context(), of.id).Err() })
+	testbed.Eventually(t, 20*time.Second, func() error {
+		err := replica.Client.ClusterReplicate(t.Context(), of.id).Err()
+		if err != nil {
+			replica.Do("cluster", "meet", "127.0.0.1", port, bus["cluster-port"])
+		}
+		return err
+	})
 	testbed.Eventually(t, 20*time.Second, func() error {
 		if info := replica.Do("info", "replication"); !strings.Contains(info, "master_link_status:up") {
 			return errors.New(info)
@@ -253,6 +286,7 @@ func ReplicaOf(t *testing.T, of *OwnRedis) *OwnRedis {
 		}
 		return nil
 	})
+	replica.TakeForAwayAfter(nodeTimeout)
 	return replica
 }
 

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -204,29 +205,50 @@ func (s *Stage) PublishModes() {
 	s.ModesChanged()
 }
 
-// Forget removes everything of the namespace, as a flush does. The marker goes last: a flush is atomic, this is not, and a
-// reconciler that begins to put things back must not see them deleted after.
+// Forget removes everything of the namespace, as a flush does: at once on a standalone server. On a cluster, where nothing is atomic, the
+// marker goes last, since a reconciler that begins to put things back must not see them deleted after; and right after the others, since a
+// gate that reads a Redis with the marker and without the blocks believes it. A server that others fill takes long to search.
 func (s *Stage) Forget() {
 	s.T.Helper()
-	marker := s.Keys.Epoch()
+	var mu sync.Mutex
+	var found []string
 	err := EachMaster(s.T.Context(), s.Client, func(ctx context.Context, node *redis.Client) error {
 		keys := node.Scan(ctx, 0, s.Namespace+":*", 1000).Iterator()
 		for keys.Next(ctx) {
-			if keys.Val() == marker {
-				continue
-			}
-			if err := node.Del(ctx, keys.Val()).Err(); err != nil {
-				return err
-			}
+			mu.Lock()
+			found = append(found, keys.Val())
+			mu.Unlock()
 		}
 		return keys.Err()
 	})
 	if err == nil {
-		err = s.Client.Del(s.T.Context(), marker).Err()
+		err = s.remove(found)
 	}
 	if err != nil {
 		s.T.Fatal(err)
 	}
+}
+
+// remove is Forget's part once the keys have been found.
+func (s *Stage) remove(keys []string) error {
+	ctx, marker := s.T.Context(), s.Keys.Epoch()
+	_, cluster := s.Client.(*redis.ClusterClient)
+	pipe := s.Client.TxPipeline()
+	if cluster {
+		pipe = s.Client.Pipeline()
+	}
+	for _, key := range keys {
+		if key != marker {
+			pipe.Del(ctx, key)
+		}
+	}
+	if !cluster {
+		pipe.Del(ctx, marker)
+	}
+	if _, err := pipe.Exec(ctx); err != nil || !cluster {
+		return err
+	}
+	return s.Client.Del(ctx, marker).Err()
 }
 
 // Published waits until Redis holds the mode.
@@ -254,13 +276,16 @@ func (s *Stage) Fill(n int) {
 	}
 }
 
-// WithinASecond runs do and fails when it takes longer than a second: what the product promises of it. The race detector,
-// which makes everything several times as slow, is given five.
+// WithinASecond runs do and fails when it takes longer than a second of a machine that runs: what the product promises of it. The race
+// detector, which makes everything several times as slow, is given five.
 func WithinASecond(t *testing.T, what string, do func()) {
 	t.Helper()
+	watch := StartStopwatch()
+	defer watch.Stop()
 	began := time.Now()
-	if do(); time.Since(began) > slowdown*time.Second {
-		t.Errorf("%s took %s", what, time.Since(began).Round(time.Millisecond))
+	do()
+	if took := watch.Since(began); took > slowdown*time.Second {
+		t.Errorf("%s took %s, %s with the stalls of this machine", what, took.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	}
 }
 
