@@ -1,6 +1,7 @@
 package rulestore_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -90,8 +91,8 @@ func distant(b *testing.B, server string, trip time.Duration) string {
 				_ = client.Close()
 				continue
 			}
-			go carry(server, client, trip/2)
-			go carry(client, server, trip/2)
+			go carry(b.Context(), server, client, trip/2)
+			go carry(b.Context(), client, server, trip/2)
 		}
 	}()
 	at.Host = listener.Addr().String()
@@ -99,7 +100,7 @@ func distant(b *testing.B, server string, trip time.Duration) string {
 }
 
 // carry copies what comes from a connection, each piece after a delay, and however much is on its way meanwhile.
-func carry(to io.WriteCloser, from io.Reader, delay time.Duration) {
+func carry(ctx context.Context, to io.WriteCloser, from io.Reader, delay time.Duration) {
 	type piece struct {
 		due  time.Time
 		text []byte
@@ -117,7 +118,10 @@ func carry(to io.WriteCloser, from io.Reader, delay time.Duration) {
 		}
 	}()
 	for p := range pieces {
-		<-time.After(time.Until(p.due))
+		select {
+		case <-time.After(time.Until(p.due)):
+		case <-ctx.Done():
+		}
 		if _, err := to.Write(p.text); err != nil {
 			break
 		}
