@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,7 +63,8 @@ func (s *Server) client() (redis.UniversalClient, error) {
 		return redis.NewClient(options), nil
 	default:
 		return redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: s.Cluster, Username: s.Username, Password: s.Password, TLSConfig: s.TLS,
+			// A client appends the nodes that it finds to the list that it was given: each needs one of its own.
+			Addrs: slices.Clone(s.Cluster), Username: s.Username, Password: s.Password, TLSConfig: s.TLS,
 			DialTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, ContextTimeoutEnabled: true,
 		}), nil
 	}

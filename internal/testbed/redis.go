@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -64,7 +65,7 @@ func (s RedisServer) Client(t testing.TB) redis.UniversalClient {
 	t.Helper()
 	var client redis.UniversalClient
 	if s.Kind == RedisClusterKind {
-		client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs})
+		client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: slices.Clone(s.Addrs)})
 	} else {
 		options, err := redis.ParseURL(s.URL)
 		if err != nil {
