@@ -58,6 +58,7 @@ const (
 	ReasonOldVersion  = "old_version"      // the episode opened under a version that would block more than the one that was promoted
 	ReasonUnlearned   = "unknown_version"  // what the rule's version says cannot be learned while the rule store is away
 	ReasonNoSpec      = "no_block_spec"    // the rule's version does not exist or has no block
+	ReasonCanary      = "canary"           // the rule is in canary, and the subject not within its share
 )
 
 // Identify gives d its ID. The same hit leads to the same IDs however often it is applied, so that the blocks topic may

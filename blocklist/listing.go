@@ -121,7 +121,7 @@ func (s *Store) Unheld(subject traffic.Subject, b *Block, mode *rules.ModeState,
 		return "it has ended"
 	case mode == nil:
 		return "Redis has no mode for its rule: weir run publishes it"
-	case mode.Mode != rules.ModeBlock:
+	case !mode.Mode.Blocks():
 		return "its rule is in mode " + string(mode.Mode)
 	case !b.InForce(mode):
 		return "its rule was promoted anew since"

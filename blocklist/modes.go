@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/promotion"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -99,6 +100,8 @@ func modeIsBehind(published string, mode *rules.ModeState) (bool, error) {
 		return known.Generation < mode.Generation, nil
 	case known.Newest != mode.Newest:
 		return known.Newest < mode.Newest, nil
+	case known.Mode.Blocks() && mode.Mode.Blocks() && reached(&known) != reached(mode):
+		return reached(&known) < reached(mode), nil
 	}
 	theirs, err := json.Marshal(known)
 	if err != nil {
@@ -109,6 +112,15 @@ func modeIsBehind(published string, mode *rules.ModeState) (bool, error) {
 		return false, fmt.Errorf("mode of rule %s: %w", mode.Rule, err)
 	}
 	return string(theirs) != string(ours), nil
+}
+
+// reached is how far a rule has come with blocking: within a generation a canary only goes on. An entry without the share was written
+// by a build that knows of none.
+func reached(m *rules.ModeState) promotion.Share {
+	if m.Mode == rules.ModeBlock {
+		return promotion.All
+	}
+	return promotion.Share(m.Share)
 }
 
 func decodeMode(rule, text string) (rules.ModeState, error) {

@@ -42,7 +42,7 @@ func NewBlock(rule string, generation int64, hit string, since, until traffic.Ti
 // InForce reports whether a block holds under its rule's mode: one that was written before the rule was last promoted,
 // or whose rule does not block any more, holds nobody.
 func (b *Block) InForce(mode *rules.ModeState) bool {
-	return mode.Mode == rules.ModeBlock && b.Generation >= mode.Generation
+	return mode.Mode.Blocks() && b.Generation >= mode.Generation
 }
 
 // Tombstone is the value of a tombstone key, as JSON: an operator released the block. It covers the episode Hit and

@@ -1,14 +1,16 @@
-// Package console is the page on which people watch an installation: the stream, who is over a limit, what rules in shadow
-// would block beside what promoted ones do block, and the blocks with their remaining time. It only reads.
+// Package console is the live stream on which people watch an installation: its pulse, who is over a limit, what rules in shadow
+// would block beside what promoted ones do block, and the blocks with their remaining time. It only reads. The pages themselves are
+// in console/pages; docs/console.md has the JSON API.
 //
 // One set of pollers reads the stores, about once a second and only while somebody watches; every viewer gets the same
-// bytes, by Server-Sent Events. The page itself is embedded; it needs no other host. docs/console.md has the JSON API.
+// bytes, by Server-Sent Events.
 package console
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -46,7 +48,7 @@ type Blocks interface {
 
 var _ Blocks = (*blocklist.Store)(nil)
 
-// Options configure a Console. All but Hosts and Command are required.
+// Options configure a Console. All but Hosts, Command and Pages are required.
 type Options struct {
 	Rules   Rules
 	History History
@@ -57,7 +59,9 @@ type Options struct {
 	// request for any other host is refused: a page elsewhere could point a name of its own at this server.
 	Hosts []string
 	// Command is what precedes `rules promote …` in the commands that the page shows; default "weir".
-	Command    string
+	Command string
+	// Pages answers what the stream's API does not; nil for none.
+	Pages      http.Handler
 	Clock      func() traffic.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -77,7 +81,6 @@ const (
 type Console struct {
 	o       Options
 	hub     *hub
-	assets  map[string]asset
 	metrics *metrics
 	// troubles are those with each store, by its name.
 	troubles map[string]*retry.Trouble
@@ -110,12 +113,9 @@ func New(o Options) (*Console, error) {
 			return nil, fmt.Errorf("console: Hosts: got %q, allowed: a host name without scheme and port", h)
 		}
 	}
-	assets, err := loadAssets()
-	if err != nil {
-		return nil, fmt.Errorf("console: %w", err)
-	}
-	c := &Console{o: o, hub: newHub(maxViewers), assets: assets, slowAfter: slowAfter}
+	c := &Console{o: o, hub: newHub(maxViewers), slowAfter: slowAfter}
 	c.troubles = map[string]*retry.Trouble{partHistory: {}, partBlocks: {}}
+	var err error
 	if c.metrics, err = newMetrics(o.Registerer, c.hub); err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}

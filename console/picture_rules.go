@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weirhq/weir/console/shown"
+
+	"github.com/weirhq/weir/console/standing"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
@@ -20,38 +23,38 @@ const (
 
 // hitView is one over-limit source: an episode.
 type hitView struct {
-	ID       string       `json:"id"`
-	Rule     string       `json:"rule"`
-	Version  int          `json:"rule_version"`
-	Phase    string       `json:"phase"` // open, update, closed
-	Source   sourceView   `json:"source"`
-	Outcome  outcomeView  `json:"outcome"`
-	Grouped  bool         `json:"grouped,omitempty"` // sources that lack a field of the key, taken together: never blocked
-	Cut      bool         `json:"cut,omitempty"`
-	Reason   string       `json:"reason,omitempty"` // why it was closed before its time: reset
-	Limit    int          `json:"limit"`
-	WindowMS int64        `json:"window_ms"`
-	Count    int64        `json:"count"`              // events from the first to the last over event
-	AtLeast  bool         `json:"at_least,omitempty"` // count, first and last are bounds
-	Peak     int          `json:"peak"`               // greatest count that a window was seen to hold
-	First    traffic.Time `json:"first"`
-	Last     traffic.Time `json:"last"`
-	Users    int          `json:"users"`   // distinct ones; stops at 64
-	Devices  int          `json:"devices"` // distinct ones; stops at 64
-	Samples  int          `json:"samples"`
+	ID       string           `json:"id"`
+	Rule     string           `json:"rule"`
+	Version  int              `json:"rule_version"`
+	Phase    string           `json:"phase"` // open, update, closed
+	Source   shown.Source     `json:"source"`
+	Outcome  standing.Outcome `json:"outcome"`
+	Grouped  bool             `json:"grouped,omitempty"` // sources that lack a field of the key, taken together: never blocked
+	Cut      bool             `json:"cut,omitempty"`
+	Reason   string           `json:"reason,omitempty"` // why it was closed before its time: reset
+	Limit    int              `json:"limit"`
+	WindowMS int64            `json:"window_ms"`
+	Count    int64            `json:"count"`              // events from the first to the last over event
+	AtLeast  bool             `json:"at_least,omitempty"` // count, first and last are bounds
+	Peak     int              `json:"peak"`               // greatest count that a window was seen to hold
+	First    traffic.Time     `json:"first"`
+	Last     traffic.Time     `json:"last"`
+	Users    int              `json:"users"`   // distinct ones; stops at 64
+	Devices  int              `json:"devices"` // distinct ones; stops at 64
+	Samples  int              `json:"samples"`
 }
 
 // evidenceView is one episode with its evidence.
 type evidenceView struct {
 	hitView
-	BlockSource *sourceView  `json:"block_source,omitempty"` // whom a block holds
-	BlockID     string       `json:"block_id"`
-	Lineage     int          `json:"lineage"`
-	Partition   int          `json:"partition"` // of the requests topic, where the event lies that opened it
-	Offset      int64        `json:"offset"`
-	Generation  int64        `json:"generation"`
-	Events      []sampleView `json:"events"`
-	Commands    []string     `json:"commands"`
+	BlockSource *shown.Source `json:"block_source,omitempty"` // whom a block holds
+	BlockID     string        `json:"block_id"`
+	Lineage     int           `json:"lineage"`
+	Partition   int           `json:"partition"` // of the requests topic, where the event lies that opened it
+	Offset      int64         `json:"offset"`
+	Generation  int64         `json:"generation"`
+	Events      []shown.Event `json:"events"`
+	Commands    []string      `json:"commands"`
 }
 
 // hitsView is the section "hits": the newest episodes of each rule, in the order in which they began.
@@ -65,7 +68,7 @@ type hitsView struct {
 func (p *picture) hit(r *history.RecordedHit) hitView {
 	h := &r.Hit
 	return hitView{
-		ID: h.ID, Rule: h.Rule, Version: h.RuleVersion, Phase: string(h.Phase), Source: source(h.Subject), Outcome: p.outcome(h),
+		ID: h.ID, Rule: h.Rule, Version: h.RuleVersion, Phase: string(h.Phase), Source: shown.SourceOf(h.Subject), Outcome: p.Outcome(h),
 		Grouped: h.Grouped, Cut: h.Cut, Reason: h.Reason, Limit: h.Limit, WindowMS: h.WindowMS, Count: h.Count, AtLeast: h.AtLeast, Peak: h.Peak,
 		First: h.First, Last: h.Last, Users: h.Users, Devices: h.Devices, Samples: len(h.Samples),
 	}
@@ -104,10 +107,10 @@ func (p *picture) evidenceOf(r *history.RecordedHit) evidenceView {
 	h := &r.Hit
 	v := evidenceView{
 		hitView: p.hit(r), BlockID: blockID(h.ID), Lineage: h.Lineage, Partition: h.Source, Offset: h.Offset,
-		Generation: h.Generation, Events: []sampleView{}, Commands: []string{decisionsCommand(p.command, h.Rule)},
+		Generation: h.Generation, Events: []shown.Event{}, Commands: []string{p.command.Decisions(h.Rule)},
 	}
 	if h.BlockSubject != "" {
-		who := source(h.BlockSubject)
+		who := shown.SourceOf(h.BlockSubject)
 		v.BlockSource = &who
 	}
 	for _, text := range h.Samples {
@@ -115,10 +118,10 @@ func (p *picture) evidenceOf(r *history.RecordedHit) evidenceView {
 		if err := json.Unmarshal([]byte(text), &s); err != nil {
 			s = traffic.Sample{Time: h.First, Attrs: text} // evidence of another build is shown as it is
 		}
-		v.Events = append(v.Events, viewSample(&s))
+		v.Events = append(v.Events, shown.EventOf(&s))
 	}
-	if v.Outcome.Kind == outcomeHeld {
-		if release := releaseCommand(p.command, h.Rule, h.BlockSubject); release != "" {
+	if v.Outcome.Kind == standing.Held {
+		if release := p.command.Release(h.Rule, h.BlockSubject); release != "" {
 			v.Commands = append(v.Commands, release)
 		}
 	}
@@ -127,12 +130,12 @@ func (p *picture) evidenceOf(r *history.RecordedHit) evidenceView {
 
 // overView is an over-limit source of one rule: its newest episode.
 type overView struct {
-	Source  sourceView   `json:"source"`
-	Hit     string       `json:"hit"`
-	Count   int64        `json:"count"` // of all its episodes
-	First   traffic.Time `json:"first"`
-	Last    traffic.Time `json:"last"`
-	Outcome outcomeView  `json:"outcome"`
+	Source  shown.Source     `json:"source"`
+	Hit     string           `json:"hit"`
+	Count   int64            `json:"count"` // of all its episodes
+	First   traffic.Time     `json:"first"`
+	Last    traffic.Time     `json:"last"`
+	Outcome standing.Outcome `json:"outcome"`
 }
 
 // ruleView is one rule with what it found.
@@ -184,9 +187,9 @@ type rulesView struct {
 func (p *picture) rulesView() rulesView {
 	v := rulesView{Stale: p.stale(partHistory), Minutes: int(recent.Minutes()), Rules: []ruleView{}}
 	holds := map[string]int{}
-	for key, b := range p.blocks {
+	for key, b := range p.Blocks {
 		if b.InForce {
-			holds[key.rule]++
+			holds[key.Rule]++
 		}
 	}
 	for i := range p.readings.rules {
@@ -200,10 +203,10 @@ func (p *picture) rulesView() rulesView {
 func (p *picture) rule(r *rulestore.Rule) ruleView {
 	d := &r.Newest.Version.Document
 	v := ruleView{
-		ID: d.ID, Owner: visible(d.Owner), Version: r.Newest.Version.Number, Mode: string(r.Mode),
-		Changed: traffic.At(r.Changed).String(), ChangedBy: visible(r.ChangedBy), Reason: visible(r.Reason),
-		Methods: append([]string{}, d.Match.Methods...), Path: visible(watchedPath(&d.Match)), Key: keyWords(d.Key), Limit: d.Limit,
-		WindowMS: d.Window.Milliseconds(), BlockKey: []string{}, Top: []overView{}, Command: modeCommand(p.command, d.ID, r.Mode, r.Newest.Version.Number),
+		ID: d.ID, Owner: shown.Text(d.Owner), Version: r.Newest.Version.Number, Mode: string(r.Mode),
+		Changed: traffic.At(r.Changed).String(), ChangedBy: shown.Text(r.ChangedBy), Reason: shown.Text(r.Reason),
+		Methods: append([]string{}, d.Match.Methods...), Path: shown.Text(watchedPath(&d.Match)), Key: keyWords(d.Key), Limit: d.Limit,
+		WindowMS: d.Window.Milliseconds(), BlockKey: []string{}, Top: []overView{}, Command: p.command.Mode(d.ID, r.Mode, r.Newest.Version.Number),
 		Pending: p.pending(r),
 	}
 	if d.Block != nil {
@@ -223,14 +226,14 @@ func (p *picture) pending(r *rulestore.Rule) *pendingView {
 	}
 	next := &r.Pending.Version
 	v := &pendingView{
-		Version: next.Number, Since: traffic.At(r.Pending.Created).String(), By: visible(r.Pending.Author), Reason: visible(r.Pending.Reason), Diff: []string{},
-		Command: promoteCommand(p.command, next.ID, next.Number),
+		Version: next.Number, Since: traffic.At(r.Pending.Created).String(), By: shown.Text(r.Pending.Author), Reason: shown.Text(r.Pending.Reason), Diff: []string{},
+		Command: p.command.Promote(next.ID, next.Number),
 	}
 	if full := r.WarmPending(p.now.Std()); !full.IsZero() {
 		v.Warming = traffic.At(full).String()
 	}
 	for _, line := range rules.Diff(&r.Newest.Version.Document, &next.Document) {
-		v.Diff = append(v.Diff, visible(line))
+		v.Diff = append(v.Diff, shown.Text(line))
 	}
 	return v
 }
@@ -253,13 +256,13 @@ func (p *picture) count(v *ruleView, hits []history.RecordedHit) {
 		h := &hits[i].Hit
 		v.Episodes++
 		v.Events += h.Count
-		outcome := p.outcome(h)
-		if outcome.Kind == outcomeWould {
+		outcome := p.Outcome(h)
+		if outcome.Kind == standing.Would {
 			would[h.BlockSubject] = true
 		}
 		o := over[h.Subject]
 		if o == nil { // newest first, so this is the newest episode of its source
-			o = &overView{Source: source(h.Subject), Hit: h.ID, First: h.First, Last: h.Last, Outcome: outcome}
+			o = &overView{Source: shown.SourceOf(h.Subject), Hit: h.ID, First: h.First, Last: h.Last, Outcome: outcome}
 			over[h.Subject], order = o, append(order, o)
 		}
 		o.Count += h.Count

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/console/shown"
+	"github.com/weirhq/weir/console/standing"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/rulestore"
@@ -60,24 +62,24 @@ func TestOutcome(t *testing.T) {
 		want   string
 		until  traffic.Time
 	}{
-		{"shadow, every hit extends", ruleOf(rules.ModeShadow, ttl, rules.ExtendOnHit), over("a", began, ended), nil, outcomeWould, ended.Add(ttl)},
-		{"shadow, only the first counts, over", ruleOf(rules.ModeShadow, ttl, rules.ExtendNever), over("a", began, ended), nil, outcomePassed, 0},
-		{"shadow, only the first counts", ruleOf(rules.ModeShadow, ttl, rules.ExtendNever), over("a", ended, ended), nil, outcomeWould, ended.Add(ttl)},
-		{"shadow, no block named", ruleOf(rules.ModeShadow, 0, ""), over("a", began, ended), nil, outcomePassed, 0},
-		{"off", ruleOf(rules.ModeOff, ttl, rules.ExtendOnHit), over("a", began, ended), nil, outcomePassed, 0},
-		{"grouped", ruleOf(rules.ModeShadow, ttl, rules.ExtendOnHit), grouped, nil, outcomePassed, 0},
-		{"nobody to block", ruleOf(rules.ModeShadow, ttl, rules.ExtendOnHit), nobody, nil, outcomePassed, 0},
-		{"rule removed", ruleOf(rules.ModeShadow, ttl, rules.ExtendOnHit), gone, nil, outcomePassed, 0},
-		{"blocking, held", ruleOf(rules.ModeBlock, ttl, rules.ExtendOnHit), over("a", began, ended), []blocklist.Listed{block(noon+5, true)}, outcomeHeld, noon + 5},
-		{"blocking, withheld", ruleOf(rules.ModeBlock, ttl, rules.ExtendOnHit), over("a", began, ended), nil, outcomePassed, 0},
-		{"blocking, expired but still listed", ruleOf(rules.ModeBlock, ttl, rules.ExtendOnHit), over("a", began, ended), []blocklist.Listed{block(noon, true)}, outcomePassed, 0},
-		{"demoted: the block holds nobody", ruleOf(rules.ModeShadow, ttl, rules.ExtendOnHit), over("a", began, ended), []blocklist.Listed{block(noon+5, false)}, outcomeWould, ended.Add(ttl)},
-		{"released", ruleOf(rules.ModeBlock, ttl, rules.ExtendOnHit), over("a", began, ended), []blocklist.Listed{release("a", began-1)}, outcomeReleased, 0},
-		{"released before it began anew", ruleOf(rules.ModeBlock, ttl, rules.ExtendOnHit), over("b", began, ended), []blocklist.Listed{release("a", began-1)}, outcomePassed, 0},
+		{"shadow, every hit extends", ruleOf(rules.ModeShadow, ttl, rules.ExtendOnHit), over("a", began, ended), nil, standing.Would, ended.Add(ttl)},
+		{"shadow, only the first counts, over", ruleOf(rules.ModeShadow, ttl, rules.ExtendNever), over("a", began, ended), nil, standing.Passed, 0},
+		{"shadow, only the first counts", ruleOf(rules.ModeShadow, ttl, rules.ExtendNever), over("a", ended, ended), nil, standing.Would, ended.Add(ttl)},
+		{"shadow, no block named", ruleOf(rules.ModeShadow, 0, ""), over("a", began, ended), nil, standing.Passed, 0},
+		{"off", ruleOf(rules.ModeOff, ttl, rules.ExtendOnHit), over("a", began, ended), nil, standing.Passed, 0},
+		{"grouped", ruleOf(rules.ModeShadow, ttl, rules.ExtendOnHit), grouped, nil, standing.Passed, 0},
+		{"nobody to block", ruleOf(rules.ModeShadow, ttl, rules.ExtendOnHit), nobody, nil, standing.Passed, 0},
+		{"rule removed", ruleOf(rules.ModeShadow, ttl, rules.ExtendOnHit), gone, nil, standing.Passed, 0},
+		{"blocking, held", ruleOf(rules.ModeBlock, ttl, rules.ExtendOnHit), over("a", began, ended), []blocklist.Listed{block(noon+5, true)}, standing.Held, noon + 5},
+		{"blocking, withheld", ruleOf(rules.ModeBlock, ttl, rules.ExtendOnHit), over("a", began, ended), nil, standing.Passed, 0},
+		{"blocking, expired but still listed", ruleOf(rules.ModeBlock, ttl, rules.ExtendOnHit), over("a", began, ended), []blocklist.Listed{block(noon, true)}, standing.Passed, 0},
+		{"demoted: the block holds nobody", ruleOf(rules.ModeShadow, ttl, rules.ExtendOnHit), over("a", began, ended), []blocklist.Listed{block(noon+5, false)}, standing.Would, ended.Add(ttl)},
+		{"released", ruleOf(rules.ModeBlock, ttl, rules.ExtendOnHit), over("a", began, ended), []blocklist.Listed{release("a", began-1)}, standing.Released, 0},
+		{"released before it began anew", ruleOf(rules.ModeBlock, ttl, rules.ExtendOnHit), over("b", began, ended), []blocklist.Listed{release("a", began-1)}, standing.Passed, 0},
 	}
 	for _, tt := range tests {
 		p := newPicture(&readings{rules: []rulestore.Rule{tt.rule}, listed: blocklist.Listing{Items: tt.listed}}, noon, "weir")
-		got := p.outcome(&tt.hit.Hit)
+		got := p.Outcome(&tt.hit.Hit)
 		if got.Kind != tt.want || (got.Until == nil) != (tt.until == 0) || got.Until != nil && *got.Until != tt.until {
 			t.Errorf("%s: got %+v, want %s until %s", tt.name, got, tt.want, tt.until)
 		}
@@ -177,7 +179,7 @@ func TestPendingVersionIsShown(t *testing.T) {
 	r.Pending.Reason = "\u202eedis"
 	v := p.rule(&r).Pending
 	full := traffic.At(r.Pending.Created.Add(2 * time.Hour)).String()
-	if v == nil || v.Version != 4 || v.Since != traffic.At(r.Pending.Created).String() || v.Warming != full || v.By != "mara" || v.Reason != visible(r.Pending.Reason) ||
+	if v == nil || v.Version != 4 || v.Since != traffic.At(r.Pending.Created).String() || v.Warming != full || v.By != "mara" || v.Reason != shown.Text(r.Pending.Reason) ||
 		!slices.Contains(v.Diff, "limit 3 → 1") || v.Command != `weir rules promote flood --version 4 --reason "…"` {
 		t.Errorf("%+v, want it warming until %s", v, full)
 	}

@@ -16,9 +16,17 @@ type Pulse struct {
 	Blocks int64 // blocks written
 	// Stages say how far each stage is behind the end of its log; a stage that does not run here is not among them.
 	Stages []StageLag
+	// Unknown names the counters that cannot be known where the pulse is taken: see CounterHits. They are 0 then.
+	Unknown []string
 	// Problems are shown as they are, to everybody who can open the page: they should name no password.
 	Problems []Problem
 }
+
+// Counters of a Pulse that may be unknown: only the processes of the stages count them.
+const (
+	CounterHits   = sectionHits
+	CounterBlocks = sectionBlocks
+)
 
 // StageLag is how many records a stage has yet to work off.
 type StageLag struct {
@@ -139,6 +147,7 @@ type pulseView struct {
 	Blocks   curveView    `json:"blocks"`
 	Lag      lagView      `json:"lag"`
 	Problems []Problem    `json:"problems"`
+	Unknown  []string     `json:"unknown,omitempty"` // counters that are not known here
 }
 
 func (m *meter) curve(of int) curveView {
@@ -160,7 +169,7 @@ func (m *meter) view(p *Pulse, now traffic.Time) pulseView {
 	v := pulseView{
 		At: now, Events: m.curve(ofEvents), Keyed: m.curve(ofKeyed), Hits: m.curve(ofHits), Blocks: m.curve(ofBlocks),
 		Lag:      lagView{Records: p.lag(), Stages: slices.Clone(p.Stages), Series: make([]float64, 0, len(m.samples))},
-		Problems: slices.Clone(p.Problems),
+		Problems: slices.Clone(p.Problems), Unknown: p.Unknown,
 	}
 	if v.Lag.Stages == nil {
 		v.Lag.Stages = []StageLag{}

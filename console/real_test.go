@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/blocklist/enforce"
+	"github.com/weirhq/weir/console/standing"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
@@ -71,10 +72,11 @@ func install(t *testing.T) *installation {
 	in.blocks, err = blocklist.Connect(blocklist.Server{URL: testbed.Redis(t), Timeout: time.Minute}, name)
 	must(err)
 	t.Cleanup(func() { _ = in.blocks.Close() })
-	in.record, err = history.NewHitRecorder(in.history, history.Live, name+".hits", out, in.registry)
+	in.record, err = history.NewHitRecorder(in.history, history.Live, name+".hits", out, nil, in.registry)
 	must(err)
 	in.enforce, err = enforce.New(enforce.Options{
-		Store: in.blocks, Stream: blocklist.StreamLive, Topic: name + ".hits", Modes: in.history.Rules, Rules: in.history.Rules, Decisions: out, DeadLetters: out,
+		Secret: []byte("secret"),
+		Store:  in.blocks, Stream: blocklist.StreamLive, Topic: name + ".hits", Modes: in.history.Rules, Rules: in.history.Rules, Decisions: out, DeadLetters: out,
 		Clock: wallClock, Logger: quiet(), Registerer: in.registry,
 	})
 	must(err)
@@ -106,7 +108,7 @@ func (in *installation) apply(t *testing.T, hits ...detectors.Hit) {
 // mode sets a rule's mode and tells gates and ENFORCE, as the command line does.
 func (in *installation) mode(t *testing.T, rule string, mode rules.Mode) {
 	t.Helper()
-	_, err := in.history.Rules.SetMode(t.Context(), rulestore.ModeChange{Rule: rule, Mode: mode, By: "ann", Reason: "test"})
+	_, err := in.history.Rules.SetMode(t.Context(), rulestore.ModeChange{Rule: rule, Mode: mode, By: "ann", Reason: "test", Override: "tests"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +160,7 @@ func TestConsoleOverStores(t *testing.T) {
 		})
 	}
 	eventually("in shadow", func(r ruleView, hits hitsView, b blocksView) bool {
-		return r.Mode == "shadow" && r.WouldHold == 1 && r.Holds == 0 && hits.Hits[0].Outcome.Kind == outcomeWould && b.Total == 0
+		return r.Mode == "shadow" && r.WouldHold == 1 && r.Holds == 0 && hits.Hits[0].Outcome.Kind == standing.Would && b.Total == 0
 	})
 	var evidence evidenceView
 	get(t, h, "/api/v1/hits/"+hit.ID, &evidence)
@@ -170,7 +172,7 @@ func TestConsoleOverStores(t *testing.T) {
 	hit.Phase, hit.Count, hit.Last, hit.Seen = detectors.PhaseUpdate, 9, wallClock(), wallClock()
 	in.apply(t, hit)
 	eventually("promoted", func(r ruleView, hits hitsView, b blocksView) bool {
-		return r.Mode == "block" && r.Holds == 1 && hits.Hits[0].Outcome.Kind == outcomeHeld && hits.Hits[0].Count == 9 &&
+		return r.Mode == "block" && r.Holds == 1 && hits.Hits[0].Outcome.Kind == standing.Held && hits.Hits[0].Count == 9 &&
 			b.InForce == 1 && b.Blocks[0].Source.Subject == who && b.Blocks[0].BlockID == hit.ID[:16]
 	})
 
@@ -180,7 +182,7 @@ func TestConsoleOverStores(t *testing.T) {
 	}
 	in.apply(t, release)
 	eventually("released", func(r ruleView, hits hitsView, b blocksView) bool {
-		return r.Holds == 0 && hits.Hits[0].Outcome.Kind == outcomeReleased && b.Total == 0 && len(b.Released) == 1 && b.Released[0].By == "ann"
+		return r.Holds == 0 && hits.Hits[0].Outcome.Kind == standing.Released && b.Total == 0 && len(b.Released) == 1 && b.Released[0].By == "ann"
 	})
 	hit.Phase, hit.Reason = detectors.PhaseClosed, detectors.ReasonReset
 	in.apply(t, hit)

@@ -3,7 +3,6 @@ package console
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/netip"
 	"time"
@@ -181,24 +180,4 @@ func (s *scene) offend() {
 		s.episode(wallClock(), false)
 		s.pulse.Hits++
 	})
-}
-
-// before gives the console a past of two minutes, so that its curves are whole.
-func (s *scene) before(c *Console) {
-	now := wallClock()
-	p := Pulse{}
-	for ago := seriesLength; ago >= 0; ago-- {
-		wave := 1 + 0.25*math.Sin(float64(ago)/17) + 0.06*s.random.Float64()
-		p.Events += int64(2300 * wave)
-		p.Keyed += int64(4020 * wave)
-		if s.random.IntN(9) == 0 {
-			p.Hits += int64(1 + s.random.IntN(3))
-			p.Blocks += int64(s.random.IntN(2))
-		}
-		p.Stages = []StageLag{{"route", int64(40 * wave * s.random.Float64())}, {"detect", int64(20 * s.random.Float64())}}
-		c.meter.add(&p, now.Add(-time.Duration(ago+1)*time.Second))
-	}
-	c.meter.last = s.pulse.totals()
-	c.meter.last[ofEvents] -= 2500 // of the second that is running
-	c.meter.last[ofKeyed] -= 4380
 }

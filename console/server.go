@@ -2,98 +2,44 @@ package console
 
 import (
 	"context"
-	"crypto/sha256"
-	"embed"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weirhq/weir/console/shown"
 )
-
-//go:embed static
-var static embed.FS
-
-// asset is one file of the page.
-type asset struct {
-	body        []byte
-	contentType string
-	etag        string
-}
-
-// loadAssets reads the page, by the path under which it is served.
-func loadAssets() (map[string]asset, error) {
-	out := map[string]asset{}
-	err := fs.WalkDir(static, "static", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		body, err := static.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		at := strings.TrimPrefix(name, "static")
-		if at == "/index.html" {
-			at = "/"
-		}
-		kind := contentType(path.Ext(name))
-		if kind == "" {
-			return fmt.Errorf("%s: no content type is known for it", name)
-		}
-		sum := sha256.Sum256(body)
-		out[at] = asset{body: body, contentType: kind, etag: `"` + hex.EncodeToString(sum[:12]) + `"`}
-		return nil
-	})
-	return out, err
-}
-
-// contentType does not ask the system's tables: a script served as text/plain would not run.
-func contentType(extension string) string {
-	switch extension {
-	case ".html":
-		return "text/html; charset=utf-8"
-	case ".css":
-		return "text/css; charset=utf-8"
-	case ".js":
-		return "text/javascript; charset=utf-8"
-	case ".svg":
-		return "image/svg+xml"
-	}
-	return ""
-}
 
 // policy lets the page load its own files and nothing else, embed nowhere, and build no HTML out of texts.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Handler serves the page at / and the API below /api/v1. Until Run runs, the API answers 503.
+// Handler serves the API of the stream below /api/v1, and at all other places what Options.Pages answers. Until Run runs, the API
+// answers 503.
 func (c *Console) Handler() http.Handler {
 	mux := http.NewServeMux()
-	for at, file := range c.assets {
-		pattern := "GET " + at
-		if at == "/" {
-			pattern = "GET /{$}"
-		}
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { file.serve(w, r) })
-	}
 	for _, section := range sections() {
 		mux.HandleFunc("GET /api/v1/"+section, func(w http.ResponseWriter, r *http.Request) { c.serveSection(w, r, section) })
 	}
 	mux.HandleFunc("GET /api/v1/hits/{id}", c.serveEvidence)
 	mux.HandleFunc("GET /api/v1/stream", c.serveStream)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, http.StatusNotFound, "there is no "+r.Method+" "+visible(r.URL.Path)+" here")
-	})
+	nothing := func(w http.ResponseWriter, r *http.Request) {
+		fail(w, http.StatusNotFound, "there is no "+r.Method+" "+shown.Text(r.URL.Path)+" here")
+	}
+	mux.HandleFunc("/api/", nothing)
+	if c.o.Pages != nil {
+		mux.Handle("/", c.o.Pages)
+	} else {
+		mux.HandleFunc("/", nothing)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		secure(w.Header())
+		Secure(w.Header())
 		if !c.ours(r.Host) {
 			c.metrics.refused.WithLabelValues(refusedHost).Inc()
 			fail(w, http.StatusMisdirectedRequest, "the console does not answer for this host name")
@@ -105,8 +51,8 @@ func (c *Console) Handler() http.Handler {
 
 func sections() []string { return []string{sectionPulse, sectionRules, sectionHits, sectionBlocks} }
 
-// secure sets the headers of every answer.
-func secure(h http.Header) {
+// Secure sets the headers of every answer of the console: the page may load its own files and nothing else, and is framed nowhere.
+func Secure(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
@@ -127,18 +73,6 @@ func (c *Console) ours(host string) bool {
 		return true
 	}
 	return slices.ContainsFunc(c.o.Hosts, func(known string) bool { return strings.EqualFold(known, host) })
-}
-
-func (a asset) serve(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("Content-Type", a.contentType)
-	h.Set("ETag", a.etag)
-	h.Set("Cache-Control", "no-cache") // kept, but asked for each time: a new build shows at once
-	if r.Header.Get("If-None-Match") == a.etag {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
-	_, _ = w.Write(a.body)
 }
 
 // serveSection answers with a section as a stream would send it.

@@ -51,13 +51,13 @@ func TestNewWantsEverything(t *testing.T) {
 
 func TestHeaders(t *testing.T) {
 	s := newScene(10)
-	c := newConsole(t, options(s.stores))
+	o := options(s.stores)
+	o.Pages = somePages()
+	c := newConsole(t, o)
 	run(t, c)
 	h := c.Handler()
 	types := map[string]string{
-		"/": "text/html; charset=utf-8", "/js/main.js": "text/javascript; charset=utf-8", "/tokens.css": "text/css; charset=utf-8",
-		"/weir.svg": "image/svg+xml", "/api/v1/rules": "application/json", "/nowhere": "application/json", "/index.html": "application/json",
-		"/js/": "application/json", "/api/v1/hits/none": "application/json",
+		"/api/v1/rules": "application/json", "/api/v1/nowhere": "application/json", "/api/v1/hits/none": "application/json", "/page": "text/html",
 	}
 	for path, kind := range types {
 		w := get(t, h, path, nil)
@@ -83,21 +83,16 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-func TestAssetsAreAskedForAgain(t *testing.T) {
-	h := newConsole(t, options(&stores{})).Handler()
-	tag := get(t, h, "/tokens.css", nil).Header().Get("ETag")
-	r := httptest.NewRequest(http.MethodGet, "http://localhost/tokens.css", nil)
-	r.Header.Set("If-None-Match", tag)
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	if w.Code != http.StatusNotModified || w.Body.Len() != 0 {
-		t.Errorf("got %d with %d bytes, want 304 with none", w.Code, w.Body.Len())
-	}
+// somePages stands in for the pages.
+func somePages() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /page", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/html") })
+	return mux
 }
 
 func TestForeignHostsAndMethods(t *testing.T) {
 	o := options(&stores{})
-	o.Hosts = []string{"weir.example.net"}
+	o.Hosts, o.Pages = []string{"weir.example.net"}, somePages()
 	h := newConsole(t, o).Handler()
 	tests := []struct {
 		method, host string
@@ -106,10 +101,10 @@ func TestForeignHostsAndMethods(t *testing.T) {
 		{"GET", "127.0.0.1:7080", 200}, {"GET", "[::1]:7080", 200}, {"GET", "::1", 200}, {"GET", "localhost", 200}, {"GET", "LOCALHOST.:80", 200},
 		{"HEAD", "localhost", 200}, {"GET", "weir.example.net:443", 200}, {"GET", "WEIR.example.net", 200},
 		{"GET", "rebound.example.org:7080", 421}, {"GET", "localhost.example.org", 421}, {"GET", "127.0.0.1.example.org", 421}, {"GET", "", 421},
-		{"POST", "localhost", 404}, {"DELETE", "localhost", 404},
+		{"POST", "localhost", 405}, {"DELETE", "localhost", 405},
 	}
 	for _, tt := range tests {
-		r := httptest.NewRequest(tt.method, "/", nil)
+		r := httptest.NewRequest(tt.method, "/page", nil)
 		r.Host = tt.host
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
@@ -224,9 +219,6 @@ func TestNotRunning(t *testing.T) {
 	w := get(t, c.Handler(), "/api/v1/rules", nil)
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
 		t.Errorf("after the end: %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
-	}
-	if w := get(t, c.Handler(), "/", nil); w.Code != http.StatusOK {
-		t.Errorf("the page itself: %d", w.Code)
 	}
 }
 

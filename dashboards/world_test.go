@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/historytest"
+	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
@@ -68,7 +69,7 @@ func newWorld(t *testing.T) *world {
 	w.rules = append(w.rules, crowdRules()...)
 	w.Apply(t, w.rules...)
 	for _, blocking := range []string{"login-burst", "search-flood", "crowd-blocked"} {
-		if _, err := w.Rules.SetMode(t.Context(), rulestore.ModeChange{Rule: blocking, Mode: rules.ModeBlock, By: "ann", Reason: "a week in shadow"}); err != nil {
+		if _, err := w.Rules.SetMode(t.Context(), rulestore.ModeChange{Rule: blocking, Mode: rules.ModeBlock, By: "ann", Reason: "a week in shadow", Override: "tests"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -230,11 +231,12 @@ func (w *world) record(t *testing.T) {
 	}
 	box := letters{t}
 	registry := prometheus.NewRegistry()
-	hitRecorder, err := history.NewHitRecorder(w.Store, history.Live, "weir.hits", box, registry)
+	days := retention.NewDays(w.Store, 0, func() traffic.Time { return traffic.At(w.now) })
+	hitRecorder, err := history.NewHitRecorder(w.Store, history.Live, "weir.hits", box, days, registry)
 	if err != nil {
 		t.Fatal(err)
 	}
-	decisionRecorder, err := history.NewDecisionRecorder(w.Store, history.Live, "weir.blocks", box, registry)
+	decisionRecorder, err := history.NewDecisionRecorder(w.Store, history.Live, "weir.blocks", box, days, registry)
 	if err != nil {
 		t.Fatal(err)
 	}

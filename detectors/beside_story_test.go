@@ -149,7 +149,9 @@ func TestEpisodesOnTrialAreInNoOlderSnapshot(t *testing.T) {
 	v := rule(9, time.Minute, 0)
 	v.Candidate = &rules.Candidate{Limit: 0}
 	b := newBench(t, 1, v, rule(9, time.Minute, 0))
-	b.must(b.event(0, origin, "192.0.2.1", 1))
+	first := b.event(0, origin, "192.0.2.1", 1)
+	first.Format = rules.LanguageRecordFormat
+	b.must(first)
 	old := b.event(0, origin, "192.0.2.2", 2)
 	old.Format = rules.LanguageRecordFormat - 1
 	b.must(old)

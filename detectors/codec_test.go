@@ -41,6 +41,9 @@ func drawKeyed(t *rapid.T) detectors.Keyed {
 		if k.Format >= rules.CountingRecordFormat && rapid.Bool().Draw(t, "sums") {
 			k.Units = rapid.SliceOfN(rapid.Int64Range(0, 1<<62), len(k.Rules), len(k.Rules)).Draw(t, "units")
 		}
+		if k.Format >= rules.EvidenceRecordFormat {
+			drawEvidence(t, &k)
+		}
 		for _, s := range []*string{&k.Identity.Device, &k.Identity.User, &k.Identity.APIKey, &k.Identity.Session} {
 			*s = string(rapid.SliceOf(rapid.Byte()).Draw(t, "text"))
 		}
@@ -48,6 +51,25 @@ func drawKeyed(t *rapid.T) detectors.Keyed {
 		k.Sample = append([]byte{}, rapid.SliceOf(rapid.Byte()).Draw(t, "sample")...)
 	}
 	return k
+}
+
+// drawEvidence draws what is known of blocks and of the source, and at times leaves no rule that counts the event.
+func drawEvidence(t *rapid.T, k *detectors.Keyed) {
+	k.Good = rapid.SampledFrom([]detectors.Good{detectors.NotJudged, detectors.NotGood, detectors.KnownGood}).Draw(t, "good")
+	for _, r := range rapid.SliceOfNDistinct(rapid.IntRange(0, 1000), 0, 5, rapid.ID).Draw(t, "reached") {
+		if !slices.Contains(k.Rules, r) {
+			k.Reached = append(k.Reached, r)
+		}
+	}
+	slices.Sort(k.Reached)
+	if (len(k.Reached) > 0 || k.Good == detectors.KnownGood) && rapid.Bool().Draw(t, "counted by none") {
+		k.Rules, k.Units = nil, nil
+	}
+	for _, r := range k.Rules {
+		if rapid.Bool().Draw(t, "beyond") {
+			k.Beyond = append(k.Beyond, r)
+		}
+	}
 }
 
 func TestKeyedRoundTrip(t *testing.T) {
@@ -63,6 +85,12 @@ func TestKeyedRoundTrip(t *testing.T) {
 		}
 		if len(got.Units) == 0 {
 			got.Units = nil
+		}
+		if len(got.Reached) == 0 {
+			got.Reached = nil
+		}
+		if len(got.Beyond) == 0 {
+			got.Beyond = nil
 		}
 		if !reflect.DeepEqual(got, k) {
 			t.Fatalf("got %+v\nwant %+v", got, k)
@@ -90,6 +118,10 @@ func FuzzDecodeKeyed(f *testing.F) {
 	f.Add(detectors.AppendKeyed(nil, &k))
 	k.Units = []int64{7, 0}
 	f.Add(detectors.AppendKeyed(nil, &k))
+	k.Reached, k.Beyond, k.Good = []int{1, 7}, []int{4}, detectors.NotGood
+	f.Add(detectors.AppendKeyed(nil, &k))
+	k.Rules, k.Units, k.Reached, k.Beyond, k.Good = nil, nil, nil, nil, detectors.KnownGood
+	f.Add(detectors.AppendKeyed(nil, &k))
 	k.Format = 1
 	f.Add(detectors.AppendKeyed(nil, &k))
 	k.Kind = detectors.KeyedTick
@@ -113,7 +145,7 @@ func FuzzRestore(f *testing.F) {
 	for i := range 6 {
 		m.send(i%2, origin+traffic.Time(i)*second, "192.0.2.1", fmt.Sprint(i), 2)
 	}
-	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), crowded(f).p.Snapshot(nil), everyBeside(f).p.Snapshot(nil), readFile(f, "snapshot-2.bin"), readFile(f, "snapshot-2-text.bin"), readFile(f, "snapshot-3.bin")} {
+	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), crowded(f).p.Snapshot(nil), everyBeside(f).p.Snapshot(nil), readFile(f, "snapshot-6.bin"), readFile(f, "snapshot-2.bin"), readFile(f, "snapshot-2-text.bin"), readFile(f, "snapshot-3.bin")} {
 		f.Add(raw[:len(raw)-4])
 	}
 	table := crc32.MakeTable(crc32.Castagnoli)
@@ -147,13 +179,19 @@ func FuzzRestore(f *testing.F) {
 
 func FuzzDecodeHit(f *testing.F) {
 	f.Add([]byte(`{"v":1,"kind":"hit","id":"x","first":"2026-01-01T00:00:00Z"}`))
+	f.Add([]byte(`{"v":1,"kind":"statistics","id":"x","first":1,"trial":{"of":"hit","reached":3,"refused":2,"limits":[5,6],"refused_at":[2,1]}}`))
+	f.Add([]byte(`{"v":1,"kind":"running","id":"x","phase":"update","opened":7,"known_good":2,"refused":9}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		h, err := detectors.DecodeHit(raw)
 		if err != nil {
 			return
 		}
-		if _, err := detectors.EncodeHit(&h); err != nil {
-			t.Errorf("what decodes does not encode: %v", err)
+		written, err := detectors.EncodeHit(&h)
+		if err != nil {
+			t.Fatalf("what decodes does not encode: %v", err)
+		}
+		if again, err := detectors.DecodeHit(written); err != nil || !reflect.DeepEqual(again, h) && string(must(detectors.EncodeHit(&again))) != string(written) {
+			t.Errorf("%s is read back as %+v (%v)", written, again, err)
 		}
 	})
 }
@@ -193,8 +231,15 @@ func TestGoldenFormats(t *testing.T) {
 	b := goldenBench(t)
 	for format := detectors.OldestRecordFormat; format <= detectors.RecordFormat; format++ {
 		var all []byte
-		for _, l := range b.log {
+		for i, l := range b.log {
 			l.keyed.Format, l.keyed.Units = format, []int64{int64(l.keyed.Offset) * 100}
+			l.keyed.Good, l.keyed.Reached = detectors.Good(i%3), []int{1, 3 + i}[:i%3] // formats before 6 have no place for them
+			if i%3 == 1 {
+				l.keyed.Beyond = l.keyed.Rules
+			}
+			if format >= rules.EvidenceRecordFormat && i == 2 {
+				l.keyed.Rules, l.keyed.Units = nil, nil
+			}
 			raw := detectors.AppendKeyed(nil, &l.keyed)
 			all = append(append(all, byte(len(raw))), raw...)
 		}
@@ -202,7 +247,7 @@ func TestGoldenFormats(t *testing.T) {
 	}
 	golden(t, "snapshot-3.bin", everyAlgorithm(t).written(rules.LanguageRecordFormat-1))
 	golden(t, "snapshot-3-crowded.bin", crowded(t).written(rules.LanguageRecordFormat-1))
-	golden(t, "snapshot-4.bin", everyBeside(t).p.Snapshot(nil))
+	golden(t, "snapshot-4.bin", everyBeside(t).written(rules.LanguageRecordFormat))
 
 	written := readFile(t, "hit-1.json")
 	h, err := detectors.DecodeHit(written)
@@ -212,6 +257,8 @@ func TestGoldenFormats(t *testing.T) {
 	if raw, err := detectors.EncodeHit(&h); err != nil || !slices.Equal(raw, written) {
 		t.Errorf("hit-1.json is written as %s (%v): raise the format's number", raw, err)
 	}
+	golden(t, "hit-1-statistics.json", must(detectors.EncodeHit(new(statistics()))))
+	golden(t, "hit-1-running.json", must(detectors.EncodeHit(new(running()))))
 }
 
 // crowded is a state of every algorithm in which keys were evicted, and came back.
@@ -374,8 +421,18 @@ func TestSnapshotsHaveTheStreamsFormat(t *testing.T) {
 		t.Error("restored it is written as something else")
 	}
 	newer := m.event(0, m.top[0], "192.0.2.1", 1)
-	m.must(newer)
-	if got := m.p.Snapshot(nil)[0]; got != 4 {
-		t.Errorf("after a record of the newest format: %d", got)
+	for format, want := range map[int]byte{rules.LanguageRecordFormat: 4, rules.EvidenceRecordFormat: 6} {
+		p, err := detectors.Restore(m.cfg, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.learn(p)
+		newer.Format = format
+		if _, err := p.Fold(m.now, &newer, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Snapshot(nil)[0]; got != want {
+			t.Errorf("after a record of format %d: snapshot format %d, want %d", format, got, want)
+		}
 	}
 }

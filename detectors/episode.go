@@ -41,6 +41,9 @@ type episode struct {
 
 	targets []*blockTarget // at least one, at most MaxTuples+1
 	told    bool           // a hit of it was sent: it is among the open episodes of its rule
+	over    bool           // it is closed, or part of another
+	waits   bool           // it has changed since its running count was told, and is among those that wait for that
+	running int64          // the count that was told last, of a hit or between hits
 	muted   bool           // a warning beyond the bound of openings: no hit of it is sent
 	users   distinct
 	devices distinct
@@ -54,6 +57,9 @@ type blockTarget struct {
 	block traffic.Subject // empty: no block is possible
 
 	version int // of the rule, which said that this is the block
+
+	opened traffic.Time // time of the event at whose arrival it was opened; 0: before rules.EvidenceRecordFormat
+	good   Good         // the most that an event over the limit has said of it
 
 	generation int64 // g, p, o of the event at whose arrival it was first seen
 	source     int
@@ -176,7 +182,7 @@ func (ep *episode) hit(t *blockTarget, phase Phase, keyed int, seen traffic.Time
 	h := Hit{
 		Format: HitFormat, Kind: ep.kind, ID: t.id, Rule: ep.rule.rule, RuleVersion: t.version,
 		Lineage: ep.rule.number, Phase: phase, Subject: ep.subject, BlockSubject: t.block, Grouped: ep.grouped,
-		Limit: ep.limit, WindowMS: int64(ep.rule.window) / 1000, Count: ep.count, Peak: int(ep.peak),
+		Opened: t.opened, Good: t.good, Limit: ep.limit, WindowMS: int64(ep.rule.window) / 1000, Count: ep.count, Peak: int(ep.peak),
 		AtLeast: ep.atLeast, First: ep.first.time, Last: t.last, Seen: seen,
 		Generation: t.generation, Source: t.source, Offset: t.offset, Keyed: keyed,
 		Users: ep.users.count(), Devices: ep.devices.count(),

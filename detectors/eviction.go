@@ -62,7 +62,7 @@ type evictor struct {
 
 // full reports whether keys must go.
 func (s *keyspace) full() bool {
-	return s.evictor.bounded && s.ledger.bytes > s.evictor.room && s.ledger.keys > 0
+	return s.evictor.bounded && s.ledger.bytes+s.tried.bytes > s.evictor.room && s.ledger.keys > 0
 }
 
 // victims draws a sample and returns the keys of it that go: none when it had dead keys only, which are forgotten at once.

@@ -73,6 +73,8 @@ func (f *fence) check(k *Keyed) (duplicate bool, err error) {
 		return true, nil
 	case k.Source >= MaxSources:
 		return false, fmt.Errorf("%w: source partition %d, allowed: fewer than %d", ErrRecord, k.Source, MaxSources)
+	case k.Hint():
+		return false, nil
 	}
 	s := f.met(k)
 	if k.Kind == KeyedEvent && k.Offset <= s.offset {

@@ -76,6 +76,9 @@ func (p *Partition) checkRules(k *Keyed) error {
 			return fmt.Errorf("%w: tier %d of rule %d of routing version %d, which has %d", ErrRecord, tier, r, k.Version, len(bindings[r].version.Tiers))
 		}
 	}
+	if n := len(k.Reached); n > 0 && k.Reached[n-1] >= len(bindings) {
+		return fmt.Errorf("%w: reached rule %d of routing version %d, which has %d", ErrRecord, k.Reached[n-1], k.Version, len(bindings))
+	}
 	return nil
 }
 
@@ -93,20 +96,29 @@ func (p *Partition) begin(appended traffic.Time, k *Keyed) {
 	}
 }
 
-// foldEvent counts one event, under each of its rules.
+// foldEvent counts one event, under each of its rules. A hint moves time only.
 func (p *Partition) foldEvent(k *Keyed, known []prefetched, out []Hit) []Hit {
-	out = p.passHole(k, out)
-	p.fence.accept(k)
+	if !k.Hint() {
+		out = p.passHole(k, out)
+		p.fence.accept(k)
+	}
 	p.counts.Events++
 	p.events++
+	p.trials.begin(k.Progress)
 	out = p.advance(p.watermark.event(k), out)
 	version := p.routings.get(k.Version)
 	if version.reset > p.resets {
 		out = p.applyResets(version.resets, out)
 	}
 	p.fingerprints.begin(known)
+	if k.Good == KnownGood {
+		p.trials.mark(k, version.blocks)
+	}
 	for i, r := range k.Rules {
 		out = p.count(k, i, &version.bindings[r], out)
+	}
+	for _, r := range k.Reached {
+		p.trials.reach(k, -1, &version.bindings[r])
 	}
 	if p.events%sweepEvery == 0 {
 		p.keys.sweepSome(p.watermark.at)
@@ -117,6 +129,7 @@ func (p *Partition) foldEvent(k *Keyed, known []prefetched, out []Hit) []Hit {
 // count gives the event to the window of one rule, or to the sum of those that the rule leaves out. i is the rule's index
 // in k.Rules.
 func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
+	refused := p.trials.reach(k, i, b)
 	if p.watermark.tooLate(k, b.lateness) {
 		p.counts.Late++
 		p.uncounted.add(k, b, UncountedLate, p.watermark.appended)
@@ -134,17 +147,24 @@ func (p *Partition) count(k *Keyed, i int, b *binding, out []Hit) []Hit {
 	if ev.units == 0 { // a sum is as right without it
 		p.counts.Counted++
 		b.lineage.counts.counted(b)
+		p.trials.counted(k, b)
 		return out
 	}
 	b.lineage.feed(b)
 	at := located{form: b.lineage.form}
 	at.key, at.missing, at.guess = p.fingerprints.locate(k, i, b)
+	p.trials.before(k, b, at, refused)
 	out = p.feed(k, b, at, limit, out)
+	p.trials.after(k, i, b, at, refused)
 	for j := range b.beside {
 		other := &b.beside[j]
+		refused = p.trials.reach(k, i, other)
 		other.lineage.feed(other)
 		other.besideEvent(ev, k, i)
-		out = p.feed(k, other, at.beside(&p.fingerprints, k, other), limit, out)
+		at := at.beside(&p.fingerprints, k, other)
+		p.trials.before(k, other, at, refused)
+		out = p.feed(k, other, at, limit, out)
+		p.trials.after(k, i, other, at, refused)
 	}
 	return out
 }
@@ -163,6 +183,7 @@ func (p *Partition) feed(k *Keyed, b *binding, at located, limit int64, out []Hi
 	ev.dead = l.dead(p.watermark.at)
 	c, held := l.cellOf(at.key, at.guess)
 	l.algorithm.add(c, ev)
+	p.trials.follow(b, at.key, c)
 	switch {
 	case l.role != roleMain: // the rule is told of once
 	case ev.left > 0:
@@ -222,7 +243,18 @@ func (p *Partition) judge(k *Keyed, b *binding, held *offender, grouped bool, li
 // reportEpisodes brings the keyspace up to date with a key's episodes, and appends the hits of what happened to them.
 func (p *Partition) reportEpisodes(held *offender, cooldown traffic.Time, wide bool, out []Hit) []Hit {
 	p.keys.update(held)
-	return p.report.episodes(&p.outcome, p.watermark.appended, cooldown, wide, out)
+	if held.lineage.rung != nil {
+		p.trials.hits = p.report.episodes(&p.outcome, p.watermark.appended, cooldown, wide, p.trials.hits[:0])
+		p.trials.obey(held)
+		return out
+	}
+	told := len(out)
+	out = p.report.episodes(&p.outcome, p.watermark.appended, cooldown, wide, out)
+	if held.lineage.trial == nil {
+		return out
+	}
+	p.trials.running.queue(&p.outcome, held.key)
+	return p.trials.say(held.lineage, told, out)
 }
 
 // evict forgets keys until the budget is kept. Their episodes are closed: the hits reported so far hold, events that would
@@ -252,6 +284,7 @@ func (p *Partition) evict(out []Hit) []Hit {
 func (p *Partition) foldTick(k *Keyed, out []Hit) []Hit {
 	out = p.passHole(k, out)
 	p.counts.Ticks++
+	p.trials.begin(p.watermark.newest())
 	out = p.advance(p.watermark.tick(k), out)
 	p.keys.sweepSome(p.watermark.at)
 	return out
@@ -279,8 +312,12 @@ func (p *Partition) advance(rose bool, out []Hit) []Hit {
 	if p.uncounted.due(p.watermark.appended, p.watermark.survey.ended) {
 		out = p.report.uncounted(&p.uncounted, p.fence.generation, p.watermark.appended, out)
 	}
+	out = p.trials.due(out)
 	if rose {
 		out = p.expire(out)
+	}
+	if p.watermark.survey.ended {
+		out = p.trials.flush(out)
 	}
 	return out
 }
@@ -298,7 +335,9 @@ func (p *Partition) expire(out []Hit) []Hit {
 			p.keys.timers.set(held, due)
 			continue
 		}
-		held.lineage.cells.get(held.key) // what a snapshot under way needs of it is written before it changes
+		if held.lineage.rung == nil {
+			held.lineage.cells.get(held.key) // what a snapshot under way needs of it is written before it changes
+		}
 		held.expire(p.watermark.at, p.outcome.empty())
 		out = p.reportEpisodes(held, 0, false, out)
 	}

@@ -14,7 +14,7 @@ import (
 // is written only for records of a format that allows it (see rules.UncountedRecordFormat).
 const HitFormat = 1
 
-// Kind is the kind of a record on the hits topic. The names attempt and statistics are reserved.
+// Kind is the kind of a record on the hits topic. The name attempt is reserved.
 type Kind string
 
 const (
@@ -23,8 +23,14 @@ const (
 	KindCandidate Kind = "candidate" // an episode over a limit on trial, of a candidate or a pending version: never enforced
 	KindLate      Kind = "late"      // late events, summed per rule, source partition and minute
 	KindUncounted Kind = "uncounted" // events left out for another reason, summed likewise; Reason is an Uncounted
-	KindLoss      Kind = "loss"      // a gap that an operator accepted, or that retention made
-	KindRelease   Kind = "release"   // an operator releases a block; written by the CLI, acted on by ENFORCE
+	// KindStatistics is a sum over one minute of event time of what a rule counted, and of what its block would have done. A minute
+	// may have several, each of other events, so that they add up.
+	KindStatistics Kind = "statistics"
+	// KindRunning is how far an episode is that runs, told about once a second for boards: of a hit that was sent under the same id,
+	// in its phase. Nobody is blocked for it, and what it says the hits of the episode will say again.
+	KindRunning Kind = "running"
+	KindLoss    Kind = "loss"    // a gap that an operator accepted, or that retention made
+	KindRelease Kind = "release" // an operator releases a block; written by the CLI, acted on by ENFORCE
 )
 
 // Phase is how far an episode is.
@@ -54,9 +60,12 @@ type Hit struct {
 	BlockSubject traffic.Subject `json:"block_subject,omitempty"` // who a block would hold; empty: no block is possible
 	Grouped      bool            `json:"grouped,omitempty"`       // a field of the key is missing: recorded, never blocking
 
-	Limit    int   `json:"limit"` // of the source's events; near: the one that it is near to
-	WindowMS int64 `json:"window_ms,omitempty"`
-	Count    int64 `json:"count"` // events from the first to the last over event; late, uncounted: events
+	// Opened is the time of the event at whose arrival this hit was opened: it never changes. 0: the record format of the stream was
+	// below rules.EvidenceRecordFormat then.
+	Opened   traffic.Time `json:"opened,omitempty"`
+	Limit    int          `json:"limit"` // of the source's events; near: the one that it is near to; statistics: the rule's own
+	WindowMS int64        `json:"window_ms,omitempty"`
+	Count    int64        `json:"count"` // events from the first to the last over event; late, uncounted, statistics: events
 	// AtLeast says that Count may be too low, and First and Last not those of the events in order of time: an event came so
 	// late that the state it needed was trimmed, or is not kept by the algorithm.
 	AtLeast bool `json:"at_least,omitempty"`
@@ -64,8 +73,8 @@ type Hit struct {
 	// level in events, rounded up, the event that did not fit included. A lower bound: nothing is counted that a window
 	// does not hold, but of a source that is over no more is kept than needed.
 	Peak  int          `json:"peak,omitempty"`
-	First traffic.Time `json:"first"`         // time of the first over event; late, uncounted: start of the minute
-	Last  traffic.Time `json:"last"`          // time of the last over event; late, uncounted: the latest event's time
+	First traffic.Time `json:"first"`         // time of the first over event; late, uncounted, statistics: start of the minute
+	Last  traffic.Time `json:"last"`          // time of the last over event; late, uncounted, statistics: the latest event's time
 	Seen  traffic.Time `json:"seen"`          // append time of the keyed record that caused this hit
 	Cut   bool         `json:"cut,omitempty"` // closed because it had lasted MaxEpisode
 
@@ -78,6 +87,10 @@ type Hit struct {
 	Users   int      `json:"users,omitempty"`   // distinct users seen, saturating at MaxDistinct
 	Devices int      `json:"devices,omitempty"` // distinct devices seen, saturating at MaxDistinct
 	Samples []string `json:"samples,omitempty"` // JSON texts of traffic.Sample, the first few over events
+
+	Good    Good   `json:"known_good,omitempty"` // what the deployment knows of the block subject, by its events of GoodKept
+	Refused int64  `json:"refused,omitempty"`    // requests that the rule's block would have refused from this episode on; may rise after the closing
+	Trial   *Trial `json:"trial,omitempty"`      // statistics: what the rule's block would have done
 
 	By     string `json:"by,omitempty"`     // release, loss: who
 	Reason string `json:"reason,omitempty"` // release, loss, uncounted: why; of an episode ReasonReset, or nothing
@@ -104,7 +117,7 @@ func EncodeHit(h *Hit) ([]byte, error) {
 
 // knownKinds are the kinds of hits that this build writes, and that its readers know what to do with.
 func knownKinds() []Kind {
-	return append(episodeKinds(), KindLate, KindUncounted, KindLoss, KindRelease)
+	return append(episodeKinds(), KindLate, KindUncounted, KindStatistics, KindRunning, KindLoss, KindRelease)
 }
 
 // episodeKinds are the kinds whose hits tell of episodes. Snapshots write their indexes.
@@ -130,6 +143,11 @@ func DecodeHit(b []byte) (Hit, error) {
 		return Hit{}, fmt.Errorf("%w: format %d, allowed: %d", ErrHit, h.Format, HitFormat)
 	case h.Kind == "" || h.ID == "":
 		return Hit{}, fmt.Errorf("%w: kind %q and id %q, neither may be empty", ErrHit, h.Kind, h.ID)
+	case h.Good > KnownGood:
+		return Hit{}, fmt.Errorf("%w: known_good %d, allowed: %d to %d", ErrHit, h.Good, NotJudged, KnownGood)
+	}
+	if err := h.checkTrial(); err != nil {
+		return Hit{}, fmt.Errorf("%w: %w", ErrHit, err)
 	}
 	return h, nil
 }

@@ -2,9 +2,7 @@ package detectors
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -13,10 +11,10 @@ import (
 // Formats of keyed records. A stream's routing version names the one that its routers write, so that every process of a
 // rolling upgrade can read it; this build writes and reads all from OldestRecordFormat to RecordFormat. Format 2 brought
 // units and packed samples. Formats 3 and 4 have the layout of format 2; what they allow, rules.UncountedRecordFormat and
-// rules.ReadingRecordFormat say. Format 5 brought tiers and extra values.
+// rules.ReadingRecordFormat say. Format 5 brought tiers and extra values, format 6 what blocks reach and who is known to be good.
 const (
 	OldestRecordFormat = 1
-	RecordFormat       = 5
+	RecordFormat       = 6
 )
 
 // KnownRecordFormats names, for messages, the formats that this build writes and reads.
@@ -63,7 +61,15 @@ type Keyed struct {
 	Tiers []int
 	// Extra are the values beside the identity that keys and distinct counts of Rules use, ascending by index; one that is not
 	// there is missing. Formats before 5 cannot hold them.
-	Extra    []ExtraValue
+	Extra []ExtraValue
+	// Reached are the rules, by index as Rules, ascending and none of Rules, that do not count the event and whose block would
+	// refuse its request: the block's scope takes it, and the event has the fields of the rule's key. Formats before 6 cannot hold them.
+	Reached []int
+	// Beyond are those of Rules, ascending, whose block would not refuse the event's request: the block's scope does not take it. It is
+	// empty of rules without a block. Formats before 6 cannot hold it.
+	Beyond []int
+	// Good is what the deployment's known_good says of the event. Formats before 6 cannot hold it.
+	Good     Good
 	Identity traffic.Identity
 	Sample   []byte // JSON of traffic.Sample, for evidence
 
@@ -71,6 +77,31 @@ type Keyed struct {
 	// found the end.
 	Idle  bool
 	Clock traffic.Time
+}
+
+// Hint reports whether k tells nothing but that its source is known to be good: no rule counts the event, and no block reaches it.
+// Routers send a hint when they do not remember having sent the like, so it may come any number of times, and it is no link of the chain
+// of Prev: it passes by the fence, as a tick does. It has NoOffset as its Prev.
+func (k *Keyed) Hint() bool {
+	return k.Kind == KeyedEvent && k.Good == KnownGood && len(k.Rules)+len(k.Reached) == 0
+}
+
+// Good says of an event whether the deployment knows its source to be good.
+type Good uint8
+
+// What known_good says.
+const (
+	NotJudged Good = 0 // there is no known_good, or the event lacks a value that it reads
+	NotGood   Good = 1 // it does not hold
+	KnownGood Good = 2 // it holds
+)
+
+// String is g as a metric's label.
+func (g Good) String() string {
+	if names := [...]string{"not_judged", "not_good", "good"}; int(g) < len(names) {
+		return names[g]
+	}
+	return fmt.Sprintf("good(%d)", uint8(g))
 }
 
 // ExtraValue is the event's value of a field that is no part of an identity.
@@ -102,9 +133,6 @@ func (e *Extra) ExtraValue(k traffic.KeyField) (string, bool) {
 	return "", false
 }
 
-// maxExtraValues bounds Keyed.Extra when a record is read.
-const maxExtraValues = 1 << 16
-
 // format is Format with its default: of a record that was read, the format under which its routing version lets all that
 // it causes be written.
 func (k *Keyed) format() int {
@@ -120,26 +148,15 @@ type Record struct {
 	Keyed    Keyed
 }
 
-// MaxRulesPerRecord bounds Keyed.Rules when a record is read.
-const MaxRulesPerRecord = rules.MaxRules
-
-// ErrRecord is wrapped by every error of DecodeKeyed.
-var ErrRecord = errors.New("keyed record")
-
-// UnknownFormatError says that a record was written by a newer build. Its reader must leave it for a process of that
-// build: neither go past it nor call it damaged.
-type UnknownFormatError struct{ What, Got, Known string }
-
-func (e *UnknownFormatError) Error() string {
-	return fmt.Sprintf("%s has format %s, this build reads %s: upgrade this process", e.What, e.Got, e.Known)
-}
-
-// The layout of a keyed record, format 5; formats 2 to 4 are the same without tiers and extra values, format 1 also without units. Numbers are varints (unsigned unless
+// The layout of a keyed record, format 6; format 5 is the same without what is known of blocks, formats 2 to 4 also without tiers
+// and extra values, format 1 also without units. Numbers are varints (unsigned unless
 // marked ±), strings carry their length.
 //
 //	byte format, byte kind, g, p, o, o-prev (0: none), ±time
 //	event: ±progress, version, rule count, rules (first, then differences), byte units (0: one each; 1: a number per rule),
 //	       byte tiers (0: none; 1: a number per rule), extra count, extra values (index: first, then differences; string),
+//	       byte good + 4 where rules are reached + 8 where some are beyond; with 4: reached count, reached (first, then differences);
+//	       with 8: beyond count, beyond (likewise),
 //	       mask of present identities (bit = Field), ip: 4 or 16 bytes with length, others: strings in Field order, sample
 //	tick:  byte idle, ±clock
 //	loss:  nothing more
@@ -203,6 +220,38 @@ func appendEvent(dst []byte, k *Keyed) []byte {
 	}
 	if k.format() >= rules.LanguageRecordFormat {
 		dst = appendExtra(appendTiers(dst, k), k)
+	}
+	if k.format() >= rules.EvidenceRecordFormat {
+		dst = appendReached(dst, k)
+	}
+	return dst
+}
+
+// Beside Keyed.Good stands whether a record has Reached, and Beyond.
+const (
+	someReached = 4
+	someBeyond  = 8
+)
+
+func appendReached(dst []byte, k *Keyed) []byte {
+	said := byte(k.Good)
+	if len(k.Reached) > 0 {
+		said += someReached
+	}
+	if len(k.Beyond) > 0 {
+		said += someBeyond
+	}
+	dst = append(dst, said)
+	for _, list := range [...][]int{k.Reached, k.Beyond} {
+		if len(list) == 0 {
+			continue
+		}
+		dst = binary.AppendUvarint(dst, uint64(len(list)))
+		last := 0
+		for _, r := range list {
+			dst = binary.AppendUvarint(dst, uint64(r-last))
+			last = r
+		}
 	}
 	return dst
 }
@@ -270,102 +319,4 @@ func appendPresent(dst []byte, mask byte, f traffic.Field, s string) ([]byte, by
 func appendBytes(dst, b []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(b)))
 	return append(dst, b...)
-}
-
-// DecodeKeyed reads one record into k, overwriting all of it but reusing the capacity of its slices. k.Sample and the texts
-// of k.Identity and k.Extra alias b, which must stay as it is while k is used.
-// A record of an unknown format gives *UnknownFormatError, a damaged one an error that wraps ErrRecord.
-func DecodeKeyed(b []byte, k *Keyed) error {
-	if len(b) < 2 {
-		return fmt.Errorf("%w: %d bytes, at least 2 are needed", ErrRecord, len(b))
-	}
-	if !KnowsRecordFormat(int(b[0])) {
-		return &UnknownFormatError{What: "keyed record", Got: fmt.Sprint(b[0]), Known: KnownRecordFormats()}
-	}
-	// Field by field: a whole record would be built beside, and copied with its pointers.
-	k.Format, k.Kind, k.Rules, k.Units = int(b[0]), KeyedKind(b[1]), k.Rules[:0], k.Units[:0]
-	k.Tiers, k.Extra = k.Tiers[:0], k.Extra[:0]
-	k.Progress, k.Version, k.Idle, k.Clock = 0, 0, false, 0
-	k.Identity, k.Sample = traffic.Identity{}, nil
-	r := reader{b: b[2:]}
-	k.Generation = r.count()
-	k.Source = int(r.upTo(1<<20, "source partition"))
-	k.Offset = r.count()
-	back := r.count()
-	k.Prev = NoOffset
-	if back != 0 {
-		k.Prev = k.Offset - back
-	}
-	k.Time = traffic.Time(r.varint())
-	switch k.Kind {
-	case KeyedEvent:
-		readEvent(&r, k)
-	case KeyedTick:
-		k.Idle = r.upTo(1, "idle flag") == 1
-		k.Clock = traffic.Time(r.varint())
-	case KeyedLoss:
-	default:
-		return &UnknownFormatError{What: "keyed record", Got: fmt.Sprintf("%d kind %d", k.Format, k.Kind), Known: "kinds 1 to 3"}
-	}
-	if r.err == nil && k.Prev < NoOffset {
-		r.fail("previous offset %d is negative", k.Prev)
-	}
-	return r.done(ErrRecord)
-}
-
-func readEvent(r *reader, k *Keyed) {
-	k.Progress = traffic.Time(r.varint())
-	k.Version = r.count()
-	n := int(r.upTo(MaxRulesPerRecord, "rule count"))
-	last := 0
-	for i := 0; i < n && r.err == nil; i++ {
-		last += int(r.upTo(MaxRulesPerRecord, "rule index"))
-		k.Rules = append(k.Rules, last)
-	}
-	if k.Format >= rules.CountingRecordFormat && r.upTo(1, "units flag") == 1 {
-		for i := 0; i < n && r.err == nil; i++ {
-			k.Units = append(k.Units, r.count())
-		}
-	}
-	if k.Format >= rules.LanguageRecordFormat {
-		readTiers(r, k, n)
-		readExtra(r, k)
-	}
-	readIdentity(r, &k.Identity)
-	k.Sample = r.bytes()
-}
-
-func readTiers(r *reader, k *Keyed, n int) {
-	if r.upTo(1, "tiers flag") == 0 {
-		return
-	}
-	for i := 0; i < n && r.err == nil; i++ {
-		k.Tiers = append(k.Tiers, int(r.upTo(rules.MaxTiers, "tier")))
-	}
-}
-
-func readExtra(r *reader, k *Keyed) {
-	n := int(r.upTo(maxExtraValues, "extra value count"))
-	last := 0
-	for i := 0; i < n && r.err == nil; i++ {
-		last += int(r.upTo(maxExtraValues, "extra value index"))
-		k.Extra = append(k.Extra, ExtraValue{Index: last, Text: r.text()})
-	}
-}
-
-func readIdentity(r *reader, id *traffic.Identity) {
-	mask := r.upTo(1<<traffic.NumFields-1, "identity mask")
-	if mask&(1<<traffic.FieldIP) != 0 {
-		raw := r.bytes()
-		ip, ok := netip.AddrFromSlice(raw)
-		if r.err == nil && !ok {
-			r.fail("an address of %d bytes, allowed: 4 or 16", len(raw))
-		}
-		id.IP = ip
-	}
-	for i, s := range [...]*string{&id.Device, &id.User, &id.APIKey, &id.Session} {
-		if mask&(1<<(int(traffic.FieldDevice)+i)) != 0 {
-			*s = r.text()
-		}
-	}
 }

@@ -16,6 +16,7 @@ type keyspace struct {
 	ordered  []*lineage // by id
 	looks    uint64     // at which lineages versions name
 	ledger   ledger
+	tried    ledger // of the keys under trial, in windows of their own
 	timers   timers // of the keys with episodes
 	sweep    sweep
 	evictor  evictor
@@ -60,7 +61,7 @@ func (s *keyspace) lineageOf(x *planned) *lineage {
 // prune forgets lineages that hold nothing, have nothing left to tell, and were not named at the last look.
 func (s *keyspace) prune(watermark traffic.Time) {
 	s.ordered = slices.DeleteFunc(s.ordered, func(l *lineage) bool {
-		if l.named == s.looks || l.cells.n > 0 || l.openings.matter(watermark) || l.counts.told != (RuleEvents{}) {
+		if l.named == s.looks || l.cells.n > 0 || l.openings.matter(watermark) || l.trial.busy() || l.counts.told != (RuleEvents{}) {
 			return false
 		}
 		delete(s.lineages, l.id)
@@ -110,7 +111,9 @@ func (s *keyspace) update(o *offender) {
 		if o.heap >= 0 {
 			s.timers.remove(o)
 		}
-		o.lineage.removeOffender(o)
+		if o.lineage.rung == nil { // what a trial holds stays with the trial
+			o.lineage.removeOffender(o)
+		}
 		return
 	}
 	s.charge(o, o.bytes())
@@ -118,15 +121,15 @@ func (s *keyspace) update(o *offender) {
 }
 
 func (s *keyspace) charge(o *offender, cost int64) {
-	s.ledger.bytes += cost - o.cost
-	s.ledger.offenders += cost - o.cost
+	o.lineage.ledger.bytes += cost - o.cost
+	o.lineage.ledger.offenders += cost - o.cost
 	o.cost = cost
 }
 
 // bytes is the memory of the keys, and of the ghosts once there are any.
 func (s *keyspace) bytes() int64 {
 	if s.ledger.gone.n == 0 {
-		return s.ledger.bytes
+		return s.ledger.bytes + s.tried.bytes
 	}
-	return s.ledger.bytes + s.ledger.gone.reserved()
+	return s.ledger.bytes + s.tried.bytes + s.ledger.gone.reserved()
 }

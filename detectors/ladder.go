@@ -29,7 +29,14 @@ func climbs(v *rules.Version) bool {
 // LearnLadders is Learn, where each of ladders lists rules of r that share windows (Shares), by index in the order of their
 // limits. Records are to name the first of each alone. What became of events, in Counts and TakeRuleEvents, is told of the first.
 func (p *Partition) LearnLadders(r *rules.Routing, ladders [][]int) {
-	p.Learn(NewPlan(r))
+	plan := NewPlan(r)
+	for i := range plan.rules { // a backtest tries blocks itself
+		plan.rules[i].tries = nil
+		for j := range plan.rules[i].beside {
+			plan.rules[i].beside[j].tries = nil
+		}
+	}
+	p.Learn(plan)
 	bindings := p.routings.get(r.Number).bindings
 	for _, ladder := range ladders {
 		for i := range ladder[1:] {

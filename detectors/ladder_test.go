@@ -26,7 +26,7 @@ type climb struct {
 
 func newClimb(sources int, window, late time.Duration, limits []int, ladder bool, budget int64) *climb {
 	c := &climb{offset: slices.Repeat([]int64{detectors.NoOffset}, sources), highest: make([]traffic.Time, sources)}
-	r := rules.Routing{Stream: "live", Number: 1, RecordFormat: detectors.RecordFormat}
+	r := rules.Routing{Stream: "live", Number: 1, RecordFormat: rules.LanguageRecordFormat}
 	var all []int
 	for i, limit := range limits {
 		v := rule(limit, window, late)

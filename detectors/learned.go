@@ -1,5 +1,7 @@
 package detectors
 
+import "github.com/weirhq/weir/traffic"
+
 // KeptRoutings is how many routing versions a partition keeps at hand, the newest ones. Records name older ones after a restart at
 // any time; an older one is asked for again, and rules that are edited for years fill no memory.
 const KeptRoutings = 16
@@ -8,8 +10,9 @@ const KeptRoutings = 16
 type learned struct {
 	number   int64
 	bindings []binding
-	resets   []keyReset // those not applied yet when it was learned, ascending by since
-	reset    int64      // the version that brought the newest of them; 0: there is none
+	blocks   [][]traffic.KeyField // the keys of the blocks that are tried, each once
+	resets   []keyReset           // those not applied yet when it was learned, ascending by since
+	reset    int64                // the version that brought the newest of them; 0: there is none
 }
 
 // learnedVersions are the routing versions that a partition has learned. They are no part of its state.

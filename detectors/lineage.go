@@ -53,6 +53,9 @@ type lineage struct {
 
 	openings openings // of warnings
 
+	trial *ruleTrial // of the block of the rule that these windows are of; nil: there is none yet
+	rung  *rung      // these windows are a trial's; nil: they are a rule's
+
 	// Of a lineage that has keys.
 	kind      kind
 	named     uint64 // the last look at which versions name it that found one
@@ -236,6 +239,7 @@ type planned struct {
 	measured bool      // events count for more or less than one each, so that fingerprinter.measure is to be asked
 	group    int       // the first rule of the version that has the same key: they share fingerprints
 	beside   []planned // of the windows beside the rule's own
+	tries    *tryout   // how the block is tried beside these windows; nil: it is not
 
 	// Of a rule that counts by more than identities.
 	key     []traffic.KeyField // the rule's key in one order for all rules of the group; nil for a key of identities
@@ -252,6 +256,12 @@ func NewPlan(r *rules.Routing) *Plan {
 		v, x := &r.Rules[i], &out.rules[i]
 		*x = plan(v, roleMain)
 		x.beside = planBeside(v)
+		if r.RecordFormat >= rules.EvidenceRecordFormat {
+			x.tries = newTryout(x)
+			for j := range x.beside {
+				x.beside[j].tries = newTryout(&x.beside[j])
+			}
+		}
 		x.tells, x.group, x.extra = tellsUncounted(r), i, extras.ByRule[i]
 		key := groupKey(v.Key, extras.ByRule[i])
 		if first, found := groups[key]; found {

@@ -1,7 +1,6 @@
 package detectors
 
 import (
-	"container/heap"
 	"slices"
 
 	"github.com/weirhq/weir/traffic"
@@ -201,7 +200,7 @@ func (ep *episode) attribute(x place, a *arrival, res *outcome) {
 	} else if t == nil {
 		t = ep.addTarget(&blockTarget{block: block, last: x.time}, a, res)
 	}
-	t.last = max(t.last, x.time)
+	t.last, t.good = max(t.last, x.time), max(t.good, a.event.Good)
 }
 
 // attributeNarrow is attribute where the block's key has no fields beyond the rule's, so that there is one target a version.
@@ -218,6 +217,9 @@ func (ep *episode) attributeNarrow(x place, a *arrival, res *outcome) {
 		t = ep.targets[0]
 	}
 	t.last = ep.last.time
+	if x == a.at {
+		t.good = max(t.good, a.event.Good)
+	}
 }
 
 // addTarget adds a block target, which opens a hit.
@@ -225,6 +227,9 @@ func (ep *episode) addTarget(t *blockTarget, a *arrival, res *outcome) *blockTar
 	t.version = a.bound.version.Number
 	t.generation, t.source, t.offset = a.event.Generation, a.event.Source, a.event.Offset
 	t.sent = traffic.BeforeTime
+	if a.bound.tries != nil {
+		t.opened, t.good = a.event.Time, a.event.Good
+	}
 	h := ep.hit(t, PhaseOpen, 0, 0)
 	// One arrival can open two episodes of a key, when the second cuts the first: they are two offences.
 	for nth := 0; nth == 0 || res.knows(t.id); nth++ {
@@ -277,6 +282,9 @@ func (o *offender) join(a, b *episode, wide bool, res *outcome) *episode {
 
 // addEvidence adds the arriving event to the users, devices and samples of the episode that it lies in.
 func (o *offender) addEvidence(a *arrival) {
+	if o.lineage.rung != nil { // nobody is told of its episodes
+		return
+	}
 	for _, ep := range o.episodes {
 		if a.at.time < ep.first.time || a.at.time > ep.last.time {
 			continue
@@ -336,65 +344,4 @@ func (o *offender) bytes() int64 {
 		n += ep.bytes()
 	}
 	return n
-}
-
-// timers holds the keys with episodes by (deadline, key, lineage). No clock drives it: the watermark does.
-type timers struct{ h timerHeap }
-
-// set puts k in, or moves it. A deadline that moves out is left where it is: it is found to be early when it comes up,
-// which saves a heap operation for every event of a busy key.
-func (t *timers) set(o *offender, due traffic.Time) {
-	switch {
-	case o.heap < 0:
-		o.due = due
-		heap.Push(&t.h, o)
-	case due < o.due || o.heap == 0:
-		o.due = due
-		heap.Fix(&t.h, o.heap)
-	}
-}
-
-func (t *timers) first() *offender {
-	if len(t.h) == 0 {
-		return nil
-	}
-	return t.h[0]
-}
-
-func (t *timers) remove(o *offender) { heap.Remove(&t.h, o.heap) }
-
-type timerHeap []*offender
-
-var _ heap.Interface = (*timerHeap)(nil)
-
-func (h timerHeap) Len() int { return len(h) }
-
-func (h timerHeap) Less(i, j int) bool {
-	if h[i].due != h[j].due {
-		return h[i].due < h[j].due
-	}
-	if h[i].key != h[j].key {
-		return h[i].key.less(h[j].key)
-	}
-	return h[i].lineage.id < h[j].lineage.id
-}
-
-func (h timerHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].heap, h[j].heap = i, j
-}
-
-func (h *timerHeap) Push(x any) {
-	o := x.(*offender)
-	o.heap = len(*h)
-	*h = append(*h, o)
-}
-
-func (h *timerHeap) Pop() any {
-	old := *h
-	o := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	o.heap = -1
-	return o
 }

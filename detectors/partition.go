@@ -46,6 +46,7 @@ type Partition struct {
 	watermark watermark
 	keys      keyspace
 	uncounted uncountedSums
+	trials    trials
 	report    report
 
 	events   int64            // accepted event records, the rank of the next
@@ -75,6 +76,9 @@ type Counts struct {
 	Evicted [NumEvictions]int64
 	// Reset are the keys that were forgotten because an operator reset them: windows, of whatever lineage of the rule.
 	Reset int64
+	// TrialsEvicted are the keys and blocks of which it was forgotten what a block would have done to them, GoodEvicted the sources that
+	// were known to be good, and RunningLeftOut the running counts that were not told of because others were worse.
+	TrialsEvicted, GoodEvicted, RunningLeftOut int64
 }
 
 // UnknownVersionError says that a record needs a routing version that Learn has not been given.
@@ -98,6 +102,7 @@ func NewPartition(cfg Config) *Partition {
 	}
 	p.format = oldestSnapshotFormat
 	p.report = report{keyed: cfg.Keyed, secret: &p.cfg.Secret}
+	p.trials = newTrials(p)
 	p.fingerprints.secret = &p.cfg.Secret
 	return p
 }
@@ -105,7 +110,7 @@ func NewPartition(cfg Config) *Partition {
 // Learn gives the partition a routing version that records may name. Beyond KeptRoutings the oldest other one is forgotten.
 func (p *Partition) Learn(plan *Plan) {
 	r := plan.routing
-	v := &learned{number: r.Number, bindings: newBindings(plan.rules, p.keys.lineageOf), resets: newResets(r.Resets, &p.cfg.Secret, p.resets)}
+	v := &learned{number: r.Number, blocks: blockKeys(plan.rules), bindings: newBindings(plan.rules, p.keys.lineageOf), resets: newResets(r.Resets, &p.cfg.Secret, p.resets)}
 	if n := len(v.resets); n > 0 {
 		v.reset = v.resets[n-1].since
 	}

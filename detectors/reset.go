@@ -90,6 +90,7 @@ func (s *keyspace) reset(x *keyReset, secret *Secret, end func(*offender)) (forg
 			continue
 		}
 		key := x.in(l, secret)
+		l.trial.forget(key)
 		if l.cells.get(key) == nil {
 			continue
 		}
@@ -105,7 +106,7 @@ func (s *keyspace) reset(x *keyReset, secret *Secret, end func(*offender)) (forg
 // resetSnapshotFormat is the oldest format of snapshots that tells of the resets applied.
 func resetSnapshotFormat(applied int64) int {
 	if applied > 0 {
-		return SnapshotFormat
+		return resetsSnapshotFormat
 	}
 	return oldestSnapshotFormat
 }

@@ -263,7 +263,7 @@ func TestResetOfOneKey(t *testing.T) {
 	b.p.Learn(detectors.NewPlan(&rules.Routing{Number: 2, Rules: all, Resets: []rules.Reset{{Rule: "burst", Key: all[0].Key, Subject: subjectOf("192.0.2.1"), Since: 2}}}))
 	send := func(at traffic.Time, ip string, version int64) {
 		k := b.event(0, origin+at*second, ip, version)
-		k.Rules = []int{0, 1}
+		k.Rules, k.Format = []int{0, 1}, rules.LanguageRecordFormat
 		b.must(k)
 	}
 	for range 2 {

@@ -63,7 +63,11 @@ func restore(cfg Config, r *reader) (*Partition, error) {
 	restoreSources(r, &p.fence, w)
 	lineages := p.keys.restore(r)
 	p.uncounted.restore(r, lineages)
+	if format > resetsSnapshotFormat {
+		p.trials.restore(r, lineages)
+	}
 	p.keys.restoreKeys(r, lineages)
+	p.trials.restoreRunning()
 	return p, r.end()
 }
 
@@ -243,8 +247,11 @@ func restorePlace(r *reader) place {
 func restoreEpisode(r *reader, rule *lineage) *episode {
 	ep := &episode{rule: rule, kind: KindHit, subject: traffic.Subject(r.bytes()), grouped: r.upTo(1, "grouped flag") == 1}
 	if r.format > 3 {
-		kinds := episodeKinds()
+		kinds := snapshotKinds()
 		ep.kind, ep.muted = kinds[r.upTo(uint64(len(kinds)-1), "kind of an episode")], r.upTo(1, "muted flag") == 1
+	}
+	if r.format > resetsSnapshotFormat {
+		ep.waits, ep.running = r.upTo(1, "flag of a running count") == 1, r.varint()
 	}
 	ep.first, ep.last, ep.settles = restorePlace(r), restorePlace(r), traffic.BeforeTime
 	if r.format > 2 {
@@ -258,10 +265,14 @@ func restoreEpisode(r *reader, rule *lineage) *episode {
 		r.fail("%d block targets of an episode, allowed: 1 to %d", n, MaxTuples+1)
 	}
 	for ; n > 0 && r.err == nil; n-- {
-		ep.targets = append(ep.targets, &blockTarget{
+		t := &blockTarget{
 			id: string(r.bytes()), block: traffic.Subject(r.bytes()), version: int(r.varint()), generation: r.varint(), source: int(r.varint()), offset: r.varint(),
 			last: traffic.Time(r.varint()), sent: traffic.Time(r.varint()),
-		})
+		}
+		if r.format > resetsSnapshotFormat {
+			t.opened, t.good = traffic.Time(r.varint()), Good(r.upTo(uint64(KnownGood), "known good"))
+		}
+		ep.targets = append(ep.targets, t)
 	}
 	restoreEvidence(r, ep)
 	return ep

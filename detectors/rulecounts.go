@@ -76,6 +76,7 @@ func (ep *episode) opens() {
 
 // ends counts the episode among the open ones no more: it is closed, or part of another.
 func (ep *episode) ends() {
+	ep.over = true
 	if ep.told && ep.kind == KindHit {
 		ep.rule.counts.open--
 	}

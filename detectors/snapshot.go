@@ -12,7 +12,8 @@ import (
 
 // SnapshotFormat is the newest format of snapshots that this build writes. It reads all from oldestSnapshotFormat on.
 const (
-	SnapshotFormat         = 5
+	SnapshotFormat         = 6
+	resetsSnapshotFormat   = 5
 	languageSnapshotFormat = 4
 	oldestSnapshotFormat   = 2
 )
@@ -22,7 +23,7 @@ var ErrSnapshot = errors.New("snapshot")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The layout of a snapshot, format 5. Numbers are varints (unsigned unless marked ±), texts carry their length.
+// The layout of a snapshot, format 6. Numbers are varints (unsigned unless marked ±), texts carry their length.
 //
 //	byte format, keyed partition, generation, ±stall clock, ±last append, ±greatest append, ±watermark, events,
 //	  newest routing version of which resets were applied
@@ -32,6 +33,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //	  burst, greatest limit, ±newest event evicted; of warnings: ±newest minute of event time that has any, openings in it + 128
 //	  times the number of other minutes; each of those, newest first: minutes that it comes before, openings
 //	sums of events left out: number; each: lineage, source, byte reason, ±minute, version, count, ±latest, offset
+//	trials of blocks: see trials.append
 //	for each lineage, keys: number; each: fingerprint, byte events before its eviction, state as its algorithm writes it,
 //	  episodes: number, and where there are any, the newest event given up, then each
 //	buckets of evicted keys: number; each: byte number of keys, tag of each (2 bytes), events of each (4 bits)
@@ -39,13 +41,16 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //
 // Format 2 has no reasons: all of its sums are of late events. Formats 2 and 3 have no roles, and no kinds of episodes: all
 // lineages are of limits, and all episodes over them. Formats 2 to 4 say nothing of resets: none was applied, and the first one has
-// format 5 written from then on.
+// format 5 written from then on. Formats 2 to 5 say nothing of trials of blocks, nor when targets were opened and what was told of running
+// episodes.
 
 // snapshotFormat is the format that every process can read which knows records of a format. An older one leaves out newer
 // state: a process that takes over from format 2 knows less of late events. What an older build would take for something else
 // has come with a record format, and a partition that has seen a record of it never writes an older snapshot again.
 func snapshotFormat(records int) int {
 	switch {
+	case records >= rules.EvidenceRecordFormat:
+		return SnapshotFormat
 	case records >= rules.LanguageRecordFormat:
 		return languageSnapshotFormat
 	case records >= rules.UncountedRecordFormat:
@@ -86,7 +91,11 @@ func (e *SnapshotEncoder) head(lineages []*lineage) []byte {
 		index[l] = i
 		dst = l.append(dst, format)
 	}
-	return p.uncounted.append(dst, index, format)
+	dst = p.uncounted.append(dst, index, format)
+	if format > resetsSnapshotFormat {
+		dst = p.trials.append(dst, lineages)
+	}
+	return dst
 }
 
 func (l *lineage) append(dst []byte, format int) []byte {
@@ -104,7 +113,7 @@ func (l *lineage) append(dst []byte, format int) []byte {
 
 // appendCounting writes what the windows of the lineage count, and how, in format 2 or 3.
 func (l *lineage) appendCounting(dst []byte, format int) []byte {
-	if l.cells.n == 0 { // named by sums of what was left out only: what it counts will be settled anew
+	if l.cells.n == 0 && (l.window == 0 || !l.trial.busy()) { // named by sums of what was left out only: what it counts will be settled anew
 		return append(dst, []byte{0, 0, byte(keyBinary), 1, 0, 0, 0, 0, 0}[:2*format+3]...)
 	}
 	algorithm := l.kind.algorithm
@@ -137,7 +146,7 @@ func lineagesOf(keys *keyspace, uncounted *uncountedSums, watermark traffic.Time
 	summed := uncounted.lineages()
 	var used []*lineage
 	for _, l := range keys.ordered {
-		if l.cells.n > 0 || summed[l] || l.openings.matter(watermark) {
+		if l.cells.n > 0 || summed[l] || l.openings.matter(watermark) || l.trial.busy() {
 			used = append(used, l)
 		}
 	}
@@ -206,8 +215,11 @@ func (l *lineage) appendSlot(dst []byte, s *slot, past uint8, format int) []byte
 	return dst
 }
 
-// kindCode is how a snapshot writes the kind of an episode: its place among episodeKinds.
-func kindCode(k Kind) byte { return byte(max(0, slices.Index(episodeKinds(), k))) }
+// kindCode is how a snapshot writes the kind of an episode: its place among snapshotKinds.
+func kindCode(k Kind) byte { return byte(max(0, slices.Index(snapshotKinds(), k))) }
+
+// snapshotKinds are the kinds of episodes that a snapshot holds.
+func snapshotKinds() []Kind { return append(episodeKinds(), kindTrial) }
 
 func (a place) append(dst []byte, format int) []byte {
 	dst = binary.AppendUvarint(binary.AppendVarint(dst, int64(a.time)), uint64(a.limit))
@@ -227,6 +239,9 @@ func (ep *episode) append(dst []byte, format int) []byte {
 	if format > 3 {
 		dst = append(dst, kindCode(ep.kind), byte(bit(ep.muted)))
 	}
+	if format > resetsSnapshotFormat {
+		dst = binary.AppendVarint(append(dst, byte(bit(ep.waits))), ep.running)
+	}
 	dst = ep.last.append(ep.first.append(dst, format), format)
 	if format > 2 {
 		dst = append(binary.AppendVarint(dst, int64(ep.settles)), byte(bit(ep.atLeast)))
@@ -241,6 +256,9 @@ func (ep *episode) append(dst []byte, format int) []byte {
 		dst = appendText(appendText(dst, t.id), string(t.block))
 		for _, n := range []int64{int64(t.version), t.generation, int64(t.source), t.offset, int64(t.last), int64(t.sent)} {
 			dst = binary.AppendVarint(dst, n)
+		}
+		if format > resetsSnapshotFormat {
+			dst = append(binary.AppendVarint(dst, int64(t.opened)), byte(t.good))
 		}
 	}
 	for _, d := range []*distinct{&ep.users, &ep.devices} {

@@ -162,7 +162,8 @@ func (s *site) serve(g *gate.Gate, replica *replica.Replica) {
 func (s *site) restart() {
 	s.t.Helper()
 	e, err := enforce.New(enforce.Options{
-		Store: s.store, Stream: blocklist.StreamLive, Topic: "weir.hits", Modes: s.office, Rules: s.office, Decisions: s.office,
+		Secret: []byte("secret"),
+		Store:  s.store, Stream: blocklist.StreamLive, Topic: "weir.hits", Modes: s.office, Rules: s.office, Decisions: s.office,
 		DeadLetters: s.office, Clock: now, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(),
 	})
 	must(s.t, err)

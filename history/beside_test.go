@@ -59,7 +59,7 @@ func TestEpisodesBesideALimitAreToldApart(t *testing.T) {
 	if err := b.Streams.Delete(t.Context(), "replay/monday"); err != nil {
 		t.Fatal(err)
 	}
-	if n := b.Number(t, "SELECT count(*) FROM weir.hits_beside"); n != 3 {
+	if n := b.Number(t, "SELECT count(*) FROM weir.hits_beside_all"); n != 3 {
 		t.Errorf("%d rows are left of the live stream's 3", n)
 	}
 }

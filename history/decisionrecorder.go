@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
@@ -19,7 +20,8 @@ import (
 type DecisionRecorder struct {
 	stream string
 	core   recorder[blocklist.Decision]
-	table  *upsert
+	days   Days // nil: rows have none
+	table  *dayed
 }
 
 var _ interface {
@@ -27,20 +29,20 @@ var _ interface {
 } = (*DecisionRecorder)(nil)
 
 // NewDecisionRecorder makes a recorder of stream's blocks topic into store, which is a *Store. topic is that topic's name,
-// for dead letters and metrics.
-func NewDecisionRecorder(store Transactions, stream, topic string, letters DeadLetters,
+// for dead letters and metrics. days are those under which rows are kept; nil: they have none.
+func NewDecisionRecorder(store Transactions, stream, topic string, letters DeadLetters, days Days,
 	registry prometheus.Registerer) (*DecisionRecorder, error) {
 	if err := ingest.Stream(stream).Check(); err != nil {
 		return nil, err
 	}
-	r := &DecisionRecorder{stream: stream, table: decisionsTable()}
-	metrics, err := newRecordMetrics(registry, r.table.table)
+	r := &DecisionRecorder{stream: stream, days: days, table: decisionsTable()}
+	metrics, err := newRecordMetrics(registry, r.table.base.table)
 	if err != nil {
 		return nil, err
 	}
 	r.core = recorder[blocklist.Decision]{
 		store: store, letters: letters, topic: topic, metrics: metrics, decode: blocklist.DecodeDecision,
-		table: func(*blocklist.Decision) string { return r.table.table }, write: r.write,
+		table: func(*blocklist.Decision) string { return r.table.base.table }, write: r.write, days: days, day: r.day,
 	}
 	return r, nil
 }
@@ -48,6 +50,15 @@ func NewDecisionRecorder(store Transactions, stream, topic string, letters DeadL
 // Apply is HitRecorder.Apply for decisions.
 func (r *DecisionRecorder) Apply(ctx context.Context, batch []traffic.Message) error {
 	return r.core.apply(ctx, batch)
+}
+
+// day is the day under which a decision is kept. Releases have none: they are few, and the reconcilers of builds that do not know the days
+// must find them, or they would put a released block back.
+func (r *DecisionRecorder) day(d *blocklist.Decision) (retention.Day, bool) {
+	if r.days == nil || d.Action == blocklist.ActionReleased {
+		return 0, false
+	}
+	return r.days.Of(d.At)
 }
 
 func (r *DecisionRecorder) write(ctx context.Context, tx pgx.Tx, items []item[blocklist.Decision]) error {
@@ -58,7 +69,26 @@ func (r *DecisionRecorder) write(ctx context.Context, tx pgx.Tx, items []item[bl
 			rows[row.ID] = row
 		}
 	}
-	if err := r.table.run(ctx, tx, valuesInOrder(r.stream, rows)); err != nil {
+	values := valuesInOrder(r.stream, rows)
+	if r.days == nil {
+		return wrapDecisions(r.table.base.run(ctx, tx, values))
+	}
+	if err := enter(ctx, tx); err != nil {
+		return err
+	}
+	for i, row := range values {
+		id, _ := row[idColumn].(string)
+		if day, ok := r.day(&rows[id].Decision); ok {
+			values[i] = append(row, day.Date())
+			continue
+		}
+		values[i] = append(row, nil)
+	}
+	return wrapDecisions(r.table.run(ctx, tx, values))
+}
+
+func wrapDecisions(err error) error {
+	if err != nil {
 		return fmt.Errorf("block decisions: %w", err)
 	}
 	return nil
@@ -95,11 +125,16 @@ const updateDecision = `DO UPDATE SET
 		session = excluded.session, generation = excluded.generation, since = excluded.since
 	WHERE (excluded.at, excluded.reason, excluded.decided_by) < (h.at, h.reason, h.decided_by)`
 
-func decisionsTable() *upsert {
-	return &upsert{
-		table: "block_decisions",
-		columns: strings.Fields(`stream id action reason rule subject ip device user_id api_key session
-			hit generation since until at decided_by`),
-		update: updateDecision,
+func decisionsTable() *dayed {
+	return &dayed{
+		base: &upsert{
+			table: "block_decisions",
+			columns: strings.Fields(`stream id action reason rule subject ip device user_id api_key session
+				hit generation since until at decided_by`),
+			update: updateDecision,
+		},
+		days: "block_decisions_by_day",
+		// A decision that is taken again after a crash has a later time, and the id of the one before.
+		near: "h.day BETWEEN i.day - 7 AND i.day + 1",
 	}
 }

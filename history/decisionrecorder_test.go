@@ -19,10 +19,10 @@ func TestDecisionRecorder(t *testing.T) {
 	b := newBed(t)
 	box := &letterBox{}
 	registry := prometheus.NewRegistry()
-	if _, err := history.NewHitRecorder(b.Store, history.Live, "weir.hits", box, registry); err != nil {
+	if _, err := history.NewHitRecorder(b.Store, history.Live, "weir.hits", box, b.days(), registry); err != nil {
 		t.Fatal(err) // both share the registry of a process
 	}
-	recorder, err := history.NewDecisionRecorder(b.Store, history.Live, "weir.blocks", box, registry)
+	recorder, err := history.NewDecisionRecorder(b.Store, history.Live, "weir.blocks", box, b.days(), registry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestDecisionOfANewerBuildIsLeftForItsReader(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	box := &letterBox{}
-	r, err := history.NewDecisionRecorder(b.Store, history.Live, "weir.blocks", box, prometheus.NewRegistry())
+	r, err := history.NewDecisionRecorder(b.Store, history.Live, "weir.blocks", box, b.days(), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 func TestActiveBlocks(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	recorder, err := history.NewDecisionRecorder(b.Store, history.Live, "weir.blocks", &letterBox{}, prometheus.NewRegistry())
+	recorder, err := history.NewDecisionRecorder(b.Store, history.Live, "weir.blocks", &letterBox{}, b.days(), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
@@ -21,9 +22,11 @@ import (
 // records, nor on how often each is given: counts, peaks and last times only grow, first times only fall, and phases go from
 // open through update and closed to merged. Giving the records of a partition in order only saves writes.
 type HitRecorder struct {
-	stream                        string
-	core                          recorder[detectors.Hit]
-	hits, beside, late, uncounted *upsert
+	stream                   string
+	core                     recorder[detectors.Hit]
+	days                     Days // nil: rows have none
+	hits, beside             *dayed
+	late, uncounted, minutes *upsert
 }
 
 var _ interface {
@@ -31,19 +34,19 @@ var _ interface {
 } = (*HitRecorder)(nil)
 
 // NewHitRecorder makes a recorder of stream's hits topic into store, which is a *Store. topic is that topic's name, for
-// dead letters and metrics.
-func NewHitRecorder(store Transactions, stream, topic string, letters DeadLetters,
+// dead letters and metrics. days are those under which rows are kept: nil for replays, whose rows have none.
+func NewHitRecorder(store Transactions, stream, topic string, letters DeadLetters, days Days,
 	registry prometheus.Registerer) (*HitRecorder, error) {
 	if err := ingest.Stream(stream).Check(); err != nil {
 		return nil, err
 	}
-	r := &HitRecorder{stream: stream, hits: hitsTable(), beside: besideTable(), late: lateTable(), uncounted: uncountedTable()}
-	metrics, err := newRecordMetrics(registry, r.hits.table, r.beside.table, r.late.table, r.uncounted.table, lossesTable, auditTable)
+	r := &HitRecorder{stream: stream, days: days, hits: hitsTable(), beside: besideTable(), late: lateTable(), uncounted: uncountedTable(), minutes: minutesTable()}
+	metrics, err := newRecordMetrics(registry, r.hits.base.table, r.beside.base.table, r.late.table, r.uncounted.table, r.minutes.table, runningTable, lossesTable, auditTable)
 	if err != nil {
 		return nil, err
 	}
 	r.core = recorder[detectors.Hit]{
-		store: store, letters: letters, topic: topic, metrics: metrics, decode: decodeHit, table: r.table, write: r.write,
+		store: store, letters: letters, topic: topic, metrics: metrics, decode: decodeHit, table: r.table, write: r.write, days: days, day: r.day,
 	}
 	return r, nil
 }
@@ -73,22 +76,34 @@ const (
 func (r *HitRecorder) table(h *detectors.Hit) string {
 	switch h.Kind {
 	case detectors.KindNear, detectors.KindCandidate:
-		return r.beside.table
+		return r.beside.base.table
 	case detectors.KindLate:
 		return r.late.table
 	case detectors.KindUncounted:
 		return r.uncounted.table
+	case detectors.KindStatistics:
+		return r.minutes.table
+	case detectors.KindRunning:
+		return runningTable
 	case detectors.KindLoss:
 		return lossesTable
 	case detectors.KindRelease:
 		return auditTable
 	}
-	return r.hits.table
+	return r.hits.base.table
+}
+
+// day is the day under which a record's row is kept.
+func (r *HitRecorder) day(h *detectors.Hit) (retention.Day, bool) {
+	if r.days == nil || !h.Kind.Episode() {
+		return 0, false
+	}
+	return r.days.Of(h.Opened)
 }
 
 func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detectors.Hit]) error {
 	hits, late, uncounted := make(map[string]*hitRow), make(map[string]*lateRow), make(map[string]*uncountedRow)
-	beside := make(map[string]*besideRow)
+	beside, minutes, raised := make(map[string]*besideRow), make(map[string]*minuteRow), running{}
 	var rest pgx.Batch
 	for i := range items {
 		h := items[i].row
@@ -109,23 +124,30 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 			mergeInto(late, h.ID, &lateRow{hit: h}, (*lateRow).merge)
 		case detectors.KindUncounted:
 			mergeInto(uncounted, h.ID, &uncountedRow{lateRow{hit: h}}, (*uncountedRow).merge)
+		case detectors.KindStatistics:
+			mergeInto(minutes, h.ID, &minuteRow{hit: h}, (*minuteRow).merge)
+		case detectors.KindRunning:
+			raised.take(&h)
 		case detectors.KindLoss:
 			r.queueLoss(&rest, &h)
 		case detectors.KindRelease:
 			queueRelease(&rest, &h)
 		}
 	}
-	if err := r.hits.run(ctx, tx, valuesInOrder(r.stream, hits)); err != nil {
-		return fmt.Errorf("hits: %w", err)
-	}
-	if err := r.beside.run(ctx, tx, valuesInOrder(r.stream, beside)); err != nil {
-		return fmt.Errorf("hits beside a limit: %w", err)
+	if err := r.writeEpisodes(ctx, tx, valuesInOrder(r.stream, hits), valuesInOrder(r.stream, beside)); err != nil {
+		return err
 	}
 	if err := r.late.run(ctx, tx, valuesInOrder(r.stream, late)); err != nil {
 		return fmt.Errorf("late sums: %w", err)
 	}
 	if err := r.uncounted.run(ctx, tx, valuesInOrder(r.stream, uncounted)); err != nil {
 		return fmt.Errorf("sums of what was not counted: %w", err)
+	}
+	if err := r.minutes.run(ctx, tx, valuesInOrder(r.stream, minutes)); err != nil {
+		return fmt.Errorf("minutes of rules: %w", err)
+	}
+	if err := raised.raise(ctx, tx, r.stream, r.days); err != nil {
+		return fmt.Errorf("running episodes: %w", err)
 	}
 	if rest.Len() == 0 {
 		return nil
@@ -134,6 +156,37 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 		return fmt.Errorf("losses and releases: %w", err)
 	}
 	return nil
+}
+
+// writeEpisodes stores rows of episodes, by their days where there are any.
+func (r *HitRecorder) writeEpisodes(ctx context.Context, tx pgx.Tx, hits, beside [][]any) error {
+	write := func(d *dayed, rows [][]any) error { return d.base.run(ctx, tx, rows) }
+	if r.days != nil {
+		if err := enter(ctx, tx); err != nil {
+			return err
+		}
+		write = func(d *dayed, rows [][]any) error { return d.run(ctx, tx, r.dated(rows)) }
+	}
+	if err := write(r.hits, hits); err != nil {
+		return fmt.Errorf("hits: %w", err)
+	}
+	if err := write(r.beside, beside); err != nil {
+		return fmt.Errorf("hits beside a limit: %w", err)
+	}
+	return nil
+}
+
+// dated adds to each row its day.
+func (r *HitRecorder) dated(rows [][]any) [][]any {
+	for i, row := range rows {
+		opened, _ := row[openedColumn].(postgres.Timestamp)
+		if day, ok := r.days.Of(traffic.Time(opened)); ok {
+			rows[i] = append(row, day.Date())
+			continue
+		}
+		rows[i] = append(row, nil)
+	}
+	return rows
 }
 
 // mergeInto adds row to rows, merged with the row of the same id if there is one.
@@ -196,123 +249,6 @@ func phaseRank(p detectors.Phase) (int16, error) {
 
 func phases() []detectors.Phase {
 	return []detectors.Phase{detectors.PhaseOpen, detectors.PhaseUpdate, detectors.PhaseClosed, detectors.PhaseMerged}
-}
-
-// hitRow is the merger of the records of one episode, given in any order and any number of times.
-type hitRow struct {
-	hit       detectors.Hit // Seen is the greatest
-	phase     int16
-	seenFirst traffic.Time
-	rank      int64 // of the record that the samples came from, see samplesRank
-}
-
-func newHitRow(h detectors.Hit) (hitRow, error) {
-	phase, err := phaseRank(h.Phase)
-	if err != nil {
-		return hitRow{}, err
-	}
-	h.Rule = traffic.Printable(h.Rule)
-	h.Subject = traffic.Subject(traffic.Printable(string(h.Subject)))
-	h.BlockSubject = traffic.Subject(traffic.Printable(string(h.BlockSubject)))
-	h.Reason = traffic.Printable(h.Reason)
-	samples := make([]string, len(h.Samples)) // not nil, which would be NULL
-	for i, s := range h.Samples {
-		samples[i] = traffic.Printable(s)
-	}
-	h.Samples = samples
-	return hitRow{hit: h, phase: phase, seenFirst: h.Seen, rank: samplesRank(&h, phase)}, nil
-}
-
-// samplesRank orders records by whose samples are kept: the greater count first, then the later phase. 0: it has none.
-func samplesRank(h *detectors.Hit, phase int16) int64 {
-	const phaseBits = 3
-	if len(h.Samples) == 0 {
-		return 0
-	}
-	return min(max(h.Count, 1), 1<<(62-phaseBits))<<phaseBits | int64(phase)
-}
-
-// merge adds the record o of the same episode to r, as updateHit does in SQL: each member moves in one direction only, so the
-// order and number of records do not matter.
-func (r *hitRow) merge(o *hitRow) {
-	a, b := &r.hit, &o.hit
-	r.phase = max(r.phase, o.phase)
-	r.seenFirst = min(r.seenFirst, o.seenFirst)
-	a.RuleVersion = max(a.RuleVersion, b.RuleVersion)
-	a.Limit = max(a.Limit, b.Limit)
-	a.Count = max(a.Count, b.Count)
-	a.Peak = max(a.Peak, b.Peak)
-	a.First = min(a.First, b.First)
-	a.Last = max(a.Last, b.Last)
-	a.Seen = max(a.Seen, b.Seen)
-	a.AtLeast = a.AtLeast || b.AtLeast
-	a.Cut = a.Cut || b.Cut
-	a.IntoID = max(a.IntoID, b.IntoID)
-	a.Reason = max(a.Reason, b.Reason)
-	a.Users = max(a.Users, b.Users)
-	a.Devices = max(a.Devices, b.Devices)
-	if cmp.Or(cmp.Compare(o.rank, r.rank), slices.Compare(b.Samples, a.Samples)) > 0 {
-		r.rank, a.Samples = o.rank, b.Samples
-	}
-}
-
-// values are in the order of the columns of hitsTable.
-func (r *hitRow) values(stream string) []any {
-	h := &r.hit
-	d := decodeSubject(h.Subject)
-	return []any{stream, h.ID, h.Rule, h.RuleVersion, h.Lineage, r.phase, string(h.Subject), string(h.BlockSubject),
-		d.ip, d.device, d.user, d.apiKey, d.session, h.Grouped, h.Limit, h.WindowMS, h.Count, h.Peak,
-		postgres.Timestamp(h.First), postgres.Timestamp(h.Last), postgres.Timestamp(r.seenFirst), postgres.Timestamp(h.Seen), h.Cut, h.Generation, h.Source, h.Offset, h.Keyed,
-		h.IntoID, h.Users, h.Devices, h.Samples, r.rank, h.AtLeast, h.Reason}
-}
-
-const hitColumns = `stream id rule rule_version lineage phase subject block_subject
-	ip device user_id api_key session grouped rule_limit window_ms events peak
-	first last seen_first seen_last cut generation source_partition source_offset keyed_partition
-	into_id users devices samples samples_rank at_least reason`
-
-// updateHit writes a row only where the record adds to it: a record that is read twice costs no write.
-const updateHit = `DO UPDATE SET
-		phase        = greatest(h.phase, excluded.phase),
-		rule_version = greatest(h.rule_version, excluded.rule_version),
-		rule_limit   = greatest(h.rule_limit, excluded.rule_limit),
-		events       = greatest(h.events, excluded.events),
-		peak         = greatest(h.peak, excluded.peak),
-		first        = least(h.first, excluded.first),
-		last         = greatest(h.last, excluded.last),
-		seen_first   = least(h.seen_first, excluded.seen_first),
-		seen_last    = greatest(h.seen_last, excluded.seen_last),
-		cut          = h.cut OR excluded.cut,
-		into_id      = greatest(h.into_id, excluded.into_id),
-		users        = greatest(h.users, excluded.users),
-		devices      = greatest(h.devices, excluded.devices),
-		samples      = CASE WHEN (excluded.samples_rank, excluded.samples) > (h.samples_rank, h.samples)
-			THEN excluded.samples ELSE h.samples END,
-		samples_rank = greatest(h.samples_rank, excluded.samples_rank),
-		at_least     = h.at_least OR excluded.at_least,
-		reason       = greatest(h.reason, excluded.reason)
-	WHERE excluded.phase > h.phase OR excluded.rule_version > h.rule_version OR excluded.rule_limit > h.rule_limit
-		OR excluded.events > h.events OR excluded.peak > h.peak OR excluded.first < h.first OR excluded.last > h.last
-		OR excluded.seen_first < h.seen_first OR excluded.seen_last > h.seen_last OR excluded.cut > h.cut
-		OR excluded.into_id > h.into_id OR excluded.users > h.users OR excluded.devices > h.devices OR excluded.at_least > h.at_least
-		OR excluded.reason > h.reason
-		OR (excluded.samples_rank, excluded.samples) > (h.samples_rank, h.samples)`
-
-func hitsTable() *upsert {
-	return &upsert{table: "hits", columns: strings.Fields(hitColumns), update: updateHit}
-}
-
-// besideRow is a hitRow of an episode near a limit, or over one on trial.
-type besideRow struct{ hitRow }
-
-func (r *besideRow) merge(o *besideRow) { r.hitRow.merge(&o.hitRow) }
-
-func (r *besideRow) values(stream string) []any {
-	return append(r.hitRow.values(stream), string(r.hit.Kind))
-}
-
-func besideTable() *upsert {
-	return &upsert{table: tableBeside, columns: strings.Fields(hitColumns + " kind"), update: updateHit}
 }
 
 // lateRow is a sum of late events.

@@ -108,7 +108,7 @@ func TestDuplicatesCostNoWrite(t *testing.T) {
 	b := newBed(t)
 	recorder := b.hitRecorder(t, &letterBox{})
 	batch := messages(t, hitNumber(1), hitNumber(2))
-	version := func() int64 { return b.Number(t, "SELECT sum(xmin::text::bigint)::bigint FROM weir.hits") }
+	version := func() int64 { return b.Number(t, "SELECT sum(xmin::text::bigint)::bigint FROM weir.hits_by_day") }
 	if err := recorder.Apply(t.Context(), batch); err != nil {
 		t.Fatal(err)
 	}
@@ -165,13 +165,13 @@ func TestHitOfANewerBuildIsLeftForItsReader(t *testing.T) {
 					t.Fatalf("Apply: %v: its offset would be committed", err)
 				}
 			}
-			if n := b.Number(t, "SELECT count(*) FROM weir.hits"); n != 1 || len(box.letters) > 0 {
+			if n := b.Number(t, "SELECT count(*) FROM weir.hits_all"); n != 1 || len(box.letters) > 0 {
 				t.Errorf("%d hits stored, want the one before it; dead letters: %+v", n, box.letters)
 			}
 			if err := r.Apply(t.Context(), append(batch[:2:2], batch[3])); err != nil {
 				t.Fatal(err)
 			}
-			if n := b.Number(t, "SELECT count(*) FROM weir.hits"); n != 2 || len(box.letters) != 1 {
+			if n := b.Number(t, "SELECT count(*) FROM weir.hits_all"); n != 2 || len(box.letters) != 1 {
 				t.Errorf("without it: %d hits, dead letters: %+v", n, box.letters)
 			}
 		})

@@ -2,63 +2,62 @@ package history
 
 import (
 	"context"
-	"strconv"
-	"strings"
 
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/traffic"
 )
 
-// where is a WHERE clause: conditions, all of which must hold, and their arguments.
-type where struct {
-	conditions []string
-	args       []any
-}
-
-// add adds a condition, in which each ? stands for the next of args.
-func (w *where) add(condition string, args ...any) {
-	var b strings.Builder
-	for _, part := range strings.SplitAfter(condition, "?") {
-		text, found := strings.CutSuffix(part, "?")
-		b.WriteString(text)
-		if found {
-			b.WriteString(w.arg(args[0]))
-			args = args[1:]
-		}
-	}
-	w.conditions = append(w.conditions, b.String())
-}
-
-// arg adds an argument and returns its placeholder, such as "$3".
-func (w *where) arg(value any) string {
-	w.args = append(w.args, value)
-	return "$" + strconv.Itoa(len(w.args))
-}
-
-func (w *where) String() string {
-	if len(w.conditions) == 0 {
-		return ""
-	}
-	return " WHERE " + strings.Join(w.conditions, " AND ")
-}
+// where is the condition of a query of this package.
+type where struct{ postgres.Where }
 
 // selectRows adds the conditions that all queries share. Empty and nil values select everything.
 func (w *where) selectRows(stream, rule string, source *Source) {
 	if stream != "" {
-		w.add("stream = ?", stream)
+		w.Add("stream = ?", stream)
 	}
 	if rule != "" {
-		w.add("rule = ?", traffic.Printable(rule))
+		w.Add("rule = ?", traffic.Printable(rule))
 	}
 	if source != nil {
-		source.condition(w)
+		source.Condition(&w.Where)
 	}
+}
+
+// Times beyond these bound no days: dates are not made for them.
+const (
+	earliestDay = traffic.Time(-62_135_596_800_000_000) // the year 1
+	latestDay   = traffic.Time(253_402_300_800_000_000) // the year 10000
+)
+
+// notBefore leaves out the days before that of t less some: PostgreSQL does not look into their tables.
+func (w *where) notBefore(t traffic.Time, less retention.Day) {
+	if t > earliestDay && t < latestDay {
+		w.Add("day >= ?::date", (retention.DayOf(t) - less).Date())
+	}
+}
+
+// notAfter leaves out the days after that of t and some more.
+func (w *where) notAfter(t traffic.Time, more retention.Day) {
+	if t > earliestDay && t < latestDay {
+		w.Add("day <= ?::date", (retention.DayOf(t) + more).Date())
+	}
+}
+
+// after selects what comes after a place, in descending order of a column and id.
+func (w *where) after(column string, place *Place) {
+	if place == nil {
+		return
+	}
+	w.Add(column+" <= ?", postgres.Timestamp(place.At)) // for the index; the pair alone would be no condition on it
+	w.Add("("+column+", id) < (?, ?)", postgres.Timestamp(place.At), place.ID)
 }
 
 // CountCap is where counting stops: a query may select more rows than anybody waits for.
 const CountCap = 100_001
 
-func (s *Store) count(ctx context.Context, table string, w *where) (n int64, err error) {
-	err = s.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+table+w.String()+" LIMIT "+w.arg(CountCap)+") found", w.args...).Scan(&n)
+func (s *Store) count(ctx context.Context, table string, w *where, most int64) (n int64, err error) {
+	err = s.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+table+w.String()+" LIMIT "+w.Arg(most)+") found", w.Args...).Scan(&n)
 	if err != nil {
 		return 0, s.Fail("counting rows of "+table, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
@@ -55,6 +57,8 @@ type recorder[R any] struct {
 	decode  func(value []byte) (R, error)
 	table   func(row *R) string // that it is stored in
 	write   func(ctx context.Context, tx pgx.Tx, rows []item[R]) error
+	days    Days                               // nil: no row has a day
+	day     func(row *R) (retention.Day, bool) // of the row; false: none
 }
 
 // storeTimeout bounds the storing of one batch, which takes milliseconds. A server that has taken the statement and gives no
@@ -85,7 +89,7 @@ func (r *recorder[R]) apply(ctx context.Context, batch []traffic.Message) error 
 	items, letters, newer := r.read(batch)
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
 	stored := map[string]int{}
-	refused, err := r.put(bounded, items, stored)
+	refused, err := r.putByDays(bounded, items, stored)
 	cancel()
 	if err != nil {
 		return fmt.Errorf("history: recording %s: %w", r.topic, err)
@@ -105,6 +109,35 @@ func (r *recorder[R]) apply(ctx context.Context, batch []traffic.Message) error 
 			"offset", letters[i].Offset, "reason", letters[i].Reason, "detail", letters[i].Detail)
 	}
 	return nil
+}
+
+// putByDays is put, with tables for the days of the items. One that is gone meanwhile is made again.
+func (r *recorder[R]) putByDays(ctx context.Context, items []item[R], stored map[string]int) (refused []traffic.DeadLetter, err error) {
+	if r.days == nil {
+		return r.put(ctx, items, stored)
+	}
+	for again := false; ; again = true {
+		if err := r.days.Need(ctx, r.daysOf(items)); err != nil {
+			return nil, err
+		}
+		clear(stored)
+		refused, err = r.put(ctx, items, stored)
+		if again || !retention.Missing(err) {
+			return refused, err
+		}
+		r.days.Forget()
+	}
+}
+
+// daysOf lists the days of items, each once.
+func (r *recorder[R]) daysOf(items []item[R]) []retention.Day {
+	var days []retention.Day
+	for i := range items {
+		if day, ok := r.day(&items[i].row); ok && !slices.Contains(days, day) {
+			days = append(days, day)
+		}
+	}
+	return days
 }
 
 // put stores items in one transaction. Where PostgreSQL refuses it because of the data, each half is tried by itself,
@@ -150,7 +183,7 @@ func (r *recorder[R]) letter(reason string, err error, m *traffic.Message) traff
 // for an index). All else, above all a lost connection, may pass.
 func isRefusal(err error) bool {
 	var refused *pgconn.PgError
-	if !errors.As(err, &refused) || len(refused.Code) != 5 {
+	if !errors.As(err, &refused) || len(refused.Code) != 5 || retention.Missing(err) {
 		return false
 	}
 	switch refused.Code[:2] {

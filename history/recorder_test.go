@@ -73,11 +73,11 @@ func TestHostileFields(t *testing.T) {
 			if err := recorder.Apply(t.Context(), messages(t, batch...)); err != nil {
 				t.Fatal(err)
 			}
-			good := b.Number(t, "SELECT count(*) FROM weir.hits WHERE id < $1", fmt.Sprintf("%032x", 1000))
+			good := b.Number(t, "SELECT count(*) FROM weir.hits_all WHERE id < $1", fmt.Sprintf("%032x", 1000))
 			if good < int64(n) {
 				t.Errorf("%d of %d good rows are stored", good, n)
 			}
-			stored := b.Number(t, `SELECT (SELECT count(*) FROM weir.hits) + (SELECT count(*) FROM weir.losses)
+			stored := b.Number(t, `SELECT (SELECT count(*) FROM weir.hits_all) + (SELECT count(*) FROM weir.losses)
 				+ (SELECT count(*) FROM weir.late_sums) + (SELECT count(*) FROM weir.uncounted_sums) + (SELECT count(*) FROM weir.audit)`)
 			if stored+int64(len(box.letters)) != int64(2*n) {
 				t.Errorf("%d stored and %d dead letters of %d records", stored, len(box.letters), 2*n)
@@ -97,7 +97,7 @@ func TestPoisonIsSingledOut(t *testing.T) {
 	b := newBed(t)
 	box := &letterBox{}
 	registry := prometheus.NewRegistry()
-	recorder, err := history.NewHitRecorder(b.Store, history.Live, "weir.hits", box, registry)
+	recorder, err := history.NewHitRecorder(b.Store, history.Live, "weir.hits", box, b.days(), registry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,10 +118,10 @@ func TestPoisonIsSingledOut(t *testing.T) {
 	if err := recorder.Apply(t.Context(), batch); err != nil {
 		t.Fatal(err)
 	}
-	if rows := b.Number(t, "SELECT count(*) FROM weir.hits"); rows != 92 {
+	if rows := b.Number(t, "SELECT count(*) FROM weir.hits_all"); rows != 92 {
 		t.Errorf("%d rows, want 92", rows)
 	}
-	want := map[string]float64{"hits": 92, "hits_beside": 0, "late_sums": 0, "uncounted_sums": 0, "losses": 0, "audit": 0}
+	want := map[string]float64{"hits": 92, "hits_beside": 0, "late_sums": 0, "uncounted_sums": 0, "rule_minutes": 0, "running": 0, "losses": 0, "audit": 0}
 	if stored := rowsRecorded(t, registry); !reflect.DeepEqual(stored, want) {
 		t.Errorf("counted %v, want %v", stored, want)
 	}

@@ -3,8 +3,10 @@ package history
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
+	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -172,14 +174,62 @@ func column(f traffic.Field) string {
 	return f.String()
 }
 
-// condition adds to w the condition that a row is of this source.
-func (src *Source) condition(w *where) {
+// Matches reports whether a subject is of this source, as Condition finds rows.
+func (src *Source) Matches(s traffic.Subject) bool {
+	if src.subject != "" {
+		return s == src.subject || s.Stored() == src.subject.Stored()
+	}
+	if src.parts != nil {
+		return slices.ContainsFunc(strings.Split(string(s), "&"), func(part string) bool { return slices.Contains(src.parts, part) })
+	}
+	values, err := s.Values()
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(values, func(v traffic.SubjectValue) bool {
+		field, known := traffic.ParseField(v.Field)
+		return known && !v.Missing && src.Names(field, v.Value)
+	})
+}
+
+// Names reports whether the source is that value of that field: an address within the prefix that was asked for, or the value itself.
+func (src *Source) Names(field traffic.Field, value string) bool {
+	switch {
+	case src.parts != nil:
+		return false
+	case src.subject != "":
+		values, err := src.subject.Values()
+		return err == nil && slices.ContainsFunc(values, func(v traffic.SubjectValue) bool {
+			own, known := traffic.ParseField(v.Field)
+			return known && own == field && (v.Value == value || field == traffic.FieldIP && strings.TrimSuffix(strings.TrimSuffix(v.Value, "/32"), "/128") == value)
+		})
+	case !src.any && src.field != field:
+		return false
+	case field != traffic.FieldIP:
+		return slices.Contains(src.forms, traffic.Printable(value))
+	}
+	p, err := netip.ParsePrefix(value)
+	if err != nil {
+		a, err := netip.ParseAddr(value)
+		if err != nil {
+			return false
+		}
+		p = netip.PrefixFrom(a, a.BitLen())
+	}
+	if src.inside.IsValid() {
+		return src.inside.Bits() <= p.Bits() && src.inside.Contains(p.Addr())
+	}
+	return slices.Contains(src.addresses, p.Masked())
+}
+
+// Condition adds to w the condition that a row is of this source. Rows have the columns that subjects are taken apart into.
+func (src *Source) Condition(w *postgres.Where) {
 	if src.subject != "" {
 		src.subjectCondition(w)
 		return
 	}
 	if src.parts != nil {
-		w.add("string_to_array(subject, '&') && ?::text[]", src.parts)
+		w.Add("string_to_array(subject, '&') && ?::text[]", src.parts)
 		return
 	}
 	var parts []string
@@ -197,24 +247,24 @@ func (src *Source) condition(w *where) {
 			parts, args = append(parts, "ip = ANY (?::cidr[])"), append(args, src.addresses)
 		}
 	}
-	w.add("("+strings.Join(parts, " OR ")+")", args...)
+	w.Add("("+strings.Join(parts, " OR ")+")", args...)
 }
 
 // subjectCondition adds to w the condition that the row's subject is src's, with long values as they are or as their digests.
 // The conditions on single values are for their indexes: the column subject has none.
-func (src *Source) subjectCondition(w *where) {
+func (src *Source) subjectCondition(w *postgres.Where) {
 	plain, stored := decodeSubject(src.subject), decodeSubject(src.subject.Stored())
 	if plain.ip != nil {
-		w.add("ip = ?::cidr", *plain.ip)
+		w.Add("ip = ?::cidr", *plain.ip)
 	}
 	forms := func(f traffic.Field, plain, stored *string) {
 		if plain != nil && stored != nil {
-			w.add(column(f)+" = ANY (?::text[])", []string{*plain, *stored})
+			w.Add(column(f)+" = ANY (?::text[])", []string{*plain, *stored})
 		}
 	}
 	forms(traffic.FieldDevice, plain.device, stored.device)
 	forms(traffic.FieldUser, plain.user, stored.user)
 	forms(traffic.FieldAPIKey, plain.apiKey, stored.apiKey)
 	forms(traffic.FieldSession, plain.session, stored.session)
-	w.add("subject = ANY (?::text[])", []string{string(src.subject), string(src.subject.Stored())})
+	w.Add("subject = ANY (?::text[])", []string{string(src.subject), string(src.subject.Stored())})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/historytest"
+	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -48,11 +49,16 @@ func (l *letterBox) Put(_ context.Context, letters []traffic.DeadLetter) error {
 
 func (b *bed) hitRecorder(t testing.TB, box *letterBox) *history.HitRecorder {
 	t.Helper()
-	r, err := history.NewHitRecorder(b.Store, history.Live, "weir.hits", box, prometheus.NewRegistry())
+	r, err := history.NewHitRecorder(b.Store, history.Live, "weir.hits", box, b.days(), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// days are those of a process whose clock is a month after dawn.
+func (b *bed) days() *retention.Days {
+	return retention.NewDays(b.Store, 0, func() traffic.Time { return dawn.Add(30 * 24 * time.Hour) })
 }
 
 var dawn = traffic.At(time.Date(2026, 11, 1, 6, 0, 0, 0, time.UTC))
@@ -64,7 +70,7 @@ func hitNumber(n int) detectors.Hit {
 	return detectors.Hit{
 		Format: detectors.HitFormat, Kind: detectors.KindHit, ID: fmt.Sprintf("%032x", n), Rule: "flood", RuleVersion: 1, Lineage: 1,
 		Phase: detectors.PhaseOpen, Subject: subject, BlockSubject: subject, Limit: 2, WindowMS: 60_000, Count: 1, Peak: 3,
-		First: at, Last: at, Seen: at.Add(time.Second), Generation: 1, Source: 2, Offset: int64(n), Keyed: 3, Users: 1, Devices: 1,
+		Opened: at, First: at, Last: at, Seen: at.Add(time.Second), Generation: 1, Source: 2, Offset: int64(n), Keyed: 3, Users: 1, Devices: 1,
 		Samples: []string{`{"path":"/v1/guest-tokens"}`},
 	}
 }
@@ -92,7 +98,11 @@ func messages(t testing.TB, hits ...detectors.Hit) []traffic.Message {
 func (b *bed) record(t testing.TB, stream string, hits ...detectors.Hit) {
 	t.Helper()
 	box := &letterBox{}
-	recorder, err := history.NewHitRecorder(b.Store, stream, "weir.hits", box, prometheus.NewRegistry())
+	var days history.Days
+	if stream == history.Live {
+		days = b.days()
+	}
+	recorder, err := history.NewHitRecorder(b.Store, stream, "weir.hits", box, days, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

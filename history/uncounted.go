@@ -19,6 +19,7 @@ type LateQuery struct {
 	Stream string
 	Rule   string
 	Since  traffic.Time // minutes not before it; 0: no bound
+	Until  traffic.Time // minutes before it; 0: no bound
 	Limit  int          // 0: no limit
 }
 
@@ -26,7 +27,10 @@ func (q *LateQuery) where() *where {
 	w := new(where)
 	w.selectRows(q.Stream, q.Rule, nil)
 	if q.Since != 0 {
-		w.add("minute >= ?", postgres.Timestamp(q.Since))
+		w.Add("minute >= ?", postgres.Timestamp(q.Since))
+	}
+	if q.Until != 0 {
+		w.Add("minute < ?", postgres.Timestamp(q.Until))
 	}
 	return w
 }
@@ -48,7 +52,7 @@ func (s *Store) Late(ctx context.Context, q LateQuery) ([]LateSum, error) {
 	w := q.where()
 	rows, err := s.Query(ctx, `
 		SELECT stream, rule, lineage, source_partition, keyed_partition, minute, latest, events FROM late_sums`+w.String()+
-		" ORDER BY minute DESC, rule, source_partition, keyed_partition, id LIMIT NULLIF("+w.arg(q.Limit)+"::bigint, 0)", w.args...)
+		" ORDER BY minute DESC, rule, source_partition, keyed_partition, id LIMIT NULLIF("+w.Arg(q.Limit)+"::bigint, 0)", w.Args...)
 	if err != nil {
 		return nil, s.Fail("reading late events", err)
 	}
@@ -63,7 +67,7 @@ func (s *Store) Late(ctx context.Context, q LateQuery) ([]LateSum, error) {
 
 // CountLate is the number of sums that q selects without its limit, CountCap at most.
 func (s *Store) CountLate(ctx context.Context, q LateQuery) (int64, error) {
-	return s.count(ctx, "late_sums", q.where())
+	return s.count(ctx, "late_sums", q.where(), CountCap)
 }
 
 // StoreUncounted stores sums of events that routers left out. A sum that is stored already only grows.
@@ -88,6 +92,7 @@ type UncountedQuery struct {
 	Rule   string
 	Reason string       // as detectors.Uncounted writes it; empty: all
 	Since  traffic.Time // minutes not before it; 0: no bound
+	Until  traffic.Time // minutes before it; 0: no bound
 	Limit  int          // 0: no limit
 }
 
@@ -108,10 +113,13 @@ func (q *UncountedQuery) where() *where {
 	w := new(where)
 	w.selectRows(q.Stream, q.Rule, nil)
 	if q.Reason != "" {
-		w.add("reason = ?", q.Reason)
+		w.Add("reason = ?", q.Reason)
 	}
 	if q.Since != 0 {
-		w.add("minute >= ?", postgres.Timestamp(q.Since))
+		w.Add("minute >= ?", postgres.Timestamp(q.Since))
+	}
+	if q.Until != 0 {
+		w.Add("minute < ?", postgres.Timestamp(q.Until))
 	}
 	return w
 }
@@ -122,7 +130,7 @@ func (s *Store) Uncounted(ctx context.Context, q UncountedQuery) ([]UncountedSum
 	const doing = "reading what was not counted"
 	rows, err := s.Query(ctx, `
 		SELECT stream, rule, reason, lineage, source_partition, keyed_partition, minute, events FROM uncounted_v`+w.String()+`
-		ORDER BY minute DESC, rule, reason, source_partition, keyed_partition, events LIMIT NULLIF(`+w.arg(q.Limit)+"::bigint, 0)", w.args...)
+		ORDER BY minute DESC, rule, reason, source_partition, keyed_partition, events LIMIT NULLIF(`+w.Arg(q.Limit)+"::bigint, 0)", w.Args...)
 	if err != nil {
 		return nil, s.Fail(doing, err)
 	}
@@ -137,7 +145,7 @@ func (s *Store) Uncounted(ctx context.Context, q UncountedQuery) ([]UncountedSum
 
 // CountUncounted is the number of sums that q selects without its limit, CountCap at most.
 func (s *Store) CountUncounted(ctx context.Context, q UncountedQuery) (int64, error) {
-	return s.count(ctx, "uncounted_v", q.where())
+	return s.count(ctx, "uncounted_v", q.where(), CountCap)
 }
 
 // Figure is a number of events, or UnknownFigure. It is null in JSON where it is not known.

@@ -37,10 +37,12 @@ type Partitions interface {
 	Accepted(ctx context.Context, stream string) ([]Acceptance, error)
 }
 
-// Figures keeps what routers left out, for whoever asks what a rule did not count.
+// Figures keeps what routers have seen, and what they left out, for whoever asks what a rule did not count.
 type Figures interface {
 	// StoreUncounted stores sums of one router. A sum that is known, by its router, rule, reason and minute, only grows.
 	StoreUncounted(ctx context.Context, stream string, sums []detectors.RoutedUncounted) error
+	// StoreMinutes stores sums of one router. One that is known, by its router, part and minute, only grows.
+	StoreMinutes(ctx context.Context, stream string, minutes []detectors.RoutedMinute) error
 }
 
 // Sink is a stage's work on a batch of one partition's records: RECORD's and ENFORCE's side of the hits log. Apply

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/weirhq/weir/rules/promotion"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -179,6 +181,44 @@ func TestBucketsHaveNoTiers(t *testing.T) {
 		d.check(Environment{Identity: traffic.DefaultIdentityMap()}, func(p Problem) { said = said || p.Field == "tiers" && strings.Contains(p.Allowed, "one rate") })
 		if said != a.bucket() {
 			t.Errorf("%s: refused %v", a, said)
+		}
+	}
+}
+
+// What a promotion asks, and how a canary goes on, makes a version, and is nobody's block: a canary that is under way keeps its own.
+func TestGatesAndStepsAreAChangeThatBlocksNobody(t *testing.T) {
+	plain := storyRule()
+	gates, canary := promotion.DefaultGates(), promotion.DefaultCanary()
+	spelled := plain
+	spelled.Promote, spelled.Canary = &gates, &canary
+	if !plain.Equal(&spelled) {
+		t.Error("defaults that are written out make a difference")
+	}
+	other := plain
+	other.Promote = &promotion.Gates{MinShadow: promotion.Span(time.Hour), MaxKnownGood: promotion.All}
+	other.Canary = &promotion.Canary{Steps: []promotion.Share{9000}, Hold: promotion.Span(time.Second)}
+	if got := Diff(&plain, &other); !slices.Equal(got, []string{
+		"promote none → {min_shadow: 1h, max_known_good: 100%, min_coverage: 0%, max_traffic_share: 0%}", "canary none → {steps: [90%], hold: 1s}",
+	}) || len(MayBlockMore(&plain, &other)) > 0 {
+		t.Errorf("%q, %q", got, MayBlockMore(&plain, &other))
+	}
+	v1, _ := NextVersion(nil, plain)
+	v2, changed := NextVersion(&v1, other)
+	if !changed || v2.Lineage != v1.Lineage {
+		t.Errorf("%+v", v2)
+	}
+	other.Promote.MaxKnownGood, other.Canary.Steps[0] = 0, 1
+	if v2.Promote.MaxKnownGood != promotion.All || v2.Canary.Steps[0] != 9000 {
+		t.Error("a version shares its gates with the document that it came from")
+	}
+	for what, change := range map[string]func(d *Document){
+		"promote": func(d *Document) { d.Promote = v2.Promote }, "canary": func(d *Document) { d.Canary = v2.Canary },
+	} {
+		r := goodRouting()
+		r.RecordFormat = PromotionRecordFormat - 1
+		change(&r.Rules[1].Document)
+		if err := r.Validate(); err == nil || !strings.Contains(err.Error(), "got "+what) || !strings.Contains(err.Error(), "allowed from record format 6 on") {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -105,6 +105,7 @@ func (d *Document) check(env Environment, report func(Problem)) {
 		c.block(d.Block)
 	}
 	c.allow()
+	c.promotion()
 }
 
 func (c *checker) block(b *Block) {

@@ -16,7 +16,8 @@ import (
 // simply, there is a reason.
 //
 // prev is nil for a rule that does not block yet. How seldom a running episode is updated (its cooldown, where it stays
-// the same) and what a source does because it was refused are left out of the comparison.
+// the same) and what a source does because it was refused are left out of the comparison. What promote and canary say blocks nobody:
+// they are asked with the next promotion, and a canary that is under way keeps the steps of its own.
 func MayBlockMore(prev, next *Document) (reasons []string) {
 	if next == nil || next.Block == nil {
 		return nil
@@ -228,7 +229,7 @@ func (d *Document) attributes() []attribute {
 	} else {
 		list = append(list, attribute{"allow", ""})
 	}
-	return list
+	return append(list, attribute{"promote", describePromote(d.Promote)}, attribute{"canary", describeCanary(d.Canary)})
 }
 
 // Diff says in lines for people what changes from prev to next: "limit 5 → 3", "block.ttl none → 15m". A nil prev is a

@@ -99,9 +99,11 @@ func ruleSection() section {
 			{"max_lag", "", into((*decoder).duration, allowedMaxLag, func(d *Document) *time.Duration { return &d.MaxLag })},
 			{"block", "", (*decoder).readBlock},
 			{"allow", "", readAllow},
+			{"promote", "", readPromote},
+			{"canary", "", readCanary},
 			{"tests", "", readTests},
 		},
-		later: []string{"collateral", "cap", "promote", "canary"},
+		later: []string{"collateral", "cap"},
 	}
 }
 
@@ -264,7 +266,7 @@ func (s section) names() []string {
 
 // elsewhere finds the section that has a member of this name.
 func elsewhere(name string) string {
-	for _, s := range []section{ruleSection(), watchSection(), countSection(), candidateSection(), blockSection()} {
+	for _, s := range []section{ruleSection(), watchSection(), countSection(), candidateSection(), blockSection(), promoteSection(), canarySection()} {
 		if slices.Contains(s.names(), name) {
 			return s.prefix + name
 		}

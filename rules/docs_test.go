@@ -45,7 +45,7 @@ func TestReference(t *testing.T) {
 	if good < 4 || wrong < 1 || warned < 1 || strings.Count(text, "```yaml") != good+wrong {
 		t.Errorf("got %d good and %d wrong blocks of %d", good, wrong, strings.Count(text, "```yaml"))
 	}
-	for _, s := range []section{ruleSection(), watchSection(), countSection(), candidateSection(), blockSection()} {
+	for _, s := range []section{ruleSection(), watchSection(), countSection(), candidateSection(), blockSection(), promoteSection(), canarySection()} {
 		for _, name := range s.names() {
 			if !strings.Contains(text, "| `"+s.prefix+name+"` |") {
 				t.Errorf("%s%s is not in the table of fields", s.prefix, name)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/rules/condition"
+	"github.com/weirhq/weir/rules/promotion"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -72,8 +73,10 @@ func TestParseEveryField(t *testing.T) {
 		Missing: MissingGroup, Limit: 12, Window: 90 * time.Minute,
 		Algorithm: AlgorithmLeakyBucket, Count: Count{Distinct: &traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 64}}, Burst: 20, Cooldown: 10 * time.Minute,
 		Lateness: 15 * time.Minute, MaxLag: 90 * time.Second,
-		Block: &Block{Key: []traffic.KeyField{ip, {Field: traffic.FieldSession}}, TTL: 7 * 24 * time.Hour, Extend: ExtendNever},
-		Allow: []string{"office-egress", "partners"},
+		Block:   &Block{Key: []traffic.KeyField{ip, {Field: traffic.FieldSession}}, TTL: 7 * 24 * time.Hour, Extend: ExtendNever},
+		Allow:   []string{"office-egress", "partners"},
+		Promote: &promotion.Gates{MinShadow: promotion.Span(72 * time.Hour), MaxKnownGood: 10, MinCoverage: 5000, MaxTrafficShare: 1250},
+		Canary:  &promotion.Canary{Steps: []promotion.Share{25, 2000}, Hold: promotion.Span(2 * time.Hour)},
 	}, {
 		ID: "fewest-fields", Owner: "ops", Key: []traffic.KeyField{}, Missing: MissingSkip, Window: time.Second,
 		Algorithm: AlgorithmSliding, Cooldown: DefaultCooldown, Lateness: DefaultLateness, MaxLag: DefaultMaxLag,

@@ -35,6 +35,7 @@ func (r *Routing) Validate() error {
 	if err := r.CheckRecordFormat(); err != nil {
 		errs = append(errs, err)
 	}
+	say(len(r.KnownGood) <= MaxWhenBytes, "known_good", fmt.Sprintf("an expression of %d bytes", len(r.KnownGood)), fmt.Sprintf("at most %d bytes", MaxWhenBytes))
 	say(len(r.Rules) <= MaxRules, "rules", len(r.Rules), fmt.Sprintf("at most %d, with those that are pending", MaxRules))
 	env := Environment{Identity: r.Identity}
 	for i := range r.Rules {
@@ -98,6 +99,13 @@ const (
 	// have the members that came with them: match by more than method and one path, conditions, keys of any field of an event,
 	// near, candidate, tiers, allow. Processes of builds before it refuse documents with such members as a whole.
 	LanguageRecordFormat = 5
+	// PromotionRecordFormat is the first under which rules may have the members promote and canary. They change no record; processes of
+	// builds before it refuse documents with them as a whole.
+	PromotionRecordFormat = 6
+	// EvidenceRecordFormat is the first whose records say which blocks would refuse a request that their rules do not count, and
+	// whether the deployment knows its source to be good (Routing.KnownGood). Such a record may name no rule that counts the event;
+	// processes of builds before it know none like that.
+	EvidenceRecordFormat = 6
 )
 
 // Reset sets what one key of a rule has counted back to nothing: in every window of the rule, whatever its lineage, before the first
@@ -202,6 +210,10 @@ func (r *Routing) CheckRecordFormat() error {
 		return fmt.Errorf("resets: got %d in record format %d, allowed from record format %d on: weir migrate --record-format %[3]d raises it, once every process knows it",
 			len(r.Resets), r.RecordFormat, LanguageRecordFormat)
 	}
+	if r.KnownGood != "" && r.RecordFormat < EvidenceRecordFormat {
+		return fmt.Errorf("known_good: got %s in record format %d, allowed from record format %d on: weir migrate --record-format %[3]d raises it, once every process knows it",
+			quoteShort(r.KnownGood), r.RecordFormat, EvidenceRecordFormat)
+	}
 	for i := range r.Rules {
 		d := r.Rules[i].normal()
 		refuse := func(got string, from int) error {
@@ -229,6 +241,12 @@ func (r *Routing) CheckRecordFormat() error {
 		}
 		if r.RecordFormat < LanguageRecordFormat && len(d.Allow) > 0 {
 			return refuse("allow "+describeAllow(d.Allow), LanguageRecordFormat)
+		}
+		if r.RecordFormat < PromotionRecordFormat && d.Promote != nil {
+			return refuse("promote "+describePromote(d.Promote), PromotionRecordFormat)
+		}
+		if r.RecordFormat < PromotionRecordFormat && d.Canary != nil {
+			return refuse("canary "+describeCanary(d.Canary), PromotionRecordFormat)
 		}
 		if got := r.Rules[i].beside(); got != "" && r.RecordFormat < LanguageRecordFormat {
 			return refuse(got, LanguageRecordFormat)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/rules/promotion"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -40,6 +41,11 @@ type Document struct {
 	Tiers []Tier `json:"tiers,omitempty"`
 	// Allow names the allow lists whose sources the rule does not count, ascending.
 	Allow []string `json:"allow,omitempty"`
+
+	// Promote is what a promotion asks of the evidence; nil for promotion.DefaultGates.
+	Promote *promotion.Gates `json:"promote,omitempty"`
+	// Canary is how the rule goes on that is promoted to canary; nil for promotion.DefaultCanary.
+	Canary *promotion.Canary `json:"canary,omitempty"`
 }
 
 // Candidate is a limit on trial.
@@ -177,6 +183,8 @@ type Routing struct {
 	Rules        []Version           `json:"rules"` // ascending by ID, a pending version after the live one; keyed records name rules by their index here
 	Identity     traffic.IdentityMap `json:"identity"`
 	Format       Format              `json:"format"`
+	// KnownGood is a condition as Match.When that holds for events of sources which the deployment knows to be good; empty: nobody is known.
+	KnownGood string `json:"known_good,omitempty"`
 	// Allow are the allow lists that Rules name, ascending by id; see WithAllow.
 	Allow []AllowList `json:"allow,omitempty"`
 	// Resets are the counts that operators have set back to nothing, ascending by Since; at most MaxResets.
@@ -196,8 +204,12 @@ type Mode string
 const (
 	ModeOff    Mode = "off"    // not even counted
 	ModeShadow Mode = "shadow" // counts and records; every rule starts here
+	ModeCanary Mode = "canary" // and blocks a share of its block keys, which rises by steps
 	ModeBlock  Mode = "block"  // and blocks
 )
+
+// Blocks reports whether a rule of this mode has anybody refused: all that it says of edits of rules that block is said of both.
+func (m Mode) Blocks() bool { return m == ModeBlock || m == ModeCanary }
 
 // Reach is what a block of d holds back: block.match, or the part of d.Match that a request has before it is answered, which a gate
 // can ask about. It is the zero Match, every request, where d has no block and matches everything.
@@ -255,6 +267,14 @@ type ModeState struct {
 	Promoted int `json:"promoted,omitempty"`
 	// Newest is the number of the rule's newest version that acts. 0: not known.
 	Newest int `json:"newest,omitempty"`
+	// Share is the part of the rule's block keys that ENFORCE may block in ModeCanary, in hundredths of a percent. It rises within a
+	// generation. 0: nobody, as where a build wrote the entry that knows no canary; and in every other mode.
+	Share int `json:"share,omitempty"`
+}
+
+// Holds reports whether ENFORCE may block a key of the rule that lies at side, see promotion.Side.
+func (s *ModeState) Holds(side func() promotion.Share) bool {
+	return s.Mode == ModeBlock || s.Mode == ModeCanary && side() < promotion.Share(s.Share)
 }
 
 // Held is a Reach as it is told to gates.

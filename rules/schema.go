@@ -95,6 +95,7 @@ func shapes() map[string]Schema {
 	known["count"] = described(Schema{"oneOf": []any{
 		Schema{"const": string(CountEvents)}, merged(countSection().schema(known), Schema{"minProperties": 1, "maxProperties": 1}),
 	}}, "What the window adds up.", allowedCount)
+	maps.Copy(known, promotionShapes())
 	known["block"] = described(blockSection().schema(known), "What a block would be, were the rule promoted.", "a mapping with key, ttl and extend")
 	return known
 }

@@ -9,7 +9,7 @@ import (
 func TestSchemaHasTheMembersOfTheDecoder(t *testing.T) {
 	known := shapes()
 	var members []string
-	for _, s := range []section{ruleSection(), watchSection(), countSection(), blockSection(), reachSection(), candidateSection()} {
+	for _, s := range []section{ruleSection(), watchSection(), countSection(), blockSection(), reachSection(), candidateSection(), promoteSection(), canarySection()} {
 		for _, name := range s.names() {
 			members = append(members, s.prefix+name)
 			if known[s.prefix+name] == nil {

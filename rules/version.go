@@ -33,6 +33,7 @@ func (d *Document) normal() Document {
 	}
 	n.Candidate = cloneCandidate(d.Candidate)
 	n.Count = d.Count.clone()
+	plainPromotion(&n)
 	n.sortSets()
 	n.plainCounting()
 	plainConditions(&n)
@@ -134,7 +135,8 @@ func (d *Document) Equal(e *Document) bool {
 	a, b := d.normal(), e.normal()
 	return a.ID == b.ID && a.Owner == b.Owner && sameMatch(a.Match, b.Match) && sameWindows(&a, &b) &&
 		a.Limit == b.Limit && slices.Equal(a.Tiers, b.Tiers) && a.Burst == b.Burst && a.Cooldown == b.Cooldown && a.Lateness == b.Lateness && a.MaxLag == b.MaxLag && sameBlock(a.Block, b.Block) &&
-		a.Near == b.Near && sameCandidate(a.Candidate, b.Candidate) && slices.Equal(a.Allow, b.Allow)
+		a.Near == b.Near && sameCandidate(a.Candidate, b.Candidate) && slices.Equal(a.Allow, b.Allow) &&
+		describePromote(a.Promote) == describePromote(b.Promote) && describeCanary(a.Canary) == describeCanary(b.Canary)
 }
 
 // sameMatch, sameWindows and sameBlock compare documents in normal form.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/traffic"
@@ -57,6 +58,12 @@ func (d *Document) YAML() string {
 	}
 	if len(n.Allow) > 0 {
 		line("allow", "["+strings.Join(yamlEach(n.Allow), ", ")+"]")
+	}
+	if n.Promote != nil {
+		line("promote", describePromote(n.Promote))
+	}
+	if n.Canary != nil {
+		line("canary", describeCanary(n.Canary))
 	}
 	return b.String()
 }
@@ -195,4 +202,30 @@ func (v Version) Shown() Shown {
 		s.Block = &ShownBlock{*v.Block, duration.Format(v.Block.TTL)}
 	}
 	return s
+}
+
+// Plain is what was shown: the inverse of Version.Shown.
+func (s *Shown) Plain() (Version, error) {
+	v := s.Version
+	for _, d := range []struct {
+		name, text string
+		into       *time.Duration
+	}{{"window", s.Window, &v.Window}, {"cooldown", s.Cooldown, &v.Cooldown}, {"lateness", s.Lateness, &v.Lateness}, {"max_lag", s.MaxLag, &v.MaxLag}} {
+		if d.text == "" {
+			continue
+		}
+		var err error
+		if *d.into, err = duration.Parse(d.text); err != nil {
+			return v, fmt.Errorf("%s: %w", d.name, err)
+		}
+	}
+	if s.Block != nil {
+		block := s.Block.Block
+		var err error
+		if block.TTL, err = duration.Parse(s.Block.TTL); err != nil {
+			return v, fmt.Errorf("block.ttl: %w", err)
+		}
+		v.Block = &block
+	}
+	return v, nil
 }

@@ -11,6 +11,7 @@ import (
 // batchState is one batch on its way.
 type batchState struct {
 	now     traffic.Time
+	again   bool // the records were applied before: that they come late says nothing of this stage
 	effects []*effect
 	would   []wouldBe                  // of rules in shadow
 	last    map[blocklist.Name]*effect // newest planned effect of each key
@@ -50,7 +51,8 @@ const otherKind detectors.Kind = "other"
 // recordKinds are all kinds under which records are counted.
 func recordKinds() []detectors.Kind {
 	return []detectors.Kind{
-		detectors.KindHit, detectors.KindNear, detectors.KindCandidate, detectors.KindLate, detectors.KindUncounted, detectors.KindLoss, detectors.KindRelease, otherKind,
+		detectors.KindHit, detectors.KindNear, detectors.KindCandidate, detectors.KindLate, detectors.KindUncounted,
+		detectors.KindStatistics, detectors.KindRunning, detectors.KindLoss, detectors.KindRelease, otherKind,
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -70,7 +69,7 @@ func (e *Enforcer) effectOf(ctx context.Context, s *batchState) error {
 	for _, f := range s.effects {
 		switch mode := modes[f.Rule]; {
 		case !isStale(f):
-		case mode.Mode != rules.ModeBlock:
+		case !e.within(&mode, f.Name):
 			f.outcome = outcomeDemoted
 		default:
 			f.block.Generation = mode.Generation

@@ -45,7 +45,7 @@ type DeadLetters interface {
 	Put(ctx context.Context, letters []traffic.DeadLetter) error
 }
 
-// Options configure an Enforcer. All but NeverBlock, HitsPartitions, AllPartitions and TombstoneTTL are required.
+// Options configure an Enforcer. All but NeverBlock, OpenHits, HitsPartitions, AllPartitions and TombstoneTTL are required.
 type Options struct {
 	Store       *blocklist.Store
 	Stream      string // must be StreamLive
@@ -55,6 +55,10 @@ type Options struct {
 	Decisions   DecisionLog
 	DeadLetters DeadLetters
 	NeverBlock  []netip.Prefix
+	// Secret is the installation's: by it a canary's share is told from the rest, see promotion.Side.
+	Secret []byte
+	// OpenHits gives who is over a limit when its rule begins to block; nil: they are blocked with their next hit.
+	OpenHits OpenHits
 	// HitsPartitions is how many partitions the hits topic has, for Standing; default 1.
 	HitsPartitions int
 	// AllPartitions is for an Enforcer that no group gives its partitions: blocks of all are counted from the start. Otherwise
@@ -76,7 +80,7 @@ func (o *Options) validate() error {
 		given bool
 	}{
 		{"Store", o.Store != nil}, {"Topic", o.Topic != ""}, {"Modes", o.Modes != nil}, {"Rules", o.Rules != nil},
-		{"Decisions", o.Decisions != nil}, {"DeadLetters", o.DeadLetters != nil}, {"Clock", o.Clock != nil},
+		{"Secret", len(o.Secret) > 0}, {"Decisions", o.Decisions != nil}, {"DeadLetters", o.DeadLetters != nil}, {"Clock", o.Clock != nil},
 		{"Logger", o.Logger != nil}, {"Registerer", o.Registerer != nil},
 	} {
 		if !p.given {

@@ -199,7 +199,7 @@ func TestUnusableRecordsGoToTheDeadLetters(t *testing.T) {
 
 func TestReplaysMayNotEnforce(t *testing.T) {
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
-	o := enforce.Options{
+	o := enforce.Options{Secret: []byte("secret"),
 		Store: s.Store, Topic: "weir.hits", Modes: s.Rules, Rules: s.Rules, Decisions: s.Log, DeadLetters: s.Dead, Clock: s.Clock.Now,
 		Logger: blocktest.Quiet(), Registerer: prometheus.NewRegistry(),
 	}

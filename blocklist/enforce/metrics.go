@@ -18,6 +18,7 @@ type enforcerMetrics struct {
 	ignored   *prometheus.CounterVec                 // reason
 	withheld  *prometheus.CounterVec                 // reason
 	unwritten prometheus.Counter
+	again     prometheus.Counter
 	failures  prometheus.Counter
 	fallback  prometheus.Counter
 	latency   prometheus.Histogram
@@ -34,8 +35,8 @@ func newEnforcerMetrics(to prometheus.Registerer, blocks *Standing) (*enforcerMe
 		records: counter("weir_enforce_records_total", "Records of the hits topic that ENFORCE has applied, by kind.", "kind"),
 		decisions: byRule.Counters(prometheus.CounterOpts{
 			Name: "weir_enforce_decisions_total",
-			Help: "Decisions by rule. Mode block: as appended to the blocks topic (written, extended, withheld with its reason, released). Mode shadow: " +
-				"would_write for each block that the rule would have written, would_withhold for each episode that would have opened without one; Redis is not asked. All of them begin at 0 with the rule.",
+			Help: "Decisions by rule. Mode block: as appended to the blocks topic (written, extended, withheld with its reason, released), of a canary too. Mode shadow: " +
+				"would_write for each block that the rule would have written, or the rest of its canary, would_withhold for each episode that would have opened without one; Redis is not asked. All of them begin at 0 with the rule.",
 		}, []string{"mode", "action", "reason"},
 			allDecisions()...),
 		ignored: counter("weir_enforce_ignored_total", "Records that had no effect on any block, by reason.", "reason"),
@@ -44,6 +45,9 @@ func newEnforcerMetrics(to prometheus.Registerer, blocks *Standing) (*enforcerMe
 		unwritten: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_enforce_unwritten_releases_total",
 			Help: "Releases that gates were told of and whose tombstone the reconciler is to put, since the master of the key did not answer."}),
+		again: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_enforce_again_total",
+			Help: "Hits read from history and applied once more: of sources that were over the limit of a rule when it began to block, or its canary took a step."}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_enforce_failures_total", Help: "Batches that failed and are retried."}),
 		fallback: prometheus.NewCounter(prometheus.CounterOpts{
@@ -66,7 +70,7 @@ func newEnforcerMetrics(to prometheus.Registerer, blocks *Standing) (*enforcerMe
 	for _, kind := range recordKinds() {
 		m.records.WithLabelValues(string(kind))
 	}
-	return m, register(to, m.records, m.rules, m.ignored, m.withheld, m.unwritten, m.failures, m.fallback, m.latency, m.duration, blocks)
+	return m, register(to, m.records, m.rules, m.ignored, m.withheld, m.unwritten, m.again, m.failures, m.fallback, m.latency, m.duration, blocks)
 }
 
 // allDecisions are the modes, actions and reasons that there are of each rule. Each decision is told once, and many come together, when
@@ -89,7 +93,7 @@ func allDecisions() (all [][]string) {
 func withheldReasons() []string {
 	return []string{
 		blocklist.ReasonFull, blocklist.ReasonCrowded, blocklist.ReasonUnreachable, blocklist.ReasonMaxLag, blocklist.ReasonNeverBlock, blocklist.ReasonReleased,
-		blocklist.ReasonExpired, blocklist.ReasonStale, blocklist.ReasonUnreadable, blocklist.ReasonOldVersion, blocklist.ReasonUnlearned, blocklist.ReasonNoSpec,
+		blocklist.ReasonExpired, blocklist.ReasonStale, blocklist.ReasonUnreadable, blocklist.ReasonOldVersion, blocklist.ReasonUnlearned, blocklist.ReasonNoSpec, blocklist.ReasonCanary,
 	}
 }
 

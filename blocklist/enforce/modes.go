@@ -87,6 +87,13 @@ func (c *modeCache) complete() bool {
 	return c.heard
 }
 
+// known are the modes as they were last read, by whoever asked; nil before that. The map must not be changed.
+func (c *modeCache) known() map[string]rules.ModeState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.states
+}
+
 // readAt is when the modes were last read from the source; 0 when it did not answer.
 func (c *modeCache) readAt() traffic.Time {
 	c.mu.Lock()

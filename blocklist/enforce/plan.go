@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/promotion"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -110,7 +111,7 @@ func (e *Enforcer) planHit(ctx context.Context, s *batchState, r *hitRecord, mod
 	case h.BlockSubject == "":
 		s.ignore(ignoredNoSubject)
 		return
-	case known && mode.Mode != rules.ModeBlock:
+	case known && !mode.Mode.Blocks():
 		// The rule's document names a block, but only a promotion gives it effect.
 		s.ignore(ignoredMode)
 		if mode.Mode == rules.ModeShadow {
@@ -137,7 +138,34 @@ func (e *Enforcer) planHit(ctx context.Context, s *batchState, r *hitRecord, mod
 		e.refuse(s, r.message, fmt.Errorf("hit %s: its block would last until %s", h.ID, f.block.Until))
 		return
 	}
+	if !e.within(&mode, f.Name) {
+		e.planOutside(s, f, spec)
+		return
+	}
 	e.planRaise(s, f, spec)
+}
+
+// within reports whether a block may be written under a mode: all of a rule that blocks, of a canary those within its share.
+func (e *Enforcer) within(mode *rules.ModeState, key blocklist.Name) bool {
+	return mode.Holds(func() promotion.Share { return promotion.Side(e.o.Secret, key.Rule, string(key.Subject)) })
+}
+
+// planOutside withholds what only the rest of a canary would block, and counts that as what would be. What stands against the block
+// anyway is the reason that is told.
+func (e *Enforcer) planOutside(s *batchState, f *effect, spec blockSpec) {
+	switch withheld, ignored := e.judge(s.now, f, spec); {
+	case ignored != "":
+		s.ignore(ignored)
+		return
+	case withheld != "":
+		s.withhold(f, withheld)
+		return
+	case f.extendOnly:
+		s.ignore(ignoredClosed)
+	default:
+		s.withhold(f, blocklist.ReasonCanary)
+	}
+	s.would = append(s.would, wouldBe{f, ""})
 }
 
 // planRaise asks for the block of f unless something stands against it.

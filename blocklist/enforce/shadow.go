@@ -57,7 +57,9 @@ func (e *Enforcer) countShadow(all []wouldBe) {
 			}
 			continue
 		}
-		found := e.standing.raise(w.held())
+		block := w.held()
+		block.would = true
+		found := e.standing.raise(block)
 		opens := h.Phase == detectors.PhaseOpen
 		// An episode that is older than what this process remembers was counted when it opened.
 		if found.full && opens || found.fresh && (opens || h.First >= found.since) {

@@ -17,7 +17,7 @@ import (
 const mostStanding = 1 << 20
 
 const standingHelp = "Blocks in force by rule, as this process has decided over the hits partitions that it reads: written, and neither over nor released " +
-	"nor ended by a change of the rule's mode. Mode shadow: those that the rule would have, if it blocked. Blocks from before its start, or before it was " +
+	"nor ended by a change of the rule's mode. Mode shadow: those that the rule would have, if it blocked; a rule in canary has them beside those of mode canary, for the rest of its keys. Blocks from before its start, or before it was " +
 	"given a partition, are taken from history within seconds and once more a minute later, would-be blocks count again with the next update of their " +
 	"episode. At most 1,048,576 of a mode."
 
@@ -38,15 +38,8 @@ type Standing struct {
 	read    map[int]traffic.Time // since when each partition is read
 	asks    int                  // how often partitions came whose blocks only history knows
 	reading uint16               // the present or last reading of history; never 0
-	tallies map[string]*tally    // by rule
-	known   map[rules.Mode]int   // entries in tallies
-}
-
-// ruleLife is a rule under one generation of its mode: with the next one, its blocks hold nobody.
-type ruleLife struct {
-	mode       rules.Mode
-	generation int64
-	since      traffic.Time // when this process learned of it
+	tallies map[tallyKey]*tally
+	known   map[rules.Mode]int // entries in tallies
 }
 
 // tally is the blocks of a rule.
@@ -71,7 +64,7 @@ var _ prometheus.Collector = (*Standing)(nil)
 func newStanding(now func() traffic.Time, n int, all bool) *Standing {
 	return &Standing{
 		now: now, n: n, desc: prometheus.NewDesc("weir_blocks", standingHelp, []string{"rule", "mode"}, nil), seed: maphash.MakeSeed(), most: mostStanding,
-		rules: map[string]ruleLife{}, began: now(), all: all, reading: 1, tallies: map[string]*tally{}, known: map[rules.Mode]int{},
+		rules: map[string]ruleLife{}, began: now(), all: all, reading: 1, tallies: map[tallyKey]*tally{}, known: map[rules.Mode]int{},
 	}
 }
 
@@ -82,16 +75,20 @@ func (s *Standing) know(modes map[string]rules.ModeState) {
 	lives := make(map[string]ruleLife, len(modes))
 	for rule, m := range modes {
 		life, ok := s.rules[rule]
-		if !ok || life.mode != m.Mode || life.generation != m.Generation {
-			life = ruleLife{m.Mode, m.Generation, s.now()}
+		if !ok || life.mode != m.Mode || life.generation != m.Generation || life.share != m.Share {
+			life = ruleLife{m.Mode, m.Generation, m.Share, s.now()}
 		}
 		lives[rule] = life
 	}
-	for rule, t := range s.tallies {
-		if s.rules[rule] != lives[rule] {
-			s.known[t.mode] -= len(t.ends)
-			delete(s.tallies, rule)
+	for key, t := range s.tallies {
+		life := lives[key.rule]
+		s.known[t.mode] -= len(t.ends)
+		if !life.goesOn(s.rules[key.rule], key.would) {
+			delete(s.tallies, key)
+			continue
 		}
+		t.mode, _ = life.tallied(key.would)
+		s.known[t.mode] += len(t.ends)
 	}
 	s.rules = lives
 }
@@ -128,6 +125,21 @@ func (s *Standing) reads(partition int, appended traffic.Time) bool {
 	}
 	since, ok := s.read[partition]
 	return ok && appended >= since
+}
+
+// has reports whether this process reads a partition.
+func (s *Standing) has(partition int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, reads := s.read[partition]
+	return reads || s.all
+}
+
+// came is how often this process was given partitions that it did not read before.
+func (s *Standing) came() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asks
 }
 
 // Asked rises when this process has to be told what stands: it was assigned partitions that it did not read before. It is 0 until
@@ -200,6 +212,7 @@ type held struct {
 	place
 	generation int64
 	until      traffic.Time
+	would      bool // be in force, if the rule blocked, or its canary had a greater share
 	extendOnly bool // only where it is in force already
 	told       bool // by history, which may not know yet of a release
 }
@@ -217,13 +230,13 @@ func (s *Standing) raise(b held) raised {
 	defer s.mu.Unlock()
 	life := s.rules[b.rule]
 	since, reads := s.read[b.partition]
-	holds := life.mode == rules.ModeBlock || life.mode == rules.ModeShadow
+	mode, holds := life.tallied(b.would)
 	if !holds || life.generation != b.generation || !reads && !s.all {
 		return raised{}
 	}
 	now := s.now()
 	out := raised{since: max(since, life.since, s.began)}
-	t := s.tally(b.rule, life.mode)
+	t := s.tally(tallyKey{b.rule, b.would}, mode)
 	s.expire(t, now)
 	hash := maphash.String(s.seed, string(b.subject))
 	old, ok := t.ends[hash]
@@ -256,10 +269,11 @@ func (s *Standing) raise(b held) raised {
 func (s *Standing) release(b place, until traffic.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rules[b.rule].mode != rules.ModeBlock {
+	mode, holds := s.rules[b.rule].tallied(false)
+	if !holds {
 		return
 	}
-	t := s.tally(b.rule, rules.ModeBlock)
+	t := s.tally(tallyKey{b.rule, false}, mode)
 	s.expire(t, s.now())
 	hash := maphash.String(s.seed, string(b.subject))
 	old, ok := t.ends[hash]
@@ -273,11 +287,11 @@ func (s *Standing) release(b place, until traffic.Time) {
 	}
 }
 
-func (s *Standing) tally(rule string, mode rules.Mode) *tally {
-	t := s.tallies[rule]
+func (s *Standing) tally(key tallyKey, mode rules.Mode) *tally {
+	t := s.tallies[key]
 	if t == nil {
 		t = &tally{mode: mode, ends: map[uint64]ending{}}
-		s.tallies[rule] = t
+		s.tallies[key] = t
 	}
 	return t
 }
@@ -320,50 +334,23 @@ func (s *Standing) makeRoom(mode rules.Mode, now traffic.Time) bool {
 // Describe implements prometheus.Collector.
 func (s *Standing) Describe(ch chan<- *prometheus.Desc) { ch <- s.desc }
 
-// Collect implements prometheus.Collector: each rule that blocks, or would, has one series.
+// Collect implements prometheus.Collector: each rule that blocks, or would, has a series, and one in canary two.
 func (s *Standing) Collect(ch chan<- prometheus.Metric) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, all := s.now(), make(map[string]int, len(s.rules))
-	for rule, t := range s.tallies {
+	now, all := s.now(), make(map[tallyKey]int, len(s.rules))
+	for key, t := range s.tallies {
 		s.expire(t, now)
-		all[rule] = t.inForce
+		all[key] = t.inForce
 		if len(t.ends) == 0 {
-			delete(s.tallies, rule) // with the room that its map once needed
+			delete(s.tallies, key) // with the room that its map once needed
 		}
 	}
 	for rule, life := range s.rules {
-		if life.mode != rules.ModeOff {
-			ch <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(all[rule]), rule, string(life.mode))
+		for _, would := range []bool{false, true} {
+			if mode, counted := life.tallied(would); counted {
+				ch <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(all[tallyKey{rule, would}]), rule, string(mode))
+			}
 		}
 	}
-}
-
-// endsAt is when the block of a subject ends, at the earliest.
-type endsAt struct {
-	until traffic.Time
-	hash  uint64
-}
-
-// endings is a heap, the earliest first.
-type endings []endsAt
-
-var _ heap.Interface = (*endings)(nil)
-
-func (q endings) Len() int           { return len(q) }
-func (q endings) Less(i, j int) bool { return q[i].until < q[j].until }
-func (q endings) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-
-// Push implements heap.Interface.
-func (q *endings) Push(x any) {
-	if e, ok := x.(endsAt); ok {
-		*q = append(*q, e)
-	}
-}
-
-// Pop implements heap.Interface.
-func (q *endings) Pop() any {
-	last := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return last
 }

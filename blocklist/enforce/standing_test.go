@@ -37,17 +37,30 @@ func shown(t rapid.TB, s *Standing) map[string]int {
 type standingModel struct {
 	modes   map[string]rules.ModeState
 	read    []int
-	blocks  map[place]ending
-	told    map[place]bool // by history alone
-	reading map[place]bool // by the present reading
+	blocks  map[listed]ending
+	told    map[listed]bool // by history alone
+	reading map[listed]bool // by the present reading
+}
+
+// listed is a block of the list, or one that would be.
+type listed struct {
+	place
+	would bool
+}
+
+// label is the mode under which blocks of a rule are shown, empty where there are none.
+func (m *standingModel) label(rule string, would bool) rules.Mode {
+	return map[rules.Mode]map[bool]rules.Mode{
+		rules.ModeBlock: {false: rules.ModeBlock}, rules.ModeCanary: {false: rules.ModeCanary, true: rules.ModeShadow}, rules.ModeShadow: {true: rules.ModeShadow},
+	}[m.modes[rule].Mode][would]
 }
 
 func (m *standingModel) raise(b held, now traffic.Time) {
 	mode := m.modes[b.rule]
-	if mode.Mode != rules.ModeBlock && mode.Mode != rules.ModeShadow || mode.Generation != b.generation || !slices.Contains(m.read, b.partition) || b.until <= now {
+	if m.label(b.rule, b.would) == "" || mode.Generation != b.generation || !slices.Contains(m.read, b.partition) || b.until <= now {
 		return
 	}
-	key := b.place
+	key := listed{b.place, b.would}
 	old, ok := m.blocks[key]
 	if ok = ok && old.until > now; !ok && b.extendOnly || ok && old.released && (b.told || b.extendOnly) {
 		return
@@ -62,8 +75,9 @@ func (m *standingModel) raise(b held, now traffic.Time) {
 	m.blocks[key] = ending{until: max(old.until, b.until)}
 }
 
-func (m *standingModel) release(key place, until, now traffic.Time) {
-	if m.modes[key.rule].Mode != rules.ModeBlock {
+func (m *standingModel) release(at place, until, now traffic.Time) {
+	key := listed{at, false}
+	if m.label(key.rule, false) == "" {
 		return
 	}
 	if old, ok := m.blocks[key]; ok && old.until > now {
@@ -84,23 +98,26 @@ func (m *standingModel) endReading() {
 }
 
 func (m *standingModel) know(modes map[string]rules.ModeState) {
-	maps.DeleteFunc(m.blocks, func(key place, _ ending) bool {
+	maps.DeleteFunc(m.blocks, func(key listed, _ ending) bool {
 		was, is := m.modes[key.rule], modes[key.rule]
-		return was.Mode != is.Mode || was.Generation != is.Generation
+		moved := was.Mode != is.Mode || was.Share != is.Share
+		return was.Generation != is.Generation || moved && (key.would || !was.Mode.Blocks() || !is.Mode.Blocks())
 	})
 	m.modes = modes
 }
 
 func (m *standingModel) shown(now traffic.Time) map[string]int {
 	all := map[string]int{}
-	for rule, mode := range m.modes {
-		if mode.Mode != rules.ModeOff {
-			all[rule+" "+string(mode.Mode)] = 0
+	for rule := range m.modes {
+		for _, would := range []bool{false, true} {
+			if mode := m.label(rule, would); mode != "" {
+				all[rule+" "+string(mode)] = 0
+			}
 		}
 	}
 	for key, e := range m.blocks {
 		if e.until > now && !e.released {
-			all[key.rule+" "+string(m.modes[key.rule].Mode)]++
+			all[key.rule+" "+string(m.label(key.rule, key.would))]++
 		}
 	}
 	return all
@@ -110,7 +127,7 @@ func TestStandingAgreesWithTheList(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		now := traffic.Time(1_800_000_000_000_000)
 		s := newStanding(func() traffic.Time { return now }, 1, false)
-		m := &standingModel{blocks: map[place]ending{}, told: map[place]bool{}, reading: map[place]bool{}}
+		m := &standingModel{blocks: map[listed]ending{}, told: map[listed]bool{}, reading: map[listed]bool{}}
 		m.know(map[string]rules.ModeState{"r0": {Rule: "r0", Mode: rules.ModeBlock, Generation: 1}, "r1": {Rule: "r1", Mode: rules.ModeShadow, Generation: 1}})
 		s.know(m.modes)
 		n := func(most int, what string) int { return rapid.IntRange(0, most).Draw(rt, what) } // small ones come more often
@@ -123,7 +140,10 @@ func TestStandingAgreesWithTheList(t *testing.T) {
 			"raise": func(rt *rapid.T) {
 				key := name()
 				b := held{
-					place: key, generation: m.modes[key.rule].Generation, until: later("until"), extendOnly: n(3, "extend only") == 3, told: n(1, "told") == 1,
+					place: key, generation: m.modes[key.rule].Generation, until: later("until"), extendOnly: n(3, "extend only") == 3,
+				}
+				if b.would = m.label(key.rule, false) == "" || n(2, "would") == 2; !b.would {
+					b.told = n(1, "told") == 1
 				}
 				if n(4, "stale") == 4 {
 					b.generation--
@@ -146,8 +166,12 @@ func TestStandingAgreesWithTheList(t *testing.T) {
 				for i := range 2 {
 					if rule := fmt.Sprint("r", i); n(5, "gone") < 5 {
 						modes[rule] = rules.ModeState{
-							Rule: rule, Mode: rapid.SampledFrom([]rules.Mode{rules.ModeBlock, rules.ModeBlock, rules.ModeShadow, rules.ModeOff}).Draw(rt, "mode"),
+							Rule: rule, Mode: rapid.SampledFrom([]rules.Mode{rules.ModeBlock, rules.ModeBlock, rules.ModeCanary, rules.ModeShadow, rules.ModeOff}).Draw(rt, "mode"),
 							Generation: int64(1 + n(2, "generation")),
+						}
+						if m := modes[rule]; m.Mode == rules.ModeCanary {
+							m.Share = 100 + n(1, "share")
+							modes[rule] = m
 						}
 					}
 				}
@@ -157,7 +181,7 @@ func TestStandingAgreesWithTheList(t *testing.T) {
 			"assign": func(*rapid.T) {
 				m.read = []int{n(2, "first"), 2}
 				s.Assigned(m.read)
-				maps.DeleteFunc(m.blocks, func(key place, _ ending) bool { return !slices.Contains(m.read, key.partition) })
+				maps.DeleteFunc(m.blocks, func(key listed, _ ending) bool { return !slices.Contains(m.read, key.partition) })
 			},
 			"begin reading": func(*rapid.T) {
 				s.BeginReading()
@@ -176,7 +200,7 @@ func TestStandingAgreesWithTheList(t *testing.T) {
 		})
 		now = now.Add(time.Hour)
 		shown(rt, s)
-		if len(s.tallies) > 0 || s.known[rules.ModeBlock] != 0 || s.known[rules.ModeShadow] != 0 {
+		if len(s.tallies) > 0 || s.known[rules.ModeBlock] != 0 || s.known[rules.ModeCanary] != 0 || s.known[rules.ModeShadow] != 0 {
 			rt.Fatalf("after all have ended: %d tallies, %v", len(s.tallies), s.known)
 		}
 	})
@@ -189,7 +213,7 @@ func TestStandingIsBounded(t *testing.T) {
 	s.most = 3
 	s.know(map[string]rules.ModeState{"r1": {Mode: rules.ModeBlock}, "r2": {Mode: rules.ModeShadow}})
 	raise := func(rule string, device int) raised {
-		return s.raise(held{place: place{device % 2, rule, traffic.Subject(fmt.Sprint("device=", device))}, until: now.Add(time.Minute)})
+		return s.raise(held{place: place{device % 2, rule, traffic.Subject(fmt.Sprint("device=", device))}, until: now.Add(time.Minute), would: rule == "r2"})
 	}
 	for device := range 5 {
 		for _, rule := range []string{"r1", "r2"} {

@@ -90,7 +90,7 @@ func (e *Enforcer) settleChange(s *batchState, f *effect, again bool) {
 		s.ignore(ignoredRepeated)
 		return
 	}
-	if !f.release {
+	if !f.release && !s.again {
 		e.latency.observe(s, f, decision.ID, again)
 	}
 	p := f.record.message.Partition

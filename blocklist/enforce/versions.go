@@ -225,7 +225,7 @@ func (v *versions) prefetch(ctx context.Context, modes map[string]rules.ModeStat
 func (v *versions) learnAhead(ctx context.Context, modes map[string]rules.ModeState, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for _, mode := range []rules.Mode{rules.ModeBlock, rules.ModeShadow} {
+	for _, mode := range []rules.Mode{rules.ModeBlock, rules.ModeCanary, rules.ModeShadow} {
 		if err := v.foreseeAll(ctx, modes, mode); err != nil {
 			return err
 		}

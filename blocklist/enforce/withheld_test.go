@@ -20,7 +20,7 @@ const private = traffic.Subject("ip=10.1.2.3%2F32")
 func TestAttemptsThatAreWithheldAreCounted(t *testing.T) {
 	s := blocktest.NewStage(t, testbed.OwnRedis(t).Server())
 	attempts := func(reason string) float64 { return s.Metric("weir_enforce_withheld_total", reason) }
-	if n := s.Series("weir_enforce_withheld_total"); n != 12 {
+	if n := s.Series("weir_enforce_withheld_total"); n != 13 {
 		t.Errorf("%d series before anything was withheld; one for each reason begins at 0", n)
 	}
 	s.Decide(s.Hit())

@@ -24,7 +24,7 @@ type selection struct {
 func newSelection(modes []rules.ModeState, never blocklist.NeverBlock) selection {
 	s := selection{generation: make(map[string]int64, len(modes)), released: map[blocklist.Name]blocklist.Tombstone{}, never: never}
 	for _, m := range modes {
-		if m.Mode == rules.ModeBlock {
+		if m.Mode.Blocks() {
 			s.generation[m.Rule] = m.Generation
 		}
 	}

@@ -110,7 +110,7 @@ func (t *table) longest(best *heldBlock, hash uint64, id *traffic.Identity, s *b
 			}
 			// A rule without a known mode blocks nobody, nor does a block from before the rule's last promotion.
 			mode, ok := modes[b.rule]
-			if ok && mode.Mode == rules.ModeBlock && b.generation >= mode.Generation && mode.Match.Reaches(request) {
+			if ok && mode.Mode.Blocks() && b.generation >= mode.Generation && mode.Match.Reaches(request) {
 				*best = *b
 			}
 		}
@@ -191,7 +191,7 @@ func (t *table) counts() map[string]int {
 // blocking are the rules whose mode is known and lets their blocks hold.
 func (t *table) blocking() (list []string) {
 	for rule, m := range *t.modes.Load() {
-		if m.Mode == rules.ModeBlock {
+		if m.Mode.Blocks() {
 			list = append(list, rule)
 		}
 	}

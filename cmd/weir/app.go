@@ -16,14 +16,18 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/desk"
 	"github.com/weirhq/weir/cmd/weir/internal/devserver"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/api"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/rules"
 )
 
 // app is one invocation of weir: its streams, and what the global flags say.
@@ -35,6 +39,8 @@ type app struct {
 	configFile string
 	sets       []string
 	common     map[string]*string // config path → value of its own flag
+	server     string             // --server
+	tokenFile  string             // --token-file
 	started    bool               // a command's own work has begun
 
 	devHooks devserver.Hooks // of tests
@@ -58,6 +64,9 @@ func (a *app) doesIn(formats []string, work func(cmd *cobra.Command, args []stri
 
 // config loads the configuration as the command line, environment and file give it.
 func (a *app) config(cmd *cobra.Command) (*config.Config, error) {
+	if cmd.Flags().Changed("server") {
+		return nil, usage.Errorf("--server: %s works on the servers of the installation themselves, with the configuration's credentials; leave --server out", cmd.CommandPath())
+	}
 	src := config.Source{File: a.configFile, Environ: a.environ}
 	for _, f := range commonFlags {
 		if cmd.Flags().Changed(f.flag) {
@@ -87,6 +96,9 @@ type store struct {
 
 // withStore opens the history of the configured installation for a command that asks or changes something.
 func (a *app) withStore(cmd *cobra.Command, work func(ctx context.Context, s *store) error) error {
+	if err := a.noServer(cmd); err != nil {
+		return err
+	}
 	c, err := a.config(cmd)
 	if err != nil {
 		return err
@@ -102,6 +114,58 @@ func (a *app) withStore(cmd *cobra.Command, work func(ctx context.Context, s *st
 		return err
 	}
 	return work(ctx, &store{Store: s, config: c, log: log})
+}
+
+// withDesk opens where a command about rules and blocks works: the stores of the configured installation.
+func (a *app) withDesk(cmd *cobra.Command, work func(ctx context.Context, d *desk.Desk) error) error {
+	if at := a.asked(); at.URL != "" {
+		if by := cmd.Flags().Lookup("by"); by != nil && by.Changed {
+			return usage.Errorf("--by: the server knows by the token who acts; leave it out with --server")
+		}
+		d, err := desk.Remote(at)
+		if err != nil {
+			return err
+		}
+		return work(cmd.Context(), d)
+	}
+	return a.withActs(cmd, func(ctx context.Context, s *store, does acts.Acts) error {
+		return work(ctx, &desk.Desk{Acts: does, Reader: &api.Reader{Rules: s.Rules, History: s.Store, Trail: s.Audit, Clock: service.Now}})
+	})
+}
+
+// withActs opens the stores of the configured installation, and what is done to it.
+func (a *app) withActs(cmd *cobra.Command, work func(ctx context.Context, s *store, does acts.Acts) error) error {
+	return a.withStore(cmd, func(ctx context.Context, s *store) error {
+		does, done, err := service.OpenActs(service.ActsOptions{
+			Config: s.config, Log: s.log, History: s.Store,
+			Environment: func(warn func(rules.Problem)) (rules.Environment, error) { return ruleEnvironment(s.config, warn) },
+		})
+		if err != nil {
+			return err
+		}
+		defer done()
+		return work(ctx, s, does)
+	})
+}
+
+// asked is the server that commands are to ask, by --server or WEIR_SERVER; without an address the stores are asked.
+func (a *app) asked() desk.Server {
+	s := desk.Server{URL: a.server, TokenFile: a.tokenFile, Version: readBuildVersion().Version}
+	if s.URL == "" {
+		s.URL, _ = config.LookupEnv(a.environ, config.ServerVariable)
+	}
+	if s.TokenFile == "" {
+		s.Token, _ = config.LookupEnv(a.environ, config.TokenVariable)
+	}
+	return s
+}
+
+// noServer refuses a command that asks the stores where a server is to be asked: they may be another installation's.
+func (a *app) noServer(cmd *cobra.Command) error {
+	if at := a.asked(); at.URL != "" {
+		return usage.Errorf("%s cannot ask a server, only the stores themselves: leave out --server, and unset %s", cmd.CommandPath(), config.ServerVariable)
+	}
+	return nil
 }
 
 // quietLogger is the logger of commands that answer on standard output: only what goes wrong is worth a line beside it.
@@ -137,19 +201,6 @@ func (s *store) knownRule(ctx context.Context, stream, rule string) error {
 		where = "weir history replays shows what replays there are"
 	}
 	return usage.Unknown("rule", rule, names, where)
-}
-
-// allowNames are the ids of the stored allow lists.
-func (s *store) allowNames(ctx context.Context) ([]string, error) {
-	all, err := s.Rules.AllowLists(ctx)
-	if err != nil {
-		return nil, err
-	}
-	names := make([]string, len(all))
-	for i := range all {
-		names[i] = all[i].List.ID
-	}
-	return names, nil
 }
 
 // named finds a rule, also one that was removed. The error about a name that no rule has says which one it may have meant.

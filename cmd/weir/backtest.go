@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/asking"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/report"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
@@ -237,7 +238,7 @@ func show(a *app, r *report.Report) error {
 func (f *backtestFlags) parse(c *config.Config, now time.Time) (backtest.Options, error) {
 	never := blocklist.NewNeverBlock(c.NeverBlock)
 	o := backtest.Options{
-		NeverBlock: never.Holds, Identity: c.Identity, Partitions: f.partitions, MaxEventBytes: c.Events.MaxEventBytes, Top: f.top,
+		NeverBlock: never.Holds, Identity: c.Identity, KnownGood: string(c.KnownGood), Partitions: f.partitions, MaxEventBytes: c.Events.MaxEventBytes, Top: f.top,
 	}
 	var err error
 	switch {
@@ -256,10 +257,10 @@ func (f *backtestFlags) parse(c *config.Config, now time.Time) (backtest.Options
 	if o.Reorder, err = duration.Parse(f.reorder); err != nil {
 		return o, usage.Errorf("--reorder: %w", err)
 	}
-	if o.Since, err = parseTime("since", f.since, now); err != nil {
+	if o.Since, err = asking.Time("since", f.since, now); err != nil {
 		return o, err
 	}
-	if o.Until, err = parseTime("until", f.until, now); err != nil {
+	if o.Until, err = asking.Time("until", f.until, now); err != nil {
 		return o, err
 	}
 	if o.Until != 0 && o.Until <= o.Since {

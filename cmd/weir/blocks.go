@@ -13,10 +13,12 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/allow"
 	"github.com/weirhq/weir/cmd/weir/internal/counters"
+	"github.com/weirhq/weir/cmd/weir/internal/desk"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/plural"
 )
@@ -33,8 +35,8 @@ func allowCommand(a *app) *cobra.Command {
 		allow.Commands(allow.Program{
 			Output: &a.Output, Does: a.does,
 			WithStore: func(cmd *cobra.Command, work func(context.Context, *allow.Installation) error) error {
-				return a.withStore(cmd, func(ctx context.Context, s *store) error {
-					return work(ctx, &allow.Installation{Store: s.Store, Config: s.config, Log: s.log})
+				return a.withActs(cmd, func(ctx context.Context, s *store, does acts.Acts) error {
+					return work(ctx, &allow.Installation{Store: s.Store, Acts: does})
 				})
 			},
 			Acts: a.acts,
@@ -47,8 +49,8 @@ func countersCommand(a *app) *cobra.Command {
 		counters.Commands(counters.Program{
 			Output: &a.Output, Does: a.does,
 			WithStore: func(cmd *cobra.Command, work func(context.Context, *counters.Installation) error) error {
-				return a.withStore(cmd, func(ctx context.Context, s *store) error {
-					return work(ctx, &counters.Installation{Store: s.Store, Config: s.config, Named: s.named})
+				return a.withActs(cmd, func(ctx context.Context, s *store, does acts.Acts) error {
+					return work(ctx, &counters.Installation{Store: s.Store, Acts: does, Named: s.named})
 				})
 			},
 			Acts: a.acts,
@@ -77,12 +79,24 @@ subject in single quotes, in which a shell finds nothing.`,
 		Example: "  weir blocks list\n  weir blocks list --rule guest-token-flood --output json",
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			if limit < 0 {
+				return usage.Errorf("--limit: got %d; allowed: 0 and more", limit)
+			}
+			if a.asked().URL != "" {
+				return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+					found, err := d.Blocklist(ctx, filter)
+					if err == nil && filter.Rule != "" && len(found.Items) == 0 {
+						_, err = d.Rule(ctx, filter.Rule)
+					}
+					if err != nil {
+						return desk.Told(err)
+					}
+					return showBlocks(&a.Output, found, limit)
+				})
+			}
 			c, err := a.config(cmd)
 			if err != nil {
 				return err
-			}
-			if limit < 0 {
-				return usage.Errorf("--limit: got %d; allowed: 0 and more", limit)
 			}
 			return a.withRedis(cmd.Context(), c, func(r *blocklist.Store) error {
 				found, err := r.List(cmd.Context(), service.Now(), filter)

@@ -4,19 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirhq/weir/blocklist"
-	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/desk"
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
-	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -46,29 +42,21 @@ releases where no block is seen: no hit from before the release blocks the sourc
   weir blocks release login-burst ip=2001:db8::/64 --reason "an office" --output json`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				rule, err := s.named(ctx, args[0])
+			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+				rule, err := d.Rule(ctx, args[0])
 				if err != nil {
-					return err
+					return desk.Told(err)
 				}
-				keys := blockKeys(&rule)
+				keys := acts.BlockKeys(&rule.Rule)
 				if len(keys) == 0 {
 					return fmt.Errorf("rule %s has no block in any version, so it blocks nobody", args[0])
 				}
-				source, fits, err := releasedSubject(keys, args[1:])
+				source, err := releasedSubject(keys, args[1:])
 				if err != nil {
 					return err
 				}
-				r, err := service.OpenRedis(s.config)
-				if err != nil {
-					return err
-				}
-				defer func() { _ = r.Close() }()
-				l := releasing{
-					app: a, store: s, redis: r, flags: f, keys: keys,
-					report: releaseReport{Rule: args[0], Subject: source.Stored(), Offers: []releaseOffer{}},
-				}
-				return l.run(ctx, fits)
+				done, err := d.Release(ctx, desk.Local(f.by), acts.ReleaseRequest{Rule: args[0], Subject: source, Force: f.force, Wait: f.wait, Reason: f.reason})
+				return sayRelease(&a.Output, &done, f.reason, err)
 			})
 		}),
 	}
@@ -78,29 +66,16 @@ releases where no block is seen: no hit from before the release blocks the sourc
 	return c
 }
 
-// releasedSubject reads the words of SOURCE. Their fields decide which of the keys gives an address its prefix length; fits
-// says whether a key has exactly these fields.
-func releasedSubject(keys [][]traffic.KeyField, words []string) (source traffic.Subject, fits bool, err error) {
+// releasedSubject reads the words of SOURCE. Their fields decide which of the keys gives an address its prefix length.
+func releasedSubject(keys [][]traffic.KeyField, words []string) (source traffic.Subject, err error) {
 	for _, k := range keys {
 		v4, v6 := prefixLengths(k)
-		if source, err = subject.Read(words, v4, v6); err != nil || sameFields(source, k) {
-			return source, err == nil, err
+		if source, err = subject.Read(words, v4, v6); err != nil || acts.SameFields(source, k) {
+			return source, err
 		}
 	}
 	v4, v6 := prefixLengths(keys[0])
-	source, err = subject.Read(words, v4, v6)
-	return source, false, err
-}
-
-// blockKeys are the keys of a rule's blocks, of the newest version first: blocks of older ones may still stand.
-func blockKeys(rule *rulestore.Rule) [][]traffic.KeyField {
-	var keys [][]traffic.KeyField
-	for i := range rule.Versions {
-		if b := rule.Versions[i].Version.Block; b != nil {
-			keys = append(keys, b.Key)
-		}
-	}
-	return keys
+	return subject.Read(words, v4, v6)
 }
 
 func prefixLengths(key []traffic.KeyField) (v4, v6 uint8) {
@@ -112,184 +87,39 @@ func prefixLengths(key []traffic.KeyField) (v4, v6 uint8) {
 	return traffic.DefaultV4, traffic.DefaultV6
 }
 
-func sameFields(source traffic.Subject, key []traffic.KeyField) bool {
-	values, err := source.Values()
-	if err != nil || len(values) != len(key) {
-		return false
-	}
-	for _, v := range values {
-		if !slices.ContainsFunc(key, func(k traffic.KeyField) bool { return k.Field.String() == v.Field }) {
-			return false
-		}
-	}
-	return true
-}
-
 // releaseReport is what weir blocks release says with --output json.
 type releaseReport struct {
-	Rule    string          `json:"rule"`
-	Subject traffic.Subject `json:"subject"`
-	Release string          `json:"release,omitempty"` // id of the record that releases; absent: nothing was released
-	Done    bool            `json:"done"`              // ENFORCE has acted on it
-	Blocked *bool           `json:"blocked"`           // whether a block stood; null: it is not known
-	Problem string          `json:"problem,omitempty"`
-	// Offers are the blocks that contain what was named, where that is not one of them. OffersCut: there may be more.
-	Offers    []releaseOffer `json:"offers"`
-	OffersCut bool           `json:"offers_cut,omitempty"`
+	*acts.ReleaseDone
+	Offers []releaseOffer `json:"offers"`
 }
 
 type releaseOffer struct {
-	Subject traffic.Subject `json:"subject"`
-	Until   traffic.Time    `json:"until"`
-	InForce bool            `json:"in_force"`
-	Command string          `json:"command"`
+	acts.ReleaseOffer
+	Command string `json:"command"`
 }
 
-// releasing is one release.
-type releasing struct {
-	*app
-	store  *store
-	redis  *blocklist.Store
-	flags  releaseFlags
-	keys   [][]traffic.KeyField // of the rule's blocks
-	report releaseReport
-}
-
-func (l *releasing) run(ctx context.Context, fits bool) error {
-	away := service.WaitRedis(ctx, l.redis, service.AnswerTimeout, l.store.log)
-	if !fits {
-		return l.misshapen(ctx, away)
+// sayRelease reports what became of a release.
+func sayRelease(o *terminal.Output, done *acts.ReleaseDone, reason string, err error) error {
+	for _, note := range done.Notes {
+		fmt.Fprintf(o.Stderr, "weir: %s\n", terminal.Safe(note))
 	}
-	block, err := l.look(ctx, away)
+	report := releaseReport{done, []releaseOffer{}}
+	for _, offer := range done.Offers {
+		report.Offers = append(report.Offers, releaseOffer{offer, releaseCommand(done.Rule, offer.Subject, reason)})
+	}
+	var nothing *acts.NotBlockedError
+	var misshapen *acts.MisshapenError
 	switch {
-	case err != nil: // the way out stays open while Redis cannot be asked
-		fmt.Fprintf(l.Stderr, "weir: %v; whether a block stands is not known, and the release is written all the same\n", err)
-	case block == nil && !l.flags.force:
-		return l.nothing()
+	case errors.As(err, &nothing):
+		done.Problem = fmt.Sprintf("nothing was blocked: no block of rule %s stands for %s, and nothing was released (weir blocks list --rule %s lists its blocks; "+
+			"--force releases from what is on its way)", done.Rule, subject.Text(done.Subject), done.Rule)
+		return report.refuse(o, errors.New(done.Problem))
+	case errors.As(err, &misshapen):
+		return report.refuse(o, &usage.Error{Err: err})
+	case err != nil:
+		return desk.Told(err)
 	}
-	l.report.Offers, l.report.OffersCut = []releaseOffer{}, false // it is released, whatever else is blocked
-	h, err := l.append(ctx)
-	if err != nil {
-		return err
-	}
-	if away != nil || l.flags.wait <= 0 {
-		return l.say(block)
-	}
-	bounded, cancel := context.WithTimeout(ctx, l.flags.wait)
-	defer cancel()
-	tombstone, err := l.redis.WaitReleased(bounded, h)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("the release is in Kafka and will take effect, but ENFORCE has not acted within %s: is weir run --stages enforce running? (%w)",
-			l.flags.wait, err)
-	}
-	if err != nil {
-		return err
-	}
-	stood := tombstone.Stood()
-	l.report.Done, l.report.Blocked = true, &stood
-	return l.say(block)
-}
-
-// look finds the block of the named source or, where none stands under that name, the blocks that contain it. Blocks of an
-// older weir, which has written long values whole, are found in the second way.
-func (l *releasing) look(ctx context.Context, away error) (*blocklist.Block, error) {
-	if away != nil {
-		return nil, away
-	}
-	block, _, err := l.redis.Get(ctx, l.report.Subject, l.report.Rule)
-	if err != nil {
-		return nil, err
-	}
-	if block == nil {
-		block = l.offer(ctx, l.report.Subject)
-	}
-	if address := withFields(l.report.Subject, []traffic.KeyField{{Field: traffic.FieldIP}}); block == nil && len(l.report.Offers) == 0 &&
-		address != l.report.Subject {
-		l.offer(ctx, address)
-	}
-	stands := block != nil
-	l.report.Blocked = &stands
-	return block, nil
-}
-
-// misshapen refuses a source whose fields are not those of the rule's blocks.
-func (l *releasing) misshapen(ctx context.Context, away error) error {
-	var allowed []string
-	for _, k := range l.keys {
-		if text := fieldsOf(k); !slices.Contains(allowed, text) {
-			allowed = append(allowed, text)
-		}
-	}
-	values, err := l.report.Subject.Values()
-	if err != nil {
-		return err
-	}
-	got := make([]string, len(values))
-	for i, v := range values {
-		got[i] = v.Field
-	}
-	l.report.Problem = fmt.Sprintf("SOURCE: got %s; allowed: %s, as the blocks of rule %s are keyed; nothing was released", strings.Join(got, ", "),
-		strings.Join(allowed, " or "), l.report.Rule)
-	if away == nil {
-		l.offer(ctx, withFields(l.report.Subject, l.keys[0]))
-	}
-	return l.refuse(&usage.Error{Err: errors.New(l.report.Problem)})
-}
-
-// fieldsOf writes a key: ip, device.
-func fieldsOf(key []traffic.KeyField) string {
-	names := make([]string, len(key))
-	for i, k := range key {
-		names[i] = k.Field.String()
-	}
-	return strings.Join(names, ", ")
-}
-
-// nothing says that no block stands for the source.
-func (l *releasing) nothing() error {
-	l.report.Problem = fmt.Sprintf("nothing was blocked: no block of rule %s stands for %s, and nothing was released (weir blocks list --rule %s lists its blocks; "+
-		"--force releases from what is on its way)", l.report.Rule, subject.Text(l.report.Subject), l.report.Rule)
-	return l.refuse(errors.New(l.report.Problem))
-}
-
-// withFields is the subject of those values of source whose fields key has; empty where there is none.
-func withFields(source traffic.Subject, key []traffic.KeyField) traffic.Subject {
-	var kept []string
-	for value := range strings.SplitSeq(string(source), "&") {
-		field, _, _ := strings.Cut(value, "=")
-		if slices.ContainsFunc(key, func(k traffic.KeyField) bool { return k.Field.String() == field }) {
-			kept = append(kept, value)
-		}
-	}
-	return traffic.Subject(strings.Join(kept, "&"))
-}
-
-// offerTimeout is how long blocks are looked for that contain what was named.
-const offerTimeout = 5 * time.Second
-
-// offer gathers the blocks of the rule that contain source. One of source alone is given back, and is no offer.
-func (l *releasing) offer(ctx context.Context, source traffic.Subject) *blocklist.Block {
-	if source == "" {
-		return nil
-	}
-	bounded, cancel := context.WithTimeout(ctx, offerTimeout)
-	defer cancel()
-	found, err := l.redis.Containing(bounded, service.Now(), blocklist.Containing{Rule: l.report.Rule, Subject: source})
-	if err != nil {
-		fmt.Fprintf(l.Stderr, "weir: blocks that contain %s: %v\n", subject.Text(source), err)
-		return nil
-	}
-	l.report.OffersCut = found.Cut
-	for _, item := range found.Items {
-		if item.Subject.Stored() == l.report.Subject {
-			l.report.Offers, l.report.OffersCut = []releaseOffer{}, false
-			return item.Block
-		}
-		l.report.Offers = append(l.report.Offers, releaseOffer{
-			Subject: item.Subject, Until: item.Block.Until, InForce: item.InForce, Command: releaseCommand(item.Rule, item.Subject, l.flags.reason),
-		})
-	}
-	return nil
+	return report.say(o)
 }
 
 // releaseCommand is what releases a block, to be pasted.
@@ -302,66 +132,41 @@ func releaseCommand(rule string, source traffic.Subject, reason string) string {
 }
 
 // refuse reports why nothing was released, and what could be.
-func (l *releasing) refuse(cause error) error {
-	if l.Format == "json" {
-		return errors.Join(l.WriteJSON(l.report), cause)
+func (r *releaseReport) refuse(o *terminal.Output, cause error) error {
+	if o.Format == "json" {
+		return errors.Join(o.WriteJSON(r), cause)
 	}
-	if len(l.report.Offers) > 0 {
-		if err := terminal.List(&l.Output, l.report.Offers, []string{"UNTIL", "IN FORCE", "TO RELEASE IT"}, func(o releaseOffer) []string {
-			return []string{terminal.Time(o.Until), fmt.Sprint(o.InForce), o.Command}
+	if len(r.Offers) > 0 {
+		if err := terminal.List(o, r.Offers, []string{"UNTIL", "IN FORCE", "TO RELEASE IT"}, func(f releaseOffer) []string {
+			return []string{terminal.Time(f.Until), fmt.Sprint(f.InForce), f.Command}
 		}); err != nil {
 			return err
 		}
 	}
-	if l.report.OffersCut {
-		fmt.Fprintf(l.Stderr, "weir: the first %d; there may be more: weir blocks list --rule %s lists all\n", len(l.report.Offers), l.report.Rule)
+	if r.OffersCut {
+		fmt.Fprintf(o.Stderr, "weir: the first %d; there may be more: weir blocks list --rule %s lists all\n", len(r.Offers), r.Rule)
 	}
 	return cause
 }
 
-// append appends the release to the hits topic, where the hits of its block are.
-func (l *releasing) append(ctx context.Context) (*detectors.Hit, error) {
-	h, err := blocklist.NewRelease(l.report.Subject, l.report.Rule, l.flags.by, l.flags.reason, service.Now())
-	if err != nil {
-		return nil, err
-	}
-	k, err := service.OpenKafka(l.store.config, l.store.log, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = k.Close() }()
-	if err := service.WaitKafka(ctx, k, service.AnswerTimeout); err != nil {
-		return nil, err
-	}
-	if err := service.AppendRelease(ctx, k, l.store.config.Namespace, &h); err != nil {
-		return nil, err
-	}
-	l.report.Release = h.ID
-	return &h, nil
-}
-
-// say reports what was released. block is what was seen before, nil for nothing.
-func (l *releasing) say(block *blocklist.Block) error {
-	gone := l.report.Done && block != nil && !*l.report.Blocked // it ended between the look and the release
-	if gone {
-		l.report.Problem = "nothing was blocked any more: the block had ended by itself"
-	}
-	if l.Format == "json" {
-		return l.WriteJSON(l.report)
+// say reports what was released.
+func (r *releaseReport) say(o *terminal.Output) error {
+	if o.Format == "json" {
+		return o.WriteJSON(r)
 	}
 	state := "released"
-	if !l.report.Done {
+	if !r.Done {
 		state = "to be released"
 	}
-	text := fmt.Sprintf("%s: %s from rule %s", subject.Text(l.report.Subject), state, l.report.Rule)
+	text := fmt.Sprintf("%s: %s from rule %s", subject.Text(r.Subject), state, r.Rule)
 	switch {
-	case gone:
-		text += "; " + l.report.Problem
-	case block != nil:
-		text += ", before the end of its block at " + terminal.Time(block.Until)
-	case l.report.Blocked != nil:
+	case r.Problem != "":
+		text += "; " + r.Problem
+	case r.Until != 0:
+		text += ", before the end of its block at " + terminal.Time(r.Until)
+	case r.Blocked != nil:
 		text += "; nothing was blocked: only hits from before now are forgiven"
 	}
-	_, err := fmt.Fprintln(l.Stdout, text)
+	_, err := fmt.Fprintln(o.Stdout, text)
 	return err
 }

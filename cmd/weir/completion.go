@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/asking"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
@@ -41,13 +42,14 @@ func addCompletion(a *app, root *cobra.Command) {
 	counting := func(r *rulestore.Label) bool { return !r.Removed && r.Mode != rules.ModeOff }
 	arguments := map[string]suggest{
 		"weir rules show":      suggestRules(a, every),
+		"weir rules evidence":  suggestRules(a, every),
 		"weir rules history":   suggestRules(a, every),
 		"weir rules diff":      suggestDiff(a),
 		"weir rules rollback":  suggestRules(a, stored),
 		"weir rules export":    suggestRules(a, stored),
 		"weir rules set-limit": suggestRules(a, stored),
 		"weir rules promote":   suggestRules(a, func(r *rulestore.Label) bool { return !r.Removed && (r.Mode != rules.ModeBlock || r.Pending) }),
-		"weir rules demote":    suggestRules(a, func(r *rulestore.Label) bool { return r.Mode == rules.ModeBlock }),
+		"weir rules demote":    suggestRules(a, func(r *rulestore.Label) bool { return r.Mode.Blocks() }),
 		"weir blocks release":  suggestRules(a, stored),
 		"weir counters show":   suggestRules(a, counting),
 		"weir counters reset":  suggestRules(a, counting),
@@ -61,7 +63,7 @@ func addCompletion(a *app, root *cobra.Command) {
 		"weir ingest":            {"format": config.LineFormats(), "on-exists": {"error", "replace"}},
 		"weir backtest":          {"format": config.LineFormats(), "output": backtestFormats()},
 		"weir rules explain":     {"format": config.LineFormats()},
-		"weir history decisions": {"action": decisionActions()},
+		"weir history decisions": {"action": asking.DecisionActions()},
 	}
 	versions := map[string]map[string]suggest{
 		"weir rules promote": {"version": suggestVersions(a, func(r *rulestore.Rule, v *rulestore.StoredVersion) bool {

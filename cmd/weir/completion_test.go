@@ -44,7 +44,7 @@ func outcomeOf(t *testing.T, args ...string) outcome {
 func TestCompletionKnowsRulesAndReplays(t *testing.T) {
 	b := replayBed(t)
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule), "-f", writeFile(t, "flood.yaml", strings.Replace(tokenRule, "id: tokens", "id: flood", 1)))
-	b.ok("rules", "promote", "tokens", "--reason", "seen enough")
+	b.ok("rules", "promote", "tokens", "--reason", "seen enough", "--yes", "--override", "tests")
 	b.ok("rules", "apply", "-f", writeFile(t, "stricter.yaml", strings.NewReplacer("id: tokens", "id: ended").Replace(tokenRule)))
 	b.ok("rules", "apply", "--prune", "-f", writeFile(t, "tokens.yaml", strings.Replace(tokenRule, "limit: 3", "limit: 2", 1)),
 		"-f", writeFile(t, "flood.yaml", strings.Replace(tokenRule, "id: tokens", "id: flood", 1))) // ended is removed, and tokens has a version pending
@@ -95,7 +95,7 @@ func TestCommandsOnRulesSuggestThem(t *testing.T) {
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "blocks.yaml", tokenRule), "-f", writeFile(t, "shadow.yaml", strings.Replace(tokenRule, "id: tokens", "id: other", 1)))
-	b.ok("rules", "promote", "tokens", "--reason", "test")
+	b.ok("rules", "promote", "tokens", "--reason", "test", "--yes", "--override", "tests")
 	asked := 0
 	visitCommands((&app{}).root(), func(c *cobra.Command) {
 		if !regexp.MustCompile(`\bRULE\b`).MatchString(c.Use) || c.CommandPath() == "weir rules explain" { // a rule of files

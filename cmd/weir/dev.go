@@ -45,6 +45,7 @@ both agree, and 1 if not.`,
 				return err
 			}
 			o.Version, o.By, o.Stdout, o.Stderr, o.Hooks = readBuildVersion().Version, whoami(a.environ), a.Stdout, a.Stderr, a.devHooks
+			o.Environment = ruleEnvironment
 			if err = devserver.Run(cmd.Context(), conf, o); errors.Is(err, devserver.ErrDemoFailed) {
 				return errSaid
 			}

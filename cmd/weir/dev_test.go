@@ -126,7 +126,7 @@ func TestDevKeepsItsStateThroughKillAndCtrlC(t *testing.T) {
 	p.await(`everything runs`)
 	b := p.bed()
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
-	b.ok("rules", "promote", "tokens", "--reason", "seen enough")
+	b.ok("rules", "promote", "tokens", "--reason", "seen enough", "--yes", "--override", "tests")
 	p.sendUntilHit(abuser)
 	wantBlock(b, abuser)
 	first := hitIDs(b)

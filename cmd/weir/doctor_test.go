@@ -102,6 +102,7 @@ func (b *bed) appendRaw(topic string, values ...string) {
 func TestDoctorFindsAHealthyInstallationHealthy(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, redis testbed.RedisServer) {
 		b := newBed(t, redis)
+		b.flags = append(b.flags, "--set", "known_good=event.status == 200")
 		b.ok("migrate")
 		b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
 		stages := b.start("run")
@@ -131,7 +132,7 @@ func TestDoctorFindsAHealthyInstallationHealthy(t *testing.T) {
 		for _, check := range []string{
 			"configuration", "kafka", "postgres", "schema " + b.flag("--namespace"), "topic " + names.Requests, "topic " + names.Dead,
 			"stream live", "routing", "identities", "clock postgres", "stage route", "stage detect", "stage record", "stage record-blocks",
-			"stage enforce", "partitions", "snapshots", "event times", "identity device", "verdicts", "rules", "dead letters",
+			"stage enforce", "partitions", "snapshots", "days", "event times", "identity device", "verdicts", "rules", "dead letters",
 		} {
 			wantFinding(t, found, check, doctor.OK, "", "")
 		}

@@ -29,7 +29,7 @@ func TestAllowWhileTheStagesRun(t *testing.T) {
 	if out := b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", allowFlood)); !strings.Contains(out, "new       allow list office version 1, entries: 1") {
 		t.Errorf("apply: %s", out)
 	}
-	b.ok("rules", "promote", "flood", "--reason", "test")
+	b.ok("rules", "promote", "flood", "--reason", "test", "--yes", "--override", "tests")
 	stages := b.start("run")
 	address := stages.awaitLog(`serving metrics and health" address=(\S+)`)
 	b.flood("198.51.100.7", "tv-7")

@@ -88,7 +88,7 @@ func TestWhatDoesNotExistIsAnError(t *testing.T) {
 		{[]string{"history", "decisions", "--action", ""}, exitUsage, "--action: got \"\"; allowed: written"},
 		{[]string{"history", "uncounted", "--reason", "lat"}, exitUsage, "did you mean late?"},
 		{[]string{"blocks", "list", "--rule", "tokns"}, exitError, `there is no rule "tokns"`},
-		{[]string{"rules", "promote", "tokns", "--reason", "test"}, exitError, `there is no rule "tokns"; did you mean tokens?`},
+		{[]string{"rules", "promote", "tokns", "--reason", "test", "--yes", "--override", "tests"}, exitError, `there is no rule "tokns"; did you mean tokens?`},
 		{[]string{"rules", "demote", "small", "--reason", "test"}, exitError, "removed on "},
 		{[]string{"rules", "show", "tokns"}, exitError, `there is no rule "tokns"; did you mean tokens?`},
 	} {

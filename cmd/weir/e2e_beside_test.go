@@ -21,7 +21,7 @@ func TestNearAndCandidateAreRecordedAndBlockNobody(t *testing.T) {
 		t.Fatal("the rule has no limit of 3")
 	}
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", beside))
-	b.ok("rules", "promote", "tokens", "--reason", "test")
+	b.ok("rules", "promote", "tokens", "--reason", "test", "--yes", "--override", "tests")
 	stages := b.start("run")
 	door := b.start("gate", "--listen", "127.0.0.1:0")
 	address := door.awaitLog(`forward-auth checks" address=(\S+)`)

@@ -115,8 +115,8 @@ func TestCounterResetIsRefused(t *testing.T) {
 	fallback := strings.NewReplacer("id: flood", "id: clients", "key: [ip, device]\nlimit", "key: [{any: [route, host]}, ip]\nlimit", "block: {key: [ip, device], ttl: 10m}", "algorithm: first-seen\nlateness: 1s\nblock: {key: [ip], ttl: 10m}").Replace(floodRule)
 	everybody := strings.NewReplacer("id: flood", "id: everybody", "key: [ip, device]\nlimit", "key: []\nlimit", "block: {key: [ip, device], ttl: 10m}", "").Replace(floodRule)
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", floodRule+"---\n"+fallback+"---\n"+everybody))
-	b.ok("rules", "promote", "clients", "--reason", "test")
-	b.ok("rules", "promote", "flood", "--reason", "test")
+	b.ok("rules", "promote", "clients", "--reason", "test", "--yes", "--override", "tests")
+	b.ok("rules", "promote", "flood", "--reason", "test", "--yes", "--override", "tests")
 	routing := func() int64 { return b.sql("SELECT 1 FROM {ns}.routing_versions") }
 	before := routing()
 	for _, tc := range []struct {

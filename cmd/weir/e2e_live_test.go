@@ -102,7 +102,7 @@ func TestLiveFromShadowToDemotion(t *testing.T) {
 			t.Fatalf("a rule in shadow has blocks: %v", blocks)
 		}
 
-		b.ok("rules", "promote", "tokens", "--reason", "seen enough")
+		b.ok("rules", "promote", "tokens", "--reason", "seen enough", "--yes", "--override", "tests")
 		abuser := "198.51.100.8"
 		b.send(abuser, 6)
 		awaitStatus(t, address, abuser, http.StatusTooManyRequests)
@@ -194,7 +194,7 @@ func TestGateThatObservesRefusesNobody(t *testing.T) {
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
-	b.ok("rules", "promote", "tokens", "--reason", "seen enough")
+	b.ok("rules", "promote", "tokens", "--reason", "seen enough", "--yes", "--override", "tests")
 	stages := b.start("run")
 	door := b.start("gate", "--observe", "--listen", "127.0.0.1:0")
 	address := door.awaitLog(`forward-auth checks" address=(\S+)`)
@@ -220,7 +220,7 @@ func TestGateObservesWhileItsFileExists(t *testing.T) {
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
-	b.ok("rules", "promote", "tokens", "--reason", "seen enough")
+	b.ok("rules", "promote", "tokens", "--reason", "seen enough", "--yes", "--override", "tests")
 	stages := b.start("run")
 	path := filepath.Join(t.TempDir(), "observe")
 	door := b.start("gate", "--observe-file", path, "--listen", "127.0.0.1:0")

@@ -136,9 +136,9 @@ func (b *bed) verify(want int, args ...string) map[string]loadgen.Verdict {
 }
 
 // breakHistory changes history, wants verify to find that, and changes it back.
-func (b *bed) breakHistory(statement string, found func(loadgen.Verdict) bool, args ...string) {
+func (b *bed) breakHistory(table, statement string, found func(loadgen.Verdict) bool, args ...string) {
 	b.t.Helper()
-	b.sql("CREATE TABLE {ns}.kept AS SELECT * FROM {ns}.hits")
+	b.sql("CREATE TABLE {ns}.kept AS SELECT * FROM " + table)
 	if n := b.sql(statement); n < 1 {
 		b.t.Fatalf("%s: %d rows", statement, n)
 	}
@@ -146,32 +146,36 @@ func (b *bed) breakHistory(statement string, found func(loadgen.Verdict) bool, a
 		b.t.Errorf("%s: %s %+v", statement, v.Verdict, v.Comparison)
 	}
 	// In one transaction, which RECORD waits for: it writes hits of other traffic meanwhile.
-	b.sql("LOCK TABLE {ns}.hits; DELETE FROM {ns}.hits; INSERT INTO {ns}.hits SELECT * FROM {ns}.kept; DROP TABLE {ns}.kept")
+	b.sql("LOCK TABLE " + table + "; DELETE FROM " + table + "; INSERT INTO " + table + " SELECT * FROM {ns}.kept; DROP TABLE {ns}.kept")
 }
 
 // breakings are ways in which a history can be wrong about the load of a truth: one source, or one row of it.
 func (b *bed) breakings(stream, truth string, args ...string) {
 	b.t.Helper()
 	guilty, innocent := b.guiltyAndInnocent(stream, truth)
-	of := " WHERE stream = '" + stream + "' AND rule = 'tokens-by-ip' AND subject = '" + guilty + "' AND phase = 3"
-	one := " WHERE stream = '" + stream + "' AND id = (SELECT id FROM {ns}.hits" + of + " ORDER BY first DESC LIMIT 1)"
-	columns := strings.Join(strings.Fields(`stream rule rule_version lineage phase block_subject ip device user_id api_key session grouped
+	table, where, key := "{ns}.hits", " WHERE stream = '"+stream+"' AND ", "stream"
+	if stream == history.Live {
+		table, where, key = "{ns}.hits_by_day", " WHERE ", "day"
+	}
+	of := where + "rule = 'tokens-by-ip' AND subject = '" + guilty + "' AND phase = 3"
+	one := where + "id = (SELECT id FROM " + table + of + " ORDER BY first DESC LIMIT 1)"
+	columns := strings.Join(append([]string{key}, strings.Fields(`rule rule_version lineage phase block_subject ip device user_id api_key session grouped
 		rule_limit window_ms events peak first last seen_first seen_last cut generation source_partition source_offset keyed_partition
-		into_id users devices samples samples_rank`), ", ")
+		into_id users devices samples samples_rank opened at_least reason known_good refused`)...), ", ")
 	add := func(subject string) string {
-		return "INSERT INTO {ns}.hits (id, subject, " + columns + ") SELECT 'added', '" + subject + "', " + columns + " FROM {ns}.hits" + one
+		return "INSERT INTO " + table + " (id, subject, " + columns + ") SELECT 'added', '" + subject + "', " + columns + " FROM " + table + one
 	}
 	missing := func(v loadgen.Verdict) bool { return v.Missing == 1 }
 	unequal := func(v loadgen.Verdict) bool { return v.Unequal == 1 }
-	b.breakHistory("DELETE FROM {ns}.hits"+of, missing, args...)
-	b.breakHistory(add(innocent), func(v loadgen.Verdict) bool { return v.Extra == 1 }, args...)
+	b.breakHistory(table, "DELETE FROM "+table+of, missing, args...)
+	b.breakHistory(table, add(innocent), func(v loadgen.Verdict) bool { return v.Extra == 1 }, args...)
 	if stream == history.Live {
 		return // each look at a live stream takes seconds
 	}
-	b.breakHistory("UPDATE {ns}.hits SET phase = 4"+of, missing, args...)
-	b.breakHistory("UPDATE {ns}.hits SET events = events + 1"+one, unequal, args...)
-	b.breakHistory("UPDATE {ns}.hits SET last = last - interval '1 microsecond'"+one, unequal, args...)
-	b.breakHistory(add(guilty), unequal, args...)
+	b.breakHistory(table, "UPDATE "+table+" SET phase = 4"+of, missing, args...)
+	b.breakHistory(table, "UPDATE "+table+" SET events = events + 1"+one, unequal, args...)
+	b.breakHistory(table, "UPDATE "+table+" SET last = last - interval '1 microsecond'"+one, unequal, args...)
+	b.breakHistory(table, add(guilty), unequal, args...)
 }
 
 // guiltyAndInnocent finds two subjects of a load among the clients that keep one address: one who is in history, one who

@@ -84,13 +84,14 @@ func TestMetricsFollowARule(t *testing.T) {
 	b.send("198.51.100.7", 6)
 	awaitSeries(b, address, map[string]float64{wouldWrite: 1, wouldBe: 1, written: 0, "weir_event_to_block_seconds_count{}": 0})
 
-	b.ok("rules", "promote", "tokens", "--reason", "seen enough")
-	awaitSeries(b, address, map[string]float64{shadow: -1, block: 1, wouldBe: -1, inForce: 0})
+	b.ok("rules", "promote", "tokens", "--reason", "seen enough", "--yes", "--override", "tests")
+	// Who is over the limit when the rule is promoted is held at once.
+	awaitSeries(b, address, map[string]float64{shadow: -1, block: 1, wouldBe: -1, inForce: 1, written: 1})
 	b.send("198.51.100.8", 6)
 	awaitStatus(t, checks, "198.51.100.8", http.StatusTooManyRequests)
-	awaitSeries(b, address, map[string]float64{written: 1, inForce: 1, "weir_event_to_block_seconds_count{}": 1})
+	awaitSeries(b, address, map[string]float64{written: 2, inForce: 2, "weir_event_to_block_seconds_count{}": 1})
 	awaitSeries(b, guard, map[string]float64{
-		`weir_blocklist_blocks{rule="tokens"}`: 1, `weir_gate_decisions_total{decision="refuse",protocol="forward_auth",rule="tokens"}`: 1,
+		`weir_blocklist_blocks{rule="tokens"}`: 2, `weir_gate_decisions_total{decision="refuse",protocol="forward_auth",rule="tokens"}`: 1,
 		`weir_gate_decisions_total{decision="fail_open",protocol="forward_auth",rule=""}`: 0,
 	})
 	server := strings.TrimSuffix(strings.TrimPrefix(b.flag("--redis-url"), "redis://"), "/0")
@@ -104,7 +105,7 @@ func TestMetricsFollowARule(t *testing.T) {
 
 	stages.end()
 	address = b.start("run").awaitLog(metricsAt)
-	awaitSeries(b, address, map[string]float64{inForce: 1, written: 0})
+	awaitSeries(b, address, map[string]float64{inForce: 2, written: 0})
 
 	b.ok("rules", "demote", "tokens", "--reason", "enough")
 	awaitSeries(b, address, map[string]float64{shadow: 1, inForce: -1, wouldBe: 0})

@@ -215,7 +215,7 @@ func TestMigratePublishesChangesOfTheConfiguration(t *testing.T) {
 	b := fullBed(t)
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
-	b.ok("rules", "promote", "tokens", "--reason", "seen enough")
+	b.ok("rules", "promote", "tokens", "--reason", "seen enough", "--yes", "--override", "tests")
 	b.flags = append(b.flags, "--set", "identity.ip.trusted_proxies=1")
 	if out := b.ok("migrate"); !strings.Contains(out, "routing version 3 published") {
 		t.Errorf("a changed identity map:\n%s", out)

@@ -53,7 +53,7 @@ func TestBlocksByHostAndRouteHoldThoseOnly(t *testing.T) {
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", reachRules))
 	for _, rule := range []string{"sign-in", "orders", "probing"} {
-		b.ok("rules", "promote", rule, "--reason", "test")
+		b.ok("rules", "promote", rule, "--reason", "test", "--yes", "--override", "tests")
 	}
 	b.start("run")
 	address := b.start("gate", "--listen", "127.0.0.1:0").awaitLog(`forward-auth checks" address=(\S+)`)

@@ -64,7 +64,7 @@ func TestReleaseOfNobodySaysSo(t *testing.T) {
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", floodRule+"---\n"+tokenRule))
-	b.ok("rules", "promote", "flood", "--reason", "test")
+	b.ok("rules", "promote", "flood", "--reason", "test", "--yes", "--override", "tests")
 	stages := b.start("run")
 	b.flood("198.51.100.7", "tv-7")
 	b.flood("198.51.100.7", "tv 8")
@@ -139,7 +139,7 @@ func TestListedBlocksAreReleasedAsPrinted(t *testing.T) {
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", floodRule))
-	b.ok("rules", "promote", "flood", "--reason", "test")
+	b.ok("rules", "promote", "flood", "--reason", "test", "--yes", "--override", "tests")
 	stages := b.start("run")
 	long := strings.TrimSpace(strings.Repeat("long ", 20))
 	devices := []string{";touch pwned|sh; user=alice", "$(touch pwned)", "`touch pwned`", "'", `"`, "a b", "~root", "a&user=b", "%41", "\u202eevil", "*", long, "sha256:" + strings.Repeat("0", 64)}

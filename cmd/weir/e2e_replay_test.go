@@ -77,7 +77,7 @@ func TestReplayOfLiveRulesBlocksNobody(t *testing.T) {
 		t.Errorf("without any rule: exit code %d, %s", o.code, o.stderr)
 	}
 	b.ok("rules", "apply", "-f", writeFile(t, "small.yaml", smallRule))
-	b.ok("rules", "promote", "small", "--reason", "seen enough")
+	b.ok("rules", "promote", "small", "--reason", "seen enough", "--yes", "--override", "tests")
 	s := decode[stream.Summary](b, "ingest", file, "--format", "combined", "--replay", "live-rules")
 	if len(s.Rules) != 1 || s.Rules[0].Sources != 1 {
 		t.Errorf("summary %+v", s.Rules)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/asking"
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/internal/testbed"
 )
@@ -31,8 +32,8 @@ func TestTheBlockIDOfARefusalLeadsToItsEvidence(t *testing.T) {
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", floodRule+"---\n"+tokenRule))
-	b.ok("rules", "promote", "tokens", "--reason", "test")
-	b.ok("rules", "promote", "flood", "--reason", "test")
+	b.ok("rules", "promote", "tokens", "--reason", "test", "--yes", "--override", "tests")
+	b.ok("rules", "promote", "flood", "--reason", "test", "--yes", "--override", "tests")
 	stages, door := b.start("run"), b.start("gate", "--listen", "127.0.0.1:0")
 	address := door.awaitLog(`forward-auth checks" address=(\S+)`)
 	abuser := "198.51.100.8"
@@ -40,8 +41,8 @@ func TestTheBlockIDOfARefusalLeadsToItsEvidence(t *testing.T) {
 	awaitStatus(t, address, abuser, 429)
 	id := check(t, address, abuser).header.Get(gate.HeaderBlock)
 	awaitWhy(b, id, "BLOCK "+id+" ", "RULE tokens, version 1, mode block", "SOURCE ip=198.51.100.8/32", "over the limit, from ", "limit 3 in 1m, at most 4 were seen in one window",
-		`{"time":`, " written, until ", "HOLDS NOW yes, until ", "TO RELEASE weir blocks release tokens ip=198.51.100.8/32")
-	whole := decode[whyStory](b, "why", strings.ToUpper(id))
+		" POST /v1/guest-tokens 201 ip=198.51.100.8", " written, until ", "HOLDS NOW yes, until ", "TO RELEASE weir blocks release tokens ip=198.51.100.8/32")
+	whole := decode[asking.BlockStory](b, "why", strings.ToUpper(id))
 	if whole.Hit == nil || whole.ID != whole.Hit.ID || whole.BlockID != id || whole.Holds == nil || !*whole.Holds || whole.Block == nil || whole.Block.Hit != whole.ID || len(whole.Decisions) == 0 {
 		t.Errorf("as JSON: %+v", whole)
 	}

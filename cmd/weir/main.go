@@ -107,6 +107,8 @@ Exit codes: 0 done, 1 failed, 2 the command line or the configuration is wrong.`
 	flags.StringVar(&a.configFile, "config", "", "configuration file (default ./weir.yaml, or WEIR_CONFIG)")
 	flags.StringArrayVar(&a.sets, "set", nil, "set any configuration field: --set kafka.partitions.keyed=32")
 	flags.StringVar(&a.Format, "output", "table", "table or json, where a command lists something")
+	flags.StringVar(&a.server, "server", "", "the console's address: ask its API, with the token in WEIR_TOKEN, instead of the stores (WEIR_SERVER)")
+	flags.StringVar(&a.tokenFile, "token-file", "", "the file with the token for --server, instead of WEIR_TOKEN")
 	a.common = map[string]*string{}
 	for _, f := range commonFlags {
 		a.common[f.path] = flags.String(f.flag, "", f.usage)
@@ -127,7 +129,7 @@ func (a *app) groups(root *cobra.Command) {
 		id       string
 		commands []*cobra.Command
 	}{
-		{"stream", []*cobra.Command{devCommand(a), migrateCommand(a), runCommand(a), gateCommand(a), readyCommand(a), ingestCommand(a), partitionsCommand(a)}},
+		{"stream", []*cobra.Command{devCommand(a), migrateCommand(a), runCommand(a), consoleCommand(a), gateCommand(a), readyCommand(a), ingestCommand(a), partitionsCommand(a)}},
 		{"look", []*cobra.Command{backtestCommand(a), rulesCommand(a), allowCommand(a), blocksCommand(a), countersCommand(a), whyCommand(a), historyCommand(a)}},
 		{"other", []*cobra.Command{doctorCommand(a), dashboardsCommand(a), loadgenCommand(a), configCommand(a), versionCommand(a)}},
 	} {

@@ -135,7 +135,7 @@ func TestExitCodes(t *testing.T) {
 		{"resume without acceptance", []string{"partitions", "resume", "--keyed", "1", "--reason", "x"}, exitUsage, []string{"--accept-gap is required"}},
 		{"resume without reason", []string{"partitions", "resume", "--keyed", "1", "--accept-gap"}, exitUsage, []string{"--reason is required"}},
 		{"resume of both sides", []string{"partitions", "resume", "--keyed", "1", "--requests", "1", "--accept-gap", "--reason", "x"}, exitUsage, []string{"one of"}},
-		{"bad since", []string{"history", "hits", "--since", "yesterday"}, exitUsage, []string{`--since: got "yesterday"`}},
+		{"bad since", []string{"history", "hits", "--since", "tomorow"}, exitUsage, []string{`--since: got "tomorow"; allowed: a duration back from now like 90m, 24h or 7d, today, yesterday`}},
 		{"bad source", []string{"history", "hits", "--source", "ip=nowhere"}, exitUsage, []string{"--source"}},
 		{"bad action", []string{"history", "decisions", "--action", "made"}, exitUsage, []string{`--action: got "made"`}},
 		{"lint without files", []string{"rules", "lint", "--config", none}, exitUsage, []string{"-f is required"}},

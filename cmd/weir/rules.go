@@ -10,16 +10,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/desk"
 	"github.com/weirhq/weir/cmd/weir/internal/ruletry"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/cmd/weir/internal/versions"
+	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/api"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/duration"
@@ -33,7 +35,7 @@ func rulesCommand(a *app) *cobra.Command {
   weir rules apply -f rules/ --dry-run
   weir rules promote guest-token-flood --reason "two days of shadow, no viewer among the hits"`,
 		slices.Concat(versions.Commands(versionsHost(a)), tryCommands(a),
-			[]*cobra.Command{rulesLint(a), rulesApply(a), rulesList(a), rulesShow(a), rulesPromote(a), rulesDemote(a)})...)
+			[]*cobra.Command{rulesEvidence(a), rulesLint(a), rulesApply(a), rulesList(a), rulesShow(a), rulesPromote(a), rulesDemote(a)})...)
 }
 
 // tryCommands are those that try documents without a server.
@@ -66,7 +68,17 @@ func ruleEnvironment(c *config.Config, warn func(rules.Problem)) (rules.Environm
 	return rules.Environment{Identity: c.Identity, Conditions: conditions, Format: c.EventFormat(), Warn: warn, Tests: ruletry.CheckTests()}, nil
 }
 
-func readRules(a *app, paths []string, env rules.Environment) (*rules.Set, error) {
+// ruleSources reads the texts of files, directories and standard input (-).
+func (a *app) ruleSources(paths []string) ([]acts.File, error) {
+	files, err := ruleTexts(a, paths)
+	out := make([]acts.File, len(files))
+	for i, f := range files {
+		out[i] = acts.File{Name: f.Name, Text: string(f.Src)}
+	}
+	return out, err
+}
+
+func ruleTexts(a *app, paths []string) ([]rules.File, error) {
 	if len(paths) == 0 {
 		return nil, usage.Errorf("-f is required: a file or directory of rules, or - for standard input")
 	}
@@ -87,13 +99,20 @@ func readRules(a *app, paths []string, env rules.Environment) (*rules.Set, error
 		}
 		files = append(files, rules.File{Name: path, Src: src})
 	}
+	return files, nil
+}
+
+func readRules(a *app, paths []string, env rules.Environment) (*rules.Set, error) {
+	files, err := ruleTexts(a, paths)
+	if err != nil {
+		return nil, err
+	}
 	set, err := rules.ParseSet(files, env)
 	if err != nil {
 		return nil, err
 	}
 	if len(set.Rules)+len(set.AllowLists) == 0 {
-		return nil, fmt.Errorf("got no rules in %s of %s, allowed at least one rule in the files, or in the *.yaml or *.yml files of directories",
-			plural.Of(len(files), "file"), strings.Join(paths, ", "))
+		return nil, versions.NoRules(len(files), paths)
 	}
 	return set, nil
 }
@@ -196,9 +215,8 @@ func problemsIn(err error) []rules.Problem {
 
 func rulesApply(a *app) *cobra.Command {
 	var from []string
-	var opts rulestore.ApplyOptions
 	var act actFlags
-	var yes bool
+	var dry, prune, yes bool
 	c := &cobra.Command{
 		Use:   "apply -f FILE|DIR",
 		Short: "Make the stored rules those of the documents",
@@ -213,65 +231,63 @@ the changes are shown and agreed to first.`,
   weir rules apply -f rules/ --prune`,
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
-			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				stored, err := s.allowNames(ctx)
-				if err != nil {
-					return err
-				}
-				set, err := ruleFiles(a, from, s.config, s.config.EventFormat(), stored)
-				if err != nil {
-					return err
-				}
-				if opts.AllowLists = set.AllowLists; opts.Prune && len(set.Rules) == 0 {
-					return errors.New("--prune with allow lists alone would remove all rules: give the rules, too")
-				}
-				return a.carry(ctx, s, rulestore.WithSources(set), versions.Act{By: act.by, Reason: act.reason}, opts, yes)
+			files, err := a.ruleSources(from)
+			if err != nil {
+				return err
+			}
+			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+				return versions.Worded(len(files), from, a.carry(func(dry bool, shown *rulestore.Plan) (acts.ApplyDone, error) {
+					return d.Apply(ctx, desk.Local(act.by), acts.ApplyRequest{Files: files, Prune: prune, DryRun: dry, Shown: shown, Reason: act.reason})
+				}, dry, yes))
 			})
 		}),
 	}
 	fileFlag(c, &from)
-	c.Flags().BoolVar(&opts.DryRun, "dry-run", false, "show what would change, change nothing")
-	c.Flags().BoolVar(&opts.Prune, "prune", false, "remove stored rules that are not among the documents")
+	c.Flags().BoolVar(&dry, "dry-run", false, "show what would change, change nothing")
+	c.Flags().BoolVar(&prune, "prune", false, "remove stored rules that are not among the documents")
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask, as where standard input is no terminal")
 	act.register(c, a.environ)
 	return c
 }
 
 // carry applies documents. Where somebody can be asked, the plan is shown first, and carried out only as it was shown.
-func (a *app) carry(ctx context.Context, s *store, docs []rulestore.Document, act versions.Act, opts rulestore.ApplyOptions, yes bool) error {
-	if !yes && !opts.DryRun && a.Format != "json" && versions.Asks(a.stdin) {
-		shown := opts
-		shown.DryRun = true
-		plan, err := s.Rules.Apply(ctx, docs, act.By, act.Reason, shown)
+func (a *app) carry(apply versions.Apply, dry, yes bool) error {
+	var agreed *rulestore.Plan
+	if !yes && !dry && a.Format != "json" && versions.Asks(a.stdin) {
+		shown, err := apply(true, nil)
+		a.warn(shown.Warnings)
 		if err != nil {
-			return err
+			return desk.Told(err)
 		}
-		if plan.Changed() {
-			fmt.Fprint(a.Stderr, versions.PlanText(&plan))
+		if shown.Changed() {
+			fmt.Fprint(a.Stderr, versions.PlanText(shown.Plan))
 			if ok, err := versions.Agreed(a.stdin, a.Stderr); err != nil || !ok {
 				return errors.Join(err, errors.New("not applied"))
 			}
 		}
-		opts.Shown = &plan
+		agreed = shown.Plan
 	}
-	plan, err := s.Rules.Apply(ctx, docs, act.By, act.Reason, opts)
+	done, err := apply(dry, agreed)
+	if agreed == nil {
+		a.warn(done.Warnings)
+	}
 	if err != nil {
-		return err
+		return desk.Told(err)
 	}
-	if opts.DryRun {
-		return showPlan(&a.Output, &plan, nil)
+	return showPlan(&a.Output, done.Plan, done.Publication)
+}
+
+// warn tells what is probably not meant in documents.
+func (a *app) warn(all []rules.Problem) {
+	for _, p := range all {
+		fmt.Fprintf(a.Stderr, "weir: warning: %s\n", p.Error())
 	}
-	p := s.publishModes(ctx)
-	return showPlan(&a.Output, &plan, &p)
 }
 
 // showPlan writes a plan, and whether gates were told of it: p, nil for a dry run.
-func showPlan(o *terminal.Output, plan *rulestore.Plan, p *publication) error {
+func showPlan(o *terminal.Output, plan *rulestore.Plan, p *acts.Publication) error {
 	if o.Format == "json" {
-		return o.WriteJSON(struct {
-			*rulestore.Plan
-			*publication
-		}{plan, p})
+		return o.WriteJSON(acts.ApplyDone{Plan: plan, Publication: p})
 	}
 	said := "dry run: nothing was changed\n"
 	switch {
@@ -284,7 +300,7 @@ func showPlan(o *terminal.Output, plan *rulestore.Plan, p *publication) error {
 	if _, err := io.WriteString(o.Stdout, versions.PlanText(plan)+said); err != nil || p == nil {
 		return err
 	}
-	return p.show(o.Stdout, plan.Changed(), "the rules are stored; weir run publishes them")
+	return showPublication(o.Stdout, p, plan.Changed(), "the rules are stored; weir run publishes them")
 }
 
 func rulesList(a *app) *cobra.Command {
@@ -294,21 +310,17 @@ func rulesList(a *app) *cobra.Command {
 		Example: "  weir rules list\n  weir rules list --output json",
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
-			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				all, err := s.Rules.List(ctx)
-				if err != nil {
-					return err
-				}
-				figured, err := withFigures(ctx, s, all...)
+			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+				figured, err := d.Rulebook(ctx)
 				if err != nil {
 					return err
 				}
 				now := service.Now().Std()
 				head := []string{"RULE", "MODE", "VERSION", "PENDING", "OWNER", "LIMIT", "WINDOW", "CHANGED", "BY", "NOT COUNTED 24H"}
-				return terminal.List(&a.Output, figured, head, func(r figuredRule) []string {
+				return terminal.List(&a.Output, figured, head, func(r api.Rule) []string {
 					v := r.Newest.Version
 					return []string{
-						v.ID, string(r.Mode), numberText(v.Number, r.Warm(now)), pendingText(&r.Rule, now), terminal.Brief(v.Owner),
+						v.ID, modeText(&r.Rule), numberText(v.Number, r.Warm(now)), pendingText(&r.Rule, now), terminal.Brief(v.Owner),
 						limitText(v.Limit, r.Raised, now),
 						duration.Format(v.Window), terminal.Stamp(r.Changed), terminal.Brief(r.ChangedBy),
 						uncountedText(&r.Uncounted),
@@ -326,25 +338,21 @@ func rulesShow(a *app) *cobra.Command {
 		Example: "  weir rules show guest-token-flood",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				r, err := s.named(ctx, args[0])
+			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+				r, err := d.Rule(ctx, args[0])
 				if err != nil {
-					return err
-				}
-				figured, err := withFigures(ctx, s, r)
-				if err != nil {
-					return err
+					return desk.Told(err)
 				}
 				if a.Format == "json" {
-					return a.WriteJSON(figured[0])
+					return a.WriteJSON(r)
 				}
-				return showRule(&a.Output, figured[0])
+				return showRule(&a.Output, r)
 			})
 		}),
 	}
 }
 
-func showRule(o *terminal.Output, r figuredRule) error {
+func showRule(o *terminal.Output, r api.Rule) error {
 	removed := ""
 	if r.Removed {
 		removed = ", removed"
@@ -361,28 +369,6 @@ func showRule(o *terminal.Output, r figuredRule) error {
 // fileFlag is the -f of commands that take rule documents.
 func fileFlag(c *cobra.Command, from *[]string) {
 	c.Flags().StringArrayVarP(from, "file", "f", nil, "file or directory of rules, - for standard input; may be repeated")
-}
-
-// uncountedPeriod is how far back the figures of rules go.
-const uncountedPeriod = 24 * time.Hour
-
-// figuredRule is a rule with what it did not count in the live stream during uncountedPeriod.
-type figuredRule struct {
-	rulestore.Rule
-	Uncounted history.Figures `json:"uncounted_24h"`
-}
-
-// withFigures adds to rules what they did not count.
-func withFigures(ctx context.Context, s *store, all ...rulestore.Rule) ([]figuredRule, error) {
-	missed, err := s.NotCounted(ctx, history.Live, service.Now().Add(-uncountedPeriod))
-	if err != nil {
-		return nil, err
-	}
-	out := make([]figuredRule, len(all))
-	for i := range all {
-		out[i] = figuredRule{all[i], missed.Figures(all[i].Newest.Version.ID)}
-	}
-	return out, nil
 }
 
 // uncountedText is figures in one line: those that are not 0, and those that are not known.

@@ -12,44 +12,97 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirhq/weir/blocklist"
-	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/desk"
+	"github.com/weirhq/weir/cmd/weir/internal/dossier"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/cmd/weir/internal/versions"
-	"github.com/weirhq/weir/history/audit"
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/history/evidence"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
 )
 
 func rulesPromote(a *app) *cobra.Command {
 	var act actFlags
-	change := rulestore.ModeChange{Mode: rules.ModeBlock}
+	var request acts.PromoteRequest
+	yes, to := false, ""
 	c := &cobra.Command{
 		Use:   "promote RULE",
 		Short: "Let a rule block, or the pending version of one that blocks",
-		Long: `Let a rule block from now on. Look at its hits first: weir history hits --rule RULE. Gates are told at once; where Redis
-does not answer, weir run tells them when it does.
+		Long: `Let a rule block from now on, or with --to canary a share of its block keys that rises by steps (weir rules show RULE has
+them). What the evidence says is shown, and what each gate of the rule makes of it; on a terminal you are asked for a yes, a script gives
+--yes. A gate that does not pass, or is not measurable, refuses the promotion; --override REASON makes it all the same, and the audit trail
+keeps that reason apart. So does a log format that carries no verdict: without it weir's own refusals would feed the rule's windows, and
+keep a client blocked for ever. Gates are told at once; where Redis does not answer, weir run tells them when it does. Who is over the limit
+at that moment is blocked at once, the worst first.
 Where a rule has a pending version, it must be said which one is to block: --version names the one that was looked at, and refuses if
-another is pending by now; --pending takes whatever is. A pending version blocks in the place of the one before; its windows go on.
-A rule whose document has no block is refused, and so is one whose log format carries no verdict: without it weir's own
-refusals would feed the rule's windows, and keep a client blocked for ever.`,
-		Example: `  weir rules promote guest-token-flood --reason "two days of shadow, no viewer among the hits"
-  weir rules promote guest-token-flood --version 2 --reason "a day beside, the same sources"`,
+another is pending by now; --pending takes whatever is. A pending version blocks in the place of the one before; its windows go on.`,
+		Example: `  weir rules promote guest-token-flood --to canary --reason "two days of shadow, no viewer among the hits"
+  weir rules promote guest-token-flood --version 2 --reason "a day beside, the same sources" --yes
+  weir rules promote guest-token-flood --reason "attack under way" --override "an hour of shadow is enough today" --yes`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("version") && change.Version < 1 {
-				return usage.Errorf("--version: got %d; allowed: a version of the rule, from 1 on", change.Version)
+			if cmd.Flags().Changed("version") && request.Version < 1 {
+				return usage.Errorf("--version: got %d; allowed: a version of the rule, from 1 on", request.Version)
 			}
-			change.Rule, change.By, change.Reason = args[0], act.by, act.reason
-			return setMode(a, cmd, change)
+			if request.To = rules.Mode(to); !request.To.Blocks() {
+				return usage.Errorf("--to: got %q; allowed: canary, block", to)
+			}
+			if !yes && !versions.Asks(a.stdin) {
+				return usage.Errorf("promote shows the evidence and asks before it acts, and there is no terminal to ask at: give --yes to promote without a question")
+			}
+			request.Rule, request.Reason = args[0], act.reason
+			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+				return a.promote(ctx, d, desk.Local(act.by), request, yes)
+			})
 		}),
 	}
-	c.Flags().BoolVar(&change.Override, "override", false, "promote although the log format carries no verdict")
-	c.Flags().IntVar(&change.Version, "version", 0, "the version that is to block: the one that acts, or the pending one")
-	c.Flags().BoolVar(&change.Pending, "pending", false, "the pending version is to block, whatever its number")
+	c.Flags().StringVar(&to, "to", string(rules.ModeBlock), "canary: begin with a share of the block keys; block: all of them")
+	c.Flags().StringVar(&request.Override, "override", "", "why to promote although gates do not pass, or the log format carries no verdict")
+	c.Flags().IntVar(&request.Version, "version", 0, "the version that is to block: the one that acts, or the pending one")
+	c.Flags().BoolVar(&request.Pending, "pending", false, "the pending version is to block, whatever its number")
+	c.Flags().BoolVar(&yes, "yes", false, "promote without a question")
 	act.register(c, a.environ)
 	act.reasonRequired(c)
 	return c
+}
+
+// promote shows the evidence, asks where that is wanted, and promotes with what was shown.
+func (a *app) promote(ctx context.Context, d *desk.Desk, by access.Actor, request acts.PromoteRequest, yes bool) error {
+	shown, err := d.Evidence(ctx, by, acts.EvidenceRequest{Rule: request.Rule, Version: request.Version, Pending: request.Pending})
+	if err != nil {
+		return desk.Told(err)
+	}
+	if a.Format != "json" {
+		if err := showEvidence(a.Stderr, &shown); err != nil {
+			return err
+		}
+	}
+	if !yes {
+		question := fmt.Sprintf("promote version %d of rule %s to %s? [y/N] ", shown.Version, shown.Rule, request.To)
+		if ok, err := versions.Confirmed(a.stdin, a.Stderr, question); err != nil || !ok {
+			return errors.Join(err, errors.New("not promoted"))
+		}
+		request.Until, request.Dossier = shown.Until, shown.Hash
+	}
+	done, err := d.Promote(ctx, by, request)
+	return sayMode(&a.Output, &done, err)
+}
+
+// showEvidence writes what somebody looks at before he says yes.
+func showEvidence(w io.Writer, shown *acts.EvidenceShown) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "version %d of rule %s, until %s:\n", shown.Version, shown.Rule, terminal.Stamp(shown.Until))
+	for _, line := range shown.Summary {
+		fmt.Fprintf(&b, "  %s\n", terminal.Cell(line))
+	}
+	for _, v := range shown.Gates {
+		fmt.Fprintf(&b, "  gate %s\n", terminal.Cell(v.String()))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 func rulesDemote(a *app) *cobra.Command {
@@ -63,7 +116,10 @@ stays pending.`,
 		Example: `  weir rules demote guest-token-flood --reason "a partner is among the hits"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return setMode(a, cmd, rulestore.ModeChange{Rule: args[0], Mode: rules.ModeShadow, By: act.by, Reason: act.reason})
+			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+				done, err := d.SetMode(ctx, desk.Local(act.by), acts.ModeRequest{Rule: args[0], Mode: rules.ModeShadow, Reason: act.reason})
+				return sayMode(&a.Output, &done, err)
+			})
 		}),
 	}
 	act.register(c, a.environ)
@@ -71,21 +127,14 @@ stays pending.`,
 	return c
 }
 
-func setMode(a *app, cmd *cobra.Command, change rulestore.ModeChange) error {
-	return a.withStore(cmd, func(ctx context.Context, s *store) error {
-		set, err := s.Rules.SetMode(ctx, change)
-		if err != nil {
-			return s.misnamed(ctx, change.Rule, err)
-		}
-		p := s.publishModes(ctx) // also when nothing changed: whoever asks again may do so because gates were not told
-		if a.Format == "json" {
-			return a.WriteJSON(struct {
-				rulestore.ModeSet
-				publication
-			}{set, p})
-		}
-		return errors.Join(showMode(a.Stdout, &set), p.show(a.Stdout, set.Changed, "the mode is stored; weir run publishes it"))
-	})
+func sayMode(o *terminal.Output, done *acts.ModeDone, err error) error {
+	if err != nil {
+		return desk.Told(err)
+	}
+	if o.Format == "json" {
+		return o.WriteJSON(done)
+	}
+	return errors.Join(showMode(o.Stdout, &done.ModeSet), showPublication(o.Stdout, &done.Publication, done.Changed, "the mode is stored; weir run publishes it"))
 }
 
 func showMode(w io.Writer, set *rulestore.ModeSet) error {
@@ -94,6 +143,9 @@ func showMode(w io.Writer, set *rulestore.ModeSet) error {
 		if set.Replaced != 0 {
 			promoted = fmt.Sprintf(", version %d in place of %d", set.Version, set.Replaced)
 		}
+		if c := set.Canary; c != nil {
+			promoted += fmt.Sprintf("; step %d of %d, %s of its block keys, for %s at least", c.Step, len(c.Steps), c.Share, c.Hold)
+		}
 		_, err := fmt.Fprintf(w, "rule %s: mode %s, generation %d%s\n", set.Rule, set.Mode, set.Generation, promoted)
 		return err
 	}
@@ -101,63 +153,14 @@ func showMode(w io.Writer, set *rulestore.ModeSet) error {
 	if set.Reason != "" {
 		reason = ": " + terminal.Cell(set.Reason)
 	}
-	does := map[rules.Mode]string{rules.ModeBlock: "blocks", rules.ModeShadow: "is in shadow", rules.ModeOff: "is off"}[set.Mode]
+	does := map[rules.Mode]string{rules.ModeBlock: "blocks", rules.ModeCanary: "is in canary", rules.ModeShadow: "is in shadow", rules.ModeOff: "is off"}[set.Mode]
 	_, err := fmt.Fprintf(w, "rule %s %s already since %s, by %s%s; nothing changed\n", set.Rule, does, terminal.Stamp(set.Since), terminal.Cell(set.By), reason)
 	return err
 }
 
-// publishTimeout bounds how long a command that has changed a rule waits for Redis to take it. The change is stored by
-// then, and weir run publishes what nobody else could.
-const publishTimeout = 5 * time.Second
-
-// publishAnswerTimeout bounds each answer of a server meanwhile: the first node of a cluster that is asked where the modes are
-// may hang, and a demotion is to take effect within a second.
-const publishAnswerTimeout = 500 * time.Millisecond
-
-// publication is whether gates have been told of the modes that a command has left in the rule store.
-type publication struct {
-	Published   bool   `json:"published"`
-	Unpublished string `json:"unpublished,omitempty"` // why not
-
-	news int // modes that Redis did not know yet
-	at   string
-}
-
-// publishModes makes the stored modes known to all gates, so that a promotion or demotion takes effect without any other
-// process. A Redis that does not take them is no failure of the command: users who may change rules may lack access to Redis.
-func (s *store) publishModes(ctx context.Context) publication {
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	p := publication{}
-	err := func() error {
-		server, err := service.RedisServer(&s.config.Redis)
-		if err != nil {
-			return err
-		}
-		server.Timeout = publishAnswerTimeout
-		redis, err := blocklist.Connect(server, s.config.Namespace)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = redis.Close() }() // nothing is under way any more
-		p.at = redis.Address()
-		modes, err := s.Rules.Modes(ctx)
-		if err != nil {
-			return err
-		}
-		p.news, err = redis.SyncModes(ctx, service.Now(), modes)
-		return err
-	}()
-	p.Published = err == nil
-	if err != nil {
-		p.Unpublished = err.Error()
-	}
-	return p
-}
-
-// show says what became of it. changed is whether the command has changed anything: another process may have been quicker to
+// showPublication says whether gates were told. changed is whether the command has changed anything: another process may have been quicker to
 // publish that. stored is what to say of the change itself where gates do not know yet.
-func (p *publication) show(w io.Writer, changed bool, stored string) error {
+func showPublication(w io.Writer, p *acts.Publication, changed bool, stored string) error {
 	var err error
 	switch {
 	case !p.Published && !changed:
@@ -166,8 +169,10 @@ func (p *publication) show(w io.Writer, changed bool, stored string) error {
 	case !p.Published:
 		_, err = fmt.Fprintf(w, "gates do not know yet, Redis did not take it (%s): %s when Redis answers\n",
 			terminal.Cell(p.Unpublished), stored)
-	case p.news > 0 || changed:
-		_, err = fmt.Fprintf(w, "published to %s: gates act on it within a second\n", p.at)
+	case p.At == "" && changed: // a server has told them, and not where
+		_, err = fmt.Fprintln(w, "published: gates act on it within a second")
+	case p.News > 0 || changed:
+		_, err = fmt.Fprintf(w, "published to %s: gates act on it within a second\n", p.At)
 	}
 	return err
 }
@@ -177,7 +182,12 @@ func versionsHost(a *app) *versions.Host {
 	return &versions.Host{
 		Output: &a.Output, Does: a.does, FileFlag: fileFlag, Differs: errSaid,
 		Open: func(cmd *cobra.Command, work func(ctx context.Context, in versions.Installation) error) error {
-			return a.withStore(cmd, func(ctx context.Context, s *store) error { return work(ctx, &installation{a, s}) })
+			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error { return work(ctx, &installation{d, a}) })
+		},
+		OpenStores: func(cmd *cobra.Command, work func(ctx context.Context, in versions.Stores) error) error {
+			return a.withStore(cmd, func(ctx context.Context, s *store) error {
+				return work(ctx, versions.Stores{Rules: s.Rules, Named: s.named, Environment: func() (rules.Environment, error) { return ruleEnvironment(s.config, nil) }})
+			})
 		},
 		Audited: func(c *cobra.Command, reasonRequired bool) *versions.Act {
 			var flags actFlags
@@ -196,34 +206,24 @@ func versionsHost(a *app) *versions.Host {
 	}
 }
 
-// installation is a store as the commands about versions see it.
+// installation is a desk as the commands about versions see it.
 type installation struct {
+	*desk.Desk
 	a *app
-	s *store
 }
 
-func (in *installation) Store() *rulestore.Store { return in.s.Rules }
+func (in *installation) Files(paths []string) ([]acts.File, error) { return in.a.ruleSources(paths) }
 
-func (in *installation) Trail() *audit.Trail { return in.s.Audit }
-
-func (in *installation) Named(ctx context.Context, rule string) (rulestore.Rule, error) {
-	return in.s.named(ctx, rule)
+func (in *installation) Carry(apply versions.Apply, dry, yes bool) error {
+	return in.a.carry(apply, dry, yes)
 }
 
-func (in *installation) Read(ctx context.Context, paths []string) (*rules.Set, error) {
-	stored, err := in.s.allowNames(ctx)
-	if err != nil {
-		return nil, err
+// modeText is a rule's mode, of a canary with its share.
+func modeText(r *rulestore.Rule) string {
+	if c := r.Canary; c != nil {
+		return string(r.Mode) + " " + c.Share.String()
 	}
-	return ruleFiles(in.a, paths, in.s.config, in.s.config.EventFormat(), stored)
-}
-
-func (in *installation) Environment() (rules.Environment, error) {
-	return ruleEnvironment(in.s.config, nil)
-}
-
-func (in *installation) Carry(ctx context.Context, docs []rulestore.Document, act versions.Act, opts rulestore.ApplyOptions, yes bool) error {
-	return in.a.carry(ctx, in.s, docs, act, opts, yes)
+	return string(r.Mode)
 }
 
 // besideText is what a rule has beside its document and mode, as comments in front of the document.
@@ -231,6 +231,10 @@ func besideText(r *rulestore.Rule, now time.Time) string {
 	var b strings.Builder
 	if warm := r.Warm(now); !warm.IsZero() {
 		fmt.Fprintf(&b, "# warming: its windows are full at %s\n", terminal.Stamp(warm))
+	}
+	if c := r.Canary; c != nil {
+		fmt.Fprintf(&b, "# canary: step %d of %d, %s of its block keys, since %s; the step lasts until %s at least\n",
+			c.Step, len(c.Steps), c.Share, terminal.Stamp(c.Since), terminal.Stamp(c.Due()))
 	}
 	if up := r.Raised; up.In(now) {
 		without := ""
@@ -277,4 +281,21 @@ func limitText(limit int, up *rulestore.Raised, now time.Time) string {
 		return fmt.Sprintf("%s (raised to %d until %s, without effect)", text, up.Limit, terminal.Stamp(up.Until))
 	}
 	return fmt.Sprintf("%s (%d until %s)", text, up.Limit, terminal.Stamp(up.Until))
+}
+
+func rulesEvidence(a *app) *cobra.Command {
+	return dossier.Command(&dossier.Host{
+		Output: &a.Output, Does: a.does,
+		Open: func(cmd *cobra.Command, work func(ctx context.Context, in dossier.Installation) error) error {
+			return a.withStore(cmd, func(ctx context.Context, s *store) error { return work(ctx, s) })
+		},
+	})
+}
+
+// Gather makes the dossier of a rule; whom a block never holds the configuration says.
+func (s *store) Gather(ctx context.Context, q evidence.Question) (*evidence.Dossier, error) {
+	never := blocklist.NewNeverBlock(s.config.NeverBlock)
+	q.NeverBlock = never.Holds
+	d, err := evidence.New(s.DB, s.Rules).Gather(ctx, q)
+	return d, s.misnamed(ctx, q.Rule, err)
 }

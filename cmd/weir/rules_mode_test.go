@@ -72,7 +72,7 @@ func TestDemotionReachesGatesWithoutWeirRun(t *testing.T) {
 		b := newBed(t, redis)
 		b.ok("migrate")
 		b.ok("rules", "apply", "-f", writeFile(t, "tokens.yaml", tokenRule))
-		b.ok("rules", "promote", "tokens", "--reason", "seen enough")
+		b.ok("rules", "promote", "tokens", "--reason", "seen enough", "--yes", "--override", "tests")
 		stages := b.start("run")
 		door := b.start("gate", "--listen", "127.0.0.1:0")
 		address := door.awaitLog(`forward-auth checks" address=(\S+)`)
@@ -111,16 +111,16 @@ func TestModesNeedAReason(t *testing.T) {
 func TestPromotionSaysWhetherAnythingChanged(t *testing.T) {
 	t.Parallel()
 	b := standaloneBed(t)
-	first := decode[modeAnswer](b, "rules", "promote", "tokens", "--by", "anna", "--reason", "seen enough")
+	first := decode[modeAnswer](b, "rules", "promote", "tokens", "--by", "anna", "--reason", "seen enough", "--yes", "--override", "tests")
 	if !*first.Changed || !*first.Published || first.Mode != "block" || first.By != "anna" || first.Reason != "seen enough" || first.Since.IsZero() {
 		t.Errorf("promoted: %+v", first)
 	}
-	again := decode[modeAnswer](b, "rules", "promote", "tokens", "--by", "bob", "--reason", "me too")
+	again := decode[modeAnswer](b, "rules", "promote", "tokens", "--by", "bob", "--reason", "me too", "--yes", "--override", "tests")
 	if *again.Changed || again.Generation != first.Generation || again.By != "anna" || again.Reason != "seen enough" || !again.Since.Equal(first.Since) {
 		t.Errorf("promoted again: %+v, want what anna did", again)
 	}
 	want := "rule tokens blocks already since " + terminal.Stamp(first.Since) + ", by anna: seen enough; nothing changed\n"
-	if got := b.ok("rules", "promote", "tokens", "--reason", "me too"); got != want {
+	if got := b.ok("rules", "promote", "tokens", "--reason", "me too", "--yes", "--override", "tests"); got != want {
 		t.Errorf("promoted a third time:\n got %q\nwant %q", got, want)
 	}
 	if got := b.ok("rules", "demote", "tokens", "--reason", "enough"); !strings.HasPrefix(got, "rule tokens: mode shadow, generation 3\npublished to redis ") {
@@ -139,7 +139,7 @@ func TestPromotionWithoutRedisIsStored(t *testing.T) {
 	t.Parallel()
 	b := standaloneBed(t)
 	away := b.withoutRedis()
-	answer := decode[modeAnswer](away, "rules", "promote", "tokens", "--reason", "seen enough")
+	answer := decode[modeAnswer](away, "rules", "promote", "tokens", "--reason", "seen enough", "--yes", "--override", "tests")
 	if !*answer.Changed || *answer.Published || !strings.Contains(answer.Unpublished, "127.0.0.1:1") {
 		t.Errorf("promoted without Redis: %+v", answer)
 	}
@@ -150,12 +150,12 @@ func TestPromotionWithoutRedisIsStored(t *testing.T) {
 	if out := away.ok("rules", "demote", "tokens", "--reason", "enough"); !strings.Contains(out, "nothing changed\nwhether gates know is not known, Redis did not answer (") {
 		t.Errorf("demoted without Redis, again:\n%s", out)
 	}
-	away.ok("rules", "promote", "tokens", "--reason", "once more")
+	away.ok("rules", "promote", "tokens", "--reason", "once more", "--yes", "--override", "tests")
 	if m := b.publishedMode("tokens"); m.Generation != 1 {
 		t.Fatalf("published without Redis: %+v", m)
 	}
 	// To ask again from where Redis answers is enough.
-	if out := b.ok("rules", "promote", "tokens", "--reason", "tell them"); !strings.Contains(out, "nothing changed\npublished to redis ") {
+	if out := b.ok("rules", "promote", "tokens", "--reason", "tell them", "--yes", "--override", "tests"); !strings.Contains(out, "nothing changed\npublished to redis ") {
 		t.Errorf("promoted again with Redis:\n%s", out)
 	}
 	if m := b.publishedMode("tokens"); m.Mode != rules.ModeBlock || m.Generation != 4 {
@@ -175,7 +175,7 @@ func TestPromotionWithoutRedisIsStored(t *testing.T) {
 func TestApplyPublishesWhatItChanged(t *testing.T) {
 	t.Parallel()
 	b := standaloneBed(t)
-	b.ok("rules", "promote", "tokens", "--reason", "seen enough")
+	b.ok("rules", "promote", "tokens", "--reason", "seen enough", "--yes", "--override", "tests")
 	narrower := strings.Replace(tokenRule, "/v1/guest-tokens", "/v1/guest-tokens/narrow", 1)
 	if narrower == tokenRule {
 		t.Fatal("the rule has another path")

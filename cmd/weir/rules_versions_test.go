@@ -18,7 +18,7 @@ import (
 func ruleWays() map[string][]string {
 	return map[string][]string{
 		"test": {"test DIR"}, "explain": {"explain tokens -f DIR --event DIR/event.json"}, "schema": {"schema"},
-		"lint": {"lint -f DIR"}, "list": {"list"}, "show": {"show tokens"}, "history": {"history tokens"},
+		"lint": {"lint -f DIR"}, "list": {"list"}, "show": {"show tokens"}, "history": {"history tokens"}, "evidence": {"evidence tokens"},
 		"diff": {"diff -f DIR --prune", "diff tokens 1", "diff tokens 1 1"},
 		"apply": {"apply -f DIR", "apply -f DIR --yes", "apply -f DIR --prune --yes", "apply -f DIR --dry-run", "apply -f LOOSE --prune", "apply -f LOOSE/other.yaml --prune",
 			"apply -f SHORT", "apply -f SHORT/office.yaml --yes", "apply -f NONE --prune --yes", "apply -f NONE --yes"},
@@ -134,9 +134,9 @@ func TestEveryCommandOnRulesIsAPath(t *testing.T) {
 				t.Fatalf("before weir %s: %s", way, o.stderr)
 			}
 			if blocks() == nil {
-				b.ok("rules", "promote", "tokens", "--reason", "the start")
+				b.ok("rules", "promote", "tokens", "--reason", "the start", "--yes", "--override", "tests")
 			}
-			b.weir("rules", "promote", "tokens", "--pending", "--reason", "the start") // where what went before left a looser one
+			b.weir("rules", "promote", "tokens", "--pending", "--reason", "the start", "--yes", "--override", "tests") // where what went before left a looser one
 			b.ok("rules", "set-limit", "tokens", "--clear", "--reason", "the start")
 			write(strict, "tokens.yaml", limit("1"))
 			if pending {
@@ -214,7 +214,7 @@ func TestExportIsWhole(t *testing.T) {
 	rule := tokenRule + "allow: [office]\ncandidate: {limit: 9}\nnear: 0.8\ntiers:\n  - {when: event.status == 401, limit: 1}\n"
 	unused := strings.NewReplacer("id: office", "id: tokens", "192.0.2.0", "198.51.100.0").Replace(officeList) // a list with the id of a rule
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", rule+"---\n"+officeList+"---\n"+unused), "--yes")
-	b.ok("rules", "promote", "tokens", "--reason", "test")
+	b.ok("rules", "promote", "tokens", "--reason", "test", "--yes", "--override", "tests")
 	b.ok("allow", "add", "office", "cidr=203.0.113.0/24", "--until", "30d", "--reason", "it's \"another\": # one")
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", strings.Replace(rule, "limit: 3", "limit: 2", 1)), "--yes") // pending
 	dir := t.TempDir()
@@ -272,7 +272,7 @@ func TestExportKeepsTheTextThatWasApplied(t *testing.T) {
 		t.Errorf("another comment applies to a change:\n%s", got)
 	}
 	is("commented", "tokens", text("second"))
-	b.ok("rules", "promote", "tokens", "--reason", "test")
+	b.ok("rules", "promote", "tokens", "--reason", "test", "--yes", "--override", "tests")
 	stricter := strings.Replace(text("third"), "limit: 3", "limit: 2", 1)
 	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", stricter), "--yes")
 	is("pending", "tokens", stricter)
@@ -281,7 +281,7 @@ func TestExportKeepsTheTextThatWasApplied(t *testing.T) {
 	is("pending, commented", "tokens", stricter)
 	b.ok("rules", "set-limit", "tokens", "50", "--for", "1h", "--reason", "test")
 	is("raised", "tokens", stricter)
-	b.ok("rules", "promote", "tokens", "--version", "2", "--reason", "test")
+	b.ok("rules", "promote", "tokens", "--version", "2", "--reason", "test", "--yes", "--override", "tests")
 	is("promoted", "tokens", stricter)
 	b.ok("rules", "rollback", "tokens", "--yes", "--reason", "test")
 	is("rolled back", "tokens", text("second"))

@@ -22,6 +22,12 @@ func blockAlerts() []alert {
 			detail:  "The modes of {{ $labels.namespace }} could not be compared with Redis {{ $value | humanize }} times within 5 minutes. A rule that was demoted may go on blocking.",
 		},
 		{
+			name: "WeirCanaryFellBack", severity: Ticket,
+			expr:    "sum by (namespace, reason) (increase(weir_canary_fall_backs_total[30m])) > 0",
+			summary: "A canary fell back to shadow: {{ $labels.reason }}",
+			detail:  "{{ $value | humanize }} canaries of {{ $labels.namespace }} were put back into shadow within half an hour: {{ $labels.reason }}. The audit trail says which, and what was seen.",
+		},
+		{
 			name: "WeirReconcileFailing", severity: Ticket, hold: 10 * time.Minute,
 			expr:    fmt.Sprintf("sum by (namespace) (increase(weir_reconcile_failures_total[5m])) >= %s", number(reconcileFailures)),
 			summary: "Blocks are not compared with history",

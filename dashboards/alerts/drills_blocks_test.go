@@ -41,6 +41,15 @@ func blockDrills() []drill {
 			}},
 		},
 		{
+			alert:  "WeirCanaryFellBack",
+			series: []string{`weir_canary_fall_backs_total{namespace="weir",reason="exceeded"} 0x10 1x60`, `weir_canary_fall_backs_total{namespace="weir",reason="not_measurable"} 0x70`},
+			quiet:  "10m", fires: "13m", over: "45m",
+			notices: []notice{{
+				"namespace=weir,reason=exceeded", "A canary fell back to shadow: exceeded",
+				"1 canaries of weir were put back into shadow within half an hour: exceeded. The audit trail says which, and what was seen.",
+			}},
+		},
+		{
 			alert:  "WeirReconcileFailing",
 			series: []string{`weir_reconcile_failures_total{namespace="weir"} 0x5 20x14 22+2x20 62x20`},
 			quiet:  "9m", fires: "36m", over: "48m",

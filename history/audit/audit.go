@@ -15,8 +15,8 @@ import (
 type Entry struct {
 	At     time.Time `json:"at"` // set by the database
 	Actor  string    `json:"actor"`
-	Action string    `json:"action"` // apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, release, accept-gap, recreate, budget
-	Object string    `json:"object"` // "rule ID", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
+	Action string    `json:"action"` // apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, release, accept-gap, recreate, budget, reveal, sign-in, sign-in-refused, sign-out
+	Object string    `json:"object"` // "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
 	Reason string    `json:"reason"`
 	Detail string    `json:"detail,omitempty"`
 
@@ -47,6 +47,14 @@ type Trail struct{ db *postgres.DB }
 // NewTrail returns the trail of db's installation.
 func NewTrail(db *postgres.DB) *Trail { return &Trail{db} }
 
+// Add stores an entry that belongs to no change in the database.
+func (t *Trail) Add(ctx context.Context, e Entry) error {
+	if _, err := t.db.Exec(ctx, insert, e.args()...); err != nil {
+		return t.db.Fail("writing the audit trail", err)
+	}
+	return nil
+}
+
 // Of returns the newest entries about object, about all objects when it is empty, newest first. limit 0 is no limit.
 func (t *Trail) Of(ctx context.Context, object string, limit int) ([]Entry, error) {
 	rows, err := t.db.Query(ctx, `SELECT at, actor, action, object, reason, detail FROM audit
@@ -64,3 +72,96 @@ func (t *Trail) Of(ctx context.Context, object string, limit int) ([]Entry, erro
 	}
 	return entries, nil
 }
+
+// Query selects entries. Its zero value selects all; of each member an empty value selects everything.
+type Query struct {
+	Object       string // this object
+	ObjectPrefix string // objects that begin so: "rule ", "block RULE "
+	Actor        string
+	Action       string
+	Since, Until traffic.Time // not before, and before
+	Before       int64        // entries older than that of this Seq; 0: from the newest
+	Limit        int          // 0: no limit
+}
+
+// Numbered is an entry with its number in the trail.
+type Numbered struct {
+	Seq int64 `json:"seq"`
+	Entry
+}
+
+func (q *Query) where() *postgres.Where {
+	w := new(postgres.Where)
+	if q.Object != "" {
+		w.Add("object = ?", traffic.Printable(q.Object))
+	}
+	if q.ObjectPrefix != "" {
+		w.Add("starts_with(object, ?)", traffic.Printable(q.ObjectPrefix))
+	}
+	if q.Actor != "" {
+		w.Add("actor = ?", traffic.Printable(q.Actor))
+	}
+	if q.Action != "" {
+		w.Add("action = ?", traffic.Printable(q.Action))
+	}
+	if q.Since != 0 {
+		w.Add("at >= ?", postgres.Timestamp(q.Since))
+	}
+	if q.Until != 0 {
+		w.Add("at < ?", postgres.Timestamp(q.Until))
+	}
+	return w
+}
+
+// Find returns the entries that q selects, newest first.
+func (t *Trail) Find(ctx context.Context, q Query) ([]Numbered, error) {
+	w := q.where()
+	if q.Before != 0 {
+		w.Add("seq < ?", q.Before)
+	}
+	rows, err := t.db.Query(ctx, "SELECT seq, at, actor, action, object, reason, detail FROM audit"+w.String()+
+		" ORDER BY seq DESC LIMIT NULLIF("+w.Arg(q.Limit)+"::bigint, 0)", w.Args...)
+	if err != nil {
+		return nil, t.db.Fail("searching the audit trail", err)
+	}
+	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n Numbered, err error) {
+		e := &n.Entry
+		err = row.Scan(&n.Seq, &e.At, &e.Actor, &e.Action, &e.Object, &e.Reason, &e.Detail)
+		e.At = e.At.UTC()
+		return n, err
+	})
+	if err != nil {
+		return nil, t.db.Fail("searching the audit trail", err)
+	}
+	return entries, nil
+}
+
+// Count is the number of entries that q selects without Before and Limit.
+func (t *Trail) Count(ctx context.Context, q Query) (n int64, err error) {
+	w := q.where()
+	if err := t.db.QueryRow(ctx, "SELECT count(*) FROM audit"+w.String(), w.Args...).Scan(&n); err != nil {
+		return 0, t.db.Fail("counting entries of the audit trail", err)
+	}
+	return n, nil
+}
+
+// Named lists the different actors, or actions, of the trail, ascending.
+func (t *Trail) Named(ctx context.Context, column Column) ([]string, error) {
+	rows, err := t.db.Query(ctx, "SELECT DISTINCT "+string(column)+" FROM audit ORDER BY 1")
+	if err != nil {
+		return nil, t.db.Fail("listing the audit trail's "+string(column)+"s", err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, t.db.Fail("listing the audit trail's "+string(column)+"s", err)
+	}
+	return names, nil
+}
+
+// Column is one that Named lists.
+type Column string
+
+const (
+	ColumnActor  Column = "actor"  // who did it
+	ColumnAction Column = "action" // what was done
+)

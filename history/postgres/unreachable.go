@@ -3,6 +3,7 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"path/filepath"
 	"strconv"
@@ -87,4 +88,15 @@ func hostPort(host string, port uint16) string {
 		return filepath.Join(host, ".s.PGSQL."+strconv.Itoa(int(port)))
 	}
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// Broken reports whether err is the database's, which could not do what it was told: it is away, or the connection broke. Whoever was
+// refused for a reason of his own gets an error of another kind.
+func Broken(err error) bool {
+	var away *UnreachableError
+	var connect *pgconn.ConnectError
+	var server *pgconn.PgError
+	var network *net.OpError
+	return errors.As(err, &away) || errors.As(err, &connect) || errors.As(err, &server) || errors.As(err, &network) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.Timeout(err)
 }

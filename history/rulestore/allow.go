@@ -283,7 +283,7 @@ func (p *allowPlanner) takenBack(ctx context.Context, prev, next *rules.AllowLis
 	since := traffic.At(now.Add(-rules.MaxMaxLag))
 	for i := range p.stored {
 		r := &p.stored[i]
-		if r.Removed || r.Mode != rules.ModeBlock || !slices.Contains(r.Newest.Version.Allow, next.ID) {
+		if r.Removed || !r.Mode.Blocks() || !slices.Contains(r.Newest.Version.Allow, next.ID) {
 			continue
 		}
 		rows, err := p.tx.Query(ctx, "SELECT "+allowColumns+" FROM allow_versions WHERE list = $1 AND created_at <= $2 ORDER BY version DESC LIMIT 1",

@@ -73,7 +73,7 @@ func dropEntry(value string) func(*rules.AllowList) error {
 func promote(t *testing.T, b *historytest.Bed, mode rules.Mode, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
-		if _, err := b.Rules.SetMode(t.Context(), rulestore.ModeChange{Rule: id, Mode: mode, By: "ann", Reason: "test"}); err != nil {
+		if _, err := b.Rules.SetMode(t.Context(), rulestore.ModeChange{Rule: id, Mode: mode, By: "ann", Reason: "test", Override: "tests"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -295,7 +295,7 @@ func TestListsOfVersionsThatStay(t *testing.T) {
 	if plan, err := applied(t, b, rulestore.ApplyOptions{Prune: true, DryRun: true}, named("alpha", "office")); err != nil || plan.AllowLists[1].Kind != rulestore.ChangeRemoved {
 		t.Errorf("what is pending is withdrawn: %+v, %v", plan, err)
 	}
-	pending := rulestore.ModeChange{Rule: "alpha", Mode: rules.ModeBlock, Pending: true, By: "ann", Reason: "test"}
+	pending := rulestore.ModeChange{Rule: "alpha", Mode: rules.ModeBlock, Pending: true, By: "ann", Reason: "test", Override: "tests"}
 	if _, err := b.Rules.SetMode(t.Context(), pending); err != nil {
 		t.Fatal(err)
 	}

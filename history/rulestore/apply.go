@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +30,9 @@ type ApplyOptions struct {
 	// AllowLists are the allow lists of the documents. With Prune, stored ones that are not among them are removed, unless a
 	// rule names them.
 	AllowLists []rules.AllowList
+	// Check is asked within the transaction, also by a dry run, with the owners of all rules and lists that would change, before and
+	// afterwards; its error refuses the whole. nil: nothing is asked.
+	Check func(owners []string) error
 }
 
 // ErrOvertaken says that the stored rules have changed since a plan was shown.
@@ -101,7 +103,7 @@ func (e *RefusedError) Error() string {
 func (s *Store) Apply(ctx context.Context, docs []Document, author, reason string, opts ApplyOptions) (Plan, error) {
 	var plan Plan
 	err := s.db.Transact(ctx, "applying rules", func(tx pgx.Tx) error {
-		if err := streams.Lock(ctx, tx, streams.Live); err != nil {
+		if err := errors.Join(streams.Lock(ctx, tx, streams.Live), knowsCanary(ctx, tx)); err != nil {
 			return err
 		}
 		stored, err := loadRules(ctx, tx, "true")
@@ -138,11 +140,18 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 				takenBack.Changes = append(takenBack.Changes, st.AllowChange)
 			}
 		}
+		if opts.Check != nil {
+			if err := opts.Check(changedOwners(stored, docs, lists, &opts, &plan)); err != nil {
+				return err
+			}
+		}
 		if opts.DryRun {
 			return nil
 		}
-		if opts.Shown != nil && !(reflect.DeepEqual(opts.Shown.Changes, plan.Changes) && reflect.DeepEqual(opts.Shown.AllowLists, plan.AllowLists)) {
-			return ErrOvertaken
+		if opts.Shown != nil {
+			if same, err := opts.Shown.same(&plan); err != nil || !same {
+				return errors.Join(err, ErrOvertaken)
+			}
 		}
 		if len(refused.Changes) > 0 {
 			return refused
@@ -237,7 +246,7 @@ func planRule(r *Rule, d Document, now time.Time) step {
 	switch {
 	case r.Removed:
 		st.Kind, st.Mode, st.Warming = ChangeRestored, rules.ModeShadow, true
-	case edited && r.Mode == rules.ModeBlock:
+	case edited && r.Mode.Blocks():
 		if st.Pending = r.mayBlockMore(&next.Document, now); len(st.Pending) > 0 {
 			st.next, st.Kind, st.Warming = r.used.Pending(d.Document), ChangePending, true
 			st.Version, st.beside = st.next.Number, &r.Newest.Version
@@ -257,7 +266,7 @@ func planRule(r *Rule, d Document, now time.Time) step {
 func planPending(r *Rule, source string) step {
 	v := r.Pending.Version
 	st := step{next: v, source: source, RuleChange: RuleChange{Rule: v.ID, Kind: ChangeUnchanged, Version: v.Number, Mode: r.Mode}}
-	if r.Mode == rules.ModeBlock {
+	if r.Mode.Blocks() {
 		st.beside = &r.Newest.Version
 	} else {
 		st.Kind, st.adopts, st.Diff = ChangeEdited, r, rules.Diff(&r.Newest.Version.Document, &v.Document)
@@ -286,7 +295,7 @@ func planAbsent(r *Rule, prune bool) step {
 	}
 	if prune {
 		st.Kind, st.Diff = ChangeRemoved, rules.Diff(&v.Document, nil)
-		if r.Mode == rules.ModeBlock {
+		if r.Mode.Blocks() {
 			st.Refused = []string{"it blocks"}
 		} else {
 			st.Mode, st.ends = rules.ModeOff, OutcomeRemoved

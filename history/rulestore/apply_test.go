@@ -148,7 +148,7 @@ func TestApplyRemovesOnlyWhenPruning(t *testing.T) {
 	if modes, err := b.Rules.Modes(ctx); err != nil || len(modes) != 1 {
 		t.Errorf("modes %+v, %v", modes, err)
 	}
-	if _, err := b.Rules.SetMode(ctx, rulestore.ModeChange{Rule: "zeta", Mode: rules.ModeBlock, By: "ann"}); !errors.Is(err, postgres.ErrNotFound) {
+	if _, err := b.Rules.SetMode(ctx, rulestore.ModeChange{Rule: "zeta", Mode: rules.ModeBlock, By: "ann", Override: "tests"}); !errors.Is(err, postgres.ErrNotFound) {
 		t.Errorf("promoting a removed rule: %v", err)
 	}
 	if plan := b.Apply(t, a); kinds(plan) != "alpha unchanged" {

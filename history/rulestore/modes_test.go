@@ -12,7 +12,7 @@ import (
 
 func setMode(t *testing.T, b *historytest.Bed, rule string, mode rules.Mode) rulestore.ModeSet {
 	t.Helper()
-	state, err := b.Rules.SetMode(t.Context(), rulestore.ModeChange{Rule: rule, Mode: mode, By: "ann", Reason: "test"})
+	state, err := b.Rules.SetMode(t.Context(), rulestore.ModeChange{Rule: rule, Mode: mode, By: "ann", Reason: "test", Override: "tests"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestModes(t *testing.T) {
 		t.Errorf("modes %+v, %v", modes, err)
 	}
 	for _, bad := range []rulestore.ModeChange{
-		{Rule: "bare", Mode: rules.ModeBlock}, {Rule: "flood", Mode: "canary"}, {Rule: "none\x00", Mode: rules.ModeOff},
+		{Rule: "bare", Mode: rules.ModeBlock}, {Rule: "flood", Mode: "sideways"}, {Rule: "none\x00", Mode: rules.ModeOff},
 	} {
 		if _, err := b.Rules.SetMode(ctx, bad); err == nil {
 			t.Errorf("%+v was taken", bad)
@@ -82,31 +82,32 @@ func TestPromoteNeedsVerdicts(t *testing.T) {
 		{rules.Format{Name: "nginx"}, true},
 		{rules.Format{Name: "traefik", Map: map[string]string{"user": "sub"}}, true},
 	}
-	b := historytest.New(t)
+	b := promotable{historytest.New(t)}
 	b.Publish(t, rules.Format{Name: "weir"})
 	b.Apply(t, historytest.Document("flood"))
 	for _, tt := range tests {
 		b.Publish(t, tt.format)
-		change := rulestore.ModeChange{Rule: "flood", Mode: rules.ModeBlock, By: "ann"}
+		change := rulestore.ModeChange{Rule: "flood", Mode: rules.ModeBlock, By: "ann", Reason: "all is well", Dossier: b.dossier(t, 1)}
 		_, err := b.Rules.SetMode(t.Context(), change)
 		if (err == nil) != tt.ok || err != nil && !strings.Contains(err.Error(), "verdict") {
 			t.Errorf("%+v: %v, want ok=%v", tt.format, err, tt.ok)
 		}
 		if !tt.ok {
-			change.Override = true
+			change.Override = " "
 			if _, err := b.Rules.SetMode(t.Context(), change); err == nil {
 				t.Errorf("%+v: an override without a reason was taken", tt.format)
 			}
-			change.Reason = "the log is of another gateway"
+			change.Override = "the log is of another gateway"
 			if _, err := b.Rules.SetMode(t.Context(), change); err != nil {
 				t.Errorf("%+v: override: %v", tt.format, err)
 			}
-			entries, err := b.Audit.Of(t.Context(), "rule flood", 1)
-			if err != nil || !strings.HasPrefix(entries[0].Detail, "override: ") {
+			entries, err := b.Audit.Of(t.Context(), "rule flood", 2)
+			if err != nil || entries[0].Action != "promote" || entries[0].Reason != "all is well" ||
+				entries[1].Action != "override" || entries[1].Reason != change.Override || !strings.Contains(entries[1].Detail, "no field verdict") {
 				t.Errorf("audit %+v, %v", entries, err)
 			}
 		}
-		setMode(t, b, "flood", rules.ModeShadow)
+		setMode(t, b.Bed, "flood", rules.ModeShadow)
 	}
 }
 

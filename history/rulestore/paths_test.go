@@ -1,6 +1,7 @@
 package rulestore_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -69,6 +70,20 @@ func mode(m rules.Mode) path {
 	}
 }
 
+// canary is a path by what a controller does to a rule in canary.
+func canary(move func(*rulestore.Store, context.Context, rulestore.CanaryStep) (rulestore.ModeSet, error)) path {
+	return func(b trial) {
+		all, _, err := b.Rules.Canaries(b.t.Context())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for i := range all {
+			_, _ = move(b.Rules, b.t.Context(), rulestore.CanaryStep{
+				Rule: all[i].Newest.Version.ID, Generation: all[i].Generation, Step: all[i].Canary.Step, By: "ann", Reason: "path"})
+		}
+	}
+}
+
 // back applies the document of version n again, as a rollback and a re-applied export do.
 func back(n int) path {
 	return func(b trial) {
@@ -134,10 +149,13 @@ func ways() map[string][]path {
 		"ResetCounter": {
 			counterReset("ip=192.0.2.1%2F32&device=tv-7"), counterReset("ip=192.0.2.1%2F32"), counterReset("nonsense"),
 		},
-		"SetMode":        {mode(rules.ModeShadow), mode(rules.ModeOff)},
+		// Without evidence, and without a reason to pass over that, nothing is promoted.
+		"SetMode":        {mode(rules.ModeShadow), mode(rules.ModeOff), mode(rules.ModeCanary), mode(rules.ModeBlock)},
+		"NextStep":       {canary((*rulestore.Store).NextStep)}, // its step has not lasted
+		"FallBack":       {canary((*rulestore.Store).FallBack)},
 		"RaiseLimit":     {raised(100, time.Hour), raised(1, time.Hour), raised(100, -time.Hour), raised(60, time.Second), raised(0, 0)},
 		"PublishRouting": {smuggled},
-		"AllowLists":     nil, "AllowVersions": nil, "Find": nil, "Labels": nil, "List": nil, "Modes": nil, "Names": nil, "Newest": nil, "Routing": nil, "RuleVersion": nil, "Sources": nil,
+		"AllowLists":     nil, "AllowVersions": nil, "Canaries": nil, "Dossiers": nil, "Find": nil, "Labels": nil, "List": nil, "Modes": nil, "Names": nil, "Newest": nil, "Routing": nil, "RuleVersion": nil, "Sources": nil,
 		"WatchModes": nil, "WatchRoutings": nil,
 	}
 }
@@ -160,6 +178,7 @@ func TestEveryMethodOfTheStoreIsAPath(t *testing.T) {
 // holds is what a rule blocks by: nothing, where it does not.
 type holds struct {
 	blocks   bool
+	share    int // of its block keys; 10,000 is all
 	document rules.Document
 	lists    []rules.AllowList // that the document names
 }
@@ -184,7 +203,7 @@ func (b trial) held() holds {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	i := slices.IndexFunc(modes, func(m rules.ModeState) bool { return m.Rule == "flood" && m.Mode == rules.ModeBlock })
+	i := slices.IndexFunc(modes, func(m rules.ModeState) bool { return m.Rule == "flood" && m.Mode.Blocks() })
 	if i < 0 {
 		return holds{}
 	}
@@ -203,7 +222,10 @@ func (b trial) held() holds {
 	if stored, found, err := b.Rules.RuleVersion(ctx, "flood", live.Number); err != nil || !found || stored.Pending || !stored.Equal(&live.Document) {
 		b.t.Fatalf("what counts is version %d, which is stored as %+v, %v", live.Number, stored, err)
 	}
-	now := holds{blocks: true, document: live.Document}
+	now := holds{blocks: true, share: 10_000, document: live.Document}
+	if modes[i].Mode == rules.ModeCanary {
+		now.share = modes[i].Share
+	}
 	for _, l := range routing.Allow {
 		if slices.Contains(live.Allow, l.ID) {
 			now.lists = append(now.lists, l)
@@ -222,6 +244,8 @@ func (h holds) noMore(now holds) error {
 		return nil
 	case !h.blocks:
 		return fmt.Errorf("it blocks, and did not: nobody promoted it")
+	case now.share > h.share:
+		return fmt.Errorf("it blocks %d of 10,000 of its keys, and blocked %d: no step was due", now.share, h.share)
 	}
 	if reasons := rules.MayBlockMore(&h.document, &now.document); len(reasons) > 0 {
 		return fmt.Errorf("it may block more without a promotion: %v", reasons)
@@ -257,6 +281,11 @@ func TestOnlyAPromotionLeadsIntoBlocking(t *testing.T) {
 			partners := office("198.51.100.0/24")
 			partners.ID = "partners"
 			apply(rulestore.ApplyOptions{AllowLists: []rules.AllowList{partners}}, func(d *rules.Document) { d.Limit, d.Allow = 2, []string{"partners"} })(b)
+		},
+		"canary": inCanary,
+		"canary, with a pending one": func(b trial) {
+			inCanary(b)
+			edited(func(d *rules.Document) { d.Limit = 2 })(b)
 		},
 		"removed": func(b trial) {
 			mode(rules.ModeShadow)(b)
@@ -310,6 +339,14 @@ func promotedWith(cidrs ...string) path {
 	}
 }
 
+// inCanary puts the rule into canary.
+func inCanary(b trial) {
+	mode(rules.ModeShadow)(b)
+	if set, err := b.promote(rulestore.ModeChange{Mode: rules.ModeCanary}); err != nil || set.Share != 100 {
+		b.t.Fatalf("%+v, %v", set, err)
+	}
+}
+
 // snapshot gives what puts the rules back as they are now.
 func (b trial) snapshot() (restore func()) {
 	b.t.Helper()
@@ -333,7 +370,7 @@ func TestPathsInAnyOrder(t *testing.T) {
 	b := newTrial(t)
 	start := b.snapshot()
 	var all []path
-	for _, name := range []string{"Apply", "ChangeAllowList", "PublishRouting", "RaiseLimit", "ResetCounter", "SetMode"} {
+	for _, name := range []string{"Apply", "ChangeAllowList", "FallBack", "NextStep", "PublishRouting", "RaiseLimit", "ResetCounter", "SetMode"} {
 		all = append(all, ways()[name]...)
 	}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -341,7 +378,7 @@ func TestPathsInAnyOrder(t *testing.T) {
 		was := b.held()
 		for range 12 {
 			if rapid.IntRange(0, 4).Draw(rt, "promote") == 0 {
-				change := rapid.SampledFrom([]rulestore.ModeChange{{}, {Pending: true}, {Version: 1}, {Version: 2}}).Draw(rt, "which")
+				change := rapid.SampledFrom([]rulestore.ModeChange{{}, {Pending: true}, {Version: 1}, {Version: 2}, {Mode: rules.ModeCanary}, {Mode: rules.ModeCanary, Pending: true}}).Draw(rt, "which")
 				if set, err := b.promote(change); err == nil && set.Changed {
 					was = b.held()
 				}

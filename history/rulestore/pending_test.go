@@ -1,6 +1,7 @@
 package rulestore_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,7 +40,8 @@ func (b trial) limit(n int) rulestore.RuleChange {
 
 func (b trial) promote(c rulestore.ModeChange) (rulestore.ModeSet, error) {
 	b.t.Helper()
-	c.Rule, c.Mode, c.By, c.Reason = "flood", rules.ModeBlock, "ann", "seen enough"
+	c.Rule, c.Mode, c.By, c.Reason = "flood", cmp.Or(c.Mode, rules.ModeBlock), "ann", "seen enough"
+	c.Override = cmp.Or(c.Override, "tests")
 	return b.Rules.SetMode(b.t.Context(), c)
 }
 
@@ -181,7 +183,7 @@ func TestWhichVersionIsPromoted(t *testing.T) {
 	// A rule that blocks has nothing to promote but what is pending, which somebody may never have looked at.
 	fails(rulestore.ModeChange{}, "blocks by version 1 and has version 2 pending")
 	fails(rulestore.ModeChange{}, "weir rules promote flood --version 2, or weir rules promote flood --pending")
-	fails(rulestore.ModeChange{Override: true}, "weir rules promote flood --version 2")
+	fails(rulestore.ModeChange{Override: "because"}, "weir rules promote flood --version 2")
 	fails(rulestore.ModeChange{Version: 7}, "allowed 2, which is pending, and 1")
 	fails(rulestore.ModeChange{Version: 1, Pending: true}, "allowed 2")
 	b.limit(2)

@@ -37,6 +37,7 @@ type LimitChange struct {
 	Until  time.Time
 	By     string
 	Reason string
+	Check  func(r *Rule) error // as of a ModeChange
 }
 
 // LimitSet is what became of a LimitChange.
@@ -60,6 +61,9 @@ func (s *Store) RaiseLimit(ctx context.Context, c LimitChange) (set LimitSet, er
 		}
 		r, err := findRule(ctx, tx, c.Rule)
 		if err != nil {
+			return err
+		}
+		if err := r.checked(c.Check); err != nil {
 			return err
 		}
 		if r.Removed {
@@ -123,7 +127,7 @@ func (r *Rule) mayRaise(c LimitChange, now time.Time) error {
 	case !c.Until.After(now) || c.Until.Sub(now) > MaxRaise:
 		return fmt.Errorf("until: got %s, allowed a time ahead of now (%s), 31 days at most", c.Until.Format(time.RFC3339), now.Format(time.RFC3339))
 	}
-	if r.Mode != rules.ModeBlock {
+	if !r.Mode.Blocks() {
 		return nil
 	}
 	if reasons := raiseMayBlockMore(&v.Document, c.Limit); len(reasons) > 0 {

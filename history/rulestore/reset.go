@@ -22,6 +22,7 @@ type CounterReset struct {
 	Subject traffic.Subject // of the rule's key, as it is counted (rules.KeyedSubject)
 	By      string
 	Reason  string
+	Check   func(r *Rule) error // as of a ModeChange
 }
 
 // CounterResetDone is what became of a CounterReset.
@@ -42,6 +43,9 @@ func (s *Store) ResetCounter(ctx context.Context, c CounterReset) (done CounterR
 		}
 		r, err := findRule(ctx, tx, c.Rule)
 		if err != nil {
+			return err
+		}
+		if err := r.checked(c.Check); err != nil {
 			return err
 		}
 		keys, err := r.mayReset(c.Subject)
@@ -87,7 +91,7 @@ func (r *Rule) mayReset(subject traffic.Subject) (keys [][]traffic.KeyField, err
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("SOURCE: %w; it counts by %s", unfit, rules.DescribeKey(live.Key))
 	}
-	if r.Mode != rules.ModeBlock {
+	if !r.Mode.Blocks() {
 		return keys, nil
 	}
 	if reasons := rules.ResetMayBlockMore(&live.Document); len(reasons) > 0 {

@@ -32,7 +32,7 @@ func routingTopic() postgres.Topic {
 }
 
 func modesTopic() postgres.Topic {
-	return postgres.Topic{Name: "modes", Fingerprint: `SELECT (SELECT coalesce(sum(generation), 0)::bigint FROM rule_modes),
+	return postgres.Topic{Name: "modes", Fingerprint: `SELECT (SELECT (10000 * coalesce(sum(generation), 0) + coalesce(sum(canary_step) FILTER (WHERE mode = 'canary'), 0))::bigint FROM rule_modes),
 		(SELECT count(*) FROM rule_versions) + (SELECT count(*) + count(ended_at) FROM pending_versions)`}
 }
 
@@ -55,6 +55,8 @@ type Rule struct {
 	Changed    time.Time     `json:"changed"` // when the mode was set last, by whom and why
 	ChangedBy  string        `json:"changed_by"`
 	Reason     string        `json:"reason,omitempty"`
+	// Canary is where a rule in canary stands; nil for every other mode.
+	Canary *Canary `json:"canary,omitempty"`
 	// Since is when the lineage of Newest began. Its windows are warming until one window has passed from then.
 	Since time.Time `json:"lineage_since"`
 	// Pending is an edit that may block more than Newest does: counted beside it, never enforced, until it is promoted or another
@@ -98,6 +100,22 @@ func (v StoredVersion) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), err
 }
 
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (v *StoredVersion) UnmarshalJSON(b []byte) error {
+	type plain StoredVersion
+	var read struct {
+		Version rules.Shown `json:"document"`
+		plain
+	}
+	if err := json.Unmarshal(b, &read); err != nil {
+		return err
+	}
+	*v = StoredVersion(read.plain)
+	var err error
+	v.Version, err = read.Version.Plain()
+	return err
+}
+
 const (
 	versionColumns = "v.version, v.lineage, v.document, v.source, v.hash, v.created_at, v.author, v.reason"
 	withoutSource  = "v.version, v.lineage, v.document, '', v.hash, v.created_at, v.author, v.reason"
@@ -127,7 +145,7 @@ func loadRules(ctx context.Context, q postgres.Querier, where string, args ...an
 	rows, err := q.Query(ctx, "SELECT "+withoutSource+`, m.mode, m.generation, m.changed_at, m.changed_by, m.reason, m.removed,
 			(SELECT coalesce(max(p.version), 0) FROM rule_versions p WHERE p.rule = m.rule AND p.created_at <= m.changed_at),
 			(SELECT min(f.created_at) FROM rule_versions f WHERE f.rule = m.rule AND f.lineage = v.lineage),
-			greatest(v.version, q.version), greatest((SELECT max(l.lineage) FROM rule_versions l WHERE l.rule = m.rule), q.lineage)
+			greatest(v.version, q.version), greatest((SELECT max(l.lineage) FROM rule_versions l WHERE l.rule = m.rule), q.lineage), `+canaryColumns+`
 		FROM rule_modes m
 		JOIN LATERAL (SELECT * FROM rule_versions w WHERE w.rule = m.rule ORDER BY w.version DESC LIMIT 1) v ON true
 		LEFT JOIN LATERAL (SELECT max(o.version) AS version, max(o.lineage) AS lineage FROM pending_versions o WHERE o.rule = m.rule) q ON true
@@ -136,9 +154,13 @@ func loadRules(ctx context.Context, q postgres.Querier, where string, args ...an
 		return nil, err
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Rule, err error) {
-		r.Newest, err = scanVersion(row, &r.Mode, &r.Generation, &r.Changed, &r.ChangedBy, &r.Reason, &r.Removed, &r.Promoted,
-			&r.Since, &r.used.Number, &r.used.Lineage)
+		var canary canaryRow
+		r.Newest, err = scanVersion(row, append([]any{&r.Mode, &r.Generation, &r.Changed, &r.ChangedBy, &r.Reason, &r.Removed, &r.Promoted,
+			&r.Since, &r.used.Number, &r.used.Lineage}, canary.targets()...)...)
 		r.Changed, r.Since = r.Changed.UTC(), r.Since.UTC()
+		if err == nil && r.Mode == rules.ModeCanary {
+			r.Canary, err = canary.canary()
+		}
 		return r, err
 	})
 	if err != nil {
@@ -202,8 +224,11 @@ func (r *Rule) modeState() rules.ModeState {
 		Rule: r.Newest.Version.ID, Mode: r.Mode, Generation: r.Generation, Match: rules.Held(r.Newest.Version.Reach()),
 		Newest: r.Newest.Version.Number,
 	}
-	if r.Mode == rules.ModeBlock {
+	if r.Mode.Blocks() {
 		state.Promoted = r.Promoted
+	}
+	if r.Canary != nil {
+		state.Share = int(r.Canary.Share)
 	}
 	return state
 }

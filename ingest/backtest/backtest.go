@@ -25,7 +25,8 @@ type Options struct {
 	Rules      []rules.Version
 	Allow      []rules.AllowList // those that Rules name must be among them
 	Identity   traffic.IdentityMap
-	Partitions int // source partitions, as of ingest --partitions; default 1
+	KnownGood  string // a condition on events of sources that are known to be good; empty: nobody is known
+	Partitions int    // source partitions, as of ingest --partitions; default 1
 
 	// Since and Until bound what is counted: since <= time < until. Zero: no bound. Of a live topic they bound the time at which
 	// Kafka took an event; the end is never later than that of the log when the run begins.

@@ -23,6 +23,7 @@ type event struct {
 	size     int // bytes of the line
 	source   int
 	own      bool // weir itself refused the request
+	good     detectors.Good
 	offset   int64
 	appended traffic.Time // of a live topic: when Kafka took it; else when the run began
 	time     traffic.Time
@@ -65,8 +66,9 @@ func (w *watch) more() notice {
 // target is a keyed partition that counts an event.
 type target struct {
 	partition int
-	rules     []int // as multiplied by a sweep
-	*terms          // nil: of no rule is there anything to say
+	rules     []int  // as multiplied by a sweep
+	hint      uint64 // as route.Target.Hint
+	*terms           // nil: of no rule is there anything to say
 }
 
 // terms are what rules count an event by, beside its identity. Most events have none, and each worker reads every target.
@@ -74,6 +76,8 @@ type terms struct {
 	units []int64 // nil: one for each rule
 	tiers []int   // nil: each rule's own limit
 	extra []detectors.ExtraValue
+
+	reached, beyond []int // as in a record, of rules as multiplied by a sweep
 }
 
 // told is what a record says of terms.
@@ -202,11 +206,11 @@ func (d *decoder) keep(x *decoding, got *route.Reading, size int) *event {
 	q := got.Request
 	x.events = append(x.events, event{})
 	e := &x.events[len(x.events)-1]
-	e.line, e.size, e.time, e.own = x.lines, size, q.Time, got.Fate == route.FateRefusal
+	e.line, e.size, e.time, e.own, e.good = x.lines, size, q.Time, got.Fate == route.FateRefusal, got.Good
 	from := len(x.failed)
 	x.failed = append(x.failed, got.Failed...)
 	e.failed = x.failed[from:len(x.failed):len(x.failed)]
-	if len(got.Watched)+len(got.Held) == 0 {
+	if len(got.Watched)+len(got.Held)+len(got.Targets) == 0 {
 		return e
 	}
 	e.identity = *got.Identity
@@ -237,8 +241,9 @@ func (d *decoder) keep(x *decoding, got *route.Reading, size int) *event {
 
 // target makes of out, which is zero, t with the rules that a sweep makes of each, of a ladder the first.
 func (d *decoder) target(out *target, x *decoding, t *route.Target, watched []route.Watched) {
-	out.partition = t.Partition
-	if len(t.Rules) == 1 && t.Units == nil && t.Tiers == nil && len(t.Extra) == 0 {
+	out.partition, out.hint = t.Partition, t.Hint
+	plain := t.Units == nil && t.Tiers == nil && len(t.Extra)+len(t.Reached)+len(t.Beyond) == 0
+	if len(t.Rules) == 1 && plain {
 		out.rules = d.plan.named[t.Rules[0]]
 		return
 	}
@@ -261,7 +266,7 @@ func (d *decoder) target(out *target, x *decoding, t *route.Target, watched []ro
 		}
 	}
 	out.rules = x.rules[named:len(x.rules):len(x.rules)]
-	if t.Units == nil && t.Tiers == nil && len(t.Extra) == 0 {
+	if plain {
 		return
 	}
 	x.terms = append(x.terms, terms{})
@@ -277,6 +282,16 @@ func (d *decoder) target(out *target, x *decoding, t *route.Target, watched []ro
 		x.extra = append(x.extra, t.Extra...)
 		out.extra = x.extra[at:len(x.extra):len(x.extra)]
 	}
+	out.reached, out.beyond = d.multiplied(x, t.Reached), d.multiplied(x, t.Beyond)
+}
+
+// multiplied are the rules that a sweep makes of some.
+func (d *decoder) multiplied(x *decoding, given []int) []int {
+	at := len(x.rules)
+	for _, r := range given {
+		x.rules = append(x.rules, d.plan.named[r]...)
+	}
+	return x.rules[at:len(x.rules):len(x.rules)]
 }
 
 // watch makes out say what w says.
@@ -339,7 +354,9 @@ func (e *event) detached() *event {
 		if t.terms == nil {
 			continue
 		}
-		t.terms = &terms{units: slices.Clone(t.units), tiers: slices.Clone(t.tiers), extra: slices.Clone(t.extra)}
+		t.terms = &terms{
+			units: slices.Clone(t.units), tiers: slices.Clone(t.tiers), extra: slices.Clone(t.extra), reached: slices.Clone(t.reached), beyond: slices.Clone(t.beyond),
+		}
 		for j := range t.extra {
 			t.extra[j].Text = strings.Clone(t.extra[j].Text)
 		}
@@ -352,7 +369,7 @@ func (e *event) bytes() int {
 	n := 320 + len(e.sample) + len(e.identity.Device) + len(e.identity.User) + len(e.identity.APIKey) + len(e.identity.Session) + 24*len(e.watched) + 24*len(e.failed)
 	for i := range e.targets {
 		told := e.targets[i].told()
-		n += 112 + 8*len(e.targets[i].rules) + 8*len(told.units) + 8*len(told.tiers)
+		n += 112 + 8*len(e.targets[i].rules) + 8*len(told.units) + 8*len(told.tiers) + 8*len(told.reached) + 8*len(told.beyond)
 		for _, x := range told.extra {
 			n += 24 + len(x.Text)
 		}

@@ -69,7 +69,7 @@ func newPlan(o Options) (*plan, error) {
 	}
 	p.began = p.Now()
 	p.routing = rules.Routing{
-		Stream: "backtest", Number: 1, RecordFormat: detectors.RecordFormat, SecretID: "backtest", Rules: p.Rules, Identity: p.Identity,
+		Stream: "backtest", Number: 1, RecordFormat: detectors.RecordFormat, SecretID: "backtest", Rules: p.Rules, Identity: p.Identity, KnownGood: p.KnownGood,
 		Format: rules.Format{Name: p.Format, Map: p.Fields, MaxEventBytes: p.MaxEventBytes},
 	}
 	p.routing.WithAllow(p.Allow)

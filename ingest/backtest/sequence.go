@@ -81,9 +81,27 @@ type sequence struct {
 	sources []sourceState
 	batch   *batch
 	taken   int
-	live    *Live        // nil: files are read
+	live    *Live // nil: files are read
+	hints   hints
 	clock   traffic.Time // append time: of a live topic, that of its newest event so far; else when the run began
 	ticked  traffic.Time // clock of the last tick
+}
+
+// hints are the hints that were given, as routers remember them: in bounded memory, for what is forgotten is given again.
+type hints map[uint64]bool
+
+const maxHints = 1 << 20
+
+// known reports whether a hint was given, and notes it.
+func (h hints) known(number uint64) bool {
+	if h[number] {
+		return true
+	}
+	if len(h) >= maxHints {
+		clear(h)
+	}
+	h[number] = true
+	return false
 }
 
 // tickEvery is how many batches pass between two ticks. A partition that gets events knows the time from them.
@@ -101,7 +119,7 @@ func newSequence(p *plan, files []File, live *Live) *sequence {
 	s := &sequence{
 		plan: p, files: files, live: live, rules: make([]ruleCount, len(p.Rules)), lines: make([]int64, len(files)), sorter: newSorter(p.Reorder),
 		out:     &Result{Refused: map[string]int64{}, First: traffic.BeforeTime, Last: traffic.BeforeTime},
-		sources: make([]sourceState, p.Partitions), batch: &batch{}, clock: p.began,
+		sources: make([]sourceState, p.Partitions), batch: &batch{}, clock: p.began, hints: hints{},
 	}
 	for i := range s.sources {
 		s.sources[i].progress = traffic.BeforeTime
@@ -247,6 +265,9 @@ func (s *sequence) place(e *event) {
 	}
 	for i := range e.targets {
 		t := &e.targets[i]
+		if t.hint != 0 && s.hints.known(t.hint) {
+			continue
+		}
 		s.batch.counted[t.partition] = append(s.batch.counted[t.partition], counting{e, t})
 	}
 }

@@ -45,9 +45,14 @@ func (s *shard) take(q int, b *batch) error {
 		s.records = s.records[:len(s.records)+1] // of records of events only: what fill does not write stays as it is
 		s.records[len(s.records)-1].Appended = c.event.appended
 		k := &s.records[len(s.records)-1].Keyed
-		s.windows.fill(k, c.event)
+		if t.hint == 0 {
+			s.windows.fill(k, c.event)
+		} else {
+			s.windows.fillHint(k, c.event)
+		}
 		told := t.told()
 		k.Rules, k.Units, k.Tiers, k.Extra, k.Sample = t.rules, told.units, told.tiers, told.extra, c.event.sample
+		k.Reached, k.Beyond = told.reached, told.beyond
 		if len(s.records) == foldTogether {
 			if err := s.fold(); err != nil {
 				return err
@@ -116,9 +121,15 @@ func newFolder(p *plan, q int, counted *rules.Routing, ladders [][]int) folder {
 
 // fill writes down an event, but for rules, units, tiers, extra values and sample.
 func (f *folder) fill(k *detectors.Keyed, e *event) {
-	k.Kind, k.Generation, k.Source, k.Offset, k.Prev = detectors.KeyedEvent, f.generation, e.source, e.offset, f.prev[e.source]
-	k.Time, k.Progress, k.Version, k.Identity = e.time, e.progress, 1, e.identity
+	f.fillHint(k, e)
+	k.Prev = f.prev[e.source]
 	f.prev[e.source] = e.offset
+}
+
+// fillHint is fill for a record that only tells of a good source.
+func (f *folder) fillHint(k *detectors.Keyed, e *event) {
+	k.Kind, k.Generation, k.Source, k.Offset, k.Prev = detectors.KeyedEvent, f.generation, e.source, e.offset, detectors.NoOffset
+	k.Time, k.Progress, k.Version, k.Identity, k.Good = e.time, e.progress, 1, e.identity, e.good
 }
 
 // tick tells the partition how far all sources have come.

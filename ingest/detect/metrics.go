@@ -16,6 +16,7 @@ type metrics struct {
 	lags       *ingest.Lags
 
 	events, duplicates, ticks, losses, resets, snapshotBytes prometheus.Counter
+	trialsForgotten, goodForgotten, runningLeftOut           prometheus.Counter
 	errors, restores, evicted                                *prometheus.CounterVec // call; outcome; reason
 	snapshotSeconds, snapshotPause                           prometheus.Histogram
 }
@@ -47,6 +48,9 @@ func newMetrics(opt *Options) (*metrics, error) {
 		duplicates:      counter("duplicates_total", "Event records dropped by the fence; expected after a router's restart."),
 		ticks:           counter("ticks_total", "Progress ticks folded."),
 		losses:          counter("losses_total", "Losses that the hits topic has acknowledged: gaps and holes that an operator accepted, and records that were deleted before they were read. A gap in requests is one."),
+		trialsForgotten: counter("trials_forgotten_total", "Keys and blocks of which it was forgotten what a block would have done to them, because trials take an eighth of the budget at most. Sums of their rules and minutes say that they may be wrong."),
+		goodForgotten:   counter("good_sources_forgotten_total", "Sources that were known to be good, and were forgotten before 30 days because there are too many."),
+		runningLeftOut:  counter("running_left_out_total", "Running counts that were not told of because those of other hits were greater: up to 64 are told in a keyed partition and second."),
 		resets:          counter("reset_total", "Windows of keys that were forgotten because an operator reset them (weir counters reset)."),
 		errors:          vec("errors_total", "Failed calls, each tried again.", "call"),
 		restores:        vec("restores_total", "Partitions taken, by what was found: warm (own memory, still right), restored, torn (a snapshot passed over), fresh.", "outcome"),
@@ -124,6 +128,9 @@ func (m *metrics) add(now, last detectors.Counts) {
 	m.duplicates.Add(float64(now.Duplicates - last.Duplicates))
 	m.ticks.Add(float64(now.Ticks - last.Ticks))
 	m.resets.Add(float64(now.Reset - last.Reset))
+	m.trialsForgotten.Add(float64(now.TrialsEvicted - last.TrialsEvicted))
+	m.goodForgotten.Add(float64(now.GoodEvicted - last.GoodEvicted))
+	m.runningLeftOut.Add(float64(now.RunningLeftOut - last.RunningLeftOut))
 	for reason := range detectors.NumEvictions {
 		m.evicted.WithLabelValues(reason.String()).Add(float64(now.Evicted[reason] - last.Evicted[reason]))
 	}

@@ -217,7 +217,7 @@ func sameRules(got, want []int) bool {
 func TestAllowedEventsAreCountedByRuleAndList(t *testing.T) {
 	opt := routedOptions(true)
 	v := compiled(t, opt, allowRouting())
-	b := newBuilder(opt)
+	b := newBuilder(opt, &hintMemory{})
 	counts, sum := b.countsOf(v), newEventStats()
 	for _, members := range []string{
 		`"ip":"192.0.2.1","device":"tv","path":"/v1/x"`, // rules 0 and 1 by office, rule 3 by partners

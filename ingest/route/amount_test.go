@@ -60,7 +60,7 @@ func TestAmounts(t *testing.T) {
 		messages = append(messages, traffic.Message{Offset: int64(i), Appended: noon + traffic.Time(i), Value: []byte(value)})
 	}
 	end := int64(len(values))
-	c := newBuilder(opt).build([]*source{sourceAt(0, v, 0, end)}, filled(map[int]int64{0: end}, messages...))
+	c := newBuilder(opt, &hintMemory{}).build([]*source{sourceAt(0, v, 0, end)}, filled(map[int]int64{0: end}, messages...))
 	for i, k := range records(t, c) {
 		if k.Offset != int64(i) || !slices.Equal(k.Rules, wantRules[i]) || !slices.Equal(k.Units, wantUnits[i]) {
 			t.Errorf("%s: got offset %d, rules %v, units %v, want rules %v, units %v", values[i], k.Offset, k.Rules, k.Units, wantRules[i], wantUnits[i])

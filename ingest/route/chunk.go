@@ -24,6 +24,7 @@ type chunk struct {
 	letters []traffic.DeadLetter
 	next    []ingest.Announcement // per source: where it stands once the chunk is acknowledged; nothing new announced yet
 	stats   EventStats
+	hints   []uint64 // what is known of good sources once the chunk is acknowledged
 }
 
 // chunkBuilder builds chunks. Their bytes live in its memory until the next build, so a chunk must be acknowledged or given
@@ -45,10 +46,11 @@ type keyedPart struct {
 	size   int // as maxBatchBytes counts
 }
 
-func newBuilder(opt *Options) *chunkBuilder {
+func newBuilder(opt *Options, memory *hintMemory) *chunkBuilder {
+	told := &hints{memory: memory, fresh: map[uint64]bool{}}
 	return &chunkBuilder{
 		opt: opt, keyed: make([]keyedPart, opt.KeyedPartitions), counts: map[*routingVersion]*ruleCounts{},
-		reader: eventRouter{live: opt.Live, targets: newTargeter(opt.Secret, opt.KeyedPartitions)},
+		reader: eventRouter{live: opt.Live, targets: newTargeter(opt.Secret, opt.KeyedPartitions), hints: told},
 	}
 }
 
@@ -101,6 +103,7 @@ func (b *chunkBuilder) reset() {
 		k.buf, k.values, k.size = k.buf[:0], k.values[:0], 0
 	}
 	b.touched = b.touched[:0]
+	clear(b.reader.hints.fresh)
 }
 
 func (b *chunkBuilder) open(src *source, at *ingest.Announcement, in *prefetcher) *stretch {
@@ -143,8 +146,14 @@ func earliest(open []*stretch) (first *stretch, until traffic.Time) {
 func (b *chunkBuilder) take(c *chunk, s *stretch) bool {
 	m := &s.messages[0]
 	got := b.reader.read(s.version, m, s.at.Progress)
-	if got.fate == FateRouted && !b.put(s, m, got) {
+	if len(got.targets) > 0 && !b.put(s, m, got) {
 		return false
+	}
+	for i := range got.targets {
+		if key := got.targets[i].hint; key != 0 {
+			b.reader.hints.fresh[key] = true
+			c.hints = append(c.hints, key)
+		}
 	}
 	if got.fate == FateDead {
 		c.letters = append(c.letters, traffic.NewDeadLetter(ingest.StageRoute, got.reason, got.detail, b.opt.Topic, *m))
@@ -154,7 +163,7 @@ func (b *chunkBuilder) take(c *chunk, s *stretch) bool {
 	return true
 }
 
-// put writes one record per target. prev chains them: a detector that misses one finds out by the next.
+// put writes one record per target. prev chains them: a detector that misses one finds out by the next. Hints are no links.
 func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 	if s.version.format >= rules.CountingRecordFormat {
 		b.sample = traffic.AppendPackedSample(b.sample[:0], &b.reader.request, &got.identity)
@@ -163,7 +172,7 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 	}
 	k := detectors.Keyed{
 		Format: s.version.format, Kind: detectors.KeyedEvent, Generation: s.at.Generation, Source: m.Partition, Offset: m.Offset,
-		Time: got.time, Progress: got.progress, Version: s.version.number, Identity: got.identity, Sample: b.sample,
+		Time: got.time, Progress: got.progress, Version: s.version.number, Identity: got.identity, Sample: b.sample, Good: got.good,
 	}
 	b.evidence = detectors.AppendEvidence(b.evidence[:0], &k)
 	for i := range got.targets {
@@ -179,6 +188,12 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 			b.touched = append(b.touched, t.partition)
 		}
 		k.Rules, k.Units, k.Tiers, k.Extra, k.Prev = t.rules, nil, nil, t.extra, s.at.Prev[t.partition]
+		k.Reached, k.Beyond = t.reached, t.beyond
+		if t.hint != 0 {
+			k.Prev = detectors.NoOffset
+		} else {
+			s.at.Prev[t.partition] = m.Offset
+		}
 		if t.tiered {
 			k.Tiers = t.tiers
 		}
@@ -190,7 +205,6 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 		// When buf grows it moves; values that were cut from it before stay where they were, whole.
 		part.values = append(part.values, part.buf[start:len(part.buf):len(part.buf)])
 		part.size += len(part.buf) - start + recordOverhead
-		s.at.Prev[t.partition] = m.Offset
 	}
 	return true
 }
@@ -200,7 +214,8 @@ func boundOf(evidence []byte, t *eventTarget) int {
 	const numbers = 100        // all numbers but those of rules and extra values
 	const eachRule = 3 + 5 + 1 // its index, units up to format.MaxUnits, and a tier up to rules.MaxTiers
 	const eachExtra = 3 + 3    // its index, and the length of its text
-	n := recordOverhead + numbers + len(evidence) + eachRule*len(t.rules)
+	const eachIndex = 3        // of a rule that is reached, or beyond
+	n := recordOverhead + numbers + len(evidence) + eachRule*len(t.rules) + eachIndex*(len(t.reached)+len(t.beyond))
 	for i := range t.extra {
 		n += eachExtra + len(t.extra[i].Text)
 	}

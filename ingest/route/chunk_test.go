@@ -78,7 +78,7 @@ func TestChunkKeepsToAnnouncedEnds(t *testing.T) {
 		sourceAt(1, v, 20, 40), // ends beyond it
 		sourceAt(2, v, 30, 30), // nothing is announced
 	}
-	c := newBuilder(opt).build(sources, in)
+	c := newBuilder(opt, &hintMemory{}).build(sources, in)
 	var got []string
 	for _, k := range records(t, c) {
 		got = append(got, fmt.Sprintf("%d/%d<%d", k.Source, k.Offset, k.Prev))
@@ -109,7 +109,7 @@ func TestChunkIsBounded(t *testing.T) {
 	for _, tt := range []struct{ events, bytes, want int }{{4, 1 << 20, 4}, {100, 3 * size, 3}, {1, 1, 1}, {100, 1 << 20, 10}} {
 		opt := routedOptions(true)
 		opt.MaxChunkEvents, opt.MaxChunkBytes = tt.events, tt.bytes
-		c := newBuilder(opt).build([]*source{sourceAt(0, v, 0, 10)}, filled(map[int]int64{0: 10}, messages...))
+		c := newBuilder(opt, &hintMemory{}).build([]*source{sourceAt(0, v, 0, 10)}, filled(map[int]int64{0: 10}, messages...))
 		if c.next[0].Offset != int64(tt.want) || c.next[0].End != 10 || len(records(t, c)) != tt.want {
 			t.Errorf("%d events, %d bytes: got [%d,%d) with %d records, want %d", tt.events, tt.bytes, c.next[0].Offset, c.next[0].End, len(records(t, c)), tt.want)
 		}
@@ -127,7 +127,7 @@ func TestChunkFitsIntoBatches(t *testing.T) {
 		m.Value = []byte(strings.Replace(string(m.Value), `"v":1`, `"v":1,"user_agent":"`+strings.Repeat("x", 300)+`","attrs":"`+strings.Repeat("y", 1200)+`"`, 1))
 		messages = append(messages, m)
 	}
-	in, src, b := filled(map[int]int64{0: n}, messages...), sourceAt(0, v, 0, n), newBuilder(opt)
+	in, src, b := filled(map[int]int64{0: n}, messages...), sourceAt(0, v, 0, n), newBuilder(opt, &hintMemory{})
 	chunks, events := 0, 0
 	for src.at.Offset < n {
 		c := b.build([]*source{src}, in)
@@ -153,7 +153,7 @@ func TestChunkRoutesUnderEachSourcesVersion(t *testing.T) {
 	older.Number, newer.Number = 3, 4
 	newer.Rules[0].ID = "renamed"
 	sources := []*source{sourceAt(0, compiled(t, opt, older), 0, 1), sourceAt(1, compiled(t, opt, newer), 0, 1)}
-	c := newBuilder(opt).build(sources, filled(map[int]int64{0: 1, 1: 1}, routedEvent(0, 0, 1, "192.0.2.1"), routedEvent(1, 0, 2, "192.0.2.1")))
+	c := newBuilder(opt, &hintMemory{}).build(sources, filled(map[int]int64{0: 1, 1: 1}, routedEvent(0, 0, 1, "192.0.2.1"), routedEvent(1, 0, 2, "192.0.2.1")))
 	got := records(t, c)
 	if len(got) != 2 || got[0].Version != 3 || got[1].Version != 4 {
 		t.Errorf("got %+v", got)
@@ -169,7 +169,7 @@ func TestChunkPutsPoisonAside(t *testing.T) {
 	bad := func(o int64, value string) traffic.Message {
 		return traffic.Message{Offset: o, Appended: 5, Value: []byte(value)}
 	}
-	c := newBuilder(opt).build([]*source{sourceAt(0, v, 0, 4)}, filled(map[int]int64{0: 4},
+	c := newBuilder(opt, &hintMemory{}).build([]*source{sourceAt(0, v, 0, 4)}, filled(map[int]int64{0: 4},
 		bad(0, ""), routedEvent(0, 1, 5, "192.0.2.1"), bad(2, "{"), bad(3, strings.Repeat(" ", 5000))))
 	var got []string
 	for _, l := range c.letters {
@@ -199,7 +199,7 @@ func BenchmarkChunk(b *testing.B) {
 			`"host":"api.example.com","path":"/v1/guest-tokens","status":201,"user_agent":"Mozilla/5.0 (X11; Linux x86_64)"}`, o>>8, o&255, o%997, o%641)
 		messages = append(messages, traffic.Message{Offset: o, Appended: noon, Value: []byte(value)})
 	}
-	in, builder := filled(map[int]int64{0: n}, messages...), newBuilder(opt)
+	in, builder := filled(map[int]int64{0: n}, messages...), newBuilder(opt, &hintMemory{})
 	src := sourceAt(0, v, 0, n)
 	src.at.Prev = sentBefore(0, opt.KeyedPartitions)
 	b.ReportAllocs()

@@ -155,7 +155,7 @@ func TestConditionsInRecordsAndCounts(t *testing.T) {
 	for i, members := range []string{`"status":200`, `"plan":"partner"`, `"attrs":{"seats":"6"}`, `"attrs":{"seats":"7"}`, `"attrs":{"seats":7}`} {
 		messages = append(messages, traffic.Message{Offset: int64(i), Appended: noon, Value: conditionEvent(members)})
 	}
-	c := newBuilder(opt).build([]*source{sourceAt(0, v, 0, 5)}, filled(map[int]int64{0: 5}, messages...))
+	c := newBuilder(opt, &hintMemory{}).build([]*source{sourceAt(0, v, 0, 5)}, filled(map[int]int64{0: 5}, messages...))
 	var got [][]int
 	for _, k := range records(t, c) {
 		got = append(got, append(slices.Clone(k.Rules), k.Tiers...))

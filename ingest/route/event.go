@@ -27,7 +27,7 @@ const (
 	FateRefusal               // weir itself refused this request
 	FateUnmatched             // no rule watches it
 	FateKeyless               // rules watch it, but none counts it: for want of its key or of what it counts, or since it is let pass
-	FateRouted                // it has keyed records
+	FateRouted                // rules count it
 )
 
 // DeadReasons are all reasons of dead letters of ROUTE.
@@ -52,6 +52,7 @@ type reading struct {
 	watched []watching
 	turned  []turnedAway  // ascending
 	targets []eventTarget // ascending by keyed partition
+	good    detectors.Good
 }
 
 // watching is a rule that watches the event.
@@ -79,6 +80,9 @@ type eventTarget struct {
 	tiers     []int                  // for each of rules, the tier by whose limit the event is judged
 	tiered    bool                   // one of tiers is not 0
 	extra     []detectors.ExtraValue // what rules need beside the identity, ascending by index
+	reached   []int                  // rules that do not count the event, and whose block takes its request; ascending
+	beyond    []int                  // of rules, those whose block does not; ascending
+	hint      uint64                 // not 0: it gets the event only since its source is known to be good; see hintMemory
 }
 
 // eventRouter reads events. It is not safe for concurrent use; each read overwrites the one before.
@@ -90,8 +94,12 @@ type eventRouter struct {
 	event   condition.Event // of request, for conditions and whatever reads attrs
 	out     reading
 	matched []int
-	hashed  []int // by dimension: target+1, or 0 where it is not yet known
-	found   []int // the dimensions of which hashed knows the target
+	hashed  []int    // by dimension: target+1, or 0 where it is not yet known
+	hashes  []uint64 // by dimension: what hashed is made of
+	found   []int    // the dimensions of which hashed knows the target
+	apart   []int    // rules whose block's scope, which stands apart, takes the request; ascending
+	reached []int
+	hints   *hints // nil: each event of a good source tells of it
 	extra   extraValues
 	judged  []uint8 // by allow list: what it says of the event
 }
@@ -120,14 +128,22 @@ func (r *eventRouter) read(v *routingVersion, m *traffic.Message, progress traff
 		return out
 	}
 	r.matched = v.index.Match(r.matched[:0], r.asked())
+	r.begin(v)
+	if v.evidence != nil {
+		r.splitApart(v)
+	}
 	if len(v.conditions) > 0 && len(r.matched) > 0 {
 		r.judge(v)
 	}
 	if len(r.matched) > 0 {
 		r.aim(v)
 	}
+	counts := len(out.targets) > 0
+	if v.evidence != nil {
+		r.tell(v)
+	}
 	switch {
-	case len(out.targets) > 0:
+	case counts:
 		out.fate = FateRouted
 	case len(out.watched) > 0:
 		out.fate = FateKeyless
@@ -160,7 +176,6 @@ func (r *eventRouter) decideTime(m *traffic.Message) {
 // aim finds the keyed partitions of the matched rules.
 func (r *eventRouter) aim(v *routingVersion) {
 	out := &r.out
-	r.begin(v)
 	if len(v.allow) > 0 {
 		r.judged = append(r.judged[:0], make([]uint8, len(v.allow))...)
 	}
@@ -207,7 +222,7 @@ func (r *eventRouter) begin(v *routingVersion) {
 	}
 	r.found = r.found[:0]
 	if more := len(v.dimensions) - len(r.hashed); more > 0 {
-		r.hashed = append(r.hashed, make([]int, more)...)
+		r.hashed, r.hashes = append(r.hashed, make([]int, more)...), append(r.hashes, make([]uint64, more)...)
 	}
 	r.extra.begin(v, &r.request, r.event.Attrs())
 }
@@ -216,12 +231,17 @@ func (r *eventRouter) targetOf(v *routingVersion, rule *routedRule) int {
 	if rule.dimension == ruleDimension {
 		return rule.target
 	}
-	if known := r.hashed[rule.dimension]; known != 0 {
+	return r.dimensionAt(v, rule.dimension)
+}
+
+// dimensionAt is the keyed partition of the event's value of a dimension, by its index.
+func (r *eventRouter) dimensionAt(v *routingVersion, dimension int) int {
+	if known := r.hashed[dimension]; known != 0 {
 		return known - 1
 	}
-	at := r.dimensionTarget(&v.dimensions[rule.dimension])
-	r.hashed[rule.dimension] = at + 1
-	r.found = append(r.found, rule.dimension)
+	at := r.dimensionTarget(&v.dimensions[dimension])
+	r.hashed[dimension], r.hashes[dimension] = at+1, r.targets.last
+	r.found = append(r.found, dimension)
 	return at
 }
 
@@ -252,6 +272,7 @@ func (r *eventRouter) target(partition int) *eventTarget {
 func (t *eventTarget) begin(partition int) {
 	t.partition, t.summed, t.tiered = partition, false, false
 	t.rules, t.units, t.tiers, t.extra = t.rules[:0], t.units[:0], t.tiers[:0], t.extra[:0]
+	t.reached, t.beyond, t.hint = t.reached[:0], t.beyond[:0], 0
 }
 
 // extraValues are the values of one event that rules need beside its identity. Each is read when a rule first asks for it.

@@ -157,7 +157,7 @@ func TestReadEventAims(t *testing.T) {
 func TestCountEvents(t *testing.T) {
 	opt := routedOptions(true)
 	v := compiled(t, opt, watchRouting())
-	b := newBuilder(opt)
+	b := newBuilder(opt, &hintMemory{})
 	counts, sum := b.countsOf(v), newEventStats()
 	read := func(progress traffic.Time, members string) {
 		value := `{"v":1,"time":"` + noon.String() + `",` + members + `}`
@@ -200,7 +200,7 @@ func TestCompileRefuses(t *testing.T) {
 		change func(*rules.Routing)
 		want   string
 	}{
-		{"record format", func(r *rules.Routing) { r.RecordFormat++ }, "record format is 6, this build writes 1 to 5"},
+		{"record format", func(r *rules.Routing) { r.RecordFormat++ }, "record format is 7, this build writes 1 to 6"},
 		{"a sum in the record format before", func(r *rules.Routing) { r.RecordFormat, r.Rules[1].Count.Sum = 1, "attrs.cost" }, "from record format 2 on"},
 		{"a sum of nothing", func(r *rules.Routing) { r.Rules[1].Count.Sum = "cost" }, `rule b-ip-device: count.sum: got "cost"`},
 		{"secret", func(r *rules.Routing) { r.SecretID = "t" }, `under the secret "t", this process has "s"`},

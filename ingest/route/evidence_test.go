@@ -26,7 +26,7 @@ func TestEvidenceIsText(t *testing.T) {
 		}
 		src := sourceAt(0, v, 0, int64(len(messages)))
 		src.at.Prev = sentBefore(0, opt.KeyedPartitions)
-		c := newBuilder(opt).build([]*source{src}, filled(map[int]int64{0: int64(len(messages))}, messages...))
+		c := newBuilder(opt, &hintMemory{}).build([]*source{src}, filled(map[int]int64{0: int64(len(messages))}, messages...))
 		for _, b := range c.batches {
 			p := detectors.NewPartition(detectors.Config{Keyed: b.Partition, Sources: 1, Generation: src.at.Generation})
 			p.Learn(detectors.NewPlan(routing))

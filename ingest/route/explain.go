@@ -1,6 +1,11 @@
 package route
 
 import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
@@ -15,8 +20,14 @@ type Explainer struct {
 	turned  []TurnedAway    // the same
 
 	language *condition.Language // nil before the first Judge
-	parts    map[string]*condition.Parts
+	parts    map[parted]*condition.Parts
 	event    condition.Event
+}
+
+// parted is a condition that was taken apart: a text may be a known_good and a rule's condition, too.
+type parted struct {
+	expr string
+	good bool
 }
 
 // NewExplainer makes an Explainer for a routing version of the live stream, or of a replay. It returns an error for a
@@ -57,6 +68,8 @@ type Explanation struct {
 	Rules []ExplainedRule
 	// Turned are the rules whose match the event meets but for match.when.
 	Turned []TurnedAway
+	// Good is what known_good says of it.
+	Good detectors.Good
 }
 
 // TurnedAway is a rule whose match.when keeps an event from it.
@@ -86,7 +99,7 @@ type ExplainedRule struct {
 // Explain reads one event. Nothing that came before it counts: no event is behind another one's time.
 func (e *Explainer) Explain(m *traffic.Message) Explanation {
 	got := e.reader.read(e.version, m, traffic.BeforeTime)
-	out := Explanation{Fate: got.fate, Err: got.err}
+	out := Explanation{Fate: got.fate, Err: got.err, Good: got.good}
 	if got.fate == FateDead {
 		return out
 	}
@@ -131,21 +144,35 @@ func (e *Explainer) explain(w *watching) ExplainedRule {
 // Judge judges the event that was explained last by a condition of the version, match.when or that of a tier, part by part. The
 // event must have an identity. The error is that of a condition that does not compile.
 func (e *Explainer) Judge(expr string) (condition.Judged, error) {
+	return e.judge(expr, false)
+}
+
+// JudgeGood is Judge for a known_good.
+func (e *Explainer) JudgeGood(expr string) (condition.Judged, error) {
+	return e.judge(expr, true)
+}
+
+func (e *Explainer) judge(expr string, good bool) (condition.Judged, error) {
 	if e.language == nil {
 		var err error
 		if e.language, err = condition.New(); err != nil {
 			return condition.Judged{}, err
 		}
-		e.parts = map[string]*condition.Parts{}
+		e.parts = map[parted]*condition.Parts{}
 	}
-	if e.parts[expr] == nil {
+	name := parted{expr, good}
+	if e.parts[name] == nil {
+		take := e.language.Parts
+		if good {
+			take = e.language.StrictParts
+		}
 		var err error
-		if e.parts[expr], err = e.language.Parts(expr); err != nil {
+		if e.parts[name], err = take(expr); err != nil {
 			return condition.Judged{}, err
 		}
 	}
 	e.event.Reset(&e.reader.request, &e.reader.out.identity)
-	return e.parts[expr].Judge(&e.event), nil
+	return e.parts[name].Judge(&e.event), nil
 }
 
 // Identifier derives identities as routers do under a routing version.
@@ -154,4 +181,102 @@ func Identifier(r *rules.Routing) (*traffic.Identifier, error) {
 		return r.Identity.Compile(traffic.FieldsAsIs())
 	}
 	return r.Identity.Compile()
+}
+
+// Clause is one condition of a rule's match, and what an event has for it.
+type Clause struct {
+	Name string `json:"name"` // as in documents: match.path
+	Rule string `json:"rule"` // what the rule asks for
+	Got  string `json:"event"`
+	Held bool   `json:"held"`
+}
+
+// clause is how one member of a match is asked alone.
+type clause struct {
+	name  string
+	rule  func(*rules.Match) string // empty: the rule does not ask for it
+	got   func(*traffic.Request) string
+	alone func(rules.Match) rules.Match // the match that asks for nothing else
+}
+
+// clauses are the members of a match, the cheap ones first.
+func clauses() []clause {
+	list := func(of func(*rules.Match) []string) func(*rules.Match) string {
+		return func(m *rules.Match) string { return strings.Join(of(m), ", ") }
+	}
+	return []clause{
+		{
+			"match.method", list(func(m *rules.Match) []string { return m.Methods }),
+			func(q *traffic.Request) string { return q.Method },
+			func(m rules.Match) rules.Match { return rules.Match{Methods: m.Methods} },
+		},
+		{
+			"match.path", pathText,
+			func(q *traffic.Request) string { return q.Path },
+			func(m rules.Match) rules.Match {
+				return rules.Match{Path: m.Path, Paths: m.Paths, PathAs: m.PathAs, PathCase: m.PathCase}
+			},
+		},
+		{
+			"match.except", list(func(m *rules.Match) []string { return m.Except }),
+			func(q *traffic.Request) string { return q.Path },
+			func(m rules.Match) rules.Match {
+				return rules.Match{Except: m.Except, PathAs: m.PathAs, PathCase: m.PathCase}
+			},
+		},
+		{
+			"match.host", list(func(m *rules.Match) []string { return m.Hosts }),
+			func(q *traffic.Request) string { return q.Host },
+			func(m rules.Match) rules.Match { return rules.Match{Hosts: m.Hosts} },
+		},
+		{
+			"match.route", list(func(m *rules.Match) []string { return m.Routes }),
+			func(q *traffic.Request) string { return q.Route },
+			func(m rules.Match) rules.Match { return rules.Match{Routes: m.Routes} },
+		},
+		{
+			"match.status", list(func(m *rules.Match) []string { return m.Statuses }),
+			func(q *traffic.Request) string {
+				if q.Status == 0 {
+					return ""
+				}
+				return strconv.Itoa(q.Status)
+			},
+			func(m rules.Match) rules.Match { return rules.Match{Statuses: m.Statuses} },
+		},
+	}
+}
+
+// pathText is a path with how it is compared, where that is not the default.
+func pathText(m *rules.Match) string {
+	text := m.Path
+	if len(m.Paths) > 0 {
+		text = strings.Join(m.Paths, ", ")
+	}
+	if text == "" {
+		return ""
+	}
+	if as := cmp.Or(m.PathAs, rules.PathNormal); as != rules.PathNormal {
+		text += " (path_as: " + string(as) + ")"
+	}
+	if how := cmp.Or(m.PathCase, rules.PathCaseExact); how != rules.PathCaseExact {
+		text += " (path_case: " + string(how) + ")"
+	}
+	return text
+}
+
+// Clauses asks each part of a match alone, as the index of rules does, and gives those that the match has. A rule watches the
+// request if all of them hold; a match without any watches every request.
+func Clauses(m *rules.Match, q *traffic.Request) []Clause {
+	target := rules.Target{Method: q.Method, Path: q.Path, Host: q.Host, Route: q.Route, Status: q.Status}
+	var out []Clause
+	for _, c := range clauses() {
+		want := c.rule(m)
+		if want == "" {
+			continue
+		}
+		index := rules.NewIndex([]rules.Version{{Document: rules.Document{Match: c.alone(*m)}}})
+		out = append(out, Clause{Name: c.name, Rule: want, Got: c.got(q), Held: len(index.Match(nil, &target)) > 0})
+	}
+	return out
 }

@@ -56,7 +56,7 @@ func TestExtraValuesOfRecords(t *testing.T) {
 		return `{"v":1,"time":"` + noon.String() + `","ip":"192.0.2.1","host":"A.Example:8080","path":"` + path + `"` + more + `}`
 	}
 	end := int64(2)
-	c := newBuilder(opt).build([]*source{sourceAt(0, v, 0, end)}, filled(map[int]int64{0: end},
+	c := newBuilder(opt, &hintMemory{}).build([]*source{sourceAt(0, v, 0, end)}, filled(map[int]int64{0: end},
 		traffic.Message{Offset: 0, Appended: noon, Value: []byte(event("/users/%37?x", `,"attrs":{"tenant":7.0,"other":1},"bytes":9`))},
 		traffic.Message{Offset: 1, Appended: noon + 1, Value: []byte(event("/x", `,"api_key":"k"`))},
 	))

@@ -3,6 +3,7 @@ package route
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -93,13 +94,13 @@ func (f *figures) store(ctx context.Context) error {
 // lastFigures bounds how long a router that stops waits for the store to take its figures.
 const lastFigures = 2 * time.Second
 
-// last stores what was counted since the last report, when the router's own context is over.
-func (f *figures) last(ctx context.Context) {
+// lastFigures stores what was counted since the last reports, when the router's own context is over.
+func (r *Router) lastFigures(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastFigures)
 	defer cancel()
-	if err := f.store(ctx); err != nil {
-		f.opt.Logger.Warn("route: the last figures of what was left out are not stored", "error", err)
-		f.tally.bump(func(st *Stats) { st.ReportFailures++ })
+	if err := errors.Join(r.figures.store(ctx), r.minutes.store(ctx)); err != nil {
+		r.opt.Logger.Warn("route: the last figures of what was seen and left out are not stored", "error", err)
+		r.tally.bump(func(st *Stats) { st.ReportFailures++ })
 	}
 }
 

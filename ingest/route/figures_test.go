@@ -41,6 +41,32 @@ func (s *figureStore) StoreUncounted(_ context.Context, stream string, sums []de
 	return nil
 }
 
+func (s *figureStore) StoreMinutes(_ context.Context, stream string, minutes []detectors.RoutedMinute) error {
+	before, after := s.fails()
+	if before {
+		return errors.New("away")
+	}
+	grow := func(n int64, name ...any) {
+		id := fmt.Sprint(name...)
+		if n < s.sums[id] {
+			s.shrunk = id
+		}
+		s.sums[id] = max(s.sums[id], n)
+	}
+	for _, m := range minutes {
+		for what, n := range map[string]int64{"events": m.Events, "refused": m.Refused, "unwatched": m.Unwatched, "good": m.Good, "unjudged": m.Unjudged} {
+			grow(n, stream, " ", m.Router, " ", m.Part, " ", m.Minute, " ", what)
+		}
+		for rule, n := range m.Matched {
+			grow(n, stream, " ", m.Router, " ", m.Part, " ", m.Minute, " rule-", rule)
+		}
+	}
+	if after {
+		return errors.New("no answer")
+	}
+	return nil
+}
+
 // However often the store fails, answers or not, each event that was left out is in one sum, once the store works again.
 func TestWhatRoutersLeftOutIsStoredOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -117,7 +143,7 @@ func TestFiguresAreStoredWhenDue(t *testing.T) {
 	if tally.bump(func(st *Stats) { st.Rules["r"] = RuleStats{Skipped: 60} }); figures.due(t.Context()) != nil || calls > 4 {
 		t.Errorf("not yet due, and stored: %d calls", calls)
 	}
-	figures.last(t.Context())
+	(&Router{opt: opt, tally: tally, figures: figures, minutes: newMinutes(&opt, tally)}).lastFigures(t.Context())
 	sum := int64(0)
 	for _, n := range store.sums {
 		sum += n

@@ -26,6 +26,7 @@ type routeCollector struct {
 	tiers      *prometheus.Desc
 	uncounted  *prometheus.Desc
 	allowed    *prometheus.Desc
+	good       *prometheus.Desc
 	offset     *prometheus.Desc
 	refused    *prometheus.Desc
 	version    *prometheus.Desc
@@ -55,6 +56,7 @@ func newRouteCollector(t *tally, versions *versionShelf) *routeCollector {
 		tiers:      desc("rule_tier_errors_total", "Events that a rule judges by the greatest limit that they may have, since the condition of a tier could not be judged.", "rule", "reason"),
 		uncounted:  prometheus.NewDesc(left.Name, left.Help, []string{"rule", "reason"}, left.ConstLabels),
 		allowed:    desc("allowed_events_total", "Events that a rule watches and does not count, since an allow list that it names lets their source pass.", "rule", "list"),
+		good:       desc("known_good_events_total", "Events that weir itself has not refused, by what known_good says of them: good, not_good or not_judged.", "judged"),
 		offset:     desc("offset", "Offset of a requests partition up to which all is acknowledged.", "partition"),
 		refused:    desc("partition_refused", "1 while a requests partition is not routed; see weir partitions list.", "partition"),
 		version:    desc("routing_version", "Newest routing version that was loaded."),
@@ -83,6 +85,7 @@ func newRouteCollector(t *tally, versions *versionShelf) *routeCollector {
 		{"fetch_failures_total", "Fetches, or parts of one, that failed.", func(s *Stats) int64 { return s.FetchFailures }},
 		{"look_failures_total", "Failed looks at commits, bounds or routing versions.", func(s *Stats) int64 { return s.LookFailures }},
 		{"report_failures_total", "Failed reports of partition states, and of what was left out.", func(s *Stats) int64 { return s.ReportFailures }},
+		{"unsummed_events_total", "Events that are missing in the sums by minute, since the store was away too long.", func(s *Stats) int64 { return s.MinutesLeftOut }},
 		{"order_waits_total", "Times that events waited for older ones of a partition that was not read as far yet.", func(s *Stats) int64 { return s.OrderWaits }},
 		{"accepted_gaps_total", "Gaps that an operator accepted.", func(s *Stats) int64 { return s.AcceptedGaps }},
 	} {
@@ -97,7 +100,7 @@ func (c *routeCollector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- n.desc
 	}
 	for _, d := range []*prometheus.Desc{
-		c.identities, c.rules, c.missing, c.valueless, c.conditions, c.tiers, c.uncounted, c.allowed, c.offset, c.refused, c.version, c.prefetched,
+		c.identities, c.rules, c.missing, c.valueless, c.conditions, c.tiers, c.uncounted, c.allowed, c.good, c.offset, c.refused, c.version, c.prefetched,
 	} {
 		ch <- d
 	}
@@ -111,6 +114,9 @@ func (c *routeCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, n := range c.counts {
 		counter(n.desc, n.read(&s))
+	}
+	for good, n := range s.KnownGood {
+		counter(c.good, n, detectors.Good(good).String())
 	}
 	for f, reasons := range s.MissingIdentities {
 		for reason := traffic.Present + 1; reason < traffic.NumMissingReasons; reason++ {

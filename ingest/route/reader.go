@@ -48,9 +48,10 @@ type Reading struct {
 
 	Request  *traffic.Request
 	Identity *traffic.Identity
-	Watched  []Watched // the rules that watch the event, ascending
-	Targets  []Target  // the keyed partitions that get a record of it, ascending
-	Failed   []Failed  // the rules with a condition that could not be judged on the event
+	Good     detectors.Good // what known_good says of it
+	Watched  []Watched      // the rules that watch the event, ascending
+	Targets  []Target       // the keyed partitions that get a record of it, ascending
+	Failed   []Failed       // the rules with a condition that could not be judged on the event
 	// Held are the rules, ascending, whose block would hold the request, of those whose block holds other requests than the rule
 	// watches (rules.Document.HoldsApart). The blocks of all others hold what the rule watches.
 	Held []Held
@@ -77,10 +78,14 @@ type Watched struct {
 // Target is a keyed partition that gets a record, with the rules that it names and what the event adds under each of them.
 type Target struct {
 	Partition int
-	Rules     []int
-	Units     []int64                // nil: one for each
-	Tiers     []int                  // by which limit the event is judged under each of Rules, see detectors.Keyed; nil: each rule's own
-	Extra     []detectors.ExtraValue // what Rules need beside the identity; valid as Reading is
+	// Hint is not 0 where the record only tells of a good source. Routers write no other with the same number, while they remember it.
+	Hint    uint64
+	Rules   []int
+	Reached []int                  // as Keyed.Reached; valid as Reading is
+	Beyond  []int                  // as Keyed.Beyond; valid as Reading is
+	Units   []int64                // nil: one for each
+	Tiers   []int                  // by which limit the event is judged under each of Rules, see detectors.Keyed; nil: each rule's own
+	Extra   []detectors.ExtraValue // what Rules need beside the identity; valid as Reading is
 }
 
 // Read reads one event.
@@ -100,7 +105,7 @@ func (r *Reader) read(m *traffic.Message) *Reading {
 	*out = Reading{
 		Fate: got.fate, Reason: got.reason, Detail: got.detail, Err: got.err, Request: &r.reader.request, Identity: &got.identity,
 		Watched: out.Watched[:0], Targets: out.Targets[:0], Held: out.Held[:0],
-		Failed: out.Failed[:0],
+		Failed: out.Failed[:0], Good: got.good,
 	}
 	for _, t := range got.turned {
 		if t.fault != condition.Fine {
@@ -130,7 +135,8 @@ func (r *Reader) read(m *traffic.Message) *Reading {
 		t := &got.targets[i]
 		out.Targets = append(out.Targets, Target{})
 		x := &out.Targets[len(out.Targets)-1]
-		x.Partition, x.Rules, x.Extra = t.partition, t.rules, t.extra
+		x.Partition, x.Rules, x.Extra, x.Reached, x.Beyond = t.partition, t.rules, t.extra, t.reached, t.beyond
+		x.Hint = t.hint
 		if t.summed {
 			x.Units = t.units
 		}
@@ -147,9 +153,7 @@ func (r *Reader) read(m *traffic.Message) *Reading {
 // hold finds out.Held.
 func (r *Reader) hold(out *Reading) {
 	switch out.Fate {
-	case FateUnmatched:
-		r.reader.begin(r.version) // nothing was aimed
-	case FateKeyless, FateRouted:
+	case FateUnmatched, FateKeyless, FateRouted:
 	default:
 		return // no request, or one that weir itself has refused
 	}

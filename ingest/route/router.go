@@ -41,7 +41,7 @@ type Options struct {
 	Routings    ingest.Routings
 	Partitions  ingest.Partitions
 	DeadLetters ingest.DeadLetters
-	Figures     ingest.Figures // what was left out; default none: it is in the metrics only
+	Figures     ingest.Figures // what was seen, and what was left out; default none: it is in the metrics only
 	Owner       string         // a name that no other router has, with Figures
 
 	Clock      func() traffic.Time // this machine's clock
@@ -76,8 +76,11 @@ type Router struct {
 	tally    *tally
 	lags     *ingest.Lags
 	figures  *figures
+	minutes  *minutes
 	// refused remembers the last refused commit of each partition, over generations. Only a session's goroutine uses it.
 	refused map[int]refusedCommit
+	// hints outlives generations, too: what Kafka has, it has.
+	hints hintMemory
 }
 
 // New checks the options and fills in defaults. It registers the stage's metrics.
@@ -87,7 +90,7 @@ func New(opt Options) (*Router, error) {
 	}
 	opt.fillIn()
 	r := &Router{opt: opt, versions: newVersionShelf(&opt), heard: make(chan struct{}, 1), tally: newTally(), refused: map[int]refusedCommit{}}
-	r.figures = newFigures(&r.opt, r.tally)
+	r.figures, r.minutes = newFigures(&r.opt, r.tally), newMinutes(&r.opt, r.tally)
 	if err := opt.Registerer.Register(newRouteCollector(r.tally, r.versions)); err != nil {
 		return nil, fmt.Errorf("route stage: metrics: %w", err)
 	}
@@ -139,7 +142,7 @@ func (r *Router) RoutingsChanged() { ingest.Wake(r.heard) }
 
 // Run routes until ctx is done, one session per group generation. It returns what Group.Run returns.
 func (r *Router) Run(ctx context.Context) error {
-	defer r.figures.last(ctx)
+	defer r.lastFigures(ctx)
 	return r.lags.Run(ctx, ingest.StageRoute, r.opt.Group, func(ctx context.Context, a ingest.Assignment) error {
 		return newSession(r, a).run(ctx)
 	})

@@ -92,7 +92,7 @@ func newSession(r *Router, a ingest.Assignment) *session {
 	s.prefetcher = newPrefetcher(r.opt.Log, r.opt.FetchWait, 2*r.opt.MaxChunkBytes, s.wake, r.fetchFailed)
 	s.watcher = newWatcher(r, a.Commits, s.wake)
 	for i := range s.builders {
-		s.builders[i] = newBuilder(&r.opt)
+		s.builders[i] = newBuilder(&r.opt, &r.hints)
 	}
 	return s
 }
@@ -137,6 +137,9 @@ func (s *session) step(ctx context.Context) error {
 		if err := s.deliver(ctx, c); err != nil {
 			return err
 		}
+		for _, key := range c.hints {
+			s.r.hints.add(key)
+		}
 		for i, src := range s.sources {
 			s.prefetcher.discard(src.partition, c.next[i].Offset)
 		}
@@ -144,6 +147,7 @@ func (s *session) step(ctx context.Context) error {
 			return err
 		}
 		s.r.tally.bump(func(st *Stats) { st.EventStats.add(&c.stats); st.Chunks++ })
+		s.r.minutes.add(c.stats.minutes)
 		return nil
 	case s.newsIsQueued():
 		return s.announceNews(ctx)

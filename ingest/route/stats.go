@@ -4,6 +4,7 @@ import (
 	"maps"
 	"sync"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 )
@@ -21,6 +22,7 @@ type Stats struct {
 	FetchFailures     int64
 	LookFailures      int64 // failed looks at commits, log bounds or routing versions
 	ReportFailures    int64
+	MinutesLeftOut    int64 // events whose minutes were not stored, since the store was away too long
 	AcceptedGaps      int64
 	OrderWaits        int64               // times that events waited for what may be older and was not read yet
 	PrefetchedBytes   int                 // what is read and not yet routed, in memory, unpacked
@@ -54,9 +56,12 @@ type EventStats struct {
 	// MissingIdentities counts decoded events by the field that their identity lacks, and why.
 	MissingIdentities [traffic.NumFields][traffic.NumMissingReasons]int64
 	Rules             map[string]RuleStats // by rule id
+	// KnownGood counts by what known_good says the events that weir itself has not refused.
+	KnownGood [detectors.KnownGood + 1]int64
 	// Allowed counts, by rule and allow list, the events that a rule watches and does not count, since the first of its lists
 	// that says so lets their source pass.
 	Allowed map[RuleList]int64
+	minutes map[traffic.Time]*minuteCounts // of a chunk only
 }
 
 // RuleList is a rule and one of the allow lists that it names, by their ids.
@@ -78,7 +83,9 @@ type RuleStats struct {
 }
 
 func newEventStats() EventStats {
-	return EventStats{DeadLetters: map[string]int64{}, Rules: map[string]RuleStats{}, Allowed: map[RuleList]int64{}}
+	return EventStats{
+		DeadLetters: map[string]int64{}, Rules: map[string]RuleStats{}, Allowed: map[RuleList]int64{}, minutes: map[traffic.Time]*minuteCounts{},
+	}
 }
 
 func (s *EventStats) add(d *EventStats) {
@@ -91,6 +98,9 @@ func (s *EventStats) add(d *EventStats) {
 	s.FutureCorrected += d.FutureCorrected
 	s.Timeless += d.Timeless
 	s.UnknownFields += d.UnknownFields
+	for good, n := range d.KnownGood {
+		s.KnownGood[good] += n
+	}
 	for reason, n := range d.DeadLetters {
 		s.DeadLetters[reason] += n
 	}
@@ -172,6 +182,7 @@ type ruleCounts struct {
 	marked  []bool // those in touched
 	touched []int
 	allowed map[[2]int]int64 // by rule and allow list of version
+	minute  minuteTally
 }
 
 // of is where events of a rule are counted.
@@ -199,6 +210,7 @@ func (b *chunkBuilder) countsOf(v *routingVersion) *ruleCounts {
 // sumRules moves the counts of the present chunk into s.
 func (b *chunkBuilder) sumRules(s *EventStats) {
 	for _, c := range b.counts {
+		c.minute.move(c.version, s.minutes)
 		for _, i := range c.touched {
 			if r := &c.version.rules[i]; !r.pending {
 				sum := s.Rules[r.id]
@@ -236,8 +248,11 @@ func (s *EventStats) count(rules *ruleCounts, got *reading) {
 		s.Unmatched++
 	case FateKeyless:
 		s.Keyless++
-	case FateRouted:
-		s.Records += int64(len(got.targets))
+	}
+	s.Records += int64(len(got.targets))
+	rules.minute.count(rules.version, got, s.minutes)
+	if got.fate != FateRefusal {
+		s.KnownGood[got.good]++
 	}
 	s.UnknownFields += int64(got.unknown)
 	if got.timeless {

@@ -30,6 +30,7 @@ import (
 type targeter struct {
 	k0, k1  uint64
 	n       uint64
+	last    uint64 // the hash of the newest target
 	scratch []byte
 }
 
@@ -101,7 +102,10 @@ func (t *targeter) begin(field traffic.KeyField, missing bool) {
 	}
 }
 
-func (t *targeter) sum() int { return int(siphash.Hash(t.k0, t.k1, t.scratch) % t.n) }
+func (t *targeter) sum() int {
+	t.last = siphash.Hash(t.k0, t.k1, t.scratch)
+	return int(t.last % t.n)
+}
 
 // dimension is the first field of a key, by which a rule's windows are spread over the keyed partitions.
 type dimension struct {

@@ -94,6 +94,7 @@ func (w *watcher) look(ctx context.Context) bool {
 	ok = w.attempt(ctx, lookTimeout, "routing versions", w.lookAtVersions) && ok
 	w.attempt(ctx, lookTimeout, "reports", w.report)
 	w.attempt(ctx, lookTimeout, "reports of what was left out", w.r.figures.due)
+	w.attempt(ctx, lookTimeout, "reports of what was seen", w.r.minutes.due)
 	return ok
 }
 

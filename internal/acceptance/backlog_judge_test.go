@@ -131,7 +131,7 @@ func (r *backlogRule) must(events []backlogEvent) bool {
 func (b *backlog) judgeHits(all []backlogRule) {
 	b.t.Helper()
 	flagged := map[[2]string]bool{}
-	b.in.query(`SELECT DISTINCT rule, subject FROM {ns}.hits WHERE stream = 'live'`, func(rows pgx.Rows) error {
+	b.in.query(`SELECT DISTINCT rule, subject FROM {ns}.hits_all WHERE stream = 'live'`, func(rows pgx.Rows) error {
 		var k [2]string
 		err := rows.Scan(&k[0], &k[1])
 		flagged[k] = true

@@ -39,7 +39,7 @@ func TestABacklogBlocksNobodyWhoWasNotOver(t *testing.T) {
 	}
 	in.Weir("rules", "apply", "-f", in.Write("rules.yaml", strings.Join(text, "---\n")), "--reason", "tests")
 	for _, r := range all {
-		in.Weir("rules", "promote", r.id, "--reason", "tests")
+		in.Weir("rules", "promote", r.id, "--reason", "tests", "--yes", "--override", "tests")
 	}
 	b := newBacklog(t, in)
 	b.preload()
@@ -237,7 +237,7 @@ type backlogDecision struct {
 func (b *backlog) decisions() []backlogDecision {
 	b.t.Helper()
 	var out []backlogDecision
-	b.in.query(`SELECT action, reason, rule, subject, at, coalesce(until, at) FROM {ns}.block_decisions WHERE stream = 'live'`,
+	b.in.query(`SELECT action, reason, rule, subject, at, coalesce(until, at) FROM {ns}.block_decisions_all WHERE stream = 'live'`,
 		func(rows pgx.Rows) error {
 			var d backlogDecision
 			err := rows.Scan(&d.action, &d.reason, &d.rule, &d.subject, &d.at, &d.until)

@@ -120,7 +120,7 @@ func (s *street) recorded(ip string) {
 	s.t.Helper()
 	testbed.Eventually(s.t, 30*time.Second, func() error {
 		var subjects []string
-		s.in.query(`SELECT subject FROM {ns}.hits WHERE stream = 'live'`, func(rows pgx.Rows) error {
+		s.in.query(`SELECT subject FROM {ns}.hits_all WHERE stream = 'live'`, func(rows pgx.Rows) error {
 			var subject string
 			err := rows.Scan(&subject)
 			subjects = append(subjects, subject)
@@ -156,7 +156,7 @@ func TestTheLifeOfABlock(t *testing.T) {
 			t.Fatalf("a rule in shadow refused %d requests", s.refused)
 		}
 
-		in.Weir("rules", "promote", "guest-tokens", "--reason", "seen in shadow")
+		in.Weir("rules", "promote", "guest-tokens", "--reason", "seen in shadow", "--yes", "--override", "tests")
 		s.abuse(second, 5)
 		s.answers(second, http.StatusTooManyRequests)
 		s.checkRefusal(second)

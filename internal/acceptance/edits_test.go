@@ -28,7 +28,7 @@ func TestEditsOfEveryKind(t *testing.T) {
 	}
 	set("apply", "-f", in.Write("friends.yaml", "kind: allow\nid: friends\nowner: edge\nentries: []\n"), "--yes")
 	apply(30, 20, "")
-	set("promote", "by-ip")
+	set("promote", "by-ip", "--yes", "--override", "load test")
 	stream := in.stream([3]int{4, 6, 4})
 	ctx := background(t)
 	load, err := stream.StartLoad(ctx, exactness.LoadOptions{Events: 30_000, Rate: rate, Seed: 3})
@@ -71,7 +71,7 @@ func TestEditsOfEveryKind(t *testing.T) {
 			edit(func() { set("rollback", "by-ip") })     // and its rollback
 			edit(func() { apply(16, device, candidate+tiers) })
 		}
-		edit(func() { set("promote", "by-ip", "--pending") })
+		edit(func() { set("promote", "by-ip", "--pending", "--yes", "--override", "load test") })
 		if round == 3 {
 			killed() // after the promotion
 		}

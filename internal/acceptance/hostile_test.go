@@ -72,14 +72,14 @@ lateness: 1h
 
 	testbed.Eventually(t, 2*time.Minute, func() error {
 		found := 0
-		in.query(`SELECT count(*) FROM {ns}.hits WHERE device LIKE 'last-%'`, func(rows pgx.Rows) error { return rows.Scan(&found) })
+		in.query(`SELECT count(*) FROM {ns}.hits_all WHERE device LIKE 'last-%'`, func(rows pgx.Rows) error { return rows.Scan(&found) })
 		if found < last {
 			return fmt.Errorf("%d of the last %d events are in history", found, last)
 		}
 		return nil
 	})
 	samples := map[string]string{}
-	in.query(`SELECT device, array_to_string(samples, ',') FROM {ns}.hits WHERE device IS NOT NULL`, func(rows pgx.Rows) error {
+	in.query(`SELECT device, array_to_string(samples, ',') FROM {ns}.hits_all WHERE device IS NOT NULL`, func(rows pgx.Rows) error {
 		var device, sample string
 		err := rows.Scan(&device, &sample)
 		samples[device] = sample

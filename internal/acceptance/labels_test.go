@@ -91,7 +91,7 @@ func (c *crowd) come(from, to int) {
 	}
 	testbed.Eventually(c.t, 4*time.Minute, func() error {
 		var hits, blocks int
-		c.in.query(`SELECT (SELECT count(*) FROM {ns}.hits WHERE rule = 'every-source'), (SELECT count(*) FROM {ns}.block_decisions WHERE action = 'written')`,
+		c.in.query(`SELECT (SELECT count(*) FROM {ns}.hits_all WHERE rule = 'every-source'), (SELECT count(*) FROM {ns}.block_decisions_all WHERE action = 'written')`,
 			func(rows pgx.Rows) error { return rows.Scan(&hits, &blocks) })
 		if hits != c.hit || blocks != len(c.hot) {
 			return fmt.Errorf("%d of %d hits and %d of %d blocks are in history", hits, c.hit, blocks, len(c.hot))
@@ -182,7 +182,7 @@ func TestNoLabelCarriesAnIdentity(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t, [3]int{2, labelKeyed, 2}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 0)
 	in.Weir("rules", "apply", "-f", in.Write("rules.yaml", labelRules), "--reason", "tests")
-	in.Weir("rules", "promote", "hot-address", "--reason", "tests")
+	in.Weir("rules", "promote", "hot-address", "--reason", "tests", "--yes", "--override", "tests")
 	stages, gate := in.start("run"), in.start("gate")
 	waitForGate(t, in)
 	c := &crowd{t: t, in: in}

@@ -90,7 +90,7 @@ func newLatencyBed(b *testing.B) *latencyBed {
 	redis := testbed.Redis(b)
 	l := &latencyBed{b: b, in: newInstall(b, [3]int{8, 64, 8}, fmt.Sprintf("{url: %q}", redis), 0)}
 	l.in.Weir("rules", "apply", "-f", l.in.Write("rules.yaml", latencyRule), "--reason", "bench")
-	l.in.Weir("rules", "promote", "guest-tokens", "--reason", "bench")
+	l.in.Weir("rules", "promote", "guest-tokens", "--reason", "bench", "--yes", "--override", "tests")
 	l.stages = l.in.start("run")
 	store, err := blocklist.Connect(blocklist.Server{URL: redis}, l.in.ns)
 	if err != nil {

@@ -158,7 +158,7 @@ lateness: %s
 // hitsOf is what history holds of a replay: subject → episodes, by time.
 func hitsOf(in *install, replay string) map[string][]oracle.Episode {
 	out := map[string][]oracle.Episode{}
-	in.query(fmt.Sprintf(`SELECT subject, first, last, events FROM {ns}.hits WHERE stream = 'replay/%s' AND phase = 3 ORDER BY first`, replay),
+	in.query(fmt.Sprintf(`SELECT subject, first, last, events FROM {ns}.hits_all WHERE stream = 'replay/%s' AND phase = 3 ORDER BY first`, replay),
 		func(rows pgx.Rows) error {
 			var subject string
 			var first, last time.Time

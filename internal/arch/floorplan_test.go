@@ -17,10 +17,11 @@ var plan = map[string]room{
 	"traffic/format": {what: "how gateways write events: the decoders", imports: []string{"traffic"}},
 	"rules": {
 		what:    "rule documents: parse, validate, compare, match index",
-		imports: []string{"internal/duration", "internal/nearest", "internal/yamlnode", "rules/reading", "traffic", "traffic/format"},
+		imports: []string{"internal/duration", "internal/nearest", "internal/yamlnode", "rules/promotion", "rules/reading", "traffic", "traffic/format"},
 		tests:   []string{"rules/condition"},
 	},
-	"rules/reading": {what: "how servers read a request's target, and what a path pattern means for it", imports: []string{"traffic"}},
+	"rules/promotion": {what: "what a rule asks before it may block, and how a canary goes about it", imports: []string{"internal/duration"}},
+	"rules/reading":   {what: "how servers read a request's target, and what a path pattern means for it", imports: []string{"traffic"}},
 	"rules/condition": {
 		what:    "conditions of rules: CEL on one event; what gates need not link",
 		imports: []string{"internal/nearest", "rules/reading", "traffic", "traffic/format"},
@@ -55,11 +56,11 @@ var plan = map[string]room{
 	},
 	"blocklist": {
 		what:    "the contract of blocks in Redis, and the store",
-		imports: []string{"detectors", "internal/retry", "rules", "traffic"},
+		imports: []string{"detectors", "internal/retry", "rules", "rules/promotion", "traffic"},
 	},
 	"blocklist/enforce": {
 		what:    "ENFORCE: what a hit does to whom",
-		imports: []string{"blocklist", "blocklist/internal/recent", "detectors", "internal/retry", "internal/ruleseries", "rules", "traffic"},
+		imports: []string{"blocklist", "blocklist/internal/recent", "detectors", "internal/retry", "internal/ruleseries", "rules", "rules/promotion", "traffic"},
 		tests:   []string{"blocklist/replica"},
 	},
 	"blocklist/reconcile": {
@@ -79,12 +80,21 @@ var plan = map[string]room{
 	},
 	"history": {
 		what:    "RECORD, and what analysts ask",
-		imports: []string{"blocklist", "detectors", "history/audit", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "ingest", "rules", "traffic"},
+		imports: []string{"blocklist", "detectors", "history/audit", "history/partitions", "history/postgres", "history/retention", "history/rulestore", "history/streams", "ingest", "rules", "rules/promotion", "traffic"},
+	},
+	"history/explore": {
+		what:    "what people ask of history: filters, groups, timelines, one hit with all about it",
+		imports: []string{"blocklist", "detectors", "history", "history/audit", "history/postgres", "ingest", "internal/duration", "rules", "traffic"},
+		tests:   []string{"history/retention"},
+	},
+	"history/retention": {
+		what:    "days of history: made ahead, dropped when their time is over",
+		imports: []string{"history/postgres", "internal/retry", "traffic"},
 	},
 	"history/postgres": {what: "connections, watch, errors", imports: []string{"internal/retry", "migrations", "traffic"}},
 	"history/rulestore": {
 		what:    "rule versions, routing versions, modes",
-		imports: []string{"history/audit", "history/postgres", "history/streams", "rules", "traffic", "traffic/format"},
+		imports: []string{"history/audit", "history/postgres", "history/streams", "rules", "rules/promotion", "traffic", "traffic/format"},
 	},
 	"history/partitions": {
 		what:    "claims and snapshots of DETECT",
@@ -96,6 +106,12 @@ var plan = map[string]room{
 		imports: []string{"detectors", "history/audit", "history/postgres", "ingest", "traffic"},
 	},
 	"history/audit": {what: "who did what, and why", imports: []string{"history/postgres", "traffic"}},
+	"history/evidence": {
+		what:    "dossiers: what a version of a rule would have done, had it blocked",
+		imports: []string{"detectors", "history/postgres", "history/rulestore", "history/streams", "internal/duration", "rules", "rules/promotion", "traffic"},
+	},
+	"history/sessions":   {what: "who is signed in at a console", imports: []string{"history/audit", "history/postgres", "traffic"}},
+	"history/savedviews": {what: "views of the explorer that people keep", imports: []string{"history/postgres"}},
 	"history/historytest": {
 		what:    "a history for tests",
 		imports: []string{"detectors", "history", "history/postgres", "history/rulestore", "history/streams", "internal/testbed", "rules", "traffic", "traffic/format"},
@@ -106,61 +122,116 @@ var plan = map[string]room{
 		imports: []string{"blocklist", "rules", "traffic"},
 		tests:   []string{"blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "detectors", "traffic/format"},
 	},
+	"console/acts": {
+		what:    "what people do, checked and audited alike whoever asks",
+		imports: []string{"blocklist", "console/access", "detectors", "history/postgres", "history/rulestore", "rules", "rules/promotion", "traffic"},
+	},
+	"console/api": {
+		what:    "the same over HTTP, from one table of routes",
+		imports: []string{"blocklist", "console/access", "console/acts", "history", "history/audit", "history/postgres", "history/rulestore", "rules", "rules/promotion", "traffic"},
+		tests:   []string{"detectors", "rules/condition"},
+	},
+	"cmd/weir/internal/desk": {
+		what:    "where commands act: on the stores, or through a server",
+		imports: []string{"blocklist", "cmd/weir/internal/usage", "console/access", "console/acts", "console/api", "console/remote", "history/audit"},
+	},
+	"cmd/weir/internal/server": {
+		what:    "pages and API behind sign-in",
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/usage", "console", "console/access", "console/acts", "console/api", "console/pages", "console/signin", "history", "history/evidence", "history/explore", "history/partitions", "history/sessions", "ingest", "ingest/kafka", "internal/retry", "rules"},
+	},
+	"history/ramp": {
+		what:    "canaries go on, or fall back: what is due, by the clock of the database",
+		imports: []string{"history/rulestore", "internal/retry", "rules/promotion"},
+		tests:   []string{"rules"},
+	},
 	"console": {
 		what:    "web pages",
-		imports: []string{"blocklist", "detectors", "history", "history/rulestore", "internal/retry", "rules", "traffic"},
-		tests:   []string{"blocklist/enforce", "history/postgres", "history/streams", "traffic/format"},
+		imports: []string{"blocklist", "console/shown", "console/standing", "history", "history/rulestore", "internal/retry", "rules", "traffic"},
+		tests:   []string{"blocklist/enforce", "detectors", "history/postgres", "history/streams", "traffic/format"},
+	},
+	"console/remote": {
+		what:    "the API's client, for commands",
+		imports: []string{"blocklist", "console/access", "console/acts", "console/api", "history/audit", "history/rulestore", "rules"},
+	},
+	"console/shown":    {what: "texts for reading: sources, events, commands, numbers, times", imports: []string{"rules", "traffic"}},
+	"console/standing": {what: "what has become of an over-limit source", imports: []string{"blocklist", "detectors", "history/rulestore", "rules", "traffic"}},
+	"console/chart":    {what: "charts as SVG", imports: []string{"console/shown", "traffic"}},
+	"console/pages": {
+		what:    "pages that are rendered here and work without a script",
+		imports: []string{"blocklist", "console", "console/access", "console/acts", "console/chart", "console/shown", "console/standing", "detectors", "history", "history/audit", "history/evidence", "history/explore", "history/postgres", "history/rulestore", "internal/duration", "internal/nearest", "rules", "traffic"},
+	},
+	"console/access": {what: "pure: who may do what, and who is shown pseudonyms", imports: []string{"traffic"}},
+	"console/reveal": {
+		what:    "what is behind a pseudonym, for who may and says why",
+		imports: []string{"console/access", "history/audit"},
+		tests:   []string{"history/sessions"},
+	},
+	"console/signin": {
+		what:    "who asks: OpenID Connect, sessions, tokens; turns away who may not",
+		imports: []string{"console/access", "history/audit", "history/postgres", "history/sessions", "traffic"},
+	},
+	"console/signin/signintest": {
+		what:    "an OpenID provider, its people, and the authorisation matrix, for tests",
+		imports: []string{"console/access", "console/signin", "history/audit", "history/sessions", "internal/testbed"},
 	},
 	"dashboards": {
 		what:    "what Grafana shows of weir, as Go and as its JSON",
 		imports: []string{"dashboards/alerts"},
-		tests:   []string{"blocklist", "detectors", "history", "history/rulestore", "rules", "traffic"},
+		tests:   []string{"blocklist", "detectors", "history", "history/retention", "history/rulestore", "rules", "traffic"},
 	},
 	"dashboards/alerts":              {what: "rules for Prometheus: records, alerts, objectives", imports: []string{"internal/duration"}},
 	"dashboards/grafana":             {what: "puts boards into a Grafana by its HTTP API", imports: []string{"dashboards", "internal/retry"}},
 	"dashboards/grafana/grafanatest": {what: "a Grafana for tests of that"},
 	"cmd/weir": {
 		what:    "one file per command: flags, call, print; the only os.Exit",
-		imports: []string{"blocklist", "cmd/weir/internal/allow", "cmd/weir/internal/config", "cmd/weir/internal/counters", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/report", "cmd/weir/internal/ruletry", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "cmd/weir/internal/versions", "dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "gate", "history", "history/audit", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
-		tests:   []string{"ingest/kafka", "internal/demo"},
+		imports: []string{"blocklist", "cmd/weir/internal/allow", "cmd/weir/internal/asking", "cmd/weir/internal/config", "cmd/weir/internal/counters", "cmd/weir/internal/desk", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/dossier", "cmd/weir/internal/report", "cmd/weir/internal/ruletry", "cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "cmd/weir/internal/versions", "console", "console/access", "console/acts", "console/api", "dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "history", "history/evidence", "history/partitions", "history/postgres", "history/rulestore", "ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
+		tests:   []string{"gate", "history/audit", "history/streams", "ingest/kafka", "internal/demo"},
 	},
 	"cmd/weir/internal/versions": {
 		what:    "weir rules diff, history, rollback, export, set-limit",
-		imports: []string{"cmd/weir/internal/service", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "history/audit", "history/rulestore", "internal/plural", "rules"},
+		imports: []string{"cmd/weir/internal/desk", "cmd/weir/internal/service", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/acts", "console/api", "history/audit", "history/rulestore", "internal/plural", "rules"},
 		tests:   []string{"traffic"},
+	},
+	"cmd/weir/internal/asking": {
+		what:    "weir history and weir why: questions read from the command line, answers written",
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "gate", "history", "history/audit", "history/explore", "history/streams", "ingest", "internal/duration", "internal/plural", "rules", "traffic"},
 	},
 	"cmd/weir/internal/config": {
 		what:    "what can be set: schema, load, validate, origins",
-		imports: []string{"blocklist", "detectors", "ingest", "internal/duration", "internal/plural", "internal/yamlnode", "rules", "traffic", "traffic/format"},
+		imports: []string{"blocklist", "console/access", "console/signin", "detectors", "history/retention", "ingest", "internal/duration", "internal/plural", "internal/yamlnode", "rules", "rules/condition", "traffic", "traffic/format"},
 	},
 	"cmd/weir/internal/service": {
 		what:    "opens the servers, makes the stages, runs and stops them",
-		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "detectors", "gate", "history", "history/partitions", "history/postgres", "history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/consume", "ingest/detect", "ingest/kafka", "ingest/route", "internal/retry", "internal/ruleseries", "rules", "traffic"},
+		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "console/acts", "detectors", "gate", "history", "history/evidence", "history/partitions", "history/postgres", "history/ramp", "history/retention", "history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/consume", "ingest/detect", "ingest/kafka", "ingest/route", "internal/retry", "internal/ruleseries", "rules", "traffic"},
 	},
 	"cmd/weir/internal/doctor": {
 		what:    "what weir doctor checks",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/terminal", "detectors", "history", "history/partitions", "history/postgres", "history/streams", "ingest", "ingest/detect", "ingest/kafka", "ingest/route", "internal/plural", "rules", "traffic", "traffic/format"},
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/terminal", "detectors", "history", "history/partitions", "history/postgres", "history/retention", "history/streams", "ingest", "ingest/detect", "ingest/kafka", "ingest/route", "internal/plural", "rules", "traffic", "traffic/format"},
 	},
 	"cmd/weir/internal/devserver": {
 		what:    "weir dev",
-		imports: []string{"blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/usage", "console", "detectors", "gate", "history", "history/rulestore", "ingest", "internal/demo", "internal/local", "internal/plural", "rules", "rules/condition"},
+		imports: []string{"blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/usage", "console/access", "detectors", "gate", "history", "history/rulestore", "ingest", "internal/demo", "internal/local", "internal/plural", "rules", "rules/condition"},
 	},
 	"cmd/weir/internal/stream": {
 		what:    "the life of a stream: migrate, ingest, replay, backtest beside it",
-		imports: []string{"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "history", "history/partitions", "history/postgres", "history/streams", "ingest", "ingest/archive", "ingest/backtest", "ingest/detect", "ingest/kafka", "ingest/route", "internal/duration", "internal/plural", "internal/retry", "rules", "traffic", "traffic/format"},
+		imports: []string{"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "history", "history/partitions", "history/postgres", "history/retention", "history/streams", "ingest", "ingest/archive", "ingest/backtest", "ingest/detect", "ingest/kafka", "ingest/route", "internal/duration", "internal/plural", "internal/retry", "rules", "traffic", "traffic/format"},
 	},
 	"cmd/weir/internal/allow": {
 		what:    "weir allow: the commands about allow lists",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "history", "history/postgres", "history/rulestore", "internal/duration", "rules", "traffic"},
+		imports: []string{"cmd/weir/internal/desk", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/acts", "history", "history/postgres", "history/rulestore", "internal/duration", "rules", "traffic"},
 	},
 	"cmd/weir/internal/counters": {
 		what:    "weir counters: the commands about what rules have counted",
-		imports: []string{"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "history", "history/rulestore", "ingest/route", "internal/duration", "internal/retry", "rules", "traffic"},
+		imports: []string{"cmd/weir/internal/desk", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/acts", "detectors", "history", "history/rulestore", "ingest/route", "internal/duration", "internal/retry", "rules", "traffic"},
 	},
 	"cmd/weir/internal/report": {
 		what:    "what a backtest has found: table, JSON, CSV, page",
 		imports: []string{"cmd/weir/internal/subject", "cmd/weir/internal/terminal", "detectors", "ingest/backtest", "internal/duration", "internal/plural", "rules", "traffic"},
 		tests:   []string{"ingest/archive"},
+	},
+	"cmd/weir/internal/dossier": {
+		what:    "weir rules evidence",
+		imports: []string{"cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "history/evidence", "internal/duration", "internal/plural", "traffic"},
 	},
 	"cmd/weir/internal/ruletry": {
 		what:    "rule documents tried without a server: tests, explain, schema",
@@ -173,13 +244,14 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/metrics": {
 		what:  "docs/metrics.md held to the registries of an installation; tests only",
-		tests: []string{"cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "console", "gate", "internal/demo"},
+		tests: []string{"cmd/weir/internal/config", "cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream", "console/access", "gate", "internal/demo", "rules"},
 	},
 	"cmd/weir/internal/subject": {
 		what:    "subjects as words of a shell",
 		imports: []string{"cmd/weir/internal/usage", "traffic"},
 		tests:   []string{"cmd/weir/internal/terminal"},
 	},
+	"internal/naughty":    {what: "texts that programs have stumbled over, for tests"},
 	"internal/retry":      {what: "backoff, and what to log meanwhile"},
 	"internal/yamlnode":   {what: "YAML values with their lines, for rules, stories and the configuration"},
 	"internal/duration":   {what: "90s, 1d12h: in rules, settings and flags"},
@@ -194,6 +266,10 @@ var plan = map[string]room{
 		imports: []string{"ingest", "ingest/kafka", "internal/testbed", "traffic"},
 	},
 	"internal/oracle": {what: "judges the detectors, so shares nothing with them"},
+	"internal/evidenceoracle": {
+		what:  "judges dossiers, so shares nothing with them",
+		tests: []string{"detectors", "history", "history/evidence", "history/rulestore", "history/streams", "ingest/backtest", "rules", "rules/condition", "traffic"},
+	},
 	"internal/loadgen": {
 		what:    "a load and what is true of it; judges, so asks the oracle",
 		imports: []string{"internal/oracle", "internal/retry", "rules", "traffic", "traffic/format"},

@@ -7,10 +7,10 @@ import (
 )
 
 // testKits hold servers and parts of the house ready for tests, which hand them their testing.TB.
-var testKits = []string{"internal/testbed", "internal/kafkakit", "blocklist/internal/blocktest", "history/historytest", "dashboards/grafana/grafanatest", "internal/browser"}
+var testKits = []string{"internal/testbed", "internal/kafkakit", "blocklist/internal/blocktest", "history/historytest", "dashboards/grafana/grafanatest", "console/signin/signintest", "internal/browser"}
 
 // forTests are imported by tests, of any package, and beside them only where the plan names them.
-var forTests = []string{"internal/testbed", "internal/kafkakit", "blocklist/internal/blocktest", "history/historytest", "dashboards/grafana/grafanatest", "internal/browser", "internal/oracle", "internal/exactness"}
+var forTests = []string{"internal/testbed", "internal/kafkakit", "blocklist/internal/blocktest", "history/historytest", "dashboards/grafana/grafanatest", "console/signin/signintest", "internal/browser", "internal/naughty", "internal/oracle", "internal/exactness"}
 
 // libraries lists the packages that may use a client library, or the YAML one; tests and their kits use what they like.
 var libraries = []struct {
@@ -24,7 +24,7 @@ var libraries = []struct {
 	{"github.com/grafana/grafana-foundation-sdk", []string{"dashboards"}},
 	{"github.com/jackc/pgx", []string{
 		"history", "migrations", "internal/exactness",
-		"history/audit", "history/partitions", "history/postgres", "history/rulestore", "history/streams",
+		"history/audit", "history/evidence", "history/explore", "history/partitions", "history/postgres", "history/retention", "history/rulestore", "history/savedviews", "history/sessions", "history/streams",
 	}},
 	{"github.com/twmb/franz-go", []string{"internal/local", "internal/exactness"}},
 	{"github.com/alicebob/miniredis", []string{"internal/local"}},

@@ -91,7 +91,7 @@ func startInstallation(t *testing.T) *installation {
 	rules := filepath.Join(t.TempDir(), "trailers.yaml")
 	write(t, rules, fmt.Sprintf(trailers, "watched", 2, 4)+"allow: ["+officeList+"]\n---\n"+fmt.Sprintf(trailers, "held", 3, 2)+"---\n"+office)
 	in.weir("rules", "apply", "-f", rules, "--by", "anna", "--reason", "nobody wants that many trailers")
-	in.weir("rules", "promote", "held-trailers", "--by", "anna", "--reason", "seen enough")
+	in.weir("rules", "promote", "held-trailers", "--by", "anna", "--reason", "seen enough", "--yes", "--override", "tests")
 	return in
 }
 

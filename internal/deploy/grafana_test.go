@@ -189,7 +189,9 @@ func (s *site) wantReader() {
 		s.t.Fatal("no view is there")
 	}
 	for _, view := range views {
-		s.run(ask("SELECT count(*) FROM " + view))
+		if !strings.HasSuffix(view, "_all") { // tables joined for other views: not documented, and not given
+			s.run(ask("SELECT count(*) FROM " + view))
+		}
 	}
 	if got := strings.TrimSpace(s.run(ask("SELECT count(*) > 0 FROM weir.hits_v"))); got != "t" {
 		s.t.Errorf("there are hits: %s", got)

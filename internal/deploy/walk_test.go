@@ -40,7 +40,7 @@ func walk() []expectation {
 		{weir + `rules apply -f /etc/weir/rules --reason "first rules"`, routed},
 		{`for i in 1 2 3 4 5 6; do curl -s -X POST -H "X-Device-Id: tv-7" http://127.0.0.1:8080/v1/guest-tokens; done`, counts(`"token":`, 6)},
 		{weir + "history hits --since 1h", contains("guest-token-flood", "tv-7")},
-		{weir + `rules promote guest-token-flood --by anna --reason "watched it in shadow"`, nil},
+		{weir + `rules promote guest-token-flood --by anna --reason "watched it in shadow" --override "trying it out" --yes`, contains("mode block")},
 		{`for i in 1 2 3 4 5 6; do curl -s -X POST -H "X-Device-Id: tv-9" http://127.0.0.1:8080/v1/guest-tokens; done`, nil},
 		{held, refused},
 		{passed, contains("HTTP/1.1 201 Created", `"token":`)},

@@ -126,7 +126,7 @@ func yamlKinds() []yamlKind {
 		{has("story", "timeline"), readStory},
 		{has("services"), readCompose},
 		{has("apiVersion", "kind", "metadata"), shape},
-		{only("namespace", "kafka", "redis", "postgres", "identity", "events", "never_block", "http", "gate", "log", "console"), readConfiguration},
+		{only("namespace", "kafka", "redis", "postgres", "identity", "events", "known_good", "never_block", "http", "gate", "log", "console"), readConfiguration},
 		{only("http", "accessLog", "entryPoints", "providers", "log", "experimental"), shape},                                  // Traefik
 		{only("static_resources", "admin", "use_remote_address", "xff_num_trusted_hops", "access_log", "http_filters"), shape}, // Envoy
 		{only("global", "scrape_configs", "rule_files"), shape},                                                                // Prometheus

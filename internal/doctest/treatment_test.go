@@ -236,7 +236,7 @@ func (s *session) export(programs [][]string) error {
 	servers := []string{"WEIR_KAFKA_BROKERS", "WEIR_REDIS_URL", "WEIR_REDIS_ADDRESSES", "WEIR_POSTGRES_URL"}
 	for _, word := range programs[0][1:] {
 		name, value, ok := strings.Cut(word, "=")
-		known := strings.HasPrefix(name, "WEIR_TEST_")
+		known := strings.HasPrefix(name, "WEIR_TEST_") || name == "WEIR_SERVER" || name == "WEIR_TOKEN" // of commands that ask a server
 		for _, f := range fields {
 			known = known || f.Environment == name
 		}

@@ -118,6 +118,52 @@ func TestJudgeHits(t *testing.T) {
 	}
 }
 
+// A limit that rises above what the log of a source that is over has kept: what comes within a window of the rise may be counted too
+// few, and nothing else. 60 events, one a second, window 100 s, limit 10; from the 50th on the limit is 40.
+func TestJudgeHitsAfterARise(t *testing.T) {
+	rising := func(to int) *Logs {
+		l := world(60)
+		low := l.routings[1].Rules[0]
+		low.Limit, low.Window = 10, 100*time.Second
+		high := low
+		high.Limit = to
+		l.routings = map[int64]routing{1: {Rules: []rule{low}}, 2: {Rules: []rule{high}}}
+		for i := 50; i < 60; i++ {
+			l.keyed[0][i].Version = 2
+		}
+		return l.fence()
+	}
+	first := time.Unix(1_700_000_010, 0)
+	hit := func(last int, events int64) []Hit {
+		return []Hit{{Source: "r/1 device=d", Closed: true, First: first, Last: time.Unix(1_700_000_000+int64(last), 0), Events: events}}
+	}
+	tests := []struct {
+		name                 string
+		to                   int
+		hits                 []Hit
+		lost, doubled, extra int
+		says                 string
+	}{
+		{name: "all of it", to: 40, hits: hit(59, 50)},
+		{name: "none of what came after", to: 40, hits: hit(49, 40)},
+		{name: "less than what came before", to: 40, hits: hit(48, 39), lost: 1, says: "too few"},
+		{name: "more than there is", to: 40, hits: hit(59, 51), doubled: 1, says: "too many"},
+		{name: "beyond the end", to: 40, hits: hit(60, 50), extra: 1, says: "lies in none"},
+		{name: "nothing at all", to: 40, lost: 40, says: "too few"},
+		{name: "a rise to what was kept", to: 31, hits: hit(58, 49), lost: 1, says: "the oracle says"},
+		{name: "a rise to one more", to: 32, hits: hit(58, 49)},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			v := rising(test.to).Expected().Judge(test.hits)
+			if v.Lost != test.lost || v.Doubled != test.doubled || v.Extra != test.extra {
+				t.Errorf("lost %d, doubled %d, extra %d; want %d, %d, %d", v.Lost, v.Doubled, v.Extra, test.lost, test.doubled, test.extra)
+			}
+			expect(t, v.Err(), test.says)
+		})
+	}
+}
+
 func expect(t *testing.T, err error, says string) {
 	t.Helper()
 	switch {

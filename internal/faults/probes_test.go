@@ -164,7 +164,7 @@ func (w *watch) recovery(at, next time.Time) (first, caughtUp time.Duration) {
 // recorded measures how long after the instant history had the first probe that was sent after it.
 func recorded(ctx context.Context, s *exactness.Stream, at time.Time) (time.Duration, error) {
 	var first time.Time
-	err := s.Query(ctx, `SELECT subject, recorded_at FROM {ns}.hits WHERE rule = 'probe' ORDER BY recorded_at`, func(rows pgx.Rows) error {
+	err := s.Query(ctx, `SELECT subject, recorded_at FROM {ns}.hits_all WHERE rule = 'probe' ORDER BY recorded_at`, func(rows pgx.Rows) error {
 		var subject string
 		var recorded time.Time
 		if err := rows.Scan(&subject, &recorded); err != nil {

@@ -100,7 +100,11 @@ func (u *upgrade) install(in *install, how ...string) {
 	u.Helper()
 	in.Weir(append([]string{"migrate"}, how...)...)
 	in.Weir("rules", "apply", "-f", in.Write("rules.yaml", rules+"block: {ttl: 10m}\n"), "--reason", "tests")
-	in.Weir("rules", "promote", "probe", "--reason", "tests")
+	promote := []string{"rules", "promote", "probe", "--reason", "tests"}
+	if strings.Contains(in.Weir("rules", "promote", "--help"), "--override string") { // of a build that asks for evidence
+		promote = append(promote, "--yes", "--override", "tests")
+	}
+	in.Weir(promote...)
 }
 
 // newestFormat is the newest record format that a build knows.
@@ -260,8 +264,8 @@ func (u *upgrade) answered(ctx context.Context) {
 	u.Helper()
 	testbed.Eventually(u, workTimeout, func() error {
 		var owed, missing int
-		err := u.stream.Query(ctx, `SELECT count(*), count(*) FILTER (WHERE NOT EXISTS (SELECT FROM {ns}.block_decisions d WHERE d.hit = h.id))
-			FROM {ns}.hits h WHERE h.rule = 'probe' AND h.phase <> 4`, func(rows pgx.Rows) error { return rows.Scan(&owed, &missing) })
+		err := u.stream.Query(ctx, `SELECT count(*), count(*) FILTER (WHERE NOT EXISTS (SELECT FROM {ns}.block_decisions_all d WHERE d.hit = h.id))
+			FROM {ns}.hits_all h WHERE h.rule = 'probe' AND h.phase <> 4`, func(rows pgx.Rows) error { return rows.Scan(&owed, &missing) })
 		if err == nil && (missing > 0 || owed < 100) {
 			err = fmt.Errorf("%d of %d offences have no decision of ENFORCE's, at least 100 must have happened", missing, owed)
 		}

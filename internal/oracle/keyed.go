@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Keyed is a record of the keyed log, read from the documented layout of formats 1 to 5.
+// Keyed is a record of the keyed log, read from the documented layout of formats 1 to 6.
 type Keyed struct {
 	Kind          byte // 1 event, 2 tick, 3 loss
 	Generation    uint64
@@ -19,6 +19,9 @@ type Keyed struct {
 	Units         []int64        // what the event adds under each of Rules; none: one
 	Tiers         []int          // by which limit it is judged under each of Rules; none: the rule's own
 	Extra         map[int]string // values beside the identity, by the routing version's extra fields
+	Reached       []int          // rules whose block would refuse the request, and which do not count it
+	Beyond        []int          // those of Rules whose block would not refuse it
+	Good          int            // 0 not judged, 1 not known to be good, 2 known to be good
 	IP            netip.Addr
 	Device, User  string
 	APIKey, Other string
@@ -30,8 +33,8 @@ var errShort = errors.New("keyed record ends early")
 
 // ReadKeyed takes a record apart.
 func ReadKeyed(b []byte) (Keyed, error) {
-	if len(b) < 2 || b[0] < 1 || b[0] > 5 {
-		return Keyed{}, errors.New("not a keyed record of formats 1 to 5")
+	if len(b) < 2 || b[0] < 1 || b[0] > 6 {
+		return Keyed{}, errors.New("not a keyed record of formats 1 to 6")
 	}
 	k := Keyed{Kind: b[1]}
 	format := b[0]
@@ -110,6 +113,24 @@ func (k *Keyed) readEvent(format byte, bad *bool, u func() uint64, s func() int6
 				k.Extra = map[int]string{}
 			}
 			k.Extra[index] = string(text())
+		}
+	}
+	if format >= 6 {
+		said := int(u())
+		k.Good = said % 4
+		list := func() (out []int) {
+			at := 0
+			for n := u(); n > 0 && !*bad; n-- {
+				at += int(u())
+				out = append(out, at)
+			}
+			return out
+		}
+		if said&4 != 0 {
+			k.Reached = list()
+		}
+		if said&8 != 0 {
+			k.Beyond = list()
 		}
 	}
 	mask := u()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -90,9 +91,12 @@ func plain(value any) (any, error) {
 	return value, nil
 }
 
-func (t *transaction) Exec(_ context.Context, sql string, _ ...any) (pgconn.CommandTag, error) {
+func (t *transaction) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	if strings.HasPrefix(sql, "CREATE TEMP TABLE IF NOT EXISTS") {
 		return pgconn.CommandTag{}, nil
+	}
+	if strings.HasPrefix(sql, "WITH told AS (") {
+		return pgconn.CommandTag{}, t.raise(sql, args)
 	}
 	words := strings.Fields(sql)
 	if len(words) < 3 || words[0] != "INSERT" || !strings.Contains(sql, "ON CONFLICT (stream, id) DO UPDATE SET") {
@@ -106,6 +110,36 @@ func (t *transaction) Exec(_ context.Context, sql string, _ ...any) (pgconn.Comm
 		}
 	})
 	return pgconn.CommandTag{}, nil
+}
+
+// raise takes the counts of running episodes, which raise rows that are there: the ids and seven columns.
+func (t *transaction) raise(sql string, args []any) error {
+	columns := []string{"events", "peak", "last", "users", "devices", "refused", "known_good"}
+	table := regexp.MustCompile(`UPDATE (\w+) h SET`).FindStringSubmatch(sql)
+	ids, isList := args[1].([]string)
+	if table == nil || !isList || len(args) != 2+len(columns) {
+		return errors.New("the simulated database does not know this statement: " + sql)
+	}
+	var updates []update
+	for _, c := range columns {
+		updates = append(updates, update{c, "greatest"})
+	}
+	for i, id := range ids {
+		r := row{"id": id}
+		for n, c := range columns {
+			value := reflect.ValueOf(args[2+n]).Index(i).Interface()
+			var err error
+			if r[c], err = plain(value); err != nil {
+				return err
+			}
+		}
+		t.work = append(t.work, func() {
+			if t.db.w.tables[table[1]][id] != nil {
+				t.db.w.upsert(table[1], r, updates)
+			}
+		})
+	}
+	return nil
 }
 
 // SendBatch takes single INSERTs: losses, and audits of releases.

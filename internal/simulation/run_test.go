@@ -239,7 +239,7 @@ func (w *world) consumer(h *host, g *group, s ingest.Sink) (stage, error) {
 }
 
 func (w *world) recorder(h *host) (stage, error) {
-	s, err := history.NewHitRecorder(database{h}, history.Live, hitsTopic, deadLetters{h}, nowhere{})
+	s, err := history.NewHitRecorder(database{h}, history.Live, hitsTopic, deadLetters{h}, nil, nowhere{})
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +252,8 @@ func (w *world) enforcer(h *host) (stage, error) {
 		return nil, err
 	}
 	s, err := enforce.New(enforce.Options{
-		Store: store, Stream: blocklist.StreamLive, Topic: hitsTopic, Modes: ruleStore{h}, Rules: ruleStore{h},
+		Secret: []byte("secret"),
+		Store:  store, Stream: blocklist.StreamLive, Topic: hitsTopic, Modes: ruleStore{h}, Rules: ruleStore{h},
 		Decisions: decisions{h}, DeadLetters: deadLetters{h}, Clock: now, Logger: quiet(), Registerer: nowhere{},
 	})
 	if err != nil {

@@ -294,7 +294,7 @@ func TestAgree(t *testing.T) {
 		if fast.clause == nil {
 			t.Fatalf("%s is of the common subset, and became a program", n.text)
 		}
-		slow, err := l.compile(n.text, true)
+		slow, err := l.compile(n.text, mode{program: true})
 		if err != nil {
 			t.Fatalf("%s: %v", n.text, err)
 		}

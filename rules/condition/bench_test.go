@@ -11,7 +11,7 @@ func BenchmarkHolds(b *testing.B) {
 		{"two attrs", `event.attrs.country == "DE" && event.attrs.cost > 5`},
 	} {
 		for _, program := range []bool{false, true} {
-			c, err := l.compile(bench.expr, program)
+			c, err := l.compile(bench.expr, mode{program: program})
 			if err != nil {
 				b.Fatal(err)
 			}

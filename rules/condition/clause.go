@@ -13,9 +13,14 @@ import (
 // clause judges an event, without memory of its own.
 type clause func(e *Event) verdict
 
-// compileClause makes a clause of a checked expression, in which every clause is wrapped; nil for what only a program can
-// judge: then the whole expression is one.
-func compileClause(e ast.Expr, values []value) clause {
+// compiler makes clauses of a checked expression, in which every clause is wrapped.
+type compiler struct {
+	values []value
+	strict bool // see Language.CompileStrict
+}
+
+// clause is nil for what only a program can judge: then the whole expression is one.
+func (c compiler) clause(e ast.Expr) clause {
 	switch e.Kind() {
 	case ast.LiteralKind:
 		if b, ok := e.AsLiteral().(types.Bool); ok {
@@ -23,32 +28,59 @@ func compileClause(e ast.Expr, values []value) clause {
 			return func(*Event) verdict { return answer }
 		}
 	case ast.IdentKind:
-		return compileHas(e.AsIdent(), values)
+		return compileHas(e.AsIdent(), c.values)
 	case ast.CallKind:
 		args := e.AsCall().Args()
 		switch e.AsCall().FunctionName() {
 		case operators.LogicalAnd:
-			return both(compileClauses(args, values))
+			return both(c.clauses(args))
 		case operators.LogicalOr:
-			return either(compileClauses(args, values))
+			return either(c.clauses(args))
 		case operators.LogicalNot:
-			return opposite(compileClauses(args, values))
+			return opposite(c.clauses(args))
 		case clauseName:
-			return compileLeaf(args[0], values)
+			leaf := compileLeaf(args[0], c.values)
+			if leaf == nil || !c.strict {
+				return leaf
+			}
+			return c.needing(args[0], leaf)
 		}
 	}
 	return nil
 }
 
-// compileClauses is nil unless all can be compiled.
-func compileClauses(args []ast.Expr, values []value) []clause {
+// clauses is nil unless all can be compiled.
+func (c compiler) clauses(args []ast.Expr) []clause {
 	out := make([]clause, len(args))
 	for i, arg := range args {
-		if out[i] = compileClause(arg, values); out[i] == nil {
+		if out[i] = c.clause(arg); out[i] == nil {
 			return nil
 		}
 	}
 	return out
+}
+
+// needing is a leaf that cannot be judged of an event without what it compares.
+func (c compiler) needing(e ast.Expr, leaf clause) clause {
+	left, _, _, ok := sides(e)
+	if !ok { // a value that stands for itself
+		left = e
+	}
+	if v, ok := valueOf(left, c.values); ok {
+		return func(e *Event) verdict {
+			if got := v.of(e); got.Kind == format.AttrMissing {
+				return failed(FaultValue)
+			}
+			return leaf(e)
+		}
+	}
+	f, _ := fieldNamed(left.AsIdent()[len(eventPrefix):])
+	return func(e *Event) verdict {
+		if e.lacks(f) {
+			return failed(FaultValue)
+		}
+		return leaf(e)
+	}
 }
 
 // both is &&: no if one is no, whatever the other is; else the first fault.
@@ -113,6 +145,9 @@ func opposite(of []clause) clause {
 }
 
 func compileHas(name string, values []value) clause {
+	if f, ok := fieldAsked(name); ok {
+		return func(e *Event) verdict { return is(!e.lacks(f)) }
+	}
 	prefix, i, ok := parseValueName(name)
 	if !ok || prefix != hasPrefix || i >= len(values) {
 		return nil

@@ -89,6 +89,7 @@ type Condition struct {
 	source  string
 	values  []value
 	reads   []string
+	strict  bool        // see Language.CompileStrict
 	clause  clause      // nil: the program
 	program cel.Program // nil: the clause
 }
@@ -115,7 +116,7 @@ func (c *Condition) Holds(e *Event) (bool, Fault) {
 
 // run judges by the CEL program.
 func (c *Condition) run(e *Event) verdict {
-	e.values = c.values
+	e.values, e.strict = c.values, c.strict
 	out, _, err := c.program.Eval(e)
 	if err != nil {
 		return failed(faultOf(err))

@@ -129,7 +129,7 @@ func TestVerdicts(t *testing.T) {
 		if got := said(c, e); got != want {
 			t.Errorf("%s: got %s, want %s", expr, got, want)
 		}
-		if c, err = l.compile(expr, true); err != nil {
+		if c, err = l.compile(expr, mode{program: true}); err != nil {
 			t.Errorf("%s as a program: %v", expr, err)
 		} else if got := said(c, e); got != want {
 			t.Errorf("%s as a program: got %s, want %s", expr, got, want)
@@ -231,7 +231,7 @@ func TestBounds(t *testing.T) {
 		{`event.attrs.x == 1`, "", ``, "false"},
 	} {
 		for _, program := range []bool{false, true} {
-			c, err := l.compile(test.expr, program)
+			c, err := l.compile(test.expr, mode{program: program})
 			if err != nil {
 				t.Fatalf("%s: %v", test.expr, err)
 			}
@@ -247,7 +247,7 @@ func TestBounds(t *testing.T) {
 func TestReset(t *testing.T) {
 	l, e := language(t), &Event{}
 	for _, program := range []bool{false, true} {
-		c, err := l.compile(`event.ip == "203.0.113.9" && event.plan == "a"`, program)
+		c, err := l.compile(`event.ip == "203.0.113.9" && event.plan == "a"`, mode{program: program})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,7 +30,7 @@ func TestDocumentedTruth(t *testing.T) {
 				}
 				expr = c.ReplaceAllString(x.ReplaceAllString(expr, "event.attrs.x"), "true")
 				for _, program := range []bool{false, true} {
-					compiled, err := l.compile(expr, program)
+					compiled, err := l.compile(expr, mode{program: program})
 					if err != nil {
 						t.Fatalf("%s: %v", expr, err)
 					}

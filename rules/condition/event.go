@@ -25,6 +25,7 @@ type Event struct {
 	ip     string             // of address
 	addr   traffic.Identity   // whose IP ip is the text of
 	values []value            // of the condition that is being judged
+	strict bool               // that condition is
 	read   [maxRead]readValue // of this event, so that no clause reads a value again
 	reads  int                // how many of read are
 	attrs  format.AttrIndex
@@ -114,6 +115,19 @@ func (e *Event) whole(f field) int64 {
 		return int64(e.request.Status)
 	}
 	return e.request.Bytes
+}
+
+// lacks reports whether a field has its zero value, as where the event does not tell it.
+func (e *Event) lacks(f field) bool {
+	switch fieldKinds[f] {
+	case kindWhole:
+		return e.whole(f) == 0
+	case kindDecimal:
+		return e.request.LatencyUS == 0
+	case kindTime:
+		return false
+	}
+	return e.text(f) == ""
 }
 
 // latency is in milliseconds.
@@ -214,9 +228,15 @@ func (e *Event) ResolveName(name string) (any, bool) {
 		}
 		return celValue(v), true
 	}
+	if f, ok := fieldAsked(name); ok {
+		return types.Bool(!e.lacks(f)), true
+	}
 	f, ok := fieldNamed(strings.TrimPrefix(name, eventPrefix))
 	if !ok || !strings.HasPrefix(name, eventPrefix) {
 		return nil, false
+	}
+	if e.strict && e.lacks(f) {
+		return types.WrapErr(errMissing), true
 	}
 	if e.boxed[f] == nil {
 		e.boxed[f], e.used = e.box(f), true

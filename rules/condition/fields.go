@@ -83,6 +83,17 @@ const (
 	hasPrefix   = "@has"
 )
 
+// fieldAskedPrefix begins the variables of strict conditions that say whether the event has a field: @hasfield.plan.
+const fieldAskedPrefix = hasPrefix + "field."
+
+// fieldAsked is the field of such a variable.
+func fieldAsked(name string) (field, bool) {
+	if name, ok := strings.CutPrefix(name, fieldAskedPrefix); ok {
+		return fieldNamed(name)
+	}
+	return 0, false
+}
+
 func valueName(prefix string, i int) string { return prefix + strconv.Itoa(i) }
 
 func parseValueName(name string) (prefix string, i int, ok bool) {

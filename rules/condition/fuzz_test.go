@@ -66,7 +66,7 @@ func FuzzWhen(f *testing.F) {
 		if took > 5*time.Second {
 			t.Fatalf("%q took %v to compile", expr, took)
 		}
-		slow, err := l.compile(expr, true)
+		slow, err := l.compile(expr, mode{program: true})
 		if err != nil {
 			t.Fatalf("%q is no program: %v", expr, err)
 		}

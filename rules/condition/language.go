@@ -37,7 +37,7 @@ func New() (*Language, error) {
 			cel.OverloadIsNonStrict(), cel.UnaryBinding(clauseOf))),
 	}
 	for f, name := range fieldNames {
-		options = append(options, cel.Variable(eventPrefix+name, fieldKinds[f].cel()))
+		options = append(options, cel.Variable(eventPrefix+name, fieldKinds[f].cel()), cel.Variable(fieldAskedPrefix+name, cel.BoolType))
 	}
 	for i := range MaxValues {
 		options = append(options, cel.Variable(valueName(valuePrefix, i), cel.DynType), cel.Variable(valueName(hasPrefix, i), cel.BoolType))
@@ -69,10 +69,22 @@ func clauseOf(v ref.Val) ref.Val {
 }
 
 // Compile compiles a condition. The error is an *Error with all that is wrong.
-func (l *Language) Compile(expr string) (*Condition, error) { return l.compile(expr, false) }
+func (l *Language) Compile(expr string) (*Condition, error) { return l.compile(expr, mode{}) }
 
-// compile compiles a condition; with program to a program in any case.
-func (l *Language) compile(expr string, program bool) (*Condition, error) {
+// CompileStrict compiles a condition under which a clause that needs what the event does not have, a field that is empty included, cannot
+// be judged: it is a fault, unless the rest decides. has(), and == or != with an empty text or 0, ask and are judged. So what holds holds,
+// and what does not hold does not, for sure.
+func (l *Language) CompileStrict(expr string) (*Condition, error) {
+	return l.compile(expr, mode{strict: true})
+}
+
+// mode is how a condition is compiled.
+type mode struct {
+	program bool // in any case
+	strict  bool
+}
+
+func (l *Language) compile(expr string, how mode) (*Condition, error) {
 	if len(expr) > MaxBytes {
 		return nil, problem(0, 0, fmt.Sprintf("an expression of %d bytes", len(expr)), fmt.Sprintf("at most %d bytes", MaxBytes), "")
 	}
@@ -82,7 +94,7 @@ func (l *Language) compile(expr string, program bool) (*Condition, error) {
 	if err := checkExtent(expr); err != nil {
 		return nil, err
 	}
-	plain, re, err := l.parse(expr, patterns{})
+	plain, re, err := l.parse(expr, patterns{}, how.strict)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +108,8 @@ func (l *Language) compile(expr string, program bool) (*Condition, error) {
 	if err := l.checkCost(checked); err != nil {
 		return nil, err
 	}
-	wrapped, _, err := l.parse(expr, re.patterns) // Check may have changed the first one
+	unwrapped := checked
+	wrapped, _, err := l.parse(expr, re.patterns, how.strict) // Check may have changed the first one
 	if err != nil {
 		return nil, err
 	}
@@ -104,12 +117,15 @@ func (l *Language) compile(expr string, program bool) (*Condition, error) {
 	if checked, issues = l.env.Check(wrapped); issues.Err() != nil {
 		return nil, checkError(issues)
 	}
-	c := &Condition{source: expr, values: re.values, reads: slices.Sorted(maps.Keys(re.reads))}
-	if !program {
-		c.clause = compileClause(checked.NativeRep().Expr(), c.values)
+	c := &Condition{source: expr, values: re.values, strict: how.strict, reads: slices.Sorted(maps.Keys(re.reads))}
+	if !how.program {
+		c.clause = compiler{c.values, how.strict}.clause(checked.NativeRep().Expr())
 	}
 	if c.clause != nil {
 		return c, nil
+	}
+	if how.strict {
+		checked = unwrapped // an error of a clause is one of the whole, unless the rest decides
 	}
 	c.program, err = l.env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(MaxCost), re.patterns.option())
 	if err != nil {
@@ -131,13 +147,13 @@ func checkText(expr string) error {
 
 // parse reads an expression, with the event's fields and values as variables.
 // Patterns that are not among known are made, and put there.
-func (l *Language) parse(expr string, known patterns) (*cel.Ast, *rewriter, error) {
+func (l *Language) parse(expr string, known patterns, strict bool) (*cel.Ast, *rewriter, error) {
 	parsed, issues := l.env.Parse(expr)
 	if issues.Err() != nil {
 		return nil, nil, syntaxError(issues)
 	}
 	tree := parsed.NativeRep()
-	re := &rewriter{info: tree.SourceInfo(), make: ast.NewExprFactory(), reads: map[string]bool{}, patterns: known, next: ast.MaxID(tree)}
+	re := &rewriter{info: tree.SourceInfo(), make: ast.NewExprFactory(), reads: map[string]bool{}, patterns: known, strict: strict, next: ast.MaxID(tree)}
 	re.rewrite(tree.Expr(), 0)
 	if len(re.problems) > 0 {
 		return nil, nil, l.withTypes(parsed, re.problems)

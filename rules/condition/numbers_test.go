@@ -76,7 +76,7 @@ func TestNumbersAgreeAtTheirBounds(t *testing.T) {
 			}
 			continue
 		}
-		slow, err := l.compile(expr, true)
+		slow, err := l.compile(expr, mode{program: true})
 		if err != nil {
 			t.Fatalf("%s: %v", expr, err)
 		}

@@ -32,18 +32,33 @@ const (
 )
 
 // Parts takes a condition apart. The error is that of Compile.
-func (l *Language) Parts(expr string) (*Parts, error) {
-	text := outline(expr)
-	from, to := bare(text, 0, len(text))
-	return l.parts(expr, text, from, to)
+func (l *Language) Parts(expr string) (*Parts, error) { return l.takeApart(expr, mode{}) }
+
+// StrictParts takes a condition of CompileStrict apart.
+func (l *Language) StrictParts(expr string) (*Parts, error) {
+	return l.takeApart(expr, mode{strict: true})
 }
 
-// parts takes expr[from:to] apart, which neither space nor a pair of parentheses surrounds. text is its outline.
-func (l *Language) parts(expr string, text []byte, from, to int) (*Parts, error) {
-	p := &Parts{}
+func (l *Language) takeApart(expr string, how mode) (*Parts, error) {
+	text := outline(expr)
+	from, to := bare(text, 0, len(text))
+	return outlined{l, how, expr, text}.parts(from, to)
+}
+
+// outlined is an expression with its outline.
+type outlined struct {
+	language *Language
+	how      mode
+	expr     string
+	text     []byte
+}
+
+// parts takes expr[from:to] apart, which neither space nor a pair of parentheses surrounds.
+func (o outlined) parts(from, to int) (*Parts, error) {
+	p, text := &Parts{}, o.text
 	var err error
-	if p.condition, err = l.Compile(expr[from:to]); err != nil {
-		return nil, fmt.Errorf("part %s: %w", traffic.Quote(expr[from:to]), err)
+	if p.condition, err = o.language.compile(o.expr[from:to], o.how); err != nil {
+		return nil, fmt.Errorf("part %s: %w", traffic.Quote(o.expr[from:to]), err)
 	}
 	if placesOf(text[from:to], '?', 1) != nil {
 		return p, nil
@@ -59,20 +74,20 @@ func (l *Language) parts(expr string, text []byte, from, to int) (*Parts, error)
 		p.join = try.join
 		begin := from
 		for _, end := range append(at, to-from) {
-			if err := p.add(l, expr, text, begin, from+end); err != nil {
+			if err := p.add(o, begin, from+end); err != nil {
 				return nil, err
 			}
 			begin = from + end + 2
 		}
 		return p, nil
 	}
-	return p, p.negation(l, expr, text, from, to)
+	return p, p.negation(o, from, to)
 }
 
-// add adds expr[from:to] as a part; of one with the same join its parts.
-func (p *Parts) add(l *Language, expr string, text []byte, from, to int) error {
-	from, to = bare(text, from, to)
-	part, err := l.parts(expr, text, from, to)
+// add adds the expression from one place to another as a part; of one with the same join its parts.
+func (p *Parts) add(o outlined, from, to int) error {
+	from, to = bare(o.text, from, to)
+	part, err := o.parts(from, to)
 	switch {
 	case err != nil:
 		return err
@@ -85,7 +100,8 @@ func (p *Parts) add(l *Language, expr string, text []byte, from, to int) error {
 }
 
 // negation takes !(…) apart. Of a single comparison the ! is a part: !has(event.attrs.ok).
-func (p *Parts) negation(l *Language, expr string, text []byte, from, to int) error {
+func (p *Parts) negation(o outlined, from, to int) error {
+	text := o.text
 	if text[from] != '!' {
 		return nil
 	}
@@ -97,7 +113,7 @@ func (p *Parts) negation(l *Language, expr string, text []byte, from, to int) er
 		return nil
 	}
 	begin, end := bare(text, from+1, to)
-	part, err := l.parts(expr, text, begin, end)
+	part, err := o.parts(begin, end)
 	if err != nil || part.join == JoinNone {
 		return err
 	}
@@ -153,6 +169,9 @@ func (c *Condition) readOf(e *Event, name string) Read {
 		return r
 	}
 	f, _ := fieldNamed(name)
+	if r.Missing = c.strict && e.lacks(f); r.Missing {
+		return r
+	}
 	switch fieldKinds[f] {
 	case kindTime:
 		r.Value = e.request.Time.Std().UTC().Format(time.RFC3339Nano)

@@ -10,6 +10,7 @@ import (
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
 
 	"github.com/weirhq/weir/internal/nearest"
 	"github.com/weirhq/weir/traffic"
@@ -25,8 +26,9 @@ type rewriter struct {
 	values   []value
 	reads    map[string]bool
 	patterns patterns
-	matches  int // how often a pattern is asked for so far
-	literals int // the lists and maps around what is rewritten
+	strict   bool // see Language.CompileStrict
+	matches  int  // how often a pattern is asked for so far
+	literals int  // the lists and maps around what is rewritten
 	problems []Problem
 }
 
@@ -96,6 +98,8 @@ func (r *rewriter) call(e ast.Expr, depth int) {
 		r.checkPattern(args)
 	case timeGetter(name) && len(args) == 1:
 		r.checkZone(args[0])
+	case r.strict && r.asks(e, name, args):
+		return
 	case call.IsMemberFunction() && isLoop(name):
 		got, allowed, hint := undeclaredName(name)
 		r.report(e, got, allowed, hint)
@@ -126,6 +130,46 @@ func (r *rewriter) has(e, arg ast.Expr) {
 		return
 	}
 	r.place(e, root, names, hasPrefix)
+}
+
+// asks makes a comparison of a field with what it is where the event does not have it, "" or 0, the question whether the event has it.
+func (r *rewriter) asks(e ast.Expr, operator string, args []ast.Expr) bool {
+	if operator != operators.Equals && operator != operators.NotEquals {
+		return false
+	}
+	left, right := args[0], args[1]
+	if left.Kind() == ast.LiteralKind {
+		left, right = right, left
+	}
+	root, names, ok := pathOf(left)
+	if !ok || root.AsIdent() != eventName || len(names) != 1 || right.Kind() != ast.LiteralKind {
+		return false
+	}
+	f, known := fieldNamed(names[0])
+	if zero := zeroOf(f); !known || zero == nil || right.AsLiteral() != zero {
+		return false
+	}
+	r.reads[names[0]] = true
+	there := r.make.NewIdent(r.id(e), fieldAskedPrefix+names[0])
+	if operator == operators.NotEquals {
+		e.SetKindCase(there)
+	} else {
+		e.SetKindCase(r.make.NewCall(e.ID(), operators.LogicalNot, there))
+	}
+	return true
+}
+
+// zeroOf is what a field is where the event does not have it; nil for one that every event has.
+func zeroOf(f field) ref.Val {
+	switch fieldKinds[f] {
+	case kindTime:
+		return nil
+	case kindWhole:
+		return types.Int(0)
+	case kindDecimal:
+		return types.Double(0)
+	}
+	return types.String("")
 }
 
 // pathOf takes a chain of members apart: event.attrs.a["b"]. ok is false for any other expression.
@@ -190,17 +234,16 @@ func (r *rewriter) field(e ast.Expr, f field, prefix string) {
 		e.SetKindCase(name)
 		return
 	}
-	zero := r.make.NewLiteral(r.id(e), types.String(""))
-	switch fieldKinds[f] {
-	case kindTime:
+	zero := zeroOf(f)
+	switch {
+	case zero == nil:
 		e.SetKindCase(r.make.NewLiteral(e.ID(), types.True))
 		return
-	case kindWhole:
-		zero = r.make.NewLiteral(zero.ID(), types.Int(0))
-	case kindDecimal:
-		zero = r.make.NewLiteral(zero.ID(), types.Double(0))
+	case r.strict:
+		e.SetKindCase(r.make.NewIdent(e.ID(), fieldAskedPrefix+fieldNames[f]))
+		return
 	}
-	e.SetKindCase(r.make.NewCall(e.ID(), operators.NotEquals, r.make.NewIdent(r.id(e), eventPrefix+fieldNames[f]), zero))
+	e.SetKindCase(r.make.NewCall(e.ID(), operators.NotEquals, r.make.NewIdent(r.id(e), eventPrefix+fieldNames[f]), r.make.NewLiteral(r.id(e), zero)))
 }
 
 func (r *rewriter) value(e, root ast.Expr, v value, prefix string) {

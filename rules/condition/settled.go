@@ -22,7 +22,7 @@ func (l *Language) Settled(expr string, report func(line, column int, got, allow
 	if len(expr) > MaxBytes || checkExtent(expr) != nil {
 		return
 	}
-	parsed, re, err := l.parse(expr, patterns{})
+	parsed, re, err := l.parse(expr, patterns{}, false)
 	if err != nil {
 		return
 	}

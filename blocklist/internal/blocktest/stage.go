@@ -51,11 +51,15 @@ type Stage struct {
 	Log       *decisionLog
 	Dead      *deadLetters
 	Clock     *Clock
-	Grouped   bool  // the Enforcer counts the blocks of the partitions that it is assigned, from the next Restart on; otherwise of all
-	next      int64 // offset in the hits log
+	Grouped   bool             // the Enforcer counts the blocks of the partitions that it is assigned, from the next Restart on; otherwise of all
+	OpenHits  enforce.OpenHits // of the Enforcer, from the next Restart on; nil for none
+	next      int64            // offset in the hits log
 
 	registry *prometheus.Registry // of the Enforcer
 }
+
+// Secret is that of every Stage's installation.
+const Secret = "secret of the tests"
 
 // NewStage makes a Stage on server, in a namespace of its own, whose rule FloodRule blocks.
 func NewStage(t testing.TB, server testbed.RedisServer, never ...netip.Prefix) *Stage {
@@ -86,7 +90,7 @@ func (s *Stage) Restart(never ...netip.Prefix) {
 	s.registry = prometheus.NewRegistry()
 	e, err := enforce.New(enforce.Options{
 		Store: s.Store, Stream: blocklist.StreamLive, Topic: "weir.hits", Modes: s.Rules, Rules: s.Rules, Decisions: s.Log, DeadLetters: s.Dead,
-		NeverBlock: never, AllPartitions: !s.Grouped, Clock: s.Clock.Now, Logger: s.Logger, Registerer: s.registry,
+		NeverBlock: never, Secret: []byte(Secret), OpenHits: s.OpenHits, AllPartitions: !s.Grouped, Clock: s.Clock.Now, Logger: s.Logger, Registerer: s.registry,
 	})
 	if err != nil {
 		s.T.Fatal(err)

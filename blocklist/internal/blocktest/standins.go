@@ -153,6 +153,13 @@ func (s *ruleStore) Set(rule string, mode rules.Mode) {
 	s.States[rule] = m
 }
 
+// Put sets what the rule store says of a rule's mode.
+func (s *ruleStore) Put(m rules.ModeState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.States[m.Rule] = m
+}
+
 // AnswerVersions makes what is asked about versions fail with err, or work again.
 func (s *ruleStore) AnswerVersions(err error) {
 	s.mu.Lock()

@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/desk"
+	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/rules"
@@ -45,28 +47,12 @@ them.`,
 		if err != nil {
 			return err
 		}
-		for i := range entries {
-			entries[i].Until, entries[i].Reason = end, reason
-		}
 		return p.WithStore(cmd, func(ctx context.Context, in *Installation) error {
-			done, err := in.Rules.ChangeAllowList(ctx, args[0], "add-entry", by, reason, func(l *rules.AllowList) error {
-				for _, e := range entries {
-					if i := find(l, &e); i >= 0 {
-						l.Entries[i] = e
-					} else {
-						l.Entries = append(l.Entries, e)
-					}
-				}
-				return nil
-			})
+			done, err := in.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Entries: entries, Until: end, Reason: reason})
 			if err != nil {
-				return in.misnamed(ctx, args[0], err)
+				return desk.Told(err)
 			}
-			r := report{AllowChange: done, Blocks: []standing{}}
-			if err := r.look(ctx, in, entries); err != nil {
-				r.Unknown = err.Error()
-			}
-			return p.say(&r)
+			return p.say(&done)
 		})
 	})
 	c.Flags().StringVar(&until, "until", "", "when the entry ends: a duration from now or an RFC 3339 time (default: no end)")
@@ -93,52 +79,24 @@ it, remove, watch it in shadow, promote it again. What was added since then may 
 			return err
 		}
 		return p.WithStore(cmd, func(ctx context.Context, in *Installation) error {
-			done, err := in.Rules.ChangeAllowList(ctx, args[0], "remove-entry", by, reason, func(l *rules.AllowList) error {
-				for _, e := range entries {
-					i := find(l, &e)
-					if i < 0 {
-						return absent(l, &e)
-					}
-					l.Entries = slices.Delete(l.Entries, i, i+1)
-				}
-				return nil
-			})
+			done, err := in.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Remove: true, Entries: entries, Reason: reason})
 			if err != nil {
-				return in.misnamed(ctx, args[0], err)
+				return desk.Told(err)
 			}
-			return p.say(&report{AllowChange: done, Blocks: []standing{}})
+			return p.say(&done)
 		})
 	})
 	act = p.Acts(c)
 	return c
 }
 
-// find is the place of e's source in l, -1 for none.
-func find(l *rules.AllowList, e *rules.AllowEntry) int {
-	return slices.IndexFunc(l.Entries, func(o rules.AllowEntry) bool { return o.Kind == e.Kind && o.Value == e.Value })
-}
-
-// absent says that l has no such source, and which of its prefixes contain it.
-func absent(l *rules.AllowList, e *rules.AllowEntry) error {
-	hint := "weir allow show " + l.ID + " shows the list"
-	if p, ok := e.Prefix(); ok {
-		for i := range l.Entries {
-			if q, ok := l.Entries[i].Prefix(); ok && q.Overlaps(p) {
-				hint = fmt.Sprintf("it has %s", l.Entries[i].Source())
-				break
-			}
-		}
-	}
-	return fmt.Errorf("SOURCE: got %s, which is not in allow list %s; %s", e.Source(), l.ID, hint)
-}
-
 // parseSources reads words of KIND=VALUE.
-func parseSources(words []string) ([]rules.AllowEntry, error) {
+func parseSources(words []string) ([]acts.AllowSource, error) {
 	kinds := make([]string, 0, len(rules.AllowKinds()))
 	for _, k := range rules.AllowKinds() {
 		kinds = append(kinds, string(k))
 	}
-	var out []rules.AllowEntry
+	var out []acts.AllowSource
 	for _, w := range words {
 		kind, value, ok := strings.Cut(w, "=")
 		e := rules.AllowEntry{Kind: rules.AllowKind(kind), Value: value}
@@ -151,10 +109,7 @@ func parseSources(words []string) ([]rules.AllowEntry, error) {
 			}
 			return nil, usage.Errorf("SOURCE: got %q; allowed: KIND=VALUE with a kind of %s%s", w, strings.Join(kinds, ", "), hint)
 		}
-		if p, ok := e.Prefix(); ok {
-			e.Value = p.String()
-		}
-		out = append(out, e)
+		out = append(out, acts.AllowSource{Kind: e.Kind, Value: e.Value})
 	}
 	return out, nil
 }
@@ -177,16 +132,23 @@ func parseUntil(text string, now time.Time) (traffic.Time, error) {
 	return traffic.At(t), nil
 }
 
-// report is what a change has done, and the blocks that hold all the same.
+// report is what --output json shows of a change: the blocks that hold all the same with the commands that release them.
 type report struct {
-	rulestore.AllowChange
+	*acts.AllowDone
 	Blocks []standing `json:"blocks"`
-	// BlocksCut says that there are more than are listed. Unknown says why blocks are not known.
-	BlocksCut bool   `json:"blocks_cut,omitempty"`
-	Unknown   string `json:"blocks_unknown,omitempty"`
 }
 
-func (p *Program) say(r *report) error {
+// standing is a block that holds a source which its rule counts no longer.
+type standing struct {
+	acts.AllowBlock
+	Command string `json:"command"`
+}
+
+func (p *Program) say(done *acts.AllowDone) error {
+	r := report{done, []standing{}}
+	for _, b := range done.Blocks {
+		r.Blocks = append(r.Blocks, standing{b, "weir blocks release " + b.Rule + " " + subject.Text(b.Subject) + " --reason …"})
+	}
 	if p.Format == "json" {
 		return p.WriteJSON(r)
 	}

@@ -5,16 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
@@ -35,8 +34,7 @@ type Program struct {
 // Installation is where the lists are stored.
 type Installation struct {
 	*history.Store
-	Config *config.Config
-	Log    *slog.Logger
+	acts.Acts
 }
 
 // Commands are the subcommands of weir allow.

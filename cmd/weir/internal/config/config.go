@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -17,18 +18,23 @@ import (
 // its path in upper case with _ for each dot. Load it with Load.
 type Config struct {
 	// Namespace prefixes every topic, consumer group, schema and block key, so that installations can share servers.
-	Namespace  string              `yaml:"namespace"`
-	Kafka      Kafka               `yaml:"kafka"`
-	Redis      Redis               `yaml:"redis"`
-	Postgres   Postgres            `yaml:"postgres"`
-	Identity   traffic.IdentityMap `yaml:"identity"`
-	Events     Events              `yaml:"events"`
-	Detect     Detect              `yaml:"detect"`
-	Blocks     Blocks              `yaml:"blocks"`
-	NeverBlock []netip.Prefix      `yaml:"never_block"`
-	HTTP       HTTP                `yaml:"http"`
-	Gate       Gate                `yaml:"gate"`
-	Log        Log                 `yaml:"log"`
+	Namespace string              `yaml:"namespace"`
+	Kafka     Kafka               `yaml:"kafka"`
+	Redis     Redis               `yaml:"redis"`
+	Postgres  Postgres            `yaml:"postgres"`
+	Identity  traffic.IdentityMap `yaml:"identity"`
+	Events    Events              `yaml:"events"`
+	// KnownGood holds for events of sources that the deployment knows to be good; empty: it knows nobody. It takes effect with the next
+	// routing version.
+	KnownGood  Expression     `yaml:"known_good"`
+	Detect     Detect         `yaml:"detect"`
+	Blocks     Blocks         `yaml:"blocks"`
+	History    History        `yaml:"history"`
+	NeverBlock []netip.Prefix `yaml:"never_block"`
+	HTTP       HTTP           `yaml:"http"`
+	Gate       Gate           `yaml:"gate"`
+	Console    Console        `yaml:"console"`
+	Log        Log            `yaml:"log"`
 
 	Origins Origins // of its fields
 }
@@ -115,6 +121,12 @@ type Blocks struct {
 	PerAddress int `yaml:"per_address"`
 }
 
+// History bounds what PostgreSQL keeps of what was found.
+type History struct {
+	// Retention is how long hits, decisions and sums are kept; 0: for ever.
+	Retention Duration `yaml:"retention"`
+}
+
 // HTTP is where a long-running process serves /metrics, /livez and /readyz, and weir run /v1/counters.
 type HTTP struct {
 	Listen string `yaml:"listen"`
@@ -155,8 +167,10 @@ func Default() *Config {
 		Events:   Events{Format: "weir", MaxEventBytes: 1 << 20},
 		Detect:   Detect{BudgetPerPartition: detectors.DefaultBudget, IdleMargin: Duration(detectors.DefaultIdleMargin)},
 		Blocks:   Blocks{PerAddress: blocklist.DefaultPerAddress},
+		History:  History{Retention: Duration(retention.DefaultKeep)},
 		HTTP:     HTTP{Listen: "127.0.0.1:9464"},
 		Gate:     Gate{Listen: "127.0.0.1:9465"},
+		Console:  defaultConsole(),
 		Log:      Log{Level: "info", Format: "text"},
 	}
 }

@@ -35,6 +35,13 @@ func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 			`weir.yaml:2:16: kafka.replication: got "1.5"; allowed: a whole number`},
 		{"list for a text", "namespace: [a]\n", "weir.yaml:1:12: namespace: got a list; allowed: a text"},
 		{"bool for a text", "namespace: true\n", "weir.yaml:1:12: namespace: got true; allowed: a text (put it in quotes)"},
+		{"a field that no event has", "known_good: 'event.plan == \"paid\" || event.stats == 200'\n",
+			`weir.yaml:1:38: known_good: got "event.stats", which no event has; allowed: event. and one of `},
+		{"two types", "namespace: a\nknown_good: |\n  event.plan == \"paid\" ||\n  event.status == \"200\"\n",
+			"weir.yaml:4:16: known_good: got == with a whole number and a text; allowed: two values of one type; a text is written in quotes"},
+		{"no condition", "known_good: event.plan\n", "weir.yaml:1:13: known_good: got an expression that gives a text; allowed: a condition in CEL"},
+		{"a list for a condition", "known_good: [event.plan]\n", "weir.yaml:1:13: known_good: got a list; allowed: a text"},
+		{"true for a condition", "known_good: true\n", "weir.yaml:1:13: known_good: got true; allowed: a text (put it in quotes)"},
 		{"text for a list", "never_block: 192.0.2.0/24\n", "weir.yaml:1:14: never_block: got a text; allowed: a list"},
 		{"text for a section", "kafka: there\n", "weir.yaml:1:8: kafka: got a text; allowed: a mapping with brokers,"},
 		{"text for a bool", "gate:\n  observe: yes please\n", `weir.yaml:2:12: gate.observe: got "yes please"; allowed: true, false`},
@@ -75,6 +82,17 @@ func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 				t.Errorf("got  %v\nwant %s…", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestConfigConditions(t *testing.T) {
+	c, err := Load(Source{Environ: []string{`WEIR_KNOWN_GOOD= event.plan == "paid" `}, ReadFile: files(map[string]string{"weir.yaml": "known_good:\n"})})
+	if err != nil || c.KnownGood != `event.plan == "paid"` {
+		t.Errorf("%q, %v", c.KnownGood, err)
+	}
+	_, err = Load(Source{Environ: []string{`WEIR_KNOWN_GOOD=event.plan = 1`}, ReadFile: files(nil)})
+	if err == nil || !strings.HasPrefix(err.Error(), "environment: WEIR_KNOWN_GOOD: line 1, column ") {
+		t.Errorf("got %v", err)
 	}
 }
 

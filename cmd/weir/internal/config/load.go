@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -81,6 +82,15 @@ func LookupEnv(environ []string, name string) (string, bool) {
 	return "", false
 }
 
+// Variables of the environment that name the server that commands ask instead of the stores, and the token for it.
+const (
+	ServerVariable = "WEIR_SERVER"
+	TokenVariable  = "WEIR_TOKEN"
+)
+
+// notSettings are variables of weir that set no field.
+var notSettings = [...]string{"WEIR_CONFIG", ServerVariable, TokenVariable}
+
 // serviceLink is what Kubernetes puts into the environment of every container for a service whose name begins with
 // "weir": WEIR_SERVICE_HOST, WEIR_GATE_PORT_9465_TCP_ADDR and the like. Nobody set them, so they are no mistake.
 var serviceLink = regexp.MustCompile(`^WEIR(_[A-Z0-9]+)*_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
@@ -94,7 +104,7 @@ func loadEnviron(c *Config, environ []string) error {
 	var errs []error
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, "WEIR_") || name == "WEIR_CONFIG" || strings.HasPrefix(name, "WEIR_TEST_") {
+		if !strings.HasPrefix(name, "WEIR_") || slices.Contains(notSettings[:], name) || strings.HasPrefix(name, "WEIR_TEST_") {
 			continue
 		}
 		f, ok := byName[name]
@@ -168,6 +178,8 @@ func (c *Config) readSecrets(readFile func(string) ([]byte, error)) error {
 		{"redis.url", &c.Redis.URL, c.Redis.URLFile},
 		{"redis.password", &c.Redis.Password, c.Redis.PasswordFile},
 		{"postgres.url", &c.Postgres.URL, c.Postgres.URLFile},
+		{"console.oidc.client_secret", &c.Console.OIDC.ClientSecret, c.Console.OIDC.ClientSecretFile},
+		{"console.masking.secret", &c.Console.Masking.Secret, c.Console.Masking.SecretFile},
 	}
 	var errs []error
 	for _, p := range pairs {

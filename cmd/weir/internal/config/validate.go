@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/traffic/format"
 )
 
@@ -76,11 +77,15 @@ func (c *Config) Validate() error {
 	if m := time.Duration(c.Detect.IdleMargin); m < leastIdleMargin || m > mostIdleMargin {
 		k.fail("detect.idle_margin", c.Detect.IdleMargin.String(), "1s to 10m")
 	}
+	if r := time.Duration(c.History.Retention); r != 0 && r < retention.LeastKeep {
+		k.fail("history.retention", c.History.Retention.String(), "0 (for ever), and "+Duration(retention.LeastKeep).String()+" or more")
+	}
 	k.address("http.listen", c.HTTP.Listen)
 	k.address("gate.listen", c.Gate.Listen)
 	if f := c.Gate.ObserveFile; f != "" && !filepath.IsAbs(f) {
 		k.fail("gate.observe_file", fmt.Sprintf("%q", f), "an absolute path, or none: where the process was started must make no difference")
 	}
+	c.Console.check(k)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	k.oneOf("log.format", c.Log.Format, "text", "json")
 	return errors.Join(k.errs...)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/internal/yamlnode"
+	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -88,6 +89,10 @@ func (r *yamlReader) leaf(v reflect.Value, n yamlnode.Node, path string) {
 		v.SetZero() // `never_block:` means: none
 		return
 	}
+	if n.Kind() == yamlnode.List && v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct && len(sectionNames(reflect.Zero(v.Type().Elem()))) > 0 {
+		r.sections(v, n, path)
+		return
+	}
 	var err error
 	list, takesList := v.Addr().Interface().(listSetter)
 	switch {
@@ -100,9 +105,29 @@ func (r *yamlReader) leaf(v reflect.Value, n yamlnode.Node, path string) {
 	default:
 		err = scalarFromNode(v, n)
 	}
-	if err != nil {
+	if bad := (*condition.Error)(nil); errors.As(err, &bad) {
+		r.failExpression(n, path, bad)
+	} else if err != nil {
 		r.fail(n, path, "%s", err)
 	}
+}
+
+// sections reads a list of mappings into the slice of structs v. An element that is a text is read as variables and flags have it.
+func (r *yamlReader) sections(v reflect.Value, n yamlnode.Node, path string) {
+	children := n.Children()
+	list := reflect.MakeSlice(v.Type(), len(children), len(children))
+	for i, child := range children {
+		at := fmt.Sprintf("%s[%d]", path, i+1)
+		child = child.Resolved()
+		if !isText(child) {
+			r.section(list.Index(i), child, at)
+			continue
+		}
+		if err := setText(list.Index(i), child.Value()); err != nil {
+			r.fail(child, at, "%s", err)
+		}
+	}
+	v.Set(list)
 }
 
 func scalarFromNode(v reflect.Value, n yamlnode.Node) error {

@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
@@ -31,7 +31,7 @@ type Program struct {
 // Installation is where the rules are stored.
 type Installation struct {
 	*history.Store
-	Config *config.Config
+	acts.Acts
 	// Named finds a rule; the error about another name says which one it may have meant.
 	Named func(ctx context.Context, rule string) (rulestore.Rule, error)
 }

@@ -7,9 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/desk"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history/rulestore"
-	"github.com/weirhq/weir/rules"
 )
 
 func (p *Program) reset() *cobra.Command {
@@ -41,9 +42,9 @@ otherwise, as with first-seen, buckets, distinct values and extend: never.`,
 			if err != nil {
 				return err
 			}
-			done, err := in.Rules.ResetCounter(ctx, rulestore.CounterReset{Rule: args[0], Subject: who, By: by, Reason: reason})
+			done, err := in.ResetCount(ctx, desk.Local(by), acts.ResetRequest{Rule: args[0], Subject: who, Reason: reason})
 			if err != nil {
-				return err
+				return desk.Told(err)
 			}
 			return p.sayReset(&rule, &done)
 		})
@@ -60,7 +61,7 @@ func (p *Program) sayReset(rule *rulestore.Rule, done *rulestore.CounterResetDon
 	fmt.Fprintf(&b, "rule %s: %s begins at nothing in routing version %d, of %s\n", done.Rule, whom(done.Subject), done.Routing, terminal.Stamp(done.At))
 	b.WriteString("the partition that counts it takes that with the first request that it gets under this version: within some seconds\n" +
 		"while weir run is running, else once it is; requests before that are counted as before\n")
-	if rule.Mode == rules.ModeBlock {
+	if rule.Mode.Blocks() {
 		fmt.Fprintf(&b, "blocks that stand are not released: weir blocks list --rule %s shows them, weir blocks release releases one\n", done.Rule)
 	}
 	_, err := p.Stdout.Write([]byte(b.String()))

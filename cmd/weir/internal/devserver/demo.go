@@ -155,7 +155,7 @@ func (d *demoRun) promote(ctx context.Context) error {
 			continue
 		}
 		reason := "weir dev: the demo has watched it in shadow"
-		state, err := d.in.History.Rules.SetMode(ctx, rulestore.ModeChange{Rule: id, Mode: rules.ModeBlock, By: d.o.By, Reason: reason})
+		state, err := d.in.History.Rules.SetMode(ctx, rulestore.ModeChange{Rule: id, Mode: rules.ModeBlock, By: d.o.By, Reason: reason, Override: "a demo does not last the day that the gates ask for"})
 		if err != nil {
 			return fmt.Errorf("promote %s: %w", id, err)
 		}
@@ -169,7 +169,7 @@ func (d *demoRun) blocking(ctx context.Context) ([]string, error) {
 	modes, err := d.in.History.Rules.Modes(ctx)
 	var ids []string
 	for _, m := range modes {
-		if m.Mode == rules.ModeBlock {
+		if m.Mode.Blocks() {
 			ids = append(ids, m.Rule)
 		}
 	}

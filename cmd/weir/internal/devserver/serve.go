@@ -17,11 +17,13 @@ import (
 
 	"github.com/weirhq/weir/blocklist/replica"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	webserver "github.com/weirhq/weir/cmd/weir/internal/server"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
-	"github.com/weirhq/weir/console"
+	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/plural"
+	"github.com/weirhq/weir/rules"
 )
 
 // stopTimeout is how long all parts may take to end; with closeTimeout it stays below the 10 s of a process.
@@ -52,13 +54,12 @@ func (d *server) serve(ctx context.Context) error {
 		{{Name: "stages", Run: func(ctx context.Context) error { return d.in.RunStages(ctx, service.AllStages(), &started) }}},
 		{{Name: "replica", Run: blocks.Run}},
 		{
-			{Name: "console page", Run: page.Run},
-			{Name: "console", Run: func(ctx context.Context) error { return service.ServeHTTP(ctx, d.listeners.console, page.Handler()) }},
 			{Name: "disk", Run: d.watchDisk},
 			{Name: "PostgreSQL", Run: d.watchPostgres},
 			o.Part(),
 		},
 	}
+	groups[2] = append(page.Parts(d.listeners.console), groups[2]...)
 	ready := func(ctx context.Context) error {
 		if err := d.awaitReady(ctx, blocks); err != nil {
 			return err
@@ -72,12 +73,18 @@ func (d *server) serve(ctx context.Context) error {
 	return (&demoRun{d}).serve(ctx, guard, ready, groups)
 }
 
-// console makes the page.
-func (d *server) console() (*console.Console, error) {
-	return console.New(console.Options{
-		Rules: d.in.History.Rules, History: d.in.History, Blocks: d.in.Redis, Pulse: d.in.Pulse, Command: d.commandLine(),
-		Clock: service.Now, Logger: d.log, Registerer: d.registry,
+// console makes pages and API. Whoever reaches them is on this machine, and is taken for who has started weir dev.
+func (d *server) console() (*webserver.Server, error) {
+	here := access.Actor{Name: d.o.By, Role: access.Admin, Via: access.ViaLocal}
+	s, err := webserver.New(webserver.Options{
+		Config: d.conf, Log: d.log, Registerer: d.registry, History: d.in.History, Redis: d.in.Redis, Kafka: d.in.Kafka,
+		Environment: func(warn func(rules.Problem)) (rules.Environment, error) { return d.o.Environment(d.conf, warn) },
+		Pulse:       d.in.Pulse, Local: &here, Command: d.commandLine(), Version: d.o.Version,
 	})
+	if err == nil {
+		d.closers = append(d.closers, s.Close)
+	}
+	return s, err
 }
 
 // once makes a part of work that ends by itself.
@@ -263,7 +270,7 @@ func (d *server) watchDisk(ctx context.Context) error {
 // welcome says how to reach everything.
 func (d *server) welcome(metrics string) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n  console   http://%s\n", d.listeners.console.Addr())
+	fmt.Fprintf(&b, "\n  console   http://%s   no sign-in: whoever is at this machine may do everything\n", d.listeners.console.Addr())
 	if d.listeners.gateway != nil {
 		fmt.Fprintf(&b, "  gateway   http://%s   curl -i -X POST http://%[1]s/v1/guest-tokens\n", d.listeners.gateway.Addr())
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/internal/demo"
+	"github.com/weirhq/weir/rules"
 )
 
 // Namespace is weir dev's own in a PostgreSQL of the user's.
@@ -41,7 +42,9 @@ type Options struct {
 	Version        string // of the program
 	By             string // who applies and promotes the demo's rules
 	Stdout, Stderr io.Writer
-	Hooks          Hooks // of tests
+	// Environment is what documents are judged against that come by the API.
+	Environment func(c *config.Config, warn func(rules.Problem)) (rules.Environment, error)
+	Hooks       Hooks // of tests
 }
 
 // Hooks break weir dev on purpose, for the tests that show that the demo's judge notices. The program has none.

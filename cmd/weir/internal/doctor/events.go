@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/traffic"
@@ -60,6 +61,7 @@ func (e *examination) judgeSample(messages []traffic.Message) []Finding {
 		found = append(found, s.judgeIdentity(f))
 	}
 	found = append(append(found, s.judgeKeys()...), s.judgeFormat()...)
+	found = append(found, s.judgeKnownGood()...)
 	return append(found, s.judgeVerdicts(), s.judgeMatches())
 }
 
@@ -331,4 +333,28 @@ func readDeadLetter(value []byte) traffic.DeadLetter {
 		return traffic.DeadLetter{Stage: "somebody", Reason: "wrote what is no dead letter"}
 	}
 	return letter
+}
+
+// judgeKnownGood says whether evidence about rules in shadow will tell of sources that are good for sure.
+func (s *sampled) judgeKnownGood() []Finding {
+	const name = "known good"
+	waiting, events := s.inShadow(), 0
+	for _, n := range s.judged {
+		events += n
+	}
+	switch {
+	case s.routing.KnownGood == "" && len(waiting) == 0:
+		return nil
+	case s.routing.KnownGood == "":
+		return []Finding{warning(name, "set known_good to what your good clients have (docs/events.md#known-good), then weir migrate",
+			"known_good is not set: evidence about %s in shadow (%s) cannot tell whether a block would hold good clients",
+			plural.Of(len(waiting), "rule"), strings.Join(waiting[:min(len(waiting), 3)], ", "))}
+	}
+	text := fmt.Sprintf("of %s it holds for %d, does not for %d, and %d cannot be judged", plural.Of(events, "event"),
+		s.judged[detectors.KnownGood], s.judged[detectors.NotGood], s.judged[detectors.NotJudged])
+	if events >= handful && s.judged[detectors.NotJudged] == events {
+		return []Finding{warning(name, "weir rules explain RULE --event FILE shows what known_good asks of an event; correct it, or what the gateway writes, then weir migrate",
+			"known_good judges nothing: none of %s has what it reads", plural.Of(events, "event"))}
+	}
+	return []Finding{fine(name, "%s", text)}
 }

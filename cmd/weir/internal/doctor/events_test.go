@@ -329,3 +329,46 @@ func TestSampleOfAJSONLog(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
+
+// known_good is asked for while a rule with a block waits in shadow, and is told of where it judges nothing.
+func TestDoctorJudgesKnownGood(t *testing.T) {
+	const name = "known good"
+	paid, free := `,"plan":"paid"`, `,"plan":"free"`
+	for _, tt := range []struct {
+		name   string
+		mode   rules.Mode
+		good   string
+		events []string
+		status Status
+		found  string // empty: no finding
+	}{
+		{"nothing waits", rules.ModeBlock, "", repeat(20, event(time.Minute, "")), OK, ""},
+		{"a rule waits", rules.ModeShadow, "", repeat(20, event(time.Minute, "")), Warn, "known_good is not set: evidence about 1 rule in shadow (devices)"},
+		{"it judges nothing", rules.ModeShadow, `event.plan == "paid"`, repeat(20, event(time.Minute, "")), Warn, "known_good judges nothing: none of 20 events"},
+		{"too few to tell", rules.ModeShadow, `event.plan == "paid"`, repeat(5, event(time.Minute, "")), OK, "of 5 events it holds for 0, does not for 0, and 5 cannot be judged"},
+		{"it judges", rules.ModeBlock, `event.plan == "paid"`, append(repeat(3, event(time.Minute, paid)), event(time.Minute, free), event(time.Minute, "")), OK,
+			"of 5 events it holds for 3, does not for 1, and 1 cannot be judged"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := examined(t, tt.mode)
+			e.routing.KnownGood = tt.good
+			var messages []traffic.Message
+			for i, text := range tt.events {
+				messages = append(messages, traffic.Message{Offset: int64(i), Appended: now(), Value: []byte(text)})
+			}
+			found := e.judgeSample(messages)
+			at := slices.IndexFunc(found, func(f Finding) bool { return f.Check == name })
+			if (at >= 0) != (tt.found != "") {
+				t.Fatalf("findings %+v", found)
+			}
+			if at >= 0 && (found[at].Status != tt.status || !strings.Contains(found[at].Found, tt.found)) {
+				t.Errorf("got %+v, want %s %s", found[at], tt.status, tt.found)
+			}
+		})
+	}
+	e := examined(t, rules.ModeShadow)
+	e.conf.KnownGood = `event.plan == "paid"`
+	if got := e.judgeRouting(); got.Status != Warn || !strings.Contains(got.Found, "known_good of the configuration is not in effect yet") {
+		t.Errorf("%+v", got)
+	}
+}

@@ -110,7 +110,7 @@ func (e *examination) run(ctx context.Context) []Finding {
 		{{"topics", e.lookAtTopics}, {"stream", e.lookAtStream}},
 		{
 			{"identities", e.lookAtIdentities}, {"clocks", e.lookAtClocks}, {"stages", e.lookAtStages},
-			{"partitions", e.lookAtPartitions}, {"snapshots", e.lookAtSnapshots}, {"events", e.lookAtEvents}, {"dead letters", e.lookAtDeadLetters},
+			{"partitions", e.lookAtPartitions}, {"snapshots", e.lookAtSnapshots}, {"days", e.lookAtDays}, {"events", e.lookAtEvents}, {"dead letters", e.lookAtDeadLetters},
 		},
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/stream"
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -25,14 +26,15 @@ type sampled struct {
 	good     int // events that could be read
 	missing  [traffic.NumFields][traffic.NumMissingReasons]int
 	timeless int
-	lateness stream.Lateness // of the rules
-	late     int             // events that came too late for every rule
-	future   int             // later than the broker's clock by more than what is tolerated
-	delays   []time.Duration // from an event's time until Kafka took it; negative: it came from the future. Ascending
-	unknown  int             // events with members that the format does not define
-	verdicts int             // requests that weir itself refused
-	byRule   []ruleSample    // by index of the routing version's rules; of requests that weir did not refuse
-	silent   int             // answered 429 without a verdict, where a rule that blocks matches
+	lateness stream.Lateness              // of the rules
+	late     int                          // events that came too late for every rule
+	future   int                          // later than the broker's clock by more than what is tolerated
+	delays   []time.Duration              // from an event's time until Kafka took it; negative: it came from the future. Ascending
+	unknown  int                          // events with members that the format does not define
+	verdicts int                          // requests that weir itself refused
+	byRule   []ruleSample                 // by index of the routing version's rules; of requests that weir did not refuse
+	judged   [detectors.KnownGood + 1]int // by what known_good says; of requests that weir did not refuse
+	silent   int                          // answered 429 without a verdict, where a rule that blocks matches
 }
 
 // ruleSample is how many of the events a rule matches, and how many of those lack each field of its key.
@@ -73,6 +75,7 @@ func readSample(messages []traffic.Message, routing *rules.Routing, modes map[st
 			s.verdicts++
 			continue
 		}
+		s.judged[got.Good]++
 		s.match(&got)
 	}
 	slices.Sort(s.delays)
@@ -113,7 +116,7 @@ func (s *sampled) match(got *route.Explanation) {
 	asked := rules.Target{Method: q.Method, Path: q.Path, Host: q.Host, Route: q.Route}
 	for i := range s.routing.Rules {
 		rule := &s.routing.Rules[i]
-		if reach := rule.Reach(); s.modes[rule.ID].Mode == rules.ModeBlock && reach.Reaches(&asked) {
+		if reach := rule.Reach(); s.modes[rule.ID].Mode.Blocks() && reach.Reaches(&asked) {
 			held = true
 		}
 	}
@@ -148,10 +151,22 @@ func (s *sampled) carry(f traffic.Field) int { return s.missing[f][traffic.Prese
 func (s *sampled) blocking() []string {
 	var out []string
 	for id, m := range s.modes {
-		if m.Mode == rules.ModeBlock {
+		if m.Mode.Blocks() {
 			out = append(out, id)
 		}
 	}
 	slices.Sort(out)
+	return out
+}
+
+// inShadow lists the rules in shadow that a promotion would have block, ascending.
+func (s *sampled) inShadow() []string {
+	var out []string
+	for i := range s.routing.Rules {
+		v := &s.routing.Rules[i]
+		if v.Block != nil && !v.Pending && s.modes[v.ID].Mode == rules.ModeShadow {
+			out = append(out, v.ID)
+		}
+	}
 	return out
 }

@@ -71,7 +71,7 @@ func (e *examination) judgeStream() Finding {
 func (e *examination) judgeRouting() Finding {
 	blocking := 0
 	for _, m := range e.modes {
-		if m.Mode == rules.ModeBlock {
+		if m.Mode.Blocks() {
 			blocking++
 		}
 	}
@@ -88,6 +88,8 @@ func (e *examination) judgeRouting() Finding {
 		return warning("routing", "run weir migrate", "%s; identity of the configuration is not in effect yet", text)
 	case e.routing.Format.Name != want.Name || config.JoinMap(e.routing.Format.Map) != config.JoinMap(want.Map) || e.routing.Format.MaxEventBytes != want.MaxEventBytes:
 		return warning("routing", "run weir migrate", "%s; events of the configuration is not in effect yet", text)
+	case e.routing.KnownGood != string(e.conf.KnownGood):
+		return warning("routing", "run weir migrate", "%s; known_good of the configuration is not in effect yet", text)
 	case len(e.routing.Rules) == 0:
 		return warning("routing", "weir rules apply -f DIR", "%s; nothing is watched", text)
 	}

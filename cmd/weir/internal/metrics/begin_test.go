@@ -27,6 +27,7 @@ func perStage() []string {
 // shown where rules are: in ingest/route, ingest/detect, blocklist/enforce and gate.
 func laterSeries() []string {
 	return []string{
+		"weir_api_requests_total", // each operation with each status would be some thousand series
 		"weir_blocks", "weir_detect_hits_total", "weir_detect_rule_events_total", "weir_enforce_decisions_total", "weir_route_rule_condition_errors_total",
 		"weir_route_rule_events_total", "weir_route_rule_key_missing_total", "weir_route_rule_value_missing_total", "weir_route_rule_tier_errors_total", "weir_rule_info", "weir_rule_uncounted_events_total",
 	}
@@ -37,23 +38,27 @@ func laterSeries() []string {
 func closedLabels() map[string][]string {
 	kafka := []string{"cancelled", "connection", "timeout", "leader away", "not allowed", "refused"}
 	return map[string][]string{
-		"weir_blocklist_deltas_total":   {"block", "release", "mode", "stream", "reload"},
-		"weir_blocklist_rejected_total": {"unreadable", "never_block"},
-		"weir_blocklist_reloads_total":  {"gap", "backward", "missing", "asked", "due"},
-		"weir_blocks_readings_total":    {"complete", "cut", "failed"},
-		"weir_console_reads_total":      {"ok PostgreSQL", "failed PostgreSQL", "ok Redis", "failed Redis"},
-		"weir_console_refused_total":    {"host", "full"},
-		"weir_dead_letters_total":       deadLetters(),
-		"weir_demo_events_total":        {"sent", "failed", "dropped"},
+		"weir_blocklist_deltas_total":        {"block", "release", "mode", "stream", "reload"},
+		"weir_blocklist_rejected_total":      {"unreadable", "never_block"},
+		"weir_blocklist_reloads_total":       {"gap", "backward", "missing", "asked", "due"},
+		"weir_blocks_readings_total":         {"complete", "cut", "failed"},
+		"weir_console_reads_total":           {"ok PostgreSQL", "failed PostgreSQL", "ok Redis", "failed Redis"},
+		"weir_console_refused_total":         {"host", "full"},
+		"weir_dead_letters_total":            deadLetters(),
+		"weir_route_known_good_events_total": {"good", "not_good", "not_judged"},
+		"weir_demo_events_total":             {"sent", "failed", "dropped"},
 		"weir_detect_errors_total": {
 			"fetch", "append", "commits", "commit", "report", "acceptances", "fenced", "snapshot", "ownership", "take", "load", "routing",
 		},
-		"weir_detect_evicted_total":  {"few", "near", "offender", "returned", "single"},
-		"weir_detect_restores_total": {"warm", "restored", "torn", "fresh"},
-		"weir_enforce_ignored_total": {"kind", "phase", "grouped", "no_subject", "mode", "closed", "expired", "unchanged", "repeated"},
-		"weir_enforce_records_total": {"hit", "near", "candidate", "late", "uncounted", "loss", "release", "other"},
+		"weir_detect_evicted_total":    {"few", "near", "offender", "returned", "single"},
+		"weir_detect_restores_total":   {"warm", "restored", "torn", "fresh"},
+		"weir_enforce_ignored_total":   {"kind", "phase", "grouped", "no_subject", "mode", "closed", "expired", "unchanged", "repeated"},
+		"weir_enforce_records_total":   {"hit", "near", "candidate", "late", "uncounted", "statistics", "running", "loss", "release", "other"},
+		"weir_canary_fall_backs_total": {"exceeded", "not_measurable"},
+		"weir_signin_outcomes_total":   {"failed", "no-role", "ok"},
+		"weir_signin_refused_total":    {"csrf", "elsewhere", "forbidden", "host", "rate", "session", "sign-in", "store", "token"},
 		"weir_enforce_withheld_total": {
-			"crowded", "expired", "full", "max_lag", "never_block", "no_block_spec", "old_version", "released", "stale_generation", "unknown_version", "unreachable",
+			"canary", "crowded", "expired", "full", "max_lag", "never_block", "no_block_spec", "old_version", "released", "stale_generation", "unknown_version", "unreachable",
 			"unreadable_key",
 		},
 		"weir_gate_decisions_total": {

@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/server"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/stream"
-	"github.com/weirhq/weir/console"
+	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/gate"
 	"github.com/weirhq/weir/internal/demo"
 	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
 )
 
 func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
@@ -138,12 +140,17 @@ func (p process) makeGate(t *testing.T, c *config.Config) *gate.Gate {
 // makeDemo makes what weir dev has beside stages and gate: the console and the demo's gateway.
 func (p process) makeDemo(t *testing.T, in *service.Installation, guard *gate.Gate) {
 	t.Helper()
-	if _, err := console.New(console.Options{
-		Rules: in.History.Rules, History: in.History, Blocks: in.Redis, Pulse: in.Pulse,
-		Clock: service.Now, Logger: quiet(), Registerer: p.recorder,
-	}); err != nil {
+	page, err := server.New(server.Options{
+		Config: in.Config, Log: quiet(), Registerer: p.recorder, History: in.History, Redis: in.Redis, Kafka: in.Kafka,
+		Environment: func(func(rules.Problem)) (rules.Environment, error) {
+			return rules.Environment{Identity: in.Config.Identity}, nil
+		},
+		Pulse: in.Pulse, Local: &access.Actor{Name: "ann", Role: access.Admin},
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(page.Close)
 	gateway, err := demo.NewGateway(demo.GatewayOptions{
 		Guard: guard, Emit: func(context.Context, []demo.Event) error { return nil }, Logger: quiet(), Registerer: p.recorder,
 	})

@@ -151,14 +151,14 @@ func TestPageOfASweep(t *testing.T) {
 
 // The colours are the console's, whose contrast is tested there, under names of what they mean here.
 func TestColoursAreTheConsoles(t *testing.T) {
-	sheet, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "console", "static", "tokens.css"))
+	sheet, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "console", "pages", "static", "tokens.css"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	colour := regexp.MustCompile(`--([a-z-]+): (#[0-9a-f]{6});`)
 	consoles := map[string][]string{} // light, dark
-	for _, m := range colour.FindAllStringSubmatch(string(sheet), -1) {
-		consoles[m[1]] = append(consoles[m[1]], m[2])
+	for _, m := range regexp.MustCompile(`--([a-z-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);`).FindAllStringSubmatch(string(sheet), -1) {
+		consoles[m[1]] = m[2:]
 	}
 	names := map[string]string{"under": "curve", "over": "block", "over-soft": "block-soft"}
 	ours := map[string][]string{}

@@ -64,7 +64,7 @@ func (h *Host) explain() *cobra.Command {
 		Short: "Show why a rule fires for events, or does not; needs no server",
 		Long: `Show what a rule makes of one event, or of each of several lines in their order: every clause of its match, and each comparison of its conditions,
 with the event's value and whether it held, whose request it was, the key, what is missing, what is counted, and the count against the limit. The events are all that the rule has ever seen:
-its windows are empty before the first one. Formats are those of weir backtest; the default is the configuration's, else weir.`,
+its windows are empty before the first one. Where known_good is set, what it says of each event is shown, too. Formats are those of weir backtest; the default is the configuration's, else weir.`,
 		Example: `  weir rules explain guest-token-flood -f examples/rules --event event.json
   tail -n 20 access.log | weir rules explain login-burst -f examples/rules --event - --format combined`,
 		Args: cobra.ExactArgs(1),
@@ -80,6 +80,7 @@ its windows are empty before the first one. Formats are those of weir backtest; 
 	flags.StringArrayVarP(&x.from, "file", "f", nil, "file or directory of rules, - for standard input; may be repeated")
 	flags.StringVar(&x.events, "event", "", "file of events, one a line, or - for standard input")
 	flags.StringVar(&x.format, "format", "", "how events are written; default events.format, else weir")
+	flags.StringVar(&x.good, "known-good", "", "show what this condition says of the events; default known_good of the configuration")
 	flags.StringVar(&x.fieldMap, "map", "", "event field=member, joined by commas; not for weir and combined")
 	return c
 }

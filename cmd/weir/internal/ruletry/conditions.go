@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest/route"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/rules/condition"
@@ -22,6 +25,46 @@ type tierAsked struct {
 	When   string            `json:"when"`
 	Limit  int               `json:"limit"`
 	Judged *condition.Judged `json:"judged,omitempty"` // nil: not asked, since a tier before it holds
+}
+
+// goodAsked is what known_good makes of an event.
+type goodAsked struct {
+	Says   string           `json:"says"` // good, not_good or not_judged
+	Judged condition.Judged `json:"judged"`
+}
+
+// chooseGood makes known_good that of the configuration, where the command line has none.
+func (x *explainer) chooseGood(c *config.Config) error {
+	given := config.Expression(x.good)
+	if err := given.UnmarshalText([]byte(x.good)); err != nil {
+		return usage.Errorf("--known-good: %w", err)
+	}
+	x.good = string(cmp.Or(given, c.KnownGood))
+	return nil
+}
+
+// judgeGood takes over what known_good makes of the event, unless weir itself had refused the request. whole has explained it last.
+func (x *explained) judgeGood(good string, whole *route.Explainer, got *route.Explanation) error {
+	if good == "" || got.Fate == route.FateRefusal {
+		return nil
+	}
+	judged, err := whole.JudgeGood(good)
+	if err != nil {
+		return err
+	}
+	x.KnownGood = &goodAsked{got.Good.String(), judged}
+	return nil
+}
+
+// goodRows are the rows of known_good.
+func goodRows(asked *goodAsked) [][]string {
+	if asked == nil {
+		return nil
+	}
+	says := map[string]string{
+		detectors.KnownGood.String(): "its source is known to be good", detectors.NotGood.String(): "its source is not known to be good",
+	}
+	return conditionRows("known_good", cmp.Or(says[asked.Says], "it cannot be judged"), &asked.Judged)
 }
 
 // judge takes over what the event makes of the rule's conditions. whole has explained it last.

@@ -30,6 +30,7 @@ type explainer struct {
 	from             []string
 	events           string
 	format, fieldMap string
+	good             string // known_good; empty: the configuration's
 }
 
 // explained is what a rule makes of one event.
@@ -52,13 +53,15 @@ type explained struct {
 	Tier    string          `json:"tier,omitempty"`  // the condition of the tier whose limit counts
 	Tiers   []tierAsked     `json:"tiers,omitempty"` // each in turn, of an event that is counted
 	// Unjudged is why the condition of a tier could not be judged, so that the greatest limit counts which the event may have.
-	Unjudged string           `json:"tier_unjudged,omitempty"`
-	Limit    int              `json:"limit"`
-	Over     bool             `json:"over"`
-	Verdict  string           `json:"verdict"`
-	record   *detectors.Keyed // nil: it feeds no window
-	tier     int
-	dead     bool // it cannot be read
+	Unjudged string `json:"tier_unjudged,omitempty"`
+	// KnownGood is what known_good makes of the event; nil where there is none, or it is not asked.
+	KnownGood *goodAsked       `json:"known_good,omitempty"`
+	Limit     int              `json:"limit"`
+	Over      bool             `json:"over"`
+	Verdict   string           `json:"verdict"`
+	record    *detectors.Keyed // nil: it feeds no window
+	tier      int
+	dead      bool // it cannot be read
 }
 
 // keyPart is one field of the rule's key, and what the event has for it.
@@ -99,10 +102,13 @@ func (x *explainer) run(h *Host, c *config.Config, rule string) error {
 		}
 		return usage.Unknown("rule", rule, known, "")
 	}
+	if err := x.chooseGood(c); err != nil {
+		return err
+	}
 	v, _ := rules.NextVersion(nil, docs[at])
 	routing := &rules.Routing{
 		Stream: "explain", Number: 1, RecordFormat: detectors.RecordFormat, SecretID: "explain", Rules: []rules.Version{v}, Identity: c.Identity,
-		Format: rules.Format{Name: x.format, Map: x.fields(c), MaxEventBytes: c.Events.MaxEventBytes},
+		Format: rules.Format{Name: x.format, Map: x.fields(c), MaxEventBytes: c.Events.MaxEventBytes}, KnownGood: x.good,
 	}
 	routing.WithAllow(set.AllowLists)
 	all, err := explainAll(routing, lines)
@@ -212,6 +218,9 @@ func explainAll(r *rules.Routing, lines [][]byte) ([]explained, error) {
 		if got.Err == nil && got.Identity != nil {
 			x.read(v, &got, extras.Of(0, got.Request))
 			if err := x.judge(v, whole, &got); err != nil {
+				return nil, err
+			}
+			if err := x.judgeGood(r.KnownGood, whole, &got); err != nil {
 				return nil, err
 			}
 			if x.Counts {

@@ -89,6 +89,10 @@ func rows(v *rules.Version, x *explained) [][]string {
 	if x.Time == 0 {
 		return nil
 	}
+	return append(ruleRows(v, x), goodRows(x.KnownGood)...)
+}
+
+func ruleRows(v *rules.Version, x *explained) [][]string {
 	out := [][]string{{"CLAUSE", "RULE", "EVENT", "HELD"}}
 	for _, c := range x.Clauses {
 		if c.Judged != nil {

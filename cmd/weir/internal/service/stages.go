@@ -14,6 +14,8 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/partitions"
+	"github.com/weirhq/weir/history/ramp"
+	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/consume"
@@ -102,8 +104,12 @@ func (in *Installation) sinks(stages []string, watch *ruleWatch) ([]Part, error)
 		if err != nil {
 			return nil, err
 		}
+		keeper, err := in.keeper()
+		if err != nil {
+			return nil, err
+		}
 		parts = append(parts, Part{ingest.StageRecord, hits.Run}, Part{ingest.StageRecordBlocks, decisions.Run},
-			Part{"sizes of history", sizes.Run})
+			Part{"sizes of history", sizes.Run}, Part{"retention of history", keeper.Run})
 	}
 	if slices.Contains(stages, ingest.StageEnforce) {
 		e, err := in.enforcement()
@@ -113,6 +119,7 @@ func (in *Installation) sinks(stages []string, watch *ruleWatch) ([]Part, error)
 		watch.tell, watch.follow = e.modesChanged, e.stage.RefreshModes
 		parts = append(parts, Part{ingest.StageEnforce, e.consumer.Run}, Part{"publish modes", e.publisher.Run},
 			Part{"reconcile", e.reconciler.Run},
+			Part{"block who is over", enforce.NewBackfill(e.stage).Run}, Part{"canaries", e.canaries.Run},
 			Part{"read standing blocks", e.reader.Run}, Part{"memory of Redis", e.memory.run})
 	}
 	return parts, nil
@@ -223,16 +230,35 @@ func (in *Installation) consumer(stage, topic string, sink ingest.Sink, assigned
 
 // RecordHits makes the half of RECORD that stores hits.
 func (in *Installation) RecordHits() (*consume.Consumer, error) {
-	sink, err := history.NewHitRecorder(in.History, in.Stream.Name, in.Names.Hits, in.DeadLetters, in.registry)
+	sink, err := history.NewHitRecorder(in.History, in.Stream.Name, in.Names.Hits, in.DeadLetters, in.days(), in.registry)
 	if err != nil {
 		return nil, err
 	}
 	return in.consumer(ingest.StageRecord, in.Names.Hits, sink, nil)
 }
 
+// days are those under which RECORD keeps rows: of the live stream only, since the times of a replay may be any.
+func (in *Installation) days() history.Days {
+	if in.Stream.Name != history.Live {
+		return nil
+	}
+	return in.makeDays()
+}
+
+func (in *Installation) makeDays() *retention.Days {
+	return retention.NewDays(in.History, time.Duration(in.Config.History.Retention), Now)
+}
+
+// keeper keeps history within its time.
+func (in *Installation) keeper() (*retention.Keeper, error) {
+	return retention.NewKeeper(retention.Options{
+		DB: in.History.DB, Days: in.makeDays(), Keep: time.Duration(in.Config.History.Retention), Clock: Now, Logger: in.Log,
+	}, in.registry)
+}
+
 // recordDecisions makes the half of RECORD that stores block decisions.
 func (in *Installation) recordDecisions() (*consume.Consumer, error) {
-	sink, err := history.NewDecisionRecorder(in.History, in.Stream.Name, in.Names.Blocks, in.DeadLetters, in.registry)
+	sink, err := history.NewDecisionRecorder(in.History, in.Stream.Name, in.Names.Blocks, in.DeadLetters, in.days(), in.registry)
 	if err != nil {
 		return nil, err
 	}
@@ -248,13 +274,14 @@ type enforcement struct {
 	reconciler *reconcile.Reconciler
 	reader     *reconcile.Reader
 	memory     *redisMemory
+	canaries   *ramp.Controller
 }
 
 func (in *Installation) enforcement() (*enforcement, error) {
 	stage, err := enforce.New(enforce.Options{
 		Store: in.Redis, Stream: in.Stream.Name, Topic: in.Names.Hits, Modes: in.lookups.Rules, Rules: in.lookups.Rules,
 		Decisions:   &decisionLog{appender: in.Kafka.Appender(in.Names.Blocks), partitions: in.blocksPartitions},
-		DeadLetters: in.DeadLetters, NeverBlock: in.Config.NeverBlock, HitsPartitions: in.HitsPartitions,
+		DeadLetters: in.DeadLetters, NeverBlock: in.Config.NeverBlock, HitsPartitions: in.HitsPartitions, Secret: in.secret[:], OpenHits: in.History,
 		// A release must be remembered for as long as the hits that it answers can be read again.
 		TombstoneTTL: max(time.Duration(in.Config.Kafka.Retention.Hits), enforce.DefaultTombstoneTTL),
 		Clock:        Now, Logger: in.Log, Registerer: in.registry,
@@ -291,7 +318,11 @@ func (in *Installation) enforcement() (*enforcement, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &enforcement{stage, consumer, publisher, reconciler, reader, memory}, nil
+	canaries, err := ramp.New(ramp.Options{Canaries: in.History.Rules, Figures: in.History, Logger: in.Log, Registerer: in.registry})
+	if err != nil {
+		return nil, err
+	}
+	return &enforcement{stage, consumer, publisher, reconciler, reader, memory, canaries}, nil
 }
 
 func (e *enforcement) modesChanged() {
@@ -307,6 +338,8 @@ var (
 	_ ingest.Figures         = (*history.Store)(nil)
 	_ enforce.Modes          = (*rulestore.Store)(nil)
 	_ enforce.RuleVersions   = (*rulestore.Store)(nil)
+	_ enforce.OpenHits       = (*history.Store)(nil)
+	_ ramp.Figures           = (*history.Store)(nil)
 	_ reconcile.ActiveBlocks = (*history.Store)(nil)
 )
 

@@ -18,6 +18,7 @@ func Beside(ctx context.Context, in *service.Installation, routing *rules.Routin
 		return backtest.Live{}, err
 	}
 	o.Identity, o.Secret, o.Generation, o.Partitions = routing.Identity, secret, in.Stream.Generation, in.RequestsPartitions
+	o.KnownGood = routing.KnownGood
 	o.Format, o.Fields, o.MaxEventBytes = routing.Format.Name, routing.Format.Map, routing.Format.MaxEventBytes
 	for i := range o.Rules {
 		id := o.Rules[i].ID

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
@@ -16,6 +17,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
@@ -118,6 +120,10 @@ func (m *Migration) makeSchema(ctx context.Context) error {
 		return err
 	})
 	if err := errors.Join(err, refused); err != nil {
+		return err
+	}
+	days := retention.NewDays(m.store, time.Duration(m.conf.History.Retention), service.Now)
+	if err := days.Ahead(ctx); err != nil {
 		return err
 	}
 	if !before {
@@ -307,7 +313,7 @@ func (m *Migration) publish(ctx context.Context) error {
 		made := rules.Routing{
 			// The number is set where it is stored; the check wants one.
 			Stream: history.Live, Number: 1, RecordFormat: format, SecretID: secretID,
-			Identity: m.conf.Identity, Format: m.conf.EventFormat(),
+			Identity: m.conf.Identity, Format: m.conf.EventFormat(), KnownGood: string(m.conf.KnownGood),
 		}
 		if prev != nil {
 			made.Number, made.Rules, made.Allow, made.Resets = prev.Number+1, prev.Rules, prev.Allow, prev.Resets
@@ -351,7 +357,7 @@ func safeFormat(before, after rules.Format, modes []rules.ModeState) error {
 		return nil
 	}
 	for _, m := range modes {
-		if m.Mode == rules.ModeBlock {
+		if m.Mode.Blocks() {
 			return fmt.Errorf("events: the format changes while rule %s blocks: demote it (weir rules demote %s), run weir migrate, promote it again",
 				m.Rule, m.Rule)
 		}

@@ -160,7 +160,7 @@ func (p *replay) make(ctx context.Context) error {
 	version, _, err := p.History.Rules.PublishRouting(ctx, string(p.streamName), func(*rules.Routing) (rules.Routing, error) {
 		made := rules.Routing{
 			Stream: string(p.streamName), Number: 1, RecordFormat: detectors.RecordFormat, SecretID: p.SecretID,
-			Rules: p.Rules, Identity: p.Config.Identity, Format: replayFormat(p.Config),
+			Rules: p.Rules, Identity: p.Config.Identity, Format: replayFormat(p.Config), KnownGood: string(p.Config.KnownGood),
 		}
 		made.WithAllow(p.Allow)
 		return made, nil

@@ -18,7 +18,7 @@ import (
 // Output is where a command writes what it has to say, and in which form.
 type Output struct {
 	Stdout, Stderr io.Writer
-	Format         string // table or json
+	Format         string // table, json or csv
 }
 
 // maxCell is the most characters that a table shows of a text without bounds.
@@ -37,13 +37,16 @@ func (o *Output) Cut(order string, shown int, total, most int64) {
 	fmt.Fprintf(o.Stderr, "weir: the %s %d of %s; --limit 0 shows all\n", order, shown, of)
 }
 
-// List writes rows as the table or, with --output json, the items themselves as one JSON array.
+// List writes rows as the table or, with --output json, the items themselves as one JSON array, or, with --output csv, rows of CSV.
 func List[T any](o *Output, items []T, head []string, row func(T) []string) error {
 	if o.Format == "json" {
 		if items == nil {
 			items = []T{}
 		}
 		return o.WriteJSON(items)
+	}
+	if o.Format == "csv" {
+		return CSV(o, items, head, row)
 	}
 	w := tabwriter.NewWriter(o.Stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, strings.Join(head, "\t"))

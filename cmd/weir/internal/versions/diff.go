@@ -7,7 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/desk"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
@@ -70,22 +72,25 @@ comments, notation and tests are none.`,
 
 // diffFiles shows what documents would change, and reports whether they would change anything.
 func diffFiles(ctx context.Context, h *Host, in Installation, from []string, prune bool) (differs bool, err error) {
-	set, err := in.Read(ctx, from)
+	files, err := in.Files(from)
 	if err != nil {
 		return false, err
 	}
-	opts := rulestore.ApplyOptions{Prune: prune, DryRun: true, AllowLists: set.AllowLists}
-	plan, err := in.Store().Apply(ctx, rulestore.WithSources(set), "", "", opts)
-	if err != nil {
-		return false, err
+	done, err := in.Apply(ctx, desk.Local(""), acts.ApplyRequest{Files: files, Prune: prune, DryRun: true})
+	for _, p := range done.Warnings {
+		fmt.Fprintf(h.Stderr, "weir: warning: %s\n", p.Error())
 	}
+	if err != nil {
+		return false, Worded(len(files), from, desk.Told(err))
+	}
+	plan := done.Plan
 	differs = plan.Changed()
 	if h.Format == "json" {
 		return differs, h.WriteJSON(plan)
 	}
 	text := "no difference\n"
 	if differs {
-		text = PlanText(&plan)
+		text = PlanText(plan)
 	}
 	_, err = io.WriteString(h.Stdout, text)
 	return differs, err
@@ -103,10 +108,11 @@ type difference struct {
 
 // diffVersions shows how two versions differ, and reports whether they do.
 func diffVersions(ctx context.Context, h *Host, in Installation, args []string) (differs bool, err error) {
-	r, err := in.Named(ctx, args[0])
+	found, err := in.Rule(ctx, args[0])
 	if err != nil {
-		return false, err
+		return false, desk.Told(err)
 	}
+	r := found.Rule
 	sides := []*rulestore.StoredVersion{nil, &r.Newest}
 	for i, text := range args[1:] {
 		n, ok := versionNumber(text)

@@ -36,7 +36,7 @@ file that holds something else is left alone without --force.`,
 		if to == "" {
 			return usage.Errorf("-o is required: a directory, or - for standard output")
 		}
-		return h.Open(cmd, func(ctx context.Context, in Installation) error {
+		return h.OpenStores(cmd, func(ctx context.Context, in Stores) error {
 			all, lists, err := exported(ctx, in, args)
 			if err != nil {
 				return err
@@ -66,7 +66,7 @@ file that holds something else is left alone without --force.`,
 }
 
 // exported are all rules and allow lists, or the one rule that is named.
-func exported(ctx context.Context, in Installation, named []string) ([]rulestore.Rule, []rulestore.AllowList, error) {
+func exported(ctx context.Context, in Stores, named []string) ([]rulestore.Rule, []rulestore.AllowList, error) {
 	if len(named) > 0 {
 		r, err := in.Named(ctx, named[0])
 		if err == nil && r.Removed {
@@ -74,14 +74,14 @@ func exported(ctx context.Context, in Installation, named []string) ([]rulestore
 		}
 		return []rulestore.Rule{r}, nil, err
 	}
-	all, err := in.Store().List(ctx)
+	all, err := in.Rules.List(ctx)
 	if err == nil {
-		err = in.Store().Sources(ctx, all)
+		err = in.Rules.Sources(ctx, all)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	lists, err := in.Store().AllowLists(ctx)
+	lists, err := in.Rules.AllowLists(ctx)
 	return all, lists, err
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/desk"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/history/audit"
@@ -25,12 +26,9 @@ history of a rule that was removed stays.`,
 			return usage.Errorf("--limit: got %d; allowed: 0 and more", limit)
 		}
 		return h.Open(cmd, func(ctx context.Context, in Installation) error {
-			if _, err := in.Named(ctx, args[0]); err != nil {
-				return err
-			}
-			entries, err := in.Trail().Of(ctx, "rule "+args[0], limit)
+			entries, err := in.RuleTrail(ctx, args[0], limit)
 			if err != nil {
-				return err
+				return desk.Told(err)
 			}
 			return terminal.List(h.Output, entries, []string{"AT", "ACTION", "BY", "REASON", "WHAT"}, func(e audit.Entry) []string {
 				return []string{terminal.Stamp(e.At), e.Action, terminal.Brief(e.Actor), terminal.Brief(e.Reason), terminal.Brief(e.Detail)}

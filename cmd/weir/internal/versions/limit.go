@@ -9,9 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/desk"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history/rulestore"
 )
 
@@ -37,14 +39,11 @@ with a bucket and with extend: never.`,
 		if err != nil {
 			return err
 		}
-		change.By, change.Reason = act.By, act.Reason
+		change.Reason = act.Reason
 		return h.Open(cmd, func(ctx context.Context, in Installation) error {
-			if _, err := in.Named(ctx, args[0]); err != nil {
-				return err
-			}
-			set, err := in.Store().RaiseLimit(ctx, change)
+			set, err := in.SetLimit(ctx, desk.Local(act.By), change)
 			if err != nil {
-				return err
+				return desk.Told(err)
 			}
 			if h.Format == "json" {
 				return h.WriteJSON(set)
@@ -60,7 +59,7 @@ with a bucket and with extend: never.`,
 }
 
 // limitChange reads the command line.
-func limitChange(args []string, until string, length time.Duration, end bool) (c rulestore.LimitChange, err error) {
+func limitChange(args []string, until string, length time.Duration, end bool) (c acts.LimitRequest, err error) {
 	c.Rule = args[0]
 	if end {
 		if len(args) > 1 || until != "" || length != 0 {

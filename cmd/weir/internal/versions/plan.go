@@ -66,7 +66,12 @@ func Asks(in io.Reader) bool {
 
 // Agreed asks on out for a yes to what was shown there, and reads the answer from in.
 func Agreed(in io.Reader, out io.Writer) (bool, error) {
-	if _, err := io.WriteString(out, "apply this? [y/N] "); err != nil {
+	return Confirmed(in, out, "apply this? [y/N] ")
+}
+
+// Confirmed asks a question on out for a yes, and reads the answer from in.
+func Confirmed(in io.Reader, out io.Writer, question string) (bool, error) {
+	if _, err := io.WriteString(out, question); err != nil {
 		return false, err
 	}
 	answer, err := bufio.NewReader(io.LimitReader(in, 64)).ReadString('\n')

@@ -2,11 +2,12 @@ package versions
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/desk"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history/rulestore"
 )
 
@@ -29,16 +30,9 @@ that acts, and what is pending is withdrawn.`,
 			return usage.Errorf("--to: got %d; allowed: a version of the rule, from 1 on", to)
 		}
 		return h.Open(cmd, func(ctx context.Context, in Installation) error {
-			r, err := in.Named(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			old, err := target(&r, to)
-			if err != nil {
-				return err
-			}
-			docs := []rulestore.Document{{Document: old.Version.Document, Source: old.Source}}
-			return in.Carry(ctx, docs, *act, rulestore.ApplyOptions{DryRun: dry, Alone: true}, yes)
+			return in.Carry(func(dry bool, shown *rulestore.Plan) (acts.ApplyDone, error) {
+				return in.Rollback(ctx, desk.Local(act.By), acts.RollbackRequest{Rule: args[0], To: to, DryRun: dry, Shown: shown, Reason: act.Reason})
+			}, dry, yes)
 		})
 	})
 	c.Flags().IntVar(&to, "to", 0, "the version whose document is to be applied (default: the one before the newest)")
@@ -46,26 +40,4 @@ that acts, and what is pending is withdrawn.`,
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	act = h.Audited(c, false)
 	return c
-}
-
-// target is the version to go back to.
-func target(r *rulestore.Rule, to int) (*rulestore.StoredVersion, error) {
-	id := r.Newest.Version.ID
-	switch {
-	case r.Removed:
-		return nil, fmt.Errorf("rule %s was removed on %s by %s: weir rules apply brings it back", id, r.Changed.Format("2006-01-02"), r.ChangedBy)
-	case to != 0:
-		if v := find(r, to); v != nil {
-			return v, nil
-		}
-		return nil, fmt.Errorf("version: got %d, allowed 1 to %d, the versions of rule %s: weir rules show %[3]s", to, r.Versions[0].Version.Number, id)
-	case r.Pending != nil:
-		return &r.Newest, nil
-	}
-	for i := range r.Versions {
-		if v := &r.Versions[i]; v.Version.Number < r.Newest.Version.Number && !v.Version.Pending {
-			return v, nil
-		}
-	}
-	return nil, fmt.Errorf("rule %s has one version that ever acted, and none to go back to", id)
 }

@@ -34,33 +34,6 @@ func stored(limits ...int) *rulestore.Rule {
 	return r
 }
 
-func TestTarget(t *testing.T) {
-	removed := stored(3, 5)
-	removed.Removed, removed.ChangedBy = true, "ann"
-	for name, test := range map[string]struct {
-		rule *rulestore.Rule
-		to   int
-		want int // 0: an error
-		says string
-	}{
-		"the one before":             {stored(3, 5, 7), 0, 2, ""},
-		"named":                      {stored(3, 5, 7), 1, 1, ""},
-		"pending: the one that acts": {stored(3, 5, 4), 0, 2, ""},
-		"a pending one, named":       {stored(3, 5, 4), 3, 3, ""},
-		"none before":                {stored(3), 0, 0, "none to go back to"},
-		"none with the number":       {stored(3, 5), 9, 0, "got 9, allowed 1 to 2"},
-		"removed":                    {removed, 0, 0, "was removed"},
-	} {
-		v, err := target(test.rule, test.to)
-		switch {
-		case test.want == 0 && (err == nil || !strings.Contains(err.Error(), test.says)):
-			t.Errorf("%s: %v, want %q", name, err, test.says)
-		case test.want != 0 && (err != nil || v.Version.Number != test.want):
-			t.Errorf("%s: %+v, %v, want version %d", name, v, err, test.want)
-		}
-	}
-}
-
 func TestLimitChange(t *testing.T) {
 	for name, test := range map[string]struct {
 		args   []string

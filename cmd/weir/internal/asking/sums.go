@@ -1,0 +1,195 @@
+package asking
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/subject"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/streams"
+	"github.com/weirhq/weir/ingest"
+)
+
+// listNewest writes rows of a query with a limit, and says how many it has left out.
+func listNewest[T any](p *Program, rows []T, limit int, count func() (int64, error), head []string, row func(T) []string) error {
+	if err := terminal.List(p.Output, rows, head, row); err != nil || limit == 0 || len(rows) < limit {
+		return err
+	}
+	total, err := count()
+	if err != nil {
+		return err
+	}
+	p.Cut("newest", len(rows), total, history.CountCap)
+	return nil
+}
+
+func (p *Program) late() *cobra.Command {
+	var f lookFlags
+	c := &cobra.Command{
+		Use:   "late",
+		Short: "List how many events came too late to count",
+		Long: `List the sums of late events, by rule, source partition and minute. A late event lay further behind the newest one of its
+source partition than its rule's lateness allows; it is recorded here and counted nowhere else.`,
+		Example: "  weir history late --since 24h",
+		Args:    cobra.NoArgs,
+		RunE: p.Does(lists(), func(cmd *cobra.Command, _ []string) error {
+			return p.ask(cmd, &f, func(ctx context.Context, in *Installation, l looked) error {
+				q := history.LateQuery{Stream: l.stream, Rule: l.rule, Since: l.since, Until: l.until, Limit: f.limit}
+				sums, err := in.Late(ctx, q)
+				if err != nil {
+					return err
+				}
+				count := func() (int64, error) { return in.CountLate(ctx, q) }
+				return listNewest(p, sums, f.limit, count, []string{"MINUTE", "RULE", "EVENTS", "LATEST", "PARTITION"}, func(s history.LateSum) []string {
+					return []string{terminal.Time(s.Minute), s.Rule, strconv.FormatInt(s.Events, 10), terminal.Time(s.Latest), strconv.Itoa(s.Source)}
+				})
+			})
+		}),
+	}
+	f.register(c, false)
+	return c
+}
+
+func (p *Program) decisions() *cobra.Command {
+	var f lookFlags
+	var action string
+	c := &cobra.Command{
+		Use:   "decisions",
+		Short: "List what was decided about blocks: written, extended, withheld, released",
+		Example: `  weir history decisions --since 1h
+  weir history decisions --source ip=192.0.2.1 --action withheld`,
+		Args: cobra.NoArgs,
+		RunE: p.Does(lists(), func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("action") {
+				if err := usage.OneOf("action", action, DecisionActions()...); err != nil {
+					return err
+				}
+			}
+			return p.ask(cmd, &f, func(ctx context.Context, in *Installation, l looked) error {
+				q := history.DecisionQuery{
+					Stream: l.stream, Rule: l.rule, Source: l.source, Action: blocklist.Action(action), Since: l.since, Until: l.until, Limit: f.limit,
+				}
+				all, err := in.Decisions(ctx, q)
+				if err != nil {
+					return err
+				}
+				count := func() (int64, error) { return in.CountDecisions(ctx, q) }
+				return listNewest(p, all, f.limit, count, []string{"AT", "ACTION", "REASON", "RULE", "SOURCE", "UNTIL", "BY", "HIT"}, decisionRow)
+			})
+		}),
+	}
+	f.register(c, true)
+	c.Flags().StringVar(&action, "action", "", "only written, extended, withheld or released")
+	return c
+}
+
+// DecisionActions are what history decisions --action may be.
+func DecisionActions() []string {
+	return []string{string(blocklist.ActionWritten), string(blocklist.ActionExtended), string(blocklist.ActionWithheld), string(blocklist.ActionReleased)}
+}
+
+func decisionRow(d history.RecordedDecision) []string {
+	return []string{
+		terminal.Time(d.At), string(d.Action), terminal.Brief(d.Reason), d.Rule, subject.Text(d.Subject), terminal.Time(d.Until), terminal.Brief(d.By), d.Hit,
+	}
+}
+
+func (p *Program) replays() *cobra.Command {
+	return &cobra.Command{
+		Use:     "replays",
+		Short:   "List the replays that were made with weir ingest",
+		Example: "  weir history replays\n  weir history replays --output json",
+		Args:    cobra.NoArgs,
+		RunE: p.Does(lists(), func(cmd *cobra.Command, _ []string) error {
+			return p.WithStore(cmd, func(ctx context.Context, in *Installation) error {
+				all, err := in.Streams.List(ctx)
+				if err != nil {
+					return err
+				}
+				var replays []streams.Stream
+				for _, st := range all {
+					if st.Name != history.Live {
+						replays = append(replays, st)
+					}
+				}
+				return terminal.List(p.Output, replays, []string{"REPLAY", "CREATED", "FINISHED"}, func(st streams.Stream) []string {
+					return []string{replayName(st.Name), terminal.Stamp(st.Created), terminal.Stamp(st.Finished)}
+				})
+			})
+		}),
+	}
+}
+
+func uncountedReasons() []detectors.Uncounted {
+	return []detectors.Uncounted{
+		detectors.UncountedLate, detectors.UncountedOutOfOrder, detectors.UncountedMissingField, detectors.UncountedMissingValue,
+	}
+}
+
+func (p *Program) uncounted() *cobra.Command {
+	var f lookFlags
+	var reason string
+	c := &cobra.Command{
+		Use:   "uncounted",
+		Short: "List how many events rules did not count, and why",
+		Long: `List the sums of events that a rule watches and did not count, by rule, reason and minute of arrival. The reasons:
+late (further behind the newest event of the source partition than the rule's lateness allows), out_of_order (on time, but older than
+what the algorithm's memory can place), missing_field (without a field of the key, with on_missing: skip) and missing_value (without the
+number or the value that the rule counts). An event has one reason for a rule. Sums of missing fields and values are of one router, over
+all partitions.`,
+		Example: "  weir history uncounted --since 24h\n  weir history uncounted --rule login --reason missing_field",
+		Args:    cobra.NoArgs,
+		RunE: p.Does(lists(), func(cmd *cobra.Command, _ []string) error {
+			if err := checkReason(reason); err != nil {
+				return err
+			}
+			return p.ask(cmd, &f, func(ctx context.Context, in *Installation, l looked) error {
+				q := history.UncountedQuery{Stream: l.stream, Rule: l.rule, Reason: reason, Since: l.since, Until: l.until, Limit: f.limit}
+				sums, err := in.Uncounted(ctx, q)
+				if err != nil {
+					return err
+				}
+				count := func() (int64, error) { return in.CountUncounted(ctx, q) }
+				return listNewest(p, sums, f.limit, count, []string{"MINUTE", "RULE", "REASON", "EVENTS", "PARTITION"}, uncountedRow)
+			})
+		}),
+	}
+	f.register(c, false)
+	c.Flags().StringVar(&reason, "reason", "", "only those of this reason")
+	return c
+}
+
+// checkReason refuses what is no reason; empty stands for all.
+func checkReason(reason string) error {
+	if reason == "" {
+		return nil
+	}
+	var allowed []string
+	for _, known := range uncountedReasons() {
+		allowed = append(allowed, known.String())
+	}
+	return usage.OneOf("reason", reason, allowed...)
+}
+
+func uncountedRow(s history.UncountedSum) []string {
+	partition := "all"
+	if s.Source != nil {
+		partition = fmt.Sprint(*s.Source)
+	}
+	return []string{terminal.Time(s.Minute), s.Rule, s.Reason, strconv.FormatInt(s.Events, 10), partition}
+}
+
+// replayName is the name of a replay by that of its stream.
+func replayName(stream string) string {
+	if name, ok := ingest.Stream(stream).Replay(); ok {
+		return name
+	}
+	return stream
+}

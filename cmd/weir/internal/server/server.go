@@ -1,0 +1,174 @@
+// Package server is what people and programs reach of an installation over HTTP: the console's pages and the API, behind sign-in. weir
+// console is a process of it alone, weir run --console has it beside the stages, and weir dev has it on this machine.
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
+	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/console"
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/api"
+	"github.com/weirhq/weir/console/pages"
+	"github.com/weirhq/weir/console/signin"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/evidence"
+	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/ingest/kafka"
+	"github.com/weirhq/weir/rules"
+)
+
+// Options are what a Server is made of. All but Pulse, Command and Version are required.
+type Options struct {
+	Config     *config.Config
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+	History    *history.Store
+	Redis      *blocklist.Store
+	Kafka      *kafka.Client
+	// Environment is what rule documents are judged against, but for the event format and the allow lists.
+	Environment func(warn func(rules.Problem)) (rules.Environment, error)
+	// Pulse is asked of the stages in this process; nil: they run elsewhere, and are looked at from outside.
+	Pulse func() console.Pulse
+	// Local is who everybody is that reaches the server without signing in: weir dev alone has it, on this machine.
+	Local *access.Actor
+	// Command is what precedes `rules promote …` in commands that pages show; default "weir".
+	Command string
+	Version string // of the program
+}
+
+// Server serves pages and API. Parts must run.
+type Server struct {
+	page    *console.Console
+	pages   *pages.Pages
+	api     *api.API
+	distant *distant // nil: the stages are in this process
+	handler http.Handler
+	routes  []access.Route
+	tls     *tls.Config // nil: none
+	address string      // console.listen
+	close   func()
+}
+
+// New makes a Server.
+func New(o Options) (*Server, error) {
+	s := &Server{close: func() {}, address: o.Config.Console.Listen}
+	masker, err := o.Config.Console.Masker()
+	if err != nil {
+		return nil, &usage.Error{Err: err}
+	}
+	if files := o.Config.Console.TLS; files.CertFile != "" && o.Local == nil {
+		if s.tls, err = signin.TLS(files.CertFile, files.KeyFile, time.Now); err != nil {
+			return nil, &usage.Error{Err: err}
+		}
+	}
+	pulse := o.Pulse
+	if pulse == nil {
+		s.distant = newDistant(o.Kafka, o.History.Partitions, o.Redis.Ping, o.Config.Namespace, o.Log)
+		pulse = s.distant.Pulse
+	}
+	does, done, err := service.OpenActs(service.ActsOptions{
+		Config: o.Config, Log: o.Log, History: o.History, Redis: o.Redis, Kafka: o.Kafka, Environment: o.Environment,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.close = done
+	if err := s.mount(o, pulse, does, masker); err != nil {
+		done()
+		return nil, err
+	}
+	live := s.page.Handler()
+	s.api, err = api.New(api.Options{
+		Acts:   does,
+		Reader: &api.Reader{Rules: o.History.Rules, History: o.History, Trail: o.History.Audit, Blocks: o.Redis, Clock: service.Now},
+		Health: func() api.Health { return health(pulse()) }, Live: live, Masker: masker, Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
+	})
+	if err != nil {
+		done()
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/api/v1/", s.api.Handler())
+	mux.Handle("/", live)
+	guard, err := newGuard(o)
+	if err != nil {
+		done()
+		return nil, err
+	}
+	s.routes = slices.Concat(s.api.Routes(), s.pages.Routes(), guard.Routes())
+	s.handler = guard.Over(mux, s.pages.Public)
+	return s, nil
+}
+
+// mount makes the pages, and the console that serves them beside the stream.
+func (s *Server) mount(o Options, pulse func() console.Pulse, does *acts.Service, masker *access.Masker) error {
+	all, err := pages.New(pages.Options{
+		Rules: o.History.Rules, History: o.History, Blocks: o.Redis, Explorer: explore.New(o.History), Evidence: evidence.New(o.History.DB, o.History.Rules),
+		Acts: does, Masker: masker, Pulse: pulse, Command: o.Command, Clock: service.Now, Logger: o.Log,
+	})
+	if err != nil {
+		return err
+	}
+	s.pages = all
+	s.page, err = console.New(console.Options{
+		Pages: all.Handler(), Rules: o.History.Rules, History: o.History, Blocks: o.Redis, Pulse: pulse, Hosts: o.Config.Console.Names(), Command: o.Command,
+		Clock: service.Now, Logger: o.Log, Registerer: o.Registerer,
+	})
+	return err
+}
+
+// Listen binds console.listen, or another address where one is given.
+func (s *Server) Listen(address string) (net.Listener, error) {
+	l, err := service.Listen("console.listen", cmp.Or(address, s.address))
+	if err == nil && s.tls != nil {
+		l = tls.NewListener(l, s.tls)
+	}
+	return l, err
+}
+
+// Close gives back what the server has opened.
+func (s *Server) Close() { s.close() }
+
+// Handler serves everything.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Routes describe the routes of the API, of the pages and of sign-in, for the authorisation matrix.
+func (s *Server) Routes() []access.Route { return s.routes }
+
+// Parts keep what is shown up to date, and serve it on a listener.
+func (s *Server) Parts(l net.Listener) []service.Part {
+	parts := []service.Part{
+		{Name: "console page", Run: s.page.Run},
+		{Name: "console", Run: func(ctx context.Context) error { return service.ServeHTTP(ctx, l, s.handler) }},
+	}
+	if s.distant != nil {
+		parts = append(parts, service.Part{Name: "pulse", Run: s.distant.Run})
+	}
+	return parts
+}
+
+// health is a pulse as the API tells it.
+func health(p console.Pulse) api.Health {
+	h := api.Health{Stages: []api.StageLag{}, Problems: []api.HealthProblem{}, Unknown: p.Unknown}
+	for _, s := range p.Stages {
+		h.Stages = append(h.Stages, api.StageLag(s))
+	}
+	for _, q := range p.Problems {
+		h.Problems = append(h.Problems, api.HealthProblem(q))
+	}
+	return h
+}

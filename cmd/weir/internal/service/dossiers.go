@@ -1,0 +1,27 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/evidence"
+	"github.com/weirhq/weir/history/rulestore"
+)
+
+// dossiersPort gathers the evidence of promotions from history. Whom a block never holds the configuration says.
+type dossiersPort struct {
+	config  *config.Config
+	history *history.Store
+}
+
+var _ acts.Dossiers = (*dossiersPort)(nil)
+
+// ForPromotion is that of evidence.Store.
+func (p *dossiersPort) ForPromotion(ctx context.Context, rule string, version int, until time.Time, by string) (*rulestore.Dossier, []string, error) {
+	never := blocklist.NewNeverBlock(p.config.NeverBlock)
+	return evidence.New(p.history.DB, p.history.Rules).ForPromotion(ctx, rule, version, until, by, never.Holds)
+}

@@ -1,0 +1,106 @@
+package access
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Route describes one route of a router: what the authorisation matrix goes through.
+type Route struct {
+	Method  string // GET, POST, PUT, PATCH or DELETE
+	Pattern string // of the path, as http.ServeMux reads it: /api/v1/rules/{rule}/promote
+	Act     Act    // what the caller must be allowed to do
+	// Rule is the name of the wildcard in Pattern that names the rule or allow list whose owner counts; Body says that it stands in the
+	// request's body instead. Both are empty where the act is not of one rule.
+	Rule string
+	Body bool
+}
+
+// CSRF reports whether the route changes something, so that a request by cookie must show the session's token.
+func (r Route) CSRF() bool { return Changes(r.Method) }
+
+// Changes reports whether a request of method may change something.
+func Changes(method string) bool {
+	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
+}
+
+// Mux is an http.ServeMux whose routes are all described: no handler can be added without saying what its caller must be allowed to
+// do, and each request is asked for that before the handler runs. Which rule it is, and so whose, the handler learns; it asks May.
+type Mux struct {
+	mux    *http.ServeMux
+	refuse func(w http.ResponseWriter, r *http.Request, err error)
+	routes []Route
+}
+
+// NewMux makes a Mux without routes. refuse answers a request whose actor may not do the route's act: it gets a *Forbidden.
+func NewMux(refuse func(w http.ResponseWriter, r *http.Request, err error)) *Mux {
+	return &Mux{mux: http.NewServeMux(), refuse: refuse}
+}
+
+// Handle adds a route. A description that contradicts itself, or a pattern that is there already, panics, as http.ServeMux does.
+func (m *Mux) Handle(route Route, handler http.Handler) {
+	if err := route.check(); err != nil {
+		panic(fmt.Sprintf("route %s %s: %v", route.Method, route.Pattern, err))
+	}
+	m.mux.Handle(route.Method+" "+route.Pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := MayAny(From(r.Context()), route.Act); err != nil {
+			m.refuse(w, r, err)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	m.routes = append(m.routes, route)
+}
+
+// HandleFunc is Handle for a function.
+func (m *Mux) HandleFunc(route Route, handler func(http.ResponseWriter, *http.Request)) {
+	m.Handle(route, http.HandlerFunc(handler))
+}
+
+// Otherwise answers what no route takes. It is given to everybody who is let this far, and must tell nothing.
+func (m *Mux) Otherwise(handler http.Handler) { m.mux.Handle("/", handler) }
+
+// ServeHTTP is http.ServeMux's.
+func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.mux.ServeHTTP(w, r) }
+
+// Routes are those that were added, in that order.
+func (m *Mux) Routes() []Route { return slices.Clone(m.routes) }
+
+// Find returns the description of the route that would take r; false where none would.
+func (m *Mux) Find(r *http.Request) (Route, bool) {
+	_, pattern := m.mux.Handler(r)
+	i := slices.IndexFunc(m.routes, func(route Route) bool { return route.Method+" "+route.Pattern == pattern })
+	if i < 0 {
+		return Route{}, false
+	}
+	return m.routes[i], true
+}
+
+// Public reports whether r is for a route that needs nobody to be signed in.
+func (m *Mux) Public(r *http.Request) bool {
+	route, ok := m.Find(r)
+	return ok && route.Act == Public
+}
+
+func (r Route) check() error {
+	methods := []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+	if !slices.Contains(methods, r.Method) {
+		return fmt.Errorf("method: got %q; allowed: %s", r.Method, strings.Join(methods, ", "))
+	}
+	_, owned, ok := Least(r.Act)
+	switch {
+	case !ok:
+		return fmt.Errorf("act: got %q; allowed: those of package access", r.Act)
+	case r.CSRF() && (r.Act == View || r.Act == Export):
+		return fmt.Errorf("act: got %s; allowed: one that changes something", r.Act)
+	case r.Rule != "" && r.Body:
+		return fmt.Errorf("rule: in the path and in the body; allowed: one of them")
+	case r.Rule != "" && !strings.Contains(r.Pattern, "{"+r.Rule+"}"):
+		return fmt.Errorf("rule: got %q; allowed: a wildcard of the pattern", r.Rule)
+	case owned && r.Rule == "" && !r.Body:
+		return fmt.Errorf("rule: none; allowed: where the request names the rule or list that %s is done to", r.Act)
+	}
+	return nil
+}

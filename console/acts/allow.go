@@ -1,0 +1,258 @@
+package acts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// AllowRequest asks to add sources to an allow list, or to take them off it.
+type AllowRequest struct {
+	List   string `json:"list"`
+	Remove bool   `json:"remove,omitempty"`
+	// Entries are the sources. What is added gets the request's reason; what is removed is found by kind and value alone.
+	Entries []AllowSource `json:"entries"`
+	// Until is when added entries end; zero: never.
+	Until  traffic.Time `json:"until,omitzero"`
+	Reason string       `json:"reason"`
+}
+
+// AllowSource is what an entry of an allow list names.
+type AllowSource struct {
+	Kind  rules.AllowKind `json:"kind"`
+	Value string          `json:"value"`
+}
+
+// AllowDone is what a change has done, and the blocks that hold all the same.
+type AllowDone struct {
+	rulestore.AllowChange
+	Blocks []AllowBlock `json:"blocks"`
+	// BlocksCut says that there are more than are listed. Unknown says why blocks are not known.
+	BlocksCut bool   `json:"blocks_cut,omitempty"`
+	Unknown   string `json:"blocks_unknown,omitempty"`
+}
+
+// AllowBlock is a block that holds a source which its rule counts no longer.
+type AllowBlock struct {
+	Rule    string          `json:"rule"`
+	Subject traffic.Subject `json:"subject"`
+	Until   traffic.Time    `json:"until"`
+}
+
+// maxAllowBlocks bounds the blocks that are listed.
+const maxAllowBlocks = 20
+
+// ChangeAllow adds entries to an allow list, or removes them. It releases nobody.
+func (s *Service) ChangeAllow(ctx context.Context, actor access.Actor, r AllowRequest) (AllowDone, error) {
+	if err := CheckReason(r.Reason); err != nil {
+		return AllowDone{}, err
+	}
+	entries, err := r.entries(s.o.Clock())
+	if err != nil {
+		return AllowDone{}, err
+	}
+	if err := access.MayAny(actor, access.Allow); err != nil {
+		return AllowDone{}, err
+	}
+	action, change := "add-entry", addEntries(entries)
+	if r.Remove {
+		action, change = "remove-entry", removeEntries(entries)
+	}
+	done, err := s.o.Rules.ChangeAllowList(ctx, r.List, action, actor.Name, r.Reason, func(l *rules.AllowList) error {
+		if err := access.May(actor, access.Allow, l.Owner); err != nil {
+			return err
+		}
+		return change(l)
+	})
+	if err != nil {
+		return AllowDone{}, s.misnamedList(ctx, r.List, err)
+	}
+	s.log(actor, access.Allow, "allow list "+r.List)
+	out := AllowDone{AllowChange: done, Blocks: []AllowBlock{}}
+	if !r.Remove {
+		if err := out.look(ctx, s, entries); err != nil {
+			out.Unknown = err.Error()
+		}
+	}
+	return out, nil
+}
+
+// entries are those that the request names.
+func (r *AllowRequest) entries(now traffic.Time) ([]rules.AllowEntry, error) {
+	if len(r.Entries) == 0 {
+		return nil, &Invalid{Field: "entries", Got: "none", Allowed: "at least one, with kind and value"}
+	}
+	if r.Until != 0 && r.Until <= now && !r.Remove {
+		return nil, &Invalid{Field: "until", Got: r.Until.String(), Allowed: "a time after now, " + now.String()}
+	}
+	out := make([]rules.AllowEntry, len(r.Entries))
+	for i, e := range r.Entries {
+		if _, known := e.Kind.Field(); !known {
+			return nil, &Invalid{Field: fmt.Sprintf("entries[%d].kind", i), Got: string(e.Kind), Allowed: kinds()}
+		}
+		if e.Value == "" {
+			return nil, &Invalid{Field: fmt.Sprintf("entries[%d].value", i), Got: "", Allowed: "an address prefix for cidr, else the value of the field"}
+		}
+		out[i] = rules.AllowEntry{Kind: e.Kind, Value: e.Value, Until: r.Until, Reason: r.Reason}
+		if p, ok := out[i].Prefix(); ok {
+			out[i].Value = p.String()
+		}
+	}
+	return out, nil
+}
+
+func kinds() string {
+	var names []string
+	for _, k := range rules.AllowKinds() {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, ", ")
+}
+
+func addEntries(entries []rules.AllowEntry) func(*rules.AllowList) error {
+	return func(l *rules.AllowList) error {
+		for _, e := range entries {
+			if i := findEntry(l, &e); i >= 0 {
+				l.Entries[i] = e
+			} else {
+				l.Entries = append(l.Entries, e)
+			}
+		}
+		return nil
+	}
+}
+
+func removeEntries(entries []rules.AllowEntry) func(*rules.AllowList) error {
+	return func(l *rules.AllowList) error {
+		for _, e := range entries {
+			i := findEntry(l, &e)
+			if i < 0 {
+				return absent(l, &e)
+			}
+			l.Entries = slices.Delete(l.Entries, i, i+1)
+		}
+		return nil
+	}
+}
+
+// findEntry is the place of e's source in l, -1 for none.
+func findEntry(l *rules.AllowList, e *rules.AllowEntry) int {
+	return slices.IndexFunc(l.Entries, func(o rules.AllowEntry) bool { return o.Kind == e.Kind && o.Value == e.Value })
+}
+
+// absent says that l has no such source, and which of its prefixes contain it.
+func absent(l *rules.AllowList, e *rules.AllowEntry) error {
+	hint := "weir allow show " + l.ID + " shows the list"
+	if p, ok := e.Prefix(); ok {
+		for i := range l.Entries {
+			if q, ok := l.Entries[i].Prefix(); ok && q.Overlaps(p) {
+				hint = fmt.Sprintf("it has %s", l.Entries[i].Source())
+				break
+			}
+		}
+	}
+	return fmt.Errorf("SOURCE: got %s, which is not in allow list %s; %s", e.Source(), l.ID, hint)
+}
+
+// misnamedList says of what failed because no list has the name which there are; any other error stays.
+func (s *Service) misnamedList(ctx context.Context, list string, err error) error {
+	if !errors.Is(err, postgres.ErrNotFound) {
+		return err
+	}
+	all, lerr := s.o.Rules.AllowLists(ctx)
+	if lerr != nil {
+		return errors.Join(err, lerr)
+	}
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].List.ID
+	}
+	return &UnknownName{Thing: "allow list", Name: list, Known: names}
+}
+
+// look finds the blocks in force, of the rules that name the list, whose source an entry names.
+func (d *AllowDone) look(ctx context.Context, s *Service, entries []rules.AllowEntry) error {
+	if len(d.Rules) == 0 {
+		return nil
+	}
+	if err := s.o.Blocks.Ready(ctx); err != nil {
+		return err
+	}
+	found, err := s.o.Blocks.List(ctx, s.o.Clock(), blocklist.Filter{})
+	if err != nil {
+		return err
+	}
+	for i := range found.Items {
+		b := &found.Items[i]
+		if b.Block == nil || !b.InForce || !slices.Contains(d.Rules, b.Rule) || !namesSource(entries, b.Subject) {
+			continue
+		}
+		if len(d.Blocks) == maxAllowBlocks {
+			d.BlocksCut = true
+			return nil
+		}
+		d.Blocks = append(d.Blocks, AllowBlock{Rule: b.Rule, Subject: b.Subject, Until: b.Block.Until})
+	}
+	return nil
+}
+
+// namesSource reports whether one of entries has to do with the blocked source: it has the value, or addresses of it.
+func namesSource(entries []rules.AllowEntry, blocked traffic.Subject) bool {
+	values, err := blocked.Values()
+	if err != nil {
+		return false
+	}
+	for i := range entries {
+		e := &entries[i]
+		field, _ := e.Kind.Field()
+		for _, v := range values {
+			if v.Field != field.String() || v.Missing {
+				continue
+			}
+			if p, ok := e.Prefix(); ok {
+				if q, err := netip.ParsePrefix(v.Value); err == nil && p.Overlaps(q) {
+					return true
+				}
+			} else if v.Value == e.Value || v.Digest && v.Value == string(traffic.AppendStoredValue(nil, e.Value)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ResetRequest asks that what a rule has counted of a source be set back to nothing.
+type ResetRequest struct {
+	Rule string `json:"rule"`
+	// Subject is the source as the rule counts it (rules.KeyedSubject); empty for a rule with the empty key.
+	Subject traffic.Subject `json:"subject"`
+	Reason  string          `json:"reason"`
+}
+
+// ResetCount sets what a rule has counted of a source back to nothing.
+func (s *Service) ResetCount(ctx context.Context, actor access.Actor, r ResetRequest) (rulestore.CounterResetDone, error) {
+	if err := CheckReason(r.Reason); err != nil {
+		return rulestore.CounterResetDone{}, err
+	}
+	if err := access.MayAny(actor, access.Reset); err != nil {
+		return rulestore.CounterResetDone{}, err
+	}
+	done, err := s.o.Rules.ResetCounter(ctx, rulestore.CounterReset{
+		Rule: r.Rule, Subject: r.Subject, By: actor.Name, Reason: r.Reason, Check: check(actor, access.Reset, ""),
+	})
+	if err != nil {
+		return rulestore.CounterResetDone{}, s.misnamed(ctx, r.Rule, err)
+	}
+	s.log(actor, access.Reset, "rule "+r.Rule)
+	return done, nil
+}

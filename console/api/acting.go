@@ -1,0 +1,157 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/rules"
+)
+
+// Reasoned is what an act needs that has nothing else to say.
+type Reasoned struct {
+	Reason string `json:"reason"`
+	// Seen is the revision of the rule that was looked at; empty: whatever it is. If-Match says the same.
+	Seen string `json:"seen,omitempty"`
+}
+
+// ruled checks the rule that a body repeats against the path's, and what was seen against If-Match.
+func (c *call) ruled(rule, seen *string) error {
+	at := c.r.PathValue("rule")
+	if *rule != "" && *rule != at {
+		return &acts.Invalid{Field: "rule", Got: *rule, Allowed: at + ", the rule of the path, or nothing"}
+	}
+	*rule = at
+	if seen == nil {
+		return nil
+	}
+	match, err := c.seen()
+	if err == nil && match != "" {
+		*seen = match
+	}
+	return err
+}
+
+// told leaves the address of Redis out of what an act says of gates; the log of the server has it.
+func (c *call) told(p *acts.Publication) {
+	if p == nil || p.Unpublished == "" {
+		return
+	}
+	c.o.Logger.Warn("gates were not told", "operation", c.name, "error", p.Unpublished)
+	p.Unpublished = "Redis did not answer the server"
+}
+
+func promote(c *call) (any, error) {
+	var r acts.PromoteRequest
+	if err := errors.Join(c.body(&r), c.ruled(&r.Rule, &r.Seen)); err != nil {
+		return nil, err
+	}
+	done, err := c.o.Acts.Promote(c.r.Context(), c.actor, r)
+	c.told(&done.Publication)
+	return done, err
+}
+
+func setMode(mode rules.Mode) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		var body Reasoned
+		r := acts.ModeRequest{Mode: mode}
+		if err := errors.Join(c.body(&body), c.ruled(&r.Rule, &body.Seen)); err != nil {
+			return nil, err
+		}
+		r.Reason, r.Seen = body.Reason, body.Seen
+		done, err := c.o.Acts.SetMode(c.r.Context(), c.actor, r)
+		c.told(&done.Publication)
+		return done, err
+	}
+}
+
+func setLimit(c *call) (any, error) {
+	var r acts.LimitRequest
+	if err := errors.Join(c.body(&r), c.ruled(&r.Rule, &r.Seen)); err != nil {
+		return nil, err
+	}
+	return c.o.Acts.SetLimit(c.r.Context(), c.actor, r)
+}
+
+func rollback(c *call) (any, error) {
+	var r acts.RollbackRequest
+	if err := errors.Join(c.body(&r), c.ruled(&r.Rule, nil)); err != nil {
+		return nil, err
+	}
+	done, err := c.o.Acts.Rollback(c.r.Context(), c.actor, r)
+	c.told(done.Publication)
+	return done, err
+}
+
+func reset(c *call) (any, error) {
+	var r acts.ResetRequest
+	if err := errors.Join(c.body(&r), c.ruled(&r.Rule, nil)); err != nil {
+		return nil, err
+	}
+	subject, err := c.o.Masker.ResolveSubject(c.actor, r.Subject)
+	if err != nil {
+		return nil, &acts.Invalid{Field: "subject", Got: string(r.Subject), Allowed: err.Error()}
+	}
+	r.Subject = subject
+	return c.o.Acts.ResetCount(c.r.Context(), c.actor, r)
+}
+
+func apply(c *call) (any, error) {
+	var r acts.ApplyRequest
+	if err := c.body(&r); err != nil {
+		return nil, err
+	}
+	done, err := c.o.Acts.Apply(c.r.Context(), c.actor, r)
+	c.told(done.Publication)
+	if errors.Is(err, acts.ErrNoRules) {
+		return nil, &acts.Invalid{Field: "files", Got: fmt.Sprintf("%d files without a document", len(r.Files)), Allowed: "at least one rule or allow list"}
+	}
+	return done, err
+}
+
+func release(c *call) (any, error) {
+	var r acts.ReleaseRequest
+	if err := errors.Join(c.body(&r), c.ruled(&r.Rule, nil)); err != nil {
+		return nil, err
+	}
+	subject, err := c.o.Masker.ResolveSubject(c.actor, r.Subject)
+	if err != nil {
+		return nil, &acts.Invalid{Field: "subject", Got: string(r.Subject), Allowed: err.Error()}
+	}
+	r.Subject = subject
+	done, err := c.o.Acts.Release(c.r.Context(), c.actor, r)
+	done.Subject = c.o.Masker.Subject(c.actor, done.Subject)
+	for i := range done.Offers {
+		done.Offers[i].Subject = c.o.Masker.Subject(c.actor, done.Offers[i].Subject)
+	}
+	for i := range done.Notes {
+		done.Notes[i] = c.o.Masker.Text(c.actor, done.Notes[i])
+	}
+	done.Problem = c.o.Masker.Text(c.actor, done.Problem)
+	var nothing *acts.NotBlockedError
+	var misshapen *acts.MisshapenError
+	switch {
+	case errors.As(err, &nothing):
+		return nil, &httpError{status: http.StatusNotFound, title: "nothing was blocked", detail: done.Problem, release: &done, cause: err}
+	case errors.As(err, &misshapen):
+		return nil, &httpError{status: http.StatusBadRequest, title: "this is no source of the rule's blocks", detail: done.Problem, release: &done, cause: err}
+	}
+	return done, err
+}
+
+func changeAllow(c *call) (any, error) {
+	var r acts.AllowRequest
+	if err := c.body(&r); err != nil {
+		return nil, err
+	}
+	if at := c.r.PathValue("list"); r.List != "" && r.List != at {
+		return nil, &acts.Invalid{Field: "list", Got: r.List, Allowed: at + ", the list of the path, or nothing"}
+	}
+	r.List = c.r.PathValue("list")
+	done, err := c.o.Acts.ChangeAllow(c.r.Context(), c.actor, r)
+	for i := range done.Blocks {
+		done.Blocks[i].Subject = c.o.Masker.Subject(c.actor, done.Blocks[i].Subject)
+	}
+	return done, err
+}

@@ -1,0 +1,125 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
+)
+
+// Options configure an API. All but Live, Masker and Version are required.
+type Options struct {
+	Acts   acts.Acts
+	Reader *Reader
+	// Health says what of the installation does not work just now; it must answer at once.
+	Health func() Health
+	// Live serves the sections of the live picture below /api/v1: a console.Console. nil: there is none.
+	Live http.Handler
+	// Masker gives roles below one pseudonyms; nil: everybody sees values.
+	Masker     *access.Masker
+	Version    string // of the program
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// API serves /api/v1. It is safe for concurrent use. Who asks stands in the request's context (access.From): whoever mounts it has
+// sign-in before it.
+type API struct {
+	o        Options
+	mux      *access.Mux
+	document []byte // the OpenAPI document
+	limits   *limits
+	requests *prometheus.CounterVec // route, code
+}
+
+// New makes an API.
+func New(o Options) (*API, error) {
+	for _, p := range []struct {
+		name  string
+		given bool
+	}{
+		{"Acts", o.Acts != nil}, {"Reader", o.Reader != nil}, {"Health", o.Health != nil}, {"Logger", o.Logger != nil}, {"Registerer", o.Registerer != nil},
+	} {
+		if !p.given {
+			return nil, fmt.Errorf("api: %s is missing", p.name)
+		}
+	}
+	a := &API{o: o, limits: newLimits(time.Now)}
+	a.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_api_requests_total", Help: "Requests to the API, by operation and HTTP status.",
+	}, []string{"operation", "code"})
+	if err := o.Registerer.Register(a.requests); err != nil {
+		return nil, fmt.Errorf("api: %w", err)
+	}
+	table := a.table()
+	var err error
+	if a.document, err = openAPI(table, o.Version); err != nil {
+		return nil, fmt.Errorf("api: %w", err)
+	}
+	a.mux = access.NewMux(func(w http.ResponseWriter, r *http.Request, err error) { a.fail(w, r, "", err) })
+	for i := range table {
+		a.mux.Handle(table[i].Route, a.serve(&table[i]))
+	}
+	a.mux.Otherwise(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.fail(w, r, "", &httpError{status: http.StatusNotFound, title: "there is nothing here", detail: "GET /api/v1/openapi.json describes what there is"})
+	}))
+	return a, nil
+}
+
+// Handler serves everything below /api/v1/.
+func (a *API) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cache-Control", "no-store")
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Referrer-Policy", "no-referrer")
+		a.mux.ServeHTTP(w, r)
+	})
+}
+
+// Routes describe all routes, for the authorisation matrix.
+func (a *API) Routes() []access.Route { return a.mux.Routes() }
+
+// Document is the OpenAPI document, JSON.
+func (a *API) Document() []byte { return a.document }
+
+// serve answers by a route: limits first, then what the route does, then the answer with its ETag.
+func (a *API) serve(r *route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		c := &call{API: a, route: r, w: w, r: request, actor: access.From(request.Context())}
+		if wait := a.limits.take(c.actor, access.Changes(request.Method)); wait > 0 {
+			w.Header().Set("Retry-After", fmt.Sprint(int(wait/time.Second)+1))
+			a.fail(w, request, r.name, &httpError{status: http.StatusTooManyRequests, title: "too many requests",
+				detail: fmt.Sprintf("%s asks more often than is allowed; ask again in %s", c.actor.Name, wait.Round(time.Second/10))})
+			return
+		}
+		if r.stream != nil {
+			a.requests.WithLabelValues(r.name, "200").Inc()
+			r.stream(c)
+			return
+		}
+		if err := c.query(); err != nil {
+			a.fail(w, request, r.name, err)
+			return
+		}
+		answer, err := r.handle(c)
+		var unfinished *acts.UnfinishedError
+		if err != nil && !(answer != nil && errors.As(err, &unfinished)) {
+			a.fail(w, request, r.name, err)
+			return
+		}
+		status := http.StatusOK
+		if err != nil { // what is done stays done, and the answer says so
+			status = http.StatusAccepted
+		}
+		c.write(status, answer)
+	})
+}

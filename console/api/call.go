@@ -1,0 +1,190 @@
+package api
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
+)
+
+// Bounds of what a request may bring.
+const (
+	maxBody      = 1 << 20  // bytes, but for documents
+	maxDocuments = 65 << 20 // bytes of a body with rule documents
+	maxQuery     = 16 << 10 // bytes
+	bodyTimeout  = time.Minute
+	limitDefault = 100 // items of a page
+	limitMost    = 1000
+)
+
+// call is one request to a route.
+type call struct {
+	*API
+	*route
+	w     http.ResponseWriter
+	r     *http.Request
+	actor access.Actor
+
+	values map[string]string // of the query
+	// revision, where set, begins the answer's ETag: If-Match is compared with it alone.
+	revision string
+}
+
+// query reads the parameters of the route; what the route does not know is refused, since it would not hold.
+func (c *call) query() error {
+	if len(c.r.URL.RawQuery) > maxQuery {
+		return &httpError{status: http.StatusRequestURITooLong, title: "the query is too long", detail: fmt.Sprintf("got %d bytes, allowed %d", len(c.r.URL.RawQuery), maxQuery)}
+	}
+	given := c.r.URL.Query()
+	names := make([]string, len(c.params))
+	c.values = map[string]string{}
+	for i, p := range c.params {
+		names[i] = p.name
+		values := given[p.name]
+		switch {
+		case len(values) > 1:
+			return &acts.Invalid{Field: p.name, Got: strings.Join(values, ", "), Allowed: "one value"}
+		case len(values) == 1 && len(p.allowed) > 0 && !slices.Contains(p.allowed, values[0]):
+			return &acts.Invalid{Field: p.name, Got: values[0], Allowed: strings.Join(p.allowed, ", ")}
+		case len(values) == 1:
+			c.values[p.name] = values[0]
+		}
+	}
+	for name := range given {
+		if !slices.Contains(names, name) {
+			allowed := "no parameter"
+			if len(names) > 0 {
+				allowed = strings.Join(names, ", ")
+			}
+			return &acts.Invalid{Field: name, Got: given.Get(name), Allowed: "one of the parameters " + allowed}
+		}
+	}
+	return nil
+}
+
+// limit is the size of the page that is asked for.
+func (c *call) limit() (int, error) {
+	text, given := c.values["limit"]
+	if !given {
+		return limitDefault, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > limitMost {
+		return 0, &acts.Invalid{Field: "limit", Got: text, Allowed: fmt.Sprintf("1 to %d", limitMost)}
+	}
+	return n, nil
+}
+
+// cursor is the place behind which a page begins; empty for the first page.
+func (c *call) cursor() (string, error) {
+	text := c.values["cursor"]
+	place, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return "", &acts.Invalid{Field: "cursor", Got: text, Allowed: "next of an answer to the same question"}
+	}
+	return string(place), nil
+}
+
+// cursorAt is the opaque form of a place.
+func cursorAt(place string) string { return base64.RawURLEncoding.EncodeToString([]byte(place)) }
+
+// flag is a parameter that is true or false.
+func (c *call) flag(name string) bool { return c.values[name] == "true" }
+
+// body reads the request's body, one JSON object without a member that into does not have.
+func (c *call) body(into any) error {
+	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return &httpError{status: http.StatusUnsupportedMediaType, title: "the body is no JSON",
+			detail: fmt.Sprintf("Content-Type: got %q; allowed: application/json", c.r.Header.Get("Content-Type"))}
+	}
+	most := int64(maxBody)
+	if c.route.documents {
+		most = maxDocuments
+	}
+	// A client that sends a byte a minute would hold the connection; what comes behind the body is the server's to bound.
+	connection := http.NewResponseController(c.w)
+	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // a writer without deadlines is a test's
+	defer func() { _ = connection.SetReadDeadline(time.Time{}) }()
+	dec := json.NewDecoder(http.MaxBytesReader(c.w, c.r.Body, most))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(into)
+	if err == nil {
+		if _, more := dec.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("there is more behind the JSON document")
+		}
+	}
+	var large *http.MaxBytesError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &large):
+		return &httpError{status: http.StatusRequestEntityTooLarge, title: "the body is too large", detail: fmt.Sprintf("allowed: %d bytes", large.Limit)}
+	case errors.As(err, &kind):
+		return &acts.Invalid{Field: kind.Field, Got: kind.Value, Allowed: "a JSON " + kind.Type.Kind().String()}
+	}
+	return &acts.Invalid{Field: "body", Got: strings.TrimPrefix(err.Error(), "json: "), Allowed: "one JSON object as the OpenAPI document describes it"}
+}
+
+// seen is the revision that the request's If-Match names; empty: any. RFC 9110 allows several; a list is refused.
+func (c *call) seen() (string, error) {
+	text := c.r.Header.Get("If-Match")
+	if text == "" || text == "*" {
+		return "", nil
+	}
+	tag, ok := strings.CutSuffix(strings.TrimPrefix(text, `"`), `"`)
+	if !ok || strings.Contains(tag, `"`) {
+		return "", &acts.Invalid{Field: "If-Match", Got: text, Allowed: "the ETag of GET /api/v1/rules/{rule}, or the revision of an answer in quotes"}
+	}
+	revision, _, _ := strings.Cut(tag, ".")
+	return revision, nil
+}
+
+// write answers with JSON, or that the client has it already.
+func (c *call) write(status int, answer any) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	body, raw := answer.([]byte)
+	if !raw {
+		if err := enc.Encode(answer); err != nil { // of plain data: never
+			c.fail(c.w, c.r, c.name, &httpError{status: http.StatusInternalServerError, title: "the answer could not be written", detail: "see the log", cause: err})
+			return
+		}
+		body = b.Bytes()
+	}
+	h := c.w.Header()
+	if !access.Changes(c.r.Method) {
+		sum := sha256.Sum256(body)
+		tag := hex.EncodeToString(sum[:8])
+		if c.revision != "" {
+			tag = c.revision + "." + tag
+		}
+		tag = `"` + tag + `"`
+		h.Set("ETag", tag)
+		h.Set("Cache-Control", "private, no-cache")
+		h.Set("Vary", "Authorization, Cookie")
+		if known := c.r.Header.Get("If-None-Match"); known == tag || known == "W/"+tag {
+			c.requests.WithLabelValues(c.name, "304").Inc()
+			c.w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
+	c.requests.WithLabelValues(c.name, strconv.Itoa(status)).Inc()
+	h.Set("Content-Type", "application/json")
+	c.w.WriteHeader(status)
+	_, _ = c.w.Write(body) // the client is gone
+}

@@ -1,0 +1,177 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/promotion"
+)
+
+// Problem is an answer that is no success, after RFC 9457.
+type Problem struct {
+	Type   string `json:"type"` // a URN that tells the kinds of problems apart
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+
+	// Field, Got and Allowed are of a request that is written wrongly: 400.
+	Field   string `json:"field,omitempty"`
+	Got     string `json:"got,omitempty"`
+	Allowed string `json:"allowed,omitempty"`
+	// Thing, Got and Known are of a name that nothing has: 404. Known are the names that there are, a hundred at most.
+	Thing string   `json:"thing,omitempty"`
+	Known []string `json:"known,omitempty"`
+	// Current is what a rule is now, where somebody else was quicker: 412.
+	Current *acts.Standing `json:"current,omitempty"`
+	// Gates are those of a promotion that was refused for them: 409.
+	Gates []promotion.Verdict `json:"gates,omitempty"`
+	// Problems are those of rule documents: 400.
+	Problems []rules.Problem `json:"problems,omitempty"`
+	// Release is what is known of a release that was refused: 404, 400.
+	Release *acts.ReleaseDone `json:"release,omitempty"`
+	// Done and Undone are what an act has done before a store went away, and what is not known.
+	Done   string `json:"done,omitempty"`
+	Undone string `json:"undone,omitempty"`
+}
+
+// maxKnown bounds the names that a problem lists.
+const maxKnown = 100
+
+// httpError is an error of this package with its status.
+type httpError struct {
+	status        int
+	title, detail string
+	release       *acts.ReleaseDone
+	cause         error
+}
+
+func (e *httpError) Error() string { return e.detail }
+
+func (e *httpError) Unwrap() error { return e.cause }
+
+// TypeChanged is the type of the problem that somebody else was quicker.
+const TypeChanged = problemType + kindChanged
+
+const problemType = "urn:weir:problem:"
+
+// kinds are the last parts of problem types.
+const (
+	kindInvalid     = "invalid"
+	kindForbidden   = "forbidden"
+	kindNotFound    = "not-found"
+	kindChanged     = "changed"
+	kindRefused     = "refused"
+	kindUnavailable = "unavailable"
+	kindLimited     = "limited"
+	kindOther       = "other"
+)
+
+// problemOf words an error for who asked: what is wrong with the request in full, what is wrong here without addresses of servers.
+func problemOf(err error) Problem {
+	var (
+		forbidden  *access.Forbidden
+		invalid    *acts.Invalid
+		unknown    *acts.UnknownName
+		changed    *acts.ChangedError
+		unfinished *acts.UnfinishedError
+		documents  rules.Problems
+		own        *httpError
+		gates      *rulestore.GatesError
+		taken      *acts.AwayError
+		away       *postgres.UnreachableError
+	)
+	make := func(kind string, status int, title string) Problem {
+		return Problem{Type: problemType + kind, Title: title, Status: status, Detail: err.Error()}
+	}
+	switch {
+	case errors.As(err, &forbidden):
+		p := make(kindForbidden, http.StatusForbidden, "this role may not do that")
+		p.Detail = forbidden.Error()
+		return p
+	case errors.As(err, &invalid):
+		p := make(kindInvalid, http.StatusBadRequest, "the request is written wrongly")
+		p.Detail, p.Field, p.Got, p.Allowed = invalid.Error(), invalid.Field, invalid.Got, invalid.Allowed
+		return p
+	case errors.As(err, &unknown):
+		p := make(kindNotFound, http.StatusNotFound, "there is nothing of this name")
+		p.Detail, p.Thing, p.Got, p.Known = unknown.Error(), unknown.Thing, unknown.Name, unknown.Known[:min(len(unknown.Known), maxKnown)]
+		return p
+	case errors.As(err, &changed):
+		p := make(kindChanged, http.StatusPreconditionFailed, "somebody else was quicker")
+		p.Detail, p.Current = changed.Error(), &changed.Now
+		return p
+	case errors.As(err, &gates):
+		p := make(kindRefused, http.StatusConflict, "the rule's gates do not pass")
+		p.Detail, p.Gates = gates.Error(), gates.Verdicts
+		return p
+	case errors.Is(err, rulestore.ErrOvertaken):
+		p := make(kindChanged, http.StatusConflict, "the stored rules have changed")
+		p.Detail = rulestore.ErrOvertaken.Error()
+		return p
+	case errors.As(err, &unfinished):
+		p := make(kindUnavailable, http.StatusServiceUnavailable, "begun, and not known to be complete")
+		p.Done, p.Undone = unfinished.Done, unfinished.Undone
+		return p
+	case errors.As(err, &documents):
+		p := make(kindInvalid, http.StatusBadRequest, "the documents have problems")
+		p.Problems = documents
+		return p
+	case errors.As(err, &own):
+		return own.problem()
+	case errors.As(err, &taken):
+		p := make(kindUnavailable, http.StatusServiceUnavailable, "a store does not answer")
+		p.Detail = fmt.Sprintf("%s does not answer: %s", taken.Store, taken.Consequence)
+		return p
+	case errors.As(err, &away), errors.Is(err, context.DeadlineExceeded), postgres.Broken(err):
+		p := make(kindUnavailable, http.StatusServiceUnavailable, "a store does not answer")
+		p.Detail = "a store of the installation does not answer: nothing is known to be done; look before you ask again"
+		return p
+	case errors.Is(err, postgres.ErrNotFound):
+		return make(kindNotFound, http.StatusNotFound, "there is nothing of this name")
+	}
+	return make(kindRefused, http.StatusConflict, "refused: nothing was done")
+}
+
+func (e *httpError) problem() Problem {
+	kind := map[int]string{
+		http.StatusBadRequest: kindInvalid, http.StatusNotFound: kindNotFound, http.StatusTooManyRequests: kindLimited,
+		http.StatusServiceUnavailable: kindUnavailable, http.StatusForbidden: kindForbidden,
+	}[e.status]
+	if kind == "" {
+		kind = kindOther
+	}
+	return Problem{Type: problemType + kind, Title: e.title, Status: e.status, Detail: e.detail, Release: e.release}
+}
+
+// fail answers with a problem. What is wrong here is logged whole: the answer names no server.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, operation string, err error) {
+	p := problemOf(err)
+	if r.Context().Err() != nil { // the client is gone
+		p.Status = 499
+	} else if p.Status >= http.StatusInternalServerError {
+		a.o.Logger.Warn("a request to the API could not be answered", "operation", operation, "error", err)
+	}
+	if p.Status == http.StatusForbidden && access.From(r.Context()).Role == access.Nobody {
+		p.Status = http.StatusUnauthorized
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	a.requests.WithLabelValues(operation, strconv.Itoa(p.Status)).Inc()
+	if p.Status == 499 {
+		return
+	}
+	if p.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "2")
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // the client is gone, or it is one of ours and encodes
+}

@@ -1,0 +1,266 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/audit"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// Me is who asks.
+type Me struct {
+	access.Actor
+	May []access.Act `json:"may"` // to some rule; which ones, Owners says
+}
+
+func me(c *call) (any, error) {
+	m := Me{Actor: c.actor, May: []access.Act{}}
+	for _, act := range access.Acts() {
+		if access.MayAny(c.actor, act) == nil {
+			m.May = append(m.May, act)
+		}
+	}
+	return m, nil
+}
+
+// Health is how an installation does.
+type Health struct {
+	Stages []StageLag `json:"stages"`
+	// Problems are parts that are away, and what that means. None: all is well, as far as this process can see.
+	Problems []HealthProblem `json:"problems"`
+	// Unknown says what this process cannot know.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// StageLag is how many records a stage has yet to work off.
+type StageLag struct {
+	Stage   string `json:"stage"`
+	Records int64  `json:"records"`
+}
+
+// HealthProblem is a part that is away, and what that means.
+type HealthProblem struct {
+	Part   string `json:"part"`
+	Detail string `json:"detail"`
+}
+
+func modes() []string {
+	return []string{string(rules.ModeOff), string(rules.ModeShadow), string(rules.ModeCanary), string(rules.ModeBlock)}
+}
+
+func listRules(c *call) (any, error) {
+	limit, err := c.limit()
+	if err != nil {
+		return nil, err
+	}
+	after, err := c.cursor()
+	if err != nil {
+		return nil, err
+	}
+	all, err := c.o.Reader.Rulebook(c.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	page := Page[Rule]{Items: []Rule{}}
+	for i := range all {
+		r := &all[i]
+		v := &r.Newest.Version
+		owner, ofOwner := c.values["owner"]
+		if v.ID <= after && after != "" || ofOwner && v.Owner != owner || c.values["mode"] != "" && c.values["mode"] != string(r.Mode) {
+			continue
+		}
+		if len(page.Items) == limit {
+			page.Next = cursorAt(page.Items[limit-1].Newest.Version.ID)
+			break
+		}
+		page.Items = append(page.Items, *r)
+	}
+	return page, nil
+}
+
+// RuleAnswer is a rule with its revision, for If-Match and for the member seen of an act.
+type RuleAnswer struct {
+	Rule
+	Revision string `json:"revision"`
+}
+
+func getRule(c *call) (any, error) {
+	r, err := c.o.Reader.Rule(c.r.Context(), c.r.PathValue("rule"))
+	if err != nil {
+		return nil, err
+	}
+	c.revision = acts.StandingOf(&r.Rule).Revision
+	return RuleAnswer{r, c.revision}, nil
+}
+
+func evidence(c *call) (any, error) {
+	q := acts.EvidenceRequest{Rule: c.r.PathValue("rule"), Pending: c.flag("pending")}
+	var err error
+	if text := c.values["version"]; text != "" {
+		if q.Version, err = strconv.Atoi(text); err != nil || q.Version < 1 {
+			return nil, &acts.Invalid{Field: "version", Got: text, Allowed: "a version of the rule, from 1 on"}
+		}
+	}
+	if text := c.values["until"]; text != "" {
+		if q.Until, err = time.Parse(time.RFC3339, text); err != nil {
+			return nil, &acts.Invalid{Field: "until", Got: text, Allowed: "a time like 2026-12-24T18:00:00Z"}
+		}
+	}
+	shown, err := c.o.Acts.Evidence(c.r.Context(), c.actor, q)
+	for i := range shown.Summary {
+		shown.Summary[i] = c.o.Masker.Text(c.actor, shown.Summary[i])
+	}
+	return shown, err
+}
+
+// Entry is an entry of the audit trail.
+type Entry = audit.Entry
+
+func ruleHistory(c *call) (any, error) {
+	limit := limitDefault
+	if text, given := c.values["limit"]; given {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return nil, &acts.Invalid{Field: "limit", Got: text, Allowed: "0 and more; 0 is all"}
+		}
+		limit = n
+	}
+	entries, err := c.o.Reader.RuleTrail(c.r.Context(), c.r.PathValue("rule"), limit)
+	return c.entries(entries), err
+}
+
+func listAudit(c *call) (any, error) {
+	limit, err := c.limit()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := c.o.Reader.Trail.Of(c.r.Context(), c.values["object"], limit)
+	return c.entries(entries), err
+}
+
+// entries are shown to the actor.
+func (c *call) entries(all []audit.Entry) Page[Entry] {
+	page := Page[Entry]{Items: []Entry{}}
+	for _, e := range all {
+		e.Object, e.Detail = c.o.Masker.Text(c.actor, e.Object), c.o.Masker.Text(c.actor, e.Detail)
+		e.Reason = c.o.Masker.Text(c.actor, e.Reason)
+		page.Items = append(page.Items, e)
+	}
+	return page
+}
+
+func listBlocks(c *call) (any, error) {
+	limit, err := c.limit()
+	if err != nil {
+		return nil, err
+	}
+	after, err := c.cursor()
+	if err != nil {
+		return nil, err
+	}
+	filter := blocklist.Filter{Rule: c.values["rule"], Tombstones: c.flag("released")}
+	if text := c.values["subject"]; text != "" {
+		subject, err := c.o.Masker.ResolveSubject(c.actor, traffic.Subject(text))
+		if err == nil {
+			err = checkSubject(subject)
+		}
+		if err != nil {
+			return nil, &acts.Invalid{Field: "subject", Got: text, Allowed: "a canonical subject like ip=192.0.2.1%2F32&device=tv-7: " + err.Error()}
+		}
+		filter.Subject = subject
+	}
+	found, err := c.o.Reader.Blocklist(c.r.Context(), filter)
+	if err != nil {
+		return nil, &acts.AwayError{Store: "Redis", Consequence: "which blocks stand is not known", Cause: err}
+	}
+	page := BlockPage{Page: Page[Block]{Items: []Block{}}, Total: len(found.Items), Unreadable: found.Unreadable}
+	last := ""
+	for _, item := range found.Items {
+		place := string(item.Subject) + "\n" + item.Rule
+		if after != "" && place <= after {
+			continue
+		}
+		if len(page.Items) == limit {
+			page.Next = cursorAt(last)
+			break
+		}
+		last = place
+		item.Subject = c.o.Masker.Subject(c.actor, item.Subject)
+		page.Items = append(page.Items, Block{item})
+	}
+	return page, nil
+}
+
+// checkSubject refuses what names nobody: a text without fields, or with one that no key has.
+func checkSubject(s traffic.Subject) error {
+	values, err := s.Values()
+	if err != nil {
+		return err
+	}
+	for _, v := range values {
+		if _, known := traffic.ParseKeyField(v.Field); !known {
+			return fmt.Errorf("there is no field %q", v.Field)
+		}
+	}
+	return nil
+}
+
+// Why is what is behind a block id.
+type Why struct {
+	Hits      []history.RecordedHit      `json:"hits"`      // of each stream that has it; of several with this beginning, all
+	Decisions []history.RecordedDecision `json:"decisions"` // about the first of them, oldest first
+}
+
+// maxWhy bounds the hits of one answer.
+const maxWhy = 20
+
+func why(c *call) (any, error) {
+	id := strings.ToLower(c.r.PathValue("id"))
+	if len(id) < 8 || len(id) > 32 || strings.Trim(id, "0123456789abcdef") != "" {
+		return nil, &acts.Invalid{Field: "id", Got: c.r.PathValue("id"), Allowed: "8 to 32 hex digits, such as the 16 of X-Weir-Block"}
+	}
+	hits, err := c.o.Reader.History.HitsByID(c.r.Context(), id, maxWhy)
+	if err != nil {
+		return nil, err
+	}
+	if len(hits) == 0 {
+		return nil, &httpError{status: http.StatusNotFound, title: "no such hit", detail: fmt.Sprintf("no hit in history has an id that begins with %s", id)}
+	}
+	decisions, err := c.o.Reader.History.Decisions(c.r.Context(), history.DecisionQuery{Stream: history.Live, Hit: hits[0].ID})
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(decisions)
+	for i := range hits {
+		h := &hits[i]
+		h.Subject, h.BlockSubject = c.o.Masker.Subject(c.actor, h.Subject), c.o.Masker.Subject(c.actor, h.BlockSubject)
+		for n := range h.Samples {
+			h.Samples[n] = c.o.Masker.Sample(c.actor, h.Samples[n])
+		}
+	}
+	for i := range decisions {
+		decisions[i].Subject = c.o.Masker.Subject(c.actor, decisions[i].Subject)
+		decisions[i].Reason = c.o.Masker.Text(c.actor, decisions[i].Reason)
+	}
+	return Why{Hits: hits, Decisions: append([]history.RecordedDecision{}, decisions...)}, nil
+}
+
+// liveSection gives the request to the live picture, whose viewers all get the same bytes: who is shown pseudonyms is no viewer.
+func liveSection(c *call) {
+	if c.o.Masker.MasksAny(c.actor) {
+		c.fail(c.w, c.r, c.name, &httpError{status: http.StatusForbidden, title: "the live picture shows values as they are",
+			detail: fmt.Sprintf("%s is shown pseudonyms, which the live picture has not: pages and the other resources have", c.actor)})
+		return
+	}
+	c.o.Live.ServeHTTP(c.w, c.r)
+}

@@ -1,0 +1,352 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/shown"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// Acts is what people do here; an acts.Service, or a console/remote client.
+type Acts interface {
+	// Promote lets a rule, or its pending version, block.
+	Promote(ctx context.Context, actor access.Actor, r acts.PromoteRequest) (acts.ModeDone, error)
+	// Evidence is what a promotion would be judged by.
+	Evidence(ctx context.Context, actor access.Actor, r acts.EvidenceRequest) (acts.EvidenceShown, error)
+	// SetMode puts a rule into shadow (demote, enable) or off (disable).
+	SetMode(ctx context.Context, actor access.Actor, r acts.ModeRequest) (acts.ModeDone, error)
+	// Release lifts the block of a source.
+	Release(ctx context.Context, actor access.Actor, r acts.ReleaseRequest) (acts.ReleaseDone, error)
+}
+
+var _ Acts = (*acts.Service)(nil)
+
+// actForm is the page of something that can be done: what it means, the reason, the confirmation.
+type actForm struct {
+	Title   string // as a sentence: Promote login-stuffing
+	Means   []string
+	Verb    string // on the button
+	Danger  bool
+	Action  string // where the form goes
+	Back    string
+	Hidden  []param
+	Reason  string
+	Confirm string // what is ticked
+	Problem string // why the last try failed
+	Next    string
+	Summary []string // of the evidence
+	Gates   []gateView
+	Modes   []choice // canary or block; none: it is no promotion
+	// Overridable is whether a reason can be given to go on although gates do not pass.
+	Overridable bool
+	Override    string
+	Source      *sourceView
+	Rule        string
+}
+
+// gateView is one gate of a promotion, and how it was judged.
+type gateView struct{ Name, Allowed, Got, Outcome string }
+
+// modeAct is one way to change what a rule does.
+type modeAct struct {
+	name string // in addresses
+	act  access.Act
+	mode rules.Mode
+	verb string
+}
+
+func modeActs() []modeAct {
+	return []modeAct{
+		{"promote", access.Promote, rules.ModeBlock, "Promote"},
+		{"demote", access.Demote, rules.ModeShadow, "Demote"},
+		{"disable", access.Disable, rules.ModeOff, "Disable"},
+		{"enable", access.Enable, rules.ModeShadow, "Count again"},
+	}
+}
+
+// acting is the pages on which people do something.
+type acting struct{ *Pages }
+
+// route adds the forms and what they do.
+func (p acting) route() {
+	for _, a := range modeActs() {
+		path := "/rules/{rule}/" + a.name
+		p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: path, Act: access.View}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
+			form, err := p.modeForm(r, a)
+			if err != nil {
+				return err
+			}
+			return p.show(w, r, &shell{Name: "act", Title: form.Title, Active: "overview", Body: form})
+		}))
+		p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: path, Act: a.act, Rule: "rule"}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
+			return p.setMode(w, r, a)
+		}))
+	}
+	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/release", Act: access.View}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
+		form, err := p.releaseForm(r, r.URL.Query())
+		if err != nil {
+			return err
+		}
+		return p.show(w, r, &shell{Name: "act", Title: form.Title, Active: "blocks", Body: form})
+	}))
+	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/release", Act: access.Release}, p.answered(p.release))
+}
+
+// modeForm is the form of a change of mode.
+func (p acting) modeForm(r *http.Request, a modeAct) (*actForm, error) {
+	see, err := p.read(r)
+	if err != nil {
+		return nil, err
+	}
+	id := r.PathValue("rule")
+	found, err := p.o.Rules.Find(r.Context(), id)
+	if err != nil {
+		return nil, unknownRule(err, id, see)
+	}
+	d := &found.Newest.Version.Document
+	if err := access.May(see.visit.Actor, a.act, d.Owner); err != nil {
+		return nil, err
+	}
+	version, err := number(r.URL.Query(), "version", found.Newest.Version.Number, 1, 1_000_000_000)
+	if err != nil {
+		return nil, err
+	}
+	target := d
+	if found.Pending != nil && version == found.Pending.Version.Number {
+		target = &found.Pending.Version.Document
+	}
+	form := &actForm{
+		Title: a.verb + " " + id, Verb: a.verb, Action: "/rules/" + url.PathEscape(id) + "/" + a.name, Back: "/rules/" + url.PathEscape(id), Rule: id,
+		Danger: a.mode == rules.ModeBlock, Means: means(&found, target, a, version),
+		Hidden: []param{{"seen", acts.StandingOf(&found).Revision}, {"version", strconv.Itoa(version)}},
+	}
+	form.Confirm = map[string]string{
+		"promote": "I have looked at whom it would have held", "demote": "Nobody is to be held by this rule any more",
+		"disable": "Nothing is to be counted by this rule", "enable": "It is to count again, in shadow",
+	}[a.name]
+	if a.mode == rules.ModeBlock {
+		form.Title = fmt.Sprintf("Promote version %d of %s", version, id)
+		if err := p.judged(r, form, id, version); err != nil {
+			return nil, err
+		}
+	}
+	return form, nil
+}
+
+// judged adds what the promotion of a version would be judged by. A form that was sent names the time of what was looked at.
+func (p acting) judged(r *http.Request, form *actForm, id string, version int) error {
+	asked := acts.EvidenceRequest{Rule: id, Version: version}
+	if text := r.PostFormValue("until"); text != "" {
+		until, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			return &badRequest{"until", shown.Text(text), "the time that the form had"}
+		}
+		asked.Until = until
+	}
+	found, err := p.o.Acts.Evidence(r.Context(), access.From(r.Context()), asked)
+	if err != nil {
+		return err
+	}
+	form.Modes = choices(orElse(r.PostFormValue("to"), string(rules.ModeBlock)), string(rules.ModeBlock), "Block all sources over the limit", string(rules.ModeCanary), "Canary: block a share of them, in steps")
+	form.Override, form.Overridable = r.PostFormValue("override"), true
+	for _, line := range found.Summary {
+		form.Summary = append(form.Summary, shown.Text(line))
+	}
+	for i := range found.Gates {
+		g := &found.Gates[i]
+		form.Gates = append(form.Gates, gateView{Name: shown.Text(g.Gate), Allowed: shown.Text(g.Allowed), Got: shown.Text(orElse(g.Got, "not measurable")), Outcome: string(g.Outcome)})
+	}
+	form.Hidden = append(form.Hidden, param{"dossier", found.Hash}, param{"until", found.Until.UTC().Format(time.RFC3339Nano)})
+	return nil
+}
+
+// means says what a change of mode does.
+func means(found *rulestore.Rule, target *rules.Document, a modeAct, version int) []string {
+	switch a.name {
+	case "promote":
+		var out []string
+		if target.Block == nil {
+			return []string{"This version names no block: it cannot be promoted."}
+		}
+		out = append(out, fmt.Sprintf("Sources that go over %s in %s are refused from now on: %s, for %s.",
+			shown.Count(target.Limit), shown.Span(target.Window), orElse(keyWords(target.Block.Key), "everybody who matches"), shown.Span(target.Block.TTL)))
+		if found.Pending != nil && version == found.Pending.Version.Number {
+			for _, line := range diff(&found.Newest.Version.Document, target) {
+				out = append(out, fmt.Sprintf("In place of version %d: %s.", found.Newest.Version.Number, line))
+			}
+		}
+		return out
+	case "demote":
+		return []string{"Every block of this rule holds nobody any more, at once. It goes on counting and recording."}
+	case "disable":
+		return []string{"The rule counts nothing and records nothing until it is enabled. Its blocks hold nobody any more. What it has found stays."}
+	}
+	return []string{"The rule counts and records again, in shadow. Its windows begin empty."}
+}
+
+// setMode carries a change of mode out.
+func (p acting) setMode(w http.ResponseWriter, r *http.Request, a modeAct) error {
+	ctx, id := r.Context(), r.PathValue("rule")
+	form, err := p.modeForm(r, a)
+	if err != nil {
+		return err
+	}
+	actor, reason := access.From(ctx), r.PostFormValue("reason")
+	version, err := strconv.Atoi(orElse(r.PostFormValue("version"), "0"))
+	if err != nil {
+		return &badRequest{"version", shown.Text(r.PostFormValue("version")), "the number of a version"}
+	}
+	if err = confirmed(r); err == nil {
+		if a.mode == rules.ModeBlock {
+			asked := acts.PromoteRequest{
+				Rule: id, Version: version, To: rules.Mode(r.PostFormValue("to")), Override: strings.TrimSpace(r.PostFormValue("override")), Reason: reason,
+				Dossier: r.PostFormValue("dossier"), Seen: r.PostFormValue("seen"),
+			}
+			if asked.Until, err = time.Parse(time.RFC3339Nano, r.PostFormValue("until")); err != nil {
+				return &badRequest{"until", shown.Text(r.PostFormValue("until")), "the time that the form had"}
+			}
+			_, err = p.o.Acts.Promote(ctx, actor, asked)
+		} else {
+			_, err = p.o.Acts.SetMode(ctx, actor, acts.ModeRequest{Rule: id, Mode: a.mode, Reason: reason, Seen: r.PostFormValue("seen")})
+		}
+	}
+	if err != nil {
+		return p.again(w, r, form, err)
+	}
+	p.forget()
+	http.Redirect(w, r, "/rules/"+url.PathEscape(id)+"?did="+a.name, http.StatusSeeOther)
+	return nil
+}
+
+// confirmed refuses an act that nobody has ticked.
+func confirmed(r *http.Request) error {
+	if r.PostFormValue("confirm") != "yes" {
+		return &acts.Invalid{Field: "confirm", Got: shown.Text(r.PostFormValue("confirm")), Allowed: "yes: tick the box"}
+	}
+	return nil
+}
+
+// again shows a form once more, with what was written and why that was not done.
+func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err error) error {
+	status := http.StatusUnprocessableEntity
+	var forbidden *access.Forbidden
+	var changed *acts.ChangedError
+	var unfinished *acts.UnfinishedError
+	var invalid *acts.Invalid
+	switch {
+	case errors.As(err, &forbidden):
+		return err
+	case errors.As(err, &changed):
+		status, form.Next = http.StatusConflict, "Look at the rule again before you decide."
+	case errors.As(err, &unfinished):
+		status, form.Next = http.StatusBadGateway, "What is done stays done. The page of the rule shows how it stands."
+	case errors.As(err, &invalid):
+	case r.Context().Err() != nil:
+		status = http.StatusServiceUnavailable
+	}
+	form.Problem, form.Reason = shown.Text(err.Error()), r.PostFormValue("reason")
+	return p.write(w, r, status, &shell{Name: "act", Title: form.Title, Body: form})
+}
+
+// releaseForm is the form that lifts a block.
+func (p acting) releaseForm(r *http.Request, q url.Values) (*actForm, error) {
+	see, err := p.read(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := access.May(see.visit.Actor, access.Release, ""); err != nil {
+		return nil, err
+	}
+	rule, given := q.Get("rule"), traffic.Subject(q.Get("subject"))
+	if see.Rules[rule] == nil {
+		return nil, &badRequest{"rule", shown.Text(rule), "the name of a rule" + near(rule, see)}
+	}
+	subject, err := see.masker.ResolveSubject(see.visit.Actor, given)
+	if err == nil {
+		_, err = blocklist.ParseSubject(subject)
+	}
+	if err != nil || subject == "" {
+		return nil, &badRequest{"subject", shown.Text(string(given)), "the canonical subject of a block, such as ip=192.0.2.1%2F32"}
+	}
+	who := see.source(subject)
+	return &actForm{
+		Title: "Release a source", Verb: "Release", Action: "/release", Back: orElse(who.Href, "/blocks"), Source: &who, Rule: rule,
+		Means:   []string{"Requests of this source pass again at once. Evidence from before does not block it anew; new evidence does."},
+		Hidden:  []param{{"rule", rule}, {"subject", string(given)}},
+		Confirm: "Let it pass",
+	}, nil
+}
+
+// release lifts a block.
+func (p acting) release(w http.ResponseWriter, r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return &badRequest{"form", "", "fields as a form sends them"}
+	}
+	form, err := p.releaseForm(r, r.PostForm)
+	if err != nil {
+		return err
+	}
+	see, err := p.read(r)
+	if err != nil {
+		return err
+	}
+	subject, err := see.masker.ResolveSubject(see.visit.Actor, traffic.Subject(r.PostFormValue("subject")))
+	if err != nil {
+		return &badRequest{"subject", "", err.Error()}
+	}
+	if err = confirmed(r); err == nil {
+		var done acts.ReleaseDone
+		done, err = p.o.Acts.Release(r.Context(), see.visit.Actor, acts.ReleaseRequest{
+			Rule: r.PostFormValue("rule"), Subject: subject, Reason: r.PostFormValue("reason"), Wait: releaseWait,
+		})
+		if err == nil && done.Release == "" {
+			err = errors.New("nothing was released: no block of this rule holds exactly this source")
+			if done.Problem != "" {
+				err = errors.New("nothing was released: " + done.Problem)
+			}
+		}
+	}
+	if err != nil {
+		return p.again(w, r, form, err)
+	}
+	p.forget()
+	http.Redirect(w, r, withDid(form.Back, "release"), http.StatusSeeOther)
+	return nil
+}
+
+func withDid(address, did string) string {
+	if strings.Contains(address, "?") {
+		return address + "&did=" + did
+	}
+	return address + "?did=" + did
+}
+
+// did words what a form has done, for the page that follows it.
+func did(q url.Values) string {
+	return map[string]string{
+		"promote": "Promoted: it blocks from now on.", "demote": "Demoted: it holds nobody any more.", "disable": "Disabled: it counts nothing.",
+		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.",
+	}[q.Get("did")]
+}
+
+// releaseWait is how long a release waits for ENFORCE, so that the page that follows shows it done.
+const releaseWait = 3 * time.Second
+
+// forget has the next page ask the stores anew, because somebody has just changed what they hold.
+func (p acting) forget() {
+	p.lately.mu.Lock()
+	defer p.lately.mu.Unlock()
+	p.lately.found = nil
+}

@@ -1,0 +1,37 @@
+package pages
+
+import (
+	"context"
+
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
+)
+
+// doer remembers what it was asked to do.
+type doer struct {
+	did     []any
+	refuses error
+}
+
+var _ Acts = (*doer)(nil)
+
+func (d *doer) Promote(_ context.Context, _ access.Actor, r acts.PromoteRequest) (acts.ModeDone, error) {
+	d.did = append(d.did, r)
+	return acts.ModeDone{}, d.refuses
+}
+
+func (d *doer) Evidence(_ context.Context, _ access.Actor, r acts.EvidenceRequest) (acts.EvidenceShown, error) {
+	return acts.EvidenceShown{
+		Rule: r.Rule, Version: r.Version, Hash: "c0f76e34", Until: sceneTime().Std(), Summary: []string{"observed 163.3 h of 168.0 h", "would have held: 221 sources"},
+	}, nil
+}
+
+func (d *doer) SetMode(_ context.Context, _ access.Actor, r acts.ModeRequest) (acts.ModeDone, error) {
+	d.did = append(d.did, r)
+	return acts.ModeDone{}, d.refuses
+}
+
+func (d *doer) Release(_ context.Context, _ access.Actor, r acts.ReleaseRequest) (acts.ReleaseDone, error) {
+	d.did = append(d.did, r)
+	return acts.ReleaseDone{Release: "r1", Done: true}, d.refuses
+}

@@ -1,0 +1,121 @@
+package pages
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/weirhq/weir/console/shown"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/internal/nearest"
+	"github.com/weirhq/weir/traffic"
+)
+
+// A client is told a part of a hit's id, 16 digits; the whole has 32. Fewer than 8 digits find too much.
+const (
+	hitDigits   = 32
+	leastDigits = 8
+)
+
+func looksLikeID(text string) bool {
+	return len(text) >= leastDigits && len(text) <= hitDigits && strings.Trim(text, "0123456789abcdef") == ""
+}
+
+// search goes to the page of what the text names: a block id or the id of an episode, a rule, an address, a source.
+func (p *Pages) search(w http.ResponseWriter, r *http.Request) error {
+	text := strings.TrimSpace(r.URL.Query().Get("q"))
+	see, err := p.read(r)
+	if err != nil {
+		return err
+	}
+	if text == "" {
+		return p.show(w, r, &shell{Name: "search", Title: "Search", Body: searchPage{}})
+	}
+	if id := strings.ToLower(text); looksLikeID(id) {
+		var many *explore.AmbiguousError
+		story, err := p.o.Explorer.Story(r.Context(), id)
+		if err != nil && !errors.As(err, &many) {
+			return err
+		}
+		if story != nil || many != nil {
+			http.Redirect(w, r, "/hits/"+id, http.StatusSeeOther)
+			return nil
+		}
+	}
+	if _, ok := see.Rules[text]; ok {
+		http.Redirect(w, r, "/rules/"+url.PathEscape(text), http.StatusSeeOther)
+		return nil
+	}
+	if address, ok := traffic.ParseClient(text); ok {
+		http.Redirect(w, r, aboutHref("ip", netip.PrefixFrom(address, address.BitLen()).String()), http.StatusSeeOther)
+		return nil
+	}
+	v := searchPage{Text: shown.Text(text), Rules: see.rulesLike(text)}
+	if _, err := history.ParseSource(text); err != nil {
+		v.Problem = shown.Text(err.Error())
+	} else if len(v.Rules) == 0 {
+		http.Redirect(w, r, "/sources?of="+url.QueryEscape(text), http.StatusSeeOther)
+		return nil
+	} else {
+		v.Source = "/sources?of=" + url.QueryEscape(text)
+	}
+	return p.show(w, r, &shell{Name: "search", Title: "Search", Query: v.Text, Body: v})
+}
+
+// searchPage is what a text may mean where it is not clear.
+type searchPage struct {
+	Text    string
+	Rules   []string
+	Source  string // the page of the sources that have the text as a value
+	Problem string // why it is no source
+}
+
+// rulesLike are the rules whose id holds text, or the one that was probably meant.
+func (r *reading) rulesLike(text string) []string {
+	var out []string
+	for _, id := range r.ids() {
+		if strings.Contains(id, strings.ToLower(text)) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// ids are the ids of all rules, ascending.
+func (r *reading) ids() []string { return slices.Sorted(maps.Keys(r.Rules)) }
+
+// nearest is the rule that was probably meant by an id that none has; empty where none is near.
+func (r *reading) nearest(id string) string { return nearest.Name(id, r.ids()) }
+
+// unknownRule says which rule was probably meant.
+func unknownRule(err error, id string, see *reading) error {
+	if !errors.Is(err, postgres.ErrNotFound) {
+		return err
+	}
+	text := fmt.Sprintf("There is no rule %q.", shown.Text(id))
+	if name := see.nearest(id); name != "" {
+		text += fmt.Sprintf(" Did you mean %q?", name)
+	}
+	return &missing{text}
+}
+
+// objectHref is the page of what an entry of the audit trail is about; empty where there is none.
+func (r *reading) objectHref(object string) string {
+	kind, rest, _ := strings.Cut(object, " ")
+	switch kind {
+	case "rule":
+		return "/rules/" + url.PathEscape(rest)
+	case "block":
+		if rule, subject, ok := strings.Cut(rest, " "); ok && rule != "" {
+			return r.source(traffic.Subject(subject)).Href
+		}
+	}
+	return ""
+}

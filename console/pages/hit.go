@@ -1,0 +1,96 @@
+package pages
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/console/shown"
+	"github.com/weirhq/weir/console/standing"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history"
+)
+
+// hitPage is the whole story of one episode, or of the block that it led to.
+type hitPage struct {
+	Episode   episodeView
+	Blocked   *sourceView // whom a block holds, where that is not the source
+	RuleMode  string
+	Block     *blockView
+	Release   *releaseView
+	Facts     []figure
+	Events    []eventView
+	Decisions []decisionView
+	Entries   []entryView // of people, about blocks of this source
+	Known     bool        // the episode is in history; else only what was decided about it
+	Redis     string
+	Command   string // that tells the same in a terminal
+}
+
+func (p *Pages) hit(w http.ResponseWriter, r *http.Request) error {
+	ctx, id := r.Context(), strings.ToLower(r.PathValue("id"))
+	see, err := p.read(r)
+	if err != nil {
+		return err
+	}
+	if !looksLikeID(id) {
+		return &badRequest{"id", shown.Text(id), fmt.Sprintf("%d to %d hex digits, such as the block id that a refused client was told", leastDigits, hitDigits)}
+	}
+	story, err := p.o.Explorer.Story(ctx, id)
+	if err != nil {
+		return err
+	}
+	if story == nil {
+		return &missing{"No episode has an id that begins with " + id + ". RECORD may be behind, or history does not go back so far."}
+	}
+	h := story.Hit
+	if h == nil { // what was decided is all that is known
+		h = &history.RecordedHit{Stream: history.Live, Hit: detectors.Hit{ID: story.ID, Rule: story.Rule, BlockSubject: story.Subject, Subject: story.Subject}}
+	}
+	v := &hitPage{
+		Episode: see.episode(h), Known: story.Hit != nil, Redis: see.redis, Events: see.events(h.Samples, h.First), Decisions: see.decisions(story.Decisions),
+		Command: p.o.Command + " why " + blockID(h.ID),
+	}
+	if v.Known {
+		v.Facts = facts(h)
+	}
+	for _, act := range story.Acts {
+		v.Entries = append(v.Entries, see.entry(&act))
+	}
+	if rule := see.Rules[h.Rule]; rule != nil {
+		v.RuleMode = modeWord(rule.Mode)
+	}
+	held := h.BlockSubject.Stored()
+	if h.BlockSubject != "" && h.BlockSubject != h.Subject.Stored() {
+		who := see.source(h.BlockSubject)
+		v.Blocked = &who
+	}
+	name := blocklist.Name{Subject: held, Rule: h.Rule}
+	if item := see.Blocks[name]; item != nil {
+		one := see.block(name, item)
+		v.Block = &one
+	}
+	if item := see.Releases[name]; item != nil {
+		one := see.release(name, item)
+		v.Release = &one
+	}
+	return p.show(w, r, &shell{Name: "hit", Title: "Block " + v.Episode.BlockID, Live: v.Episode.Running || v.Episode.Outcome.Kind == standing.Held, Body: v})
+}
+
+// facts are what is to be known about an episode beside its counts.
+func facts(h *history.RecordedHit) []figure {
+	out := []figure{
+		{"Version of the rule", shown.Count(h.RuleVersion), ""},
+		{"Users seen", shown.Saturating(h.Users), "distinct ones; stops at 64"},
+		{"Devices seen", shown.Saturating(h.Devices), "distinct ones; stops at 64"},
+		{"First event over", shown.Stamp(h.First) + " UTC", ""},
+		{"Last event over", shown.Stamp(h.Last) + " UTC", ""},
+		{"Noticed", shown.Stamp(h.SeenFirst) + " UTC", ""},
+		{"Opened by", fmt.Sprintf("partition %d, offset %d", h.Source, h.Offset), "of the requests topic"},
+	}
+	if h.IntoID != "" {
+		out = append(out, figure{"Merged into", h.IntoID, "the same excess: the other one goes on"})
+	}
+	return out
+}

@@ -1,0 +1,47 @@
+package pages
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/console/access"
+)
+
+func get(t testing.TB, p *Pages, v access.Visit, address string) (int, string, http.Header) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	as(v, p.Handler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, address, nil))
+	return w.Code, w.Body.String(), w.Header()
+}
+
+func TestPages(t *testing.T) {
+	s := newScene()
+	p := newPages(t, s.options())
+	hit := s.hits[len(s.hits)-1]
+	tests := []struct {
+		address string
+		status  int
+		want    []string
+	}{
+		{"/rules/guest-token-flood", 200, []string{"Blocking", "waits for its promotion"}},
+		{"/sources?of=ip%3D203.0.113.7", 200, []string{"203.0.113.7", "Timeline"}},
+		{"/hits/" + hit.ID, 200, []string{hit.ID[:16]}},
+		{"/blocks", 200, []string{"in force"}},
+		{"/audit", 200, []string{"ticket 4711"}},
+		{"/health", 200, []string{"route"}},
+		{"/search?q=", 200, []string{"What can be found"}},
+	}
+	for _, tt := range tests {
+		status, body, _ := get(t, p, admin(), tt.address)
+		if status != tt.status {
+			t.Errorf("%s: status %d, want %d: %s", tt.address, status, tt.status, body)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s does not hold %q", tt.address, want)
+			}
+		}
+	}
+}

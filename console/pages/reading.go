@@ -1,0 +1,249 @@
+package pages
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/shown"
+	"github.com/weirhq/weir/console/standing"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// reading is what one visitor is shown at one time: all sources, events and texts that pages show go through it.
+type reading struct {
+	*standing.Standing
+	visit    access.Visit
+	masker   *access.Masker
+	now      traffic.Time
+	commands shown.Commands
+	forms    bool   // people can act here: pages have forms in place of commands
+	redis    string // why Redis cannot be asked; blocks are missing then
+}
+
+// keepStanding is how long what the stores said is shown to other visitors too: however many there are, and however often
+// their pages are brought up to date, Redis is asked about once a second.
+const keepStanding = time.Second
+
+// lately is the newest reading of all rules and blocks.
+type lately struct {
+	mu    sync.Mutex // held while the stores are asked: who comes meanwhile waits for the answer
+	at    time.Time
+	took  time.Duration
+	now   traffic.Time
+	found *standing.Standing
+	redis string
+}
+
+// standing reads the rules and what Redis holds. That Redis does not answer is told, and no error.
+func (p *Pages) standing(ctx context.Context) (*standing.Standing, traffic.Time, string, error) {
+	l := &p.lately
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.found != nil && time.Since(l.at) < max(keepStanding, 4*l.took) {
+		return l.found, l.now, l.redis, nil
+	}
+	begun, now := time.Now(), p.o.Clock()
+	all, err := p.o.Rules.List(ctx)
+	if err != nil {
+		return nil, 0, "", err
+	}
+	listed, err := p.o.Blocks.List(ctx, now, blocklist.Filter{Tombstones: true})
+	l.redis = ""
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, 0, "", err
+		}
+		l.redis = "Redis does not answer: blocks and releases are not shown."
+		p.o.Logger.Warn("console: Redis cannot be asked", "error", err)
+	}
+	l.found, l.now, l.at, l.took = standing.At(now, all, listed.Items), now, time.Now(), time.Since(begun)
+	return l.found, l.now, l.redis, nil
+}
+
+// read begins a page.
+func (p *Pages) read(r *http.Request) (*reading, error) {
+	found, now, redis, err := p.standing(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return &reading{Standing: found, visit: access.VisitOf(r.Context()), masker: p.o.Masker, now: now, commands: p.commands, forms: p.o.Acts != nil, redis: redis}, nil
+}
+
+// may reports whether the visitor may do an act to what owner owns.
+func (r *reading) may(act access.Act, owner string) bool {
+	return access.May(r.visit.Actor, act, owner) == nil
+}
+
+// text is a line that weir or people wrote, such as a reason, for this visitor.
+func (r *reading) text(line string) string { return shown.Text(r.masker.Text(r.visit.Actor, line)) }
+
+// fieldView is one part of a source with the page of everything about it.
+type fieldView struct {
+	shown.Field
+	Href string // empty where there is nothing to find by it
+}
+
+// sourceView is a source with its page.
+type sourceView struct {
+	Fields []fieldView
+	Label  string // as one text
+	Of     string // as addresses name it: for filters
+	Href   string // of the page about all its parts together; empty for everything that matches
+}
+
+func (r *reading) source(s traffic.Subject) sourceView {
+	masked := r.masker.Subject(r.visit.Actor, s)
+	v := shown.SourceOf(masked)
+	out := sourceView{Label: v.String()}
+	values, err := masked.Values()
+	for i, f := range v.Fields {
+		one := fieldView{Field: f}
+		if err == nil && !f.Missing {
+			one.Href = aboutHref(values[i].Field, values[i].Value)
+		}
+		out.Fields = append(out.Fields, one)
+	}
+	if len(out.Fields) > 0 && err == nil {
+		out.Of = string(masked)
+		out.Href = "/sources?of=" + url.QueryEscape(out.Of)
+		if len(out.Fields) == 1 {
+			out.Href = out.Fields[0].Href
+		}
+	}
+	return out
+}
+
+// aboutHref is the page about one value. A single address is looked for as such, and so found in every prefix that holds it.
+func aboutHref(field, value string) string {
+	if field == traffic.FieldIP.String() {
+		if prefix, err := netip.ParsePrefix(value); err == nil && prefix.IsSingleIP() {
+			value = prefix.Addr().String()
+		}
+	}
+	return "/sources?of=" + url.QueryEscape(field+"="+value)
+}
+
+// eventView is one event of the evidence.
+type eventView struct {
+	shown.Event
+	Who []fieldView // of the identity, those that the event has
+}
+
+// events makes the samples of an episode readable, in the order of their times.
+func (r *reading) events(samples []string, fallback traffic.Time) []eventView {
+	out := make([]eventView, 0, len(samples))
+	for _, text := range samples {
+		var s traffic.Sample
+		if err := json.Unmarshal([]byte(r.masker.Sample(r.visit.Actor, text)), &s); err != nil {
+			s = traffic.Sample{Time: fallback, Attrs: r.masker.Sample(r.visit.Actor, text)} // evidence of another build is shown as it is
+		}
+		v := eventView{Event: shown.EventOf(&s)}
+		for _, f := range []struct{ name, value string }{{"ip", s.IP}, {"device", s.Device}, {"user", s.User}, {"session", s.Session}} {
+			if f.value != "" {
+				v.Who = append(v.Who, fieldView{shown.Field{Field: f.name, Value: shown.Text(f.value)}, aboutHref(f.name, f.value)})
+			}
+		}
+		if s.APIKey != "" { // only its end is kept: there is nothing to find by it
+			v.Who = append(v.Who, fieldView{Field: shown.Field{Field: "api_key", Value: "…" + shown.Text(strings.TrimPrefix(s.APIKey, "…"))}})
+		}
+		out = append(out, v)
+	}
+	slices.SortStableFunc(out, func(a, b eventView) int { return int(a.Time - b.Time) })
+	return out
+}
+
+// outcomeView is what has become of a source.
+type outcomeView struct {
+	Kind  string // of package standing
+	Text  string
+	Until traffic.Time // 0: no end
+}
+
+func (r *reading) outcome(h *detectors.Hit) outcomeView {
+	o := r.Outcome(h)
+	v := outcomeView{Kind: o.Kind}
+	if o.Until != nil {
+		v.Until = *o.Until
+	}
+	switch o.Kind {
+	case standing.Held:
+		v.Text = "held " + shown.About(v.Until.Sub(r.now))
+	case standing.Would:
+		v.Text = "would be held " + shown.About(v.Until.Sub(r.now))
+	case standing.Released:
+		v.Text = "released"
+	default:
+		v.Text = "not held"
+	}
+	return v
+}
+
+// episodeView is one episode in a list.
+type episodeView struct {
+	ID, BlockID string
+	Stream      string // empty: live
+	Rule        string
+	Version     int
+	Source      sourceView
+	Count       int64
+	AtLeast     bool
+	Peak        int
+	Limit       int
+	Window      time.Duration
+	First, Last traffic.Time
+	Running     bool
+	Users       int
+	Devices     int
+	Grouped     bool
+	Cut         bool
+	Reset       bool
+	Outcome     outcomeView
+}
+
+func (r *reading) episode(h *history.RecordedHit) episodeView {
+	v := episodeView{
+		ID: h.ID, BlockID: blockID(h.ID), Rule: h.Rule, Version: h.RuleVersion, Source: r.source(h.Subject), Count: h.Count, AtLeast: h.AtLeast, Peak: h.Peak,
+		Limit: h.Limit, Window: time.Duration(h.WindowMS) * time.Millisecond, First: h.First, Last: h.Last, Running: h.Phase != detectors.PhaseClosed && h.Phase != detectors.PhaseMerged,
+		Users: h.Users, Devices: h.Devices, Grouped: h.Grouped, Cut: h.Cut, Reset: h.Reason != "", Outcome: r.outcome(&h.Hit),
+	}
+	if h.Stream != history.Live {
+		v.Stream, v.Outcome, v.Running = shown.Text(h.Stream), outcomeView{Kind: standing.Passed, Text: "a replay holds nobody"}, false
+	}
+	return v
+}
+
+func (r *reading) episodes(hits []history.RecordedHit) []episodeView {
+	out := make([]episodeView, len(hits))
+	for i := range hits {
+		out[i] = r.episode(&hits[i])
+	}
+	return out
+}
+
+// blockID is the beginning of a hit's id, by which a client and its support name a block: see gate.BlockID.
+func blockID(hit string) string { return hit[:min(len(hit), 16)] }
+
+// modeWord is a mode as a state.
+func modeWord(m rules.Mode) string {
+	switch m {
+	case rules.ModeBlock:
+		return "Blocking"
+	case rules.ModeShadow:
+		return "In shadow"
+	case rules.ModeOff:
+		return "Off"
+	}
+	return string(m)
+}

@@ -1,0 +1,279 @@
+package pages
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/console"
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/audit"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
+
+// scene is an installation in the middle of its day. Everything is seeded, and the clock stands.
+type scene struct {
+	random    *rand.Rand
+	now       traffic.Time
+	rules     []rulestore.Rule
+	hits      []history.RecordedHit
+	listed    []blocklist.Listed
+	decisions []history.RecordedDecision
+	entries   []audit.Entry
+	pulse     console.Pulse
+	away      map[string]error // by port
+	does      *doer
+}
+
+func sceneTime() traffic.Time {
+	return traffic.At(time.Date(2026, 11, 21, 14, 30, 8, 0, time.UTC))
+}
+
+func sceneRule(id, owner, method, path string, limit int, window, ttl time.Duration, mode rules.Mode, fields ...traffic.Field) rulestore.Rule {
+	d := rules.Document{
+		ID: id, Owner: owner, Match: rules.Match{Path: path}, Missing: rules.MissingSkip, Limit: limit, Window: window,
+		Lateness: rules.DefaultLateness, MaxLag: rules.DefaultMaxLag,
+	}
+	if method != "" {
+		d.Match.Methods = []string{method}
+	}
+	for _, f := range fields {
+		k := traffic.KeyField{Field: f}
+		if f == traffic.FieldIP {
+			k.V4, k.V6 = traffic.DefaultV4, traffic.DefaultV6
+		}
+		d.Key = append(d.Key, k)
+	}
+	if ttl > 0 {
+		d.Block = &rules.Block{Key: d.Key, TTL: ttl, Extend: rules.ExtendOnHit}
+	}
+	made := sceneTime().Std()
+	newest := rulestore.StoredVersion{Version: rules.Version{Document: d, Number: 3, Lineage: 1}, Created: made.Add(-50 * time.Hour), Author: "mara", Reason: "the night shift saw two false alarms"}
+	before := newest
+	before.Version.Number, before.Version.Limit, before.Created, before.Author, before.Reason = 2, limit/2, made.Add(-9*24*time.Hour), "jonas", ""
+	first := before
+	first.Version.Number, first.Version.Window, first.Created = 1, window*2, made.Add(-30*24*time.Hour)
+	return rulestore.Rule{
+		Newest: newest, Mode: mode, Generation: 2, Changed: made.Add(-26 * time.Hour), ChangedBy: "mara",
+		Reason: "two days of shadow, no viewer among the hits", Versions: []rulestore.StoredVersion{newest, before, first},
+	}
+}
+
+func newScene() *scene {
+	s := &scene{random: rand.New(rand.NewPCG(7, 11)), now: sceneTime(), away: map[string]error{}, does: &doer{}}
+	const ip, device, user, key = traffic.FieldIP, traffic.FieldDevice, traffic.FieldUser, traffic.FieldAPIKey
+	s.rules = []rulestore.Rule{
+		sceneRule("catalogue-scrape", "discovery", "GET", "/api/v2/catalogue/*", 600, 5*time.Minute, time.Hour, rules.ModeShadow, ip),
+		sceneRule("guest-token-flood", "identity-platform", "POST", "/oauth/guest-token", 20, time.Minute, 15*time.Minute, rules.ModeBlock, ip, device),
+		sceneRule("login-stuffing", "identity-platform", "POST", "/login", 8, time.Minute, 30*time.Minute, rules.ModeBlock, ip),
+		sceneRule("partner-burst", "partners", "", "/partner/{id}/*", 1200, time.Minute, 0, rules.ModeShadow, key),
+		sceneRule("playback-restart", "player", "POST", "/playback/{title}/start", 30, 10*time.Minute, 20*time.Minute, rules.ModeShadow, user, device),
+	}
+	for i := range s.rules {
+		if s.rules[i].Mode == rules.ModeShadow {
+			s.rules[i].Reason, s.rules[i].ChangedBy = "", "jonas"
+		}
+	}
+	p := s.rules[1].Newest
+	p.Version.Number, p.Version.Limit, p.Version.Pending, p.Created, p.Reason = 4, 10, true, s.now.Std().Add(-time.Hour), "twenty tokens a minute are still a farm"
+	s.rules[1].Pending = &p
+	for ago := 7 * 24 * 3600; ago > 0; ago -= 60 + s.random.IntN(900) {
+		s.episode(s.now.Add(-time.Duration(ago)*time.Second), ago > 400)
+	}
+	for i := range 6 {
+		s.episode(s.now.Add(-time.Duration(20+i*45)*time.Second), false)
+	}
+	s.release("guest-token-flood", "198.51.100.77", "living-room-4411", s.now.Add(-9*time.Minute), "mara")
+	s.release("login-stuffing", "203.0.113.200", "", s.now.Add(-31*time.Minute), "on-call (ticket 4711)")
+	s.pulse = console.Pulse{Stages: []console.StageLag{{Stage: "route", Records: 41}, {Stage: "detect", Records: 18}, {Stage: "record"}, {Stage: "enforce"}}}
+	for i, e := range []audit.Entry{
+		{Actor: "mara", Action: "release", Object: "block login-stuffing ip=203.0.113.200%2F32", Reason: "a school behind one address (ticket 4711)"},
+		{Actor: "mara", Action: "promote", Object: "rule guest-token-flood", Reason: "two days of shadow, no viewer among the hits", Detail: "version 3, generation 2"},
+		{Actor: "jonas", Action: "apply", Object: "rule guest-token-flood", Reason: "", Detail: "limit: 10 → 20"},
+		{Actor: "token:deploy", Action: "apply", Object: "rule catalogue-scrape", Reason: "weekly review", Detail: "new"},
+	} {
+		e.At = s.now.Std().Add(-time.Duration(31+i*900) * time.Minute)
+		s.entries = append(s.entries, e)
+	}
+	return s
+}
+
+func (s *scene) pick(from ...string) string { return from[s.random.IntN(len(from))] }
+
+func (s *scene) identity() traffic.Identity {
+	id := traffic.Identity{
+		IP:     netip.AddrFrom4([4]byte{203, 0, 113, byte(s.random.IntN(60))}),
+		Device: fmt.Sprintf("%s-%04x", s.pick("living-room", "android-tv", "fire-stick", "web"), s.random.IntN(1<<16)),
+		User:   fmt.Sprintf("u%07d", s.random.IntN(9_000_000)),
+		APIKey: fmt.Sprintf("pk_live_%04x", s.random.IntN(1<<16)),
+	}
+	switch s.random.IntN(8) {
+	case 0: // a name that plays tricks on who reads it
+		id.Device = "tv\u202e7-neila\x00\xff"
+	case 1, 2:
+		id.IP = netip.MustParseAddr(fmt.Sprintf("2001:db8:%x:%x::7", s.random.IntN(1<<16), s.random.IntN(1<<8)))
+	}
+	return id
+}
+
+// episode lets one source go over a rule's limit at the given time; if its rule blocks, it is blocked.
+func (s *scene) episode(at traffic.Time, closed bool) {
+	r := s.rules[s.random.IntN(len(s.rules))]
+	d := r.Newest.Version.Document
+	id := s.identity()
+	subject, _ := traffic.MakeSubject(&id, d.Key)
+	phase := detectors.PhaseUpdate
+	last := max(at, min(at.Add(time.Duration(5+s.random.IntN(200))*time.Second), s.now.Add(-time.Second)))
+	if closed {
+		phase = detectors.PhaseClosed
+	}
+	over := d.Limit/2 + s.random.IntN(d.Limit*6)
+	h := detectors.Hit{
+		Format: detectors.HitFormat, Kind: detectors.KindHit, ID: fmt.Sprintf("%016x%016x", s.random.Uint64(), s.random.Uint64()), Rule: d.ID, RuleVersion: 3, Lineage: 1,
+		Phase: phase, Subject: subject, Limit: d.Limit, WindowMS: d.Window.Milliseconds(), Count: int64(over),
+		Peak: d.Limit + 1 + over/3, First: at, Last: last, Seen: last, Users: s.random.IntN(4), Devices: 1 + s.random.IntN(9), Source: 3, Offset: int64(len(s.hits)) * 1311,
+		Samples: []string{s.sample(&id, &d, at), s.sample(&id, &d, at.Add(40*time.Millisecond)), s.sample(&id, &d, at.Add(95*time.Millisecond))},
+	}
+	if d.Block != nil {
+		h.BlockSubject, _ = traffic.MakeSubject(&id, d.Block.Key)
+	}
+	s.hits = append(s.hits, history.RecordedHit{Stream: history.Live, Hit: h, SeenFirst: at})
+	if r.Mode != rules.ModeBlock {
+		return
+	}
+	until := last.Add(d.Block.TTL)
+	s.decisions = append(s.decisions, history.RecordedDecision{Stream: history.Live, Decision: blocklist.Decision{
+		Action: blocklist.ActionWritten, Rule: d.ID, Subject: h.BlockSubject, Hit: h.ID, Since: at, Until: until, At: at.Add(300 * time.Millisecond),
+	}})
+	if until > s.now {
+		s.listed = append(s.listed, blocklist.Listed{Subject: h.BlockSubject, Rule: d.ID, InForce: true, Block: &blocklist.Block{
+			Format: 1, Action: "block", Scope: "match", Rule: d.ID, Generation: r.Generation, Hit: h.ID, Since: at, Until: until, Extended: last > at,
+		}})
+	}
+}
+
+func (s *scene) sample(id *traffic.Identity, d *rules.Document, at traffic.Time) string {
+	method := "GET"
+	if len(d.Match.Methods) > 0 {
+		method = d.Match.Methods[0]
+	}
+	text, err := json.Marshal(traffic.Sample{
+		Time: at, IP: id.IP.String(), Device: traffic.Printable(id.Device), User: id.User, APIKey: "4f2a", Method: method, Host: "api.example.com", Path: d.Match.Path,
+		Status: 200, UserAgent: s.pick("okhttp/4.12.0", "python-requests/2.31.0", "Mozilla/5.0 (X11; Linux x86_64) <img src=x onerror=alert(1)>"), Gateway: "edge-2",
+	})
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+func (s *scene) release(rule, ip, device string, at traffic.Time, by string) {
+	key := []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}}
+	if device != "" {
+		key = append(key, traffic.KeyField{Field: traffic.FieldDevice})
+	}
+	subject, _ := traffic.MakeSubject(&traffic.Identity{IP: netip.MustParseAddr(ip), Device: device}, key)
+	s.listed = append(s.listed, blocklist.Listed{Subject: subject, Rule: rule, Tombstone: &blocklist.Tombstone{
+		Format: 1, Action: "release", Rule: rule, Released: at, Until: at.Add(24 * time.Hour), By: by,
+	}})
+}
+
+// many makes so many rules of the scene's first five.
+func (s *scene) many(n int) *scene {
+	for i := len(s.rules); i < n; i++ {
+		r := s.rules[i%5]
+		r.Newest.Version.ID = fmt.Sprintf("%s-%d", r.Newest.Version.ID, i)
+		s.rules = append(s.rules, r)
+	}
+	return s
+}
+
+// ruleStore is the rule store of a scene.
+type ruleStore struct{ *scene }
+
+func (s ruleStore) List(context.Context) ([]rulestore.Rule, error) {
+	return slices.Clone(s.rules), s.away["rules"]
+}
+
+func (s ruleStore) Find(_ context.Context, id string) (rulestore.Rule, error) {
+	for _, r := range s.rules {
+		if r.Newest.Version.ID == id {
+			return r, s.away["rules"]
+		}
+	}
+	return rulestore.Rule{}, fmt.Errorf("rule %q: %w", id, postgres.ErrNotFound)
+}
+
+func (s *scene) Decisions(_ context.Context, q history.DecisionQuery) ([]history.RecordedDecision, error) {
+	var out []history.RecordedDecision
+	for _, d := range s.decisions {
+		if (q.Hit == "" || d.Hit == q.Hit) && d.At >= q.Since && (q.Source == nil || strings.Contains(string(d.Subject), "203.0.113.7%")) {
+			out = append(out, d)
+		}
+	}
+	slices.Reverse(out)
+	return out[:min(len(out), q.Limit)], s.away["history"]
+}
+
+func (s *scene) NotCounted(context.Context, string, traffic.Time) (history.NotCounted, error) {
+	return history.NotCounted{Complete: true}, s.away["history"]
+}
+
+func (s *scene) List(context.Context, traffic.Time, blocklist.Filter) (blocklist.Listing, error) {
+	if err := s.away["redis"]; err != nil {
+		return blocklist.Listing{}, err
+	}
+	return blocklist.Listing{Items: slices.Clone(s.listed)}, nil
+}
+
+var (
+	_ Rules   = ruleStore{}
+	_ History = (*scene)(nil)
+	_ Blocks  = (*scene)(nil)
+)
+
+func (s *scene) options() Options {
+	return Options{
+		Rules: ruleStore{s}, History: s, Blocks: s, Explorer: explorer{s}, Evidence: s, Acts: s.does, Pulse: func() console.Pulse { return s.pulse }, Clock: func() traffic.Time { return s.now },
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}
+}
+
+func newPages(t testing.TB, o Options) *Pages {
+	t.Helper()
+	p, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// as lets everybody who asks be one person.
+func as(v access.Visit, to http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to.ServeHTTP(w, r.WithContext(access.WithVisit(r.Context(), v)))
+	})
+}
+
+func admin() access.Visit {
+	return access.Visit{Actor: access.Actor{Name: "mara", Role: access.Admin, Via: access.ViaOIDC}, CSRF: "token-of-the-session"}
+}

@@ -1,0 +1,291 @@
+package pages
+
+import (
+	"context"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/weirhq/weir/console/shown"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/traffic"
+)
+
+// Bounds of what a source's page shows.
+const (
+	sourceEpisodes  = 50
+	sourceDecisions = 50
+	pivotsShown     = 8 // values of each field
+)
+
+// sourcePage is everything about an address, a device, a user, a key, or several of them together.
+type sourcePage struct {
+	Did     string // what has just been done, by the form before
+	Of      string // as the address names it, for reading
+	Given   string // as the address names it
+	Source  sourceView
+	Any     bool // the text is looked for in every field
+	Period  period
+	Redis   string
+	Blocks  []blockView
+	Release []releaseView
+
+	Episodes        explore.Total
+	Events, Refused int64
+	Running         int
+	Cut             string // says that the chart is of some of the episodes only
+	Chart           template.HTML
+	Rules           []option // that it was over the limit of, with how often
+	List            []episodeView
+	All             string // the explorer with all of them; empty: these are all
+	Decisions       []decisionView
+	DecisionsCut    bool
+	Pivots          []pivotView
+	PivotsOf        int  // newest episodes that were looked at
+	PivotsAll       bool // these are all
+	Entries         []entryView
+}
+
+// pivotView is the values of one field that the evidence has beside the source.
+type pivotView struct {
+	Field  string
+	Values []pivotValue
+	More   int
+}
+
+type pivotValue struct {
+	Value, Href string
+	Episodes    int64 // in which it was seen
+}
+
+func (p *Pages) source(w http.ResponseWriter, r *http.Request) error {
+	ctx := r.Context()
+	see, err := p.read(r)
+	if err != nil {
+		return err
+	}
+	span, err := periodOf(r.URL, see.now, "7d")
+	if err != nil {
+		return err
+	}
+	of := r.URL.Query().Get("of")
+	wanted, plain, subject, err := see.sourceAsked(of)
+	if err != nil {
+		return err
+	}
+	v := &sourcePage{Did: did(r.URL.Query()), Given: of, Of: shown.Text(of), Period: span, Redis: see.redis, Any: subject == ""}
+	if v.Any {
+		v.Source = sourceView{Label: v.Of, Fields: []fieldView{{Field: shown.Field{Field: "any field", Value: v.Of}}}}
+	} else {
+		v.Source = see.source(subject)
+		v.Blocks, v.Release = see.blocksOf(subject)
+	}
+	if err := p.sourceFound(ctx, see, v, plain, &wanted); err != nil {
+		return err
+	}
+	return p.show(w, r, &shell{Name: "source", Title: v.Source.Label, Live: span.Open, Body: v})
+}
+
+// sourceAsked reads `of`: FIELD=VALUE, a canonical subject, or a value of any field, with pseudonyms for those who see no other. subject
+// is what is known of it as one; empty for a value of any field.
+func (r *reading) sourceAsked(of string) (wanted history.Source, plain string, subject traffic.Subject, err error) {
+	refused := func(err error) (history.Source, string, traffic.Subject, error) {
+		return history.Source{}, "", "", &badRequest{"of", shown.Text(of), "FIELD=VALUE, such as ip=203.0.113.9 or device=tv-7, a subject, or a value: " + err.Error()}
+	}
+	plain = of
+	if name, value, ok := strings.Cut(of, "="); ok && !strings.ContainsAny(of, "%&") {
+		if value, err = r.masker.Resolve(r.visit.Actor, name, value); err != nil {
+			return refused(err)
+		}
+		plain = name + "=" + value
+		if _, known := traffic.ParseKeyField(name); known {
+			subject = traffic.SubjectOf([]traffic.SubjectValue{{Field: name, Value: value}})
+		}
+	} else if s := traffic.Subject(of); ok {
+		if s, err = r.masker.ResolveSubject(r.visit.Actor, s); err != nil {
+			return refused(err)
+		}
+		plain, subject = string(s), s
+	} else if r.masker.MasksAny(r.visit.Actor) {
+		return refused(fmt.Errorf("the role %s names values by their field", r.visit.Actor.Role))
+	}
+	if wanted, err = history.ParseSource(plain); err != nil {
+		return refused(err)
+	}
+	return wanted, plain, subject, nil
+}
+
+// filterSource is the source of a filter, with what pseudonyms stand for; empty for none.
+func (r *reading) filterSource(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	_, plain, _, err := r.sourceAsked(text)
+	return plain, err
+}
+
+// holdsAll reports whether a block's subject has all the values of another one: an address in a prefix, all else alike.
+func holdsAll(block, part traffic.Subject) bool {
+	have, err := block.Values()
+	if err != nil {
+		return false
+	}
+	want, err := part.Values()
+	if err != nil || len(want) == 0 {
+		return false
+	}
+	for _, w := range want {
+		if !slices.ContainsFunc(have, func(h traffic.SubjectValue) bool { return h.Field == w.Field && sameValue(&h, &w) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameValue(have, want *traffic.SubjectValue) bool {
+	if have.Missing || want.Missing {
+		return have.Missing == want.Missing
+	}
+	if have.Value == want.Value || string(traffic.AppendStoredValue(nil, want.Value)) == have.Value {
+		return true
+	}
+	if have.Field != traffic.FieldIP.String() {
+		return false
+	}
+	a, aok := prefixOf(have.Value)
+	b, bok := prefixOf(want.Value)
+	return aok && bok && a.Overlaps(b)
+}
+
+func prefixOf(text string) (netip.Prefix, bool) {
+	if address, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(address, address.BitLen()), true
+	}
+	prefix, err := netip.ParsePrefix(text)
+	return prefix, err == nil
+}
+
+func (p *Pages) sourceFound(ctx context.Context, see *reading, v *sourcePage, plain string, wanted *history.Source) error {
+	f := explore.Filter{Source: plain, Since: v.Period.Since, Until: v.Period.end()}
+	found, err := p.o.Explorer.Hits(ctx, f, explore.Page{Limit: sourceEpisodes})
+	if err != nil {
+		return err
+	}
+	v.Episodes = found.Total
+	v.List = see.episodes(found.Hits)
+	for i := range v.List {
+		if v.List[i].Running {
+			v.Running++
+		}
+	}
+	if found.Next != "" {
+		v.All = with(&url.URL{Path: "/explore"}, "source", v.Given, "since", v.Period.Choice, "until", v.Period.End, "by", "episode")
+	}
+	byRule, err := p.find.allRules(ctx, f)
+	if err != nil {
+		return err
+	}
+	counts := map[string]int64{}
+	for id, g := range byRule {
+		counts[id] = g.Episodes
+		v.Events += g.Events
+		v.Refused += g.Refused
+	}
+	for _, id := range sortedByCount(counts) {
+		v.Rules = append(v.Rules, option{Text: fmt.Sprintf("%s (%s)", id, shown.Count(counts[id])), Href: "/rules/" + url.PathEscape(id)})
+	}
+	if v.Chart, v.Cut, err = p.find.overTime(ctx, f, &v.Period, "curve"); err != nil {
+		return err
+	}
+	seen, err := p.o.Explorer.Pivots(ctx, plain, f)
+	if err != nil {
+		return err
+	}
+	v.Pivots, v.PivotsOf, v.PivotsAll = see.pivots(&seen), seen.Read, seen.All
+	decided, err := p.o.History.Decisions(ctx, history.DecisionQuery{Stream: history.Live, Source: wanted, Since: v.Period.Since, Limit: sourceDecisions + 1})
+	if err != nil {
+		return err
+	}
+	if v.DecisionsCut = len(decided) > sourceDecisions; v.DecisionsCut {
+		decided = decided[:sourceDecisions]
+	}
+	v.Decisions = see.decisions(decided)
+	done, err := p.o.Explorer.Audit(ctx, explore.AuditFilter{Source: plain, Since: v.Period.Since, Until: v.Period.end()}, explore.Page{Limit: ruleEntries})
+	if err != nil {
+		return err
+	}
+	v.Entries = see.entries(done.Acts)
+	return nil
+}
+
+func sortedByCount(of map[string]int64) []string {
+	var ids []string
+	for id := range of {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b string) int {
+		if of[a] != of[b] {
+			return int(of[b] - of[a])
+		}
+		return strings.Compare(a, b)
+	})
+	return ids
+}
+
+// pivots are the other identities of a source, by field, those with the most episodes first.
+func (r *reading) pivots(seen *explore.Pivots) []pivotView {
+	byField := map[string]*pivotView{}
+	for i := range seen.Of {
+		one := &seen.Of[i]
+		v := byField[one.Field]
+		if v == nil {
+			v = &pivotView{Field: shown.Text(one.Field)}
+			byField[one.Field] = v
+		}
+		if len(v.Values) == pivotsShown {
+			v.More++
+			continue
+		}
+		value := r.masker.Value(r.visit.Actor, one.Field, one.Value)
+		v.Values = append(v.Values, pivotValue{Value: shown.Text(value), Href: aboutHref(one.Field, value), Episodes: one.Episodes})
+	}
+	var out []pivotView
+	for _, field := range traffic.FieldNames() {
+		if v := byField[field]; v != nil {
+			out = append(out, *v)
+		}
+	}
+	return out
+}
+
+// decisionView is one decision on a block.
+type decisionView struct {
+	At     traffic.Time
+	Action string
+	Reason string
+	Rule   string
+	Source sourceView
+	Until  traffic.Time
+	By     string
+	Hit    string
+}
+
+func (r *reading) decisions(all []history.RecordedDecision) []decisionView {
+	out := make([]decisionView, len(all))
+	for i := range all {
+		d := &all[i]
+		out[i] = decisionView{
+			At: d.At, Action: shown.Text(string(d.Action)), Reason: r.text(strings.ReplaceAll(d.Reason, "_", " ")), Rule: d.Rule, Source: r.source(d.Subject),
+			Until: d.Until, By: r.text(d.By), Hit: d.Hit,
+		}
+		if d.By != "" {
+			out[i].Reason = r.text(d.Reason)
+		}
+	}
+	return out
+}

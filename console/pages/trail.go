@@ -1,0 +1,87 @@
+package pages
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/weirhq/weir/console/shown"
+	"github.com/weirhq/weir/history/audit"
+	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/traffic"
+)
+
+// auditPage is what people did, and why.
+type auditPage struct {
+	Period                      period
+	Rule, Source, Actor, Action string // filters
+	List                        []entryView
+	Total                       string
+	Next                        string // the next page; empty: this is the last one
+	First                       string // the first page; empty: this is it
+}
+
+func (p *Pages) audit(w http.ResponseWriter, r *http.Request) error {
+	see, err := p.read(r)
+	if err != nil {
+		return err
+	}
+	span, err := periodOf(r.URL, see.now, "30d")
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	v := &auditPage{Period: span, Rule: q.Get("rule"), Source: q.Get("source"), Actor: q.Get("actor"), Action: q.Get("action")}
+	source, err := see.filterSource(v.Source)
+	if err != nil {
+		return err
+	}
+	found, err := p.o.Explorer.Audit(r.Context(), explore.AuditFilter{
+		Rule: v.Rule, Source: source, Actor: v.Actor, Action: v.Action, Since: span.Since, Until: span.end(),
+	}, explore.Page{Cursor: q.Get("cursor")})
+	if err != nil {
+		return err
+	}
+	v.List, v.Total = see.entries(found.Acts), total(found.Total)
+	v.Next, v.First = cursors(r.URL, found.Next)
+	for _, text := range []*string{&v.Rule, &v.Source, &v.Actor, &v.Action} {
+		*text = shown.Text(*text)
+	}
+	return p.show(w, r, &shell{Name: "audit", Title: "Audit", Active: "audit", Body: v})
+}
+
+// cursors are the addresses of the next page and of the first one, empty for none.
+func cursors(here *url.URL, next string) (after, first string) {
+	if next != "" {
+		after = with(here, "cursor", next, "did", "")
+	}
+	if here.Query().Get("cursor") != "" {
+		first = with(here, "cursor", "")
+	}
+	return after, first
+}
+
+// entryView is one entry of the audit trail.
+type entryView struct {
+	At     traffic.Time
+	Actor  string
+	Action string
+	Object string
+	Href   string // of what the object is about
+	Reason string
+	Detail string
+}
+
+func (r *reading) entry(e *audit.Numbered) entryView {
+	return entryView{
+		At: traffic.At(e.At), Actor: r.text(e.Actor), Action: shown.Text(e.Action), Object: r.text(e.Object), Href: r.objectHref(e.Object),
+		Reason: r.text(e.Reason), Detail: r.text(e.Detail),
+	}
+}
+
+func (r *reading) entries(all []audit.Numbered) []entryView {
+	out := make([]entryView, len(all))
+	for i := range all {
+		out[i] = r.entry(&all[i])
+	}
+	return out
+}

@@ -1,0 +1,259 @@
+package pages
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/internal/browser"
+	"github.com/weirhq/weir/traffic"
+)
+
+func post(t testing.TB, p *Pages, v access.Visit, address string, form url.Values) (int, string, http.Header) {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodPost, address, strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	as(v, p.Handler()).ServeHTTP(w, r)
+	return w.Code, w.Body.String(), w.Header()
+}
+
+// A form is done only with a tick, and what comes of it is a page of its own.
+func TestFormsAct(t *testing.T) {
+	until := sceneTime().Std().Format("2006-01-02T15:04:05Z07:00")
+	whole := url.Values{"confirm": {"yes"}, "reason": {"two quiet days"}, "seen": {"r7"}, "version": {"3"}, "to": {"canary"}, "dossier": {"c0f76e34"}, "until": {until}}
+	without := func(name string) url.Values {
+		f := url.Values{}
+		for k, v := range whole {
+			if k != name {
+				f[k] = v
+			}
+		}
+		return f
+	}
+	tests := []struct {
+		name, address string
+		form          url.Values
+		refuses       error
+		status        int
+		goes          string
+		says          string
+		done          int
+	}{
+		{"promote", "/rules/catalogue-scrape/promote", whole, nil, 303, "/rules/catalogue-scrape?did=promote", "", 1},
+		{"no tick", "/rules/catalogue-scrape/promote", without("confirm"), nil, 422, "", "tick the box", 0},
+		{"no time", "/rules/catalogue-scrape/promote", without("until"), nil, 400, "", "until", 0},
+		{"somebody was quicker", "/rules/catalogue-scrape/promote", whole, &acts.ChangedError{Rule: "catalogue-scrape"}, 409, "", "Look at the rule again", 1},
+		{"half done", "/rules/catalogue-scrape/promote", whole, &acts.UnfinishedError{Done: "stored", Undone: "not told", Cause: errors.New("Redis")}, 502, "", "What is done stays done", 1},
+		{"not by him", "/rules/catalogue-scrape/promote", whole, &access.Forbidden{Act: access.Promote}, 403, "", "You may not", 1},
+		{"demote", "/rules/login-stuffing/demote", whole, nil, 303, "/rules/login-stuffing?did=demote", "", 1},
+		{"disable", "/rules/login-stuffing/disable", whole, nil, 303, "/rules/login-stuffing?did=disable", "", 1},
+		{"no such rule", "/rules/login-stufing/demote", whole, nil, 404, "", `Did you mean &#34;login-stuffing&#34;`, 0},
+		{"release", "/release", url.Values{"confirm": {"yes"}, "reason": {"a school"}, "rule": {"login-stuffing"}, "subject": {"ip=203.0.113.7%2F32"}}, nil, 303, "/sources?of=ip%3D203.0.113.7&did=release", "", 1},
+		{"release of nothing", "/release", url.Values{"confirm": {"yes"}, "rule": {"login-stuffing"}, "subject": {"x"}}, nil, 400, "", "canonical subject", 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newScene()
+			s.does.refuses = tt.refuses
+			status, body, h := post(t, newPages(t, s.options()), admin(), tt.address, tt.form)
+			if status != tt.status || h.Get("Location") != tt.goes || !strings.Contains(body, tt.says) {
+				t.Errorf("status %d, want %d; goes to %q, want %q; want %q in %s", status, tt.status, h.Get("Location"), tt.goes, tt.says, body)
+			}
+			if len(s.does.did) != tt.done {
+				t.Errorf("did %+v, want %d", s.does.did, tt.done)
+			}
+		})
+	}
+	s := newScene()
+	post(t, newPages(t, s.options()), admin(), "/rules/catalogue-scrape/promote", whole)
+	want := acts.PromoteRequest{Rule: "catalogue-scrape", Version: 3, To: "canary", Until: sceneTime().Std(), Dossier: "c0f76e34", Reason: "two quiet days", Seen: "r7"}
+	if got := s.does.did[0]; got != want {
+		t.Errorf("asked for %+v, want %+v", got, want)
+	}
+}
+
+// Who may not act sees no button, no form, and is refused.
+func TestRolesSeeWhatTheyMay(t *testing.T) {
+	s := newScene()
+	p := newPages(t, s.options())
+	person := func(role access.Role, owners ...string) access.Visit {
+		return access.Visit{Actor: access.Actor{Name: "vic", Role: role, Owners: owners}}
+	}
+	tests := []struct {
+		name    string
+		who     access.Visit
+		address string
+		status  int
+		has     string
+		lacks   string
+	}{
+		{"nobody", access.Visit{}, "/", 403, "may not", "catalogue-scrape"},
+		{"viewer", person(access.Viewer), "/rules/catalogue-scrape", 200, "In shadow", "Promote"},
+		{"owner", person(access.Owner, "discovery"), "/rules/catalogue-scrape", 200, "/rules/catalogue-scrape/promote", ""},
+		{"other owner", person(access.Owner, "player"), "/rules/catalogue-scrape", 200, "In shadow", "/rules/catalogue-scrape/promote"},
+		{"other owner's form", person(access.Owner, "player"), "/rules/catalogue-scrape/promote", 403, "may not", "textarea"},
+		{"viewer's blocks", person(access.Viewer), "/blocks", 200, "in force", "/release?"},
+		{"analyst's blocks", person(access.Analyst), "/blocks", 200, "/release?rule=", ""},
+		{"viewer's file", person(access.Viewer), "/explore.csv", 403, "may not", ""},
+	}
+	for _, tt := range tests {
+		status, body, _ := get(t, p, tt.who, tt.address)
+		if status != tt.status || !strings.Contains(body, tt.has) || tt.lacks != "" && strings.Contains(body, tt.lacks) {
+			t.Errorf("%s: status %d, want %d with %q and without %q: %s", tt.name, status, tt.status, tt.has, tt.lacks, body)
+		}
+	}
+}
+
+// Whoever is shown pseudonyms finds no value of a masked field on any page, nor in a file.
+func TestMaskedPagesTellNoValue(t *testing.T) {
+	s := newScene()
+	o := s.options()
+	var err error
+	if o.Masker, err = access.NewMasker(access.Masking{Key: []byte(strings.Repeat("k", access.MaskKeyBytes)), Below: access.Admin, Fields: access.DefaultMaskedFields()}); err != nil {
+		t.Fatal(err)
+	}
+	p := newPages(t, o)
+	who := access.Visit{Actor: access.Actor{Name: "ana", Role: access.Analyst}}
+	pages := addresses(s)
+	pages["csv"], pages["json"], pages["csv-source"] = "/explore.csv?by=episode", "/explore.json?by=source", "/explore.csv?by=source"
+	delete(pages, "source") // it names the value itself
+	delete(pages, "promote")
+	for name, at := range pages {
+		_, body, _ := get(t, p, who, at)
+		for _, value := range []string{"203.0.113.", "living-room-", "pk_live_"} {
+			if strings.Contains(body, value) {
+				t.Errorf("%s tells %s", name, value)
+			}
+		}
+	}
+	if status, body, _ := get(t, p, who, "/sources?of=ip%3D203.0.113.7"); status != 400 || !strings.Contains(body, "pseudonym") {
+		t.Errorf("a plain address was taken: %d", status)
+	}
+	masked := string(o.Masker.Subject(who.Actor, "ip=203.0.113.7%2F32"))
+	if status, body, _ := get(t, p, who, "/sources?of="+url.QueryEscape(masked)); status != 200 || strings.Contains(body, "203.0.113.7") {
+		t.Errorf("a pseudonym was not taken, or told: %d", status)
+	}
+}
+
+// What cannot be asked is told by field and by what is allowed; a store that is away is told, too.
+func TestPagesSayWhatIsWrong(t *testing.T) {
+	s := newScene()
+	p := newPages(t, s.options())
+	tests := []struct {
+		address string
+		status  int
+		says    string
+	}{
+		{"/rules/guest-token-flod", 404, "Did you mean &#34;guest-token-flood&#34;?"},
+		{"/rules/guest-token-flood?since=tomorrow", 400, "since: got"},
+		{"/rules/guest-token-flood?since=1h&until=2h", 400, "a time before until"},
+		{"/rules/guest-token-flood?since=9999d", 400, "since"},
+		{"/rules/guest-token-flood?limit=3", 400, "limit: got"},
+		{"/explore?by=colour", 400, "episode, rule, source, hour, day"},
+		{"/explore?top=0", 400, "1 to 1000"},
+		{"/explore?source=colour%3Dred", 400, "no field of a subject"},
+		{"/blocks?sort=x", 400, "newest, ending, rule"},
+		{"/blocks?rule=login-stufing", 400, "did you mean"},
+		{"/hits/xyz", 400, "hex digits"},
+		{"/hits/ffffffffffffffff", 404, "No episode has an id"},
+		{"/sources", 400, "of: got"},
+		{"/nowhere", 404, "There is no page at /nowhere"},
+		{"/scheme?to=pink", 400, "system, light, dark"},
+	}
+	for _, tt := range tests {
+		if status, body, _ := get(t, p, admin(), tt.address); status != tt.status || !strings.Contains(body, tt.says) {
+			t.Errorf("%s: status %d, want %d with %q: %s", tt.address, status, tt.status, tt.says, body)
+		}
+	}
+	s.away["redis"] = errors.New("gone")
+	if status, body, _ := get(t, newPages(t, s.options()), admin(), "/blocks"); status != 200 || !strings.Contains(body, "Redis does not answer") {
+		t.Errorf("without Redis: %d", status)
+	}
+	s.away["history"] = errors.New("gone")
+	if status, body, h := get(t, newPages(t, s.options()), admin(), "/explore"); status != 503 || !strings.Contains(body, "A store does not answer") || h.Get("Retry-After") == "" {
+		t.Errorf("without history: %d", status)
+	}
+	s.away["history"], s.away["evidence"] = nil, errors.New("too slow")
+	if status, body, _ := get(t, newPages(t, s.options()), admin(), "/rules/login-stuffing"); status != 200 || !strings.Contains(body, "could not be gathered: too slow") {
+		t.Errorf("without evidence: %d", status)
+	}
+}
+
+// The search box goes where the text leads.
+func TestSearch(t *testing.T) {
+	s := newScene()
+	p := newPages(t, s.options())
+	id := s.hits[0].ID[:16]
+	for text, goes := range map[string]string{
+		id: "/hits/" + id, strings.ToUpper(id): "/hits/" + id, "login-stuffing": "/rules/login-stuffing", "203.0.113.9": "/sources?of=ip%3D203.0.113.9",
+		" 2001:db8::7 ": "/sources?of=ip%3D2001%3Adb8%3A%3A7", "device=tv-7": "/sources?of=device%3Dtv-7", "u1234567": "/sources?of=u1234567", "203.0.113.0/24": "/sources?of=203.0.113.0%2F24",
+	} {
+		if status, _, h := get(t, p, admin(), "/search?q="+url.QueryEscape(text)); status != 303 || h.Get("Location") != goes {
+			t.Errorf("%q: %d, goes to %q, want %q", text, status, h.Get("Location"), goes)
+		}
+	}
+	if status, body, _ := get(t, p, admin(), "/search?q=stuff"); status != 200 || !strings.Contains(body, "/rules/login-stuffing") || !strings.Contains(body, "/sources?of=stuff") {
+		t.Errorf("a part of a name: %d %s", status, body)
+	}
+}
+
+func TestSchemeGoesNowhereElse(t *testing.T) {
+	p := newPages(t, newScene().options())
+	for back, goes := range map[string]string{
+		"/blocks?rule=x": "/blocks?rule=x", "https://example.org/": "/", "//example.org": "/", "/\\example.org": "/", "": "/", "javascript:alert(1)": "/", "/%2F/x": "/",
+	} {
+		_, _, h := get(t, p, admin(), "/scheme?to=dark&back="+url.QueryEscape(back))
+		if h.Get("Location") != goes || !strings.Contains(h.Get("Set-Cookie"), "weir_scheme=dark") {
+			t.Errorf("back to %q goes to %q, want %q", back, h.Get("Location"), goes)
+		}
+	}
+}
+
+// What clients chose is shown as text and never runs, on every page; what cannot be seen is made visible.
+func TestPagesShowHostileText(t *testing.T) {
+	const hostile = "<img src=x onerror=\"window.pwned=1\"><script>window.pwned=1</script>\u202e\x00'\"`{{.}}"
+	s := newScene()
+	id := traffic.Identity{Device: hostile}
+	subject, _ := traffic.MakeSubject(&id, []traffic.KeyField{{Field: traffic.FieldDevice}})
+	text, err := json.Marshal(traffic.Sample{Time: s.now, Device: traffic.Printable(hostile), UserAgent: traffic.Printable(hostile), Path: traffic.Printable(hostile), Attrs: hostile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := history.RecordedHit{Stream: history.Live, Hit: detectors.Hit{
+		ID: strings.Repeat("f", 32), Rule: "catalogue-scrape", Subject: subject, BlockSubject: subject, First: s.now.Add(-1), Last: s.now, Count: 1 << 40, Phase: detectors.PhaseUpdate,
+		Samples: []string{string(text), hostile},
+	}}
+	s.hits = append(s.hits, h)
+	s.rules[0].Reason, s.rules[0].ChangedBy, s.rules[0].Newest.Source = hostile, hostile, hostile
+	s.listed[0].Subject = subject
+	s.entries[0].Reason, s.entries[0].Actor, s.entries[0].Object, s.entries[0].Detail = hostile, hostile, "rule catalogue-scrape "+hostile, hostile
+	address := serve(t, newPages(t, s.options()), admin())
+	chrome := browser.Start(t)
+	all := addresses(s)
+	all["hostile"], all["hostile-source"], all["hostile-search"] = "/hits/"+h.ID, "/sources?of="+url.QueryEscape(string(subject)), "/search?q="+url.QueryEscape(hostile)
+	p := open(chrome, t, address+"/", looks()[0])
+	for name, at := range all {
+		p.do(chromedp.Navigate(address + at))
+		if got := p.text(`String(window.pwned) + document.images.length + document.scripts.length + document.body.innerText.includes("\u202e")`); got != "undefined11false" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	_, csv, _ := get(t, newPages(t, s.options()), admin(), "/explore.csv?by=episode&rule=catalogue-scrape")
+	if strings.Contains(csv, "<img") || strings.Contains(csv, "\u202e") {
+		t.Error("the file has the text as it is")
+	}
+	if got := cell("=1+1"); got != "'=1+1" {
+		t.Errorf("a formula stays one: %s", got)
+	}
+}

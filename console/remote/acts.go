@@ -1,0 +1,203 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/api"
+	"github.com/weirhq/weir/history/audit"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/rules"
+)
+
+var _ acts.Acts = (*Client)(nil)
+
+// Promote is acts.Service's; the server knows by the token who acts, here and in all others.
+func (c *Client) Promote(ctx context.Context, _ access.Actor, r acts.PromoteRequest) (done acts.ModeDone, err error) {
+	return done, c.post(ctx, "rules/"+url.PathEscape(r.Rule)+"/promote", r, &done)
+}
+
+// Evidence is acts.Service's.
+func (c *Client) Evidence(ctx context.Context, _ access.Actor, q acts.EvidenceRequest) (shown acts.EvidenceShown, err error) {
+	query := url.Values{}
+	if q.Version != 0 {
+		query.Set("version", strconv.Itoa(q.Version))
+	}
+	if q.Pending {
+		query.Set("pending", "true")
+	}
+	if !q.Until.IsZero() {
+		query.Set("until", q.Until.UTC().Format(time.RFC3339))
+	}
+	return shown, c.get(ctx, "rules/"+url.PathEscape(q.Rule)+"/evidence", query, &shown)
+}
+
+// SetMode is acts.Service's.
+func (c *Client) SetMode(ctx context.Context, _ access.Actor, r acts.ModeRequest) (done acts.ModeDone, err error) {
+	verb := "demote"
+	if r.Mode == rules.ModeOff {
+		verb = "disable"
+	}
+	return done, c.post(ctx, "rules/"+url.PathEscape(r.Rule)+"/"+verb, api.Reasoned{Reason: r.Reason, Seen: r.Seen}, &done)
+}
+
+// SetLimit is acts.Service's.
+func (c *Client) SetLimit(ctx context.Context, _ access.Actor, r acts.LimitRequest) (done rulestore.LimitSet, err error) {
+	return done, c.post(ctx, "rules/"+url.PathEscape(r.Rule)+"/limit", r, &done)
+}
+
+// Apply is acts.Service's.
+func (c *Client) Apply(ctx context.Context, _ access.Actor, r acts.ApplyRequest) (done acts.ApplyDone, err error) {
+	if len(r.Files) == 0 {
+		return done, acts.ErrNoRules
+	}
+	return done, c.post(ctx, "apply", r, &done)
+}
+
+// Rollback is acts.Service's.
+func (c *Client) Rollback(ctx context.Context, _ access.Actor, r acts.RollbackRequest) (done acts.ApplyDone, err error) {
+	return done, c.post(ctx, "rules/"+url.PathEscape(r.Rule)+"/rollback", r, &done)
+}
+
+// Release is acts.Service's.
+func (c *Client) Release(ctx context.Context, _ access.Actor, r acts.ReleaseRequest) (done acts.ReleaseDone, err error) {
+	status, err := c.ask(ctx, http.MethodPost, "rules/"+url.PathEscape(r.Rule)+"/release", nil, r, &done, answerTimeout+r.Wait)
+	var refused *refusedRelease
+	switch {
+	case errors.As(err, &refused):
+		return *refused.release, refused.Unwrap()
+	case err == nil && status == http.StatusAccepted:
+		return done, errors.New(done.Problem)
+	}
+	return done, err
+}
+
+// ChangeAllow is acts.Service's.
+func (c *Client) ChangeAllow(ctx context.Context, _ access.Actor, r acts.AllowRequest) (done acts.AllowDone, err error) {
+	return done, c.post(ctx, "allow/"+url.PathEscape(r.List)+"/entries", r, &done)
+}
+
+// ResetCount is acts.Service's.
+func (c *Client) ResetCount(ctx context.Context, _ access.Actor, r acts.ResetRequest) (done rulestore.CounterResetDone, err error) {
+	return done, c.post(ctx, "rules/"+url.PathEscape(r.Rule)+"/reset", r, &done)
+}
+
+// pageSize is how many items are asked for at once.
+const pageSize = "1000"
+
+// Rulebook is api.Reader's.
+func (c *Client) Rulebook(ctx context.Context) ([]api.Rule, error) {
+	var all []api.Rule
+	for cursor := ""; ; {
+		var page api.Page[api.Rule]
+		if err := c.get(ctx, "rulebook", pageOf(cursor), &page); err != nil {
+			return nil, err
+		}
+		if all = append(all, page.Items...); page.Next == "" {
+			return all, nil
+		}
+		cursor = page.Next
+	}
+}
+
+func pageOf(cursor string) url.Values {
+	q := url.Values{"limit": {pageSize}}
+	if cursor != "" {
+		q.Set("cursor", cursor)
+	}
+	return q
+}
+
+// Rule is api.Reader's.
+func (c *Client) Rule(ctx context.Context, id string) (api.Rule, error) {
+	var r api.RuleAnswer
+	err := c.get(ctx, "rules/"+url.PathEscape(id), nil, &r)
+	return r.Rule, err
+}
+
+// RuleTrail is api.Reader's.
+func (c *Client) RuleTrail(ctx context.Context, id string, limit int) ([]audit.Entry, error) {
+	var page api.Page[api.Entry]
+	err := c.get(ctx, "rules/"+url.PathEscape(id)+"/history", url.Values{"limit": {strconv.Itoa(limit)}}, &page)
+	return page.Items, err
+}
+
+// Blocklist is api.Reader's.
+func (c *Client) Blocklist(ctx context.Context, filter blocklist.Filter) (blocklist.Listing, error) {
+	var found blocklist.Listing
+	for cursor := ""; ; {
+		q := pageOf(cursor)
+		if filter.Rule != "" {
+			q.Set("rule", filter.Rule)
+		}
+		if filter.Subject != "" {
+			q.Set("subject", string(filter.Subject))
+		}
+		if filter.Tombstones {
+			q.Set("released", "true")
+		}
+		var page api.BlockPage
+		if err := c.get(ctx, "blocklist", q, &page); err != nil {
+			return found, err
+		}
+		for _, b := range page.Items {
+			found.Items = append(found.Items, b.Listed)
+		}
+		if found.Unreadable = page.Unreadable; page.Next == "" {
+			return found, nil
+		}
+		cursor = page.Next
+	}
+}
+
+// RefusedError is what a server refused, in its words.
+type RefusedError struct {
+	Server string
+	Status int
+	Detail string
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("server %s: %s", e.Server, e.Detail) }
+
+// refusedRelease carries what is known of a release that was refused.
+type refusedRelease struct {
+	release *acts.ReleaseDone
+	cause   error
+}
+
+func (e *refusedRelease) Error() string { return e.cause.Error() }
+
+func (e *refusedRelease) Unwrap() error { return e.cause }
+
+// refusal is the error that the server's problem stands for: the one that would have come here.
+func (c *Client) refusal(status int, p *api.Problem) error {
+	switch {
+	case status == http.StatusUnauthorized:
+		return &RefusedError{c.base.String(), status, "the token is not accepted: is it one of this server's, and has it not ended?"}
+	case p.Release != nil && status == http.StatusNotFound:
+		return &refusedRelease{p.Release, &acts.NotBlockedError{Rule: p.Release.Rule, Subject: p.Release.Subject}}
+	case p.Release != nil:
+		return &refusedRelease{p.Release, &acts.MisshapenError{Problem: p.Detail}}
+	case len(p.Problems) > 0:
+		return rules.Problems(p.Problems)
+	case p.Field != "":
+		return &acts.Invalid{Field: p.Field, Got: p.Got, Allowed: p.Allowed}
+	case p.Thing != "":
+		return &acts.UnknownName{Thing: p.Thing, Name: p.Got, Known: p.Known}
+	case p.Current != nil:
+		return &acts.ChangedError{Rule: p.Current.Rule, Now: *p.Current}
+	case status == http.StatusConflict && p.Type == api.TypeChanged:
+		return rulestore.ErrOvertaken
+	case status == http.StatusConflict:
+		return errors.New(p.Detail)
+	}
+	return &RefusedError{c.base.String(), status, p.Detail}
+}

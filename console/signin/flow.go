@@ -1,0 +1,193 @@
+package signin
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/history/audit"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/sessions"
+)
+
+// Paths of the sign-in.
+const (
+	signInPath   = "/signin"
+	startPath    = "/signin/start"
+	callbackPath = "/signin/callback"
+	stylePath    = "/signin/style.css"
+	signOutPath  = "/signout"
+)
+
+// signInWithin is how long somebody may take at the identity provider.
+const signInWithin = 10 * time.Minute
+
+func (g *Guard) routes() *access.Mux {
+	m := access.NewMux(g.Refuse)
+	m.HandleFunc(access.Route{Method: http.MethodGet, Pattern: signInPath, Act: access.Public}, g.showSignIn)
+	m.HandleFunc(access.Route{Method: http.MethodGet, Pattern: startPath, Act: access.Public}, g.start)
+	m.HandleFunc(access.Route{Method: http.MethodGet, Pattern: callbackPath, Act: access.Public}, g.callback)
+	m.HandleFunc(access.Route{Method: http.MethodGet, Pattern: stylePath, Act: access.Public}, g.pages.serveStyle)
+	m.HandleFunc(access.Route{Method: http.MethodPost, Pattern: signOutPath, Act: access.Self}, g.signOut)
+	return m
+}
+
+func (g *Guard) showSignIn(w http.ResponseWriter, r *http.Request) {
+	p := signInPage{Next: safeNext(r.URL.Query().Get("next")), Possible: g.people != nil, Actor: access.From(r.Context())}
+	switch r.URL.Query().Get("why") {
+	case "ended":
+		p.Why = "Your session has ended: it was not used for a while, or has lasted as long as one may."
+	case "out":
+		p.Why = "You are signed out here. At the identity provider you may still be signed in."
+	}
+	g.pages.signIn(w, p)
+}
+
+// start sends a browser to the identity provider.
+func (g *Guard) start(w http.ResponseWriter, r *http.Request) {
+	address := g.addressOf(r)
+	if g.people == nil {
+		g.refuse(w, r, refusal{status: http.StatusNotFound, reason: reasonSignIn, detail: "no identity provider is configured for this console"})
+		return
+	}
+	if wait := g.limits.starts.charge(address); wait > 0 {
+		g.refuse(w, r, *tooMany(wait))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), providerTimeout)
+	defer cancel()
+	token := newSecret()
+	to, err := g.people.begin(ctx, token)
+	if err == nil {
+		err = g.o.Sessions.Begin(ctx, token.hash(), safeNext(r.URL.Query().Get("next")), signInWithin)
+	}
+	if err != nil {
+		g.failed(w, r, http.StatusServiceUnavailable, err)
+		return
+	}
+	g.setCookie(w, signInCookie, token, signInWithin)
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+// callback takes the identity provider's answer. The browser must hold the secret that the sign-in began with, from which everything
+// else follows; the store gives it out once; and the session is a new one, whatever the browser came with.
+func (g *Guard) callback(w http.ResponseWriter, r *http.Request) {
+	if g.people == nil {
+		g.refuse(w, r, refusal{status: http.StatusNotFound, reason: reasonSignIn, detail: "no identity provider is configured for this console"})
+		return
+	}
+	address := g.addressOf(r)
+	if wait := g.limits.failures.exhausted(address); wait > 0 {
+		g.refuse(w, r, *tooMany(wait))
+		return
+	}
+	who, next, err := g.answered(w, r)
+	actor := access.Actor{}
+	if err == nil {
+		if actor = g.people.actor(who); actor.Role == access.Nobody {
+			g.noRole(w, r, who)
+			return
+		}
+		err = g.startSession(w, r, who, actor)
+	}
+	if err != nil {
+		status := http.StatusForbidden
+		var away *postgres.UnreachableError
+		switch {
+		case errors.As(err, &away), errors.Is(err, context.DeadlineExceeded):
+			status = http.StatusServiceUnavailable
+		default:
+			g.limits.failures.charge(address)
+		}
+		g.failed(w, r, status, err)
+		return
+	}
+	g.metrics.signIns.WithLabelValues(outcomeOK).Inc()
+	g.o.Logger.Info("signed in", "actor", actor.Name, "role", actor.Role, "owners", actor.Owners, "subject", who.Subject, "address", address)
+	http.Redirect(w, r, next, http.StatusSeeOther)
+}
+
+// answered judges the identity provider's answer: who it is, and the path to go on with.
+func (g *Guard) answered(w http.ResponseWriter, r *http.Request) (sessions.Session, string, error) {
+	none := sessions.Session{}
+	token, _ := g.cookie(r, signInCookie)
+	g.dropCookie(w, signInCookie)
+	if token == "" {
+		return none, "", errors.New("this browser has begun no sign-in, or too long ago")
+	}
+	q := r.URL.Query()
+	for name, values := range q {
+		if len(values) != 1 {
+			return none, "", fmt.Errorf("the answer has %d parameters %.20q", len(values), name)
+		}
+	}
+	if subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(token.derive(forState))) != 1 {
+		return none, "", errors.New("the answer's state is not of this browser's sign-in")
+	}
+	next, err := g.o.Sessions.Take(r.Context(), token.hash())
+	if err != nil {
+		return none, "", err
+	}
+	if iss := q.Get("iss"); iss != "" && iss != g.people.o.Issuer { // RFC 9207
+		return none, "", fmt.Errorf("the answer is of issuer %.200q", iss)
+	}
+	if code := q.Get("error"); code != "" {
+		return none, "", fmt.Errorf("the identity provider says %.100q: %.200q", code, q.Get("error_description"))
+	}
+	who, err := g.people.finish(r.Context(), token, q.Get("code"))
+	return who, safeNext(next), err
+}
+
+func (g *Guard) startSession(w http.ResponseWriter, r *http.Request, who sessions.Session, actor access.Actor) error {
+	fresh := newSecret()
+	old, _ := g.cookie(r, sessionCookie)
+	entry := audit.Entry{Actor: actor.Name, Action: "sign-in", Object: "session",
+		Detail: fmt.Sprintf("%s from %s: %s", who.Subject, g.addressOf(r), describe(actor))}
+	if err := g.o.Sessions.Start(r.Context(), fresh.hash(), old.hash(), who, g.o.Lasts, entry); err != nil {
+		return err
+	}
+	g.setCookie(w, sessionCookie, fresh, 0)
+	return nil
+}
+
+func describe(a access.Actor) string {
+	if a.Role != access.Owner {
+		return "role " + a.Role.String()
+	}
+	return "role owner of " + strings.Join(a.Owners, ", ")
+}
+
+// noRole tells somebody whom the identity provider knows, and who may do nothing here.
+func (g *Guard) noRole(w http.ResponseWriter, r *http.Request, who sessions.Session) {
+	address := g.addressOf(r)
+	g.limits.failures.charge(address)
+	g.metrics.signIns.WithLabelValues(outcomeNoRole).Inc()
+	g.o.Logger.Warn("a sign-in was refused: none of the groups has a role", "name", who.Name, "subject", who.Subject, "address", address)
+	entry := audit.Entry{Actor: who.Name, Action: "sign-in-refused", Object: "session", Detail: fmt.Sprintf("%s from %s: none of the groups has a role", who.Subject, address)}
+	if err := g.o.Sessions.Note(r.Context(), entry); err != nil {
+		g.o.Logger.Error("a refused sign-in cannot be audited", "error", err)
+	}
+	g.refuse(w, r, refusal{status: http.StatusForbidden, reason: reasonSignIn, title: "No role here",
+		detail: "You are signed in with the identity provider as " + who.Name + ", but none of your groups has a role in this console. Whoever administers it gives roles to groups (console.oidc.roles)."})
+}
+
+// failed says that a sign-in came to nothing, and in the log why. Whoever asked is told a number to ask for.
+func (g *Guard) failed(w http.ResponseWriter, r *http.Request, status int, err error) {
+	var number [4]byte
+	_, _ = rand.Read(number[:])
+	reference := hex.EncodeToString(number[:])
+	g.metrics.signIns.WithLabelValues(outcomeFailed).Inc()
+	g.o.Logger.Warn("a sign-in failed", "reference", reference, "address", g.addressOf(r), "error", err)
+	answer := refusal{status: status, reason: reasonSignIn, title: "Sign-in failed", detail: "You are not signed in. Try again; if it goes on, the log of the console says why (reference " + reference + ")."}
+	if status == http.StatusServiceUnavailable {
+		answer.wait = 5 * time.Second
+	}
+	g.refuse(w, r, answer)
+}

@@ -1,0 +1,107 @@
+package signin
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/console/access"
+)
+
+// Token is a static token for a script. Whoever has it is the actor token:NAME.
+type Token struct {
+	Name   string
+	Role   access.Role
+	Owners []string // for whom a token of role owner decides
+	SHA256 [sha256.Size]byte
+	// Expires is when it is taken no longer; it has to have an end.
+	Expires time.Time
+}
+
+// maxTokenBytes bounds what is hashed of a header that anybody may send.
+const maxTokenBytes = 512
+
+func checkTokens(tokens []Token) ([]Token, error) {
+	for i, t := range tokens {
+		switch {
+		case t.Name == "" || t.SHA256 == [sha256.Size]byte{} || t.Expires.IsZero() || t.Role == access.Nobody:
+			return nil, fmt.Errorf("token %d %q: needs a name, a role, a hash and an end", i+1, t.Name)
+		case slices.ContainsFunc(tokens[:i], func(o Token) bool { return o.Name == t.Name || o.SHA256 == t.SHA256 }):
+			return nil, fmt.Errorf("token %d %q: its name or its hash is given twice", i+1, t.Name)
+		}
+	}
+	return slices.Clone(tokens), nil
+}
+
+// bearer is the token that a request brings in its Authorization header, where it may stand once. Tokens in an address are not looked
+// for: addresses are logged. Credentials of another scheme are those of a proxy in front, and not ours.
+func bearer(r *http.Request) (text string, has bool, err error) {
+	lines := r.Header.Values("Authorization")
+	if len(lines) == 0 {
+		return "", false, nil
+	}
+	for _, line := range lines {
+		scheme, rest, _ := strings.Cut(line, " ")
+		if !strings.EqualFold(scheme, "Bearer") {
+			continue
+		}
+		if len(lines) > 1 {
+			return "", true, errors.New("several Authorization headers")
+		}
+		text, has = strings.TrimSpace(rest), true
+	}
+	if has && (text == "" || len(text) > maxTokenBytes || strings.ContainsAny(text, " ,")) {
+		return "", true, errors.New("no single token in the Authorization header")
+	}
+	return text, has, nil
+}
+
+// byToken takes a request for that of a token's actor.
+func (g *Guard) byToken(v visit, text string, malformed error) (visit, *refusal) {
+	if wait := g.limits.failures.exhausted(v.address); wait > 0 {
+		return v, tooMany(wait)
+	}
+	why := malformed
+	if why == nil {
+		var found *Token
+		if found, why = g.findToken(text); why == nil {
+			v.Actor = access.Actor{Name: "token:" + found.Name, Role: found.Role, Owners: slices.Clone(found.Owners), Via: access.ViaToken}
+			v.Until = found.Expires
+			v.still = func(context.Context) bool { return g.o.Clock().Before(found.Expires) }
+			return v, nil
+		}
+	}
+	if wait := g.limits.failures.charge(v.address); wait > 0 {
+		return v, tooMany(wait)
+	}
+	g.o.Logger.Warn("a token was refused", "why", why, "address", v.address)
+	detail := "the token is not one of this console's"
+	if errors.Is(why, errExpired) {
+		detail = "the token has expired"
+	}
+	return v, &refusal{status: http.StatusUnauthorized, reason: reasonToken, detail: detail}
+}
+
+var errExpired = errors.New("expired")
+
+// findToken compares with every token, whichever it is: how long it takes tells nothing.
+func (g *Guard) findToken(text string) (*Token, error) {
+	sum := sha256.Sum256([]byte(text))
+	at := -1
+	for i := range g.tokens {
+		at = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(sum[:], g.tokens[i].SHA256[:]), i, at)
+	}
+	switch {
+	case at < 0:
+		return nil, errors.New("unknown token")
+	case !g.o.Clock().Before(g.tokens[at].Expires):
+		return nil, fmt.Errorf("token %s: %w on %s", g.tokens[at].Name, errExpired, g.tokens[at].Expires.UTC().Format(time.RFC3339))
+	}
+	return &g.tokens[at], nil
+}

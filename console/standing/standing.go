@@ -1,0 +1,88 @@
+// Package standing says what has become of an over-limit source: whether a block holds it now, would hold it were its rule
+// promoted, or whether somebody released it. It joins what the rule store and Redis said.
+package standing
+
+import (
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// What has become of an over-limit source.
+const (
+	Held     = "held"     // a block in force holds it
+	Would    = "would"    // the rule is in shadow; promoted, it would hold the source now
+	Released = "released" // an operator released it
+	Passed   = "passed"   // nothing holds it, or would: the time is over, the rule names no block, it was withheld
+)
+
+// Outcome is what holds a source, and until when.
+type Outcome struct {
+	Kind  string        `json:"kind"`            // one of the constants
+	Until *traffic.Time `json:"until,omitempty"` // of Held and Would
+}
+
+// Standing is what stands at one time.
+type Standing struct {
+	now      traffic.Time
+	Rules    map[string]*rulestore.Rule           // by id
+	Blocks   map[blocklist.Name]*blocklist.Listed // those whose time is not over, in force or not
+	Releases map[blocklist.Name]*blocklist.Listed // those that are still remembered
+}
+
+// At sorts what the stores said at a time.
+func At(now traffic.Time, all []rulestore.Rule, listed []blocklist.Listed) *Standing {
+	s := &Standing{
+		now: now, Rules: make(map[string]*rulestore.Rule, len(all)),
+		Blocks: make(map[blocklist.Name]*blocklist.Listed, len(listed)), Releases: map[blocklist.Name]*blocklist.Listed{},
+	}
+	for i := range all {
+		s.Rules[all[i].Newest.Version.ID] = &all[i]
+	}
+	for i := range listed {
+		item := &listed[i]
+		name := blocklist.Name{Subject: item.Subject, Rule: item.Rule}
+		switch {
+		case item.Tombstone != nil && item.Tombstone.Until > now:
+			s.Releases[name] = item
+		case item.Block != nil && item.Block.Until > now:
+			s.Blocks[name] = item
+		}
+	}
+	return s
+}
+
+// Outcome says what has become of the source of an episode, by the newest version of its rule.
+func (s *Standing) Outcome(h *detectors.Hit) Outcome {
+	passed := Outcome{Kind: Passed}
+	if h.Grouped || h.BlockSubject == "" {
+		return passed
+	}
+	rule := s.Rules[h.Rule]
+	if rule == nil {
+		return passed
+	}
+	name := blocklist.Name{Subject: h.BlockSubject, Rule: h.Rule}
+	if b := s.Blocks[name]; b != nil && b.InForce {
+		until := b.Block.Until
+		return Outcome{Kind: Held, Until: &until}
+	}
+	if r := s.Releases[name]; r != nil && r.Tombstone.Covers(h.ID, h.First) {
+		return Outcome{Kind: Released}
+	}
+	spec := rule.Newest.Version.Block
+	if rule.Mode != rules.ModeShadow || spec == nil {
+		return passed
+	}
+	// As ENFORCE would: see its blockSpec.
+	until := h.First.Add(spec.TTL)
+	if spec.Extend == rules.ExtendOnHit {
+		until = h.Last.Add(spec.TTL)
+	}
+	if until <= s.now {
+		return passed
+	}
+	return Outcome{Kind: Would, Until: &until}
+}

@@ -1,0 +1,178 @@
+package detectors_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/internal/oracle"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// base is the second 0 of trials: at a slice's and a day's beginning.
+const base = traffic.Time(1_700_006_400_000_000)
+
+// tryBench folds a log of requests in order of time under one rule.
+type tryBench struct {
+	*bench
+	every int // records between snapshots that the partition is restored from; 0: none
+}
+
+func newTryBench(t testing.TB, v rules.Version) *tryBench {
+	b := &tryBench{bench: newBench(t, 1)}
+	b.learn(v)
+	return b
+}
+
+func (b *tryBench) learn(v rules.Version) {
+	b.p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: 1, RecordFormat: rules.EvidenceRecordFormat, Rules: []rules.Version{v}}))
+}
+
+// request folds one request; those that neither count nor reach a block come to no partition.
+func (b *tryBench) request(q oracle.TrialRequest, ip, device string) {
+	k := b.event(0, traffic.Time(q.At)*second, ip, 1)
+	k.Format, k.Identity.Device = rules.EvidenceRecordFormat, device
+	k.Good = detectors.NotGood
+	if q.Good {
+		k.Good = detectors.KnownGood
+	}
+	switch {
+	case !q.Counted && !q.Reach && !q.Good:
+		b.prev[0], b.next[0] = k.Prev, k.Offset
+		return
+	case !q.Counted && !q.Reach:
+		k.Rules = nil
+		b.prev[0], b.next[0], k.Prev = k.Prev, k.Offset, detectors.NoOffset
+	case !q.Counted:
+		k.Rules, k.Reached = nil, []int{0}
+	case !q.Reach:
+		k.Beyond = []int{0}
+	}
+	b.must(k)
+}
+
+// minutesOf sums what hits of kind statistics say, minute by minute: at a step of the ladder what would have been refused there.
+func minutesOf(hits []detectors.Hit, step int) map[int64]oracle.TrialMinute {
+	out := map[int64]oracle.TrialMinute{}
+	for i := range hits {
+		h := &hits[i]
+		if h.Kind != detectors.KindStatistics {
+			continue
+		}
+		at := int64(h.First) / 1e6
+		m := out[at]
+		m.Counted, m.Reached = m.Counted+h.Count, m.Reached+h.Trial.Reached
+		if step == 0 {
+			m.Refused, m.RefusedGood = m.Refused+h.Trial.Refused, m.RefusedGood+h.Trial.RefusedGood
+		} else if len(h.Trial.RefusedAt) > 0 {
+			m.Refused += h.Trial.RefusedAt[step]
+		}
+		out[at] = m
+	}
+	return out
+}
+
+func figures(t oracle.Trial) map[int64]oracle.TrialMinute {
+	out := map[int64]oracle.TrialMinute{}
+	for at, m := range t.Minutes {
+		if *m != (oracle.TrialMinute{}) {
+			out[at] = *m
+		}
+	}
+	return out
+}
+
+func tryRule(d oracle.TrialRule, key, block []traffic.KeyField) rules.Version {
+	v := rule(d.Limit, time.Duration(d.Window)*time.Second, time.Duration(d.Lateness)*time.Second)
+	v.Key, v.Block.Key, v.Cooldown, v.MaxLag = key, block, time.Duration(d.Cooldown)*time.Second, rules.DefaultMaxLag
+	v.Block.TTL, v.Block.Extend = time.Duration(d.TTL)*time.Second, rules.ExtendNever
+	if d.OnHit {
+		v.Block.Extend = rules.ExtendOnHit
+	}
+	return v
+}
+
+// What a partition tells of a rule's block, at its own limit and at others, is what a naive judge finds who keeps every request: also
+// across snapshots.
+func TestTrialsAreThoseOfANaiveJudge(t *testing.T) {
+	ip, device := traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 64}, traffic.KeyField{Field: traffic.FieldDevice}
+	shapes := []struct{ key, block []traffic.KeyField }{
+		{[]traffic.KeyField{ip}, []traffic.KeyField{ip}},
+		{[]traffic.KeyField{ip, device}, []traffic.KeyField{ip}},
+		{[]traffic.KeyField{device, ip}, []traffic.KeyField{ip, device}},
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		shape := rapid.SampledFrom(shapes).Draw(rt, "shape")
+		r := oracle.TrialRule{
+			Limit: rapid.SampledFrom([]int{0, 1, 2, 3, 5, 20, 100, 130}).Draw(rt, "limit"), Window: rapid.Int64Range(1, 90).Draw(rt, "window"),
+			Lateness: rapid.Int64Range(0, 30).Draw(rt, "lateness"), TTL: rapid.Int64Range(1, 300).Draw(rt, "ttl"),
+			Cooldown: rapid.SampledFrom([]int64{1, 10, 60}).Draw(rt, "cooldown"), OnHit: rapid.Bool().Draw(rt, "on hit"),
+		}
+		v := tryRule(r, shape.key, shape.block)
+		b := newTryBench(t, v)
+		b.every = rapid.SampledFrom([]int{0, 1, 7, 50}).Draw(rt, "snapshot every")
+		var log []oracle.TrialRequest
+		now, folded := int64(base/second), 0
+		for range rapid.IntRange(1, 30).Draw(rt, "stretches") {
+			now += rapid.SampledFrom([]int64{0, 1, 2, 5, 20, 100, 400}).Draw(rt, "after")
+			who := fmt.Sprintf("192.0.2.%d", rapid.IntRange(1, 3).Draw(rt, "ip"))
+			what := rapid.SampledFrom([]string{"d", "e"}).Draw(rt, "device")
+			gap := rapid.SampledFrom([]int64{0, 0, 1, 3}).Draw(rt, "gap")
+			q := oracle.TrialRequest{Counted: rapid.IntRange(0, 4).Draw(rt, "counted") > 0, Reach: rapid.IntRange(0, 9).Draw(rt, "reach") > 0, Good: rapid.IntRange(0, 19).Draw(rt, "good") == 0}
+			names := map[traffic.Field]string{traffic.FieldIP: who, traffic.FieldDevice: what}
+			for _, k := range shape.key {
+				q.Key += names[k.Field] + " "
+			}
+			for _, k := range shape.block {
+				q.Subject += names[k.Field] + " "
+			}
+			for range rapid.SampledFrom([]int{1, 1, 2, 5, r.Limit + 1, r.Limit * 2}).Draw(rt, "requests") {
+				now += gap
+				q.At = now
+				log = append(log, q)
+				b.request(q, who, what)
+				if folded++; b.every > 0 && folded%b.every == 0 {
+					b.restart(v)
+				}
+			}
+		}
+		b.end()
+		for step, limit := range detectors.LimitLadder(r.Limit) {
+			at := r
+			at.Limit, at.Slices = limit, limit > detectors.SlidingExact
+			want := figures(at.Judge(log))
+			got := minutesOf(b.hits, step)
+			if step > 0 {
+				for _, m := range []map[int64]oracle.TrialMinute{want, got} {
+					for at, x := range m {
+						x.RefusedGood = 0
+						m[at] = x
+					}
+				}
+			}
+			if !maps.Equal(got, want) {
+				rt.Fatalf("limit %d: minutes are\n%v, wanted\n%v", limit, got, want)
+			}
+		}
+	})
+}
+
+// restart writes the partition down and goes on from there.
+func (b *tryBench) restart(v rules.Version) {
+	raw := b.p.Snapshot(nil)
+	p, err := detectors.Restore(b.cfg, raw)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if again := p.Snapshot(nil); !slices.Equal(again, raw) {
+		b.t.Fatalf("a restored partition is written differently: %d and %d bytes", len(again), len(raw))
+	}
+	b.p = p
+	b.learn(v)
+}

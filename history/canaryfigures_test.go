@@ -1,0 +1,66 @@
+package history_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/history/historytest"
+	"github.com/weirhq/weir/rules/promotion"
+)
+
+func TestWhatACanaryDoes(t *testing.T) {
+	t.Parallel()
+	b := historytest.New(t)
+	began := time.Now().UTC().Truncate(time.Minute).Add(-20 * time.Minute)
+	decided := func(action, hit string, generation int, after time.Duration) {
+		b.Run(t, `INSERT INTO weir.block_decisions (stream, id, action, reason, rule, subject, hit, generation, since, until, at, decided_by)
+			VALUES ('live', $1, $2, '', 'flood', $3, $4, $5, $6, $6, $6, '')`,
+			fmt.Sprint(action, hit, generation, after), action, "device="+hit, hit, generation, began.Add(after))
+	}
+	hit := func(id string, good int) {
+		b.Run(t, `INSERT INTO weir.hits (stream, id, rule, rule_version, lineage, phase, subject, block_subject, grouped, rule_limit, window_ms, events, peak, first, last,
+				seen_first, seen_last, cut, generation, source_partition, source_offset, keyed_partition, into_id, users, devices, samples, samples_rank, at_least, reason, known_good)
+			VALUES ('live', $1, 'flood', 1, 1, 1, 'device=x', 'device=x', false, 1, 1000, 1, 1, $2, $2, $2, $2, false, 1, 0, 0, 0, '', 0, 0, '{}', 0, false, '', $3)`, id, began, good)
+	}
+	minute := func(after time.Duration, refused int, recorded time.Time) {
+		b.Run(t, `INSERT INTO weir.rule_minutes (stream, id, rule, rule_version, lineage, kind, minute, keyed_partition, events, reached, refused, refused_good, limits, refused_at, seen, at_least, recorded_at)
+			VALUES ('live', $1, 'flood', 1, 1, 'hit', $2, 0, 10, 10, $3, 0, '{}', '{}', $2, false, $4)`, fmt.Sprint("m", after), began.Add(after), refused, recorded)
+		b.Run(t, `INSERT INTO weir.event_minutes (stream, minute, router, part, events, refused, unwatched, good, unjudged, seen)
+			VALUES ('live', $1, 'r', 1, 1000, 0, 0, 0, 0, $1)`, began.Add(after))
+	}
+	ask := func() promotion.Observed {
+		t.Helper()
+		seen, err := b.CanaryFigures(t.Context(), "flood", 3, began, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seen
+	}
+	if seen := ask(); seen.Measurable() {
+		t.Errorf("nothing is recorded, and it is measurable: %+v", seen)
+	}
+	decided("written", "a", 3, time.Minute)
+	decided("written", "b", 3, 2*time.Minute)
+	decided("written", "b", 2, 2*time.Minute) // of another generation
+	decided("extended", "c", 3, 3*time.Minute)
+	decided("written", "d", 3, -time.Minute) // of a canary before
+	hit("a", 1)
+	hit("b", 0)
+	hit("d", 2)
+	minute(-time.Minute, 50, time.Now())
+	minute(time.Minute, 4, time.Now().Add(-15*time.Minute))
+	if seen := ask(); seen.Measurable() {
+		t.Errorf("what is recorded is old, and it is measurable: %+v", seen)
+	}
+	minute(18*time.Minute, 3, time.Now())
+	seen := ask()
+	if !seen.Measurable() || *seen.Blocks != 2 || *seen.Good != 0 || *seen.Released != 0 || *seen.Traffic != (promotion.Part{Some: 7, All: 2000}) {
+		t.Errorf("%+v: blocks %d, good %d, released %d, traffic %+v", seen, *seen.Blocks, *seen.Good, *seen.Released, seen.Traffic)
+	}
+	decided("released", "a", 0, 4*time.Minute)
+	b.Run(t, "UPDATE weir.hits SET known_good = 2 WHERE id = 'b'")
+	if seen := ask(); *seen.Good != 1 || *seen.Released != 1 {
+		t.Errorf("good %d, released %d", *seen.Good, *seen.Released)
+	}
+}

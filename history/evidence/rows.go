@@ -1,0 +1,351 @@
+package evidence
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// maxSources bounds the sources of which a dossier knows each by itself: beyond that the ones with the most refused requests are taken,
+// and how many there are is known.
+const maxSources = 200_000
+
+// found is what the rows say of one question.
+type found struct {
+	all     []minuteRow // of ROUTE, ascending by minute
+	matched []minuteRow // of ROUTE, of this rule
+	counted []minuteRow // of DETECT, of this version
+	forgot  bool        // of those, some may be too low: DETECT forgot sources under trial
+	steps   []Step
+	lost    []traffic.Time // watermarks of lost parts of the log
+	blocked []interval     // when the rule itself blocked
+	off     []interval     // when it was disabled
+	leftOut int64          // events that the rule watches and does not count, for what they lack or for coming late
+
+	sources []sourceRow // most refused requests first, then events, then by subject
+	total   int64       // sources, with those that are too many
+	tops    map[traffic.Subject]topRow
+	held    []heldRow
+}
+
+// minuteRow is one minute; which figures it has depends on who told it.
+type minuteRow struct {
+	minute  traffic.Time
+	events  int64 // counted; of all: all; of matched: those
+	refused int64 // would be; of all: by weir already
+
+	unjudged int64 // of all
+	reached  int64 // counted
+	good     int64 // counted: would be refused, of known-good subjects
+}
+
+type interval struct{ since, until traffic.Time }
+
+// sourceRow is one source over the limit.
+type sourceRow struct {
+	subject        traffic.Subject
+	blockable      bool // there is a block subject
+	episodes       int64
+	events         int64
+	peak           int64
+	first, last    traffic.Time
+	refused        int64
+	good           int64 // as detectors.Good, the most of its episodes
+	users, devices int64
+	atLeast        bool
+}
+
+// topRow is the episode of a source that is shown.
+type topRow struct {
+	hit     string
+	samples []string
+}
+
+// heldRow is a source, by its place among sources, that another rule held.
+type heldRow struct {
+	source int
+	rule   string
+}
+
+// read asks for everything in one transaction, so that all figures are of one moment.
+func (s *Store) read(ctx context.Context, a *asked) (*found, error) {
+	f := &found{}
+	err := s.db.Transact(ctx, "gathering the evidence of rule "+a.Rule, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "SET LOCAL work_mem = '128MB'"); err != nil { // one sort of sources; else it spills
+			return err
+		}
+		for _, step := range []func(context.Context, pgx.Tx, *asked) error{f.readMinutes, f.readSteps, f.readLosses, f.readModes, f.readSources, f.readTops, f.readHeld} {
+			if err := step(ctx, tx, a); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return f, err
+}
+
+// readMinutes reads what ROUTE and DETECT have told by the minute.
+func (f *found) readMinutes(ctx context.Context, tx pgx.Tx, a *asked) (err error) {
+	const span = " AND minute >= $2 AND minute < $3 "
+	f.all, err = collect(ctx, tx, `SELECT minute, sum(events)::bigint, sum(refused)::bigint, sum(unjudged)::bigint, 0::bigint, 0::bigint
+		FROM event_minutes_v WHERE stream = $1`+span+`GROUP BY minute ORDER BY minute`, scanMinute, a.stream, stamp(a.Since), stamp(a.Until))
+	if err != nil {
+		return fmt.Errorf("minutes of all events: %w", err)
+	}
+	f.matched, err = collect(ctx, tx, `SELECT minute, sum(matched)::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint
+		FROM rule_event_minutes_v WHERE stream = $1`+span+`AND rule = $4 GROUP BY minute ORDER BY minute`, scanMinute,
+		a.stream, stamp(a.Since), stamp(a.Until), a.Rule)
+	if err != nil {
+		return fmt.Errorf("minutes of the rule's events: %w", err)
+	}
+	f.counted, err = collect(ctx, tx, `SELECT minute, sum(events)::bigint, sum(refused)::bigint, 0::bigint, sum(reached)::bigint, sum(refused_good)::bigint
+		FROM rule_minutes WHERE stream = $1`+span+`AND rule = $4 AND rule_version = $5 AND kind = $6 GROUP BY minute ORDER BY minute`, scanMinute,
+		a.stream, stamp(a.Since), stamp(a.Until), a.Rule, a.version.Number, string(a.told()))
+	if err != nil {
+		return fmt.Errorf("minutes of the rule: %w", err)
+	}
+	err = tx.QueryRow(ctx, "SELECT coalesce(bool_or(at_least), false) FROM rule_minutes WHERE stream = $1"+span+"AND rule = $4 AND rule_version = $5 AND kind = $6",
+		a.stream, stamp(a.Since), stamp(a.Until), a.Rule, a.version.Number, string(a.told())).Scan(&f.forgot)
+	if err != nil {
+		return fmt.Errorf("minutes that may be too low: %w", err)
+	}
+	err = tx.QueryRow(ctx, "SELECT coalesce(sum(events), 0)::bigint FROM uncounted_v WHERE stream = $1"+span+"AND rule = $4",
+		a.stream, stamp(a.Since), stamp(a.Until.Add(time.Minute)), a.Rule).Scan(&f.leftOut)
+	if err != nil {
+		return fmt.Errorf("events left out: %w", err)
+	}
+	return nil
+}
+
+func scanMinute(row pgx.CollectableRow) (m minuteRow, err error) {
+	err = row.Scan(postgres.ScanTime(&m.minute), &m.events, &m.refused, &m.unjudged, &m.reached, &m.good)
+	return m, err
+}
+
+// maxSteps is more than a ladder of limits has.
+const maxSteps = 32
+
+// readSteps reads what other limits would have refused. Minutes in which nothing was refused name no limits. Column by column, the
+// sums cost a tenth of what taking the arrays apart does.
+func (f *found) readSteps(ctx context.Context, tx pgx.Tx, a *asked) error {
+	var columns strings.Builder
+	for i := 1; i <= maxSteps; i++ {
+		fmt.Fprintf(&columns, ", coalesce(sum(refused_at[%d]), 0)::bigint", i)
+	}
+	rows, err := tx.Query(ctx, "SELECT limits"+columns.String()+` FROM rule_minutes WHERE stream = $1 AND minute >= $2 AND minute < $3 AND rule = $4 AND rule_version = $5
+		AND kind = $6 AND limits <> '{}' GROUP BY limits ORDER BY limits`, a.stream, stamp(a.Since), stamp(a.Until), a.Rule, a.version.Number, string(a.told()))
+	if err != nil {
+		return fmt.Errorf("other limits: %w", err)
+	}
+	var limits []int64
+	var sums [maxSteps]int64
+	into := []any{&limits}
+	for i := range sums {
+		into = append(into, &sums[i])
+	}
+	byLimit := map[int64]int64{}
+	if _, err := pgx.ForEachRow(rows, into, func() error {
+		for i, limit := range limits[:min(len(limits), maxSteps)] {
+			byLimit[limit] += sums[i]
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("other limits: %w", err)
+	}
+	for _, limit := range slices.Sorted(maps.Keys(byLimit)) {
+		f.steps = append(f.steps, Step{limit, byLimit[limit]})
+	}
+	return nil
+}
+
+func (f *found) readLosses(ctx context.Context, tx pgx.Tx, a *asked) (err error) {
+	f.lost, err = collect(ctx, tx, "SELECT watermark FROM losses_v WHERE stream = $1 AND watermark >= $2 AND watermark < $3 ORDER BY watermark",
+		func(row pgx.CollectableRow) (t traffic.Time, err error) { return t, row.Scan(postgres.ScanTime(&t)) },
+		a.stream, stamp(a.Since), stamp(a.Until))
+	if err != nil {
+		return fmt.Errorf("losses: %w", err)
+	}
+	return nil
+}
+
+// readModes finds out from the audit trail when the rule itself refused requests, and when it was off: what an act began, the next one ended.
+func (f *found) readModes(ctx context.Context, tx pgx.Tx, a *asked) error {
+	type change struct {
+		at     traffic.Time
+		action string
+	}
+	changes, err := collect(ctx, tx, `SELECT at, action FROM audit WHERE object = $1 AND action IN ('promote', 'canary', 'demote', 'fall-back', 'disable', 'enable', 'remove')
+		ORDER BY seq`, func(row pgx.CollectableRow) (c change, err error) {
+		return c, row.Scan(postgres.ScanTime(&c.at), &c.action)
+	}, "rule "+a.Rule)
+	if err != nil {
+		return fmt.Errorf("changes of mode: %w", err)
+	}
+	for i, c := range changes {
+		span := interval{c.at, traffic.EndOfTime}
+		if i+1 < len(changes) {
+			span.until = changes[i+1].at
+		}
+		switch {
+		case span.since >= a.Until || span.until <= a.Since:
+		case c.action == "promote" || c.action == "canary":
+			f.blocked = append(f.blocked, span)
+		case c.action == "disable" || c.action == "remove":
+			f.off = append(f.off, span)
+		}
+	}
+	return nil
+}
+
+// episodes is the FROM and WHERE of the episodes that lie in the span, at least with a part. The condition on day is for the partitions: an
+// episode is cut after a day, and its day is that of the event at whose arrival it was opened.
+func (a *asked) episodes() (sql string, args []any) {
+	const day = 24 * time.Hour
+	args = []any{a.stream, a.Rule, a.version.Number, stamp(a.Since), stamp(a.Until), a.Since.Add(-2 * day).Std(), a.Until.Add(2 * day).Std(), a.version.Block == nil}
+	sql = ` FROM hits_v WHERE `
+	if a.told() != detectors.KindHit {
+		sql = ` FROM hits_beside_v WHERE kind = 'candidate' AND `
+	}
+	return sql + `stream = $1 AND rule = $2 AND rule_version = $3 AND last >= $4 AND first < $5 AND day BETWEEN $6::date AND $7::date AND phase <> 'merged'`, args
+}
+
+// who is the source that an episode is told of: whom a block would hold or, where none can be, the source as the rule counts it.
+const who = `CASE WHEN $8 OR block_subject = '' THEN subject ELSE block_subject END`
+
+func (f *found) readSources(ctx context.Context, tx pgx.Tx, a *asked) (err error) {
+	from, args := a.episodes()
+	f.sources, err = collect(ctx, tx, `SELECT who, blockable, count(*), sum(events)::bigint, max(peak), min(first), max(last), sum(refused)::bigint,
+			max(known_good), max(users), max(devices), bool_or(at_least), count(*) OVER ()
+		FROM (SELECT `+who+` AS who, NOT $8 AND block_subject <> '' AS blockable, events, peak, first, last, refused, known_good, users, devices, at_least`+from+`) e
+		GROUP BY who, blockable ORDER BY sum(refused) DESC, sum(events) DESC, who, blockable LIMIT `+fmt.Sprint(maxSources),
+		func(row pgx.CollectableRow) (s sourceRow, err error) {
+			err = row.Scan(&s.subject, &s.blockable, &s.episodes, &s.events, &s.peak, postgres.ScanTime(&s.first), postgres.ScanTime(&s.last), &s.refused,
+				&s.good, &s.users, &s.devices, &s.atLeast, &f.total)
+			return s, err
+		}, args...)
+	if err != nil {
+		return fmt.Errorf("sources: %w", err)
+	}
+	return nil
+}
+
+// readTops reads the samples of the sources that are shown.
+func (f *found) readTops(ctx context.Context, tx pgx.Tx, a *asked) error {
+	f.tops = map[traffic.Subject]topRow{}
+	top := subjects(f.sources[:min(len(f.sources), TopSources)])
+	if len(top) == 0 {
+		return nil
+	}
+	from, args := a.episodes()
+	rows, err := tx.Query(ctx, `SELECT DISTINCT ON (`+who+`) `+who+`, id, samples`+from+` AND `+who+` = ANY ($9::text[])
+		ORDER BY `+who+`, refused DESC, events DESC, id`, append(args, top)...)
+	if err != nil {
+		return fmt.Errorf("samples: %w", err)
+	}
+	var subject traffic.Subject
+	var t topRow
+	_, err = pgx.ForEachRow(rows, []any{&subject, &t.hit, &t.samples}, func() error {
+		f.tops[subject] = t
+		t = topRow{}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("samples: %w", err)
+	}
+	return nil
+}
+
+// maxAsked bounds the sources of which it is asked whether other rules held them.
+const maxAsked = 2000
+
+// readHeld finds the sources that a block of another rule held while they were over the limit: one for the same values, or for some of them.
+func (f *found) readHeld(ctx context.Context, tx pgx.Tx, a *asked) error {
+	var places []int
+	var forms []string
+	var first, last []postgres.Timestamp
+	asked := 0
+	for i := range f.sources {
+		s := &f.sources[i]
+		if !s.blockable {
+			continue
+		}
+		if asked++; asked > maxAsked {
+			break
+		}
+		for _, form := range wider(s.subject) {
+			places, forms = append(places, i), append(forms, form)
+			first, last = append(first, postgres.Timestamp(s.first)), append(last, postgres.Timestamp(s.last))
+		}
+	}
+	if len(places) == 0 {
+		return nil
+	}
+	// A block ends at most so long after it was decided upon.
+	var longest time.Duration
+	if err := tx.QueryRow(ctx, `SELECT coalesce(max((document::json #>> '{block,ttl}')::bigint), 0) FROM rule_versions WHERE rule <> $1`, a.Rule).Scan(&longest); err != nil {
+		return fmt.Errorf("how long other rules block: %w", err)
+	}
+	held, err := collect(ctx, tx, `SELECT q.place, d.rule
+		FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS q (place, subject, first, last)
+		JOIN block_decisions_v d ON d.subject = q.subject
+		WHERE d.stream = $5 AND d.rule <> $6 AND d.action IN ('written', 'extended') AND d.day BETWEEN $7::date AND $8::date
+			AND d.since <= q.last AND d.until > q.first
+		GROUP BY q.place, d.rule ORDER BY q.place, d.rule`,
+		func(row pgx.CollectableRow) (h heldRow, err error) { return h, row.Scan(&h.source, &h.rule) },
+		places, forms, first, last, a.stream, a.Rule, a.Since.Add(-min(longest, rules.MaxTTL)-24*time.Hour).Std(), a.Until.Add(24*time.Hour).Std())
+	if err != nil {
+		return fmt.Errorf("blocks of other rules: %w", err)
+	}
+	f.held = held
+	return nil
+}
+
+// wider are the subjects, as blocks are stored, whose blocks hold a source whole: its own, and those of a part of its values.
+func wider(s traffic.Subject) []string {
+	values, err := s.Stored().Values()
+	if err != nil || len(values) == 0 || len(values) > traffic.MaxKeyFields {
+		return []string{string(s.Stored())}
+	}
+	var out []string
+	for set := 1; set < 1<<len(values); set++ {
+		var some []traffic.SubjectValue
+		for i, v := range values {
+			if set&(1<<i) != 0 {
+				some = append(some, v)
+			}
+		}
+		out = append(out, string(traffic.SubjectOf(some)))
+	}
+	return out
+}
+
+func subjects(rows []sourceRow) []string {
+	out := make([]string, len(rows))
+	for i := range rows {
+		out[i] = string(rows[i].subject)
+	}
+	return out
+}
+
+func stamp(t traffic.Time) postgres.Timestamp { return postgres.Timestamp(t) }
+
+func collect[T any](ctx context.Context, tx pgx.Tx, sql string, scan func(pgx.CollectableRow) (T, error), args ...any) ([]T, error) {
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scan)
+}

@@ -1,0 +1,58 @@
+package rulestore
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+)
+
+// same reports whether two plans change the same. They are compared as JSON, in which one of them may have been shown.
+func (p *Plan) same(other *Plan) (bool, error) {
+	var texts [2][]byte
+	for i, plan := range []*Plan{p, other} {
+		var err error
+		if texts[i], err = json.Marshal(Plan{Changes: plan.Changes, AllowLists: plan.AllowLists}); err != nil {
+			return false, err
+		}
+	}
+	return bytes.Equal(texts[0], texts[1]), nil
+}
+
+// changedOwners are the owners of what a plan changes: of the stored rule or list, and of the document that takes its place. Each is
+// there once, ascending.
+func changedOwners(stored []Rule, docs []Document, lists []AllowList, opts *ApplyOptions, plan *Plan) []string {
+	var owners []string
+	changed := func(kind ChangeKind) bool { return kind != ChangeUnchanged && kind != ChangeKept }
+	for _, c := range plan.Changes {
+		if !changed(c.Kind) {
+			continue
+		}
+		for i := range stored {
+			if stored[i].Newest.Version.ID == c.Rule {
+				owners = append(owners, stored[i].Newest.Version.Owner)
+			}
+		}
+		for i := range docs {
+			if docs[i].ID == c.Rule {
+				owners = append(owners, docs[i].Owner)
+			}
+		}
+	}
+	for _, c := range plan.AllowLists {
+		if !changed(c.Kind) {
+			continue
+		}
+		for i := range lists {
+			if lists[i].List.ID == c.List {
+				owners = append(owners, lists[i].List.Owner)
+			}
+		}
+		for i := range opts.AllowLists {
+			if opts.AllowLists[i].ID == c.List {
+				owners = append(owners, opts.AllowLists[i].Owner)
+			}
+		}
+	}
+	slices.Sort(owners)
+	return slices.Compact(owners)
+}
