@@ -216,7 +216,7 @@ func addresses(s *scene) map[string]string {
 	return map[string]string{
 		"overview": "/?since=24h", "explore-rule": "/explore?since=7d", "explore-source": "/explore?by=source&since=7d&rule=login-stuffing", "explore-episode": "/explore?by=episode&top=20",
 		"rule": "/rules/guest-token-flood?since=7d&limit=40", "rule-shadow": "/rules/catalogue-scrape?since=24h", "promote": "/rules/catalogue-scrape/promote?version=3", "source": "/sources?of=ip%3D203.0.113.7", "hit": "/hits/" + hit.ID, "blocks": "/blocks",
-		"audit": "/audit", "health": "/health", "search": "/search?q=", "failure": "/nowhere", "failure-filter": "/explore?mode=blocking",
+		"audit": "/audit", "health": "/health", "search": "/search?q=", "failure": "/nowhere", "failure-filter": "/explore?by=colour",
 		"rule-canary": "/rules/search-hammer?since=7d", "demote": "/rules/guest-token-flood/demote", "release": "/release?rule=login-stuffing&subject=ip%3D203.0.113.7%252F32", "failure-rule": "/rules/login-stufing",
 	}
 }
