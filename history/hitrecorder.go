@@ -54,7 +54,7 @@ func NewHitRecorder(store Transactions, stream, topic string, letters DeadLetter
 
 // Bound has the recorder leave out rows beyond caps, and count them. Rows without days are not bounded: those of replays above all.
 func (r *HitRecorder) Bound(caps Caps, registry prometheus.Registerer) error {
-	if r.days == nil || caps.Rows == 0 && caps.Samples == 0 {
+	if r.days == nil || caps.Rows == 0 {
 		return nil
 	}
 	metrics, err := newLeftOutMetrics(registry)

@@ -15,10 +15,10 @@ import (
 )
 
 // Caps bound what RECORD keeps of a rule's episodes that were opened in one minute, so that who makes up sources cannot fill the
-// database. 0: no bound.
+// database.
 type Caps struct {
-	Rows    int // of one rule, kind and minute
-	Samples int // of those, with samples
+	Rows    int // of one rule, kind and minute; 0: no bound, on samples either
+	Samples int // of those, with samples; 0: all
 	// Partitions are those of the hits topic: each may use its share, so that none waits for another.
 	Partitions int
 }

@@ -228,4 +228,11 @@ func (p *Program) cut(order string, shown int, limit int, total explore.Total) {
 	p.Cut(order, shown, total.N, history.CountCap)
 }
 
+// leftOut says what history does not have.
+func (p *Program) leftOut(left explore.LeftOut) {
+	if text := left.String(); text != "" {
+		fmt.Fprintf(p.Stderr, "weir: %s\n", text)
+	}
+}
+
 func length(ms int64) string { return duration.Format(time.Duration(ms) * time.Millisecond) }
