@@ -143,6 +143,9 @@ func (k Kind) Episode() bool { return slices.Contains(episodeKinds(), k) }
 // *UnknownFormatError: a reader that goes past such a record loses it. Any other fault gives an error that wraps ErrHit.
 // Unknown members are ignored: a member that changes the meaning of others raises the format.
 func DecodeHit(b []byte) (Hit, error) {
+	if h, ok := readHit(b); ok && h.Format == HitFormat && h.ID != "" && h.Kind != "" {
+		return h, nil
+	}
 	var h Hit
 	err := json.Unmarshal(b, &h)
 	if newer := newerHit(b, &h, err); newer != nil {
