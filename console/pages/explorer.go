@@ -43,6 +43,7 @@ type explorePage struct {
 	Rules, Owners                                            []string
 	Groups, Orders, Fields, States, Kinds, Modes, Tops       []choice
 	Total                                                    string
+	LeftOut                                                  string // what history does not have
 	What                                                     string // what Total counts
 	Episodes                                                 []episodeView
 	Rows                                                     []groupView
@@ -177,12 +178,14 @@ func (p exploring) answer(r *http.Request, see *reading, a *question, v *explore
 			return err
 		}
 		v.Episodes, v.Total, v.What, next = see.episodes(found.Hits), total(found.Total), "episodes", found.Next
+		v.LeftOut = found.LeftOut.String()
 	} else {
 		found, err := p.o.Explorer.Groups(r.Context(), a.filter, explore.Group(a.by), a.order, page)
 		if err != nil {
 			return err
 		}
 		v.Total, v.What, next = total(found.Total), a.by+"s", found.Next
+		v.LeftOut = found.LeftOut.String()
 		for i := range found.Rows {
 			v.Rows = append(v.Rows, see.group(r.URL, a, &found.Rows[i]))
 		}

@@ -60,6 +60,7 @@ type rulePage struct {
 	Cut                                string // says that the chart is of some of the episodes only
 	Top                                []topView
 	TopTotal                           explore.Total
+	LeftOut                            string        // of the period, what history does not have
 	Evidence                           *evidenceView // nil: not asked for
 
 	Definition []figure
@@ -250,7 +251,7 @@ func (p *Pages) ruleFound(ctx context.Context, see *reading, v *rulePage, found 
 		one.Href = exploreHref(v.ID, &v.Period, "source", one.Source.Of)
 		v.Top = append(v.Top, one)
 	}
-	v.TopTotal = top.Total
+	v.TopTotal, v.LeftOut = top.Total, top.LeftOut.String()
 	would, err := p.find.wouldHold(ctx, see.only(v.ID))
 	if err != nil {
 		return err

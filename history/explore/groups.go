@@ -60,6 +60,8 @@ type Groups struct {
 	Rows  []GroupRow `json:"rows"`
 	Total Total      `json:"total"`          // groups
 	Next  string     `json:"next,omitempty"` // cursor of the next page; empty: this is the last one
+	// LeftOut is in no row.
+	LeftOut LeftOut `json:"left_out"`
 }
 
 // Groups sums up the episodes that f selects. An episode that began before f.Since counts in the first hour or day.
@@ -97,7 +99,8 @@ func (x *Explorer) Groups(ctx context.Context, f Filter, by Group, order Order, 
 	if err != nil {
 		return Groups{}, x.store.Fail("summing up hits by "+string(by), err)
 	}
-	return found, nil
+	found.LeftOut, err = x.leftOut(ctx, &q)
+	return found, err
 }
 
 // expressions of a grouping: the three columns that tell groups apart, and by what they are ordered.

@@ -110,7 +110,12 @@ var plan = map[string]room{
 		what:    "dossiers: what a version of a rule would have done, had it blocked",
 		imports: []string{"detectors", "history/postgres", "history/rulestore", "history/streams", "internal/duration", "rules", "rules/promotion", "traffic"},
 	},
-	"history/sessions":   {what: "who is signed in at a console", imports: []string{"history/audit", "history/postgres", "traffic"}},
+	"history/sessions": {what: "who is signed in at a console", imports: []string{"history/audit", "history/postgres", "traffic"}},
+	"history/erasure": {
+		what:    "a person is taken out of history",
+		imports: []string{"history/audit", "history/postgres", "history/streams", "traffic"},
+		tests:   []string{"history"},
+	},
 	"history/savedviews": {what: "views of the explorer that people keep", imports: []string{"history/postgres"}},
 	"history/historytest": {
 		what:    "a history for tests",
@@ -124,7 +129,7 @@ var plan = map[string]room{
 	},
 	"console/acts": {
 		what:    "what people do, checked and audited alike whoever asks",
-		imports: []string{"blocklist", "console/access", "detectors", "history/postgres", "history/rulestore", "rules", "rules/promotion", "traffic"},
+		imports: []string{"blocklist", "console/access", "detectors", "history/erasure", "history/postgres", "history/rulestore", "rules", "rules/promotion", "traffic"},
 	},
 	"console/api": {
 		what:    "the same over HTTP, from one table of routes",
@@ -184,7 +189,7 @@ var plan = map[string]room{
 	"dashboards/grafana/grafanatest": {what: "a Grafana for tests of that"},
 	"cmd/weir": {
 		what:    "one file per command: flags, call, print; the only os.Exit",
-		imports: []string{"blocklist", "cmd/weir/internal/allow", "cmd/weir/internal/asking", "cmd/weir/internal/config", "cmd/weir/internal/counters", "cmd/weir/internal/desk", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/dossier", "cmd/weir/internal/report", "cmd/weir/internal/ruletry", "cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "cmd/weir/internal/versions", "console", "console/access", "console/acts", "console/api", "dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "history", "history/evidence", "history/partitions", "history/postgres", "history/rulestore", "ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
+		imports: []string{"blocklist", "cmd/weir/internal/allow", "cmd/weir/internal/asking", "cmd/weir/internal/config", "cmd/weir/internal/counters", "cmd/weir/internal/desk", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/dossier", "cmd/weir/internal/report", "cmd/weir/internal/ruletry", "cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "cmd/weir/internal/versions", "console", "console/access", "console/acts", "console/api", "dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "history", "history/erasure", "history/evidence", "history/partitions", "history/postgres", "history/rulestore", "ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
 		tests:   []string{"gate", "history/audit", "history/streams", "ingest/kafka", "internal/demo"},
 	},
 	"cmd/weir/internal/versions": {
@@ -194,7 +199,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/asking": {
 		what:    "weir history and weir why: questions read from the command line, answers written",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "gate", "history", "history/audit", "history/explore", "history/streams", "ingest", "internal/duration", "internal/plural", "rules", "rules/promotion", "traffic"},
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "gate", "history", "history/audit", "history/erasure", "history/explore", "history/streams", "ingest", "internal/duration", "internal/plural", "rules", "rules/promotion", "traffic"},
 	},
 	"cmd/weir/internal/config": {
 		what:    "what can be set: schema, load, validate, origins",
@@ -202,7 +207,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/service": {
 		what:    "opens the servers, makes the stages, runs and stops them",
-		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "console/acts", "detectors", "gate", "history", "history/evidence", "history/partitions", "history/postgres", "history/ramp", "history/retention", "history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/consume", "ingest/detect", "ingest/kafka", "ingest/route", "internal/retry", "internal/ruleseries", "rules", "traffic"},
+		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "console/acts", "detectors", "gate", "history", "history/erasure", "history/evidence", "history/partitions", "history/postgres", "history/ramp", "history/retention", "history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/consume", "ingest/detect", "ingest/kafka", "ingest/route", "internal/retry", "internal/ruleseries", "rules", "traffic"},
 	},
 	"cmd/weir/internal/doctor": {
 		what:    "what weir doctor checks",

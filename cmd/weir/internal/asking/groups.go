@@ -70,8 +70,10 @@ func (p *Program) groups(cmd *cobra.Command, f *filterFlags, by explore.Group, o
 	}
 	return p.ask(cmd, &f.lookFlags, func(ctx context.Context, in *Installation, l looked) error {
 		x := explore.New(in.Store)
+		var left explore.LeftOut
 		found, total, err := pages(f.limit, func(page explore.Page) ([]explore.GroupRow, explore.Total, string, error) {
 			part, err := x.Groups(ctx, f.filter(&l), by, explore.Order(order), page)
+			left = part.LeftOut
 			return part.Rows, part.Total, part.Next, err
 		})
 		if err != nil {
@@ -86,6 +88,7 @@ func (p *Program) groups(cmd *cobra.Command, f *filterFlags, by explore.Group, o
 			first = "newest"
 		}
 		p.cut(first, len(found), f.limit, total)
+		p.leftOut(left)
 		return nil
 	})
 }

@@ -89,8 +89,10 @@ candidate's, or that of a pending version); nothing comes of either.`,
 					return p.withMerged(ctx, in, &f, &l)
 				}
 				x := explore.New(in.Store)
+				var left explore.LeftOut
 				found, total, err := pages(f.limit, func(page explore.Page) ([]history.RecordedHit, explore.Total, string, error) {
 					part, err := x.Hits(ctx, f.filter(&l), page)
+					left = part.LeftOut
 					return part.Hits, part.Total, part.Next, err
 				})
 				if err != nil {
@@ -100,6 +102,7 @@ candidate's, or that of a pending version); nothing comes of either.`,
 					return err
 				}
 				p.cut("newest", len(found), f.limit, total)
+				p.leftOut(left)
 				return nil
 			})
 		}),
