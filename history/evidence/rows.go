@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -47,6 +48,7 @@ type minuteRow struct {
 	unjudged int64 // of all
 	reached  int64 // counted
 	good     int64 // counted: would be refused, of known-good subjects
+	forgot   bool  // counted: some figure may be too low
 }
 
 type interval struct{ since, until traffic.Time }
@@ -100,28 +102,24 @@ func (s *Store) read(ctx context.Context, a *asked) (*found, error) {
 // readMinutes reads what ROUTE and DETECT have told by the minute.
 func (f *found) readMinutes(ctx context.Context, tx pgx.Tx, a *asked) (err error) {
 	const span = " AND minute >= $2 AND minute < $3 "
-	f.all, err = collect(ctx, tx, `SELECT minute, sum(events)::bigint, sum(refused)::bigint, sum(unjudged)::bigint, 0::bigint, 0::bigint
+	f.all, err = collect(ctx, tx, `SELECT minute, sum(events)::bigint, sum(refused)::bigint, sum(unjudged)::bigint, 0::bigint, 0::bigint, false
 		FROM event_minutes_v WHERE stream = $1`+span+`GROUP BY minute ORDER BY minute`, scanMinute, a.stream, stamp(a.Since), stamp(a.Until))
 	if err != nil {
 		return fmt.Errorf("minutes of all events: %w", err)
 	}
-	f.matched, err = collect(ctx, tx, `SELECT minute, sum(matched)::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint
+	f.matched, err = collect(ctx, tx, `SELECT minute, sum(matched)::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint, false
 		FROM rule_event_minutes_v WHERE stream = $1`+span+`AND rule = $4 GROUP BY minute ORDER BY minute`, scanMinute,
 		a.stream, stamp(a.Since), stamp(a.Until), a.Rule)
 	if err != nil {
 		return fmt.Errorf("minutes of the rule's events: %w", err)
 	}
-	f.counted, err = collect(ctx, tx, `SELECT minute, sum(events)::bigint, sum(refused)::bigint, 0::bigint, sum(reached)::bigint, sum(refused_good)::bigint
+	f.counted, err = collect(ctx, tx, `SELECT minute, sum(events)::bigint, sum(refused)::bigint, 0::bigint, sum(reached)::bigint, sum(refused_good)::bigint, bool_or(at_least)
 		FROM rule_minutes WHERE stream = $1`+span+`AND rule = $4 AND rule_version = $5 AND kind = $6 GROUP BY minute ORDER BY minute`, scanMinute,
 		a.stream, stamp(a.Since), stamp(a.Until), a.Rule, a.version.Number, string(a.told()))
 	if err != nil {
 		return fmt.Errorf("minutes of the rule: %w", err)
 	}
-	err = tx.QueryRow(ctx, "SELECT coalesce(bool_or(at_least), false) FROM rule_minutes WHERE stream = $1"+span+"AND rule = $4 AND rule_version = $5 AND kind = $6",
-		a.stream, stamp(a.Since), stamp(a.Until), a.Rule, a.version.Number, string(a.told())).Scan(&f.forgot)
-	if err != nil {
-		return fmt.Errorf("minutes that may be too low: %w", err)
-	}
+	f.forgot = slices.ContainsFunc(f.counted, func(m minuteRow) bool { return m.forgot })
 	err = tx.QueryRow(ctx, "SELECT coalesce(sum(events), 0)::bigint FROM uncounted_v WHERE stream = $1"+span+"AND rule = $4",
 		a.stream, stamp(a.Since), stamp(a.Until.Add(time.Minute)), a.Rule).Scan(&f.leftOut)
 	if err != nil {
@@ -131,7 +129,7 @@ func (f *found) readMinutes(ctx context.Context, tx pgx.Tx, a *asked) (err error
 }
 
 func scanMinute(row pgx.CollectableRow) (m minuteRow, err error) {
-	err = row.Scan(postgres.ScanTime(&m.minute), &m.events, &m.refused, &m.unjudged, &m.reached, &m.good)
+	err = row.Scan(postgres.ScanTime(&m.minute), &m.events, &m.refused, &m.unjudged, &m.reached, &m.good, &m.forgot)
 	return m, err
 }
 
@@ -225,21 +223,52 @@ func (a *asked) episodes() (sql string, args []any) {
 // who is the source that an episode is told of: whom a block would hold or, where none can be, the source as the rule counts it.
 const who = `CASE WHEN $8 OR block_subject = '' THEN subject ELSE block_subject END`
 
-func (f *found) readSources(ctx context.Context, tx pgx.Tx, a *asked) (err error) {
+// readSources reads all sources, in no order: PostgreSQL would take longer for putting them in order than for all else.
+func (f *found) readSources(ctx context.Context, tx pgx.Tx, a *asked) error {
 	from, args := a.episodes()
-	f.sources, err = collect(ctx, tx, `SELECT who, blockable, count(*), sum(events)::bigint, max(peak), min(first), max(last), sum(refused)::bigint,
-			max(known_good), max(users), max(devices), bool_or(at_least), count(*) OVER ()
+	rows, err := tx.Query(ctx, `SELECT who, blockable, count(*), sum(events)::bigint, max(peak), min(first), max(last), sum(refused)::bigint,
+			max(known_good), max(users), max(devices), bool_or(at_least)
 		FROM (SELECT `+who+` AS who, NOT $8 AND block_subject <> '' AS blockable, events, peak, first, last, refused, known_good, users, devices, at_least`+from+`) e
-		GROUP BY who, blockable ORDER BY sum(refused) DESC, sum(events) DESC, who, blockable LIMIT `+fmt.Sprint(maxSources),
-		func(row pgx.CollectableRow) (s sourceRow, err error) {
-			err = row.Scan(&s.subject, &s.blockable, &s.episodes, &s.events, &s.peak, postgres.ScanTime(&s.first), postgres.ScanTime(&s.last), &s.refused,
-				&s.good, &s.users, &s.devices, &s.atLeast, &f.total)
-			return s, err
-		}, args...)
+		GROUP BY who, blockable`, args...)
 	if err != nil {
 		return fmt.Errorf("sources: %w", err)
 	}
+	var s sourceRow
+	_, err = pgx.ForEachRow(rows, []any{
+		&s.subject, &s.blockable, &s.episodes, &s.events, &s.peak, postgres.ScanTime(&s.first), postgres.ScanTime(&s.last), &s.refused,
+		&s.good, &s.users, &s.devices, &s.atLeast,
+	}, func() error {
+		f.total++
+		if f.sources = append(f.sources, s); len(f.sources) == 2*maxSources {
+			f.keepSources()
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("sources: %w", err)
+	}
+	f.keepSources()
 	return nil
+}
+
+// keepSources puts the sources in order, and leaves out those that are too many.
+func (f *found) keepSources() {
+	slices.SortFunc(f.sources, func(a, b sourceRow) int {
+		if c := cmp.Compare(b.refused, a.refused); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(b.events, a.events); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(a.subject, b.subject); c != 0 || a.blockable == b.blockable {
+			return c
+		}
+		if b.blockable {
+			return -1
+		}
+		return 1
+	})
+	f.sources = f.sources[:min(len(f.sources), maxSources)]
 }
 
 // readTops reads the samples of the sources that are shown.
