@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/postgres"
-	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -279,8 +279,12 @@ func (f *found) readTops(ctx context.Context, tx pgx.Tx, a *asked) error {
 		return nil
 	}
 	from, args := a.episodes()
+	args = append(args, top)
+	if addresses := a.addresses(f.sources[:len(top)]); addresses != nil { // which have an index, as subjects have not
+		from, args = from+" AND ip = ANY ($10::cidr[])", append(args, addresses)
+	}
 	rows, err := tx.Query(ctx, `SELECT DISTINCT ON (`+who+`) `+who+`, id, samples`+from+` AND `+who+` = ANY ($9::text[])
-		ORDER BY `+who+`, refused DESC, events DESC, id`, append(args, top)...)
+		ORDER BY `+who+`, refused DESC, events DESC, id`, args...)
 	if err != nil {
 		return fmt.Errorf("samples: %w", err)
 	}
@@ -297,66 +301,31 @@ func (f *found) readTops(ctx context.Context, tx pgx.Tx, a *asked) error {
 	return nil
 }
 
-// maxAsked bounds the sources of which it is asked whether other rules held them.
-const maxAsked = 2000
-
-// readHeld finds the sources that a block of another rule held while they were over the limit: one for the same values, or for some of them.
-func (f *found) readHeld(ctx context.Context, tx pgx.Tx, a *asked) error {
-	var places []int
-	var forms []string
-	var first, last []postgres.Timestamp
-	asked := 0
-	for i := range f.sources {
-		s := &f.sources[i]
-		if !s.blockable {
-			continue
-		}
-		if asked++; asked > maxAsked {
-			break
-		}
-		for _, form := range wider(s.subject) {
-			places, forms = append(places, i), append(forms, form)
-			first, last = append(first, postgres.Timestamp(s.first)), append(last, postgres.Timestamp(s.last))
-		}
+// addresses are those of the sources, as their rows have them; nil where rows may have others: where the rule does not count by address, or its
+// block cuts them otherwise.
+func (a *asked) addresses(sources []sourceRow) []netip.Prefix {
+	cut := func(key []traffic.KeyField) int {
+		return slices.IndexFunc(key, func(k traffic.KeyField) bool { return k.Field == traffic.FieldIP })
 	}
-	if len(places) == 0 {
+	key := a.version.Key
+	if at := cut(key); at < 0 || a.version.Block != nil && !slices.Contains(a.version.Block.Key, key[at]) {
 		return nil
 	}
-	// A block ends at most so long after it was decided upon.
-	var longest time.Duration
-	if err := tx.QueryRow(ctx, `SELECT coalesce(max((document::json #>> '{block,ttl}')::bigint), 0) FROM rule_versions WHERE rule <> $1`, a.Rule).Scan(&longest); err != nil {
-		return fmt.Errorf("how long other rules block: %w", err)
-	}
-	held, err := collect(ctx, tx, `SELECT q.place, d.rule
-		FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS q (place, subject, first, last)
-		JOIN block_decisions_v d ON d.subject = q.subject
-		WHERE d.stream = $5 AND d.rule <> $6 AND d.action IN ('written', 'extended') AND d.day BETWEEN $7::date AND $8::date
-			AND d.since <= q.last AND d.until > q.first
-		GROUP BY q.place, d.rule ORDER BY q.place, d.rule`,
-		func(row pgx.CollectableRow) (h heldRow, err error) { return h, row.Scan(&h.source, &h.rule) },
-		places, forms, first, last, a.stream, a.Rule, a.Since.Add(-min(longest, rules.MaxTTL)-24*time.Hour).Std(), a.Until.Add(24*time.Hour).Std())
-	if err != nil {
-		return fmt.Errorf("blocks of other rules: %w", err)
-	}
-	f.held = held
-	return nil
-}
-
-// wider are the subjects, as blocks are stored, whose blocks hold a source whole: its own, and those of a part of its values.
-func wider(s traffic.Subject) []string {
-	values, err := s.Stored().Values()
-	if err != nil || len(values) == 0 || len(values) > traffic.MaxKeyFields {
-		return []string{string(s.Stored())}
-	}
-	var out []string
-	for set := 1; set < 1<<len(values); set++ {
-		var some []traffic.SubjectValue
-		for i, v := range values {
-			if set&(1<<i) != 0 {
-				some = append(some, v)
-			}
+	var out []netip.Prefix
+	for i := range sources {
+		values, err := sources[i].subject.Values()
+		if err != nil {
+			return nil
 		}
-		out = append(out, string(traffic.SubjectOf(some)))
+		of := slices.IndexFunc(values, func(v traffic.SubjectValue) bool { return v.Field == traffic.FieldIP.String() && !v.Missing })
+		if of < 0 {
+			return nil
+		}
+		address, err := netip.ParsePrefix(values[of].Value)
+		if err != nil {
+			return nil
+		}
+		out = append(out, address.Masked())
 	}
 	return out
 }
