@@ -84,13 +84,19 @@ func (x *Explorer) Groups(ctx context.Context, f Filter, by Group, order Order, 
 		if _, err := tx.Exec(ctx, "SET LOCAL work_mem = '128MB'"); err != nil { // sources are told apart in memory; else they spill
 			return err
 		}
-		several := false
-		ask := grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit}
-		if found, several, err = ask.read(ctx, tx); err == nil && several {
-			ask.joined = true
-			found, _, err = ask.read(ctx, tx)
+		ask := grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit, way: alone}
+		if alike, err := ask.alike(ctx, tx); err != nil {
+			return err
+		} else if !alike || by == BySource { // whose sums are of each source in any case
+			ask.way = compared
 		}
-		return err
+		for {
+			several := false
+			if found, several, err = ask.read(ctx, tx); err != nil || !several || ask.way == joined {
+				return err
+			}
+			ask.way++
+		}
 	})
 	return found, err
 }
@@ -103,9 +109,23 @@ type grouped struct {
 	since traffic.Time
 	place *history.Place
 	limit int
-	// joined has the rows of an episode put together, which takes as long as all else. Without it several says that it is needed: that some
-	// source has rows for different blocks, so that they may be of one episode.
-	joined bool
+	way   way
+}
+
+// way is how it is found out which rows are of one episode: each is, unless its source has rows for different blocks. A way that does not hold for
+// some row says so, and the next one, which takes longer, is gone.
+type way int
+
+const (
+	alone    way = iota // all rows lead to a block of the source itself
+	compared            // the rows of each source lead to the same block
+	joined              // the rows of an episode are put together
+)
+
+// alike reports whether all versions of all rules block by the key that they count by.
+func (a *grouped) alike(ctx context.Context, tx pgx.Tx) (yes bool, err error) {
+	const alike = "SELECT coalesce(bool_and((document::json -> 'key')::text = (document::json #> '{block,key}')::text), false) FROM rule_versions WHERE $1 IN ('', rule)"
+	return yes, tx.QueryRow(ctx, alike, a.q.Rule).Scan(&yes)
 }
 
 func (a *grouped) read(ctx context.Context, tx pgx.Tx) (found Groups, several bool, err error) {
@@ -132,26 +152,36 @@ func (a *grouped) read(ctx context.Context, tx pgx.Tx) (found Groups, several bo
 func (a *grouped) sums(w *postgres.Where) (string, expressions) {
 	g := grouping(a.by, a.order, a.since, w)
 	const figures = "sum(events)::bigint AS events, sum(refused)::bigint AS refused, max(peak) AS peak, min(first) AS first, max(last) AS last"
-	const several = "coalesce(min(block) <> max(block), false) AS several"
-	e := episodesOf(a.q.From(), w.String(), a.joined)
+	e := episodesOf(a.q.From(), w.String(), a.way == joined)
 	if a.by == BySource {
 		return "SELECT rule, subject, " + g.at + " AS at, count(*) AS episodes, 1::bigint AS sources, " + figures + ", " + several +
 			" FROM (" + e.closed + " UNION ALL " + e.running + ") e GROUP BY rule, subject", g
 	}
 	// Each half by itself can be read by several processes at once, both together cannot.
 	part := func(from string) string {
-		return fmt.Sprintf("SELECT %s AS rule, %s AS at, count(*) AS episodes, %s FROM (%s) e GROUP BY 1, 2", g.rule, g.at, figures, from)
+		apart := "false"
+		if a.way == alone {
+			apart = "bool_or(block_subject <> subject)"
+		}
+		return fmt.Sprintf("SELECT %s AS rule, %s AS at, count(*) AS episodes, %s, %s AS several FROM (%s) e GROUP BY 1, 2", g.rule, g.at, figures, apart, from)
 	}
 	of := e.closed + " UNION ALL " + e.running
 	if a.by == ByRule { // the time of an episode does not matter, so that rows do as well
 		of = e.rows
 	}
-	return fmt.Sprintf(`SELECT f.rule, '' AS subject, f.at, f.episodes, s.sources, f.events, f.refused, f.peak, f.first, f.last, s.several
-		FROM (SELECT rule, at, sum(episodes)::bigint AS episodes, %s FROM (%s UNION ALL %s) parts GROUP BY 1, 2) f
+	each := several
+	if a.way == alone {
+		each = "false AS several"
+	}
+	return fmt.Sprintf(`SELECT f.rule, '' AS subject, f.at, f.episodes, s.sources, f.events, f.refused, f.peak, f.first, f.last, f.several OR s.several AS several
+		FROM (SELECT rule, at, sum(episodes)::bigint AS episodes, %s, coalesce(bool_or(several), false) AS several FROM (%s UNION ALL %s) parts GROUP BY 1, 2) f
 		JOIN (SELECT %s AS rule, at, count(*) AS sources, bool_or(several) AS several FROM
 			(SELECT rule, subject, %s AS at, %s FROM (%s) e GROUP BY 1, 2, 3) each GROUP BY 1, 2) s USING (rule, at)`,
-		figures, part(e.closed), part(e.running), g.rule, g.at, several, of), g
+		figures, part(e.closed), part(e.running), g.rule, g.at, each, of), g
 }
+
+// several tells of a source whether its rows are for different blocks.
+const several = "coalesce(min(hashtextextended(block_subject, 0)) <> max(hashtextextended(block_subject, 0)), false) AS several"
 
 // expressions of a grouping: what tells groups apart beside the source, and by what they are ordered.
 type expressions struct{ rule, at, number, key string }
@@ -207,31 +237,31 @@ func collectGroups(rows pgx.Rows, limit int) (found Groups, several bool, err er
 }
 
 // episodes are queries of episodes over the rows of a view of raw hits under a WHERE clause: rule, subject, first, last, events, refused, peak,
-// and block, which is one number for each block subject, where an episode is a row.
+// and block_subject, where an episode is a row.
 type episodes struct {
-	// closed ones: the rows of one, one for each block that it may lead to, have the same first, by which joined puts them together; else each
+	// closed ones: the rows of one, one for each block that it may lead to, have the same first, by which they are put together; else each
 	// stands for itself, as is right where the rows of a source all lead to the same block.
 	closed string
 	// running ones: a late event may move the beginning of one, of which each row learns with the next report about its own block: until then
 	// its rows differ, by less than a window from one to the next (docs/history.md).
 	running string
-	rows    string // of both, as they are: only rule, subject, first and block
+	rows    string // of both, as they are: only rule, subject, first and block_subject
 }
 
-func episodesOf(from, where string, joined bool) episodes {
+func episodesOf(from, where string, together bool) episodes {
 	and := " WHERE "
 	if strings.Contains(where, "WHERE") {
 		and = where + " AND "
 	}
-	block, closed := "hashtextextended(block_subject, 0) AS block", "SELECT rule, subject, first, last, events, refused, peak, %s FROM "+from+and+"phase = 3"
-	if joined {
-		block, closed = "NULL::bigint AS block", `SELECT rule, subject, first, max(last) AS last, max(events) AS events, sum(refused)::bigint AS refused, max(peak) AS peak, %s
+	block, closed := "block_subject", "SELECT rule, subject, first, last, events, refused, peak, %s FROM "+from+and+"phase = 3"
+	if together {
+		block, closed = "NULL::text AS block_subject", `SELECT rule, subject, first, max(last) AS last, max(events) AS events, sum(refused)::bigint AS refused, max(peak) AS peak, %s
 		FROM `+from+and+"phase = 3 GROUP BY rule, lineage, subject, first"
 	}
 	const source = "PARTITION BY rule, lineage, subject"
 	return episodes{
 		closed: fmt.Sprintf(closed, block),
-		running: `SELECT rule, subject, min(first) AS first, max(last) AS last, max(events) AS events, sum(refused)::bigint AS refused, max(peak) AS peak, NULL::bigint AS block
+		running: `SELECT rule, subject, min(first) AS first, max(last) AS last, max(events) AS events, sum(refused)::bigint AS refused, max(peak) AS peak, NULL::text AS block_subject
 	FROM (SELECT *, count(*) FILTER (WHERE apart) OVER (` + source + ` ORDER BY first, id) AS nth
 		FROM (SELECT *, coalesce(first >= max(last + make_interval(secs => window_ms / 1000.0)) OVER (` + source + ` ORDER BY first, id
 				ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true) AS apart
