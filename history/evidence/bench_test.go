@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/evidence"
 	"github.com/weirhq/weir/history/historytest"
 )
@@ -43,4 +44,21 @@ func BenchmarkGather(b *testing.B) {
 			b.ReportMetric(b.Elapsed().Seconds()*1000/float64(b.N), "ms")
 		})
 	}
+}
+
+// A dossier reads the rule's rows of its days, and of no others.
+func TestGatherReadsItsDays(t *testing.T) {
+	t.Parallel()
+	bed, m := historytest.NewMonth(t, 30_000)
+	since := m.End.Add(-7 * 24 * time.Hour)
+	bed.ReadsDays(t, "a dossier", since, func(store *history.Store) error {
+		d, err := evidence.New(store.DB, store.Rules).Gather(t.Context(), evidence.Question{Rule: historytest.MonthQuiet, Since: since, Until: m.End})
+		if err != nil {
+			return err
+		}
+		if n, _ := d.Held.Over.Known(); n < 300 || len(d.Top) != evidence.TopSources || len(d.Top[0].Samples) == 0 {
+			t.Errorf("%d sources, %d of them shown: %+v", n, len(d.Top), d.Top)
+		}
+		return nil
+	})
 }

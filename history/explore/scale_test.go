@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/history/retention"
@@ -40,6 +41,7 @@ func newMonth(tb testing.TB, hits int64) (*scene, historytest.Month) {
 type scaleQuestion struct {
 	name  string
 	least int
+	since traffic.Time // that it asks about
 	ask   func(ctx context.Context) (int, error)
 }
 
@@ -71,14 +73,14 @@ func (s *scene) scaleQuestions(m historytest.Month) []scaleQuestion {
 		}
 	}
 	return []scaleQuestion{
-		{"first-page", 100, hits(month)},
-		{"first-page-of-a-rule", 100, hits(rule)},
-		{"source-of-a-week", 1, source(week)},
-		{"source-of-a-month", 1, source(month)},
-		{"day-by-rule", 20, groups(day, explore.ByRule)},
-		{"day-by-source", 50, groups(day, explore.BySource)},
-		{"day-by-hour", 24, groups(day, explore.ByHour)},
-		{"day-by-day", 1, groups(day, explore.ByDay)},
+		{"first-page", 100, m.Begin, hits(month)},
+		{"first-page-of-a-rule", 100, m.Begin, hits(rule)},
+		{"source-of-a-week", 1, week.Since, source(week)},
+		{"source-of-a-month", 1, m.Begin, source(month)},
+		{"day-by-rule", 20, day.Since, groups(day, explore.ByRule)},
+		{"day-by-source", 50, day.Since, groups(day, explore.BySource)},
+		{"day-by-hour", 24, day.Since, groups(day, explore.ByHour)},
+		{"day-by-day", 1, day.Since, groups(day, explore.ByDay)},
 	}
 }
 
@@ -149,6 +151,12 @@ func TestScaleAnswers(t *testing.T) {
 		if n, err := q.ask(t.Context()); err != nil || n < q.least {
 			t.Errorf("%s: %d rows, want %d or more; %v", q.name, n, q.least, err)
 		}
+	}
+	for i, q := range s.scaleQuestions(m) {
+		s.ReadsDays(t, q.name, q.since, func(store *history.Store) error {
+			_, err := (&scene{&historytest.Bed{Store: store}, explore.New(store)}).scaleQuestions(m)[i].ask(t.Context())
+			return err
+		})
 	}
 	page, err := s.Hits(t.Context(), explore.Filter{Rule: historytest.MonthQuiet}, explore.Page{Limit: 10})
 	if err != nil || len(page.Hits) != 10 || page.Total.N != rows/20 || page.Next == "" {
