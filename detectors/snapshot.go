@@ -113,7 +113,8 @@ func (l *lineage) append(dst []byte, format int) []byte {
 
 // appendCounting writes what the windows of the lineage count, and how, in format 2 or 3.
 func (l *lineage) appendCounting(dst []byte, format int) []byte {
-	if l.cells.n == 0 && (l.window == 0 || !l.trial.tries()) { // named by sums only: what it counts will be settled anew
+	tried := l.trial != nil && len(l.trial.keys)+len(l.trial.blocks) > 0
+	if l.cells.n == 0 && (l.window == 0 || !tried) { // named by sums only: what it counts will be settled anew
 		return append(dst, []byte{0, 0, byte(keyBinary), 1, 0, 0, 0, 0, 0}[:2*format+3]...)
 	}
 	algorithm := l.kind.algorithm

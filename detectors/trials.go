@@ -90,9 +90,6 @@ func (r *ruleTrial) busy() bool {
 	return r != nil && len(r.keys)+len(r.blocks)+len(r.minutes) > 0
 }
 
-// tries reports whether keys or blocks are under trial, which go by the windows of the lineage.
-func (r *ruleTrial) tries() bool { return r != nil && len(r.keys)+len(r.blocks) > 0 }
-
 // begin takes the next record: now is the greatest event time of its source partition, or of all of them.
 func (t *trials) begin(now traffic.Time) { t.now, t.at, t.key = now, now, nil }
 

@@ -2,8 +2,10 @@ package acceptance
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -95,6 +97,26 @@ type raw struct {
 	ip, device, user, path, plan string
 	status, bytes                int
 	ours                         bool
+}
+
+// event is the request as a gateway writes it, with the verdict where a gate refused it.
+func (q *raw) event(host string, refused http.Header) ([]byte, error) {
+	event := map[string]any{
+		"v": 1, "time": q.at.UTC().Format(time.RFC3339Nano), "ip": q.ip, "user": q.user, "method": http.MethodPost, "host": host, "path": q.path,
+		"status": q.status, "bytes": q.bytes,
+	}
+	for name, value := range map[string]string{"device": q.device, "plan": q.plan} {
+		if value != "" {
+			event[name] = value
+		}
+	}
+	switch {
+	case q.ours:
+		event["verdict"] = map[string]string{"rule": "other", "block": "0123"}
+	case refused != nil:
+		event["verdict"] = map[string]string{"rule": refused.Get("X-Weir-Rule"), "block": refused.Get("X-Weir-Block")}
+	}
+	return json.Marshal(event)
 }
 
 // evidenceLog are some addresses, each with bursts of its own size, over a quarter of an hour in which two minutes are silent.

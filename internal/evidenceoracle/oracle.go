@@ -127,7 +127,7 @@ func (t *Truth) Blockable() []*Source {
 
 // counts reports whether the request feeds a window.
 func (r *Rule) counts(q *Request) bool {
-	return q.Watched && !q.Ours && name(q, r.Key) != "" && (r.Distinct == "" || q.Fields[r.Distinct] != "")
+	return q.Watched && !q.Ours && name(q, r.Key) != "" && (r.Distinct == "" || q.Fields[r.Distinct] != "") && (!r.Bytes || q.Bytes > 0)
 }
 
 // reaches reports whether a block could refuse the request.
