@@ -316,7 +316,7 @@ var plan = map[string]room{
 	"internal/order": {what: "the windows under every order of events; tests only", tests: []string{"detectors", "rules", "traffic"}},
 	"internal/acceptance": {
 		what:  "whole streams judged from outside; tests only",
-		tests: []string{"blocklist", "blocklist/replica", "detectors", "gate", "ingest/backtest", "rules", "traffic"},
+		tests: []string{"blocklist", "blocklist/replica", "detectors", "gate", "history/evidence", "ingest/backtest", "internal/evidenceoracle", "rules", "traffic"},
 	},
 	"internal/adversary": {
 		what:  "clients that want past a block, and real servers; tests only",
