@@ -83,7 +83,7 @@ type acting struct{ *Pages }
 func (p acting) route() {
 	for _, a := range modeActs() {
 		path := "/rules/{rule}/" + a.name
-		p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: path, Act: access.View}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
+		p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: path, Act: a.act, Rule: "rule"}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
 			form, err := p.modeForm(r, a)
 			if err != nil {
 				return err
@@ -94,7 +94,7 @@ func (p acting) route() {
 			return p.setMode(w, r, a)
 		}))
 	}
-	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/release", Act: access.View}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
+	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/release", Act: access.Release}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
 		form, err := p.releaseForm(r, r.URL.Query())
 		if err != nil {
 			return err

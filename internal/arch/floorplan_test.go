@@ -133,7 +133,7 @@ var plan = map[string]room{
 	},
 	"console/api": {
 		what:    "the same over HTTP, from one table of routes",
-		imports: []string{"blocklist", "console/access", "console/acts", "history", "history/audit", "history/postgres", "history/rulestore", "rules", "rules/promotion", "traffic"},
+		imports: []string{"blocklist", "console/access", "console/acts", "console/reveal", "history", "history/audit", "history/postgres", "history/rulestore", "rules", "rules/promotion", "traffic"},
 		tests:   []string{"detectors", "rules/condition"},
 	},
 	"cmd/weir/internal/desk": {
@@ -142,7 +142,8 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/server": {
 		what:    "pages and API behind sign-in",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/usage", "console", "console/access", "console/acts", "console/api", "console/pages", "console/signin", "history", "history/evidence", "history/explore", "history/partitions", "history/savedviews", "history/sessions", "ingest", "ingest/kafka", "internal/retry", "rules"},
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/usage", "console", "console/access", "console/acts", "console/api", "console/pages", "console/reveal", "console/signin", "history", "history/evidence", "history/explore", "history/partitions", "history/savedviews", "history/sessions", "ingest", "ingest/kafka", "internal/retry", "rules"},
+		tests:   []string{"cmd/weir/internal/desk", "cmd/weir/internal/stream", "detectors", "history/audit", "rules/condition", "traffic"},
 	},
 	"history/ramp": {
 		what:    "canaries go on, or fall back: what is due, by the clock of the database",
