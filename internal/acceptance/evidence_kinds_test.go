@@ -50,7 +50,7 @@ func kinds() []kind {
 		{"users", "path: /login", "count: {distinct: user}\n", distinct, login, login, []int{2}, false},
 		{"volume", "method: POST", "count: {sum: bytes}\n", bytes, every, every, []int{4000}, false},
 		{"narrow", "path: /*", "", rule(4, time.Minute, standing, ip, both), every, every, []int{4}, true},
-		{"brief", "path: /login", "", rule(3, time.Minute, 100*time.Second, ip, ip), login, login, nil, false},
+		{"brief", "path: /login", "", rule(3, time.Minute, 15*time.Second, ip, ip), login, login, nil, false},
 		{"elsewhere", "path: /login", "block.match", rule(3, time.Minute, standing, ip, ip), login, func(q *raw) bool { return q.path == "/tokens" }, []int{3}, false},
 	}
 }
