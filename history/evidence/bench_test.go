@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/evidence"
 	"github.com/weirhq/weir/history/historytest"
 )
@@ -51,7 +50,7 @@ func TestGatherReadsItsDays(t *testing.T) {
 	t.Parallel()
 	bed, m := historytest.NewMonth(t, 30_000)
 	since := m.End.Add(-7 * 24 * time.Hour)
-	bed.ReadsDays(t, "a dossier", since, func(store *history.Store) error {
+	bed.ReadsDays(t, "a dossier", since, func(store *historytest.Bed) error {
 		d, err := evidence.New(store.DB, store.Rules).Gather(t.Context(), evidence.Question{Rule: historytest.MonthQuiet, Since: since, Until: m.End})
 		if err != nil {
 			return err

@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/history/retention"
@@ -153,8 +152,8 @@ func TestScaleAnswers(t *testing.T) {
 		}
 	}
 	for i, q := range s.scaleQuestions(m) {
-		s.ReadsDays(t, q.name, q.since, func(store *history.Store) error {
-			_, err := (&scene{&historytest.Bed{Store: store}, explore.New(store)}).scaleQuestions(m)[i].ask(t.Context())
+		s.ReadsDays(t, q.name, q.since, func(b *historytest.Bed) error {
+			_, err := (&scene{b, explore.New(b.Store)}).scaleQuestions(m)[i].ask(t.Context())
 			return err
 		})
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
@@ -20,7 +19,7 @@ type scans struct{ Whole, Index int64 }
 // ReadsDays fails the test where a question about the time from since on looks into the tables of earlier days, or reads the table of a day of hits
 // from one end to the other. PostgreSQL is told to do without the latter where it can: it would rather read tables as small as those of tests, and
 // rightly those of days of which it needs all rows.
-func (b *Bed) ReadsDays(tb testing.TB, name string, since traffic.Time, ask func(*history.Store) error) {
+func (b *Bed) ReadsDays(tb testing.TB, name string, since traffic.Time, ask func(*Bed) error) {
 	tb.Helper()
 	address, err := url.Parse(b.URL)
 	if err != nil {
@@ -33,7 +32,7 @@ func (b *Bed) ReadsDays(tb testing.TB, name string, since traffic.Time, ask func
 	address.RawQuery = q.Encode()
 	before := b.scans(tb)
 	store := Open(tb, address.String())
-	err = ask(store)
+	err = ask(&Bed{Store: store, URL: b.URL})
 	store.Close()
 	if err != nil {
 		tb.Fatalf("%s: %v", name, err)

@@ -119,7 +119,7 @@ var plan = map[string]room{
 	"history/savedviews": {what: "views of the explorer that people keep", imports: []string{"history/postgres"}},
 	"history/historytest": {
 		what:    "a history for tests",
-		imports: []string{"detectors", "history", "history/postgres", "history/rulestore", "history/streams", "internal/testbed", "rules", "traffic", "traffic/format"},
+		imports: []string{"detectors", "history", "history/postgres", "history/retention", "history/rulestore", "history/streams", "internal/testbed", "rules", "traffic", "traffic/format"},
 	},
 	"migrations": {what: "SQL, embedded", tests: []string{"internal/local"}},
 	"gate": {
