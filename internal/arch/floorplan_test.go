@@ -114,7 +114,6 @@ var plan = map[string]room{
 	"history/erasure": {
 		what:    "a person is taken out of history",
 		imports: []string{"history/audit", "history/postgres", "history/streams", "traffic"},
-		tests:   []string{"history"},
 	},
 	"history/savedviews": {what: "views of the explorer that people keep", imports: []string{"history/postgres"}},
 	"history/historytest": {
