@@ -198,6 +198,8 @@ func harmless() map[string]string {
 		"POST /signout":                     "ends a session",
 		"POST /reveal":                      "shows a value",
 		"POST /api/v1/reveal":               "shows a value",
+		"POST /explore/views":               "keeps a question",
+		"POST /explore/views/remove":        "forgets a question",
 	}
 }
 
