@@ -18,6 +18,8 @@ import (
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/rules"
 )
 
 // Bounds of what a request may bring.
@@ -58,7 +60,7 @@ func (c *call) query() error {
 		case len(values) > 1:
 			return &acts.Invalid{Field: p.name, Got: strings.Join(values, ", "), Allowed: "one value"}
 		case len(values) == 1 && len(p.allowed) > 0 && !slices.Contains(p.allowed, values[0]):
-			return &acts.Invalid{Field: p.name, Got: values[0], Allowed: strings.Join(p.allowed, ", ")}
+			return &explore.BadFilterError{Field: p.name, Got: values[0], Allowed: strings.Join(p.allowed, ", "), Near: rules.Nearest(values[0], p.allowed)}
 		case len(values) == 1:
 			c.values[p.name] = values[0]
 		}

@@ -58,7 +58,10 @@ func (q question) page(p explore.Page) question {
 
 // look are the parameters that all questions share.
 func look(stream, rule, source string, since, until traffic.Time) question {
-	replay, _ := ingest.Stream(stream).Replay()
+	replay, is := ingest.Stream(stream).Replay()
+	if !is {
+		replay = ""
+	}
 	return question{}.set("replay", replay).set("rule", rule).set("source", source).time("since", since).time("until", until)
 }
 
