@@ -14,8 +14,8 @@ import (
 	"github.com/weirhq/weir/history/streams"
 )
 
-// Answers is who answers: the stores of an installation (Local), or a server. Both give the same answers and the same errors.
-type Answers interface {
+// Questions are what is asked of history.
+type Questions interface {
 	Hits(ctx context.Context, f explore.Filter, p explore.Page) (explore.Hits, error)
 	Groups(ctx context.Context, f explore.Filter, by explore.Group, order explore.Order, p explore.Page) (explore.Groups, error)
 	Timeline(ctx context.Context, source string, f explore.Filter, p explore.Page) (explore.Timeline, error)
@@ -24,6 +24,13 @@ type Answers interface {
 	Decisions(ctx context.Context, f explore.DecisionFilter, p explore.Page) (explore.Decisions, error)
 	Audit(ctx context.Context, f explore.AuditFilter, p explore.Page) (explore.Acts, error)
 	Streams(ctx context.Context) ([]streams.Stream, error)
+}
+
+var _ Questions = (*explore.Explorer)(nil)
+
+// Answers is who answers: the stores of an installation (Local), or a server. Both give the same answers and the same errors.
+type Answers interface {
+	Questions
 	Why(ctx context.Context, q why.Question) (*why.Answer, error)
 }
 
