@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirhq/weir/cmd/weir/internal/asking"
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
@@ -63,7 +63,7 @@ func addCompletion(a *app, root *cobra.Command) {
 		"weir ingest":            {"format": config.LineFormats(), "on-exists": {"error", "replace"}},
 		"weir backtest":          {"format": config.LineFormats(), "output": backtestFormats()},
 		"weir rules explain":     {"format": config.LineFormats()},
-		"weir history decisions": {"action": asking.DecisionActions()},
+		"weir history decisions": {"action": explore.DecisionActions()},
 	}
 	versions := map[string]map[string]suggest{
 		"weir rules promote": {"version": suggestVersions(a, func(r *rulestore.Rule, v *rulestore.StoredVersion) bool {

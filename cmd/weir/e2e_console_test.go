@@ -52,10 +52,13 @@ func TestOwnersNeedNoStores(t *testing.T) {
 	web, server := b.console("console")
 	otto, olga, anna := b.at(server, "otto"), b.at(server, "olga"), b.at(server, "anna")
 
-	for _, args := range [][]string{{"rules", "list"}, {"rules", "list", "--output", "json"}, {"rules", "show", "flood"}, {"rules", "show", "flood", "--output", "json"}, {"rules", "history", "flood"}, {"rules", "diff", "flood", "1"}} {
+	for _, args := range [][]string{{"rules", "list"}, {"rules", "list", "--output", "json"}, {"rules", "show", "flood"}, {"rules", "show", "flood", "--output", "json"}, {"rules", "history", "flood"}, {"rules", "diff", "flood", "1"}, {"history", "audit", "--rule", "flood"}, {"history", "hits", "--output", "csv"}} {
 		if here, there := b.ok(args...), anna.ok(args...); strings.TrimSpace(here) != strings.TrimSpace(withoutRevision(there)) {
 			t.Errorf("weir %s\nsays here\n%s\nand through the server\n%s", strings.Join(args, " "), here, there)
 		}
+	}
+	if o := anna.weir("rules", "evidence", "flod"); o.code != exitError || !strings.Contains(o.stderr, "did you mean flood?") {
+		t.Errorf("evidence through the server: exit code %d\n%s%s", o.code, o.stdout, o.stderr)
 	}
 	for _, refused := range []*bed{olga, anna} {
 		if o := refused.weir("rules", "promote", "flood", "--yes", "--override", "tests", "--reason", "mine"); o.code != exitError || !strings.Contains(o.stderr, "promote needs the role owner") {
@@ -172,7 +175,7 @@ func TestRunServesTheConsole(t *testing.T) {
 func TestWhatCannotAskAServerSaysSo(t *testing.T) {
 	t.Parallel()
 	b := &bed{t: t, flags: []string{"--server", "http://127.0.0.1:1", "--token-file", writeFile(t, "token", "x")}}
-	for _, args := range [][]string{{"rules", "export", "-o", "-"}, {"allow", "list"}, {"partitions", "list"}, {"run"}, {"counters", "show", "flood", "ip=192.0.2.1"}} {
+	for _, args := range [][]string{{"rules", "export", "-o", "-"}, {"allow", "list"}, {"partitions", "list"}, {"run"}, {"counters", "show", "flood", "ip=192.0.2.1"}, {"history", "late"}, {"history", "dead"}} {
 		if o := b.weir(args...); o.code != exitUsage || !strings.Contains(o.stderr, "--server") {
 			t.Errorf("weir %s: exit code %d\n%s", strings.Join(args, " "), o.code, o.stderr)
 		}

@@ -26,12 +26,22 @@ func whyCommand(a *app) *cobra.Command { return asking.Why(a.asks()) }
 
 // asks is what the commands that ask history have of the program.
 func (a *app) asks() *asking.Program {
+	withStore := func(cmd *cobra.Command, work func(context.Context, *asking.Installation) error) error {
+		return a.withStore(cmd, func(ctx context.Context, s *store) error {
+			return work(ctx, &asking.Installation{Store: s.Store, Config: s.config, Log: s.log, KnownRule: s.knownRule, KnownReplay: s.knownReplay})
+		})
+	}
 	return &asking.Program{
-		Output: &a.Output, Does: a.doesIn, Config: a.config,
-		WithStore: func(cmd *cobra.Command, work func(context.Context, *asking.Installation) error) error {
-			return a.withStore(cmd, func(ctx context.Context, s *store) error {
-				return work(ctx, &asking.Installation{Store: s.Store, Config: s.config, Log: s.log, KnownRule: s.knownRule, KnownReplay: s.knownReplay})
-			})
+		Output: &a.Output, Does: a.doesIn, Config: a.config, WithStore: withStore,
+		Ask: func(cmd *cobra.Command, work func(context.Context, asking.Answers) error) error {
+			if at := a.asked(); at.URL != "" {
+				server, err := desk.Open(at)
+				if err != nil {
+					return err
+				}
+				return work(cmd.Context(), server)
+			}
+			return withStore(cmd, func(ctx context.Context, in *asking.Installation) error { return work(ctx, asking.Local(in)) })
 		},
 		Release: func(rule string, source traffic.Subject) string { return releaseCommand(rule, source, "") },
 		Acts:    a.acts,

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/desk"
 	"github.com/weirhq/weir/cmd/weir/internal/dossier"
+	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/cmd/weir/internal/versions"
@@ -287,15 +287,20 @@ func rulesEvidence(a *app) *cobra.Command {
 	return dossier.Command(&dossier.Host{
 		Output: &a.Output, Does: a.does,
 		Open: func(cmd *cobra.Command, work func(ctx context.Context, in dossier.Installation) error) error {
+			if at := a.asked(); at.URL != "" {
+				server, err := desk.Open(at)
+				if err != nil {
+					return err
+				}
+				return desk.Told(work(cmd.Context(), server))
+			}
 			return a.withStore(cmd, func(ctx context.Context, s *store) error { return work(ctx, s) })
 		},
 	})
 }
 
-// Gather makes the dossier of a rule; whom a block never holds the configuration says.
+// Gather makes the dossier of a rule.
 func (s *store) Gather(ctx context.Context, q evidence.Question) (*evidence.Dossier, error) {
-	never := blocklist.NewNeverBlock(s.config.NeverBlock)
-	q.NeverBlock = never.Holds
-	d, err := evidence.New(s.DB, s.Rules).Gather(ctx, q)
+	d, err := service.NewDossiers(s.config, s.Store).Gather(ctx, q)
 	return d, s.misnamed(ctx, q.Rule, err)
 }

@@ -61,20 +61,29 @@ func (p *cipherPair) seal(field, value string) string {
 
 // open gives the value of a pseudonym of field; false for a text that seal has not made of this key and field.
 func (p *cipherPair) open(field, text string) (string, bool) {
-	encoded, ok := strings.CutPrefix(text, pseudonymMark)
+	plain, ok := p.unseal(field, text)
 	if !ok {
 		return "", false
 	}
+	return decodeValue(plain)
+}
+
+// unseal gives the bytes that were sealed under a field, at least one; false for a text that this key has not sealed.
+func (p *cipherPair) unseal(field, text string) ([]byte, bool) {
+	encoded, ok := strings.CutPrefix(text, pseudonymMark)
+	if !ok {
+		return nil, false
+	}
 	raw, err := alphabet().DecodeString(encoded)
 	if err != nil || len(raw) <= tagBytes || alphabet().EncodeToString(raw) != encoded {
-		return "", false
+		return nil, false
 	}
 	tag, plain := raw[:tagBytes], raw[tagBytes:]
 	p.crypt(tag, plain)
 	if !hmac.Equal(tag, p.tag(field, plain)) {
-		return "", false
+		return nil, false
 	}
-	return decodeValue(plain)
+	return plain, true
 }
 
 func (p *cipherPair) tag(field string, plain []byte) []byte {

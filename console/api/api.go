@@ -48,7 +48,7 @@ func New(o Options) (*API, error) {
 		name  string
 		given bool
 	}{
-		{"Acts", o.Acts != nil}, {"Reader", o.Reader != nil}, {"Health", o.Health != nil}, {"Logger", o.Logger != nil}, {"Registerer", o.Registerer != nil},
+		{"Acts", o.Acts != nil}, {"Reader", o.Reader.whole()}, {"Health", o.Health != nil}, {"Logger", o.Logger != nil}, {"Registerer", o.Registerer != nil},
 	} {
 		if !p.given {
 			return nil, fmt.Errorf("api: %s is missing", p.name)

@@ -109,6 +109,12 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 		{"POST", "/api/v1/allow/office/entries", "/api/v1/allow/{list}/entries", acts.AllowRequest{Entries: []acts.AllowSource{{Kind: rules.AllowCIDR, Value: "198.51.100.0/24"}}, Reason: "the new office"}, 200},
 		{"POST", "/api/v1/rules/logins/reset", "/api/v1/rules/{rule}/reset", acts.ResetRequest{Subject: blocked, Reason: "a load test"}, 200},
 		{"GET", "/api/v1/audit?limit=5&object=rule%20tokens", "/api/v1/audit", nil, 200},
+		{"GET", "/api/v1/rules/tokens/dossier?since=24h&version=1", "/api/v1/rules/{rule}/dossier", nil, 200},
+		{"GET", "/api/v1/history/hits?since=7d&rule=tokens&kind=hit&state=running&mode=shadow&merged=true&limit=5", "", nil, 200},
+		{"GET", "/api/v1/history/sources?order=peak", "", nil, 200}, {"GET", "/api/v1/history/top?by=hour&until=now", "", nil, 200},
+		{"GET", "/api/v1/history/timeline?source=192.0.2.1", "", nil, 200}, {"GET", "/api/v1/history/seen-with?source=192.0.2.0/24", "", nil, 200},
+		{"GET", "/api/v1/history/decisions?action=withheld", "", nil, 200}, {"GET", "/api/v1/history/audit?by=otto", "", nil, 404},
+		{"GET", "/api/v1/history/replays", "", nil, 200},
 		{"GET", "/api/v1/pulse", "", nil, 200}, {"GET", "/api/v1/rules", "", nil, 200}, {"GET", "/api/v1/hits", "", nil, 200},
 		{"GET", "/api/v1/hits/abababab", "/api/v1/hits/{id}", nil, 200}, {"GET", "/api/v1/blocks", "", nil, 200},
 	} {
@@ -124,7 +130,7 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 		}
 	}
 	// A rollback needs two versions, why a recorded hit, and the stream is no JSON: they have tests of their own.
-	for _, own := range []string{"POST /api/v1/rules/{rule}/rollback", "GET /api/v1/why/{id}", "GET /api/v1/stream"} {
+	for _, own := range []string{"POST /api/v1/rules/{rule}/rollback", "GET /api/v1/why/{id}", "GET /api/v1/why", "GET /api/v1/history/hits/{id}", "GET /api/v1/stream"} {
 		asked[own] = true
 	}
 	for _, r := range b.api.Routes() {
@@ -175,6 +181,14 @@ func TestWrongRequestsNameFieldAndAllowed(t *testing.T) {
 		{"GET", "/api/v1/rulebook?limit=1&limit=2", nil, 400, "limit"}, {"GET", "/api/v1/rulebook?mode=loud", nil, 400, "mode"},
 		{"GET", "/api/v1/rulebook?cursor=%21", nil, 400, "cursor"}, {"GET", "/api/v1/rulebook?colour=red", nil, 400, "colour"},
 		{"GET", "/api/v1/blocklist?subject=nobody", nil, 400, "subject"}, {"GET", "/api/v1/why/zzzzzzzz", nil, 400, "id"},
+		{"GET", "/api/v1/why", nil, 400, "source"}, {"GET", "/api/v1/why?source=192.0.2.300", nil, 400, "source"},
+		{"GET", "/api/v1/history/hits/zzzzzzzz", nil, 400, "id"}, {"GET", "/api/v1/history/hits?since=tomorrow", nil, 400, "since"},
+		{"GET", "/api/v1/history/hits?since=2024-02-01&until=2024-01-01", nil, 400, "until"}, {"GET", "/api/v1/history/hits?source=field=x", nil, 400, "source"},
+		{"GET", "/api/v1/history/hits?limit=1001", nil, 400, "limit"}, {"GET", "/api/v1/history/hits?cursor=x", nil, 400, "cursor"},
+		{"GET", "/api/v1/history/hits?state=over", nil, 400, "state"}, {"GET", "/api/v1/history/top?by=minute", nil, 400, "by"},
+		{"GET", "/api/v1/history/hits?replay=a/b", nil, 400, "replay"}, {"GET", "/api/v1/history/hits?format=xml", nil, 400, "format"},
+		{"GET", "/api/v1/history/timeline", nil, 400, "source"}, {"GET", "/api/v1/history/decisions?action=blocked", nil, 400, "action"},
+		{"GET", "/api/v1/rules/tokens/dossier?since=101d", nil, 400, "since"}, {"GET", "/api/v1/rules/tokens/dossier?pending=true&candidate=true", nil, 400, "pending"},
 		{"POST", "/api/v1/rules/tokens/promote", map[string]any{}, 400, "reason"},
 		{"POST", "/api/v1/rules/tokens/promote", map[string]any{"reason": "…"}, 400, "reason"},
 		{"POST", "/api/v1/rules/tokens/promote", map[string]any{"reason": 5}, 400, "reason"},

@@ -23,7 +23,10 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/api"
+	"github.com/weirhq/weir/console/why"
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history/evidence"
+	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/testbed"
@@ -121,8 +124,13 @@ func newBed(t *testing.T, masker *access.Masker) *bed {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, "{}")
 	})
+	asked := explore.New(b.Store)
 	b.api, err = api.New(api.Options{
-		Acts: does, Reader: &api.Reader{Rules: b.Rules, History: b.Store, Trail: b.Audit, Blocks: b.redis, Clock: now}, Live: live, Masker: masker,
+		Acts: does, Live: live, Masker: masker,
+		Reader: &api.Reader{
+			Rules: b.Rules, History: b.Store, Trail: b.Audit, Blocks: b.redis, Clock: now,
+			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: b.redis, Clock: now}, Dossiers: evidence.New(b.DB, b.Rules),
+		},
 		Health: func() api.Health { return api.Health{Stages: []api.StageLag{}, Problems: []api.HealthProblem{}} }, Version: "test", Logger: quiet, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {

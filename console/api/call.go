@@ -18,6 +18,8 @@ import (
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/rules"
 )
 
 // Bounds of what a request may bring.
@@ -58,7 +60,7 @@ func (c *call) query() error {
 		case len(values) > 1:
 			return &acts.Invalid{Field: p.name, Got: strings.Join(values, ", "), Allowed: "one value"}
 		case len(values) == 1 && len(p.allowed) > 0 && !slices.Contains(p.allowed, values[0]):
-			return &acts.Invalid{Field: p.name, Got: values[0], Allowed: strings.Join(p.allowed, ", ")}
+			return &explore.BadFilterError{Field: p.name, Got: values[0], Allowed: strings.Join(p.allowed, ", "), Near: rules.Nearest(values[0], p.allowed)}
 		case len(values) == 1:
 			c.values[p.name] = values[0]
 		}
@@ -88,18 +90,36 @@ func (c *call) limit() (int, error) {
 	return n, nil
 }
 
-// cursor is the place behind which a page begins; empty for the first page.
+// cursor is the place behind which a page of a list without a store of its own begins; empty for the first page.
 func (c *call) cursor() (string, error) {
-	text := c.values["cursor"]
+	text, err := c.place()
+	if err != nil {
+		return "", err
+	}
 	place, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
-		return "", &acts.Invalid{Field: "cursor", Got: text, Allowed: "next of an answer to the same question"}
+		return "", c.badCursor()
 	}
 	return string(place), nil
 }
 
-// cursorAt is the opaque form of a place.
-func cursorAt(place string) string { return base64.RawURLEncoding.EncodeToString([]byte(place)) }
+// place is the parameter cursor as whoever reads on made it.
+func (c *call) place() (string, error) {
+	text, err := c.o.Masker.Place(c.actor, c.values["cursor"])
+	if err != nil {
+		return "", c.badCursor()
+	}
+	return text, nil
+}
+
+func (c *call) badCursor() error {
+	return &acts.Invalid{Field: "cursor", Got: c.values["cursor"], Allowed: "next of an answer to the same question"}
+}
+
+// cursorAt is the opaque form of a place, for who asks.
+func (c *call) cursorAt(place string) string {
+	return c.o.Masker.Cursor(c.actor, base64.RawURLEncoding.EncodeToString([]byte(place)))
+}
 
 // flag is a parameter that is true or false.
 func (c *call) flag(name string) bool { return c.values[name] == "true" }
@@ -153,18 +173,27 @@ func (c *call) seen() (string, error) {
 	return revision, nil
 }
 
-// write answers with JSON, or that the client has it already.
-func (c *call) write(status int, answer any) {
+// encode gives an answer's bytes, and what they are.
+func (c *call) encode(answer any) (body []byte, kind string, err error) {
+	switch a := answer.(type) {
+	case []byte:
+		return a, "application/json", nil
+	case *csvFile:
+		return c.file(a), "text/csv; charset=utf-8", nil
+	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	body, raw := answer.([]byte)
-	if !raw {
-		if err := enc.Encode(answer); err != nil { // of plain data: never
-			c.fail(c.w, c.r, c.name, &httpError{status: http.StatusInternalServerError, title: "the answer could not be written", detail: "see the log", cause: err})
-			return
-		}
-		body = b.Bytes()
+	err = enc.Encode(answer)
+	return b.Bytes(), "application/json", err
+}
+
+// write answers, as JSON or as a file, or says that the client has it already.
+func (c *call) write(status int, answer any) {
+	body, kind, err := c.encode(answer)
+	if err != nil { // of plain data: never
+		c.fail(c.w, c.r, c.name, &httpError{status: http.StatusInternalServerError, title: "the answer could not be written", detail: "see the log", cause: err})
+		return
 	}
 	h := c.w.Header()
 	if !access.Changes(c.r.Method) {
@@ -176,7 +205,7 @@ func (c *call) write(status int, answer any) {
 		tag = `"` + tag + `"`
 		h.Set("ETag", tag)
 		h.Set("Cache-Control", "private, no-cache")
-		h.Set("Vary", "Authorization, Cookie")
+		h.Set("Vary", "Authorization, Cookie, Accept")
 		if known := c.r.Header.Get("If-None-Match"); known == tag || known == "W/"+tag {
 			c.requests.WithLabelValues(c.name, "304").Inc()
 			c.w.WriteHeader(http.StatusNotModified)
@@ -184,7 +213,7 @@ func (c *call) write(status int, answer any) {
 		}
 	}
 	c.requests.WithLabelValues(c.name, strconv.Itoa(status)).Inc()
-	h.Set("Content-Type", "application/json")
+	h.Set("Content-Type", kind)
 	c.w.WriteHeader(status)
 	_, _ = c.w.Write(body) // the client is gone
 }

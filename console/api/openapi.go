@@ -66,7 +66,11 @@ func operation(s *schemas, r *route) map[string]any {
 		if len(p.allowed) > 0 {
 			of["enum"] = p.allowed
 		}
-		parameters = append(parameters, map[string]any{"name": p.name, "in": "query", "description": p.doc, "schema": of})
+		parameter := map[string]any{"name": p.name, "in": "query", "description": p.doc, "schema": of}
+		if p.required {
+			parameter["required"] = true
+		}
+		parameters = append(parameters, parameter)
 	}
 	if r.matched {
 		parameters = append(parameters, map[string]any{"name": "If-Match", "in": "header", "schema": schema{"type": "string"},
@@ -108,6 +112,9 @@ func responses(s *schemas, r *route) map[string]any {
 		answer["application/json"] = map[string]any{"schema": schema{"type": "object"}}
 	default:
 		answer["application/json"] = map[string]any{"schema": s.of(reflect.TypeOf(r.answer))}
+	}
+	if r.csv {
+		answer["text/csv"] = map[string]any{"schema": schema{"type": "string"}}
 	}
 	all := map[string]any{"200": map[string]any{"description": "done", "content": answer}}
 	if r.unfinished {

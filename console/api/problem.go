@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
@@ -27,6 +29,8 @@ type Problem struct {
 	Field   string `json:"field,omitempty"`
 	Got     string `json:"got,omitempty"`
 	Allowed string `json:"allowed,omitempty"`
+	// Near is what was probably meant, where a word that is not among those allowed, or a name that nothing has, comes close to one.
+	Near string `json:"near,omitempty"`
 	// Thing, Got and Known are of a name that nothing has: 404. Known are the names that there are, a hundred at most.
 	Thing string   `json:"thing,omitempty"`
 	Known []string `json:"known,omitempty"`
@@ -42,6 +46,9 @@ type Problem struct {
 	Done   string `json:"done,omitempty"`
 	Undone string `json:"undone,omitempty"`
 }
+
+// TypeAmbiguous is the type of the problem that the beginning of an id is that of several: known are some of them, got is the beginning.
+const TypeAmbiguous = problemType + kindAmbiguous
 
 // maxKnown bounds the names that a problem lists.
 const maxKnown = 100
@@ -72,6 +79,7 @@ const (
 	kindRefused     = "refused"
 	kindUnavailable = "unavailable"
 	kindLimited     = "limited"
+	kindAmbiguous   = "ambiguous"
 	kindOther       = "other"
 )
 
@@ -85,6 +93,9 @@ func problemOf(err error) Problem {
 		unfinished *acts.UnfinishedError
 		documents  rules.Problems
 		own        *httpError
+		asked      *explore.BadFilterError
+		nobody     *explore.UnknownError
+		several    *explore.AmbiguousError
 		gates      *rulestore.GatesError
 		taken      *acts.AwayError
 		away       *postgres.UnreachableError
@@ -103,7 +114,20 @@ func problemOf(err error) Problem {
 		return p
 	case errors.As(err, &unknown):
 		p := make(kindNotFound, http.StatusNotFound, "there is nothing of this name")
-		p.Detail, p.Thing, p.Got, p.Known = unknown.Error(), unknown.Thing, unknown.Name, unknown.Known[:min(len(unknown.Known), maxKnown)]
+		p.Detail, p.Thing, p.Got, p.Near = unknown.Error(), unknown.Thing, unknown.Name, rules.Nearest(unknown.Name, unknown.Known)
+		p.Known = few(unknown.Known, p.Near)
+		return p
+	case errors.As(err, &nobody):
+		p := make(kindNotFound, http.StatusNotFound, "there is nothing of this name")
+		p.Detail, p.Thing, p.Got, p.Near, p.Known = nobody.Error(), nobody.Thing, nobody.Got, nobody.Near, few(nobody.Known, nobody.Near)
+		return p
+	case errors.As(err, &asked):
+		p := make(kindInvalid, http.StatusBadRequest, "the request is written wrongly")
+		p.Detail, p.Field, p.Got, p.Allowed, p.Near = asked.Error(), asked.Field, asked.Got, asked.Allowed, asked.Near
+		return p
+	case errors.As(err, &several):
+		p := make(kindAmbiguous, http.StatusBadRequest, "several hits have an id that begins so")
+		p.Detail, p.Thing, p.Got, p.Known = several.Error(), "hit", several.ID, few(several.IDs, "")
 		return p
 	case errors.As(err, &changed):
 		p := make(kindChanged, http.StatusPreconditionFailed, "somebody else was quicker")
@@ -139,6 +163,18 @@ func problemOf(err error) Problem {
 		return make(kindNotFound, http.StatusNotFound, "there is nothing of this name")
 	}
 	return make(kindRefused, http.StatusConflict, "refused: nothing was done")
+}
+
+// few are at most maxKnown of the names that there are, the one that is near among them.
+func few(known []string, near string) []string {
+	if len(known) <= maxKnown {
+		return known
+	}
+	cut := slices.Clone(known[:maxKnown])
+	if near != "" && !slices.Contains(cut, near) {
+		cut[maxKnown-1] = near
+	}
+	return cut
 }
 
 func (e *httpError) problem() Problem {

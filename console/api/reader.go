@@ -38,9 +38,6 @@ var _ RuleStore = (*rulestore.Store)(nil)
 // History is what a Reader asks about what happened; a history.Store is one.
 type History interface {
 	NotCounted(ctx context.Context, stream string, since traffic.Time) (history.NotCounted, error)
-	Hits(ctx context.Context, q history.HitQuery) ([]history.RecordedHit, error)
-	HitsByID(ctx context.Context, prefix string, limit int) ([]history.RecordedHit, error)
-	Decisions(ctx context.Context, q history.DecisionQuery) ([]history.RecordedDecision, error)
 }
 
 var _ History = (*history.Store)(nil)
@@ -67,6 +64,16 @@ type Reader struct {
 	Trail   Trail
 	Blocks  Blocks
 	Clock   func() traffic.Time
+
+	// Explorer, Teller and Dossiers answer the API alone: commands ask their own.
+	Explorer Explorer
+	Teller   Teller
+	Dossiers Dossiers
+}
+
+// whole reports whether r has all that the API asks.
+func (r *Reader) whole() bool {
+	return r != nil && r.Rules != nil && r.History != nil && r.Trail != nil && r.Blocks != nil && r.Clock != nil && r.Explorer != nil && r.Teller != nil && r.Dossiers != nil
 }
 
 // Rulebook is all rules that have not been removed, ascending by id.

@@ -3,15 +3,12 @@ package api
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
-	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -80,7 +77,7 @@ func listRules(c *call) (any, error) {
 			continue
 		}
 		if len(page.Items) == limit {
-			page.Next = cursorAt(page.Items[limit-1].Newest.Version.ID)
+			page.Next = c.cursorAt(page.Items[limit-1].Newest.Version.ID)
 			break
 		}
 		page.Items = append(page.Items, *r)
@@ -103,7 +100,7 @@ func getRule(c *call) (any, error) {
 	return RuleAnswer{r, c.revision}, nil
 }
 
-func evidence(c *call) (any, error) {
+func promotionEvidence(c *call) (any, error) {
 	q := acts.EvidenceRequest{Rule: c.r.PathValue("rule"), Pending: c.flag("pending")}
 	var err error
 	if text := c.values["version"]; text != "" {
@@ -152,8 +149,7 @@ func listAudit(c *call) (any, error) {
 func (c *call) entries(all []audit.Entry) Page[Entry] {
 	page := Page[Entry]{Items: []Entry{}}
 	for _, e := range all {
-		e.Object, e.Detail = c.o.Masker.Text(c.actor, e.Object), c.o.Masker.Text(c.actor, e.Detail)
-		e.Reason = c.o.Masker.Text(c.actor, e.Reason)
+		c.maskAct(&e)
 		page.Items = append(page.Items, e)
 	}
 	return page
@@ -191,7 +187,7 @@ func listBlocks(c *call) (any, error) {
 			continue
 		}
 		if len(page.Items) == limit {
-			page.Next = cursorAt(last)
+			page.Next = c.cursorAt(last)
 			break
 		}
 		last = place
@@ -213,46 +209,6 @@ func checkSubject(s traffic.Subject) error {
 		}
 	}
 	return nil
-}
-
-// Why is what is behind a block id.
-type Why struct {
-	Hits      []history.RecordedHit      `json:"hits"`      // of each stream that has it; of several with this beginning, all
-	Decisions []history.RecordedDecision `json:"decisions"` // about the first of them, oldest first
-}
-
-// maxWhy bounds the hits of one answer.
-const maxWhy = 20
-
-func why(c *call) (any, error) {
-	id := strings.ToLower(c.r.PathValue("id"))
-	if len(id) < 8 || len(id) > 32 || strings.Trim(id, "0123456789abcdef") != "" {
-		return nil, &acts.Invalid{Field: "id", Got: c.r.PathValue("id"), Allowed: "8 to 32 hex digits, such as the 16 of X-Weir-Block"}
-	}
-	hits, err := c.o.Reader.History.HitsByID(c.r.Context(), id, maxWhy)
-	if err != nil {
-		return nil, err
-	}
-	if len(hits) == 0 {
-		return nil, &httpError{status: http.StatusNotFound, title: "no such hit", detail: fmt.Sprintf("no hit in history has an id that begins with %s", id)}
-	}
-	decisions, err := c.o.Reader.History.Decisions(c.r.Context(), history.DecisionQuery{Stream: history.Live, Hit: hits[0].ID})
-	if err != nil {
-		return nil, err
-	}
-	slices.Reverse(decisions)
-	for i := range hits {
-		h := &hits[i]
-		h.Subject, h.BlockSubject = c.o.Masker.Subject(c.actor, h.Subject), c.o.Masker.Subject(c.actor, h.BlockSubject)
-		for n := range h.Samples {
-			h.Samples[n] = c.o.Masker.Sample(c.actor, h.Samples[n])
-		}
-	}
-	for i := range decisions {
-		decisions[i].Subject = c.o.Masker.Subject(c.actor, decisions[i].Subject)
-		decisions[i].Reason = c.o.Masker.Text(c.actor, decisions[i].Reason)
-	}
-	return Why{Hits: hits, Decisions: append([]history.RecordedDecision{}, decisions...)}, nil
 }
 
 // liveSection gives the request to the live picture, whose viewers all get the same bytes: who is shown pseudonyms is no viewer.

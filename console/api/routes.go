@@ -2,11 +2,13 @@ package api
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/reveal"
+	"github.com/weirhq/weir/console/why"
 	"github.com/weirhq/weir/history/rulestore"
 )
 
@@ -21,6 +23,7 @@ type route struct {
 	// documents: the body may be as large as rule documents are. matched: If-Match is compared with the rule's revision. page: the
 	// answer is one page of many. unfinished: the answer may be 202.
 	documents, matched, unfinished bool
+	csv                            bool // the answer can be had as CSV
 
 	handle func(c *call) (any, error)
 	stream func(c *call) // instead of handle: it answers by itself
@@ -31,6 +34,7 @@ type param struct {
 	name, doc string
 	allowed   []string // none: anything of the kind
 	kind      string   // of JSON Schema; empty: string
+	required  bool
 }
 
 func pageParams(more ...param) []param {
@@ -71,13 +75,17 @@ func (a *API) table() []route {
 		{Route: get("/api/v1/rules/{rule}/evidence", "rule"), name: "getEvidence", summary: "What a promotion would be judged by: a summary, the gates, and the hash that a promotion may name",
 			params: []param{{name: "version", doc: "of the rule; default: the one that acts", kind: "integer"}, flagParam("pending", "of the pending version"),
 				{name: "until", doc: "the end of the time that it is about, RFC 3339; default: some minutes ago"}},
-			answer: acts.EvidenceShown{}, handle: evidence},
+			answer: acts.EvidenceShown{}, handle: promotionEvidence},
 		{Route: get("/api/v1/blocklist", ""), name: "listBlocks", summary: "The blocks in Redis, ascending by source and rule",
 			params: pageParams(param{name: "rule", doc: "only blocks of this rule"}, param{name: "subject", doc: "only the source of this canonical subject"},
 				flagParam("released", "releases, too")),
 			answer: BlockPage{}, handle: listBlocks},
-		{Route: get("/api/v1/why/{id}", ""), name: "getWhy", summary: "The hits and decisions behind a block id that a client was told: 8 to 32 hex digits",
-			answer: Why{}, handle: why},
+		{Route: get("/api/v1/rules/{rule}/dossier", "rule"), name: "getDossier", summary: "What a version of a rule would have done, had it blocked",
+			params: dossierParams(), answer: Dossier{}, handle: dossier},
+		{Route: get("/api/v1/why/{id}", ""), name: "getWhy", summary: "What is behind a block id that a client was told, or the id of a hit, 8 to 32 hex digits of it; and whether the block holds now",
+			answer: why.Answer{}, handle: whyID},
+		{Route: get("/api/v1/why", ""), name: "getWhyOfSource", summary: "The same of the newest block of a source, or of its newest hit, with the names of others",
+			params: []param{sourceParam(true)}, answer: why.Answer{}, handle: whySource},
 		{Route: get("/api/v1/audit", ""), name: "listAudit", summary: "Who did what, and why: the newest first",
 			params: []param{{name: "object", doc: "only entries about it: rule ID, allow list ID"}, {name: "limit", doc: "at most so many entries, 1 to 1000; default 100", kind: "integer"}},
 			answer: Page[Entry]{}, handle: listAudit},
@@ -88,7 +96,7 @@ func (a *API) table() []route {
 			summary: "What is behind a pseudonym. It is audited who asks and why, before the answer", body: reveal.Request{}, answer: Revealed{}, handle: revealed,
 		})
 	}
-	return append(append(all, a.doing()...), a.live()...)
+	return slices.Concat(all, a.asking(), a.doing(), a.live())
 }
 
 // doing are the acts.

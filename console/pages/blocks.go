@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/shown"
+	"github.com/weirhq/weir/internal/nearest"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -173,7 +174,7 @@ func (p *Pages) blocks(w http.ResponseWriter, r *http.Request) error {
 
 // near says which rule was probably meant.
 func near(id string, see *reading) string {
-	if name := see.nearest(id); name != "" {
+	if name := nearest.Name(id, see.ids()); name != "" {
 		return fmt.Sprintf("; did you mean %q?", name)
 	}
 	return ""

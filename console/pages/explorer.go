@@ -1,14 +1,12 @@
 package pages
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weirhq/weir/console/access"
@@ -302,22 +300,6 @@ func (p exploring) exportCSV(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	w.Header().Set("Content-Disposition", `attachment; filename="weir-`+a.by+`.csv"`)
-	out := csv.NewWriter(w)
-	out.UseCRLF = true
-	for _, row := range rows {
-		for i := range row {
-			row[i] = cell(row[i])
-		}
-		_ = out.Write(row) // an error stays for Error, and is that the client is gone
-	}
-	out.Flush()
+	_ = shown.CSV(w, rows) // the client is gone
 	return nil
-}
-
-// cell is a text that no spreadsheet takes for a formula.
-func cell(text string) string {
-	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
-		return "'" + text
-	}
-	return text
 }

@@ -91,16 +91,13 @@ func (r *reading) rulesLike(text string) []string {
 // ids are the ids of all rules, ascending.
 func (r *reading) ids() []string { return slices.Sorted(maps.Keys(r.Rules)) }
 
-// nearest is the rule that was probably meant by an id that none has; empty where none is near.
-func (r *reading) nearest(id string) string { return nearest.Name(id, r.ids()) }
-
 // unknownRule says which rule was probably meant.
 func unknownRule(err error, id string, see *reading) error {
 	if !errors.Is(err, postgres.ErrNotFound) {
 		return err
 	}
 	text := fmt.Sprintf("There is no rule %q.", shown.Text(id))
-	if name := see.nearest(id); name != "" {
+	if name := nearest.Name(id, see.ids()); name != "" {
 		text += fmt.Sprintf(" Did you mean %q?", name)
 	}
 	return &missing{text}

@@ -177,8 +177,20 @@ func (e *refusedRelease) Error() string { return e.cause.Error() }
 
 func (e *refusedRelease) Unwrap() error { return e.cause }
 
+// told is what a server refused as the error that would have come here, with the problem that it told.
+type told struct {
+	error
+	problem *api.Problem
+}
+
+func (e *told) Unwrap() error { return e.error }
+
 // refusal is the error that the server's problem stands for: the one that would have come here.
 func (c *Client) refusal(status int, p *api.Problem) error {
+	return &told{c.refused(status, p), p}
+}
+
+func (c *Client) refused(status int, p *api.Problem) error {
 	switch {
 	case status == http.StatusUnauthorized:
 		return &RefusedError{c.base.String(), status, "the token is not accepted: is it one of this server's, and has it not ended?"}

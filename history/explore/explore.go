@@ -35,6 +35,8 @@ type Filter struct {
 	Source string         `json:"source,omitempty"` // in any spelling that history.ParseSource reads
 	Field  string         `json:"field,omitempty"`  // ip, device, user, api_key, session: only sources that have it
 	State  history.State  `json:"state,omitempty"`  // running, closed
+	// Merged adds episodes that a late event joined to others, to a list of episodes; they are no offences of their own.
+	Merged bool `json:"merged,omitempty"`
 	// Since and Until bound the time: episodes that were over at some time from Since on and before Until. 0: no bound.
 	Since traffic.Time `json:"since,omitempty"`
 	Until traffic.Time `json:"until,omitempty"`
@@ -144,6 +146,11 @@ func Kinds() []string {
 // States are what Filter.State may be.
 func States() []string { return []string{string(history.StateRunning), string(history.StateClosed)} }
 
+// Modes are what Filter.Mode may be.
+func Modes() []string {
+	return []string{string(rules.ModeOff), string(rules.ModeShadow), string(rules.ModeCanary), string(rules.ModeBlock)}
+}
+
 // known is what is said of a rule now.
 type known struct {
 	rule, owner string
@@ -172,7 +179,7 @@ func (x *Explorer) check(ctx context.Context, f *Filter) (*history.Source, error
 		allowed    []string
 	}{
 		{"kind", string(f.Kind), Kinds()}, {"field", f.Field, Fields()}, {"state", string(f.State), States()},
-		{"mode", string(f.Mode), []string{string(rules.ModeOff), string(rules.ModeShadow), string(rules.ModeCanary), string(rules.ModeBlock)}},
+		{"mode", string(f.Mode), Modes()},
 	} {
 		if err := oneOf(c.field, c.got, c.allowed...); err != nil {
 			return nil, err

@@ -25,7 +25,7 @@ func (x *Explorer) Hits(ctx context.Context, f Filter, p Page) (Hits, error) {
 	if err != nil {
 		return Hits{}, err
 	}
-	q.Limit, q.After = limit+1, place
+	q.Limit, q.After, q.Merged = limit+1, place, f.Merged
 	rows, err := x.store.Hits(ctx, q)
 	if err != nil {
 		return Hits{}, err

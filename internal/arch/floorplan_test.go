@@ -84,7 +84,7 @@ var plan = map[string]room{
 	},
 	"history/explore": {
 		what:    "what people ask of history: filters, groups, timelines, one hit with all about it",
-		imports: []string{"blocklist", "detectors", "history", "history/audit", "history/postgres", "ingest", "internal/duration", "rules", "traffic"},
+		imports: []string{"blocklist", "detectors", "history", "history/audit", "history/postgres", "history/streams", "ingest", "internal/duration", "rules", "traffic"},
 		tests:   []string{"history/retention", "history/rulestore"},
 	},
 	"history/retention": {
@@ -118,7 +118,7 @@ var plan = map[string]room{
 	"history/savedviews": {what: "views of the explorer that people keep", imports: []string{"history/postgres"}},
 	"history/historytest": {
 		what:    "a history for tests",
-		imports: []string{"detectors", "history", "history/postgres", "history/retention", "history/rulestore", "history/streams", "internal/testbed", "rules", "traffic", "traffic/format"},
+		imports: []string{"blocklist", "detectors", "history", "history/postgres", "history/retention", "history/rulestore", "history/streams", "internal/testbed", "rules", "traffic", "traffic/format"},
 	},
 	"migrations": {what: "SQL, embedded", tests: []string{"internal/local"}},
 	"gate": {
@@ -130,10 +130,14 @@ var plan = map[string]room{
 		what:    "what people do, checked and audited alike whoever asks",
 		imports: []string{"blocklist", "console/access", "detectors", "history/erasure", "history/postgres", "history/rulestore", "rules", "rules/promotion", "traffic"},
 	},
+	"console/why": {
+		what:    "what is behind a block, and whether it holds now: history and Redis together",
+		imports: []string{"blocklist", "gate", "history", "history/audit", "history/explore", "history/streams", "internal/plural", "rules", "rules/promotion", "traffic"},
+	},
 	"console/api": {
 		what:    "the same over HTTP, from one table of routes",
-		imports: []string{"blocklist", "console/access", "console/acts", "console/reveal", "history", "history/audit", "history/postgres", "history/rulestore", "rules", "rules/promotion", "traffic"},
-		tests:   []string{"detectors", "rules/condition"},
+		imports: []string{"blocklist", "console/access", "console/acts", "console/reveal", "console/shown", "console/why", "detectors", "history", "history/audit", "history/evidence", "history/explore", "history/postgres", "history/rulestore", "history/streams", "ingest", "internal/duration", "rules", "rules/promotion", "traffic"},
+		tests:   []string{"rules/condition"},
 	},
 	"cmd/weir/internal/desk": {
 		what:    "where commands act: on the stores, or through a server",
@@ -141,7 +145,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/server": {
 		what:    "pages and API behind sign-in",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/usage", "console", "console/access", "console/acts", "console/api", "console/pages", "console/reveal", "console/signin", "history", "history/evidence", "history/explore", "history/partitions", "history/savedviews", "history/sessions", "ingest", "ingest/kafka", "internal/retry", "rules"},
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/usage", "console", "console/access", "console/acts", "console/api", "console/pages", "console/reveal", "console/signin", "console/why", "history", "history/evidence", "history/explore", "history/partitions", "history/savedviews", "history/sessions", "ingest", "ingest/kafka", "internal/retry", "rules"},
 		tests:   []string{"cmd/weir/internal/desk", "cmd/weir/internal/stream", "detectors", "history/audit", "rules/condition", "traffic"},
 	},
 	"history/ramp": {
@@ -156,9 +160,9 @@ var plan = map[string]room{
 	},
 	"console/remote": {
 		what:    "the API's client, for commands",
-		imports: []string{"blocklist", "console/access", "console/acts", "console/api", "history/audit", "history/rulestore", "rules"},
+		imports: []string{"blocklist", "console/access", "console/acts", "console/api", "console/why", "history", "history/audit", "history/evidence", "history/explore", "history/rulestore", "history/streams", "ingest", "rules", "traffic"},
 	},
-	"console/shown":    {what: "texts for reading: sources, events, commands, numbers, times", imports: []string{"rules", "traffic"}},
+	"console/shown":    {what: "texts for reading: sources, events, commands, numbers, times; cells of CSV", imports: []string{"rules", "traffic"}},
 	"console/standing": {what: "what has become of an over-limit source", imports: []string{"blocklist", "detectors", "history/rulestore", "rules", "traffic"}},
 	"console/chart":    {what: "charts as SVG", imports: []string{"console/shown", "traffic"}},
 	"console/pages": {
@@ -189,7 +193,7 @@ var plan = map[string]room{
 	"dashboards/grafana/grafanatest": {what: "a Grafana for tests of that"},
 	"cmd/weir": {
 		what:    "one file per command: flags, call, print; the only os.Exit",
-		imports: []string{"blocklist", "cmd/weir/internal/allow", "cmd/weir/internal/asking", "cmd/weir/internal/config", "cmd/weir/internal/counters", "cmd/weir/internal/desk", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/dossier", "cmd/weir/internal/report", "cmd/weir/internal/ruletry", "cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "cmd/weir/internal/versions", "console", "console/access", "console/acts", "console/api", "dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "history", "history/erasure", "history/evidence", "history/partitions", "history/postgres", "history/rulestore", "ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
+		imports: []string{"blocklist", "cmd/weir/internal/allow", "cmd/weir/internal/asking", "cmd/weir/internal/config", "cmd/weir/internal/counters", "cmd/weir/internal/desk", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/dossier", "cmd/weir/internal/report", "cmd/weir/internal/ruletry", "cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "cmd/weir/internal/versions", "console", "console/access", "console/acts", "console/api", "dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "history", "history/erasure", "history/evidence", "history/explore", "history/partitions", "history/postgres", "history/rulestore", "ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
 		tests:   []string{"gate", "history/audit", "history/streams", "ingest/kafka", "internal/demo"},
 	},
 	"cmd/weir/internal/versions": {
@@ -199,7 +203,8 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/asking": {
 		what:    "weir history and weir why: questions read from the command line, answers written",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "gate", "history", "history/audit", "history/erasure", "history/explore", "history/streams", "ingest", "internal/duration", "internal/plural", "rules", "rules/promotion", "traffic"},
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/why", "detectors", "gate", "history", "history/audit", "history/erasure", "history/explore", "history/streams", "ingest", "internal/duration", "internal/plural", "rules", "traffic"},
+		tests:   []string{"cmd/weir/internal/desk", "cmd/weir/internal/dossier", "console/access", "console/acts", "console/api", "console/remote", "history/evidence"},
 	},
 	"cmd/weir/internal/config": {
 		what:    "what can be set: schema, load, validate, origins",

@@ -4,7 +4,6 @@ package asking
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -31,7 +30,9 @@ type Program struct {
 	Does func(formats []string, work func(*cobra.Command, []string) error) func(*cobra.Command, []string) error
 	// Config loads the configuration.
 	Config func(cmd *cobra.Command) (*config.Config, error)
-	// WithStore opens the history of the configured installation.
+	// Ask opens who answers: the server that was named, else the stores of the configured installation.
+	Ask func(cmd *cobra.Command, work func(context.Context, Answers) error) error
+	// WithStore opens the history of the configured installation, for what a server does not answer.
 	WithStore func(cmd *cobra.Command, work func(context.Context, *Installation) error) error
 	// Release is the command that releases a block, to be pasted.
 	Release func(rule string, source traffic.Subject) string
@@ -81,13 +82,12 @@ func (f *lookFlags) register(c *cobra.Command, withSource bool) {
 
 // looked is lookFlags, understood.
 type looked struct {
-	stream, rule string
-	since, until traffic.Time
-	source       *history.Source
+	stream, rule, source string
+	since, until         traffic.Time
 }
 
 func (f *lookFlags) parse(now time.Time) (looked, error) {
-	l := looked{stream: history.Live, rule: f.rule}
+	l := looked{stream: history.Live, rule: f.rule, source: f.source}
 	if f.limit < 0 {
 		return l, usage.Errorf("--limit: got %d; allowed: 0 and more", f.limit)
 	}
@@ -108,11 +108,9 @@ func (f *lookFlags) parse(now time.Time) (looked, error) {
 		return l, usage.Errorf("--until: got %q; allowed: a time after --since, %s", f.until, l.since)
 	}
 	if f.source != "" {
-		s, err := history.ParseSource(f.source)
-		if err != nil {
+		if _, err := history.ParseSource(f.source); err != nil {
 			return l, usage.Errorf("--source: %w", err)
 		}
-		l.source = &s
 	}
 	return l, nil
 }
@@ -142,8 +140,8 @@ func (l *looked) check(ctx context.Context, in *Installation) error {
 	return in.KnownRule(ctx, l.stream, l.rule)
 }
 
-// ask reads the flags and has work answer.
-func (p *Program) ask(cmd *cobra.Command, f *lookFlags, work func(context.Context, *Installation, looked) error) error {
+// askStore is ask for what a server does not answer.
+func (p *Program) askStore(cmd *cobra.Command, f *lookFlags, work func(context.Context, *Installation, looked) error) error {
 	l, err := f.parse(time.Now())
 	if err != nil {
 		return err
@@ -152,16 +150,8 @@ func (p *Program) ask(cmd *cobra.Command, f *lookFlags, work func(context.Contex
 		if err := l.check(ctx, in); err != nil {
 			return err
 		}
-		return mistaken(work(ctx, in, l))
+		return work(ctx, in, l)
 	})
-}
-
-// mistaken makes a question that cannot be meant a mistake of the command line.
-func mistaken(err error) error {
-	if bad := (*explore.BadFilterError)(nil); errors.As(err, &bad) {
-		return usage.Errorf("--%w", err)
-	}
-	return err
 }
 
 // filterFlags select episodes beyond lookFlags.
@@ -193,7 +183,7 @@ func (f *filterFlags) check() error {
 
 func (f *filterFlags) filter(l *looked) explore.Filter {
 	return explore.Filter{
-		Stream: l.stream, Kind: detectors.Kind(f.kind), Rule: l.rule, Owner: f.owner, Mode: rules.Mode(f.mode), Source: f.source, Field: f.field,
+		Stream: l.stream, Kind: detectors.Kind(f.kind), Rule: l.rule, Owner: f.owner, Mode: rules.Mode(f.mode), Source: l.source, Field: f.field,
 		State: history.State(f.state), Since: l.since, Until: l.until,
 	}
 }

@@ -68,11 +68,10 @@ func (p *Program) groups(cmd *cobra.Command, f *filterFlags, by explore.Group, o
 	if err := usage.OneOf("order", order, string(explore.ByEvents), string(explore.ByEpisodes), string(explore.BySources), string(explore.ByPeak), string(explore.ByLast)); err != nil {
 		return err
 	}
-	return p.ask(cmd, &f.lookFlags, func(ctx context.Context, in *Installation, l looked) error {
-		x := explore.New(in.Store)
+	return p.ask(cmd, &f.lookFlags, func(ctx context.Context, from Answers, l looked) error {
 		var left explore.LeftOut
 		found, total, err := pages(f.limit, func(page explore.Page) ([]explore.GroupRow, explore.Total, string, error) {
-			part, err := x.Groups(ctx, f.filter(&l), by, explore.Order(order), page)
+			part, err := from.Groups(ctx, f.filter(&l), by, explore.Order(order), page)
 			left = part.LeftOut
 			return part.Rows, part.Total, part.Next, err
 		})

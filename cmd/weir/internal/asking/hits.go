@@ -10,7 +10,6 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/traffic"
@@ -84,14 +83,12 @@ candidate's, or that of a pending version); nothing comes of either.`,
 			if err := f.check(); err != nil {
 				return err
 			}
-			return p.ask(cmd, &f.lookFlags, func(ctx context.Context, in *Installation, l looked) error {
-				if merged {
-					return p.withMerged(ctx, in, &f, &l)
-				}
-				x := explore.New(in.Store)
+			return p.ask(cmd, &f.lookFlags, func(ctx context.Context, from Answers, l looked) error {
+				which := f.filter(&l)
+				which.Merged = merged
 				var left explore.LeftOut
 				found, total, err := pages(f.limit, func(page explore.Page) ([]history.RecordedHit, explore.Total, string, error) {
-					part, err := x.Hits(ctx, f.filter(&l), page)
+					part, err := from.Hits(ctx, which, page)
 					left = part.LeftOut
 					return part.Hits, part.Total, part.Next, err
 				})
@@ -110,27 +107,6 @@ candidate's, or that of a pending version); nothing comes of either.`,
 	f.register(c)
 	c.Flags().BoolVar(&merged, "merged", false, "also episodes that a late event joined to another one")
 	return c
-}
-
-// withMerged lists episodes together with those that were joined to others, which no other question is about.
-func (p *Program) withMerged(ctx context.Context, in *Installation, f *filterFlags, l *looked) error {
-	q := history.HitQuery{
-		Kind: detectors.Kind(f.kind), Stream: l.stream, Rule: l.rule, Source: l.source, Field: f.field, State: history.State(f.state),
-		Since: l.since, Until: l.until, Merged: true, Limit: f.limit,
-	}
-	found, err := in.Hits(ctx, q)
-	if err != nil {
-		return err
-	}
-	if err := p.listHits(found); err != nil || f.limit == 0 || len(found) < f.limit {
-		return err
-	}
-	total, err := in.CountHits(ctx, q)
-	if err != nil {
-		return err
-	}
-	p.Cut("newest", len(found), total, history.CountCap)
-	return nil
 }
 
 func (p *Program) listHits(hits []history.RecordedHit) error {

@@ -26,8 +26,8 @@ whether it holds now.`,
 			if err != nil {
 				return err
 			}
-			return p.WithStore(cmd, func(ctx context.Context, in *Installation) error {
-				st, err := explore.New(in.Store).Story(ctx, id)
+			return p.Ask(cmd, func(ctx context.Context, from Answers) error {
+				st, err := from.Story(ctx, id)
 				if err != nil {
 					return err
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 )
@@ -40,7 +41,7 @@ source partition than its rule's lateness allows; it is recorded here and counte
 		Example: "  weir history late --since 24h",
 		Args:    cobra.NoArgs,
 		RunE: p.Does(lists(), func(cmd *cobra.Command, _ []string) error {
-			return p.ask(cmd, &f, func(ctx context.Context, in *Installation, l looked) error {
+			return p.askStore(cmd, &f, func(ctx context.Context, in *Installation, l looked) error {
 				q := history.LateQuery{Stream: l.stream, Rule: l.rule, Since: l.since, Until: l.until, Limit: f.limit}
 				sums, err := in.Late(ctx, q)
 				if err != nil {
@@ -68,31 +69,32 @@ func (p *Program) decisions() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: p.Does(lists(), func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("action") {
-				if err := usage.OneOf("action", action, DecisionActions()...); err != nil {
+				if err := usage.OneOf("action", action, explore.DecisionActions()...); err != nil {
 					return err
 				}
 			}
-			return p.ask(cmd, &f, func(ctx context.Context, in *Installation, l looked) error {
-				q := history.DecisionQuery{
-					Stream: l.stream, Rule: l.rule, Source: l.source, Action: blocklist.Action(action), Since: l.since, Until: l.until, Limit: f.limit,
+			return p.ask(cmd, &f, func(ctx context.Context, from Answers, l looked) error {
+				which := explore.DecisionFilter{
+					Stream: l.stream, Rule: l.rule, Source: l.source, Action: blocklist.Action(action), Since: l.since, Until: l.until,
 				}
-				all, err := in.Decisions(ctx, q)
+				all, total, err := pages(f.limit, func(page explore.Page) ([]history.RecordedDecision, explore.Total, string, error) {
+					part, err := from.Decisions(ctx, which, page)
+					return part.Decisions, part.Total, part.Next, err
+				})
 				if err != nil {
 					return err
 				}
-				count := func() (int64, error) { return in.CountDecisions(ctx, q) }
-				return listNewest(p, all, f.limit, count, []string{"AT", "ACTION", "REASON", "RULE", "SOURCE", "UNTIL", "BY", "HIT"}, decisionRow)
+				if err := terminal.List(p.Output, all, []string{"AT", "ACTION", "REASON", "RULE", "SOURCE", "UNTIL", "BY", "HIT"}, decisionRow); err != nil {
+					return err
+				}
+				p.cut("newest", len(all), f.limit, total)
+				return nil
 			})
 		}),
 	}
 	f.register(c, true)
 	c.Flags().StringVar(&action, "action", "", "only written, extended, withheld or released")
 	return c
-}
-
-// DecisionActions are what history decisions --action may be.
-func DecisionActions() []string {
-	return []string{string(blocklist.ActionWritten), string(blocklist.ActionExtended), string(blocklist.ActionWithheld), string(blocklist.ActionReleased)}
 }
 
 func decisionRow(d history.RecordedDecision) []string {
@@ -108,8 +110,8 @@ func (p *Program) replays() *cobra.Command {
 		Example: "  weir history replays\n  weir history replays --output json",
 		Args:    cobra.NoArgs,
 		RunE: p.Does(lists(), func(cmd *cobra.Command, _ []string) error {
-			return p.WithStore(cmd, func(ctx context.Context, in *Installation) error {
-				all, err := in.Streams.List(ctx)
+			return p.Ask(cmd, func(ctx context.Context, from Answers) error {
+				all, err := from.Streams(ctx)
 				if err != nil {
 					return err
 				}
@@ -150,7 +152,7 @@ all partitions.`,
 			if err := checkReason(reason); err != nil {
 				return err
 			}
-			return p.ask(cmd, &f, func(ctx context.Context, in *Installation, l looked) error {
+			return p.askStore(cmd, &f, func(ctx context.Context, in *Installation, l looked) error {
 				q := history.UncountedQuery{Stream: l.stream, Rule: l.rule, Reason: reason, Since: l.since, Until: l.until, Limit: f.limit}
 				sums, err := in.Uncounted(ctx, q)
 				if err != nil {

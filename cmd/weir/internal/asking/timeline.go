@@ -30,8 +30,8 @@ SOURCE is an address (192.0.2.1), a prefix (192.0.2.0/24), FIELD=VALUE, a value 
 		Args: cobra.ExactArgs(1),
 		RunE: p.Does(lists(), func(cmd *cobra.Command, args []string) error {
 			f.source = args[0]
-			return p.ask(cmd, &f, func(ctx context.Context, in *Installation, l looked) error {
-				return p.tellTimeline(ctx, explore.New(in.Store), args[0], f.limit, explore.Filter{Stream: l.stream, Rule: l.rule, Since: l.since, Until: l.until})
+			return p.ask(cmd, &f, func(ctx context.Context, from Answers, l looked) error {
+				return p.tellTimeline(ctx, from, args[0], f.limit, explore.Filter{Stream: l.stream, Rule: l.rule, Since: l.since, Until: l.until})
 			})
 		}),
 	}
@@ -39,17 +39,17 @@ SOURCE is an address (192.0.2.1), a prefix (192.0.2.0/24), FIELD=VALUE, a value 
 	return c
 }
 
-func (p *Program) tellTimeline(ctx context.Context, x *explore.Explorer, source string, limit int, f explore.Filter) error {
+func (p *Program) tellTimeline(ctx context.Context, from Answers, source string, limit int, f explore.Filter) error {
 	more := ""
 	entries, _, err := pages(limit, func(page explore.Page) ([]explore.Entry, explore.Total, string, error) {
-		part, err := x.Timeline(ctx, source, f, page)
+		part, err := from.Timeline(ctx, source, f, page)
 		more = part.Next
 		return part.Entries, explore.Total{}, part.Next, err
 	})
 	if err != nil {
 		return err
 	}
-	pivots, err := x.Pivots(ctx, source, f)
+	pivots, err := from.Pivots(ctx, source, f)
 	if err != nil {
 		return err
 	}
@@ -117,11 +117,10 @@ func (p *Program) audit() *cobra.Command {
   weir history audit --source 192.0.2.1`,
 		Args: cobra.NoArgs,
 		RunE: p.Does(lists(), func(cmd *cobra.Command, _ []string) error {
-			return p.ask(cmd, &f, func(ctx context.Context, in *Installation, l looked) error {
-				x := explore.New(in.Store)
+			return p.ask(cmd, &f, func(ctx context.Context, from Answers, l looked) error {
 				which := explore.AuditFilter{Rule: l.rule, Source: f.source, Actor: actor, Action: action, Since: l.since, Until: l.until}
 				acts, total, err := pages(f.limit, func(page explore.Page) ([]audit.Numbered, explore.Total, string, error) {
-					part, err := x.Audit(ctx, which, page)
+					part, err := from.Audit(ctx, which, page)
 					return part.Acts, part.Total, part.Next, err
 				})
 				if err != nil {

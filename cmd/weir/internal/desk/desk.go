@@ -52,6 +52,15 @@ const maxToken = 64 << 10
 
 // Remote is a desk at a server.
 func Remote(s Server) (*Desk, error) {
+	c, err := Open(s)
+	if err != nil {
+		return nil, err
+	}
+	return &Desk{Acts: c, Reader: c, Server: c.Server()}, nil
+}
+
+// Open is a server that is asked: for acts, and for answers.
+func Open(s Server) (*remote.Client, error) {
 	if s.TokenFile != "" {
 		f, err := os.Open(s.TokenFile)
 		if err != nil {
@@ -67,7 +76,7 @@ func Remote(s Server) (*Desk, error) {
 	if err != nil {
 		return nil, &usage.Error{Err: err}
 	}
-	return &Desk{Acts: c, Reader: c, Server: c.Server()}, nil
+	return c, nil
 }
 
 // Local is the actor of a command that has credentials of the stores: who could write to them may do what there is to do.

@@ -25,6 +25,7 @@ import (
 	"github.com/weirhq/weir/console/pages"
 	"github.com/weirhq/weir/console/reveal"
 	"github.com/weirhq/weir/console/signin"
+	"github.com/weirhq/weir/console/why"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/evidence"
 	"github.com/weirhq/weir/history/explore"
@@ -110,10 +111,13 @@ func (s *Server) route(o Options, pulse func() console.Pulse, does *acts.Service
 	if err != nil {
 		return err
 	}
-	live := s.page.Handler()
+	live, asked := s.page.Handler(), explore.New(o.History)
 	s.api, err = api.New(api.Options{
-		Acts:   does,
-		Reader: &api.Reader{Rules: o.History.Rules, History: o.History, Trail: o.History.Audit, Blocks: o.Redis, Clock: service.Now},
+		Acts: does,
+		Reader: &api.Reader{
+			Rules: o.History.Rules, History: o.History, Trail: o.History.Audit, Blocks: o.Redis, Clock: service.Now,
+			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: o.Redis, Clock: service.Now}, Dossiers: service.NewDossiers(o.Config, o.History),
+		},
 		Health: func() api.Health { return health(pulse()) }, Live: live, Reveal: revealer.Reveal, Masker: masker, Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
 	})
 	if err != nil {

@@ -25,3 +25,20 @@ func (p *dossiersPort) ForPromotion(ctx context.Context, rule string, version in
 	never := blocklist.NewNeverBlock(p.config.NeverBlock)
 	return evidence.New(p.history.DB, p.history.Rules).ForPromotion(ctx, rule, version, until, by, never.Holds)
 }
+
+// Dossiers makes dossiers from history. Whom a block never holds the configuration says.
+type Dossiers struct {
+	never  blocklist.NeverBlock
+	stored *evidence.Store
+}
+
+// NewDossiers returns those of an installation.
+func NewDossiers(c *config.Config, h *history.Store) *Dossiers {
+	return &Dossiers{blocklist.NewNeverBlock(c.NeverBlock), evidence.New(h.DB, h.Rules)}
+}
+
+// Gather is that of evidence.Store.
+func (d *Dossiers) Gather(ctx context.Context, q evidence.Question) (*evidence.Dossier, error) {
+	q.NeverBlock = d.never.Holds
+	return d.stored.Gather(ctx, q)
+}
