@@ -242,6 +242,8 @@ func modeWord(m rules.Mode) string {
 		return "Blocking"
 	case rules.ModeShadow:
 		return "In shadow"
+	case rules.ModeCanary:
+		return "Canary"
 	case rules.ModeOff:
 		return "Off"
 	}

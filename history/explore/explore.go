@@ -172,7 +172,7 @@ func (x *Explorer) check(ctx context.Context, f *Filter) (*history.Source, error
 		allowed    []string
 	}{
 		{"kind", string(f.Kind), Kinds()}, {"field", f.Field, Fields()}, {"state", string(f.State), States()},
-		{"mode", string(f.Mode), []string{string(rules.ModeOff), string(rules.ModeShadow), string(rules.ModeBlock)}},
+		{"mode", string(f.Mode), []string{string(rules.ModeOff), string(rules.ModeShadow), string(rules.ModeCanary), string(rules.ModeBlock)}},
 	} {
 		if err := oneOf(c.field, c.got, c.allowed...); err != nil {
 			return nil, err

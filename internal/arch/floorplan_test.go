@@ -137,7 +137,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/server": {
 		what:    "pages and API behind sign-in",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/usage", "console", "console/access", "console/acts", "console/api", "console/pages", "console/signin", "history", "history/evidence", "history/explore", "history/partitions", "history/sessions", "ingest", "ingest/kafka", "internal/retry", "rules"},
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/usage", "console", "console/access", "console/acts", "console/api", "console/pages", "console/signin", "history", "history/evidence", "history/explore", "history/partitions", "history/savedviews", "history/sessions", "ingest", "ingest/kafka", "internal/retry", "rules"},
 	},
 	"history/ramp": {
 		what:    "canaries go on, or fall back: what is due, by the clock of the database",
@@ -158,7 +158,7 @@ var plan = map[string]room{
 	"console/chart":    {what: "charts as SVG", imports: []string{"console/shown", "traffic"}},
 	"console/pages": {
 		what:    "pages that are rendered here and work without a script",
-		imports: []string{"blocklist", "console", "console/access", "console/acts", "console/chart", "console/shown", "console/standing", "detectors", "history", "history/audit", "history/evidence", "history/explore", "history/postgres", "history/rulestore", "internal/duration", "internal/nearest", "rules", "traffic"},
+		imports: []string{"blocklist", "console", "console/access", "console/acts", "console/chart", "console/shown", "console/standing", "detectors", "history", "history/audit", "history/evidence", "history/explore", "history/postgres", "history/rulestore", "history/savedviews", "internal/duration", "internal/nearest", "rules", "rules/promotion", "traffic"},
 	},
 	"console/access": {what: "pure: who may do what, and who is shown pseudonyms", imports: []string{"traffic"}},
 	"console/reveal": {
@@ -194,7 +194,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/asking": {
 		what:    "weir history and weir why: questions read from the command line, answers written",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "gate", "history", "history/audit", "history/explore", "history/streams", "ingest", "internal/duration", "internal/plural", "rules", "traffic"},
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "detectors", "gate", "history", "history/audit", "history/explore", "history/streams", "ingest", "internal/duration", "internal/plural", "rules", "rules/promotion", "traffic"},
 	},
 	"cmd/weir/internal/config": {
 		what:    "what can be set: schema, load, validate, origins",

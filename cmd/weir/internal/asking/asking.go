@@ -171,7 +171,7 @@ func (f *filterFlags) register(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringVar(&f.kind, "kind", string(detectors.KindHit), "episodes of this kind: hit, near, candidate")
 	flags.StringVar(&f.owner, "owner", "", "only of rules of this owner")
-	flags.StringVar(&f.mode, "mode", "", "only of rules that are in this mode now: off, shadow, block")
+	flags.StringVar(&f.mode, "mode", "", "only of rules that are in this mode now: off, shadow, canary, block")
 	flags.StringVar(&f.field, "field", "", "only sources that have this field: ip, device, user, api_key, session")
 	flags.StringVar(&f.state, "state", "", "only episodes that are running, or closed")
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/promotion"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -93,7 +94,9 @@ type BlockStory struct {
 	BlockID string `json:"block_id"` // what clients are told of it
 	Rule    string `json:"rule"`
 	// Mode is the rule's mode now; empty for a rule that history does not know.
-	Mode    rules.Mode      `json:"mode,omitempty"`
+	Mode rules.Mode `json:"mode,omitempty"`
+	// Share is the part of the rule's block keys that may be held, while it is in canary: 10%.
+	Share   string          `json:"canary_share,omitempty"`
 	Owner   string          `json:"owner,omitempty"`
 	Subject traffic.Subject `json:"subject"` // who is blocked; empty: nobody can be
 	// Hit is the evidence; null: RECORD has not stored it yet.
@@ -253,17 +256,22 @@ func (q *asking) holds(ctx context.Context, st *BlockStory) {
 	if err == nil {
 		st.Block, _, err = q.redis.Get(ctx, st.Subject, st.Rule)
 	}
-	if err == nil && st.Block != nil {
+	if err == nil && (st.Block != nil || st.Mode == rules.ModeCanary) {
 		modes, err = q.redis.Modes(ctx)
 	}
 	if err != nil {
 		st.Unknown = err.Error()
 		return
 	}
+	var mode *rules.ModeState
+	if i := slices.IndexFunc(modes, func(m rules.ModeState) bool { return m.Rule == st.Rule }); i >= 0 {
+		mode = &modes[i]
+		if mode.Mode == rules.ModeCanary {
+			st.Share = promotion.Share(mode.Share).String()
+		}
+	}
 	if st.Block != nil {
-		var mode *rules.ModeState
-		if i := slices.IndexFunc(modes, func(m rules.ModeState) bool { return m.Rule == st.Rule }); i >= 0 {
-			mode = &modes[i]
+		if mode != nil {
 			st.Back = rules.Match(mode.Match).String()
 		}
 		st.Unheld = q.redis.Unheld(st.Subject, st.Block, mode, service.Now())

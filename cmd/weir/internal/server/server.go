@@ -27,6 +27,7 @@ import (
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/evidence"
 	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/history/savedviews"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/rules"
 )
@@ -118,7 +119,8 @@ func New(o Options) (*Server, error) {
 func (s *Server) mount(o Options, pulse func() console.Pulse, does *acts.Service, masker *access.Masker) error {
 	all, err := pages.New(pages.Options{
 		Rules: o.History.Rules, History: o.History, Blocks: o.Redis, Explorer: explore.New(o.History), Evidence: evidence.New(o.History.DB, o.History.Rules),
-		Acts: does, Masker: masker, Pulse: pulse, Command: o.Command, Clock: service.Now, Logger: o.Log,
+		Views: savedviews.New(o.History.DB),
+		Acts:  does, Masker: masker, Pulse: pulse, Command: o.Command, Clock: service.Now, Logger: o.Log,
 	})
 	if err != nil {
 		return err
