@@ -44,9 +44,7 @@ type installation struct {
 	version   string // of the program
 }
 
-// startInstallation starts weir dev, and puts the rules of a demo that is judged in the place of those that people watch: their blocks are
-// over when the stream stands still, and what is counted then does not change while it is compared. They block, as two rules that do not
-// stand in the demo's way do and do not: one stays in shadow, one blocks, and what they find is still so when the load is over.
+// startInstallation starts weir dev, whose demo leaves its rules in shadow, and what stands beside it.
 func startInstallation(t *testing.T) *installation {
 	t.Helper()
 	address := func() string { return fmt.Sprintf("127.0.0.1:%d", testbed.FreePort(t)) }
@@ -90,17 +88,25 @@ func startInstallation(t *testing.T) *installation {
 		in.serves(g)
 	}
 	in.startShipper()
-	judged := filepath.Join(t.TempDir(), "judged.yaml")
-	write(t, judged, string(demo.Rules()))
+	return in
+}
+
+// decide puts the rules of a demo that is judged in the place of those that people watch, and promotes them: their blocks are over when the
+// stream stands still, and what is counted then does not change while it is compared. It adds two rules that do not stand in the demo's way:
+// one stays in shadow, one blocks, and what they find is still so when the load is over.
+func (in *installation) decide() {
+	in.t.Helper()
+	judged := filepath.Join(in.t.TempDir(), "judged.yaml")
+	watched := strings.Split(string(demo.WatchedRules()), "\n---\n")
+	write(in.t, judged, string(demo.Rules())+"\n---\n"+strings.Replace(watched[len(watched)-1], "ttl: 15m", "ttl: 5s", 1))
 	in.weir("rules", "apply", "-f", judged, "--by", "anna", "--reason", "blocks of seconds")
-	for _, id := range demo.RuleIDs() {
+	for _, id := range append(demo.RuleIDs(), "tokens-by-address") {
 		in.weir("rules", "promote", id, "--by", "anna", "--reason", "seen enough", "--yes", "--override", "tests")
 	}
-	rules := filepath.Join(t.TempDir(), "trailers.yaml")
-	write(t, rules, fmt.Sprintf(trailers, "watched", 2, 4)+"allow: ["+officeList+"]\n---\n"+fmt.Sprintf(trailers, "held", 3, 2)+"---\n"+office)
+	rules := filepath.Join(in.t.TempDir(), "trailers.yaml")
+	write(in.t, rules, fmt.Sprintf(trailers, "watched", 2, 4)+"allow: ["+officeList+"]\n---\n"+fmt.Sprintf(trailers, "held", 3, 2)+"---\n"+office)
 	in.weir("rules", "apply", "-f", rules, "--by", "anna", "--reason", "nobody wants that many trailers")
 	in.weir("rules", "promote", "held-trailers", "--by", "anna", "--reason", "seen enough", "--yes", "--override", "tests")
-	return in
 }
 
 const trailers = `id: %s-trailers
