@@ -229,7 +229,7 @@ func TestInBrowser(t *testing.T) {
 		test func(chrome context.Context, t *testing.T)
 	}{
 		{"looks", looksRight}, {"named", pagesAreNamed}, {"without script", withoutScript}, {"keyboard", promoteByKeyboard}, {"many rules", manyRules},
-		{"limits", limitsFollow}, {"counts", countsFollow},
+		{"limits", limitsFollow}, {"hostile text", hostileTextIsShown}, {"counts", countsFollow},
 	} {
 		t.Run(one.name, func(t *testing.T) { one.test(chrome, t) })
 	}

@@ -95,7 +95,7 @@ func (r *reading) savedView(s *savedviews.View) (savedView, bool) {
 	if err != nil {
 		return savedView{}, false
 	}
-	source, ok := r.nameable(q.Get("source"))
+	source, ok := nameable(r, q.Get("source"))
 	if !ok {
 		return savedView{}, false
 	}
@@ -109,7 +109,7 @@ func (r *reading) savedView(s *savedviews.View) (savedView, bool) {
 
 // nameable is the source of a filter as this visitor may name it: with pseudonyms where he is shown them, so that a view which another
 // one shares tells him nothing that pages do not.
-func (r *reading) nameable(source string) (string, bool) {
+func nameable(r *reading, source string) (string, bool) {
 	if _, err := r.filterSource(source); err == nil {
 		return source, true
 	}

@@ -85,7 +85,7 @@ var plan = map[string]room{
 	"history/explore": {
 		what:    "what people ask of history: filters, groups, timelines, one hit with all about it",
 		imports: []string{"blocklist", "detectors", "history", "history/audit", "history/postgres", "ingest", "internal/duration", "rules", "traffic"},
-		tests:   []string{"history/retention"},
+		tests:   []string{"history/retention", "history/rulestore"},
 	},
 	"history/retention": {
 		what:    "days of history: made ahead, dropped when their time is over",
