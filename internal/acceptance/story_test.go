@@ -50,7 +50,7 @@ func TestTheStoryInABrowser(t *testing.T) {
 	s := newStreet(t, in)
 	s.traffic(abuser, worse)
 
-	olga := newPerson(t, chromium, address, signintest.Owner)
+	olga := newPerson(chromium, t, address, signintest.Owner)
 	olga.opens("/rules/guest-tokens?since=1h", `says('#evidence .observed').includes('1 min of 1 h observed') && says('#limit-says').includes('held 2 sources and refused 12 requests') && says('#evidence').includes('12 of 28')`)
 	olga.until(`field('#limit-slider', document.querySelector('[data-stops]').dataset.stops.split(' ').findLastIndex((stop) => stop <= 8)) && says('#limit-says').includes('held 1 source')`)
 	olga.presses(`link('Promote…')`)
@@ -66,7 +66,7 @@ func TestTheStoryInABrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	ana := newPerson(t, chromium, address, signintest.Analyst)
+	ana := newPerson(chromium, t, address, signintest.Analyst)
 	ana.presses(fmt.Sprintf(`field('#find', %q).form.querySelector('button')`, refusal.Header.Get("X-Weir-Block")))
 	ana.until(fmt.Sprintf(`location.pathname.startsWith('/hits/') && says('main').includes(%q)`, abuser))
 	ana.presses(`link('Release…')`)
@@ -148,7 +148,7 @@ type person struct {
 }
 
 // newPerson signs somebody in by the form of the identity provider.
-func newPerson(t *testing.T, chromium context.Context, address, name string) *person {
+func newPerson(chromium context.Context, t *testing.T, address, name string) *person {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
