@@ -62,7 +62,7 @@ func TestHeaders(t *testing.T) {
 	for path, kind := range types {
 		w := get(t, h, path, nil)
 		want := map[string]string{
-			"Content-Type": kind, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
+			"Content-Type": kind, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin",
 			"Cross-Origin-Resource-Policy": "same-origin", "Content-Security-Policy": policy,
 		}
 		for name, value := range want {

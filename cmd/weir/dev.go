@@ -21,8 +21,8 @@ func devCommand(a *app) *cobra.Command {
 		Short: "Run everything in this process, with a demo and the console",
 		Long: `Run all of weir in this process: Kafka and Redis in the process, a PostgreSQL of its own (its programs are found on this
 machine, or fetched unless this is root), all stages, a gateway in front of a sample
-API, demo traffic through it, and the console. The demo's rules begin in shadow and are promoted after some seconds, in
-the way of weir rules promote.
+API, demo traffic through it, and the console. The demo's rules begin in shadow; two are promoted within the first
+minutes, in the way of weir rules promote, and two are left for you to decide about, with their evidence.
 
 Everything is kept in one directory and survives Ctrl-C and kill -9; --fresh starts anew. What weir dev prints tells how to
 reach it with other commands and with curl. Of the configuration it takes namespace, postgres, http and log; the rest is

@@ -69,11 +69,17 @@ func (s *street) ask(ip, path string) *http.Response {
 // request is one request of a client: asked, answered, and reported.
 func (s *street) request(ip string) int {
 	s.t.Helper()
+	return s.requestOf(ip, "", time.Now())
+}
+
+// requestOf is one of a client who has a plan, by an access log that stamps it with a time.
+func (s *street) requestOf(ip, plan string, at time.Time) int {
+	s.t.Helper()
 	resp := s.ask(ip, "/v1/guest-tokens")
 	defer func() { _ = resp.Body.Close() }()
 	event := map[string]any{
-		"v": 1, "time": time.Now().UTC().Format(time.RFC3339Nano), "ip": "10.0.0.1", "forwarded_for": ip,
-		"method": "POST", "path": "/v1/guest-tokens", "status": resp.StatusCode,
+		"v": 1, "time": at.UTC().Format(time.RFC3339Nano), "ip": "10.0.0.1", "forwarded_for": ip,
+		"method": "POST", "path": "/v1/guest-tokens", "status": resp.StatusCode, "plan": plan,
 	}
 	if resp.StatusCode == http.StatusTooManyRequests {
 		s.refused++

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/console/signin/signintest"
 )
 
-func TestMain(m *testing.M) { os.Exit(testbed.MainWithWeir(m)) }
+func TestMain(m *testing.M) { os.Exit(signintest.MainWithWeir(m)) }

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weirhq/weir/internal/demo"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -43,8 +44,7 @@ type installation struct {
 	version   string // of the program
 }
 
-// startInstallation starts weir dev, whose demo promotes its rules within the first seconds, and adds two rules that do not stand in
-// the demo's way: one stays in shadow, one blocks, and what they find is still so when the load is over.
+// startInstallation starts weir dev, whose demo leaves its rules in shadow, and what stands beside it.
 func startInstallation(t *testing.T) *installation {
 	t.Helper()
 	address := func() string { return fmt.Sprintf("127.0.0.1:%d", testbed.FreePort(t)) }
@@ -57,7 +57,7 @@ func startInstallation(t *testing.T) *installation {
 	config := filepath.Join(t.TempDir(), "weir.yaml")
 	write(t, config, fmt.Sprintf("detect: {idle_margin: %ds}\n", idleMargin))
 	in.dev = in.start("run", "dev", "--config", config, "--data-dir", in.dir, "--console-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0",
-		"--http-listen", in.metrics["run"], "--demo-seconds", "20")
+		"--http-listen", in.metrics["run"], "--demo-seconds", "20", "--no-promote")
 	in.gateway = in.said(`gateway +http://(\S+)`)
 	var installed struct {
 		Namespace string
@@ -88,11 +88,25 @@ func startInstallation(t *testing.T) *installation {
 		in.serves(g)
 	}
 	in.startShipper()
-	rules := filepath.Join(t.TempDir(), "trailers.yaml")
-	write(t, rules, fmt.Sprintf(trailers, "watched", 2, 4)+"allow: ["+officeList+"]\n---\n"+fmt.Sprintf(trailers, "held", 3, 2)+"---\n"+office)
+	return in
+}
+
+// decide puts the rules of a demo that is judged in the place of those that people watch, and promotes them: their blocks are over when the
+// stream stands still, and what is counted then does not change while it is compared. The rule that only people watch finds nobody any more. It adds two rules that do not stand in the demo's way:
+// one stays in shadow, one blocks, and what they find is still so when the load is over.
+func (in *installation) decide() {
+	in.t.Helper()
+	judged := filepath.Join(in.t.TempDir(), "judged.yaml")
+	watched := strings.Split(string(demo.WatchedRules()), "\n---\n")
+	write(in.t, judged, string(demo.Rules())+"\n---\n"+strings.Replace(watched[len(watched)-1], "/v1/guest-tokens", "/v1/nobody-asks", 1))
+	in.weir("rules", "apply", "-f", judged, "--by", "anna", "--reason", "blocks of seconds")
+	for _, id := range demo.RuleIDs() {
+		in.weir("rules", "promote", id, "--by", "anna", "--reason", "seen enough", "--yes", "--override", "tests")
+	}
+	rules := filepath.Join(in.t.TempDir(), "trailers.yaml")
+	write(in.t, rules, fmt.Sprintf(trailers, "watched", 2, 4)+"allow: ["+officeList+"]\n---\n"+fmt.Sprintf(trailers, "held", 3, 2)+"---\n"+office)
 	in.weir("rules", "apply", "-f", rules, "--by", "anna", "--reason", "nobody wants that many trailers")
 	in.weir("rules", "promote", "held-trailers", "--by", "anna", "--reason", "seen enough", "--yes", "--override", "tests")
-	return in
 }
 
 const trailers = `id: %s-trailers

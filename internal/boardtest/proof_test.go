@@ -22,11 +22,12 @@ func TestBoardsAndRulesOnALoadedInstallation(t *testing.T) {
 	}
 	boards, rules := committedBoards(t), committedRules(t)
 	in := startInstallation(t)
+	sizes := (&facts{g: &grafana{prometheus: &prometheus{t: t}}, in: in}).sizesOfTables() // before the first of them is told of again
+	in.decide()
 	played, targets := startStage(t)
 	maps.Copy(targets, in.metrics)
 	g := &grafana{prometheus: startPrometheus(t, targets)}
-	f := &facts{g: g, in: in, played: targets}
-	f.sizes = f.sizesOfTables()
+	f := &facts{g: g, in: in, played: targets, sizes: sizes}
 	in.said(`the demo's traffic is over`)
 	begun := g.prometheus.quiet()
 	in.measure(func(p *process) *measure { return &p.begin })

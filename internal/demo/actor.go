@@ -82,6 +82,7 @@ func (a *actor) exchange(ctx context.Context, s shot, answer *Answer) error {
 	request.Header.Set(headerClient, a.address().String())
 	request.Header.Set(headerDevice, a.client.Device)
 	request.Header.Set(headerRequest, answer.ID)
+	request.Header.Set(headerPlan, a.client.Kind.plan())
 	request.Header.Set("User-Agent", "weir-demo/"+string(a.client.Kind))
 	if s.fault {
 		request.Header.Set(headerFault, "503")

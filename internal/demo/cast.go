@@ -37,6 +37,20 @@ func (k Kind) Abuses() bool {
 	return false
 }
 
+// The plans that a client may have.
+const (
+	planPaid = "paid"
+	planFree = "free"
+)
+
+// plan is what clients of the kind have paid for: those who are at home or in the office do pay, abusers and their neighbours do not.
+func (k Kind) plan() string {
+	if k.Abuses() || k == KindNeighbour {
+		return planFree
+	}
+	return planPaid
+}
+
 // Client is one simulated client.
 type Client struct {
 	Name    string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ type engine struct {
 
 	mu       sync.Mutex
 	promoted bool
+	unready  []string     // rules that stay in shadow
 	mute     bool         // a promotion is taken and has no effect
 	visible  traffic.Time // when gates know of it
 	blocks   map[blockKey]blocklist.Block
@@ -159,7 +161,7 @@ func (e *engine) enforce(h *detectors.Hit) {
 	now := clock()
 	for i := range e.rules {
 		v := &e.rules[i]
-		if v.ID != h.Rule || !e.promoted || e.mute || v.Block == nil || h.BlockSubject == "" {
+		if v.ID != h.Rule || !e.promoted || slices.Contains(e.unready, v.ID) || e.mute || v.Block == nil || h.BlockSubject == "" {
 			continue
 		}
 		b := blocklist.Block{Rule: h.Rule, Hit: h.ID, Since: h.First, Until: h.Last.Add(v.Block.TTL)}

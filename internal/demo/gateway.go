@@ -25,6 +25,8 @@ const (
 	headerClient  = "X-Forwarded-For"
 	headerDevice  = "X-Device-Id"
 	headerRequest = "X-Request-Id"
+	// headerPlan says what the client has paid for, which another gateway would look up by the account.
+	headerPlan = "X-Demo-Plan"
 
 	// nobody is the device of a request that names none: a browser or a plain curl.
 	nobody = "anonymous"
@@ -187,7 +189,7 @@ func (g *Gateway) record(s *Stamp, r *http.Request) {
 func eventOf(s *Stamp, r *http.Request) Event {
 	value := format.AppendEvent(nil, &traffic.Request{
 		Time: s.Time, HasTime: true, ID: s.ID, IP: r.RemoteAddr, Forwarded: s.Client.String(), Device: s.Device,
-		Method: s.Method, Host: r.Host, Path: s.Path, Status: s.Status, UserAgent: r.UserAgent(), Gateway: "demo",
+		Method: s.Method, Host: r.Host, Path: s.Path, Status: s.Status, UserAgent: r.UserAgent(), Plan: planOf(r), Gateway: "demo",
 		Verdict: traffic.Verdict{Rule: s.Rule, Block: s.Block},
 	})
 	bits := traffic.DefaultV4
@@ -196,6 +198,14 @@ func eventOf(s *Stamp, r *http.Request) Event {
 	}
 	source := netip.PrefixFrom(s.Client, bits).Masked()
 	return Event{Key: []byte(source.String()), Value: value}
+}
+
+// planOf is free for who does not say another one that there is.
+func planOf(r *http.Request) string {
+	if r.Header.Get(headerPlan) == planPaid {
+		return planPaid
+	}
+	return planFree
 }
 
 // Ledger is what has been stamped and answered until now.

@@ -95,6 +95,8 @@ func TestCurl(t *testing.T) {
 		{"the last proxy's word", "POST", "/v1/sign-in", http.Header{"X-Forwarded-For": {"192.0.2.7, nonsense", "192.0.2.8, ::ffff:192.0.2.9"}}, 200,
 			"signed_in", "192.0.2.9", "anonymous"},
 		{"no address", "POST", "/v1/sign-in", http.Header{"X-Forwarded-For": {"unknown"}}, 200, "signed_in", "127.0.0.1", "anonymous"},
+		{"who pays", "GET", "/v1/catalog/heat", http.Header{"X-Demo-Plan": {"paid"}}, 200, `"title":"heat"`, "127.0.0.1", "anonymous"},
+		{"a plan that there is not", "GET", "/v1/catalog/ran", http.Header{"X-Demo-Plan": {"gold"}}, 200, `"title":"ran"`, "127.0.0.1", "anonymous"},
 		{"a fault", "POST", "/v1/guest-tokens", http.Header{"X-Demo-Fault": {"503"}}, 503, "try again", "127.0.0.1", "anonymous"},
 		{"the page", "GET", "/", nil, 200, "Get a guest token", "127.0.0.1", "anonymous"},
 		{"no such thing", "GET", "/v1/guest-tokens", nil, 404, "POST /v1/guest-tokens", "127.0.0.1", "anonymous"},
@@ -169,6 +171,9 @@ func sameAsLedger(t *testing.T, l *demo.Ledger, events []demo.Event) {
 		if r.Time != s.Time || !r.HasTime || r.ID != s.ID || id.IP != s.Client || id.Device != s.Device || r.Method != s.Method ||
 			r.Path != s.Path || r.Status != s.Status || r.Verdict.Rule != s.Rule || r.Verdict.Block != s.Block {
 			t.Errorf("event %s of stamp %+v", event.Value, s)
+		}
+		if want := map[bool]string{true: "paid", false: "free"}[s.Path == "/v1/catalog/heat"]; r.Plan != want {
+			t.Errorf("event %s has the plan %q, want %q", event.Value, r.Plan, want)
 		}
 		if len(event.Key) == 0 || !strings.HasPrefix(string(event.Key), s.Client.String()) {
 			t.Errorf("key %s of %s", event.Key, s.Client)

@@ -12,8 +12,20 @@ import (
 //go:embed rules.yaml
 var rulesYAML []byte
 
-// Rules is the rule documents of the demo, as YAML.
+//go:embed watched.yaml
+var watchedYAML []byte
+
+// Rules is the rule documents of a demo that is judged, as YAML.
 func Rules() []byte { return slices.Clone(rulesYAML) }
+
+// WatchedRules is those of a demo that people watch.
+func WatchedRules() []byte { return slices.Clone(watchedYAML) }
+
+// WatchedPromotions lists the rules that such a demo promotes, in order. The others stay in shadow, with their evidence.
+func WatchedPromotions() []string { return []string{ruleTokens, ruleSignIn} }
+
+// KnownGood is how weir knows the demo's clients who pay from what the gateway says of them.
+const KnownGood = `event.plan == "` + planPaid + `"`
 
 // IdentityMap is what the demo's gateway vouches for: the address that its one proxy has written into X-Forwarded-For,
 // and the device that it has looked up.
@@ -61,5 +73,5 @@ func truthRules() []oracle.Rule {
 	}
 }
 
-// RuleIDs lists the demo's rules: those to promote.
+// RuleIDs lists the rules of a demo that is judged, all of which are promoted.
 func RuleIDs() []string { return []string{ruleTokens, ruleSignIn, ruleCatalog} }

@@ -51,7 +51,10 @@ type Options struct {
 	Requests   int // the most that one client sends, default 3,000
 	// Promote is called once, when the rules have watched for a while and every abuser is at rest. It makes them block and
 	// returns when that is decided. Without it, the rules stay in shadow, and nobody may be refused.
-	Promote   func(ctx context.Context) error
+	Promote func(ctx context.Context) error
+	// Watched: people watch the run, and nobody judges it. Its blocks may outlast it, so abusers do not ask every few milliseconds whether
+	// they are blocked, and no phase lasts longer so that everybody can play their part.
+	Watched   bool
 	Transport http.RoundTripper   // default one with a connection per client
 	Clock     func() traffic.Time // default the system's; the gateway's must be the same
 	Log       *slog.Logger
@@ -198,7 +201,7 @@ func (p *play) phases(ctx context.Context) error {
 	}
 	left := p.o.Duration - shadow - pauseFor - settleFor
 	p.o.Log.Info("demo: the abusers are at it again", "for", left, "promoted", p.o.Promote != nil)
-	p.abuse(ctx, left, p.o.Promote != nil)
+	p.abuse(ctx, left, p.o.Promote != nil && !p.o.Watched)
 	return ctx.Err()
 }
 
@@ -215,7 +218,7 @@ func (p *play) abuse(ctx context.Context, d time.Duration, probe bool) {
 			abusers.Go(func() { a.abuse(ctx, phase, probe) })
 		}
 	}
-	if retry.Sleep(ctx, d) == nil {
+	if retry.Sleep(ctx, d) == nil && !p.o.Watched {
 		late, cancel := context.WithTimeout(ctx, grace)
 		for _, played := range parts {
 			select {

@@ -3,14 +3,17 @@ package demo_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weirhq/weir/internal/demo"
+	"github.com/weirhq/weir/rules"
 )
 
 func TestRunOptions(t *testing.T) {
@@ -32,6 +35,73 @@ func TestRunOptions(t *testing.T) {
 			t.Errorf("got %v, want %q", err, test.want)
 		}
 	}
+}
+
+// TestWatched: what people look at is there. Blocks outlast the run, which nobody waits beyond its time for; nobody ordinary is refused; and
+// the rules that stay in shadow find one abusers only, the other also an address whose people pay.
+func TestWatched(t *testing.T) {
+	var stay []string
+	for _, d := range watched(t) {
+		if !slices.Contains(demo.WatchedPromotions(), d.ID) {
+			stay = append(stay, d.ID)
+		}
+	}
+	if !slices.Equal(stay, []string{"catalog-scraper", "tokens-by-address"}) {
+		t.Fatalf("these stay in shadow: %v", stay)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		began, w := time.Now(), world{seed: 3, duration: time.Minute, watched: true, prepare: func(e *engine) { e.unready = stay }}
+		ledger, answers, recorded := w.play(t)
+		if took := time.Since(began); took > w.duration+5*time.Second {
+			t.Errorf("the run took %s of %s", took, w.duration)
+		}
+		plans := map[string]string{} // by subject of an address
+		refused, longest := 0, 0
+		for _, a := range answers.Requests {
+			c := &answers.Cast[a.Client]
+			if longest = max(longest, a.RetryAfter); a.Refused() && !c.Kind.Abuses() {
+				t.Errorf("%s is refused by %s", c.Name, a.Rule)
+			} else if a.Refused() {
+				refused++
+			}
+			if slices.Contains(stay, a.Rule) {
+				t.Errorf("%s, in shadow, refuses %s", a.Rule, c.Name)
+			}
+			bits := 32
+			if c.Network.Addr().Is6() {
+				bits = 64
+			}
+			if subject := fmt.Sprintf("ip=%s%%2F%d", c.Network.Addr(), bits); c.Kind == demo.KindOffice || c.Kind.Abuses() {
+				plans[subject] = string(c.Kind)
+			}
+		}
+		if refused < 100 || longest < 150 || len(ledger.Stamps) < 1000 {
+			t.Errorf("%d requests, %d refused, for %d s at most", len(ledger.Stamps), refused, longest)
+		}
+		kinds := map[string]map[string]bool{}
+		for _, h := range recorded.Hits {
+			if kinds[h.Rule] == nil {
+				kinds[h.Rule] = map[string]bool{}
+			}
+			kinds[h.Rule][plans[h.Subject]] = true
+		}
+		if got := kinds["catalog-scraper"]; len(got) != 1 || !got["scraper"] {
+			t.Errorf("catalog-scraper finds %v", got)
+		}
+		if got := kinds["tokens-by-address"]; len(got) < 3 || !got["office"] {
+			t.Errorf("tokens-by-address finds %v", got)
+		}
+	})
+}
+
+// watched are the rules that people watch.
+func watched(t *testing.T) []rules.Document {
+	t.Helper()
+	documents, err := rules.ParseFiles([]rules.File{{Name: "watched.yaml", Src: demo.WatchedRules()}}, rules.Environment{Identity: demo.IdentityMap()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return documents
 }
 
 type transport func(*http.Request) (*http.Response, error)

@@ -24,6 +24,7 @@ type world struct {
 	seed     uint64
 	duration time.Duration // default 20 s
 	shadow   bool          // nobody promotes
+	watched  bool          // by people, and not judged
 	real     bool          // over connections of this machine
 	slow     time.Duration // for so long, every request takes 150 ms more
 	fault    demo.Fault
@@ -35,7 +36,21 @@ type world struct {
 // run plays and judges.
 func (w world) run(t *testing.T) demo.Report {
 	t.Helper()
+	ledger, answers, recorded := w.play(t)
+	report, err := demo.Judge(ledger, answers, recorded, demo.JudgeOptions{Promoted: !w.shadow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// play plays.
+func (w world) play(t *testing.T) (demo.Ledger, demo.Answers, demo.Recorded) {
+	t.Helper()
 	documents := w.fault.Rules()
+	if w.watched {
+		documents = demo.WatchedRules()
+	}
 	if w.edit != nil {
 		documents = w.edit(documents)
 	}
@@ -45,7 +60,7 @@ func (w world) run(t *testing.T) demo.Report {
 	}
 	o := demo.Options{
 		Seed: w.seed, Duration: w.duration, GatewayURL: "http://gateway.test", Promote: e.promote,
-		Log: slog.New(slog.DiscardHandler), Clock: clock,
+		Log: slog.New(slog.DiscardHandler), Clock: clock, Watched: w.watched,
 	}
 	if o.Duration == 0 {
 		o.Duration = 20 * time.Second
@@ -95,11 +110,7 @@ func (w world) run(t *testing.T) demo.Report {
 	if w.meddle != nil {
 		w.meddle(&ledger, &answers, &recorded)
 	}
-	report, err := demo.Judge(ledger, answers, recorded, demo.JudgeOptions{Promoted: !w.shadow})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return report
+	return ledger, answers, recorded
 }
 
 // network carries requests to a handler in the same process, with delays.

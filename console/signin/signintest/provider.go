@@ -96,16 +96,21 @@ type settings struct {
 }
 
 // Main is testbed.Main for packages that use Start: the provider is the test binary itself, started once more.
-func Main(m *testing.M) int {
+func Main(m *testing.M) int { return providerOr(testbed.Main, m) }
+
+// MainWithWeir is testbed.MainWithWeir for such packages.
+func MainWithWeir(m *testing.M) int { return providerOr(testbed.MainWithWeir, m) }
+
+func providerOr(main func(*testing.M) int, m *testing.M) int {
 	if text := os.Getenv(variable); text != "" {
 		err := serve(text)
 		fmt.Fprintln(os.Stderr, "OpenID provider:", err)
 		return 1
 	}
-	return testbed.Main(m)
+	return main(m)
 }
 
-// Start starts a provider in a process of its own, for a console that browsers find at publicURL. The package's TestMain is Main.
+// Start starts a provider in a process of its own, for a console that browsers find at publicURL. The package's TestMain is Main, or MainWithWeir.
 func Start(t testing.TB, publicURL string) *Provider {
 	t.Helper()
 	return start(t, publicURL, false)

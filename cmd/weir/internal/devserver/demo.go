@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// demoRound is how long a round of the demo takes when nobody judges it: the next one has clients of its own.
-	demoRound = 30 * time.Second
+	// demoRound is how long a round of the demo takes when nobody judges it: the next one has clients of its own. In each of the first
+	// rounds a rule is promoted.
+	demoRound = time.Minute
 	// demoAppend bounds one append of the gateway's events: to wait for a busy machine costs less than to lose them.
 	demoAppend = 30 * time.Second
 	// demoFlush is what the gateway has at the end for events that wait.
@@ -31,7 +32,11 @@ const (
 type demoRun struct{ *server }
 
 func (d *demoRun) rules() []rules.File {
-	return []rules.File{{Name: "the demo's rules", Src: hooked(d.o.Hooks.Rules, demo.Rules())}}
+	documents := demo.WatchedRules()
+	if d.o.Exit {
+		documents = demo.Rules()
+	}
+	return []rules.File{{Name: "the demo's rules", Src: hooked(d.o.Hooks.Rules, documents)}}
 }
 
 // serve runs the demo's gateway and traffic before all else.
@@ -136,31 +141,59 @@ func (d *demoRun) play(ctx context.Context) error {
 func (d *demoRun) options(length time.Duration, round uint64) demo.Options {
 	o := demo.Options{
 		Seed: d.o.Seed, Round: round, Duration: length, GatewayURL: "http://" + d.listeners.gateway.Addr().String(),
-		Clock: service.Now, Log: d.log,
+		Clock: service.Now, Log: d.log, Watched: !d.o.Exit,
 	}
-	if !d.o.NoPromote {
-		o.Promote = d.promote
+	switch {
+	case d.o.NoPromote:
+	case d.o.Exit:
+		o.Promote = d.promoteAll
+	default:
+		o.Promote = d.promoteNext
 	}
 	return o
 }
 
-// promote does what weir rules promote does, for those of the demo's rules that do not block yet.
-func (d *demoRun) promote(ctx context.Context) error {
-	blocking, err := d.blocking(ctx)
+// promoteAll promotes the rules of a demo that is judged.
+func (d *demoRun) promoteAll(ctx context.Context) error {
+	for _, id := range demo.RuleIDs() {
+		if err := d.promote(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// promoteNext promotes the next rule of a demo that people watch. A rule that somebody has promoted before stays as it is now: who demotes it
+// wants to see it in shadow.
+func (d *demoRun) promoteNext(ctx context.Context) error {
+	modes, err := d.in.History.Rules.Modes(ctx)
 	if err != nil {
 		return err
 	}
-	for _, id := range demo.RuleIDs() {
-		if slices.Contains(blocking, id) {
-			continue
+	for _, id := range demo.WatchedPromotions() {
+		untouched := func(m rules.ModeState) bool {
+			return m.Rule == id && m.Mode == rules.ModeShadow && m.Generation == firstGeneration
 		}
-		reason := "weir dev: the demo has watched it in shadow"
-		state, err := d.in.History.Rules.SetMode(ctx, rulestore.ModeChange{Rule: id, Mode: rules.ModeBlock, By: d.o.By, Reason: reason, Override: "a demo does not last the day that the gates ask for"})
-		if err != nil {
-			return fmt.Errorf("promote %s: %w", id, err)
+		if slices.ContainsFunc(modes, untouched) {
+			return d.promote(ctx, id)
 		}
-		d.say("promoted rule %s, as weir rules promote does: from now on it blocks (mode %s, generation %d)", id, state.Mode, state.Generation)
 	}
+	return nil
+}
+
+// firstGeneration is that of a rule whose mode nobody has changed.
+const firstGeneration = 1
+
+// promote does what weir rules promote does.
+func (d *demoRun) promote(ctx context.Context, id string) error {
+	state, err := d.in.History.Rules.SetMode(ctx, rulestore.ModeChange{
+		Rule: id, Mode: rules.ModeBlock, By: d.o.By, Reason: "weir dev: the demo has watched it in shadow",
+		Override: "a demo does not last the day that the gates ask for",
+	})
+	if err != nil {
+		return fmt.Errorf("promote %s: %w", id, err)
+	}
+	d.say("promoted rule %s, as weir rules promote does: from now on it blocks (mode %s, generation %d)", id, state.Mode, state.Generation)
 	return nil
 }
 

@@ -116,12 +116,13 @@ func (d *server) end(err error) error {
 func (d *server) writeConfig() error {
 	c := d.conf
 	text, err := yaml.Marshal(map[string]any{
-		"namespace": c.Namespace,
-		"kafka":     map[string]any{"brokers": c.Kafka.Brokers, "partitions": c.Kafka.Partitions, "retention": c.Kafka.Retention},
-		"redis":     map[string]any{"url": c.Redis.URL.Reveal()},
-		"postgres":  map[string]any{"url": c.Postgres.URL.Reveal()},
-		"detect":    c.Detect,
-		"identity":  c.Identity,
+		"namespace":  c.Namespace,
+		"kafka":      map[string]any{"brokers": c.Kafka.Brokers, "partitions": c.Kafka.Partitions, "retention": c.Kafka.Retention},
+		"redis":      map[string]any{"url": c.Redis.URL.Reveal()},
+		"postgres":   map[string]any{"url": c.Postgres.URL.Reveal()},
+		"detect":     c.Detect,
+		"identity":   c.Identity,
+		"known_good": c.KnownGood,
 	})
 	if err != nil {
 		return fmt.Errorf("configuration for other commands: %w", err)

@@ -84,7 +84,7 @@ var ownFields = [...]string{"namespace", "postgres.", "detect.", "http.", "log."
 func configure(given *config.Config, o Options) (c *config.Config, ignored []string) {
 	c = config.Default()
 	if !o.NoDemo {
-		c.Identity = demo.IdentityMap()
+		c.Identity, c.KnownGood = demo.IdentityMap(), demo.KnownGood
 	}
 	c.Namespace, c.Postgres, c.Detect, c.Log = given.Namespace, given.Postgres, given.Detect, given.Log
 	if !given.Origins.Has("namespace") && !ownPostgres(given) {
