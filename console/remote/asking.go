@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"net/url"
 	"strconv"
 
@@ -132,10 +131,10 @@ func (c *Client) Story(ctx context.Context, id string) (*explore.Story, error) {
 }
 
 // absent reports whether the server has said that there is none of what was asked about, and in which words. A name that nothing has is another
-// thing.
+// thing, and so is a server of an older build, which does not know the question.
 func absent(err error) (detail string, is bool) {
 	var t *told
-	if !errors.As(err, &t) || t.problem.Status != http.StatusNotFound || t.problem.Thing != "" {
+	if !errors.As(err, &t) || t.problem.Type != api.TypeUnrecorded {
 		return "", false
 	}
 	return t.problem.Detail, true
