@@ -67,9 +67,11 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
+// PollEvery is the least distance between two readings of a store. What viewers are told is so old at most, and as old as the reading took.
+const PollEvery = time.Second
+
 // Periods and bounds of a Console.
 const (
-	pollEvery    = time.Second     // least distance between two readings of a store
 	pollTimeout  = 3 * time.Second // for one reading; a store may hang
 	pollShare    = 4               // a reading that took d is followed by a pause of pollShare*d at least
 	answerWithin = 5 * time.Second // how long a JSON request waits for the first reading

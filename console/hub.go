@@ -17,7 +17,7 @@ const (
 )
 
 // keepFrames is how long frames of the stores hold after the last viewer has left.
-const keepFrames = 2 * pollEvery
+const keepFrames = 2 * PollEvery
 
 var (
 	errFull    = errors.New("too many viewers")

@@ -66,7 +66,7 @@ func (c *Console) follow(ctx context.Context, name string, read func(ctx context
 		}
 		c.heard(name, err)
 		c.publish()
-		pause := max(pollEvery, pollShare*time.Since(began))
+		pause := max(PollEvery, pollShare*time.Since(began))
 		next = time.Now().Add(pause)
 		timer.Reset(pause)
 	}

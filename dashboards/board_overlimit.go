@@ -35,13 +35,13 @@ func overNow() []panel {
 	return []panel{
 		stat("Over limit now, rules in shadow", "Episodes that are open now: sources over the limit of a rule that only watches.", unitWhole,
 			prom(orZero(`sum(`+sumOpenEpisodes+ruleOfMode("shadow")+`)`), "shadow")).painted(byMode()),
-		stat("Would-be blocks", "Whom the rules in shadow would hold now, had they been promoted. At most: what ENFORCE would withhold is left out as far as "+
+		stat("Would-be blocks", "Whom the rules in shadow would hold now, had they been promoted, and canaries with all of their sources. At most: what ENFORCE would withhold is left out as far as "+
 			"it can be known.", unitWhole,
 			prom(orZero(`sum(weir_blocks{`+ofRules+`, mode="shadow"})`), "shadow")).painted(byMode()),
-		stat("Over limit now, blocking rules", "Episodes that are open now: sources over the limit of a rule that blocks.", unitWhole,
+		stat("Over limit now, blocking rules", "Episodes that are open now: sources over the limit of a rule that blocks, a canary too.", unitWhole,
 			prom(orZero(`sum(`+sumOpenEpisodes+ruleOfMode("block")+`)`), "block")).painted(byMode()),
 		stat("Blocks", "Blocks of the chosen rules that are in force now.", unitWhole,
-			prom(orZero(`sum(weir_blocks{`+ofRules+`, mode="block"})`), "block")).painted(byMode()),
+			prom(orZero(`sum(weir_blocks{`+ofRules+`, `+ofMode("block")+`})`), "block")).painted(byMode()),
 		processesGone("Processes gone", "weir_build_info").wide(4),
 	}
 }
@@ -142,11 +142,11 @@ func blocksInForce(mode string) panel {
 	if mode == "shadow" {
 		title, description = "Would-be blocks by rule", "Whom a rule in shadow would hold, had it been promoted: until when, its ttl and extend say."
 	}
-	return timeseries(title, description, unitWhole, prom(orNone(`sum by (rule) (weir_blocks{`+ofRules+`, mode="`+mode+`"})`, "rule"), "{{rule}}")).stacked().linkedToRule(variablePostgres, variableConsole)
+	return timeseries(title, description, unitWhole, prom(orNone(`sum by (rule) (weir_blocks{`+ofRules+`, `+ofMode(mode)+`})`, "rule"), "{{rule}}")).stacked().linkedToRule(variablePostgres, variableConsole)
 }
 
 func blockDecisions(mode string) panel {
-	title, description := "Decisions about blocks", "What ENFORCE did with the hits of blocking rules, and what it withheld, by reason."
+	title, description := "Decisions about blocks", "What ENFORCE did with the hits of blocking rules, canaries too, and what it withheld, by reason."
 	if mode == "shadow" {
 		title, description = "Would-be decisions", "What ENFORCE would have done with the hits of rules in shadow, and what it would have withheld, by reason."
 	}

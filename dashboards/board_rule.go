@@ -43,7 +43,7 @@ ORDER BY v.created_at`)}
 
 func ruleSummary() []panel {
 	return []panel{
-		stat("Mode", "Whether the rule only watches (shadow), blocks, or is off, and the version that is in force.", unitText,
+		stat("Mode", "Whether the rule only watches (shadow), blocks a share (canary), blocks, or is off, and the version that is in force.", unitText,
 			views(`SELECT r.mode, 'version ' || r.version AS version FROM weir.rules_v r WHERE r.`+ofRule)).
 			modesNamed().wide(4),
 		stat("Owner", "The team that answers for the rule.", unitText, views(`SELECT r.owner FROM weir.rules_v r WHERE r.`+ofRule)).wide(4),
@@ -53,7 +53,7 @@ func ruleSummary() []panel {
 			views(`SELECT extract(epoch FROM r.window_length)::float8 AS "window", extract(epoch FROM r.block_ttl)::float8 AS block
 FROM weir.rules_v r WHERE r.`+ofRule)).wide(4).ifEmpty("none"),
 		stat("Over limit now", "Sources whose episode is open.", unitWhole, prom(orZero(sum("", sumOpenEpisodes)), "over limit")).wide(4),
-		stat("Holds, or would", "Blocks in force, of a rule in shadow would-be blocks.", unitWhole,
+		stat("Holds, or would", "Blocks in force, of a rule in shadow would-be blocks; of a canary both.", unitWhole,
 			prom(orNone(`sum by (mode) (weir_blocks{`+ofRules+`})`, "mode"), "{{mode}}")).painted(byMode()).wide(4),
 	}
 }

@@ -89,7 +89,15 @@ func eachRule() string { return alerts.RuleInfo(ofRules) }
 
 // eachRuleIn is eachRule for those in a mode.
 func eachRuleIn(mode string) string {
-	return "(" + eachRule() + ` and on (namespace, rule, mode) weir_rule_info{` + ofRules + `, mode="` + mode + `"})`
+	return "(" + eachRule() + ` and on (namespace, rule, mode) weir_rule_info{` + ofRules + `, ` + ofMode(mode) + `})`
+}
+
+// ofMode selects what is of rules in a mode. A canary blocks people, so it is among those that block.
+func ofMode(mode string) string {
+	if mode == "block" {
+		return `mode=~"block|canary"`
+	}
+	return `mode="` + mode + `"`
 }
 
 // processesGone counts processes that Prometheus heard of less than ten minutes ago, and does not hear of now.

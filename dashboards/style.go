@@ -46,7 +46,7 @@ type paint struct {
 
 // byMode paints series that are named after the mode of rules.
 func byMode() []paint {
-	return []paint{{"shadow", colourShadow}, {"block", colourBlock}, {"disabled", colourDisabled}}
+	return []paint{{"shadow", colourShadow}, {"canary", colourWarn}, {"block", colourBlock}, {"disabled", colourDisabled}}
 }
 
 // byDecision paints series that are named after a gate's decision.

@@ -86,7 +86,7 @@ func columnsOfSources() []column {
 
 // modesNamed gives the modes of rules their colours in stats and tables.
 func (p panel) modesNamed() panel {
-	return p.named("shadow", "shadow", colourShadow).named("block", "block", colourBlock).named("off", "disabled", colourDisabled)
+	return p.named("shadow", "shadow", colourShadow).named("canary", "canary", colourWarn).named("block", "block", colourBlock).named("off", "disabled", colourDisabled)
 }
 
 // outcomesNamed gives what became of sources colours.
@@ -96,7 +96,7 @@ func (p panel) outcomesNamed() panel {
 		colour colour
 	}{
 		{"held", colourBlock}, {"would be held", colourShadow}, {"would have been held", colourShadow}, {"was held", colourDisabled},
-		{"released", colourPass}, {"not held", colourPass}, {"no block is possible", colourDisabled},
+		{"released", colourPass}, {"not held", colourPass}, {"withheld: canary", colourShadow}, {"no block is possible", colourDisabled},
 	} {
 		p = p.named(o.text, o.text, o.colour)
 	}

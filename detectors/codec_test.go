@@ -2,6 +2,7 @@ package detectors_test
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -180,11 +181,18 @@ func FuzzRestore(f *testing.F) {
 func FuzzDecodeHit(f *testing.F) {
 	f.Add([]byte(`{"v":1,"kind":"hit","id":"x","first":"2026-01-01T00:00:00Z"}`))
 	f.Add([]byte(`{"v":1,"kind":"statistics","id":"x","first":1,"trial":{"of":"hit","reached":3,"refused":2,"limits":[5,6],"refused_at":[2,1]}}`))
+	f.Add([]byte(`{"v":1,"kind":"hit","id":"x","rule":"r","rule_version":2,"lineage":1,"phase":"open","subject":"ip=192.0.2.1%2F32","grouped":true,"at_least":true,"cut":true,` +
+		`"limit":-2,"count":123456789012345678,"peak":0,"first":"before-time","last":"2026-01-01T00:00:00.5Z","seen":"end-of-time","g":1,"p":2,"o":3,"keyed":4,"at":9,"nth":1,` +
+		`"samples":["{\"path\":\"/a\\u003cb\",\"d\":\"é\"}","\u003c\n\t\u0000"],"known_good":2,"reason":"ü"}`))
 	f.Add([]byte(`{"v":1,"kind":"running","id":"x","phase":"update","opened":7,"known_good":2,"refused":9}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		h, err := detectors.DecodeHit(raw)
 		if err != nil {
 			return
+		}
+		var plain detectors.Hit
+		if err := json.Unmarshal(raw, &plain); err != nil || !reflect.DeepEqual(h, plain) {
+			t.Fatalf("%s is %+v, and by encoding/json %+v, %v", raw, h, plain, err)
 		}
 		written, err := detectors.EncodeHit(&h)
 		if err != nil {
@@ -192,6 +200,48 @@ func FuzzDecodeHit(f *testing.F) {
 		}
 		if again, err := detectors.DecodeHit(written); err != nil || !reflect.DeepEqual(again, h) && string(must(detectors.EncodeHit(&again))) != string(written) {
 			t.Errorf("%s is read back as %+v (%v)", written, again, err)
+		}
+	})
+}
+
+// What EncodeHit writes is read in one pass: encoding/json would take some forty allocations.
+func TestHitsAreDecodedInOnePass(t *testing.T) {
+	h := detectors.Hit{
+		Format: detectors.HitFormat, Kind: detectors.KindHit, ID: "00112233445566778899aabbccddeeff", Rule: "flood", RuleVersion: 1, Lineage: 1, Phase: detectors.PhaseOpen,
+		Subject: "ip=192.0.2.1%2F32", BlockSubject: "ip=192.0.2.1%2F32", Opened: 1e15, Limit: 2, WindowMS: 60_000, Count: 1, Peak: 3, First: 1e15, Last: 1e15, Seen: 1e15,
+		Generation: 1, Source: 2, Offset: 3, Keyed: 3, Place: 5, Nth: 1, Users: 1, Devices: 1, Good: detectors.KnownGood, Samples: []string{`{"path":"/v1/<tokens>"}`},
+	}
+	written := must(detectors.EncodeHit(&h))
+	read, err := detectors.DecodeHit(written)
+	if err != nil || !reflect.DeepEqual(read, h) {
+		t.Fatalf("%s is read as %+v, %v", written, read, err)
+	}
+	const most = 10
+	if n := testing.AllocsPerRun(100, func() { _, err = detectors.DecodeHit(written) }); n > most || err != nil {
+		t.Errorf("%v allocations, want at most %d, %v", n, most, err)
+	}
+}
+
+func BenchmarkDecodeHit(b *testing.B) {
+	h := detectors.Hit{
+		Format: detectors.HitFormat, Kind: detectors.KindHit, ID: "00112233445566778899aabbccddeeff", Rule: "flood", RuleVersion: 1, Lineage: 1, Phase: detectors.PhaseOpen,
+		Subject: "ip=192.0.2.1%2F32", BlockSubject: "ip=192.0.2.1%2F32", Opened: 1e15, Limit: 2, WindowMS: 60_000, Count: 1, Peak: 3, First: 1e15, Last: 1e15, Seen: 1e15,
+		Generation: 1, Source: 2, Offset: 3, Keyed: 3, Place: 5, Nth: 1, Users: 1, Devices: 1, Samples: []string{`{"path":"/v1/tokens"}`},
+	}
+	written := must(detectors.EncodeHit(&h))
+	b.Run("one pass", func(b *testing.B) {
+		for b.Loop() {
+			if read, err := detectors.DecodeHit(written); err != nil || read.ID != h.ID {
+				b.Fatal(read, err)
+			}
+		}
+	})
+	b.Run("encoding/json", func(b *testing.B) {
+		for b.Loop() {
+			var read detectors.Hit
+			if err := json.Unmarshal(written, &read); err != nil || read.ID != h.ID {
+				b.Fatal(read, err)
+			}
 		}
 	})
 }

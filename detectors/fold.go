@@ -14,9 +14,13 @@ func (p *Partition) FoldAll(records []Record, out []Hit) (folded int, hits []Hit
 		group := records[folded:min(folded+prefetchMost, len(records))]
 		p.prefetcher.load(group, p)
 		for i := range group {
+			before := len(out)
 			out, err = p.fold(group[i].Appended, &group[i].Keyed, p.prefetcher.of(i), out)
 			if err != nil {
 				return folded, out, err
+			}
+			for n := range out[before:] {
+				out[before+n].place(group[i].Place, n)
 			}
 			folded++
 		}

@@ -83,6 +83,11 @@ type Hit struct {
 	Offset     int64  `json:"o"`
 	Keyed      int    `json:"keyed"`          // keyed partition
 	IntoID     string `json:"into,omitempty"` // merged: the episode that goes on
+	// Place and Nth are where the hit comes in the order of all that its keyed partition has caused: the place of the keyed record in the log
+	// (its offset + 1), and the hit's among those of the record, from 1. The same hit has the same, however often it is sent. 0: a build
+	// before did not tell, or it is no record's.
+	Place int64 `json:"at,omitempty"`
+	Nth   int   `json:"nth,omitempty"`
 
 	Users   int      `json:"users,omitempty"`   // distinct users seen, saturating at MaxDistinct
 	Devices int      `json:"devices,omitempty"` // distinct devices seen, saturating at MaxDistinct
@@ -94,6 +99,13 @@ type Hit struct {
 
 	By     string `json:"by,omitempty"`     // release, loss: who
 	Reason string `json:"reason,omitempty"` // release, loss, uncounted: why; of an episode ReasonReset, or nothing
+}
+
+// place notes which keyed record caused the hit, as the n-th from 0.
+func (h *Hit) place(record int64, n int) {
+	if record > 0 {
+		h.Place, h.Nth = record, n+1
+	}
 }
 
 // ReasonReset is the reason of a hit that closed because an operator reset what its key had counted. Readers pass over a reason that they do
@@ -131,6 +143,9 @@ func (k Kind) Episode() bool { return slices.Contains(episodeKinds(), k) }
 // *UnknownFormatError: a reader that goes past such a record loses it. Any other fault gives an error that wraps ErrHit.
 // Unknown members are ignored: a member that changes the meaning of others raises the format.
 func DecodeHit(b []byte) (Hit, error) {
+	if h, ok := readHit(b); ok && h.Format == HitFormat && h.ID != "" && h.Kind != "" {
+		return h, nil
+	}
 	var h Hit
 	err := json.Unmarshal(b, &h)
 	if newer := newerHit(b, &h, err); newer != nil {

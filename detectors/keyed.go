@@ -145,6 +145,7 @@ func (k *Keyed) format() int {
 // Record is one record of the keyed log and when it was appended.
 type Record struct {
 	Appended traffic.Time
+	Place    int64 // in the keyed log: its offset + 1; 0: not known
 	Keyed    Keyed
 }
 

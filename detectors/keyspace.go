@@ -61,7 +61,7 @@ func (s *keyspace) lineageOf(x *planned) *lineage {
 // prune forgets lineages that hold nothing, have nothing left to tell, and were not named at the last look.
 func (s *keyspace) prune(watermark traffic.Time) {
 	s.ordered = slices.DeleteFunc(s.ordered, func(l *lineage) bool {
-		if l.named == s.looks || l.cells.n > 0 || l.openings.matter(watermark) || l.trial.busy() || l.counts.told != (RuleEvents{}) {
+		if l.named == s.looks || l.cells.n > 0 || l.openings.matter(watermark) || l.trial != nil || l.counts.told != (RuleEvents{}) {
 			return false
 		}
 		delete(s.lineages, l.id)

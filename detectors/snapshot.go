@@ -113,7 +113,8 @@ func (l *lineage) append(dst []byte, format int) []byte {
 
 // appendCounting writes what the windows of the lineage count, and how, in format 2 or 3.
 func (l *lineage) appendCounting(dst []byte, format int) []byte {
-	if l.cells.n == 0 && (l.window == 0 || !l.trial.busy()) { // named by sums of what was left out only: what it counts will be settled anew
+	tried := l.trial != nil && len(l.trial.keys)+len(l.trial.blocks) > 0
+	if l.cells.n == 0 && (l.window == 0 || !tried) { // named by sums only: what it counts will be settled anew
 		return append(dst, []byte{0, 0, byte(keyBinary), 1, 0, 0, 0, 0, 0}[:2*format+3]...)
 	}
 	algorithm := l.kind.algorithm
@@ -146,7 +147,7 @@ func lineagesOf(keys *keyspace, uncounted *uncountedSums, watermark traffic.Time
 	summed := uncounted.lineages()
 	var used []*lineage
 	for _, l := range keys.ordered {
-		if l.cells.n > 0 || summed[l] || l.openings.matter(watermark) || l.trial.busy() {
+		if l.cells.n > 0 || summed[l] || l.openings.matter(watermark) || l.trial != nil {
 			used = append(used, l)
 		}
 	}

@@ -161,6 +161,7 @@ func (r *ruleTrial) retire(x *tried, watermark traffic.Time) {
 		l := s.held.lineage
 		passed := later(later(s.refused, 2*l.window), l.lateness) <= watermark
 		if !windowed(l.kind) { // its past may show as long as events follow each other
+			l.limit, l.burst = r.lineage.limit, r.lineage.burst // a bucket drains by them, and a snapshot has only these
 			passed = passed && (s.held.cell.b == 0 || l.algorithm.dead(&s.held.cell, l.dead(watermark)))
 		}
 		if len(s.held.episodes) == 0 && passed {

@@ -34,11 +34,11 @@ func (t *trials) append(dst []byte, lineages []*lineage) []byte {
 	}
 	n := 0
 	for _, l := range lineages {
-		n += int(bit(l.trial.busy()))
+		n += int(bit(l.trial != nil))
 	}
 	dst = binary.AppendUvarint(dst, uint64(n))
 	for i, l := range lineages {
-		if l.trial.busy() {
+		if l.trial != nil {
 			dst = l.trial.append(binary.AppendUvarint(dst, uint64(i)))
 		}
 	}
@@ -272,7 +272,7 @@ func restoreWindow(r *reader, l *lineage, c *cell) {
 
 func (r *ruleTrial) restoreKey(in *reader) {
 	made, key := in.count(), Fingerprint{in.fixed64(), in.fixed64()}
-	if in.err == nil && (r.keys[key] != nil || len(r.rungs) != len(r.limits)) {
+	if in.err == nil && (r.keys[key] != nil || len(r.rungs) == 0) {
 		in.fail("a key under trial twice, or without windows")
 	}
 	if in.err != nil {
@@ -292,6 +292,10 @@ func (r *ruleTrial) restoreKey(in *reader) {
 	for step := range x.stands {
 		if in.upTo(1, "flag of a stand") == 0 || in.err != nil {
 			continue
+		}
+		if step >= len(r.rungs) { // windows of limits that an edit has brought are made with the next event over the limit
+			in.fail("a stand at step %d of a trial with windows at %d", step, len(r.rungs))
+			return
 		}
 		s := r.newStand(x, step)
 		s.refused = traffic.Time(in.varint())

@@ -84,7 +84,8 @@ type kept struct {
 	block *blocked // nil: it is a key, or was dropped
 }
 
-// busy reports whether anything is held for the trial.
+// busy reports whether anything is held for the trial. One that is not ends with the next flush and at no other time: until then its block
+// and version matter, so it is in snapshots, too.
 func (r *ruleTrial) busy() bool {
 	return r != nil && len(r.keys)+len(r.blocks)+len(r.minutes) > 0
 }

@@ -27,6 +27,7 @@ type HitRecorder struct {
 	days                     Days // nil: rows have none
 	hits, beside             *dayed
 	late, uncounted, minutes *upsert
+	leftOut                  *leftOut // nil: all stay
 }
 
 var _ interface {
@@ -51,11 +52,28 @@ func NewHitRecorder(store Transactions, stream, topic string, letters DeadLetter
 	return r, nil
 }
 
+// Bound has the recorder leave out rows beyond caps, and count them. Rows without days are not bounded: those of replays above all.
+func (r *HitRecorder) Bound(caps Caps, registry prometheus.Registerer) error {
+	if r.days == nil || caps.Rows == 0 {
+		return nil
+	}
+	metrics, err := newLeftOutMetrics(registry)
+	if err != nil {
+		return err
+	}
+	r.leftOut = newLeftOut(caps, r.stream, r.days, metrics)
+	return nil
+}
+
 // Apply stores a batch and returns nil after PostgreSQL has committed it. A record that does not decode, or whose row
 // PostgreSQL refuses, goes to the dead letters and is counted. After an error the caller must give the whole batch again. A
 // record that a newer build wrote is such an error: only a process of that build can store it.
 func (r *HitRecorder) Apply(ctx context.Context, batch []traffic.Message) error {
-	return r.core.apply(ctx, batch)
+	if err := r.core.apply(ctx, batch); err != nil || r.leftOut == nil {
+		return err
+	}
+	r.leftOut.tell()
+	return nil
 }
 
 // decodeHit decodes a hit and refuses phases that the hits table does not know.
@@ -102,6 +120,17 @@ func (r *HitRecorder) day(h *detectors.Hit) (retention.Day, bool) {
 }
 
 func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detectors.Hit]) error {
+	if r.days != nil {
+		if err := enter(ctx, tx); err != nil {
+			return err
+		}
+	}
+	if r.leftOut != nil {
+		var err error
+		if items, err = r.leftOut.choose(ctx, tx, items); err != nil {
+			return err
+		}
+	}
 	hits, late, uncounted := make(map[string]*hitRow), make(map[string]*lateRow), make(map[string]*uncountedRow)
 	beside, minutes, raised := make(map[string]*besideRow), make(map[string]*minuteRow), running{}
 	var rest pgx.Batch
@@ -162,9 +191,6 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 func (r *HitRecorder) writeEpisodes(ctx context.Context, tx pgx.Tx, hits, beside [][]any) error {
 	write := func(d *dayed, rows [][]any) error { return d.base.run(ctx, tx, rows) }
 	if r.days != nil {
-		if err := enter(ctx, tx); err != nil {
-			return err
-		}
 		write = func(d *dayed, rows [][]any) error { return d.run(ctx, tx, r.dated(rows)) }
 	}
 	if err := write(r.hits, hits); err != nil {

@@ -30,6 +30,22 @@ func newRecordMetrics(registry prometheus.Registerer, tables ...string) (*record
 	return m, nil
 }
 
+// leftOutMetrics count what the bounds of history leave out.
+type leftOutMetrics struct{ rows, samples prometheus.Counter }
+
+func newLeftOutMetrics(registry prometheus.Registerer) (*leftOutMetrics, error) {
+	counter := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_history_left_out_total",
+		Help: "Rows of episodes, and samples of rows, that history has left out, by the bound that left them out: rows_per_minute, samples_per_minute.",
+	}, []string{"reason"})
+	var err error
+	counter = ingest.Published(registry, counter, &err)
+	if err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	return &leftOutMetrics{counter.WithLabelValues("rows_per_minute"), counter.WithLabelValues("samples_per_minute")}, nil
+}
+
 // stored adds records by their tables.
 func (m *recordMetrics) stored(records map[string]int) {
 	for table, n := range records {

@@ -41,11 +41,19 @@ max_lag: 1h
 block: {key: [ip, device], ttl: 1h}
 `
 
+// naughtyStrings are all of them, each eighth under the race detector, to which texts are nothing: the run without it has the others.
 func naughtyStrings(t *testing.T) []string {
 	t.Helper()
 	all, err := naughty.Strings()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if slowBuild {
+		var some []string
+		for eighth := range slices.Chunk(all, 8) {
+			some = append(some, eighth[0])
+		}
+		return some
 	}
 	return all
 }

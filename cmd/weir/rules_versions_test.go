@@ -128,7 +128,10 @@ func TestEveryCommandOnRulesIsAPath(t *testing.T) {
 		}
 	}
 	for _, pending := range []bool{false, true} {
-		for _, way := range known {
+		for i, way := range known {
+			if slowBuild && i%5 != 0 {
+				continue // commands one after the other have nothing for the race detector; the run without it has them all
+			}
 			write(strict, "tokens.yaml", limit("3"))
 			if o := b.weir("rules", "apply", "-f", strict, "--yes"); o.code != exitOK { // without what came to the list
 				t.Fatalf("before weir %s: %s", way, o.stderr)

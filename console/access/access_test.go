@@ -14,8 +14,8 @@ func matrix() map[Act]string {
 		Public: "yyyyyy", View: "-yyyyy", Self: "-yyyyy",
 		Export: "--yyyy", SaveView: "--yyyy", Reveal: "--yyyy", Release: "--yyyy",
 		Promote: "----yy", Demote: "----yy", Disable: "----yy", Enable: "----yy", Apply: "----yy", SetLimit: "----yy", Rollback: "----yy",
-		Allow: "----yy", Reset: "----yy", Candidate: "----yy",
-		Gaps: "-----y", Erase: "-----y", Panic: "-----y", Operate: "-----y", EndSession: "-----y",
+		Allow: "----yy", Reset: "----yy",
+		Erase: "-----y",
 	}
 }
 

@@ -15,25 +15,20 @@ const (
 	View Act = "view" // pages, and the answers of the API that tell what is
 	Self Act = "self" // what concerns the caller alone: who he is, signing out
 
-	Export     Act = "export"      // history as a file: CSV, JSON
-	SaveView   Act = "save-view"   // keep, share and remove a view of the explorer
-	Reveal     Act = "reveal"      // see a masked value
-	Release    Act = "release"     // lift a block: it lets somebody through, for a while
-	Promote    Act = "promote"     // let a rule block, or block a share
-	Demote     Act = "demote"      // back to shadow
-	Disable    Act = "disable"     // stop counting
-	Enable     Act = "enable"      // count again
-	Apply      Act = "apply"       // a new version of a rule or allow list
-	SetLimit   Act = "set-limit"   // another limit
-	Rollback   Act = "rollback"    // an earlier version again
-	Allow      Act = "allow"       // add or remove an entry of an allow list
-	Reset      Act = "reset"       // forget what a rule has counted of a source
-	Candidate  Act = "candidate"   // start and stop a version beside the one that acts
-	Gaps       Act = "accept-gap"  // go on behind records that are lost
-	Erase      Act = "erase"       // remove a subject from history
-	Panic      Act = "panic"       // hold nobody any more, at once: all rules out of block
-	Operate    Act = "operate"     // what concerns the installation itself: partitions, replays
-	EndSession Act = "end-session" // sign somebody else out
+	Export   Act = "export"    // history as a file: CSV, JSON
+	SaveView Act = "save-view" // keep, share and remove a view of the explorer
+	Reveal   Act = "reveal"    // see a masked value
+	Release  Act = "release"   // lift a block: it lets somebody through, for a while
+	Promote  Act = "promote"   // let a rule block, or block a share
+	Demote   Act = "demote"    // back to shadow
+	Disable  Act = "disable"   // stop counting
+	Enable   Act = "enable"    // count again
+	Apply    Act = "apply"     // a new version of a rule or allow list
+	SetLimit Act = "set-limit" // another limit
+	Rollback Act = "rollback"  // an earlier version again
+	Allow    Act = "allow"     // add or remove an entry of an allow list
+	Reset    Act = "reset"     // forget what a rule has counted of a source
+	Erase    Act = "erase"     // remove a subject from history
 )
 
 // permission is what an act needs.
@@ -61,12 +56,7 @@ var permissions = [...]permission{
 	{act: Rollback, least: Owner, owned: true},
 	{act: Allow, least: Owner, owned: true},
 	{act: Reset, least: Owner, owned: true},
-	{act: Candidate, least: Owner, owned: true},
-	{act: Gaps, least: Admin},
 	{act: Erase, least: Admin},
-	{act: Panic, least: Admin},
-	{act: Operate, least: Admin},
-	{act: EndSession, least: Admin},
 }
 
 // Acts are all acts, those that need least first.

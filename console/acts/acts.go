@@ -106,8 +106,9 @@ type Documents interface {
 	Read(files []File, lists []string) (set *rules.Set, warnings []rules.Problem, err error)
 }
 
-// Options are the ports of a Service. All are required.
+// Options are the ports of a Service. All are required, but for Erasing.
 type Options struct {
+	Erasing   Erasing
 	Rules     Rules
 	Gates     Gates
 	Blocks    Blocks

@@ -82,6 +82,9 @@ func (s *Service) Rollback(ctx context.Context, actor access.Actor, r RollbackRe
 	if err != nil {
 		return ApplyDone{}, err
 	}
+	if err := access.May(actor, access.Rollback, rule.Newest.Version.Owner); err != nil { // also where nothing would change
+		return ApplyDone{}, err
+	}
 	old, err := rollbackTarget(&rule, r.To)
 	if err != nil {
 		return ApplyDone{}, err

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/reveal"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -154,4 +156,30 @@ func changeAllow(c *call) (any, error) {
 		done.Blocks[i].Subject = c.o.Masker.Subject(c.actor, done.Blocks[i].Subject)
 	}
 	return done, err
+}
+
+// Revealed is what a pseudonym stands for.
+type Revealed struct {
+	Field string `json:"field"`
+	Of    string `json:"of"`
+	Value string `json:"value"`
+}
+
+func revealed(c *call) (any, error) {
+	var r reveal.Request
+	if err := c.body(&r); err != nil {
+		return nil, err
+	}
+	value, err := c.o.Reveal(c.r.Context(), c.actor, r)
+	var bad *reveal.BadRequest
+	var forbidden *access.Forbidden
+	switch {
+	case errors.As(err, &bad):
+		return nil, &httpError{status: http.StatusBadRequest, title: "the request is written wrongly", detail: bad.Text}
+	case errors.As(err, &forbidden):
+		return nil, err
+	case err != nil:
+		return nil, &httpError{status: http.StatusServiceUnavailable, title: "nothing is revealed", detail: "it cannot be written down just now who asks, and so nothing is shown", cause: err}
+	}
+	return Revealed{Field: r.Field, Of: r.Of, Value: value}, nil
 }

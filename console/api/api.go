@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,9 +12,10 @@ import (
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/reveal"
 )
 
-// Options configure an API. All but Live, Masker and Version are required.
+// Options configure an API. All but Live, Reveal, Masker and Version are required.
 type Options struct {
 	Acts   acts.Acts
 	Reader *Reader
@@ -21,6 +23,8 @@ type Options struct {
 	Health func() Health
 	// Live serves the sections of the live picture below /api/v1: a console.Console. nil: there is none.
 	Live http.Handler
+	// Reveal is what a reveal.Revealer does; nil: the API reveals nothing.
+	Reveal func(ctx context.Context, actor access.Actor, r reveal.Request) (string, error)
 	// Masker gives roles below one pseudonyms; nil: everybody sees values.
 	Masker     *access.Masker
 	Version    string // of the program

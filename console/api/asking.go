@@ -35,6 +35,8 @@ var _ Explorer = (*explore.Explorer)(nil)
 type Counted[T any] struct {
 	Page[T]
 	Total explore.Total `json:"total"`
+	// LeftOut is in no item, and not in Total: of episodes, and of sums of them.
+	LeftOut *explore.LeftOut `json:"left_out,omitempty"`
 }
 
 // Happened is one thing that happened to a source: its member hit, decision or act says what.
@@ -61,7 +63,7 @@ func counted[T any](c *call, items []T, total explore.Total, next string) Counte
 	if items == nil {
 		items = []T{}
 	}
-	return Counted[T]{Page[T]{items, c.o.Masker.Cursor(c.actor, next)}, total}
+	return Counted[T]{Page: Page[T]{items, c.o.Masker.Cursor(c.actor, next)}, Total: total}
 }
 
 // page is the part of a list that is asked for.
@@ -135,7 +137,9 @@ func historyHits(c *call) (any, error) {
 	for i := range found.Hits {
 		c.maskHit(&found.Hits[i])
 	}
-	return listed(c, counted(c, found.Hits, found.Total, found.Next), "hits", hitHead(), hitCells)
+	page := counted(c, found.Hits, found.Total, found.Next)
+	page.LeftOut = &found.LeftOut
+	return listed(c, page, "hits", hitHead(), hitCells)
 }
 
 func hitHead() []string {
@@ -181,7 +185,9 @@ func historySums(by explore.Group) func(c *call) (any, error) {
 			}
 		}
 		head := []string{"rule", "subject", "at", "episodes", "sources", "events", "refused", "peak", "first", "last"}
-		return listed(c, counted(c, found.Rows, found.Total, found.Next), "by-"+string(group), head, func(g *explore.GroupRow) []string {
+		page := counted(c, found.Rows, found.Total, found.Next)
+		page.LeftOut = &found.LeftOut
+		return listed(c, page, "by-"+string(group), head, func(g *explore.GroupRow) []string {
 			at := ""
 			if g.At != 0 {
 				at = g.At.String()

@@ -45,7 +45,7 @@ func openAPI(table []route, version string) ([]byte, error) {
 			},
 			"securitySchemes": map[string]any{
 				"token":   map[string]any{"type": "http", "scheme": "bearer", "description": "a static token"},
-				"session": map[string]any{"type": "apiKey", "in": "cookie", "name": "__Host-weir", "description": "a signed-in browser; what changes something carries " + access.CSRFHeader + " too"},
+				"session": map[string]any{"type": "apiKey", "in": "cookie", "name": "__Host-weir-session", "description": "a signed-in browser; what changes something carries " + access.CSRFHeader + " too"},
 			},
 		},
 	}, "", "  ")

@@ -7,6 +7,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/reveal"
 	"github.com/weirhq/weir/console/why"
 	"github.com/weirhq/weir/history/rulestore"
 )
@@ -88,6 +89,12 @@ func (a *API) table() []route {
 		{Route: get("/api/v1/audit", ""), name: "listAudit", summary: "Who did what, and why: the newest first",
 			params: []param{{name: "object", doc: "only entries about it: rule ID, allow list ID"}, {name: "limit", doc: "at most so many entries, 1 to 1000; default 100", kind: "integer"}},
 			answer: Page[Entry]{}, handle: listAudit},
+	}
+	if a.o.Reveal != nil {
+		all = append(all, route{
+			Route: access.Route{Method: http.MethodPost, Pattern: "/api/v1/reveal", Act: access.Reveal}, name: "revealValue",
+			summary: "What is behind a pseudonym. It is audited who asks and why, before the answer", body: reveal.Request{}, answer: Revealed{}, handle: revealed,
+		})
 	}
 	return slices.Concat(all, a.asking(), a.doing(), a.live())
 }

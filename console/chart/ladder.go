@@ -67,9 +67,7 @@ func (l *Ladder) draw(f frame) template.HTML {
 		})
 	}
 	l.mark(d, x, l.Limit, "limit", "limit "+strconv.Itoa(l.Limit))
-	if l.Chosen != l.Limit {
-		l.mark(d, x, l.Chosen, "chosen", "considered "+strconv.Itoa(l.Chosen))
-	}
+	l.consider(d, x)
 	return d.end()
 }
 
@@ -121,6 +119,21 @@ func ticksBetween(low, high float64) []float64 {
 		}
 	}
 	return out
+}
+
+// consider draws the mark of the limit that is considered, with what a script needs to move it. One that is the rule's is there and not shown.
+func (l *Ladder) consider(d *drawing, x func(int) float64) {
+	if l.Chosen <= 0 {
+		return
+	}
+	low, high := l.bounds()
+	hidden := ""
+	if l.Chosen == l.Limit {
+		hidden = " hidden"
+	}
+	fmt.Fprintf(&d.out, `<g class="considered" data-low="%s" data-high="%s" data-left="%s" data-width="%s"%s>`, n(low), n(high), n(d.left), n(d.plotWidth()), hidden)
+	l.mark(d, x, l.Chosen, "chosen", "considered "+strconv.Itoa(l.Chosen))
+	d.out.WriteString("</g>")
 }
 
 // mark draws an upright line at a limit, with a text on the side where there is room.

@@ -83,7 +83,7 @@ type acting struct{ *Pages }
 func (p acting) route() {
 	for _, a := range modeActs() {
 		path := "/rules/{rule}/" + a.name
-		p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: path, Act: access.View}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
+		p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: path, Act: a.act, Rule: "rule"}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
 			form, err := p.modeForm(r, a)
 			if err != nil {
 				return err
@@ -94,7 +94,7 @@ func (p acting) route() {
 			return p.setMode(w, r, a)
 		}))
 	}
-	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/release", Act: access.View}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
+	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/release", Act: access.Release}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
 		form, err := p.releaseForm(r, r.URL.Query())
 		if err != nil {
 			return err
@@ -138,7 +138,7 @@ func (p acting) modeForm(r *http.Request, a modeAct) (*actForm, error) {
 	}[a.name]
 	if a.mode == rules.ModeBlock {
 		form.Title = fmt.Sprintf("Promote version %d of %s", version, id)
-		if err := p.judged(r, form, id, version); err != nil {
+		if err := p.judged(r, form, target, version); err != nil {
 			return nil, err
 		}
 	}
@@ -146,8 +146,8 @@ func (p acting) modeForm(r *http.Request, a modeAct) (*actForm, error) {
 }
 
 // judged adds what the promotion of a version would be judged by. A form that was sent names the time of what was looked at.
-func (p acting) judged(r *http.Request, form *actForm, id string, version int) error {
-	asked := acts.EvidenceRequest{Rule: id, Version: version}
+func (p acting) judged(r *http.Request, form *actForm, target *rules.Document, version int) error {
+	asked := acts.EvidenceRequest{Rule: target.ID, Version: version}
 	if text := r.PostFormValue("until"); text != "" {
 		until, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
@@ -159,7 +159,7 @@ func (p acting) judged(r *http.Request, form *actForm, id string, version int) e
 	if err != nil {
 		return err
 	}
-	form.Modes = choices(orElse(r.PostFormValue("to"), string(rules.ModeBlock)), string(rules.ModeBlock), "Block all sources over the limit", string(rules.ModeCanary), "Canary: block a share of them, in steps")
+	form.Modes = choices(orElse(r.PostFormValue("to"), string(rules.ModeBlock)), string(rules.ModeBlock), "Block all sources over the limit", string(rules.ModeCanary), "Canary: "+canaryPlan(target))
 	form.Override, form.Overridable = r.PostFormValue("override"), true
 	for _, line := range found.Summary {
 		form.Summary = append(form.Summary, shown.Text(line))
@@ -180,8 +180,11 @@ func means(found *rulestore.Rule, target *rules.Document, a modeAct, version int
 		if target.Block == nil {
 			return []string{"This version names no block: it cannot be promoted."}
 		}
-		out = append(out, fmt.Sprintf("Sources that go over %s in %s are refused from now on: %s, for %s.",
-			shown.Count(target.Limit), shown.Span(target.Window), orElse(keyWords(target.Block.Key), "everybody who matches"), shown.Span(target.Block.TTL)))
+		whom := "everybody who matches is"
+		if key := keyWords(target.Block.Key); key != "" {
+			whom = "each such " + key + " is"
+		}
+		out = append(out, fmt.Sprintf("From now on, whoever goes over %s in %s is held: %s refused for %s.", shown.Count(target.Limit), shown.Span(target.Window), whom, shown.Span(target.Block.TTL)))
 		if found.Pending != nil && version == found.Pending.Version.Number {
 			for _, line := range diff(&found.Newest.Version.Document, target) {
 				out = append(out, fmt.Sprintf("In place of version %d: %s.", found.Newest.Version.Number, line))
@@ -338,6 +341,7 @@ func did(q url.Values) string {
 	return map[string]string{
 		"promote": "Promoted: it blocks from now on.", "demote": "Demoted: it holds nobody any more.", "disable": "Disabled: it counts nothing.",
 		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.",
+		"keep": "The view is saved.", "drop": "The view is removed.",
 	}[q.Get("did")]
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/rules/promotion"
 )
 
 // doer remembers what it was asked to do.
@@ -23,6 +24,10 @@ func (d *doer) Promote(_ context.Context, _ access.Actor, r acts.PromoteRequest)
 func (d *doer) Evidence(_ context.Context, _ access.Actor, r acts.EvidenceRequest) (acts.EvidenceShown, error) {
 	return acts.EvidenceShown{
 		Rule: r.Rule, Version: r.Version, Hash: "c0f76e34", Until: sceneTime().Std(), Summary: []string{"observed 163.3 h of 168.0 h", "would have held: 221 sources"},
+		Gates: []promotion.Verdict{
+			{Gate: "min_shadow", Allowed: "at least 1d", Got: "6d19h", Outcome: promotion.Passed}, {Gate: "max_known_good", Allowed: "at most 0%", Outcome: promotion.NotMeasurable},
+			{Gate: "min_coverage", Allowed: "at least 50%", Outcome: promotion.NotMeasurable}, {Gate: "max_traffic_share", Allowed: "at most 1%", Got: "0.0388%", Outcome: promotion.Passed},
+		},
 	}, nil
 }
 

@@ -39,6 +39,7 @@ type evidenceView struct {
 	Observed  string
 	Chart     template.HTML
 	Limits    []limitView // of the chart, as a table
+	Told      string      // what any limit would have held, for the slider; empty: only the server says
 	Limit     int         // of the version
 	Most      int         // greatest limit of the slider
 	Chosen    int         // considered
@@ -155,6 +156,9 @@ func (v *evidenceView) fill(r *reading, d *evidence.Dossier) error {
 	}
 	v.Exact, v.Unfit = d.Ladder.Exact, shown.Text(d.Ladder.Reason)
 	v.ladder(d)
+	if v.Told, err = toldLimits(d); err != nil {
+		return err
+	}
 	for i := range d.Top {
 		s := &d.Top[i]
 		v.Top = append(v.Top, heldView{
@@ -228,7 +232,7 @@ func (v *evidenceView) ladder(d *evidence.Dossier) {
 	one := func(limit int) (limitView, int64, bool) {
 		w := d.At(int64(limit))
 		held, known := w.Sources.Known()
-		return limitView{limit, w.Sources.String(), w.Requests.String()}, held, known
+		return limitView{limit, grouped(w.Sources.String()), grouped(w.Requests.String())}, held, known
 	}
 	if would, _, _ := one(v.Chosen); true {
 		v.Would = &would

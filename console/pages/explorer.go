@@ -41,6 +41,7 @@ type explorePage struct {
 	Rules, Owners                                            []string
 	Groups, Orders, Fields, States, Kinds, Modes, Tops       []choice
 	Total                                                    string
+	LeftOut                                                  string // what history does not have
 	What                                                     string // what Total counts
 	Episodes                                                 []episodeView
 	Rows                                                     []groupView
@@ -49,6 +50,8 @@ type explorePage struct {
 	Next, First                                              string
 	CSV, JSON                                                string
 	MayExport                                                bool
+	Did                                                      string
+	Views                                                    *viewsView
 }
 
 // exploring is the page of the explorer, and what it is saved as.
@@ -103,6 +106,11 @@ func choices(chosen string, pairs ...string) []choice {
 }
 
 func (p exploring) page(w http.ResponseWriter, r *http.Request) error {
+	return p.render(w, r, http.StatusOK, nil)
+}
+
+// render writes the page; refused is the form of a view that could not be kept, with why.
+func (p exploring) render(w http.ResponseWriter, r *http.Request, status int, refused *viewsView) error {
 	see, err := p.read(r)
 	if err != nil {
 		return err
@@ -114,7 +122,10 @@ func (p exploring) page(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	v := &explorePage{
 		Period: a.span, Redis: see.redis, Rule: q.Get("rule"), Owner: q.Get("owner"), Mode: q.Get("mode"), Source: q.Get("source"), Field: q.Get("field"), State: q.Get("state"),
-		Kind: q.Get("kind"), By: a.by, Order: string(a.order), Top: a.top, Rules: see.ids(), MayExport: see.may(access.Export, ""),
+		Kind: q.Get("kind"), By: a.by, Order: string(a.order), Top: a.top, Rules: see.ids(), MayExport: see.may(access.Export, ""), Did: did(q),
+	}
+	if v.Views, err = p.views(r, see, refused); err != nil {
+		return err
 	}
 	v.offer(see)
 	if err := p.answer(r, see, a, v); err != nil {
@@ -133,7 +144,7 @@ func (p exploring) page(w http.ResponseWriter, r *http.Request) error {
 	export.Path = "/explore.json"
 	v.JSON = with(&export, "cursor", "", "did", "")
 	v.Source = shown.Text(v.Source)
-	return p.show(w, r, &shell{Name: "explore", Title: "Explore", Active: "explore", Body: v})
+	return p.write(w, r, status, &shell{Name: "explore", Title: "Explore", Active: "explore", Body: v})
 }
 
 // offer fills in what filters can be.
@@ -165,12 +176,14 @@ func (p exploring) answer(r *http.Request, see *reading, a *question, v *explore
 			return err
 		}
 		v.Episodes, v.Total, v.What, next = see.episodes(found.Hits), total(found.Total), "episodes", found.Next
+		v.LeftOut = found.LeftOut.String()
 	} else {
 		found, err := p.o.Explorer.Groups(r.Context(), a.filter, explore.Group(a.by), a.order, page)
 		if err != nil {
 			return err
 		}
 		v.Total, v.What, next = total(found.Total), a.by+"s", found.Next
+		v.LeftOut = found.LeftOut.String()
 		for i := range found.Rows {
 			v.Rows = append(v.Rows, see.group(r.URL, a, &found.Rows[i]))
 		}

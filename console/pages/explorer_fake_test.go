@@ -23,6 +23,8 @@ type explorer struct{ *scene }
 var _ Explorer = explorer{}
 
 func (s explorer) found(f explore.Filter) []history.RecordedHit {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	var out []history.RecordedHit
 	for _, h := range s.hits {
 		open := h.Phase != detectors.PhaseClosed

@@ -106,6 +106,18 @@ func unknownRule(err error, id string, see *reading) error {
 	return &missing{text}
 }
 
+// objectWords is what an entry of the audit trail is about, for reading: a source as its fields, not as its canonical subject.
+func (r *reading) objectWords(object string) string {
+	if rest, ok := strings.CutPrefix(object, "block "); ok {
+		if rule, subject, ok := strings.Cut(rest, " "); ok {
+			if who := r.source(traffic.Subject(subject)); who.Of != "" {
+				return "block " + shown.Text(rule) + " " + who.Label
+			}
+		}
+	}
+	return r.text(object)
+}
+
 // objectHref is the page of what an entry of the audit trail is about; empty where there is none.
 func (r *reading) objectHref(object string) string {
 	kind, rest, _ := strings.Cut(object, " ")

@@ -82,8 +82,6 @@ func (p *Pages) hit(w http.ResponseWriter, r *http.Request) error {
 func facts(h *history.RecordedHit) []figure {
 	out := []figure{
 		{"Version of the rule", shown.Count(h.RuleVersion), ""},
-		{"Users seen", shown.Saturating(h.Users), "distinct ones; stops at 64"},
-		{"Devices seen", shown.Saturating(h.Devices), "distinct ones; stops at 64"},
 		{"First event over", shown.Stamp(h.First) + " UTC", ""},
 		{"Last event over", shown.Stamp(h.Last) + " UTC", ""},
 		{"Noticed", shown.Stamp(h.SeenFirst) + " UTC", ""},

@@ -1,23 +1,24 @@
 package pages
 
 import (
+	"context"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
-	"github.com/weirhq/weir/internal/browser"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
 // Without a script, a person finds a rule from the overview, considers a limit, and promotes the rule.
-func TestPagesWithoutScript(t *testing.T) {
+func withoutScript(chrome context.Context, t *testing.T) {
 	s := newScene()
 	address := serve(t, newPages(t, s.options()), admin())
-	p := open(browser.Start(t), t, address+"/search?q=", looks()[3])
+	p := open(chrome, t, address+"/search?q=", looks()[3])
 	if _, err := chromedp.Call(p.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -39,10 +40,10 @@ func TestPagesWithoutScript(t *testing.T) {
 }
 
 // The way to a promotion needs the keyboard alone.
-func TestPromoteByKeyboard(t *testing.T) {
+func promoteByKeyboard(chrome context.Context, t *testing.T) {
 	s := newScene()
 	address := serve(t, newPages(t, s.options()), admin())
-	p := open(browser.Start(t), t, address+"/rules/catalogue-scrape", looks()[0])
+	p := open(chrome, t, address+"/rules/catalogue-scrape", looks()[0])
 	tabTo := func(condition string) {
 		t.Helper()
 		for range 60 {
@@ -68,11 +69,11 @@ func TestPromoteByKeyboard(t *testing.T) {
 }
 
 // 300 rules, with an id as long as ids may be: the worst stand first, quiet ones are folded, and no width scrolls sideways.
-func TestManyRules(t *testing.T) {
+func manyRules(chrome context.Context, t *testing.T) {
 	s := newScene().many(299)
 	s.rules = append(s.rules, sceneRule("checkout-and-payment-checkout-and-payment-checkout-and-payment-x", "shop", "POST", "/pay", 5, time.Minute, time.Hour, rules.ModeShadow, traffic.FieldIP))
 	address := serve(t, newPages(t, s.options()), admin())
-	p := open(browser.Start(t), t, address+"/?since=24h", looks()[0])
+	p := open(chrome, t, address+"/?since=24h", looks()[0])
 	if first := p.text(`document.querySelector(".column-shadow .rule-name").textContent`); first != "catalogue-scrape" {
 		t.Errorf("%s stands first", first)
 	}
@@ -85,7 +86,9 @@ func TestManyRules(t *testing.T) {
 			t.Errorf("at %d the page scrolls sideways by %s", width, wide)
 		}
 	}
-	p.shoot("many", true)
+	if os.Getenv("WEIR_SCREENSHOTS") != "" {
+		p.shoot("many", true)
+	}
 	p.do(chromedp.Navigate(address + "/?q=payment"))
 	p.until(`document.querySelectorAll(".column .names a, .column .rule-name").length === 1`)
 }
@@ -99,10 +102,10 @@ func TestNatural(t *testing.T) {
 }
 
 // Each page has one first heading, names for its fields, and texts for its links: what axe would ask first.
-func TestPagesAreNamed(t *testing.T) {
+func pagesAreNamed(chrome context.Context, t *testing.T) {
 	s := newScene()
 	address := serve(t, newPages(t, s.options()), admin())
-	p := open(browser.Start(t), t, address+"/", looks()[0])
+	p := open(chrome, t, address+"/", looks()[0])
 	for name, at := range addresses(s) {
 		p.do(chromedp.Navigate(address + at))
 		if got := p.text(`(() => {

@@ -54,6 +54,7 @@ type Options struct {
 	Blocks   Blocks
 	Explorer Explorer
 	Evidence Evidence
+	Views    Views
 	Pulse    func() console.Pulse // answers at once
 	Masker   *access.Masker       // nil masks nothing
 	Acts     Acts                 // nil: pages show commands instead of forms
@@ -81,7 +82,7 @@ func New(o Options) (*Pages, error) {
 		given bool
 	}{
 		{"Rules", o.Rules != nil}, {"History", o.History != nil}, {"Blocks", o.Blocks != nil}, {"Explorer", o.Explorer != nil}, {"Evidence", o.Evidence != nil},
-		{"Pulse", o.Pulse != nil}, {"Clock", o.Clock != nil}, {"Logger", o.Logger != nil},
+		{"Views", o.Views != nil}, {"Pulse", o.Pulse != nil}, {"Clock", o.Clock != nil}, {"Logger", o.Logger != nil},
 	} {
 		if !p.given {
 			return nil, fmt.Errorf("pages: %s is missing", p.name)
@@ -131,6 +132,8 @@ func (p *Pages) route() {
 	if p.o.Acts != nil {
 		acting{p}.route()
 	}
+	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/explore/views", Act: access.SaveView}, p.answered(exploring{p}.keep))
+	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/explore/views/remove", Act: access.SaveView}, p.answered(exploring{p}.drop))
 	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/explore.csv", Act: access.Export}, p.answered(exploring{p}.exportCSV))
 	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/explore.json", Act: access.Export}, p.answered(exploring{p}.exportJSON))
 	for at, file := range p.assets {

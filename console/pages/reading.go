@@ -93,6 +93,8 @@ func (r *reading) text(line string) string { return shown.Text(r.masker.Text(r.v
 type fieldView struct {
 	shown.Field
 	Href string // empty where there is nothing to find by it
+	// Reveal is where the visitor sees what is behind the value; empty: it is no pseudonym, or is not shown to this role.
+	Reveal string
 }
 
 // sourceView is a source with its page.
@@ -111,7 +113,7 @@ func (r *reading) source(s traffic.Subject) sourceView {
 	for i, f := range v.Fields {
 		one := fieldView{Field: f}
 		if err == nil && !f.Missing {
-			one.Href = aboutHref(values[i].Field, values[i].Value)
+			one.Href, one.Reveal = aboutHref(values[i].Field, values[i].Value), r.revealHref(values[i].Field, values[i].Value)
 		}
 		out.Fields = append(out.Fields, one)
 	}
@@ -123,6 +125,14 @@ func (r *reading) source(s traffic.Subject) sourceView {
 		}
 	}
 	return out
+}
+
+// revealHref is where a visitor who may asks what is behind a pseudonym.
+func (r *reading) revealHref(field, value string) string {
+	if !r.masker.Masks(r.visit.Actor, field) || access.MayAny(r.visit.Actor, access.Reveal) != nil {
+		return ""
+	}
+	return "/reveal?" + url.Values{"field": {field}, "of": {value}}.Encode()
 }
 
 // aboutHref is the page about one value. A single address is looked for as such, and so found in every prefix that holds it.
@@ -152,7 +162,7 @@ func (r *reading) events(samples []string, fallback traffic.Time) []eventView {
 		v := eventView{Event: shown.EventOf(&s)}
 		for _, f := range []struct{ name, value string }{{"ip", s.IP}, {"device", s.Device}, {"user", s.User}, {"session", s.Session}} {
 			if f.value != "" {
-				v.Who = append(v.Who, fieldView{shown.Field{Field: f.name, Value: shown.Text(f.value)}, aboutHref(f.name, f.value)})
+				v.Who = append(v.Who, fieldView{shown.Field{Field: f.name, Value: shown.Text(f.value)}, aboutHref(f.name, f.value), r.revealHref(f.name, f.value)})
 			}
 		}
 		if s.APIKey != "" { // only its end is kept: there is nothing to find by it
@@ -242,6 +252,8 @@ func modeWord(m rules.Mode) string {
 		return "Blocking"
 	case rules.ModeShadow:
 		return "In shadow"
+	case rules.ModeCanary:
+		return "Canary"
 	case rules.ModeOff:
 		return "Off"
 	}

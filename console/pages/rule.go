@@ -46,6 +46,7 @@ type rulePage struct {
 	Says      sentence
 	Pending   *versionView
 	Raised    *raisedView
+	Canary    *canaryView // nil: it is in no canary
 	Period    period
 	Redis     string
 
@@ -59,6 +60,7 @@ type rulePage struct {
 	Cut                                string // says that the chart is of some of the episodes only
 	Top                                []topView
 	TopTotal                           explore.Total
+	LeftOut                            string        // of the period, what history does not have
 	Evidence                           *evidenceView // nil: not asked for
 
 	Definition []figure
@@ -170,6 +172,7 @@ func (r *reading) ruleHead(found *rulestore.Rule) *rulePage {
 		}
 		v.Pending = &one
 	}
+	v.Canary = canary(found, r.now)
 	v.Acts = r.actsOn(found)
 	return v
 }
@@ -207,6 +210,9 @@ func (r *reading) actsOn(found *rulestore.Rule) []actLink {
 	switch {
 	case found.Mode == rules.ModeOff:
 		add(access.Enable, "enable", "Count again", r.commands.Mode(d.ID, found.Mode, 0), 0, true)
+	case found.Mode == rules.ModeCanary:
+		add(access.Promote, "promote", "Block all", r.commands.Promote(d.ID, newest), newest, false)
+		add(access.Demote, "demote", "Demote", r.commands.Mode(d.ID, found.Mode, 0), 0, false)
 	case found.Mode != rules.ModeShadow:
 		add(access.Demote, "demote", "Demote", r.commands.Mode(d.ID, found.Mode, 0), 0, false)
 	case d.Block != nil:
@@ -245,7 +251,7 @@ func (p *Pages) ruleFound(ctx context.Context, see *reading, v *rulePage, found 
 		one.Href = exploreHref(v.ID, &v.Period, "source", one.Source.Of)
 		v.Top = append(v.Top, one)
 	}
-	v.TopTotal = top.Total
+	v.TopTotal, v.LeftOut = top.Total, top.LeftOut.String()
 	would, err := p.find.wouldHold(ctx, see.only(v.ID))
 	if err != nil {
 		return err
@@ -267,6 +273,9 @@ func (p *Pages) ruleFound(ctx context.Context, see *reading, v *rulePage, found 
 	return nil
 }
 
+// Blocks reports whether the rule refuses anybody: all, or the share of a canary.
+func (v *rulePage) Blocks() bool { return blocks(rules.Mode(v.Mode)) }
+
 // AllHref is the explorer with all sources of the period.
 func (v *rulePage) AllHref() string { return exploreHref(v.ID, &v.Period, "by", "source") }
 
@@ -287,7 +296,7 @@ func (r *reading) only(rule string) *reading {
 
 // says words a rule.
 func says(d *rules.Document, mode rules.Mode) sentence {
-	s := sentence{Limit: shown.Count(d.Limit), Window: shown.Span(d.Window), Key: keyWords(d.Key), Would: mode != rules.ModeBlock}
+	s := sentence{Limit: shown.Count(d.Limit), Window: shown.Span(d.Window), Key: keyWords(d.Key), Would: !blocks(mode)}
 	if where := shown.Text(d.Match.String()); where != "any path" {
 		s.Where = where
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/promotion"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -32,6 +34,7 @@ func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
 
 // scene is an installation in the middle of its day. Everything is seeded, and the clock stands.
 type scene struct {
+	mu        sync.RWMutex // guards hits, while a test changes them under a page
 	random    *rand.Rand
 	now       traffic.Time
 	rules     []rulestore.Rule
@@ -42,6 +45,7 @@ type scene struct {
 	pulse     console.Pulse
 	away      map[string]error // by port
 	does      *doer
+	views     *keptViews
 }
 
 func sceneTime() traffic.Time {
@@ -79,19 +83,24 @@ func sceneRule(id, owner, method, path string, limit int, window, ttl time.Durat
 }
 
 func newScene() *scene {
-	s := &scene{random: rand.New(rand.NewPCG(7, 11)), now: sceneTime(), away: map[string]error{}, does: &doer{}}
+	s := &scene{random: rand.New(rand.NewPCG(7, 11)), now: sceneTime(), away: map[string]error{}, does: &doer{}, views: &keptViews{}}
 	const ip, device, user, key = traffic.FieldIP, traffic.FieldDevice, traffic.FieldUser, traffic.FieldAPIKey
 	s.rules = []rulestore.Rule{
 		sceneRule("catalogue-scrape", "discovery", "GET", "/api/v2/catalogue/*", 600, 5*time.Minute, time.Hour, rules.ModeShadow, ip),
 		sceneRule("guest-token-flood", "identity-platform", "POST", "/oauth/guest-token", 20, time.Minute, 15*time.Minute, rules.ModeBlock, ip, device),
 		sceneRule("login-stuffing", "identity-platform", "POST", "/login", 8, time.Minute, 30*time.Minute, rules.ModeBlock, ip),
 		sceneRule("partner-burst", "partners", "", "/partner/{id}/*", 1200, time.Minute, 0, rules.ModeShadow, key),
+		sceneRule("search-hammer", "discovery", "GET", "/api/v2/search", 90, time.Minute, 30*time.Minute, rules.ModeCanary, ip),
 		sceneRule("playback-restart", "player", "POST", "/playback/{title}/start", 30, 10*time.Minute, 20*time.Minute, rules.ModeShadow, user, device),
 	}
 	for i := range s.rules {
 		if s.rules[i].Mode == rules.ModeShadow {
 			s.rules[i].Reason, s.rules[i].ChangedBy = "", "jonas"
 		}
+	}
+	s.rules[4].Canary = &rulestore.Canary{
+		Share: 1000, Step: 2, Steps: rules.CanaryOf(&s.rules[4].Newest.Version.Document).Steps, Hold: promotion.Span(30 * time.Minute), Since: s.now.Std().Add(-11 * time.Minute),
+		Predicted: promotion.Prediction{KnownGood: 0.004, Traffic: 0.012},
 	}
 	p := s.rules[1].Newest
 	p.Version.Number, p.Version.Limit, p.Version.Pending, p.Created, p.Reason = 4, 10, true, s.now.Std().Add(-time.Hour), "twenty tokens a minute are still a farm"
@@ -114,6 +123,13 @@ func newScene() *scene {
 		e.At = s.now.Std().Add(-time.Duration(31+i*900) * time.Minute)
 		s.entries = append(s.entries, e)
 	}
+	return s
+}
+
+// emptyScene is an installation to which nobody has given a rule.
+func emptyScene() *scene {
+	s := newScene()
+	s.rules, s.hits, s.listed, s.decisions, s.entries = nil, nil, nil, nil, nil
 	return s
 }
 
@@ -157,7 +173,13 @@ func (s *scene) episode(at traffic.Time, closed bool) {
 		h.BlockSubject, _ = traffic.MakeSubject(&id, d.Block.Key)
 	}
 	s.hits = append(s.hits, history.RecordedHit{Stream: history.Live, Hit: h, SeenFirst: at})
-	if r.Mode != rules.ModeBlock {
+	if !r.Mode.Blocks() {
+		return
+	}
+	if r.Mode == rules.ModeCanary && s.random.IntN(4) > 0 {
+		s.decisions = append(s.decisions, history.RecordedDecision{Stream: history.Live, Decision: blocklist.Decision{
+			Action: blocklist.ActionWithheld, Rule: d.ID, Subject: h.BlockSubject, Hit: h.ID, Since: at, Until: last.Add(d.Block.TTL), At: at.Add(300 * time.Millisecond), Reason: blocklist.ReasonCanary,
+		}})
 		return
 	}
 	until := last.Add(d.Block.TTL)
@@ -197,10 +219,10 @@ func (s *scene) release(rule, ip, device string, at traffic.Time, by string) {
 	}})
 }
 
-// many makes so many rules of the scene's first five.
+// many makes so many rules of the scene's own.
 func (s *scene) many(n int) *scene {
 	for i := len(s.rules); i < n; i++ {
-		r := s.rules[i%5]
+		r := s.rules[i%6]
 		r.Newest.Version.ID = fmt.Sprintf("%s-%d", r.Newest.Version.ID, i)
 		s.rules = append(s.rules, r)
 	}
@@ -253,7 +275,7 @@ var (
 
 func (s *scene) options() Options {
 	return Options{
-		Rules: ruleStore{s}, History: s, Blocks: s, Explorer: explorer{s}, Evidence: s, Acts: s.does, Pulse: func() console.Pulse { return s.pulse }, Clock: func() traffic.Time { return s.now },
+		Rules: ruleStore{s}, History: s, Blocks: s, Explorer: explorer{s}, Evidence: s, Views: s.views, Acts: s.does, Pulse: func() console.Pulse { return s.pulse }, Clock: func() traffic.Time { return s.now },
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 }

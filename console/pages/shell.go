@@ -107,8 +107,9 @@ func statusOf(err error) int {
 	var forbidden *access.Forbidden
 	var filter *explore.BadFilterError
 	var ambiguous *explore.AmbiguousError
+	var unknown *explore.UnknownError
 	switch {
-	case errors.As(err, &bad), errors.As(err, &filter), errors.As(err, &ambiguous):
+	case errors.As(err, &bad), errors.As(err, &filter), errors.As(err, &ambiguous), errors.As(err, &unknown):
 		return http.StatusBadRequest
 	case errors.As(err, &none), errors.Is(err, postgres.ErrNotFound):
 		return http.StatusNotFound

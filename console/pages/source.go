@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console/shown"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/explore"
@@ -275,12 +276,25 @@ type decisionView struct {
 	Hit    string
 }
 
+// withheldWords say why nothing was blocked; a reason that this build does not know stays as it is.
+func withheldWords(reason string) string {
+	words := map[string]string{
+		blocklist.ReasonFull: "Redis has no memory for another block", blocklist.ReasonCrowded: "as many blocks of the address as may be are in force",
+		blocklist.ReasonUnreachable: "Redis did not answer", blocklist.ReasonMaxLag: "the evidence was older than the rule allows (max_lag)",
+		blocklist.ReasonNeverBlock: "on the never-block list", blocklist.ReasonReleased: "released before", blocklist.ReasonExpired: "the block would have been over already",
+		blocklist.ReasonStale: "the rule's mode was changed since", blocklist.ReasonUnreadable: "what stands in Redis cannot be read",
+		blocklist.ReasonOldVersion: "begun under a version that would block more", blocklist.ReasonUnlearned: "the rule store did not answer",
+		blocklist.ReasonNoSpec: "the version names no block", blocklist.ReasonCanary: "not within the share of the canary",
+	}[reason]
+	return orElse(words, reason)
+}
+
 func (r *reading) decisions(all []history.RecordedDecision) []decisionView {
 	out := make([]decisionView, len(all))
 	for i := range all {
 		d := &all[i]
 		out[i] = decisionView{
-			At: d.At, Action: shown.Text(string(d.Action)), Reason: r.text(strings.ReplaceAll(d.Reason, "_", " ")), Rule: d.Rule, Source: r.source(d.Subject),
+			At: d.At, Action: shown.Text(string(d.Action)), Reason: r.text(withheldWords(d.Reason)), Rule: d.Rule, Source: r.source(d.Subject),
 			Until: d.Until, By: r.text(d.By), Hit: d.Hit,
 		}
 		if d.By != "" {

@@ -73,7 +73,7 @@ type entryView struct {
 
 func (r *reading) entry(e *audit.Numbered) entryView {
 	return entryView{
-		At: traffic.At(e.At), Actor: r.text(e.Actor), Action: shown.Text(e.Action), Object: r.text(e.Object), Href: r.objectHref(e.Object),
+		At: traffic.At(e.At), Actor: r.text(e.Actor), Action: shown.Text(e.Action), Object: r.objectWords(e.Object), Href: r.objectHref(e.Object),
 		Reason: r.text(e.Reason), Detail: r.text(e.Detail),
 	}
 }

@@ -87,18 +87,25 @@ func (c *Client) asked(ctx context.Context, path string, q question, into any) e
 	return err
 }
 
+func left(told *explore.LeftOut) (out explore.LeftOut) {
+	if told != nil {
+		out = *told
+	}
+	return out
+}
+
 // Hits is explore.Explorer's.
 func (c *Client) Hits(ctx context.Context, f explore.Filter, p explore.Page) (explore.Hits, error) {
 	var page api.Counted[history.RecordedHit]
 	err := c.asked(ctx, "history/hits", episodes(&f).flag("merged", f.Merged).page(p), &page)
-	return explore.Hits{Hits: page.Items, Total: page.Total, Next: page.Next}, err
+	return explore.Hits{Hits: page.Items, Total: page.Total, Next: page.Next, LeftOut: left(page.LeftOut)}, err
 }
 
 // Groups is explore.Explorer's.
 func (c *Client) Groups(ctx context.Context, f explore.Filter, by explore.Group, order explore.Order, p explore.Page) (explore.Groups, error) {
 	var page api.Counted[explore.GroupRow]
 	err := c.asked(ctx, "history/top", episodes(&f).set("by", string(by)).set("order", string(order)).page(p), &page)
-	return explore.Groups{Rows: page.Items, Total: page.Total, Next: page.Next}, err
+	return explore.Groups{Rows: page.Items, Total: page.Total, Next: page.Next, LeftOut: left(page.LeftOut)}, err
 }
 
 // Timeline is explore.Explorer's.

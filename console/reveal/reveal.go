@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
@@ -35,7 +34,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Revealer serves /reveal and /api/v1/reveal.
+// Revealer reveals, and serves the page /reveal; console/api serves the same to programs.
 type Revealer struct {
 	o    Options
 	page *template.Template
@@ -60,7 +59,6 @@ func New(o Options) (*Revealer, error) {
 func (v *Revealer) AddTo(m *access.Mux) {
 	m.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/reveal", Act: access.Reveal}, v.ask)
 	m.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/reveal", Act: access.Reveal}, v.answerForm)
-	m.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/api/v1/reveal", Act: access.Reveal}, v.answerJSON)
 }
 
 // Request asks for what is behind a pseudonym.
@@ -121,34 +119,6 @@ func (v *Revealer) answerForm(w http.ResponseWriter, r *http.Request) {
 	if !done {
 		v.show(w, r, status, asked{Request: request, Value: value, Wrong: wrong})
 	}
-}
-
-func (v *Revealer) answerJSON(w http.ResponseWriter, r *http.Request) {
-	var request Request
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&request)
-	if err != nil {
-		err = &BadRequest{"body: got what is no such object; allowed: {\"field\", \"of\", \"reason\"}"}
-	}
-	value := ""
-	if err == nil {
-		value, err = v.Reveal(r.Context(), access.From(r.Context()), request)
-	}
-	status, wrong, done := v.judge(w, r, err)
-	if done {
-		return
-	}
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if status != http.StatusOK {
-		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": wrong}) // the client is gone
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]string{"field": request.Field, "of": request.Of, "value": value}) // the client is gone
 }
 
 // judge says with which status and words to answer an error. done: it has been answered.

@@ -25,6 +25,8 @@ type bed struct {
 	*historytest.Bed
 	masker *access.Masker
 	router *access.Mux
+
+	revealer *reveal.Revealer
 }
 
 func newBed(t *testing.T) *bed {
@@ -42,7 +44,7 @@ func newBed(t *testing.T) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.router = access.NewMux(refuse)
+	b.revealer, b.router = v, access.NewMux(refuse)
 	v.AddTo(b.router)
 	return b
 }
@@ -74,8 +76,8 @@ func TestWhatIsRevealedIsAudited(t *testing.T) {
 	if w := b.ask(ana, "POST", "/reveal", form, url.Values{"field": {"user"}, "of": {user}, "reason": {"why"}}.Encode()); w.Code != 200 || strings.Contains(w.Body.String(), "<script>") {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
-	if w := b.ask(ana, "POST", "/api/v1/reveal", "application/json", `{"field":"ip","of":"`+hidden+`","reason":"ticket 4712"}`); w.Code != 200 || !strings.Contains(w.Body.String(), `"value":"192.0.2.7"`) {
-		t.Errorf("got %d %s", w.Code, w.Body)
+	if value, err := b.revealer.Reveal(t.Context(), ana, reveal.Request{Field: "ip", Of: hidden, Reason: "ticket 4712"}); err != nil || value != "192.0.2.7" {
+		t.Errorf("got %q, %v", value, err)
 	}
 	trail, err := b.Audit.Of(t.Context(), "ip="+hidden, 0)
 	if err != nil || len(trail) != 2 || trail[0].Action != "reveal" || trail[0].Actor != "ana" || trail[0].Reason != "ticket 4712" || trail[1].Reason != "<b>ticket 4711" {
@@ -90,28 +92,30 @@ func TestWhatIsNotRevealed(t *testing.T) {
 	hidden := b.masker.Value(ana, "ip", "192.0.2.7")
 	for name, tc := range map[string]struct {
 		actor  access.Actor
-		body   string
+		asks   reveal.Request
 		status int
 	}{
-		"a viewer":         {access.Actor{Name: "vic", Role: access.Viewer}, `{"field":"ip","of":"` + hidden + `","reason":"why"}`, 403},
-		"no reason":        {ana, `{"field":"ip","of":"` + hidden + `","reason":" "}`, 400},
-		"a reason without": {ana, `{"field":"ip","of":"` + hidden + `","reason":"..."}`, 400},
-		"a long reason":    {ana, `{"field":"ip","of":"` + hidden + `","reason":"` + strings.Repeat("a", 1001) + `"}`, 400},
-		"another field":    {ana, `{"field":"user","of":"` + hidden + `","reason":"why"}`, 400},
-		"no pseudonym":     {ana, `{"field":"ip","of":"192.0.2.7","reason":"why"}`, 400},
-		"a member more":    {ana, `{"field":"ip","of":"` + hidden + `","reason":"why","by":"adam"}`, 400},
-		"no JSON":          {ana, `field=ip`, 400},
-		"too much":         {ana, `{"field":"` + strings.Repeat("a", 20<<10) + `"}`, 400},
+		"a viewer":         {access.Actor{Name: "vic", Role: access.Viewer}, reveal.Request{Field: "ip", Of: hidden, Reason: "why"}, 403},
+		"no reason":        {ana, reveal.Request{Field: "ip", Of: hidden, Reason: " "}, 400},
+		"a reason without": {ana, reveal.Request{Field: "ip", Of: hidden, Reason: "..."}, 400},
+		"a long reason":    {ana, reveal.Request{Field: "ip", Of: hidden, Reason: strings.Repeat("a", 1001)}, 400},
+		"another field":    {ana, reveal.Request{Field: "user", Of: hidden, Reason: "why"}, 400},
+		"no pseudonym":     {ana, reveal.Request{Field: "ip", Of: "192.0.2.7", Reason: "why"}, 400},
+		"too much":         {ana, reveal.Request{Field: strings.Repeat("a", 20<<10)}, 400},
 	} {
-		if w := b.ask(tc.actor, "POST", "/api/v1/reveal", "application/json", tc.body); w.Code != tc.status || strings.Contains(w.Body.String(), `"value"`) {
+		body := url.Values{"field": {tc.asks.Field}, "of": {tc.asks.Of}, "reason": {tc.asks.Reason}}.Encode()
+		if w := b.ask(tc.actor, "POST", "/reveal", form, body); w.Code != tc.status || strings.Contains(w.Body.String(), "<strong>") {
 			t.Errorf("%s: got %d %s", name, w.Code, w.Body)
 		}
 	}
 	if w := b.ask(ana, "POST", "/reveal", form, url.Values{"field": {"ip"}, "of": {hidden}}.Encode()); w.Code != 400 || !strings.Contains(w.Body.String(), "words that say why") {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
+	if trail, err := b.Audit.Of(t.Context(), "", 0); err != nil || len(trail) > 0 {
+		t.Errorf("audited: %+v, %v", trail, err)
+	}
 	b.Close()
-	w := b.ask(ana, "POST", "/api/v1/reveal", "application/json", `{"field":"ip","of":"`+hidden+`","reason":"why"}`)
+	w := b.ask(ana, "POST", "/reveal", form, url.Values{"field": {"ip"}, "of": {hidden}, "reason": {"why"}}.Encode())
 	if w.Code != 503 || strings.Contains(w.Body.String(), "192.0.2.7") {
 		t.Errorf("without a trail: got %d %s", w.Code, w.Body)
 	}
@@ -120,7 +124,7 @@ func TestWhatIsNotRevealed(t *testing.T) {
 func TestRevealMatrix(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	asked := signintest.Matrix(t, signintest.Case{Router: b.router, Sessions: sessions.New(b.DB)})
+	asked := signintest.CheckMatrix(t, signintest.Case{Router: b.router, Sessions: sessions.New(b.DB)})
 	t.Logf("%d requests, 0 unexpected", asked)
 }
 

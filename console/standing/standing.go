@@ -13,7 +13,7 @@ import (
 // What has become of an over-limit source.
 const (
 	Held     = "held"     // a block in force holds it
-	Would    = "would"    // the rule is in shadow; promoted, it would hold the source now
+	Would    = "would"    // the rule is in shadow, or in a canary that leaves the source out; with all of its sources it would hold it now
 	Released = "released" // an operator released it
 	Passed   = "passed"   // nothing holds it, or would: the time is over, the rule names no block, it was withheld
 )
@@ -73,7 +73,7 @@ func (s *Standing) Outcome(h *detectors.Hit) Outcome {
 		return Outcome{Kind: Released}
 	}
 	spec := rule.Newest.Version.Block
-	if rule.Mode != rules.ModeShadow || spec == nil {
+	if rule.Mode != rules.ModeShadow && rule.Mode != rules.ModeCanary || spec == nil {
 		return passed
 	}
 	// As ENFORCE would: see its blockSpec.

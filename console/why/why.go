@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/promotion"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -56,8 +57,9 @@ type Answer struct {
 	Holds *bool            `json:"holds"`
 	// Back is what the block holds back of its source's requests, while one stands and its rule's mode is known.
 	Back    string `json:"holds_back,omitempty"`
-	Unheld  string `json:"unheld,omitempty"`  // why gates refuse nobody for it
-	Unknown string `json:"unknown,omitempty"` // why it is not known
+	Share   string `json:"canary_share,omitempty"` // of block keys that the rule blocks, where it is a canary
+	Unheld  string `json:"unheld,omitempty"`       // why gates refuse nobody for it
+	Unknown string `json:"unknown,omitempty"`      // why it is not known
 }
 
 // Other is another block, or hit, of a source that was asked about: the newest of a rule.
@@ -216,17 +218,22 @@ func (t *Teller) holds(ctx context.Context, a *Answer) {
 	if err == nil {
 		a.Block, _, err = t.Blocks.Get(ctx, a.Subject, a.Rule)
 	}
-	if err == nil && a.Block != nil {
+	if err == nil && (a.Block != nil || a.Mode == rules.ModeCanary) {
 		modes, err = t.Blocks.Modes(ctx)
 	}
 	if err != nil {
 		a.Unknown = err.Error()
 		return
 	}
+	var mode *rules.ModeState
+	if i := slices.IndexFunc(modes, func(m rules.ModeState) bool { return m.Rule == a.Rule }); i >= 0 {
+		mode = &modes[i]
+		if mode.Mode == rules.ModeCanary {
+			a.Share = promotion.Share(mode.Share).String()
+		}
+	}
 	if a.Block != nil {
-		var mode *rules.ModeState
-		if i := slices.IndexFunc(modes, func(m rules.ModeState) bool { return m.Rule == a.Rule }); i >= 0 {
-			mode = &modes[i]
+		if mode != nil {
 			a.Back = rules.Match(mode.Match).String()
 		}
 		a.Unheld = t.Blocks.Unheld(a.Subject, a.Block, mode, t.Clock())

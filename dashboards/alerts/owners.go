@@ -27,7 +27,8 @@ func records() []Rule {
 		{Record: ruleInfo, Expr: RuleInfo("")},
 		{Record: eventsRead, Expr: fmt.Sprintf(`sum by (namespace) (increase(weir_route_events_total{%s}[15m]))`, live)},
 		{Record: episodesBegun, Expr: fmt.Sprintf(`sum by (namespace, rule) (increase(weir_detect_episodes_total{%s}[15m]))`, live)},
-		// Only while the rule blocks: hours in shadow, without a block, are no part of its usual.
+		// Only while the rule blocks: hours in shadow, without a block, are no part of its usual, nor are those of a canary, whose blocks grow
+		// with each of its steps.
 		{Record: blocksWritten, Expr: `sum by (namespace, rule) (increase(weir_enforce_decisions_total{mode="block",action="written"}[1h]))` + "\n" +
 			"and on (namespace, rule) " + ruleInfo + `{mode="block"}`},
 		{Record: writtenMean, Expr: fmt.Sprintf("avg_over_time(%s[1w] offset 1h)", blocksWritten)},
@@ -80,7 +81,7 @@ func ownerAlerts() []alert {
 		{
 			name: "WeirRefusalShareHigh", severity: Owner, hold: 10 * time.Minute,
 			expr: ofOwner(fmt.Sprintf("%s > %s\n"+`and sum by (namespace, rule) (increase(weir_gate_decisions_total{decision="refuse"}[15m])) >= %s`,
-				refusalsShare, number(refusalsMost), number(refusalsLeast)), "block"),
+				refusalsShare, number(refusalsMost), number(refusalsLeast)), "block|canary"),
 			summary: "Rule {{ $labels.rule }} refuses {{ $value | humanizePercentage }} of all requests",
 			detail:  "For 15 minutes the gates of {{ $labels.namespace }} have refused {{ $value | humanizePercentage }} of all requests for blocks of {{ $labels.rule }}.",
 		},
@@ -95,13 +96,13 @@ func ownerAlerts() []alert {
 		},
 		{
 			name: "WeirRuleKeyMissing", severity: Owner, hold: 15 * time.Minute,
-			expr:    ofOwner(uncountedShare("missing_field|missing_value", missingMost), "shadow|block"),
+			expr:    ofOwner(uncountedShare("missing_field|missing_value", missingMost), "shadow|canary|block"),
 			summary: "Rule {{ $labels.rule }} leaves out {{ $value | humanizePercentage }} of its requests",
 			detail:  "{{ $value | humanizePercentage }} of the requests that {{ $labels.rule }} watches lack a field of its key, or what it counts. They feed no window.",
 		},
 		{
 			name: "WeirRuleEventsLate", severity: Owner, hold: 15 * time.Minute,
-			expr:    ofOwner(uncountedShare("late|out_of_order", lateMost), "shadow|block"),
+			expr:    ofOwner(uncountedShare("late|out_of_order", lateMost), "shadow|canary|block"),
 			summary: "Rule {{ $labels.rule }} gets {{ $value | humanizePercentage }} of its requests too late",
 			detail:  "{{ $value | humanizePercentage }} of the requests that {{ $labels.rule }} watches come later than its lateness allows. They feed no window.",
 		},

@@ -149,10 +149,34 @@ func (b *builder) sources() {
 		refusing += min(1, s.refused)
 	}
 	h.Refusing = b.withLeft(refusing, b.left)
-	h.Requests = atLeast(sum(b.counted, refused), b.short)
+	h.Requests = b.ofSubjects(sum(b.counted, refused))
 	if b.spared > 0 && h.Requests.State == Measured {
 		h.Requests = atMost(h.Requests.Value, "some are of sources that are never blocked")
 	}
+}
+
+// apart is why a figure about all that comes of a block's subject may be too low.
+const apart = "what comes of one source is shared out by a field that the block's key has not, and each part knows of its own alone"
+
+// parted reports whether the events of one subject of the block come by several keyed partitions, each of which tries the block by itself, and
+// remembers who is good by itself: they are shared out by the first field of the rule's key.
+func (b *builder) parted() bool {
+	v := &b.version
+	if v.Block == nil || len(v.Key) == 0 {
+		return false
+	}
+	by := v.Key[0]
+	return !slices.ContainsFunc(v.Block.Key, func(k traffic.KeyField) bool {
+		return k.Field == by.Field && k.Name == by.Name && k.V4 >= by.V4 && k.V6 >= by.V6
+	})
+}
+
+// ofSubjects is a number of requests of the block's subjects.
+func (b *builder) ofSubjects(n int64) Count {
+	if b.short == "" && b.parted() {
+		return atLeast(n, apart)
+	}
+	return atLeast(n, b.short)
 }
 
 // heldSources counts them: exactly where the block's key has no field beside the rule's. Else a block on one tuple of values refuses requests
@@ -212,11 +236,14 @@ func (b *builder) knownGood() {
 		return
 	}
 	why := ""
-	if judged < n {
+	switch {
+	case b.parted():
+		why = apart
+	case judged < n:
 		why = fmt.Sprintf("%d of %d sources could not be judged", n-judged, n)
 	}
 	k.Sources = b.withLeft(isGood, b.left)
-	k.Requests = atLeast(sum(b.counted, good), b.short)
+	k.Requests = b.ofSubjects(sum(b.counted, good))
 	for _, c := range []*Count{&k.Sources, &k.Requests} {
 		if c.State == Measured {
 			*c = atLeast(c.Value, why)

@@ -22,8 +22,17 @@ func (d *Dossier) Figures() Figures {
 		Observed: d.Observed.Hours(), Sources: d.Held.Sources, Requests: d.Held.Requests, KnownGood: d.KnownGood.Sources,
 		Coverage: d.KnownGood.Coverage, TrafficShare: d.Held.ShareOfAll,
 	}
-	f.KnownShare = shareOf(f.KnownGood, f.Coverage.Part, "of the sources that would have been held none could be judged")
+	f.KnownShare = shareOf(d.goodOfJudged(), f.Coverage.Part, "of the sources that would have been held none could be judged")
 	return f
+}
+
+// goodOfJudged are the known-good ones of the sources that could be judged: exact even where others could not be, of whom nothing is known.
+func (d *Dossier) goodOfJudged() Count {
+	good := d.KnownGood.Sources
+	if good.State == Bounded && good.Reason != apart && d.Held.Sources.Side != AtLeast {
+		return measured(good.Value)
+	}
+	return good
 }
 
 // Summary is what a promotion shows before it asks: few lines, each a figure with what it is.

@@ -104,6 +104,9 @@ func (d *Dossier) requestsAt(limit int64) Count {
 	if low > high {
 		low, high = high, low
 	}
+	if own.Side == AtLeast {
+		return atLeast(low, own.Reason)
+	}
 	return Count{State: Bounded, Value: high, Side: Between, Least: low,
 		Reason: "between two limits that were counted; a block that begins later also ends later, so it may lie a little outside"}
 }

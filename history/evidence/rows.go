@@ -1,9 +1,11 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +14,6 @@ import (
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/postgres"
-	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -47,6 +48,7 @@ type minuteRow struct {
 	unjudged int64 // of all
 	reached  int64 // counted
 	good     int64 // counted: would be refused, of known-good subjects
+	forgot   bool  // counted: some figure may be too low
 }
 
 type interval struct{ since, until traffic.Time }
@@ -100,28 +102,24 @@ func (s *Store) read(ctx context.Context, a *asked) (*found, error) {
 // readMinutes reads what ROUTE and DETECT have told by the minute.
 func (f *found) readMinutes(ctx context.Context, tx pgx.Tx, a *asked) (err error) {
 	const span = " AND minute >= $2 AND minute < $3 "
-	f.all, err = collect(ctx, tx, `SELECT minute, sum(events)::bigint, sum(refused)::bigint, sum(unjudged)::bigint, 0::bigint, 0::bigint
+	f.all, err = collect(ctx, tx, `SELECT minute, sum(events)::bigint, sum(refused)::bigint, sum(unjudged)::bigint, 0::bigint, 0::bigint, false
 		FROM event_minutes_v WHERE stream = $1`+span+`GROUP BY minute ORDER BY minute`, scanMinute, a.stream, stamp(a.Since), stamp(a.Until))
 	if err != nil {
 		return fmt.Errorf("minutes of all events: %w", err)
 	}
-	f.matched, err = collect(ctx, tx, `SELECT minute, sum(matched)::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint
+	f.matched, err = collect(ctx, tx, `SELECT minute, sum(matched)::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint, false
 		FROM rule_event_minutes_v WHERE stream = $1`+span+`AND rule = $4 GROUP BY minute ORDER BY minute`, scanMinute,
 		a.stream, stamp(a.Since), stamp(a.Until), a.Rule)
 	if err != nil {
 		return fmt.Errorf("minutes of the rule's events: %w", err)
 	}
-	f.counted, err = collect(ctx, tx, `SELECT minute, sum(events)::bigint, sum(refused)::bigint, 0::bigint, sum(reached)::bigint, sum(refused_good)::bigint
+	f.counted, err = collect(ctx, tx, `SELECT minute, sum(events)::bigint, sum(refused)::bigint, 0::bigint, sum(reached)::bigint, sum(refused_good)::bigint, bool_or(at_least)
 		FROM rule_minutes WHERE stream = $1`+span+`AND rule = $4 AND rule_version = $5 AND kind = $6 GROUP BY minute ORDER BY minute`, scanMinute,
 		a.stream, stamp(a.Since), stamp(a.Until), a.Rule, a.version.Number, string(a.told()))
 	if err != nil {
 		return fmt.Errorf("minutes of the rule: %w", err)
 	}
-	err = tx.QueryRow(ctx, "SELECT coalesce(bool_or(at_least), false) FROM rule_minutes WHERE stream = $1"+span+"AND rule = $4 AND rule_version = $5 AND kind = $6",
-		a.stream, stamp(a.Since), stamp(a.Until), a.Rule, a.version.Number, string(a.told())).Scan(&f.forgot)
-	if err != nil {
-		return fmt.Errorf("minutes that may be too low: %w", err)
-	}
+	f.forgot = slices.ContainsFunc(f.counted, func(m minuteRow) bool { return m.forgot })
 	err = tx.QueryRow(ctx, "SELECT coalesce(sum(events), 0)::bigint FROM uncounted_v WHERE stream = $1"+span+"AND rule = $4",
 		a.stream, stamp(a.Since), stamp(a.Until.Add(time.Minute)), a.Rule).Scan(&f.leftOut)
 	if err != nil {
@@ -131,7 +129,7 @@ func (f *found) readMinutes(ctx context.Context, tx pgx.Tx, a *asked) (err error
 }
 
 func scanMinute(row pgx.CollectableRow) (m minuteRow, err error) {
-	err = row.Scan(postgres.ScanTime(&m.minute), &m.events, &m.refused, &m.unjudged, &m.reached, &m.good)
+	err = row.Scan(postgres.ScanTime(&m.minute), &m.events, &m.refused, &m.unjudged, &m.reached, &m.good, &m.forgot)
 	return m, err
 }
 
@@ -225,21 +223,52 @@ func (a *asked) episodes() (sql string, args []any) {
 // who is the source that an episode is told of: whom a block would hold or, where none can be, the source as the rule counts it.
 const who = `CASE WHEN $8 OR block_subject = '' THEN subject ELSE block_subject END`
 
-func (f *found) readSources(ctx context.Context, tx pgx.Tx, a *asked) (err error) {
+// readSources reads all sources, in no order: PostgreSQL would take longer for putting them in order than for all else.
+func (f *found) readSources(ctx context.Context, tx pgx.Tx, a *asked) error {
 	from, args := a.episodes()
-	f.sources, err = collect(ctx, tx, `SELECT who, blockable, count(*), sum(events)::bigint, max(peak), min(first), max(last), sum(refused)::bigint,
-			max(known_good), max(users), max(devices), bool_or(at_least), count(*) OVER ()
+	rows, err := tx.Query(ctx, `SELECT who, blockable, count(*), sum(events)::bigint, max(peak), min(first), max(last), sum(refused)::bigint,
+			max(known_good), max(users), max(devices), bool_or(at_least)
 		FROM (SELECT `+who+` AS who, NOT $8 AND block_subject <> '' AS blockable, events, peak, first, last, refused, known_good, users, devices, at_least`+from+`) e
-		GROUP BY who, blockable ORDER BY sum(refused) DESC, sum(events) DESC, who, blockable LIMIT `+fmt.Sprint(maxSources),
-		func(row pgx.CollectableRow) (s sourceRow, err error) {
-			err = row.Scan(&s.subject, &s.blockable, &s.episodes, &s.events, &s.peak, postgres.ScanTime(&s.first), postgres.ScanTime(&s.last), &s.refused,
-				&s.good, &s.users, &s.devices, &s.atLeast, &f.total)
-			return s, err
-		}, args...)
+		GROUP BY who, blockable`, args...)
 	if err != nil {
 		return fmt.Errorf("sources: %w", err)
 	}
+	var s sourceRow
+	_, err = pgx.ForEachRow(rows, []any{
+		&s.subject, &s.blockable, &s.episodes, &s.events, &s.peak, postgres.ScanTime(&s.first), postgres.ScanTime(&s.last), &s.refused,
+		&s.good, &s.users, &s.devices, &s.atLeast,
+	}, func() error {
+		f.total++
+		if f.sources = append(f.sources, s); len(f.sources) == 2*maxSources {
+			f.keepSources()
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("sources: %w", err)
+	}
+	f.keepSources()
 	return nil
+}
+
+// keepSources puts the sources in order, and leaves out those that are too many.
+func (f *found) keepSources() {
+	slices.SortFunc(f.sources, func(a, b sourceRow) int {
+		if c := cmp.Compare(b.refused, a.refused); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(b.events, a.events); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(a.subject, b.subject); c != 0 || a.blockable == b.blockable {
+			return c
+		}
+		if b.blockable {
+			return -1
+		}
+		return 1
+	})
+	f.sources = f.sources[:min(len(f.sources), maxSources)]
 }
 
 // readTops reads the samples of the sources that are shown.
@@ -250,8 +279,12 @@ func (f *found) readTops(ctx context.Context, tx pgx.Tx, a *asked) error {
 		return nil
 	}
 	from, args := a.episodes()
+	args = append(args, top)
+	if addresses := a.addresses(f.sources[:len(top)]); addresses != nil { // which have an index, as subjects have not
+		from, args = from+" AND ip = ANY ($10::cidr[])", append(args, addresses)
+	}
 	rows, err := tx.Query(ctx, `SELECT DISTINCT ON (`+who+`) `+who+`, id, samples`+from+` AND `+who+` = ANY ($9::text[])
-		ORDER BY `+who+`, refused DESC, events DESC, id`, append(args, top)...)
+		ORDER BY `+who+`, refused DESC, events DESC, id`, args...)
 	if err != nil {
 		return fmt.Errorf("samples: %w", err)
 	}
@@ -268,66 +301,31 @@ func (f *found) readTops(ctx context.Context, tx pgx.Tx, a *asked) error {
 	return nil
 }
 
-// maxAsked bounds the sources of which it is asked whether other rules held them.
-const maxAsked = 2000
-
-// readHeld finds the sources that a block of another rule held while they were over the limit: one for the same values, or for some of them.
-func (f *found) readHeld(ctx context.Context, tx pgx.Tx, a *asked) error {
-	var places []int
-	var forms []string
-	var first, last []postgres.Timestamp
-	asked := 0
-	for i := range f.sources {
-		s := &f.sources[i]
-		if !s.blockable {
-			continue
-		}
-		if asked++; asked > maxAsked {
-			break
-		}
-		for _, form := range wider(s.subject) {
-			places, forms = append(places, i), append(forms, form)
-			first, last = append(first, postgres.Timestamp(s.first)), append(last, postgres.Timestamp(s.last))
-		}
+// addresses are those of the sources, as their rows have them; nil where rows may have others: where the rule does not count by address, or its
+// block cuts them otherwise.
+func (a *asked) addresses(sources []sourceRow) []netip.Prefix {
+	cut := func(key []traffic.KeyField) int {
+		return slices.IndexFunc(key, func(k traffic.KeyField) bool { return k.Field == traffic.FieldIP })
 	}
-	if len(places) == 0 {
+	key := a.version.Key
+	if at := cut(key); at < 0 || a.version.Block != nil && !slices.Contains(a.version.Block.Key, key[at]) {
 		return nil
 	}
-	// A block ends at most so long after it was decided upon.
-	var longest time.Duration
-	if err := tx.QueryRow(ctx, `SELECT coalesce(max((document::json #>> '{block,ttl}')::bigint), 0) FROM rule_versions WHERE rule <> $1`, a.Rule).Scan(&longest); err != nil {
-		return fmt.Errorf("how long other rules block: %w", err)
-	}
-	held, err := collect(ctx, tx, `SELECT q.place, d.rule
-		FROM unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS q (place, subject, first, last)
-		JOIN block_decisions_v d ON d.subject = q.subject
-		WHERE d.stream = $5 AND d.rule <> $6 AND d.action IN ('written', 'extended') AND d.day BETWEEN $7::date AND $8::date
-			AND d.since <= q.last AND d.until > q.first
-		GROUP BY q.place, d.rule ORDER BY q.place, d.rule`,
-		func(row pgx.CollectableRow) (h heldRow, err error) { return h, row.Scan(&h.source, &h.rule) },
-		places, forms, first, last, a.stream, a.Rule, a.Since.Add(-min(longest, rules.MaxTTL)-24*time.Hour).Std(), a.Until.Add(24*time.Hour).Std())
-	if err != nil {
-		return fmt.Errorf("blocks of other rules: %w", err)
-	}
-	f.held = held
-	return nil
-}
-
-// wider are the subjects, as blocks are stored, whose blocks hold a source whole: its own, and those of a part of its values.
-func wider(s traffic.Subject) []string {
-	values, err := s.Stored().Values()
-	if err != nil || len(values) == 0 || len(values) > traffic.MaxKeyFields {
-		return []string{string(s.Stored())}
-	}
-	var out []string
-	for set := 1; set < 1<<len(values); set++ {
-		var some []traffic.SubjectValue
-		for i, v := range values {
-			if set&(1<<i) != 0 {
-				some = append(some, v)
-			}
+	var out []netip.Prefix
+	for i := range sources {
+		values, err := sources[i].subject.Values()
+		if err != nil {
+			return nil
 		}
-		out = append(out, string(traffic.SubjectOf(some)))
+		of := slices.IndexFunc(values, func(v traffic.SubjectValue) bool { return v.Field == traffic.FieldIP.String() && !v.Missing })
+		if of < 0 {
+			return nil
+		}
+		address, err := netip.ParsePrefix(values[of].Value)
+		if err != nil {
+			return nil
+		}
+		out = append(out, address.Masked())
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/traffic"
 )
@@ -60,6 +61,8 @@ type Groups struct {
 	Rows  []GroupRow `json:"rows"`
 	Total Total      `json:"total"`          // groups
 	Next  string     `json:"next,omitempty"` // cursor of the next page; empty: this is the last one
+	// LeftOut is in no row.
+	LeftOut LeftOut `json:"left_out"`
 }
 
 // Groups sums up the episodes that f selects. An episode that began before f.Since counts in the first hour or day.
@@ -78,33 +81,119 @@ func (x *Explorer) Groups(ctx context.Context, f Filter, by Group, order Order, 
 	if err != nil {
 		return Groups{}, err
 	}
-	w := q.Where()
-	g := grouping(by, order, f.Since, w)
-	sums := fmt.Sprintf(`SELECT %s AS rule, %s AS subject, %s AS at, count(*) AS episodes, count(DISTINCT (rule, subject)) AS sources,
-		sum(events)::bigint AS events, sum(refused)::bigint AS refused, max(peak) AS peak, min(first) AS first, max(last) AS last
-		FROM (%s) e GROUP BY 1, 2, 3`, g.rule, g.subject, g.at, Episodes(q.From(), w.String()))
-	conditions := ""
-	if place != nil {
-		conditions = fmt.Sprintf(" WHERE (%s, %s) < (%s, %s)", g.number, g.key, w.Arg(int64(place.At)), w.Arg(place.ID))
-	}
-	rows, err := x.store.Query(ctx, fmt.Sprintf(`WITH sums AS (%s)
-		SELECT rule, subject, at, episodes, sources, events, refused, peak, first, last, %s, %s, (SELECT count(*) FROM sums)
-		FROM sums%s ORDER BY 11 DESC, 12 DESC LIMIT %s`, sums, g.number, g.key, conditions, w.Arg(limit+1)), w.Args...)
+	var found Groups
+	err = x.store.Transact(ctx, "summing up hits by "+string(by), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL work_mem = '128MB'"); err != nil { // sources are told apart in memory; else they spill
+			return err
+		}
+		ask := grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit, way: alone}
+		if alike, err := ask.alike(ctx, tx); err != nil {
+			return err
+		} else if !alike || by == BySource { // whose sums are of each source in any case
+			ask.way = compared
+		}
+		for {
+			several := false
+			if found, several, err = ask.read(ctx, tx); err != nil || !several || ask.way == joined {
+				return err
+			}
+			ask.way++
+		}
+	})
 	if err != nil {
-		return Groups{}, x.store.Fail("summing up hits by "+string(by), err)
+		return found, err
 	}
-	found, err := collectGroups(rows, limit)
-	if err != nil {
-		return Groups{}, x.store.Fail("summing up hits by "+string(by), err)
-	}
-	return found, nil
+	found.LeftOut, err = x.leftOut(ctx, &q)
+	return found, err
 }
 
-// expressions of a grouping: the three columns that tell groups apart, and by what they are ordered.
-type expressions struct{ rule, subject, at, number, key string }
+// grouped is a question for sums.
+type grouped struct {
+	q     *history.HitQuery
+	by    Group
+	order Order
+	since traffic.Time
+	place *history.Place
+	limit int
+	way   way
+}
+
+// way is how it is found out which rows are of one episode: each is, unless its source has rows for different blocks. A way that does not hold for
+// some row says so, and the next one, which takes longer, is gone.
+type way int
+
+const (
+	alone    way = iota // all rows lead to a block of the source itself
+	compared            // the rows of each source lead to the same block
+	joined              // the rows of an episode are put together
+)
+
+// alike reports whether all versions of all rules block by the key that they count by.
+func (a *grouped) alike(ctx context.Context, tx pgx.Tx) (yes bool, err error) {
+	const alike = "SELECT coalesce(bool_and((document::json -> 'key')::text = (document::json #> '{block,key}')::text), false) FROM rule_versions WHERE $1 IN ('', rule)"
+	return yes, tx.QueryRow(ctx, alike, a.q.Rule).Scan(&yes)
+}
+
+func (a *grouped) read(ctx context.Context, tx pgx.Tx) (found Groups, several bool, err error) {
+	w := a.q.Where()
+	sums, g := a.sums(w)
+	conditions := ""
+	if a.place != nil {
+		conditions = fmt.Sprintf(" WHERE (%s, %s) < (%s, %s)", g.number, g.key, w.Arg(int64(a.place.At)), w.Arg(a.place.ID))
+	}
+	rows, err := tx.Query(ctx, fmt.Sprintf(`WITH sums AS (%s)
+		SELECT rule, subject, at, episodes, sources, events, refused, peak, first, last, %s, %s, total.groups, total.several
+		FROM sums, (SELECT count(*) AS groups, bool_or(several) AS several FROM sums) total%s ORDER BY 11 DESC, 12 DESC LIMIT %s`,
+		sums, g.number, g.key, conditions, w.Arg(a.limit+1)), w.Args...)
+	if err != nil {
+		return Groups{}, false, err
+	}
+	if found, several, err = collectGroups(rows, a.limit); len(found.Rows) == 0 && a.place != nil {
+		several = true // nobody has said
+	}
+	return found, several, err
+}
+
+// sums is the query of the sums. Sources are counted beside all else: the fewer figures are kept for each of them, the faster.
+func (a *grouped) sums(w *postgres.Where) (string, expressions) {
+	g := grouping(a.by, a.order, a.since, w)
+	const figures = "sum(events)::bigint AS events, sum(refused)::bigint AS refused, max(peak) AS peak, min(first) AS first, max(last) AS last"
+	e := episodesOf(a.q.From(), w.String(), a.way == joined)
+	if a.by == BySource {
+		return "SELECT rule, subject, " + g.at + " AS at, count(*) AS episodes, 1::bigint AS sources, " + figures + ", " + several +
+			" FROM (" + e.closed + " UNION ALL " + e.running + ") e GROUP BY rule, subject", g
+	}
+	// Each half by itself can be read by several processes at once, both together cannot.
+	part := func(from string) string {
+		apart := "false"
+		if a.way == alone {
+			apart = "bool_or(block_subject <> subject)"
+		}
+		return fmt.Sprintf("SELECT %s AS rule, %s AS at, count(*) AS episodes, %s, %s AS several FROM (%s) e GROUP BY 1, 2", g.rule, g.at, figures, apart, from)
+	}
+	of := e.closed + " UNION ALL " + e.running
+	if a.by == ByRule { // the time of an episode does not matter, so that rows do as well
+		of = e.rows
+	}
+	each := several
+	if a.way == alone {
+		each = "false AS several"
+	}
+	return fmt.Sprintf(`SELECT f.rule, '' AS subject, f.at, f.episodes, s.sources, f.events, f.refused, f.peak, f.first, f.last, f.several OR s.several AS several
+		FROM (SELECT rule, at, sum(episodes)::bigint AS episodes, %s, coalesce(bool_or(several), false) AS several FROM (%s UNION ALL %s) parts GROUP BY 1, 2) f
+		JOIN (SELECT %s AS rule, at, count(*) AS sources, bool_or(several) AS several FROM
+			(SELECT rule, subject, %s AS at, %s FROM (%s) e GROUP BY 1, 2, 3) each GROUP BY 1, 2) s USING (rule, at)`,
+		figures, part(e.closed), part(e.running), g.rule, g.at, each, of), g
+}
+
+// several tells of a source whether its rows are for different blocks.
+const several = "coalesce(min(hashtextextended(block_subject, 0)) <> max(hashtextextended(block_subject, 0)), false) AS several"
+
+// expressions of a grouping: what tells groups apart beside the source, and by what they are ordered.
+type expressions struct{ rule, at, number, key string }
 
 func grouping(by Group, order Order, since traffic.Time, w *postgres.Where) expressions {
-	const none = "NULL::timestamptz"
+	const none = "to_timestamp(0)"
 	number := string(order)
 	switch order {
 	case "":
@@ -114,62 +203,76 @@ func grouping(by Group, order Order, since traffic.Time, w *postgres.Where) expr
 	}
 	switch by {
 	case BySource:
-		return expressions{rule: "rule", subject: "subject", at: none, number: number, key: `(rule || ' ' || subject) COLLATE "C"`}
+		return expressions{rule: "rule", at: none, number: number, key: `(rule || ' ' || subject) COLLATE "C"`}
 	case ByHour, ByDay:
 		begun := "first"
 		if since != 0 {
 			begun = "greatest(first, " + w.Arg(postgres.Timestamp(since)) + "::timestamptz)"
 		}
 		at := fmt.Sprintf("(date_trunc('%s', %s AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')", by, begun)
-		return expressions{rule: "''", subject: "''", at: at, number: microseconds("at"), key: "''"}
+		return expressions{rule: "''", at: at, number: microseconds("at"), key: "''"}
 	}
-	return expressions{rule: "rule", subject: "''", at: none, number: number, key: `rule COLLATE "C"`}
+	return expressions{rule: "rule", at: none, number: number, key: `rule COLLATE "C"`}
 }
 
 func microseconds(column string) string {
 	return "(CASE WHEN isfinite(" + column + ") THEN (extract(epoch FROM " + column + ") * 1000000)::bigint ELSE 0 END)"
 }
 
-func collectGroups(rows pgx.Rows, limit int) (Groups, error) {
-	found := Groups{Rows: []GroupRow{}}
+func collectGroups(rows pgx.Rows, limit int) (found Groups, several bool, err error) {
+	found.Rows = []GroupRow{}
 	var numbers []int64
 	var keys []string
 	var total int64
-	_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r GroupRow, err error) {
+	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r GroupRow, err error) {
 		var number int64
 		var key string
 		err = row.Scan(&r.Rule, &r.Source, postgres.ScanTime(&r.At), &r.Episodes, &r.Sources, &r.Events, &r.Refused, &r.Peak,
-			postgres.ScanTime(&r.First), postgres.ScanTime(&r.Last), &number, &key, &total)
+			postgres.ScanTime(&r.First), postgres.ScanTime(&r.Last), &number, &key, &total, &several)
 		found.Rows, numbers, keys = append(found.Rows, r), append(numbers, number), append(keys, key)
 		return r, err
 	})
 	if err != nil {
-		return Groups{}, err
+		return Groups{}, false, err
 	}
 	found.Total = Total{N: total}
 	if len(found.Rows) > limit {
 		found.Rows, found.Next = found.Rows[:limit], encodeCursor(numbers[limit-1], keys[limit-1])
 	}
-	return found, nil
+	return found, several, nil
 }
 
-// Episodes is a query of episodes, each once, over the rows of a view of raw hits under a WHERE clause: rule, lineage, subject, first,
-// last, events, refused, peak. The rows of a closed episode, one for each block that it may lead to, have the same first. While one runs a late
-// event may move its beginning, of which each row learns with the next report about its own block: until then its rows differ, by less than a
-// window from one to the next (docs/history.md).
-func Episodes(from, where string) string {
+// episodes are queries of episodes over the rows of a view of raw hits under a WHERE clause: rule, subject, first, last, events, refused, peak,
+// and block_subject, where an episode is a row.
+type episodes struct {
+	// closed ones: the rows of one, one for each block that it may lead to, have the same first, by which they are put together; else each
+	// stands for itself, as is right where the rows of a source all lead to the same block.
+	closed string
+	// running ones: a late event may move the beginning of one, of which each row learns with the next report about its own block: until then
+	// its rows differ, by less than a window from one to the next (docs/history.md).
+	running string
+	rows    string // of both, as they are: only rule, subject, first and block_subject
+}
+
+func episodesOf(from, where string, together bool) episodes {
 	and := " WHERE "
 	if strings.Contains(where, "WHERE") {
 		and = where + " AND "
 	}
-	const source = "PARTITION BY stream, rule, lineage, subject"
-	return `SELECT rule, lineage, subject, first, max(last) AS last, max(events) AS events, sum(refused)::bigint AS refused, max(peak) AS peak
-		FROM ` + from + and + `phase = 3 GROUP BY stream, rule, lineage, subject, first
-	UNION ALL
-	SELECT rule, lineage, subject, min(first), max(last), max(events), sum(refused)::bigint, max(peak)
+	block, closed := "block_subject", "SELECT rule, subject, first, last, events, refused, peak, %s FROM "+from+and+"phase = 3"
+	if together {
+		block, closed = "NULL::text AS block_subject", `SELECT rule, subject, first, max(last) AS last, max(events) AS events, sum(refused)::bigint AS refused, max(peak) AS peak, %s
+		FROM `+from+and+"phase = 3 GROUP BY rule, lineage, subject, first"
+	}
+	const source = "PARTITION BY rule, lineage, subject"
+	return episodes{
+		closed: fmt.Sprintf(closed, block),
+		running: `SELECT rule, subject, min(first) AS first, max(last) AS last, max(events) AS events, sum(refused)::bigint AS refused, max(peak) AS peak, NULL::text AS block_subject
 	FROM (SELECT *, count(*) FILTER (WHERE apart) OVER (` + source + ` ORDER BY first, id) AS nth
 		FROM (SELECT *, coalesce(first >= max(last + make_interval(secs => window_ms / 1000.0)) OVER (` + source + ` ORDER BY first, id
 				ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true) AS apart
 			FROM ` + from + and + `phase < 3) rows) running
-	GROUP BY stream, rule, lineage, subject, nth`
+	GROUP BY rule, lineage, subject, nth`,
+		rows: "SELECT rule, subject, first, " + block + " FROM " + from + and + "phase < 4",
+	}
 }

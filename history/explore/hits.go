@@ -11,6 +11,8 @@ type Hits struct {
 	Hits  []history.RecordedHit `json:"hits"`
 	Total Total                 `json:"total"`
 	Next  string                `json:"next,omitempty"` // cursor of the next page; empty: this is the last one
+	// LeftOut is in no row, and not in Total.
+	LeftOut LeftOut `json:"left_out"`
 }
 
 // Hits lists episodes, those with the newest last over event first.
@@ -29,6 +31,9 @@ func (x *Explorer) Hits(ctx context.Context, f Filter, p Page) (Hits, error) {
 		return Hits{}, err
 	}
 	found := Hits{Hits: rows}
+	if found.LeftOut, err = x.leftOut(ctx, &q); err != nil {
+		return Hits{}, err
+	}
 	if len(rows) > limit {
 		last := &rows[limit-1]
 		found.Hits, found.Next = rows[:limit], encodeCursor(int64(last.Last), last.ID)

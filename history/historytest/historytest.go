@@ -50,7 +50,13 @@ func Open(t testing.TB, url string) *history.Store {
 // New makes a bed in a new database.
 func New(t testing.TB) *Bed {
 	t.Helper()
-	b := &Bed{URL: testbed.Postgres(t)}
+	return at(t, testbed.Postgres(t))
+}
+
+// at makes a bed in a database, or finds it there.
+func at(t testing.TB, url string) *Bed {
+	t.Helper()
+	b := &Bed{URL: url}
 	b.Store = Open(t, b.URL)
 	testbed.Eventually(t, 20*time.Second, func() error {
 		err := b.Migrate(t.Context())
@@ -61,7 +67,7 @@ func New(t testing.TB) *Bed {
 		return err
 	})
 	counts := streams.PartitionCounts{Requests: 4, Keyed: 8, Hits: 2}
-	if _, err := b.Streams.Create(t.Context(), streams.Live, counts); err != nil {
+	if _, err := b.Streams.Create(t.Context(), streams.Live, counts); err != nil && !errors.Is(err, streams.ErrExists) {
 		t.Fatal(err)
 	}
 	conn, err := pgx.Connect(t.Context(), b.URL)

@@ -87,6 +87,10 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "weir " + c.Schema
 	}
+	// Of a query of thirty days the tables of all of them are compiled, each time: that takes longer than the query.
+	if config.ConnConfig.RuntimeParams["jit"] == "" {
+		config.ConnConfig.RuntimeParams["jit"] = "off"
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)

@@ -51,10 +51,11 @@ func dayOfPartition(table, name string) (Day, bool) {
 }
 
 // Tables are those that have a table for each day.
-func Tables() []string { return []string{hitsByDay, besideByDay, decisionsByDay} }
+func Tables() []string { return []string{HitsByDay, BesideByDay, decisionsByDay} }
 
+// The tables that have a table for each day.
 const (
-	hitsByDay      = "hits_by_day"
-	besideByDay    = "hits_beside_by_day"
+	HitsByDay      = "hits_by_day"
+	BesideByDay    = "hits_beside_by_day"
 	decisionsByDay = "block_decisions_by_day"
 )

@@ -187,6 +187,7 @@ func withoutDays() []rowsOver {
 		{"late_sums", "minute < $1"},
 		{"uncounted_sums", "minute < $1"},
 		{"rule_minutes", "rule = ANY (ARRAY(SELECT rule FROM rule_modes)) AND minute < $1"}, // its index begins with the rule
+		{"hits_left_out", "minute < $1"},
 		{"event_minutes", "minute < $1"},
 		{"rule_event_minutes", "rule = ANY (ARRAY(SELECT rule FROM rule_modes)) AND minute < $1"}, // likewise
 	}

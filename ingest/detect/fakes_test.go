@@ -112,7 +112,7 @@ func (w *detectWorld) expect() []string {
 				w.t.Fatal(err)
 			}
 			var err error
-			if out, err = p.Fold(m.Appended, &k, out); err != nil {
+			if _, out, err = p.FoldAll([]detectors.Record{{Appended: m.Appended, Place: m.Offset + 1, Keyed: k}}, out); err != nil {
 				w.t.Fatal(err)
 			}
 		}

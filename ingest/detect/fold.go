@@ -90,7 +90,7 @@ func (o *owned) decode(messages []traffic.Message) ([]detectors.Record, error) {
 	n := min(len(messages), len(o.records))
 	for i := range n {
 		r := &o.records[i]
-		r.Appended = messages[i].Appended
+		r.Appended, r.Place = messages[i].Appended, messages[i].Offset+1
 		if err := detectors.DecodeKeyed(messages[i].Value, &r.Keyed); err != nil {
 			return o.records[:i], err
 		}

@@ -123,7 +123,7 @@ func TestDetectResetsOnceAcrossCrashes(t *testing.T) {
 					t.Fatal(err)
 				}
 				var err error
-				if want, err = p.Fold(m.Appended, &k, want); err != nil {
+				if _, want, err = p.FoldAll([]detectors.Record{{Appended: m.Appended, Place: m.Offset + 1, Keyed: k}}, want); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -24,7 +24,7 @@ func (w *detectWorld) succeed(n int) {
 		var k detectors.Keyed
 		err := detectors.DecodeKeyed(m.Value, &k)
 		if err == nil {
-			w.hits, err = p.Fold(m.Appended, &k, w.hits)
+			_, w.hits, err = p.FoldAll([]detectors.Record{{Appended: m.Appended, Place: m.Offset + 1, Keyed: k}}, w.hits)
 		}
 		if err != nil {
 			w.t.Error(err)

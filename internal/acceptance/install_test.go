@@ -27,8 +27,8 @@ type install struct {
 }
 
 // newInstall writes a configuration and runs weir migrate. redis is what the configuration's redis section says,
-// proxies how many of them append to X-Forwarded-For.
-func newInstall(t testing.TB, partitions [3]int, redis string, proxies int) *install {
+// proxies how many of them append to X-Forwarded-For, more are further lines of the configuration.
+func newInstall(t testing.TB, partitions [3]int, redis string, proxies int, more ...string) *install {
 	t.Helper()
 	in := &install{
 		Workplace: testbed.NewWorkplace(t), t: t, ns: testbed.Namespace(t), kafka: testbed.Kafka(t), postgres: testbed.Postgres(t), gate: fmt.Sprint("127.0.0.1:", testbed.FreePort(t)),
@@ -45,7 +45,8 @@ identity:
   device: {header: X-Device-Id, vouched: true}
 http: {listen: "127.0.0.1:0"}
 gate: {listen: %q}
-`, in.ns, strings.Join(in.kafka, ", "), partitions[0], partitions[1], partitions[2], redis, in.postgres, proxies, in.gate))
+%s
+`, in.ns, strings.Join(in.kafka, ", "), partitions[0], partitions[1], partitions[2], redis, in.postgres, proxies, in.gate, strings.Join(more, "\n")))
 	in.Weir("migrate")
 	return in
 }

@@ -85,7 +85,7 @@ var plan = map[string]room{
 	"history/explore": {
 		what:    "what people ask of history: filters, groups, timelines, one hit with all about it",
 		imports: []string{"blocklist", "detectors", "history", "history/audit", "history/postgres", "history/streams", "ingest", "internal/duration", "rules", "traffic"},
-		tests:   []string{"history/retention"},
+		tests:   []string{"history/retention", "history/rulestore"},
 	},
 	"history/retention": {
 		what:    "days of history: made ahead, dropped when their time is over",
@@ -110,7 +110,11 @@ var plan = map[string]room{
 		what:    "dossiers: what a version of a rule would have done, had it blocked",
 		imports: []string{"detectors", "history/postgres", "history/rulestore", "history/streams", "internal/duration", "rules", "rules/promotion", "traffic"},
 	},
-	"history/sessions":   {what: "who is signed in at a console", imports: []string{"history/audit", "history/postgres", "traffic"}},
+	"history/sessions": {what: "who is signed in at a console", imports: []string{"history/audit", "history/postgres", "traffic"}},
+	"history/erasure": {
+		what:    "a person is taken out of history",
+		imports: []string{"history/audit", "history/postgres", "history/streams", "traffic"},
+	},
 	"history/savedviews": {what: "views of the explorer that people keep", imports: []string{"history/postgres"}},
 	"history/historytest": {
 		what:    "a history for tests",
@@ -124,15 +128,15 @@ var plan = map[string]room{
 	},
 	"console/acts": {
 		what:    "what people do, checked and audited alike whoever asks",
-		imports: []string{"blocklist", "console/access", "detectors", "history/postgres", "history/rulestore", "rules", "rules/promotion", "traffic"},
+		imports: []string{"blocklist", "console/access", "detectors", "history/erasure", "history/postgres", "history/rulestore", "rules", "rules/promotion", "traffic"},
 	},
 	"console/why": {
 		what:    "what is behind a block, and whether it holds now: history and Redis together",
-		imports: []string{"blocklist", "gate", "history", "history/audit", "history/explore", "history/streams", "internal/plural", "rules", "traffic"},
+		imports: []string{"blocklist", "gate", "history", "history/audit", "history/explore", "history/streams", "internal/plural", "rules", "rules/promotion", "traffic"},
 	},
 	"console/api": {
 		what:    "the same over HTTP, from one table of routes",
-		imports: []string{"blocklist", "console/access", "console/acts", "console/shown", "console/why", "detectors", "history", "history/audit", "history/evidence", "history/explore", "history/postgres", "history/rulestore", "history/streams", "ingest", "internal/duration", "rules", "rules/promotion", "traffic"},
+		imports: []string{"blocklist", "console/access", "console/acts", "console/reveal", "console/shown", "console/why", "detectors", "history", "history/audit", "history/evidence", "history/explore", "history/postgres", "history/rulestore", "history/streams", "ingest", "internal/duration", "rules", "rules/promotion", "traffic"},
 		tests:   []string{"rules/condition"},
 	},
 	"cmd/weir/internal/desk": {
@@ -141,7 +145,8 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/server": {
 		what:    "pages and API behind sign-in",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/usage", "console", "console/access", "console/acts", "console/api", "console/pages", "console/signin", "console/why", "history", "history/evidence", "history/explore", "history/partitions", "history/sessions", "ingest", "ingest/kafka", "internal/retry", "rules"},
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/usage", "console", "console/access", "console/acts", "console/api", "console/pages", "console/reveal", "console/signin", "console/why", "history", "history/evidence", "history/explore", "history/partitions", "history/savedviews", "history/sessions", "ingest", "ingest/kafka", "internal/retry", "rules"},
+		tests:   []string{"cmd/weir/internal/desk", "cmd/weir/internal/stream", "detectors", "history/audit", "rules/condition", "traffic"},
 	},
 	"history/ramp": {
 		what:    "canaries go on, or fall back: what is due, by the clock of the database",
@@ -162,7 +167,7 @@ var plan = map[string]room{
 	"console/chart":    {what: "charts as SVG", imports: []string{"console/shown", "traffic"}},
 	"console/pages": {
 		what:    "pages that are rendered here and work without a script",
-		imports: []string{"blocklist", "console", "console/access", "console/acts", "console/chart", "console/shown", "console/standing", "detectors", "history", "history/audit", "history/evidence", "history/explore", "history/postgres", "history/rulestore", "internal/duration", "internal/nearest", "rules", "traffic"},
+		imports: []string{"blocklist", "console", "console/access", "console/acts", "console/chart", "console/shown", "console/standing", "detectors", "history", "history/audit", "history/evidence", "history/explore", "history/postgres", "history/rulestore", "history/savedviews", "internal/duration", "internal/nearest", "rules", "rules/promotion", "traffic"},
 	},
 	"console/access": {what: "pure: who may do what, and who is shown pseudonyms", imports: []string{"traffic"}},
 	"console/reveal": {
@@ -188,7 +193,7 @@ var plan = map[string]room{
 	"dashboards/grafana/grafanatest": {what: "a Grafana for tests of that"},
 	"cmd/weir": {
 		what:    "one file per command: flags, call, print; the only os.Exit",
-		imports: []string{"blocklist", "cmd/weir/internal/allow", "cmd/weir/internal/asking", "cmd/weir/internal/config", "cmd/weir/internal/counters", "cmd/weir/internal/desk", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/dossier", "cmd/weir/internal/report", "cmd/weir/internal/ruletry", "cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "cmd/weir/internal/versions", "console", "console/access", "console/acts", "console/api", "dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "history", "history/evidence", "history/explore", "history/partitions", "history/postgres", "history/rulestore", "ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
+		imports: []string{"blocklist", "cmd/weir/internal/allow", "cmd/weir/internal/asking", "cmd/weir/internal/config", "cmd/weir/internal/counters", "cmd/weir/internal/desk", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/dossier", "cmd/weir/internal/report", "cmd/weir/internal/ruletry", "cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "cmd/weir/internal/versions", "console", "console/access", "console/acts", "console/api", "dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "history", "history/erasure", "history/evidence", "history/explore", "history/partitions", "history/postgres", "history/rulestore", "ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
 		tests:   []string{"gate", "history/audit", "history/streams", "ingest/kafka", "internal/demo"},
 	},
 	"cmd/weir/internal/versions": {
@@ -198,7 +203,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/asking": {
 		what:    "weir history and weir why: questions read from the command line, answers written",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/why", "detectors", "gate", "history", "history/audit", "history/explore", "history/streams", "ingest", "internal/duration", "internal/plural", "rules", "traffic"},
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/why", "detectors", "gate", "history", "history/audit", "history/erasure", "history/explore", "history/streams", "ingest", "internal/duration", "internal/plural", "rules", "traffic"},
 		tests:   []string{"cmd/weir/internal/desk", "cmd/weir/internal/dossier", "console/access", "console/acts", "console/api", "console/remote", "history/evidence"},
 	},
 	"cmd/weir/internal/config": {
@@ -207,7 +212,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/service": {
 		what:    "opens the servers, makes the stages, runs and stops them",
-		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "console/acts", "detectors", "gate", "history", "history/evidence", "history/partitions", "history/postgres", "history/ramp", "history/retention", "history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/consume", "ingest/detect", "ingest/kafka", "ingest/route", "internal/retry", "internal/ruleseries", "rules", "traffic"},
+		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "console/acts", "detectors", "gate", "history", "history/erasure", "history/evidence", "history/partitions", "history/postgres", "history/ramp", "history/retention", "history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/consume", "ingest/detect", "ingest/kafka", "ingest/route", "internal/retry", "internal/ruleseries", "rules", "traffic"},
 	},
 	"cmd/weir/internal/doctor": {
 		what:    "what weir doctor checks",
@@ -316,7 +321,7 @@ var plan = map[string]room{
 	"internal/order": {what: "the windows under every order of events; tests only", tests: []string{"detectors", "rules", "traffic"}},
 	"internal/acceptance": {
 		what:  "whole streams judged from outside; tests only",
-		tests: []string{"blocklist", "blocklist/replica", "detectors", "gate", "ingest/backtest", "rules", "traffic"},
+		tests: []string{"blocklist", "blocklist/replica", "detectors", "gate", "history/evidence", "ingest/backtest", "internal/evidenceoracle", "rules", "traffic"},
 	},
 	"internal/adversary": {
 		what:  "clients that want past a block, and real servers; tests only",

@@ -3,23 +3,28 @@ package evidenceoracle
 // trial is what is known while a block is tried: the requests that were let through alone feed windows.
 type trial struct {
 	*Rule
-	through map[string][]int64
+	through map[string][]*Request
 	running map[string][]*spell // by source
 	blocks  map[string]block
 }
 
 // spell is an episode under the block.
 type spell struct {
+	last    int64
+	targets map[string]*target // by block: where its key has fields that the rule's key has not, one may have several
+}
+
+// target is one block's part of a spell.
+type target struct {
 	first, last int64
-	block       string
 	sent        int64 // the last over event that was told
 }
 
 type block struct{ since, until int64 }
 
-// refusals says of each request whether the rule's own block would have refused it.
-func (r Rule) refusals(log []Request) []bool {
-	t := trial{&r, map[string][]int64{}, map[string][]*spell{}, map[string]block{}}
+// Refusals says of each request whether the rule's own block would have refused it.
+func (r Rule) Refusals(log []Request) []bool {
+	t := trial{&r, map[string][]*Request{}, map[string][]*spell{}, map[string]block{}}
 	out := make([]bool, len(log))
 	for i := range log {
 		q := &log[i]
@@ -38,8 +43,8 @@ func (t *trial) feed(q *Request) {
 		return
 	}
 	source := name(q, t.Key)
-	t.through[source] = append(t.through[source], q.At)
-	if within(t.through[source], q.At-t.Window, q.At) <= t.Limit {
+	t.through[source] = append(t.through[source], q)
+	if t.within(t.through[source], q.At) <= t.Limit {
 		return
 	}
 	var s *spell
@@ -48,28 +53,34 @@ func (t *trial) feed(q *Request) {
 			s = x
 		}
 	}
-	fresh := s == nil
-	if fresh {
-		s = &spell{first: q.At, block: name(q, t.Block)}
+	if s == nil {
+		s = &spell{targets: map[string]*target{}}
 		t.running[source] = append(t.running[source], s)
 	}
 	s.last = q.At
-	if !fresh && q.At < s.sent+t.Cooldown {
+	whom := name(q, t.Block)
+	x, known := s.targets[whom]
+	if !known {
+		x = &target{first: q.At}
+		s.targets[whom] = x
+	}
+	x.last = q.At
+	if known && q.At < x.sent+t.Cooldown {
 		return
 	}
-	s.sent = q.At
-	until := s.first + t.TTL
+	x.sent = q.At
+	until := x.first + t.TTL
 	if t.OnHit {
 		until = q.At + t.TTL
 	}
-	if s.block == "" || until <= q.At {
+	if whom == "" || until <= q.At {
 		return
 	}
-	if b, stands := t.blocks[s.block]; stands && b.until > q.At {
-		t.blocks[s.block] = block{b.since, max(b.until, until)}
+	if b, stands := t.blocks[whom]; stands && b.until > q.At {
+		t.blocks[whom] = block{b.since, max(b.until, until)}
 		return
 	}
-	t.blocks[s.block] = block{q.At, until}
+	t.blocks[whom] = block{q.At, until}
 }
 
 // end closes the episodes that no request can lengthen any more: a block that stood then lasts from their last over event.
@@ -82,8 +93,10 @@ func (t *trial) end(now int64) {
 				kept = append(kept, s)
 				continue
 			}
-			if b := t.blocks[s.block]; t.OnHit && s.block != "" && b.until > closed && s.last+t.TTL > b.until {
-				t.blocks[s.block] = block{b.since, s.last + t.TTL}
+			for whom, x := range s.targets {
+				if b := t.blocks[whom]; t.OnHit && whom != "" && b.until > closed && x.last+t.TTL > b.until {
+					t.blocks[whom] = block{b.since, x.last + t.TTL}
+				}
 			}
 		}
 		t.running[source] = kept

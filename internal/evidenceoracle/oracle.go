@@ -1,6 +1,6 @@
 // Package evidenceoracle says in the plainest words what a rule would have done to a log of requests, had it blocked. It judges dossiers, so it
 // shares nothing with what makes them: not the windows, not the blocks, not the sums. It knows logs in order of time, the sliding window over
-// requests, and keys of plain fields.
+// requests, their bytes or distinct values of a field, and keys of plain fields.
 package evidenceoracle
 
 import (
@@ -18,6 +18,8 @@ type Rule struct {
 	OnHit    bool     // extend: on-hit
 	Key      []string // names of fields
 	Block    []string
+	Distinct string // the field whose values are counted; empty: requests are, or
+	Bytes    bool   // their bytes
 }
 
 // Request is one event of the log.
@@ -28,6 +30,7 @@ type Request struct {
 	Reached bool              // its block would
 	Ours    bool              // weir has refused it already: it feeds nothing
 	Good    int               // 0 not judged, 1 not good, 2 good
+	Bytes   int
 }
 
 // Held is one block of another rule.
@@ -69,7 +72,7 @@ const (
 // least with a part.
 func (r Rule) Judge(log []Request, others []Held, since, until int64) Truth {
 	truth := Truth{Sources: map[string]*Source{}}
-	refused := r.refusals(log)
+	refused := r.Refusals(log)
 	for i, q := range log {
 		if q.At < since || q.At >= until {
 			continue
@@ -123,7 +126,9 @@ func (t *Truth) Blockable() []*Source {
 }
 
 // counts reports whether the request feeds a window.
-func (r *Rule) counts(q *Request) bool { return q.Watched && !q.Ours && name(q, r.Key) != "" }
+func (r *Rule) counts(q *Request) bool {
+	return q.Watched && !q.Ours && name(q, r.Key) != "" && (r.Distinct == "" || q.Fields[r.Distinct] != "") && (!r.Bytes || q.Bytes > 0)
+}
 
 // reaches reports whether a block could refuse the request.
 func (r *Rule) reaches(q *Request) bool {
@@ -203,7 +208,7 @@ type episode struct {
 // episodes are those that shadow records: nobody is held.
 func (r *Rule) episodes(log []Request) []episode {
 	var out []episode
-	times := map[string][]int64{}
+	counted := map[string][]*Request{}
 	running := map[string]int{} // index into out, by source
 	for i := range log {
 		q := &log[i]
@@ -211,8 +216,8 @@ func (r *Rule) episodes(log []Request) []episode {
 			continue
 		}
 		source := name(q, r.Key)
-		times[source] = append(times[source], q.At)
-		count := within(times[source], q.At-r.Window, q.At)
+		counted[source] = append(counted[source], q)
+		count := r.within(counted[source], q.At)
 		if count <= r.Limit {
 			continue
 		}
@@ -222,13 +227,13 @@ func (r *Rule) episodes(log []Request) []episode {
 			for _, f := range r.Block {
 				fields[f] = q.Fields[f]
 			}
-			out = append(out, episode{block: name(q, r.Block), fields: fields, first: q.At, from: len(times[source]) - 1, users: map[string]bool{}, devices: map[string]bool{}})
+			out = append(out, episode{block: name(q, r.Block), fields: fields, first: q.At, from: len(counted[source]) - 1, users: map[string]bool{}, devices: map[string]bool{}})
 			at = len(out) - 1
 			running[source] = at
 		}
 		e := &out[at]
 		e.good = max(e.good, q.Good)
-		e.last, e.peak, e.events = q.At, max(e.peak, count), len(times[source])-e.from
+		e.last, e.peak, e.events = q.At, max(e.peak, count), len(counted[source])-e.from
 		for values, field := range map[*map[string]bool]string{&e.users: "user", &e.devices: "device"} {
 			if v := q.Fields[field]; v != "" {
 				(*values)[v] = true
@@ -238,12 +243,19 @@ func (r *Rule) episodes(log []Request) []episode {
 	return out
 }
 
-// within counts times after one and up to another.
-func within(times []int64, after, upTo int64) (n int) {
-	for _, at := range times {
-		if at > after && at <= upTo {
+// within is what the window that ends at an instant holds.
+func (r *Rule) within(counted []*Request, end int64) (n int) {
+	values := map[string]bool{}
+	for _, q := range counted {
+		switch {
+		case q.At <= end-r.Window || q.At > end:
+		case r.Bytes:
+			n += q.Bytes
+		case r.Distinct != "":
+			values[q.Fields[r.Distinct]] = true
+		default:
 			n++
 		}
 	}
-	return n
+	return n + len(values)
 }

@@ -14,8 +14,8 @@ import (
 
 // The release before this one, and the newest record format that it knows. Both go up with each release.
 const (
-	previousRelease = "356e0234e69d3550ba999f52a473681c1b016391"
-	previousFormat  = 4
+	previousRelease = "63cd912381c5a792f028da5246da1a726affdf60"
+	previousFormat  = 5
 )
 
 // previousVariable names a program of the previous release, for where git has not its source.

@@ -59,6 +59,7 @@ CREATE TABLE hits_by_day (
 ) PARTITION BY RANGE (day);
 CREATE INDEX hits_by_day_last ON hits_by_day (last);
 CREATE INDEX hits_by_day_rule ON hits_by_day (rule, last);
+CREATE INDEX hits_by_day_running ON hits_by_day (last) WHERE phase < 3; -- few: for them alone nobody shall read a day
 CREATE INDEX hits_by_day_ip ON hits_by_day (ip) WHERE ip IS NOT NULL;
 CREATE INDEX hits_by_day_device ON hits_by_day USING hash (device);
 CREATE INDEX hits_by_day_user ON hits_by_day USING hash (user_id);
@@ -72,6 +73,7 @@ CREATE TABLE hits_beside_by_day (
 ) PARTITION BY RANGE (day);
 CREATE INDEX hits_beside_by_day_last ON hits_beside_by_day (last);
 CREATE INDEX hits_beside_by_day_rule ON hits_beside_by_day (rule, last);
+CREATE INDEX hits_beside_by_day_running ON hits_beside_by_day (last) WHERE phase < 3;
 CREATE INDEX hits_beside_by_day_ip ON hits_beside_by_day (ip) WHERE ip IS NOT NULL;
 CREATE INDEX hits_beside_by_day_device ON hits_beside_by_day USING hash (device);
 CREATE INDEX hits_beside_by_day_user ON hits_beside_by_day USING hash (user_id);

@@ -69,6 +69,8 @@ export function follow({ on, heard, changed }) {
     const lists = (d) => [...d.querySelectorAll("[data-list]")].map((l) => l.dataset.list).join();
     if (lists(document) !== lists(page) && quiet(document.getElementById("main"))) {
       const main = document.importNode(page.getElementById("main"), true);
+      const evidence = document.getElementById("evidence");
+      if (evidence) main.querySelector("#evidence")?.replaceWith(evidence);
       document.getElementById("main").replaceWith(main);
       changed(main);
     }
@@ -80,6 +82,7 @@ export function follow({ on, heard, changed }) {
     reading = true;
     const request = new XMLHttpRequest(); // its responseType gives a document without a script making HTML of a text
     request.open("GET", location.href);
+    request.setRequestHeader("X-Weir-Live", "1"); // evidence is gathered once: its minutes are over
     request.responseType = "document";
     request.timeout = 10000;
     request.onloadend = () => {

@@ -1,6 +1,7 @@
 // What a script adds to pages that work without one: a clock, buttons that copy commands, and parts that stay up to date.
 
 import { follow } from "./live.js";
+import { considerLimits } from "./limits.js";
 
 const clock = document.getElementById("clock");
 let ahead = 0; // of the server's clock, in milliseconds
@@ -34,6 +35,7 @@ function copies(root) {
 }
 
 copies(document);
+for (const form of document.querySelectorAll("[data-limits]")) considerLimits(form);
 follow({
   on: "live" in document.body.dataset,
   heard: (time) => { ahead = Date.parse(time) - Date.now(); },

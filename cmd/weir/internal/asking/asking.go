@@ -4,6 +4,7 @@ package asking
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/erasure"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/duration"
@@ -36,6 +38,8 @@ type Program struct {
 	Release func(rule string, source traffic.Subject) string
 	// Acts gives a command the flags --by and --reason, which is required, and the function that reads them.
 	Acts func(*cobra.Command) func() (by, reason string)
+	// Erase takes a person out of history.
+	Erase func(cmd *cobra.Command, e Erasure) (erasure.Done, error)
 }
 
 // Installation is what is asked.
@@ -51,7 +55,7 @@ type Installation struct {
 // History are the subcommands of weir history.
 func History(p *Program) []*cobra.Command {
 	return []*cobra.Command{
-		p.hits(), p.sources(), p.top(), p.timeline(), p.show(), p.late(), p.uncounted(), p.decisions(), p.audit(), p.dead(), p.replays(),
+		p.hits(), p.sources(), p.top(), p.timeline(), p.show(), p.late(), p.uncounted(), p.decisions(), p.audit(), p.dead(), p.replays(), p.erase(),
 	}
 }
 
@@ -216,6 +220,13 @@ func (p *Program) cut(order string, shown int, limit int, total explore.Total) {
 		return
 	}
 	p.Cut(order, shown, total.N, history.CountCap)
+}
+
+// leftOut says what history does not have.
+func (p *Program) leftOut(left explore.LeftOut) {
+	if text := left.String(); text != "" {
+		fmt.Fprintf(p.Stderr, "weir: %s\n", text)
+	}
 }
 
 func length(ms int64) string { return duration.Format(time.Duration(ms) * time.Millisecond) }

@@ -69,8 +69,10 @@ func (p *Program) groups(cmd *cobra.Command, f *filterFlags, by explore.Group, o
 		return err
 	}
 	return p.ask(cmd, &f.lookFlags, func(ctx context.Context, from Answers, l looked) error {
+		var left explore.LeftOut
 		found, total, err := pages(f.limit, func(page explore.Page) ([]explore.GroupRow, explore.Total, string, error) {
 			part, err := from.Groups(ctx, f.filter(&l), by, explore.Order(order), page)
+			left = part.LeftOut
 			return part.Rows, part.Total, part.Next, err
 		})
 		if err != nil {
@@ -85,6 +87,7 @@ func (p *Program) groups(cmd *cobra.Command, f *filterFlags, by explore.Group, o
 			first = "newest"
 		}
 		p.cut(first, len(found), f.limit, total)
+		p.leftOut(left)
 		return nil
 	})
 }

@@ -86,8 +86,10 @@ candidate's, or that of a pending version); nothing comes of either.`,
 			return p.ask(cmd, &f.lookFlags, func(ctx context.Context, from Answers, l looked) error {
 				which := f.filter(&l)
 				which.Merged = merged
+				var left explore.LeftOut
 				found, total, err := pages(f.limit, func(page explore.Page) ([]history.RecordedHit, explore.Total, string, error) {
 					part, err := from.Hits(ctx, which, page)
+					left = part.LeftOut
 					return part.Hits, part.Total, part.Next, err
 				})
 				if err != nil {
@@ -97,6 +99,7 @@ candidate's, or that of a pending version); nothing comes of either.`,
 					return err
 				}
 				p.cut("newest", len(found), f.limit, total)
+				p.leftOut(left)
 				return nil
 			})
 		}),

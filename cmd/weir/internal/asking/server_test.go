@@ -155,7 +155,7 @@ func (b *bed) run(t *testing.T, byServer bool, format string, args ...string) st
 		return work
 	}
 	p := &asking.Program{
-		Output: output, Does: does, Release: func(rule string, of traffic.Subject) string { return "release " + rule + " " + string(of) },
+		Output: output, Does: does, Acts: func(*cobra.Command) func() (by, reason string) { return nil }, Release: func(rule string, of traffic.Subject) string { return "release " + rule + " " + string(of) },
 		Ask: func(cmd *cobra.Command, work func(context.Context, asking.Answers) error) error {
 			if byServer {
 				return work(cmd.Context(), b.server)

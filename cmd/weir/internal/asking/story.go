@@ -1,6 +1,7 @@
 package asking
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -11,6 +12,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/internal/plural"
+	"github.com/weirhq/weir/rules"
 )
 
 // showStory writes a story as a table of what is asked first.
@@ -82,6 +84,9 @@ func (st *BlockStory) ruleText() string {
 		return text + ", removed"
 	}
 	text += ", mode " + string(st.Mode)
+	if st.Share != "" {
+		text += ": it may hold " + st.Share + " of its block keys"
+	}
 	if st.Owner != "" {
 		text += ", owner " + terminal.Brief(st.Owner)
 	}
@@ -156,6 +161,12 @@ func (st *BlockStory) decided() []string {
 	return lines
 }
 
+// outside reports whether what was decided last is that the rule's canary leaves the source out.
+func (st *BlockStory) outside() bool {
+	n := len(st.Decisions)
+	return st.Mode == rules.ModeCanary && n > 0 && st.Decisions[n-1].Reason == blocklist.ReasonCanary
+}
+
 // holding says whether gates refuse now, and what stands if they do not.
 func (st *BlockStory) holding() string {
 	switch {
@@ -163,6 +174,8 @@ func (st *BlockStory) holding() string {
 		return "no"
 	case st.Holds == nil:
 		return "not known: " + strings.ReplaceAll(st.Unknown, "\n", "; ")
+	case st.Block == nil && st.outside():
+		return "no: the rule is in canary, and this source is not within the " + cmp.Or(st.Share, "share") + " of block keys that it may hold"
 	case st.Block == nil:
 		return "no: no block of the rule stands for this source"
 	}

@@ -98,6 +98,9 @@ func decidedText(d *history.RecordedDecision) string {
 		}
 		return text
 	case blocklist.ActionWithheld:
+		if d.Reason == blocklist.ReasonCanary {
+			return "canary: not within the share of its block keys that the rule may hold"
+		}
 		return terminal.Brief(d.Reason)
 	}
 	return "until " + terminal.Time(d.Until)

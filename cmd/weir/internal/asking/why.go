@@ -84,7 +84,9 @@ type BlockStory struct {
 	BlockID string `json:"block_id"` // what clients are told of it
 	Rule    string `json:"rule"`
 	// Mode is the rule's mode now; empty for a rule that history does not know.
-	Mode    rules.Mode      `json:"mode,omitempty"`
+	Mode rules.Mode `json:"mode,omitempty"`
+	// Share is the part of the rule's block keys that may be held, while it is in canary: 10%.
+	Share   string          `json:"canary_share,omitempty"`
 	Owner   string          `json:"owner,omitempty"`
 	Subject traffic.Subject `json:"subject"` // who is blocked; empty: nobody can be
 	// Hit is the evidence; null: RECORD has not stored it yet.
@@ -118,7 +120,7 @@ func newStory(found *explore.Story) *BlockStory {
 // blockStory is what is known of a block, with the command that releases it.
 func (p *Program) blockStory(a *why.Answer) *BlockStory {
 	st := newStory(&a.Story)
-	st.Also, st.Block, st.Holds, st.Back, st.Unheld, st.Unknown = a.Also, a.Block, a.Holds, a.Back, a.Unheld, a.Unknown
+	st.Also, st.Block, st.Holds, st.Back, st.Share, st.Unheld, st.Unknown = a.Also, a.Block, a.Holds, a.Back, a.Share, a.Unheld, a.Unknown
 	if st.Block != nil {
 		st.Release = p.Release(st.Rule, st.Subject)
 	}

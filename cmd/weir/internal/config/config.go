@@ -125,6 +125,10 @@ type Blocks struct {
 type History struct {
 	// Retention is how long hits, decisions and sums are kept; 0: for ever.
 	Retention Duration `yaml:"retention"`
+	// RowsPerMinute is how many rows of episodes are kept that one rule opened in one minute; 0: all.
+	RowsPerMinute int `yaml:"rows_per_minute"`
+	// SamplesPerMinute is how many of them keep their samples.
+	SamplesPerMinute int `yaml:"samples_per_minute"`
 }
 
 // HTTP is where a long-running process serves /metrics, /livez and /readyz, and weir run /v1/counters.
@@ -167,7 +171,7 @@ func Default() *Config {
 		Events:   Events{Format: "weir", MaxEventBytes: 1 << 20},
 		Detect:   Detect{BudgetPerPartition: detectors.DefaultBudget, IdleMargin: Duration(detectors.DefaultIdleMargin)},
 		Blocks:   Blocks{PerAddress: blocklist.DefaultPerAddress},
-		History:  History{Retention: Duration(retention.DefaultKeep)},
+		History:  History{Retention: Duration(retention.DefaultKeep), RowsPerMinute: 5000, SamplesPerMinute: 500},
 		HTTP:     HTTP{Listen: "127.0.0.1:9464"},
 		Gate:     Gate{Listen: "127.0.0.1:9465"},
 		Console:  defaultConsole(),

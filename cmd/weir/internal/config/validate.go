@@ -80,6 +80,7 @@ func (c *Config) Validate() error {
 	if r := time.Duration(c.History.Retention); r != 0 && r < retention.LeastKeep {
 		k.fail("history.retention", c.History.Retention.String(), "0 (for ever), and "+Duration(retention.LeastKeep).String()+" or more")
 	}
+	c.History.checkBounds(k)
 	k.address("http.listen", c.HTTP.Listen)
 	k.address("gate.listen", c.Gate.Listen)
 	if f := c.Gate.ObserveFile; f != "" && !filepath.IsAbs(f) {
@@ -90,6 +91,18 @@ func (c *Config) Validate() error {
 	k.oneOf("log.format", c.Log.Format, "text", "json")
 	return errors.Join(k.errs...)
 }
+
+func (h *History) checkBounds(k *checks) {
+	if h.RowsPerMinute < 0 || h.RowsPerMinute > mostRowsPerMinute {
+		k.fail("history.rows_per_minute", strconv.Itoa(h.RowsPerMinute), fmt.Sprintf("0 (all), and 1 to %d", mostRowsPerMinute))
+	}
+	if n := h.SamplesPerMinute; n < 1 || h.RowsPerMinute > 0 && n > h.RowsPerMinute {
+		k.fail("history.samples_per_minute", strconv.Itoa(n), "1 to the number of history.rows_per_minute")
+	}
+}
+
+// mostRowsPerMinute bounds what RECORD holds in memory of the ids of a minute.
+const mostRowsPerMinute = 100_000
 
 // LeastBudget holds some ten thousand keys.
 const LeastBudget = 1 << 20

@@ -45,6 +45,7 @@ func closedLabels() map[string][]string {
 		"weir_console_reads_total":           {"ok PostgreSQL", "failed PostgreSQL", "ok Redis", "failed Redis"},
 		"weir_console_refused_total":         {"host", "full"},
 		"weir_dead_letters_total":            deadLetters(),
+		"weir_history_left_out_total":        {"rows_per_minute", "samples_per_minute"},
 		"weir_route_known_good_events_total": {"good", "not_good", "not_judged"},
 		"weir_demo_events_total":             {"sent", "failed", "dropped"},
 		"weir_detect_errors_total": {

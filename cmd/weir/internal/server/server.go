@@ -23,11 +23,13 @@ import (
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/api"
 	"github.com/weirhq/weir/console/pages"
+	"github.com/weirhq/weir/console/reveal"
 	"github.com/weirhq/weir/console/signin"
 	"github.com/weirhq/weir/console/why"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/evidence"
 	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/history/savedviews"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/rules"
 )
@@ -92,6 +94,23 @@ func New(o Options) (*Server, error) {
 		done()
 		return nil, err
 	}
+	if err := s.route(o, pulse, does, masker); err != nil {
+		done()
+		return nil, err
+	}
+	return s, nil
+}
+
+// route puts pages and API behind what finds out who asks.
+func (s *Server) route(o Options, pulse func() console.Pulse, does *acts.Service, masker *access.Masker) error {
+	guard, err := newGuard(o)
+	if err != nil {
+		return err
+	}
+	revealer, err := reveal.New(reveal.Options{Masker: masker, Trail: o.History.Audit, Refuse: guard.Refuse, Logger: o.Log})
+	if err != nil {
+		return err
+	}
 	live, asked := s.page.Handler(), explore.New(o.History)
 	s.api, err = api.New(api.Options{
 		Acts: does,
@@ -99,30 +118,28 @@ func New(o Options) (*Server, error) {
 			Rules: o.History.Rules, History: o.History, Trail: o.History.Audit, Blocks: o.Redis, Clock: service.Now,
 			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: o.Redis, Clock: service.Now}, Dossiers: service.NewDossiers(o.Config, o.History),
 		},
-		Health: func() api.Health { return health(pulse()) }, Live: live, Masker: masker, Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
+		Health: func() api.Health { return health(pulse()) }, Live: live, Reveal: revealer.Reveal, Masker: masker, Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
 	})
 	if err != nil {
-		done()
-		return nil, err
+		return err
 	}
+	reveals := access.NewMux(guard.Refuse)
+	revealer.AddTo(reveals)
 	mux := http.NewServeMux()
 	mux.Handle("/api/v1/", s.api.Handler())
+	mux.Handle("/reveal", reveals)
 	mux.Handle("/", live)
-	guard, err := newGuard(o)
-	if err != nil {
-		done()
-		return nil, err
-	}
-	s.routes = slices.Concat(s.api.Routes(), s.pages.Routes(), guard.Routes())
+	s.routes = slices.Concat(s.api.Routes(), s.pages.Routes(), reveals.Routes(), guard.Routes())
 	s.handler = guard.Over(mux, s.pages.Public)
-	return s, nil
+	return nil
 }
 
 // mount makes the pages, and the console that serves them beside the stream.
 func (s *Server) mount(o Options, pulse func() console.Pulse, does *acts.Service, masker *access.Masker) error {
 	all, err := pages.New(pages.Options{
 		Rules: o.History.Rules, History: o.History, Blocks: o.Redis, Explorer: explore.New(o.History), Evidence: evidence.New(o.History.DB, o.History.Rules),
-		Acts: does, Masker: masker, Pulse: pulse, Command: o.Command, Clock: service.Now, Logger: o.Log,
+		Views: savedviews.New(o.History.DB),
+		Acts:  does, Masker: masker, Pulse: pulse, Command: o.Command, Clock: service.Now, Logger: o.Log,
 	})
 	if err != nil {
 		return err

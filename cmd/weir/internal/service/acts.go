@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/erasure"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -34,6 +35,7 @@ func OpenActs(o ActsOptions) (*acts.Service, func(), error) {
 	s, err := acts.New(acts.Options{
 		Rules: o.History.Rules, Gates: &gatesPort{o.Config}, Blocks: blocks, Releases: &releasesPort{config: o.Config, log: o.Log, client: o.Kafka},
 		Documents: &documentsPort{o.Environment, o.Config}, Dossiers: &dossiersPort{o.Config, o.History}, Clock: Now, Logger: o.Log,
+		Erasing: erasure.New(o.History.DB, o.History.Streams),
 	})
 	return s, blocks.close, err
 }

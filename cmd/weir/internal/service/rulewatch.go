@@ -45,7 +45,7 @@ func newRuleWatch(store ruleStore, log *slog.Logger, to prometheus.Registerer) (
 	w := &ruleWatch{
 		store: store, log: log, changed: make(chan struct{}, 1), series: series,
 		info: series.Gauges(prometheus.GaugeOpts{
-			Name: "weir_rule_info", Help: "1 for each rule, with its owner, its mode (shadow, block or disabled) and the number of its newest version.",
+			Name: "weir_rule_info", Help: "1 for each rule, with its owner, its mode (shadow, canary, block or disabled) and the number of its newest version.",
 		}, []string{"owner", "mode", "version"}),
 		// While processes disagree about a rule, this says which of them knows more.
 		changes: series.Gauges(prometheus.GaugeOpts{

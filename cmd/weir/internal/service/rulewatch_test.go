@@ -105,7 +105,7 @@ func TestRuleInfoFollowsTheRules(t *testing.T) {
 			synctest.Wait()
 			want := ""
 			if len(series) > 0 {
-				want = "# HELP weir_rule_info 1 for each rule, with its owner, its mode (shadow, block or disabled) and the number of its newest version.\n" +
+				want = "# HELP weir_rule_info 1 for each rule, with its owner, its mode (shadow, canary, block or disabled) and the number of its newest version.\n" +
 					"# TYPE weir_rule_info gauge\nweir_rule_info" + strings.Join(series, " 1\nweir_rule_info") + " 1\n"
 			}
 			if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "weir_rule_info"); err != nil {

@@ -234,6 +234,10 @@ func (in *Installation) RecordHits() (*consume.Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
+	h := &in.Config.History
+	if err := sink.Bound(history.Caps{Rows: h.RowsPerMinute, Samples: h.SamplesPerMinute, Partitions: in.HitsPartitions}, in.registry); err != nil {
+		return nil, err
+	}
 	return in.consumer(ingest.StageRecord, in.Names.Hits, sink, nil)
 }
 
