@@ -35,7 +35,7 @@ var _ Explorer = (*explore.Explorer)(nil)
 type Counted[T any] struct {
 	Page[T]
 	Total explore.Total `json:"total"`
-	// LeftOut is what history has not kept of what was asked for; absent where it keeps all.
+	// LeftOut is in no item, and not in Total: of episodes, and of sums of them.
 	LeftOut *explore.LeftOut `json:"left_out,omitempty"`
 }
 
@@ -137,9 +137,9 @@ func historyHits(c *call) (any, error) {
 	for i := range found.Hits {
 		c.maskHit(&found.Hits[i])
 	}
-	list := counted(c, found.Hits, found.Total, found.Next)
-	list.LeftOut = found.LeftOut.OrNil()
-	return listed(c, list, "hits", hitHead(), hitCells)
+	page := counted(c, found.Hits, found.Total, found.Next)
+	page.LeftOut = &found.LeftOut
+	return listed(c, page, "hits", hitHead(), hitCells)
 }
 
 func hitHead() []string {
@@ -185,9 +185,9 @@ func historySums(by explore.Group) func(c *call) (any, error) {
 			}
 		}
 		head := []string{"rule", "subject", "at", "episodes", "sources", "events", "refused", "peak", "first", "last"}
-		list := counted(c, found.Rows, found.Total, found.Next)
-		list.LeftOut = found.LeftOut.OrNil()
-		return listed(c, list, "by-"+string(group), head, func(g *explore.GroupRow) []string {
+		page := counted(c, found.Rows, found.Total, found.Next)
+		page.LeftOut = &found.LeftOut
+		return listed(c, page, "by-"+string(group), head, func(g *explore.GroupRow) []string {
 			at := ""
 			if g.At != 0 {
 				at = g.At.String()

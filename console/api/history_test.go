@@ -96,7 +96,7 @@ func TestHistoryIsAsked(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/api/v1/history/hits/01234567", "/api/v1/why/01234567", "/api/v1/why?source=192.0.2.77"} {
-		if got := b.ask(t, "vera", "GET", path, nil); got.status != http.StatusNotFound {
+		if got := b.ask(t, "vera", "GET", path, nil); got.status != http.StatusNotFound || got.problem(t).Type != api.TypeUnrecorded {
 			t.Errorf("%s: %d %s", path, got.status, got.body)
 		}
 	}

@@ -50,12 +50,17 @@ type Problem struct {
 // TypeAmbiguous is the type of the problem that the beginning of an id is that of several: known are some of them, got is the beginning.
 const TypeAmbiguous = problemType + kindAmbiguous
 
+// TypeUnrecorded is the type of the problem that nothing is known of what was asked about: the hit, the source, the version. A server that does
+// not know the question at all says so otherwise.
+const TypeUnrecorded = problemType + kindUnrecorded
+
 // maxKnown bounds the names that a problem lists.
 const maxKnown = 100
 
 // httpError is an error of this package with its status.
 type httpError struct {
 	status        int
+	kind          string // empty: that of the status
 	title, detail string
 	release       *acts.ReleaseDone
 	cause         error
@@ -80,6 +85,7 @@ const (
 	kindUnavailable = "unavailable"
 	kindLimited     = "limited"
 	kindAmbiguous   = "ambiguous"
+	kindUnrecorded  = "unrecorded"
 	kindOther       = "other"
 )
 
@@ -182,6 +188,9 @@ func (e *httpError) problem() Problem {
 		http.StatusBadRequest: kindInvalid, http.StatusNotFound: kindNotFound, http.StatusTooManyRequests: kindLimited,
 		http.StatusServiceUnavailable: kindUnavailable, http.StatusForbidden: kindForbidden,
 	}[e.status]
+	if e.kind != "" {
+		kind = e.kind
+	}
 	if kind == "" {
 		kind = kindOther
 	}

@@ -45,7 +45,7 @@ func historyHit(c *call) (any, error) {
 		return nil, err
 	}
 	if st == nil {
-		return nil, &httpError{status: http.StatusNotFound, title: "no such hit", detail: fmt.Sprintf("no hit in history has an id that begins with %s", id)}
+		return nil, &httpError{status: http.StatusNotFound, kind: kindUnrecorded, title: "no such hit", detail: fmt.Sprintf("no hit in history has an id that begins with %s", id)}
 	}
 	c.maskStory(st)
 	return st, nil
@@ -84,7 +84,7 @@ func (c *call) why(q why.Question, text string) (any, error) {
 			c.o.Logger.Warn("a block was looked for in vain", "operation", c.name, "error", nothing.Away)
 			detail += ", and Redis could not be asked"
 		}
-		return nil, &httpError{status: http.StatusNotFound, title: "nothing is known of it", detail: detail}
+		return nil, &httpError{status: http.StatusNotFound, kind: kindUnrecorded, title: "nothing is known of it", detail: detail}
 	case err != nil:
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func dossier(c *call) (any, error) {
 	d, err := c.o.Reader.Dossiers.Gather(c.r.Context(), q)
 	switch {
 	case errors.Is(err, evidence.ErrNoVersion):
-		return nil, &httpError{status: http.StatusNotFound, title: "there is no such version", detail: err.Error()}
+		return nil, &httpError{status: http.StatusNotFound, kind: kindUnrecorded, title: "there is no such version", detail: err.Error()}
 	case errors.Is(err, postgres.ErrNotFound):
 		if _, unknown := c.o.Reader.named(c.r.Context(), q.Rule); unknown != nil {
 			return nil, unknown

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"net/url"
 	"strconv"
 
@@ -88,25 +87,25 @@ func (c *Client) asked(ctx context.Context, path string, q question, into any) e
 	return err
 }
 
+func left(told *explore.LeftOut) (out explore.LeftOut) {
+	if told != nil {
+		out = *told
+	}
+	return out
+}
+
 // Hits is explore.Explorer's.
 func (c *Client) Hits(ctx context.Context, f explore.Filter, p explore.Page) (explore.Hits, error) {
 	var page api.Counted[history.RecordedHit]
 	err := c.asked(ctx, "history/hits", episodes(&f).flag("merged", f.Merged).page(p), &page)
-	return explore.Hits{Hits: page.Items, Total: page.Total, LeftOut: leftOut(page.LeftOut), Next: page.Next}, err
+	return explore.Hits{Hits: page.Items, Total: page.Total, Next: page.Next, LeftOut: left(page.LeftOut)}, err
 }
 
 // Groups is explore.Explorer's.
 func (c *Client) Groups(ctx context.Context, f explore.Filter, by explore.Group, order explore.Order, p explore.Page) (explore.Groups, error) {
 	var page api.Counted[explore.GroupRow]
 	err := c.asked(ctx, "history/top", episodes(&f).set("by", string(by)).set("order", string(order)).page(p), &page)
-	return explore.Groups{Rows: page.Items, Total: page.Total, LeftOut: leftOut(page.LeftOut), Next: page.Next}, err
-}
-
-func leftOut(l *explore.LeftOut) explore.LeftOut {
-	if l == nil {
-		return explore.LeftOut{}
-	}
-	return *l
+	return explore.Groups{Rows: page.Items, Total: page.Total, Next: page.Next, LeftOut: left(page.LeftOut)}, err
 }
 
 // Timeline is explore.Explorer's.
@@ -139,10 +138,10 @@ func (c *Client) Story(ctx context.Context, id string) (*explore.Story, error) {
 }
 
 // absent reports whether the server has said that there is none of what was asked about, and in which words. A name that nothing has is another
-// thing.
+// thing, and so is a server of an older build, which does not know the question.
 func absent(err error) (detail string, is bool) {
 	var t *told
-	if !errors.As(err, &t) || t.problem.Status != http.StatusNotFound || t.problem.Thing != "" {
+	if !errors.As(err, &t) || t.problem.Type != api.TypeUnrecorded {
 		return "", false
 	}
 	return t.problem.Detail, true

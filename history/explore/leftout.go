@@ -19,14 +19,6 @@ type LeftOut struct {
 	WithoutSamples int64 `json:"without_samples"` // rows that are there, without their samples
 }
 
-// OrNil is nil where nothing was left out.
-func (l LeftOut) OrNil() *LeftOut {
-	if l == (LeftOut{}) {
-		return nil
-	}
-	return &l
-}
-
 // String says it in a sentence; it is empty where nothing was left out.
 func (l LeftOut) String() string {
 	text := ""

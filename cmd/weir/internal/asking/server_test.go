@@ -155,14 +155,16 @@ func (b *bed) run(t *testing.T, byServer bool, format string, args ...string) st
 		return work
 	}
 	p := &asking.Program{
-		Output: output, Does: does, Release: func(rule string, of traffic.Subject) string { return "release " + rule + " " + string(of) },
+		Output: output, Does: does, Acts: func(*cobra.Command) func() (by, reason string) { return nil }, Release: func(rule string, of traffic.Subject) string { return "release " + rule + " " + string(of) },
 		Ask: func(cmd *cobra.Command, work func(context.Context, asking.Answers) error) error {
 			if byServer {
 				return work(cmd.Context(), b.server)
 			}
 			return work(cmd.Context(), b.stores)
 		},
-		Acts: func(*cobra.Command) func() (by, reason string) { return func() (by, reason string) { return "ann", "a test" } },
+		Acts: func(*cobra.Command) func() (by, reason string) {
+			return func() (by, reason string) { return "ann", "a test" }
+		},
 	}
 	host := &dossier.Host{
 		Output: output, Does: func(work func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {

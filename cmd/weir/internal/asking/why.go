@@ -120,7 +120,7 @@ func newStory(found *explore.Story) *BlockStory {
 // blockStory is what is known of a block, with the command that releases it.
 func (p *Program) blockStory(a *why.Answer) *BlockStory {
 	st := newStory(&a.Story)
-	st.Also, st.Block, st.Holds, st.Share, st.Back, st.Unheld, st.Unknown = a.Also, a.Block, a.Holds, a.Share, a.Back, a.Unheld, a.Unknown
+	st.Also, st.Block, st.Holds, st.Back, st.Share, st.Unheld, st.Unknown = a.Also, a.Block, a.Holds, a.Back, a.Share, a.Unheld, a.Unknown
 	if st.Block != nil {
 		st.Release = p.Release(st.Rule, st.Subject)
 	}
