@@ -162,9 +162,6 @@ func (b *bed) run(t *testing.T, byServer bool, format string, args ...string) st
 			}
 			return work(cmd.Context(), b.stores)
 		},
-		Acts: func(*cobra.Command) func() (by, reason string) {
-			return func() (by, reason string) { return "ann", "a test" }
-		},
 	}
 	host := &dossier.Host{
 		Output: output, Does: func(work func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
