@@ -98,6 +98,8 @@ type Hit struct {
 	Trial   *Trial `json:"trial,omitempty"`      // statistics: what the rule's block would have done
 
 	By     string `json:"by,omitempty"`     // release, loss: who
+	Via    string `json:"via,omitempty"`    // release: how who releases came; absent: a build before did not tell
+	Found  string `json:"found,omitempty"`  // release: what who releases found to stand, in words for the audit trail; absent as Via
 	Reason string `json:"reason,omitempty"` // release, loss, uncounted: why; of an episode ReasonReset, or nothing
 }
 

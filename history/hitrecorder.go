@@ -261,6 +261,7 @@ func queueRelease(b *pgx.Batch, h *detectors.Hit) {
 	}
 	entry := audit.Entry{
 		Actor: h.By, Action: "release", Object: "block " + h.Rule + " " + string(subject), Reason: h.Reason, Ref: h.ID,
+		Via: h.Via, Before: h.Found, After: "released",
 	}
 	audit.Queue(b, entry)
 }

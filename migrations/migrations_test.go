@@ -164,6 +164,8 @@ func TestFromStep12(t *testing.T) {
 		"DROP FUNCTION weir.end_unknown_canary, weir.refuse_change CASCADE", "DROP TABLE weir.dossiers, weir.sign_ins, weir.sessions, weir.saved_views",
 		`ALTER TABLE weir.rule_modes DROP COLUMN canary_share, DROP COLUMN canary_step, DROP COLUMN canary_since, DROP COLUMN canary_steps, DROP COLUMN canary_hold, DROP COLUMN predicted,
 			DROP COLUMN dossier`,
+		"DROP VIEW weir.audit_v", "ALTER TABLE weir.audit DROP COLUMN before, DROP COLUMN after, DROP COLUMN via",
+		"CREATE VIEW weir.audit_v AS SELECT seq, at, actor, action, object, reason, detail FROM weir.audit",
 		"DELETE FROM weir.schema_additions WHERE number > 12",
 		"INSERT INTO weir.rule_versions (rule, version, lineage, document, source, hash, author, reason) VALUES ('tokens', 1, 1, '{}', '', '', 'ann', '')",
 	} {

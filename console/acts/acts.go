@@ -20,6 +20,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
@@ -58,7 +59,7 @@ type Rules interface {
 	SetMode(ctx context.Context, c rulestore.ModeChange) (rulestore.ModeSet, error)
 	RaiseLimit(ctx context.Context, c rulestore.LimitChange) (rulestore.LimitSet, error)
 	Apply(ctx context.Context, docs []rulestore.Document, author, reason string, opts rulestore.ApplyOptions) (rulestore.Plan, error)
-	ChangeAllowList(ctx context.Context, id, action, author, reason string, change func(*rules.AllowList) error) (rulestore.AllowChange, error)
+	ChangeAllowList(ctx context.Context, id string, by audit.Entry, change func(*rules.AllowList) error) (rulestore.AllowChange, error)
 	ResetCounter(ctx context.Context, c rulestore.CounterReset) (rulestore.CounterResetDone, error)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
@@ -68,7 +69,7 @@ func (s *Service) ChangeAllow(ctx context.Context, actor access.Actor, r AllowRe
 	if r.Remove {
 		action, change = "remove-entry", removeEntries(entries)
 	}
-	done, err := s.o.Rules.ChangeAllowList(ctx, r.List, action, actor.Name, r.Reason, func(l *rules.AllowList) error {
+	done, err := s.o.Rules.ChangeAllowList(ctx, r.List, audit.Entry{Actor: actor.Name, Via: actor.Via, Action: action, Reason: r.Reason}, func(l *rules.AllowList) error {
 		if err := access.May(actor, access.Allow, l.Owner); err != nil {
 			return err
 		}
@@ -248,7 +249,7 @@ func (s *Service) ResetCount(ctx context.Context, actor access.Actor, r ResetReq
 		return rulestore.CounterResetDone{}, err
 	}
 	done, err := s.o.Rules.ResetCounter(ctx, rulestore.CounterReset{
-		Rule: r.Rule, Subject: r.Subject, By: actor.Name, Reason: r.Reason, Check: check(actor, access.Reset, ""),
+		Rule: r.Rule, Subject: r.Subject, By: actor.Name, Via: actor.Via, Reason: r.Reason, Check: check(actor, access.Reset, ""),
 	})
 	if err != nil {
 		return rulestore.CounterResetDone{}, s.misnamed(ctx, r.Rule, err)

@@ -47,7 +47,7 @@ func (s *Service) Erase(ctx context.Context, actor access.Actor, r EraseRequest)
 	if s.o.Erasing == nil {
 		return erasure.Done{}, errors.New("nothing is erased here: this installation has no history")
 	}
-	done, err := s.o.Erasing.Erase(ctx, erasure.Request{Person: person, By: actor.Name, Reason: r.Reason, DryRun: r.DryRun})
+	done, err := s.o.Erasing.Erase(ctx, erasure.Request{Person: person, By: actor.Name, Via: actor.Via, Reason: r.Reason, DryRun: r.DryRun})
 	if err == nil && !r.DryRun {
 		s.log(actor, access.Erase, "subject "+done.Pseudonym)
 	}

@@ -155,7 +155,7 @@ func (s *Service) setMode(ctx context.Context, actor access.Actor, act access.Ac
 	if err := access.MayAny(actor, act); err != nil {
 		return ModeDone{}, err
 	}
-	change.By = actor.Name
+	change.By, change.Via = actor.Name, actor.Via
 	change.Check = func(r *rulestore.Rule) error {
 		does := act
 		if act == access.Demote && r.Mode == rules.ModeOff {
@@ -197,7 +197,8 @@ func (s *Service) SetLimit(ctx context.Context, actor access.Actor, r LimitReque
 		return rulestore.LimitSet{}, err
 	}
 	set, err := s.o.Rules.RaiseLimit(ctx, rulestore.LimitChange{
-		Rule: r.Rule, Limit: r.Limit, Until: r.Until, By: actor.Name, Reason: r.Reason, Check: check(actor, access.SetLimit, r.Seen),
+		Rule: r.Rule, Limit: r.Limit, Until: r.Until, By: actor.Name, Via: actor.Via, Reason: r.Reason,
+		Check: check(actor, access.SetLimit, r.Seen),
 	})
 	if err != nil {
 		return rulestore.LimitSet{}, s.misnamed(ctx, r.Rule, err)

@@ -160,6 +160,7 @@ func (l *releasing) run(ctx context.Context, actor access.Actor, fits bool) erro
 	if err != nil {
 		return err
 	}
+	h.Via, h.Found = actor.Via, l.found()
 	if err := l.o.Releases.Append(ctx, &h); err != nil {
 		return &AwayError{Store: "Kafka", Consequence: "whether the release was written is not known; a second one does no harm", Cause: err}
 	}
@@ -168,6 +169,17 @@ func (l *releasing) run(ctx context.Context, actor access.Actor, fits bool) erro
 		return nil
 	}
 	return l.await(ctx, &h, block)
+}
+
+// found says for the audit trail what stood before.
+func (l *releasing) found() string {
+	switch {
+	case l.report.Blocked == nil:
+		return "not known whether a block stood"
+	case !*l.report.Blocked:
+		return "no block"
+	}
+	return "block until " + l.report.Until.Std().UTC().Format(time.RFC3339)
 }
 
 // await waits until ENFORCE has acted.

@@ -326,9 +326,9 @@ func historyAudit(c *call) (any, error) {
 		c.maskAct(&n.Entry)
 		all[i] = Act{n}
 	}
-	head := []string{"seq", "at", "actor", "action", "object", "reason", "detail"}
+	head := []string{"seq", "at", "actor", "action", "object", "reason", "detail", "before", "after", "via"}
 	return listed(c, counted(c, all, found.Total, found.Next), "audit", head, func(a *Act) []string {
-		return []string{number(a.Seq), a.At.UTC().Format("2006-01-02T15:04:05.000000Z"), a.Actor, a.Action, a.Object, a.Reason, a.Detail}
+		return []string{number(a.Seq), a.At.UTC().Format("2006-01-02T15:04:05.000000Z"), a.Actor, a.Action, a.Object, a.Reason, a.Detail, a.Before, a.After, a.Via}
 	})
 }
 

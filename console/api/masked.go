@@ -34,6 +34,7 @@ func (c *call) maskDecision(d *history.RecordedDecision) {
 func (c *call) maskAct(e *audit.Entry) {
 	m := c.o.Masker
 	e.Object, e.Reason, e.Detail = m.Text(c.actor, e.Object), m.Text(c.actor, e.Reason), m.Text(c.actor, e.Detail)
+	e.Before, e.After = m.Text(c.actor, e.Before), m.Text(c.actor, e.After)
 }
 
 func (c *call) maskStory(st *explore.Story) {

@@ -64,7 +64,9 @@ func cursors(here *url.URL, next string) (after, first string) {
 type entryView struct {
 	At     traffic.Time
 	Actor  string
+	Via    string
 	Action string
+	Change string
 	Object string
 	Href   string // of what the object is about
 	Reason string
@@ -73,7 +75,8 @@ type entryView struct {
 
 func (r *reading) entry(e *audit.Numbered) entryView {
 	return entryView{
-		At: traffic.At(e.At), Actor: r.text(e.Actor), Action: shown.Text(e.Action), Object: r.objectWords(e.Object), Href: r.objectHref(e.Object),
+		At: traffic.At(e.At), Actor: r.text(e.Actor), Via: shown.Text(e.Via), Action: shown.Text(e.Action), Change: r.text(e.Change()),
+		Object: r.objectWords(e.Object), Href: r.objectHref(e.Object),
 		Reason: r.text(e.Reason), Detail: r.text(e.Detail),
 	}
 }

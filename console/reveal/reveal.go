@@ -93,7 +93,7 @@ func (v *Revealer) Reveal(ctx context.Context, actor access.Actor, r Request) (s
 		return "", &BadRequest{"of: got what is no pseudonym of that field in this installation; allowed: a pseudonym (~…) with the field that it stands for, one of " +
 			strings.Join(access.MaskableFields(), ", ")}
 	}
-	entry := audit.Entry{Actor: actor.Name, Action: "reveal", Object: r.Field + "=" + r.Of, Reason: r.Reason}
+	entry := audit.Entry{Actor: actor.Name, Via: actor.Via, Action: "reveal", Object: r.Field + "=" + r.Of, Reason: r.Reason, Before: "masked", After: "shown to " + actor.Name}
 	if err := v.o.Trail.Add(ctx, entry); err != nil {
 		return "", fmt.Errorf("revealing %s: %w", entry.Object, err)
 	}

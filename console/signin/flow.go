@@ -148,7 +148,7 @@ func (g *Guard) answered(w http.ResponseWriter, r *http.Request) (sessions.Sessi
 func (g *Guard) startSession(w http.ResponseWriter, r *http.Request, who sessions.Session, actor access.Actor) error {
 	fresh := newSecret()
 	old, _ := g.cookie(r, sessionCookie)
-	entry := audit.Entry{Actor: actor.Name, Action: "sign-in", Object: "session",
+	entry := audit.Entry{Actor: actor.Name, Via: actor.Via, Action: "sign-in", Object: "session",
 		Detail: fmt.Sprintf("%s from %s: %s", who.Subject, g.addressOf(r), describe(actor))}
 	if err := g.o.Sessions.Start(r.Context(), fresh.hash(), old.hash(), who, g.o.Lasts, entry); err != nil {
 		return err
@@ -170,7 +170,8 @@ func (g *Guard) noRole(w http.ResponseWriter, r *http.Request, who sessions.Sess
 	g.limits.failures.charge(address)
 	g.metrics.signIns.WithLabelValues(outcomeNoRole).Inc()
 	g.o.Logger.Warn("a sign-in was refused: none of the groups has a role", "name", who.Name, "subject", who.Subject, "address", address)
-	entry := audit.Entry{Actor: who.Name, Action: "sign-in-refused", Object: "session", Detail: fmt.Sprintf("%s from %s: none of the groups has a role", who.Subject, address)}
+	entry := audit.Entry{Actor: who.Name, Via: access.ViaOIDC, Action: "sign-in-refused", Object: "session",
+		Detail: fmt.Sprintf("%s from %s: none of the groups has a role", who.Subject, address)}
 	if err := g.o.Sessions.Note(r.Context(), entry); err != nil {
 		g.o.Logger.Error("a refused sign-in cannot be audited", "error", err)
 	}

@@ -2,7 +2,10 @@
 package audit
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,17 +22,55 @@ type Entry struct {
 	Object string    `json:"object"` // "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
 	Reason string    `json:"reason"`
 	Detail string    `json:"detail,omitempty"`
+	// Before and After are what the act found and what it left behind, in parts that Part separates; None where there was, or is, nothing.
+	// Empty: nothing that has a value was changed, or it is not known.
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+	// Via is how who did it came, as access.Actor has it: oidc, token, local. Empty: a program that nobody asked, or not known.
+	Via string `json:"via,omitempty"`
 
 	// Ref is the id of the record that tells of the act, empty where there is none: a record that is read twice is one entry.
 	Ref string `json:"-"`
 }
 
-const insert = `INSERT INTO audit (actor, action, object, reason, detail, ref)
-	VALUES ($1, $2, $3, $4, $5, NULLIF($6, '')) ON CONFLICT (ref) WHERE ref IS NOT NULL DO NOTHING`
+// Part separates the parts of Entry.Before and After. None is the word for what is not there.
+const (
+	Part = ", "
+	None = "none"
+)
+
+// Local is Entry.Via of what is done by commands alone, which have credentials of their own.
+const Local = "local"
+
+// Change is what was changed, in one line: the parts of Before that went and those of After that came.
+func (e *Entry) Change() string {
+	before, after := strings.Split(e.Before, Part), strings.Split(e.After, Part)
+	switch {
+	case e.Before == e.After:
+		return ""
+	case e.Before == "": // of a build that did not tell
+		return "→ " + e.After
+	}
+	without := func(parts, others []string) string {
+		left := slices.DeleteFunc(slices.Clone(parts), func(p string) bool { return slices.Contains(others, p) })
+		return cmp.Or(strings.Join(left, Part), None)
+	}
+	return without(before, after) + " → " + without(after, before)
+}
+
+const columns = "at, actor, action, object, reason, detail, before, after, via"
+
+// targets are what columns are scanned into.
+func (e *Entry) targets() []any {
+	return []any{&e.At, &e.Actor, &e.Action, &e.Object, &e.Reason, &e.Detail, &e.Before, &e.After, &e.Via}
+}
+
+const insert = `INSERT INTO audit (actor, action, object, reason, detail, ref, before, after, via)
+	VALUES ($1, $2, $3, $4, $5, NULLIF($6, ''), $7, $8, $9) ON CONFLICT (ref) WHERE ref IS NOT NULL DO NOTHING`
 
 func (e Entry) args() []any {
 	return []any{traffic.Printable(e.Actor), e.Action, traffic.Printable(e.Object), traffic.Printable(e.Reason),
-		traffic.Printable(e.Detail), e.Ref}
+		traffic.Printable(e.Detail), e.Ref, traffic.Printable(e.Before), traffic.Printable(e.After), traffic.Printable(e.Via)}
 }
 
 // Write stores e, in the transaction of the act itself.
@@ -57,13 +98,13 @@ func (t *Trail) Add(ctx context.Context, e Entry) error {
 
 // Of returns the newest entries about object, about all objects when it is empty, newest first. limit 0 is no limit.
 func (t *Trail) Of(ctx context.Context, object string, limit int) ([]Entry, error) {
-	rows, err := t.db.Query(ctx, `SELECT at, actor, action, object, reason, detail FROM audit
+	rows, err := t.db.Query(ctx, `SELECT `+columns+` FROM audit
 		WHERE $1 = '' OR object = $1 ORDER BY seq DESC LIMIT NULLIF($2::bigint, 0)`, traffic.Printable(object), limit)
 	if err != nil {
 		return nil, t.db.Fail("reading the audit trail", err)
 	}
 	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Entry, err error) {
-		err = row.Scan(&e.At, &e.Actor, &e.Action, &e.Object, &e.Reason, &e.Detail)
+		err = row.Scan(e.targets()...)
 		e.At = e.At.UTC()
 		return e, err
 	})
@@ -119,14 +160,14 @@ func (t *Trail) Find(ctx context.Context, q Query) ([]Numbered, error) {
 	if q.Before != 0 {
 		w.Add("seq < ?", q.Before)
 	}
-	rows, err := t.db.Query(ctx, "SELECT seq, at, actor, action, object, reason, detail FROM audit"+w.String()+
+	rows, err := t.db.Query(ctx, "SELECT seq, "+columns+" FROM audit"+w.String()+
 		" ORDER BY seq DESC LIMIT NULLIF("+w.Arg(q.Limit)+"::bigint, 0)", w.Args...)
 	if err != nil {
 		return nil, t.db.Fail("searching the audit trail", err)
 	}
 	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n Numbered, err error) {
 		e := &n.Entry
-		err = row.Scan(&n.Seq, &e.At, &e.Actor, &e.Action, &e.Object, &e.Reason, &e.Detail)
+		err = row.Scan(append([]any{&n.Seq}, e.targets()...)...)
 		e.At = e.At.UTC()
 		return n, err
 	})

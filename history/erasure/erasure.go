@@ -2,6 +2,7 @@
 package erasure
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -32,6 +33,7 @@ type Person struct {
 type Request struct {
 	Person Person
 	By     string
+	Via    string // how who asks came, for the audit trail
 	Reason string
 	DryRun bool // only says what would be erased
 }
@@ -126,7 +128,12 @@ func (w *work) run(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	entry := audit.Entry{Actor: r.By, Action: "erase", Object: "subject " + w.done.Pseudonym, Reason: r.Reason, Detail: string(detail)}
+	found := make([]string, len(w.done.Erased))
+	for i, c := range w.done.Erased {
+		found[i] = fmt.Sprintf("%s: %d", c.What, c.N)
+	}
+	entry := audit.Entry{Actor: r.By, Via: r.Via, Action: "erase", Object: "subject " + w.done.Pseudonym, Reason: r.Reason, Detail: string(detail),
+		Before: cmp.Or(strings.Join(found, "; "), audit.None), After: audit.None}
 	if err := audit.Write(ctx, w.tx, entry); err != nil {
 		return err
 	}

@@ -200,8 +200,8 @@ func (w *work) trail(ctx context.Context) error {
 		}
 		pattern := `(?<![A-Za-z0-9_~-])(?<![A-Za-z0-9]\.)` + regexp.QuoteMeta(text) + `(?![A-Za-z0-9_~-])(?!\.[A-Za-z0-9])`
 		tag, err := w.tx.Exec(ctx, `UPDATE audit SET object = regexp_replace(object, $1, $2, 'g'), reason = regexp_replace(reason, $1, $2, 'g'),
-				detail = regexp_replace(detail, $1, $2, 'g')
-			WHERE object ~ $1 OR reason ~ $1 OR detail ~ $1`, pattern, w.done.Pseudonym)
+				detail = regexp_replace(detail, $1, $2, 'g'), before = regexp_replace(before, $1, $2, 'g'), after = regexp_replace(after, $1, $2, 'g')
+			WHERE object ~ $1 OR reason ~ $1 OR detail ~ $1 OR before ~ $1 OR after ~ $1`, pattern, w.done.Pseudonym)
 		if err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func (s *Store) Accept(ctx context.Context, stream string, a ingest.Acceptance) 
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
-		return audit.Write(ctx, tx, audit.Entry{Actor: a.By, Action: "accept-gap", Object: object, Reason: a.Reason,
+		return audit.Write(ctx, tx, audit.Entry{Actor: a.By, Via: audit.Local, Action: "accept-gap", Object: object, Reason: a.Reason,
 			Detail: fmt.Sprintf("source partition %d, first offset after the gap %d", a.GapSource, a.GapOffset)})
 	})
 }

@@ -163,9 +163,9 @@ func (e *AllowRefusedError) Error() string {
 }
 
 // ChangeAllowList makes the next version of a list, which change makes from the newest, and publishes it to the live
-// stream. Where change changes nothing, no version is stored. The change is audited as action. postgres.ErrNotFound is wrapped
-// where there is no such list, and *AllowRefusedError is returned where a rule that blocks may block more.
-func (s *Store) ChangeAllowList(ctx context.Context, id, action, author, reason string, change func(*rules.AllowList) error) (AllowChange, error) {
+// stream. Where change changes nothing, no version is stored. The change is audited as by says: who, how he came, action and reason.
+// postgres.ErrNotFound is wrapped where there is no such list, and *AllowRefusedError is returned where a rule that blocks may block more.
+func (s *Store) ChangeAllowList(ctx context.Context, id string, by audit.Entry, change func(*rules.AllowList) error) (AllowChange, error) {
 	var done AllowChange
 	err := s.db.Transact(ctx, fmt.Sprintf("changing allow list %q", id), func(tx pgx.Tx) error {
 		if err := streams.Lock(ctx, tx, streams.Live); err != nil {
@@ -197,7 +197,7 @@ func (s *Store) ChangeAllowList(ctx context.Context, id, action, author, reason 
 			return &AllowRefusedError{Changes: []AllowChange{done}}
 		}
 		b := &batch{tx: tx}
-		if err := storeAllow(b, &done, &next, action, author, reason); err != nil {
+		if err := storeAllow(b, &done, &next, &all[at], by); err != nil {
 			return err
 		}
 		if err := b.send(ctx); err != nil {
@@ -316,12 +316,11 @@ func (p *allowPlanner) takenBack(ctx context.Context, prev, next *rules.AllowLis
 // maxTakenBack bounds the reasons that are given against one change.
 const maxTakenBack = 20
 
-// storeAllow queues what stores a planned change, where it is one.
-func storeAllow(b *batch, c *AllowChange, next *rules.AllowList, action, author, reason string) error {
+// storeAllow queues what stores a planned change of was, nil for a new list, where it is one. by is who, how he came, action and reason.
+func storeAllow(b *batch, c *AllowChange, next *rules.AllowList, was *AllowList, by audit.Entry) error {
 	if c.Kind == ChangeUnchanged || c.Kind == ChangeKept {
 		return nil
 	}
-	author, reason = traffic.Printable(author), traffic.Printable(reason)
 	document, err := next.Canonical()
 	if err != nil {
 		return err
@@ -329,9 +328,11 @@ func storeAllow(b *batch, c *AllowChange, next *rules.AllowList, action, author,
 	hash := sha256.Sum256(document)
 	// The clock at this moment, under the stream's lock, as that of promotions: takenBack compares them.
 	b.queue("INSERT INTO allow_versions ("+allowColumns+") VALUES ($1, $2, $3, $4, $5, clock_timestamp(), $6, $7)",
-		c.List, c.Version, string(document), hash[:], c.Kind == ChangeRemoved, author, reason)
-	b.audit(audit.Entry{Actor: author, Action: action, Object: "allow list " + c.List, Reason: reason,
-		Detail: fmt.Sprintf("%s, version %d: %s", c.Kind, c.Version, strings.Join(c.Diff, "; "))})
+		c.List, c.Version, string(document), hash[:], c.Kind == ChangeRemoved, traffic.Printable(by.Actor), traffic.Printable(by.Reason))
+	by.Object, by.Detail = "allow list "+c.List, fmt.Sprintf("%s, version %d: %s", c.Kind, c.Version, strings.Join(c.Diff, "; "))
+	now := AllowList{List: *next, Version: c.Version, Hash: hex.EncodeToString(hash[:]), Removed: c.Kind == ChangeRemoved}
+	by.Before, by.After = was.stands(), now.stands()
+	b.audit(by)
 	return nil
 }
 

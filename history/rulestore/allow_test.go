@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
@@ -128,7 +129,7 @@ func TestApplyAllowLists(t *testing.T) {
 	if got, err := b.Rules.AllowVersions(t.Context(), "unused"); err != nil || len(got) != 2 || !got[0].Removed {
 		t.Errorf("removed: %+v, %v", got, err)
 	}
-	if _, err := b.Rules.ChangeAllowList(t.Context(), "unused", "add-entry", "ann", "x", dropEntry("")); !errors.Is(err, postgres.ErrNotFound) {
+	if _, err := b.Rules.ChangeAllowList(t.Context(), "unused", audit.Entry{Action: "add-entry", Actor: "ann", Reason: "x"}, dropEntry("")); !errors.Is(err, postgres.ErrNotFound) {
 		t.Errorf("a removed list was changed: %v", err)
 	}
 	if plan, err := applied(t, b, lists(unused), named("alpha", "office", "unused")); err != nil || plan.AllowLists[1].Kind != rulestore.ChangeRestored || plan.AllowLists[1].Version != 3 {
@@ -182,7 +183,7 @@ func TestTakingBackWhatARulesPromotionHad(t *testing.T) {
 		t.Fatal(err)
 	}
 	change := func(f func(*rules.AllowList) error) (rulestore.AllowChange, error) {
-		return b.Rules.ChangeAllowList(ctx, "office", "test", "ann", "test", f)
+		return b.Rules.ChangeAllowList(ctx, "office", audit.Entry{Action: "test", Actor: "ann", Reason: "test"}, f)
 	}
 	refused := func(what string, f func(*rules.AllowList) error) {
 		t.Helper()
@@ -264,7 +265,7 @@ func TestTakingBackWhatARulesPromotionHad(t *testing.T) {
 	if c, err := change(func(*rules.AllowList) error { return nil }); err != nil || c.Kind != rulestore.ChangeUnchanged {
 		t.Errorf("nothing: %+v, %v", c, err)
 	}
-	if _, err := b.Rules.ChangeAllowList(ctx, "ofice", "test", "ann", "x", dropEntry("")); !errors.Is(err, postgres.ErrNotFound) {
+	if _, err := b.Rules.ChangeAllowList(ctx, "ofice", audit.Entry{Action: "test", Actor: "ann", Reason: "x"}, dropEntry("")); !errors.Is(err, postgres.ErrNotFound) {
 		t.Errorf("another name: %v", err)
 	}
 }

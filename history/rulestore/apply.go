@@ -21,9 +21,10 @@ import (
 
 // ApplyOptions say what Apply may do.
 type ApplyOptions struct {
-	Prune  bool // remove stored rules that are not among the documents
-	DryRun bool // only plan
-	Alone  bool // leave what is not among the documents out of the plan, too
+	Prune  bool   // remove stored rules that are not among the documents
+	DryRun bool   // only plan
+	Via    string // how who asks came, for the audit trail
+	Alone  bool   // leave what is not among the documents out of the plan, too
 	// Shown is the plan of a dry run that somebody has agreed to; nil for none. Where the stored rules have changed since, so that another
 	// plan would be carried out, nothing is applied: ErrOvertaken.
 	Shown *Plan
@@ -159,21 +160,20 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 		if len(takenBack.Changes) > 0 {
 			return takenBack
 		}
-		b := &batch{tx: tx}
+		b, by := &batch{tx: tx}, audit.Entry{Actor: author, Via: opts.Via, Reason: reason}
 		for i := range allowed {
-			b.object = "allow list " + allowed[i].List
-			action := "apply"
+			b.object, by.Action = "allow list "+allowed[i].List, "apply"
 			if allowed[i].Kind == ChangeRemoved {
-				action = "remove"
+				by.Action = "remove"
 			}
-			if err := storeAllow(b, &allowed[i].AllowChange, &allowed[i].next, action, author, reason); err != nil {
+			if err := storeAllow(b, &allowed[i].AllowChange, &allowed[i].next, allowOf(lists, allowed[i].List), by); err != nil {
 				return err
 			}
 			if err := b.sendFull(ctx); err != nil {
 				return err
 			}
 		}
-		plan.Routing, err = s.applySteps(ctx, b, steps, author, reason)
+		plan.Routing, err = s.applySteps(ctx, b, steps, by)
 		return err
 	})
 	return plan, err
@@ -182,6 +182,7 @@ func (s *Store) Apply(ctx context.Context, docs []Document, author, reason strin
 // step is a planned change with all that is needed to carry it out.
 type step struct {
 	RuleChange
+	was    *Rule // before; nil: there was none
 	next   rules.Version
 	edited bool // next is to be stored
 	source string
@@ -214,13 +215,17 @@ func planRules(stored []Rule, docs []Document, opts ApplyOptions, now time.Time)
 			return nil, fmt.Errorf("rule %s is given twice", d.ID)
 		}
 		seen[d.ID] = true
-		steps = append(steps, planRule(byID[d.ID], d, now))
+		st := planRule(byID[d.ID], d, now)
+		st.was = byID[d.ID]
+		steps = append(steps, st)
 	}
 	for id, r := range byID {
 		if seen[id] || r.Removed || opts.Alone && !opts.Prune {
 			continue
 		}
-		steps = append(steps, planAbsent(r, opts.Prune))
+		st := planAbsent(r, opts.Prune)
+		st.was = r
+		steps = append(steps, st)
 	}
 	slices.SortFunc(steps, func(a, b step) int { return cmp.Compare(a.Rule, b.Rule) })
 	return steps, nil
@@ -304,8 +309,8 @@ func planAbsent(r *Rule, prune bool) step {
 	return st
 }
 
-func (s *Store) applySteps(ctx context.Context, b *batch, steps []step, author, reason string) (routing int64, err error) {
-	author, reason = traffic.Printable(author), traffic.Printable(reason)
+func (s *Store) applySteps(ctx context.Context, b *batch, steps []step, by audit.Entry) (routing int64, err error) {
+	by.Actor, by.Reason = traffic.Printable(by.Actor), traffic.Printable(by.Reason)
 	changed := false
 	for i := range steps {
 		st := &steps[i]
@@ -313,7 +318,7 @@ func (s *Store) applySteps(ctx context.Context, b *batch, steps []step, author, 
 		st.keepSource(b)
 		if st.Kind != ChangeUnchanged && st.Kind != ChangeKept {
 			changed = true
-			if err := st.apply(b, author, reason); err != nil {
+			if err := st.apply(b, by); err != nil {
 				return 0, fmt.Errorf("rule %s: %w", st.Rule, err)
 			}
 		}
@@ -343,14 +348,17 @@ const setRemoved = `
 	WHERE rule = $1`
 
 // apply queues what stores the change.
-func (st *step) apply(b *batch, author, reason string) error {
-	action := "apply"
+func (st *step) apply(b *batch, by audit.Entry) (err error) {
+	by.Action, by.Object = "apply", "rule "+st.Rule
+	if by.Before, by.After, err = st.change(); err != nil {
+		return err
+	}
 	switch st.Kind {
 	case ChangeNew, ChangeRestored:
-		b.queue(setShadow, st.Rule, author, reason)
+		b.queue(setShadow, st.Rule, by.Actor, by.Reason)
 	case ChangeRemoved:
-		action = "remove"
-		b.queue(setRemoved, st.Rule, author, reason)
+		by.Action = "remove"
+		b.queue(setRemoved, st.Rule, by.Actor, by.Reason)
 		b.queue("DELETE FROM raised_limits WHERE rule = $1", st.Rule)
 	}
 	switch {
@@ -360,12 +368,12 @@ func (st *step) apply(b *batch, author, reason string) error {
 		endPending(b, st.Rule, st.ends)
 	}
 	if st.edited {
-		if err := st.insertVersion(b, author, reason); err != nil {
+		if err := st.insertVersion(b, by.Actor, by.Reason); err != nil {
 			return err
 		}
 	}
-	b.audit(audit.Entry{Actor: author, Action: action, Object: "rule " + st.Rule, Reason: reason,
-		Detail: fmt.Sprintf("%s, version %d: %s", st.Kind, st.Version, strings.Join(st.Diff, "; "))})
+	by.Detail = fmt.Sprintf("%s, version %d: %s", st.Kind, st.Version, strings.Join(st.Diff, "; "))
+	b.audit(by)
 	return nil
 }
 

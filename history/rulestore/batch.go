@@ -40,7 +40,7 @@ func (b *batch) queue(sql string, args ...any) {
 func (b *batch) audit(e audit.Entry) {
 	audit.Queue(&b.queued, e)
 	b.about = append(b.about, b.object)
-	b.bytes += len(e.Reason) + len(e.Detail)
+	b.bytes += len(e.Reason) + len(e.Detail) + len(e.Before) + len(e.After)
 }
 
 // sendFull runs what is queued if that is as much as one round trip may be.

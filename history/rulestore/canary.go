@@ -111,11 +111,11 @@ func (s *Store) NextStep(ctx context.Context, at CanaryStep) (ModeSet, error) {
 		if now.Before(r.Canary.Due()) {
 			return false, nil
 		}
-		c := r.Canary
+		c, stood := r.Canary, r.stands()
 		if c.Step >= len(c.Steps) {
 			detail := fmt.Sprintf("to block, generation %d: the canary has gone through its steps", r.Generation)
 			return true, s.storeMode(ctx, tx, r, ModeChange{Rule: at.Rule, Mode: rules.ModeBlock, By: at.By, Reason: at.Reason, goesOn: true},
-				audit.Entry{Action: "promote", Detail: detail})
+				audit.Entry{Action: "promote", Detail: detail, Before: stood})
 		}
 		before := c.Share
 		c.Step++
@@ -128,6 +128,7 @@ func (s *Store) NextStep(ctx context.Context, at CanaryStep) (ModeSet, error) {
 		}
 		return true, audit.Write(ctx, tx, audit.Entry{
 			Actor: at.By, Action: "canary", Object: "rule " + at.Rule, Reason: at.Reason, Detail: fmt.Sprintf("step %d of %d: %s → %s of its block keys", c.Step, len(c.Steps), before, c.Share),
+			Before: stood, After: r.stands(),
 		})
 	})
 }
@@ -137,7 +138,7 @@ func (s *Store) FallBack(ctx context.Context, at CanaryStep) (ModeSet, error) {
 	return s.moveCanary(ctx, at, "ending the canary of rule %q", func(tx pgx.Tx, r *Rule, _ time.Time) (bool, error) {
 		detail := fmt.Sprintf("from step %d of %d, %s of its block keys", r.Canary.Step, len(r.Canary.Steps), r.Canary.Share)
 		return true, s.storeMode(ctx, tx, r, ModeChange{Rule: at.Rule, Mode: rules.ModeShadow, By: at.By, Reason: at.Reason},
-			audit.Entry{Action: "fall-back", Detail: detail})
+			audit.Entry{Action: "fall-back", Detail: detail, Before: r.stands()})
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
@@ -52,7 +53,7 @@ func TestErrorsBeginAlike(t *testing.T) {
 		`history: reading rule "none": not found`:                                         {"none", second(b.Rules.Find(ctx, "none"))},
 		`history: reading allow list "none": not found`:                                   {"none", second(b.Rules.AllowVersions(ctx, "none"))},
 		`history: reading routing version 99 of live: not found`:                          {"live", second(b.Rules.Routing(ctx, "live", 99))},
-		`history: changing allow list "office": entries[0].cidr: got "nowhere"`:           {"office", second(b.Rules.ChangeAllowList(ctx, "office", "add-entry", "ann", "", setEntry("nowhere")))},
+		`history: changing allow list "office": entries[0].cidr: got "nowhere"`:           {"office", second(b.Rules.ChangeAllowList(ctx, "office", audit.Entry{Action: "add-entry", Actor: "ann"}, setEntry("nowhere")))},
 		`history: applying rules: allow list office: entries[0].cidr: got "nowhere"`:      {"office", second(b.Rules.Apply(ctx, nil, "ann", "", rulestore.ApplyOptions{AllowLists: []rules.AllowList{office("nowhere")}}))},
 		`history: applying rules: rule quiet is given twice`:                              {"quiet", second(b.Rules.Apply(ctx, historytest.Documents(quiet, quiet), "ann", "", rulestore.ApplyOptions{}))},
 		`history: applying rules: rule pail blocks and would be removed: demote it first`: {"pail", second(b.Rules.Apply(ctx, nil, "ann", "", rulestore.ApplyOptions{Prune: true}))},

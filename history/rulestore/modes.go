@@ -23,6 +23,7 @@ type ModeChange struct {
 	Rule     string
 	Mode     rules.Mode
 	By       string
+	Via      string // how who asks came, for the audit trail
 	Reason   string
 	Override string // why to promote although gates do not pass, or the log format carries no verdict; empty: not to
 
@@ -103,7 +104,7 @@ func (s *Store) SetMode(ctx context.Context, c ModeChange) (ModeSet, error) {
 			return nil
 		}
 		var details []string
-		live := r.Newest.Version
+		live, before := r.Newest.Version, r.stands()
 		if pending {
 			b := &batch{tx: tx}
 			r.act(b, OutcomePromoted)
@@ -119,11 +120,11 @@ func (s *Store) SetMode(ctx context.Context, c ModeChange) (ModeSet, error) {
 				return err
 			}
 			details = append(details, r.promotionDetails(&c, a)...)
-			if err := a.auditOverride(ctx, tx, &c); err != nil {
+			if err := a.auditOverride(ctx, tx, &r, &c, before); err != nil {
 				return err
 			}
 		}
-		if err := s.storeMode(ctx, tx, &r, c, audit.Entry{Action: action, Detail: strings.Join(details, "; ")}); err != nil {
+		if err := s.storeMode(ctx, tx, &r, c, audit.Entry{Action: action, Detail: strings.Join(details, "; "), Before: before}); err != nil {
 			return err
 		}
 		if err := r.storePromotion(ctx, tx, a); err != nil {
@@ -194,7 +195,7 @@ func (r *Rule) promotes(c ModeChange) (pending bool, err error) {
 
 // storeMode stores the change, and updates r.
 func (s *Store) storeMode(ctx context.Context, tx pgx.Tx, r *Rule, c ModeChange, entry audit.Entry) error {
-	entry.Actor, entry.Object, entry.Reason = c.By, "rule "+c.Rule, c.Reason
+	entry.Actor, entry.Via, entry.Object, entry.Reason = c.By, c.Via, "rule "+c.Rule, c.Reason
 	if c.Mode != rules.ModeCanary {
 		r.Canary = nil
 	} else if err := r.setCanary(ctx, tx); err != nil {
@@ -210,7 +211,7 @@ func (s *Store) storeMode(ctx context.Context, tx pgx.Tx, r *Rule, c ModeChange,
 	if err != nil {
 		return err
 	}
-	r.Changed = r.Changed.UTC()
+	r.Changed, entry.After = r.Changed.UTC(), r.stands()
 	if err := audit.Write(ctx, tx, entry); err != nil {
 		return err
 	}

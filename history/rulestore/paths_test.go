@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/history/streams"
@@ -47,7 +48,9 @@ func letting(prune bool, cidrs ...string) path {
 
 // listed changes the list office.
 func listed(change func(*rules.AllowList) error) path {
-	return func(b trial) { _, _ = b.Rules.ChangeAllowList(b.t.Context(), "office", "path", "ann", "path", change) }
+	return func(b trial) {
+		_, _ = b.Rules.ChangeAllowList(b.t.Context(), "office", audit.Entry{Action: "path", Actor: "ann", Reason: "path"}, change)
+	}
 }
 
 func edited(edit func(d *rules.Document)) path { return apply(rulestore.ApplyOptions{}, edit) }

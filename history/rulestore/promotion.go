@@ -125,13 +125,17 @@ func (d *Dossier) store(ctx context.Context, tx pgx.Tx) ([]byte, error) {
 	return sum[:], err
 }
 
-// auditOverride writes why a promotion was made all the same, apart from why it was made.
-func (a *admitted) auditOverride(ctx context.Context, tx pgx.Tx, c *ModeChange) error {
+// auditOverride writes why a promotion of r was made all the same, apart from why it was made. before is how the rule stood.
+func (a *admitted) auditOverride(ctx context.Context, tx pgx.Tx, r *Rule, c *ModeChange, before string) error {
 	if len(a.overridden) == 0 {
 		return nil
 	}
+	next := *r
+	next.Mode = c.Mode
+	next.Generation++
 	return audit.Write(ctx, tx, audit.Entry{
-		Actor: c.By, Action: "override", Object: "rule " + c.Rule, Reason: c.Override, Detail: strings.Join(a.overridden, "; "),
+		Actor: c.By, Via: c.Via, Action: "override", Object: "rule " + c.Rule, Reason: c.Override, Detail: strings.Join(a.overridden, "; "),
+		Before: before, After: next.stands(),
 	})
 }
 

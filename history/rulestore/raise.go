@@ -36,6 +36,7 @@ type LimitChange struct {
 	Limit  int
 	Until  time.Time
 	By     string
+	Via    string // as of a ModeChange
 	Reason string
 	Check  func(r *Rule) error // as of a ModeChange
 }
@@ -86,13 +87,14 @@ func (s *Store) RaiseLimit(ctx context.Context, c LimitChange) (set LimitSet, er
 
 // raise stores the change, and updates r.
 func (r *Rule) raise(ctx context.Context, tx pgx.Tx, c LimitChange, now time.Time) (changed bool, err error) {
-	entry := audit.Entry{Actor: c.By, Action: "set-limit", Object: "rule " + c.Rule, Reason: c.Reason}
+	entry := audit.Entry{Actor: c.By, Via: c.Via, Action: "set-limit", Object: "rule " + c.Rule, Reason: c.Reason, Before: r.limited(now)}
 	if c.Limit == 0 {
 		if r.Raised == nil {
 			return false, nil
 		}
 		entry.Detail = fmt.Sprintf("limit %d again, no longer %d until %s", r.Newest.Version.Limit, r.Raised.Limit, r.Raised.Until.Format(time.RFC3339))
 		r.Raised = nil
+		entry.After = r.limited(now)
 		if _, err := tx.Exec(ctx, "DELETE FROM raised_limits WHERE rule = $1", c.Rule); err != nil {
 			return false, err
 		}
@@ -115,6 +117,7 @@ func (r *Rule) raise(ctx context.Context, tx pgx.Tx, c LimitChange, now time.Tim
 	}
 	r.Raised.Set = r.Raised.Set.UTC()
 	entry.Detail = fmt.Sprintf("limit %d → %d until %s", r.Newest.Version.Limit, c.Limit, c.Until.Format(time.RFC3339))
+	entry.After = r.limited(now)
 	return true, audit.Write(ctx, tx, entry)
 }
 

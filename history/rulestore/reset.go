@@ -21,6 +21,7 @@ type CounterReset struct {
 	Rule    string
 	Subject traffic.Subject // of the rule's key, as it is counted (rules.KeyedSubject)
 	By      string
+	Via     string // as of a ModeChange
 	Reason  string
 	Check   func(r *Rule) error // as of a ModeChange
 }
@@ -63,8 +64,9 @@ func (s *Store) ResetCounter(ctx context.Context, c CounterReset) (done CounterR
 		if err != nil {
 			return err
 		}
-		return audit.Write(ctx, tx, audit.Entry{Actor: traffic.Printable(c.By), Action: "reset-count", Object: "rule " + c.Rule, Reason: traffic.Printable(c.Reason),
-			Detail: fmt.Sprintf("%s, in routing version %d", c.Subject.Stored(), done.Routing)})
+		return audit.Write(ctx, tx, audit.Entry{Actor: traffic.Printable(c.By), Via: c.Via, Action: "reset-count", Object: "rule " + c.Rule, Reason: traffic.Printable(c.Reason),
+			Detail: fmt.Sprintf("%s, in routing version %d", c.Subject.Stored(), done.Routing),
+			Before: fmt.Sprintf("counted up to routing version %d", done.Routing-1), After: fmt.Sprintf("nothing counted, from routing version %d", done.Routing)})
 	})
 	return done, err
 }

@@ -146,7 +146,7 @@ func (s *Store) RecreateGeneration(ctx context.Context, name string, requests in
 		if _, err := tx.Exec(ctx, "DELETE FROM gap_acceptances WHERE stream = $1", name); err != nil {
 			return err
 		}
-		return audit.Write(ctx, tx, audit.Entry{Actor: by, Action: "recreate", Object: "stream " + name, Reason: reason,
+		return audit.Write(ctx, tx, audit.Entry{Actor: by, Via: audit.Local, Action: "recreate", Object: "stream " + name, Reason: reason,
 			Detail: fmt.Sprintf("generation %d", generation)})
 	})
 	return generation, err
@@ -163,7 +163,7 @@ func (s *Store) SetBudget(ctx context.Context, name string, budget int64, by str
 		if err != nil {
 			return err
 		}
-		return audit.Write(ctx, tx, audit.Entry{Actor: by, Action: "budget", Object: "stream " + name,
+		return audit.Write(ctx, tx, audit.Entry{Actor: by, Via: audit.Local, Action: "budget", Object: "stream " + name,
 			Detail: fmt.Sprintf("%d bytes a keyed partition", budget)})
 	})
 }

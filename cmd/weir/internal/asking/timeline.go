@@ -3,6 +3,7 @@ package asking
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -126,8 +127,10 @@ func (p *Program) audit() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := terminal.List(p.Output, acts, []string{"AT", "WHO", "ACTION", "OBJECT", "REASON", "DETAIL"}, func(e audit.Numbered) []string {
-					return []string{terminal.Stamp(e.At.Truncate(time.Second)), terminal.Brief(e.Actor), e.Action, terminal.Brief(e.Object), terminal.Brief(e.Reason), terminal.Brief(e.Detail)}
+				head := slices.Concat([]string{"AT", "WHO", "ACTION", "OBJECT"}, p.ChangeHead(), []string{"REASON", "DETAIL"})
+				if err := terminal.List(p.Output, acts, head, func(e audit.Numbered) []string {
+					return slices.Concat([]string{terminal.Stamp(e.At.Truncate(time.Second)), terminal.Brief(e.Actor), e.Action, terminal.Brief(e.Object)},
+						p.ChangeCells(e.Change(), e.Before, e.After, e.Via), []string{terminal.Brief(e.Reason), terminal.Brief(e.Detail)})
 				}); err != nil {
 					return err
 				}

@@ -68,6 +68,22 @@ func (o *Output) WriteJSON(v any) error {
 	return enc.Encode(v)
 }
 
+// ChangeHead are the heads of ChangeCells.
+func (o *Output) ChangeHead() []string {
+	if o.Format == "csv" {
+		return []string{"BEFORE", "AFTER", "VIA"}
+	}
+	return []string{"CHANGE"}
+}
+
+// ChangeCells tell what somebody changed: in one cell for people, and for programs what was before and after, and how who did it came.
+func (o *Output) ChangeCells(change, before, after, via string) []string {
+	if o.Format == "csv" {
+		return []string{before, after, via}
+	}
+	return []string{Brief(change)}
+}
+
 // Shown makes a text safe for a terminal: what clients send must not move the cursor of the one who reads it.
 func Shown(s string) string {
 	if s == "" {

@@ -2,6 +2,7 @@ package versions
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -30,8 +31,10 @@ history of a rule that was removed stays.`,
 			if err != nil {
 				return desk.Told(err)
 			}
-			return terminal.List(h.Output, entries, []string{"AT", "ACTION", "BY", "REASON", "WHAT"}, func(e audit.Entry) []string {
-				return []string{terminal.Stamp(e.At), e.Action, terminal.Brief(e.Actor), terminal.Brief(e.Reason), terminal.Brief(e.Detail)}
+			head := slices.Concat([]string{"AT", "ACTION", "BY"}, h.ChangeHead(), []string{"REASON", "WHAT"})
+			return terminal.List(h.Output, entries, head, func(e audit.Entry) []string {
+				return slices.Concat([]string{terminal.Stamp(e.At), e.Action, terminal.Brief(e.Actor)}, h.ChangeCells(e.Change(), e.Before, e.After, e.Via),
+					[]string{terminal.Brief(e.Reason), terminal.Brief(e.Detail)})
 			})
 		})
 	})
