@@ -13,18 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/reveal"
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/erasure"
 	"github.com/weirhq/weir/history/historytest"
-	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
@@ -68,21 +64,10 @@ func (in *installation) WaitReleased(context.Context, *detectors.Hit) (blocklist
 	return blocklist.Tombstone{}, nil
 }
 
-func (in *installation) Put(_ context.Context, dead []traffic.DeadLetter) error {
-	return fmt.Errorf("dead letters: %+v", dead)
-}
-
 // Append has RECORD read the release as it is written.
-func (in *installation) Append(ctx context.Context, release *detectors.Hit) error {
-	value, err := detectors.EncodeHit(release)
-	if err != nil {
-		return err
-	}
-	r, err := history.NewHitRecorder(in.Store, history.Live, "weir.hits", in, retention.NewDays(in.Store, 0, now), prometheus.NewRegistry())
-	if err != nil {
-		return err
-	}
-	return r.Apply(ctx, []traffic.Message{{Value: value}})
+func (in *installation) Append(_ context.Context, release *detectors.Hit) error {
+	in.Record(in.t, *release)
+	return nil
 }
 
 // Read takes the name of a file for the id of a rule, and its text for the limit.
@@ -112,13 +97,10 @@ func newInstallation(t *testing.T) *installation {
 		t.Fatal(err)
 	}
 	first := now().Add(-time.Hour)
-	err := in.Append(t.Context(), &detectors.Hit{
+	in.Record(t, detectors.Hit{
 		Format: detectors.HitFormat, Kind: detectors.KindHit, ID: strings.Repeat("ab", 16), Rule: "flood", RuleVersion: 1, Lineage: 1, Phase: detectors.PhaseClosed,
 		Subject: blocked, BlockSubject: blocked, Limit: 5, WindowMS: 60_000, Count: 9, Peak: 9, Opened: first, First: first, Last: first, Seen: first, Generation: 1,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return in
 }
 

@@ -50,7 +50,8 @@ func (b *bed) happened(t *testing.T) {
 			Generation: 1, Since: now, Until: now.Add(2 * time.Hour), At: now.Add(time.Minute), By: "enforce"}
 	}
 	b.Decide(t, decision("d1", blocklist.ActionWritten, ""), decision("d2", blocklist.ActionExtended, "still over, ip=203.0.113.9"))
-	act := audit.Entry{Actor: "otto", Action: "release", Object: "block tokens " + string(blocked), Reason: "a ticket of 203.0.113.9"}
+	act := audit.Entry{Actor: "otto", Action: "release", Object: "block tokens " + string(blocked), Reason: "a ticket of 203.0.113.9",
+		Before: "block of " + string(blocked), After: "released for 203.0.113.9", Via: access.ViaToken}
 	if err := b.Audit.Add(t.Context(), act); err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func TestPages(t *testing.T) {
 		{"/sources?of=ip%3D203.0.113.7", 200, []string{"203.0.113.7", "Timeline"}},
 		{"/hits/" + hit.ID, 200, []string{hit.ID[:16]}},
 		{"/blocks", 200, []string{"in force"}},
-		{"/audit", 200, []string{"ticket 4711"}},
+		{"/audit", 200, []string{"ticket 4711", "shadow, generation 1 → block, generation 2", "(oidc)"}},
 		{"/rules/search-hammer", 200, []string{"Canary: 10% of sources, step 2 of 3", "Next: 50% of them, at", "more than 0.4 % of its blocks are on known-good sources", "more than 1.2 % of all requests are refused", "held now", "10% of them by now"}},
 		{"/", 200, []string{`canary 10%, step 2 of 3`}},
 		{"/explore?mode=canary", 200, []string{`<option value="canary" selected>`}},

@@ -116,7 +116,8 @@ func newScene() *scene {
 	s.pulse = console.Pulse{Stages: []console.StageLag{{Stage: "route", Records: 41}, {Stage: "detect", Records: 18}, {Stage: "record"}, {Stage: "enforce"}}}
 	for i, e := range []audit.Entry{
 		{Actor: "mara", Action: "release", Object: "block login-stuffing ip=203.0.113.200%2F32", Reason: "a school behind one address (ticket 4711)"},
-		{Actor: "mara", Action: "promote", Object: "rule guest-token-flood", Reason: "two days of shadow, no viewer among the hits", Detail: "version 3, generation 2"},
+		{Actor: "mara", Action: "promote", Object: "rule guest-token-flood", Reason: "two days of shadow, no viewer among the hits", Detail: "version 3, generation 2",
+			Before: "shadow, version 3 (document 0f1e2d3c4b5a), generation 1", After: "block, version 3 (document 0f1e2d3c4b5a), generation 2", Via: "oidc"},
 		{Actor: "jonas", Action: "apply", Object: "rule guest-token-flood", Reason: "", Detail: "limit: 10 → 20"},
 		{Actor: "token:deploy", Action: "apply", Object: "rule catalogue-scrape", Reason: "weekly review", Detail: "new"},
 	} {
