@@ -126,7 +126,7 @@ func (b *bed) happen(t *testing.T, redis *blocklist.Store) {
 			Generation: 1, Since: at, Until: at.Add(24 * time.Hour), At: at.Add(time.Duration(i) * time.Minute), By: "otto"})
 	}
 	b.Decide(t, decided...)
-	if err := b.Audit.Add(t.Context(), audit.Entry{Actor: "otto", Action: "release", Object: "block flood " + string(source), Reason: "ticket <4711>"}); err != nil {
+	if err := b.Audit.Add(t.Context(), audit.Entry{Actor: "otto", Action: "release", Object: "block flood " + string(source), Reason: "ticket <4711>", Before: "block until noon, x", After: "released, x", Via: "token"}); err != nil {
 		t.Fatal(err)
 	}
 	modes, err := b.Rules.Modes(t.Context())
@@ -220,7 +220,7 @@ func TestServerAndStoresSayTheSame(t *testing.T) {
 		{[]string{"show", blocked}, "closed since its count was reset"},
 		{[]string{"decisions", "--action", "withheld"}, "withheld"},
 		{[]string{"decisions", "--limit", "1"}, "the newest 1 of 4"},
-		{[]string{"audit", "--by", "otto"}, "ticket <4711>"},
+		{[]string{"audit", "--by", "otto"}, "block until noon → released ticket <4711>"},
 		{[]string{"audit", "--source", "192.0.2.1", "--action", "release"}, "ticket <4711>"},
 		{[]string{"replays"}, "REPLAY"},
 		{[]string{"why", blocked[:16]}, "release flood " + string(source)},
