@@ -232,3 +232,48 @@ func TestSnapshotOfTrialsRefusesDamage(t *testing.T) {
 		}
 	}
 }
+
+// What a block lets by extends it with extend: on-hit, and the closing of an episode by what the cooldown kept back; with never nothing does.
+func TestVirtualBlocksAreExtended(t *testing.T) {
+	over, beyond := oracle.TrialRequest{Counted: true, Key: "k", Subject: "k"}, oracle.TrialRequest{Reach: true, Key: "k", Subject: "k"}
+	for _, c := range []struct {
+		name             string
+		r                oracle.TrialRule
+		beyond           []int // when there are requests that the block refuses: after two over the limit, at 0 and at 4
+		onHit, otherwise int64 // refused
+	}{
+		{"while it stands", oracle.TrialRule{Window: 5, TTL: 10, Lateness: 30, Cooldown: 1}, []int{9, 12, 14}, 2, 1},
+		{"by the closing", oracle.TrialRule{Window: 5, TTL: 100, Cooldown: 60}, []int{99, 102, 104}, 2, 1},
+		{"by no closing after its end", oracle.TrialRule{Window: 5, TTL: 9, Lateness: 2, Cooldown: 60}, []int{8, 10, 12}, 1, 1},
+	} {
+		for _, c.r.OnHit = range []bool{true, false} {
+			v := tryRule(c.r, []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}}, []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}})
+			b := newTryBench(t, v)
+			var log []oracle.TrialRequest
+			send := func(s int, q oracle.TrialRequest) {
+				b.second(s, q)
+				q.At = int64(base/second) + int64(s)
+				log = append(log, q)
+			}
+			send(0, over)
+			send(4, over)
+			for _, s := range c.beyond {
+				send(s, beyond)
+			}
+			b.end()
+			want := c.otherwise
+			if c.r.OnHit {
+				want = c.onHit
+			}
+			for who, of := range map[string]map[int64]oracle.TrialMinute{"the partition": minutesOf(b.hits, 0), "the oracle": figures(c.r.Judge(log))} {
+				refused := int64(0)
+				for _, m := range of {
+					refused += m.Refused
+				}
+				if refused != want {
+					t.Errorf("%s, on hit %v: %s refuses %d, want %d", c.name, c.r.OnHit, who, refused, want)
+				}
+			}
+		}
+	}
+}

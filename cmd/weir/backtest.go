@@ -61,9 +61,9 @@ They are those of weir ingest, and so are --map, --reorder and --partitions. Whe
 was, and its events section has the format and its map where --format is not given.
 
 --from-live reads no file but the requests that Kafka holds, beside the running stages, in their format and with their identity map:
-no consumer group is joined and nothing is committed. --since and --until are then the times at which Kafka took an event, and reading ends
-where the log ended when it began. Rules may name the stored allow lists; a list in the files takes the place of the stored one. It asks Kafka
-and PostgreSQL, so it needs the configuration.
+no consumer group is joined and nothing is committed. --since and --until are then append time, when Kafka took an event, however old it was;
+reading ends where the log ended when it began. Rules may name the stored allow lists; a list in the files takes the place of the stored one.
+It asks Kafka and PostgreSQL, so it needs the configuration.
 
 A line that is no event is counted by its reason, with the first places, and so is each place at which a file cannot be read on, because it ends early or is
 damaged. The exit code is 1 only when nothing could be read.`,
@@ -95,8 +95,8 @@ func (f *backtestFlags) register(a *app, c *cobra.Command) {
 	flags.StringVar(&f.fieldMap, "map", "", "event field=member, joined by commas; not for weir and combined")
 	flags.StringVar(&f.reorder, "reorder", "0s", "sort by time what is out of order by at most so much, like 15m")
 	flags.IntVar(&f.partitions, "partitions", 1, "as if the requests had come by so many partitions; events of one address share one")
-	flags.StringVar(&f.since, "since", "", "not before: a duration back from now (24h, 7d) or an RFC 3339 time")
-	flags.StringVar(&f.until, "until", "", "before: a duration back from now or an RFC 3339 time")
+	flags.StringVar(&f.since, "since", "", "not before: a duration back from now (24h, 7d) or an RFC 3339 time; by event time, with --from-live by append time")
+	flags.StringVar(&f.until, "until", "", "before: a duration back from now or an RFC 3339 time, as --since")
 	flags.StringVar(&f.sweep, "sweep", "", "values to try instead of the rules' own: limit=5,10,20 or window=1m,5m,1h")
 	flags.IntVar(&f.top, "top", 10, "sources shown for each rule, the worst first; 1 and more")
 	flags.StringVar(&f.html, "html", "", "write the report as one page to this file, too")

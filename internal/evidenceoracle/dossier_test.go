@@ -32,50 +32,81 @@ func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
 // holds what a backtest of a rule with that limit holds.
 func TestDossiersAreThoseOfTheOracle(t *testing.T) {
 	t.Parallel()
+	in := newInstallation(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		sc := drawScene(rt, 150, in.begin())
+		sc.idle = rapid.Bool().Draw(rt, "idle")
+		in.watch(rt, sc)
+		others := sc.drawOthers(rt)
+		sc.decide(t, in.bed, others)
+
+		from, to := sc.span()
+		d := in.gather(rt, from, to.Add(time.Minute))
+		sc.compare(rt, d, others)
+		sc.compareLimits(rt, d)
+		// A part of the log: what is told by the minute.
+		cut := from.Add(time.Duration(rapid.IntRange(1, int(to.Sub(from)/time.Minute)+1).Draw(rt, "cut")) * time.Minute)
+		truth := sc.rule.Judge(sc.log, others, int64(from), int64(cut))
+		sc.compareRequests(rt, in.gather(rt, from, cut), &truth)
+	})
+}
+
+// installation is what watches the logs of a test, one after the other.
+type installation struct {
+	t        *testing.T
+	bed      *historytest.Bed
+	recorder *history.HitRecorder
+	store    *evidence.Store
+	logs     int
+}
+
+func newInstallation(t *testing.T) *installation {
 	bed := historytest.New(t)
 	bed.Publish(t, historytest.Routing().Format)
 	recorder, err := history.NewHitRecorder(bed.Store, streams.Live, "hits", refusing{t}, nil, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, run := evidence.New(bed.DB, bed.Rules), 0
-	rapid.Check(t, func(rt *rapid.T) {
-		run++
-		begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC).AddDate(0, 0, 2*run) // each log has days of its own
-		sc := drawScene(rt, 150, begin)
-		if _, err := bed.Rules.Apply(t.Context(), historytest.Documents(sc.document(rt)), "ann", "", rulestore.ApplyOptions{}); err != nil {
-			rt.Fatal(err)
-		}
-		bed.Run(t, "UPDATE weir.rule_versions SET created_at = '2025-01-01'")
-		rule, err := bed.Rules.Find(t.Context(), "flood")
-		if err != nil {
-			rt.Fatal(err)
-		}
-		record(rt, recorder, sc.fold(rt, &rule.Newest.Version, int64(run)))
-		sc.route(rt, bed)
-		others := sc.drawOthers(rt)
-		sc.decide(t, bed, others)
-
-		from, to := traffic.At(begin.Truncate(time.Minute)), traffic.Time(sc.log[len(sc.log)-1].At).Add(time.Minute)
-		d, err := store.Gather(t.Context(), evidence.Question{Rule: "flood", Since: from, Until: to.Add(time.Minute)})
-		if err != nil {
-			rt.Fatal(err)
-		}
-		sc.compare(rt, d, others)
-		sc.compareLimits(rt, d)
-		// A part of the log: what is told by the minute.
-		cut := from.Add(time.Duration(rapid.IntRange(1, int(to.Sub(from)/time.Minute)+1).Draw(rt, "cut")) * time.Minute)
-		part, err := store.Gather(t.Context(), evidence.Question{Rule: "flood", Since: from, Until: cut})
-		if err != nil {
-			rt.Fatal(err)
-		}
-		truth := sc.rule.Judge(sc.log, others, int64(from), int64(cut))
-		sc.compareRequests(rt, part, &truth)
-	})
+	return &installation{t: t, bed: bed, recorder: recorder, store: evidence.New(bed.DB, bed.Rules)}
 }
 
-// fold gives the log to the windows of one keyed partition, as a router writes it, and ends it.
-func (sc *scene) fold(t *rapid.T, v *rules.Version, generation int64) []detectors.Hit {
+// begin is where the next log begins. Each has two days of its own, so that nothing of another is in its dossier; once they are used up, all
+// is forgotten, so that no number of logs reaches the present: a backtest refuses what is yet to come.
+func (in *installation) begin() time.Time {
+	const most = 100
+	if in.logs > 0 && in.logs%most == 0 {
+		in.bed.Run(in.t, "TRUNCATE weir.hits_by_day, weir.hits_beside_by_day, weir.hits_left_out, weir.hit_counts, weir.rule_minutes")
+	}
+	in.logs++
+	return time.Date(2025, 2, 1, 12, 0, 0, 0, time.UTC).AddDate(0, 0, in.logs%most*2)
+}
+
+// watch applies the scene's rule and lets the stages see its log.
+func (in *installation) watch(t rapid.TB, sc *scene) {
+	if _, err := in.bed.Rules.Apply(in.t.Context(), historytest.Documents(sc.document(t)), "ann", "", rulestore.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	in.bed.Run(in.t, "UPDATE weir.rule_versions SET created_at = '2025-01-01'")
+	rule, err := in.bed.Rules.Find(in.t.Context(), "flood")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record(t, in.recorder, sc.fold(t, &rule.Newest.Version, int64(in.logs)))
+	sc.route(t, in.bed)
+}
+
+// gather asks for the dossier of a span.
+func (in *installation) gather(t rapid.TB, since, until traffic.Time) *evidence.Dossier {
+	d, err := in.store.Gather(in.t.Context(), evidence.Question{Rule: "flood", Since: since, Until: until})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// fold gives the log to the windows of one keyed partition, as a router writes it, and ends it. Before each request comes a tick, as routers
+// send them every second: a partition of the requests that does not tick is not waited for, and then its episodes close late.
+func (sc *scene) fold(t rapid.TB, v *rules.Version, generation int64) []detectors.Hit {
 	routing := historytest.Routing()
 	routing.Stream, routing.Number, routing.Identity, routing.Rules = streams.Live, 1, vouching(), []rules.Version{*v}
 	p := detectors.NewPartition(detectors.Config{Sources: 1, Generation: generation, Budget: detectors.DefaultBudget})
@@ -84,6 +115,12 @@ func (sc *scene) fold(t *rapid.T, v *rules.Version, generation int64) []detector
 	var err error
 	prev, progress := detectors.NoOffset, traffic.BeforeTime
 	for i, q := range sc.log {
+		tick := detectors.Keyed{
+			Kind: detectors.KeyedTick, Generation: generation, Offset: int64(i), Prev: prev, Time: progress, Idle: sc.idle, Clock: traffic.Time(q.At) - 1,
+		}
+		if hits, err = p.Fold(traffic.Time(q.At), &tick, hits); err != nil {
+			t.Fatal(err)
+		}
 		progress = max(progress, traffic.Time(q.At))
 		k := detectors.Keyed{Kind: detectors.KeyedEvent, Generation: generation, Offset: int64(i), Prev: prev, Time: traffic.Time(q.At), Progress: progress, Version: 1,
 			Good: detectors.Good(q.Good), Identity: identityOf(&q)}
@@ -132,7 +169,7 @@ func (r refusing) Put(_ context.Context, letters []traffic.DeadLetter) error {
 }
 
 // record gives hits to RECORD, twice, since a record may come so.
-func record(t *rapid.T, recorder *history.HitRecorder, hits []detectors.Hit) {
+func record(t rapid.TB, recorder *history.HitRecorder, hits []detectors.Hit) {
 	batch := make([]traffic.Message, len(hits))
 	for i := range hits {
 		value, err := detectors.EncodeHit(&hits[i])
@@ -149,7 +186,7 @@ func record(t *rapid.T, recorder *history.HitRecorder, hits []detectors.Hit) {
 }
 
 // route stores what ROUTE tells of the log by the minute: of two routers, which took turns.
-func (sc *scene) route(t *rapid.T, bed *historytest.Bed) {
+func (sc *scene) route(t rapid.TB, bed *historytest.Bed) {
 	b := new(pgx.Batch)
 	for _, table := range []string{"event_minutes", "rule_event_minutes", "uncounted_sums"} {
 		b.Queue("DELETE FROM " + table)
@@ -223,7 +260,7 @@ func subjectOf(fields map[string]string) string {
 }
 
 // figure compares one that is to be known.
-func figure(t *rapid.T, what string, got evidence.Count, want int) {
+func figure(t rapid.TB, what string, got evidence.Count, want int) {
 	t.Helper()
 	if n, known := got.Known(); !known || int(n) != want {
 		t.Fatalf("%s: %+v, want %d", what, got, want)
@@ -231,7 +268,7 @@ func figure(t *rapid.T, what string, got evidence.Count, want int) {
 }
 
 // compareRequests compares what is told by the minute.
-func (sc *scene) compareRequests(t *rapid.T, d *evidence.Dossier, truth *evidenceoracle.Truth) {
+func (sc *scene) compareRequests(t rapid.TB, d *evidence.Dossier, truth *evidenceoracle.Truth) {
 	t.Helper()
 	if truth.All > 0 {
 		figure(t, "all", d.Traffic.All, truth.All)
@@ -259,7 +296,7 @@ func (sc *scene) compareRequests(t *rapid.T, d *evidence.Dossier, truth *evidenc
 }
 
 // compare compares everything of the whole log.
-func (sc *scene) compare(t *rapid.T, d *evidence.Dossier, others []evidenceoracle.Held) {
+func (sc *scene) compare(t rapid.TB, d *evidence.Dossier, others []evidenceoracle.Held) {
 	t.Helper()
 	truth := sc.rule.Judge(sc.log, others, int64(d.Since), int64(d.Until))
 	sc.compareRequests(t, d, &truth)
@@ -296,7 +333,7 @@ func (sc *scene) compare(t *rapid.T, d *evidence.Dossier, others []evidenceoracl
 }
 
 // compareSources compares each of them; all fit into the dossier's list.
-func (sc *scene) compareSources(t *rapid.T, d *evidence.Dossier, truth *evidenceoracle.Truth) {
+func (sc *scene) compareSources(t rapid.TB, d *evidence.Dossier, truth *evidenceoracle.Truth) {
 	if len(d.Top) != len(truth.Sources) {
 		t.Fatalf("%d sources are listed, want %d: %+v", len(d.Top), len(truth.Sources), d.Top)
 	}
@@ -318,7 +355,7 @@ func (sc *scene) compareSources(t *rapid.T, d *evidence.Dossier, truth *evidence
 }
 
 // compareLimits asks about ten limits: what the dossier says of each is what the oracle finds with it, and a backtest of a rule that has it.
-func (sc *scene) compareLimits(t *rapid.T, d *evidence.Dossier) {
+func (sc *scene) compareLimits(t rapid.TB, d *evidence.Dossier) {
 	t.Helper()
 	if _, known := d.Held.Requests.Known(); !known {
 		return

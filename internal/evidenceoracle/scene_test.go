@@ -26,6 +26,12 @@ type scene struct {
 	log   []evidenceoracle.Request
 	paths []string // of each request
 	begin time.Time
+	idle  bool // routers had read the log to its end whenever they ticked
+}
+
+// span is the log's, in whole minutes.
+func (sc *scene) span() (from, to traffic.Time) {
+	return traffic.At(sc.begin.Truncate(time.Minute)), traffic.Time(sc.log[len(sc.log)-1].At).Add(time.Minute)
 }
 
 // reach is how far a match and its block go.

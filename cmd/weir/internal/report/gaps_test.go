@@ -1,12 +1,15 @@
 package report
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/ingest/archive"
 	"github.com/weirhq/weir/ingest/backtest"
+	"github.com/weirhq/weir/traffic"
 )
 
 // What could not be read of a live topic, and what was given up, stands among what was not read.
@@ -34,5 +37,42 @@ func TestGapsAreTold(t *testing.T) {
 	r.Result.Gaps = slices.Repeat(r.Result.Gaps, 10)
 	if got := r.gaps(); len(got) != gapsShown+1 || got[gapsShown] != "  and 12 gaps more" {
 		t.Errorf("%q", got)
+	}
+}
+
+// An answer without events, or without one that a rule watches, says by which time the live events were chosen: they may have happened then,
+// and have come later.
+func TestNothingFoundSaysByWhichTime(t *testing.T) {
+	t.Parallel()
+	noon := traffic.Time(1_767_268_800_000_000)
+	for _, tt := range []struct {
+		since, until traffic.Time
+		want         string
+	}{
+		{noon, noon.Add(time.Hour), " between 2026-01-01T12:00:00Z and 2026-01-01T13:00:00Z, by append time, at which Kafka took them"},
+		{noon, 0, " since 2026-01-01T12:00:00Z, by append time, at which Kafka took them"},
+		{0, noon, " before 2026-01-01T12:00:00Z, by append time, at which Kafka took them"},
+		{0, 0, ""},
+	} {
+		var said bytes.Buffer
+		r := &Report{Live: true, Since: tt.since, Until: tt.until, Result: &backtest.Result{}}
+		if err := r.Warn(&said); err != nil {
+			t.Fatal(err)
+		}
+		want := "weir: nothing to count: 0 events" + tt.want + "\n"
+		if tt.want == "" {
+			want = "weir: nothing to count: the topic has no record\n"
+		}
+		if said.String() != want {
+			t.Errorf("%q, want %q", said.String(), want)
+		}
+		r.Result = &backtest.Result{Lines: 3, Events: 3, Rules: []backtest.RuleResult{{Rule: "a"}}}
+		if got := r.notes(); len(got) != 1 || !strings.HasPrefix(got[0], "rule a matched none of 3 events"+tt.want+": it watches ") {
+			t.Errorf("%q, want %q in it", got, tt.want)
+		}
+		r.Live = false
+		if got := r.notes(); len(got) != 1 || strings.Contains(got[0], "append time") {
+			t.Errorf("of files: %q", got)
+		}
 	}
 }

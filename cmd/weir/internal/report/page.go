@@ -105,19 +105,19 @@ func (r *Report) page() *page {
 }
 
 func (r *Report) facts() []fact {
-	what := "Files"
+	what, by := "Files", ""
 	if r.Live {
-		what = "Live topic"
+		what, by = "Live topic", ", append time"
 	}
 	all := []fact{{what, terminal.Safe(strings.Join(r.Files, ", "))}, {"Format", r.Format}}
 	if r.Reorder > 0 {
 		all = append(all, fact{"Reordered within", duration.Format(r.Reorder)})
 	}
 	if r.Since != 0 {
-		all = append(all, fact{"Since", terminal.Time(r.Since)})
+		all = append(all, fact{"Since" + by, terminal.Time(r.Since)})
 	}
 	if r.Until != 0 {
-		all = append(all, fact{"Until", terminal.Time(r.Until)})
+		all = append(all, fact{"Until" + by, terminal.Time(r.Until)})
 	}
 	return all
 }

@@ -57,8 +57,10 @@ func (r *Report) Warn(w io.Writer) error {
 	case found.Events > 0:
 	case found.LeftOut > 0:
 		word = fmt.Sprintf("not one event is within --since and --until: %s outside", plural.Of(found.LeftOut, "event"))
+	case found.Lines == 0 && r.Live && r.appended() == "":
+		word = "nothing to count: the topic has no record"
 	case found.Lines == 0 && r.Live:
-		word = "nothing to count: the topic has no record of that time"
+		word = fmt.Sprintf("nothing to count: 0 events%s", r.appended())
 	case found.Lines == 0 && len(found.Refused) == 0:
 		word = "nothing to count: the log is empty"
 	}
@@ -67,6 +69,21 @@ func (r *Report) Warn(w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, "weir: %s\n", word)
 	return err
+}
+
+// appended says of a live topic by which time its events were chosen: whoever asks for when they happened finds others, or none.
+func (r *Report) appended() string {
+	const by = "by append time, at which Kafka took them"
+	switch {
+	case !r.Live:
+	case r.Since != 0 && r.Until != 0:
+		return fmt.Sprintf(" between %s and %s, %s", terminal.Time(r.Since), terminal.Time(r.Until), by)
+	case r.Since != 0:
+		return fmt.Sprintf(" since %s, %s", terminal.Time(r.Since), by)
+	case r.Until != 0:
+		return fmt.Sprintf(" before %s, %s", terminal.Time(r.Until), by)
+	}
+	return ""
 }
 
 // unread says what of the files counts nowhere, and why.
@@ -136,7 +153,7 @@ func (r *Report) notes() []string {
 		switch {
 		case r.Result.Events == 0 || !first:
 		case found.Matched == 0:
-			out = append(out, fmt.Sprintf("rule %s matched none of %s: it watches %s", found.Rule, plural.Of(r.Result.Events, "event"), watched(&found.Version.Match)))
+			out = append(out, fmt.Sprintf("rule %s matched none of %s%s: it watches %s", found.Rule, plural.Of(r.Result.Events, "event"), r.appended(), watched(&found.Version.Match)))
 		default:
 			if note := uncountedNote(found); note != "" {
 				out = append(out, note)
