@@ -123,6 +123,7 @@ func (w *world) foldCalmly(q int) []detectors.Hit {
 	var k detectors.Keyed
 	for i, r := range w.keyed.parts[q].records {
 		err := detectors.DecodeKeyed(r.value, &k)
+		before := len(out)
 		for err == nil {
 			out, err = p.Fold(r.at, &k, out)
 			var unknown *detectors.UnknownVersionError
@@ -131,6 +132,9 @@ func (w *world) foldCalmly(q int) []detectors.Hit {
 			}
 			p.Learn(detectors.NewPlan(w.routings[unknown.Version-1]))
 			err = nil
+		}
+		for n := range out[before:] {
+			out[before+n].Place, out[before+n].Nth = int64(i)+1, n+1
 		}
 		if err != nil {
 			w.say("keyed %d, record %d: %v", q, i, err)
