@@ -171,11 +171,11 @@ func everything(in *installation) []does {
 		}, "reset-count", "rule flood", "counted up to routing version #", "nothing counted, from routing version #", "counted up to routing version # → nothing counted, from routing version #"},
 		allow(false, "add-entry", "version 1 (document #), entries: 1", "version 2 (document #), entries: 2", "version 1 (document #), entries: 1 → version 2 (document #), entries: 2"),
 		allow(true, "remove-entry", "version 2 (document #), entries: 2", "version 3 (document #), entries: 1", "version 2 (document #), entries: 2 → version 3 (document #), entries: 1"),
-	}, about(in, ctx))
+	}, about(ctx, in))
 }
 
 // about are the acts that concern somebody.
-func about(in *installation, ctx context.Context) []does {
+func about(ctx context.Context, in *installation) []does {
 	release := func(who traffic.Subject, before string) does {
 		return does{"Release", access.Release, func(s *acts.Service, actor access.Actor, reason string) error {
 			return second(s.Release(ctx, actor, acts.ReleaseRequest{Rule: "flood", Subject: who, Force: true, Reason: reason}))

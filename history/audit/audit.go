@@ -45,10 +45,10 @@ const Local = "local"
 // Change is what was changed, in one line: the parts of Before that went and those of After that came.
 func (e *Entry) Change() string {
 	before, after := strings.Split(e.Before, Part), strings.Split(e.After, Part)
-	switch {
-	case e.Before == e.After:
+	switch e.Before {
+	case e.After:
 		return ""
-	case e.Before == "": // of a build that did not tell
+	case "": // of a build that did not tell
 		return "→ " + e.After
 	}
 	without := func(parts, others []string) string {
