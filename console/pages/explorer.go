@@ -29,6 +29,7 @@ type question struct {
 	order  explore.Order
 	top    int
 	span   period
+	place  string // where the page before ended; empty: the first page
 }
 
 // explorePage is the answer to a question about history.
@@ -93,7 +94,10 @@ func (p exploring) asked(r *http.Request, see *reading) (*question, error) {
 		return nil, err
 	}
 	a.order = explore.Order(order)
-	a.top, err = number(q, "top", 50, 1, explore.MostLimit)
+	if a.top, err = number(q, "top", 50, 1, explore.MostLimit); err != nil {
+		return nil, err
+	}
+	a.place, err = placeAsked(see, r.URL)
 	return a, err
 }
 
@@ -168,7 +172,7 @@ func (v *explorePage) offer(see *reading) {
 
 // answer asks history and fills in the rows.
 func (p exploring) answer(r *http.Request, see *reading, a *question, v *explorePage) error {
-	page := explore.Page{Limit: a.top, Cursor: r.URL.Query().Get("cursor")}
+	page := explore.Page{Limit: a.top, Cursor: a.place}
 	next := ""
 	if a.by == byEpisode {
 		found, err := p.o.Explorer.Hits(r.Context(), a.filter, page)
@@ -188,7 +192,7 @@ func (p exploring) answer(r *http.Request, see *reading, a *question, v *explore
 			v.Rows = append(v.Rows, see.group(r.URL, a, &found.Rows[i]))
 		}
 	}
-	v.Next, v.First = cursors(r.URL, next)
+	v.Next, v.First = cursors(see, r.URL, next)
 	return nil
 }
 
@@ -216,7 +220,7 @@ func (p exploring) exportJSON(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page := explore.Page{Limit: a.top, Cursor: r.URL.Query().Get("cursor")}
+	page := explore.Page{Limit: a.top, Cursor: a.place}
 	var out any
 	if a.by == byEpisode {
 		found, err := p.o.Explorer.Hits(r.Context(), a.filter, page)
@@ -226,6 +230,7 @@ func (p exploring) exportJSON(w http.ResponseWriter, r *http.Request) error {
 		for i := range found.Hits {
 			masked(see, &found.Hits[i])
 		}
+		found.Next = see.masker.Cursor(see.visit.Actor, found.Next)
 		out = found
 	} else {
 		found, err := p.o.Explorer.Groups(r.Context(), a.filter, explore.Group(a.by), a.order, page)
@@ -235,6 +240,7 @@ func (p exploring) exportJSON(w http.ResponseWriter, r *http.Request) error {
 		for i := range found.Rows {
 			found.Rows[i].Source = see.masker.Subject(see.visit.Actor, found.Rows[i].Source)
 		}
+		found.Next = see.masker.Cursor(see.visit.Actor, found.Next)
 		out = found
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -265,7 +271,7 @@ func (p exploring) exportCSV(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page := explore.Page{Limit: a.top, Cursor: r.URL.Query().Get("cursor")}
+	page := explore.Page{Limit: a.top, Cursor: a.place}
 	var rows [][]string
 	if a.by == byEpisode {
 		found, err := p.o.Explorer.Hits(r.Context(), a.filter, page)

@@ -35,14 +35,18 @@ func (p *Pages) audit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	place, err := placeAsked(see, r.URL)
+	if err != nil {
+		return err
+	}
 	found, err := p.o.Explorer.Audit(r.Context(), explore.AuditFilter{
 		Rule: v.Rule, Source: source, Actor: v.Actor, Action: v.Action, Since: span.Since, Until: span.end(),
-	}, explore.Page{Cursor: q.Get("cursor")})
+	}, explore.Page{Cursor: place})
 	if err != nil {
 		return err
 	}
 	v.List, v.Total = see.entries(found.Acts), total(found.Total)
-	v.Next, v.First = cursors(r.URL, found.Next)
+	v.Next, v.First = cursors(see, r.URL, found.Next)
 	for _, text := range []*string{&v.Rule, &v.Source, &v.Actor, &v.Action} {
 		*text = shown.Text(*text)
 	}
@@ -50,14 +54,24 @@ func (p *Pages) audit(w http.ResponseWriter, r *http.Request) error {
 }
 
 // cursors are the addresses of the next page and of the first one, empty for none.
-func cursors(here *url.URL, next string) (after, first string) {
+func cursors(see *reading, here *url.URL, next string) (after, first string) {
 	if next != "" {
-		after = with(here, "cursor", next, "did", "")
+		after = with(here, "cursor", see.masker.Cursor(see.visit.Actor, next), "did", "")
 	}
 	if here.Query().Get("cursor") != "" {
 		first = with(here, "cursor", "")
 	}
 	return after, first
+}
+
+// placeAsked is the place that the link to a page's next one named, as the visitor was given it.
+func placeAsked(see *reading, here *url.URL) (string, error) {
+	text := here.Query().Get("cursor")
+	place, err := see.masker.Place(see.visit.Actor, text)
+	if err != nil {
+		return "", &explore.BadFilterError{Field: "cursor", Got: text, Allowed: "what the link to the next page has"}
+	}
+	return place, nil
 }
 
 // entryView is one entry of the audit trail.

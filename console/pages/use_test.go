@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -144,6 +145,20 @@ func TestMaskedPagesTellNoValue(t *testing.T) {
 	masked := string(o.Masker.Subject(who.Actor, "ip=203.0.113.7%2F32"))
 	if status, body, _ := get(t, p, who, "/sources?of="+url.QueryEscape(masked)); status != 200 || strings.Contains(body, "203.0.113.7") {
 		t.Errorf("a pseudonym was not taken, or told: %d", status)
+	}
+	// Where a page ends may name a source: the link to the next one is sealed, and no other place is taken.
+	_, body, _ := get(t, p, who, "/explore?by=episode&top=1")
+	sealed := regexp.MustCompile(`cursor=(%7E|~)[0-9a-v]+`).FindString(body)
+	if sealed == "" || strings.Contains(body, "cursor=more") {
+		t.Errorf("the next page of whoever is shown pseudonyms: %q", sealed)
+	}
+	if status, _, _ := get(t, p, who, "/explore?by=episode&top=1&"+sealed); status != 200 {
+		t.Errorf("the next page: %d", status)
+	}
+	for _, at := range []string{"/explore?by=episode&cursor=more", "/explore.csv?by=episode&cursor=more", "/audit?cursor=more"} {
+		if status, body, _ := get(t, p, who, at); status != 400 || !strings.Contains(body, "cursor") {
+			t.Errorf("%s: %d", at, status)
+		}
 	}
 }
 
