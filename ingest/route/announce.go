@@ -126,6 +126,8 @@ func (s *session) commit(ctx context.Context, next []ingest.Announcement) error 
 	for i, src := range s.sources {
 		commits[src.partition] = next[i].Commit()
 	}
+	ctx, cancel := outlasting(ctx)
+	defer cancel()
 	err := s.assignment.Commits.Commit(ctx, commits)
 	switch {
 	case err == nil:
@@ -137,6 +139,23 @@ func (s *session) commit(ctx context.Context, next []ingest.Announcement) error 
 	}
 	s.r.tally.bump(func(st *Stats) { st.UnansweredCommits++ })
 	return fmt.Errorf("a commit without an answer: %w: %w", err, ingest.ErrRejoin)
+}
+
+// commitOutlasts is how long a stage that is told to stop waits for the answer to a commit: if it came to be, who committed it counts what it
+// covers, and nobody else does.
+const commitOutlasts = 2 * time.Second
+
+// outlasting is a context that ends commitOutlasts after ctx does.
+func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(commitOutlasts, cancel)
+		context.AfterFunc(longer, func() { timer.Stop() })
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
 }
 
 // preparedChunk is the chunk after the one that is being appended, built while that one is on its way. It changes nothing

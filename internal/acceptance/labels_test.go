@@ -180,7 +180,7 @@ func series(t *testing.T, p *process) map[string]bool {
 // series is new, and none says anything about who they are.
 func TestNoLabelCarriesAnIdentity(t *testing.T) {
 	t.Parallel()
-	in := newInstall(t, [3]int{2, labelKeyed, 2}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 0)
+	in := newInstall(t, [3]int{2, labelKeyed, 2}, fmt.Sprintf("{url: %q}", testbed.Redis(t)), 0, "history: {rows_per_minute: 0}")
 	in.Weir("rules", "apply", "-f", in.Write("rules.yaml", labelRules), "--reason", "tests")
 	in.Weir("rules", "promote", "hot-address", "--reason", "tests", "--yes", "--override", "tests")
 	stages, gate := in.start("run"), in.start("gate")
