@@ -176,6 +176,9 @@ func (m *Masker) word(actor Actor, word string) string {
 		if !has || value == "" || !m.Masks(actor, field) {
 			continue
 		}
+		if _, shown := m.cipher.open(field, value); shown { // words that were masked before
+			continue
+		}
 		if decoded, err := traffic.Subject(part).Values(); err == nil && len(decoded) == 1 {
 			value = decoded[0].Value
 		}

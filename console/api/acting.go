@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/reveal"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
 // Reasoned is what an act needs that has nothing else to say.
@@ -86,17 +87,27 @@ func rollback(c *call) (any, error) {
 	return done, err
 }
 
+// meant puts the subject that the actor means in the place of one that he may name by pseudonyms. The answer has to be masked again.
+func (c *call) meant(s *traffic.Subject) error {
+	subject, err := c.o.Masker.ResolveSubject(c.actor, *s)
+	if err != nil {
+		return &acts.Invalid{Field: "subject", Got: string(*s), Allowed: err.Error()}
+	}
+	*s = subject
+	return nil
+}
+
 func reset(c *call) (any, error) {
 	var r acts.ResetRequest
 	if err := errors.Join(c.body(&r), c.ruled(&r.Rule, nil)); err != nil {
 		return nil, err
 	}
-	subject, err := c.o.Masker.ResolveSubject(c.actor, r.Subject)
-	if err != nil {
-		return nil, &acts.Invalid{Field: "subject", Got: string(r.Subject), Allowed: err.Error()}
+	if err := c.meant(&r.Subject); err != nil {
+		return nil, err
 	}
-	r.Subject = subject
-	return c.o.Acts.ResetCount(c.r.Context(), c.actor, r)
+	done, err := c.o.Acts.ResetCount(c.r.Context(), c.actor, r)
+	done.Subject = c.o.Masker.Subject(c.actor, done.Subject)
+	return done, err
 }
 
 func apply(c *call) (any, error) {
@@ -117,11 +128,9 @@ func release(c *call) (any, error) {
 	if err := errors.Join(c.body(&r), c.ruled(&r.Rule, nil)); err != nil {
 		return nil, err
 	}
-	subject, err := c.o.Masker.ResolveSubject(c.actor, r.Subject)
-	if err != nil {
-		return nil, &acts.Invalid{Field: "subject", Got: string(r.Subject), Allowed: err.Error()}
+	if err := c.meant(&r.Subject); err != nil {
+		return nil, err
 	}
-	r.Subject = subject
 	done, err := c.o.Acts.Release(c.r.Context(), c.actor, r)
 	done.Subject = c.o.Masker.Subject(c.actor, done.Subject)
 	for i := range done.Offers {

@@ -200,6 +200,8 @@ func (e *httpError) problem() Problem {
 // fail answers with a problem. What is wrong here is logged whole: the answer names no server.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, operation string, err error) {
 	p := problemOf(err)
+	// What refuses an act names the source that was meant, whoever asks.
+	p.Detail, p.Allowed = a.o.Masker.Text(access.From(r.Context()), p.Detail), a.o.Masker.Text(access.From(r.Context()), p.Allowed)
 	if r.Context().Err() != nil { // the client is gone
 		p.Status = 499
 	} else if p.Status >= http.StatusInternalServerError {
