@@ -28,11 +28,11 @@ func whyCommand(a *app) *cobra.Command { return asking.Why(a.asks()) }
 func (a *app) asks() *asking.Program {
 	withStore := func(cmd *cobra.Command, work func(context.Context, *asking.Installation) error) error {
 		return a.withStore(cmd, func(ctx context.Context, s *store) error {
-			return work(ctx, &asking.Installation{Store: s.Store, Config: s.config, Log: s.log, KnownRule: s.knownRule, KnownReplay: s.knownReplay})
+			return work(ctx, &asking.Installation{Store: s.Store, Config: s.config, Log: s.log})
 		})
 	}
-	return &asking.Program{
-		Output: &a.Output, Does: a.doesIn, Config: a.config, WithStore: withStore,
+	p := &asking.Program{
+		Output: &a.Output, Does: a.doesIn,
 		Ask: func(cmd *cobra.Command, work func(context.Context, asking.Answers) error) error {
 			if at := a.asked(); at.URL != "" {
 				server, err := desk.Open(at)
@@ -58,6 +58,21 @@ func (a *app) asks() *asking.Program {
 			return done, err
 		},
 	}
+	p.AskLetters = func(cmd *cobra.Command, work func(context.Context, asking.Letters) error) error {
+		if at := a.asked(); at.URL != "" {
+			server, err := desk.Open(at)
+			if err != nil {
+				return err
+			}
+			return work(cmd.Context(), server)
+		}
+		c, err := a.config(cmd)
+		if err != nil {
+			return err
+		}
+		return p.ReadLetters(cmd.Context(), c, work)
+	}
+	return p
 }
 
 func uncountedReasons() []detectors.Uncounted {

@@ -186,11 +186,11 @@ type told struct {
 func (e *told) Unwrap() error { return e.error }
 
 // refusal is the error that the server's problem stands for: the one that would have come here.
-func (c *Client) refusal(status int, p *api.Problem) error {
+func (c *connection) refusal(status int, p *api.Problem) error {
 	return &told{c.refused(status, p), p}
 }
 
-func (c *Client) refused(status int, p *api.Problem) error {
+func (c *connection) refused(status int, p *api.Problem) error {
 	switch {
 	case status == http.StatusUnauthorized:
 		return &RefusedError{c.base.String(), status, "the token is not accepted: is it one of this server's, and has it not ended?"}
