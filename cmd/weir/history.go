@@ -8,7 +8,6 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/asking"
 	"github.com/weirhq/weir/cmd/weir/internal/desk"
-	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
@@ -46,13 +45,11 @@ func (a *app) asks() *asking.Program {
 		Release: func(rule string, source traffic.Subject) string { return releaseCommand(rule, source, "") },
 		Acts:    a.acts,
 		Erase: func(cmd *cobra.Command, e asking.Erasure) (done erasure.Done, err error) {
-			err = a.withStore(cmd, func(ctx context.Context, s *store) error {
-				does, closeActs, err := service.OpenActs(service.ActsOptions{Config: s.config, Log: s.log, History: s.Store})
-				if err != nil {
-					return err
+			err = a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+				state, err := d.Erase(ctx, desk.Local(e.By), acts.EraseRequest{Subject: e.Subject, Reason: e.Reason, DryRun: e.DryRun, Progress: e.Progress})
+				if state.Done != nil {
+					done = *state.Done
 				}
-				defer closeActs()
-				done, err = does.Erase(ctx, desk.Local(e.By), acts.EraseRequest{Subject: e.Subject, Reason: e.Reason, DryRun: e.DryRun})
 				return desk.Told(err)
 			})
 			return done, err

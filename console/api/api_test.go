@@ -108,6 +108,7 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 		{"POST", "/api/v1/apply", "", acts.ApplyRequest{Files: []acts.File{list}, Reason: "the office"}, 200},
 		{"POST", "/api/v1/allow/office/entries", "/api/v1/allow/{list}/entries", acts.AllowRequest{Entries: []acts.AllowSource{{Kind: rules.AllowCIDR, Value: "198.51.100.0/24"}}, Reason: "the new office"}, 200},
 		{"POST", "/api/v1/rules/logins/reset", "/api/v1/rules/{rule}/reset", acts.ResetRequest{Subject: blocked, Reason: "a load test"}, 200},
+		{"POST", "/api/v1/history/erase", "", acts.EraseRequest{Subject: "user=alice", Reason: "asked for it", DryRun: true}, 200},
 		{"GET", "/api/v1/audit?limit=5&object=rule%20tokens", "/api/v1/audit", nil, 200},
 		{"GET", "/api/v1/rules/tokens/dossier?since=24h&version=1", "/api/v1/rules/{rule}/dossier", nil, 200},
 		{"GET", "/api/v1/history/hits?since=7d&rule=tokens&kind=hit&state=running&mode=shadow&merged=true&limit=5", "", nil, 200},

@@ -26,6 +26,7 @@ import (
 	"github.com/weirhq/weir/console/letters"
 	"github.com/weirhq/weir/console/why"
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history/erasure"
 	"github.com/weirhq/weir/history/evidence"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/historytest"
@@ -131,7 +132,7 @@ func newBed(t *testing.T, masker *access.Masker) *bed {
 	})
 	now := func() traffic.Time { return traffic.At(time.Now()) }
 	quiet := slog.New(slog.DiscardHandler)
-	does, err := acts.New(acts.Options{Rules: b.Rules, Gates: b, Blocks: readyStore{b.redis}, Releases: b, Documents: b, Dossiers: b, Clock: now, Logger: quiet})
+	does, err := acts.New(acts.Options{Rules: b.Rules, Gates: b, Blocks: readyStore{b.redis}, Releases: b, Documents: b, Dossiers: b, Clock: now, Logger: quiet, Erasing: erasure.New(b.DB, b.Streams)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,6 +152,7 @@ func newBed(t *testing.T, masker *access.Masker) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(does.Close)
 	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 		b.api.Handler().ServeHTTP(w, r.WithContext(access.With(r.Context(), cast()[name])))

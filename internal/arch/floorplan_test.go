@@ -142,7 +142,7 @@ var plan = map[string]room{
 	"console/api": {
 		what:    "the same over HTTP, from one table of routes",
 		imports: []string{"blocklist", "console/access", "console/acts", "console/letters", "console/reveal", "console/shown", "console/why", "detectors", "history", "history/audit", "history/evidence", "history/explore", "history/postgres", "history/rulestore", "history/streams", "ingest", "internal/duration", "rules", "rules/promotion", "traffic"},
-		tests:   []string{"rules/condition"},
+		tests:   []string{"history/erasure", "rules/condition"},
 	},
 	"cmd/weir/internal/desk": {
 		what:    "where commands act: on the stores, or through a server",
