@@ -129,7 +129,7 @@ var plan = map[string]room{
 	"console/acts": {
 		what:    "what people do, checked and audited alike whoever asks",
 		imports: []string{"blocklist", "console/access", "detectors", "history/audit", "history/erasure", "history/postgres", "history/rulestore", "rules", "rules/promotion", "traffic"},
-		tests:   []string{"console/reveal"},
+		tests:   []string{"console/reveal", "history", "ingest"},
 	},
 	"console/why": {
 		what:    "what is behind a block, and whether it holds now: history and Redis together",
