@@ -52,6 +52,7 @@ type sourcePage struct {
 	PivotsOf        int  // newest episodes that were looked at
 	PivotsAll       bool // these are all
 	Entries         []entryView
+	Erase           string // the form that takes the source out of history; empty: it is not to be had
 }
 
 // pivotView is the values of one field that the evidence has beside the source.
@@ -87,6 +88,7 @@ func (p *Pages) source(w http.ResponseWriter, r *http.Request) error {
 	} else {
 		v.Source = see.source(subject)
 		v.Blocks, v.Release = see.blocksOf(subject)
+		v.Erase = eraseAddress(see, subject, of)
 	}
 	if err := p.sourceFound(ctx, see, v, plain, &wanted); err != nil {
 		return err

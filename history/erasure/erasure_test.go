@@ -113,3 +113,41 @@ func TestEraseAddress(t *testing.T) {
 		t.Errorf("%+v, %v", done, err)
 	}
 }
+
+// TestStoreGoesAway: an erasure that loses its connection at any step has erased nothing and audited nothing, and the next one does all.
+func TestStoreGoesAway(t *testing.T) {
+	t.Parallel()
+	b := historytest.New(t)
+	b.Run(t, "SET search_path TO weir")
+	b.Run(t, `INSERT INTO hits (stream, `+hitColumns+`) VALUES ('live', '1', 'flood', 1, 1, 3, 'user=alice', 'user=alice', NULL, NULL, 'alice', false, 2, 1000, 3, 3,
+		$1, $1, $1, $1, false, 1, 0, 0, 0, '', 1, 1, '{}', 1, false, '')`, time.Now().UTC().Add(-time.Hour))
+	eraser := erasure.New(b.DB, b.Streams)
+	request := erasure.Request{Person: erasure.Person{Field: traffic.FieldUser, Value: "alice"}, By: "root", Reason: "asked for it"}
+	var steps []string
+	request.DryRun, request.Progress = true, func(what string) { steps = append(steps, what) }
+	if _, err := eraser.Erase(t.Context(), request); err != nil || len(steps) != 6 {
+		t.Fatalf("steps %q, %v", steps, err)
+	}
+	request.DryRun = false
+	for _, last := range steps[1:] { // at the first one nothing is changed yet
+		request.Progress = func(what string) {
+			if what == last {
+				b.Run(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()")
+			}
+		}
+		if done, err := eraser.Erase(t.Context(), request); err == nil {
+			t.Fatalf("the connection went away at %s, and it did %+v", last, done)
+		}
+		if n, acted := b.Number(t, "SELECT count(*) FROM hits"), b.Number(t, "SELECT count(*) FROM audit"); n != 1 || acted != 0 {
+			t.Fatalf("away at %s: %d hits and %d entries", last, n, acted)
+		}
+	}
+	request.Progress = nil
+	testbed.Eventually(t, time.Minute, func() error {
+		_, err := eraser.Erase(t.Context(), request)
+		return err
+	})
+	if n, acted := b.Number(t, "SELECT count(*) FROM hits"), b.Number(t, "SELECT count(*) FROM audit"); n != 0 || acted != 1 {
+		t.Errorf("at last %d hits and %d entries", n, acted)
+	}
+}
