@@ -40,6 +40,7 @@ step() {
 setup() {
 	scripts/install-packages.sh
 	if [[ -z ${WEIR_TEST_KAFKA:-} || -z ${WEIR_TEST_KAFKA_HOME:-} ]]; then scripts/fetch-kafka.sh >/dev/null; fi
+	scripts/fetch-kubernetes-schemas.sh >/dev/null
 	retry 4 go mod download
 }
 
@@ -73,6 +74,7 @@ as_image() {
 # golangci-lint's govet is all of `go vet`'s analyzers, and sees the same files: to run both would be the same twice.
 lint() {
 	if have shellcheck; then shellcheck scripts/*.sh deploy/*/*.sh .ci/run; fi
+	scripts/helm.sh # which the tests of the chart ask for, later
 	as_image scripts/golangci-lint.sh run --allow-parallel-runners ./...
 }
 

@@ -310,6 +310,7 @@ var plan = map[string]room{
 		tests: []string{"internal/story", "rules", "rules/condition", "traffic", "traffic/format"},
 	},
 	"internal/boardtest": {what: "every query of boards and alerts, asked of real servers; tests only", tests: []string{"internal/demo"}},
+	"internal/kube":      {what: "the Helm chart and the manifests made of it, rendered, validated and run by the real program; tests only"},
 	"internal/deploy":    {what: "what docker-compose.yml mounts, run by real programs; tests only"},
 	"internal/simulation": {
 		what:  "the stages over fakes, by seeds; tests only",
