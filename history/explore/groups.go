@@ -49,6 +49,8 @@ type GroupRow struct {
 	At       traffic.Time    `json:"at,omitempty"`      // by hour and day: its beginning
 	Episodes int64           `json:"episodes"`
 	Sources  int64           `json:"sources"` // distinct, rule by rule
+	// SourcesAbout says that Sources is an estimate: a rule had more than 256 in an hour that history has summed up.
+	SourcesAbout bool `json:"sources_about,omitempty"`
 	Events   int64           `json:"events"`
 	Refused  int64           `json:"refused"` // requests that the rules' blocks would have refused, or did
 	Peak     int64           `json:"peak"`    // the greatest
@@ -83,10 +85,17 @@ func (x *Explorer) Groups(ctx context.Context, f Filter, by Group, order Order, 
 	}
 	var found Groups
 	err = x.store.Transact(ctx, "summing up hits by "+string(by), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"); err != nil { // several queries, of one moment
+			return err
+		}
 		if _, err := tx.Exec(ctx, "SET LOCAL work_mem = '128MB'"); err != nil { // sources are told apart in memory; else they spill
 			return err
 		}
 		ask := grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit, way: alone}
+		if summed, ok, err := ask.summed(ctx, tx); err != nil || ok {
+			found = summed
+			return err
+		}
 		if alike, err := ask.alike(ctx, tx); err != nil {
 			return err
 		} else if !alike || by == BySource { // whose sums are of each source in any case
