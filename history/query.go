@@ -53,6 +53,15 @@ func (w *where) after(column string, place *Place) {
 	w.Add("("+column+", id) < (?, ?)", postgres.Timestamp(place.At), place.ID)
 }
 
+// behind selects what comes after a place, in descending order of minute and ascending order of key, an expression.
+func (w *where) behind(key string, place *Place) {
+	if place == nil {
+		return
+	}
+	w.Add("minute <= ?", postgres.Timestamp(place.At)) // for the index; the alternatives alone would be no condition on it
+	w.Add("(minute < ? OR "+key+" > ?)", postgres.Timestamp(place.At), place.ID)
+}
+
 // CountCap is where counting stops: a query may select more rows than anybody waits for.
 const CountCap = 100_001
 

@@ -20,8 +20,12 @@ type LateQuery struct {
 	Rule   string
 	Since  traffic.Time // minutes not before it; 0: no bound
 	Until  traffic.Time // minutes before it; 0: no bound
+	After  *Place       // only what comes after it; nil: from the newest on
 	Limit  int          // 0: no limit
 }
+
+// lateKey orders the sums of a minute.
+const lateKey = "rule || '/' || id"
 
 func (q *LateQuery) where() *where {
 	w := new(where)
@@ -45,19 +49,22 @@ type LateSum struct {
 	Minute  traffic.Time `json:"minute"`
 	Latest  traffic.Time `json:"latest"` // greatest time of the events themselves
 	Events  int64        `json:"events"`
+
+	key string
 }
 
 // Late returns sums of late events, newest minute first.
 func (s *Store) Late(ctx context.Context, q LateQuery) ([]LateSum, error) {
 	w := q.where()
+	w.behind(lateKey, q.After)
 	rows, err := s.Query(ctx, `
-		SELECT stream, rule, lineage, source_partition, keyed_partition, minute, latest, events FROM late_sums`+w.String()+
-		" ORDER BY minute DESC, rule, source_partition, keyed_partition, id LIMIT NULLIF("+w.Arg(q.Limit)+"::bigint, 0)", w.Args...)
+		SELECT stream, rule, lineage, source_partition, keyed_partition, minute, latest, events, `+lateKey+` FROM late_sums`+w.String()+
+		" ORDER BY minute DESC, "+lateKey+" LIMIT NULLIF("+w.Arg(q.Limit)+"::bigint, 0)", w.Args...)
 	if err != nil {
 		return nil, s.Fail("reading late events", err)
 	}
 	sums, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l LateSum, err error) {
-		return l, row.Scan(&l.Stream, &l.Rule, &l.Lineage, &l.Source, &l.Keyed, postgres.ScanTime(&l.Minute), postgres.ScanTime(&l.Latest), &l.Events)
+		return l, row.Scan(&l.Stream, &l.Rule, &l.Lineage, &l.Source, &l.Keyed, postgres.ScanTime(&l.Minute), postgres.ScanTime(&l.Latest), &l.Events, &l.key)
 	})
 	if err != nil {
 		return nil, s.Fail("reading late events", err)
@@ -65,7 +72,10 @@ func (s *Store) Late(ctx context.Context, q LateQuery) ([]LateSum, error) {
 	return sums, nil
 }
 
-// CountLate is the number of sums that q selects without its limit, CountCap at most.
+// Place is where the sum lies in Late.
+func (l *LateSum) Place() *Place { return &Place{At: l.Minute, ID: l.key} }
+
+// CountLate is the number of sums that q selects without its place and limit, CountCap at most.
 func (s *Store) CountLate(ctx context.Context, q LateQuery) (int64, error) {
 	return s.count(ctx, "late_sums", q.where(), CountCap)
 }
@@ -93,8 +103,16 @@ type UncountedQuery struct {
 	Reason string       // as detectors.Uncounted writes it; empty: all
 	Since  traffic.Time // minutes not before it; 0: no bound
 	Until  traffic.Time // minutes before it; 0: no bound
+	After  *Place       // only what comes after it; nil: from the newest on
 	Limit  int          // 0: no limit
 }
+
+// The sums that rules did not count, with the ids by which the sums of a minute are ordered: uncounted_v has none.
+const (
+	uncountedFrom = `(SELECT stream, rule, 'late' COLLATE "C" AS reason, lineage, source_partition, keyed_partition, minute, events, id FROM late_sums
+		UNION ALL SELECT stream, rule, reason, lineage, source_partition, keyed_partition, minute, events, id FROM uncounted_sums) u`
+	uncountedKey = "rule || '/' || reason || '/' || id"
+)
 
 // UncountedSum is the number of events that a rule did not count for one reason, by the minute in which they came. Lineage and
 // partitions are nil in sums of ROUTE, which does not know them.
@@ -107,6 +125,8 @@ type UncountedSum struct {
 	Keyed   *int         `json:"keyed_partition,omitempty"`
 	Minute  traffic.Time `json:"minute"`
 	Events  int64        `json:"events"`
+
+	key string
 }
 
 func (q *UncountedQuery) where() *where {
@@ -127,15 +147,15 @@ func (q *UncountedQuery) where() *where {
 // Uncounted returns sums of events that rules did not count, late ones included, newest minute first.
 func (s *Store) Uncounted(ctx context.Context, q UncountedQuery) ([]UncountedSum, error) {
 	w := q.where()
+	w.behind(uncountedKey, q.After)
 	const doing = "reading what was not counted"
-	rows, err := s.Query(ctx, `
-		SELECT stream, rule, reason, lineage, source_partition, keyed_partition, minute, events FROM uncounted_v`+w.String()+`
-		ORDER BY minute DESC, rule, reason, source_partition, keyed_partition, events LIMIT NULLIF(`+w.Arg(q.Limit)+"::bigint, 0)", w.Args...)
+	rows, err := s.Query(ctx, "SELECT stream, rule, reason, lineage, source_partition, keyed_partition, minute, events, "+uncountedKey+
+		" FROM "+uncountedFrom+w.String()+" ORDER BY minute DESC, "+uncountedKey+" LIMIT NULLIF("+w.Arg(q.Limit)+"::bigint, 0)", w.Args...)
 	if err != nil {
 		return nil, s.Fail(doing, err)
 	}
 	sums, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (u UncountedSum, err error) {
-		return u, row.Scan(&u.Stream, &u.Rule, &u.Reason, &u.Lineage, &u.Source, &u.Keyed, postgres.ScanTime(&u.Minute), &u.Events)
+		return u, row.Scan(&u.Stream, &u.Rule, &u.Reason, &u.Lineage, &u.Source, &u.Keyed, postgres.ScanTime(&u.Minute), &u.Events, &u.key)
 	})
 	if err != nil {
 		return nil, s.Fail(doing, err)
@@ -143,7 +163,10 @@ func (s *Store) Uncounted(ctx context.Context, q UncountedQuery) ([]UncountedSum
 	return sums, nil
 }
 
-// CountUncounted is the number of sums that q selects without its limit, CountCap at most.
+// Place is where the sum lies in Uncounted.
+func (u *UncountedSum) Place() *Place { return &Place{At: u.Minute, ID: u.key} }
+
+// CountUncounted is the number of sums that q selects without its place and limit, CountCap at most.
 func (s *Store) CountUncounted(ctx context.Context, q UncountedQuery) (int64, error) {
 	return s.count(ctx, "uncounted_v", q.where(), CountCap)
 }

@@ -81,7 +81,7 @@ func TestWhatRulesDidNotCount(t *testing.T) {
 	for _, r := range rows {
 		got = append(got, fmt.Sprint(r.Reason, " ", r.Events, " ", r.Source != nil))
 	}
-	want := []string{"missing_field 2 false", "missing_field 44 false", "out_of_order 1 true", "out_of_order 9 true"}
+	want := []string{"missing_field 44 false", "missing_field 2 false", "out_of_order 1 true", "out_of_order 9 true"}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v; want %q", got, err, want)
 	}

@@ -220,24 +220,6 @@ func (s *store) misnamed(ctx context.Context, rule string, err error) error {
 	return err
 }
 
-// knownReplay finds out whether a replay was made.
-func (s *store) knownReplay(ctx context.Context, stream string) error {
-	all, err := s.Streams.List(ctx)
-	if err != nil {
-		return err
-	}
-	var names []string
-	for i := range all {
-		if all[i].Name == stream {
-			return nil
-		}
-		if name, ok := ingest.Stream(all[i].Name).Replay(); ok {
-			names = append(names, name)
-		}
-	}
-	return usage.Unknown("replay", replayName(stream), names, "weir history replays shows them")
-}
-
 // actFlags say who does something that is audited, and why.
 type actFlags struct{ by, reason string }
 

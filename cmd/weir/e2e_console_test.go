@@ -100,6 +100,13 @@ func TestOwnersNeedNoStores(t *testing.T) {
 		}
 		return nil
 	})
+	b.weir("ingest", writeFile(t, "bad.jsonl", "no JSON\n"), "--format", "weir", "--live")
+	testbed.Eventually(t, 20*time.Second, func() error {
+		if here, there := b.ok("history", "dead", "--output", "json"), anna.ok("history", "dead", "--output", "json"); here != there || !strings.Contains(here, "no JSON") {
+			return fmt.Errorf("the dead letters are here\n%s\nand through the server\n%s", here, there)
+		}
+		return nil
+	})
 	stages.end()
 	web.end()
 	if o := otto.weir("rules", "demote", "flood", "--reason", "a partner"); o.code != exitError || !strings.Contains(o.stderr, "does not answer") || strings.Contains(o.stderr, "secret-of") {
@@ -175,7 +182,7 @@ func TestRunServesTheConsole(t *testing.T) {
 func TestWhatCannotAskAServerSaysSo(t *testing.T) {
 	t.Parallel()
 	b := &bed{t: t, flags: []string{"--server", "http://127.0.0.1:1", "--token-file", writeFile(t, "token", "x")}}
-	for _, args := range [][]string{{"rules", "export", "-o", "-"}, {"allow", "list"}, {"partitions", "list"}, {"run"}, {"counters", "show", "flood", "ip=192.0.2.1"}, {"history", "late"}, {"history", "dead"}} {
+	for _, args := range [][]string{{"rules", "export", "-o", "-"}, {"allow", "list"}, {"partitions", "list"}, {"run"}, {"counters", "show", "flood", "ip=192.0.2.1"}} {
 		if o := b.weir(args...); o.code != exitUsage || !strings.Contains(o.stderr, "--server") {
 			t.Errorf("weir %s: exit code %d\n%s", strings.Join(args, " "), o.code, o.stderr)
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/weirhq/weir/cmd/weir/internal/asking"
 	"github.com/weirhq/weir/cmd/weir/internal/desk"
-	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
@@ -28,11 +27,11 @@ func whyCommand(a *app) *cobra.Command { return asking.Why(a.asks()) }
 func (a *app) asks() *asking.Program {
 	withStore := func(cmd *cobra.Command, work func(context.Context, *asking.Installation) error) error {
 		return a.withStore(cmd, func(ctx context.Context, s *store) error {
-			return work(ctx, &asking.Installation{Store: s.Store, Config: s.config, Log: s.log, KnownRule: s.knownRule, KnownReplay: s.knownReplay})
+			return work(ctx, &asking.Installation{Store: s.Store, Config: s.config, Log: s.log})
 		})
 	}
-	return &asking.Program{
-		Output: &a.Output, Does: a.doesIn, Config: a.config, WithStore: withStore,
+	p := &asking.Program{
+		Output: &a.Output, Does: a.doesIn,
 		Ask: func(cmd *cobra.Command, work func(context.Context, asking.Answers) error) error {
 			if at := a.asked(); at.URL != "" {
 				server, err := desk.Open(at)
@@ -46,18 +45,31 @@ func (a *app) asks() *asking.Program {
 		Release: func(rule string, source traffic.Subject) string { return releaseCommand(rule, source, "") },
 		Acts:    a.acts,
 		Erase: func(cmd *cobra.Command, e asking.Erasure) (done erasure.Done, err error) {
-			err = a.withStore(cmd, func(ctx context.Context, s *store) error {
-				does, closeActs, err := service.OpenActs(service.ActsOptions{Config: s.config, Log: s.log, History: s.Store})
-				if err != nil {
-					return err
+			err = a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+				state, err := d.Erase(ctx, desk.Local(e.By), acts.EraseRequest{Subject: e.Subject, Reason: e.Reason, DryRun: e.DryRun, Progress: e.Progress})
+				if state.Done != nil {
+					done = *state.Done
 				}
-				defer closeActs()
-				done, err = does.Erase(ctx, desk.Local(e.By), acts.EraseRequest{Subject: e.Subject, Reason: e.Reason, DryRun: e.DryRun})
 				return desk.Told(err)
 			})
 			return done, err
 		},
 	}
+	p.AskLetters = func(cmd *cobra.Command, work func(context.Context, asking.Letters) error) error {
+		if at := a.asked(); at.URL != "" {
+			server, err := desk.Open(at)
+			if err != nil {
+				return err
+			}
+			return work(cmd.Context(), server)
+		}
+		c, err := a.config(cmd)
+		if err != nil {
+			return err
+		}
+		return p.ReadLetters(cmd.Context(), c, work)
+	}
+	return p
 }
 
 func uncountedReasons() []detectors.Uncounted {

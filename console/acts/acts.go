@@ -49,6 +49,8 @@ type Acts interface {
 	ChangeAllow(ctx context.Context, actor access.Actor, r AllowRequest) (AllowDone, error)
 	// ResetCount sets what a rule has counted of a source back to nothing.
 	ResetCount(ctx context.Context, actor access.Actor, r ResetRequest) (rulestore.CounterResetDone, error)
+	// Erase takes a person out of history.
+	Erase(ctx context.Context, actor access.Actor, r EraseRequest) (ErasureState, error)
 }
 
 var _ Acts = (*Service)(nil)
@@ -121,7 +123,10 @@ type Options struct {
 }
 
 // Service carries acts out. It is safe for concurrent use.
-type Service struct{ o Options }
+type Service struct {
+	o        Options
+	erasures erasures
+}
 
 // New makes a Service.
 func New(o Options) (*Service, error) {
@@ -136,7 +141,7 @@ func New(o Options) (*Service, error) {
 			return nil, fmt.Errorf("acts: %s is missing", p.name)
 		}
 	}
-	return &Service{o}, nil
+	return &Service{o: o}, nil
 }
 
 // maxReason bounds a reason, in bytes: it is shown in one line of a list.

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/history/erasure"
+	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -21,9 +23,13 @@ var _ Erasing = (*erasure.Eraser)(nil)
 
 // EraseRequest asks that history forget a person.
 type EraseRequest struct {
-	Subject string // FIELD=VALUE
-	Reason  string
-	DryRun  bool // only says what would be erased
+	Subject string `json:"subject"` // FIELD=VALUE
+	Reason  string `json:"reason"`
+	DryRun  bool   `json:"dry_run,omitempty"` // only says what would be erased
+	// Wait is how long the answer waits for the erasure, which goes on after that; 0: until it ends, and it ends with who asks.
+	Wait time.Duration `json:"-"`
+	// Progress, where it is set, is told what is looked through.
+	Progress func(step string) `json:"-"`
 }
 
 // The least lengths of prefixes that may be a person's: a slip of the keyboard shall not empty history.
@@ -32,26 +38,31 @@ const (
 	leastPrefix6 = 48
 )
 
-// Erase takes a person out of history, audited under a pseudonym. It releases nobody.
-func (s *Service) Erase(ctx context.Context, actor access.Actor, r EraseRequest) (erasure.Done, error) {
+// mayErase checks who asks, and reads who is meant.
+func (s *Service) mayErase(actor access.Actor, r *EraseRequest) (erasure.Person, error) {
 	if err := CheckReason(r.Reason); err != nil {
-		return erasure.Done{}, err
+		return erasure.Person{}, err
 	}
 	if err := access.May(actor, access.Erase, ""); err != nil {
-		return erasure.Done{}, err
+		return erasure.Person{}, err
 	}
 	person, err := readPerson(r.Subject)
 	if err != nil {
-		return erasure.Done{}, err
+		return person, err
 	}
 	if s.o.Erasing == nil {
-		return erasure.Done{}, errors.New("nothing is erased here: this installation has no history")
+		return person, errors.New("nothing is erased here: this installation has no history")
 	}
-	done, err := s.o.Erasing.Erase(ctx, erasure.Request{Person: person, By: actor.Name, Via: actor.Via, Reason: r.Reason, DryRun: r.DryRun})
-	if err == nil && !r.DryRun {
-		s.log(actor, access.Erase, "subject "+done.Pseudonym)
+	return person, nil
+}
+
+// unerased says of a store that went away what that means for an erasure.
+func unerased(err error) error {
+	var away *postgres.UnreachableError
+	if errors.As(err, &away) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || err != nil && postgres.Broken(err) {
+		return &AwayError{Store: "PostgreSQL", Consequence: "all is erased at once, or nothing: the audit trail has an entry of an erasure that was done. It can be asked for again", Cause: err}
 	}
-	return done, err
+	return err
 }
 
 // readPerson reads FIELD=VALUE.

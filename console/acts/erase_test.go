@@ -1,11 +1,19 @@
 package acts_test
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/history/erasure"
+	"github.com/weirhq/weir/traffic"
 )
 
 // What is no person is refused before anything is asked, with the name that is near.
@@ -30,4 +38,80 @@ func TestErasePerson(t *testing.T) {
 			t.Errorf("%v: %v", role, err)
 		}
 	}
+}
+
+// slow erases in a minute, by the clock of a bubble.
+type slow struct {
+	begun atomic.Int64
+	fails error
+}
+
+func (s *slow) Erase(ctx context.Context, r erasure.Request) (erasure.Done, error) {
+	s.begun.Add(1)
+	r.Progress("episodes")
+	timer := time.NewTimer(time.Minute)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return erasure.Done{Pseudonym: "user:erased-1", Erased: []erasure.Count{{What: "episodes", N: s.begun.Load()}}}, s.fails
+	case <-ctx.Done():
+		return erasure.Done{}, ctx.Err()
+	}
+}
+
+func eraserOf(t *testing.T, s *slow) *acts.Service {
+	t.Helper()
+	does, err := acts.New(acts.Options{Erasing: s, Rules: struct{ acts.Rules }{}, Gates: struct{ acts.Gates }{}, Blocks: struct{ acts.Blocks }{},
+		Releases: struct{ acts.Releases }{}, Documents: struct{ acts.Documents }{}, Dossiers: struct{ acts.Dossiers }{},
+		Clock: func() traffic.Time { return traffic.At(time.Now()) }, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return does
+}
+
+// TestErasureOutlivesWhoAsked: a request that gives up leaves the erasure running, the same one again joins it, and each outcome is told once.
+func TestErasureOutlivesWhoAsked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{}
+		does := eraserOf(t, s)
+		root := access.Actor{Name: "root", Role: access.Admin}
+		request := acts.EraseRequest{Subject: "user=alice", Reason: "asked for it", Wait: 21 * time.Second}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		for i, ctx := range []context.Context{gone, t.Context(), t.Context()} {
+			if state, err := does.Erase(ctx, root, request); err != nil || !state.Running || state.Done != nil || state.Step != "episodes" && i > 0 {
+				t.Fatalf("request %d: %+v, %v", i, state, err)
+			}
+		}
+		state, err := does.Erase(t.Context(), root, request)
+		if err != nil || state.Running || state.Done == nil || state.Done.Erased[0].N != 1 || s.begun.Load() != 1 {
+			t.Fatalf("at last %+v, %v; begun %d times", state, err, s.begun.Load())
+		}
+		for i, other := range []acts.EraseRequest{
+			request, {Subject: "user=bob", Reason: request.Reason, Wait: time.Second}, {Subject: request.Subject, Reason: "another", Wait: time.Second},
+			{Subject: request.Subject, Reason: request.Reason, DryRun: true, Wait: time.Second},
+		} {
+			if state, err := does.Erase(t.Context(), root, other); err != nil || !state.Running || s.begun.Load() != int64(i+2) {
+				t.Errorf("another erasure %+v: %+v, %v; begun %d times", other, state, err, s.begun.Load())
+			}
+		}
+		time.Sleep(2 * time.Minute) // all have ended, and one of them is asked for, another too late
+		if state, err := does.Erase(t.Context(), root, request); err != nil || state.Done == nil || s.begun.Load() != 5 {
+			t.Errorf("the outcome was not kept: %+v, %v", state, err)
+		}
+		time.Sleep(20 * time.Minute)
+		if state, err := does.Erase(t.Context(), root, acts.EraseRequest{Subject: "user=bob", Reason: request.Reason, Wait: time.Second}); err != nil || !state.Running || s.begun.Load() != 6 {
+			t.Errorf("the outcome was kept for ever: %+v, %v", state, err)
+		}
+		does.Close()
+		var away *acts.AwayError
+		if _, err := does.Erase(t.Context(), root, acts.EraseRequest{Subject: "user=carl", Reason: "asked", Wait: time.Second}); err == nil || s.begun.Load() != 6 {
+			t.Errorf("begun after the end: %v", err)
+		}
+		if _, err := does.Erase(t.Context(), root, acts.EraseRequest{Subject: "user=bob", Reason: request.Reason, Wait: time.Second}); !errors.As(err, &away) || !strings.Contains(away.Consequence, "at once, or nothing") {
+			t.Errorf("ended with the process: %v", err)
+		}
+	})
 }

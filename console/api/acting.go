@@ -1,9 +1,11 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
@@ -108,6 +110,25 @@ func reset(c *call) (any, error) {
 	done, err := c.o.Acts.ResetCount(c.r.Context(), c.actor, r)
 	done.Subject = c.o.Masker.Subject(c.actor, done.Subject)
 	return done, err
+}
+
+// eraseWait is how long a request waits for an erasure: shorter than proxies wait for an answer.
+const eraseWait = 15 * time.Second
+
+func erase(c *call) (any, error) {
+	var r acts.EraseRequest
+	if err := c.body(&r); err != nil {
+		return nil, err
+	}
+	r.Wait = eraseWait
+	state, err := c.o.Acts.Erase(c.r.Context(), c.actor, r)
+	if err != nil {
+		return nil, err
+	}
+	if state.Running {
+		return state, &acts.UnfinishedError{Done: "the erasure has begun", Undone: "it goes on: ask the same again", Cause: context.DeadlineExceeded}
+	}
+	return state, nil
 }
 
 func apply(c *call) (any, error) {

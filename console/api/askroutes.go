@@ -38,6 +38,17 @@ func (a *API) asking() []route {
 			params: append(spanParams(), param{name: "rule", doc: "acts on this rule, and on blocks of it"}, sourceParam(false),
 				param{name: "by", doc: "only what this person or program did"}, param{name: "action", doc: "only acts of this name: promote, demote, release, …"}),
 			answer: Counted[Act]{}, handle: historyAudit},
+		{Route: get("late"), name: "listHistoryLate", summary: "How many events came too late to count, by rule, source partition and minute, the newest first",
+			params: lookParams(), answer: Counted[history.LateSum]{}, handle: historyLate},
+		{Route: get("uncounted"), name: "listHistoryUncounted", summary: "How many events rules did not count, by rule, reason and minute, the newest first",
+			params: append(lookParams(), param{name: "reason", doc: "only those of this reason", allowed: explore.UncountedReasons()}),
+			answer: Counted[history.UncountedSum]{}, handle: historyUncounted},
+	}
+	if a.o.Reader.Letters != nil {
+		all = append(all, route{Route: get("dead"), name: "listHistoryDead", summary: "Dead letters, which a stage could not use, the newest first; read from Kafka. stage and reason look for letters among all since since",
+			params: []param{{name: "since", doc: "taken by Kafka not before: " + explore.TimesAllowed}, {name: "stage", doc: "only of this stage: ingest, route, record, enforce"},
+				{name: "reason", doc: "only of this reason: malformed, oversized, refused, …"}},
+			answer: Counted[Letter]{}, handle: historyDead})
 	}
 	for i := range all {
 		r := &all[i]

@@ -23,8 +23,10 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/api"
+	"github.com/weirhq/weir/console/letters"
 	"github.com/weirhq/weir/console/why"
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history/erasure"
 	"github.com/weirhq/weir/history/evidence"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/historytest"
@@ -48,6 +50,7 @@ type bed struct {
 	appended []detectors.Hit
 	refuses  error // of the log that takes releases
 	gates    error
+	away     bool // the brokers that have dead letters
 }
 
 // cast are those who ask.
@@ -77,6 +80,19 @@ func (b *bed) Publish(ctx context.Context, modes []rules.ModeState) (int, string
 // ForPromotion has no evidence to tell of: the stages do not run here.
 func (b *bed) ForPromotion(context.Context, string, int, time.Time, string) (*rulestore.Dossier, []string, error) {
 	return nil, []string{"there is no evidence yet"}, nil
+}
+
+// Letters is one dead letter: an event that could not be read.
+func (b *bed) Letters(_ context.Context, f letters.Filter, p explore.Page) (letters.Letters, error) {
+	if b.away {
+		return letters.Letters{}, errors.New("dial broker-1.internal: refused")
+	}
+	text := `{"ip":"203.0.113.9","device":"tv-7" alice`
+	l := letters.Letter{At: 1_790_000_000_000_000, DeadLetter: traffic.DeadLetter{Stage: "route", Reason: "malformed", Detail: "after alice", Value: []byte(text)}, Text: text}
+	if f.Stage == "record" {
+		return letters.Letters{}, &explore.BadFilterError{Field: "stage", Got: f.Stage, Allowed: "route"}
+	}
+	return letters.Letters{Letters: []letters.Letter{l}, Total: explore.Total{N: int64(p.Limit)}}, nil
 }
 
 type readyStore struct{ *blocklist.Store }
@@ -116,7 +132,7 @@ func newBed(t *testing.T, masker *access.Masker) *bed {
 	})
 	now := func() traffic.Time { return traffic.At(time.Now()) }
 	quiet := slog.New(slog.DiscardHandler)
-	does, err := acts.New(acts.Options{Rules: b.Rules, Gates: b, Blocks: readyStore{b.redis}, Releases: b, Documents: b, Dossiers: b, Clock: now, Logger: quiet})
+	does, err := acts.New(acts.Options{Rules: b.Rules, Gates: b, Blocks: readyStore{b.redis}, Releases: b, Documents: b, Dossiers: b, Clock: now, Logger: quiet, Erasing: erasure.New(b.DB, b.Streams)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,13 +145,14 @@ func newBed(t *testing.T, masker *access.Masker) *bed {
 		Acts: does, Live: live, Masker: masker,
 		Reader: &api.Reader{
 			Rules: b.Rules, History: b.Store, Trail: b.Audit, Blocks: b.redis, Clock: now,
-			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: b.redis, Clock: now}, Dossiers: evidence.New(b.DB, b.Rules),
+			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: b.redis, Clock: now}, Dossiers: evidence.New(b.DB, b.Rules), Letters: b,
 		},
 		Health: func() api.Health { return api.Health{Stages: []api.StageLag{}, Problems: []api.HealthProblem{}} }, Version: "test", Logger: quiet, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(does.Close)
 	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 		b.api.Handler().ServeHTTP(w, r.WithContext(access.With(r.Context(), cast()[name])))

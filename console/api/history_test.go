@@ -175,7 +175,7 @@ func TestPseudonymsInAllOfHistory(t *testing.T) {
 		"history/seen-with?" + source, "history/decisions?limit=1", "history/audit?" + source, "history/hits/" + blockedHit, "history/hits?format=csv&limit=1",
 		"history/timeline?format=csv&" + source, "history/seen-with?format=csv&" + source, "history/decisions?format=csv", "history/audit?format=csv", "history/sources?format=csv&limit=1",
 		"why/" + blockedHit, "why?" + source, "why?source=" + m.Value(anna, "ip", "192.0.2.77"), "blocklist?limit=1", "audit", "rules/tokens/dossier",
-		"history/hits?source=203.0.113.1", "history/hits?source=device%3Dtv", "history/hits?source=%7Eabc",
+		"history/dead", "history/dead?format=csv", "history/late", "history/uncounted?format=csv", "history/hits?source=203.0.113.1", "history/hits?source=device%3Dtv", "history/hits?source=%7Eabc",
 	} {
 		got := b.ask(t, "anna", "GET", "/api/v1/"+path, nil)
 		if strings.Contains(path, source) && got.status != http.StatusOK {
@@ -218,5 +218,33 @@ func cursorsOfOthers(t *testing.T, b *bed) {
 		if got := b.ask(t, "anna", "GET", at+adams.Next, nil); got.status != http.StatusBadRequest || adams.Next == "" {
 			t.Errorf("%s by a cursor of another role: %d %s", at, got.status, got.body)
 		}
+	}
+}
+
+// TestDeadLettersAreShown: who sees values sees what a letter holds; who does not is told that it is left out; a broker that is away is named to nobody.
+func TestDeadLettersAreShown(t *testing.T) {
+	b := newBed(t, masking(t))
+	var page api.Counted[api.Letter]
+	b.ask(t, "adam", "GET", "/api/v1/history/dead?limit=7", nil).read(t, &page)
+	if len(page.Items) != 1 || !strings.Contains(page.Items[0].Text, "alice") || page.Items[0].Detail != "after alice" || len(page.Items[0].Value) == 0 || page.Items[0].Hidden || page.Total.N != 7 {
+		t.Errorf("to adam: %+v", page)
+	}
+	if got := b.ask(t, "adam", "GET", "/api/v1/history/dead?format=csv", nil); !strings.Contains(string(got.body), "after alice") {
+		t.Errorf("as CSV: %s", got.body)
+	}
+	b.ask(t, "anna", "GET", "/api/v1/history/dead", nil).read(t, &page)
+	if len(page.Items) != 1 || !page.Items[0].Hidden || page.Items[0].Reason != "malformed" {
+		t.Errorf("to anna: %+v", page)
+	}
+	if got := b.ask(t, "vera", "GET", "/api/v1/history/dead?format=csv", nil); got.status != http.StatusForbidden {
+		t.Errorf("a viewer takes a file: %d", got.status)
+	}
+	if got := b.ask(t, "adam", "GET", "/api/v1/history/dead?stage=record", nil); got.status != http.StatusBadRequest || got.problem(t).Allowed != "route" {
+		t.Errorf("a stage that no letter has: %d %s", got.status, got.body)
+	}
+	b.away = true
+	got := b.ask(t, "adam", "GET", "/api/v1/history/dead", nil)
+	if p := got.problem(t); got.status != http.StatusServiceUnavailable || strings.Contains(string(got.body), "broker-1") || !strings.Contains(p.Detail, "Kafka does not answer") {
+		t.Errorf("with the brokers away: %d %s", got.status, got.body)
 	}
 }

@@ -10,8 +10,10 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/letters"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/audit"
+	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/traffic"
@@ -57,6 +59,13 @@ type Blocks interface {
 
 var _ Blocks = (*blocklist.Store)(nil)
 
+// Letters is what a Reader asks of Kafka.
+type Letters interface {
+	Letters(ctx context.Context, f letters.Filter, p explore.Page) (letters.Letters, error)
+}
+
+var _ Letters = (*letters.Reader)(nil)
+
 // Reader answers what people ask about an installation: the API and the commands ask the same one. It is safe for concurrent use.
 type Reader struct {
 	Rules   RuleStore
@@ -69,6 +78,8 @@ type Reader struct {
 	Explorer Explorer
 	Teller   Teller
 	Dossiers Dossiers
+	// Letters reads dead letters; nil: the API has none.
+	Letters Letters
 }
 
 // whole reports whether r has all that the API asks.

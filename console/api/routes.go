@@ -126,6 +126,9 @@ func (a *API) doing() []route {
 			summary: "Lift a block. 202: it is on its way, and ENFORCE has not acted yet", body: acts.ReleaseRequest{}, answer: acts.ReleaseDone{}, unfinished: true, handle: release},
 		{Route: post("/api/v1/allow/{list}/entries", access.Allow, "list"), name: "changeAllowList", summary: "Add entries to an allow list, or remove them",
 			body: acts.AllowRequest{}, answer: acts.AllowDone{}, handle: changeAllow},
+		{Route: post("/api/v1/history/erase", access.Erase, ""), name: "erasePerson",
+			summary: "Take a person out of history, all at once or not at all. 202: it goes on, and the same request again waits for it", body: acts.EraseRequest{}, answer: acts.ErasureState{},
+			unfinished: true, handle: erase},
 	}
 }
 

@@ -69,6 +69,9 @@ func (s *schemas) of(t reflect.Type) schema {
 	case reflect.Float32, reflect.Float64:
 		return schema{"type": "number"}
 	case reflect.Slice, reflect.Array:
+		if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 {
+			return schema{"type": []string{"string", "null"}, "contentEncoding": "base64"}
+		}
 		return schema{"type": []string{"array", "null"}, "items": s.of(t.Elem())}
 	case reflect.Map:
 		return schema{"type": []string{"object", "null"}, "additionalProperties": s.of(t.Elem())}

@@ -29,6 +29,8 @@ type Acts interface {
 	SetMode(ctx context.Context, actor access.Actor, r acts.ModeRequest) (acts.ModeDone, error)
 	// Release lifts the block of a source.
 	Release(ctx context.Context, actor access.Actor, r acts.ReleaseRequest) (acts.ReleaseDone, error)
+	// Erase takes a person out of history.
+	Erase(ctx context.Context, actor access.Actor, r acts.EraseRequest) (acts.ErasureState, error)
 }
 
 var _ Acts = (*acts.Service)(nil)
@@ -102,6 +104,7 @@ func (p acting) route() {
 		return p.show(w, r, &shell{Name: "act", Title: form.Title, Active: "blocks", Body: form})
 	}))
 	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/release", Act: access.Release}, p.answered(p.release))
+	p.routeErase()
 }
 
 // modeForm is the form of a change of mode.
@@ -341,6 +344,7 @@ func did(q url.Values) string {
 	return map[string]string{
 		"promote": "Promoted: it blocks from now on.", "demote": "Demoted: it holds nobody any more.", "disable": "Disabled: it counts nothing.",
 		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.",
+		"erase": "Erased from history: the audit trail tells what, under a pseudonym.", "erasing": "The erasure goes on: the audit trail tells when it is done.",
 		"keep": "The view is saved.", "drop": "The view is removed.",
 	}[q.Get("did")]
 }

@@ -36,6 +36,11 @@ func (d *doer) SetMode(_ context.Context, _ access.Actor, r acts.ModeRequest) (a
 	return acts.ModeDone{}, d.refuses
 }
 
+func (d *doer) Erase(_ context.Context, _ access.Actor, r acts.EraseRequest) (acts.ErasureState, error) {
+	d.did = append(d.did, r)
+	return acts.ErasureState{Running: r.Reason == "long"}, d.refuses
+}
+
 func (d *doer) Release(_ context.Context, _ access.Actor, r acts.ReleaseRequest) (acts.ReleaseDone, error) {
 	d.did = append(d.did, r)
 	return acts.ReleaseDone{Release: "r1", Done: true}, d.refuses

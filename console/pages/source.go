@@ -43,13 +43,16 @@ type sourcePage struct {
 	Chart           template.HTML
 	Rules           []option // that it was over the limit of, with how often
 	List            []episodeView
-	All             string // the explorer with all of them; empty: these are all
+	Newest          string    // id of the newest episode that has evidence; empty: none has
+	Asked           askedView // its evidence
+	All             string    // the explorer with all of them; empty: these are all
 	Decisions       []decisionView
 	DecisionsCut    bool
 	Pivots          []pivotView
 	PivotsOf        int  // newest episodes that were looked at
 	PivotsAll       bool // these are all
 	Entries         []entryView
+	Erase           string // the form that takes the source out of history; empty: it is not to be had
 }
 
 // pivotView is the values of one field that the evidence has beside the source.
@@ -85,6 +88,7 @@ func (p *Pages) source(w http.ResponseWriter, r *http.Request) error {
 	} else {
 		v.Source = see.source(subject)
 		v.Blocks, v.Release = see.blocksOf(subject)
+		v.Erase = eraseAddress(see, subject, of)
 	}
 	if err := p.sourceFound(ctx, see, v, plain, &wanted); err != nil {
 		return err
@@ -179,6 +183,12 @@ func (p *Pages) sourceFound(ctx context.Context, see *reading, v *sourcePage, pl
 	}
 	v.Episodes = found.Total
 	v.List = see.episodes(found.Hits)
+	for i := range found.Hits {
+		if h := &found.Hits[i]; len(h.Samples) > 0 {
+			v.Newest, v.Asked = h.ID, askedOf(see, h.Samples, h.First)
+			break
+		}
+	}
 	for i := range v.List {
 		if v.List[i].Running {
 			v.Running++

@@ -61,6 +61,12 @@ func TestFormsAct(t *testing.T) {
 		{"disable", "/rules/login-stuffing/disable", whole, nil, 303, "/rules/login-stuffing?did=disable", "", 1},
 		{"no such rule", "/rules/login-stufing/demote", whole, nil, 404, "", `Did you mean &#34;login-stuffing&#34;`, 0},
 		{"release", "/release", url.Values{"confirm": {"yes"}, "reason": {"a school"}, "rule": {"login-stuffing"}, "subject": {"ip=203.0.113.7%2F32"}}, nil, 303, "/sources?of=ip%3D203.0.113.7&did=release", "", 1},
+		{"erase", "/erase", erasing("user=alice", "asked for it"), nil, 303, "/sources?of=user%3Dalice&did=erase", "", 1},
+		{"erase for long", "/erase", erasing("user=alice", "long"), nil, 303, "/sources?of=user%3Dalice&did=erasing", "", 1},
+		{"erase without a tick", "/erase", url.Values{"of": {"user=alice"}, "reason": {"x"}}, nil, 422, "", "tick the box", 0},
+		{"erase several", "/erase", erasing("ip=203.0.113.7%2F32&device=tv-7", "x"), nil, 400, "", "FIELD=VALUE of one person", 0},
+		{"erase by a path", "/erase", erasing("path=/x", "x"), nil, 400, "", "FIELD=VALUE", 0},
+		{"erase with the store away", "/erase", erasing("user=alice", "x"), errors.New("PostgreSQL does not answer"), 422, "", "PostgreSQL does not answer", 1},
 		{"release of nothing", "/release", url.Values{"confirm": {"yes"}, "rule": {"login-stuffing"}, "subject": {"x"}}, nil, 400, "", "canonical subject", 0},
 	}
 	for _, tt := range tests {
@@ -106,6 +112,11 @@ func TestRolesSeeWhatTheyMay(t *testing.T) {
 		{"other owner's form", person(access.Owner, "player"), "/rules/catalogue-scrape/promote", 403, "may not", "textarea"},
 		{"viewer's blocks", person(access.Viewer), "/blocks", 200, "in force", "/release?"},
 		{"analyst's blocks", person(access.Analyst), "/blocks", 200, "/release?rule=", ""},
+		{"admin's source", person(access.Admin), "/sources?of=user%3Dalice", 200, "/erase?of=user%3Dalice", ""},
+		{"admin's source of two values", person(access.Admin), "/sources?of=ip%3D203.0.113.7%252F32%26device%3Dtv-7", 200, "Timeline", "/erase?"},
+		{"owner's source", person(access.Owner, "player"), "/sources?of=user%3Dalice", 200, "Timeline", "/erase?"},
+		{"owner's form to erase", person(access.Owner, "player"), "/erase?of=user%3Dalice", 403, "may not", "textarea"},
+		{"admin's form to erase", person(access.Admin), "/erase?of=user%3Dalice", 200, "They do not come back", ""},
 		{"viewer's file", person(access.Viewer), "/explore.csv", 403, "may not", ""},
 	}
 	for _, tt := range tests {
@@ -246,9 +257,10 @@ func hostileTextIsShown(chrome context.Context, t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	before, _ := traffic.MarkSample(text, traffic.SampleBefore)
 	h := history.RecordedHit{Stream: history.Live, Hit: detectors.Hit{
 		ID: strings.Repeat("f", 32), Rule: "catalogue-scrape", Subject: subject, BlockSubject: subject, First: s.now.Add(-1), Last: s.now, Count: 1 << 40, Phase: detectors.PhaseUpdate,
-		Samples: []string{string(text), hostile},
+		Samples: []string{string(before), string(text), hostile},
 	}}
 	s.hits = append(s.hits, h)
 	s.rules[0].Reason, s.rules[0].ChangedBy, s.rules[0].Newest.Source = hostile, hostile, hostile
@@ -268,4 +280,9 @@ func hostileTextIsShown(chrome context.Context, t *testing.T) {
 	if strings.Contains(csv, "<img") || strings.Contains(csv, "\u202e") {
 		t.Error("the file has the text as it is")
 	}
+}
+
+// erasing is the form that erases somebody, as it is sent.
+func erasing(of, reason string) url.Values {
+	return url.Values{"of": {of}, "reason": {reason}, "confirm": {"yes"}}
 }

@@ -90,6 +90,22 @@ func (c *Client) ResetCount(ctx context.Context, _ access.Actor, r acts.ResetReq
 	return done, c.post(ctx, "rules/"+url.PathEscape(r.Rule)+"/reset", r, &done)
 }
 
+// eraseTimeout bounds one request for an erasure, which the server answers while it goes on.
+const eraseTimeout = time.Minute
+
+// Erase is acts.Service's. It asks the server until the erasure has ended: the same request begins no other one.
+func (c *Client) Erase(ctx context.Context, _ access.Actor, r acts.EraseRequest) (acts.ErasureState, error) {
+	for {
+		var state acts.ErasureState
+		if _, err := c.ask(ctx, http.MethodPost, "history/erase", nil, r, &state, eraseTimeout); err != nil || !state.Running {
+			return state, err
+		}
+		if r.Progress != nil {
+			r.Progress(state.Step)
+		}
+	}
+}
+
 // pageSize is how many items are asked for at once.
 const pageSize = "1000"
 
@@ -186,11 +202,11 @@ type told struct {
 func (e *told) Unwrap() error { return e.error }
 
 // refusal is the error that the server's problem stands for: the one that would have come here.
-func (c *Client) refusal(status int, p *api.Problem) error {
+func (c *connection) refusal(status int, p *api.Problem) error {
 	return &told{c.refused(status, p), p}
 }
 
-func (c *Client) refused(status int, p *api.Problem) error {
+func (c *connection) refused(status int, p *api.Problem) error {
 	switch {
 	case status == http.StatusUnauthorized:
 		return &RefusedError{c.base.String(), status, "the token is not accepted: is it one of this server's, and has it not ended?"}

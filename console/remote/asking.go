@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/weirhq/weir/console/api"
+	"github.com/weirhq/weir/console/letters"
 	"github.com/weirhq/weir/console/why"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/audit"
@@ -22,6 +23,7 @@ var (
 	_ api.Explorer = (*Client)(nil)
 	_ api.Teller   = (*Client)(nil)
 	_ api.Dossiers = (*Client)(nil)
+	_ api.Letters  = (*Client)(nil)
 )
 
 // question are the parameters of a question of history; empty ones are left out.
@@ -70,7 +72,7 @@ func episodes(f *explore.Filter) question {
 }
 
 // asked asks a question of history, with the errors that an explore.Explorer has.
-func (c *Client) asked(ctx context.Context, path string, q question, into any) error {
+func (c *connection) asked(ctx context.Context, path string, q question, into any) error {
 	err := c.get(ctx, path, url.Values(q), into)
 	var t *told
 	if !errors.As(err, &t) {
@@ -161,6 +163,31 @@ func (c *Client) Audit(ctx context.Context, f explore.AuditFilter, p explore.Pag
 	found := explore.Acts{Acts: make([]audit.Numbered, len(page.Items)), Total: page.Total, Next: page.Next}
 	for i := range page.Items {
 		found.Acts[i] = page.Items[i].Numbered
+	}
+	return found, err
+}
+
+// Late is explore.Explorer's.
+func (c *Client) Late(ctx context.Context, f explore.UncountedFilter, p explore.Page) (explore.LateSums, error) {
+	var page api.Counted[history.LateSum]
+	err := c.asked(ctx, "history/late", look(f.Stream, f.Rule, "", f.Since, f.Until).page(p), &page)
+	return explore.LateSums{Sums: page.Items, Total: page.Total, Next: page.Next}, err
+}
+
+// Uncounted is explore.Explorer's.
+func (c *Client) Uncounted(ctx context.Context, f explore.UncountedFilter, p explore.Page) (explore.UncountedSums, error) {
+	var page api.Counted[history.UncountedSum]
+	err := c.asked(ctx, "history/uncounted", look(f.Stream, f.Rule, "", f.Since, f.Until).set("reason", f.Reason).page(p), &page)
+	return explore.UncountedSums{Sums: page.Items, Total: page.Total, Next: page.Next}, err
+}
+
+// Letters is letters.Reader's.
+func (c *Client) Letters(ctx context.Context, f letters.Filter, p explore.Page) (letters.Letters, error) {
+	var page api.Counted[api.Letter]
+	err := c.asked(ctx, "history/dead", question{}.time("since", f.Since).set("stage", f.Stage).set("reason", f.Reason).page(p), &page)
+	found := letters.Letters{Letters: make([]letters.Letter, len(page.Items)), Total: page.Total, Next: page.Next}
+	for i := range page.Items {
+		found.Letters[i] = page.Items[i].Letter
 	}
 	return found, err
 }

@@ -33,7 +33,10 @@ type Options struct {
 }
 
 // Client asks one server. It is safe for concurrent use.
-type Client struct {
+type Client struct{ *connection }
+
+// connection sends requests to one server, and turns its problems into errors.
+type connection struct {
 	base    *url.URL
 	token   string
 	version string
@@ -59,15 +62,15 @@ func New(o Options) (*Client, error) {
 		return nil, errors.New("token: got none, or one with spaces or characters that no token has; allowed: the token in WEIR_TOKEN, or in the file that --token-file names")
 	}
 	u.Path = ""
-	return &Client{base: u, token: o.Token, version: o.Version, http: &http.Client{
+	return &Client{&connection{base: u, token: o.Token, version: o.Version, http: &http.Client{
 		Transport: o.Transport,
 		// The token is for this server: no answer sends it elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	}}}, nil
 }
 
 // Server is the address that is asked.
-func (c *Client) Server() string { return c.base.String() }
+func (c *connection) Server() string { return c.base.String() }
 
 func thisMachine(host string) bool {
 	address, err := netip.ParseAddr(host)
@@ -75,19 +78,19 @@ func thisMachine(host string) bool {
 }
 
 // get asks for a resource.
-func (c *Client) get(ctx context.Context, path string, query url.Values, into any) error {
+func (c *connection) get(ctx context.Context, path string, query url.Values, into any) error {
 	_, err := c.ask(ctx, http.MethodGet, path, query, nil, into, answerTimeout)
 	return err
 }
 
 // post has something done.
-func (c *Client) post(ctx context.Context, path string, body, into any) error {
+func (c *connection) post(ctx context.Context, path string, body, into any) error {
 	_, err := c.ask(ctx, http.MethodPost, path, nil, body, into, answerTimeout)
 	return err
 }
 
 // ask sends one request and reads its answer into a value.
-func (c *Client) ask(ctx context.Context, method, path string, query url.Values, body, into any, timeout time.Duration) (status int, err error) {
+func (c *connection) ask(ctx context.Context, method, path string, query url.Values, body, into any, timeout time.Duration) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	u := c.base.JoinPath("api", "v1", path)

@@ -149,7 +149,7 @@ func (g *Guard) startSession(w http.ResponseWriter, r *http.Request, who session
 	fresh := newSecret()
 	old, _ := g.cookie(r, sessionCookie)
 	entry := audit.Entry{Actor: actor.Name, Via: actor.Via, Action: "sign-in", Object: "session",
-		Detail: fmt.Sprintf("%s from %s: %s", who.Subject, g.addressOf(r), describe(actor))}
+		Detail: fmt.Sprintf("%s from %s: %s", who.Subject, g.addressOf(r), describe(actor)), Before: "signed out", After: "signed in"}
 	if err := g.o.Sessions.Start(r.Context(), fresh.hash(), old.hash(), who, g.o.Lasts, entry); err != nil {
 		return err
 	}

@@ -122,7 +122,7 @@ func (g *Guard) signOut(w http.ResponseWriter, r *http.Request) {
 	token, _ := g.cookie(r, sessionCookie)
 	actor := access.From(r.Context())
 	if token != "" && actor.Via == access.ViaOIDC {
-		entry := audit.Entry{Actor: actor.Name, Via: actor.Via, Action: "sign-out", Object: "session"}
+		entry := audit.Entry{Actor: actor.Name, Via: actor.Via, Action: "sign-out", Object: "session", Before: "signed in", After: "signed out"}
 		if err := g.o.Sessions.End(r.Context(), token.hash(), entry); err != nil {
 			g.o.Logger.Error("a session cannot be ended", "actor", actor.Name, "error", err)
 			g.refuse(w, r, refusal{status: http.StatusServiceUnavailable, reason: reasonStore, detail: "the session cannot be ended just now: you are still signed in", wait: 5 * time.Second})

@@ -36,6 +36,8 @@ type Request struct {
 	Via    string // how who asks came, for the audit trail
 	Reason string
 	DryRun bool // only says what would be erased
+	// Progress, where it is set, is told what is looked through, before it is.
+	Progress func(what string)
 }
 
 // Done is what was erased, or would be, and what stays.
@@ -119,11 +121,23 @@ type work struct {
 }
 
 func (w *work) run(ctx context.Context, r *Request) error {
-	for _, step := range []func(context.Context) error{w.episodes, w.samples, w.decisions, w.wider, w.views} {
-		if err := step(ctx); err != nil {
+	at := func(what string) {
+		if r.Progress != nil {
+			r.Progress(what)
+		}
+	}
+	for _, step := range []struct {
+		what string
+		run  func(context.Context) error
+	}{
+		{"episodes", w.episodes}, {"samples of requests", w.samples}, {"block decisions", w.decisions}, {"prefixes that hold the address", w.wider}, {"saved views", w.views},
+	} {
+		at(step.what)
+		if err := step.run(ctx); err != nil {
 			return err
 		}
 	}
+	at("the audit trail")
 	detail, err := json.Marshal(w.done.Erased)
 	if err != nil {
 		return err

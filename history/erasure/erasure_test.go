@@ -31,7 +31,7 @@ func TestErase(t *testing.T) {
 		b.Run(t, `INSERT INTO hits (stream, `+hitColumns+`) VALUES ('live', $1, 'flood', 1, 1, 3, $2, $3, NULLIF($4, '')::cidr, NULLIF($5, ''), NULLIF($6, ''), false, 2, 1000, 3, 3,
 			$7, $7, $7, $7, false, 1, 0, 0, 0, '', 1, 1, $8, 1, false, '')`, id, subject, block, ip, device, user, now.Add(-time.Hour), samples)
 	}
-	const alice, bob = `{"time":"2026-11-20T00:00:00Z","user":"alice","ip":"192.0.2.7"}`, `{"time":"2026-11-20T00:00:00Z","user":"bob","ip":"192.0.2.8"}`
+	const alice, bob = `{"time":"2026-11-20T00:00:00Z","before":true,"user":"alice","ip":"192.0.2.7"}`, `{"time":"2026-11-20T00:00:00Z","user":"bob","ip":"192.0.2.8"}`
 	hit("1", "user=alice", "user=alice", "", "", "alice", alice)
 	hit("2", "ip=192.0.2.7%2F32", "ip=192.0.2.7%2F32", "192.0.2.7/32", "", "", alice, bob)
 	hit("3", "ip=192.0.2.8%2F32", "ip=192.0.2.8%2F32&user=alice", "192.0.2.8/32", "", "", bob)
@@ -111,5 +111,43 @@ func TestEraseAddress(t *testing.T) {
 	done, err := erasure.New(b.DB, b.Streams).Erase(t.Context(), erasure.Request{Person: erasure.Person{Field: traffic.FieldIP, Value: p.String(), Prefix: p}, By: "root", Reason: "asked"})
 	if err != nil || b.Number(t, "SELECT sum(id::int) FROM block_decisions") != 2+3 || done.Left[0].N != 1 {
 		t.Errorf("%+v, %v", done, err)
+	}
+}
+
+// TestStoreGoesAway: an erasure that loses its connection at any step has erased nothing and audited nothing, and the next one does all.
+func TestStoreGoesAway(t *testing.T) {
+	t.Parallel()
+	b := historytest.New(t)
+	b.Run(t, "SET search_path TO weir")
+	b.Run(t, `INSERT INTO hits (stream, `+hitColumns+`) VALUES ('live', '1', 'flood', 1, 1, 3, 'user=alice', 'user=alice', NULL, NULL, 'alice', false, 2, 1000, 3, 3,
+		$1, $1, $1, $1, false, 1, 0, 0, 0, '', 1, 1, '{}', 1, false, '')`, time.Now().UTC().Add(-time.Hour))
+	eraser := erasure.New(b.DB, b.Streams)
+	request := erasure.Request{Person: erasure.Person{Field: traffic.FieldUser, Value: "alice"}, By: "root", Reason: "asked for it"}
+	var steps []string
+	request.DryRun, request.Progress = true, func(what string) { steps = append(steps, what) }
+	if _, err := eraser.Erase(t.Context(), request); err != nil || len(steps) != 6 {
+		t.Fatalf("steps %q, %v", steps, err)
+	}
+	request.DryRun = false
+	for _, last := range steps[1:] { // at the first one nothing is changed yet
+		request.Progress = func(what string) {
+			if what == last {
+				b.Run(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()")
+			}
+		}
+		if done, err := eraser.Erase(t.Context(), request); err == nil {
+			t.Fatalf("the connection went away at %s, and it did %+v", last, done)
+		}
+		if n, acted := b.Number(t, "SELECT count(*) FROM hits"), b.Number(t, "SELECT count(*) FROM audit"); n != 1 || acted != 0 {
+			t.Fatalf("away at %s: %d hits and %d entries", last, n, acted)
+		}
+	}
+	request.Progress = nil
+	testbed.Eventually(t, time.Minute, func() error {
+		_, err := eraser.Erase(t.Context(), request)
+		return err
+	})
+	if n, acted := b.Number(t, "SELECT count(*) FROM hits"), b.Number(t, "SELECT count(*) FROM audit"); n != 0 || acted != 1 {
+		t.Errorf("at last %d hits and %d entries", n, acted)
 	}
 }

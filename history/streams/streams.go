@@ -135,8 +135,11 @@ func (s *Store) List(ctx context.Context) ([]Stream, error) {
 // are forgotten.
 func (s *Store) RecreateGeneration(ctx context.Context, name string, requests int, by, reason string) (generation int64, err error) {
 	err = s.db.Transact(ctx, "renewing the generation of stream "+name, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `UPDATE streams SET generation = nextval('stream_generation'), requests_partitions = $2
-			WHERE name = $1 RETURNING generation`, name, requests).Scan(&generation)
+		var was int64
+		var had int
+		err := tx.QueryRow(ctx, `WITH old AS (SELECT generation, requests_partitions FROM streams WHERE name = $1 FOR UPDATE)
+			UPDATE streams s SET generation = nextval('stream_generation'), requests_partitions = $2 FROM old
+			WHERE s.name = $1 RETURNING s.generation, old.generation, old.requests_partitions`, name, requests).Scan(&generation, &was, &had)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return postgres.ErrNotFound
 		}
@@ -147,26 +150,34 @@ func (s *Store) RecreateGeneration(ctx context.Context, name string, requests in
 			return err
 		}
 		return audit.Write(ctx, tx, audit.Entry{Actor: by, Via: audit.Local, Action: "recreate", Object: "stream " + name, Reason: reason,
-			Detail: fmt.Sprintf("generation %d", generation)})
+			Detail: fmt.Sprintf("generation %d", generation), Before: generationOf(was, had), After: generationOf(generation, requests)})
 	})
 	return generation, err
+}
+
+func generationOf(generation int64, requests int) string {
+	return fmt.Sprintf("generation %d%spartitions of requests: %d", generation, audit.Part, requests)
 }
 
 // SetBudget changes PartitionCounts.Budget. The new one takes effect in processes that start afterwards; other keys may then be
 // evicted than before, so the change is audited.
 func (s *Store) SetBudget(ctx context.Context, name string, budget int64, by string) error {
 	return s.db.Transact(ctx, "changing the budget of stream "+name, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, "UPDATE streams SET keyed_budget = $2 WHERE name = $1", name, budget)
-		if err == nil && tag.RowsAffected() == 0 {
-			err = postgres.ErrNotFound
+		var was int64
+		err := tx.QueryRow(ctx, `WITH old AS (SELECT keyed_budget FROM streams WHERE name = $1 FOR UPDATE)
+			UPDATE streams s SET keyed_budget = $2 FROM old WHERE s.name = $1 RETURNING old.keyed_budget`, name, budget).Scan(&was)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return postgres.ErrNotFound
 		}
 		if err != nil {
 			return err
 		}
 		return audit.Write(ctx, tx, audit.Entry{Actor: by, Via: audit.Local, Action: "budget", Object: "stream " + name,
-			Detail: fmt.Sprintf("%d bytes a keyed partition", budget)})
+			Detail: budgetOf(budget), Before: budgetOf(was), After: budgetOf(budget)})
 	})
 }
+
+func budgetOf(bytes int64) string { return fmt.Sprintf("%d bytes a keyed partition", bytes) }
 
 // Finish marks a stream as ended and stores its summary, any JSON text.
 func (s *Store) Finish(ctx context.Context, name string, summary json.RawMessage) error {

@@ -130,16 +130,20 @@ var plan = map[string]room{
 	"console/acts": {
 		what:    "what people do, checked and audited alike whoever asks",
 		imports: []string{"blocklist", "console/access", "detectors", "history/audit", "history/erasure", "history/postgres", "history/rulestore", "rules", "rules/promotion", "traffic"},
-		tests:   []string{"console/reveal"},
+		tests:   []string{"console/reveal", "history", "ingest"},
 	},
 	"console/why": {
 		what:    "what is behind a block, and whether it holds now: history and Redis together",
 		imports: []string{"blocklist", "gate", "history", "history/audit", "history/explore", "history/streams", "internal/plural", "rules", "rules/promotion", "traffic"},
 	},
+	"console/letters": {
+		what:    "what stages could not use, read from the topic of dead letters",
+		imports: []string{"history/explore", "ingest", "rules", "traffic"},
+	},
 	"console/api": {
 		what:    "the same over HTTP, from one table of routes",
-		imports: []string{"blocklist", "console/access", "console/acts", "console/reveal", "console/shown", "console/why", "detectors", "history", "history/audit", "history/evidence", "history/explore", "history/postgres", "history/rulestore", "history/streams", "ingest", "internal/duration", "rules", "rules/promotion", "traffic"},
-		tests:   []string{"rules/condition"},
+		imports: []string{"blocklist", "console/access", "console/acts", "console/letters", "console/reveal", "console/shown", "console/why", "detectors", "history", "history/audit", "history/evidence", "history/explore", "history/postgres", "history/rulestore", "history/streams", "ingest", "internal/duration", "rules", "rules/promotion", "traffic"},
+		tests:   []string{"history/erasure", "rules/condition"},
 	},
 	"cmd/weir/internal/desk": {
 		what:    "where commands act: on the stores, or through a server",
@@ -147,7 +151,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/server": {
 		what:    "pages and API behind sign-in",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/usage", "console", "console/access", "console/acts", "console/api", "console/pages", "console/reveal", "console/signin", "console/why", "history", "history/evidence", "history/explore", "history/partitions", "history/savedviews", "history/sessions", "ingest", "ingest/kafka", "internal/retry", "rules"},
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/usage", "console", "console/access", "console/acts", "console/api", "console/letters", "console/pages", "console/reveal", "console/signin", "console/why", "history", "history/evidence", "history/explore", "history/partitions", "history/savedviews", "history/sessions", "ingest", "ingest/kafka", "internal/retry", "rules"},
 		tests:   []string{"cmd/weir/internal/desk", "cmd/weir/internal/stream", "detectors", "history/audit", "rules/condition", "traffic"},
 	},
 	"history/ramp": {
@@ -162,7 +166,7 @@ var plan = map[string]room{
 	},
 	"console/remote": {
 		what:    "the API's client, for commands",
-		imports: []string{"blocklist", "console/access", "console/acts", "console/api", "console/why", "history", "history/audit", "history/evidence", "history/explore", "history/rulestore", "history/streams", "ingest", "rules", "traffic"},
+		imports: []string{"blocklist", "console/access", "console/acts", "console/api", "console/letters", "console/why", "history", "history/audit", "history/evidence", "history/explore", "history/rulestore", "history/streams", "ingest", "rules", "traffic"},
 	},
 	"console/shown":    {what: "texts for reading: sources, events, commands, numbers, times; cells of CSV", imports: []string{"rules", "traffic"}},
 	"console/standing": {what: "what has become of an over-limit source", imports: []string{"blocklist", "detectors", "history/rulestore", "rules", "traffic"}},
@@ -205,7 +209,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/asking": {
 		what:    "weir history and weir why: questions read from the command line, answers written",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/why", "detectors", "gate", "history", "history/audit", "history/erasure", "history/explore", "history/streams", "ingest", "internal/duration", "internal/plural", "rules", "traffic"},
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/letters", "console/why", "detectors", "gate", "history", "history/audit", "history/erasure", "history/explore", "history/streams", "ingest", "internal/duration", "internal/plural", "rules", "traffic"},
 		tests:   []string{"cmd/weir/internal/desk", "cmd/weir/internal/dossier", "console/access", "console/acts", "console/api", "console/remote", "history/evidence"},
 	},
 	"cmd/weir/internal/config": {

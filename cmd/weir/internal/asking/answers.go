@@ -24,6 +24,8 @@ type Questions interface {
 	Decisions(ctx context.Context, f explore.DecisionFilter, p explore.Page) (explore.Decisions, error)
 	Audit(ctx context.Context, f explore.AuditFilter, p explore.Page) (explore.Acts, error)
 	Streams(ctx context.Context) ([]streams.Stream, error)
+	Late(ctx context.Context, f explore.UncountedFilter, p explore.Page) (explore.LateSums, error)
+	Uncounted(ctx context.Context, f explore.UncountedFilter, p explore.Page) (explore.UncountedSums, error)
 }
 
 var _ Questions = (*explore.Explorer)(nil)

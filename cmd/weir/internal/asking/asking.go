@@ -28,12 +28,10 @@ type Program struct {
 	*terminal.Output
 	// Does wraps a command's work, which may write the named forms of output: from there on a failure is the work's.
 	Does func(formats []string, work func(*cobra.Command, []string) error) func(*cobra.Command, []string) error
-	// Config loads the configuration.
-	Config func(cmd *cobra.Command) (*config.Config, error)
 	// Ask opens who answers: the server that was named, else the stores of the configured installation.
 	Ask func(cmd *cobra.Command, work func(context.Context, Answers) error) error
-	// WithStore opens the history of the configured installation, for what a server does not answer.
-	WithStore func(cmd *cobra.Command, work func(context.Context, *Installation) error) error
+	// AskLetters opens who reads dead letters: the server that was named, else the brokers of the configured installation.
+	AskLetters func(cmd *cobra.Command, work func(context.Context, Letters) error) error
 	// Release is the command that releases a block, to be pasted.
 	Release func(rule string, source traffic.Subject) string
 	// Acts gives a command the flags --by and --reason, which is required, and the function that reads them.
@@ -47,9 +45,6 @@ type Installation struct {
 	*history.Store
 	Config *config.Config
 	Log    *slog.Logger
-	// KnownRule and KnownReplay turn a name that does not exist into an error that names the nearest one.
-	KnownRule   func(ctx context.Context, stream, rule string) error
-	KnownReplay func(ctx context.Context, stream string) error
 }
 
 // History are the subcommands of weir history.
@@ -125,33 +120,6 @@ func Time(flag, text string, now time.Time) (traffic.Time, error) {
 		return 0, usage.Errorf("--%s: got %s, which lies ahead of now, %s; allowed: a time before", flag, text, now.UTC().Format(time.RFC3339))
 	}
 	return t, nil
-}
-
-// check turns the name of a replay, and of a rule, that is not there into an error; an empty list would look like "no hits".
-func (l *looked) check(ctx context.Context, in *Installation) error {
-	if l.stream != history.Live {
-		if err := in.KnownReplay(ctx, l.stream); err != nil {
-			return err
-		}
-	}
-	if l.rule == "" {
-		return nil
-	}
-	return in.KnownRule(ctx, l.stream, l.rule)
-}
-
-// askStore is ask for what a server does not answer.
-func (p *Program) askStore(cmd *cobra.Command, f *lookFlags, work func(context.Context, *Installation, looked) error) error {
-	l, err := f.parse(time.Now())
-	if err != nil {
-		return err
-	}
-	return p.WithStore(cmd, func(ctx context.Context, in *Installation) error {
-		if err := l.check(ctx, in); err != nil {
-			return err
-		}
-		return work(ctx, in, l)
-	})
 }
 
 // filterFlags select episodes beyond lookFlags.

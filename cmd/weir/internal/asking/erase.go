@@ -21,7 +21,7 @@ of others, decisions about its blocks, saved views about it, and its name in the
 done, by whom and why is audited under the pseudonym, too. All of it is done at once, or nothing.
 
 It says what was erased, what stays, and why. It releases nobody: where blocks hold the source now, it names the command that releases each.
---dry-run says the same, and changes nothing. An address stands for itself, not for the prefixes that hold it.`,
+--dry-run says the same, and changes nothing. Through a server it is for admins; the same command again waits for an erasure that goes on there. An address stands for itself, not for the prefixes that hold it.`,
 		Example: `  weir history erase user=alice --reason "asked for it, ticket 4711" --dry-run
   weir history erase user=alice --reason "asked for it, ticket 4711" --yes
   weir history erase ip=2001:db8:1::/64 --reason "asked for it, ticket 4712" --yes`,
@@ -33,7 +33,7 @@ It says what was erased, what stays, and why. It releases nobody: where blocks h
 			return usage.Errorf("what is erased does not come back: --dry-run says what it would be, --yes erases it")
 		}
 		by, reason := act()
-		done, err := p.Erase(cmd, Erasure{Subject: args[0], By: by, Reason: reason, DryRun: dry})
+		done, err := p.Erase(cmd, Erasure{Subject: args[0], By: by, Reason: reason, DryRun: dry, Progress: p.progress()})
 		if err != nil {
 			return err
 		}
@@ -53,6 +53,18 @@ It says what was erased, what stays, and why. It releases nobody: where blocks h
 type Erasure struct {
 	Subject, By, Reason string
 	DryRun              bool
+	Progress            func(step string) // told what is looked through
+}
+
+// progress says on standard error what is looked through: it may take minutes.
+func (p *Program) progress() func(string) {
+	said := ""
+	return func(step string) {
+		if step != said {
+			fmt.Fprintf(p.Stderr, "weir: looking through %s\n", step)
+		}
+		said = step
+	}
 }
 
 func (p *Program) erasure(done *erasure.Done) string {

@@ -3,6 +3,7 @@ package asking_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,13 +27,16 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/api"
+	"github.com/weirhq/weir/console/letters"
 	"github.com/weirhq/weir/console/remote"
 	"github.com/weirhq/weir/console/why"
 	"github.com/weirhq/weir/detectors"
+	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/evidence"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/historytest"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -50,6 +54,7 @@ type stores struct {
 	*explore.Explorer
 	*why.Teller
 	*evidence.Store
+	*letters.Reader
 }
 
 // bed is one installation, asked by its stores and by a server.
@@ -75,10 +80,10 @@ func newBed(t *testing.T) *bed {
 	b.happen(t, redis)
 	now := func() traffic.Time { return traffic.At(time.Now()) }
 	x := explore.New(b.Store)
-	b.stores = &stores{x, &why.Teller{History: x, Blocks: redis, Clock: now}, evidence.New(b.DB, b.Rules)}
+	b.stores = &stores{x, &why.Teller{History: x, Blocks: redis, Clock: now}, evidence.New(b.DB, b.Rules), letters.New(brokers{}, brokers{}, "dead")}
 	served, err := api.New(api.Options{
 		Acts: noActs{}, Health: func() api.Health { return api.Health{} }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
-		Reader: &api.Reader{Rules: b.Rules, History: b.Store, Trail: b.Audit, Blocks: redis, Clock: now, Explorer: x, Teller: b.stores.Teller, Dossiers: b.stores.Store},
+		Reader: &api.Reader{Rules: b.Rules, History: b.Store, Trail: b.Audit, Blocks: redis, Clock: now, Explorer: x, Teller: b.stores.Teller, Dossiers: b.stores.Store, Letters: b.stores.Reader},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -129,6 +134,7 @@ func (b *bed) happen(t *testing.T, redis *blocklist.Store) {
 	if err := b.Audit.Add(t.Context(), audit.Entry{Actor: "otto", Action: "release", Object: "block flood " + string(source), Reason: "ticket <4711>", Before: "block until noon, x", After: "released, x", Via: "token"}); err != nil {
 		t.Fatal(err)
 	}
+	b.notCounted(t, at)
 	modes, err := b.Rules.Modes(t.Context())
 	if err == nil {
 		_, err = redis.SyncModes(t.Context(), at, modes)
@@ -141,6 +147,52 @@ func (b *bed) happen(t *testing.T, redis *blocklist.Store) {
 	if _, err := blocklist.NewWriter(redis).Raise(t.Context(), []blocklist.Raise{raise}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// notCounted puts into history what rules did not count, some of it in one minute.
+func (b *bed) notCounted(t *testing.T, at traffic.Time) {
+	t.Helper()
+	minute := at.Std().Truncate(time.Minute)
+	for i := range 3 {
+		b.Run(t, `INSERT INTO weir.late_sums (stream, id, rule, lineage, generation, source_partition, keyed_partition, minute, latest, seen, events)
+			VALUES ('live', $1, 'flood', 1, 1, $2, 3, $3, $3, $3, $4)`, fmt.Sprint("late/", i), i, minute.Add(time.Duration(i/2)*time.Minute), 15+i)
+	}
+	if err := b.StoreUncounted(t.Context(), history.Live, []detectors.RoutedUncounted{
+		{Router: "r1", Rule: "logins", Reason: detectors.UncountedMissingField, Minute: traffic.At(minute), Seen: at, Events: 3},
+		{Router: "r2", Rule: "flood", Reason: detectors.UncountedMissingValue, Minute: traffic.At(minute), Seen: at, Events: 4},
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// brokers are Kafka with the dead letters of two partitions.
+type brokers struct{}
+
+func (brokers) Partitions(context.Context, string) (int, error) { return 2, nil }
+
+func (brokers) Bounds(context.Context, []int) (map[int]ingest.Bounds, error) {
+	return map[int]ingest.Bounds{0: {Start: 3, End: 6}, 1: {Start: 0, End: 1}}, nil
+}
+
+func (brokers) OffsetsAt(context.Context, []int, traffic.Time) (map[int]int64, error) {
+	return map[int]int64{0: 5, 1: ingest.NoOffset}, nil
+}
+
+func (brokers) Fetch(_ context.Context, positions []ingest.Position, _ time.Duration) ([]ingest.Fetched, error) {
+	var all []ingest.Fetched
+	for _, p := range positions {
+		l := traffic.DeadLetter{Version: 1, Stage: "route", Reason: "malformed", Detail: "no <JSON>", Topic: "requests", Partition: p.Partition, Offset: p.Offset, Size: 7, Value: []byte("=1+1\x1b\xff")}
+		if p.Offset == 4 {
+			l.Stage, l.Reason = "record", "refused"
+		}
+		text, err := json.Marshal(l)
+		if p.Offset == 3 {
+			text = []byte("no letter at all")
+		}
+		at := traffic.Time(1_790_000_000_000_000 + p.Offset*1_000_000 + int64(p.Partition)*1500_000)
+		all = append(all, ingest.Fetched{Partition: p.Partition, Next: p.Offset + 1, Messages: []traffic.Message{{Partition: p.Partition, Offset: p.Offset, Appended: at, Value: text}}, Err: err})
+	}
+	return all, nil
 }
 
 // run asks by the server, or by the stores, and returns all that the command says.
@@ -156,6 +208,12 @@ func (b *bed) run(t *testing.T, byServer bool, format string, args ...string) st
 	}
 	p := &asking.Program{
 		Output: output, Does: does, Acts: func(*cobra.Command) func() (by, reason string) { return nil }, Release: func(rule string, of traffic.Subject) string { return "release " + rule + " " + string(of) },
+		AskLetters: func(cmd *cobra.Command, work func(context.Context, asking.Letters) error) error {
+			if byServer {
+				return work(cmd.Context(), b.server)
+			}
+			return work(cmd.Context(), b.stores)
+		},
 		Ask: func(cmd *cobra.Command, work func(context.Context, asking.Answers) error) error {
 			if byServer {
 				return work(cmd.Context(), b.server)
@@ -223,6 +281,21 @@ func TestServerAndStoresSayTheSame(t *testing.T) {
 		{[]string{"audit", "--by", "otto"}, "block until noon → released ticket <4711>"},
 		{[]string{"audit", "--source", "192.0.2.1", "--action", "release"}, "ticket <4711>"},
 		{[]string{"replays"}, "REPLAY"},
+		{[]string{"late", "--since", since}, "15 "},
+		{[]string{"late", "--limit", "1"}, "the newest 1 of 3"},
+		{[]string{"late", "--rule", "logins", "--until", since}, "MINUTE"},
+		{[]string{"late", "--rule", "login"}, "did you mean logins?"},
+		{[]string{"uncounted"}, "missing_field"},
+		{[]string{"uncounted", "--limit", "2"}, "the newest 2 of 5"},
+		{[]string{"uncounted", "--reason", "late", "--limit", "0"}, "late"},
+		{[]string{"uncounted", "--reason", "lat"}, "error (true): --reason: got \"lat\"; allowed: late, out_of_order, missing_field, missing_value; did you mean late?"},
+		{[]string{"uncounted", "--replay", "monday"}, "there is no replay"},
+		{[]string{"dead"}, "malformed"},
+		{[]string{"dead", "--limit", "2"}, "the newest 2 of 4"},
+		{[]string{"dead", "--since", "1h"}, "requests 0 5"},
+		{[]string{"dead", "--stage", "record"}, "refused"},
+		{[]string{"dead", "--reason", "unreadable"}, "no letter at all"},
+		{[]string{"dead", "--reason", "malfrmed"}, "error (true): --reason: got \"malfrmed\"; allowed: malformed, refused, unreadable; did you mean malformed?"},
 		{[]string{"why", blocked[:16]}, "release flood " + string(source)},
 		{[]string{"why", string(source)}, "HOLDS NOW"},
 		{[]string{"why", "192.0.2.2"}, "ALSO"},

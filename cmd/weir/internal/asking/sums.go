@@ -11,25 +11,11 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
 )
-
-// listNewest writes rows of a query with a limit, and says how many it has left out.
-func listNewest[T any](p *Program, rows []T, limit int, count func() (int64, error), head []string, row func(T) []string) error {
-	if err := terminal.List(p.Output, rows, head, row); err != nil || limit == 0 || len(rows) < limit {
-		return err
-	}
-	total, err := count()
-	if err != nil {
-		return err
-	}
-	p.Cut("newest", len(rows), total, history.CountCap)
-	return nil
-}
 
 func (p *Program) late() *cobra.Command {
 	var f lookFlags
@@ -41,16 +27,23 @@ source partition than its rule's lateness allows; it is recorded here and counte
 		Example: "  weir history late --since 24h",
 		Args:    cobra.NoArgs,
 		RunE: p.Does(lists(), func(cmd *cobra.Command, _ []string) error {
-			return p.askStore(cmd, &f, func(ctx context.Context, in *Installation, l looked) error {
-				q := history.LateQuery{Stream: l.stream, Rule: l.rule, Since: l.since, Until: l.until, Limit: f.limit}
-				sums, err := in.Late(ctx, q)
+			return p.ask(cmd, &f, func(ctx context.Context, from Answers, l looked) error {
+				which := explore.UncountedFilter{Stream: l.stream, Rule: l.rule, Since: l.since, Until: l.until}
+				all, total, err := pages(f.limit, func(page explore.Page) ([]history.LateSum, explore.Total, string, error) {
+					part, err := from.Late(ctx, which, page)
+					return part.Sums, part.Total, part.Next, err
+				})
 				if err != nil {
 					return err
 				}
-				count := func() (int64, error) { return in.CountLate(ctx, q) }
-				return listNewest(p, sums, f.limit, count, []string{"MINUTE", "RULE", "EVENTS", "LATEST", "PARTITION"}, func(s history.LateSum) []string {
+				err = terminal.List(p.Output, all, []string{"MINUTE", "RULE", "EVENTS", "LATEST", "PARTITION"}, func(s history.LateSum) []string {
 					return []string{terminal.Time(s.Minute), s.Rule, strconv.FormatInt(s.Events, 10), terminal.Time(s.Latest), strconv.Itoa(s.Source)}
 				})
+				if err != nil {
+					return err
+				}
+				p.cut("newest", len(all), f.limit, total)
+				return nil
 			})
 		}),
 	}
@@ -129,12 +122,6 @@ func (p *Program) replays() *cobra.Command {
 	}
 }
 
-func uncountedReasons() []detectors.Uncounted {
-	return []detectors.Uncounted{
-		detectors.UncountedLate, detectors.UncountedOutOfOrder, detectors.UncountedMissingField, detectors.UncountedMissingValue,
-	}
-}
-
 func (p *Program) uncounted() *cobra.Command {
 	var f lookFlags
 	var reason string
@@ -149,35 +136,31 @@ all partitions.`,
 		Example: "  weir history uncounted --since 24h\n  weir history uncounted --rule login --reason missing_field",
 		Args:    cobra.NoArgs,
 		RunE: p.Does(lists(), func(cmd *cobra.Command, _ []string) error {
-			if err := checkReason(reason); err != nil {
-				return err
+			if cmd.Flags().Changed("reason") {
+				if err := usage.OneOf("reason", reason, explore.UncountedReasons()...); err != nil {
+					return err
+				}
 			}
-			return p.askStore(cmd, &f, func(ctx context.Context, in *Installation, l looked) error {
-				q := history.UncountedQuery{Stream: l.stream, Rule: l.rule, Reason: reason, Since: l.since, Until: l.until, Limit: f.limit}
-				sums, err := in.Uncounted(ctx, q)
+			return p.ask(cmd, &f, func(ctx context.Context, from Answers, l looked) error {
+				which := explore.UncountedFilter{Stream: l.stream, Rule: l.rule, Reason: reason, Since: l.since, Until: l.until}
+				all, total, err := pages(f.limit, func(page explore.Page) ([]history.UncountedSum, explore.Total, string, error) {
+					part, err := from.Uncounted(ctx, which, page)
+					return part.Sums, part.Total, part.Next, err
+				})
 				if err != nil {
 					return err
 				}
-				count := func() (int64, error) { return in.CountUncounted(ctx, q) }
-				return listNewest(p, sums, f.limit, count, []string{"MINUTE", "RULE", "REASON", "EVENTS", "PARTITION"}, uncountedRow)
+				if err := terminal.List(p.Output, all, []string{"MINUTE", "RULE", "REASON", "EVENTS", "PARTITION"}, uncountedRow); err != nil {
+					return err
+				}
+				p.cut("newest", len(all), f.limit, total)
+				return nil
 			})
 		}),
 	}
 	f.register(c, false)
 	c.Flags().StringVar(&reason, "reason", "", "only those of this reason")
 	return c
-}
-
-// checkReason refuses what is no reason; empty stands for all.
-func checkReason(reason string) error {
-	if reason == "" {
-		return nil
-	}
-	var allowed []string
-	for _, known := range uncountedReasons() {
-		allowed = append(allowed, known.String())
-	}
-	return usage.OneOf("reason", reason, allowed...)
 }
 
 func uncountedRow(s history.UncountedSum) []string {

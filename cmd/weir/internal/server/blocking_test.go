@@ -195,6 +195,8 @@ func harmless() map[string]string {
 		"POST /rules/{rule}/demote":         "holds nobody any more",
 		"POST /rules/{rule}/disable":        "holds nobody any more",
 		"POST /release":                     "lets somebody through",
+		"POST /api/v1/history/erase":        "releases nobody, blocks nobody",
+		"POST /erase":                       "releases nobody, blocks nobody",
 		"POST /signout":                     "ends a session",
 		"POST /reveal":                      "shows a value",
 		"POST /api/v1/reveal":               "shows a value",

@@ -98,5 +98,5 @@ func eachIsExpected(t *testing.T, m *signintest.Matrix) {
 
 // unserved are acts that are done, or will be, elsewhere than by a route of this server.
 func unserved() map[access.Act]string {
-	return map[access.Act]string{access.Erase: "the command weir history erase", access.SaveView: "the explorer's page"}
+	return map[access.Act]string{access.SaveView: "the explorer's page"}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/api"
+	"github.com/weirhq/weir/console/letters"
 	"github.com/weirhq/weir/console/pages"
 	"github.com/weirhq/weir/console/reveal"
 	"github.com/weirhq/weir/console/signin"
@@ -30,6 +31,7 @@ import (
 	"github.com/weirhq/weir/history/evidence"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/savedviews"
+	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/rules"
 )
@@ -111,12 +113,13 @@ func (s *Server) route(o Options, pulse func() console.Pulse, does *acts.Service
 	if err != nil {
 		return err
 	}
-	live, asked := s.page.Handler(), explore.New(o.History)
+	live, asked, dead := s.page.Handler(), explore.New(o.History), ingest.Live.Topics(o.Config.Namespace).Dead
 	s.api, err = api.New(api.Options{
 		Acts: does,
 		Reader: &api.Reader{
 			Rules: o.History.Rules, History: o.History, Trail: o.History.Audit, Blocks: o.Redis, Clock: service.Now,
 			Explorer: asked, Teller: &why.Teller{History: asked, Blocks: o.Redis, Clock: service.Now}, Dossiers: service.NewDossiers(o.Config, o.History),
+			Letters: letters.New(o.Kafka, o.Kafka.Log(dead), dead),
 		},
 		Health: func() api.Health { return health(pulse()) }, Live: live, Reveal: revealer.Reveal, Masker: masker, Version: o.Version, Logger: o.Log, Registerer: o.Registerer,
 	})

@@ -37,7 +37,10 @@ func OpenActs(o ActsOptions) (*acts.Service, func(), error) {
 		Documents: &documentsPort{o.Environment, o.Config}, Dossiers: &dossiersPort{o.Config, o.History}, Clock: Now, Logger: o.Log,
 		Erasing: erasure.New(o.History.DB, o.History.Streams),
 	})
-	return s, blocks.close, err
+	if err != nil {
+		return nil, blocks.close, err
+	}
+	return s, func() { s.Close(); blocks.close() }, nil
 }
 
 // publishAnswerTimeout bounds each answer of a server of Redis that is told modes: the first node of a cluster that is asked where the
