@@ -38,7 +38,7 @@ const (
 // summable reports whether sums of hours can answer q, by rule, hour or day.
 func (a *grouped) summable() bool {
 	q := a.q
-	return a.by != BySource && q.Stream == history.Live && (q.Kind == "" || q.Kind == detectors.KindHit) && q.Source == nil && q.Field == "" && q.State == "" && !q.Merged
+	return a.by != BySource && !a.counted && q.Stream == history.Live && (q.Kind == "" || q.Kind == detectors.KindHit) && q.Source == nil && q.Field == "" && q.State == "" && !q.Merged
 }
 
 // span is a part of time: since until before until.
@@ -151,7 +151,9 @@ func (a *grouped) plan(ctx context.Context, tx pgx.Tx) (p plan, ok bool, err err
 	if err != nil {
 		return p, false, err
 	}
-	p.stale, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s staleSum, err error) { return s, row.Scan(postgres.ScanTime(&s.hour), &s.rule) })
+	p.stale, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s staleSum, err error) {
+		return s, row.Scan(postgres.ScanTime(&s.hour), &s.rule)
+	})
 	return p, err == nil && len(p.stale) <= mostStale, err
 }
 
@@ -341,7 +343,9 @@ func (a *grouped) page(groups map[groupID]*GroupRow) Groups {
 	for _, r := range groups {
 		rows = append(rows, *r)
 	}
-	order := func(x, y *GroupRow) int { return cmp.Or(cmp.Compare(a.number(y), a.number(x)), cmp.Compare(y.Rule, x.Rule)) }
+	order := func(x, y *GroupRow) int {
+		return cmp.Or(cmp.Compare(a.number(y), a.number(x)), cmp.Compare(y.Rule, x.Rule))
+	}
 	slices.SortFunc(rows, func(x, y GroupRow) int { return order(&x, &y) })
 	found := Groups{Total: Total{N: int64(len(rows))}}
 	if a.place != nil {

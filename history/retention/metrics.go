@@ -30,7 +30,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Name: "weir_history_retention_failures_total", Help: "Times that keeping history within its time failed; it is tried again a minute later.",
 		}),
 		hours: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "weir_history_hours_summed_total", Help: "Hours of history that were summed up for questions about days and months.",
+			Name: "weir_history_sums_made_total", Help: "Hours of history that were summed up for questions about days and months.",
 		}),
 		again: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_history_sums_renewed_total", Help: "Sums of a rule in an hour of history that were made again, since rows had changed.",
