@@ -1,5 +1,5 @@
 // Package sums keeps sums of the live episodes that have ended, by the hour (UTC) of their last over event, so that questions about days and
-// months need not read the rows. They are always made from the rows as a whole; triggers of step 27 of the migrations mark what rows that have
+// months need not read the rows. They are always made from the rows as a whole; triggers of step 28 of the migrations mark what rows that have
 // changed make stale.
 package sums
 
@@ -34,7 +34,7 @@ func Select(rows string, hashes int64) string {
 }
 
 const (
-	// settled is how long after its end an hour gets its sums: step 27 of the migrations counts on it.
+	// settled is how long after its end an hour gets its sums: step 28 of the migrations counts on it.
 	settled = "interval '1 hour'"
 	// quiet is how long a stale sum waits: rows that change one after the other shall not have it made as often.
 	quiet = "interval '5 minutes'"

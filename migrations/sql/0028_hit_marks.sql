@@ -1,4 +1,4 @@
--- Whoever changes a row of an episode that has ended marks its rule in its hour, whose sums (step 26) do not hold then.
+-- Whoever changes a row of an episode that has ended marks its rule in its hour, whose sums (step 27) do not hold then.
 --
 -- The keeper waits, by the lock, for those who have looked whether an hour has sums.
 CREATE FUNCTION hit_changed() RETURNS trigger
