@@ -186,7 +186,7 @@ func historySums(by explore.Group) func(c *call) (any, error) {
 				row.Source = c.o.Masker.Subject(c.actor, row.Source)
 			}
 		}
-		head := []string{"rule", "subject", "at", "episodes", "sources", "events", "refused", "peak", "first", "last"}
+		head := []string{"rule", "subject", "at", "episodes", "sources", "events", "refused", "peak", "first", "last", "sources_about"}
 		page := counted(c, found.Rows, found.Total, found.Next)
 		page.LeftOut = &found.LeftOut
 		return listed(c, page, "by-"+string(group), head, func(g *explore.GroupRow) []string {
@@ -195,7 +195,7 @@ func historySums(by explore.Group) func(c *call) (any, error) {
 				at = g.At.String()
 			}
 			return []string{
-				g.Rule, string(g.Source), at, number(g.Episodes), number(g.Sources), number(g.Events), number(g.Refused), number(g.Peak), g.First.String(), g.Last.String(),
+				g.Rule, string(g.Source), at, number(g.Episodes), number(g.Sources), number(g.Events), number(g.Refused), number(g.Peak), g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
 			}
 		})
 	}

@@ -69,6 +69,7 @@ type groupView struct {
 	topView
 	At      string // of an hour or a day
 	Sources int64
+	About   bool   // Sources is an estimate
 	Drill   string // the same question about this group alone
 }
 
@@ -198,7 +199,7 @@ func (p exploring) answer(r *http.Request, see *reading, a *question, v *explore
 
 // group is a row of sums with the question that tells more about it.
 func (r *reading) group(here *url.URL, a *question, g *explore.GroupRow) groupView {
-	v := groupView{topView: r.groupedSource(g), Sources: g.Sources}
+	v := groupView{topView: r.groupedSource(g), Sources: g.Sources, About: g.SourcesAbout}
 	switch explore.Group(a.by) {
 	case explore.ByRule:
 		v.Drill = with(here, "rule", g.Rule, "by", string(explore.BySource), "cursor", "")
@@ -292,7 +293,7 @@ func (p exploring) exportCSV(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		rows = append(rows, []string{"rule", "source", "at", "episodes", "sources", "events", "refused", "peak", "first", "last"})
+		rows = append(rows, []string{"rule", "source", "at", "episodes", "sources", "events", "refused", "peak", "first", "last", "sources_about"})
 		for _, g := range found.Rows {
 			at := ""
 			if g.At != 0 {
@@ -300,7 +301,7 @@ func (p exploring) exportCSV(w http.ResponseWriter, r *http.Request) error {
 			}
 			rows = append(rows, []string{
 				g.Rule, string(see.masker.Subject(see.visit.Actor, g.Source)), at, strconv.FormatInt(g.Episodes, 10), strconv.FormatInt(g.Sources, 10), strconv.FormatInt(g.Events, 10),
-				strconv.FormatInt(g.Refused, 10), strconv.FormatInt(g.Peak, 10), g.First.String(), g.Last.String(),
+				strconv.FormatInt(g.Refused, 10), strconv.FormatInt(g.Peak, 10), g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
 			})
 		}
 	}

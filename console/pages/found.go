@@ -157,6 +157,7 @@ func sum(rows []explore.GroupRow) (out explore.GroupRow) {
 	for _, g := range rows {
 		out.Episodes += g.Episodes
 		out.Sources += g.Sources
+		out.SourcesAbout = out.SourcesAbout || g.SourcesAbout
 		out.Events += g.Events
 		out.Refused += g.Refused
 		out.Peak = max(out.Peak, g.Peak)
@@ -176,7 +177,7 @@ func (f finder) wouldHold(ctx context.Context, see *reading) (map[string]int64, 
 	}
 	out := map[string]int64{}
 	for ttl, ids := range byTTL {
-		q := explore.Filter{Since: see.now.Add(-ttl)}
+		q := explore.Filter{Since: see.now.Add(-ttl), Counted: true}
 		if len(ids) == 1 {
 			q.Rule = ids[0]
 		}

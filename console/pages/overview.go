@@ -28,6 +28,7 @@ type overviewPage struct {
 	Held     int
 	Would    int64
 	Sources  int64
+	About    bool // Sources is an estimate
 	Episodes int64
 	Chart    template.HTML
 	Cut      string
@@ -61,6 +62,7 @@ type ruleRow struct {
 	Counts    string // what it counts, in short
 	Running   int64
 	Sources   int64
+	About     bool // Sources is an estimate
 	Events    int64
 	Holds     int64
 	Blockless bool // it names no block
@@ -116,6 +118,7 @@ func (p *Pages) overview(w http.ResponseWriter, r *http.Request) error {
 	rows := see.ruleRows(found, now, would)
 	for i := range rows {
 		v.Sources += found[rows[i].ID].Sources
+		v.About = v.About || found[rows[i].ID].SourcesAbout
 		v.Episodes += found[rows[i].ID].Episodes
 		if blocks(rules.Mode(rows[i].Mode)) {
 			v.Held += int(rows[i].Holds)
@@ -158,7 +161,7 @@ func (r *reading) ruleRows(found, now map[string]explore.GroupRow, would map[str
 		rule := r.Rules[id]
 		d := &rule.Newest.Version.Document
 		row := ruleRow{
-			ID: id, Owner: shown.Text(d.Owner), Mode: string(rule.Mode), Canary: canaryShort(rule), Running: now[id].Episodes, Sources: found[id].Sources, Events: found[id].Events,
+			ID: id, Owner: shown.Text(d.Owner), Mode: string(rule.Mode), Canary: canaryShort(rule), Running: now[id].Episodes, Sources: found[id].Sources, About: found[id].SourcesAbout, Events: found[id].Events,
 			Holds: would[id], Blockless: d.Block == nil, Counts: shown.Count(d.Limit) + " in " + shown.Span(d.Window) + " per " + orElse(keyWords(d.Key), "all"),
 		}
 		if blocks(rule.Mode) {

@@ -51,6 +51,7 @@ type rulePage struct {
 	Redis     string
 
 	Episodes, Sources, Events, Refused int64
+	About                              bool // Sources is an estimate
 	Held                               int
 	Would                              int64 // sources that would be held now, at most
 	Now                                []episodeView
@@ -236,7 +237,7 @@ func (p *Pages) ruleFound(ctx context.Context, see *reading, v *rulePage, found 
 		return err
 	}
 	sums := sum(all.Rows)
-	v.Episodes, v.Sources, v.Events, v.Refused = sums.Episodes, sums.Sources, sums.Events, sums.Refused
+	v.Episodes, v.Sources, v.Events, v.Refused, v.About = sums.Episodes, sums.Sources, sums.Events, sums.Refused, sums.SourcesAbout
 	now, running, err := p.find.running(ctx, see, explore.Filter{Rule: v.ID, Since: see.now.Add(-runningWithin)}, ruleRunning)
 	if err != nil {
 		return err

@@ -40,6 +40,8 @@ type Filter struct {
 	// Since and Until bound the time: episodes that were over at some time from Since on and before Until. 0: no bound.
 	Since traffic.Time `json:"since,omitempty"`
 	Until traffic.Time `json:"until,omitempty"`
+	// Counted has the sources of sums counted, however many there are and however long that takes: none is an estimate.
+	Counted bool `json:"-"`
 }
 
 // Page is a part of a list.

@@ -49,11 +49,13 @@ type GroupRow struct {
 	At       traffic.Time    `json:"at,omitempty"`      // by hour and day: its beginning
 	Episodes int64           `json:"episodes"`
 	Sources  int64           `json:"sources"` // distinct, rule by rule
-	Events   int64           `json:"events"`
-	Refused  int64           `json:"refused"` // requests that the rules' blocks would have refused, or did
-	Peak     int64           `json:"peak"`    // the greatest
-	First    traffic.Time    `json:"first"`   // of the earliest episode
-	Last     traffic.Time    `json:"last"`    // of the one that was over last
+	// SourcesAbout says that Sources is an estimate: a rule had more than 256 in an hour that history has summed up.
+	SourcesAbout bool         `json:"sources_about,omitempty"`
+	Events       int64        `json:"events"`
+	Refused      int64        `json:"refused"` // requests that the rules' blocks would have refused, or did
+	Peak         int64        `json:"peak"`    // the greatest
+	First        traffic.Time `json:"first"`   // of the earliest episode
+	Last         traffic.Time `json:"last"`    // of the one that was over last
 }
 
 // Groups is a page of sums.
@@ -83,10 +85,17 @@ func (x *Explorer) Groups(ctx context.Context, f Filter, by Group, order Order, 
 	}
 	var found Groups
 	err = x.store.Transact(ctx, "summing up hits by "+string(by), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"); err != nil { // several queries, of one moment
+			return err
+		}
 		if _, err := tx.Exec(ctx, "SET LOCAL work_mem = '128MB'"); err != nil { // sources are told apart in memory; else they spill
 			return err
 		}
-		ask := grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit, way: alone}
+		ask := grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit, way: alone, counted: f.Counted}
+		if summed, ok, err := ask.summed(ctx, tx); err != nil || ok {
+			found = summed
+			return err
+		}
 		if alike, err := ask.alike(ctx, tx); err != nil {
 			return err
 		} else if !alike || by == BySource { // whose sums are of each source in any case
@@ -116,6 +125,8 @@ type grouped struct {
 	place *history.Place
 	limit int
 	way   way
+	// counted: sources are not estimated.
+	counted bool
 }
 
 // way is how it is found out which rows are of one episode: each is, unless its source has rows for different blocks. A way that does not hold for

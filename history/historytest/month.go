@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/history/retention"
+	"github.com/weirhq/weir/history/sums"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -51,8 +52,23 @@ func (b *Bed) LoadMonth(tb testing.TB, hits int64) Month {
 	if hits >= minutesFrom {
 		b.loadMinutes(tb, m)
 	}
+	b.sumUp(tb, m)
 	b.Run(tb, "VACUUM ANALYZE") // as autovacuum would have done meanwhile
 	return m
+}
+
+// sumUp makes the sums of the month's hours, as RECORD's keeper has done meanwhile.
+func (b *Bed) sumUp(tb testing.TB, m Month) {
+	tb.Helper()
+	for {
+		made, err := sums.NewMaker(b.DB).Once(tb.Context(), m.Begin)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if made == (sums.Made{}) {
+			return
+		}
+	}
 }
 
 // loadDay makes the rows of a day. The table of its hits gets its indexes when all rows are in it, which is when it becomes a day.
@@ -119,7 +135,9 @@ func NewMonth(tb testing.TB, hits int64) (*Bed, Month) {
 		return b, m
 	}
 	end := traffic.At(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC))
-	return b, Month{Begin: end.Add(-MonthDays * 24 * time.Hour), End: end, Hits: hits / MonthDays * MonthDays, Kept: true}
+	m := Month{Begin: end.Add(-MonthDays * 24 * time.Hour), End: end, Hits: hits / MonthDays * MonthDays, Kept: true}
+	b.sumUp(tb, m) // of a month that a build without sums has loaded
+	return b, m
 }
 
 // applyMonth applies the rules of which a month has minutes, from before its beginning on.

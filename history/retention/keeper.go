@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/history/sums"
 	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/traffic"
 )
@@ -77,8 +78,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// Once makes what is missing ahead and drops what is over: whole days first, then rows, a portion a transaction. It ends between two
-// portions when ctx does.
+// Once makes what is missing ahead, drops what is over, whole days first, then rows, a portion a transaction, and sums up hours that are over. It
+// ends between two portions when ctx does.
 func (k *Keeper) Once(ctx context.Context) error {
 	now := k.Clock()
 	if err := k.Days.Ahead(ctx); err != nil {
@@ -89,7 +90,22 @@ func (k *Keeper) Once(ctx context.Context) error {
 	if k.Keep != 0 {
 		errRows = k.deleteRows(ctx, now.Add(-k.Keep))
 	}
-	return errors.Join(errDrop, errRows)
+	return errors.Join(errDrop, errRows, k.sumUp(ctx))
+}
+
+// sumUp makes sums of the hours since the oldest day.
+func (k *Keeper) sumUp(ctx context.Context) error {
+	days, err := Existing(ctx, k.DB, HitsByDay)
+	if err != nil {
+		return k.DB.Fail("listing the days of hits", err)
+	}
+	if len(days) == 0 {
+		return nil
+	}
+	made, err := sums.NewMaker(k.DB).Once(ctx, days[0].Start())
+	k.metrics.hours.Add(float64(made.Hours))
+	k.metrics.again.Add(float64(made.Again))
+	return err
 }
 
 // Existing lists the days that a table has, ascending.
@@ -150,6 +166,11 @@ func (k *Keeper) dropDay(ctx context.Context, table string, day Day) error {
 		name := day.partition(table)
 		if table == decisionsByDay {
 			if err := keepStanding(ctx, tx, name); err != nil {
+				return err
+			}
+		}
+		if table == HitsByDay {
+			if err := sums.Drop(ctx, tx, (day + 1).Start()); err != nil {
 				return err
 			}
 		}

@@ -11,6 +11,8 @@ type metrics struct {
 	dropped  *prometheus.CounterVec // table
 	expired  *prometheus.CounterVec // table
 	failures prometheus.Counter
+	hours    prometheus.Counter
+	again    prometheus.Counter
 }
 
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
@@ -27,8 +29,14 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_history_retention_failures_total", Help: "Times that keeping history within its time failed; it is tried again a minute later.",
 		}),
+		hours: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_history_sums_made_total", Help: "Hours of history that were summed up for questions about days and months.",
+		}),
+		again: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_history_sums_renewed_total", Help: "Sums of a rule in an hour of history that were made again, since rows had changed.",
+		}),
 	}
-	for _, c := range []prometheus.Collector{m.days, m.dropped, m.expired, m.failures} {
+	for _, c := range []prometheus.Collector{m.days, m.dropped, m.expired, m.failures, m.hours, m.again} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("retention of history: %w", err)
 		}

@@ -84,13 +84,14 @@ var plan = map[string]room{
 	},
 	"history/explore": {
 		what:    "what people ask of history: filters, groups, timelines, one hit with all about it",
-		imports: []string{"blocklist", "detectors", "history", "history/audit", "history/postgres", "history/streams", "ingest", "internal/duration", "rules", "traffic"},
-		tests:   []string{"history/retention", "history/rulestore"},
+		imports: []string{"blocklist", "detectors", "history", "history/audit", "history/postgres", "history/streams", "history/sums", "ingest", "internal/duration", "rules", "traffic"},
+		tests:   []string{"history/erasure", "history/retention", "history/rulestore"},
 	},
 	"history/retention": {
 		what:    "days of history: made ahead, dropped when their time is over",
-		imports: []string{"history/postgres", "internal/retry", "traffic"},
+		imports: []string{"history/postgres", "history/sums", "internal/retry", "traffic"},
 	},
+	"history/sums":     {what: "sums of hits by hour, and whether they hold", imports: []string{"history/postgres", "traffic"}},
 	"history/postgres": {what: "connections, watch, errors", imports: []string{"internal/retry", "migrations", "traffic"}},
 	"history/rulestore": {
 		what:    "rule versions, routing versions, modes",
@@ -118,7 +119,7 @@ var plan = map[string]room{
 	"history/savedviews": {what: "views of the explorer that people keep", imports: []string{"history/postgres"}},
 	"history/historytest": {
 		what:    "a history for tests",
-		imports: []string{"blocklist", "detectors", "history", "history/postgres", "history/retention", "history/rulestore", "history/streams", "internal/testbed", "rules", "traffic", "traffic/format"},
+		imports: []string{"blocklist", "detectors", "history", "history/postgres", "history/retention", "history/rulestore", "history/streams", "history/sums", "internal/testbed", "rules", "traffic", "traffic/format"},
 	},
 	"migrations": {what: "SQL, embedded", tests: []string{"internal/local"}},
 	"gate": {

@@ -2,6 +2,8 @@ package asking
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -88,6 +90,9 @@ func (p *Program) groups(cmd *cobra.Command, f *filterFlags, by explore.Group, o
 		}
 		p.cut(first, len(found), f.limit, total)
 		p.leftOut(left)
+		if slices.ContainsFunc(found, func(r explore.GroupRow) bool { return r.SourcesAbout }) {
+			fmt.Fprintln(p.Stderr, "weir: numbers of sources are estimates, within a few percent, where a rule had more than 256 in an hour")
+		}
 		return nil
 	})
 }
