@@ -22,7 +22,7 @@ dev: ## build, then run everything in one process with a demo and the console; A
 	bin/weir dev $(ARGS)
 
 .PHONY: test
-test: ## everything: set-up, vet, lint, race tests, then all tests against real servers that it starts and stops
+test: ## everything: set-up, lint, race tests, then all tests against real servers that it starts and stops
 	scripts/test.sh all
 
 .PHONY: test-embedded
@@ -38,7 +38,7 @@ test-faults: ## kill, freeze and restart processes and servers under load for ab
 	scripts/test.sh faults
 
 .PHONY: lint
-lint: ## go vet and golangci-lint (built into the cache the first time)
+lint: ## golangci-lint, go vet's analyzers among its own (built into the cache the first time)
 	scripts/test.sh lint
 
 .PHONY: fmt

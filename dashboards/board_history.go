@@ -175,21 +175,22 @@ ORDER BY l.lasted DESC, l.id`)).
 func newestEpisodes() string { return `WITH ` + newest(1000, chosenEpisodes) }
 
 func requestsOver() panel {
-	return table("What was asked for", "Methods and paths in the sample events of the 1000 newest episodes: how many samples, of how many sources.", unitWhole,
+	return table("What was asked for", "Methods and paths in the sample events over the limit of the 1000 newest episodes: how many samples, of how many sources.", unitWhole,
 		views(newestEpisodes()+`
 SELECT s.method, s.path, count(*) AS samples, count(DISTINCT s.subject) AS sources, count(DISTINCT s.user_agent) AS "user agents",
   count(DISTINCT s.rule) AS rules
 FROM newest
-JOIN weir.samples_v s ON s.stream = 'live' AND s.id = newest.id AND s.last `+lastOfRange+`
+JOIN weir.samples_v s ON s.stream = 'live' AND s.id = newest.id AND s.last `+lastOfRange+` AND NOT s.before
 GROUP BY s.method, s.path
 ORDER BY samples DESC, s.path, s.method
 LIMIT 100`)).with(column{name: "path", wrapped: true})
 }
 
 func sampleOfSource() panel {
-	return table("Sample events", "Sample events of the 1000 newest episodes, the newest 200: the first three over the limit of each, as the gateway logged them.", unitText,
+	return table("Sample events", "Sample events of the 1000 newest episodes, the newest 200: of each up to three from before the limit, and the first three over it, as the gateway logged them.", unitText,
 		views(newestEpisodes()+`
-SELECT coalesce(s.at, s.first) AS time, s.rule, coalesce(weir.subject_text(s.subject), 'all that matches') AS source, s.method, s.path, s.status, s.user_agent AS "user agent", s.id
+SELECT coalesce(s.at, s.first) AS time, s.rule, coalesce(weir.subject_text(s.subject), 'all that matches') AS source, s.method, s.path, s.status,
+  CASE WHEN s.before THEN 'before' ELSE 'over' END AS "limit", s.user_agent AS "user agent", s.id
 FROM newest
 JOIN weir.samples_v s ON s.stream = 'live' AND s.id = newest.id AND s.last `+lastOfRange+`
 ORDER BY newest.last DESC, s.id, s.number

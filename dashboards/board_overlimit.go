@@ -113,7 +113,7 @@ func sourceTable() panel {
 }
 
 func sampleTable() panel {
-	return table("What they asked for", "Sample events of the 50 newest episodes: the first three over the limit of each, as the gateway logged them. Of API keys "+
+	return table("What they asked for", "Sample events of the 50 newest episodes: of each up to three from before the limit, and the first three over it, as the gateway logged them. Of API keys "+
 		"only the end is kept.", unitText, views(sqlSamples())).
 		with(columnsOfSamples(variablePrometheus)...).without("id")
 }

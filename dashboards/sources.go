@@ -69,7 +69,7 @@ CROSS JOIN LATERAL (
 ) decision
 LEFT JOIN LATERAL (
   SELECT string_agg(DISTINCT coalesce(nullif(concat_ws(' ', s.method, s.path, s.status), ''), s.sample), ', ') AS requests
-  FROM weir.samples_v s WHERE s.stream = 'live' AND s.id = became.id
+  FROM weir.samples_v s WHERE s.stream = 'live' AND s.id = became.id AND NOT s.before
 ) asked ON true
 ORDER BY over.events DESC, over.rule, over.subject`
 }
@@ -78,7 +78,7 @@ ORDER BY over.events DESC, over.rule, over.subject`
 func sqlSamples() string {
 	return `WITH ` + newest(50, overInRange+` AND `+ofChosenRules) + `
 SELECT coalesce(s.at, s.first) AS time, s.rule, coalesce(weir.subject_text(s.subject), 'all that matches') AS source, s.method, s.host, s.path, s.status,
-  s.user_agent AS "user agent", s.ip, s.device, s.user_id AS "user", coalesce(s.attrs, CASE WHEN s.at IS NULL THEN s.sample END) AS attributes, s.id
+  CASE WHEN s.before THEN 'before' ELSE 'over' END AS "limit", s.user_agent AS "user agent", s.ip, s.device, s.user_id AS "user", coalesce(s.attrs, CASE WHEN s.at IS NULL THEN s.sample END) AS attributes, s.id
 FROM newest
 JOIN weir.samples_v s ON s.stream = 'live' AND s.id = newest.id AND s.last ` + lastOfRange + `
 ORDER BY newest.last DESC, s.id, s.number`

@@ -109,6 +109,7 @@ func columnsOfSamples(more ...string) []column {
 		{name: "rule", link: toRule(more...)},
 		{name: "source", link: toSource(), width: 260},
 		{name: "status", unit: unitText, width: 80},
+		{name: "limit", width: 80},
 		{name: "path", wrapped: true},
 		{name: "user agent", wrapped: true},
 	}

@@ -37,6 +37,8 @@ type event struct {
 	dead traffic.Time
 
 	// Answers.
+	// count is what the window holds with the event, or more. 0: it is not known, as of an event that came late.
+	count       int64
 	nth         int          // of the events of its time and limit that were there before it; of logs
 	exceedances []exceedance // events that this one put over the limit, ascending
 	// left is how many of the units are counted nowhere, because the event came too late for the state of its key.
@@ -53,7 +55,7 @@ type event struct {
 // begin makes ev an arrival of one unit. Field by field: a whole event would be cleared, filled and copied.
 func (ev *event) begin(at traffic.Time, limit, burst int64) {
 	ev.time, ev.units, ev.limit, ev.most, ev.burst = at, 1, limit, limit, burst
-	ev.value, ev.nth, ev.exceedances = 0, 0, ev.exceedances[:0]
+	ev.value, ev.count, ev.nth, ev.exceedances = 0, 0, 0, ev.exceedances[:0]
 	ev.left, ev.behind, ev.settles, ev.withdraw = 0, false, traffic.BeforeTime, false
 }
 
@@ -111,6 +113,7 @@ const (
 func (ev *event) judge(count int64) { ev.judgeAt(ev.time, count, overEvent) }
 
 func (ev *event) judgeAt(at traffic.Time, count int64, how precision) {
+	ev.count = count
 	if count > ev.limit {
 		ev.exceed(at, count, how)
 	}

@@ -88,6 +88,9 @@ func (b *bucket) pour(c *cell, ev *event) {
 		ev.exceed(at, max(plus((level+w-1)/w, ev.units), ev.limit+1), overEvent)
 	} else {
 		level += ev.units * w
+		if 2*level >= ev.burst*w {
+			ev.count = (level + w - 1) / w
+		}
 	}
 	b.write(c, at, level, first)
 }

@@ -10,7 +10,7 @@ import (
 const (
 	// MaxEpisode is where a running episode is cut: it closes, and the next over event opens another.
 	MaxEpisode = 24 * time.Hour
-	// maxSamples is how many sample events an episode keeps: the first ones over the limit.
+	// maxSamples is how many sample events over the limit an episode keeps: the first ones.
 	maxSamples = 3
 	// MaxTuples is how many different blocks one episode may lead to, where a block's key tells apart what the rule's key
 	// does not. Beyond, one for the rule's own key stands for all others.
@@ -48,6 +48,8 @@ type episode struct {
 	users   distinct
 	devices distinct
 	samples [][]byte
+	before  int        // of samples, the first so many came before the limit
+	earlier earlierWhy // why that is 0, which the first sample says
 }
 
 // blockTarget is one block that an episode leads to, with a hit of its own. Where the block's key has no fields beyond the

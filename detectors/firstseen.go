@@ -73,6 +73,7 @@ func (f *firstSeen) add(c *cell, ev *event) {
 
 // judgeFirstSeen judges a window by its count, as far as that is certain. The newest event is over if any is.
 func judgeFirstSeen(ev *event, start, newest traffic.Time, count int64, unsure bool) {
+	ev.count = count
 	limit := ev.limit
 	if ev.behind {
 		limit = ev.most // the newest event's is not known

@@ -197,6 +197,9 @@ func (p *Partition) feed(k *Keyed, b *binding, at located, limit int64, out []Hi
 		p.counts.Counted++
 		l.counts.counted(b)
 	}
+	if b.approaches && ev.count >= halfway(ev.burst) && len(ev.exceedances) == 0 {
+		p.counts.ApproachDropped += p.keys.approaches.meet(k, b, ev, at.key, c, p.watermark.at)
+	}
 	if held != nil || len(ev.exceedances) > 0 {
 		if held == nil {
 			held = l.addOffender(at.key, c)
@@ -233,7 +236,8 @@ func (p *Partition) judge(k *Keyed, b *binding, held *offender, grouped bool, li
 	if ev.left < ev.units {
 		a := arrival{
 			event: k, bound: b, secret: &p.cfg.Secret, subject: p.fingerprints.text(k, b), grouped: grouped, limit: limit, rank: p.events,
-			at: held.among(place{entry{ev.time, ev.limit}, ev.nth}), behind: ev.behind, settles: ev.settles,
+			before: &p.keys.approaches,
+			at:     held.among(place{entry{ev.time, ev.limit}, ev.nth}), behind: ev.behind, settles: ev.settles,
 		}
 		for i := range ev.exceedances {
 			ev.exceedances[i].place = held.among(ev.exceedances[i].place)

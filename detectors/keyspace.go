@@ -20,6 +20,8 @@ type keyspace struct {
 	timers   timers // of the keys with episodes
 	sweep    sweep
 	evictor  evictor
+
+	approaches approaches
 }
 
 // sweep is a place on a walk over all keys, by lineage and fingerprint. It is part of the state.
@@ -36,7 +38,7 @@ const (
 )
 
 func newKeyspace(budget int64) keyspace {
-	s := keyspace{lineages: map[string]*lineage{}, ledger: ledger{gone: newGhosts(budget)}}
+	s := keyspace{lineages: map[string]*lineage{}, ledger: ledger{gone: newGhosts(budget)}, approaches: newApproaches(budget)}
 	s.evictor.bounded, s.evictor.room = budget > 0, budget-s.ledger.gone.reserved()
 	return s
 }

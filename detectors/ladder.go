@@ -30,10 +30,10 @@ func climbs(v *rules.Version) bool {
 // limits. Records are to name the first of each alone. What became of events, in Counts and TakeRuleEvents, is told of the first.
 func (p *Partition) LearnLadders(r *rules.Routing, ladders [][]int) {
 	plan := NewPlan(r)
-	for i := range plan.rules { // a backtest tries blocks itself
-		plan.rules[i].tries = nil
+	for i := range plan.rules { // a backtest tries blocks itself, and keeps samples of what is over alone
+		plan.rules[i].tries, plan.rules[i].approaches = nil, false
 		for j := range plan.rules[i].beside {
-			plan.rules[i].beside[j].tries = nil
+			plan.rules[i].beside[j].tries, plan.rules[i].beside[j].approaches = nil, false
 		}
 	}
 	p.Learn(plan)

@@ -48,6 +48,8 @@ type lineage struct {
 	salt   uint64 // of the tags of its keys: rules of equal keys share fingerprints
 	ledger *ledger
 
+	ruleHash uint64
+
 	counts lineageCounts // for metrics; no part of the state
 	above  *lineage      // the next rung of a ladder; nil: there is none
 
@@ -84,9 +86,14 @@ func lineageID(rule string, number int, r role) string {
 
 func newLineageOf(rule string, number int, r role, l *ledger) *lineage {
 	id := lineageID(rule, number, r)
+	return &lineage{rule: rule, number: number, role: r, id: id, salt: hashText(id), ruleHash: hashText(rule), ledger: l}
+}
+
+// hashText is FNV-1a of a rule's or a lineage's id.
+func hashText(id string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id)) // never an error
-	return &lineage{rule: rule, number: number, role: r, id: id, salt: h.Sum64(), ledger: l}
+	return h.Sum64()
 }
 
 // tag is the part of a key that is remembered once the key is evicted.
@@ -234,12 +241,14 @@ type planned struct {
 	fills    bool  // the capacity is the limit
 	lateness traffic.Time
 	cooldown traffic.Time
-	wide     bool      // the block's key has fields that the rule's key has not
-	tells    bool      // hits of KindUncounted may be written
-	measured bool      // events count for more or less than one each, so that fingerprinter.measure is to be asked
-	group    int       // the first rule of the version that has the same key: they share fingerprints
-	beside   []planned // of the windows beside the rule's own
-	tries    *tryout   // how the block is tried beside these windows; nil: it is not
+	wide     bool // the block's key has fields that the rule's key has not
+	tells    bool // hits of KindUncounted may be written
+	// approaches says that samples of what came before the limit may be kept, and told of.
+	approaches bool
+	measured   bool      // events count for more or less than one each, so that fingerprinter.measure is to be asked
+	group      int       // the first rule of the version that has the same key: they share fingerprints
+	beside     []planned // of the windows beside the rule's own
+	tries      *tryout   // how the block is tried beside these windows; nil: it is not
 
 	// Of a rule that counts by more than identities.
 	key     []traffic.KeyField // the rule's key in one order for all rules of the group; nil for a key of identities
@@ -257,9 +266,9 @@ func NewPlan(r *rules.Routing) *Plan {
 		*x = plan(v, roleMain)
 		x.beside = planBeside(v)
 		if r.RecordFormat >= rules.EvidenceRecordFormat {
-			x.tries = newTryout(x)
+			x.tries, x.approaches = newTryout(x), true
 			for j := range x.beside {
-				x.beside[j].tries = newTryout(&x.beside[j])
+				x.beside[j].tries, x.beside[j].approaches = newTryout(&x.beside[j]), true
 			}
 		}
 		x.tells, x.group, x.extra = tellsUncounted(r), i, extras.ByRule[i]

@@ -28,6 +28,7 @@ type arrival struct {
 	grouped bool   // a field of the key is missing
 	limit   int64  // of the rule, for the event
 	rank    int64  // of the event among all that the partition has folded
+	before  *approaches
 	at      place
 	behind  bool         // the key has had a newer event
 	settles traffic.Time // when what is over becomes certain
@@ -247,6 +248,7 @@ func (o *offender) open(x *exceedance, a *arrival) *episode {
 		// The newest event of a window is its first over one if there is room for all others. Else it may be any.
 		atLeast: a.behind && !keeps && (x.how != overEvent || x.count != x.limit+1 || o.lineage.kind.count == countDistinct),
 	}
+	ep.begin(x, a, o.key)
 	at := 0
 	for at < len(o.episodes) && o.episodes[at].first.compare(x.place) < 0 {
 		at++
@@ -291,8 +293,12 @@ func (o *offender) addEvidence(a *arrival) {
 		}
 		ep.users.add(a.secret, a.event.Identity.User)
 		ep.devices.add(a.secret, a.event.Identity.Device)
-		if len(ep.samples) < maxSamples && len(a.event.Sample) > 0 {
-			ep.samples = append(ep.samples, traffic.AppendSampleText(nil, a.event.Sample, a.event.Time, &a.event.Identity))
+		if len(ep.samples) < ep.before+maxSamples && len(a.event.Sample) > 0 {
+			text := traffic.AppendSampleText(nil, a.event.Sample, a.event.Time, &a.event.Identity)
+			if len(ep.samples) == 0 {
+				text = ep.earlier.mark(text)
+			}
+			ep.samples = append(ep.samples, text)
 		}
 	}
 }

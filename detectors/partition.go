@@ -79,6 +79,8 @@ type Counts struct {
 	// TrialsEvicted are the keys and blocks of which it was forgotten what a block would have done to them, GoodEvicted the sources that
 	// were known to be good, and RunningLeftOut the running counts that were not told of because others were worse.
 	TrialsEvicted, GoodEvicted, RunningLeftOut int64
+	// ApproachDropped are the events of keys on their way to a limit that were dropped for want of room.
+	ApproachDropped int64
 }
 
 // UnknownVersionError says that a record needs a routing version that Learn has not been given.

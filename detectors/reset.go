@@ -85,6 +85,7 @@ func (p *Partition) applyResets(resets []keyReset, out []Hit) []Hit {
 // reset forgets a key in all lineages of its rule, as if it had never come, and returns in how many it was. Before, its episodes are
 // given to end.
 func (s *keyspace) reset(x *keyReset, secret *Secret, end func(*offender)) (forgotten int64) {
+	s.approaches.reset(x.rule, x.print)
 	for _, l := range s.ordered {
 		if l.rule != x.rule {
 			continue

@@ -67,6 +67,9 @@ func restore(cfg Config, r *reader) (*Partition, error) {
 		p.trials.restore(r, lineages)
 	}
 	p.keys.restoreKeys(r, lineages)
+	if format > trialsSnapshotFormat {
+		p.keys.approaches.restore(r)
+	}
 	p.trials.restoreRunning()
 	return p, r.end()
 }
@@ -297,5 +300,9 @@ func restoreEvidence(r *reader, ep *episode) {
 	}
 	for n := r.length(1, "samples"); n > 0 && r.err == nil; n-- {
 		ep.samples = append(ep.samples, append([]byte(nil), r.bytes()...))
+	}
+	if r.format > trialsSnapshotFormat {
+		ep.before = int(r.upTo(uint64(min(len(ep.samples), maxApproach)), "samples from before the limit"))
+		ep.earlier = earlierWhy(r.upTo(uint64(numEarlier)-1, "reason for none of them"))
 	}
 }

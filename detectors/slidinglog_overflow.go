@@ -100,6 +100,9 @@ func insertEntry(log []logEntry, base int64, window traffic.Time, ev *event) []l
 			here.nth++
 		}
 		count := min(log[j].sum-sumBefore(log, j, base, window), maxCount)
+		if j == at {
+			ev.count = count
+		}
 		if count > log[j].limit {
 			ev.exceedances = append(ev.exceedances, exceedance{place: here, count: count})
 		}

@@ -65,6 +65,7 @@ func (s *packedLogs) add(c *cell, ev *event, e uint64) (ok bool) {
 		ev.exceedances = append(ev.exceedances, exceedance{place: place{unpack(e), ev.nth}, count: count})
 	}
 	s.append1(c, v, e)
+	ev.count = int64(n) + 1
 	return true
 }
 
@@ -81,6 +82,7 @@ func (s *packedLogs) addUnder(c *cell, ev *event, e uint64) bool {
 	}
 	s.ledger.arena.block(uint32(c.b&cellIndex), class)[n] = e
 	c.a, c.b = e, c.b+1<<32
+	ev.count = int64(n) + 1
 	return true
 }
 

@@ -92,6 +92,7 @@ func (s *slidingSlices) add(c *cell, ev *event) {
 
 // judgeNewest judges the window of the newest slice. at is the key's newest event, which lies in it.
 func (s *slidingSlices) judgeNewest(ev *event, at traffic.Time, count int64) {
+	ev.count = count
 	limit := ev.limit
 	if ev.behind {
 		limit = s.strictest(ev)

@@ -12,7 +12,8 @@ import (
 
 // SnapshotFormat is the newest format of snapshots that this build writes. It reads all from oldestSnapshotFormat on.
 const (
-	SnapshotFormat         = 6
+	SnapshotFormat         = 7
+	trialsSnapshotFormat   = 6
 	resetsSnapshotFormat   = 5
 	languageSnapshotFormat = 4
 	oldestSnapshotFormat   = 2
@@ -23,7 +24,7 @@ var ErrSnapshot = errors.New("snapshot")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The layout of a snapshot, format 6. Numbers are varints (unsigned unless marked ±), texts carry their length.
+// The layout of a snapshot, format 7. Numbers are varints (unsigned unless marked ±), texts carry their length.
 //
 //	byte format, keyed partition, generation, ±stall clock, ±last append, ±greatest append, ±watermark, events,
 //	  newest routing version of which resets were applied
@@ -37,12 +38,14 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //	for each lineage, keys: number; each: fingerprint, byte events before its eviction, state as its algorithm writes it,
 //	  episodes: number, and where there are any, the newest event given up, then each
 //	buckets of evicted keys: number; each: byte number of keys, tag of each (2 bytes), events of each (4 bits)
+//	events of keys on their way to a limit: ±until when those dropped would have been of use; number; each: fingerprint, hashes of its
+//	  lineage and its rule (8 bytes each), ±time, ±until, evidence as keyed records have it
 //	CRC-32C of all before, 4 bytes
 //
 // Format 2 has no reasons: all of its sums are of late events. Formats 2 and 3 have no roles, and no kinds of episodes: all
 // lineages are of limits, and all episodes over them. Formats 2 to 4 say nothing of resets: none was applied, and the first one has
 // format 5 written from then on. Formats 2 to 5 say nothing of trials of blocks, nor when targets were opened and what was told of running
-// episodes.
+// episodes. Formats 2 to 6 say nothing of what came before a limit.
 
 // snapshotFormat is the format that every process can read which knows records of a format. An older one leaves out newer
 // state: a process that takes over from format 2 knows less of late events. What an older build would take for something else
@@ -271,6 +274,9 @@ func (ep *episode) append(dst []byte, format int) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(ep.samples)))
 	for _, s := range ep.samples {
 		dst = appendBytes(dst, s)
+	}
+	if format > trialsSnapshotFormat {
+		dst = append(binary.AppendUvarint(dst, uint64(ep.before)), byte(ep.earlier))
 	}
 	return dst
 }

@@ -21,8 +21,11 @@ type SnapshotEncoder struct {
 	format int
 	parts  []*snapshotPart
 	gone   ghostWriter // the evicted keys at BeginSnapshot
-	at     int         // part that Next writes
-	size   int
+	// The events of keys on their way to a limit at BeginSnapshot.
+	approaches approachWriter
+	goneWhole  bool // gone is written
+	at         int  // part that Next writes
+	size       int
 }
 
 // snapshotPart is one lineage in a snapshot under way.
@@ -70,7 +73,7 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 		p.snapshot.GiveUp()
 	}
 	used := lineagesOf(&p.keys, &p.uncounted, p.watermark.at)
-	e := &SnapshotEncoder{p: p, format: p.format, gone: ghostWriter{ghosts: p.keys.ledger.gone.share()}}
+	e := &SnapshotEncoder{p: p, format: p.format, gone: ghostWriter{ghosts: p.keys.ledger.gone.share()}, approaches: p.keys.approaches.share()}
 	e.out = e.head(used)
 	for _, l := range used {
 		part := &snapshotPart{e: e, lineage: l, keys: l.cells.n, walked: l.cells.n == 0}
@@ -90,7 +93,7 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 func (e *SnapshotEncoder) Next(budget int) (done bool) {
 	for enough := len(e.out) + budget; e.p != nil && len(e.out) < enough; {
 		if e.at == len(e.parts) {
-			if e.format > 2 && !e.nextGone() {
+			if !e.nextTail() {
 				continue
 			}
 			e.detach()
@@ -102,10 +105,19 @@ func (e *SnapshotEncoder) Next(budget int) (done bool) {
 	return e.p == nil
 }
 
-// nextGone writes a page of the evicted keys, and reports whether it was the last.
-func (e *SnapshotEncoder) nextGone() (whole bool) {
+// nextTail writes some of what comes after the keys, a page of the evicted keys or some events of keys on their way to a limit, and reports
+// whether that was the last of it.
+func (e *SnapshotEncoder) nextTail() (whole bool) {
 	before := len(e.out)
-	e.out, whole = e.gone.appendNext(e.out)
+	switch {
+	case e.format > 2 && !e.goneWhole:
+		e.out, e.goneWhole = e.gone.appendNext(e.out)
+		whole = e.goneWhole && e.format <= trialsSnapshotFormat
+	case e.format > trialsSnapshotFormat:
+		e.out, whole = e.approaches.appendNext(e.out)
+	default:
+		whole = true
+	}
 	e.size += len(e.out) - before
 	return whole
 }
@@ -188,7 +200,7 @@ func (e *SnapshotEncoder) GiveUp() {
 		}
 	}
 	e.detach()
-	e.out, e.gone = nil, ghostWriter{}
+	e.out, e.gone, e.approaches = nil, ghostWriter{}, approachWriter{}
 }
 
 // Size is how many bytes of keys and head are written so far, in their turn or ahead of it.

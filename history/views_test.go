@@ -23,12 +23,18 @@ func TestSamplesView(t *testing.T) {
 	h := hitNumber(1)
 	h.Samples = []string{
 		string(traffic.AppendSample(nil, &odd, &id)), "no JSON", `{"time":"soon","path":"/x"}`, `{"status":"many","path":"/x"}`, `{"path":"\u0000"}`, `[1]`, `7`, "",
+		`{"path":"","time":"2026-11-20T12:00:01Z","before":true}`,
 	}
+	way, _ := traffic.MarkSample(traffic.AppendSample(nil, &odd, &id), traffic.SampleBefore)
+	forged := odd
+	forged.ID = `","before":true,"x":"`
+	h.Samples = append(h.Samples, string(way), string(traffic.AppendSample(nil, &forged, &id)))
+	before := len(h.Samples) - 1 // the only one that came before the limit
 	merged := hitNumber(2)
 	merged.Phase, merged.IntoID = detectors.PhaseMerged, h.ID
 	b.record(t, history.Live, h, merged)
 	rows, err := b.Conn.Query(t.Context(), `SELECT number, coalesce(at::text, '-'), coalesce(method, '-'), coalesce(path, '-'), coalesce(status, 0), coalesce(user_agent, '-'),
-		coalesce(device, '-'), coalesce(user_id, '-'), coalesce(attrs, '-'), sample FROM weir.samples_v ORDER BY number`)
+		coalesce(device, '-'), coalesce(user_id, '-'), coalesce(attrs, '-'), sample, before FROM weir.samples_v ORDER BY number`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,16 +43,21 @@ func TestSamplesView(t *testing.T) {
 	for ; rows.Next(); n++ {
 		var number, status int
 		var at, method, path, agent, device, user, attrs, sample string
-		if err := rows.Scan(&number, &at, &method, &path, &status, &agent, &device, &user, &attrs, &sample); err != nil {
+		var way bool
+		if err := rows.Scan(&number, &at, &method, &path, &status, &agent, &device, &user, &attrs, &sample, &way); err != nil {
 			t.Fatal(err)
 		}
 		got := strings.Join([]string{method, path, agent, device, user, attrs}, "|")
 		want := "-|-|-|-|-|-"
-		if number == 1 {
+		read := number == 1 || number >= before
+		if number == before-1 {
+			want = "-||-|-|-|-"
+		}
+		if read {
 			want = "POST|/a\\x00b\\xff\"\\\u2028|'; DROP TABLE hits; --|tv\n7|\u202e|{\"a\":\"\\u0000\"}"
 		}
-		if got != want || sample != h.Samples[number-1] || (status == 418) != (number == 1) || (at == "-") != (number > 1) {
-			t.Errorf("sample %d: %q at %s, status %d", number, got, at, status)
+		if got != want || sample != h.Samples[number-1] || (status == 418) != read || (at == "-") != (number > 1 && number < before-1) || way != (number == before) {
+			t.Errorf("sample %d: %q at %s, status %d, before the limit %v", number, got, at, status, way)
 		}
 	}
 	if err := rows.Err(); err != nil || n != len(h.Samples) {

@@ -2,7 +2,7 @@
 # test.sh setup|lint|embedded|raced|real|all|faults: the tests of this repository.
 #
 #   setup     installs and fetches what the rest needs
-#   lint      go vet and golangci-lint
+#   lint      golangci-lint, with the analyzers of go vet
 #   embedded  all tests with embedded parts, those with goroutines of weir's under the race detector; nothing has to be running
 #   raced     of these, those under the race detector; a skipped test fails it
 #   real      without the race detector: what can use a server against a real Kafka, redis-server, Redis Cluster and PostgreSQL, which it starts
@@ -70,9 +70,9 @@ as_image() {
 	CGO_ENABLED=0 GOFLAGS="-trimpath${GOFLAGS:+ $GOFLAGS}" "$@"
 }
 
+# golangci-lint's govet is all of `go vet`'s analyzers, and sees the same files: to run both would be the same twice.
 lint() {
 	if have shellcheck; then shellcheck scripts/*.sh deploy/*/*.sh .ci/run; fi
-	as_image go vet ./...
 	as_image scripts/golangci-lint.sh run --allow-parallel-runners ./...
 }
 
@@ -85,7 +85,7 @@ programs() {
 
 # Most tests wait for a server most of the time, so more packages and tests run at once than there are processors. The
 # program's own deadlines (a session, a lease, a header) hold in tests too: that bounds how many.
-# `go vet` is lint's.
+# The analyzers of `go vet` are lint's.
 side_by_side=(-vet=off -p 3 -parallel 4)
 
 # What starts no goroutine of weir's in its own process has nothing for the race detector to find, and runs ten times as fast without it:
@@ -135,12 +135,12 @@ unraced() {
 	} | longest_first
 }
 
-# with_race: the run under the race detector, whose tests get embedded parts.
+# with_race: the run under the race detector, whose tests get embedded parts. -trimpath: what another checkout has compiled counts here, too.
 with_race() {
 	local packages
 	packages=$(racing)
 	# shellcheck disable=SC2086 # one word a package
-	go test -race -timeout 20m "${side_by_side[@]}" -json $packages
+	go test -race -trimpath -timeout 20m "${side_by_side[@]}" -json $packages
 }
 
 # alone_with_embedded_parts CALL...: calls it where no server is named.
@@ -199,7 +199,7 @@ faults)
 all)
 	export WEIR_TEST_WORK=$work
 	step "set-up" setup
-	beside "vet and lint" lint "tests with embedded parts" raced
+	beside "lint" lint "tests with embedded parts" raced
 	log "== tests against real servers (the rest took ${SECONDS}s)"
 	"$self" real
 	;;

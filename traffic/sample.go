@@ -16,6 +16,8 @@ const SampleBytes = 4 << 10
 // valid UTF-8 without raw NUL: bytes that are not text are written as \xNN (see Printable).
 type Sample struct {
 	Time      Time     `json:"time"`
+	Before    bool     `json:"before,omitempty"`  // the event came before its source was over the limit
+	Earlier   string   `json:"earlier,omitempty"` // of an episode's first event over the limit: see EarlierNone
 	ID        string   `json:"id,omitempty"`
 	IP        string   `json:"ip,omitempty"`
 	Device    string   `json:"device,omitempty"`

@@ -174,6 +174,10 @@ func TestSamplesAndTextAreMasked(t *testing.T) {
 	if err := json.Unmarshal([]byte(shown), &s); err != nil || s.Path != "/login" || s.Attrs != `{"a":1}` || s.IP != m.Value(viewer, "ip", "192.0.2.7/32") {
 		t.Errorf("shown as %s, %v", shown, err)
 	}
+	way := m.Sample(viewer, strings.Replace(sample, `Z",`, `Z","before":true,`, 1))
+	if !strings.Contains(way, `"before":true`) || strings.Replace(way, `,"before":true`, "", 1) != shown {
+		t.Errorf("from before the limit it is shown as %s", way)
+	}
 	if got := m.Sample(analyst, sample); got != sample {
 		t.Errorf("an analyst is shown %s", got)
 	}

@@ -77,6 +77,7 @@ type heldView struct {
 	HeldBy                []string
 	Hit                   string
 	First, Last           traffic.Time
+	Asked                 askedView
 }
 
 // gathers bounds how long a dossier may take.
@@ -164,6 +165,7 @@ func (v *evidenceView) fill(r *reading, d *evidence.Dossier) error {
 		v.Top = append(v.Top, heldView{
 			Source: r.source(s.Subject), Refused: s.Refused, Events: s.Events, Peak: s.Peak, Episodes: s.Episodes, Users: s.Users, Devices: s.Devices,
 			KnownGood: s.KnownGood, HeldBy: s.HeldBy, Hit: s.Hit, First: s.First, Last: s.Last,
+			Asked: askedOf(r, s.Samples, s.First),
 		})
 	}
 	for _, n := range d.Notes {

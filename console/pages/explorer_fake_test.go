@@ -155,7 +155,7 @@ func (s *scene) Gather(_ context.Context, q evidence.Question) (*evidence.Dossie
 		peaks[int64(h.Peak)]++
 		if len(d.Top) < 5 {
 			d.Top = append(d.Top, evidence.Source{
-				Subject: h.Subject, Refused: h.Count, Episodes: 1, Events: h.Count, Peak: int64(h.Peak), First: h.First, Last: h.Last, Users: 2, Devices: 1, KnownGood: "not judged", Hit: h.ID,
+				Subject: h.Subject, Refused: h.Count, Episodes: 1, Events: h.Count, Peak: int64(h.Peak), First: h.First, Last: h.Last, Users: 2, Devices: 1, KnownGood: "not judged", Hit: h.ID, Samples: h.Samples,
 			})
 		}
 	}

@@ -20,7 +20,7 @@ type hitPage struct {
 	Block     *blockView
 	Release   *releaseView
 	Facts     []figure
-	Events    []eventView
+	Asked     askedView
 	Decisions []decisionView
 	Entries   []entryView // of people, about blocks of this source
 	Known     bool        // the episode is in history; else only what was decided about it
@@ -49,7 +49,7 @@ func (p *Pages) hit(w http.ResponseWriter, r *http.Request) error {
 		h = &history.RecordedHit{Stream: history.Live, Hit: detectors.Hit{ID: story.ID, Rule: story.Rule, BlockSubject: story.Subject, Subject: story.Subject}}
 	}
 	v := &hitPage{
-		Episode: see.episode(h), Known: story.Hit != nil, Redis: see.redis, Events: see.events(h.Samples, h.First), Decisions: see.decisions(story.Decisions),
+		Episode: see.episode(h), Known: story.Hit != nil, Redis: see.redis, Asked: askedOf(see, h.Samples, h.First), Decisions: see.decisions(story.Decisions),
 		Command: p.o.Command + " why " + blockID(h.ID),
 	}
 	if v.Known {

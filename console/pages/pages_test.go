@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/traffic"
 )
 
 func get(t testing.TB, p *Pages, v access.Visit, address string) (int, string, http.Header) {
@@ -14,6 +15,22 @@ func get(t testing.TB, p *Pages, v access.Visit, address string) (int, string, h
 	w := httptest.NewRecorder()
 	as(v, p.Handler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, address, nil))
 	return w.Code, w.Body.String(), w.Header()
+}
+
+// An episode of which nothing is known from before the limit says so, on its page and its source's.
+func TestPagesSayWhatIsNotKnownOfBefore(t *testing.T) {
+	for earlier, want := range map[string]string{"": "What came before the limit is not known: the stages did not keep it", traffic.EarlierNone: "No request from before the limit"} {
+		s := newScene()
+		for i := range s.hits {
+			s.hits[i].Samples = []string{`{"time":"2026-11-20T12:00:01Z","earlier":"` + earlier + `","path":"/only"}`}
+		}
+		p := newPages(t, s.options())
+		for _, address := range []string{"/hits/" + s.hits[len(s.hits)-1].ID, "/sources?of=ip%3D203.0.113.7"} {
+			if _, body, _ := get(t, p, admin(), address); !strings.Contains(body, want) || strings.Contains(body, ">before the limit<") {
+				t.Errorf("%s with %q does not hold %q", address, earlier, want)
+			}
+		}
+	}
 }
 
 func TestPages(t *testing.T) {
@@ -25,9 +42,9 @@ func TestPages(t *testing.T) {
 		status  int
 		want    []string
 	}{
-		{"/rules/guest-token-flood", 200, []string{"Blocking", "waits for its promotion"}},
-		{"/sources?of=ip%3D203.0.113.7", 200, []string{"203.0.113.7", "Timeline"}},
-		{"/hits/" + hit.ID, 200, []string{hit.ID[:16]}},
+		{"/rules/guest-token-flood", 200, []string{"Blocking", "waits for its promotion", "What they asked for, on their way to the limit and over it", `<span class="tag">before the limit</span>`}},
+		{"/sources?of=ip%3D203.0.113.7", 200, []string{"203.0.113.7", "Timeline", "What it asked for", "3 over the limit, 2 from before it", `<span class="tag">before the limit</span>`, `<span class="tag tag-warn">over</span>`}},
+		{"/hits/" + hit.ID, 200, []string{hit.ID[:16], "3 of its events were kept, and 2 from before the limit", `<span class="tag">before the limit</span>`}},
 		{"/blocks", 200, []string{"in force"}},
 		{"/audit", 200, []string{"ticket 4711", "shadow, generation 1 → block, generation 2", "(oidc)"}},
 		{"/rules/search-hammer", 200, []string{"Canary: 10% of sources, step 2 of 3", "Next: 50% of them, at", "more than 0.4 % of its blocks are on known-good sources", "more than 1.2 % of all requests are refused", "held now", "10% of them by now"}},

@@ -151,6 +151,25 @@ type eventView struct {
 	Who []fieldView // of the identity, those that the event has
 }
 
+// askedView is the evidence of an episode.
+type askedView struct {
+	Events  []eventView // from before the limit, and over it
+	Before  int         // of them, from before the limit
+	Over    int
+	Without string // why there is none from before the limit; empty: there are some, or none at all
+}
+
+func askedOf(r *reading, samples []string, fallback traffic.Time) askedView {
+	v := askedView{Events: r.events(samples, fallback), Without: traffic.WithoutBefore(samples)}
+	for i := range v.Events {
+		if v.Events[i].Before {
+			v.Before++
+		}
+	}
+	v.Over = len(v.Events) - v.Before
+	return v
+}
+
 // events makes the samples of an episode readable, in the order of their times.
 func (r *reading) events(samples []string, fallback traffic.Time) []eventView {
 	out := make([]eventView, 0, len(samples))

@@ -168,7 +168,7 @@ func (s *scene) episode(at traffic.Time, closed bool) {
 		Format: detectors.HitFormat, Kind: detectors.KindHit, ID: fmt.Sprintf("%016x%016x", s.random.Uint64(), s.random.Uint64()), Rule: d.ID, RuleVersion: 3, Lineage: 1,
 		Phase: phase, Subject: subject, Limit: d.Limit, WindowMS: d.Window.Milliseconds(), Count: int64(over),
 		Peak: d.Limit + 1 + over/3, First: at, Last: last, Seen: last, Users: s.random.IntN(4), Devices: 1 + s.random.IntN(9), Source: 3, Offset: int64(len(s.hits)) * 1311,
-		Samples: []string{s.sample(&id, &d, at), s.sample(&id, &d, at.Add(40*time.Millisecond)), s.sample(&id, &d, at.Add(95*time.Millisecond))},
+		Samples: []string{s.before(&id, &d, at.Add(-2*time.Second)), s.before(&id, &d, at.Add(-time.Second)), s.sample(&id, &d, at), s.sample(&id, &d, at.Add(40*time.Millisecond)), s.sample(&id, &d, at.Add(95*time.Millisecond))},
 	}
 	if d.Block != nil {
 		h.BlockSubject, _ = traffic.MakeSubject(&id, d.Block.Key)
@@ -192,6 +192,12 @@ func (s *scene) episode(at traffic.Time, closed bool) {
 			Format: 1, Action: "block", Scope: "match", Rule: d.ID, Generation: r.Generation, Hit: h.ID, Since: at, Until: until, Extended: last > at,
 		}})
 	}
+}
+
+// before is a sample from before the limit.
+func (s *scene) before(id *traffic.Identity, d *rules.Document, at traffic.Time) string {
+	text, _ := traffic.MarkSample([]byte(s.sample(id, d, at)), traffic.SampleBefore)
+	return string(text)
 }
 
 func (s *scene) sample(id *traffic.Identity, d *rules.Document, at traffic.Time) string {

@@ -43,7 +43,9 @@ type sourcePage struct {
 	Chart           template.HTML
 	Rules           []option // that it was over the limit of, with how often
 	List            []episodeView
-	All             string // the explorer with all of them; empty: these are all
+	Newest          string    // id of the newest episode that has evidence; empty: none has
+	Asked           askedView // its evidence
+	All             string    // the explorer with all of them; empty: these are all
 	Decisions       []decisionView
 	DecisionsCut    bool
 	Pivots          []pivotView
@@ -181,6 +183,12 @@ func (p *Pages) sourceFound(ctx context.Context, see *reading, v *sourcePage, pl
 	}
 	v.Episodes = found.Total
 	v.List = see.episodes(found.Hits)
+	for i := range found.Hits {
+		if h := &found.Hits[i]; len(h.Samples) > 0 {
+			v.Newest, v.Asked = h.ID, askedOf(see, h.Samples, h.First)
+			break
+		}
+	}
 	for i := range v.List {
 		if v.List[i].Running {
 			v.Running++

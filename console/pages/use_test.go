@@ -257,9 +257,10 @@ func hostileTextIsShown(chrome context.Context, t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	before, _ := traffic.MarkSample(text, traffic.SampleBefore)
 	h := history.RecordedHit{Stream: history.Live, Hit: detectors.Hit{
 		ID: strings.Repeat("f", 32), Rule: "catalogue-scrape", Subject: subject, BlockSubject: subject, First: s.now.Add(-1), Last: s.now, Count: 1 << 40, Phase: detectors.PhaseUpdate,
-		Samples: []string{string(text), hostile},
+		Samples: []string{string(before), string(text), hostile},
 	}}
 	s.hits = append(s.hits, h)
 	s.rules[0].Reason, s.rules[0].ChangedBy, s.rules[0].Newest.Source = hostile, hostile, hostile

@@ -98,6 +98,7 @@ func (s Source) String() string {
 // Event is one event of the evidence, its texts made visible.
 type Event struct {
 	Time      traffic.Time `json:"time"`
+	Before    bool         `json:"before,omitempty"` // it came before its source was over the limit
 	ID        string       `json:"id,omitempty"`
 	IP        string       `json:"ip,omitempty"`
 	Device    string       `json:"device,omitempty"`
@@ -118,7 +119,7 @@ type Event struct {
 // EventOf makes a sample readable.
 func EventOf(s *traffic.Sample) Event {
 	return Event{
-		Time: s.Time, ID: Text(s.ID), IP: Text(s.IP), Device: Text(s.Device), User: Text(s.User),
+		Time: s.Time, Before: s.Before, ID: Text(s.ID), IP: Text(s.IP), Device: Text(s.Device), User: Text(s.User),
 		APIKey: Text(s.APIKey), Session: Text(s.Session), Method: Text(s.Method), Host: Text(s.Host), Path: Text(s.Path), Route: Text(s.Route),
 		Status: s.Status, UserAgent: Text(s.UserAgent), Plan: Text(s.Plan), Gateway: Text(s.Gateway), Attrs: Text(s.Attrs),
 	}

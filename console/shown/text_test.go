@@ -90,7 +90,7 @@ func TestSampleHidesNothing(t *testing.T) {
 	if strings.Contains(string(text), "\u202e") {
 		t.Errorf("a text went through as it is: %s", text)
 	}
-	if got, want := strings.Count(string(text), "202e"), reflect.TypeFor[Event]().NumField()-2; got != want { // but time and status
+	if got, want := strings.Count(string(text), "202e"), reflect.TypeFor[Event]().NumField()-3; got != want { // but time, status, and whether it came before the limit
 		t.Errorf("%d texts are shown, want %d: %s", got, want, text)
 	}
 }

@@ -31,7 +31,7 @@ func TestErase(t *testing.T) {
 		b.Run(t, `INSERT INTO hits (stream, `+hitColumns+`) VALUES ('live', $1, 'flood', 1, 1, 3, $2, $3, NULLIF($4, '')::cidr, NULLIF($5, ''), NULLIF($6, ''), false, 2, 1000, 3, 3,
 			$7, $7, $7, $7, false, 1, 0, 0, 0, '', 1, 1, $8, 1, false, '')`, id, subject, block, ip, device, user, now.Add(-time.Hour), samples)
 	}
-	const alice, bob = `{"time":"2026-11-20T00:00:00Z","user":"alice","ip":"192.0.2.7"}`, `{"time":"2026-11-20T00:00:00Z","user":"bob","ip":"192.0.2.8"}`
+	const alice, bob = `{"time":"2026-11-20T00:00:00Z","before":true,"user":"alice","ip":"192.0.2.7"}`, `{"time":"2026-11-20T00:00:00Z","user":"bob","ip":"192.0.2.8"}`
 	hit("1", "user=alice", "user=alice", "", "", "alice", alice)
 	hit("2", "ip=192.0.2.7%2F32", "ip=192.0.2.7%2F32", "192.0.2.7/32", "", "", alice, bob)
 	hit("3", "ip=192.0.2.8%2F32", "ip=192.0.2.8%2F32&user=alice", "192.0.2.8/32", "", "", bob)

@@ -15,10 +15,10 @@ type metrics struct {
 	partitions *partitionMetrics
 	lags       *ingest.Lags
 
-	events, duplicates, ticks, losses, resets, snapshotBytes prometheus.Counter
-	trialsForgotten, goodForgotten, runningLeftOut           prometheus.Counter
-	errors, restores, evicted                                *prometheus.CounterVec // call; outcome; reason
-	snapshotSeconds, snapshotPause                           prometheus.Histogram
+	events, duplicates, ticks, losses, resets, snapshotBytes        prometheus.Counter
+	trialsForgotten, goodForgotten, runningLeftOut, approachDropped prometheus.Counter
+	errors, restores, evicted                                       *prometheus.CounterVec // call; outcome; reason
+	snapshotSeconds, snapshotPause                                  prometheus.Histogram
 }
 
 // newMetrics registers the stage's metrics.
@@ -49,6 +49,7 @@ func newMetrics(opt *Options) (*metrics, error) {
 		ticks:           counter("ticks_total", "Progress ticks folded."),
 		losses:          counter("losses_total", "Losses that the hits topic has acknowledged: gaps and holes that an operator accepted, and records that were deleted before they were read. A gap in requests is one."),
 		trialsForgotten: counter("trials_forgotten_total", "Keys and blocks of which it was forgotten what a block would have done to them, because trials take an eighth of the budget at most. Sums of their rules and minutes say that they may be wrong."),
+		approachDropped: counter("before_limit_dropped_total", "Requests of sources on their way to a limit that were kept as evidence and had to go for want of room, because they take a 64th of the budget at most. Episodes that they may be missing in say so."),
 		goodForgotten:   counter("good_sources_forgotten_total", "Sources that were known to be good, and were forgotten before 30 days because there are too many."),
 		runningLeftOut:  counter("running_left_out_total", "Running counts that were not told of because those of other hits were greater: up to 64 are told in a keyed partition and second."),
 		resets:          counter("reset_total", "Windows of keys that were forgotten because an operator reset them (weir counters reset)."),
@@ -130,6 +131,7 @@ func (m *metrics) add(now, last detectors.Counts) {
 	m.resets.Add(float64(now.Reset - last.Reset))
 	m.trialsForgotten.Add(float64(now.TrialsEvicted - last.TrialsEvicted))
 	m.goodForgotten.Add(float64(now.GoodEvicted - last.GoodEvicted))
+	m.approachDropped.Add(float64(now.ApproachDropped - last.ApproachDropped))
 	m.runningLeftOut.Add(float64(now.RunningLeftOut - last.RunningLeftOut))
 	for reason := range detectors.NumEvictions {
 		m.evicted.WithLabelValues(reason.String()).Add(float64(now.Evicted[reason] - last.Evicted[reason]))

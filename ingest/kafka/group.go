@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
-
-	"github.com/segmentio/kafka-go"
 
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/retry"
@@ -17,9 +13,12 @@ import (
 // rebalanceTimeout is how long members may take to finish their work in a rebalance.
 const rebalanceTimeout = 10 * time.Second
 
-// GroupOptions are the times of a group membership: the program leaves them to their defaults, tests shorten them. The
+// GroupOptions are the name and the times of a group membership. The program leaves the times to their defaults, tests shorten them. The
 // brokers' limits are group.min.session.timeout.ms (6 s unless changed) and group.max.session.timeout.ms.
 type GroupOptions struct {
+	// Instance names the process, across its lives and like no other one of its group (group.instance.id, KIP-345): whoever comes back
+	// within the session timeout goes on at once with the partitions it had. Empty: a dynamic member.
+	Instance       string
 	SessionTimeout time.Duration // a member that is silent for so long is out; default 10 s
 	Heartbeat      time.Duration // so soon a member hears of a rebalance; default 1 s, at most a third of the session
 	LookEvery      time.Duration // so often a member looks whether partitions were added to its topic; default 5 s
@@ -44,7 +43,7 @@ func (o GroupOptions) withDefaults() GroupOptions {
 // have had is what the Run before it was given last.
 func (k *Client) Group(id, topic string, opts GroupOptions) ingest.Group {
 	k.metrics.beginGroup(id)
-	return &kafkaGroup{k: k, id: id, topic: topic, opts: opts.withDefaults(), sticky: &stickyBalancer{topic: topic}}
+	return &kafkaGroup{k: k, id: id, topic: topic, opts: opts.withDefaults(), sticky: &stickyBalancer{topic: topic}, instance: opts.Instance}
 }
 
 type kafkaGroup struct {
@@ -52,22 +51,20 @@ type kafkaGroup struct {
 	id, topic string
 	opts      GroupOptions
 	sticky    *stickyBalancer
-	known     int // partitions of the topic, as last seen; touched by one goroutine at a time
+	known     int    // partitions of the topic, as last seen; touched by one goroutine at a time
+	instance  string // the id of the next membership; empty from the time on when another process has taken it over
 }
 
 var _ ingest.Group = (*kafkaGroup)(nil)
 
-const (
-	// joinBackoff is between two attempts of one member to join.
-	joinBackoff = 250 * time.Millisecond
-	// A session that lasted so long has worked: the back-off before the next membership starts anew.
-	goodSession = 30 * time.Second
-	// leaveTimeout bounds how long leaving may take when the group is in the middle of a rebalance.
-	leaveTimeout = 3 * time.Second
-)
+// A session that lasted so long has worked: the back-off before the next membership starts anew.
+const goodSession = 30 * time.Second
 
-// Run implements Group. It returns nil when ctx is done, or the client closed, and the member has left; an error only if
-// the options are ones that kafka-go refuses. Everything else is logged and tried again.
+// Run implements Group. It returns nil when ctx is done, or the client closed, and the member has left. Everything else is logged and
+// tried again.
+//
+// A member whose instance id another process has taken over joins as a dynamic one from then on: had it the id back, the other one would
+// be thrown out in turn, and so on.
 func (g *kafkaGroup) Run(ctx context.Context, session func(context.Context, ingest.Assignment) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -78,13 +75,20 @@ func (g *kafkaGroup) Run(ctx context.Context, session func(context.Context, inge
 		if g.awaitTopic(ctx) != nil {
 			return nil
 		}
-		m, err := g.newMember()
-		if err != nil {
-			return err
-		}
+		m := g.newMember()
 		started := time.Now()
-		err = m.run(ctx, session)
-		m.leave()
+		err := m.run(ctx, session)
+		if !errors.Is(err, errTakenOver) && m.leave() != nil {
+			err = errTakenOver
+		}
+		m.close()
+		if errors.Is(err, errTakenOver) {
+			g.k.log.Error("another process has joined with this one's instance id: going on without one. Give each process an id of its own",
+				"group", g.id, "instance", g.instance)
+			g.k.metrics.fenced.WithLabelValues(g.id).Inc()
+			g.instance = ""
+			continue
+		}
 		if ctx.Err() != nil {
 			if !errors.Is(err, context.Canceled) {
 				g.k.log.Warn("left the consumer group with an error", "group", g.id, "error", err)
@@ -127,103 +131,6 @@ func (g *kafkaGroup) awaitTopic(ctx context.Context) error {
 	}
 }
 
-// groupMember is one membership: one member id, through one or more generations.
-type groupMember struct {
-	g      *kafkaGroup
-	dials  *dials
-	cg     *kafka.ConsumerGroup
-	closed chan struct{} // closed when kafka-go's Close has returned
-}
-
-func (g *kafkaGroup) newMember() (*groupMember, error) {
-	k, dials := g.k, newDials()
-	cg, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-		ID: g.id, Topics: []string{g.topic}, Brokers: k.cfg.Brokers,
-		Dialer: &kafka.Dialer{
-			ClientID: clientID, DialFunc: dials.dial, Timeout: 5 * time.Second, TLS: k.cfg.TLS, SASLMechanism: k.mechanism,
-		},
-		// Range is for the time in which older processes run beside this one: they know no other way.
-		GroupBalancers:    []kafka.GroupBalancer{g.sticky, kafka.RangeGroupBalancer{}},
-		HeartbeatInterval: g.opts.Heartbeat, SessionTimeout: g.opts.SessionTimeout, RebalanceTimeout: rebalanceTimeout,
-		JoinGroupBackoff: joinBackoff, Timeout: min(k.cfg.RequestTimeout, g.opts.SessionTimeout/2),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("consumer group %s: %w", g.id, err)
-	}
-	return &groupMember{g: g, dials: dials, cg: cg}, nil
-}
-
-// run takes part in generations until ctx is done or a session returns an error.
-func (m *groupMember) run(ctx context.Context, session func(context.Context, ingest.Assignment) error) error {
-	var trouble retry.Trouble
-	log := m.g.k.log
-	for {
-		gen, err := m.cg.Next(ctx)
-		switch {
-		case ctx.Err() != nil && err != nil:
-			return ctx.Err()
-		case err != nil:
-			// kafka-go backs off and tries again by itself. A coordinator that moves or loads, or a rebalance, is
-			// ordinary life.
-			if coordinating(err) {
-				log.Debug("consumer group is not ready", "group", m.g.id, "error", err)
-			} else {
-				trouble.Failed(log, "cannot join the consumer group, trying again", err, "group", m.g.id)
-			}
-			continue
-		}
-		trouble.Over(log, "joined the consumer group", "group", m.g.id)
-		over := make(chan error, 1)
-		gen.Start(func(genCtx context.Context) { over <- m.serve(ctx, genCtx, gen, session) })
-		if err := <-over; err != nil {
-			return err
-		}
-	}
-}
-
-// coordinating says that a group is moving, loading or rebalancing.
-func coordinating(err error) bool {
-	for _, code := range []kafka.Error{
-		kafka.GroupCoordinatorNotAvailable, kafka.GroupLoadInProgress, kafka.NotCoordinatorForGroup, kafka.RebalanceInProgress,
-		kafka.UnknownMemberId, kafka.IllegalGeneration, kafka.MemberIDRequired,
-	} {
-		if errors.Is(err, code) {
-			return true
-		}
-	}
-	return false
-}
-
-// serve runs one session. kafka-go joins the next generation as soon as it returns, unless the group is closed before.
-func (m *groupMember) serve(ctx, genCtx context.Context, gen *kafka.Generation, session func(context.Context, ingest.Assignment) error) error {
-	sessionCtx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(genCtx, cancel)()
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	watching.Go(func() { m.g.awaitGrowth(sessionCtx, cancel) })
-	a := ingest.Assignment{
-		Generation: int(gen.ID), Member: gen.MemberID,
-		Commits: &memberCommits{groupCommits{m.g.k, m.g.id, m.g.topic}, int(gen.ID), gen.MemberID},
-	}
-	for _, p := range gen.Assignments[m.g.topic] {
-		a.Partitions = append(a.Partitions, p.ID)
-	}
-	slices.Sort(a.Partitions)
-	m.g.sticky.remember(a.Generation, a.Partitions)
-	m.g.k.metrics.generations.WithLabelValues(m.g.id).Inc()
-	m.g.k.log.Info("consumer group generation", "group", m.g.id, "generation", a.Generation, "member", a.Member, "partitions", a.Partitions)
-	err := session(sessionCtx, a)
-	cancel()
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		m.closeFirst(genCtx)
-	}
-	return err
-}
-
 // awaitGrowth ends a generation when partitions were added to the topic: nobody is given them before the next one. What it
 // compares with was read before this member joined, so that the generation's leader knew of that many at least. kafka-go
 // can watch for this too, but gives a membership up for every error that it meets on the way.
@@ -242,37 +149,4 @@ func (g *kafkaGroup) awaitGrowth(ctx context.Context, end func()) {
 			return
 		}
 	}
-}
-
-// closeFirst makes kafka-go see that the group is closed before it sees that the generation is over: it would join again
-// otherwise, and leaving would have to wait for that. Called within the generation.
-func (m *groupMember) closeFirst(genCtx context.Context) {
-	m.startClosing()
-	_, _ = m.cg.Next(context.Background()) // returns ErrGroupClosed when Close has begun
-	<-genCtx.Done()                        // its run loop has chosen to leave
-}
-
-func (m *groupMember) startClosing() {
-	if m.closed == nil {
-		m.closed = make(chan struct{})
-		go func() {
-			defer close(m.closed)
-			_ = m.cg.Close() // always nil
-		}()
-	}
-}
-
-// leave sends LeaveGroup, so that the coordinator refuses what the member sent and is still on its way, and waits for it.
-// When the group does not let go in time the connections are cut; the member then ends with its session timeout.
-func (m *groupMember) leave() {
-	m.startClosing()
-	timer := time.NewTimer(leaveTimeout)
-	defer timer.Stop()
-	select {
-	case <-m.closed:
-	case <-timer.C:
-		m.dials.close()
-		<-m.closed
-	}
-	m.dials.close()
 }

@@ -40,9 +40,22 @@ type testSession struct {
 
 func startMember(kit *kafkakit.Kit, k *kafka.Client, id, topic string) *testMember {
 	kit.T.Helper()
+	return startOptions(kit, k, id, topic, kafkakit.GroupOptions())
+}
+
+// startInstance runs a static member of a group that is named as its topic.
+func startInstance(kit *kafkakit.Kit, k *kafka.Client, topic, instance string) *testMember {
+	kit.T.Helper()
+	opts := kafkakit.GroupOptions()
+	opts.Instance, opts.LookEvery = instance, 100*time.Millisecond
+	return startOptions(kit, k, topic, topic, opts)
+}
+
+func startOptions(kit *kafkakit.Kit, k *kafka.Client, id, topic string, opts kafka.GroupOptions) *testMember {
+	kit.T.Helper()
 	ctx, cancel := context.WithCancel(kit.Ctx)
 	m := &testMember{t: kit.T.(*testing.T), sessions: make(chan testSession, 100), stop: cancel, left: make(chan error, 1)}
-	group := k.Group(id, topic, kafkakit.GroupOptions())
+	group := k.Group(id, topic, opts)
 	over := make(chan struct{})
 	go func() {
 		m.left <- group.Run(ctx, func(ctx context.Context, a ingest.Assignment) error {

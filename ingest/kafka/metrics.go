@@ -23,6 +23,7 @@ type metrics struct {
 	appendSeconds  *prometheus.HistogramVec
 	generations    *prometheus.CounterVec // group
 	rejoins        *prometheus.CounterVec // group
+	fenced         *prometheus.CounterVec // group
 	commitErrors   *prometheus.CounterVec // group, reason
 }
 
@@ -43,11 +44,12 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Help: "Time until all batches of one append were acknowledged.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15)}, []string{"topic"}),
 		generations:  counter("group_generations_total", "Generations of a consumer group that this process took part in.", "group"),
 		rejoins:      counter("group_rejoins_total", "Times that this process left a consumer group to join it anew.", "group"),
+		fenced:       counter("group_fenced_total", "Times that another process joined a consumer group with this one's instance id.", "group"),
 		commitErrors: counter("commit_errors_total", "Commits that were refused or had no answer.", "group", "reason"),
 	}
 	var err error
 	for _, vec := range []**prometheus.CounterVec{&m.fetchedRecords, &m.fetchedBytes, &m.skippedRecords, &m.fetchErrors,
-		&m.appendedBytes, &m.appendErrors, &m.generations, &m.rejoins, &m.commitErrors} {
+		&m.appendedBytes, &m.appendErrors, &m.generations, &m.rejoins, &m.fenced, &m.commitErrors} {
 		*vec = ingest.Published(r, *vec, &err)
 	}
 	m.silent = ingest.Published(r, m.silent, &err)
@@ -111,6 +113,7 @@ func (m *metrics) beginAppender(topic string) {
 func (m *metrics) beginGroup(group string) {
 	m.generations.WithLabelValues(group)
 	m.rejoins.WithLabelValues(group)
+	m.fenced.WithLabelValues(group)
 	for _, reason := range commitReasons() {
 		m.commitErrors.WithLabelValues(group, reason)
 	}

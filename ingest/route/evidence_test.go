@@ -3,6 +3,8 @@ package route
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weirhq/weir/detectors"
@@ -44,6 +46,19 @@ func TestEvidenceIsText(t *testing.T) {
 				samples[format] = append(samples[format], h.Samples...)
 			}
 		}
+	}
+	before := 0
+	newest := slices.Clone(samples[detectors.RecordFormat])
+	samples[detectors.RecordFormat] = slices.DeleteFunc(samples[detectors.RecordFormat], func(text string) bool { return strings.Contains(text, `"before":true`) })
+	for _, text := range newest { // of r0 to r4, over a limit of 3, what came before it
+		for _, id := range []string{"r1", "r2"} {
+			if strings.HasPrefix(text, `{"time":"`+noon.String()+`","before":true,"id":"`+id+`",`) {
+				before++
+			}
+		}
+	}
+	if before != 2*len(samples[detectors.RecordFormat]) || before != len(newest)-len(samples[detectors.RecordFormat]) {
+		t.Errorf("of %q %d came before the limit", newest, before)
 	}
 	for format := range samples {
 		if old, now := fmt.Sprint(samples[format]), fmt.Sprint(samples[detectors.RecordFormat]); old != now || len(now) < 100 {

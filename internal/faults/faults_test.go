@@ -36,16 +36,30 @@ func chooseForm() form {
 // fault is a row of the table.
 type fault struct {
 	name string
+	// named says that routers and detectors have instance ids.
+	named bool
 	// servers prepares those servers that the fault is to harm; the others are given by the testbed.
 	servers func(*scene)
 	// harm does it, under load, and returns when the stream works again.
 	harm func(*scene)
 }
 
+// instance is the id of a process that has one in this fault.
+func (f *fault) instance(name string) string {
+	if f.named {
+		return name
+	}
+	return ""
+}
+
 func faults() []fault {
 	return []fault{
 		{name: "kill -9 of a detector", harm: func(s *scene) { s.killOften(s.detectors) }},
 		{name: "kill -9 of a router", harm: func(s *scene) { s.killOften(s.routers) }},
+		{name: "kill -9 of a named detector, back at once", named: true, harm: func(s *scene) { s.killShortly(s.detectors) }},
+		{name: "kill -9 of a named router, back at once", named: true, harm: func(s *scene) { s.killShortly(s.routers) }},
+		{name: "named detector frozen, replaced, revived", named: true, harm: func(s *scene) { s.replace(s.detectors[0]) }},
+		{name: "named router frozen, replaced, revived", named: true, harm: func(s *scene) { s.replace(s.routers[0]) }},
 		{name: "detector frozen, revived", harm: func(s *scene) { s.freezeOften(s.detectors) }},
 		{name: "router frozen, revived", harm: func(s *scene) { s.freezeOften(s.routers) }},
 		{name: "broker restarted", servers: (*scene).ownBroker, harm: (*scene).restartBroker},

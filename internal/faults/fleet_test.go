@@ -103,6 +103,7 @@ lateness: 5s
 type process struct {
 	in      *install
 	stage   string
+	name    string // its instance id; empty: none
 	cmd     *exec.Cmd
 	running *testbed.Running
 }
@@ -110,13 +111,22 @@ type process struct {
 // start runs a stage in the background.
 func (in *install) start(stage string) *process {
 	in.t.Helper()
-	p := &process{in: in, stage: stage}
+	return in.startAs(stage, "")
+}
+
+// startAs runs a stage in the background, as a process with an instance id.
+func (in *install) startAs(stage, name string) *process {
+	in.t.Helper()
+	p := &process{in: in, stage: stage, name: name}
 	p.again()
 	return p
 }
 
 func (p *process) again() {
 	p.cmd = p.in.Command(context.Background(), "run", "--stages", p.stage)
+	if p.name != "" {
+		p.cmd.Env = append(p.cmd.Environ(), "WEIR_KAFKA_INSTANCE_ID="+p.name)
+	}
 	p.running = testbed.Run(p.in.t, p.cmd)
 }
 

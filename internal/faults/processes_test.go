@@ -2,6 +2,7 @@ package faults
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,6 +23,40 @@ func (s *scene) killOften(processes []*process) {
 		s.works(at)
 		s.awaitShares(processes)
 	}
+}
+
+// killShortly kills one of two named processes at random instants; its supervisor has it back within a second.
+func (s *scene) killShortly(processes []*process) {
+	for range s.form.kills {
+		s.pause(3 * time.Second)
+		s.awaitShares(processes)
+		victim := processes[s.rnd.IntN(len(processes))]
+		victim.kill()
+		at := s.harmed()
+		s.pause(time.Second)
+		victim.again()
+		s.works(at)
+		s.awaitShares(processes)
+	}
+}
+
+// replace freezes a named process and starts another one under its name, as a scheduler does when a machine is lost, which then comes
+// back: it must find out that its place is another's, and does what there is for it as a member without a name.
+func (s *scene) replace(zombie *process) {
+	s.pause(3 * time.Second)
+	zombie.freeze()
+	at := s.harmed()
+	s.in.startAs(zombie.stage, zombie.name)
+	s.works(at)
+	s.pause(2 * time.Second)
+	zombie.revive()
+	s.works(s.harmed())
+	testbed.Eventually(s, workTimeout, func() error {
+		if !strings.Contains(zombie.said(), "another process has joined with this one's instance id") {
+			return fmt.Errorf("the %s process has not heard that %s is another one's name now", zombie.stage, zombie.name)
+		}
+		return nil
+	})
 }
 
 func (s *scene) awaitShares(processes []*process) {

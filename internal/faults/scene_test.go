@@ -58,8 +58,8 @@ func play(t *testing.T, f form, seed uint64, what *fault, r *row) {
 		s.stream.Postgres = testbed.Postgres(t)
 	}
 	s.in = newInstall(t, s.stream, s.replication)
-	s.routers = []*process{s.in.start("route"), s.in.start("route")}
-	s.detectors = []*process{s.in.start("detect"), s.in.start("detect")}
+	s.routers = []*process{s.in.startAs("route", what.instance("r-0")), s.in.startAs("route", what.instance("r-1"))}
+	s.detectors = []*process{s.in.startAs("detect", what.instance("d-0")), s.in.startAs("detect", what.instance("d-1"))}
 	s.in.start("record")
 	awaitShares(t, s.stream.Requests, s.routers)
 	awaitShares(t, s.stream.Keyed, s.detectors)

@@ -124,6 +124,9 @@ func csvHit(h ShownHit) []string {
 	for _, sample := range h.RecordedHit.Samples {
 		events = append(events, eventLine(sample))
 	}
+	if without := traffic.WithoutBefore(h.RecordedHit.Samples); without != "" {
+		events = append(events, without)
+	}
 	return []string{
 		h.Stream, h.ID, string(h.Kind), h.Rule, strconv.Itoa(h.RuleVersion), string(h.Phase), string(h.Subject), h.IP, h.Device, h.User, h.APIKey, h.Session,
 		string(h.BlockSubject), strconv.FormatBool(h.Grouped), strconv.Itoa(h.Limit), length(h.WindowMS), strconv.FormatInt(h.Count, 10),
@@ -150,6 +153,9 @@ func hitRow(h ShownHit) []string {
 	}
 }
 
+// beforeLimit begins the line of an event from before the limit.
+const beforeLimit = "before the limit: "
+
 // eventLine writes a sample as the event that it is: when, what, and by whom. What is no sample is shown as it is.
 func eventLine(text string) string {
 	var s traffic.Sample
@@ -167,5 +173,9 @@ func eventLine(text string) string {
 			words = append(words, w.name+terminal.Brief(w.value))
 		}
 	}
-	return terminal.Safe(strings.Join(strings.Fields(strings.Join(words, " ")), " "))
+	line := terminal.Safe(strings.Join(strings.Fields(strings.Join(words, " ")), " "))
+	if s.Before {
+		line = beforeLimit + line
+	}
+	return line
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
 // showStory writes a story as a table of what is asked first.
@@ -119,6 +120,9 @@ func (st *BlockStory) evidence() []string {
 	}
 	for _, sample := range h.RecordedHit.Samples {
 		lines = append(lines, eventLine(sample))
+	}
+	if without := traffic.WithoutBefore(h.RecordedHit.Samples); without != "" {
+		lines = append(lines, without)
 	}
 	return lines
 }

@@ -44,6 +44,7 @@ type Kafka struct {
 	Brokers     []string   `yaml:"brokers"`
 	TLS         TLS        `yaml:"tls"`
 	SASL        SASL       `yaml:"sasl"`
+	InstanceID  string     `yaml:"instance_id"` // group.instance.id of this process in the consumer groups; empty: none
 	Replication int        `yaml:"replication"` // of the topics that migrate creates
 	Partitions  Partitions `yaml:"partitions"`
 	Retention   Retention  `yaml:"retention"`

@@ -27,7 +27,7 @@ func files(m map[string]string) func(string) ([]byte, error) {
 func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 	for _, tc := range []struct{ name, yaml, want string }{
 		{"unknown field", "namespace: a\nkafka:\n  broker: [a:1]\n",
-			"weir.yaml:3:3: kafka.broker: unknown field; allowed: brokers, tls, sasl, replication, partitions, retention"},
+			"weir.yaml:3:3: kafka.broker: unknown field; allowed: brokers, tls, sasl, instance_id, replication, partitions, retention"},
 		{"unknown section", "kafak: {}\n", "weir.yaml:1:1: kafak: unknown field; allowed: namespace, kafka, redis,"},
 		{"text for a number", "kafka:\n  replication: three\n",
 			`weir.yaml:2:16: kafka.replication: got "three"; allowed: a whole number`},
@@ -74,6 +74,8 @@ func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 		{"half a key pair", "kafka:\n  tls:\n    cert_file: a\n", "weir.yaml:3:16: kafka.tls.cert_file: got one of cert_file and key_file"},
 		{"unknown mechanism", "kafka:\n  sasl: {mechanism: gssapi, username: u, password: p}\n",
 			`weir.yaml:2:21: kafka.sasl.mechanism: got "gssapi"; allowed: "" (none), plain, scram-sha-256, scram-sha-512`},
+		{"instance id", "kafka:\n  instance_id: pod/1\n",
+			`weir.yaml:2:16: kafka.instance_id: got "pod/1"; allowed: up to 249 letters, digits, '.', '_' and '-'`},
 		{"mechanism without password", "kafka:\n  sasl: {mechanism: plain, username: u}\n", "weir.yaml:2:21: kafka.sasl.mechanism: got plain without"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -113,6 +113,9 @@ const (
 	mostIdleMargin  = 10 * time.Minute
 )
 
+// instanceID is what Kafka takes as group.instance.id (Topic.validate), or nothing.
+var instanceID = regexp.MustCompile(`^[a-zA-Z0-9._-]{0,249}$`)
+
 func (c *Kafka) check(k *checks) {
 	if len(c.Brokers) == 0 {
 		k.fail("kafka.brokers", "none", "at least one host:port")
@@ -124,6 +127,9 @@ func (c *Kafka) check(k *checks) {
 	k.oneOf("kafka.sasl.mechanism", c.SASL.Mechanism, "", "plain", "scram-sha-256", "scram-sha-512")
 	if c.SASL.Mechanism != "" && (c.SASL.Username == "" || c.SASL.Password == "") {
 		k.fail("kafka.sasl.mechanism", c.SASL.Mechanism+" without username or password", "a mechanism with both")
+	}
+	if !instanceID.MatchString(c.InstanceID) {
+		k.fail("kafka.instance_id", strconv.Quote(c.InstanceID), "up to 249 letters, digits, '.', '_' and '-', like no other process of the installation has")
 	}
 	k.between("kafka.replication", c.Replication, 1, 32)
 	k.between("kafka.partitions.requests", c.Partitions.Requests, 1, 1024)

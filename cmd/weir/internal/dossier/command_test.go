@@ -69,7 +69,8 @@ func dossierOf(naughty string) *evidence.Dossier {
 		Ladder: evidence.Ladder{Exact: 128, Steps: []evidence.Step{{Limit: 5, Requests: 120}, {Limit: 7, Requests: 30}, {Limit: 9}, {Limit: 12}},
 			Peaks: []evidence.Bucket{{From: 6, To: 6, Sources: 1}, {From: 9, To: 9, Sources: 1}}},
 		Top: []evidence.Source{{Subject: traffic.Subject("ip=192.0.2.1%2F32"), Refused: 100, Events: 90, Peak: 9, First: noon, Last: noon, KnownGood: "yes", HeldBy: []string{"other"}, Hit: "0123",
-			Samples: []string{`{"time":"2026-11-20T12:00:01Z","method":"POST","path":` + quoted("/"+naughty) + `,"status":401,"user_agent":` + quoted(naughty) + `}`, "no json " + naughty}}},
+			Samples: []string{`{"time":"2026-11-20T12:00:00Z","before":true,"method":"GET","path":"/on-the-way","user_agent":` + quoted(naughty) + `}`,
+				`{"time":"2026-11-20T12:00:01Z","method":"POST","path":` + quoted("/"+naughty) + `,"status":401,"user_agent":` + quoted(naughty) + `}`, "no json " + naughty}}},
 		Notes: []string{"a note"},
 	}
 }
@@ -88,6 +89,7 @@ func TestTable(t *testing.T) {
 	for _, want := range []string{
 		"rule flood version 3, acting: more than 5 events in 1m by ip\n", "its block: ip, ttl 15m, extend on-hit\n", "2026-11-20T12:00:00Z to 2026-11-20T13:00:00Z, dossier ",
 		"50 min of 1.0 h", "silent 10 min", "would have refused", "50.0 %", "not measurable", "none could be judged", "at least 64", "192.0.2.1", "POST /x", "401", "note: a note",
+		"ip=192.0.2.1/32: before the limit: 2026-11-20T12:00:00Z GET /on-the-way",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

@@ -210,6 +210,9 @@ func (t table) sources(d *evidence.Dossier) error {
 		for _, text := range s.Samples {
 			t.line(subject.Text(s.Subject) + ": " + event(text))
 		}
+		if without := traffic.WithoutBefore(s.Samples); without != "" {
+			t.line(subject.Text(s.Subject) + ": " + without)
+		}
 	}
 	return nil
 }
@@ -231,7 +234,11 @@ func event(text string) string {
 			parts = append(parts, v.name+"="+subject.Quoted(v.value))
 		}
 	}
-	return terminal.Brief(strings.Join(parts, " "))
+	line := terminal.Brief(strings.Join(parts, " "))
+	if s.Before {
+		line = "before the limit: " + line
+	}
+	return line
 }
 
 // next says what to do where there is nothing to see yet; empty where there is.

@@ -137,7 +137,7 @@ func (in *Installation) Router() (*route.Router, error) {
 		Live:    in.Stream.Name == history.Live, KeyedPartitions: in.Stream.Partitions.Keyed,
 		Secret: in.secret[:], SecretID: in.SecretID,
 		Log: in.Kafka.Log(in.Names.Requests), Keyed: in.Kafka.Appender(in.Names.Keyed),
-		Group:    in.Kafka.Group(in.Group(ingest.StageRoute), in.Names.Requests, kafka.GroupOptions{}),
+		Group:    in.kafkaGroup(ingest.StageRoute, in.Names.Requests),
 		Routings: in.History.Rules, Partitions: in.History.Partitions, DeadLetters: in.DeadLetters, Figures: in.History, Owner: owner,
 		Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
@@ -166,7 +166,7 @@ func (in *Installation) Detector() (*detect.Detector, error) {
 		IdleMargin: time.Duration(in.Config.Detect.IdleMargin),
 		Budget:     in.Stream.Partitions.Budget, Holding: holdMemory(in.Stream.Partitions.Budget, in.Log), Retention: in.keyedRetention,
 		Log: in.Kafka.Log(in.Names.Keyed), Hits: in.Kafka.Appender(in.Names.Hits), HitsCount: in.HitsPartitions,
-		Group:    in.Kafka.Group(in.Group(ingest.StageDetect), in.Names.Keyed, kafka.GroupOptions{}),
+		Group:    in.kafkaGroup(ingest.StageDetect, in.Names.Keyed),
 		Routings: in.History.Rules, Checkpoints: in.History.Partitions, Partitions: in.History.Partitions,
 		Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
@@ -215,10 +215,19 @@ func (in *Installation) Group(stage string) string {
 	return ingest.Stream(in.Stream.Name).Group(in.Config.Namespace, stage)
 }
 
+// kafkaGroup is this process's membership in the consumer group of a stage. A replay's group is its own, which nobody comes back to.
+func (in *Installation) kafkaGroup(stage, topic string) ingest.Group {
+	options := kafka.GroupOptions{}
+	if in.Stream.Name == history.Live {
+		options.Instance = in.Config.Kafka.InstanceID
+	}
+	return in.Kafka.Group(in.Group(stage), topic, options)
+}
+
 // consumer reads a topic of the stream into a sink.
 func (in *Installation) consumer(stage, topic string, sink ingest.Sink, assigned func(partitions []int)) (*consume.Consumer, error) {
 	made, err := consume.New(consume.Options{
-		Name: stage, Log: in.Kafka.Log(topic), Group: in.Kafka.Group(in.Group(stage), topic, kafka.GroupOptions{}),
+		Name: stage, Log: in.Kafka.Log(topic), Group: in.kafkaGroup(stage, topic),
 		Sink: sink, Assigned: assigned, Logger: in.Log, Registerer: in.registry,
 	})
 	if err != nil {
