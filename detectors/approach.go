@@ -217,7 +217,7 @@ func (e *approachEvent) text() (marked []byte, ok bool) {
 func (a *approaches) meet(k *Keyed, b *binding, ev *event, key Fingerprint, c *cell, watermark traffic.Time) (dropped int64) {
 	l := b.lineage
 	of := approachKey{key, l.salt}
-	if len(k.Sample) == 0 || l.form != keyBinary || !a.wants(of, ev.time, l.window) || l.algorithm.countAt(c, ev.time, ev.limit) < halfway(ev.burst) {
+	if l.form != keyBinary || !a.wants(of, ev.time, l.window) || l.algorithm.countAt(c, ev.time, ev.limit) < halfway(ev.burst) {
 		return 0
 	}
 	return a.keep(&approachEvent{
@@ -233,9 +233,9 @@ func evidenceBound(k *Keyed) int {
 	return numbers + len(id.Device) + len(id.User) + len(id.APIKey) + len(id.Session) + len(k.Sample)
 }
 
-// begin gives the episode, which opens with x, what its key did on its way to the limit.
+// begin gives the episode, which opens with x, what its key did on its way to the limit. Plans of windows under trial do not ask for it.
 func (ep *episode) begin(x *exceedance, a *arrival, key Fingerprint) {
-	if !a.bound.approaches || ep.rule.rung != nil {
+	if !a.bound.approaches {
 		return
 	}
 	upTo := x.time
@@ -256,7 +256,5 @@ func (ep *episode) begin(x *exceedance, a *arrival, key Fingerprint) {
 	default:
 		ep.earlier = earlierNone
 	}
-	if ep.certain() { // else another may open in its place
-		a.before.forget(of)
-	}
+	a.before.forget(of)
 }

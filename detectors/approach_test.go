@@ -189,6 +189,43 @@ func TestWayAfterAnEpisodeAndAReset(t *testing.T) {
 	}
 }
 
+// A reset forgets the way of its source alone, and what has left the window is no part of the way.
+func TestWayOfOthersAfterAResetAndOfAWindowBefore(t *testing.T) {
+	v := rule(10, 16*time.Second, 0)
+	v.Algorithm, v.Count.Sum = rules.AlgorithmSlidingLog, "attrs.cost"
+	b := newWayBench(t, 0, v, rules.EvidenceRecordFormat)
+	b.send(base, "192.0.2.1", "d", 6)
+	b.send(base+20*second, "192.0.2.1", "d", 11)
+	if got := wordsOf(t, lastOf(b.hits, detectors.PhaseOpen)); got != "| e1 none" {
+		t.Errorf("after a pause of more than a window: %q", got)
+	}
+	b.send(base+21*second, "192.0.2.2", "d", 6)
+	reset := &rules.Routing{Stream: "live", Number: 2, RecordFormat: rules.EvidenceRecordFormat, Rules: []rules.Version{v}}
+	reset.Reset(rules.Reset{Rule: v.ID, Key: v.Key, Subject: subjectOf("192.0.2.3"), Since: 2})
+	b.p.Learn(detectors.NewPlan(reset))
+	k := b.event(0, base+22*second, "192.0.2.2", 2)
+	k.Units, k.Sample = []int64{6}, traffic.AppendPackedSample(nil, &traffic.Request{ID: "over"}, &k.Identity)
+	b.must(k)
+	if got := wordsOf(t, lastOf(b.hits, detectors.PhaseOpen)); got != "e2 | over" {
+		t.Errorf("after the reset of another source: %q", got)
+	}
+}
+
+// However many come and are taken, the queue is no longer than what is kept asks for.
+func TestQueueOfWaysIsShort(t *testing.T) {
+	b := newWayBench(t, 0, rule(4, 10*time.Second, 0), rules.EvidenceRecordFormat)
+	b.send(base, "192.0.2.1", "d", 1)
+	b.send(base, "192.0.2.1", "d", 1) // stays at the front
+	for n := range 500 {
+		for range 5 {
+			b.send(base+traffic.Time(n), fmt.Sprintf("198.51.%d.%d", n>>8, n&255), "d", 1)
+		}
+	}
+	if live, length := b.p.Ways(); live != 1 || length > 32 {
+		t.Errorf("%d events are kept in a queue of %d", live, length)
+	}
+}
+
 // Of an event that comes late, and puts a newer one over, only what came before that instant is told.
 func TestWayOfALateEvent(t *testing.T) {
 	b := newWayBench(t, 0, rule(3, 10*time.Second, 10*time.Second), rules.EvidenceRecordFormat)
@@ -199,6 +236,13 @@ func TestWayOfALateEvent(t *testing.T) {
 	b.end()
 	if got := wordsOf(t, lastOf(b.hits, detectors.PhaseClosed)); !strings.HasPrefix(got, "e1 |") {
 		t.Errorf("got %q", got)
+	}
+	c := newWayBench(t, 0, rule(4, 10*time.Second, 10*time.Second), rules.EvidenceRecordFormat)
+	for _, s := range []int{1, 4, 2, 5, 6} { // told in the order of their times
+		c.send(base+traffic.Time(s)*second, "192.0.2.1", "d", 1)
+	}
+	if got := wordsOf(t, lastOf(c.hits, detectors.PhaseOpen)); got != "e2 e1 e3 | e4" {
+		t.Errorf("one that came late on the way: %q", got)
 	}
 }
 

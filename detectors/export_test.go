@@ -36,3 +36,8 @@ func (p *Partition) Reported() (n int64) {
 	}
 	return n
 }
+
+// Ways is how many events of keys on their way to a limit are kept, and how long their queue is.
+func (p *Partition) Ways() (live, queue int) {
+	return p.keys.approaches.live, len(p.keys.approaches.queue)
+}

@@ -105,8 +105,8 @@ but() {
 # longest_first: the packages of the list on standard input, each once, those that take longest in front: what waits for servers for
 # minutes does so beside the others, not after them.
 longest_first() {
-	local all first=(internal/simulation cmd/weir internal/faults internal/acceptance blocklist/reconcile dashboards internal/boardtest dashboards/alerts
-		internal/demo internal/adversary internal/deploy history/rulestore internal/loadgen gate blocklist/replica)
+	local all first=(cmd/weir internal/simulation internal/faults internal/acceptance blocklist/reconcile history/rulestore internal/loadgen dashboards
+		internal/boardtest dashboards/alerts internal/demo ingest/backtest internal/adversary internal/deploy gate blocklist/replica)
 	all=$(sort -u)
 	for p in "${first[@]}"; do grep -x "github.com/weirhq/weir/$p" <<<"$all" || true; done
 	grep -vxF "$(printf 'github.com/weirhq/weir/%s\n' "${first[@]}")" <<<"$all" || true
