@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -252,6 +254,60 @@ func TestBoundsDependOnTheLogAlone(t *testing.T) {
 					return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
 				}
 				t.Errorf("%d rows, want %d; missing %q, too many %q", len(got), len(want), only(want, got), only(got, want))
+			}
+		})
+	}
+}
+
+// TestBoundsUnderAttack: very many sources in one minute, and as many in an hour that RECORD reads all at once, leave no more rows than the bounds say,
+// sums that tell of all others exactly, and a database whose size does not go with the number of sources. WEIR_TEST_SOURCES makes it more.
+func TestBoundsUnderAttack(t *testing.T) {
+	t.Parallel()
+	sources := 200_000
+	if text := os.Getenv("WEIR_TEST_SOURCES"); text != "" {
+		var err error
+		if sources, err = strconv.Atoi(text); err != nil || sources < 150_000 {
+			t.Fatalf("WEIR_TEST_SOURCES: got %q; allowed: a whole number from 150000 on", text)
+		}
+	}
+	for _, c := range []struct {
+		name                                  string
+		sources, minutes, batch, rows, sample int
+	}{{"one minute", sources, 1, 5000, 2000, 200}, {"a backlog of an hour, at once", sources / 4, 61, sources, 100, 10}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			sources := c.sources
+			log := flood(sources, c.minutes)
+			r, err := history.NewHitRecorder(b.Store, history.Live, "weir.hits", &letterBox{}, b.days(), prometheus.NewRegistry())
+			if err == nil {
+				err = r.Bound(history.Caps{Rows: c.rows, Samples: c.sample, Partitions: 1}, prometheus.NewRegistry())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for part := range slices.Chunk(messages(t, log...), c.batch) {
+				if err := r.Apply(t.Context(), part); err != nil {
+					t.Fatal(err)
+				}
+			}
+			groups := int64(2 * c.minutes) // kinds and minutes
+			if n := b.Number(t, "SELECT count(*) FROM (SELECT FROM weir.hits_v UNION ALL SELECT FROM weir.hits_beside_v) x"); n != groups*int64(c.rows) {
+				t.Errorf("%d rows stay of %d sources, the bound is %d", n, sources, groups*int64(c.rows))
+			}
+			if got, want := b.left(t), bounded(log, c.rows, c.sample); !slices.Equal(got, want) {
+				t.Errorf("%d lines of what stays and what was left out, want %d", len(got), len(want))
+			}
+			if n := b.Number(t, "SELECT sum(rows) FROM weir.hits_left_out_v"); n != int64(sources)-groups*int64(c.rows) {
+				t.Errorf("%d of %d were left out", n, sources)
+			}
+			// What a batch has written before it was pushed out waits for VACUUM: without the bound it would be all of them.
+			b.Run(t, "VACUUM FULL")
+			size := b.Number(t, `SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+				WHERE n.nspname = 'weir' AND c.relkind = 'r' AND c.relname ~ '^hit'`)
+			const row, tables = 4 << 10, 8 << 20 // bytes of a row with its samples and indexes, and of tables by day that are empty
+			if most := groups*int64(c.rows)*row + tables; size > most {
+				t.Errorf("history takes %d bytes, at most %d are to be", size, most)
 			}
 		})
 	}

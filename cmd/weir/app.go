@@ -26,7 +26,6 @@ import (
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
-	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -268,12 +267,4 @@ func nameless(uid int, hostname func() (string, error)) string {
 		return fmt.Sprintf("uid %d", uid)
 	}
 	return fmt.Sprintf("uid %d@%s", uid, host)
-}
-
-// replayName is the name of a replay by that of its stream; the live stream's is its own.
-func replayName(stream string) string {
-	if name, ok := ingest.Stream(stream).Replay(); ok {
-		return name
-	}
-	return stream
 }

@@ -136,57 +136,6 @@ func (m *Masker) Sample(actor Actor, sample string) string {
 	return string(out)
 }
 
-// Text is a line of words as actor is shown it: words that are subjects, or addresses, have pseudonyms in them. It is for what weir
-// itself writes, such as the objects of the audit trail (`block RULE SUBJECT`) and commands. What people write, reasons, it can only
-// go by its words.
-func (m *Masker) Text(actor Actor, text string) string {
-	if !m.MasksAny(actor) {
-		return text
-	}
-	var out strings.Builder
-	for len(text) > 0 {
-		n := strings.IndexAny(text, wordEnds)
-		switch n {
-		case -1:
-			n = len(text)
-		case 0:
-			out.WriteByte(text[0])
-			text = text[1:]
-			continue
-		}
-		out.WriteString(m.word(actor, text[:n]))
-		text = text[n:]
-	}
-	return out.String()
-}
-
-// wordEnds separate the words of a line; none of them is in a subject.
-const wordEnds = " \t\r\n'\"`,;()<>"
-
-func (m *Masker) word(actor Actor, word string) string {
-	if isAddress(word) {
-		return m.Value(actor, "ip", word)
-	}
-	if !strings.Contains(word, "=") {
-		return word
-	}
-	parts := strings.Split(word, "&")
-	for i, part := range parts {
-		field, value, has := strings.Cut(part, "=")
-		if !has || value == "" || !m.Masks(actor, field) {
-			continue
-		}
-		if _, shown := m.cipher.open(field, value); shown { // words that were masked before
-			continue
-		}
-		if decoded, err := traffic.Subject(part).Values(); err == nil && len(decoded) == 1 {
-			value = decoded[0].Value
-		}
-		parts[i] = field + "=" + m.Value(actor, field, value)
-	}
-	return strings.Join(parts, "&")
-}
-
 // Resolve is the value that actor means by text in a filter of field: what a pseudonym stands for, for whoever may use it, else text
 // itself. An actor who is shown pseudonyms can name values by them only: else he could try addresses until one is found.
 func (m *Masker) Resolve(actor Actor, field, text string) (string, error) {

@@ -199,6 +199,63 @@ func TestSamplesAndTextAreMasked(t *testing.T) {
 	}
 }
 
+// What texts call by words is masked as what they write as subjects is; what only looks so stays.
+func TestWordsOfTextsAreMasked(t *testing.T) {
+	m := masker(t, Analyst)
+	names := map[string]string{"IP": m.Value(viewer, "ip", "192.0.2.7"), "V6": m.Value(viewer, "ip", "2001:db8::7"), "NET": m.Value(viewer, "ip", "192.0.2.0/24"),
+		"ALICE": m.Value(viewer, "user", "alice"), "TV": m.Value(viewer, "device", "tv-7"), "S1": m.Value(viewer, "session", "s-1"), "KEY": m.Value(viewer, "api_key", "k-1")}
+	for _, tc := range []struct{ text, want string }{
+		{"user alice called", "user {ALICE} called"},
+		{"User: alice, device tv-7.", "User: {ALICE}, device {TV}."},
+		{"the user \"alice\" and session 's-1'!", "the user \"{ALICE}\" and session '{S1}'!"},
+		{"api_key k-1 leaked", "api_key {KEY} leaked"},
+		{"a ticket of 192.0.2.7.", "a ticket of {IP}."},
+		{"[192.0.2.7] 192.0.2.7:443 http://192.0.2.7/x client=192.0.2.7", "[{IP}] {IP}:443 http://{IP}/x client={IP}"},
+		{"2001:db8::7: it was [2001:db8::7]", "{V6}: it was [{V6}]"},
+		{"all of 192.0.2.0/24", "all of {NET}"},
+		{"user=alice alice", "user={ALICE} alice"},
+		{"the user agent of a device is no session, user; others", "the user agent of a device is no session, user; others"},
+		{"user, alice", "user, alice"},
+		{"at 12:30:15 version 1.2.3 of 10 dead:beef", "at 12:30:15 version 1.2.3 of 10 dead:beef"},
+	} {
+		want := tc.want
+		for name, value := range names {
+			want = strings.ReplaceAll(want, "{"+name+"}", value)
+		}
+		got := m.Text(viewer, tc.text)
+		if got != want {
+			t.Errorf("%s\nis   %s\nwant %s", tc.text, got, want)
+		}
+		if again := m.Text(viewer, got); again != got {
+			t.Errorf("%s\nis masked twice: %s", got, again)
+		}
+		if kept := m.Text(analyst, tc.text); kept != tc.text {
+			t.Errorf("an analyst is shown %s", kept)
+		}
+	}
+}
+
+// What people write about a source that is named beside it has no value of it.
+func TestTextAboutASource(t *testing.T) {
+	m := masker(t, Analyst)
+	ip, alice, tv := m.Value(viewer, "ip", "192.0.2.7"), m.Value(viewer, "user", "alice"), m.Value(viewer, "device", "tv 7")
+	for _, tc := range []struct{ about, text, want string }{
+		{"block flood user=alice", "Alice called, and alice2 and malice did not: alice!", alice + " called, and alice2 and malice did not: " + alice + "!"},
+		{"device=tv%207&user=alice", "the tv 7 of alice", "the " + tv + " of " + alice},
+		{"block flood ip=192.0.2.7%2F32", "192.0.2.7/32, and 192.0.2.7", ip + ", and " + ip},
+		{"rule flood", "alice", "alice"},
+		{"user=alice", "", ""},
+		{"user=a%C3%A9", "né aé aéa", "né " + m.Value(viewer, "user", "aé") + " aéa"},
+	} {
+		if got := m.TextAbout(viewer, tc.text, tc.about); got != tc.want {
+			t.Errorf("%s about %s is %s, want %s", tc.text, tc.about, got, tc.want)
+		}
+		if got := m.TextAbout(analyst, tc.text, tc.about); got != tc.text {
+			t.Errorf("an analyst is shown %s", got)
+		}
+	}
+}
+
 func TestWithoutMaskingEverythingIsShown(t *testing.T) {
 	for _, masking := range []Masking{{}, {Below: Viewer, Fields: []string{"ip"}}, {Below: Admin}} {
 		m, err := NewMasker(masking)

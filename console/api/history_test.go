@@ -49,8 +49,8 @@ func (b *bed) happened(t *testing.T) {
 		return blocklist.Decision{Format: blocklist.DecisionFormat, ID: id, Action: action, Reason: reason, Rule: "tokens", Subject: blocked, Hit: blockedHit,
 			Generation: 1, Since: now, Until: now.Add(2 * time.Hour), At: now.Add(time.Minute), By: "enforce"}
 	}
-	b.Decide(t, decision("d1", blocklist.ActionWritten, ""), decision("d2", blocklist.ActionExtended, "still over, ip=203.0.113.9"))
-	act := audit.Entry{Actor: "otto", Action: "release", Object: "block tokens " + string(blocked), Reason: "a ticket of 203.0.113.9",
+	b.Decide(t, decision("d1", blocklist.ActionWritten, ""), decision("d2", blocklist.ActionExtended, "tv-7 is still over, ip=203.0.113.9"))
+	act := audit.Entry{Actor: "otto", Action: "release", Object: "block tokens " + string(blocked), Reason: "user alice asked, about TV-7 and 203.0.113.9.",
 		Before: "block of " + string(blocked), After: "released for 203.0.113.9", Via: access.ViaToken}
 	if err := b.Audit.Add(t.Context(), act); err != nil {
 		t.Fatal(err)
@@ -187,10 +187,15 @@ func TestPseudonymsInAllOfHistory(t *testing.T) {
 				said += " " + string(raw)
 			}
 		}
-		for _, value := range []string{"203.0.113.9", "203.0.113.10", "203.0.113.11", "192.0.2.77", "tv-7", "tv-8", "alice", "=1+1", "%3D1"} {
+		for _, value := range []string{"203.0.113.9", "203.0.113.10", "203.0.113.11", "192.0.2.77", "tv-7", "TV-7", "tv-8", "alice", "=1+1", "%3D1"} {
 			if strings.Contains(said, value) {
 				t.Errorf("%s tells of %s:\n%s", path, value, said)
 			}
+		}
+	}
+	for path, has := range map[string]string{"rules/tokens/dossier": "tv-8", "history/audit": "about TV-7", "history/decisions": "tv-7 is still over", "history/dead": "alice"} {
+		if got := b.ask(t, "adam", "GET", "/api/v1/"+path, nil); !strings.Contains(string(got.body), has) { // else there would be nothing to mask
+			t.Errorf("%s has no %s for adam: %s", path, has, got.body)
 		}
 	}
 	cursorsOfOthers(t, b)

@@ -16,6 +16,7 @@ func (c *call) maskHit(h *history.RecordedHit) {
 	if !m.MasksAny(c.actor) {
 		return
 	}
+	about := []string{string(h.Subject), string(h.BlockSubject)}
 	for _, s := range []*traffic.Subject{&h.Subject, &h.BlockSubject} {
 		if *s != "" {
 			*s = m.Subject(c.actor, *s)
@@ -24,17 +25,19 @@ func (c *call) maskHit(h *history.RecordedHit) {
 	for i := range h.Samples {
 		h.Samples[i] = m.Sample(c.actor, h.Samples[i])
 	}
-	h.Reason = m.Text(c.actor, h.Reason)
+	h.Reason = m.TextAbout(c.actor, h.Reason, about...)
 }
 
 func (c *call) maskDecision(d *history.RecordedDecision) {
-	d.Subject, d.Reason = c.o.Masker.Subject(c.actor, d.Subject), c.o.Masker.Text(c.actor, d.Reason)
+	m, about := c.o.Masker, string(d.Subject)
+	d.Subject, d.Reason = m.Subject(c.actor, d.Subject), m.TextAbout(c.actor, d.Reason, about)
 }
 
 func (c *call) maskAct(e *audit.Entry) {
-	m := c.o.Masker
-	e.Object, e.Reason, e.Detail = m.Text(c.actor, e.Object), m.Text(c.actor, e.Reason), m.Text(c.actor, e.Detail)
-	e.Before, e.After = m.Text(c.actor, e.Before), m.Text(c.actor, e.After)
+	m, about := c.o.Masker, e.Object
+	for _, text := range []*string{&e.Object, &e.Reason, &e.Detail, &e.Before, &e.After} {
+		*text = m.TextAbout(c.actor, *text, about)
+	}
 }
 
 func (c *call) maskStory(st *explore.Story) {

@@ -304,11 +304,11 @@ func (r *reading) decisions(all []history.RecordedDecision) []decisionView {
 	for i := range all {
 		d := &all[i]
 		out[i] = decisionView{
-			At: d.At, Action: shown.Text(string(d.Action)), Reason: r.text(withheldWords(d.Reason)), Rule: d.Rule, Source: r.source(d.Subject),
+			At: d.At, Action: shown.Text(string(d.Action)), Reason: shown.Text(r.masker.TextAbout(r.visit.Actor, withheldWords(d.Reason), string(d.Subject))), Rule: d.Rule, Source: r.source(d.Subject),
 			Until: d.Until, By: r.text(d.By), Hit: d.Hit,
 		}
 		if d.By != "" {
-			out[i].Reason = r.text(d.Reason)
+			out[i].Reason = shown.Text(r.masker.TextAbout(r.visit.Actor, d.Reason, string(d.Subject)))
 		}
 	}
 	return out

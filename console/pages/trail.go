@@ -88,10 +88,11 @@ type entryView struct {
 }
 
 func (r *reading) entry(e *audit.Numbered) entryView {
+	about := func(text string) string { return shown.Text(r.masker.TextAbout(r.visit.Actor, text, e.Object)) }
 	return entryView{
-		At: traffic.At(e.At), Actor: r.text(e.Actor), Via: shown.Text(e.Via), Action: shown.Text(e.Action), Change: r.text(e.Change()),
+		At: traffic.At(e.At), Actor: r.text(e.Actor), Via: shown.Text(e.Via), Action: shown.Text(e.Action), Change: about(e.Change()),
 		Object: r.objectWords(e.Object), Href: r.objectHref(e.Object),
-		Reason: r.text(e.Reason), Detail: r.text(e.Detail),
+		Reason: about(e.Reason), Detail: about(e.Detail),
 	}
 }
 

@@ -53,5 +53,10 @@ func (d *Dossier) Summary() []string {
 	}
 }
 
-// hoursText is 90 as 1.5 h.
-func hoursText(minutes int64) string { return fmt.Sprintf("%.1f h", float64(minutes)/60) }
+// hoursText is 90 as 1.5 h, and what is below an hour in minutes.
+func hoursText(minutes int64) string {
+	if minutes < 60 {
+		return fmt.Sprintf("%d min", minutes)
+	}
+	return fmt.Sprintf("%.1f h", float64(minutes)/60)
+}

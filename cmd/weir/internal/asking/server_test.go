@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,8 +89,9 @@ func newBed(t *testing.T) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	adam := access.Actor{Name: "adam", Role: access.Viewer, Via: access.ViaToken}
+	var asked atomic.Int64 // each request is somebody else's: one actor may not ask as often as this table does
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		adam := access.Actor{Name: fmt.Sprint("adam-", asked.Add(1)), Role: access.Viewer, Via: access.ViaToken}
 		served.Handler().ServeHTTP(w, r.WithContext(access.With(r.Context(), adam)))
 	}))
 	t.Cleanup(s.Close)

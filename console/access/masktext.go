@@ -1,0 +1,175 @@
+package access
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/weirhq/weir/traffic"
+)
+
+// Text is a line of words as actor is shown it: subjects, addresses, and the word behind the name of a field (user alice) have pseudonyms in
+// them. It is for what weir itself writes, such as the objects of the audit trail (`block RULE SUBJECT`) and commands. Of what people write,
+// reasons, it can only go by the words: TextAbout knows more of those.
+func (m *Masker) Text(actor Actor, text string) string {
+	if !m.MasksAny(actor) {
+		return text
+	}
+	var out strings.Builder
+	field, apart := "", "" // what the word before names, and what has been between
+	for len(text) > 0 {
+		n := strings.IndexAny(text, wordEnds)
+		switch n {
+		case -1:
+			n = len(text)
+		case 0:
+			out.WriteByte(text[0])
+			apart += text[:1]
+			text = text[1:]
+			continue
+		}
+		word := text[:n]
+		text = text[n:]
+		if strings.Trim(apart, " \"'`") != "" {
+			field = "" // another clause
+		}
+		masked := m.word(actor, word)
+		if masked == word && field != "" && !ordinary(word) && !strings.Contains(word, "=") && !strings.HasPrefix(word, pseudonymMark) {
+			bare := strings.TrimRight(word, sentenceEnds)
+			masked = m.Value(actor, field, bare) + word[len(bare):]
+		}
+		out.WriteString(masked)
+		field, apart = m.named(actor, word), ""
+	}
+	return out.String()
+}
+
+// wordEnds separate the words of a line; none of them is in a subject. sentenceEnds may end a word and are none of its own.
+const (
+	wordEnds     = " \t\r\n'\"`,;()<>[]{}|"
+	sentenceEnds = ".:!?"
+)
+
+// named is the masked field that a word names, so that the next one is a value of it; empty: none.
+func (m *Masker) named(actor Actor, word string) string {
+	name := strings.ToLower(strings.TrimRight(word, ":"))
+	if name == "ip" || !slices.Contains(DefaultMaskedFields(), name) || !m.Masks(actor, name) { // addresses are known by their look
+		return ""
+	}
+	return name
+}
+
+// ordinary reports whether a word behind the name of a field is one of the language, as in "the user agent", "a device is".
+func ordinary(word string) bool {
+	return slices.Contains(strings.Fields(`a agent agents allowed an and api_key are as asked at be behind but by called can count counts device devices field for from
+		got had has have in ip is it its key keys may named names needs no not of on or rotates seen sees session sessions that the they to user users value values was were
+		which who whom whose will with`), strings.ToLower(strings.TrimRight(word, sentenceEnds)))
+}
+
+func (m *Masker) word(actor Actor, word string) string {
+	if isAddress(word) {
+		return m.Value(actor, "ip", word)
+	}
+	if !strings.Contains(word, "=") {
+		return m.addresses(actor, word)
+	}
+	parts := strings.Split(word, "&")
+	for i, part := range parts {
+		field, value, has := strings.Cut(part, "=")
+		if !has || value == "" || !m.Masks(actor, field) {
+			parts[i] = m.addresses(actor, part)
+			continue
+		}
+		if _, shown := m.cipher.open(field, value); shown { // words that were masked before
+			continue
+		}
+		if decoded, err := traffic.Subject(part).Values(); err == nil && len(decoded) == 1 {
+			value = decoded[0].Value
+		}
+		parts[i] = field + "=" + m.Value(actor, field, value)
+	}
+	return strings.Join(parts, "&")
+}
+
+// addresses masks the addresses within a word: at the end of a sentence, in a URL, with a port.
+func (m *Masker) addresses(actor Actor, word string) string {
+	if !m.Masks(actor, "ip") || strings.HasPrefix(word, pseudonymMark) {
+		return word
+	}
+	var out strings.Builder
+	for len(word) > 0 {
+		n := 0
+		for n < len(word) && strings.IndexByte("0123456789abcdefABCDEF:.", word[n]) >= 0 {
+			n++
+		}
+		if n == 0 {
+			out.WriteByte(word[0])
+			word = word[1:]
+			continue
+		}
+		run := word[:n]
+		word = word[n:]
+		bare := strings.TrimRight(run, ".")
+		if host, _, ported := strings.Cut(bare, ":"); ported && strings.Count(bare, ":") == 1 {
+			bare = host
+		} else if _, err := netip.ParseAddr(bare); err != nil {
+			bare = strings.TrimSuffix(bare, ":")
+		}
+		if _, err := netip.ParseAddr(bare); err == nil {
+			out.WriteString(m.Value(actor, "ip", bare))
+			out.WriteString(run[len(bare):])
+			continue
+		}
+		out.WriteString(run)
+	}
+	return out.String()
+}
+
+// TextAbout is Text of what was written about sources that are named beside it: their values have pseudonyms in it wherever they are words of it,
+// too. about are subjects, or texts with subjects among their words, such as the object of an entry of the audit trail.
+func (m *Masker) TextAbout(actor Actor, text string, about ...string) string {
+	if !m.MasksAny(actor) || text == "" {
+		return text
+	}
+	text = m.Text(actor, text)
+	for _, object := range about {
+		for word := range strings.FieldsFuncSeq(object, func(r rune) bool { return strings.ContainsRune(wordEnds, r) }) {
+			values, err := traffic.Subject(word).Values()
+			if err != nil || !strings.Contains(word, "=") {
+				continue
+			}
+			for _, v := range values {
+				if !v.Missing && v.Value != "" && m.Masks(actor, v.Field) {
+					text = replaceWord(text, v.Value, m.Value(actor, v.Field, v.Value))
+				}
+			}
+		}
+	}
+	return text
+}
+
+// replaceWord puts with in the place of each word, whatever its case, that is a value.
+func replaceWord(text, value, with string) string {
+	var out strings.Builder
+	rest, before := text, rune(0)
+	for len(rest) > 0 {
+		if n := len(value); n <= len(rest) && strings.EqualFold(rest[:n], value) && !inWord(before) {
+			if next, _ := utf8.DecodeRuneInString(rest[n:]); n == len(rest) || !inWord(next) {
+				out.WriteString(with)
+				rest, before = rest[n:], 0
+				continue
+			}
+		}
+		r, size := utf8.DecodeRuneInString(rest)
+		out.WriteString(rest[:size])
+		rest, before = rest[size:], r
+	}
+	return out.String()
+}
+
+// inWord reports whether a character beside a value makes it a part of a longer word.
+func inWord(r rune) bool {
+	return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' || r == '~'
+}
