@@ -80,7 +80,7 @@ func TestStaticLeaderComesBack(t *testing.T) {
 func TestTwoWithOneInstance(t *testing.T) {
 	kit := kafkakit.New(t)
 	topic := kit.Topic(2)
-		a := startInstance(kit, kit.Client(), topic, "same")
+	a := startInstance(kit, kit.Client(), topic, "same")
 	first := a.next(2)
 	b := startInstance(kit, kit.Client(), topic, "same")
 	took := b.next(2)

@@ -127,6 +127,8 @@ func yamlKinds() []yamlKind {
 		{has("services"), readCompose},
 		{has("apiVersion", "kind", "metadata"), shape},
 		{only("namespace", "kafka", "redis", "postgres", "identity", "events", "known_good", "never_block", "http", "gate", "log", "console"), readConfiguration},
+		{only("image", "config", "secretFiles", "sizing", "stages"), readValues},
+		{only("containers"), shape}, // of a pod: internal/kube compares it
 		{only("http", "accessLog", "entryPoints", "providers", "log", "experimental"), shape},                                  // Traefik
 		{only("static_resources", "admin", "use_remote_address", "xff_num_trusted_hops", "access_log", "http_filters"), shape}, // Envoy
 		{only("global", "scrape_configs", "rule_files"), shape},                                                                // Prometheus
@@ -188,6 +190,23 @@ func readConfiguration(b *block) error {
 		return fmt.Errorf("weir does not take this configuration: %s", out)
 	}
 	return nil
+}
+
+// readValues lets weir itself read the configuration in values of the Helm chart.
+func readValues(b *block) error {
+	var values struct{ Config map[string]any }
+	if err := yaml.Unmarshal([]byte(b.text), &values); err != nil {
+		return err
+	}
+	// The chart mounts the password, of which there is no file here.
+	if kafka, ok := values.Config["kafka"].(map[string]any); ok {
+		delete(kafka, "sasl")
+	}
+	text, err := yaml.Marshal(values.Config)
+	if err != nil {
+		return err
+	}
+	return readConfiguration(&block{doc: b.doc, line: b.line, kind: b.kind, text: string(text)})
 }
 
 func readCompose(b *block) error {

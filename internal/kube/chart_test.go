@@ -279,11 +279,11 @@ func TestDocumentedGateIsTheCharts(t *testing.T) {
 	_, rest, _ := strings.Cut(string(doc), "### A gate beside the gateway")
 	_, rest, _ = strings.Cut(rest, "```yaml\n")
 	text, _, _ := strings.Cut(rest, "```")
-	var read []map[string]any
+	var read struct{ Containers []map[string]any }
 	if err := yaml.Unmarshal([]byte(text), &read); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range read {
+	for _, c := range read.Containers {
 		shown = append(shown, c)
 	}
 	if want := containers(pods(objects(t, renderInstallation(t, "gate-only")))["DaemonSet/weir-gate"]); !reflect.DeepEqual(shown, want) {
