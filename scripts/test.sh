@@ -95,7 +95,7 @@ side_by_side=(-vet=off -p 3 -parallel 4)
 plain=(./detectors ./internal/oracle ./internal/order ./internal/arch ./internal/deploy ./dashboards ./dashboards/alerts)
 
 # What runs weir as a user would, in processes of their own, which are built without the race detector.
-processes=(./internal/faults ./internal/acceptance ./internal/boardtest ./internal/adversary ./internal/doctest)
+processes=(./internal/faults ./internal/acceptance ./internal/boardtest ./internal/adversary ./internal/doctest ./internal/kube)
 
 # but PACKAGE...: all packages of the module but these.
 but() {

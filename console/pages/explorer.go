@@ -181,14 +181,14 @@ func (p exploring) answer(r *http.Request, see *reading, a *question, v *explore
 			return err
 		}
 		v.Episodes, v.Total, v.What, next = see.episodes(found.Hits), total(found.Total), "episodes", found.Next
-		v.LeftOut = found.LeftOut.String()
+		v.LeftOut = leftOut(&a.filter, found.LeftOut)
 	} else {
 		found, err := p.o.Explorer.Groups(r.Context(), a.filter, explore.Group(a.by), a.order, page)
 		if err != nil {
 			return err
 		}
 		v.Total, v.What, next = total(found.Total), a.by+"s", found.Next
-		v.LeftOut = found.LeftOut.String()
+		v.LeftOut = leftOut(&a.filter, found.LeftOut)
 		for i := range found.Rows {
 			v.Rows = append(v.Rows, see.group(r.URL, a, &found.Rows[i]))
 		}
@@ -213,6 +213,14 @@ func (r *reading) group(here *url.URL, a *question, g *explore.GroupRow) groupVi
 		v.Drill = with(here, "since", v.At, "until", g.At.Std().UTC().Add(24*time.Hour).Format("2006-01-02"), "by", string(explore.ByHour), "cursor", "")
 	}
 	return v
+}
+
+// leftOut says what history does not have of what was asked for.
+func leftOut(f *explore.Filter, l explore.LeftOut) string {
+	if f.Source != "" || f.Field != "" {
+		return l.OfAnyone()
+	}
+	return l.String()
 }
 
 // exportJSON answers the explorer's question as JSON, a page of it.

@@ -42,7 +42,7 @@ func (s explorer) found(f explore.Filter) []history.RecordedHit {
 func (s explorer) Hits(_ context.Context, f explore.Filter, p explore.Page) (explore.Hits, error) {
 	all := s.found(f)
 	limit := cmp.Or(p.Limit, explore.DefaultLimit)
-	out := explore.Hits{Hits: all[:min(len(all), limit)], Total: explore.Total{N: int64(len(all))}}
+	out := explore.Hits{Hits: all[:min(len(all), limit)], Total: explore.Total{N: int64(len(all))}, LeftOut: s.left}
 	if len(all) > limit {
 		out.Next = "more"
 	}
@@ -88,7 +88,7 @@ func (s explorer) Groups(_ context.Context, f explore.Filter, by explore.Group, 
 		return cmp.Or(cmp.Compare(b.At, a.At), cmp.Compare(b.Events, a.Events), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Rule, b.Rule))
 	})
 	limit := cmp.Or(p.Limit, explore.DefaultLimit)
-	return explore.Groups{Rows: all[:min(len(all), limit)], Total: explore.Total{N: int64(len(all))}}, s.away["history"]
+	return explore.Groups{Rows: all[:min(len(all), limit)], Total: explore.Total{N: int64(len(all))}, LeftOut: s.left}, s.away["history"]
 }
 
 func (s explorer) Pivots(context.Context, string, explore.Filter) (explore.Pivots, error) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -28,6 +29,29 @@ func TestPagesSayWhatIsNotKnownOfBefore(t *testing.T) {
 		for _, address := range []string{"/hits/" + s.hits[len(s.hits)-1].ID, "/sources?of=ip%3D203.0.113.7"} {
 			if _, body, _ := get(t, p, admin(), address); !strings.Contains(body, want) || strings.Contains(body, ">before the limit<") {
 				t.Errorf("%s with %q does not hold %q", address, earlier, want)
+			}
+		}
+	}
+}
+
+// What history has left out is said wherever its episodes are counted; of a source it is said that some of it may be its.
+func TestPagesSayWhatHistoryLeftOut(t *testing.T) {
+	s := newScene()
+	const said, perhaps = "780 more were left out by history.rows_per_minute", "some may be of those asked for"
+	pages := map[string]bool{ // whether one source is asked for
+		"/rules/guest-token-flood": false, "/explore?by=rule": false, "/explore?by=episode": false,
+		"/explore?by=episode&source=ip%3D203.0.113.7": true, "/explore?by=day&field=ip": true, "/sources?of=ip%3D203.0.113.7": true,
+	}
+	for _, left := range []explore.LeftOut{{}, {Rows: 780, Events: 9000, Peak: 12}} {
+		s.left = left
+		p := newPages(t, s.options())
+		for address, ofSource := range pages {
+			_, body, _ := get(t, p, admin(), address)
+			if got := strings.Contains(body, said); got != (left.Rows > 0) {
+				t.Errorf("%s says %t that %d rows were left out", address, got, left.Rows)
+			}
+			if got := strings.Contains(body, perhaps); got != (left.Rows > 0 && ofSource) {
+				t.Errorf("%s says %t that some may be of the source", address, got)
 			}
 		}
 	}

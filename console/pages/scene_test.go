@@ -22,6 +22,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/audit"
+	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/internal/testbed"
@@ -46,6 +47,7 @@ type scene struct {
 	away      map[string]error // by port
 	does      *doer
 	views     *keptViews
+	left      explore.LeftOut // of whatever is asked for
 }
 
 func sceneTime() traffic.Time {

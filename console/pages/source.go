@@ -37,6 +37,7 @@ type sourcePage struct {
 	Release []releaseView
 
 	Episodes        explore.Total
+	LeftOut         string // of the period, what history does not have, of whatever sources
 	Events, Refused int64
 	Running         int
 	Cut             string // says that the chart is of some of the episodes only
@@ -181,7 +182,7 @@ func (p *Pages) sourceFound(ctx context.Context, see *reading, v *sourcePage, pl
 	if err != nil {
 		return err
 	}
-	v.Episodes = found.Total
+	v.Episodes, v.LeftOut = found.Total, found.LeftOut.OfAnyone()
 	v.List = see.episodes(found.Hits)
 	for i := range found.Hits {
 		if h := &found.Hits[i]; len(h.Samples) > 0 {

@@ -153,7 +153,11 @@ func (t *Teller) choose(ctx context.Context, c *choice, source string) error {
 		c.name(Other{Rule: h.Rule, Subject: h.Subject, ID: h.ID, At: h.Last})
 	}
 	if c.id == "" {
-		return &NothingError{Looked: "history has no block and no hit of " + source}
+		looked := "history has no block and no hit of " + source
+		if text := found.LeftOut.OfAnyone(); text != "" {
+			looked += " (" + text + ")"
+		}
+		return &NothingError{Looked: looked}
 	}
 	return nil
 }

@@ -183,7 +183,7 @@ func (b *builder) ofSubjects(n int64) Count {
 // that put the others over the limit here, so that there would have been fewer.
 func (b *builder) heldSources() Count {
 	n := int64(len(b.held))
-	if b.version.BlocksTuples() && b.short == "" && b.left == 0 {
+	if b.version.BlocksTuples() && b.short == "" && b.left == 0 && b.notKept == 0 {
 		return atMost(n, "the block's key has fields that the rule's key has not: a block on one may keep others under the limit")
 	}
 	return b.withLeft(n, b.left)
@@ -193,6 +193,9 @@ func (b *builder) heldSources() Count {
 func (b *builder) withLeft(n, left int64) Count {
 	if left > 0 {
 		return atLeast(n, fmt.Sprintf("of the sources the %d with the most refused requests were looked at", maxSources))
+	}
+	if b.notKept > 0 {
+		return atLeast(n, fmt.Sprintf("history has left out %d rows of episodes (history.rows_per_minute)", b.notKept))
 	}
 	return atLeast(n, b.short)
 }
@@ -324,6 +327,12 @@ func (b *builder) notes() {
 	}
 	if unblockable > 0 {
 		note("episodes that block nobody, since their requests lack a field of the block's key: %d", unblockable)
+	}
+	if b.notKept > 0 {
+		note("rows of episodes that history has left out, since the rule had more in a minute than history.rows_per_minute: %d; requests are counted all the same, sources are those of the rows that stay", b.notKept)
+	}
+	if b.bare > 0 {
+		note("episodes whose samples history has left out (history.samples_per_minute): %d", b.bare)
 	}
 	if b.spared > 0 {
 		note("sources over the limit that are never blocked, such as private addresses: %d; requests counted as refused may be theirs", b.spared)

@@ -433,6 +433,49 @@ func TestForgottenTrials(t *testing.T) {
 	}
 }
 
+// Of rows that history has left out it is known how many there are, and not whose they are: sources are bounds, requests are not.
+func TestRowsNotKept(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.minutes(t, plain(0, 60)...)
+	b.minutes(t, told{minute: 10, noRoute: true, noMatch: true, refused: 35, reached: 50, partition: 1})
+	b.hits(t, hit{subject: source(1), from: 10, to: 11, events: 30, peak: 20, refused: 25, good: 1, users: 3}, hit{subject: source(2), from: 12, to: 13, events: 10, peak: 9, refused: 10, good: 1})
+	leave := func(minutes float64, rule, kind string, rows, merged, bare int) {
+		b.Run(t, `INSERT INTO weir.hits_left_out (stream, rule, kind, minute, hits_partition, beyond, rows, merged, ended, events, peak, without_samples)
+			VALUES ('live', $1, $2, $3, 0, 'x', $4, $5, 0, 0, 0, $6)`, rule, kind, b.at(minutes), rows, merged, bare)
+	}
+	leave(20, "other", "hit", 9, 0, 9)
+	leave(20, "flood", "candidate", 9, 0, 9)
+	leave(60, "flood", "hit", 9, 0, 9)    // begins after the hour
+	leave(-1500, "flood", "hit", 9, 0, 9) // has been cut before it
+	leave(21, "flood", "hit", 4, 4, 0)    // of episodes that others have taken in
+	d := b.gather(t, evidence.Question{})
+	for what, f := range map[string]fmt.Stringer{"over": d.Held.Over, "sources": d.Held.Sources, "episodes": d.Held.Episodes} {
+		same(t, what+" where nothing of it was left out", f, "2")
+	}
+	if len(d.Notes) != 0 {
+		t.Errorf("notes %q", d.Notes)
+	}
+	leave(22, "flood", "hit", 100, 10, 7)
+	leave(-1000, "flood", "hit", 10, 0, 0) // may last until then
+	d = b.gather(t, evidence.Question{})
+	for what, f := range map[string]fmt.Stringer{
+		"over": d.Held.Over, "sources": d.Held.Sources, "refusing": d.Held.Refusing, "episodes": d.Held.Episodes, "above 5": d.At(5).Sources, "above 8": d.At(8).Sources,
+	} {
+		same(t, what, f, "at least 2")
+	}
+	same(t, "above 9", d.At(9).Sources, "at least 1")
+	same(t, "known good", d.KnownGood.Sources, "at least 0")
+	same(t, "users", d.Behind.Users.Sources, "at least 1")
+	same(t, "requests", d.Held.Requests, "35")
+	if !strings.Contains(d.Held.Sources.Reason, "left out 100 rows") {
+		t.Errorf("sources %+v", d.Held.Sources)
+	}
+	if len(d.Notes) != 2 || !strings.Contains(d.Notes[0], "rows_per_minute: 100;") || !strings.Contains(d.Notes[1], "samples_per_minute): 7") {
+		t.Errorf("notes %q", d.Notes)
+	}
+}
+
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, func(d *rules.Document) { d.Candidate = &rules.Candidate{Limit: 3} })

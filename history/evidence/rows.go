@@ -32,6 +32,8 @@ type found struct {
 	blocked []interval     // when the rule itself blocked
 	off     []interval     // when it was disabled
 	leftOut int64          // events that the rule watches and does not count, for what they lack or for coming late
+	notKept int64          // rows of episodes that history has left out, for there were too many in a minute
+	bare    int64          // rows that it keeps without samples, for the same reason
 
 	sources []sourceRow // most refused requests first, then events, then by subject
 	total   int64       // sources, with those that are too many
@@ -92,7 +94,7 @@ func (s *Store) read(ctx context.Context, a *asked) (*found, error) {
 		if _, err := tx.Exec(ctx, "SET LOCAL work_mem = '128MB'; SET LOCAL hash_mem_multiplier = 4; SET LOCAL max_parallel_workers_per_gather = 0"); err != nil {
 			return err
 		}
-		for _, step := range []func(context.Context, pgx.Tx, *asked) error{f.readMinutes, f.readSteps, f.readLosses, f.readModes, f.readSources, f.readTops, f.readHeld} {
+		for _, step := range []func(context.Context, pgx.Tx, *asked) error{f.readMinutes, f.readSteps, f.readLosses, f.readModes, f.readNotKept, f.readSources, f.readTops, f.readHeld} {
 			if err := step(ctx, tx, a); err != nil {
 				return err
 			}
@@ -168,6 +170,18 @@ func (f *found) readSteps(ctx context.Context, tx pgx.Tx, a *asked) error {
 	}
 	for _, limit := range slices.Sorted(maps.Keys(byLimit)) {
 		f.steps = append(f.steps, Step{limit, byLimit[limit]})
+	}
+	return nil
+}
+
+// readNotKept reads how many rows history has left out (history.rows_per_minute) of episodes that may lie in the span: an episode is cut after a day.
+// Whose they were, and of which version, is not known.
+func (f *found) readNotKept(ctx context.Context, tx pgx.Tx, a *asked) error {
+	err := tx.QueryRow(ctx, `SELECT coalesce(sum(rows - merged), 0)::bigint, coalesce(sum(without_samples), 0)::bigint FROM hits_left_out
+		WHERE stream = $1 AND rule = $2 AND kind = $3 AND minute >= $4::timestamptz - interval '1 day' AND minute < $5`,
+		a.stream, a.Rule, string(a.told()), stamp(a.Since), stamp(a.Until)).Scan(&f.notKept, &f.bare)
+	if err != nil {
+		return fmt.Errorf("rows left out: %w", err)
 	}
 	return nil
 }

@@ -37,6 +37,14 @@ func (l LeftOut) String() string {
 	return text
 }
 
+// OfAnyone says it to who has asked for one source, or for some: of what was left out it is not known whose it was.
+func (l LeftOut) OfAnyone() string {
+	if text := l.String(); text != "" {
+		return "of all sources, " + text + "; some may be of those asked for"
+	}
+	return ""
+}
+
 // leftOut sums up what was left out of what q selects, by the minutes in which the episodes began.
 func (x *Explorer) leftOut(ctx context.Context, q *history.HitQuery) (l LeftOut, err error) {
 	w := new(postgres.Where)

@@ -190,9 +190,13 @@ func (p *Program) cut(order string, shown int, limit int, total explore.Total) {
 	p.Cut(order, shown, total.N, history.CountCap)
 }
 
-// leftOut says what history does not have.
-func (p *Program) leftOut(left explore.LeftOut) {
-	if text := left.String(); text != "" {
+// leftOut says what history does not have of what was asked for.
+func (p *Program) leftOut(f *explore.Filter, left explore.LeftOut) {
+	text := left.String()
+	if f.Source != "" || f.Field != "" {
+		text = left.OfAnyone()
+	}
+	if text != "" {
 		fmt.Fprintf(p.Stderr, "weir: %s\n", text)
 	}
 }

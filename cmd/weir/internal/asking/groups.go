@@ -71,9 +71,10 @@ func (p *Program) groups(cmd *cobra.Command, f *filterFlags, by explore.Group, o
 		return err
 	}
 	return p.ask(cmd, &f.lookFlags, func(ctx context.Context, from Answers, l looked) error {
+		which := f.filter(&l)
 		var left explore.LeftOut
 		found, total, err := pages(f.limit, func(page explore.Page) ([]explore.GroupRow, explore.Total, string, error) {
-			part, err := from.Groups(ctx, f.filter(&l), by, explore.Order(order), page)
+			part, err := from.Groups(ctx, which, by, explore.Order(order), page)
 			left = part.LeftOut
 			return part.Rows, part.Total, part.Next, err
 		})
@@ -89,7 +90,7 @@ func (p *Program) groups(cmd *cobra.Command, f *filterFlags, by explore.Group, o
 			first = "newest"
 		}
 		p.cut(first, len(found), f.limit, total)
-		p.leftOut(left)
+		p.leftOut(&which, left)
 		if slices.ContainsFunc(found, func(r explore.GroupRow) bool { return r.SourcesAbout }) {
 			fmt.Fprintln(p.Stderr, "weir: numbers of sources are estimates, within a few percent, where a rule had more than 256 in an hour")
 		}

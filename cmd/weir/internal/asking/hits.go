@@ -99,7 +99,7 @@ candidate's, or that of a pending version); nothing comes of either.`,
 					return err
 				}
 				p.cut("newest", len(found), f.limit, total)
-				p.leftOut(left)
+				p.leftOut(&which, left)
 				return nil
 			})
 		}),
