@@ -37,7 +37,8 @@ type found struct {
 
 	sources []sourceRow // most refused requests first, then events, then by subject
 	total   int64       // sources, with those that are too many
-	full    bool        // the first maxSources are in order, and were the first of as many again
+	most    int         // how many sources are kept
+	full    bool        // so many are in order, and were the first of as many again
 	tops    map[traffic.Subject]topRow
 	held    []heldRow
 }
@@ -84,7 +85,7 @@ type heldRow struct {
 
 // read asks for everything in one transaction, so that all figures are of one moment.
 func (s *Store) read(ctx context.Context, a *asked) (*found, error) {
-	f := &found{}
+	f := &found{most: maxSources}
 	err := s.db.Transact(ctx, "gathering the evidence of rule "+a.Rule, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"); err != nil {
 			return err
@@ -268,10 +269,10 @@ func (f *found) readSources(ctx context.Context, tx pgx.Tx, a *asked) error {
 // addSource takes one more source, unless as many as are kept go before it.
 func (f *found) addSource(s *sourceRow) {
 	f.total++
-	if f.full && compareSources(s, &f.sources[maxSources-1]) > 0 {
+	if f.full && compareSources(s, &f.sources[f.most-1]) > 0 {
 		return
 	}
-	if f.sources = append(f.sources, *s); len(f.sources) == 2*maxSources {
+	if f.sources = append(f.sources, *s); len(f.sources) == 2*f.most {
 		f.keepSources()
 		f.full = true
 	}
@@ -285,7 +286,7 @@ func (f *found) keepSources() {
 	}
 	slices.SortFunc(places, func(a, b int32) int { return compareSources(&f.sources[a], &f.sources[b]) })
 	kept := make([]sourceRow, 0, len(f.sources))
-	for _, place := range places[:min(len(places), maxSources)] {
+	for _, place := range places[:min(len(places), f.most)] {
 		kept = append(kept, f.sources[place])
 	}
 	f.sources = kept
