@@ -456,6 +456,16 @@ func TestRowsNotKept(t *testing.T) {
 	if len(d.Notes) != 0 {
 		t.Errorf("notes %q", d.Notes)
 	}
+	// Nobody was refused under the own limit, so no other one was told of. A block of a higher one stands at other times, and may have refused some.
+	quiet := newBed(t)
+	quiet.minutes(t, plain(0, 60)...)
+	quiet.hits(t, hit{subject: source(1), from: 10, to: 11, events: 30, peak: 20})
+	q := quiet.gather(t, evidence.Question{})
+	same(t, "requests at the own limit", q.At(5).Requests, "0")
+	same(t, "requests above it", q.At(6).Requests, "about 0")
+	if q.At(6).Requests.State != evidence.Bounded {
+		t.Errorf("%+v", q.At(6).Requests)
+	}
 	leave(22, "flood", "hit", 100, 10, 7)
 	leave(-1000, "flood", "hit", 10, 0, 0) // may last until then
 	d = b.gather(t, evidence.Question{})

@@ -53,11 +53,13 @@ func (c Count) MarshalJSON() ([]byte, error) {
 	}{State: c.State, Reason: c.Reason})
 }
 
-// String is the figure in words: 12, at least 12, 3 to 12, not measurable: why.
+// String is the figure in words: 12, at least 12, 3 to 12, about 3, not measurable: why.
 func (c Count) String() string {
 	switch {
 	case c.State == NotMeasurable:
 		return notMeasurable(c.Reason)
+	case c.Side == Between && c.Least == c.Value: // and perhaps a little outside
+		return fmt.Sprint("about ", c.Value)
 	case c.Side == Between:
 		return fmt.Sprintf("%d to %d", c.Least, c.Value)
 	}

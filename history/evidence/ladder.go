@@ -86,8 +86,11 @@ func (d *Dossier) requestsAt(limit int64) Count {
 		return own
 	}
 	steps := d.Ladder.Steps
-	if len(steps) == 0 && own.Value == 0 {
-		return own // where nothing is refused no other limit is noted
+	if len(steps) == 0 && own.Value == 0 { // where nothing is refused no other limit is noted
+		if own.Side == AtLeast {
+			return own
+		}
+		return Count{State: Bounded, Side: Between, Reason: outside}
 	}
 	if len(steps) == 0 {
 		return unknown("no other limit was counted beside the version's own")
@@ -107,9 +110,11 @@ func (d *Dossier) requestsAt(limit int64) Count {
 	if own.Side == AtLeast {
 		return atLeast(low, own.Reason)
 	}
-	return Count{State: Bounded, Value: high, Side: Between, Least: low,
-		Reason: "between two limits that were counted; a block that begins later also ends later, so it may lie a little outside"}
+	return Count{State: Bounded, Value: high, Side: Between, Least: low, Reason: outside}
 }
+
+// outside is why a limit that was not counted may refuse more than both of its neighbours.
+const outside = "between two limits that were counted; a block that begins later also ends later, so it may lie a little outside"
 
 // coarsely is the bucket of a peak: its own up to 1,000, and beyond that of all with the same first three digits.
 func coarsely(peak int64) (from, to int64) {
