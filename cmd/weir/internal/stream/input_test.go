@@ -17,7 +17,7 @@ func TestInterruptibleReader(t *testing.T) {
 			r := newInterruptibleReader(t.Context(), from, func() error { silences++; return nil })
 			go func() {
 				_, _ = io.WriteString(to, "one\n")
-				time.Sleep(10 * idleAfter)
+				time.Sleep(10 * sendAfter)
 				_, _ = io.WriteString(to, "two\n")
 				_ = to.Close()
 			}()

@@ -133,8 +133,8 @@ func (r *Reading) howFar() string {
 	return "no event was sent"
 }
 
-// NewReading looks for all files before anything is sent, so that a mistyped name is found at once. Where an input that is no regular
-// file has shown nothing for a while, what was read of it is sent.
+// NewReading looks for all files before anything is sent, so that a mistyped name is found at once. What was read of an input that
+// is no regular file is sent soon, whether more comes or not.
 func NewReading(files Files) (*Reading, error) {
 	inputs, err := Inputs(files.Paths, files.Stdin)
 	if err != nil {
@@ -143,18 +143,20 @@ func NewReading(files Files) (*Reading, error) {
 	return &Reading{files: files, inputs: inputs}, nil
 }
 
-// idleAfter is how long an input may show nothing before what was read of it is sent.
-const idleAfter = 200 * time.Millisecond
+// sendAfter is how long what was read of a pipe may wait for more before it is sent.
+const sendAfter = 200 * time.Millisecond
 
 // interruptibleReader reads from something that may block for ever, a terminal or a pipe: it ends with its context, and
-// calls idle when nothing has come for a while.
+// calls send when the first of what has come since the last time is so old, whether more comes or not: a gateway that is asked
+// five times a second and more never falls silent.
 type interruptibleReader struct {
 	ctx    context.Context // Read has no other way to be told
 	from   io.ReadCloser
 	pieces chan piece
 	rest   []byte
 	err    error
-	idle   func() error
+	send   func() error
+	due    time.Time // when send is to be called; zero: nothing has come since
 	done   chan struct{}
 }
 
@@ -163,8 +165,8 @@ type piece struct {
 	err  error
 }
 
-func newInterruptibleReader(ctx context.Context, from io.ReadCloser, idle func() error) *interruptibleReader {
-	r := &interruptibleReader{ctx: ctx, from: from, pieces: make(chan piece), idle: idle, done: make(chan struct{})}
+func newInterruptibleReader(ctx context.Context, from io.ReadCloser, send func() error) *interruptibleReader {
+	r := &interruptibleReader{ctx: ctx, from: from, pieces: make(chan piece), send: send, done: make(chan struct{})}
 	go r.pump()
 	return r
 }
@@ -188,26 +190,45 @@ func (r *interruptibleReader) pump() {
 
 // Read gives what has come, waiting for the first of it.
 func (r *interruptibleReader) Read(p []byte) (int, error) {
-	quiet := time.NewTimer(idleAfter)
-	defer quiet.Stop()
 	for len(r.rest) == 0 {
 		if r.err != nil {
 			return 0, r.err
 		}
-		select {
-		case got := <-r.pieces:
-			r.rest, r.err = got.data, got.err
-		case <-r.ctx.Done():
-			return 0, r.ctx.Err()
-		case <-quiet.C:
-			if err := r.idle(); err != nil {
-				return 0, err
-			}
+		if err := r.next(); err != nil {
+			return 0, err
 		}
 	}
 	n := copy(p, r.rest)
 	r.rest = r.rest[n:]
 	return n, nil
+}
+
+// next waits for a piece, or until it is time to send those before it.
+func (r *interruptibleReader) next() error {
+	var due <-chan time.Time
+	if !r.due.IsZero() {
+		left := time.Until(r.due)
+		if left <= 0 {
+			r.due = time.Time{}
+			return r.send()
+		}
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case got := <-r.pieces:
+		r.rest, r.err = got.data, got.err
+		if r.due.IsZero() {
+			r.due = time.Now().Add(sendAfter)
+		}
+	case <-r.ctx.Done():
+		return r.ctx.Err()
+	case <-due:
+		r.due = time.Time{}
+		return r.send()
+	}
+	return nil
 }
 
 // Close lets the reading goroutine go, and closes what it reads.

@@ -81,7 +81,7 @@ func TestWhatAPipeHasShownIsSent(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- r.All(t.Context()) }()
 		_, _ = io.WriteString(pipe, "event-1\nevent-2\nhal")
-		time.Sleep(10 * idleAfter)
+		time.Sleep(10 * sendAfter)
 		if got := to.all(); got != "event-1 event-2" {
 			t.Errorf("sent while the pipe is silent: %q", got)
 		}
@@ -89,6 +89,29 @@ func TestWhatAPipeHasShownIsSent(t *testing.T) {
 		_ = pipe.Close()
 		if err := <-done; err != nil || to.all() != "event-1 event-2 half" || len(to.letters) > 0 {
 			t.Errorf("sent %q, letters %+v, %v", to.all(), to.letters, err)
+		}
+	})
+}
+
+// Nor has a pipe to fall silent: what a gateway writes ten times a second is sent as soon.
+func TestWhatAPipeGoesOnShowingIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, pipe := pipeInput()
+		var to sent
+		r := readingOf(&to, in)
+		done := make(chan error)
+		go func() { done <- r.All(t.Context()) }()
+		for n := range 100 {
+			shown := len(strings.Fields(to.all()))
+			if behind := n - shown; time.Duration(behind)*sendAfter/2 > 2*sendAfter {
+				t.Fatalf("after %d events %d are sent", n, shown)
+			}
+			_, _ = io.WriteString(pipe, "event\n")
+			time.Sleep(sendAfter / 2)
+		}
+		_ = pipe.Close()
+		if err := <-done; err != nil || len(strings.Fields(to.all())) != 100 {
+			t.Errorf("sent %q, %v", to.all(), err)
 		}
 	})
 }
