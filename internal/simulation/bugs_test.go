@@ -78,7 +78,7 @@ func mutations() []mutation {
 		{"tombstone lowered", "A tombstone is only raised.", bugs{script: [2]string{
 			"if tombstone and tombstone.released >= ARGV[2] then", "if false then"}}, 0, 1000},
 		{"older mode generation", "A block carries its rule's mode generation, which is only raised.", bugs{script: [2]string{
-			"if block and block.generation > generation then return 'stale' end\n", ""}}, 3600, 4000},
+			"if block and block.generation > generation then return 'stale' end\n", ""}}, 2900, 4000},
 		{"refused for memory, and not said", "What Redis has no memory for is withheld, an answer and no error.", bugs{script: [2]string{
 			"then return 'full' end", "then return 'unchanged' end"}}, 0, 300},
 	}

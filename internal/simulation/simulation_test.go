@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	seedCount = flag.Int("simulation.seeds", 0, "how many seeds TestSimulation runs; 0: 4,000, fewer with -race or -short")
+	seedCount = flag.Int("simulation.seeds", 0, "how many seeds TestSimulation runs; 0: 10,000, fewer with -race or -short")
 	firstSeed = flag.Uint64("simulation.first", 0, "the first of them")
 	account   = flag.String("simulation.account", "", "a file for what the runs held; TestSimulation shares its seeds out among processes")
 )
@@ -32,7 +32,7 @@ func seeds() int {
 	case raceDetector: // it is after other things, and fifty times as slow; the run without it has the others
 		return 100
 	}
-	return 4000
+	return 10_000
 }
 
 // alone makes the runtime fit for many small worlds in a row, each with one thing going on at a time: to wake a second

@@ -68,7 +68,12 @@ func TestWhoMayAskForWhat(t *testing.T) {
 			t.Error("the matrix has become small")
 		}
 	})
-	t.Run("every path into blocking", func(t *testing.T) { everyPathIntoBlocking(t, b, m) })
+	t.Run("every path into blocking", func(t *testing.T) {
+		// Of a server of its own: a sign-in takes 400 wrong tokens at once, of all clients together, and the one above has been sent most of them.
+		b := newBed(t)
+		b.prepare(own, other)
+		everyPathIntoBlocking(t, b, b.matrix())
+	})
 }
 
 func eachIsExpected(t *testing.T, m *signintest.Matrix) {
