@@ -16,6 +16,11 @@ func growing() []grownCounter {
 			"namespace=weir,stage=enforce,reason=malformed", "enforce could not use a record of weir's own",
 			"%d records of the last 15 minutes went from enforce to the dead letters (malformed). weir wrote them itself, so something is damaged.",
 		}},
+		{"WeirInstanceIDShared", `weir_kafka_group_fenced_total{%s,group="weir.detect"}`, notice{
+			"namespace=weir,group=weir.detect", "Two processes have one kafka.instance_id",
+			"Kafka put %d members out of the consumer group weir.detect (weir) within 15 minutes, since another process came under their instance id. " +
+				"Nothing is counted twice; those that were put out go on without a name.",
+		}},
 		{"WeirCountsLost", `weir_detect_losses_total{%s}`, notice{
 			"namespace=weir", "Events are missing in the counts",
 			"DETECT of weir went on behind %d losses within 15 minutes: gaps that somebody accepted, or records that Kafka deleted.",

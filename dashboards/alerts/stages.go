@@ -32,6 +32,13 @@ func stageAlerts() []alert {
 				duration.Format(mixedBuildsMost)),
 		},
 		{
+			name: "WeirInstanceIDShared", severity: Ticket,
+			expr:    grown("namespace, group", fmt.Sprintf("weir_kafka_group_fenced_total{%s}", live)),
+			summary: "Two processes have one kafka.instance_id",
+			detail: "Kafka put {{ $value | humanize }} members out of the consumer group {{ $labels.group }} ({{ $labels.namespace }}) within 15 minutes, since another process came under their instance id. " +
+				"Nothing is counted twice; those that were put out go on without a name.",
+		},
+		{
 			name: "WeirEventsStopped", severity: Page, hold: 5 * time.Minute,
 			// Idle or cut off looks the same from here; so it is compared with the days before. Yesterday alone would end the alert after a day, and
 			// call on each Saturday where people work from Monday to Friday. Where ROUTE stands still, another alert says so.
