@@ -57,7 +57,11 @@ fuzz: ## run every fuzz target for FUZZTIME (30s) each
 run-deps: ## Kafka, Redis and PostgreSQL for use by hand until Ctrl-C, with their data kept; ARGS="--fresh" erases it first
 	scripts/run-deps.sh $(ARGS)
 
+.PHONY: release
+release: ## static programs for linux/amd64 and arm64 with SBOM and SHA256SUMS, into dist/; VERSION=v1.2.3 says which version
+	scripts/release.sh dist
+
 .PHONY: clean
 clean: ## remove what was built here (what was fetched stays in the cache)
-	rm -rf bin
+	rm -rf bin dist
 	go clean -testcache

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # install-packages.sh [servers]: makes sure that what the tests start by themselves is on this machine: redis-server,
 # PostgreSQL, nginx, Caddy, Prometheus and curl; Node, Python and a JDK, whose servers are asked what they serve; a C compiler,
-# which Go's race detector needs; and Chromium, which the console's tests look through. With "servers": only what weir
+# which Go's race detector needs; systemd-analyze, which judges the units; and Chromium, which the console's tests look through. With "servers": only what weir
 # itself needs, redis-server, PostgreSQL, Java and Maven.
 # It never starts, stops or configures the services that the packages may bring: the tests run servers of their own.
 set -euo pipefail
@@ -27,6 +27,7 @@ programs() {
 		have "$program" || wanted+=("$program")
 	done
 	if have prometheus && ! have promtool; then wanted+=(prometheus); fi # one package has both
+	have systemd-analyze || wanted+=(systemd) # it reads the units, and nothing is started by it
 	have node || wanted+=(nodejs)
 	have javac || wanted+=(default-jdk-headless) # java runs a source file only where the compiler is
 	if ! have "${WEIR_TEST_CHROMIUM:-chromium}" && ! have chromium-browser && ! have google-chrome-stable && ! have google-chrome; then

@@ -74,7 +74,8 @@ as_image() {
 # golangci-lint's govet is all of `go vet`'s analyzers, and sees the same files: to run both would be the same twice.
 lint() {
 	if have shellcheck; then shellcheck scripts/*.sh deploy/*/*.sh .ci/run; fi
-	scripts/helm.sh # which the tests of the chart ask for, later
+	scripts/helm.sh            # which the tests of the chart ask for, later
+	scripts/cyclonedx-gomod.sh # and those of the release
 	as_image scripts/golangci-lint.sh run --allow-parallel-runners ./...
 }
 

@@ -310,9 +310,10 @@ var plan = map[string]room{
 		what:  "what the documents show, read and run; tests only",
 		tests: []string{"internal/story", "rules", "rules/condition", "traffic", "traffic/format"},
 	},
-	"internal/boardtest": {what: "every query of boards and alerts, asked of real servers; tests only", tests: []string{"internal/demo"}},
-	"internal/kube":      {what: "the Helm chart and the manifests made of it, rendered, validated and run by the real program; tests only"},
-	"internal/deploy":    {what: "what docker-compose.yml mounts, run by real programs; tests only"},
+	"internal/boardtest":  {what: "every query of boards and alerts, asked of real servers; tests only", tests: []string{"internal/demo"}},
+	"internal/kube":       {what: "the Helm chart and the manifests made of it, rendered, validated and run by the real program; tests only"},
+	"internal/operations": {what: "what operators are given, held to its word: the release, the units, the figures and commands of docs/operations.md; tests only"},
+	"internal/deploy":     {what: "what docker-compose.yml mounts, run by real programs; tests only"},
 	"internal/simulation": {
 		what:  "the stages over fakes, by seeds; tests only",
 		tests: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "detectors", "history", "ingest", "ingest/consume", "ingest/detect", "ingest/route", "internal/simulation/judge", "internal/story", "rules", "traffic", "traffic/format"},
