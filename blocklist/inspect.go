@@ -30,6 +30,7 @@ type InspectedNode struct {
 	UsedMemory  int64  // bytes
 	EvictedKeys int64  // since the server's start
 	AppendOnly  bool   // whether it keeps an append-only file
+	AppendsFail bool   // the append-only file cannot be written, so writes are refused
 	LastSave    string // "ok" or "err": the newest attempt to write a snapshot
 	// Clock is the server's clock, read between Asked and Answered of this machine.
 	Clock, Asked, Answered traffic.Time
@@ -84,6 +85,7 @@ func inspectNode(ctx context.Context, node *redis.Client, clock func() traffic.T
 	n.Version, n.Role, n.Policy = info["redis_version"], info["role"], info["maxmemory_policy"]
 	n.MaxMemory, n.UsedMemory, n.EvictedKeys = number("maxmemory"), number("used_memory"), number("evicted_keys")
 	n.AppendOnly, n.LastSave = info["aof_enabled"] == "1", info["rdb_last_bgsave_status"]
+	n.AppendsFail = n.AppendOnly && info["aof_last_write_status"] == "err"
 	return n, nil
 }
 

@@ -33,8 +33,39 @@ type lacking struct {
 // admitReader gives Reader what it lacks. A server without that role, whose administrator has made none, stays without. What belongs to
 // somebody else, who has not let the role of this connection pass it on, is left to them and told to log.
 func admitReader(ctx context.Context, tx pgx.Tx, schema string, log *slog.Logger) error {
+	lacks, err := readerLacks(ctx, tx, schema)
+	if err != nil {
+		return err
+	}
+	for _, l := range lacks {
+		if !l.May {
+			log.WarnContext(ctx, "dashboards lack what belongs to another role; let it, or an administrator, run the statement", "owner", l.Owner, "statement", l.Grant)
+			continue
+		}
+		if _, err := tx.Exec(ctx, l.Grant); err != nil {
+			return fmt.Errorf("%s: %w", l.Grant, err)
+		}
+	}
+	return nil
+}
+
+// ReaderLacks gives the statements that let Reader read the views of a schema; none where it may read them all, and where there is no such role.
+func ReaderLacks(ctx context.Context, conn *pgx.Conn, schema string) ([]string, error) {
+	lacks, err := readerLacks(ctx, conn, schema)
+	grants := make([]string, len(lacks))
+	for i, l := range lacks {
+		grants[i] = l.Grant
+	}
+	return grants, err
+}
+
+type asker interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func readerLacks(ctx context.Context, q asker, schema string) ([]lacking, error) {
 	views, functions := readerMay()
-	rows, err := tx.Query(ctx, `
+	rows, err := q.Query(ctx, `
 		WITH schema AS (SELECT n.oid, n.nspname, n.nspowner, r.oid AS reader, r.rolname FROM pg_roles r, pg_namespace n WHERE r.rolname = $1 AND n.nspname = $2)
 		SELECT format('GRANT USAGE ON SCHEMA %I TO %I', s.nspname, s.rolname) AS grant, pg_get_userbyid(s.nspowner)::text AS owner,
 			pg_has_role(s.nspowner, 'USAGE') OR has_schema_privilege(s.oid, 'USAGE WITH GRANT OPTION') AS may
@@ -50,20 +81,11 @@ func admitReader(ctx context.Context, tx pgx.Tx, schema string, log *slog.Logger
 		FROM schema s JOIN pg_proc p ON p.pronamespace = s.oid
 		WHERE p.proname = ANY ($4) AND NOT has_function_privilege(s.reader, p.oid, 'EXECUTE')`, Reader, schema, views, functions)
 	if err != nil {
-		return fmt.Errorf("what %s may read: %w", Reader, err)
+		return nil, fmt.Errorf("what %s may read: %w", Reader, err)
 	}
 	lacks, err := pgx.CollectRows(rows, pgx.RowToStructByName[lacking])
 	if err != nil {
-		return fmt.Errorf("what %s may read: %w", Reader, err)
+		return nil, fmt.Errorf("what %s may read: %w", Reader, err)
 	}
-	for _, l := range lacks {
-		if !l.May {
-			log.WarnContext(ctx, "dashboards lack what belongs to another role; let it, or an administrator, run the statement", "owner", l.Owner, "statement", l.Grant)
-			continue
-		}
-		if _, err := tx.Exec(ctx, l.Grant); err != nil {
-			return fmt.Errorf("%s: %w", l.Grant, err)
-		}
-	}
-	return nil
+	return lacks, nil
 }

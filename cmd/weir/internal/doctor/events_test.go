@@ -262,7 +262,7 @@ func TestJudgeProgress(t *testing.T) {
 		{"nobody", progressOf{records: 5, oldest: at}, Warn, "nobody runs it; 5 records"},
 		{"too late", progressOf{group: running, uncovered: []int{3}}, Fail, "of partitions 3 records went before they were read"},
 	} {
-		if f := judgeProgress("stage record", stageWork{stage: ingest.StageRecord, run: ingest.StageRecord}, tc.p, at); f.Status != tc.st || !strings.Contains(f.Found, tc.text) {
+		if f := judgeProgress("stage record", stageWork{stage: ingest.StageRecord, run: ingest.StageRecord}, tc.p, backlogWarns, at); f.Status != tc.st || !strings.Contains(f.Found, tc.text) {
 			t.Errorf("%s: %+v", tc.name, f)
 		}
 	}

@@ -40,6 +40,7 @@ type examination struct {
 
 	// What the rounds have found. Each is written by one check, and read in later rounds only.
 	kafkaUp  bool
+	brokers  int // of Kafka
 	topics   map[string]kafka.InspectedTopic
 	cache    *blocklist.Inspected // nil: Redis is away
 	database *postgres.Inspected  // nil: PostgreSQL is away
@@ -110,7 +111,7 @@ func (e *examination) run(ctx context.Context) []Finding {
 		{{"topics", e.lookAtTopics}, {"stream", e.lookAtStream}},
 		{
 			{"identities", e.lookAtIdentities}, {"clocks", e.lookAtClocks}, {"stages", e.lookAtStages},
-			{"partitions", e.lookAtPartitions}, {"snapshots", e.lookAtSnapshots}, {"days", e.lookAtDays}, {"events", e.lookAtEvents}, {"dead letters", e.lookAtDeadLetters},
+			{"partitions", e.lookAtPartitions}, {"snapshots", e.lookAtSnapshots}, {"windows", e.lookAtWindows}, {"roles", e.lookAtRoles}, {"days", e.lookAtDays}, {"events", e.lookAtEvents}, {"dead letters", e.lookAtDeadLetters},
 		},
 	})
 }

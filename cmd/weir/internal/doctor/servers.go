@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -13,9 +12,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history/postgres"
-	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/ingest/detect"
-	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/internal/plural"
 )
 
@@ -64,6 +61,8 @@ func judgeRedis(n *blocklist.InspectedNode, cluster bool) Finding {
 		return warning(name, "raise maxmemory: when it is full, no block can be written", "%s; nine tenths of its memory are used", text)
 	case err == nil && version < oldestRedis:
 		return warning(name, "upgrade it", "%s; weir is made for Redis %d and newer", text, oldestRedis)
+	case n.AppendsFail:
+		return failing(name, "see its log, and give it room on its disk", "%s; it cannot write its append-only file, and takes no blocks until it can", text)
 	case n.LastSave == "err":
 		return warning(name, "see its log; with stop-writes-on-bgsave-error it takes no blocks", "%s; its last snapshot failed", text)
 	}
@@ -136,7 +135,7 @@ func (e *examination) lookAtKafka(ctx context.Context) []Finding {
 	if err != nil {
 		return []Finding{failed("kafka", err, "start Kafka, or correct kafka.brokers")}
 	}
-	e.kafkaUp = true
+	e.kafkaUp, e.brokers = true, len(c.Brokers)
 	text := fmt.Sprintf("%s (%s); it speaks %s", plural.Of(len(c.Brokers), "broker"), terminal.FirstFew(c.Brokers), c.Speaks)
 	if len(c.Lacks) > 0 {
 		return []Finding{failing("kafka", "use Apache Kafka 2.3 or newer, or a build of weir that speaks what it takes",
@@ -145,72 +144,22 @@ func (e *examination) lookAtKafka(ctx context.Context) []Finding {
 	return []Finding{fine("kafka", "%s", text)}
 }
 
-// lookAtTopics holds the live stream's topics against the configuration.
-func (e *examination) lookAtTopics(ctx context.Context) []Finding {
-	if !e.kafkaUp {
-		return nil
-	}
-	topics, err := e.kafka.InspectTopics(ctx, e.conf.TopicSettings().Topics(e.names))
-	e.topics = map[string]kafka.InspectedTopic{}
-	var found []Finding
-	for _, t := range topics {
-		e.topics[t.Name] = t
-		found = append(found, judgeTopic(&t))
-	}
-	if err != nil {
-		found = append(found, failed("topics", err, "see the brokers' logs"))
-	}
-	return found
-}
-
-// judgeTopic says the worst about a topic.
-func judgeTopic(t *kafka.InspectedTopic) Finding {
-	name := "topic " + t.Name
-	text := fmt.Sprintf("%s, %s", plural.Of(t.Partitions, "partition"), plural.Of(t.Replicas, "replica"))
-	switch {
-	case !t.Exists:
-		return failing(name, "run weir migrate", "it does not exist")
-	case len(t.Leaderless) > 0:
-		return failing(name, "start the brokers that hold them", "%s; nobody leads partitions %s", text, numbered(t.Leaderless))
-	case len(t.Wrong) > 0:
-		remedy := "run weir migrate"
-		if slices.ContainsFunc(t.Wrong, func(d ingest.TopicDifference) bool { return d.Fixed }) {
-			remedy = "correct kafka.partitions.keyed, or use another namespace: the count is fixed when the topic is made"
-		}
-		return failing(name, remedy, "%s; %s", text, joined(t.Wrong))
-	case len(t.Behind) > 0:
-		return warning(name, "see what became of the brokers that hold the other replicas", "%s; replicas of partitions %s are not in sync",
-			text, numbered(t.Behind))
-	case len(t.Differs) > 0:
-		return warning(name, "weir migrate sets retention; for partitions, correct kafka.partitions", "%s; %s", text, joined(t.Differs))
-	}
-	return fine(name, "%s, settings as they should be", text)
-}
-
-func joined(differences []ingest.TopicDifference) string {
-	texts := make([]string, len(differences))
-	for i, d := range differences {
-		texts[i] = d.String()
-	}
-	return strings.Join(texts, "; ")
-}
-
-func numbered(partitions []int) string {
-	names := make([]string, len(partitions))
-	for i, p := range partitions {
-		names[i] = fmt.Sprint(p)
-	}
-	return terminal.FirstFew(names)
-}
-
 // lookAtSnapshots says whether the snapshots of all partitions, with their budgets used up, can be stored before the log
 // that they need is gone.
 func (e *examination) lookAtSnapshots(context.Context) []Finding {
 	if e.stream == nil || !e.topics[e.names.Keyed].Exists {
 		return nil
 	}
+	return []Finding{judgeSnapshots(e.snapshotRoom(), e.names.Keyed)}
+}
+
+// snapshotRoom is what snapshots may take; nothing where the stream is not known.
+func (e *examination) snapshotRoom() detect.SnapshotRoom {
+	if e.stream == nil {
+		return detect.SnapshotRoom{}
+	}
 	n := e.stream.Partitions
-	return []Finding{judgeSnapshots(detect.SnapshotRoom{Budget: n.Budget, Partitions: n.Keyed, Retention: e.topics[e.names.Keyed].Retention}, e.names.Keyed)}
+	return detect.SnapshotRoom{Budget: n.Budget, Partitions: n.Keyed, Retention: e.topics[e.names.Keyed].Retention}
 }
 
 func judgeSnapshots(room detect.SnapshotRoom, topic string) Finding {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/ingest"
@@ -62,7 +63,15 @@ func (e *examination) lookAtStage(ctx context.Context, w stageWork) Finding {
 			return f
 		}
 	}
-	return judgeProgress(name, w, p, e.clock())
+	patience := backlogWarns
+	if w.stage == ingest.StageDetect {
+		age := judgeSnapshotAge(name, p, e.topics[w.topic].Retention.Time, e.clock())
+		if age.Status != OK {
+			return age
+		}
+		patience = max(patience, e.snapshotRoom().WriteTime()) // it commits with snapshots only, and they may come so seldom
+	}
+	return judgeProgress(name, w, p, patience, e.clock())
 }
 
 func (e *examination) progress(ctx context.Context, w stageWork) (progressOf, error) {
@@ -141,7 +150,31 @@ func judgeRouteCommits(name string, p progressOf, stream *streams.Stream) Findin
 	return Finding{Status: OK}
 }
 
-func judgeProgress(name string, w stageWork, p progressOf, at traffic.Time) Finding {
+// Ages of a snapshot, in parts of what the keyed topic keeps: DETECT wants them below a third, and at half of it somebody must see to it.
+const (
+	snapshotWarns = 3
+	snapshotFails = 2
+)
+
+// judgeSnapshotAge holds the oldest record that a take-over has to count again against how long Kafka keeps it; keeps is 0 for ever.
+func judgeSnapshotAge(name string, p progressOf, keeps time.Duration, at traffic.Time) Finding {
+	if p.records == 0 || p.oldest == 0 || keeps == 0 {
+		return Finding{Status: OK}
+	}
+	age := max(0, at.Sub(p.oldest))
+	const text = "the newest snapshot of a partition is %s old, and Kafka keeps what came since for %s; wanted: below %s"
+	remedy := "see the log of weir run with detect for snapshots that fail, and start more of them; a longer kafka.retention.keyed with weir migrate gains time"
+	switch wanted := keeps / snapshotWarns; {
+	case age > keeps/snapshotFails:
+		return failing(name, remedy, text, terminal.Roughly(age), config.Duration(keeps), config.Duration(wanted))
+	case age > wanted:
+		return warning(name, remedy, text, terminal.Roughly(age), config.Duration(keeps), config.Duration(wanted))
+	}
+	return Finding{Status: OK}
+}
+
+// judgeProgress is about a stage whose oldest open record may be as old as patience.
+func judgeProgress(name string, w stageWork, p progressOf, patience time.Duration, at traffic.Time) Finding {
 	left := "nothing left to do"
 	age := time.Duration(0)
 	if p.records > 0 {
@@ -161,7 +194,7 @@ func judgeProgress(name string, w stageWork, p progressOf, at traffic.Time) Find
 			"%s; of partitions %s records went before they were read", text, numbered(p.uncovered))
 	case p.group.Members == 0:
 		return warning(name, "start weir run --stages "+w.run, "nobody runs it; %s", left)
-	case age > backlogWarns:
+	case age > patience:
 		return warning(name, "start more of weir run --stages "+w.run+", or see its log; evidence older than max_lag blocks nobody", "%s", text)
 	}
 	return fine(name, "%s", text)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/cmd/weir/internal/config"
@@ -16,6 +19,7 @@ import (
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
 // lookAtStream loads what the live stream is made of: its partitions, routing version and modes.
@@ -85,7 +89,8 @@ func (e *examination) judgeRouting() Finding {
 		return warning("routing", fmt.Sprintf("weir migrate --record-format %d, when all processes are of this build", detectors.RecordFormat),
 			"%s; record format %d, this build also writes %d", text, e.routing.RecordFormat, detectors.RecordFormat)
 	case !e.routing.Identity.Equal(&e.conf.Identity):
-		return warning("routing", "run weir migrate", "%s; identity of the configuration is not in effect yet", text)
+		return warning("routing", "run weir migrate", "%s; identity of the configuration is not in effect yet: %s", text,
+			strings.Join(identityDifferences(&e.routing.Identity, &e.conf.Identity), "; "))
 	case e.routing.Format.Name != want.Name || config.JoinMap(e.routing.Format.Map) != config.JoinMap(want.Map) || e.routing.Format.MaxEventBytes != want.MaxEventBytes:
 		return warning("routing", "run weir migrate", "%s; events of the configuration is not in effect yet", text)
 	case e.routing.KnownGood != string(e.conf.KnownGood):
@@ -155,4 +160,35 @@ func (e *examination) judgeRunning(running map[ingest.Side]int, oldest time.Time
 		return warning("partitions", "see the lines of those that stopped; start weir run with route and detect where there are none", "%s", text)
 	}
 	return fine("partitions", "%s, reported %s ago at most", text, terminal.Roughly(max(silence, 0)))
+}
+
+// identityDifferences says field by field what the stream has and what the configuration wants.
+func identityDifferences(has, want *traffic.IdentityMap) (differences []string) {
+	hasFields, wantFields := identityFields(has), identityFields(want)
+	for _, name := range slices.Sorted(maps.Keys(wantFields)) {
+		if hasFields[name] != wantFields[name] {
+			differences = append(differences, fmt.Sprintf("identity.%s is %s, want %s", name, hasFields[name], wantFields[name]))
+		}
+	}
+	return differences
+}
+
+// identityFields are the fields of an identity map as the configuration names them.
+func identityFields(m *traffic.IdentityMap) map[string]string {
+	fields := map[string]string{
+		"ip.trusted_proxies": m.IP.TrustedProxies.String(), "ip.header": quoted(m.IP.Header), "ip.v4": fmt.Sprint(m.IP.V4), "ip.v6": fmt.Sprint(m.IP.V6),
+		"ip.claimed": fmt.Sprint(m.IP.Claimed),
+	}
+	for name, s := range map[string]traffic.FieldSource{"device": m.Device, "user": m.User, "api_key": m.APIKey, "session": m.Session} {
+		fields[name+".header"], fields[name+".cookie"] = quoted(s.Header), quoted(s.Cookie)
+		fields[name+".vouched"], fields[name+".commas"] = fmt.Sprint(s.Vouched), fmt.Sprint(s.Commas)
+	}
+	return fields
+}
+
+func quoted(name string) string {
+	if name == "" {
+		return "none"
+	}
+	return terminal.Safe(name)
 }
