@@ -134,8 +134,9 @@ func (a *assertion) releaseSlice(ctx context.Context, keys []blocklist.Name) err
 		return err
 	}
 	var lacking []blocklist.Release
+	now := a.r.o.Clock()
 	for i, key := range keys {
-		if t := a.released[key]; found[i].Err == nil && lacksRelease(&found[i], &t) {
+		if t := a.released[key]; found[i].Err == nil && t.Until > now && lacksRelease(&found[i], &t) {
 			lacking = append(lacking, blocklist.Release{Name: key, Tombstone: t, Covered: true})
 		}
 	}
@@ -175,8 +176,10 @@ func (a *assertion) raiseSlice(ctx context.Context, raises []blocklist.Raise) er
 		return err
 	}
 	var lacking []blocklist.Raise
+	// What came to its end before Redis had answered is no loss: put back, it would be told to every gate and counted as one.
+	now := a.r.o.Clock()
 	for i := range raises {
-		if found[i].Err == nil && lacks(&found[i], &raises[i].Block) {
+		if b := &raises[i].Block; found[i].Err == nil && b.Until > now && lacks(&found[i], b) {
 			lacking = append(lacking, raises[i])
 		}
 	}

@@ -1,14 +1,17 @@
 package reconcile
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/blocklist/internal/blocktest"
@@ -138,6 +141,58 @@ func TestSweepMakesLostWritesGood(t *testing.T) {
 		entries, err := s.Client.XRange(t.Context(), s.Keys.Stream(blocklist.StreamReconcile), "-", "+").Result()
 		if err != nil || len(entries) == 0 || entries[len(entries)-1].Values["op"] != blocklist.OpBlock {
 			t.Errorf("deltas of the reconciler: %v, %v; want the block last", entries, err)
+		}
+	})
+}
+
+// late lets time pass before Redis is asked what stands.
+type late struct{ pass func() }
+
+var _ redis.Hook = (*late)(nil)
+
+// DialHook changes nothing.
+func (l *late) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook changes nothing.
+func (l *late) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook lets the time pass before keys are read.
+func (l *late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Name() == "mget" }) {
+			l.pass()
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// A block or a tombstone that ends while a sweep is under way was not lost: neither is it put back, nor do gates hear of it.
+func TestWhatEndsDuringASweepIsNotPutBack(t *testing.T) {
+	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+		for _, action := range []blocklist.Action{blocklist.ActionWritten, blocklist.ActionReleased} {
+			s := blocktest.NewStage(t, server)
+			s.Clock.Stop()
+			now := s.Clock.Now()
+			s.Log.All = append(s.Log.All, blocklist.Decision{
+				Format: blocklist.DecisionFormat, ID: "x", Action: action, Rule: blocktest.FloodRule, Subject: blocktest.Viewer, Hit: "a", Generation: 1,
+				Since: now, Until: now.Add(blocktest.TTL), At: now,
+			})
+			left := blocktest.TTL
+			s.Client.AddHook(&late{func() { s.Clock.Add(left); left = 0 }})
+			rec := newReconciler(t, s)
+			if err := rec.Check(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if left != 0 {
+				t.Fatal("Redis was not asked what stands")
+			}
+			if n := testutil.ToFloat64(rec.metrics.changes.WithLabelValues(string(action))); n != 0 {
+				t.Errorf("%v %s, want 0: it was over by then", n, action)
+			}
+			listing, err := s.Store.List(t.Context(), now, blocklist.Filter{Tombstones: true})
+			if err != nil || len(listing.Items) != 0 {
+				t.Errorf("put back: %+v, %v", listing.Items, err)
+			}
 		}
 	})
 }

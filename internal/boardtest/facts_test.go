@@ -50,8 +50,8 @@ func (r *request) old() bool { return r.at.UnixMicro()-r.Time > time.Minute.Micr
 
 // told is a record of another topic, as far as its JSON is looked at here.
 type told struct {
-	at                                           time.Time
-	ID, Kind, Phase, Rule, Action, Reason, Stage string
+	at                                                       time.Time
+	ID, Kind, Phase, Rule, Action, Reason, Stage, Hit, Until string
 }
 
 // keyedEvent is a record of an event in the keyed topic.
@@ -93,6 +93,7 @@ func (f *facts) gather(t *testing.T) {
 		}
 		return err
 	})
+	f.wantToldOnce()
 	f.blocks = f.in.blocksInRedis()
 	for _, row := range f.sql(`SELECT source FROM {}.rules_v WHERE NOT removed`) {
 		f.rules = append(f.rules, readRule(t, row[0].(string)))

@@ -1,6 +1,7 @@
 package boardtest
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -65,11 +66,7 @@ func (f *facts) byProcess(of func(*process) (low, high float64)) (values []value
 // blocksInRedis counts the blocks that stand, by rule.
 func (in *installation) blocksInRedis() map[string]int {
 	in.t.Helper()
-	options, err := redis.ParseURL(in.redis)
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	c := redis.NewClient(options)
+	c := in.redisClient()
 	defer func() { _ = c.Close() }()
 	keys, err := c.Keys(in.t.Context(), in.schema+":v1:block:*").Result()
 	if err != nil {
@@ -80,6 +77,58 @@ func (in *installation) blocksInRedis() map[string]int {
 		blocks[key[strings.LastIndexByte(key, ':')+1:]]++
 	}
 	return blocks
+}
+
+func (in *installation) redisClient() *redis.Client {
+	in.t.Helper()
+	options, err := redis.ParseURL(in.redis)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	return redis.NewClient(options)
+}
+
+// telling is what makes a block that gates were told of another one.
+type telling struct{ Rule, Hit, Until string }
+
+// wantToldOnce holds what lies in Redis' delta streams against the decisions: no block was told to gates that was not decided, and none twice. What
+// is minutes old lies there no more; that each was told is what the gates count.
+func (f *facts) wantToldOnce() {
+	t := f.in.t
+	t.Helper()
+	c := f.in.redisClient()
+	defer func() { _ = c.Close() }()
+	lists, err := c.Keys(t.Context(), f.in.schema+":v1:delta:*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	untold := map[telling]int{}
+	for _, d := range f.decisions {
+		if d.Action == "written" || d.Action == "extended" {
+			untold[telling{d.Rule, d.Hit, d.Until}]++
+		}
+	}
+	for _, key := range lists {
+		if kind, err := c.Type(t.Context(), key).Result(); err != nil || kind != "stream" {
+			continue // the set of their names, or the last id of one
+		}
+		entries, err := c.XRange(t.Context(), key, "-", "+").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			var value telling
+			if e.Values["op"] != "block" {
+				continue
+			}
+			if err := json.Unmarshal([]byte(fmt.Sprint(e.Values["value"])), &value); err != nil {
+				t.Fatal(err)
+			}
+			if untold[value]--; untold[value] < 0 {
+				t.Errorf("%s tells gates of a block of which there is no decision, or once more: %v", key, e)
+			}
+		}
+	}
 }
 
 // sizesOfTables are those of all tables of the schema, with their indexes and partitions.

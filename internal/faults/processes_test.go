@@ -34,9 +34,14 @@ func (s *scene) killShortly(processes []*process) {
 		victim.kill()
 		at := s.harmed()
 		s.pause(time.Second)
+		p := &parts{at: at, again: time.Now()}
 		victim.again()
 		s.works(at)
 		s.awaitShares(processes)
+		if err := p.read(victim.said()); err != nil {
+			s.Fatal(err)
+		}
+		s.parts = append(s.parts, p)
 	}
 }
 

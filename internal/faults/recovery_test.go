@@ -55,3 +55,28 @@ func TestTable(t *testing.T) {
 		t.Errorf("%d lines after the first, want a heading and two rows:\n%s", lines, text)
 	}
 }
+
+// TestParts holds the parts of a recovery to a log whose times are known.
+func TestParts(t *testing.T) {
+	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	const log = `time=2026-11-20T10:00:01.020Z level=INFO msg="serving metrics and health" address=127.0.0.1:1
+time=2026-11-20T10:00:01.220Z level=INFO msg="consumer group generation" group=g generation=7 member=m partitions="[0 1]"
+time=2026-11-20T10:00:01.300Z level=INFO msg="keyed partitions taken" generation=7 partitions=2
+time=2026-11-20T10:00:09.000Z level=INFO msg="consumer group generation" group=g generation=8 member=m partitions="[0 1]"
+`
+	for text, want := range map[string]string{
+		log: "1.5 s = away 1.00 + start 0.02 + servers and group 0.20 + read snapshots 0.08 + first hit of each partition 0.20",
+		strings.ReplaceAll(log, "keyed partitions", "nothing"): "1.5 s = away 1.00 + start 0.02 + servers and group 0.20 + first hit of each partition 0.28",
+	} {
+		p := &parts{at: at, again: at.Add(time.Second)}
+		if err := p.read(text); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.text(1500 * time.Millisecond); got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+	}
+	if err := new(parts).read(log[:100]); err == nil {
+		t.Error("a process that has no partitions has parts")
+	}
+}

@@ -34,6 +34,7 @@ type scene struct {
 	load      *exactness.Load
 	watch     *watch
 	instants  []time.Time
+	parts     []*parts // of the instants, where what is killed is back at once
 }
 
 const (
@@ -200,6 +201,9 @@ func (s *scene) measure(ctx context.Context, r *row) {
 			s.Fatal(err)
 		}
 		s.Logf("instant %d: first hit after %v, caught up after %v, in history after %v", i+1, first, caughtUp, inHistory)
+		if i < len(s.parts) && first >= r.first {
+			r.parts = s.parts[i].text(first)
+		}
 		r.first, r.caughtUp, r.recorded = max(r.first, first), max(r.caughtUp, caughtUp), max(r.recorded, inHistory)
 	}
 }

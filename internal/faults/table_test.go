@@ -17,6 +17,7 @@ type row struct {
 	first    time.Duration
 	caughtUp time.Duration
 	recorded time.Duration
+	parts    string // of the longest first, where a process is back at once
 
 	lost, doubled, extra int
 }
@@ -52,5 +53,10 @@ func (t *table) String() string {
 			r.first.Seconds(), r.caughtUp.Seconds(), r.recorded.Seconds(), r.lost, r.doubled, r.extra)
 	}
 	_ = w.Flush() // a strings.Builder takes everything
+	for _, r := range t.rows {
+		if r.judged && r.parts != "" {
+			fmt.Fprintf(&b, "%s, the longest: %s\n", r.fault, r.parts)
+		}
+	}
 	return b.String()
 }
