@@ -484,5 +484,13 @@ func TestSnapshotsHaveTheStreamsFormat(t *testing.T) {
 		if got := p.Snapshot(nil)[0]; got != want {
 			t.Errorf("after a record of format %d: snapshot format %d, want %d", format, got, want)
 		}
+		older := newer
+		older.Format, older.Offset = rules.UncountedRecordFormat-1, newer.Offset+1
+		if _, err := p.Fold(m.now, &older, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Snapshot(nil)[0]; got != want {
+			t.Errorf("after a record of format %d and an older one: snapshot format %d, want %d", format, got, want)
+		}
 	}
 }

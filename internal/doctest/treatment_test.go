@@ -92,6 +92,8 @@ func (s *session) treatOne(words []string) (treatment, error) {
 		return leaveIt, executable(words[0])
 	case words[0] == "git" && len(words) > 1 && words[1] == "clone", words[0] == "cd":
 		return leaveIt, nil
+	case words[0] == "pg_dump", words[0] == "pg_restore":
+		return leaveIt, nil // of an installation of yours; internal/operations runs the page's own commands
 	case (words[0] == "touch" || words[0] == "rm") && len(words) == 2 && words[1] == "/run/weir/observe":
 		return leaveIt, nil // the file of a machine's own gate; cmd/weir tries one of a test's
 	case words[0] == "tail" && slices.Contains(words, "-F"):

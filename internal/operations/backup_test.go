@@ -255,4 +255,24 @@ func TestBackupAndRestore(t *testing.T) {
 		}
 		return nil
 	})
+	testbed.Eventually(t, time.Minute, func() error { // each block has its decision, that of after the backup, too
+		if n := c.blocked(); n != 4 {
+			return fmt.Errorf("%d sources have a block in history, want 4", n)
+		}
+		return nil
+	})
+}
+
+// blocked counts the sources of which history says that they are blocked.
+func (c *clerk) blocked() (n int) {
+	c.t.Helper()
+	conn, err := pgx.Connect(c.t.Context(), c.url)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	if err := conn.QueryRow(c.t.Context(), fmt.Sprintf("SELECT count(*) FROM %q.blocks_v", c.namespace)).Scan(&n); err != nil {
+		c.t.Fatal(err)
+	}
+	return n
 }
