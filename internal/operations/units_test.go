@@ -240,7 +240,8 @@ func TestExampleOfSecrets(t *testing.T) {
 	for line := range strings.Lines(string(readFile(t, filepath.Join(repository, "deploy", "systemd", "weir.env.example")))) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
 			c.Env = append(c.Env, line)
-			names = append(names, line[:strings.Index(line, "=")])
+			name, _, _ := strings.Cut(line, "=")
+			names = append(names, name)
 		}
 	}
 	said, err := c.CombinedOutput()
