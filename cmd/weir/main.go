@@ -58,6 +58,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 		fmt.Fprintf(a.Stderr, "weir: %s\n", problem)
 	}
 	if !a.started || errors.As(err, &mistake) {
+		if command.Name() == "help" {
+			command = root
+		}
 		fmt.Fprintf(a.Stderr, "weir: see %s --help\n", command.CommandPath())
 		return exitUsage
 	}

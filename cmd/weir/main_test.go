@@ -117,6 +117,7 @@ func TestExitCodes(t *testing.T) {
 		{"no command", nil, exitOK, nil},
 		{"a family without its command", []string{"rules", "--config", none}, exitOK, nil},
 		{"unknown command", []string{"ruls"}, exitUsage, []string{`weir: unknown command "ruls" for "weir"; did you mean rules?`, "weir: see weir --help"}},
+		{"help of an unknown command", []string{"help", "ruls"}, exitUsage, []string{`weir: unknown command "ruls" for "weir"; did you mean rules?`, "weir: see weir --help"}},
 		{"unknown subcommand", []string{"rules", "lst"}, exitUsage, []string{`unknown command "lst" for "weir rules"; did you mean list?`, "weir: see weir rules --help"}},
 		{"unknown flag", []string{"run", "--stage", "x"}, exitUsage, []string{"unknown flag --stage; did you mean --stages?", "weir: see weir run --help"}},
 		{"wrong output", []string{"rules", "list", "--output", "csv"}, exitUsage, []string{`--output: got "csv"; allowed: table, json`}},
