@@ -23,10 +23,11 @@ type install struct {
 }
 
 // newInstall writes a configuration, and runs weir migrate and weir rules apply. A source partition that waits for a server is idle: its
-// events are not late while that takes less than the margin, a few minutes on a busy machine.
+// events are not late while that takes less than the margin, a few minutes on a busy machine. History keeps every row, since the judge misses any:
+// the long form has more episodes of a rule in a minute than history keeps unless told.
 func newInstall(t testing.TB, stream *exactness.Stream, replication int) *install {
 	t.Helper()
-	in := configure(t, stream, replication, "detect: {idle_margin: 5m}\n")
+	in := configure(t, stream, replication, "detect: {idle_margin: 5m}\nhistory: {rows_per_minute: 0}\n")
 	in.Weir("migrate")
 	in.Weir("rules", "apply", "-f", in.Write("rules.yaml", rules), "--reason", "tests")
 	return in

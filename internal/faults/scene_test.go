@@ -164,25 +164,30 @@ func (s *scene) settle(ctx context.Context, logs *exactness.Logs) exactness.Hits
 		}
 		v := want.Judge(got)
 		if v.Err() == nil {
-			s.noneLate(ctx)
+			s.allKept(ctx)
 			return v
 		}
 		if time.Since(start) > workTimeout {
+			s.allKept(ctx) // which would be why
 			return v
 		}
 	}
 }
 
-// noneLate holds what the oracle takes for granted.
-func (s *scene) noneLate(ctx context.Context) {
+// allKept holds what the oracle takes for granted: no event was late, and history has left out no row.
+func (s *scene) allKept(ctx context.Context) {
 	s.Helper()
-	var late int64
-	err := s.stream.Query(ctx, `SELECT coalesce(sum(events), 0)::bigint FROM {ns}.late_sums`, func(rows pgx.Rows) error { return rows.Scan(&late) })
-	if err != nil {
-		s.Fatal(err)
-	}
-	if late > 0 {
-		s.Errorf("%d events were late", late)
+	for what, sql := range map[string]string{
+		"events were late":                  `SELECT coalesce(sum(events), 0)::bigint FROM {ns}.late_sums`,
+		"episodes were left out by a bound": `SELECT coalesce(sum(rows), 0)::bigint FROM {ns}.hits_left_out`,
+	} {
+		var n int64
+		if err := s.stream.Query(ctx, sql, func(rows pgx.Rows) error { return rows.Scan(&n) }); err != nil {
+			s.Fatal(err)
+		}
+		if n > 0 {
+			s.Errorf("%d %s", n, what)
+		}
 	}
 }
 
