@@ -1,6 +1,7 @@
 package doctest
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -33,41 +34,59 @@ func TestANewcomerReachesTheFirstBlock(t *testing.T) {
 			for _, program := range []string{"java", "make", "redis-server", "curl"} {
 				testbed.Program(t, program)
 			}
-			if os.Getenv(aloneVariable) == "" && !portsAreFree() {
-				onAMachineAlone(t)
-				return
+			fetchedKafka(t)
+			if os.Getenv(aloneVariable) == "" {
+				barred := noNamespaces()
+				if barred == nil {
+					onAMachineAlone(t)
+					return
+				}
+				if err := inTheWay(); err != nil {
+					testbed.Missing(t, fmt.Sprintf("a newcomer's machine cannot be had: %v; %v", barred, err))
+				}
 			}
 			newNewcomer(t).follow(doc)
 		})
 	}
 }
 
-// portsAreFree reports whether a newcomer could begin on this machine as it is: as a user for whom everything is kept in HOME, and with
-// nobody on the ports that the documents name.
-func portsAreFree() bool {
+// unshare runs a program with a network, processes and mounts of its own, which end with it. Only root may.
+func unshare(program ...string) *exec.Cmd {
+	return exec.Command("unshare", append([]string{"--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"}, program...)...)
+}
+
+// noNamespaces says why this process may make none; nil if it may.
+func noNamespaces() error {
+	if out, err := unshare("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		return fmt.Errorf("unshare: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// inTheWay says why a newcomer cannot begin on this machine as it is: somebody listens on a port that the documents name, or what weir keeps
+// for root would stay. It is nil if nothing is.
+func inTheWay() error {
+	if os.Geteuid() == 0 {
+		return errors.New("this is root, whose data would stay in /var/lib/weir")
+	}
 	for _, port := range []int{9092, 6379, 5432, 9464, 9465, 9466, 9467, 9469} {
 		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
 		if err != nil {
-			return false
+			return err
 		}
 		_ = l.Close()
 	}
-	return os.Geteuid() != 0
+	return nil
 }
 
 func onAMachineAlone(t *testing.T) {
 	t.Helper()
-	unshare := []string{"unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"}
-	if out, err := exec.Command(unshare[0], append(unshare[1:], "ip", "link", "set", "lo", "up")...).CombinedOutput(); err != nil {
-		testbed.Missing(t, fmt.Sprintf("ports that the documents name are taken or this is root, and no namespaces can be made: %v: %s", err, out))
-	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	test, sub, _ := strings.Cut(t.Name(), "/")
-	command := exec.Command(unshare[0], append(unshare[1:], "bash", "-c", alone, "alone",
-		self, "-test.run=^"+test+"$/^"+sub+"$", "-test.v", "-test.timeout="+(4*longest).String())...)
+	command := unshare("bash", "-c", alone, "alone", self, "-test.run=^"+test+"$/^"+sub+"$", "-test.v", "-test.timeout="+(4*longest).String())
 	command.Env = append(os.Environ(), aloneVariable+"=1")
 	if _, err := os.Stat("/var/lib/weir"); os.IsNotExist(err) {
 		t.Cleanup(func() { _ = os.Remove("/var/lib/weir") }) // what was mounted there is gone, the place is empty
@@ -102,20 +121,29 @@ func newNewcomer(t *testing.T) *newcomer {
 		s.vars[name] = strings.TrimSpace(string(value))
 	}
 	s.vars["GOPROXY"] = "off" // all modules are here
-	// What run-deps.sh would fetch is here, too.
-	cache, err := os.UserCacheDir()
-	s.must(err)
-	fetched, err := filepath.Glob(filepath.Join(cache, "weir", "kafka-*"))
-	s.must(err)
-	if len(fetched) == 0 {
-		testbed.Missing(t, "Apache Kafka is not on this machine: scripts/fetch-kafka.sh fetches it")
-	}
 	s.must(os.MkdirAll(filepath.Join(s.vars["HOME"], ".cache", "weir"), 0o755))
-	for _, path := range fetched {
+	for _, path := range fetchedKafka(t) {
 		s.must(os.Symlink(path, filepath.Join(s.vars["HOME"], ".cache", "weir", filepath.Base(path))))
 	}
 	s.must(os.WriteFile(filepath.Join(s.dir, "access.log.gz"), zipped(t, filepath.Join(top, "examples", "access.log")), 0o644))
 	return &newcomer{session: s}
+}
+
+// fetchedKafka is what run-deps.sh would fetch, and has been fetched already.
+func fetchedKafka(t *testing.T) []string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := filepath.Glob(filepath.Join(cache, "weir", "kafka-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) == 0 {
+		testbed.Missing(t, "Apache Kafka is not on this machine: scripts/fetch-kafka.sh fetches it")
+	}
+	return found
 }
 
 // follow does all that a document says, and makes sure that it shows a block and a refusal.
