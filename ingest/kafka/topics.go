@@ -65,7 +65,7 @@ func (k *Client) VerifyTopics(ctx context.Context, specs []ingest.TopicSpec) err
 	for _, spec := range specs {
 		has, err := k.Partitions(ctx, spec.Name)
 		if errors.Is(err, kafka.UnknownTopicOrPartition) {
-			wrong = append(wrong, fmt.Errorf("topic %s does not exist: run weir migrate", spec.Name))
+			wrong = append(wrong, fmt.Errorf("topic %s does not exist, or this user may not describe it: run weir migrate, or see docs/security.md", spec.Name))
 			continue
 		}
 		if err != nil {

@@ -335,5 +335,6 @@ var plan = map[string]room{
 		tests: []string{"blocklist", "rules", "traffic", "traffic/format"},
 	},
 	"internal/exactness": {what: "a load, and the judges of what came of it", imports: []string{"internal/oracle"}},
+	"internal/secured":   {what: "weir on servers with TLS that let in only whom they know, each process with the rights that the docs give it; tests only", tests: []string{"internal/local"}},
 	"internal/faults":    {what: "real processes and servers killed, frozen and restarted; tests only", tests: []string{"internal/local"}},
 }
