@@ -64,7 +64,7 @@ func TestMistakesOfTheCommandLine(t *testing.T) {
 		"promote r":                   `unknown command "promote" for "weir"; did you mean weir rules promote?`,
 		"help rulse":                  `unknown command "rulse" for "weir"; did you mean rules?`,
 		"help rules lst":              `unknown command "lst" for "weir rules"; did you mean list?`,
-		"history hits --sicne 1d":     `unknown flag --sicne; did you mean --since?`,
+		"history hits --sinc 1d":      `unknown flag --sinc; did you mean --since?`,
 		"history hits --zzzzz":        `unknown flag --zzzzz`,
 		"history hits --confg x":      `unknown flag --confg; did you mean --config?`,
 		"history hits -x":             `unknown flag -x; names of more than one letter begin with --`,
