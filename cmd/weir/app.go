@@ -169,11 +169,7 @@ func (a *app) noServer(cmd *cobra.Command) error {
 
 // quietLogger is the logger of commands that answer on standard output: only what goes wrong is worth a line beside it.
 func (a *app) quietLogger(c *config.Config) *slog.Logger {
-	quiet := c.Log
-	if quiet.Level == "info" {
-		quiet.Level = "warn"
-	}
-	return service.NewLogger(quiet, a.Stderr)
+	return service.NewQuietLogger(c.Log, a.Stderr)
 }
 
 // withRedis opens Redis for a command.

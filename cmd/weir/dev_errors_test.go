@@ -69,7 +69,7 @@ func TestDevRunsOnceInADirectory(t *testing.T) {
 	p := startDev(t, dir, "--no-demo")
 	console := p.await(`console +http://([^/\s]+)`)
 	p.await(`everything runs`)
-	wantWords(t, fails(t, devProgram(t, dir, "--no-demo")), "running already", fmt.Sprintf("pid %d", p.command.Process.Pid), "--data-dir")
+	wantWords(t, fails(t, devProgram(t, dir, "--no-demo")), "running already", fmt.Sprintf("(pid %d, console http://%s)", p.command.Process.Pid, console), "--data-dir")
 	wantWords(t, fails(t, devProgram(t, dir, "--no-demo", "--fresh")), "running already")
 	// A second one has the ports of the first one too, and what it has to say is that there is one.
 	wantWords(t, fails(t, devProgram(t, dir, "--console-listen", console)), "running already")

@@ -21,6 +21,11 @@ func historyCommand(a *app) *cobra.Command {
   weir history timeline 192.0.2.1`, asking.History(a.asks())...)
 }
 
+func deadLettersCommand(a *app) *cobra.Command {
+	return family("deadletters", "See what stages could not use, and why", "  weir deadletters list --since 24h\n  weir deadletters show weir.requests 3 18944",
+		asking.DeadLetters(a.asks())...)
+}
+
 func whyCommand(a *app) *cobra.Command { return asking.Why(a.asks()) }
 
 // asks is what the commands that ask history have of the program.

@@ -11,7 +11,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -47,7 +46,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetIn(a.stdin)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
-	err := root.ExecuteContext(ctx)
+	command, err := root.ExecuteContextC(ctx)
 	var mistake *usage.Error
 	switch {
 	case err == nil:
@@ -55,9 +54,14 @@ func (a *app) run(ctx context.Context, args []string) int {
 	case errors.Is(err, errSaid):
 		return exitError
 	}
-	fmt.Fprintf(a.Stderr, "weir: %s\n", oneProblem(err))
+	for _, problem := range usage.Worded(err) {
+		fmt.Fprintf(a.Stderr, "weir: %s\n", problem)
+	}
 	if !a.started || errors.As(err, &mistake) {
-		fmt.Fprintln(a.Stderr, "weir: see weir --help, or weir COMMAND --help")
+		if command.Name() == "help" {
+			command = root
+		}
+		fmt.Fprintf(a.Stderr, "weir: see %s --help\n", command.CommandPath())
 		return exitUsage
 	}
 	if uncompared := (*versions.UncomparedError)(nil); errors.As(err, &uncompared) {
@@ -68,11 +72,6 @@ func (a *app) run(ctx context.Context, args []string) int {
 
 // errSaid ends a command with exitError whose output has already said why.
 var errSaid = errors.New("already reported")
-
-// oneProblem writes several joined errors one to a line.
-func oneProblem(err error) string {
-	return strings.ReplaceAll(err.Error(), "\n", "\nweir: ")
-}
 
 // commonFlags have a flag of their own; every other field is set with --set.
 var commonFlags = []struct{ flag, path, usage string }{
@@ -99,10 +98,13 @@ Exit codes: 0 done, 1 failed, 2 the command line or the configuration is wrong.`
   weir rules apply -f rules/
   weir run
   weir history hits --since 24h`,
-		SilenceErrors:              true,
-		SilenceUsage:               true,
-		SuggestionsMinimumDistance: 2,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	v := readBuildVersion()
+	root.Version = v.Version
+	root.SetVersionTemplate(v.String())
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.configFile, "config", "", "configuration file (default ./weir.yaml, or WEIR_CONFIG)")
 	flags.StringArrayVar(&a.sets, "set", nil, "set any configuration field: --set kafka.partitions.keyed=32")
@@ -115,6 +117,7 @@ Exit codes: 0 done, 1 failed, 2 the command line or the configuration is wrong.`
 	}
 	a.groups(root)
 	addCompletion(a, root)
+	usage.Voice(root)
 	return root
 }
 
@@ -130,7 +133,7 @@ func (a *app) groups(root *cobra.Command) {
 		commands []*cobra.Command
 	}{
 		{"stream", []*cobra.Command{devCommand(a), migrateCommand(a), runCommand(a), consoleCommand(a), gateCommand(a), readyCommand(a), ingestCommand(a), partitionsCommand(a)}},
-		{"look", []*cobra.Command{backtestCommand(a), rulesCommand(a), allowCommand(a), blocksCommand(a), countersCommand(a), whyCommand(a), historyCommand(a)}},
+		{"look", []*cobra.Command{backtestCommand(a), rulesCommand(a), allowCommand(a), blocksCommand(a), countersCommand(a), whyCommand(a), historyCommand(a), deadLettersCommand(a)}},
 		{"other", []*cobra.Command{doctorCommand(a), dashboardsCommand(a), loadgenCommand(a), configCommand(a), versionCommand(a)}},
 	} {
 		for _, c := range g.commands {
@@ -164,6 +167,13 @@ type buildVersion struct {
 	HitFormat    int    `json:"hit_format"`
 }
 
+var _ fmt.Stringer = buildVersion{}
+
+// String is what weir version and weir --version say.
+func (v buildVersion) String() string {
+	return fmt.Sprintf("weir %s %s\nkeyed records: format %d; hits: format %d\n", v.Version, v.Go, v.RecordFormat, v.HitFormat)
+}
+
 func readBuildVersion() buildVersion {
 	v := buildVersion{
 		Version: cmp.Or(linkedVersion, "(devel)"), Go: runtime.Version(), RecordFormat: detectors.RecordFormat, HitFormat: detectors.HitFormat,
@@ -194,8 +204,7 @@ func versionCommand(a *app) *cobra.Command {
 			if a.Format == "json" {
 				return a.WriteJSON(v)
 			}
-			_, err := fmt.Fprintf(a.Stdout, "weir %s %s\nkeyed records: format %d; hits: format %d\n",
-				v.Version, v.Go, v.RecordFormat, v.HitFormat)
+			_, err := fmt.Fprint(a.Stdout, v)
 			return err
 		}),
 	}

@@ -113,18 +113,22 @@ func TestExitCodes(t *testing.T) {
 		stderr []string
 	}{
 		{"version", []string{"version"}, exitOK, nil},
+		{"--version", []string{"--version"}, exitOK, nil},
 		{"no command", nil, exitOK, nil},
 		{"a family without its command", []string{"rules", "--config", none}, exitOK, nil},
-		{"unknown command", []string{"ruls"}, exitUsage, []string{`unknown command "ruls"`, "rules"}},
-		{"unknown subcommand", []string{"rules", "lst"}, exitUsage, []string{`unknown command "lst"`}},
-		{"unknown flag", []string{"run", "--stage", "x"}, exitUsage, []string{"unknown flag: --stage"}},
+		{"unknown command", []string{"ruls"}, exitUsage, []string{`weir: unknown command "ruls" for "weir"; did you mean rules?`, "weir: see weir --help"}},
+		{"help of an unknown command", []string{"help", "ruls"}, exitUsage, []string{`weir: unknown command "ruls" for "weir"; did you mean rules?`, "weir: see weir --help"}},
+		{"unknown subcommand", []string{"rules", "lst"}, exitUsage, []string{`unknown command "lst" for "weir rules"; did you mean list?`, "weir: see weir rules --help"}},
+		{"unknown flag", []string{"run", "--stage", "x"}, exitUsage, []string{"unknown flag --stage; did you mean --stages?", "weir: see weir run --help"}},
 		{"wrong output", []string{"rules", "list", "--output", "csv"}, exitUsage, []string{`--output: got "csv"; allowed: table, json`}},
 		{"wrong stage", []string{"run", "--stages", "detekt", "--config", none}, exitUsage, []string{`--stages: got "detekt"; allowed: route, detect, record, enforce`}},
-		{"unknown field", []string{"config", "show", "--config", none, "--set", "kafka.broker=x"}, exitUsage, []string{`no such field "kafka.broker"`}},
+		{"unknown field", []string{"config", "show", "--config", none, "--set", "kafka.broker=x"}, exitUsage, []string{`no such field "kafka.broker"; did you mean kafka.brokers?`}},
 		{"set without a value", []string{"config", "show", "--config", none, "--set", "kafka"}, exitUsage, []string{"allowed: FIELD=VALUE"}},
 		{"missing file", []string{"config", "show", "--config", "none.yaml"}, exitUsage, []string{"none.yaml"}},
 		{"neither replay nor live", []string{"ingest", "x", "--format", "json", "--config", none}, exitUsage, []string{"--replay NAME"}},
 		{"both", []string{"ingest", "x", "--format", "json", "--live", "--replay", "r", "--config", none}, exitUsage, []string{"replay"}},
+		{"a limit that is none", []string{"history", "hits", "--limit", "abc"}, exitUsage, []string{`--limit: got "abc"; allowed: a whole number`}},
+		{"no argument", []string{"why"}, exitUsage, []string{"weir why: got nothing; allowed: ID|SOURCE"}},
 		{"no format", []string{"ingest", "x", "--live", "--config", none}, exitUsage, []string{"--format is required; allowed: weir, json, combined"}},
 		{"unknown format", []string{"ingest", "x", "--live", "--format", "csv", "--config", none}, exitUsage, []string{`--format: got "csv"`}},
 		{"map of an unknown field", []string{"ingest", "x", "--live", "--format", "json", "--map", "tyme=ts", "--config", none}, exitUsage, []string{`"tyme"`}},
@@ -153,6 +157,14 @@ func TestExitCodes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// weir --version says what weir version does.
+func TestVersionIsAFlagToo(t *testing.T) {
+	command, flag := offline(t, "", "version"), offline(t, "", "--version")
+	if command.stdout == "" || flag != command {
+		t.Errorf("weir --version: got %+v, want %+v", flag, command)
 	}
 }
 

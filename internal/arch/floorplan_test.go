@@ -288,7 +288,7 @@ var plan = map[string]room{
 	},
 	"internal/loadgen": {
 		what:    "a load and what is true of it; judges, so asks the oracle",
-		imports: []string{"internal/oracle", "internal/retry", "rules", "traffic", "traffic/format"},
+		imports: []string{"internal/duration", "internal/oracle", "internal/retry", "rules", "traffic", "traffic/format"},
 		tests:   []string{"detectors"},
 	},
 	"internal/loadgen/verify": {

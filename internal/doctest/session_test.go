@@ -19,8 +19,8 @@ import (
 	"github.com/weirhq/weir/internal/testbed"
 )
 
-// patience is after how long a command hangs, on a machine that is busy with other tests.
-const patience = time.Minute
+// patience is after how long a command hangs, on a machine that is busy with other tests; longest, of one that may compile.
+const patience, longest = time.Minute, 15 * time.Minute
 
 // session runs the commands of one document, one after the other, in a directory and against an installation of its own.
 // Both are made at the first command.
@@ -31,6 +31,7 @@ type session struct {
 	vars    map[string]string // what the commands find in their environment
 	ports   map[string]string // of 127.0.0.1, as the documents have them, to those that are free here
 	running []*process
+	printed bool // commands run as they are printed: what else listens on their ports is no matter
 	broken  bool // a command has failed: those after it would only fail, too
 }
 
@@ -96,6 +97,9 @@ func zipped(t *testing.T, path string) []byte {
 
 // local gives the address that stands for one of the documents.
 func (s *session) local(address string) string {
+	if s.printed {
+		return address
+	}
 	if s.ports[address] == "" {
 		s.ports[address] = fmt.Sprint("127.0.0.1:", testbed.FreePort(s.t))
 	}
@@ -175,7 +179,7 @@ func (s *session) finish(c *shown, programs [][]string) error {
 }
 
 func (s *session) bash(text string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-c", text)
 	cmd.Dir, cmd.Env = s.dir, s.environ()
@@ -226,7 +230,7 @@ func (s *session) start(c *shown, programs [][]string) error {
 		return err
 	}
 	text := s.listening(localPort.ReplaceAllStringFunc(c.text, s.local), programs)
-	p := &process{cmd: exec.Command("bash", "-c", text), text: c.text, log: f.Name(), done: make(chan error, 1), weir: len(programs) == 1}
+	p := &process{cmd: exec.Command("bash", "-c", text), text: c.text, log: f.Name(), done: make(chan error, 1), weir: len(programs) == 1 && (!s.printed || isWeir(programs[0]))}
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = s.dir, s.environ(), f, f
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that all of a pipe ends
 	if err := p.cmd.Start(); err != nil {
@@ -242,9 +246,14 @@ func (s *session) start(c *shown, programs [][]string) error {
 
 // awaitReady waits until a process says that it works.
 func (p *process) awaitReady(programs [][]string) error {
-	ready := ""
+	ready, limit := "", patience
 	for _, words := range programs {
+		if words[0] == "make" {
+			limit = longest // it builds first
+		}
 		switch {
+		case words[0] == "make" && slices.Contains(words, "run-deps"):
+			ready = "export WEIR_"
 		case isWeir(words, "run"):
 			ready = "msg=running"
 		case isWeir(words, "gate"):
@@ -253,7 +262,7 @@ func (p *process) awaitReady(programs [][]string) error {
 			ready = "http://"
 		}
 	}
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(limit)
 	for ready != "" && !strings.Contains(p.said(), ready) {
 		select {
 		case err := <-p.done:

@@ -188,6 +188,7 @@ func (s *session) treatCurl(words []string) treatment {
 func (s *session) listening(text string, programs [][]string) string {
 	words := programs[0]
 	switch {
+	case s.printed:
 	case (isWeir(words, "run") || isWeir(words, "gate")) && !slices.Contains(words, "--http-listen"):
 		command, _, _ := strings.Cut(text, " #")
 		return command + " --http-listen " + s.local(defaultHTTP)

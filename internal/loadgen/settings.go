@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/traffic/format"
 )
 
@@ -122,7 +123,7 @@ func (s *Settings) Validate() error {
 	}
 	span := func(name string, got, least, most time.Duration) {
 		if got < least || got > most || got%time.Microsecond != 0 {
-			wrong = append(wrong, fmt.Errorf("%s: got %s; allowed: %s to %s, in whole microseconds", name, got, least, most))
+			wrong = append(wrong, fmt.Errorf("%s: got %s; allowed: %s to %s, in whole microseconds", name, duration.Format(got), duration.Format(least), duration.Format(most)))
 		}
 	}
 	number("--rate", s.Rate, 0.001, MaxRate)

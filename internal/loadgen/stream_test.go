@@ -216,7 +216,7 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		want   string
 	}{
 		{func(s *Settings) { s.Rate = 0 }, "--rate: got 0; allowed: 0.001 to 1000000"},
-		{func(s *Settings) { s.Duration = 48 * time.Hour }, "--duration: got 48h0m0s; allowed: 1s to 24h0m0s"},
+		{func(s *Settings) { s.Duration = 48 * time.Hour }, "--duration: got 2d; allowed: 1s to 1d"},
 		{func(s *Settings) { s.Events = MaxEvents + 1 }, "--events: got 10000001; allowed: 0 to 10000000"},
 		{func(s *Settings) { s.Viewers = 0 }, "--viewers: got 0; allowed: 1 to 1000000"},
 		{func(s *Settings) { s.IPv6 = 1.5 }, "--ipv6: got 1.5; allowed: 0 to 1"},
@@ -224,7 +224,7 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		{func(s *Settings) { s.Patterns = nil }, "--patterns: got none"},
 		{func(s *Settings) { s.Mix = nil }, "--mix: got 0 kinds of request"},
 		{func(s *Settings) { s.Abuse.Path = "/a?b=c" }, `--abuse: path: got "/a?b=c"`},
-		{func(s *Settings) { s.Disorder = -time.Second }, "--disorder: got -1s; allowed: 0s to 1h0m0s"},
+		{func(s *Settings) { s.Disorder = -time.Second }, "--disorder: got -1s; allowed: 0s to 1h"},
 	} {
 		s := settings(1)
 		tc.change(&s)

@@ -96,14 +96,27 @@ func writeAt(file *os.File, text string) error {
 	return err
 }
 
-// holderOf names the process that has the lock, as far as it has written its number.
+// holderOf names the process that has the lock, and where it is reached, as far as it has written that.
 func holderOf(file *os.File) string {
-	var text [20]byte
+	var text [200]byte
 	n, _ := file.ReadAt(text[:], 0) // it only adds to the message
-	if pid := strings.TrimSpace(string(text[:n])); pid != "" {
+	pid, rest, _ := strings.Cut(string(text[:n]), "\n")
+	address, _, whole := strings.Cut(rest, "\n")
+	switch {
+	case pid == "":
+		return ""
+	case !whole:
 		return " (pid " + pid + ")"
 	}
-	return ""
+	return " (pid " + pid + ", " + address + ")"
+}
+
+// Announce tells those who want the directory, too, where this process is reached: "console http://127.0.0.1:9466".
+func (d *Directory) Announce(address string) error {
+	if err := writeAt(d.lock, fmt.Sprintf("%d\n%s\n", os.Getpid(), address)); err != nil {
+		return fileError(d.path, err)
+	}
+	return nil
 }
 
 // awaitLock takes the lock of a directory that may still be in use by a server that is just ending.

@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -202,6 +203,26 @@ func open(t *testing.T, dir string) *local.Directory {
 		}
 	})
 	return d
+}
+
+// Whoever wants a directory that is in use learns where to find who uses it.
+func TestDirectoryInUseSaysWhereItsUserIs(t *testing.T) {
+	dir := testbed.Folder(t)
+	d := open(t, dir)
+	for _, tc := range []struct{ announce, want string }{
+		{"", fmt.Sprintf("(pid %d)", os.Getpid())},
+		{"console http://127.0.0.1:9466", fmt.Sprintf("(pid %d, console http://127.0.0.1:9466)", os.Getpid())},
+		{strings.Repeat("x", 500), fmt.Sprintf("(pid %d)", os.Getpid())},
+	} {
+		if tc.announce != "" {
+			if err := d.Announce(tc.announce); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := local.OpenDirectory(dir, 0); !errors.Is(err, local.ErrInUse) || !strings.HasSuffix(err.Error(), tc.want) {
+			t.Errorf("announced %q: got %v, want %s at its end", tc.announce, err, tc.want)
+		}
+	}
 }
 
 // A killed process leaves its PostgreSQL to the watcher; the next process waits for it and finds everything.

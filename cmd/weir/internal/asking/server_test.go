@@ -237,6 +237,9 @@ func (b *bed) run(t *testing.T, byServer bool, format string, args ...string) st
 	root := &cobra.Command{Use: "weir", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(asking.Why(p), dossier.Command(host))
 	root.AddCommand(asking.History(p)...)
+	deadLetters := &cobra.Command{Use: "deadletters"}
+	deadLetters.AddCommand(asking.DeadLetters(p)...)
+	root.AddCommand(deadLetters)
 	root.SetArgs(args)
 	root.SetContext(t.Context())
 	err := root.Execute()
@@ -298,6 +301,12 @@ func TestServerAndStoresSayTheSame(t *testing.T) {
 		{[]string{"dead", "--stage", "record"}, "refused"},
 		{[]string{"dead", "--reason", "unreadable"}, "no letter at all"},
 		{[]string{"dead", "--reason", "malfrmed"}, "error (true): --reason: got \"malfrmed\"; allowed: malformed, refused, unreadable; did you mean malformed?"},
+		{[]string{"deadletters", "list", "--limit", "2"}, "the newest 2 of 4"},
+		{[]string{"deadletters", "show", "requests", "0", "4"}, "STAGE record REASON refused DETAIL no <JSON> TOPIC requests PARTITION 0 OFFSET 4 SIZE 7 bytes, of which the letter has 6 VALUE =1+1"},
+		{[]string{"deadletters", "show", "requests", "1", "4"}, "error (false): no dead letter is about requests 1 4; weir deadletters list"},
+		{[]string{"deadletters", "show", "hits", "0", "4"}, "error (false): no dead letter is about hits 0 4"},
+		{[]string{"deadletters", "show", "requests", "x", "4"}, `error (true): PARTITION: got "x"; allowed: a whole number, 0 or more`},
+		{[]string{"deadletters", "show", "requests", "0", "4.5"}, `error (true): OFFSET: got "4.5"; allowed: a whole number, 0 or more`},
 		{[]string{"why", blocked[:16]}, "release flood " + string(source)},
 		{[]string{"why", string(source)}, "HOLDS NOW"},
 		{[]string{"why", "192.0.2.2"}, "ALSO"},

@@ -27,7 +27,7 @@ func files(m map[string]string) func(string) ([]byte, error) {
 func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 	for _, tc := range []struct{ name, yaml, want string }{
 		{"unknown field", "namespace: a\nkafka:\n  broker: [a:1]\n",
-			"weir.yaml:3:3: kafka.broker: unknown field; allowed: brokers, tls, sasl, instance_id, replication, partitions, retention"},
+			"weir.yaml:3:3: kafka.broker: unknown field; allowed: brokers, tls, sasl, instance_id, replication, partitions, retention; did you mean brokers?"},
 		{"unknown section", "kafak: {}\n", "weir.yaml:1:1: kafak: unknown field; allowed: namespace, kafka, redis,"},
 		{"text for a number", "kafka:\n  replication: three\n",
 			`weir.yaml:2:16: kafka.replication: got "three"; allowed: a whole number`},
@@ -50,7 +50,7 @@ func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 			`weir.yaml:2:3: never_block: got "192.0.2.0/99"; allowed: an address range`},
 		{"bad duration", "kafka:\n  retention:\n    keyed: 5 days\n",
 			`weir.yaml:3:12: kafka.retention.keyed: got "5 days"; allowed: a duration like 90s, 15m, 24h or 7d`},
-		{"short retention", "kafka:\n  retention:\n    keyed: 10m\n", "weir.yaml:3:12: kafka.retention.keyed: got 10m0s; allowed: 1h or more"},
+		{"short retention", "kafka:\n  retention:\n    keyed: 10m\n", "weir.yaml:3:12: kafka.retention.keyed: got 10m; allowed: 1h or more"},
 		{"number out of range", "kafka:\n  partitions:\n    keyed: 0\n", "weir.yaml:3:12: kafka.partitions.keyed: got 0; allowed: 1 to 1024"},
 		{"byte out of range", "identity:\n  ip:\n    v6: 300\n", `weir.yaml:3:9: identity.ip.v6: got "300"; allowed: a whole number from 0 to 255`},
 		{"prefix out of range", "identity:\n  ip:\n    v4: 33\n", "weir.yaml:3:9: identity.ip.v4: got 33; allowed: 1 to 32"},
@@ -60,7 +60,7 @@ func TestConfigErrorsNamePlaceGotAndAllowed(t *testing.T) {
 		{"size beyond all", "detect:\n  budget_per_partition: 8589934592GiB\n", `weir.yaml:2:25: detect.budget_per_partition: got "8589934592GiB"`},
 		{"small size", "detect: {budget_per_partition: 1023KiB}\n", "weir.yaml:1:32: detect.budget_per_partition: got 1023KiB; allowed: 1MiB or more"},
 		{"no idle margin", "detect:\n  idle_margin: 0s\n", "weir.yaml:2:16: detect.idle_margin: got 0s; allowed: 1s to 10m"},
-		{"long idle margin", "detect:\n  idle_margin: 11m\n", "weir.yaml:2:16: detect.idle_margin: got 11m0s; allowed: 1s to 10m"},
+		{"long idle margin", "detect:\n  idle_margin: 11m\n", "weir.yaml:2:16: detect.idle_margin: got 11m; allowed: 1s to 10m"},
 		{"bad level", "log:\n  level: loud\n", `weir.yaml:2:10: log.level: got "loud"; allowed: debug, info, warn, error`},
 		{"bad format", "events:\n  format: csv\n", `weir.yaml:2:11: events.format: got "csv"; allowed: weir, weir-protobuf, json, combined`},
 		{"map without json", "events:\n  map: {time: ts}\n", "weir.yaml:2:8: events.map: "},
@@ -184,9 +184,12 @@ func TestConfigSources(t *testing.T) {
 		{"a section without fields", Source{ReadFile: files(map[string]string{"weir.yaml": "kafka:\n"})}, ""},
 		{"--config that is missing", Source{File: "no.yaml"}, "configuration file: open no.yaml: file does not exist"},
 		{"WEIR_CONFIG that is missing", Source{Environ: []string{"WEIR_CONFIG=no.yaml"}}, "configuration file: open no.yaml"},
-		{"unknown variable", Source{Environ: []string{"WEIR_KAFKA_BROKER=a:1"}}, "environment: WEIR_KAFKA_BROKER: no such setting; allowed here: WEIR_KAFKA_BROKERS"},
+		{"unknown variable", Source{Environ: []string{"WEIR_KAFKA_BROKER=a:1"}}, "environment: WEIR_KAFKA_BROKER: no such setting; did you mean WEIR_KAFKA_BROKERS?"},
+		{"a variable unlike all of its section", Source{Environ: []string{"WEIR_LOG_ROTATION=1"}}, "environment: WEIR_LOG_ROTATION: no such setting; allowed here: WEIR_LOG_FORMAT, WEIR_LOG_LEVEL"},
+		{"a variable unlike all", Source{Environ: []string{"WEIR_FOO=1"}}, "environment: WEIR_FOO: no such setting; weir config show lists all"},
+		{"a field of --set unlike all", Source{Settings: []Setting{{"rubbish", "1", "--set"}}}, `--set: no such field "rubbish"; weir config show lists all`},
 		{"bad variable", Source{Environ: []string{"WEIR_KAFKA_REPLICATION=x"}}, `environment: WEIR_KAFKA_REPLICATION: got "x"; allowed: a whole number`},
-		{"unknown field in --set", Source{Settings: []Setting{{"kafka.brokerz", "a", "--set"}}}, `--set: no such field "kafka.brokerz"; allowed here: kafka.brokers`},
+		{"unknown field in --set", Source{Settings: []Setting{{"kafka.brokerz", "a", "--set"}}}, `--set: no such field "kafka.brokerz"; did you mean kafka.brokers?`},
 		{"variable that fails the checks", Source{Environ: []string{"WEIR_LOG_LEVEL=loud"}}, `WEIR_LOG_LEVEL: log.level: got "loud"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

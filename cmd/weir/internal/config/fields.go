@@ -47,14 +47,8 @@ func (s Secret) Reveal() string { return string(s) }
 // Duration is a duration written with s, m, h or d: 90s, 24h, 7d, 1d12h.
 type Duration time.Duration
 
-// String writes whole days as 7d, everything else as Go does.
-func (s Duration) String() string {
-	d := time.Duration(s)
-	if d > 0 && d%Day == 0 {
-		return strconv.FormatInt(int64(d/Day), 10) + "d"
-	}
-	return d.String()
-}
+// String writes s as durations are written everywhere here: 90s is 1m30s, 24h is 1d.
+func (s Duration) String() string { return duration.Format(time.Duration(s)) }
 
 // MarshalText writes s as String does.
 func (s Duration) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
+
+	"github.com/weirhq/weir/rules"
 )
 
 // DefaultFile is read when neither --config nor WEIR_CONFIG names another one. It may be absent.
@@ -143,29 +145,25 @@ func loadSettings(c *Config, settings []Setting) error {
 	return errors.Join(errs...)
 }
 
-// nearest names the known settings that share the longest beginning with name.
+// nearest names the setting that was probably meant, else those that begin as name does, as far as they are few.
 func nearest(name string, known map[string]Field) string {
-	best, names := 0, []string(nil)
-	for k := range known {
-		n := commonPrefix(name, k)
-		if n > best {
-			best, names = n, nil
-		}
-		if n == best {
-			names = append(names, k)
+	names := slices.Sorted(maps.Keys(known))
+	if meant := rules.Nearest(name, names); meant != "" {
+		return "; did you mean " + meant + "?"
+	}
+	separator := strings.IndexAny(strings.TrimPrefix(name, "WEIR_"), "._")
+	if separator >= 0 {
+		section := name[:len(name)-len(strings.TrimPrefix(name, "WEIR_"))+separator+1]
+		alike := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, section) })
+		if len(alike) > 0 && len(alike) <= mostAlike {
+			return "; allowed here: " + strings.Join(alike, ", ")
 		}
 	}
-	sort.Strings(names)
-	return "; allowed here: " + strings.Join(names, ", ")
+	return "; weir config show lists all"
 }
 
-func commonPrefix(a, b string) int {
-	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
-	return n
-}
+// mostAlike is how many settings of a section an error lists.
+const mostAlike = 25
 
 // readSecrets fills each secret whose _file field is set.
 func (c *Config) readSecrets(readFile func(string) ([]byte, error)) error {

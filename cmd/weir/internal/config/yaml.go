@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/internal/yamlnode"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/rules/condition"
 	"github.com/weirhq/weir/traffic"
 )
@@ -72,7 +73,11 @@ func (r *yamlReader) section(v reflect.Value, n yamlnode.Node, path string) {
 		f, ok := sectionField(v, name)
 		switch {
 		case !ok:
-			r.fail(m.Name, sub, "unknown field; allowed: %s", strings.Join(sectionNames(v), ", "))
+			hint := ""
+			if meant := rules.Nearest(name, sectionNames(v)); meant != "" {
+				hint = "; did you mean " + meant + "?"
+			}
+			r.fail(m.Name, sub, "unknown field; allowed: %s%s", strings.Join(sectionNames(v), ", "), hint)
 		case m.First > 0:
 			r.fail(m.Name, sub, "given twice; first in line %d", m.First)
 		case isSection(f):

@@ -68,11 +68,11 @@ func (d *server) closing(what string, end func() error) {
 }
 
 func (d *server) listen(context.Context) (err error) {
-	d.listeners, err = d.o.listen()
-	if err == nil {
-		d.closers = append(d.closers, d.listeners.close)
+	if d.listeners, err = d.o.listen(); err != nil {
+		return err
 	}
-	return err
+	d.closers = append(d.closers, d.listeners.close)
+	return d.directory.Announce(fmt.Sprintf("console http://%s", d.listeners.console.Addr()))
 }
 
 // defaultDataDir is in the user's cache directory. Root's own is closed to the user that PostgreSQL runs as then.

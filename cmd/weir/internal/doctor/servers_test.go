@@ -96,9 +96,9 @@ func TestDoctorJudgesSnapshots(t *testing.T) {
 		{"kept for ever", detect.SnapshotRoom{Budget: 256 << 20, Partitions: 64}, OK, "27m0s", ""},
 		{"kept for an hour", detect.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: time.Hour}}, Fail,
 			"256MiB for each of 64 keyed partitions: one process that owns them all stores their snapshots in 27m0s; allowed: 20m0s",
-			"set kafka.retention.keyed to 2h0m0s or more, or detect.budget_per_partition to 187MiB or less"},
+			"set kafka.retention.keyed to 2h or more, or detect.budget_per_partition to 187MiB or less"},
 		{"kept for seconds", detect.SnapshotRoom{Budget: 1 << 20, Partitions: 1024, Retention: ingest.Retention{Time: time.Minute}}, Fail,
-			"allowed: 20s", "set kafka.retention.keyed to 1h0m0s or more and run weir migrate"},
+			"allowed: 20s", "set kafka.retention.keyed to 1h or more and run weir migrate"},
 		{"few bytes kept", detect.SnapshotRoom{Budget: 256 << 20, Partitions: 64, Retention: ingest.Retention{Time: config.Day, Bytes: 100 << 20}}, Warn,
 			"weir.keyed keeps 100MiB of a partition", "retention.bytes"},
 	} {

@@ -18,7 +18,7 @@ import (
 // progressEvery is how often plain progress lines are written where there is no terminal.
 const progressEvery = 10 * time.Second
 
-// Progress shows how far reading has come: a bar on a terminal, a line now and then elsewhere.
+// Progress shows how far reading has come: a bar on a terminal, a line now and then elsewhere, as long as anything comes.
 type Progress struct {
 	Bytes  atomic.Int64 // read so far, as the files have them
 	Events atomic.Int64 // found in them
@@ -61,14 +61,19 @@ func isTerminal(w io.Writer) bool {
 func (p *Progress) show(every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	shown := int64(0)
 	for {
 		select {
 		case <-p.stop:
 			return
 		case <-tick.C:
 		}
+		read := p.Bytes.Load() + p.Events.Load() // either grows only
 		if p.bar == nil {
-			fmt.Fprintln(p.out, p.line(time.Since(p.begun)))
+			if read != shown { // a pipe may be silent for days
+				fmt.Fprintln(p.out, p.line(time.Since(p.begun)))
+			}
+			shown = read
 			continue
 		}
 		p.bar.Describe(fmt.Sprintf("%s, %s/s", plural.Of(p.Events.Load(), "event"), Amount(p.rate(time.Since(p.begun)))))

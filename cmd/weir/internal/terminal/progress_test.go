@@ -1,7 +1,9 @@
 package terminal
 
 import (
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -16,4 +18,30 @@ func TestProgressLine(t *testing.T) {
 	if got, want := p.line(10*time.Second), "12000 events, 1.0MB, 1.2k events/s"; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
+}
+
+// Who follows a log that nobody writes to is told nothing, and goes on when something comes.
+func TestProgressOfAnIdlePipeIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		p := StartProgress(&out, 0)
+		lines := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if got := strings.Count(out.String(), "\n"); got != want {
+				t.Errorf("after %s: got %d lines, want %d:\n%s", time.Since(p.begun), got, want, out.String())
+			}
+		}
+		time.Sleep(time.Hour)
+		lines(0)
+		p.Bytes.Add(100)
+		p.Events.Add(1)
+		time.Sleep(time.Hour)
+		lines(1)
+		p.Bytes.Add(100) // a line that is no event
+		time.Sleep(progressEvery + time.Second)
+		lines(2)
+		p.Close()
+		lines(2)
+	})
 }

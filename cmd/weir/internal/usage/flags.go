@@ -18,8 +18,8 @@ func DurationFlag(c *cobra.Command, to *time.Duration, name string, otherwise ti
 // durationValue is a duration as the library of flags sees it.
 type durationValue time.Duration
 
-// String is Go's form, in which --help shows the default.
-func (v *durationValue) String() string { return time.Duration(*v).String() }
+// String is the form in which --help shows the default: 10s, 1d.
+func (v *durationValue) String() string { return duration.Format(time.Duration(*v)) }
 
 // Set reads what the command line says.
 func (v *durationValue) Set(text string) error {
