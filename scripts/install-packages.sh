@@ -28,6 +28,7 @@ programs() {
 	done
 	if have prometheus && ! have promtool; then wanted+=(prometheus); fi # one package has both
 	have systemd-analyze || wanted+=(systemd) # it reads the units, and nothing is started by it
+	have ip || wanted+=(iproute2) # a newcomer's machine is made with it
 	have node || wanted+=(nodejs)
 	have javac || wanted+=(default-jdk-headless) # java runs a source file only where the compiler is
 	if ! have "${WEIR_TEST_CHROMIUM:-chromium}" && ! have chromium-browser && ! have google-chrome-stable && ! have google-chrome; then

@@ -96,7 +96,7 @@ side_by_side=(-vet=off -p 3 -parallel 4)
 plain=(./detectors ./internal/oracle ./internal/order ./internal/arch ./internal/deploy ./dashboards ./dashboards/alerts)
 
 # What runs weir as a user would, in processes of their own, which are built without the race detector.
-processes=(./internal/faults ./internal/acceptance ./internal/boardtest ./internal/adversary ./internal/doctest ./internal/kube ./internal/secured)
+processes=(./internal/faults ./internal/acceptance ./internal/boardtest ./internal/adversary ./internal/doctest ./internal/kube ./internal/operations ./internal/secured)
 
 # but PACKAGE...: all packages of the module but these.
 but() {
@@ -109,7 +109,7 @@ but() {
 # minutes does so beside the others, not after them.
 longest_first() {
 	local all first=(cmd/weir internal/simulation internal/faults internal/acceptance blocklist/reconcile history/rulestore internal/loadgen dashboards
-		internal/boardtest internal/secured dashboards/alerts internal/demo ingest/backtest internal/adversary internal/deploy gate blocklist/replica)
+		internal/boardtest internal/operations internal/secured dashboards/alerts internal/demo ingest/backtest internal/adversary internal/deploy gate blocklist/replica)
 	all=$(sort -u)
 	for p in "${first[@]}"; do grep -x "github.com/weirhq/weir/$p" <<<"$all" || true; done
 	grep -vxF "$(printf 'github.com/weirhq/weir/%s\n' "${first[@]}")" <<<"$all" || true

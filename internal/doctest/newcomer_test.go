@@ -1,7 +1,6 @@
 package doctest
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -16,6 +15,9 @@ import (
 
 // aloneVariable is set where nothing else runs on the machine, as far as this process can see.
 const aloneVariable = "WEIR_TEST_ALONE"
+
+// rootsData is where weir dev and run-deps.sh keep what they have where they are run by root.
+const rootsData = "/var/lib/weir"
 
 // alone makes a machine of its own within this one and runs a program there: no other process, no port that is taken, and an empty
 // directory for what weir dev and run-deps.sh keep for root. All that is left over ends with it.
@@ -44,6 +46,9 @@ func TestANewcomerReachesTheFirstBlock(t *testing.T) {
 				if err := inTheWay(); err != nil {
 					testbed.Missing(t, fmt.Sprintf("a newcomer's machine cannot be had: %v; %v", barred, err))
 				}
+				if os.Geteuid() == 0 {
+					t.Cleanup(func() { _ = os.RemoveAll(rootsData) }) // which was not there before
+				}
 			}
 			newNewcomer(t).follow(doc)
 		})
@@ -67,7 +72,9 @@ func noNamespaces() error {
 // for root would stay. It is nil if nothing is.
 func inTheWay() error {
 	if os.Geteuid() == 0 {
-		return errors.New("this is root, whose data would stay in /var/lib/weir")
+		if _, err := os.Stat(rootsData); !os.IsNotExist(err) {
+			return fmt.Errorf("this is root, whose data in %s is not this test's (%v)", rootsData, err)
+		}
 	}
 	for _, port := range []int{9092, 6379, 5432, 9464, 9465, 9466, 9467, 9469} {
 		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
@@ -88,8 +95,8 @@ func onAMachineAlone(t *testing.T) {
 	test, sub, _ := strings.Cut(t.Name(), "/")
 	command := unshare("bash", "-c", alone, "alone", self, "-test.run=^"+test+"$/^"+sub+"$", "-test.v", "-test.timeout="+(4*longest).String())
 	command.Env = append(os.Environ(), aloneVariable+"=1")
-	if _, err := os.Stat("/var/lib/weir"); os.IsNotExist(err) {
-		t.Cleanup(func() { _ = os.Remove("/var/lib/weir") }) // what was mounted there is gone, the place is empty
+	if _, err := os.Stat(rootsData); os.IsNotExist(err) {
+		t.Cleanup(func() { _ = os.Remove(rootsData) }) // what was mounted there is gone, the place is empty
 	}
 	p := testbed.Run(t, command)
 	if err := p.Wait(4 * longest); err != nil {
