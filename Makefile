@@ -34,7 +34,7 @@ test-real: ## all tests that differ against a real Kafka, redis-server, Redis Cl
 	scripts/test.sh real
 
 .PHONY: test-faults
-test-faults: ## kill, freeze and restart processes and servers under load for about 20 minutes; prints a table
+test-faults: ## kill, freeze and restart processes and servers under load for about 25 minutes; prints a table
 	scripts/test.sh faults
 
 .PHONY: lint
