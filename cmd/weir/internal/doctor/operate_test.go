@@ -52,9 +52,9 @@ func TestDoctorJudgesWindows(t *testing.T) {
 		text   string
 		remedy string
 	}{
-		{all, config.Day, Warn, "rule week counts over 7d, and weir.keyed keeps 1d, want 168h1m0s", "set kafka.retention.keyed to 168h1m0s"},
+		{all, config.Day, Warn, "rule week counts over 7d, and weir.keyed keeps 1d, want 7d1m", "set kafka.retention.keyed to 7d1m"},
 		{all, 7 * config.Day, Warn, "rule week", "kafka.retention.keyed"}, // what is late is not kept
-		{all, 7*config.Day + time.Minute, OK, "the longest, with lateness, is 168h1m0s (rule week); weir.keyed keeps 168h1m0s", ""},
+		{all, 7*config.Day + time.Minute, OK, "the longest, with lateness, is 7d1m (rule week); weir.keyed keeps 7d1m", ""},
 		{all, 0, OK, "keeps for ever", ""},
 		{all[:1], config.Day, OK, "(rule a); weir.keyed keeps 1d", ""},
 	} {
