@@ -57,6 +57,8 @@ type RedisServer struct {
 	Kind  Kind     // RedisKind or RedisClusterKind
 	URL   string   // of the standalone server; empty for a cluster
 	Addrs []string // of the cluster's nodes, or of the one server
+	// Patient has clients of a cluster wait as those of a standalone server do. Where a master is taken away, they should not.
+	Patient bool
 }
 
 // Client returns a client for the server, of the kind that fits, closed when the test ends. That of a standalone server waits for an answer
@@ -65,7 +67,11 @@ func (s RedisServer) Client(t testing.TB) redis.UniversalClient {
 	t.Helper()
 	var client redis.UniversalClient
 	if s.Kind == RedisClusterKind {
-		client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: slices.Clone(s.Addrs)})
+		options := &redis.ClusterOptions{Addrs: slices.Clone(s.Addrs)}
+		if s.Patient {
+			options.DialTimeout, options.ReadTimeout, options.WriteTimeout = patience, patience, patience
+		}
+		client = redis.NewClusterClient(options)
 	} else {
 		options, err := redis.ParseURL(s.URL)
 		if err != nil {
