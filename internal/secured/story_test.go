@@ -171,7 +171,7 @@ func TestEachProcessHasTheRightsThatItNeeds(t *testing.T) {
 	in.do("migrate", "migrate") // again, beside all of them
 
 	var findings []struct{ Check, Status, Found string }
-	said, err := in.try("operator", nil, "doctor", "--output", "json")
+	said, err := in.try("operator", []string{"WEIR_POSTGRES_URL=" + in.postgres.of("weir_migrate", "weir")}, "doctor", "--output", "json")
 	if unread := json.Unmarshal([]byte(said), &findings); unread != nil {
 		t.Fatalf("weir doctor: %v, %v\n%s", err, unread, said)
 	}
