@@ -132,8 +132,9 @@ func TestEachProcessHasTheRightsThatItNeeds(t *testing.T) {
 	in.postgres.do(strings.TrimSuffix(in.postgres.admin, "/postgres")+"/weir", d.sql)
 	in.do("operator", "rules", "apply", "-f", in.Write("rules.yaml", rule), "--reason", "tests")
 	in.do("operator", "rules", "promote", "flood", "--reason", "tests", "--yes", "--override", "tests")
+	stages := map[string]*testbed.Running{}
 	for _, stage := range []string{"route", "detect", "record", "enforce"} {
-		in.run(stage, "run", "--stages", stage)
+		stages[stage] = in.run(stage, "run", "--stages", stage)
 	}
 	gate, console := fmt.Sprint("127.0.0.1:", testbed.FreePort(t)), fmt.Sprint("127.0.0.1:", testbed.FreePort(t))
 	in.run("gate", "gate", "--listen", gate)
@@ -167,22 +168,55 @@ func TestEachProcessHasTheRightsThatItNeeds(t *testing.T) {
 	testbed.Eventually(t, time.Minute, func() error { return in.answers(gate, "192.0.2.1", http.StatusOK) })
 	in.do("operator", "counters", "reset", "flood", "ip=192.0.2.1", "--reason", "tests")
 	in.do("operator", "blocks", "list")
-	server("rules", "demote", "flood", "--reason", "tests")
 	in.do("migrate", "migrate") // again, beside all of them
-
-	var findings []struct{ Check, Status, Found string }
-	said, err := in.try("operator", []string{"WEIR_POSTGRES_URL=" + in.postgres.of("weir_migrate", "weir")}, "doctor", "--output", "json")
-	if unread := json.Unmarshal([]byte(said), &findings); unread != nil {
-		t.Fatalf("weir doctor: %v, %v\n%s", err, unread, said)
-	}
-	for _, f := range findings {
-		if f.Status == "fail" {
-			t.Errorf("weir doctor: %s: %s", f.Check, f.Found)
-		}
-	}
+	in.examines(stages, func() error { return in.answers(gate, "192.0.2.3", http.StatusTooManyRequests) })
+	server("rules", "demote", "flood", "--reason", "tests")
 	in.nothingRefused()
 	t.Run("and no others", func(t *testing.T) { in.noOtherRights(t, d) })
 	t.Run("what is wrong is said", in.saysWhatIsWrong)
+}
+
+// examines has weir doctor look at an installation whose stages are ended one after the other, so that each of them leaves a record undone, which doctor then
+// reads: it finds no fault. After it nothing runs but gates and consoles.
+func (in *installation) examines(stages map[string]*testbed.Running, blocked func() error) {
+	in.t.Helper()
+	stages["record"].End()
+	in.flood("192.0.2.3")
+	testbed.Eventually(in.t, time.Minute, blocked)
+	stages["enforce"].End()
+	in.flood("192.0.2.4")
+	testbed.Eventually(in.t, time.Minute, func() error { return in.undone("enforce") })
+	stages["detect"].End()
+	in.flood("192.0.2.5")
+	testbed.Eventually(in.t, time.Minute, func() error { return in.undone("detect") })
+	stages["route"].End()
+	in.flood("192.0.2.6")
+	if err := in.undone("route", "detect", "record", "record-blocks", "enforce"); err != nil {
+		in.t.Error(err)
+	}
+}
+
+// undone runs weir doctor, which finds no fault, and says which of the stages has no record left to do.
+func (in *installation) undone(stages ...string) error {
+	in.t.Helper()
+	var findings []struct{ Check, Status, Found string }
+	said, err := in.try("operator", []string{"WEIR_POSTGRES_URL=" + in.postgres.of("weir_migrate", "weir")}, "doctor", "--output", "json")
+	if unread := json.Unmarshal([]byte(said), &findings); unread != nil {
+		in.t.Fatalf("weir doctor: %v, %v\n%s", err, unread, said)
+	}
+	found := map[string]string{}
+	for _, f := range findings {
+		found[f.Check] = f.Found
+		if f.Status == "fail" {
+			in.t.Errorf("weir doctor: %s: %s", f.Check, f.Found)
+		}
+	}
+	for _, s := range stages {
+		if !strings.Contains(found["stage "+s], ", the oldest of") {
+			return fmt.Errorf("doctor has seen no record that stage %s has not done: %q", s, found["stage "+s])
+		}
+	}
+	return nil
 }
 
 // flood sends what is over the rule's limit.
