@@ -126,7 +126,7 @@ func (a *grouped) plan(ctx context.Context, tx pgx.Tx) (p plan, ok bool, err err
 			latest += 2 * 24 * hour
 		}
 		p.summed = slices.DeleteFunc(p.summed, func(h traffic.Time) bool { return h >= latest })
-		now = min(now, latest+2*24*hour)
+		now = min(now, latest) // rows that are over later than that began later, too: hours without sums there cost nothing
 	}
 	if len(p.summed) == 0 {
 		return p, false, nil

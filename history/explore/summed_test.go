@@ -198,6 +198,43 @@ func TestSumsAreUsed(t *testing.T) {
 	}
 }
 
+// A question about a day of long ago is answered from its sums, whatever has none since.
+func TestSumsOfAPastDay(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	base := hoursAgo(240)
+	var hits []detectors.Hit
+	for n := range 8 {
+		h := numbered(n, base)
+		h.Phase = detectors.PhaseClosed
+		hits = append(hits, h)
+	}
+	s.Record(t, hits...)
+	s.sumUp(t.Context(), t, base)
+	s.Run(t, "DELETE FROM weir.hit_hours WHERE hour >= $1", base.Add(72*time.Hour).Std())
+	s.sameAsRows(t.Context(), t, base, base.Add(24*time.Hour))
+	s.sameAsRows(t.Context(), t, base, traffic.EndOfTime)
+	s.Run(t, "UPDATE weir.hit_sums SET episodes = episodes + 1000")
+	for _, ask := range []struct {
+		until traffic.Time
+		least int64 // of 4 episodes a rule
+		most  int64
+	}{{base.Add(24 * time.Hour), 1000, 10_000}, {base.Add(24*time.Hour + 30*time.Minute), 1000, 10_000}, {0, 4, 4}} {
+		found, err := s.Groups(t.Context(), explore.Filter{Since: base, Until: ask.until}, explore.ByRule, "", explore.Page{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found.Rows) != 2 {
+			t.Fatalf("until %v: %d rules, want 2", ask.until, len(found.Rows))
+		}
+		for _, r := range found.Rows {
+			if r.Episodes < ask.least || r.Episodes > ask.most {
+				t.Errorf("until %v: %s has %d episodes, want %d to %d", ask.until, r.Rule, r.Episodes, ask.least, ask.most)
+			}
+		}
+	}
+}
+
 // Who changes a row while sums are begun is waited for.
 func TestSumsWaitForWriters(t *testing.T) {
 	t.Parallel()
