@@ -1,7 +1,7 @@
 package acceptance
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -66,6 +65,7 @@ type backlog struct {
 	t      *testing.T
 	in     *install
 	client *kgo.Client
+	probe  string // a topic of its own, which tells what the broker has heard of
 	begin  time.Time
 	rnd    *rand.Rand
 	events map[string][]backlogEvent // by address
@@ -79,10 +79,12 @@ func newBacklog(t *testing.T, in *install) *backlog {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	return &backlog{
-		t: t, in: in, client: client, begin: time.Now().Add(-backlogOutage), rnd: rand.New(rand.NewPCG(5, 6)),
+	b := &backlog{
+		t: t, in: in, client: client, probe: in.ns + ".probe", begin: time.Now().Add(-backlogOutage), rnd: rand.New(rand.NewPCG(5, 6)),
 		events: map[string][]backlogEvent{},
 	}
+	b.newProbe()
+	return b
 }
 
 // record notes an event, and makes its record. It was appended a little after it happened.
@@ -134,66 +136,93 @@ func (b *backlog) preload() {
 		add([]int{0, 0, 0, 0, 0, 0, 0, 1, 1, 2, i % 6}[i%11], at, fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), "d")
 	}
 	slices.SortStableFunc(records, func(a, c *kgo.Record) int { return a.Timestamp.Compare(c.Timestamp) })
-	b.timestamps("CreateTime")
-	b.first(records[0])
-	if err := b.client.ProduceSync(b.t.Context(), records[1:]...).FirstErr(); err != nil {
+	b.timestamps(createTime, logAppendTime)
+	if err := b.client.ProduceSync(b.t.Context(), records...).FirstErr(); err != nil {
 		b.t.Fatal(err)
 	}
-	b.timestamps("LogAppendTime")
+	b.timestamps(logAppendTime, createTime)
 	b.t.Logf("%d events lie in the backlog", len(records))
 }
 
-func (b *backlog) timestamps(kind string) {
+// timestamps says which times the records of the topic get from now on. A broker hears of a topic's configuration a moment after it was changed, but of
+// one change after the other: two changes of another topic, of which the second is made when the first one shows in records, have come
+// after this one. (Records of the topic itself must not be tried and deleted: what is deleted before it was routed is a hole, which stops its partition.)
+func (b *backlog) timestamps(kind, other string) {
 	b.t.Helper()
-	request := kmsg.NewPtrIncrementalAlterConfigsRequest()
-	topic := kmsg.NewIncrementalAlterConfigsRequestResource()
-	topic.ResourceType, topic.ResourceName = kmsg.ConfigResourceTypeTopic, b.in.ns+".requests"
-	topic.Configs = []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "message.timestamp.type", Value: &kind}}
-	request.Resources = append(request.Resources, topic)
-	answer, err := request.RequestWith(b.t.Context(), b.client)
-	if err != nil || answer.Resources[0].ErrorCode != 0 {
-		b.t.Fatalf("append times of the topic: %v, %+v", err, answer)
+	b.configure(b.in.ns+".requests", kind)
+	for _, shown := range []string{kind, other} {
+		b.configure(b.probe, shown)
+		testbed.Eventually(b.t, time.Minute, func() error {
+			if got := b.shownBy(b.probe); got != shown {
+				return fmt.Errorf("records of the other topic have %s, want %s", got, shown)
+			}
+			return nil
+		})
 	}
 }
 
-// first appends the record that begins the backlog, with its own time. A broker hears of a topic's configuration a moment after it was
-// changed: a record that came before that, and has the time of its append, is deleted, and sent again.
-func (b *backlog) first(r *kgo.Record) {
+const (
+	createTime    = "CreateTime"
+	logAppendTime = "LogAppendTime"
+)
+
+// configure says which times the records of a topic have.
+func (b *backlog) configure(topic, kind string) {
 	b.t.Helper()
-	topic := b.in.ns + ".requests"
-	testbed.Eventually(b.t, time.Minute, func() error {
-		again := *r
-		if err := b.client.ProduceSync(b.t.Context(), &again).FirstErr(); err != nil {
-			return err
+	request := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	resource := kmsg.NewIncrementalAlterConfigsRequestResource()
+	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeTopic, topic
+	resource.Configs = []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "message.timestamp.type", Value: &kind}}
+	request.Resources = append(request.Resources, resource)
+	answer, err := request.RequestWith(b.t.Context(), b.client)
+	if err != nil || answer.Resources[0].ErrorCode != 0 {
+		b.t.Fatalf("times of %s: %v, %+v", topic, err, answer)
+	}
+}
+
+// newProbe makes a topic of one partition, whose records tell what the broker has heard of.
+func (b *backlog) newProbe() {
+	b.t.Helper()
+	request := kmsg.NewPtrCreateTopicsRequest()
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = b.probe, 1, 1
+	request.Topics, request.TimeoutMillis = append(request.Topics, topic), 30_000
+	answer, err := request.RequestWith(b.t.Context(), b.client)
+	if err != nil || answer.Topics[0].ErrorCode != 0 {
+		b.t.Fatalf("making %s: %v, %+v", b.probe, err, answer)
+	}
+}
+
+// shownBy appends a record to a topic of one partition, and returns which time it was given: the one that it came with, of an hour ago, or that of its append.
+func (b *backlog) shownBy(topic string) string {
+	b.t.Helper()
+	ago := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
+	sent := &kgo.Record{Topic: topic, Timestamp: ago, Value: []byte("{}")}
+	if err := b.client.ProduceSync(b.t.Context(), sent).FirstErr(); err != nil {
+		b.t.Fatal(err)
+	}
+	reader, err := kgo.NewClient(kgo.SeedBrokers(b.in.kafka...), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().At(sent.Offset)}}))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer reader.Close()
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	defer cancel()
+	for {
+		fetched := reader.PollFetches(ctx)
+		if err := fetched.Err0(); err != nil {
+			b.t.Fatal(err)
 		}
-		find := kmsg.NewPtrListOffsetsRequest()
-		find.ReplicaID = -1
-		of, in := kmsg.NewListOffsetsRequestTopic(), kmsg.NewListOffsetsRequestTopicPartition()
-		in.Partition, in.Timestamp = r.Partition, b.begin.Add(backlogOutage/2).UnixMilli()
-		of.Topic, of.Partitions = topic, append(of.Partitions, in)
-		find.Topics = append(find.Topics, of)
-		found, err := find.RequestWith(b.t.Context(), b.client)
-		if err != nil {
-			return err
+		for _, r := range fetched.Records() {
+			if r.Offset != sent.Offset {
+				continue
+			}
+			if r.Timestamp.Equal(ago) {
+				return createTime
+			}
+			return logAppendTime
 		}
-		late := found.Topics[0].Partitions[0]
-		if late.ErrorCode != 0 || late.Offset < 0 {
-			return kerr.ErrorForCode(late.ErrorCode)
-		}
-		forget := kmsg.NewPtrDeleteRecordsRequest()
-		from, part := kmsg.NewDeleteRecordsRequestTopic(), kmsg.NewDeleteRecordsRequestTopicPartition()
-		part.Partition, part.Offset = r.Partition, late.Offset+1
-		from.Topic, from.Partitions = topic, append(from.Partitions, part)
-		forget.Topics, forget.TimeoutMillis = append(forget.Topics, from), 10_000
-		forgotten, err := forget.RequestWith(b.t.Context(), b.client)
-		if err == nil {
-			err = kerr.ErrorForCode(forgotten.Topics[0].Partitions[0].ErrorCode)
-		}
-		if err != nil {
-			b.t.Fatalf("deleting a record that has the time of its append: %v", err)
-		}
-		return errors.New("the topic gives records the time of their append")
-	})
+	}
 }
 
 // live sends n events of the present, over all partitions.
