@@ -65,7 +65,6 @@ type backlog struct {
 	t      *testing.T
 	in     *install
 	client *kgo.Client
-	probe  string // a topic of its own, which tells what the broker has heard of
 	begin  time.Time
 	rnd    *rand.Rand
 	events map[string][]backlogEvent // by address
@@ -79,12 +78,10 @@ func newBacklog(t *testing.T, in *install) *backlog {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	b := &backlog{
-		t: t, in: in, client: client, probe: in.ns + ".probe", begin: time.Now().Add(-backlogOutage), rnd: rand.New(rand.NewPCG(5, 6)),
+	return &backlog{
+		t: t, in: in, client: client, begin: time.Now().Add(-backlogOutage), rnd: rand.New(rand.NewPCG(5, 6)),
 		events: map[string][]backlogEvent{},
 	}
-	b.newProbe()
-	return b
 }
 
 // record notes an event, and makes its record. It was appended a little after it happened.
@@ -136,35 +133,27 @@ func (b *backlog) preload() {
 		add([]int{0, 0, 0, 0, 0, 0, 0, 1, 1, 2, i % 6}[i%11], at, fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), "d")
 	}
 	slices.SortStableFunc(records, func(a, c *kgo.Record) int { return a.Timestamp.Compare(c.Timestamp) })
-	b.timestamps(createTime, logAppendTime)
+	b.takeTimes()
 	if err := b.client.ProduceSync(b.t.Context(), records...).FirstErr(); err != nil {
 		b.t.Fatal(err)
 	}
-	b.timestamps(logAppendTime, createTime)
+	b.configure(b.in.ns+".requests", "LogAppendTime")
 	b.t.Logf("%d events lie in the backlog", len(records))
 }
 
-// timestamps says which times the records of the topic get from now on. A broker hears of a topic's configuration a moment after it was changed, but of
-// one change after the other: two changes of another topic, of which the second is made when the first one shows in records, have come
-// after this one. (Records of the topic itself must not be tried and deleted: what is deleted before it was routed is a hole, which stops its partition.)
-func (b *backlog) timestamps(kind, other string) {
+// takeTimes has records of the topic keep the times that they come with. A broker hears of a topic's configuration a moment after it was changed, but of
+// one change after the other: when a change of another topic shows in records, and then one of a third topic that was made after that, this one has
+// come, too. (Records of the topic itself must not be tried and deleted: what is deleted before it was routed is a hole, which stops its partition.)
+func (b *backlog) takeTimes() {
 	b.t.Helper()
-	b.configure(b.in.ns+".requests", kind)
-	for _, shown := range []string{kind, other} {
-		b.configure(b.probe, shown)
-		testbed.Eventually(b.t, time.Minute, func() error {
-			if got := b.shownBy(b.probe); got != shown {
-				return fmt.Errorf("records of the other topic have %s, want %s", got, shown)
-			}
-			return nil
-		})
+	b.configure(b.in.ns+".requests", "CreateTime")
+	for n := range 2 {
+		probe := fmt.Sprint(b.in.ns, ".probe", n)
+		b.create(probe)
+		b.configure(probe, "CreateTime")
+		testbed.Eventually(b.t, time.Minute, func() error { return b.keepsTime(probe) })
 	}
 }
-
-const (
-	createTime    = "CreateTime"
-	logAppendTime = "LogAppendTime"
-)
 
 // configure says which times the records of a topic have.
 func (b *backlog) configure(topic, kind string) {
@@ -180,49 +169,46 @@ func (b *backlog) configure(topic, kind string) {
 	}
 }
 
-// newProbe makes a topic of one partition, whose records tell what the broker has heard of.
-func (b *backlog) newProbe() {
+// create makes a topic of one partition, whose records get the times of their append.
+func (b *backlog) create(name string) {
 	b.t.Helper()
 	request := kmsg.NewPtrCreateTopicsRequest()
-	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = b.probe, 1, 1
+	topic, setting, value := kmsg.NewCreateTopicsRequestTopic(), kmsg.NewCreateTopicsRequestTopicConfig(), "LogAppendTime"
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, 1, 1
+	setting.Name, setting.Value = "message.timestamp.type", &value
+	topic.Configs = append(topic.Configs, setting)
 	request.Topics, request.TimeoutMillis = append(request.Topics, topic), 30_000
 	answer, err := request.RequestWith(b.t.Context(), b.client)
 	if err != nil || answer.Topics[0].ErrorCode != 0 {
-		b.t.Fatalf("making %s: %v, %+v", b.probe, err, answer)
+		b.t.Fatalf("making %s: %v, %+v", name, err, answer)
 	}
 }
 
-// shownBy appends a record to a topic of one partition, and returns which time it was given: the one that it came with, of an hour ago, or that of its append.
-func (b *backlog) shownBy(topic string) string {
-	b.t.Helper()
+// keepsTime appends a record to a topic of one partition, and is an error if it has another time then than the one that it came with, of an hour ago.
+func (b *backlog) keepsTime(topic string) error {
 	ago := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	sent := &kgo.Record{Topic: topic, Timestamp: ago, Value: []byte("{}")}
 	if err := b.client.ProduceSync(b.t.Context(), sent).FirstErr(); err != nil {
-		b.t.Fatal(err)
+		return err
 	}
-	reader, err := kgo.NewClient(kgo.SeedBrokers(b.in.kafka...), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().At(sent.Offset)}}))
+	from := map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().At(sent.Offset)}}
+	reader, err := kgo.NewClient(kgo.SeedBrokers(b.in.kafka...), kgo.ConsumePartitions(from))
 	if err != nil {
-		b.t.Fatal(err)
+		return err
 	}
 	defer reader.Close()
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	defer cancel()
-	for {
-		fetched := reader.PollFetches(ctx)
-		if err := fetched.Err0(); err != nil {
-			b.t.Fatal(err)
-		}
-		for _, r := range fetched.Records() {
-			if r.Offset != sent.Offset {
-				continue
-			}
-			if r.Timestamp.Equal(ago) {
-				return createTime
-			}
-			return logAppendTime
+	fetched := reader.PollFetches(ctx)
+	if err := fetched.Err0(); err != nil {
+		return err
+	}
+	for _, r := range fetched.Records() {
+		if !r.Timestamp.Equal(ago) {
+			return fmt.Errorf("a record of %s has the time %s, not the %s that it came with", topic, r.Timestamp, ago)
 		}
 	}
+	return nil
 }
 
 // live sends n events of the present, over all partitions.
