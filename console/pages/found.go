@@ -125,6 +125,7 @@ func (f finder) overTime(ctx context.Context, q explore.Filter, span *period, cl
 		if span.Span() > hourly {
 			by = explore.ByDay
 		}
+		q.NoSources = true
 		found, err := f.Groups(ctx, q, by, explore.ByEvents, explore.Page{Limit: explore.MostLimit})
 		if err != nil {
 			return "", "", err

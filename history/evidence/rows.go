@@ -244,7 +244,7 @@ const who = `CASE WHEN $8 OR block_subject = '' THEN subject ELSE block_subject 
 // readSources reads all sources, in no order: PostgreSQL would take longer for putting them in order than for all else.
 func (f *found) readSources(ctx context.Context, tx pgx.Tx, a *asked) error {
 	from, args := a.episodes()
-	rows, err := tx.Query(ctx, `SELECT who, blockable, count(*), sum(events)::bigint, max(peak), min(first), max(last), sum(refused)::bigint,
+	rows, err := tx.Query(ctx, `SELECT who, blockable, count(*), `+postgres.Sum("events")+`, max(peak), min(first), max(last), `+postgres.Sum("refused")+`,
 			max(known_good), max(users), max(devices), bool_or(at_least)
 		FROM (SELECT `+who+` AS who, NOT $8 AND block_subject <> '' AS blockable, events, peak, first, last, refused, known_good, users, devices, at_least`+from+`) e
 		GROUP BY who, blockable`, args...)

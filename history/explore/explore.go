@@ -42,6 +42,8 @@ type Filter struct {
 	Until traffic.Time `json:"until,omitempty"`
 	// Counted has the sources of sums counted, however many there are and however long that takes: none is an estimate.
 	Counted bool `json:"-"`
+	// NoSources is for who does not look at the sources of sums by rule, hour and day, which take longer than all else: they may be 0.
+	NoSources bool `json:"-"`
 }
 
 // Page is a part of a list.

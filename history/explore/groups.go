@@ -91,14 +91,14 @@ func (x *Explorer) Groups(ctx context.Context, f Filter, by Group, order Order, 
 		if _, err := tx.Exec(ctx, "SET LOCAL work_mem = '128MB'"); err != nil { // sources are told apart in memory; else they spill
 			return err
 		}
-		ask := grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit, way: alone, counted: f.Counted}
+		ask := grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit, way: alone, counted: f.Counted, untold: f.NoSources}
 		if summed, ok, err := ask.summed(ctx, tx); err != nil || ok {
 			found = summed
 			return err
 		}
 		if alike, err := ask.alike(ctx, tx); err != nil {
 			return err
-		} else if !alike || by == BySource { // whose sums are of each source in any case
+		} else if !alike {
 			ask.way = compared
 		}
 		for {
@@ -118,15 +118,15 @@ func (x *Explorer) Groups(ctx context.Context, f Filter, by Group, order Order, 
 
 // grouped is a question for sums.
 type grouped struct {
-	q     *history.HitQuery
-	by    Group
-	order Order
-	since traffic.Time
-	place *history.Place
-	limit int
-	way   way
-	// counted: sources are not estimated.
-	counted bool
+	q       *history.HitQuery
+	by      Group
+	order   Order
+	since   traffic.Time
+	place   *history.Place
+	limit   int
+	way     way
+	counted bool // sources are not estimated
+	untold  bool // nobody looks at how many sources there are
 }
 
 // way is how it is found out which rows are of one episode: each is, unless its source has rows for different blocks. A way that does not hold for
@@ -171,20 +171,28 @@ func (a *grouped) sums(w *postgres.Where) (string, expressions) {
 	const figures = "sum(events)::bigint AS events, sum(refused)::bigint AS refused, max(peak) AS peak, min(first) AS first, max(last) AS last"
 	e := episodesOf(a.q.From(), w.String(), a.way == joined)
 	if a.by == BySource {
-		return "SELECT rule, subject, " + g.at + " AS at, count(*) AS episodes, 1::bigint AS sources, " + figures + ", " + several +
-			" FROM (" + e.closed + " UNION ALL " + e.running + ") e GROUP BY rule, subject", g
+		apart := several
+		if a.way == alone {
+			apart = foreign + " AS several"
+		}
+		return "SELECT rule, subject, " + g.at + " AS at, count(*) AS episodes, 1::bigint AS sources, " + postgres.Sum("events") + " AS events, " + postgres.Sum("refused") +
+			" AS refused, max(peak) AS peak, min(first) AS first, max(last) AS last, " + apart + " FROM (" + e.closed + " UNION ALL " + e.running + ") e GROUP BY rule, subject", g
 	}
 	// Each half by itself can be read by several processes at once, both together cannot.
 	part := func(from string) string {
 		apart := "false"
 		if a.way == alone {
-			apart = "bool_or(block_subject <> subject)"
+			apart = foreign
 		}
 		return fmt.Sprintf("SELECT %s AS rule, %s AS at, count(*) AS episodes, %s, %s AS several FROM (%s) e GROUP BY 1, 2", g.rule, g.at, figures, apart, from)
 	}
 	of := e.closed + " UNION ALL " + e.running
 	if a.by == ByRule { // the time of an episode does not matter, so that rows do as well
 		of = e.rows
+	}
+	if a.untold && a.way == alone {
+		return fmt.Sprintf(`SELECT rule, '' AS subject, at, sum(episodes)::bigint AS episodes, 0::bigint AS sources, %s, coalesce(bool_or(several), false) AS several
+			FROM (%s UNION ALL %s) parts GROUP BY 1, 2, 3`, figures, part(e.closed), part(e.running)), g
 	}
 	each := several
 	if a.way == alone {
@@ -196,6 +204,9 @@ func (a *grouped) sums(w *postgres.Where) (string, expressions) {
 			(SELECT rule, subject, %s AS at, %s FROM (%s) e GROUP BY 1, 2, 3) each GROUP BY 1, 2) s USING (rule, at)`,
 		figures, part(e.closed), part(e.running), g.rule, g.at, each, of), g
 }
+
+// foreign tells whether a row leads to a block of somebody else; one without block does not.
+const foreign = "coalesce(bool_or(block_subject <> subject AND block_subject <> ''), false)"
 
 // several tells of a source whether its rows are for different blocks.
 const several = "coalesce(min(hashtextextended(block_subject, 0)) <> max(hashtextextended(block_subject, 0)), false) AS several"

@@ -3,6 +3,7 @@ package explore
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -17,13 +18,13 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// part is the sum of episodes of one rule that began in one hour and are over in some time, an hour or another.
+// part is the sum of some episodes of one rule.
 type part struct {
 	rule    string
-	begun   traffic.Time
+	begun   traffic.Time // an hour in which they began, or, of sums of several, when the group begins
 	row     GroupRow
 	several bool // a source has rows for different blocks: they may be of one episode
-	hashes  []int64
+	sources sourceCount
 }
 
 const (
@@ -71,25 +72,44 @@ func (a *grouped) summed(ctx context.Context, tx pgx.Tx) (found Groups, ok bool,
 	if err != nil {
 		return Groups{}, false, err
 	}
-	parts, err := a.parts(ctx, tx, p, apart)
+	parts, err := a.fresh(ctx, tx, p, apart)
 	if err != nil {
 		return Groups{}, false, err
 	}
+	stored, err := a.stored(ctx, tx, p, apart)
+	if err != nil {
+		return Groups{}, false, err
+	}
+	parts = append(parts, stored...)
 	for i := range parts {
 		if parts[i].several && !slices.Contains(apart, parts[i].rule) {
 			apart = append(apart, parts[i].rule)
 		}
 	}
 	parts = slices.DeleteFunc(parts, func(p part) bool { return slices.Contains(apart, p.rule) })
-	groups := a.join(parts)
+	groups, sources := a.join(parts)
 	if len(apart) > 0 {
 		more, err := a.byRows(ctx, tx, apart)
 		if err != nil {
 			return Groups{}, false, err
 		}
-		groups = a.add(groups, more)
+		for _, r := range more {
+			a.take(groups, groupID{r.Rule, r.At}, r, r.Sources)
+		}
 	}
-	return a.page(groups), true, nil
+	if a.by == ByRule && a.order == BySources {
+		if err := a.countSources(ctx, tx, p, groups, sources); err != nil {
+			return Groups{}, false, err
+		}
+		return a.page(groups), true, nil
+	}
+	found = a.page(groups)
+	shown := make(map[groupID]*GroupRow, len(found.Rows)) // of the others nobody wants to know
+	for i := range found.Rows {
+		r := &found.Rows[i]
+		shown[groupID{r.Rule, r.At}] = r
+	}
+	return found, true, a.countSources(ctx, tx, p, shown, sources)
 }
 
 // rulesApart are the rules of which an episode may have several rows, as far as their documents say: a version blocks by what its key has not,
@@ -182,8 +202,8 @@ func stamps(times []traffic.Time) []postgres.Timestamp {
 	return out
 }
 
-// parts reads the sums of hours, and sums up the rows beside them.
-func (a *grouped) parts(ctx context.Context, tx pgx.Tx, p plan, apart []string) ([]part, error) {
+// fresh sums up the rows of which there are no sums.
+func (a *grouped) fresh(ctx context.Context, tx pgx.Tx, p plan, apart []string) ([]part, error) {
 	w := a.q.Where()
 	w.Add("rule <> ALL (?::text[])", apart)
 	rows := []string{episodesOf(a.q.From(), w.String(), false).running}
@@ -203,21 +223,48 @@ func (a *grouped) parts(ctx context.Context, tx pgx.Tx, p plan, apart []string) 
 	for i := range rows {
 		rows[i] = "SELECT rule, subject, block_subject, first, last, events, refused, peak FROM (" + rows[i] + ") r"
 	}
-	sql := sums.Select(strings.Join(rows, " UNION ALL "), math.MaxInt32)
-	summed := &postgres.Where{Args: w.Args}
-	summed.Add("hour = ANY (?) AND ? IN ('', rule) AND (?::text[] IS NULL OR rule = ANY (?)) AND rule <> ALL (?::text[])", stamps(p.summed), a.q.Rule, a.q.Rules, a.q.Rules, apart)
-	if p.begunBefore != 0 {
-		summed.Add("begun < ?", postgres.Timestamp(p.begunBefore))
-	}
-	sql += " UNION ALL SELECT " + sums.Columns + " FROM hit_sums s" + summed.String() + " AND NOT EXISTS (SELECT FROM hit_sums_stale m WHERE m.hour = s.hour AND m.rule = s.rule)"
-	read, err := tx.Query(ctx, sql, summed.Args...)
+	read, err := tx.Query(ctx, sums.Select(strings.Join(rows, " UNION ALL "), math.MaxInt32), w.Args...)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(read, func(row pgx.CollectableRow) (p part, err error) {
 		r := &p.row
 		return p, row.Scan(&p.rule, postgres.ScanTime(&p.begun), &r.Episodes, &r.Events, &r.Refused, &r.Peak, postgres.ScanTime(&r.First), postgres.ScanTime(&r.Last),
-			&p.several, &r.Sources, &p.hashes)
+			&p.several, nil, &p.sources.fresh)
+	})
+}
+
+// ofSums is the FROM and WHERE of the sums that an answer is made of.
+func (a *grouped) ofSums(p plan, apart []string) *postgres.Where {
+	w := &postgres.Where{}
+	w.Add("s.hour = ANY (?) AND ? IN ('', s.rule) AND (?::text[] IS NULL OR s.rule = ANY (?)) AND s.rule <> ALL (?::text[])", stamps(p.summed), a.q.Rule, a.q.Rules, a.q.Rules, apart)
+	if p.begunBefore != 0 {
+		w.Add("s.begun < ?", postgres.Timestamp(p.begunBefore))
+	}
+	w.Add("NOT EXISTS (SELECT FROM hit_sums_stale m WHERE m.hour = s.hour AND m.rule = s.rule)")
+	return w
+}
+
+// at is the beginning of the group to which a sum of a rule belongs.
+func (a *grouped) at(w *postgres.Where) string {
+	if a.by == ByRule {
+		return "to_timestamp(0)"
+	}
+	return fmt.Sprintf("date_trunc('%s', greatest(s.begun, %s::timestamptz), 'UTC')", a.by, w.Arg(postgres.Timestamp(a.since)))
+}
+
+// stored sums up the sums of hours by group and rule. Hashes of sources, of which a table of their own is read, come later and only as many as are needed.
+func (a *grouped) stored(ctx context.Context, tx pgx.Tx, p plan, apart []string) ([]part, error) {
+	w := a.ofSums(p, apart)
+	read, err := tx.Query(ctx, `SELECT s.rule, `+a.at(w)+` AS at, sum(s.episodes)::bigint, sum(s.events)::bigint, sum(s.refused)::bigint, max(s.peak), min(s.first), max(s.last), bool_or(s.several),
+			sum(s.sources)::bigint, max(s.sources) FROM hit_sums s`+w.String()+` GROUP BY 1, 2`, w.Args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(read, func(row pgx.CollectableRow) (p part, err error) {
+		r, c := &p.row, &p.sources
+		return p, row.Scan(&p.rule, postgres.ScanTime(&p.begun), &r.Episodes, &r.Events, &r.Refused, &r.Peak, postgres.ScanTime(&r.First), postgres.ScanTime(&r.Last),
+			&p.several, &c.told, &c.most)
 	})
 }
 
@@ -239,31 +286,20 @@ func (a *grouped) idOf(rule string, begun traffic.Time) groupID {
 	return groupID{rule: rule}
 }
 
-// join sums up parts to groups. Sources are counted rule by rule.
-func (a *grouped) join(parts []part) map[groupID]*GroupRow {
-	groups := map[groupID]*GroupRow{}
-	type ofRule struct {
-		groupID
-		of string
-	}
-	sources := map[ofRule]*sourceCount{}
+// join sums up parts to groups, but for their sources, which are counted rule by rule.
+func (a *grouped) join(parts []part) (map[groupID]*GroupRow, map[groupOfRule]*sourceCount) {
+	groups, sources := map[groupID]*GroupRow{}, map[groupOfRule]*sourceCount{}
 	for i := range parts {
 		p := &parts[i]
 		id := a.idOf(p.rule, p.begun)
 		a.take(groups, id, p.row, 0)
-		count := sources[ofRule{id, p.rule}]
-		if count == nil {
-			count = &sourceCount{below: math.MaxInt64}
-			sources[ofRule{id, p.rule}] = count
+		of := groupOfRule{id, p.rule}
+		if sources[of] == nil {
+			sources[of] = &sourceCount{}
 		}
-		count.take(p)
+		sources[of].add(&p.sources)
 	}
-	for id, count := range sources {
-		n, about := count.number()
-		groups[id.groupID].Sources += n
-		groups[id.groupID].SourcesAbout = groups[id.groupID].SourcesAbout || about
-	}
-	return groups
+	return groups, sources
 }
 
 // take adds sums to a group, and so many sources.
@@ -275,42 +311,6 @@ func (a *grouped) take(groups map[groupID]*GroupRow, id groupID, more GroupRow, 
 	}
 	r.Episodes, r.Events, r.Refused, r.Sources = r.Episodes+more.Episodes, r.Events+more.Events, r.Refused+more.Refused, r.Sources+sources
 	r.Peak, r.First, r.Last = max(r.Peak, more.Peak), min(r.First, more.First), max(r.Last, more.Last)
-}
-
-// sourceCount counts different sources by their hashes: all, or, where a sum does not have all of its own, as many as there are of the hashes below
-// the least bound of any sum, in proportion (a theta sketch).
-type sourceCount struct {
-	hashes [][]int64
-	below  int64 // hashes up to this one are all there
-	cut    bool  // some above are not
-}
-
-func (c *sourceCount) take(p *part) {
-	c.hashes = append(c.hashes, p.hashes)
-	if int64(len(p.hashes)) < p.row.Sources {
-		c.below, c.cut = min(c.below, p.hashes[len(p.hashes)-1]), true
-	}
-}
-
-// number is how many there are; about: more or less.
-func (c *sourceCount) number() (n int64, about bool) {
-	var all []int64
-	for _, hashes := range c.hashes {
-		end, _ := slices.BinarySearchFunc(hashes, c.below, func(h, below int64) int {
-			if h <= below {
-				return -1
-			}
-			return 1
-		})
-		all = append(all, hashes[:end]...)
-	}
-	slices.Sort(all)
-	n = int64(len(slices.Compact(all)))
-	if !c.cut {
-		return n, false
-	}
-	share := (float64(c.below) - math.MinInt64) / math.Exp2(64) // of all hashes that there could be
-	return int64(math.Round(float64(n) / share)), true
 }
 
 // byRows is the answer about some rules from their rows.
@@ -327,14 +327,6 @@ func (a *grouped) byRows(ctx context.Context, tx pgx.Tx, names []string) ([]Grou
 		found, _, err = ask.read(ctx, tx)
 	}
 	return found.Rows, err
-}
-
-// add adds groups of other rules to groups.
-func (a *grouped) add(groups map[groupID]*GroupRow, more []GroupRow) map[groupID]*GroupRow {
-	for _, r := range more {
-		a.take(groups, groupID{r.Rule, r.At}, r, r.Sources)
-	}
-	return groups
 }
 
 // page puts groups in order and takes the page that was asked for.

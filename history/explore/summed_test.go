@@ -336,3 +336,59 @@ func TestManySourcesAreEstimated(t *testing.T) {
 		t.Errorf("%+v, want 100 sources", login)
 	}
 }
+
+// Of very many hours a part of the hashes is read: the number of sources is about right whether each hour has others or all have the same, and it is
+// counted where few came, however often.
+func TestSourcesOfManyHours(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	const hours = 480
+	base := hoursAgo(hours + 4)
+	// sums that say nothing of one hour alone, and are not stale
+	sum := func(rule string, sources int, name string) {
+		s.Run(t, `INSERT INTO weir.hit_sums (hour, rule, begun, episodes, events, refused, peak, first, last, several, sources, hashes)
+			SELECT h, $2, h, $3::bigint, 1, 0, 1, h, h, false, $3::bigint,
+				(SELECT array_agg(hash ORDER BY hash) FROM (SELECT hashtextextended(`+name+`, 0) AS hash FROM generate_series(1, $3::int) i ORDER BY 1 LIMIT 256) kept)
+			FROM generate_series($1::timestamptz, $1::timestamptz + make_interval(hours => $4::int - 1), interval '1 hour') h`, base.Std(), rule, sources, hours)
+	}
+	s.Run(t, "INSERT INTO weir.hit_hours (hour, ready) SELECT h, true FROM generate_series($1::timestamptz, now(), interval '1 hour') h", base.Std())
+	sum("flood", 1000, "extract(epoch FROM h) || ' ' || i")                   // a thousand an hour, never the same
+	sum("login", 200, "extract(epoch FROM h)::bigint / 3600 / 4 || ' ' || i") // two hundred, the same for four hours
+	sum("office", 3000, "i::text")                                            // three thousand, always the same
+	sum("few", 250, "i::text")                                                // as many as an hour keeps, always the same
+	for n := range 10 {
+		sum(fmt.Sprint("more-", n), 256, "extract(epoch FROM h) % 7 || ' ' || i") // so many that not all hashes are read
+	}
+	wanted := map[string]int64{"flood": 1000 * hours, "login": 200 * hours / 4, "office": 3000, "few": 250}
+	about := func(got, want int64) bool { return got > want*85/100 && got < want*115/100 } // four standard deviations of the roughest
+	for _, order := range []explore.Order{explore.ByEvents, explore.BySources} {
+		found, err := s.Groups(t.Context(), explore.Filter{Since: base}, explore.ByRule, order, explore.Page{})
+		if err != nil || len(found.Rows) != len(wanted)+10 {
+			t.Fatalf("%d rules, %v", len(found.Rows), err)
+		}
+		for i, r := range found.Rows {
+			if want, told := wanted[r.Rule]; told && !about(r.Sources, want) {
+				t.Errorf("%s has %d sources, want about %d", r.Rule, r.Sources, want)
+			}
+			if r.Rule == "few" && (r.Sources != 250 || r.SourcesAbout) || r.Rule == "flood" && !r.SourcesAbout {
+				t.Errorf("%+v", r)
+			}
+			if order == explore.BySources && i > 0 && r.Sources > found.Rows[i-1].Sources {
+				t.Errorf("%s has more sources than %s before it", r.Rule, found.Rows[i-1].Rule)
+			}
+		}
+	}
+	days, err := s.Groups(t.Context(), explore.Filter{Since: base, Rule: "flood"}, explore.ByDay, "", explore.Page{Limit: 5})
+	if err != nil || len(days.Rows) != 5 || days.Next == "" {
+		t.Fatalf("%+v, %v", days, err)
+	}
+	for _, d := range days.Rows[1:] {
+		if !about(d.Sources, 24_000) || d.Episodes != 24_000 {
+			t.Errorf("%+v, want about 24000 sources", d)
+		}
+	}
+	untold, err := s.Groups(t.Context(), explore.Filter{Since: base, NoSources: true}, explore.ByDay, "", explore.Page{Limit: 5})
+	if err != nil || len(untold.Rows) != 5 || untold.Rows[1].Episodes == 0 || untold.Rows[1].Sources != 0 {
+		t.Errorf("%+v, %v", untold, err)
+	}
+}

@@ -30,6 +30,7 @@ func (b *Bed) ReadsDays(tb testing.TB, name string, since traffic.Time, ask func
 	q.Set("application_name", probe)
 	q.Set("enable_seqscan", "off")
 	address.RawQuery = q.Encode()
+	b.settle(tb)
 	before := b.scans(tb)
 	store := Open(tb, address.String())
 	err = ask(&Bed{Store: store, URL: b.URL})
@@ -60,6 +61,21 @@ func (b *Bed) ReadsDays(tb testing.TB, name string, since traffic.Time, ask func
 	if read == 0 {
 		tb.Errorf("%s looks into no day", name)
 	}
+}
+
+// settle has all other connections tell what they have read before, which they else do when they have been idle for some seconds: they are ended, and the
+// store makes new ones. Its own connection tells at once.
+func (b *Bed) settle(tb testing.TB) {
+	tb.Helper()
+	const others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+	testbed.Eventually(tb, 20*time.Second, func() error {
+		if n := b.Number(tb, "SELECT count(pg_terminate_backend(pid)) "+others); n > 0 {
+			return fmt.Errorf("%d connections are open", n)
+		}
+		return nil
+	})
+	b.Run(tb, "SELECT pg_stat_force_next_flush()")
+	testbed.Eventually(tb, 20*time.Second, func() error { return b.DB.Ping(tb.Context()) })
 }
 
 func (b *Bed) scans(tb testing.TB) map[string]scans {
