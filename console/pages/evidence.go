@@ -83,6 +83,44 @@ type heldView struct {
 // gathers bounds how long a dossier may take.
 const gathers = 5 * time.Second
 
+// gathering is evidence that is gathered beside the rest of a page: it takes as long as all else.
+type gathering struct {
+	view  *evidenceView
+	err   error
+	fault any // a panic, for the goroutine of the request, whose server knows what to do
+	stop  context.CancelFunc
+	done  chan struct{}
+}
+
+// evidenceBeside begins to gather the evidence of a rule. A page that is only brought up to date has none: its minutes are those that are over.
+func (p *Pages) evidenceBeside(r *http.Request, see *reading, found *rulestore.Rule, span period) *gathering {
+	ctx, stop := context.WithCancel(r.Context())
+	g := &gathering{stop: stop, done: make(chan struct{})}
+	if r.Header.Get(liveHeader) != "" {
+		close(g.done)
+		return g
+	}
+	go func() {
+		defer close(g.done)
+		defer func() { g.fault = recover() }()
+		g.view, g.err = p.evidence(r.WithContext(ctx), see, found, &span)
+	}()
+	return g
+}
+
+func (g *gathering) wait() (*evidenceView, error) {
+	if <-g.done; g.fault != nil {
+		panic(g.fault)
+	}
+	return g.view, g.err
+}
+
+// end stops what goes on, and waits until it has.
+func (g *gathering) end() {
+	g.stop()
+	<-g.done
+}
+
 // evidence makes the section of a rule's page.
 func (p *Pages) evidence(r *http.Request, see *reading, found *rulestore.Rule, span *period) (*evidenceView, error) {
 	q := r.URL.Query()

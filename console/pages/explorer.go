@@ -47,7 +47,6 @@ type explorePage struct {
 	Episodes                                                 []episodeView
 	Rows                                                     []groupView
 	Chart                                                    template.HTML
-	Cut                                                      string
 	Next, First                                              string
 	CSV, JSON                                                string
 	MayExport                                                bool
@@ -140,7 +139,7 @@ func (p exploring) render(w http.ResponseWriter, r *http.Request, status int, re
 	if rule := see.Rules[v.Rule]; rule != nil {
 		class = modeClass(rule.Mode)
 	}
-	if v.Chart, v.Cut, err = p.find.overTime(r.Context(), a.filter, &v.Period, class); err != nil {
+	if v.Chart, err = p.find.overTime(r.Context(), a.filter, &v.Period, class); err != nil {
 		return err
 	}
 	export := *r.URL

@@ -91,6 +91,14 @@ func (s explorer) Groups(_ context.Context, f explore.Filter, by explore.Group, 
 	return explore.Groups{Rows: all[:min(len(all), limit)], Total: explore.Total{N: int64(len(all))}, LeftOut: s.left}, s.away["history"]
 }
 
+func (s explorer) Began(_ context.Context, f explore.Filter, step time.Duration) ([]explore.Began, error) {
+	var out []explore.Began
+	for _, h := range s.found(f) {
+		out = append(out, explore.Began{At: traffic.At(h.First.Std().UTC().Truncate(step)), Episodes: 1})
+	}
+	return out, s.away["history"]
+}
+
 func (s explorer) Pivots(context.Context, string, explore.Filter) (explore.Pivots, error) {
 	return explore.Pivots{Read: 40, Of: []explore.Pivot{
 		{Field: "device", Value: "tv\u202e7-neila\x00\xff", Episodes: 12}, {Field: "device", Value: "living-room-4411", Episodes: 3},

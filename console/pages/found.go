@@ -24,6 +24,8 @@ type Explorer interface {
 	Hits(ctx context.Context, q explore.Filter, p explore.Page) (explore.Hits, error)
 	// Groups sums up the episodes that f selects.
 	Groups(ctx context.Context, q explore.Filter, by explore.Group, order explore.Order, p explore.Page) (explore.Groups, error)
+	// Began counts the episodes that f selects by when they began, in steps of so long.
+	Began(ctx context.Context, f explore.Filter, step time.Duration) ([]explore.Began, error)
 	// Pivots tells with which other identities a source was seen, in its newest episodes.
 	Pivots(ctx context.Context, source string, q explore.Filter) (explore.Pivots, error)
 	// Story tells all about the hit whose id, or the beginning of it, is given; nil where there is none.
@@ -94,55 +96,35 @@ func (r *reading) blockSubject(rule string, s traffic.Subject) traffic.Subject {
 	return held.Stored()
 }
 
-// hourly is up to which length of a period a chart is made of sums by hour; beyond it, by day.
-const hourly = 14 * 24 * time.Hour
+const (
+	// hourly is up to which length of a period charts have columns of some hours; beyond it, of days.
+	hourly = 14 * 24 * time.Hour
+	// finely is up to which length they have finer ones, which are counted from rows: hours and days are read from sums.
+	finely = 12 * time.Hour
+)
 
-// overTime draws when the episodes of a filter began. Sums are by hour or day; within half a day the newest episodes are looked at one
-// by one, and cut says so where these are not all.
-func (f finder) overTime(ctx context.Context, q explore.Filter, span *period, class string) (svg template.HTML, cut string, err error) {
+// overTime draws when the episodes of a filter began.
+func (f finder) overTime(ctx context.Context, q explore.Filter, span *period, class string) (template.HTML, error) {
 	step := span.Step()
 	from := traffic.At(span.Since.Std().UTC().Truncate(step))
 	values := make([]float64, int(span.Until.Sub(from)/step)+1)
-	add := func(at traffic.Time, n float64) {
-		at = max(at, from) // what began before counts in the first column
+	began, err := f.Began(ctx, q, step)
+	if err != nil {
+		return "", err
+	}
+	sum := int64(0)
+	for _, b := range began {
+		at := max(b.At, from) // what began before counts in the first column
 		if i := int(at.Sub(from) / step); i < len(values) {
-			values[i] += n
+			values[i] += float64(b.Episodes)
+			sum += b.Episodes
 		}
-	}
-	if step < time.Hour {
-		found, err := f.Hits(ctx, q, explore.Page{Limit: explore.MostLimit})
-		if err != nil {
-			return "", "", err
-		}
-		for i := range found.Hits {
-			add(found.Hits[i].First, 1)
-		}
-		if found.Total.More || found.Total.N > int64(len(found.Hits)) {
-			cut = fmt.Sprintf("The chart is of the newest %s of %s episodes.", shown.Count(len(found.Hits)), total(found.Total))
-		}
-	} else {
-		by := explore.ByHour
-		if span.Span() > hourly {
-			by = explore.ByDay
-		}
-		q.NoSources = true
-		found, err := f.Groups(ctx, q, by, explore.ByEvents, explore.Page{Limit: explore.MostLimit})
-		if err != nil {
-			return "", "", err
-		}
-		for _, g := range found.Rows {
-			add(g.At, float64(g.Episodes))
-		}
-	}
-	sum := 0.0
-	for _, v := range values {
-		sum += v
 	}
 	c := chart.Columns{
-		Name: fmt.Sprintf("Episodes by when they began, %s in all, a column for each %s", shown.Count(int64(sum)), shown.Span(step)), Unit: "episodes per " + shown.Span(step),
+		Name: fmt.Sprintf("Episodes by when they began, %s in all, a column for each %s", shown.Count(sum), shown.Span(step)), Unit: "episodes per " + shown.Span(step),
 		From: from, Step: step, Series: []chart.Series{{Name: "episodes", Class: class, Values: values}},
 	}
-	return c.SVG(), cut, nil
+	return c.SVG(), nil
 }
 
 // modeClass is the class of the marks of a rule's charts.

@@ -31,7 +31,6 @@ type overviewPage struct {
 	About    bool // Sources is an estimate
 	Episodes int64
 	Chart    template.HTML
-	Cut      string
 
 	Query, Owner, Mode string // filters
 	Owners             []string
@@ -112,7 +111,7 @@ func (p *Pages) overview(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if v.Chart, v.Cut, err = p.find.overTime(ctx, all, &v.Period, "curve"); err != nil {
+	if v.Chart, err = p.find.overTime(ctx, all, &v.Period, "curve"); err != nil {
 		return err
 	}
 	rows := see.ruleRows(found, now, would)

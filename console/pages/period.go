@@ -115,13 +115,13 @@ func (p *period) Kept() []param {
 // Path is the page's own, for its form.
 func (p *period) Path() string { return p.here.Path }
 
-// Step is how wide the columns of a chart of the period are: 100 or so of them at most. Longer periods are summed up by day.
+// Step is how wide the columns of a chart of the period are: 100 or so of them at most.
 func (p *period) Step() time.Duration {
 	for _, step := range []time.Duration{
-		10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
+		10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute,
 		time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour,
 	} {
-		if p.Span() <= 100*step && p.Span() <= hourly {
+		if p.Span() <= 100*step && p.Span() <= hourly && (step >= time.Hour || p.Span() <= finely) {
 			return step
 		}
 	}

@@ -58,7 +58,6 @@ type rulePage struct {
 	Running                            explore.Total
 	Uncounted                          []figure
 	Chart                              template.HTML
-	Cut                                string // says that the chart is of some of the episodes only
 	Top                                []topView
 	TopTotal                           explore.Total
 	LeftOut                            string        // of the period, what history does not have
@@ -124,6 +123,8 @@ func (p *Pages) rule(w http.ResponseWriter, r *http.Request) error {
 	}
 	v := see.ruleHead(&found)
 	v.Period, v.Redis, v.Did = span, see.redis, did(r.URL.Query())
+	evidence := p.evidenceBeside(r, see, &found, span)
+	defer evidence.end()
 	if err := p.ruleFound(ctx, see, v, &found); err != nil {
 		return err
 	}
@@ -132,10 +133,8 @@ func (p *Pages) rule(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v.Entries = see.entries(entries.Acts)
-	if r.Header.Get(liveHeader) == "" { // it takes longer than all else, and its minutes are those that are over
-		if v.Evidence, err = p.evidence(r, see, &found, &v.Period); err != nil {
-			return err
-		}
+	if v.Evidence, err = evidence.wait(); err != nil {
+		return err
 	}
 	return p.show(w, r, &shell{Name: "rule", Title: id, Active: "overview", Live: span.Open, Body: v})
 }
@@ -263,7 +262,7 @@ func (p *Pages) ruleFound(ctx context.Context, see *reading, v *rulePage, found 
 			v.Held++
 		}
 	}
-	if v.Chart, v.Cut, err = p.find.overTime(ctx, f, &v.Period, modeClass(found.Mode)); err != nil {
+	if v.Chart, err = p.find.overTime(ctx, f, &v.Period, modeClass(found.Mode)); err != nil {
 		return err
 	}
 	missed, err := p.o.History.NotCounted(ctx, history.Live, v.Period.Since)

@@ -40,7 +40,6 @@ type sourcePage struct {
 	LeftOut         string // of the period, what history does not have, of whatever sources
 	Events, Refused int64
 	Running         int
-	Cut             string // says that the chart is of some of the episodes only
 	Chart           template.HTML
 	Rules           []option // that it was over the limit of, with how often
 	List            []episodeView
@@ -211,7 +210,7 @@ func (p *Pages) sourceFound(ctx context.Context, see *reading, v *sourcePage, pl
 	for _, id := range sortedByCount(counts) {
 		v.Rules = append(v.Rules, option{Text: fmt.Sprintf("%s (%s)", id, shown.Count(counts[id])), Href: "/rules/" + url.PathEscape(id)})
 	}
-	if v.Chart, v.Cut, err = p.find.overTime(ctx, f, &v.Period, "curve"); err != nil {
+	if v.Chart, err = p.find.overTime(ctx, f, &v.Period, "curve"); err != nil {
 		return err
 	}
 	seen, err := p.o.Explorer.Pivots(ctx, plain, f)

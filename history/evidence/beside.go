@@ -21,13 +21,16 @@ func (b *builder) overlap() {
 	holders := b.holders()
 	byRule := map[string]int64{}
 	var sources, requests, all, unasked int64
-	for i, s := range b.held {
+	whole := true
+	for i := range b.held {
+		s := &b.held[i]
 		all += s.refused
 		by := holders[s.subject]
 		if len(by) > 0 {
 			sources++
 			requests += s.refused
-		} else if i >= maxAsked {
+		} else if !s.asked {
+			whole = false
 			unasked += s.refused
 		}
 		for _, rule := range by {
@@ -36,7 +39,7 @@ func (b *builder) overlap() {
 	}
 	const empty = "no source would have been held"
 	part := b.withLeft(sources, b.left)
-	if len(b.held) > maxAsked {
+	if !whole {
 		part = atLeast(sources, fmt.Sprintf("of the sources the %d with the most refused requests were looked at", maxAsked))
 	}
 	o.Sources = shareOf(part, int64(len(b.held)), empty)

@@ -29,14 +29,16 @@ func (f *found) readHeld(ctx context.Context, tx pgx.Tx, a *asked) error {
 	var first, last []postgres.Timestamp
 	var begins []time.Time // of each source the first day of which a decision may matter: the tables of those before are not looked into
 	asked := 0
-	for i := range f.sources {
+	for i := 0; i < len(f.sources) && asked < maxAsked; i++ {
+		if i == f.ordered {
+			f.order(2*i + TopSources)
+		}
 		s := &f.sources[i]
 		if !s.blockable {
 			continue
 		}
-		if asked++; asked > maxAsked {
-			break
-		}
+		asked++
+		s.asked = true
 		for _, form := range wider(s.subject) {
 			places, forms = append(places, i), append(forms, form)
 			first, last = append(first, postgres.Timestamp(s.first)), append(last, postgres.Timestamp(s.last))

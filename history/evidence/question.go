@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/weirhq/weir/detectors"
@@ -33,10 +34,12 @@ type Question struct {
 type Store struct {
 	db    *postgres.DB
 	rules *rulestore.Store
+	// second is had by the one dossier that reads on two connections.
+	second sync.Mutex
 }
 
 // New returns the dossiers of db.
-func New(db *postgres.DB, rules *rulestore.Store) *Store { return &Store{db, rules} }
+func New(db *postgres.DB, rules *rulestore.Store) *Store { return &Store{db: db, rules: rules} }
 
 // ErrNoVersion is wrapped where the rule has no version as it was asked for; the error says what it has.
 var ErrNoVersion = errors.New("no such version")

@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -17,10 +16,6 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// maxSources bounds the sources of which a dossier knows each by itself: beyond that the ones with the most refused requests are taken,
-// and how many there are is known.
-const maxSources = 200_000
-
 // found is what the rows say of one question.
 type found struct {
 	all     []minuteRow // of ROUTE, ascending by minute
@@ -35,10 +30,7 @@ type found struct {
 	notKept int64          // rows of episodes that history has left out, for there were too many in a minute
 	bare    int64          // rows that it keeps without samples, for the same reason
 
-	sources []sourceRow // most refused requests first, then events, then by subject
-	total   int64       // sources, with those that are too many
-	most    int         // how many sources are kept
-	full    bool        // so many are in order, and were the first of as many again
+	ranking // of the sources
 	tops    map[traffic.Subject]topRow
 	held    []heldRow
 }
@@ -57,20 +49,6 @@ type minuteRow struct {
 
 type interval struct{ since, until traffic.Time }
 
-// sourceRow is one source over the limit.
-type sourceRow struct {
-	subject        traffic.Subject
-	blockable      bool // there is a block subject
-	episodes       int64
-	events         int64
-	peak           int64
-	first, last    traffic.Time
-	refused        int64
-	good           int64 // as detectors.Good, the most of its episodes
-	users, devices int64
-	atLeast        bool
-}
-
 // topRow is the episode of a source that is shown.
 type topRow struct {
 	hit     string
@@ -83,19 +61,30 @@ type heldRow struct {
 	rule   string
 }
 
-// read asks for everything in one transaction, so that all figures are of one moment.
+// read asks for everything of one moment: in one transaction, and where a second connection is free, half of the sources in another one beside it.
 func (s *Store) read(ctx context.Context, a *asked) (*found, error) {
-	f := &found{most: maxSources}
+	f := &found{ranking: ranking{most: maxSources}}
 	err := s.db.Transact(ctx, "gathering the evidence of rule "+a.Rule, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"); err != nil {
+		if err := begin(ctx, tx); err != nil {
 			return err
 		}
-		// Sources are put together in memory, up to half a gigabyte, and on disk beyond it. Nearly each has one episode: workers would put
-		// together what is to be put together again, for half as long again.
-		if _, err := tx.Exec(ctx, "SET LOCAL work_mem = '128MB'; SET LOCAL hash_mem_multiplier = 4; SET LOCAL max_parallel_workers_per_gather = 0"); err != nil {
+		other, err := s.readBeside(ctx, tx, a)
+		if err != nil {
 			return err
 		}
-		for _, step := range []func(context.Context, pgx.Tx, *asked) error{f.readMinutes, f.readSteps, f.readLosses, f.readModes, f.readNotKept, f.readSources, f.readTops, f.readHeld} {
+		defer other.end()
+		for _, step := range []func(context.Context, pgx.Tx, *asked) error{f.readMinutes, f.readSteps, f.readLosses, f.readModes, f.readNotKept} {
+			if err := step(ctx, tx, a); err != nil {
+				return err
+			}
+		}
+		if err := f.readSources(ctx, tx, a, other.left()); err != nil {
+			return err
+		}
+		if err := other.join(&f.ranking); err != nil {
+			return err
+		}
+		for _, step := range []func(context.Context, pgx.Tx, *asked) error{f.readTops, f.readHeld} {
 			if err := step(ctx, tx, a); err != nil {
 				return err
 			}
@@ -103,6 +92,17 @@ func (s *Store) read(ctx context.Context, a *asked) (*found, error) {
 		return nil
 	})
 	return f, err
+}
+
+// begin sets up a transaction of a dossier.
+func begin(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"); err != nil {
+		return err
+	}
+	// Sources are put together in memory, up to half a gigabyte, and on disk beyond it. Nearly each has one episode: workers would put
+	// together what is to be put together again, for half as long again.
+	_, err := tx.Exec(ctx, "SET LOCAL work_mem = '128MB'; SET LOCAL hash_mem_multiplier = 4; SET LOCAL max_parallel_workers_per_gather = 0")
+	return err
 }
 
 // readMinutes reads what ROUTE and DETECT have told by the minute.
@@ -241,77 +241,10 @@ func (a *asked) episodes() (sql string, args []any) {
 // who is the source that an episode is told of: whom a block would hold or, where none can be, the source as the rule counts it.
 const who = `CASE WHEN $8 OR block_subject = '' THEN subject ELSE block_subject END`
 
-// readSources reads all sources, in no order: PostgreSQL would take longer for putting them in order than for all else.
-func (f *found) readSources(ctx context.Context, tx pgx.Tx, a *asked) error {
-	from, args := a.episodes()
-	rows, err := tx.Query(ctx, `SELECT who, blockable, count(*), `+postgres.Sum("events")+`, max(peak), min(first), max(last), `+postgres.Sum("refused")+`,
-			max(known_good), max(users), max(devices), bool_or(at_least)
-		FROM (SELECT `+who+` AS who, NOT $8 AND block_subject <> '' AS blockable, events, peak, first, last, refused, known_good, users, devices, at_least`+from+`) e
-		GROUP BY who, blockable`, args...)
-	if err != nil {
-		return fmt.Errorf("sources: %w", err)
-	}
-	var s sourceRow
-	_, err = pgx.ForEachRow(rows, []any{
-		&s.subject, &s.blockable, &s.episodes, &s.events, &s.peak, postgres.ScanTime(&s.first), postgres.ScanTime(&s.last), &s.refused,
-		&s.good, &s.users, &s.devices, &s.atLeast,
-	}, func() error {
-		f.addSource(&s)
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("sources: %w", err)
-	}
-	f.keepSources()
-	return nil
-}
-
-// addSource takes one more source, unless as many as are kept go before it.
-func (f *found) addSource(s *sourceRow) {
-	f.total++
-	if f.full && compareSources(s, &f.sources[f.most-1]) > 0 {
-		return
-	}
-	if f.sources = append(f.sources, *s); len(f.sources) == 2*f.most {
-		f.keepSources()
-		f.full = true
-	}
-}
-
-// keepSources puts the sources in order, and leaves out those that are too many. Their places are sorted, which are a thirtieth of what they are.
-func (f *found) keepSources() {
-	places := make([]int32, len(f.sources))
-	for i := range places {
-		places[i] = int32(i)
-	}
-	slices.SortFunc(places, func(a, b int32) int { return compareSources(&f.sources[a], &f.sources[b]) })
-	kept := make([]sourceRow, 0, len(f.sources))
-	for _, place := range places[:min(len(places), f.most)] {
-		kept = append(kept, f.sources[place])
-	}
-	f.sources = kept
-}
-
-// compareSources orders sources: most refused requests first, then events, then by subject.
-func compareSources(a, b *sourceRow) int {
-	if c := cmp.Compare(b.refused, a.refused); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(b.events, a.events); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(a.subject, b.subject); c != 0 || a.blockable == b.blockable {
-		return c
-	}
-	if b.blockable {
-		return -1
-	}
-	return 1
-}
-
 // readTops reads the samples of the sources that are shown.
 func (f *found) readTops(ctx context.Context, tx pgx.Tx, a *asked) error {
 	f.tops = map[traffic.Subject]topRow{}
+	f.order(TopSources)
 	top := subjects(f.sources[:min(len(f.sources), TopSources)])
 	if len(top) == 0 {
 		return nil

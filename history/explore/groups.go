@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,6 +21,7 @@ const (
 	BySource Group = "source" // of one rule: sources of different rules are different sources
 	ByHour   Group = "hour"   // in which the episode began, UTC
 	ByDay    Group = "day"    // likewise
+	byStep   Group = "step"   // of Began
 )
 
 // groupNames are what a Group may be.
@@ -83,15 +85,23 @@ func (x *Explorer) Groups(ctx context.Context, f Filter, by Group, order Order, 
 	if err != nil {
 		return Groups{}, err
 	}
-	var found Groups
-	err = x.store.Transact(ctx, "summing up hits by "+string(by), func(tx pgx.Tx) error {
+	found, err := x.sumUp(ctx, &grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit, counted: f.Counted, untold: f.NoSources})
+	if err != nil {
+		return found, err
+	}
+	found.LeftOut, err = x.leftOut(ctx, &q)
+	return found, err
+}
+
+// sumUp answers a question for sums, but for what history has left out.
+func (x *Explorer) sumUp(ctx context.Context, ask *grouped) (found Groups, err error) {
+	err = x.store.Transact(ctx, "summing up hits by "+string(ask.by), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"); err != nil { // several queries, of one moment
 			return err
 		}
 		if _, err := tx.Exec(ctx, "SET LOCAL work_mem = '128MB'"); err != nil { // sources are told apart in memory; else they spill
 			return err
 		}
-		ask := grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit, way: alone, counted: f.Counted, untold: f.NoSources}
 		if summed, ok, err := ask.summed(ctx, tx); err != nil || ok {
 			found = summed
 			return err
@@ -109,10 +119,6 @@ func (x *Explorer) Groups(ctx context.Context, f Filter, by Group, order Order, 
 			ask.way++
 		}
 	})
-	if err != nil {
-		return found, err
-	}
-	found.LeftOut, err = x.leftOut(ctx, &q)
 	return found, err
 }
 
@@ -121,6 +127,7 @@ type grouped struct {
 	q       *history.HitQuery
 	by      Group
 	order   Order
+	step    time.Duration // by step
 	since   traffic.Time
 	place   *history.Place
 	limit   int
@@ -167,7 +174,7 @@ func (a *grouped) read(ctx context.Context, tx pgx.Tx) (found Groups, several bo
 
 // sums is the query of the sums. Sources are counted beside all else: the fewer figures are kept for each of them, the faster.
 func (a *grouped) sums(w *postgres.Where) (string, expressions) {
-	g := grouping(a.by, a.order, a.since, w)
+	g := a.grouping(w)
 	const figures = "sum(events)::bigint AS events, sum(refused)::bigint AS refused, max(peak) AS peak, min(first) AS first, max(last) AS last"
 	e := episodesOf(a.q.From(), w.String(), a.way == joined)
 	if a.by == BySource {
@@ -214,24 +221,27 @@ const several = "coalesce(min(hashtextextended(block_subject, 0)) <> max(hashtex
 // expressions of a grouping: what tells groups apart beside the source, and by what they are ordered.
 type expressions struct{ rule, at, number, key string }
 
-func grouping(by Group, order Order, since traffic.Time, w *postgres.Where) expressions {
+func (a *grouped) grouping(w *postgres.Where) expressions {
 	const none = "to_timestamp(0)"
-	number := string(order)
-	switch order {
+	number := string(a.order)
+	switch a.order {
 	case "":
 		number = string(ByEvents)
 	case ByLast:
 		number = microseconds("last")
 	}
-	switch by {
+	switch a.by {
 	case BySource:
 		return expressions{rule: "rule", at: none, number: number, key: `(rule || ' ' || subject) COLLATE "C"`}
-	case ByHour, ByDay:
+	case ByHour, ByDay, byStep:
 		begun := "first"
-		if since != 0 {
-			begun = "greatest(first, " + w.Arg(postgres.Timestamp(since)) + "::timestamptz)"
+		if a.since != 0 {
+			begun = "greatest(first, " + w.Arg(postgres.Timestamp(a.since)) + "::timestamptz)"
 		}
-		at := fmt.Sprintf("(date_trunc('%s', %s AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')", by, begun)
+		at := fmt.Sprintf("(date_trunc('%s', %s AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')", a.by, begun)
+		if a.by == byStep {
+			at = a.binned(begun)
+		}
 		return expressions{rule: "''", at: at, number: microseconds("at"), key: "''"}
 	}
 	return expressions{rule: "rule", at: none, number: number, key: `rule COLLATE "C"`}

@@ -39,7 +39,7 @@ const (
 // summable reports whether sums of hours can answer q, by rule, hour or day.
 func (a *grouped) summable() bool {
 	q := a.q
-	return a.by != BySource && !a.counted && q.Stream == history.Live && (q.Kind == "" || q.Kind == detectors.KindHit) && q.Source == nil && q.Field == "" && q.State == "" && !q.Merged
+	return a.by != BySource && a.by != byStep && !a.counted && q.Stream == history.Live && (q.Kind == "" || q.Kind == detectors.KindHit) && q.Source == nil && q.Field == "" && q.State == "" && !q.Merged
 }
 
 // span is a part of time: since until before until.
