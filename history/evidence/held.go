@@ -28,17 +28,8 @@ func (f *found) readHeld(ctx context.Context, tx pgx.Tx, a *asked) error {
 	var forms []string
 	var first, last []postgres.Timestamp
 	var begins []time.Time // of each source the first day of which a decision may matter: the tables of those before are not looked into
-	asked := 0
-	for i := 0; i < len(f.sources) && asked < maxAsked; i++ {
-		if i == f.ordered {
-			f.order(2*i + TopSources)
-		}
+	for _, i := range f.ask(maxAsked) {
 		s := &f.sources[i]
-		if !s.blockable {
-			continue
-		}
-		asked++
-		s.asked = true
 		for _, form := range wider(s.subject) {
 			places, forms = append(places, i), append(forms, form)
 			first, last = append(first, postgres.Timestamp(s.first)), append(last, postgres.Timestamp(s.last))

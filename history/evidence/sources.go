@@ -104,6 +104,20 @@ func (r *ranking) order(n int) {
 	}
 }
 
+// ask returns the places of the first n sources that a block can hold, and marks them as asked about.
+func (r *ranking) ask(n int) []int {
+	var places []int
+	for i := 0; i < len(r.sources) && len(places) < n; i++ {
+		if i == r.ordered {
+			r.order(i + n - len(places))
+		}
+		if s := &r.sources[i]; s.blockable {
+			places, s.asked = append(places, i), true
+		}
+	}
+	return places
+}
+
 // join takes the sources of another part.
 func (r *ranking) join(other *ranking) {
 	r.total += other.total

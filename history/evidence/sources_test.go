@@ -40,3 +40,28 @@ func TestSourcesAreKept(t *testing.T) {
 		}
 	}
 }
+
+// The first that a block can hold are asked about, however many it cannot hold go before them.
+func TestFirstSourcesAreAsked(t *testing.T) {
+	t.Parallel()
+	for n := range 60 {
+		rnd := rand.New(rand.NewPCG(uint64(n), 2))
+		r := ranking{most: 1000}
+		for range n {
+			r.add(&sourceRow{refused: rnd.Int64N(5), subject: traffic.Subject(strconv.FormatInt(rnd.Int64(), 36)), blockable: rnd.IntN(3) == 0})
+		}
+		all := slices.Clone(r.sources)
+		slices.SortFunc(all, func(a, b sourceRow) int { return compareSources(&a, &b) })
+		all = slices.DeleteFunc(all, func(s sourceRow) bool { return !s.blockable })
+		all = all[:min(len(all), 10)]
+		places := r.ask(10)
+		if len(places) != len(all) {
+			t.Fatalf("%d of %d sources are asked about, want %d", len(places), n, len(all))
+		}
+		for i, place := range places {
+			if s := r.sources[place]; s.subject != all[i].subject || !s.asked {
+				t.Errorf("of %d sources the one at place %d is %+v, want %+v", n, i, s, all[i])
+			}
+		}
+	}
+}

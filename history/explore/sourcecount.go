@@ -117,6 +117,19 @@ func (a *grouped) countSources(ctx context.Context, tx pgx.Tx, p plan, groups ma
 		return nil
 	}
 	maps.DeleteFunc(sources, func(of groupOfRule, _ *sourceCount) bool { return groups[of.groupID] == nil })
+	if err := count(sources, func(ask map[groupOfRule]*sourceCount) error { return a.readHashes(ctx, tx, p, ask) }); err != nil {
+		return err
+	}
+	for of, c := range sources {
+		number, about := c.number()
+		r := groups[of.groupID]
+		r.Sources, r.SourcesAbout = r.Sources+number, r.SourcesAbout || about
+	}
+	return nil
+}
+
+// count reads as many hashes as are needed to tell numbers. read takes the hashes of sums up to each one's bound, or some beyond it.
+func count(sources map[groupOfRule]*sourceCount, read func(ask map[groupOfRule]*sourceCount) error) error {
 	ask := map[groupOfRule]*sourceCount{}
 	whole := int64(0)
 	for of, c := range sources {
@@ -135,15 +148,13 @@ func (a *grouped) countSources(ctx context.Context, tx pgx.Tx, p plan, groups ma
 		if len(ask) == 0 {
 			break
 		}
-		if err := a.readHashes(ctx, tx, p, ask); err != nil {
+		for _, c := range ask {
+			c.read = c.read[:0]
+		}
+		if err := read(ask); err != nil {
 			return err
 		}
 		maps.DeleteFunc(ask, func(_ groupOfRule, c *sourceCount) bool { return !c.more(n) })
-	}
-	for of, c := range sources {
-		number, about := c.number()
-		r := groups[of.groupID]
-		r.Sources, r.SourcesAbout = r.Sources+number, r.SourcesAbout || about
 	}
 	return nil
 }
@@ -162,7 +173,6 @@ func (a *grouped) readHashes(ctx context.Context, tx pgx.Tx, p plan, ask map[gro
 			places[of.of], names, bounds = at, append(names, of.of), append(bounds, c.bound)
 		}
 		bounds[at], first, last = max(bounds[at], c.bound), min(first, of.at), max(last, of.at)
-		c.read = c.read[:0]
 	}
 	w := a.ofSums(p, []string{})
 	at := a.at(w)
