@@ -22,16 +22,24 @@ dev: ## build, then run everything in one process with a demo and the console; A
 	bin/weir dev $(ARGS)
 
 .PHONY: test
-test: ## everything: set-up, lint, race tests, then all tests against real servers that it starts and stops
+test: ## what a landing needs: set-up, lint, every test once against real servers that it starts and stops
 	scripts/test.sh all
 
+.PHONY: quick
+quick: ## while you work: lint and tests of what changed since main and of what imports it; nothing has to be running
+	scripts/test.sh quick
+
+.PHONY: test-night
+test-night: ## the long forms, and the race detector over everything; before a release. Takes hours
+	scripts/test.sh night
+
 .PHONY: test-embedded
-test-embedded: ## all tests with embedded parts, under the race detector where it has something to watch; nothing has to be running
+test-embedded: ## all tests with embedded parts; nothing has to be running
 	scripts/test.sh embedded
 
 .PHONY: test-real
-test-real: ## all tests that differ against a real Kafka, redis-server, Redis Cluster and PostgreSQL
-	scripts/test.sh real
+test-real: ## `make test` without set-up and lint
+	scripts/test.sh landing
 
 .PHONY: test-faults
 test-faults: ## kill, freeze and restart processes and servers under load for about 25 minutes; prints a table

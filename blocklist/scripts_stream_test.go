@@ -110,7 +110,7 @@ func TestAppendingLooksForTheEndOnce(t *testing.T) {
 // A script may stop in between, as when the server refuses an entry. Whoever has read some of what went out, or none, must notice
 // when all of it is gone: the entry after that may not name an id as the one before it where a reader may stand.
 func TestAScriptThatStopsInBetweenIsNoticed(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		store, err := NewStore(server.Client(t), testbed.Namespace(t))
 		if err != nil {
 			t.Fatal(err)
@@ -143,7 +143,7 @@ func TestAScriptThatStopsInBetweenIsNoticed(t *testing.T) {
 
 // What has been published of a rule twice in one call, the older text last, ends as the newer one.
 func TestModesOfOneCallOnlyRaise(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		store, err := NewStore(server.Client(t), testbed.Namespace(t))
 		if err != nil {
 			t.Fatal(err)

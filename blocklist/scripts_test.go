@@ -66,7 +66,7 @@ func (m *slotModel) release(t Tombstone, covered bool) Released {
 }
 
 func TestScriptsDoWhatTheModelSays(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		store, err := NewStore(server.Client(t), testbed.Namespace(t))
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func (m *slotModel) compare(rt *rapid.T, t *testing.T, store *Store, key Name) {
 // Whatever order things have come in before: once a round of the reconciler has passed, tombstones first and then blocks
 // in any order, the end is the same.
 func TestAssertingEndsTheSame(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		store, err := NewStore(server.Client(t), testbed.Namespace(t))
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,20 @@ if [[ ! -x $linter ]]; then
 	rm -rf "$work"
 	trap - EXIT
 fi
-# What it remembers of a package is under the package's contents but names files by where they lay: shared between two
-# checkouts, it reports lines of the other one, and its exceptions do not hold there. So each checkout has its own.
-export GOLANGCI_LINT_CACHE=${GOLANGCI_LINT_CACHE:-$PWD/bin/lint-cache}
-if (($# > 0)); then exec "$linter" "$@"; fi
+if (($# == 0)); then exit 0; fi
+if [[ $1 != run ]]; then exec "$linter" "$@"; fi
+
+# What it remembers of a package is kept under the package's contents, but names files by where they lay. So it always reads the same folder,
+# into which each checkout lays its files when its turn comes: what another checkout has linted is not linted again.
+tree=$(cache_dir)/lint-tree
+mkdir -p "$tree"
+exec 9>"$tree.lock"
+if have flock; then flock 9; fi
+rm -rf "$tree"
+mkdir -p "$tree"
+git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
+	if [[ -f $file ]]; then printf '%s\0' "$file"; fi
+done | tar -c --null -T - | tar -x -C "$tree"
+export GOLANGCI_LINT_CACHE=${GOLANGCI_LINT_CACHE:-$(cache_dir)/lint-cache}
+cd "$tree"
+"$linter" "$@"

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# test.sh setup|lint|embedded|raced|real|all|faults: the tests of this repository.
+# test.sh setup|lint|landing|night|embedded|quick|servers|faults|all: the tests of this repository.
 #
 #   setup     installs and fetches what the rest needs
 #   lint      golangci-lint, with the analyzers of go vet
-#   embedded  all tests with embedded parts, those with goroutines of weir's under the race detector; nothing has to be running
-#   raced     of these, those under the race detector; a skipped test fails it
-#   real      without the race detector: what can use a server against a real Kafka, redis-server, Redis Cluster and PostgreSQL, which it starts
-#             where WEIR_TEST_* does not name any, and what `raced` leaves; a skipped test fails it
-#   all       setup, lint, raced, real: what `make test` does. Every step says how long it took, the last lines
-#             are the result lines of the run against the real servers
+#   landing   every test that a landing has, once, against a real Kafka, redis-server, Redis Cluster and PostgreSQL, which it starts where
+#             WEIR_TEST_* does not name any; what has goroutines of weir's under the race detector. A skipped test fails it
+#   all       setup, then lint beside landing: what `make test` does. Every step says how long it took
+#   night     the long forms of everything, and the race detector over everything: what `make test-night` does
+#   embedded  all tests with embedded parts, without the race detector; nothing has to be running
+#   quick     lint of what changed since main, the tests of these packages, and the short tests of those that import them
+#   servers   the landing, which writes the list of the tests that use servers anew
 #   faults    the long form of internal/faults: kills, freezes and restarts under load, with a table at the end
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,13 +17,15 @@ self=scripts/test.sh
 # shellcheck source=lib.sh
 . scripts/lib.sh
 
-# The steps of `all` share one folder, so that the last one can count what the others ran.
+# The steps of one run share one folder: what the tests run is built once.
 if [[ -n ${WEIR_TEST_WORK:-} ]]; then
 	work=$WEIR_TEST_WORK
 else
 	work=$(mktemp -d "${TMPDIR:-/tmp}/weir-test.XXXXXX")
 	trap 'rm -rf "$work"' EXIT
 fi
+export WEIR_TEST_WORK=$work WEIR_TEST_KEPT=$work/kept
+mkdir -p "$WEIR_TEST_KEPT"
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -32,7 +35,7 @@ step() {
 	log "== $1"
 	if ! "$self" "$2"; then
 		log "== $1: FAILED after $((SECONDS - start))s"
-		exit 1
+		return 1
 	fi
 	log "== $1: $((SECONDS - start))s"
 }
@@ -42,146 +45,194 @@ setup() {
 	if [[ -z ${WEIR_TEST_KAFKA:-} || -z ${WEIR_TEST_KAFKA_HOME:-} ]]; then scripts/fetch-kafka.sh >/dev/null; fi
 	scripts/fetch-kubernetes-schemas.sh >/dev/null
 	retry 4 go mod download
+	scripts/helm.sh            # which the tests of the chart ask for
+	scripts/cyclonedx-gomod.sh # and those of the release
 }
 
-# beside TITLE PART OTHER-TITLE OTHER-PART: two steps at once; what the first one says is shown when both are through.
+# beside TITLE PART OTHER-TITLE OTHER-PART: two steps at once, of which the first one has what the other leaves of the processors. What it
+# says is shown when both are through, and the result lines of the other come last.
 beside() {
-	local start=$SECONDS first failed=0
-	log "== $1, and $3"
-	"$self" "$2" >"$work/$2.log" 2>&1 &
+	local first failed=0
+	nice -n 15 "$self" "$2" >"$work/$2.log" 2>&1 &
 	first=$!
 	# shellcheck disable=SC2064 # this process, not the one of then
 	trap "kill $first 2>/dev/null || true; rm -rf '$work'" EXIT
-	"$self" "$4" || failed=1
-	log "== $3: $([[ $failed = 0 ]] || echo 'FAILED after ')$((SECONDS - start))s"
+	step "$3" "$4" || failed=1
 	if wait "$first"; then
-		log "== $1: done"
+		log "== $1: $(tail -n 1 "$work/$2.time")s, beside"
 	else
 		failed=1
 		log "== $1: FAILED"
 	fi
 	trap 'rm -rf "$work"' EXIT
 	cat "$work/$2.log"
-	if [[ $failed != 0 ]]; then exit 1; fi
+	cat "$work/lines" 2>/dev/null || true
+	return "$failed"
 }
 
-# as_image COMMAND...: where no race detector is needed, everything is compiled as the image's program is (Dockerfile), whose build is
-# tested, too: so that nothing is compiled twice.
-as_image() {
-	CGO_ENABLED=0 GOFLAGS="-trimpath${GOFLAGS:+ $GOFLAGS}" "$@"
-}
+# Where no race detector is needed, everything is compiled as the image's program is (Dockerfile), whose build is tested, too: so that nothing
+# is compiled twice.
+as_image=(env CGO_ENABLED=0 "GOFLAGS=-trimpath${GOFLAGS:+ $GOFLAGS}")
+# -trimpath: what another checkout has compiled counts here, too.
+with_race=(env "GOFLAGS=-trimpath${GOFLAGS:+ $GOFLAGS}")
 
 # golangci-lint's govet is all of `go vet`'s analyzers, and sees the same files: to run both would be the same twice.
 lint() {
 	if have shellcheck; then shellcheck scripts/*.sh deploy/*/*.sh .ci/run; fi
-	scripts/helm.sh            # which the tests of the chart ask for, later
-	scripts/cyclonedx-gomod.sh # and those of the release
-	as_image scripts/golangci-lint.sh run --allow-parallel-runners ./...
+	"${as_image[@]}" scripts/golangci-lint.sh run --allow-parallel-runners ./...
+	printf '%s\n' "$SECONDS" >"$work/lint.time"
 }
 
 # What the tests run is built once: the reporter, and weir itself for the packages that run it as a user would.
 programs() {
-	if [[ ! -x $work/testreport ]]; then as_image go build -o "$work/testreport" ./scripts/testreport; fi
-	if [[ ! -x $work/weir ]]; then as_image go build -buildvcs=false -o "$work/weir" ./cmd/weir; fi
+	"${as_image[@]}" go build -o "$work/testreport" ./scripts/testreport
+	if [[ ! -x $work/weir ]]; then "${as_image[@]}" go build -buildvcs=false -o "$work/weir" ./cmd/weir; fi
 	export WEIR_TEST_PROGRAM=$work/weir
 }
 
-# Most tests wait for a server most of the time, so more packages and tests run at once than there are processors. The
-# program's own deadlines (a session, a lease, a header) hold in tests too: that bounds how many.
-# The analyzers of `go vet` are lint's.
-side_by_side=(-vet=off -p 3 -parallel 4)
+# tested TITLE FLAGS... -- COMMAND... [-- COMMAND...]: runs go test's commands side by side, and judges what they say.
+tested() {
+	local title=$1
+	shift
+	"$work/testreport" -title "$title" ${WEIR_TEST_LINES:+-lines "$WEIR_TEST_LINES"} -kept "$WEIR_TEST_KEPT" -commit "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" "$@"
+}
+
+# -count=1: a result from the cache says nothing about servers that were started just now. The analyzers of `go vet` are lint's.
+go_test=(go test -json -count=1 -vet=off -timeout 20m -exec "$PWD/scripts/keep-binary.sh")
 
 # What starts no goroutine of weir's in its own process has nothing for the race detector to find, and runs ten times as fast without it:
-# arithmetic (internal/arch sees to that for detectors) and the work of other programs, such as promtool.
-plain=(./detectors ./internal/oracle ./internal/order ./internal/arch ./internal/deploy ./dashboards ./dashboards/alerts)
+# arithmetic (internal/arch sees to that for detectors), the work of other programs, such as promtool, and worlds with one thing going on at a time.
+plain=(./detectors ./internal/oracle ./internal/order ./internal/arch ./internal/deploy ./internal/simulation ./dashboards ./dashboards/alerts)
 
-# What runs weir as a user would, in processes of their own, which are built without the race detector.
-processes=(./internal/faults ./internal/acceptance ./internal/boardtest ./internal/adversary ./internal/doctest ./internal/kube ./internal/operations ./internal/secured)
+# What runs weir as a user would. cmd/weir's tests run the same code in their own process, from end to end: what is beneath it runs under
+# the race detector by itself, and to compile and run all of it so once more is for the night.
+processes=(./cmd/weir ./internal/faults ./internal/acceptance ./internal/boardtest ./internal/adversary ./internal/doctest ./internal/kube
+	./internal/operations ./internal/secured)
 
-# but PACKAGE...: all packages of the module but these.
-but() {
+# unraced: the packages that a landing runs without the race detector. raced: all others.
+unraced() { go list "${plain[@]}" "${processes[@]}" | longest_first; }
+raced() {
 	local all
 	all=$(go list ./...)
-	grep -vxF "$(go list "$@")" <<<"$all"
+	grep -vxF "$(unraced)" <<<"$all" | longest_first
 }
 
 # longest_first: the packages of the list on standard input, each once, those that take longest in front: what waits for servers for
 # minutes does so beside the others, not after them.
 longest_first() {
-	local all first=(cmd/weir internal/simulation internal/faults internal/acceptance blocklist/reconcile history/rulestore internal/loadgen dashboards
-		internal/boardtest internal/operations internal/secured dashboards/alerts internal/demo ingest/backtest internal/adversary internal/deploy gate blocklist/replica)
+	local all first=(cmd/weir internal/simulation internal/acceptance internal/faults blocklist/reconcile history/rulestore internal/loadgen
+		dashboards internal/boardtest internal/operations internal/secured dashboards/alerts internal/demo ingest/backtest internal/adversary
+		internal/deploy gate blocklist/replica)
 	all=$(sort -u)
 	for p in "${first[@]}"; do grep -x "github.com/weirhq/weir/$p" <<<"$all" || true; done
 	grep -vxF "$(printf 'github.com/weirhq/weir/%s\n' "${first[@]}")" <<<"$all" || true
 }
 
-# racing: what has goroutines of weir's for the race detector to watch.
-racing() { but "${plain[@]}" "${processes[@]}" | longest_first; }
+# judged is how a run against real servers is judged: the ledger of flakes counts, and so does the list of the tests that use servers.
+judged=(-real -ledger .ci/flakes.txt -servers internal/testbed/servers.txt)
 
-# with_servers: the packages whose tests ask for Kafka or Redis, and may so get an embedded one. The others have said everything in the run before: a PostgreSQL,
-# a Prometheus or a browser is the same in both. testreport fails where one is missing here.
-with_servers() {
-	local dir asked='Kafka|Redis|RedisCluster|EachRedis|Own\w+|Embedded\w+' by='kafkakit|exactness|blocktest'
-	# Where somebody names a PostgreSQL, it is another one than those of the run before.
-	if [[ -n ${WEIR_TEST_POSTGRES:-} ]]; then asked+='|Postgres' by+='|historytest'; fi
-	go list -f '{{.Dir}} {{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | while read -r dir package imports; do
-		if grep -qE "/($by)( |\$)" <<<"$imports" || grep -qE "testbed\.($asked)\(" "$dir"/*.go; then echo "$package"; fi
-	done
-}
-
-# unraced: what runs without the race detector, against real servers. The simulation runs all of its seeds and mutations here only, on the
-# processors that the others, who wait for their servers most of the time, leave.
-unraced() {
-	{
-		go list "${plain[@]}" "${processes[@]}" ./internal/simulation
-		with_servers
-	} | longest_first
-}
-
-# with_race: the run under the race detector, whose tests get embedded parts. -trimpath: what another checkout has compiled counts here, too.
-with_race() {
-	local packages
-	packages=$(racing)
-	# shellcheck disable=SC2086 # one word a package
-	go test -race -trimpath -timeout 20m "${side_by_side[@]}" -json $packages
-}
-
-# alone_with_embedded_parts CALL...: calls it where no server is named.
-alone_with_embedded_parts() {
-	unset WEIR_TEST_KAFKA WEIR_TEST_KAFKA_HOME WEIR_TEST_REDIS WEIR_TEST_REDIS_CLUSTER WEIR_TEST_POSTGRES WEIR_TEST_REQUIRE_REAL
-	export WEIR_TEST_REPORT=$work/embedded
-	"$@"
-}
-
-# raced: the part of `all` with embedded parts. What else there is runs against real servers afterwards, once.
-raced() {
+# landing: both halves at once, since most tests wait for a server most of the time. -p and -parallel are bounded by the program's own
+# deadlines (a session, a lease, a header), which hold in tests, too.
+landing() {
 	programs
-	alone_with_embedded_parts with_race |
-		WEIR_TEST_REPORT="$work/embedded" "$work/testreport" -whole -title "with embedded parts, race detector on"
+	export WEIR_TEST_REPORT=$work/report WEIR_TEST_REQUIRE_REAL=1
+	local race other
+	race=$(raced) other=$(unraced)
+	# shellcheck disable=SC2086 # one word a package
+	on_servers "against real servers" "${judged[@]}" "$@" \
+		-- "${as_image[@]}" "${go_test[@]}" -p 2 -parallel 4 $other \
+		-- "${with_race[@]}" "${go_test[@]}" -race -p 2 -parallel 4 $race
 }
 
-every_embedded_test() {
-	local status=0
-	with_race || status=$?
-	as_image go test -timeout 20m "${side_by_side[@]}" -json "${processes[@]}" "${plain[@]}" || status=$?
-	return "$status"
+on_servers() {
+	export -f tested
+	export work
+	scripts/with-servers.sh bash -c 'tested "$@"' bash "$@"
+}
+
+# night: first the race detector over everything and what needs none in its long form, then everything with embedded parts, then the long
+# faults, then processes that stand still.
+night() {
+	local failed=0
+	step "all under the race detector, long forms" night-raced || failed=1
+	step "with embedded parts" embedded || failed=1
+	step "faults" faults || failed=1
+	step "processes that stand still" stopping || failed=1
+	return "$failed"
+}
+
+night_raced() {
+	programs
+	export WEIR_TEST_REPORT=$work/report-night WEIR_TEST_REQUIRE_REAL=1 WEIR_TEST_NIGHT=1
+	local all other
+	all=$(go list ./... | longest_first)
+	other=$(go list ./internal/simulation ./internal/order)
+	# shellcheck disable=SC2086 # one word a package
+	on_servers "long forms against real servers" -real -night -ledger .ci/flakes.txt \
+		-- "${with_race[@]}" "${go_test[@]}" -race -timeout 60m -p 2 -parallel 4 $all \
+		-- "${as_image[@]}" "${go_test[@]}" -timeout 60m -p 1 -parallel 4 $other
+}
+
+stopping() {
+	programs
+	go list ./... | xargs scripts/stopping
 }
 
 embedded() {
 	programs
-	alone_with_embedded_parts every_embedded_test |
-		WEIR_TEST_REPORT="$work/embedded" "$work/testreport" -title "with embedded parts, race detector on"
+	unset WEIR_TEST_KAFKA WEIR_TEST_KAFKA_HOME WEIR_TEST_REDIS WEIR_TEST_REDIS_CLUSTER WEIR_TEST_POSTGRES WEIR_TEST_REQUIRE_REAL
+	export WEIR_TEST_REPORT=$work/report-embedded
+	local all
+	all=$(go list ./... | longest_first)
+	# shellcheck disable=SC2086 # one word a package
+	tested "with embedded parts" -ledger .ci/flakes.txt -- "${as_image[@]}" "${go_test[@]}" -p 3 -parallel 4 $all
 }
 
-real() {
+# changed: the folders with files that differ from those of main, or from the last commit where this is main.
+changed() {
+	local base=HEAD
+	if git rev-parse -q --verify main >/dev/null; then base=$(git merge-base main HEAD); fi
+	{
+		git diff --name-only "$base"
+		git ls-files --others --exclude-standard
+	} | xargs -r -n 1 dirname | sort -u
+}
+
+# packages_of: of the folders on standard input, those that are packages, by import path. What lies in testdata is its package's.
+packages_of() {
+	sed 's|/testdata\(/.*\)\?$||' | sort -u | while read -r folder; do
+		if compgen -G "$folder/*.go" >/dev/null; then go list "./$folder"; fi
+	done
+}
+
+# importers PACKAGES: the packages that import one of them directly, also for their tests.
+importers() {
+	local wanted=$1
+	go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... |
+		while read -r package imports; do
+			if grep -qxF "$wanted" <<<"$package"; then continue; fi
+			if tr ' ' '\n' <<<"$imports" | grep -qxF "$wanted"; then echo "$package"; fi
+		done
+}
+
+quick() {
+	local packages users failed=0
+	packages=$(changed | packages_of)
+	if [[ -z $packages ]]; then
+		log "no package differs from main: nothing to test"
+		return
+	fi
+	users=$(importers "$packages")
+	log "changed: $(wc -l <<<"$packages") packages, imported by $(grep -c . <<<"$users" || true) others"
+	unset WEIR_TEST_KAFKA WEIR_TEST_KAFKA_HOME WEIR_TEST_REDIS WEIR_TEST_REDIS_CLUSTER WEIR_TEST_POSTGRES WEIR_TEST_REQUIRE_REAL
+	export WEIR_TEST_REPORT=$work/report-quick
 	programs
-	export WEIR_TEST_REPORT=$work/real WEIR_TEST_REQUIRE_REAL=1
-	# -count=1: a result from the cache says nothing about servers that were started just now.
-	local packages
-	packages=$(unraced)
-	# shellcheck disable=SC2086 # one word a package
-	as_image scripts/with-servers.sh go test -count=1 -timeout 20m "${side_by_side[@]}" -json $packages |
-		"$work/testreport" -real -title "against real servers" -earlier "$work/embedded"
+	# shellcheck disable=SC2046,SC2086 # one word a package
+	"${as_image[@]}" scripts/golangci-lint.sh run --allow-parallel-runners $(sed 's|^github.com/weirhq/weir|.|' <<<"$packages") || failed=1
+	local commands=(-- "${as_image[@]}" "${go_test[@]}" -p 2 -parallel 4 $packages)
+	if [[ -n $users ]]; then commands+=(-- "${as_image[@]}" "${go_test[@]}" -short -p 2 -parallel 4 $users); fi
+	tested "what changed" -servers internal/testbed/servers.txt "${commands[@]}" || failed=1
+	return "$failed"
 }
 
 faults() {
@@ -192,19 +243,21 @@ faults() {
 case ${1:-} in
 setup) setup ;;
 lint) lint ;;
-embedded) embedded ;;
-raced) raced ;;
-real) real ;;
-faults)
-	setup
-	faults
-	;;
-all)
-	export WEIR_TEST_WORK=$work
+landing) landing ;;
+night)
 	step "set-up" setup
-	beside "lint" lint "tests with embedded parts" raced
-	log "== tests against real servers (the rest took ${SECONDS}s)"
-	"$self" real
+	night
 	;;
-*) die "usage: $0 setup|lint|embedded|raced|real|all|faults, got \"${1:-}\"" ;;
+night-raced) night_raced ;;
+stopping) stopping ;;
+embedded) embedded ;;
+quick) quick ;;
+servers) landing -update ;;
+faults) faults ;;
+all)
+	step "set-up" setup
+	export WEIR_TEST_LINES=$work/lines
+	beside "lint" lint "tests against real servers" landing
+	;;
+*) die "usage: $0 setup|lint|landing|night|embedded|quick|servers|faults|all, got \"${1:-}\"" ;;
 esac

@@ -54,7 +54,7 @@ func TestScriptsAreLoadedWhereTheyAreMissing(t *testing.T) {
 }
 
 func TestModesAreLookedUpWhenTheEffectIsWritten(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		s.Decide(s.Hit())
 		s.Rules.Set(blocktest.FloodRule, rules.ModeShadow)
@@ -93,7 +93,7 @@ func TestModesAreLookedUpWhenTheEffectIsWritten(t *testing.T) {
 
 // A block of a newer mode generation tells an Enforcer that its modes are old.
 func TestStaleGenerationReadsTheModesAgain(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		s.Decide(s.Hit(func(h *detectors.Hit) { h.BlockSubject = "device=other" })) // caches generation 1
 		newer := blocklist.NewBlock(blocktest.FloodRule, 3, "f", s.Clock.Now(), s.Clock.Now().Add(time.Minute))
@@ -117,7 +117,7 @@ func TestStaleGenerationReadsTheModesAgain(t *testing.T) {
 }
 
 func TestBlockingGoesOnWithoutTheRuleStore(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		away := errors.New("connection refused")
 		s.Rules.Answer(away)
@@ -146,7 +146,7 @@ func TestBlockingGoesOnWithoutTheRuleStore(t *testing.T) {
 // A rule that is edited or promoted just before the rule store goes away blocks as before: what its versions say about
 // blocks was learned with the modes, not with the first hit.
 func TestFirstHitOfAVersionNeedsNoRuleStore(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		s.Rules.States[blocktest.FloodRule] = rules.ModeState{Rule: blocktest.FloodRule, Mode: rules.ModeBlock, Generation: 1, Promoted: 3, Newest: 4}
 		s.Decide(s.Release()) // any record of the log makes it read the modes
@@ -164,7 +164,7 @@ func TestFirstHitOfAVersionNeedsNoRuleStore(t *testing.T) {
 }
 
 func TestUnusableRecordsGoToTheDeadLetters(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		end := s.Hit(func(h *detectors.Hit) { h.Last = traffic.EndOfTime })
 		backwards := s.Hit(func(h *detectors.Hit) { h.First = h.Last.Add(time.Second) })
@@ -210,7 +210,7 @@ func TestReplaysMayNotEnforce(t *testing.T) {
 }
 
 func TestForeignValuesAreLeftAlone(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		key := s.Keys.Block(blocktest.Viewer, blocktest.FloodRule)
 		ctx := t.Context()

@@ -244,7 +244,7 @@ func (e *evals) count(cmd redis.Cmder) {
 
 // A sweep over blocks that stand writes nothing, and one over some that are lost, or shorter, writes those.
 func TestSweepWritesOnlyWhatDiffers(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		server.Patient = true // thousands of scripts in a pipeline: a busy machine takes its time
 		s := blocktest.NewStage(t, server)
 		all := manyBlocks(2*sliceSize+500, s.Clock.Now())
@@ -321,7 +321,7 @@ func TestSweepComparesABlockOnce(t *testing.T) {
 			}
 		}
 	}
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		server.Patient = true // thousands of scripts in a pipeline: a busy machine takes its time
 		s := blocktest.NewStage(t, server)
 		blocks := manyBlocks(2*sliceSize+500, s.Clock.Now())

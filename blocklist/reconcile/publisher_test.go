@@ -28,7 +28,7 @@ func newPublisher(t testing.TB, s *blocktest.Stage) *Publisher {
 }
 
 func TestModesArePublishedAtOnce(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		p := newPublisher(t, s)
 		blocktest.Run(t, p.Run)
@@ -51,7 +51,7 @@ func TestModesArePublishedAtOnce(t *testing.T) {
 // A flush, or somebody who publishes an older form late, is made good by the next look: what Redis holds is compared, not
 // what was published once.
 func TestModesThatRedisForgotArePublishedAnew(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		s.Rules.States[blocktest.FloodRule] = rules.ModeState{
 			Rule: blocktest.FloodRule, Mode: rules.ModeBlock, Generation: 3, Newest: 2, Match: rules.Held{Path: "/v1/guest-tokens"},

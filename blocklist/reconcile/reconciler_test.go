@@ -35,7 +35,7 @@ func newReconciler(t testing.TB, s *blocktest.Stage) *Reconciler {
 }
 
 func TestFlushIsMadeGood(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		blocktest.Run(t, newReconciler(t, s).Run)
 		registry := prometheus.NewRegistry()
@@ -104,7 +104,7 @@ func TestFlushIsMadeGood(t *testing.T) {
 
 // A failover may lose the last writes and keep the marker: the sweep makes that good, and gates hear of it.
 func TestSweepMakesLostWritesGood(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		rec := newReconciler(t, s)
 		check := func() {
@@ -168,7 +168,7 @@ func (l *late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 
 // A block or a tombstone that ends while a sweep is under way was not lost: neither is it put back, nor do gates hear of it.
 func TestWhatEndsDuringASweepIsNotPutBack(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		for _, action := range []blocklist.Action{blocklist.ActionWritten, blocklist.ActionReleased} {
 			s := blocktest.NewStage(t, server)
 			s.Clock.Stop()
@@ -198,7 +198,7 @@ func TestWhatEndsDuringASweepIsNotPutBack(t *testing.T) {
 }
 
 func TestNothingIsAssertedThatMayNotHold(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		now := s.Clock.Now()
 		decision := func(change func(d *blocklist.Decision)) {
@@ -259,7 +259,7 @@ func TestReconcilerOwesWhatItCouldNotDo(t *testing.T) {
 }
 
 func TestOtherMastersMeanAFailover(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		rec := newReconciler(t, s)
 		s.ApplyMessages(s.Messages(s.Hit()))

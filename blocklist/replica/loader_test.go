@@ -216,7 +216,7 @@ func (g blockScans) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // A load that has read everything drops what Redis does not hold; one that may have missed something drops nothing.
 func TestLoadDropsWhatItIsSureOf(t *testing.T) {
 	t.Parallel()
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		rec := reconcilerOf(t, s)
 		if err := rec.Check(t.Context()); err != nil { // puts the marker

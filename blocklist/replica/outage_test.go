@@ -61,7 +61,7 @@ func TestReplicaFailsStatic(t *testing.T) {
 // A Redis that was flushed knows nothing; that is no reason to let everybody in before the reconciler has been there.
 func TestReplicaHoldsBlocksThroughAFlush(t *testing.T) {
 	t.Parallel()
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
 		rec := reconcilerOf(t, s)
 		check := func() {

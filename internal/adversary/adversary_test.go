@@ -12,9 +12,11 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/internal/testbed"
 )
 
-// requests is how many of them a run sends: 20,000 where servers are real, fewer beside everything else that runs then.
+// requests is how many of them a run sends: 2,000 in a landing, 20,000 at night.
 func requests(t *testing.T) int {
 	t.Helper()
 	switch text := os.Getenv("WEIR_TEST_REQUESTS"); {
@@ -24,12 +26,12 @@ func requests(t *testing.T) int {
 			t.Fatalf("WEIR_TEST_REQUESTS: got %q, allowed: a whole number above 0", text)
 		}
 		return n
-	case os.Getenv("WEIR_TEST_REQUIRE_REAL") == "1":
+	case testbed.AtNight():
 		return 20_000
 	case testing.Short():
 		return 1000
 	}
-	return 4000
+	return 2000
 }
 
 // TestNoWayPastABlockOrOutOfTheCounts sends what clients may think of through real gateways, set up as the documents say,

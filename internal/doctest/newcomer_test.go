@@ -31,6 +31,7 @@ exit 0`
 // README.md and the quickstart lead who pastes their commands, one after the other, each into a shell that knows nothing of the ones before, on a
 // machine where nothing runs, to a first block.
 func TestANewcomerReachesTheFirstBlock(t *testing.T) {
+	testbed.Night(t, "a machine is set up anew, twice")
 	for _, doc := range []string{"README.md", "docs/quickstart.md"} {
 		t.Run(strings.ReplaceAll(doc, "/", "-"), func(t *testing.T) {
 			for _, program := range []string{"java", "make", "redis-server", "curl"} {

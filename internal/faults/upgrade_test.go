@@ -23,6 +23,7 @@ import (
 //	rollback   this one runs, the previous one joins and takes over
 //	takeovers  only one of them runs at a time: whichever it is dies while the other one starts, time and again
 func TestRollingUpgrade(t *testing.T) {
+	testbed.Night(t, "two releases, of which one is compiled, take over from each other for minutes")
 	previous := previousProgram(t)
 	t.Run("each", func(t *testing.T) {
 		t.Run("upgrade", func(t *testing.T) {

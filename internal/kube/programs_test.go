@@ -126,6 +126,7 @@ func probe(c object, name string, ports map[string]string) error {
 // Every pod of the defaults starts the real program, which does what the pod is for: the job makes topics and tables, the stages get ready, and the
 // gate lets a request pass.
 func TestRenderedPodsWork(t *testing.T) {
+	testbed.Night(t, "each pod of the chart runs for real")
 	all := objects(t, renderInstallation(t, "default"))
 	n := newNode(t, all)
 	pods := pods(all)

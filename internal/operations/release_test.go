@@ -35,9 +35,7 @@ func platforms() map[string]elf.Machine {
 // A release has a program for each platform that needs nothing but a kernel, says its version, and comes with what it was built from and with sums.
 // Built a second time, elsewhere and by somebody with other habits, it has the same bytes.
 func TestRelease(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles weir for two platforms")
-	}
+	testbed.Night(t, "compiles weir for two platforms, twice")
 	first := t.TempDir()
 	release(t, repository, first)
 	var names []string

@@ -155,6 +155,7 @@ func environment(name string, service map[string][]string) map[string]string {
 // The units' commands are those of the real program, and with the documented files each does what it is for. What EnvironmentFile holds goes
 // before Environment, as with systemd.
 func TestUnitsWork(t *testing.T) {
+	testbed.Night(t, "each unit runs for real")
 	place := testbed.NewWorkplace(t)
 	redis := testbed.Redis(t)
 	config := place.Write("weir.yaml", fmt.Sprintf("namespace: %s\nkafka:\n  brokers: [%q]\n  replication: 1\n  partitions: {requests: 2, keyed: 4, hits: 2}\nredis:\n  url: %q\n",

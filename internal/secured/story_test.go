@@ -126,6 +126,7 @@ block: {ttl: 10m}
 // From an empty set of servers to a block, its evidence, its release and the rule's demotion: each process by TLS, as a user of its own, with the rights that
 // docs/security.md gives it. Nothing that any of them asks for is refused.
 func TestEachProcessHasTheRightsThatItNeeds(t *testing.T) {
+	testbed.Night(t, "two brokers with TLS and ACLs, and nine users")
 	d := readDocument(t)
 	in := newInstallation(t, d)
 	in.do("migrate", "migrate")

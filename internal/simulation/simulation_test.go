@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	seedCount = flag.Int("simulation.seeds", 0, "how many seeds TestSimulation runs; 0: 10,000, fewer with -race or -short")
+	seedCount = flag.Int("simulation.seeds", 0, "how many seeds TestSimulation runs; 0: 1,000, at night 10,000, fewer with -race or -short")
 	firstSeed = flag.Uint64("simulation.first", 0, "the first of them")
 	account   = flag.String("simulation.account", "", "a file for what the runs held; TestSimulation shares its seeds out among processes")
 )
@@ -31,8 +31,10 @@ func seeds() int {
 		return 100
 	case raceDetector: // it is after other things, and fifty times as slow; the run without it has the others
 		return 100
+	case os.Getenv("WEIR_TEST_NIGHT") != "":
+		return 10_000
 	}
-	return 10_000
+	return 1000
 }
 
 // alone makes the runtime fit for many small worlds in a row, each with one thing going on at a time: to wake a second

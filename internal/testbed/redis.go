@@ -88,8 +88,25 @@ func (s RedisServer) Client(t testing.TB) redis.UniversalClient {
 	return client
 }
 
-// EachRedis runs a test twice, as subtests named by the kind: on a standalone server and on a cluster.
+// EachRedis runs a test on a cluster, and in the long run on a standalone server, too; as subtests named by the kind. It is for what weir
+// does by the same code on both: a cluster refuses more. What differs by kind asks BothRedis.
 func EachRedis(t *testing.T, test func(t *testing.T, server RedisServer)) {
+	t.Helper()
+	if AtNight() {
+		standalone(t, test)
+	}
+	cluster(t, test)
+}
+
+// BothRedis runs a test twice, as subtests named by the kind: on a standalone server and on a cluster. It is for scripts, slots and
+// failovers.
+func BothRedis(t *testing.T, test func(t *testing.T, server RedisServer)) {
+	t.Helper()
+	standalone(t, test)
+	cluster(t, test)
+}
+
+func standalone(t *testing.T, test func(t *testing.T, server RedisServer)) {
 	t.Helper()
 	t.Run(string(RedisKind), func(t *testing.T) {
 		url := Redis(t)
@@ -99,6 +116,10 @@ func EachRedis(t *testing.T, test func(t *testing.T, server RedisServer)) {
 		}
 		test(t, RedisServer{Kind: RedisKind, URL: url, Addrs: []string{options.Addr}})
 	})
+}
+
+func cluster(t *testing.T, test func(t *testing.T, server RedisServer)) {
+	t.Helper()
 	t.Run(string(RedisClusterKind), func(t *testing.T) {
 		test(t, RedisServer{Kind: RedisClusterKind, Addrs: RedisCluster(t)})
 	})

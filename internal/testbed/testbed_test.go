@@ -53,7 +53,7 @@ func TestKafkaKeepsWhatIsProduced(t *testing.T) {
 }
 
 func TestEachRedisKeepsAndExpiresKeys(t *testing.T) {
-	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
+	testbed.BothRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		client := server.Client(t)
 		namespace := testbed.Namespace(t)
 		kept, passing := namespace+":kept", namespace+":passing"

@@ -34,10 +34,7 @@ func TestFailuresAreRepeatedWithoutLogs(t *testing.T) {
 		`{"Action":"fail","Package":"weir/a"}` + "\n" +
 		`{"ImportPath":"weir/c","Action":"build-output","Output":"x.go:1:2: undefined: y\n"}` + "\n" +
 		`{"ImportPath":"weir/c","Action":"build-fail"}` + "\n" + stream
-	got, err := follow(strings.NewReader(in), &strings.Builder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := followed(t, in, &strings.Builder{})
 	var out strings.Builder
 	got.printFailures(&out)
 	want := `

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,6 +29,15 @@ const failing = `{"Action":"output","Package":"weir/b","Test":"TestBad","Output"
 {"Action":"fail","Package":"weir/b"}
 `
 
+func followed(t *testing.T, in string, out io.Writer) results {
+	t.Helper()
+	f := newFollower(out, "")
+	if err := f.read([]byte(in)); err != nil {
+		t.Fatal(err)
+	}
+	return f.results
+}
+
 func TestFollowPrintsWhatGoTestPrints(t *testing.T) {
 	tests := []struct {
 		name, in, out string
@@ -35,14 +45,14 @@ func TestFollowPrintsWhatGoTestPrints(t *testing.T) {
 		passed        int
 		failed        int
 		skipped       []skip
-		lines         []string
+		lines         []line
 	}{
 		{
 			name: "passed", in: stream, out: "ok  \tweir/a\t0.1s\n", passed: 1,
-			skipped: []skip{{"weir/a", "TestSkipped", "a_test.go:9: no server here"}}, lines: []string{"ok  \tweir/a\t0.1s\n"},
+			skipped: []skip{{"weir/a", "TestSkipped", "a_test.go:9: no server here"}}, lines: []line{{"weir/a", "ok  \tweir/a\t0.1s\n"}},
 		},
 		{
-			name: "failed", in: failing, broken: true, failed: 1, lines: []string{"FAIL\tweir/b\t0.1s\n"},
+			name: "failed", in: failing, broken: true, failed: 1, lines: []line{{"weir/b", "FAIL\tweir/b\t0.1s\n"}},
 			out: "    b_test.go:3: got 1, want 2\nFAIL\tweir/b\t0.1s\npanic: test timed out\n",
 		},
 		{
@@ -55,14 +65,11 @@ func TestFollowPrintsWhatGoTestPrints(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			var out strings.Builder
-			got, err := follow(strings.NewReader(test.in), &out)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := followed(t, test.in, &out)
 			if out.String() != test.out {
 				t.Errorf("printed:\n%swant:\n%s", out.String(), test.out)
 			}
-			if got.broken != test.broken || got.passed != test.passed || got.failed != test.failed ||
+			if got.broken() != test.broken || got.passed != test.passed || got.failed != test.failed ||
 				!slices.Equal(got.skipped, test.skipped) || !slices.Equal(got.lines, test.lines) {
 				t.Errorf("results %+v", got)
 			}
@@ -107,19 +114,6 @@ func TestUses(t *testing.T) {
 	}
 }
 
-// A package that had an embedded server is to have a real one later; a private PostgreSQL is as real as any.
-func TestUsesThatNoLaterRunHas(t *testing.T) {
-	earlier := uses{
-		{"a", "TestOne", "kafka", "embedded"}: true, {"b", "TestOne", "kafka", "embedded"}: true, {"b", "TestTwo", "redis", "embedded"}: true,
-		{"c", "TestOne", "postgres", "embedded"}: true, {"d", "TestOne", "redis", "real"}: true,
-	}
-	later := uses{{"a", "TestOther", "kafka", "real"}: true, {"b", "TestTwo", "redis", "embedded"}: true}
-	want := []string{"package b used an embedded kafka, and does not run against a real one"}
-	if got := earlier.unseen(later); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-}
-
 func TestReadUsesRefusesWhatItCannotRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report")
 	if err := os.WriteFile(file, []byte("a\tTestOne\tkafka\n"), 0o600); err != nil {
@@ -138,10 +132,7 @@ func TestTimesAreToldSlowestFirst(t *testing.T) {
 			`{"Action":"pass","Package":"weir/` + name + `","Test":"TestAll","Elapsed":` + seconds + `}` + "\n" +
 			`{"Action":"pass","Package":"weir/` + name + `","Elapsed":` + seconds + `}` + "\n")
 	}
-	got, err := follow(strings.NewReader(lines.String()), &strings.Builder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := followed(t, lines.String(), &strings.Builder{})
 	var out strings.Builder
 	got.printTimes(&out)
 	want := `  time per package (side by side; with what it waited for):

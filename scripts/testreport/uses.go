@@ -3,10 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -71,30 +69,6 @@ func (u uses) print(out io.Writer) {
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t\n", kind, u.count(kind, "embedded"), u.count(kind, "real"), u.count(kind, "skipped"))
 	}
 	_ = table.Flush() // to standard output: there is nowhere left to say that it failed
-}
-
-// unseen names the packages with tests that used an embedded server, and none that used one of its kind in the run of later.
-func (u uses) unseen(later uses) []string {
-	found := map[string]bool{}
-	for use := range u {
-		if use.source != "embedded" || use.kind == "postgres" { // which is never embedded
-			continue
-		}
-		if !later.has(use.pkg, use.kind) {
-			found[fmt.Sprintf("package %s used an embedded %s, and does not run against a real one", use.pkg, use.kind)] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(found))
-}
-
-// has reports whether a test of the package used a server of the kind.
-func (u uses) has(pkg, kind string) bool {
-	for use := range u {
-		if use.pkg == pkg && use.kind == kind {
-			return true
-		}
-	}
-	return false
 }
 
 // untouched names the kinds of server on which no test ran for real.
