@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test.sh setup|lint|landing|night|embedded|quick|servers|faults|all: the tests of this repository.
+# test.sh setup|lint|landing|night|embedded|quick|servers|packages|faults|all: the tests of this repository.
 #
 #   setup     installs and fetches what the rest needs
 #   lint      golangci-lint, with the analyzers of go vet
@@ -10,6 +10,7 @@
 #   embedded  all tests with embedded parts, without the race detector; nothing has to be running
 #   quick     lint of what changed since main, the tests of these packages, and the short tests of those that import them
 #   servers   the landing, which writes the list of the tests that use servers anew
+#   packages  how a landing runs each package: raced, or plain
 #   faults    the long form of internal/faults: kills, freezes and restarts under load, with a table at the end
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -102,7 +103,7 @@ go_test=(go test -json -count=1 -vet=off -timeout 20m -exec "$PWD/scripts/keep-b
 
 # What starts no goroutine of weir's in its own process has nothing for the race detector to find, and runs ten times as fast without it:
 # arithmetic (internal/arch sees to that for detectors), the work of other programs, such as promtool, and worlds with one thing going on at a time.
-plain=(./detectors ./internal/oracle ./internal/order ./internal/arch ./internal/deploy ./internal/simulation ./dashboards ./dashboards/alerts)
+plain=(./detectors ./internal/demo ./internal/oracle ./internal/order ./internal/arch ./internal/deploy ./internal/simulation ./dashboards ./dashboards/alerts)
 
 # What runs weir as a user would. cmd/weir's tests run the same code in their own process, from end to end: what is beneath it runs under
 # the race detector by itself, and to compile and run all of it so once more is for the night.
@@ -166,7 +167,7 @@ night_raced() {
 	export WEIR_TEST_REPORT=$work/report-night WEIR_TEST_REQUIRE_REAL=1 WEIR_TEST_NIGHT=1
 	local all other
 	all=$(go list ./... | longest_first)
-	other=$(go list ./internal/simulation ./internal/order)
+	other=$(go list ./internal/simulation ./internal/order ./internal/demo)
 	# shellcheck disable=SC2086 # one word a package
 	on_servers "long forms against real servers" -real -night -ledger .ci/flakes.txt \
 		-- "${with_race[@]}" "${go_test[@]}" -race -timeout 60m -p 2 -parallel 4 $all \
@@ -253,11 +254,15 @@ stopping) stopping ;;
 embedded) embedded ;;
 quick) quick ;;
 servers) landing -update ;;
+packages)
+	raced | sed 's/^/raced /'
+	unraced | sed 's/^/plain /'
+	;;
 faults) faults ;;
 all)
 	step "set-up" setup
 	export WEIR_TEST_LINES=$work/lines
 	beside "lint" lint "tests against real servers" landing
 	;;
-*) die "usage: $0 setup|lint|landing|night|embedded|quick|servers|faults|all, got \"${1:-}\"" ;;
+*) die "usage: $0 setup|lint|landing|night|embedded|quick|servers|packages|faults|all, got \"${1:-}\"" ;;
 esac
