@@ -39,6 +39,7 @@ func kinds() []kind {
 		{"a panic", regexp.MustCompile(`(?m)^\s*(panic: |fatal error: |runtime: |signal: )`), nil},
 		{"a leak", regexp.MustCompile(`goroutines are still running|found unexpected goroutines`), nil},
 		{"a judge's verdict", regexp.MustCompile(`(?i)\b(lost|doubled|extra|wrong)\b`), nil},
+		{"a property", regexp.MustCompile(`\[rapid\] (failed|panic)`), nil}, // it has drawn a counter-example
 		{"generated files", regexp.MustCompile(`WEIR_TEST_UPDATE`), nil},
 		{"a surviving mutation", nil, regexp.MustCompile(`Mutation|Mutant`)},
 		{"the floor plan", nil, regexp.MustCompile(`/internal/arch Test`)},

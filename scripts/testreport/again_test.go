@@ -89,6 +89,10 @@ func TestWhatIsTriedAgain(t *testing.T) {
 			in: failedOnce(t, a, "TestOne/x", "        a_test.go:3: seed 7: 2 things are wrong\n") + failedOnce(t, a, "TestOne", "") + failedPackage(t, a),
 		},
 		{
+			name: "a property", printed: []string{"TestOne: a property"},
+			in: failedOnce(t, a, "TestOne", "    a_test.go:3: [rapid] failed after 76 tests: limit 1: got 15, want 14\n") + failedPackage(t, a),
+		},
+		{
 			name: "a surviving mutation", printed: []string{"TestMutations: a surviving mutation"},
 			in: failedOnce(t, a, "TestMutations", "    a_test.go:3: nothing fails without it\n") + failedPackage(t, a),
 		},
