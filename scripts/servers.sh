@@ -57,6 +57,18 @@ ready() {
 	done
 }
 
+# costs: what the servers have cost the processors so far, in seconds, with the processes that they started and waited for.
+costs() {
+	local pid name ticks
+	ticks=$(getconf CLK_TCK)
+	for pid in "${pids[@]}"; do
+		if [[ -r /proc/$pid/stat ]]; then
+			name=$(tr '\0' ' ' <"/proc/$pid/cmdline" | sed -E 's|^([^ ]*/)?([^ /]+) .*|\2|')
+			sed 's/.*) //' "/proc/$pid/stat" | awk -v name="$name" -v ticks="$ticks" '{ print name, ($12 + $13 + $14 + $15) / ticks }'
+		fi
+	done | awk '{ sum[$1] += $2 } END { for (name in sum) printf "%s %.0fs, ", name, sum[name] }' | sed 's/, $//'
+}
+
 stop_servers() {
 	local pid watchdog
 	if ((${#pids[@]} == 0)); then return; fi
@@ -120,7 +132,9 @@ start_kafka() {
 		id=$(java -cp "$libs/*" kafka.tools.StorageTool random-uuid 2>>"$dir/log") || return 1
 		java -cp "$libs/*" kafka.tools.StorageTool format -t "$id" -c "$dir/server.properties" >>"$dir/log" 2>&1 || return 1
 	fi
-	launch kafka java -Xmx768m -cp "$libs/*" -Dorg.slf4j.simpleLogger.defaultLogLevel=warn \
+	# The quick compiler alone, and one thread that collects garbage: a broker that lives for minutes would spend more on being compiled well
+	# than it wins.
+	launch kafka java -Xmx768m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$libs/*" -Dorg.slf4j.simpleLogger.defaultLogLevel=warn \
 		-Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.log.kafka.server=info \
 		kafka.Kafka "$dir/server.properties"
 	ready 60 grep -q "Kafka Server started" "$dir/log" || return 1
@@ -177,7 +191,7 @@ cluster_joined() {
 
 # start_postgres makes a database cluster with the superuser weir, whose password is postgres_password or a random one.
 start_postgres() {
-	local bin dir=$run_dir/postgres port password as=() owner fsync=off
+	local bin dir=$run_dir/postgres port password as=() cheap=() owner fsync=off
 	bin=$(postgres_bin) || die "PostgreSQL is missing: scripts/install-packages.sh installs it, or set WEIR_TEST_POSTGRES to a server of yours."
 	mkdir -p "$dir"
 	if [[ -n $keep ]]; then fsync=on; else rm -rf "$dir/data"; fi
@@ -198,9 +212,12 @@ start_postgres() {
 		(cd "$dir" && "${as[@]}" "$bin/initdb" -D "$dir/data" -U weir -A password --pwfile "$dir/password" -E UTF8 --locale=C --no-sync) \
 			>>"$dir/log" 2>&1 || return 1
 	fi
+	if [[ -z $keep ]]; then # nothing of it has to outlive a power cut
+		cheap=(-c full_page_writes=off -c synchronous_commit=off -c wal_level=minimal -c max_wal_senders=0 -c max_wal_size=4GB -c checkpoint_timeout=1h)
+	fi
 	port=$(port_of postgres)
 	launch postgres "${as[@]}" "$bin/postgres" -D "$dir/data" -p "$port" -k "$dir" -c listen_addresses=127.0.0.1 \
-		-c "fsync=$fsync" -c max_connections=300 -c shared_buffers=128MB
+		-c "fsync=$fsync" -c max_connections=300 -c shared_buffers=128MB "${cheap[@]}"
 	ready 30 "$bin/pg_isready" -q -h 127.0.0.1 -p "$port" || return 1
 	answer=postgres://weir:$password@127.0.0.1:$port/postgres
 	description="$("$bin/postgres" --version) at 127.0.0.1:$port"

@@ -101,28 +101,38 @@ tested() {
 # -count=1: a result from the cache says nothing about servers that were started just now. The analyzers of `go vet` are lint's.
 go_test=(go test -json -count=1 -vet=off -timeout 20m -exec "$PWD/scripts/keep-binary.sh")
 
-# What starts no goroutine of weir's in its own process has nothing for the race detector to find, and runs ten times as fast without it:
-# arithmetic (internal/arch sees to that for detectors), the work of other programs, such as promtool, and worlds with one thing going on at a time.
-plain=(./detectors ./internal/demo ./internal/oracle ./internal/order ./internal/arch ./internal/deploy ./internal/simulation ./dashboards ./dashboards/alerts)
-
 # What runs weir as a user would. cmd/weir's tests run the same code in their own process, from end to end: what is beneath it runs under
 # the race detector by itself, and to compile and run all of it so once more is for the night.
 processes=(./cmd/weir ./internal/faults ./internal/acceptance ./internal/boardtest ./internal/adversary ./internal/doctest ./internal/kube
 	./internal/operations ./internal/secured)
 
-# unraced: the packages that a landing runs without the race detector. raced: all others.
-unraced() { go list "${plain[@]}" "${processes[@]}" | longest_first; }
+# What draws thousands of worlds finds more by drawing more of them than by drawing a tenth of them under the race detector: that is for the
+# night, too.
+drawn=(./internal/simulation ./internal/demo ./ingest/backtest)
+
+# raced: the packages that a landing runs under the race detector: those with goroutines of weir's, or with state that several may share, and
+# those that are tested in bubbles of virtual time. What starts none has nothing for it to find, and runs ten times as fast without it.
 raced() {
+	go list -f '{{.Dir}} {{.ImportPath}}' ./... | while read -r folder package; do
+		if find "$folder" -maxdepth 1 -name '*.go' ! -name '*_test.go' -exec grep -hE '^\s*go [a-z]|\.Go\(|"sync(/atomic)?"' {} + | grep -q . ||
+			grep -qs 'testing/synctest' "$folder"/*_test.go; then
+			echo "$package"
+		fi
+	done | grep -vxF "$(go list "${processes[@]}" "${drawn[@]}")" | longest_first
+}
+
+# unraced: all others.
+unraced() {
 	local all
 	all=$(go list ./...)
-	grep -vxF "$(unraced)" <<<"$all" | longest_first
+	grep -vxF "$(raced)" <<<"$all" | longest_first
 }
 
 # longest_first: the packages of the list on standard input, each once, those that take longest in front: what waits for servers for
 # minutes does so beside the others, not after them.
 longest_first() {
-	local all first=(cmd/weir internal/simulation internal/acceptance internal/faults blocklist/reconcile history/rulestore internal/loadgen
-		dashboards internal/boardtest internal/operations internal/secured dashboards/alerts internal/demo ingest/backtest internal/adversary
+	local all first=(cmd/weir internal/acceptance internal/faults internal/boardtest dashboards/alerts history internal/demo internal/simulation
+		dashboards blocklist/reconcile history/explore history/rulestore internal/loadgen console/pages detectors internal/doctest ingest/backtest internal/adversary
 		internal/deploy gate blocklist/replica)
 	all=$(sort -u)
 	for p in "${first[@]}"; do grep -x "github.com/weirhq/weir/$p" <<<"$all" || true; done
@@ -167,7 +177,7 @@ night_raced() {
 	export WEIR_TEST_REPORT=$work/report-night WEIR_TEST_REQUIRE_REAL=1 WEIR_TEST_NIGHT=1
 	local all other
 	all=$(go list ./... | longest_first)
-	other=$(go list ./internal/simulation ./internal/order ./internal/demo)
+	other=$(go list "${drawn[@]}" ./internal/order)
 	# shellcheck disable=SC2086 # one word a package
 	on_servers "long forms against real servers" -real -night -ledger .ci/flakes.txt \
 		-- "${with_race[@]}" "${go_test[@]}" -race -timeout 60m -p 2 -parallel 4 $all \

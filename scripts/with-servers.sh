@@ -24,6 +24,7 @@ finish() {
 		kill -TERM -- "-$child" 2>/dev/null || true
 		wait "$child" 2>/dev/null || true
 	fi
+	if ((${#pids[@]} > 0)); then log "processor time of the servers: $(costs)"; fi
 	stop_servers
 	if ((status == 0 || status == 130 || status == 143)); then
 		rm -rf "$run_dir"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,11 +84,12 @@ func (d *delays) until(t testing.TB, what string, change func(), is func() bool)
 }
 
 // With everything being read from Redis all the time, and thousands of changes a second in the same stream, a new block, a
-// release and a demotion act within two seconds. Nothing is missed, so nothing is loaded for another reason than time.
+// release and a demotion act: at night, in the size that is promised, within two seconds. Nothing is missed, so nothing is loaded for another
+// reason than time.
 func TestGateKeepsUpWithABurstWhileItLoads(t *testing.T) {
 	standing, perSecond, lasts := 5000, 500, 3*time.Second
 	var server testbed.RedisServer
-	if os.Getenv(testbed.RedisKind.Env()) != "" { // the size that is promised, on a server of its own
+	if testbed.AtNight() { // the size that is promised, on a server of its own
 		standing, perSecond, lasts = 300_000, 5000, 20*time.Second
 		server = testbed.RedisServer{Kind: testbed.RedisKind, URL: "redis://" + blocktest.StartRedis(t).Addr + "/0"}
 	} else {
@@ -124,18 +124,20 @@ func TestGateKeepsUpWithABurstWhileItLoads(t *testing.T) {
 	rate := float64(b.written.Load()-from) / took.Seconds()
 	t.Logf("%.0f new blocks a second for %s beside %d; %v loads; slowest of %d changes: %v; at most %s behind",
 		rate, took.Round(time.Second), standing, 1+reloads(r, reloadDue), d.times, d.most, behind.Round(time.Millisecond))
-	for what, most := range d.most {
-		if most > 2*time.Second {
-			t.Errorf("a %s took %s to act", what, most)
+	if testbed.AtNight() {
+		for what, most := range d.most {
+			if most > 2*time.Second {
+				t.Errorf("a %s took %s to act", what, most)
+			}
 		}
-	}
-	if behind > 2*time.Second {
-		t.Errorf("the gate was %s behind", behind)
+		if behind > 2*time.Second {
+			t.Errorf("the gate was %s behind", behind)
+		}
 	}
 	if n := r.allReloads() - reloads(r, reloadDue); n != 0 {
 		t.Errorf("%v loads because changes were missed", n)
 	}
-	if rate < float64(perSecond)/4 {
+	if testbed.AtNight() && rate < float64(perSecond)/4 {
 		t.Errorf("only %.0f new blocks a second were written: this is no burst", rate)
 	}
 	if r.Len() < standing {

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/devserver"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/internal/demo"
+	"github.com/weirhq/weir/internal/testbed"
 )
 
 // devSeed is the demo's seed in these tests, whose cast the hooks pick their victims from.
@@ -138,8 +139,11 @@ func TestDevJudgesTheDemo(t *testing.T) {
 		{"a limit is one too low", devserver.Hooks{Rules: replacing("limit: 2\n", "limit: 1\n")}, nil, exitError, []string{"FAIL  no ordinary viewer is ever refused"}},
 		{"somebody is refused though nothing is promoted", devserver.Hooks{Guard: hasty}, []string{"--no-promote"}, exitError, []string{"FAIL  nobody else is refused"}},
 	}
-	if slowBuild {
+	switch {
+	case slowBuild:
 		tests = tests[1:2]
+	case !testbed.AtNight(): // internal/demo has each lie in a world of its own; here it is that weir dev asks the judge
+		tests = append(tests[:1:1], tests[2:4]...)
 	}
 	got := make([]outcome, len(tests))
 	var all sync.WaitGroup

@@ -132,6 +132,9 @@ func TestEveryCommandOnRulesIsAPath(t *testing.T) {
 			if slowBuild && i%5 != 0 {
 				continue // commands one after the other have nothing for the race detector; the run without it has them all
 			}
+			if !testbed.AtNight() && pending != (i%2 == 0) {
+				continue // a landing has each way once
+			}
 			write(strict, "tokens.yaml", limit("3"))
 			if o := b.weir("rules", "apply", "-f", strict, "--yes"); o.code != exitOK { // without what came to the list
 				t.Fatalf("before weir %s: %s", way, o.stderr)

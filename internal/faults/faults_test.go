@@ -28,7 +28,7 @@ func chooseForm() form {
 	case os.Getenv("WEIR_TEST_FAULTS") == "full":
 		return form{name: "full", events: 500_000, rate: 5000, probes: 60, kills: 6, freezes: 4, restarts: 2, leaders: 2, turns: 4, down: time.Minute}
 	case os.Getenv("WEIR_TEST_KAFKA") != "":
-		return form{name: "short", side: true, events: 12_000, rate: 800, probes: 40, kills: 2, freezes: 1, restarts: 1, leaders: 1, turns: 2, down: 10 * time.Second}
+		return form{name: "short", side: true, events: 6_000, rate: 600, probes: 30, kills: 1, freezes: 1, restarts: 1, leaders: 1, turns: 2, down: 10 * time.Second}
 	}
 	return form{name: "embedded", side: true, events: 4000, rate: 400, probes: 20, kills: 1, freezes: 1, restarts: 1, leaders: 1, turns: 1, down: 5 * time.Second}
 }

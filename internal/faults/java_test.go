@@ -94,7 +94,7 @@ log.index.size.max.bytes=1048576
 
 func (j *java) command(class string, args ...string) *exec.Cmd {
 	all := []string{
-		"-Xmx512m", "-cp", filepath.Join(j.home, "*"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+		"-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(j.home, "*"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.log.kafka.server=info", class,
 	}
 	return exec.Command("java", append(all, args...)...)

@@ -53,7 +53,7 @@ func startBrokers(t testing.TB, trust *authority, users []string) *brokers {
 	}
 	java := func(class string, args ...string) *exec.Cmd {
 		return exec.Command("java", append([]string{
-			"-Xmx384m", "-XX:+UseSerialGC", "-cp", filepath.Join(home, "*"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+			"-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(home, "*"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 			"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.log.kafka.server=info",
 			"-Dorg.slf4j.simpleLogger.log.kafka.authorizer.logger=info", class, // which tells of what is refused
 		}, args...)...)
