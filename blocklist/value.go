@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/holding"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -78,7 +79,7 @@ func (t *Tombstone) Stood() bool { return t.Hit != "" }
 
 // Covers reports whether t forgives the episode hit that opened at since.
 func (t *Tombstone) Covers(hit string, since traffic.Time) bool {
-	return since <= t.Released || hit != "" && hit == t.Hit
+	return holding.Covers(t.Released, t.Hit, hit, since)
 }
 
 // DecodeBlock reads a block key's value.

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"slices"
 
+	"github.com/weirhq/weir/rules/holding"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -108,6 +109,24 @@ func (h *Hit) place(record int64, n int) {
 	if record > 0 {
 		h.Place, h.Nth = record, n+1
 	}
+}
+
+// Offends reports whether h may have an effect on a block, if its rule has one: it is of an episode, of somebody who can be named.
+// What it does is said by package holding.
+func (h *Hit) Offends() bool {
+	return h.Phase != PhaseMerged && h.BlockSubject != "" && !h.Grouped
+}
+
+// Holding is what decides of h, under a generation of its rule's mode.
+func (h *Hit) Holding(generation int64) holding.Hit {
+	out := holding.Hit{Phase: holding.Opening, ID: h.ID, First: h.First, Last: h.Last, Generation: generation}
+	switch h.Phase {
+	case PhaseUpdate:
+		out.Phase = holding.Update
+	case PhaseClosed:
+		out.Phase = holding.Closing
+	}
+	return out
 }
 
 // ReasonReset is the reason of a hit that closed because an operator reset what its key had counted. Readers pass over a reason that they do

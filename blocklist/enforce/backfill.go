@@ -95,11 +95,11 @@ func (b *Backfill) rule(ctx context.Context, m *rules.ModeState) error {
 	e := b.e
 	ctx, cancel := context.WithTimeout(ctx, backfillTimeout)
 	defer cancel()
-	spec, found, err := e.versions.spec(ctx, versionKey{m.Rule, m.Newest})
+	terms, found, err := e.versions.spec(ctx, versionKey{m.Rule, m.Newest})
 	if err != nil || !found {
 		return err
 	}
-	hits, err := e.o.OpenHits.OpenHits(ctx, m.Rule, e.o.Clock().Add(-spec.maxLag), backfillRead)
+	hits, err := e.o.OpenHits.OpenHits(ctx, m.Rule, e.o.Clock().Add(-terms.MaxLag), backfillRead)
 	if err != nil {
 		return err
 	}

@@ -21,12 +21,13 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/internal/retry"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/holding"
 	"github.com/weirhq/weir/traffic"
 )
 
 // DefaultTombstoneTTL is how long a release is remembered: at least as long as the hits topic keeps its records, so that
 // no replay of them blocks again.
-const DefaultTombstoneTTL = 7 * 24 * time.Hour
+const DefaultTombstoneTTL = holding.ReleaseKept
 
 // RuleVersions gives the immutable versions of rules.
 type RuleVersions interface {

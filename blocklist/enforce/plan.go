@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/holding"
 	"github.com/weirhq/weir/rules/promotion"
 	"github.com/weirhq/weir/traffic"
 )
@@ -128,8 +129,8 @@ func (e *Enforcer) planHit(ctx context.Context, s *batchState, r *hitRecord, mod
 		s.withhold(f, blocklist.ReasonUnlearned)
 		return
 	}
-	spec, reason := e.versions.allows(ctx, h, &mode)
-	f.block = blocklist.NewBlock(h.Rule, mode.Generation, h.ID, h.First, spec.until(h))
+	terms, reason := e.versions.allows(ctx, h, &mode)
+	f.block = blocklist.NewBlock(h.Rule, mode.Generation, h.ID, h.First, terms.Until(h.First, h.Last))
 	if reason != "" {
 		s.withhold(f, reason)
 		return
@@ -139,10 +140,10 @@ func (e *Enforcer) planHit(ctx context.Context, s *batchState, r *hitRecord, mod
 		return
 	}
 	if !e.within(&mode, f.Name) {
-		e.planOutside(s, f, spec)
+		e.planOutside(s, f, &terms)
 		return
 	}
-	e.planRaise(s, f, spec)
+	e.planRaise(s, f, &terms)
 }
 
 // within reports whether a block may be written under a mode: all of a rule that blocks, of a canary those within its share.
@@ -152,8 +153,8 @@ func (e *Enforcer) within(mode *rules.ModeState, key blocklist.Name) bool {
 
 // planOutside withholds what only the rest of a canary would block, and counts that as what would be. What stands against the block
 // anyway is the reason that is told.
-func (e *Enforcer) planOutside(s *batchState, f *effect, spec blockSpec) {
-	switch withheld, ignored := e.judge(s.now, f, spec); {
+func (e *Enforcer) planOutside(s *batchState, f *effect, terms *holding.Terms) {
+	switch withheld, ignored := e.judge(s.now, f, terms); {
 	case ignored != "":
 		s.ignore(ignored)
 		return
@@ -169,8 +170,8 @@ func (e *Enforcer) planOutside(s *batchState, f *effect, spec blockSpec) {
 }
 
 // planRaise asks for the block of f unless something stands against it.
-func (e *Enforcer) planRaise(s *batchState, f *effect, spec blockSpec) {
-	switch withheld, ignored := e.judge(s.now, f, spec); {
+func (e *Enforcer) planRaise(s *batchState, f *effect, terms *holding.Terms) {
+	switch withheld, ignored := e.judge(s.now, f, terms); {
 	case ignored != "":
 		s.ignore(ignored)
 	case withheld != "":
@@ -182,29 +183,24 @@ func (e *Enforcer) planRaise(s *batchState, f *effect, spec blockSpec) {
 
 // judge says whether lag, the never-block list or time itself stand against the block of f: why it is withheld, or why the hit has
 // no effect at all. It sets whether f may only extend a block.
-func (e *Enforcer) judge(now traffic.Time, f *effect, spec blockSpec) (withheld, ignored string) {
-	h := &f.record.hit
-	age := now.Sub(h.Last)
-	over := f.block.Until <= now
-	if h.Phase == detectors.PhaseClosed {
-		// The last over events of an episode may have come within the cooldown after its last update: the closing hit
-		// brings their expiry, to a block that stands. It comes a window and the lateness after them by nature, and where others of
-		// the episode went on, up to a cooldown more.
-		f.extendOnly = true
-		if spec.extend != rules.ExtendOnHit || over || age > spec.maxLag+spec.closing || e.never.Holds(f.Subject) {
+func (e *Enforcer) judge(now traffic.Time, f *effect, terms *holding.Terms) (withheld, ignored string) {
+	h := f.record.hit.Holding(f.block.Generation)
+	f.extendOnly = h.Phase == holding.Closing
+	if e.never.Holds(f.Subject) {
+		if f.extendOnly {
 			return "", ignoredClosed
 		}
-		return "", ""
-	}
-	switch {
-	case e.never.Holds(f.Subject):
 		return blocklist.ReasonNeverBlock, ""
-	case over && h.Phase == detectors.PhaseUpdate && spec.extend != rules.ExtendOnHit:
-		return "", ignoredExpired // the block of the opening hit has run its time
-	case age > spec.maxLag:
+	}
+	switch terms.Claim(&h, now) {
+	case holding.TooOld:
 		return blocklist.ReasonMaxLag, ""
-	case over:
+	case holding.Over:
 		return blocklist.ReasonExpired, ""
+	case holding.RunOut:
+		return "", ignoredExpired
+	case holding.Nothing:
+		return "", ignoredClosed
 	}
 	return "", ""
 }

@@ -30,17 +30,17 @@ func (e *Enforcer) planShadow(s *batchState, r *hitRecord, mode *rules.ModeState
 	if checkHit(blocklist.Name{Subject: h.BlockSubject, Rule: h.Rule}, h) != nil {
 		return
 	}
-	spec, learned := e.versions.learned(versionKey{h.Rule, h.RuleVersion})
+	terms, learned := e.versions.learned(versionKey{h.Rule, h.RuleVersion})
 	if !learned {
 		s.would = append(s.would, wouldBe{f, blocklist.ReasonUnlearned})
 		return
 	}
-	if spec == nil {
+	if terms == nil {
 		s.would = append(s.would, wouldBe{f, blocklist.ReasonNoSpec})
 		return
 	}
-	f.block = blocklist.NewBlock(h.Rule, mode.Generation, h.ID, h.First, spec.until(h))
-	if withheld, ignored := e.judge(s.now, f, *spec); ignored == "" {
+	f.block = blocklist.NewBlock(h.Rule, mode.Generation, h.ID, h.First, terms.Until(h.First, h.Last))
+	if withheld, ignored := e.judge(s.now, f, terms); ignored == "" {
 		s.would = append(s.would, wouldBe{f, withheld})
 	}
 }

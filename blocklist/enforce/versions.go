@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/holding"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -31,14 +32,14 @@ type versions struct {
 	log    *slog.Logger
 
 	mu         sync.Mutex
-	specs      map[versionKey]*blockSpec // nil: the version has no block
+	specs      map[versionKey]*holding.Terms // nil: the version has no block
 	superseded map[supersededVersion]bool
 	failed     traffic.Time // when the source last did not answer; 0: it did
 	ahead      traffic.Time // when the modes were read whose versions are learned ahead
 }
 
 func newVersions(source RuleVersions, now func() traffic.Time, log *slog.Logger) *versions {
-	return &versions{source: source, now: now, log: log, specs: map[versionKey]*blockSpec{}, superseded: map[supersededVersion]bool{}}
+	return &versions{source: source, now: now, log: log, specs: map[versionKey]*holding.Terms{}, superseded: map[supersededVersion]bool{}}
 }
 
 // versionKey names a rule's version.
@@ -53,27 +54,11 @@ type supersededVersion struct {
 	promoted int
 }
 
-// blockSpec is what a rule's version says about its blocks.
-type blockSpec struct {
-	ttl     time.Duration
-	extend  rules.Extend
-	maxLag  time.Duration
-	closing time.Duration // how long after its last over event, at most, an episode's closing hit is due
-}
-
-// until is deterministic: it follows from the hit and the rule's version alone.
-func (s *blockSpec) until(h *detectors.Hit) traffic.Time {
-	if s.extend == rules.ExtendOnHit {
-		return h.Last.Add(s.ttl)
-	}
-	return h.First.Add(s.ttl)
-}
-
 // maxSpecs bounds what is kept; versions do not change, so dropping them all only costs learning them again.
 const maxSpecs = 1 << 14
 
 // allows gives what the version that h was judged by says about blocks, or the reason why it may not block.
-func (v *versions) allows(ctx context.Context, h *detectors.Hit, mode *rules.ModeState) (blockSpec, string) {
+func (v *versions) allows(ctx context.Context, h *detectors.Hit, mode *rules.ModeState) (holding.Terms, string) {
 	spec, found, err := v.spec(ctx, versionKey{h.Rule, h.RuleVersion})
 	if err == nil && !found {
 		return spec, blocklist.ReasonNoSpec
@@ -97,45 +82,41 @@ func (v *versions) allows(ctx context.Context, h *detectors.Hit, mode *rules.Mod
 
 // spec returns the block spec of a version; false when the version does not exist or has none. A version that does not exist
 // yet may exist a moment later, so only existing ones are cached.
-func (v *versions) spec(ctx context.Context, key versionKey) (blockSpec, bool, error) {
+func (v *versions) spec(ctx context.Context, key versionKey) (holding.Terms, bool, error) {
 	v.mu.Lock()
 	spec, ok := v.specs[key]
 	v.mu.Unlock()
 	if !ok {
 		doc, found, err := v.learn(ctx, key)
 		if err != nil || !found {
-			return blockSpec{}, false, err
+			return holding.Terms{}, false, err
 		}
-		spec = specOf(doc)
+		spec = termsOf(doc)
 		v.keep(key, spec)
 	}
 	if spec == nil {
-		return blockSpec{}, false, nil
+		return holding.Terms{}, false, nil
 	}
 	return *spec, true, nil
 }
 
 // learned is spec without asking the rule store: false when the version has not been learned, nil when it has no block.
-func (v *versions) learned(key versionKey) (*blockSpec, bool) {
+func (v *versions) learned(key versionKey) (*holding.Terms, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	spec, ok := v.specs[key]
 	return spec, ok
 }
 
-func specOf(doc *rules.Version) *blockSpec {
+func termsOf(doc *rules.Version) *holding.Terms {
 	if doc.Block == nil {
 		return nil
 	}
-	spec := &blockSpec{ttl: doc.Block.TTL, extend: doc.Block.Extend, maxLag: doc.MaxLag, closing: doc.Window + doc.Lateness}
-	if doc.BlocksTuples() {
-		// What one tuple was over is told within the cooldown while others go on. If they end before that, the closing hit tells it.
-		spec.closing += doc.UpdateEvery()
-	}
-	return spec
+	terms := holding.TermsOf(&doc.Document)
+	return &terms
 }
 
-func (v *versions) keep(key versionKey, spec *blockSpec) {
+func (v *versions) keep(key versionKey, spec *holding.Terms) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.specs) >= maxSpecs {

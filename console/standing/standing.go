@@ -7,6 +7,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/holding"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -72,15 +73,11 @@ func (s *Standing) Outcome(h *detectors.Hit) Outcome {
 	if r := s.Releases[name]; r != nil && r.Tombstone.Covers(h.ID, h.First) {
 		return Outcome{Kind: Released}
 	}
-	spec := rule.Newest.Version.Block
-	if rule.Mode != rules.ModeShadow && rule.Mode != rules.ModeCanary || spec == nil {
+	if rule.Mode != rules.ModeShadow && rule.Mode != rules.ModeCanary || rule.Newest.Version.Block == nil {
 		return passed
 	}
-	// As ENFORCE would: see its blockSpec.
-	until := h.First.Add(spec.TTL)
-	if spec.Extend == rules.ExtendOnHit {
-		until = h.Last.Add(spec.TTL)
-	}
+	terms := holding.TermsOf(&rule.Newest.Version.Document)
+	until := terms.Until(h.First, h.Last)
 	if until <= s.now {
 		return passed
 	}

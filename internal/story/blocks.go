@@ -2,7 +2,7 @@ package story
 
 import (
 	"github.com/weirhq/weir/detectors"
-	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/holding"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -10,9 +10,15 @@ import (
 // those who are never blocked, no bound on the blocks of one address. Events come in spite of blocks: a story says what came.
 type blocking struct {
 	story *Story
-	on    map[string]bool // the rules that block
+	modes map[string]*mode
 	all   []*standing
 	of    map[blockName]*standing // the newest of each
+}
+
+// mode is whether a rule blocks. Each change of it begins a generation.
+type mode struct {
+	blocks     bool
+	generation int64
 }
 
 type blockName struct {
@@ -20,17 +26,18 @@ type blockName struct {
 	subject traffic.Subject
 }
 
-// standing is one block, or one that has been.
+// standing is one block of a story's outcome, or one that has been, as far as the next release of it.
 type standing struct {
 	blockName
-	until    traffic.Time
-	released traffic.Time // BeforeTime: it was not
+	block    holding.Block
+	until    traffic.Time // the greatest so far; BeforeTime: nobody was blocked
+	released bool
 }
 
 func newBlocking(s *Story) *blocking {
-	b := &blocking{story: s, on: map[string]bool{}, of: map[blockName]*standing{}}
+	b := &blocking{story: s, modes: map[string]*mode{}, of: map[blockName]*standing{}}
 	for i := range s.Rules {
-		b.on[s.Rules[i].ID] = s.Blocking
+		b.modes[s.Rules[i].ID] = &mode{s.Blocking, 1}
 	}
 	return b
 }
@@ -39,49 +46,57 @@ func newBlocking(s *Story) *blocking {
 func (b *blocking) act(s *Step) {
 	switch s.Do {
 	case ActPromote, ActDemote:
-		b.on[s.Rule] = s.Do == ActPromote
-	case ActRelease:
-		if block := b.of[blockName{s.Rule, s.Subject}]; block != nil {
-			block.released = Begin.Add(s.At)
+		if m := b.modes[s.Rule]; m != nil {
+			m.blocks = s.Do == ActPromote
+			m.generation++
 		}
+	case ActRelease:
+		at := Begin.Add(s.At)
+		x := b.standing(blockName{s.Rule, s.Subject})
+		x.block.Free(at, at, holding.ReleaseKept)
+		x.released = true
 	}
 }
 
-// hit does what ENFORCE would do about h, at the time now.
+// hit does what ENFORCE would do about h, which comes to it at now.
 func (b *blocking) hit(h *detectors.Hit, now traffic.Time) {
-	v := b.story.rule(h.Rule)
-	if h.Kind != detectors.KindHit || h.Phase == detectors.PhaseMerged || h.BlockSubject == "" || h.Grouped || !b.on[h.Rule] || v == nil || v.Block == nil {
+	v, m := b.story.rule(h.Rule), b.modes[h.Rule]
+	if h.Kind != detectors.KindHit || !h.Offends() || v == nil || v.Block == nil || !m.blocks {
 		return
 	}
-	until, age := h.First.Add(v.Block.TTL), now.Sub(h.Last)
-	if v.Block.Extend == rules.ExtendOnHit {
-		until = h.Last.Add(v.Block.TTL)
+	x := b.standing(blockName{h.Rule, h.BlockSubject})
+	terms, hit := holding.TermsOf(&v.Document), h.Holding(m.generation)
+	if x.block.Take(&terms, &hit, now) == holding.Left {
+		return
 	}
-	name := blockName{h.Rule, h.BlockSubject}
-	newest := b.of[name]
-	released := newest != nil && newest.released != traffic.BeforeTime
-	stands := newest != nil && !released && newest.until > now
-	switch {
-	case until <= now || released && h.Last <= newest.released:
-	case h.Phase == detectors.PhaseClosed:
-		// It comes a window and the lateness after its last event, and only lengthens.
-		if stands && v.Block.Extend == rules.ExtendOnHit && age <= v.MaxLag+v.Window+v.Lateness {
-			newest.until = max(newest.until, until)
-		}
-	case age > v.MaxLag:
-	case newest == nil || released:
-		b.of[name] = &standing{name, until, traffic.BeforeTime}
-		b.all = append(b.all, b.of[name])
-	default:
-		newest.until = max(newest.until, until)
+	if x.released {
+		x = b.begin(x.blockName, x.block)
 	}
+	x.until = max(x.until, x.block.Until)
+}
+
+// standing is the newest of a name.
+func (b *blocking) standing(name blockName) *standing {
+	if x := b.of[name]; x != nil {
+		return x
+	}
+	return b.begin(name, holding.Block{})
+}
+
+func (b *blocking) begin(name blockName, block holding.Block) *standing {
+	x := &standing{blockName: name, block: block, until: traffic.BeforeTime}
+	b.of[name] = x
+	b.all = append(b.all, x)
+	return x
 }
 
 // lines are all blocks that ever stood.
 func (b *blocking) lines() []Line {
 	var out []Line
-	for _, s := range b.all {
-		out = append(out, BlockLine(s.subject, s.rule, s.until, s.released != traffic.BeforeTime))
+	for _, x := range b.all {
+		if x.until != traffic.BeforeTime {
+			out = append(out, BlockLine(x.subject, x.rule, x.until, x.released))
+		}
 	}
 	return out
 }

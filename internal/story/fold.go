@@ -24,28 +24,45 @@ const (
 // stage around it: the hits of an undisturbed stream, and the blocks that ENFORCE would write for them. Kills and freezes make
 // no difference to those, so it reads over them.
 func Fold(s *Story) (*Outcome, error) {
-	routing := s.Routing()
-	reader, err := route.NewReader(routing, []byte("story"), 1)
+	blocks := newBlocking(s)
+	var hits []detectors.Hit
+	err := Play(s, Listener{Act: blocks.act, Hit: func(h *detectors.Hit, now traffic.Time) {
+		hits = append(hits, *h)
+		blocks.hit(h, now)
+	}})
 	if err != nil {
 		return nil, err
 	}
+	o := Outcome{Enforced: true}
+	o.Expect = Tell(hits)
+	o.Blocks = blocks.lines()
+	return &o, nil
+}
+
+// Listener is told what comes of a story, in its order.
+type Listener struct {
+	Act func(*Step)                              // an operator promotes, demotes or releases
+	Hit func(h *detectors.Hit, now traffic.Time) // a record of the hits topic, and when what brought it came
+}
+
+// Play is Fold without its blocks.
+func Play(s *Story, to Listener) error {
+	routing := s.Routing()
+	reader, err := route.NewReader(routing, []byte("story"), 1)
+	if err != nil {
+		return err
+	}
 	f := &folding{
-		story: s, routing: routing, reader: reader,
+		story: s, routing: routing, reader: reader, to: to,
 		partition: detectors.NewPartition(detectors.Config{Sources: s.Partitions, Generation: 1, Secret: detectors.Secret{9}}),
-		sources:   make([]progress, s.Partitions), blocks: newBlocking(s),
-		every: max(tickEvery, (s.End() / mostTicks).Truncate(time.Second)),
+		sources:   make([]progress, s.Partitions),
+		every:     max(tickEvery, (s.End() / mostTicks).Truncate(time.Second)),
 	}
 	for i := range f.sources {
 		f.sources[i] = progress{sent: detectors.NoOffset, newest: traffic.BeforeTime}
 	}
 	f.partition.Learn(detectors.NewPlan(routing))
-	if err := f.play(); err != nil {
-		return nil, err
-	}
-	o := Outcome{Enforced: true}
-	o.Expect = Tell(f.hits)
-	o.Blocks = f.blocks.lines()
-	return &o, nil
+	return f.play()
 }
 
 // progress is what is known of a source partition.
@@ -61,8 +78,8 @@ type folding struct {
 	reader    *route.Reader
 	partition *detectors.Partition
 	sources   []progress
-	hits      []detectors.Hit
-	blocks    *blocking
+	hits      []detectors.Hit // of the record that was folded last
+	to        Listener
 	text      []byte
 	every     time.Duration // of the ticks
 }
@@ -81,7 +98,7 @@ func (f *folding) play() error {
 				return err
 			}
 		case ActPromote, ActDemote, ActRelease:
-			f.blocks.act(&s)
+			f.to.Act(&s)
 		}
 	}
 	if err := f.ticks(&clock, f.story.End()+sortsAway); err != nil {
@@ -159,12 +176,11 @@ func (f *folding) fold(at time.Duration, k *detectors.Keyed) error {
 		k.Offset, k.Prev = f.sources[k.Source].next, f.sources[k.Source].sent
 	}
 	var err error
-	before := len(f.hits)
-	if f.hits, err = f.partition.Fold(Begin.Add(at), k, f.hits); err != nil {
+	if f.hits, err = f.partition.Fold(Begin.Add(at), k, f.hits[:0]); err != nil {
 		return fmt.Errorf("at %s: %w", duration.Format(at), err)
 	}
-	for i := range f.hits[before:] {
-		f.blocks.hit(&f.hits[before+i], Begin.Add(at))
+	for i := range f.hits {
+		f.to.Hit(&f.hits[i], Begin.Add(at))
 	}
 	return nil
 }
