@@ -146,7 +146,7 @@ func FuzzRestore(f *testing.F) {
 	for i := range 6 {
 		m.send(i%2, origin+traffic.Time(i)*second, "192.0.2.1", fmt.Sprint(i), 2)
 	}
-	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), crowded(f).p.Snapshot(nil), everyBeside(f).p.Snapshot(nil), readFile(f, "snapshot-7.bin"), readFile(f, "snapshot-6.bin"), readFile(f, "snapshot-2.bin"), readFile(f, "snapshot-2-text.bin"), readFile(f, "snapshot-3.bin")} {
+	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), crowded(f).p.Snapshot(nil), everyBeside(f).p.Snapshot(nil), readFile(f, "snapshot-8.bin"), readFile(f, "snapshot-7.bin"), readFile(f, "snapshot-6.bin"), readFile(f, "snapshot-2.bin"), readFile(f, "snapshot-2-text.bin"), readFile(f, "snapshot-3.bin")} {
 		f.Add(raw[:len(raw)-4])
 	}
 	table := crc32.MakeTable(crc32.Castagnoli)
@@ -471,7 +471,7 @@ func TestSnapshotsHaveTheStreamsFormat(t *testing.T) {
 		t.Error("restored it is written as something else")
 	}
 	newer := m.event(0, m.top[0], "192.0.2.1", 1)
-	for format, want := range map[int]byte{rules.LanguageRecordFormat: 4, rules.EvidenceRecordFormat: 7} {
+	for format, want := range map[int]byte{rules.LanguageRecordFormat: 4, rules.EvidenceRecordFormat: 8} {
 		p, err := detectors.Restore(m.cfg, raw)
 		if err != nil {
 			t.Fatal(err)

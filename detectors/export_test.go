@@ -1,6 +1,7 @@
 package detectors
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/weirhq/weir/traffic"
@@ -40,4 +41,20 @@ func (p *Partition) Reported() (n int64) {
 // Ways is how many events of keys on their way to a limit are kept, and how long their queue is.
 func (p *Partition) Ways() (live, queue int) {
 	return p.keys.approaches.live, len(p.keys.approaches.queue)
+}
+
+// Holds are the blocks of a rule's trial at its own limit, since and until, by the fingerprints of their subjects.
+func (p *Partition) Holds(rule string) map[string][2]traffic.Time {
+	out := map[string][2]traffic.Time{}
+	for _, l := range p.keys.ordered {
+		if l.rule != rule || l.trial == nil {
+			continue
+		}
+		for print, x := range l.trial.blocks {
+			if len(x.holds) > 0 && x.holds[0] != (hold{}) {
+				out[fmt.Sprint(print)] = [2]traffic.Time{x.holds[0].since, x.holds[0].until}
+			}
+		}
+	}
+	return out
 }

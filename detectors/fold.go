@@ -293,6 +293,9 @@ func (p *Partition) foldTick(k *Keyed, out []Hit) []Hit {
 	out = p.passHole(k, out)
 	p.counts.Ticks++
 	p.trials.begin(p.watermark.newest())
+	if k.Idle {
+		p.trials.clock = max(p.trials.clock, p.watermark.idleClock(k))
+	}
 	out = p.advance(p.watermark.tick(k), out)
 	p.keys.sweepSome(p.watermark.at)
 	return out

@@ -12,11 +12,12 @@ import (
 
 // SnapshotFormat is the newest format of snapshots that this build writes. It reads all from oldestSnapshotFormat on.
 const (
-	SnapshotFormat         = 7
-	trialsSnapshotFormat   = 6
-	resetsSnapshotFormat   = 5
-	languageSnapshotFormat = 4
-	oldestSnapshotFormat   = 2
+	SnapshotFormat           = 8
+	approachesSnapshotFormat = 7
+	trialsSnapshotFormat     = 6
+	resetsSnapshotFormat     = 5
+	languageSnapshotFormat   = 4
+	oldestSnapshotFormat     = 2
 )
 
 // ErrSnapshot is wrapped by every error of RestoreFrom: the bytes are damaged, or not a snapshot.
@@ -24,7 +25,7 @@ var ErrSnapshot = errors.New("snapshot")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The layout of a snapshot, format 7. Numbers are varints (unsigned unless marked ±), texts carry their length.
+// The layout of a snapshot, format 8. Numbers are varints (unsigned unless marked ±), texts carry their length.
 //
 //	byte format, keyed partition, generation, ±stall clock, ±last append, ±greatest append, ±watermark, events,
 //	  newest routing version of which resets were applied
@@ -45,7 +46,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Format 2 has no reasons: all of its sums are of late events. Formats 2 and 3 have no roles, and no kinds of episodes: all
 // lineages are of limits, and all episodes over them. Formats 2 to 4 say nothing of resets: none was applied, and the first one has
 // format 5 written from then on. Formats 2 to 5 say nothing of trials of blocks, nor when targets were opened and what was told of running
-// episodes. Formats 2 to 6 say nothing of what came before a limit.
+// episodes. Formats 2 to 6 say nothing of what came before a limit, and 2 to 7 not how old closing hits may be.
 
 // snapshotFormat is the format that every process can read which knows records of a format. An older one leaves out newer
 // state: a process that takes over from format 2 knows less of late events. What an older build would take for something else
@@ -96,7 +97,7 @@ func (e *SnapshotEncoder) head(lineages []*lineage) []byte {
 	}
 	dst = p.uncounted.append(dst, index, format)
 	if format > resetsSnapshotFormat {
-		dst = p.trials.append(dst, lineages)
+		dst = p.trials.append(dst, lineages, format)
 	}
 	return dst
 }

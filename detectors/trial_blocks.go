@@ -2,18 +2,15 @@ package detectors
 
 import (
 	"slices"
-	"time"
 
-	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/holding"
 	"github.com/weirhq/weir/traffic"
 )
 
 // trialBlock is the block that is tried, as its rule's newest version has it.
 type trialBlock struct {
 	key, ruleKey []traffic.KeyField // ruleKey: of the block that stands for all others beyond MaxTuples, nil where there is none
-	ttl          time.Duration
-	maxLag       time.Duration
-	extends      bool // with each event over the limit
+	terms        holding.Terms
 	same         bool // key is the rule's
 }
 
@@ -22,7 +19,7 @@ func newTrialBlock(b *binding) trialBlock {
 	if !b.tries.blocks {
 		return trialBlock{}
 	}
-	out := trialBlock{key: v.Block.Key, ttl: v.Block.TTL, maxLag: v.MaxLag, extends: v.Block.Extend == rules.ExtendOnHit, same: b.tries.same}
+	out := trialBlock{key: v.Block.Key, terms: holding.TermsOf(&v.Document), same: b.tries.same}
 	if b.wide && b.key == nil {
 		out.ruleKey = v.Key
 	}
@@ -172,13 +169,17 @@ func (r *ruleTrial) dropBlocks() {
 	}
 }
 
-// obey does what ENFORCE would do about the hits of a trial's windows.
+// obey does what ENFORCE would do about the hits of a trial's windows, those in t.hits, of what is in the partition's outcome.
 func (t *trials) obey(held *offender) {
 	g := held.lineage.rung
 	r := g.trial
+	ended := t.p.outcome.ended // whose hits come first
 	for i := range t.hits {
-		h := &t.hits[i]
-		if h.Phase == PhaseMerged || h.BlockSubject == "" {
+		h, now := &t.hits[i], t.now
+		if h.Phase == PhaseClosed {
+			now = t.told(ended[i].ep)
+		}
+		if !h.Offends() {
 			continue
 		}
 		print, ok := r.subjectPrint(h.BlockSubject)
@@ -189,7 +190,7 @@ func (t *trials) obey(held *offender) {
 		if x := r.blocks[print]; x != nil && g.step < len(x.holds) {
 			before = x.holds[g.step]
 		}
-		if after := t.raised(before, h, held.lineage, &r.block); after != before {
+		if after := before.take(&r.block.terms, h, t.at, now); after != before {
 			x := t.block(r, print)
 			x.resize(r, max(len(x.holds), len(r.limits)))
 			x.holds[g.step] = after
@@ -198,28 +199,22 @@ func (t *trials) obey(held *offender) {
 	clear(t.hits)
 }
 
-// raised is a hold after a hit of the trial, as ENFORCE would have it.
-func (t *trials) raised(before hold, h *Hit, l *lineage, block *trialBlock) hold {
-	stands := before != hold{}
-	ttl := traffic.Time(block.ttl.Microseconds())
-	until := later(h.First, ttl)
-	if block.extends {
-		until = later(h.Last, ttl)
+// told is when ENFORCE would hear that an episode is over. Where requests go on that is when it is over, as the watermark says: now.
+// Where none come, the watermark follows the clock at a distance, and ticks tell it. A log that is read without ticks jumps over them.
+func (t *trials) told(ep *episode) traffic.Time {
+	return min(max(t.clock, t.p.watermark.at), ep.closes().Add(t.p.cfg.IdleMargin+TickEvery))
+}
+
+// take is the hold after a hit that comes to ENFORCE at now, and that was brought by an event at some time.
+func (b hold) take(terms *holding.Terms, h *Hit, at, now traffic.Time) hold {
+	block, hit := holding.Block{Until: b.until}, h.Holding(0)
+	switch block.Take(terms, &hit, now) {
+	case holding.Made:
+		return hold{at, block.Until}
+	case holding.Lengthened:
+		return hold{min(b.since, at), block.Until}
 	}
-	switch {
-	case h.Phase == PhaseClosed:
-		// The last over events may have come within the cooldown: the closing raises a block that stood then.
-		closed := later(later(h.Last, l.window), l.lateness)
-		if stands && block.extends && before.until > closed && until > before.until {
-			return hold{before.since, until}
-		}
-		return before
-	case until <= t.at || t.now.Sub(h.Last) > block.maxLag:
-		return before
-	case stands && before.until > t.at:
-		return hold{min(before.since, t.at), max(before.until, until)}
-	}
-	return hold{t.at, until}
+	return b
 }
 
 // say adds to the hits from one on, all of l, what the trial of their rule knows, and tells of the hits that they take the place of.

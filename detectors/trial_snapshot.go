@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -15,7 +16,7 @@ import (
 //	byte used, ±second and ±minute of append time when running counts and sums were told last, keys and blocks so far
 //	good subjects: number; each: fingerprint, ±day
 //	trials: number; each: lineage, newest version, limits (number, each), block (keys of block and rule: number, 3 bytes each;
-//	  ttl and max_lag in nanoseconds, byte flags), byte algorithm, byte count, window, byte evicted
+//	  ttl, max_lag and, since format 8, how much older a closing hit may be in nanoseconds, byte flags), byte algorithm, byte count, window, byte evicted
 //	  rungs: number; each: lateness, greatest limit; greatest limits of the two windows above the limit
 //	  minutes: number; each: byte kind, version, ±minute, limit, byte flags, four figures, refused at each limit
 //	    (number, each), ±latest, source, generation, offset
@@ -23,7 +24,7 @@ import (
 //	    each step: byte there is a stand, and where there is one: ±newest refused, window, newest event given up, episodes
 //	  blocks, likewise: number; each: place, fingerprint, holds (number, each ±since, ±until), hit, and where there is one: subject,
 //	    version, ±opened, byte closed, refused, told
-func (t *trials) append(dst []byte, lineages []*lineage) []byte {
+func (t *trials) append(dst []byte, lineages []*lineage, format int) []byte {
 	dst = append(dst, byte(bit(t.used)))
 	for _, n := range []int64{int64(t.running.second), int64(t.minute), t.made} {
 		dst = binary.AppendVarint(dst, n)
@@ -39,19 +40,19 @@ func (t *trials) append(dst []byte, lineages []*lineage) []byte {
 	dst = binary.AppendUvarint(dst, uint64(n))
 	for i, l := range lineages {
 		if l.trial != nil {
-			dst = l.trial.append(binary.AppendUvarint(dst, uint64(i)))
+			dst = l.trial.append(binary.AppendUvarint(dst, uint64(i)), format)
 		}
 	}
 	return dst
 }
 
-func (r *ruleTrial) append(dst []byte) []byte {
+func (r *ruleTrial) append(dst []byte, format int) []byte {
 	dst = binary.AppendUvarint(dst, uint64(r.version))
 	dst = binary.AppendUvarint(dst, uint64(len(r.limits)))
 	for _, limit := range r.limits {
 		dst = binary.AppendUvarint(dst, uint64(limit))
 	}
-	dst = r.block.append(dst)
+	dst = r.block.append(dst, format)
 	dst = append(dst, r.kind.algorithm, r.kind.count)
 	dst = append(binary.AppendUvarint(dst, uint64(r.window)), byte(bit(r.evicted)))
 	dst = binary.AppendUvarint(dst, uint64(len(r.rungs)))
@@ -77,15 +78,18 @@ func (r *ruleTrial) append(dst []byte) []byte {
 	return dst
 }
 
-func (x *trialBlock) append(dst []byte) []byte {
+func (x *trialBlock) append(dst []byte, format int) []byte {
 	for _, key := range [...][]traffic.KeyField{x.key, x.ruleKey} {
 		dst = binary.AppendUvarint(dst, uint64(len(key)))
 		for _, k := range key {
 			dst = append(dst, byte(k.Field), k.V4, k.V6)
 		}
 	}
-	dst = binary.AppendUvarint(binary.AppendUvarint(dst, uint64(x.ttl)), uint64(x.maxLag))
-	return append(dst, byte(bit(x.extends)|bit(x.same)<<1))
+	dst = binary.AppendUvarint(binary.AppendUvarint(dst, uint64(x.terms.TTL)), uint64(x.terms.MaxLag))
+	if format > approachesSnapshotFormat {
+		dst = binary.AppendUvarint(dst, uint64(x.terms.Closing))
+	}
+	return append(dst, byte(bit(x.terms.OnHit)|bit(x.same)<<1))
 }
 
 func (r *ruleTrial) appendMinutes(dst []byte) []byte {
@@ -194,6 +198,9 @@ func (r *ruleTrial) restore(in *reader) {
 		r.limits = append(r.limits, int(in.upTo(mostLimit, "limit")))
 	}
 	r.block.restore(in)
+	if in.format <= approachesSnapshotFormat && r.block.key != nil {
+		r.block.terms.Closing = r.closingBefore()
+	}
 	r.kind = kind{uint8(in.upTo(numAlgorithms-1, "algorithm")), uint8(in.upTo(numCounts-1, "count"))}
 	r.window = traffic.Time(in.upTo(uint64(mostWindow), "window"))
 	r.evicted = in.upTo(1, "flag of an eviction") == 1
@@ -233,9 +240,22 @@ func (x *trialBlock) restore(r *reader) {
 			})
 		}
 	}
-	x.ttl, x.maxLag = time.Duration(r.count()), time.Duration(r.count())
+	x.terms.TTL, x.terms.MaxLag = time.Duration(r.count()), time.Duration(r.count())
+	if r.format > approachesSnapshotFormat {
+		x.terms.Closing = time.Duration(r.count())
+	}
 	flags := r.upTo(3, "flags of a block")
-	x.extends, x.same = flags&1 != 0, flags&2 != 0
+	x.terms.OnHit, x.same = flags&1 != 0, flags&2 != 0
+}
+
+// closingBefore is how much older a closing hit may be, as far as a snapshot of before format 8 tells it: the cooldown of a rule whose
+// episodes have several blocks is the default one, until the next version.
+func (r *ruleTrial) closingBefore() time.Duration {
+	most := time.Duration(r.lineage.window+r.lineage.lateness) * time.Microsecond
+	if r.block.ruleKey != nil {
+		most += rules.DefaultCooldown
+	}
+	return most
 }
 
 func (r *ruleTrial) restoreMinutes(in *reader) {

@@ -11,8 +11,9 @@ import (
 // before it is over its limit.
 //
 // Time is that of the events. A hit of the second set holds its block's subject from the event that brings it until what ENFORCE
-// writes as the block's end; a request is refused if it lies within that time and comes after that event in the log. Whom ENFORCE never
-// blocks, and its bounds, are not asked. The same is done for other limits of the rule (LimitLadder), each by itself.
+// writes as the block's end (package holding); a request is refused if it lies within that time and comes after that event in the log.
+// Whom ENFORCE never blocks, and how many blocks an address may have, is not asked. The same is done for other limits of the rule
+// (LimitLadder), each by itself.
 //
 // All of it is moved by the log alone, and part of the state.
 type trials struct {
@@ -29,6 +30,7 @@ type trials struct {
 
 	// Of the event that is folded.
 	now, at traffic.Time // the newest event time, and the event's own
+	clock   traffic.Time // now, or what the clock shows where nothing comes
 	key     *tried       // its key, if it is under trial
 	raw     event        // what the rule's own windows answered
 	tall    tallWindows
@@ -91,7 +93,7 @@ func (r *ruleTrial) busy() bool {
 }
 
 // begin takes the next record: now is the greatest event time of its source partition, or of all of them.
-func (t *trials) begin(now traffic.Time) { t.now, t.at, t.key = now, now, nil }
+func (t *trials) begin(now traffic.Time) { t.now, t.at, t.clock, t.key = now, now, now, nil }
 
 func newRuleTrial(t *trials, l *lineage) *ruleTrial {
 	return &ruleTrial{all: t, lineage: l, keys: map[Fingerprint]*tried{}, blocks: map[Fingerprint]*blocked{}, minutes: map[minuteKey]*minuteSum{}}

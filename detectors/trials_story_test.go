@@ -245,10 +245,12 @@ func TestVirtualBlocksAreExtended(t *testing.T) {
 		onHit, otherwise int64 // refused
 	}{
 		{"while it stands", oracle.TrialRule{Window: 5, TTL: 10, Lateness: 30, Cooldown: 1}, []int{9, 12, 14}, 2, 1},
-		{"by the closing", oracle.TrialRule{Window: 5, TTL: 100, Cooldown: 60}, []int{99, 102, 104}, 2, 1},
+		{"by the closing", oracle.TrialRule{Window: 5, TTL: 100, Cooldown: 60}, []int{40, 99, 102, 104}, 3, 2},
+		{"by no closing of a stream that falls idle", oracle.TrialRule{Window: 5, TTL: 100, Cooldown: 60}, []int{99, 102, 104}, 1, 1},
 		{"by no closing after its end", oracle.TrialRule{Window: 5, TTL: 9, Lateness: 2, Cooldown: 60}, []int{8, 10, 12}, 1, 1},
 	} {
 		for _, c.r.OnHit = range []bool{true, false} {
+			c.r.MaxLag, c.r.Idle = 60, 61
 			v := tryRule(c.r, []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}}, []traffic.KeyField{{Field: traffic.FieldIP, V4: 32, V6: 64}})
 			b := newTryBench(t, v)
 			var log []oracle.TrialRequest

@@ -21,22 +21,23 @@ const base = traffic.Time(1_700_006_400_000_000)
 // tryBench folds a log of requests in order of time under one rule.
 type tryBench struct {
 	*bench
-	every int // records between snapshots that the partition is restored from; 0: none
+	every   int   // records between snapshots that the partition is restored from; 0: none
+	version int64 // under which requests are routed
 }
 
 func newTryBench(t testing.TB, v rules.Version) *tryBench {
-	b := &tryBench{bench: newBench(t, 1)}
+	b := &tryBench{bench: newBench(t, 1), version: 1}
 	b.learn(v)
 	return b
 }
 
 func (b *tryBench) learn(v rules.Version) {
-	b.p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: 1, RecordFormat: rules.EvidenceRecordFormat, Rules: []rules.Version{v}}))
+	b.p.Learn(detectors.NewPlan(&rules.Routing{Stream: "live", Number: b.version, RecordFormat: rules.EvidenceRecordFormat, Rules: []rules.Version{v}}))
 }
 
 // request folds one request; those that neither count nor reach a block come to no partition.
 func (b *tryBench) request(q oracle.TrialRequest, ip, device string) {
-	k := b.event(0, traffic.Time(q.At)*second, ip, 1)
+	k := b.event(0, traffic.Time(q.At)*second, ip, b.version)
 	k.Format, k.Identity.Device = rules.EvidenceRecordFormat, device
 	k.Good = detectors.NotGood
 	if q.Good {
@@ -90,7 +91,7 @@ func figures(t oracle.Trial) map[int64]oracle.TrialMinute {
 
 func tryRule(d oracle.TrialRule, key, block []traffic.KeyField) rules.Version {
 	v := rule(d.Limit, time.Duration(d.Window)*time.Second, time.Duration(d.Lateness)*time.Second)
-	v.Key, v.Block.Key, v.Cooldown, v.MaxLag = key, block, time.Duration(d.Cooldown)*time.Second, rules.DefaultMaxLag
+	v.Key, v.Block.Key, v.Cooldown, v.MaxLag = key, block, time.Duration(d.Cooldown)*time.Second, time.Duration(d.MaxLag)*time.Second
 	v.Block.TTL, v.Block.Extend = time.Duration(d.TTL)*time.Second, rules.ExtendNever
 	if d.OnHit {
 		v.Block.Extend = rules.ExtendOnHit
@@ -99,32 +100,47 @@ func tryRule(d oracle.TrialRule, key, block []traffic.KeyField) rules.Version {
 }
 
 // What a partition tells of a rule's block, at its own limit and at others, is what a naive judge finds who keeps every request: also
-// across snapshots.
+// across snapshots, where the rule is edited, and where a stream falls idle and ticks alone tell of time.
 func TestTrialsAreThoseOfANaiveJudge(t *testing.T) {
 	ip, device := traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 64}, traffic.KeyField{Field: traffic.FieldDevice}
 	shapes := []struct{ key, block []traffic.KeyField }{
 		{[]traffic.KeyField{ip}, []traffic.KeyField{ip}},
 		{[]traffic.KeyField{ip, device}, []traffic.KeyField{ip}},
 		{[]traffic.KeyField{device, ip}, []traffic.KeyField{ip, device}},
+		{[]traffic.KeyField{ip}, []traffic.KeyField{ip, device}},
 	}
+	found := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
 		shape := rapid.SampledFrom(shapes).Draw(rt, "shape")
 		r := oracle.TrialRule{
 			Limit: rapid.SampledFrom([]int{0, 1, 2, 3, 5, 20, 100, 130}).Draw(rt, "limit"), Window: rapid.Int64Range(1, 90).Draw(rt, "window"),
 			Lateness: rapid.Int64Range(0, 30).Draw(rt, "lateness"), TTL: rapid.Int64Range(1, 300).Draw(rt, "ttl"),
 			Cooldown: rapid.SampledFrom([]int64{1, 10, 60}).Draw(rt, "cooldown"), OnHit: rapid.Bool().Draw(rt, "on hit"),
+			MaxLag: rapid.SampledFrom([]int64{5, 59, 61, 1000}).Draw(rt, "max_lag"), Tuples: len(shape.block) > len(shape.key), Idle: 61,
+		}
+		ticks := rapid.Bool().Draw(rt, "ticks")
+		if ticks {
+			r.Idle = 60 // they come at whole seconds
 		}
 		v := tryRule(r, shape.key, shape.block)
 		b := newTryBench(t, v)
 		b.every = rapid.SampledFrom([]int{0, 1, 7, 50}).Draw(rt, "snapshot every")
 		var log []oracle.TrialRequest
 		now, folded := int64(base/second), 0
+		newest := r
 		for range rapid.IntRange(1, 30).Draw(rt, "stretches") {
+			if rapid.IntRange(0, 9).Draw(rt, "edited") == 0 {
+				newest.TTL, newest.OnHit = rapid.Int64Range(1, 300).Draw(rt, "ttl"), rapid.Bool().Draw(rt, "on hit")
+				v = tryRule(newest, shape.key, shape.block)
+				b.version++
+				v.Number = int(b.version)
+				b.learn(v)
+			}
 			now += rapid.SampledFrom([]int64{0, 1, 2, 5, 20, 100, 400}).Draw(rt, "after")
 			who := fmt.Sprintf("192.0.2.%d", rapid.IntRange(1, 3).Draw(rt, "ip"))
 			what := rapid.SampledFrom([]string{"d", "e"}).Draw(rt, "device")
 			gap := rapid.SampledFrom([]int64{0, 0, 1, 3}).Draw(rt, "gap")
-			q := oracle.TrialRequest{Counted: rapid.IntRange(0, 4).Draw(rt, "counted") > 0, Reach: rapid.IntRange(0, 9).Draw(rt, "reach") > 0, Good: rapid.IntRange(0, 19).Draw(rt, "good") == 0}
+			q := oracle.TrialRequest{Counted: rapid.IntRange(0, 4).Draw(rt, "counted") > 0, Reach: rapid.IntRange(0, 3).Draw(rt, "reach") > 0, Good: rapid.IntRange(0, 19).Draw(rt, "good") == 0}
 			names := map[traffic.Field]string{traffic.FieldIP: who, traffic.FieldDevice: what}
 			for _, k := range shape.key {
 				q.Key += names[k.Field] + " "
@@ -134,18 +150,37 @@ func TestTrialsAreThoseOfANaiveJudge(t *testing.T) {
 			}
 			for range rapid.SampledFrom([]int{1, 1, 2, 5, r.Limit + 1, r.Limit * 2}).Draw(rt, "requests") {
 				now += gap
-				q.At = now
+				q.At, q.Rule = now, nil
+				if q.Counted || q.Reach { // the rule hears of it
+					edited := newest
+					q.Rule = &edited
+				}
 				log = append(log, q)
+				if ticks {
+					b.idle(now)
+				}
 				b.request(q, who, what)
 				if folded++; b.every > 0 && folded%b.every == 0 {
 					b.restart(v)
 				}
 			}
 		}
+		if told := r.Judge(log); !sameHolds(b.p.Holds(v.ID), told.Blocks, now, found) {
+			rt.Fatalf("until second %d held are\n%v, wanted\n%v", now-int64(base/second), b.p.Holds(v.ID), told.Blocks)
+		}
 		b.end()
 		for step, limit := range detectors.LimitLadder(r.Limit) {
-			at := r
-			at.Limit, at.Slices = limit, limit > detectors.SlidingExact
+			under := func(r oracle.TrialRule) oracle.TrialRule {
+				r.Limit, r.Slices = limit, limit > detectors.SlidingExact
+				return r
+			}
+			at, log := under(r), slices.Clone(log)
+			for i := range log {
+				if log[i].Rule != nil {
+					edited := under(*log[i].Rule)
+					log[i].Rule = &edited
+				}
+			}
 			want := figures(at.Judge(log))
 			got := minutesOf(b.hits, step)
 			if step > 0 {
@@ -161,6 +196,45 @@ func TestTrialsAreThoseOfANaiveJudge(t *testing.T) {
 			}
 		}
 	})
+	if found["lengthened"] == 0 || found["made"] < 10 {
+		t.Errorf("compared were %v", found)
+	}
+}
+
+// sameHolds compares the blocks that stand, from when on and until when, by what the clients of a block are called there.
+func sameHolds(got map[string][2]traffic.Time, want map[string]*oracle.Blocks, now int64, found map[string]int) bool {
+	standing := 0
+	for _, b := range want {
+		if len(b.Spans) == 0 || b.Spans[len(b.Spans)-1].Until <= now {
+			continue
+		}
+		s := b.Spans[len(b.Spans)-1]
+		standing++
+		hold := [2]traffic.Time{traffic.Time(s.Begin) * second, traffic.Time(s.Until) * second}
+		if !slices.Contains(slices.Collect(maps.Values(got)), hold) {
+			return false
+		}
+		found["made"]++
+		if b.Lengthened {
+			found["lengthened"]++
+		}
+	}
+	for _, hold := range got {
+		if hold[1] > traffic.Time(now)*second {
+			standing--
+		}
+	}
+	return standing == 0
+}
+
+// idle folds the ticks of a router that has read everything, up to a second.
+func (b *tryBench) idle(until int64) {
+	for at := max(b.now/second+1, base/second); at <= traffic.Time(until); at++ {
+		b.now = max(b.now, at*second)
+		k := b.tick(0, b.top[0])
+		k.Format, k.Idle, k.Clock = rules.EvidenceRecordFormat, true, at*second
+		b.must(k)
+	}
 }
 
 // restart writes the partition down and goes on from there.

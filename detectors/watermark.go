@@ -11,6 +11,8 @@ const (
 	DefaultStall = 5 * time.Minute
 	// DefaultIdleMargin is how far an idle source partition's progress stays behind the clock.
 	DefaultIdleMargin = 60 * time.Second
+	// TickEvery is how often routers tell how far a source partition has come.
+	TickEvery = time.Second
 )
 
 // maxSilence is the most that one gap between neighbouring records adds to the stall clock: an outage of everything
@@ -96,15 +98,18 @@ func (w *watermark) tick(k *Keyed) (rose bool) {
 	s := &w.sources[k.Source]
 	s.time = max(s.time, k.Time)
 	if k.Idle {
-		// Read to its end: time passes there too. Both clocks must agree that it did, the router's from before the
-		// fetch that found the end and the broker's. The margin is for events on their way, which must not
-		// be late when they arrive.
-		s.time = max(s.time, min(w.appended, k.Clock)-w.idleMargin)
+		// Read to its end: time passes there too. The margin is for events on their way, which must not be late when they
+		// arrive.
+		s.time = max(s.time, w.idleClock(k)-w.idleMargin)
 	}
 	s.ticked = w.clock
 	w.survey = survey{}
 	return w.advance(s)
 }
+
+// idleClock is the time that an idle tick vouches for. Both clocks must agree that it has come, the router's from before the fetch that
+// found the end and the broker's.
+func (w *watermark) idleClock(k *Keyed) traffic.Time { return min(w.appended, k.Clock) }
 
 // advance moves the watermark to the least progress of all source partitions that are not stalled. It never goes back: a
 // stalled partition that speaks again finds its old events late. moved is the source partition that showed progress.

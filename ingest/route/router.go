@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/ingest"
 	"github.com/weirhq/weir/traffic"
 )
@@ -19,7 +20,7 @@ import (
 const (
 	defaultMaxChunkEvents = 10_000
 	defaultMaxChunkBytes  = 8 << 20
-	defaultTickEvery      = time.Second
+	defaultTickEvery      = detectors.TickEvery
 	defaultLookEvery      = time.Second
 	defaultReportEvery    = 2 * time.Second
 )

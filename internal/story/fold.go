@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	tickEvery = time.Second      // of a story that lasts no longer than mostTicks of them
-	mostTicks = 10_000           // of each source partition
-	sortsAway = 10 * time.Minute // how long the ticks go on behind the last step
+	tickEvery = detectors.TickEvery // of a story that lasts no longer than mostTicks of them
+	mostTicks = 10_000              // of each source partition
+	sortsAway = 10 * time.Minute    // how long the ticks go on behind the last step
 )
 
 // Fold plays a story's events through ROUTE's own reading and the production windows, in one keyed partition and without any
