@@ -1,11 +1,13 @@
 package backtest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/holding"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -13,12 +15,13 @@ import (
 // by requests that are not refused. Each rule blocks as if it alone did.
 //
 // Time is that of the events. A hit holds its block's subject from the event that brings it until what ENFORCE writes as the
-// block's end; a request is refused if it is matched within that time and comes after that event in the log. What ENFORCE
-// withholds for the hit's age, and whom it never blocks, is held here neither; its count of blocks per address is not asked.
+// block's end (package holding); a request is refused if it is matched within that time and comes after that event in the log. Whom
+// ENFORCE never blocks is held here neither; its count of blocks per address is not asked.
 type blockade struct {
 	plan    *plan
 	windows folder
 	rules   []*blockingRule // by counted rule; nil: it has no block
+	pauses  []pause         // since the watermark
 	scratch []byte
 	feeds   []int
 	units   []int64
@@ -28,6 +31,7 @@ type blockade struct {
 // blockingRule is one rule's block.
 type blockingRule struct {
 	version      *rules.Version
+	terms        holding.Terms
 	wide         bool // one episode may have several blocks
 	held         map[traffic.Subject]hold
 	refused      int64
@@ -45,7 +49,7 @@ func newBlockade(p *plan, q int) *blockade {
 		if v.Block == nil {
 			continue
 		}
-		r := &blockingRule{version: v, held: map[traffic.Subject]hold{}, firstRefused: traffic.EndOfTime}
+		r := &blockingRule{version: v, terms: holding.TermsOf(&v.Document), held: map[traffic.Subject]hold{}, firstRefused: traffic.EndOfTime}
 		r.wide = v.BlocksTuples() && traffic.IdentityKey(v.Key) // else no block stands for tuples beyond MaxTuples
 		b.rules[i] = r
 	}
@@ -72,6 +76,7 @@ func (e *event) extra() []detectors.ExtraValue {
 
 // take judges a batch's events, one after the other: each may hold back the next.
 func (b *blockade) take(q int, in *batch) error {
+	b.pauses = append(b.pauses, in.pauses...)
 	for events := in.blocked[q]; len(events) > 0; {
 		n := 1
 		for n < len(events) && events[n].event == events[0].event {
@@ -97,6 +102,8 @@ func (b *blockade) take(q int, in *batch) error {
 		now = max(now, in.sources[i].progress)
 	}
 	b.obey(nil, now)
+	passed := b.windows.partition.Watermark()
+	b.pauses = slices.DeleteFunc(b.pauses, func(p pause) bool { return p.to <= passed })
 	return nil
 }
 
@@ -185,44 +192,60 @@ func (b *blockade) holdOf(r *blockingRule, e *event, key []traffic.KeyField) *ho
 func (b *blockade) obey(e *event, now traffic.Time) {
 	for i := range b.windows.hits {
 		h := &b.windows.hits[i]
-		if h.Kind != detectors.KindHit || h.Phase == detectors.PhaseMerged || h.BlockSubject == "" {
+		if h.Kind != detectors.KindHit || !h.Offends() {
 			continue
 		}
 		if b.plan.NeverBlock != nil && b.plan.NeverBlock(h.BlockSubject) {
 			continue
 		}
-		at := now
+		r, at, comes := b.rules[b.plan.index[h.Rule]], now, now
 		if e != nil {
 			at = e.time
 		}
-		b.rules[b.plan.index[h.Rule]].raise(h, at, now)
+		if h.Phase == detectors.PhaseClosed {
+			comes = min(now, b.told(b.lastOf(h).Add(r.version.Window).Add(r.version.Lateness)))
+		}
+		r.take(h, at, comes)
 	}
 	clear(b.windows.hits)
 	b.windows.hits = b.windows.hits[:0]
 }
 
-// raise begins or lengthens a block. at is the time of the event that brought the hit, now the newest time by then.
-func (r *blockingRule) raise(h *detectors.Hit, at, now traffic.Time) {
-	block := r.version.Block
-	until := h.First.Add(block.TTL)
-	if block.Extend == rules.ExtendOnHit {
-		until = h.Last.Add(block.TTL)
-	}
-	before, stands := r.held[h.BlockSubject]
-	if h.Phase == detectors.PhaseClosed {
-		// The last over events may have come within the cooldown: the closing raises a block that stood then.
-		closed := h.Last.Add(r.version.Window).Add(r.version.Lateness)
-		if stands && block.Extend == rules.ExtendOnHit && before.until > closed && until > before.until {
-			r.held[h.BlockSubject] = hold{before.since, until}
+// lastOf is when the episode of a closing hit was last over its limit: the hit tells of one of its blocks, and those of the others come
+// with it.
+func (b *blockade) lastOf(h *detectors.Hit) traffic.Time {
+	last := h.Last
+	for i := range b.windows.hits {
+		x := &b.windows.hits[i]
+		if x.Phase == h.Phase && x.Rule == h.Rule && x.Subject == h.Subject && x.First == h.First {
+			last = max(last, x.Last)
 		}
-		return
 	}
-	switch {
-	case until <= at || now.Sub(h.Last) > r.version.MaxLag:
-	case stands && before.until > at:
-		r.held[h.BlockSubject] = hold{min(before.since, at), max(before.until, until)}
-	default:
-		r.held[h.BlockSubject] = hold{at, until}
+	return last
+}
+
+// told is when ENFORCE would hear that an episode was over at some time: then, where requests go on, or with the next request. Where
+// none comes, ticks tell it, which follow the clock at a distance.
+func (b *blockade) told(over traffic.Time) traffic.Time {
+	out := over
+	idle := over.Add(cmp.Or(b.plan.idleMargin, detectors.DefaultIdleMargin) + detectors.TickEvery)
+	for _, p := range b.pauses {
+		if p.from < over && over <= p.to {
+			out = max(out, min(p.to, idle))
+		}
+	}
+	return out
+}
+
+// take gives the rule a hit that comes to ENFORCE at now. at is the time of the event that brought it.
+func (r *blockingRule) take(h *detectors.Hit, at, now traffic.Time) {
+	before := r.held[h.BlockSubject]
+	block, hit := holding.Block{Until: before.until}, h.Holding(0)
+	switch block.Take(&r.terms, &hit, now) {
+	case holding.Made:
+		r.held[h.BlockSubject] = hold{at, block.Until}
+	case holding.Lengthened:
+		r.held[h.BlockSubject] = hold{min(before.since, at), block.Until}
 	}
 }
 

@@ -81,7 +81,8 @@ func TestBlocksAreThoseOfANaiveJudge(t *testing.T) {
 		r := naiveRule{
 			limit: rapid.IntRange(0, 6).Draw(t, "limit"), window: rapid.Int64Range(1, 90).Draw(t, "window"), ttl: rapid.Int64Range(1, 300).Draw(t, "ttl"),
 			lateness: rapid.Int64Range(0, 60).Draw(t, "lateness"), minutes: rapid.SampledFrom([]int64{1, 10, 60}).Draw(t, "cooldown"),
-			onHit: rapid.Bool().Draw(t, "on-hit"), key: shape.key, block: shape.block,
+			maxLag: rapid.SampledFrom([]int64{5, 59, 61, 300}).Draw(t, "max_lag"),
+			onHit:  rapid.Bool().Draw(t, "on-hit"), key: shape.key, block: shape.block,
 		}
 		var log []naiveRequest
 		var text bytes.Buffer
@@ -115,8 +116,8 @@ func TestBlocksAreThoseOfANaiveJudge(t *testing.T) {
 			if reach.tiers != "" {
 				tiers = "tiers: " + reach.tiers + "\n"
 			}
-			return tiers + fmt.Sprintf("id: naive\nowner: tests\nmatch: %s\nkey: %s\non_missing: skip\nlimit: %d\nwindow: %ds\nlateness: %ds\ncooldown: %ds\nblock: {key: %s, ttl: %ds, extend: %s, %s}\n",
-				reach.match, list(r.key), limit, r.window, r.lateness, r.minutes, list(r.block), r.ttl, extend, reach.block)
+			return tiers + fmt.Sprintf("id: naive\nowner: tests\nmatch: %s\nkey: %s\non_missing: skip\nlimit: %d\nwindow: %ds\nlateness: %ds\nmax_lag: %ds\ncooldown: %ds\nblock: {key: %s, ttl: %ds, extend: %s, %s}\n",
+				reach.match, list(r.key), limit, r.window, r.lateness, r.maxLag, r.minutes, list(r.block), r.ttl, extend, reach.block)
 		}
 		o := Options{Format: "weir", Rules: parseRules(t, doc(r.limit)), Workers: rapid.IntRange(1, 8).Draw(t, "workers"),
 			Sweep: Sweep{Field: SweepLimit, Limits: []int{r.limit, r.limit + 1, r.limit + 3}}}

@@ -5,6 +5,7 @@ package backtest
 type naiveRule struct {
 	limit                          int
 	window, lateness, ttl, minutes int64 // minutes: the least time between two updates of a hit
+	maxLag                         int64
 	onHit                          bool
 	key, block                     []string
 }
@@ -87,28 +88,32 @@ func (r *naiveRule) judge(log []naiveRequest) naiveAnswer {
 		}
 		e.last = q.at
 		e.over[who] = q.at
-		if sent, told := e.sent[who]; told && q.at < sent+r.minutes {
-			continue
-		}
-		e.sent[who] = q.at
-		until := e.first + r.ttl
-		if r.onHit {
-			until = q.at + r.ttl
-		}
-		if who == "" || until <= q.at {
-			continue
-		}
-		if b, known := blocks[who]; known && b.until > q.at {
-			blocks[who] = naiveBlock{b.since, max(b.until, until)}
-		} else {
-			blocks[who] = naiveBlock{q.at, until}
+		for of, last := range e.over { // what others did since they were told of is told with it
+			sent, told := e.sent[of]
+			if told && (last <= sent || q.at < sent+r.minutes) {
+				continue
+			}
+			e.sent[of] = q.at
+			until := e.first + r.ttl
+			if r.onHit {
+				until = last + r.ttl
+			}
+			if of == "" || until <= q.at || q.at-last > r.maxLag {
+				continue
+			}
+			if b, known := blocks[of]; known && b.until > q.at {
+				blocks[of] = naiveBlock{b.since, max(b.until, until)}
+			} else {
+				blocks[of] = naiveBlock{q.at, until}
+			}
 		}
 	}
 	out.held = int64(len(blocks))
 	return out
 }
 
-// close ends the episodes that no request can lengthen any more: a block that stood then lasts from their last over event.
+// close ends the episodes that no request can lengthen any more: a block that stands when that is told lasts from their last over
+// event, unless that is too old. It is told with the next request of anybody, or of a silent stream a minute and a second later.
 func (r *naiveRule) close(now int64, running map[string][]*naiveEpisode, blocks map[string]naiveBlock) {
 	for source, list := range running {
 		var kept []*naiveEpisode
@@ -117,9 +122,13 @@ func (r *naiveRule) close(now int64, running map[string][]*naiveEpisode, blocks 
 				kept = append(kept, e)
 				continue
 			}
+			told, old := min(now, e.last+r.window+r.lateness+61), r.maxLag+r.window+r.lateness
+			if len(r.block) > len(r.key) { // several blocks
+				old += r.minutes
+			}
 			for who, last := range e.over {
 				b := blocks[who]
-				if r.onHit && who != "" && b.until > last+r.window+r.lateness && last+r.ttl > b.until {
+				if r.onHit && who != "" && b.until > told && told-last <= old && last+r.ttl > b.until {
 					blocks[who] = naiveBlock{b.since, last + r.ttl}
 				}
 			}

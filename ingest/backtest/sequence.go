@@ -29,12 +29,19 @@ type batch struct {
 	counted [keyedPartitions][]counting
 	blocked [keyedPartitions][]blocking
 	sources []sourceState // at its end
+	pauses  []pause       // in it
 	tick    bool          // partitions are to be told of them
 	live    bool          // of a live topic
 	clock   traffic.Time  // append time at its end
 	ended   bool
 	block   *block       // whose memory the events lie in; nil: they were detached
 	pending atomic.Int32 // workers that have not counted it
+}
+
+// pause is event time that passed in a source partition without an event.
+type pause struct {
+	source   int
+	from, to traffic.Time
 }
 
 // counting is an event that a partition counts.
@@ -225,6 +232,9 @@ func (s *sequence) number(e *event) {
 func (s *sequence) place(e *event) {
 	src := &s.sources[e.source]
 	src.next = e.offset + 1
+	if src.progress != traffic.BeforeTime && e.time.Sub(src.progress) > detectors.TickEvery {
+		s.batch.pauses = append(s.batch.pauses, pause{e.source, src.progress, e.time})
+	}
 	src.progress = max(src.progress, e.time)
 	e.progress = src.progress
 	out := s.out
@@ -288,6 +298,7 @@ func (s *sequence) take(b *block, ended bool, spare *batch) *batch {
 	s.batch = &batch{}
 	if spare != nil {
 		s.batch = spare
+		spare.pauses = spare.pauses[:0]
 		for q := range spare.counted {
 			clear(spare.counted[q])
 			clear(spare.blocked[q])

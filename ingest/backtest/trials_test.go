@@ -20,9 +20,9 @@ func TestTrialsSayWhatABacktestSays(t *testing.T) {
 	t.Parallel()
 	refused := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		head := fmt.Sprintf("id: r\nowner: tests\nmatch: {}\nkey: [ip]\nwindow: %ds\nlateness: %ds\nmax_lag: 1d\nblock: {key: [ip], ttl: %ds, extend: %s}\n",
+		head := fmt.Sprintf("id: r\nowner: tests\nmatch: {}\nkey: [ip]\nwindow: %ds\nlateness: %ds\nmax_lag: %ds\nblock: {key: [ip], ttl: %ds, extend: %s}\n",
 			rapid.SampledFrom([]int{7, 64, 100}).Draw(t, "window"), rapid.SampledFrom([]int{0, 20, 60}).Draw(t, "lateness"),
-			rapid.SampledFrom([]int{1, 5, 30, 300}).Draw(t, "ttl"), rapid.SampledFrom([]string{"never", "on-hit"}).Draw(t, "extend"))
+			rapid.SampledFrom([]int{5, 59, 61, 86400}).Draw(t, "max_lag"), rapid.SampledFrom([]int{1, 5, 30, 300}).Draw(t, "ttl"), rapid.SampledFrom([]string{"never", "on-hit"}).Draw(t, "extend"))
 		algorithm := rapid.SampledFrom([]string{"", "", "", "sliding-log", "fixed", "sliding-counter", "token-bucket", "leaky-bucket"}).Draw(t, "algorithm")
 		if algorithm != "" {
 			head += "algorithm: " + algorithm + "\n"

@@ -22,13 +22,18 @@ var plan = map[string]room{
 	},
 	"rules/promotion": {what: "what a rule asks before it may block, and how a canary goes about it", imports: []string{"internal/duration"}},
 	"rules/reading":   {what: "how servers read a request's target, and what a path pattern means for it", imports: []string{"traffic"}},
+	"rules/holding": {
+		what:    "what a hit does to a block, for all who do it or foretell it",
+		imports: []string{"rules", "traffic"},
+		tests:   []string{"internal/oracle"},
+	},
 	"rules/condition": {
 		what:    "conditions of rules: CEL on one event; what gates need not link",
 		imports: []string{"internal/nearest", "rules/reading", "traffic", "traffic/format"},
 	},
 	"detectors": {
 		what:    "pure: windows, fence, watermark, episodes, hits, snapshot encoding",
-		imports: []string{"rules", "traffic"},
+		imports: []string{"rules", "rules/holding", "traffic"},
 		tests:   []string{"traffic/format"},
 	},
 	"ingest":       {what: "the ports of the stream and their plain types", imports: []string{"detectors", "rules", "traffic"}},
@@ -51,17 +56,17 @@ var plan = map[string]room{
 	"ingest/archive": {what: "log files: their lines, and the way to the requests topic", imports: []string{"ingest", "internal/retry", "traffic", "traffic/format"}},
 	"ingest/backtest": {
 		what:    "rules over logs in process, without a server; over the live log beside the stages",
-		imports: []string{"detectors", "ingest", "ingest/archive", "ingest/route", "internal/duration", "internal/retry", "rules", "traffic", "traffic/format"},
+		imports: []string{"detectors", "ingest", "ingest/archive", "ingest/route", "internal/duration", "internal/retry", "rules", "rules/holding", "traffic", "traffic/format"},
 		tests:   []string{"internal/oracle", "rules/condition"},
 	},
 	"blocklist": {
 		what:    "the contract of blocks in Redis, and the store",
-		imports: []string{"detectors", "internal/retry", "rules", "rules/promotion", "traffic"},
+		imports: []string{"detectors", "internal/retry", "rules", "rules/holding", "rules/promotion", "traffic"},
 	},
 	"blocklist/enforce": {
 		what:    "ENFORCE: what a hit does to whom",
-		imports: []string{"blocklist", "blocklist/internal/recent", "detectors", "internal/retry", "internal/ruleseries", "rules", "rules/promotion", "traffic"},
-		tests:   []string{"blocklist/replica"},
+		imports: []string{"blocklist", "blocklist/internal/recent", "detectors", "internal/retry", "internal/ruleseries", "rules", "rules/holding", "rules/promotion", "traffic"},
+		tests:   []string{"blocklist/replica", "internal/oracle", "internal/story", "rules/condition"},
 	},
 	"blocklist/reconcile": {
 		what:    "puts back what Redis forgot; publishes modes",
@@ -169,7 +174,7 @@ var plan = map[string]room{
 		imports: []string{"blocklist", "console/access", "console/acts", "console/api", "console/letters", "console/why", "history", "history/audit", "history/evidence", "history/explore", "history/rulestore", "history/streams", "ingest", "rules", "traffic"},
 	},
 	"console/shown":    {what: "texts for reading: sources, events, commands, numbers, times; cells of CSV", imports: []string{"rules", "traffic"}},
-	"console/standing": {what: "what has become of an over-limit source", imports: []string{"blocklist", "detectors", "history/rulestore", "rules", "traffic"}},
+	"console/standing": {what: "what has become of an over-limit source", imports: []string{"blocklist", "detectors", "history/rulestore", "rules", "rules/holding", "traffic"}},
 	"console/chart":    {what: "charts as SVG", imports: []string{"console/shown", "traffic"}},
 	"console/pages": {
 		what:    "pages that are rendered here and work without a script",
@@ -302,7 +307,8 @@ var plan = map[string]room{
 	},
 	"internal/story": {
 		what:    "stories read, and played through the windows",
-		imports: []string{"detectors", "ingest", "ingest/route", "internal/duration", "internal/yamlnode", "rules", "rules/condition", "traffic", "traffic/format"},
+		imports: []string{"detectors", "ingest", "ingest/route", "internal/duration", "internal/yamlnode", "rules", "rules/condition", "rules/holding", "traffic", "traffic/format"},
+		tests:   []string{"internal/oracle"},
 	},
 	"internal/arch":      {what: "this plan"},
 	"scripts/testreport": {what: "reads go test -json"},
