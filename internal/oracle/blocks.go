@@ -22,6 +22,7 @@ type BlockRecord struct {
 type BlockSpan struct {
 	Begin, Until int64
 	Released     bool
+	Parted       bool // a release came after it, whether it stood then or not
 
 	mode int    // how often the mode had changed when it was made
 	hit  string // that Until is of
@@ -56,6 +57,7 @@ func (b *Blocks) release(r BlockRecord) {
 		if last.Until > r.At && !last.Released {
 			r.Hit, last.Released = last.hit, true
 		}
+		last.Parted = true
 	}
 	b.free = append(b.free, r)
 }
