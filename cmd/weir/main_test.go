@@ -207,6 +207,25 @@ func TestConfigShowMasksSecrets(t *testing.T) {
 	}
 }
 
+// A block that only the closing hit lengthens is foretold until when ENFORCE writes it: blocklist/enforce plays the same file.
+func TestRulesTestForetellsBlocks(t *testing.T) {
+	src, err := os.ReadFile(filepath.Join("..", "..", "internal", "story", "testdata", "closing-of-tuples.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, found := strings.Cut(string(src), "      blocks: ")
+	file := filepath.Join(t.TempDir(), "rule.yaml")
+	if err := os.WriteFile(file, []byte(head+"      blocks: []\n"), 0o600); err != nil || !found {
+		t.Fatal(err, found)
+	}
+	got := offline(t, "", "rules", "test", file)
+	for _, want := range []string{"device: a, until: 10m20s, released: false}   came", "device: b, until: 10m45s, released: false}   came"} {
+		if got.code != exitError || !strings.Contains(got.stdout, want) {
+			t.Errorf("exit code %d, no %q in\n%s", got.code, want, got.stdout)
+		}
+	}
+}
+
 // What tries rules needs no server, and says by its exit code what came of it.
 func TestRulesAreTriedWithoutAServer(t *testing.T) {
 	examples := filepath.Join("..", "..", "examples")

@@ -15,7 +15,7 @@ type BlockRecord struct {
 	Hit         string
 	First, Last int64     // of a hit: its first and its last event over the limit
 	Rule        BlockRule // of a hit: as its version has it
-	Kept        int64     // of a release: how long it is remembered
+	Of, Kept    int64     // of a release: of when it is, 0: At; how long it is remembered
 }
 
 // BlockSpan is a block from when it was made.
@@ -52,6 +52,9 @@ func (b *Blocks) Take(r BlockRecord) {
 }
 
 func (b *Blocks) release(r BlockRecord) {
+	if r.Of == 0 {
+		r.Of = r.At
+	}
 	if r.Hit = ""; len(b.Spans) > 0 {
 		last := &b.Spans[len(b.Spans)-1]
 		if last.Until > r.At && !last.Released {
@@ -68,7 +71,7 @@ func (b *Blocks) forgiven(r BlockRecord) bool {
 		return false
 	}
 	f := b.free[len(b.free)-1]
-	return r.At < f.At+f.Kept && (r.First <= f.At || f.Hit != "" && f.Hit == r.Hit)
+	return r.At < f.Of+f.Kept && (r.First <= f.Of || f.Hit != "" && f.Hit == r.Hit)
 }
 
 func (b *Blocks) hit(r BlockRecord) {
