@@ -199,7 +199,7 @@ func (r *ruleTrial) restore(in *reader) {
 	}
 	r.block.restore(in)
 	if in.format <= approachesSnapshotFormat && r.block.key != nil {
-		r.block.terms.Closing = r.closingBefore()
+		r.block.terms.Closing = closingBefore(r.lineage, &r.block)
 	}
 	r.kind = kind{uint8(in.upTo(numAlgorithms-1, "algorithm")), uint8(in.upTo(numCounts-1, "count"))}
 	r.window = traffic.Time(in.upTo(uint64(mostWindow), "window"))
@@ -250,9 +250,9 @@ func (x *trialBlock) restore(r *reader) {
 
 // closingBefore is how much older a closing hit may be, as far as a snapshot of before format 8 tells it: the cooldown of a rule whose
 // episodes have several blocks is the default one, until the next version.
-func (r *ruleTrial) closingBefore() time.Duration {
-	most := time.Duration(r.lineage.window+r.lineage.lateness) * time.Microsecond
-	if r.block.ruleKey != nil {
+func closingBefore(l *lineage, block *trialBlock) time.Duration {
+	most := time.Duration(l.window+l.lateness) * time.Microsecond
+	if block.ruleKey != nil {
 		most += rules.DefaultCooldown
 	}
 	return most

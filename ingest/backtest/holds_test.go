@@ -46,3 +46,29 @@ func TestWhatABlockHolds(t *testing.T) {
 		}
 	}
 }
+
+// What an episode did since its opening is told by its closing hit. With others' requests that comes soon, and lengthens the block; of a
+// log that pauses it comes too late, as it would in a stream that falls silent.
+func TestAPauseMakesClosingHitsLate(t *testing.T) {
+	t.Parallel()
+	const rule = "id: r\nowner: tests\nmatch: {path: /a}\nkey: [ip]\nlimit: 1\nwindow: 10s\nlateness: 0s\nmax_lag: 5s\nblock: {key: [ip], ttl: 60s, match: {path: /b}}\n"
+	line := func(seconds int, ip, path string) string {
+		return lineOf(begin.Add(time.Duration(seconds)*time.Second), ip, "", "", path)
+	}
+	attack := line(0, "192.0.2.1", "/a") + line(0, "192.0.2.1", "/a") + line(5, "192.0.2.1", "/a")
+	for _, tt := range []struct {
+		name, between string
+		refused       int64
+	}{
+		{"others go on", line(16, "192.0.2.2", "/c"), 1},
+		{"others go on as late as may be", line(20, "192.0.2.2", "/c"), 1},
+		{"others go on too late", line(21, "192.0.2.2", "/c"), 0},
+		{"silence", "", 0},
+	} {
+		log := attack + tt.between + line(62, "192.0.2.1", "/b")
+		r := run1(t, Options{Format: "weir", Rules: parseRules(t, rule), Workers: 1}, inMemory("log", []byte(log)))
+		if got := r.Rules[0].Block.Refused; got != tt.refused {
+			t.Errorf("%s: %d refused, want %d", tt.name, got, tt.refused)
+		}
+	}
+}

@@ -66,7 +66,7 @@ var plan = map[string]room{
 	"blocklist/enforce": {
 		what:    "ENFORCE: what a hit does to whom",
 		imports: []string{"blocklist", "blocklist/internal/recent", "detectors", "internal/retry", "internal/ruleseries", "rules", "rules/holding", "rules/promotion", "traffic"},
-		tests:   []string{"blocklist/replica", "internal/oracle", "internal/story", "rules/condition"},
+		tests:   []string{"blocklist/replica", "internal/story", "rules/condition"},
 	},
 	"blocklist/reconcile": {
 		what:    "puts back what Redis forgot; publishes modes",

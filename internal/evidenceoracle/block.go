@@ -22,6 +22,12 @@ type target struct {
 
 type block struct{ since, until int64 }
 
+// What rules have for max_lag, and how long after its end an episode of a silent stream is told to be over, in the seconds of rules.
+const (
+	maxLag = 60
+	idle   = 61
+)
+
 // Refusals says of each request whether the rule's own block would have refused it.
 func (r Rule) Refusals(log []Request) []bool {
 	t := trial{&r, map[string][]*Request{}, map[string][]*spell{}, map[string]block{}}
@@ -83,7 +89,8 @@ func (t *trial) feed(q *Request) {
 	t.blocks[whom] = block{q.At, until}
 }
 
-// end closes the episodes that no request can lengthen any more: a block that stood then lasts from their last over event.
+// end closes the episodes that no request can lengthen any more: a block that stands when that is told lasts from their last over
+// event, unless that is too old then.
 func (t *trial) end(now int64) {
 	for source, all := range t.running {
 		var kept []*spell
@@ -93,8 +100,12 @@ func (t *trial) end(now int64) {
 				kept = append(kept, s)
 				continue
 			}
+			told, old := min(now, closed+idle), maxLag+t.Window+t.Lateness
+			if len(s.targets) > 1 {
+				old += t.Cooldown
+			}
 			for whom, x := range s.targets {
-				if b := t.blocks[whom]; t.OnHit && whom != "" && b.until > closed && x.last+t.TTL > b.until {
+				if b := t.blocks[whom]; t.OnHit && whom != "" && b.until > told && told-x.last <= old && x.last+t.TTL > b.until {
 					t.blocks[whom] = block{b.since, x.last + t.TTL}
 				}
 			}

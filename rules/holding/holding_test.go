@@ -124,3 +124,41 @@ func TestWhyAHitAsksForNothing(t *testing.T) {
 		}
 	}
 }
+
+// The last event over the limit may be as old as max_lag; of a closing hit a window and the lateness older, and where an episode has
+// several blocks, a cooldown more.
+func TestHowOldAHitMayBe(t *testing.T) {
+	d := rules.Document{
+		Key: []traffic.KeyField{{Field: traffic.FieldIP}}, Window: 10 * time.Second, Lateness: 5 * time.Second, Cooldown: 100 * time.Second, MaxLag: 30 * time.Second,
+		Block: &rules.Block{Key: []traffic.KeyField{{Field: traffic.FieldIP}}, TTL: time.Hour, Extend: rules.ExtendOnHit},
+	}
+	one := holding.TermsOf(&d)
+	d.Block.Key = append(d.Block.Key, traffic.KeyField{Field: traffic.FieldDevice})
+	several := holding.TermsOf(&d)
+	for _, tt := range []struct {
+		terms holding.Terms
+		phase holding.Phase
+		most  traffic.Time
+	}{
+		{one, holding.Opening, 30}, {one, holding.Update, 30}, {one, holding.Closing, 45}, {several, holding.Update, 30}, {several, holding.Closing, 145},
+	} {
+		h := holding.Hit{Phase: tt.phase, First: second, Last: second}
+		for after, acts := range map[traffic.Time]bool{0: true, 1: false} {
+			got := tt.terms.Claim(&h, (1+tt.most)*second+after)
+			if (got == holding.Raise || got == holding.Lengthen) != acts {
+				t.Errorf("%+v: phase %d, %d s and %d µs old: claim %d", tt.terms, tt.phase, tt.most, after, got)
+			}
+		}
+	}
+}
+
+// A release that is told again, or late, leaves the newer one.
+func TestAnOlderReleaseChangesNothing(t *testing.T) {
+	terms := holding.Terms{TTL: time.Hour, OnHit: true, MaxLag: time.Minute}
+	var block holding.Block
+	block.Free(20*second, 20*second, time.Hour)
+	block.Free(10*second, 21*second, time.Hour)
+	if got := block.Take(&terms, &holding.Hit{ID: "a", First: 15 * second, Last: 22 * second}, 22*second); got != holding.Left {
+		t.Errorf("an episode from before the newer release: effect %d", got)
+	}
+}
