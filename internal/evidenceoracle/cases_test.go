@@ -43,7 +43,9 @@ func cases() map[string]named {
 	// The block begins at 0, ends at 10, and is raised at 4 to end at 14; its episode ends long after.
 	standing := []sent{{0, 1, "/a", 0}, {4, 1, "/a", 0}, {9, 1, "/b", 0}, {12, 1, "/b", 0}, {14, 1, "/b", 0}}
 	// The block ends at 100. The request at 4 is within the cooldown, so that only the closing of the episode, at 9, tells of it.
-	closing := []sent{{0, 1, "/a", 0}, {4, 1, "/a", 0}, {99, 1, "/b", 0}, {102, 1, "/b", 0}, {104, 1, "/b", 0}}
+	closing := []sent{{0, 1, "/a", 0}, {4, 1, "/a", 0}, {40, 1, "/b", 0}, {99, 1, "/b", 0}, {102, 1, "/b", 0}, {104, 1, "/b", 0}}
+	// With no request until 99 it tells of it a minute and a second late, too late.
+	quiet := []sent{{0, 1, "/a", 0}, {4, 1, "/a", 0}, {99, 1, "/b", 0}, {102, 1, "/b", 0}, {104, 1, "/b", 0}}
 	// At 10 the block has ended: the request passes, and is over.
 	silent := []sent{{0, 1, "/a", 0}, {4, 1, "/a", 0}, {9, 1, "/a", 0}, {10, 1, "/a", 0}, {19, 1, "/a", 0}, {20, 1, "/a", 0}}
 	return map[string]named{
@@ -52,8 +54,9 @@ func cases() map[string]named {
 		"good before":                               {rule: brief, log: late(sent{799, 1, "/b", 2}, sent{800, 1, "/a", 0}, sent{800, 1, "/b", 0}), refused: 1, refusedGood: 1, episodes: 1, judged: true, good: true},
 		"a standing block, extended on hit":         {rule: rule(5, 10, 30, 1, true), log: standing, refused: 2, episodes: 1},
 		"a standing block, never extended":          {rule: rule(5, 10, 30, 1, false), log: standing, refused: 1, episodes: 1},
-		"a closing beyond the cooldown, on hit":     {rule: rule(5, 100, 0, 60, true), log: closing, refused: 2, episodes: 1},
-		"a closing beyond the cooldown, never":      {rule: rule(5, 100, 0, 60, false), log: closing, refused: 1, episodes: 1},
+		"a closing beyond the cooldown, on hit":     {rule: rule(5, 100, 0, 60, true), log: closing, refused: 3, episodes: 1},
+		"a closing in silence, on hit":              {rule: rule(5, 100, 0, 60, true), log: quiet, refused: 1, episodes: 1},
+		"a closing beyond the cooldown, never":      {rule: rule(5, 100, 0, 60, false), log: closing, refused: 2, episodes: 1},
 		"a block that refuses what would extend it": {rule: rule(5, 10, 30, 1, true), same: true, log: silent, refused: 3, episodes: 3},
 	}
 }
