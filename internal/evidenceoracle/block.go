@@ -22,10 +22,10 @@ type target struct {
 
 type block struct{ since, until int64 }
 
-// What rules have for max_lag, and how long after its end an episode of a silent stream is told to be over, in the seconds of rules.
+// What rules have for max_lag, and how long after its end an episode of a silent stream is told to be over, in microseconds.
 const (
-	maxLag = 60
-	idle   = 61
+	maxLag = 60_000_000
+	idle   = 61_000_000
 )
 
 // Refusals says of each request whether the rule's own block would have refused it.
