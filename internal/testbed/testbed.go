@@ -90,7 +90,7 @@ func Namespace(t testing.TB) string {
 const patience = time.Minute
 
 // roundCounts bounds how much of a round of Eventually is held against what is waited for: a machine that stands still does nothing.
-const roundCounts = 5 * time.Second
+const roundCounts = 2 * time.Second
 
 // Eventually calls check until it returns nil, and fails the test with its last error when timeout has passed, a minute at the least: that says
 // that a test hangs, which a busy machine is not to say. Of each call and the pause after it, no more than roundCounts is counted. What

@@ -29,13 +29,13 @@ func test(ctx context.Context, o options, p testedPackage, program string, out *
 	defer func() { r.took = time.Since(began) }()
 	arguments := []string{
 		"tool", "test2json", "-t", "-p", p.path, program, "-test.v=test2json", "-test.paniconexit0",
-		"-test.timeout", o.timeout.String(), "-test.parallel", strconv.Itoa(o.parallel),
+		"-test.timeout=" + o.timeout.String(), "-test.parallel=" + strconv.Itoa(o.parallel), // one word each, as go test does
 	}
 	if o.run != "" {
-		arguments = append(arguments, "-test.run", o.run)
+		arguments = append(arguments, "-test.run="+o.run)
 	}
 	if o.skip != "" {
-		arguments = append(arguments, "-test.skip", o.skip)
+		arguments = append(arguments, "-test.skip="+o.skip)
 	}
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Dir, command.Stderr = p.dir, os.Stderr
