@@ -305,6 +305,7 @@ var plan = map[string]room{
 		imports: []string{"detectors", "ingest", "ingest/route", "internal/duration", "internal/yamlnode", "rules", "rules/condition", "traffic", "traffic/format"},
 	},
 	"internal/arch":      {what: "this plan"},
+	"scripts/stopping":   {what: "runs tests on a machine that stands still now and then"},
 	"scripts/testreport": {what: "reads go test -json"},
 	"internal/doctest": {
 		what:  "what the documents show, read and run; tests only",
