@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -17,6 +18,7 @@ import (
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/retention"
+	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -84,13 +86,20 @@ func TestWritersOfBothBuildsWait(t *testing.T) {
 	done := make(chan error, 1)
 	recorder := b.hitRecorder(t, &letterBox{})
 	go func() { done <- recorder.Apply(t.Context(), messages(t, h)) }()
-	waiting := b.Number(t, "SELECT 0")
-	for deadline := time.Now().Add(20 * time.Second); waiting == 0 && time.Now().Before(deadline); {
-		waiting = b.Number(t, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
-	}
+	testbed.Eventually(t, 20*time.Second, func() error {
+		select {
+		case err := <-done:
+			t.Fatalf("%v: it did not wait", err)
+		default:
+		}
+		if b.Number(t, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 0 {
+			return errors.New("nobody waits")
+		}
+		return nil
+	})
 	b.Run(t, "COMMIT")
-	if err := <-done; err != nil || waiting == 0 {
-		t.Fatalf("%v; %d waited", err, waiting)
+	if err := <-done; err != nil {
+		t.Fatal(err)
 	}
 	if n := b.Number(t, "SELECT count(*) FROM weir.hits_v WHERE id = $1", h.ID); n != 1 {
 		t.Errorf("%d rows", n)
@@ -218,7 +227,8 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// A query that reads a day keeps it for longer; nobody waits for it meanwhile, and it goes later.
+// A query that reads a day keeps it for longer; nobody waits for its end meanwhile, which comes after the keeper has gone on; and the day goes
+// later.
 func TestADayIsDroppedAfterItsReaders(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -226,12 +236,8 @@ func TestADayIsDroppedAfterItsReaders(t *testing.T) {
 	k := b.keeper(t, dawn.Add(20*24*time.Hour))
 	b.Run(t, "BEGIN")
 	b.Number(t, "SELECT count(*) FROM weir.hits_v")
-	began := time.Now()
 	if err := k.Once(t.Context()); err == nil || !strings.Contains(err.Error(), "a query has been reading it") {
 		t.Errorf("%v", err)
-	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("it waited %v", took)
 	}
 	b.Run(t, "COMMIT")
 	if err := k.Once(t.Context()); err != nil {

@@ -43,3 +43,20 @@ func BenchmarkParseSet(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkParseHostile is how long it takes to refuse what is meant to hurt a parser: none of it much longer than to read as many bytes.
+func BenchmarkParseHostile(b *testing.B) {
+	env := testEnvironment()
+	for name, src := range hostileDocuments() {
+		b.Run(name, func(b *testing.B) {
+			text := []byte(src)
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := parse("hostile.yaml", text, env); err == nil {
+					b.Fatal("it is taken")
+				}
+			}
+		})
+	}
+}

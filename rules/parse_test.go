@@ -156,11 +156,11 @@ func TestParseVouchedBlockKey(t *testing.T) {
 	}
 }
 
-// TestParseHostile feeds what is meant to hurt a parser. Each must be refused, quickly and in few words.
-func TestParseHostile(t *testing.T) {
+// hostileDocuments are meant to hurt a parser.
+func hostileDocuments() map[string]string {
 	const head = "id: a\nowner: b\nmatch: {}\nkey: [ip]\nlimit: 1\nwindow: 5m\n"
 	long := strings.Repeat("a", 1_000_000)
-	for name, src := range map[string]string{
+	return map[string]string{
 		"NUL":                   head + "on_missing: s\x00kip\n",
 		"invalid UTF-8":         head + "on_missing: sk\xffip\n",
 		"UTF-16":                "\xff\xfei\x00d\x00",
@@ -183,9 +183,13 @@ func TestParseHostile(t *testing.T) {
 		"many documents":        strings.Repeat("---\na: 1\n", 50_000),
 		"overflowing duration":  strings.Replace(head, "5m", "9223372036854775807d", 1),
 		"tag of the Go library": "!!binary aWQ6IGE=",
-	} {
+	}
+}
+
+// TestParseHostile: each must be refused, in few words. BenchmarkParseHostile shows that it is soon.
+func TestParseHostile(t *testing.T) {
+	for name, src := range hostileDocuments() {
 		t.Run(name, func(t *testing.T) {
-			started := time.Now()
 			docs, err := parse("hostile.yaml", []byte(src), testEnvironment())
 			if err == nil || docs != nil {
 				t.Fatalf("got %d documents and no error", len(docs))
@@ -195,9 +199,6 @@ func TestParseHostile(t *testing.T) {
 			}
 			if !strings.HasPrefix(err.Error(), "hostile.yaml:") {
 				t.Errorf("got %q, want a message that starts with the place", err.Error()[:80])
-			}
-			if took := time.Since(started); took > 20*time.Second {
-				t.Errorf("took %v", took)
 			}
 		})
 	}

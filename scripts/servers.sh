@@ -212,8 +212,8 @@ start_postgres() {
 		(cd "$dir" && "${as[@]}" "$bin/initdb" -D "$dir/data" -U weir -A password --pwfile "$dir/password" -E UTF8 --locale=C --no-sync) \
 			>>"$dir/log" 2>&1 || return 1
 	fi
-	if [[ -z $keep ]]; then # nothing of it has to outlive a power cut
-		cheap=(-c full_page_writes=off -c synchronous_commit=off -c wal_level=minimal -c max_wal_senders=0 -c max_wal_size=4GB -c checkpoint_timeout=1h)
+	if [[ -z $keep ]]; then # nothing of it has to outlive a power cut, and no query is worth compiling
+		cheap=(-c jit=off -c full_page_writes=off -c synchronous_commit=off -c wal_level=minimal -c max_wal_senders=0 -c max_wal_size=4GB -c checkpoint_timeout=1h)
 	fi
 	port=$(port_of postgres)
 	launch postgres "${as[@]}" "$bin/postgres" -D "$dir/data" -p "$port" -k "$dir" -c listen_addresses=127.0.0.1 \

@@ -297,19 +297,17 @@ func TestDoctorIsBoundedAndStops(t *testing.T) {
 	b.set("--redis-url", "redis://"+at+"/0")
 	b.set("--postgres-url", "postgres://u@"+at+"/weir?sslmode=disable")
 	// How long exactly is measured where the load of the machine does not move the clock, by TestRoundsEndInTime.
-	begun := time.Now()
 	found, failures := b.doctor("--timeout", "1500ms")
-	if took := time.Since(begun); took > time.Minute || failures != 3 {
-		t.Errorf("took %s with %d failures: %v", took, failures, found)
+	if failures != 3 {
+		t.Errorf("%d failures: %v", failures, found)
 	}
 
 	ctx, stop := context.WithCancel(t.Context())
 	time.AfterFunc(200*time.Millisecond, stop)
-	begun = time.Now()
 	said := &lines{}
 	code := run(ctx, append([]string{"doctor", "--timeout", "1h"}, b.flags...), strings.NewReader(""), said, said)
-	if took := time.Since(begun); took > time.Minute || code != exitError || !strings.Contains(said.String(), "stopped: ") {
-		t.Errorf("took %s, exit code %d\n%s", took, code, said)
+	if code != exitError || !strings.Contains(said.String(), "stopped: ") {
+		t.Errorf("exit code %d\n%s", code, said)
 	}
 }
 

@@ -353,10 +353,9 @@ func TestCounterOfAnOwnerThatDoesNotAnswer(t *testing.T) {
 		"another answer": {serve(200, `{"rule": "other"}`), "not what was asked for"},
 		"an escape":      {serve(400, `{"problem": "\u001b[31mred"}`), "[31mred"},
 	} {
-		began := time.Now()
 		o := b.weir("counters", "show", "flood", "ip=198.51.100.7", "device=tv", "--at", tc.at)
-		if o.code != exitError || !strings.Contains(o.stderr, tc.want) || strings.Contains(o.stderr, "\x1b") || time.Since(began) > 20*time.Second {
-			t.Errorf("%s: exit code %d after %s, %s; want %s", name, o.code, time.Since(began), o.stderr, tc.want)
+		if o.code != exitError || !strings.Contains(o.stderr, tc.want) || strings.Contains(o.stderr, "\x1b") {
+			t.Errorf("%s: exit code %d, %s; want %s", name, o.code, o.stderr, tc.want)
 		}
 	}
 	// Where it is reported, it is said who has reported it, and when.

