@@ -471,7 +471,7 @@ func TestSnapshotsHaveTheStreamsFormat(t *testing.T) {
 		t.Error("restored it is written as something else")
 	}
 	newer := m.event(0, m.top[0], "192.0.2.1", 1)
-	for format, want := range map[int]byte{rules.LanguageRecordFormat: 4, rules.EvidenceRecordFormat: 8} {
+	for format, want := range map[int]byte{rules.LanguageRecordFormat: 4, rules.EvidenceRecordFormat: 7} {
 		p, err := detectors.Restore(m.cfg, raw)
 		if err != nil {
 			t.Fatal(err)

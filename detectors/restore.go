@@ -47,7 +47,7 @@ func restore(cfg Config, r *reader) (*Partition, error) {
 		}
 	}
 	p := NewPartition(cfg)
-	r.format, p.format = format, format
+	r.format, p.format = format, min(format, approachesSnapshotFormat) // formatNow says when more is needed
 	if keyed := r.count(); r.err == nil && keyed != int64(cfg.Keyed) {
 		return nil, fmt.Errorf("of keyed partition %d, wanted %d", keyed, cfg.Keyed)
 	}

@@ -54,13 +54,27 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func snapshotFormat(records int) int {
 	switch {
 	case records >= rules.EvidenceRecordFormat:
-		return SnapshotFormat
+		return approachesSnapshotFormat
 	case records >= rules.LanguageRecordFormat:
 		return languageSnapshotFormat
 	case records >= rules.UncountedRecordFormat:
 		return 3
 	}
 	return oldestSnapshotFormat
+}
+
+// formatNow is the format of a snapshot that is taken now. Format 8 is for what 7 cannot say: another cooldown than the default one of a
+// rule whose blocks are narrower than its windows. Without one a build before reads what this one writes.
+func formatNow(p *Partition) int {
+	if p.format != approachesSnapshotFormat {
+		return p.format
+	}
+	for _, l := range p.keys.ordered {
+		if r := l.trial; r != nil && r.block.update != r.block.updateBefore() {
+			return SnapshotFormat
+		}
+	}
+	return p.format
 }
 
 // head is all of a snapshot before the keys.

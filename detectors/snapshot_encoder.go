@@ -73,7 +73,7 @@ func (p *Partition) BeginSnapshot() *SnapshotEncoder {
 		p.snapshot.GiveUp()
 	}
 	used := lineagesOf(&p.keys, &p.uncounted, p.watermark.at)
-	e := &SnapshotEncoder{p: p, format: p.format, gone: ghostWriter{ghosts: p.keys.ledger.gone.share()}, approaches: p.keys.approaches.share()}
+	e := &SnapshotEncoder{p: p, format: formatNow(p), gone: ghostWriter{ghosts: p.keys.ledger.gone.share()}, approaches: p.keys.approaches.share()}
 	e.out = e.head(used)
 	for _, l := range used {
 		part := &snapshotPart{e: e, lineage: l, keys: l.cells.n, walked: l.cells.n == 0}

@@ -2,7 +2,9 @@ package detectors
 
 import (
 	"slices"
+	"time"
 
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/rules/holding"
 	"github.com/weirhq/weir/traffic"
 )
@@ -10,8 +12,9 @@ import (
 // trialBlock is the block that is tried, as its rule's newest version has it.
 type trialBlock struct {
 	key, ruleKey []traffic.KeyField // ruleKey: of the block that stands for all others beyond MaxTuples, nil where there is none
-	terms        holding.Terms
-	same         bool // key is the rule's
+	terms        holding.Terms      // without Closing, which depends on the lineage, too: see closing
+	update       time.Duration      // how much older a closing hit may be than its episode's end, as updates come only so often
+	same         bool               // key is the rule's
 }
 
 func newTrialBlock(b *binding) trialBlock {
@@ -20,10 +23,26 @@ func newTrialBlock(b *binding) trialBlock {
 		return trialBlock{}
 	}
 	out := trialBlock{key: v.Block.Key, terms: holding.TermsOf(&v.Document), same: b.tries.same}
+	out.update, out.terms.Closing = out.terms.Closing-v.Window-v.Lateness, 0
 	if b.wide && b.key == nil {
 		out.ruleKey = v.Key
 	}
 	return out
+}
+
+// closing are the terms for the hits of a lineage: its episodes end when none of its versions waits for a late event any more.
+func (x *trialBlock) closing(l *lineage) *holding.Terms {
+	terms := x.terms
+	terms.Closing = time.Duration(l.window+l.lateness)*time.Microsecond + x.update
+	return &terms
+}
+
+// updateBefore is what a snapshot of before format 8 tells of update: episodes with several blocks have the default cooldown.
+func (x *trialBlock) updateBefore() time.Duration {
+	if x.ruleKey != nil {
+		return rules.DefaultCooldown
+	}
+	return 0
 }
 
 // alike reports whether two blocks are for the same keys.
@@ -174,6 +193,7 @@ func (t *trials) obey(held *offender) {
 	g := held.lineage.rung
 	r := g.trial
 	ended := t.p.outcome.ended // whose hits come first
+	terms := r.block.closing(held.lineage)
 	for i := range t.hits {
 		h, now := &t.hits[i], t.now
 		if h.Phase == PhaseClosed {
@@ -190,7 +210,7 @@ func (t *trials) obey(held *offender) {
 		if x := r.blocks[print]; x != nil && g.step < len(x.holds) {
 			before = x.holds[g.step]
 		}
-		if after := before.take(&r.block.terms, h, t.at, now); after != before {
+		if after := before.take(terms, h, t.at, now); after != before {
 			x := t.block(r, print)
 			x.resize(r, max(len(x.holds), len(r.limits)))
 			x.holds[g.step] = after

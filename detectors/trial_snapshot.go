@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -16,7 +15,7 @@ import (
 //	byte used, ±second and ±minute of append time when running counts and sums were told last, keys and blocks so far
 //	good subjects: number; each: fingerprint, ±day
 //	trials: number; each: lineage, newest version, limits (number, each), block (keys of block and rule: number, 3 bytes each;
-//	  ttl, max_lag and, since format 8, how much older a closing hit may be in nanoseconds, byte flags), byte algorithm, byte count, window, byte evicted
+//	  ttl, max_lag and, since format 8, how much older than its episode's end a closing hit may be in nanoseconds, byte flags), byte algorithm, byte count, window, byte evicted
 //	  rungs: number; each: lateness, greatest limit; greatest limits of the two windows above the limit
 //	  minutes: number; each: byte kind, version, ±minute, limit, byte flags, four figures, refused at each limit
 //	    (number, each), ±latest, source, generation, offset
@@ -87,7 +86,7 @@ func (x *trialBlock) append(dst []byte, format int) []byte {
 	}
 	dst = binary.AppendUvarint(binary.AppendUvarint(dst, uint64(x.terms.TTL)), uint64(x.terms.MaxLag))
 	if format > approachesSnapshotFormat {
-		dst = binary.AppendUvarint(dst, uint64(x.terms.Closing))
+		dst = binary.AppendUvarint(dst, uint64(x.update))
 	}
 	return append(dst, byte(bit(x.terms.OnHit)|bit(x.same)<<1))
 }
@@ -198,9 +197,6 @@ func (r *ruleTrial) restore(in *reader) {
 		r.limits = append(r.limits, int(in.upTo(mostLimit, "limit")))
 	}
 	r.block.restore(in)
-	if in.format <= approachesSnapshotFormat && r.block.key != nil {
-		r.block.terms.Closing = closingBefore(r.lineage, &r.block)
-	}
 	r.kind = kind{uint8(in.upTo(numAlgorithms-1, "algorithm")), uint8(in.upTo(numCounts-1, "count"))}
 	r.window = traffic.Time(in.upTo(uint64(mostWindow), "window"))
 	r.evicted = in.upTo(1, "flag of an eviction") == 1
@@ -241,21 +237,12 @@ func (x *trialBlock) restore(r *reader) {
 		}
 	}
 	x.terms.TTL, x.terms.MaxLag = time.Duration(r.count()), time.Duration(r.count())
+	x.update = x.updateBefore()
 	if r.format > approachesSnapshotFormat {
-		x.terms.Closing = time.Duration(r.count())
+		x.update = time.Duration(r.count())
 	}
 	flags := r.upTo(3, "flags of a block")
 	x.terms.OnHit, x.same = flags&1 != 0, flags&2 != 0
-}
-
-// closingBefore is how much older a closing hit may be, as far as a snapshot of before format 8 tells it: the cooldown of a rule whose
-// episodes have several blocks is the default one, until the next version.
-func closingBefore(l *lineage, block *trialBlock) time.Duration {
-	most := time.Duration(l.window+l.lateness) * time.Microsecond
-	if block.ruleKey != nil {
-		most += rules.DefaultCooldown
-	}
-	return most
 }
 
 func (r *ruleTrial) restoreMinutes(in *reader) {
