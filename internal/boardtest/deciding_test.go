@@ -63,6 +63,7 @@ func panelsThatDecide() map[string]deciding {
 		"weir-pipeline / Event to block, p99": { // of 100 30 took up to 0.1 s, and all up to 0.2 s
 			staged: one("p99", 0.1+0.1*69/70),
 		},
+		"weir-pipeline / Uncounted events by reason": {staged: values{"{{reason}}": {"late": 12, "missing_field": 6}}},
 		"weir-rule / Not counted, by reason": {
 			rule: shippedRule,
 			live: func(f *facts) values {

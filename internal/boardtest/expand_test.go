@@ -164,7 +164,11 @@ func (s span) macro(name string, args []string) (string, error) {
 	case name == "__timeFilter":
 		return fmt.Sprintf("%s BETWEEN '%s' AND '%s'", args[0], from, to), nil
 	case name == "__timeGroupAlias" && len(args) > 1:
-		every, err := time.ParseDuration(strings.Trim(args[1], `'"`))
+		text := strings.Trim(args[1], `'"`)
+		if text == "1d" {
+			text = "24h"
+		}
+		every, err := time.ParseDuration(text)
 		if err != nil {
 			return "", fmt.Errorf("the interval of a time group: %w", err)
 		}

@@ -70,6 +70,7 @@ func TestVariablesAndMacros(t *testing.T) {
 		{typePostgres, `${text:doublequote}.hits_v`, `"it's".hits_v`},
 		{typePostgres, `$__timeFilter(at)`, `at BETWEEN '2026-11-22T12:00:00Z' AND '2026-11-22T12:01:30Z'`},
 		{typePostgres, `$__timeGroupAlias(at, $__interval)`, `floor(extract(epoch from at)/5)*5 AS "time"`},
+		{typePostgres, `$__timeGroupAlias(at, '1d')`, `floor(extract(epoch from at)/86400)*86400 AS "time"`},
 		{typePostgres, `at > $__timeFrom()`, `at > '2026-11-22T12:00:00Z'`},
 	} {
 		got, err := c.expand(tc.text, tc.source)
