@@ -40,11 +40,10 @@ type board struct {
 }
 
 type panel struct {
-	Title       string
-	Description string
-	Datasource  reference
-	Targets     []target
-	Panels      []panel // of a row that is folded
+	Title      string
+	Datasource reference
+	Targets    []target
+	Panels     []panel // of a row that is folded
 }
 
 type reference struct{ Type, UID string }
@@ -123,40 +122,27 @@ func committedBoards(t *testing.T) []*board {
 	return all
 }
 
+// all are its panels, those of folded rows among them.
+func (b *board) all() (panels []panel) {
+	for _, p := range b.Panels {
+		panels = append(append(panels, p), p.Panels...)
+	}
+	return panels
+}
+
 // questions are all queries of a board.
 func (b *board) questions() []question {
 	var all []question
-	var take func(panels []panel)
-	take = func(panels []panel) {
-		for _, p := range panels {
-			for _, q := range p.Targets {
-				all = append(all, b.question(p.Title, p.Datasource, q))
-			}
-			take(p.Panels)
+	for _, p := range b.all() {
+		for _, q := range p.Targets {
+			all = append(all, b.question(p.Title, p.Datasource, q))
 		}
 	}
-	take(b.Panels)
 	for _, a := range b.Annotations.List {
 		if a.Target.Expr != "" || a.Target.RawSQL != "" { // Grafana's own has no query
 			all = append(all, b.question("annotation "+a.Name, a.Datasource, a.Target))
 		}
 	}
-	return all
-}
-
-// panelsOf are the panels that ask a type of data source.
-func (b *board) panelsOf(source string) []panel {
-	var all []panel
-	var take func(panels []panel)
-	take = func(panels []panel) {
-		for _, p := range panels {
-			if len(p.Targets) > 0 && b.question(p.Title, p.Datasource, p.Targets[0]).source == source {
-				all = append(all, p)
-			}
-			take(p.Panels)
-		}
-	}
-	take(b.Panels)
 	return all
 }
 

@@ -2,9 +2,7 @@ package boardtest
 
 import (
 	"fmt"
-	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,8 +39,8 @@ type choice struct {
 // references finds variables, in the three ways in which Grafana lets them be written.
 var references = regexp.MustCompile(`\$(\w+)|\[\[(\w+?)(?::(\w+))?\]\]|\$\{(\w+)(?:\.[^:^}]+)?(?::([^}]+))?\}`)
 
-// expand puts values in the place of variables, for a data source of a type. What no variable explains stays: it may be a
-// macro of the data source.
+// expand puts values in the place of variables, for a data source of a type. What no variable explains stays: it
+// may be a macro of the data source.
 func (c *chosen) expand(text, source string) (string, error) {
 	var problem error
 	out := references.ReplaceAllStringFunc(text, func(found string) string {
@@ -67,9 +65,8 @@ func (c *chosen) expand(text, source string) (string, error) {
 	return out, problem
 }
 
-// builtIn are the variables that Grafana itself has.
+// builtIn are variables that Grafana itself has, and boards use.
 func (c *chosen) builtIn(name string) (string, bool) {
-	length := c.span.to.Sub(c.span.from)
 	switch name {
 	case "__interval":
 		return prometheusDuration(c.span.interval()), true
@@ -77,18 +74,8 @@ func (c *chosen) builtIn(name string) (string, bool) {
 		return strconv.FormatInt(c.span.interval().Milliseconds(), 10), true
 	case "__rate_interval":
 		return prometheusDuration(c.span.rateInterval()), true
-	case "__rate_interval_ms":
-		return strconv.FormatInt(c.span.rateInterval().Milliseconds(), 10), true
 	case "__range":
-		return prometheusDuration(length), true
-	case "__range_s":
-		return strconv.FormatInt(int64(math.Round(length.Seconds())), 10), true
-	case "__range_ms":
-		return strconv.FormatInt(length.Milliseconds(), 10), true
-	case "__from":
-		return strconv.FormatInt(c.span.from.UnixMilli(), 10), true
-	case "__to":
-		return strconv.FormatInt(c.span.to.UnixMilli(), 10), true
+		return prometheusDuration(c.span.to.Sub(c.span.from)), true
 	}
 	return "", false
 }
@@ -113,12 +100,9 @@ func (c choice) as(format, source string) (string, error) {
 		return strings.Join(written, between)
 	}
 	quoted := func(v string) string { return "'" + strings.ReplaceAll(v, "'", "''") + "'" }
-	plain := func(v string) string { return v }
 	switch {
 	case format == "sqlstring", format == "" && source == typePostgres && c.listed:
 		return each(quoted, ","), nil
-	case format == "singlequote":
-		return each(func(v string) string { return "'" + strings.ReplaceAll(v, "'", `\'`) + "'" }, ","), nil
 	case format == "doublequote":
 		return each(func(v string) string { return `"` + strings.ReplaceAll(v, `"`, `\"`) + `"` }, ","), nil
 	case format == "regex", format == "" && source == typePrometheus && c.listed:
@@ -131,10 +115,8 @@ func (c choice) as(format, source string) (string, error) {
 		return each(func(v string) string { return strings.ReplaceAll(v, "'", "''") }, ","), nil
 	case format == "" && source == typePrometheus:
 		return each(func(v string) string { return strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(v) }, ","), nil
-	case format == "csv", format == "raw":
-		return each(plain, ","), nil
-	case format == "pipe":
-		return each(plain, "|"), nil
+	case format == "raw":
+		return strings.Join(c.values, ","), nil
 	}
 	return "", fmt.Errorf("the format %q is not known here", format)
 }
@@ -169,57 +151,28 @@ func (s span) expandSQL(text string) (string, error) {
 	return out, problem
 }
 
+// macro is one of those that boards use.
 func (s span) macro(name string, args []string) (string, error) {
 	from, to := s.from.UTC().Format(time.RFC3339Nano), s.to.UTC().Format(time.RFC3339Nano)
-	alias := func(text string, err error) (string, error) { return text + ` AS "time"`, err }
-	if args[0] == "" && !slices.Contains([]string{"__timeFrom", "__timeTo", "__unixEpochFrom", "__unixEpochTo"}, name) {
-		return "", fmt.Errorf("$%s needs a column", name)
-	}
-	switch name {
-	case "__time":
-		return alias(args[0], nil)
-	case "__timeEpoch":
-		return fmt.Sprintf(`extract(epoch from %s) as "time"`, args[0]), nil
-	case "__timeFilter":
-		return fmt.Sprintf("%s BETWEEN '%s' AND '%s'", args[0], from, to), nil
-	case "__timeFrom":
+	switch {
+	case name == "__timeFrom":
 		return "'" + from + "'", nil
-	case "__timeTo":
+	case name == "__timeTo":
 		return "'" + to + "'", nil
-	case "__timeGroup":
-		return timeGroup("extract(epoch from "+args[0]+")", args)
-	case "__timeGroupAlias":
-		return alias(timeGroup("extract(epoch from "+args[0]+")", args))
-	case "__unixEpochFilter":
-		return fmt.Sprintf("%[1]s >= %[2]d AND %[1]s <= %[3]d", args[0], s.from.Unix(), s.to.Unix()), nil
-	case "__unixEpochFrom":
-		return strconv.FormatInt(s.from.Unix(), 10), nil
-	case "__unixEpochTo":
-		return strconv.FormatInt(s.to.Unix(), 10), nil
-	case "__unixEpochGroup":
-		return timeGroup(args[0], args)
-	case "__unixEpochGroupAlias":
-		return alias(timeGroup(args[0], args))
+	case args[0] == "":
+		return "", fmt.Errorf("$%s needs a column", name)
+	case name == "__timeFilter":
+		return fmt.Sprintf("%s BETWEEN '%s' AND '%s'", args[0], from, to), nil
+	case name == "__timeGroupAlias" && len(args) > 1:
+		text := strings.Trim(args[1], `'"`)
+		if text == "1d" {
+			text = "24h"
+		}
+		every, err := time.ParseDuration(text)
+		if err != nil {
+			return "", fmt.Errorf("the interval of a time group: %w", err)
+		}
+		return fmt.Sprintf(`floor(extract(epoch from %[1]s)/%[2]g)*%[2]g AS "time"`, args[0], every.Seconds()), nil
 	}
-	return "", fmt.Errorf("Grafana's PostgreSQL has no macro $%s", name)
-}
-
-func timeGroup(seconds string, args []string) (string, error) {
-	if len(args) < 2 {
-		return "", fmt.Errorf("a time group needs a column and an interval, got %q", args)
-	}
-	text := strings.Trim(args[1], `'"`)
-	days, isDays := strings.CutSuffix(text, "d")
-	if isDays {
-		text = days + "h"
-	}
-	every, err := time.ParseDuration(text)
-	if err != nil {
-		return "", fmt.Errorf("the interval of a time group: %w", err)
-	}
-	if isDays {
-		every *= 24
-	}
-	n := strconv.FormatFloat(every.Seconds(), 'f', -1, 64)
-	return fmt.Sprintf("floor(%s/%s)*%s", seconds, n, n), nil
+	return "", fmt.Errorf("a macro $%s of %d parts is not known here", name, len(args))
 }

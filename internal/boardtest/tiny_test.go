@@ -64,13 +64,14 @@ func TestVariablesAndMacros(t *testing.T) {
 		{typePrometheus, `hits{rule=~"[[all]]"}`, `hits{rule=~".*"}`},
 		{typePrometheus, `rate(hits[$__rate_interval])`, `rate(hits[20s])`},
 		{typePrometheus, `increase(hits[$__range])`, `increase(hits[90s])`},
-		{typePrometheus, `increase(hits[${__range_s}s:$__interval])`, `increase(hits[90s:5s])`},
+		{typePrometheus, `increase(hits[$__range:$__interval])`, `increase(hits[90s:5s])`},
 		{typePostgres, `rule IN ($rule)`, `rule IN ('a.b','c')`},
 		{typePostgres, `rule IN (${rule:sqlstring}) AND source = '$text'`, `rule IN ('a.b','c') AND source = 'it''s'`},
 		{typePostgres, `${text:doublequote}.hits_v`, `"it's".hits_v`},
 		{typePostgres, `$__timeFilter(at)`, `at BETWEEN '2026-11-22T12:00:00Z' AND '2026-11-22T12:01:30Z'`},
 		{typePostgres, `$__timeGroupAlias(at, $__interval)`, `floor(extract(epoch from at)/5)*5 AS "time"`},
-		{typePostgres, `$__timeGroup(at,'1h') > $__unixEpochFrom()`, `floor(extract(epoch from at)/3600)*3600 > 1795348800`},
+		{typePostgres, `$__timeGroupAlias(at, '1d')`, `floor(extract(epoch from at)/86400)*86400 AS "time"`},
+		{typePostgres, `at > $__timeFrom()`, `at > '2026-11-22T12:00:00Z'`},
 	} {
 		got, err := c.expand(tc.text, tc.source)
 		if err == nil && tc.source == typePostgres {
@@ -80,7 +81,7 @@ func TestVariablesAndMacros(t *testing.T) {
 			t.Errorf("%s becomes %s (%v), want %s", tc.text, got, err, tc.want)
 		}
 	}
-	for _, wrong := range []string{"$nobody", "${rule:unheardof}", "$__timeWhen(at)", "$__timeGroup(at)", "$__timeFilter()", "$__unheard"} {
+	for _, wrong := range []string{"$nobody", "${rule:unheardof}", "$__timeWhen(at)", "$__timeGroupAlias(at)", "$__timeFilter()", "$__unheard"} {
 		got, err := c.expand(wrong, typePostgres)
 		if err == nil {
 			got, err = c.span.expandSQL(got)

@@ -299,12 +299,17 @@ func (e *examination) lookAtDeadLetters(ctx context.Context) []Finding {
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return []Finding{failed(name, err, "see the brokers' logs")}
 	}
+	return []Finding{e.judgeDeadLetters(messages)}
+}
+
+func (e *examination) judgeDeadLetters(messages []traffic.Message) Finding {
+	const name = "dead letters"
 	recent, detail, older := countDeadLetters(messages, e.clock())
 	if len(recent) == 0 {
-		return []Finding{fine(name, "none within the last hour; %d older among those that are looked at", older)}
+		return fine(name, "none within the last hour; %d older among those that are looked at", older)
 	}
-	return []Finding{warning(name, "read topic "+e.names.Dead+": each has its place, its reason and its bytes",
-		"within the last hour: %s; the newest: %s", reasons(recent), terminal.Cell(detail))}
+	return warning(name, "read topic "+e.names.Dead+": each has its place, its reason and its bytes",
+		"within the last hour: %s; the newest: %s", reasons(recent), terminal.Cell(detail))
 }
 
 // countDeadLetters counts the recent ones by stage and reason; detail is the newest one's.

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/ingest/detect"
+	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/internal/plural"
 )
 
@@ -28,7 +29,11 @@ func (e *examination) lookAtRedis(ctx context.Context) []Finding {
 		return []Finding{failed("redis", err, "start it, or correct redis.url or redis.addresses")}
 	}
 	e.cache = &r
-	var found []Finding
+	return judgeCache(&r)
+}
+
+// judgeCache says how a Redis is, or a cluster and each of its masters.
+func judgeCache(r *blocklist.Inspected) (found []Finding) {
 	if r.Cluster && r.State != "" && r.State != "ok" {
 		found = append(found, failing("redis", "see redis-cli --cluster check", "the cluster's state is %s: it does not take all keys", r.State))
 	} else if r.Cluster {
@@ -136,12 +141,17 @@ func (e *examination) lookAtKafka(ctx context.Context) []Finding {
 		return []Finding{failed("kafka", err, "start Kafka, or correct kafka.brokers")}
 	}
 	e.kafkaUp, e.brokers = true, len(c.Brokers)
+	return []Finding{judgeKafka(&c)}
+}
+
+// judgeKafka says who the brokers are, and whether they take what weir sends.
+func judgeKafka(c *kafka.InspectedCluster) Finding {
 	text := fmt.Sprintf("%s (%s); it speaks %s", plural.Of(len(c.Brokers), "broker"), terminal.FirstFew(c.Brokers), c.Speaks)
 	if len(c.Lacks) > 0 {
-		return []Finding{failing("kafka", "use Apache Kafka 2.3 or newer, or a build of weir that speaks what it takes",
-			"%s; it does not take what weir sends: %s", text, strings.Join(c.Lacks, ", "))}
+		return failing("kafka", "use Apache Kafka 2.3 or newer, or a build of weir that speaks what it takes",
+			"%s; it does not take what weir sends: %s", text, strings.Join(c.Lacks, ", "))
 	}
-	return []Finding{fine("kafka", "%s", text)}
+	return fine("kafka", "%s", text)
 }
 
 // lookAtSnapshots says whether the snapshots of all partitions, with their budgets used up, can be stored before the log

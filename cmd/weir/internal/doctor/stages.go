@@ -58,6 +58,11 @@ func (e *examination) lookAtStage(ctx context.Context, w stageWork) Finding {
 	if err != nil {
 		return failed(name, err, "see the brokers' logs")
 	}
+	return e.judgeStage(name, w, p)
+}
+
+// judgeStage says the worst about how far a stage has come.
+func (e *examination) judgeStage(name string, w stageWork, p progressOf) Finding {
 	if w.stage == ingest.StageRoute && e.stream != nil {
 		if f := judgeRouteCommits(name, p, e.stream); f.Status != OK {
 			return f

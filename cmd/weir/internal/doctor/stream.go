@@ -116,7 +116,11 @@ func (e *examination) lookAtPartitions(ctx context.Context) []Finding {
 	if err != nil {
 		return []Finding{failed("partitions", err, "see PostgreSQL's log")}
 	}
-	var found []Finding
+	return e.judgePartitions(states)
+}
+
+// judgePartitions has a line for each partition that stopped, up to some, and one for those that run.
+func (e *examination) judgePartitions(states []partitions.ReportedPartition) (found []Finding) {
 	stopped, running := 0, map[ingest.Side]int{}
 	oldest := time.Time{}
 	for i := range states {
