@@ -228,6 +228,7 @@ var plan = map[string]room{
 	"cmd/weir/internal/doctor": {
 		what:    "what weir doctor checks",
 		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/terminal", "detectors", "history", "history/partitions", "history/postgres", "history/retention", "history/streams", "ingest", "ingest/detect", "ingest/kafka", "ingest/route", "internal/plural", "rules", "traffic", "traffic/format"},
+		tests:   []string{"migrations"},
 	},
 	"cmd/weir/internal/devserver": {
 		what:    "weir dev",
