@@ -113,7 +113,7 @@ func testAll(ctx context.Context, o options, patterns []string) (failed bool, er
 // packagesOf lists the packages that have tests.
 func packagesOf(ctx context.Context, patterns []string) (packages []testedPackage, err error) {
 	if len(patterns) == 0 {
-		return nil, errors.New("name packages, such as ./gate or ./...")
+		return nil, errors.New("no packages named, such as ./gate or all below ./")
 	}
 	const form = "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"
 	list := exec.CommandContext(ctx, "go", append([]string{"list", "-f", form}, patterns...)...)

@@ -131,7 +131,8 @@ func TestTheSameSeedStopsAtTheSameMoments(t *testing.T) {
 		}
 		return text
 	}
-	if draw(1) != draw(1) || draw(1) == draw(2) {
+	first, again := draw(1), draw(1)
+	if first != again || first == draw(2) {
 		t.Error("the seed does not say when")
 	}
 }

@@ -35,7 +35,7 @@ func commandsOf(arguments []string) (commands [][]string) {
 // is an error.
 func followCommands(ctx context.Context, commands [][]string, kept string, out io.Writer) (results, error) {
 	if len(commands) == 0 {
-		return results{}, errors.New("no command to run: testreport [flags] -- go test -json ./...")
+		return results{}, errors.New("no command to run, which would stand behind --")
 	}
 	f := newFollower(out, kept)
 	failed := make([]error, len(commands))

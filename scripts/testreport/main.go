@@ -49,8 +49,8 @@ func main() {
 	flag.StringVar(&s.lines, "lines", "", "file for the lines of the packages, which else close what is printed")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	ok, err := run(ctx, s, flag.Args(), os.Stdout)
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 		os.Exit(2)
