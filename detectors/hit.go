@@ -111,8 +111,8 @@ func (h *Hit) place(record int64, n int) {
 	}
 }
 
-// Offends reports whether h may have an effect on a block, if its rule has one: it is of an episode, of somebody who can be named.
-// What it does is said by package holding.
+// Offends reports whether h may have an effect on a block, if its rule has one: it is of an episode, of somebody who
+// can be named. What it does is said by package holding.
 func (h *Hit) Offends() bool {
 	return h.Phase != PhaseMerged && h.BlockSubject != "" && !h.Grouped
 }

@@ -30,14 +30,16 @@ func newTrialBlock(b *binding) trialBlock {
 	return out
 }
 
-// closing are the terms for the hits of a lineage: its episodes end when none of its versions waits for a late event any more.
-func (x *trialBlock) closing(l *lineage) *holding.Terms {
+// closing are the terms for the hits of a lineage: its episodes end when none of its versions waits for a late event
+// any more.
+func (x *trialBlock) closing(l *lineage) holding.Terms {
 	terms := x.terms
 	terms.Closing = time.Duration(l.window+l.lateness)*time.Microsecond + x.update
-	return &terms
+	return terms
 }
 
-// updateBefore is what a snapshot of before format 8 tells of update: episodes with several blocks have the default cooldown.
+// updateBefore is what a snapshot of before format 8 tells of update: episodes with several blocks have the default
+// cooldown.
 func (x *trialBlock) updateBefore() time.Duration {
 	if x.ruleKey != nil {
 		return rules.DefaultCooldown
@@ -188,7 +190,8 @@ func (r *ruleTrial) dropBlocks() {
 	}
 }
 
-// obey does what ENFORCE would do about the hits of a trial's windows, those in t.hits, of what is in the partition's outcome.
+// obey does what ENFORCE would do about the hits of a trial's windows, those in t.hits, of what is in the partition's
+// outcome.
 func (t *trials) obey(held *offender) {
 	g := held.lineage.rung
 	r := g.trial
@@ -210,7 +213,7 @@ func (t *trials) obey(held *offender) {
 		if x := r.blocks[print]; x != nil && g.step < len(x.holds) {
 			before = x.holds[g.step]
 		}
-		if after := before.take(terms, h, t.at, now); after != before {
+		if after := before.take(&terms, h, t.at, now); after != before {
 			x := t.block(r, print)
 			x.resize(r, max(len(x.holds), len(r.limits)))
 			x.holds[g.step] = after
@@ -219,8 +222,9 @@ func (t *trials) obey(held *offender) {
 	clear(t.hits)
 }
 
-// told is when ENFORCE would hear that an episode is over. Where requests go on that is when it is over, as the watermark says: now.
-// Where none come, the watermark follows the clock at a distance, and ticks tell it. A log that is read without ticks jumps over them.
+// told is when ENFORCE would hear that an episode is over. Where requests go on that is when it is over, as the
+// watermark says: now. Where none come, the watermark follows the clock at a distance, and ticks tell it. A log that is
+// read without ticks jumps over them.
 func (t *trials) told(ep *episode) traffic.Time {
 	return min(max(t.clock, t.p.watermark.at), ep.closes().Add(t.p.cfg.IdleMargin+TickEvery))
 }

@@ -10,10 +10,10 @@ import (
 // set that only requests feed which are not refused. Until the first hold of a key the two sets are one, so a key costs nothing here
 // before it is over its limit.
 //
-// Time is that of the events. A hit of the second set holds its block's subject from the event that brings it until what ENFORCE
-// writes as the block's end (package holding); a request is refused if it lies within that time and comes after that event in the log.
-// Whom ENFORCE never blocks, and how many blocks an address may have, is not asked. The same is done for other limits of the rule
-// (LimitLadder), each by itself.
+// Time is that of the events. A hit of the second set holds its block's subject from the event that brings it until
+// what ENFORCE writes as the block's end (package holding); a request is refused if it lies within that time and comes
+// after that event in the log. Whom ENFORCE never blocks, and how many blocks an address may have, is not asked. The
+// same is done for other limits of the rule (LimitLadder), each by itself.
 //
 // All of it is moved by the log alone, and part of the state.
 type trials struct {

@@ -99,8 +99,8 @@ func tryRule(d oracle.TrialRule, key, block []traffic.KeyField) rules.Version {
 	return v
 }
 
-// A build before reads what this one writes, but where a trial has what only format 8 says: blocks that are narrower than the rule's windows,
-// and another cooldown than the default one.
+// A build before reads what this one writes, but where a trial has what only format 8 says: blocks that are narrower
+// than the rule's windows, and another cooldown than the default one.
 func TestOnlyACooldownNeedsFormat8(t *testing.T) {
 	ip, device := traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 64}, traffic.KeyField{Field: traffic.FieldDevice}
 	for _, test := range []struct {
@@ -241,7 +241,8 @@ func TestTrialsAreThoseOfANaiveJudge(t *testing.T) {
 	}
 }
 
-// sameHolds compares the blocks that stand, from when on and until when, by what the clients of a block are called there.
+// sameHolds compares the blocks that stand, from when on and until when, by what the clients of a block are called
+// there.
 func sameHolds(got map[string][2]traffic.Time, want map[string]*oracle.Blocks, now int64, found map[string]int) bool {
 	standing := 0
 	for _, b := range want {

@@ -98,8 +98,8 @@ func (w *watermark) tick(k *Keyed) (rose bool) {
 	s := &w.sources[k.Source]
 	s.time = max(s.time, k.Time)
 	if k.Idle {
-		// Read to its end: time passes there too. The margin is for events on their way, which must not be late when they
-		// arrive.
+		// Read to its end: time passes there too. The margin is for events on their way, which must not be late when
+		// they arrive.
 		s.time = max(s.time, w.idleClock(k)-w.idleMargin)
 	}
 	s.ticked = w.clock
@@ -107,8 +107,8 @@ func (w *watermark) tick(k *Keyed) (rose bool) {
 	return w.advance(s)
 }
 
-// idleClock is the time that an idle tick vouches for. Both clocks must agree that it has come, the router's from before the fetch that
-// found the end and the broker's.
+// idleClock is the time that an idle tick vouches for. Both clocks must agree that it has come, the router's from
+// before the fetch that found the end and the broker's.
 func (w *watermark) idleClock(k *Keyed) traffic.Time { return min(w.appended, k.Clock) }
 
 // advance moves the watermark to the least progress of all source partitions that are not stalled. It never goes back: a

@@ -227,8 +227,8 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// A query that reads a day keeps it for longer; nobody waits for its end meanwhile, which comes after the keeper has gone on; and the day goes
-// later.
+// A query that reads a day keeps it for longer; nobody waits for its end meanwhile, which comes after the keeper has
+// gone on; and the day goes later.
 func TestADayIsDroppedAfterItsReaders(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -44,7 +44,8 @@ func BenchmarkParseSet(b *testing.B) {
 	}
 }
 
-// BenchmarkParseHostile is how long it takes to refuse what is meant to hurt a parser: none of it much longer than to read as many bytes.
+// BenchmarkParseHostile is how long it takes to refuse what is meant to hurt a parser: none of it much longer than to
+// read as many bytes.
 func BenchmarkParseHostile(b *testing.B) {
 	env := testEnvironment()
 	for name, src := range hostileDocuments() {

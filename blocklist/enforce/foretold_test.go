@@ -16,8 +16,8 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// The blocks that weir rules test foretells are those that ENFORCE writes for the same hits: until the same instant in their values, and
-// as their keys expire.
+// The blocks that weir rules test foretells are those that ENFORCE writes for the same hits: until the same instant in
+// their values, and as their keys expire.
 func TestWhatIsForetoldIsWritten(t *testing.T) {
 	name := filepath.Join("..", "..", "internal", "story", "testdata", "closing-of-tuples.yaml")
 	src, err := os.ReadFile(name)

@@ -83,9 +83,9 @@ func (d *delays) until(t testing.TB, what string, change func(), is func() bool)
 	d.times++
 }
 
-// With everything being read from Redis all the time, and thousands of changes a second in the same stream, a new block, a
-// release and a demotion act: at night, in the size that is promised, within two seconds. Nothing is missed, so nothing is loaded for another
-// reason than time.
+// With everything being read from Redis all the time, and thousands of changes a second in the same stream, a new
+// block, a release and a demotion act: at night, in the size that is promised, within two seconds. Nothing is missed,
+// so nothing is loaded for another reason than time.
 func TestGateKeepsUpWithABurstWhileItLoads(t *testing.T) {
 	standing, perSecond, lasts := 5000, 500, 3*time.Second
 	var server testbed.RedisServer

@@ -41,7 +41,8 @@ max_lag: 1h
 block: {key: [ip, device], ttl: 1h}
 `
 
-// naughtyStrings are all of them at night, in a landing each eighth, and each 32nd under the race detector, to which texts are nothing.
+// naughtyStrings are all of them at night, in a landing each eighth, and each 32nd under the race detector, to which
+// texts are nothing.
 func naughtyStrings(t *testing.T) []string {
 	t.Helper()
 	all, err := naughty.Strings()

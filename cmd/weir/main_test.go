@@ -207,7 +207,8 @@ func TestConfigShowMasksSecrets(t *testing.T) {
 	}
 }
 
-// A block that only the closing hit lengthens is foretold until when ENFORCE writes it: blocklist/enforce plays the same file.
+// A block that only the closing hit lengthens is foretold until when ENFORCE writes it: blocklist/enforce plays the
+// same file.
 func TestRulesTestForetellsBlocks(t *testing.T) {
 	src, err := os.ReadFile(filepath.Join("..", "..", "internal", "story", "testdata", "closing-of-tuples.yaml"))
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 // blockade tells, in one keyed partition, what the rules' blocks would have done: a second set of windows, which is fed only
 // by requests that are not refused. Each rule blocks as if it alone did.
 //
-// Time is that of the events. A hit holds its block's subject from the event that brings it until what ENFORCE writes as the
-// block's end (package holding); a request is refused if it is matched within that time and comes after that event in the log. Whom
-// ENFORCE never blocks is held here neither; its count of blocks per address is not asked.
+// Time is that of the events. A hit holds its block's subject from the event that brings it until what ENFORCE writes
+// as the block's end (package holding); a request is refused if it is matched within that time and comes after that
+// event in the log. Whom ENFORCE never blocks is held here neither; its count of blocks per address is not asked.
 type blockade struct {
 	plan    *plan
 	windows folder
@@ -211,8 +211,8 @@ func (b *blockade) obey(e *event, now traffic.Time) {
 	b.windows.hits = b.windows.hits[:0]
 }
 
-// lastOf is when the episode of a closing hit was last over its limit: the hit tells of one of its blocks, and those of the others come
-// with it.
+// lastOf is when the episode of a closing hit was last over its limit: the hit tells of one of its blocks, and those of
+// the others come with it.
 func (b *blockade) lastOf(h *detectors.Hit) traffic.Time {
 	last := h.Last
 	for i := range b.windows.hits {
@@ -224,8 +224,8 @@ func (b *blockade) lastOf(h *detectors.Hit) traffic.Time {
 	return last
 }
 
-// told is when ENFORCE would hear that an episode was over at some time: then, where requests go on, or with the next request. Where
-// none comes, ticks tell it, which follow the clock at a distance.
+// told is when ENFORCE would hear that an episode was over at some time: then, where requests go on, or with the next
+// request. Where none comes, ticks tell it, which follow the clock at a distance.
 func (b *blockade) told(over traffic.Time) traffic.Time {
 	out := over
 	idle := over.Add(cmp.Or(b.plan.idleMargin, detectors.DefaultIdleMargin) + detectors.TickEvery)

@@ -47,8 +47,8 @@ func TestWhatABlockHolds(t *testing.T) {
 	}
 }
 
-// What an episode did since its opening is told by its closing hit. With others' requests that comes soon, and lengthens the block; of a
-// log that pauses it comes too late, as it would in a stream that falls silent.
+// What an episode did since its opening is told by its closing hit. With others' requests that comes soon, and
+// lengthens the block; of a log that pauses it comes too late, as it would in a stream that falls silent.
 func TestAPauseMakesClosingHitsLate(t *testing.T) {
 	t.Parallel()
 	const rule = "id: r\nowner: tests\nmatch: {path: /a}\nkey: [ip]\nlimit: 1\nwindow: 10s\nlateness: 0s\nmax_lag: 5s\nblock: {key: [ip], ttl: 60s, match: {path: /b}}\n"

@@ -112,8 +112,9 @@ func (r *naiveRule) judge(log []naiveRequest) naiveAnswer {
 	return out
 }
 
-// close ends the episodes that no request can lengthen any more: a block that stands when that is told lasts from their last over
-// event, unless that is too old. It is told with the next request of anybody, or of a silent stream a minute and a second later.
+// close ends the episodes that no request can lengthen any more: a block that stands when that is told lasts from their
+// last over event, unless that is too old. It is told with the next request of anybody, or of a silent stream a minute
+// and a second later.
 func (r *naiveRule) close(now int64, running map[string][]*naiveEpisode, blocks map[string]naiveBlock) {
 	for source, list := range running {
 		var kept []*naiveEpisode

@@ -61,7 +61,8 @@ func TestEachTestHasARun(t *testing.T) {
 	}
 }
 
-// testsOf are the test functions of a file. A call of testbed.Night stands first, where a reader looks for it, and nowhere else.
+// testsOf are the test functions of a file. A call of testbed.Night stands first, where a reader looks for it, and
+// nowhere else.
 func testsOf(t *testing.T, s source) (all []testFunction) {
 	t.Helper()
 	for _, decl := range s.file.Decls {
@@ -88,8 +89,8 @@ func testsOf(t *testing.T, s source) (all []testFunction) {
 	return all
 }
 
-// runsOfPackages asks scripts/test.sh how a landing runs each package, by its path in the repository. No two packages have one name: the
-// programs of their tests lie in one folder, and the list of servers names them by it.
+// runsOfPackages asks scripts/test.sh how a landing runs each package, by its path in the repository. No two packages
+// have one name: the programs of their tests lie in one folder, and the list of servers names them by it.
 func runsOfPackages(t *testing.T) map[string]string {
 	t.Helper()
 	command := exec.Command("bash", "scripts/test.sh", "packages")
@@ -113,8 +114,9 @@ func runsOfPackages(t *testing.T) map[string]string {
 	return how
 }
 
-// compiledTests are the files of tests that are compiled with the race detector or without. A file for one of the two is of a package that
-// a landing runs without it: what its tests leave out under the race detector would be in no landing.
+// compiledTests are the files of tests that are compiled with the race detector or without. A file for one of the two
+// is of a package that a landing runs without it: what its tests leave out under the race detector would be in no
+// landing.
 func compiledTests(t *testing.T) map[string]bool {
 	t.Helper()
 	how := runsOfPackages(t)

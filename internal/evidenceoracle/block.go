@@ -22,7 +22,8 @@ type target struct {
 
 type block struct{ since, until int64 }
 
-// What rules have for max_lag, and how long after its end an episode of a silent stream is told to be over, in microseconds.
+// What rules have for max_lag, and how long after its end an episode of a silent stream is told to be over, in
+// microseconds.
 const (
 	maxLag = 60_000_000
 	idle   = 61_000_000
@@ -89,8 +90,8 @@ func (t *trial) feed(q *Request) {
 	t.blocks[whom] = block{q.At, until}
 }
 
-// end closes the episodes that no request can lengthen any more: a block that stands when that is told lasts from their last over
-// event, unless that is too old then.
+// end closes the episodes that no request can lengthen any more: a block that stands when that is told lasts from their
+// last over event, unless that is too old then.
 func (t *trial) end(now int64) {
 	for source, all := range t.running {
 		var kept []*spell

@@ -88,8 +88,8 @@ func (s RedisServer) Client(t testing.TB) redis.UniversalClient {
 	return client
 }
 
-// EachRedis runs a test on a cluster, and in the long run on a standalone server, too; as subtests named by the kind. It is for what weir
-// does by the same code on both: a cluster refuses more. What differs by kind asks BothRedis.
+// EachRedis runs a test on a cluster, and in the long run on a standalone server, too; as subtests named by the kind.
+// It is for what weir does by the same code on both: a cluster refuses more. What differs by kind asks BothRedis.
 func EachRedis(t *testing.T, test func(t *testing.T, server RedisServer)) {
 	t.Helper()
 	if AtNight() {
@@ -98,8 +98,8 @@ func EachRedis(t *testing.T, test func(t *testing.T, server RedisServer)) {
 	cluster(t, test)
 }
 
-// BothRedis runs a test twice, as subtests named by the kind: on a standalone server and on a cluster. It is for scripts, slots and
-// failovers.
+// BothRedis runs a test twice, as subtests named by the kind: on a standalone server and on a cluster. It is for
+// scripts, slots and failovers.
 func BothRedis(t *testing.T, test func(t *testing.T, server RedisServer)) {
 	t.Helper()
 	standalone(t, test)

@@ -89,14 +89,16 @@ func Namespace(t testing.TB) string {
 // patience is the least time in which Eventually gives up where it was given seconds: they are what an idle machine needs at the most.
 const patience = time.Minute
 
-// roundCounts bounds how much of a round of Eventually is held against what is waited for: a machine that stands still does nothing.
+// roundCounts bounds how much of a round of Eventually is held against what is waited for: a machine that stands still
+// does nothing.
 const roundCounts = 2 * time.Second
 
-// Eventually calls check until it returns nil, and fails the test with its last error when timeout has passed, a minute at the least: that says
-// that a test hangs, which a busy machine is not to say. Of each call and the pause after it, no more than roundCounts is counted. What
-// promises a time is judged elsewhere: in synctest, by counts, by benchmarks. At least one call is made. Between two calls is a twentieth of
-// the time that has passed, no less than the last one took and than 1 ms, no more than 25 ms unless a call takes longer, 100 ms at the
-// most: what is waited for needs the processor more than who waits.
+// Eventually calls check until it returns nil, and fails the test with its last error when timeout has passed, a minute
+// at the least: that says that a test hangs, which a busy machine is not to say. Of each call and the pause after it,
+// no more than roundCounts is counted. What promises a time is judged elsewhere: in synctest, by counts, by benchmarks.
+// At least one call is made. Between two calls is a twentieth of the time that has passed, no less than the last one
+// took and than 1 ms, no more than 25 ms unless a call takes longer, 100 ms at the most: what is waited for needs the
+// processor more than who waits.
 func Eventually(t testing.TB, timeout time.Duration, check func() error) {
 	t.Helper()
 	if timeout >= time.Second {
@@ -111,7 +113,7 @@ func Eventually(t testing.TB, timeout time.Duration, check func() error) {
 			return
 		}
 		took := time.Since(called)
-		if passed+took >= timeout {
+		if passed+min(took, roundCounts) >= timeout {
 			t.Fatalf("after %v still: %v", timeout, err)
 		}
 		pause := time.NewTimer(min(max(min(passed/20, most), took, least), mostOfAll))

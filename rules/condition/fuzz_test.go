@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/traffic/format"
 )
 
-// mustEnd does something that has a bound, and ends the run where it goes on for minutes. How long it takes is what BenchmarkCompileAtTheBounds
-// and BenchmarkWorstEvent measure.
+// mustEnd does something that has a bound, and ends the run where it goes on for minutes. How long it takes is what
+// BenchmarkCompileAtTheBounds and BenchmarkWorstEvent measure.
 func mustEnd(what string, do func()) {
 	hangs := time.AfterFunc(2*time.Minute, func() { panic("without end: " + what) })
 	defer hangs.Stop()

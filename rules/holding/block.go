@@ -6,12 +6,12 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-// ReleaseKept is how long a release is remembered unless the deployment says otherwise: as long as a log of hits that may be
-// replayed.
+// ReleaseKept is how long a release is remembered unless the deployment says otherwise: as long as a log of hits that
+// may be replayed.
 const ReleaseKept = 7 * 24 * time.Hour
 
-// Block is what is kept of one client's block by one rule: when it ends, and the newest release. The zero Block is of a client who
-// was never blocked. In Redis the scripts of package blocklist keep it, by the same rule.
+// Block is what is kept of one client's block by one rule: when it ends, and the newest release. The zero Block is of a
+// client who was never blocked. In Redis the scripts of package blocklist keep it, by the same rule.
 type Block struct {
 	Until      traffic.Time
 	Hit        string // whose hit has set Until
@@ -25,8 +25,8 @@ type Release struct {
 	Hit       string       // of the block that was there; empty: there was none
 }
 
-// Covers reports whether a release forgives an episode: it had begun by the time of the release, or the block that was released is
-// its own, which another clock may have begun later.
+// Covers reports whether a release forgives an episode: it had begun by the time of the release, or the block that was
+// released is its own, which another clock may have begun later.
 func Covers(at traffic.Time, released, hit string, first traffic.Time) bool {
 	return first <= at || hit != "" && hit == released
 }
@@ -71,8 +71,8 @@ func (b *Block) Take(t *Terms, h *Hit, now traffic.Time) Effect {
 	return Made
 }
 
-// Free releases the block at now, when an operator's wish to do so has come into the log; kept is how long that is remembered. It
-// holds also where nobody is blocked.
+// Free releases the block at now, when an operator's wish to do so has come into the log; kept is how long that is
+// remembered. It holds also where nobody is blocked.
 func (b *Block) Free(at, now traffic.Time, kept time.Duration) {
 	released := Release{At: at, Until: at.Add(kept)}
 	if released.Until <= now || b.Release.Until > now && b.Release.At >= at {

@@ -1,12 +1,13 @@
-// Package holding decides what a hit does to the block of the client that it names: whether it makes one, lengthens the one that
-// stands or leaves it, and until when. ENFORCE does so to the blocks in Redis; the trial of a rule in shadow, a backtest and the
-// tests of rules foretell it. All of them ask here, so that what is foretold is what is done.
+// Package holding decides what a hit does to the block of the client that it names: whether it makes one, lengthens the
+// one that stands or leaves it, and until when. ENFORCE does so to the blocks in Redis; the trial of a rule in shadow,
+// a backtest and the tests of rules foretell it. All of them ask here, so that what is foretold is what is done.
 //
-// In words: an episode's block lasts for ttl from its first event over the limit, or with extend: on-hit from its last one. Its
-// opening hit and its updates make a block, or lengthen the one that stands. They do neither once the last event over the limit is
-// older than max_lag, nor where the block would be over by now. A closing hit brings what the episode did since its last update: it
-// makes no block, only lengthens one that stands with extend: on-hit, and may be older, since it comes late by nature. No hit
-// shortens a block. A release ends it, and forgives the episodes that had begun by then.
+// In words: an episode's block lasts for ttl from its first event over the limit, or with extend: on-hit from its last
+// one. Its opening hit and its updates make a block, or lengthen the one that stands. They do neither once the last
+// event over the limit is older than max_lag, nor where the block would be over by now. A closing hit brings what the
+// episode did since its last update: it makes no block, only lengthens one that stands with extend: on-hit, and may be
+// older, since it comes late by nature. No hit shortens a block. A release ends it, and forgives the episodes that had
+// begun by then.
 package holding
 
 import (
@@ -31,7 +32,8 @@ func TermsOf(d *rules.Document) Terms {
 	// An episode closes a window and the lateness after its last event over the limit.
 	t.Closing = d.Window + d.Lateness
 	if d.BlocksTuples() {
-		// It has a block for each of its tuples. One that is over no more is told of while others go on, but only once a cooldown.
+		// It has a block for each of its tuples. One that is over no more is told of while others go on, but only once
+		// a cooldown.
 		t.Closing += d.UpdateEvery()
 	}
 	return t
@@ -55,8 +57,8 @@ type Hit struct {
 	Generation  int64        // of the rule's mode, which rises when the rule begins to block and when it ends
 }
 
-// Until is when the block ends that a hit leads to. It follows from the hit and its rule's version alone, so that a replay finds
-// the same.
+// Until is when the block ends that a hit leads to. It follows from the hit and its rule's version alone, so that a
+// replay finds the same.
 func (t *Terms) Until(first, last traffic.Time) traffic.Time {
 	if t.OnHit {
 		return last.Add(t.TTL)

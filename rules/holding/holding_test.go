@@ -35,8 +35,8 @@ func version(t *rapid.T) (rules.Document, oracle.BlockRule) {
 	return d, r
 }
 
-// A block is what the oracle says, begin and end, after each record: hits of several episodes and of rules that are edited, in any
-// order, releases and changes of mode.
+// A block is what the oracle says, begin and end, after each record: hits of several episodes and of rules that are
+// edited, in any order, releases and changes of mode.
 func TestBlocksAreThoseOfTheOracle(t *testing.T) {
 	phases := map[string]holding.Phase{"open": holding.Opening, "update": holding.Update, "closed": holding.Closing}
 	rapid.Check(t, func(t *rapid.T) {
@@ -125,8 +125,8 @@ func TestWhyAHitAsksForNothing(t *testing.T) {
 	}
 }
 
-// The last event over the limit may be as old as max_lag; of a closing hit a window and the lateness older, and where an episode has
-// several blocks, a cooldown more.
+// The last event over the limit may be as old as max_lag; of a closing hit a window and the lateness older, and where
+// an episode has several blocks, a cooldown more.
 func TestHowOldAHitMayBe(t *testing.T) {
 	d := rules.Document{
 		Key: []traffic.KeyField{{Field: traffic.FieldIP}}, Window: 10 * time.Second, Lateness: 5 * time.Second, Cooldown: 100 * time.Second, MaxLag: 30 * time.Second,

@@ -1,11 +1,13 @@
-// Command stopping runs the tests of packages on a machine that stands still again and again: it stops the program of the tests, and the
-// programs of weir's that it started, for 1.5 to 12 seconds at random moments. Kafka, Redis, PostgreSQL and other programs go on meanwhile.
+// Command stopping runs the tests of packages on a machine that stands still again and again: it stops the program of
+// the tests, and the programs of weir's that it started, for 1.5 to 12 seconds at random moments. Kafka, Redis,
+// PostgreSQL and other programs go on meanwhile.
 //
 //	go run ./scripts/stopping [-seed N] [-run REGEXP] [-json] PACKAGE...
 //
-// Tests that fail only here have taken a stop for a fault: they judge a time of the clock. What failed is printed with the moments at which it
-// was stopped, then a line per package. With -json it writes the events of `go test -json` for scripts/testreport instead, and the rest to
-// standard error. Nothing is left stopped when it ends, however it ends. It needs Linux's /proc.
+// Tests that fail only here have taken a stop for a fault: they judge a time of the clock. What failed is printed with
+// the moments at which it was stopped, then a line per package. With -json it writes the events of `go test -json` for
+// scripts/testreport instead, and the rest to standard error. Nothing is left stopped when it ends, however it ends. It
+// needs Linux's /proc.
 package main
 
 import (
@@ -84,8 +86,8 @@ func testAll(ctx context.Context, o options, patterns []string) (failed bool, er
 		if ctx.Err() != nil {
 			break
 		}
-		// One after the other: the compiler has use for all processors.
-		// The program's name is that of go test, by which internal/testbed knows the package; only the folder is another's.
+		// One after the other: the compiler has use for all processors. The program's name is that of go test, by which
+		// internal/testbed knows the package; only the folder is another's.
 		program := filepath.Join(work, strings.ReplaceAll(p.path, "/", "_"), path.Base(p.path)+".test")
 		if err := os.Mkdir(filepath.Dir(program), 0o755); err != nil {
 			<-places

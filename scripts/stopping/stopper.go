@@ -40,8 +40,8 @@ type stopper struct {
 	pipe    io.WriteCloser // to the guard
 }
 
-// guardScript reads lines of process ids, remembers the last, and lets these processes go on when its input ends, which it does with this
-// process, however that one ends.
+// guardScript reads lines of process ids, remembers the last, and lets these processes go on when its input ends, which
+// it does with this process, however that one ends.
 const guardScript = `pids=; while read -r line; do pids=$line; done; [ -z "$pids" ] || kill -s CONT $pids`
 
 func newStopper(o options, p testedPackage, program string) (*stopper, error) {
@@ -104,8 +104,8 @@ func wait(ctx context.Context, ended <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// freeze stops weir's programs below root, until no further one is found: one that is being started while the others are stopped, too. It
-// leaves alone what a test has stopped. It reports whether it stopped any.
+// freeze stops weir's programs below root, until no further one is found: one that is being started while the others
+// are stopped, too. It leaves alone what a test has stopped. It reports whether it stopped any.
 func (s *stopper) freeze() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

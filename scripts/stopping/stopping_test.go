@@ -14,7 +14,8 @@ import (
 	"github.com/weirhq/weir/internal/testbed"
 )
 
-// stayVariable has this program wait for the end of its standard input, in place of its tests, as a program that a test has started.
+// stayVariable has this program wait for the end of its standard input, in place of its tests, as a program that a test
+// has started.
 const stayVariable = "WEIR_STOPPING_STAY"
 
 func TestMain(m *testing.M) {

@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// A test that fails is run once more, alone, by the same program on the same servers. When it passes, it has flaked: what failed was the
-// machine or the test's patience, and no change should wait for that. So that this hides nothing, some kinds of failure are never tried
-// again, a run has few flakes or fails, and each is written down: whoever flakes too often fails.
+// A test that fails is run once more, alone, by the same program on the same servers. When it passes, it has flaked:
+// what failed was the machine or the test's patience, and no change should wait for that. So that this hides nothing,
+// some kinds of failure are never tried again, a run has few flakes or fails, and each is written down: whoever flakes
+// too often fails.
 const (
 	mostFlaked = 2 // in one run
 	mostListed = 3 // times that a test stands in the ledger, with which the run fails
@@ -32,7 +33,8 @@ type again struct {
 	now   time.Time
 }
 
-// kinds are failures that a second try would only hide, each with how it is known: by what the test said, its name, or its package.
+// kinds are failures that a second try would only hide, each with how it is known: by what the test said, its name, or
+// its package.
 func kinds() []kind {
 	return []kind{
 		{"a race", regexp.MustCompile(`WARNING: DATA RACE|race detected during execution of test`), nil},
@@ -124,7 +126,8 @@ func packagesOf(failures []failure) (packages []string) {
 	return packages
 }
 
-// failedTests are the failures of a package by test, those of subtests with it, and the failures that belong to no test.
+// failedTests are the failures of a package by test, those of subtests with it, and the failures that belong to no
+// test.
 func failedTests(failures []failure, pkg string) (tests map[string][]failure, outside []failure) {
 	tests = map[string][]failure{}
 	for _, f := range failures {

@@ -31,8 +31,8 @@ func commandsOf(arguments []string) (commands [][]string) {
 	return commands
 }
 
-// followCommands runs the commands side by side and follows their events to their ends. A command that fails without an event that says why
-// is an error.
+// followCommands runs the commands side by side and follows their events to their ends. A command that fails without an
+// event that says why is an error.
 func followCommands(ctx context.Context, commands [][]string, kept string, out io.Writer) (results, error) {
 	if len(commands) == 0 {
 		return results{}, errors.New("no command to run, which would stand behind --")
@@ -86,7 +86,8 @@ func (f *follower) events(in io.Reader) error {
 	}
 }
 
-// binary is where scripts/keep-binary.sh leaves the program of a package's tests. internal/arch sees to it that no two packages share a name.
+// binary is where scripts/keep-binary.sh leaves the program of a package's tests. internal/arch sees to it that no two
+// packages share a name.
 func binary(kept, pkg string) string { return filepath.Join(kept, path.Base(pkg)+".test") }
 
 // rerunKept runs a test by the program that it failed in, in its package's folder, with nothing beside it.

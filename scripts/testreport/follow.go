@@ -57,7 +57,8 @@ type results struct {
 // broken reports whether a test, a build or a package failed.
 func (r *results) broken() bool { return len(r.failures) > 0 }
 
-// executed is what ended, by the last element of a package's import path: internal/arch sees to it that no two packages share one.
+// executed is what ended, by the last element of a package's import path: internal/arch sees to it that no two packages
+// share one.
 type executed struct {
 	packages map[string]bool
 	tests    map[string]bool // by "package Test", without subtests: false where it was skipped

@@ -1,12 +1,12 @@
-// Command testreport runs `go test -json` commands side by side and prints what `go test` would: the output of what failed and a line per
-// package. It then runs each test that failed once more, alone, counts how many tests ran on which kind of server, from the file that
-// WEIR_TEST_REPORT names (internal/testbed writes it), repeats why tests failed without the logs of what they ran, and ends with the package
-// lines once more.
+// Command testreport runs `go test -json` commands side by side and prints what `go test` would: the output of what
+// failed and a line per package. It then runs each test that failed once more, alone, counts how many tests ran on
+// which kind of server, from the file that WEIR_TEST_REPORT names (internal/testbed writes it), repeats why tests
+// failed without the logs of what they ran, and ends with the package lines once more.
 //
 //	testreport [flags] -- go test -json ./... [-- go test -json -race ./...]
 //
-// A test that passes alone has flaked: the run passes, names it, and enters it in the ledger. What is never tried again, and when flakes fail
-// the run all the same, stands in again.go.
+// A test that passes alone has flaked: the run passes, names it, and enters it in the ledger. What is never tried
+// again, and when flakes fail the run all the same, stands in again.go.
 package main
 
 import (
@@ -96,7 +96,8 @@ func run(ctx context.Context, s settings, arguments []string, out io.Writer) (ok
 	return !results.broken() && len(complaints) == 0, nil
 }
 
-// judgeServers complains about kinds of servers without a test, and about a list that says something else than what was seen.
+// judgeServers complains about kinds of servers without a test, and about a list that says something else than what was
+// seen.
 func (s settings) judgeServers(r *results, seen uses) (complaints []string, err error) {
 	if s.real {
 		complaints = seen.untouched()

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// list is the file of -servers: which kinds of server a test uses, by "package test", without PostgreSQL, which is as real in every run. A
-// test that stops to use one, or begins to, shows as a line of a change.
+// list is the file of -servers: which kinds of server a test uses, by "package test", without PostgreSQL, which is as
+// real in every run. A test that stops to use one, or begins to, shows as a line of a change.
 type list map[string][]string
 
 // readList reads lines of package, test and kinds.

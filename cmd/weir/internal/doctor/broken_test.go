@@ -15,8 +15,8 @@ import (
 	"github.com/weirhq/weir/traffic/format"
 )
 
-// row is one thing that is broken in a sound world, or made otherwise and still sound, and the line that says so. Of everything else
-// the world says that it is well, but for the checks that also names.
+// row is one thing that is broken in a sound world, or made otherwise and still sound, and the line that says so. Of
+// everything else the world says that it is well, but for the checks that also names.
 type row struct {
 	name         string
 	breaks       func(w *world)

@@ -81,8 +81,8 @@ func TestSampleOfAJSONLog(t *testing.T) {
 	}
 }
 
-// A round ends in its part of the run's time, or with the run. A check that comes back by then has its findings, and whatever one that hangs would
-// do, nobody waits for it.
+// A round ends in its part of the run's time, or with the run. A check that comes back by then has its findings, and
+// whatever one that hangs would do, nobody waits for it.
 func TestRoundsEndInTime(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
