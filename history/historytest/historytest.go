@@ -3,7 +3,10 @@ package historytest
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -16,6 +19,7 @@ import (
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/internal/testbed"
+	"github.com/weirhq/weir/migrations"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 	"github.com/weirhq/weir/traffic/format"
@@ -50,26 +54,51 @@ func Open(t testing.TB, url string) *history.Store {
 // New makes a bed in a new database.
 func New(t testing.TB) *Bed {
 	t.Helper()
-	return at(t, testbed.Postgres(t))
-}
-
-// at makes a bed in a database, or finds it there.
-func at(t testing.TB, url string) *Bed {
-	t.Helper()
-	b := &Bed{URL: url}
-	b.Store = Open(t, b.URL)
-	testbed.Eventually(t, 20*time.Second, func() error {
-		err := b.Migrate(t.Context())
-		var away *postgres.UnreachableError
-		if err != nil && !errors.As(err, &away) { // on a busy machine the server may be slow for once
-			t.Fatal(err)
-		}
-		return err
-	})
-	counts := streams.PartitionCounts{Requests: 4, Keyed: 8, Hits: 2}
-	if _, err := b.Streams.Create(t.Context(), streams.Live, counts); err != nil && !errors.Is(err, streams.ErrExists) {
+	form, err := formOf()
+	if err != nil {
 		t.Fatal(err)
 	}
+	return at(t, testbed.PostgresCopy(t, form, prepare))
+}
+
+// counts are of the live stream's topics.
+func counts() streams.PartitionCounts { return streams.PartitionCounts{Requests: 4, Keyed: 8, Hits: 2} }
+
+// formOf names what prepare makes of an empty database.
+func formOf() (string, error) {
+	steps, err := migrations.Steps()
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprint(counts())
+	for _, step := range steps {
+		text += step.Checksum
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// prepare makes the schema and the live stream where they are missing.
+func prepare(url string) error {
+	ctx := context.Background()
+	s, err := history.Open(ctx, Config(url))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.Migrate(ctx); err != nil {
+		return err
+	}
+	if _, err := s.Streams.Create(ctx, streams.Live, counts()); err != nil && !errors.Is(err, streams.ErrExists) {
+		return err
+	}
+	return nil
+}
+
+// at is the bed in a database that was prepared.
+func at(t testing.TB, url string) *Bed {
+	t.Helper()
+	b := &Bed{URL: url, Store: Open(t, url)}
 	conn, err := pgx.Connect(t.Context(), b.URL)
 	if err != nil {
 		t.Fatal(err)

@@ -127,6 +127,9 @@ func NewMonth(tb testing.TB, hits int64) (*Bed, Month) {
 		b.applyMonth(tb)
 		return b, b.LoadMonth(tb, hits)
 	}
+	if err := prepare(url); err != nil {
+		tb.Fatal(err)
+	}
 	b := at(tb, url)
 	if n := b.Number(tb, "SELECT count(*) FROM pg_class WHERE relname LIKE 'hits_by_day_2%' AND relkind = 'r'"); n == 0 {
 		b.applyMonth(tb)

@@ -20,21 +20,41 @@ import (
 // and names the ways to get one.
 func Postgres(t testing.TB) string {
 	t.Helper()
-	admin := configured(t, PostgresKind)
-	if admin == "" {
-		Record(t, PostgresKind, Embedded)
-		var err error
-		if admin, err = shared.start(); err != nil {
-			t.Fatalf("private PostgreSQL: %v", err)
-		}
-	}
-	name := "weir_test_" + random(t, 8)
-	address, err := url.Parse(admin)
-	if err != nil {
-		t.Fatalf("%s is not a URL such as postgres://user:password@host:port/postgres", PostgresKind.Env())
-	}
 	// template0 has no connections, ever; copying template1 fails while any other client looks at it.
-	if err := execute(admin, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
+	return database(t, postgresServer(t), "template0")
+}
+
+// PostgresCopy is Postgres with what prepare writes into a database, once on a server: the test gets a copy of that one. name stands for all
+// that prepare does, of lower-case letters, digits and _. prepare leaves no connection open.
+func PostgresCopy(t testing.TB, name string, prepare func(url string) error) string {
+	t.Helper()
+	admin := postgresServer(t)
+	template := "weir_template_" + name
+	if err := makeTemplate(admin, template, prepare); err != nil {
+		t.Fatalf("the database that tests copy: %v", err)
+	}
+	return database(t, admin, template)
+}
+
+// postgresServer is the URL of the server for this test's databases, of a role that may create some.
+func postgresServer(t testing.TB) string {
+	t.Helper()
+	if admin := configured(t, PostgresKind); admin != "" {
+		return admin
+	}
+	Record(t, PostgresKind, Embedded)
+	admin, err := shared.start()
+	if err != nil {
+		t.Fatalf("private PostgreSQL: %v", err)
+	}
+	return admin
+}
+
+// database makes a copy of template for the test.
+func database(t testing.TB, admin, template string) string {
+	t.Helper()
+	name := "weir_test_" + random(t, 8)
+	if err := execute(admin, "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
 		t.Fatalf("a database for the test: %v", err)
 	}
 	t.Cleanup(func() {
@@ -42,8 +62,65 @@ func Postgres(t testing.TB) string {
 			t.Errorf("dropping the test's database: %v", err)
 		}
 	})
-	address.Path = "/" + name
-	return address.String()
+	address, err := at(admin, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
+// at is the URL of a database on admin's server.
+func at(admin, database string) (string, error) {
+	address, err := url.Parse(admin)
+	if err != nil { // which may hold a password
+		return "", fmt.Errorf("%s is not a URL such as postgres://user:password@host:port/postgres", PostgresKind.Env())
+	}
+	address.Path = "/" + database
+	return address.String(), nil
+}
+
+// makeTemplate has prepare fill a database, unless another test has done so: test binaries that run at the same time wait for each other. It gets
+// its name when it is ready, so that one which broke off is never copied.
+func makeTemplate(admin, name string, prepare func(url string) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, admin)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.Background()) }() // which lets go of the lock
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", name); err != nil {
+		return err
+	}
+	var made bool
+	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&made); err != nil || made {
+		return err
+	}
+	unready := name + "_new"
+	address, err := at(admin, unready)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func() error{
+		func() error { return run(ctx, conn, "DROP DATABASE IF EXISTS "+unready+" WITH (FORCE)") },
+		func() error { return run(ctx, conn, "CREATE DATABASE "+unready+" TEMPLATE template0") },
+		func() error { return prepare(address) },
+		// What has hung up may be there for a moment yet, and nobody is let in from here on.
+		func() error { return run(ctx, conn, "ALTER DATABASE "+unready+" WITH ALLOW_CONNECTIONS false") },
+		func() error { return run(ctx, conn, "ALTER DATABASE "+unready+" RENAME TO "+name) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func run(ctx context.Context, conn *pgx.Conn, statement string) error {
+	if _, err := conn.Exec(ctx, statement); err != nil {
+		return fmt.Errorf("%s: %w", statement, err)
+	}
+	return nil
 }
 
 // waysOut is what somebody who runs the tests can do about a machine without PostgreSQL.
