@@ -14,9 +14,9 @@ import (
 	"github.com/weirhq/weir/traffic"
 )
 
-func notHeldWithinASecond(t *testing.T, what string, r blocktest.Finder, c *blocktest.Clock, id traffic.Identity) {
+func soonNotHeld(t *testing.T, what string, r blocktest.Finder, c *blocktest.Clock, id traffic.Identity) {
 	t.Helper()
-	blocktest.WithinASecond(t, what, func() {
+	blocktest.Promptly(t, what, func() {
 		testbed.Eventually(t, 10*time.Second, func() error {
 			if _, held := r.Find(id, rules.Target{Method: "POST", Path: "/v1/guest-tokens"}, c.Now()); held {
 				return fmt.Errorf("%s: still held", what)
@@ -53,11 +53,11 @@ func TestAFullRedisRefusesNewBlocksAndNothingElse(t *testing.T) {
 
 	s.Clock.Add(50 * time.Millisecond)
 	batch := s.Messages(on("b1", "tv-10", detectors.PhaseOpen), s.Release(), on("a1", "tv-8", detectors.PhaseUpdate))
-	blocktest.WithinASecond(t, "the batch", func() { s.ApplyMessages(batch) })
+	blocktest.Promptly(t, "the batch", func() { s.ApplyMessages(batch) })
 	if got := fmt.Sprint(s.Log.Take()); got != "[withheld full released extended]" {
 		t.Errorf("decisions: %s", got)
 	}
-	notHeldWithinASecond(t, "the released client", r, s.Clock, blocktest.ViewerIdentity)
+	soonNotHeld(t, "the released client", r, s.Clock, blocktest.ViewerIdentity)
 	ahead, err := blocklist.NewRelease("ip=192.0.2.1%2F32&device=tv-10", blocktest.FloodRule, "ops", "not to be blocked", s.Clock.Now().Add(-time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestAFullRedisRefusesNewBlocksAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocktest.WithinASecond(t, "a release by a process that starts", func() {
+	blocktest.Promptly(t, "a release by a process that starts", func() {
 		if got := fmt.Sprint(s.Decide(on("b2", "tv-11", detectors.PhaseOpen), request)); got != "[withheld full released]" {
 			t.Errorf("decisions: %s", got)
 		}
@@ -92,8 +92,8 @@ func TestAFullRedisRefusesNewBlocksAndNothingElse(t *testing.T) {
 		t.Error("a block that nobody released is gone")
 	}
 	s.Rules.Set(blocktest.FloodRule, rules.ModeShadow)
-	blocktest.WithinASecond(t, "the demotion", publish)
-	notHeldWithinASecond(t, "a client of the demoted rule", r, s.Clock, other)
+	blocktest.Promptly(t, "the demotion", publish)
+	soonNotHeld(t, "a client of the demoted rule", r, s.Clock, other)
 
 	s.Rules.Set(blocktest.FloodRule, rules.ModeBlock)
 	s.ModesChanged()

@@ -36,11 +36,9 @@ type bed struct {
 }
 
 func newBed(t *testing.T, redis testbed.RedisServer) *bed {
-	database := testbed.Postgres(t)
-	database += separator(database) + "connect_timeout=120" // a machine that stands still for seconds is no fault of a command's
 	b := &bed{t: t, flags: []string{
 		"--config", emptyFile(t), "--namespace", testbed.Namespace(t),
-		"--kafka-brokers", strings.Join(testbed.Kafka(t), ","), "--postgres-url", database,
+		"--kafka-brokers", strings.Join(testbed.Kafka(t), ","), "--postgres-url", testbed.Postgres(t),
 		"--set", "kafka.partitions.requests=2", "--set", "kafka.partitions.keyed=4", "--set", "kafka.partitions.hits=2",
 	}}
 	switch redis.Kind {

@@ -76,6 +76,9 @@ func at(admin, database string) (string, error) {
 		return "", fmt.Errorf("%s is not a URL such as postgres://user:password@host:port/postgres", PostgresKind.Env())
 	}
 	address.Path = "/" + database
+	query := address.Query()
+	query.Set("connect_timeout", "120") // a machine that stands still for seconds is no fault of who connects
+	address.RawQuery = query.Encode()
 	return address.String(), nil
 }
 
