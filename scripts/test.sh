@@ -60,7 +60,7 @@ beside() {
 	trap "kill $first 2>/dev/null || true; rm -rf '$work'" EXIT
 	step "$3" "$4" || failed=1
 	if wait "$first"; then
-		log "== $1: $(tail -n 1 "$work/$2.time")s, beside"
+		log "== $1: $(<"$work/$2.time")s, beside"
 	else
 		failed=1
 		log "== $1: FAILED"
@@ -161,34 +161,45 @@ on_servers() {
 	scripts/with-servers.sh bash -c 'tested "$@"' bash "$@"
 }
 
-# night: first the race detector over everything and what needs none in its long form, then everything with embedded parts, then the long
-# faults, then processes that stand still.
+# night: the race detector over everything, in the long form; what draws worlds, many of them; then every package with embedded parts, in
+# processes that stand still again and again, beside the long faults: both wait most of the time.
 night() {
 	local failed=0
 	step "all under the race detector, long forms" night-raced || failed=1
-	step "with embedded parts" embedded || failed=1
-	step "faults" faults || failed=1
-	step "processes that stand still" stopping || failed=1
+	step "thousands of worlds" night-drawn || failed=1
+	beside "with embedded parts, standing still" stopping "faults" faults || failed=1
 	return "$failed"
 }
 
+# What draws worlds draws a landing's number of them under the race detector, which makes each ten times as long.
 night_raced() {
 	programs
-	export WEIR_TEST_REPORT=$work/report-night WEIR_TEST_REQUIRE_REAL=1 WEIR_TEST_NIGHT=1
-	local all other
-	all=$(go list ./... | longest_first)
-	other=$(go list "${drawn[@]}" ./internal/order)
+	export WEIR_TEST_REPORT=$work/report-night WEIR_TEST_REQUIRE_REAL=1
+	local all worlds
+	all=$(go list ./... | grep -vxF "$(go list "${drawn[@]}")" | longest_first)
+	worlds=$(go list "${drawn[@]}")
 	# shellcheck disable=SC2086 # one word a package
 	on_servers "long forms against real servers" -real -night -ledger .ci/flakes.txt \
-		-- "${with_race[@]}" "${go_test[@]}" -race -timeout 60m -p 2 -parallel 4 $all \
-		-- "${as_image[@]}" "${go_test[@]}" -timeout 60m -p 1 -parallel 4 $other
+		-- "${with_race[@]}" WEIR_TEST_NIGHT=1 "${go_test[@]}" -race -timeout 60m -p 2 -parallel 4 $all \
+		-- "${with_race[@]}" "${go_test[@]}" -race -timeout 60m -p 1 -parallel 4 $worlds
 }
 
+night_drawn() {
+	programs
+	export WEIR_TEST_REPORT=$work/report-drawn WEIR_TEST_REQUIRE_REAL=1 WEIR_TEST_NIGHT=1
+	# shellcheck disable=SC2046 # one word a package
+	on_servers "thousands of worlds" -ledger .ci/flakes.txt \
+		-- "${as_image[@]}" "${go_test[@]}" -timeout 60m -p 1 -parallel 4 $(go list "${drawn[@]}" ./internal/order)
+}
+
+# stopping has the tests in which weir plays a part in real time left out: who stands still misses his cue, and the outcome says so.
 stopping() {
 	programs
-	unset WEIR_TEST_REQUIRE_REAL
-	"${as_image[@]}" go run ./scripts/stopping -seed 1 -p 2 ./...
+	unset WEIR_TEST_KAFKA WEIR_TEST_KAFKA_HOME WEIR_TEST_REDIS WEIR_TEST_REDIS_CLUSTER WEIR_TEST_POSTGRES WEIR_TEST_REQUIRE_REAL
+	"${as_image[@]}" go run ./scripts/stopping -seed 1 -p 3 -skip "$real_time" ./...
+	printf '%s\n' "$SECONDS" >"$work/stopping.time"
 }
+real_time='^TestDevJudgesTheDemo$'
 
 embedded() {
 	programs
@@ -267,6 +278,7 @@ night)
 	night
 	;;
 night-raced) night_raced ;;
+night-drawn) night_drawn ;;
 stopping) stopping ;;
 embedded) embedded ;;
 quick) quick ;;
