@@ -124,7 +124,7 @@ var plan = map[string]room{
 	"history/savedviews": {what: "views of the explorer that people keep", imports: []string{"history/postgres"}},
 	"history/historytest": {
 		what:    "a history for tests",
-		imports: []string{"blocklist", "detectors", "history", "history/postgres", "history/retention", "history/rulestore", "history/streams", "history/sums", "internal/testbed", "rules", "traffic", "traffic/format"},
+		imports: []string{"blocklist", "detectors", "history", "history/postgres", "history/retention", "history/rulestore", "history/streams", "history/sums", "internal/testbed", "migrations", "rules", "traffic", "traffic/format"},
 	},
 	"migrations": {what: "SQL, embedded", tests: []string{"internal/local"}},
 	"gate": {

@@ -79,16 +79,28 @@ func (w Workplace) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return command
 }
 
-// Weir runs one command to its end, for three minutes at most, and returns its standard output; what fails ends the test.
+// Weir runs one command to its end, for three minutes at most, and returns its standard output; what fails ends the test. A command that stood
+// still for longer than it waits for a server says so, and is run again.
 func (w Workplace) Weir(args ...string) string {
 	w.t.Helper()
+	const tries = 3
+	for try := 1; ; try++ {
+		stdout, stderr, err := w.run(args)
+		if err == nil {
+			return stdout
+		}
+		if try == tries || !strings.Contains(stderr, context.DeadlineExceeded.Error()) {
+			w.t.Fatalf("weir %s: %v\n%s%s", strings.Join(args, " "), err, stdout, stderr)
+		}
+	}
+}
+
+func (w Workplace) run(args []string) (stdout, stderr string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	command := w.Command(ctx, args...)
-	var stdout, stderr bytes.Buffer
-	command.Stdout, command.Stderr = &stdout, &stderr
-	if err := command.Run(); err != nil {
-		w.t.Fatalf("weir %s: %v\n%s%s", strings.Join(args, " "), err, &stdout, &stderr)
-	}
-	return stdout.String()
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
+	err = command.Run()
+	return out.String(), errs.String(), err
 }

@@ -2,6 +2,7 @@ package blocktest
 
 import (
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -79,4 +80,20 @@ func (w *Stopwatch) between(began, now time.Time) time.Duration {
 		}
 	}
 	return took
+}
+
+// promptly is ten times the second that the product promises, and a fraction of what it takes to wait for a server once for
+// each of a thousand blocks: a machine that is busy with other tests is slow, and does not wait.
+const promptly = 10 * time.Second
+
+// Promptly runs do, and fails when it waits for what is away: it finds a wait, not a slow second.
+func Promptly(t *testing.T, what string, do func()) {
+	t.Helper()
+	watch := StartStopwatch()
+	defer watch.Stop()
+	began := time.Now()
+	do()
+	if took := watch.Since(began); took > promptly {
+		t.Errorf("%s took %s, %s with the stalls of this machine", what, took.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	}
 }
