@@ -151,33 +151,25 @@ func unlike(series []string) []string {
 	return all
 }
 
-// needed are the groups of an alert and of the records that they are made of. The others would only take time.
+// needed are an alert and the records that it is made of, in their groups. The others would only take time.
 func needed(alert string) []Group {
-	all := Groups(RunbookURL)
-	take := make([]bool, len(all))
 	text := ""
-	add := func(at int) {
-		take[at] = true
-		for _, r := range all[at].Rules {
-			text += r.Expr + "\n"
-		}
-	}
-	for i, g := range all {
-		if slices.ContainsFunc(g.Rules, func(r Rule) bool { return r.Alert == alert }) {
-			add(i)
-		}
-	}
-	for i := len(all) - 1; i >= 0; i-- { // records stand before what is made of them
-		if !take[i] && slices.ContainsFunc(all[i].Rules, func(r Rule) bool { return r.Record != "" && strings.Contains(text, r.Record) }) {
-			add(i)
-		}
-	}
 	var some []Group
-	for i, g := range all {
-		if take[i] {
+	for _, g := range slices.Backward(Groups(RunbookURL)) { // records stand before what is made of them
+		var rules []Rule
+		for _, r := range slices.Backward(g.Rules) {
+			if r.Alert == alert || r.Record != "" && strings.Contains(text, r.Record) {
+				text += r.Expr + "\n"
+				rules = append(rules, r)
+			}
+		}
+		if len(rules) > 0 {
+			slices.Reverse(rules)
+			g.Rules = rules
 			some = append(some, g)
 		}
 	}
+	slices.Reverse(some)
 	return some
 }
 
