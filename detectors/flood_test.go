@@ -105,7 +105,7 @@ func (s shape) play(t *testing.T, budget int64, attackers int) (found map[traffi
 // Slow attackers are found in a flood, however often its identities come, and however far apart, on whatever rule.
 // WEIR_FLOOD_BUDGET, in MiB, is for docs/performance.md.
 func TestSlowAttackersAreFoundInFloodsOfEveryShape(t *testing.T) {
-	budget, attackers := int64(256<<10), 100
+	budget, attackers := int64(128<<10), 100
 	if v := os.Getenv("WEIR_FLOOD_BUDGET"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil {

@@ -19,20 +19,30 @@ import (
 type resetWorld struct {
 	*many
 	resets []rules.Reset
+	plans  [2][]*detectors.Plan // of the versions, without the resets and with them: many partitions learn them
 }
 
 const resetVersions = 6
 
-// learnVersions teaches p the versions, each with the resets that it names.
-func (w *resetWorld) learnVersions(p *detectors.Partition, resets []rules.Reset) {
-	for v := int64(1); v <= resetVersions; v++ {
-		r := &rules.Routing{Stream: "live", Number: v, Rules: w.rules}
-		for _, x := range resets {
-			if x.Since <= v {
-				r.Reset(x)
+// plan works out the versions, each with the resets that it names.
+func (w *resetWorld) plan() {
+	for i, resets := range [][]rules.Reset{nil, w.resets} {
+		for v := int64(1); v <= resetVersions; v++ {
+			r := &rules.Routing{Stream: "live", Number: v, Rules: w.rules}
+			for _, x := range resets {
+				if x.Since <= v {
+					r.Reset(x)
+				}
 			}
+			w.plans[i] = append(w.plans[i], detectors.NewPlan(r))
 		}
-		p.Learn(detectors.NewPlan(r))
+	}
+}
+
+// learnVersions teaches p the versions with their resets.
+func (w *resetWorld) learnVersions(p *detectors.Partition) {
+	for _, plan := range w.plans[1] {
+		p.Learn(plan)
 	}
 }
 
@@ -66,7 +76,8 @@ func drawResets(t *testing.T, rt *rapid.T) *resetWorld {
 		return int(seed >> 33 % uint64(n))
 	}
 	w.p = detectors.NewPartition(w.cfg)
-	w.learnVersions(w.p, w.resets)
+	w.plan()
+	w.learnVersions(w.p)
 	now, events := origin, rapid.IntRange(1, 250).Draw(rt, "events")
 	for i := range events {
 		now += traffic.Time([]int{0, 0, 1, 1, 2, 9}[pick(6)]) * second / 4
@@ -122,8 +133,10 @@ func (w *resetWorld) judgeRule(t *testing.T, rt *rapid.T, r int) (closed int) {
 	}
 	// Where a key was reset: the first event of a version at all, whoever it is of.
 	plain, apart := detectors.NewPartition(w.cfg), detectors.NewPartition(w.cfg)
-	w.learnVersions(plain, w.resets)
-	w.learnVersions(apart, nil)
+	w.learnVersions(plain)
+	for _, plan := range w.plans[0] {
+		apart.Learn(plan)
+	}
 	newest, done := int64(0), [3]int{}
 	name := map[traffic.Subject]string{} // of a key before a reset → its own
 	var got, want []string
@@ -190,7 +203,7 @@ func TestResetsAreReplayed(t *testing.T) {
 		w := drawResets(t, rt)
 		begin := rapid.IntRange(0, len(w.log)-1).Draw(rt, "snapshot at")
 		p := detectors.NewPartition(w.cfg)
-		w.learnVersions(p, w.resets)
+		w.learnVersions(p)
 		var before, after []detectors.Hit
 		var raw []byte
 		var err error
@@ -220,7 +233,7 @@ func TestResetsAreReplayed(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		w.learnVersions(restored, w.resets)
+		w.learnVersions(restored)
 		var records []detectors.Record
 		for _, l := range w.log[begin:] {
 			records = append(records, detectors.Record{Appended: l.appended, Keyed: l.keyed})

@@ -3,6 +3,7 @@ package arch
 import (
 	"fmt"
 	"go/ast"
+	"os"
 	"os/exec"
 	"path"
 	"slices"
@@ -30,7 +31,7 @@ func (f testFunction) String() string {
 // TestEachTestHasARun says of every test function which run has it (-v lists them), and that none is in neither.
 func TestEachTestHasARun(t *testing.T) {
 	how := runsOfPackages(t)
-	compiled := compiledTests(t)
+	compiled := compiledTests(t, how)
 	var all []testFunction
 	for _, f := range repository(t) {
 		for _, s := range f.files {
@@ -117,16 +118,15 @@ func runsOfPackages(t *testing.T) map[string]string {
 // compiledTests are the files of tests that are compiled with the race detector or without. A file for one of the two
 // is of a package that a landing runs without it: what its tests leave out under the race detector would be in no
 // landing.
-func compiledTests(t *testing.T) map[string]bool {
+func compiledTests(t *testing.T, how map[string]string) map[string]bool {
 	t.Helper()
-	how := runsOfPackages(t)
 	files := map[string]bool{}
 	for _, flags := range [][]string{{"list"}, {"list", "-race"}} {
 		command := exec.Command("go", append(flags, "-f", `{{$p := .ImportPath}}{{range .TestGoFiles}}{{$p}} {{.}}
 {{end}}{{range .XTestGoFiles}}{{$p}} {{.}}
 {{end}}{{range .IgnoredGoFiles}}{{$p}} {{.}}?
 {{end}}`, "./...")...)
-		command.Dir = "../.."
+		command.Dir, command.Env = "../..", append(os.Environ(), "CGO_ENABLED=1") // which the race detector needs
 		out, err := command.Output()
 		if err != nil {
 			t.Fatalf("go %s: %v", strings.Join(flags, " "), err)

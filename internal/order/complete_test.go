@@ -122,7 +122,7 @@ func TestInOrderLongEpisodesAreCut(t *testing.T) {
 			gaps := rapid.SliceOfN(rapid.SampledFrom([]traffic.Time{0, 10 * minute, 15 * minute, 20 * minute, hour - 1}), 1, 20).Draw(t, "gaps")
 			for i, at := 0, origin; at < origin+60*hour; i++ {
 				o.events = append(o.events, event{at: at, arrival: at, units: 1, version: 1, value: fmt.Sprint("v", i)})
-				at += max(gaps[i%len(gaps)], minute)
+				at += max(gaps[i%len(gaps)], 5*minute)
 			}
 			o.compareEpisodes(t, o.play(t), 0)
 		})

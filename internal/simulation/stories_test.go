@@ -57,7 +57,7 @@ func TestStoriesFail(t *testing.T) {
 	}{
 		{"router-killed.yaml", bugs{noFence: true}},
 		{"router-frozen.yaml", bugs{noFence: true}},
-		{"released.yaml", mutated(t, "no tombstone")},
+		{"released.yaml", mutated(t, "no tombstone").bugs},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			l := newLab(tt.bugs)
@@ -74,16 +74,16 @@ func TestStoriesFail(t *testing.T) {
 	}
 }
 
-// mutated are the bugs of a mutation.
-func mutated(t *testing.T, name string) bugs {
+// mutated finds a mutation by its name.
+func mutated(t *testing.T, name string) mutation {
 	t.Helper()
 	for _, m := range mutations() {
 		if m.name == name {
-			return m.bugs
+			return m
 		}
 	}
 	t.Fatalf("there is no mutation %q", name)
-	return bugs{}
+	return mutation{}
 }
 
 func readStory(t *testing.T, file string) *story.Story {
