@@ -74,8 +74,8 @@ beside() {
 # Where no race detector is needed, everything is compiled as the image's program is (Dockerfile), whose build is tested, too: so that nothing
 # is compiled twice.
 as_image=(env CGO_ENABLED=0 "GOFLAGS=-trimpath${GOFLAGS:+ $GOFLAGS}")
-# -trimpath: what another checkout has compiled counts here, too.
-with_race=(env "GOFLAGS=-trimpath${GOFLAGS:+ $GOFLAGS}")
+# -trimpath: what another checkout has compiled counts here, too. The race detector makes heaps so large that garbage is collected as usual.
+with_race=(env GOGC=100 "GOFLAGS=-trimpath${GOFLAGS:+ $GOFLAGS}")
 
 # golangci-lint's govet is all of `go vet`'s analyzers, and sees the same files: to run both would be the same twice.
 lint() {
