@@ -96,7 +96,9 @@ func (b *bed) ok(args ...string) string {
 }
 
 // stoodStill reports whether a command has waited for a server for as long as it does.
-func (o outcome) stoodStill() bool { return strings.Contains(o.stderr, context.DeadlineExceeded.Error()) }
+func (o outcome) stoodStill() bool {
+	return strings.Contains(o.stderr, context.DeadlineExceeded.Error())
+}
 
 // decode runs a command that must succeed and reads its JSON output.
 func decode[T any](b *bed, args ...string) T {
