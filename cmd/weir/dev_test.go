@@ -108,15 +108,17 @@ func (p *devProcess) interrupt() {
 	}
 }
 
-func wantBlock(b *bed, ip string) {
+// wantBlock waits for a block of which text is a part: its address, or its hit.
+func wantBlock(b *bed, text string) {
 	b.t.Helper()
-	testbed.Eventually(b.t, 30*time.Second, func() error {
-		for _, block := range decode[[]map[string]any](b, "blocks", "list") {
-			if strings.Contains(fmt.Sprint(block), ip) {
+	testbed.Eventually(b.t, time.Minute, func() error {
+		blocks := decode[[]map[string]any](b, "blocks", "list")
+		for _, block := range blocks {
+			if strings.Contains(fmt.Sprint(block), text) {
 				return nil
 			}
 		}
-		return fmt.Errorf("%s is not blocked", ip)
+		return fmt.Errorf("no block has %s in it: %v", text, blocks)
 	})
 }
 

@@ -148,7 +148,7 @@ func TestDoctorFindsAHealthyInstallationHealthy(t *testing.T) {
 }
 
 func TestDoctorBeforeMigrate(t *testing.T) {
-	b := fullBed(t)
+	b := emptyBed(t)
 	found, failures := b.doctor()
 	wantFinding(t, found, "schema "+b.flag("--namespace"), doctor.Fail, "it lacks", "run weir migrate")
 	for _, topic := range b.names().All() {

@@ -69,7 +69,7 @@ func fullBed(t *testing.T) *bed {
 
 func TestMigrateTwiceDoesNothingTheSecondTime(t *testing.T) {
 	t.Parallel()
-	b := fullBed(t)
+	b := emptyBed(t)
 	first := b.ok("migrate")
 	for _, want := range []string{"is up to date now", ".requests made with 2 partitions", "routing version 1 published", "first commits written for 2 partitions"} {
 		if !strings.Contains(first, want) {
@@ -329,7 +329,7 @@ func TestServersThatAreAway(t *testing.T) {
 
 func TestRunBeforeMigrateSaysSo(t *testing.T) {
 	t.Parallel()
-	b := fullBed(t)
+	b := emptyBed(t)
 	p := b.start("run")
 	p.awaitLog("(run `?weir migrate)")
 	p.end()

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/internal/testbed"
 )
 
@@ -36,9 +37,19 @@ type bed struct {
 }
 
 func newBed(t *testing.T, redis testbed.RedisServer) *bed {
+	namespace := testbed.Namespace(t)
+	return bedOn(t, redis, namespace, historytest.Migrated(t, namespace))
+}
+
+// emptyBed is one whose database is empty, as a new installation's is.
+func emptyBed(t *testing.T) *bed {
+	return bedOn(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)}, testbed.Namespace(t), testbed.Postgres(t))
+}
+
+func bedOn(t *testing.T, redis testbed.RedisServer, namespace, postgres string) *bed {
 	b := &bed{t: t, flags: []string{
-		"--config", emptyFile(t), "--namespace", testbed.Namespace(t),
-		"--kafka-brokers", strings.Join(testbed.Kafka(t), ","), "--postgres-url", testbed.Postgres(t),
+		"--config", emptyFile(t), "--namespace", namespace,
+		"--kafka-brokers", strings.Join(testbed.Kafka(t), ","), "--postgres-url", postgres,
 		"--set", "kafka.partitions.requests=2", "--set", "kafka.partitions.keyed=4", "--set", "kafka.partitions.hits=2",
 	}}
 	switch redis.Kind {

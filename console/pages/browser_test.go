@@ -235,14 +235,17 @@ func TestInBrowser(t *testing.T) {
 	}
 }
 
-// Every page in every look: no complaint of the browser, no request to another host, no sideways scroll. Pictures are kept where
-// WEIR_SCREENSHOTS names a folder.
+// Every page in every look: no complaint of the browser, no request to another host, no sideways scroll. A landing has each width and each
+// scheme once. Pictures are kept where WEIR_SCREENSHOTS names a folder.
 func looksRight(chrome context.Context, t *testing.T) {
 	s := newScene()
 	_ = s.views.Save(t.Context(), savedviews.View{By: "mara", Name: "Login attacks of the week, by source", Query: "by=source&rule=login-stuffing&since=7d"})
 	_ = s.views.Save(t.Context(), savedviews.View{By: "jonas", Name: "What canaries find", Query: "by=source&mode=canary", Shared: true})
 	address, empty := serve(t, newPages(t, s.options()), admin()), serve(t, newPages(t, emptyScene().options()), admin())
-	for _, look := range looks() {
+	for i, look := range looks() {
+		if crossed := i == 1 || i == 2; crossed && !testbed.AtNight() && os.Getenv("WEIR_SCREENSHOTS") == "" {
+			continue
+		}
 		t.Run(look.name, func(t *testing.T) {
 			p := open(chrome, t, address+"/search?q=", look)
 			for name, at := range addresses(s) {

@@ -94,7 +94,7 @@ func TestNothingHasGrown(t *testing.T) {
 			for m := range 120 {
 				tests = append(tests, alertTest{fmt.Sprintf("%dm", m), g.alert, nil}, alertTest{fmt.Sprintf("%dm30s", m), g.alert, nil})
 			}
-			testRules(t, "30s", needed(g.alert), series, tests)
+			testRules(t, "30s", series, tests)
 		})
 	}
 }

@@ -111,7 +111,7 @@ func (d drill) run(t *testing.T, all map[[2]string]Rule) {
 			"summary": n.summary, "description": n.detail, "runbook_url": RunbookURL + "#" + Anchor(d.alert),
 		}})
 	}
-	testRules(t, d.every, needed(d.alert), d.series, []alertTest{{d.quiet, d.alert, nil}, {d.fires, d.alert, want}, {d.over, d.alert, nil}})
+	testRules(t, d.every, d.series, []alertTest{{d.quiet, d.alert, nil}, {d.fires, d.alert, want}, {d.over, d.alert, nil}})
 }
 
 // The same scenes wake nobody where they are of a replay, which is always behind, stops in the middle, and then is gone.
@@ -129,7 +129,7 @@ func TestReplaysWakeNobody(t *testing.T) {
 		tried[d.alert] = true
 		t.Run(d.alert, func(t *testing.T) {
 			t.Parallel()
-			testRules(t, d.every, needed(d.alert), unlike(replayed), []alertTest{{d.fires, d.alert, nil}})
+			testRules(t, d.every, unlike(replayed), []alertTest{{d.fires, d.alert, nil}})
 		})
 	}
 	if len(tried) < 20 {
@@ -151,14 +151,18 @@ func unlike(series []string) []string {
 	return all
 }
 
-// needed are an alert and the records that it is made of, in their groups. The others would only take time.
-func needed(alert string) []Group {
+// needed are the alerts that tests ask for, and the records that these are made of, in their groups. The others would only take time.
+func needed(tests []alertTest) []Group {
+	asked := map[string]bool{}
+	for _, a := range tests {
+		asked[a.Alert] = true
+	}
 	text := ""
 	var some []Group
 	for _, g := range slices.Backward(Groups(RunbookURL)) { // records stand before what is made of them
 		var rules []Rule
 		for _, r := range slices.Backward(g.Rules) {
-			if r.Alert == alert || r.Record != "" && strings.Contains(text, r.Record) {
+			if asked[r.Alert] || r.Record != "" && strings.Contains(text, r.Record) {
 				text += r.Expr + "\n"
 				rules = append(rules, r)
 			}
@@ -183,9 +187,10 @@ func labelsOf(text string) map[string]string {
 	return labels
 }
 
-// testRules has promtool evaluate the rules over series.
-func testRules(t *testing.T, every string, groups []Group, series []string, tests []alertTest) {
+// testRules has promtool evaluate over series what tests ask for.
+func testRules(t *testing.T, every string, series []string, tests []alertTest) {
 	t.Helper()
+	groups := needed(tests)
 	if every == "" {
 		every = "1m"
 	}

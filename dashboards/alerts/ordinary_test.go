@@ -106,7 +106,7 @@ func TestOrdinaryHoursAreQuiet(t *testing.T) {
 	}
 	world = append(world, rollout()...)
 	times := strings.Fields("10m 25m 34m 36m 41m 44m 47m 56m 57m 70m 102m 104m 106m 109m 116m 117m 60m 61m 63m 65m 68m 72m 75m 80m 82m 84m 86m 90m 93m 101m 118m 120m 122m 125m 150m 180m")
-	testRules(t, "", Groups(RunbookURL), world, allQuiet(times...))
+	testRules(t, "", world, allQuiet(times...))
 }
 
 // rollout is of a process and a gate that have counted this and that, of which a scrape fails after forty minutes, and which others take the
@@ -169,7 +169,7 @@ func TestOrdinaryWeeksAreQuiet(t *testing.T) {
 			tests = append(tests, alertTest{at, name, nil})
 		}
 	}
-	testRules(t, "15m", needed("WeirBlockRateHigh"), world, tests)
+	testRules(t, "15m", world, tests)
 }
 
 // On a Saturday nobody works, so nobody asks an office's API. Of its first weekend weir cannot know that, of the others it does.
@@ -184,7 +184,7 @@ func TestFreeDaysAreQuiet(t *testing.T) {
 	for _, at := range strings.Fields("195h 219h 260h 290h 297h 300h 306h 320h 321h 325h 330h 335h 339h 344h 356h 370h") {
 		tests = append(tests, alertTest{at, "WeirEventsStopped", nil})
 	}
-	testRules(t, "5m", needed("WeirEventsStopped"), world, tests)
+	testRules(t, "5m", world, tests)
 }
 
 // office is how a counter grows, with a sample in five minutes, of which there is much between nine and six o'clock from Monday to Friday,

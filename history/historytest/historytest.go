@@ -54,41 +54,81 @@ func Open(t testing.TB, url string) *history.Store {
 // New makes a bed in a new database.
 func New(t testing.TB) *Bed {
 	t.Helper()
-	form, err := formOf()
-	if err != nil {
-		t.Fatal(err)
+	return at(t, testbed.PostgresCopy(t, formOf(t, counts()), prepare))
+}
+
+// Migrated returns the URL of a new database that has schema as weir migrate makes it, with a deployment secret of its own, and nothing in it.
+// An installation's first weir migrate goes on from there: what it costs PostgreSQL is paid once for all tests.
+func Migrated(t testing.TB, schema string) string {
+	t.Helper()
+	url := testbed.PostgresCopy(t, formOf(t, "schema"), migrate)
+	if err := take(t.Context(), url, schema); err != nil {
+		t.Fatalf("a copy of the migrated schema: %v", err)
 	}
-	return at(t, testbed.PostgresCopy(t, form, prepare))
+	return url
+}
+
+// take gives the copied schema the name that a test asks for, and a new secret. Functions hold the name that the schema had.
+func take(ctx context.Context, url, schema string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	if err := migrations.CheckSchema(schema); err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, fmt.Sprintf(`
+		ALTER SCHEMA %[1]s RENAME TO %[2]q;
+		UPDATE %[2]q.secrets SET value = decode(md5(gen_random_uuid()::text), 'hex');
+		DO $$ DECLARE f regprocedure;
+		BEGIN
+			FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = '%[2]q'::regnamespace AND proconfig IS NOT NULL LOOP
+				EXECUTE format('ALTER FUNCTION %%s SET search_path = %[2]q', f);
+			END LOOP;
+		END $$`, Schema, schema))
+	return err
 }
 
 // counts are of the live stream's topics.
 func counts() streams.PartitionCounts { return streams.PartitionCounts{Requests: 4, Keyed: 8, Hits: 2} }
 
-// formOf names what prepare makes of an empty database.
-func formOf() (string, error) {
+// formOf names what is made of an empty database: the migrations, and what comes with them.
+func formOf(t testing.TB, with any) string {
+	t.Helper()
 	steps, err := migrations.Steps()
 	if err != nil {
-		return "", err
+		t.Fatal(err)
 	}
-	text := fmt.Sprint(counts())
+	text := fmt.Sprint(with)
 	for _, step := range steps {
 		text += step.Checksum
 	}
 	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:8]), nil
+	return hex.EncodeToString(sum[:8])
 }
 
-// prepare makes the schema and the live stream where they are missing.
+// migrate makes the schema in an empty database.
+func migrate(url string) error {
+	s, err := history.Open(context.Background(), Config(url))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return s.Migrate(context.Background())
+}
+
+// prepare makes the schema and the live stream in an empty database.
 func prepare(url string) error {
+	if err := migrate(url); err != nil {
+		return err
+	}
 	ctx := context.Background()
 	s, err := history.Open(ctx, Config(url))
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	if err := s.Migrate(ctx); err != nil {
-		return err
-	}
 	if _, err := s.Streams.Create(ctx, streams.Live, counts()); err != nil && !errors.Is(err, streams.ErrExists) {
 		return err
 	}

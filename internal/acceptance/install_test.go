@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/internal/exactness"
 	"github.com/weirhq/weir/internal/testbed"
 )
@@ -30,8 +31,9 @@ type install struct {
 // proxies how many of them append to X-Forwarded-For, more are further lines of the configuration.
 func newInstall(t testing.TB, partitions [3]int, redis string, proxies int, more ...string) *install {
 	t.Helper()
+	ns := testbed.Namespace(t)
 	in := &install{
-		Workplace: testbed.NewWorkplace(t), t: t, ns: testbed.Namespace(t), kafka: testbed.Kafka(t), postgres: testbed.Postgres(t), gate: fmt.Sprint("127.0.0.1:", testbed.FreePort(t)),
+		Workplace: testbed.NewWorkplace(t), t: t, ns: ns, kafka: testbed.Kafka(t), postgres: historytest.Migrated(t, ns), gate: fmt.Sprint("127.0.0.1:", testbed.FreePort(t)),
 	}
 	in.Write("weir.yaml", fmt.Sprintf(`namespace: %s
 kafka:

@@ -23,6 +23,7 @@ import (
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/signin"
 	"github.com/weirhq/weir/console/signin/signintest"
+	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/history/sessions"
 	"github.com/weirhq/weir/internal/testbed"
 	"github.com/weirhq/weir/rules"
@@ -77,7 +78,7 @@ func newBed(t *testing.T, edit ...func(*config.Config)) *bed {
 	t.Helper()
 	c := config.Default()
 	c.Namespace = testbed.Namespace(t)
-	c.Kafka.Brokers, c.Redis.URL, c.Postgres.URL = testbed.Kafka(t), config.Secret(testbed.Redis(t)), config.Secret(testbed.Postgres(t))
+	c.Kafka.Brokers, c.Redis.URL, c.Postgres.URL = testbed.Kafka(t), config.Secret(testbed.Redis(t)), config.Secret(historytest.Migrated(t, c.Namespace))
 	c.Kafka.Partitions = config.Partitions{Requests: 1, Keyed: 1, Hits: 1}
 	for _, one := range edit {
 		one(c)
