@@ -75,7 +75,7 @@ beside() {
 # is compiled twice.
 as_image=(env CGO_ENABLED=0 "GOFLAGS=-trimpath${GOFLAGS:+ $GOFLAGS}")
 # -trimpath: what another checkout has compiled counts here, too. The race detector makes heaps so large that garbage is collected as usual.
-with_race=(env GOGC=100 "GOFLAGS=-trimpath${GOFLAGS:+ $GOFLAGS}")
+with_race=(env CGO_ENABLED=1 GOGC=100 "GOFLAGS=-trimpath${GOFLAGS:+ $GOFLAGS}")
 
 # golangci-lint's govet is all of `go vet`'s analyzers, and sees the same files: to run both would be the same twice.
 lint() {

@@ -98,7 +98,7 @@ func TestDoctorFindsWhatPostgresLacks(t *testing.T) {
 
 // A role that owns its schema is all that weir needs.
 func TestDoctorIsContentWithAnOwner(t *testing.T) {
-	b := fullBed(t)
+	b := emptyBed(t)
 	admin := b.flag("--postgres-url")
 	role, at := b.ownRole()
 	u, err := url.Parse(admin)
