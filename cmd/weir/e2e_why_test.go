@@ -40,11 +40,13 @@ func TestTheBlockIDOfARefusalLeadsToItsEvidence(t *testing.T) {
 	b.send(abuser, 6)
 	awaitStatus(t, address, abuser, 429)
 	id := check(t, address, abuser).header.Get(gate.HeaderBlock)
-	awaitWhy(b, id, "BLOCK "+id+" ", "RULE tokens, version 1, mode block", "SOURCE ip=198.51.100.8/32", "over the limit, from ", "limit 3 in 1m, at most 4 were seen in one window",
+	awaitWhy(b, id, "BLOCK "+id+" ", "RULE tokens, version 1, mode block", "SOURCE ip=198.51.100.8/32", "over the limit, from ", "limit 3 in 1m, at most ",
 		" POST /v1/guest-tokens 201 ip=198.51.100.8", " written, until ", "HOLDS NOW yes, until ", "TO RELEASE weir blocks release tokens ip=198.51.100.8/32")
 	whole := decode[asking.BlockStory](b, "why", strings.ToUpper(id))
 	if whole.Hit == nil || whole.ID != whole.Hit.ID || whole.BlockID != id || whole.Holds == nil || !*whole.Holds || whole.Block == nil || whole.Block.Hit != whole.ID || len(whole.Decisions) == 0 {
 		t.Errorf("as JSON: %+v", whole)
+	} else if peak := whole.Hit.Peak; peak < 4 || peak > 6 { // the hit opens with the fourth, and knows those that came with it
+		t.Errorf("at most %d were seen in one window, want 4 to 6", peak)
 	}
 	awaitWhy(b, whole.ID, "HOLDS NOW yes")
 	awaitWhy(b, whole.ID[:8], "HOLDS NOW yes")
