@@ -2,12 +2,15 @@ package enforce_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/blocklist"
@@ -33,8 +36,9 @@ type drawnClient struct {
 	released int64 // when the newest release is of; 0: there was none
 }
 
-// What ENFORCE leaves in Redis after each record is what the oracle says: hits of several episodes and of a rule that is edited, promoted and
-// demoted, in any order and of any age, in a busy stream and in one that falls idle, and releases that come late or again.
+// What ENFORCE leaves in Redis after each record is what the oracle says, and gates are told of each change once: hits of several episodes and of
+// a rule that is edited, promoted and demoted, in any order and of any age, in a busy stream and in one that falls idle, and releases that come
+// late or again.
 func TestBlocksInRedisAreThoseOfTheOracle(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
@@ -63,7 +67,7 @@ func TestBlocksInRedisAreThoseOfTheOracle(t *testing.T) {
 				c.pass(t, rapid.SampledFrom([]int64{0, 1, 5, 20, 61, 400}).Draw(t, "after"))
 				what := rapid.SampledFrom([]string{"open", "open", "open", "update", "update", "closed", "closed", "closed", "release", "edit", "mode"}).Draw(t, "what")
 				var told []string
-				begun := len(c.want.Spans)
+				begun, heard := len(c.want.Spans), c.heard(t)
 				switch what {
 				case "edit":
 					edit()
@@ -80,6 +84,9 @@ func TestBlocksInRedisAreThoseOfTheOracle(t *testing.T) {
 					seen[word]++
 				}
 				c.check(t, begun, what, told)
+				if n := c.heard(t) - heard; heard > 0 && n != int64(len(told)-withheld(told)) {
+					t.Fatalf("after %s at %d, told of as %v, gates are told of %d changes", what, c.now, told, n)
+				}
 			}
 			shadow = c.shadow
 		})
@@ -189,6 +196,28 @@ func (c *drawnClient) hit(t *rapid.T, what string) []string {
 	}))
 	c.want.Take(oracle.BlockRecord{At: c.now, What: what, Hit: id, First: first, Last: last, Rule: c.rule})
 	return told
+}
+
+// heard is the number of the last change that gates are told of; 0 before the first.
+func (c *drawnClient) heard(t *rapid.T) (number int64) {
+	last, err := c.Client.Get(context.Background(), c.Keys.Last("3")).Result() // Stage's hits are in partition 3
+	if err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(last, "%d-", &number); last != "" && err != nil {
+		t.Fatalf("%q: %v", last, err)
+	}
+	return number
+}
+
+// withheld counts the decisions that change nothing.
+func withheld(told []string) (n int) {
+	for _, word := range told {
+		if strings.HasPrefix(word, "withheld") {
+			n++
+		}
+	}
+	return n
 }
 
 // check wants the block in Redis to be the oracle's last one; one that begins is told of.
