@@ -1,10 +1,12 @@
 package testbed
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // Folder is the path of a directory that does not exist yet, in one that a server reaches which runs as another user than
@@ -34,9 +36,12 @@ func Mount(t testing.TB, options string) string {
 		t.Skipf("unprivileged: no file system can be mounted here: %v %s", err, out)
 	}
 	t.Cleanup(func() {
-		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
-			t.Errorf("umount: %v %s", err, out)
-		}
+		Eventually(t, 30*time.Second, func() error { // a server that was ended may have processes that are about to
+			if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+				return fmt.Errorf("umount: %w %s", err, out)
+			}
+			return nil
+		})
 	})
 	return dir
 }
