@@ -30,7 +30,7 @@ quick: ## while you work: lint and tests of what changed since main and of what 
 	scripts/test.sh quick
 
 .PHONY: test-night
-test-night: ## the long forms, and the race detector over everything; before a release. Takes hours
+test-night: ## the long forms, and the race detector over everything; before a release. Takes more than an hour
 	scripts/test.sh night
 
 .PHONY: test-embedded

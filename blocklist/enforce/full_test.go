@@ -16,7 +16,7 @@ import (
 
 func soonNotHeld(t *testing.T, what string, r blocktest.Finder, c *blocktest.Clock, id traffic.Identity) {
 	t.Helper()
-	blocktest.Promptly(t, what, func() {
+	testbed.Promptly(t, what, func() {
 		testbed.Eventually(t, 10*time.Second, func() error {
 			if _, held := r.Find(id, rules.Target{Method: "POST", Path: "/v1/guest-tokens"}, c.Now()); held {
 				return fmt.Errorf("%s: still held", what)
@@ -53,7 +53,7 @@ func TestAFullRedisRefusesNewBlocksAndNothingElse(t *testing.T) {
 
 	s.Clock.Add(50 * time.Millisecond)
 	batch := s.Messages(on("b1", "tv-10", detectors.PhaseOpen), s.Release(), on("a1", "tv-8", detectors.PhaseUpdate))
-	blocktest.Promptly(t, "the batch", func() { s.ApplyMessages(batch) })
+	testbed.Promptly(t, "the batch", func() { s.ApplyMessages(batch) })
 	if got := fmt.Sprint(s.Log.Take()); got != "[withheld full released extended]" {
 		t.Errorf("decisions: %s", got)
 	}
@@ -80,7 +80,7 @@ func TestAFullRedisRefusesNewBlocksAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocktest.Promptly(t, "a release by a process that starts", func() {
+	testbed.Promptly(t, "a release by a process that starts", func() {
 		if got := fmt.Sprint(s.Decide(on("b2", "tv-11", detectors.PhaseOpen), request)); got != "[withheld full released]" {
 			t.Errorf("decisions: %s", got)
 		}
@@ -92,7 +92,7 @@ func TestAFullRedisRefusesNewBlocksAndNothingElse(t *testing.T) {
 		t.Error("a block that nobody released is gone")
 	}
 	s.Rules.Set(blocktest.FloodRule, rules.ModeShadow)
-	blocktest.Promptly(t, "the demotion", publish)
+	testbed.Promptly(t, "the demotion", publish)
 	soonNotHeld(t, "a client of the demoted rule", r, s.Clock, other)
 
 	s.Rules.Set(blocktest.FloodRule, rules.ModeBlock)

@@ -43,7 +43,7 @@ func TestARuleStoreThatHangsStopsNothing(t *testing.T) {
 				for range 2 { // also at once after the first, and when the modes are due
 					batch := s.Messages(on("a1", 1, "tv-1", detectors.PhaseUpdate), on("a2", 2, "tv-2", detectors.PhaseOpen), s.Release(), on("a3", 30, "tv-3", detectors.PhaseOpen),
 						on("a4", 31, "tv-4", detectors.PhaseOpen))
-					blocktest.Promptly(t, "a batch with a release", func() { s.ApplyMessages(batch) })
+					testbed.Promptly(t, "a batch with a release", func() { s.ApplyMessages(batch) })
 					if b, tomb := s.Stands(); b != nil || tomb == nil {
 						t.Errorf("the released client's block: %+v, tombstone: %+v", b, tomb)
 					}

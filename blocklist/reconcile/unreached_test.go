@@ -52,7 +52,7 @@ func TestReleaseActsWithAMasterAway(t *testing.T) {
 				if round == 0 {
 					batch = append(batch, blocktest.Spread(s.Raising(detectors.PhaseOpen, onLive[7]))...)
 				}
-				blocktest.Promptly(t, fmt.Sprint("releases of round ", round), func() {
+				testbed.Promptly(t, fmt.Sprint("releases of round ", round), func() {
 					s.ApplyMessages(batch)
 					blocktest.EventuallyIs(t, "released on the master that answers", r, s, onLive[round], false)
 					blocktest.EventuallyIs(t, "released on the master that is away", r, s, onDead[round], false)
@@ -222,7 +222,7 @@ func TestNothingIsLostWhenAReplicaTakesOver(t *testing.T) {
 	begin := s.Log.Len()
 	dead.Pause()
 	blocktest.Run(t, rec.Run)
-	blocktest.Promptly(t, "the batches", func() {
+	testbed.Promptly(t, "the batches", func() {
 		s.ApplyMessages(s.Raising(detectors.PhaseOpen, on[1]))
 		s.ApplyMessages(append(s.Raising(detectors.PhaseOpen, on[2]), s.Releasing(on[0])...))
 		blocktest.EventuallyIs(t, "released", r, s, on[0], false)

@@ -58,7 +58,7 @@ func (b *burst) run(ctx context.Context) error {
 
 // delays keeps how long changes took to act at a gate.
 type delays struct {
-	watch *blocktest.Stopwatch
+	watch *testbed.Stopwatch
 
 	mu    sync.Mutex
 	most  map[string]time.Duration
@@ -112,7 +112,7 @@ func TestGateKeepsUpWithABurstWhileItLoads(t *testing.T) {
 	// What was told before it began comes with the first load, which begins now as well.
 	eventually(t, "following", func() bool { return testutil.ToFloat64(r.metrics.deltas.WithLabelValues(blocklist.OpBlock)) > 0 })
 
-	d := &delays{watch: blocktest.StartStopwatch(), most: map[string]time.Duration{}}
+	d := &delays{watch: testbed.StartStopwatch(), most: map[string]time.Duration{}}
 	defer d.watch.Stop()
 	behind := time.Duration(0)
 	from, began := b.written.Load(), time.Now()

@@ -65,9 +65,7 @@ func (s *scene) record(t testing.TB, stream string, hits ...detectors.Hit) {
 			t.Fatal(err)
 		}
 	}
-	if err := recorder.Apply(t.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
+	historytest.Apply(t, recorder, batch)
 }
 
 func (s *scene) decide(t testing.TB, decisions ...blocklist.Decision) {
@@ -83,9 +81,7 @@ func (s *scene) decide(t testing.TB, decisions ...blocklist.Decision) {
 			t.Fatal(err)
 		}
 	}
-	if err := recorder.Apply(t.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
+	historytest.Apply(t, recorder, batch)
 }
 
 // hit is a closed episode of a device behind an address.

@@ -2,6 +2,7 @@ package historytest
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -26,6 +27,25 @@ func (b *Bed) days() history.Days {
 	return retention.NewDays(b.Store, 0, func() traffic.Time { return traffic.At(time.Now()) })
 }
 
+// Recorder stores batches; they may come again.
+type Recorder interface {
+	Apply(ctx context.Context, batch []traffic.Message) error
+}
+
+// Apply stores a batch as RECORD's consumer does: again where PostgreSQL has not answered in time, as for a process that stood still.
+func Apply(t testing.TB, recorder Recorder, batch []traffic.Message) {
+	t.Helper()
+	const tries = 3
+	for try := 1; ; try++ {
+		switch err := recorder.Apply(t.Context(), batch); {
+		case err == nil:
+			return
+		case try == tries || !errors.Is(err, context.DeadlineExceeded):
+			t.Fatal(err)
+		}
+	}
+}
+
 // Record stores hits of the live stream, as RECORD does.
 func (b *Bed) Record(t testing.TB, hits ...detectors.Hit) {
 	t.Helper()
@@ -39,9 +59,7 @@ func (b *Bed) Record(t testing.TB, hits ...detectors.Hit) {
 			t.Fatal(err)
 		}
 	}
-	if err := recorder.Apply(t.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
+	Apply(t, recorder, batch)
 }
 
 // Decide stores decisions about blocks of the live stream, as RECORD does.
@@ -57,7 +75,5 @@ func (b *Bed) Decide(t testing.TB, decisions ...blocklist.Decision) {
 			t.Fatal(err)
 		}
 	}
-	if err := recorder.Apply(t.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
+	Apply(t, recorder, batch)
 }

@@ -1,4 +1,4 @@
-package blocktest
+package testbed
 
 import (
 	"testing"
