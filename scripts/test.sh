@@ -200,7 +200,7 @@ stopping() {
 	"${as_image[@]}" go run ./scripts/stopping -seed 1 -p 3 -skip "$real_time" ./...
 	printf '%s\n' "$SECONDS" >"$work/stopping.time"
 }
-real_time='^TestDevJudgesTheDemo$'
+real_time='^(TestDevJudgesTheDemo|TestRealTime)$'
 
 embedded() {
 	programs

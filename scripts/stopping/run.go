@@ -27,8 +27,9 @@ type event struct {
 func test(ctx context.Context, o options, p testedPackage, program string, out *printer) (r result) {
 	began := time.Now()
 	defer func() { r.took = time.Since(began) }()
+	// test2json ignores the interrupt, and so would all that the tests start, which some of them interrupt.
 	arguments := []string{
-		"tool", "test2json", "-t", "-p", p.path, program, "-test.v=test2json", "-test.paniconexit0",
+		"tool", "test2json", "-t", "-p", p.path, "env", "--default-signal=INT,QUIT", program, "-test.v=test2json", "-test.paniconexit0",
 		"-test.timeout=" + o.timeout.String(), "-test.parallel=" + strconv.Itoa(o.parallel), // one word each, as go test does
 	}
 	if o.run != "" {
