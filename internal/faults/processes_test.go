@@ -49,15 +49,20 @@ func (s *scene) killShortly(processes []*process) {
 // back: it must find out that its place is another's, and does what there is for it as a member without a name.
 func (s *scene) replace(zombie *process) {
 	s.pause(3 * time.Second)
+	watch, begun := testbed.StartStopwatch(), time.Now()
+	defer watch.Stop()
 	zombie.freeze()
 	at := s.harmed()
-	s.in.startAs(zombie.stage, zombie.name)
+	next := s.in.startAs(zombie.stage, zombie.name)
 	s.works(at)
 	s.pause(2 * time.Second)
 	zombie.revive()
 	s.works(s.harmed())
 	testbed.Eventually(s, workTimeout, func() error {
-		if !strings.Contains(zombie.said(), "another process has joined with this one's instance id") {
+		const fenced = "another process has joined with this one's instance id"
+		// Where all stood still for so long that both have lost their places, after 10 s, the name is that of the one who comes back last.
+		both := time.Since(begun)-watch.Since(begun) > 5*time.Second && strings.Contains(next.said(), fenced)
+		if !both && !strings.Contains(zombie.said(), fenced) {
 			return fmt.Errorf("the %s process has not heard that %s is another one's name now", zombie.stage, zombie.name)
 		}
 		return nil
