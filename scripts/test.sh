@@ -54,7 +54,7 @@ setup() {
 # says is shown when both are through, and the result lines of the other come last.
 beside() {
 	local first failed=0
-	nice -n 15 "$self" "$2" >"$work/$2.log" 2>&1 &
+	nice -n 5 "$self" "$2" >"$work/$2.log" 2>&1 &
 	first=$!
 	# shellcheck disable=SC2064 # this process, not the one of then
 	trap "kill $first 2>/dev/null || true; rm -rf '$work'" EXIT
