@@ -36,9 +36,9 @@ type drawnClient struct {
 	released int64 // when the newest release is of; 0: there was none
 }
 
-// What ENFORCE leaves in Redis after each record is what the oracle says, and gates are told of each change once: hits of several episodes and of
-// a rule that is edited, promoted and demoted, in any order and of any age, in a busy stream and in one that falls idle, and releases that come
-// late or again.
+// What ENFORCE leaves in Redis after each record is what the oracle says, and gates are told of each change once: hits
+// of several episodes and of a rule that is edited, promoted and demoted, in any order and of any age, in a busy stream
+// and in one that falls idle, and releases that come late or again.
 func TestBlocksInRedisAreThoseOfTheOracle(t *testing.T) {
 	testbed.EachRedis(t, func(t *testing.T, server testbed.RedisServer) {
 		s := blocktest.NewStage(t, server)
@@ -65,7 +65,9 @@ func TestBlocksInRedisAreThoseOfTheOracle(t *testing.T) {
 			c.want = oracle.Blocks{}
 			for range rapid.IntRange(1, 40).Draw(t, "records") {
 				c.pass(t, rapid.SampledFrom([]int64{0, 1, 5, 20, 61, 400}).Draw(t, "after"))
-				what := rapid.SampledFrom([]string{"open", "open", "open", "update", "update", "closed", "closed", "closed", "release", "edit", "mode"}).Draw(t, "what")
+				what := rapid.SampledFrom([]string{
+					"open", "open", "open", "update", "update", "closed", "closed", "closed", "release", "edit", "mode",
+				}).Draw(t, "what")
 				var told []string
 				begun, heard := len(c.want.Spans), c.heard(t)
 				switch what {
@@ -105,7 +107,10 @@ func drawVersion(t *rapid.T) (rules.Document, oracle.BlockRule) {
 		return n, time.Duration(n) * time.Second
 	}
 	address, device := traffic.KeyField{Field: traffic.FieldIP, V4: 32, V6: 64}, traffic.KeyField{Field: traffic.FieldDevice}
-	d := rules.Document{ID: blocktest.FloodRule, Key: []traffic.KeyField{address}, Block: &rules.Block{Key: []traffic.KeyField{address}, Extend: rules.ExtendNever}}
+	d := rules.Document{
+		ID: blocktest.FloodRule, Key: []traffic.KeyField{address},
+		Block: &rules.Block{Key: []traffic.KeyField{address}, Extend: rules.ExtendNever},
+	}
 	var r oracle.BlockRule
 	r.TTL, d.Block.TTL = seconds("ttl", 1, 10, 60, 300, 300)
 	r.MaxLag, d.MaxLag = seconds("max_lag", 1, 20, 60)
@@ -181,12 +186,14 @@ func (c *drawnClient) release(t *rapid.T, of int64) []string {
 	return c.Log.Take()
 }
 
-// hit tells of a hit of some age: of any, of the greatest at which it still has an effect, and older by a second; and of one that began with the
-// newest release, or a second after it.
+// hit tells of a hit of some age: of any, of the greatest at which it still has an effect, and older by a second; and of
+// one that began with the newest release, or a second after it.
 func (c *drawnClient) hit(t *rapid.T, what string) []string {
 	update := c.rule.MaxLag
 	closing := update + c.rule.Window + c.rule.Lateness
-	last := c.now - rapid.SampledFrom([]int64{-7, 0, 0, 0, 1, 5, 20, update, update + 1, closing, closing + 1, closing + c.rule.Cooldown, closing + c.rule.Cooldown + 1, 140}).Draw(t, "last before")
+	last := c.now - rapid.SampledFrom([]int64{
+		-7, 0, 0, 0, 1, 5, 20, update, update + 1, closing, closing + 1, closing + c.rule.Cooldown, closing + c.rule.Cooldown + 1, 140,
+	}).Draw(t, "last before")
 	first := last - rapid.SampledFrom([]int64{0, 0, 3, 50, last - c.released, last - c.released - 1}).Draw(t, "lasting")
 	first = min(first, last)
 	id := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "id")
@@ -227,8 +234,9 @@ func (c *drawnClient) check(t *rapid.T, begun int, after string, told []string) 
 	if n := len(spans); n > 0 && !spans[n-1].Released && spans[n-1].Until > c.now {
 		until = c.at(spans[n-1].Until)
 	}
-	b := c.block(t)
-	if (b != nil) != (until != 0) || b != nil && b.Until != until || len(spans) > begun && !slices.Contains(told, "written") {
-		t.Fatalf("after %s at %d, told of as %v: block %+v, want one until %s, %d begun", after, c.now, told, b, until, len(spans)-begun)
+	b, untold := c.block(t), len(spans) > begun && !slices.Contains(told, "written")
+	if (b != nil) != (until != 0) || b != nil && b.Until != until || untold {
+		t.Fatalf("after %s at %d, told of as %v: block %+v, want one until %s, %d begun",
+			after, c.now, told, b, until, len(spans)-begun)
 	}
 }
