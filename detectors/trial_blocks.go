@@ -71,6 +71,12 @@ type blocked struct {
 // hold is the newest block of a subject at one limit: it holds requests of since <= time < until.
 type hold struct{ since, until traffic.Time }
 
+// over reports whether a hold refuses nobody any more: the watermark has passed its end by lateness. Then it is forgotten when the next minute of
+// append time begins, which no figure may depend on.
+func (b *hold) over(lateness, watermark traffic.Time) bool {
+	return later(b.until, lateness) <= watermark
+}
+
 // waits reports whether something is to be told of the hit that none of its records will say.
 func (x *blocked) waits() bool { return x.closed && x.refused > x.told }
 
@@ -141,7 +147,7 @@ func (t *trials) reach(k *Keyed, i int, b *binding) (refused uint32) {
 			continue
 		}
 		for step := range x.holds {
-			if h := &x.holds[step]; h.since <= k.Time && k.Time < h.until {
+			if h := &x.holds[step]; h.since <= k.Time && k.Time < h.until && !h.over(r.lineage.lateness, t.p.watermark.at) {
 				refused |= 1 << step
 			}
 		}
@@ -287,8 +293,8 @@ func (t *trials) late(r *ruleTrial, x *blocked) Hit {
 
 // retireBlock forgets a subject that nothing holds any more and of which all is told.
 func (r *ruleTrial) retireBlock(x *blocked, watermark traffic.Time) {
-	for _, h := range x.holds {
-		if later(h.until, r.lineage.lateness) > watermark && h != (hold{}) {
+	for i := range x.holds {
+		if h := &x.holds[i]; !h.over(r.lineage.lateness, watermark) && *h != (hold{}) {
 			return
 		}
 	}

@@ -127,6 +127,38 @@ func TestRefusedAfterTheClosing(t *testing.T) {
 	}
 }
 
+// A request that comes late is refused by a block that is over for as long as lateness allows, and then no more: whether a
+// minute of append time has begun in between, in which what is over is forgotten, makes no difference.
+func TestALateRequestMeetsABlockThatIsOver(t *testing.T) {
+	for _, c := range []struct {
+		newest  int // what the watermark shows when it comes
+		refused int64
+	}{{30, 1}, {32, 1}, {33, 0}, {58, 0}, {62, 0}, {150, 0}} {
+		for _, atOnce := range []bool{false, true} { // appended at once: nothing is forgotten in between
+			v := rule(5, 20*time.Second, 3*time.Second)
+			v.Block.TTL, v.MaxLag = 30*time.Second, rules.DefaultMaxLag
+			b := newTryBench(t, v)
+			for range 6 {
+				b.second(0, oracle.TrialRequest{Counted: true, Reach: true})
+			}
+			b.now = base + traffic.Time(c.newest)*second
+			if atOnce {
+				b.now = base // all is appended within one minute
+			}
+			b.request(oracle.TrialRequest{At: int64(base/second) + int64(c.newest), Counted: true, Reach: true}, "192.0.2.2", "d")
+			b.request(oracle.TrialRequest{At: int64(base/second) + 29, Counted: true, Reach: true}, "192.0.2.1", "d")
+			b.end()
+			refused := int64(0)
+			for _, m := range minutesOf(b.hits, 0) {
+				refused += m.Refused
+			}
+			if refused != c.refused {
+				t.Errorf("with %d s shown, appended at once %t: %d refused, want %d", c.newest, atOnce, refused, c.refused)
+			}
+		}
+	}
+}
+
 // A source is known to be good for 30 days after its newest event that says so, whatever came since.
 func TestKnownGood(t *testing.T) {
 	for days, want := range map[int]detectors.Good{0: detectors.KnownGood, 30: detectors.KnownGood, 31: detectors.NotGood} {

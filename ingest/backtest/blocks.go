@@ -16,7 +16,8 @@ import (
 //
 // Time is that of the events. A hit holds its block's subject from the event that brings it until what ENFORCE writes
 // as the block's end (package holding); a request is refused if it is matched within that time and comes after that
-// event in the log. Whom ENFORCE never blocks is held here neither; its count of blocks per address is not asked.
+// event in the log. A live trial forgets a block once the watermark has passed its end by the rule's lateness, and so
+// does this one. Whom ENFORCE never blocks is held here neither; its count of blocks per address is not asked.
 type blockade struct {
 	plan    *plan
 	windows folder
@@ -163,7 +164,7 @@ func (b *blockade) refuses(r *blockingRule, e *event) (bool, error) {
 	b.obey(nil, e.progress)
 	for _, key := range [][]traffic.KeyField{r.version.Block.Key, r.version.Key} {
 		h := b.holdOf(r, e, key)
-		if h != nil && h.since <= e.time && e.time < h.until {
+		if h != nil && h.since <= e.time && e.time < h.until && h.until.Add(r.version.Lateness) > b.windows.partition.Watermark() {
 			r.refused++
 			r.firstRefused = min(r.firstRefused, e.time)
 			return true, nil
