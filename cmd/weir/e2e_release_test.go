@@ -18,6 +18,7 @@ match: {method: POST, path: /v1/guest-tokens}
 key: [ip, device]
 limit: 3
 window: 60s
+max_lag: 10m # on a machine that stands still it takes long until a hit is heard of
 block: {key: [ip, device], ttl: 10m}
 `
 

@@ -127,8 +127,8 @@ func (r *backlogRule) must(events []backlogEvent) bool {
 	return len(r.over(events)) > 0
 }
 
-// judgeHits compares who is flagged with who was over.
-func (b *backlog) judgeHits(all []backlogRule) {
+// flagged are the sources of which history has a hit, by rule and subject.
+func (b *backlog) flagged() map[[2]string]bool {
 	b.t.Helper()
 	flagged := map[[2]string]bool{}
 	b.in.query(`SELECT DISTINCT rule, subject FROM {ns}.hits_all WHERE stream = 'live'`, func(rows pgx.Rows) error {
@@ -137,6 +137,13 @@ func (b *backlog) judgeHits(all []backlogRule) {
 		flagged[k] = true
 		return err
 	})
+	return flagged
+}
+
+// judgeHits compares who is flagged with who was over.
+func (b *backlog) judgeHits(all []backlogRule) {
+	b.t.Helper()
+	flagged := b.flagged()
 	for i := range all {
 		r := &all[i]
 		truly, found, missed := 0, 0, 0

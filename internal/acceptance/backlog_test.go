@@ -47,6 +47,7 @@ func TestABacklogBlocksNobodyWhoWasNotOver(t *testing.T) {
 	b.blocked(all, "203.0.113.200")
 	b.live("203.0.113.201", 400) // all that came before it is judged once it is blocked
 	b.blocked(all, "203.0.113.201")
+	b.recorded(all, "203.0.113.201")
 
 	b.judgeHits(all)
 	b.judgeBlocks(all)
@@ -237,6 +238,21 @@ func (b *backlog) blocked(all []backlogRule, ip string) {
 		for _, r := range all {
 			if r.complete() && !by[r.id] {
 				return fmt.Errorf("%s is not blocked by %s, only by %d rules", ip, r.id, len(by))
+			}
+		}
+		return nil
+	})
+}
+
+// recorded waits until history has the hits of a source that is blocked, and with them all that were told before: hits and
+// decisions are stored each by a consumer of its own.
+func (b *backlog) recorded(all []backlogRule, ip string) {
+	b.t.Helper()
+	testbed.Eventually(b.t, 60*time.Second, func() error {
+		flagged := b.flagged()
+		for _, r := range all {
+			if r.complete() && !flagged[[2]string{r.id, subjectOf(ip)}] {
+				return fmt.Errorf("history has no hit of %s by %s", ip, r.id)
 			}
 		}
 		return nil

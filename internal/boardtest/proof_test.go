@@ -45,7 +45,7 @@ func TestBoardsAndRulesOnALoadedInstallation(t *testing.T) {
 		s := span{from: in.began, to: time.Now(), scrape: scrapeEvery}
 		wrong := []error{}
 		for place, p := range left {
-			if err := g.compare(p, in.schema, p.truth.rule, s, p.truth.live(f)); err != nil {
+			if err := g.compare(p, in.schema, p.truth.rule, s, p.truth.live(f), p.truth.less); err != nil {
 				wrong = append(wrong, fmt.Errorf("%s: %w", place, err))
 				continue
 			}

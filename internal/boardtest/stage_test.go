@@ -112,7 +112,7 @@ func TestPanelsThatDecideOnAStage(t *testing.T) {
 		s := span{from: time.Now().Add(-time.Minute), to: time.Now(), scrape: scrapeEvery}
 		var wrong []error
 		for place, p := range left {
-			if err := g.compare(p, stageNamespace, "", s, p.truth.staged); err != nil {
+			if err := g.compare(p, stageNamespace, "", s, p.truth.staged, ""); err != nil {
 				wrong = append(wrong, fmt.Errorf("%s: %w", place, err))
 			}
 		}
