@@ -71,8 +71,8 @@ type blocked struct {
 // hold is the newest block of a subject at one limit: it holds requests of since <= time < until.
 type hold struct{ since, until traffic.Time }
 
-// over reports whether a hold refuses nobody any more: the watermark has passed its end by lateness. Then it is forgotten when the next minute of
-// append time begins, which no figure may depend on.
+// over reports whether a hold refuses nobody any more: the watermark has passed its end by lateness. Then it is forgotten
+// when the next minute of append time begins, which no figure may depend on.
 func (b *hold) over(lateness, watermark traffic.Time) bool {
 	return later(b.until, lateness) <= watermark
 }

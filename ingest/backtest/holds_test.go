@@ -22,6 +22,7 @@ func other(seconds int) string {
 func TestWhatABlockHolds(t *testing.T) {
 	t.Parallel()
 	const byIP = "id: r\nowner: tests\nmatch: {}\nkey: [ip]\nlimit: 1\nwindow: 10s\n"
+	const brief = byIP + "lateness: 3s\nblock: {key: [ip], ttl: 5s, extend: never}\n"
 	var crowd strings.Builder
 	for i := range 66 {
 		crowd.WriteString(at(i/10, fmt.Sprint("tv-", i)))
@@ -34,9 +35,9 @@ func TestWhatABlockHolds(t *testing.T) {
 		{"until its end, which is outside", byIP + "block: {key: [ip], ttl: 5s, extend: never}\n", at(0, "") + at(0, "") + at(4, "") + at(5, ""), nil, 1, 1},
 		// The request of second 8 was answered before the block began.
 		{"nothing before it", byIP + "block: {key: [ip], ttl: 60s}\n", at(9, "") + at(10, "") + at(8, "") + at(10, ""), nil, 1, 1},
-		// Second 4 is within the block, and is heard of when the block is over: for as long as lateness allows, and then no more.
-		{"whoever is late by less than lateness", byIP + "lateness: 3s\nblock: {key: [ip], ttl: 5s, extend: never}\n", at(0, "") + at(0, "") + other(7) + at(4, ""), nil, 1, 1},
-		{"nobody who is later", byIP + "lateness: 3s\nblock: {key: [ip], ttl: 5s, extend: never}\n", at(0, "") + at(0, "") + other(8) + at(4, ""), nil, 0, 1},
+		// Second 4 is within the block, and is heard of when it is over: as late as lateness allows, and then no more.
+		{"whoever is late by less than lateness", brief, at(0, "") + at(0, "") + other(7) + at(4, ""), nil, 1, 1},
+		{"nobody who is later", brief, at(0, "") + at(0, "") + other(8) + at(4, ""), nil, 0, 1},
 		{"nobody whose hit is old", byIP + "max_lag: 5s\nblock: {key: [ip], ttl: 60s}\n", at(0, "") + other(20) + at(0, "") + at(21, ""), nil, 0, 0},
 		{"who may never be blocked", byIP + "block: {key: [ip], ttl: 60s}\n", at(0, "") + at(0, "") + at(1, ""), func(s traffic.Subject) bool { return s == "ip=192.0.2.1%2F32" }, 0, 0},
 		// 64 blocks of devices, then one of the address, which holds also whom it has not seen.

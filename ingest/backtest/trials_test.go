@@ -80,7 +80,8 @@ func triedBy(t *rapid.T, v rules.Version, times []traffic.Time, sources []netip.
 	}
 	tick := func(next int64, at, progress traffic.Time) {
 		fold(&detectors.Keyed{
-			Format: rules.EvidenceRecordFormat, Kind: detectors.KeyedTick, Generation: 1, Offset: next, Prev: next - 1, Time: at, Progress: progress,
+			Format: rules.EvidenceRecordFormat, Kind: detectors.KeyedTick, Generation: 1, Offset: next, Prev: next - 1,
+			Time: at, Progress: progress,
 		})
 	}
 	progress := traffic.BeforeTime

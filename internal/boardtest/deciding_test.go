@@ -103,7 +103,8 @@ func panelsThatDecide() map[string]deciding {
 			},
 			// Of an episode that is over ENFORCE knows no more once it was given its partitions anew, and what comes later than
 			// max_lag would have been withheld. Both come of a machine that stands still.
-			less:   again("enforce") + ` or sum(weir_enforce_decisions_total{mode="shadow", action="would_withhold", reason="max_lag"}) > 0`,
+			less: again("enforce") +
+				` or sum(weir_enforce_decisions_total{mode="shadow", action="would_withhold", reason="max_lag"}) > 0`,
 			staged: one("shadow", 11),
 		},
 		"weir-overlimit / Over limit now, rules in shadow": {live: openEpisodes("shadow"), staged: one("shadow", 4)},
@@ -165,6 +166,10 @@ func (g *grafana) compare(p *decided, namespace, rule string, s span, want value
 	if rule != "" {
 		c.values["rule"] = choice{values: []string{rule}, listed: true}
 	}
+	fewer, err := g.mayBeLess(less, s)
+	if err != nil {
+		return err
+	}
 	left := maps.Clone(want)
 	var wrong []error
 	for _, q := range p.panel.Targets {
@@ -181,10 +186,6 @@ func (g *grafana) compare(p *decided, namespace, rule string, s span, want value
 		found, err := g.prometheus.instant(promql, s.to)
 		if err != nil {
 			return fmt.Errorf("%s: %w", promql, err)
-		}
-		fewer, err := g.mayBeLess(less, s)
-		if err != nil {
-			return err
 		}
 		if err := differ(found, truth, fewer); err != nil {
 			wrong = append(wrong, fmt.Errorf("%q %w\n\t%s", q.LegendFormat, err, promql))
