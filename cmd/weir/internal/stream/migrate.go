@@ -108,18 +108,20 @@ func (m *Migration) Steps() []func(context.Context) error {
 func (m *Migration) makeSchema(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, service.AnswerTimeout)
 	defer cancel()
-	var refused error
-	before := m.store.Ping(ctx) == nil
+	before := false
 	err := retry.Do(bounded, service.NewLogger(config.Log{Level: "error"}, io.Discard), "", func(ctx context.Context) error {
-		err := m.store.Migrate(ctx)
-		var away *postgres.UnreachableError
-		if err != nil && !errors.As(err, &away) {
-			refused = err // not a matter of waiting
-			return nil
+		err := m.store.Ping(ctx)
+		before = err == nil
+		if away := (*postgres.UnreachableError)(nil); !errors.As(err, &away) {
+			return nil // it answers: what the schema lacks the steps bring, and what else is wrong they say
 		}
 		return err
 	})
-	if err := errors.Join(err, refused); err != nil {
+	if err != nil {
+		return err
+	}
+	// A step takes as long as its tables are large. Nothing ends it but who waits for it.
+	if err := m.store.Migrate(ctx); err != nil {
 		return err
 	}
 	days := retention.NewDays(m.store, time.Duration(m.conf.History.Retention), service.Now)
