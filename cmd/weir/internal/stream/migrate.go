@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"time"
@@ -39,13 +38,14 @@ type MigrateOptions struct {
 // Each step looks at what is there and does what is missing, so a run that broke off is finished by the next one. The
 // commits come last: a router that finds them may start.
 type Migration struct {
-	conf  *config.Config
-	opt   MigrateOptions
-	store *history.Store
-	kafka *kafka.Client
-	names ingest.TopicNames
-	by    string
-	did   []string
+	conf     *config.Config
+	opt      MigrateOptions
+	store    *history.Store
+	kafka    *kafka.Client
+	names    ingest.TopicNames
+	by       string
+	did      []string
+	patience func(context.Context) (context.Context, context.CancelFunc) // bounds the wait for a server that is just starting
 
 	topics  topicState
 	stream  streams.Stream
@@ -87,7 +87,12 @@ func Migrate(ctx context.Context, c *config.Config, log *slog.Logger, by string,
 
 // NewMigration prepares the steps of a migration, in the name of by.
 func NewMigration(c *config.Config, s *history.Store, k *kafka.Client, by string, o MigrateOptions) *Migration {
-	return &Migration{conf: c, opt: o, store: s, kafka: k, names: ingest.Live.Topics(c.Namespace), by: by}
+	return &Migration{conf: c, opt: o, store: s, kafka: k, names: ingest.Live.Topics(c.Namespace), by: by, patience: patience}
+}
+
+// patience is a question's wait for its server.
+func patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, service.AnswerTimeout)
 }
 
 // Done has a line for each thing that was done, or needed nothing.
@@ -106,10 +111,10 @@ func (m *Migration) Steps() []func(context.Context) error {
 
 // makeSchema applies the migrations, waiting a little for a server that is just starting.
 func (m *Migration) makeSchema(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, service.AnswerTimeout)
+	patient, cancel := m.patience(ctx)
 	defer cancel()
 	before := false
-	err := retry.Do(bounded, service.NewLogger(config.Log{Level: "error"}, io.Discard), "", func(ctx context.Context) error {
+	err := retry.Do(patient, slog.New(slog.DiscardHandler), "", func(ctx context.Context) error {
 		err := m.store.Ping(ctx)
 		before = err == nil
 		if away := (*postgres.UnreachableError)(nil); !errors.As(err, &away) {
@@ -128,11 +133,11 @@ func (m *Migration) makeSchema(ctx context.Context) error {
 	if err := days.Ahead(ctx); err != nil {
 		return err
 	}
-	if !before {
-		m.say("schema %s in PostgreSQL is up to date now", m.store.Schema())
-	} else {
-		m.say("schema %s in PostgreSQL: nothing to do", m.store.Schema())
+	news := " is up to date now"
+	if before {
+		news = ": nothing to do"
 	}
+	m.say("schema %s in PostgreSQL%s", m.store.Schema(), news)
 	return nil
 }
 

@@ -1,10 +1,55 @@
 package stream
 
 import (
+	"context"
+	"errors"
+	"os"
+	"slices"
 	"testing"
+	"time"
 
+	"github.com/weirhq/weir/cmd/weir/internal/config"
+	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/testbed"
 )
+
+func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) }
+
+// A migration behind another one takes as long as that does: the time that a server is waited for passes meanwhile, and ends nothing.
+func TestAMigrationOutlastsTheWaitForItsServer(t *testing.T) {
+	t.Parallel()
+	b := historytest.New(t)
+	c := config.Default()
+	c.Namespace = historytest.Schema
+	m := NewMigration(c, b.Store, nil, "", MigrateOptions{})
+	patient, pass := context.WithCancel(t.Context())
+	m.patience = func(context.Context) (context.Context, context.CancelFunc) { return patient, pass }
+
+	b.Run(t, "SELECT pg_advisory_lock(hashtextextended($1, 0))", "weir migrate "+c.Namespace)
+	done := make(chan error, 1)
+	go func() { done <- m.makeSchema(t.Context()) }()
+	testbed.Eventually(t, 20*time.Second, func() error {
+		select {
+		case err := <-done:
+			t.Fatalf("%v: it did not wait", err)
+		default:
+		}
+		if b.Number(t, `SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
+			WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted`) == 0 {
+			return errors.New("nobody waits")
+		}
+		return nil
+	})
+	pass()
+	b.Run(t, "SELECT pg_advisory_unlock_all()")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"schema weir in PostgreSQL: nothing to do"}; !slices.Equal(m.Done(), want) {
+		t.Errorf("it says %q, want %q", m.Done(), want)
+	}
+}
 
 func TestShorterThanRouted(t *testing.T) {
 	routed := func(offsets ...int64) map[int]*ingest.Announcement {
