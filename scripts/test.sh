@@ -193,11 +193,14 @@ night_drawn() {
 		-- "${as_image[@]}" "${go_test[@]}" -timeout 60m -p 1 -parallel 4 $(go list "${drawn[@]}" ./internal/order)
 }
 
-# stopping has the tests in which weir plays a part in real time left out: who stands still misses his cue, and the outcome says so.
+# stopping has the tests in which weir plays a part in real time left out: who stands still misses his cue, and the outcome says so. What
+# fails is run once more alone, standing still again: flakes are judged as those of all runs are.
 stopping() {
 	programs
 	unset WEIR_TEST_KAFKA WEIR_TEST_KAFKA_HOME WEIR_TEST_REDIS WEIR_TEST_REDIS_CLUSTER WEIR_TEST_POSTGRES WEIR_TEST_REQUIRE_REAL
-	"${as_image[@]}" go run ./scripts/stopping -seed 1 -p 3 -skip "$real_time" ./...
+	export CGO_ENABLED=0 GOFLAGS="-trimpath${GOFLAGS:+ $GOFLAGS}" WEIR_TEST_REPORT=$work/report-stopping
+	tested "with embedded parts, standing still" -ledger .ci/flakes.txt -again "go run ./scripts/stopping -json -seed 2" \
+		-- go run ./scripts/stopping -json -seed 1 -p 3 -skip "$real_time" ./...
 	printf '%s\n' "$SECONDS" >"$work/stopping.time"
 }
 real_time='^(TestDevJudgesTheDemo|TestRealTime)$'

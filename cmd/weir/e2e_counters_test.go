@@ -65,7 +65,7 @@ func TestCounterIsReset(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
-	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", floodRule+"---\n"+tokenRule))
+	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", hourly(floodRule)+"---\n"+hourly(tokenRule)))
 	b.start("run")
 	b.requests("198.51.100.7", "tv 8", 4)
 	b.awaitHits("flood", "map[open:1]")
@@ -163,6 +163,9 @@ func TestCounterResetIsRefused(t *testing.T) {
 	}
 }
 
+// hourly counts for an hour, so that what came does not leave the window on a machine that stands still meanwhile.
+func hourly(rule string) string { return strings.Replace(rule, "window: 60s", "window: 1h", 1) }
+
 const shadowsBeside = floodRule + "near: 0.7\ncandidate: {limit: 9}\n"
 
 // awaitShown gives what weir counters show says, once it does: the partition has to be taken and reported, and its owner to answer within
@@ -203,7 +206,7 @@ func TestCounterIsShown(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
-	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", shadowsBeside))
+	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", hourly(shadowsBeside)))
 	if o := b.weir("counters", "show", "flood", "ip=198.51.100.7", "device=tv"); o.code != exitError || !strings.Contains(o.stderr, "nobody has reported keyed partition") {
 		t.Errorf("while nothing runs: exit code %d, %s", o.code, o.stderr)
 	}
@@ -244,7 +247,7 @@ func TestCounterIsShownByItsOwner(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
 	b.ok("migrate")
-	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", floodRule))
+	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", hourly(floodRule)))
 	processes := []*process{b.start("run"), b.start("run", "--stages", "detect")}
 	source := func(i int) string { return fmt.Sprintf("198.51.100.%d", i) }
 	const sources = 16 // whose partitions hang on the secret of the installation: not all of them are one process's

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/internal/testbed"
 )
@@ -203,7 +202,7 @@ func (p *process) end() {
 	defer watch.Stop()
 	p.stop()
 	p.awaitEnd()
-	if late := strings.Contains(p.log.String(), "did not end within"); p.code != exitOK && !(late && watch.Since(begun) < service.StopTimeout) {
+	if p.code != exitOK && !watch.Excuses(begun, p.log.String()) {
 		p.b.t.Errorf("exit code %d", p.code)
 	}
 	p.b.t.Logf("ended after %s", time.Since(begun).Round(time.Millisecond))

@@ -299,13 +299,15 @@ func (s *session) tails() string {
 // end stops what runs, the youngest first.
 func (s *session) end() {
 	s.t.Helper()
+	watch := testbed.StartStopwatch()
+	defer watch.Stop()
 	for _, p := range slices.Backward(s.running) {
-		group := -p.cmd.Process.Pid
+		group, told := -p.cmd.Process.Pid, time.Now()
 		_ = syscall.Kill(group, syscall.SIGINT) // it may have ended
 		select {
 		case err := <-p.done:
 			var code *exec.ExitError
-			if p.weir && err != nil && !(errors.As(err, &code) && code.ExitCode() == 0) {
+			if p.weir && err != nil && !(errors.As(err, &code) && code.ExitCode() == 0) && !watch.Excuses(told, p.said()) {
 				s.t.Errorf("$ %s: %v after Ctrl-C; it said\n%s", p.text, err, p.said())
 			}
 		case <-time.After(patience):

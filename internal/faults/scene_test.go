@@ -116,7 +116,7 @@ func (s *scene) sends(long time.Duration) {
 
 // judge fills the row. The load has ended.
 func (s *scene) judge(r *row) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*workTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*workTimeout)
 	defer cancel()
 	testbed.Eventually(s, workTimeout, func() error {
 		routed, err := s.stream.Routed(ctx)
@@ -157,6 +157,8 @@ func (s *scene) settle(ctx context.Context, logs *exactness.Logs) exactness.Hits
 	want := logs.Expected()
 	ticker := time.NewTicker(250 * time.Millisecond)
 	defer ticker.Stop()
+	watch := testbed.StartStopwatch()
+	defer watch.Stop()
 	for start := time.Now(); ; <-ticker.C {
 		got, err := s.stream.ReadHits(ctx)
 		if err != nil {
@@ -167,7 +169,7 @@ func (s *scene) settle(ctx context.Context, logs *exactness.Logs) exactness.Hits
 			s.allKept(ctx)
 			return v
 		}
-		if time.Since(start) > workTimeout {
+		if watch.Since(start) > workTimeout {
 			s.allKept(ctx) // which would be why
 			return v
 		}

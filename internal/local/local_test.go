@@ -181,6 +181,82 @@ func TestStateSurvivesAStop(t *testing.T) {
 	}
 }
 
+// A broker that was closed comes back without the members that groups had: they join anew, as after a kill. What they had committed stays.
+func TestMembersOfGroupsJoinAnew(t *testing.T) {
+	dir := testbed.Folder(t)
+	start := func() (*local.Kafka, *kafka.Client) {
+		k, err := local.StartKafka(t.Context(), local.KafkaOptions{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, free := kafkaClient(k.Addresses())
+		t.Cleanup(free)
+		return k, client
+	}
+	members := func(client *kafka.Client) int {
+		t.Helper()
+		found, err := client.DescribeGroups(t.Context(), &kafka.DescribeGroupsRequest{GroupIDs: []string{"group"}})
+		if err != nil || len(found.Groups) != 1 || found.Groups[0].Error != nil {
+			t.Fatalf("%+v, %v", found, err)
+		}
+		return len(found.Groups[0].Members)
+	}
+	k, client := start()
+	if err := produce(t.Context(), k.Addresses(), "kept"); err != nil {
+		t.Fatal(err)
+	}
+	joined := join(t, client)
+	commit := kafka.OffsetCommitRequest{GroupID: "group", GenerationID: joined.GenerationID, MemberID: joined.MemberID, Topics: map[string][]kafka.OffsetCommit{"kept": {{Offset: 1}}}}
+	if done, err := client.OffsetCommit(t.Context(), &commit); err != nil || done.Topics["kept"][0].Error != nil {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if n := members(client); n != 1 {
+		t.Fatalf("%d members", n)
+	}
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	k, client = start()
+	if n := members(client); n != 0 {
+		t.Errorf("%d members have come back", n)
+	}
+	if again := join(t, client); again.MemberID == joined.MemberID {
+		t.Error("a member has the name of one before")
+	}
+	stored, err := client.OffsetFetch(t.Context(), &kafka.OffsetFetchRequest{GroupID: "group", Topics: map[string][]int{"kept": {0}}})
+	if err != nil || stored.Topics["kept"][0].CommittedOffset != 1 {
+		t.Errorf("committed is %+v, %v", stored, err)
+	}
+	if err := k.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// join makes a member of the group, alone in it.
+func join(t *testing.T, client *kafka.Client) *kafka.JoinGroupResponse {
+	t.Helper()
+	request := kafka.JoinGroupRequest{
+		GroupID: "group", SessionTimeout: time.Minute, RebalanceTimeout: time.Minute, ProtocolType: "consumer",
+		Protocols: []kafka.GroupProtocol{{Name: "range", Metadata: kafka.GroupProtocolSubscription{Topics: []string{"kept"}}}},
+	}
+	joined, err := client.JoinGroup(t.Context(), &request)
+	if err == nil && errors.Is(joined.Error, kafka.MemberIDRequired) {
+		request.MemberID = joined.MemberID
+		joined, err = client.JoinGroup(t.Context(), &request)
+	}
+	if err != nil || joined.Error != nil {
+		t.Fatalf("%+v, %v", joined, err)
+	}
+	synced, err := client.SyncGroup(t.Context(), &kafka.SyncGroupRequest{
+		GroupID: "group", GenerationID: joined.GenerationID, MemberID: joined.MemberID, ProtocolType: "consumer", ProtocolName: "range",
+		Assignments: []kafka.SyncGroupRequestAssignment{{MemberID: joined.MemberID, Assignment: kafka.GroupProtocolAssignment{AssignedPartitions: map[string][]int{"kept": {0}}}}},
+	})
+	if err != nil || synced.Error != nil {
+		t.Fatalf("%+v, %v", synced, err)
+	}
+	return joined
+}
+
 func wantKept(t *testing.T, k *local.Kafka, p *local.Postgres) {
 	t.Helper()
 	if got := end(t, k.Addresses(), "kept"); got != 1 {

@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -80,6 +81,15 @@ func (w *Stopwatch) between(began, now time.Time) time.Duration {
 		}
 	}
 	return took
+}
+
+// stopTimeout is how long a process of weir waits for its parts when it is told to end.
+const stopTimeout = 9 * time.Second
+
+// Excuses reports whether a process of weir that was told to end at some time may end with an error: it says that a part did not end in time, and
+// without the stalls of this machine that time was not over.
+func (w *Stopwatch) Excuses(told time.Time, said string) bool {
+	return strings.Contains(said, "did not end within "+stopTimeout.String()) && w.Since(told) < stopTimeout
 }
 
 // promptly is ten times the second that the product promises, and a fraction of what it takes to wait for a server once for

@@ -32,3 +32,26 @@ func TestStopwatchStandsInAStall(t *testing.T) {
 		}
 	}
 }
+
+// A process is excused where it says that a part did not end in time, and that time was over only with the stalls of the machine.
+func TestWhoIsExcused(t *testing.T) {
+	began := time.Now()
+	const late = "weir: metrics, stages did not end within 9s; what was under way is done again at the next start"
+	stood := &Stopwatch{beaten: began.Add(20 * time.Second), stalls: []stall{{began.Add(-14 * time.Second), began}}}
+	ran := &Stopwatch{beaten: began.Add(20 * time.Second)}
+	told := began.Add(-15 * time.Second)
+	for _, tt := range []struct {
+		what  string
+		watch *Stopwatch
+		said  string
+		want  bool
+	}{
+		{"it stood still", stood, late, true},
+		{"it ran", ran, late, false},
+		{"it failed otherwise", stood, "weir: no space left on device", false},
+	} {
+		if got := tt.watch.Excuses(told, tt.said); got != tt.want {
+			t.Errorf("%s: excused is %t", tt.what, got)
+		}
+	}
+}

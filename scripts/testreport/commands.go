@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -104,13 +105,26 @@ func rerunKept(ctx context.Context, kept string) func(pkg, test string) (results
 		c := exec.CommandContext(ctx, "go", "tool", "test2json", "-p", pkg, program, "-test.v=test2json", "-test.paniconexit0",
 			"-test.timeout=10m", "-test.run=^"+test+"$")
 		c.Dir = strings.TrimSpace(string(dir))
-		c.Stderr = os.Stderr
-		events, err := c.Output()
-		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-			return results{}, fmt.Errorf("%s of %s once more: %w", test, pkg, err)
-		}
-		f := newFollower(io.Discard, "")
-		err = f.read(events)
-		return f.results, err
+		return followOnce(c, pkg, test)
 	}
+}
+
+// rerunBy runs a test by a command that knows the flag -run and the paths of packages, and writes events.
+func rerunBy(ctx context.Context, command []string) func(pkg, test string) (results, error) {
+	return func(pkg, test string) (results, error) {
+		arguments := append(slices.Clone(command[1:]), "-run", "^"+test+"$", pkg)
+		return followOnce(exec.CommandContext(ctx, command[0], arguments...), pkg, test)
+	}
+}
+
+// followOnce is what a command makes of a test. That it fails is in its events.
+func followOnce(c *exec.Cmd, pkg, test string) (results, error) {
+	c.Stderr = os.Stderr
+	events, err := c.Output()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return results{}, fmt.Errorf("%s of %s once more: %w", test, pkg, err)
+	}
+	f := newFollower(io.Discard, "")
+	err = f.read(events)
+	return f.results, err
 }

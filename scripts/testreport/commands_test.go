@@ -69,3 +69,25 @@ func TestRunJudgesACommand(t *testing.T) {
 		})
 	}
 }
+
+// TestAnotherCommandRunsATestOnceMore has a command that is asked for a test by -run and its package: it knows TestSlow alone.
+func TestAnotherCommandRunsATestOnceMore(t *testing.T) {
+	command := filepath.Join(t.TempDir(), "again")
+	const script = `#!/bin/sh
+[ "$1 $2 $3 $4" = '-seed 2 -run ^TestSlow$' ] || { printf '{"Action":"fail","Package":"%s","Test":"TestNever"}\n' "$5"; exit 1; }
+printf '{"Action":"pass","Package":"%s","Test":"TestSlow"}\n' "$5"
+`
+	if err := os.WriteFile(command, []byte(script), 0o700); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	for test, passes := range map[string]bool{"TestSlow": true, "TestNever": false} {
+		r := followed(t, failedOnce(t, "x/a", test, "    a_test.go:3: took too long\n")+failedPackage(t, "x/a"), &strings.Builder{})
+		a := again{settings: settings{ledger: filepath.Join(t.TempDir(), "flakes.txt")}, rerun: rerunBy(t.Context(), []string{command, "-seed", "2"})}
+		if _, err := a.retry(&r, &strings.Builder{}); err != nil || r.broken() == passes || (len(r.flaked) == 1) != passes {
+			t.Errorf("%s: %v, failures %+v, flaked %+v", test, err, r.failures, r.flaked)
+		}
+	}
+	if _, err := rerunBy(t.Context(), []string{"/no/such/program"})("x/a", "TestSlow"); err == nil || !strings.Contains(err.Error(), "TestSlow of x/a once more: ") {
+		t.Errorf("a command that is not there: %v", err)
+	}
+}

@@ -31,6 +31,7 @@ type settings struct {
 	update  bool   // write the list of servers, and do not compare it
 	ledger  string // file of the flakes; empty: a test that failed is not run again
 	kept    string // folder with the binaries of what failed
+	again   string // command that runs a test once more, see rerunBy; empty: by its binary
 	commit  string // that is tested, for the ledger
 	lines   string // file for the lines of the packages; empty: they close the output
 }
@@ -45,6 +46,7 @@ func main() {
 	flag.BoolVar(&s.update, "update", false, "write the file of -servers anew")
 	flag.StringVar(&s.ledger, "ledger", "", "file of the tests that passed when they were run again; without it none is")
 	flag.StringVar(&s.kept, "kept", "", "folder in which scripts/keep-binary.sh leaves the programs of tests")
+	flag.StringVar(&s.again, "again", "", "command that runs a test that failed once more, given -run and its package; without it the test's own program does")
 	flag.StringVar(&s.commit, "commit", "", "commit that is tested, for the ledger")
 	flag.StringVar(&s.lines, "lines", "", "file for the lines of the packages, which else close what is printed")
 	flag.Parse()
@@ -69,6 +71,9 @@ func run(ctx context.Context, s settings, arguments []string, out io.Writer) (ok
 	var complaints []string
 	if s.ledger != "" {
 		a := again{settings: s, rerun: rerunKept(ctx, s.kept), now: start}
+		if s.again != "" {
+			a.rerun = rerunBy(ctx, strings.Fields(s.again))
+		}
 		if complaints, err = a.retry(&results, out); err != nil {
 			return false, err
 		}
