@@ -31,12 +31,13 @@ func TestEditsOfEveryKind(t *testing.T) {
 	set("promote", "by-ip", "--yes", "--override", "load test")
 	stream := in.stream([3]int{4, 6, 4})
 	ctx := background(t)
+	run := []string{"run", "--set", "detect.idle_margin=10s"}
+	p := in.start(run...)
+	p.knowsRules()
 	load, err := stream.StartLoad(ctx, exactness.LoadOptions{Events: 30_000, Rate: rate, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := []string{"run", "--set", "detect.idle_margin=10s"}
-	p := in.start(run...)
 	waitForProgress(t, stream, load)
 	killed := func() {
 		p.kill()

@@ -39,12 +39,13 @@ func TestNothingLostNothingDoubled(t *testing.T) {
 	ctx := background(t)
 	// Events are older than a window and its lateness, so that the load's last ones close all episodes: none waits for the idle margin,
 	// which may be so long that no event is late that waits for a busy machine.
+	run := []string{"run", "--set", "detect.idle_margin=5m"}
+	p := in.start(run...)
+	p.knowsRules()
 	load, err := stream.StartLoad(ctx, exactness.LoadOptions{Events: events, Rate: rate, Seed: 1, Behind: 15 * time.Second, Last: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := []string{"run", "--set", "detect.idle_margin=5m"}
-	p := in.start(run...)
 	rnd := rand.New(rand.NewPCG(7, 7))
 	for n := range kills {
 		waitForProgress(t, stream, load)
