@@ -246,13 +246,16 @@ func TestNeverBlockHoldsAtRead(t *testing.T) {
 			if _, held := r.Find(elsewhere, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); !held {
 				return errors.New("the device's block has not arrived")
 			}
+			if testutil.ToFloat64(r.metrics.rejected.WithLabelValues("never_block")) == 0 { // it may come after the other one
+				return errors.New("the address' block has not been rejected")
+			}
 			return nil
 		})
 		if _, held := r.Find(blocktest.ViewerIdentity, rules.Target{Method: "POST", Path: "/"}, s.Clock.Now()); held {
 			t.Error("an address of the never-block list is refused")
 		}
-		if r.Len() != 1 || testutil.ToFloat64(r.metrics.rejected.WithLabelValues("never_block")) == 0 || testutil.ToFloat64(r.metrics.spared) != 1 {
-			t.Errorf("%d blocks held; want one, one rejected and one request spared", r.Len())
+		if r.Len() != 1 || testutil.ToFloat64(r.metrics.spared) != 1 {
+			t.Errorf("%d blocks held; want one, and one request spared", r.Len())
 		}
 	})
 }
