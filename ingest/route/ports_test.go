@@ -167,6 +167,10 @@ func (s *simRoutings) Newest(ctx context.Context, _ string) (int64, error) {
 	if err := s.pass(ctx, 10*time.Millisecond); err != nil {
 		return 0, err
 	}
+	if simNow() < s.world.unnamed {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
 	newest := int64(0)
 	for v := 1; v <= simVersions; v++ {
 		if s.world.released[v] <= simNow() {

@@ -18,7 +18,6 @@ import (
 const (
 	fastLook    = 200 * time.Millisecond // how soon a failed look is repeated
 	lookTimeout = 10 * time.Second       // bounds each part of a look
-	firstLook   = 2 * time.Second        // bounds the wait of a process that starts for the newest routing version
 )
 
 // watcher does a session's slow work beside it: it looks at the commits and logs of partitions that are not routed,
@@ -84,11 +83,11 @@ func (w *watcher) run(ctx context.Context) {
 }
 
 // look does one round. Kafka comes before the stores: a partition may wait for the former only. But a process that has
-// just started asks for the newest version first, for a short while, so that events which come after the rules were
-// applied are routed by them, and not by the version that the last commit names.
+// just started waits for the newest version first, so that events which come after the rules were applied are routed by
+// them, and not by the version that the last commit names: that one is in the same store, so nothing waits for longer.
 func (w *watcher) look(ctx context.Context) bool {
-	if w.r.versions.newest() == nil {
-		w.attempt(ctx, firstLook, "routing versions", w.lookAtVersions)
+	if w.r.versions.newest() == nil && !w.attempt(ctx, lookTimeout, "routing versions", w.lookAtVersions) {
+		return false
 	}
 	ok := w.attempt(ctx, lookTimeout, "commits and log bounds", w.lookAtPartitions)
 	ok = w.attempt(ctx, lookTimeout, "routing versions", w.lookAtVersions) && ok

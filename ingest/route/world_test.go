@@ -109,6 +109,7 @@ type world struct {
 	routing  func(number int64) *rules.Routing
 	commits  map[int]ingest.Commit
 	released [simVersions + 1]traffic.Time // when each version was published
+	unnamed  traffic.Time                  // until then nobody is told which one is the newest
 }
 
 // spoiled is a stretch of a partition that does not decode, or a partition that is without a leader.

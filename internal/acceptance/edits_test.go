@@ -33,7 +33,6 @@ func TestEditsOfEveryKind(t *testing.T) {
 	ctx := background(t)
 	run := []string{"run", "--set", "detect.idle_margin=10s"}
 	p := in.start(run...)
-	p.knowsRules()
 	load, err := stream.StartLoad(ctx, exactness.LoadOptions{Events: 30_000, Rate: rate, Seed: 3})
 	if err != nil {
 		t.Fatal(err)

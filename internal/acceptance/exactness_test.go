@@ -41,7 +41,6 @@ func TestNothingLostNothingDoubled(t *testing.T) {
 	// which may be so long that no event is late that waits for a busy machine.
 	run := []string{"run", "--set", "detect.idle_margin=5m"}
 	p := in.start(run...)
-	p.knowsRules()
 	load, err := stream.StartLoad(ctx, exactness.LoadOptions{Events: events, Rate: rate, Seed: 1, Behind: 15 * time.Second, Last: true})
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package acceptance
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -104,18 +103,6 @@ func (p *process) stop() {
 	if err := p.Wait(time.Minute); err != nil && !watch.Excuses(told, p.Said()) {
 		p.t.Errorf("after an interrupt: %v\n%s", err, p.Said())
 	}
-}
-
-// knowsRules waits until a router has read a routing version with rules. Where the newest one cannot be read for a while, it begins with the
-// one that the partitions' first commits announce, which is that of the migration and has none: what it routes by then is nobody's.
-func (p *process) knowsRules() {
-	p.t.Helper()
-	testbed.Eventually(p.t, time.Minute, func() error {
-		if !testbed.KnowsRules(p.Said()) {
-			return errors.New("no routing version with rules is loaded")
-		}
-		return nil
-	})
 }
 
 // query gives every row of a statement to scan.

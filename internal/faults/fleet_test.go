@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -200,19 +199,6 @@ func awaitShares(t testing.TB, partitions int, processes []*process) {
 		}
 		if sum != partitions {
 			return fmt.Errorf("%d of %d partitions of the %s stage are shared out", sum, partitions, processes[0].stage)
-		}
-		return nil
-	})
-}
-
-// awaitRules waits until each router has read a routing version with rules: it may begin with that of the migration, which has none.
-func awaitRules(t testing.TB, routers []*process) {
-	t.Helper()
-	testbed.Eventually(t, 2*time.Minute, func() error {
-		for _, p := range routers {
-			if !testbed.KnowsRules(p.running.Said()) {
-				return errors.New("a router has read no routing version with rules")
-			}
 		}
 		return nil
 	})

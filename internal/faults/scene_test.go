@@ -63,7 +63,6 @@ func play(t *testing.T, f form, seed uint64, what *fault, r *row) {
 	s.detectors = []*process{s.in.startAs("detect", what.instance("d-0")), s.in.startAs("detect", what.instance("d-1"))}
 	s.in.start("record")
 	awaitShares(t, s.stream.Requests, s.routers)
-	awaitRules(t, s.routers)
 	awaitShares(t, s.stream.Keyed, s.detectors)
 
 	ctx, cancel := context.WithCancel(context.Background())

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -105,9 +104,4 @@ func (w Workplace) run(args []string) (stdout, stderr string, err error) {
 	command.Stdout, command.Stderr = &out, &errs
 	err = command.Run()
 	return out.String(), errs.String(), err
-}
-
-// KnowsRules reports whether a process of weir has said that it has loaded a routing version with rules.
-func KnowsRules(said string) bool {
-	return regexp.MustCompile(`"routing version loaded" version=\d+ rules=[1-9]`).MatchString(said)
 }
