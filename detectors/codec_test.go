@@ -146,7 +146,7 @@ func FuzzRestore(f *testing.F) {
 	for i := range 6 {
 		m.send(i%2, origin+traffic.Time(i)*second, "192.0.2.1", fmt.Sprint(i), 2)
 	}
-	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), crowded(f).p.Snapshot(nil), everyBeside(f).p.Snapshot(nil), readFile(f, "snapshot-8.bin"), readFile(f, "snapshot-7.bin"), readFile(f, "snapshot-6.bin"), readFile(f, "snapshot-2.bin"), readFile(f, "snapshot-2-text.bin"), readFile(f, "snapshot-3.bin")} {
+	for _, raw := range [][]byte{b.p.Snapshot(nil), m.p.Snapshot(nil), crowded(f).p.Snapshot(nil), everyBeside(f).p.Snapshot(nil), readFile(f, "snapshot-9.bin"), readFile(f, "snapshot-8.bin"), readFile(f, "snapshot-7.bin"), readFile(f, "snapshot-6.bin"), readFile(f, "snapshot-2.bin"), readFile(f, "snapshot-2-text.bin"), readFile(f, "snapshot-3.bin")} {
 		f.Add(raw[:len(raw)-4])
 	}
 	table := crc32.MakeTable(crc32.Castagnoli)
@@ -290,7 +290,14 @@ func TestGoldenFormats(t *testing.T) {
 			if format >= rules.EvidenceRecordFormat && i == 2 {
 				l.keyed.Rules, l.keyed.Units = nil, nil
 			}
+			if format >= rules.RefusalRecordFormat && i == 4 {
+				l.keyed.Rules, l.keyed.Units, l.keyed.Reached, l.keyed.Beyond = nil, nil, nil, nil
+				l.keyed.Verdict = traffic.Verdict{Rule: "flood", Block: "0123456789abcdef"}
+			}
 			raw := detectors.AppendKeyed(nil, &l.keyed)
+			if err := detectors.DecodeKeyed(raw, new(detectors.Keyed)); err != nil {
+				t.Errorf("format %d: %v", format, err)
+			}
 			all = append(append(all, byte(len(raw))), raw...)
 		}
 		golden(t, fmt.Sprintf("keyed-%d.bin", format), all)
@@ -309,6 +316,36 @@ func TestGoldenFormats(t *testing.T) {
 	}
 	golden(t, "hit-1-statistics.json", must(detectors.EncodeHit(new(statistics()))))
 	golden(t, "hit-1-running.json", must(detectors.EncodeHit(new(running()))))
+}
+
+// A snapshot has format 9 while it holds sums of refused requests, and the one that a build before can read when they are sent.
+func TestSnapshotOfRefusalsIsKept(t *testing.T) {
+	b := goldenBench(t)
+	for i, k := range []detectors.Keyed{b.event(0, origin+40*second, "192.0.2.1", 1), b.event(1, origin+41*second, "192.0.2.1", 1)} {
+		k.Format, k.Rules, k.Good = rules.RefusalRecordFormat, nil, detectors.Good(1+i)
+		k.Verdict = traffic.Verdict{Rule: "flood", Block: "0123456789abcdef"}
+		b.must(k)
+	}
+	raw := b.p.Snapshot(nil)
+	if raw[0] != detectors.SnapshotFormat {
+		t.Fatalf("format %d", raw[0])
+	}
+	golden(t, "snapshot-9.bin", raw)
+	p, err := detectors.Restore(b.cfg, readFile(t, "snapshot-9.bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(p.Snapshot(nil), raw) {
+		t.Error("restored it is written as something else")
+	}
+	b.now += minute
+	b.must(b.tick(0, origin+42*second))
+	if sums := ofKind(b.hits, detectors.KindRefused); len(sums) != 1 || sums[0].Count != 2 || sums[0].Known != 1 {
+		t.Errorf("sums %+v", sums)
+	}
+	if raw := b.p.Snapshot(nil); raw[0] >= detectors.SnapshotFormat {
+		t.Errorf("format %d with nothing that needs it", raw[0])
+	}
 }
 
 // crowded is a state of every algorithm in which keys were evicted, and came back.

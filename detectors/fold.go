@@ -114,6 +114,10 @@ func (p *Partition) foldEvent(k *Keyed, known []prefetched, out []Hit) []Hit {
 	if version.reset > p.resets {
 		out = p.applyResets(version.resets, out)
 	}
+	if k.Verdict.Refused() {
+		p.refusals.add(k, p.uncounted.minuteOf(p.watermark.appended))
+		return out
+	}
 	p.fingerprints.begin(known)
 	if k.Good == KnownGood {
 		p.trials.mark(k, version.blocks)
@@ -322,6 +326,9 @@ func (p *Partition) passHole(k *Keyed, out []Hit) []Hit {
 func (p *Partition) advance(rose bool, out []Hit) []Hit {
 	if p.uncounted.due(p.watermark.appended, p.watermark.survey.ended) {
 		out = p.report.uncounted(&p.uncounted, p.fence.generation, p.watermark.appended, out)
+	}
+	if p.refusals.some() && p.refusals.due(p.uncounted.minuteOf(p.watermark.appended), p.watermark.survey.ended) {
+		out = p.report.refusals(&p.refusals, p.fence.generation, p.watermark.appended, out)
 	}
 	out = p.trials.due(out)
 	if rose {

@@ -11,10 +11,11 @@ import (
 // Formats of keyed records. A stream's routing version names the one that its routers write, so that every process of a
 // rolling upgrade can read it; this build writes and reads all from OldestRecordFormat to RecordFormat. Format 2 brought
 // units and packed samples. Formats 3 and 4 have the layout of format 2; what they allow, rules.UncountedRecordFormat and
-// rules.ReadingRecordFormat say. Format 5 brought tiers and extra values, format 6 what blocks reach and who is known to be good.
+// rules.ReadingRecordFormat say. Format 5 brought tiers and extra values, format 6 what blocks reach and who is known to be good,
+// format 7 what gates refused.
 const (
 	OldestRecordFormat = 1
-	RecordFormat       = 6
+	RecordFormat       = 7
 )
 
 // KnownRecordFormats names, for messages, the formats that this build writes and reads.
@@ -69,7 +70,10 @@ type Keyed struct {
 	// empty of rules without a block. Formats before 6 cannot hold it.
 	Beyond []int
 	// Good is what the deployment's known_good says of the event. Formats before 6 cannot hold it.
-	Good     Good
+	Good Good
+	// Verdict is that with which a gate refused the request: it feeds no window, and has neither Rules nor Reached, identity nor sample. Formats
+	// before 7 cannot hold it.
+	Verdict  traffic.Verdict
 	Identity traffic.Identity
 	Sample   []byte // JSON of traffic.Sample, for evidence
 
@@ -83,7 +87,7 @@ type Keyed struct {
 // Routers send a hint when they do not remember having sent the like, so it may come any number of times, and it is no link of the chain
 // of Prev: it passes by the fence, as a tick does. It has NoOffset as its Prev.
 func (k *Keyed) Hint() bool {
-	return k.Kind == KeyedEvent && k.Good == KnownGood && len(k.Rules)+len(k.Reached) == 0
+	return k.Kind == KeyedEvent && k.Good == KnownGood && len(k.Rules)+len(k.Reached) == 0 && !k.Verdict.Refused()
 }
 
 // Good says of an event whether the deployment knows its source to be good.
@@ -149,14 +153,15 @@ type Record struct {
 	Keyed    Keyed
 }
 
-// The layout of a keyed record, format 6; format 5 is the same without what is known of blocks, formats 2 to 4 also without tiers
+// The layout of a keyed record, format 7; format 6 is the same without verdicts, format 5 also without what is known of blocks, formats 2 to 4 also without tiers
 // and extra values, format 1 also without units. Numbers are varints (unsigned unless
 // marked ±), strings carry their length.
 //
 //	byte format, byte kind, g, p, o, o-prev (0: none), ±time
 //	event: ±progress, version, rule count, rules (first, then differences), byte units (0: one each; 1: a number per rule),
 //	       byte tiers (0: none; 1: a number per rule), extra count, extra values (index: first, then differences; string),
-//	       byte good + 4 where rules are reached + 8 where some are beyond; with 4: reached count, reached (first, then differences);
+//	       byte good + 4 where rules are reached + 8 where some are beyond + 16 where a gate refused it; with 16: rule and block
+//	       of the verdict (strings); with 4: reached count, reached (first, then differences);
 //	       with 8: beyond count, beyond (likewise),
 //	       mask of present identities (bit = Field), ip: 4 or 16 bytes with length, others: strings in Field order, sample
 //	tick:  byte idle, ±clock
@@ -228,10 +233,11 @@ func appendEvent(dst []byte, k *Keyed) []byte {
 	return dst
 }
 
-// Beside Keyed.Good stands whether a record has Reached, and Beyond.
+// Beside Keyed.Good stands whether a record has Reached, Beyond, and a Verdict.
 const (
 	someReached = 4
 	someBeyond  = 8
+	someVerdict = 16
 )
 
 func appendReached(dst []byte, k *Keyed) []byte {
@@ -242,7 +248,14 @@ func appendReached(dst []byte, k *Keyed) []byte {
 	if len(k.Beyond) > 0 {
 		said += someBeyond
 	}
+	refused := k.Verdict.Refused() && k.format() >= rules.RefusalRecordFormat
+	if refused {
+		said += someVerdict
+	}
 	dst = append(dst, said)
+	if refused {
+		dst = appendText(appendText(dst, k.Verdict.Rule), k.Verdict.Block)
+	}
 	for _, list := range [...][]int{k.Reached, k.Beyond} {
 		if len(list) == 0 {
 			continue

@@ -39,6 +39,7 @@ func DecodeKeyed(b []byte, k *Keyed) error {
 	// Field by field: a whole record would be built beside, and copied with its pointers.
 	k.Format, k.Kind, k.Rules, k.Units = int(b[0]), KeyedKind(b[1]), k.Rules[:0], k.Units[:0]
 	k.Tiers, k.Extra, k.Reached, k.Beyond, k.Good = k.Tiers[:0], k.Extra[:0], k.Reached[:0], k.Beyond[:0], NotJudged
+	k.Verdict = traffic.Verdict{}
 	k.Progress, k.Version, k.Idle, k.Clock = 0, 0, false, 0
 	k.Identity, k.Sample = traffic.Identity{}, nil
 	r := reader{b: b[2:]}
@@ -111,10 +112,21 @@ func readExtra(r *reader, k *Keyed) {
 }
 
 func readReached(r *reader, k *Keyed) {
-	told := r.upTo(someBeyond+someReached+uint64(KnownGood), "good")
+	most := someBeyond + someReached + uint64(KnownGood)
+	if k.Format >= rules.RefusalRecordFormat {
+		most += someVerdict
+	}
+	told := r.upTo(most, "good")
 	k.Good = Good(told % someReached)
 	if k.Good > KnownGood {
 		r.fail("good %d, allowed: up to %d", k.Good, KnownGood)
+	}
+	if told&someVerdict != 0 {
+		k.Verdict = traffic.Verdict{Rule: r.text(), Block: r.text()}
+		if !k.Verdict.Refused() || told&(someReached|someBeyond) != 0 || len(k.Rules) > 0 {
+			r.fail("a verdict of rule %q and block %q on a request that rules count or blocks reach", k.Verdict.Rule, k.Verdict.Block)
+		}
+		return
 	}
 	if told&someReached != 0 {
 		k.Reached = readIndexes(r, k.Reached, k.Rules, false)

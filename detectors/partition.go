@@ -46,6 +46,7 @@ type Partition struct {
 	watermark watermark
 	keys      keyspace
 	uncounted uncountedSums
+	refusals  refusalSums
 	trials    trials
 	report    report
 
@@ -101,6 +102,7 @@ func NewPartition(cfg Config) *Partition {
 	p := &Partition{
 		cfg: cfg, routings: learnedVersions{known: map[int64]*learned{}},
 		fence: newFence(&cfg), watermark: newWatermark(&cfg), keys: newKeyspace(cfg.Budget), uncounted: newUncountedSums(),
+		refusals: newRefusalSums(),
 	}
 	p.format = oldestSnapshotFormat
 	p.report = report{keyed: cfg.Keyed, secret: &p.cfg.Secret}

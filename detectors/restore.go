@@ -66,6 +66,9 @@ func restore(cfg Config, r *reader) (*Partition, error) {
 	if format > resetsSnapshotFormat {
 		p.trials.restore(r, lineages)
 	}
+	if format > updatesSnapshotFormat {
+		p.refusals.restore(r)
+	}
 	p.keys.restoreKeys(r, lineages)
 	if format > trialsSnapshotFormat {
 		p.keys.approaches.restore(r)

@@ -12,7 +12,8 @@ import (
 
 // SnapshotFormat is the newest format of snapshots that this build writes. It reads all from oldestSnapshotFormat on.
 const (
-	SnapshotFormat           = 8
+	SnapshotFormat           = 9
+	updatesSnapshotFormat    = 8
 	approachesSnapshotFormat = 7
 	trialsSnapshotFormat     = 6
 	resetsSnapshotFormat     = 5
@@ -25,7 +26,7 @@ var ErrSnapshot = errors.New("snapshot")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The layout of a snapshot, format 8. Numbers are varints (unsigned unless marked ±), texts carry their length.
+// The layout of a snapshot, format 9. Numbers are varints (unsigned unless marked ±), texts carry their length.
 //
 //	byte format, keyed partition, generation, ±stall clock, ±last append, ±greatest append, ±watermark, events,
 //	  newest routing version of which resets were applied
@@ -36,6 +37,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //	  times the number of other minutes; each of those, newest first: minutes that it comes before, openings
 //	sums of events left out: number; each: lineage, source, byte reason, ±minute, version, count, ±latest, offset
 //	trials of blocks: see trials.append
+//	sums of refused requests: ±minute of append time, number; each: rule, block, ±minute, count, of known-good ones, source, offset, ±latest
 //	for each lineage, keys: number; each: fingerprint, byte events before its eviction, state as its algorithm writes it,
 //	  episodes: number, and where there are any, the newest event given up, then each
 //	buckets of evicted keys: number; each: byte number of keys, tag of each (2 bytes), events of each (4 bits)
@@ -46,7 +48,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Format 2 has no reasons: all of its sums are of late events. Formats 2 and 3 have no roles, and no kinds of episodes: all
 // lineages are of limits, and all episodes over them. Formats 2 to 4 say nothing of resets: none was applied, and the first one has
 // format 5 written from then on. Formats 2 to 5 say nothing of trials of blocks, nor when targets were opened and what was told of running
-// episodes. Formats 2 to 6 say nothing of what came before a limit, and 2 to 7 not how old closing hits may be.
+// episodes. Formats 2 to 6 say nothing of what came before a limit, 2 to 7 not how old closing hits may
+// be, and 2 to 8 nothing of refused requests.
 
 // snapshotFormat is the format that every process can read which knows records of a format. An older one leaves out newer
 // state: a process that takes over from format 2 knows less of late events. What an older build would take for something else
@@ -63,16 +66,19 @@ func snapshotFormat(records int) int {
 	return oldestSnapshotFormat
 }
 
-// formatNow is the format of a snapshot that is taken now. Format 8 is for what 7 cannot say: another cooldown than the
-// default one of a rule whose blocks are narrower than its windows. Without one a build before reads what this one
-// writes.
+// formatNow is the format of a snapshot that is taken now. Formats 8 and 9 are for what 7 cannot say: another cooldown than
+// the default one of a rule whose blocks are narrower than its windows, and sums of refused requests. Without them a build
+// before reads what this one writes.
 func formatNow(p *Partition) int {
 	if p.format != approachesSnapshotFormat {
 		return p.format
 	}
+	if p.refusals.some() {
+		return SnapshotFormat
+	}
 	for _, l := range p.keys.ordered {
 		if r := l.trial; r != nil && r.block.update != r.block.updateBefore() {
-			return SnapshotFormat
+			return updatesSnapshotFormat
 		}
 	}
 	return p.format
@@ -113,6 +119,9 @@ func (e *SnapshotEncoder) head(lineages []*lineage) []byte {
 	dst = p.uncounted.append(dst, index, format)
 	if format > resetsSnapshotFormat {
 		dst = p.trials.append(dst, lineages, format)
+	}
+	if format > updatesSnapshotFormat {
+		dst = p.refusals.append(dst)
 	}
 	return dst
 }

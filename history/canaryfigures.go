@@ -5,33 +5,59 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/weirhq/weir/rules/promotion"
 )
 
-// figuresFresh is how new what RECORD has stored of a rule must be for its figures to be those of now.
-const figuresFresh = 10 * time.Minute
+const (
+	// figuresFresh is how new what RECORD has stored of a rule must be for its figures to be those of now.
+	figuresFresh = 10 * time.Minute
+	// figuresSettle is how far behind now the minutes end of which all is told: the stages tell of a minute when it is over.
+	figuresSettle = 2 * time.Minute
+)
 
 // CanaryFigures are what a canary has done since it began, as RECORD has stored it by now. None is known where RECORD has stored nothing of the
-// rule of late: it may be away, and what it has not stored may be anything. The share of traffic is that of the rule's virtual block, as in dossiers.
+// rule of late: it may be away, and what it has not stored may be anything. The share of traffic is what its own blocks refused, in the minutes that are
+// told of from the second whole one on: in the first, whoever was over the limit already met the block all at once. It is known only where refused
+// requests come back to the log.
 func (s *Store) CanaryFigures(ctx context.Context, rule string, generation int64, since, now time.Time) (promotion.Observed, error) {
-	var blocks, good, released, refused, requests int64
+	var blocks, good, released int64
 	var fresh bool
-	err := s.QueryRow(ctx, `
-		WITH written AS (
-			SELECT DISTINCT hit, subject FROM block_decisions_v
-			WHERE stream = 'live' AND rule = $1 AND generation = $2 AND action = 'written' AND at >= $3)
-		SELECT (SELECT count(*) FROM written),
-			(SELECT count(*) FROM written w WHERE EXISTS (SELECT FROM hits_v h WHERE h.stream = 'live' AND h.id = w.hit AND h.known_good = 2)),
-			(SELECT count(*) FROM written w WHERE EXISTS (
-				SELECT FROM block_decisions_v r WHERE r.stream = 'live' AND r.action = 'released' AND r.rule = $1 AND r.hit = w.hit AND r.at >= $3)),
-			(SELECT coalesce(sum(refused), 0)::bigint FROM rule_minutes WHERE stream = 'live' AND rule = $1 AND kind = 'hit' AND minute >= date_trunc('minute', $3::timestamptz)),
-			(SELECT coalesce(sum(events), 0)::bigint FROM event_minutes_v WHERE stream = 'live' AND minute >= date_trunc('minute', $3::timestamptz)),
-			EXISTS (SELECT FROM rule_minutes WHERE stream = 'live' AND rule = $1 AND minute >= $4::timestamptz - $5 * interval '1 second' AND recorded_at >= $4::timestamptz - $5 * interval '1 second')`,
-		rule, generation, since, now, figuresFresh.Seconds()).Scan(&blocks, &good, &released, &refused, &requests, &fresh)
+	var traffic promotion.Part
+	const written = `SELECT DISTINCT hit, subject FROM block_decisions_v
+			WHERE stream = 'live' AND rule = $1 AND generation = $2 AND action = 'written' AND at >= $3`
+	from, until := since.UTC().Truncate(time.Minute).Add(2*time.Minute), now.UTC().Truncate(time.Minute).Add(-figuresSettle)
+	err := s.Transact(ctx, fmt.Sprintf("reading what the canary of rule %q does", rule), func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `
+			WITH written AS (`+written+`)
+			SELECT (SELECT count(*) FROM written),
+				(SELECT count(*) FROM written w WHERE EXISTS (SELECT FROM hits_v h WHERE h.stream = 'live' AND h.id = w.hit AND h.known_good = 2)),
+				(SELECT count(*) FROM written w WHERE EXISTS (
+					SELECT FROM block_decisions_v r WHERE r.stream = 'live' AND r.action = 'released' AND r.rule = $1 AND r.hit = w.hit AND r.at >= $3)),
+				EXISTS (SELECT FROM rule_minutes WHERE stream = 'live' AND rule = $1 AND minute >= $4::timestamptz - $5 * interval '1 second'
+					AND recorded_at >= $4::timestamptz - $5 * interval '1 second')`,
+			rule, generation, since, now, figuresFresh.Seconds()).Scan(&blocks, &good, &released, &fresh)
+		if err != nil {
+			return err
+		}
+		// A gate names a block by the first 16 digits of its hit (gate.BlockID).
+		return tx.QueryRow(ctx, `
+			WITH written AS (`+written+`)
+			SELECT (SELECT coalesce(sum(events), 0)::bigint FROM refusals
+					WHERE stream = 'live' AND rule = $1 AND minute >= $4 AND minute < $5 AND block IN (SELECT left(hit, 16) FROM written)),
+				(SELECT coalesce(sum(events), 0)::bigint FROM event_minutes WHERE stream = 'live' AND minute >= $4 AND minute < $5)`,
+			rule, generation, since, from, until).Scan(&traffic.Some, &traffic.All)
+	})
 	if err != nil {
-		return promotion.Observed{}, s.Fail(fmt.Sprintf("reading what the canary of rule %q does", rule), err)
+		return promotion.Observed{}, err
 	}
-	seen := promotion.Observed{Traffic: &promotion.Part{Some: refused, All: requests}}
+	var seen promotion.Observed
+	if told, err := s.Rules.TellsRefusals(ctx); err != nil {
+		return seen, err
+	} else if told {
+		seen.Traffic = &traffic
+	}
 	if fresh || good+released > 0 { // what speaks against the canary does so however long ago it was stored
 		seen.Blocks, seen.Good, seen.Released = &blocks, &good, &released
 	}

@@ -5,13 +5,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/historytest"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/rules/promotion"
 )
 
 func TestWhatACanaryDoes(t *testing.T) {
 	t.Parallel()
 	b := historytest.New(t)
+	b.PublishRecordFormat(t, detectors.RecordFormat)
 	began := time.Now().UTC().Truncate(time.Minute).Add(-20 * time.Minute)
 	decided := func(action, hit string, generation int, after time.Duration) {
 		b.Run(t, `INSERT INTO weir.block_decisions (stream, id, action, reason, rule, subject, hit, generation, since, until, at, decided_by)
@@ -28,6 +31,10 @@ func TestWhatACanaryDoes(t *testing.T) {
 			VALUES ('live', $1, 'flood', 1, 1, 'hit', $2, 0, 10, 10, $3, 0, '{}', '{}', $2, false, $4)`, fmt.Sprint("m", after), began.Add(after), refused, recorded)
 		b.Run(t, `INSERT INTO weir.event_minutes (stream, minute, router, part, events, refused, unwatched, good, unjudged, seen)
 			VALUES ('live', $1, 'r', 1, 1000, 0, 0, 0, 0, $1)`, began.Add(after))
+	}
+	refused := func(after time.Duration, rule, block string, n int) {
+		b.Run(t, `INSERT INTO weir.refusals (stream, id, rule, block, keyed_partition, minute, latest, seen, events, known_good)
+			VALUES ('live', $1, $2, $3, 0, $4, $4, $4, $5, 0)`, fmt.Sprint(after, rule, block), rule, block, began.Add(after), n)
 	}
 	ask := func() promotion.Observed {
 		t.Helper()
@@ -53,14 +60,30 @@ func TestWhatACanaryDoes(t *testing.T) {
 	if seen := ask(); seen.Measurable() {
 		t.Errorf("what is recorded is old, and it is measurable: %+v", seen)
 	}
-	minute(18*time.Minute, 3, time.Now())
+	for _, whole := range []time.Duration{2, 5, 17} {
+		minute(whole*time.Minute, 3, time.Now())
+		refused(whole*time.Minute, "flood", "a", 4)
+	}
+	minute(19*time.Minute, 3, time.Now()) // not all of it is told yet
+	for _, out := range []time.Duration{0, 1, 19} {
+		refused(out*time.Minute, "flood", "a", 1000)
+	}
+	refused(5*time.Minute, "flood", "b", 3)
+	refused(5*time.Minute, "flood", "d", 1000) // by a block of a canary before
+	refused(5*time.Minute, "flood", "", 1000)  // by nobody knows which
+	refused(5*time.Minute, "logins", "a", 1000)
 	seen := ask()
-	if !seen.Measurable() || *seen.Blocks != 2 || *seen.Good != 0 || *seen.Released != 0 || *seen.Traffic != (promotion.Part{Some: 7, All: 2000}) {
+	if !seen.Measurable() || *seen.Blocks != 2 || *seen.Good != 0 || *seen.Released != 0 || *seen.Traffic != (promotion.Part{Some: 15, All: 3000}) {
 		t.Errorf("%+v: blocks %d, good %d, released %d, traffic %+v", seen, *seen.Blocks, *seen.Good, *seen.Released, seen.Traffic)
 	}
 	decided("released", "a", 0, 4*time.Minute)
 	b.Run(t, "UPDATE weir.hits SET known_good = 2 WHERE id = 'b'")
 	if seen := ask(); *seen.Good != 1 || *seen.Released != 1 {
 		t.Errorf("good %d, released %d", *seen.Good, *seen.Released)
+	}
+	// Under an older format no stage tells of refused requests.
+	b.PublishRecordFormat(t, rules.RefusalRecordFormat-1)
+	if seen := ask(); seen.Traffic != nil || !seen.Measurable() {
+		t.Errorf("refused requests are not counted, and it says %+v", seen.Traffic)
 	}
 }

@@ -27,6 +27,7 @@ type HitRecorder struct {
 	days                     Days // nil: rows have none
 	hits, beside             *dayed
 	late, uncounted, minutes *upsert
+	refusals                 *upsert
 	leftOut                  *leftOut // nil: all stay
 }
 
@@ -41,8 +42,8 @@ func NewHitRecorder(store Transactions, stream, topic string, letters DeadLetter
 	if err := ingest.Stream(stream).Check(); err != nil {
 		return nil, err
 	}
-	r := &HitRecorder{stream: stream, days: days, hits: hitsTable(), beside: besideTable(), late: lateTable(), uncounted: uncountedTable(), minutes: minutesTable()}
-	metrics, err := newRecordMetrics(registry, r.hits.base.table, r.beside.base.table, r.late.table, r.uncounted.table, r.minutes.table, runningTable, lossesTable, auditTable)
+	r := &HitRecorder{stream: stream, days: days, hits: hitsTable(), beside: besideTable(), late: lateTable(), uncounted: uncountedTable(), minutes: minutesTable(), refusals: refusalsTable()}
+	metrics, err := newRecordMetrics(registry, r.hits.base.table, r.beside.base.table, r.late.table, r.uncounted.table, r.minutes.table, r.refusals.table, runningTable, lossesTable, auditTable)
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +102,8 @@ func (r *HitRecorder) table(h *detectors.Hit) string {
 		return r.uncounted.table
 	case detectors.KindStatistics:
 		return r.minutes.table
+	case detectors.KindRefused:
+		return r.refusals.table
 	case detectors.KindRunning:
 		return runningTable
 	case detectors.KindLoss:
@@ -131,11 +134,14 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 			return err
 		}
 	}
-	hits, late, uncounted := make(map[string]*hitRow), make(map[string]*lateRow), make(map[string]*uncountedRow)
-	beside, minutes, raised := make(map[string]*besideRow), make(map[string]*minuteRow), running{}
+	hits, late, uncounted, refused := make(map[string]*hitRow), make(map[string]*lateRow), make(map[string]*uncountedRow), make(map[string]*refusalRow)
+	beside, minutes, raised, told := make(map[string]*besideRow), make(map[string]*minuteRow), running{}, points{}
 	var rest pgx.Batch
 	for i := range items {
 		h := items[i].row
+		if r.hasPoint(&h) {
+			told.take(&h)
+		}
 		switch h.Kind {
 		case detectors.KindHit:
 			row, err := newHitRow(h)
@@ -155,6 +161,8 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 			mergeInto(uncounted, h.ID, &uncountedRow{lateRow{hit: h}}, (*uncountedRow).merge)
 		case detectors.KindStatistics:
 			mergeInto(minutes, h.ID, &minuteRow{hit: h}, (*minuteRow).merge)
+		case detectors.KindRefused:
+			mergeInto(refused, h.ID, &refusalRow{lateRow{hit: h}}, (*refusalRow).merge)
 		case detectors.KindRunning:
 			raised.take(&h)
 		case detectors.KindLoss:
@@ -175,8 +183,14 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 	if err := r.minutes.run(ctx, tx, valuesInOrder(r.stream, minutes)); err != nil {
 		return fmt.Errorf("minutes of rules: %w", err)
 	}
+	if err := r.refusals.run(ctx, tx, valuesInOrder(r.stream, refused)); err != nil {
+		return fmt.Errorf("sums of refused requests: %w", err)
+	}
 	if err := raised.raise(ctx, tx, r.stream, r.days); err != nil {
 		return fmt.Errorf("running episodes: %w", err)
+	}
+	if err := told.write(ctx, tx, r.days); err != nil {
+		return fmt.Errorf("points of episodes: %w", err)
 	}
 	if rest.Len() == 0 {
 		return nil
@@ -185,6 +199,15 @@ func (r *HitRecorder) write(ctx context.Context, tx pgx.Tx, items []item[detecto
 		return fmt.Errorf("losses and releases: %w", err)
 	}
 	return nil
+}
+
+// hasPoint reports whether it is kept how far the episode of a record was in its minute: of live traffic, and of no minute that a clock made up.
+func (r *HitRecorder) hasPoint(h *detectors.Hit) bool {
+	if r.days == nil || !h.Kind.Episode() && h.Kind != detectors.KindRunning {
+		return false
+	}
+	_, ok := r.days.Of(h.Seen)
+	return ok
 }
 
 // writeEpisodes stores rows of episodes, by their days where there are any.
@@ -326,5 +349,29 @@ func uncountedTable() *upsert {
 		table:   "uncounted_sums",
 		columns: strings.Fields("stream id rule reason lineage source_partition keyed_partition minute latest seen events"),
 		update:  updateLate,
+	}
+}
+
+// refusalRow is a sum of requests that gates refused.
+type refusalRow struct{ lateRow }
+
+func (r *refusalRow) merge(o *refusalRow) {
+	r.lateRow.merge(&o.lateRow)
+	r.hit.Known = max(r.hit.Known, o.hit.Known)
+}
+
+func (r *refusalRow) values(stream string) []any {
+	h := &r.hit
+	return []any{stream, h.ID, traffic.Printable(h.Rule), traffic.Printable(h.Block), h.Keyed,
+		postgres.Timestamp(h.First), postgres.Timestamp(h.Last), postgres.Timestamp(h.Seen), h.Count, h.Known}
+}
+
+func refusalsTable() *upsert {
+	return &upsert{
+		table:   "refusals",
+		columns: strings.Fields("stream id rule block keyed_partition minute latest seen events known_good"),
+		update: `DO UPDATE SET latest = greatest(h.latest, excluded.latest), seen = greatest(h.seen, excluded.seen),
+			events = greatest(h.events, excluded.events), known_good = greatest(h.known_good, excluded.known_good)
+		WHERE excluded.latest > h.latest OR excluded.seen > h.seen OR excluded.events > h.events OR excluded.known_good > h.known_good`,
 	}
 }

@@ -27,9 +27,7 @@ func (r running) take(h *detectors.Hit) {
 		r[h.ID] = *h
 		return
 	}
-	known.Count, known.Peak, known.Last = max(known.Count, h.Count), max(known.Peak, h.Peak), max(known.Last, h.Last)
-	known.Users, known.Devices = max(known.Users, h.Users), max(known.Devices, h.Devices)
-	known.Refused, known.Good, known.Opened = max(known.Refused, h.Refused), max(known.Good, h.Good), max(known.Opened, h.Opened)
+	raise(&known, h)
 	r[h.ID] = known
 }
 

@@ -106,6 +106,9 @@ const (
 	// whether the deployment knows its source to be good (Routing.KnownGood). Such a record may name no rule that counts the event;
 	// processes of builds before it know none like that.
 	EvidenceRecordFormat = 6
+	// RefusalRecordFormat is the first under which requests that a gate refused are in the keyed log, and hits tell of them. Processes of builds before
+	// it know no such records.
+	RefusalRecordFormat = 7
 )
 
 // Reset sets what one key of a rule has counted back to nothing: in every window of the rule, whatever its lineage, before the first

@@ -175,6 +175,19 @@ func sameBlock(a, b *Block) bool {
 	return a.TTL == b.TTL && a.Extend == b.Extend && slices.Equal(a.Key, b.Key)
 }
 
+// SameCount reports whether d and e find the same sources over the limit of the same requests: they differ at most in what is done about those, in
+// who answers for it, and in whom allow lists leave out.
+func SameCount(d, e *Document) bool {
+	a, b := d.normal(), e.normal()
+	return sameMatch(a.Match, b.Match) && sameWindows(&a, &b) && a.Limit == b.Limit && slices.Equal(a.Tiers, b.Tiers) && a.Burst == b.Burst
+}
+
+// SameBlock reports whether the blocks of d and e are the same, for the same sources.
+func SameBlock(d, e *Document) bool {
+	a, b := d.normal(), e.normal()
+	return sameBlock(a.Block, b.Block)
+}
+
 // NextVersion makes the version of a rule that follows prev and says d; nil when the rule is new. A d that is Equal to
 // prev's document is no change, and gives *prev. The lineage goes on, and the counts with it, unless key (its order and
 // prefix lengths included), window, algorithm, count or on_missing change, or the paths of which key or count name a {param}: these say what a count is, and a window that was

@@ -3,6 +3,7 @@ package traffic
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -98,6 +99,35 @@ func SubjectOf(values []SubjectValue) Subject {
 		}
 	}
 	return Subject(out)
+}
+
+// Narrow is the subject of a key of identity fields, made of the values of a wider one; false where one is missing, or an address that is cut
+// shorter than the key has it.
+func Narrow(values []SubjectValue, key []KeyField) (Subject, bool) {
+	var out []SubjectValue
+	for _, k := range key {
+		at := slices.IndexFunc(values, func(v SubjectValue) bool { return k.Field < NumFields && k.Field.String() == v.Field })
+		if at < 0 || values[at].Missing {
+			return "", false
+		}
+		v := values[at]
+		if k.Field == FieldIP {
+			p, err := netip.ParsePrefix(v.Value)
+			if err != nil {
+				return "", false
+			}
+			bits := int(k.V4)
+			if p.Addr().Is6() {
+				bits = int(k.V6)
+			}
+			if bits > p.Bits() {
+				return "", false
+			}
+			v.Value = netip.PrefixFrom(p.Addr(), bits).Masked().String()
+		}
+		out = append(out, v)
+	}
+	return SubjectOf(out), true
 }
 
 // Shortened reports whether a value has the form that keys hold of one above 256 bytes: its beginning and a digest.

@@ -85,8 +85,8 @@ func (a *app) promote(ctx context.Context, d *desk.Desk, by access.Actor, reques
 		if ok, err := versions.Confirmed(a.stdin, a.Stderr, question); err != nil || !ok {
 			return errors.Join(err, errors.New("not promoted"))
 		}
-		request.Until, request.Dossier = shown.Until, shown.Hash
 	}
+	request.Until, request.Dossier = shown.Until, shown.Hash
 	done, err := d.Promote(ctx, by, request)
 	return sayMode(&a.Output, &done, err)
 }
@@ -134,7 +134,12 @@ func sayMode(o *terminal.Output, done *acts.ModeDone, err error) error {
 	if o.Format == "json" {
 		return o.WriteJSON(done)
 	}
-	return errors.Join(showMode(o.Stdout, &done.ModeSet), showPublication(o.Stdout, &done.Publication, done.Changed, "the mode is stored; weir run publishes it"))
+	var news error
+	for _, line := range done.SinceLooked.News {
+		_, err := fmt.Fprintln(o.Stdout, terminal.Cell(line))
+		news = errors.Join(news, err)
+	}
+	return errors.Join(showMode(o.Stdout, &done.ModeSet), news, showPublication(o.Stdout, &done.Publication, done.Changed, "the mode is stored; weir run publishes it"))
 }
 
 func showMode(w io.Writer, set *rulestore.ModeSet) error {
@@ -220,8 +225,11 @@ func (in *installation) Carry(apply versions.Apply, dry, yes bool) error {
 
 // modeText is a rule's mode, of a canary with its share.
 func modeText(r *rulestore.Rule) string {
-	if c := r.Canary; c != nil {
-		return string(r.Mode) + " " + c.Share.String()
+	switch {
+	case r.Canary != nil:
+		return string(r.Mode) + " " + r.Canary.Share.String()
+	case r.FellBack() != "":
+		return string(r.Mode) + ", fell back"
 	}
 	return string(r.Mode)
 }
@@ -235,6 +243,9 @@ func besideText(r *rulestore.Rule, now time.Time) string {
 	if c := r.Canary; c != nil {
 		fmt.Fprintf(&b, "# canary: step %d of %d, %s of its block keys, since %s; the step lasts until %s at least\n",
 			c.Step, len(c.Steps), c.Share, terminal.Stamp(c.Since), terminal.Stamp(c.Due()))
+	}
+	if why := r.FellBack(); why != "" {
+		fmt.Fprintf(&b, "# its canary fell back at %s: %s\n", terminal.Stamp(r.Changed), terminal.Cell(why))
 	}
 	if up := r.Raised; up.In(now) {
 		without := ""

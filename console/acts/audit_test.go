@@ -85,6 +85,10 @@ func (in *installation) Read(files []acts.File, _ []string) (*rules.Set, []rules
 	return set, nil, nil
 }
 
+func (in *installation) Grown(context.Context, string, int, time.Time, time.Time) (acts.Grown, error) {
+	return acts.Grown{}, nil
+}
+
 func (in *installation) ForPromotion(context.Context, string, int, time.Time, string) (*rulestore.Dossier, []string, error) {
 	return nil, nil, nil
 }

@@ -3,8 +3,11 @@ package acts
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/rules/promotion"
 )
 
 // Invalid is a request that cannot be carried out as it is written: which field, what it got, what is allowed.
@@ -44,6 +47,30 @@ type ChangedError struct {
 func (e *ChangedError) Error() string {
 	return fmt.Sprintf("rule %s has changed since it was looked at: it is now in mode %s, version %d, set by %s: %s; nothing was done, look again",
 		e.Rule, e.Now.Mode, e.Now.Version, e.Now.By, e.Now.Reason)
+}
+
+// TurnedError says that a gate answers otherwise than to who decided to promote. Nothing was done.
+type TurnedError struct {
+	Rule  string
+	Since time.Time // when he looked
+	Then  []promotion.Verdict
+	Now   []promotion.Verdict // of the same gates
+}
+
+func (e *TurnedError) Error() string {
+	var turned []string
+	for i := range e.Then {
+		turned = append(turned, fmt.Sprintf("%s, allowed %s: then %s, now %s", e.Now[i].Gate, e.Now[i].Allowed, answer(&e.Then[i]), answer(&e.Now[i])))
+	}
+	return fmt.Sprintf("rule %s was not promoted: since %s a gate answers otherwise: %s; look again", e.Rule, e.Since.UTC().Format("15:04 UTC"), strings.Join(turned, "; "))
+}
+
+// answer is what a gate said, with the figure where there is one.
+func answer(v *promotion.Verdict) string {
+	if v.Got == "" {
+		return string(v.Outcome)
+	}
+	return fmt.Sprintf("%s (%s)", v.Got, v.Outcome)
 }
 
 // UnfinishedError says that an act was begun and is not known to be complete: what is done stays done.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/rules/promotion"
 )
@@ -16,6 +18,23 @@ type Dossiers interface {
 	// ForPromotion is the dossier of a rule's version, from when the version began up to until, made for who asks; and what to show of it,
 	// in lines. nil where there is nothing to tell of yet, which the lines say.
 	ForPromotion(ctx context.Context, rule string, version int, until time.Time, by string) (*rulestore.Dossier, []string, error)
+	// Grown is how much more sources over the limit of a version had by until than by since.
+	Grown(ctx context.Context, rule string, version int, since, until time.Time) (Grown, error)
+}
+
+// Grown is what has come since somebody looked.
+type Grown struct {
+	Since   time.Time `json:"since"`
+	Sources int64     `json:"sources"` // that had more
+	Events  int64     `json:"events"`  // that they had more
+}
+
+// Words are a sentence without its stop; empty where nothing came.
+func (g Grown) Words() string {
+	if g.Events <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s had %s since %s", plural.Of(g.Sources, "source"), plural.Of(g.Events, "more event"), g.Since.UTC().Format("15:04 UTC"))
 }
 
 // EvidenceRequest asks what a promotion would be judged by.
@@ -39,8 +58,26 @@ type EvidenceShown struct {
 	dossier *rulestore.Dossier
 }
 
-// evidenceSettles is how far behind now a dossier ends: by then the stages have told of what happened before.
-const evidenceSettles = 3 * time.Minute
+// Document is the whole dossier as JSON, with the values that it names; nil where there is no evidence, or where a server has answered without it.
+func (e *EvidenceShown) Document() []byte {
+	if e.dossier == nil {
+		return nil
+	}
+	return e.dossier.Document
+}
+
+// SinceLooked says, of a promotion, what has come since its evidence was looked at.
+type SinceLooked struct {
+	Grown Grown    `json:"grown,omitzero"`
+	News  []string `json:"since_looked,omitempty"` // in sentences
+}
+
+const (
+	// evidenceSettles is how far behind now a dossier ends, and a minute more: by then the stages have told of what happened before.
+	evidenceSettles = 3 * time.Minute
+	// evidenceHolds is how old the end of a dossier may be by which somebody promotes: he has a quarter of an hour to look at it.
+	evidenceHolds = 15*time.Minute + evidenceSettles + time.Minute
+)
 
 // Evidence gathers what a promotion would be judged by. It changes nothing.
 func (s *Service) Evidence(ctx context.Context, actor access.Actor, q EvidenceRequest) (EvidenceShown, error) {
@@ -68,4 +105,50 @@ func (s *Service) Evidence(ctx context.Context, actor access.Actor, q EvidenceRe
 	}
 	shown.Gates = rules.GatesOf(&v.Version.Document).Judge(figures)
 	return shown, nil
+}
+
+// decided is the evidence that a promotion is made by, as it was looked at, and what is to be said of what has come since.
+func (s *Service) decided(ctx context.Context, actor access.Actor, r *PromoteRequest) (looked EvidenceShown, since SinceLooked, err error) {
+	asked := EvidenceRequest{Rule: r.Rule, Version: r.Version, Pending: r.Pending, Until: r.Until}
+	if r.Until.IsZero() { // what is so now decides
+		looked, err = s.Evidence(ctx, actor, asked)
+		return looked, since, err
+	}
+	if now := s.o.Clock().Std(); now.Sub(r.Until) > evidenceHolds || r.Until.After(now) {
+		return looked, since, &Invalid{Field: "until", Got: r.Until.UTC().Format(time.RFC3339), Allowed: fmt.Sprintf("a time of the last %s: look again", duration.Format(evidenceHolds))}
+	}
+	if looked, err = s.Evidence(ctx, actor, asked); err != nil {
+		return looked, since, err
+	}
+	asked.Until = time.Time{}
+	now, err := s.Evidence(ctx, actor, asked)
+	if err != nil {
+		return looked, since, err
+	}
+	if turned := looked.turned(&now); turned != nil {
+		return looked, since, turned
+	}
+	if r.Dossier != "" && r.Dossier != looked.Hash {
+		since.News = append(since.News, fmt.Sprintf("of the time until %s more has been told since: what was looked at is dossier %s", r.Until.UTC().Format("15:04 UTC"), r.Dossier))
+	}
+	since.Grown, err = s.o.Dossiers.Grown(ctx, r.Rule, looked.Version, looked.Until, s.o.Clock().Std())
+	since.Grown.Since = looked.Until
+	if words := since.Grown.Words(); words != "" {
+		since.News = append(since.News, words)
+	}
+	return looked, since, err
+}
+
+// turned are the gates that passed when somebody looked, and do not now; nil: none.
+func (e *EvidenceShown) turned(now *EvidenceShown) error {
+	out := &TurnedError{Rule: e.Rule, Since: e.Until}
+	for i := range e.Gates {
+		if e.Gates[i].Outcome == promotion.Passed && now.Gates[i].Outcome != promotion.Passed {
+			out.Then, out.Now = append(out.Then, e.Gates[i]), append(out.Now, now.Gates[i])
+		}
+	}
+	if out.Then == nil {
+		return nil
+	}
+	return out
 }

@@ -77,8 +77,8 @@ type PromoteRequest struct {
 	To rules.Mode `json:"to,omitempty"`
 	// Override is why to promote although gates do not pass, or the log format carries no verdict; empty: not to.
 	Override string `json:"override,omitempty"`
-	// Until and Dossier are those of the evidence that was looked at, see Evidence: where another one is gathered of that time by now,
-	// nothing is promoted. Empty: what is gathered now decides.
+	// Until and Dossier are those of the evidence that was looked at, see Evidence: that decides. What has come since is said, and refuses only
+	// where a gate that passed does not any more. Empty: what is so now decides.
 	Until   time.Time `json:"until,omitzero"`
 	Dossier string    `json:"dossier,omitempty"`
 	Reason  string    `json:"reason"`
@@ -98,6 +98,7 @@ type ModeRequest struct {
 type ModeDone struct {
 	rulestore.ModeSet
 	Publication
+	SinceLooked
 }
 
 // Promote lets a rule, or its pending version, block, and tells the gates.
@@ -108,16 +109,15 @@ func (s *Service) Promote(ctx context.Context, actor access.Actor, r PromoteRequ
 	if err := r.check(actor); err != nil {
 		return ModeDone{}, err
 	}
-	shown, err := s.Evidence(ctx, actor, EvidenceRequest{Rule: r.Rule, Version: r.Version, Pending: r.Pending, Until: r.Until})
+	looked, since, err := s.decided(ctx, actor, &r)
 	if err != nil {
 		return ModeDone{}, err
 	}
-	if r.Dossier != "" && r.Dossier != shown.Hash {
-		return ModeDone{}, &Invalid{Field: "dossier", Got: r.Dossier, Allowed: shown.Hash + ", which is what the evidence of that time is by now: look again"}
-	}
-	return s.setMode(ctx, actor, access.Promote, r.Seen, rulestore.ModeChange{
-		Rule: r.Rule, Mode: r.To, Reason: r.Reason, Override: r.Override, Version: r.Version, Pending: r.Pending, Dossier: shown.dossier,
+	done, err := s.setMode(ctx, actor, access.Promote, r.Seen, rulestore.ModeChange{
+		Rule: r.Rule, Mode: r.To, Reason: r.Reason, Override: r.Override, Version: r.Version, Pending: r.Pending, Dossier: looked.dossier, News: since.News,
 	})
+	done.SinceLooked = since
+	return done, err
 }
 
 // check fills in the default, and asks what needs no store.
@@ -168,7 +168,7 @@ func (s *Service) setMode(ctx context.Context, actor access.Actor, act access.Ac
 		return ModeDone{}, s.misnamed(ctx, change.Rule, err)
 	}
 	s.log(actor, act, "rule "+change.Rule)
-	return ModeDone{set, s.publish(ctx)}, nil // told also when nothing changed: whoever asks again may do so because gates were not told
+	return ModeDone{ModeSet: set, Publication: s.publish(ctx)}, nil // told also when nothing changed: whoever asks again may do so because gates were not told
 }
 
 // LimitRequest asks for a higher limit for requests before Until, in place of a raise that there was; Limit 0 ends that one.

@@ -116,6 +116,7 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 		{"GET", "/api/v1/history/timeline?source=192.0.2.1", "", nil, 200}, {"GET", "/api/v1/history/seen-with?source=192.0.2.0/24", "", nil, 200},
 		{"GET", "/api/v1/history/decisions?action=withheld", "", nil, 200}, {"GET", "/api/v1/history/audit?by=otto", "", nil, 404},
 		{"GET", "/api/v1/history/late?since=24h&rule=tokens", "", nil, 200}, {"GET", "/api/v1/history/uncounted?reason=missing_field", "", nil, 200},
+		{"GET", "/api/v1/history/refused?since=24h&rule=tokens", "", nil, 200},
 		{"GET", "/api/v1/history/dead?since=24h&stage=route&reason=malformed", "", nil, 200}, {"GET", "/api/v1/history/replays", "", nil, 200},
 		{"GET", "/api/v1/pulse", "", nil, 200}, {"GET", "/api/v1/rules", "", nil, 200}, {"GET", "/api/v1/hits", "", nil, 200},
 		{"GET", "/api/v1/hits/abababab", "/api/v1/hits/{id}", nil, 200}, {"GET", "/api/v1/blocks", "", nil, 200},

@@ -29,6 +29,7 @@ type Explorer interface {
 	Streams(ctx context.Context) ([]streams.Stream, error)
 	Late(ctx context.Context, f explore.UncountedFilter, p explore.Page) (explore.LateSums, error)
 	Uncounted(ctx context.Context, f explore.UncountedFilter, p explore.Page) (explore.UncountedSums, error)
+	Refused(ctx context.Context, f explore.UncountedFilter, p explore.Page) (explore.RefusedSums, error)
 }
 
 var _ Explorer = (*explore.Explorer)(nil)
@@ -146,7 +147,7 @@ func historyHits(c *call) (any, error) {
 
 func hitHead() []string {
 	return strings.Fields(`stream id kind rule rule_version phase subject block_subject grouped limit window_ms events at_least peak
-		first last users devices refused known_good reason`)
+		first last users devices would_refuse known_good reason`)
 }
 
 func hitCells(h *history.RecordedHit) []string {
@@ -186,7 +187,7 @@ func historySums(by explore.Group) func(c *call) (any, error) {
 				row.Source = c.o.Masker.Subject(c.actor, row.Source)
 			}
 		}
-		head := []string{"rule", "subject", "at", "episodes", "sources", "events", "refused", "peak", "first", "last", "sources_about"}
+		head := []string{"rule", "subject", "at", "episodes", "sources", "events", "would_refuse", "peak", "first", "last", "sources_about"}
 		page := counted(c, found.Rows, found.Total, found.Next)
 		page.LeftOut = &found.LeftOut
 		return listed(c, page, "by-"+string(group), head, func(g *explore.GroupRow) []string {
@@ -195,7 +196,7 @@ func historySums(by explore.Group) func(c *call) (any, error) {
 				at = g.At.String()
 			}
 			return []string{
-				g.Rule, string(g.Source), at, number(g.Episodes), number(g.Sources), number(g.Events), number(g.Refused), number(g.Peak), g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
+				g.Rule, string(g.Source), at, number(g.Episodes), number(g.Sources), number(g.Events), number(g.WouldRefuse), number(g.Peak), g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
 			}
 		})
 	}

@@ -77,6 +77,11 @@ func (b *bed) Publish(ctx context.Context, modes []rules.ModeState) (int, string
 	return news, b.redis.Address(), err
 }
 
+// Grown has nothing to tell of.
+func (b *bed) Grown(context.Context, string, int, time.Time, time.Time) (acts.Grown, error) {
+	return acts.Grown{}, nil
+}
+
 // ForPromotion has no evidence to tell of: the stages do not run here.
 func (b *bed) ForPromotion(context.Context, string, int, time.Time, string) (*rulestore.Dossier, []string, error) {
 	return nil, []string{"there is no evidence yet"}, nil

@@ -175,7 +175,7 @@ func TestPseudonymsInAllOfHistory(t *testing.T) {
 		"history/seen-with?" + source, "history/decisions?limit=1", "history/audit?" + source, "history/hits/" + blockedHit, "history/hits?format=csv&limit=1",
 		"history/timeline?format=csv&" + source, "history/seen-with?format=csv&" + source, "history/decisions?format=csv", "history/audit?format=csv", "history/sources?format=csv&limit=1",
 		"why/" + blockedHit, "why?" + source, "why?source=" + m.Value(anna, "ip", "192.0.2.77"), "blocklist?limit=1", "audit", "rules/tokens/dossier",
-		"history/dead", "history/dead?format=csv", "history/late", "history/uncounted?format=csv", "history/hits?source=203.0.113.1", "history/hits?source=device%3Dtv", "history/hits?source=%7Eabc",
+		"history/dead", "history/dead?format=csv", "history/late", "history/uncounted?format=csv", "history/refused", "history/refused?format=csv", "history/hits?source=203.0.113.1", "history/hits?source=device%3Dtv", "history/hits?source=%7Eabc",
 	} {
 		got := b.ask(t, "anna", "GET", "/api/v1/"+path, nil)
 		if strings.Contains(path, source) && got.status != http.StatusOK {

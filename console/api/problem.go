@@ -103,6 +103,7 @@ func problemOf(err error) Problem {
 		nobody     *explore.UnknownError
 		several    *explore.AmbiguousError
 		gates      *rulestore.GatesError
+		turned     *acts.TurnedError
 		taken      *acts.AwayError
 		away       *postgres.UnreachableError
 	)
@@ -140,13 +141,11 @@ func problemOf(err error) Problem {
 		p.Detail, p.Current = changed.Error(), &changed.Now
 		return p
 	case errors.As(err, &gates):
-		p := make(kindRefused, http.StatusConflict, "the rule's gates do not pass")
-		p.Detail, p.Gates = gates.Error(), gates.Verdicts
-		return p
+		return gatesProblem("the rule's gates do not pass", gates, gates.Verdicts)
+	case errors.As(err, &turned):
+		return gatesProblem("a gate answers otherwise than when it was looked at", turned, turned.Now)
 	case errors.Is(err, rulestore.ErrOvertaken):
-		p := make(kindChanged, http.StatusConflict, "the stored rules have changed")
-		p.Detail = rulestore.ErrOvertaken.Error()
-		return p
+		return Problem{Type: problemType + kindChanged, Title: "the stored rules have changed", Status: http.StatusConflict, Detail: rulestore.ErrOvertaken.Error()}
 	case errors.As(err, &unfinished):
 		p := make(kindUnavailable, http.StatusServiceUnavailable, "begun, and not known to be complete")
 		p.Done, p.Undone = unfinished.Done, unfinished.Undone
@@ -169,6 +168,11 @@ func problemOf(err error) Problem {
 		return make(kindNotFound, http.StatusNotFound, "there is nothing of this name")
 	}
 	return make(kindRefused, http.StatusConflict, "refused: nothing was done")
+}
+
+// gatesProblem words a promotion that its gates refuse.
+func gatesProblem(title string, err error, gates []promotion.Verdict) Problem {
+	return Problem{Type: problemType + kindRefused, Title: title, Status: http.StatusConflict, Detail: err.Error(), Gates: gates}
 }
 
 // few are at most maxKnown of the names that there are, the one that is near among them.

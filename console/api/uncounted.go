@@ -46,6 +46,26 @@ func historyUncounted(c *call) (any, error) {
 	})
 }
 
+func historyRefused(c *call) (any, error) {
+	f, p, err := c.notCounted()
+	if err != nil {
+		return nil, err
+	}
+	found, err := c.o.Reader.Explorer.Refused(c.r.Context(), f, p)
+	if err != nil {
+		return nil, err
+	}
+	for i := range found.Sums {
+		if of := &found.Sums[i].Subject; *of != "" {
+			*of = c.o.Masker.Subject(c.actor, *of)
+		}
+	}
+	head := []string{"stream", "rule", "block", "hit", "subject", "minute", "latest", "events", "known_good"}
+	return listed(c, counted(c, found.Sums, found.Total, found.Next), "refused", head, func(s *history.RefusedSum) []string {
+		return []string{s.Stream, s.Rule, s.Block, s.Hit, string(s.Subject), s.Minute.String(), s.Latest.String(), number(s.Events), number(s.Known)}
+	})
+}
+
 // known is a number, or nothing where it is not known.
 func known(n *int) string {
 	if n == nil {

@@ -37,29 +37,30 @@ var _ Acts = (*acts.Service)(nil)
 
 // actForm is the page of something that can be done: what it means, the reason, the confirmation.
 type actForm struct {
-	Title   string // as a sentence: Promote login-stuffing
-	Means   []string
-	Verb    string // on the button
-	Danger  bool
-	Action  string // where the form goes
-	Back    string
-	Hidden  []param
-	Reason  string
-	Confirm string // what is ticked
-	Problem string // why the last try failed
-	Next    string
-	Summary []string // of the evidence
-	Gates   []gateView
-	Modes   []choice // canary or block; none: it is no promotion
+	Title    string // as a sentence: Promote login-stuffing
+	Means    []string
+	Verb     string // on the button
+	Danger   bool
+	Action   string // where the form goes
+	Back     string
+	Hidden   []param
+	Reason   string
+	Confirm  string            // what is ticked
+	Problem  string            // why the last try failed
+	Problems []string          // one by one, where there are several
+	Wrong    map[string]string // what is wrong with a field, by its name
+	Next     string
+	Summary  []string // of the evidence
+	Whom     string   // where its sources are listed; empty: here
+	Evidence *evidenceView
+	Gates    []gateView
+	Modes    []choice // canary or block; none: it is no promotion
 	// Overridable is whether a reason can be given to go on although gates do not pass.
 	Overridable bool
 	Override    string
 	Source      *sourceView
 	Rule        string
 }
-
-// gateView is one gate of a promotion, and how it was judged.
-type gateView struct{ Name, Allowed, Got, Outcome string }
 
 // modeAct is one way to change what a rule does.
 type modeAct struct {
@@ -141,38 +142,11 @@ func (p acting) modeForm(r *http.Request, a modeAct) (*actForm, error) {
 	}[a.name]
 	if a.mode == rules.ModeBlock {
 		form.Title = fmt.Sprintf("Promote version %d of %s", version, id)
-		if err := p.judged(r, form, target, version); err != nil {
+		if err := p.judged(r, see, form, target, version); err != nil {
 			return nil, err
 		}
 	}
 	return form, nil
-}
-
-// judged adds what the promotion of a version would be judged by. A form that was sent names the time of what was looked at.
-func (p acting) judged(r *http.Request, form *actForm, target *rules.Document, version int) error {
-	asked := acts.EvidenceRequest{Rule: target.ID, Version: version}
-	if text := r.PostFormValue("until"); text != "" {
-		until, err := time.Parse(time.RFC3339Nano, text)
-		if err != nil {
-			return &badRequest{"until", shown.Text(text), "the time that the form had"}
-		}
-		asked.Until = until
-	}
-	found, err := p.o.Acts.Evidence(r.Context(), access.From(r.Context()), asked)
-	if err != nil {
-		return err
-	}
-	form.Modes = choices(orElse(r.PostFormValue("to"), string(rules.ModeBlock)), string(rules.ModeBlock), "Block all sources over the limit", string(rules.ModeCanary), "Canary: "+canaryPlan(target))
-	form.Override, form.Overridable = r.PostFormValue("override"), true
-	for _, line := range found.Summary {
-		form.Summary = append(form.Summary, shown.Text(line))
-	}
-	for i := range found.Gates {
-		g := &found.Gates[i]
-		form.Gates = append(form.Gates, gateView{Name: shown.Text(g.Gate), Allowed: shown.Text(g.Allowed), Got: shown.Text(orElse(g.Got, "not measurable")), Outcome: string(g.Outcome)})
-	}
-	form.Hidden = append(form.Hidden, param{"dossier", found.Hash}, param{"until", found.Until.UTC().Format(time.RFC3339Nano)})
-	return nil
 }
 
 // means says what a change of mode does.
@@ -214,6 +188,7 @@ func (p acting) setMode(w http.ResponseWriter, r *http.Request, a modeAct) error
 	if err != nil {
 		return &badRequest{"version", shown.Text(r.PostFormValue("version")), "the number of a version"}
 	}
+	told := "?did=" + a.name
 	if err = confirmed(r); err == nil {
 		if a.mode == rules.ModeBlock {
 			asked := acts.PromoteRequest{
@@ -223,17 +198,34 @@ func (p acting) setMode(w http.ResponseWriter, r *http.Request, a modeAct) error
 			if asked.Until, err = time.Parse(time.RFC3339Nano, r.PostFormValue("until")); err != nil {
 				return &badRequest{"until", shown.Text(r.PostFormValue("until")), "the time that the form had"}
 			}
-			_, err = p.o.Acts.Promote(ctx, actor, asked)
+			var done acts.ModeDone
+			done, err = p.o.Acts.Promote(ctx, actor, asked)
+			told = promoted(asked.To, &done)
 		} else {
 			_, err = p.o.Acts.SetMode(ctx, actor, acts.ModeRequest{Rule: id, Mode: a.mode, Reason: reason, Seen: r.PostFormValue("seen")})
 		}
 	}
 	if err != nil {
+		if outdated(err) { // what is so now is shown, and decides when it is sent again
+			r.PostForm.Del("until")
+			now, err := p.modeForm(r, a)
+			if err != nil {
+				return err
+			}
+			form = now
+		}
 		return p.again(w, r, form, err)
 	}
 	p.forget()
-	http.Redirect(w, r, "/rules/"+url.PathEscape(id)+"?did="+a.name, http.StatusSeeOther)
+	http.Redirect(w, r, "/rules/"+url.PathEscape(id)+told, http.StatusSeeOther)
 	return nil
+}
+
+// outdated reports whether an act was refused since what was looked at is not so any more, or was looked at too long ago.
+func outdated(err error) bool {
+	var turned *acts.TurnedError
+	var invalid *acts.Invalid
+	return errors.As(err, &turned) || errors.As(err, &invalid) && invalid.Field == "until"
 }
 
 // confirmed refuses an act that nobody has ticked.
@@ -251,6 +243,9 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 	var changed *acts.ChangedError
 	var unfinished *acts.UnfinishedError
 	var invalid *acts.Invalid
+	var gates *rulestore.GatesError
+	var turned *acts.TurnedError
+	form.Problem, form.Reason, form.Wrong = shown.Text(err.Error()), r.PostFormValue("reason"), map[string]string{}
 	switch {
 	case errors.As(err, &forbidden):
 		return err
@@ -258,11 +253,19 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 		status, form.Next = http.StatusConflict, "Look at the rule again before you decide."
 	case errors.As(err, &unfinished):
 		status, form.Next = http.StatusBadGateway, "What is done stays done. The page of the rule shows how it stands."
+	case errors.As(err, &gates):
+		form.Problem, form.Problems = "It was not promoted, since not all of its gates pass.", gateProblems(gates)
+		form.Wrong["override"] = "Say here why it is to block all the same; the audit trail keeps that apart from the reason."
+	case errors.As(err, &turned):
+		status, form.Problem = http.StatusConflict, fmt.Sprintf("It was not promoted, since a gate answers otherwise than at %s, when you looked.", turned.Since.UTC().Format("15:04 UTC"))
+		for i := range turned.Then {
+			form.Problems = append(form.Problems, fmt.Sprintf("%s: then %s, now %s; allowed is %s", gateWords(turned.Now[i].Gate), gateAnswer(&turned.Then[i]), gateAnswer(&turned.Now[i]), turned.Now[i].Allowed))
+		}
 	case errors.As(err, &invalid):
+		form.Wrong[invalid.Field] = shown.Text("Allowed: " + invalid.Allowed)
 	case r.Context().Err() != nil:
 		status = http.StatusServiceUnavailable
 	}
-	form.Problem, form.Reason = shown.Text(err.Error()), r.PostFormValue("reason")
 	return p.write(w, r, status, &shell{Name: "act", Title: form.Title, Body: form})
 }
 
@@ -342,7 +345,7 @@ func withDid(address, did string) string {
 // did words what a form has done, for the page that follows it.
 func did(q url.Values) string {
 	return map[string]string{
-		"promote": "Promoted: it blocks from now on.", "demote": "Demoted: it holds nobody any more.", "disable": "Disabled: it counts nothing.",
+		"promote": "Promoted: it blocks from now on." + grown(q), "canary": "Promoted: its canary begins to hold." + grown(q), "demote": "Demoted: it holds nobody any more.", "disable": "Disabled: it counts nothing.",
 		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.",
 		"erase": "Erased from history: the audit trail tells what, under a pseudonym.", "erasing": "The erasure goes on: the audit trail tells when it is done.",
 		"keep": "The view is saved.", "drop": "The view is removed.",

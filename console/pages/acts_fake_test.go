@@ -12,13 +12,14 @@ import (
 type doer struct {
 	did     []any
 	refuses error
+	grown   acts.Grown // since a promotion's evidence was looked at
 }
 
 var _ Acts = (*doer)(nil)
 
 func (d *doer) Promote(_ context.Context, _ access.Actor, r acts.PromoteRequest) (acts.ModeDone, error) {
 	d.did = append(d.did, r)
-	return acts.ModeDone{}, d.refuses
+	return acts.ModeDone{SinceLooked: acts.SinceLooked{Grown: d.grown}}, d.refuses
 }
 
 func (d *doer) Evidence(_ context.Context, _ access.Actor, r acts.EvidenceRequest) (acts.EvidenceShown, error) {

@@ -216,7 +216,13 @@ func (v *evidenceView) fill(r *reading, d *evidence.Dossier) error {
 func gapWord(reason evidence.GapReason) string {
 	switch reason {
 	case evidence.GapBefore:
-		return "before the version existed"
+		return "before it was counted so"
+	case evidence.GapOther:
+		return "under a version that counts otherwise"
+	case evidence.GapRaised:
+		return "with a raised limit"
+	case evidence.GapAllowed:
+		return "in which an allow list let pass whom none does now"
 	case evidence.GapSilent:
 		return "without any event"
 	case evidence.GapWarming:

@@ -300,7 +300,7 @@ func (p exploring) exportCSV(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		rows = append(rows, []string{"rule", "source", "at", "episodes", "sources", "events", "refused", "peak", "first", "last", "sources_about"})
+		rows = append(rows, []string{"rule", "source", "at", "episodes", "sources", "events", "would_refuse", "peak", "first", "last", "sources_about"})
 		for _, g := range found.Rows {
 			at := ""
 			if g.At != 0 {
@@ -308,7 +308,7 @@ func (p exploring) exportCSV(w http.ResponseWriter, r *http.Request) error {
 			}
 			rows = append(rows, []string{
 				g.Rule, string(see.masker.Subject(see.visit.Actor, g.Source)), at, strconv.FormatInt(g.Episodes, 10), strconv.FormatInt(g.Sources, 10), strconv.FormatInt(g.Events, 10),
-				strconv.FormatInt(g.Refused, 10), strconv.FormatInt(g.Peak, 10), g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
+				strconv.FormatInt(g.WouldRefuse, 10), strconv.FormatInt(g.Peak, 10), g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
 			})
 		}
 	}

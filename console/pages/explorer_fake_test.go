@@ -75,7 +75,7 @@ func (s explorer) Groups(_ context.Context, f explore.Filter, by explore.Group, 
 		sources[k][h.Subject] = true
 		g.Episodes++
 		g.Events += h.Count
-		g.Refused += h.Count / 2
+		g.WouldRefuse += h.Count / 2
 		g.Peak = max(g.Peak, int64(h.Peak))
 		g.First, g.Last = min(g.First, h.First), max(g.Last, h.Last)
 	}

@@ -49,17 +49,17 @@ func total(t explore.Total) string {
 
 // topView is an over-limit source with what its episodes come to.
 type topView struct {
-	Source   sourceView
-	Rule     string
-	Href     string // of its newest evidence
-	Count    int64
-	Refused  int64
-	Peak     int64
-	Episodes int64
-	First    traffic.Time
-	Last     traffic.Time
-	Running  bool
-	Outcome  outcomeView
+	Source      sourceView
+	Rule        string
+	Href        string // of its newest evidence
+	Count       int64
+	WouldRefuse int64
+	Peak        int64
+	Episodes    int64
+	First       traffic.Time
+	Last        traffic.Time
+	Running     bool
+	Outcome     outcomeView
 }
 
 // groupedSource is one row of a question by source.
@@ -67,7 +67,7 @@ func (r *reading) groupedSource(g *explore.GroupRow) topView {
 	h := detectors.Hit{Rule: g.Rule, Subject: g.Source, First: g.First, Last: g.Last}
 	h.BlockSubject = r.blockSubject(g.Rule, g.Source)
 	v := topView{
-		Source: r.source(g.Source), Rule: g.Rule, Count: g.Events, Refused: g.Refused, Peak: g.Peak, Episodes: g.Episodes, First: g.First, Last: g.Last, Outcome: r.outcome(&h),
+		Source: r.source(g.Source), Rule: g.Rule, Count: g.Events, WouldRefuse: g.WouldRefuse, Peak: g.Peak, Episodes: g.Episodes, First: g.First, Last: g.Last, Outcome: r.outcome(&h),
 	}
 	if rule := r.Rules[g.Rule]; rule != nil {
 		v.Running = g.Last.Add(rule.Newest.Version.Window) > r.now
@@ -142,7 +142,7 @@ func sum(rows []explore.GroupRow) (out explore.GroupRow) {
 		out.Sources += g.Sources
 		out.SourcesAbout = out.SourcesAbout || g.SourcesAbout
 		out.Events += g.Events
-		out.Refused += g.Refused
+		out.WouldRefuse += g.WouldRefuse
 		out.Peak = max(out.Peak, g.Peak)
 	}
 	return out

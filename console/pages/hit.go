@@ -20,6 +20,7 @@ type hitPage struct {
 	Block     *blockView
 	Release   *releaseView
 	Facts     []figure
+	Refused   history.RefusedTotal // by gates, for the episode
 	Asked     askedView
 	Decisions []decisionView
 	Entries   []entryView // of people, about blocks of this source
@@ -49,7 +50,7 @@ func (p *Pages) hit(w http.ResponseWriter, r *http.Request) error {
 		h = &history.RecordedHit{Stream: history.Live, Hit: detectors.Hit{ID: story.ID, Rule: story.Rule, BlockSubject: story.Subject, Subject: story.Subject}}
 	}
 	v := &hitPage{
-		Episode: see.episode(h), Known: story.Hit != nil, Redis: see.redis, Asked: askedOf(see, h.Samples, h.First), Decisions: see.decisions(story.Decisions),
+		Episode: see.episode(h), Known: story.Hit != nil, Redis: see.redis, Asked: askedOf(see, h.Samples, h.First), Decisions: see.decisions(story.Decisions), Refused: story.Refused,
 		Command: p.o.Command + " why " + blockID(h.ID),
 	}
 	if v.Known {

@@ -56,7 +56,8 @@ func promoteByKeyboard(chrome context.Context, t *testing.T) {
 	}
 	tabTo(`document.activeElement.textContent === "Promote…"`)
 	p.do(chromedp.KeyEvent("\r"))
-	p.until(`document.activeElement?.id === "reason"`)
+	p.until(`location.pathname.endsWith("/promote") && document.querySelector("#reason")`)
+	tabTo(`document.activeElement.id === "reason"`)
 	p.do(chromedp.KeyEvent("it is time"))
 	tabTo(`document.activeElement.name === "confirm"`)
 	p.do(chromedp.KeyEvent(" "))

@@ -36,6 +36,7 @@ var _ Rules = (*rulestore.Store)(nil)
 type History interface {
 	Decisions(ctx context.Context, q history.DecisionQuery) ([]history.RecordedDecision, error)
 	NotCounted(ctx context.Context, stream string, since traffic.Time) (history.NotCounted, error)
+	RefusedIn(ctx context.Context, q history.RefusalQuery) (history.RefusedTotal, error)
 }
 
 var _ History = (*history.Store)(nil)

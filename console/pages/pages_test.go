@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -57,6 +59,30 @@ func TestPagesSayWhatHistoryLeftOut(t *testing.T) {
 	}
 }
 
+// What gates refused is one figure, and what the block would have refused another: no mode turns the one into the other.
+func TestPagesKeepRealAndWouldBeApart(t *testing.T) {
+	const real, would = "<dd>662</dd><dt>requests refused by gates, 2 of them known good</dt>", "<dt>requests that its block alone would have refused</dt>"
+	for _, mode := range []rules.Mode{rules.ModeShadow, rules.ModeCanary, rules.ModeBlock} {
+		for _, refused := range []history.RefusedTotal{{}, {Events: 662, Known: 2, Blocks: 3}} {
+			s := newScene()
+			s.refused = map[string]history.RefusedTotal{"guest-token-flood": refused}
+			for i := range s.rules {
+				if r := &s.rules[i]; r.Newest.Version.ID == "guest-token-flood" {
+					r.Mode = mode
+				}
+			}
+			for i := range s.hits {
+				s.hits[i].Refused = 7
+			}
+			_, body, _ := get(t, newPages(t, s.options()), admin(), "/rules/guest-token-flood")
+			none := "<dd>0</dd><dt>requests refused by gates, 0 of them known good</dt>"
+			if strings.Contains(body, real) != (refused.Events > 0) || strings.Contains(body, none) != (refused.Events == 0 && mode.Blocks()) || !strings.Contains(body, would) {
+				t.Errorf("in %s, with %d requests refused:\n%s", mode, refused.Events, body)
+			}
+		}
+	}
+}
+
 func TestPages(t *testing.T) {
 	s := newScene()
 	p := newPages(t, s.options())
@@ -71,7 +97,7 @@ func TestPages(t *testing.T) {
 		{"/hits/" + hit.ID, 200, []string{hit.ID[:16], "3 of its events were kept, and 2 from before the limit", `<span class="tag">before the limit</span>`}},
 		{"/blocks", 200, []string{"in force"}},
 		{"/audit", 200, []string{"ticket 4711", "shadow, generation 1 → block, generation 2", "(oidc)"}},
-		{"/rules/search-hammer", 200, []string{"Canary: 10% of sources, step 2 of 3", "Next: 50% of them, at", "more than 0.4 % of its blocks are on known-good sources", "more than 1.2 % of all requests are refused", "held now", "10% of them by now"}},
+		{"/rules/search-hammer", 200, []string{"Canary: 10% of sources, step 2 of 3", "Next: 50% of them, at", "more than 0.4 % of its blocks are on known-good sources", "surely refuses more than 1.2 % of all requests", "held now", "10% of them by now"}},
 		{"/", 200, []string{`canary 10%, step 2 of 3`}},
 		{"/explore?mode=canary", 200, []string{`<option value="canary" selected>`}},
 		{"/health", 200, []string{"route"}},

@@ -47,21 +47,24 @@ type rulePage struct {
 	Pending   *versionView
 	Raised    *raisedView
 	Canary    *canaryView // nil: it is in no canary
+	FellBack  string      // why its canary fell back; empty: it did not
 	Period    period
 	Redis     string
 
-	Episodes, Sources, Events, Refused int64
-	About                              bool // Sources is an estimate
-	Held                               int
-	Would                              int64 // sources that would be held now, at most
-	Now                                []episodeView
-	Running                            explore.Total
-	Uncounted                          []figure
-	Chart                              template.HTML
-	Top                                []topView
-	TopTotal                           explore.Total
-	LeftOut                            string        // of the period, what history does not have
-	Evidence                           *evidenceView // nil: not asked for
+	Episodes, Sources, Events int64
+	WouldRefuse               int64                // requests, had the block alone been in force
+	Refused                   history.RefusedTotal // by gates
+	About                     bool                 // Sources is an estimate
+	Held                      int
+	Would                     int64 // sources that would be held now, at most
+	Now                       []episodeView
+	Running                   explore.Total
+	Uncounted                 []figure
+	Chart                     template.HTML
+	Top                       []topView
+	TopTotal                  explore.Total
+	LeftOut                   string        // of the period, what history does not have
+	Evidence                  *evidenceView // nil: not asked for
 
 	Definition []figure
 	YAML       string
@@ -172,7 +175,7 @@ func (r *reading) ruleHead(found *rulestore.Rule) *rulePage {
 		}
 		v.Pending = &one
 	}
-	v.Canary = canary(found, r.now)
+	v.Canary, v.FellBack = canary(found, r.now), shown.Text(found.FellBack())
 	v.Acts = r.actsOn(found)
 	return v
 }
@@ -236,7 +239,7 @@ func (p *Pages) ruleFound(ctx context.Context, see *reading, v *rulePage, found 
 		return err
 	}
 	sums := sum(all.Rows)
-	v.Episodes, v.Sources, v.Events, v.Refused, v.About = sums.Episodes, sums.Sources, sums.Events, sums.Refused, sums.SourcesAbout
+	v.Episodes, v.Sources, v.Events, v.WouldRefuse, v.About = sums.Episodes, sums.Sources, sums.Events, sums.WouldRefuse, sums.SourcesAbout
 	now, running, err := p.find.running(ctx, see, explore.Filter{Rule: v.ID, Since: see.now.Add(-runningWithin)}, ruleRunning)
 	if err != nil {
 		return err
@@ -270,7 +273,8 @@ func (p *Pages) ruleFound(ctx context.Context, see *reading, v *rulePage, found 
 		return err
 	}
 	v.Uncounted = uncounted(missed.Figures(v.ID))
-	return nil
+	v.Refused, err = p.o.History.RefusedIn(ctx, history.RefusalQuery{Stream: history.Live, Rule: v.ID, Since: v.Period.Since, Until: v.Period.end()})
+	return err
 }
 
 // Blocks reports whether the rule refuses anybody: all, or the share of a canary.

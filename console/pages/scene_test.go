@@ -47,7 +47,8 @@ type scene struct {
 	away      map[string]error // by port
 	does      *doer
 	views     *keptViews
-	left      explore.LeftOut // of whatever is asked for
+	left      explore.LeftOut                 // of whatever is asked for
+	refused   map[string]history.RefusedTotal // by rule
 }
 
 func sceneTime() traffic.Time {
@@ -263,6 +264,10 @@ func (s *scene) Decisions(_ context.Context, q history.DecisionQuery) ([]history
 	}
 	slices.Reverse(out)
 	return out[:min(len(out), q.Limit)], s.away["history"]
+}
+
+func (s *scene) RefusedIn(_ context.Context, q history.RefusalQuery) (history.RefusedTotal, error) {
+	return s.refused[q.Rule], nil
 }
 
 func (s *scene) NotCounted(context.Context, string, traffic.Time) (history.NotCounted, error) {

@@ -36,23 +36,23 @@ type sourcePage struct {
 	Blocks  []blockView
 	Release []releaseView
 
-	Episodes        explore.Total
-	LeftOut         string // of the period, what history does not have, of whatever sources
-	Events, Refused int64
-	Running         int
-	Chart           template.HTML
-	Rules           []option // that it was over the limit of, with how often
-	List            []episodeView
-	Newest          string    // id of the newest episode that has evidence; empty: none has
-	Asked           askedView // its evidence
-	All             string    // the explorer with all of them; empty: these are all
-	Decisions       []decisionView
-	DecisionsCut    bool
-	Pivots          []pivotView
-	PivotsOf        int  // newest episodes that were looked at
-	PivotsAll       bool // these are all
-	Entries         []entryView
-	Erase           string // the form that takes the source out of history; empty: it is not to be had
+	Episodes     explore.Total
+	LeftOut      string // of the period, what history does not have, of whatever sources
+	Events       int64
+	Running      int
+	Chart        template.HTML
+	Rules        []option // that it was over the limit of, with how often
+	List         []episodeView
+	Newest       string    // id of the newest episode that has evidence; empty: none has
+	Asked        askedView // its evidence
+	All          string    // the explorer with all of them; empty: these are all
+	Decisions    []decisionView
+	DecisionsCut bool
+	Pivots       []pivotView
+	PivotsOf     int  // newest episodes that were looked at
+	PivotsAll    bool // these are all
+	Entries      []entryView
+	Erase        string // the form that takes the source out of history; empty: it is not to be had
 }
 
 // pivotView is the values of one field that the evidence has beside the source.
@@ -205,7 +205,6 @@ func (p *Pages) sourceFound(ctx context.Context, see *reading, v *sourcePage, pl
 	for id, g := range byRule {
 		counts[id] = g.Episodes
 		v.Events += g.Events
-		v.Refused += g.Refused
 	}
 	for _, id := range sortedByCount(counts) {
 		v.Rules = append(v.Rules, option{Text: fmt.Sprintf("%s (%s)", id, shown.Count(counts[id])), Href: "/rules/" + url.PathEscape(id)})

@@ -17,6 +17,8 @@ import (
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/rules/promotion"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -42,6 +44,10 @@ func TestFormsAct(t *testing.T) {
 		}
 		return f
 	}
+	verdict := func(got string, outcome promotion.Outcome) []promotion.Verdict {
+		return []promotion.Verdict{{Gate: "max_known_good", Allowed: "at most 0%", Got: got, Outcome: outcome}}
+	}
+	turned := &acts.TurnedError{Rule: "catalogue-scrape", Since: sceneTime().Std(), Then: verdict("0%", promotion.Passed), Now: verdict("2%", promotion.Failed)}
 	tests := []struct {
 		name, address string
 		form          url.Values
@@ -51,10 +57,13 @@ func TestFormsAct(t *testing.T) {
 		says          string
 		done          int
 	}{
-		{"promote", "/rules/catalogue-scrape/promote", whole, nil, 303, "/rules/catalogue-scrape?did=promote", "", 1},
+		{"promote", "/rules/catalogue-scrape/promote", whole, nil, 303, "/rules/catalogue-scrape?did=canary", "", 1},
 		{"no tick", "/rules/catalogue-scrape/promote", without("confirm"), nil, 422, "", "tick the box", 0},
 		{"no time", "/rules/catalogue-scrape/promote", without("until"), nil, 400, "", "until", 0},
 		{"somebody was quicker", "/rules/catalogue-scrape/promote", whole, &acts.ChangedError{Rule: "catalogue-scrape"}, 409, "", "Look at the rule again", 1},
+		{"a gate turned", "/rules/catalogue-scrape/promote", whole, turned, 409, "", "Known good, of those whom it would hold: then 0% (passed), now 2% (failed); allowed is at most 0%", 1},
+		{"a gate does not pass", "/rules/catalogue-scrape/promote", whole, &rulestore.GatesError{Verdicts: turned.Now}, 422, "", "Known good, of those whom it would hold: found 2% (failed), allowed is at most 0%.", 1},
+		{"looked at long ago", "/rules/catalogue-scrape/promote", whole, &acts.Invalid{Field: "until", Got: until, Allowed: "a time of the last 19m: look again"}, 422, "", "look again", 1},
 		{"half done", "/rules/catalogue-scrape/promote", whole, &acts.UnfinishedError{Done: "stored", Undone: "not told", Cause: errors.New("Redis")}, 502, "", "What is done stays done", 1},
 		{"not by him", "/rules/catalogue-scrape/promote", whole, &access.Forbidden{Act: access.Promote}, 403, "", "You may not", 1},
 		{"demote", "/rules/login-stuffing/demote", whole, nil, 303, "/rules/login-stuffing?did=demote", "", 1},
@@ -87,6 +96,25 @@ func TestFormsAct(t *testing.T) {
 	want := acts.PromoteRequest{Rule: "catalogue-scrape", Version: 3, To: "canary", Until: sceneTime().Std(), Dossier: "c0f76e34", Reason: "two quiet days", Seen: "r7"}
 	if got := s.does.did[0]; got != want {
 		t.Errorf("asked for %+v, want %+v", got, want)
+	}
+}
+
+// What came after somebody had looked is said on the page that tells that it is done. A link that somebody has made up says nothing else.
+func TestPromotionsSayWhatHasCome(t *testing.T) {
+	until := sceneTime().Std().Format("2006-01-02T15:04:05Z07:00")
+	s := newScene()
+	s.does.grown = acts.Grown{Sources: 3, Events: 5, Since: sceneTime().Std()}
+	p := newPages(t, s.options())
+	form := url.Values{"confirm": {"yes"}, "reason": {"two quiet days"}, "seen": {"r7"}, "version": {"3"}, "to": {"block"}, "dossier": {"c0f76e34"}, "until": {until}}
+	_, _, h := post(t, p, admin(), "/rules/catalogue-scrape/promote", form)
+	if _, body, _ := get(t, p, admin(), h.Get("Location")); !strings.Contains(body, "Promoted: it blocks from now on. 3 sources had 5 more events since 14:30 UTC.") {
+		t.Errorf("%s does not say what has come", h.Get("Location"))
+	}
+	for _, link := range []string{"did=promote", "did=promote&sources=x&events=5&looked=1", "did=promote&sources=-3&events=5&looked=1", "did=promote&sources=3&events=0&looked=1", "did=promote&events=5",
+		"did=promote&sources=99999999999999999999&events=5&looked=1"} {
+		if _, body, _ := get(t, p, admin(), "/rules/catalogue-scrape?"+link); strings.Contains(body, "more event") || !strings.Contains(body, "Promoted: it blocks from now on.</p>") {
+			t.Errorf("%s tells of events", link)
+		}
 	}
 }
 

@@ -181,6 +181,13 @@ func (c *Client) Uncounted(ctx context.Context, f explore.UncountedFilter, p exp
 	return explore.UncountedSums{Sums: page.Items, Total: page.Total, Next: page.Next}, err
 }
 
+// Refused is explore.Explorer's.
+func (c *Client) Refused(ctx context.Context, f explore.UncountedFilter, p explore.Page) (explore.RefusedSums, error) {
+	var page api.Counted[history.RefusedSum]
+	err := c.asked(ctx, "history/refused", look(f.Stream, f.Rule, "", f.Since, f.Until).page(p), &page)
+	return explore.RefusedSums{Sums: page.Items, Total: page.Total, Next: page.Next}, err
+}
+
 // Letters is letters.Reader's.
 func (c *Client) Letters(ctx context.Context, f letters.Filter, p explore.Page) (letters.Letters, error) {
 	var page api.Counted[api.Letter]

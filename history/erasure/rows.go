@@ -27,6 +27,11 @@ func (w *work) episodes(ctx context.Context) error {
 	if running > 0 {
 		w.left("episodes that run", running, "they are erased, and RECORD stores each again with its next record; erase again when they have ended")
 	}
+	for _, view := range []string{"hits_all", "hits_beside_all"} { // of how far they were nobody is named, and nobody asks without them
+		if _, err := w.tx.Exec(ctx, "DELETE FROM hit_points WHERE id IN (SELECT id FROM "+view+" WHERE "+condition+")", args...); err != nil {
+			return err
+		}
+	}
 	for _, t := range []struct{ what, tables string }{
 		{"episodes", "hits_by_day hits"}, {"episodes near a limit or over one on trial", "hits_beside_by_day hits_beside"},
 	} {

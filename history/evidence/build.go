@@ -17,11 +17,13 @@ type builder struct {
 	*found
 	d *Dossier
 
-	nothing string      // why no figure of a block can be had; empty: they can
-	short   string      // why counts may be too low; empty: they are not
-	held    []sourceRow // sources that the block would have held
-	left    int64       // sources that the rows do not have, beyond maxSources
-	spared  int64       // sources that are never blocked
+	nothing string                // why no figure of a block can be had; empty: they can
+	short   string                // why counts may be too low; empty: they are not
+	held    []sourceRow           // sources that the block would have held
+	left    int64                 // sources that the rows do not have, beyond maxSources
+	unsure  int64                 // episodes of which it is not known how far they were
+	spared  int64                 // sources that are never blocked
+	others  map[traffic.Time]bool // minutes in which another block was tried
 }
 
 // dossier makes the dossier of what was found.
@@ -86,6 +88,24 @@ func (b *builder) weigh() {
 		why = append(why, "the rule itself blocked meanwhile, and what it refused is not counted again")
 	}
 	b.short = strings.Join(why, "; ")
+	for i := range b.counted {
+		if m := &b.counted[i]; m.other {
+			if b.others == nil {
+				b.others = map[traffic.Time]bool{}
+			}
+			b.others[m.minute] = true
+		}
+	}
+}
+
+// whole is a sum over the minutes in which the version's own block was tried: what it would have refused is a part of that.
+func (b *builder) whole(rows []minuteRow, of func(*minuteRow) int64) (n int64) {
+	for i := range rows {
+		if !b.others[rows[i].minute] {
+			n += of(&rows[i])
+		}
+	}
+	return n
 }
 
 func events(m *minuteRow) int64   { return m.events }
@@ -108,7 +128,7 @@ func (b *builder) traffic() {
 		none := unknown("no router has told of an event")
 		t.All, t.Refused, t.Matched = none, none, none
 	}
-	t.Counted, t.WithReach = atLeast(sum(b.counted, events), b.short), atLeast(sum(b.counted, reached), b.short)
+	t.Counted, t.WithReach = atLeast(sum(b.counted, events), b.short), b.ofTried(atLeast(sum(b.counted, reached), b.short))
 	if len(b.counted) == 0 && !b.explained() || len(b.all)+len(b.counted) == 0 {
 		none := unknown("DETECT has recorded no minute of this version")
 		t.Counted, t.WithReach = none, none
@@ -122,7 +142,7 @@ func (b *builder) traffic() {
 func (b *builder) sources() {
 	episodes := int64(0)
 	for _, s := range b.found.sources {
-		episodes += s.episodes
+		episodes, b.unsure = episodes+s.episodes, b.unsure+s.lost
 		switch {
 		case !s.blockable:
 		case b.NeverBlock != nil && b.NeverBlock(s.subject):
@@ -149,10 +169,27 @@ func (b *builder) sources() {
 		refusing += min(1, s.refused)
 	}
 	h.Refusing = b.withLeft(refusing, b.left)
-	h.Requests = b.ofSubjects(sum(b.counted, refused))
-	if b.spared > 0 && h.Requests.State == Measured {
-		h.Requests = atMost(h.Requests.Value, "some are of sources that are never blocked")
+	h.Requests = b.ofTried(b.refusals(sum(b.counted, refused)))
+	if h.Refusing.State == Measured && b.unsure > 0 {
+		h.Refusing = atLeast(refusing, fmt.Sprintf("of %d episodes it is known no more how far they were", b.unsure))
 	}
+}
+
+// ofTried is a figure of the minutes in which the version's own block was tried: nothing is known of it in the others.
+func (b *builder) ofTried(c Count) Count {
+	if _, known := c.Known(); !known || len(b.others) == 0 || c.Side == AtLeast {
+		return c
+	}
+	return atLeast(c.Value, fmt.Sprintf("in %d minutes another block was tried", len(b.others)))
+}
+
+// refusals is a number of requests that the block would have refused.
+func (b *builder) refusals(n int64) Count {
+	c := b.ofSubjects(n)
+	if b.spared > 0 && c.State == Measured {
+		return atMost(n, "some are of sources that are never blocked")
+	}
+	return c
 }
 
 // apart is why a figure about all that comes of a block's subject may be too low.
@@ -202,12 +239,13 @@ func (b *builder) withLeft(n, left int64) Count {
 
 func (b *builder) shares() {
 	h := &b.d.Held
-	all, _ := b.d.Traffic.All.Known()
-	h.ShareOfAll = shareOf(h.Requests, all, "no router has told of an event")
-	reach, _ := b.d.Traffic.WithReach.Known()
-	h.ShareOfReach = shareOf(h.Requests, reach, "no request came that the block could refuse")
-	matched, _ := b.d.Traffic.Matched.Known()
-	h.ShareOfMatched = shareOf(h.Requests, matched, "no request came that the rule watches")
+	part := h.Requests
+	if _, known := part.Known(); known {
+		part = b.refusals(b.whole(b.counted, refused))
+	}
+	h.ShareOfAll = shareOf(part, b.whole(b.all, events), "no router has told of an event")
+	h.ShareOfReach = shareOf(part, b.whole(b.counted, reached), "no request came that the block could refuse")
+	h.ShareOfMatched = shareOf(part, b.whole(b.matched, events), "no request came that the rule watches")
 	if b.version.Block != nil && b.version.Block.Match != nil && h.ShareOfMatched.State == Measured {
 		h.ShareOfMatched.State, h.ShareOfMatched.Side = Bounded, AtMost
 		h.ShareOfMatched.Reason = "block.match refuses requests that the rule does not watch, too"
@@ -246,7 +284,7 @@ func (b *builder) knownGood() {
 		why = fmt.Sprintf("%d of %d sources could not be judged", n-judged, n)
 	}
 	k.Sources = b.withLeft(isGood, b.left)
-	k.Requests = b.ofSubjects(sum(b.counted, good))
+	k.Requests = b.ofTried(b.ofSubjects(sum(b.counted, good)))
 	for _, c := range []*Count{&k.Sources, &k.Requests} {
 		if c.State == Measured {
 			*c = atLeast(c.Value, why)
@@ -333,6 +371,12 @@ func (b *builder) notes() {
 	}
 	if b.bare > 0 {
 		note("episodes whose samples history has left out (history.samples_per_minute): %d", b.bare)
+	}
+	if n := len(b.others); n > 0 {
+		note("minutes in which the version had another block, and none of what this one would refuse is known: %d; shares are of the others", n)
+	}
+	if b.unsure > 0 {
+		note("episodes that went on after the end, and of which it is known no more how far they were by then: %d; their figures are the least that they can be", b.unsure)
 	}
 	if b.spared > 0 {
 		note("sources over the limit that are never blocked, such as private addresses: %d; requests counted as refused may be theirs", b.spared)

@@ -81,13 +81,21 @@ func (o *Observed) Hours() time.Duration { return time.Duration(o.Minutes) * tim
 type GapReason string
 
 const (
-	GapBefore    GapReason = "before"    // the version did not exist
+	GapBefore    GapReason = "before"    // nothing counted as the version does
 	GapOff       GapReason = "off"       // the rule was disabled, or removed
 	GapSilent    GapReason = "silent"    // no router told of any event: there was none, or ROUTE was away
 	GapWarming   GapReason = "warming"   // windows began empty: they held less than they will
 	GapUncounted GapReason = "uncounted" // ROUTE saw requests that the rule watches, and DETECT told of none
 	GapLoss      GapReason = "loss"      // a part of the log was lost in it
+	GapOther     GapReason = "other"     // another version acted, which counts otherwise
+	GapRaised    GapReason = "raised"    // the limit was raised for a time: who was between the two was not over it
+	GapAllowed   GapReason = "allowed"   // an allow list let pass whom none does by the end of the span
 )
+
+// gapReasons are all reasons, in the order in which dossiers list them.
+func gapReasons() []GapReason {
+	return []GapReason{GapBefore, GapOff, GapSilent, GapWarming, GapUncounted, GapLoss, GapOther, GapRaised, GapAllowed}
+}
 
 // Gap is a span of minutes that were not observed.
 type Gap struct {

@@ -24,6 +24,9 @@ func (a *asked) observed(f *found) Observed {
 		_, told := all[at]
 		_, seen := counted[at]
 		reason := a.gap(at, told, seen, !explained && matched[at] != nil && matched[at].events > 0, lost[at], f.isOff(at))
+		if reason == "" || reason == GapUncounted {
+			reason = cmp.Or(f.hid(at), reason)
+		}
 		if reason == "" {
 			o.Minutes++
 			continue
@@ -35,7 +38,7 @@ func (a *asked) observed(f *found) Observed {
 		}
 		o.Gaps = append(o.Gaps, Gap{at, at + minute, reason})
 	}
-	for _, reason := range []GapReason{GapBefore, GapOff, GapSilent, GapWarming, GapUncounted, GapLoss} {
+	for _, reason := range gapReasons() {
 		if missing[reason] > 0 {
 			o.Missing = append(o.Missing, Missing{reason, missing[reason]})
 		}
@@ -52,6 +55,8 @@ func (a *asked) gap(at traffic.Time, told, seen, watched, lost, off bool) GapRea
 		return GapBefore
 	case off && !seen:
 		return GapOff
+	case !during(a.spans, at) && !seen:
+		return GapOther
 	case !told && !seen:
 		return GapSilent
 	case at >= a.begins-mod(a.begins) && at < a.warm:
@@ -60,6 +65,17 @@ func (a *asked) gap(at traffic.Time, told, seen, watched, lost, off bool) GapRea
 		return GapUncounted
 	case lost:
 		return GapLoss
+	}
+	return ""
+}
+
+// hid is why a minute has hidden sources that would be over the limit by now; empty: it has not.
+func (f *found) hid(at traffic.Time) GapReason {
+	switch {
+	case during(f.raised, at):
+		return GapRaised
+	case during(f.allowed, at):
+		return GapAllowed
 	}
 	return ""
 }

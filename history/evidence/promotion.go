@@ -11,7 +11,7 @@ import (
 )
 
 // ForPromotion is the dossier of a version of a rule that somebody thinks of promoting, as the rule store keeps it, with its summary: from
-// when the version began up to until, of MaxSpan at most. nil, and a line that says why, where not a minute has passed in between.
+// when something first counted as the version does up to until, of MaxSpan at most. nil, and a line that says why, where not a minute has passed in between.
 func (s *Store) ForPromotion(ctx context.Context, rule string, version int, until time.Time, by string, never func(traffic.Subject) bool) (*rulestore.Dossier, []string, error) {
 	v, err := s.rules.Find(ctx, rule)
 	if err != nil {
@@ -21,12 +21,12 @@ func (s *Store) ForPromotion(ctx context.Context, rule string, version int, unti
 	if stored == nil {
 		return nil, nil, fmt.Errorf("%w: got %d, allowed 1 to %d", ErrNoVersion, version, v.Versions[0].Version.Number)
 	}
-	since := stored.Created
+	since := factsOf(&v, stored, roleOf(stored)).spans[0].since.Std()
 	if most := until.Add(-MaxSpan); since.Before(most) {
 		since = most
 	}
 	if until = until.Truncate(time.Minute); !since.Truncate(time.Minute).Before(until) {
-		return nil, []string{fmt.Sprintf("no evidence yet: version %d began at %s, and what was so until %s is known", version, since.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))}, nil
+		return nil, []string{fmt.Sprintf("no evidence yet: what version %d counts is counted since %s, and what was so until %s is known", version, since.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))}, nil
 	}
 	d, err := s.Gather(ctx, Question{Rule: rule, Version: version, Since: traffic.At(since), Until: traffic.At(until), NeverBlock: never})
 	if err != nil {

@@ -73,10 +73,11 @@ func mod(t traffic.Time) traffic.Time { return ((t % minute) + minute) % minute 
 // asked is a question with the version that it is about.
 type asked struct {
 	*Question
+	facts
 	stream  string
 	version rules.Version
 	limit   int
-	begins  traffic.Time // when the version did
+	begins  traffic.Time // when something first counted as the version does
 	warm    traffic.Time // when its windows were full
 }
 
@@ -97,7 +98,10 @@ func choose(r *rulestore.Rule, q *Question) (*asked, error) {
 			return nil, fmt.Errorf("%w: no version is pending; version %d acts", ErrNoVersion, r.Newest.Version.Number)
 		}
 	}
-	a := &asked{Question: q, stream: streams.Live, version: v.Version, limit: v.Version.Limit, begins: traffic.At(v.Created)}
+	if o := numbered(r, v.Version.Number); o != nil {
+		v = o // which knows when it began to act
+	}
+	a := &asked{Question: q, stream: streams.Live, version: v.Version, limit: v.Version.Limit}
 	if role == "" {
 		role = Acting
 	}
@@ -108,6 +112,8 @@ func choose(r *rulestore.Rule, q *Question) (*asked, error) {
 	case role == Candidate:
 		a.limit = v.Version.Candidate.Limit
 	}
+	a.facts = factsOf(r, v, role)
+	a.begins = a.spans[0].since
 	a.warm = traffic.At(lineageSince(r, v)).Add(v.Version.Window)
 	return a, nil
 }
@@ -131,6 +137,9 @@ func lineageSince(r *rulestore.Rule, v *rulestore.StoredVersion) time.Time {
 	}
 	return since
 }
+
+// end is the end of the span, or where other versions count before it, for good, when they began to.
+func (a *asked) end() traffic.Time { return min(a.Until, a.spans[len(a.spans)-1].until) }
 
 // told is the kind of the minutes and episodes that tell of the version: those of a limit on trial are of a kind of their own.
 func (a *asked) told() detectors.Kind {

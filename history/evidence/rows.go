@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/traffic"
 )
@@ -20,12 +20,14 @@ import (
 type found struct {
 	all     []minuteRow // of ROUTE, ascending by minute
 	matched []minuteRow // of ROUTE, of this rule
-	counted []minuteRow // of DETECT, of this version
+	counted []minuteRow // of DETECT, of versions that count as this one does
 	forgot  bool        // of those, some may be too low: DETECT forgot sources under trial
 	steps   []Step
 	lost    []traffic.Time // watermarks of lost parts of the log
 	blocked []interval     // when the rule itself blocked
 	off     []interval     // when it was disabled
+	raised  []interval     // when its limit was a higher one
+	allowed []interval     // when a source was let pass that is counted by the end of the span
 	leftOut int64          // events that the rule watches and does not count, for what they lack or for coming late
 	notKept int64          // rows of episodes that history has left out, for there were too many in a minute
 	bare    int64          // rows that it keeps without samples, for the same reason
@@ -45,14 +47,21 @@ type minuteRow struct {
 	reached  int64 // counted
 	good     int64 // counted: would be refused, of known-good subjects
 	forgot   bool  // counted: some figure may be too low
+	other    bool  // counted: for a part of it another block was tried, of which nothing is told here
 }
 
 type interval struct{ since, until traffic.Time }
 
 // topRow is the episode of a source that is shown.
 type topRow struct {
-	hit     string
-	samples []string
+	refused, events int64
+	hit             string
+	samples         []string
+}
+
+// before reports whether it is shown rather than other.
+func (t *topRow) before(other *topRow) bool {
+	return cmp.Or(cmp.Compare(other.refused, t.refused), cmp.Compare(other.events, t.events), cmp.Compare(t.hit, other.hit)) < 0
 }
 
 // heldRow is a source, by its place among sources, that another rule held.
@@ -73,7 +82,9 @@ func (s *Store) read(ctx context.Context, a *asked) (*found, error) {
 			return err
 		}
 		defer other.end()
-		for _, step := range []func(context.Context, pgx.Tx, *asked) error{f.readMinutes, f.readSteps, f.readLosses, f.readModes, f.readNotKept} {
+		for _, step := range []func(context.Context, pgx.Tx, *asked) error{
+			f.readMinutes, f.readSteps, f.readLosses, f.readModes, f.readRaised, f.readAllowed, f.readNotKept,
+		} {
 			if err := step(ctx, tx, a); err != nil {
 				return err
 			}
@@ -108,20 +119,22 @@ func begin(ctx context.Context, tx pgx.Tx) error {
 // readMinutes reads what ROUTE and DETECT have told by the minute.
 func (f *found) readMinutes(ctx context.Context, tx pgx.Tx, a *asked) (err error) {
 	const span = " AND minute >= $2 AND minute < $3 "
-	f.all, err = collect(ctx, tx, `SELECT minute, sum(events)::bigint, sum(refused)::bigint, sum(unjudged)::bigint, 0::bigint, 0::bigint, false
+	f.all, err = collect(ctx, tx, `SELECT minute, sum(events)::bigint, sum(refused)::bigint, sum(unjudged)::bigint, 0::bigint, 0::bigint, false, false
 		FROM event_minutes_v WHERE stream = $1`+span+`GROUP BY minute ORDER BY minute`, scanMinute, a.stream, stamp(a.Since), stamp(a.Until))
 	if err != nil {
 		return fmt.Errorf("minutes of all events: %w", err)
 	}
-	f.matched, err = collect(ctx, tx, `SELECT minute, sum(matched)::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint, false
+	f.matched, err = collect(ctx, tx, `SELECT minute, sum(matched)::bigint, 0::bigint, 0::bigint, 0::bigint, 0::bigint, false, false
 		FROM rule_event_minutes_v WHERE stream = $1`+span+`AND rule = $4 GROUP BY minute ORDER BY minute`, scanMinute,
 		a.stream, stamp(a.Since), stamp(a.Until), a.Rule)
 	if err != nil {
 		return fmt.Errorf("minutes of the rule's events: %w", err)
 	}
-	f.counted, err = collect(ctx, tx, `SELECT minute, sum(events)::bigint, sum(refused)::bigint, 0::bigint, sum(reached)::bigint, sum(refused_good)::bigint, bool_or(at_least)
-		FROM rule_minutes WHERE stream = $1`+span+`AND rule = $4 AND rule_version = $5 AND kind = $6 GROUP BY minute ORDER BY minute`, scanMinute,
-		a.stream, stamp(a.Since), stamp(a.Until), a.Rule, a.version.Number, string(a.told()))
+	f.counted, err = collect(ctx, tx, `SELECT minute, sum(events)::bigint, coalesce(sum(refused) FILTER (WHERE tried), 0)::bigint, 0::bigint, coalesce(sum(reached) FILTER (WHERE tried), 0)::bigint,
+			coalesce(sum(refused_good) FILTER (WHERE tried), 0)::bigint, bool_or(at_least), bool_or(NOT tried)
+		FROM (SELECT *, rule_version = ANY ($7::bigint[]) AS tried FROM rule_minutes
+			WHERE stream = $1`+span+`AND rule = $4 AND rule_version = ANY ($5::bigint[]) AND kind = $6) m GROUP BY minute ORDER BY minute`, scanMinute,
+		a.stream, stamp(a.Since), stamp(a.Until), a.Rule, a.versions, string(a.told()), a.tried)
 	if err != nil {
 		return fmt.Errorf("minutes of the rule: %w", err)
 	}
@@ -135,7 +148,7 @@ func (f *found) readMinutes(ctx context.Context, tx pgx.Tx, a *asked) (err error
 }
 
 func scanMinute(row pgx.CollectableRow) (m minuteRow, err error) {
-	err = row.Scan(postgres.ScanTime(&m.minute), &m.events, &m.refused, &m.unjudged, &m.reached, &m.good, &m.forgot)
+	err = row.Scan(postgres.ScanTime(&m.minute), &m.events, &m.refused, &m.unjudged, &m.reached, &m.good, &m.forgot, &m.other)
 	return m, err
 }
 
@@ -149,8 +162,8 @@ func (f *found) readSteps(ctx context.Context, tx pgx.Tx, a *asked) error {
 	for i := 1; i <= maxSteps; i++ {
 		fmt.Fprintf(&columns, ", coalesce(sum(refused_at[%d]), 0)::bigint", i)
 	}
-	rows, err := tx.Query(ctx, "SELECT limits"+columns.String()+` FROM rule_minutes WHERE stream = $1 AND minute >= $2 AND minute < $3 AND rule = $4 AND rule_version = $5
-		AND kind = $6 AND limits <> '{}' GROUP BY limits ORDER BY limits`, a.stream, stamp(a.Since), stamp(a.Until), a.Rule, a.version.Number, string(a.told()))
+	rows, err := tx.Query(ctx, "SELECT limits"+columns.String()+` FROM rule_minutes WHERE stream = $1 AND minute >= $2 AND minute < $3 AND rule = $4 AND rule_version = ANY ($5::bigint[])
+		AND kind = $6 AND limits <> '{}' GROUP BY limits ORDER BY limits`, a.stream, stamp(a.Since), stamp(a.Until), a.Rule, a.tried, string(a.told()))
 	if err != nil {
 		return fmt.Errorf("other limits: %w", err)
 	}
@@ -226,18 +239,6 @@ func (f *found) readModes(ctx context.Context, tx pgx.Tx, a *asked) error {
 	return nil
 }
 
-// episodes is the FROM and WHERE of the episodes that lie in the span, at least with a part. The condition on day is for the partitions: an
-// episode is cut after a day, and its day is that of the event at whose arrival it was opened.
-func (a *asked) episodes() (sql string, args []any) {
-	const day = 24 * time.Hour
-	args = []any{a.stream, a.Rule, a.version.Number, stamp(a.Since), stamp(a.Until), a.Since.Add(-2 * day).Std(), a.Until.Add(2 * day).Std(), a.version.Block == nil}
-	sql = ` FROM hits_v WHERE `
-	if a.told() != detectors.KindHit {
-		sql = ` FROM hits_beside_v WHERE kind = 'candidate' AND `
-	}
-	return sql + `stream = $1 AND rule = $2 AND rule_version = $3 AND last >= $4 AND first < $5 AND day BETWEEN $6::date AND $7::date AND phase <> 'merged'`, args
-}
-
 // who is the source that an episode is told of: whom a block would hold or, where none can be, the source as the rule counts it.
 const who = `CASE WHEN $8 OR block_subject = '' THEN subject ELSE block_subject END`
 
@@ -245,24 +246,35 @@ const who = `CASE WHEN $8 OR block_subject = '' THEN subject ELSE block_subject 
 func (f *found) readTops(ctx context.Context, tx pgx.Tx, a *asked) error {
 	f.tops = map[traffic.Subject]topRow{}
 	f.order(TopSources)
-	top := subjects(f.sources[:min(len(f.sources), TopSources)])
+	top := f.sources[:min(len(f.sources), TopSources)]
 	if len(top) == 0 {
 		return nil
 	}
-	from, args := a.episodes()
-	args = append(args, top)
-	if addresses := a.addresses(f.sources[:len(top)]); addresses != nil { // which have an index, as subjects have not
-		from, args = from+" AND ip = ANY ($10::cidr[])", append(args, addresses)
+	var rowsOf []string // by the names that rows have
+	named := map[traffic.Subject]traffic.Subject{}
+	for i := range top {
+		for _, row := range top[i].names() {
+			rowsOf, named[row] = append(rowsOf, string(row)), top[i].subject
+		}
 	}
-	rows, err := tx.Query(ctx, `SELECT DISTINCT ON (`+who+`) `+who+`, id, samples`+from+` AND `+who+` = ANY ($9::text[])
+	from, args := a.episodes()
+	args = append(args, rowsOf)
+	subjects, addresses := fmt.Sprint("$", len(args)), a.addresses(top)
+	if addresses != nil { // which have an index, as subjects have not
+		args = append(args, addresses)
+		from += fmt.Sprintf(" AND ip = ANY ($%d::cidr[])", len(args))
+	}
+	rows, err := tx.Query(ctx, `SELECT DISTINCT ON (`+who+`) `+who+`, refused, events, id, samples`+from+` AND `+who+` = ANY (`+subjects+`::text[])
 		ORDER BY `+who+`, refused DESC, events DESC, id`, args...)
 	if err != nil {
 		return fmt.Errorf("samples: %w", err)
 	}
-	var subject traffic.Subject
+	var row traffic.Subject
 	var t topRow
-	_, err = pgx.ForEachRow(rows, []any{&subject, &t.hit, &t.samples}, func() error {
-		f.tops[subject] = t
+	_, err = pgx.ForEachRow(rows, []any{&row, &t.refused, &t.events, &t.hit, &t.samples}, func() error {
+		if known, ok := f.tops[named[row]]; !ok || t.before(&known) {
+			f.tops[named[row]] = t
+		}
 		t = topRow{}
 		return nil
 	})
@@ -272,6 +284,14 @@ func (f *found) readTops(ctx context.Context, tx pgx.Tx, a *asked) error {
 	return nil
 }
 
+// names are what rows call the source.
+func (s *sourceRow) names() []traffic.Subject {
+	if s.rows == nil {
+		return []traffic.Subject{s.subject}
+	}
+	return s.rows
+}
+
 // addresses are those of the sources, as their rows have them; nil where rows may have others: where the rule does not count by address, or its
 // block cuts them otherwise.
 func (a *asked) addresses(sources []sourceRow) []netip.Prefix {
@@ -279,7 +299,7 @@ func (a *asked) addresses(sources []sourceRow) []netip.Prefix {
 		return slices.IndexFunc(key, func(k traffic.KeyField) bool { return k.Field == traffic.FieldIP })
 	}
 	key := a.version.Key
-	if at := cut(key); at < 0 || a.version.Block != nil && !slices.Contains(a.version.Block.Key, key[at]) {
+	if at := cut(key); at < 0 || a.mixed() || a.version.Block != nil && !slices.Contains(a.version.Block.Key, key[at]) {
 		return nil
 	}
 	var out []netip.Prefix
@@ -297,14 +317,6 @@ func (a *asked) addresses(sources []sourceRow) []netip.Prefix {
 			return nil
 		}
 		out = append(out, address.Masked())
-	}
-	return out
-}
-
-func subjects(rows []sourceRow) []string {
-	out := make([]string, len(rows))
-	for i := range rows {
-		out[i] = string(rows[i].subject)
 	}
 	return out
 }

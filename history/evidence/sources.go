@@ -38,7 +38,18 @@ type sourceRow struct {
 	good           int64 // as detectors.Good, the most of its episodes
 	users, devices int64
 	atLeast        bool
-	asked          bool // whether other rules held it
+	asked          bool  // whether other rules held it
+	lost           int64 // episodes of which it is not known how far they were
+	// rows are the names that its rows have, where they name it otherwise: they were opened under versions with other blocks.
+	rows []traffic.Subject
+}
+
+// absorb takes other in, which is the same source under another name.
+func (s *sourceRow) absorb(other *sourceRow) {
+	s.episodes, s.events, s.refused, s.lost = s.episodes+other.episodes, s.events+other.events, s.refused+other.refused, s.lost+other.lost
+	s.peak, s.first, s.last = max(s.peak, other.peak), min(s.first, other.first), max(s.last, other.last)
+	s.good, s.users, s.devices = max(s.good, other.good), max(s.users, other.users), max(s.devices, other.devices)
+	s.atLeast, s.rows = s.atLeast || other.atLeast, append(s.rows, other.rows...)
 }
 
 // half is a part of all sources: those whose name's hash is even, or odd.
@@ -53,22 +64,49 @@ const (
 // readSources reads sources, in no order: PostgreSQL would take longer for putting them in order than for all else.
 func (r *ranking) readSources(ctx context.Context, tx pgx.Tx, a *asked, part half) error {
 	from, args := a.episodes()
-	rows, err := tx.Query(ctx, `SELECT who, blockable, count(*), `+postgres.Sum("events")+`, max(peak), min(first), max(last), `+postgres.Sum("refused")+`,
-			max(known_good), max(users), max(devices), bool_or(at_least)
-		FROM (SELECT `+who+` AS who, NOT $8 AND block_subject <> '' AS blockable, events, peak, first, last, refused, known_good, users, devices, at_least`+from+`) e
-		WHERE $9 < 0 OR hashtext(who) & 1 = $9 GROUP BY who, blockable`, append(args, int(part))...)
+	asks := fmt.Sprint("$", len(args)+1)
+	rows, err := tx.Query(ctx, `SELECT who, blockable, unnamed, count(*), `+postgres.Sum("events")+`, max(peak), min(first), max(last), `+postgres.Sum("refused")+`,
+			max(known_good), max(users), max(devices), bool_or(at_least), count(*) FILTER (WHERE lost)
+		FROM (SELECT `+who+` AS who, NOT $8 AND block_subject <> '' AS blockable, unnamed, events, peak, first, last, refused, known_good, users, devices, at_least, lost`+from+`) e
+		WHERE `+asks+` < 0 OR hashtext(who) & 1 = `+asks+` GROUP BY who, blockable, unnamed`, append(args, int(part))...)
 	if err != nil {
 		return fmt.Errorf("sources: %w", err)
 	}
 	var s sourceRow
+	var unnamed bool
+	mixed := map[traffic.Subject]*sourceRow{} // those that a block can hold, where rows may name them otherwise
 	_, err = pgx.ForEachRow(rows, []any{
-		&s.subject, &s.blockable, &s.episodes, &s.events, &s.peak, postgres.ScanTime(&s.first), postgres.ScanTime(&s.last), &s.refused,
-		&s.good, &s.users, &s.devices, &s.atLeast,
+		&s.subject, &s.blockable, &unnamed, &s.episodes, &s.events, &s.peak, postgres.ScanTime(&s.first), postgres.ScanTime(&s.last), &s.refused,
+		&s.good, &s.users, &s.devices, &s.atLeast, &s.lost,
 	}, func() error {
-		r.total++
-		r.add(&s)
+		if !a.mixed() {
+			r.total++
+			r.add(&s)
+			return nil
+		}
+		source := s
+		if whom, ok := a.whom(s.subject); unnamed && ok {
+			source.subject, source.blockable, source.rows = whom, true, []traffic.Subject{s.subject}
+		}
+		if !source.blockable {
+			r.total++
+			r.add(&source)
+			return nil
+		}
+		if source.rows == nil {
+			source.rows = []traffic.Subject{s.subject}
+		}
+		if known := mixed[source.subject]; known != nil {
+			known.absorb(&source)
+			return nil
+		}
+		mixed[source.subject] = &source
 		return nil
 	})
+	for _, source := range mixed {
+		r.total++
+		r.add(source)
+	}
 	if err != nil {
 		return fmt.Errorf("sources: %w", err)
 	}
@@ -183,7 +221,7 @@ type beside struct {
 // readBeside begins to read the even half of the sources as they are in tx, which must go on until the end. It returns nil where another dossier has
 // the second connection: who waits for one and holds one could wait for ever.
 func (s *Store) readBeside(ctx context.Context, tx pgx.Tx, a *asked) (*beside, error) {
-	if !s.second.TryLock() {
+	if a.mixed() || !s.second.TryLock() { // halves are told apart by the names that rows have
 		return nil, nil
 	}
 	var snapshot string

@@ -159,16 +159,17 @@ func Modes() []string {
 type known struct {
 	rule, owner string
 	mode        rules.Mode
+	fell        string // why its canary fell back; empty: it did not
 }
 
 // rules lists the rules that a stream has or had.
 func (x *Explorer) rules(ctx context.Context) ([]known, error) {
-	rows, err := x.store.Query(ctx, "SELECT rule, coalesce(owner, ''), mode FROM rules_v ORDER BY rule")
+	rows, err := x.store.Query(ctx, "SELECT rule, coalesce(owner, ''), mode, CASE WHEN fell_back THEN mode_reason ELSE '' END FROM rules_v ORDER BY rule")
 	if err != nil {
 		return nil, x.store.Fail("listing rules and their owners", err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (k known, err error) {
-		return k, row.Scan(&k.rule, &k.owner, &k.mode)
+		return k, row.Scan(&k.rule, &k.owner, &k.mode, &k.fell)
 	})
 	if err != nil {
 		return nil, x.store.Fail("listing rules and their owners", err)

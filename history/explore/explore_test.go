@@ -248,7 +248,7 @@ func naiveGroups(hits []detectors.Hit, by explore.Group, since traffic.Time) map
 				r.Sources++
 			}
 		}
-		r.Refused, r.Peak, r.First, r.Last = r.Refused+h.Refused, max(r.Peak, int64(h.Peak)), min(r.First, h.First), max(r.Last, h.Last)
+		r.WouldRefuse, r.Peak, r.First, r.Last = r.WouldRefuse+h.Refused, max(r.Peak, int64(h.Peak)), min(r.First, h.First), max(r.Last, h.Last)
 		sums[key] = r
 	}
 	return sums

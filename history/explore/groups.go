@@ -54,10 +54,10 @@ type GroupRow struct {
 	// SourcesAbout says that Sources is an estimate: a rule had more than 256 in an hour that history has summed up.
 	SourcesAbout bool         `json:"sources_about,omitempty"`
 	Events       int64        `json:"events"`
-	Refused      int64        `json:"refused"` // requests that the rules' blocks would have refused, or did
-	Peak         int64        `json:"peak"`    // the greatest
-	First        traffic.Time `json:"first"`   // of the earliest episode
-	Last         traffic.Time `json:"last"`    // of the one that was over last
+	WouldRefuse  int64        `json:"would_refuse"` // requests that the rules' blocks alone would have refused; what gates refused is of Refused
+	Peak         int64        `json:"peak"`         // the greatest
+	First        traffic.Time `json:"first"`        // of the earliest episode
+	Last         traffic.Time `json:"last"`         // of the one that was over last
 }
 
 // Groups is a page of sums.
@@ -259,7 +259,7 @@ func collectGroups(rows pgx.Rows, limit int) (found Groups, several bool, err er
 	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r GroupRow, err error) {
 		var number int64
 		var key string
-		err = row.Scan(&r.Rule, &r.Source, postgres.ScanTime(&r.At), &r.Episodes, &r.Sources, &r.Events, &r.Refused, &r.Peak,
+		err = row.Scan(&r.Rule, &r.Source, postgres.ScanTime(&r.At), &r.Episodes, &r.Sources, &r.Events, &r.WouldRefuse, &r.Peak,
 			postgres.ScanTime(&r.First), postgres.ScanTime(&r.Last), &number, &key, &total, &several)
 		found.Rows, numbers, keys = append(found.Rows, r), append(numbers, number), append(keys, key)
 		return r, err

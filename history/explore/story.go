@@ -21,6 +21,8 @@ type Story struct {
 	Rule  string     `json:"rule"`
 	Owner string     `json:"owner,omitempty"` // of the rule, now
 	Mode  rules.Mode `json:"mode,omitempty"`  // of the rule, now; empty: it was removed
+	// FellBack says why the rule's canary ended in shadow by itself; empty: it did not.
+	FellBack string `json:"fell_back,omitempty"`
 	// Subject is who a block of the hit holds, as blocks keep it; empty: nobody can be, or nothing comes of hits of this kind.
 	Subject traffic.Subject      `json:"subject"`
 	Hit     *history.RecordedHit `json:"hit"`  // nil: RECORD has not stored it yet, or it is over for longer than history is kept
@@ -28,6 +30,8 @@ type Story struct {
 	// Decisions are those about the hit, and later releases of its source: by then the block may have been another episode's. Oldest first.
 	Decisions []history.RecordedDecision `json:"decisions"`
 	Acts      []audit.Numbered           `json:"acts"` // on blocks of this source and rule since then, newest first
+	// Refused is what gates refused by the hit's block, and by those of the other rows.
+	Refused history.RefusedTotal `json:"refused"`
 }
 
 // RowOf names another row of an episode.
@@ -80,7 +84,7 @@ func (x *Explorer) Complete(ctx context.Context, st *Story) error {
 		return err
 	}
 	if i := slices.IndexFunc(all, func(k known) bool { return k.rule == st.Rule }); i >= 0 {
-		st.Owner, st.Mode = all[i].owner, all[i].mode
+		st.Owner, st.Mode, st.FellBack = all[i].owner, all[i].mode, all[i].fell
 	}
 	if st.Hit != nil && st.Hit.Stream != history.Live {
 		return nil // a replay blocks nobody
@@ -88,7 +92,20 @@ func (x *Explorer) Complete(ctx context.Context, st *Story) error {
 	if err := x.decided(ctx, st); err != nil {
 		return err
 	}
+	if st.Refused, err = x.store.RefusedIn(ctx, history.RefusalQuery{Stream: history.Live, Rule: st.Rule, Blocks: st.blocks()}); err != nil {
+		return err
+	}
 	return x.acted(ctx, st)
+}
+
+// blocks are what clients are told who are refused by blocks of the episode: the first digits of its hits.
+func (st *Story) blocks() []string {
+	const told = 16
+	all := []string{st.ID[:min(told, len(st.ID))]}
+	for i := range st.Rows {
+		all = append(all, st.Rows[i].ID[:min(told, len(st.Rows[i].ID))])
+	}
+	return all
 }
 
 // recorded finds the hit; nil where there is none.

@@ -32,7 +32,7 @@ type Figures interface {
 var _ Canaries = (*rulestore.Store)(nil)
 
 // By is the name under which a controller changes modes.
-const By = "weir"
+const By = rulestore.ByWeir
 
 const (
 	lookEvery   = 5 * time.Second
@@ -141,6 +141,9 @@ func (c *Controller) lookAt(ctx context.Context, r *rulestore.Rule, now time.Tim
 		return err
 	case err == nil && seen.Measurable():
 		at.Reason = fmt.Sprintf("as predicted: of %d blocks %d of known-good sources, %d released", *seen.Blocks, *seen.Good, *seen.Released)
+		if blind := r.Canary.Predicted.Uncompared(); blind != "" {
+			at.Reason += "; " + blind
+		}
 		set, err := c.o.Canaries.NextStep(ctx, at)
 		if err == nil && set.Changed {
 			c.steps.Inc()

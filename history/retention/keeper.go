@@ -24,6 +24,8 @@ const (
 	lockWait = 500 * time.Millisecond
 	// portion is how many rows are deleted in one transaction.
 	portion = 5000
+	// keepPoints is how long it is kept how far an episode was, minute by minute: an episode is cut after a day.
+	keepPoints = 25 * time.Hour
 	// keepTimeout bounds one statement to a server that has taken it and does not answer.
 	keepTimeout = 30 * time.Second
 )
@@ -86,11 +88,12 @@ func (k *Keeper) Once(ctx context.Context) error {
 		return k.DB.Fail("making days ahead", err)
 	}
 	errDrop := k.dropDays(ctx, now)
+	errPoints := k.deleteAll(ctx, pointsTable, "rule = ANY (ARRAY(SELECT rule FROM rule_modes)) AND minute < $1", postgres.Timestamp(now.Add(-keepPoints)))
 	var errRows error
 	if k.Keep != 0 {
 		errRows = k.deleteRows(ctx, now.Add(-k.Keep))
 	}
-	return errors.Join(errDrop, errRows, k.sumUp(ctx))
+	return errors.Join(errDrop, errPoints, errRows, k.sumUp(ctx))
 }
 
 // sumUp makes sums of the hours since the oldest day.
@@ -195,6 +198,9 @@ func keepStanding(ctx context.Context, tx pgx.Tx, partition string) error {
 	return err
 }
 
+// pointsTable says how far episodes were, minute by minute.
+const pointsTable = "hit_points"
+
 // rowsOver selects rows without a day that are over.
 type rowsOver struct{ table, live string }
 
@@ -210,6 +216,7 @@ func withoutDays() []rowsOver {
 		{"rule_minutes", "rule = ANY (ARRAY(SELECT rule FROM rule_modes)) AND minute < $1"}, // its index begins with the rule
 		{"hits_left_out", "minute < $1"},
 		{"event_minutes", "minute < $1"},
+		{"refusals", "minute < $1"},
 		{"rule_event_minutes", "rule = ANY (ARRAY(SELECT rule FROM rule_modes)) AND minute < $1"}, // likewise
 	}
 }

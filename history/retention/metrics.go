@@ -44,6 +44,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	for _, table := range Tables() {
 		m.dropped.WithLabelValues(table)
 	}
+	m.expired.WithLabelValues(pointsTable)
 	for _, over := range withoutDays() {
 		m.expired.WithLabelValues(over.table)
 	}

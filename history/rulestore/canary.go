@@ -83,6 +83,17 @@ func (r *Rule) setCanary(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
+// ByWeir is who changes the mode of a rule whose canary goes on, or falls back, by itself.
+const ByWeir = "weir"
+
+// FellBack says why the rule's canary ended in shadow by itself; empty: it did not, or somebody has set the mode since.
+func (r *Rule) FellBack() string {
+	if !r.fell {
+		return ""
+	}
+	return r.Reason
+}
+
 // CanaryStep names a canary at a step: as somebody has looked at it, who finds it still there or does nothing.
 type CanaryStep struct {
 	Rule       string
@@ -137,8 +148,12 @@ func (s *Store) NextStep(ctx context.Context, at CanaryStep) (ModeSet, error) {
 func (s *Store) FallBack(ctx context.Context, at CanaryStep) (ModeSet, error) {
 	return s.moveCanary(ctx, at, "ending the canary of rule %q", func(tx pgx.Tx, r *Rule, _ time.Time) (bool, error) {
 		detail := fmt.Sprintf("from step %d of %d, %s of its block keys", r.Canary.Step, len(r.Canary.Steps), r.Canary.Share)
-		return true, s.storeMode(ctx, tx, r, ModeChange{Rule: at.Rule, Mode: rules.ModeShadow, By: at.By, Reason: at.Reason},
+		err := s.storeMode(ctx, tx, r, ModeChange{Rule: at.Rule, Mode: rules.ModeShadow, By: at.By, Reason: at.Reason},
 			audit.Entry{Action: "fall-back", Detail: detail, Before: r.stands()})
+		if err == nil {
+			_, err = tx.Exec(ctx, "UPDATE rule_modes SET fell_generation = generation WHERE rule = $1", at.Rule)
+		}
+		return true, err
 	})
 }
 

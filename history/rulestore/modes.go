@@ -34,6 +34,8 @@ type ModeChange struct {
 
 	// Dossier is the evidence with which to promote; nil: there is none, and nothing is measurable.
 	Dossier *Dossier
+	// News is what has come since the dossier was looked at, for the audit trail.
+	News []string
 	// Check is asked of the rule as it stands when the change is made, within the transaction; its error refuses the change. nil: nothing
 	// is asked.
 	Check func(r *Rule) error
@@ -242,11 +244,14 @@ func (r *Rule) promotionDetails(c *ModeChange, a *admitted) (details []string) {
 	if c.Mode == rules.ModeCanary {
 		r.beginCanary(a.predicted)
 		details = append(details, fmt.Sprintf("to canary, step 1 of %d: %s of its block keys", len(r.Canary.Steps), r.Canary.Share))
+		if blind := a.predicted.Uncompared(); blind != "" {
+			details = append(details, blind)
+		}
 	}
 	if c.Dossier != nil {
 		details = append(details, "dossier "+c.Dossier.Hash())
 	}
-	return details
+	return append(append(details, a.loosened...), c.News...)
 }
 
 // storePromotion keeps with the mode which dossier it was set with.

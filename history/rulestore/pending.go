@@ -53,14 +53,16 @@ func addPending(ctx context.Context, q postgres.Querier, all []Rule, where strin
 
 // allVersions are the versions that act or acted, and those that are pending, or were and never acted, each once.
 const allVersions = `(
-		SELECT rule, version, lineage, document, source, hash, created_at, author, reason, false AS pending, '' AS outcome FROM rule_versions
+		SELECT a.rule, a.version, a.lineage, a.document, a.source, a.hash, a.created_at, a.author, a.reason, false AS pending, '' AS outcome,
+			coalesce(p.ended_at, a.created_at) AS acted_at
+		FROM rule_versions a LEFT JOIN pending_versions p ON p.rule = a.rule AND p.version = a.version
 		UNION ALL
-		SELECT rule, version, lineage, document, source, hash, created_at, author, reason, true, coalesce(outcome, '') FROM pending_versions
+		SELECT rule, version, lineage, document, source, hash, created_at, author, reason, true, coalesce(outcome, ''), NULL FROM pending_versions
 		WHERE coalesce(outcome, '') NOT IN ('promoted', 'adopted')) v`
 
 // versionsOf are the versions of a rule, newest first: all, or the one with a number.
 func versionsOf(ctx context.Context, q postgres.Querier, rule string, number int) ([]StoredVersion, error) {
-	rows, err := q.Query(ctx, "SELECT "+versionColumns+", v.pending, v.outcome FROM "+allVersions+`
+	rows, err := q.Query(ctx, "SELECT "+versionColumns+", v.pending, v.outcome, v.acted_at FROM "+allVersions+`
 		WHERE v.rule = $1 AND $2::bigint IN (0, v.version) ORDER BY v.version DESC, v.pending`, traffic.Printable(rule), number)
 	if err != nil {
 		return nil, err
@@ -68,8 +70,11 @@ func versionsOf(ctx context.Context, q postgres.Querier, rule string, number int
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (StoredVersion, error) {
 		var pending bool
 		var outcome Outcome
-		v, err := scanVersion(row, &pending, &outcome)
-		v.Version.Pending, v.Ended = pending, outcome
+		var acted *time.Time
+		v, err := scanVersion(row, &pending, &outcome, &acted)
+		if v.Version.Pending, v.Ended = pending, outcome; acted != nil {
+			v.Acted = acted.UTC()
+		}
 		return v, err
 	})
 }

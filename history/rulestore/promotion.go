@@ -67,6 +67,7 @@ func missedBy(lack string, verdicts []promotion.Verdict) (reasons []string) {
 type admitted struct {
 	verdicts   []promotion.Verdict
 	overridden []string // what was against it; the override's reason stands in the change
+	loosened   []string // gates of the document that passed, and whose defaults would not have
 	hash       []byte   // of the dossier; nil: there is none
 	predicted  promotion.Prediction
 }
@@ -94,10 +95,21 @@ func admit(ctx context.Context, tx pgx.Tx, r *Rule, c *ModeChange) (*admitted, e
 	if len(a.overridden) > 0 && strings.TrimSpace(c.Override) == "" {
 		return nil, &GatesError{Rule: c.Rule, Verdicts: a.verdicts, Verdict: lack}
 	}
+	a.loosened = loosened(a.verdicts, promotion.DefaultGates().Judge(evidence))
 	if c.Dossier != nil {
 		a.hash, err = c.Dossier.store(ctx, tx)
 	}
 	return a, err
+}
+
+// loosened says which gates passed since the document asks for less than the default, with the figures that were passed over.
+func loosened(asked, byDefault []promotion.Verdict) (out []string) {
+	for i, v := range byDefault {
+		if v.Outcome != promotion.Passed && asked[i].Outcome == promotion.Passed {
+			out = append(out, fmt.Sprintf("%s passed at %s (document: %s; default: %s)", v.Gate, asked[i].Got, asked[i].Allowed, v.Allowed))
+		}
+	}
+	return out
 }
 
 // fits says what makes a dossier none of a promotion of v now.
@@ -149,6 +161,15 @@ func verdictLackOf(ctx context.Context, tx pgx.Tx) (string, error) {
 		return "", errNoRouting
 	}
 	return verdictLack(routing.Format), nil
+}
+
+// TellsRefusals reports whether what gates refuse is counted: it is in the live stream's log, and the stages tell of it.
+func (s *Store) TellsRefusals(ctx context.Context) (bool, error) {
+	routing, err := newestRouting(ctx, s.db, streams.Live)
+	if err != nil {
+		return false, s.db.Fail("reading whether refusals are counted", err)
+	}
+	return routing != nil && routing.RecordFormat >= rules.RefusalRecordFormat && verdictLack(routing.Format) == "", nil
 }
 
 // StoredDossier is a dossier as a promotion kept it.

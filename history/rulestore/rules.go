@@ -72,6 +72,7 @@ type Rule struct {
 	Versions []StoredVersion `json:"versions,omitempty"`
 
 	used rules.Used
+	fell bool // its canary has put it into its mode
 }
 
 // StoredVersion is one immutable version of a rule with its origin.
@@ -83,6 +84,9 @@ type StoredVersion struct {
 	Created time.Time `json:"created"`
 	Author  string    `json:"author"`
 	Reason  string    `json:"reason,omitempty"`
+	// Acted is when it began to act: of a version that was pending, when it was promoted or adopted; zero: it never did. Only Find fills it in,
+	// in Versions.
+	Acted time.Time `json:"-"`
 	// Ended says what became of a version that was pending and acted never; empty for all others.
 	Ended Outcome `json:"ended,omitempty"`
 }
@@ -143,6 +147,7 @@ func scanVersion(row pgx.CollectableRow, more ...any) (v StoredVersion, err erro
 // stages read all rules again and again.
 func loadRules(ctx context.Context, q postgres.Querier, where string, args ...any) ([]Rule, error) {
 	rows, err := q.Query(ctx, "SELECT "+withoutSource+`, m.mode, m.generation, m.changed_at, m.changed_by, m.reason, m.removed,
+			m.mode = 'shadow' AND m.fell_generation IS NOT DISTINCT FROM m.generation,
 			(SELECT coalesce(max(p.version), 0) FROM rule_versions p WHERE p.rule = m.rule AND p.created_at <= m.changed_at),
 			(SELECT min(f.created_at) FROM rule_versions f WHERE f.rule = m.rule AND f.lineage = v.lineage),
 			greatest(v.version, q.version), greatest((SELECT max(l.lineage) FROM rule_versions l WHERE l.rule = m.rule), q.lineage), `+canaryColumns+`
@@ -155,7 +160,7 @@ func loadRules(ctx context.Context, q postgres.Querier, where string, args ...an
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Rule, err error) {
 		var canary canaryRow
-		r.Newest, err = scanVersion(row, append([]any{&r.Mode, &r.Generation, &r.Changed, &r.ChangedBy, &r.Reason, &r.Removed, &r.Promoted,
+		r.Newest, err = scanVersion(row, append([]any{&r.Mode, &r.Generation, &r.Changed, &r.ChangedBy, &r.Reason, &r.Removed, &r.fell, &r.Promoted,
 			&r.Since, &r.used.Number, &r.used.Lineage}, canary.targets()...)...)
 		r.Changed, r.Since = r.Changed.UTC(), r.Since.UTC()
 		if err == nil && r.Mode == rules.ModeCanary {

@@ -174,10 +174,13 @@ func (b *chunkBuilder) put(s *stretch, m *traffic.Message, got *reading) bool {
 		Format: s.version.format, Kind: detectors.KeyedEvent, Generation: s.at.Generation, Source: m.Partition, Offset: m.Offset,
 		Time: got.time, Progress: got.progress, Version: s.version.number, Identity: got.identity, Sample: b.sample, Good: got.good,
 	}
+	if got.fate == FateRefusal {
+		k.Verdict, k.Identity, k.Sample = got.verdict, traffic.Identity{}, nil
+	}
 	b.evidence = detectors.AppendEvidence(b.evidence[:0], &k)
 	for i := range got.targets {
 		t := &got.targets[i]
-		if part := &b.keyed[t.partition]; part.size > 0 && part.size+boundOf(b.evidence, t) > maxBatchBytes {
+		if part := &b.keyed[t.partition]; part.size > 0 && part.size+boundOf(b.evidence, t)+len(k.Verdict.Rule)+len(k.Verdict.Block) > maxBatchBytes {
 			return false
 		}
 	}

@@ -53,6 +53,7 @@ type reading struct {
 	turned  []turnedAway  // ascending
 	targets []eventTarget // ascending by keyed partition
 	good    detectors.Good
+	verdict traffic.Verdict // of a refusal, where the record format has room for it
 }
 
 // watching is a rule that watches the event.
@@ -125,6 +126,9 @@ func (r *eventRouter) read(v *routingVersion, m *traffic.Message, progress traff
 	r.event.Reset(&r.request, &out.identity)
 	if r.request.Verdict.Refused() {
 		out.fate = FateRefusal
+		if v.format >= rules.RefusalRecordFormat {
+			r.refuse(v)
+		}
 		return out
 	}
 	r.matched = v.index.Match(r.matched[:0], r.asked())
@@ -152,6 +156,21 @@ func (r *eventRouter) read(v *routingVersion, m *traffic.Message, progress traff
 	}
 	return out
 }
+
+// refuse sends what a gate refused to the partition of its block, so that all refusals of one meet.
+func (r *eventRouter) refuse(v *routingVersion) {
+	out := &r.out
+	out.good, out.verdict = judgeGood(v.evidence.good, &r.event), r.request.Verdict
+	for _, text := range []*string{&out.verdict.Rule, &out.verdict.Block} {
+		if len(*text) > mostVerdict { // no gate wrote it
+			*text = (*text)[:mostVerdict]
+		}
+	}
+	r.target(r.targets.ofBlock(&out.verdict))
+}
+
+// mostVerdict is more than the name of a rule, and the id of a block, are long.
+const mostVerdict = 64
 
 // asked is the request as rules are asked about it.
 func (r *eventRouter) asked() *rules.Target {

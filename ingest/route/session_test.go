@@ -271,7 +271,7 @@ func TestRouteLeavesForAVersionItDoesNotKnow(t *testing.T) {
 		}, func(ctx context.Context, w *world, _ *Router, h *simHost) {
 			rest(ctx, 3*time.Second)
 			generations, err := h.joined()
-			if err == nil || !strings.Contains(err.Error(), "record format is 7, this build writes 1 to 6") {
+			if err == nil || !strings.Contains(err.Error(), "record format is 8, this build writes 1 to 7") {
 				t.Errorf("inherited %v: the session ended with %v", inherited, err)
 			}
 			if st := w.state(0); st.State != ingest.Refused || !strings.Contains(st.Reason, "record format") {

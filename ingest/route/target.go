@@ -20,6 +20,7 @@ import (
 //	message = 0x00, the rule's ID                  for a rule with the empty key: ruleID is not empty
 //	          0x01, field name, 0x00, value        for a dimension that the event has
 //	          0x02, field name, 0x00, v4, v6       for one that it lacks; prefixes as single bytes
+//	          0x03, the rule's ID, 0x00, block     for a request that a gate refused
 //	target  = SipHash-2-4(k0, k1, message) mod n   as an unsigned 64-bit number
 //
 // So two rules with one dimension have one target. The field name is traffic.KeyField's; of a fallback the name and the value
@@ -67,6 +68,13 @@ func TargetOf(secret []byte, n int, rule string, key []traffic.KeyField, source 
 
 func (t *targeter) ofRule(id string) int {
 	t.scratch = append(append(t.scratch[:0], 0), id...)
+	return t.sum()
+}
+
+// ofBlock is the target of the requests that a gate refused by one block.
+func (t *targeter) ofBlock(v *traffic.Verdict) int {
+	t.scratch = append(append(append(t.scratch[:0], 3), v.Rule...), 0)
+	t.scratch = append(t.scratch, v.Block...)
 	return t.sum()
 }
 

@@ -86,20 +86,20 @@ func (w *watcher) run(ctx context.Context) {
 // just started waits for the newest version first, so that events which come after the rules were applied are routed by
 // them, and not by the version that the last commit names: that one is in the same store, so nothing waits for longer.
 func (w *watcher) look(ctx context.Context) bool {
-	if w.r.versions.newest() == nil && !w.attempt(ctx, lookTimeout, "routing versions", w.lookAtVersions) {
+	if w.r.versions.newest() == nil && !w.attempt(ctx, "routing versions", w.lookAtVersions) {
 		return false
 	}
-	ok := w.attempt(ctx, lookTimeout, "commits and log bounds", w.lookAtPartitions)
-	ok = w.attempt(ctx, lookTimeout, "routing versions", w.lookAtVersions) && ok
-	w.attempt(ctx, lookTimeout, "reports", w.report)
-	w.attempt(ctx, lookTimeout, "reports of what was left out", w.r.figures.due)
-	w.attempt(ctx, lookTimeout, "reports of what was seen", w.r.minutes.due)
+	ok := w.attempt(ctx, "commits and log bounds", w.lookAtPartitions)
+	ok = w.attempt(ctx, "routing versions", w.lookAtVersions) && ok
+	w.attempt(ctx, "reports", w.report)
+	w.attempt(ctx, "reports of what was left out", w.r.figures.due)
+	w.attempt(ctx, "reports of what was seen", w.r.minutes.due)
 	return ok
 }
 
-// attempt runs one part of a look, for limit at most. A failure is counted, told once, and tried again with the next look.
-func (w *watcher) attempt(ctx context.Context, limit time.Duration, what string, part func(context.Context) error) bool {
-	bounded, cancel := context.WithTimeout(ctx, limit)
+// attempt runs one part of a look, for lookTimeout at most. A failure is counted, told once, and tried again with the next look.
+func (w *watcher) attempt(ctx context.Context, what string, part func(context.Context) error) bool {
+	bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 	err := part(bounded)
 	cancel()
 	if ctx.Err() != nil {

@@ -54,7 +54,8 @@ func TestTheStoryInABrowser(t *testing.T) {
 	olga.opens("/rules/guest-tokens?since=1h", `says('#evidence .observed').includes('1 min of 1 h observed') && says('#limit-says').includes('held 2 sources and refused 12 requests') && says('#evidence').includes('12 of 28')`)
 	olga.until(`field('#limit-slider', document.querySelector('[data-stops]').dataset.stops.split(' ').findLastIndex((stop) => stop <= 8)) && says('#limit-says').includes('held 1 source')`)
 	olga.presses(`link('Promote…')`)
-	olga.until(`[...document.querySelectorAll('main td .tag')].map((tag) => tag.innerText).join() == 'passed,passed,passed,passed'`)
+	olga.until(`[...document.querySelectorAll('main td .tag')].map((tag) => tag.innerText).join() == 'passed,passed,passed,passed' && row("203.0.113.1") && row("203.0.113.2") && says('main').includes('would have refused about 12 requests a minute')`)
+	olga.presses(`document.querySelector('input[name=to][value=block]')`)
 	olga.decides("only scripts among the hits")
 	olga.until(`says('[data-part=state]').includes('Blocking') && says('[data-part=state]').includes('only scripts among the hits')`)
 

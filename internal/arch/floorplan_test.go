@@ -134,7 +134,7 @@ var plan = map[string]room{
 	},
 	"console/acts": {
 		what:    "what people do, checked and audited alike whoever asks",
-		imports: []string{"blocklist", "console/access", "detectors", "history/audit", "history/erasure", "history/postgres", "history/rulestore", "rules", "rules/promotion", "traffic"},
+		imports: []string{"blocklist", "console/access", "detectors", "history/audit", "history/erasure", "history/postgres", "history/rulestore", "internal/duration", "internal/plural", "rules", "rules/promotion", "traffic"},
 		tests:   []string{"console/reveal", "history", "ingest"},
 	},
 	"console/why": {
@@ -290,7 +290,7 @@ var plan = map[string]room{
 	"internal/oracle": {what: "judges the detectors, so shares nothing with them"},
 	"internal/evidenceoracle": {
 		what:  "judges dossiers, so shares nothing with them",
-		tests: []string{"detectors", "history", "history/evidence", "history/rulestore", "history/streams", "ingest/backtest", "rules", "rules/condition", "traffic"},
+		tests: []string{"detectors", "history", "history/evidence", "history/retention", "history/rulestore", "history/streams", "ingest/backtest", "rules", "rules/condition", "rules/promotion", "traffic"},
 	},
 	"internal/loadgen": {
 		what:    "a load and what is true of it; judges, so asks the oracle",

@@ -125,6 +125,7 @@ func sleepers() []sleeper {
 	return []sleeper{
 		{"cmd/weir/", "stage", "called in synctest bubbles; moves"},
 		{"ingest/", "pass", "called in synctest bubbles; moves"},
+		{"history/ramp/traffic_test.go", "play", "called in synctest bubbles; moves"},
 		{"internal/faults/", "away", "for how long the only broker is away is the fault, and there is nothing to wait for"},
 		{"internal/demo/engine_test.go", "run", "the time that stages take, in synctest bubbles; by the clock in the one world with real connections"},
 		{"internal/demo/engine_test.go", "promote", "the same"},

@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/evidence"
 	"github.com/weirhq/weir/history/historytest"
+	"github.com/weirhq/weir/history/retention"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/history/streams"
 	"github.com/weirhq/weir/internal/evidenceoracle"
@@ -51,6 +52,52 @@ func TestDossiersAreThoseOfTheOracle(t *testing.T) {
 	})
 }
 
+// A dossier of a time that is over stays what it is while the log goes on: what is told of an episode afterwards is none of its evidence.
+func TestADossierOfATimeStays(t *testing.T) {
+	t.Parallel()
+	in := newInstallation(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		sc := drawScene(rt, 150, in.begin())
+		sc.idle, sc.ticks = rapid.Bool().Draw(rt, "idle"), true
+		hits := in.apply(rt, sc)
+		sc.decide(t, in.bed, nil)
+		from, _ := sc.span()
+		recorder := in.daily(rt, sc)
+		said := map[traffic.Time]string{}
+		ask := func(until traffic.Time) {
+			if until <= from {
+				return
+			}
+			document, err := in.gather(rt, from, until).Document()
+			if err != nil {
+				rt.Fatal(err)
+			}
+			if before, ok := said[until]; ok && before != string(document) {
+				rt.Fatalf("the dossier until %s was\n%s\nand is\n%s", until, before, document)
+			}
+			said[until] = string(document)
+		}
+		// What happened in a minute is told within two more.
+		settled := func(seen traffic.Time) traffic.Time {
+			return traffic.At(seen.Std().Truncate(time.Minute).Add(-2 * time.Minute))
+		}
+		for len(hits) > 0 {
+			minute := hits[0].Seen.Std().Truncate(time.Minute)
+			n := slices.IndexFunc(hits, func(h detectors.Hit) bool { return h.Seen.Std().Truncate(time.Minute).After(minute) })
+			if n < 0 {
+				n = len(hits)
+			}
+			ask(settled(hits[0].Seen))
+			some := rapid.IntRange(1, n).Draw(rt, "of a batch")
+			record(rt, recorder, hits[:some])
+			hits = hits[some:]
+		}
+		for until := range said {
+			ask(until)
+		}
+	})
+}
+
 // installation is what watches the logs of a test, one after the other.
 type installation struct {
 	t        *testing.T
@@ -70,19 +117,33 @@ func newInstallation(t *testing.T) *installation {
 	return &installation{t: t, bed: bed, recorder: recorder, store: evidence.New(bed.DB, bed.Rules)}
 }
 
+// daily is a recorder as weir run has one, which keeps how far episodes were: at the time of a scene.
+func (in *installation) daily(t rapid.TB, sc *scene) *history.HitRecorder {
+	_, to := sc.span()
+	days := retention.NewDays(in.bed.Store, 0, func() traffic.Time { return to })
+	recorder, err := history.NewHitRecorder(in.bed.Store, streams.Live, "hits", refusing{in.t}, days, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return recorder
+}
+
 // begin is where the next log begins. Each has two days of its own, so that nothing of another is in its dossier; once they are used up, all
 // is forgotten, so that no number of logs reaches the present: a backtest refuses what is yet to come.
 func (in *installation) begin() time.Time {
 	const most = 100
 	if in.logs > 0 && in.logs%most == 0 {
-		in.bed.Run(in.t, "TRUNCATE weir.hits_by_day, weir.hits_beside_by_day, weir.hits_left_out, weir.hit_counts, weir.rule_minutes")
+		in.bed.Run(in.t, "TRUNCATE weir.hits_by_day, weir.hits_beside_by_day, weir.hits_left_out, weir.hit_counts, weir.hit_points, weir.rule_minutes")
 	}
 	in.logs++
 	return time.Date(2025, 2, 1, 12, 0, 0, 0, time.UTC).AddDate(0, 0, in.logs%most*2)
 }
 
 // watch applies the scene's rule and lets the stages see its log.
-func (in *installation) watch(t rapid.TB, sc *scene) {
+func (in *installation) watch(t rapid.TB, sc *scene) { record(t, in.recorder, in.apply(t, sc)) }
+
+// apply applies the scene's rule, and gives what DETECT tells of its log.
+func (in *installation) apply(t rapid.TB, sc *scene) []detectors.Hit {
 	if _, err := in.bed.Rules.Apply(in.t.Context(), historytest.Documents(sc.document(t)), "ann", "", rulestore.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +152,8 @@ func (in *installation) watch(t rapid.TB, sc *scene) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	record(t, in.recorder, sc.fold(t, &rule.Newest.Version, int64(in.logs)))
 	sc.route(t, in.bed)
+	return sc.fold(t, &rule.Newest.Version, int64(in.logs))
 }
 
 // gather asks for the dossier of a span.
@@ -111,19 +172,33 @@ func (sc *scene) fold(t rapid.TB, v *rules.Version, generation int64) []detector
 	routing.Stream, routing.Number, routing.Identity, routing.Rules = streams.Live, 1, vouching(), []rules.Version{*v}
 	p := detectors.NewPartition(detectors.Config{Sources: 1, Generation: generation, Budget: detectors.DefaultBudget})
 	p.Learn(detectors.NewPlan(&routing))
+	if sc.second != nil {
+		edited := routing
+		edited.Number, edited.Rules = 2, []rules.Version{*sc.second}
+		p.Learn(detectors.NewPlan(&edited))
+	}
 	var hits []detectors.Hit
 	var err error
 	prev, progress := detectors.NoOffset, traffic.BeforeTime
 	for i, q := range sc.log {
-		tick := detectors.Keyed{
-			Kind: detectors.KeyedTick, Generation: generation, Offset: int64(i), Prev: prev, Time: progress, Idle: sc.idle, Clock: traffic.Time(q.At) - 1,
+		tick := func(at traffic.Time) {
+			k := detectors.Keyed{Kind: detectors.KeyedTick, Generation: generation, Offset: int64(i), Prev: prev, Time: progress, Idle: sc.idle, Clock: at - 1}
+			if hits, err = p.Fold(at, &k, hits); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if hits, err = p.Fold(traffic.Time(q.At), &tick, hits); err != nil {
-			t.Fatal(err)
+		if sc.ticks && i > 0 {
+			for at := traffic.Time(sc.log[i-1].At).Add(10 * time.Second); at < traffic.Time(q.At); at = at.Add(10 * time.Second) {
+				tick(at)
+			}
 		}
+		tick(traffic.Time(q.At))
 		progress = max(progress, traffic.Time(q.At))
 		k := detectors.Keyed{Kind: detectors.KeyedEvent, Generation: generation, Offset: int64(i), Prev: prev, Time: traffic.Time(q.At), Progress: progress, Version: 1,
 			Good: detectors.Good(q.Good), Identity: identityOf(&q)}
+		if sc.second != nil && i >= sc.from {
+			k.Version = 2
+		}
 		full := evidenceoracle.Name(q.Fields, sc.rule.Key) != ""
 		switch {
 		case q.Ours:

@@ -27,6 +27,10 @@ type scene struct {
 	paths []string // of each request
 	begin time.Time
 	idle  bool // routers had read the log to its end whenever they ticked
+	ticks bool // routers ticked while no request came
+
+	second *rules.Version // by which the requests are routed from one on; nil: by none
+	from   int            // the index of that one
 }
 
 // span is the log's, in whole minutes.

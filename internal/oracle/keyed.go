@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Keyed is a record of the keyed log, read from the documented layout of formats 1 to 6.
+// Keyed is a record of the keyed log, read from the documented layout of formats 1 to 7.
 type Keyed struct {
 	Kind          byte // 1 event, 2 tick, 3 loss
 	Generation    uint64
@@ -22,6 +22,7 @@ type Keyed struct {
 	Reached       []int          // rules whose block would refuse the request, and which do not count it
 	Beyond        []int          // those of Rules whose block would not refuse it
 	Good          int            // 0 not judged, 1 not known to be good, 2 known to be good
+	Verdict       [2]string      // rule and block with which a gate refused the request; none: it did not
 	IP            netip.Addr
 	Device, User  string
 	APIKey, Other string
@@ -33,8 +34,8 @@ var errShort = errors.New("keyed record ends early")
 
 // ReadKeyed takes a record apart.
 func ReadKeyed(b []byte) (Keyed, error) {
-	if len(b) < 2 || b[0] < 1 || b[0] > 6 {
-		return Keyed{}, errors.New("not a keyed record of formats 1 to 6")
+	if len(b) < 2 || b[0] < 1 || b[0] > 7 {
+		return Keyed{}, errors.New("not a keyed record of formats 1 to 7")
 	}
 	k := Keyed{Kind: b[1]}
 	format := b[0]
@@ -125,6 +126,9 @@ func (k *Keyed) readEvent(format byte, bad *bool, u func() uint64, s func() int6
 				out = append(out, at)
 			}
 			return out
+		}
+		if said&16 != 0 {
+			k.Verdict = [2]string{string(text()), string(text())}
 		}
 		if said&4 != 0 {
 			k.Reached = list()

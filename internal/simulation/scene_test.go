@@ -144,7 +144,7 @@ func encode(e *judge.Event) []byte {
 		m["user"] = e.User
 	}
 	if e.Refused {
-		m["verdict"] = map[string]string{"rule": "a", "block": "b"}
+		m["verdict"] = map[string]string{"rule": judge.RefusedRule, "block": judge.RefusedBlock}
 	}
 	b, err := json.Marshal(m)
 	if err != nil {

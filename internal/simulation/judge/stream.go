@@ -30,6 +30,12 @@ const (
 	eternity = int64(math.MaxInt64)
 )
 
+// What all refusals name.
+const (
+	RefusedRule  = "a"
+	RefusedBlock = "b"
+)
+
 // Event is one record of the requests log.
 type Event struct {
 	Appended, Time   int64
@@ -114,8 +120,11 @@ func (e *Event) subject(r *Rule) (string, bool) {
 
 // targets says which keyed partitions need e under a version, and for which rules.
 func (s *Stream) targets(e *Event, version int64) map[int][]int {
-	if e.Malformed || e.Refused || e.Control {
+	if e.Malformed || e.Control {
 		return nil
+	}
+	if e.Refused { // it goes where its block belongs, and feeds no rule
+		return map[int][]int{s.target("\x03" + RefusedRule + "\x00" + RefusedBlock): nil}
 	}
 	out := map[int][]int{}
 	rules := s.Versions[version]

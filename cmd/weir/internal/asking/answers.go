@@ -26,6 +26,7 @@ type Questions interface {
 	Streams(ctx context.Context) ([]streams.Stream, error)
 	Late(ctx context.Context, f explore.UncountedFilter, p explore.Page) (explore.LateSums, error)
 	Uncounted(ctx context.Context, f explore.UncountedFilter, p explore.Page) (explore.UncountedSums, error)
+	Refused(ctx context.Context, f explore.UncountedFilter, p explore.Page) (explore.RefusedSums, error)
 }
 
 var _ Questions = (*explore.Explorer)(nil)

@@ -104,7 +104,7 @@ func groupTable(by explore.Group) (head []string, row func(explore.GroupRow) []s
 	cells := func(r *explore.GroupRow) []string {
 		return []string{
 			strconv.FormatInt(r.Episodes, 10), strconv.FormatInt(r.Sources, 10), strconv.FormatInt(r.Events, 10), strconv.FormatInt(r.Peak, 10),
-			strconv.FormatInt(r.Refused, 10), terminal.Time(r.First), terminal.Time(r.Last),
+			strconv.FormatInt(r.WouldRefuse, 10), terminal.Time(r.First), terminal.Time(r.Last),
 		}
 	}
 	switch by {

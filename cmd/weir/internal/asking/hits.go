@@ -113,7 +113,7 @@ func (p *Program) listHits(hits []history.RecordedHit) error {
 	shown := shownHits(hits)
 	if p.Format == "csv" {
 		return terminal.CSV(p.Output, shown, strings.Fields(`stream id kind rule rule_version phase subject ip device user api_key session block_subject
-			grouped limit window events at_least peak first last users devices refused known_good reason evidence`), csvHit)
+			grouped limit window events at_least peak first last users devices would_refuse known_good reason evidence`), csvHit)
 	}
 	return terminal.List(p.Output, shown, []string{"RULE", "SOURCE", "EVENTS", "PEAK", "LIMIT", "WINDOW", "FIRST", "LAST", "PHASE", "ID"}, hitRow)
 }

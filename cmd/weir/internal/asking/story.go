@@ -33,6 +33,9 @@ func showStory(o *terminal.Output, st *BlockStory) error {
 	line("SOURCE", st.sourceText())
 	line("EVIDENCE", st.evidence()...)
 	line("DECISIONS", st.decided()...)
+	if st.Refused.Events > 0 {
+		line("REFUSED", st.refused())
+	}
 	line("ACTS", st.acted()...)
 	line("HOLDS NOW", st.holding())
 	if st.Back != "" {
@@ -45,6 +48,11 @@ func showStory(o *terminal.Output, st *BlockStory) error {
 		line("ALSO", terminal.Time(o.At)+" rule "+o.Rule+", "+subject.Text(o.Subject)+": weir why "+o.ID)
 	}
 	return w.Flush()
+}
+
+// refused says what gates refused.
+func (st *BlockStory) refused() string {
+	return fmt.Sprintf("%s by gates, the last at %s; %d of them known good", plural.Of(st.Refused.Events, "request"), terminal.Time(st.Refused.Latest), st.Refused.Known)
 }
 
 // sourceText is who it was, and why nobody can be blocked for it.
@@ -87,6 +95,9 @@ func (st *BlockStory) ruleText() string {
 	text += ", mode " + string(st.Mode)
 	if st.Share != "" {
 		text += ": it may hold " + st.Share + " of its block keys"
+	}
+	if st.FellBack != "" {
+		text += ", its canary fell back: " + terminal.Brief(st.FellBack)
 	}
 	if st.Owner != "" {
 		text += ", owner " + terminal.Brief(st.Owner)

@@ -171,6 +171,49 @@ func uncountedRow(s history.UncountedSum) []string {
 	return []string{terminal.Time(s.Minute), s.Rule, s.Reason, strconv.FormatInt(s.Events, 10), partition}
 }
 
+func (p *Program) refused() *cobra.Command {
+	var f lookFlags
+	c := &cobra.Command{
+		Use:   "refused",
+		Short: "List how many requests gates really refused",
+		Long: `List the sums of requests that gates refused, by rule, block and minute, with whom the block held, as the logs of gateways say. What a
+rule in shadow would have refused is none of it: weir history top shows that. They are counted from record format 7 on, of logs that carry
+weir's verdicts.`,
+		Example: "  weir history refused --since 1h\n  weir history refused --rule login --output csv",
+		Args:    cobra.NoArgs,
+		RunE: p.Does(lists(), func(cmd *cobra.Command, _ []string) error {
+			return p.ask(cmd, &f, func(ctx context.Context, from Answers, l looked) error {
+				which := explore.UncountedFilter{Stream: l.stream, Rule: l.rule, Since: l.since, Until: l.until}
+				all, total, err := pages(f.limit, func(page explore.Page) ([]history.RefusedSum, explore.Total, string, error) {
+					part, err := from.Refused(ctx, which, page)
+					return part.Sums, part.Total, part.Next, err
+				})
+				if err != nil {
+					return err
+				}
+				if err := terminal.List(p.Output, all, []string{"MINUTE", "RULE", "REQUESTS", "KNOWN GOOD", "SOURCE", "BLOCK"}, refusedRow); err != nil {
+					return err
+				}
+				p.cut("newest", len(all), f.limit, total)
+				return nil
+			})
+		}),
+	}
+	f.register(c, false)
+	return c
+}
+
+func refusedRow(s history.RefusedSum) []string {
+	source, block := "?", s.Block
+	if s.Subject != "" {
+		source = subject.Text(s.Subject)
+	}
+	if block == "" {
+		block = "several"
+	}
+	return []string{terminal.Time(s.Minute), s.Rule, strconv.FormatInt(s.Events, 10), strconv.FormatInt(s.Known, 10), source, terminal.Brief(block)}
+}
+
 // replayName is the name of a replay by that of its stream.
 func replayName(stream string) string {
 	if name, ok := ingest.Stream(stream).Replay(); ok {

@@ -86,13 +86,16 @@ type BlockStory struct {
 	// Mode is the rule's mode now; empty for a rule that history does not know.
 	Mode rules.Mode `json:"mode,omitempty"`
 	// Share is the part of the rule's block keys that may be held, while it is in canary: 10%.
-	Share   string          `json:"canary_share,omitempty"`
-	Owner   string          `json:"owner,omitempty"`
-	Subject traffic.Subject `json:"subject"` // who is blocked; empty: nobody can be
+	Share string `json:"canary_share,omitempty"`
+	// FellBack says why the rule's canary ended in shadow by itself; empty: it did not.
+	FellBack string          `json:"fell_back,omitempty"`
+	Owner    string          `json:"owner,omitempty"`
+	Subject  traffic.Subject `json:"subject"` // who is blocked; empty: nobody can be
 	// Hit is the evidence; null: RECORD has not stored it yet.
 	Hit       *ShownHit                  `json:"hit"`
 	Decisions []history.RecordedDecision `json:"decisions"` // oldest first
 	Acts      []audit.Numbered           `json:"acts"`      // on blocks of this source and rule since then, newest first
+	Refused   history.RefusedTotal       `json:"refused"`   // by gates, for this episode
 	Also      []why.Other                `json:"also,omitempty"`
 	// Block is the one that stands for the source by the rule; Holds says whether gates refuse for it, null: not known.
 	Block *blocklist.Block `json:"block"`
@@ -107,8 +110,8 @@ type BlockStory struct {
 // newStory is what history knows, without what Redis does.
 func newStory(found *explore.Story) *BlockStory {
 	st := &BlockStory{
-		ID: found.ID, BlockID: gate.BlockID(found.ID), Rule: found.Rule, Owner: found.Owner, Mode: found.Mode, Subject: found.Subject,
-		Decisions: found.Decisions, Acts: found.Acts,
+		ID: found.ID, BlockID: gate.BlockID(found.ID), Rule: found.Rule, Owner: found.Owner, Mode: found.Mode, FellBack: found.FellBack, Subject: found.Subject,
+		Decisions: found.Decisions, Acts: found.Acts, Refused: found.Refused,
 	}
 	if found.Hit != nil {
 		shown := shownHit(*found.Hit)

@@ -54,7 +54,7 @@ func closedLabels() map[string][]string {
 		"weir_detect_evicted_total":    {"few", "near", "offender", "returned", "single"},
 		"weir_detect_restores_total":   {"warm", "restored", "torn", "fresh"},
 		"weir_enforce_ignored_total":   {"kind", "phase", "grouped", "no_subject", "mode", "closed", "expired", "unchanged", "repeated"},
-		"weir_enforce_records_total":   {"hit", "near", "candidate", "late", "uncounted", "statistics", "running", "loss", "release", "other"},
+		"weir_enforce_records_total":   {"hit", "near", "candidate", "late", "uncounted", "statistics", "running", "refused", "loss", "release", "other"},
 		"weir_canary_fall_backs_total": {"exceeded", "not_measurable"},
 		"weir_signin_outcomes_total":   {"failed", "no-role", "ok"},
 		"weir_signin_refused_total":    {"csrf", "elsewhere", "forbidden", "host", "rate", "session", "sign-in", "store", "token"},

@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/evidence"
 	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/traffic"
 )
 
 // dossiersPort gathers the evidence of promotions from history. Whom a block never holds the configuration says.
@@ -24,6 +25,12 @@ var _ acts.Dossiers = (*dossiersPort)(nil)
 func (p *dossiersPort) ForPromotion(ctx context.Context, rule string, version int, until time.Time, by string) (*rulestore.Dossier, []string, error) {
 	never := blocklist.NewNeverBlock(p.config.NeverBlock)
 	return evidence.New(p.history.DB, p.history.Rules).ForPromotion(ctx, rule, version, until, by, never.Holds)
+}
+
+// Grown is that of evidence.Store.
+func (p *dossiersPort) Grown(ctx context.Context, rule string, version int, since, until time.Time) (acts.Grown, error) {
+	sources, events, err := evidence.New(p.history.DB, p.history.Rules).Grown(ctx, rule, version, traffic.At(since), traffic.At(until))
+	return acts.Grown{Sources: sources, Events: events}, err
 }
 
 // Dossiers makes dossiers from history. Whom a block never holds the configuration says.
