@@ -18,7 +18,7 @@ import (
 type Entry struct {
 	At     time.Time `json:"at"` // set by the database
 	Actor  string    `json:"actor"`
-	Action string    `json:"action"` // apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, release, accept-gap, recreate, budget, reveal, sign-in, sign-in-refused, sign-out
+	Action string    `json:"action"` // apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, release, accept-gap, recreate, budget, reveal, invite, withdraw-invite, sign-in, sign-in-refused, sign-out, end-session
 	Object string    `json:"object"` // "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
 	Reason string    `json:"reason"`
 	Detail string    `json:"detail,omitempty"`
@@ -26,7 +26,8 @@ type Entry struct {
 	// Empty: nothing that has a value was changed, or it is not known.
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
-	// Via is how who did it came, as access.Actor has it: oidc, token, local. Empty: a program that nobody asked, or not known.
+	// Via is how who did it came, as access.Actor has it: oidc, token, invite, local. Empty: a program that nobody
+	// asked, or not known.
 	Via string `json:"via,omitempty"`
 
 	// Ref is the id of the record that tells of the act, empty where there is none: a record that is read twice is one entry.

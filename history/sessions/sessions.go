@@ -21,8 +21,13 @@ type Hash [sha256.Size]byte
 // Session is somebody who is signed in.
 type Session struct {
 	Name    string   // as the audit trail has it
-	Subject string   // who it is to the identity provider: ISSUER SUB
+	Subject string   // who it is to the identity provider: ISSUER SUB; else what the session goes back to
 	Groups  []string // as the identity provider named them
+	// Via is how somebody came, as access.Actor has it: oidc, token, invite.
+	Via string
+	// Role and Owners are what an invitation gives; of who came otherwise, the configuration says it.
+	Role    string
+	Owners  []string
 	Created time.Time
 	Expires time.Time // whatever happens
 }
@@ -74,20 +79,33 @@ func (s *Store) Take(ctx context.Context, token Hash) (next string, err error) {
 // replaced, the one that the browser came with; a zero one is none.
 func (s *Store) Start(ctx context.Context, token, replaced Hash, who Session, lasts time.Duration, entry audit.Entry) error {
 	return s.db.Transact(ctx, "starting a session", func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "DELETE FROM sessions WHERE expires_at <= now() OR token = $1", replaced[:]); err != nil {
-			return err
-		}
-		groups := make([]string, len(who.Groups))
-		for i, g := range who.Groups {
-			groups[i] = traffic.Printable(g)
-		}
-		_, err := tx.Exec(ctx, "INSERT INTO sessions (token, name, subject, groups, expires_at) VALUES ($1, $2, $3, $4, now() + $5)",
-			token[:], traffic.Printable(who.Name), traffic.Printable(who.Subject), groups, lasts)
-		if err != nil {
-			return err
-		}
-		return audit.Write(ctx, tx, entry)
+		return start(ctx, tx, token, replaced, &who, lasts, entry)
 	})
+}
+
+// start is Start within a transaction.
+func start(ctx context.Context, tx pgx.Tx, token, replaced Hash, who *Session, lasts time.Duration,
+	entry audit.Entry) error {
+	if _, err := tx.Exec(ctx, "DELETE FROM sessions WHERE expires_at <= now() OR token = $1", replaced[:]); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO sessions (token, name, subject, groups, via, role, owners, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, now() + $8)`,
+		token[:], traffic.Printable(who.Name), traffic.Printable(who.Subject), printable(who.Groups), who.Via,
+		who.Role, printable(who.Owners), lasts)
+	if err != nil {
+		return err
+	}
+	return audit.Write(ctx, tx, entry)
+}
+
+// printable are texts as PostgreSQL takes them.
+func printable(texts []string) []string {
+	out := make([]string, len(texts))
+	for i, text := range texts {
+		out[i] = traffic.Printable(text)
+	}
+	return out
 }
 
 // seenEvery is how often a session's last use is written down.
@@ -98,9 +116,9 @@ const seenEvery = time.Minute
 func (s *Store) Find(ctx context.Context, token Hash, idle time.Duration) (Session, error) {
 	var who Session
 	var stale bool
-	err := s.db.QueryRow(ctx, `SELECT name, subject, groups, created_at, expires_at, seen_at <= now() - $3::interval FROM sessions
+	err := s.db.QueryRow(ctx, `SELECT name, subject, groups, via, role, owners, created_at, expires_at, seen_at <= now() - $3::interval FROM sessions
 		WHERE token = $1 AND expires_at > now() AND seen_at > now() - $2::interval`, token[:], idle, seenEvery).
-		Scan(&who.Name, &who.Subject, &who.Groups, &who.Created, &who.Expires, &stale)
+		Scan(&who.Name, &who.Subject, &who.Groups, &who.Via, &who.Role, &who.Owners, &who.Created, &who.Expires, &stale)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = postgres.ErrNotFound
 	}
