@@ -58,9 +58,11 @@ func RoleNames() []string { return slices.Clone(roleNames[Viewer:]) }
 
 // How somebody came.
 const (
-	ViaOIDC  = "oidc"  // signed in with the identity provider
-	ViaToken = "token" // a static token of the configuration
-	ViaLocal = "local" // whoever is at this machine: weir dev, and commands with credentials of their own
+	ViaOIDC   = "oidc"   // signed in with the identity provider
+	ViaToken  = "token"  // a static token of the configuration, in a header or in the sign-in's form
+	ViaInvite = "invite" // signed in by the link of an invitation
+	// ViaLocal is whoever is at this machine: of weir dev, of console.local_admin, and of commands with credentials of their own.
+	ViaLocal = "local"
 )
 
 // Actor is who asks for something. The zero value is nobody and may do nothing.

@@ -42,6 +42,8 @@ const (
 	reasonRate      = "rate"
 	reasonStore     = "store"
 	reasonSignIn    = "sign-in"
+	reasonInvite    = "invite"     // a link that was used, is over, was taken back or never was
+	reasonPlain     = "plain-http" // a sign-in that others on its way could have, too
 )
 
 // What came of sign-ins.
@@ -146,42 +148,64 @@ var pageText string
 var styleText string
 
 // pages are what people see of the sign-in.
-type pages struct{ template *template.Template }
+type pages struct {
+	template *template.Template
+	start    string // path at which a sign-in begins
+}
 
-func loadPages() (*pages, error) {
+func loadPages(start string) (*pages, error) {
 	t, err := template.New("signin").Parse(pageText)
-	return &pages{t}, err
+	return &pages{t, start}, err
 }
 
 // signInPage is what the page says.
 type signInPage struct {
-	Title, Why string
-	Next       string
-	Possible   bool // an identity provider is configured
-	Refused    bool
-	Actor      access.Actor
+	Title, Why  string
+	Start, Next string // where a sign-in begins, and the path to go on with
+	Possible    bool   // an identity provider is configured; of a refusal: to sign in may help
+	Refused     bool
+	Actor       access.Actor // who is signed in already
+
+	CSRF   string // of the forms; empty: there are none
+	Invite string // what the link holds that led here
+	Tokens bool   // a token can be given
+	Shut   string // why there are no forms, in a console without an identity provider
 }
 
-func (p *pages) signIn(w http.ResponseWriter, data signInPage) {
+func (p *pages) signIn(w http.ResponseWriter, status int, data signInPage) {
 	data.Title = "Sign in"
-	p.write(w, http.StatusOK, data)
+	p.write(w, status, data)
 }
 
 func (p *pages) refusal(w http.ResponseWriter, answer refusal, next string) {
-	first, rest := answer.detail, ""
-	if first != "" {
-		first, rest = strings.ToUpper(first[:1]), first[1:]
+	p.write(w, answer.status, signInPage{
+		Title: answer.title, Why: sentence(answer.detail), Next: next, Refused: true,
+		Possible: answer.status == http.StatusUnauthorized || answer.reason == reasonSignIn &&
+			answer.status != http.StatusNotFound,
+	})
+}
+
+// sentence is a text that begins with a capital.
+func sentence(text string) string {
+	if text == "" {
+		return ""
 	}
-	p.write(w, answer.status, signInPage{Title: answer.title, Why: first + rest, Next: next, Refused: true, Possible: answer.status == http.StatusUnauthorized || answer.reason == reasonSignIn})
+	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 func (p *pages) write(w http.ResponseWriter, status int, data signInPage) {
+	data.Start = p.start
 	var page bytes.Buffer
 	if err := p.template.Execute(&page, data); err != nil {
 		http.Error(w, data.Title, status)
 		return
 	}
 	guarded(w.Header())
+	if data.Invite != "" {
+		// The address holds the link's token, and no other request may tell it. no-referrer would have the form say
+		// that it comes from nowhere.
+		w.Header().Set("Referrer-Policy", "strict-origin")
+	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write(page.Bytes())
@@ -209,7 +233,8 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 		signIns: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_signin_outcomes_total", Help: "Sign-ins by what came of them."}, []string{"outcome"}),
 	}
-	for _, reason := range []string{reasonHost, reasonAway, reasonSession, reasonToken, reasonCSRF, reasonForbidden, reasonRate, reasonStore, reasonSignIn} {
+	for _, reason := range []string{reasonHost, reasonAway, reasonSession, reasonToken, reasonCSRF, reasonForbidden,
+		reasonRate, reasonStore, reasonSignIn, reasonInvite, reasonPlain} {
 		m.refused.WithLabelValues(reason)
 	}
 	for _, outcome := range []string{outcomeOK, outcomeFailed, outcomeNoRole} {

@@ -475,9 +475,26 @@ func TestLocalIsForThisMachineAlone(t *testing.T) {
 	s.want(s.get(client, "/api/v1/me"), 200, `"dev"`)
 	s.want(s.do(client, "POST", "/rules/logins/promote", "", nil), 200)
 	s.want(s.do(client, "POST", "/rules/logins/promote", "", func(r *http.Request) { r.Header.Set("Origin", s.url) }), 200)
-	for _, header := range []string{"Origin: https://evil.example", "Origin: null", "Sec-Fetch-Site: cross-site", "X-Forwarded-For: 127.0.0.1", "Forwarded: for=127.0.0.1", "X-Real-IP: 127.0.0.1"} {
+	for _, header := range []string{
+		"Origin: https://evil.example", "Origin: null", "Sec-Fetch-Site: cross-site", "X-Forwarded-For: 127.0.0.1", "X-Forwarded-For: ", "Forwarded: for=127.0.0.1", "X-Real-IP: 127.0.0.1",
+		"X-Forwarded-Host: localhost", "X-Forwarded-Proto: http", "Via: 1.1 edge", "True-Client-IP: ::1", "CF-Connecting-IP: 192.0.2.1",
+	} {
 		name, value, _ := strings.Cut(header, ": ")
-		s.want(s.do(client, "POST", "/rules/logins/promote", "", func(r *http.Request) { r.Header.Set(name, value) }), 403)
+		got := s.do(client, "POST", "/rules/logins/promote", "", func(r *http.Request) { r.Header.Set(name, value) })
+		if foreign := name == "Origin" || name == "Sec-Fetch-Site"; foreign {
+			s.want(got, 403, "not come from a page of this console")
+		} else {
+			s.want(got, 403, "no proxy ("+http.CanonicalHeaderKey(name)+")")
+		}
+	}
+	port := s.url[strings.LastIndexByte(s.url, ':'):]
+	for host, status := range map[string]int{
+		"localhost" + port: 200, "LOCALHOST": 200, "[::1]" + port: 200, "127.0.0.2": 200,
+		"0.0.0.0" + port: 403, "[::]" + port: 403, "192.0.2.1": 403, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421,
+	} {
+		if got := s.do(client, "GET", "/", "", func(r *http.Request) { r.Host = host }); got.status != status {
+			t.Errorf("asked for as %q: got %d %s", host, got.status, got.body)
+		}
 	}
 	if len(s.acted) != 2 {
 		t.Errorf("%v acted", s.acted)

@@ -12,12 +12,13 @@ import (
 // maxFormBytes bounds a form: this package reads it for the token in it.
 const maxFormBytes = 1 << 20
 
-// checkOrigin refuses a request that changes something where another site may have made the browser send it. A token's request is
-// not asked: browsers add no Authorization header by themselves. Of a session are asked what the browser says of where the request comes
-// from, and the session's token, which no other site can read. Where nobody signs in there is no session: then it is the browser's
-// word alone, and every browser of this decade gives it.
+// checkOrigin refuses a request that changes something where another site may have made the browser send it. A
+// request with a token in its header is not asked: browsers add no Authorization header by themselves. Of a session
+// are asked what the browser says of where the request comes from, and the session's token, which no other site can
+// read. Where nobody signs in there is no session: then it is the browser's word alone, and every browser of this
+// decade gives it.
 func (g *Guard) checkOrigin(w http.ResponseWriter, r *http.Request, v visit) *refusal {
-	if v.Actor.Via == access.ViaToken {
+	if v.bearer {
 		return nil
 	}
 	if why := g.foreign(r); why != "" {

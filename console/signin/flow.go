@@ -31,23 +31,15 @@ const signInWithin = 10 * time.Minute
 
 func (g *Guard) routes() *access.Mux {
 	m := access.NewMux(g.Refuse)
-	m.HandleFunc(access.Route{Method: http.MethodGet, Pattern: signInPath, Act: access.Public}, g.showSignIn)
+	d := door{g}
+	m.HandleFunc(access.Route{Method: http.MethodGet, Pattern: signInPath, Act: access.Public}, d.page)
+	m.HandleFunc(access.Route{Method: http.MethodPost, Pattern: invitePath, Act: access.Public}, d.byInvite)
+	m.HandleFunc(access.Route{Method: http.MethodPost, Pattern: tokenPath, Act: access.Public}, d.byForm)
 	m.HandleFunc(access.Route{Method: http.MethodGet, Pattern: startPath, Act: access.Public}, g.start)
 	m.HandleFunc(access.Route{Method: http.MethodGet, Pattern: callbackPath, Act: access.Public}, g.callback)
 	m.HandleFunc(access.Route{Method: http.MethodGet, Pattern: stylePath, Act: access.Public}, g.pages.serveStyle)
 	m.HandleFunc(access.Route{Method: http.MethodPost, Pattern: signOutPath, Act: access.Self}, g.signOut)
 	return m
-}
-
-func (g *Guard) showSignIn(w http.ResponseWriter, r *http.Request) {
-	p := signInPage{Next: safeNext(r.URL.Query().Get("next")), Possible: g.people != nil, Actor: access.From(r.Context())}
-	switch r.URL.Query().Get("why") {
-	case "ended":
-		p.Why = "Your session has ended: it was not used for a while, or has lasted as long as one may."
-	case "out":
-		p.Why = "You are signed out here. At the identity provider you may still be signed in."
-	}
-	g.pages.signIn(w, p)
 }
 
 // start sends a browser to the identity provider.
@@ -91,11 +83,11 @@ func (g *Guard) callback(w http.ResponseWriter, r *http.Request) {
 	who, next, err := g.answered(w, r)
 	actor := access.Actor{}
 	if err == nil {
-		if actor = g.people.actor(who); actor.Role == access.Nobody {
+		if actor = g.o.ActorOf(&who, g.o.Clock()); actor.Role == access.Nobody {
 			g.noRole(w, r, who)
 			return
 		}
-		err = g.startSession(w, r, who, actor)
+		err = door{g}.startSession(w, r, &who, actor)
 	}
 	if err != nil {
 		status := http.StatusForbidden
@@ -143,18 +135,6 @@ func (g *Guard) answered(w http.ResponseWriter, r *http.Request) (sessions.Sessi
 	}
 	who, err := g.people.finish(r.Context(), token, q.Get("code"))
 	return who, safeNext(next), err
-}
-
-func (g *Guard) startSession(w http.ResponseWriter, r *http.Request, who sessions.Session, actor access.Actor) error {
-	fresh := newSecret()
-	old, _ := g.cookie(r, sessionCookie)
-	entry := audit.Entry{Actor: actor.Name, Via: actor.Via, Action: "sign-in", Object: "session",
-		Detail: fmt.Sprintf("%s from %s: %s", who.Subject, g.addressOf(r), describe(actor)), Before: "signed out", After: "signed in"}
-	if err := g.o.Sessions.Start(r.Context(), fresh.hash(), old.hash(), who, g.o.Lasts, entry); err != nil {
-		return err
-	}
-	g.setCookie(w, sessionCookie, fresh, 0)
-	return nil
 }
 
 func describe(a access.Actor) string {

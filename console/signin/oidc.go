@@ -225,7 +225,7 @@ func (d *discovered) withUserInfo(ctx context.Context, answer *oauth2.Token, sub
 
 // sessionOf reads who it is. Of the groups it keeps those that mean something here.
 func (p *provider) sessionOf(subject string, claims map[string]any) sessions.Session {
-	who := sessions.Session{Name: p.nameOf(subject, claims), Subject: p.o.Issuer + " " + subject}
+	who := sessions.Session{Name: p.nameOf(subject, claims), Subject: p.o.Issuer + " " + subject, Via: access.ViaOIDC}
 	found, _ := lookUp(claims, p.o.GroupsClaim)
 	switch groups := found.(type) {
 	case string:
@@ -283,12 +283,12 @@ func lookUp(claims map[string]any, path string) (any, bool) {
 }
 
 // actor is who somebody is here, by the configuration of now.
-func (p *provider) actor(who sessions.Session) access.Actor {
+func (o *OIDC) actor(who *sessions.Session) access.Actor {
 	a := access.Actor{Name: who.Name, Via: access.ViaOIDC}
 	for _, group := range who.Groups {
-		a.Role = max(a.Role, p.o.Roles[group])
+		a.Role = max(a.Role, o.Roles[group])
 	}
-	for owner, group := range p.o.Owners {
+	for owner, group := range o.Owners {
 		if slices.Contains(who.Groups, group) {
 			a.Owners = append(a.Owners, owner)
 			a.Role = max(a.Role, access.Owner)

@@ -79,7 +79,7 @@ func (g *Guard) dropCookie(w http.ResponseWriter, name string) {
 // bySession takes a request for that of whose session it brings.
 func (g *Guard) bySession(w http.ResponseWriter, r *http.Request, v visit) (visit, *refusal) {
 	token, has := g.cookie(r, sessionCookie)
-	if !has || g.people == nil {
+	if !has || g.o.Sessions == nil {
 		return v, nil
 	}
 	if token == "" {
@@ -103,8 +103,8 @@ func (g *Guard) bySession(w http.ResponseWriter, r *http.Request, v visit) (visi
 		g.o.Logger.Error("sessions cannot be read", "error", err)
 		return v, &refusal{status: http.StatusServiceUnavailable, reason: reasonStore, detail: "who you are cannot be looked up just now; nothing was done", wait: 5 * time.Second}
 	}
-	v.Actor = g.people.actor(found)
-	if v.Actor.Role == access.Nobody { // the configuration gave his groups a role when he signed in, and does not any more
+	v.Actor = g.o.ActorOf(&found, g.o.Clock())
+	if v.Actor.Role == access.Nobody { // the configuration knew his groups, or his token, when he signed in, and does not any more
 		g.dropCookie(w, sessionCookie)
 		v.ended = true
 		return v, nil
@@ -120,8 +120,9 @@ func (g *Guard) bySession(w http.ResponseWriter, r *http.Request, v visit) (visi
 // signOut ends the caller's session.
 func (g *Guard) signOut(w http.ResponseWriter, r *http.Request) {
 	token, _ := g.cookie(r, sessionCookie)
-	actor := access.From(r.Context())
-	if token != "" && actor.Via == access.ViaOIDC {
+	visit := access.VisitOf(r.Context())
+	actor := visit.Actor
+	if token != "" && visit.CSRF != "" { // he has come by the session
 		entry := audit.Entry{Actor: actor.Name, Via: actor.Via, Action: "sign-out", Object: "session", Before: "signed in", After: "signed out"}
 		if err := g.o.Sessions.End(r.Context(), token.hash(), entry); err != nil {
 			g.o.Logger.Error("a session cannot be ended", "actor", actor.Name, "error", err)
@@ -132,6 +133,28 @@ func (g *Guard) signOut(w http.ResponseWriter, r *http.Request) {
 	}
 	g.dropCookie(w, sessionCookie)
 	http.Redirect(w, r, signInPath+"?why=out", http.StatusSeeOther)
+}
+
+// ActorOf is who a session is of, by the configuration of now: the zero Actor, who may do nothing, where it knows him
+// no longer.
+func (o *Options) ActorOf(who *sessions.Session, now time.Time) access.Actor {
+	switch who.Via {
+	case "", access.ViaOIDC:
+		if o.OIDC != nil {
+			return o.OIDC.actor(who)
+		}
+	case access.ViaInvite:
+		a := access.Actor{Name: who.Name, Owners: who.Owners, Via: access.ViaInvite}
+		_ = a.Role.UnmarshalText([]byte(who.Role)) // a role that this build does not know is none
+		return a
+	case access.ViaToken:
+		for i := range o.Tokens {
+			if t := &o.Tokens[i]; t.origin() == who.Subject && now.Before(t.Expires) {
+				return t.actor()
+			}
+		}
+	}
+	return access.Actor{}
 }
 
 // safeNext is the path to go on with after signing in: a path of this host and nothing else, so that no link to the sign-in leads

@@ -1,6 +1,7 @@
-// Package signin finds out who asks, and turns away who may not: an http middleware in front of the console's pages and API. It knows
-// people, who sign in with an OpenID Connect provider and then have a session, and scripts, which bring a static token. It puts the
-// access.Actor into the request's context; what he may do is package access's.
+// Package signin finds out who asks, and turns away who may not: an http middleware in front of the console's pages
+// and API. It knows people, who sign in with an OpenID Connect provider, by the link of an invitation or with a token
+// in a form, and then have a session, and scripts, which bring a static token. It puts the access.Actor into the
+// request's context; what he may do is package access's.
 //
 // Whatever cannot be decided is refused: a request without a session gets no further than the routes that are public, a store
 // that does not answer is a 503.
@@ -36,28 +37,36 @@ type Sessions interface {
 	Start(ctx context.Context, token, replaced sessions.Hash, who sessions.Session, lasts time.Duration, entry audit.Entry) error
 	Find(ctx context.Context, token sessions.Hash, idle time.Duration) (sessions.Session, error)
 	End(ctx context.Context, token sessions.Hash, entry audit.Entry) error
+	// Redeem takes an invitation and makes a session in its place; postgres.ErrNotFound where there is none, or none
+	// any more.
+	Redeem(ctx context.Context, link, token, replaced sessions.Hash, lasts time.Duration,
+		made func(sessions.Invite) (sessions.Session, audit.Entry)) (sessions.Session, error)
 	// Note audits a sign-in that was refused.
 	Note(ctx context.Context, entry audit.Entry) error
 }
 
 var _ Sessions = (*sessions.Store)(nil)
 
-// Options configure a Guard. Logger and Registerer are required; Sessions is where there is OIDC.
+// Options configure a Guard. Logger and Registerer are required; Sessions is where there is OIDC. Without Sessions
+// nobody signs in with a browser.
 type Options struct {
 	Sessions Sessions
 	// PublicURL is where browsers find the console: scheme, host, perhaps a port, no path. It is required with OIDC, and has to be
 	// https there unless its host is loopback.
 	PublicURL string
+	// TLS is whether the guard's own listener speaks it.
+	TLS bool
 	// Hosts are further names, without port, under which the console may be asked; its addresses and localhost always may.
 	Hosts []string
 	// Client says how the client's address is found behind proxies; the zero value takes the connection's peer.
 	Client traffic.IPSource
-	OIDC   *OIDC // nil: nobody can sign in
+	OIDC   *OIDC // nil: people sign in by invitations and tokens alone
 	Tokens []Token
 	// Lasts is how long a session lasts at most (default 12 hours), Idle how long it lasts unused (default 1 hour).
 	Lasts, Idle time.Duration
-	// Local is who all requests from this machine are of, without signing in: for weir dev, which says so. Such a console answers
-	// nobody from elsewhere. nil: everybody signs in.
+	// Local is who all requests from this machine are of, without signing in: for weir dev and console.local_admin,
+	// which say so. Such a console answers nobody from elsewhere, and takes who brings a token for the token's actor.
+	// nil: everybody signs in.
 	Local *access.Actor
 
 	Clock      func() time.Time // default time.Now
@@ -77,7 +86,7 @@ type Guard struct {
 	public  *url.URL // nil where there is none
 	secure  bool     // browsers come by TLS
 	client  *traffic.Identifier
-	people  *provider // nil: nobody can sign in
+	people  *provider // nil: no identity provider
 	tokens  []Token
 	limits  limits
 	metrics *metrics
@@ -100,7 +109,7 @@ func New(o Options) (*Guard, error) {
 	if o.Idle == 0 {
 		o.Idle = DefaultIdle
 	}
-	g := &Guard{o: o, limits: newLimits(o.Clock), recheck: recheckEvery}
+	g := &Guard{o: o, secure: o.TLS, limits: newLimits(o.Clock), recheck: recheckEvery}
 	if err := g.findPublic(); err != nil {
 		return nil, fmt.Errorf("signin: %w", err)
 	}
@@ -121,7 +130,11 @@ func New(o Options) (*Guard, error) {
 			return nil, fmt.Errorf("signin: %w", err)
 		}
 	}
-	if g.pages, err = loadPages(); err != nil {
+	start := startPath
+	if g.people == nil {
+		start = signInPath
+	}
+	if g.pages, err = loadPages(start); err != nil {
 		return nil, fmt.Errorf("signin: %w", err)
 	}
 	if g.metrics, err = newMetrics(o.Registerer); err != nil {
@@ -143,7 +156,7 @@ func (g *Guard) findPublic() error {
 		return fmt.Errorf("public URL: got %q; allowed: https, since whoever sees a session's cookie on the way has the session (http for localhost only)", g.o.PublicURL)
 	}
 	u.Path = ""
-	g.public, g.secure = u, u.Scheme == "https"
+	g.public, g.secure = u, g.secure || u.Scheme == "https"
 	return nil
 }
 
@@ -191,6 +204,7 @@ func (g *Guard) Over(next http.Handler, public func(*http.Request) bool) http.Ha
 type visit struct {
 	access.Visit
 	cookie  string        // the session's token; empty where there is no session
+	bearer  bool          // a token came in the Authorization header, where no page of anybody else's can put it
 	ended   bool          // the browser brought a session that has ended
 	address netip.Addr    // of the client
 	still   stillSignedIn // nil: for as long as it takes
@@ -240,20 +254,42 @@ func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (visit, *refusa
 	return g.bySession(w, r, v)
 }
 
-// local takes everybody on this machine for the actor of Options.Local. A proxy's headers say that he may be somebody else.
+// local takes everybody on this machine for the actor of Options.Local, but for who says by a token that he is
+// somebody else.
 func (g *Guard) local(r *http.Request, v visit) (visit, *refusal) {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !peer.Addr().Unmap().IsLoopback() {
-		return v, &refusal{status: http.StatusForbidden, reason: reasonAway, detail: "this console asks for no sign-in and so answers this machine alone"}
+	if why := elsewhere(r); why != "" {
+		return v, &refusal{status: http.StatusForbidden, reason: reasonAway,
+			detail: "this console asks for no sign-in and so answers this machine alone" + why}
 	}
-	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip"} {
-		if len(r.Header.Values(name)) > 0 {
-			return v, &refusal{status: http.StatusForbidden, reason: reasonAway,
-				detail: "this console asks for no sign-in and so answers this machine alone, no proxy (" + name + ")"}
-		}
+	if text, has, err := bearer(r); len(g.tokens) > 0 && (has || err != nil) {
+		return g.byToken(v, text, err)
 	}
 	v.Actor = *g.o.Local
 	return v, nil
+}
+
+// elsewhere says why a request may be of somebody who is not at this machine; empty where nothing says so. The name
+// that it asks for has to be this machine's: one that somebody has pointed here (DNS rebinding) is none, nor is an
+// address that a page elsewhere may name, such as 0.0.0.0.
+func elsewhere(r *http.Request) string {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !peer.Addr().Unmap().IsLoopback() {
+		return ", no other address"
+	}
+	if name := hostName(r.Host); !loopbackName(name) {
+		return ", by the names localhost, 127.0.0.1 and [::1]"
+	}
+	for _, name := range []string{
+		"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Server",
+		"Forwarded", "Via",
+		"X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "Fastly-Client-Ip",
+		"X-Original-Host",
+	} {
+		if len(r.Header.Values(name)) > 0 {
+			return ", no proxy (" + name + ")"
+		}
+	}
+	return ""
 }
 
 // addressOf is the client's address: the zero one where the proxies do not say, which is limited like one client.
@@ -265,10 +301,7 @@ func (g *Guard) addressOf(r *http.Request) netip.Addr {
 // ours reports whether a request for host is meant for this server. A name could have been pointed here by anybody (DNS
 // rebinding); a bare address could not.
 func (g *Guard) ours(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
+	host = hostName(host)
 	if _, err := netip.ParseAddr(host); err == nil || host == "localhost" {
 		return true
 	}
@@ -276,4 +309,12 @@ func (g *Guard) ours(host string) bool {
 		return true
 	}
 	return slices.ContainsFunc(g.o.Hosts, func(known string) bool { return strings.EqualFold(known, host) })
+}
+
+// hostName is the name or address in a Host header, without port.
+func hostName(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,7 +15,8 @@ import (
 	"github.com/weirhq/weir/console/access"
 )
 
-// Token is a static token for a script. Whoever has it is the actor token:NAME.
+// Token is a static token for a script, and for a person without an identity provider. Whoever has it is the actor
+// token:NAME.
 type Token struct {
 	Name   string
 	Role   access.Role
@@ -26,6 +28,18 @@ type Token struct {
 
 // maxTokenBytes bounds what is hashed of a header that anybody may send.
 const maxTokenBytes = 512
+
+// actor is whoever has the token.
+func (t *Token) actor() access.Actor {
+	return access.Actor{Name: "token:" + t.Name, Role: t.Role, Owners: slices.Clone(t.Owners), Via: access.ViaToken}
+}
+
+// origin is the Subject of a session that was begun with the token. A token that takes its name later is another one:
+// what is kept of it is a hash of the hash that the configuration has.
+func (t *Token) origin() string {
+	sum := sha256.Sum256(t.SHA256[:])
+	return "token " + t.Name + " " + hex.EncodeToString(sum[:8])
+}
 
 func checkTokens(tokens []Token) ([]Token, error) {
 	for i, t := range tokens {
@@ -71,7 +85,7 @@ func (g *Guard) byToken(v visit, text string, malformed error) (visit, *refusal)
 	if why == nil {
 		var found *Token
 		if found, why = g.findToken(text); why == nil {
-			v.Actor = access.Actor{Name: "token:" + found.Name, Role: found.Role, Owners: slices.Clone(found.Owners), Via: access.ViaToken}
+			v.Actor, v.bearer = found.actor(), true
 			v.Until = found.Expires
 			v.still = func(context.Context) bool { return g.o.Clock().Before(found.Expires) }
 			return v, nil
@@ -81,11 +95,15 @@ func (g *Guard) byToken(v visit, text string, malformed error) (visit, *refusal)
 		return v, tooMany(wait)
 	}
 	g.o.Logger.Warn("a token was refused", "why", why, "address", v.address)
-	detail := "the token is not one of this console's"
+	return v, &refusal{status: http.StatusUnauthorized, reason: reasonToken, detail: noToken(why)}
+}
+
+// noToken is what is told of a token that is refused.
+func noToken(why error) string {
 	if errors.Is(why, errExpired) {
-		detail = "the token has expired"
+		return "the token has expired"
 	}
-	return v, &refusal{status: http.StatusUnauthorized, reason: reasonToken, detail: detail}
+	return "the token is not one of this console's"
 }
 
 var errExpired = errors.New("expired")

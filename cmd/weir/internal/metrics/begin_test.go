@@ -57,7 +57,7 @@ func closedLabels() map[string][]string {
 		"weir_enforce_records_total":   {"hit", "near", "candidate", "late", "uncounted", "statistics", "running", "refused", "loss", "release", "other"},
 		"weir_canary_fall_backs_total": {"exceeded", "not_measurable"},
 		"weir_signin_outcomes_total":   {"failed", "no-role", "ok"},
-		"weir_signin_refused_total":    {"csrf", "elsewhere", "forbidden", "host", "rate", "session", "sign-in", "store", "token"},
+		"weir_signin_refused_total":    {"csrf", "elsewhere", "forbidden", "host", "invite", "plain-http", "rate", "session", "sign-in", "store", "token"},
 		"weir_enforce_withheld_total": {
 			"canary", "crowded", "expired", "full", "max_lag", "never_block", "no_block_spec", "old_version", "released", "stale_generation", "unknown_version", "unreachable",
 			"unreadable_key",

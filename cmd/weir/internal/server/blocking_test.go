@@ -198,6 +198,8 @@ func harmless() map[string]string {
 		"POST /api/v1/history/erase":        "releases nobody, blocks nobody",
 		"POST /erase":                       "releases nobody, blocks nobody",
 		"POST /signout":                     "ends a session",
+		"POST /signin/invite":               "begins a session",
+		"POST /signin/token":                "begins a session",
 		"POST /reveal":                      "shows a value",
 		"POST /api/v1/reveal":               "shows a value",
 		"POST /explore/views":               "keeps a question",
