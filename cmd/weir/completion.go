@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/config"
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/rulestore"
@@ -60,6 +61,7 @@ func addCompletion(a *app, root *cobra.Command) {
 	fixed := map[string]map[string][]string{
 		"weir":                   {"output": {"table", "json"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"}},
 		"weir run":               {"stages": service.AllStages()},
+		"weir console invite":    {"role": access.RoleNames()},
 		"weir ingest":            {"format": config.LineFormats(), "on-exists": {"error", "replace"}},
 		"weir backtest":          {"format": config.LineFormats(), "output": backtestFormats()},
 		"weir rules explain":     {"format": config.LineFormats()},

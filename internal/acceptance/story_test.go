@@ -148,15 +148,21 @@ type person struct {
 	address string
 }
 
-// newPerson signs somebody in by the form of the identity provider.
-func newPerson(chromium context.Context, t *testing.T, address, name string) *person {
+// newVisitor is somebody whom the console does not know.
+func newVisitor(chromium context.Context, t *testing.T, address string) *person {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
 	if err := chromedp.Do(ctx); err != nil { // a tab lives as long as the context of what is first done in it
 		t.Fatal(err)
 	}
-	p := &person{t, ctx, address}
+	return &person{t, ctx, address}
+}
+
+// newPerson signs somebody in by the form of the identity provider.
+func newPerson(chromium context.Context, t *testing.T, address, name string) *person {
+	t.Helper()
+	p := newVisitor(chromium, t, address)
 	p.opens("/", `document.querySelector('a[href^="/signin/start"]')`)
 	p.presses(`document.querySelector('a[href^="/signin/start"]')`)
 	p.until(`document.querySelector('#username') && document.querySelector('#password')`)

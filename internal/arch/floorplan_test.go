@@ -116,7 +116,7 @@ var plan = map[string]room{
 		what:    "dossiers: what a version of a rule would have done, had it blocked",
 		imports: []string{"detectors", "history/postgres", "history/rulestore", "history/streams", "internal/duration", "rules", "rules/promotion", "traffic"},
 	},
-	"history/sessions": {what: "who is signed in at a console", imports: []string{"history/audit", "history/postgres", "traffic"}},
+	"history/sessions": {what: "who is signed in at a console, or invited to it", imports: []string{"history/audit", "history/postgres", "traffic"}},
 	"history/erasure": {
 		what:    "a person is taken out of history",
 		imports: []string{"history/audit", "history/postgres", "history/streams", "traffic"},
@@ -187,7 +187,7 @@ var plan = map[string]room{
 		tests:   []string{"history/sessions"},
 	},
 	"console/signin": {
-		what:    "who asks: OpenID Connect, sessions, tokens; turns away who may not",
+		what:    "who asks: OpenID Connect, invitations, sessions, tokens; turns away who may not",
 		imports: []string{"console/access", "history/audit", "history/postgres", "history/sessions", "traffic"},
 	},
 	"console/signin/signintest": {
@@ -204,7 +204,7 @@ var plan = map[string]room{
 	"dashboards/grafana/grafanatest": {what: "a Grafana for tests of that"},
 	"cmd/weir": {
 		what:    "one file per command: flags, call, print; the only os.Exit",
-		imports: []string{"blocklist", "cmd/weir/internal/allow", "cmd/weir/internal/asking", "cmd/weir/internal/config", "cmd/weir/internal/counters", "cmd/weir/internal/desk", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/dossier", "cmd/weir/internal/report", "cmd/weir/internal/ruletry", "cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "cmd/weir/internal/versions", "console", "console/access", "console/acts", "console/api", "dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "history", "history/erasure", "history/evidence", "history/explore", "history/partitions", "history/postgres", "history/rulestore", "ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
+		imports: []string{"blocklist", "cmd/weir/internal/allow", "cmd/weir/internal/asking", "cmd/weir/internal/config", "cmd/weir/internal/counters", "cmd/weir/internal/desk", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/dossier", "cmd/weir/internal/people", "cmd/weir/internal/report", "cmd/weir/internal/ruletry", "cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "cmd/weir/internal/versions", "console", "console/access", "console/acts", "console/api", "dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "history", "history/erasure", "history/evidence", "history/explore", "history/partitions", "history/postgres", "history/rulestore", "history/sessions", "ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
 		tests:   []string{"gate", "history/audit", "history/streams", "ingest/kafka", "internal/demo"},
 	},
 	"cmd/weir/internal/versions": {
@@ -241,6 +241,10 @@ var plan = map[string]room{
 	"cmd/weir/internal/allow": {
 		what:    "weir allow: the commands about allow lists",
 		imports: []string{"cmd/weir/internal/desk", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/acts", "history", "history/postgres", "history/rulestore", "internal/duration", "rules", "traffic"},
+	},
+	"cmd/weir/internal/people": {
+		what:    "weir console invite and sessions: who is let into the console",
+		imports: []string{"cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/access", "console/signin", "history/audit", "history/sessions", "internal/duration"},
 	},
 	"cmd/weir/internal/counters": {
 		what:    "weir counters: the commands about what rules have counted",

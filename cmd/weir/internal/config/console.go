@@ -30,6 +30,7 @@ type Console struct {
 	TLS            ConsoleTLS             `yaml:"tls"`
 	OIDC           OIDC                   `yaml:"oidc"`
 	Session        Session                `yaml:"session"`
+	LocalAdmin     bool                   `yaml:"local_admin"` // whoever is at this machine is an admin, and nobody signs in
 	Tokens         []Token                `yaml:"tokens"`
 	Masking        Masking                `yaml:"masking"`
 }
@@ -148,6 +149,7 @@ func (c *Console) check(k *checks) {
 		k.fail("console.public_url", fmt.Sprintf("%q with console.tls", c.PublicURL), "https://…")
 	}
 	c.OIDC.check(k, public)
+	c.checkLocalAdmin(k, public)
 	if lasts := time.Duration(c.Session.Lasts); lasts < 5*time.Minute || lasts > 30*Day {
 		k.fail("console.session.lasts", c.Session.Lasts.String(), "5m to 30d")
 	}
@@ -173,6 +175,34 @@ func (c *Console) checkPublicURL(k *checks) *url.URL {
 		k.fail("console.public_url", fmt.Sprintf("%q", c.PublicURL), "https://…: who sees a session's cookie on the way has the session; http for localhost only")
 	}
 	return u
+}
+
+// checkLocalAdmin refuses to ask nobody who he is where others than who is at this machine are meant to come.
+func (c *Console) checkLocalAdmin(k *checks, public *url.URL) {
+	if !c.LocalAdmin {
+		return
+	}
+	const path = "console.local_admin"
+	if err := LocalListen(c.Listen); err != nil {
+		k.fail(path, fmt.Sprintf("true, with console.listen %q", c.Listen),
+			"with console.listen of this machine alone, "+
+				"such as 127.0.0.1:9466, since whoever reaches it may do everything; elsewhere: weir console invite, console.tokens or console.oidc")
+	}
+	if c.OIDC.Issuer != "" {
+		k.fail(path, "true, with console.oidc", "one of them: with local_admin nobody signs in")
+	}
+	if public != nil && !onThisMachine(public.Hostname()) {
+		k.fail(path, fmt.Sprintf("true, with console.public_url %q", c.PublicURL),
+			"without public_url: such a console answers this machine alone, and no proxy")
+	}
+}
+
+// LocalListen refuses an address to listen on that others than this machine reach.
+func LocalListen(address string) error {
+	if host, _, err := net.SplitHostPort(address); err != nil || !onThisMachine(host) {
+		return fmt.Errorf("got %q; allowed: an address of this machine alone, such as 127.0.0.1:9466, [::1]:9466 or localhost:0", address)
+	}
+	return nil
 }
 
 func onThisMachine(host string) bool {
@@ -289,10 +319,25 @@ func (c *Console) Masker() (*access.Masker, error) {
 	return access.NewMasker(access.Masking{Key: []byte(c.Masking.Secret.Reveal()), Below: roleOf(c.Masking.Below), Fields: c.Masking.Fields})
 }
 
-// Open reports whether somebody could sign in, with a browser or by a token, and where the listener is for this machine alone.
-func (c *Console) Open() (somebody, loopback bool) {
-	host, _, err := net.SplitHostPort(c.Listen)
-	return c.OIDC.Issuer != "" || len(c.Tokens) > 0, err == nil && onThisMachine(host)
+// Known reports whether the configuration names somebody who can sign in, with a browser or by a token. Else
+// invitations alone let people in.
+func (c *Console) Known() bool { return c.OIDC.Issuer != "" || len(c.Tokens) > 0 || c.LocalAdmin }
+
+// Address is where a browser finds the console, without a slash at its end: public_url or, without one, where it
+// listens. here says that it is an address of the browser's own machine, which leads to the console there alone.
+func (c *Console) Address() (address string, here bool) {
+	if u, err := url.Parse(c.PublicURL); err == nil && u.Host != "" {
+		return u.Scheme + "://" + u.Host, onThisMachine(u.Hostname())
+	}
+	host, port, _ := net.SplitHostPort(c.Listen) // check has seen it
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	scheme := "http"
+	if c.TLS.CertFile != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port), onThisMachine(host)
 }
 
 // Names are the host names, without port, under which the console is asked: those of hosts and that of public_url.

@@ -48,8 +48,8 @@ func TestConsoleIsRead(t *testing.T) {
 	if err != nil || !m.Masks(access.Actor{Role: access.Viewer}, "ip") || m.Masks(access.Actor{Role: access.Analyst}, "ip") {
 		t.Errorf("masks %v, %v", m, err)
 	}
-	if somebody, loopback := c.Console.Open(); !somebody || !loopback {
-		t.Errorf("open to somebody: %v, on this machine alone: %v", somebody, loopback)
+	if address, here := c.Console.Address(); !c.Console.Known() || address != "https://weir.example.com" || here {
+		t.Errorf("known: %v, found at %s, here: %v", c.Console.Known(), address, here)
 	}
 	for _, f := range c.Fields() {
 		if f.Path != "console.tokens" {
@@ -80,6 +80,12 @@ func TestConsoleErrorsNamePlaceGotAndAllowed(t *testing.T) {
 		{"  public_url: https://weir.example.com/weir\n", `weir.yaml:2:15: console.public_url: got "https://weir.example.com/weir"`},
 		{"  hosts: [\"a:1\"]\n", `weir.yaml:2:10: console.hosts: got "a:1"; allowed: host names`},
 		{"  address_header: X-Real-IP\n", `weir.yaml:2:19: console.address_header: got "X-Real-IP" without prefixes in console.trusted_proxies; allowed: with the addresses`},
+		{"  local_admin: maybe\n", `weir.yaml:2:16: console.local_admin: got "maybe"; allowed: true, false`},
+		{"  local_admin: true\n  listen: 0.0.0.0:9466\n", `weir.yaml:2:16: console.local_admin: got true, with console.listen "0.0.0.0:9466"; allowed: with console.listen of this`},
+		{"  local_admin: true\n  listen: :9466\n", `weir.yaml:2:16: console.local_admin: got true, with console.listen ":9466"; allowed: with`},
+		{"  local_admin: true\n  listen: 192.0.2.1:9466\n", `weir.yaml:2:16: console.local_admin: got true, with console.listen "192.0.2.1:9466"`},
+		{"  local_admin: true\n" + signInYAML, `weir.yaml:2:16: console.local_admin: got true, with console.oidc; allowed: one of them`},
+		{"  local_admin: true\n  public_url: https://weir.example.com\n", `weir.yaml:2:16: console.local_admin: got true, with console.public_url "https://weir`},
 		{"  tls: {cert_file: a}\n", `weir.yaml:2:20: console.tls.cert_file: got one of cert_file and key_file; allowed: both or none`},
 		{"  public_url: http://localhost\n  tls: {cert_file: a, key_file: b}\n", `weir.yaml:2:15: console.public_url: got "http://localhost" with console.tls; allowed: https://…`},
 		{"  oidc: {client_id: weir}\n", `default: console.oidc.issuer: got none, but other fields of console.oidc; allowed: https://`},
@@ -113,5 +119,34 @@ func TestConsoleErrorsNamePlaceGotAndAllowed(t *testing.T) {
 	_, err := Load(consoleYAML("  tokens:\n" + twice + twice))
 	if err == nil || !strings.Contains(err.Error(), `console.tokens[2].name: got "ci" twice`) || !strings.Contains(err.Error(), "console.tokens[2].sha256: got that of another token") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhereABrowserFindsTheConsole(t *testing.T) {
+	for _, tc := range []struct {
+		yaml, want string
+		here       bool
+	}{
+		{"", "http://127.0.0.1:9466", true},
+		{"  listen: 0.0.0.0:9000\n", "http://127.0.0.1:9000", true},
+		{"  listen: :9000\n", "http://127.0.0.1:9000", true},
+		{"  listen: \"[::]:9000\"\n", "http://127.0.0.1:9000", true},
+		{"  listen: \"[::1]:9000\"\n", "http://[::1]:9000", true},
+		{"  listen: localhost:9000\n", "http://localhost:9000", true},
+		{"  listen: 192.0.2.7:9000\n  tls: {cert_file: a, key_file: b}\n", "https://192.0.2.7:9000", false},
+		{"  public_url: https://weir.example.com/\n", "https://weir.example.com", false},
+	} {
+		c, err := Load(consoleYAML("  hosts: []\n" + tc.yaml))
+		if err != nil {
+			t.Errorf("%s: %v", tc.yaml, err)
+			continue
+		}
+		if address, here := c.Console.Address(); address != tc.want || here != tc.here || c.Console.Known() {
+			t.Errorf("%s: found at %s, here: %v, known: %v", tc.yaml, address, here, c.Console.Known())
+		}
+	}
+	c, err := Load(consoleYAML("  local_admin: true\n  listen: \"[::1]:9466\"\n"))
+	if err != nil || !c.Console.LocalAdmin || !c.Console.Known() {
+		t.Errorf("on loopback: %v", err)
 	}
 }

@@ -48,7 +48,8 @@ type Options struct {
 	Environment func(warn func(rules.Problem)) (rules.Environment, error)
 	// Pulse is asked of the stages in this process; nil: they run elsewhere, and are looked at from outside.
 	Pulse func() console.Pulse
-	// Local is who everybody is that reaches the server without signing in: weir dev alone has it, on this machine.
+	// Local is who everybody is that reaches the server without signing in, on this machine: of weir dev and
+	// console.local_admin.
 	Local *access.Actor
 	// Command is what precedes `rules promote …` in commands that pages show; default "weir".
 	Command string
@@ -65,17 +66,18 @@ type Server struct {
 	routes  []access.Route
 	tls     *tls.Config // nil: none
 	address string      // console.listen
+	local   bool        // it answers this machine alone
 	close   func()
 }
 
 // New makes a Server.
 func New(o Options) (*Server, error) {
-	s := &Server{close: func() {}, address: o.Config.Console.Listen}
+	s := &Server{close: func() {}, address: o.Config.Console.Listen, local: o.Local != nil}
 	masker, err := o.Config.Console.Masker()
 	if err != nil {
 		return nil, &usage.Error{Err: err}
 	}
-	if files := o.Config.Console.TLS; files.CertFile != "" && o.Local == nil {
+	if files := o.Config.Console.TLS; files.CertFile != "" {
 		if s.tls, err = signin.TLS(files.CertFile, files.KeyFile, time.Now); err != nil {
 			return nil, &usage.Error{Err: err}
 		}
@@ -157,7 +159,13 @@ func (s *Server) mount(o Options, pulse func() console.Pulse, does *acts.Service
 
 // Listen binds console.listen, or another address where one is given.
 func (s *Server) Listen(address string) (net.Listener, error) {
-	l, err := service.Listen("console.listen", cmp.Or(address, s.address))
+	address = cmp.Or(address, s.address)
+	if s.local {
+		if err := config.LocalListen(address); err != nil {
+			return nil, usage.Errorf("--console-listen, with console.local_admin: %w", err)
+		}
+	}
+	l, err := service.Listen("console.listen", address)
 	if err == nil && s.tls != nil {
 		l = tls.NewListener(l, s.tls)
 	}
