@@ -51,7 +51,21 @@ func walk() []expectation {
 		{held, contains("HTTP/1.1 201 Created", `"token":`)},
 		{"docker compose start gate", nil},
 		{held, refused},
+		{weir + "console invite --for anna", invited},
 	}
+}
+
+// invited opens the link that was printed: the console that it leads to has a button for it.
+func invited(s *site, output string) error {
+	link := strings.TrimSpace(output)
+	if err := contains("/signin?invite=")(s, link); err != nil {
+		return err
+	}
+	page, err := get(s.t.Context(), strings.Fields(link)[0])
+	if err != nil {
+		return err
+	}
+	return contains("You were invited to this console", `action="/signin/invite"`)(s, page)
 }
 
 func contains(all ...string) func(*site, string) error {

@@ -37,7 +37,7 @@ type session struct {
 
 // Ports that the documents use belong to weir's defaults and are mapped to free ones, so that two programs that would
 // get into each other's way for a reader do so here, too.
-const defaultHTTP, defaultGate = "127.0.0.1:9464", "127.0.0.1:9465"
+const defaultHTTP, defaultGate, defaultConsole = "127.0.0.1:9464", "127.0.0.1:9465", "127.0.0.1:9466"
 
 var localPort = regexp.MustCompile(`127\.0\.0\.1:94\d\d`)
 
@@ -51,7 +51,7 @@ func (s *session) begin() {
 		"PATH": filepath.Join(s.dir, "bin") + ":" + os.Getenv("PATH"), "HOME": s.dir, "USER": "reader",
 		"WEIR_NAMESPACE": testbed.Namespace(s.t), "WEIR_KAFKA_BROKERS": strings.Join(testbed.Kafka(s.t), ","),
 		"WEIR_REDIS_URL": testbed.Redis(s.t), "WEIR_POSTGRES_URL": testbed.Postgres(s.t),
-		"WEIR_GATE_LISTEN": s.local(defaultGate),
+		"WEIR_GATE_LISTEN": s.local(defaultGate), "WEIR_CONSOLE_LISTEN": s.local(defaultConsole),
 		// The defaults, but for their number: a document is read by one person, not by a fleet.
 		"WEIR_KAFKA_PARTITIONS_REQUESTS": "2", "WEIR_KAFKA_PARTITIONS_KEYED": "4", "WEIR_KAFKA_PARTITIONS_HITS": "2",
 	}
@@ -226,6 +226,10 @@ type process struct {
 }
 
 func (s *session) start(c *shown, programs [][]string) error {
+	if isWeir(programs[0], "run") && slices.Contains(programs[0], "--console") && !s.printed {
+		s.end() // a reader has stopped make dev by then, whose console is at the same address
+		s.running = nil
+	}
 	f, err := os.CreateTemp(s.dir, "log-*")
 	if err != nil {
 		return err
