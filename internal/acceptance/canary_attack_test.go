@@ -66,7 +66,7 @@ func (s *siege) pays(rule string, source int) bool {
 func (s *siege) request(rule, ip, plan string, at time.Time, asks bool) error {
 	path, status, event := "/v1/"+rule, http.StatusOK, map[string]any{}
 	if asks {
-		answer, header, err := s.ask("api.example.com", &raw{ip: ip, path: path})
+		answer, header, err := s.ask("api.example.com", &raw{ip: ip + ", 10.0.0.1", path: path}) // the proxy appends the peer that it saw
 		if err != nil {
 			return err
 		}
