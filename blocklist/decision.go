@@ -33,7 +33,7 @@ type Decision struct {
 	Format     int             `json:"v"`
 	ID         string          `json:"id"` // deterministic: hash of action, rule, subject, hit and until (withheld: reason; released: id of the request)
 	Action     Action          `json:"action"`
-	Reason     string          `json:"reason,omitempty"` // withheld: max_lag, never_block, released, …; released: the operator's words
+	Reason     string          `json:"reason,omitempty"` // withheld: max_lag, never_block, released, …; released, or By is set: somebody's words
 	Rule       string          `json:"rule"`
 	Subject    traffic.Subject `json:"subject"`              // the block's identity
 	Hit        string          `json:"hit,omitempty"`        // released: of the block that was there
@@ -41,7 +41,7 @@ type Decision struct {
 	Since      traffic.Time    `json:"since,omitempty"`      // when the episode opened; released: when
 	Until      traffic.Time    `json:"until,omitempty"`      // absolute expiry; released: of the tombstone
 	At         traffic.Time    `json:"at"`                   // when ENFORCE decided, its own clock
-	By         string          `json:"by,omitempty"`         // released: who
+	By         string          `json:"by,omitempty"`         // released: who; else who ordered the block, empty: a rule's hit led to it
 }
 
 // Reasons of withheld decisions.

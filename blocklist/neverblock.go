@@ -52,6 +52,22 @@ func (n *NeverBlock) HoldsParsed(p *ParsedSubject) bool {
 	return slices.ContainsFunc(n.configured, p.Prefix.Overlaps) || p.bareIP() && slices.ContainsFunc(n.special, p.Prefix.Overlaps)
 }
 
+// Entry is what of the list holds subject; special says that it is one of the addresses that are nobody's in particular. held is false where
+// nothing does.
+func (n *NeverBlock) Entry(subject traffic.Subject) (entry netip.Prefix, special, held bool) {
+	p, err := ParseSubject(subject)
+	if err != nil || !p.Prefix.IsValid() {
+		return netip.Prefix{}, false, false
+	}
+	if i := slices.IndexFunc(n.configured, p.Prefix.Overlaps); i >= 0 {
+		return n.configured[i], false, true
+	}
+	if i := slices.IndexFunc(n.special, p.Prefix.Overlaps); i >= 0 && p.bareIP() {
+		return n.special[i], true, true
+	}
+	return netip.Prefix{}, false, false
+}
+
 // HoldsAddr reports whether a request from a may never be refused: a is in one of the configured prefixes.
 func (n *NeverBlock) HoldsAddr(a netip.Addr) bool {
 	for _, p := range n.configured {

@@ -31,6 +31,9 @@ type Block struct {
 	Since      traffic.Time `json:"since"`      // when that episode opened
 	Until      traffic.Time `json:"until"`      // absolute; only ever raised within a generation
 	Extended   bool         `json:"extended,omitempty"`
+	// By and Reason are of a block that somebody ordered: who, and why.
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // NewBlock is the block that the episode hit, opened at since, leads to by rule under a generation of the rule's mode.

@@ -9,6 +9,7 @@ import (
 	"context"
 
 	"github.com/weirhq/weir/history/audit"
+	"github.com/weirhq/weir/history/orders"
 	"github.com/weirhq/weir/history/partitions"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/history/rulestore"
@@ -26,6 +27,7 @@ type Store struct {
 	Rules      *rulestore.Store
 	Partitions *partitions.Store
 	Audit      *audit.Trail
+	Orders     *orders.Store
 }
 
 // Open checks the configuration and prepares connections; it makes none. WaitReady does.
@@ -36,5 +38,6 @@ func Open(ctx context.Context, c postgres.Config) (*Store, error) {
 	}
 	return &Store{
 		DB: db, Streams: streams.New(db), Rules: rulestore.New(db), Partitions: partitions.New(db), Audit: audit.NewTrail(db),
+		Orders: orders.New(db),
 	}, nil
 }

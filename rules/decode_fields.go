@@ -234,3 +234,46 @@ func readTests(d *decoder, field string, n yamlnode.Node) {
 	}
 	d.tests = n
 }
+
+// reachName is how a match that stands alone is named in messages, where a file's name stands.
+const reachName = "match"
+
+// ParseReach reads a match that stands alone, as block.match is written in a document: `{method: POST, path: /v1/login}`. The error is a
+// Problems. An empty match, which is every request, is for the caller to judge.
+func ParseReach(text string) (Match, error) {
+	src := []byte(text)
+	if p := checkSource(src); p != nil {
+		p.File = reachName
+		return Match{}, Problems{*p}
+	}
+	d := &decoder{file: reachName, nodes: map[string]yamlnode.Node{}, bad: map[string]bool{}}
+	d.doc.Block = &Block{Match: &Match{}}
+	documents := 0
+	for n, err := range yamlnode.Documents(src) {
+		if err != nil {
+			return Match{}, Problems{syntaxProblem(File{Name: reachName}, err)}
+		}
+		if documents++; documents == 1 {
+			d.nodes[""] = n
+			references(d, n)
+			readReach(d, "block.match", n)
+		}
+	}
+	if documents != 1 {
+		return Match{}, Problems{{File: reachName, Line: 1, Got: fmt.Sprintf("%d documents", documents), Allowed: allowedReach}}
+	}
+	m := d.doc.Block.Match
+	if m != nil {
+		m.check("block.match.", true, func(p Problem) {
+			if !d.reported(p.Field) {
+				d.problems = append(d.problems, d.locate(p))
+			}
+		})
+		requireReach(d)
+	}
+	if len(d.problems) > 0 {
+		return Match{}, d.problems.bounded()
+	}
+	m.sortSets()
+	return *m, nil
+}

@@ -3,9 +3,13 @@
 package rules
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/rules/promotion"
@@ -275,6 +279,34 @@ type ModeState struct {
 // Holds reports whether ENFORCE may block a key of the rule that lies at side, see promotion.Side.
 func (s *ModeState) Holds(side func() promotion.Share) bool {
 	return s.Mode == ModeBlock || s.Mode == ModeCanary && side() < promotion.Share(s.Share)
+}
+
+// ByHand is the rule of the blocks that people order, of those that hold every request; no document may have its name. Those that hold
+// what a match describes are of rules whose names begin with ByHand and a dash: gates hold a block by its rule's match.
+const ByHand = "by-hand"
+
+// IsByHand reports whether id is reserved for blocks that people order.
+func IsByHand(id string) bool { return id == ByHand || strings.HasPrefix(id, ByHand+"-") }
+
+// ByHandOf is the mode of the rule of blocks that people order to hold what m describes: the same for the same m, always in force, and of one
+// generation for ever.
+func ByHandOf(m Match) (ModeState, error) {
+	state := ModeState{Rule: ByHand, Mode: ModeBlock, Generation: 1, Match: Held(m)}
+	if m.isEverything() {
+		return state, nil
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return state, fmt.Errorf("match of a block by hand: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	state.Rule += "-" + hex.EncodeToString(sum[:8])
+	return state, nil
+}
+
+// isEverything reports whether m names nothing, and so is every request.
+func (m *Match) isEverything() bool {
+	return len(m.Methods)+len(m.paths())+len(m.Except)+len(m.Hosts)+len(m.Routes)+len(m.Statuses) == 0 && m.When == ""
 }
 
 // Held is a Reach as it is told to gates.

@@ -79,7 +79,7 @@ func (b *Backfill) look(ctx context.Context) error {
 	}
 	for rule, m := range e.modes.known() {
 		due := backfilled{m.Generation, m.Mode, m.Share, e.standing.came()}
-		if !m.Mode.Blocks() || b.done[rule] == due {
+		if !m.Mode.Blocks() || rules.IsByHand(rule) || b.done[rule] == due {
 			continue
 		}
 		if err := b.rule(ctx, &m); err != nil {

@@ -81,6 +81,9 @@ func (s *batchState) decide(f *effect, action blocklist.Action, reason string) b
 		Generation: f.block.Generation, Since: f.block.Since, Until: f.block.Until, At: s.now,
 	}
 	request := ""
+	if f.ordered != nil && action != blocklist.ActionWithheld {
+		d.By, d.Reason = f.ordered.By, f.ordered.Reason
+	}
 	if f.release {
 		d.Hit, d.By, request = f.tombstone.Hit, h.By, h.ID
 		d.Generation, d.Since, d.Until = 0, f.tombstone.Released, f.tombstone.Until

@@ -20,7 +20,9 @@ type effect struct {
 	block          blocklist.Block
 	extendOnly     bool
 	tombstone      blocklist.Tombstone
-	generation     int64 // release: the rule's mode generation
+	generation     int64            // release: the rule's mode generation
+	ordered        *blocklist.Order // what somebody ordered; nil: a record led to it
+	refused        string           // of an order: why it is not carried out; empty: it is
 
 	outcome blocklist.Outcome
 	raised  traffic.Time // when Redis had answered

@@ -46,7 +46,7 @@ type DeadLetters interface {
 	Put(ctx context.Context, letters []traffic.DeadLetter) error
 }
 
-// Options configure an Enforcer. All but NeverBlock, OpenHits, HitsPartitions, AllPartitions and TombstoneTTL are required.
+// Options configure an Enforcer. All but NeverBlock, OpenHits, Orders, HitsPartitions, AllPartitions and TombstoneTTL are required.
 type Options struct {
 	Store       *blocklist.Store
 	Stream      string // must be StreamLive
@@ -60,6 +60,8 @@ type Options struct {
 	Secret []byte
 	// OpenHits gives who is over a limit when its rule begins to block; nil: they are blocked with their next hit.
 	OpenHits OpenHits
+	// Orders are the blocks that people have ordered; nil: there are none.
+	Orders Orders
 	// HitsPartitions is how many partitions the hits topic has, for Standing; default 1.
 	HitsPartitions int
 	// AllPartitions is for an Enforcer that no group gives its partitions: blocks of all are counted from the start. Otherwise

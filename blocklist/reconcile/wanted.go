@@ -86,7 +86,7 @@ func tombstoneOf(d *blocklist.Decision, now traffic.Time) (blocklist.Name, block
 // blockOf is the block that a decision wrote or extended; false for any other decision, and for one that is over.
 func blockOf(d *blocklist.Decision, now traffic.Time) (blocklist.Name, blocklist.Block, bool) {
 	key := blocklist.Name{Subject: d.Subject.Stored(), Rule: d.Rule}
-	b := blocklist.NewBlock(d.Rule, d.Generation, d.Hit, d.Since, d.Until)
+	b := blocklist.NewBlock(d.Rule, d.Generation, d.Hit, d.Since, d.Until).Told(d)
 	return key, b, (d.Action == blocklist.ActionWritten || d.Action == blocklist.ActionExtended) && assertable(d, key, now)
 }
 

@@ -21,12 +21,14 @@ import (
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/plural"
+	"github.com/weirhq/weir/rules"
 )
 
 func blocksCommand(a *app) *cobra.Command {
-	return family("blocks", "See who is blocked, and release them", `  weir blocks list
+	return family("blocks", "See who is blocked, block, and release", `  weir blocks list
+  weir blocks add ip=203.0.113.7 --everything --for 1h --reason "ticket 4711"
   weir blocks release guest-token-flood ip=192.0.2.1 --reason "ticket 4711"`,
-		blocksList(a), blocksRelease(a))
+		blocksList(a), blocksAdd(a), blocksRelease(a))
 }
 
 func allowCommand(a *app) *cobra.Command {
@@ -72,7 +74,8 @@ func blocksList(a *app) *cobra.Command {
 		Use:   "list",
 		Short: "List the blocks in Redis",
 		Long: `List the blocks in Redis, by source and rule. IN FORCE says whether gates refuse for one: a block whose rule was demoted or
-promoted anew since, or whose address is on the never_block list, holds nobody, and expires by itself. --released lists the releases, too.
+promoted anew since, or whose address is on the never_block list, holds nobody, and expires by itself. BY and REASON are of blocks by hand
+(weir blocks add), whose rules are by-hand and by-hand-…. --released lists the releases, too.
 
 SOURCE can be pasted into weir blocks release: where a value holds more than letters, digits and -._:/@ it is the canonical
 subject in single quotes, in which a shell finds nothing.`,
@@ -85,7 +88,7 @@ subject in single quotes, in which a shell finds nothing.`,
 			if a.asked().URL != "" {
 				return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
 					found, err := d.Blocklist(ctx, filter)
-					if err == nil && filter.Rule != "" && len(found.Items) == 0 {
+					if err == nil && filter.Rule != "" && len(found.Items) == 0 && !rules.IsByHand(filter.Rule) {
 						_, err = d.Rule(ctx, filter.Rule)
 					}
 					if err != nil {
@@ -103,7 +106,7 @@ subject in single quotes, in which a shell finds nothing.`,
 				if err != nil {
 					return err
 				}
-				if filter.Rule != "" && len(found.Items) == 0 {
+				if filter.Rule != "" && len(found.Items) == 0 && !rules.IsByHand(filter.Rule) {
 					if err := ruleInRedis(cmd.Context(), r, filter.Rule); err != nil {
 						return err
 					}
@@ -144,7 +147,7 @@ func showBlocks(o *terminal.Output, found blocklist.Listing, limit int) error {
 	for i, l := range items {
 		shown[i] = shownBlock{l, duration.Format(l.Remaining.Round(time.Second))}
 	}
-	err := terminal.List(o, shown, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT"}, blockRow)
+	err := terminal.List(o, shown, []string{"SOURCE", "RULE", "STATE", "SINCE", "UNTIL", "LEFT", "IN FORCE", "HIT", "BY", "REASON"}, blockRow)
 	o.Cut("first", len(items), int64(len(found.Items)), math.MaxInt64)
 	if found.Unreadable > 0 {
 		fmt.Fprintf(o.Stderr, "weir: %s in Redis cannot be read by this build\n", plural.Of(found.Unreadable, "key"))
@@ -160,9 +163,10 @@ type shownBlock struct {
 
 func blockRow(l shownBlock) []string {
 	if l.Tombstone != nil {
-		return []string{subject.Text(l.Subject), l.Rule, "released", terminal.Time(l.Tombstone.Released), terminal.Time(l.Tombstone.Until), l.Remaining, "", ""}
+		return []string{subject.Text(l.Subject), l.Rule, "released", terminal.Time(l.Tombstone.Released), terminal.Time(l.Tombstone.Until), l.Remaining, "", "", l.Tombstone.By, ""}
 	}
 	return []string{
 		subject.Text(l.Subject), l.Rule, "blocked", terminal.Time(l.Block.Since), terminal.Time(l.Block.Until), l.Remaining, strconv.FormatBool(l.InForce), l.Block.Hit,
+		l.Block.By, l.Block.Reason,
 	}
 }

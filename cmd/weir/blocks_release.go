@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/cmd/weir/internal/desk"
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -26,36 +30,30 @@ type releaseFlags struct {
 func blocksRelease(a *app) *cobra.Command {
 	var f releaseFlags
 	c := &cobra.Command{
-		Use:   "release RULE SOURCE…",
+		Use:   "release RULE SOURCE…|ID",
 		Short: "Release a blocked source from a rule",
 		Long: `Release a blocked source from a rule: its block goes, at every gate, and no hit from before the release blocks it again. The
 release goes to ENFORCE by the hits topic, in order with the hits of the block, and is audited.
 
 SOURCE is what weir blocks list shows: FIELD=VALUE for each field of the rule's block key. An address without its prefix
 gets the one of the rule; a value above 64 bytes may be given as it is or as its digest. A subject as JSON output has it
-(ip=192.0.2.1%2F32&device=tv-7) is taken as well.
+(ip=192.0.2.1%2F32&device=tv-7) is taken as well. ID alone is the block id that the refused client was told, or the HIT of the list, of a block
+that stands.
 
 Fields that are not those of the rule's block key are refused, and where nothing is blocked, nothing is released and the exit
 code is 1; in both cases the blocks that contain what was named are listed with the commands that release them. --force
 releases where no block is seen: no hit from before the release blocks the source.`,
 		Example: `  weir blocks release guest-token-flood ip=192.0.2.1 device=tv-7 --reason "ticket 4711"
-  weir blocks release login-burst ip=2001:db8::/64 --reason "an office" --output json`,
-		Args: cobra.MinimumNArgs(2),
+  weir blocks release login-burst ip=2001:db8::/64 --reason "an office" --output json
+  weir blocks release 0123456789abcdef --reason "ticket 4711"`,
+		Args: cobra.MinimumNArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
 			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
-				rule, err := d.Rule(ctx, args[0])
-				if err != nil {
-					return desk.Told(err)
-				}
-				keys := acts.BlockKeys(&rule.Rule)
-				if len(keys) == 0 {
-					return fmt.Errorf("rule %s has no block in any version, so it blocks nobody", args[0])
-				}
-				source, err := releasedSubject(keys, args[1:])
+				rule, source, err := released(ctx, d, args)
 				if err != nil {
 					return err
 				}
-				done, err := d.Release(ctx, desk.Local(f.by), acts.ReleaseRequest{Rule: args[0], Subject: source, Force: f.force, Wait: f.wait, Reason: f.reason})
+				done, err := d.Release(ctx, desk.Local(f.by), acts.ReleaseRequest{Rule: rule, Subject: source, Force: f.force, Wait: f.wait, Reason: f.reason})
 				return sayRelease(&a.Output, &done, f.reason, err)
 			})
 		}),
@@ -64,6 +62,53 @@ releases where no block is seen: no hit from before the release blocks the sourc
 	usage.DurationFlag(c, &f.wait, "wait", 10*time.Second, "how long to wait until ENFORCE has acted; 0: do not wait")
 	c.Flags().BoolVar(&f.force, "force", false, "release although no block is seen")
 	return c
+}
+
+// released reads which block is to be released: a rule and a source, or the id of a block that stands.
+func released(ctx context.Context, d *desk.Desk, args []string) (rule string, source traffic.Subject, err error) {
+	if len(args) == 1 {
+		return standing(ctx, d, args[0])
+	}
+	if rule = args[0]; rules.IsByHand(rule) {
+		source, err = subject.Read(args[1:], traffic.DefaultV4, traffic.DefaultV6)
+		return rule, source, err
+	}
+	found, err := d.Rule(ctx, rule)
+	if err != nil {
+		return rule, "", desk.Told(err)
+	}
+	keys := acts.BlockKeys(&found.Rule)
+	if len(keys) == 0 {
+		return rule, "", fmt.Errorf("rule %s has no block in any version, so it blocks nobody", rule)
+	}
+	source, err = releasedSubject(keys, args[1:])
+	return rule, source, err
+}
+
+// standing finds the block that stands with an id, or the beginning of one.
+func standing(ctx context.Context, d *desk.Desk, text string) (rule string, source traffic.Subject, err error) {
+	id, err := explore.ParseID(text)
+	if err != nil {
+		return "", "", usage.Errorf("got %q alone; allowed: RULE SOURCE…, or the id of a block that stands, of 8 to 32 hex digits", text)
+	}
+	found, err := d.Blocklist(ctx, blocklist.Filter{})
+	if err != nil {
+		return "", "", desk.Told(err)
+	}
+	for i := range found.Items {
+		item := &found.Items[i]
+		if !strings.HasPrefix(item.Block.Hit, id) {
+			continue
+		}
+		if source != "" {
+			return "", "", fmt.Errorf("several blocks have an id that begins with %s; give more of it", id)
+		}
+		rule, source = item.Rule, item.Subject
+	}
+	if source == "" {
+		return "", "", fmt.Errorf("nothing was blocked: no block that stands has an id that begins with %s, and nothing was released", id)
+	}
+	return rule, source, nil
 }
 
 // releasedSubject reads the words of SOURCE. Their fields decide which of the keys gives an address its prefix length.

@@ -29,6 +29,7 @@ const (
 	Allow    Act = "allow"     // add or remove an entry of an allow list
 	Reset    Act = "reset"     // forget what a rule has counted of a source
 	Erase    Act = "erase"     // remove a subject from history
+	Block    Act = "block"     // block a source by hand
 )
 
 // permission is what an act needs.
@@ -57,6 +58,7 @@ var permissions = [...]permission{
 	{act: Allow, least: Owner, owned: true},
 	{act: Reset, least: Owner, owned: true},
 	{act: Erase, least: Admin},
+	{act: Block, least: Admin},
 }
 
 // Acts are all acts, those that need least first.

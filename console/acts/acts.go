@@ -1,5 +1,5 @@
 // Package acts is the one place through which people change an installation: promote and demote rules, apply and roll back
-// documents, raise limits, release sources, edit allow lists and reset counts. Pages, API and command line call it alike, so the
+// documents, raise limits, block and release sources, edit allow lists and reset counts. Pages, API and command line call it alike, so the
 // same question gets the same answer and the same entry in the audit trail, whoever asks it and from where.
 //
 // Each act says who does it (access.Actor) and why, is checked by access.May against the owner of what it changes, and is
@@ -45,6 +45,8 @@ type Acts interface {
 	Rollback(ctx context.Context, actor access.Actor, r RollbackRequest) (ApplyDone, error)
 	// Release lifts the block of a source.
 	Release(ctx context.Context, actor access.Actor, r ReleaseRequest) (ReleaseDone, error)
+	// Block blocks a source for a time, whatever rules say.
+	Block(ctx context.Context, actor access.Actor, r BlockRequest) (BlockDone, error)
 	// ChangeAllow adds entries to an allow list, or removes them.
 	ChangeAllow(ctx context.Context, actor access.Actor, r AllowRequest) (AllowDone, error)
 	// ResetCount sets what a rule has counted of a source back to nothing.
@@ -109,7 +111,7 @@ type Documents interface {
 	Read(files []File, lists []string) (set *rules.Set, warnings []rules.Problem, err error)
 }
 
-// Options are the ports of a Service. All are required, but for Erasing.
+// Options are the ports of a Service. All are required, but for Erasing and NeverBlock.
 type Options struct {
 	Erasing   Erasing
 	Rules     Rules
@@ -118,8 +120,12 @@ type Options struct {
 	Releases  Releases
 	Documents Documents
 	Dossiers  Dossiers
-	Clock     func() traffic.Time
-	Logger    *slog.Logger
+	Orders    Orders
+	Knows     Knows
+	// NeverBlock are the addresses that are never blocked; its zero value is an empty list.
+	NeverBlock blocklist.NeverBlock
+	Clock      func() traffic.Time
+	Logger     *slog.Logger
 }
 
 // Service carries acts out. It is safe for concurrent use.
@@ -135,7 +141,7 @@ func New(o Options) (*Service, error) {
 		given bool
 	}{
 		{"Rules", o.Rules != nil}, {"Gates", o.Gates != nil}, {"Blocks", o.Blocks != nil}, {"Releases", o.Releases != nil},
-		{"Documents", o.Documents != nil}, {"Dossiers", o.Dossiers != nil}, {"Clock", o.Clock != nil}, {"Logger", o.Logger != nil},
+		{"Documents", o.Documents != nil}, {"Dossiers", o.Dossiers != nil}, {"Orders", o.Orders != nil}, {"Knows", o.Knows != nil}, {"Clock", o.Clock != nil}, {"Logger", o.Logger != nil},
 	} {
 		if !p.given {
 			return nil, fmt.Errorf("acts: %s is missing", p.name)

@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -90,16 +91,9 @@ func (s *Service) Release(ctx context.Context, actor access.Actor, r ReleaseRequ
 	if err := access.MayAny(actor, access.Release); err != nil {
 		return ReleaseDone{}, err
 	}
-	rule, err := s.named(ctx, r.Rule)
+	keys, err := s.blockKeys(ctx, actor, r.Rule, r.Subject)
 	if err != nil {
 		return ReleaseDone{}, err
-	}
-	if err := access.May(actor, access.Release, rule.Newest.Version.Owner); err != nil {
-		return ReleaseDone{}, err
-	}
-	keys := BlockKeys(&rule)
-	if len(keys) == 0 {
-		return ReleaseDone{}, fmt.Errorf("rule %s has no block in any version, so it blocks nobody", r.Rule)
 	}
 	if _, err := r.Subject.Values(); err != nil {
 		return ReleaseDone{}, &Invalid{Field: "subject", Got: string(r.Subject), Allowed: "a canonical subject like ip=192.0.2.1%2F32&device=tv-7"}
@@ -111,6 +105,40 @@ func (s *Service) Release(ctx context.Context, actor access.Actor, r ReleaseRequ
 		s.log(actor, access.Release, fmt.Sprintf("block %s %s", r.Rule, l.report.Subject))
 	}
 	return l.report, err
+}
+
+// blockKeys are the keys of the blocks of a rule that actor may release. Blocks by hand may have any.
+func (s *Service) blockKeys(ctx context.Context, actor access.Actor, id string, source traffic.Subject) ([][]traffic.KeyField, error) {
+	if rules.IsByHand(id) {
+		return [][]traffic.KeyField{keyOf(source)}, access.May(actor, access.Release, "")
+	}
+	rule, err := s.named(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := access.May(actor, access.Release, rule.Newest.Version.Owner); err != nil {
+		return nil, err
+	}
+	keys := BlockKeys(&rule)
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("rule %s has no block in any version, so it blocks nobody", id)
+	}
+	return keys, nil
+}
+
+// keyOf is the key that a source has the fields of.
+func keyOf(source traffic.Subject) []traffic.KeyField {
+	key := []traffic.KeyField{}
+	values, err := source.Values()
+	if err != nil {
+		return key
+	}
+	for _, v := range values {
+		if f, known := traffic.ParseField(v.Field); known {
+			key = append(key, traffic.KeyField{Field: f})
+		}
+	}
+	return key
 }
 
 // BlockKeys are the keys of a rule's blocks, of the newest version first: blocks of older ones may still stand.

@@ -172,6 +172,32 @@ func release(c *call) (any, error) {
 	return done, err
 }
 
+func block(c *call) (any, error) {
+	var r acts.BlockRequest
+	if err := c.body(&r); err != nil {
+		return nil, err
+	}
+	if err := c.meant(&r.Subject); err != nil {
+		return nil, err
+	}
+	done, err := c.o.Acts.Block(c.r.Context(), c.actor, r)
+	c.told(&done.Publication)
+	if done.Unknown != "" {
+		c.o.Logger.Warn("who is behind a source could not be asked", "operation", c.name, "error", done.Unknown)
+		done.Unknown = "history did not answer the server"
+	}
+	done.Subject = c.o.Masker.Subject(c.actor, done.Subject)
+	if done.Behind != nil {
+		for i := range done.Behind.With {
+			as := &done.Behind.With[i]
+			for n := range as.Top {
+				as.Top[n] = c.o.Masker.Value(c.actor, as.Field, as.Top[n])
+			}
+		}
+	}
+	return done, err
+}
+
 func changeAllow(c *call) (any, error) {
 	var r acts.AllowRequest
 	if err := c.body(&r); err != nil {

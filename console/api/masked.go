@@ -1,6 +1,7 @@
 package api
 
 import (
+	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console/why"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/audit"
@@ -33,6 +34,13 @@ func (c *call) maskDecision(d *history.RecordedDecision) {
 	d.Subject, d.Reason = m.Subject(c.actor, d.Subject), m.TextAbout(c.actor, d.Reason, about)
 }
 
+// maskBlock masks why somebody ordered a block.
+func (c *call) maskBlock(b *blocklist.Block, of traffic.Subject) {
+	if b != nil {
+		b.Reason = c.o.Masker.TextAbout(c.actor, b.Reason, string(of))
+	}
+}
+
 func (c *call) maskAct(e *audit.Entry) {
 	m, about := c.o.Masker, e.Object
 	for _, text := range []*string{&e.Object, &e.Reason, &e.Detail, &e.Before, &e.After} {
@@ -44,6 +52,10 @@ func (c *call) maskStory(st *explore.Story) {
 	m := c.o.Masker
 	if !m.MasksAny(c.actor) {
 		return
+	}
+	if o := st.Order; o != nil {
+		o.Reason = m.TextAbout(c.actor, o.Reason, string(o.Subject))
+		o.Subject = m.Subject(c.actor, o.Subject)
 	}
 	if st.Subject != "" {
 		st.Subject = m.Subject(c.actor, st.Subject)
@@ -65,6 +77,7 @@ func (c *call) maskStory(st *explore.Story) {
 }
 
 func (c *call) maskWhy(a *why.Answer) {
+	c.maskBlock(a.Block, a.Subject)
 	c.maskStory(&a.Story)
 	for i := range a.Also {
 		a.Also[i].Subject = c.o.Masker.Subject(c.actor, a.Also[i].Subject)

@@ -80,6 +80,15 @@ func (c *Client) Release(ctx context.Context, _ access.Actor, r acts.ReleaseRequ
 	return done, err
 }
 
+// Block is acts.Service's.
+func (c *Client) Block(ctx context.Context, _ access.Actor, r acts.BlockRequest) (done acts.BlockDone, err error) {
+	status, err := c.ask(ctx, http.MethodPost, "blocks", nil, r, &done, answerTimeout+r.Wait)
+	if err == nil && status == http.StatusAccepted {
+		return done, errors.New(done.Problem)
+	}
+	return done, err
+}
+
 // ChangeAllow is acts.Service's.
 func (c *Client) ChangeAllow(ctx context.Context, _ access.Actor, r acts.AllowRequest) (done acts.AllowDone, err error) {
 	return done, c.post(ctx, "allow/"+url.PathEscape(r.List)+"/entries", r, &done)

@@ -143,6 +143,11 @@ func (w *work) decisions(ctx context.Context) error {
 		return err
 	}
 	w.erased("block decisions", n)
+	tag, err := w.tx.Exec(ctx, "DELETE FROM block_orders WHERE until < now() AND "+condition, args...)
+	if err != nil {
+		return err
+	}
+	w.erased("blocks by hand", tag.RowsAffected())
 	if kept > 0 {
 		w.left("block decisions", kept, "they are in force until their blocks and releases end, and Redis is rebuilt from them; erase again after that")
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/audit"
+	"github.com/weirhq/weir/history/orders"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -30,6 +31,8 @@ type Story struct {
 	// Decisions are those about the hit, and later releases of its source: by then the block may have been another episode's. Oldest first.
 	Decisions []history.RecordedDecision `json:"decisions"`
 	Acts      []audit.Numbered           `json:"acts"` // on blocks of this source and rule since then, newest first
+	// Order is who ordered the block, and why, where no hit led to it; nil: a rule's hit did, or it ended longer ago than history is kept.
+	Order *orders.Order `json:"order,omitempty"`
 	// Refused is what gates refused by the hit's block, and by those of the other rows.
 	Refused history.RefusedTotal `json:"refused"`
 }
@@ -89,6 +92,9 @@ func (x *Explorer) Complete(ctx context.Context, st *Story) error {
 	if st.Hit != nil && st.Hit.Stream != history.Live {
 		return nil // a replay blocks nobody
 	}
+	if err := x.byHand(ctx, st); err != nil {
+		return err
+	}
 	if err := x.decided(ctx, st); err != nil {
 		return err
 	}
@@ -116,6 +122,9 @@ func (x *Explorer) recorded(ctx context.Context, id string) (*Story, error) {
 		return nil, err
 	}
 	if len(hits) == 0 {
+		if st, err := x.ordered(ctx, id); err != nil || st != nil {
+			return st, err
+		}
 		return x.onlyDecided(ctx, id)
 	}
 	var ids []string
@@ -139,6 +148,40 @@ func (x *Explorer) recorded(ctx context.Context, id string) (*Story, error) {
 	return st, err
 }
 
+// ordered finds the order of a block; nil where there is none.
+func (x *Explorer) ordered(ctx context.Context, id string) (*Story, error) {
+	const most = 20
+	found, err := x.store.Orders.Find(ctx, id, most)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	if len(found) > 1 {
+		several := &AmbiguousError{ID: id}
+		for i := range found {
+			several.IDs = append(several.IDs, found[i].ID)
+		}
+		return nil, several
+	}
+	o := &found[0]
+	return &Story{ID: o.ID, Rule: o.Rule, Subject: o.Subject, Order: o, Rows: []RowOf{}, Decisions: []history.RecordedDecision{}, Acts: []audit.Numbered{}}, nil
+}
+
+// byHand adds to the story of a block that somebody ordered what the order says.
+func (x *Explorer) byHand(ctx context.Context, st *Story) error {
+	if !rules.IsByHand(st.Rule) {
+		return nil
+	}
+	st.Mode = rules.ModeBlock // as long as there is an order
+	if st.Order != nil {
+		return nil
+	}
+	found, err := x.store.Orders.Find(ctx, st.ID, 1)
+	if err == nil && len(found) == 1 {
+		st.Order = &found[0]
+	}
+	return err
+}
+
 // onlyDecided finds a decision about a hit that history does not have.
 func (x *Explorer) onlyDecided(ctx context.Context, id string) (*Story, error) {
 	decided, err := x.store.DecisionsByHit(ctx, id, 1)
@@ -159,10 +202,7 @@ func (x *Explorer) decided(ctx context.Context, st *Story) error {
 		st.Subject = all[len(all)-1].Subject
 	}
 	if source, err := history.ParseSource(string(st.Subject)); err == nil {
-		since := traffic.Time(0)
-		if st.Hit != nil {
-			since = st.Hit.First
-		}
+		since := st.began()
 		released, err := x.store.Decisions(ctx, history.DecisionQuery{
 			Stream: history.Live, Rule: st.Rule, Source: &source, Action: blocklist.ActionReleased, Since: since,
 		})
@@ -180,15 +220,23 @@ func (x *Explorer) decided(ctx context.Context, st *Story) error {
 	return nil
 }
 
+// began is when what the story is of began; 0: it is not known.
+func (st *Story) began() traffic.Time {
+	switch {
+	case st.Hit != nil:
+		return st.Hit.First
+	case st.Order != nil:
+		return st.Order.Since
+	}
+	return 0
+}
+
 func (x *Explorer) acted(ctx context.Context, st *Story) error {
 	source, err := history.ParseSource(string(st.Subject))
 	if err != nil || st.Subject == "" {
 		return nil // nobody is blocked: there is nothing to act on
 	}
-	f := Filter{Rule: st.Rule}
-	if st.Hit != nil {
-		f.Since = st.Hit.First
-	}
+	f := Filter{Rule: st.Rule, Since: st.began()}
 	st.Acts, err = x.actsOn(ctx, &source, &f)
 	return err
 }

@@ -231,6 +231,9 @@ func (k *Keeper) deleteRows(ctx context.Context, before traffic.Time) error {
 	if err != nil {
 		return k.DB.Fail("listing replays that are over", err)
 	}
+	if err := k.deleteAll(ctx, "block_orders", "until < $1", postgres.Timestamp(before)); err != nil {
+		return err
+	}
 	for _, over := range withoutDays() {
 		if err := k.deleteAll(ctx, over.table, "stream = 'live' AND "+over.live, postgres.Timestamp(before)); err != nil {
 			return err

@@ -85,11 +85,11 @@ var plan = map[string]room{
 	},
 	"history": {
 		what:    "RECORD, and what analysts ask",
-		imports: []string{"blocklist", "detectors", "history/audit", "history/partitions", "history/postgres", "history/retention", "history/rulestore", "history/streams", "ingest", "rules", "rules/promotion", "traffic"},
+		imports: []string{"blocklist", "detectors", "history/audit", "history/orders", "history/partitions", "history/postgres", "history/retention", "history/rulestore", "history/streams", "ingest", "rules", "rules/promotion", "traffic"},
 	},
 	"history/explore": {
 		what:    "what people ask of history: filters, groups, timelines, one hit with all about it",
-		imports: []string{"blocklist", "detectors", "history", "history/audit", "history/postgres", "history/streams", "history/sums", "ingest", "internal/duration", "rules", "traffic"},
+		imports: []string{"blocklist", "detectors", "history", "history/audit", "history/orders", "history/postgres", "history/streams", "history/sums", "ingest", "internal/duration", "rules", "traffic"},
 		tests:   []string{"history/erasure", "history/retention", "history/rulestore"},
 	},
 	"history/retention": {
@@ -121,6 +121,7 @@ var plan = map[string]room{
 		what:    "a person is taken out of history",
 		imports: []string{"history/audit", "history/postgres", "history/streams", "traffic"},
 	},
+	"history/orders":     {what: "blocks that people order: stored and audited, for ENFORCE to carry out", imports: []string{"blocklist", "history/audit", "history/postgres", "rules", "traffic"}, tests: []string{"history/historytest"}},
 	"history/savedviews": {what: "views of the explorer that people keep", imports: []string{"history/postgres"}},
 	"history/historytest": {
 		what:    "a history for tests",
@@ -134,7 +135,7 @@ var plan = map[string]room{
 	},
 	"console/acts": {
 		what:    "what people do, checked and audited alike whoever asks",
-		imports: []string{"blocklist", "console/access", "detectors", "history/audit", "history/erasure", "history/postgres", "history/rulestore", "internal/duration", "internal/plural", "rules", "rules/promotion", "traffic"},
+		imports: []string{"blocklist", "console/access", "detectors", "history/audit", "history/erasure", "history/explore", "history/orders", "history/postgres", "history/rulestore", "internal/duration", "internal/plural", "internal/retry", "rules", "rules/promotion", "traffic"},
 		tests:   []string{"console/reveal", "history", "ingest"},
 	},
 	"console/why": {
@@ -214,7 +215,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/asking": {
 		what:    "weir history and weir why: questions read from the command line, answers written",
-		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/letters", "console/why", "detectors", "gate", "history", "history/audit", "history/erasure", "history/explore", "history/streams", "ingest", "internal/duration", "internal/plural", "rules", "traffic"},
+		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console/letters", "console/why", "detectors", "gate", "history", "history/audit", "history/erasure", "history/explore", "history/orders", "history/streams", "ingest", "internal/duration", "internal/plural", "rules", "traffic"},
 		tests:   []string{"cmd/weir/internal/desk", "cmd/weir/internal/dossier", "console/access", "console/acts", "console/api", "console/remote", "history/evidence"},
 	},
 	"cmd/weir/internal/config": {
@@ -223,7 +224,7 @@ var plan = map[string]room{
 	},
 	"cmd/weir/internal/service": {
 		what:    "opens the servers, makes the stages, runs and stops them",
-		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "console/acts", "detectors", "gate", "history", "history/erasure", "history/evidence", "history/partitions", "history/postgres", "history/ramp", "history/retention", "history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/consume", "ingest/detect", "ingest/kafka", "ingest/route", "internal/retry", "internal/ruleseries", "rules", "traffic"},
+		imports: []string{"blocklist", "blocklist/enforce", "blocklist/reconcile", "blocklist/replica", "cmd/weir/internal/config", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "console", "console/acts", "detectors", "gate", "history", "history/erasure", "history/evidence", "history/explore", "history/orders", "history/partitions", "history/postgres", "history/ramp", "history/retention", "history/rulestore", "history/streams", "ingest", "ingest/archive", "ingest/consume", "ingest/detect", "ingest/kafka", "ingest/route", "internal/retry", "internal/ruleseries", "rules", "traffic"},
 	},
 	"cmd/weir/internal/doctor": {
 		what:    "what weir doctor checks",

@@ -83,6 +83,9 @@ func (st *BlockStory) trial() bool { return st.Hit != nil && st.Hit.Kind != dete
 
 func (st *BlockStory) ruleText() string {
 	text := st.Rule
+	if rules.IsByHand(st.Rule) {
+		return text + ": a block by hand, of no document"
+	}
 	if st.Hit != nil {
 		text += fmt.Sprintf(", version %d", st.Hit.RuleVersion)
 	}
@@ -108,6 +111,12 @@ func (st *BlockStory) ruleText() string {
 // evidence says what was counted.
 func (st *BlockStory) evidence() []string {
 	h := st.Hit
+	if o := st.Order; o != nil {
+		return []string{
+			"none: blocked by hand by " + terminal.Brief(o.By) + " at " + terminal.Time(o.Since) + ", until " + terminal.Time(o.Until),
+			terminal.Brief(o.Reason),
+		}
+	}
 	if h == nil {
 		return []string{"not in history: RECORD has not stored the hit yet"}
 	}

@@ -104,6 +104,9 @@ func decidedText(d *history.RecordedDecision) string {
 		}
 		return terminal.Brief(d.Reason)
 	}
+	if d.By != "" {
+		return "until " + terminal.Time(d.Until) + ", ordered by " + terminal.Brief(d.By)
+	}
 	return "until " + terminal.Time(d.Until)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/history/orders"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -96,7 +97,9 @@ type BlockStory struct {
 	Decisions []history.RecordedDecision `json:"decisions"` // oldest first
 	Acts      []audit.Numbered           `json:"acts"`      // on blocks of this source and rule since then, newest first
 	Refused   history.RefusedTotal       `json:"refused"`   // by gates, for this episode
-	Also      []why.Other                `json:"also,omitempty"`
+	// Order is who ordered the block by hand, and why; absent: a rule's hit led to it.
+	Order *orders.Order `json:"order,omitempty"`
+	Also  []why.Other   `json:"also,omitempty"`
 	// Block is the one that stands for the source by the rule; Holds says whether gates refuse for it, null: not known.
 	Block *blocklist.Block `json:"block"`
 	Holds *bool            `json:"holds"`
@@ -111,7 +114,7 @@ type BlockStory struct {
 func newStory(found *explore.Story) *BlockStory {
 	st := &BlockStory{
 		ID: found.ID, BlockID: gate.BlockID(found.ID), Rule: found.Rule, Owner: found.Owner, Mode: found.Mode, FellBack: found.FellBack, Subject: found.Subject,
-		Decisions: found.Decisions, Acts: found.Acts, Refused: found.Refused,
+		Decisions: found.Decisions, Acts: found.Acts, Refused: found.Refused, Order: found.Order,
 	}
 	if found.Hit != nil {
 		shown := shownHit(*found.Hit)

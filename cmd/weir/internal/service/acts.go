@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/erasure"
+	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/ingest/kafka"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -35,7 +36,8 @@ func OpenActs(o ActsOptions) (*acts.Service, func(), error) {
 	s, err := acts.New(acts.Options{
 		Rules: o.History.Rules, Gates: &gatesPort{o.Config}, Blocks: blocks, Releases: &releasesPort{config: o.Config, log: o.Log, client: o.Kafka},
 		Documents: &documentsPort{o.Environment, o.Config}, Dossiers: &dossiersPort{o.Config, o.History}, Clock: Now, Logger: o.Log,
-		Erasing: erasure.New(o.History.DB, o.History.Streams),
+		Erasing: erasure.New(o.History.DB, o.History.Streams), Orders: o.History.Orders, Knows: explore.New(o.History),
+		NeverBlock: blocklist.NewNeverBlock(o.Config.NeverBlock),
 	})
 	if err != nil {
 		return nil, blocks.close, err

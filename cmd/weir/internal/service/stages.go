@@ -119,7 +119,11 @@ func (in *Installation) sinks(stages []string, watch *ruleWatch) ([]Part, error)
 		watch.tell, watch.follow = e.modesChanged, e.stage.RefreshModes
 		parts = append(parts, Part{ingest.StageEnforce, e.consumer.Run}, Part{"publish modes", e.publisher.Run},
 			Part{"reconcile", e.reconciler.Run},
-			Part{"block who is over", enforce.NewBackfill(e.stage).Run}, Part{"canaries", e.canaries.Run},
+			Part{"block who is over", enforce.NewBackfill(e.stage).Run}, Part{"canaries", e.canaries.Run}, Part{"blocks by hand", e.carrier.Run},
+			Part{"watch blocks by hand", func(ctx context.Context) error {
+				in.History.Orders.Watch(ctx, e.ordered)
+				return nil
+			}},
 			Part{"read standing blocks", e.reader.Run}, Part{"memory of Redis", e.memory.run})
 	}
 	return parts, nil
@@ -288,11 +292,12 @@ type enforcement struct {
 	reader     *reconcile.Reader
 	memory     *redisMemory
 	canaries   *ramp.Controller
+	carrier    *enforce.Carrier
 }
 
 func (in *Installation) enforcement() (*enforcement, error) {
 	stage, err := enforce.New(enforce.Options{
-		Store: in.Redis, Stream: in.Stream.Name, Topic: in.Names.Hits, Modes: in.lookups.Rules, Rules: in.lookups.Rules,
+		Store: in.Redis, Stream: in.Stream.Name, Topic: in.Names.Hits, Modes: allModes{in.lookups}, Rules: in.lookups.Rules, Orders: in.lookups.Orders,
 		Decisions:   &decisionLog{appender: in.Kafka.Appender(in.Names.Blocks), partitions: in.blocksPartitions},
 		DeadLetters: in.DeadLetters, NeverBlock: in.Config.NeverBlock, HitsPartitions: in.HitsPartitions, Secret: in.secret[:], OpenHits: in.History,
 		// A release must be remembered for as long as the hits that it answers can be read again.
@@ -308,20 +313,20 @@ func (in *Installation) enforcement() (*enforcement, error) {
 		return nil, err
 	}
 	publisher, err := reconcile.NewPublisher(reconcile.PublisherOptions{
-		Store: in.Redis, Modes: in.lookups.Rules, Clock: Now, Logger: in.Log, Registerer: in.registry,
+		Store: in.Redis, Modes: allModes{in.lookups}, Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
 	if err != nil {
 		return nil, err
 	}
 	reconciler, err := reconcile.New(reconcile.Options{
-		Store: in.Redis, Modes: in.History.Rules, Active: in.History, NeverBlock: in.Config.NeverBlock,
+		Store: in.Redis, Modes: allModes{in.History}, Active: in.History, NeverBlock: in.Config.NeverBlock,
 		Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
 	if err != nil {
 		return nil, err
 	}
 	reader, err := reconcile.NewReader(reconcile.ReaderOptions{
-		Modes: in.History.Rules, Active: in.History, NeverBlock: in.Config.NeverBlock, Standing: stage.Standing(),
+		Modes: allModes{in.History}, Active: in.History, NeverBlock: in.Config.NeverBlock, Standing: stage.Standing(),
 		Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
 	if err != nil {
@@ -335,7 +340,7 @@ func (in *Installation) enforcement() (*enforcement, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &enforcement{stage, consumer, publisher, reconciler, reader, memory, canaries}, nil
+	return &enforcement{stage, consumer, publisher, reconciler, reader, memory, canaries, enforce.NewCarrier(stage)}, nil
 }
 
 func (e *enforcement) modesChanged() {
@@ -349,7 +354,6 @@ var (
 	_ ingest.Checkpoints     = (*partitions.Store)(nil)
 	_ ingest.Partitions      = (*partitions.Store)(nil)
 	_ ingest.Figures         = (*history.Store)(nil)
-	_ enforce.Modes          = (*rulestore.Store)(nil)
 	_ enforce.RuleVersions   = (*rulestore.Store)(nil)
 	_ enforce.OpenHits       = (*history.Store)(nil)
 	_ ramp.Figures           = (*history.Store)(nil)
