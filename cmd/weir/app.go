@@ -128,7 +128,12 @@ func (a *app) withDesk(cmd *cobra.Command, work func(ctx context.Context, d *des
 		return work(cmd.Context(), d)
 	}
 	return a.withActs(cmd, func(ctx context.Context, s *store, does acts.Acts) error {
-		return work(ctx, &desk.Desk{Acts: does, Reader: &api.Reader{Rules: s.Rules, History: s.Store, Trail: s.Audit, Clock: service.Now}})
+		redis, err := service.OpenRedis(s.config) // it connects when it is asked
+		if err != nil {
+			return err
+		}
+		defer func() { _ = redis.Close() }() // nothing is under way any more
+		return work(ctx, &desk.Desk{Acts: does, Reader: &api.Reader{Rules: s.Rules, History: s.Store, Trail: s.Audit, Blocks: redis, Clock: service.Now}})
 	})
 }
 

@@ -17,8 +17,6 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/versions"
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
-	"github.com/weirhq/weir/history/explore"
-	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -106,38 +104,15 @@ func (a *app) block(ctx context.Context, d *desk.Desk, by access.Actor, request 
 func showBehind(w io.Writer, shown *acts.BlockDone) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, for %s: %s\n", subject.Text(shown.Subject), shown.For, terminal.Cell(shown.Back))
-	for _, line := range behindLines(shown.Behind, shown.Unknown) {
+	lines := []string{"who is behind it is not known: " + shown.Unknown}
+	if shown.Behind != nil {
+		lines = shown.Behind.Lines(func(_, value string) string { return value })
+	}
+	for _, line := range lines {
 		fmt.Fprintf(&b, "  %s\n", terminal.Cell(line))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// behindLines words who is behind a source.
-func behindLines(b *explore.Behind, unknown string) []string {
-	switch {
-	case b == nil:
-		return []string{"who is behind it is not known: " + unknown}
-	case b.Episodes == 0:
-		return []string{"history knows nothing of it since " + terminal.Time(b.Since)}
-	}
-	newest := ""
-	if b.More {
-		newest = "the newest "
-	}
-	lines := []string{
-		fmt.Sprintf("%s%s with %s over the limits of %s since %s, the last at %s; %d go on", newest, plural.Of(b.Episodes, "episode"), plural.Of(b.Events, "event"),
-			strings.Join(b.Rules, ", "), terminal.Time(b.Since), terminal.Time(b.Last), b.Running),
-		fmt.Sprintf("known good: %d of the %d episodes of which that is known", b.Good, b.Judged),
-	}
-	for _, as := range b.With {
-		more := ""
-		if as.Values > len(as.Top) {
-			more = ", …"
-		}
-		lines = append(lines, fmt.Sprintf("seen with %s: %s%s", plural.Of(as.Values, as.Field), strings.Join(as.Top, ", "), more))
-	}
-	return lines
 }
 
 // sayBlock reports what became of an order.

@@ -21,6 +21,7 @@ import (
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/erasure"
+	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/historytest"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/ingest"
@@ -230,6 +231,7 @@ func TestEveryActIsAudited(t *testing.T) {
 	in := newInstallation(t)
 	s, err := acts.New(acts.Options{
 		Rules: in.Rules, Gates: in, Blocks: in, Releases: in, Documents: in, Dossiers: in, Erasing: erasure.New(in.DB, in.Streams), Clock: now, Logger: slog.New(slog.DiscardHandler),
+		Orders: in.Orders, Knows: explore.New(in.Store),
 	})
 	if err != nil {
 		t.Fatal(err)

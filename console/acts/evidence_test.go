@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history/audit"
+	"github.com/weirhq/weir/history/explore"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/rules/promotion"
@@ -51,6 +52,7 @@ func TestPromotionsAreOfWhatWasLookedAt(t *testing.T) {
 	a := &attacked{installation: newInstallation(t)}
 	s, err := acts.New(acts.Options{
 		Rules: a.Rules, Gates: a, Blocks: a, Releases: a, Documents: a, Dossiers: a, Clock: now, Logger: slog.New(slog.DiscardHandler),
+		Orders: a.Orders, Knows: explore.New(a.Store),
 	})
 	if err != nil {
 		t.Fatal(err)

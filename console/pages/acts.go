@@ -10,13 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/shown"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
-	"github.com/weirhq/weir/traffic"
 )
 
 // Acts is what people do here; an acts.Service, or a console/remote client.
@@ -29,6 +27,8 @@ type Acts interface {
 	SetMode(ctx context.Context, actor access.Actor, r acts.ModeRequest) (acts.ModeDone, error)
 	// Release lifts the block of a source.
 	Release(ctx context.Context, actor access.Actor, r acts.ReleaseRequest) (acts.ReleaseDone, error)
+	// Block blocks a source for a time, whatever rules say.
+	Block(ctx context.Context, actor access.Actor, r acts.BlockRequest) (acts.BlockDone, error)
 	// Erase takes a person out of history.
 	Erase(ctx context.Context, actor access.Actor, r acts.EraseRequest) (acts.ErasureState, error)
 }
@@ -60,6 +60,8 @@ type actForm struct {
 	Override    string
 	Source      *sourceView
 	Rule        string
+	Behind      []string   // who is behind the source
+	Block       *blockForm // nil: it is no block by hand
 }
 
 // modeAct is one way to change what a rule does.
@@ -106,6 +108,7 @@ func (p acting) route() {
 	}))
 	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/release", Act: access.Release}, p.answered(p.release))
 	p.routeErase()
+	p.routeBlock()
 }
 
 // modeForm is the form of a change of mode.
@@ -245,6 +248,8 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 	var invalid *acts.Invalid
 	var gates *rulestore.GatesError
 	var turned *acts.TurnedError
+	var refused *acts.RefusedBlockError
+	var never *acts.NeverBlockedError
 	form.Problem, form.Reason, form.Wrong = shown.Text(err.Error()), r.PostFormValue("reason"), map[string]string{}
 	switch {
 	case errors.As(err, &forbidden):
@@ -253,6 +258,10 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 		status, form.Next = http.StatusConflict, "Look at the rule again before you decide."
 	case errors.As(err, &unfinished):
 		status, form.Next = http.StatusBadGateway, "What is done stays done. The page of the rule shows how it stands."
+	case errors.As(err, &refused):
+		status, form.Next = http.StatusConflict, "The page of the source shows how it stands."
+	case errors.As(err, &never):
+		status, form.Problem = http.StatusConflict, shown.Text(p.o.Masker.Text(access.From(r.Context()), never.Error()))
 	case errors.As(err, &gates):
 		form.Problem, form.Problems = "It was not promoted, since not all of its gates pass.", gateProblems(gates)
 		form.Wrong["override"] = "Say here why it is to block all the same; the audit trail keeps that apart from the reason."
@@ -269,72 +278,6 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 	return p.write(w, r, status, &shell{Name: "act", Title: form.Title, Body: form})
 }
 
-// releaseForm is the form that lifts a block.
-func (p acting) releaseForm(r *http.Request, q url.Values) (*actForm, error) {
-	see, err := p.read(r)
-	if err != nil {
-		return nil, err
-	}
-	if err := access.May(see.visit.Actor, access.Release, ""); err != nil {
-		return nil, err
-	}
-	rule, given := q.Get("rule"), traffic.Subject(q.Get("subject"))
-	if see.Rules[rule] == nil {
-		return nil, &badRequest{"rule", shown.Text(rule), "the name of a rule" + near(rule, see)}
-	}
-	subject, err := see.masker.ResolveSubject(see.visit.Actor, given)
-	if err == nil {
-		_, err = blocklist.ParseSubject(subject)
-	}
-	if err != nil || subject == "" {
-		return nil, &badRequest{"subject", shown.Text(string(given)), "the canonical subject of a block, such as ip=192.0.2.1%2F32"}
-	}
-	who := see.source(subject)
-	return &actForm{
-		Title: "Release a source", Verb: "Release", Action: "/release", Back: orElse(who.Href, "/blocks"), Source: &who, Rule: rule,
-		Means:   []string{"Requests of this source pass again at once. Evidence from before does not block it anew; new evidence does."},
-		Hidden:  []param{{"rule", rule}, {"subject", string(given)}},
-		Confirm: "Let it pass",
-	}, nil
-}
-
-// release lifts a block.
-func (p acting) release(w http.ResponseWriter, r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
-		return &badRequest{"form", "", "fields as a form sends them"}
-	}
-	form, err := p.releaseForm(r, r.PostForm)
-	if err != nil {
-		return err
-	}
-	see, err := p.read(r)
-	if err != nil {
-		return err
-	}
-	subject, err := see.masker.ResolveSubject(see.visit.Actor, traffic.Subject(r.PostFormValue("subject")))
-	if err != nil {
-		return &badRequest{"subject", "", err.Error()}
-	}
-	if err = confirmed(r); err == nil {
-		var done acts.ReleaseDone
-		done, err = p.o.Acts.Release(r.Context(), see.visit.Actor, acts.ReleaseRequest{
-			Rule: r.PostFormValue("rule"), Subject: subject, Reason: r.PostFormValue("reason"), Wait: releaseWait,
-		})
-		if err == nil && done.Release == "" {
-			err = errors.New("nothing was released: no block of this rule holds exactly this source")
-			if done.Problem != "" {
-				err = errors.New("nothing was released: " + done.Problem)
-			}
-		}
-	}
-	if err != nil {
-		return p.again(w, r, form, err)
-	}
-	p.forget()
-	http.Redirect(w, r, withDid(form.Back, "release"), http.StatusSeeOther)
-	return nil
-}
-
 func withDid(address, did string) string {
 	if strings.Contains(address, "?") {
 		return address + "&did=" + did
@@ -346,7 +289,7 @@ func withDid(address, did string) string {
 func did(q url.Values) string {
 	return map[string]string{
 		"promote": "Promoted: it blocks from now on." + grown(q), "canary": "Promoted: its canary begins to hold." + grown(q), "demote": "Demoted: it holds nobody any more.", "disable": "Disabled: it counts nothing.",
-		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.",
+		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.", "block": "Blocked: gates refuse its requests.",
 		"erase": "Erased from history: the audit trail tells what, under a pseudonym.", "erasing": "The erasure goes on: the audit trail tells when it is done.",
 		"keep": "The view is saved.", "drop": "The view is removed.",
 	}[q.Get("did")]

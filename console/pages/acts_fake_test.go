@@ -46,3 +46,8 @@ func (d *doer) Release(_ context.Context, _ access.Actor, r acts.ReleaseRequest)
 	d.did = append(d.did, r)
 	return acts.ReleaseDone{Release: "r1", Done: true}, d.refuses
 }
+
+func (d *doer) Block(_ context.Context, _ access.Actor, r acts.BlockRequest) (acts.BlockDone, error) {
+	d.did = append(d.did, r)
+	return acts.BlockDone{ID: "b1", Done: true}, d.refuses
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/shown"
 	"github.com/weirhq/weir/internal/nearest"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -29,6 +30,8 @@ type blockView struct {
 	Extended bool
 	InForce  bool // false: its rule was demoted since, and gates let pass
 	Left     string
+	By       string  // who ordered it by hand; empty: a rule's hit led to it
+	Reason   string  // of who ordered it
 	Share    int     // of its time that is left, in percent
 	Release  actLink // empty where the visitor may not
 }
@@ -57,6 +60,7 @@ type blocksPage struct {
 	Pager         pager
 	Released      []releaseView
 	ReleasedTotal int
+	Block         bool // the visitor may block by hand
 }
 
 func (r *reading) block(name blocklist.Name, item *blocklist.Listed) blockView {
@@ -64,6 +68,7 @@ func (r *reading) block(name blocklist.Name, item *blocklist.Listed) blockView {
 	v := blockView{
 		Rule: name.Rule, Source: r.source(name.Subject), Since: b.Since, Until: b.Until, Hit: b.Hit, BlockID: blockID(b.Hit), Extended: b.Extended,
 		InForce: item.InForce, Left: shown.About(b.Until.Sub(r.now)),
+		By: r.text(b.By), Reason: shown.Text(r.masker.TextAbout(r.visit.Actor, b.Reason, string(name.Subject))),
 	}
 	if whole := b.Until.Sub(b.Since); whole > 0 {
 		v.Share = int(max(0, min(100, 100*b.Until.Sub(r.now)/whole)))
@@ -136,10 +141,10 @@ func (p *Pages) blocks(w http.ResponseWriter, r *http.Request) error {
 		text := map[string]string{"newest": "Newest", "ending": "Ending soonest", "rule": "By rule"}[name]
 		v.Sort = append(v.Sort, option{Text: text, Href: with(r.URL, "sort", name, "page", ""), Chosen: name == by})
 	}
-	rules := map[string]int64{}
+	counts := map[string]int64{}
 	var found []blockView
 	for name, item := range see.Blocks {
-		rules[name.Rule]++
+		counts[name.Rule]++
 		if item.InForce {
 			v.InForce++
 		}
@@ -152,10 +157,11 @@ func (p *Pages) blocks(w http.ResponseWriter, r *http.Request) error {
 		}
 		found = append(found, one)
 	}
-	v.Rules = sortedByCount(rules)
-	if v.Rule != "" && rules[v.Rule] == 0 && see.Rules[v.Rule] == nil {
+	v.Rules = sortedByCount(counts)
+	if v.Rule != "" && counts[v.Rule] == 0 && see.Rules[v.Rule] == nil && !rules.IsByHand(v.Rule) {
 		return &badRequest{"rule", v.Rule, "the name of a rule that is there" + near(v.Rule, see)}
 	}
+	v.Block = see.forms && see.may(access.Block, "")
 	sortBlocks(found, by)
 	v.Found = len(found)
 	if v.List, v.Pager, err = pageOf(r.URL, found, blocksPerPage); err != nil {

@@ -106,6 +106,13 @@ func (s explorer) Pivots(context.Context, string, explore.Filter) (explore.Pivot
 	}}, s.away["history"]
 }
 
+func (s explorer) Behind(_ context.Context, _ string, since traffic.Time) (explore.Behind, error) {
+	return explore.Behind{
+		Since: since, Episodes: 3, Events: 900, Last: sceneTime(), Rules: []string{"login-stuffing"}, Good: 1, Judged: 3,
+		With: []explore.SeenAs{{Field: "user", Values: 7, Top: []string{"ann", "ben"}}},
+	}, nil
+}
+
 func (s explorer) Story(_ context.Context, id string) (*explore.Story, error) {
 	for i := range s.hits {
 		if h := &s.hits[i]; strings.HasPrefix(h.ID, id) {

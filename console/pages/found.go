@@ -28,6 +28,8 @@ type Explorer interface {
 	Began(ctx context.Context, f explore.Filter, step time.Duration) ([]explore.Began, error)
 	// Pivots tells with which other identities a source was seen, in its newest episodes.
 	Pivots(ctx context.Context, source string, q explore.Filter) (explore.Pivots, error)
+	// Behind tells who is behind a source.
+	Behind(ctx context.Context, source string, since traffic.Time) (explore.Behind, error)
 	// Story tells all about the hit whose id, or the beginning of it, is given; nil where there is none.
 	Story(ctx context.Context, id string) (*explore.Story, error)
 	// Audit lists what people did, newest first.

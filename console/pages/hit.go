@@ -10,6 +10,9 @@ import (
 	"github.com/weirhq/weir/console/standing"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/orders"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
 )
 
 // hitPage is the whole story of one episode, or of the block that it led to.
@@ -24,9 +27,27 @@ type hitPage struct {
 	Asked     askedView
 	Decisions []decisionView
 	Entries   []entryView // of people, about blocks of this source
-	Known     bool        // the episode is in history; else only what was decided about it
+	Order     *orderView
+	Known     bool // the episode is in history; else only what was decided about it
 	Redis     string
 	Command   string // that tells the same in a terminal
+}
+
+// orderView is who ordered a block by hand.
+type orderView struct {
+	By, Reason   string
+	Since, Until traffic.Time
+	Back         string
+}
+
+func (r *reading) order(o *orders.Order) *orderView {
+	if o == nil {
+		return nil
+	}
+	return &orderView{
+		By: r.text(o.By), Reason: shown.Text(r.masker.TextAbout(r.visit.Actor, o.Reason, string(o.Subject))), Since: o.Since, Until: o.Until,
+		Back: shown.Text(rules.Match(o.Match).Where()),
+	}
 }
 
 func (p *Pages) hit(w http.ResponseWriter, r *http.Request) error {
@@ -51,7 +72,7 @@ func (p *Pages) hit(w http.ResponseWriter, r *http.Request) error {
 	}
 	v := &hitPage{
 		Episode: see.episode(h), Known: story.Hit != nil, Redis: see.redis, Asked: askedOf(see, h.Samples, h.First), Decisions: see.decisions(story.Decisions), Refused: story.Refused,
-		Command: p.o.Command + " why " + blockID(h.ID),
+		Order: see.order(story.Order), Command: p.o.Command + " why " + blockID(h.ID),
 	}
 	if v.Known {
 		v.Facts = facts(h)

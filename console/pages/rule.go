@@ -112,6 +112,10 @@ type actLink struct {
 
 func (p *Pages) rule(w http.ResponseWriter, r *http.Request) error {
 	ctx, id := r.Context(), r.PathValue("rule")
+	if rules.IsByHand(id) { // it has no document: all there is are its blocks
+		http.Redirect(w, r, "/blocks?rule="+url.QueryEscape(id), http.StatusSeeOther)
+		return nil
+	}
 	see, err := p.read(r)
 	if err != nil {
 		return err

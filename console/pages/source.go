@@ -53,6 +53,7 @@ type sourcePage struct {
 	PivotsAll    bool // these are all
 	Entries      []entryView
 	Erase        string // the form that takes the source out of history; empty: it is not to be had
+	Block        string // the form that blocks the source by hand; empty likewise
 }
 
 // pivotView is the values of one field that the evidence has beside the source.
@@ -88,7 +89,7 @@ func (p *Pages) source(w http.ResponseWriter, r *http.Request) error {
 	} else {
 		v.Source = see.source(subject)
 		v.Blocks, v.Release = see.blocksOf(subject)
-		v.Erase = eraseAddress(see, subject, of)
+		v.Erase, v.Block = eraseAddress(see, subject, of), blockAddress(see, subject, of)
 	}
 	if err := p.sourceFound(ctx, see, v, plain, &wanted); err != nil {
 		return err
@@ -306,7 +307,7 @@ func (r *reading) decisions(all []history.RecordedDecision) []decisionView {
 			At: d.At, Action: shown.Text(string(d.Action)), Reason: shown.Text(r.masker.TextAbout(r.visit.Actor, withheldWords(d.Reason), string(d.Subject))), Rule: d.Rule, Source: r.source(d.Subject),
 			Until: d.Until, By: r.text(d.By), Hit: d.Hit,
 		}
-		if d.By != "" {
+		if d.By != "" && d.Action != blocklist.ActionWithheld {
 			out[i].Reason = shown.Text(r.masker.TextAbout(r.visit.Actor, d.Reason, string(d.Subject)))
 		}
 	}

@@ -2,10 +2,14 @@ package explore
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -88,4 +92,35 @@ func (b *Behind) add(h *history.RecordedHit) {
 	if !slices.Contains(b.Rules, h.Rule) {
 		b.Rules = append(b.Rules, h.Rule)
 	}
+}
+
+// Lines says in words who is behind a source. show writes a value as whoever reads it may see it.
+func (b *Behind) Lines(show func(field, value string) string) []string {
+	at := func(t traffic.Time) string { return t.Std().UTC().Format(time.RFC3339) }
+	if b.Episodes == 0 {
+		return []string{"history knows nothing of it since " + at(b.Since)}
+	}
+	newest := ""
+	if b.More {
+		newest = "the newest "
+	}
+	lines := []string{fmt.Sprintf("%s%s with %s over the limit of %s since %s, the last at %s; running: %d", newest, plural.Of(b.Episodes, "episode"),
+		plural.Of(b.Events, "event"), strings.Join(b.Rules, ", "), at(b.Since), at(b.Last), b.Running)}
+	if b.Judged > 0 {
+		lines = append(lines, fmt.Sprintf("known good in %d of %s", b.Good, plural.Of(b.Judged, "episode")))
+	} else {
+		lines = append(lines, "whether it is known to be good was not judged (known_good)")
+	}
+	for i := range b.With {
+		as := &b.With[i]
+		values := make([]string, len(as.Top))
+		for n, value := range as.Top {
+			values[n] = show(as.Field, value)
+		}
+		if as.Values > len(values) {
+			values = append(values, "…")
+		}
+		lines = append(lines, fmt.Sprintf("seen with %s: %s", plural.Of(as.Values, as.Field), strings.Join(values, ", ")))
+	}
+	return lines
 }

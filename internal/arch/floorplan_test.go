@@ -89,7 +89,7 @@ var plan = map[string]room{
 	},
 	"history/explore": {
 		what:    "what people ask of history: filters, groups, timelines, one hit with all about it",
-		imports: []string{"blocklist", "detectors", "history", "history/audit", "history/orders", "history/postgres", "history/streams", "history/sums", "ingest", "internal/duration", "rules", "traffic"},
+		imports: []string{"blocklist", "detectors", "history", "history/audit", "history/orders", "history/postgres", "history/streams", "history/sums", "ingest", "internal/duration", "internal/plural", "rules", "traffic"},
 		tests:   []string{"history/erasure", "history/retention", "history/rulestore"},
 	},
 	"history/retention": {
@@ -179,7 +179,7 @@ var plan = map[string]room{
 	"console/chart":    {what: "charts as SVG", imports: []string{"console/shown", "traffic"}},
 	"console/pages": {
 		what:    "pages that are rendered here and work without a script",
-		imports: []string{"blocklist", "console", "console/access", "console/acts", "console/chart", "console/shown", "console/standing", "detectors", "history", "history/audit", "history/evidence", "history/explore", "history/postgres", "history/rulestore", "history/savedviews", "internal/duration", "internal/nearest", "rules", "rules/promotion", "traffic"},
+		imports: []string{"blocklist", "console", "console/access", "console/acts", "console/chart", "console/shown", "console/standing", "detectors", "history", "history/audit", "history/evidence", "history/explore", "history/orders", "history/postgres", "history/rulestore", "history/savedviews", "internal/duration", "internal/nearest", "rules", "rules/promotion", "traffic"},
 	},
 	"console/access": {what: "pure: who may do what, and who is shown pseudonyms", imports: []string{"traffic"}},
 	"console/reveal": {

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/history/audit"
+	"github.com/weirhq/weir/internal/testbed"
+)
+
+// knock asks a gate about a request of an address and device.
+func knock(t *testing.T, gate, ip, device, method, path string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+gate+"/v1/forward-auth", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"X-Forwarded-For": ip, "X-Device-Id": device, "X-Forwarded-Method": method, "X-Forwarded-Uri": path} {
+		if value != "" {
+			r.Header.Set(name, value)
+		}
+	}
+	return exchange(t, r).status
+}
+
+// awaitKnock waits until a gate answers so.
+func awaitKnock(t *testing.T, want int, gate, ip, device, method, path string) {
+	t.Helper()
+	testbed.Eventually(t, 30*time.Second, func() error {
+		if got := knock(t, gate, ip, device, method, path); got != want {
+			return fmt.Errorf("%s %s of %s %s is answered by %d, want %d", method, path, ip, device, got, want)
+		}
+		return nil
+	})
+}
+
+// TestBlocksByHand: somebody blocks an address, a device and a prefix, whatever rules say; a gate refuses what he said and nothing else, and passes
+// it when the block has ended or is released by its id. A restart of ENFORCE and a Redis that has lost everything change nothing of it.
+func TestBlocksByHand(t *testing.T) {
+	t.Parallel()
+	server := testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)}
+	b := newBed(t, server)
+	b.ok("migrate")
+	stages := b.start("run")
+	gate := b.start("gate", "--listen", "127.0.0.1:0").awaitLog(`forward-auth checks" address=(\S+)`)
+
+	said := b.ok("blocks", "add", "ip=198.51.100.7", "--everything", "--for", "1h", "--yes", "--by", "ann", "--reason", "ticket 4711, a scraper")
+	if !strings.Contains(said, "ip=198.51.100.7/32: blocked until ") || !strings.Contains(said, "by rule by-hand; block id ") {
+		t.Fatalf("it says %s", said)
+	}
+	b.ok("blocks", "add", "device=tv 8", "--match", "{method: POST, path: /v1/transfers}", "--for", "1h", "--yes", "--reason", "taken over")
+	short := decode[acts.BlockDone](b, "blocks", "add", "ip=203.0.113.5/24", "--everything", "--for", "4s", "--yes", "--reason", "a burst")
+	if !short.Done || short.Subject != "ip=203.0.113.0%2F24" || short.Outcome != "written" {
+		t.Errorf("the prefix: %+v", short)
+	}
+	awaitKnock(t, 429, gate, "198.51.100.7", "", "GET", "/anything")
+	awaitKnock(t, 429, gate, "192.0.2.1", "tv 8", "POST", "/v1/transfers")
+	for _, free := range [][4]string{{"198.51.100.8", "", "GET", "/anything"}, {"192.0.2.1", "tv 8", "GET", "/v1/transfers"}, {"192.0.2.1", "tv 8", "POST", "/v1/other"}, {"192.0.2.1", "tv 9", "POST", "/v1/transfers"}} {
+		if got := knock(t, gate, free[0], free[1], free[2], free[3]); got != 200 {
+			t.Errorf("%q is answered by %d", free, got)
+		}
+	}
+	awaitKnock(t, 200, gate, "203.0.113.77", "", "GET", "/") // it has ended by itself
+
+	var listed []shownBlock
+	for _, l := range decode[[]shownBlock](b, "blocks", "list", "--rule", "by-hand") {
+		if l.Subject != short.Subject {
+			listed = append(listed, l)
+		}
+	}
+	if len(listed) != 1 || listed[0].Block.By != "ann" || listed[0].Block.Reason != "ticket 4711, a scraper" || !listed[0].InForce {
+		t.Fatalf("listed: %+v", listed)
+	}
+	if list := b.ok("blocks", "list"); !strings.Contains(list, "ann") || !strings.Contains(list, "ticket 4711") {
+		t.Errorf("the list does not say who and why:\n%s", list)
+	}
+	id := listed[0].Block.Hit[:16]
+	for _, of := range []string{id, "ip=198.51.100.7"} {
+		testbed.Eventually(t, 30*time.Second, func() error { // RECORD stores the decision
+			story := b.ok("why", of)
+			for _, want := range []string{"by-hand: a block by hand", "blocked by hand by ann", "ticket 4711, a scraper", "HOLDS NOW   yes", "weir blocks release by-hand ip=198.51.100.7/32"} {
+				if !strings.Contains(story, want) {
+					return fmt.Errorf("why %s does not say %q:\n%s", of, want, story)
+				}
+			}
+			return nil
+		})
+	}
+
+	// ENFORCE anew, and a Redis without anything: the block stands again, from history.
+	stages.end()
+	stages = b.start("run")
+	forget(t, server)
+	awaitKnock(t, 429, b.start("gate", "--listen", "127.0.0.1:0").awaitLog(`forward-auth checks" address=(\S+)`), "198.51.100.7", "", "GET", "/anything")
+	awaitKnock(t, 429, gate, "198.51.100.7", "", "GET", "/anything")
+	if again := decode[[]shownBlock](b, "blocks", "list", "--rule", "by-hand"); len(again) != 1 || again[0].Block.By != "ann" || again[0].Block.Reason != "ticket 4711, a scraper" {
+		t.Errorf("put back: %+v", again)
+	}
+
+	if out := b.ok("blocks", "release", id, "--reason", "a customer", "--by", "ben"); !strings.Contains(out, "ip=198.51.100.7/32: released from rule by-hand") {
+		t.Errorf("released by its id, it says %s", out)
+	}
+	awaitKnock(t, 200, gate, "198.51.100.7", "", "GET", "/anything")
+	b.ok("blocks", "add", "ip=198.51.100.7", "--everything", "--for", "1h", "--yes", "--reason", "again")
+	awaitKnock(t, 429, gate, "198.51.100.7", "", "GET", "/anything")
+	b.ok("blocks", "release", "by-hand", "ip=198.51.100.7", "--reason", "and again")
+	awaitKnock(t, 200, gate, "198.51.100.7", "", "GET", "/anything")
+
+	testbed.Eventually(t, 30*time.Second, func() error {
+		var told []string
+		for _, e := range decode[[]audit.Entry](b, "history", "audit", "--source", "198.51.100.7") {
+			told = append(told, e.Action+" by "+e.Actor+" of "+e.Object+": "+e.Reason)
+		}
+		all := strings.Join(told, "\n")
+		for _, want := range []string{"block by ann of block by-hand ip=198.51.100.7%2F32: ticket 4711, a scraper", "release by ben of block by-hand ip=198.51.100.7%2F32: a customer"} {
+			if !strings.Contains(all, want) {
+				return fmt.Errorf("the audit trail lacks %q:\n%s", want, all)
+			}
+		}
+		return nil
+	})
+	stages.end()
+}
+
+// forget empties Redis, as a server does that was restarted without its files.
+func forget(t *testing.T, server testbed.RedisServer) {
+	t.Helper()
+	o, err := redis.ParseURL(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(o)
+	defer func() { _ = client.Close() }()
+	if err := client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
