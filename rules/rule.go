@@ -292,7 +292,7 @@ func IsByHand(id string) bool { return id == ByHand || strings.HasPrefix(id, ByH
 // generation for ever.
 func ByHandOf(m Match) (ModeState, error) {
 	state := ModeState{Rule: ByHand, Mode: ModeBlock, Generation: 1, Match: Held(m)}
-	if m.isEverything() {
+	if isEverything(&m) {
 		return state, nil
 	}
 	text, err := json.Marshal(m)
@@ -305,7 +305,7 @@ func ByHandOf(m Match) (ModeState, error) {
 }
 
 // isEverything reports whether m names nothing, and so is every request.
-func (m *Match) isEverything() bool {
+func isEverything(m *Match) bool {
 	return len(m.Methods)+len(m.paths())+len(m.Except)+len(m.Hosts)+len(m.Routes)+len(m.Statuses) == 0 && m.When == ""
 }
 

@@ -35,7 +35,7 @@ func (c *call) maskDecision(d *history.RecordedDecision) {
 }
 
 // maskBlock masks why somebody ordered a block.
-func (c *call) maskBlock(b *blocklist.Block, of traffic.Subject) {
+func maskBlock(c *call, b *blocklist.Block, of traffic.Subject) {
 	if b != nil {
 		b.Reason = c.o.Masker.TextAbout(c.actor, b.Reason, string(of))
 	}
@@ -77,7 +77,7 @@ func (c *call) maskStory(st *explore.Story) {
 }
 
 func (c *call) maskWhy(a *why.Answer) {
-	c.maskBlock(a.Block, a.Subject)
+	maskBlock(c, a.Block, a.Subject)
 	c.maskStory(&a.Story)
 	for i := range a.Also {
 		a.Also[i].Subject = c.o.Masker.Subject(c.actor, a.Also[i].Subject)

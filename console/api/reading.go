@@ -191,7 +191,7 @@ func listBlocks(c *call) (any, error) {
 			break
 		}
 		last = place
-		c.maskBlock(item.Block, item.Subject)
+		maskBlock(c, item.Block, item.Subject)
 		item.Subject = c.o.Masker.Subject(c.actor, item.Subject)
 		page.Items = append(page.Items, Block{item})
 	}

@@ -290,7 +290,8 @@ func did(q url.Values) string {
 	return map[string]string{
 		"promote": "Promoted: it blocks from now on." + grown(q), "canary": "Promoted: its canary begins to hold." + grown(q), "demote": "Demoted: it holds nobody any more.", "disable": "Disabled: it counts nothing.",
 		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.", "block": "Blocked: gates refuse its requests.",
-		"erase": "Erased from history: the audit trail tells what, under a pseudonym.", "erasing": "The erasure goes on: the audit trail tells when it is done.",
+		"ordered": "Ordered: ENFORCE has not written the block yet. The audit trail has the order; the block stands here when it is done.",
+		"erase":   "Erased from history: the audit trail tells what, under a pseudonym.", "erasing": "The erasure goes on: the audit trail tells when it is done.",
 		"keep": "The view is saved.", "drop": "The view is removed.",
 	}[q.Get("did")]
 }

@@ -40,7 +40,7 @@ type orderView struct {
 	Back         string
 }
 
-func (r *reading) order(o *orders.Order) *orderView {
+func orderOf(r *reading, o *orders.Order) *orderView {
 	if o == nil {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (p *Pages) hit(w http.ResponseWriter, r *http.Request) error {
 	}
 	v := &hitPage{
 		Episode: see.episode(h), Known: story.Hit != nil, Redis: see.redis, Asked: askedOf(see, h.Samples, h.First), Decisions: see.decisions(story.Decisions), Refused: story.Refused,
-		Order: see.order(story.Order), Command: p.o.Command + " why " + blockID(h.ID),
+		Order: orderOf(see, story.Order), Command: p.o.Command + " why " + blockID(h.ID),
 	}
 	if v.Known {
 		v.Facts = facts(h)

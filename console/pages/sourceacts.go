@@ -191,11 +191,16 @@ func (p acting) block(w http.ResponseWriter, r *http.Request) error {
 		}
 		_, err = p.o.Acts.Block(r.Context(), access.From(r.Context()), asked)
 	}
-	if err != nil {
+	var unfinished *acts.UnfinishedError
+	told := "block"
+	switch {
+	case errors.As(err, &unfinished): // it is stored, and will be done
+		told = "ordered"
+	case err != nil:
 		return p.again(w, r, form, err)
 	}
 	p.forget()
-	http.Redirect(w, r, withDid(form.Back, "block"), http.StatusSeeOther)
+	http.Redirect(w, r, withDid(form.Back, told), http.StatusSeeOther)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"strings"
@@ -29,6 +30,11 @@ func post(t testing.TB, p *Pages, v access.Visit, address string, form url.Value
 	w := httptest.NewRecorder()
 	as(v, p.Handler()).ServeHTTP(w, r)
 	return w.Code, w.Body.String(), w.Header()
+}
+
+// blocking is the form of a block by hand.
+func blocking(of, length, what, match string) url.Values {
+	return url.Values{"of": {of}, "for": {length}, "what": {what}, "match": {match}, "reason": {"a scraper"}, "confirm": {"yes"}}
 }
 
 // A form is done only with a tick, and what comes of it is a page of its own.
@@ -76,6 +82,13 @@ func TestFormsAct(t *testing.T) {
 		{"erase several", "/erase", erasing("ip=203.0.113.7%2F32&device=tv-7", "x"), nil, 400, "", "FIELD=VALUE of one person", 0},
 		{"erase by a path", "/erase", erasing("path=/x", "x"), nil, 400, "", "FIELD=VALUE", 0},
 		{"erase with the store away", "/erase", erasing("user=alice", "x"), errors.New("PostgreSQL does not answer"), 422, "", "PostgreSQL does not answer", 1},
+		{"block", "/block", blocking("ip=203.0.113.7", "2h", "everything", ""), nil, 303, "/sources?of=ip%3D203.0.113.7&did=block", "", 1},
+		{"block with ENFORCE away", "/block", blocking("ip=203.0.113.7", "2h", "everything", ""), &acts.UnfinishedError{Done: "stored", Undone: "not done"}, 303, "/sources?of=ip%3D203.0.113.7&did=ordered", "", 1},
+		{"block for too long", "/block", blocking("ip=203.0.113.7", "1y", "everything", ""), &acts.Invalid{Field: "for", Got: "1y", Allowed: "1s to 31d"}, 422, "", "Allowed: 1s to 31d", 1},
+		{"block without a tick", "/block", url.Values{"of": {"ip=203.0.113.7"}, "for": {"1h"}, "reason": {"x"}}, nil, 422, "", "tick the box", 0},
+		{"block a path", "/block", blocking("path=/x", "1h", "everything", ""), nil, 400, "", "FIELD=VALUE", 0},
+		{"block nobody", "/block", blocking("", "1h", "everything", ""), nil, 400, "", "FIELD=VALUE", 0},
+		{"block a proxy", "/block", blocking("ip=203.0.113.7", "1h", "everything", ""), &acts.NeverBlockedError{Subject: "ip=203.0.113.7%2F32", Entry: netip.MustParsePrefix("203.0.113.0/24"), List: "never_block"}, 409, "", "203.0.113.0/24 is in never_block", 1},
 		{"release of nothing", "/release", url.Values{"confirm": {"yes"}, "rule": {"login-stuffing"}, "subject": {"x"}}, nil, 400, "", "canonical subject", 0},
 	}
 	for _, tt := range tests {
@@ -90,6 +103,12 @@ func TestFormsAct(t *testing.T) {
 				t.Errorf("did %+v, want %d", s.does.did, tt.done)
 			}
 		})
+	}
+	hand := newScene()
+	post(t, newPages(t, hand.options()), admin(), "/block", blocking("ip=2001:db8::7", "2h", "match", "{path: /v1/*}"))
+	asked := acts.BlockRequest{Subject: "ip=2001%3Adb8%3A%3A%2F64", Match: "{path: /v1/*}", For: "2h", Wait: releaseWait, Reason: "a scraper"}
+	if got := hand.does.did[0]; got != asked {
+		t.Errorf("asked for %+v, want %+v", got, asked)
 	}
 	s := newScene()
 	post(t, newPages(t, s.options()), admin(), "/rules/catalogue-scrape/promote", whole)
@@ -145,6 +164,14 @@ func TestRolesSeeWhatTheyMay(t *testing.T) {
 		{"owner's source", person(access.Owner, "player"), "/sources?of=user%3Dalice", 200, "Timeline", "/erase?"},
 		{"owner's form to erase", person(access.Owner, "player"), "/erase?of=user%3Dalice", 403, "may not", "textarea"},
 		{"admin's form to erase", person(access.Admin), "/erase?of=user%3Dalice", 200, "They do not come back", ""},
+		{"admin's source to block", person(access.Admin), "/sources?of=user%3Dalice", 200, "/block?of=user%3Dalice", ""},
+		{"owner's source to block", person(access.Owner, "player"), "/sources?of=user%3Dalice", 200, "Timeline", "/block?"},
+		{"owner's blocks", person(access.Owner, "player"), "/blocks", 200, "in force", "by hand"},
+		{"admin's blocks", person(access.Admin), "/blocks", 200, `action="/block"`, ""},
+		{"owner's form to block", person(access.Owner, "player"), "/block?of=user%3Dalice", 403, "may not", "textarea"},
+		{"admin's form to block", person(access.Admin), "/block?of=ip%3D203.0.113.7", 200, "seen with 7 users: ann, ben", ""},
+		{"analyst's release shows who is behind", person(access.Analyst), "/release?rule=login-stuffing&subject=ip%3D203.0.113.7%252F32", 200, "seen with 7 users: ann, ben", ""},
+		{"a rule by hand has no page", person(access.Viewer), "/rules/by-hand", 303, "/blocks?rule=by-hand", ""},
 		{"viewer's file", person(access.Viewer), "/explore.csv", 403, "may not", ""},
 	}
 	for _, tt := range tests {

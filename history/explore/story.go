@@ -92,7 +92,7 @@ func (x *Explorer) Complete(ctx context.Context, st *Story) error {
 	if st.Hit != nil && st.Hit.Stream != history.Live {
 		return nil // a replay blocks nobody
 	}
-	if err := x.byHand(ctx, st); err != nil {
+	if err := byHand(ctx, x, st); err != nil {
 		return err
 	}
 	if err := x.decided(ctx, st); err != nil {
@@ -122,7 +122,7 @@ func (x *Explorer) recorded(ctx context.Context, id string) (*Story, error) {
 		return nil, err
 	}
 	if len(hits) == 0 {
-		if st, err := x.ordered(ctx, id); err != nil || st != nil {
+		if st, err := ordered(ctx, x, id); err != nil || st != nil {
 			return st, err
 		}
 		return x.onlyDecided(ctx, id)
@@ -149,7 +149,7 @@ func (x *Explorer) recorded(ctx context.Context, id string) (*Story, error) {
 }
 
 // ordered finds the order of a block; nil where there is none.
-func (x *Explorer) ordered(ctx context.Context, id string) (*Story, error) {
+func ordered(ctx context.Context, x *Explorer, id string) (*Story, error) {
 	const most = 20
 	found, err := x.store.Orders.Find(ctx, id, most)
 	if err != nil || len(found) == 0 {
@@ -167,7 +167,7 @@ func (x *Explorer) ordered(ctx context.Context, id string) (*Story, error) {
 }
 
 // byHand adds to the story of a block that somebody ordered what the order says.
-func (x *Explorer) byHand(ctx context.Context, st *Story) error {
+func byHand(ctx context.Context, x *Explorer, st *Story) error {
 	if !rules.IsByHand(st.Rule) {
 		return nil
 	}

@@ -53,6 +53,7 @@ type Stage struct {
 	Clock     *Clock
 	Grouped   bool             // the Enforcer counts the blocks of the partitions that it is assigned, from the next Restart on; otherwise of all
 	OpenHits  enforce.OpenHits // of the Enforcer, from the next Restart on; nil for none
+	Orders    enforce.Orders   // likewise
 	next      int64            // offset in the hits log
 
 	registry *prometheus.Registry // of the Enforcer
@@ -90,7 +91,7 @@ func (s *Stage) Restart(never ...netip.Prefix) {
 	s.registry = prometheus.NewRegistry()
 	e, err := enforce.New(enforce.Options{
 		Store: s.Store, Stream: blocklist.StreamLive, Topic: "weir.hits", Modes: s.Rules, Rules: s.Rules, Decisions: s.Log, DeadLetters: s.Dead,
-		NeverBlock: never, Secret: []byte(Secret), OpenHits: s.OpenHits, AllPartitions: !s.Grouped, Clock: s.Clock.Now, Logger: s.Logger, Registerer: s.registry,
+		NeverBlock: never, Secret: []byte(Secret), OpenHits: s.OpenHits, Orders: s.Orders, AllPartitions: !s.Grouped, Clock: s.Clock.Now, Logger: s.Logger, Registerer: s.registry,
 	})
 	if err != nil {
 		s.T.Fatal(err)

@@ -78,7 +78,11 @@ func (b *bed) blocks(rule string) string {
 			text += fmt.Sprintf(" passes over %d", len(lists[i].List.Entries))
 		}
 	}
-	return text
+	ordered, err := b.in.History.Orders.Due(b.t.Context(), 100_000)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return text + fmt.Sprintf(" by hand %d", len(ordered))
 }
 
 // path into blocking: what can lead to a block, or to one that holds more, and how it is asked for.
@@ -151,6 +155,8 @@ const (
 	apiPromote  = "POST /api/v1/rules/{rule}/promote"
 	pagePromote = "POST /rules/{rule}/promote"
 	apiApply    = "POST /api/v1/apply"
+	apiBlock    = "POST /api/v1/blocks"
+	pageBlock   = "POST /block"
 )
 
 func pathsIntoBlocking() []intoBlocking {
@@ -180,6 +186,8 @@ func pathsIntoBlocking() []intoBlocking {
 			"POST /api/v1/rules/{rule}/rollback", always(`{"reason":"matrix","to":1}`), false},
 		{"a raised limit that is ended", raised, "POST /api/v1/rules/{rule}/limit", always(`{"reason":"matrix","limit":0}`), false},
 		{"an entry taken off an allow list", blocking, "POST /api/v1/allow/{list}/entries", always(`{"reason":"matrix","remove":true,"entries":[{"kind":"cidr","value":"198.51.100.0/24"}]}`), true},
+		{"blocked by hand", inShadow, apiBlock, always(`{"reason":"matrix","subject":"user=alice","everything":true,"for":"1h"}`), false},
+		{"blocked by hand on the page", inShadow, pageBlock, always("of=user%3Dalice&for=1h&what=everything&reason=matrix&confirm=yes"), false},
 		{"counted again", off, "POST /api/v1/rules/{rule}/enable", always(`{"reason":"matrix"}`), false},
 		{"counted again, on the page", off, "POST /rules/{rule}/enable", always("reason=matrix&confirm=yes"), false},
 	}
@@ -242,7 +250,8 @@ func everyPathIntoBlocking(t *testing.T, b *bed, m *signintest.Matrix) {
 // judge asks as somebody, and reports whether something has changed.
 func (p *intoBlocking) judge(t *testing.T, b *bed, m *signintest.Matrix, rule string, who signintest.Caller) bool {
 	t.Helper()
-	may := who.Actor.Role == access.Admin || who.Actor.Role == access.Owner && who.Actor.Owns(ownerOf(rule))
+	byHand := p.route == apiBlock || p.route == pageBlock // of no rule, so of no owner
+	may := who.Actor.Role == access.Admin || !byHand && who.Actor.Role == access.Owner && who.Actor.Owns(ownerOf(rule))
 	before := b.blocks(rule)
 	status := m.Send(p.request(b, rule), who)
 	after := b.blocks(rule)
