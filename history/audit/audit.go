@@ -18,7 +18,11 @@ import (
 type Entry struct {
 	At     time.Time `json:"at"` // set by the database
 	Actor  string    `json:"actor"`
+<<<<<<< HEAD
 	Action string    `json:"action"` // apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, release, accept-gap, recreate, budget, reveal, invite, withdraw-invite, sign-in, sign-in-refused, sign-out, end-session
+=======
+	Action string    `json:"action"` // apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, block, release, accept-gap, recreate, budget, reveal, sign-in, sign-in-refused, sign-out
+>>>>>>> 4f3c28f (Blocks by hand in the documents)
 	Object string    `json:"object"` // "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
 	Reason string    `json:"reason"`
 	Detail string    `json:"detail,omitempty"`
