@@ -24,7 +24,7 @@ func (x script) form(flagless bool) *redis.Script {
 }
 
 // scripts are all scripts of a Store.
-type scripts struct{ raise, release, delta, modes, shapes, admit, leave script }
+type scripts struct{ raise, release, delta, modes, never, shapes, admit, leave script }
 
 func newScripts() scripts {
 	return scripts{
@@ -32,6 +32,7 @@ func newScripts() scripts {
 		release: newScript(luaRelease),
 		delta:   newScript(luaDelta),
 		modes:   newScript(luaModes),
+		never:   newScript(luaNever),
 		shapes:  newScript(luaShapes),
 		admit:   newScript(luaAdmit),
 		leave:   newScript(luaLeave),

@@ -23,6 +23,7 @@ const (
 	OpBlock   = "block"   // a block was written or raised; value: Block
 	OpRelease = "release" // a tombstone was put; value: Tombstone
 	OpMode    = "mode"    // a rule's mode changed; value: rules.ModeState
+	OpNever   = "never"   // never-block entries have changed; value: NeverEntries
 	OpStream  = "stream"  // a stream was written to for the first time; value: its name
 	OpReload  = "reload"  // so much has changed that readers load everything anew
 )
@@ -62,6 +63,7 @@ type Change struct {
 	Block     Block
 	Tombstone Tombstone
 	Mode      rules.ModeState
+	Never     NeverEntries
 	Stream    string // the name of a stream that was written to for the first time
 }
 
@@ -85,13 +87,16 @@ func DecodeChange(fields map[string]any) (Change, error) {
 	case OpMode:
 		c.Mode, err = decodeMode(rule, value)
 		return c, err
+	case OpNever:
+		c.Never, err = decodeNever(value)
+		return c, err
 	case OpStream:
 		c.Stream = value
 		return c, nil
 	case OpReload:
 		return c, nil
 	default:
-		return c, fmt.Errorf("op %q, known: block, release, mode, stream, reload", c.Op)
+		return c, fmt.Errorf("op %q, known: block, release, mode, never, stream, reload", c.Op)
 	}
 	if err != nil {
 		return c, err

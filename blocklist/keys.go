@@ -57,6 +57,9 @@ func (k Keys) Shapes() string { return k.prefix + "shapes" }
 // a mode and its delta change together, and one XREAD follows all streams, in a cluster too.
 func (k Keys) Rules() string { return k.prefix + "rules" }
 
+// Never is the key of the entries of never-block lists that people make, in the slot of the modes.
+func (k Keys) Never() string { return k.prefix + "never:{" + k.Rules() + "}" }
+
 // Streams is the set of the names of the delta streams that have been written to.
 func (k Keys) Streams() string { return k.prefix + "delta:{" + k.Rules() + "}" }
 

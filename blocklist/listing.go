@@ -115,7 +115,7 @@ func (s *Store) listed(h Name, tombstone bool, value string, modes map[string]ru
 // for the block's rule, nil for none.
 func (s *Store) Unheld(subject traffic.Subject, b *Block, mode *rules.ModeState, now traffic.Time) string {
 	switch {
-	case s.never.Holds(subject):
+	case s.never.Now().Holds(subject):
 		return "its address is one that is never blocked (never_block, or nobody's in particular)"
 	case b.Until <= now:
 		return "it has ended"

@@ -13,7 +13,7 @@ import (
 // A list says why nobody is refused for a block that stands: the first thing that a gate would find.
 func TestUnheld(t *testing.T) {
 	s := &Store{}
-	s.Except(NewNeverBlock([]netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}))
+	s.Except(NewNeverList([]netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, func() traffic.Time { return 1 }))
 	now := traffic.At(time.Date(2027, 1, 15, 8, 0, 0, 0, time.UTC))
 	blocks := rules.ModeState{Rule: someRule, Mode: rules.ModeBlock, Generation: 2}
 	shadow, anew := blocks, blocks

@@ -12,6 +12,9 @@ import (
 
 // Modes reads the modes as they were last published. An entry that cannot be read is left out: its rule blocks nobody.
 func (s *Store) Modes(ctx context.Context) ([]rules.ModeState, error) {
+	if err := s.refreshNever(ctx); err != nil {
+		return nil, err
+	}
 	hash, err := s.redis.client.HGetAll(ctx, s.keys.Rules()).Result()
 	if err != nil {
 		return nil, fmt.Errorf("%s: read modes: %w", s.redis.address, err)

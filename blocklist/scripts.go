@@ -168,6 +168,22 @@ redis.call('SADD', KEYS[4], ARGV[4])
 return #changes
 `
 
+// luaNever replaces the entries of never-block lists by newer ones, and tells of them on the modes stream. As luaModes, it tells before it keeps.
+//
+//	KEYS  1 the entries, 2 modes stream, 3 its last, 4 set of streams
+//	ARGV  as luaAppend, 4 the stream's name, 5 revision, 6 value
+const luaNever = luaAlways + luaAppend + `
+local text = redis.call('GET', KEYS[1])
+if text then
+  local ok, value = pcall(cjson.decode, text)
+  if ok and type(value) == 'table' and type(value.revision) == 'number' and value.revision >= tonumber(ARGV[5]) then return 0 end
+end
+append(KEYS[2], KEYS[3], {{'op', 'never', 'value', ARGV[6]}})
+redis.call('SET', KEYS[1], ARGV[6])
+redis.call('SADD', KEYS[4], ARGV[4])
+return 1
+`
+
 // luaShapes names shapes. They are few: a new one comes with the first block of a rule's new key, not with a client.
 //
 //	KEYS  1 set of shapes

@@ -17,7 +17,7 @@ type Store struct {
 	keys   Keys
 	marks  *marks
 	crowds Crowds
-	never  NeverBlock
+	never  *NeverList
 }
 
 // NewStore uses client for the blocks of namespace. Closing the Store closes client.
@@ -30,7 +30,10 @@ func NewStore(client redis.UniversalClient, namespace string) (*Store, error) {
 }
 
 func newStore(client redis.UniversalClient, address string, keys Keys) *Store {
-	return &Store{redis: newServers(client, address, keys), keys: keys, marks: newMarks()}
+	return &Store{
+		redis: newServers(client, address, keys), keys: keys, marks: newMarks(),
+		never: NewNeverList(nil, func() traffic.Time { return traffic.At(time.Now()) }),
+	}
 }
 
 // Connect makes a Store of namespace on the server. It does not dial; Ping does.
@@ -79,8 +82,9 @@ func (s *Store) Close() error { return s.redis.client.Close() }
 // Bound makes s refuse blocks beyond what c allows. It is called before s is used.
 func (s *Store) Bound(c Crowds) { s.crowds = c }
 
-// Except tells which blocks are in force for nobody: gates leave them out when they read them. It is called before s is used.
-func (s *Store) Except(never NeverBlock) { s.never = never }
+// Except tells which blocks are in force for nobody: gates leave them out when they read them. Each reading of blocks, or of modes, adds what people
+// have entered. It is called before s is used.
+func (s *Store) Except(never *NeverList) { s.never = never }
 
 // Inspect asks the server, or every master of the cluster, about itself, and changes nothing. clock is this machine's.
 func (s *Store) Inspect(ctx context.Context, clock func() traffic.Time) (Inspected, error) {

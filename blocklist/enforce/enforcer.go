@@ -46,7 +46,7 @@ type DeadLetters interface {
 	Put(ctx context.Context, letters []traffic.DeadLetter) error
 }
 
-// Options configure an Enforcer. All but NeverBlock, OpenHits, Orders, HitsPartitions, AllPartitions and TombstoneTTL are required.
+// Options configure an Enforcer. All but NeverBlock, Never, OpenHits, Orders, HitsPartitions, AllPartitions and TombstoneTTL are required.
 type Options struct {
 	Store       *blocklist.Store
 	Stream      string // must be StreamLive
@@ -56,6 +56,8 @@ type Options struct {
 	Decisions   DecisionLog
 	DeadLetters DeadLetters
 	NeverBlock  []netip.Prefix
+	// Never is instead of NeverBlock where entries are made at run time; nil: NeverBlock alone.
+	Never *blocklist.NeverList
 	// Secret is the installation's: by it a canary's share is told from the rest, see promotion.Side.
 	Secret []byte
 	// OpenHits gives who is over a limit when its rule begins to block; nil: they are blocked with their next hit.
@@ -101,7 +103,7 @@ func (o *Options) validate() error {
 type Enforcer struct {
 	o       Options
 	writer  *blocklist.Writer
-	never   blocklist.NeverBlock
+	never   *blocklist.NeverList
 	modes   *modeCache
 	metrics *enforcerMetrics
 	// standing is told of what was applied, by rule and mode.
@@ -135,7 +137,7 @@ func New(o Options) (*Enforcer, error) {
 		blocks.know(states)
 	}
 	return &Enforcer{
-		o: o, writer: blocklist.NewWriter(o.Store), never: blocklist.NewNeverBlock(o.NeverBlock), modes: modes, metrics: metrics, standing: blocks,
+		o: o, writer: blocklist.NewWriter(o.Store), never: cmp.Or(o.Never, blocklist.NewNeverList(o.NeverBlock, o.Clock)), modes: modes, metrics: metrics, standing: blocks,
 		versions: newVersions(o.Rules, o.Clock, o.Logger), done: recent.NewSet(seenDecisions), latency: newLatency(metrics.latency, blocks),
 	}, nil
 }

@@ -157,7 +157,7 @@ func (c *Carrier) plan(s *batchState, o *blocklist.Order, modes map[string]rules
 	switch {
 	case checkHit(f.Name, &h) != nil || !blocklist.Storable(o.Until):
 		f.refused = blocklist.ReasonUnreadable
-	case e.never.Holds(f.Subject):
+	case e.never.Now().Holds(f.Subject):
 		f.refused = blocklist.ReasonNeverBlock
 	case o.Until <= s.now:
 		f.refused = blocklist.ReasonExpired

@@ -186,7 +186,7 @@ func (e *Enforcer) planRaise(s *batchState, f *effect, terms *holding.Terms) {
 func (e *Enforcer) judge(now traffic.Time, f *effect, terms *holding.Terms) (withheld, ignored string) {
 	h := f.record.hit.Holding(f.block.Generation)
 	f.extendOnly = h.Phase == holding.Closing
-	if e.never.Holds(f.Subject) {
+	if e.never.Now().Holds(f.Subject) {
 		if f.extendOnly {
 			return "", ignoredClosed
 		}

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,11 +41,13 @@ const (
 // readMost bounds the decisions of a reading: about twice as many as blocks are counted, 2000 pages.
 const readMost = 2_000_000
 
-// ReaderOptions configure a Reader. All but NeverBlock are required.
+// ReaderOptions configure a Reader. All but NeverBlock and Never are required.
 type ReaderOptions struct {
 	Modes      Modes
 	Active     ActiveBlocks
 	NeverBlock []netip.Prefix
+	// Never is instead of NeverBlock where entries are made at run time; nil: NeverBlock alone.
+	Never      *blocklist.NeverList
 	Standing   Standing
 	Clock      func() traffic.Time
 	Logger     *slog.Logger
@@ -70,7 +73,7 @@ func (o *ReaderOptions) validate() error {
 // last decisions of others. It asks Redis nothing. Each process has its own.
 type Reader struct {
 	o        ReaderOptions
-	never    blocklist.NeverBlock
+	never    *blocklist.NeverList
 	readings *prometheus.CounterVec // outcome
 	most     int                    // readMost; tests set less
 
@@ -95,7 +98,7 @@ func NewReader(o ReaderOptions) (*Reader, error) {
 		return nil, err
 	}
 	r := &Reader{
-		o: o, never: blocklist.NewNeverBlock(o.NeverBlock), most: readMost, backoff: retry.NewBackoff(readDelay, readBackoffMost),
+		o: o, never: cmp.Or(o.Never, blocklist.NewNeverList(o.NeverBlock, o.Clock)), most: readMost, backoff: retry.NewBackoff(readDelay, readBackoffMost),
 		readings: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_blocks_readings_total",
 			Help: "Readings of history for weir_blocks, after this process was given partitions of the hits topic, by outcome: complete, cut (2,000,000 " +
@@ -177,7 +180,7 @@ func (r *Reader) read(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("modes of rules: %w", err)
 	}
-	s, now, left := newSelection(modes, r.never), r.o.Clock(), r.most
+	s, now, left := newSelection(modes, *r.never.Now()), r.o.Clock(), r.most
 	r.o.Standing.BeginReading()
 	for _, released := range []bool{true, false} {
 		err := eachPage(ctx, r.o.Active, released, func(page []blocklist.Decision) error {

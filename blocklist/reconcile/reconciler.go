@@ -3,6 +3,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -42,12 +43,14 @@ const Interval = 2 * time.Second
 // the marker. Of all reconcilers, one does each sweep.
 const sweepInterval = time.Minute
 
-// Options configure a Reconciler. All but NeverBlock are required.
+// Options configure a Reconciler. All but NeverBlock and Never are required.
 type Options struct {
 	Store      *blocklist.Store
 	Modes      Modes
 	Active     ActiveBlocks
 	NeverBlock []netip.Prefix
+	// Never is instead of NeverBlock where entries are made at run time; nil: NeverBlock alone.
+	Never      *blocklist.NeverList
 	Clock      func() traffic.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -74,7 +77,7 @@ func (o *Options) validate() error {
 type Reconciler struct {
 	o       Options
 	writer  *blocklist.Writer
-	never   blocklist.NeverBlock
+	never   *blocklist.NeverList
 	id      string
 	metrics *reconcilerMetrics
 	// interval is the time between two looks, sweep that between two sweeps; tests set others.
@@ -114,7 +117,7 @@ func New(o Options) (*Reconciler, error) {
 		return nil, fmt.Errorf("reconciler: %w", err)
 	}
 	return &Reconciler{
-		o: o, writer: blocklist.NewWriter(o.Store), never: blocklist.NewNeverBlock(o.NeverBlock), id: hex.EncodeToString(id[:]), metrics: metrics,
+		o: o, writer: blocklist.NewWriter(o.Store), never: cmp.Or(o.Never, blocklist.NewNeverList(o.NeverBlock, o.Clock)), id: hex.EncodeToString(id[:]), metrics: metrics,
 		interval: Interval, sweep: sweepInterval,
 	}, nil
 }

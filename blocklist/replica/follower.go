@@ -26,7 +26,7 @@ type follower struct {
 	behind blocklist.Cursor // streams of which the last probe knew newer entries, with the cursor of then
 	probed time.Time
 
-	modesOwed bool             // modes may have been missed
+	modesOwed bool             // modes, or never-block entries, may have been missed
 	loaded    blocklist.Cursor // the newest ids when a load had read everything; nil: there is none to end
 	mark      uint32           // of that load
 }
@@ -46,6 +46,11 @@ func (f *follower) step(ctx context.Context) error {
 			return err
 		}
 		f.r.table.setModes(modes...)
+		never, err := f.r.from.Never(ctx)
+		if err != nil {
+			return err
+		}
+		f.r.never.Set(never)
 		f.modesOwed = false
 		f.r.loads.start()
 	}
@@ -113,6 +118,8 @@ func (f *follower) change(ctx context.Context, c *blocklist.Change) {
 		f.r.takeTombstone(blocklist.Name{Subject: c.Subject, Rule: c.Tombstone.Rule}, c.Tombstone, nil)
 	case blocklist.OpMode:
 		f.r.table.setModes(c.Mode)
+	case blocklist.OpNever:
+		f.r.never.Set(c.Never)
 	case blocklist.OpStream:
 		if c.Stream != "" {
 			f.join(c.Stream)

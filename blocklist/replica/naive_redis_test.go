@@ -301,6 +301,10 @@ func (m *modelRedis) Modes(context.Context) ([]rules.ModeState, error) {
 	return slices.Collect(maps.Values(m.modes)), nil
 }
 
+func (m *modelRedis) Never(context.Context) (blocklist.NeverEntries, error) {
+	return blocklist.NeverEntries{}, nil
+}
+
 func (m *modelRedis) HasMarker(context.Context) (bool, error) { return m.marker, nil }
 
 func (m *modelRedis) EachNode(ctx context.Context, visit func(ctx context.Context, n node)) error {

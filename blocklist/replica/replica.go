@@ -3,6 +3,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -22,10 +23,12 @@ import (
 // defaultReload is how often a Replica loads everything though no number was missing.
 const defaultReload = 10 * time.Minute
 
-// Options configure a Replica. All but NeverBlock and Reload are required.
+// Options configure a Replica. All but NeverBlock, Never and Reload are required.
 type Options struct {
 	Store      *blocklist.Store
 	NeverBlock []netip.Prefix
+	// Never is instead of NeverBlock where entries are made at run time; nil: NeverBlock alone.
+	Never *blocklist.NeverList
 	// Reload bounds how long a change that was lost between Redis and its delta stays unknown; 0: 10 min. Programs leave it at 0; a
 	// simulation, whose days last seconds, and tests set it.
 	Reload     time.Duration
@@ -39,7 +42,7 @@ type Options struct {
 type Replica struct {
 	o       Options
 	from    source
-	never   blocklist.NeverBlock
+	never   *blocklist.NeverList
 	metrics *replicaMetrics
 	table   *table
 	loads   *loader
@@ -67,7 +70,7 @@ func New(o Options) (*Replica, error) {
 	if o.Reload == 0 {
 		o.Reload = defaultReload
 	}
-	r := &Replica{o: o, from: newRedisSource(o.Store), never: blocklist.NewNeverBlock(o.NeverBlock), table: newTable()}
+	r := &Replica{o: o, from: newRedisSource(o.Store), never: cmp.Or(o.Never, blocklist.NewNeverList(o.NeverBlock, o.Clock)), table: newTable()}
 	r.loads = newLoader(r)
 	r.touch()
 	r.level.Store(int64(o.Clock()))
@@ -85,7 +88,7 @@ func New(o Options) (*Replica, error) {
 // id and request are taken by value: behind an interface a pointer would put them on the heap.
 func (r *Replica) Find(id traffic.Identity, request rules.Target, now traffic.Time) (blocklist.Block, bool) {
 	b, ok := r.table.find(&id, &request, now)
-	if ok && r.never.HoldsAddr(id.IP) {
+	if ok && r.never.Now().HoldsAddr(id.IP) {
 		r.metrics.spared.Inc() // blocked by another field than its address, which may never be refused
 		return blocklist.Block{}, false
 	}
@@ -188,7 +191,7 @@ func (r *Replica) takeBlock(h blocklist.Name, b *blocklist.Block, err error) {
 	switch {
 	case err != nil || parseErr != nil:
 		r.takeUnreadable()
-	case r.never.HoldsParsed(&p):
+	case r.never.Now().HoldsParsed(&p):
 		r.metrics.rejected.WithLabelValues(rejectedNeverBlock).Inc()
 	default:
 		r.table.put(h.Subject, &p, b)

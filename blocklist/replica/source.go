@@ -16,6 +16,8 @@ type source interface {
 	// Deltas reads what the streams hold after the ids, and waits up to timeout if that is nothing.
 	Deltas(ctx context.Context, after blocklist.Cursor, timeout time.Duration) ([]blocklist.Streamed, error)
 	Modes(ctx context.Context) ([]rules.ModeState, error)
+	// Never reads what people keep from being blocked.
+	Never(ctx context.Context) (blocklist.NeverEntries, error)
 	// HasMarker reports whether the reconciler's marker is there.
 	HasMarker(ctx context.Context) (bool, error)
 	// EachNode calls visit at the same time for every node, those that do not answer included.

@@ -77,7 +77,7 @@ func (a *app) block(ctx context.Context, d *desk.Desk, by access.Actor, request 
 	look.DryRun = true
 	shown, err := d.Block(ctx, by, look)
 	if err != nil {
-		return desk.Told(err)
+		return named(err, "subject", "SOURCE")
 	}
 	if request.DryRun {
 		if a.Format == "json" {
@@ -100,6 +100,14 @@ func (a *app) block(ctx context.Context, d *desk.Desk, by access.Actor, request 
 	return sayBlock(&a.Output, &done, err)
 }
 
+// named words an error of an act for the command line, on which a field is an argument and no flag.
+func named(err error, field, argument string) error {
+	if invalid := (*acts.Invalid)(nil); errors.As(err, &invalid) && strings.HasPrefix(invalid.Field, field) {
+		return usage.Errorf("%s: got %q; allowed: %s", argument, invalid.Got, invalid.Allowed)
+	}
+	return desk.Told(err)
+}
+
 // showBehind writes what somebody looks at before he says yes.
 func showBehind(w io.Writer, shown *acts.BlockDone) error {
 	var b strings.Builder
@@ -118,7 +126,7 @@ func showBehind(w io.Writer, shown *acts.BlockDone) error {
 // sayBlock reports what became of an order.
 func sayBlock(o *terminal.Output, done *acts.BlockDone, err error) error {
 	if err != nil && done.ID == "" {
-		return desk.Told(err)
+		return named(err, "subject", "SOURCE")
 	}
 	if o.Format == "json" {
 		return errors.Join(o.WriteJSON(done), err)

@@ -141,3 +141,105 @@ func forget(t *testing.T, server testbed.RedisServer) {
 		t.Fatal(err)
 	}
 }
+
+// TestNeverBlockAtRunTime: an entry lifts the blocks that hold its addresses, by hand and by a rule, keeps ENFORCE and people from blocking them, at gates
+// too and through a Redis that has forgotten; when it is removed they may be blocked again.
+func TestNeverBlockAtRunTime(t *testing.T) {
+	t.Parallel()
+	server := testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)}
+	b := newBed(t, server)
+	b.ok("migrate")
+	b.ok("rules", "apply", "-f", writeFile(t, "rules.yaml", floodRule))
+	b.ok("rules", "promote", "flood", "--reason", "test", "--yes", "--override", "tests")
+	stages := b.start("run")
+	gate := b.start("gate", "--listen", "127.0.0.1:0").awaitLog(`forward-auth checks" address=(\S+)`)
+	b.ok("blocks", "add", "ip=198.51.100.7", "--everything", "--for", "1h", "--yes", "--reason", "a mistake")
+	b.flood("198.51.100.9", "tv-9")
+	b.ok("blocks", "add", "ip=203.0.113.7", "--everything", "--for", "1h", "--yes", "--reason", "a scraper")
+	awaitKnock(t, 429, gate, "198.51.100.7", "", "GET", "/")
+	awaitKnock(t, 429, gate, "198.51.100.9", "tv-9", "POST", "/v1/guest-tokens")
+	awaitKnock(t, 429, gate, "203.0.113.7", "", "GET", "/")
+
+	done := decode[acts.NeverDone](b, "never-block", "add", "198.51.100.0/24", "--until", "1h", "--by", "ann", "--reason", "the office")
+	if len(done.Released) != 2 || done.Unknown != "" || len(done.Entries) != 1 || done.Entries[0] != "198.51.100.0/24" {
+		t.Errorf("entered: %+v", done)
+	}
+	awaitKnock(t, 200, gate, "198.51.100.7", "", "GET", "/")
+	awaitKnock(t, 200, gate, "198.51.100.9", "tv-9", "POST", "/v1/guest-tokens")
+	awaitBlocks(b, 1)
+	if got := knock(t, gate, "203.0.113.7", "", "GET", "/"); got != 429 {
+		t.Errorf("another source is answered by %d", got)
+	}
+	const refused = "198.51.100.0/24 is in the never-block list, since the office (ann)"
+	for _, args := range [][]string{{"ip=198.51.100.7", "--dry-run"}, {"ip=198.51.100.8", "--yes"}, {"ip=198.51.0.0/16", "--yes"}} {
+		if o := b.weir(append([]string{"blocks", "add", "--everything", "--for", "1h", "--reason", "test"}, args...)...); o.code != exitError || !strings.Contains(o.stderr, refused) {
+			t.Errorf("%v: exit code %d\n%s%s", args, o.code, o.stdout, o.stderr)
+		}
+	}
+	if list := b.ok("never-block", "list"); !strings.Contains(list, "198.51.100.0/24") || !strings.Contains(list, "the office") || !strings.Contains(list, "ann") {
+		t.Errorf("the list is\n%s", list)
+	}
+	forget(t, server) // gates are told of the entries again
+	b.flood("198.51.100.10", "tv-10")
+	testbed.Eventually(t, 30*time.Second, func() error {
+		if text := b.ok("history", "decisions", "--source", "198.51.100.10", "--output", "json"); !strings.Contains(text, "never_block") {
+			return fmt.Errorf("decided: %s", text)
+		}
+		return nil
+	})
+	if got := knock(t, gate, "198.51.100.10", "tv-10", "POST", "/v1/guest-tokens"); got != 200 {
+		t.Errorf("who is on the list is answered by %d", got)
+	}
+
+	if o := b.weir("never-block", "remove", "198.51.100.7", "--reason", "moved"); o.code != exitError || !strings.Contains(o.stderr, "198.51.100.7/32 is no entry of the never-block list") {
+		t.Errorf("removed what is no entry: exit code %d\n%s%s", o.code, o.stdout, o.stderr)
+	}
+	b.ok("never-block", "remove", "198.51.100.0/24", "--reason", "moved")
+	b.ok("blocks", "add", "ip=198.51.100.7", "--everything", "--for", "1h", "--yes", "--reason", "now it is")
+	awaitKnock(t, 429, gate, "198.51.100.7", "", "GET", "/")
+	stages.end()
+}
+
+// TestByHandThroughAServer: an admin's token is enough, with the same output; others are refused, and see no less than before.
+func TestByHandThroughAServer(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+	b.ok("migrate")
+	stages := b.start("run")
+	web := b.start("console", "--console-listen", "127.0.0.1:0", "--set", "console.tokens="+token("ada", "admin", "")+","+token("anna", "analyst", "")+","+token("otto", "owner", "identity"))
+	address := "http://" + web.awaitLog(`serving the console" address=(\S+)`)
+	ada := b.at(address, "ada")
+	for _, name := range []string{"anna", "otto"} {
+		for _, args := range [][]string{
+			{"blocks", "add", "ip=198.51.100.7", "--everything", "--for", "1h", "--yes", "--reason", "test"}, {"blocks", "add", "ip=198.51.100.7", "--everything", "--for", "1h", "--dry-run"},
+			{"never-block", "add", "198.51.100.7", "--reason", "test"},
+		} {
+			if o := b.at(address, name).weir(args...); o.code != exitError || !strings.Contains(o.stderr, "needs the role admin") {
+				t.Errorf("%s: %v: exit code %d\n%s%s", name, args, o.code, o.stdout, o.stderr)
+			}
+		}
+	}
+	if said := ada.ok("blocks", "add", "ip=2001:db8::7", "--everything", "--for", "1h", "--yes", "--reason", "ticket 4711"); !strings.Contains(said, "ip=2001:db8::/64: blocked until ") {
+		t.Errorf("it says %s", said)
+	}
+	listed := decode[[]shownBlock](b.at(address, "anna"), "blocks", "list", "--rule", "by-hand")
+	if len(listed) != 1 || listed[0].Block.By != "token:ada" || listed[0].Block.Reason != "ticket 4711" {
+		t.Fatalf("listed: %+v", listed)
+	}
+	if o := ada.weir("blocks", "add", "ip=0.0.0.0/0", "--everything", "--for", "1h", "--yes", "--reason", "test"); o.code != exitUsage || !strings.Contains(o.stderr, "SOURCE: got") {
+		t.Errorf("everybody: exit code %d\n%s%s", o.code, o.stdout, o.stderr)
+	}
+	done := decode[acts.NeverDone](ada, "never-block", "add", "2001:db8::/48", "--reason", "a partner")
+	if len(done.Released) != 1 {
+		t.Errorf("entered: %+v", done)
+	}
+	awaitBlocks(b, 0)
+	if o := ada.weir("blocks", "add", "ip=2001:db8::7", "--everything", "--for", "1h", "--yes", "--reason", "test"); o.code != exitError || !strings.Contains(o.stderr, "2001:db8::/48 is in the never-block list") {
+		t.Errorf("never blocked: exit code %d\n%s%s", o.code, o.stdout, o.stderr)
+	}
+	if here, there := b.ok("never-block", "list"), b.at(address, "anna").ok("never-block", "list"); here != there || !strings.Contains(here, "token:ada") {
+		t.Errorf("the list is here\n%s\nand through the server\n%s", here, there)
+	}
+	web.end()
+	stages.end()
+}

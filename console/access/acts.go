@@ -30,6 +30,8 @@ const (
 	Reset    Act = "reset"     // forget what a rule has counted of a source
 	Erase    Act = "erase"     // remove a subject from history
 	Block    Act = "block"     // block a source by hand
+	// NeverBlock is to keep addresses from being blocked, or to end that.
+	NeverBlock Act = "never-block"
 )
 
 // permission is what an act needs.
@@ -59,6 +61,7 @@ var permissions = [...]permission{
 	{act: Reset, least: Owner, owned: true},
 	{act: Erase, least: Admin},
 	{act: Block, least: Admin},
+	{act: NeverBlock, least: Admin},
 }
 
 // Acts are all acts, those that need least first.

@@ -47,6 +47,9 @@ type Acts interface {
 	Release(ctx context.Context, actor access.Actor, r ReleaseRequest) (ReleaseDone, error)
 	// Block blocks a source for a time, whatever rules say.
 	Block(ctx context.Context, actor access.Actor, r BlockRequest) (BlockDone, error)
+	// NeverBlockList is who is never blocked. ChangeNeverBlock adds entries to it, and lifts the blocks that they cover, or removes entries.
+	NeverBlockList(ctx context.Context, actor access.Actor) ([]NeverListed, error)
+	ChangeNeverBlock(ctx context.Context, actor access.Actor, r NeverRequest) (NeverDone, error)
 	// ChangeAllow adds entries to an allow list, or removes them.
 	ChangeAllow(ctx context.Context, actor access.Actor, r AllowRequest) (AllowDone, error)
 	// ResetCount sets what a rule has counted of a source back to nothing.

@@ -177,6 +177,12 @@ func everything(in *installation) []does {
 			in.ordered = done.Until.Std().UTC().Format(time.RFC3339)
 			return err
 		}, "block", "block by-hand ip=203.0.113.9%2F32", "none", "block until ORDERED", "none → block until ORDERED"},
+		{"ChangeNeverBlock", access.NeverBlock, func(s *acts.Service, who access.Actor, reason string) error {
+			return second(s.ChangeNeverBlock(ctx, who, acts.NeverRequest{Entries: []string{"203.0.113.0/24"}, Reason: reason}))
+		}, "never-block", "never-block 203.0.113.0/24", "none", "never blocked", "none → never blocked"},
+		{"ChangeNeverBlock", access.NeverBlock, func(s *acts.Service, who access.Actor, reason string) error {
+			return second(s.ChangeNeverBlock(ctx, who, acts.NeverRequest{Remove: true, Entries: []string{"203.0.113.9/24"}, Reason: reason}))
+		}, "never-block-remove", "never-block 203.0.113.0/24", "never blocked", "none", "never blocked → none"},
 		setMode(access.Demote, rules.ModeShadow, "block, version 4 (document #), generation 3", "shadow, version 4 (document #), generation 4", "block, generation 3 → shadow, generation 4"),
 		setMode(access.Disable, rules.ModeOff, "shadow, version 4 (document #), generation 4", "off, version 4 (document #), generation 5", "shadow, generation 4 → off, generation 5"),
 		setMode(access.Enable, rules.ModeShadow, "off, version 4 (document #), generation 5", "shadow, version 4 (document #), generation 6", "off, generation 5 → shadow, generation 6"),
@@ -243,7 +249,7 @@ func TestEveryActIsAudited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	methods, done := map[string]bool{"Evidence": true, "Close": true}, map[access.Act]bool{}
+	methods, done := map[string]bool{"Evidence": true, "Close": true, "NeverBlockList": true}, map[access.Act]bool{}
 	for _, act := range []access.Act{access.Public, access.View, access.Self, access.Export, access.SaveView} { // these change nothing of the installation
 		done[act] = true
 	}

@@ -24,6 +24,10 @@ type Orders interface {
 	Add(ctx context.Context, o orders.Order, length time.Duration) (orders.Order, error)
 	// Find returns the orders whose id begins with prefix, at most limit.
 	Find(ctx context.Context, prefix string, limit int) ([]orders.Order, error)
+	// ChangeNever changes the never-block list, with its entries of the audit trail; *orders.AbsentError, *orders.TooManyError.
+	ChangeNever(ctx context.Context, c orders.NeverChange) error
+	// NeverList are the entries of the never-block list that hold, by prefix.
+	NeverList(ctx context.Context) ([]orders.Never, error)
 }
 
 var _ Orders = (*orders.Store)(nil)
@@ -202,7 +206,7 @@ func checkBlocked(s traffic.Subject) error {
 }
 
 // neverBlocked refuses a source that a list keeps from being blocked, and says which entry does.
-func (s *Service) neverBlocked(_ context.Context, subject traffic.Subject) error {
+func (s *Service) neverBlocked(ctx context.Context, subject traffic.Subject) error {
 	if entry, special, held := s.o.NeverBlock.Entry(subject); held {
 		list := "never_block of the configuration"
 		if special {
@@ -210,7 +214,7 @@ func (s *Service) neverBlocked(_ context.Context, subject traffic.Subject) error
 		}
 		return &NeverBlockedError{Subject: subject, Entry: entry, List: list}
 	}
-	return nil
+	return s.entered(ctx, subject)
 }
 
 // run stores the order, tells gates which requests its rule holds, and waits for ENFORCE.

@@ -198,6 +198,34 @@ func block(c *call) (any, error) {
 	return done, err
 }
 
+func changeNeverBlock(c *call) (any, error) {
+	var r acts.NeverRequest
+	if err := c.body(&r); err != nil {
+		return nil, err
+	}
+	done, err := c.o.Acts.ChangeNeverBlock(c.r.Context(), c.actor, r)
+	for i := range done.Released {
+		done.Released[i].Subject = c.o.Masker.Subject(c.actor, done.Released[i].Subject)
+	}
+	if done.Unknown != "" {
+		c.o.Logger.Warn("blocks of addresses that are never blocked could not be lifted", "operation", c.name, "error", done.Unknown)
+		done.Unknown = "Redis or Kafka did not answer the server"
+	}
+	return done, err
+}
+
+// listNeverBlock shows who is never blocked.
+func listNeverBlock(c *call) (any, error) {
+	all, err := c.o.Acts.NeverBlockList(c.r.Context(), c.actor)
+	if err != nil {
+		return nil, err
+	}
+	if c.o.Masker.MasksAny(c.actor) { // a list of addresses without the addresses is none
+		return nil, &httpError{status: http.StatusForbidden, title: "the list shows addresses as they are", detail: fmt.Sprintf("%s is shown pseudonyms", c.actor)}
+	}
+	return Page[acts.NeverListed]{Items: all}, nil
+}
+
 func changeAllow(c *call) (any, error) {
 	var r acts.AllowRequest
 	if err := c.body(&r); err != nil {

@@ -107,6 +107,8 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 		{"POST", "/api/v1/rules/tokens/enable", "/api/v1/rules/{rule}/enable", api.Reasoned{Reason: "again"}, 200},
 		{"POST", "/api/v1/blocks", "", acts.BlockRequest{Subject: "ip=198.51.100.7%2F32", Everything: true, For: "1h", DryRun: true}, 200},
 		{"POST", "/api/v1/blocks", "", acts.BlockRequest{Subject: "ip=198.51.100.7%2F32", Match: "{path: /v1/*}", For: "1h", Reason: "ticket 1"}, 200},
+		{"POST", "/api/v1/never-block/entries", "", acts.NeverRequest{Entries: []string{"203.0.113.0/24", "2001:db8::7"}, Until: traffic.At(until), Reason: "the office"}, 200},
+		{"GET", "/api/v1/never-block", "", nil, 200},
 		{"POST", "/api/v1/apply", "", acts.ApplyRequest{Files: []acts.File{list}, Reason: "the office"}, 200},
 		{"POST", "/api/v1/allow/office/entries", "/api/v1/allow/{list}/entries", acts.AllowRequest{Entries: []acts.AllowSource{{Kind: rules.AllowCIDR, Value: "198.51.100.0/24"}}, Reason: "the new office"}, 200},
 		{"POST", "/api/v1/rules/logins/reset", "/api/v1/rules/{rule}/reset", acts.ResetRequest{Subject: blocked, Reason: "a load test"}, 200},

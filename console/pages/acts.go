@@ -29,6 +29,9 @@ type Acts interface {
 	Release(ctx context.Context, actor access.Actor, r acts.ReleaseRequest) (acts.ReleaseDone, error)
 	// Block blocks a source for a time, whatever rules say.
 	Block(ctx context.Context, actor access.Actor, r acts.BlockRequest) (acts.BlockDone, error)
+	// NeverBlockList is who is never blocked, ChangeNeverBlock changes it.
+	NeverBlockList(ctx context.Context, actor access.Actor) ([]acts.NeverListed, error)
+	ChangeNeverBlock(ctx context.Context, actor access.Actor, r acts.NeverRequest) (acts.NeverDone, error)
 	// Erase takes a person out of history.
 	Erase(ctx context.Context, actor access.Actor, r acts.EraseRequest) (acts.ErasureState, error)
 }
@@ -62,6 +65,7 @@ type actForm struct {
 	Rule        string
 	Behind      []string   // who is behind the source
 	Block       *blockForm // nil: it is no block by hand
+	Never       *neverForm // nil: it adds nothing to the never-block list
 }
 
 // modeAct is one way to change what a rule does.
@@ -109,6 +113,7 @@ func (p acting) route() {
 	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/release", Act: access.Release}, p.answered(p.release))
 	p.routeErase()
 	p.routeBlock()
+	p.routeNever()
 }
 
 // modeForm is the form of a change of mode.
@@ -289,7 +294,8 @@ func withDid(address, did string) string {
 func did(q url.Values) string {
 	return map[string]string{
 		"promote": "Promoted: it blocks from now on." + grown(q), "canary": "Promoted: its canary begins to hold." + grown(q), "demote": "Demoted: it holds nobody any more.", "disable": "Disabled: it counts nothing.",
-		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.", "block": "Blocked: gates refuse its requests.",
+		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.", "never": "Entered: its addresses are never blocked, and blocks that held them are released.", "never-remove": "Removed: its addresses may be blocked again.",
+		"block":   "Blocked: gates refuse its requests.",
 		"ordered": "Ordered: ENFORCE has not written the block yet. The audit trail has the order; the block stands here when it is done.",
 		"erase":   "Erased from history: the audit trail tells what, under a pseudonym.", "erasing": "The erasure goes on: the audit trail tells when it is done.",
 		"keep": "The view is saved.", "drop": "The view is removed.",

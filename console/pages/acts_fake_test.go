@@ -2,6 +2,7 @@ package pages
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
@@ -50,4 +51,16 @@ func (d *doer) Release(_ context.Context, _ access.Actor, r acts.ReleaseRequest)
 func (d *doer) Block(_ context.Context, _ access.Actor, r acts.BlockRequest) (acts.BlockDone, error) {
 	d.did = append(d.did, r)
 	return acts.BlockDone{ID: "b1", Done: true}, d.refuses
+}
+
+func (d *doer) NeverBlockList(context.Context, access.Actor) ([]acts.NeverListed, error) {
+	return []acts.NeverListed{
+		{Prefix: netip.MustParsePrefix("203.0.113.0/24"), From: acts.NeverConfigured},
+		{Prefix: netip.MustParsePrefix("198.51.100.7/32"), From: acts.NeverEntered, By: "ann", Reason: "the office", Added: sceneTime()},
+	}, nil
+}
+
+func (d *doer) ChangeNeverBlock(_ context.Context, _ access.Actor, r acts.NeverRequest) (acts.NeverDone, error) {
+	d.did = append(d.did, r)
+	return acts.NeverDone{}, d.refuses
 }

@@ -10,7 +10,9 @@ import (
 
 	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/shown"
+	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/nearest"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -61,6 +63,7 @@ type blocksPage struct {
 	Released      []releaseView
 	ReleasedTotal int
 	Block         bool // the visitor may block by hand
+	Never         bool // there is a page of who is never blocked
 }
 
 func (r *reading) block(name blocklist.Name, item *blocklist.Listed) blockView {
@@ -161,7 +164,7 @@ func (p *Pages) blocks(w http.ResponseWriter, r *http.Request) error {
 	if v.Rule != "" && counts[v.Rule] == 0 && see.Rules[v.Rule] == nil && !rules.IsByHand(v.Rule) {
 		return &badRequest{"rule", v.Rule, "the name of a rule that is there" + near(v.Rule, see)}
 	}
-	v.Block = see.forms && see.may(access.Block, "")
+	v.Never, v.Block = see.forms, see.forms && see.may(access.Block, "")
 	sortBlocks(found, by)
 	v.Found = len(found)
 	if v.List, v.Pager, err = pageOf(r.URL, found, blocksPerPage); err != nil {
@@ -184,4 +187,113 @@ func near(id string, see *reading) string {
 		return fmt.Sprintf("; did you mean %q?", name)
 	}
 	return ""
+}
+
+// neverPage is who is never blocked.
+type neverPage struct {
+	Did  string
+	List []neverView
+	Add  bool // the visitor may change the list
+}
+
+// neverView is one entry of the never-block list.
+type neverView struct {
+	Prefix     string
+	Configured bool
+	Until      traffic.Time
+	Added      traffic.Time
+	By, Reason string
+	Remove     string // the form that removes it; empty: it is the configuration's, or the visitor may not
+}
+
+// neverForm is what the form of a new entry asks beside the reason.
+type neverForm struct{ Entry, For string }
+
+// routeNever adds the page of who is never blocked, and its forms.
+func (p acting) routeNever() {
+	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/never-block", Act: access.View}, p.answered(p.never))
+	form := func(w http.ResponseWriter, r *http.Request) error {
+		form, err := p.neverForm(r, r.URL.Query())
+		if err != nil {
+			return err
+		}
+		return p.show(w, r, &shell{Name: "act", Title: form.Title, Active: "blocks", Body: form})
+	}
+	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: "/never-block/change", Act: access.NeverBlock}, p.answered(form))
+	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: "/never-block/change", Act: access.NeverBlock}, p.answered(p.changeNever))
+}
+
+func (p acting) never(w http.ResponseWriter, r *http.Request) error {
+	see, err := p.read(r)
+	if err != nil {
+		return err
+	}
+	all, err := p.o.Acts.NeverBlockList(r.Context(), see.visit.Actor)
+	if err != nil {
+		return err
+	}
+	v := &neverPage{Did: did(r.URL.Query()), Add: see.may(access.NeverBlock, "")}
+	for i := range all {
+		n := &all[i]
+		one := neverView{
+			Prefix: shown.Text(see.masker.Value(see.visit.Actor, traffic.FieldIP.String(), n.Prefix.String())), Configured: n.From == acts.NeverConfigured,
+			Until: n.Until, Added: n.Added, By: see.text(n.By), Reason: see.text(n.Reason),
+		}
+		if v.Add && !one.Configured {
+			one.Remove = "/never-block/change?remove=" + url.QueryEscape(n.Prefix.String())
+		}
+		v.List = append(v.List, one)
+	}
+	return p.show(w, r, &shell{Name: "never", Title: "Never blocked", Active: "blocks", Body: v})
+}
+
+// neverForm is the form that adds an entry, or removes the one that is named.
+func (p acting) neverForm(r *http.Request, q url.Values) (*actForm, error) {
+	see, err := p.read(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := access.May(see.visit.Actor, access.NeverBlock, ""); err != nil {
+		return nil, err
+	}
+	form := &actForm{Action: "/never-block/change", Back: "/never-block", Rule: "Never blocked"}
+	if gone := q.Get("remove"); gone != "" {
+		form.Title, form.Verb, form.Danger = "Remove "+shown.Text(gone)+" from the never-block list", "Remove", true
+		form.Means = []string{"Its addresses may be blocked again, by rules and by hand, by evidence from after now."}
+		form.Hidden, form.Confirm = []param{{"remove", gone}}, "Let it be blocked"
+		return form, nil
+	}
+	form.Title, form.Verb, form.Confirm = "Never block an address", "Enter", "It may not be blocked, whatever it does"
+	form.Means = []string{"Gates pass its requests within a second, whatever rules say, and blocks that hold one of its addresses are released."}
+	form.Never = &neverForm{Entry: q.Get("entry"), For: q.Get("for")}
+	return form, nil
+}
+
+func (p acting) changeNever(w http.ResponseWriter, r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return &badRequest{"form", "", "fields as a form sends them"}
+	}
+	form, err := p.neverForm(r, r.PostForm)
+	if err != nil {
+		return err
+	}
+	asked, told := acts.NeverRequest{Entries: []string{strings.TrimSpace(r.PostFormValue("entry"))}, Reason: r.PostFormValue("reason")}, "never"
+	if gone := r.PostFormValue("remove"); gone != "" {
+		asked.Entries, asked.Remove, told = []string{gone}, true, "never-remove"
+	} else if length := strings.TrimSpace(r.PostFormValue("for")); length != "" {
+		lasts, derr := duration.ParseWhole(length)
+		if derr != nil || lasts <= 0 {
+			return p.again(w, r, form, &acts.Invalid{Field: "for", Got: shown.Text(length), Allowed: "a time such as 30d, or nothing for no end"})
+		}
+		asked.Until = p.o.Clock().Add(lasts)
+	}
+	if err = confirmed(r); err == nil {
+		_, err = p.o.Acts.ChangeNeverBlock(r.Context(), access.From(r.Context()), asked)
+	}
+	if err != nil {
+		return p.again(w, r, form, err)
+	}
+	p.forget()
+	http.Redirect(w, r, withDid(form.Back, told), http.StatusSeeOther)
+	return nil
 }

@@ -89,6 +89,18 @@ func (c *Client) Block(ctx context.Context, _ access.Actor, r acts.BlockRequest)
 	return done, err
 }
 
+// NeverBlockList is acts.Service's.
+func (c *Client) NeverBlockList(ctx context.Context, _ access.Actor) ([]acts.NeverListed, error) {
+	var page api.Page[acts.NeverListed]
+	err := c.get(ctx, "never-block", nil, &page)
+	return page.Items, err
+}
+
+// ChangeNeverBlock is acts.Service's.
+func (c *Client) ChangeNeverBlock(ctx context.Context, _ access.Actor, r acts.NeverRequest) (done acts.NeverDone, err error) {
+	return done, c.post(ctx, "never-block/entries", r, &done)
+}
+
 // ChangeAllow is acts.Service's.
 func (c *Client) ChangeAllow(ctx context.Context, _ access.Actor, r acts.AllowRequest) (done acts.AllowDone, err error) {
 	return done, c.post(ctx, "allow/"+url.PathEscape(r.List)+"/entries", r, &done)

@@ -148,6 +148,13 @@ func (w *work) decisions(ctx context.Context) error {
 		return err
 	}
 	w.erased("blocks by hand", tag.RowsAffected())
+	if w.person.Field != traffic.FieldIP {
+		return nil
+	}
+	if tag, err = w.tx.Exec(ctx, "DELETE FROM never_block_entries WHERE coalesce(removed_at, until) < now() AND prefix <<= $1::cidr", w.person.Prefix); err != nil {
+		return err
+	}
+	w.erased("entries of the never-block list", tag.RowsAffected())
 	if kept > 0 {
 		w.left("block decisions", kept, "they are in force until their blocks and releases end, and Redis is rebuilt from them; erase again after that")
 	}

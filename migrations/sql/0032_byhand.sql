@@ -21,3 +21,17 @@ CREATE TABLE block_orders (
     done_at    timestamptz                   -- when ENFORCE had its last word; null: it tries on, until the order's end
 );
 CREATE INDEX block_orders_until ON block_orders (until);
+
+-- Prefixes that people keep from being blocked at run time, beside the configuration's never_block. A row that was removed stays, so that the greatest
+-- revision is that of the newest change.
+CREATE SEQUENCE never_block_revision;
+CREATE TABLE never_block_entries (
+    prefix     cidr PRIMARY KEY,
+    until      timestamptz, -- when it ends; null: it does not
+    added_by   text NOT NULL,
+    via        text NOT NULL,
+    reason     text NOT NULL,
+    added_at   timestamptz NOT NULL DEFAULT now(),
+    removed_at timestamptz,
+    revision   bigint NOT NULL DEFAULT nextval('never_block_revision')
+);

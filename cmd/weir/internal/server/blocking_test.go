@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/signin/signintest"
+	"github.com/weirhq/weir/history/orders"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -82,7 +85,11 @@ func (b *bed) blocks(rule string) string {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return text + fmt.Sprintf(" by hand %d", len(ordered))
+	never, err := b.in.History.Orders.NeverList(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return text + fmt.Sprintf(" by hand %d never %d", len(ordered), len(never))
 }
 
 // path into blocking: what can lead to a block, or to one that holds more, and how it is asked for.
@@ -133,6 +140,15 @@ func off(b *bed, rule string) {
 	b.mode(rule, rules.ModeOff)
 }
 
+// neverBlocked has an entry of the never-block list.
+func neverBlocked(b *bed, rule string) {
+	b.t.Helper()
+	b.prepare(rule)
+	if err := b.in.History.Orders.ChangeNever(b.t.Context(), orders.NeverChange{Prefixes: []netip.Prefix{netip.MustParsePrefix("198.51.100.7/32")}, By: "tests", Reason: "tests"}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 func always(text string) func(*bed, string) string { return func(*bed, string) string { return text } }
 
 func applied(limit int, entries ...string) func(*bed, string) string {
@@ -157,6 +173,8 @@ const (
 	apiApply    = "POST /api/v1/apply"
 	apiBlock    = "POST /api/v1/blocks"
 	pageBlock   = "POST /block"
+	apiNever    = "POST /api/v1/never-block/entries"
+	pageNever   = "POST /never-block/change"
 )
 
 func pathsIntoBlocking() []intoBlocking {
@@ -188,6 +206,8 @@ func pathsIntoBlocking() []intoBlocking {
 		{"an entry taken off an allow list", blocking, "POST /api/v1/allow/{list}/entries", always(`{"reason":"matrix","remove":true,"entries":[{"kind":"cidr","value":"198.51.100.0/24"}]}`), true},
 		{"blocked by hand", inShadow, apiBlock, always(`{"reason":"matrix","subject":"user=alice","everything":true,"for":"1h"}`), false},
 		{"blocked by hand on the page", inShadow, pageBlock, always("of=user%3Dalice&for=1h&what=everything&reason=matrix&confirm=yes"), false},
+		{"let be blocked", neverBlocked, apiNever, always(`{"reason":"matrix","remove":true,"entries":["198.51.100.7"]}`), false},
+		{"let be blocked on the page", neverBlocked, pageNever, always("remove=198.51.100.7&reason=matrix&confirm=yes"), false},
 		{"counted again", off, "POST /api/v1/rules/{rule}/enable", always(`{"reason":"matrix"}`), false},
 		{"counted again, on the page", off, "POST /rules/{rule}/enable", always("reason=matrix&confirm=yes"), false},
 	}
@@ -250,7 +270,7 @@ func everyPathIntoBlocking(t *testing.T, b *bed, m *signintest.Matrix) {
 // judge asks as somebody, and reports whether something has changed.
 func (p *intoBlocking) judge(t *testing.T, b *bed, m *signintest.Matrix, rule string, who signintest.Caller) bool {
 	t.Helper()
-	byHand := p.route == apiBlock || p.route == pageBlock // of no rule, so of no owner
+	byHand := slices.Contains([]string{apiBlock, pageBlock, apiNever, pageNever}, p.route) // of no rule, so of no owner
 	may := who.Actor.Role == access.Admin || !byHand && who.Actor.Role == access.Owner && who.Actor.Owns(ownerOf(rule))
 	before := b.blocks(rule)
 	status := m.Send(p.request(b, rule), who)

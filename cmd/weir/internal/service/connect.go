@@ -79,7 +79,7 @@ func OpenRedis(c *config.Config) (*blocklist.Store, error) {
 		}
 	}
 	store.Bound(crowds)
-	store.Except(blocklist.NewNeverBlock(c.NeverBlock))
+	store.Except(blocklist.NewNeverList(c.NeverBlock, Now))
 	return store, nil
 }
 

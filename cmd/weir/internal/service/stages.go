@@ -83,13 +83,13 @@ func (in *Installation) stages(ctx context.Context, stages []string) ([][]Part, 
 	if err != nil {
 		return nil, err
 	}
-	sinks, err := in.sinks(stages, watch)
+	sinks, err := in.sinks(ctx, stages, watch)
 	groups[2] = append(sinks, watch.parts()...)
 	return groups, err
 }
 
 // sinks makes what reads hits and decisions. ENFORCE hears of modes by watch.
-func (in *Installation) sinks(stages []string, watch *ruleWatch) ([]Part, error) {
+func (in *Installation) sinks(ctx context.Context, stages []string, watch *ruleWatch) ([]Part, error) {
 	var parts []Part
 	if slices.Contains(stages, ingest.StageRecord) {
 		hits, err := in.RecordHits()
@@ -112,18 +112,16 @@ func (in *Installation) sinks(stages []string, watch *ruleWatch) ([]Part, error)
 			Part{"sizes of history", sizes.Run}, Part{"retention of history", keeper.Run})
 	}
 	if slices.Contains(stages, ingest.StageEnforce) {
-		e, err := in.enforcement()
+		e, err := in.enforcement(ctx)
 		if err != nil {
 			return nil, err
 		}
 		watch.tell, watch.follow = e.modesChanged, e.stage.RefreshModes
 		parts = append(parts, Part{ingest.StageEnforce, e.consumer.Run}, Part{"publish modes", e.publisher.Run},
 			Part{"reconcile", e.reconciler.Run},
-			Part{"block who is over", enforce.NewBackfill(e.stage).Run}, Part{"canaries", e.canaries.Run}, Part{"blocks by hand", e.carrier.Run},
-			Part{"watch blocks by hand", func(ctx context.Context) error {
-				in.History.Orders.Watch(ctx, e.ordered)
-				return nil
-			}},
+			Part{"block who is over", enforce.NewBackfill(e.stage).Run}, Part{"canaries", e.canaries.Run}, Part{"blocks by hand", e.carrier.Run}, Part{"who is never blocked", e.never.run},
+			Part{"watch blocks by hand", watching(in.History.Orders.Watch, e.ordered)},
+			Part{"watch who is never blocked", watching(in.History.Orders.WatchNever, e.never.tell)},
 			Part{"read standing blocks", e.reader.Run}, Part{"memory of Redis", e.memory.run})
 	}
 	return parts, nil
@@ -293,13 +291,18 @@ type enforcement struct {
 	memory     *redisMemory
 	canaries   *ramp.Controller
 	carrier    *enforce.Carrier
+	never      *neverWatch
 }
 
-func (in *Installation) enforcement() (*enforcement, error) {
+func (in *Installation) enforcement(ctx context.Context) (*enforcement, error) {
+	never, err := in.newNeverWatch(ctx)
+	if err != nil {
+		return nil, err
+	}
 	stage, err := enforce.New(enforce.Options{
 		Store: in.Redis, Stream: in.Stream.Name, Topic: in.Names.Hits, Modes: allModes{in.lookups}, Rules: in.lookups.Rules, Orders: in.lookups.Orders,
 		Decisions:   &decisionLog{appender: in.Kafka.Appender(in.Names.Blocks), partitions: in.blocksPartitions},
-		DeadLetters: in.DeadLetters, NeverBlock: in.Config.NeverBlock, HitsPartitions: in.HitsPartitions, Secret: in.secret[:], OpenHits: in.History,
+		DeadLetters: in.DeadLetters, Never: never.list, HitsPartitions: in.HitsPartitions, Secret: in.secret[:], OpenHits: in.History,
 		// A release must be remembered for as long as the hits that it answers can be read again.
 		TombstoneTTL: max(time.Duration(in.Config.Kafka.Retention.Hits), enforce.DefaultTombstoneTTL),
 		Clock:        Now, Logger: in.Log, Registerer: in.registry,
@@ -319,14 +322,14 @@ func (in *Installation) enforcement() (*enforcement, error) {
 		return nil, err
 	}
 	reconciler, err := reconcile.New(reconcile.Options{
-		Store: in.Redis, Modes: allModes{in.History}, Active: in.History, NeverBlock: in.Config.NeverBlock,
+		Store: in.Redis, Modes: allModes{in.History}, Active: in.History, Never: never.list,
 		Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
 	if err != nil {
 		return nil, err
 	}
 	reader, err := reconcile.NewReader(reconcile.ReaderOptions{
-		Modes: allModes{in.History}, Active: in.History, NeverBlock: in.Config.NeverBlock, Standing: stage.Standing(),
+		Modes: allModes{in.History}, Active: in.History, Never: never.list, Standing: stage.Standing(),
 		Clock: Now, Logger: in.Log, Registerer: in.registry,
 	})
 	if err != nil {
@@ -340,7 +343,7 @@ func (in *Installation) enforcement() (*enforcement, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &enforcement{stage, consumer, publisher, reconciler, reader, memory, canaries, enforce.NewCarrier(stage)}, nil
+	return &enforcement{stage, consumer, publisher, reconciler, reader, memory, canaries, enforce.NewCarrier(stage), never}, nil
 }
 
 func (e *enforcement) modesChanged() {
