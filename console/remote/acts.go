@@ -90,14 +90,14 @@ func (c *Client) Block(ctx context.Context, _ access.Actor, r acts.BlockRequest)
 }
 
 // NeverBlockList is acts.Service's.
-func (c *Client) NeverBlockList(ctx context.Context, _ access.Actor) ([]acts.NeverListed, error) {
+func (c *connection) NeverBlockList(ctx context.Context, _ access.Actor) ([]acts.NeverListed, error) {
 	var page api.Page[acts.NeverListed]
 	err := c.get(ctx, "never-block", nil, &page)
 	return page.Items, err
 }
 
 // ChangeNeverBlock is acts.Service's.
-func (c *Client) ChangeNeverBlock(ctx context.Context, _ access.Actor, r acts.NeverRequest) (done acts.NeverDone, err error) {
+func (c *connection) ChangeNeverBlock(ctx context.Context, _ access.Actor, r acts.NeverRequest) (done acts.NeverDone, err error) {
 	return done, c.post(ctx, "never-block/entries", r, &done)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -13,12 +14,137 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
+	"github.com/weirhq/weir/cmd/weir/internal/versions"
+	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history/orders"
 	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/plural"
 	"github.com/weirhq/weir/traffic"
 )
+
+func blocksAdd(a *app) *cobra.Command {
+	var act actFlags
+	var request acts.BlockRequest
+	yes := false
+	c := &cobra.Command{
+		Use:   "add SOURCE…",
+		Short: "Block a source by hand, for a time",
+		Long: `Block a source now, for a time, whatever rules say: an address, a prefix, a user, a device, or several of them together. What history
+knows of who is behind it is shown; on a terminal you are asked for a yes, a script gives --yes.
+
+SOURCE is FIELD=VALUE for each of ip, device, user, api_key and session that a request is to have. An address without a prefix length is one
+address, of IPv6 its /64; a prefix is /16 or longer, of IPv6 /32 or longer. --everything holds all requests of the source, --match those that it
+describes, as block.match of a rule does. --for is 31d at most.
+
+The block is an order in PostgreSQL that ENFORCE carries out, and is audited. It ends by itself, and weir blocks release lifts it before. Whoever is
+on a list of addresses that are never blocked is not blocked by hand either.`,
+		Example: `  weir blocks add ip=203.0.113.7 --everything --for 1h --reason "ticket 4711, a scraper"
+  weir blocks add user=alice --match "{method: POST, path: /v1/transfers}" --for 2d --reason "the account was taken over" --yes
+  weir blocks add ip=203.0.113.0/24 --everything --for 1h --dry-run`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: a.does(func(cmd *cobra.Command, args []string) error {
+			source, err := subject.Read(args, traffic.DefaultV4, traffic.DefaultV6)
+			if err != nil {
+				return err
+			}
+			if request.Everything == (request.Match != "") {
+				return usage.Errorf("got neither --match nor --everything, or both; allowed: one of the two, which says what requests of the source are held")
+			}
+			if !request.DryRun && !yes && !versions.Asks(a.stdin) {
+				return usage.Errorf("blocks add shows who is behind the source and asks before it acts, and there is no terminal to ask at: give --yes to block without a question, --dry-run to look")
+			}
+			if request.Reason = act.reason; request.Reason == "" && !request.DryRun {
+				return usage.Errorf("--reason: got none; allowed: words that say why, for the audit trail")
+			}
+			request.Subject = source
+			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+				return a.block(ctx, d, desk.Local(act.by), request, yes)
+			})
+		}),
+	}
+	c.Flags().StringVar(&request.Match, "match", "", "hold these requests, as block.match of a rule describes them")
+	c.Flags().BoolVar(&request.Everything, "everything", false, "hold every request of the source")
+	c.Flags().StringVar(&request.For, "for", "", "how long, 1s to 31d")
+	c.Flags().BoolVar(&request.DryRun, "dry-run", false, "only say what would be blocked, and who is behind it")
+	c.Flags().BoolVar(&yes, "yes", false, "block without a question")
+	usage.DurationFlag(c, &request.Wait, "wait", 10*time.Second, "how long to wait until ENFORCE has acted; 0: do not wait")
+	_ = c.MarkFlagRequired("for") // it is there
+	act.register(c, a.environ)
+	return c
+}
+
+// block shows who is behind a source, asks where that is wanted, and blocks it.
+func (a *app) block(ctx context.Context, d *desk.Desk, by access.Actor, request acts.BlockRequest, yes bool) error {
+	look := request
+	look.DryRun = true
+	shown, err := d.Block(ctx, by, look)
+	if err != nil {
+		return named(err, "subject", "SOURCE")
+	}
+	if request.DryRun {
+		if a.Format == "json" {
+			return a.WriteJSON(shown)
+		}
+		return showBehind(a.Stdout, &shown)
+	}
+	if a.Format != "json" {
+		if err := showBehind(a.Stderr, &shown); err != nil {
+			return err
+		}
+	}
+	if !yes {
+		question := fmt.Sprintf("block %s for %s? [y/N] ", subject.Text(shown.Subject), shown.For)
+		if ok, err := versions.Confirmed(a.stdin, a.Stderr, question); err != nil || !ok {
+			return errors.Join(err, errors.New("not blocked"))
+		}
+	}
+	done, err := d.Block(ctx, by, request)
+	return sayBlock(&a.Output, &done, err)
+}
+
+// named words an error of an act for the command line, on which a field is an argument and no flag.
+func named(err error, field, argument string) error {
+	if invalid := (*acts.Invalid)(nil); errors.As(err, &invalid) && strings.HasPrefix(invalid.Field, field) {
+		return usage.Errorf("%s: got %q; allowed: %s", argument, invalid.Got, invalid.Allowed)
+	}
+	return desk.Told(err)
+}
+
+// showBehind writes what somebody looks at before he says yes.
+func showBehind(w io.Writer, shown *acts.BlockDone) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, for %s: %s\n", subject.Text(shown.Subject), shown.For, terminal.Cell(shown.Back))
+	lines := []string{"who is behind it is not known: " + shown.Unknown}
+	if shown.Behind != nil {
+		lines = shown.Behind.Lines(func(_, value string) string { return value })
+	}
+	for _, line := range lines {
+		fmt.Fprintf(&b, "  %s\n", terminal.Cell(line))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// sayBlock reports what became of an order.
+func sayBlock(o *terminal.Output, done *acts.BlockDone, err error) error {
+	if err != nil && done.ID == "" {
+		return named(err, "subject", "SOURCE")
+	}
+	if o.Format == "json" {
+		return errors.Join(o.WriteJSON(done), err)
+	}
+	state := "blocked"
+	switch {
+	case done.Outcome == "unchanged":
+		state = "blocked by another order already, as long or longer"
+	case !done.Done:
+		state = "to be blocked"
+	}
+	_, werr := fmt.Fprintf(o.Stdout, "%s: %s until %s, by rule %s; block id %s\nto release it: %s\n", subject.Text(done.Subject), state, terminal.Time(done.Until), done.Rule,
+		done.BlockID, releaseCommand(done.Rule, done.Subject, ""))
+	return errors.Join(werr, err)
+}
 
 func neverBlockCommand(a *app) *cobra.Command {
 	return family("never-block", "Keep addresses from being blocked, at run time", `  weir never-block add 192.0.2.0/24 --until 30d --reason "the office, ticket 4711"
