@@ -158,7 +158,7 @@ var plan = map[string]room{
 	"cmd/weir/internal/server": {
 		what:    "pages and API behind sign-in",
 		imports: []string{"blocklist", "cmd/weir/internal/config", "cmd/weir/internal/service", "cmd/weir/internal/usage", "console", "console/access", "console/acts", "console/api", "console/letters", "console/pages", "console/reveal", "console/signin", "console/why", "history", "history/evidence", "history/explore", "history/partitions", "history/savedviews", "history/sessions", "ingest", "ingest/kafka", "internal/retry", "rules"},
-		tests:   []string{"cmd/weir/internal/desk", "cmd/weir/internal/stream", "detectors", "history/audit", "rules/condition", "traffic"},
+		tests:   []string{"cmd/weir/internal/desk", "cmd/weir/internal/stream", "detectors", "history/audit", "history/orders", "rules/condition", "traffic"},
 	},
 	"history/ramp": {
 		what:    "canaries go on, or fall back: what is due, by the clock of the database",
