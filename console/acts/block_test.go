@@ -122,7 +122,7 @@ func TestBlocksAreLookedAtAndWaitedFor(t *testing.T) {
 		t.Fatalf("looked: %+v, %v", looked, err)
 	}
 	lines := strings.Join(looked.Behind.Lines(func(_, value string) string { return value }), "\n")
-	for _, want := range []string{"2 episodes with 17 events over the limit of flood, logins since ", "known good in 1 of 1 episode", "seen with 1 device: tv-1", "seen with 1 user: alice", "running: 1"} {
+	for _, want := range []string{"2 episodes with 17 events over the limit since ", "over the limit of flood, logins", "known good in 1 of 1 episode", "seen with 1 device: tv-1", "seen with 1 user: alice", "running: 1"} {
 		if !strings.Contains(lines, want) {
 			t.Errorf("who is behind it lacks %q:\n%s", want, lines)
 		}

@@ -104,8 +104,11 @@ func (b *Behind) Lines(show func(field, value string) string) []string {
 	if b.More {
 		newest = "the newest "
 	}
-	lines := []string{fmt.Sprintf("%s%s with %s over the limit of %s since %s, the last at %s; running: %d", newest, plural.Of(b.Episodes, "episode"),
-		plural.Of(b.Events, "event"), strings.Join(b.Rules, ", "), at(b.Since), at(b.Last), b.Running)}
+	lines := []string{
+		fmt.Sprintf("%s%s with %s over the limit since %s, the last at %s; running: %d", newest, plural.Of(b.Episodes, "episode"), plural.Of(b.Events, "event"),
+			at(b.Since), at(b.Last), b.Running),
+		"over the limit of " + strings.Join(b.Rules, ", "),
+	}
 	if b.Judged > 0 {
 		lines = append(lines, fmt.Sprintf("known good in %d of %s", b.Good, plural.Of(b.Judged, "episode")))
 	} else {
