@@ -18,15 +18,7 @@ import (
 type Entry struct {
 	At     time.Time `json:"at"` // set by the database
 	Actor  string    `json:"actor"`
-<<<<<<< HEAD
-<<<<<<< HEAD
-	Action string    `json:"action"` // apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, release, accept-gap, recreate, budget, reveal, invite, withdraw-invite, sign-in, sign-in-refused, sign-out, end-session
-=======
-	Action string    `json:"action"` // apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, block, release, accept-gap, recreate, budget, reveal, sign-in, sign-in-refused, sign-out
->>>>>>> 4f3c28f (Blocks by hand in the documents)
-=======
-	Action string    `json:"action"` // apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, block, never-block, never-block-remove, release, accept-gap, recreate, budget, reveal, sign-in, sign-in-refused, sign-out
->>>>>>> 54837d4 (Never-block at run time in the documents)
+	Action string    `json:"action"` // apply, promote, demote, disable, enable, remove, set-limit, add-entry, remove-entry, block, never-block, never-block-remove, release, accept-gap, recreate, budget, reveal, invite, withdraw-invite, sign-in, sign-in-refused, sign-out, end-session
 	Object string    `json:"object"` // "rule ID", "session", "allow list ID", "block RULE SUBJECT", "partition SIDE/N of STREAM", "stream NAME"
 	Reason string    `json:"reason"`
 	Detail string    `json:"detail,omitempty"`
