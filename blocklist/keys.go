@@ -30,8 +30,14 @@ func NewKeys(namespace string) (Keys, error) {
 			return Keys{}, fmt.Errorf("namespace: got %q, allowed: %s", namespace, allowed)
 		}
 	}
-	return Keys{prefix: namespace + ":v1:"}, nil
+	return Keys{prefix: namespace + version}, nil
 }
+
+// Namespace is whose keys they are.
+func (k Keys) Namespace() string { return strings.TrimSuffix(k.prefix, version) }
+
+// version is the part of each key that changes with the contract.
+const version = ":v1:"
 
 // Block is the key of the block of subject, in its stored form, by rule. The braces make subject the hash tag: all keys of one
 // identity lie in one slot. A subject cannot contain a brace, since all but unreserved bytes of its values are percent-encoded
@@ -69,7 +75,7 @@ func (k Keys) Stream(name string) string { return k.Streams() + ":" + name }
 // Last is the key that holds the id of the newest entry of a delta stream.
 func (k Keys) Last(name string) string { return k.Stream(name) + ":last" }
 
-// Epoch is the key of the reconciler's marker: without it, Redis has forgotten.
+// Epoch is the key of the reconciler's marker: without it, Redis has forgotten, or is another one.
 func (k Keys) Epoch() string { return k.prefix + "epoch" }
 
 // Lease is the key by which reconcilers take turns.

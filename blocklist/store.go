@@ -76,6 +76,19 @@ func (s *Store) PingStreams(ctx context.Context) error {
 // Address is what an operator reads about where the Store is: never a password.
 func (s *Store) Address() string { return s.redis.address }
 
+// Place is Address with the database, where a server has several, and the namespace: everything by which a Store can be
+// at the wrong one.
+func (s *Store) Place() string {
+	place := s.redis.address
+	if single, ok := s.redis.client.(*redis.Client); ok {
+		place += fmt.Sprintf(", database %d", single.Options().DB)
+	}
+	return place + ", namespace " + s.keys.Namespace()
+}
+
+// EpochKey is the key of the marker that HasMarker looks for.
+func (s *Store) EpochKey() string { return s.keys.Epoch() }
+
 // Close ends the connections.
 func (s *Store) Close() error { return s.redis.client.Close() }
 

@@ -60,7 +60,8 @@ var _ prometheus.Collector = (*decisions)(nil)
 
 func newDecisions(blocking func() []string, clock func() traffic.Time) *decisions {
 	d := &decisions{blocking: blocking, clock: clock, desc: prometheus.NewDesc("weir_gate_decisions_total",
-		"Checks by protocol and decision: pass, refuse, would_refuse (the gate observes), fail_open (passed unjudged, the blocklist is not loaded); "+
+		"Checks by protocol and decision: pass, refuse, would_refuse (the gate observes), "+
+			"fail_open (passed unjudged, the blocklist is not loaded, or this Redis has none of the namespace); "+
 			"by the rule of the block for refuse and would_refuse, from 0 on for each rule that blocks and protocol that the gate serves or was asked by.",
 		[]string{"protocol", "decision", "rule"}, nil)}
 	d.byRule.Store(&map[string]*ruleHeld{})

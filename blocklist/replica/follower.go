@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/rules"
 )
 
 // How the delta streams are read.
@@ -39,13 +40,14 @@ func (f *follower) step(ctx context.Context) error {
 			return err
 		}
 		f.at, f.modesOwed = at, true
+		f.r.noteWritten(at)
 	}
 	if f.modesOwed {
 		modes, err := f.r.from.Modes(ctx)
 		if err != nil {
 			return err
 		}
-		f.r.table.setModes(modes...)
+		f.setModes(modes...)
 		never, err := f.r.from.Never(ctx)
 		if err != nil {
 			return err
@@ -61,6 +63,13 @@ func (f *follower) step(ctx context.Context) error {
 		f.probed = now
 	}
 	return f.read(ctx, readBlock)
+}
+
+func (f *follower) setModes(modes ...rules.ModeState) {
+	f.r.table.setModes(modes...)
+	if len(modes) > 0 {
+		f.r.written.Store(true)
+	}
 }
 
 // lost says that the deltas do not tell everything any more. The modes, which are few, are read at once.
@@ -117,7 +126,7 @@ func (f *follower) change(ctx context.Context, c *blocklist.Change) {
 	case blocklist.OpRelease:
 		f.r.takeTombstone(blocklist.Name{Subject: c.Subject, Rule: c.Tombstone.Rule}, c.Tombstone, nil)
 	case blocklist.OpMode:
-		f.r.table.setModes(c.Mode)
+		f.setModes(c.Mode)
 	case blocklist.OpNever:
 		f.r.never.Set(c.Never)
 	case blocklist.OpStream:
@@ -145,6 +154,7 @@ func (f *follower) probe(ctx context.Context) error {
 		return err
 	}
 	f.r.touch()
+	f.r.noteWritten(newest)
 	for name := range f.at {
 		if _, known := newest[name]; !known {
 			newest[name] = ""

@@ -51,12 +51,13 @@ func newReplicaMetrics(to prometheus.Registerer, r *Replica) (*replicaMetrics, e
 		gauge("weir_blocklist_behind_seconds", "Age of the newest moment of which every change is known.", func() float64 { return r.Behind().Seconds() }),
 		gauge("weir_blocklist_missing_slots", "Hash slots of Redis not read since the start, or since changes were missed.",
 			func() float64 { return float64(r.Missing()) }),
-		gauge("weir_blocklist_ready", "1 when the blocklist has been loaded.", func() float64 {
-			if r.Ready() {
-				return 1
-			}
-			return 0
-		}))
+		gauge("weir_blocklist_ready", "1 when the blocklist has been loaded, from a Redis that has the epoch of the namespace.",
+			func() float64 {
+				if r.Unready() == nil {
+					return 1
+				}
+				return 0
+			}))
 }
 
 // blocksByRule shows how many blocks of each rule the table holds.

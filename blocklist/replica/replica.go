@@ -48,6 +48,8 @@ type Replica struct {
 	loads   *loader
 
 	loaded  atomic.Bool
+	epoch   atomic.Int32 // epochState
+	written atomic.Bool  // Redis has modes or delta streams of the namespace
 	contact atomic.Int64 // traffic.Time when the streams were last answered for
 	level   atomic.Int64 // traffic.Time of which everything is known
 }
@@ -95,8 +97,12 @@ func (r *Replica) Find(id traffic.Identity, request rules.Target, now traffic.Ti
 	return b, ok
 }
 
-// Ready reports whether the blocklist has been loaded once, from every server that answered. Missing is what it lacks.
-func (r *Replica) Ready() bool { return r.loaded.Load() }
+// Ready reports whether there is anything to judge by: the blocklist has been loaded once, from every server that
+// answered, and somebody has written something of the namespace. Missing is what it lacks, Unready says whether it is
+// to be relied on.
+func (r *Replica) Ready() bool {
+	return r.loaded.Load() && (r.written.Load() || epochState(r.epoch.Load()) == epochFound)
+}
 
 // Rules are the rules that block, in any order.
 func (r *Replica) Rules() []string { return r.table.blocking() }
@@ -133,6 +139,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	defer beside.Wait()
 	beside.Go(func() { r.sweep(ctx) })
 	beside.Go(func() { r.loads.run(ctx) })
+	beside.Go(func() { r.findEpoch(ctx) })
 
 	f := follower{r: r}
 	backoff := retry.NewBackoff(retryFirst, retryMost)

@@ -309,6 +309,6 @@ func TestProcessesServeMetricsAndHealth(t *testing.T) {
 		if _, body := fetchPage(t, address, "/metrics"); !strings.Contains(body, tc.metric) || !strings.Contains(body, "go_goroutines") {
 			t.Errorf("%s: /metrics lacks %s or go_goroutines", tc.args[0], tc.metric)
 		}
-		p.end()
+		defer p.end() // a gate is ready where weir run has been
 	}
 }

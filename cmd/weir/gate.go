@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -79,12 +78,8 @@ func runGate(parent context.Context, a *app, c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	o, err := service.NewHealth(c, registry, log, service.Probe{Name: "blocklist", Check: func(context.Context) error {
-		if !replica.Ready() {
-			return errors.New("the blocklist has not been loaded yet")
-		}
-		return nil
-	}})
+	o, err := service.NewHealth(c, registry, log,
+		service.Probe{Name: "blocklist", Check: func(context.Context) error { return replica.Unready() }})
 	if err != nil {
 		return err
 	}

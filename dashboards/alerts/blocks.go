@@ -61,7 +61,8 @@ func gateAlerts() []alert {
 			name: "WeirGateNotReady", severity: Page, hold: 2 * time.Minute,
 			expr:    "weir_blocklist_ready == 0",
 			summary: "Gate {{ $labels.instance }} has no blocklist",
-			detail:  "The gate {{ $labels.instance }} ({{ $labels.namespace }}) has not loaded the blocklist for 2 minutes and lets everybody pass.",
+			detail: "The gate {{ $labels.instance }} ({{ $labels.namespace }}) has not loaded the blocklist for 2 minutes, " +
+				"or is at a Redis that has none of its namespace, and lets everybody pass.",
 		},
 		{
 			name: "WeirGateFailOpen", severity: Page, hold: persists,

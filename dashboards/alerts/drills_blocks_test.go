@@ -118,7 +118,7 @@ func gateDrills() []drill {
 			quiet:  "12m", fires: "14m", over: "22m",
 			notices: []notice{{
 				"namespace=weir,job=weir,instance=gate-1", "Gate gate-1 has no blocklist",
-				"The gate gate-1 (weir) has not loaded the blocklist for 2 minutes and lets everybody pass.",
+				"The gate gate-1 (weir) has not loaded the blocklist for 2 minutes, or is at a Redis that has none of its namespace, and lets everybody pass.",
 			}},
 		},
 		{

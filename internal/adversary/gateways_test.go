@@ -100,6 +100,7 @@ func place(t *testing.T, url, namespace string, all []*client) {
 		}
 		return string(b)
 	}
+	set(client.Set(t.Context(), keys.Epoch(), "tests", 0))
 	for rule := range ruleNames() {
 		set(client.HSet(t.Context(), keys.Rules(), rule, text(map[string]any{
 			"rule": rule, "mode": "block", "generation": 1, "match": map[string]any{"methods": []string{"POST"}, "path": operation},

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -139,7 +141,9 @@ func TestRenderedPodsWork(t *testing.T) {
 	if out, err := migrate.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", args, err, out)
 	}
-	for who, pod := range pods {
+	// The gates come last: one is ready when the stage enforce has been there.
+	for _, who := range slices.Backward(slices.Sorted(maps.Keys(pods))) {
+		pod := pods[who]
 		if strings.HasPrefix(who, "Job/") {
 			continue
 		}

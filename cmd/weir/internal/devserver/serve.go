@@ -178,8 +178,8 @@ func (d *server) awaitReady(ctx context.Context, blocks *replica.Replica) error 
 
 // unready says what is still missing, as the stages tell it.
 func (d *server) unready(blocks *replica.Replica) error {
-	if !blocks.Ready() {
-		return errors.New("the blocklist has not been loaded yet")
+	if err := blocks.Unready(); err != nil {
+		return err
 	}
 	progress := d.in.Progress()
 	if progress.Halted > 0 {

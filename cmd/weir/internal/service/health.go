@@ -80,12 +80,15 @@ func (h *Health) handler() http.Handler {
 	return mux
 }
 
-// ready answers 200 when every probe passes, with a line for each note, and 503 with a line for each that does not. The
-// reasons go to the log, not to the network: they name addresses.
+// public is an error whose reason may be read by whoever asks whether the process is ready.
+type public interface{ Public() string }
+
+// ready answers 200 when every probe passes, with a line for each note, and 503 with the names of those that do not,
+// and a line for each reason that is for everybody to read. Other reasons go to the log, not to the network.
 func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
 	defer cancel()
-	var failing []string
+	var failing, reasons []string
 	if h.Stopping.Load() {
 		failing = append(failing, "stopping")
 	}
@@ -93,10 +96,14 @@ func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
 		if err := p.Check(ctx); err != nil {
 			h.log.Debug("not ready", "part", p.Name, "error", err)
 			failing = append(failing, p.Name)
+			if said := public(nil); errors.As(err, &said) {
+				reasons = append(reasons, p.Name+": "+said.Public())
+			}
 		}
 	}
 	if len(failing) > 0 {
-		http.Error(w, "not ready: "+strings.Join(failing, ", "), http.StatusServiceUnavailable)
+		text := append([]string{"not ready: " + strings.Join(failing, ", ")}, reasons...)
+		http.Error(w, strings.Join(text, "\n"), http.StatusServiceUnavailable)
 		return
 	}
 	fmt.Fprintln(w, "ok")

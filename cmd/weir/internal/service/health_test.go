@@ -3,9 +3,9 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http/httptest"
-	"strings"
 	"testing"
 )
 
@@ -26,8 +26,18 @@ func TestReadyTellsWhatIsMissing(t *testing.T) {
 	if code, body := ask(); code != 200 || body != "ok\n5461 slots are missing\n" {
 		t.Errorf("answered %d %q", code, body)
 	}
-	broken = errors.New("away")
-	if code, body := ask(); code != 503 || !strings.Contains(body, "not ready: blocklist") {
+	broken = errors.New("10.1.2.3 is away")
+	if code, body := ask(); code != 503 || body != "not ready: blocklist\n" {
+		t.Errorf("answered %d %q", code, body)
+	}
+	broken = fmt.Errorf("10.1.2.3: %w", forAll("the wrong database"))
+	if code, body := ask(); code != 503 || body != "not ready: blocklist\nblocklist: the wrong database\n" {
 		t.Errorf("answered %d %q", code, body)
 	}
 }
+
+// forAll is a reason that everybody may read.
+type forAll string
+
+func (f forAll) Error() string  { return "secret" }
+func (f forAll) Public() string { return string(f) }

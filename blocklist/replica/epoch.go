@@ -1,0 +1,129 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/blocklist"
+)
+
+// The epoch of a namespace is the marker that the reconciler sets, at its first start and whenever Redis has forgotten.
+// It is the proof that somebody keeps blocks here: an empty answer of another database, or of a namespace that is
+// misspelt, looks like peace.
+type epochState int32
+
+const (
+	epochUnasked    epochState = iota
+	epochUnanswered            // its server does not answer
+	epochMissing
+	epochFound // once is enough: a flush later is no reason to doubt what is held
+)
+
+const (
+	epochEvery   = time.Second     // between two looks for an epoch that has not been found
+	epochTimeout = 2 * time.Second // of a look; nothing else waits for it
+)
+
+// NoEpochError says that a Redis has no epoch of the namespace, so that an empty blocklist is no proof that nobody is
+// blocked.
+type NoEpochError struct {
+	Place   string // address, database and namespace
+	Key     string // of the epoch
+	Written bool   // there are modes or delta streams of the namespace
+}
+
+func (e *NoEpochError) Error() string {
+	if e.Written {
+		return fmt.Sprintf("%s: the epoch (%s) is missing, so blocks may be: "+
+			"weir run with the stage enforce writes it when all of them are there", e.Place, e.Key)
+	}
+	return fmt.Sprintf("%s: this Redis has never had blocks of the namespace: "+
+		"is it the right database, and the right namespace? weir run with the stage enforce writes the epoch (%s) when it starts", e.Place, e.Key)
+}
+
+// Public is what may be read by who asks without a password: it has addresses and names, and no secret.
+func (e *NoEpochError) Public() string { return e.Error() }
+
+var (
+	errNotLoaded       = errors.New("the blocklist has not been loaded yet")
+	errEpochUnasked    = errors.New("nobody has asked for the epoch of the namespace yet")
+	errEpochUnanswered = errors.New("the server of the namespace's epoch does not answer, and others know nothing of it")
+)
+
+// Unready says why an empty answer of the Replica proves nothing: it is not loaded, or nothing shows that this Redis is
+// the one that ENFORCE writes to, which is a *NoEpochError. Nil: all is well. A Replica that has found the epoch once
+// does not ask for it again.
+func (r *Replica) Unready() error {
+	if !r.loaded.Load() {
+		return errNotLoaded
+	}
+	switch epochState(r.epoch.Load()) {
+	case epochFound:
+		return nil
+	case epochMissing:
+		return r.noEpoch()
+	case epochUnanswered:
+		// One master of a cluster is away, with the epoch. The modes, or the streams, prove as much.
+		if r.written.Load() {
+			return nil
+		}
+		return errEpochUnanswered
+	}
+	return errEpochUnasked
+}
+
+func (r *Replica) noEpoch() error {
+	return &NoEpochError{Place: r.o.Store.Place(), Key: r.o.Store.EpochKey(), Written: r.written.Load()}
+}
+
+// findEpoch looks for the epoch until it is there. It has a loop of its own: a server that does not answer about it
+// keeps nothing waiting.
+func (r *Replica) findEpoch(ctx context.Context) {
+	ticker := time.NewTicker(epochEvery)
+	defer ticker.Stop()
+	for told := false; ; {
+		found := r.lookForEpoch(ctx)
+		if err := (*NoEpochError)(nil); !told && errors.As(r.Unready(), &err) {
+			told = true
+			r.o.Logger.ErrorContext(ctx, "not ready: nothing shows that this Redis has the blocks", "error", err)
+		}
+		if found {
+			if told {
+				r.o.Logger.InfoContext(ctx, "the epoch of the namespace has appeared", "redis", r.o.Store.Place())
+			}
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (r *Replica) lookForEpoch(ctx context.Context) (found bool) {
+	ctx, cancel := context.WithTimeout(ctx, epochTimeout)
+	defer cancel()
+	found, err := r.from.HasMarker(ctx)
+	state := epochMissing
+	switch {
+	case err != nil:
+		state = epochUnanswered
+	case found:
+		state = epochFound
+	}
+	r.epoch.Store(int32(state))
+	return state == epochFound
+}
+
+// noteWritten remembers that there is something of the namespace beside the epoch.
+func (r *Replica) noteWritten(at blocklist.Cursor) {
+	for _, id := range at {
+		if id != "" {
+			r.written.Store(true)
+			return
+		}
+	}
+}
