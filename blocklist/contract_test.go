@@ -27,6 +27,9 @@ func TestContract(t *testing.T) {
 		{"streams", k.Streams(), "weir:v1:delta:{weir:v1:rules}"},
 		{"stream", k.Stream("7"), "weir:v1:delta:{weir:v1:rules}:7"},
 		{"last", k.Last("modes"), "weir:v1:delta:{weir:v1:rules}:modes:last"},
+		{"epoch", k.Epoch(), "weir:v1:epoch"},
+		{"gates", k.Gates(), "weir:v1:gates:{weir:v1:rules}"},
+		{"gate", k.Gate("edge-1"), "weir:v1:gates:{weir:v1:rules}:edge-1"},
 		{"block value", encode(&Block{
 			Format: 1, Action: "block", Scope: "match", Rule: someRule, Generation: 3, Hit: "0123456789abcdef0123456789abcdef",
 			Since: at, Until: at + 1,

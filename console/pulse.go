@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/blocklist"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -20,6 +21,15 @@ type Pulse struct {
 	Unknown []string
 	// Problems are shown as they are, to everybody who can open the page: they should name no password.
 	Problems []Problem
+	// Gates are those that have told of themselves lately. GatesUnknown: they cannot be asked for.
+	Gates        []Gate
+	GatesUnknown bool
+}
+
+// Gate is what a gate says of itself, and why it may not do what the installation asks.
+type Gate struct {
+	blocklist.GateReport
+	Doubts []string
 }
 
 // Counters of a Pulse that may be unknown: only the processes of the stages count them.

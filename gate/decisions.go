@@ -46,6 +46,8 @@ type decisions struct {
 	passed   [numProtocols]atomic.Uint64
 	unjudged [numProtocols]atomic.Uint64
 
+	refused, wouldRefuse atomic.Uint64 // of all rules, those included that are gone
+
 	mu     sync.Mutex                           // of who changes rules
 	byRule atomic.Pointer[map[string]*ruleHeld] // those that block or have held a request; the map is never changed
 }
@@ -79,9 +81,23 @@ func (d *decisions) held(rule string, by protocol, observing bool) {
 	}
 	if observing {
 		c.wouldRefuse[by].Add(1)
+		d.wouldRefuse.Add(1)
 	} else {
 		c.refused[by].Add(1)
+		d.refused.Add(1)
 	}
+}
+
+// sums are what a gate has decided since it was made, by all protocols and rules.
+type sums struct{ passed, unjudged, refused, wouldRefuse uint64 }
+
+func (d *decisions) sums() sums {
+	n := sums{refused: d.refused.Load(), wouldRefuse: d.wouldRefuse.Load()}
+	for by := range numProtocols {
+		n.passed += d.passed[by].Load()
+		n.unjudged += d.unjudged[by].Load()
+	}
+	return n
 }
 
 // enter makes the counters of a rule. One that does not block any more counts without a name.

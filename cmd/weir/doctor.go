@@ -59,7 +59,7 @@ func runDoctor(parent context.Context, a *app, c *config.Config, timeout time.Du
 	defer forget()
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	found, err := doctor.Examine(bounded, c, events)
+	found, err := doctor.Examine(bounded, c, readBuildVersion().Version, events)
 	if err != nil {
 		return err
 	}

@@ -78,6 +78,10 @@ func runGate(parent context.Context, a *app, c *config.Config) error {
 	if err != nil {
 		return err
 	}
+	beat, err := service.Heartbeat(c, redis, g, replica, readBuildVersion().Version)
+	if err != nil {
+		return err
+	}
 	o, err := service.NewHealth(c, registry, log,
 		service.Probe{Name: "blocklist", Check: func(context.Context) error { return replica.Unready() }})
 	if err != nil {
@@ -101,7 +105,7 @@ func runGate(parent context.Context, a *app, c *config.Config) error {
 			defer o.Stopping.Store(true)
 			return service.ServeUntil(ctx, g.Listener(checks), g.Server())
 		}}},
-		append(watch, service.Part{Name: "replica", Run: replica.Run}),
+		append(watch, beat, service.Part{Name: "replica", Run: replica.Run}),
 		[]service.Part{o.Part()})
 	return service.LogStopped(log, err)
 }

@@ -35,6 +35,9 @@ type Health struct {
 	Stages []StageLag `json:"stages"`
 	// Problems are parts that are away, and what that means. None: all is well, as far as this process can see.
 	Problems []HealthProblem `json:"problems"`
+	// Gates are those that have told Redis of themselves within 30 s, ascending by instance. Those of builds before do
+	// not.
+	Gates []HealthGate `json:"gates"`
 	// Unknown says what this process cannot know.
 	Unknown []string `json:"unknown,omitempty"`
 }
@@ -49,6 +52,24 @@ type StageLag struct {
 type HealthProblem struct {
 	Part   string `json:"part"`
 	Detail string `json:"detail"`
+}
+
+// HealthGate is what a gate says of itself. Counters are since it was started; times are by its clock.
+type HealthGate struct {
+	Instance    string       `json:"instance"`
+	Build       string       `json:"build"`
+	Ready       bool         `json:"ready"`
+	Observing   bool         `json:"observing"` // it refuses nobody
+	Blocks      int          `json:"blocks"`    // that it holds
+	Behind      float64      `json:"behind_seconds"`
+	Passed      int64        `json:"passed"`
+	FailedOpen  int64        `json:"failed_open"` // passed unjudged
+	Refused     int64        `json:"refused"`
+	WouldRefuse int64        `json:"would_refuse"`
+	Identity    string       `json:"identity"` // fingerprint of its identity map
+	Started     traffic.Time `json:"started"`
+	Told        traffic.Time `json:"told"`
+	Doubts      []string     `json:"doubts"` // why it may not do what the installation asks
 }
 
 func modes() []string {

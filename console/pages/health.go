@@ -9,15 +9,18 @@ import (
 
 // healthPage is how the installation does.
 type healthPage struct {
-	Period    period
-	Problems  []console.Problem
-	Stages    []console.StageLag
-	Lag       int64
-	Uncounted []ruleUncounted
-	Complete  bool // the figures of all reasons are known
-	Rules     int
-	Blocks    int
-	Command   string
+	Period   period
+	Problems []console.Problem
+	Stages   []console.StageLag
+	Gates    []console.Gate
+	// GatesUnknown: Redis did not tell which there are.
+	GatesUnknown bool
+	Lag          int64
+	Uncounted    []ruleUncounted
+	Complete     bool // the figures of all reasons are known
+	Rules        int
+	Blocks       int
+	Command      string
 }
 
 // ruleUncounted is what one rule did not count.
@@ -36,7 +39,10 @@ func (p *Pages) health(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	pulse := p.o.Pulse()
-	v := &healthPage{Period: span, Problems: pulse.Problems, Stages: pulse.Stages, Rules: len(see.Rules), Blocks: len(see.Blocks), Command: p.o.Command + " doctor"}
+	v := &healthPage{
+		Period: span, Problems: pulse.Problems, Stages: pulse.Stages, Gates: pulse.Gates, GatesUnknown: pulse.GatesUnknown,
+		Rules: len(see.Rules), Blocks: len(see.Blocks), Command: p.o.Command + " doctor",
+	}
 	if see.redis != "" {
 		v.Problems = append(v.Problems, console.Problem{Part: "Redis", Detail: "does not answer: blocks and releases are not shown"})
 	}

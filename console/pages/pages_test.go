@@ -100,7 +100,7 @@ func TestPages(t *testing.T) {
 		{"/rules/search-hammer", 200, []string{"Canary: 10% of sources, step 2 of 3", "Next: 50% of them, at", "more than 0.4 % of its blocks are on known-good sources", "surely refuses more than 1.2 % of all requests", "held now", "10% of them by now"}},
 		{"/", 200, []string{`canary 10%, step 2 of 3`}},
 		{"/explore?mode=canary", 200, []string{`<option value="canary" selected>`}},
-		{"/health", 200, []string{"route"}},
+		{"/health", 200, []string{"route", "edge-7-31-abcdef012345", "4\u202f812\u202f337", "needs a look", "<b>3</b> unjudged", "8 would be"}},
 		{"/search?q=", 200, []string{"What can be found"}},
 	}
 	for _, tt := range tests {

@@ -116,7 +116,8 @@ func newScene() *scene {
 	}
 	s.release("guest-token-flood", "198.51.100.77", "living-room-4411", s.now.Add(-9*time.Minute), "mara")
 	s.release("login-stuffing", "203.0.113.200", "", s.now.Add(-31*time.Minute), "on-call (ticket 4711)")
-	s.pulse = console.Pulse{Stages: []console.StageLag{{Stage: "route", Records: 41}, {Stage: "detect", Records: 18}, {Stage: "record"}, {Stage: "enforce"}}}
+	s.pulse = console.Pulse{Gates: gates(s.now)}
+	s.pulse.Stages = []console.StageLag{{Stage: "route", Records: 41}, {Stage: "detect", Records: 18}, {Stage: "record"}, {Stage: "enforce"}}
 	for i, e := range []audit.Entry{
 		{Actor: "mara", Action: "release", Object: "block login-stuffing ip=203.0.113.200%2F32", Reason: "a school behind one address (ticket 4711)"},
 		{Actor: "mara", Action: "promote", Object: "rule guest-token-flood", Reason: "two days of shadow, no viewer among the hits", Detail: "version 3, generation 2",
@@ -312,4 +313,15 @@ func as(v access.Visit, to http.Handler) http.Handler {
 
 func admin() access.Visit {
 	return access.Visit{Actor: access.Actor{Name: "mara", Role: access.Admin, Via: access.ViaOIDC}, CSRF: "token-of-the-session"}
+}
+
+// gates are one that is as it should be, and one that reads other clients than the stream does, on a machine of a long
+// name.
+func gates(now traffic.Time) []console.Gate {
+	long := strings.Repeat("edge-of-the-world-", 4) + "1-0123456789ab"
+	good := blocklist.GateReport{
+		Instance: "edge-7-31-abcdef012345", Build: "1.4.0", Blocks: 14, Passed: 4_812_337, Refused: 90_221, Started: now, At: now,
+	}
+	other := blocklist.GateReport{Instance: long, Build: "1.3.2", Blocks: 14, Passed: 12, FailedOpen: 3, WouldRefuse: 8, Started: now, At: now}
+	return []console.Gate{{GateReport: good}, {GateReport: other, Doubts: []string{"reads requests by another identity map"}}}
 }

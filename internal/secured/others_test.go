@@ -72,6 +72,7 @@ func (in *installation) commandsOf(t *testing.T) {
 	for user, mayWrite := range map[string]bool{"weir-gate": reads, "weir-enforce": writes, "weir-console": writes, "weir-operator": writes} {
 		for command, allowed := range map[string]bool{
 			"MGET weir:v1:block:x": true, "HGETALL weir:v1:rules": true,
+			"SET weir:v1:gates:x y": true, "ZADD weir:v1:gates:x 1 y": true, "SET weir:v1:rules y": mayWrite,
 			"SET weir:v1:block:x y": mayWrite, "DEL weir:v1:block:x": mayWrite, "XADD weir:v1:delta * a b": mayWrite, "EVALSHA 0 1 weir:v1:block:x": mayWrite,
 			"MGET other:v1:block:x": false, "SET other:v1:block:x y": false, "FLUSHALL": false, "FLUSHDB": false, "KEYS *": false, "CONFIG GET *": false,
 			"CONFIG SET maxmemory 1": false, "ACL LIST": false, "SHUTDOWN": false, "DEBUG SLEEP 1": false, "SCRIPT FLUSH": false, "MONITOR": false, "REPLICAOF a 1": false,

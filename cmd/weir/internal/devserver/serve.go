@@ -46,13 +46,17 @@ func (d *server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	beat, err := service.Heartbeat(d.conf, d.in.Redis, guard, blocks, d.o.Version)
+	if err != nil {
+		return err
+	}
 	page, err := d.console()
 	if err != nil {
 		return err
 	}
 	groups := [][]service.Part{
 		{{Name: "stages", Run: func(ctx context.Context) error { return d.in.RunStages(ctx, service.AllStages(), &started) }}},
-		{{Name: "replica", Run: blocks.Run}},
+		{{Name: "replica", Run: blocks.Run}, beat},
 		{
 			{Name: "disk", Run: d.watchDisk},
 			{Name: "PostgreSQL", Run: d.watchPostgres},

@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/cmd/weir/internal/service"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
 	"github.com/weirhq/weir/internal/demo"
+	"github.com/weirhq/weir/internal/local"
 	"github.com/weirhq/weir/rules"
 )
 
@@ -47,11 +48,13 @@ type Options struct {
 	Hooks       Hooks // of tests
 }
 
-// Hooks break weir dev on purpose, for the tests that show that the demo's judge notices. The program has none.
+// Hooks break weir dev on purpose, for the tests that show that the demo's judge notices, or the console. The program
+// has none.
 type Hooks struct {
 	Rules func(documents []byte) []byte
 	Guard func(demo.Guard) demo.Guard
 	Emit  func(demo.EmitFunc) demo.EmitFunc
+	Kafka func(*local.Kafka) *local.Kafka
 }
 
 // hooked gives value, or what the hook makes of it.

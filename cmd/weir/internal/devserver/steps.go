@@ -177,7 +177,7 @@ func (d *server) startServers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.closing("Kafka", kafka.Close)
+	d.closing("Kafka", hooked(d.o.Hooks.Kafka, kafka).Close)
 	redis, err := local.StartRedis(ctx, local.RedisOptions{})
 	if err != nil {
 		return err

@@ -39,7 +39,9 @@ func wantFinding(t *testing.T, found []Finding, check string, st Status, text, r
 
 func TestOneThingIsBroken(t *testing.T) {
 	var said []Finding
-	for _, rows := range [][]row{rowsOfServers(), rowsOfTheStream(), rowsOfEvents(), rowsOfKeys()} {
+	for _, rows := range [][]row{
+		rowsOfServers(), rowsOfTheStream(), rowsOfEvents(), rowsOfKeys(), rowsOfGates(),
+	} {
 		for _, tc := range rows {
 			t.Run(tc.name, func(t *testing.T) {
 				w := newWorld(t)

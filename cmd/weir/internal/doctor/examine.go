@@ -26,10 +26,11 @@ import (
 //
 //	configuration   Kafka   Redis   PostgreSQL      who is there?
 //	        topics   stream, rules, modes           what do they hold?
-//	stages   partitions   events   dead letters     does it work?
+//	gates   stages   partitions   events   dead letters     does it work?
 //	                 clocks
 type examination struct {
 	conf    *config.Config
+	build   string              // of this program
 	events  int                 // of each partition
 	clock   func() traffic.Time // this machine's
 	names   ingest.TopicNames
@@ -73,8 +74,8 @@ func roundTime(ctx context.Context) time.Duration {
 }
 
 // newExamination makes the clients, which connect nowhere yet. They are silent: what they would log is a Finding.
-func newExamination(ctx context.Context, c *config.Config, events int) (*examination, error) {
-	e := &examination{conf: c, events: events, clock: service.Now, names: ingest.Live.Topics(c.Namespace)}
+func newExamination(ctx context.Context, c *config.Config, build string, events int) (*examination, error) {
+	e := &examination{conf: c, build: build, events: events, clock: service.Now, names: ingest.Live.Topics(c.Namespace)}
 	silent := slog.New(slog.DiscardHandler)
 	var err error
 	if e.history, err = service.OpenHistory(ctx, c, silent); err != nil {
@@ -94,10 +95,10 @@ func newExamination(ctx context.Context, c *config.Config, events int) (*examina
 	return e, nil
 }
 
-// Examine runs all checks, and samples as many of the newest events of each partition as asked. Findings are in the order of
-// the checks. It ends with ctx; a check that had not ended by then is a finding.
-func Examine(ctx context.Context, c *config.Config, events int) ([]Finding, error) {
-	e, err := newExamination(ctx, c, events)
+// Examine runs all checks for a program of this build, and samples as many of the newest events of each partition as
+// asked. Findings are in the order of the checks. It ends with ctx; a check that had not ended by then is a finding.
+func Examine(ctx context.Context, c *config.Config, build string, events int) ([]Finding, error) {
+	e, err := newExamination(ctx, c, build, events)
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +111,7 @@ func (e *examination) run(ctx context.Context) []Finding {
 		{{"configuration", e.lookAtConfiguration}, {"kafka", e.lookAtKafka}, {"redis", e.lookAtRedis}, {"postgres", e.lookAtPostgres}},
 		{{"topics", e.lookAtTopics}, {"stream", e.lookAtStream}},
 		{
+			{"redis namespace", redisUse{e}.lookAtEpoch}, {"gates", redisUse{e}.lookAtGates},
 			{"identities", e.lookAtIdentities}, {"clocks", e.lookAtClocks}, {"stages", e.lookAtStages},
 			{"partitions", e.lookAtPartitions}, {"snapshots", e.lookAtSnapshots}, {"windows", e.lookAtWindows}, {"roles", e.lookAtRoles}, {"days", e.lookAtDays}, {"events", e.lookAtEvents}, {"dead letters", e.lookAtDeadLetters},
 		},

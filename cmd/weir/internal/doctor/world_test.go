@@ -53,6 +53,11 @@ type world struct {
 	states     []partitions.ReportedPartition
 	events     []string
 	letters    []traffic.Message
+	gates      blocklist.GateListing
+	others     []blocklist.OtherGates
+	cut        bool // not all keys were looked through for others
+	flushed    bool // Redis has no epoch
+	enforcers  int  // members of the group of enforce
 }
 
 const healthyRedis = "redis_version:7.2.4\r\nrole:master\r\nmaxmemory_policy:noeviction\r\nmaxmemory:1000000000\r\n" +
@@ -75,7 +80,7 @@ func newWorld(t *testing.T) *world {
 	}
 	c.History.Retention = config.Duration(10 * config.Day)
 	w.examination = &examination{
-		clock: now, conf: c, names: ingest.Live.Topics("weir"), brokers: 3, database: &w.postgres,
+		clock: now, conf: c, build: "1.4", names: ingest.Live.Topics("weir"), brokers: 3, database: &w.postgres,
 		modes:  map[string]rules.ModeState{"devices": {Rule: "devices", Mode: rules.ModeBlock}},
 		stream: &streams.Stream{Generation: 7, Partitions: streams.PartitionCounts{Requests: n.Requests, Keyed: n.Keyed, Hits: n.Hits, Budget: 256 << 20}},
 		routing: &rules.Routing{
@@ -171,6 +176,9 @@ func (w *world) findings() []Finding {
 		found = append(found, judgeTopic(&w.has[i], w.conf.Kafka.Replication, w.brokers))
 	}
 	found = append(append(found, w.judgeStream(), w.judgeRouting()), w.lookAtIdentities(ctx)...)
+	found = append(found, judgeEpoch("redis cache:6379", "weir:v1:epoch", !w.flushed, w.enforcers))
+	found = append(found, judgeGates(&w.gates, w.routing.Identity.Fingerprint(), w.build)...)
+	found = append(found, judgeOtherGates(w.others, !w.cut, "weir")...)
 	found = append(found, w.lookAtClocks(ctx)...)
 	for stage, p := range w.stages {
 		topic := map[string]string{ingest.StageDetect: w.names.Keyed}[stage]

@@ -68,6 +68,7 @@ func closedLabels() map[string][]string {
 		"weir_counters_requests_total":      {"200", "400", "404", "414", "421", "429", "503"},
 		"weir_gate_malformed_total":         {"not_http", "too_large"},
 		"weir_gate_missing_total":           {"api_key repeated", "device repeated", "session repeated", "user repeated"},
+		"weir_gate_reports_total":           {"written", "failed"},
 		"weir_gate_no_address_total":        {"absent", "forwarded_short", "ip_unparsable", "ip_unspecified", "no_source", "repeated"},
 		"weir_kafka_append_errors_total":    append(slices.Clone(kafka), "no replicas", "too large"),
 		"weir_kafka_commit_errors_total":    append(slices.Clone(kafka), "generation over", "coordinator"),

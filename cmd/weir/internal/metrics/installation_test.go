@@ -127,8 +127,11 @@ func (p process) makeGate(t *testing.T, c *config.Config) *gate.Gate {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = redis.Close() })
-	g, _, err := service.NewGate(c, redis, quiet(), p.recorder)
+	g, blocks, err := service.NewGate(c, redis, quiet(), p.recorder)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := service.Heartbeat(c, redis, g, blocks, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := service.WatchObserveFile(g, filepath.Join(t.TempDir(), "observe")); err != nil {

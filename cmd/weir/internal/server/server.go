@@ -46,7 +46,8 @@ type Options struct {
 	Kafka      *kafka.Client
 	// Environment is what rule documents are judged against, but for the event format and the allow lists.
 	Environment func(warn func(rules.Problem)) (rules.Environment, error)
-	// Pulse is asked of the stages in this process; nil: they run elsewhere, and are looked at from outside.
+	// Pulse is asked of the stages in this process what they alone count; nil: they run elsewhere. How the installation
+	// does is looked at from outside in either case, so that it is said alike wherever the console is served.
 	Pulse func() console.Pulse
 	// Local is who everybody is that reaches the server without signing in, on this machine: of weir dev and
 	// console.local_admin.
@@ -61,7 +62,7 @@ type Server struct {
 	page    *console.Console
 	pages   *pages.Pages
 	api     *api.API
-	distant *distant // nil: the stages are in this process
+	distant *distant
 	handler http.Handler
 	routes  []access.Route
 	tls     *tls.Config // nil: none
@@ -82,11 +83,8 @@ func New(o Options) (*Server, error) {
 			return nil, &usage.Error{Err: err}
 		}
 	}
-	pulse := o.Pulse
-	if pulse == nil {
-		s.distant = newDistant(o.Kafka, o.History.Partitions, o.Redis.Ping, o.Config.Namespace, o.Log)
-		pulse = s.distant.Pulse
-	}
+	s.distant = newDistant(o)
+	pulse := s.distant.Pulse
 	does, done, err := service.OpenActs(service.ActsOptions{
 		Config: o.Config, Log: o.Log, History: o.History, Redis: o.Redis, Kafka: o.Kafka, Environment: o.Environment,
 	})
@@ -183,24 +181,35 @@ func (s *Server) Routes() []access.Route { return s.routes }
 
 // Parts keep what is shown up to date, and serve it on a listener.
 func (s *Server) Parts(l net.Listener) []service.Part {
-	parts := []service.Part{
+	return []service.Part{
 		{Name: "console page", Run: s.page.Run},
 		{Name: "console", Run: func(ctx context.Context) error { return service.ServeHTTP(ctx, l, s.handler) }},
+		{Name: "pulse", Run: s.distant.Run},
 	}
-	if s.distant != nil {
-		parts = append(parts, service.Part{Name: "pulse", Run: s.distant.Run})
-	}
-	return parts
 }
 
 // health is a pulse as the API tells it.
 func health(p console.Pulse) api.Health {
-	h := api.Health{Stages: []api.StageLag{}, Problems: []api.HealthProblem{}, Unknown: p.Unknown}
+	h := api.Health{
+		Stages: []api.StageLag{}, Problems: []api.HealthProblem{}, Gates: []api.HealthGate{},
+		Unknown: slices.Clone(p.Unknown),
+	}
+	if p.GatesUnknown {
+		h.Unknown = append(h.Unknown, "gates")
+	}
 	for _, s := range p.Stages {
 		h.Stages = append(h.Stages, api.StageLag(s))
 	}
 	for _, q := range p.Problems {
 		h.Problems = append(h.Problems, api.HealthProblem(q))
+	}
+	for _, g := range p.Gates {
+		h.Gates = append(h.Gates, api.HealthGate{
+			Instance: g.Instance, Build: g.Build, Ready: g.Unready == "", Observing: g.Observing, Blocks: g.Blocks,
+			Behind: max(g.Behind, g.Staleness),
+			Passed: g.Passed, FailedOpen: g.FailedOpen, Refused: g.Refused, WouldRefuse: g.WouldRefuse,
+			Identity: g.Identity, Started: g.Started, Told: g.At, Doubts: append([]string{}, g.Doubts...),
+		})
 	}
 	return h
 }

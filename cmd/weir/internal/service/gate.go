@@ -3,6 +3,7 @@ package service
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,6 +24,35 @@ func WatchObserveFile(g *gate.Gate, path string) ([]Part, error) {
 		return nil, err
 	}
 	return []Part{{"observe file", file.Run}}, nil
+}
+
+// Heartbeat makes the part by which an installation knows of the gate, a program of this build.
+func Heartbeat(
+	c *config.Config, redis *blocklist.Store, g *gate.Gate, blocks *replica.Replica, build string,
+) (Part, error) {
+	name, err := processName()
+	if err != nil {
+		return Part{}, err
+	}
+	h, err := gate.NewHeartbeat(gate.HeartbeatOptions{
+		Gate: g, Copy: blocks, Registry: blocklist.NewGateBook(redis), Instance: plainName(name), Build: build, Identity: &c.Identity,
+	})
+	if err != nil {
+		return Part{}, err
+	}
+	return Part{"heartbeat", h.Run}, nil
+}
+
+// plainName replaces what may stand in the name of a machine, and not in that of a gate.
+func plainName(name string) string {
+	const most = 128
+	plain := strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-' {
+			return c
+		}
+		return '-'
+	}, name)
+	return plain[max(0, len(plain)-most):] // its end tells it from others
 }
 
 // MissingBlocks says what part of the blocklist is missing from a gate that is ready.

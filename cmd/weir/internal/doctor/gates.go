@@ -1,0 +1,173 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/cmd/weir/internal/terminal"
+	"github.com/weirhq/weir/ingest"
+	"github.com/weirhq/weir/internal/plural"
+)
+
+// othersSteps bounds how many keys of a server are looked through for gates of other namespaces: a thousand with each
+// step.
+const othersSteps = 1000
+
+// shownGates is how many gates with something wrong get a line of their own.
+const shownGates = 8
+
+// redisUse is the part of an examination that is about who uses this Redis.
+type redisUse struct{ *examination }
+
+// lookAtEpoch says whether this Redis is the one that ENFORCE writes to.
+func (e redisUse) lookAtEpoch(ctx context.Context) []Finding {
+	if e.cache == nil {
+		return nil
+	}
+	const name = "redis namespace"
+	found, err := e.redis.HasMarker(ctx)
+	if err != nil {
+		return []Finding{failed(name, err, "see redis-cli --cluster check")}
+	}
+	enforcers := 0
+	if e.kafkaUp && !found {
+		group, err := e.kafka.InspectGroup(ctx, ingest.Live.Group(e.conf.Namespace, ingest.StageEnforce))
+		if err != nil {
+			return []Finding{failed(name, err, "see the brokers' logs")}
+		}
+		enforcers = group.Members
+	}
+	return []Finding{judgeEpoch(e.redis.Place(), e.redis.EpochKey(), found, enforcers)}
+}
+
+func judgeEpoch(place, key string, found bool, enforcers int) Finding {
+	const name = "redis namespace"
+	switch {
+	case found:
+		return fine(name, "%s: the stage enforce has been there", place)
+	case enforcers > 0:
+		return failing(name,
+			"give this process, or those with enforce, the other's redis.url, redis.addresses and namespace (weir config show)",
+			"%s: %s is missing, though %s: this is not their Redis, or it was flushed a moment ago",
+			place, key, plural.Of(enforcers, "member")+" of enforce's group work")
+	}
+	return fine(name, "%s: %s is missing until weir run with enforce starts; gates are not ready before", place, key)
+}
+
+// lookAtGates says which gates there are, and what is wrong with them.
+func (e redisUse) lookAtGates(ctx context.Context) []Finding {
+	if e.cache == nil {
+		return nil
+	}
+	book := blocklist.NewGateBook(e.redis)
+	listing, err := book.List(ctx)
+	if err != nil {
+		return []Finding{failed("gates", err, "see docs/security.md for the rights of weir-operator at Redis")}
+	}
+	identity := ""
+	if e.routing != nil {
+		identity = e.routing.Identity.Fingerprint()
+	}
+	found := judgeGates(&listing, identity, e.build)
+	others, whole, err := book.Others(ctx, othersSteps)
+	if err != nil {
+		return append(found, failed("gates of others", err, "try again with more --timeout"))
+	}
+	return append(found, judgeOtherGates(others, whole, e.conf.Namespace)...)
+}
+
+// judgeGates sums up the gates, and gives those a line that may not do what the installation asks.
+func judgeGates(listing *blocklist.GateListing, identity, build string) []Finding {
+	const name = "gates"
+	if len(listing.Gates) == 0 && listing.Unreadable == 0 {
+		return []Finding{fine(name,
+			"none has told of itself within 30s: none runs at this Redis, or it is of a build before, or may not write there")}
+	}
+	text := plural.Of(len(listing.Gates), "gate")
+	builds, most, observing := map[string]int{}, 0, 0
+	for i := range listing.Gates {
+		g := &listing.Gates[i]
+		builds[g.Build]++
+		most = max(most, g.Blocks)
+		if g.Observing {
+			observing++
+		}
+	}
+	text += ", " + plural.Of(most, "block") + " at most"
+	if observing > 0 {
+		text += fmt.Sprintf("; %d refuse nobody, since they observe", observing)
+	}
+	if _, same := builds[build]; len(builds) > 1 || !same {
+		for _, other := range slices.Sorted(maps.Keys(builds)) {
+			text += fmt.Sprintf("; %s of build %s", plural.Of(builds[other], "gate"), terminal.Cell(other))
+		}
+		text += ", this is " + build
+	}
+	if listing.Unreadable > 0 {
+		text += fmt.Sprintf("; %d tell what this build cannot read", listing.Unreadable)
+	}
+	return append([]Finding{fine(name, "%s", text)}, doubtedGates(listing.Gates, identity)...)
+}
+
+// doubtedGates has a line for each doubt, up to a bound.
+func doubtedGates(gates []blocklist.GateReport, identity string) (found []Finding) {
+	more := 0
+	for i := range gates {
+		for _, doubt := range gates[i].Doubts(identity) {
+			if len(found) == shownGates {
+				more++
+				continue
+			}
+			found = append(found, judgeDoubt("gate "+gates[i].Instance, doubt))
+		}
+	}
+	if more > 0 {
+		found = append(found, warning("gates", "see GET /api/v1/health for all of them", "%d more like these", more))
+	}
+	return found
+}
+
+func judgeDoubt(name string, doubt blocklist.Doubted) Finding {
+	switch doubt.Kind {
+	case blocklist.GateUnready:
+		return failing(name, "see weir ready on its machine, and docs/gate.md#the-right-redis", "it %s", doubt.Text)
+	case blocklist.GateIdentity:
+		return failing(name,
+			"give it the identity of the stages' configuration and restart it; weir migrate, where the gate's is the right one",
+			"it %s", doubt.Text)
+	case blocklist.GateStale:
+		return warning(name, "see its log, and the line between it and Redis", "it %s", doubt.Text)
+	default:
+		return warning(name, "bring the masters of Redis back that do not answer it", "it %s", doubt.Text)
+	}
+}
+
+// judgeOtherGates says of which other namespaces there are gates in the same database: that may be meant, or a typing
+// error.
+func judgeOtherGates(others []blocklist.OtherGates, whole bool, namespace string) (found []Finding) {
+	for _, o := range others {
+		name, unready := "gates of "+o.Namespace, 0
+		for i := range o.Gates {
+			if o.Gates[i].Unready != "" {
+				unready++
+			}
+		}
+		switch {
+		case unready > 0:
+			found = append(found, warning(name, "if they are this installation's, set namespace: "+namespace+" for them",
+				"%s in this database, and %d of them not ready: nobody writes blocks of that namespace here",
+				plural.Of(len(o.Gates), "gate"), unready))
+		case o.Err != nil:
+			found = append(found, fine(name, "there are some in this database, and they cannot be read from here"))
+		default:
+			found = append(found, fine(name, "%s in this database, of another installation", plural.Of(len(o.Gates), "gate")))
+		}
+	}
+	if !whole {
+		found = append(found, fine("gates of others", "only the first million keys were looked through"))
+	}
+	return found
+}
