@@ -40,7 +40,7 @@ func wantFinding(t *testing.T, found []Finding, check string, st Status, text, r
 func TestOneThingIsBroken(t *testing.T) {
 	var said []Finding
 	for _, rows := range [][]row{
-		rowsOfServers(), rowsOfTheStream(), rowsOfEvents(), rowsOfKeys(), rowsOfGates(),
+		rowsOfServers(), rowsOfTheStream(), rowsOfEvents(), rowsOfKeys(), rowsOfGates(), rowsOfPeers(),
 	} {
 		for _, tc := range rows {
 			t.Run(tc.name, func(t *testing.T) {

@@ -32,14 +32,33 @@ const (
 // lookAtEvents reads the newest events as ROUTE does.
 func (e *examination) lookAtEvents(ctx context.Context) []Finding {
 	t := e.topics[e.names.Requests]
-	if !t.Exists || len(t.Leaderless) > 0 || e.routing == nil {
-		return nil
+	if !t.Exists || len(t.Leaderless) > 0 {
+		return nil // its topic's line says so
+	}
+	if e.routing == nil {
+		return []Finding{judgeUnread()}
 	}
 	messages, err := e.newest(ctx, e.names.Requests, t.Partitions, min(e.events, max(1, sampleEvents/t.Partitions)))
 	if len(messages) == 0 && err != nil {
 		return []Finding{failed("events", err, "see the brokers' logs")}
 	}
-	return e.judgeSample(messages)
+	found := e.judgeSample(messages)
+	if err != nil {
+		found = append(found, judgePart(len(messages), err))
+	}
+	return found
+}
+
+// judgeUnread is about events of which nobody knows how they are read.
+func judgeUnread() Finding {
+	return warning("events", "correct what PostgreSQL's lines say first",
+		"they were not looked at: the routing version by which they are read is not known")
+}
+
+// judgePart is about a sample that lacks partitions.
+func judgePart(read int, err error) Finding {
+	return warning("events", "see the brokers' logs, or try again with more --timeout",
+		"what is said of them holds for the %s that could be read: %s", plural.Of(read, "event"), problems(err))
 }
 
 // judgeSample says what the newest events are like.
@@ -57,6 +76,7 @@ func (e *examination) judgeSample(messages []traffic.Message) []Finding {
 		return found
 	}
 	found = append(found, judgeTimes(s))
+	found = append(found, s.judgePeers())
 	for f := range traffic.NumFields {
 		found = append(found, s.judgeIdentity(f))
 	}

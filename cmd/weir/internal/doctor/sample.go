@@ -35,6 +35,7 @@ type sampled struct {
 	byRule   []ruleSample                 // by index of the routing version's rules; of requests that weir did not refuse
 	judged   [detectors.KnownGood + 1]int // by what known_good says; of requests that weir did not refuse
 	silent   int                          // answered 429 without a verdict, where a rule that blocks matches
+	peers    peers
 }
 
 // ruleSample is how many of the events a rule matches, and how many of those lack each field of its key.
@@ -68,6 +69,7 @@ func readSample(messages []traffic.Message, routing *rules.Routing, modes map[st
 		for f, reason := range got.Missing {
 			s.missing[f][reason]++
 		}
+		s.peers.note(&got)
 		if got.Request.UnknownFields > 0 {
 			s.unknown++
 		}

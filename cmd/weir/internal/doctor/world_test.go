@@ -55,9 +55,10 @@ type world struct {
 	letters    []traffic.Message
 	gates      blocklist.GateListing
 	others     []blocklist.OtherGates
-	cut        bool // not all keys were looked through for others
-	flushed    bool // Redis has no epoch
-	enforcers  int  // members of the group of enforce
+	cut        bool  // not all keys were looked through for others
+	flushed    bool  // Redis has no epoch
+	enforcers  int   // members of the group of enforce
+	unread     error // what kept a part of the events from being read
 }
 
 const healthyRedis = "redis_version:7.2.4\r\nrole:master\r\nmaxmemory_policy:noeviction\r\nmaxmemory:1000000000\r\n" +
@@ -190,6 +191,9 @@ func (w *world) findings() []Finding {
 	var messages []traffic.Message
 	for i, text := range w.events {
 		messages = append(messages, traffic.Message{Offset: int64(i), Appended: now(), Value: []byte(text)})
+	}
+	if w.unread != nil {
+		found = append(found, judgePart(len(messages), w.unread))
 	}
 	return append(append(found, w.judgeSample(messages)...), w.judgeDeadLetters(w.letters))
 }
