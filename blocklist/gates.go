@@ -26,11 +26,14 @@ const (
 	// WeirReplicaStale.
 	GateBehind = 30 * time.Second
 
-	gateFormat     = 1
-	gatesMost      = 1000 // gates of a namespace that are listed
-	maxGateBytes   = 4096 // of a report
-	maxGateName    = 128
-	maxGateText    = 1024
+	gateFormat   = 1
+	gatesMost    = 1000 // gates of a namespace that are listed
+	maxGateBytes = 4096 // of a report
+	maxGateName  = 128
+	maxGateText  = 1024
+	// maxGateAge bounds ages in seconds, a hundred years: a time.Duration holds three times that.
+	maxGateAge     = 100 * 365 * 24 * 3600
+	gateSlots      = 16384 // of Redis
 	gatesAtATime   = 100
 	gateNamespaces = 20 // other namespaces that are looked for in the same database
 )
@@ -74,6 +77,9 @@ func (r *GateReport) check(instance, namespace string) error {
 	case min(r.Behind, r.Staleness) < 0, min(r.Blocks, r.Missing) < 0,
 		min(r.Passed, r.FailedOpen, r.Refused, r.WouldRefuse) < 0:
 		return errors.New("gate report: a number is negative")
+	case max(r.Behind, r.Staleness) > maxGateAge, r.Missing > gateSlots:
+		return fmt.Errorf("gate report: got %g and %g seconds and %d slots, allowed: at most %d and %d",
+			r.Behind, r.Staleness, r.Missing, maxGateAge, gateSlots)
 	case !Storable(r.Started), !Storable(r.At):
 		return fmt.Errorf("gate report: started %s, told at %s", r.Started, r.At)
 	}
@@ -124,6 +130,8 @@ func (b *GateBook) Report(ctx context.Context, r GateReport) error {
 	pipe.Set(ctx, s.keys.Gate(r.Instance), text, GateTTL)
 	pipe.ZAdd(ctx, index, redis.Z{Score: float64(now.Add(GateTTL).UnixMilli()), Member: r.Instance})
 	pipe.ZRemRangeByScore(ctx, index, "-inf", strconv.FormatInt(now.UnixMilli(), 10))
+	// Who claims more time than a report gets is no gate, or Redis' clock was ahead: it must not displace those that are.
+	pipe.ZRemRangeByScore(ctx, index, "("+strconv.FormatInt(now.Add(2*GateTTL).UnixMilli(), 10), "+inf")
 	pipe.ZRemRangeByRank(ctx, index, 0, -gatesMost-1)
 	pipe.PExpire(ctx, index, GateTTL)
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -204,24 +212,20 @@ type OtherGates struct {
 // ascending by namespace. It takes steps SCANs of each at most; whole is false where that was not enough for all keys.
 func (b *GateBook) Others(ctx context.Context, steps int) (found []OtherGates, whole bool, err error) {
 	names, whole, err := b.namespaces(ctx, steps)
-	for _, name := range names {
-		keys, bad := NewKeys(name)
-		if bad != nil || name == b.store.keys.Namespace() || len(found) == gateNamespaces {
-			continue
-		}
+	for _, keys := range names[:min(len(names), gateNamespaces)] {
 		listing, err := b.of(ctx, keys)
-		found = append(found, OtherGates{Namespace: name, GateListing: listing, Err: err})
+		found = append(found, OtherGates{Namespace: keys.Namespace(), GateListing: listing, Err: err})
 	}
 	return found, whole, err
 }
 
 var errEnough = errors.New("enough keys have been looked at")
 
-// namespaces lists those that have gates, ascending.
-func (b *GateBook) namespaces(ctx context.Context, steps int) (names []string, whole bool, err error) {
+// namespaces lists the other ones that have gates, ascending.
+func (b *GateBook) namespaces(ctx context.Context, steps int) (all []Keys, whole bool, err error) {
 	s := b.store
 	var mu sync.Mutex
-	found, cut := map[string]bool{}, false
+	found, cut := map[Keys]bool{}, false
 	err = s.redis.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		left := steps
 		err := s.redis.eachKey(ctx, node, "*"+version+gatesPart+"{*}", func(keys []string) error {
@@ -229,7 +233,9 @@ func (b *GateBook) namespaces(ctx context.Context, steps int) (names []string, w
 			defer mu.Unlock()
 			for _, key := range keys {
 				name, _, _ := strings.Cut(key, version)
-				found[name] = true
+				if of, err := NewKeys(name); err == nil && of != s.keys && of.Gates() == key {
+					found[of] = true
+				}
 			}
 			if left--; left > 0 {
 				return nil
@@ -242,5 +248,6 @@ func (b *GateBook) namespaces(ctx context.Context, steps int) (names []string, w
 		}
 		return err
 	})
-	return slices.Sorted(maps.Keys(found)), !cut, err
+	all = slices.SortedFunc(maps.Keys(found), func(a, b Keys) int { return strings.Compare(a.prefix, b.prefix) })
+	return all, !cut, err
 }

@@ -126,7 +126,9 @@ func TestReportsOfWhoIsNoGate(t *testing.T) {
 			"other": of("somebody", unchanged), "space": of("space", func(r *GateReport) { r.Namespace = "wier" }),
 			"huge": `{"v":1,"build":"` + strings.Repeat("x", 1<<20) + `"}`, "bidi": of("bidi", func(r *GateReport) { r.Build = "\u202e1.4" }),
 			"lines": of("lines", func(r *GateReport) { r.Unready = "a\nok  gates  all is well" }), "below": of("below", func(r *GateReport) { r.Refused = -1 }),
-			"ever": of("ever", func(r *GateReport) { r.Behind = -1 }), "never": of("never", func(r *GateReport) { r.Started = 0 }),
+			"ever": of("ever", func(r *GateReport) { r.Behind = -1 }), "ages": of("ages", func(r *GateReport) { r.Behind = 1e300 }),
+			"stale": of("stale", func(r *GateReport) { r.Staleness = 4e9 }), "slots": of("slots", func(r *GateReport) { r.Missing = 16385 }),
+			"count": `{"v":1,"instance":"count","passed":99999999999999999999}`, "never": of("never", func(r *GateReport) { r.Started = 0 }),
 			"a}:b": of("a}:b", unchanged), "rule\x00": of("rule\x00", unchanged), "ü": of("ü", unchanged),
 		}
 		for instance, value := range odd {
@@ -177,20 +179,38 @@ func TestDocumentedGate(t *testing.T) {
 	}
 }
 
-// However many tell of themselves, as many are remembered as are listed.
+// However many tell of themselves, as many are remembered as are listed, and whoever claims to be there for ever
+// displaces nobody.
 func TestGatesAreBounded(t *testing.T) {
 	b := newBare(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
-	var many []redis.Z
-	for i := range gatesMost + 500 {
-		many = append(many, redis.Z{Score: 8e15 + float64(i), Member: fmt.Sprint("gone-", i)})
-	}
-	if err := b.client.ZAdd(t.Context(), b.keys.Gates(), many...).Err(); err != nil {
+	now, err := b.client.Time(t.Context()).Result()
+	if err != nil {
 		t.Fatal(err)
 	}
-	b.wantListed(0) // all have stopped
-	b.report(b.someGate("edge-1"))
-	if n, err := b.client.ZCard(t.Context(), b.keys.Gates()).Result(); err != nil || n != gatesMost {
-		t.Errorf("%d are remembered (%v), want %d", n, err, gatesMost)
+	add := func(from time.Time) {
+		t.Helper()
+		var many []redis.Z
+		for i := range gatesMost + 500 {
+			many = append(many, redis.Z{Score: float64(from.UnixMilli() + int64(i)), Member: fmt.Sprint(from.UnixMilli(), "-", i)})
+		}
+		if err := b.client.ZAdd(t.Context(), b.keys.Gates(), many...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		from time.Time
+		want int64
+	}{{now.Add(GateTTL / 2), gatesMost}, {now.Add(time.Hour), 1}} {
+		if err := b.client.Del(t.Context(), b.keys.Gates()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		add(tc.from)
+		b.wantListed(0) // all have stopped
+		b.report(b.someGate("edge-1"))
+		b.wantListed(0, "edge-1")
+		if n, err := b.client.ZCard(t.Context(), b.keys.Gates()).Result(); err != nil || n != tc.want {
+			t.Errorf("%d are remembered (%v), want %d", n, err, tc.want)
+		}
 	}
 }
 
@@ -211,8 +231,10 @@ func TestOtherNamespacesOfTheSameDatabase(t *testing.T) {
 	unready := other.someGate("edge-2")
 	unready.Unready = "no epoch"
 	other.report(unready)
-	if err := own.client.Set(t.Context(), "<b>:v1:gates:{<b>:v1:rules}", "x", 0).Err(); err != nil { // no namespace has such a name
-		t.Fatal(err)
+	for _, key := range []string{"<b>:v1:gates:{<b>:v1:rules}", "wier:v1:gates:{weir:v1:rules}", "x:v1:gates:{}"} { // these are nobody's
+		if err := own.client.Set(t.Context(), key, "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	found, whole, err := NewGateBook(own.store).Others(t.Context(), 10)
 	if err != nil || !whole || len(found) != 1 || found[0].Namespace != "wier" || found[0].Err != nil || len(found[0].Gates) != 1 ||

@@ -273,8 +273,12 @@ func TestManyKeysInOneBatch(t *testing.T) {
 	})
 }
 
+// newReplica follows a Redis at which a reconciler has been.
 func newReplica(t testing.TB, s *blocktest.Stage) *replica.Replica {
 	t.Helper()
+	if err := s.Store.SetMarker(t.Context(), "reconciler"); err != nil {
+		t.Fatal(err)
+	}
 	r, err := replica.New(replica.Options{Store: s.Store, Clock: s.Clock.Now, Logger: blocktest.Quiet(), Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/internal/retry"
 )
 
 // The epoch of a namespace is the marker that the reconciler sets, at its first start and whenever Redis has forgotten.
@@ -16,7 +17,7 @@ type epochState int32
 
 const (
 	epochUnasked    epochState = iota
-	epochUnanswered            // its server does not answer
+	epochUnanswered            // its server has never answered about it
 	epochMissing
 	epochFound // once is enough: a flush later is no reason to doubt what is held
 )
@@ -83,8 +84,12 @@ func (r *Replica) noEpoch() error {
 func (r *Replica) findEpoch(ctx context.Context) {
 	ticker := time.NewTicker(epochEvery)
 	defer ticker.Stop()
+	var trouble retry.Trouble
 	for told := false; ; {
-		found := r.lookForEpoch(ctx)
+		found, err := r.lookForEpoch(ctx)
+		if err != nil && ctx.Err() == nil && r.loaded.Load() { // else the load says that nobody answers
+			trouble.Failed(r.o.Logger, "cannot look for the epoch of the namespace", err)
+		}
 		if err := (*NoEpochError)(nil); !told && errors.As(r.Unready(), &err) {
 			told = true
 			r.o.Logger.ErrorContext(ctx, "not ready: nothing shows that this Redis has the blocks", "error", err)
@@ -103,19 +108,19 @@ func (r *Replica) findEpoch(ctx context.Context) {
 	}
 }
 
-func (r *Replica) lookForEpoch(ctx context.Context) (found bool) {
+func (r *Replica) lookForEpoch(ctx context.Context) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, epochTimeout)
 	defer cancel()
-	found, err := r.from.HasMarker(ctx)
-	state := epochMissing
-	switch {
+	switch found, err = r.from.HasMarker(ctx); {
 	case err != nil:
-		state = epochUnanswered
+		// That its server goes away afterwards is no proof that a missing epoch has come.
+		r.epoch.CompareAndSwap(int32(epochUnasked), int32(epochUnanswered))
 	case found:
-		state = epochFound
+		r.epoch.Store(int32(epochFound))
+	default:
+		r.epoch.Store(int32(epochMissing))
 	}
-	r.epoch.Store(int32(state))
-	return state == epochFound
+	return found, err
 }
 
 // noteWritten remembers that there is something of the namespace beside the epoch.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -186,20 +187,24 @@ func TestAFlushMakesNobodyDoubtWhatIsHeld(t *testing.T) {
 	between.awaits(t, "once all was put back", isReady)
 }
 
-// epochAway answers nothing about the epoch, as the master of a cluster that is away with it.
-type epochAway struct{}
+// epochAway answers nothing about the epoch while it is away, as the master of a cluster that has it.
+type epochAway struct {
+	away  atomic.Bool
+	asked atomic.Int64 // in vain
+}
 
-var _ redis.Hook = epochAway{}
+var _ redis.Hook = (*epochAway)(nil)
 
-func (epochAway) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*epochAway) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (epochAway) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (*epochAway) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (epochAway) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (e *epochAway) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "exists" {
+		if cmd.Name() == "exists" && e.away.Load() {
+			e.asked.Add(1)
 			cmd.SetErr(errAway)
 			return errAway
 		}
@@ -212,11 +217,35 @@ func (epochAway) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestTheEpochsMasterAwayIsNoReasonToDoubtTheOthers(t *testing.T) {
 	t.Parallel()
 	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
-	s.Client.AddHook(epochAway{})
+	hook := &epochAway{}
+	hook.away.Store(true)
+	s.Client.AddHook(hook)
 	d := newDoubting(t, s.Store, s.Clock)
 	d.awaits(t, "nothing of the namespace is known", func(err error) bool { return errors.Is(err, errEpochUnanswered) })
+	d.says(t, "cannot look for the epoch")
 	s.PublishModes()
 	d.awaits(t, "its modes are known", isReady)
+}
+
+// An epoch that is known to be missing is not there since its server has gone, too.
+func TestAMissingEpochIsMissingWhileNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	s := blocktest.NewStage(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: testbed.Redis(t)})
+	hook := &epochAway{}
+	s.Client.AddHook(hook)
+	s.PublishModes()
+	d := newDoubting(t, s.Store, s.Clock)
+	d.awaits(t, "after a flush", without(true))
+	hook.away.Store(true)
+	testbed.Eventually(t, 10*time.Second, func() error {
+		if n := hook.asked.Load(); n < 2 { // what came of the first one is known
+			return fmt.Errorf("asked %d times in vain", n)
+		}
+		return nil
+	})
+	if err := d.Unready(); !without(true)(err) {
+		t.Errorf("ready for want of an answer: %v", err)
+	}
 }
 
 // A server that takes the question about the epoch and never answers holds up no block.

@@ -153,7 +153,8 @@ func (b *bed) doctorSays(check string, status doctor.Status, words string) {
 // namespace that is misspelt. One that has ended is known no more.
 func TestGatesAreKnown(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: "redis://" + testbed.EmbeddedRedis(t).Addr() + "/0"})
+	server := testbed.EmbeddedRedis(t)
+	b := newBed(t, testbed.RedisServer{Kind: testbed.RedisKind, URL: "redis://" + server.Addr() + "/0"})
 	b.ok("migrate")
 	b.doctorSays("redis namespace", doctor.OK, "is missing until weir run with enforce starts")
 	b.doctorSays("gates", doctor.OK, "none has told of itself")
@@ -187,6 +188,10 @@ func TestGatesAreKnown(t *testing.T) {
 	odd.end()
 	c.health(func(h api.Health) bool { return len(h.Gates) == 1 && len(h.Problems) == 0 })
 	elsewhere.end()
+	server.SetError("LOADING it reads its file")
+	c.health(func(h api.Health) bool { return len(h.Gates) == 0 && slices.Contains(h.Unknown, "gates") })
+	server.SetError("")
+	c.health(func(h api.Health) bool { return len(h.Gates) == 1 && !slices.Contains(h.Unknown, "gates") })
 	right.end()
 }
 

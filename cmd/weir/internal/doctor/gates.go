@@ -19,6 +19,9 @@ const othersSteps = 1000
 // shownGates is how many gates with something wrong get a line of their own.
 const shownGates = 8
 
+// shownBuilds is how many builds of gates are named: they are what gates say.
+const shownBuilds = 5
+
 // redisUse is the part of an examination that is about who uses this Redis.
 type redisUse struct{ *examination }
 
@@ -101,8 +104,12 @@ func judgeGates(listing *blocklist.GateListing, identity, build string) []Findin
 		text += fmt.Sprintf("; %d refuse nobody, since they observe", observing)
 	}
 	if _, same := builds[build]; len(builds) > 1 || !same {
-		for _, other := range slices.Sorted(maps.Keys(builds)) {
+		named := slices.Sorted(maps.Keys(builds))
+		for _, other := range named[:min(len(named), shownBuilds)] {
 			text += fmt.Sprintf("; %s of build %s", plural.Of(builds[other], "gate"), terminal.Cell(other))
+		}
+		if more := len(named) - shownBuilds; more > 0 {
+			text += fmt.Sprintf("; and %s more", plural.Of(more, "build"))
 		}
 		text += ", this is " + build
 	}

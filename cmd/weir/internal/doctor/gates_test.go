@@ -35,6 +35,11 @@ func rowsOfGates() []row {
 		gate("another identity map", func(g *blocklist.GateReport) { g.Identity = "0123456789abcdef" }, "gate edge-1", Fail,
 			"another identity map (0123456789abcdef) than the one in effect", "restart it"),
 		gate("another build", func(g *blocklist.GateReport) { g.Build = "1.3" }, "gates", OK, "1 gate of build 1.3; 1 gate of build 1.4, this is 1.4", ""),
+		{"gate: many builds", func(w *world) {
+			for i := range 7 {
+				w.gates.Gates = append(w.gates.Gates, gateOf(w, func(g *blocklist.GateReport) { g.Build = fmt.Sprint("1.", i) }))
+			}
+		}, "gates", OK, "1 gate of build 1.4; and 2 builds more, this is 1.4", "", nil},
 		gate("behind", func(g *blocklist.GateReport) { g.Behind = 45 }, "gate edge-1", Warn, "knows nothing newer than 45s", "its log"),
 		gate("stale", func(g *blocklist.GateReport) { g.Staleness = 31 }, "gate edge-1", Warn, "knows nothing newer than 31s", "its log"),
 		gate("within its bound", func(g *blocklist.GateReport) { g.Behind, g.Staleness = 30, 29 }, "gates", OK, "2 gates", ""),

@@ -305,16 +305,18 @@ func (d *distant) lookAtIdentity(ctx context.Context) error {
 // lookAtRedis asks for a sign of life, and for the gates. That these cannot be read, by a right that is missing, is no
 // sign of death.
 func (d *distant) lookAtRedis(ctx context.Context) error {
-	if err := d.redis.Ping(ctx); err != nil {
-		return err
+	away := d.redis.Ping(ctx)
+	var listing blocklist.GateListing
+	err := away
+	if away == nil {
+		listing, err = blocklist.NewGateBook(d.redis).List(ctx)
 	}
-	listing, err := blocklist.NewGateBook(d.redis).List(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.gatesErr = err; err != nil {
 		d.log.DebugContext(ctx, "the console cannot list gates", "error", err)
 		d.gates, d.oddGates = nil, 0
-		return nil
+		return away
 	}
 	d.oddGates = listing.Unreadable
 	d.gates = make([]console.Gate, len(listing.Gates))
