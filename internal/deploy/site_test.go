@@ -188,21 +188,58 @@ func (s *site) path(service, target string) string {
 	return ""
 }
 
-// up starts all services in their order, each when those that it depends on are healthy or have done their work.
+// up starts all services, each when those that it depends on are healthy or have done their work, and waits for all of
+// them. As with docker compose, one that is not healthy yet keeps none waiting but those that depend on it.
 func (s *site) up() {
 	s.t.Helper()
-	for _, name := range s.compose.order(s.t) {
-		begun := time.Now()
-		s.mount(name)
-		s.start(name)
-		if s.running[name] != nil {
-			s.t.Logf("%-10s up after %s", name, time.Since(begun).Round(10*time.Millisecond))
+	begun, up := map[string]time.Time{}, map[string]bool{}
+	order := s.compose.order(s.t)
+	testbed.Eventually(s.t, 3*time.Minute, func() error {
+		var last error
+		for _, name := range order {
+			if _, is := begun[name]; !is && s.mayStart(name, up) {
+				begun[name] = time.Now()
+				s.mount(name)
+				s.begin(name)
+			}
+			if begun[name].IsZero() || up[name] {
+				continue
+			}
+			if err := s.isUp(name); err != nil {
+				last = err
+				continue
+			}
+			up[name] = true
+			s.afterwards(name)
+			s.t.Logf("%-10s up after %s", name, time.Since(begun[name]).Round(10*time.Millisecond))
+		}
+		if last == nil && len(up) < len(order) {
+			last = fmt.Errorf("%d of %d services are up", len(up), len(order))
+		}
+		return last
+	})
+}
+
+// mayStart reports whether all that a service depends on is up.
+func (s *site) mayStart(name string, up map[string]bool) bool {
+	for other := range s.compose.Services[name].DependsOn {
+		if !up[other] {
+			return false
 		}
 	}
+	return true
 }
 
 // start starts a service and waits until it is healthy, or until a one-shot has ended well.
 func (s *site) start(name string) {
+	s.t.Helper()
+	s.begin(name)
+	testbed.Eventually(s.t, 3*time.Minute, func() error { return s.isUp(name) })
+	s.afterwards(name)
+}
+
+// begin starts a service; a one-shot has ended well when it returns.
+func (s *site) begin(name string) {
 	s.t.Helper()
 	command := s.command(name)
 	if command == nil {
@@ -211,19 +248,25 @@ func (s *site) start(name string) {
 	p := testbed.Run(s.t, command)
 	s.running[name] = p
 	s.docker.set(name, "127.0.0.1")
-	if s.compose.oneShot(name) {
-		if err := p.Wait(3 * time.Minute); err != nil {
-			s.t.Fatalf("%s: %v\n%s", name, err, p.Said())
-		}
+	if !s.compose.oneShot(name) {
 		return
 	}
-	testbed.Eventually(s.t, 3*time.Minute, func() error {
-		if err := p.Alive(); err != nil {
-			s.t.Fatal(err)
-		}
-		return s.healthy(name)
-	})
-	s.afterwards(name)
+	if err := p.Wait(3 * time.Minute); err != nil {
+		s.t.Fatalf("%s: %v\n%s", name, err, p.Said())
+	}
+}
+
+// isUp says what a service lacks.
+func (s *site) isUp(name string) error {
+	s.t.Helper()
+	p := s.running[name]
+	if p == nil || s.compose.oneShot(name) {
+		return nil
+	}
+	if err := p.Alive(); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.healthy(name)
 }
 
 // stop stops a service; its name is no longer known.
