@@ -7,7 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/rules/promotion"
+	"github.com/weirhq/weir/traffic"
 )
 
 const (
@@ -62,4 +64,70 @@ func (s *Store) CanaryFigures(ctx context.Context, rule string, generation int64
 		seen.Blocks, seen.Good, seen.Released = &blocks, &good, &released
 	}
 	return seen, nil
+}
+
+// FalsePositives is what speaks for it that a rule holds the wrong ones, in a period. Both parts are lower bounds: not
+// everybody who is wrongly held calls, and not everybody who is good is known to be.
+type FalsePositives struct {
+	Released  Share `json:"released"`   // of the blocks that ENFORCE wrote in the period, those that were released by now
+	KnownGood Share `json:"known_good"` // of the requests that gates refused, those for which known_good holds
+}
+
+// Share is a part of a whole. Where it is not known, Why says why, and Some and All are null.
+type Share struct {
+	Some Figure `json:"some"`
+	All  Figure `json:"all"`
+	Why  string `json:"why,omitempty"` // it is not known; empty: it is
+}
+
+// Known reports whether there is a share: of nothing there is none.
+func (s *Share) Known() bool { return s.Why == "" && s.All > 0 }
+
+// Rate is the share, from 0 to 1, where it is known.
+func (s *Share) Rate() float64 {
+	if !s.Known() {
+		return 0
+	}
+	return float64(s.Some) / float64(s.All)
+}
+
+// FalsePositives are those of a rule of the live stream, between two times; 0: no bound.
+func (s *Store) FalsePositives(ctx context.Context, rule string, since, until traffic.Time) (found FalsePositives, err error) {
+	doing := fmt.Sprintf("reading whom rule %q held wrongly", rule)
+	told, err := s.Rules.TellsRefusals(ctx)
+	if err != nil {
+		return found, err
+	}
+	refused, err := s.RefusedIn(ctx, RefusalQuery{Stream: Live, Rule: rule, Since: since, Until: until})
+	if err != nil {
+		return found, err
+	}
+	if until == 0 {
+		until = traffic.EndOfTime
+	}
+	var judged bool
+	err = s.QueryRow(ctx, `
+		WITH written AS (SELECT DISTINCT hit, subject FROM block_decisions_v
+			WHERE stream = 'live' AND rule = $1 AND action = 'written' AND at >= $2 AND at < $3)
+		SELECT (SELECT count(*) FROM written),
+			(SELECT count(*) FROM written w WHERE EXISTS (SELECT FROM block_decisions_v r
+				WHERE r.stream = 'live' AND r.action = 'released' AND r.rule = $1 AND r.subject = w.subject AND r.hit = w.hit)),
+			EXISTS (SELECT FROM event_minutes WHERE stream = 'live' AND minute >= $2 AND minute < $3 AND events - refused > unjudged)`,
+		traffic.Printable(rule), postgres.Timestamp(since), postgres.Timestamp(until)).Scan(&found.Released.All, &found.Released.Some, &judged)
+	if err != nil {
+		return found, s.Fail(doing, err)
+	}
+	if found.Released.All == 0 {
+		found.Released.Why = "no block was written"
+	}
+	found.KnownGood = Share{Some: Figure(refused.Known), All: Figure(refused.Events)}
+	switch {
+	case refused.Events == 0 && !told:
+		found.KnownGood = Share{Some: UnknownFigure, All: UnknownFigure, Why: "what gates refuse does not come back to the log"}
+	case refused.Events == 0:
+		found.KnownGood.Why = "gates refused nothing"
+	case refused.Known == 0 && !judged:
+		found.KnownGood.Some, found.KnownGood.Why = UnknownFigure, "no event could be judged by known_good"
+	}
+	return found, nil
 }

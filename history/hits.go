@@ -135,6 +135,12 @@ const mostOpen = 2
 
 func (q *HitQuery) where() *where {
 	w := new(where)
+	q.add(w)
+	return w
+}
+
+// add adds the conditions of q, without its place, to w.
+func (q *HitQuery) add(w *where) {
 	w.selectRows(q.Stream, q.Rule, q.Source)
 	if q.Rules != nil {
 		w.Add("rule = ANY (?::text[])", q.Rules)
@@ -162,7 +168,6 @@ func (q *HitQuery) where() *where {
 	if q.table() == allBeside {
 		w.Add("kind = ?", string(q.Kind))
 	}
-	return w
 }
 
 // tableBeside has the episodes that nothing comes of: near a limit, and over one on trial.

@@ -1,7 +1,11 @@
 package history
 
 import (
+	"context"
 	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history/postgres"
@@ -49,4 +53,40 @@ func minutesTable() *upsert {
 			seen = greatest(h.seen, excluded.seen)
 		WHERE excluded.reached > h.reached`,
 	}
+}
+
+// WouldRefuse is how many requests the blocks of rules would have refused within a step of time.
+type WouldRefuse struct {
+	At     traffic.Time // the step's beginning
+	Events int64
+}
+
+// WouldRefuse sums up, in steps of so long since 1970 (UTC), of whole minutes, what the blocks of rules would have
+// refused in the minutes in which they refused nobody: those that began while the rule was neither in block nor in
+// canary, as the audit trail says. What gates refused in the others is of RefusedBy. Of q, Stream, Rule, Rules, Since
+// and Until count.
+func (s *Store) WouldRefuse(ctx context.Context, q RefusalQuery, step time.Duration) ([]WouldRefuse, error) {
+	const doing = "summing up what blocks would have refused"
+	of := RefusalQuery{Stream: q.Stream, Rule: q.Rule, Rules: q.Rules, Since: q.Since, Until: q.Until}
+	w := of.where()
+	w.Add("kind = 'hit'")
+	rows, err := s.Query(ctx, `
+		WITH changes AS (
+			SELECT substr(object, 6) AS rule, action, at AS since, lead(at, 1, 'infinity') OVER (PARTITION BY object ORDER BY seq) AS until
+			FROM audit WHERE object LIKE 'rule %'
+				AND action IN ('promote', 'canary', 'demote', 'fall-back', 'disable', 'enable', 'remove'))
+		SELECT date_bin(make_interval(secs => `+w.Arg(int64(step/time.Second))+`::bigint), minute, to_timestamp(0)), sum(refused)::bigint
+		FROM rule_minutes m`+w.String()+` AND NOT EXISTS (SELECT FROM changes c
+			WHERE c.rule = m.rule AND c.action IN ('promote', 'canary') AND m.minute >= c.since AND m.minute < c.until)
+		GROUP BY 1 HAVING sum(refused) > 0`, w.Args...)
+	if err != nil {
+		return nil, s.Fail(doing, err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r WouldRefuse, err error) {
+		return r, row.Scan(postgres.ScanTime(&r.At), &r.Events)
+	})
+	if err != nil {
+		return nil, s.Fail(doing, err)
+	}
+	return all, nil
 }

@@ -187,9 +187,15 @@ func TestGroups(t *testing.T) {
 	s := newScene(t)
 	hits := random(2, 400)
 	s.record(t, history.Live, hits...)
+	refused := refusals(hits, 3)
+	for _, r := range refused {
+		s.record(t, history.Live, r)
+	}
+	s.record(t, "replay/monday", refused[0])
 	for _, f := range filters() {
 		for _, by := range []explore.Group{explore.ByRule, explore.BySource, explore.ByHour, explore.ByDay} {
 			want := naiveGroups(naive(hits, f), by, f.Since)
+			addRefused(want, hits, refused, f, by)
 			got := map[string]explore.GroupRow{}
 			p := explore.Page{Limit: 9}
 			for {
@@ -252,6 +258,80 @@ func naiveGroups(hits []detectors.Hit, by explore.Group, since traffic.Time) map
 		sums[key] = r
 	}
 	return sums
+}
+
+// refusals are what gates refused by blocks of some hits, long after their episodes, too; some by blocks that nobody knows.
+func refusals(hits []detectors.Hit, seed uint64) []detectors.Hit {
+	r := rand.New(rand.NewPCG(seed, 1))
+	var out []detectors.Hit
+	for i := range 150 {
+		h := &hits[r.IntN(len(hits))]
+		at := traffic.At(h.Last.Add(time.Duration(r.IntN(3*24*60)) * time.Minute).Std().Truncate(time.Minute))
+		one := detectors.Hit{
+			Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: fmt.Sprint("refused-", i), Rule: h.Rule, Block: h.ID[:16],
+			Count: int64(1 + r.IntN(50)), First: at, Last: at.Add(time.Second), Seen: at.Add(time.Minute), Source: i, Keyed: 3,
+		}
+		switch r.IntN(12) {
+		case 0:
+			one.Block = "" // too many to be told apart
+		case 1:
+			one.Block = "0123456789abcdef"
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// addRefused adds to sums what a filter selects of refused, as one reads its description.
+func addRefused(sums map[string]explore.GroupRow, hits, refused []detectors.Hit, f explore.Filter, by explore.Group) {
+	behind := map[string]*detectors.Hit{}
+	for i := range hits {
+		behind[hits[i].Rule+" "+hits[i].ID[:16]] = &hits[i]
+	}
+	own := map[string]bool{}
+	for i := range refused {
+		one := &refused[i]
+		if f.Since != 0 && one.First < f.Since || f.Until != 0 && one.First >= f.Until || f.Mode == rules.ModeBlock {
+			continue
+		}
+		h := behind[one.Rule+" "+one.Block]
+		row := explore.GroupRow{First: one.First, Last: one.Last, Refused: history.Figure(one.Count)}
+		if of := (explore.Filter{Rule: f.Rule, Owner: f.Owner, Source: f.Source, Field: f.Field, State: f.State}); h == nil {
+			of.Since, of.Until = 0, 0
+			if f.Source != "" || f.Field != "" || f.State != "" || by == explore.BySource || len(naive([]detectors.Hit{*one}, of)) == 0 {
+				continue
+			}
+		} else if behind := *h; true {
+			if f.State == "" && behind.Phase == detectors.PhaseMerged {
+				behind.Phase = detectors.PhaseClosed // the block of a merged one held all the same
+			}
+			if len(naive([]detectors.Hit{behind}, of)) == 0 {
+				continue
+			}
+		}
+		switch by {
+		case explore.ByRule:
+			row.Rule = one.Rule
+		case explore.BySource:
+			row.Rule, row.Source = one.Rule, h.Subject
+		case explore.ByHour:
+			row.At = traffic.At(one.First.Std().Truncate(time.Hour))
+		case explore.ByDay:
+			row.At = traffic.At(one.First.Std().Truncate(24 * time.Hour))
+		}
+		key := groupKey(row)
+		was, ok := sums[key]
+		switch {
+		case !ok:
+			own[key] = true
+		case own[key]: // nothing but refused requests
+			row.First, row.Last, row.Refused = min(was.First, row.First), max(was.Last, row.Last), was.Refused+row.Refused
+		default:
+			was.Refused += row.Refused
+			row = was
+		}
+		sums[key] = row
+	}
 }
 
 // The rows of an episode that runs may differ in first by less than a window: they are one.

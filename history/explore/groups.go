@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
 	"github.com/weirhq/weir/traffic"
@@ -44,7 +45,8 @@ func orderNames() []string {
 	return []string{string(ByEvents), string(ByEpisodes), string(BySources), string(ByPeak), string(ByLast)}
 }
 
-// GroupRow sums up episodes. Each episode counts once, whatever the number of blocks that it may lead to.
+// GroupRow sums up episodes. Each episode counts once, whatever the number of blocks that it may lead to. A row that has
+// none is of requests that gates refused by blocks of episodes from before the time asked about, or not in its hour or day.
 type GroupRow struct {
 	Rule     string          `json:"rule,omitempty"`    // by rule and source
 	Source   traffic.Subject `json:"subject,omitempty"` // by source: the rule's key
@@ -52,12 +54,14 @@ type GroupRow struct {
 	Episodes int64           `json:"episodes"`
 	Sources  int64           `json:"sources"` // distinct, rule by rule
 	// SourcesAbout says that Sources is an estimate: a rule had more than 256 in an hour that history has summed up.
-	SourcesAbout bool         `json:"sources_about,omitempty"`
-	Events       int64        `json:"events"`
-	WouldRefuse  int64        `json:"would_refuse"` // requests that the rules' blocks alone would have refused; what gates refused is of Refused
-	Peak         int64        `json:"peak"`         // the greatest
-	First        traffic.Time `json:"first"`        // of the earliest episode
-	Last         traffic.Time `json:"last"`         // of the one that was over last
+	SourcesAbout bool  `json:"sources_about,omitempty"`
+	Events       int64 `json:"events"`
+	WouldRefuse  int64 `json:"would_refuse"` // requests that the rules' blocks alone would have refused; none of them is of Refused
+	// Refused is how many requests gates refused, by the requests' own time; history.UnknownFigure: the log does not tell.
+	Refused history.Figure `json:"refused"`
+	Peak    int64          `json:"peak"`  // the greatest
+	First   traffic.Time   `json:"first"` // of the earliest episode; without episodes, of the refused requests
+	Last    traffic.Time   `json:"last"`  // of the one that was over last; likewise
 }
 
 // Groups is a page of sums.
@@ -85,8 +89,17 @@ func (x *Explorer) Groups(ctx context.Context, f Filter, by Group, order Order, 
 	if err != nil {
 		return Groups{}, err
 	}
-	found, err := x.sumUp(ctx, &grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit, counted: f.Counted, untold: f.NoSources})
+	ask := &grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit, counted: f.Counted, untold: f.NoSources}
+	if q.Kind == "" || q.Kind == detectors.KindHit { // of all others nobody is blocked
+		ask.refused = &history.RefusalQuery{
+			Stream: q.Stream, Rule: q.Rule, Rules: q.Rules, Source: q.Source, Field: q.Field, State: q.State, Since: q.Since, Until: q.Until,
+		}
+	}
+	found, err := x.sumUp(ctx, ask)
 	if err != nil {
+		return found, err
+	}
+	if err := x.tellRefused(ctx, found.Rows); err != nil {
 		return found, err
 	}
 	found.LeftOut, err = x.leftOut(ctx, &q)
@@ -100,6 +113,9 @@ func (x *Explorer) sumUp(ctx context.Context, ask *grouped) (found Groups, err e
 			return err
 		}
 		if _, err := tx.Exec(ctx, "SET LOCAL work_mem = '128MB'"); err != nil { // sources are told apart in memory; else they spill
+			return err
+		}
+		if err := ask.lookForRefused(ctx, tx); err != nil {
 			return err
 		}
 		if summed, ok, err := ask.summed(ctx, tx); err != nil || ok {
@@ -132,8 +148,9 @@ type grouped struct {
 	place   *history.Place
 	limit   int
 	way     way
-	counted bool // sources are not estimated
-	untold  bool // nobody looks at how many sources there are
+	refused *history.RefusalQuery // what gates refused, beside the episodes; nil: nothing
+	counted bool                  // sources are not estimated
+	untold  bool                  // nobody looks at how many sources there are
 }
 
 // way is how it is found out which rows are of one episode: each is, unless its source has rows for different blocks. A way that does not hold for
@@ -159,10 +176,14 @@ func (a *grouped) read(ctx context.Context, tx pgx.Tx) (found Groups, several bo
 	if a.place != nil {
 		conditions = fmt.Sprintf(" WHERE (%s, %s) < (%s, %s)", g.number, g.key, w.Arg(int64(a.place.At)), w.Arg(a.place.ID))
 	}
-	rows, err := tx.Query(ctx, fmt.Sprintf(`WITH sums AS (%s)
-		SELECT rule, subject, at, episodes, sources, events, refused, peak, first, last, %s, %s, total.groups, total.several
-		FROM sums, (SELECT count(*) AS groups, bool_or(several) AS several FROM sums) total%s ORDER BY 11 DESC, 12 DESC LIMIT %s`,
-		sums, g.number, g.key, conditions, w.Arg(a.limit+1)), w.Args...)
+	of := "sums AS (SELECT *, 0::bigint AS gated FROM (" + sums + ") s)"
+	if a.refused != nil {
+		of = a.besides(w, sums)
+	}
+	rows, err := tx.Query(ctx, fmt.Sprintf(`WITH %s
+		SELECT rule, subject, at, episodes, sources, events, refused, gated, peak, first, last, %s, %s, total.groups, total.several
+		FROM sums, (SELECT count(*) AS groups, coalesce(bool_or(several), false) AS several FROM sums) total%s ORDER BY 12 DESC, 13 DESC LIMIT %s`,
+		of, g.number, g.key, conditions, w.Arg(a.limit+1)), w.Args...)
 	if err != nil {
 		return Groups{}, false, err
 	}
@@ -259,7 +280,7 @@ func collectGroups(rows pgx.Rows, limit int) (found Groups, several bool, err er
 	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r GroupRow, err error) {
 		var number int64
 		var key string
-		err = row.Scan(&r.Rule, &r.Source, postgres.ScanTime(&r.At), &r.Episodes, &r.Sources, &r.Events, &r.WouldRefuse, &r.Peak,
+		err = row.Scan(&r.Rule, &r.Source, postgres.ScanTime(&r.At), &r.Episodes, &r.Sources, &r.Events, &r.WouldRefuse, &r.Refused, &r.Peak,
 			postgres.ScanTime(&r.First), postgres.ScanTime(&r.Last), &number, &key, &total, &several)
 		found.Rows, numbers, keys = append(found.Rows, r), append(numbers, number), append(keys, key)
 		return r, err

@@ -2,8 +2,12 @@ package explore
 
 import (
 	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/weirhq/weir/history"
+	"github.com/weirhq/weir/history/postgres"
 )
 
 // RefusedSums is a page of sums of requests that gates refused.
@@ -31,4 +35,76 @@ func (x *Explorer) Refused(ctx context.Context, f UncountedFilter, p Page) (foun
 	n, err := x.store.CountRefused(ctx, q)
 	found.Total = newTotal(n)
 	return found, err
+}
+
+// refusedBy is how refused requests are summed up beside the episodes of a question.
+func (a *grouped) refusedBy() history.RefusedBy {
+	switch a.by {
+	case ByHour:
+		return history.RefusedBy{Step: time.Hour}
+	case ByDay:
+		return history.RefusedBy{Step: 24 * time.Hour}
+	case BySource:
+		return history.RefusedBy{Source: true}
+	}
+	return history.RefusedBy{Rule: true}
+}
+
+// lookForRefused leaves refused requests out of a question where there are none, as in shadow: then it costs what it did without them.
+func (a *grouped) lookForRefused(ctx context.Context, tx pgx.Tx) (err error) {
+	if a.refused == nil {
+		return nil
+	}
+	var w postgres.Where
+	some := false
+	query := a.refused.AnyRefused(&w)
+	if err = tx.QueryRow(ctx, query, w.Args...).Scan(&some); err == nil && !some {
+		a.refused = nil
+	}
+	return err
+}
+
+// besides are sums of episodes, each with what gates refused of its group, and a row for each group that has only that. Its arguments are added to
+// those of w.
+func (a *grouped) besides(w *postgres.Where, sums string) string {
+	return "gated AS (" + a.refused.RefusedSums(w, a.refusedBy()) + "), episodes AS (" + sums + `),
+		sums AS (SELECT rule, subject, at, coalesce(episodes, 0) AS episodes, coalesce(sources, 0) AS sources,
+				coalesce(events, 0) AS events, coalesce(refused, 0) AS refused, coalesce(gated, 0) AS gated, coalesce(peak, 0) AS peak,
+				coalesce(first, gated_first) AS first, coalesce(last, gated_last) AS last, coalesce(several, false) AS several
+			FROM episodes FULL JOIN gated USING (rule, subject, at))`
+}
+
+// addRefused adds what gates refused to sums that were made of sums of hours.
+func (a *grouped) addRefused(ctx context.Context, tx pgx.Tx, groups map[groupID]*GroupRow) error {
+	if a.refused == nil {
+		return nil
+	}
+	var w postgres.Where
+	rows, err := tx.Query(ctx, a.refused.RefusedSums(&w, a.refusedBy()), w.Args...)
+	if err != nil {
+		return err
+	}
+	parts, err := pgx.CollectRows(rows, history.ScanRefused)
+	for i := range parts {
+		p := &parts[i]
+		id := groupID{rule: p.Rule, at: p.At}
+		r := groups[id]
+		if r == nil {
+			r = &GroupRow{Rule: p.Rule, At: p.At, First: p.First, Last: p.Last}
+			groups[id] = r
+		}
+		r.Refused = history.Figure(p.Events)
+	}
+	return err
+}
+
+// tellRefused says of rows how much gates refused, as far as that is known: where the log does not tell, none is not known to be none.
+func (x *Explorer) tellRefused(ctx context.Context, rows []GroupRow) error {
+	told, err := x.store.Rules.TellsRefusals(ctx)
+	for i := range rows {
+		if r := &rows[i]; !told && r.Refused == 0 {
+			r.Refused = history.UnknownFigure
+		}
+	}
+	return err
 }

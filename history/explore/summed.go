@@ -97,6 +97,9 @@ func (a *grouped) summed(ctx context.Context, tx pgx.Tx) (found Groups, ok bool,
 			a.take(groups, groupID{r.Rule, r.At}, r, r.Sources)
 		}
 	}
+	if err := a.addRefused(ctx, tx, groups); err != nil {
+		return Groups{}, false, err
+	}
 	if a.by == ByRule && a.order == BySources {
 		if err := a.countSources(ctx, tx, p, groups, sources); err != nil {
 			return Groups{}, false, err
