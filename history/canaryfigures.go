@@ -81,23 +81,30 @@ type Share struct {
 }
 
 // Known reports whether there is a share: of nothing there is none.
-func (s *Share) Known() bool { return s.Why == "" && s.All > 0 }
+func (s Share) Known() bool { return s.Why == "" && s.All > 0 }
 
 // Rate is the share, from 0 to 1, where it is known.
-func (s *Share) Rate() float64 {
+func (s Share) Rate() float64 {
 	if !s.Known() {
 		return 0
 	}
 	return float64(s.Some) / float64(s.All)
 }
 
+// String words the share: 2 of 84 (2.4 %), or why it is not known.
+func (s Share) String() string {
+	if !s.Known() {
+		return "not known: " + s.Why
+	}
+	return fmt.Sprintf("%s of %s (%s)", s.Some, s.All, s.Percent())
+}
+
+// Percent words the rate, where it is known: 2.4 %.
+func (s Share) Percent() string { return fmt.Sprintf("%.1f %%", 100*s.Rate()) }
+
 // FalsePositives are those of a rule of the live stream, between two times; 0: no bound.
 func (s *Store) FalsePositives(ctx context.Context, rule string, since, until traffic.Time) (found FalsePositives, err error) {
 	doing := fmt.Sprintf("reading whom rule %q held wrongly", rule)
-	told, err := s.Rules.TellsRefusals(ctx)
-	if err != nil {
-		return found, err
-	}
 	refused, err := s.RefusedIn(ctx, RefusalQuery{Stream: Live, Rule: rule, Since: since, Until: until})
 	if err != nil {
 		return found, err
@@ -122,7 +129,7 @@ func (s *Store) FalsePositives(ctx context.Context, rule string, since, until tr
 	}
 	found.KnownGood = Share{Some: Figure(refused.Known), All: Figure(refused.Events)}
 	switch {
-	case refused.Events == 0 && !told:
+	case refused.Untold:
 		found.KnownGood = Share{Some: UnknownFigure, All: UnknownFigure, Why: "what gates refuse does not come back to the log"}
 	case refused.Events == 0:
 		found.KnownGood.Why = "gates refused nothing"

@@ -110,6 +110,8 @@ type RefusedTotal struct {
 	Blocks int64 `json:"blocks"`     // that refused one
 	// Latest is the time of the newest request; 0: there is none.
 	Latest traffic.Time `json:"latest,omitempty"`
+	// Untold: what gates refuse does not come back to the log, or is not told by the stages. Then 0 requests are not known to be none.
+	Untold bool `json:"untold,omitempty"`
 }
 
 // RefusedBy is by what refused requests are summed up.
@@ -202,6 +204,11 @@ func (s *Store) RefusedIn(ctx context.Context, q RefusalQuery) (sum RefusedTotal
 		w.Args...).Scan(&sum.Events, &sum.Known, &sum.Blocks, postgres.ScanTime(&sum.Latest))
 	if err != nil {
 		return sum, s.Fail("summing up refused requests", err)
+	}
+	if sum.Events == 0 {
+		told, err := s.Rules.TellsRefusals(ctx)
+		sum.Untold = !told
+		return sum, err
 	}
 	return sum, nil
 }

@@ -81,7 +81,7 @@ func TestWhatGatesRefused(t *testing.T) {
 	if len(paged) != len(all) || len(slices.Compact(slices.Clone(paged))) != len(all) {
 		t.Errorf("page by page: %q", paged)
 	}
-	if sum, err := b.RefusedIn(t.Context(), history.RefusalQuery{Stream: history.Live, Rule: "nobody"}); err != nil || sum != (history.RefusedTotal{}) {
+	if sum, err := b.RefusedIn(t.Context(), history.RefusalQuery{Stream: history.Live, Rule: "nobody"}); err != nil || sum != (history.RefusedTotal{Untold: true}) {
 		t.Errorf("of a rule that has none: %+v, %v", sum, err)
 	}
 }

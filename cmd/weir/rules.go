@@ -359,11 +359,20 @@ func showRule(o *terminal.Output, r api.Rule) error {
 	}
 	fmt.Fprintf(o.Stdout, "# mode %s since %s, set by %s%s\n# not counted in the last 24 h: %s\n", r.Mode, terminal.Stamp(r.Changed),
 		terminal.Cell(r.ChangedBy), removed, uncountedText(&r.Uncounted))
+	fmt.Fprint(o.Stdout, wronglyText(r.FalsePositives))
 	fmt.Fprint(o.Stdout, besideText(&r.Rule, service.Now().Std()))
 	fmt.Fprintf(o.Stdout, "%s\n\n", strings.TrimRight(r.Newest.Version.YAML(), "\n"))
 	return terminal.List(o, r.Versions, []string{"VERSION", "STATE", "LINEAGE", "CREATED", "AUTHOR", "REASON"}, func(v rulestore.StoredVersion) []string {
 		return []string{strconv.Itoa(v.Version.Number), r.StateOf(&v), strconv.Itoa(v.Version.Lineage), terminal.Stamp(v.Created), terminal.Brief(v.Author), terminal.Brief(v.Reason)}
 	})
+}
+
+// wronglyText says what speaks for it that a rule holds the wrong ones.
+func wronglyText(f *history.FalsePositives) string {
+	if f == nil {
+		return ""
+	}
+	return fmt.Sprintf("# false positives in the last 7 days, at least: blocks released %s; refused requests known good %s\n", f.Released, f.KnownGood)
 }
 
 // fileFlag is the -f of commands that take rule documents.

@@ -160,6 +160,14 @@ func hitCells(h *history.RecordedHit) []string {
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
+// figure is a number, or nothing where it is not known.
+func figure(f history.Figure) string {
+	if f == history.UnknownFigure {
+		return ""
+	}
+	return f.String()
+}
+
 // historySums sums up by what by says; empty: the parameter does.
 func historySums(by explore.Group) func(c *call) (any, error) {
 	return func(c *call) (any, error) {
@@ -187,7 +195,7 @@ func historySums(by explore.Group) func(c *call) (any, error) {
 				row.Source = c.o.Masker.Subject(c.actor, row.Source)
 			}
 		}
-		head := []string{"rule", "subject", "at", "episodes", "sources", "events", "would_refuse", "peak", "first", "last", "sources_about"}
+		head := []string{"rule", "subject", "at", "episodes", "sources", "events", "would_refuse", "refused", "peak", "first", "last", "sources_about"}
 		page := counted(c, found.Rows, found.Total, found.Next)
 		page.LeftOut = &found.LeftOut
 		return listed(c, page, "by-"+string(group), head, func(g *explore.GroupRow) []string {
@@ -196,7 +204,8 @@ func historySums(by explore.Group) func(c *call) (any, error) {
 				at = g.At.String()
 			}
 			return []string{
-				g.Rule, string(g.Source), at, number(g.Episodes), number(g.Sources), number(g.Events), number(g.WouldRefuse), number(g.Peak), g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
+				g.Rule, string(g.Source), at, number(g.Episodes), number(g.Sources), number(g.Events), number(g.WouldRefuse), figure(g.Refused), number(g.Peak),
+				g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
 			}
 		})
 	}

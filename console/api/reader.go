@@ -22,10 +22,15 @@ import (
 // UncountedPeriod is how far back the figures of a Rule go.
 const UncountedPeriod = 24 * time.Hour
 
+// WronglyPeriod is how far back the false positives of a Rule go.
+const WronglyPeriod = 7 * 24 * time.Hour
+
 // Rule is a stored rule with what it did not count in the live stream during UncountedPeriod.
 type Rule struct {
 	rulestore.Rule
 	Uncounted history.Figures `json:"uncounted_24h"`
+	// FalsePositives are those of WronglyPeriod; nil: not asked for, as in lists.
+	FalsePositives *history.FalsePositives `json:"false_positives_7d,omitempty"`
 }
 
 // RuleStore is what a Reader asks about rules.
@@ -40,6 +45,7 @@ var _ RuleStore = (*rulestore.Store)(nil)
 // History is what a Reader asks about what happened; a history.Store is one.
 type History interface {
 	NotCounted(ctx context.Context, stream string, since traffic.Time) (history.NotCounted, error)
+	FalsePositives(ctx context.Context, rule string, since, until traffic.Time) (history.FalsePositives, error)
 }
 
 var _ History = (*history.Store)(nil)
@@ -106,7 +112,9 @@ func (r *Reader) Rule(ctx context.Context, id string) (Rule, error) {
 	if err != nil {
 		return Rule{}, err
 	}
-	return figured[0], nil
+	wrongly, err := r.History.FalsePositives(ctx, found.Newest.Version.ID, r.Clock().Add(-WronglyPeriod), 0)
+	figured[0].FalsePositives = &wrongly
+	return figured[0], err
 }
 
 // RuleTrail is what was done to a rule, the newest first, at most limit entries; 0: all.
@@ -143,7 +151,7 @@ func (r *Reader) figured(ctx context.Context, all ...rulestore.Rule) ([]Rule, er
 	}
 	out := make([]Rule, len(all))
 	for i := range all {
-		out[i] = Rule{all[i], missed.Figures(all[i].Newest.Version.ID)}
+		out[i] = Rule{Rule: all[i], Uncounted: missed.Figures(all[i].Newest.Version.ID)}
 	}
 	return out, nil
 }

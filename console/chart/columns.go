@@ -17,13 +17,14 @@ type Columns struct {
 	Unit   string       // of the vertical axis, plural: "episodes"
 	From   traffic.Time // start of the first step
 	Step   time.Duration
+	Apart  bool     // series stand beside each other within a step: they are of different things, and make no sum
 	Series []Series // from the ground up; all have as many values as the first
 }
 
 // Series is one kind of the numbers of a chart.
 type Series struct {
 	Name   string
-	Class  string // of its marks: shadow, block, curve or muted
+	Class  string // of its marks: shadow, block, curve, other, or refused and would, which differ without colour, too
 	Values []float64
 }
 
@@ -55,12 +56,14 @@ func (c *Columns) Legend() template.HTML {
 
 func (c *Columns) steps() int { return len(c.Series[0].Values) }
 
-// most is the greatest sum of a step.
+// most is the greatest sum of a step, or value where there are no sums.
 func (c *Columns) most() (most float64) {
 	for i := range c.steps() {
 		sum := 0.0
 		for _, s := range c.Series {
-			sum += s.Values[i]
+			if sum += s.Values[i]; c.Apart {
+				most, sum = max(most, sum), 0
+			}
 		}
 		most = max(most, sum)
 	}
@@ -76,6 +79,10 @@ func (c *Columns) draw(f frame) template.HTML {
 		d.told(c.tells(i), func() {
 			x := d.left + float64(i)*width
 			d.rect("reach", x, d.top, width, d.plotHeight()) // the tooltip is for the whole column, high or not
+			if c.Apart {
+				c.beside(d, i, x+gap/2, width-gap, y)
+				return
+			}
 			sum := 0.0
 			for _, s := range c.Series {
 				if v := s.Values[i]; v > 0 {
@@ -88,6 +95,23 @@ func (c *Columns) draw(f frame) template.HTML {
 	}
 	d.times(c.From, c.Step*time.Duration(c.steps()))
 	return d.end()
+}
+
+// beside draws the values of a step next to each other: one alone has the whole width.
+func (c *Columns) beside(d *drawing, i int, x, width float64, y func(float64) float64) {
+	some := 0.0
+	for _, s := range c.Series {
+		if s.Values[i] > 0 {
+			some++
+		}
+	}
+	for _, s := range c.Series {
+		if v := s.Values[i]; v > 0 {
+			height := max(1.5, y(0)-y(v))
+			d.rect("mark "+s.Class, x, y(0)-height, width/some, height)
+			x += width / some
+		}
+	}
 }
 
 // tells words one step: 21 Nov 05:00 to 06:00: 12 episodes, 3 of them …

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/console/shown"
+	"github.com/weirhq/weir/history"
 )
 
 //go:embed html static
@@ -103,6 +104,7 @@ func functions() template.FuncMap {
 	return template.FuncMap{
 		"count":  shown.Count[int64],
 		"int":    shown.Count[int],
+		"figure": figureText,
 		"bytes":  shown.Bytes,
 		"few":    shown.Saturating,
 		"span":   shown.Span,
@@ -112,6 +114,14 @@ func functions() template.FuncMap {
 		"marked": marked,
 		"to64":   func(n int) int64 { return int64(n) },
 	}
+}
+
+// figureText is a number, or a dash where it is not known.
+func figureText(f history.Figure) string {
+	if f == history.UnknownFigure {
+		return "–"
+	}
+	return shown.Count(int64(f))
 }
 
 // marked sets what package shown wrote in place of characters that cannot be seen apart from what a client wrote.

@@ -47,6 +47,7 @@ type explorePage struct {
 	Episodes                                                 []episodeView
 	Rows                                                     []groupView
 	Chart                                                    template.HTML
+	Requests                                                 *requestsView
 	Next, First                                              string
 	CSV, JSON                                                string
 	MayExport                                                bool
@@ -135,11 +136,10 @@ func (p exploring) render(w http.ResponseWriter, r *http.Request, status int, re
 	if err := p.answer(r, see, a, v); err != nil {
 		return err
 	}
-	class := "curve"
-	if rule := see.Rules[v.Rule]; rule != nil {
-		class = modeClass(rule.Mode)
+	if v.Chart, err = p.find.overTime(r.Context(), a.filter, &v.Period); err != nil {
+		return err
 	}
-	if v.Chart, err = p.find.overTime(r.Context(), a.filter, &v.Period, class); err != nil {
+	if v.Requests, err = p.find.requests(r.Context(), a.filter, &v.Period); err != nil {
 		return err
 	}
 	export := *r.URL
@@ -273,6 +273,14 @@ func masked(r *reading, h *history.RecordedHit) {
 	}
 }
 
+// csvFigure is a number, or nothing where it is not known.
+func csvFigure(f history.Figure) string {
+	if f == history.UnknownFigure {
+		return ""
+	}
+	return f.String()
+}
+
 // exportCSV answers the explorer's question as CSV (RFC 4180), a page of it.
 func (p exploring) exportCSV(w http.ResponseWriter, r *http.Request) error {
 	see, a, err := p.export(r)
@@ -300,7 +308,7 @@ func (p exploring) exportCSV(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		rows = append(rows, []string{"rule", "source", "at", "episodes", "sources", "events", "would_refuse", "peak", "first", "last", "sources_about"})
+		rows = append(rows, []string{"rule", "source", "at", "episodes", "sources", "events", "would_refuse", "refused", "peak", "first", "last", "sources_about"})
 		for _, g := range found.Rows {
 			at := ""
 			if g.At != 0 {
@@ -308,7 +316,7 @@ func (p exploring) exportCSV(w http.ResponseWriter, r *http.Request) error {
 			}
 			rows = append(rows, []string{
 				g.Rule, string(see.masker.Subject(see.visit.Actor, g.Source)), at, strconv.FormatInt(g.Episodes, 10), strconv.FormatInt(g.Sources, 10), strconv.FormatInt(g.Events, 10),
-				strconv.FormatInt(g.WouldRefuse, 10), strconv.FormatInt(g.Peak, 10), g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
+				strconv.FormatInt(g.WouldRefuse, 10), csvFigure(g.Refused), strconv.FormatInt(g.Peak, 10), g.First.String(), g.Last.String(), strconv.FormatBool(g.SourcesAbout),
 			})
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/history/audit"
 	"github.com/weirhq/weir/history/evidence"
 	"github.com/weirhq/weir/history/explore"
+	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
 
@@ -95,6 +96,39 @@ func (s explorer) Began(_ context.Context, f explore.Filter, step time.Duration)
 	var out []explore.Began
 	for _, h := range s.found(f) {
 		out = append(out, explore.Began{At: traffic.At(h.First.Std().UTC().Truncate(step)), Episodes: 1})
+	}
+	return out, s.away["history"]
+}
+
+// Requests has one request refused for each episode of a rule that blocks, in the second half of the time asked about, and two that would have
+// been refused for all others.
+func (s explorer) Requests(_ context.Context, f explore.Filter, step time.Duration) (explore.Requests, error) {
+	modes := map[string]rules.Mode{}
+	for _, r := range s.rules {
+		modes[r.Newest.Version.ID] = r.Mode
+	}
+	promoted := f.Since.Add(s.now.Sub(f.Since) / 2)
+	steps := map[traffic.Time]explore.RequestStep{}
+	for _, h := range s.found(f) {
+		at := traffic.At(h.First.Std().UTC().Truncate(step))
+		one := steps[at]
+		one.At = at
+		if modes[h.Rule].Blocks() && h.First >= promoted {
+			one.Refused++
+		} else {
+			one.WouldRefuse += 2
+		}
+		steps[at] = one
+	}
+	var out explore.Requests
+	for _, one := range steps {
+		out.Steps = append(out.Steps, one)
+	}
+	if f.Source != "" {
+		out.WouldUntold = true
+		for i := range out.Steps {
+			out.Steps[i].WouldRefuse = 0
+		}
 	}
 	return out, s.away["history"]
 }

@@ -26,6 +26,8 @@ type Explorer interface {
 	Groups(ctx context.Context, q explore.Filter, by explore.Group, order explore.Order, p explore.Page) (explore.Groups, error)
 	// Began counts the episodes that f selects by when they began, in steps of so long.
 	Began(ctx context.Context, f explore.Filter, step time.Duration) ([]explore.Began, error)
+	// Requests sums up what gates refused, and what rules that refused nobody would have, in steps of so long.
+	Requests(ctx context.Context, f explore.Filter, step time.Duration) (explore.Requests, error)
 	// Pivots tells with which other identities a source was seen, in its newest episodes.
 	Pivots(ctx context.Context, source string, q explore.Filter) (explore.Pivots, error)
 	// Behind tells who is behind a source.
@@ -56,6 +58,7 @@ type topView struct {
 	Href        string // of its newest evidence
 	Count       int64
 	WouldRefuse int64
+	Refused     history.Figure // by gates
 	Peak        int64
 	Episodes    int64
 	First       traffic.Time
@@ -69,7 +72,7 @@ func (r *reading) groupedSource(g *explore.GroupRow) topView {
 	h := detectors.Hit{Rule: g.Rule, Subject: g.Source, First: g.First, Last: g.Last}
 	h.BlockSubject = r.blockSubject(g.Rule, g.Source)
 	v := topView{
-		Source: r.source(g.Source), Rule: g.Rule, Count: g.Events, WouldRefuse: g.WouldRefuse, Peak: g.Peak, Episodes: g.Episodes, First: g.First, Last: g.Last, Outcome: r.outcome(&h),
+		Source: r.source(g.Source), Rule: g.Rule, Count: g.Events, WouldRefuse: g.WouldRefuse, Refused: g.Refused, Peak: g.Peak, Episodes: g.Episodes, First: g.First, Last: g.Last, Outcome: r.outcome(&h),
 	}
 	if rule := r.Rules[g.Rule]; rule != nil {
 		v.Running = g.Last.Add(rule.Newest.Version.Window) > r.now
@@ -106,7 +109,7 @@ const (
 )
 
 // overTime draws when the episodes of a filter began.
-func (f finder) overTime(ctx context.Context, q explore.Filter, span *period, class string) (template.HTML, error) {
+func (f finder) overTime(ctx context.Context, q explore.Filter, span *period) (template.HTML, error) {
 	step := span.Step()
 	from := traffic.At(span.Since.Std().UTC().Truncate(step))
 	values := make([]float64, int(span.Until.Sub(from)/step)+1)
@@ -124,17 +127,61 @@ func (f finder) overTime(ctx context.Context, q explore.Filter, span *period, cl
 	}
 	c := chart.Columns{
 		Name: fmt.Sprintf("Episodes by when they began, %s in all, a column for each %s", shown.Count(sum), shown.Span(step)), Unit: "episodes per " + shown.Span(step),
-		From: from, Step: step, Series: []chart.Series{{Name: "episodes", Class: class, Values: values}},
+		From: from, Step: step, Series: []chart.Series{{Name: "episodes", Class: "curve", Values: values}},
 	}
 	return c.SVG(), nil
 }
 
-// modeClass is the class of the marks of a rule's charts.
-func modeClass(m rules.Mode) string {
-	if m == rules.ModeShadow || m == rules.ModeOff {
-		return "shadow"
+// requestsView is a chart of requests that gates refused, and of those that blocks would have refused, with what it cannot show.
+type requestsView struct {
+	Chart, Legend template.HTML
+	Note          string // what is not known; empty: all is
+}
+
+// requests draws what came of requests over time; nil where there is nothing to draw. What was refused and what would have been stand beside
+// each other, and are never one column: they are of different requests.
+func (f finder) requests(ctx context.Context, q explore.Filter, span *period) (*requestsView, error) {
+	step := max(span.Step(), time.Minute)
+	from := traffic.At(span.Since.Std().UTC().Truncate(step))
+	found, err := f.Requests(ctx, q, step)
+	if err != nil {
+		return nil, err
 	}
-	return "block"
+	refused := make([]float64, int(span.Until.Sub(from)/step)+1)
+	would := make([]float64, len(refused))
+	var sums [2]int64
+	for _, s := range found.Steps {
+		if i := int(max(s.At, from).Sub(from) / step); i < len(refused) {
+			refused[i], would[i] = refused[i]+float64(s.Refused), would[i]+float64(s.WouldRefuse)
+			sums[0], sums[1] = sums[0]+s.Refused, sums[1]+s.WouldRefuse
+		}
+	}
+	v := &requestsView{}
+	switch {
+	case found.RefusedUntold && found.WouldUntold:
+		v.Note = "What gates refused is not known: it does not come back to the log."
+	case found.RefusedUntold:
+		v.Note = "What gates refused is not known, and not drawn: it does not come back to the log."
+	case found.WouldUntold:
+		v.Note = "What blocks would have refused is kept by rule and minute: of sources it is not drawn."
+	}
+	if sums[0]+sums[1] == 0 {
+		if v.Note == "" || !found.RefusedUntold {
+			return nil, nil
+		}
+		return v, nil
+	}
+	c := chart.Columns{
+		Name: fmt.Sprintf("Requests, a column for each %s: %s refused by gates; %s that would have been refused, at times at which the rule blocked nobody",
+			shown.Span(step), shown.Count(sums[0]), shown.Count(sums[1])),
+		Unit: "requests per " + shown.Span(step), From: from, Step: step, Apart: true,
+		Series: []chart.Series{
+			{Name: "refused by gates", Class: "refused", Values: refused},
+			{Name: "would have been refused, while the rule blocked nobody", Class: "would", Values: would},
+		},
+	}
+	v.Chart, v.Legend = c.SVG(), c.Legend()
+	return v, nil
 }
 
 // sum is what the episodes of a filter come to, with one rule or one source in it.

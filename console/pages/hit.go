@@ -17,20 +17,22 @@ import (
 
 // hitPage is the whole story of one episode, or of the block that it led to.
 type hitPage struct {
-	Episode   episodeView
-	Blocked   *sourceView // whom a block holds, where that is not the source
-	RuleMode  string
-	Block     *blockView
-	Release   *releaseView
-	Facts     []figure
-	Refused   history.RefusedTotal // by gates, for the episode
-	Asked     askedView
-	Decisions []decisionView
-	Entries   []entryView // of people, about blocks of this source
-	Order     *orderView
-	Known     bool // the episode is in history; else only what was decided about it
-	Redis     string
-	Command   string // that tells the same in a terminal
+	Episode  episodeView
+	Blocked  *sourceView // whom a block holds, where that is not the source
+	RuleMode string
+	Block    *blockView
+	Release  *releaseView
+	Facts    []figure
+	Refused  history.RefusedTotal // by gates, for the episode
+	// WouldRefuse is how many requests the block alone would have refused, in shadow and otherwise.
+	WouldRefuse int64
+	Asked       askedView
+	Decisions   []decisionView
+	Entries     []entryView // of people, about blocks of this source
+	Order       *orderView
+	Known       bool // the episode is in history; else only what was decided about it
+	Redis       string
+	Command     string // that tells the same in a terminal
 }
 
 // orderView is who ordered a block by hand.
@@ -75,7 +77,7 @@ func (p *Pages) hit(w http.ResponseWriter, r *http.Request) error {
 		Order: orderOf(see, story.Order), Command: p.o.Command + " why " + blockID(h.ID),
 	}
 	if v.Known {
-		v.Facts = facts(h)
+		v.Facts, v.WouldRefuse = facts(h), h.Refused
 	}
 	for _, act := range story.Acts {
 		v.Entries = append(v.Entries, see.entry(&act))

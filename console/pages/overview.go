@@ -112,7 +112,7 @@ func (p *Pages) overview(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if v.Chart, err = p.find.overTime(ctx, all, &v.Period, "curve"); err != nil {
+	if v.Chart, err = p.find.overTime(ctx, all, &v.Period); err != nil {
 		return err
 	}
 	rows := see.ruleRows(found, now, would)

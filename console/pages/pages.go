@@ -37,6 +37,7 @@ type History interface {
 	Decisions(ctx context.Context, q history.DecisionQuery) ([]history.RecordedDecision, error)
 	NotCounted(ctx context.Context, stream string, since traffic.Time) (history.NotCounted, error)
 	RefusedIn(ctx context.Context, q history.RefusalQuery) (history.RefusedTotal, error)
+	FalsePositives(ctx context.Context, rule string, since, until traffic.Time) (history.FalsePositives, error)
 }
 
 var _ History = (*history.Store)(nil)

@@ -60,7 +60,9 @@ type rulePage struct {
 	Now                       []episodeView
 	Running                   explore.Total
 	Uncounted                 []figure
+	Wrongly                   history.FalsePositives
 	Chart                     template.HTML
+	Requests                  *requestsView
 	Top                       []topView
 	TopTotal                  explore.Total
 	LeftOut                   string        // of the period, what history does not have
@@ -269,7 +271,13 @@ func (p *Pages) ruleFound(ctx context.Context, see *reading, v *rulePage, found 
 			v.Held++
 		}
 	}
-	if v.Chart, err = p.find.overTime(ctx, f, &v.Period, modeClass(found.Mode)); err != nil {
+	if v.Chart, err = p.find.overTime(ctx, f, &v.Period); err != nil {
+		return err
+	}
+	if v.Requests, err = p.find.requests(ctx, f, &v.Period); err != nil {
+		return err
+	}
+	if v.Wrongly, err = p.o.History.FalsePositives(ctx, v.ID, f.Since, f.Until); err != nil {
 		return err
 	}
 	missed, err := p.o.History.NotCounted(ctx, history.Live, v.Period.Since)

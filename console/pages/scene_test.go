@@ -271,6 +271,17 @@ func (s *scene) RefusedIn(_ context.Context, q history.RefusalQuery) (history.Re
 	return s.refused[q.Rule], nil
 }
 
+func (s *scene) FalsePositives(_ context.Context, rule string, _, _ traffic.Time) (history.FalsePositives, error) {
+	if s.refused[rule].Events == 0 {
+		none := history.Share{Why: "gates refused nothing"}
+		return history.FalsePositives{Released: history.Share{Why: "no block was written"}, KnownGood: none}, nil
+	}
+	return history.FalsePositives{
+		Released:  history.Share{Some: 2, All: 84},
+		KnownGood: history.Share{Some: history.Figure(s.refused[rule].Known), All: history.Figure(s.refused[rule].Events)},
+	}, nil
+}
+
 func (s *scene) NotCounted(context.Context, string, traffic.Time) (history.NotCounted, error) {
 	return history.NotCounted{Complete: true}, s.away["history"]
 }

@@ -39,8 +39,11 @@ type sourcePage struct {
 	Episodes     explore.Total
 	LeftOut      string // of the period, what history does not have, of whatever sources
 	Events       int64
+	WouldRefuse  int64                // requests that the rules' blocks alone would have refused
+	Refused      history.RefusedTotal // by gates, by blocks of the source
 	Running      int
 	Chart        template.HTML
+	Requests     *requestsView
 	Rules        []option // that it was over the limit of, with how often
 	List         []episodeView
 	Newest       string    // id of the newest episode that has evidence; empty: none has
@@ -204,13 +207,22 @@ func (p *Pages) sourceFound(ctx context.Context, see *reading, v *sourcePage, pl
 	}
 	counts := map[string]int64{}
 	for id, g := range byRule {
-		counts[id] = g.Episodes
-		v.Events += g.Events
+		if g.Episodes > 0 {
+			counts[id] = g.Episodes
+		}
+		v.Events, v.WouldRefuse = v.Events+g.Events, v.WouldRefuse+g.WouldRefuse
+	}
+	q := history.RefusalQuery{Stream: history.Live, Source: wanted, Since: f.Since, Until: f.Until}
+	if v.Refused, err = p.o.History.RefusedIn(ctx, q); err != nil {
+		return err
+	}
+	if v.Requests, err = p.find.requests(ctx, f, &v.Period); err != nil {
+		return err
 	}
 	for _, id := range sortedByCount(counts) {
 		v.Rules = append(v.Rules, option{Text: fmt.Sprintf("%s (%s)", id, shown.Count(counts[id])), Href: "/rules/" + url.PathEscape(id)})
 	}
-	if v.Chart, err = p.find.overTime(ctx, f, &v.Period, "curve"); err != nil {
+	if v.Chart, err = p.find.overTime(ctx, f, &v.Period); err != nil {
 		return err
 	}
 	seen, err := p.o.Explorer.Pivots(ctx, plain, f)

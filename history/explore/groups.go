@@ -91,9 +91,7 @@ func (x *Explorer) Groups(ctx context.Context, f Filter, by Group, order Order, 
 	}
 	ask := &grouped{q: &q, by: by, order: order, since: f.Since, place: place, limit: limit, counted: f.Counted, untold: f.NoSources}
 	if q.Kind == "" || q.Kind == detectors.KindHit { // of all others nobody is blocked
-		ask.refused = &history.RefusalQuery{
-			Stream: q.Stream, Rule: q.Rule, Rules: q.Rules, Source: q.Source, Field: q.Field, State: q.State, Since: q.Since, Until: q.Until,
-		}
+		ask.refused = refusalsOf(&q)
 	}
 	found, err := x.sumUp(ctx, ask)
 	if err != nil {

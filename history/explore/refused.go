@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/postgres"
+	"github.com/weirhq/weir/traffic"
 )
 
 // RefusedSums is a page of sums of requests that gates refused.
@@ -107,4 +108,69 @@ func (x *Explorer) tellRefused(ctx context.Context, rows []GroupRow) error {
 		}
 	}
 	return err
+}
+
+// Requests are what came of requests by the time of the requests themselves, in steps.
+type Requests struct {
+	Steps []RequestStep // in no order; steps with nothing are left out
+	// RefusedUntold: nothing is known of what gates refused, since the log does not tell.
+	RefusedUntold bool
+	// WouldUntold: what blocks would have refused is kept by rule and minute, and not by source.
+	WouldUntold bool
+}
+
+// RequestStep is one step of Requests. No request is of both: a minute is of the mode in which it began.
+type RequestStep struct {
+	At          traffic.Time // the step's beginning
+	Refused     int64        // by gates
+	WouldRefuse int64        // by the rules' blocks, in minutes in which the rules refused nobody
+}
+
+// Requests sums up what gates refused, and what rules that refused nobody would have, in steps of so long since 1970 (UTC), of whole
+// minutes. Of f, the kind is not looked at.
+func (x *Explorer) Requests(ctx context.Context, f Filter, step time.Duration) (Requests, error) {
+	var out Requests
+	if step < time.Minute || step%time.Minute != 0 {
+		return out, &BadFilterError{Field: "step", Got: step.String(), Allowed: "whole minutes"}
+	}
+	h, err := x.hitQuery(ctx, &f)
+	if err != nil {
+		return out, err
+	}
+	q := refusalsOf(&h)
+	refused, err := x.store.RefusedBy(ctx, *q, history.RefusedBy{Step: step})
+	if err != nil {
+		return out, err
+	}
+	steps := map[traffic.Time]RequestStep{}
+	for i := range refused {
+		steps[refused[i].At] = RequestStep{At: refused[i].At, Refused: refused[i].Events}
+	}
+	if out.WouldUntold = q.Source != nil || q.Field != "" || q.State != ""; !out.WouldUntold {
+		would, err := x.store.WouldRefuse(ctx, *q, step)
+		if err != nil {
+			return out, err
+		}
+		for _, w := range would {
+			steps[w.At] = RequestStep{At: w.At, Refused: steps[w.At].Refused, WouldRefuse: w.Events}
+		}
+	}
+	if len(refused) == 0 {
+		told, err := x.store.Rules.TellsRefusals(ctx)
+		if err != nil {
+			return out, err
+		}
+		out.RefusedUntold = !told
+	}
+	for _, s := range steps {
+		out.Steps = append(out.Steps, s)
+	}
+	return out, nil
+}
+
+// refusalsOf selects what gates refused by blocks of the episodes that q selects, whenever these were.
+func refusalsOf(q *history.HitQuery) *history.RefusalQuery {
+	return &history.RefusalQuery{
+		Stream: q.Stream, Rule: q.Rule, Rules: q.Rules, Source: q.Source, Field: q.Field, State: q.State, Since: q.Since, Until: q.Until,
+	}
 }

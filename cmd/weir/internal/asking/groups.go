@@ -21,7 +21,8 @@ func (p *Program) sources() *cobra.Command {
 		Use:   "sources",
 		Short: "List sources, the worst first: how often and how far each was over",
 		Long: `Sum up episodes by rule and source, those with most events first. Each episode counts once, whatever the number of blocks that it may
-lead to.`,
+lead to. WOULD REFUSE is what the rule's block alone would have refused, in shadow and otherwise; REFUSED what gates really refused in the
+time asked about, by the block of an episode whenever that was; ? where their log does not tell.`,
 		Example: `  weir history sources --since 7d --rule guest-token-flood
   weir history sources --since yesterday --order peak --limit 20`,
 		Args: cobra.NoArgs,
@@ -41,7 +42,8 @@ func (p *Program) top() *cobra.Command {
 		Use:   "top",
 		Short: "Sum up hits by rule, source, hour or day",
 		Long: `Sum up episodes by rule, by source, or by the hour or day (UTC) in which they began. Rules and sources come in --order, the greatest first; hours
-and days the newest first. An episode that began before --since counts in the first hour or day.`,
+and days the newest first. An episode that began before --since counts in the first hour or day. WOULD REFUSE is what the rules' blocks alone
+would have refused, by episodes that began in the hour or day; REFUSED what gates really refused in it; ? where their log does not tell.`,
 		Example: `  weir history top --by rule --since 24h
   weir history top --by hour --since yesterday --rule guest-token-flood
   weir history top --by day --since 30d --output csv`,
@@ -100,11 +102,11 @@ func (p *Program) groups(cmd *cobra.Command, f *filterFlags, by explore.Group, o
 
 // groupTable are the columns of sums, and the cells of one.
 func groupTable(by explore.Group) (head []string, row func(explore.GroupRow) []string) {
-	sums := []string{"EPISODES", "SOURCES", "EVENTS", "PEAK", "WOULD REFUSE", "FIRST", "LAST"}
+	sums := []string{"EPISODES", "SOURCES", "EVENTS", "PEAK", "WOULD REFUSE", "REFUSED", "FIRST", "LAST"}
 	cells := func(r *explore.GroupRow) []string {
 		return []string{
 			strconv.FormatInt(r.Episodes, 10), strconv.FormatInt(r.Sources, 10), strconv.FormatInt(r.Events, 10), strconv.FormatInt(r.Peak, 10),
-			strconv.FormatInt(r.WouldRefuse, 10), terminal.Time(r.First), terminal.Time(r.Last),
+			strconv.FormatInt(r.WouldRefuse, 10), r.Refused.String(), terminal.Time(r.First), terminal.Time(r.Last),
 		}
 	}
 	switch by {
