@@ -179,9 +179,14 @@ func TestRetention(t *testing.T) {
 		hits = append(hits, h)
 	}
 	b.record(t, history.Live, hits...)
+	refused := func(day int) detectors.Hit {
+		at := dawn.Add(time.Duration(day) * 24 * time.Hour)
+		return detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: fmt.Sprint("refused-", day), Rule: "flood", Block: hits[0].ID[:16], Count: 5, First: at, Last: at, Seen: at}
+	}
+	b.record(t, history.Live, refused(0), refused(9), refused(11), refused(19))
 	replay := postgres.Timestamp(now.Add(-11 * 24 * time.Hour))
 	for _, name := range []string{"replay/old", "replay/new"} {
-		b.record(t, name, hits[:3]...)
+		b.record(t, name, append(hits[:3:3], refused(0))...)
 		b.Run(t, "INSERT INTO weir.streams (name, requests_partitions, keyed_partitions, hits_partitions, created_at) VALUES ($1, 1, 1, 1, $2)", name, replay)
 		replay = postgres.Timestamp(now)
 	}
@@ -213,6 +218,9 @@ func TestRetention(t *testing.T) {
 		"SELECT count(*) FROM weir.hits_v WHERE stream = 'live' AND last >= '2026-11-12 00:00Z'":                                   9,
 		"SELECT count(*) FROM weir.hits_v WHERE stream = 'replay/old'":                                                             0,
 		"SELECT count(*) FROM weir.hits_v WHERE stream = 'replay/new'":                                                             3,
+		"SELECT sum(events) FROM weir.refusals_v WHERE stream = 'live' AND minute >= '2026-11-11 00:00Z'":                          2 * 5,
+		"SELECT count(*) FROM weir.refusals WHERE minute < '2026-11-11 00:00Z'":                                                    1, // the new replay's
+		"SELECT count(*) FROM weir.refusals WHERE stream = 'replay/old'":                                                           0,
 		"SELECT count(*) FROM weir.block_decisions_v":                                                                              1,
 		"SELECT count(*) FROM weir.block_decisions_v WHERE id = '1'":                                                               1,
 		"SELECT count(*) FROM pg_class WHERE relname LIKE 'hits_by_day_2%' AND relkind = 'r' AND relname < 'hits_by_day_20261111'": 0,

@@ -44,6 +44,9 @@ func (b *bed) happened(t *testing.T) {
 			Samples: []string{`{"time":"2026-11-20T00:00:00Z","method":"POST","path":"/x","ip":"203.0.113.9","device":"tv-7","user":"alice"}`},
 		})
 	}
+	minute := now - now%traffic.Time(time.Minute/time.Microsecond)
+	hits = append(hits, detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: "refused-1", Rule: "tokens", Block: blockedHit[:16],
+		Count: 12, Known: 3, First: minute, Last: now, Seen: now, Keyed: 3})
 	b.Record(t, hits...)
 	decision := func(id string, action blocklist.Action, reason string) blocklist.Decision {
 		return blocklist.Decision{Format: blocklist.DecisionFormat, ID: id, Action: action, Reason: reason, Rule: "tokens", Subject: blocked, Hit: blockedHit,
@@ -193,7 +196,8 @@ func TestPseudonymsInAllOfHistory(t *testing.T) {
 			}
 		}
 	}
-	for path, has := range map[string]string{"rules/tokens/dossier": "tv-8", "history/audit": "about TV-7", "history/decisions": "tv-7 is still over", "history/dead": "alice"} {
+	for path, has := range map[string]string{"rules/tokens/dossier": "tv-8", "history/audit": "about TV-7", "history/decisions": "tv-7 is still over", "history/dead": "alice", "history/refused": "device=tv-7",
+		"history/sources": "device=tv-7"} {
 		if got := b.ask(t, "adam", "GET", "/api/v1/"+path, nil); !strings.Contains(string(got.body), has) { // else there would be nothing to mask
 			t.Errorf("%s has no %s for adam: %s", path, has, got.body)
 		}

@@ -43,6 +43,12 @@ func TestErase(t *testing.T) {
 	decision("d1", "user=alice", "alice", now.Add(-time.Minute))
 	decision("d2", "user=alice", "alice", now.Add(time.Hour))
 	decision("d3", "user=bob", "bob", now.Add(-time.Minute))
+	b.Run(t, `INSERT INTO block_decisions (stream, id, action, reason, rule, subject, user_id, hit, generation, since, until, at, decided_by)
+		VALUES ('live', 'd4', 'written', '', 'flood', 'user=alice', 'alice', '5', 1, $1, $1, $1, 'enforce')`, now.Add(-time.Hour)) // its hit is over for longer
+	for _, r := range []struct{ rule, block string }{{"flood", "1"}, {"flood", "1"}, {"flood", "4"}, {"flood", "5"}, {"other", "1"}, {"flood", ""}} {
+		b.Run(t, `INSERT INTO refusals (stream, id, rule, block, keyed_partition, minute, latest, seen, events, known_good)
+			VALUES ('live', gen_random_uuid()::text, $1, $2, 0, $3, $3, $3, 1, 0)`, r.rule, r.block, now.Add(-time.Minute))
+	}
 	trail := audit.NewTrail(b.DB)
 	for _, e := range []audit.Entry{
 		{Actor: "ann", Action: "release", Object: "block flood user=alice", Reason: "alice called, and alice2 did not"},
@@ -56,7 +62,7 @@ func TestErase(t *testing.T) {
 	eraser := erasure.New(b.DB, b.Streams)
 	request := erasure.Request{Person: erasure.Person{Field: traffic.FieldUser, Value: "alice"}, By: "root", Reason: "alice asked for it", DryRun: true}
 	want := []erasure.Count{
-		{What: "episodes", N: 2}, {What: "samples in episodes of other sources", N: 1}, {What: "block decisions", N: 1}, {What: "saved views", N: 1},
+		{What: "sums of refused requests", N: 3}, {What: "episodes", N: 2}, {What: "samples in episodes of other sources", N: 1}, {What: "block decisions", N: 2}, {What: "saved views", N: 1},
 		{What: "entries of the audit trail, in which a pseudonym stands now", N: 2},
 	}
 	dry, err := eraser.Erase(t.Context(), request)
@@ -76,6 +82,10 @@ func TestErase(t *testing.T) {
 	}
 	if n := b.Number(t, "SELECT count(*) FROM hits WHERE samples = ARRAY[$1]", bob); n != 2 {
 		t.Errorf("%d episodes have the samples of others", n)
+	}
+	// alice2's block, one of a rule that alice has no block of, and one that nobody can be told from, stay.
+	if n := b.Number(t, "SELECT count(*) FROM refusals WHERE (rule, block) IN (('flood', '4'), ('other', '1'), ('flood', ''))"); n != 3 || b.Number(t, "SELECT count(*) FROM refusals") != 3 {
+		t.Errorf("%d sums of refused requests of others", n)
 	}
 	entries, err := trail.Of(t.Context(), "", 0)
 	if err != nil || len(entries) != 3 {

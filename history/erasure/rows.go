@@ -32,6 +32,9 @@ func (w *work) episodes(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := w.refused(ctx); err != nil {
+		return err
+	}
 	for _, t := range []struct{ what, tables string }{
 		{"episodes", "hits_by_day hits"}, {"episodes near a limit or over one on trial", "hits_beside_by_day hits_beside"},
 	} {
@@ -45,6 +48,25 @@ func (w *work) episodes(ctx context.Context) error {
 		}
 		w.erased(t.what, n)
 	}
+	return nil
+}
+
+// refused deletes what gates refused by blocks of the person. A block is named by the first digits of its hit: whose it
+// is, the hit says, or a decision about it.
+func (w *work) refused(ctx context.Context) error {
+	n := int64(0)
+	for _, of := range []struct{ hit, view, subject string }{
+		{"id", "hits_all", "block_subject"}, {"hit", "block_decisions_all", "subject"},
+	} {
+		condition, args := w.person.condition(of.subject)
+		tag, err := w.tx.Exec(ctx, "DELETE FROM refusals WHERE (rule, block) IN (SELECT rule, left("+of.hit+", 16) FROM "+
+			of.view+" WHERE "+condition+")", args...)
+		if err != nil {
+			return err
+		}
+		n += tag.RowsAffected()
+	}
+	w.erased("sums of refused requests", n)
 	return nil
 }
 

@@ -97,7 +97,7 @@ func (x *Explorer) Groups(ctx context.Context, f Filter, by Group, order Order, 
 	if err != nil {
 		return found, err
 	}
-	if err := x.tellRefused(ctx, found.Rows); err != nil {
+	if err := tellRefused(ctx, x.store, found.Rows); err != nil {
 		return found, err
 	}
 	found.LeftOut, err = x.leftOut(ctx, &q)

@@ -100,8 +100,8 @@ func (a *grouped) addRefused(ctx context.Context, tx pgx.Tx, groups map[groupID]
 }
 
 // tellRefused says of rows how much gates refused, as far as that is known: where the log does not tell, none is not known to be none.
-func (x *Explorer) tellRefused(ctx context.Context, rows []GroupRow) error {
-	told, err := x.store.Rules.TellsRefusals(ctx)
+func tellRefused(ctx context.Context, store *history.Store, rows []GroupRow) error {
+	told, err := store.Rules.TellsRefusals(ctx)
 	for i := range rows {
 		if r := &rows[i]; !told && r.Refused == 0 {
 			r.Refused = history.UnknownFigure
