@@ -171,7 +171,15 @@ func (w *world) right() map[string]answer {
 		"weir-rule/Not counted, from history": {total: true, rows: w.uncountedRows},
 		"weir-history/Sources over limit":     say("value", w.totals(func(all []detectors.Hit) int { return len(distinct(all, subjectOf)) })),
 		"weir-history/Events over":            say("value", w.totals(func(all []detectors.Hit) int { return int(events(all)) })),
-		"weir-history/By rule":                say("rule,sources,episodes,events over", w.byRule),
+		"weir-history/By rule":                say("rule,sources,episodes,events over,would refuse,refused", w.byRule),
+		"weir-history/Refused, and would be":  say("refused,would be", w.refusedTotals),
+		"weir-rule/Requests refused, and would have been": {total: true, rows: func(g *grafana) []string {
+			if n := w.refusedIn(g, "login-burst"); n > 0 {
+				return []string{line("refused by gates", n)}
+			}
+			return nil
+		}},
+		"weir-rule/False positives, at least": say("blocks released,refused requests known good", w.wrongly),
 		"weir-history/Newest episodes":        say("rule,source,events over,over since,last over,a block holds", w.newest),
 		"weir-history/Episodes":               say("value", w.totals(func(all []detectors.Hit) int { return len(all) })),
 		"weir-history/Networks": say("value", w.totals(func(all []detectors.Hit) int {
@@ -185,6 +193,71 @@ func (w *world) right() map[string]answer {
 		"weir-history/Longest episodes":          say("id,lasted", w.longest),
 		"weir-history/Decisions by day":          say("time,metric,value", w.decisionsByDay),
 	}
+}
+
+// refusedIn is what gates refused in the time range, of a rule; empty: of all.
+func (w *world) refusedIn(g *grafana, rule string) (n int64) {
+	for _, r := range w.refused {
+		if (rule == "" || r.rule == rule) && !r.minute.Before(g.from) && !r.minute.After(g.to) {
+			n += r.n
+		}
+	}
+	return n
+}
+
+// wouldIn is what blocks alone would have refused, of the episodes that touch the time range.
+func (w *world) wouldIn(g *grafana, rule string) (n int64) {
+	rows := w.rows(g)
+	for i := range rows {
+		if rule == "" || rows[i].Rule == rule {
+			n += rows[i].Refused
+		}
+	}
+	return n
+}
+
+func (w *world) refusedTotals(g *grafana) []string {
+	return []string{line(w.refusedIn(g, ""), w.wouldIn(g, ""))}
+}
+
+// wrongly are the false positives of the rule whose board is looked at.
+func (w *world) wrongly(g *grafana) []string {
+	const rule = "login-burst"
+	type block struct {
+		hit     string
+		subject traffic.Subject
+	}
+	written, released := map[block]bool{}, map[block]bool{}
+	for i := range w.decisions {
+		switch d := &w.decisions[i]; {
+		case d.Rule != rule:
+		case d.Action == blocklist.ActionReleased:
+			released[block{d.Hit, d.Subject}] = true
+		case d.Action == blocklist.ActionWritten && !d.At.Std().Before(g.from) && !d.At.Std().After(g.to):
+			written[block{d.Hit, d.Subject}] = true
+		}
+	}
+	let := 0
+	for b := range written {
+		if released[b] {
+			let++
+		}
+	}
+	var good int64
+	for _, r := range w.refused {
+		if r.rule == rule && !r.minute.Before(g.from) && !r.minute.After(g.to) {
+			good += r.good
+		}
+	}
+	return []string{line(share(int64(let), int64(len(written))), share(good, w.refusedIn(g, rule)))}
+}
+
+// share is a part of a whole; nil: of nothing, or of what nobody judged.
+func share(some, all int64) any {
+	if all == 0 {
+		return nil
+	}
+	return float64(some) / float64(all)
 }
 
 func (w *world) uncountedRows(g *grafana) []string {

@@ -68,6 +68,7 @@ func historyTotals() []panel {
 		total("Networks", "Distinct /24 and, of IPv6, /48 networks of their addresses.", `count(DISTINCT `+network+`)`),
 		total("Rules", "Rules that found somebody.", `count(DISTINCT h.rule)`),
 		total("Events over", "Events from the first to the last over event of the episodes, whole ones: also what lies outside the time range.", `coalesce(sum(h.events), 0)::bigint`),
+		refusedTotals(),
 	}
 }
 
@@ -109,10 +110,14 @@ ORDER BY 1, 2`)).asBars().stacked().ifEmpty("No decisions in the time range")
 }
 
 func byRule() panel {
-	return table("By rule", "What each rule found in the time range. Longest: from the first to the last over event.", unitWhole,
+	return table("By rule", "What each rule found in the time range. Would refuse: requests that its block alone would have refused, of these episodes; refused: requests that gates refused in the time range. "+
+		"Longest: from the first to the last over event.", unitWhole,
 		views(`SELECT h.rule, max(r.owner) AS owner, count(DISTINCT h.subject) AS sources, count(*) AS episodes, sum(h.events)::bigint AS "events over",
+  coalesce(max(would.refused), 0)::bigint AS "would refuse", coalesce(max(gated.events), 0)::bigint AS refused,
   extract(epoch FROM max(h.last - h.first))::float8 AS longest, max(h.last) AS "last over"
 FROM `+episodes(chosenEpisodes)+`
+LEFT JOIN (SELECT h.rule, sum(h.refused) AS refused FROM weir.hits_v h WHERE `+chosenEpisodes+` GROUP BY 1) would ON would.rule = h.rule
+LEFT JOIN (SELECT r.rule, sum(r.events) AS events FROM weir.refusals_v r WHERE `+refusedOfChosen+` GROUP BY 1) gated ON gated.rule = h.rule
 LEFT JOIN weir.rules_v r ON r.rule = h.rule
 GROUP BY h.rule
 ORDER BY sources DESC, h.rule`)).

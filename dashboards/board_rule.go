@@ -16,7 +16,7 @@ func ruleDetail() board {
 				{8, []panel{peaks(), eventsOver()}},
 				{7, []panel{beside()}},
 			}},
-			{"What it does about them", []line{{8, []panel{decisionsOverTime(), decisionRates()}}, {8, []panel{holding(), gateAnswers()}}}},
+			{"What it does about them", []line{{8, []panel{decisionsOverTime(), decisionRates()}}, {8, []panel{holding(), gateAnswers()}}, {8, []panel{refusedOverTime(), falsePositives()}}}},
 			{"What it counts, and does not", []line{{8, []panel{routed(), uncounted()}}, {8, []panel{uncountedByMinute(), missing()}}}},
 			{"Decisions and versions", []line{{10, []panel{decisionTable()}}, {8, []panel{changeTable()}}}},
 		},

@@ -49,6 +49,7 @@ type world struct {
 	retold    map[string]traffic.Time // of hits told before a late event moved the beginning of their episode: when it began
 	decisions []blocklist.Decision
 	uncounted []uncounted
+	refused   []refused
 }
 
 func newWorld(t *testing.T) *world {
@@ -82,8 +83,32 @@ func newWorld(t *testing.T) *world {
 	}
 	w.happen(rand.New(rand.NewPCG(12, 7)))
 	w.crowd()
+	w.refuse()
 	w.record(t)
 	return w
+}
+
+// refused is what gates refused by one block in one minute.
+type refused struct {
+	rule, block, subject string
+	minute               time.Time
+	n, good              int64
+}
+
+// refuse has gates refuse by the blocks of some of the episodes, after these, and what blocks would have refused of all.
+func (w *world) refuse() {
+	for i := range w.hits {
+		h := &w.hits[i]
+		h.Refused = int64(i % 7)
+		if w.modes[h.Rule].Mode != rules.ModeBlock || i%3 > 0 {
+			continue
+		}
+		minute := h.Last.Std().Add(time.Duration(i%90) * time.Minute).Truncate(time.Minute)
+		if minute.After(w.now.Add(-time.Minute)) {
+			minute = w.now.Add(-2 * time.Minute).Truncate(time.Minute)
+		}
+		w.refused = append(w.refused, refused{h.Rule, h.ID[:min(16, len(h.ID))], string(h.Subject), minute, int64(2 + i%11), int64(i % 5 / 4)})
+	}
 }
 
 // happen makes episodes of the first four rules, and decisions about those of the two that block.
@@ -221,6 +246,10 @@ func (w *world) record(t *testing.T) {
 		}
 		w.uncounted = append(w.uncounted, uncounted{cmp.Or(left.Reason, "late"), minute, left.Count})
 		add(left)
+	}
+	for i, r := range w.refused {
+		add(detectors.Hit{Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: fmt.Sprint("refused-", i), Rule: r.rule, Block: r.block, Count: r.n, Known: r.good,
+			First: traffic.At(r.minute), Last: traffic.At(r.minute), Seen: traffic.At(r.minute)})
 	}
 	for i := range w.decisions {
 		value, err := blocklist.EncodeDecision(&w.decisions[i])
