@@ -402,7 +402,7 @@ func (g *gateway) comparePages(server, block string) {
 		page := g.get(server, "anna", "/sources?of=ip%3D"+ip)
 		figure("the page of "+ip, page, refused, bySource[ip])
 		figure("the page of "+ip, page, would, 2*g.would(ip))
-		figure("the chart of "+ip, page, `: ([0-9]+) refused by gates;`, bySource[ip])
+		figure("the chart of "+ip, page, `for each [^:]*: ([0-9]+) refused by gates"`, bySource[ip])
 	}
 	hit := g.get(server, "anna", "/hits/"+block)
 	figure("/hits/"+block, hit, refused, bySource[payer])

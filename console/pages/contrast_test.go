@@ -49,6 +49,30 @@ func TestContrast(t *testing.T) {
 	}
 }
 
+// Marks of what is real and of what would have been differ by more than their colours, which are among those that are tested.
+func TestMarksDifferWithoutColour(t *testing.T) {
+	sheet, err := embedded.ReadFile("static/chart.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	style := func(class string) string {
+		m := regexp.MustCompile(`\.mark\.` + class + ` \{([^}]*)\}`).FindSubmatch(sheet)
+		if m == nil {
+			t.Fatalf("no style of %s", class)
+		}
+		return string(m[1])
+	}
+	real, would := style("refused"), style("would")
+	if !strings.Contains(real, "fill: var(--block)") || strings.Contains(real, "dash") || strings.Contains(real, "opacity") {
+		t.Errorf("what is real is not full: %s", real)
+	}
+	for _, want := range []string{"stroke: var(--shadow)", "stroke-dasharray: ", "fill-opacity: 0.16"} {
+		if !strings.Contains(would, want) {
+			t.Errorf("what would have been has no %s: %s", want, would)
+		}
+	}
+}
+
 // luminances reads the colours of a sheet in one scheme, the 2nd or 3rd group, as relative luminances (WCAG 2.2).
 func luminances(t *testing.T, sheet string, group int) map[string]float64 {
 	t.Helper()

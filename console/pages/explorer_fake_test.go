@@ -77,6 +77,9 @@ func (s explorer) Groups(_ context.Context, f explore.Filter, by explore.Group, 
 		g.Episodes++
 		g.Events += h.Count
 		g.WouldRefuse += h.Count / 2
+		if s.refused[h.Rule].Events > 0 {
+			g.Refused += history.Figure(h.Count / 3)
+		}
 		g.Peak = max(g.Peak, int64(h.Peak))
 		g.First, g.Last = min(g.First, h.First), max(g.Last, h.Last)
 	}

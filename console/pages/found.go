@@ -134,6 +134,7 @@ func (f finder) overTime(ctx context.Context, q explore.Filter, span *period) (t
 
 // requestsView is a chart of requests that gates refused, and of those that blocks would have refused, with what it cannot show.
 type requestsView struct {
+	Title         string
 	Chart, Legend template.HTML
 	Note          string // what is not known; empty: all is
 }
@@ -166,19 +167,22 @@ func (f finder) requests(ctx context.Context, q explore.Filter, span *period) (*
 		v.Note = "What blocks would have refused is kept by rule and minute: of sources it is not drawn."
 	}
 	if sums[0]+sums[1] == 0 {
-		if v.Note == "" || !found.RefusedUntold {
+		if !found.RefusedUntold {
 			return nil, nil
 		}
+		v.Title = "Requests refused by gates"
 		return v, nil
 	}
 	c := chart.Columns{
-		Name: fmt.Sprintf("Requests, a column for each %s: %s refused by gates; %s that would have been refused, at times at which the rule blocked nobody",
-			shown.Span(step), shown.Count(sums[0]), shown.Count(sums[1])),
+		Name: fmt.Sprintf("Requests, a column for each %s: %s refused by gates", shown.Span(step), shown.Count(sums[0])),
 		Unit: "requests per " + shown.Span(step), From: from, Step: step, Apart: true,
-		Series: []chart.Series{
-			{Name: "refused by gates", Class: "refused", Values: refused},
-			{Name: "would have been refused, while the rule blocked nobody", Class: "would", Values: would},
-		},
+		Series: []chart.Series{{Name: "refused by gates", Class: "refused", Values: refused}},
+	}
+	v.Title = "Requests refused by gates"
+	if !found.WouldUntold {
+		v.Title = "Requests: refused, and would have been refused"
+		c.Name += fmt.Sprintf("; %s that would have been refused, at times at which the rule blocked nobody", shown.Count(sums[1]))
+		c.Series = append(c.Series, chart.Series{Name: "would have been refused, while the rule blocked nobody", Class: "would", Values: would})
 	}
 	v.Chart, v.Legend = c.SVG(), c.Legend()
 	return v, nil

@@ -87,6 +87,9 @@ func sceneRule(id, owner, method, path string, limit int, window, ttl time.Durat
 
 func newScene() *scene {
 	s := &scene{random: rand.New(rand.NewPCG(7, 11)), now: sceneTime(), away: map[string]error{}, does: &doer{}, views: &keptViews{}}
+	s.refused = map[string]history.RefusedTotal{
+		"guest-token-flood": {Events: 18_662, Known: 41, Blocks: 84}, "login-stuffing": {Events: 9_120, Blocks: 60}, "search-hammer": {Events: 311, Blocks: 9}, "": {Events: 212, Blocks: 3},
+	}
 	const ip, device, user, key = traffic.FieldIP, traffic.FieldDevice, traffic.FieldUser, traffic.FieldAPIKey
 	s.rules = []rulestore.Rule{
 		sceneRule("catalogue-scrape", "discovery", "GET", "/api/v2/catalogue/*", 600, 5*time.Minute, time.Hour, rules.ModeShadow, ip),
