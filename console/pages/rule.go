@@ -134,7 +134,7 @@ func (p *Pages) rule(w http.ResponseWriter, r *http.Request) error {
 	v.Period, v.Redis, v.Did = span, see.redis, did(r.URL.Query())
 	evidence := p.evidenceBeside(r, see, &found, span)
 	defer evidence.end()
-	if err := p.ruleFound(ctx, see, v, &found); err != nil {
+	if err := p.ruleFound(ctx, see, v); err != nil {
 		return err
 	}
 	entries, err := p.o.Explorer.Audit(ctx, explore.AuditFilter{Rule: id}, explore.Page{Limit: ruleEntries})
@@ -238,7 +238,7 @@ func (r *reading) actsOn(found *rulestore.Rule) []actLink {
 }
 
 // ruleFound adds what the rule found in the period.
-func (p *Pages) ruleFound(ctx context.Context, see *reading, v *rulePage, found *rulestore.Rule) error {
+func (p *Pages) ruleFound(ctx context.Context, see *reading, v *rulePage) error {
 	f := explore.Filter{Rule: v.ID, Since: v.Period.Since, Until: v.Period.end()}
 	all, err := p.o.Explorer.Groups(ctx, f, explore.ByRule, explore.ByEvents, explore.Page{})
 	if err != nil {
