@@ -53,6 +53,9 @@ func (g *gateway) request(ip string) (refused bool) {
 	g.t.Helper()
 	at, answer := time.Now().UTC(), check(g.t, g.address, ip)
 	plan := map[string]string{payer: "paid", taker: "free"}[ip]
+	if answer.status == http.StatusTooManyRequests { // as a gateway logs whose log comes late: in minutes of their own
+		at = at.Add(-time.Duration(g.total()%3) * time.Minute)
+	}
 	line := fmt.Sprintf(`{"v":1,"time":%q,"ip":%q,"plan":%q,"method":"POST","path":"/v1/guest-tokens","status":201`, at.Format(time.RFC3339Nano), ip, plan)
 	switch answer.status {
 	case http.StatusOK:
