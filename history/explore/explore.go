@@ -162,17 +162,17 @@ type known struct {
 	fell        string // why its canary fell back; empty: it did not
 }
 
-// rules lists the rules that a stream has or had.
-func (x *Explorer) rules(ctx context.Context) ([]known, error) {
-	rows, err := x.store.Query(ctx, "SELECT rule, coalesce(owner, ''), mode, CASE WHEN fell_back THEN mode_reason ELSE '' END FROM rules_v ORDER BY rule")
+// knownRules lists the rules that a stream has or had.
+func knownRules(ctx context.Context, store *history.Store) ([]known, error) {
+	rows, err := store.Query(ctx, "SELECT rule, coalesce(owner, ''), mode, CASE WHEN fell_back THEN mode_reason ELSE '' END FROM rules_v ORDER BY rule")
 	if err != nil {
-		return nil, x.store.Fail("listing rules and their owners", err)
+		return nil, store.Fail("listing rules and their owners", err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (k known, err error) {
 		return k, row.Scan(&k.rule, &k.owner, &k.mode, &k.fell)
 	})
 	if err != nil {
-		return nil, x.store.Fail("listing rules and their owners", err)
+		return nil, store.Fail("listing rules and their owners", err)
 	}
 	return all, nil
 }
@@ -244,7 +244,7 @@ func (x *Explorer) rulesOf(ctx context.Context, f *Filter) ([]string, error) {
 	if f.Owner == "" && f.Mode == "" {
 		return nil, nil
 	}
-	all, err := x.rules(ctx)
+	all, err := knownRules(ctx, x.store)
 	if err != nil {
 		return nil, err
 	}

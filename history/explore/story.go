@@ -82,7 +82,7 @@ func (x *Explorer) Story(ctx context.Context, id string) (*Story, error) {
 
 // Complete adds to a story, of which ID, Rule and Subject are known, what history has beside the hit: the rule's owner and mode, decisions, acts.
 func (x *Explorer) Complete(ctx context.Context, st *Story) error {
-	all, err := x.rules(ctx)
+	all, err := knownRules(ctx, x.store)
 	if err != nil {
 		return err
 	}
