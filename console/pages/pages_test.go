@@ -1,11 +1,14 @@
 package pages
 
 import (
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/console"
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/explore"
@@ -113,5 +116,46 @@ func TestPages(t *testing.T) {
 				t.Errorf("%s does not hold %q", tt.address, want)
 			}
 		}
+	}
+}
+
+// What gates say of themselves is text, whatever it is; a state is the worst that holds; and a Redis that does not tell
+// which gates there are is not one that has none.
+func TestHealthOfGates(t *testing.T) {
+	s := emptyScene()
+	script := `"><script>alert(1)</script>`
+	for _, tc := range []struct {
+		name  string
+		gates []console.Gate
+		away  bool // Redis does not tell
+		want  string
+	}{
+		{"none", nil, false, "No gate has told of itself"},
+		{"unknown", nil, true, "Redis does not tell which gates there are"},
+		{"not ready", []console.Gate{{GateReport: blocklist.GateReport{Unready: script, Observing: true}, Doubts: []string{script}}}, false, ">not ready<"},
+		{"doubted", []console.Gate{{GateReport: blocklist.GateReport{Observing: true}, Doubts: []string{script}}}, false, ">needs a look<"},
+		{"observes", []console.Gate{{GateReport: blocklist.GateReport{Observing: true}}}, false, ">observes<"},
+		{"holds", []console.Gate{{}}, false, `data-label="State">holds<`},
+		{"a build", []console.Gate{{GateReport: blocklist.GateReport{Build: script}}}, false, "&lt;script&gt;alert(1)"},
+		{"a name", []console.Gate{{GateReport: blocklist.GateReport{Instance: script}}}, false, "&lt;script&gt;alert(1)"},
+		{"the most", []console.Gate{{GateReport: blocklist.GateReport{
+			Blocks: math.MaxInt, Passed: math.MaxInt64, Refused: math.MaxInt64,
+		}}}, false, `class="num">9223372`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s.pulse = console.Pulse{Gates: tc.gates, GatesUnknown: tc.away}
+			for _, g := range tc.gates {
+				for _, doubt := range g.Doubts {
+					s.pulse.Problems = append(s.pulse.Problems, console.Problem{Part: "Gate " + g.Instance, Detail: doubt})
+				}
+			}
+			code, page, _ := get(t, newPages(t, s.options()), admin(), "/health")
+			if code != http.StatusOK || !strings.Contains(page, tc.want) || strings.Contains(page, script) {
+				t.Errorf("%d, without %q or with the script:\n%s", code, tc.want, page)
+			}
+			if states := strings.Count(page, "data-label=\"State\""); states != len(tc.gates) {
+				t.Errorf("%d rows for %d gates", states, len(tc.gates))
+			}
+		})
 	}
 }

@@ -44,6 +44,8 @@ func rowsOfPeers() []row {
 			"identity.ip.trusted_proxies: [192.0.2.1, 192.0.2.2], and weir migrate; if they are not"),
 		peers("others are trusted", "10.0.0.0/8", two, Warn, "come from 2 peers", "trusted_proxies: [192.0.2.1, 192.0.2.2]"),
 		peers("they are trusted", "192.0.2.0/24", two, OK, "of 200 events", ""),
+		peers("one client behind those that are trusted", "192.0.2.0/24", append(from("192.0.2.1", "203.0.113.9", 100), many(5)...), Warn,
+			"one address, 203.0.113.9, makes 95 %", "weir history hits --source 203.0.113.9"),
 		peers("one is counted", "1", two, OK, "120 of 194 events", "", "trusted proxies", "identity ip"),
 		peers("a peer with a port", "0", append(from("[2001:db8::1]:443", "203.0.113.%d", 100), many(5)...), Warn,
 			"95 % of 105 events carry X-Forwarded-For and come from 1 peer (2001:db8::1)", "trusted_proxies: [2001:db8::1]"),
