@@ -228,6 +228,12 @@ func TestGateObservesWhileItsFileExists(t *testing.T) {
 	abuser := "198.51.100.8"
 	b.send(abuser, 6)
 	awaitStatus(t, address, abuser, http.StatusTooManyRequests)
+	testbed.Eventually(t, 30*time.Second, func() error { // it looks for the epoch once a second, and holds blocks before
+		if code, body := fetchPage(t, metrics, "/readyz"); code != http.StatusOK {
+			return fmt.Errorf("/readyz answers %d %s", code, body)
+		}
+		return nil
+	})
 	stages.end()
 
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
