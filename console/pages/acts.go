@@ -32,6 +32,8 @@ type Acts interface {
 	// NeverBlockList is who is never blocked, ChangeNeverBlock changes it.
 	NeverBlockList(ctx context.Context, actor access.Actor) ([]acts.NeverListed, error)
 	ChangeNeverBlock(ctx context.Context, actor access.Actor, r acts.NeverRequest) (acts.NeverDone, error)
+	// ChangeAllow adds entries to an allow list, or removes them.
+	ChangeAllow(ctx context.Context, actor access.Actor, r acts.AllowRequest) (acts.AllowDone, error)
 	// Erase takes a person out of history.
 	Erase(ctx context.Context, actor access.Actor, r acts.EraseRequest) (acts.ErasureState, error)
 }
@@ -61,11 +63,28 @@ type actForm struct {
 	// Overridable is whether a reason can be given to go on although gates do not pass.
 	Overridable bool
 	Override    string
+	Above       string // where the form leads back to, where that is neither a source nor a rule
 	Source      *sourceView
 	Rule        string
 	Behind      []string   // who is behind the source
 	Block       *blockForm // nil: it is no block by hand
 	Never       *neverForm // nil: it adds nothing to the never-block list
+	Inputs      []input    // what else it asks
+	about       string     // the source that problems may name: whoever is shown pseudonyms is not told it by them
+}
+
+// input is one thing that a form asks beside the reason.
+type input struct {
+	Name, Label, Value, Example string
+	Number, Required            bool
+	Choices                     []choice // one of them is taken; none: it is written
+	Radio                       bool     // the choices stand below each other
+}
+
+// asked is an input with what is wrong with what was written there.
+type asked struct {
+	Input input
+	Wrong string
 }
 
 // modeAct is one way to change what a rule does.
@@ -114,6 +133,7 @@ func (p acting) route() {
 	p.routeErase()
 	p.routeBlock()
 	p.routeNever()
+	p.routeAllow()
 }
 
 // modeForm is the form of a change of mode.
@@ -255,7 +275,8 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 	var turned *acts.TurnedError
 	var refused *acts.RefusedBlockError
 	var never *acts.NeverBlockedError
-	form.Problem, form.Reason, form.Wrong = shown.Text(err.Error()), r.PostFormValue("reason"), map[string]string{}
+	problem := p.o.Masker.TextAbout(access.From(r.Context()), err.Error(), form.about)
+	form.Problem, form.Reason, form.Wrong = shown.Text(problem), r.PostFormValue("reason"), map[string]string{}
 	switch {
 	case errors.As(err, &forbidden):
 		return err
@@ -266,7 +287,7 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 	case errors.As(err, &refused):
 		status, form.Next = http.StatusConflict, "The page of the source shows how it stands."
 	case errors.As(err, &never):
-		status, form.Problem = http.StatusConflict, shown.Text(p.o.Masker.Text(access.From(r.Context()), never.Error()))
+		status = http.StatusConflict
 	case errors.As(err, &gates):
 		form.Problem, form.Problems = "It was not promoted, since not all of its gates pass.", gateProblems(gates)
 		form.Wrong["override"] = "Say here why it is to block all the same; the audit trail keeps that apart from the reason."
@@ -294,7 +315,7 @@ func withDid(address, did string) string {
 func did(q url.Values) string {
 	return map[string]string{
 		"promote": "Promoted: it blocks from now on." + grown(q), "canary": "Promoted: its canary begins to hold." + grown(q), "demote": "Demoted: it holds nobody any more.", "disable": "Disabled: it counts nothing.",
-		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.", "never": "Entered: its addresses are never blocked, and blocks that held them are released.", "never-remove": "Removed: its addresses may be blocked again.",
+		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.", "passed": "Released and let pass: the rules that name the list do not count it from now on.", "entered": "Entered: the rules that name the list do not count it from now on.", "entry-removed": "Removed: the rules that name the list count it again.", "never": "Entered: its addresses are never blocked, and blocks that held them are released.", "never-remove": "Removed: its addresses may be blocked again.",
 		"block":   "Blocked: gates refuse its requests.",
 		"ordered": "Ordered: ENFORCE has not written the block yet. The audit trail has the order; the block stands here when it is done.",
 		"erase":   "Erased from history: the audit trail tells what, under a pseudonym.", "erasing": "The erasure goes on: the audit trail tells when it is done.",

@@ -13,7 +13,9 @@ import (
 type doer struct {
 	did     []any
 	refuses error
-	grown   acts.Grown // since a promotion's evidence was looked at
+	// refusesAllow is the error of a change of an allow list.
+	refusesAllow error
+	grown        acts.Grown // since a promotion's evidence was looked at
 }
 
 var _ Acts = (*doer)(nil)
@@ -46,6 +48,11 @@ func (d *doer) Erase(_ context.Context, _ access.Actor, r acts.EraseRequest) (ac
 func (d *doer) Release(_ context.Context, _ access.Actor, r acts.ReleaseRequest) (acts.ReleaseDone, error) {
 	d.did = append(d.did, r)
 	return acts.ReleaseDone{Release: "r1", Done: true}, d.refuses
+}
+
+func (d *doer) ChangeAllow(_ context.Context, _ access.Actor, r acts.AllowRequest) (acts.AllowDone, error) {
+	d.did = append(d.did, r)
+	return acts.AllowDone{}, d.refusesAllow
 }
 
 func (d *doer) Block(_ context.Context, _ access.Actor, r acts.BlockRequest) (acts.BlockDone, error) {

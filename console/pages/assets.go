@@ -112,6 +112,7 @@ func functions() template.FuncMap {
 		"clock":  shown.Clock,
 		"when":   shown.When,
 		"marked": marked,
+		"field":  func(i input, wrong string) asked { return asked{i, wrong} },
 		"to64":   func(n int) int64 { return int64(n) },
 	}
 }

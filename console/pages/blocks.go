@@ -12,7 +12,6 @@ import (
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/console/shown"
-	"github.com/weirhq/weir/internal/duration"
 	"github.com/weirhq/weir/internal/nearest"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
@@ -280,12 +279,8 @@ func (p acting) changeNever(w http.ResponseWriter, r *http.Request) error {
 	asked, told := acts.NeverRequest{Entries: []string{strings.TrimSpace(r.PostFormValue("entry"))}, Reason: r.PostFormValue("reason")}, "never"
 	if gone := r.PostFormValue("remove"); gone != "" {
 		asked.Entries, asked.Remove, told = []string{gone}, true, "never-remove"
-	} else if length := strings.TrimSpace(r.PostFormValue("for")); length != "" {
-		lasts, derr := duration.ParseWhole(length)
-		if derr != nil || lasts <= 0 {
-			return p.again(w, r, form, &acts.Invalid{Field: "for", Got: shown.Text(length), Allowed: "a time such as 30d, or nothing for no end"})
-		}
-		asked.Until = p.o.Clock().Add(lasts)
+	} else if asked.Until, err = p.endAsked(r); err != nil {
+		return p.again(w, r, form, err)
 	}
 	if err = confirmed(r); err == nil {
 		_, err = p.o.Acts.ChangeNeverBlock(r.Context(), access.From(r.Context()), asked)

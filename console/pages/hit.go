@@ -1,16 +1,20 @@
 package pages
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/weirhq/weir/blocklist"
+	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/shown"
 	"github.com/weirhq/weir/console/standing"
 	"github.com/weirhq/weir/detectors"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/orders"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -32,7 +36,9 @@ type hitPage struct {
 	Order       *orderView
 	Known       bool // the episode is in history; else only what was decided about it
 	Redis       string
-	Command     string // that tells the same in a terminal
+	Pass        string  // the form that releases the source and lets it pass; empty: it is not to be had
+	Demote      actLink // of the rule; empty where the visitor may not, or the rule refuses nobody
+	Command     string  // that tells the same in a terminal
 }
 
 // orderView is who ordered a block by hand.
@@ -83,7 +89,7 @@ func (p *Pages) hit(w http.ResponseWriter, r *http.Request) error {
 		v.Entries = append(v.Entries, see.entry(&act))
 	}
 	if rule := see.Rules[h.Rule]; rule != nil {
-		v.RuleMode = modeWord(rule.Mode)
+		v.RuleMode, v.Demote = modeWord(rule.Mode), demotes(see, rule)
 	}
 	held := h.BlockSubject.Stored()
 	if h.BlockSubject != "" && h.BlockSubject != h.Subject.Stored() {
@@ -94,12 +100,40 @@ func (p *Pages) hit(w http.ResponseWriter, r *http.Request) error {
 	if item := see.Blocks[name]; item != nil {
 		one := see.block(name, item)
 		v.Block = &one
+		if v.Pass, err = p.passAddress(ctx, see, name, one.Release.Href); err != nil {
+			return err
+		}
 	}
 	if item := see.Releases[name]; item != nil {
 		one := see.release(name, item)
 		v.Release = &one
 	}
 	return p.show(w, r, &shell{Name: "hit", Title: "Block " + v.Episode.BlockID, Live: v.Episode.Running || v.Episode.Outcome.Kind == standing.Held, Body: v})
+}
+
+// passAddress is the form of a release that lets the source pass for some time, too; empty for whoever may not.
+func (p *Pages) passAddress(ctx context.Context, see *reading, name blocklist.Name, release string) (string, error) {
+	if release == "" {
+		return "", nil
+	}
+	let, err := p.letting(ctx, see, name.Rule, name.Subject)
+	if err != nil || !let.offered() {
+		return "", err
+	}
+	return release + "&pass=30d", nil
+}
+
+// demotes is how a visitor demotes a rule that refuses somebody; empty where there is nothing to demote, or he may not.
+func demotes(r *reading, found *rulestore.Rule) actLink {
+	d := &found.Newest.Version.Document
+	if !found.Mode.Blocks() || !r.may(access.Demote, d.Owner) {
+		return actLink{}
+	}
+	one := actLink{Title: "Demote " + d.ID, Command: r.commands.Mode(d.ID, found.Mode, 0)}
+	if r.forms {
+		one.Href = "/rules/" + url.PathEscape(d.ID) + "/demote"
+	}
+	return one
 }
 
 // facts are what is to be known about an episode beside its counts.

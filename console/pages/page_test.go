@@ -10,6 +10,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/rules"
 	"github.com/weirhq/weir/traffic"
 )
@@ -36,6 +37,31 @@ func withoutScript(chrome context.Context, t *testing.T) {
 	p.until(`document.querySelector(".note-ok")?.textContent.startsWith("Promoted")`)
 	if len(s.does.did) != 1 {
 		t.Errorf("did %+v", s.does.did)
+	}
+}
+
+// Somebody complains with a block id: six actions later he is released and let pass. Each click, each field that is written in, is one.
+func letPassInSixActions(chrome context.Context, t *testing.T) {
+	s := newScene()
+	address := serve(t, newPages(t, s.options()), admin())
+	p := open(chrome, t, address+"/", looks()[0])
+	if _, err := chromedp.Call(p.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
+		t.Fatal(err)
+	}
+	actions := 0
+	act := func(step chromedp.Action[chromedp.Void], until string) {
+		t.Helper()
+		actions++
+		p.do(step)
+		p.until(until)
+	}
+	act(chromedp.SendKeys(chromedp.CSS("#find"), held(s)+"\r"), `location.pathname.startsWith("/hits/") && document.querySelector('a[href$="/demote"]')`)
+	act(chromedp.Click(chromedp.CSS(`a[href$="pass=30d"]`)), `document.querySelector('input[value="30d"]')?.checked && document.querySelector("#part").value === "ip"`)
+	act(chromedp.SendKeys(chromedp.CSS("#reason"), "ticket 4711: a school"), `document.querySelector("#reason").value.length > 9`)
+	act(chromedp.Click(chromedp.CSS(`input[name=confirm]`)), `document.querySelector("input[name=confirm]").checked`)
+	act(chromedp.Click(chromedp.CSS(`button.chief`)), `document.querySelector(".note-ok")?.textContent.startsWith("Released and let pass")`)
+	if entry, ok := s.does.did[0].(acts.AllowRequest); actions > 6 || len(s.does.did) != 2 || !ok || entry.List != "offices" || entry.Until != s.now.Add(30*24*time.Hour) {
+		t.Errorf("%d actions did %+v", actions, s.does.did)
 	}
 }
 

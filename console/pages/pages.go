@@ -28,6 +28,8 @@ type Rules interface {
 	List(ctx context.Context) ([]rulestore.Rule, error)
 	// Find returns one rule with all its versions, also a removed one; postgres.ErrNotFound is wrapped where there is none.
 	Find(ctx context.Context, id string) (rulestore.Rule, error)
+	// AllowLists returns all allow lists that have not been removed, ascending by id, with the rules that name them.
+	AllowLists(ctx context.Context) ([]rulestore.AllowList, error)
 }
 
 var _ Rules = (*rulestore.Store)(nil)
@@ -128,6 +130,8 @@ func (p *Pages) route() {
 	view("/sources", p.source)
 	view("/hits/{id}", p.hit)
 	view("/blocks", p.blocks)
+	view("/allow", p.allowLists)
+	view("/allow/{list}", p.allowed)
 	view("/audit", p.audit)
 	view("/health", p.health)
 	view("/search", p.search)

@@ -352,6 +352,9 @@ func definition(d *rules.Document) []figure {
 		{"Lateness", shown.Span(d.Lateness), "events that come later are not counted"},
 		{"Longest lag", shown.Span(d.MaxLag), "older evidence does not block"},
 	}
+	if len(d.Allow) > 0 {
+		out = append(out, figure{"Allow lists", joined(d.Allow), "their sources are not counted"})
+	}
 	if d.Block == nil {
 		return append(out, figure{"Block", "none: the rule only records", ""})
 	}

@@ -41,6 +41,7 @@ type scene struct {
 	rules     []rulestore.Rule
 	hits      []history.RecordedHit
 	listed    []blocklist.Listed
+	allow     []rulestore.AllowList
 	decisions []history.RecordedDecision
 	entries   []audit.Entry
 	pulse     console.Pulse
@@ -99,6 +100,8 @@ func newScene() *scene {
 		sceneRule("search-hammer", "discovery", "GET", "/api/v2/search", 90, time.Minute, 30*time.Minute, rules.ModeCanary, ip),
 		sceneRule("playback-restart", "player", "POST", "/playback/{title}/start", 30, 10*time.Minute, 20*time.Minute, rules.ModeShadow, user, device),
 	}
+	s.rules[1].Newest.Version.Allow, s.rules[2].Newest.Version.Allow = []string{"offices"}, []string{"offices", "partners"}
+	s.allow = sceneAllow()
 	for i := range s.rules {
 		if s.rules[i].Mode == rules.ModeShadow {
 			s.rules[i].Reason, s.rules[i].ChangedBy = "", "jonas"
@@ -134,10 +137,35 @@ func newScene() *scene {
 	return s
 }
 
+// sceneAllow are the allow lists of a scene.
+func sceneAllow() []rulestore.AllowList {
+	made := sceneTime().Std().Add(-9 * 24 * time.Hour)
+	return []rulestore.AllowList{
+		{Version: 4, Created: made, Author: "jonas", Rules: []string{"guest-token-flood", "login-stuffing"}, List: rules.AllowList{ID: "offices", Owner: "identity-platform", Entries: []rules.AllowEntry{
+			{Kind: rules.AllowCIDR, Value: "198.51.100.0/24", Reason: "the office in the harbour"},
+			{Kind: rules.AllowCIDR, Value: "203.0.113.240/28", Reason: "a fair, ticket 4690", Until: sceneTime().Add(-24 * time.Hour)},
+			{Kind: rules.AllowUser, Value: "u0000042", Reason: "user u0000042 tests every night", Until: sceneTime().Add(9 * 24 * time.Hour)},
+			{Kind: rules.AllowAPIKey, Value: "pk_live_of_the_monitor", Reason: "our own monitor"},
+		}}},
+		{Version: 1, Created: made, Author: "mara", Rules: []string{"login-stuffing"}, List: rules.AllowList{ID: "partners", Owner: "partners"}},
+		{Version: 1, Created: made, Author: "mara", Rules: []string{}, List: rules.AllowList{ID: "unused"}},
+	}
+}
+
+// held is the block id of a block that login-stuffing holds.
+func held(s *scene) string {
+	for i := range s.listed {
+		if b := s.listed[i].Block; b != nil && s.listed[i].Rule == "login-stuffing" {
+			return blockID(b.Hit)
+		}
+	}
+	return ""
+}
+
 // emptyScene is an installation to which nobody has given a rule.
 func emptyScene() *scene {
 	s := newScene()
-	s.rules, s.hits, s.listed, s.decisions, s.entries = nil, nil, nil, nil, nil
+	s.rules, s.hits, s.listed, s.decisions, s.entries, s.allow = nil, nil, nil, nil, nil, nil
 	return s
 }
 
@@ -257,6 +285,10 @@ func (s ruleStore) Find(_ context.Context, id string) (rulestore.Rule, error) {
 		}
 	}
 	return rulestore.Rule{}, fmt.Errorf("rule %q: %w", id, postgres.ErrNotFound)
+}
+
+func (s ruleStore) AllowLists(context.Context) ([]rulestore.AllowList, error) {
+	return slices.Clone(s.allow), s.away["rules"]
 }
 
 func (s *scene) Decisions(_ context.Context, q history.DecisionQuery) ([]history.RecordedDecision, error) {

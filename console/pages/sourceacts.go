@@ -37,14 +37,25 @@ func (p acting) releaseForm(r *http.Request, q url.Values) (*actForm, error) {
 	if err != nil || subject == "" {
 		return nil, &badRequest{"subject", shown.Text(string(given)), "the canonical subject of a block, such as ip=192.0.2.1%2F32"}
 	}
+	let, err := p.letting(r.Context(), see, rule, subject)
+	if err != nil {
+		return nil, err
+	}
 	who := see.source(subject)
-	return &actForm{
-		Behind: p.behind(r.Context(), see, subject),
-		Title:  "Release a source", Verb: "Release", Action: "/release", Back: orElse(who.Href, "/blocks"), Source: &who, Rule: rule,
+	form := &actForm{
+		Behind: p.behind(r.Context(), see, subject), about: string(subject), Inputs: let.inputs(see, q.Get),
+		Title: "Release a source", Verb: "Release", Action: "/release", Back: orElse(who.Href, "/blocks"), Source: &who, Rule: rule,
 		Means:   []string{"Requests of this source pass again at once. Evidence from before does not block it anew; new evidence does."},
 		Hidden:  []param{{"rule", rule}, {"subject", string(given)}},
 		Confirm: "Let it pass",
-	}, nil
+	}
+	if let.why != "" {
+		form.Means = append(form.Means, let.why)
+	}
+	if let.offered() {
+		form.Means = append(form.Means, "An entry of an allow list keeps it from being counted at all, by every rule that names the list, so that new evidence does not block it either.")
+	}
+	return form, nil
 }
 
 // release lifts a block.
@@ -64,24 +75,43 @@ func (p acting) release(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return &badRequest{"subject", "", err.Error()}
 	}
+	told := "release"
 	if err = confirmed(r); err == nil {
-		var done acts.ReleaseDone
-		done, err = p.o.Acts.Release(r.Context(), see.visit.Actor, acts.ReleaseRequest{
-			Rule: r.PostFormValue("rule"), Subject: subject, Reason: r.PostFormValue("reason"), Wait: releaseWait,
-		})
-		if err == nil && done.Release == "" {
-			err = errors.New("nothing was released: no block of this rule holds exactly this source")
-			if done.Problem != "" {
-				err = errors.New("nothing was released: " + done.Problem)
-			}
-		}
+		told, err = p.lift(r, see, subject)
 	}
 	if err != nil {
 		return p.again(w, r, form, err)
 	}
 	p.forget()
-	http.Redirect(w, r, withDid(form.Back, "release"), http.StatusSeeOther)
+	http.Redirect(w, r, withDid(form.Back, told), http.StatusSeeOther)
 	return nil
+}
+
+// lift releases a source and, where that is asked, lets it pass first: evidence that comes between the two blocks nobody then.
+func (p acting) lift(r *http.Request, see *reading, subject traffic.Subject) (told string, err error) {
+	ctx, actor, rule := r.Context(), see.visit.Actor, r.PostFormValue("rule")
+	let, err := p.letting(ctx, see, rule, subject)
+	if err != nil {
+		return "", err
+	}
+	entry, err := let.request(r, p.o.Clock())
+	if err == nil && entry != nil {
+		_, err = p.o.Acts.ChangeAllow(ctx, actor, *entry)
+	}
+	if err != nil {
+		return "", err
+	}
+	done, err := p.o.Acts.Release(ctx, actor, acts.ReleaseRequest{Rule: rule, Subject: subject, Reason: r.PostFormValue("reason"), Wait: releaseWait})
+	if err == nil && done.Release == "" {
+		err = errors.New("nothing was released: " + orElse(done.Problem, "no block of this rule holds exactly this source"))
+	}
+	switch {
+	case entry == nil:
+		return "release", err
+	case err != nil:
+		return "", unlifted(entry.List, err)
+	}
+	return "passed", nil
 }
 
 // behind is who is behind a source that is to be blocked, or released.

@@ -58,6 +58,21 @@ func (b *bed) limit(r acts.LimitRequest) {
 	}
 }
 
+// allowVersion is the version of the allow list that a rule names.
+func (b *bed) allowVersion(rule string) int {
+	b.t.Helper()
+	lists, err := b.in.History.Rules.AllowLists(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for i := range lists {
+		if lists[i].List.ID == rule+"-partners" {
+			return lists[i].Version
+		}
+	}
+	return 0
+}
+
 func (b *bed) standing(rule string) acts.Standing {
 	b.t.Helper()
 	found, err := b.in.History.Rules.Find(b.t.Context(), rule)
@@ -204,6 +219,9 @@ func pathsIntoBlocking() []intoBlocking {
 			"POST /api/v1/rules/{rule}/rollback", always(`{"reason":"matrix","to":1}`), false},
 		{"a raised limit that is ended", raised, "POST /api/v1/rules/{rule}/limit", always(`{"reason":"matrix","limit":0}`), false},
 		{"an entry taken off an allow list", blocking, "POST /api/v1/allow/{list}/entries", always(`{"reason":"matrix","remove":true,"entries":[{"kind":"cidr","value":"198.51.100.0/24"}]}`), true},
+		{"an entry taken off an allow list on the page", blocking, "POST /allow/{list}/change", func(b *bed, rule string) string {
+			return fmt.Sprintf("version=%d&remove=1&reason=matrix&confirm=yes", b.allowVersion(rule))
+		}, true},
 		{"blocked by hand", inShadow, apiBlock, always(`{"reason":"matrix","subject":"user=alice","everything":true,"for":"1h"}`), false},
 		{"blocked by hand on the page", inShadow, pageBlock, always("of=user%3Dalice&for=1h&what=everything&reason=matrix&confirm=yes"), false},
 		{"let be blocked", neverBlocked, apiNever, always(`{"reason":"matrix","remove":true,"entries":["198.51.100.7"]}`), false},

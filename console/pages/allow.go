@@ -1,0 +1,275 @@
+package pages
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/console/shown"
+	"github.com/weirhq/weir/history/rulestore"
+	"github.com/weirhq/weir/internal/duration"
+	"github.com/weirhq/weir/internal/nearest"
+	"github.com/weirhq/weir/rules"
+	"github.com/weirhq/weir/traffic"
+)
+
+// allowPage is all allow lists.
+type allowPage struct{ List []allowListView }
+
+// allowListView is one allow list.
+type allowListView struct {
+	ID, Owner      string
+	Entries, Ended int
+	Rules          []string // that name it
+	Changed        traffic.Time
+	By, Reason     string
+}
+
+// allowedPage is the entries of one allow list.
+type allowedPage struct {
+	allowListView
+	Did     string
+	Version int
+	List    []allowedView
+	Pager   pager
+	Add     string // the form that adds an entry; empty: the visitor may not
+}
+
+// allowedView is one entry of an allow list.
+type allowedView struct {
+	Kind, Value string
+	Reason      string
+	Until       traffic.Time // 0: no end
+	Ended       bool
+	Remove      string // the form that removes it; empty: the visitor may not
+}
+
+func allowListOf(r *reading, a *rulestore.AllowList) allowListView {
+	v := allowListView{
+		ID: a.List.ID, Owner: shown.Text(a.List.Owner), Entries: len(a.List.Entries), Rules: a.Rules, Changed: traffic.At(a.Created), By: r.text(a.Author), Reason: r.text(a.Reason),
+	}
+	for i := range a.List.Entries {
+		if a.List.Entries[i].Ends(r.now) {
+			v.Ended++
+		}
+	}
+	return v
+}
+
+// allowLists is the page of all allow lists.
+func (p *Pages) allowLists(w http.ResponseWriter, r *http.Request) error {
+	see, err := p.read(r)
+	if err != nil {
+		return err
+	}
+	all, err := p.o.Rules.AllowLists(r.Context())
+	if err != nil {
+		return err
+	}
+	v := &allowPage{}
+	for i := range all {
+		v.List = append(v.List, allowListOf(see, &all[i]))
+	}
+	return p.show(w, r, &shell{Name: "allow", Title: "Allow lists", Active: "blocks", Body: v})
+}
+
+// allowListAsked is the list that an address names.
+func (p *Pages) allowListAsked(r *http.Request) (*rulestore.AllowList, error) {
+	all, err := p.o.Rules.AllowLists(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	id, names := r.PathValue("list"), []string{}
+	for i := range all {
+		if all[i].List.ID == id {
+			return &all[i], nil
+		}
+		names = append(names, all[i].List.ID)
+	}
+	text := fmt.Sprintf("There is no allow list %q.", shown.Text(id))
+	if meant := nearest.Name(id, names); meant != "" {
+		text += fmt.Sprintf(" Did you mean %q?", meant)
+	}
+	return nil, &missing{text}
+}
+
+// entriesPerPage is how many entries one page lists.
+const entriesPerPage = 200
+
+// allowed is the page of one allow list.
+func (p *Pages) allowed(w http.ResponseWriter, r *http.Request) error {
+	see, err := p.read(r)
+	if err != nil {
+		return err
+	}
+	list, err := p.allowListAsked(r)
+	if err != nil {
+		return err
+	}
+	v := &allowedPage{allowListView: allowListOf(see, list), Did: did(r.URL.Query()), Version: list.Version}
+	change := ""
+	if see.forms && see.may(access.Allow, list.List.Owner) {
+		change = "/allow/" + url.PathEscape(list.List.ID) + "/change"
+	}
+	v.Add = change
+	for i := range list.List.Entries {
+		e := &list.List.Entries[i]
+		one := allowedView{Kind: kindWords(e.Kind), Value: allowedValue(see, e.Kind, e.Value), Reason: aboutEntry(see, e, e.Reason), Until: e.Until, Ended: e.Ends(see.now)}
+		if change != "" {
+			one.Remove = fmt.Sprintf("%s?version=%d&remove=%d", change, list.Version, i+1)
+		}
+		v.List = append(v.List, one)
+	}
+	if v.List, v.Pager, err = pageOf(r.URL, v.List, entriesPerPage); err != nil {
+		return err
+	}
+	return p.show(w, r, &shell{Name: "allowed", Title: "Allow list " + list.List.ID, Active: "blocks", Body: v})
+}
+
+// subjectOf is the source that an entry names.
+func subjectOf(e *rules.AllowEntry) traffic.Subject {
+	field, _ := e.Kind.Field()
+	return traffic.SubjectOf([]traffic.SubjectValue{{Field: field.String(), Value: e.Value}})
+}
+
+// aboutEntry is a text about an entry for this visitor.
+func aboutEntry(r *reading, e *rules.AllowEntry, text string) string {
+	return shown.Text(r.masker.TextAbout(r.visit.Actor, text, string(subjectOf(e))))
+}
+
+// routeAllow adds the forms that change an allow list.
+func (p acting) routeAllow() {
+	const path = "/allow/{list}/change"
+	p.mux.HandleFunc(access.Route{Method: http.MethodGet, Pattern: path, Act: access.Allow, Rule: "list"}, p.answered(func(w http.ResponseWriter, r *http.Request) error {
+		form, _, err := p.allowForm(r, r.URL.Query())
+		if err != nil {
+			return err
+		}
+		return p.show(w, r, &shell{Name: "act", Title: form.Title, Active: "blocks", Body: form})
+	}))
+	p.mux.HandleFunc(access.Route{Method: http.MethodPost, Pattern: path, Act: access.Allow, Rule: "list"}, p.answered(p.changeAllow))
+}
+
+// allowForm is the form that adds an entry, or that removes one: then it gives that, too. An entry is named by its place in a version of the
+// list, so that no address has its value.
+func (p acting) allowForm(r *http.Request, q url.Values) (*actForm, *rules.AllowEntry, error) {
+	see, err := p.read(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := p.allowListAsked(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := access.May(see.visit.Actor, access.Allow, list.List.Owner); err != nil {
+		return nil, nil, err
+	}
+	id := list.List.ID
+	back := "/allow/" + url.PathEscape(id)
+	form := &actForm{Action: back + "/change", Back: back, Above: "Allow list " + id}
+	named := "No rule names this list: it has no effect until one does."
+	if len(list.Rules) > 0 {
+		named = "The rules that name this list: " + strings.Join(list.Rules, ", ") + "."
+	}
+	if q.Get("remove") == "" {
+		form.Title, form.Verb, form.Confirm = "Enter a source into "+id, "Enter", "It is not to be counted, whatever it does"
+		form.Means = []string{"Rules that name the list do not count the source from now on. It releases nobody: blocks that stand hold until they end or are released.", named}
+		form.Inputs = entryInputs(q.Get)
+		return form, nil, nil
+	}
+	version, err := number(q, "version", 0, 1, 1_000_000_000)
+	if err != nil {
+		return nil, nil, err
+	}
+	n, err := number(q, "remove", 0, 1, max(1, len(list.List.Entries)))
+	if err == nil && (version != list.Version || n > len(list.List.Entries)) {
+		err = &missing{fmt.Sprintf("The allow list %s is another one than you looked at: it is at version %d. Look at it again.", id, list.Version)}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	e := &list.List.Entries[n-1]
+	form.Title, form.Verb, form.Danger, form.Confirm = "Remove an entry from "+id, "Remove", true, "Let it be counted"
+	form.Means = []string{
+		fmt.Sprintf("The rules that name the list count it again: %s %s, let pass since “%s”.", kindWords(e.Kind), allowedValue(see, e.Kind, e.Value), aboutEntry(see, e, e.Reason)), named,
+		"It is refused where a rule blocks that was promoted while the list let the source pass: demote the rule first.",
+	}
+	form.Hidden, form.about = []param{{"version", strconv.Itoa(version)}, {"remove", strconv.Itoa(n)}}, string(subjectOf(e))
+	return form, e, nil
+}
+
+// entryInputs ask for a new entry.
+func entryInputs(asked func(name string) string) []input {
+	kind := input{Name: "kind", Label: "By its"}
+	for _, k := range rules.AllowKinds() {
+		kind.Choices = append(kind.Choices, choice{Value: string(k), Text: kindWords(k), Chosen: asked("kind") == string(k)})
+	}
+	return []input{kind,
+		{Name: "value", Label: "Address or prefix, or the value as requests have it", Value: asked("value"), Example: "192.0.2.0/24", Required: true},
+		{Name: "for", Label: "For how long, such as 30d; empty for good", Value: asked("for")}}
+}
+
+// changeAllow adds or removes the entry that a form names.
+func (p acting) changeAllow(w http.ResponseWriter, r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return &badRequest{"form", "", "fields as a form sends them"}
+	}
+	form, gone, err := p.allowForm(r, r.PostForm)
+	if err != nil {
+		return err
+	}
+	actor, asked, told := access.From(r.Context()), acts.AllowRequest{List: r.PathValue("list")}, "entered"
+	if err = confirmed(r); err == nil {
+		if gone != nil {
+			asked.Remove, asked.Reason, told = true, r.PostFormValue("reason"), "entry-removed"
+			asked.Entries = []acts.AllowSource{{Kind: gone.Kind, Value: gone.Value}}
+		} else {
+			err = p.entryAsked(r, actor, form, &asked)
+		}
+	}
+	if err == nil {
+		_, err = p.o.Acts.ChangeAllow(r.Context(), actor, asked)
+	}
+	if err != nil {
+		return p.again(w, r, form, err)
+	}
+	http.Redirect(w, r, withDid(form.Back, told), http.StatusSeeOther)
+	return nil
+}
+
+// entryAsked reads the new entry that a form names. Whoever is shown pseudonyms names it by one.
+func (p acting) entryAsked(r *http.Request, actor access.Actor, form *actForm, asked *acts.AllowRequest) error {
+	kind := rules.AllowKind(r.PostFormValue("kind"))
+	field, known := kind.Field()
+	if !known {
+		return &acts.Invalid{Field: "kind", Got: shown.Text(string(kind)), Allowed: "address, device, user, API key or session"}
+	}
+	value, err := p.o.Masker.Resolve(actor, field.String(), strings.TrimSpace(r.PostFormValue("value")))
+	if err != nil {
+		return &acts.Invalid{Field: "value", Got: shown.Text(r.PostFormValue("value")), Allowed: err.Error()}
+	}
+	form.about = string(subjectOf(&rules.AllowEntry{Kind: kind, Value: value}))
+	asked.Entries = []acts.AllowSource{{Kind: kind, Value: value}}
+	if asked.Until, err = p.endAsked(r); err != nil {
+		return err
+	}
+	asked.Reason, err = entryReason(r.PostFormValue("reason"))
+	return err
+}
+
+// endAsked is the end of what a form asks for a time; 0 where it asks for none.
+func (p acting) endAsked(r *http.Request) (traffic.Time, error) {
+	length := strings.TrimSpace(r.PostFormValue("for"))
+	if length == "" {
+		return 0, nil
+	}
+	lasts, err := duration.ParseWhole(length)
+	if err != nil || lasts <= 0 {
+		return 0, &acts.Invalid{Field: "for", Got: shown.Text(length), Allowed: "a time such as 30d, or nothing for no end"}
+	}
+	return p.o.Clock().Add(lasts), nil
+}
