@@ -134,11 +134,12 @@ func sayBlock(o *terminal.Output, done *acts.BlockDone, err error) error {
 	if o.Format == "json" {
 		return errors.Join(o.WriteJSON(done), err)
 	}
+	if done.Outcome == "unchanged" {
+		_, werr := fmt.Fprintf(o.Stdout, "%s: another order blocks it for as long, or longer: nothing has changed; weir blocks list shows that block\n", subject.Text(done.Subject))
+		return errors.Join(werr, err)
+	}
 	state := "blocked"
-	switch {
-	case done.Outcome == "unchanged":
-		state = "blocked by another order already, as long or longer"
-	case !done.Done:
+	if !done.Done {
 		state = "to be blocked"
 	}
 	_, werr := fmt.Fprintf(o.Stdout, "%s: %s until %s, by rule %s; block id %s\nto release it: %s\n", subject.Text(done.Subject), state, terminal.Time(done.Until), done.Rule,
@@ -169,7 +170,7 @@ An entry that is there gets the new end and reason.`,
 			if err != nil {
 				return err
 			}
-			return a.changeNeverBlock(cmd, act.by, acts.NeverRequest{Entries: args, Until: end, Reason: act.reason})
+			return a.changeNeverBlock(cmd, act.by, acts.NeverRequest{Entries: args, Until: acts.End(end), Reason: act.reason})
 		}),
 	}
 	c.Flags().StringVar(&until, "until", "", "when the entry ends: a duration from now or an RFC 3339 time (default: no end)")

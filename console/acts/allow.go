@@ -23,9 +23,37 @@ type AllowRequest struct {
 	Remove bool   `json:"remove,omitempty"`
 	// Entries are the sources. What is added gets the request's reason; what is removed is found by kind and value alone.
 	Entries []AllowSource `json:"entries"`
-	// Until is when added entries end; zero: never.
-	Until  traffic.Time `json:"until,omitzero"`
-	Reason string       `json:"reason"`
+	// Until is when added entries end.
+	Until  End    `json:"until,omitzero"`
+	Reason string `json:"reason"`
+}
+
+// End is when something ends; the zero value: never. Whoever names a time never means that: the Unix epoch, which has the number of the zero value, is
+// read as the moment before it.
+type End traffic.Time
+
+// MarshalText writes e as traffic.Time does.
+func (e End) MarshalText() ([]byte, error) { return traffic.Time(e).MarshalText() }
+
+// UnmarshalText reads what traffic.Time does.
+func (e *End) UnmarshalText(b []byte) error {
+	var t traffic.Time
+	if err := t.UnmarshalText(b); err != nil {
+		return err
+	}
+	if t == 0 {
+		t = -1
+	}
+	*e = End(t)
+	return nil
+}
+
+// over reports whether e has come by now, as an error about the member until.
+func (e End) over(now traffic.Time) error {
+	if t := traffic.Time(e); t != 0 && t <= now {
+		return &Invalid{Field: "until", Got: t.String(), Allowed: "a time after now, " + now.String()}
+	}
+	return nil
 }
 
 // AllowSource is what an entry of an allow list names.
@@ -93,8 +121,8 @@ func (r *AllowRequest) entries(now traffic.Time) ([]rules.AllowEntry, error) {
 	if len(r.Entries) == 0 {
 		return nil, &Invalid{Field: "entries", Got: "none", Allowed: "at least one, with kind and value"}
 	}
-	if r.Until != 0 && r.Until <= now && !r.Remove {
-		return nil, &Invalid{Field: "until", Got: r.Until.String(), Allowed: "a time after now, " + now.String()}
+	if err := r.Until.over(now); err != nil && !r.Remove {
+		return nil, err
 	}
 	out := make([]rules.AllowEntry, len(r.Entries))
 	for i, e := range r.Entries {
@@ -104,7 +132,7 @@ func (r *AllowRequest) entries(now traffic.Time) ([]rules.AllowEntry, error) {
 		if e.Value == "" {
 			return nil, &Invalid{Field: fmt.Sprintf("entries[%d].value", i), Got: "", Allowed: "an address prefix for cidr, else the value of the field"}
 		}
-		out[i] = rules.AllowEntry{Kind: e.Kind, Value: e.Value, Until: r.Until, Reason: r.Reason}
+		out[i] = rules.AllowEntry{Kind: e.Kind, Value: e.Value, Until: traffic.Time(r.Until), Reason: r.Reason}
 		if p, ok := out[i].Prefix(); ok {
 			out[i].Value = p.String()
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,5 +182,34 @@ func TestBlocksByHandAreReleased(t *testing.T) {
 	}
 	if _, err := s.Release(t.Context(), access.Actor{Name: "ann", Role: access.Viewer}, acts.ReleaseRequest{Rule: rules.ByHand, Subject: "user=bob", Reason: "ticket 1"}); err == nil {
 		t.Error("a viewer releases")
+	}
+}
+
+// away is a Redis that does not answer.
+type away struct{ *installation }
+
+func (away) Ready(context.Context) error { return errors.New("it does not answer") }
+
+// An entry that is stored while Redis does not answer is done by half, which is said: entered again it lifts what it covers.
+func TestAnEntryThatLiftsNothingYetSaysSo(t *testing.T) {
+	t.Parallel()
+	in := newInstallation(t)
+	s, err := acts.New(acts.Options{
+		Rules: in.Rules, Gates: in, Blocks: away{in}, Releases: in, Documents: in, Dossiers: in, Clock: now, Logger: slog.New(slog.DiscardHandler), Orders: in.Orders, Knows: explore.New(in.Store),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := access.Actor{Name: "ann", Role: access.Admin, Via: access.ViaOIDC}
+	r := acts.NeverRequest{Entries: []string{"203.0.113.0/24"}, Reason: "the office"}
+	var unfinished *acts.UnfinishedError
+	if done, err := s.ChangeNeverBlock(t.Context(), admin, r); !errors.As(err, &unfinished) || done.Unknown == "" {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if list, err := blocker(t, in).NeverBlockList(t.Context(), admin); err != nil || !slices.ContainsFunc(list, func(n acts.NeverListed) bool { return n.Prefix.String() == r.Entries[0] }) {
+		t.Errorf("the list is %+v, %v", list, err)
+	}
+	if done, err := blocker(t, in).ChangeNeverBlock(t.Context(), admin, r); err != nil || done.Unknown != "" {
+		t.Errorf("entered again: %+v, %v", done, err)
 	}
 }

@@ -19,9 +19,9 @@ type NeverRequest struct {
 	Remove bool `json:"remove,omitempty"`
 	// Entries are addresses and prefixes. What is removed is found by its prefix.
 	Entries []string `json:"entries"`
-	// Until is when added entries end; zero: never.
-	Until  traffic.Time `json:"until,omitzero"`
-	Reason string       `json:"reason"`
+	// Until is when added entries end.
+	Until  End    `json:"until,omitzero"`
+	Reason string `json:"reason"`
 }
 
 // NeverDone is what a change has done.
@@ -80,7 +80,8 @@ func (s *Service) NeverBlockList(ctx context.Context, actor access.Actor) ([]Nev
 	return all, nil
 }
 
-// ChangeNeverBlock adds entries to the never-block list, and lifts the blocks that they cover; or removes entries.
+// ChangeNeverBlock adds entries to the never-block list, and lifts the blocks that they cover; or removes entries. *UnfinishedError: the entries are
+// stored, and not all of those blocks are lifted.
 func (s *Service) ChangeNeverBlock(ctx context.Context, actor access.Actor, r NeverRequest) (NeverDone, error) {
 	if err := CheckReason(r.Reason); err != nil {
 		return NeverDone{}, err
@@ -92,7 +93,7 @@ func (s *Service) ChangeNeverBlock(ctx context.Context, actor access.Actor, r Ne
 	if err != nil {
 		return NeverDone{}, err
 	}
-	change := orders.NeverChange{Prefixes: prefixes, Remove: r.Remove, Until: r.Until, By: actor.Name, Via: actor.Via, Reason: r.Reason}
+	change := orders.NeverChange{Prefixes: prefixes, Remove: r.Remove, Until: traffic.Time(r.Until), By: actor.Name, Via: actor.Via, Reason: r.Reason}
 	if err := s.o.Orders.ChangeNever(ctx, change); err != nil {
 		return NeverDone{}, err
 	}
@@ -104,6 +105,9 @@ func (s *Service) ChangeNeverBlock(ctx context.Context, actor access.Actor, r Ne
 	if !r.Remove {
 		if err := s.lift(ctx, actor, &r, prefixes, &done); err != nil {
 			done.Unknown = err.Error()
+			return done, &UnfinishedError{
+				Done: "the entry is stored, and gates that know of it pass its addresses", Undone: "the blocks that hold them are not all released: enter it again to release them", Cause: err,
+			}
 		}
 	}
 	return done, nil
@@ -114,8 +118,8 @@ func (r *NeverRequest) prefixes(now traffic.Time) ([]netip.Prefix, error) {
 	if len(r.Entries) == 0 || len(r.Entries) > maxNever {
 		return nil, &Invalid{Field: "entries", Got: fmt.Sprint(len(r.Entries)), Allowed: fmt.Sprintf("1 to %d addresses or prefixes", maxNever)}
 	}
-	if r.Until != 0 && r.Until <= now && !r.Remove {
-		return nil, &Invalid{Field: "until", Got: r.Until.String(), Allowed: "a time after now, " + now.String()}
+	if err := r.Until.over(now); err != nil && !r.Remove {
+		return nil, err
 	}
 	out := make([]netip.Prefix, len(r.Entries))
 	for i, text := range r.Entries {

@@ -107,7 +107,7 @@ func TestEveryRouteAnswersAsDescribed(t *testing.T) {
 		{"POST", "/api/v1/rules/tokens/enable", "/api/v1/rules/{rule}/enable", api.Reasoned{Reason: "again"}, 200},
 		{"POST", "/api/v1/blocks", "", acts.BlockRequest{Subject: "ip=198.51.100.7%2F32", Everything: true, For: "1h", DryRun: true}, 200},
 		{"POST", "/api/v1/blocks", "", acts.BlockRequest{Subject: "ip=198.51.100.7%2F32", Match: "{path: /v1/*}", For: "1h", Reason: "ticket 1"}, 200},
-		{"POST", "/api/v1/never-block/entries", "", acts.NeverRequest{Entries: []string{"203.0.113.0/24", "2001:db8::7"}, Until: traffic.At(until), Reason: "the office"}, 200},
+		{"POST", "/api/v1/never-block/entries", "", acts.NeverRequest{Entries: []string{"203.0.113.0/24", "2001:db8::7"}, Until: acts.End(traffic.At(until)), Reason: "the office"}, 200},
 		{"GET", "/api/v1/never-block", "", nil, 200},
 		{"POST", "/api/v1/apply", "", acts.ApplyRequest{Files: []acts.File{list}, Reason: "the office"}, 200},
 		{"POST", "/api/v1/allow/office/entries", "/api/v1/allow/{list}/entries", acts.AllowRequest{Entries: []acts.AllowSource{{Kind: rules.AllowCIDR, Value: "198.51.100.0/24"}}, Reason: "the new office"}, 200},
@@ -203,6 +203,9 @@ func TestWrongRequestsNameFieldAndAllowed(t *testing.T) {
 		{"POST", "/api/v1/rules/tokens/promote", map[string]any{"reason": "x", "rule": "other"}, 400, "rule"},
 		{"POST", "/api/v1/rules/tokens/promote", `{"reason": "x"} {}`, 400, "body"},
 		{"POST", "/api/v1/rules/tokens/limit", map[string]any{"reason": "x", "limit": 9}, 400, "until"},
+		// The Unix epoch is a time that is over, and not the absence of one.
+		{"POST", "/api/v1/never-block/entries", map[string]any{"reason": "x", "entries": []string{"203.0.113.0/24"}, "until": "1970-01-01T00:00:00Z"}, 400, "until"},
+		{"POST", "/api/v1/allow/office/entries", map[string]any{"reason": "x", "entries": []any{map[string]any{"kind": "cidr", "value": "203.0.113.0/24"}}, "until": "1970-01-01T00:00:00Z"}, 400, "until"},
 		{"POST", "/api/v1/rules/tokens/release", map[string]any{"reason": "x", "subject": "no subject"}, 400, "subject"},
 		{"POST", "/api/v1/apply", map[string]any{"files": []any{}}, 400, "files"},
 	} {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/console/access"
+	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
@@ -26,7 +27,7 @@ type schemas struct {
 // written are the schemas of types that write themselves.
 func written(t reflect.Type) (schema, bool) {
 	switch t {
-	case reflect.TypeFor[time.Time](), reflect.TypeFor[traffic.Time]():
+	case reflect.TypeFor[time.Time](), reflect.TypeFor[traffic.Time](), reflect.TypeFor[acts.End]():
 		return schema{"type": "string", "format": "date-time"}, true
 	case reflect.TypeFor[traffic.Subject]():
 		return schema{"type": "string", "description": "a canonical subject, as docs/blocks.md defines it"}, true

@@ -262,7 +262,7 @@ func (p acting) entryAsked(r *http.Request, actor access.Actor, form *actForm, a
 }
 
 // endAsked is the end of what a form asks for a time; 0 where it asks for none.
-func (p acting) endAsked(r *http.Request) (traffic.Time, error) {
+func (p acting) endAsked(r *http.Request) (acts.End, error) {
 	length := strings.TrimSpace(r.PostFormValue("for"))
 	if length == "" {
 		return 0, nil
@@ -271,5 +271,5 @@ func (p acting) endAsked(r *http.Request) (traffic.Time, error) {
 	if err != nil || lasts <= 0 {
 		return 0, &acts.Invalid{Field: "for", Got: shown.Text(length), Allowed: "a time such as 30d, or nothing for no end"}
 	}
-	return p.o.Clock().Add(lasts), nil
+	return acts.End(p.o.Clock().Add(lasts)), nil
 }

@@ -155,7 +155,7 @@ func (l *letting) request(r *http.Request, now traffic.Time) (*acts.AllowRequest
 		return nil, &acts.Invalid{Field: "list", Got: shown.Text(asked.List), Allowed: "an allow list that the rule names"}
 	}
 	if length := lengths[n].length; length > 0 {
-		asked.Until = now.Add(length)
+		asked.Until = acts.End(now.Add(length))
 	}
 	var err error
 	asked.Entries = []acts.AllowSource{{Kind: allowKind(l.parts[part].Field), Value: l.parts[part].Value}}

@@ -201,7 +201,7 @@ func (p acting) blockForm(r *http.Request, q url.Values) (*actForm, traffic.Subj
 		},
 		Behind:  p.behind(r.Context(), see, subject),
 		Hidden:  []param{{"of", of}},
-		Block:   &blockForm{For: orElse(q.Get("for"), "1h"), Match: q.Get("match"), All: q.Get("what") != "match"},
+		Block:   &blockForm{For: orElse(q.Get("for"), "1h"), Match: q.Get("match"), All: q.Get("what") == "everything" || q.Get("what") == "" && q.Get("match") == ""},
 		Confirm: "I have looked at who is behind it",
 	}, subject, nil
 }
@@ -215,9 +215,8 @@ func (p acting) block(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err = confirmed(r); err == nil {
-		asked := acts.BlockRequest{Subject: subject, Everything: form.Block.All, For: strings.TrimSpace(form.Block.For), Reason: r.PostFormValue("reason"), Wait: releaseWait}
-		if !asked.Everything {
-			asked.Match = form.Block.Match
+		asked := acts.BlockRequest{
+			Subject: subject, Everything: r.PostFormValue("what") == "everything", Match: form.Block.Match, For: strings.TrimSpace(form.Block.For), Reason: r.PostFormValue("reason"), Wait: releaseWait,
 		}
 		_, err = p.o.Acts.Block(r.Context(), access.From(r.Context()), asked)
 	}

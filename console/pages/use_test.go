@@ -115,6 +115,14 @@ func TestFormsAct(t *testing.T) {
 	if got := hand.does.did[0]; got != asked {
 		t.Errorf("asked for %+v, want %+v", got, asked)
 	}
+	// Nothing but the choice of all requests means all of them: what contradicts it goes to who refuses it.
+	for _, what := range []string{"everything", "match", "bogus", ""} {
+		both := newScene()
+		post(t, newPages(t, both.options()), admin(), "/block", blocking("ip=203.0.113.7", "1h", what, "{path: /v1/*}"))
+		if got, ok := both.does.did[0].(acts.BlockRequest); !ok || got.Match != "{path: /v1/*}" || got.Everything != (what == "everything") {
+			t.Errorf("%q: asked for %+v", what, both.does.did[0])
+		}
+	}
 	s := newScene()
 	post(t, newPages(t, s.options()), admin(), "/rules/catalogue-scrape/promote", whole)
 	want := acts.PromoteRequest{Rule: "catalogue-scrape", Version: 3, To: "canary", Until: sceneTime().Std(), Dossier: "c0f76e34", Reason: "two quiet days", Seen: "r7"}

@@ -48,7 +48,7 @@ them.`,
 			return err
 		}
 		return p.WithStore(cmd, func(ctx context.Context, in *Installation) error {
-			done, err := in.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Entries: entries, Until: end, Reason: reason})
+			done, err := in.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Entries: entries, Until: acts.End(end), Reason: reason})
 			if err != nil {
 				return desk.Told(err)
 			}
