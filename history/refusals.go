@@ -25,8 +25,8 @@ type RefusalQuery struct {
 	Limit  int          // 0: no limit
 }
 
-// refusalKey orders the sums of a minute.
-const refusalKey = "r.rule || '/' || r.block"
+// refusalKey orders the sums of a minute. What stands between the two is in neither: history stores what can be printed.
+const refusalKey = "r.rule || chr(1) || r.block"
 
 func (q *RefusalQuery) where() *where {
 	w := new(where)
@@ -169,11 +169,11 @@ func (q *RefusalQuery) AnyRefused(w *postgres.Where) string {
 	return "SELECT EXISTS (SELECT FROM refusals" + selects.String() + ")"
 }
 
-// behindBlock selects columns of the hit behind a block of r, which the block names by its first digits. With the
-// stream named, the primary key is a range; g comes after all hex digits.
+// behindBlock selects columns of the hit behind a block of r, which the block names by its first 16 digits: fewer name
+// nobody. With the stream named, the primary key is a range; g comes after all hex digits.
 func behindBlock(columns string) string {
 	return "SELECT " + columns + " FROM " + allHits + ` WHERE stream = r.stream AND id >= r.block AND id < r.block || 'g'
-		AND r.block <> '' AND rule = r.rule ORDER BY id LIMIT 1`
+		AND length(r.block) = 16 AND rule = r.rule ORDER BY id LIMIT 1`
 }
 
 // ScanRefused reads a row of RefusedSums.

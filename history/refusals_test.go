@@ -85,3 +85,33 @@ func TestWhatGatesRefused(t *testing.T) {
 		t.Errorf("of a rule that has none: %+v, %v", sum, err)
 	}
 }
+
+// Whoever writes to the log chooses the names of rules and blocks: each sum is on one page, and a block that is cut names nobody.
+func TestRefusalsWithNamesThatSomebodyChose(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	h := hitNumber(1)
+	b.record(t, history.Live, h)
+	names := [][2]string{{"p", "q/r"}, {"p/q", "r"}, {h.Rule, h.ID[:5]}, {h.Rule, h.ID[:15]}, {h.Rule, h.ID}, {"-", ""}, {"", "-"}}
+	for i, name := range names {
+		b.record(t, history.Live, detectors.Hit{
+			Format: detectors.HitFormat, Kind: detectors.KindRefused, ID: fmt.Sprint("refused-", i), Rule: name[0], Block: name[1], Count: 1, First: dawn, Last: dawn, Seen: dawn, Keyed: 3,
+		})
+	}
+	seen, q := map[[2]string]bool{}, history.RefusalQuery{Stream: history.Live, Limit: 1}
+	for range len(names) + 1 {
+		rows, err := b.Refused(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range rows {
+			if rows[i].Subject != "" || rows[i].Hit != "" {
+				t.Errorf("%s %s names %s", rows[i].Rule, rows[i].Block, rows[i].Subject)
+			}
+			seen[[2]string{rows[i].Rule, rows[i].Block}], q.After = true, rows[i].Place()
+		}
+	}
+	if len(seen) != len(names) {
+		t.Errorf("one a page: %v", seen)
+	}
+}

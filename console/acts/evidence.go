@@ -2,7 +2,10 @@ package acts
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/console/access"
@@ -44,6 +47,8 @@ type EvidenceRequest struct {
 	Pending bool   `json:"pending,omitempty"`
 	// Until is the end of the time that it is about; zero: evidenceSettles ago.
 	Until time.Time `json:"until,omitzero"`
+
+	any bool // also of a version that neither acts nor is pending, in place of which the one that acts is judged
 }
 
 // EvidenceShown is what who promotes looks at before he says yes.
@@ -92,6 +97,9 @@ func (s *Service) Evidence(ctx context.Context, actor access.Actor, q EvidenceRe
 	if p := r.Pending; p != nil && (q.Pending || q.Version == p.Version.Number) {
 		v = p
 	}
+	if q.Version != 0 && q.Version != v.Version.Number && !q.any {
+		return EvidenceShown{}, &Invalid{Field: "version", Got: strconv.Itoa(q.Version), Allowed: fmt.Sprintf("%d, which acts, or the one that is pending", r.Newest.Version.Number)}
+	}
 	if q.Until.IsZero() {
 		q.Until = s.o.Clock().Std().Add(-evidenceSettles).Truncate(time.Minute)
 	}
@@ -109,8 +117,11 @@ func (s *Service) Evidence(ctx context.Context, actor access.Actor, q EvidenceRe
 
 // decided is the evidence that a promotion is made by, as it was looked at, and what is to be said of what has come since.
 func (s *Service) decided(ctx context.Context, actor access.Actor, r *PromoteRequest) (looked EvidenceShown, since SinceLooked, err error) {
-	asked := EvidenceRequest{Rule: r.Rule, Version: r.Version, Pending: r.Pending, Until: r.Until}
-	if r.Until.IsZero() { // what is so now decides
+	if strings.Trim(r.Dossier, "0123456789abcdef") != "" || len(r.Dossier) > sha256.Size*2 {
+		return looked, since, &Invalid{Field: "dossier", Got: r.Dossier[:min(len(r.Dossier), 100)], Allowed: "the hash of a dossier, in hex digits"}
+	}
+	asked := EvidenceRequest{Rule: r.Rule, Version: r.Version, Pending: r.Pending, Until: r.Until, any: true} // that another version is the newest is told beside all else
+	if r.Until.IsZero() {                                                                                     // what is so now decides
 		looked, err = s.Evidence(ctx, actor, asked)
 		return looked, since, err
 	}
@@ -139,11 +150,13 @@ func (s *Service) decided(ctx context.Context, actor access.Actor, r *PromoteReq
 	return looked, since, err
 }
 
-// turned are the gates that passed when somebody looked, and do not now; nil: none.
+// turned are the gates that passed when somebody looked and do not now, and those that have an answer only now: whoever promotes would else choose a
+// time of which nothing is known, and so predict nothing; nil: none.
 func (e *EvidenceShown) turned(now *EvidenceShown) error {
 	out := &TurnedError{Rule: e.Rule, Since: e.Until}
 	for i := range e.Gates {
-		if e.Gates[i].Outcome == promotion.Passed && now.Gates[i].Outcome != promotion.Passed {
+		was, is := e.Gates[i].Outcome, now.Gates[i].Outcome
+		if was == promotion.Passed && is != promotion.Passed || was == promotion.NotMeasurable && is != promotion.NotMeasurable {
 			out.Then, out.Now = append(out.Then, e.Gates[i]), append(out.Now, now.Gates[i])
 		}
 	}

@@ -20,6 +20,9 @@ import (
 	"github.com/weirhq/weir/rules/promotion"
 )
 
+// unknown is how many are known to be good where nothing is known.
+const unknown = -1
+
 // attacked is an installation under an attack that goes on: of a hundred sources, so many are known to be good by a time.
 type attacked struct {
 	*installation
@@ -30,11 +33,15 @@ type attacked struct {
 
 func (a *attacked) ForPromotion(_ context.Context, rule string, version int, until time.Time, by string) (*rulestore.Dossier, []string, error) {
 	good := a.good(until)
+	known := &promotion.Part{Some: good, All: 100}
+	if good == unknown {
+		known = nil
+	}
 	document, err := json.Marshal(map[string]any{"rule": rule, "until": until, "good": good, "told": a.told})
 	return &rulestore.Dossier{
 		Rule: rule, Version: version, Since: until.Add(-25 * time.Hour), Until: until, Made: time.Now(), By: by, Document: document,
 		Evidence: promotion.Evidence{
-			Observed: promotion.Span(25 * time.Hour), Coverage: &promotion.Part{Some: 100, All: 100}, Good: &promotion.Part{Some: good, All: 100}, Traffic: &promotion.Part{Some: 1, All: 1000},
+			Observed: promotion.Span(25 * time.Hour), Coverage: &promotion.Part{Some: 100, All: 100}, Good: known, Traffic: &promotion.Part{Some: 1, All: 1000},
 		},
 	}, nil, err
 }
@@ -88,6 +95,12 @@ func TestPromotionsAreOfWhatWasLookedAt(t *testing.T) {
 		{what: "better by now", good: turns(2, 0), until: looked, refused: new(*rulestore.GatesError), says: "got 2%"},
 		{what: "more is told of it", good: turns(0, 0), grown: acts.Grown{Sources: 1, Events: 1}, later: true, until: looked,
 			news: []string{"of the time until " + at + " more has been told since", "1 source had 1 more event since " + at}},
+		{what: "nothing was known then", good: func(until time.Time) int64 {
+			if until.After(looked) {
+				return 2
+			}
+			return unknown
+		}, until: looked, override: "they are ours", refused: new(*acts.TurnedError), says: "max_known_good, allowed at most 0%: then not measurable, now 2% (failed)"},
 		{what: "a time that is too long over", good: turns(0, 0), until: looked.Add(-20 * time.Minute), refused: new(*acts.Invalid), says: "a time of the last 19m: look again"},
 		{what: "a time that is to come", good: turns(0, 0), until: looked.Add(time.Hour), refused: new(*acts.Invalid), says: "a time of the last 19m"},
 		{what: "nobody has looked", good: turns(0, 0), grown: acts.Grown{Sources: 3, Events: 5}},

@@ -3,6 +3,7 @@ package pages
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -113,6 +114,9 @@ func (p acting) judged(r *http.Request, see *reading, form *actForm, target *rul
 		asked.Until = until
 	}
 	found, err := p.o.Acts.Evidence(r.Context(), access.From(r.Context()), asked)
+	if invalid := (*acts.Invalid)(nil); errors.As(err, &invalid) {
+		return &badRequest{invalid.Field, shown.Text(invalid.Got), invalid.Allowed}
+	}
 	if err != nil {
 		return err
 	}
