@@ -32,6 +32,12 @@ type Acts interface {
 	// NeverBlockList is who is never blocked, ChangeNeverBlock changes it.
 	NeverBlockList(ctx context.Context, actor access.Actor) ([]acts.NeverListed, error)
 	ChangeNeverBlock(ctx context.Context, actor access.Actor, r acts.NeverRequest) (acts.NeverDone, error)
+	// SetLimit raises a rule's limit for a time, or ends that.
+	SetLimit(ctx context.Context, actor access.Actor, r acts.LimitRequest) (rulestore.LimitSet, error)
+	// Rollback applies an older document of a rule as a new version.
+	Rollback(ctx context.Context, actor access.Actor, r acts.RollbackRequest) (acts.ApplyDone, error)
+	// ResetCount sets what a rule has counted of a source back to nothing.
+	ResetCount(ctx context.Context, actor access.Actor, r acts.ResetRequest) (rulestore.CounterResetDone, error)
 	// ChangeAllow adds entries to an allow list, or removes them.
 	ChangeAllow(ctx context.Context, actor access.Actor, r acts.AllowRequest) (acts.AllowDone, error)
 	// Erase takes a person out of history.
@@ -134,6 +140,7 @@ func (p acting) route() {
 	p.routeBlock()
 	p.routeNever()
 	p.routeAllow()
+	p.routeRule()
 }
 
 // modeForm is the form of a change of mode.
@@ -280,7 +287,7 @@ func (p acting) again(w http.ResponseWriter, r *http.Request, form *actForm, err
 	switch {
 	case errors.As(err, &forbidden):
 		return err
-	case errors.As(err, &changed):
+	case errors.As(err, &changed), errors.Is(err, rulestore.ErrOvertaken):
 		status, form.Next = http.StatusConflict, "Look at the rule again before you decide."
 	case errors.As(err, &unfinished):
 		status, form.Next = http.StatusBadGateway, "What is done stays done. The page of the rule shows how it stands."
@@ -315,7 +322,9 @@ func withDid(address, did string) string {
 func did(q url.Values) string {
 	return map[string]string{
 		"promote": "Promoted: it blocks from now on." + grown(q), "canary": "Promoted: its canary begins to hold." + grown(q), "demote": "Demoted: it holds nobody any more.", "disable": "Disabled: it counts nothing.",
-		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.", "passed": "Released and let pass: the rules that name the list do not count it from now on.", "entered": "Entered: the rules that name the list do not count it from now on.", "entry-removed": "Removed: the rules that name the list count it again.", "never": "Entered: its addresses are never blocked, and blocks that held them are released.", "never-remove": "Removed: its addresses may be blocked again.",
+		"enable": "It counts again, in shadow.", "release": "Released: requests of this source pass.", "passed": "Released and let pass: the rules that name the list do not count it from now on.", "limit": "Raised: requests before its end are counted against the higher limit.", "limit-end": "Ended: the limit is the document's again.",
+		"rollback": "Rolled back: the older document is the newest version.", "reset": "Reset: the count begins at nothing with the requests that come now.",
+		"entered": "Entered: the rules that name the list do not count it from now on.", "entry-removed": "Removed: the rules that name the list count it again.", "never": "Entered: its addresses are never blocked, and blocks that held them are released.", "never-remove": "Removed: its addresses may be blocked again.",
 		"block":   "Blocked: gates refuse its requests.",
 		"ordered": "Ordered: ENFORCE has not written the block yet. The audit trail has the order; the block stands here when it is done.",
 		"erase":   "Erased from history: the audit trail tells what, under a pseudonym.", "erasing": "The erasure goes on: the audit trail tells when it is done.",

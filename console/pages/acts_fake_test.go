@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirhq/weir/console/access"
 	"github.com/weirhq/weir/console/acts"
+	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules/promotion"
 )
 
@@ -48,6 +49,27 @@ func (d *doer) Erase(_ context.Context, _ access.Actor, r acts.EraseRequest) (ac
 func (d *doer) Release(_ context.Context, _ access.Actor, r acts.ReleaseRequest) (acts.ReleaseDone, error) {
 	d.did = append(d.did, r)
 	return acts.ReleaseDone{Release: "r1", Done: true}, d.refuses
+}
+
+func (d *doer) SetLimit(_ context.Context, _ access.Actor, r acts.LimitRequest) (rulestore.LimitSet, error) {
+	d.did = append(d.did, r)
+	return rulestore.LimitSet{}, d.refuses
+}
+
+func (d *doer) Rollback(_ context.Context, _ access.Actor, r acts.RollbackRequest) (acts.ApplyDone, error) {
+	plan := &rulestore.Plan{Changes: []rulestore.RuleChange{{
+		Rule: r.Rule, Kind: rulestore.ChangePending, Version: 4, Diff: []string{"limit: 8 → 4"}, Pending: []string{"the limit is lower"}, Warming: true,
+	}}}
+	if r.DryRun {
+		return acts.ApplyDone{Plan: plan}, nil
+	}
+	d.did = append(d.did, r)
+	return acts.ApplyDone{Plan: plan}, d.refuses
+}
+
+func (d *doer) ResetCount(_ context.Context, _ access.Actor, r acts.ResetRequest) (rulestore.CounterResetDone, error) {
+	d.did = append(d.did, r)
+	return rulestore.CounterResetDone{}, d.refuses
 }
 
 func (d *doer) ChangeAllow(_ context.Context, _ access.Actor, r acts.AllowRequest) (acts.AllowDone, error) {

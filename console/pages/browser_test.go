@@ -219,6 +219,7 @@ func addresses(s *scene) map[string]string {
 		"audit": "/audit", "health": "/health", "search": "/search?q=", "failure": "/nowhere", "failure-filter": "/explore?by=colour",
 		"rule-canary": "/rules/search-hammer?since=7d", "demote": "/rules/guest-token-flood/demote", "release": "/release?rule=login-stuffing&subject=ip%3D203.0.113.7%252F32", "failure-rule": "/rules/login-stufing",
 		"allow": "/allow", "allowed": "/allow/offices", "enter": "/allow/offices/change", "remove-entry": "/allow/offices/change?version=4&remove=1",
+		"limit": "/rules/login-stuffing/limit", "rollback": "/rules/login-stuffing/rollback?to=2", "reset": "/rules/login-stuffing/reset?subject=ip%3D203.0.113.7%252F32",
 		"hit-held": "/hits/" + held(s),
 	}
 }

@@ -94,7 +94,8 @@ type versionView struct {
 	Created traffic.Time
 	By      string
 	Reason  string
-	Against int // the version that Diff compares it with; 0: it is the first
+	Back    string // the form that rolls back to it; empty: it is not to be had
+	Against int    // the version that Diff compares it with; 0: it is the first
 	Diff    []string
 	Warm    traffic.Time
 }
@@ -167,6 +168,9 @@ func (r *reading) ruleHead(found *rulestore.Rule) *rulePage {
 	}
 	for i := range found.Versions {
 		one := r.version(found, &found.Versions[i])
+		if r.forms && !found.Removed && one.Number != v.Version && !found.Versions[i].Version.Pending && r.may(access.Rollback, d.Owner) {
+			one.Back = fmt.Sprintf("/rules/%s/rollback?to=%d", url.PathEscape(d.ID), one.Number)
+		}
 		if i+1 < len(found.Versions) {
 			before := &found.Versions[i+1].Version
 			one.Against, one.Diff = before.Number, diff(&before.Document, &found.Versions[i].Version.Document)
@@ -230,6 +234,15 @@ func (r *reading) actsOn(found *rulestore.Rule) []actLink {
 	if found.Pending != nil {
 		n := found.Pending.Version.Number
 		add(access.Promote, "promote", fmt.Sprintf("Promote version %d", n), r.commands.Promote(d.ID, n), n, false)
+	}
+	if found.Mode != rules.ModeOff {
+		add(access.SetLimit, "limit", "Raise the limit", r.commands.RaiseLimit(d.ID), 0, false)
+	}
+	if r.forms && found.Raised.In(r.now.Std()) {
+		add(access.SetLimit, "limit?end=yes", "End the raised limit", "", 0, false)
+	}
+	if r.forms && len(d.Key) == 0 && found.Mode != rules.ModeOff {
+		add(access.Reset, "reset", "Reset the count", "", 0, false)
 	}
 	if found.Mode != rules.ModeOff {
 		add(access.Disable, "disable", "Disable", r.commands.Disable(d.ID), 0, false)

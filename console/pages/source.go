@@ -56,6 +56,7 @@ type sourcePage struct {
 	PivotsAll    bool // these are all
 	Entries      []entryView
 	Erase        string // the form that takes the source out of history; empty: it is not to be had
+	Resets       []actLink
 	Block        string // the form that blocks the source by hand; empty likewise
 }
 
@@ -186,7 +187,7 @@ func (p *Pages) sourceFound(ctx context.Context, see *reading, v *sourcePage, pl
 		return err
 	}
 	v.Episodes, v.LeftOut = found.Total, found.LeftOut.OfAnyone()
-	v.List = see.episodes(found.Hits)
+	v.List, v.Resets = see.episodes(found.Hits), resets(see, found.Hits)
 	for i := range found.Hits {
 		if h := &found.Hits[i]; len(h.Samples) > 0 {
 			v.Newest, v.Asked = h.ID, askedOf(see, h.Samples, h.First)

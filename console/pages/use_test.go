@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -94,6 +95,18 @@ func TestFormsAct(t *testing.T) {
 		{"let be blocked", "/never-block/change", url.Values{"remove": {"198.51.100.0/24"}, "reason": {"moved"}, "confirm": {"yes"}}, nil, 303, "/never-block?did=never-remove", "", 1},
 		{"block nobody", "/block", blocking("", "1h", "everything", ""), nil, 400, "", "FIELD=VALUE", 0},
 		{"block a proxy", "/block", blocking("ip=203.0.113.7", "1h", "everything", ""), &acts.NeverBlockedError{Subject: "ip=203.0.113.7%2F32", Entry: netip.MustParsePrefix("203.0.113.0/24"), List: "never_block"}, 409, "", "203.0.113.0/24 is in never_block", 1},
+		{"raise a limit", "/rules/login-stuffing/limit", url.Values{"limit": {"50"}, "for": {"2h"}, "reason": {"the sale"}, "confirm": {"yes"}}, nil, 303, "/rules/login-stuffing?did=limit", "", 1},
+		{"raise a limit by words", "/rules/login-stuffing/limit", url.Values{"limit": {"much"}, "for": {"2h"}, "reason": {"x"}, "confirm": {"yes"}}, nil, 422, "", "a whole number above", 0},
+		{"raise a limit for good", "/rules/login-stuffing/limit", url.Values{"limit": {"50"}, "reason": {"x"}, "confirm": {"yes"}}, nil, 422, "", "such as 2h", 0},
+		{"raise a limit that somebody else raised", "/rules/login-stuffing/limit", url.Values{"limit": {"50"}, "for": {"2h"}, "reason": {"x"}, "confirm": {"yes"}}, &acts.ChangedError{Rule: "login-stuffing"}, 409, "", "Look at the rule again", 1},
+		{"end a raised limit", "/rules/login-stuffing/limit", url.Values{"end": {"yes"}, "reason": {"over"}, "confirm": {"yes"}}, nil, 303, "/rules/login-stuffing?did=limit-end", "", 1},
+		{"roll back", "/rules/login-stuffing/rollback", url.Values{"to": {"2"}, "reason": {"wrong"}, "confirm": {"yes"}}, nil, 303, "/rules/login-stuffing?did=rollback", "", 1},
+		{"roll back without a reason", "/rules/login-stuffing/rollback", url.Values{"to": {"2"}, "confirm": {"yes"}}, nil, 422, "", "words that say why", 0},
+		{"roll back another rule than was seen", "/rules/login-stuffing/rollback", url.Values{"to": {"2"}, "reason": {"x"}, "seen": {"r6"}, "confirm": {"yes"}}, nil, 409, "", "Look at the rule again", 0},
+		{"roll back another plan", "/rules/login-stuffing/rollback", url.Values{"to": {"2"}, "reason": {"x"}, "confirm": {"yes"}}, rulestore.ErrOvertaken, 409, "", "Look at the rule again", 1},
+		{"reset", "/rules/login-stuffing/reset", url.Values{"subject": {"ip=203.0.113.7%2F32"}, "reason": {"a test"}, "confirm": {"yes"}}, nil, 303, "/sources?of=ip%3D203.0.113.7&did=reset", "", 1},
+		{"reset what counts otherwise", "/rules/login-stuffing/reset", url.Values{"subject": {"user=x"}, "reason": {"x"}, "confirm": {"yes"}}, errors.New("it counts by ip"), 422, "", "it counts by ip", 1},
+		{"reset nonsense", "/rules/login-stuffing/reset", url.Values{"subject": {"%%"}, "reason": {"x"}, "confirm": {"yes"}}, nil, 400, "", "canonical subject", 0},
 		{"release of nothing", "/release", url.Values{"confirm": {"yes"}, "rule": {"login-stuffing"}, "subject": {"x"}}, nil, 400, "", "canonical subject", 0},
 	}
 	for _, tt := range tests {
@@ -122,6 +135,16 @@ func TestFormsAct(t *testing.T) {
 		if got, ok := both.does.did[0].(acts.BlockRequest); !ok || got.Match != "{path: /v1/*}" || got.Everything != (what == "everything") {
 			t.Errorf("%q: asked for %+v", what, both.does.did[0])
 		}
+	}
+	back := newScene()
+	post(t, newPages(t, back.options()), admin(), "/rules/login-stuffing/rollback", url.Values{"to": {"2"}, "reason": {"wrong"}, "confirm": {"yes"}})
+	if got := back.does.did[0].(acts.RollbackRequest); got.To != 2 || got.Shown == nil || got.DryRun {
+		t.Errorf("asked for %+v, want the plan that was shown", got)
+	}
+	high := newScene()
+	post(t, newPages(t, high.options()), admin(), "/rules/login-stuffing/limit", url.Values{"limit": {"50"}, "for": {"2h"}, "reason": {"the sale"}, "confirm": {"yes"}, "seen": {"r7"}})
+	if got, want := high.does.did[0], (acts.LimitRequest{Rule: "login-stuffing", Limit: 50, Until: sceneTime().Add(2 * time.Hour).Std(), Reason: "the sale", Seen: "r7"}); got != want {
+		t.Errorf("asked for %+v, want %+v", got, want)
 	}
 	s := newScene()
 	post(t, newPages(t, s.options()), admin(), "/rules/catalogue-scrape/promote", whole)
@@ -193,6 +216,18 @@ func TestRolesSeeWhatTheyMay(t *testing.T) {
 		{"owner's block id to let pass", person(access.Owner, "identity-platform"), "/hits/" + held(s), 200, "&amp;pass=30d", ""},
 		{"other owner's block id", person(access.Owner, "player"), "/hits/" + held(s), 200, "/release?", "pass=30d"},
 		{"other owner's block id to demote", person(access.Owner, "player"), "/hits/" + held(s), 200, "/release?", "/demote"},
+		{"owner's limit", person(access.Owner, "identity-platform"), "/rules/login-stuffing", 200, "/rules/login-stuffing/limit", "limit?end"},
+		{"owner's older versions", person(access.Owner, "identity-platform"), "/rules/login-stuffing", 200, "/rules/login-stuffing/rollback?to=2", "rollback?to=3"},
+		{"other owner's limit", person(access.Owner, "player"), "/rules/login-stuffing", 200, "Blocking", "/limit"},
+		{"other owner's older versions", person(access.Owner, "player"), "/rules/login-stuffing", 200, "Blocking", "/rollback"},
+		{"other owner's form of a limit", person(access.Owner, "player"), "/rules/login-stuffing/limit", 403, "may not", "textarea"},
+		{"other owner's form of a rollback", person(access.Owner, "player"), "/rules/login-stuffing/rollback?to=2", 403, "may not", "textarea"},
+		{"other owner's form of a reset", person(access.Owner, "player"), "/rules/login-stuffing/reset?subject=ip%3D203.0.113.7%252F32", 403, "may not", "textarea"},
+		{"owner's source to reset", person(access.Owner, "identity-platform"), "/sources?of=ip%3D203.0.113.7", 200, "/rules/login-stuffing/reset?subject=ip%3D203.0.113.7%252F32", "/rules/catalogue-scrape/reset"},
+		{"viewer's source to reset", person(access.Viewer), "/sources?of=ip%3D203.0.113.7", 200, "Timeline", "/reset?"},
+		{"what a rollback means", person(access.Admin), "/rules/login-stuffing/rollback?to=2", 200, "waits for its promotion: the limit is lower", ""},
+		{"a rollback to no version", person(access.Admin), "/rules/login-stuffing/rollback?to=9", 400, "1 to 3", ""},
+		{"a rollback to nothing", person(access.Admin), "/rules/login-stuffing/rollback", 400, "1 to 3", ""},
 		{"viewer's allow lists", person(access.Viewer), "/allow", 200, "/allow/offices", ""},
 		{"viewer's allow list", person(access.Viewer), "/allow/offices", 200, "the office in the harbour", "/change"},
 		{"secrets of an allow list", person(access.Admin), "/allow/offices", 200, "…itor", "pk_live_of"},
@@ -226,6 +261,7 @@ func TestMaskedPagesTellNoValue(t *testing.T) {
 	pages["csv"], pages["json"], pages["csv-source"] = "/explore.csv?by=episode", "/explore.json?by=source", "/explore.csv?by=source"
 	delete(pages, "source") // it names the value itself
 	delete(pages, "release")
+	delete(pages, "reset")
 	delete(pages, "promote")
 	for name, at := range pages {
 		_, body, _ := get(t, p, who, at)

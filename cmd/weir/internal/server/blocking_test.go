@@ -218,6 +218,13 @@ func pathsIntoBlocking() []intoBlocking {
 		},
 			"POST /api/v1/rules/{rule}/rollback", always(`{"reason":"matrix","to":1}`), false},
 		{"a raised limit that is ended", raised, "POST /api/v1/rules/{rule}/limit", always(`{"reason":"matrix","limit":0}`), false},
+		{"an earlier version of a rule that blocks, on the page", func(b *bed, rule string) {
+			inShadow(b, rule)
+			b.apply(document(rule, 40, "198.51.100.0/24"))
+			b.mode(rule, rules.ModeBlock)
+		},
+			"POST /rules/{rule}/rollback", always("to=1&reason=matrix&confirm=yes"), false},
+		{"a raised limit that is ended on the page", raised, "POST /rules/{rule}/limit", always("end=yes&reason=matrix&confirm=yes"), false},
 		{"an entry taken off an allow list", blocking, "POST /api/v1/allow/{list}/entries", always(`{"reason":"matrix","remove":true,"entries":[{"kind":"cidr","value":"198.51.100.0/24"}]}`), true},
 		{"an entry taken off an allow list on the page", blocking, "POST /allow/{list}/change", func(b *bed, rule string) string {
 			return fmt.Sprintf("version=%d&remove=1&reason=matrix&confirm=yes", b.allowVersion(rule))
@@ -239,6 +246,7 @@ func harmless() map[string]string {
 		"POST /api/v1/rules/{rule}/reset":   "forgets what was counted",
 		"POST /api/v1/rules/{rule}/release": "lets somebody through",
 		"POST /rules/{rule}/demote":         "holds nobody any more",
+		"POST /rules/{rule}/reset":          "forgets what was counted",
 		"POST /rules/{rule}/disable":        "holds nobody any more",
 		"POST /release":                     "lets somebody through",
 		"POST /api/v1/history/erase":        "releases nobody, blocks nobody",
