@@ -41,9 +41,10 @@ func allowCommand(a *app) *cobra.Command {
 		allow.Commands(allow.Program{
 			Output: &a.Output, Does: a.does,
 			WithStore: func(cmd *cobra.Command, work func(context.Context, *allow.Installation) error) error {
-				return a.withActs(cmd, func(ctx context.Context, s *store, does acts.Acts) error {
-					return work(ctx, &allow.Installation{Store: s.Store, Acts: does})
-				})
+				return a.withStore(cmd, func(ctx context.Context, s *store) error { return work(ctx, &allow.Installation{Store: s.Store}) })
+			},
+			WithActs: func(cmd *cobra.Command, work func(context.Context, acts.Acts) error) error {
+				return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error { return work(ctx, d) })
 			},
 			Acts: a.acts,
 		})...)
@@ -55,11 +56,12 @@ func countersCommand(a *app) *cobra.Command {
 		counters.Commands(counters.Program{
 			Output: &a.Output, Does: a.does,
 			WithStore: func(cmd *cobra.Command, work func(context.Context, *counters.Installation) error) error {
-				return a.withActs(cmd, func(ctx context.Context, s *store, does acts.Acts) error {
-					return work(ctx, &counters.Installation{Store: s.Store, Acts: does, Named: s.named})
+				return a.withStore(cmd, func(ctx context.Context, s *store) error {
+					return work(ctx, &counters.Installation{Store: s.Store, Named: s.named})
 				})
 			},
-			Acts: a.acts,
+			WithDesk: a.withDesk,
+			Acts:     a.acts,
 		})...)
 }
 

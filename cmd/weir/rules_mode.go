@@ -127,6 +127,27 @@ stays pending.`,
 	return c
 }
 
+func rulesDisable(a *app) *cobra.Command {
+	var act actFlags
+	c := &cobra.Command{
+		Use:   "disable RULE",
+		Short: "Let a rule count nothing; its blocks hold no longer",
+		Long: `Switch a rule off: it counts and records nothing, and its blocks hold no longer. What it has found stays. weir rules demote lets it count
+again, in shadow, in windows that begin empty.`,
+		Example: `  weir rules disable guest-token-flood --reason "its path is no more, ticket 4711"`,
+		Args:    cobra.ExactArgs(1),
+		RunE: a.does(func(cmd *cobra.Command, args []string) error {
+			return a.withDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+				done, err := d.SetMode(ctx, desk.Local(act.by), acts.ModeRequest{Rule: args[0], Mode: rules.ModeOff, Reason: act.reason})
+				return sayMode(&a.Output, &done, err)
+			})
+		}),
+	}
+	act.register(c, a.environ)
+	act.reasonRequired(c)
+	return c
+}
+
 func sayMode(o *terminal.Output, done *acts.ModeDone, err error) error {
 	if err != nil {
 		return desk.Told(err)

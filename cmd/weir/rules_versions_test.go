@@ -26,6 +26,7 @@ func ruleWays() map[string][]string {
 		"export":    {"export -o OUT/a", "export tokens -o OUT/a --force", "export -o -"},
 		"set-limit": {"set-limit tokens 1 --for 1h --reason path", "set-limit tokens 500 --for 1s --reason path", "set-limit tokens --clear --reason path", "set-limit tokens 50 --until 2020-01-01T00:00:00Z --reason path"},
 		"demote":    {"demote tokens --reason path"},
+		"disable":   {"disable tokens --reason path"},
 		"promote":   nil, // is the one that may
 	}
 }

@@ -133,7 +133,7 @@ func (f *ruleForm) setLimit() (string, error) {
 		if err != nil || end == 0 {
 			return "", &acts.Invalid{Field: "for", Got: shown.Text(f.q.Get("for")), Allowed: "a time such as 2h, 31d at most"}
 		}
-		asked.Until, told = end.Std(), "limit"
+		asked.Until, told = traffic.Time(end).Std(), "limit"
 	}
 	_, err := f.o.Acts.SetLimit(f.r.Context(), f.see.visit.Actor, asked)
 	return told, err

@@ -206,7 +206,7 @@ var plan = map[string]room{
 	"cmd/weir": {
 		what:    "one file per command: flags, call, print; the only os.Exit",
 		imports: []string{"blocklist", "cmd/weir/internal/allow", "cmd/weir/internal/asking", "cmd/weir/internal/config", "cmd/weir/internal/counters", "cmd/weir/internal/desk", "cmd/weir/internal/devserver", "cmd/weir/internal/doctor", "cmd/weir/internal/dossier", "cmd/weir/internal/people", "cmd/weir/internal/report", "cmd/weir/internal/ruletry", "cmd/weir/internal/server", "cmd/weir/internal/service", "cmd/weir/internal/stream", "cmd/weir/internal/subject", "cmd/weir/internal/terminal", "cmd/weir/internal/usage", "cmd/weir/internal/versions", "console", "console/access", "console/acts", "console/api", "dashboards", "dashboards/alerts", "dashboards/grafana", "detectors", "history", "history/erasure", "history/evidence", "history/explore", "history/orders", "history/partitions", "history/postgres", "history/rulestore", "history/sessions", "ingest", "ingest/archive", "ingest/backtest", "internal/duration", "internal/loadgen", "internal/loadgen/verify", "internal/plural", "rules", "rules/condition", "traffic", "traffic/format"},
-		tests:   []string{"gate", "history/audit", "history/streams", "ingest/kafka", "internal/demo", "internal/local"},
+		tests:   []string{"console/pages", "console/remote", "console/reveal", "gate", "history/audit", "history/streams", "ingest/kafka", "internal/demo", "internal/local"},
 	},
 	"cmd/weir/internal/versions": {
 		what:    "weir rules diff, history, rollback, export, set-limit",

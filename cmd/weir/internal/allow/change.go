@@ -47,8 +47,8 @@ them.`,
 		if err != nil {
 			return err
 		}
-		return p.WithStore(cmd, func(ctx context.Context, in *Installation) error {
-			done, err := in.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Entries: entries, Until: acts.End(end), Reason: reason})
+		return p.WithActs(cmd, func(ctx context.Context, does acts.Acts) error {
+			done, err := does.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Entries: entries, Until: acts.End(end), Reason: reason})
 			if err != nil {
 				return desk.Told(err)
 			}
@@ -78,8 +78,8 @@ it, remove, watch it in shadow, promote it again. What was added since then may 
 		if err != nil {
 			return err
 		}
-		return p.WithStore(cmd, func(ctx context.Context, in *Installation) error {
-			done, err := in.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Remove: true, Entries: entries, Reason: reason})
+		return p.WithActs(cmd, func(ctx context.Context, does acts.Acts) error {
+			done, err := does.ChangeAllow(ctx, desk.Local(by), acts.AllowRequest{List: args[0], Remove: true, Entries: entries, Reason: reason})
 			if err != nil {
 				return desk.Told(err)
 			}

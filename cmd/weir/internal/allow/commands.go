@@ -27,15 +27,14 @@ type Program struct {
 	Does func(work func(*cobra.Command, []string) error) func(*cobra.Command, []string) error
 	// WithStore opens the history of the configured installation.
 	WithStore func(cmd *cobra.Command, work func(context.Context, *Installation) error) error
+	// WithActs opens what changes lists: the configured installation, or the server that is to be asked.
+	WithActs func(cmd *cobra.Command, work func(context.Context, acts.Acts) error) error
 	// Acts gives a command the flags --by and --reason, which is required, and the function that reads them.
 	Acts func(*cobra.Command) func() (by, reason string)
 }
 
 // Installation is where the lists are stored.
-type Installation struct {
-	*history.Store
-	acts.Acts
-}
+type Installation struct{ *history.Store }
 
 // Commands are the subcommands of weir allow.
 func Commands(p Program) []*cobra.Command {

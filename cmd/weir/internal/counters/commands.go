@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirhq/weir/cmd/weir/internal/desk"
 	"github.com/weirhq/weir/cmd/weir/internal/subject"
 	"github.com/weirhq/weir/cmd/weir/internal/terminal"
 	"github.com/weirhq/weir/cmd/weir/internal/usage"
-	"github.com/weirhq/weir/console/acts"
 	"github.com/weirhq/weir/history"
 	"github.com/weirhq/weir/history/rulestore"
 	"github.com/weirhq/weir/rules"
@@ -24,6 +24,8 @@ type Program struct {
 	Does func(work func(*cobra.Command, []string) error) func(*cobra.Command, []string) error
 	// WithStore opens the history of the configured installation.
 	WithStore func(cmd *cobra.Command, work func(context.Context, *Installation) error) error
+	// WithDesk opens what resets counts: the configured installation, or the server that is to be asked.
+	WithDesk func(cmd *cobra.Command, work func(context.Context, *desk.Desk) error) error
 	// Acts gives a command the flags --by and --reason, which is required, and the function that reads them.
 	Acts func(*cobra.Command) func() (by, reason string)
 }
@@ -31,7 +33,6 @@ type Program struct {
 // Installation is where the rules are stored.
 type Installation struct {
 	*history.Store
-	acts.Acts
 	// Named finds a rule; the error about another name says which one it may have meant.
 	Named func(ctx context.Context, rule string) (rulestore.Rule, error)
 }

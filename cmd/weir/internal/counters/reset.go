@@ -33,20 +33,21 @@ otherwise, as with first-seen, buckets, distinct values and extend: never.`,
 	var act func() (by, reason string)
 	c.RunE = p.Does(func(cmd *cobra.Command, args []string) error {
 		by, reason := act()
-		return p.WithStore(cmd, func(ctx context.Context, in *Installation) error {
-			rule, err := in.Named(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			who, err := source(&rule, args[1:])
-			if err != nil {
-				return err
-			}
-			done, err := in.ResetCount(ctx, desk.Local(by), acts.ResetRequest{Rule: args[0], Subject: who, Reason: reason})
+		return p.WithDesk(cmd, func(ctx context.Context, d *desk.Desk) error {
+			found, err := d.Rule(ctx, args[0])
 			if err != nil {
 				return desk.Told(err)
 			}
-			return p.sayReset(&rule, &done)
+			rule := &found.Rule
+			who, err := source(rule, args[1:])
+			if err != nil {
+				return err
+			}
+			done, err := d.ResetCount(ctx, desk.Local(by), acts.ResetRequest{Rule: args[0], Subject: who, Reason: reason})
+			if err != nil {
+				return desk.Told(err)
+			}
+			return p.sayReset(rule, &done)
 		})
 	})
 	act = p.Acts(c)
