@@ -6,7 +6,6 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/weirhq/weir/console/access"
@@ -198,54 +197,6 @@ func diff(a, b *rules.Document) []string {
 	var out []string
 	for _, line := range rules.Diff(a, b) {
 		out = append(out, shown.Text(line))
-	}
-	return out
-}
-
-// actsOn are what can be done to a rule by this visitor.
-func (r *reading) actsOn(found *rulestore.Rule) []actLink {
-	d := &found.Newest.Version.Document
-	var out []actLink
-	add := func(act access.Act, name, title, command string, version int, chief bool) {
-		if found.Removed || !r.may(act, d.Owner) {
-			return
-		}
-		one := actLink{Title: title, Command: command, Chief: chief}
-		if r.forms {
-			one.Href = "/rules/" + url.PathEscape(d.ID) + "/" + name
-			if version > 0 {
-				one.Href += "?version=" + strconv.Itoa(version)
-			}
-		}
-		out = append(out, one)
-	}
-	newest := found.Newest.Version.Number
-	switch {
-	case found.Mode == rules.ModeOff:
-		add(access.Enable, "enable", "Count again", r.commands.Mode(d.ID, found.Mode, 0), 0, true)
-	case found.Mode == rules.ModeCanary:
-		add(access.Promote, "promote", "Block all", r.commands.Promote(d.ID, newest), newest, false)
-		add(access.Demote, "demote", "Demote", r.commands.Mode(d.ID, found.Mode, 0), 0, false)
-	case found.Mode != rules.ModeShadow:
-		add(access.Demote, "demote", "Demote", r.commands.Mode(d.ID, found.Mode, 0), 0, false)
-	case d.Block != nil:
-		add(access.Promote, "promote", "Promote", r.commands.Promote(d.ID, newest), newest, true)
-	}
-	if found.Pending != nil {
-		n := found.Pending.Version.Number
-		add(access.Promote, "promote", fmt.Sprintf("Promote version %d", n), r.commands.Promote(d.ID, n), n, false)
-	}
-	if found.Mode != rules.ModeOff {
-		add(access.SetLimit, "limit", "Raise the limit", r.commands.RaiseLimit(d.ID), 0, false)
-	}
-	if r.forms && found.Raised.In(r.now.Std()) {
-		add(access.SetLimit, "limit?end=yes", "End the raised limit", "", 0, false)
-	}
-	if r.forms && len(d.Key) == 0 && found.Mode != rules.ModeOff {
-		add(access.Reset, "reset", "Reset the count", "", 0, false)
-	}
-	if found.Mode != rules.ModeOff {
-		add(access.Disable, "disable", "Disable", r.commands.Disable(d.ID), 0, false)
 	}
 	return out
 }
