@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,38 +20,86 @@ import (
 
 // registry stands in for Redis.
 type registry struct {
+	mu   sync.Mutex
 	told []blocklist.GateReport
 	left []string
 	fail error
 	hang bool // it takes what it is told, and never answers
 }
 
+// be has it answer otherwise from now on.
+func (r *registry) be(fail error, hang bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail, r.hang = fail, hang
+}
+
+func (r *registry) state(then func()) (fail error, hang bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	then()
+	return r.fail, r.hang
+}
+
 func (r *registry) Report(ctx context.Context, report blocklist.GateReport) error {
-	r.told = append(r.told, report)
-	if r.hang {
+	fail, hang := r.state(func() { r.told = append(r.told, report) })
+	if hang {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	return r.fail
+	return fail
 }
 
 func (r *registry) Forget(ctx context.Context, instance string) error {
-	if r.hang {
+	if _, hang := r.state(func() {}); hang {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	r.left = append(r.left, instance)
+	r.state(func() { r.left = append(r.left, instance) })
 	return nil
 }
 
 // copyOf is what a gate knows of the blocklist.
-type copyOf struct{ unready error }
+type copyOf struct {
+	mu      sync.Mutex
+	unready error
+}
 
-func (copyOf) Len() int                 { return 12 }
-func (copyOf) Missing() int             { return 3 }
-func (copyOf) Behind() time.Duration    { return time.Second }
-func (copyOf) Staleness() time.Duration { return 2 * time.Second }
-func (h copyOf) Unready() error         { return h.unready }
+func (*copyOf) Len() int                 { return 12 }
+func (*copyOf) Missing() int             { return 3 }
+func (*copyOf) Behind() time.Duration    { return time.Second }
+func (*copyOf) Staleness() time.Duration { return 2 * time.Second }
+
+func (c *copyOf) Unready() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unready
+}
+
+// ready ends that it is not.
+func (c *copyOf) ready() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unready = nil
+}
+
+// said is a log that may be read while it is written.
+type said struct {
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.String()
+}
 
 var (
 	_ Registry = (*registry)(nil)
@@ -118,7 +167,7 @@ func TestRedisAwayIsNoTroubleOfTheGate(t *testing.T) {
 	for name, to := range map[string]*registry{"away": {fail: errors.New("connection refused")}, "hung": {hang: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var log bytes.Buffer
+				var log said
 				g := newGate(t, abuser(), func(o *Options, _ *traffic.IdentityMap) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 				h := newHeartbeat(t, g, to, &copyOf{})
 				ctx, stop := context.WithCancel(t.Context())
@@ -132,13 +181,13 @@ func TestRedisAwayIsNoTroubleOfTheGate(t *testing.T) {
 				if n := strings.Count(log.String(), "cannot tell Redis of itself"); n != 1 {
 					t.Errorf("said %d times\n%s", n, log.String())
 				}
-				to.fail, to.hang = nil, false
+				to.be(nil, false)
 				time.Sleep(2*blocklist.GateEvery + heartbeatTimeout)
 				synctest.Wait()
 				if h.counted(reportWritten) == 0 || strings.Count(log.String(), "tells Redis of itself again") != 1 {
 					t.Errorf("%v written\n%s", h.counted(reportWritten), log.String())
 				}
-				to.hang = true
+				to.be(nil, true)
 				begun := time.Now()
 				stop()
 				if err := <-ended; err != nil || time.Since(begun) > heartbeatTimeout+farewellTimeout {
@@ -158,7 +207,7 @@ func TestAGateThatIsNotReadyTellsWhy(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- h.Run(ctx) }()
 		synctest.Wait()
-		of.unready = nil
+		of.ready()
 		time.Sleep(blocklist.GateEvery / unreadyOftener)
 		synctest.Wait()
 		if len(to.told) != 2 || to.told[0].Unready != "no epoch" || to.told[1].Unready != "" {

@@ -139,6 +139,10 @@ func (s *Service) decided(ctx context.Context, actor access.Actor, r *PromoteReq
 	if turned := looked.turned(&now); turned != nil {
 		return looked, since, turned
 	}
+	if looked.knowsLess(&now) { // whoever promotes would else choose a time of which nothing is known, and so predict nothing
+		since.News = append(since.News, fmt.Sprintf("of the time until %s less was known than by now: the evidence until %s decides", r.Until.UTC().Format("15:04 UTC"), now.Until.Format("15:04 UTC")))
+		return now, since, nil
+	}
 	if r.Dossier != "" && r.Dossier != looked.Hash {
 		since.News = append(since.News, fmt.Sprintf("of the time until %s more has been told since: what was looked at is dossier %s", r.Until.UTC().Format("15:04 UTC"), r.Dossier))
 	}
@@ -150,13 +154,22 @@ func (s *Service) decided(ctx context.Context, actor access.Actor, r *PromoteReq
 	return looked, since, err
 }
 
-// turned are the gates that passed when somebody looked and do not now, and those that have an answer only now: whoever promotes would else choose a
-// time of which nothing is known, and so predict nothing; nil: none.
+// knowsLess reports whether a gate that passes now had no answer when somebody looked.
+func (e *EvidenceShown) knowsLess(now *EvidenceShown) bool {
+	for i := range e.Gates {
+		if e.Gates[i].Outcome == promotion.NotMeasurable && now.Gates[i].Outcome == promotion.Passed {
+			return true
+		}
+	}
+	return false
+}
+
+// turned are the gates that passed when somebody looked and do not now, and those of which it is known only now that they do not; nil: none.
 func (e *EvidenceShown) turned(now *EvidenceShown) error {
 	out := &TurnedError{Rule: e.Rule, Since: e.Until}
 	for i := range e.Gates {
 		was, is := e.Gates[i].Outcome, now.Gates[i].Outcome
-		if was == promotion.Passed && is != promotion.Passed || was == promotion.NotMeasurable && is != promotion.NotMeasurable {
+		if was == promotion.Passed && is != promotion.Passed || was == promotion.NotMeasurable && is == promotion.Failed {
 			out.Then, out.Now = append(out.Then, e.Gates[i]), append(out.Now, now.Gates[i])
 		}
 	}

@@ -77,6 +77,7 @@ func TestPromotionsAreOfWhatWasLookedAt(t *testing.T) {
 	}
 	for i, tt := range []struct {
 		what     string
+		other    bool // the evidence of now decides
 		good     func(time.Time) int64
 		grown    acts.Grown
 		later    bool // something is told of the time that was looked at
@@ -101,6 +102,12 @@ func TestPromotionsAreOfWhatWasLookedAt(t *testing.T) {
 			}
 			return unknown
 		}, until: looked, override: "they are ours", refused: new(*acts.TurnedError), says: "max_known_good, allowed at most 0%: then not measurable, now 2% (failed)"},
+		{what: "nothing was known then, and it passes now", good: func(until time.Time) int64 {
+			if until.After(looked) {
+				return 0
+			}
+			return unknown
+		}, until: looked, news: []string{"of the time until " + at + " less was known than by now: the evidence until"}, other: true},
 		{what: "a time that is too long over", good: turns(0, 0), until: looked.Add(-20 * time.Minute), refused: new(*acts.Invalid), says: "a time of the last 19m: look again"},
 		{what: "a time that is to come", good: turns(0, 0), until: looked.Add(time.Hour), refused: new(*acts.Invalid), says: "a time of the last 19m"},
 		{what: "nobody has looked", good: turns(0, 0), grown: acts.Grown{Sources: 3, Events: 5}},
@@ -134,7 +141,7 @@ func TestPromotionsAreOfWhatWasLookedAt(t *testing.T) {
 			t.Errorf("%s: %v, in %s, news %q, want %q", tt.what, err, done.Mode, done.SinceLooked.News, tt.news)
 			continue
 		}
-		if request.Dossier != "" && !tt.later && done.Dossier != request.Dossier {
+		if request.Dossier != "" && !tt.later && !tt.other && done.Dossier != request.Dossier {
 			t.Errorf("%s: by dossier %s, looked at was %s", tt.what, done.Dossier, request.Dossier)
 		}
 		all, err := a.Audit.Find(t.Context(), audit.Query{Action: "promote", Limit: 1})
