@@ -34,15 +34,15 @@ func (r *registry) be(fail error, hang bool) {
 	r.fail, r.hang = fail, hang
 }
 
-func (r *registry) state(then func()) (fail error, hang bool) {
+func (r *registry) state(then func()) (hang bool, fail error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	then()
-	return r.fail, r.hang
+	return r.hang, r.fail
 }
 
 func (r *registry) Report(ctx context.Context, report blocklist.GateReport) error {
-	fail, hang := r.state(func() { r.told = append(r.told, report) })
+	hang, fail := r.state(func() { r.told = append(r.told, report) })
 	if hang {
 		<-ctx.Done()
 		return ctx.Err()
@@ -51,12 +51,12 @@ func (r *registry) Report(ctx context.Context, report blocklist.GateReport) erro
 }
 
 func (r *registry) Forget(ctx context.Context, instance string) error {
-	if _, hang := r.state(func() {}); hang {
+	if hang, _ := r.state(func() {}); hang {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	r.state(func() { r.left = append(r.left, instance) })
-	return nil
+	_, fail := r.state(func() { r.left = append(r.left, instance) })
+	return fail
 }
 
 // copyOf is what a gate knows of the blocklist.
